@@ -1,0 +1,33 @@
+#include "base/clock.h"
+#include "base/base.h"
+
+#include <time.h>
+
+static uint64_t now(clockid_t id)
+{
+	struct timespec ts;
+
+	clock_gettime(id, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t clock_mono_ns(void)
+{
+	return now(CLOCK_MONOTONIC);
+}
+
+uint64_t clock_real_ns(void)
+{
+	return now(CLOCK_REALTIME);
+}
+
+void clock_iso(uint64_t real_ns, char *buf)
+{
+	time_t s = (time_t)(real_ns / 1000000000ULL);
+	struct tm tm;
+	size_t n;
+
+	gmtime_r(&s, &tm);
+	n = strftime(buf, 32, "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(buf + n, 32 - n, ".%03uZ", (unsigned)(real_ns / 1000000ULL % 1000));
+}

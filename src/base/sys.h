@@ -1,0 +1,142 @@
+/*
+ * Raw system calls. Each returns its result or a negative errno, never touches errno, and goes through one gate, so
+ * that a test build (-DCLOCHE_FAULTS) can make the n-th call of any of them fail. Kernel interfaces that libc does
+ * not wrap (the new mount API, clone3, openat2, Landlock) live here once.
+ */
+#pragma once
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <linux/openat2.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#define SYS_CALLS(X)                                                                                                   \
+	X(openat)                                                                                                      \
+	X(openat2)                                                                                                     \
+	X(read)                                                                                                        \
+	X(write)                                                                                                       \
+	X(mkdirat)                                                                                                     \
+	X(mknodat)                                                                                                     \
+	X(symlinkat)                                                                                                   \
+	X(unlinkat)                                                                                                    \
+	X(fchownat)                                                                                                    \
+	X(fchmod)                                                                                                      \
+	X(ftruncate)                                                                                                   \
+	X(pipe2)                                                                                                       \
+	X(dup3)                                                                                                        \
+	X(fcntl)                                                                                                       \
+	X(ioctl)                                                                                                       \
+	X(memfd_create)                                                                                                \
+	X(socketpair)                                                                                                  \
+	X(sendmsg)                                                                                                     \
+	X(recvmsg)                                                                                                     \
+	X(unshare)                                                                                                     \
+	X(setns)                                                                                                       \
+	X(clone3)                                                                                                      \
+	X(execveat)                                                                                                    \
+	X(execve)                                                                                                      \
+	X(pidfd_open)                                                                                                  \
+	X(pidfd_send_signal)                                                                                           \
+	X(fsopen)                                                                                                      \
+	X(fsconfig)                                                                                                    \
+	X(fsmount)                                                                                                     \
+	X(fspick)                                                                                                      \
+	X(open_tree)                                                                                                   \
+	X(move_mount)                                                                                                  \
+	X(mount_setattr)                                                                                               \
+	X(mount)                                                                                                       \
+	X(umount2)                                                                                                     \
+	X(pivot_root)                                                                                                  \
+	X(chroot)                                                                                                      \
+	X(chdir)                                                                                                       \
+	X(sethostname)                                                                                                 \
+	X(setresuid)                                                                                                   \
+	X(setresgid)                                                                                                   \
+	X(setgroups)                                                                                                   \
+	X(capset)                                                                                                      \
+	X(prctl)                                                                                                       \
+	X(prlimit64)                                                                                                   \
+	X(seccomp)                                                                                                     \
+	X(sched_setaffinity)                                                                                           \
+	X(landlock_create_ruleset)                                                                                     \
+	X(landlock_add_rule)                                                                                           \
+	X(landlock_restrict_self)                                                                                      \
+	X(close_range)
+
+enum sys_id {
+#define X(name) SYSID_##name,
+	SYS_CALLS(X)
+#undef X
+	SYSID_COUNT
+};
+
+const char *sys_name(enum sys_id id);
+
+#ifdef CLOCHE_FAULTS
+/*
+ * Make call number @nth (1 = the next) of @id return -errnum. Also read once from "NAME:ERRNO:NTH" in the
+ * environment variable CLOCHE_FAULT_HOST by sys_test_env(); see tests/functional/test_faults.py.
+ */
+void sys_test_fail(enum sys_id id, int errnum, unsigned nth);
+int sys_test_parse(const char *spec);
+/* How often each call was made so far. */
+unsigned sys_test_count(enum sys_id id);
+#endif
+
+int sys_openat(int dirfd, const char *path, int flags, mode_t mode);
+int sys_openat2(int dirfd, const char *path, const struct open_how *how);
+ssize_t sys_read(int fd, void *buf, size_t n);
+ssize_t sys_write(int fd, const void *buf, size_t n);
+int sys_mkdirat(int dirfd, const char *path, mode_t mode);
+int sys_mknodat(int dirfd, const char *path, mode_t mode, unsigned dev);
+int sys_symlinkat(const char *target, int dirfd, const char *path);
+int sys_unlinkat(int dirfd, const char *path, int flags);
+int sys_fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int flags);
+int sys_fchmod(int fd, mode_t mode);
+int sys_ftruncate(int fd, off_t len);
+int sys_pipe2(int fds[2], int flags);
+int sys_dup3(int from, int to, int flags);
+int sys_fcntl(int fd, int cmd, long arg);
+int sys_ioctl(int fd, unsigned long req, void *arg);
+int sys_memfd_create(const char *name, unsigned flags);
+int sys_socketpair(int domain, int type, int proto, int fds[2]);
+ssize_t sys_sendmsg(int fd, const struct msghdr *m, int flags);
+ssize_t sys_recvmsg(int fd, struct msghdr *m, int flags);
+int sys_unshare(int flags);
+int sys_setns(int fd, int type);
+/* Without a stack: returns twice, as fork does. With one, use ns_clone(), which never returns in the child. */
+long sys_clone3(struct clone_args *a, size_t size);
+int sys_execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags);
+int sys_execve(const char *path, char *const argv[], char *const envp[]);
+int sys_pidfd_open(pid_t pid, unsigned flags);
+int sys_pidfd_send_signal(int pidfd, int sig);
+int sys_fsopen(const char *fs, unsigned flags);
+int sys_fsconfig(int fd, unsigned cmd, const char *key, const void *value, int aux);
+int sys_fsmount(int fd, unsigned flags, unsigned attrs);
+int sys_fspick(int dirfd, const char *path, unsigned flags);
+int sys_open_tree(int dirfd, const char *path, unsigned flags);
+/* @cookie goes into the unused sixth argument: see linux/seccomp.h. */
+int sys_move_mount(int from_fd, const char *from, int to_fd, const char *to, unsigned flags, uint64_t cookie);
+int sys_mount_setattr(int dirfd, const char *path, unsigned flags, struct mount_attr *a, size_t size);
+int sys_mount(const char *src, const char *dst, const char *fs, unsigned long flags, const void *data);
+int sys_umount2(const char *path, int flags);
+int sys_pivot_root(const char *new_root, const char *put_old);
+int sys_chroot(const char *path, uint64_t cookie);
+int sys_chdir(const char *path);
+int sys_sethostname(const char *name, size_t len, uint64_t cookie);
+int sys_setresuid(uid_t r, uid_t e, uid_t s);
+int sys_setresgid(gid_t r, gid_t e, gid_t s);
+int sys_setgroups(size_t n, const gid_t *list);
+int sys_capset(void *hdr, const void *data);
+int sys_prctl(int op, unsigned long a, unsigned long b, unsigned long c, unsigned long d);
+int sys_prlimit(int resource, uint64_t soft, uint64_t hard);
+int sys_seccomp(unsigned op, unsigned flags, void *args);
+int sys_sched_setaffinity(const void *mask, size_t size);
+int sys_landlock_create_ruleset(const void *attr, size_t size, unsigned flags);
+int sys_landlock_add_rule(int ruleset, int type, const void *attr);
+int sys_landlock_restrict_self(int ruleset);
+int sys_close_range(unsigned first, unsigned last, unsigned flags);

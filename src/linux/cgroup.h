@@ -1,0 +1,87 @@
+/*
+ * Control groups: one sandbox's set of directories, over version 1, version 2 or a hybrid of both.
+ *
+ * On version 1 a task joins a group without the kernel's global lock (and its RCU wait of 6-20 ms) only when it moves
+ * itself, alone: it writes "0" into `tasks` through a descriptor that root opened. So joining is handed to the child as
+ * open descriptors (cgroup.join). On version 2 the child is born inside (CLONE_INTO_CGROUP with cgroup.dir).
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum cgroup_controller { CGROUP_MEMORY, CGROUP_PIDS, CGROUP_CPU, CGROUP_CPUACCT, CGROUP_FREEZER, CGROUP_IO, CGROUP_CONTROLLERS };
+#define CGROUP_BIT(c) (1U << (c))
+
+/* Where groups are made on this host. Version 1: one folder per hierarchy (cpu and cpuacct may share one). */
+struct cgroup_host {
+	int version; /* 1 or 2; hybrid counts as 1 when the controllers are on version 1 */
+	unsigned have; /* CGROUP_BIT()s that can be enforced here. v2: CPUACCT and FREEZER always count as had */
+	int base[CGROUP_CONTROLLERS]; /* v1: dirfd of <hierarchy>/<own group>/cloche, -1 where missing. v2: [0] only */
+	bool swap_accounted; /* v1: memory.memsw exists; v2: memory.swap.max exists */
+};
+
+struct cgroup_limits { /* 0 = not limited */
+	uint64_t memory; /* bytes, swap excluded: no swap is allowed at all when this is set */
+	uint32_t pids;
+	uint32_t cpu_milli; /* 1000 = one core */
+	uint64_t io_bps; /* bytes per second, reads and writes each, on every block device of @io_devs */
+	struct {
+		uint32_t major, minor;
+	} io_dev[4];
+	unsigned io_ndevs;
+};
+
+struct cgroup {
+	char name[48];
+	unsigned mask; /* controllers it was made with */
+	int dir[CGROUP_CONTROLLERS]; /* v1: dirfd each; v2: [0] only; -1 otherwise */
+	int join[CGROUP_CONTROLLERS]; /* v1: `tasks` opened for writing, in the first njoin places; v2: njoin == 0 */
+	unsigned njoin;
+};
+
+struct cgroup_stat { /* what the controllers in the mask tell; 0 otherwise */
+	uint64_t memory, memory_peak;
+	uint64_t memory_files; /* tmpfs and other shared memory charged to the group */
+	uint64_t oom_kills; /* processes killed by the memory limit so far */
+	uint64_t pids, pids_peak, pids_refused; /* forks refused by the limit so far */
+	uint64_t cpu_usec;
+	uint64_t throttled_usec;
+	uint64_t io_bytes;
+};
+
+/*
+ * Finds the hierarchies (from /proc/self/cgroup and /proc/self/mountinfo), makes the `cloche` group below our own
+ * group in each (v2: below the root of what we may write, enabling controllers there), and keeps its descriptors.
+ * A controller that is missing is left out of ->have, not an error: who needs it asks. @base_path NULL: the default.
+ * Without any writable hierarchy ->have is 0 and 0 is returned.
+ * On a v1 host also keeps one group with a CPU quota, so that the scheduler's static key never toggles.
+ */
+int cgroup_host_open(struct cgroup_host *ret, struct err *e);
+void cgroup_host_done(struct cgroup_host *h);
+
+/* Makes the group @name in every controller of @mask. -EEXIST when it is there already. Nothing is left on failure. */
+int cgroup_make(const struct cgroup_host *h, const char *name, unsigned mask, struct cgroup *ret, struct err *e);
+void cgroup_init(struct cgroup *c); /* all descriptors -1 */
+void cgroup_done(struct cgroup *c); /* closes descriptors, keeps the folders */
+
+/* ERR_UNSUPPORTED with a remedy when a wanted limit has no controller in @c->mask. */
+int cgroup_limit(const struct cgroup_host *h, const struct cgroup *c, const struct cgroup_limits *l, struct err *e);
+int cgroup_stat(const struct cgroup_host *h, const struct cgroup *c, struct cgroup_stat *ret);
+int cgroup_freeze(const struct cgroup_host *h, const struct cgroup *c, struct err *e); /* returns when frozen */
+int cgroup_thaw(const struct cgroup_host *h, const struct cgroup *c, struct err *e);
+int cgroup_kill(const struct cgroup_host *h, const struct cgroup *c); /* SIGKILL to every member, until none is left */
+
+/*
+ * Removes the folders, children first. -EBUSY while a member is left; the caller retries (cgroup_remove_wait does, for
+ * up to @ms). Removing twice is fine.
+ */
+int cgroup_remove(const struct cgroup_host *h, const char *name, unsigned mask);
+int cgroup_remove_wait(const struct cgroup_host *h, const char *name, unsigned mask, unsigned ms, struct err *e);
+
+/* Calls @fn for every group below `cloche` (any controller, each name once). For sweeping up after a crash. */
+int cgroup_each(const struct cgroup_host *h, int (*fn)(const char *name, void *arg), void *arg);
+
+/* For joining: writes "0" to each. Async-signal-safe; used between clone and exec. Returns 0 or -errno. */
+int cgroup_join_self(const int *join, unsigned n);

@@ -21,7 +21,8 @@ int err_kind_status(enum err_kind kind)
 	return kinds[kind].status;
 }
 
-static void set(struct err *e, enum err_kind kind, int r, const char *fmt, va_list ap)
+__attribute__((format(printf, 4, 0))) static void set(struct err *e, enum err_kind kind, int r, const char *fmt,
+						      va_list ap)
 {
 	*e = (struct err){ .kind = kind, .errnum = r < 0 ? -r : r };
 	vsnprintf(e->msg, sizeof(e->msg), fmt, ap);

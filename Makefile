@@ -1,0 +1,48 @@
+# A thin front for Meson. Everything lands in build/ (BUILD=… for another folder); see CONTRIBUTING.md.
+BUILD ?= build
+PREFIX ?= /usr/local
+DESTDIR ?=
+WERROR ?= 0
+PYTHON := /usr/bin/python3
+MESON := /usr/bin/meson
+NINJA := ninja
+
+export BUILD PREFIX
+
+all: $(BUILD)/build.ninja
+	@$(NINJA) -C $(BUILD) --quiet
+
+$(BUILD)/build.ninja:
+	@scripts/deps.sh build
+	$(MESON) setup $(BUILD) -Dprefix=$(PREFIX) $(if $(filter 1,$(WERROR)),-Dwerror=true) $(SETUP)
+
+# The same programs with a switch that makes any system call fail: $(BUILD)/faulty/.
+faulty: all
+	@$(NINJA) -C $(BUILD) --quiet faulty
+
+# Unit tests only, quickly, on what is built.
+unit: all
+	@$(MESON) test -C $(BUILD) --print-errorlogs
+
+test:
+	@scripts/deps.sh build test
+	@$(PYTHON) scripts/test.py
+
+demo: all
+	@scripts/deps.sh demo
+	@scripts/demo.sh
+
+bench: all
+	@scripts/deps.sh bench
+	@tests/bench/run
+
+# The prefix is compiled in (the folder of the helpers), so another one reconfigures first.
+install: all
+	@$(MESON) configure $(BUILD) -Dprefix=$(PREFIX) >/dev/null
+	@DESTDIR=$(abspath $(DESTDIR)) $(MESON) install -C $(BUILD) --quiet
+	@echo "installed below $(DESTDIR)$(PREFIX)"
+
+clean:
+	rm -rf $(BUILD) build-asan build-clang build-aarch64 build-fuzz
+
+.PHONY: all faulty unit test demo bench install clean

@@ -1,0 +1,44 @@
+#!/bin/sh
+# Installs the Debian packages of the named groups that are missing. Quick when none is.
+set -eu
+
+for group in "$@"; do
+	case $group in
+	build) set -- "$@" meson ninja-build gcc libc6-dev linux-libc-dev musl-dev libseccomp-dev libjansson-dev \
+		pkg-config python3 make ;;
+	test) set -- "$@" python3-pytest clang libclang-rt-14-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
+		linux-libc-dev-arm64-cross qemu-user qemu-system-x86 e2fsprogs cpio busybox-static git util-linux procps ;;
+	bench) set -- "$@" bubblewrap crun python3 ;;
+	demo) set -- "$@" python3 ;;
+	*) echo "deps.sh: no group '$group'" >&2; exit 2 ;;
+	esac
+	shift
+done
+
+missing=
+for package in "$@"; do
+	case $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) in
+	installed) ;;
+	*) missing="$missing $package" ;;
+	esac
+done
+[ -n "$missing" ] || exit 0
+
+sudo=
+if [ "$(id -u)" != 0 ]; then
+	if ! command -v sudo >/dev/null; then
+		echo "deps.sh: missing packages, and neither root nor sudo to install them: apt-get install$missing" >&2
+		exit 1
+	fi
+	sudo=sudo
+fi
+echo "installing:$missing"
+export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2086
+{
+	$sudo apt-get install -y --no-install-recommends $missing >/dev/null 2>&1 ||
+		{ $sudo apt-get update -qq && $sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null; }
+} || {
+	echo "deps.sh: could not install:$missing" >&2
+	exit 1
+}

@@ -1,0 +1,105 @@
+#include "linux/mount.h"
+#include "base/base.h"
+
+/* The filesystem context holds the kernel's message ("e overlay: ...") for who asks right after a failure. */
+static void explain(int ctx, const char *fs, int r, struct err *e)
+{
+	char text[160];
+	ssize_t n = sys_read(ctx, text, sizeof(text) - 1);
+
+	if (n > 2) {
+		text[n] = '\0';
+		text[strcspn(text, "\n")] = '\0';
+		err_sys(e, ERR_UNSUPPORTED, r, "mount %s: %s", fs, text + 2);
+	} else {
+		err_sys(e, ERR_UNSUPPORTED, r, "mount %s", fs);
+	}
+}
+
+int mount_new_err(const char *fs, const struct mount_opt *opts, unsigned attrs, struct err *e)
+{
+	AUTO_CLOSE int ctx = sys_fsopen(fs, FSOPEN_CLOEXEC);
+	int r;
+
+	if (ctx < 0)
+		return err_sys(e, ERR_UNSUPPORTED, ctx, "open filesystem %s", fs);
+	for (; opts && opts->key; opts++) {
+		r = sys_fsconfig(ctx, opts->value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG, opts->key, opts->value, 0);
+		if (r < 0) {
+			explain(ctx, fs, r, e);
+			return err_wrap(e, r, "option %s", opts->key);
+		}
+	}
+	r = sys_fsconfig(ctx, FSCONFIG_CMD_CREATE, NULL, NULL, 0);
+	if (r < 0) {
+		explain(ctx, fs, r, e);
+		return r;
+	}
+	r = sys_fsmount(ctx, FSMOUNT_CLOEXEC, attrs);
+	if (r < 0)
+		explain(ctx, fs, r, e);
+	return r;
+}
+
+int mount_new(const char *fs, const struct mount_opt *opts, unsigned attrs)
+{
+	return mount_new_err(fs, opts, attrs, NULL);
+}
+
+static int clone_mount(int dirfd, const char *path, unsigned flags, uint64_t attrs, int userns)
+{
+	AUTO_CLOSE int mnt = -1;
+	int r;
+
+	flags |= path[0] ? 0 : AT_EMPTY_PATH;
+	mnt = sys_open_tree(dirfd, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | flags);
+	if (mnt < 0)
+		return mnt;
+	if (attrs || userns >= 0) {
+		struct mount_attr a = {
+			.attr_set = attrs | (userns >= 0 ? MOUNT_ATTR_IDMAP : 0),
+			.propagation = 0,
+			.userns_fd = userns >= 0 ? (uint64_t)userns : 0,
+		};
+
+		r = sys_mount_setattr(mnt, "", AT_EMPTY_PATH | (flags & AT_RECURSIVE), &a, sizeof(a));
+		if (r < 0)
+			return r;
+	}
+	return TAKE_FD(mnt);
+}
+
+int mount_clone(int dirfd, const char *path, uint64_t attrs, int userns)
+{
+	return clone_mount(dirfd, path, 0, attrs, userns);
+}
+
+int mount_clone_tree(int dirfd, const char *path, uint64_t attrs, int userns)
+{
+	return clone_mount(dirfd, path, AT_RECURSIVE, attrs, userns);
+}
+
+int mount_attach(int mnt, const char *target, uint64_t cookie)
+{
+	return sys_move_mount(mnt, "", AT_FDCWD, target, MOVE_MOUNT_F_EMPTY_PATH, cookie);
+}
+
+int mount_attach_at(int mnt, int target, uint64_t cookie)
+{
+	return sys_move_mount(mnt, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH, cookie);
+}
+
+int mount_resize(int mnt, const char *size, const char *inodes)
+{
+	AUTO_CLOSE int ctx = sys_fspick(mnt, "", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH);
+	int r;
+
+	if (ctx < 0)
+		return ctx;
+	r = sys_fsconfig(ctx, FSCONFIG_SET_STRING, "size", size, 0);
+	if (r == 0)
+		r = sys_fsconfig(ctx, FSCONFIG_SET_STRING, "nr_inodes", inodes, 0);
+	if (r == 0)
+		r = sys_fsconfig(ctx, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0);
+	return r;
+}

@@ -1,0 +1,23 @@
+/* Mounts by descriptor: made detached, attached by who owns the mount namespace. All return a descriptor or -errno. */
+#pragma once
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/sys.h"
+
+struct mount_opt {
+	const char *key, *value; /* value NULL: a flag */
+};
+
+/* A new filesystem instance as a detached mount. @opts ends with a NULL key. */
+int mount_new(const char *fs, const struct mount_opt *opts, unsigned attrs);
+/* As mount_new, with the kernel's own explanation in @e. */
+int mount_new_err(const char *fs, const struct mount_opt *opts, unsigned attrs, struct err *e);
+/* A detached copy of the mount at @path (dirfd when ""), with @attrs set; idmapped to @userns unless that is -1. */
+int mount_clone(int dirfd, const char *path, uint64_t attrs, int userns);
+/* Also copies what is mounted below. */
+int mount_clone_tree(int dirfd, const char *path, uint64_t attrs, int userns);
+int mount_attach(int mnt, const char *target, uint64_t cookie);
+int mount_attach_at(int mnt, int target, uint64_t cookie);
+/* Change tmpfs size and inodes of a mounted instance. */
+int mount_resize(int mnt, const char *size, const char *inodes);

@@ -1,0 +1,246 @@
+#include "proto/frame.h"
+#include "base/base.h"
+#include "proto/wire.h"
+
+static bool known(uint8_t type)
+{
+	switch ((enum frame_type)type) {
+	case FRAME_SETUP:
+	case FRAME_EXEC:
+	case FRAME_SIGNAL:
+	case FRAME_PING:
+	case FRAME_READY:
+	case FRAME_UP:
+	case FRAME_STARTED:
+	case FRAME_EXITED:
+	case FRAME_FAILED:
+	case FRAME_PONG:
+		return true;
+	}
+	return false;
+}
+
+long frame_decode(const uint8_t *data, size_t len, struct frame *ret)
+{
+	struct wire_in r = { data, data + len, false };
+	struct frame f;
+
+	/* Refuse as early as the bytes allow: a stranger must not make us wait for a length it made up. */
+	if (len >= 1 && data[0] != FRAME_VERSION)
+		return -EBADMSG;
+	if (len >= 4 && (!known(data[1]) || data[2] > FRAME_FDS_MAX || data[3]))
+		return -EBADMSG;
+	if (len < FRAME_HEAD)
+		return 0;
+	r.at += 1;
+	f.type = wire_get_u8(&r);
+	f.nfds = wire_get_u8(&r);
+	r.at += 1;
+	f.id = wire_get_u32(&r);
+	f.len = wire_get_u32(&r);
+	if (f.len > FRAME_PAYLOAD_MAX)
+		return -EBADMSG;
+	if (len - FRAME_HEAD < f.len)
+		return 0;
+	f.payload = r.at;
+	*ret = f;
+	return (long)(FRAME_HEAD + f.len);
+}
+
+void frame_head(uint8_t *out, enum frame_type type, uint8_t nfds, uint32_t id, uint32_t len)
+{
+	struct wire_out w = { out, out + FRAME_HEAD, false };
+
+	wire_put_u8(&w, FRAME_VERSION);
+	wire_put_u8(&w, (uint8_t)type);
+	wire_put_u8(&w, nfds);
+	wire_put_u8(&w, 0);
+	wire_put_u32(&w, id);
+	wire_put_u32(&w, len);
+}
+
+static long done_out(const struct wire_out *w, const uint8_t *start)
+{
+	return w->bad ? -EMSGSIZE : w->at - start;
+}
+
+/* A payload must be read to its last byte: what is left over would be a second meaning. */
+static int done_in(const struct wire_in *r)
+{
+	return r->bad || r->at != r->end ? -EBADMSG : 0;
+}
+
+static struct wire_in payload_of(const struct frame *f)
+{
+	return (struct wire_in){ f->payload, f->payload + f->len, false };
+}
+
+long frame_setup_encode(const struct frame_setup *s, uint8_t *out, size_t size)
+{
+	struct wire_out w = { out, out + size, false };
+
+	if (s->nmounts > FRAME_MOUNTS_MAX)
+		return -EMSGSIZE;
+	wire_put_str(&w, s->hostname);
+	wire_put_str(&w, s->workdir);
+	wire_put_u32(&w, s->uid);
+	wire_put_u32(&w, s->gid);
+	wire_put_u32(&w, s->flags);
+	wire_put_u64(&w, s->cpu_mask);
+	wire_put_u32(&w, s->nmounts);
+	for (uint32_t i = 0; i < s->nmounts; i++) {
+		wire_put_u8(&w, s->mount[i].kind);
+		wire_put_str(&w, s->mount[i].target);
+	}
+	return done_out(&w, out);
+}
+
+int frame_setup_decode(const struct frame *f, struct frame_setup *ret)
+{
+	struct wire_in r = payload_of(f);
+	struct frame_setup s = { 0 };
+
+	s.hostname = wire_get_str(&r);
+	s.workdir = wire_get_str(&r);
+	s.uid = wire_get_u32(&r);
+	s.gid = wire_get_u32(&r);
+	s.flags = wire_get_u32(&r);
+	s.cpu_mask = wire_get_u64(&r);
+	s.nmounts = wire_get_u32(&r);
+	if (r.bad || s.nmounts > FRAME_MOUNTS_MAX || s.nmounts < 1 || s.nmounts != f->nfds)
+		return -EBADMSG;
+	for (uint32_t i = 0; i < s.nmounts; i++) {
+		s.mount[i].kind = wire_get_u8(&r);
+		s.mount[i].target = wire_get_str(&r);
+		if (s.mount[i].kind > FRAME_MOUNT_PROC_FILE)
+			return -EBADMSG;
+	}
+	if (done_in(&r) < 0)
+		return -EBADMSG;
+	*ret = s;
+	return 0;
+}
+
+long frame_exec_encode(const struct frame_exec *x, uint8_t *out, size_t size)
+{
+	struct wire_out w = { out, out + size, false };
+
+	wire_put_u32(&w, x->flags);
+	wire_put_u32(&w, x->uid);
+	wire_put_u32(&w, x->gid);
+	wire_put_u32(&w, x->rows);
+	wire_put_u32(&w, x->cols);
+	wire_put_u64(&w, x->nofile);
+	wire_put_u64(&w, x->cpu_seconds);
+	wire_put_str(&w, x->cwd);
+	wire_put_u32(&w, x->argc);
+	wire_put_u32(&w, x->envc);
+	for (uint32_t i = 0; i < x->argc; i++)
+		wire_put_str(&w, x->argv[i]);
+	for (uint32_t i = 0; i < x->envc; i++)
+		wire_put_str(&w, x->envp[i]);
+	return done_out(&w, out);
+}
+
+int frame_exec_decode(const struct frame *f, struct frame_exec *ret)
+{
+	struct wire_in r = payload_of(f);
+	struct frame_exec x = { 0 };
+	unsigned want;
+
+	x.flags = wire_get_u32(&r);
+	x.uid = wire_get_u32(&r);
+	x.gid = wire_get_u32(&r);
+	x.rows = wire_get_u32(&r);
+	x.cols = wire_get_u32(&r);
+	x.nofile = wire_get_u64(&r);
+	x.cpu_seconds = wire_get_u64(&r);
+	x.cwd = wire_get_str(&r);
+	x.argc = wire_get_u32(&r);
+	x.envc = wire_get_u32(&r);
+	if (r.bad || x.flags & ~(FRAME_EXEC_TTY | FRAME_EXEC_FILTER) || x.argc < 1 || x.argc > FRAME_STRINGS_MAX ||
+	    x.envc > FRAME_STRINGS_MAX || x.argc + x.envc > FRAME_STRINGS_MAX)
+		return -EBADMSG;
+	want = (x.flags & FRAME_EXEC_TTY ? 0 : 3) + (x.flags & FRAME_EXEC_FILTER ? 1 : 0);
+	if (f->nfds != want)
+		return -EBADMSG;
+	x.strings = r.at;
+	x.strings_end = r.end;
+	for (uint32_t i = 0; i < x.argc + x.envc; i++)
+		wire_get_str(&r);
+	if (done_in(&r) < 0)
+		return -EBADMSG;
+	*ret = x;
+	return 0;
+}
+
+void frame_exec_strings(const struct frame_exec *x, char **argv, char **envp)
+{
+	struct wire_in r = { x->strings, x->strings_end, false };
+
+	for (uint32_t i = 0; i < x->argc; i++)
+		argv[i] = (char *)(uintptr_t)wire_get_str(&r);
+	argv[x->argc] = NULL;
+	for (uint32_t i = 0; i < x->envc; i++)
+		envp[i] = (char *)(uintptr_t)wire_get_str(&r);
+	envp[x->envc] = NULL;
+}
+
+long frame_exited_encode(const struct frame_exited *x, uint8_t *out, size_t size)
+{
+	struct wire_out w = { out, out + size, false };
+
+	wire_put_u32(&w, (uint32_t)x->status);
+	wire_put_u64(&w, x->cpu_usec);
+	wire_put_u64(&w, x->maxrss);
+	return done_out(&w, out);
+}
+
+int frame_exited_decode(const struct frame *f, struct frame_exited *ret)
+{
+	struct wire_in r = payload_of(f);
+	struct frame_exited x;
+
+	x.status = (int32_t)wire_get_u32(&r);
+	x.cpu_usec = wire_get_u64(&r);
+	x.maxrss = wire_get_u64(&r);
+	if (done_in(&r) < 0)
+		return -EBADMSG;
+	*ret = x;
+	return 0;
+}
+
+long frame_failed_encode(const struct frame_failed *x, uint8_t *out, size_t size)
+{
+	struct wire_out w = { out, out + size, false };
+
+	wire_put_u32(&w, x->stage);
+	wire_put_u32(&w, x->errnum);
+	wire_put_u32(&w, x->which);
+	return done_out(&w, out);
+}
+
+int frame_failed_decode(const struct frame *f, struct frame_failed *ret)
+{
+	struct wire_in r = payload_of(f);
+	struct frame_failed x;
+
+	x.stage = wire_get_u32(&r);
+	x.errnum = wire_get_u32(&r);
+	x.which = wire_get_u32(&r);
+	if (done_in(&r) < 0 || x.stage >= FRAME_STAGE_COUNT || x.errnum > 4095)
+		return -EBADMSG;
+	*ret = x;
+	return 0;
+}
+
+static const char *const stages[] = {
+#define X(name, text) [FRAME_STAGE_##name] = text,
+	FRAME_STAGES(X)
+#undef X
+};
+
+const char *frame_stage_text(uint32_t stage)
+{
+	return stage < FRAME_STAGE_COUNT ? stages[stage] : "?";
+}

@@ -1,0 +1,161 @@
+/*
+ * Frames between the host and the agent in a sandbox, version 1. docs/protocol.md tells the story; this header is the
+ * contract. The same bytes run over a unix stream socket (container: descriptors travel with a frame's first byte)
+ * and over any byte stream (VM). Both sides treat the other's bytes as hostile: nothing here asserts on them.
+ *
+ *	version u8 | type u8 | nfds u8 | zero u8 | id u32 | len u32 | len bytes of payload
+ *
+ * id names the exec a frame is about, 0 the sandbox itself. Numbers are little-endian; strings carry their length and
+ * a closing NUL, and no NUL inside.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#define FRAME_VERSION 1
+#define FRAME_HEAD 12
+#define FRAME_PAYLOAD_MAX (384U * 1024U)
+#define FRAME_FDS_MAX 32
+
+enum frame_type {
+	/* host → agent */
+	FRAME_SETUP = 1, /* struct frame_setup; fds: the mounts it lists, in order */
+	FRAME_EXEC = 2, /* struct frame_exec; fds: stdin, stdout, stderr unless FRAME_EXEC_TTY; then a filter if flagged */
+	FRAME_SIGNAL = 3, /* u32 signal, u32 enum frame_scope */
+	FRAME_PING = 4, /* answered by PONG with the same id */
+	/* agent → host */
+	FRAME_READY = 16, /* u32 protocol version, u32 Landlock ABI: locked down, waits for SETUP */
+	FRAME_UP = 17, /* the sandbox stands */
+	FRAME_STARTED = 18, /* u32 pid inside; fd: the terminal's master when FRAME_EXEC_TTY */
+	FRAME_EXITED = 19, /* struct frame_exited */
+	FRAME_FAILED = 20, /* struct frame_failed */
+	FRAME_PONG = 21,
+};
+
+enum frame_scope {
+	FRAME_SCOPE_PROCESS, /* the exec's first process */
+	FRAME_SCOPE_GROUP, /* its process group */
+	FRAME_SCOPE_ALL, /* every process of the sandbox but the agent */
+};
+
+struct frame {
+	uint8_t type;
+	uint8_t nfds;
+	uint32_t id;
+	uint32_t len;
+	const uint8_t *payload; /* inside the decoded buffer */
+};
+
+/*
+ * Decodes the frame at the start of @data. Returns its whole length, 0 when more bytes are needed, or -EBADMSG when
+ * this can never become a frame (version, type, reserved byte, sizes): the connection is then to be dropped.
+ */
+long frame_decode(const uint8_t *data, size_t len, struct frame *ret);
+/* Writes the head for a payload of @len into @out (FRAME_HEAD bytes). */
+void frame_head(uint8_t *out, enum frame_type type, uint8_t nfds, uint32_t id, uint32_t len);
+
+/* --- SETUP --- */
+#define FRAME_MOUNTS_MAX 28
+
+enum frame_mount_kind {
+	FRAME_MOUNT_DIR, /* target is made as a folder when missing */
+	FRAME_MOUNT_FILE, /* target is made as an empty file when missing */
+	FRAME_MOUNT_PROC_FILE, /* target below /proc: never made; left out when the kernel does not have it */
+};
+
+struct frame_setup {
+	const char *hostname;
+	const char *workdir; /* made when missing, owned by uid:gid */
+	uint32_t uid, gid; /* who owns a made workdir */
+	uint32_t flags; /* FRAME_SETUP_* */
+	uint64_t cpu_mask; /* CPUs to run on, bit n = CPU n; 0 = leave */
+	uint32_t nmounts; /* the first is the root */
+	struct {
+		uint8_t kind;
+		const char *target;
+	} mount[FRAME_MOUNTS_MAX];
+};
+#define FRAME_SETUP_READ_ONLY 1U /* make the root read-only once everything is attached */
+#define FRAME_SETUP_NO_LANDLOCK 2U /* this kernel has none that is usable */
+
+long frame_setup_encode(const struct frame_setup *s, uint8_t *out, size_t size); /* payload length or -EMSGSIZE */
+int frame_setup_decode(const struct frame *f, struct frame_setup *ret); /* 0 or -EBADMSG; points into the frame */
+
+/* --- EXEC --- */
+#define FRAME_EXEC_TTY 1U
+#define FRAME_EXEC_FILTER 2U /* a last descriptor holds a seccomp program to add */
+#define FRAME_STRINGS_MAX 8192 /* arguments and variables together */
+
+struct frame_exec {
+	uint32_t flags;
+	uint32_t uid, gid;
+	uint32_t rows, cols;
+	uint64_t nofile; /* 0 = leave */
+	uint64_t cpu_seconds; /* 0 = none; per process, a backstop: the host counts the whole group */
+	const char *cwd;
+	uint32_t argc, envc;
+	const char *const *argv; /* encode only */
+	const char *const *envp; /* encode only */
+	const uint8_t *strings, *strings_end; /* decode only: argc + envc strings, checked */
+};
+
+long frame_exec_encode(const struct frame_exec *x, uint8_t *out, size_t size);
+int frame_exec_decode(const struct frame *f, struct frame_exec *ret);
+/* Fills argv and envp (argc + 1 and envc + 1 places, NULL-ended) from a decoded frame. */
+void frame_exec_strings(const struct frame_exec *x, char **argv, char **envp);
+
+/* --- answers --- */
+struct frame_exited {
+	int32_t status; /* as wait4 tells it */
+	uint64_t cpu_usec;
+	uint64_t maxrss; /* bytes */
+};
+
+#define FRAME_STAGES(X)                                                                                                \
+	X(NONE, "")                                                                                                    \
+	X(NAMESPACE, "enter namespaces")                                                                               \
+	X(BASE, "mount the base")                                                                                      \
+	X(PROC, "mount /proc")                                                                                         \
+	X(MASK, "mask /proc")                                                                                          \
+	X(DEV, "mount /dev")                                                                                           \
+	X(PIVOT, "pivot_root")                                                                                         \
+	X(CAPS, "drop capabilities")                                                                                   \
+	X(NNP, "set no_new_privs")                                                                                     \
+	X(SECCOMP, "install the system call filter")                                                                   \
+	X(ROOT, "attach the image")                                                                                    \
+	X(MOUNT, "attach a mount")                                                                                     \
+	X(CHROOT, "enter the image")                                                                                   \
+	X(LANDLOCK, "restrict with Landlock")                                                                          \
+	X(WORKDIR, "make the work folder")                                                                             \
+	X(HOSTNAME, "set the host name")                                                                               \
+	X(READ_ONLY, "make the root read-only")                                                                        \
+	X(AFFINITY, "set the CPUs")                                                                                    \
+	X(CLONE, "start a process")                                                                                    \
+	X(TTY, "open a terminal")                                                                                      \
+	X(STDIO, "set up stdin, stdout, stderr")                                                                       \
+	X(RLIMIT, "set limits")                                                                                        \
+	X(USER, "change user")                                                                                         \
+	X(CWD, "enter the working folder")                                                                             \
+	X(FILTER, "install the given filter")                                                                          \
+	X(EXECVE, "run")                                                                                               \
+	X(LIMIT, "too many execs")                                                                                     \
+	X(PROTOCOL, "read a frame")
+
+enum frame_stage {
+#define X(name, text) FRAME_STAGE_##name,
+	FRAME_STAGES(X)
+#undef X
+	FRAME_STAGE_COUNT
+};
+const char *frame_stage_text(uint32_t stage);
+
+struct frame_failed {
+	uint32_t stage; /* enum frame_stage */
+	uint32_t errnum;
+	uint32_t which; /* SETUP: the mount's place in the list */
+};
+
+long frame_exited_encode(const struct frame_exited *x, uint8_t *out, size_t size);
+int frame_exited_decode(const struct frame *f, struct frame_exited *ret);
+long frame_failed_encode(const struct frame_failed *x, uint8_t *out, size_t size);
+int frame_failed_decode(const struct frame *f, struct frame_failed *ret);

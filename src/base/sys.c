@@ -116,6 +116,11 @@ int sys_unlinkat(int dirfd, const char *path, int flags)
 	return (int)CALL(unlinkat, SYS_unlinkat, dirfd, path, flags);
 }
 
+ssize_t sys_getdents64(int fd, void *buf, size_t size)
+{
+	return (ssize_t)CALL(getdents64, SYS_getdents64, fd, buf, size);
+}
+
 int sys_fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int flags)
 {
 	return (int)CALL(fchownat, SYS_fchownat, dirfd, path, uid, gid, flags);
@@ -331,4 +336,9 @@ int sys_prlimit(int resource, uint64_t soft, uint64_t hard)
 	const uint64_t lim[2] = { soft, hard };
 
 	return (int)CALL(prlimit64, SYS_prlimit64, 0, resource, lim, NULL);
+}
+
+ssize_t sys_getrandom(void *buf, size_t n, unsigned flags)
+{
+	return (ssize_t)CALL(getrandom, SYS_getrandom, buf, n, flags);
 }

@@ -23,6 +23,7 @@
 	X(mknodat)                                                                                                     \
 	X(symlinkat)                                                                                                   \
 	X(unlinkat)                                                                                                    \
+	X(getdents64)                                                                                                  \
 	X(fchownat)                                                                                                    \
 	X(fchmod)                                                                                                      \
 	X(ftruncate)                                                                                                   \
@@ -65,7 +66,8 @@
 	X(landlock_create_ruleset)                                                                                     \
 	X(landlock_add_rule)                                                                                           \
 	X(landlock_restrict_self)                                                                                      \
-	X(close_range)
+	X(close_range)                                                                                                 \
+	X(getrandom)
 
 enum sys_id {
 #define X(name) SYSID_##name,
@@ -95,6 +97,7 @@ int sys_mkdirat(int dirfd, const char *path, mode_t mode);
 int sys_mknodat(int dirfd, const char *path, mode_t mode, unsigned dev);
 int sys_symlinkat(const char *target, int dirfd, const char *path);
 int sys_unlinkat(int dirfd, const char *path, int flags);
+ssize_t sys_getdents64(int fd, void *buf, size_t size);
 int sys_fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int flags);
 int sys_fchmod(int fd, mode_t mode);
 int sys_ftruncate(int fd, off_t len);
@@ -140,3 +143,4 @@ int sys_landlock_create_ruleset(const void *attr, size_t size, unsigned flags);
 int sys_landlock_add_rule(int ruleset, int type, const void *attr);
 int sys_landlock_restrict_self(int ruleset);
 int sys_close_range(unsigned first, unsigned last, unsigned flags);
+ssize_t sys_getrandom(void *buf, size_t n, unsigned flags);

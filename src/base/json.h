@@ -1,0 +1,49 @@
+/*
+ * Writes JSON into a buffer, one value after the other; commas and nesting are kept here. An error (a full buffer, too
+ * deep) sticks: later calls do nothing and json_done() tells. There is no reader: who must parse JSON does it with
+ * jansson, outside the engine.
+ *
+ *	struct json j = JSON_INIT(&buf);
+ *	json_object(&j, NULL);
+ *	json_str(&j, "name", name);
+ *	json_array(&j, "ids");
+ *	json_u64(&j, NULL, 7);
+ *	json_end(&j);
+ *	json_end(&j);
+ *	r = json_done(&j);
+ *
+ * @key is NULL outside objects. Strings may hold any bytes: what is not UTF-8 becomes U+FFFD, and control characters
+ * are escaped, C1 and DEL too, so that the output is safe to show on a terminal.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+#define JSON_DEPTH_MAX 32
+
+struct json {
+	struct buf *buf;
+	int r;
+	unsigned depth;
+	bool comma; /* a value stands before this place */
+	char close[JSON_DEPTH_MAX]; /* '}' or ']' of each open level */
+};
+
+#define JSON_INIT(buf_) { .buf = (buf_) }
+
+void json_object(struct json *j, const char *key);
+void json_array(struct json *j, const char *key);
+void json_end(struct json *j); /* the innermost open object or array */
+
+void json_str(struct json *j, const char *key, const char *text); /* null when @text is NULL */
+void json_strn(struct json *j, const char *key, const void *data, size_t len);
+void json_u64(struct json *j, const char *key, uint64_t v);
+void json_i64(struct json *j, const char *key, int64_t v);
+void json_bool(struct json *j, const char *key, bool v);
+void json_null(struct json *j, const char *key);
+
+/* 0 when one whole value was written, else the first error: -E2BIG, -ENOMEM, -EINVAL (misuse). */
+int json_done(const struct json *j);

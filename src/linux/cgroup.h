@@ -18,7 +18,11 @@ enum cgroup_controller { CGROUP_MEMORY, CGROUP_PIDS, CGROUP_CPU, CGROUP_CPUACCT,
 struct cgroup_host {
 	int version; /* 1 or 2; hybrid counts as 1 when the controllers are on version 1 */
 	unsigned have; /* CGROUP_BIT()s that can be enforced here. v2: CPUACCT and FREEZER always count as had */
-	int base[CGROUP_CONTROLLERS]; /* v1: dirfd of <hierarchy>/<own group>/cloche, -1 where missing. v2: [0] only */
+	/*
+	 * v1: dirfd (O_PATH) of <hierarchy>/<own group>/cloche, -1 where missing; the same number twice where a hierarchy
+	 * has several controllers, so close them only by cgroup_host_done. v2: [0] only.
+	 */
+	int base[CGROUP_CONTROLLERS];
 	bool swap_accounted; /* v1: memory.memsw exists; v2: memory.swap.max exists */
 };
 
@@ -36,7 +40,7 @@ struct cgroup_limits { /* 0 = not limited */
 struct cgroup {
 	char name[48];
 	unsigned mask; /* controllers it was made with */
-	int dir[CGROUP_CONTROLLERS]; /* v1: dirfd each; v2: [0] only; -1 otherwise */
+	int dir[CGROUP_CONTROLLERS]; /* O_PATH. v1: one each, the same number twice as in ->base; v2: [0] only; else -1 */
 	int join[CGROUP_CONTROLLERS]; /* v1: `tasks` opened for writing, in the first njoin places; v2: njoin == 0 */
 	unsigned njoin;
 };
@@ -54,24 +58,34 @@ struct cgroup_stat { /* what the controllers in the mask tell; 0 otherwise */
 /*
  * Finds the hierarchies (from /proc/self/cgroup and /proc/self/mountinfo), makes the `cloche` group below our own
  * group in each (v2: below the root of what we may write, enabling controllers there), and keeps its descriptors.
- * A controller that is missing is left out of ->have, not an error: who needs it asks. @base_path NULL: the default.
+ * A controller that is missing is left out of ->have, not an error: who needs it asks.
  * Without any writable hierarchy ->have is 0 and 0 is returned.
  * On a v1 host also keeps one group with a CPU quota, so that the scheduler's static key never toggles.
  */
 int cgroup_host_open(struct cgroup_host *ret, struct err *e);
 void cgroup_host_done(struct cgroup_host *h);
 
-/* Makes the group @name in every controller of @mask. -EEXIST when it is there already. Nothing is left on failure. */
+/*
+ * Makes the group @name in every controller of @mask. -EEXIST when it is there already, -EOPNOTSUPP (ERR_UNSUPPORTED)
+ * when @mask asks for more than ->have. Nothing is left on failure.
+ */
 int cgroup_make(const struct cgroup_host *h, const char *name, unsigned mask, struct cgroup *ret, struct err *e);
 void cgroup_init(struct cgroup *c); /* all descriptors -1 */
 void cgroup_done(struct cgroup *c); /* closes descriptors, keeps the folders */
 
-/* ERR_UNSUPPORTED with a remedy when a wanted limit has no controller in @c->mask. */
+/*
+ * ERR_UNSUPPORTED with a remedy when a wanted limit has no controller in @c->mask, or when memory is to be limited
+ * while the host has swap that can't be forbidden. Limits not set are left as they are. May be called again.
+ */
 int cgroup_limit(const struct cgroup_host *h, const struct cgroup *c, const struct cgroup_limits *l, struct err *e);
 int cgroup_stat(const struct cgroup_host *h, const struct cgroup *c, struct cgroup_stat *ret);
 int cgroup_freeze(const struct cgroup_host *h, const struct cgroup *c, struct err *e); /* returns when frozen */
 int cgroup_thaw(const struct cgroup_host *h, const struct cgroup *c, struct err *e);
-int cgroup_kill(const struct cgroup_host *h, const struct cgroup *c); /* SIGKILL to every member, until none is left */
+/*
+ * SIGKILL to every member, until none is left. Thaws. -ETIMEDOUT after ten seconds (a task stuck in the kernel),
+ * -EDEADLK when the caller itself is a member, -ESRCH when a member is outside of our pid namespace.
+ */
+int cgroup_kill(const struct cgroup_host *h, const struct cgroup *c);
 
 /*
  * Removes the folders, children first. -EBUSY while a member is left; the caller retries (cgroup_remove_wait does, for
@@ -80,7 +94,10 @@ int cgroup_kill(const struct cgroup_host *h, const struct cgroup *c); /* SIGKILL
 int cgroup_remove(const struct cgroup_host *h, const char *name, unsigned mask);
 int cgroup_remove_wait(const struct cgroup_host *h, const char *name, unsigned mask, unsigned ms, struct err *e);
 
-/* Calls @fn for every group below `cloche` (any controller, each name once). For sweeping up after a crash. */
+/*
+ * Calls @fn for every group below `cloche` (any controller, each name once). @fn may remove it; anything but 0 from
+ * @fn ends the walk and is returned. For sweeping up after a crash.
+ */
 int cgroup_each(const struct cgroup_host *h, int (*fn)(const char *name, void *arg), void *arg);
 
 /* For joining: writes "0" to each. Async-signal-safe; used between clone and exec. Returns 0 or -errno. */

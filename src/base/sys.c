@@ -246,6 +246,12 @@ int sys_mount_setattr(int dirfd, const char *path, unsigned flags, struct mount_
 	return (int)CALL(mount_setattr, SYS_mount_setattr, dirfd, path, flags, a, size);
 }
 
+int sys_mount_setattr_cookie(int dirfd, const char *path, unsigned flags, struct mount_attr *a, size_t size,
+			     uint64_t cookie)
+{
+	return (int)CALL(mount_setattr, SYS_mount_setattr, dirfd, path, flags, a, size, cookie);
+}
+
 int sys_mount(const char *src, const char *dst, const char *fs, unsigned long flags, const void *data)
 {
 	return (int)CALL(mount, SYS_mount, src, dst, fs, flags, data);

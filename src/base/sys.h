@@ -125,6 +125,9 @@ int sys_open_tree(int dirfd, const char *path, unsigned flags);
 /* @cookie goes into the unused sixth argument: see linux/seccomp.h. */
 int sys_move_mount(int from_fd, const char *from, int to_fd, const char *to, unsigned flags, uint64_t cookie);
 int sys_mount_setattr(int dirfd, const char *path, unsigned flags, struct mount_attr *a, size_t size);
+/* As sys_mount_setattr, with the cookie in the unused sixth argument. */
+int sys_mount_setattr_cookie(int dirfd, const char *path, unsigned flags, struct mount_attr *a, size_t size,
+			     uint64_t cookie);
 int sys_mount(const char *src, const char *dst, const char *fs, unsigned long flags, const void *data);
 int sys_umount2(const char *path, int flags);
 int sys_pivot_root(const char *new_root, const char *put_old);

@@ -35,6 +35,17 @@ int caps_drop_bounding(uint64_t keep)
 	return 0;
 }
 
+int caps_drop_bounding_some(uint64_t drop)
+{
+	for (unsigned long c = 0; c < 64; c++) {
+		int r = drop & (1ULL << c) ? sys_prctl(PR_CAPBSET_DROP, c, 0, 0, 0) : 0;
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
 int caps_raise_ambient(uint64_t set)
 {
 	for (unsigned long c = 0; c < 64; c++) {

@@ -10,10 +10,12 @@
 	((1ULL << 0) /* CHOWN */ | (1ULL << 1) /* DAC_OVERRIDE */ | (1ULL << 3) /* FOWNER */ |                         \
 	 (1ULL << 4) /* FSETID */ | (1ULL << 5) /* KILL */ | (1ULL << 6) /* SETGID */ | (1ULL << 7) /* SETUID */ |     \
 	 (1ULL << 10) /* NET_BIND_SERVICE */ | (1ULL << 31) /* SETFCAP */)
-/* What the agent keeps once the sandbox is up: to start execs as any user and to signal them. */
-#define CAPS_AGENT (CAPS_ROOT)
+/* What the agent keeps once the sandbox is up: to start execs as any user, less what they may not have, and to signal
+ * them. */
+#define CAPS_AGENT (CAPS_ROOT | (1ULL << 8) /* SETPCAP */)
 
 /* All return 0 or -errno. */
 int caps_set(uint64_t permitted_effective, uint64_t inheritable);
 int caps_drop_bounding(uint64_t keep); /* drops all others, up to the kernel's last */
+int caps_drop_bounding_some(uint64_t drop);
 int caps_raise_ambient(uint64_t set);

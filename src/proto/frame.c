@@ -112,7 +112,7 @@ int frame_setup_decode(const struct frame *f, struct frame_setup *ret)
 	for (uint32_t i = 0; i < s.nmounts; i++) {
 		s.mount[i].kind = wire_get_u8(&r);
 		s.mount[i].target = wire_get_str(&r);
-		if (s.mount[i].kind > FRAME_MOUNT_PROC_FILE)
+		if (s.mount[i].kind > FRAME_MOUNT_PARK)
 			return -EBADMSG;
 	}
 	if (done_in(&r) < 0)

@@ -61,6 +61,7 @@ enum frame_mount_kind {
 	FRAME_MOUNT_DIR, /* target is made as a folder when missing */
 	FRAME_MOUNT_FILE, /* target is made as an empty file when missing */
 	FRAME_MOUNT_PROC_FILE, /* target below /proc: never made; left out when the kernel does not have it */
+	FRAME_MOUNT_PARK, /* no target: kept out of reach, so that the host's descriptor closes without an RCU wait */
 };
 
 struct frame_setup {

@@ -1,0 +1,40 @@
+/* The agent's own state, and its parts. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "proto/frame.h"
+
+enum {
+	AGENT_CTL = 3, /* the control socket, a unix stream */
+	AGENT_DEV = 4, /* a detached mount of the device folder */
+};
+
+#define AGENT_EXECS_MAX 512
+
+struct agent_exec {
+	pid_t pid; /* 0 = free */
+	uint32_t id;
+};
+
+struct agent {
+	uint64_t cookie; /* see linux/seccomp.h; 0 once the sandbox is up */
+	int landlock; /* ABI, 0 = not usable here */
+	uint32_t single_id; /* not 0: the one id this user namespace maps (plus one), as without root */
+	bool up;
+	struct agent_exec execs[AGENT_EXECS_MAX];
+};
+
+/* Sends a frame on AGENT_CTL; the agent cannot go on without its host, so a failure ends it. */
+void agent_send(enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds, size_t nfds);
+void agent_fail(uint32_t id, enum frame_stage stage, int r, uint32_t which);
+
+/* The part that needs no image: namespaces, /proc, /dev, pivot_root, privileges, filter. 0 or -errno with the stage. */
+int shell_enter(struct agent *a, enum frame_stage *stage);
+/* Attaches the image and the rest, then gives up what was only needed for that. Closes no descriptor. */
+int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, enum frame_stage *stage, uint32_t *which);
+/* Starts a process. The descriptors stay the caller's. On success *ret_master is the terminal or -1. */
+int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, pid_t *ret_pid, int *ret_master,
+	       enum frame_stage *stage);

@@ -1,0 +1,246 @@
+/*
+ * Starting a process: a child that shares our memory until it runs the program (no page is copied, so the cost does
+ * not grow), drops to its user in one order, and tells the step that failed.
+ */
+#include "agent/agent.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "linux/caps.h"
+#include "linux/ns.h"
+#include "linux/seccomp.h"
+
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define TTY_GROUP 5
+
+struct start {
+	const struct agent *agent;
+	const struct frame_exec *x;
+	int stdio[3];
+	char **argv, **envp;
+	struct sock_filter *filter;
+	size_t filter_len;
+	enum frame_stage stage; /* written by the child */
+	int error;
+};
+
+/* Only one child at a time runs on this: the clone waits until the child has its own memory. */
+static _Alignas(16) char child_stack[NS_STACK_SIZE];
+
+static int run(const struct start *s)
+{
+	const char *name = s->argv[0], *path = "";
+	bool denied = false;
+	char full[4096];
+	int r = -ENOENT;
+
+	if (strchr(name, '/'))
+		return sys_execve(name, s->argv, s->envp);
+	if (!*name)
+		return -ENOENT;
+	for (char **e = s->envp; *e; e++)
+		if (!strncmp(*e, "PATH=", 5))
+			path = *e + 5;
+	while (*path) {
+		size_t n = strcspn(path, ":");
+
+		if (n && n + 1 + strlen(name) < sizeof(full)) {
+			memcpy(full, path, n);
+			full[n] = '/';
+			memcpy(full + n + 1, name, strlen(name) + 1);
+			r = sys_execve(full, s->argv, s->envp);
+			if (r == -EACCES)
+				denied = true;
+			else if (r != -ENOENT && r != -ENOTDIR)
+				return r;
+		}
+		path += n + (path[n] == ':');
+	}
+	return denied ? -EACCES : -ENOENT;
+}
+
+static int set_stdio(const struct start *s)
+{
+	int r;
+
+	for (int i = 0; i < 3; i++) {
+		r = sys_dup3(s->stdio[i], i, 0);
+		if (r < 0)
+			return r;
+	}
+	if (s->x->flags & FRAME_EXEC_TTY) {
+		r = sys_ioctl(0, TIOCSCTTY, NULL);
+		if (r < 0)
+			return r;
+	}
+	return sys_close_range(3, ~0U, 0);
+}
+
+static int set_limits(const struct frame_exec *x)
+{
+	int r = 0;
+
+	if (x->nofile)
+		r = sys_prlimit(RLIMIT_NOFILE, x->nofile, x->nofile);
+	/* A backstop per process; the soft limit's signal can be caught, the hard one's not. */
+	if (r == 0 && x->cpu_seconds)
+		r = sys_prlimit(RLIMIT_CPU, x->cpu_seconds + 1, x->cpu_seconds + 2);
+	return r;
+}
+
+static int set_user(const struct agent *a, const struct frame_exec *x)
+{
+	int r;
+
+	r = caps_drop_bounding_some(CAPS_AGENT & ~(x->uid ? 0 : CAPS_ROOT));
+	if (r < 0)
+		return r;
+	if (!a->single_id) {
+		r = sys_setgroups(0, NULL);
+		if (r == 0)
+			r = sys_setresgid(x->gid, x->gid, x->gid);
+		if (r == 0)
+			r = sys_setresuid(x->uid, x->uid, x->uid);
+		if (r < 0)
+			return r;
+	} else if (x->uid != a->single_id - 1 || x->gid != a->single_id - 1) {
+		return -EINVAL;
+	}
+	return caps_set(x->uid ? 0 : CAPS_ROOT, 0);
+}
+
+/* On our memory and its own stack: raw system calls only. */
+static int child(void *arg)
+{
+	struct start *s = arg;
+	uint64_t none = 0;
+	int r;
+
+	syscall(SYS_setsid);
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
+	s->stage = FRAME_STAGE_STDIO;
+	r = set_stdio(s);
+	if (r >= 0) {
+		s->stage = FRAME_STAGE_RLIMIT;
+		r = set_limits(s->x);
+	}
+	if (r >= 0) {
+		s->stage = FRAME_STAGE_USER;
+		r = set_user(s->agent, s->x);
+	}
+	if (r >= 0) {
+		s->stage = FRAME_STAGE_CWD;
+		r = sys_chdir(s->x->cwd);
+	}
+	if (r >= 0 && s->filter) {
+		s->stage = FRAME_STAGE_FILTER;
+		r = seccomp_install_extra(s->filter, s->filter_len);
+	}
+	if (r >= 0) {
+		s->stage = FRAME_STAGE_EXECVE;
+		r = run(s);
+	}
+	s->error = r;
+	return 127;
+}
+
+static int open_tty(const struct frame_exec *x, int *ret_master, int *ret_slave)
+{
+	struct winsize ws = { .ws_row = (unsigned short)x->rows, .ws_col = (unsigned short)x->cols };
+	AUTO_CLOSE int master = sys_openat(AT_FDCWD, "/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC, 0);
+	AUTO_CLOSE int slave = -1;
+	int unlock = 0, r;
+
+	if (master < 0)
+		return master;
+	r = sys_ioctl(master, TIOCSPTLCK, &unlock);
+	if (r < 0)
+		return r;
+	slave = sys_ioctl(master, TIOCGPTPEER, (void *)(uintptr_t)(O_RDWR | O_NOCTTY | O_CLOEXEC));
+	if (slave < 0)
+		return slave;
+	if (fchown(slave, x->uid, TTY_GROUP) < 0 && fchown(slave, x->uid, (gid_t)-1) < 0)
+		return -errno;
+	if (ws.ws_row || ws.ws_col)
+		sys_ioctl(slave, TIOCSWINSZ, &ws);
+	*ret_master = TAKE_FD(master);
+	*ret_slave = TAKE_FD(slave);
+	return 0;
+}
+
+static int read_filter(int fd, struct start *s)
+{
+	size_t size = SECCOMP_PROFILE_MAX * sizeof(*s->filter);
+	ssize_t n;
+
+	s->filter = malloc(size);
+	if (!s->filter)
+		return -ENOMEM;
+	n = pread(fd, s->filter, size, 0);
+	if (n <= 0 || n % (ssize_t)sizeof(*s->filter))
+		return n < 0 ? -errno : -EINVAL;
+	s->filter_len = (size_t)n / sizeof(*s->filter);
+	return 0;
+}
+
+static long clone_child(struct start *s)
+{
+	struct clone_args a = {
+		.flags = CLONE_VM | CLONE_VFORK,
+		.exit_signal = SIGCHLD,
+		.stack = (uint64_t)(uintptr_t)child_stack,
+		.stack_size = sizeof(child_stack),
+	};
+
+	return ns_clone(&a, child, s);
+}
+
+int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, pid_t *ret_pid, int *ret_master,
+	       enum frame_stage *stage)
+{
+	struct start s = { .agent = a, .x = x };
+	AUTO_CLOSE int master = -1, slave = -1;
+	AUTO_FREE char **strings = NULL;
+	AUTO_FREE struct sock_filter *filter = NULL;
+	bool tty = x->flags & FRAME_EXEC_TTY;
+	long pid;
+	int r;
+
+	*stage = FRAME_STAGE_CLONE;
+	strings = calloc(x->argc + x->envc + 2, sizeof(char *));
+	if (!strings)
+		return -ENOMEM;
+	s.argv = strings;
+	s.envp = strings + x->argc + 1;
+	frame_exec_strings(x, s.argv, s.envp);
+	if (x->flags & FRAME_EXEC_FILTER) {
+		*stage = FRAME_STAGE_FILTER;
+		r = read_filter(fds[tty ? 0 : 3], &s);
+		filter = s.filter;
+		if (r < 0)
+			return r;
+	}
+	if (tty) {
+		*stage = FRAME_STAGE_TTY;
+		r = open_tty(x, &master, &slave);
+		if (r < 0)
+			return r;
+	}
+	for (int i = 0; i < 3; i++)
+		s.stdio[i] = tty ? slave : fds[i];
+	*stage = FRAME_STAGE_CLONE;
+	pid = clone_child(&s);
+	if (pid < 0)
+		return (int)pid;
+	if (s.error) {
+		*stage = s.stage;
+		return s.error;
+	}
+	*ret_pid = (pid_t)pid;
+	*ret_master = TAKE_FD(master);
+	return 0;
+}

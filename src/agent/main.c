@@ -1,0 +1,292 @@
+/*
+ * cloche-agent: PID 1 of a sandbox.
+ *
+ * Theory of operation. The host clones this program into new namespaces, as root of the sandbox's user namespace,
+ * with a stream socket on descriptor 3 and a mount of the device folder on 4. It first builds everything that needs no
+ * image and locks itself (shell.c), says READY, then serves frames one by one: SETUP once (setup.c), then any number of
+ * EXEC and SIGNAL. It is single-threaded and waits on two descriptors: the socket and a signalfd for SIGCHLD.
+ *
+ * It is not dumpable, so nothing inside may trace it or read its memory; it has no signal handlers, so nothing inside
+ * can signal it (PID 1 gets no default actions from its own namespace). When the host's end closes it exits, and the
+ * kernel ends every process of the sandbox with it: a crashed host leaves nothing running.
+ */
+#include "agent/agent.h"
+#include "base/base.h"
+#include "base/sys.h"
+
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SMALL 4096
+
+/* Bytes and descriptors that arrived and are not yet served. Frames beyond SMALL get a buffer of their own. */
+struct inbox {
+	uint8_t small[SMALL];
+	uint8_t *data;
+	size_t len, size;
+	int fds[FRAME_FDS_MAX * 2];
+	size_t nfds;
+};
+
+void agent_send(enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds, size_t nfds)
+{
+	uint8_t out[FRAME_HEAD + 64];
+
+	assert(len <= sizeof(out) - FRAME_HEAD);
+	frame_head(out, type, (uint8_t)nfds, id, (uint32_t)len);
+	if (len)
+		memcpy(out + FRAME_HEAD, payload, len);
+	if (fd_send(AGENT_CTL, out, FRAME_HEAD + len, fds, nfds) < 0)
+		_exit(1);
+}
+
+void agent_fail(uint32_t id, enum frame_stage stage, int r, uint32_t which)
+{
+	struct frame_failed f = { .stage = stage, .errnum = (uint32_t)-r, .which = which };
+	uint8_t out[16];
+	long n = frame_failed_encode(&f, out, sizeof(out));
+
+	agent_send(FRAME_FAILED, id, out, (size_t)n, NULL, 0);
+}
+
+static void put_u32s(uint8_t *out, uint32_t a, uint32_t b)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		out[i] = (uint8_t)(a >> (8 * i));
+		out[4 + i] = (uint8_t)(b >> (8 * i));
+	}
+}
+
+static struct agent_exec *find(struct agent *a, pid_t pid)
+{
+	for (size_t i = 0; i < AGENT_EXECS_MAX; i++)
+		if (a->execs[i].pid == pid)
+			return &a->execs[i];
+	return NULL;
+}
+
+static void reap(struct agent *a)
+{
+	struct rusage ru;
+	int status;
+	pid_t pid;
+
+	while ((pid = wait4(-1, &status, WNOHANG, &ru)) > 0) {
+		struct agent_exec *x = find(a, pid);
+		struct frame_exited f = {
+			.status = status,
+			.cpu_usec = (uint64_t)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) * 1000000ULL +
+				    (uint64_t)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec),
+			.maxrss = (uint64_t)ru.ru_maxrss * 1024,
+		};
+		uint8_t out[32];
+		long n;
+
+		if (!x)
+			continue; /* an orphan, or an exec that failed to start */
+		n = frame_exited_encode(&f, out, sizeof(out));
+		agent_send(FRAME_EXITED, x->id, out, (size_t)n, NULL, 0);
+		x->pid = 0;
+	}
+}
+
+static void serve_setup(struct agent *a, const struct frame *f, const int *fds)
+{
+	enum frame_stage stage = FRAME_STAGE_PROTOCOL;
+	struct frame_setup s;
+	uint32_t which = 0;
+	int r;
+
+	r = a->up ? -EALREADY : frame_setup_decode(f, &s);
+	if (r == 0)
+		r = setup_apply(a, &s, fds, &stage, &which);
+	if (r < 0) {
+		/* A half-made sandbox is never used. */
+		agent_fail(0, stage, r, which);
+		_exit(1);
+	}
+	a->up = true;
+	agent_send(FRAME_UP, 0, NULL, 0, NULL, 0);
+}
+
+static void serve_exec(struct agent *a, const struct frame *f, const int *fds)
+{
+	enum frame_stage stage = FRAME_STAGE_PROTOCOL;
+	struct agent_exec *slot = find(a, 0);
+	struct frame_exec x;
+	uint8_t out[8];
+	pid_t pid = 0;
+	int master = -1, r;
+
+	r = a->up ? frame_exec_decode(f, &x) : -EBADMSG;
+	if (r == 0 && !slot) {
+		stage = FRAME_STAGE_LIMIT;
+		r = -EAGAIN;
+	}
+	if (r == 0)
+		r = exec_start(a, &x, fds, &pid, &master, &stage);
+	if (r < 0) {
+		agent_fail(f->id, stage, r, 0);
+		return;
+	}
+	slot->pid = pid;
+	slot->id = f->id;
+	put_u32s(out, (uint32_t)pid, 0);
+	agent_send(FRAME_STARTED, f->id, out, 4, &master, master >= 0 ? 1 : 0);
+	fd_close(master);
+}
+
+static void serve_signal(struct agent *a, const struct frame *f)
+{
+	uint32_t sig, scope;
+
+	if (f->len != 8)
+		return;
+	memcpy(&sig, f->payload, 4); /* both supported architectures are little-endian */
+	memcpy(&scope, f->payload + 4, 4);
+	if (scope == FRAME_SCOPE_ALL) {
+		kill(-1, (int)sig);
+		return;
+	}
+	for (size_t i = 0; i < AGENT_EXECS_MAX; i++) {
+		if (!a->execs[i].pid || a->execs[i].id != f->id)
+			continue;
+		kill(scope == FRAME_SCOPE_GROUP ? -a->execs[i].pid : a->execs[i].pid, (int)sig);
+	}
+}
+
+static void serve(struct agent *a, const struct frame *f, const int *fds)
+{
+	switch (f->type) {
+	case FRAME_SETUP:
+		serve_setup(a, f, fds);
+		break;
+	case FRAME_EXEC:
+		serve_exec(a, f, fds);
+		break;
+	case FRAME_SIGNAL:
+		serve_signal(a, f);
+		break;
+	case FRAME_PING:
+		agent_send(FRAME_PONG, f->id, NULL, 0, NULL, 0);
+		break;
+	default:
+		_exit(1); /* an agent's own frame, or one with the wrong direction: not our host */
+	}
+}
+
+/* Serves every whole frame in the inbox. */
+static void drain(struct agent *a, struct inbox *in)
+{
+	struct frame f;
+	size_t used = 0;
+	long n;
+
+	while ((n = frame_decode(in->data + used, in->len - used, &f)) > 0) {
+		if (f.nfds > in->nfds)
+			_exit(1);
+		serve(a, &f, in->fds);
+		for (size_t i = 0; i < f.nfds; i++)
+			fd_close(in->fds[i]);
+		in->nfds -= f.nfds;
+		memmove(in->fds, in->fds + f.nfds, in->nfds * sizeof(int));
+		used += (size_t)n;
+	}
+	if (n < 0)
+		_exit(1);
+	in->len -= used;
+	memmove(in->data, in->data + used, in->len);
+	if (in->data != in->small && in->len <= SMALL) {
+		memcpy(in->small, in->data, in->len);
+		munmap(in->data, in->size);
+		in->data = in->small;
+		in->size = SMALL;
+	}
+}
+
+static void grow(struct inbox *in)
+{
+	size_t size = FRAME_HEAD + FRAME_PAYLOAD_MAX;
+	uint8_t *data;
+
+	if (in->data != in->small)
+		_exit(1);
+	data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (data == MAP_FAILED)
+		_exit(1);
+	memcpy(data, in->small, in->len);
+	in->data = data;
+	in->size = size;
+}
+
+static void receive(struct agent *a, struct inbox *in)
+{
+	size_t got;
+	ssize_t n;
+
+	if (in->len == in->size)
+		grow(in);
+	n = fd_recv(AGENT_CTL, in->data + in->len, in->size - in->len, in->fds + in->nfds,
+		    ARRAY_LEN(in->fds) - in->nfds, &got);
+	if (n <= 0)
+		_exit(0); /* the host is gone, and everything here goes with us */
+	in->len += (size_t)n;
+	in->nfds += got;
+	drain(a, in);
+}
+
+int main(int argc, char **argv)
+{
+	static struct agent a;
+	static struct inbox in;
+	enum frame_stage stage = FRAME_STAGE_NONE;
+	struct signalfd_siginfo si;
+	sigset_t chld;
+	uint8_t out[8];
+	int sfd, r;
+
+	/* The one argument: the id that is mapped, plus one, when only one is. */
+	a.single_id = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0;
+#ifdef CLOCHE_FAULTS
+	if (argc > 2)
+		sys_test_parse(argv[2]);
+#endif
+	/* An inherited "ignore" would make the kernel reap for us, and exit statuses would be lost. */
+	signal(SIGCHLD, SIG_DFL);
+	signal(SIGPIPE, SIG_DFL);
+	sigemptyset(&chld);
+	sigaddset(&chld, SIGCHLD);
+	sigprocmask(SIG_SETMASK, &chld, NULL);
+	in.data = in.small;
+	in.size = SMALL;
+
+	r = shell_enter(&a, &stage);
+	if (r < 0) {
+		agent_fail(0, stage, r, 0);
+		return 1;
+	}
+	sfd = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (sfd < 0) {
+		agent_fail(0, FRAME_STAGE_CLONE, -errno, 0);
+		return 1;
+	}
+	put_u32s(out, FRAME_VERSION, (uint32_t)a.landlock);
+	agent_send(FRAME_READY, 0, out, sizeof(out), NULL, 0);
+	for (;;) {
+		struct pollfd p[] = { { .fd = AGENT_CTL, .events = POLLIN }, { .fd = sfd, .events = POLLIN } };
+
+		if (poll(p, ARRAY_LEN(p), -1) < 0)
+			continue;
+		if (p[1].revents) {
+			while (read(sfd, &si, sizeof(si)) > 0)
+				;
+			reap(&a);
+		}
+		if (p[0].revents)
+			receive(&a, &in);
+	}
+}

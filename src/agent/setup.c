@@ -1,0 +1,201 @@
+/*
+ * From an anonymous shell to somebody's sandbox: attach what the host mounted, enter it, lock the rest. The image may
+ * be hostile, so every path in it is resolved inside it, and nothing of it has run yet.
+ */
+#include "agent/agent.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "linux/caps.h"
+#include "linux/landlock.h"
+#include "linux/mount.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define IN_ROOT (RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
+
+static int open_in(int root, const char *path, uint64_t resolve)
+{
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = resolve };
+
+	return sys_openat2(root, path, &how);
+}
+
+/*
+ * Makes @path below @root, folder by folder, each resolved inside the root. The last part is a file when @file.
+ * What is made belongs to @uid:@gid. *ret_made tells whether the last part is new.
+ */
+static int make_path(int root, const char *path, bool file, uint32_t uid, uint32_t gid, bool *ret_made)
+{
+	char part[256];
+	AUTO_CLOSE int at = open_in(root, "/", IN_ROOT);
+
+	*ret_made = false;
+	while (*path == '/')
+		path++;
+	while (at >= 0 && *path) {
+		size_t n = strcspn(path, "/");
+		const char *next = path + n;
+		bool last;
+		int fd, r = 0;
+
+		if (n >= sizeof(part))
+			return -ENAMETOOLONG;
+		memcpy(part, path, n);
+		part[n] = '\0';
+		while (*next == '/')
+			next++;
+		last = !*next;
+		/* ".." would leave the folder that was checked; the host refuses such targets, this is the second lock. */
+		if (!strcmp(part, ".."))
+			return -EINVAL;
+		fd = open_in(at, part, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
+		if (fd == -ENOENT) {
+			r = last && file ? sys_mknodat(at, part, S_IFREG | 0644, 0) : sys_mkdirat(at, part, 0755);
+			if (r == 0)
+				r = sys_fchownat(at, part, uid, gid, AT_SYMLINK_NOFOLLOW);
+			if (r < 0)
+				return r;
+			*ret_made = last;
+			fd = open_in(at, part, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+		} else if (fd == -EXDEV) {
+			/* A symbolic link with an absolute target: follow it as the sandbox would. */
+			fd = open_in(root, path, IN_ROOT);
+			next = "";
+		}
+		fd_close(at);
+		at = fd;
+		path = next;
+	}
+	return at < 0 ? at : TAKE_FD(at);
+}
+
+static int attach_tree(int root, const char *name, const char *from, uint64_t cookie)
+{
+	AUTO_CLOSE int target = open_in(root, name, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+
+	if (target == -ENOENT) {
+		int r = sys_mkdirat(root, name, 0755);
+
+		if (r < 0)
+			return r;
+		target = open_in(root, name, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+	}
+	if (target < 0)
+		return target;
+	return sys_move_mount(AT_FDCWD, from, target, "", MOVE_MOUNT_T_EMPTY_PATH, cookie);
+}
+
+static int attach_one(int root, uint8_t kind, const char *target, int mnt, const struct frame_setup *s, uint64_t cookie)
+{
+	AUTO_CLOSE int at = -1;
+	bool made;
+
+	if (kind == FRAME_MOUNT_PARK)
+		return mount_attach(mnt, "/k", cookie);
+	if (kind == FRAME_MOUNT_PROC_FILE) {
+		at = open_in(root, target, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+		if (at == -ENOENT)
+			return 0;
+	} else {
+		at = make_path(root, target, kind == FRAME_MOUNT_FILE, s->uid, s->gid, &made);
+	}
+	return at < 0 ? at : mount_attach_at(mnt, at, cookie);
+}
+
+static int enter_root(uint64_t cookie)
+{
+	int r = sys_chdir("/n");
+
+	if (r == 0)
+		r = sys_move_mount(AT_FDCWD, ".", AT_FDCWD, "/", 0, cookie);
+	if (r == 0)
+		r = sys_chroot(".", cookie);
+	if (r == 0)
+		r = sys_chdir("/");
+	return r;
+}
+
+static int make_workdir(const struct frame_setup *s)
+{
+	AUTO_CLOSE int root = sys_openat(AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	AUTO_CLOSE int dir = -1;
+	bool made;
+
+	if (root < 0)
+		return root;
+	dir = make_path(root, s->workdir, false, s->uid, s->gid, &made);
+	return dir < 0 ? dir : 0;
+}
+
+static int read_only_root(uint64_t cookie)
+{
+	struct mount_attr ro = { .attr_set = MOUNT_ATTR_RDONLY };
+
+	return sys_mount_setattr_cookie(AT_FDCWD, "/", 0, &ro, sizeof(ro), cookie);
+}
+
+static int set_cpus(uint64_t mask)
+{
+	uint64_t wide[16] = { mask };
+
+	return mask ? sys_sched_setaffinity(wide, sizeof(wide)) : 0;
+}
+
+int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, enum frame_stage *stage, uint32_t *which)
+{
+	AUTO_CLOSE int root = -1;
+	int r;
+
+	*which = 0;
+	*stage = FRAME_STAGE_ROOT;
+	r = mount_attach(fds[0], "/n", a->cookie);
+	if (r == 0)
+		r = root = sys_openat(AT_FDCWD, "/n", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	if (r < 0)
+		return r;
+	*stage = FRAME_STAGE_PROC;
+	r = attach_tree(root, "proc", "/p", a->cookie);
+	if (r < 0)
+		return r;
+	*stage = FRAME_STAGE_DEV;
+	r = attach_tree(root, "dev", "/e", a->cookie);
+	if (r < 0)
+		return r;
+	*stage = FRAME_STAGE_MOUNT;
+	for (*which = 1; *which < s->nmounts; ++*which) {
+		r = attach_one(root, s->mount[*which].kind, s->mount[*which].target, fds[*which], s, a->cookie);
+		if (r < 0)
+			return r;
+	}
+	*which = 0;
+	*stage = FRAME_STAGE_CHROOT;
+	r = enter_root(a->cookie);
+	if (r < 0)
+		return r;
+	*stage = FRAME_STAGE_WORKDIR;
+	r = make_workdir(s);
+	if (r < 0)
+		return r;
+	*stage = FRAME_STAGE_HOSTNAME;
+	r = sys_sethostname(s->hostname, strlen(s->hostname), a->cookie);
+	if (r < 0)
+		return r;
+	*stage = FRAME_STAGE_READ_ONLY;
+	if (s->flags & FRAME_SETUP_READ_ONLY) {
+		r = read_only_root(a->cookie);
+		if (r < 0)
+			return r;
+	}
+	*stage = FRAME_STAGE_AFFINITY;
+	r = set_cpus(s->cpu_mask);
+	if (r < 0)
+		return r;
+	*stage = FRAME_STAGE_LANDLOCK;
+	r = a->landlock ? landlock_restrict() : 0;
+	if (r < 0)
+		return r;
+	a->cookie = 0;
+	*stage = FRAME_STAGE_CAPS;
+	return caps_set(CAPS_AGENT, 0);
+}

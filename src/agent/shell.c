@@ -1,0 +1,202 @@
+/*
+ * The anonymous part of a sandbox: everything that does not depend on the image, done before one is known. Ends with
+ * the agent locked down; what follows passes the filter only with the cookie.
+ */
+#include "agent/agent.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "linux/caps.h"
+#include "linux/landlock.h"
+#include "linux/mount.h"
+#include "linux/seccomp.h"
+
+#include <linux/prctl.h>
+#include <linux/securebits.h>
+#include <sched.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x80
+#endif
+
+/* An existing folder to put the base on; it is covered, then left behind by pivot_root. */
+#define STEPPING_STONE "/usr"
+
+static int enter_namespaces(void)
+{
+	AUTO_CLOSE int ns = -1;
+	int r;
+
+	/* After joining its cgroups, so that their paths read "/" inside. */
+	r = sys_unshare(CLONE_NEWCGROUP);
+	if (r < 0)
+		return r;
+	r = sys_unshare(CLONE_NEWTIME);
+	if (r < 0)
+		return r;
+	ns = sys_openat(AT_FDCWD, "/proc/self/ns/time_for_children", O_RDONLY | O_CLOEXEC, 0);
+	return ns < 0 ? ns : sys_setns(ns, CLONE_NEWTIME);
+}
+
+/* An empty read-only folder with four places: n for the image, p for /proc, e for /dev, k for what is only kept. */
+static int mount_base(void)
+{
+	static const char *const places[] = { "n", "p", "e", "k" };
+	static const struct mount_opt opts[] = { { "size", "16k" }, { "mode", "0755" }, { NULL, NULL } };
+	struct mount_attr ro = { .attr_set = MOUNT_ATTR_RDONLY };
+	AUTO_CLOSE int base = mount_new("tmpfs", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+	int r;
+
+	if (base < 0)
+		return base;
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		r = sys_mkdirat(base, places[i], 0755);
+		if (r < 0)
+			return r;
+	}
+	r = mount_attach(base, STEPPING_STONE, 0);
+	if (r < 0)
+		return r;
+	return sys_mount_setattr(base, "", AT_EMPTY_PATH, &ro, sizeof(ro));
+}
+
+static int mount_proc(void)
+{
+	AUTO_CLOSE int proc = mount_new("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+
+	return proc < 0 ? proc : mount_attach(proc, STEPPING_STONE "/p", 0);
+}
+
+static int mount_dev(void)
+{
+	static const struct mount_opt opts[] = {
+		{ "newinstance", NULL }, { "ptmxmode", "0666" }, { "mode", "0620" }, { "max", "64" }, { NULL, NULL }
+	};
+	AUTO_CLOSE int pts = -1;
+	struct stat st;
+	int r;
+
+	r = mount_attach(AGENT_DEV, STEPPING_STONE "/e", 0);
+	if (r < 0)
+		return r;
+	/* Masks are made from this one: it must be the real null device, whatever the folder says. */
+	if (stat(STEPPING_STONE "/e/null", &st) < 0)
+		return -errno;
+	if (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
+		return -ENODEV;
+	pts = mount_new("devpts", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+	if (pts < 0)
+		return pts;
+	return mount_attach(pts, STEPPING_STONE "/e/pts", 0);
+}
+
+/* A file that does not exist needs no mask; and a detached mount that is closed unused would cost an RCU wait. */
+static bool missing(const char *path)
+{
+	return faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+}
+
+static int cover(const char *with, const char *path, uint64_t attrs)
+{
+	AUTO_CLOSE int mnt = -1;
+
+	if (missing(path))
+		return 0;
+	mnt = mount_clone(AT_FDCWD, with, attrs, -1);
+	return mnt < 0 ? mnt : mount_attach(mnt, path, 0);
+}
+
+static int mask_proc(void)
+{
+#define P STEPPING_STONE "/p/"
+	static const char *const files[] = {
+		P "kcore",	 P "keys",	  P "key-users",  P "kmsg",	  P "kallsyms",	   P "kpagecount",
+		P "kpageflags",	 P "kpagecgroup", P "timer_list", P "sched_debug", P "vmallocinfo", P "sysrq-trigger",
+		P "latency_stats", P "config.gz", P "interrupts", P "softirqs",	   P "diskstats",  P "partitions",
+		P "mtrr",
+	};
+	static const char *const folders[] = { P "acpi", P "asound", P "scsi", P "driver", P "tty", P "dynamic_debug" };
+	static const char *const read_only[] = { P "sys", P "irq", P "bus", P "fs", P "pressure" };
+	const uint64_t ro = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(files); i++)
+		r = cover(STEPPING_STONE "/e/null", files[i], MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(folders); i++)
+		r = cover(STEPPING_STONE "/n", folders[i], ro);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(read_only); i++)
+		r = cover(read_only[i], read_only[i], ro);
+	return r;
+#undef P
+}
+
+static int pivot(void)
+{
+	int r = sys_chdir(STEPPING_STONE);
+
+	if (r == 0)
+		r = sys_pivot_root(".", ".");
+	if (r == 0)
+		r = sys_umount2(".", 2 /* MNT_DETACH: the host's whole tree */);
+	if (r == 0)
+		r = sys_chdir("/");
+	return r;
+}
+
+static int lock_privileges(struct agent *a)
+{
+	int r = caps_drop_bounding(CAPS_AGENT);
+
+	if (r == 0)
+		r = sys_prctl(PR_SET_SECUREBITS, SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED, 0, 0,
+			      0);
+	if (r == 0)
+		r = sys_prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	if (r == 0)
+		r = sys_prlimit(4 /* RLIMIT_CORE */, 0, 0);
+	if (r < 0)
+		return r;
+	if (getrandom(&a->cookie, sizeof(a->cookie), 0) != sizeof(a->cookie))
+		return -EIO;
+	a->cookie |= 1; /* never 0 */
+	return 0;
+}
+
+int shell_enter(struct agent *a, enum frame_stage *stage)
+{
+	static const struct {
+		enum frame_stage stage;
+		int (*fn)(void);
+	} steps[] = {
+		{ FRAME_STAGE_NAMESPACE, enter_namespaces },
+		{ FRAME_STAGE_BASE, mount_base },
+		{ FRAME_STAGE_PROC, mount_proc },
+		{ FRAME_STAGE_DEV, mount_dev },
+		{ FRAME_STAGE_MASK, mask_proc },
+		{ FRAME_STAGE_PIVOT, pivot },
+	};
+	int r;
+
+	umask(022);
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+		*stage = steps[i].stage;
+		r = steps[i].fn();
+		if (r < 0)
+			return r;
+	}
+	fd_close(AGENT_DEV);
+	a->landlock = landlock_abi();
+	*stage = FRAME_STAGE_CAPS;
+	r = lock_privileges(a);
+	if (r < 0)
+		return r;
+	*stage = FRAME_STAGE_NNP;
+	r = sys_prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (r < 0)
+		return r;
+	*stage = FRAME_STAGE_SECCOMP;
+	return seccomp_install(a->cookie);
+}

@@ -1,0 +1,67 @@
+#include "warden/slot.h"
+#include "base/base.h"
+#include "base/sys.h"
+
+#include <unistd.h>
+
+static int lock(int fd, uint32_t slot, short type)
+{
+	struct flock l = { .l_type = type, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1 };
+
+	return sys_fcntl(fd, F_OFD_SETLK, (long)&l);
+}
+
+int slots_open(struct slots *ret, const char *path, struct err *e)
+{
+	struct slots s = { .fd = -1 };
+
+	s.fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (s.fd < 0)
+		return err_sys(e, ERR_INTERNAL, s.fd, "open %s", path);
+	s.mine = calloc(1, SLOT_COUNT / 8);
+	if (!s.mine) {
+		fd_close(s.fd);
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for slots");
+	}
+	/* Neighbours start far from each other, so that they rarely ask for the same byte. */
+	s.next = (uint32_t)getpid() * 61U % SLOT_COUNT;
+	*ret = s;
+	return 0;
+}
+
+void slots_done(struct slots *s)
+{
+	fd_close(s->fd);
+	s->fd = -1;
+	free(s->mine);
+	s->mine = NULL;
+}
+
+int slots_take(struct slots *s, uint32_t *ret, struct err *e)
+{
+	for (uint32_t tried = 0; tried < SLOT_COUNT; tried++) {
+		uint32_t slot = s->next;
+		int r;
+
+		s->next = (s->next + 1) % SLOT_COUNT;
+		if (s->mine[slot / 8] & (1U << (slot % 8)))
+			continue;
+		r = lock(s->fd, slot, F_WRLCK);
+		if (r == 0) {
+			s->mine[slot / 8] |= (uint8_t)(1U << (slot % 8));
+			*ret = slot;
+			return 0;
+		}
+		if (r != -EAGAIN && r != -EACCES)
+			return err_sys(e, ERR_INTERNAL, r, "lock slot %u", slot);
+	}
+	err_set(e, ERR_EXHAUSTED, -EAGAIN, "all %u sandbox slots of this machine are taken", SLOT_COUNT);
+	err_remedy(e, "end sandboxes that are no longer needed");
+	return -EAGAIN;
+}
+
+void slots_give(struct slots *s, uint32_t slot)
+{
+	lock(s->fd, slot, F_UNLCK);
+	s->mine[slot / 8] &= (uint8_t) ~(1U << (slot % 8));
+}

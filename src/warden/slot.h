@@ -1,0 +1,28 @@
+/*
+ * Slots: each sandbox on this machine has a number of its own, and with it a range of 65,536 user ids and the name of
+ * its cgroup. A slot is one byte of a file, locked for as long as its owner lives, whoever that is: the kernel frees it
+ * when the owner dies, however it dies. A cgroup found under a slot that was just locked is therefore an orphan.
+ */
+#pragma once
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define SLOT_COUNT 32768U
+#define SLOT_UID_BASE 100000000U
+#define SLOT_UIDS 65536U
+
+struct slots {
+	int fd; /* -1 without root: one sandbox per process, no ranges */
+	uint32_t next;
+	uint8_t *mine; /* slots of this process: a file lock does not stop its own holder */
+};
+
+int slots_open(struct slots *ret, const char *path, struct err *e);
+void slots_done(struct slots *s);
+int slots_take(struct slots *s, uint32_t *ret, struct err *e);
+void slots_give(struct slots *s, uint32_t slot);
+static inline uint32_t slot_uid(uint32_t slot)
+{
+	return SLOT_UID_BASE + slot * SLOT_UIDS;
+}

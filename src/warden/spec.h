@@ -1,0 +1,51 @@
+/*
+ * What a sandbox should be: one fixed-size record, filled by the CLI or the daemon, checked and applied by the warden.
+ * It holds no pointers, so it is also what travels to a warden in another process.
+ */
+#pragma once
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define SPEC_PATH 256
+#define SPEC_MOUNTS 8
+#define SPEC_TMPFS 8
+
+#define SPEC_READ_ONLY 1U /* root read-only; the work folder and /tmp stay writable */
+#define SPEC_DISK 2U /* changes go to a disk file of the given size instead of memory */
+#define SPEC_SYSTEM_WRITABLE 4U /* image host: /usr can be changed (for root's package managers) */
+#define SPEC_FLAGS (SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE)
+
+struct spec_limits { /* 0 = not limited */
+	uint64_t memory, disk, inodes, io_bps;
+	uint32_t cpu_milli, pids;
+};
+
+struct spec_mount {
+	char src[SPEC_PATH], dst[SPEC_PATH];
+	uint32_t read_only;
+};
+
+struct spec_tmpfs {
+	char path[SPEC_PATH];
+	uint64_t size;
+};
+
+struct sandbox_spec {
+	uint64_t tenant;
+	char image[SPEC_PATH]; /* "host", or the absolute path of a root filesystem folder */
+	char hostname[64];
+	char workdir[SPEC_PATH];
+	uint32_t uid, gid; /* whom the work folder and mounted folders belong to inside */
+	uint32_t flags;
+	uint32_t nmounts, ntmpfs;
+	struct spec_limits limits;
+	struct spec_mount mount[SPEC_MOUNTS];
+	struct spec_tmpfs tmpfs[SPEC_TMPFS];
+};
+
+/*
+ * Checks every field as if a stranger had written it: strings end, paths are absolute and without "..", counts and
+ * flags are in range, ids are mapped, limits are ones that can be set.
+ */
+int spec_check(const struct sandbox_spec *s, struct err *e);

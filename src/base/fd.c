@@ -93,10 +93,17 @@ static int wait_writable(int fd)
 int fd_write_all(int fd, const void *data, size_t len)
 {
 	const char *p = data;
+	bool sock = true; /* until told otherwise: only sendmsg can hold the signal back */
 
 	while (len) {
-		ssize_t n = sys_write(fd, p, len);
+		struct iovec iov = { (void *)(uintptr_t)p, len };
+		struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+		ssize_t n = sock ? sys_sendmsg(fd, &m, MSG_NOSIGNAL) : sys_write(fd, p, len);
 
+		if (n == -ENOTSOCK) {
+			sock = false;
+			continue;
+		}
 		if (n == -EINTR)
 			continue;
 		if (n == -EAGAIN) {

@@ -201,10 +201,12 @@ int cgroup_host_open_as(struct cgroup_host *ret, const char *base, struct err *e
 		cgroup_host_init(&v2);
 		cgroup_v2_take(&v2, &s.seen, &s.v2);
 		if (!s.v1.have || __builtin_popcount(v2.have & LIMITING) > __builtin_popcount(s.v1.have & LIMITING)) {
+			cgroup_host_erase(&s.v1, base);
 			cgroup_host_done(&s.v1);
 			*ret = v2;
 			return 0;
 		}
+		cgroup_host_erase(&v2, base);
 		cgroup_host_done(&v2);
 	}
 	cgroup_v1_finish(&s.v1);

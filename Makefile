@@ -10,7 +10,7 @@ NINJA := ninja
 export BUILD PREFIX
 
 all: $(BUILD)/build.ninja
-	@$(NINJA) -C $(BUILD) --quiet
+	@$(NINJA) -C $(BUILD) --quiet programs
 
 $(BUILD)/build.ninja:
 	@scripts/deps.sh build
@@ -26,7 +26,7 @@ unit: all
 
 test:
 	@scripts/deps.sh build test
-	@$(PYTHON) scripts/test.py
+	@$(PYTHON) scripts/test.py $(PARTS)
 
 demo: all
 	@scripts/deps.sh demo

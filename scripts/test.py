@@ -1,0 +1,287 @@
+#!/usr/bin/python3
+"""make test: runs every part, goes on after a failure, adds up.
+
+    scripts/test.py [PART...]
+
+The last line is "N passed, N failed". With CLOCHE_NO_SKIP=1 a skip counts as a failure. Each part's output is in
+build/test-logs/<part>.log; a failed part's end is shown.
+"""
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.path.abspath(os.path.join(ROOT, os.environ.get('BUILD') or 'build'))
+LOGS = os.path.join(BUILD, 'test-logs')
+NO_SKIP = os.environ.get('CLOCHE_NO_SKIP') == '1'
+FUZZ_SECONDS = int(os.environ.get('CLOCHE_FUZZ_SECONDS', '5'))
+MESON = '/usr/bin/meson'
+AGENT_MAX = 1 << 20
+ELF_AARCH64 = 183
+
+
+class Part:
+    """One part's tests, counted, and its log."""
+
+    def __init__(self, name):
+        self.name = name
+        self.passed = self.failed = self.skipped = 0
+        self.notes = []
+        os.makedirs(LOGS, exist_ok=True)
+        self.path = os.path.join(LOGS, name + '.log')
+        self.log = open(self.path, 'w', encoding='utf-8')
+
+    def run(self, *argv, timeout=900, **kw):
+        """Runs a command into the log. Returns its exit code; a program that hangs is killed with its children."""
+        self.log.write(f'$ {" ".join(argv)}\n')
+        self.log.flush()
+        p = subprocess.Popen(argv, cwd=kw.get('cwd', ROOT), env=dict(os.environ, **kw.get('env', {})),
+                             stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT,
+                             start_new_session=True)
+        try:
+            return p.wait(timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(p.pid, 9)
+            p.wait()
+            self.log.write(f'killed after {timeout} s\n')
+            return 124
+
+    def check(self, what, ok):
+        """Counts one thing as a test."""
+        if ok:
+            self.passed += 1
+        else:
+            self.fail(what)
+        return ok
+
+    def fail(self, what):
+        self.failed += 1
+        self.notes.append(what)
+
+    def skip(self, what):
+        self.skipped += 1
+        self.notes.append('skipped: ' + what)
+
+    def tap(self, source, text, ok):
+        """Counts the lines of a TAP stream; a program that died or fell short is one more failure."""
+        seen = bad = planned = 0
+        for line in text.splitlines():
+            m = re.match(r'(not )?ok\b[ \d]*-? ?(.*)', line)
+            plan = re.match(r'1\.\.(\d+)', line)
+            if plan:
+                planned = int(plan.group(1))
+            if not m:
+                continue
+            seen += 1
+            if m.group(1):
+                bad += 1
+                self.fail(f'{source}: {m.group(2)}')
+            elif '# SKIP' in m.group(2).upper():
+                self.skip(f'{source}: {m.group(2)}')
+            else:
+                self.passed += 1
+        if seen < planned or (not ok and not bad) or not seen:
+            self.fail(f'{source}: ended early' if seen < planned else f'{source}: failed')
+
+    def meson_setup(self, folder, *args, env=None):
+        if os.path.exists(os.path.join(folder, 'build.ninja')):
+            return True
+        shutil.rmtree(folder, ignore_errors=True)
+        return self.run(MESON, 'setup', folder, *args, env=env or {}) == 0
+
+    def meson_test(self, folder, *suites):
+        """Builds and runs the unit tests of a build folder, and counts each."""
+        result = os.path.join(folder, 'meson-logs/testlog.json')
+        if os.path.exists(result):
+            os.unlink(result)
+        args = [x for s in suites for x in ('--suite', s)]
+        self.run(MESON, 'test', '-C', folder, '--print-errorlogs', *args)
+        if not os.path.exists(result):
+            return self.fail('the unit tests did not build')
+        with open(result, encoding='utf-8') as f:
+            for line in f:
+                t = json.loads(line)
+                self.tap(t['name'].split(' / ')[-1], t.get('stdout') or '', t['result'] == 'OK')
+
+
+def setup_args():
+    return ['-Dwerror=true'] if os.environ.get('WERROR') == '1' else []
+
+
+def part_build(p):
+    """The programs as they ship, and the ones with injected faults."""
+    ok = p.meson_setup(BUILD, '-Dprefix=' + (os.environ.get('PREFIX') or '/usr/local'), *setup_args())
+    p.check('build', ok and p.run('ninja', '-C', BUILD, 'programs', 'faulty') == 0)
+    agent = os.path.join(BUILD, 'cloche-agent')
+    if os.path.exists(agent):
+        p.check('the agent stays below 1 MB', os.path.getsize(agent) < AGENT_MAX)
+
+
+def part_layers(p):
+    p.check('layers', p.run('scripts/layers.py') == 0)
+
+
+def part_unit(p):
+    """gcc: with glibc, and with musl."""
+    p.meson_test(BUILD)
+
+
+def part_asan(p):
+    folder = os.path.join(ROOT, 'build-asan')
+    if p.check('setup', p.meson_setup(folder, '-Db_sanitize=address,undefined', '-Dprograms=false', '-Dwerror=true')):
+        p.meson_test(folder)
+
+
+def part_clang(p):
+    folder = os.path.join(ROOT, 'build-clang')
+    if p.check('setup', p.meson_setup(folder, '-Dwerror=true', env={'CC': 'clang'})):
+        p.check('build', p.run('ninja', '-C', folder, 'programs') == 0)
+        p.meson_test(folder)
+
+
+def part_aarch64(p):
+    """All programs; the tests that need no kernel feature beyond what the emulator has are run."""
+    folder, sysroot = os.path.join(ROOT, 'build-aarch64'), os.path.join(ROOT, 'build-sysroot-arm64')
+    if not p.check('sysroot', p.run('scripts/sysroot.sh', sysroot) == 0):
+        return
+    if not p.check('setup', p.meson_setup(folder, '--cross-file', sysroot + '/cross.ini', '-Dwerror=true')):
+        return
+    p.check('build', p.run('ninja', '-C', folder, 'programs') == 0)
+    agent = os.path.join(folder, 'cloche-agent')
+    if os.path.exists(agent):
+        with open(agent, 'rb') as f:
+            machine = struct.unpack('<H', f.read(20)[18:])[0]
+        p.check('the agent is an aarch64 program', machine == ELF_AARCH64)
+        p.check('the agent stays below 1 MB', os.path.getsize(agent) < AGENT_MAX)
+    p.meson_test(folder, 'base', 'proto')
+
+
+def part_fuzz(p):
+    folder = os.path.join(ROOT, 'build-fuzz')
+    args = ('-Dprograms=false', '-Dfuzz=true', '-Dwerror=true')
+    if not p.check('setup', p.meson_setup(folder, *args, env={'CC': 'clang'})):
+        return
+    if not p.check('build', p.run('ninja', '-C', folder) == 0):
+        return
+    targets = sorted(n for n in os.listdir(folder) if n.startswith('fuzz-') and not n.endswith('.p'))
+    if not targets:
+        p.fail('no fuzz targets')
+    for name in targets:
+        corpus = os.path.join(folder, 'corpus', name)
+        os.makedirs(corpus, exist_ok=True)
+        p.check(name, p.run(os.path.join(folder, name), corpus, f'-max_total_time={FUZZ_SECONDS}', '-timeout=10',
+                            '-rss_limit_mb=1024', '-print_final_stats=1', f'-artifact_prefix={corpus}-',
+                            timeout=FUZZ_SECONDS + 60) == 0)
+
+
+def run_pytest(p, folder):
+    if not any(n.startswith('test_') for n in os.listdir(os.path.join(ROOT, folder))):
+        return p.skip(f'no tests in {folder}')
+    result = os.path.join(LOGS, p.name + '.xml')
+    if os.path.exists(result):
+        os.unlink(result)
+    code = p.run('/usr/bin/python3', '-m', 'pytest', '-q', '-p', 'no:cacheprovider', '--junitxml', result, folder,
+                 env={'CLOCHE_BUILD': BUILD, 'PYTHONDONTWRITEBYTECODE': '1'}, timeout=600)
+    bad = 0
+    if os.path.exists(result):
+        for case in xml.etree.ElementTree.parse(result).iter('testcase'):
+            name = f'{case.get("classname")}::{case.get("name")}'
+            if case.find('failure') is not None or case.find('error') is not None:
+                bad += 1
+                p.fail(name)
+            elif case.find('skipped') is not None:
+                p.skip(f'{name}: {case.find("skipped").get("message")}')
+            else:
+                p.passed += 1
+    if code != 0 and not bad:
+        p.fail(f'pytest {folder}: exit {code}')
+
+
+def part_functional(p):
+    run_pytest(p, 'tests/functional')
+
+
+def part_security(p):
+    run_pytest(p, 'tests/security')
+
+
+def part_v2(p):
+    """The suite on a kernel with cgroup version 2, in a virtual machine; it counts for itself."""
+    if not os.path.exists(os.path.join(ROOT, 'tests/v2/run')):
+        return p.skip('no tests/v2/run')
+    code = p.run('tests/v2/run', env={'CLOCHE_BUILD': BUILD})
+    with open(p.path, encoding='utf-8', errors='replace') as f:
+        counts = re.findall(r'^(\d+) passed, (\d+) failed', f.read(), re.M)
+    if counts:
+        p.passed, p.failed = map(int, counts[-1])
+    if not counts or (code != 0 and not p.failed):
+        p.fail(f'tests/v2/run: exit {code}')
+    elif p.failed:
+        p.notes.append(f'{p.failed} in the virtual machine')
+
+
+def part_readme(p):
+    if not os.path.exists(os.path.join(ROOT, 'README.md')):
+        return p.skip('no README.md')
+    code = p.run('scripts/readme_test.py')
+    with open(p.path, encoding='utf-8', errors='replace') as f:
+        p.tap('README', f.read(), code == 0)
+
+
+# What is quick and what the rest depends on comes first.
+PARTS = {
+    'layers': part_layers,
+    'build': part_build,
+    'unit': part_unit,
+    'functional': part_functional,
+    'security': part_security,
+    'asan': part_asan,
+    'clang': part_clang,
+    'fuzz': part_fuzz,
+    'aarch64': part_aarch64,
+    'readme': part_readme,
+    'v2': part_v2,
+}
+
+
+def main():
+    names = sys.argv[1:] or (os.environ.get('PARTS') or '').split() or list(PARTS)
+    if os.environ.get('CLOCHE_README_TEST') == '1':
+        # `make test` in the README: show that it works, without running all of this inside itself.
+        names = ['layers', 'build', 'unit']
+    unknown = [n for n in names if n not in PARTS]
+    if unknown:
+        sys.exit(f'test.py: no part {unknown[0]}; there are: {" ".join(PARTS)}')
+    passed = failed = skipped = 0
+    for name in names:
+        p, start = Part(name), time.monotonic()
+        try:
+            PARTS[name](p)
+        except Exception as e:  # the runner's own mistakes must not hide the other parts
+            p.fail(f'{type(e).__name__}: {e}')
+        p.log.close()
+        bad = p.failed + (p.skipped if NO_SKIP else 0)
+        print(f'{"FAIL" if bad else "ok":4}  {name:12} {p.passed:4} passed {p.failed:3} failed {p.skipped:3} skipped '
+              f'{time.monotonic() - start:6.1f} s', flush=True)
+        for note in p.notes:
+            print(f'      {note}')
+        if p.failed:
+            with open(p.path, encoding='utf-8', errors='replace') as f:
+                for line in f.read().splitlines()[-60:]:
+                    print(f'      | {line}')
+        passed, failed, skipped = passed + p.passed, failed + p.failed, skipped + p.skipped
+    if skipped:
+        print(f'{skipped} skipped' + (', which counts as failed here' if NO_SKIP else ''))
+    failed += skipped if NO_SKIP else 0
+    print(f'{passed} passed, {failed} failed', flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -31,12 +31,30 @@ static unsigned read_list(int dir, const char *file)
 	return mask;
 }
 
-/* Each by itself, so that one that fails does not take the others along. -EBUSY when members are in the way. */
+/* Only the real top of the hierarchy has no type; members are in nobody's way there. */
+static bool has_members_in_the_way(int dir)
+{
+	char text[64];
+	ssize_t n;
+
+	if (fd_get(dir, "cgroup.type", text, sizeof(text)) == -ENOENT)
+		return false;
+	n = fd_get(dir, "cgroup.procs", text, sizeof(text));
+	return n > 0 || n == -EFBIG;
+}
+
+/*
+ * Each by itself, so that one that fails does not take the others along. -EBUSY when members are in the way. That is
+ * asked first: the kernel would hand out pids and cpu all the same, but as a threaded group, whose children then take
+ * no processes, and nobody could step down any more.
+ */
 static int enable(int dir)
 {
 	const unsigned want = read_list(dir, "cgroup.controllers") & ~read_list(dir, "cgroup.subtree_control");
 	int r = 0;
 
+	if (want && has_members_in_the_way(dir))
+		return -EBUSY;
 	for (size_t i = 0; i < ARRAY_LEN(offers); i++)
 		if (want & offers[i].bit && fd_put(dir, "cgroup.subtree_control", offers[i].enable) == -EBUSY)
 			r = -EBUSY;

@@ -199,7 +199,8 @@ done
 # --- running --------------------------------------------------------------------------------------------------------
 
 finish() {
-	[ $failed = 0 ] || dmesg | sed '1,/guest.sh begins/d; s/^/#   kernel: /' | tail -n 60
+	[ $failed = 0 ] || dmesg | sed '1,/guest.sh begins/d; s/^/#   kernel: /' |
+		grep -E 'Killed process|rejected|BUG|WARNING|Oops|segfault|traps:|general protection|cgroup:' | tail -n 40
 	echo "1..$n"
 	echo "V2-END $passed $failed"
 	exit

@@ -558,6 +558,11 @@ static int child_kvm(void *arg)
 	r = kvm_memory(vm);
 	if (r == 0)
 		r = sys_ioctl(cpu, KVM_RUN, NULL);
+	if (r == 0) {
+		const struct kvm_run *run = mmap(NULL, 4096, PROT_READ, MAP_SHARED, cpu, 0);
+
+		r = run == MAP_FAILED ? -errno : run->exit_reason == KVM_EXIT_HLT ? 0 : -EIO;
+	}
 #endif
 	return r;
 }

@@ -36,6 +36,15 @@ bench: all
 	@scripts/deps.sh bench
 	@tests/bench/run
 
+# Opinions, not part of the tests.
+tidy: all
+	@scripts/deps.sh tidy
+	@clang-tidy -p $(BUILD) --quiet $(filter-out %_fuzz.c,$(wildcard src/*/*.c src/*/*/*.c))
+
+format:
+	@scripts/deps.sh tidy
+	@clang-format -i $(wildcard src/*/*.[ch] src/*/*/*.[ch] tools/*.c)
+
 # The prefix is compiled in (the folder of the helpers), so another one reconfigures first.
 install: all
 	@$(MESON) configure $(BUILD) -Dprefix=$(PREFIX) >/dev/null
@@ -43,6 +52,6 @@ install: all
 	@echo "installed below $(DESTDIR)$(PREFIX)"
 
 clean:
-	rm -rf $(BUILD) build-asan build-clang build-aarch64 build-fuzz
+	rm -rf $(BUILD) build-asan build-clang build-aarch64 build-fuzz build-sysroot-arm64
 
-.PHONY: all faulty unit test demo bench install clean
+.PHONY: all faulty unit test demo bench tidy format install clean

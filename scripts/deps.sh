@@ -9,6 +9,7 @@ for group in "$@"; do
 	test) set -- "$@" python3-pytest clang libclang-rt-14-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
 		linux-libc-dev-arm64-cross qemu-user qemu-system-x86 e2fsprogs bubblewrap git util-linux procps ;;
 	bench) set -- "$@" bubblewrap crun python3 ;;
+	tidy) set -- "$@" clang-tidy clang-format ;;
 	demo) set -- "$@" python3 ;;
 	*) echo "deps.sh: no group '$group'" >&2; exit 2 ;;
 	esac

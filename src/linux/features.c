@@ -135,7 +135,8 @@ static int check_userns(struct feature *f)
 	else if (setting("/proc/sys/kernel/unprivileged_userns_clone", 1) == 0)
 		advise(f, "sysctl -w kernel.unprivileged_userns_clone=1, or run as root");
 	else if (setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", 0) == 1)
-		advise(f, "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for cloche that "
+		advise(f, "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for cloche "
+			  "that "
 			  "allows userns, or run as root");
 	else
 		advise(f, "a kernel with CONFIG_USER_NS; inside a container, one that may nest user namespaces");
@@ -154,8 +155,8 @@ static int check_namespaces(struct feature *f)
 	static const struct {
 		int flag;
 		const char *name;
-	} kinds[] = { { CLONE_NEWPID, "pid" }, { CLONE_NEWNS, "mount" }, { CLONE_NEWNET, "net" }, { CLONE_NEWIPC, "ipc" },
-		      { CLONE_NEWUTS, "uts" }, { CLONE_NEWCGROUP, "cgroup" } };
+	} kinds[] = { { CLONE_NEWPID, "pid" }, { CLONE_NEWNS, "mount" }, { CLONE_NEWNET, "net" },
+		      { CLONE_NEWIPC, "ipc" }, { CLONE_NEWUTS, "uts" },	 { CLONE_NEWCGROUP, "cgroup" } };
 
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
 		int flag = kinds[i].flag, r = in_child(child_unshare, &flag);
@@ -221,8 +222,9 @@ static int child_overlay(void *arg)
 	snprintf(upper, sizeof(upper), "/proc/self/fd/%d/u", mnt);
 	snprintf(work, sizeof(work), "/proc/self/fd/%d/w", mnt);
 	overlay = mount_new("overlay",
-			    (struct mount_opt[]){ { "lowerdir", lower }, { "upperdir", upper }, { "workdir", work },
-						  { NULL, NULL } }, 0);
+			    (struct mount_opt[]){
+				    { "lowerdir", lower }, { "upperdir", upper }, { "workdir", work }, { NULL, NULL } },
+			    0);
 	return overlay < 0 ? overlay : 0;
 }
 
@@ -386,8 +388,10 @@ static int check_seccomp(struct feature *f)
 		uint32_t action;
 		const char *name;
 		bool needed;
-	} actions[] = { { SECCOMP_RET_KILL_PROCESS, "kill", true },	   { SECCOMP_RET_ERRNO, "errno", true },
-			{ SECCOMP_RET_USER_NOTIF, "notify", false }, { SECCOMP_RET_LOG, "log", false } };
+	} actions[] = { { SECCOMP_RET_KILL_PROCESS, "kill", true },
+			{ SECCOMP_RET_ERRNO, "errno", true },
+			{ SECCOMP_RET_USER_NOTIF, "notify", false },
+			{ SECCOMP_RET_LOG, "log", false } };
 	size_t len = 0;
 	int missing = 0;
 
@@ -396,7 +400,8 @@ static int check_seccomp(struct feature *f)
 		int r = sys_seccomp(SECCOMP_GET_ACTION_AVAIL, 0, &action);
 
 		if (r == 0)
-			len += (size_t)snprintf(f->detail + len, sizeof(f->detail) - len, "%s%s", len ? ", " : "", actions[i].name);
+			len += (size_t)snprintf(f->detail + len, sizeof(f->detail) - len, "%s%s", len ? ", " : "",
+						actions[i].name);
 		else if (actions[i].needed)
 			missing = r;
 	}
@@ -456,8 +461,8 @@ static int check_cgroup(struct feature *f)
 		unsigned bit;
 		const char *name;
 		bool needed;
-	} all[] = { { CGROUP_BIT(CGROUP_MEMORY), "memory", true }, { CGROUP_BIT(CGROUP_PIDS), "pids", true },
-		    { CGROUP_BIT(CGROUP_CPU), "cpu", true },	   { CGROUP_BIT(CGROUP_CPUACCT), "cpuacct", false },
+	} all[] = { { CGROUP_BIT(CGROUP_MEMORY), "memory", true },    { CGROUP_BIT(CGROUP_PIDS), "pids", true },
+		    { CGROUP_BIT(CGROUP_CPU), "cpu", true },	      { CGROUP_BIT(CGROUP_CPUACCT), "cpuacct", false },
 		    { CGROUP_BIT(CGROUP_FREEZER), "freezer", false }, { CGROUP_BIT(CGROUP_IO), "io", false } };
 	char have[64] = "", lack[64] = "";
 	struct cgroup_host h;
@@ -577,8 +582,9 @@ static int check_kvm(struct feature *f)
 		return 0;
 	}
 	say(f, "%s%s", fd < 0 ? "" : "/dev/kvm opens, but no machine runs: ", strerror(-r));
-	advise(f, fd == -EACCES ? "add the user to group kvm" :
-				  "needed only to make vm sandboxes fast: enable virtualization, or nested virtualization");
+	advise(f, fd == -EACCES
+			  ? "add the user to group kvm"
+			  : "needed only to make vm sandboxes fast: enable virtualization, or nested virtualization");
 	return r;
 }
 
@@ -608,12 +614,15 @@ static const struct {
 	{ "proc", "fresh /proc", check_proc, true,
 	  "a /proc without mounts over it: inside a container, an unmasked one (systempaths=unconfined)" },
 	{ "seccomp", "system call filter", check_seccomp, true, "a kernel with CONFIG_SECCOMP_FILTER" },
-	{ "landlock", "Landlock", check_landlock, false, "Linux 5.19 or later, with landlock in lsm= on the command line" },
+	{ "landlock", "Landlock", check_landlock, false,
+	  "Linux 5.19 or later, with landlock in lsm= on the command line" },
 	{ "descriptors", "pidfd, openat2, close_range", check_fds, true, "Linux 5.9 or later" },
 	{ "cgroup", "control groups", check_cgroup, true, "" },
-	{ "clone_into_cgroup", "birth inside a control group", check_clone_into, false, "cgroup version 2 and Linux 5.7" },
+	{ "clone_into_cgroup", "birth inside a control group", check_clone_into, false,
+	  "cgroup version 2 and Linux 5.7" },
 	{ "swap", "swap", check_swap, false, "swapoff -a, or boot with swapaccount=1" },
-	{ "admin", "root's power (CAP_SYS_ADMIN)", check_admin, false, "run as root for idmapped images and all limits" },
+	{ "admin", "root's power (CAP_SYS_ADMIN)", check_admin, false,
+	  "run as root for idmapped images and all limits" },
 	{ "loop", "loop devices", check_loop, false, "" },
 	{ "kvm", "KVM", check_kvm, false, "" },
 };

@@ -22,9 +22,9 @@ static bool in_list(const char *name, const char *const *list, size_t n)
 
 static enum verdict device_list(struct probe_run *p)
 {
-	static const char *const fine[] = { ".",   "..",     "null", "zero",   "full", "random", "urandom", "tty",
-					    "ptmx", "pts",   "shm",  "mqueue", "fd",   "stdin",	 "stdout",  "stderr",
-					    "console", "core" };
+	static const char *const fine[] = { ".",       "..",	"null",	  "zero",   "full",    "random",
+					    "urandom", "tty",	"ptmx",	  "pts",    "shm",     "mqueue",
+					    "fd",      "stdin", "stdout", "stderr", "console", "core" };
 	DIR *d = opendir("/dev");
 	unsigned extra = 0;
 	struct dirent *e;
@@ -43,11 +43,15 @@ static enum verdict device_list(struct probe_run *p)
 
 static enum verdict device_open(struct probe_run *p)
 {
-	static const char *const bad[] = { "kmsg", "mem", "port", "kvm", "fuse", "cuse", "net/tun", "vsock", "vhost-vsock",
-					   "vhost-net", "loop-control", "loop0", "vda", "vdb", "sda", "nvme0n1", "dm-0",
-					   "mapper/control", "btrfs-control", "uinput", "snapshot", "ppp", "hpet", "rtc0",
-					   "cpu/0/msr", "userfaultfd", "autofs", "vfio/vfio", "dri/card0", "ttyS0", "tty0",
-					   "hwrng", "udmabuf", "iommu", "sev", "tpm0", "zram0", "raw/rawctl" };
+	static const char *const bad[] = {
+		"kmsg",		 "mem",		"port",	       "kvm",	    "fuse",	    "cuse",
+		"net/tun",	 "vsock",	"vhost-vsock", "vhost-net", "loop-control", "loop0",
+		"vda",		 "vdb",		"sda",	       "nvme0n1",   "dm-0",	    "mapper/control",
+		"btrfs-control", "uinput",	"snapshot",    "ppp",	    "hpet",	    "rtc0",
+		"cpu/0/msr",	 "userfaultfd", "autofs",      "vfio/vfio", "dri/card0",    "ttyS0",
+		"tty0",		 "hwrng",	"udmabuf",     "iommu",	    "sev",	    "tpm0",
+		"zram0",	 "raw/rawctl"
+	};
 	bool hole = false;
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -70,8 +74,8 @@ static enum verdict device_make(struct probe_run *p)
 	static const struct {
 		mode_t type;
 		unsigned major, minor;
-	} nodes[] = { { S_IFCHR, 1, 1 }, { S_IFCHR, 1, 11 }, { S_IFCHR, 5, 1 }, { S_IFBLK, 7, 0 }, { S_IFBLK, 254, 0 },
-		      { S_IFBLK, 8, 0 } };
+	} nodes[] = { { S_IFCHR, 1, 1 }, { S_IFCHR, 1, 11 },  { S_IFCHR, 5, 1 },
+		      { S_IFBLK, 7, 0 }, { S_IFBLK, 254, 0 }, { S_IFBLK, 8, 0 } };
 	static const char *const dirs[] = { ".", "/tmp", "/dev/shm", "/dev", "/root" };
 	bool hole = false;
 
@@ -84,7 +88,8 @@ static enum verdict device_make(struct probe_run *p)
 			if (mknod(path, nodes[i].type | 0600, makedev(nodes[i].major, nodes[i].minor)) < 0)
 				continue;
 			fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-			probe_say(p, "%s %u:%u%s; ", dirs[d], nodes[i].major, nodes[i].minor, fd >= 0 ? " and opened" : "");
+			probe_say(p, "%s %u:%u%s; ", dirs[d], nodes[i].major, nodes[i].minor,
+				  fd >= 0 ? " and opened" : "");
 			hole = true;
 			fd_close(fd);
 			unlink(path);
@@ -150,21 +155,33 @@ static enum verdict proc_sys(struct probe_run *p)
 
 static enum verdict proc_write(struct probe_run *p)
 {
-	static const char *const paths[] = { "/proc/sysrq-trigger", "/proc/kcore", "/proc/mtrr", "/proc/latency_stats",
-					     "/proc/timer_stats", "/proc/irq/default_smp_affinity", "/proc/acpi/wakeup",
-					     "/proc/bus/pci/00/00.0", "/proc/scsi/scsi", "/proc/pressure/memory",
-					     "/proc/slabinfo", "/proc/dynamic_debug/control", "/proc/fs/nfsd/exports",
-					     "/proc/asound/seq/clients", "/proc/driver/rtc", "/proc/vmcore" };
+	static const char *const paths[] = { "/proc/sysrq-trigger",
+					     "/proc/kcore",
+					     "/proc/mtrr",
+					     "/proc/latency_stats",
+					     "/proc/timer_stats",
+					     "/proc/irq/default_smp_affinity",
+					     "/proc/acpi/wakeup",
+					     "/proc/bus/pci/00/00.0",
+					     "/proc/scsi/scsi",
+					     "/proc/pressure/memory",
+					     "/proc/slabinfo",
+					     "/proc/dynamic_debug/control",
+					     "/proc/fs/nfsd/exports",
+					     "/proc/asound/seq/clients",
+					     "/proc/driver/rtc",
+					     "/proc/vmcore" };
 
 	return probe_end(p, writable(p, paths, ARRAY_LEN(paths)), "none opens for writing");
 }
 
 static enum verdict proc_read(struct probe_run *p)
 {
-	static const char *const paths[] = { "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/timer_list",
-					     "/proc/sched_debug", "/proc/kpagecount", "/proc/kpageflags",
-					     "/proc/kpagecgroup", "/proc/vmallocinfo", "/proc/slabinfo",
-					     "/proc/pagetypeinfo", "/proc/iomem", "/proc/interrupts" };
+	static const char *const paths[] = { "/proc/kcore",	 "/proc/keys",	       "/proc/key-users",
+					     "/proc/timer_list", "/proc/sched_debug",  "/proc/kpagecount",
+					     "/proc/kpageflags", "/proc/kpagecgroup",  "/proc/vmallocinfo",
+					     "/proc/slabinfo",	 "/proc/pagetypeinfo", "/proc/iomem",
+					     "/proc/interrupts" };
 	bool hole = false;
 	char buf[256];
 
@@ -222,15 +239,23 @@ static enum verdict addresses(struct probe_run *p)
 
 static enum verdict sys_write(struct probe_run *p)
 {
-	static const char *const paths[] = { "/sys/kernel/uevent_helper", "/sys/kernel/profiling", "/sys/power/state",
+	static const char *const paths[] = { "/sys/kernel/uevent_helper",
+					     "/sys/kernel/profiling",
+					     "/sys/power/state",
 					     "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
-					     "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/mm/ksm/run",
-					     "/sys/module/printk/parameters/time", "/sys/block/loop0/queue/nr_requests",
-					     "/sys/block/vda/uevent", "/sys/class/net/lo/mtu", "/sys/bus/pci/rescan",
-					     "/sys/devices/system/cpu/cpu1/online", "/sys/firmware/efi/vars/del_var",
-					     "/sys/kernel/debug/tracing/trace", "/sys/kernel/tracing/trace" };
-	static const char *const masked[] = { "/sys/firmware", "/sys/kernel/debug", "/sys/kernel/tracing",
-					      "/sys/kernel/security", "/sys/fs/bpf", "/sys/fs/selinux" };
+					     "/sys/kernel/mm/transparent_hugepage/enabled",
+					     "/sys/kernel/mm/ksm/run",
+					     "/sys/module/printk/parameters/time",
+					     "/sys/block/loop0/queue/nr_requests",
+					     "/sys/block/vda/uevent",
+					     "/sys/class/net/lo/mtu",
+					     "/sys/bus/pci/rescan",
+					     "/sys/devices/system/cpu/cpu1/online",
+					     "/sys/firmware/efi/vars/del_var",
+					     "/sys/kernel/debug/tracing/trace",
+					     "/sys/kernel/tracing/trace" };
+	static const char *const masked[] = { "/sys/firmware",	      "/sys/kernel/debug", "/sys/kernel/tracing",
+					      "/sys/kernel/security", "/sys/fs/bpf",	   "/sys/fs/selinux" };
 	bool hole = writable(p, paths, ARRAY_LEN(paths));
 
 	for (size_t i = 0; i < ARRAY_LEN(masked); i++) {
@@ -248,7 +273,8 @@ static enum verdict sys_write(struct probe_run *p)
 			hole = true;
 		}
 	}
-	return probe_end(p, hole, access("/sys", F_OK) == 0 ? "nothing writable, firmware and debug hidden" : "no /sys");
+	return probe_end(p, hole,
+			 access("/sys", F_OK) == 0 ? "nothing writable, firmware and debug hidden" : "no /sys");
 }
 
 static enum verdict cgroup_files(struct probe_run *p)
@@ -432,7 +458,8 @@ static enum verdict read_only(struct probe_run *p)
 
 static bool copy_self(const char *to)
 {
-	int in = open("/proc/self/exe", O_RDONLY | O_CLOEXEC), out = open(to, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0700);
+	int in = open("/proc/self/exe", O_RDONLY | O_CLOEXEC),
+	    out = open(to, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0700);
 	bool ok = in >= 0 && out >= 0;
 	char buf[16384];
 	ssize_t n = 0;
@@ -502,7 +529,8 @@ static const struct probe probes[] = {
 	{ "F01", "no unexpected device in /dev", "devices of the machine", device_list, 0, 0 },
 	{ "F02", "no device of the machine opens", "disks, memory, KVM, FUSE, tun", device_open, 0, 0 },
 	{ "F03", "no device node can be made", "mknod and raw disk reads", device_make, 0, 0 },
-	{ "F04", "nothing below /proc/sys is writable", "CVE-2022-0811: core_pattern, modprobe, binfmt_misc", proc_sys, 10, 0 },
+	{ "F04", "nothing below /proc/sys is writable", "CVE-2022-0811: core_pattern, modprobe, binfmt_misc", proc_sys,
+	  10, 0 },
 	{ "F05", "no other file of /proc is writable", "sysrq-trigger, mtrr", proc_write, 0, 0 },
 	{ "F06", "no kernel state in /proc", "kcore, keys, page maps", proc_read, 0, 0 },
 	{ "F07", "no kernel addresses", "defeats kernel ASLR", addresses, 0, 0 },
@@ -511,7 +539,8 @@ static const struct probe probes[] = {
 	{ "F09", "no cgroup file is writable", "CVE-2022-0492: release_agent; CVE-2021-4197", cgroup_files, 10, 0 },
 	{ "F10", "no cgroup path of the host is shown", "names of the host's services", cgroup_paths, 0, 0 },
 	{ "F11", "no descriptor is inherited", "CVE-2024-21626, CVE-2016-9962", descriptors, 0, 0 },
-	{ "F12", "no file of the host is reachable", "CVE-2024-21626, CVE-2019-5736 by /proc/*/root, cwd, fd", canary, 10, 0 },
+	{ "F12", "no file of the host is reachable", "CVE-2024-21626, CVE-2019-5736 by /proc/*/root, cwd, fd", canary,
+	  10, 0 },
 	{ "F13", "the work folder lies inside the root", "CVE-2024-21626", work_folder, 0, 0 },
 	{ "F14", "a read-only mount stays read-only", "CVE-2019-5736: overwriting the host's binary", read_only, 0, 0 },
 	{ "F15", "a setuid program gains nothing", "CVE-2021-4034", setuid_program, 0, 0 },

@@ -50,8 +50,10 @@ static enum verdict bpf(struct probe_run *p)
 {
 	struct bpf_insn ret0[] = { { .code = BPF_ALU64 | BPF_MOV | BPF_K }, { .code = BPF_JMP | BPF_EXIT } };
 	union bpf_attr map = { .map_type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .value_size = 8, .max_entries = 1 };
-	union bpf_attr prog = { .prog_type = BPF_PROG_TYPE_SOCKET_FILTER, .insn_cnt = 2,
-				.insns = (uintptr_t)ret0, .license = (uintptr_t)"GPL" };
+	union bpf_attr prog = { .prog_type = BPF_PROG_TYPE_SOCKET_FILTER,
+				.insn_cnt = 2,
+				.insns = (uintptr_t)ret0,
+				.license = (uintptr_t) "GPL" };
 	bool hole = probe_reached(p, "map", probe_call(SYS_bpf, (long)BPF_MAP_CREATE, &map, sizeof(map)));
 
 	hole |= probe_reached(p, "program", probe_call(SYS_bpf, (long)BPF_PROG_LOAD, &prog, sizeof(prog)));
@@ -89,8 +91,8 @@ static enum verdict keyrings(struct probe_run *p)
 	long id = probe_call(SYS_add_key, "user", "cloche-probe", "x", 1UL, (long)KEY_SPEC_PROCESS_KEYRING);
 	bool hole = probe_reached(p, "add_key", id);
 
-	hole |= probe_reached(p, "keyctl", probe_call(SYS_keyctl, (long)KEYCTL_GET_KEYRING_ID,
-						      (long)KEY_SPEC_SESSION_KEYRING, 0L));
+	hole |= probe_reached(p, "keyctl",
+			      probe_call(SYS_keyctl, (long)KEYCTL_GET_KEYRING_ID, (long)KEY_SPEC_SESSION_KEYRING, 0L));
 	hole |= probe_reached(p, "request_key", probe_call(SYS_request_key, "user", "cloche-probe-none", 0L, 0L));
 	return probe_end(p, hole, "refused");
 }
@@ -99,8 +101,8 @@ static const struct {
 	unsigned long flag;
 	const char *name;
 } namespaces[] = {
-	{ CLONE_NEWNS, "mount" },   { CLONE_NEWNET, "net" },       { CLONE_NEWPID, "pid" },   { CLONE_NEWIPC, "ipc" },
-	{ CLONE_NEWUTS, "uts" },    { CLONE_NEWCGROUP, "cgroup" }, { CLONE_NEWTIME, "time" },
+	{ CLONE_NEWNS, "mount" }, { CLONE_NEWNET, "net" },	 { CLONE_NEWPID, "pid" },   { CLONE_NEWIPC, "ipc" },
+	{ CLONE_NEWUTS, "uts" },  { CLONE_NEWCGROUP, "cgroup" }, { CLONE_NEWTIME, "time" },
 };
 
 /* A raw clone with fork's behaviour. The order of arguments past the stack differs by machine, but all are 0. */
@@ -222,11 +224,13 @@ static enum verdict mount_api(struct probe_run *p)
 	hole |= probe_reached(p, "fspick", probe_call(NR_FSPICK, (long)AT_FDCWD, "/", 1UL));
 	hole |= probe_reached(p, "fsconfig", probe_call(NR_FSCONFIG, -1L, 0UL, "x", 0UL, 0UL));
 	hole |= probe_reached(p, "fsmount", probe_call(NR_FSMOUNT, -1L, 1UL, 0UL));
-	hole |= probe_reached(p, "open_tree clone",
-			      probe_call(NR_OPEN_TREE, (long)AT_FDCWD, "/", (unsigned long)(OPEN_TREE_CLONE | O_CLOEXEC)));
+	hole |= probe_reached(
+		p, "open_tree clone",
+		probe_call(NR_OPEN_TREE, (long)AT_FDCWD, "/", (unsigned long)(OPEN_TREE_CLONE | O_CLOEXEC)));
 	hole |= probe_reached(p, "move_mount", probe_call(NR_MOVE_MOUNT, -1L, "", -1L, "", 4UL, 0UL));
 	/* A guess at a secret in an argument that should not matter. */
-	hole |= probe_reached(p, "move_mount with a sixth argument", probe_call(NR_MOVE_MOUNT, -1L, "", -1L, "", 4UL, ~0UL));
+	hole |= probe_reached(p, "move_mount with a sixth argument",
+			      probe_call(NR_MOVE_MOUNT, -1L, "", -1L, "", 4UL, ~0UL));
 	hole |= probe_reached(p, "mount_setattr",
 			      probe_call(NR_MOUNT_SETATTR, -1L, "/cloche/no/such", 0UL, &attr, sizeof(attr)));
 	return probe_end(p, hole, "refused");
@@ -313,8 +317,10 @@ static enum verdict by_handle(struct probe_run *p)
 		uint32_t ino, gen;
 	} h = { 8, 1, 2, 0 };
 
-	return probe_end(p, probe_reached(p, "open_by_handle_at",
-					  probe_call(SYS_open_by_handle_at, (long)AT_FDCWD, &h, (long)O_RDONLY)), "refused");
+	return probe_end(p,
+			 probe_reached(p, "open_by_handle_at",
+				       probe_call(SYS_open_by_handle_at, (long)AT_FDCWD, &h, (long)O_RDONLY)),
+			 "refused");
 }
 
 static enum verdict accounting(struct probe_run *p)
@@ -334,7 +340,8 @@ static enum verdict names(struct probe_run *p)
 	if (uname(&u) < 0)
 		return probe_end(p, false, "uname refused too");
 	/* The names it has already: a success changes nothing. */
-	hole = probe_reached(p, "sethostname", probe_call(SYS_sethostname, u.nodename, strlen(u.nodename), 0UL, 0UL, 0UL, 0UL));
+	hole = probe_reached(p, "sethostname",
+			     probe_call(SYS_sethostname, u.nodename, strlen(u.nodename), 0UL, 0UL, 0UL, 0UL));
 	hole |= probe_reached(p, "sethostname with a sixth argument",
 			      probe_call(SYS_sethostname, u.nodename, strlen(u.nodename), 0UL, 0UL, 0UL, ~0UL));
 	hole |= probe_reached(p, "setdomainname", probe_call(SYS_setdomainname, u.domainname, strlen(u.domainname)));
@@ -382,7 +389,8 @@ static enum verdict port_io(struct probe_run *p)
 
 static enum verdict fanotify(struct probe_run *p)
 {
-	return probe_end(p, probe_reached(p, "fanotify_init", probe_call(SYS_fanotify_init, 0UL, (unsigned long)O_RDONLY)),
+	return probe_end(p,
+			 probe_reached(p, "fanotify_init", probe_call(SYS_fanotify_init, 0UL, (unsigned long)O_RDONLY)),
 			 "refused");
 }
 
@@ -440,7 +448,8 @@ static const struct probe probes[] = {
 	{ "K18", "no opening of files by handle", "the 2014 Docker breakout by open_by_handle_at", by_handle, 0, 0 },
 	{ "K19", "no process accounting or quota control", "files written by the kernel", accounting, 0, 0 },
 	{ "K20", "no change of host or domain name", "identity of the sandbox", names, 0, 0 },
-	{ "K21", "no 32-bit system calls", "a second table past a filter that forgot it", calls_32bit, 0, PROBE_SEGV_NA },
+	{ "K21", "no 32-bit system calls", "a second table past a filter that forgot it", calls_32bit, 0,
+	  PROBE_SEGV_NA },
 	{ "K22", "no x32 system calls", "CVE-2014-0038; a third table", calls_x32, 0, 0 },
 	{ "K23", "no port I/O", "iopl, ioperm", port_io, 0, 0 },
 	{ "K24", "no fanotify", "watching whole filesystems", fanotify, 0, 0 },

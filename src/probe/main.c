@@ -271,7 +271,8 @@ static int usage(const char *why)
 {
 	fprintf(stderr,
 		"cloche-probe: %s\n"
-		"usage: cloche-probe [--json|--tsv] [--list] [--canary PATH TEXT] [--ro PATH] [--port N] [--abstract NAME]\n"
+		"usage: cloche-probe [--json|--tsv] [--list] [--canary PATH TEXT] [--ro PATH] [--port N] [--abstract "
+		"NAME]\n"
 		"                    [--bombs] [--mib N] [--pids N] [ID...]\n",
 		why);
 	return 2;

@@ -74,7 +74,8 @@ static enum verdict netlink(struct probe_run *p)
 	bool hole = false;
 
 	for (int proto = 1; proto < 32; proto++) { /* 0, routing, is what getifaddrs() needs */
-		if (make_socket(FAMILY_NETLINK, SOCK_RAW, proto) < 0 && make_socket(FAMILY_NETLINK, SOCK_DGRAM, proto) < 0)
+		if (make_socket(FAMILY_NETLINK, SOCK_RAW, proto) < 0 &&
+		    make_socket(FAMILY_NETLINK, SOCK_DGRAM, proto) < 0)
 			continue;
 		probe_say(p, "protocol %d; ", proto);
 		hole = true;
@@ -100,8 +101,8 @@ static enum verdict odd_protocols(struct probe_run *p)
 	static const struct {
 		int type, proto;
 		const char *name;
-	} odd[] = { { SOCK_STREAM, 132, "SCTP" },   { SOCK_SEQPACKET, 132, "SCTP" }, { 6, 33, "DCCP" },
-		    { SOCK_STREAM, 262, "MPTCP" },  { SOCK_DGRAM, 136, "UDP-Lite" }, { SOCK_STREAM, 256, "SMC" } };
+	} odd[] = { { SOCK_STREAM, 132, "SCTP" },  { SOCK_SEQPACKET, 132, "SCTP" }, { 6, 33, "DCCP" },
+		    { SOCK_STREAM, 262, "MPTCP" }, { SOCK_DGRAM, 136, "UDP-Lite" }, { SOCK_STREAM, 256, "SMC" } };
 	bool hole = false;
 
 	for (size_t i = 0; i < ARRAY_LEN(odd); i++) {
@@ -144,8 +145,8 @@ static int tcp(const char *ip, unsigned port, int ms)
 	fd = socket(six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	r = six ? connect_within(fd, (struct sockaddr *)&a6, sizeof(a6), ms) :
-		  connect_within(fd, (struct sockaddr *)&a4, sizeof(a4), ms);
+	r = six ? connect_within(fd, (struct sockaddr *)&a6, sizeof(a6), ms)
+		: connect_within(fd, (struct sockaddr *)&a4, sizeof(a4), ms);
 	close(fd);
 	return r;
 }
@@ -173,8 +174,9 @@ static enum verdict tcp_targets(struct probe_run *p, const struct target *t, siz
 
 static enum verdict metadata(struct probe_run *p)
 {
-	static const struct target t[] = { { "169.254.169.254", 80 }, { "169.254.170.2", 80 }, { "100.100.100.200", 80 },
-					   { "fd00:ec2::254", 80 } };
+	static const struct target t[] = {
+		{ "169.254.169.254", 80 }, { "169.254.170.2", 80 }, { "100.100.100.200", 80 }, { "fd00:ec2::254", 80 }
+	};
 
 	return tcp_targets(p, t, ARRAY_LEN(t));
 }
@@ -188,16 +190,19 @@ static enum verdict internet(struct probe_run *p)
 
 static enum verdict lan(struct probe_run *p)
 {
-	static const struct target t[] = { { "192.168.0.1", 80 }, { "10.0.0.1", 22 },	 { "10.0.2.2", 22 },
-					   { "172.17.0.1", 2375 }, { "100.64.0.1", 80 } };
+	static const struct target t[] = { { "192.168.0.1", 80 },
+					   { "10.0.0.1", 22 },
+					   { "10.0.2.2", 22 },
+					   { "172.17.0.1", 2375 },
+					   { "100.64.0.1", 80 } };
 
 	return tcp_targets(p, t, ARRAY_LEN(t));
 }
 
 static enum verdict dns(struct probe_run *p)
 {
-	static const unsigned char query[] = { 0x5a, 0x5a, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 7, 'e', 'x', 'a', 'm', 'p', 'l',
-					       'e', 3, 'c', 'o', 'm', 0, 0, 1, 0, 1 };
+	static const unsigned char query[] = { 0x5a, 0x5a, 1,	0,   0,	  1, 0,	  0,   0,   0, 0, 0, 7, 'e', 'x',
+					       'a',  'm',  'p', 'l', 'e', 3, 'c', 'o', 'm', 0, 0, 1, 0, 1 };
 	static const char *const servers[] = { "8.8.8.8", "1.1.1.1", "169.254.169.253", "127.0.0.53" };
 	unsigned char answer[512];
 	bool hole = false;
@@ -208,8 +213,9 @@ static enum verdict dns(struct probe_run *p)
 		struct pollfd pf = { .fd = fd, .events = POLLIN };
 
 		inet_pton(AF_INET, servers[i], &a.sin_addr);
-		if (fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0 && send(fd, query, sizeof(query), 0) > 0 &&
-		    poll(&pf, 1, 300) > 0 && recv(fd, answer, sizeof(answer), 0) > 0) {
+		if (fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0 &&
+		    send(fd, query, sizeof(query), 0) > 0 && poll(&pf, 1, 300) > 0 &&
+		    recv(fd, answer, sizeof(answer), 0) > 0) {
 			probe_say(p, "%s answered; ", servers[i]);
 			hole = true;
 		}
@@ -336,11 +342,18 @@ static enum verdict host_names(struct probe_run *p)
 
 static enum verdict host_services(struct probe_run *p)
 {
-	static const char *const paths[] = { "/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock",
-					     "/run/containerd/containerd.sock", "/run/crio/crio.sock",
-					     "/run/dbus/system_bus_socket", "/run/systemd/private",
-					     "/run/systemd/journal/socket", "/run/udev/control", "/run/cloche/cloche.sock",
-					     "/var/lib/cloche/cloche.sock", "/tmp/.X11-unix/X0" };
+	static const char *const paths[] = { "/run/docker.sock",
+					     "/var/run/docker.sock",
+					     "/run/podman/podman.sock",
+					     "/run/containerd/containerd.sock",
+					     "/run/crio/crio.sock",
+					     "/run/dbus/system_bus_socket",
+					     "/run/systemd/private",
+					     "/run/systemd/journal/socket",
+					     "/run/udev/control",
+					     "/run/cloche/cloche.sock",
+					     "/var/lib/cloche/cloche.sock",
+					     "/tmp/.X11-unix/X0" };
 	static const int types[] = { SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET };
 	bool hole = false;
 
@@ -362,7 +375,8 @@ static enum verdict host_services(struct probe_run *p)
 }
 
 static const struct probe probes[] = {
-	{ "N01", "no AF_VSOCK socket", "CVE-2021-26708, CVE-2025-21756; not confined by a network namespace", vsock, 0, 0 },
+	{ "N01", "no AF_VSOCK socket", "CVE-2021-26708, CVE-2025-21756; not confined by a network namespace", vsock, 0,
+	  0 },
 	{ "N02", "no AF_ALG socket", "CVE-2019-8912, CVE-2026-31431", alg, 0, 0 },
 	{ "N03", "no raw or packet socket", "CVE-2017-7308, CVE-2020-14386", raw, 0, 0 },
 	{ "N04", "no netlink but routing", "CVE-2022-32250, CVE-2023-32233, CVE-2024-1086", netlink, 0, 0 },

@@ -28,13 +28,15 @@
  * What root of a sandbox may keep: CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, NET_BIND_SERVICE,
  * SETFCAP. Written out here again on purpose: a probe that shared the engine's list would agree with its mistakes.
  */
-#define ROOT_MAY_KEEP ((1ULL << 0) | (1ULL << 1) | (1ULL << 3) | (1ULL << 4) | (1ULL << 5) | (1ULL << 6) | \
-		       (1ULL << 7) | (1ULL << 10) | (1ULL << 31))
+#define ROOT_MAY_KEEP                                                                                                  \
+	((1ULL << 0) | (1ULL << 1) | (1ULL << 3) | (1ULL << 4) | (1ULL << 5) | (1ULL << 6) | (1ULL << 7) |             \
+	 (1ULL << 10) | (1ULL << 31))
 
 static enum verdict kill_init(struct probe_run *p)
 {
-	static const int signals[] = { SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGUSR1, SIGSEGV, SIGUSR2,
-				       SIGPIPE, SIGALRM, SIGTERM, SIGTSTP, SIGTTIN, SIGXCPU, SIGSYS, SIGSTOP, SIGKILL };
+	static const int signals[] = { SIGHUP,	SIGINT,	 SIGQUIT, SIGILL,  SIGABRT, SIGBUS,  SIGFPE,
+				       SIGUSR1, SIGSEGV, SIGUSR2, SIGPIPE, SIGALRM, SIGTERM, SIGTSTP,
+				       SIGTTIN, SIGXCPU, SIGSYS,  SIGSTOP, SIGKILL };
 	const struct timespec moment = { .tv_nsec = 50 * 1000 * 1000 };
 	unsigned sent = 0;
 	char stat[256], *state;
@@ -42,7 +44,8 @@ static enum verdict kill_init(struct probe_run *p)
 	int fd;
 
 	if (probe_in_host_pidns())
-		return probe_end(p, probe_reached(p, "a signal to the machine's pid 1", kill(1, 0) < 0 ? -errno : 0), "refused");
+		return probe_end(p, probe_reached(p, "a signal to the machine's pid 1", kill(1, 0) < 0 ? -errno : 0),
+				 "refused");
 	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
 		sent += kill(1, signals[i]) == 0;
 	nanosleep(&moment, NULL);
@@ -92,9 +95,10 @@ static bool readable(struct probe_run *p, const char *path)
 
 static enum verdict read_init(struct probe_run *p)
 {
-	static const char *const secret[] = { "/proc/1/environ", "/proc/1/maps", "/proc/1/smaps", "/proc/1/auxv",
-					      "/proc/1/stack", "/proc/1/syscall", "/proc/1/io", "/proc/1/personality",
-					      "/proc/1/task/1/environ", "/proc/1/task/1/maps" };
+	static const char *const secret[] = { "/proc/1/environ",    "/proc/1/maps",	   "/proc/1/smaps",
+					      "/proc/1/auxv",	    "/proc/1/stack",	   "/proc/1/syscall",
+					      "/proc/1/io",	    "/proc/1/personality", "/proc/1/task/1/environ",
+					      "/proc/1/task/1/maps" };
 	char buf[8];
 	struct iovec mine = { buf, sizeof(buf) }, theirs = { (void *)0x400000, sizeof(buf) };
 	bool hole = false;
@@ -118,7 +122,9 @@ static enum verdict read_init(struct probe_run *p)
 
 static enum verdict links_init(struct probe_run *p)
 {
-	static const char *const links[] = { "root", "cwd", "exe", "ns/mnt", "ns/user", "ns/net", "fd/0", "fd/1", "fd/3" };
+	static const char *const links[] = {
+		"root", "cwd", "exe", "ns/mnt", "ns/user", "ns/net", "fd/0", "fd/1", "fd/3"
+	};
 	char path[64], target[200];
 	bool hole = false;
 	DIR *d;
@@ -141,9 +147,11 @@ static enum verdict links_init(struct probe_run *p)
 
 static enum verdict files_init(struct probe_run *p)
 {
-	static const char *const files[] = { "oom_score_adj", "oom_adj", "coredump_filter", "clear_refs", "uid_map",
-					     "gid_map", "setgroups", "timerslack_ns", "attr/current", "loginuid",
-					     "comm", "autogroup", "sched", "timens_offsets", "mem" };
+	static const char *const files[] = { "oom_score_adj", "oom_adj",	"coredump_filter",
+					     "clear_refs",    "uid_map",	"gid_map",
+					     "setgroups",     "timerslack_ns",	"attr/current",
+					     "loginuid",      "comm",		"autogroup",
+					     "sched",	      "timens_offsets", "mem" };
 	bool hole = false;
 
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
@@ -191,7 +199,8 @@ static enum verdict tune_init(struct probe_run *p)
 	int nice = getpriority(PRIO_PROCESS, 1);
 	bool prio = setpriority(PRIO_PROCESS, 1, nice) == 0;
 
-	probe_say(p, "limits of pid 1 %s, its priority %s", limits ? "can be set" : "closed", prio ? "can be set" : "closed");
+	probe_say(p, "limits of pid 1 %s, its priority %s", limits ? "can be set" : "closed",
+		  prio ? "can be set" : "closed");
 	if (!limits && !prio)
 		return PROBE_CLOSED;
 	return getuid() == 0 ? PROBE_INFO : PROBE_OPEN;
@@ -242,8 +251,9 @@ static enum verdict own_namespaces(struct probe_run *p)
 	static const struct {
 		const char *kind;
 		unsigned ino;
-	} first[] = { { "ipc", 0xEFFFFFFFU },	 { "uts", 0xEFFFFFFEU },  { "user", 0xEFFFFFFDU }, { "pid", 0xEFFFFFFCU },
-		      { "cgroup", 0xEFFFFFFBU }, { "time", 0xEFFFFFFAU }, { "net", 0xEFFFFFF9U },  { "mnt", 0xEFFFFFF8U } };
+	} first[] = { { "ipc", 0xEFFFFFFFU }, { "uts", 0xEFFFFFFEU },	 { "user", 0xEFFFFFFDU },
+		      { "pid", 0xEFFFFFFCU }, { "cgroup", 0xEFFFFFFBU }, { "time", 0xEFFFFFFAU },
+		      { "net", 0xEFFFFFF9U }, { "mnt", 0xEFFFFFF8U } };
 	bool hole = false;
 
 	for (size_t i = 0; i < ARRAY_LEN(first); i++) {
@@ -352,8 +362,8 @@ static enum verdict become_root(struct probe_run *p)
 
 	if (getuid() == 0) {
 		/* Already root of this namespace: then every other identity must be one of this sandbox's. */
-		hole = probe_reached(p, "an unmapped uid", setresuid((uid_t)-1, 0x7ffffff0U, (uid_t)-1) < 0 &&
-								   errno == EINVAL ? -EPERM : 0);
+		hole = probe_reached(p, "an unmapped uid",
+				     setresuid((uid_t)-1, 0x7ffffff0U, (uid_t)-1) < 0 && errno == EINVAL ? -EPERM : 0);
 		return probe_end(p, hole, "root of its own namespace; ids outside it do not exist");
 	}
 	hole |= probe_reached(p, "setuid", setuid(0) < 0 ? -errno : 0);
@@ -370,7 +380,7 @@ static enum verdict terminal(struct probe_run *p)
 	bool hole;
 	long r;
 
-	/* The filter sees the request before the kernel sees the descriptor: on a pipe ENOTTY says it was let through. */
+	/* A filter sees the request before the kernel sees the descriptor: ENOTTY on a pipe says it got through. */
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		return probe_end(p, false, "no pipe");
 	r = probe_call(SYS_ioctl, (long)fds[0], (unsigned long)TIOCSTI, &c);

@@ -1,0 +1,208 @@
+#include "cli/doctor.h"
+#include "base/base.h"
+#include "base/json.h"
+#include "cli/attack.h"
+#include "linux/cgroup.h"
+#include "linux/features.h"
+
+#include <unistd.h>
+
+struct report {
+	struct feature feature[FEATURES_MAX];
+	size_t n;
+	int cgroup_version; /* 0: none that can be used */
+	unsigned controllers;
+	bool run_works; /* a real sandbox was started */
+	uint64_t run_ms;
+	char run_error[300];
+};
+
+static const struct {
+	const char *name;
+	unsigned controller; /* 0: enforced without one */
+} limits[] = {
+	{ "memory", CGROUP_BIT(CGROUP_MEMORY) },
+	{ "pids", CGROUP_BIT(CGROUP_PIDS) },
+	{ "cpus", CGROUP_BIT(CGROUP_CPU) },
+	{ "io", CGROUP_BIT(CGROUP_IO) },
+	{ "disk", 0 },
+	{ "nofile", 0 },
+	{ "cpu-time", 0 },
+	{ "timeout", 0 },
+	{ "output", 0 },
+};
+
+static bool enforced(const struct report *r, size_t i)
+{
+	return !limits[i].controller || (r->controllers & limits[i].controller);
+}
+
+/* No list of features proves that the whole works: start one. */
+static void try_run(struct report *r)
+{
+	AUTO(attack_result_done) struct attack_result res = ATTACK_RESULT_INIT;
+	struct err e = { 0 };
+	int rc = attack_self((const char *[]){ "run", "--timeout", "20s", "--", "/bin/true", NULL }, 30, &res, &e);
+
+	r->run_works = rc == 0 && res.status == 0;
+	r->run_ms = res.ms;
+	if (r->run_works)
+		return;
+	if (rc < 0)
+		snprintf(r->run_error, sizeof(r->run_error), "%s", e.msg);
+	else if (res.err.len)
+		snprintf(r->run_error, sizeof(r->run_error), "%.*s", (int)strcspn(buf_str(&res.err), "\n"),
+			 buf_str(&res.err));
+	else
+		snprintf(r->run_error, sizeof(r->run_error), "exit status %d", res.status);
+}
+
+static void examine(struct report *r)
+{
+	struct cgroup_host h;
+
+	r->n = features_check(r->feature, ARRAY_LEN(r->feature));
+	if (cgroup_host_open(&h, NULL) == 0) {
+		r->cgroup_version = h.version;
+		r->controllers = h.have;
+		cgroup_host_done(&h);
+	}
+	try_run(r);
+}
+
+static unsigned count(const struct report *r, enum feature_state s)
+{
+	unsigned n = 0;
+
+	for (size_t i = 0; i < r->n; i++)
+		n += r->feature[i].state == s;
+	return n;
+}
+
+static int print_json(const struct report *r)
+{
+	static const char *const states[] = { "ok", "missing", "optional_missing" };
+	AUTO(buf_done) struct buf b = BUF_INIT(64 * KIB);
+	struct json j = JSON_INIT(&b);
+
+	json_object(&j, NULL);
+	json_bool(&j, "ok", r->run_works);
+	json_array(&j, "features");
+	for (size_t i = 0; i < r->n; i++) {
+		const struct feature *f = &r->feature[i];
+
+		json_object(&j, NULL);
+		json_str(&j, "id", f->id);
+		json_str(&j, "name", f->name);
+		json_str(&j, "state", states[f->state]);
+		json_str(&j, "detail", f->detail);
+		json_str(&j, "remedy", f->remedy[0] ? f->remedy : NULL);
+		json_end(&j);
+	}
+	json_end(&j);
+	json_i64(&j, "cgroup_version", r->cgroup_version);
+	json_object(&j, "limits");
+	for (size_t i = 0; i < ARRAY_LEN(limits); i++)
+		json_bool(&j, limits[i].name, enforced(r, i));
+	json_end(&j);
+	json_object(&j, "run");
+	json_bool(&j, "works", r->run_works);
+	json_u64(&j, "ms", r->run_ms);
+	json_str(&j, "error", r->run_works ? NULL : r->run_error);
+	json_end(&j);
+	json_end(&j);
+	if (json_done(&j) < 0 || buf_addc(&b, '\n') < 0)
+		return -ENOMEM;
+	return fd_write_all(STDOUT_FILENO, b.data, b.len);
+}
+
+static void print_limits(const struct report *r)
+{
+	const char *sep = "";
+
+	if (r->cgroup_version)
+		printf("\nControl groups: version %d.", r->cgroup_version);
+	else
+		printf("\nControl groups: none.");
+	printf(" Limits that are enforced: ");
+	for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+		if (!enforced(r, i))
+			continue;
+		printf("%s%s", sep, limits[i].name);
+		sep = ", ";
+	}
+	sep = "; not: ";
+	for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+		if (enforced(r, i))
+			continue;
+		printf("%s%s", sep, limits[i].name);
+		sep = ", ";
+	}
+	printf(".\n");
+}
+
+static void print_table(const struct report *r)
+{
+	static const char *const words[] = { "ok", "MISSING", "optional" };
+	static const char *const colors[] = { "\033[32m", "\033[1;31m", "\033[33m" };
+	const bool tty = isatty(STDOUT_FILENO);
+
+	for (size_t i = 0; i < r->n; i++) {
+		const struct feature *f = &r->feature[i];
+
+		printf("%s%-8s%s  %-30s %s\n", tty ? colors[f->state] : "", words[f->state], tty ? "\033[0m" : "",
+		       f->name, f->detail);
+		if (f->remedy[0])
+			printf("          remedy: %s\n", f->remedy);
+	}
+	print_limits(r);
+	if (r->run_works)
+		printf("`cloche run` as uid %u: works, a sandbox started and ended in %llu ms.\n", geteuid(),
+		       (unsigned long long)r->run_ms);
+	else
+		printf("`cloche run` as uid %u: fails: %s\n", geteuid(), r->run_error);
+	printf("%s: %u of %zu features, %u missing, %u optional ones missing.\n",
+	       r->run_works ? "Sandboxes can run here" : "Sandboxes cannot run here", count(r, FEATURE_OK), r->n,
+	       count(r, FEATURE_MISSING), count(r, FEATURE_OPTIONAL_MISSING));
+}
+
+static void usage(FILE *to)
+{
+	fprintf(to, "usage: cloche doctor [--attack] [--json]\n"
+		    "Checks what this host can do, feature by feature, and starts a sandbox.\n"
+		    "  --attack  run the escape and abuse probes in sandboxes on this host\n"
+		    "  --json    print the result as JSON\n");
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+	AUTO_FREE struct report *r = NULL;
+	bool json = false, attack = false;
+
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--json")) {
+			json = true;
+		} else if (!strcmp(argv[i], "--attack")) {
+			attack = true;
+		} else if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+			usage(stdout);
+			return 0;
+		} else {
+			fprintf(stderr, "cloche doctor: unknown argument '%s'; see cloche doctor --help\n", argv[i]);
+			return 125;
+		}
+	}
+	if (attack)
+		return attack_run(json);
+	r = calloc(1, sizeof(*r));
+	if (!r) {
+		fprintf(stderr, "cloche: out of memory\n");
+		return 125;
+	}
+	examine(r);
+	if (!json)
+		print_table(r);
+	else if (print_json(r) < 0)
+		return 125;
+	return r->run_works ? 0 : 1;
+}

@@ -46,9 +46,10 @@ format:
 	@clang-format -i $(wildcard src/*/*.[ch] src/*/*/*.[ch] tools/*.c)
 
 # The prefix is compiled in (the folder of the helpers), so another one reconfigures first.
-install: all
-	@$(MESON) configure $(BUILD) -Dprefix=$(PREFIX) >/dev/null
-	@DESTDIR=$(abspath $(DESTDIR)) $(MESON) install -C $(BUILD) --quiet
+install: $(BUILD)/build.ninja
+	@grep -qF '"$(PREFIX)/libexec/cloche"' $(BUILD)/config.h || $(MESON) configure $(BUILD) -Dprefix=$(PREFIX)
+	@$(NINJA) -C $(BUILD) --quiet programs
+	@DESTDIR=$(abspath $(DESTDIR)) $(MESON) install -C $(BUILD) --no-rebuild --strip --quiet
 	@echo "installed below $(DESTDIR)$(PREFIX)"
 
 clean:

@@ -119,8 +119,9 @@ static const struct {
 	{ ALLOW, "kill tkill tgkill rt_sigaction rt_sigprocmask rt_sigpending rt_sigqueueinfo rt_tgsigqueueinfo "
 		 "rt_sigreturn rt_sigsuspend rt_sigtimedwait sigaltstack pause" },
 	/* Users. All of it inside a user namespace; the agent starts execs with these. */
-	{ ALLOW, "getuid geteuid getgid getegid getresuid getresgid getgroups setuid setgid setreuid setregid "
-		 "setresuid setresgid setfsuid setfsgid setgroups capget capset getpgid getpgrp setpgid getsid setsid" },
+	{ ALLOW,
+	  "getuid geteuid getgid getegid getresuid getresgid getgroups setuid setgid setreuid setregid "
+	  "setresuid setresgid setfsuid setfsgid setgroups capget capset getpgid getpgrp setpgid getsid setsid" },
 	/* Clocks and timers, to read and to wait. */
 	{ ALLOW, "time gettimeofday clock_gettime clock_getres clock_nanosleep nanosleep alarm getitimer setitimer "
 		 "timer_create timer_settime timer_gettime timer_getoverrun timer_delete timerfd_create "
@@ -354,7 +355,8 @@ static unsigned branch(struct gen *g, unsigned op, uint32_t k, unsigned yes, uns
 /* The low or high half of an argument. Both architectures are little-endian. */
 static unsigned load_arg(struct gen *g, unsigned i, unsigned high)
 {
-	return emit(g, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)(offsetof(struct seccomp_data, args) + 8 * i + 4 * high));
+	return emit(g, BPF_LD | BPF_W | BPF_ABS, 0, 0,
+		    (uint32_t)(offsetof(struct seccomp_data, args) + 8 * i + 4 * high));
 }
 
 static unsigned one_of(struct gen *g, const uint32_t *list, size_t n, enum action yes, enum action no)
@@ -380,9 +382,9 @@ static unsigned emit_socket(struct gen *g)
 	refuse = near_action(g, REFUSE);
 	at = near_action(g, BAD_TYPE);
 	at = branch(g, BPF_JEQ, 10, refuse, at); /* SOCK_PACKET: another way to AF_PACKET */
-	at = branch(g, BPF_JEQ, 3, refuse, at);  /* SOCK_RAW */
-	at = branch(g, BPF_JEQ, 2, inet, at);    /* SOCK_DGRAM */
-	branch(g, BPF_JEQ, 1, inet, at);         /* SOCK_STREAM */
+	at = branch(g, BPF_JEQ, 3, refuse, at); /* SOCK_RAW */
+	at = branch(g, BPF_JEQ, 2, inet, at); /* SOCK_DGRAM */
+	branch(g, BPF_JEQ, 1, inet, at); /* SOCK_STREAM */
 	emit(g, BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xf);
 	inet = load_arg(g, 1, 0);
 
@@ -393,9 +395,9 @@ static unsigned emit_socket(struct gen *g)
 	allow = near_action(g, ALLOW);
 	at = near_action(g, BAD_FAMILY);
 	at = branch(g, BPF_JEQ, 16, netlink, at); /* AF_NETLINK */
-	at = branch(g, BPF_JEQ, 10, inet, at);    /* AF_INET6 */
-	at = branch(g, BPF_JEQ, 2, inet, at);     /* AF_INET */
-	branch(g, BPF_JEQ, 1, allow, at);         /* AF_UNIX */
+	at = branch(g, BPF_JEQ, 10, inet, at); /* AF_INET6 */
+	at = branch(g, BPF_JEQ, 2, inet, at); /* AF_INET */
+	branch(g, BPF_JEQ, 1, allow, at); /* AF_UNIX */
 	return load_arg(g, 0, 0);
 }
 
@@ -429,9 +431,13 @@ static void emit_blocks(struct gen *g)
 	one_of(g, good_personalities, ARRAY_LEN(good_personalities), ALLOW, REFUSE);
 	g->label[PERSONALITY] = load_arg(g, 0, 0);
 
-	g->cookie_hi = branch(g, BPF_JEQ, 0, near_action(g, ALLOW), near_action(g, REFUSE));
-	at = load_arg(g, 5, 1);
-	g->cookie_lo = branch(g, BPF_JEQ, 0, at, near_action(g, REFUSE));
+	/* Both halves at once and without a jump between: a guess must not learn from the time that one half was right. */
+	branch(g, BPF_JEQ, 0, near_action(g, ALLOW), near_action(g, REFUSE));
+	emit(g, BPF_ALU | BPF_OR | BPF_X, 0, 0, 0);
+	g->cookie_hi = emit(g, BPF_ALU | BPF_XOR | BPF_K, 0, 0, 0);
+	load_arg(g, 5, 1);
+	emit(g, BPF_MISC | BPF_TAX, 0, 0, 0);
+	g->cookie_lo = emit(g, BPF_ALU | BPF_XOR | BPF_K, 0, 0, 0);
 	g->label[COOKIE] = load_arg(g, 5, 0);
 }
 
@@ -587,9 +593,8 @@ static void check(const struct gen *g, uint32_t nr)
 
 static void prove(const struct gen *g)
 {
-	static const uint32_t edges[] = { X32_BIT - 1,	   X32_BIT,	   X32_BIT + 1,	   X32_BIT + 60,
-					  X32_BIT + 59,	   0x7fffffff,	   0x80000000,	   0xc0000000,
-					  UINT32_MAX - 1,  UINT32_MAX };
+	static const uint32_t edges[] = { X32_BIT - 1, X32_BIT,	   X32_BIT + 1, X32_BIT + 60,	X32_BIT + 59,
+					  0x7fffffff,  0x80000000, 0xc0000000,	UINT32_MAX - 1, UINT32_MAX };
 
 	for (uint32_t nr = 0; nr < 2 * NUMBERS; nr++)
 		check(g, nr);

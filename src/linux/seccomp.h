@@ -1,7 +1,7 @@
 /*
  * The system call filter. Its program is made at build time (tools/seccomp_gen.c) from one allowlist, per
- * architecture, as a balanced tree over ranges of numbers: 110 instructions on the path of a call instead of 400, and
- * five times cheaper to install than a linear one.
+ * architecture, as a search tree over ranges of numbers: about 10 instructions on the path of a call, and five times
+ * cheaper to install than a linear one. The choices are in docs/design/0003-seccomp.md.
  *
  * The agent locks itself before it knows its image, yet must still attach the image's mounts. Those few calls
  * (move_mount, chroot, sethostname) pass only when their unused sixth argument carries a 64-bit secret, made by the

@@ -159,7 +159,10 @@ TEST(mount_calls_pass_only_with_the_whole_cookie)
 		{ "chroot, low half only", SYS_chroot, { p, 0, 0, 0, 0, (uint32_t)TEST_COOKIE }, -EPERM },
 		{ "chroot, high half only", SYS_chroot, { p, 0, 0, 0, 0, TEST_COOKIE >> 32 << 32 }, -EPERM },
 		{ "chroot, one bit off", SYS_chroot, { p, 0, 0, 0, 0, TEST_COOKIE ^ 1UL << 63 }, -EPERM },
-		{ "chroot, halves swapped", SYS_chroot, { p, 0, 0, 0, 0, TEST_COOKIE >> 32 | TEST_COOKIE << 32 }, -EPERM },
+		{ "chroot, halves swapped",
+		  SYS_chroot,
+		  { p, 0, 0, 0, 0, TEST_COOKIE >> 32 | TEST_COOKIE << 32 },
+		  -EPERM },
 		{ "chroot, cookie in the wrong place", SYS_chroot, { p, 0, 0, 0, TEST_COOKIE, 0 }, -EPERM },
 		{ "move_mount without", SYS_move_mount, { bad, p, bad, p, 0, 0 }, -EPERM },
 		{ "sethostname without", SYS_sethostname, { p, bad, 0, 0, 0, 0 }, -EPERM },
@@ -276,7 +279,8 @@ static long everyday(const void *arg)
 		return 5;
 	pid = fork();
 	if (pid == 0) {
-		execl("/bin/sh", "sh", "-c", "x=$(ls / | wc -l) && [ $x -gt 3 ] && cd /tmp && umask 077 && sleep 0", NULL);
+		execl("/bin/sh", "sh", "-c", "x=$(ls / | wc -l) && [ $x -gt 3 ] && cd /tmp && umask 077 && sleep 0",
+		      NULL);
 		_exit(127);
 	}
 	if (pid < 0 || waitpid(pid, &st, 0) != pid || st)
@@ -300,7 +304,7 @@ TEST(threads_events_and_a_shell_work_under_the_filter)
 
 static uint32_t verdict(const struct sock_filter *prog, size_t len, const struct seccomp_data *d)
 {
-	uint32_t acc = 0;
+	uint32_t acc = 0, x = 0;
 
 	for (size_t pc = 0; pc < len; pc++) {
 		const struct sock_filter *f = &prog[pc];
@@ -313,6 +317,15 @@ static uint32_t verdict(const struct sock_filter *prog, size_t len, const struct
 			break;
 		case BPF_ALU | BPF_AND | BPF_K:
 			acc &= f->k;
+			break;
+		case BPF_ALU | BPF_XOR | BPF_K:
+			acc ^= f->k;
+			break;
+		case BPF_ALU | BPF_OR | BPF_X:
+			acc |= x;
+			break;
+		case BPF_MISC | BPF_TAX:
+			x = acc;
 			break;
 		case BPF_JMP | BPF_JA:
 			pc += f->k;
@@ -352,8 +365,8 @@ static uint32_t model_socket(int family, int type, int proto)
 		return ERRNO(EPERM);
 	if (type != 1 && type != 2)
 		return ERRNO(ESOCKTNOSUPPORT);
-	return proto == 0 || proto == 1 || proto == 6 || proto == 17 || proto == 58 ? SECCOMP_RET_ALLOW :
-										      ERRNO(EPROTONOSUPPORT);
+	return proto == 0 || proto == 1 || proto == 6 || proto == 17 || proto == 58 ? SECCOMP_RET_ALLOW
+										    : ERRNO(EPROTONOSUPPORT);
 }
 
 /* The rules once more, as one would say them. */
@@ -372,14 +385,14 @@ static uint32_t model(int action, const __u64 *a)
 		return lo == FAM_UNIX ? SECCOMP_RET_ALLOW : ERRNO(EAFNOSUPPORT);
 	case DECIDED_CLONE:
 		return lo & (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |
-			     CLONE_NEWPID | CLONE_NEWNET) ?
-			       ERRNO(EPERM) :
-			       SECCOMP_RET_ALLOW;
+			     CLONE_NEWPID | CLONE_NEWNET)
+			       ? ERRNO(EPERM)
+			       : SECCOMP_RET_ALLOW;
 	case DECIDED_UNSHARE:
 		return a[0] & ~(uint64_t)(CLONE_FS | CLONE_FILES | CLONE_SYSVSEM) ? ERRNO(EPERM) : SECCOMP_RET_ALLOW;
 	case DECIDED_IOCTL:
-		return cmd == 0x5412 || cmd == 0x541c || cmd == 0x541d || cmd == 0x5423 ? ERRNO(EPERM) :
-											  SECCOMP_RET_ALLOW;
+		return cmd == 0x5412 || cmd == 0x541c || cmd == 0x541d || cmd == 0x5423 ? ERRNO(EPERM)
+											: SECCOMP_RET_ALLOW;
 	case DECIDED_PRCTL:
 		return lo == 35 || lo == 57 || lo == 62 || lo == 67 ? ERRNO(EPERM) : SECCOMP_RET_ALLOW;
 	case DECIDED_PERSONALITY:
@@ -403,10 +416,14 @@ TEST(every_number_gets_the_verdict_of_the_table)
 {
 	/* Small values, every constant of the rules, its neighbours, and garbage above. */
 	static const uint64_t values[] = {
-		0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 16, 17, 18, 34, 35, 36, 38, 40, 57, 58, 62, 67, 132, 262,
-		0x80, 0x200, 0x400, 0x600, 0x20000, 0x40000, 0x40600, 0x2000000, 0x10000000, 0x40000000, 0x80000000,
-		0x5411, 0x5412, 0x5413, 0x541c, 0x541d, 0x541e, 0x5423, 0x80001, 0x80003, 0x80803, 0xffffffff,
-		0x100000000, 0x100000001, 0x100000002, 0x100000400, 0x100005412, 0x8000000000000000,
+		0,	    1,		 2,	      3,	   4,		5,	     6,
+		7,	    8,		 9,	      10,	   11,		12,	     15,
+		16,	    17,		 18,	      34,	   35,		36,	     38,
+		40,	    57,		 58,	      62,	   67,		132,	     262,
+		0x80,	    0x200,	 0x400,	      0x600,	   0x20000,	0x40000,     0x40600,
+		0x2000000,  0x10000000,	 0x40000000,  0x80000000,  0x5411,	0x5412,	     0x5413,
+		0x541c,	    0x541d,	 0x541e,      0x5423,	   0x80001,	0x80003,     0x80803,
+		0xffffffff, 0x100000000, 0x100000001, 0x100000002, 0x100000400, 0x100005412, 0x8000000000000000,
 	};
 	size_t n = ARRAY_LEN(values);
 
@@ -441,18 +458,61 @@ TEST(every_number_gets_the_verdict_of_the_table)
 TEST(the_table_never_allows_the_dangerous_calls)
 {
 	static const int never[] = {
-		SYS_mount,	SYS_umount2,	   SYS_pivot_root,    SYS_setns,	    SYS_fsopen,
-		SYS_fsmount,	SYS_fsconfig,	   SYS_fspick,	      SYS_open_tree,	    SYS_mount_setattr,
-		SYS_bpf,	SYS_perf_event_open, SYS_userfaultfd, SYS_keyctl,	    SYS_add_key,
-		SYS_request_key, SYS_ptrace,	   SYS_process_vm_readv, SYS_process_vm_writev, SYS_pidfd_getfd,
-		SYS_kcmp,	SYS_clone3,	   SYS_io_uring_setup, SYS_io_uring_enter,  SYS_io_uring_register,
-		SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load,	    SYS_reboot,
-		SYS_swapon,	SYS_swapoff,	   SYS_acct,	      SYS_settimeofday,	    SYS_clock_settime,
-		SYS_clock_adjtime, SYS_adjtimex,   SYS_syslog,	      SYS_fanotify_init,    SYS_open_by_handle_at,
-		SYS_name_to_handle_at, SYS_quotactl, SYS_vhangup,     SYS_vmsplice,	    SYS_lookup_dcookie,
-		SYS_setdomainname, SYS_move_pages, SYS_migrate_pages, SYS_nfsservctl,
+		SYS_mount,
+		SYS_umount2,
+		SYS_pivot_root,
+		SYS_setns,
+		SYS_fsopen,
+		SYS_fsmount,
+		SYS_fsconfig,
+		SYS_fspick,
+		SYS_open_tree,
+		SYS_mount_setattr,
+		SYS_bpf,
+		SYS_perf_event_open,
+		SYS_userfaultfd,
+		SYS_keyctl,
+		SYS_add_key,
+		SYS_request_key,
+		SYS_ptrace,
+		SYS_process_vm_readv,
+		SYS_process_vm_writev,
+		SYS_pidfd_getfd,
+		SYS_kcmp,
+		SYS_clone3,
+		SYS_io_uring_setup,
+		SYS_io_uring_enter,
+		SYS_io_uring_register,
+		SYS_init_module,
+		SYS_finit_module,
+		SYS_delete_module,
+		SYS_kexec_load,
+		SYS_reboot,
+		SYS_swapon,
+		SYS_swapoff,
+		SYS_acct,
+		SYS_settimeofday,
+		SYS_clock_settime,
+		SYS_clock_adjtime,
+		SYS_adjtimex,
+		SYS_syslog,
+		SYS_fanotify_init,
+		SYS_open_by_handle_at,
+		SYS_name_to_handle_at,
+		SYS_quotactl,
+		SYS_vhangup,
+		SYS_vmsplice,
+		SYS_lookup_dcookie,
+		SYS_setdomainname,
+		SYS_move_pages,
+		SYS_migrate_pages,
+		SYS_nfsservctl,
 #ifdef __x86_64__
-		SYS_iopl,	SYS_ioperm,	   SYS_modify_ldt,    SYS_uselib,	    SYS_ustat,
+		SYS_iopl,
+		SYS_ioperm,
+		SYS_modify_ldt,
+		SYS_uselib,
+		SYS_ustat,
 #endif
 	};
 
@@ -475,20 +535,23 @@ TEST(the_table_never_allows_the_dangerous_calls)
 
 static long with_extra(const void *arg)
 {
-	const struct sock_filter deny_mkdirat[] = {
+	const struct sock_filter extra[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mkdirat, 0, 1),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mkdirat, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setns, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, ERRNO(EROFS)),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW), /* must not bring back what ours refuses */
 	};
 
 	(void)arg;
-	if (seccomp_install_extra(deny_mkdirat, ARRAY_LEN(deny_mkdirat)) < 0)
+	if (seccomp_install_extra(extra, ARRAY_LEN(extra)) < 0)
 		return 1;
 	if (syscall(SYS_mkdirat, AT_FDCWD, "/tmp", 0700) != -1 || errno != EROFS)
 		return 2;
 	if (syscall(SYS_unshare, CLONE_NEWUSER) != -1 || errno != EPERM)
 		return 3;
+	if (syscall(SYS_setns, -1, 0) != -1 || errno != EROFS) /* both refuse: the newer one's number */
+		return 4;
 	return 0;
 }
 

@@ -23,11 +23,8 @@ static int confine(void)
 		__rlimit_resource_t what;
 		rlim_t max;
 	} limits[] = {
-		{ RLIMIT_CORE, 0 },
-		{ RLIMIT_CPU, 10 },
-		{ RLIMIT_NOFILE, 8 },
-		{ RLIMIT_FSIZE, MIB },
-		{ RLIMIT_NPROC, 0 },
+		{ RLIMIT_CORE, 0 },	  { RLIMIT_CPU, 10 },  { RLIMIT_NOFILE, 8 },
+		{ RLIMIT_FSIZE, MIB },	  { RLIMIT_NPROC, 0 },
 #ifndef __SANITIZE_ADDRESS__ /* which reserves terabytes */
 		{ RLIMIT_AS, 512 * MIB },
 #endif

@@ -75,7 +75,8 @@ static int check_keys(struct profile *p, const json_t *o, const char *const *kno
 	if (!json_is_object(o))
 		return bad(p, "is not an object");
 	/* jansson's iterator only reads, whatever its type says. */
-	json_object_foreach ((json_t *)(uintptr_t)o, key, v) {
+	json_object_foreach((json_t *)(uintptr_t)o, key, v)
+	{
 		size_t i = 0;
 
 		while (known[i] && strcmp(known[i], key))
@@ -120,7 +121,8 @@ static int each_string(struct profile *p, const json_t *o, const char *key,
 
 	if (r < 0)
 		return r;
-	json_array_foreach (list, i, v) {
+	json_array_foreach(list, i, v)
+	{
 		if (!json_is_string(v))
 			return bad(p, "'%s' holds something that is not a string", key);
 		r = fn(p, json_string_value(v), arg);
@@ -324,9 +326,12 @@ static int read_arg(struct profile *p, const json_t *o, struct scmp_arg_cmp *ret
 		const char *name;
 		enum scmp_compare op;
 	} ops[] = {
-		{ "SCMP_CMP_NE", SCMP_CMP_NE }, { "SCMP_CMP_LT", SCMP_CMP_LT },
-		{ "SCMP_CMP_LE", SCMP_CMP_LE }, { "SCMP_CMP_EQ", SCMP_CMP_EQ },
-		{ "SCMP_CMP_GE", SCMP_CMP_GE }, { "SCMP_CMP_GT", SCMP_CMP_GT },
+		{ "SCMP_CMP_NE", SCMP_CMP_NE },
+		{ "SCMP_CMP_LT", SCMP_CMP_LT },
+		{ "SCMP_CMP_LE", SCMP_CMP_LE },
+		{ "SCMP_CMP_EQ", SCMP_CMP_EQ },
+		{ "SCMP_CMP_GE", SCMP_CMP_GE },
+		{ "SCMP_CMP_GT", SCMP_CMP_GT },
 		{ "SCMP_CMP_MASKED_EQ", SCMP_CMP_MASKED_EQ },
 	};
 	uint64_t index, one, two;
@@ -380,7 +385,8 @@ static int read_args(struct profile *p, const json_t *entry, struct rule *rule)
 	if (r < 0)
 		return r;
 	memcpy(where, p->where, sizeof(where));
-	json_array_foreach (list, i, v) {
+	json_array_foreach(list, i, v)
+	{
 		snprintf(p->where, sizeof(p->where), "%.40s.args[%zu]", where, i);
 		if (i == ARGS_MAX)
 			return bad(p, "more than %d conditions", ARGS_MAX);
@@ -478,9 +484,9 @@ static int add_entry(struct profile *p, const json_t *entry)
 static int is_arch(struct profile *p, const char *name, void *arg)
 {
 	static const char *const known[] = {
-		"X86",	   "X86_64", "X32",	"ARM",	  "AARCH64", "MIPS",  "MIPS64",	 "MIPS64N32",	"MIPSEL",
-		"MIPSEL64", "MIPSEL64N32", "PPC", "PPC64", "PPC64LE", "S390", "S390X", "PARISC", "PARISC64", "RISCV64",
-		"LOONGARCH64", "M68K", "SH", "SHEB", "NATIVE",
+		"X86",	  "X86_64",   "X32",	     "ARM",	    "AARCH64", "MIPS",	  "MIPS64", "MIPS64N32",
+		"MIPSEL", "MIPSEL64", "MIPSEL64N32", "PPC",	    "PPC64",   "PPC64LE", "S390",   "S390X",
+		"PARISC", "PARISC64", "RISCV64",     "LOONGARCH64", "M68K",    "SH",	  "SHEB",   "NATIVE",
 	};
 
 	(void)arg;
@@ -508,7 +514,8 @@ static int check_arches(struct profile *p, const json_t *root)
 		return r;
 	if (map && json_array_size(json_object_get(root, "architectures")) > 0)
 		return bad(p, "has both 'architectures' and 'archMap'");
-	json_array_foreach (map, i, v) {
+	json_array_foreach(map, i, v)
+	{
 		const char *name;
 
 		snprintf(p->where, sizeof(p->where), "archMap[%zu]", i);
@@ -540,9 +547,9 @@ static int check_flag(struct profile *p, const char *name, void *arg)
 
 static int read_all(struct profile *p, const json_t *root)
 {
-	static const char *const known[] = { "defaultAction", "defaultErrnoRet", "defaultErrno", "architectures",
-					     "archMap",	      "flags",		 "syscalls",	 "comment",
-					     NULL };
+	static const char *const known[] = { "defaultAction", "defaultErrnoRet", "defaultErrno",
+					     "architectures", "archMap",	 "flags",
+					     "syscalls",      "comment",	 NULL };
 	json_t *list, *v;
 	size_t i;
 	int r;
@@ -570,7 +577,8 @@ static int read_all(struct profile *p, const json_t *root)
 	r = get(p, root, "syscalls", JSON_ARRAY, &list);
 	if (r < 0)
 		return r;
-	json_array_foreach (list, i, v) {
+	json_array_foreach(list, i, v)
+	{
 		snprintf(p->where, sizeof(p->where), "syscalls[%zu]", i);
 		r = add_entry(p, v);
 		if (r < 0)

@@ -60,10 +60,12 @@ static long call_under(const char *json, long nr, unsigned long a, unsigned long
 /* In the manner of Docker's default: everything refused but a list, some of it under conditions. */
 static const char docker_like[] =
 	"{\"defaultAction\": \"SCMP_ACT_ERRNO\", \"defaultErrnoRet\": 1,"
-	" \"archMap\": [{\"architecture\": \"SCMP_ARCH_X86_64\", \"subArchitectures\": [\"SCMP_ARCH_X86\", \"SCMP_ARCH_X32\"]},"
+	" \"archMap\": [{\"architecture\": \"SCMP_ARCH_X86_64\","
+	"   \"subArchitectures\": [\"SCMP_ARCH_X86\", \"SCMP_ARCH_X32\"]},"
 	"  {\"architecture\": \"SCMP_ARCH_AARCH64\", \"subArchitectures\": [\"SCMP_ARCH_ARM\"]}],"
 	" \"syscalls\": ["
-	"  {\"names\": [\"read\", \"write\", \"exit\", \"exit_group\", \"close\", \"rt_sigreturn\", \"brk\", \"mmap\", \"munmap\", \"sigaltstack\","
+	"  {\"names\": [\"read\", \"write\", \"exit\", \"exit_group\", \"close\", \"rt_sigreturn\", \"brk\","
+	"    \"mmap\", \"munmap\", \"sigaltstack\","
 	"    \"futex_time64\", \"of_another_planet\", \"getppid\"], \"action\": \"SCMP_ACT_ALLOW\", \"args\": null,"
 	"    \"comment\": \"\", \"includes\": {}, \"excludes\": {}},"
 	"  {\"names\": [\"personality\"], \"action\": \"SCMP_ACT_ALLOW\","
@@ -75,7 +77,8 @@ static const char docker_like[] =
 	"  {\"names\": [\"getuid\"], \"action\": \"SCMP_ACT_ALLOW\", \"includes\": {\"minKernel\": \"4.8\"}},"
 	"  {\"names\": [\"geteuid\"], \"action\": \"SCMP_ACT_ALLOW\", \"includes\": {\"minKernel\": \"99.0\"}},"
 	"  {\"names\": [\"getgid\"], \"action\": \"SCMP_ACT_ALLOW\", \"excludes\": {\"minKernel\": \"4.8\"}},"
-	"  {\"names\": [\"getegid\"], \"action\": \"SCMP_ACT_ALLOW\", \"includes\": {\"arches\": [\"amd64\", \"arm64\"]}},"
+	"  {\"names\": [\"getegid\"], \"action\": \"SCMP_ACT_ALLOW\", \"includes\": {\"arches\": [\"amd64\", "
+	"\"arm64\"]}},"
 	"  {\"names\": [\"getsid\"], \"action\": \"SCMP_ACT_ALLOW\", \"includes\": {\"arches\": [\"s390x\"]}},"
 	"  {\"name\": \"clone3\", \"action\": \"SCMP_ACT_ERRNO\", \"errnoRet\": 38}"
 	" ]}";
@@ -161,12 +164,15 @@ TEST(mistakes_are_named)
 		{ "{\"defaultAction\":\"SCMP_ACT_ALLOW\",\"sycalls\":[]}", "unknown key 'sycalls'" },
 		{ "{\"defaultAction\":\"SCMP_ACT_ALLOW\",\"listenerPath\":\"/x\"}", "unknown key 'listenerPath'" },
 		{ "{\"defaultAction\":\"SCMP_ACT_ALLOW\",\"architectures\":[\"VAX\"]}", "unknown architecture 'VAX'" },
-		{ "{\"defaultAction\":\"SCMP_ACT_ALLOW\",\"architectures\":[\"SCMP_ARCH_X86\"],\"archMap\":[]}", "both" },
+		{ "{\"defaultAction\":\"SCMP_ACT_ALLOW\",\"architectures\":[\"SCMP_ARCH_X86\"],\"archMap\":[]}",
+		  "both" },
 		{ "{\"defaultAction\":\"SCMP_ACT_ALLOW\",\"archMap\":[{}]}", "archMap[0]: 'architecture' is missing" },
-		{ "{\"defaultAction\":\"SCMP_ACT_ALLOW\",\"flags\":[\"SECCOMP_FILTER_FLAG_SPEC_ALLOW\"]}", "not supported" },
+		{ "{\"defaultAction\":\"SCMP_ACT_ALLOW\",\"flags\":[\"SECCOMP_FILTER_FLAG_SPEC_ALLOW\"]}",
+		  "not supported" },
 		{ "{\"defaultAction\":\"SCMP_ACT_ALLOW\",\"syscalls\":{}}", "'syscalls' is not an array" },
 		{ "{\"defaultAction\":\"SCMP_ACT_ALLOW\",\"syscalls\":[7]}", "syscalls[0]: is not an object" },
-		{ "{\"defaultAction\":\"SCMP_ACT_ALLOW\",\"syscalls\":[{\"action\":\"SCMP_ACT_LOG\"}]}", "'names' or 'name'" },
+		{ "{\"defaultAction\":\"SCMP_ACT_ALLOW\",\"syscalls\":[{\"action\":\"SCMP_ACT_LOG\"}]}",
+		  "'names' or 'name'" },
 		{ ENTRY("\"action\":\"SCMP_ACT_LOG\",\"name\":\"read\""), "'names' or 'name'" },
 		{ ENTRY("\"action\":\"SCMP_ACT_TRACE\""), "syscalls[0]: 'action': SCMP_ACT_TRACE needs" },
 		{ ENTRY("\"action\":\"SCMP_ACT_KILL\",\"errnoRet\":1"), "an errno is given" },

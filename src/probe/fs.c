@@ -98,6 +98,14 @@ static enum verdict device_make(struct probe_run *p)
 	return probe_end(p, hole, "mknod refused everywhere");
 }
 
+/* A file hidden behind the null device opens for writing and does nothing. */
+static bool is_null_device(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3);
+}
+
 static bool writable(struct probe_run *p, const char *const *paths, size_t n)
 {
 	bool hole = false;
@@ -105,11 +113,11 @@ static bool writable(struct probe_run *p, const char *const *paths, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		int fd = open(paths[i], O_WRONLY | O_CLOEXEC | O_NONBLOCK);
 
-		if (fd < 0)
-			continue;
-		probe_say(p, "%s ", paths[i]);
-		hole = true;
-		close(fd);
+		if (fd >= 0 && !is_null_device(fd)) {
+			probe_say(p, "%s ", paths[i]);
+			hole = true;
+		}
+		fd_close(fd);
 	}
 	return hole;
 }

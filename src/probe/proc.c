@@ -147,12 +147,12 @@ static enum verdict links_init(struct probe_run *p)
 
 static enum verdict files_init(struct probe_run *p)
 {
-	static const char *const files[] = { "oom_score_adj", "oom_adj",	"coredump_filter",
-					     "clear_refs",    "uid_map",	"gid_map",
-					     "setgroups",     "timerslack_ns",	"attr/current",
-					     "loginuid",      "comm",		"autogroup",
-					     "sched",	      "timens_offsets", "mem" };
+	static const char *const files[] = {
+		"oom_score_adj", "oom_adj", "coredump_filter", "clear_refs", "uid_map",	       "gid_map", "setgroups",
+		"loginuid",	 "comm",    "autogroup",       "sched",	     "timens_offsets", "mem"
+	};
 	bool hole = false;
+	int slack;
 
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
 		char path[64];
@@ -166,6 +166,13 @@ static enum verdict files_init(struct probe_run *p)
 		hole = true;
 		close(fd);
 	}
+	/* Anyone may open this one; the write is where the kernel looks. 50 us is what every process starts with. */
+	slack = open("/proc/1/timerslack_ns", O_WRONLY | O_CLOEXEC);
+	if (slack >= 0 && write(slack, "50000", 5) == 5) {
+		probe_say(p, "/proc/1/timerslack_ns ");
+		hole = true;
+	}
+	fd_close(slack);
 	return probe_end(p, hole, "none opens for writing");
 }
 

@@ -181,7 +181,8 @@ def part_fuzz(p):
 
 
 def run_pytest(p, folder):
-    if not any(n.startswith('test_') for n in os.listdir(os.path.join(ROOT, folder))):
+    path = os.path.join(ROOT, folder)
+    if not os.path.isdir(path) or not any(n.startswith('test_') for n in os.listdir(path)):
         return p.skip(f'no tests in {folder}')
     result = os.path.join(LOGS, p.name + '.xml')
     if os.path.exists(result):

@@ -57,7 +57,7 @@ struct attack {
 	struct stat probe_stat;
 	struct bait bait;
 	struct row rows[ROWS_MAX];
-	size_t nrows;
+	size_t nrows, answers;
 	char failed[300]; /* why a run gave nothing at all */
 };
 
@@ -65,6 +65,27 @@ void attack_result_done(struct attack_result *r)
 {
 	buf_done(&r->out);
 	buf_done(&r->err);
+}
+
+/* What a user ends a command with. Held back while bait lies about; `cloche run` gets its own copy from a terminal. */
+static void end_signals(sigset_t *set)
+{
+	sigemptyset(set);
+	sigaddset(set, SIGINT);
+	sigaddset(set, SIGTERM);
+	sigaddset(set, SIGHUP);
+}
+
+static bool asked_to_end(void)
+{
+	sigset_t want, have;
+
+	end_signals(&want);
+	sigpending(&have);
+	for (int s = 1; s < 32; s++)
+		if (sigismember(&want, s) == 1 && sigismember(&have, s) == 1)
+			return true;
+	return false;
 }
 
 /* Takes what is there; past the maximum it is only counted. False at the end. */
@@ -89,7 +110,7 @@ static void collect(int fds[2], uint64_t deadline, struct attack_result *res)
 	while (p[0].fd >= 0 || p[1].fd >= 0) {
 		uint64_t now = clock_mono_ns();
 
-		if (now >= deadline || (poll(p, 2, (int)((deadline - now) / 1000000) + 1) < 0 && errno != EINTR))
+		if (now >= deadline || asked_to_end() || (poll(p, 2, 100) < 0 && errno != EINTR))
 			return;
 		if (p[0].revents && !drain(fds[0], &res->out, &res->out_bytes))
 			p[0].fd = -1;
@@ -110,7 +131,10 @@ static int spawn(const char *const *argv, unsigned seconds, struct attack_result
 	pid = r < 0 ? -1 : fork();
 	if (pid == 0) {
 		int null = sys_openat(AT_FDCWD, "/dev/null", O_RDONLY | O_CLOEXEC, 0);
+		sigset_t set;
 
+		end_signals(&set);
+		sigprocmask(SIG_UNBLOCK, &set, NULL);
 		dup2(null, 0);
 		dup2(out[1], 1);
 		dup2(err[1], 2);
@@ -132,13 +156,13 @@ static int spawn(const char *const *argv, unsigned seconds, struct attack_result
 	fd_close(err[0]);
 	/* It has closed its output, or has had its time. */
 	for (int i = 0; waitpid(pid, &status, WNOHANG) == 0; i++) {
-		if (clock_mono_ns() > deadline)
-			kill(pid, i % 100 == 0 ? SIGTERM : SIGKILL);
+		if (clock_mono_ns() > deadline || asked_to_end())
+			kill(pid, i < 200 ? SIGTERM : SIGKILL); /* it has a second to clean up */
 		poll(NULL, 0, 5);
 	}
 	res->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 	res->ms = (clock_mono_ns() - start) / 1000000;
-	return 0;
+	return asked_to_end() ? err_set(e, ERR_INTERNAL, -EINTR, "interrupted") : 0;
 }
 
 static int self_path(char *ret, size_t size, struct err *e)
@@ -288,6 +312,7 @@ static void read_answer(struct attack *a, const char *line, size_t len, enum col
 		for (enum mark m = MARK_CLOSED; m <= MARK_OPEN; m++)
 			if (strlen(mark_names[m]) == flen[1] && !memcmp(mark_names[m], field[1], flen[1]))
 				note(&row->cell[c], m, field[3], flen[3]);
+		a->answers++;
 	}
 }
 
@@ -415,6 +440,7 @@ static int run_bomb(struct attack *a, struct row *row, enum column c, struct err
 	struct command cmd = { .n = 0 };
 	struct cell *cell = &row->cell[c];
 	char text[120];
+	bool ran;
 	int r;
 
 	command_start(a, c, &cmd);
@@ -424,7 +450,8 @@ static int run_bomb(struct attack *a, struct row *row, enum column c, struct err
 	if (r < 0)
 		return r;
 	each_line(a, &res.out, c, read_answer);
-	if (!strcmp(row->id, "B10")) {
+	ran = cell->mark != MARK_NONE || res.status == 137;
+	if (!strcmp(row->id, "B10") && ran) {
 		/* Head and tail are kept, and a notice: twice the limit is generous. */
 		bool kept = res.err_bytes + res.out_bytes > 2 * BOMB_OUTPUT;
 
@@ -477,6 +504,8 @@ static int run_all(struct attack *a, struct err *e)
 
 	for (enum column c = 0; c < COLUMNS && r == 0; c++) {
 		r = run_plain(a, c, a->bait.file, NULL, e);
+		if (a->answers == 0)
+			return r; /* no sandbox at all: nothing to try the rest in */
 		if (r == 0 && a->bait.secret_file[0])
 			r = run_plain(a, c, a->bait.secret_file, "F12", e);
 		for (size_t i = 0; i < n && r == 0; i++)
@@ -577,6 +606,8 @@ static int attack(struct attack *a, bool json, struct err *e)
 	take_up_bait(&a->bait);
 	if (r < 0)
 		return r;
+	if (a->answers == 0)
+		return err_set(e, ERR_UNSUPPORTED, -EIO, "no probe could run: %.200s", a->failed);
 	count(a, n);
 	if (json)
 		r = print_json(a, n);
@@ -588,6 +619,7 @@ static int attack(struct attack *a, bool json, struct err *e)
 int attack_run(bool json)
 {
 	AUTO_FREE struct attack *a = calloc(1, sizeof(*a));
+	sigset_t set, before;
 	struct err e = { 0 };
 	int r;
 
@@ -596,7 +628,10 @@ int attack_run(bool json)
 		return 125;
 	}
 	a->bait.listen_tcp = a->bait.listen_unix = -1;
+	end_signals(&set);
+	sigprocmask(SIG_BLOCK, &set, &before);
 	r = attack(a, json, &e);
+	sigprocmask(SIG_SETMASK, &before, NULL); /* a signal that came in the meantime ends us here */
 	if (r < 0) {
 		fprintf(stderr, "cloche: %s%s%s\n", e.msg, e.remedy[0] ? "; " : "", e.remedy);
 		return 125;

@@ -98,7 +98,6 @@ static enum verdict bomb_fork(struct probe_run *p)
 	int why = 0;
 
 	setpgid(0, 0);
-	signal(SIGTERM, SIG_IGN);
 	while (n < bound) {
 		pid_t pid = fork();
 
@@ -107,13 +106,13 @@ static enum verdict bomb_fork(struct probe_run *p)
 			break;
 		}
 		if (pid == 0) {
-			signal(SIGTERM, SIG_DFL);
 			alarm(8);
 			pause();
 			_exit(0);
 		}
 		n++;
 	}
+	signal(SIGTERM, SIG_IGN); /* only now: a child must never have inherited it */
 	kill(0, SIGTERM);
 	while (waitpid(-1, NULL, 0) > 0)
 		;

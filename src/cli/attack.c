@@ -444,8 +444,11 @@ static int run_bomb(struct attack *a, struct row *row, enum column c, struct err
 	int r;
 
 	command_start(a, c, &cmd);
-	ADD(&cmd, "--memory", "64M", "--pids", "64", "--nofile", "256", "--disk", "32M", "--cpu-time", "2s",
-	    "--output-limit", "256K", "--", "/probe", "--mib", BOMB_MIB, "--pids", BOMB_PIDS, row->id);
+	ADD(&cmd, "--memory", "64M", "--pids", "64", "--nofile", "256", "--disk", "32M", "--output-limit", "256K");
+	/* Not for the others: being slow must not look like having met the limit in question. */
+	if (!strcmp(row->id, "B09"))
+		ADD(&cmd, "--cpu-time", "2s");
+	ADD(&cmd, "--", "/probe", "--mib", BOMB_MIB, "--pids", BOMB_PIDS, row->id);
 	r = attack_self(cmd.arg, 120, &res, e);
 	if (r < 0)
 		return r;

@@ -444,7 +444,8 @@ static int run_bomb(struct attack *a, struct row *row, enum column c, struct err
 	int r;
 
 	command_start(a, c, &cmd);
-	ADD(&cmd, "--memory", "64M", "--pids", "64", "--nofile", "256", "--disk", "32M", "--output-limit", "256K");
+	ADD(&cmd, "--memory", "64M", "--pids", "64", "--nofile", "256", "--disk", "32M", "--inodes", "8192",
+	    "--output-limit", "256K");
 	/* Not for the others: being slow must not look like having met the limit in question. */
 	if (!strcmp(row->id, "B09"))
 		ADD(&cmd, "--cpu-time", "2s");

@@ -220,7 +220,9 @@ def test_every_id_is_listed_once():
     assert set(MUST_BE_OPEN) <= set(ids)
 
 
-@pytest.mark.parametrize("args", [["X99"], ["--nonsense"], ["--port", "0"], ["--mib", "1x"], ["--canary", "relative", "t"]])
+@pytest.mark.parametrize(
+    "args", [["X99"], ["--nonsense"], ["--port", "0"], ["--mib", "1x"], ["--canary", "relative", "t"]]
+)
 def test_a_wrong_command_line_is_one_message_and_status_2(args):
     r = subprocess.run([str(PROBE), *args], capture_output=True, text=True)
     assert r.returncode == 2 and r.stdout == "" and r.stderr.startswith("cloche-probe: ")

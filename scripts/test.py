@@ -13,6 +13,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import xml.etree.ElementTree
 
@@ -130,7 +131,13 @@ def part_build(p):
 
 
 def part_layers(p):
-    p.check('layers', p.run('scripts/layers.py') == 0)
+    p.check('src/ keeps to its layers', p.run('scripts/layers.py') == 0)
+    with tempfile.TemporaryDirectory() as tmp:
+        for name, text in (('base/a.c', '#include "linux/b.h"\n'), ('linux/b.h', '')):
+            os.makedirs(os.path.dirname(os.path.join(tmp, name)), exist_ok=True)
+            with open(os.path.join(tmp, name), 'w', encoding='utf-8') as f:
+                f.write(text)
+        p.check('an include that points up is refused', p.run('scripts/layers.py', tmp) == 1)
 
 
 def part_unit(p):

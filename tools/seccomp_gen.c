@@ -138,12 +138,12 @@ static const struct {
 	{ ALLOW, "seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self" },
 
 	/* The agent's, with the secret (src/linux/seccomp.h). */
-	{ COOKIE, "move_mount chroot sethostname" },
+	{ COOKIE, "move_mount mount_setattr chroot sethostname" },
 
 	/* Namespaces and mounts. clone3 hides its flags in memory, where a filter cannot look. */
 	{ ABSENT, "clone3" },
 	{ REFUSE, "setns mount umount2 pivot_root fsopen fsconfig fsmount fspick open_tree open_tree_attr "
-		  "mount_setattr setdomainname" },
+		  "setdomainname" },
 	{ ABSENT, "statmount listmount listns" },
 	/* Other processes' memory and descriptors. */
 	{ REFUSE, "ptrace process_vm_readv process_vm_writev pidfd_getfd kcmp move_pages migrate_pages" },

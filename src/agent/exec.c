@@ -6,7 +6,6 @@
 #include "base/base.h"
 #include "base/sys.h"
 #include "linux/caps.h"
-#include "linux/ns.h"
 #include "linux/seccomp.h"
 
 #include <sched.h>
@@ -29,7 +28,7 @@ struct start {
 };
 
 /* Only one child at a time runs on this: the clone waits until the child has its own memory. */
-static _Alignas(16) char child_stack[NS_STACK_SIZE];
+static _Alignas(16) char child_stack[16384];
 
 static int run(const struct start *s)
 {
@@ -187,16 +186,12 @@ static int read_filter(int fd, struct start *s)
 	return 0;
 }
 
+/* Plain clone: the filter answers clone3 with ENOSYS, for us as for everybody. */
 static long clone_child(struct start *s)
 {
-	struct clone_args a = {
-		.flags = CLONE_VM | CLONE_VFORK,
-		.exit_signal = SIGCHLD,
-		.stack = (uint64_t)(uintptr_t)child_stack,
-		.stack_size = sizeof(child_stack),
-	};
+	int pid = clone(child, child_stack + sizeof(child_stack), CLONE_VM | CLONE_VFORK | SIGCHLD, s);
 
-	return ns_clone(&a, child, s);
+	return pid < 0 ? -errno : pid;
 }
 
 int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, pid_t *ret_pid, int *ret_master,

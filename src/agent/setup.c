@@ -9,6 +9,7 @@
 #include "linux/landlock.h"
 #include "linux/mount.h"
 
+#include <linux/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -142,6 +143,26 @@ static int set_cpus(uint64_t mask)
 	return mask ? sys_sched_setaffinity(wide, sizeof(wide)) : 0;
 }
 
+/*
+ * An id of its own, which nothing else in the sandbox gets: sandbox root could otherwise lower our limits or priority,
+ * as one may with one's own processes.
+ */
+static int leave_root(const struct agent *a)
+{
+	int r = 0;
+
+	if (!a->single_id) {
+		r = sys_prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0);
+		if (r == 0)
+			r = sys_setresgid(AGENT_UID, AGENT_UID, AGENT_UID);
+		if (r == 0)
+			r = sys_setresuid(AGENT_UID, AGENT_UID, AGENT_UID);
+		if (r == 0)
+			r = sys_prctl(PR_SET_KEEPCAPS, 0, 0, 0, 0);
+	}
+	return r == 0 ? caps_set(CAPS_AGENT, 0) : r;
+}
+
 int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, enum frame_stage *stage, uint32_t *which)
 {
 	AUTO_CLOSE int root = -1;
@@ -197,5 +218,5 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 		return r;
 	a->cookie = 0;
 	*stage = FRAME_STAGE_CAPS;
-	return caps_set(CAPS_AGENT, 0);
+	return leave_root(a);
 }

@@ -41,7 +41,10 @@ static int enter_namespaces(void)
 	return ns < 0 ? ns : sys_setns(ns, CLONE_NEWTIME);
 }
 
-/* An empty read-only folder with four places: n for the image, p for /proc, e for /dev, k for what is only kept. */
+/*
+ * An empty read-only folder with four places: n for the image, p for /proc, e for /dev, k for what is only kept; and z,
+ * an empty file to mask others with. Not the null device: that could be opened for writing on a read-only mount.
+ */
 static int mount_base(void)
 {
 	static const char *const places[] = { "n", "p", "e", "k" };
@@ -57,7 +60,9 @@ static int mount_base(void)
 		if (r < 0)
 			return r;
 	}
-	r = mount_attach(base, STEPPING_STONE, 0);
+	r = sys_mknodat(base, "z", S_IFREG | 0444, 0);
+	if (r == 0)
+		r = mount_attach(base, STEPPING_STONE, 0);
 	if (r < 0)
 		return r;
 	return sys_mount_setattr(base, "", AT_EMPTY_PATH, &ro, sizeof(ro));
@@ -82,7 +87,7 @@ static int mount_dev(void)
 	r = mount_attach(AGENT_DEV, STEPPING_STONE "/e", 0);
 	if (r < 0)
 		return r;
-	/* Masks are made from this one: it must be the real null device, whatever the folder says. */
+	/* The folder was made by another process: what it calls null must be the null device. */
 	if (stat(STEPPING_STONE "/e/null", &st) < 0)
 		return -errno;
 	if (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
@@ -124,7 +129,7 @@ static int mask_proc(void)
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(files); i++)
-		r = cover(STEPPING_STONE "/e/null", files[i], MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID);
+		r = cover(STEPPING_STONE "/z", files[i], ro);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(folders); i++)
 		r = cover(STEPPING_STONE "/n", folders[i], ro);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(read_only); i++)

@@ -4,7 +4,7 @@
  * cheaper to install than a linear one. The choices are in docs/design/0003-seccomp.md.
  *
  * The agent locks itself before it knows its image, yet must still attach the image's mounts. Those few calls
- * (move_mount, chroot, sethostname) pass only when their unused sixth argument carries a 64-bit secret, made by the
+ * (move_mount, mount_setattr, chroot, sethostname) pass only when their unused sixth argument carries a 64-bit secret, made by the
  * agent from getrandom, patched into the program, and wiped after the last use. No other process can read it: the
  * agent is not dumpable, and PTRACE_SECCOMP_GET_FILTER needs CAP_SYS_ADMIN outside. Even who guessed it would still
  * lack CAP_SYS_ADMIN.

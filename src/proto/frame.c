@@ -159,7 +159,7 @@ int frame_exec_decode(const struct frame *f, struct frame_exec *ret)
 	x.argc = wire_get_u32(&r);
 	x.envc = wire_get_u32(&r);
 	if (r.bad || x.flags & ~(FRAME_EXEC_TTY | FRAME_EXEC_FILTER) || x.argc < 1 || x.argc > FRAME_STRINGS_MAX ||
-	    x.envc > FRAME_STRINGS_MAX || x.argc + x.envc > FRAME_STRINGS_MAX)
+	    x.envc > FRAME_STRINGS_MAX || x.argc + x.envc > FRAME_STRINGS_MAX || x.uid == AGENT_UID || x.gid == AGENT_UID)
 		return -EBADMSG;
 	want = (x.flags & FRAME_EXEC_TTY ? 0 : 3) + (x.flags & FRAME_EXEC_FILTER ? 1 : 0);
 	if (f->nfds != want)

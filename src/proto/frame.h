@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #define FRAME_VERSION 1
+#define AGENT_UID 65533U /* the agent's own id inside; no exec may have it */
 #define FRAME_HEAD 12
 #define FRAME_PAYLOAD_MAX (384U * 1024U)
 #define FRAME_FDS_MAX 32

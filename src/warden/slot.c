@@ -24,6 +24,7 @@ int slots_open(struct slots *ret, const char *path, struct err *e)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for slots");
 	}
 	/* Neighbours start far from each other, so that they rarely ask for the same byte. */
+	pthread_mutex_init(&s.lock, NULL);
 	s.next = (uint32_t)getpid() * 61U % SLOT_COUNT;
 	*ret = s;
 	return 0;
@@ -37,7 +38,7 @@ void slots_done(struct slots *s)
 	s->mine = NULL;
 }
 
-int slots_take(struct slots *s, uint32_t *ret, struct err *e)
+static int take(struct slots *s, uint32_t *ret, struct err *e)
 {
 	for (uint32_t tried = 0; tried < SLOT_COUNT; tried++) {
 		uint32_t slot = s->next;
@@ -60,8 +61,20 @@ int slots_take(struct slots *s, uint32_t *ret, struct err *e)
 	return -EAGAIN;
 }
 
+int slots_take(struct slots *s, uint32_t *ret, struct err *e)
+{
+	int r;
+
+	pthread_mutex_lock(&s->lock);
+	r = take(s, ret, e);
+	pthread_mutex_unlock(&s->lock);
+	return r;
+}
+
 void slots_give(struct slots *s, uint32_t slot)
 {
+	pthread_mutex_lock(&s->lock);
 	lock(s->fd, slot, F_UNLCK);
 	s->mine[slot / 8] &= (uint8_t) ~(1U << (slot % 8));
+	pthread_mutex_unlock(&s->lock);
 }

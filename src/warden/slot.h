@@ -4,6 +4,7 @@
  * when the owner dies, however it dies. A cgroup found under a slot that was just locked is therefore an orphan.
  */
 #pragma once
+#include <pthread.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -14,6 +15,7 @@
 
 struct slots {
 	int fd; /* -1 without root: one sandbox per process, no ranges */
+	pthread_mutex_t lock; /* shells are made and ended by different threads */
 	uint32_t next;
 	uint8_t *mine; /* slots of this process: a file lock does not stop its own holder */
 };

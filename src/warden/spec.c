@@ -1,5 +1,6 @@
 #include "warden/spec.h"
 #include "base/base.h"
+#include "proto/frame.h"
 
 static int check_text(const char *s, size_t size, const char *what, struct err *e)
 {
@@ -84,6 +85,8 @@ int spec_check(const struct sandbox_spec *s, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "tmpfs: at most %d", SPEC_TMPFS);
 	if (s->uid > 65535 || s->gid > 65535)
 		return err_set(e, ERR_INVALID, -EINVAL, "user %u:%u: ids go up to 65535", s->uid, s->gid);
+	if (s->uid == AGENT_UID || s->gid == AGENT_UID)
+		return err_set(e, ERR_INVALID, -EINVAL, "user %u:%u: %u is the agent's own", s->uid, s->gid, AGENT_UID);
 	r = check_text(s->image, SPEC_PATH, "image", e);
 	if (r == 0 && strcmp(s->image, "host"))
 		r = check_path(s->image, "image", e);

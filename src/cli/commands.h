@@ -1,0 +1,5 @@
+/* One function per command; argv[0] is the command's name. Each returns the process's exit code. */
+#pragma once
+#include "cli/doctor.h"
+
+int cmd_run(int argc, char **argv);

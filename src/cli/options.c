@@ -1,0 +1,450 @@
+#include "cli/options.h"
+#include "base/base.h"
+#include "base/str.h"
+
+#include <getopt.h>
+#include <limits.h>
+#include <unistd.h>
+
+enum {
+	OPT_ISOLATION = 256,
+	OPT_IMAGE,
+	OPT_CPUS,
+	OPT_MEMORY,
+	OPT_DISK,
+	OPT_INODES,
+	OPT_STORAGE,
+	OPT_PIDS,
+	OPT_NOFILE,
+	OPT_TIMEOUT,
+	OPT_CPU_TIME,
+	OPT_OUTPUT,
+	OPT_IO,
+	OPT_READ_ONLY,
+	OPT_TMPFS,
+	OPT_NETWORK,
+	OPT_MOUNT,
+	OPT_WORKDIR,
+	OPT_USER,
+	OPT_HOSTNAME,
+	OPT_SECCOMP,
+	OPT_JSON,
+	OPT_NO_TTY,
+	OPT_LATER,
+};
+
+static const struct option table[] = {
+	{ "isolation", required_argument, NULL, OPT_ISOLATION },
+	{ "image", required_argument, NULL, OPT_IMAGE },
+	{ "cpus", required_argument, NULL, OPT_CPUS },
+	{ "memory", required_argument, NULL, OPT_MEMORY },
+	{ "disk", required_argument, NULL, OPT_DISK },
+	{ "inodes", required_argument, NULL, OPT_INODES },
+	{ "storage", required_argument, NULL, OPT_STORAGE },
+	{ "pids", required_argument, NULL, OPT_PIDS },
+	{ "nofile", required_argument, NULL, OPT_NOFILE },
+	{ "timeout", required_argument, NULL, OPT_TIMEOUT },
+	{ "cpu-time", required_argument, NULL, OPT_CPU_TIME },
+	{ "output-limit", required_argument, NULL, OPT_OUTPUT },
+	{ "io-bps", required_argument, NULL, OPT_IO },
+	{ "read-only", no_argument, NULL, OPT_READ_ONLY },
+	{ "tmpfs", required_argument, NULL, OPT_TMPFS },
+	{ "network", required_argument, NULL, OPT_NETWORK },
+	{ "env", required_argument, NULL, 'e' },
+	{ "mount", required_argument, NULL, OPT_MOUNT },
+	{ "workdir", required_argument, NULL, OPT_WORKDIR },
+	{ "user", required_argument, NULL, OPT_USER },
+	{ "hostname", required_argument, NULL, OPT_HOSTNAME },
+	{ "seccomp", required_argument, NULL, OPT_SECCOMP },
+	{ "json", no_argument, NULL, OPT_JSON },
+	{ "tty", no_argument, NULL, 't' },
+	{ "no-tty", no_argument, NULL, OPT_NO_TTY },
+	{ "help", no_argument, NULL, 'h' },
+	{ "template", required_argument, NULL, OPT_LATER },
+	{ "allow", required_argument, NULL, OPT_LATER },
+	{ "secret", required_argument, NULL, OPT_LATER },
+	{ NULL, 0, NULL, 0 },
+};
+
+void options_help(void)
+{
+	fputs("usage: cloche run [options] [--] COMMAND [ARGUMENT…]\n"
+	      "\n"
+	      "Runs a command in a sandbox of its own and exits with its exit code\n"
+	      "(124 timeout, 125 cloche itself failed, 126 not executable, 127 not found, 137 killed by a limit).\n"
+	      "\n"
+	      "limits (0 lifts one)                                           default\n"
+	      "  --cpus N            cores, as 0.5 or 2                        1\n"
+	      "  --memory SIZE       memory, no swap; files in memory count    512M\n"
+	      "  --disk SIZE         what may be written                       1G\n"
+	      "  --inodes N          files that may be made                    one per 8K of disk\n"
+	      "  --pids N            processes and threads                     256\n"
+	      "  --nofile N          open files per process                    1024\n"
+	      "  --timeout TIME      wall time, as 30s, 5m                     5m\n"
+	      "  --cpu-time TIME     CPU time of the whole sandbox             none\n"
+	      "  --output-limit SIZE stdout and stderr each: head and tail     1M\n"
+	      "  --io-bps SIZE       block I/O per second, each way            none\n"
+	      "files\n"
+	      "  --image host|DIR    the root filesystem                       host\n"
+	      "  --read-only         root read-only; work folder and /tmp stay writable\n"
+	      "  --storage memory|disk  where changes are kept                 memory\n"
+	      "  --tmpfs PATH[:size=SIZE]   more writable memory (repeatable)\n"
+	      "  --mount SRC:DST[:ro]       a folder or file of this host (repeatable)\n"
+	      "  --workdir DIR       where the command starts; made if missing the home\n"
+	      "other\n"
+	      "  --user NAME|UID[:GID]  user, root (of the sandbox), or ids    user\n"
+	      "  -e, --env NAME[=VALUE] a variable; without a value, ours (repeatable)\n"
+	      "  --network none      no network at all                         none\n"
+	      "  --seccomp FILE      a profile in OCI/Docker JSON, on top of ours\n"
+	      "  --hostname NAME     the host name inside                      sandbox\n"
+	      "  --isolation TIER    container                                 container\n"
+	      "  -t, --tty | --no-tty   a terminal inside                      when stdin and stdout are one\n"
+	      "  --json              the whole result as one JSON object on stdout\n",
+	      stdout);
+}
+
+static int copy(char *dst, size_t size, const char *src, const char *what, struct err *e)
+{
+	if (strlen(src) >= size)
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "%s: longer than %zu bytes", what, size - 1);
+	memcpy(dst, src, strlen(src) + 1);
+	return 0;
+}
+
+static int parse_u32(const char *text, uint32_t *ret, struct err *e)
+{
+	uint64_t v;
+	int r = parse_u64(text, &v, e);
+
+	if (r == 0 && v > UINT32_MAX)
+		r = err_set(e, ERR_INVALID, -ERANGE, "'%s': too large", text);
+	if (r == 0)
+		*ret = (uint32_t)v;
+	return r;
+}
+
+static int parse_user(struct options *o, const char *text, struct err *e)
+{
+	uint32_t uid, gid;
+	char head[16];
+	const char *colon;
+	int r;
+
+	if (!strcmp(text, "root") || !strcmp(text, "0") || !strcmp(text, "0:0")) {
+		o->spec.uid = o->spec.gid = 0;
+		o->user = "root";
+		o->home = "/root";
+		return 0;
+	}
+	if (!strcmp(text, "user"))
+		text = "1000";
+	colon = strchr(text, ':');
+	if ((colon ? (size_t)(colon - text) : strlen(text)) >= sizeof(head))
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': must be user, root, UID or UID:GID", text);
+	snprintf(head, sizeof(head), "%.*s", colon ? (int)(colon - text) : (int)strlen(text), text);
+	r = parse_u32(head, &uid, NULL);
+	if (r == 0)
+		r = parse_u32(colon ? colon + 1 : head, &gid, NULL);
+	if (r < 0)
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': must be user, root, UID or UID:GID", text);
+	if (uid > 65535 || gid > 65535)
+		return err_set(e, ERR_INVALID, -ERANGE, "'%.40s': ids go up to 65535", text);
+	o->spec.uid = uid;
+	o->spec.gid = gid;
+	o->user = uid == 0 ? "root" : "user";
+	o->home = uid == 0 ? "/root" : "/home/user";
+	return 0;
+}
+
+/* SRC:DST[:ro]; the source may be relative to where we are. */
+static int parse_mount(struct sandbox_spec *s, const char *text, struct err *e)
+{
+	struct spec_mount *m = &s->mount[s->nmounts];
+	const char *dst = strchr(text, ':'), *opt;
+	char src[PATH_MAX], real[PATH_MAX];
+	int r;
+
+	if (s->nmounts == SPEC_MOUNTS)
+		return err_set(e, ERR_INVALID, -E2BIG, "at most %d of them", SPEC_MOUNTS);
+	if (!dst || dst == text || dst[1] != '/')
+		return err_set(e, ERR_INVALID, -EINVAL, "'%s': must be SRC:DST or SRC:DST:ro, DST absolute", text);
+	snprintf(src, sizeof(src), "%.*s", (int)(dst - text), text);
+	dst++;
+	opt = strchr(dst, ':');
+	if (opt && strcmp(opt, ":ro") && strcmp(opt, ":rw"))
+		return err_set(e, ERR_INVALID, -EINVAL, "'%s': only :ro or :rw may follow", text);
+	if (!realpath(src, real))
+		return err_sys(e, ERR_NOT_FOUND, -errno, "source '%s'", src);
+	r = copy(m->src, sizeof(m->src), real, "source", e);
+	if (r < 0)
+		return r;
+	if ((size_t)snprintf(m->dst, sizeof(m->dst), "%.*s", opt ? (int)(opt - dst) : (int)strlen(dst), dst) >=
+	    sizeof(m->dst))
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "target: too long");
+	m->read_only = opt && !strcmp(opt, ":ro");
+	s->nmounts++;
+	return 0;
+}
+
+static int parse_tmpfs(struct sandbox_spec *s, const char *text, struct err *e)
+{
+	struct spec_tmpfs *t = &s->tmpfs[s->ntmpfs];
+	const char *opt = strchr(text, ':');
+	int r;
+
+	if (s->ntmpfs == SPEC_TMPFS)
+		return err_set(e, ERR_INVALID, -E2BIG, "at most %d of them", SPEC_TMPFS);
+	if (opt && strncmp(opt, ":size=", 6))
+		return err_set(e, ERR_INVALID, -EINVAL, "'%s': must be PATH or PATH:size=SIZE", text);
+	if ((size_t)snprintf(t->path, sizeof(t->path), "%.*s", opt ? (int)(opt - text) : (int)strlen(text), text) >=
+	    sizeof(t->path))
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "path: too long");
+	t->size = 64 * MIB;
+	r = opt ? parse_size(opt + 6, &t->size, e) : 0;
+	if (r == 0 && !t->size)
+		r = err_set(e, ERR_INVALID, -EINVAL, "'%s': size must not be 0", text);
+	if (r == 0)
+		s->ntmpfs++;
+	return r;
+}
+
+static int parse_env(struct options *o, char *text, struct err *e)
+{
+	const char **grown;
+
+	if (!strchr(text, '=')) {
+		const char *value = getenv(text);
+		char *joined;
+
+		if (!value)
+			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s' is not set here; give %.60s=VALUE", text, text);
+		/* Lives until the process ends, as the other strings do. */
+		joined = malloc(strlen(text) + strlen(value) + 2);
+		if (!joined)
+			return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
+		memcpy(joined, text, strlen(text));
+		joined[strlen(text)] = '=';
+		memcpy(joined + strlen(text) + 1, value, strlen(value) + 1);
+		text = joined;
+	} else if (text[0] == '=') {
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be NAME=VALUE", text);
+	}
+	grown = realloc(o->env, (o->nenv + 1) * sizeof(*grown));
+	if (!grown)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
+	o->env = grown;
+	o->env[o->nenv++] = text;
+	return 0;
+}
+
+static int parse_image(struct sandbox_spec *s, const char *text, struct err *e)
+{
+	char real[PATH_MAX];
+
+	if (!strcmp(text, "host"))
+		return copy(s->image, sizeof(s->image), text, "image", e);
+	if (!realpath(text, real)) {
+		err_sys(e, ERR_NOT_FOUND, -errno, "image '%s'", text);
+		err_remedy(e, "give 'host' or the folder of a root filesystem");
+		return -ENOENT;
+	}
+	return copy(s->image, sizeof(s->image), real, "image", e);
+}
+
+static int parse_storage(struct options *o, const char *text, struct err *e)
+{
+	o->storage_disk = !strcmp(text, "disk");
+	if (!o->storage_disk && strcmp(text, "memory"))
+		return err_set(e, ERR_INVALID, -EINVAL, "'%s': must be memory or disk", text);
+	return 0;
+}
+
+static int parse_network(const char *text, struct err *e)
+{
+	if (!strcmp(text, "none"))
+		return 0;
+	err_set(e, !strcmp(text, "allow") || !strcmp(text, "open") ? ERR_UNSUPPORTED : ERR_INVALID, -EOPNOTSUPP,
+		"'%s': sandboxes have no network in this version", text);
+	err_remedy(e, "use --network none");
+	return -EOPNOTSUPP;
+}
+
+static int apply(struct options *o, int opt, char *arg, struct err *e)
+{
+	struct spec_limits *l = &o->spec.limits;
+
+	switch (opt) {
+	case OPT_ISOLATION:
+		o->driver = driver_find(arg, e);
+		return o->driver ? 0 : -EOPNOTSUPP;
+	case OPT_IMAGE:
+		return parse_image(&o->spec, arg, e);
+	case OPT_CPUS:
+		return parse_cpus(arg, &l->cpu_milli, e);
+	case OPT_MEMORY:
+		return parse_size(arg, &l->memory, e);
+	case OPT_DISK:
+		return parse_size(arg, &l->disk, e);
+	case OPT_INODES:
+		return parse_u64(arg, &l->inodes, e);
+	case OPT_STORAGE:
+		return parse_storage(o, arg, e);
+	case OPT_PIDS:
+		return parse_u32(arg, &l->pids, e);
+	case OPT_NOFILE:
+		return parse_u64(arg, &o->nofile, e);
+	case OPT_TIMEOUT:
+		return parse_duration(arg, &o->timeout_ms, e);
+	case OPT_CPU_TIME:
+		return parse_duration(arg, &o->cpu_ms, e);
+	case OPT_OUTPUT:
+		return parse_size(arg, &o->output, e);
+	case OPT_IO:
+		return parse_size(arg, &l->io_bps, e);
+	case OPT_READ_ONLY:
+		o->spec.flags |= SPEC_READ_ONLY;
+		return 0;
+	case OPT_TMPFS:
+		return parse_tmpfs(&o->spec, arg, e);
+	case OPT_NETWORK:
+		return parse_network(arg, e);
+	case 'e':
+		return parse_env(o, arg, e);
+	case OPT_MOUNT:
+		return parse_mount(&o->spec, arg, e);
+	case OPT_WORKDIR:
+		o->workdir_given = true;
+		return copy(o->spec.workdir, sizeof(o->spec.workdir), arg, "folder", e);
+	case OPT_USER:
+		return parse_user(o, arg, e);
+	case OPT_HOSTNAME:
+		return copy(o->spec.hostname, sizeof(o->spec.hostname), arg, "name", e);
+	case OPT_SECCOMP:
+		o->seccomp = arg;
+		return 0;
+	case OPT_JSON:
+		o->json = true;
+		return 0;
+	case 't':
+		o->tty = TTY_YES;
+		return 0;
+	case OPT_NO_TTY:
+		o->tty = TTY_NO;
+		return 0;
+	case 'h':
+		o->help = true;
+		return 0;
+	case OPT_LATER:
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "not in this version");
+	default:
+		return -EINVAL;
+	}
+}
+
+static void set_defaults(struct options *o)
+{
+	*o = (struct options){
+		.driver = &container_driver,
+		.nofile = 1024,
+		.timeout_ms = 300000,
+		.output = MIB,
+		.user = "user",
+		.home = "/home/user",
+	};
+	o->spec.limits = (struct spec_limits){ .memory = 512 * MIB, .disk = GIB, .cpu_milli = 1000, .pids = 256 };
+	o->spec.uid = o->spec.gid = 1000;
+	snprintf(o->spec.image, sizeof(o->spec.image), "host");
+	snprintf(o->spec.hostname, sizeof(o->spec.hostname), "sandbox");
+}
+
+static const char *option_name(int opt)
+{
+	for (const struct option *t = table; t->name; t++)
+		if (t->val == opt)
+			return t->name;
+	return "?";
+}
+
+static int finish(struct options *o, struct err *e)
+{
+	/* Root of a sandbox is there to change the system; everybody else could not write it anyway. */
+	if (o->spec.uid == 0 && !(o->spec.flags & SPEC_READ_ONLY))
+		o->spec.flags |= SPEC_SYSTEM_WRITABLE;
+	if (o->storage_disk)
+		o->spec.flags |= SPEC_DISK;
+	if (!o->workdir_given)
+		snprintf(o->spec.workdir, sizeof(o->spec.workdir), "%s", o->home);
+	if (o->json && o->tty == TTY_YES)
+		return err_set(e, ERR_INVALID, -EINVAL, "--json and --tty do not go together");
+	return spec_check(&o->spec, e);
+}
+
+int options_parse(int argc, char **argv, struct options *ret, struct err *e)
+{
+	struct options o;
+	int opt, index = 0, r;
+
+	set_defaults(&o);
+	optind = 0;
+	opterr = 0;
+	while ((opt = getopt_long(argc, argv, "+:e:th", table, &index)) != -1) {
+		char *at = argv[optind - 1];
+
+		if (opt == '?' || opt == ':') {
+			r = opt == ':' ? err_set(e, ERR_INVALID, -EINVAL, "option %s needs a value", at) :
+					 err_set(e, ERR_INVALID, -EINVAL, "unknown option %s", at);
+			err_remedy(e, "see `cloche run --help`");
+			goto fail;
+		}
+		r = apply(&o, opt, optarg, e);
+		if (r < 0) {
+			err_wrap(e, r, "--%s", opt == OPT_LATER ? table[index].name : option_name(opt));
+			goto fail;
+		}
+	}
+	o.argv = argv + optind;
+	o.argc = (uint32_t)(argc - optind);
+	r = o.help ? 0 : finish(&o, e);
+	if (r < 0)
+		goto fail;
+	*ret = o;
+	return 0;
+fail:
+	options_done(&o);
+	return r;
+}
+
+void options_done(struct options *o)
+{
+	free(o->env);
+	o->env = NULL;
+}
+
+const char **options_env(const struct options *o, bool tty, uint32_t *ret_n)
+{
+	static const char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+	/* One buffer each: they live as long as the process, as argv does. */
+	static char home[64], user[64], term[128];
+	const char *given_term = getenv("TERM"), **env = calloc(o->nenv + 6, sizeof(*env));
+	uint32_t n = 0;
+
+	if (!env)
+		return NULL;
+	snprintf(home, sizeof(home), "HOME=%s", o->home);
+	snprintf(user, sizeof(user), "USER=%s", o->user);
+	snprintf(term, sizeof(term), "TERM=%s", given_term && *given_term ? given_term : "xterm");
+	const char *const base[] = { path, home, user, "LANG=C.UTF-8", tty ? term : NULL };
+	for (size_t i = 0; i < ARRAY_LEN(base); i++) {
+		size_t len = base[i] ? strcspn(base[i], "=") + 1 : 0;
+		bool given = !base[i];
+
+		for (uint32_t k = 0; !given && k < o->nenv; k++)
+			given = !strncmp(o->env[k], base[i], len);
+		if (!given)
+			env[n++] = base[i];
+	}
+	for (uint32_t k = 0; k < o->nenv; k++)
+		env[n++] = o->env[k];
+	*ret_n = n;
+	return env;
+}

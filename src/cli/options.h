@@ -1,0 +1,31 @@
+/* The options shared by `run` and, later, `create`. Collected first, applied once. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "driver/driver.h"
+#include "driver/exec.h"
+
+struct options {
+	struct sandbox_spec spec;
+	const struct driver *driver;
+	const char *seccomp; /* a profile's path */
+	bool json, help;
+	enum { TTY_AUTO, TTY_YES, TTY_NO } tty;
+	uint64_t nofile, timeout_ms, cpu_ms, output;
+	const char *user; /* name for USER */
+	const char *home;
+	bool workdir_given, storage_disk;
+	const char **env; /* NAME=VALUE, as given */
+	uint32_t nenv;
+	char **argv; /* the command */
+	uint32_t argc;
+};
+
+/* @argv[0] is the command's name. Strings stay the caller's. */
+int options_parse(int argc, char **argv, struct options *ret, struct err *e);
+void options_done(struct options *o);
+void options_help(void);
+/* The environment inside: PATH, HOME, USER, LANG, TERM on a terminal, then what was given. NULL when out of memory. */
+const char **options_env(const struct options *o, bool tty, uint32_t *ret_n);

@@ -1,0 +1,126 @@
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/json.h"
+#include "cli/run.h"
+
+#include <unistd.h>
+
+static int add_piece(void *arg, const char *data, size_t len)
+{
+	return buf_add(arg, data, len);
+}
+
+static int put_stream(struct json *j, const char *key, const struct capture *c)
+{
+	AUTO(buf_done) struct buf all = BUF_INIT(c->head.len + c->tail_len + 160);
+	int r = buf_add(&all, c->head.data, c->head.len);
+
+	if (r == 0 && capture_truncated(c))
+		r = buf_addf(&all, "\n[… %llu bytes left out …]\n", (unsigned long long)capture_dropped(c));
+	if (r == 0)
+		r = capture_tail(c, add_piece, &all);
+	if (r == 0)
+		json_strn(j, key, all.data, all.len);
+	return r;
+}
+
+static void put_enforced(void *arg, const char *name, const char *how)
+{
+	json_str(arg, name, how);
+}
+
+static void put_verdict(struct json *j, const struct verdict *v)
+{
+	json_object(j, "verdict");
+	json_str(j, "cause", verdict_name(v->cause));
+	json_str(j, "detail", v->detail);
+	if (v->has_limit) {
+		json_u64(j, "limit", v->limit);
+		json_u64(j, "peak", v->peak);
+	} else {
+		json_null(j, "limit");
+		json_null(j, "peak");
+	}
+	json_end(j);
+}
+
+static void put_usage(struct json *j, const struct run *r)
+{
+	const struct cgroup_stat *g = &r->stat.group;
+
+	json_object(j, "usage");
+	json_u64(j, "wall_ms", (r->end_ns - r->start_ns) / 1000000ULL);
+	json_u64(j, "cpu_ms", (g->cpu_usec ? g->cpu_usec - r->cpu_base_usec : r->exit.cpu_usec) / 1000);
+	json_u64(j, "memory_peak", g->memory_peak ? g->memory_peak : r->exit.maxrss);
+	json_u64(j, "pids_peak", g->pids_peak);
+	json_u64(j, "disk_used", r->stat.disk_used);
+	json_u64(j, "io_bytes", g->io_bytes);
+	json_u64(j, "net_bytes", 0);
+	json_end(j);
+}
+
+static int write_out(const struct buf *b, struct err *e)
+{
+	int r = fd_write_all(STDOUT_FILENO, b->data, b->len);
+
+	if (r == 0)
+		r = fd_write_all(STDOUT_FILENO, "\n", 1);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write the result") : 0;
+}
+
+int result_print(const struct run *r, struct err *e)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(4 * GIB);
+	struct json j = JSON_INIT(&b);
+	char id[ID_SIZE], when[32];
+	int rc;
+
+	rc = id_new(id, sizeof(id));
+	if (rc < 0)
+		return err_sys(e, ERR_INTERNAL, rc, "make an id");
+	clock_iso(r->start_real_ns, when);
+	json_object(&j, NULL);
+	json_str(&j, "id", id);
+	json_i64(&j, "exit_code", r->verdict.exit_code);
+	if (r->verdict.signal)
+		json_i64(&j, "signal", r->verdict.signal);
+	else
+		json_null(&j, "signal");
+	put_verdict(&j, &r->verdict);
+	rc = put_stream(&j, "stdout", &r->out.capture);
+	if (rc == 0)
+		rc = put_stream(&j, "stderr", &r->err.capture);
+	if (rc < 0)
+		return err_sys(e, ERR_EXHAUSTED, rc, "put the output together");
+	json_object(&j, "truncated");
+	json_u64(&j, "stdout", capture_dropped(&r->out.capture));
+	json_u64(&j, "stderr", capture_dropped(&r->err.capture));
+	json_end(&j);
+	put_usage(&j, r);
+	json_str(&j, "started_at", when);
+	json_object(&j, "enforced");
+	sandbox_enforced(&r->sandbox, &r->o.spec, put_enforced, &j);
+	json_end(&j);
+	json_end(&j);
+	rc = json_done(&j);
+	return rc < 0 ? err_sys(e, ERR_EXHAUSTED, rc, "write the result") : write_out(&b, e);
+}
+
+void result_print_error(const struct err *err)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(64 * KIB);
+	struct json j = JSON_INIT(&b);
+
+	json_object(&j, NULL);
+	json_object(&j, "error");
+	json_str(&j, "code", err_kind_name(err->kind));
+	json_str(&j, "message", err->msg);
+	json_str(&j, "cause", err->errnum ? strerror(err->errnum) : NULL);
+	json_str(&j, "remedy", err->remedy[0] ? err->remedy : NULL);
+	json_null(&j, "request_id");
+	json_end(&j);
+	json_end(&j);
+	if (json_done(&j) == 0)
+		write_out(&b, NULL);
+}

@@ -1,0 +1,279 @@
+#include "cli/run.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/sys.h"
+#include "cli/commands.h"
+
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define HEAD_SHARE 2 /* kept output: half head, half tail */
+#define STREAM_TAIL (64U * 1024U) /* streamed output: so much is held back until the end is known */
+
+static void print_error(const struct options *o, const struct err *e)
+{
+	if (o->json)
+		result_print_error(e);
+	fprintf(stderr, "cloche: %s%s%s\n", e->msg, e->remedy[0] ? "; " : "", e->remedy);
+}
+
+static int open_signals(struct run *r, struct err *e)
+{
+	static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH };
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
+		sigaddset(&set, wanted[i]);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	/* An inherited "ignore" would make the kernel reap our children. */
+	signal(SIGCHLD, SIG_DFL);
+	r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return r->signals < 0 ? err_sys(e, ERR_EXHAUSTED, -errno, "make a signalfd") : 0;
+}
+
+static int open_streams(struct run *r, int theirs[3], struct err *e)
+{
+	int p[2], rc;
+
+	for (int i = 0; i < 3; i++) {
+		rc = sys_pipe2(p, O_CLOEXEC);
+		if (rc < 0)
+			return err_sys(e, ERR_EXHAUSTED, rc, "make a pipe");
+		theirs[i] = p[i == 0 ? 0 : 1];
+		p[0] = p[i == 0 ? 1 : 0]; /* ours */
+		fd_set_nonblock(p[0]);
+		if (i == 0)
+			r->in.to = p[0];
+		else
+			*(i == 1 ? &r->out.from : &r->err.from) = p[0];
+	}
+	return 0;
+}
+
+static int open_captures(struct run *r, struct err *e)
+{
+	uint64_t limit = r->tty ? 0 : r->o.output; /* on a terminal the reader is there, and slows the writer down */
+	size_t tail = limit / 4 < STREAM_TAIL ? (size_t)(limit / 4) : STREAM_TAIL;
+	size_t head = r->o.json ? (size_t)(limit / HEAD_SHARE) : (size_t)limit - tail;
+	int rc = capture_init(&r->out.capture, limit, head);
+
+	if (rc == 0)
+		rc = capture_init(&r->err.capture, limit, head);
+	r->out.to = r->o.json ? -1 : STDOUT_FILENO;
+	r->err.to = r->o.json ? -1 : STDERR_FILENO;
+	return rc < 0 ? err_sys(e, ERR_EXHAUSTED, rc, "no memory for output") : 0;
+}
+
+static void raw_terminal(struct run *r)
+{
+	struct termios t;
+
+	if (!r->tty || tcgetattr(STDIN_FILENO, &r->saved) < 0)
+		return;
+	t = r->saved;
+	cfmakeraw(&t);
+	r->raw = tcsetattr(STDIN_FILENO, TCSANOW, &t) == 0;
+}
+
+static void cooked_terminal(struct run *r)
+{
+	if (r->raw)
+		tcsetattr(STDIN_FILENO, TCSANOW, &r->saved);
+	r->raw = false;
+}
+
+static bool fd_open(int fd)
+{
+	return fcntl(fd, F_GETFD) >= 0;
+}
+
+static void start_terminal(struct run *r, struct exec_spec *x)
+{
+	struct winsize ws;
+
+	if (r->tty && ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) == 0) {
+		x->rows = ws.ws_row;
+		x->cols = ws.ws_col;
+	}
+	raw_terminal(r);
+}
+
+/* Makes the sandbox and sends the command right behind: nobody waits for anybody on the way. */
+static int start(struct run *r, struct exec_spec *x, struct err *e)
+{
+	int theirs[3] = { -1, -1, -1 }, rc = 0;
+	struct engine_opts g = { 0 };
+
+	rc = exec_check(x, e);
+	if (rc == 0 && r->o.seccomp)
+		rc = filter_load(r->o.seccomp, &r->filter, e);
+	if (rc == 0)
+		rc = open_signals(r, e);
+	if (rc == 0)
+		rc = engine_new(&g, &r->engine, e);
+	if (rc == 0)
+		rc = r->o.driver->create(r->engine, &r->o.spec, &r->sandbox, e);
+	if (rc < 0)
+		return rc;
+	r->made = true;
+	x->filter = r->filter;
+	if (!r->tty)
+		rc = open_streams(r, theirs, e);
+	if (rc == 0)
+		rc = open_captures(r, e);
+	start_terminal(r, x);
+	r->start_ns = clock_mono_ns();
+	r->start_real_ns = clock_real_ns();
+	r->cpu_next_ns = r->start_ns + 20000000ULL;
+	if (rc == 0)
+		rc = exec_send(&r->sandbox, RUN_EXEC, x, theirs, e);
+	fd_close_many(theirs, 3);
+	if (rc == 0 && fd_open(STDIN_FILENO))
+		r->in.from = STDIN_FILENO;
+	if (r->in.from < 0) {
+		fd_close(r->in.to);
+		r->in.to = -1;
+	}
+	return rc;
+}
+
+static void judge(struct run *r)
+{
+	const struct warden_stat *st = &r->stat;
+	const struct cgroup_stat *g = &st->group;
+	struct verdict_in in = {
+		.status = r->exit.status,
+		.lost = r->lost && !r->exited,
+		.timed_out = r->timed_out,
+		.cpu_out = r->cpu_out,
+		.killed = r->killed,
+		.oom_kills = g->oom_kills,
+		.pids_refused = g->pids_refused,
+		.memory = r->o.spec.limits.memory,
+		.memory_peak = g->memory_peak,
+		.memory_files = g->memory_files,
+		.pids = r->o.spec.limits.pids,
+		.pids_peak = g->pids_peak,
+		.disk = r->sandbox.receipt.disk ? st->disk_size : 0,
+		.disk_used = st->disk_used,
+		.inodes = r->sandbox.receipt.inodes ? st->inodes_size : 0,
+		.inodes_used = st->inodes_used,
+		.timeout_ms = r->o.timeout_ms,
+		.wall_ms = (r->end_ns - r->start_ns) / 1000000ULL,
+		.cpu_limit_ms = r->o.cpu_ms,
+		.cpu_ms = (g->cpu_usec - r->cpu_base_usec) / 1000,
+		.output_limit = r->out.capture.limit,
+		.output = r->out.capture.total > r->err.capture.total ? r->out.capture.total : r->err.capture.total,
+		.truncated = capture_truncated(&r->out.capture) || capture_truncated(&r->err.capture),
+	};
+
+	verdict_make(&in, &r->verdict);
+}
+
+/* One line on stderr when it did not just end by itself. */
+static void tell(const struct run *r)
+{
+	const struct verdict *v = &r->verdict;
+	char dropped[64] = "";
+
+	out_stream_finish((struct out_stream *)(uintptr_t)&r->out);
+	out_stream_finish((struct out_stream *)(uintptr_t)&r->err);
+	if (v->cause == VERDICT_EXITED || v->cause == VERDICT_SIGNALED)
+		return;
+	if (v->cause == VERDICT_OUTPUT)
+		snprintf(dropped, sizeof(dropped), " (%llu bytes left out)",
+			 (unsigned long long)(capture_dropped(&r->out.capture) + capture_dropped(&r->err.capture)));
+	fprintf(stderr, "cloche: %s: %s%s\n", verdict_name(v->cause), v->detail, dropped);
+}
+
+static int end(struct run *r, int rc, struct err *e)
+{
+	struct err own = { 0 };
+	int ended = 0;
+
+	cooked_terminal(r);
+	if (r->made && rc == 0) {
+		r->sandbox.driver->stat(&r->sandbox, &r->stat, NULL);
+		judge(r);
+	}
+	if (r->made)
+		ended = r->sandbox.driver->destroy(&r->sandbox, &own);
+	if (rc == 0 && ended < 0) {
+		*e = own;
+		rc = ended;
+	}
+	return rc;
+}
+
+static int exit_of_failure(const struct run *r)
+{
+	if (!r->failed || r->failure.stage != FRAME_STAGE_EXECVE)
+		return 125;
+	return r->failure.errnum == ENOENT || r->failure.errnum == ENOTDIR ? 127 : 126;
+}
+
+static void run_done(struct run *r)
+{
+	capture_done(&r->out.capture);
+	capture_done(&r->err.capture);
+	fd_close(r->in.to);
+	fd_close(r->out.from);
+	fd_close(r->err.from);
+	fd_close(r->filter);
+	fd_close(r->signals);
+	engine_free(r->engine);
+	options_done(&r->o);
+}
+
+int cmd_run(int argc, char **argv)
+{
+	static struct run r = { .signals = -1, .filter = -1, .in = { .from = -1, .to = -1 }, .out.from = -1, .err.from = -1 };
+	AUTO_FREE const char **env = NULL;
+	struct exec_spec x = { .filter = -1 };
+	struct err e = { 0 };
+	int rc;
+
+#ifdef CLOCHE_FAULTS
+	sys_test_parse(getenv("CLOCHE_FAULT_HOST"));
+#endif
+	rc = options_parse(argc, argv, &r.o, &e);
+	if (rc < 0) {
+		/* Whether errors should be JSON is itself an option. */
+		for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+			r.o.json = r.o.json || !strcmp(argv[i], "--json");
+		print_error(&r.o, &e);
+		return 125;
+	}
+	if (r.o.help) {
+		options_help();
+		return 0;
+	}
+	r.tty = r.o.tty == TTY_YES ||
+		(r.o.tty == TTY_AUTO && !r.o.json && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO));
+	env = options_env(&r.o, r.tty, &x.envc);
+	x.argv = (const char *const *)r.o.argv;
+	x.argc = r.o.argc;
+	x.envp = env;
+	x.cwd = r.o.spec.workdir;
+	x.uid = r.o.spec.uid;
+	x.gid = r.o.spec.gid;
+	x.tty = r.tty;
+	x.nofile = r.o.nofile;
+	x.cpu_ms = r.o.cpu_ms;
+	rc = env ? start(&r, &x, &e) : err_set(&e, ERR_EXHAUSTED, -ENOMEM, "no memory");
+	if (rc == 0)
+		rc = relay_run(&r, &e);
+	rc = end(&r, rc, &e);
+	if (rc == 0 && r.o.json)
+		rc = result_print(&r, &e);
+	else if (rc == 0)
+		tell(&r);
+	if (rc < 0)
+		print_error(&r.o, &e);
+	rc = rc < 0 ? exit_of_failure(&r) : r.verdict.exit_code;
+	run_done(&r);
+	return rc;
+}

@@ -1,0 +1,61 @@
+/* The container tier: namespaces, cgroups and a filter, made by a warden in this process. */
+#include "base/base.h"
+#include "driver/driver.h"
+
+static struct warden_sandbox *tier(struct sandbox *s)
+{
+	return s->tier;
+}
+
+static int container_create(struct engine *g, const struct sandbox_spec *spec, struct sandbox *ret, struct err *e)
+{
+	struct warden_sandbox *ws;
+	int r = warden_create(engine_warden(g), spec, &ws, e);
+
+	if (r < 0)
+		return r;
+	*ret = (struct sandbox){ .driver = &container_driver, .engine = g, .tier = ws };
+	ret->pidfd = warden_pidfd(ws);
+	ret->receipt = *warden_receipt(ws);
+	link_init(&ret->link, warden_sock(ws));
+	return 0;
+}
+
+static int container_destroy(struct sandbox *s, struct err *e)
+{
+	link_done(&s->link);
+	return warden_destroy(engine_warden(s->engine), tier(s), e);
+}
+
+static int container_stat(struct sandbox *s, struct warden_stat *ret, struct err *e)
+{
+	int r = warden_stat(engine_warden(s->engine), tier(s), ret);
+
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "read the sandbox's usage") : 0;
+}
+
+static int container_freeze(struct sandbox *s, struct err *e)
+{
+	return warden_freeze(engine_warden(s->engine), tier(s), e);
+}
+
+static int container_thaw(struct sandbox *s, struct err *e)
+{
+	return warden_thaw(engine_warden(s->engine), tier(s), e);
+}
+
+static int container_refresh(struct sandbox *s)
+{
+	return warden_refresh(engine_warden(s->engine), tier(s));
+}
+
+const struct driver container_driver = {
+	.name = "container",
+	.abilities = DRIVER_FREEZE,
+	.create = container_create,
+	.destroy = container_destroy,
+	.stat = container_stat,
+	.freeze = container_freeze,
+	.thaw = container_thaw,
+	.refresh = container_refresh,
+};

@@ -1,0 +1,63 @@
+/*
+ * Isolation tiers behind one table. A tier that lacks an ability says so by a flag, and asking for it is a clear
+ * `unsupported`, never a silent downgrade. What runs inside is spoken to through the agent's link, the same for all.
+ */
+#pragma once
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "driver/link.h"
+#include "warden/warden.h"
+
+enum { DRIVER_FREEZE = 1 };
+
+struct engine; /* what a tier needs to work: made once */
+struct sandbox {
+	const struct driver *driver;
+	struct engine *engine;
+	struct link link;
+	int pidfd; /* of its first process, owned by the tier */
+	struct warden_receipt receipt;
+	bool up;
+	void *tier; /* the tier's own */
+};
+
+struct driver {
+	const char *name;
+	unsigned abilities;
+	/* Returns as soon as execs can be sent; sandbox_wait_up() tells how it went. */
+	int (*create)(struct engine *g, const struct sandbox_spec *spec, struct sandbox *ret, struct err *e);
+	int (*destroy)(struct sandbox *s, struct err *e);
+	int (*stat)(struct sandbox *s, struct warden_stat *ret, struct err *e);
+	int (*freeze)(struct sandbox *s, struct err *e);
+	int (*thaw)(struct sandbox *s, struct err *e);
+	/* Brings what /proc shows up to date; called before an exec. */
+	int (*refresh)(struct sandbox *s);
+};
+
+extern const struct driver container_driver;
+/* NULL and ERR_UNSUPPORTED or ERR_INVALID for what is not there. */
+const struct driver *driver_find(const char *name, struct err *e);
+
+struct engine_opts {
+	unsigned pool;
+	bool freezer;
+	const char *agent; /* NULL: beside the running program, else in the libexec folder */
+};
+int engine_new(const struct engine_opts *o, struct engine **ret, struct err *e);
+void engine_free(struct engine *g);
+DEFINE_AUTO(struct engine, engine_free)
+struct warden *engine_warden(struct engine *g);
+
+/* The path of one of our other programs: beside this one, else in the libexec folder. */
+int program_path(const char *name, char *buf, size_t size, struct err *e);
+
+/* Consumes READY and UP. An error when the agent failed, died or does not answer in time. */
+int sandbox_wait_up(struct sandbox *s, int timeout_ms, struct err *e);
+/* Takes in a frame that belongs to the sandbox itself (READY, UP, FAILED of id 0): 1 when it did, 0 when not its. */
+int sandbox_frame(struct sandbox *s, const struct frame *f, struct err *e);
+/* What is in force, one line each, as "name: how". Calls @fn for each. */
+void sandbox_enforced(const struct sandbox *s, const struct sandbox_spec *spec,
+		      void (*fn)(void *arg, const char *name, const char *how), void *arg);

@@ -1,0 +1,87 @@
+#include "driver/exec.h"
+#include "base/base.h"
+
+int exec_check_arg(const struct exec_arg *a, struct err *e)
+{
+	if (memchr(a->data, 0, a->len))
+		return err_set(e, ERR_INVALID, -EINVAL, "an argument holds a NUL byte; programs cannot receive one");
+	return 0;
+}
+
+static size_t bytes(const char *const *list, uint32_t n)
+{
+	size_t sum = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		sum += strlen(list[i]) + 1;
+	return sum;
+}
+
+int exec_check(const struct exec_spec *x, struct err *e)
+{
+	size_t args, env;
+
+	if (!x->argc)
+		return err_set(e, ERR_INVALID, -EINVAL, "no command given");
+	if (x->argc > EXEC_ARGS_MAX) {
+		err_set(e, ERR_TOO_LARGE, -E2BIG, "%u arguments; at most %u", x->argc, EXEC_ARGS_MAX);
+		err_remedy(e, "pass the list on stdin or in a file");
+		return -E2BIG;
+	}
+	if (x->envc > EXEC_ENV_MAX) {
+		err_set(e, ERR_TOO_LARGE, -E2BIG, "%u environment variables; at most %u", x->envc, EXEC_ENV_MAX);
+		err_remedy(e, "put them into a file that the command reads");
+		return -E2BIG;
+	}
+	args = bytes(x->argv, x->argc);
+	env = bytes(x->envp, x->envc);
+	if (args + env > EXEC_BYTES_MAX) {
+		err_set(e, ERR_TOO_LARGE, -E2BIG, "arguments and environment are %zu bytes; at most %u", args + env,
+			EXEC_BYTES_MAX);
+		err_remedy(e, "pass large data on stdin or in a file");
+		return -E2BIG;
+	}
+	for (uint32_t i = 0; i < x->envc; i++)
+		if (!strchr(x->envp[i], '=') || x->envp[i][0] == '=')
+			return err_set(e, ERR_INVALID, -EINVAL, "environment '%.60s': must be NAME=VALUE", x->envp[i]);
+	return 0;
+}
+
+int exec_send(struct sandbox *s, uint32_t id, const struct exec_spec *x, const int stdio[3], struct err *e)
+{
+	struct frame_exec f = {
+		.flags = (x->tty ? FRAME_EXEC_TTY : 0) | (x->filter >= 0 ? FRAME_EXEC_FILTER : 0),
+		.uid = x->uid,
+		.gid = x->gid,
+		.rows = x->rows,
+		.cols = x->cols,
+		.nofile = x->nofile,
+		.cpu_seconds = (x->cpu_ms + 999) / 1000,
+		.cwd = x->cwd,
+		.argc = x->argc,
+		.envc = x->envc,
+		.argv = x->argv,
+		.envp = x->envp,
+	};
+	size_t size = 256 + strlen(x->cwd) + 8ULL * (x->argc + x->envc) + bytes(x->argv, x->argc) + bytes(x->envp, x->envc);
+	AUTO_FREE uint8_t *out = NULL;
+	int fds[4], r;
+	size_t n = 0;
+	long len;
+
+	r = exec_check(x, e);
+	if (r < 0)
+		return r;
+	out = malloc(size);
+	if (!out)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for an exec");
+	len = frame_exec_encode(&f, out, size);
+	if (len < 0)
+		return err_set(e, ERR_TOO_LARGE, (int)len, "the command does not fit into a frame");
+	for (int i = 0; !x->tty && i < 3; i++)
+		fds[n++] = stdio[i];
+	if (x->filter >= 0)
+		fds[n++] = x->filter;
+	r = link_send(&s->link, FRAME_EXEC, id, out, (size_t)len, fds, n);
+	return r < 0 ? err_sys(e, ERR_LOST, r, "send the command to the agent") : 0;
+}

@@ -1,0 +1,108 @@
+#include "driver/link.h"
+#include "base/base.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+void link_init(struct link *l, int sock)
+{
+	l->sock = sock;
+	l->len = l->used = 0;
+	l->nfds = 0;
+}
+
+void link_done(struct link *l)
+{
+	fd_close_many(l->fds, l->nfds);
+	l->nfds = 0;
+}
+
+static int take_fds(struct link *l, unsigned n, int *ret_fd)
+{
+	*ret_fd = -1;
+	if (n > l->nfds)
+		return -EBADMSG;
+	for (unsigned i = 0; i < n; i++) {
+		if (i == 0)
+			*ret_fd = l->fds[0];
+		else
+			fd_close(l->fds[i]);
+	}
+	l->nfds -= n;
+	memmove(l->fds, l->fds + n, l->nfds * sizeof(int));
+	return 0;
+}
+
+int link_next(struct link *l, int wait_ms, struct frame *ret, int *ret_fd)
+{
+	for (;;) {
+		struct pollfd p = { .fd = l->sock, .events = POLLIN };
+		size_t got = 0;
+		ssize_t n;
+		long r;
+
+		r = frame_decode(l->data + l->used, l->len - l->used, ret);
+		if (r > 0) {
+			l->used += (size_t)r;
+			if (take_fds(l, ret->nfds, ret_fd) < 0)
+				return -EBADMSG;
+			return 1;
+		}
+		if (r < 0)
+			return (int)r;
+		memmove(l->data, l->data + l->used, l->len - l->used);
+		l->len -= l->used;
+		l->used = 0;
+		if (l->len == sizeof(l->data))
+			return -EBADMSG;
+		n = poll(&p, 1, wait_ms);
+		if (n == 0)
+			return 0;
+		if (n < 0) {
+			if (errno == EINTR)
+				return 0;
+			return -errno;
+		}
+		n = fd_recv(l->sock, l->data + l->len, sizeof(l->data) - l->len, l->fds + l->nfds,
+			    ARRAY_LEN(l->fds) - l->nfds, &got);
+		if (n == -EMSGSIZE)
+			return -EBADMSG;
+		if (n <= 0)
+			return -EPIPE;
+		l->len += (size_t)n;
+		l->nfds += got;
+	}
+}
+
+int link_send(struct link *l, enum frame_type type, uint32_t id, const uint8_t *payload, size_t len, const int *fds,
+	      size_t nfds)
+{
+	uint8_t head[FRAME_HEAD];
+	int r;
+
+	/* Head and payload in two writes: a stream has no packets, and large payloads need no copy. */
+	frame_head(head, type, (uint8_t)nfds, id, (uint32_t)len);
+	r = fd_send(l->sock, head, sizeof(head), fds, nfds);
+	return r < 0 || !len ? r : fd_send(l->sock, payload, len, NULL, 0);
+}
+
+int link_signal(struct link *l, uint32_t id, int sig, enum frame_scope scope)
+{
+	uint32_t payload[2] = { (uint32_t)sig, (uint32_t)scope }; /* both supported architectures are little-endian */
+
+	return link_send(l, FRAME_SIGNAL, id, (const uint8_t *)payload, sizeof(payload), NULL, 0);
+}
+
+int link_error(const struct frame *f, const char *what, struct err *e, struct frame_failed *ret)
+{
+	struct frame_failed x;
+	enum err_kind kind = ERR_UNSUPPORTED;
+
+	if (frame_failed_decode(f, &x) < 0)
+		return err_set(e, ERR_LOST, -EBADMSG, "%s: the agent's answer is garbled", what);
+	if (ret)
+		*ret = x;
+	if (x.stage == FRAME_STAGE_EXECVE || x.stage == FRAME_STAGE_CWD)
+		kind = x.errnum == ENOENT ? ERR_NOT_FOUND : ERR_INVALID;
+	return err_sys(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, frame_stage_text(x.stage));
+}

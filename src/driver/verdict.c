@@ -1,0 +1,121 @@
+#include "driver/verdict.h"
+#include "base/base.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/wait.h>
+
+static const char *const names[] = {
+#define X(cause, name) [VERDICT_##cause] = name,
+	VERDICT_CAUSES(X)
+#undef X
+};
+
+const char *verdict_name(enum verdict_cause c)
+{
+	return names[c];
+}
+
+static void say(struct verdict *v, enum verdict_cause cause, uint64_t limit, uint64_t peak, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
+
+static void say(struct verdict *v, enum verdict_cause cause, uint64_t limit, uint64_t peak, const char *fmt, ...)
+{
+	va_list ap;
+
+	v->cause = cause;
+	v->has_limit = limit != 0;
+	v->limit = limit;
+	v->peak = peak;
+	va_start(ap, fmt);
+	vsnprintf(v->detail, sizeof(v->detail), fmt, ap);
+	va_end(ap);
+}
+
+#define MB(n) ((unsigned long long)((n) / MIB))
+#define ULL(n) ((unsigned long long)(n))
+
+static bool disk_full(const struct verdict_in *in)
+{
+	/* Less than a page or an inode left: the filesystem refuses. What was deleted again leaves no trace here. */
+	return (in->disk && in->disk_used + 8192 >= in->disk) || (in->inodes && in->inodes_used + 1 >= in->inodes);
+}
+
+static void say_disk(const struct verdict_in *in, struct verdict *v)
+{
+	if (in->inodes && in->inodes_used + 1 >= in->inodes)
+		say(v, VERDICT_DISK, in->inodes, in->inodes_used, "all %llu inodes of the disk are in use (--inodes)",
+		    ULL(in->inodes));
+	else
+		say(v, VERDICT_DISK, in->disk, in->disk_used,
+		    "the disk of %lluM is full (--disk; in memory it also stays below --memory, see --storage)",
+		    MB(in->disk));
+}
+
+static void say_oom(const struct verdict_in *in, struct verdict *v)
+{
+	if (in->memory_files > in->memory / 2)
+		say(v, VERDICT_OOM, in->memory, in->memory_peak,
+		    "killed by the memory limit of %lluM, of which %lluM are files kept in memory (--memory, --storage disk)",
+		    MB(in->memory), MB(in->memory_files));
+	else
+		say(v, VERDICT_OOM, in->memory, in->memory_peak, "killed by the memory limit of %lluM (--memory)",
+		    MB(in->memory));
+}
+
+/* What the process itself did, without a limit of ours. */
+static void say_own(const struct verdict_in *in, struct verdict *v)
+{
+	const char *also = in->oom_kills ? "; a process in it was killed by the memory limit" :
+			   in->pids_refused ? "; the pids limit was reached" :
+					      "";
+
+	if (v->signal == SIGSYS)
+		say(v, VERDICT_SECCOMP, 0, 0, "killed by SIGSYS: a system call the filter forbids");
+	else if (v->signal)
+		say(v, VERDICT_SIGNALED, 0, 0, "killed by signal %d%s", v->signal, also);
+	else
+		say(v, VERDICT_EXITED, 0, 0, "exit code %d%s", v->exit_code, also);
+}
+
+void verdict_make(const struct verdict_in *in, struct verdict *ret)
+{
+	struct verdict v = { 0 };
+	bool failed;
+
+	v.signal = !in->lost && WIFSIGNALED(in->status) ? WTERMSIG(in->status) : 0;
+	v.exit_code = v.signal ? 128 + v.signal : WEXITSTATUS(in->status);
+	failed = v.exit_code != 0;
+	if (in->timed_out) {
+		say(&v, VERDICT_TIMEOUT, in->timeout_ms, in->wall_ms, "ran longer than %llu ms (--timeout)",
+		    ULL(in->timeout_ms));
+		v.exit_code = 124;
+	} else if (in->cpu_out) {
+		say(&v, VERDICT_CPU, in->cpu_limit_ms, in->cpu_ms, "used more than %llu ms of CPU (--cpu-time)",
+		    ULL(in->cpu_limit_ms));
+		v.exit_code = 137;
+	} else if (in->lost && in->oom_kills) {
+		say_oom(in, &v);
+		v.exit_code = 137;
+	} else if (in->lost) {
+		say(&v, VERDICT_LOST, 0, 0, "the sandbox's first process died: what ran in it is gone");
+		v.exit_code = 125;
+	} else if (in->killed) {
+		say(&v, VERDICT_KILLED, 0, 0, "killed on request");
+		v.exit_code = 137;
+	} else if (failed && in->oom_kills) {
+		say_oom(in, &v);
+	} else if (failed && in->pids_refused) {
+		say(&v, VERDICT_PIDS, in->pids, in->pids_peak, "%llu forks were refused by the limit of %llu (--pids)",
+		    ULL(in->pids_refused), ULL(in->pids));
+	} else if (failed && v.signal != SIGSYS && disk_full(in)) {
+		say_disk(in, &v);
+	} else if (in->truncated && !v.signal) {
+		say(&v, VERDICT_OUTPUT, in->output_limit, in->output,
+		    "exit code %d; %llu bytes of output, the middle of what passed the limit is left out (--output-limit)",
+		    v.exit_code, ULL(in->output));
+	} else {
+		say_own(in, &v);
+	}
+	*ret = v;
+}

@@ -1,0 +1,98 @@
+#include "warden/disk.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "linux/mount.h"
+
+#include <linux/loop.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define DISK_DEFAULT (16ULL * GIB)
+#define DISK_FOLDER "/var/tmp"
+
+static int format(int file, uint64_t inodes, struct err *e)
+{
+	char path[32], count[24];
+	char *argv[] = { (char *)(uintptr_t) "mke2fs", (char *)(uintptr_t) "-q", (char *)(uintptr_t) "-F",
+			 (char *)(uintptr_t) "-t",     (char *)(uintptr_t) "ext4", (char *)(uintptr_t) "-m",
+			 (char *)(uintptr_t) "0",      (char *)(uintptr_t) "-O", (char *)(uintptr_t) "^has_journal,^resize_inode",
+			 (char *)(uintptr_t) "-E",     (char *)(uintptr_t) "lazy_itable_init=1,nodiscard,root_owner=0:0",
+			 (char *)(uintptr_t) "-N",     count, path, NULL };
+	char *envp[] = { (char *)(uintptr_t) "PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL };
+	int status = -1;
+	pid_t pid;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+	snprintf(count, sizeof(count), "%llu", (unsigned long long)inodes + 64);
+	pid = fork();
+	if (pid == 0) {
+		fcntl(file, F_SETFD, 0);
+		execve("/usr/sbin/mke2fs", argv, envp);
+		execve("/sbin/mke2fs", argv, envp);
+		_exit(127);
+	}
+	if (pid < 0)
+		return err_sys(e, ERR_EXHAUSTED, -errno, "start mke2fs");
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		return 0;
+	err_set(e, ERR_UNSUPPORTED, -EIO, "disk layer: mke2fs failed (status %d)",
+		WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+	err_remedy(e, "install e2fsprogs, or leave the layer in memory (no --storage disk)");
+	return -EIO;
+}
+
+/* Another process may take the free number before we do: then the next one. */
+static int attach_loop(int file, char *path, size_t size, struct err *e)
+{
+	AUTO_CLOSE int ctl = sys_openat(AT_FDCWD, "/dev/loop-control", O_RDWR | O_CLOEXEC, 0);
+	int r = ctl;
+
+	for (unsigned tries = 0; ctl >= 0 && tries < 64; tries++) {
+		struct loop_config c = { .fd = (uint32_t)file, .info.lo_flags = LO_FLAGS_AUTOCLEAR };
+		AUTO_CLOSE int dev = -1;
+		int n = sys_ioctl(ctl, LOOP_CTL_GET_FREE, NULL);
+
+		if (n < 0) {
+			r = n;
+			break;
+		}
+		snprintf(path, size, "/dev/loop%d", n);
+		r = dev = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+		if (r >= 0)
+			r = sys_ioctl(dev, LOOP_CONFIGURE, &c);
+		if (r == 0)
+			return TAKE_FD(dev);
+		if (r != -EBUSY)
+			break;
+	}
+	err_sys(e, ERR_UNSUPPORTED, r, "disk layer: loop device");
+	err_remedy(e, "load the loop module (modprobe loop), or leave the layer in memory (no --storage disk)");
+	return r;
+}
+
+int disk_new(uint64_t size, uint64_t inodes, struct err *e)
+{
+	char path[32];
+	const struct mount_opt opts[] = { { "source", path }, { "noinit_itable", NULL }, { NULL, NULL } };
+	AUTO_CLOSE int file = -1, loop = -1;
+	int r;
+
+	size = size ? size : DISK_DEFAULT;
+	if (size < 4 * MIB)
+		return err_set(e, ERR_INVALID, -EINVAL, "disk: a layer on disk needs at least 4M");
+	file = sys_openat(AT_FDCWD, DISK_FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (file < 0)
+		return err_sys(e, ERR_UNSUPPORTED, file, "disk layer: a nameless file in " DISK_FOLDER);
+	r = sys_ftruncate(file, (off_t)size);
+	if (r < 0)
+		return err_sys(e, ERR_EXHAUSTED, r, "disk layer: size %llu", (unsigned long long)size);
+	r = format(file, inodes ? inodes : size / 8192, e);
+	if (r < 0)
+		return r;
+	loop = attach_loop(file, path, sizeof(path), e);
+	if (loop < 0)
+		return loop;
+	return mount_new_err("ext4", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
+}

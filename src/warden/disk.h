@@ -1,0 +1,11 @@
+/*
+ * A writable layer on disk: an ext4 filesystem in a file that has no name, behind a loop device that frees itself.
+ * Whatever dies, nothing of it stays behind.
+ */
+#pragma once
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Returns a detached mount or -errno. */
+int disk_new(uint64_t size, uint64_t inodes, struct err *e);

@@ -1,0 +1,225 @@
+#include "warden/env.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "linux/mount.h"
+#include "linux/ns.h"
+
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+/* Covered in our own mount namespace once the cgroups are open: nothing else there is needed. */
+#define STAGE "/sys"
+
+/* From 6.15 on overlay takes layers that are attached nowhere, and such mounts can be copied. */
+static bool detached_layers(void)
+{
+	unsigned major = 0, minor = 0;
+	struct utsname u;
+
+	return uname(&u) == 0 && sscanf(u.release, "%u.%u", &major, &minor) == 2 &&
+	       (major > 6 || (major == 6 && minor >= 15));
+}
+
+static int open_stage(struct err *e)
+{
+	static const struct mount_opt opts[] = { { "size", "1m" }, { "mode", "0700" }, { NULL, NULL } };
+	AUTO_CLOSE int mnt = -1;
+	int r;
+
+	r = sys_mount(NULL, "/", NULL, (1UL << 14) | (1UL << 18) /* MS_REC | MS_PRIVATE */, NULL);
+	if (r < 0)
+		return err_sys(e, ERR_UNSUPPORTED, r, "make mounts private");
+	mnt = mount_new_err("tmpfs", opts, MOUNT_ATTR_NOSUID, e);
+	if (mnt < 0)
+		return mnt;
+	r = mount_attach(mnt, STAGE, 0);
+	return r < 0 ? err_sys(e, ERR_UNSUPPORTED, r, "attach the staging folder") : 0;
+}
+
+int env_stage_place(struct env *v, char *path, size_t size)
+{
+	snprintf(path, size, STAGE "/%llu", (unsigned long long)v->stage_next++);
+	return sys_mkdirat(AT_FDCWD, path, 0700);
+}
+
+int env_stage(struct env *v, int mnt)
+{
+	char path[48];
+	int r;
+
+	if (!v->stage)
+		return 0;
+	r = env_stage_place(v, path, sizeof(path));
+	return r < 0 ? r : mount_attach(mnt, path, 0);
+}
+
+/* Without root: a user namespace in which we are root, mapping nobody but ourselves. */
+static int become_root(struct err *e)
+{
+	unsigned uid = geteuid(), gid = getegid();
+	char text[48];
+	int r;
+
+	r = sys_unshare(CLONE_NEWUSER | CLONE_NEWNS);
+	if (r < 0) {
+		err_sys(e, ERR_UNSUPPORTED, r, "not root, and no user namespace can be made");
+		err_remedy(e, "run as root, or allow them: sysctl kernel.unprivileged_userns_clone=1 (Debian), "
+			      "kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces>0");
+		return r;
+	}
+	r = fd_put(AT_FDCWD, "/proc/self/setgroups", "deny");
+	snprintf(text, sizeof(text), "0 %u 1", uid);
+	if (r == 0)
+		r = fd_put(AT_FDCWD, "/proc/self/uid_map", text);
+	snprintf(text, sizeof(text), "0 %u 1", gid);
+	if (r == 0)
+		r = fd_put(AT_FDCWD, "/proc/self/gid_map", text);
+	return r < 0 ? err_sys(e, ERR_UNSUPPORTED, r, "map our user id into a user namespace") : 0;
+}
+
+/* Without mknod: the host's own nodes, each bound to a file. */
+static int stage_devices(struct env *v, struct err *e)
+{
+	static const char *const nodes[] = { "null", "zero", "full", "random", "urandom", "tty" };
+	static const char *const to[][2] = { { "/proc/self/fd", "fd" },	      { "/proc/self/fd/0", "stdin" },
+					     { "/proc/self/fd/1", "stdout" }, { "/proc/self/fd/2", "stderr" },
+					     { "pts/ptmx", "ptmx" } };
+	char place[48], host[32], here[64];
+	AUTO_CLOSE int dir = -1;
+	int r = env_stage_place(v, place, sizeof(place));
+
+	if (r == 0)
+		r = dir = sys_openat(AT_FDCWD, place, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	if (r >= 0 && fchmod(dir, 0755) < 0)
+		r = -errno;
+	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(nodes); i++) {
+		AUTO_CLOSE int mnt = -1;
+
+		snprintf(host, sizeof(host), "/dev/%s", nodes[i]);
+		snprintf(here, sizeof(here), "%s/%s", place, nodes[i]);
+		r = mnt = mount_clone(AT_FDCWD, host, 0, -1);
+		if (r >= 0)
+			r = sys_mknodat(dir, nodes[i], S_IFREG | 0666, 0);
+		if (r >= 0)
+			r = mount_attach(mnt, here, 0);
+	}
+	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(to); i++)
+		r = sys_symlinkat(to[i][0], dir, to[i][1]);
+	if (r >= 0)
+		r = sys_mkdirat(dir, "pts", 0755);
+	if (r >= 0)
+		r = sys_mkdirat(dir, "shm", 0755);
+	if (r < 0)
+		return err_sys(e, ERR_UNSUPPORTED, r, "bind device nodes");
+	v->image.dev = TAKE_FD(dir);
+	return 0;
+}
+
+static int default_cache(bool rootless, char *buf, size_t size, struct err *e)
+{
+	const char *own = getenv("CLOCHE_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	int n;
+
+	if (own && own[0] == '/')
+		n = snprintf(buf, size, "%s", own);
+	else if (!rootless)
+		n = snprintf(buf, size, "/var/cache/cloche");
+	else if (xdg && xdg[0] == '/')
+		n = snprintf(buf, size, "%s/cloche", xdg);
+	else if (home && home[0] == '/' && access(home, W_OK) == 0)
+		n = snprintf(buf, size, "%s/.cache/cloche", home);
+	else
+		n = snprintf(buf, size, "/tmp/cloche-%u", (unsigned)geteuid());
+	return (size_t)n < size ? 0 : err_set(e, ERR_INVALID, -ENAMETOOLONG, "cache folder: path too long");
+}
+
+/* Opened before we enter any namespace of our own, where paths may read differently. */
+static int open_files(struct env *v, const struct env_opts *o, struct err *e)
+{
+	v->agent = sys_openat(AT_FDCWD, o->agent, O_PATH | O_CLOEXEC, 0);
+	if (v->agent < 0) {
+		err_sys(e, ERR_NOT_FOUND, v->agent, "agent %s", o->agent);
+		err_remedy(e, "install cloche-agent beside cloche or in its libexec folder");
+		return v->agent;
+	}
+	v->null = sys_openat(AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC, 0);
+	if (v->null < 0)
+		return err_sys(e, ERR_INTERNAL, v->null, "open /dev/null");
+	return 0;
+}
+
+static int open_slots(struct env *v, struct err *e)
+{
+	int r = sys_mkdirat(AT_FDCWD, "/run/cloche", 0755);
+
+	if (r < 0 && r != -EEXIST)
+		return err_sys(e, ERR_INTERNAL, r, "make /run/cloche");
+	return slots_open(&v->slots, "/run/cloche/slots", e);
+}
+
+static int fill(struct env *v, const struct env_opts *o, struct err *e)
+{
+	char cache[384];
+	int r;
+
+	v->rootless = geteuid() != 0;
+	v->stage = v->rootless || !detached_layers();
+	r = default_cache(v->rootless, cache, sizeof(cache), e);
+	if (r == 0)
+		r = open_files(v, o, e);
+	if (r == 0)
+		r = cgroup_host_open(&v->cgroups, e);
+	if (r < 0)
+		return r;
+	if (v->rootless)
+		r = become_root(e);
+	else if (v->stage && (r = sys_unshare(CLONE_NEWNS)) < 0)
+		r = err_sys(e, ERR_UNSUPPORTED, r, "make a mount namespace");
+	if (r == 0 && !v->rootless)
+		r = open_slots(v, e);
+	if (r < 0)
+		return r;
+	v->net = sys_openat(AT_FDCWD, "/proc/self/ns/net", O_RDONLY | O_CLOEXEC, 0);
+	if (v->net < 0)
+		return err_sys(e, ERR_INTERNAL, v->net, "open our network namespace");
+	r = image_host_open(o->cache ? o->cache : cache, !v->rootless, &v->image, e);
+	if (r == 0 && v->stage)
+		r = open_stage(e);
+	if (r == 0 && v->rootless)
+		r = stage_devices(v, e);
+	v->controllers = v->cgroups.have & (CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_PIDS) | CGROUP_BIT(CGROUP_CPU) |
+					    CGROUP_BIT(CGROUP_CPUACCT) | (o->freezer ? CGROUP_BIT(CGROUP_FREEZER) : 0));
+	return r;
+}
+
+int env_open(const struct env_opts *o, struct env *ret, struct err *e)
+{
+	struct env v = { .agent = -1, .null = -1, .net = -1, .slots.fd = -1 };
+	int r;
+
+	image_host_init(&v.image);
+	for (size_t i = 0; i < CGROUP_CONTROLLERS; i++)
+		v.cgroups.base[i] = -1;
+	r = fill(&v, o, e);
+	if (r < 0) {
+		env_done(&v);
+		return r;
+	}
+#ifdef CLOCHE_FAULTS
+	snprintf(v.fault, sizeof(v.fault), "%s", getenv("CLOCHE_FAULT_AGENT") ? getenv("CLOCHE_FAULT_AGENT") : "");
+#endif
+	*ret = v;
+	return 0;
+}
+
+void env_done(struct env *v)
+{
+	cgroup_host_done(&v->cgroups);
+	slots_done(&v->slots);
+	image_host_done(&v->image);
+	fd_close(v->agent);
+	fd_close(v->null);
+	fd_close(v->net);
+}

@@ -1,0 +1,38 @@
+/* What one warden knows of its host, found once: the ground every sandbox is built on. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "linux/cgroup.h"
+#include "warden/image.h"
+#include "warden/slot.h"
+
+struct env {
+	bool rootless; /* we are root only of a user namespace of our own, which maps one id */
+	bool stage; /* this kernel (or rootless) needs mounts attached before they can be copied or stacked */
+	uint64_t stage_next;
+	unsigned controllers; /* cgroup controllers every sandbox joins */
+	struct cgroup_host cgroups;
+	struct slots slots;
+	struct image_host image;
+	int agent; /* the program */
+	int null; /* /dev/null */
+	int net; /* our own network namespace, to come back to */
+	char fault[64]; /* test builds: handed to the agent */
+};
+
+struct env_opts {
+	const char *agent; /* path of cloche-agent */
+	const char *cache; /* NULL: the default for this user */
+	bool freezer; /* also join the freezer (pause, checkpoints) */
+};
+
+int env_open(const struct env_opts *o, struct env *ret, struct err *e);
+void env_done(struct env *v);
+
+/* A new empty folder below the private staging mount, in @path. Only when ->stage. */
+int env_stage_place(struct env *v, char *path, size_t size);
+/* Attaches @mnt in the stage when this host needs that; otherwise does nothing. */
+int env_stage(struct env *v, int mnt);

@@ -1,0 +1,375 @@
+#include "warden/pool.h"
+#include "base/base.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "linux/mount.h"
+#include "warden/upper.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define READY_MS 10000
+/* A failed make is tried again after this, so that a host that is out of something is not hammered. */
+#define PAUSE_MS 200
+
+struct cleanup {
+	struct cleanup *next;
+	struct shell shell;
+	struct root root;
+};
+
+struct pool {
+	struct env *env;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	pthread_t maker, janitor;
+	bool stop;
+	unsigned target, low, ready, cleaning;
+	bool filling; /* below the low-water mark: fill up again */
+	int last_error; /* of the maker; 0 after a success */
+	struct err why;
+	struct pool_item *items; /* a ring, oldest first */
+	unsigned first;
+	struct cleanup *queue, **queue_end;
+	uint64_t retries, failures;
+};
+
+static void pool_lock(struct pool *p)
+{
+	pthread_mutex_lock(&p->lock);
+}
+
+static void pool_unlock(struct pool *p)
+{
+	pthread_mutex_unlock(&p->lock);
+}
+
+/*
+ * The maker's own view of the host: a mount namespace with nothing in it but /proc and a place to step on, since every
+ * new sandbox first copies it. The real tree is out of reach from there; what is needed of it is open.
+ */
+static int slim(struct err *e)
+{
+	static const struct mount_opt opts[] = { { "size", "16k" }, { "mode", "0755" }, { NULL, NULL } };
+	AUTO_CLOSE int base = -1, proc = -1;
+	int r;
+
+	r = sys_unshare(CLONE_FS | CLONE_NEWNS);
+	if (r == 0)
+		r = sys_mount(NULL, "/", NULL, (1UL << 14) | (1UL << 18) /* MS_REC | MS_PRIVATE */, NULL);
+	if (r < 0)
+		return err_sys(e, ERR_UNSUPPORTED, r, "pool: make a mount namespace");
+	r = base = mount_new_err("tmpfs", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
+	if (r >= 0)
+		r = proc = mount_new_err("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, e);
+	if (r < 0)
+		return r;
+	r = sys_mkdirat(base, "usr", 0755);
+	if (r == 0)
+		r = sys_mkdirat(base, "proc", 0755);
+	if (r == 0)
+		r = mount_attach(base, "/usr", 0);
+	if (r == 0)
+		r = mount_attach(proc, "/usr/proc", 0);
+	if (r == 0)
+		r = sys_chdir("/usr");
+	if (r == 0)
+		r = sys_pivot_root(".", ".");
+	if (r == 0)
+		r = sys_umount2(".", 2 /* MNT_DETACH */);
+	if (r == 0)
+		r = sys_chdir("/");
+	return r < 0 ? err_sys(e, ERR_UNSUPPORTED, r, "pool: make a slim root") : 0;
+}
+
+static int wait_first_frame(const struct shell *s)
+{
+	struct pollfd p = { .fd = s->sock, .events = POLLIN };
+	int r;
+
+	do {
+		r = poll(&p, 1, READY_MS);
+	} while (r < 0 && errno == EINTR);
+	if (r <= 0)
+		return -ETIMEDOUT;
+	return p.revents & POLLIN ? 0 : -EPIPE;
+}
+
+static int make_one(struct pool *p, struct shell_start *start, struct pool_item *ret, struct err *e)
+{
+	/* Small until somebody's limit is known; nothing can be written there before. */
+	const struct upper_opts o = { .size = 64 * KIB, .inodes = 64 };
+	struct upper_opts mine = o;
+	struct pool_item it = { .upper = -1 };
+	int r;
+
+	r = shell_make(p->env, start, p->env->controllers, 0, &it.shell, e);
+	if (r < 0)
+		return r;
+	mine.uid_base = it.shell.uid_base;
+	/* A staged mount must be made in the namespace that will use it, which this thread is not in. */
+	if (!p->env->stage)
+		r = it.upper = upper_new(p->env, &mine, e);
+	if (r >= 0) {
+		r = wait_first_frame(&it.shell);
+		if (r < 0)
+			err_sys(e, ERR_LOST, start->error ? start->error : r, "the agent did not start");
+	}
+	if (r < 0) {
+		fd_close(it.upper);
+		shell_end(p->env, &it.shell, NULL);
+		return r;
+	}
+	*ret = it;
+	return 0;
+}
+
+static void pause_a_little(struct pool *p)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	ts.tv_nsec += PAUSE_MS * 1000000L;
+	ts.tv_sec += ts.tv_nsec / 1000000000L;
+	ts.tv_nsec %= 1000000000L;
+	pthread_cond_timedwait(&p->changed, &p->lock, &ts);
+}
+
+static void *maker_main(void *arg)
+{
+	static _Thread_local struct shell_start start;
+	struct pool *p = arg;
+	struct err e = { 0 };
+	int r;
+
+	/* Requests come first: the kernel gives a thread, not a process, its niceness. */
+	setpriority(PRIO_PROCESS, 0, 5);
+	r = slim(&e);
+	pool_lock(p);
+	while (!p->stop) {
+		struct pool_item it;
+
+		if (r < 0) {
+			p->last_error = r;
+			p->why = e;
+			pthread_cond_broadcast(&p->changed);
+			pause_a_little(p);
+			r = 0;
+			continue;
+		}
+		if (p->ready <= p->low)
+			p->filling = true;
+		if (p->ready >= p->target)
+			p->filling = false;
+		if (!p->filling) {
+			pthread_cond_wait(&p->changed, &p->lock);
+			continue;
+		}
+		pool_unlock(p);
+		r = make_one(p, &start, &it, &e);
+		pool_lock(p);
+		if (r < 0)
+			continue;
+		p->last_error = 0;
+		p->items[(p->first + p->ready) % p->target] = it;
+		p->ready++;
+		pthread_cond_broadcast(&p->changed);
+	}
+	pool_unlock(p);
+	return NULL;
+}
+
+/* Ends one; a step that fails is tried again, and never forgotten silently. */
+static void clean_one(struct pool *p, struct cleanup *c)
+{
+	struct err e = { 0 };
+	int r = shell_end(p->env, &c->shell, &e);
+
+	root_done(&c->root);
+	pool_lock(p);
+	if (r < 0) {
+		p->failures++;
+		log_error("cleaning up a sandbox: %s", e.msg);
+	}
+	p->cleaning--;
+	pthread_cond_broadcast(&p->changed);
+	pool_unlock(p);
+	free(c);
+}
+
+static void *janitor_main(void *arg)
+{
+	struct pool *p = arg;
+
+	setpriority(PRIO_PROCESS, 0, 2);
+	pool_lock(p);
+	for (;;) {
+		struct cleanup *c = p->queue;
+
+		if (!c) {
+			if (p->stop)
+				break;
+			pthread_cond_wait(&p->changed, &p->lock);
+			continue;
+		}
+		p->queue = c->next;
+		if (!p->queue)
+			p->queue_end = &p->queue;
+		pool_unlock(p);
+		clean_one(p, c);
+		pool_lock(p);
+	}
+	pool_unlock(p);
+	return NULL;
+}
+
+int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
+{
+	struct pool *p = calloc(1, sizeof(*p));
+
+	if (p)
+		p->items = calloc(target, sizeof(*p->items));
+	if (!p || !p->items) {
+		free(p);
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a pool");
+	}
+	p->env = v;
+	p->target = target;
+	p->low = target / 2;
+	p->queue_end = &p->queue;
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->changed, NULL);
+	if (pthread_create(&p->janitor, NULL, janitor_main, p)) {
+		free(p->items);
+		free(p);
+		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "cannot start the pool's threads");
+	}
+	if (pthread_create(&p->maker, NULL, maker_main, p)) {
+		pool_lock(p);
+		p->stop = true;
+		pthread_cond_broadcast(&p->changed);
+		pool_unlock(p);
+		pthread_join(p->janitor, NULL);
+		free(p->items);
+		free(p);
+		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "cannot start the pool's threads");
+	}
+	*ret = p;
+	return 0;
+}
+
+static struct pool_item pop(struct pool *p)
+{
+	struct pool_item it = p->items[p->first];
+
+	p->first = (p->first + 1) % p->target;
+	p->ready--;
+	return it;
+}
+
+void pool_free(struct pool *p)
+{
+	if (!p)
+		return;
+	pool_lock(p);
+	p->stop = true;
+	pthread_cond_broadcast(&p->changed);
+	pool_unlock(p);
+	pthread_join(p->maker, NULL);
+	pthread_join(p->janitor, NULL);
+	while (p->ready) {
+		struct pool_item it = pop(p);
+
+		shell_end(p->env, &it.shell, NULL);
+		fd_close(it.upper);
+	}
+	pthread_cond_destroy(&p->changed);
+	pthread_mutex_destroy(&p->lock);
+	free(p->items);
+	free(p);
+}
+
+static bool dead(const struct shell *s)
+{
+	struct pollfd p = { .fd = s->pidfd, .events = POLLIN };
+
+	return poll(&p, 1, 0) != 0;
+}
+
+int pool_take(struct pool *p, struct pool_item *ret, struct err *e)
+{
+	struct pool_item it;
+	int r = 0;
+
+	pool_lock(p);
+	for (;;) {
+		if (p->ready) {
+			it = pop(p);
+			if (p->ready <= p->low)
+				pthread_cond_broadcast(&p->changed);
+			if (!dead(&it.shell))
+				break;
+			pool_unlock(p);
+			shell_end(p->env, &it.shell, NULL);
+			fd_close(it.upper);
+			pool_lock(p);
+			continue;
+		}
+		if (p->last_error) {
+			*e = p->why;
+			r = p->last_error;
+			p->last_error = 0;
+			break;
+		}
+		pthread_cond_broadcast(&p->changed);
+		pthread_cond_wait(&p->changed, &p->lock);
+	}
+	pool_unlock(p);
+	if (r == 0)
+		*ret = it;
+	return r;
+}
+
+int pool_clean(struct pool *p, struct shell *s, struct root *r)
+{
+	struct cleanup *c = malloc(sizeof(*c));
+
+	if (!c)
+		return -ENOMEM;
+	*c = (struct cleanup){ .shell = *s, .root = *r };
+	shell_init(s);
+	root_init(r);
+	pool_lock(p);
+	*p->queue_end = c;
+	p->queue_end = &c->next;
+	p->cleaning++;
+	pthread_cond_broadcast(&p->changed);
+	pool_unlock(p);
+	return 0;
+}
+
+void pool_counts(struct pool *p, struct pool_counts *ret)
+{
+	pool_lock(p);
+	*ret = (struct pool_counts){ p->ready, p->cleaning, p->retries, p->failures };
+	pool_unlock(p);
+}
+
+void pool_wait(struct pool *p, unsigned ready)
+{
+	if (ready > p->target)
+		ready = p->target;
+	pool_lock(p);
+	if (p->ready < ready) {
+		p->filling = true;
+		pthread_cond_broadcast(&p->changed);
+	}
+	while (p->ready < ready && !p->last_error)
+		pthread_cond_wait(&p->changed, &p->lock);
+	while (p->cleaning)
+		pthread_cond_wait(&p->changed, &p->lock);
+	pool_unlock(p);
+}

@@ -1,0 +1,375 @@
+#include "warden/root.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "linux/idmap.h"
+#include "linux/mount.h"
+#include "warden/truth.h"
+#include "warden/upper.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LAYER_ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
+#define TRUTH_ATTRS (LAYER_ATTRS | MOUNT_ATTR_NOEXEC)
+
+struct build {
+	struct env *env;
+	const struct shell *shell;
+	const struct sandbox_spec *spec;
+	struct root *root;
+	struct err *e;
+};
+
+void root_init(struct root *r)
+{
+	*r = (struct root){ .upper = -1, .meminfo = -1 };
+	for (size_t i = 0; i < FRAME_MOUNTS_MAX; i++)
+		r->fds[i] = -1;
+	for (size_t i = 0; i < ROOT_LAYERS_MAX; i++)
+		r->layers[i] = -1;
+}
+
+void root_done(struct root *r)
+{
+	fd_close_many(r->fds, FRAME_MOUNTS_MAX);
+	fd_close_many(r->layers, ROOT_LAYERS_MAX);
+	fd_close(r->upper);
+	fd_close(r->meminfo);
+	root_init(r);
+}
+
+void root_limits(const struct sandbox_spec *spec, uint64_t *ret_disk, uint64_t *ret_inodes)
+{
+	const struct spec_limits *l = &spec->limits;
+	uint64_t disk = l->disk, inodes = l->inodes;
+
+	/*
+	 * Files in memory are charged to the memory limit. If they could take all of it, a full disk would end in the
+	 * sandbox being killed instead of in "no space left".
+	 */
+	if (!(spec->flags & SPEC_DISK) && l->memory) {
+		uint64_t keep = l->memory / 8;
+
+		keep = keep < 4 * MIB ? 4 * MIB : keep > 64 * MIB ? 64 * MIB : keep;
+		if (!disk || disk > l->memory - keep)
+			disk = l->memory - keep;
+	}
+	if (!inodes && l->disk)
+		inodes = l->disk / 8192 < 1024 ? 1024 : l->disk / 8192;
+	*ret_disk = disk;
+	*ret_inodes = inodes;
+}
+
+/* Takes @fd. */
+static int add(struct build *b, int fd, enum frame_mount_kind kind, const char *target)
+{
+	struct frame_setup *s = &b->root->setup;
+
+	if (s->nmounts == FRAME_MOUNTS_MAX) {
+		fd_close(fd);
+		return err_set(b->e, ERR_TOO_LARGE, -E2BIG, "too many mounts");
+	}
+	b->root->fds[s->nmounts] = fd;
+	s->mount[s->nmounts].kind = (uint8_t)kind;
+	s->mount[s->nmounts].target = target;
+	s->nmounts++;
+	return 0;
+}
+
+/* A read-only copy of a layer with the sandbox's own ids. */
+static int layer(struct build *b, int dirfd, const char *path, const char *what)
+{
+	bool may_show_nobody = !(b->spec->flags & SPEC_SYSTEM_WRITABLE) && !strcmp(b->spec->image, "host");
+	int mnt = mount_clone(dirfd, path, LAYER_ATTRS, b->root->idmapped ? b->shell->userns : -1);
+
+	/*
+	 * Not every filesystem can be idmapped. The host's own /usr is read-only and readable by all: owners shown as
+	 * nobody change no right there. An image of its own would be unusable, so that is refused.
+	 */
+	if (mnt == -EINVAL && b->root->idmapped && may_show_nobody) {
+		b->root->idmapped = false;
+		mnt = mount_clone(dirfd, path, LAYER_ATTRS, -1);
+	}
+	if (mnt == -EINVAL && b->root->idmapped) {
+		err_set(b->e, ERR_UNSUPPORTED, mnt, "%s: this kernel cannot give its filesystem the sandbox's user ids",
+			what);
+		err_remedy(b->e, "put the image on ext4, xfs or btrfs (tmpfs from Linux 6.3 on)");
+		return mnt;
+	}
+	return mnt < 0 ? err_sys(b->e, ERR_UNSUPPORTED, mnt, "%s: copy its mount", what) : mnt;
+}
+
+/* Keeps @mnt for as long as the sandbox lives, in the stage where the host needs that. */
+static int keep_layer(struct build *b, int mnt)
+{
+	int r = env_stage(b->env, mnt);
+
+	b->root->layers[b->root->nlayers++] = mnt;
+	return r < 0 ? err_sys(b->e, ERR_INTERNAL, r, "stage a layer") : 0;
+}
+
+static int overlay(struct build *b, int lower, const char *up, const char *work)
+{
+	char low[32], upper[48], workdir[48];
+	struct mount_opt opts[8] = { { "source", "overlay" },  { "lowerdir", low }, { "upperdir", upper },
+				     { "workdir", workdir },   { "xino", "off" },   { "volatile", NULL },
+				     { NULL, NULL } };
+	int r = keep_layer(b, lower);
+
+	if (r < 0)
+		return r;
+	if (b->env->rootless)
+		opts[6] = (struct mount_opt){ "userxattr", NULL };
+	snprintf(low, sizeof(low), "/proc/self/fd/%d", lower);
+	snprintf(upper, sizeof(upper), "/proc/self/fd/%d/%s", b->root->upper, up);
+	snprintf(workdir, sizeof(workdir), "/proc/self/fd/%d/%s", b->root->upper, work);
+	r = mount_new_err("overlay", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, b->e);
+	if (r < 0)
+		err_remedy(b->e, "see `cloche doctor`: overlay with idmapped layers needs Linux 5.19 and the overlay module");
+	return r;
+}
+
+static int add_overlay(struct build *b, int dirfd, const char *what, const char *up, const char *work, const char *target)
+{
+	int lower = layer(b, dirfd, "", what), mnt;
+
+	if (lower < 0)
+		return lower;
+	mnt = overlay(b, lower, up, work);
+	return mnt < 0 ? err_wrap(b->e, mnt, "%s", what) : add(b, mnt, FRAME_MOUNT_DIR, target);
+}
+
+static int add_clone(struct build *b, int dirfd, const char *path, uint64_t attrs, enum frame_mount_kind kind,
+		     const char *target)
+{
+	int mnt = mount_clone(dirfd, path, attrs, -1);
+
+	return mnt < 0 ? err_sys(b->e, ERR_INTERNAL, mnt, "copy the mount for %s", target) : add(b, mnt, kind, target);
+}
+
+static int add_dpkg(struct build *b)
+{
+	AUTO_CLOSE int dir = sys_openat(AT_FDCWD, "/var/lib/dpkg", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+
+	return dir < 0 ? 0 : add_overlay(b, dir, "/var/lib/dpkg", "ud", "dw", "/var/lib/dpkg");
+}
+
+static int add_image(struct build *b)
+{
+	const struct image_host *host = &b->env->image;
+	AUTO_CLOSE int dir = -1;
+	int r, usr;
+
+	if (strcmp(b->spec->image, "host")) {
+		r = image_open(b->spec->image, &dir, b->e);
+		return r < 0 ? r : add_overlay(b, dir, b->spec->image, "u", "w", "/");
+	}
+	r = add_overlay(b, host->root, "image 'host'", "u", "w", "/");
+	if (r < 0)
+		return r;
+	if (b->spec->flags & SPEC_SYSTEM_WRITABLE && !b->env->rootless) {
+		r = add_overlay(b, host->usr, "/usr", "uu", "uw", "/usr");
+		return r < 0 ? r : add_dpkg(b);
+	}
+	usr = layer(b, host->usr, "", "/usr");
+	return usr < 0 ? usr : add(b, usr, FRAME_MOUNT_DIR, "/usr");
+}
+
+static int add_truth(struct build *b, unsigned cpus)
+{
+	AUTO_CLOSE int dir = image_cpus(&b->env->image, cpus, b->e);
+	int r;
+
+	if (dir < 0)
+		return dir;
+	r = add_clone(b, dir, "sys", TRUTH_ATTRS, FRAME_MOUNT_DIR, "/sys");
+	if (r == 0)
+		r = add_clone(b, dir, "cpuinfo", TRUTH_ATTRS, FRAME_MOUNT_PROC_FILE, "proc/cpuinfo");
+	if (r == 0)
+		r = add_clone(b, dir, "stat", TRUTH_ATTRS, FRAME_MOUNT_PROC_FILE, "proc/stat");
+	if (r == 0)
+		r = add_clone(b, b->root->upper, "meminfo", TRUTH_ATTRS, FRAME_MOUNT_PROC_FILE, "proc/meminfo");
+	return r;
+}
+
+static int add_writable(struct build *b)
+{
+	const uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+	int r = add_clone(b, b->root->upper, "shm", attrs | MOUNT_ATTR_NOEXEC, FRAME_MOUNT_DIR, "/dev/shm");
+
+	if (r == 0 && b->spec->flags & SPEC_READ_ONLY) {
+		r = add_clone(b, b->root->upper, "t", attrs, FRAME_MOUNT_DIR, "/tmp");
+		if (r == 0)
+			r = add_clone(b, b->root->upper, "k", attrs, FRAME_MOUNT_DIR, b->spec->workdir);
+	}
+	return r;
+}
+
+static int add_tmpfs(struct build *b, const struct spec_tmpfs *t)
+{
+	char size[24], uid[16], gid[16];
+	const struct mount_opt opts[] = { { "size", size }, { "nr_inodes", "131072" }, { "mode", "01777" },
+					  { "uid", uid },   { "gid", gid },	       { NULL, NULL } };
+	int mnt;
+
+	snprintf(size, sizeof(size), "%llu", (unsigned long long)t->size);
+	snprintf(uid, sizeof(uid), "%u", b->shell->uid_base ? b->shell->uid_base + b->spec->uid : 0);
+	snprintf(gid, sizeof(gid), "%u", b->shell->uid_base ? b->shell->uid_base + b->spec->gid : 0);
+	mnt = mount_new_err("tmpfs", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, b->e);
+	return mnt < 0 ? err_wrap(b->e, mnt, "tmpfs '%s'", t->path) : add(b, mnt, FRAME_MOUNT_DIR, t->path);
+}
+
+/* A folder or file of the host: its owner is whoever runs in the sandbox, and nobody else's files can be touched. */
+static int add_mount(struct build *b, const struct spec_mount *m)
+{
+	uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (m->read_only ? MOUNT_ATTR_RDONLY : 0);
+	uint32_t base = b->shell->uid_base;
+	AUTO_CLOSE int src = -1, map = -1;
+	struct stat st;
+	int mnt;
+
+	src = sys_openat(AT_FDCWD, m->src, O_PATH | O_CLOEXEC, 0);
+	if (src < 0)
+		return err_sys(b->e, ERR_NOT_FOUND, src, "mount source '%s'", m->src);
+	if (fstat(src, &st) < 0)
+		return err_sys(b->e, ERR_INTERNAL, -errno, "mount source '%s'", m->src);
+	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
+		return err_set(b->e, ERR_INVALID, -EINVAL, "mount source '%s': only folders and regular files", m->src);
+	if (base) {
+		map = idmap_new(st.st_uid, base + b->spec->uid, st.st_gid, base + b->spec->gid, b->e);
+		if (map < 0)
+			return err_wrap(b->e, map, "mount '%s'", m->src);
+	}
+	mnt = mount_clone(src, "", attrs, map);
+	/* Reading as a stranger is no more than anybody may; writing would be as an id that is nobody's. */
+	if (mnt == -EINVAL && map >= 0 && m->read_only)
+		mnt = mount_clone(src, "", attrs, -1);
+	if (mnt == -EINVAL) {
+		err_set(b->e, ERR_UNSUPPORTED, mnt, "mount '%s': its filesystem cannot be given the sandbox's user ids", m->src);
+		err_remedy(b->e, "mount it read-only (:ro), or from ext4, xfs, btrfs");
+		return mnt;
+	}
+	if (mnt < 0)
+		return err_sys(b->e, ERR_UNSUPPORTED, mnt, "mount '%s'", m->src);
+	return add(b, mnt, S_ISDIR(st.st_mode) ? FRAME_MOUNT_DIR : FRAME_MOUNT_FILE, m->dst);
+}
+
+/* Mounts only we hold would cost a wait when closed; the agent keeps them out of reach instead. */
+static int park(struct build *b)
+{
+	struct root *r = b->root;
+	int rc = 0;
+
+	if (b->env->stage)
+		return 0;
+	for (unsigned i = 0; rc == 0 && i < r->nlayers; i++)
+		rc = add(b, TAKE_FD(r->layers[i]), FRAME_MOUNT_PARK, "");
+	if (rc == 0) {
+		int copy = sys_fcntl(r->upper, F_DUPFD_CLOEXEC, 3);
+
+		rc = copy < 0 ? err_sys(b->e, ERR_EXHAUSTED, copy, "copy a descriptor") :
+				add(b, copy, FRAME_MOUNT_PARK, "");
+	}
+	return rc;
+}
+
+static int open_upper(struct build *b, int upper)
+{
+	struct root *r = b->root;
+	const struct upper_opts o = {
+		.size = r->disk,
+		.inodes = r->inodes,
+		.uid_base = b->shell->uid_base,
+		.disk = b->spec->flags & SPEC_DISK,
+		.read_only_root = b->spec->flags & SPEC_READ_ONLY,
+		.system_writable = b->spec->flags & SPEC_SYSTEM_WRITABLE,
+		.own_homes = b->env->rootless,
+		.uid = b->spec->uid,
+		.gid = b->spec->gid,
+	};
+
+	if (o.disk && b->env->rootless)
+		return err_set(b->e, ERR_UNSUPPORTED, -EPERM, "a layer on disk needs root (loop device)");
+	if (upper < 0 || o.disk) {
+		r->upper = upper_new(b->env, &o, b->e);
+		if (r->upper >= 0)
+			fd_close(upper);
+		return r->upper < 0 ? r->upper : 0;
+	}
+	if (upper_resize(upper, &o, b->e) < 0)
+		return -b->e->errnum;
+	r->upper = upper;
+	return 0;
+}
+
+int root_build(struct env *v, const struct shell *s, const struct sandbox_spec *spec, int upper, struct root *ret,
+	       struct err *e)
+{
+	unsigned cpus = truth_cpus(spec->limits.cpu_milli);
+	struct root root;
+	struct build b = { v, s, spec, &root, e };
+	int r;
+
+	root_init(&root);
+	root.idmapped = !v->rootless;
+	root_limits(spec, &root.disk, &root.inodes);
+	r = open_upper(&b, upper);
+	if (r < 0)
+		return r;
+	r = add_image(&b);
+	if (r == 0)
+		r = add_truth(&b, cpus);
+	if (r == 0)
+		r = add_writable(&b);
+	for (uint32_t i = 0; r == 0 && i < spec->ntmpfs; i++)
+		r = add_tmpfs(&b, &spec->tmpfs[i]);
+	for (uint32_t i = 0; r == 0 && i < spec->nmounts; i++)
+		r = add_mount(&b, &spec->mount[i]);
+	if (r == 0)
+		r = park(&b);
+	if (r == 0) {
+		r = root.meminfo = sys_openat(root.upper, "meminfo", O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0);
+		if (r >= 0)
+			r = root_meminfo(&root, spec->limits.memory, 0);
+		if (r < 0)
+			err_sys(e, ERR_INTERNAL, r, "write meminfo");
+	}
+	if (r < 0) {
+		if (root.upper == upper)
+			root.upper = -1; /* still the caller's */
+		root_done(&root);
+		return r;
+	}
+	root.setup.hostname = spec->hostname[0] ? spec->hostname : "sandbox";
+	root.setup.workdir = spec->workdir;
+	root.setup.uid = spec->uid;
+	root.setup.gid = spec->gid;
+	root.setup.flags = spec->flags & SPEC_READ_ONLY ? FRAME_SETUP_READ_ONLY : 0;
+	root.setup.cpu_mask = truth_cpu_mask(cpus, s->slot);
+	*ret = root;
+	return 0;
+}
+
+int root_send(struct root *r, int sock, struct err *e)
+{
+	uint8_t out[FRAME_HEAD + 8192];
+	long n = frame_setup_encode(&r->setup, out + FRAME_HEAD, sizeof(out) - FRAME_HEAD);
+	int rc;
+
+	if (n < 0)
+		return err_set(e, ERR_TOO_LARGE, (int)n, "the mounts do not fit into one frame");
+	frame_head(out, FRAME_SETUP, (uint8_t)r->setup.nmounts, 0, (uint32_t)n);
+	rc = fd_send(sock, out, FRAME_HEAD + (size_t)n, r->fds, r->setup.nmounts);
+	if (rc < 0)
+		return err_sys(e, ERR_LOST, rc, "send the mounts to the agent");
+	return 0;
+}
+
+int root_meminfo(const struct root *r, uint64_t limit, uint64_t used)
+{
+	char text[2048];
+	size_t n = truth_meminfo(text, sizeof(text), limit, used);
+	ssize_t w = pwrite(r->meminfo, text, n, 0);
+
+	return w < 0 ? -errno : (size_t)w == n ? 0 : -EIO;
+}

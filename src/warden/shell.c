@@ -1,0 +1,244 @@
+#include "warden/shell.h"
+#include "base/base.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "linux/caps.h"
+#include "linux/mount.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void shell_init(struct shell *s)
+{
+	*s = (struct shell){ .pidfd = -1, .sock = -1, .userns = -1 };
+	cgroup_init(&s->cgroup);
+}
+
+/* The sources may sit where the targets go, so they are moved away first. */
+static int place_fds(struct shell_start *s)
+{
+	int *const sources[] = { &s->sock, &s->dev, &s->null, &s->agent };
+	int r;
+
+	for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
+		r = sys_fcntl(*sources[i], F_DUPFD_CLOEXEC, 16);
+		if (r < 0)
+			return r;
+		*sources[i] = r;
+	}
+	r = sys_dup3(s->sock, 3, 0);
+	if (r >= 0)
+		r = sys_dup3(s->dev, 4, 0);
+	for (int fd = 0; r >= 0 && fd < 3; fd++)
+		r = sys_dup3(s->null, fd, 0);
+	return r < 0 ? r : 0;
+}
+
+/* Root of the new user namespace, with every capability in it across the execve. */
+static int become(uint32_t single_id)
+{
+	int r;
+
+	if (!single_id) {
+		r = sys_setresgid(0, 0, 0);
+		if (r == 0)
+			r = sys_setresuid(0, 0, 0);
+		return r == 0 ? sys_setgroups(0, NULL) : r;
+	}
+	/* An id other than 0 keeps capabilities through execve only as ambient ones. */
+	r = caps_set((1ULL << 41) - 1, (1ULL << 41) - 1);
+	return r == 0 ? caps_raise_ambient((1ULL << 40) - 1) : r;
+}
+
+/* Runs on the warden's memory: raw system calls only. */
+static int child(void *arg)
+{
+	struct shell_start *s = arg;
+	char *argv[] = { (char *)(uintptr_t) "cloche-agent", s->single, s->fault[0] ? s->fault : NULL, NULL };
+	char go, *envp[] = { NULL };
+	uint64_t none = 0;
+	int r;
+
+	/* With our copy of the host's end open we would never see it close. */
+	fd_close(s->peer);
+	if (syscall(SYS_read, s->sock, &go, 1) != 1)
+		return 1;
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
+	r = cgroup_join_self(s->join, s->njoin);
+	if (r == 0)
+		r = become(s->single_id);
+	if (r == 0)
+		r = place_fds(s);
+	if (r == 0)
+		r = sys_execveat(s->agent, "", argv, envp, AT_EMPTY_PATH);
+	s->error = r;
+	return 1;
+}
+
+static int clone_child(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
+{
+	struct clone_args a = {
+		.flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_VM | CLONE_PIDFD,
+		.pidfd = (uint64_t)(uintptr_t)&s->pidfd,
+		.exit_signal = SIGCHLD,
+		.stack = (uint64_t)(uintptr_t)start->stack,
+		.stack_size = sizeof(start->stack),
+	};
+	long pid;
+	int r;
+
+	if (v->cgroups.version == 2 && s->cgroup.mask) {
+		a.flags |= CLONE_INTO_CGROUP;
+		a.cgroup = (uint64_t)s->cgroup.dir[0];
+	}
+	/*
+	 * The network namespace is made here, not by the clone: so it belongs to our user namespace, and root of the
+	 * sandbox has no power over it.
+	 */
+	r = sys_unshare(CLONE_NEWNET);
+	if (r < 0)
+		return err_sys(e, ERR_UNSUPPORTED, r, "make a network namespace");
+	r = ns_loopback_up();
+	pid = r < 0 ? r : ns_clone(&a, child, start);
+	if (sys_setns(v->net, CLONE_NEWNET) < 0) {
+		/* Staying there would cut the host process off its own network without a word. */
+		log_warn("cannot return to our own network namespace");
+		abort();
+	}
+	if (r < 0)
+		return err_sys(e, ERR_UNSUPPORTED, r, "bring the loopback interface up");
+	if (pid < 0) {
+		err_sys(e, ERR_UNSUPPORTED, (int)pid, "make namespaces (user, pid, mount, ipc, uts)");
+		err_remedy(e, "see `cloche doctor`");
+		return (int)pid;
+	}
+	s->pid = (pid_t)pid;
+	return 0;
+}
+
+static int make_cgroup(struct env *v, struct shell *s, unsigned controllers, struct err *e)
+{
+	char name[48];
+	int r;
+
+	if (!controllers)
+		return 0;
+	if (v->rootless)
+		snprintf(name, sizeof(name), "p%d-%u", (int)getpid(), s->slot);
+	else
+		snprintf(name, sizeof(name), "s%u", s->slot);
+	r = cgroup_make(&v->cgroups, name, controllers, &s->cgroup, e);
+	if (r == -EEXIST) {
+		/* The slot is ours, so who made this is gone. */
+		r = cgroup_remove_wait(&v->cgroups, name, v->cgroups.have, 2000, e);
+		if (r == 0)
+			r = cgroup_make(&v->cgroups, name, controllers, &s->cgroup, e);
+	}
+	return r;
+}
+
+static int start_child(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
+{
+	char path[64];
+	int r;
+
+	r = clone_child(v, start, s, e);
+	if (r < 0)
+		return r;
+	if (start->single_id)
+		r = ns_map_ids(s->pid, start->single_id - 1, 0, 1, e);
+	else
+		r = ns_map_ids(s->pid, 0, s->uid_base, SLOT_UIDS, e);
+	if (r < 0)
+		return r;
+	snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)s->pid);
+	s->userns = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (s->userns < 0)
+		return err_sys(e, ERR_INTERNAL, s->userns, "open %s", path);
+	r = fd_write_all(s->sock, "g", 1);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "release the agent") : 0;
+}
+
+int shell_make(struct env *v, struct shell_start *start, unsigned controllers, uint32_t single_id, struct shell *ret,
+	       struct err *e)
+{
+	const uint64_t dev_attrs = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
+	AUTO_CLOSE int dev = -1, sock = -1;
+	struct shell s;
+	int pair[2], r;
+
+	shell_init(&s);
+	if (!v->rootless) {
+		r = slots_take(&v->slots, &s.slot, e);
+		if (r < 0)
+			return r;
+		s.uid_base = slot_uid(s.slot);
+	}
+	r = make_cgroup(v, &s, controllers, e);
+	if (r < 0)
+		goto fail;
+	r = dev = v->rootless ? mount_clone_tree(v->image.dev, "", dev_attrs, -1) :
+				mount_clone(v->image.dev, "", dev_attrs, -1);
+	if (r < 0) {
+		err_sys(e, ERR_UNSUPPORTED, r, "copy the device folder's mount");
+		goto fail;
+	}
+	r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
+	if (r < 0) {
+		err_sys(e, ERR_EXHAUSTED, r, "make a socket pair");
+		goto fail;
+	}
+	s.sock = pair[0];
+	sock = pair[1];
+	start->agent = v->agent;
+	start->null = v->null;
+	start->dev = dev;
+	start->sock = sock;
+	start->peer = s.sock;
+	memcpy(start->join, s.cgroup.join, sizeof(start->join));
+	start->njoin = s.cgroup.njoin;
+	start->single_id = v->rootless ? single_id + 1 : 0;
+	snprintf(start->single, sizeof(start->single), "%u", start->single_id);
+	memcpy(start->fault, v->fault, sizeof(start->fault));
+	start->error = 0;
+	r = start_child(v, start, &s, e);
+	if (r < 0)
+		goto fail;
+	*ret = s;
+	return 0;
+fail:
+	shell_end(v, &s, NULL);
+	return r;
+}
+
+int shell_end(struct env *v, struct shell *s, struct err *e)
+{
+	int r = 0;
+
+	if (s->pidfd >= 0) {
+		struct pollfd p = { .fd = s->pidfd, .events = POLLIN };
+		siginfo_t si;
+
+		sys_pidfd_send_signal(s->pidfd, SIGKILL);
+		while (poll(&p, 1, -1) < 0 && errno == EINTR)
+			;
+		while (waitid(P_PIDFD, (id_t)s->pidfd, &si, WEXITED) < 0 && errno == EINTR)
+			;
+	}
+	if (s->cgroup.mask) {
+		r = cgroup_remove_wait(&v->cgroups, s->cgroup.name, s->cgroup.mask, 2000, e);
+		if (r < 0)
+			log_warn("cannot remove cgroup %s: %s", s->cgroup.name, strerror(-r));
+		cgroup_done(&s->cgroup);
+	}
+	fd_close(s->pidfd);
+	fd_close(s->sock);
+	fd_close(s->userns);
+	if (!v->rootless && s->uid_base)
+		slots_give(&v->slots, s->slot);
+	shell_init(s);
+	return r;
+}

@@ -1,0 +1,55 @@
+/* An anonymous sandbox: namespaces, cgroups and a locked agent, but no image yet. */
+#pragma once
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "linux/cgroup.h"
+#include "linux/ns.h"
+#include "warden/env.h"
+
+struct shell {
+	uint32_t slot;
+	uint32_t uid_base; /* 0 when rootless */
+	pid_t pid;
+	int pidfd; /* -1 = no shell */
+	int sock; /* the host's end of the agent's control socket */
+	int userns;
+	struct cgroup cgroup;
+};
+
+/* What the new process runs on until it becomes the agent. Not to be used again before the agent's first frame. */
+struct shell_start {
+	_Alignas(16) char stack[NS_STACK_SIZE];
+	int agent, null, dev, sock, peer;
+	int join[CGROUP_CONTROLLERS];
+	unsigned njoin;
+	uint32_t single_id;
+	char single[16], fault[64]; /* the agent's arguments */
+	int error; /* why it did not become the agent */
+};
+
+void shell_init(struct shell *s);
+/*
+ * @single_id: without root, the id the sandbox's user shall have (the only one mapped). The agent is starting when
+ * this returns; its READY is the first frame on ->sock. Nothing is left behind on failure.
+ */
+int shell_make(struct env *v, struct shell_start *start, unsigned controllers, uint32_t single_id, struct shell *ret,
+	       struct err *e);
+/*
+ * A process that outlives ours for a moment: when we die before shell_end, it ends the sandbox and removes its cgroups.
+ * It shares our memory but does nothing until then.
+ */
+struct guard {
+	_Alignas(16) char stack[NS_STACK_SIZE];
+	const struct env *env;
+	struct shell shell;
+	int pipe; /* the guard's end */
+	int hold; /* ours: closed by our death, or told by a byte */
+	pid_t pid; /* 0 = none */
+};
+int guard_start(struct env *v, const struct shell *s, struct guard *g, struct err *e);
+void guard_end(struct guard *g);
+
+/* Kills it, waits until every process is gone, removes its cgroups and frees its slot. Accepts a half-made one. */
+int shell_end(struct env *v, struct shell *s, struct err *e);

@@ -1,0 +1,124 @@
+#include "warden/upper.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "linux/mount.h"
+#include "warden/disk.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct place {
+	const char *name;
+	unsigned mode;
+	bool owned; /* by the sandbox's root, else by ours */
+};
+
+static int make(int dir, const struct place *p, uint32_t owner)
+{
+	int r = sys_mkdirat(dir, p->name, p->mode);
+
+	/* mkdir masks the sticky and group bits away. */
+	if (r == 0 && p->mode & 01022) {
+		AUTO_CLOSE int fd = sys_openat(dir, p->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW, 0);
+
+		r = fd < 0 ? fd : sys_fchmod(fd, p->mode);
+	}
+	if (r == 0 && p->owned && owner)
+		r = sys_fchownat(dir, p->name, owner, owner, AT_SYMLINK_NOFOLLOW);
+	return r;
+}
+
+static int make_all(int dir, const struct place *p, size_t n, uint32_t owner)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < n; i++)
+		r = make(dir, &p[i], owner);
+	return r;
+}
+
+static int make_homes(int upper, const struct upper_opts *o)
+{
+	static const struct place homes[] = {
+		{ "u/home", 0755, true }, { "u/tmp", 01777, true },	{ "u/root", 0700, true },     { "u/run", 0755, true },
+		{ "u/var", 0755, true },  { "u/var/tmp", 01777, true }, { "u/home/user", 0755, true }
+	};
+	int r = make_all(upper, homes, ARRAY_LEN(homes), o->uid_base);
+
+	if (r == 0 && o->uid_base)
+		r = sys_fchownat(upper, "u/home/user", o->uid_base + o->uid, o->uid_base + o->gid, AT_SYMLINK_NOFOLLOW);
+	return r;
+}
+
+static int make_extra(int upper, const struct upper_opts *o)
+{
+	static const struct place trees[] = {
+		{ "uu", 0755, true }, { "uw", 0700, false }, { "ud", 0755, true }, { "dw", 0700, false }
+	};
+	static const struct place writable[] = { { "t", 01777, true }, { "k", 0755, false } };
+	int r = 0;
+
+	if (o->system_writable)
+		r = make_all(upper, trees, ARRAY_LEN(trees), o->uid_base);
+	if (r == 0 && o->read_only_root) {
+		r = make_all(upper, writable, ARRAY_LEN(writable), o->uid_base);
+		if (r == 0 && o->uid_base)
+			r = sys_fchownat(upper, "k", o->uid_base + o->uid, o->uid_base + o->gid, AT_SYMLINK_NOFOLLOW);
+	}
+	if (r == 0 && o->own_homes)
+		r = make_homes(upper, o);
+	return r;
+}
+
+static int fill(int upper, const struct upper_opts *o)
+{
+	static const struct place base[] = { { "u", 0755, true }, { "w", 0700, false }, { "shm", 01777, true } };
+	int r = make_all(upper, base, ARRAY_LEN(base), o->uid_base);
+
+	if (r == 0)
+		r = sys_mknodat(upper, "meminfo", S_IFREG | 0444, 0);
+	return r == 0 ? make_extra(upper, o) : r;
+}
+
+static void sizes(const struct upper_opts *o, char size[24], char inodes[24])
+{
+	snprintf(size, 24, "%llu", (unsigned long long)o->size);
+	/* The folders above count too; the user's share stays what was asked. */
+	snprintf(inodes, 24, "%llu", o->inodes ? (unsigned long long)o->inodes + 16 : 0ULL);
+}
+
+int upper_new(struct env *v, const struct upper_opts *o, struct err *e)
+{
+	AUTO_CLOSE int upper = -1;
+	char size[24], inodes[24];
+	int r;
+
+	if (o->disk) {
+		upper = disk_new(o->size, o->inodes, e);
+	} else {
+		const struct mount_opt opts[] = {
+			{ "size", size }, { "nr_inodes", inodes }, { "mode", "0755" }, { NULL, NULL }
+		};
+
+		sizes(o, size, inodes);
+		upper = mount_new_err("tmpfs", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
+	}
+	if (upper < 0)
+		return upper;
+	r = env_stage(v, upper);
+	if (r == 0)
+		r = fill(upper, o);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "prepare the writable layer") : TAKE_FD(upper);
+}
+
+int upper_resize(int upper, const struct upper_opts *o, struct err *e)
+{
+	char size[24], inodes[24];
+	int r;
+
+	sizes(o, size, inodes);
+	r = mount_resize(upper, size, inodes);
+	if (r == 0)
+		r = make_extra(upper, o);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "resize the writable layer") : 0;
+}

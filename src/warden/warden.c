@@ -1,0 +1,307 @@
+#include "warden/warden.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "linux/seccomp.h"
+#include "warden/pool.h"
+#include "warden/root.h"
+#include "warden/shell.h"
+
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct warden_sandbox {
+	struct warden_sandbox *next, **prev;
+	struct shell shell;
+	struct root root;
+	struct warden_receipt receipt;
+	uint64_t memory;
+};
+
+struct warden {
+	struct env env;
+	struct pool *pool; /* NULL: everything in the calling thread */
+	struct shell_start start;
+	struct guard guard; /* without a pool: of the one sandbox */
+	struct warden_sandbox *alive;
+	struct warden_counts counts;
+};
+
+int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
+{
+	struct warden *w = calloc(1, sizeof(*w));
+	int r;
+
+	if (!w)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a warden");
+	r = env_open(&o->env, &w->env, e);
+	if (r < 0) {
+		free(w);
+		return r;
+	}
+	if (o->pool) {
+		r = w->env.rootless ? err_set(e, ERR_UNSUPPORTED, -EPERM, "a pool needs root") :
+				      pool_new(&w->env, o->pool, &w->pool, e);
+		if (r < 0) {
+			env_done(&w->env);
+			free(w);
+			return r;
+		}
+	}
+	*ret = w;
+	return 0;
+}
+
+void warden_free(struct warden *w)
+{
+	if (!w)
+		return;
+	while (w->alive)
+		warden_destroy(w, w->alive, NULL);
+	pool_free(w->pool);
+	env_done(&w->env);
+	free(w);
+}
+
+/* The block devices under what a sandbox can read or write, for the I/O limit. */
+static void add_device(struct cgroup_limits *l, int fd)
+{
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || major(st.st_dev) == 0)
+		return;
+	for (unsigned i = 0; i < l->io_ndevs; i++)
+		if (l->io_dev[i].major == major(st.st_dev) && l->io_dev[i].minor == minor(st.st_dev))
+			return;
+	if (l->io_ndevs < ARRAY_LEN(l->io_dev)) {
+		l->io_dev[l->io_ndevs].major = major(st.st_dev);
+		l->io_dev[l->io_ndevs].minor = minor(st.st_dev);
+		l->io_ndevs++;
+	}
+}
+
+static int set_limits(struct warden *w, struct warden_sandbox *s, const struct sandbox_spec *spec, struct err *e)
+{
+	const struct spec_limits *want = &spec->limits;
+	struct cgroup_limits l = {
+		.memory = want->memory,
+		.pids = want->pids,
+		.cpu_milli = want->cpu_milli,
+		.io_bps = want->io_bps,
+	};
+
+	if (l.io_bps) {
+		add_device(&l, w->env.image.usr);
+		add_device(&l, w->env.image.root);
+		add_device(&l, s->root.upper);
+	}
+	return cgroup_limit(&w->env.cgroups, &s->shell.cgroup, &l, e);
+}
+
+/* Before anything is made: a limit nobody here can enforce is refused. */
+static int check_limits(struct warden *w, const struct spec_limits *l, struct err *e)
+{
+	const struct cgroup c = { .mask = w->env.controllers };
+	const struct cgroup_limits probe = { .memory = l->memory, .pids = l->pids, .cpu_milli = l->cpu_milli };
+
+	return (!l->memory || c.mask & CGROUP_BIT(CGROUP_MEMORY)) && (!l->pids || c.mask & CGROUP_BIT(CGROUP_PIDS)) &&
+			       (!l->cpu_milli || c.mask & CGROUP_BIT(CGROUP_CPU)) ?
+		       0 :
+		       cgroup_limit(&w->env.cgroups, &c, &probe, e);
+}
+
+static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct pool_item *ret, struct err *e)
+{
+	unsigned controllers = w->env.controllers;
+
+	/* The I/O controller costs a group more, so only those who ask for it have it; such a sandbox is made to order. */
+	if (spec->limits.io_bps)
+		controllers |= w->env.cgroups.have & CGROUP_BIT(CGROUP_IO);
+	else if (w->pool)
+		return pool_take(w->pool, ret, e);
+	ret->upper = -1;
+	return shell_make(&w->env, &w->start, controllers, spec->uid, &ret->shell, e);
+}
+
+static void fill_receipt(const struct warden *w, struct warden_sandbox *s)
+{
+	s->receipt = (struct warden_receipt){
+		.cgroup_version = (uint32_t)w->env.cgroups.version,
+		.controllers = s->shell.cgroup.mask,
+		.filter_len = (uint32_t)seccomp_program_len(),
+		.idmapped = s->root.idmapped,
+		.rootless = w->env.rootless,
+		.swap_accounted = w->env.cgroups.swap_accounted,
+		.disk = s->root.disk,
+		.inodes = s->root.inodes,
+	};
+}
+
+int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
+{
+	struct warden_sandbox *s;
+	struct pool_item it = { .upper = -1 };
+	int r;
+
+	r = spec_check(spec, e);
+	if (r == 0)
+		r = check_limits(w, &spec->limits, e);
+	if (r < 0)
+		return r;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	root_init(&s->root);
+	r = take_shell(w, spec, &it, e);
+	if (r < 0) {
+		free(s);
+		return r;
+	}
+	s->shell = it.shell;
+	s->memory = spec->limits.memory;
+	if (!w->pool && !w->guard.pid) {
+		r = guard_start(&w->env, &s->shell, &w->guard, e);
+		if (r < 0)
+			goto fail;
+	}
+	r = root_build(&w->env, &s->shell, spec, it.upper, &s->root, e);
+	if (r < 0) {
+		fd_close(it.upper);
+		goto fail;
+	}
+	r = root_send(&s->root, s->shell.sock, e);
+	/* While the agent works. Nothing of the sandbox's own runs before its first exec. */
+	if (r == 0)
+		r = set_limits(w, s, spec, e);
+	if (r < 0)
+		goto fail;
+	fd_close_many(s->root.fds, s->root.setup.nmounts);
+	fill_receipt(w, s);
+	s->next = w->alive;
+	s->prev = &w->alive;
+	if (s->next)
+		s->next->prev = &s->next;
+	w->alive = s;
+	w->counts.alive++;
+	w->counts.made++;
+	*ret = s;
+	return 0;
+fail:
+	shell_end(&w->env, &s->shell, NULL);
+	guard_end(&w->guard);
+	root_done(&s->root);
+	free(s);
+	return r;
+}
+
+int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e)
+{
+	int r = 0;
+
+	*s->prev = s->next;
+	if (s->next)
+		s->next->prev = s->prev;
+	w->counts.alive--;
+	w->counts.ended++;
+	sys_pidfd_send_signal(s->shell.pidfd, SIGKILL);
+	if (!w->pool || pool_clean(w->pool, &s->shell, &s->root) < 0) {
+		r = shell_end(&w->env, &s->shell, e);
+		if (r < 0)
+			w->counts.cleanup_failures++;
+		guard_end(&w->guard);
+		root_done(&s->root);
+	}
+	free(s);
+	return r;
+}
+
+int warden_sock(const struct warden_sandbox *s)
+{
+	return s->shell.sock;
+}
+
+int warden_pidfd(const struct warden_sandbox *s)
+{
+	return s->shell.pidfd;
+}
+
+pid_t warden_pid(const struct warden_sandbox *s)
+{
+	return s->shell.pid;
+}
+
+uint32_t warden_slot(const struct warden_sandbox *s)
+{
+	return s->shell.slot;
+}
+
+const struct warden_receipt *warden_receipt(const struct warden_sandbox *s)
+{
+	return &s->receipt;
+}
+
+int warden_start_error(const struct warden *w)
+{
+	return w->start.error;
+}
+
+int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_stat *ret)
+{
+	struct warden_stat st = { 0 };
+	struct statfs fs;
+	int r;
+
+	if (s->shell.cgroup.mask) {
+		r = cgroup_stat(&w->env.cgroups, &s->shell.cgroup, &st.group);
+		if (r < 0)
+			return r;
+	}
+	if (fstatfs(s->root.upper, &fs) < 0)
+		return -errno;
+	st.disk_size = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
+	st.disk_used = (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+	st.inodes_size = fs.f_files;
+	st.inodes_used = fs.f_files - fs.f_ffree;
+	*ret = st;
+	return 0;
+}
+
+int warden_freeze(struct warden *w, const struct warden_sandbox *s, struct err *e)
+{
+	return cgroup_freeze(&w->env.cgroups, &s->shell.cgroup, e);
+}
+
+int warden_thaw(struct warden *w, const struct warden_sandbox *s, struct err *e)
+{
+	return cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, e);
+}
+
+int warden_refresh(struct warden *w, const struct warden_sandbox *s)
+{
+	struct cgroup_stat st = { 0 };
+
+	if (s->shell.cgroup.mask)
+		cgroup_stat(&w->env.cgroups, &s->shell.cgroup, &st);
+	return root_meminfo(&s->root, s->memory, st.memory);
+}
+
+void warden_counts(struct warden *w, struct warden_counts *ret)
+{
+	*ret = w->counts;
+	if (w->pool) {
+		struct pool_counts c;
+
+		pool_counts(w->pool, &c);
+		ret->ready = c.ready;
+		ret->cleaning = c.cleaning;
+		ret->cleanup_retries += c.retries;
+		ret->cleanup_failures += c.failures;
+	}
+}
+
+void warden_pool_wait(struct warden *w, unsigned n)
+{
+	if (w->pool)
+		pool_wait(w->pool, n);
+}

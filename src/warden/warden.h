@@ -1,0 +1,75 @@
+/*
+ * Makes and ends sandboxes. Used in-process by `cloche run` and by cloche-warden, which serves it over a socket
+ * (warden/msg.h). A sandbox handed out is spoken to through its agent's socket, by whoever holds that.
+ *
+ * Calls come from one thread. With a pool, two threads of the warden's own make shells ahead and clean up behind.
+ */
+#pragma once
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "linux/cgroup.h"
+#include "warden/env.h"
+#include "warden/spec.h"
+
+struct warden;
+struct warden_sandbox;
+
+struct warden_opts {
+	struct env_opts env;
+	unsigned pool; /* shells kept ready; 0 = none: everything happens in the calling thread */
+};
+
+/* What is in force for a sandbox, beyond what every sandbox has; see warden_enforced(). */
+struct warden_receipt {
+	uint32_t cgroup_version, controllers;
+	uint32_t landlock_abi; /* known once the agent is ready: filled by who reads READY */
+	uint32_t filter_len;
+	bool idmapped, rootless, swap_accounted;
+	uint64_t disk, inodes; /* as enforced */
+};
+
+int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e);
+/* Ends every sandbox and waits until all is cleaned up. */
+void warden_free(struct warden *w);
+DEFINE_AUTO(struct warden, warden_free)
+
+/*
+ * The agent is setting the sandbox up when this returns: READY and UP, or FAILED, come on the socket, and execs may be
+ * sent already. Nothing is left behind on failure.
+ */
+int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e);
+/*
+ * Kills the sandbox and cleans up: before returning when there is no pool, else behind the caller's back. A step that
+ * fails is retried, logged, counted.
+ */
+int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e);
+
+/* The agent's socket and the first process; both stay the sandbox's. */
+int warden_sock(const struct warden_sandbox *s);
+int warden_pidfd(const struct warden_sandbox *s);
+pid_t warden_pid(const struct warden_sandbox *s);
+uint32_t warden_slot(const struct warden_sandbox *s);
+const struct warden_receipt *warden_receipt(const struct warden_sandbox *s);
+/* Why the agent did not even start, as -errno; 0 when it did or nothing is known. */
+int warden_start_error(const struct warden *w);
+
+struct warden_stat {
+	struct cgroup_stat group;
+	uint64_t disk_used, disk_size, inodes_used, inodes_size;
+};
+int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_stat *ret);
+int warden_freeze(struct warden *w, const struct warden_sandbox *s, struct err *e);
+int warden_thaw(struct warden *w, const struct warden_sandbox *s, struct err *e);
+/* Writes what /proc/meminfo shows anew, from what is used now. */
+int warden_refresh(struct warden *w, const struct warden_sandbox *s);
+
+struct warden_counts {
+	unsigned alive, ready, cleaning;
+	uint64_t made, ended, cleanup_retries, cleanup_failures;
+};
+void warden_counts(struct warden *w, struct warden_counts *ret);
+/* Waits until @n shells are ready (as far as the pool goes). */
+void warden_pool_wait(struct warden *w, unsigned n);

@@ -193,6 +193,10 @@ def part_fuzz(p):
                             timeout=FUZZ_SECONDS + 60) == 0)
 
 
+def part_demo(p):
+    p.check('make demo', p.run('scripts/demo.sh', env={'BUILD': BUILD}) == 0)
+
+
 def run_pytest(p, folder):
     path = os.path.join(ROOT, folder)
     if not os.path.isdir(path) or not any(n.startswith('test_') for n in os.listdir(path)):
@@ -253,6 +257,7 @@ PARTS = {
     'layers': part_layers,
     'build': part_build,
     'unit': part_unit,
+    'demo': part_demo,
     'functional': part_functional,
     'security': part_security,
     'asan': part_asan,

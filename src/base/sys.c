@@ -2,6 +2,9 @@
 #include "base/base.h"
 
 #include <stdarg.h>
+#ifdef CLOCHE_FAULTS
+#include <sys/mman.h>
+#endif
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -21,27 +24,56 @@ const char *sys_name(enum sys_id id)
 #ifdef CLOCHE_FAULTS
 /* Test builds only: the one place with mutable globals, since a fault must reach calls made anywhere. */
 static struct {
-	unsigned made, fail_at;
+	unsigned fail_at;
 	int errnum;
 } faults[SYSID_COUNT];
+static struct sys_test_record own[SYSID_COUNT], *records = own;
 
 void sys_test_fail(enum sys_id id, int errnum, unsigned nth)
 {
-	faults[id].fail_at = faults[id].made + nth;
+	faults[id].fail_at = records[id].made + nth;
 	faults[id].errnum = errnum;
 }
 
 unsigned sys_test_count(enum sys_id id)
 {
-	return faults[id].made;
+	return records[id].made;
+}
+
+/* Counts in a file that is shared: they are there whatever ends us, and wherever we cannot write by then. */
+static int count_into(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	struct sys_test_record *shared;
+
+	if (fd < 0)
+		return -errno;
+	shared = mmap(NULL, sizeof(own), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (shared == MAP_FAILED)
+		return -errno;
+	for (unsigned i = 0; i < SYSID_COUNT; i++)
+		snprintf(shared[i].name, sizeof(shared[i].name), "%s", names[i]);
+	records = shared;
+	return 0;
 }
 
 int sys_test_parse(const char *spec)
 {
 	char name[40];
 	unsigned errnum, nth;
+	const char *into;
 
-	if (!spec || sscanf(spec, "%39[a-z0-9_]:%u:%u", name, &errnum, &nth) != 3)
+	if (!spec)
+		return -EINVAL;
+	into = strchr(spec, '@');
+	if (into) {
+		int r = count_into(into + 1);
+
+		if (r < 0 || into == spec)
+			return r;
+	}
+	if (sscanf(spec, "%39[a-z0-9_]:%u:%u", name, &errnum, &nth) != 3)
 		return -EINVAL;
 	for (unsigned i = 0; i < SYSID_COUNT; i++) {
 		if (strcmp(names[i], name))
@@ -54,8 +86,8 @@ int sys_test_parse(const char *spec)
 
 static int injected(enum sys_id id)
 {
-	faults[id].made++;
-	return faults[id].made == faults[id].fail_at ? -faults[id].errnum : 0;
+	records[id].made++;
+	return records[id].made == faults[id].fail_at ? -faults[id].errnum : 0;
 }
 #else
 static inline int injected(enum sys_id id)

@@ -79,12 +79,17 @@ enum sys_id {
 const char *sys_name(enum sys_id id);
 
 #ifdef CLOCHE_FAULTS
-/*
- * Make call number @nth (1 = the next) of @id return -errnum. Also read once from "NAME:ERRNO:NTH" in the
- * environment variable CLOCHE_FAULT_HOST by sys_test_env(); see tests/functional/test_faults.py.
- */
+/* Make call number @nth (1 = the next) of @id return -errnum. */
 void sys_test_fail(enum sys_id id, int errnum, unsigned nth);
+/*
+ * "NAME:ERRNO:NTH", "@FILE" or both: FILE (large enough, writable) then holds the records below. The host takes it from
+ * CLOCHE_FAULT_HOST, the agent from CLOCHE_FAULT_AGENT; see tests/functional/test_faults.py.
+ */
 int sys_test_parse(const char *spec);
+struct sys_test_record {
+	char name[28];
+	uint32_t made;
+};
 /* How often each call was made so far. */
 unsigned sys_test_count(enum sys_id id);
 #endif

@@ -235,13 +235,13 @@ def part_v2(p):
         return p.skip('no tests/v2/run')
     code = p.run('tests/v2/run', env={'CLOCHE_BUILD': BUILD})
     with open(p.path, encoding='utf-8', errors='replace') as f:
-        counts = re.findall(r'^(\d+) passed, (\d+) failed', f.read(), re.M)
+        text = f.read()
+    counts = re.findall(r'^(\d+) passed, (\d+) failed', text, re.M)
     if counts:
         p.passed, p.failed = map(int, counts[-1])
     if not counts or (code != 0 and not p.failed):
         p.fail(f'tests/v2/run: exit {code}')
-    elif p.failed:
-        p.notes.append(f'{p.failed} in the virtual machine')
+    p.notes += re.findall(r'not ok \d+ - (.*)', text)
 
 
 def part_readme(p):

@@ -55,17 +55,16 @@ static int clone_mount(int dirfd, const char *path, unsigned flags, uint64_t att
 	mnt = sys_open_tree(dirfd, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | flags);
 	if (mnt < 0)
 		return mnt;
-	if (attrs || userns >= 0) {
-		struct mount_attr a = {
-			.attr_set = attrs | (userns >= 0 ? MOUNT_ATTR_IDMAP : 0),
-			.propagation = 0,
-			.userns_fd = userns >= 0 ? (uint64_t)userns : 0,
-		};
+	/* A copy of a shared mount (any, under systemd) shares what is mounted on it: that would show up on the host. */
+	struct mount_attr a = {
+		.attr_set = attrs | (userns >= 0 ? MOUNT_ATTR_IDMAP : 0),
+		.propagation = MS_PRIVATE,
+		.userns_fd = userns >= 0 ? (uint64_t)userns : 0,
+	};
 
-		r = sys_mount_setattr(mnt, "", AT_EMPTY_PATH | (flags & AT_RECURSIVE), &a, sizeof(a));
-		if (r < 0)
-			return r;
-	}
+	r = sys_mount_setattr(mnt, "", AT_EMPTY_PATH | (flags & AT_RECURSIVE), &a, sizeof(a));
+	if (r < 0)
+		return r;
 	return TAKE_FD(mnt);
 }
 

@@ -1,0 +1,56 @@
+import os
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import host  # noqa: E402
+
+private_tmp = None
+
+
+def pytest_configure(config):
+    global private_tmp
+    if os.geteuid() != 0:
+        raise pytest.UsageError("the functional tests need root (those without root drop it themselves)")
+    if not host.CLOCHE.exists():
+        raise pytest.UsageError(f"{host.CLOCHE} is missing: run make")
+    host.become_subreaper()
+    private_tmp = host.PrivateTmp()
+
+
+def pytest_unconfigure(config):
+    if private_tmp:
+        private_tmp.done()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind():
+    watch = host.Watch()
+    yield
+    left = watch.left()
+    assert not left, "left behind:\n" + "\n".join(sorted(left))
+
+
+@pytest.fixture
+def popen():
+    """cloche run in the background; whatever happens, it is gone when the test ends."""
+    started = []
+
+    def popen(*args, **kw):
+        started.append(host.start(*args, **kw))
+        return started[-1]
+
+    yield popen
+    for p in started:
+        host.end(p)
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """A folder of the host to mount: of uid 1234, as a user's would be."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    os.chown(folder, 1234, 1234)
+    return folder

@@ -1,0 +1,285 @@
+"""The real binaries, and an eye on what they leave on the machine.
+
+Every process a test starts stays below this one, whoever dies in between (we are a "subreaper"), so a process that is
+left can be told for sure. Cgroups and user ids of sandboxes carry the number of a slot, which is locked while its owner
+lives: what is found under a slot that nobody holds is an orphan, however many others use the machine meanwhile.
+"""
+import ctypes
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("CLOCHE_BUILD") or ROOT / "build").resolve()
+CLOCHE = BUILD / "cloche"
+SLOTS = "/run/cloche/slots"
+UID_BASE, SLOT_UIDS = 100000000, 65536
+PATIENCE = 3.0  # seconds; what is there for longer was left behind
+
+libc = ctypes.CDLL(None, use_errno=True)
+CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE, MS_SHARED = 0x20000, 0x1000, 0x4000, 1 << 18, 1 << 19, 1 << 20
+MNT_DETACH = 2
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def _check(result, what):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+
+
+def become_subreaper():
+    _check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
+
+
+class PrivateTmp:
+    """A mount namespace with an empty /tmp and /var/tmp, so that whatever turns up there is ours.
+
+    "/" is shared, as systemd has it: a mount that escapes a sandbox's namespace would show up here.
+    """
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="cloche-functional-", dir="/var/tmp")
+        _check(libc.unshare(CLONE_NEWNS), "unshare")
+        _check(libc.mount(b"none", b"/", None, MS_REC | MS_SLAVE, None), "make / a slave")
+        self.outside = os.open("/var/tmp", os.O_PATH)
+        for name in ("tmp", "var/tmp"):
+            place = os.path.join(self.folder, name.replace("/", "-"))
+            os.mkdir(place)
+            os.chmod(place, 0o1777)
+            _check(libc.mount(place.encode(), b"/" + name.encode(), None, MS_BIND, None), "bind")
+        _check(libc.mount(b"none", b"/", None, MS_REC | MS_SHARED, None), "share /")
+
+    def done(self):
+        for place in (b"/var/tmp", b"/tmp"):
+            libc.umount2(place, MNT_DETACH)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self.outside)
+
+
+class Result:
+    def __init__(self, args, code, out, err, wall):
+        self.args, self.code, self.out, self.err, self.wall = args, code, out, err, wall
+
+    @property
+    def text(self):
+        return self.out.decode()
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+    @property
+    def cause(self):
+        return self.json["verdict"]["cause"]
+
+    def __repr__(self):
+        return (f"cloche {' '.join(map(str, self.args))[:300]}\n  exit {self.code} after {self.wall:.2f} s\n"
+                f"  stdout {self.out[-1500:]!r}\n  stderr {self.err[-1500:]!r}")
+
+
+def command(*args):
+    return [str(CLOCHE), "run", *map(str, args)]
+
+
+def run(*args, input=b"", timeout=60, **kw):
+    """cloche run ARGS; stdin is `input` unless given."""
+    if "stdin" not in kw:
+        kw["input"] = input
+    start = time.monotonic()
+    p = subprocess.run(command(*args), stdout=kw.pop("stdout", subprocess.PIPE), stderr=kw.pop("stderr", subprocess.PIPE),
+                       timeout=timeout, **kw)
+    return Result(args, p.returncode, p.stdout, p.stderr, time.monotonic() - start)
+
+
+def start(*args, **kw):
+    for name in ("stdin", "stdout", "stderr"):
+        kw.setdefault(name, subprocess.PIPE)
+    return subprocess.Popen(command(*args), **kw)
+
+
+def sh(script, *options, **kw):
+    return run(*options, "--", "sh", "-c", script, **kw)
+
+
+def python(script, *options, **kw):
+    return run(*options, "--", "/usr/bin/python3", "-c", script, **kw)
+
+
+def one_line(r, code=125):
+    """A refusal: nothing on stdout, exactly one line on stderr, no crash."""
+    assert r.code == code, r
+    assert r.out == b"", r
+    assert r.err.startswith(b"cloche: ") and r.err.endswith(b"\n") and r.err.count(b"\n") == 1, r
+    return r.err.decode()
+
+
+def wait_for(condition, seconds=5.0, what="it"):
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < end, f"{what} did not come about within {seconds} s"
+        time.sleep(0.005)
+
+
+def children(pid):
+    found = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as f:
+                found += map(int, f.read().split())
+    except OSError:
+        pass
+    return found
+
+
+def agent_of(pid):
+    """The host's pid of the first process of the sandbox that cloche process `pid` made."""
+    for child in children(pid):
+        try:
+            with open(f"/proc/{child}/comm", encoding="ascii") as f:
+                if f.read().startswith("cloche-agent"):
+                    return child
+        except OSError:
+            pass
+    return None
+
+
+# --- what is on the machine ---
+
+def slot_is_held(slot):
+    """Whether somebody alive has this slot's byte locked."""
+    try:
+        fd = os.open(SLOTS, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        ask = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, slot, 1, 0)
+        return struct.unpack("hhqqi4x", fcntl.fcntl(fd, 36, ask))[0] != fcntl.F_UNLCK  # 36: F_OFD_GETLK
+    finally:
+        os.close(fd)
+
+
+def _orphan_cgroups():
+    found = set()
+    for top, folders, _ in os.walk("/sys/fs/cgroup"):
+        if os.path.basename(top) != "cloche":
+            continue
+        for name in folders:
+            if name != "_key" and not (name[:1] == "s" and name[1:].isdigit() and slot_is_held(int(name[1:]))):
+                found.add(f"cgroup {top}/{name}")
+        folders.clear()
+    return found
+
+
+def _processes():
+    """Ours that are left, and those under a sandbox's user id whose slot nobody holds."""
+    found = set()
+    while True:  # orphans that came to us and are dead already
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        if pid == 0:
+            break
+    mine = children(os.getpid())
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            uid = os.stat(f"/proc/{name}").st_uid
+            with open(f"/proc/{name}/cmdline", "rb") as f:
+                what = f.read(120)
+        except OSError:
+            continue
+        orphan = uid >= UID_BASE and not slot_is_held((uid - UID_BASE) // SLOT_UIDS)
+        if orphan or int(name) in mine:
+            found.add(f"process {name} of uid {uid}: {what!r}")
+    return found
+
+
+def _net_namespaces():
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                ns = os.readlink(f"/proc/{name}/ns/net")
+                uid = os.stat(f"/proc/{name}").st_uid
+            except OSError:
+                continue
+            # A live sandbox of somebody else is known by its slot.
+            alien = uid >= UID_BASE and slot_is_held((uid - UID_BASE) // SLOT_UIDS)
+            found[ns] = found.get(ns, False) or alien
+    for line in open("/proc/self/mountinfo", encoding="utf-8"):
+        if " nsfs " in line and "net:[" in line:
+            found["net:[" + line.split("net:[")[1].split("]")[0] + "]"] = False
+    return {f"network namespace {ns}" for ns, alien in found.items() if not alien}
+
+
+def _mounts():
+    with open("/proc/self/mountinfo", encoding="utf-8") as f:
+        return {"mount " + line.strip() for line in f}
+
+
+def _files():
+    found = set()
+    for folder in ("/tmp", "/var/tmp", "/run/cloche"):
+        if os.path.isdir(folder):
+            found |= {f"file {folder}/{name}" for name in os.listdir(folder)}
+    return {f for f in found if not f.startswith(("file /tmp/pytest-of-", "file /tmp/cloche-test-"))}
+
+
+def _loops():
+    found = set()
+    for dev in pathlib.Path("/sys/block").glob("loop*"):
+        backing = dev / "loop/backing_file"
+        try:
+            found.add(f"loop device {dev.name}: {backing.read_text().strip()}")
+        except OSError:
+            pass
+    return {x for x in found if "cloche" in x or "deleted" in x}
+
+
+def _fds():
+    return {f"descriptor {n}" for n in os.listdir("/proc/self/fd")}
+
+
+class Watch:
+    """What there is now; later says what was added and stays."""
+
+    SEEN = (_orphan_cgroups, _processes, _net_namespaces, _mounts, _files, _loops)
+
+    def __init__(self):
+        self.before = self._look()
+
+    def _look(self):
+        return set().union(*(seen() for seen in self.SEEN))
+
+    def left(self):
+        """What was added and is still there after a while; what vanishes meanwhile does not count."""
+        end = time.monotonic() + PATIENCE
+        suspects = None
+        while True:
+            now = self._look() - self.before
+            suspects = now if suspects is None else suspects & now
+            if not suspects or time.monotonic() > end:
+                return suspects
+            time.sleep(0.05)
+
+
+def end(p):
+    """Ends a Popen that a failed test may have left running."""
+    if p.poll() is None:
+        p.send_signal(signal.SIGKILL)
+    for f in (p.stdin, p.stdout, p.stderr):
+        if f:
+            f.close()
+    p.wait()

@@ -1,0 +1,124 @@
+"""Standard input, output and error, exit codes."""
+import hashlib
+import os
+import subprocess
+import time
+
+import pytest
+
+from host import one_line, python, run, sh
+
+
+def test_stdout_and_stderr_stay_apart():
+    r = sh("echo out; echo err >&2; echo out2")
+    assert (r.code, r.out, r.err) == (0, b"out\nout2\n", b"err\n"), r
+
+
+def test_every_byte_passes_unchanged_in_both_directions():
+    data = bytes(range(256)) * 40
+    r = run("--", "cat", input=data)
+    assert r.code == 0 and r.out == data, r
+
+
+def test_ten_megabytes_of_stdin_come_back_unchanged():
+    data = os.urandom(10 << 20)
+    r = run("--output-limit", "0", "--", "cat", input=data)
+    assert r.code == 0 and r.err == b""
+    assert hashlib.sha256(r.out).digest() == hashlib.sha256(data).digest()
+
+
+def test_stdin_ends_when_ours_ends():
+    assert sh("cat; echo end", input=b"x\n").out == b"x\nend\n"
+    assert sh("cat; echo end", stdin=subprocess.DEVNULL).out == b"end\n"
+
+
+def test_a_closed_stdin_is_an_empty_one():
+    r = sh("cat; echo $?", input=None, stdin=None, preexec_fn=lambda: os.close(0))
+    assert (r.code, r.out) == (0, b"0\n"), r
+
+
+def test_closed_stdout_and_stderr_do_no_harm():
+    r = sh("echo x; echo y >&2; exit 3", stdout=None, stderr=None, preexec_fn=lambda: (os.close(1), os.close(2)))
+    assert r.code == 3
+
+
+def test_a_command_that_reads_nothing_ends_though_stdin_stays_open(popen):
+    p = popen("--", "true")
+    assert p.wait(5) == 0
+
+
+def test_a_reader_that_goes_away_does_not_hang_the_run():
+    start = time.monotonic()
+    p = subprocess.run(["sh", "-c", '"$0" run --output-limit 0 -- yes | head -c 10', str(__import__("host").CLOCHE)],
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
+    assert p.stdout == b"y\ny\ny\ny\ny\n"
+    assert time.monotonic() - start < 5
+
+
+def test_stdin_larger_than_the_command_wants_is_dropped():
+    r = run("--", "head", "-c", "3", input=b"x" * (4 << 20))
+    assert (r.code, r.out) == (0, b"xxx"), r
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 42, 124, 125, 126, 127, 200, 255])
+def test_the_exit_code_is_the_command_s(code):
+    r = sh(f"exit {code}")
+    assert r.code == code and r.err == b"", r
+
+
+@pytest.mark.parametrize("signal", [1, 2, 3, 6, 9, 11, 13, 15])
+def test_a_command_that_kills_itself_gives_128_and_the_signal(signal):
+    r = sh(f"kill -{signal} $$")
+    assert r.code == 128 + signal, r
+
+
+def test_a_command_that_is_not_there_is_127():
+    assert "no-such-command" in one_line(run("--", "no-such-command"), 127)
+    assert "/nowhere/at/all" in one_line(run("--", "/nowhere/at/all"), 127)
+    one_line(run("--", "/etc/passwd/x"), 127)
+
+
+def test_a_command_that_cannot_be_executed_is_126():
+    assert "/etc/passwd" in one_line(run("--", "/etc/passwd"), 126)
+    one_line(run("--", "/tmp"), 126)
+
+
+def test_arguments_arrive_as_they_are():
+    args = ["", " ", "a b", "'\"$x`", "\n", "é", "-n", "--", "x" * 5000]
+    r = run("--", "/usr/bin/python3", "-c", "import sys,json; print(json.dumps(sys.argv[1:]))", *args)
+    assert r.json == args, r
+
+
+def test_options_end_at_the_command_even_without_dashes():
+    assert run("echo", "--json", "-t").out == b"--json -t\n"
+
+
+def test_stdio_inside_are_pipes_and_nothing_else_is_open():
+    r = python("import os; print(sorted(int(n) for n in os.listdir('/proc/self/fd'))[:-1],"
+               " [os.isatty(i) for i in range(3)])")
+    assert r.out == b"[0, 1, 2] [False, False, False]\n", r
+
+
+def test_our_own_descriptors_do_not_get_in(tmp_path):
+    f = os.open(tmp_path, os.O_RDONLY)
+    os.set_inheritable(f, True)
+    try:
+        r = sh("ls /proc/self/fd", pass_fds=[f])
+        assert r.out.split() == [b"0", b"1", b"2", b"3"], r
+    finally:
+        os.close(f)
+
+
+def test_a_background_process_that_keeps_stdout_open_does_not_hang_the_run():
+    r = sh("setsid sleep 100 & echo started")
+    assert (r.code, r.out) == (0, b"started\n") and r.wall < 2, r
+
+
+def test_a_background_process_that_keeps_writing_does_not_hang_the_run():
+    r = sh("(setsid yes &) ; sleep 0.1; exit 5")
+    assert r.code == 5 and r.wall < 3, r
+
+
+def test_help_goes_to_stdout():
+    r = run("--help")
+    assert r.code == 0 and r.err == b"" and b"--memory" in r.out, r

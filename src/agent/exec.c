@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define TTY_GROUP 5
+#define FEW_STRINGS 128 /* so many need no memory of their own, as nearly always */
 
 struct start {
 	const struct agent *agent;
@@ -199,16 +200,19 @@ int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, pid_
 {
 	struct start s = { .agent = a, .x = x };
 	AUTO_CLOSE int master = -1, slave = -1;
-	AUTO_FREE char **strings = NULL;
+	char *few[FEW_STRINGS], **strings = few;
+	AUTO_FREE char **many = NULL;
 	AUTO_FREE struct sock_filter *filter = NULL;
 	bool tty = x->flags & FRAME_EXEC_TTY;
 	long pid;
 	int r;
 
 	*stage = FRAME_STAGE_CLONE;
-	strings = calloc(x->argc + x->envc + 2, sizeof(char *));
-	if (!strings)
-		return -ENOMEM;
+	if (x->argc + x->envc + 2 > FEW_STRINGS) {
+		strings = many = calloc(x->argc + x->envc + 2, sizeof(char *));
+		if (!many)
+			return -ENOMEM;
+	}
 	s.argv = strings;
 	s.envp = strings + x->argc + 1;
 	frame_exec_strings(x, s.argv, s.envp);

@@ -105,7 +105,7 @@ static void start_terminal(struct run *r, struct exec_spec *x)
 static int start(struct run *r, struct exec_spec *x, struct err *e)
 {
 	int theirs[3] = { -1, -1, -1 }, rc = 0;
-	struct engine_opts g = { 0 };
+	struct engine_opts g = { .one_shot = true, .accounting = r->o.json || r->o.cpu_ms };
 
 	rc = exec_check(x, e);
 	if (rc == 0 && r->o.seccomp)
@@ -196,7 +196,9 @@ static int end(struct run *r, int rc, struct err *e)
 
 	cooked_terminal(r);
 	if (r->made && rc == 0) {
-		r->sandbox.driver->stat(&r->sandbox, &r->stat, NULL);
+		/* Usage is only looked at where somebody sees it, or where it may tell why. */
+		if (r->o.json || !r->exited || r->exit.status)
+			r->sandbox.driver->stat(&r->sandbox, &r->stat, NULL);
 		judge(r);
 	}
 	if (r->made)

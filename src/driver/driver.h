@@ -43,7 +43,9 @@ const struct driver *driver_find(const char *name, struct err *e);
 
 struct engine_opts {
 	unsigned pool;
-	bool freezer;
+	bool freezer; /* sandboxes can be paused */
+	bool accounting; /* CPU time is counted */
+	bool one_shot; /* for one sandbox only */
 	const char *agent; /* NULL: beside the running program, else in the libexec folder */
 };
 int engine_new(const struct engine_opts *o, struct engine **ret, struct err *e);

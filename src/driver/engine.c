@@ -51,7 +51,13 @@ int program_path(const char *name, char *buf, size_t size, struct err *e)
 
 int engine_new(const struct engine_opts *o, struct engine **ret, struct err *e)
 {
-	struct warden_opts w = { .pool = o->pool, .env.freezer = o->freezer, .env.agent = o->agent };
+	struct warden_opts w = {
+		.pool = o->pool,
+		.env.freezer = o->freezer,
+		.env.accounting = o->accounting,
+		.env.one_shot = o->one_shot,
+		.env.agent = o->agent,
+	};
 	struct engine *g;
 	char path[512];
 	int r = 0;

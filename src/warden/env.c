@@ -4,6 +4,7 @@
 #include "linux/mount.h"
 #include "linux/ns.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
@@ -159,6 +160,21 @@ static int open_slots(struct env *v, struct err *e)
 	return slots_open(&v->slots, "/run/cloche/slots", e);
 }
 
+/*
+ * A network namespace takes as long to make as everything else we do before the first clone, so a thread makes it
+ * meanwhile. Only the thread enters it.
+ */
+static void *make_net(void *arg)
+{
+	int *fd = arg;
+	int r = sys_unshare(CLONE_NEWNET);
+
+	if (r == 0)
+		r = ns_loopback_up();
+	*fd = r < 0 ? r : sys_openat(AT_FDCWD, "/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC, 0);
+	return NULL;
+}
+
 static int fill(struct env *v, const struct env_opts *o, struct err *e)
 {
 	char cache[384];
@@ -190,19 +206,26 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 	if (r == 0 && v->rootless)
 		r = stage_devices(v, e);
 	v->controllers = v->cgroups.have & (CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_PIDS) | CGROUP_BIT(CGROUP_CPU) |
-					    CGROUP_BIT(CGROUP_CPUACCT) | (o->freezer ? CGROUP_BIT(CGROUP_FREEZER) : 0));
+					    (o->accounting ? CGROUP_BIT(CGROUP_CPUACCT) : 0) |
+					    (o->freezer ? CGROUP_BIT(CGROUP_FREEZER) : 0));
 	return r;
 }
 
 int env_open(const struct env_opts *o, struct env *ret, struct err *e)
 {
-	struct env v = { .agent = -1, .null = -1, .net = -1, .slots.fd = -1 };
+	struct env v = { .agent = -1, .null = -1, .net = -1, .net_ahead = -1, .slots.fd = -1 };
+	bool ahead = o->one_shot && geteuid() == 0;
+	pthread_t maker;
 	int r;
 
 	image_host_init(&v.image);
 	for (size_t i = 0; i < CGROUP_CONTROLLERS; i++)
 		v.cgroups.base[i] = -1;
+	if (ahead)
+		ahead = pthread_create(&maker, NULL, make_net, &v.net_ahead) == 0;
 	r = fill(&v, o, e);
+	if (ahead)
+		pthread_join(maker, NULL);
 	if (r < 0) {
 		env_done(&v);
 		return r;
@@ -222,4 +245,5 @@ void env_done(struct env *v)
 	fd_close(v->agent);
 	fd_close(v->null);
 	fd_close(v->net);
+	fd_close(v->net_ahead);
 }

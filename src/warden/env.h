@@ -20,6 +20,7 @@ struct env {
 	int agent; /* the program */
 	int null; /* /dev/null */
 	int net; /* our own network namespace, to come back to */
+	int net_ahead; /* one made for the first sandbox while we looked around, or -1 */
 	char fault[64]; /* test builds: handed to the agent */
 };
 
@@ -27,6 +28,8 @@ struct env_opts {
 	const char *agent; /* path of cloche-agent */
 	const char *cache; /* NULL: the default for this user */
 	bool freezer; /* also join the freezer (pause, checkpoints) */
+	bool accounting; /* also count CPU time per sandbox where that takes a group of its own (version 1) */
+	bool one_shot; /* one sandbox, as soon as possible: make its network namespace while the rest is opened */
 };
 
 int env_open(const struct env_opts *o, struct env *ret, struct err *e);

@@ -61,15 +61,23 @@ int guard_start(struct env *v, const struct shell *s, struct guard *g, struct er
 	return 0;
 }
 
+void guard_dismiss(struct guard *g)
+{
+	if (!g->pid || g->hold < 0)
+		return;
+	fd_write_all(g->hold, "d", 1);
+	fd_close(g->hold);
+	g->hold = -1;
+}
+
 void guard_end(struct guard *g)
 {
 	int status;
 
 	if (!g->pid)
 		return;
-	fd_write_all(g->hold, "d", 1);
+	guard_dismiss(g);
 	while (waitpid(g->pid, &status, 0) < 0 && errno == EINTR)
 		;
-	fd_close(g->hold);
 	g->pid = 0;
 }

@@ -11,6 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x80
+#endif
+
 void shell_init(struct shell *s)
 {
 	*s = (struct shell){ .pidfd = -1, .sock = -1, .userns = -1 };
@@ -68,6 +72,9 @@ static int child(void *arg)
 		return 1;
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 	r = cgroup_join_self(s->join, s->njoin);
+	/* After joining, so that the groups' paths read "/" inside. The time namespace takes effect with the execve. */
+	if (r == 0)
+		r = sys_unshare(CLONE_NEWCGROUP | CLONE_NEWTIME);
 	if (r == 0)
 		r = become(s->single_id);
 	if (r == 0)
@@ -76,6 +83,33 @@ static int child(void *arg)
 		r = sys_execveat(s->agent, "", argv, envp, AT_EMPTY_PATH);
 	s->error = r;
 	return 1;
+}
+
+static void leave_net(const struct env *v)
+{
+	if (sys_setns(v->net, CLONE_NEWNET) < 0) {
+		/* Staying there would cut the host process off its own network without a word. */
+		log_error("cannot return to our own network namespace");
+		abort();
+	}
+}
+
+/*
+ * The network namespace is made here, not by the clone: so it belongs to our user namespace, and root of the sandbox has
+ * no power over it.
+ */
+static int enter_net(struct env *v, struct err *e)
+{
+	AUTO_CLOSE int ahead = TAKE_FD(v->net_ahead);
+	int r = ahead >= 0 ? sys_setns(ahead, CLONE_NEWNET) : sys_unshare(CLONE_NEWNET);
+
+	if (r < 0)
+		return err_sys(e, ERR_UNSUPPORTED, r, "make a network namespace");
+	r = ahead >= 0 ? 0 : ns_loopback_up();
+	if (r == 0)
+		return 0;
+	leave_net(v);
+	return err_sys(e, ERR_UNSUPPORTED, r, "bring the loopback interface up");
 }
 
 static int clone_child(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
@@ -94,22 +128,11 @@ static int clone_child(struct env *v, struct shell_start *start, struct shell *s
 		a.flags |= CLONE_INTO_CGROUP;
 		a.cgroup = (uint64_t)s->cgroup.dir[0];
 	}
-	/*
-	 * The network namespace is made here, not by the clone: so it belongs to our user namespace, and root of the
-	 * sandbox has no power over it.
-	 */
-	r = sys_unshare(CLONE_NEWNET);
+	r = enter_net(v, e);
 	if (r < 0)
-		return err_sys(e, ERR_UNSUPPORTED, r, "make a network namespace");
-	r = ns_loopback_up();
-	pid = r < 0 ? r : ns_clone(&a, child, start);
-	if (sys_setns(v->net, CLONE_NEWNET) < 0) {
-		/* Staying there would cut the host process off its own network without a word. */
-		log_warn("cannot return to our own network namespace");
-		abort();
-	}
-	if (r < 0)
-		return err_sys(e, ERR_UNSUPPORTED, r, "bring the loopback interface up");
+		return r;
+	pid = ns_clone(&a, child, start);
+	leave_net(v);
 	if (pid < 0) {
 		err_sys(e, ERR_UNSUPPORTED, (int)pid, "make namespaces (user, pid, mount, ipc, uts)");
 		err_remedy(e, "see `cloche doctor`");

@@ -49,7 +49,9 @@ struct guard {
 	pid_t pid; /* 0 = none */
 };
 int guard_start(struct env *v, const struct shell *s, struct guard *g, struct err *e);
-void guard_end(struct guard *g);
+/* The sandbox is gone: lets the guard go without waiting for it. */
+void guard_dismiss(struct guard *g);
+void guard_end(struct guard *g); /* and waits */
 
 /* Kills it, waits until every process is gone, removes its cgroups and frees its slot. Accepts a half-made one. */
 int shell_end(struct env *v, struct shell *s, struct err *e);

@@ -59,6 +59,7 @@ void warden_free(struct warden *w)
 		return;
 	while (w->alive)
 		warden_destroy(w, w->alive, NULL);
+	guard_end(&w->guard);
 	pool_free(w->pool);
 	env_done(&w->env);
 	free(w);
@@ -160,7 +161,8 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	}
 	s->shell = it.shell;
 	s->memory = spec->limits.memory;
-	if (!w->pool && !w->guard.pid) {
+	if (!w->pool) {
+		guard_end(&w->guard);
 		r = guard_start(&w->env, &s->shell, &w->guard, e);
 		if (r < 0)
 			goto fail;
@@ -209,7 +211,7 @@ int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e)
 		r = shell_end(&w->env, &s->shell, e);
 		if (r < 0)
 			w->counts.cleanup_failures++;
-		guard_end(&w->guard);
+		guard_dismiss(&w->guard);
 		root_done(&s->root);
 	}
 	free(s);

@@ -1,0 +1,190 @@
+#include "warden/client.h"
+#include "base/base.h"
+#include "warden/msg.h"
+
+#include <poll.h>
+
+/* A create waits for a shell when none is ready; a destroy or a freeze for processes that are slow to stop. */
+#define ANSWER_MS 60000
+
+struct client {
+	int fd; /* -1: given up */
+	uint64_t seq;
+	struct warden_req req; /* not on the stack: they are large */
+	struct warden_rep rep;
+};
+
+static int give_up(struct client *c, int r)
+{
+	fd_close(c->fd);
+	c->fd = -1;
+	return r;
+}
+
+/* Receives into ->rep; the descriptors are the caller's on success. */
+static int receive(struct client *c, int *fds, size_t *nfds, struct err *e)
+{
+	struct pollfd p = { .fd = c->fd, .events = POLLIN };
+	ssize_t n;
+	int r;
+
+	do {
+		r = poll(&p, 1, ANSWER_MS);
+	} while (r < 0 && errno == EINTR);
+	if (r == 0)
+		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "the warden does not answer");
+	n = fd_recv(c->fd, &c->rep, sizeof(c->rep), fds, MSG_FDS, nfds);
+	if (n == 0)
+		return err_set(e, ERR_LOST, -EPIPE, "the warden is gone");
+	if (n < 0)
+		return err_sys(e, ERR_LOST, (int)n, "receive from the warden");
+	r = msg_check_rep(&c->rep, (size_t)n, *nfds, &c->req, e);
+	if (r < 0)
+		fd_close_many(fds, *nfds);
+	return r;
+}
+
+/* Sends ->req and waits for ->rep. */
+static int call(struct client *c, enum warden_op op, uint64_t handle, int fds[MSG_FDS], struct err *e)
+{
+	size_t nfds = 0;
+	int r;
+
+	if (c->fd < 0)
+		return err_set(e, ERR_LOST, -EPIPE, "the connection to the warden was given up");
+	c->req.version = MSG_VERSION;
+	c->req.op = op;
+	c->req.handle = handle;
+	c->req.seq = ++c->seq;
+	r = fd_send(c->fd, &c->req, sizeof(c->req), NULL, 0);
+	if (r < 0)
+		return give_up(c, err_sys(e, ERR_LOST, r, "send to the warden"));
+	r = receive(c, fds, &nfds, e);
+	if (r < 0)
+		return give_up(c, r);
+	if (c->rep.result == 0)
+		return 0;
+	err_set(e, (enum err_kind)c->rep.kind, c->rep.result, "%s", c->rep.msg);
+	if (c->rep.remedy[0])
+		err_remedy(e, "%s", c->rep.remedy);
+	return c->rep.result;
+}
+
+static int call_plain(struct client *c, enum warden_op op, uint64_t handle, struct err *e)
+{
+	int fds[MSG_FDS] = { -1, -1 };
+
+	memset(&c->req.spec, 0, sizeof(c->req.spec));
+	return call(c, op, handle, fds, e);
+}
+
+int client_connect(int fd, struct client **ret, struct err *e)
+{
+	struct client *c = calloc(1, sizeof(*c));
+	int r;
+
+	if (!c) {
+		fd_close(fd);
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a client");
+	}
+	c->fd = fd;
+	r = call_plain(c, WARDEN_HELLO, 0, e);
+	if (r < 0) {
+		client_free(c);
+		return r;
+	}
+	*ret = c;
+	return 0;
+}
+
+void client_free(struct client *c)
+{
+	if (!c)
+		return;
+	fd_close(c->fd);
+	free(c);
+}
+
+static void take(struct client *c, const int fds[MSG_FDS], struct client_sandbox *ret)
+{
+	ret->handle = c->rep.handle;
+	ret->sock = fds[0];
+	ret->pidfd = fds[1];
+	msg_get_receipt(&c->rep.receipt, &ret->receipt);
+}
+
+int client_create(struct client *c, const struct sandbox_spec *spec, struct client_sandbox *ret, struct err *e)
+{
+	int fds[MSG_FDS] = { -1, -1 }, r;
+
+	msg_put_spec(spec, &c->req.spec);
+	r = call(c, WARDEN_CREATE, 0, fds, e);
+	if (r == 0)
+		take(c, fds, ret);
+	return r;
+}
+
+int client_attach(struct client *c, uint64_t handle, struct client_sandbox *ret, struct err *e)
+{
+	int fds[MSG_FDS] = { -1, -1 }, r;
+
+	memset(&c->req.spec, 0, sizeof(c->req.spec));
+	r = call(c, WARDEN_ATTACH, handle, fds, e);
+	if (r == 0)
+		take(c, fds, ret);
+	return r;
+}
+
+void client_sandbox_done(struct client_sandbox *s)
+{
+	fd_close(s->sock);
+	fd_close(s->pidfd);
+	s->sock = s->pidfd = -1;
+}
+
+int client_destroy(struct client *c, uint64_t handle, struct err *e)
+{
+	return call_plain(c, WARDEN_DESTROY, handle, e);
+}
+
+int client_stat(struct client *c, uint64_t handle, struct warden_stat *ret, struct err *e)
+{
+	int r = call_plain(c, WARDEN_STAT, handle, e);
+
+	if (r == 0)
+		*ret = c->rep.stat;
+	return r;
+}
+
+int client_freeze(struct client *c, uint64_t handle, struct err *e)
+{
+	return call_plain(c, WARDEN_FREEZE, handle, e);
+}
+
+int client_thaw(struct client *c, uint64_t handle, struct err *e)
+{
+	return call_plain(c, WARDEN_THAW, handle, e);
+}
+
+int client_refresh(struct client *c, uint64_t handle, struct err *e)
+{
+	return call_plain(c, WARDEN_REFRESH, handle, e);
+}
+
+int client_counts(struct client *c, struct warden_counts *ret, struct err *e)
+{
+	const struct msg_counts *n = &c->rep.counts;
+	int r = call_plain(c, WARDEN_COUNTS, 0, e);
+
+	if (r == 0)
+		*ret = (struct warden_counts){
+			.alive = (unsigned)n->alive,
+			.ready = (unsigned)n->ready,
+			.cleaning = (unsigned)n->cleaning,
+			.made = n->made,
+			.ended = n->ended,
+			.cleanup_retries = n->cleanup_retries,
+			.cleanup_failures = n->cleanup_failures,
+		};
+	return r;
+}

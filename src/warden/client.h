@@ -1,0 +1,37 @@
+/* The daemon's side of a warden in another process: requests out, checked replies and descriptors in. One thread. */
+#pragma once
+#include <stdint.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "warden/warden.h"
+
+struct client;
+
+struct client_sandbox {
+	uint64_t handle;
+	int sock; /* the agent's; the caller's own copy */
+	int pidfd; /* of the first process; likewise */
+	struct warden_receipt receipt;
+};
+
+/*
+ * Takes @fd, a connected SOCK_SEQPACKET socket, whatever happens. When the warden does not answer, or nonsense, the
+ * connection is given up: every later call is -EPIPE, ERR_LOST. A refusal comes back as the warden's own error.
+ */
+int client_connect(int fd, struct client **ret, struct err *e);
+void client_free(struct client *c);
+DEFINE_AUTO(struct client, client_free)
+
+int client_create(struct client *c, const struct sandbox_spec *spec, struct client_sandbox *ret, struct err *e);
+/* For a sandbox another connection made: its descriptors once more. */
+int client_attach(struct client *c, uint64_t handle, struct client_sandbox *ret, struct err *e);
+/* Closes what client_create() gave. The sandbox itself stays. */
+void client_sandbox_done(struct client_sandbox *s);
+
+int client_destroy(struct client *c, uint64_t handle, struct err *e);
+int client_stat(struct client *c, uint64_t handle, struct warden_stat *ret, struct err *e);
+int client_freeze(struct client *c, uint64_t handle, struct err *e);
+int client_thaw(struct client *c, uint64_t handle, struct err *e);
+int client_refresh(struct client *c, uint64_t handle, struct err *e);
+int client_counts(struct client *c, struct warden_counts *ret, struct err *e);

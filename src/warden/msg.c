@@ -1,0 +1,147 @@
+#include "warden/msg.h"
+#include "base/base.h"
+
+static bool zero(const void *p, size_t n)
+{
+	const unsigned char *b = p;
+	unsigned char sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		sum |= b[i];
+	return !sum;
+}
+
+static bool zero_tail(const char *s, size_t size)
+{
+	size_t n = strnlen(s, size);
+
+	return zero(s + n, size - n);
+}
+
+/* The one hole the compiler leaves in a spec. */
+#define HOLE (offsetof(struct sandbox_spec, ntmpfs) + sizeof(uint32_t))
+#define HOLE_LEN (offsetof(struct sandbox_spec, limits) - HOLE)
+
+static bool unused_zero(const struct sandbox_spec *s)
+{
+	bool ok = zero_tail(s->image, sizeof(s->image)) && zero_tail(s->hostname, sizeof(s->hostname)) &&
+		  zero_tail(s->workdir, sizeof(s->workdir)) && zero((const char *)s + HOLE, HOLE_LEN);
+
+	for (uint32_t i = 0; ok && i < SPEC_MOUNTS; i++) {
+		const struct spec_mount *m = &s->mount[i];
+
+		ok = i < s->nmounts ? zero_tail(m->src, SPEC_PATH) && zero_tail(m->dst, SPEC_PATH) && m->read_only <= 1 :
+				      zero(m, sizeof(*m));
+	}
+	for (uint32_t i = 0; ok && i < SPEC_TMPFS; i++) {
+		const struct spec_tmpfs *t = &s->tmpfs[i];
+
+		ok = i < s->ntmpfs ? zero_tail(t->path, SPEC_PATH) : zero(t, sizeof(*t));
+	}
+	return ok;
+}
+
+static bool wants_handle(uint32_t op)
+{
+	return op != WARDEN_HELLO && op != WARDEN_CREATE && op != WARDEN_COUNTS;
+}
+
+int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
+{
+	int r;
+
+	if (len != sizeof(*q))
+		return err_set(e, ERR_INVALID, -EMSGSIZE, "request of %zu bytes, not %zu", len, sizeof(*q));
+	if (q->version != MSG_VERSION) {
+		err_set(e, ERR_INVALID, -EPROTO, "request of version %u; this warden speaks %u", q->version, MSG_VERSION);
+		err_remedy(e, "install all programs of the same version");
+		return -EPROTO;
+	}
+	if (q->op == 0 || q->op >= WARDEN_OP_END)
+		return err_set(e, ERR_INVALID, -EINVAL, "request: no operation %u", q->op);
+	if (wants_handle(q->op) != (q->handle != 0))
+		return err_set(e, ERR_INVALID, -EINVAL, "request: a handle %s", q->handle ? "is not used" : "is needed");
+	if (q->op != WARDEN_CREATE)
+		return zero(&q->spec, sizeof(q->spec)) ? 0 : err_set(e, ERR_INVALID, -EINVAL, "request: unused bytes");
+	r = spec_check(&q->spec, e);
+	if (r < 0)
+		return r;
+	return unused_zero(&q->spec) ? 0 : err_set(e, ERR_INVALID, -EINVAL, "spec: unused bytes");
+}
+
+static bool text_ok(const char *s, size_t size)
+{
+	return strnlen(s, size) < size;
+}
+
+int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const struct warden_req *q, struct err *e)
+{
+	bool gives = q->op == WARDEN_CREATE || q->op == WARDEN_ATTACH;
+
+	if (len != sizeof(*p) || p->version != MSG_VERSION || p->seq != q->seq || p->op != q->op)
+		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is not one to our request");
+	if (p->result > 0 || p->result < -4095 || p->kind > ERR_TIMEOUT || !text_ok(p->msg, sizeof(p->msg)) ||
+	    !text_ok(p->remedy, sizeof(p->remedy)) || p->receipt.flags > (MSG_IDMAPPED | MSG_ROOTLESS | MSG_SWAP_ACCOUNTED))
+		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is garbled");
+	if (nfds != (gives && p->result == 0 ? MSG_FDS : 0U))
+		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer came with %zu descriptors", nfds);
+	if (gives && p->result == 0 && (!p->handle || (q->handle && p->handle != q->handle)))
+		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer has no handle of ours");
+	return 0;
+}
+
+static void put_text(char *to, const char *from, size_t size)
+{
+	memcpy(to, from, strnlen(from, size));
+}
+
+void msg_put_spec(const struct sandbox_spec *from, struct sandbox_spec *to)
+{
+	memset(to, 0, sizeof(*to));
+	to->tenant = from->tenant;
+	put_text(to->image, from->image, sizeof(to->image));
+	put_text(to->hostname, from->hostname, sizeof(to->hostname));
+	put_text(to->workdir, from->workdir, sizeof(to->workdir));
+	to->uid = from->uid;
+	to->gid = from->gid;
+	to->flags = from->flags;
+	to->nmounts = from->nmounts;
+	to->ntmpfs = from->ntmpfs;
+	to->limits = from->limits;
+	for (uint32_t i = 0; i < SPEC_MOUNTS && i < from->nmounts; i++) {
+		put_text(to->mount[i].src, from->mount[i].src, SPEC_PATH);
+		put_text(to->mount[i].dst, from->mount[i].dst, SPEC_PATH);
+		to->mount[i].read_only = from->mount[i].read_only != 0;
+	}
+	for (uint32_t i = 0; i < SPEC_TMPFS && i < from->ntmpfs; i++) {
+		put_text(to->tmpfs[i].path, from->tmpfs[i].path, SPEC_PATH);
+		to->tmpfs[i].size = from->tmpfs[i].size;
+	}
+}
+
+void msg_put_receipt(const struct warden_receipt *from, struct msg_receipt *to)
+{
+	*to = (struct msg_receipt){
+		.cgroup_version = from->cgroup_version,
+		.controllers = from->controllers,
+		.filter_len = from->filter_len,
+		.flags = (from->idmapped ? MSG_IDMAPPED : 0) | (from->rootless ? MSG_ROOTLESS : 0) |
+			 (from->swap_accounted ? MSG_SWAP_ACCOUNTED : 0),
+		.disk = from->disk,
+		.inodes = from->inodes,
+	};
+}
+
+void msg_get_receipt(const struct msg_receipt *from, struct warden_receipt *to)
+{
+	*to = (struct warden_receipt){
+		.cgroup_version = from->cgroup_version,
+		.controllers = from->controllers,
+		.filter_len = from->filter_len,
+		.idmapped = from->flags & MSG_IDMAPPED,
+		.rootless = from->flags & MSG_ROOTLESS,
+		.swap_accounted = from->flags & MSG_SWAP_ACCOUNTED,
+		.disk = from->disk,
+		.inodes = from->inodes,
+	};
+}

@@ -1,0 +1,86 @@
+/*
+ * Messages between a daemon and cloche-warden: one fixed-size request, one fixed-size reply, over a SOCK_SEQPACKET
+ * socket. They hold no pointers and no padding whose content is not checked. The warden parses nothing else.
+ *
+ * Each side treats the other's bytes as a stranger's. What a request does not use must be zero.
+ */
+#pragma once
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "warden/spec.h"
+#include "warden/warden.h"
+
+#define MSG_VERSION 1U
+
+enum warden_op {
+	WARDEN_HELLO = 1, /* nothing: does the other side speak this version? */
+	WARDEN_CREATE, /* spec → handle, receipt; fds: the agent's socket, the first process's pidfd */
+	WARDEN_ATTACH, /* handle → as CREATE: for a daemon that came back */
+	WARDEN_DESTROY, /* handle */
+	WARDEN_STAT, /* handle → stat */
+	WARDEN_FREEZE, /* handle */
+	WARDEN_THAW, /* handle */
+	WARDEN_REFRESH, /* handle */
+	WARDEN_COUNTS, /* → counts */
+	WARDEN_OP_END
+};
+
+struct warden_req {
+	uint32_t version;
+	uint32_t op;
+	uint64_t seq; /* comes back in the reply */
+	uint64_t handle;
+	struct sandbox_spec spec; /* CREATE only */
+};
+static_assert(sizeof(struct sandbox_spec) == 6888, "the spec is part of the protocol: raise MSG_VERSION");
+static_assert(sizeof(struct warden_req) == 24 + sizeof(struct sandbox_spec), "no padding");
+
+#define MSG_IDMAPPED 1U
+#define MSG_ROOTLESS 2U
+#define MSG_SWAP_ACCOUNTED 4U
+
+struct msg_receipt {
+	uint32_t cgroup_version, controllers, filter_len, flags;
+	uint64_t disk, inodes;
+};
+
+struct msg_counts {
+	uint64_t alive, ready, cleaning, made, ended, cleanup_retries, cleanup_failures;
+};
+
+struct warden_rep {
+	uint32_t version;
+	uint32_t op;
+	uint64_t seq;
+	uint64_t handle;
+	int32_t result; /* 0 or -errno; then: */
+	uint32_t kind; /* enum err_kind */
+	char msg[sizeof(((struct err *)0)->msg)];
+	char remedy[sizeof(((struct err *)0)->remedy)];
+	struct msg_receipt receipt;
+	struct warden_stat stat;
+	struct msg_counts counts;
+};
+static_assert(sizeof(struct warden_stat) == 14 * sizeof(uint64_t), "usage is part of the protocol: raise MSG_VERSION");
+static_assert(sizeof(struct warden_rep) == 32 + 440 + 32 + 112 + 56, "no padding");
+
+#define MSG_FDS 2 /* with a reply to CREATE and ATTACH */
+
+/*
+ * Checks @len received bytes as a request, all of it: size, version, operation, that a handle is given exactly where
+ * one is needed, that unused bytes are zero, and the spec by spec_check().
+ */
+int msg_check_req(const struct warden_req *q, size_t len, struct err *e);
+/*
+ * Checks @len received bytes with @nfds descriptors as the reply to @q. A refusal is no error of the message: 0 is
+ * returned for it as well, and ->result tells.
+ */
+int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const struct warden_req *q, struct err *e);
+
+/* Copies a spec so that msg_check_req() accepts its unused bytes. */
+void msg_put_spec(const struct sandbox_spec *from, struct sandbox_spec *to);
+void msg_put_receipt(const struct warden_receipt *from, struct msg_receipt *to);
+void msg_get_receipt(const struct msg_receipt *from, struct warden_receipt *to);

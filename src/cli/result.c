@@ -30,6 +30,28 @@ static void put_enforced(void *arg, const char *name, const char *how)
 	json_str(arg, name, how);
 }
 
+/* The limits this process keeps itself, and those of every process. */
+static void put_own_limits(struct json *j, const struct options *o)
+{
+	const struct {
+		const char *name, *unit;
+		uint64_t value;
+	} limits[] = { { "nofile", "per process", o->nofile },
+		       { "timeout", "ms", o->timeout_ms },
+		       { "cpu_time", "ms", o->cpu_ms },
+		       { "output", "bytes of stdout and of stderr", o->output } };
+	char text[64];
+
+	for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+		if (!limits[i].value)
+			continue;
+		snprintf(text, sizeof(text), "%llu %s", (unsigned long long)limits[i].value, limits[i].unit);
+		json_str(j, limits[i].name, text);
+	}
+	if (o->seccomp)
+		json_str(j, "seccomp_profile", o->seccomp);
+}
+
 static void put_verdict(struct json *j, const struct verdict *v)
 {
 	json_object(j, "verdict");
@@ -94,13 +116,17 @@ int result_print(const struct run *r, struct err *e)
 	if (rc < 0)
 		return err_sys(e, ERR_EXHAUSTED, rc, "put the output together");
 	json_object(&j, "truncated");
-	json_u64(&j, "stdout", capture_dropped(&r->out.capture));
-	json_u64(&j, "stderr", capture_dropped(&r->err.capture));
+	json_bool(&j, "stdout", capture_truncated(&r->out.capture));
+	json_bool(&j, "stderr", capture_truncated(&r->err.capture));
+	json_u64(&j, "stdout_dropped", capture_dropped(&r->out.capture));
+	json_u64(&j, "stderr_dropped", capture_dropped(&r->err.capture));
+	json_null(&j, "full_url");
 	json_end(&j);
 	put_usage(&j, r);
 	json_str(&j, "started_at", when);
 	json_object(&j, "enforced");
 	sandbox_enforced(&r->sandbox, &r->o.spec, put_enforced, &j);
+	put_own_limits(&j, &r->o);
 	json_end(&j);
 	json_end(&j);
 	rc = json_done(&j);

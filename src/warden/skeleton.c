@@ -197,7 +197,7 @@ static int copy_etc(int root)
 	return 0;
 }
 
-static int fill_root(int root)
+static int fill_root(int root, bool owners)
 {
 	int r = 0;
 
@@ -209,8 +209,8 @@ static int fill_root(int root)
 			r = fd = sys_openat(root, folders[i].path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW, 0);
 		if (r >= 0)
 			r = sys_fchmod(fd, folders[i].mode);
-		/* Without root the owner cannot be given; such a sandbox gets its home made anew. */
-		if (r == 0 && folders[i].owner && geteuid() == 0)
+		/* Without root no owner can be given; such a sandbox gets its home made anew. */
+		if (r == 0 && folders[i].owner && owners)
 			r = sys_fchownat(root, folders[i].path, folders[i].owner, folders[i].owner, AT_SYMLINK_NOFOLLOW);
 	}
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(links); i++) {
@@ -263,7 +263,7 @@ int skeleton_fill(int dir, bool devices, struct err *e)
 	if (r == 0)
 		r = root = sys_openat(dir, "root", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	if (r >= 0)
-		r = fill_root(root);
+		r = fill_root(root, devices);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "make the skeleton of image 'host'");
 	if (!devices)

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "config.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 static const struct command {
@@ -29,8 +30,17 @@ static void usage(FILE *to)
 	fputs("\n`cloche COMMAND --help` tells more.\n", to);
 }
 
+/* With one of 0 to 2 closed, the next thing opened would take its place, and be read or written as our stdio. */
+static void open_stdio(void)
+{
+	for (int fd = 0; fd < 3; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) != fd)
+			_exit(125);
+}
+
 int main(int argc, char **argv)
 {
+	open_stdio();
 	if (argc < 2) {
 		usage(stderr);
 		return 125;

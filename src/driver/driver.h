@@ -9,6 +9,8 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "driver/link.h"
+#include "warden/client.h"
+#include "warden/program.h"
 #include "warden/warden.h"
 
 enum { DRIVER_FREEZE = 1 };
@@ -38,6 +40,8 @@ struct driver {
 };
 
 extern const struct driver container_driver;
+/* The same tier, made by a warden in another process. A sandbox of ours says itself which it is: sandbox.driver. */
+extern const struct driver container_remote;
 /* NULL and ERR_UNSUPPORTED or ERR_INVALID for what is not there. */
 const struct driver *driver_find(const char *name, struct err *e);
 
@@ -47,14 +51,15 @@ struct engine_opts {
 	bool accounting; /* CPU time is counted */
 	bool one_shot; /* for one sandbox only */
 	const char *agent; /* NULL: beside the running program, else in the libexec folder */
+	bool remote; /* not in this process: ask the warden behind @warden_fd, and let all of the above be its matter */
+	int warden_fd; /* taken over */
 };
 int engine_new(const struct engine_opts *o, struct engine **ret, struct err *e);
 void engine_free(struct engine *g);
 DEFINE_AUTO(struct engine, engine_free)
+/* One of them is NULL. */
 struct warden *engine_warden(struct engine *g);
-
-/* The path of one of our other programs: beside this one, else in the libexec folder. */
-int program_path(const char *name, char *buf, size_t size, struct err *e);
+struct client *engine_client(struct engine *g);
 
 /* Consumes READY and UP. An error when the agent failed, died or does not answer in time. */
 int sandbox_wait_up(struct sandbox *s, int timeout_ms, struct err *e);

@@ -1,12 +1,9 @@
 #include "base/base.h"
-#include "base/sys.h"
-#include "config.h"
 #include "driver/driver.h"
 
-#include <unistd.h>
-
 struct engine {
-	struct warden *warden;
+	struct warden *warden; /* in this process, or */
+	struct client *client; /* of one in another */
 };
 
 static const struct driver *const drivers[] = { &container_driver };
@@ -30,25 +27,6 @@ const struct driver *driver_find(const char *name, struct err *e)
 	return NULL;
 }
 
-int program_path(const char *name, char *buf, size_t size, struct err *e)
-{
-	ssize_t n = readlink("/proc/self/exe", buf, size - 1);
-	char *slash;
-
-	if (n > 0) {
-		buf[n] = '\0';
-		slash = strrchr(buf, '/');
-		if (slash && (size_t)snprintf(slash + 1, size - (size_t)(slash + 1 - buf), "%s", name) <
-				     size - (size_t)(slash + 1 - buf) && access(buf, X_OK) == 0)
-			return 0;
-	}
-	if ((size_t)snprintf(buf, size, "%s/%s", CLOCHE_LIBEXEC, name) < size && access(buf, X_OK) == 0)
-		return 0;
-	err_set(e, ERR_NOT_FOUND, -ENOENT, "%s is neither beside this program nor in %s", name, CLOCHE_LIBEXEC);
-	err_remedy(e, "run `make install`, or start cloche from its build folder");
-	return -ENOENT;
-}
-
 int engine_new(const struct engine_opts *o, struct engine **ret, struct err *e)
 {
 	struct warden_opts w = {
@@ -62,16 +40,18 @@ int engine_new(const struct engine_opts *o, struct engine **ret, struct err *e)
 	char path[512];
 	int r = 0;
 
-	if (!o->agent) {
+	if (!o->agent && !o->remote) {
 		r = program_path("cloche-agent", path, sizeof(path), e);
 		w.env.agent = path;
 	}
 	if (r < 0)
 		return r;
 	g = calloc(1, sizeof(*g));
-	if (!g)
+	if (!g) {
+		fd_close(o->remote ? o->warden_fd : -1);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for an engine");
-	r = warden_new(&w, &g->warden, e);
+	}
+	r = o->remote ? client_connect(o->warden_fd, &g->client, e) : warden_new(&w, &g->warden, e);
 	if (r < 0) {
 		free(g);
 		return r;
@@ -85,10 +65,16 @@ void engine_free(struct engine *g)
 	if (!g)
 		return;
 	warden_free(g->warden);
+	client_free(g->client);
 	free(g);
 }
 
 struct warden *engine_warden(struct engine *g)
 {
 	return g->warden;
+}
+
+struct client *engine_client(struct engine *g)
+{
+	return g->client;
 }

@@ -35,7 +35,8 @@ int sandbox_frame(struct sandbox *s, const struct frame *f, struct err *e)
 
 static int lost(struct sandbox *s, int r, struct err *e)
 {
-	int why = warden_start_error(engine_warden(s->engine));
+	struct warden *here = engine_warden(s->engine);
+	int why = here ? warden_start_error(here) : 0;
 
 	if (why < 0)
 		return err_sys(e, ERR_UNSUPPORTED, why, "start the agent in its namespaces");

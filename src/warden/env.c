@@ -218,6 +218,7 @@ int env_open(const struct env_opts *o, struct env *ret, struct err *e)
 	pthread_t maker;
 	int r;
 
+	v.policy = o->policy ? *o->policy : policy_all;
 	image_host_init(&v.image);
 	for (size_t i = 0; i < CGROUP_CONTROLLERS; i++)
 		v.cgroups.base[i] = -1;

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "linux/cgroup.h"
 #include "warden/image.h"
+#include "warden/policy.h"
 #include "warden/slot.h"
 
 struct env {
@@ -17,6 +18,7 @@ struct env {
 	struct cgroup_host cgroups;
 	struct slots slots;
 	struct image_host image;
+	struct env_policy policy; /* how images and mount sources are opened */
 	int agent; /* the program */
 	int null; /* /dev/null */
 	int net; /* our own network namespace, to come back to */
@@ -27,6 +29,7 @@ struct env {
 struct env_opts {
 	const char *agent; /* path of cloche-agent */
 	const char *cache; /* NULL: the default for this user */
+	const struct env_policy *policy; /* NULL: policy_all */
 	bool freezer; /* also join the freezer (pause, checkpoints) */
 	bool accounting; /* also count CPU time per sandbox where that takes a group of its own (version 1) */
 	bool one_shot; /* one sandbox, as soon as possible: make its network namespace while the rest is opened */

@@ -49,14 +49,17 @@ static void pool_unlock(struct pool *p)
 
 /*
  * The maker's own view of the host: a mount namespace with nothing in it but /proc and a place to step on, since every
- * new sandbox first copies it. The real tree is out of reach from there; what is needed of it is open.
+ * new sandbox first copies it. The real tree is out of reach from there; what is needed of it is open. Only mounts of
+ * the own namespace can be copied, so the device folder comes along: *ret_dev.
  */
-static int slim(struct err *e)
+static int slim(const struct env *v, int *ret_dev, struct err *e)
 {
 	static const struct mount_opt opts[] = { { "size", "16k" }, { "mode", "0755" }, { NULL, NULL } };
-	AUTO_CLOSE int base = -1, proc = -1;
+	AUTO_CLOSE int base = -1, proc = -1, dev = mount_clone(v->image.dev, "", 0, -1);
 	int r;
 
+	if (dev < 0)
+		return err_sys(e, ERR_UNSUPPORTED, dev, "pool: copy the device folder's mount");
 	r = sys_unshare(CLONE_FS | CLONE_NEWNS);
 	if (r == 0)
 		r = sys_mount(NULL, "/", NULL, (1UL << 14) | (1UL << 18) /* MS_REC | MS_PRIVATE */, NULL);
@@ -71,9 +74,13 @@ static int slim(struct err *e)
 	if (r == 0)
 		r = sys_mkdirat(base, "proc", 0755);
 	if (r == 0)
+		r = sys_mkdirat(base, "dev", 0755);
+	if (r == 0)
 		r = mount_attach(base, "/usr", 0);
 	if (r == 0)
 		r = mount_attach(proc, "/usr/proc", 0);
+	if (r == 0)
+		r = mount_attach(dev, "/usr/dev", 0);
 	if (r == 0)
 		r = sys_chdir("/usr");
 	if (r == 0)
@@ -82,7 +89,10 @@ static int slim(struct err *e)
 		r = sys_umount2(".", 2 /* MNT_DETACH */);
 	if (r == 0)
 		r = sys_chdir("/");
-	return r < 0 ? err_sys(e, ERR_UNSUPPORTED, r, "pool: make a slim root") : 0;
+	if (r < 0)
+		return err_sys(e, ERR_UNSUPPORTED, r, "pool: make a slim root");
+	*ret_dev = TAKE_FD(dev);
+	return 0;
 }
 
 static int wait_first_frame(const struct shell *s)
@@ -143,11 +153,16 @@ static void *maker_main(void *arg)
 	static _Thread_local struct shell_start start;
 	struct pool *p = arg;
 	struct err e = { 0 };
-	int r;
+	AUTO_CLOSE int dev = -1;
+	int r = 0;
 
 	/* Requests come first: the kernel gives a thread, not a process, its niceness. */
 	setpriority(PRIO_PROCESS, 0, 5);
-	r = slim(&e);
+	/* What is staged can only be copied where it is attached. */
+	if (!p->env->stage) {
+		r = slim(p->env, &dev, &e);
+		start.devices = &dev;
+	}
 	pool_lock(p);
 	while (!p->stop) {
 		struct pool_item it;

@@ -161,7 +161,7 @@ static int add_image(struct build *b)
 	int r, usr;
 
 	if (strcmp(b->spec->image, "host")) {
-		r = image_open(b->spec->image, &dir, b->e);
+		r = dir = b->env->policy.image(b->env->policy.arg, b->spec->image, b->e);
 		return r < 0 ? r : add_overlay(b, dir, b->spec->image, "u", "w", "/");
 	}
 	r = add_overlay(b, host->root, "image 'host'", "u", "w", "/");
@@ -228,9 +228,9 @@ static int add_mount(struct build *b, const struct spec_mount *m)
 	struct stat st;
 	int mnt;
 
-	src = sys_openat(AT_FDCWD, m->src, O_PATH | O_CLOEXEC, 0);
+	src = b->env->policy.mount(b->env->policy.arg, m->src, b->e);
 	if (src < 0)
-		return err_sys(b->e, ERR_NOT_FOUND, src, "mount source '%s'", m->src);
+		return src;
 	if (fstat(src, &st) < 0)
 		return err_sys(b->e, ERR_INTERNAL, -errno, "mount source '%s'", m->src);
 	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))

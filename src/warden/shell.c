@@ -190,6 +190,7 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 	       struct err *e)
 {
 	const uint64_t dev_attrs = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
+	const int devices = start->devices ? *start->devices : v->image.dev;
 	AUTO_CLOSE int dev = -1, sock = -1;
 	struct shell s;
 	int pair[2], r;
@@ -204,8 +205,8 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 	r = make_cgroup(v, &s, controllers, e);
 	if (r < 0)
 		goto fail;
-	r = dev = v->rootless ? mount_clone_tree(v->image.dev, "", dev_attrs, -1) :
-				mount_clone(v->image.dev, "", dev_attrs, -1);
+	r = dev = v->rootless ? mount_clone_tree(devices, "", dev_attrs, -1) :
+				mount_clone(devices, "", dev_attrs, -1);
 	if (r < 0) {
 		err_sys(e, ERR_UNSUPPORTED, r, "copy the device folder's mount");
 		goto fail;

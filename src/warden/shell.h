@@ -21,6 +21,7 @@ struct shell {
 /* What the new process runs on until it becomes the agent. Not to be used again before the agent's first frame. */
 struct shell_start {
 	_Alignas(16) char stack[NS_STACK_SIZE];
+	const int *devices; /* the device folder to copy, NULL: the host's own */
 	int agent, null, dev, sock, peer;
 	int join[CGROUP_CONTROLLERS];
 	unsigned njoin;

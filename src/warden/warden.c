@@ -6,6 +6,7 @@
 #include "warden/root.h"
 #include "warden/shell.h"
 
+#include <poll.h>
 #include <sys/statfs.h>
 #include <sys/sysmacros.h>
 #include <sys/stat.h>
@@ -17,6 +18,7 @@ struct warden_sandbox {
 	struct root root;
 	struct warden_receipt receipt;
 	uint64_t memory;
+	bool frozen;
 };
 
 struct warden {
@@ -112,9 +114,19 @@ static int check_limits(struct warden *w, const struct spec_limits *l, struct er
 		       cgroup_limit(&w->env.cgroups, &c, &probe, e);
 }
 
+/* Until the agent speaks, or is dead: then its start is over. */
+static void wait_exec(const struct shell *s)
+{
+	struct pollfd p = { .fd = s->sock, .events = POLLIN };
+
+	while (poll(&p, 1, -1) < 0 && errno == EINTR)
+		;
+}
+
 static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct pool_item *ret, struct err *e)
 {
 	unsigned controllers = w->env.controllers;
+	int r;
 
 	/* The I/O controller costs a group more, so only those who ask for it have it; such a sandbox is made to order. */
 	if (spec->limits.io_bps)
@@ -122,7 +134,11 @@ static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct 
 	else if (w->pool)
 		return pool_take(w->pool, ret, e);
 	ret->upper = -1;
-	return shell_make(&w->env, &w->start, controllers, spec->uid, &ret->shell, e);
+	r = shell_make(&w->env, &w->start, controllers, spec->uid, &ret->shell, e);
+	/* The next one starts on the same stack, and with a pool there is a next one. */
+	if (r == 0 && w->pool)
+		wait_exec(&ret->shell);
+	return r;
 }
 
 static void fill_receipt(const struct warden *w, struct warden_sandbox *s)
@@ -207,6 +223,9 @@ int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e)
 	w->counts.alive--;
 	w->counts.ended++;
 	sys_pidfd_send_signal(s->shell.pidfd, SIGKILL);
+	/* On version 1 what is frozen does not even die. */
+	if (s->frozen)
+		cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, NULL);
 	if (!w->pool || pool_clean(w->pool, &s->shell, &s->root) < 0) {
 		r = shell_end(&w->env, &s->shell, e);
 		if (r < 0)
@@ -269,14 +288,19 @@ int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_
 	return 0;
 }
 
-int warden_freeze(struct warden *w, const struct warden_sandbox *s, struct err *e)
+int warden_freeze(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
+	s->frozen = true; /* also when it fails: some of it may be */
 	return cgroup_freeze(&w->env.cgroups, &s->shell.cgroup, e);
 }
 
-int warden_thaw(struct warden *w, const struct warden_sandbox *s, struct err *e)
+int warden_thaw(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
-	return cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, e);
+	int r = cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, e);
+
+	if (r == 0)
+		s->frozen = false;
+	return r;
 }
 
 int warden_refresh(struct warden *w, const struct warden_sandbox *s)

@@ -61,8 +61,8 @@ struct warden_stat {
 	uint64_t disk_used, disk_size, inodes_used, inodes_size;
 };
 int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_stat *ret);
-int warden_freeze(struct warden *w, const struct warden_sandbox *s, struct err *e);
-int warden_thaw(struct warden *w, const struct warden_sandbox *s, struct err *e);
+int warden_freeze(struct warden *w, struct warden_sandbox *s, struct err *e);
+int warden_thaw(struct warden *w, struct warden_sandbox *s, struct err *e);
 /* Writes what /proc/meminfo shows anew, from what is used now. */
 int warden_refresh(struct warden *w, const struct warden_sandbox *s);
 

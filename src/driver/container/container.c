@@ -10,8 +10,11 @@ static struct warden_sandbox *tier(struct sandbox *s)
 static int container_create(struct engine *g, const struct sandbox_spec *spec, struct sandbox *ret, struct err *e)
 {
 	struct warden_sandbox *ws;
-	int r = warden_create(engine_warden(g), spec, &ws, e);
+	int r;
 
+	if (engine_client(g))
+		return container_remote.create(g, spec, ret, e);
+	r = warden_create(engine_warden(g), spec, &ws, e);
 	if (r < 0)
 		return r;
 	*ret = (struct sandbox){ .driver = &container_driver, .engine = g, .tier = ws };

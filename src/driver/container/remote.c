@@ -1,0 +1,69 @@
+/* The container tier, made by a warden in another process. What runs inside is spoken to directly all the same. */
+#include "base/base.h"
+#include "driver/driver.h"
+
+static struct client_sandbox *tier(struct sandbox *s)
+{
+	return s->tier;
+}
+
+static int remote_create(struct engine *g, const struct sandbox_spec *spec, struct sandbox *ret, struct err *e)
+{
+	struct client_sandbox *cs = malloc(sizeof(*cs));
+	int r;
+
+	if (!cs)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	r = client_create(engine_client(g), spec, cs, e);
+	if (r < 0) {
+		free(cs);
+		return r;
+	}
+	*ret = (struct sandbox){ .driver = &container_remote, .engine = g, .tier = cs };
+	ret->pidfd = cs->pidfd;
+	ret->receipt = cs->receipt;
+	link_init(&ret->link, cs->sock);
+	return 0;
+}
+
+static int remote_destroy(struct sandbox *s, struct err *e)
+{
+	int r = client_destroy(engine_client(s->engine), tier(s)->handle, e);
+
+	link_done(&s->link);
+	client_sandbox_done(tier(s));
+	free(s->tier);
+	s->tier = NULL;
+	return r;
+}
+
+static int remote_stat(struct sandbox *s, struct warden_stat *ret, struct err *e)
+{
+	return client_stat(engine_client(s->engine), tier(s)->handle, ret, e);
+}
+
+static int remote_freeze(struct sandbox *s, struct err *e)
+{
+	return client_freeze(engine_client(s->engine), tier(s)->handle, e);
+}
+
+static int remote_thaw(struct sandbox *s, struct err *e)
+{
+	return client_thaw(engine_client(s->engine), tier(s)->handle, e);
+}
+
+static int remote_refresh(struct sandbox *s)
+{
+	return client_refresh(engine_client(s->engine), tier(s)->handle, NULL);
+}
+
+const struct driver container_remote = {
+	.name = "container",
+	.abilities = DRIVER_FREEZE,
+	.create = remote_create,
+	.destroy = remote_destroy,
+	.stat = remote_stat,
+	.freeze = remote_freeze,
+	.thaw = remote_thaw,
+	.refresh = remote_refresh,
+};

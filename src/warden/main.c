@@ -1,0 +1,289 @@
+/*
+ * cloche-warden: the one program that stays root.
+ *
+ * Theory of operation. A daemon without any privilege asks over a SOCK_SEQPACKET socket; this program makes and ends
+ * sandboxes and hands out descriptors: the socket of a sandbox's agent and the pidfd of its first process. It reads
+ * fixed-size structs (warden/msg.h) and nothing else: no JSON, no HTTP, no archives, no configuration file. The daemon
+ * is assumed to be in somebody else's hands: what may be mounted is said by root on the command line.
+ *
+ * One thread serves; two more belong to the pool, one that makes shells ahead and one that cleans up behind. All have
+ * given up every privilege that making a sandbox does not take (warden/privileges.h) before the first byte is read.
+ * Its children are the agents. Connections come and go, sandboxes stay; SIGTERM ends all of them and cleans up.
+ */
+#include "base/base.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/sys.h"
+#include "config.h"
+#include "warden/policy.h"
+#include "warden/privileges.h"
+#include "warden/program.h"
+#include "warden/server.h"
+
+#include <getopt.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+struct options {
+	int socket_fd; /* -1: none */
+	const char *listen;
+	struct policy policy;
+	uint64_t pool, uid;
+	const char *agent;
+	bool help;
+};
+
+static void usage(FILE *to)
+{
+	fputs("usage: cloche-warden --socket-fd N | --listen PATH [options]\n\n"
+	      "  --socket-fd N      serve this SOCK_SEQPACKET socket (connected, or listening)\n"
+	      "  --listen PATH      make a socket there, mode 0600\n"
+	      "  --uid UID          who owns that socket and may connect, besides root\n"
+	      "  --images DIR       folders directly below are images; without it only `host` is\n"
+	      "  --allow-mount DIR  sandboxes may be given this folder and what is below (repeatable)\n"
+	      "  --pool N           sandboxes kept ready, 1 to 1024 (8)\n"
+	      "  --agent PATH       the agent's program, if not beside this one\n"
+	      "  --version, --help\n",
+	      to);
+}
+
+static int parse_number(const char *name, const char *text, uint64_t min, uint64_t max, uint64_t *ret, struct err *e)
+{
+	uint64_t v;
+	int r = parse_u64(text, &v, e);
+
+	if (r == 0 && (v < min || v > max))
+		r = err_set(e, ERR_INVALID, -ERANGE, "'%s' is not between %llu and %llu", text, (unsigned long long)min,
+			    (unsigned long long)max);
+	if (r < 0)
+		return err_wrap(e, r, "--%s", name);
+	*ret = v;
+	return 0;
+}
+
+static int parse_folder(const char *name, const char *text, const char **ret, struct err *e)
+{
+	struct stat st;
+
+	if (text[0] != '/')
+		return err_set(e, ERR_INVALID, -EINVAL, "--%s '%s': must be an absolute path", name, text);
+	if (stat(text, &st) < 0)
+		return err_sys(e, ERR_NOT_FOUND, -errno, "--%s '%s'", name, text);
+	if (!S_ISDIR(st.st_mode))
+		return err_set(e, ERR_INVALID, -ENOTDIR, "--%s '%s': not a folder", name, text);
+	*ret = text;
+	return 0;
+}
+
+static int add_mount(struct options *o, const char *text, struct err *e)
+{
+	int r;
+
+	if (o->policy.nmounts == POLICY_MOUNTS)
+		return err_set(e, ERR_INVALID, -E2BIG, "--allow-mount: at most %d", POLICY_MOUNTS);
+	r = parse_folder("allow-mount", text, &o->policy.mounts[o->policy.nmounts], e);
+	o->policy.nmounts += r == 0;
+	return r;
+}
+
+static int parse(int argc, char **argv, struct options *o, struct err *e)
+{
+	static const struct option known[] = {
+		{ "socket-fd", required_argument, NULL, 's' }, { "listen", required_argument, NULL, 'l' },
+		{ "uid", required_argument, NULL, 'u' },       { "images", required_argument, NULL, 'i' },
+		{ "allow-mount", required_argument, NULL, 'm' }, { "pool", required_argument, NULL, 'p' },
+		{ "agent", required_argument, NULL, 'a' },     { "help", no_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 },
+	};
+	uint64_t fd;
+	int c, r = 0;
+
+	opterr = 0;
+	while (r == 0 && (c = getopt_long(argc, argv, "", known, NULL)) != -1) {
+		if (c == 's' && (r = parse_number("socket-fd", optarg, 0, 1 << 20, &fd, e)) == 0)
+			o->socket_fd = (int)fd;
+		else if (c == 'l')
+			o->listen = optarg;
+		else if (c == 'u')
+			r = parse_number("uid", optarg, 0, UINT32_MAX - 1, &o->uid, e);
+		else if (c == 'i')
+			r = parse_folder("images", optarg, &o->policy.images, e);
+		else if (c == 'm')
+			r = add_mount(o, optarg, e);
+		else if (c == 'p')
+			r = parse_number("pool", optarg, 1, 1024, &o->pool, e);
+		else if (c == 'a')
+			o->agent = optarg;
+		else if (c == 'h')
+			o->help = true;
+		else if (c == '?')
+			r = err_set(e, ERR_INVALID, -EINVAL, "option '%.60s': unknown, or its value is missing",
+				    argv[optind - 1]);
+	}
+	if (r < 0 || o->help)
+		return r;
+	if (optind < argc)
+		return err_set(e, ERR_INVALID, -EINVAL, "argument '%.60s': not understood", argv[optind]);
+	if ((o->socket_fd >= 0) == (o->listen != NULL))
+		return err_set(e, ERR_INVALID, -EINVAL, "one of --socket-fd and --listen is needed");
+	return 0;
+}
+
+/* Nothing that was left open by who started us; and 0 to 2 are taken, so that no socket of ours lands there. */
+static int tidy_fds(int keep, struct err *e)
+{
+	int fd, r = 0;
+
+	do {
+		fd = sys_openat(AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC, 0);
+	} while (fd >= 0 && fd < 3);
+	if (fd < 0)
+		return err_sys(e, ERR_INTERNAL, fd, "open /dev/null");
+	fd_close(fd);
+	if (keep > 3)
+		r = sys_close_range(3, (unsigned)keep - 1, 0);
+	if (r == 0)
+		r = sys_close_range(keep < 3 ? 3U : (unsigned)keep + 1, ~0U, 0);
+	if (r == 0 && keep >= 0)
+		r = sys_fcntl(keep, F_SETFD, FD_CLOEXEC);
+	return r < 0 ? err_sys(e, ERR_INVALID, r, "descriptors") : 0;
+}
+
+/* A socket nobody listens on any more may be replaced; one in use, or any other file, may not. */
+static int clear_place(const struct sockaddr_un *a, struct err *e)
+{
+	AUTO_CLOSE int probe = -1;
+	struct stat st;
+
+	if (lstat(a->sun_path, &st) < 0)
+		return errno == ENOENT ? 0 : err_sys(e, ERR_INVALID, -errno, "--listen '%s'", a->sun_path);
+	if (!S_ISSOCK(st.st_mode))
+		return err_set(e, ERR_CONFLICT, -EEXIST, "--listen '%s': something else is there", a->sun_path);
+	probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (probe < 0)
+		return err_sys(e, ERR_EXHAUSTED, -errno, "make a socket");
+	if (connect(probe, (const struct sockaddr *)a, sizeof(*a)) == 0 || errno != ECONNREFUSED)
+		return err_set(e, ERR_CONFLICT, -EADDRINUSE, "--listen '%s': another warden listens there", a->sun_path);
+	return unlink(a->sun_path) < 0 ? err_sys(e, ERR_INVALID, -errno, "--listen '%s'", a->sun_path) : 0;
+}
+
+static int open_listener(const struct options *o, struct err *e)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	AUTO_CLOSE int fd = -1;
+	mode_t old;
+	int r;
+
+	if (o->listen[0] != '/' || strlen(o->listen) >= sizeof(a.sun_path))
+		return err_set(e, ERR_INVALID, -EINVAL, "--listen '%s': an absolute path below %zu bytes is needed",
+			       o->listen, sizeof(a.sun_path));
+	memcpy(a.sun_path, o->listen, strlen(o->listen));
+	r = clear_place(&a, e);
+	if (r < 0)
+		return r;
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return err_sys(e, ERR_EXHAUSTED, -errno, "make a socket");
+	old = umask(0177);
+	r = bind(fd, (const struct sockaddr *)&a, sizeof(a)) < 0 ? -errno : 0;
+	umask(old);
+	if (r == 0)
+		r = sys_fchownat(AT_FDCWD, a.sun_path, (uid_t)o->uid, (gid_t)-1, AT_SYMLINK_NOFOLLOW);
+	if (r == 0 && listen(fd, 16) < 0)
+		r = -errno;
+	return r < 0 ? err_sys(e, ERR_INVALID, r, "--listen '%s'", o->listen) : TAKE_FD(fd);
+}
+
+static int open_stop(struct err *e)
+{
+	sigset_t set;
+	int fd;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	/* Blocked in every thread; the agents unblock all for themselves. */
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	/* An inherited "ignore" would make the kernel reap our children. */
+	signal(SIGCHLD, SIG_DFL);
+	signal(SIGPIPE, SIG_DFL);
+	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return fd < 0 ? err_sys(e, ERR_EXHAUSTED, -errno, "make a signalfd") : fd;
+}
+
+static void raise_nofile(void)
+{
+	struct rlimit l;
+
+	/* A sandbox is some ten descriptors here. What its execs may open is set for each of them. */
+	if (sys_prlimit(RLIMIT_NOFILE, 1 << 20, 1 << 20) < 0 && getrlimit(RLIMIT_NOFILE, &l) == 0)
+		sys_prlimit(RLIMIT_NOFILE, l.rlim_max, l.rlim_max);
+}
+
+static int run(const struct options *o, struct err *e)
+{
+	struct env_policy policy = policy_of(&o->policy);
+	struct server_opts so = { .sock = o->socket_fd, .uid = (uid_t)o->uid, .stop = -1 };
+	AUTO_CLOSE int stop = -1, listener = -1;
+	char agent[512];
+	int r;
+
+	so.warden.pool = (unsigned)o->pool;
+	so.warden.env.freezer = true;
+	so.warden.env.accounting = true;
+	so.warden.env.policy = &policy;
+	so.warden.env.agent = o->agent ? o->agent : agent;
+	r = tidy_fds(o->socket_fd, e);
+	if (r == 0 && !o->agent)
+		r = program_path("cloche-agent", agent, sizeof(agent), e);
+	if (r < 0)
+		return r;
+	umask(022);
+	raise_nofile();
+	so.stop = stop = open_stop(e);
+	if (stop < 0)
+		return stop;
+	if (o->listen) {
+		so.sock = listener = open_listener(o, e);
+		if (listener < 0)
+			return listener;
+	}
+	r = privileges_drop(e);
+	if (r == 0)
+		r = server_run(&so, e);
+	if (listener >= 0)
+		unlink(o->listen);
+	return r;
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = { .socket_fd = -1, .pool = 8 };
+	struct err e = { 0 };
+	int r;
+
+#ifdef CLOCHE_FAULTS
+	sys_test_parse(getenv("CLOCHE_FAULT_HOST"));
+#endif
+	if (argc == 2 && !strcmp(argv[1], "--version")) {
+		puts("cloche-warden " CLOCHE_VERSION);
+		return 0;
+	}
+	r = parse(argc, argv, &o, &e);
+	if (r == 0 && o.help) {
+		usage(stdout);
+		return 0;
+	}
+	if (r == 0 && geteuid() != 0)
+		r = err_set(&e, ERR_DENIED, -EPERM, "needs root");
+	if (r == 0)
+		r = run(&o, &e);
+	if (r == 0)
+		return 0;
+	fprintf(stderr, "cloche-warden: %s%s%s\n", e.msg, e.remedy[0] ? "; " : "", e.remedy);
+	return 1;
+}

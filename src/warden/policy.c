@@ -1,0 +1,92 @@
+#include "warden/policy.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "warden/image.h"
+
+static int any_image(const void *arg, const char *path, struct err *e)
+{
+	int fd = -1, r = image_open(path, &fd, e);
+
+	(void)arg;
+	return r < 0 ? r : fd;
+}
+
+static int any_mount(const void *arg, const char *path, struct err *e)
+{
+	int fd = sys_openat(AT_FDCWD, path, O_PATH | O_CLOEXEC, 0);
+
+	(void)arg;
+	return fd < 0 ? err_sys(e, ERR_NOT_FOUND, fd, "mount source '%s'", path) : fd;
+}
+
+const struct env_policy policy_all = { .image = any_image, .mount = any_mount };
+
+/* What of @path lies below @dir: "" for the folder itself, NULL when it is elsewhere. */
+static const char *below(const char *dir, const char *path)
+{
+	size_t n = strlen(dir);
+
+	while (n > 1 && dir[n - 1] == '/')
+		n--;
+	if (strncmp(dir, path, n) || (path[n] && path[n] != '/'))
+		return NULL;
+	path += n;
+	return path + strspn(path, "/");
+}
+
+/* The folder is opened anew each time: it may have been mounted over, and a mount namespace may have changed. */
+static int open_below(const char *dir, const char *rest, uint64_t flags)
+{
+	const struct open_how how = {
+		.flags = O_PATH | O_CLOEXEC | flags,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+	};
+	AUTO_CLOSE int base = sys_openat(AT_FDCWD, dir, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+
+	return base < 0 ? base : sys_openat2(base, rest[0] ? rest : ".", &how);
+}
+
+static int refuse(struct err *e, int r, const char *what, const char *path)
+{
+	if (r == -ENOENT || r == -ENOTDIR)
+		return err_set(e, ERR_NOT_FOUND, r, "%s '%s': not there", what, path);
+	if (r == -ELOOP || r == -EXDEV)
+		return err_set(e, ERR_DENIED, r, "%s '%s': symbolic links are not followed", what, path);
+	return err_sys(e, ERR_DENIED, r, "%s '%s'", what, path);
+}
+
+static int listed_image(const void *arg, const char *path, struct err *e)
+{
+	const struct policy *p = arg;
+	const char *rest = p->images ? below(p->images, path) : NULL;
+	int fd;
+
+	if (!rest || !rest[0] || strchr(rest, '/') || !strcmp(rest, ".")) {
+		err_set(e, ERR_DENIED, -EACCES, "image '%s': not one of this warden's", path);
+		err_remedy(e, "use `host`, or a folder directly below the one given by --images");
+		return -EACCES;
+	}
+	fd = open_below(p->images, rest, O_DIRECTORY);
+	return fd < 0 ? refuse(e, fd, "image", path) : fd;
+}
+
+static int listed_mount(const void *arg, const char *path, struct err *e)
+{
+	const struct policy *p = arg;
+
+	for (unsigned i = 0; i < p->nmounts; i++) {
+		const char *rest = below(p->mounts[i], path);
+		int fd = rest ? open_below(p->mounts[i], rest, 0) : -EACCES;
+
+		if (rest)
+			return fd < 0 ? refuse(e, fd, "mount source", path) : fd;
+	}
+	err_set(e, ERR_DENIED, -EACCES, "mount source '%s': not below a folder this warden allows", path);
+	err_remedy(e, "start the warden with --allow-mount");
+	return -EACCES;
+}
+
+struct env_policy policy_of(const struct policy *p)
+{
+	return (struct env_policy){ .image = listed_image, .mount = listed_mount, .arg = p };
+}

@@ -1,0 +1,93 @@
+#include "warden/privileges.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "linux/caps.h"
+
+#include <linux/prctl.h>
+
+static int field(const char *status, const char *key, int base, uint64_t *ret)
+{
+	const char *at = strstr(status, key);
+	char *end;
+
+	if (!at)
+		return -ENOENT;
+	at += strlen(key);
+	*ret = strtoull(at, &end, base);
+	return end == at ? -EINVAL : 0;
+}
+
+static int want(const char *status, const char *key, int base, uint64_t value, struct err *e)
+{
+	uint64_t is = 0;
+	int r = field(status, key, base, &is);
+
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "read %.*s of /proc/thread-self/status", (int)strcspn(key + 1, ":"), key + 1);
+	if (is != value)
+		return err_set(e, ERR_INTERNAL, -EPERM, "%.*s is %llx, not %llx", (int)strcspn(key + 1, ":"), key + 1,
+			       (unsigned long long)is, (unsigned long long)value);
+	return 0;
+}
+
+static int verify(struct err *e)
+{
+	static const struct {
+		const char *key;
+		int base;
+		uint64_t value;
+	} expect[] = {
+		{ "\nCapInh:", 16, 0 },		 { "\nCapPrm:", 16, PRIVILEGES }, { "\nCapEff:", 16, PRIVILEGES },
+		{ "\nCapBnd:", 16, PRIVILEGES }, { "\nCapAmb:", 16, 0 },	  { "\nNoNewPrivs:", 10, 1 },
+	};
+	char status[8192];
+	ssize_t n = fd_get(AT_FDCWD, "/proc/thread-self/status", status, sizeof(status));
+	int r = 0;
+
+	if (n < 0)
+		return err_sys(e, ERR_INTERNAL, (int)n, "read /proc/thread-self/status");
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(expect); i++)
+		r = want(status, expect[i].key, expect[i].base, expect[i].value, e);
+	if (r == 0 && sys_prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 0)
+		r = err_set(e, ERR_INTERNAL, -EPERM, "still dumpable");
+	return r;
+}
+
+static int check_had(struct err *e)
+{
+	char status[8192];
+	ssize_t n = fd_get(AT_FDCWD, "/proc/thread-self/status", status, sizeof(status));
+	uint64_t have = 0;
+
+	if (n < 0 || field(status, "\nCapPrm:", 16, &have) < 0)
+		return err_set(e, ERR_INTERNAL, n < 0 ? (int)n : -EINVAL, "read /proc/thread-self/status");
+	if ((have & PRIVILEGES) == PRIVILEGES)
+		return 0;
+	err_set(e, ERR_DENIED, -EPERM, "capabilities %llx are missing", (unsigned long long)(PRIVILEGES & ~have));
+	err_remedy(e, "start it as root, outside of a container that takes them away");
+	return -EPERM;
+}
+
+int privileges_drop(struct err *e)
+{
+	int r = check_had(e);
+
+	if (r < 0)
+		return r;
+	r = caps_drop_bounding(PRIVILEGES);
+	if (r == 0)
+		r = sys_setgroups(0, NULL);
+	if (r == 0)
+		r = sys_setresgid(0, 0, 0);
+	if (r == 0)
+		r = sys_setresuid(0, 0, 0);
+	if (r == 0)
+		r = sys_prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	if (r == 0)
+		r = caps_set(PRIVILEGES, 0);
+	if (r == 0)
+		r = sys_prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (r == 0)
+		r = sys_prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "give up privileges") : verify(e);
+}

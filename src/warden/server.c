@@ -1,0 +1,326 @@
+#include "warden/server.h"
+#include "base/base.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "warden/msg.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define PEERS 16
+
+struct entry {
+	uint64_t handle;
+	struct warden_sandbox *sandbox;
+};
+
+struct server {
+	struct warden *warden;
+	const struct server_opts *opts;
+	bool listening;
+	int peer[PEERS]; /* -1: free */
+	struct entry *table;
+	size_t count, room;
+	struct {
+		struct warden_req q;
+		char more; /* tells a request that is too long */
+	} in;
+	struct warden_rep out;
+};
+
+static struct entry *find(struct server *s, uint64_t handle)
+{
+	for (size_t i = 0; i < s->count; i++)
+		if (s->table[i].handle == handle)
+			return &s->table[i];
+	return NULL;
+}
+
+static int new_handle(struct server *s, uint64_t *ret, struct err *e)
+{
+	uint64_t h = 0;
+
+	while (!h || find(s, h)) {
+		ssize_t n = sys_getrandom(&h, sizeof(h), 0);
+
+		if (n != (ssize_t)sizeof(h))
+			return err_sys(e, ERR_INTERNAL, n < 0 ? (int)n : -EIO, "make a handle");
+	}
+	*ret = h;
+	return 0;
+}
+
+static int make_room(struct server *s, struct err *e)
+{
+	size_t room = s->room ? s->room * 2 : 64;
+	struct entry *t;
+
+	if (s->count < s->room)
+		return 0;
+	t = realloc(s->table, room * sizeof(*t));
+	if (!t)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	s->table = t;
+	s->room = room;
+	return 0;
+}
+
+static void give(struct server *s, const struct entry *x, int fds[MSG_FDS])
+{
+	s->out.handle = x->handle;
+	msg_put_receipt(warden_receipt(x->sandbox), &s->out.receipt);
+	fds[0] = warden_sock(x->sandbox);
+	fds[1] = warden_pidfd(x->sandbox);
+}
+
+static int create(struct server *s, int fds[MSG_FDS], struct err *e)
+{
+	struct entry x = { 0 };
+	int r = make_room(s, e);
+
+	if (r == 0)
+		r = new_handle(s, &x.handle, e);
+	if (r == 0)
+		r = warden_create(s->warden, &s->in.q.spec, &x.sandbox, e);
+	if (r < 0)
+		return r;
+	s->table[s->count++] = x;
+	give(s, &x, fds);
+	return 0;
+}
+
+static int destroy(struct server *s, struct entry *x, struct err *e)
+{
+	struct warden_sandbox *gone = x->sandbox;
+
+	*x = s->table[--s->count];
+	return warden_destroy(s->warden, gone, e);
+}
+
+static int stat_one(struct server *s, const struct entry *x, struct err *e)
+{
+	int r = warden_stat(s->warden, x->sandbox, &s->out.stat);
+
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "read the sandbox's usage") : 0;
+}
+
+static int refresh(struct server *s, const struct entry *x, struct err *e)
+{
+	int r = warden_refresh(s->warden, x->sandbox);
+
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write the sandbox's meminfo") : 0;
+}
+
+static void counts(struct server *s)
+{
+	struct warden_counts c;
+
+	warden_counts(s->warden, &c);
+	s->out.counts = (struct msg_counts){
+		c.alive, c.ready, c.cleaning, c.made, c.ended, c.cleanup_retries, c.cleanup_failures,
+	};
+}
+
+/* Does what the checked request in ->in asks. Descriptors for the reply, if any, stay the sandbox's. */
+static int act(struct server *s, int fds[MSG_FDS], struct err *e)
+{
+	enum warden_op op = (enum warden_op)s->in.q.op;
+	struct entry *x = s->in.q.handle ? find(s, s->in.q.handle) : NULL;
+
+	if (s->in.q.handle && !x)
+		return err_set(e, ERR_NOT_FOUND, -ESRCH, "no sandbox has this handle");
+	switch (op) {
+	case WARDEN_HELLO:
+		return 0;
+	case WARDEN_CREATE:
+		return create(s, fds, e);
+	case WARDEN_ATTACH:
+		give(s, x, fds);
+		return 0;
+	case WARDEN_DESTROY:
+		return destroy(s, x, e);
+	case WARDEN_STAT:
+		return stat_one(s, x, e);
+	case WARDEN_FREEZE:
+		return warden_freeze(s->warden, x->sandbox, e);
+	case WARDEN_THAW:
+		return warden_thaw(s->warden, x->sandbox, e);
+	case WARDEN_REFRESH:
+		return refresh(s, x, e);
+	case WARDEN_COUNTS:
+		counts(s);
+		return 0;
+	case WARDEN_OP_END:
+		break;
+	}
+	return err_set(e, ERR_INVALID, -EINVAL, "request: no such operation");
+}
+
+/* Never waits: a daemon that does not read its answers must not hold up the others, or our end. */
+static int answer(struct server *s, int sock, const int fds[MSG_FDS])
+{
+	_Alignas(struct cmsghdr) char ctl[CMSG_SPACE(sizeof(int) * MSG_FDS)] = { 0 };
+	struct iovec iov = { &s->out, sizeof(s->out) };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+	ssize_t n;
+
+	if (fds[0] >= 0) {
+		struct cmsghdr *c = (struct cmsghdr *)(void *)ctl;
+
+		m.msg_control = ctl;
+		m.msg_controllen = sizeof(ctl);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = (socklen_t)CMSG_LEN(sizeof(int) * MSG_FDS);
+		memcpy(CMSG_DATA(c), fds, sizeof(int) * MSG_FDS);
+	}
+	n = sys_sendmsg(sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+	return n < 0 ? (int)n : 0;
+}
+
+/* One request and its reply. Anything but 0 ends the connection. */
+static int serve(struct server *s, int sock)
+{
+	int fds[MSG_FDS] = { -1, -1 }, r;
+	struct err e = { 0 };
+	size_t nfds = 0;
+	ssize_t n;
+	bool bad;
+
+	memset(&s->in, 0, sizeof(s->in));
+	n = fd_recv(sock, &s->in, sizeof(s->in), NULL, 0, &nfds);
+	if (n == -EAGAIN)
+		return 0;
+	if (n == 0 || (n < 0 && n != -EMSGSIZE))
+		return -EPIPE;
+	memset(&s->out, 0, sizeof(s->out));
+	if (n == -EMSGSIZE) /* they are closed already */
+		r = err_set(&e, ERR_INVALID, -EINVAL, "a request brings no descriptors");
+	else
+		r = msg_check_req(&s->in.q, (size_t)n, &e);
+	/* Who speaks another language is not listened to any longer; a spec that is refused is everyday life. */
+	bad = n != (ssize_t)sizeof(s->in.q) || r == -EPROTO;
+	if (r == 0)
+		r = act(s, fds, &e);
+	s->out.version = MSG_VERSION;
+	if (!bad) {
+		s->out.op = s->in.q.op;
+		s->out.seq = s->in.q.seq;
+	}
+	s->out.result = r;
+	if (r < 0) {
+		s->out.kind = e.kind;
+		memcpy(s->out.msg, e.msg, strlen(e.msg));
+		memcpy(s->out.remedy, e.remedy, strlen(e.remedy));
+	}
+	r = answer(s, sock, fds);
+	/* Nobody knows the handle, so nobody could ever end it. */
+	if (r < 0 && s->in.q.op == WARDEN_CREATE && fds[0] >= 0)
+		destroy(s, find(s, s->out.handle), NULL);
+	return bad ? -EPROTO : r;
+}
+
+static bool welcome(const struct server *s, int sock)
+{
+	struct ucred who = { 0 };
+	socklen_t len = sizeof(who);
+
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &who, &len) < 0)
+		return false;
+	if (who.uid == 0 || who.uid == s->opts->uid)
+		return true;
+	log_warn("user %u may not speak to this warden", who.uid);
+	return false;
+}
+
+static int free_place(const struct server *s)
+{
+	for (int i = 0; i < PEERS; i++)
+		if (s->peer[i] < 0)
+			return i;
+	return -1;
+}
+
+static void accept_one(struct server *s)
+{
+	int place = free_place(s), fd = accept4(s->opts->sock, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd >= 0 && place >= 0 && welcome(s, fd))
+		s->peer[place] = fd;
+	else
+		fd_close(fd);
+}
+
+static void drop(struct server *s, int i)
+{
+	if (s->peer[i] != s->opts->sock)
+		fd_close(s->peer[i]);
+	s->peer[i] = -1;
+}
+
+static int loop(struct server *s, struct err *e)
+{
+	struct pollfd p[PEERS + 2];
+
+	for (;;) {
+		p[PEERS] = (struct pollfd){ .fd = s->opts->stop, .events = POLLIN };
+		p[PEERS + 1] = (struct pollfd){
+			.fd = s->listening && free_place(s) >= 0 ? s->opts->sock : -1,
+			.events = POLLIN,
+		};
+		for (int i = 0; i < PEERS; i++)
+			p[i] = (struct pollfd){ .fd = s->peer[i], .events = POLLIN };
+		if (poll(p, PEERS + 2, -1) < 0) {
+			if (errno == EINTR)
+				continue;
+			return err_sys(e, ERR_INTERNAL, -errno, "poll");
+		}
+		if (p[PEERS].revents)
+			return 0;
+		for (int i = 0; i < PEERS; i++)
+			if (p[i].revents && serve(s, s->peer[i]) < 0)
+				drop(s, i);
+		if (p[PEERS + 1].revents)
+			accept_one(s);
+	}
+}
+
+static int open_sock(struct server *s, struct err *e)
+{
+	int type = 0, listening = 0;
+	socklen_t len = sizeof(int);
+
+	if (getsockopt(s->opts->sock, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_SEQPACKET)
+		return err_set(e, ERR_INVALID, -EINVAL, "descriptor %d is no SOCK_SEQPACKET socket", s->opts->sock);
+	len = sizeof(int);
+	if (getsockopt(s->opts->sock, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) < 0)
+		return err_sys(e, ERR_INVALID, -errno, "descriptor %d", s->opts->sock);
+	s->listening = listening;
+	if (!listening)
+		s->peer[0] = s->opts->sock;
+	return fd_set_nonblock(s->opts->sock);
+}
+
+int server_run(const struct server_opts *o, struct err *e)
+{
+	AUTO_FREE struct server *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a server");
+	s->opts = o;
+	for (int i = 0; i < PEERS; i++)
+		s->peer[i] = -1;
+	r = open_sock(s, e);
+	if (r == 0)
+		r = warden_new(&o->warden, &s->warden, e);
+	if (r < 0)
+		return r;
+	r = loop(s, e);
+	for (int i = 0; i < PEERS; i++)
+		drop(s, i);
+	warden_free(s->warden);
+	free(s->table);
+	return r;
+}

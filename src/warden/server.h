@@ -1,0 +1,20 @@
+/* A warden behind a socket: see warden/msg.h for what is said there. */
+#pragma once
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "warden/warden.h"
+
+struct server_opts {
+	struct warden_opts warden;
+	int sock; /* listening, or one connection; stays the caller's */
+	uid_t uid; /* besides root, who may connect to a listening socket */
+	int stop; /* readable when it is time to end */
+};
+
+/*
+ * Serves until ->stop is readable, then ends every sandbox and returns 0. Connections come and go; sandboxes stay until
+ * somebody destroys them.
+ */
+int server_run(const struct server_opts *o, struct err *e);

@@ -1,0 +1,214 @@
+/* For tests: a real cloche-warden in a process of its own, and what can be seen of it from outside. */
+#pragma once
+#include "base/base.h"
+#include "base/sys.h"
+#include "warden/client.h"
+
+#include <dirent.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct wt {
+	pid_t pid; /* 0: did not start */
+	int sock; /* ours, until a client has it */
+	struct client *client;
+	char dir[512]; /* where the programs are */
+};
+
+/* Beside this test; a build with sanitizers has no programs, those of the plain build do then. */
+static inline bool wt_program(const char *name, char *buf, size_t size)
+{
+	static const char *const folders[] = { "", "../build/" };
+	char self[400];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (n <= 0)
+		return false;
+	self[n] = '\0';
+	*(strrchr(self, '/') + 1) = '\0';
+	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+		if ((size_t)snprintf(buf, size, "%s%s%s", self, folders[i], name) < size && access(buf, X_OK) == 0)
+			return true;
+	return false;
+}
+
+/* Starts it on a socket pair with more arguments, NULL-ended. */
+static inline bool wt_start(struct wt *w, const char *const *more)
+{
+	char program[512], fd[16];
+	const char *argv[24] = { program, "--socket-fd", fd };
+	int pair[2], n = 3;
+
+	*w = (struct wt){ .sock = -1 };
+	if (!wt_program("cloche-warden", program, sizeof(program)) ||
+	    socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return false;
+	for (; more && *more && n < 23; more++)
+		argv[n++] = *more;
+	snprintf(fd, sizeof(fd), "%d", pair[1]);
+	w->pid = fork();
+	if (w->pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGTERM); /* a test that fails half-way leaves none behind */
+		fcntl(pair[1], F_SETFD, 0);
+		execv(program, (char *const *)(uintptr_t)argv);
+		_exit(127);
+	}
+	fd_close(pair[1]);
+	w->sock = pair[0];
+	return w->pid > 0;
+}
+
+static inline bool wt_connect(struct wt *w)
+{
+	struct err e = { 0 };
+
+	if (client_connect(TAKE_FD(w->sock), &w->client, &e) == 0)
+		return true;
+	printf("# connect: %s\n", e.msg);
+	return false;
+}
+
+static inline bool wt_open(struct wt *w, const char *const *more)
+{
+	return wt_start(w, more) && wt_connect(w);
+}
+
+/* SIGTERM, and waits. Returns the exit status as wait4 tells it. */
+static inline int wt_stop(struct wt *w)
+{
+	int status = -1;
+
+	if (w->pid > 0) {
+		kill(w->pid, SIGTERM);
+		while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR)
+			;
+	}
+	client_free(w->client);
+	fd_close(w->sock);
+	*w = (struct wt){ .sock = -1 };
+	return status;
+}
+
+static inline bool wt_alive(const struct wt *w)
+{
+	int status;
+
+	return w->pid > 0 && waitpid(w->pid, &status, WNOHANG) == 0;
+}
+
+static inline void wt_spec(struct sandbox_spec *s)
+{
+	memset(s, 0, sizeof(*s));
+	snprintf(s->image, sizeof(s->image), "host");
+	snprintf(s->hostname, sizeof(s->hostname), "test");
+	snprintf(s->workdir, sizeof(s->workdir), "/home/user");
+	s->uid = s->gid = 1000;
+	s->limits.memory = 128 * MIB;
+	s->limits.disk = 64 * MIB;
+	s->limits.pids = 64;
+	s->limits.cpu_milli = 1000;
+}
+
+static inline unsigned wt_count_dir(const char *path)
+{
+	DIR *d = opendir(path);
+	unsigned n = 0;
+
+	if (!d)
+		return 0;
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n - 2;
+}
+
+/* Of the warden itself. */
+static inline unsigned wt_fds(pid_t pid)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	return wt_count_dir(path);
+}
+
+/* Children of all its threads; dead ones that nobody waited for count. */
+static inline unsigned wt_children(pid_t pid)
+{
+	char path[96], text[65536];
+	unsigned n = 0;
+	struct dirent *d;
+	DIR *tasks;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	tasks = opendir(path);
+	while (tasks && (d = readdir(tasks))) {
+		ssize_t len;
+
+		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/children", (int)pid, d->d_name);
+		len = fd_get(AT_FDCWD, path, text, sizeof(text));
+		for (ssize_t i = 0; i < len; i++)
+			n += text[i] == ' ';
+	}
+	if (tasks)
+		closedir(tasks);
+	return n;
+}
+
+static inline unsigned wt_mounts(pid_t pid)
+{
+	static char text[1 << 20];
+	char path[64];
+	ssize_t len;
+	unsigned n = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/mountinfo", (int)pid);
+	len = fd_get(AT_FDCWD, path, text, sizeof(text));
+	for (ssize_t i = 0; i < len; i++)
+		n += text[i] == '\n';
+	return n;
+}
+
+/* The process behind a pidfd, -1 when it is gone. */
+static inline pid_t wt_pid(int pidfd)
+{
+	char path[64], text[512], *at;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", pidfd);
+	if (fd_get(AT_FDCWD, path, text, sizeof(text)) < 0 || !(at = strstr(text, "\nPid:")))
+		return -1;
+	return (pid_t)strtol(at + 5, NULL, 10);
+}
+
+static inline bool wt_gone(int pidfd, int ms)
+{
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+
+	return poll(&p, 1, ms) == 1;
+}
+
+/* The group a process is in, as a folder of the pids (version 1) or the only (version 2) hierarchy. */
+static inline bool wt_cgroup(pid_t pid, char *ret, size_t size)
+{
+	char path[64], text[4096], *line, *save = NULL;
+
+	snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)pid);
+	if (fd_get(AT_FDCWD, path, text, sizeof(text)) < 0)
+		return false;
+	for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		if (strstr(line, ":pids:") && strstr(line, "/cloche/"))
+			return (size_t)snprintf(ret, size, "/sys/fs/cgroup/pids%s", strstr(line, ":pids:") + 6) < size;
+		if (!strncmp(line, "0::", 3) && strstr(line, "/cloche/"))
+			return (size_t)snprintf(ret, size, "/sys/fs/cgroup%s", line + 3) < size;
+	}
+	return false;
+}
+
+static inline void wt_sleep_ms(long ms)
+{
+	const struct timespec ts = { ms / 1000, ms % 1000 * 1000000L };
+
+	nanosleep(&ts, NULL);
+}

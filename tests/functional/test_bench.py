@@ -1,0 +1,76 @@
+"""The benchmark works: a quick run measures every row, judges every target, and leaves nothing behind."""
+import glob
+import json
+import os
+import subprocess
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.join(ROOT, os.environ.get('BUILD', 'build'))
+
+ALWAYS = [  # these need no other program
+    'no sandbox (posix_spawn)', 'cloche run', 'cloche lifecycle, from the pool', 'cloche lifecycle, back to back',
+    'cloche create', 'cloche destroy', 'cloche exec', 'cloche exec, one sandbox alive', 'cloche exec, 40 alive',
+]
+PEERS = ['bwrap --unshare-all --ro-bind / /', 'bwrap, with its own /proc /dev /tmp', 'crun run', 'crun exec',
+         'podman run', 'docker run', 'runsc run']
+
+
+@pytest.fixture(scope='module')
+def result(tmp_path_factory):
+    path = tmp_path_factory.mktemp('bench') / 'bench.json'
+    run = subprocess.run([os.path.join(ROOT, 'tests/bench/run'), '--quick', '--json', str(path)],
+                         env={**os.environ, 'BUILD': BUILD}, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    return run.stdout, json.loads(path.read_text())
+
+
+def test_every_contender_has_a_row(result):
+    out, data = result
+    rows = {row['name']: row for row in data['rows']}
+    assert set(rows) == set(ALWAYS + PEERS)
+    for name in ALWAYS:
+        assert rows[name]['n'] >= 20, name
+    for name, row in rows.items():
+        if row['n'] == 0:
+            assert row['unusable'], name
+            continue
+        assert 0 < row['min_ns'] <= row['p50_ns'] <= row['p95_ns'] <= row['p99_ns'], name
+        assert name in out
+    assert rows['bwrap --unshare-all --ro-bind / /']['n'] >= 20, 'bwrap is a test dependency'
+
+
+def test_every_target_is_judged_as_it_was_measured(result):
+    out, data = result
+    assert len(data['targets']) == 18
+    for t in data['targets']:
+        if t['verdict'] == 'not measured':
+            assert t['why_not']
+            continue
+        low = t['measured_thousandths'] <= t['limit_thousandths'] + 1
+        high = t['measured_thousandths'] >= t['limit_thousandths'] - 1
+        met = low if t['bound'] == 'at most' else high
+        assert met or t['verdict'] == 'MISSED', t
+        assert t['what'] in out
+    missed = [t for t in data['targets'] if t['verdict'] == 'MISSED']
+    assert out.count('MISSED') == len(missed) + bool(missed)
+
+
+def test_a_quick_run_leaks_nothing(result):
+    leaks = [t for t in result[1]['targets'] if t['part'] == 'leak']
+    assert len(leaks) == 7
+    assert [t['what'] for t in leaks if t['verdict'] != 'met'] == []
+
+
+def test_nothing_is_left_of_the_peers(result):
+    assert glob.glob('/tmp/cloche-bench.*') == []
+    cgroups = glob.glob('/sys/fs/cgroup/**/cloche-bench-*', recursive=True)
+    assert cgroups == []
+
+
+@pytest.mark.parametrize('args', [['--only', 'nothing'], ['--seconds', 'x'], ['--what'], ['extra']])
+def test_bad_options_are_one_clear_line(result, args):
+    run = subprocess.run([os.path.join(BUILD, 'cloche-bench'), *args], capture_output=True, text=True, timeout=30)
+    assert run.returncode == 1
+    assert run.stderr.strip().splitlines()[-1].startswith('cloche-bench: ')

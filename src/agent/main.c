@@ -255,9 +255,12 @@ int main(int argc, char **argv)
 	if (argc > 2)
 		sys_test_parse(argv[2]);
 #endif
-	/* An inherited "ignore" would make the kernel reap for us, and exit statuses would be lost. */
-	signal(SIGCHLD, SIG_DFL);
-	signal(SIGPIPE, SIG_DFL);
+	/*
+	 * What was ignored where cloche was started would be ignored by every command; and with SIGCHLD ignored the kernel
+	 * would reap for us, and exit statuses would be lost.
+	 */
+	for (int sig = 1; sig < SIGSYS + 1; sig++)
+		signal(sig, SIG_DFL);
 	sigemptyset(&chld);
 	sigaddset(&chld, SIGCHLD);
 	sigprocmask(SIG_SETMASK, &chld, NULL);

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define DEFAULT_UID 1000U
 #define IN_ROOT (RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
 
 static int open_in(int root, const char *path, uint64_t resolve)
@@ -126,7 +127,12 @@ static int make_workdir(const struct frame_setup *s)
 	if (root < 0)
 		return root;
 	dir = make_path(root, s->workdir, false, s->uid, s->gid, &made);
-	return dir < 0 ? dir : 0;
+	if (dir < 0)
+		return dir;
+	/* The home that images have belongs to the user they know; here it is the home of whom we were told. */
+	if (!made && s->uid != DEFAULT_UID && !strcmp(s->workdir, "/home/user") && !(s->flags & FRAME_SETUP_READ_ONLY))
+		return sys_fchownat(dir, "", s->uid, s->gid, AT_EMPTY_PATH);
+	return 0;
 }
 
 static int read_only_root(uint64_t cookie)

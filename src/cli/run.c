@@ -24,8 +24,13 @@ static int open_signals(struct run *r, struct err *e)
 	sigset_t set;
 
 	sigemptyset(&set);
-	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
-		sigaddset(&set, wanted[i]);
+	for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
+		struct sigaction now;
+
+		/* nohup, or a shell's background job: a signalfd would be told nevertheless. */
+		if (sigaction(wanted[i], NULL, &now) < 0 || now.sa_handler != SIG_IGN)
+			sigaddset(&set, wanted[i]);
+	}
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	/* An inherited "ignore" would make the kernel reap our children. */

@@ -146,7 +146,7 @@ def agent_of(pid):
     for child in children(pid):
         try:
             with open(f"/proc/{child}/comm", encoding="ascii") as f:
-                if f.read().startswith("cloche-agent"):
+                if "cloche-ag" in f.read():
                     return child
         except OSError:
             pass

@@ -94,10 +94,10 @@ struct peer {
 
 struct peers {
 	struct spawner host, other;
-	char dir[64];
+	char dir[128];
 	struct peer list[PEER_COUNT];
 	const char *exec[PEER_ARGS]; /* crun exec into a container that runs; none when [0] is NULL */
-	char id[32], exec_id[40], text[16][160];
+	char id[32], exec_id[40], text[12][160];
 };
 int peers_open(struct peers *p, struct err *e);
 void peers_close(struct peers *p);

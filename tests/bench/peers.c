@@ -186,7 +186,7 @@ static void prepare_docker(struct peers *p, const char *errors)
 
 static void try_peers(struct peers *p)
 {
-	char errors[96];
+	char errors[160];
 	struct spawn_opts o = { .errors = errors };
 
 	snprintf(errors, sizeof(errors), "%s/errors", p->dir);
@@ -223,9 +223,15 @@ struct spawner *peer_spawner(struct peers *p, const struct peer *peer)
 
 int peers_open(struct peers *p, struct err *e)
 {
+	const char *tmp = getenv("TMPDIR");
 	int r;
 
-	*p = (struct peers){ .dir = "/tmp/cloche-bench.XXXXXX" };
+	*p = (struct peers){ .id = "" };
+	r = snprintf(p->dir, sizeof(p->dir), "%s/cloche-bench.XXXXXX", tmp && tmp[0] == '/' ? tmp : "/tmp");
+	if (r >= (int)sizeof(p->dir)) {
+		p->dir[0] = '\0';
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "TMPDIR is too long");
+	}
 	r = spawner_start(&p->host, VIEW_HOST, e);
 	if (r == 0)
 		r = spawner_start(&p->other, VIEW_PEERS, e);

@@ -280,7 +280,8 @@ int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_
 	}
 	if (fstatfs(s->root.upper, &fs) < 0)
 		return -errno;
-	st.disk_size = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
+	/* What ext4 keeps back for itself cannot be written: a disk with only that left is full. */
+	st.disk_size = (uint64_t)(fs.f_blocks - (fs.f_bfree - fs.f_bavail)) * (uint64_t)fs.f_bsize;
 	st.disk_used = (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
 	st.inodes_size = fs.f_files;
 	st.inodes_used = fs.f_files - fs.f_ffree;

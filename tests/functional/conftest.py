@@ -7,22 +7,21 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import host  # noqa: E402
 
-private_tmp = None
+private = []
 
 
 def pytest_configure(config):
-    global private_tmp
     if os.geteuid() != 0:
         raise pytest.UsageError("the functional tests need root (those without root drop it themselves)")
     if not host.CLOCHE.exists():
         raise pytest.UsageError(f"{host.CLOCHE} is missing: run make")
     host.become_subreaper()
-    private_tmp = host.PrivateTmp()
+    private.extend([host.PrivateTmp(), host.PrivateCgroups()])
 
 
 def pytest_unconfigure(config):
-    if private_tmp:
-        private_tmp.done()
+    for one in reversed(private):
+        one.done()
 
 
 @pytest.fixture(autouse=True)

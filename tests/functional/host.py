@@ -1,8 +1,9 @@
 """The real binaries, and an eye on what they leave on the machine.
 
-Every process a test starts stays below this one, whoever dies in between (we are a "subreaper"), so a process that is
-left can be told for sure. Cgroups and user ids of sandboxes carry the number of a slot, which is locked while its owner
-lives: what is found under a slot that nobody holds is an orphan, however many others use the machine meanwhile.
+Others may use sandboxes on the same machine meanwhile. So the tests have a /tmp and (cgroup version 1) cgroups of their
+own, and every process stays below this one, whoever dies in between (we are a "subreaper"): what is left is told for
+sure. User ids of sandboxes carry the number of a slot, which is locked while its owner lives: what runs under a slot
+that nobody holds is an orphan.
 """
 import ctypes
 import fcntl
@@ -61,6 +62,49 @@ class PrivateTmp:
             libc.umount2(place, MNT_DETACH)
         shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self.outside)
+
+
+class PrivateCgroups:
+    """Version 1: groups of our own, below which cloche makes its own. Version 2 does not let us: see own_groups()."""
+
+    USED = {"memory", "pids", "cpu", "cpuacct", "freezer", "blkio"}
+
+    def __init__(self):
+        self.moved = []
+        for group, controllers in own_groups():
+            mine = group / f"cloche-test-{os.getpid()}"
+            if self.USED & set(controllers):
+                mine.mkdir()
+                (mine / "cgroup.procs").write_text("0")
+                self.moved.append((group, mine))
+
+    def done(self):
+        for group, mine in self.moved:
+            (group / "cgroup.procs").write_text("0")
+            for folder in (mine / "cloche/_key", mine / "cloche", mine):
+                if folder.exists():
+                    folder.rmdir()
+
+
+def own_groups():
+    """(folder, controllers) of every cgroup that this process is in and cloche may use."""
+    mounts = {}
+    for line in open("/proc/self/mountinfo", encoding="utf-8"):
+        left, right = line.split(" - ")
+        fields, kind = left.split(), right.split()
+        if kind[0] == "cgroup2":
+            mounts[""] = (fields[3], fields[4])
+        elif kind[0] == "cgroup":
+            for controller in kind[2].split(","):
+                mounts[controller] = (fields[3], fields[4])
+    found = []
+    for line in open("/proc/self/cgroup", encoding="utf-8"):
+        _, controllers, path = line.rstrip("\n").split(":", 2)
+        names = controllers.split(",")
+        if names[0] in mounts:
+            top, place = mounts[names[0]]
+            found.append((pathlib.Path(place) / os.path.relpath(path, top), names))
+    return found
 
 
 class Result:
@@ -168,15 +212,17 @@ def slot_is_held(slot):
         os.close(fd)
 
 
-def _orphan_cgroups():
+def _cgroups():
+    """On version 1 all below ours; on version 2, where all sandboxes of a machine may share a folder, the orphans."""
     found = set()
-    for top, folders, _ in os.walk("/sys/fs/cgroup"):
-        if os.path.basename(top) != "cloche":
-            continue
-        for name in folders:
-            if name != "_key" and not (name[:1] == "s" and name[1:].isdigit() and slot_is_held(int(name[1:]))):
-                found.add(f"cgroup {top}/{name}")
-        folders.clear()
+    for group, controllers in own_groups():
+        folders = [group / "cloche"] if controllers != [""] else [p / "cloche" for p in (group, *group.parents)]
+        for folder in folders:
+            for place in folder.iterdir() if folder.is_dir() else ():
+                name = place.name
+                alien = controllers == [""] and name[:1] == "s" and name[1:].isdigit() and slot_is_held(int(name[1:]))
+                if place.is_dir() and name != "_key" and not alien:
+                    found.add(f"cgroup {place}")
     return found
 
 
@@ -248,14 +294,10 @@ def _loops():
     return {x for x in found if "cloche" in x or "deleted" in x}
 
 
-def _fds():
-    return {f"descriptor {n}" for n in os.listdir("/proc/self/fd")}
-
-
 class Watch:
     """What there is now; later says what was added and stays."""
 
-    SEEN = (_orphan_cgroups, _processes, _net_namespaces, _mounts, _files, _loops)
+    SEEN = (_cgroups, _processes, _net_namespaces, _mounts, _files, _loops)
 
     def __init__(self):
         self.before = self._look()

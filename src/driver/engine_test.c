@@ -10,7 +10,7 @@ static const char *const plain_env[] = { "PATH=/usr/bin:/bin", "HOME=/home/user"
 
 struct done {
 	int status; /* -1: no answer */
-	char out[8192];
+	char out[32768];
 };
 
 struct box {
@@ -50,7 +50,7 @@ static int box_close(struct box *b)
 	return r;
 }
 
-/* Sends one exec with stdout on a pipe whose reading end is returned. */
+/* Sends one exec with stdout and stderr to @out. Returns its id. */
 static int start(struct box *b, const char *const *argv, uint32_t uid, int out)
 {
 	struct exec_spec x = {
@@ -140,7 +140,7 @@ static struct engine *engine_open(struct wt *w, const char *const *more)
 	return g;
 }
 
-/* The first two words of a test of one engine with one sandbox. */
+/* What most tests stand on: a warden, an engine that speaks to it, one sandbox. */
 struct stand {
 	struct wt w;
 	struct engine *g;
@@ -198,4 +198,279 @@ TEST(two_sandboxes_do_not_see_each_other)
 	CHECK_EQ(sh(&other, "true").status, 0);
 	CHECK_EQ(box_close(&other), 0);
 	CHECK_EQ(stand_close(&s), 0);
+}
+
+static unsigned long long counter(const char *path)
+{
+	char text[64];
+
+	return fd_get(AT_FDCWD, path, text, sizeof(text)) < 0 ? 0 : strtoull(text, NULL, 10);
+}
+
+/* A folder that the sandbox may write to, so that we can watch it. */
+static bool shared_folder(char path[32], struct sandbox_spec *spec)
+{
+	snprintf(path, 32, "/var/tmp/cloche-test-XXXXXX");
+	if (!mkdtemp(path) || chown(path, 1000, 1000) < 0)
+		return false;
+	snprintf(spec->mount[0].src, SPEC_PATH, "%s", path);
+	snprintf(spec->mount[0].dst, SPEC_PATH, "/shared");
+	spec->nmounts = 1;
+	return true;
+}
+
+TEST(freezing_stops_a_counter_and_thawing_lets_it_go_on)
+{
+	static const char *const count[] = { "/bin/sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > /shared/n; done", NULL };
+	static const char *const more[] = { "--allow-mount", "/var/tmp", NULL };
+	static struct stand s;
+	unsigned long long was, is;
+	char path[32], file[64];
+	struct err e = { 0 };
+
+	CHECK(stand_open(&s, more));
+	CHECK(shared_folder(path, &s.spec));
+	CHECK(box_open(s.g, &s.spec, &s.b));
+	CHECK(start(&s.b, count, 1000, STDERR_FILENO) > 0);
+	snprintf(file, sizeof(file), "%s/n", path);
+	for (int i = 0; i < 500 && counter(file) < 10; i++)
+		wt_sleep_ms(10);
+	CHECK(counter(file) >= 10);
+	CHECK_EQ(s.b.s.driver->freeze(&s.b.s, &e), 0);
+	was = counter(file);
+	wt_sleep_ms(200);
+	CHECK_EQ(counter(file), was);
+	CHECK_EQ(s.b.s.driver->thaw(&s.b.s, &e), 0);
+	for (int i = 0; i < 500 && counter(file) <= was + 10; i++)
+		wt_sleep_ms(10);
+	is = counter(file);
+	CHECK(is > was + 10);
+	/* A frozen sandbox can be ended too. */
+	CHECK_EQ(s.b.s.driver->freeze(&s.b.s, &e), 0);
+	CHECK_EQ(box_close(&s.b), 0);
+	CHECK_EQ(stand_close(&s), 0);
+	unlink(file);
+	CHECK_EQ(rmdir(path), 0);
+}
+
+TEST(usage_shows_memory_files_processes_and_cpu_time)
+{
+	static struct stand s;
+	struct warden_stat a, b;
+	struct err e = { 0 };
+
+	CHECK(stand_open(&s, NULL));
+	CHECK(box_open(s.g, &s.spec, &s.b));
+	CHECK_EQ(s.b.s.driver->stat(&s.b.s, &a, &e), 0);
+	CHECK_EQ(sh(&s.b, "head -c 20000000 /dev/zero > /tmp/big; sleep 100 >/dev/null 2>&1 & true").status, 0);
+	CHECK_EQ(s.b.s.driver->stat(&s.b.s, &b, &e), 0);
+	CHECK(b.group.memory > a.group.memory + 15 * MIB);
+	CHECK(b.group.memory_peak >= b.group.memory);
+	CHECK(b.disk_used > a.disk_used + 15 * MIB);
+	CHECK(b.inodes_used > a.inodes_used);
+	CHECK(b.group.pids > a.group.pids);
+	CHECK(b.group.cpu_usec > a.group.cpu_usec);
+	CHECK(b.disk_size <= 64 * MIB);
+	/* What /proc/meminfo tells is brought up to date on request only. */
+	CHECK_EQ(s.b.s.driver->refresh(&s.b.s), 0);
+	CHECK_EQ(sh(&s.b, "awk '/MemFree/ { exit !($2 < 115000) }' /proc/meminfo").status, 0);
+	CHECK_EQ(stand_close(&s), 0);
+}
+
+TEST(what_one_sandbox_wrote_no_later_one_sees)
+{
+	static const char *const more[] = { "--pool", "3", NULL };
+	static struct stand s;
+	struct done d;
+
+	CHECK(stand_open(&s, more));
+	for (int i = 0; i < 25; i++) {
+		CHECK(box_open(s.g, &s.spec, &s.b));
+		/* Files, System V memory, an abstract socket's name, a process: nothing of an earlier life is there. */
+		d = sh(&s.b, "ls -A /tmp /var/tmp /dev/shm /home/user | grep -v : ; ipcs -m | grep 0x; cat /proc/net/unix | grep @; "
+			     "ps -e -o comm=; hostname");
+		CHECK_CONTAINS(d.out, "test\n");
+		CHECK(!strstr(d.out, "sleep"));
+		CHECK(!strstr(d.out, "secret"));
+		CHECK(!strstr(d.out, "0x"));
+		d = sh(&s.b, "for f in /tmp /var/tmp /dev/shm /home/user; do echo x > $f/secret$$; done; ipcmk -M 4096 >/dev/null; "
+			     "sleep 1000 >/dev/null 2>&1 & true");
+		CHECK_EQ(d.status, 0);
+		CHECK_EQ(box_close(&s.b), 0);
+	}
+	CHECK_EQ(stand_close(&s), 0);
+}
+
+TEST(execs_run_one_after_another_and_at_the_same_time)
+{
+	enum { N = 8 };
+	static struct stand s;
+	int p[2], seen = 0;
+	char out[256];
+
+	CHECK(stand_open(&s, NULL));
+	CHECK(box_open(s.g, &s.spec, &s.b));
+	CHECK_EQ(sh(&s.b, "echo 1 > /tmp/step").status, 0);
+	CHECK_EQ(sh(&s.b, "test $(cat /tmp/step) = 1 && echo 2 > /tmp/step").status, 0);
+	CHECK_EQ(sh(&s.b, "test $(cat /tmp/step) = 2").status, 0);
+	CHECK_EQ(pipe2(p, O_CLOEXEC), 0);
+	/* Each waits until all are there: they can only end when they run at the same time. */
+	for (int i = 0; i < N; i++) {
+		char text[160];
+		const char *const argv[] = { "/bin/sh", "-c", text, NULL };
+
+		snprintf(text, sizeof(text),
+			 "echo > /tmp/in%d; while [ $(ls /tmp/in* | wc -l) -lt %d ]; do sleep 0.01; done; echo %c; exit %d", i, N,
+			 'a' + i, i);
+		CHECK(start(&s.b, argv, 1000, p[1]) > 0);
+	}
+	fd_close(p[1]);
+	for (int i = 0; i < N; i++) {
+		uint32_t id = 0;
+		int status = wait_exit(&s.b, &id);
+
+		CHECK(id >= 4 && id < 4 + N);
+		CHECK_EQ(WEXITSTATUS(status), id - 4);
+		seen |= 1 << (id - 4);
+	}
+	CHECK_EQ(seen, (1 << N) - 1);
+	read_all(p[0], out, sizeof(out));
+	fd_close(p[0]);
+	CHECK_EQ(strlen(out), 2 * N);
+	CHECK_EQ(stand_close(&s), 0);
+}
+
+static void probe_later(uint32_t uid)
+{
+	static struct stand s;
+	static struct done d;
+	char probe[512], folder[512];
+	const char *const more[] = { "--allow-mount", folder, NULL };
+	const char *const argv[] = { "/probe", "--ro", "/probe", NULL };
+
+	CHECK(wt_program("cloche-probe", probe, sizeof(probe)));
+	snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(probe, '/') - probe), probe);
+	CHECK(stand_open(&s, more));
+	s.spec.uid = s.spec.gid = uid;
+	snprintf(s.spec.mount[0].src, SPEC_PATH, "%.*s", SPEC_PATH - 1, probe);
+	snprintf(s.spec.mount[0].dst, SPEC_PATH, "/probe");
+	s.spec.mount[0].read_only = 1;
+	s.spec.nmounts = 1;
+	CHECK(box_open(s.g, &s.spec, &s.b));
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(sh(&s.b, "true").status, 0);
+	d = run(&s.b, argv, uid);
+	if (d.status != 0)
+		printf("# %s\n", d.out);
+	CHECK_CONTAINS(d.out, "closed");
+	CHECK(!strstr(d.out, "\topen"));
+	CHECK_EQ(d.status, 0);
+	CHECK_EQ(stand_close(&s), 0);
+}
+
+TEST(probes_in_a_later_exec_find_nothing_open)
+{
+	probe_later(1000);
+}
+
+TEST(probes_in_a_later_exec_as_root_find_nothing_open)
+{
+	probe_later(0);
+}
+
+TEST(limits_on_io_are_made_to_order_also_twice_in_a_row)
+{
+	static struct stand s;
+	static struct box other;
+
+	CHECK(stand_open(&s, NULL));
+	s.spec.limits.io_bps = 10 * MIB;
+	CHECK(box_open(s.g, &s.spec, &s.b));
+	CHECK(box_open(s.g, &s.spec, &other));
+	CHECK(s.b.s.receipt.controllers & CGROUP_BIT(CGROUP_IO));
+	CHECK_EQ(sh(&s.b, "true").status, 0);
+	CHECK_EQ(sh(&other, "true").status, 0);
+	CHECK_EQ(box_close(&other), 0);
+	CHECK_EQ(stand_close(&s), 0);
+}
+
+TEST(three_hundred_lives_with_four_at_once_leave_nothing)
+{
+	enum { LIVES = 300, ALIVE = 4, POOL = 4 };
+	static const char *const more[] = { "--pool", "4", NULL };
+	static struct box alive[ALIVE];
+	static char group[LIVES][256];
+	unsigned fds = 0, children = 0, mounts = 0;
+	static struct stand s;
+	struct warden_counts c;
+	struct err e = { 0 };
+
+	CHECK(stand_open(&s, more));
+	memset(alive, 0, sizeof(alive));
+	for (int i = 0; i < LIVES; i++) {
+		struct box *b = &alive[i % ALIVE];
+
+		if (b->made)
+			CHECK_EQ(box_close(b), 0);
+		CHECK(box_open(s.g, &s.spec, b));
+		CHECK(wt_cgroup(wt_pid(b->s.pidfd), group[i], sizeof(group[i])));
+		CHECK_EQ(sh(b, "exit 3").status, 3 << 8);
+		if (i == ALIVE) { /* warmed up: the first of each kind has been made */
+			for (int k = 0; k < 500; k++) {
+				CHECK_EQ(client_counts(engine_client(s.g), &c, &e), 0);
+				if (c.ready == POOL && !c.cleaning)
+					break;
+				wt_sleep_ms(10);
+			}
+			fds = wt_fds(s.w.pid);
+			children = wt_children(s.w.pid);
+			mounts = wt_mounts(s.w.pid);
+			CHECK_EQ(children, POOL + ALIVE);
+		}
+	}
+	for (int k = 0; k < 500; k++) {
+		CHECK_EQ(client_counts(engine_client(s.g), &c, &e), 0);
+		if (c.ready == POOL && !c.cleaning)
+			break;
+		wt_sleep_ms(10);
+	}
+	CHECK_EQ(c.alive, ALIVE);
+	CHECK_EQ(c.made, LIVES);
+	CHECK_EQ(c.ended, LIVES - ALIVE);
+	CHECK_EQ(c.cleanup_failures, 0);
+	CHECK_EQ(wt_fds(s.w.pid), fds);
+	CHECK_EQ(wt_children(s.w.pid), children);
+	CHECK_EQ(wt_mounts(s.w.pid), mounts);
+	for (int i = 0; i < LIVES - ALIVE; i++) {
+		CHECK(access(group[i], F_OK) < 0);
+		for (int k = i + 1; k < LIVES; k++)
+			CHECK(strcmp(group[i], group[k]) != 0); /* a slot comes round again after 32,768 only */
+	}
+	for (int i = 0; i < ALIVE; i++) {
+		CHECK(access(group[LIVES - 1 - i], F_OK) == 0);
+		CHECK_EQ(box_close(&alive[i]), 0);
+	}
+	CHECK_EQ(stand_close(&s), 0);
+	for (int i = 0; i < LIVES; i++)
+		CHECK(access(group[i], F_OK) < 0);
+}
+
+TEST(an_engine_in_this_process_does_the_same)
+{
+	struct engine_opts o = { .freezer = true, .accounting = true };
+	struct sandbox_spec spec;
+	static struct box b;
+	struct engine *g = NULL;
+	struct err e = { 0 };
+	char agent[512];
+
+	CHECK(wt_program("cloche-agent", agent, sizeof(agent)));
+	o.agent = agent;
+	CHECK_EQ(engine_new(&o, &g, &e), 0);
+	wt_spec(&spec);
+	CHECK(box_open(g, &spec, &b));
+	CHECK_EQ(sh(&b, "exit 5").status, 5 << 8);
+	CHECK_EQ(b.s.driver->freeze(&b.s, &e), 0);
+	CHECK_EQ(box_close(&b), 0);
+	engine_free(g);
 }

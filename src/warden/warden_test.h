@@ -2,6 +2,7 @@
 #pragma once
 #include "base/base.h"
 #include "base/sys.h"
+#include "proto/frame.h"
 #include "warden/client.h"
 
 #include <dirent.h>
@@ -204,6 +205,33 @@ static inline bool wt_cgroup(pid_t pid, char *ret, size_t size)
 			return (size_t)snprintf(ret, size, "/sys/fs/cgroup%s", line + 3) < size;
 	}
 	return false;
+}
+
+/* Reads an agent's frames until the sandbox stands. */
+static inline bool wt_wait_up(int sock)
+{
+	uint8_t data[4096];
+	size_t len = 0;
+
+	for (;;) {
+		struct pollfd p = { .fd = sock, .events = POLLIN };
+		struct frame f;
+		ssize_t n;
+		long r;
+
+		while ((r = frame_decode(data, len, &f)) > 0) {
+			if (f.type != FRAME_READY)
+				return f.type == FRAME_UP;
+			memmove(data, data + r, len - (size_t)r);
+			len -= (size_t)r;
+		}
+		if (r < 0 || poll(&p, 1, 10000) != 1)
+			return false;
+		n = read(sock, data + len, sizeof(data) - len);
+		if (n <= 0)
+			return false;
+		len += (size_t)n;
+	}
 }
 
 static inline void wt_sleep_ms(long ms)

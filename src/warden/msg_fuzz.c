@@ -1,0 +1,43 @@
+#include "warden/msg.h"
+#include "base/base.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* One byte says which side; a request that passes must pass again once packed anew, and mean the same. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct warden_req q, again;
+	static struct warden_rep p;
+	struct warden_receipt receipt;
+	struct err e;
+
+	if (!size)
+		return 0;
+	if (data[0] & 1) {
+		memset(&p, 0, sizeof(p));
+		memcpy(&p, data + 1, size - 1 < sizeof(p) ? size - 1 : sizeof(p));
+		memset(&q, 0, sizeof(q));
+		q.version = MSG_VERSION;
+		q.op = data[0] >> 4;
+		q.seq = p.seq;
+		if (msg_check_rep(&p, sizeof(p), (data[0] >> 1) & 3, &q, &e) == 0) {
+			msg_get_receipt(&p.receipt, &receipt);
+			assert(strlen(p.msg) < sizeof(p.msg) && strlen(p.remedy) < sizeof(p.remedy));
+		}
+		return 0;
+	}
+	/* What is not there is zero, so that short inputs get far. */
+	memset(&q, 0, sizeof(q));
+	memcpy(&q, data + 1, size - 1 < sizeof(q) ? size - 1 : sizeof(q));
+	if (data[0] & 2)
+		q.version = MSG_VERSION;
+	if (data[0] & 4)
+		q.op = WARDEN_CREATE;
+	if (msg_check_req(&q, sizeof(q), &e) == 0 && q.op == WARDEN_CREATE) {
+		again = q;
+		msg_put_spec(&q.spec, &again.spec);
+		assert(!memcmp(&q, &again, sizeof(q)));
+	}
+	msg_check_req(&q, size, &e);
+	return 0;
+}

@@ -1,0 +1,221 @@
+#include "warden/msg.h"
+#include "base/base.h"
+#include "base/test.h"
+#include "warden/warden_test.h"
+
+static void hello(struct warden_req *q)
+{
+	memset(q, 0, sizeof(*q));
+	q->version = MSG_VERSION;
+	q->op = WARDEN_HELLO;
+	q->seq = 1;
+}
+
+static void create(struct warden_req *q)
+{
+	struct sandbox_spec s;
+
+	hello(q);
+	q->op = WARDEN_CREATE;
+	wt_spec(&s);
+	msg_put_spec(&s, &q->spec);
+}
+
+static int check(const struct warden_req *q)
+{
+	return msg_check_req(q, sizeof(*q), NULL);
+}
+
+TEST(whole_requests_pass)
+{
+	static struct warden_req q;
+
+	hello(&q);
+	CHECK_EQ(check(&q), 0);
+	create(&q);
+	CHECK_EQ(check(&q), 0);
+	hello(&q);
+	q.op = WARDEN_STAT;
+	q.handle = 5;
+	CHECK_EQ(check(&q), 0);
+}
+
+TEST(wrong_sizes_and_versions_are_refused)
+{
+	static struct warden_req q;
+
+	hello(&q);
+	CHECK_EQ(msg_check_req(&q, sizeof(q) - 1, NULL), -EMSGSIZE);
+	CHECK_EQ(msg_check_req(&q, sizeof(q) + 1, NULL), -EMSGSIZE);
+	CHECK_EQ(msg_check_req(&q, 0, NULL), -EMSGSIZE);
+	q.version = MSG_VERSION + 1;
+	CHECK_EQ(check(&q), -EPROTO);
+}
+
+TEST(unknown_operations_and_misplaced_handles_are_refused)
+{
+	static struct warden_req q;
+
+	hello(&q);
+	q.op = 0;
+	CHECK_EQ(check(&q), -EINVAL);
+	q.op = WARDEN_OP_END;
+	CHECK_EQ(check(&q), -EINVAL);
+	hello(&q);
+	q.handle = 1;
+	CHECK_EQ(check(&q), -EINVAL);
+	for (uint32_t op = WARDEN_ATTACH; op < WARDEN_COUNTS; op++) {
+		hello(&q);
+		q.op = op;
+		CHECK_EQ(check(&q), -EINVAL);
+	}
+	create(&q);
+	q.handle = 1;
+	CHECK_EQ(check(&q), -EINVAL);
+}
+
+TEST(every_byte_that_is_not_used_must_be_zero)
+{
+	static struct warden_req q;
+	unsigned char *bytes = (unsigned char *)&q.spec;
+	unsigned refused = 0;
+
+	/* In a request without a spec: all of it. */
+	hello(&q);
+	for (size_t i = 0; i < sizeof(q.spec); i++) {
+		bytes[i] = 1;
+		CHECK_EQ(check(&q), -EINVAL);
+		bytes[i] = 0;
+	}
+	/* In a spec: behind the end of each text, unused mounts, and where the compiler left a hole. */
+	create(&q);
+	for (size_t i = 0; i < sizeof(q.spec); i++) {
+		unsigned char was = bytes[i];
+
+		if (was)
+			continue;
+		bytes[i] = 'x';
+		refused += check(&q) < 0;
+		bytes[i] = was;
+	}
+	CHECK(refused > sizeof(q.spec) - 150);
+	memset((char *)&q.spec + offsetof(struct sandbox_spec, ntmpfs) + 4, 1, 1);
+	CHECK(offsetof(struct sandbox_spec, limits) == offsetof(struct sandbox_spec, ntmpfs) + 8);
+	CHECK_EQ(check(&q), -EINVAL);
+	create(&q);
+	q.spec.image[200] = 'x';
+	CHECK_EQ(check(&q), -EINVAL);
+	create(&q);
+	q.spec.mount[7].read_only = 1;
+	CHECK_EQ(check(&q), -EINVAL);
+	create(&q);
+	q.spec.tmpfs[3].size = 1;
+	CHECK_EQ(check(&q), -EINVAL);
+}
+
+TEST(packing_a_spec_drops_what_is_not_used)
+{
+	static struct sandbox_spec s;
+	static struct warden_req q;
+
+	memset(&s, 0xff, sizeof(s));
+	hello(&q);
+	q.op = WARDEN_CREATE;
+	s.tenant = 9;
+	snprintf(s.image, sizeof(s.image), "host");
+	snprintf(s.hostname, sizeof(s.hostname), "h");
+	snprintf(s.workdir, sizeof(s.workdir), "/w");
+	s.uid = s.gid = 1;
+	s.flags = 0;
+	s.nmounts = s.ntmpfs = 1;
+	memset(&s.limits, 0, sizeof(s.limits));
+	snprintf(s.mount[0].src, SPEC_PATH, "/a");
+	snprintf(s.mount[0].dst, SPEC_PATH, "/b");
+	snprintf(s.tmpfs[0].path, SPEC_PATH, "/c");
+	s.tmpfs[0].size = 4096;
+	msg_put_spec(&s, &q.spec);
+	CHECK_EQ(check(&q), 0);
+	CHECK_EQ(q.spec.tenant, 9);
+	CHECK_EQ(q.spec.mount[0].read_only, 1);
+	CHECK_STR(q.spec.mount[0].src, "/a");
+	CHECK_STR(q.spec.mount[0].dst, "/b");
+	CHECK_STR(q.spec.tmpfs[0].path, "/c");
+	CHECK_EQ(q.spec.tmpfs[0].size, 4096);
+}
+
+TEST(texts_without_an_end_are_refused)
+{
+	static struct warden_req q;
+
+	create(&q);
+	memset(q.spec.image, 'a', sizeof(q.spec.image));
+	CHECK_EQ(check(&q), -EINVAL);
+	create(&q);
+	memset(q.spec.hostname, 'a', sizeof(q.spec.hostname));
+	CHECK_EQ(check(&q), -EINVAL);
+	create(&q);
+	q.spec.nmounts = 1;
+	memset(q.spec.mount[0].src, '/', SPEC_PATH);
+	CHECK_EQ(check(&q), -EINVAL);
+	create(&q);
+	q.spec.nmounts = UINT32_MAX;
+	CHECK_EQ(check(&q), -EINVAL);
+}
+
+static void reply(struct warden_rep *p, const struct warden_req *q)
+{
+	memset(p, 0, sizeof(*p));
+	p->version = MSG_VERSION;
+	p->op = q->op;
+	p->seq = q->seq;
+	p->handle = 77;
+}
+
+TEST(replies_are_checked_too)
+{
+	static struct warden_req q;
+	static struct warden_rep p;
+
+	create(&q);
+	reply(&p, &q);
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 2, &q, NULL), 0);
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 1, &q, NULL), -EBADMSG);
+	CHECK_EQ(msg_check_rep(&p, sizeof(p) - 1, 2, &q, NULL), -EBADMSG);
+	p.handle = 0;
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 2, &q, NULL), -EBADMSG);
+	reply(&p, &q);
+	p.seq++;
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 2, &q, NULL), -EBADMSG);
+	reply(&p, &q);
+	p.op = WARDEN_HELLO;
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 2, &q, NULL), -EBADMSG);
+	reply(&p, &q);
+	p.result = 1;
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 2, &q, NULL), -EBADMSG);
+	p.result = -EPERM;
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 0, &q, NULL), 0);
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 2, &q, NULL), -EBADMSG);
+	p.kind = 1000;
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 0, &q, NULL), -EBADMSG);
+	p.kind = 0;
+	memset(p.msg, 'x', sizeof(p.msg));
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 0, &q, NULL), -EBADMSG);
+	reply(&p, &q);
+	p.receipt.flags = 8;
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 2, &q, NULL), -EBADMSG);
+}
+
+TEST(a_receipt_survives_the_way)
+{
+	const struct warden_receipt from = {
+		.cgroup_version = 1, .controllers = 5, .filter_len = 99, .idmapped = true, .swap_accounted = true,
+		.disk = 1ULL << 40, .inodes = 12,
+	};
+	struct warden_receipt to;
+	struct msg_receipt wire;
+
+	msg_put_receipt(&from, &wire);
+	msg_get_receipt(&wire, &to);
+	CHECK(to.cgroup_version == 1 && to.controllers == 5 && to.filter_len == 99 && to.idmapped && !to.rootless);
+	CHECK(to.swap_accounted && to.disk == from.disk && to.inodes == 12);
+}

@@ -1,0 +1,221 @@
+#include "warden/pool.h"
+#include "base/base.h"
+#include "base/test.h"
+#include "warden/warden_test.h"
+
+/* All processes the warden started, as they stand in /proc. */
+static unsigned shells(pid_t pid, pid_t *ret, unsigned max)
+{
+	char path[96], text[65536], *at, *end;
+	struct dirent *d;
+	unsigned n = 0;
+	DIR *tasks;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	tasks = opendir(path);
+	while (tasks && (d = readdir(tasks))) {
+		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/children", (int)pid, d->d_name);
+		if (d->d_name[0] == '.' || fd_get(AT_FDCWD, path, text, sizeof(text)) < 0)
+			continue;
+		for (at = text; n < max && (ret[n] = (pid_t)strtol(at, &end, 10)) > 0; at = end)
+			n++;
+	}
+	if (tasks)
+		closedir(tasks);
+	return n;
+}
+
+static bool wait_ready(struct client *c, unsigned ready, struct warden_counts *ret)
+{
+	struct err e = { 0 };
+
+	for (int i = 0; i < 1000; i++) {
+		if (client_counts(c, ret, &e) < 0)
+			return false;
+		if (ret->ready == ready && !ret->cleaning)
+			return true;
+		wt_sleep_ms(5);
+	}
+	return false;
+}
+
+TEST(it_fills_itself_and_fills_up_again_behind_creates)
+{
+	static const char *const more[] = { "--pool", "6", NULL };
+	struct client_sandbox s[5];
+	struct sandbox_spec spec;
+	struct warden_counts c;
+	struct err e = { 0 };
+	struct wt w;
+
+	CHECK(wt_open(&w, more));
+	CHECK(wait_ready(w.client, 6, &c));
+	CHECK_EQ(c.alive, 0);
+	CHECK_EQ(wt_children(w.pid), 6);
+	wt_spec(&spec);
+	for (size_t i = 0; i < ARRAY_LEN(s); i++)
+		CHECK_EQ(client_create(w.client, &spec, &s[i], &e), 0);
+	CHECK(wait_ready(w.client, 6, &c));
+	CHECK_EQ(c.alive, 5);
+	CHECK_EQ(c.made, 5);
+	CHECK_EQ(wt_children(w.pid), 11);
+	for (size_t i = 0; i < ARRAY_LEN(s); i++) {
+		CHECK(wt_wait_up(s[i].sock));
+		CHECK_EQ(client_destroy(w.client, s[i].handle, &e), 0);
+		client_sandbox_done(&s[i]);
+	}
+	CHECK(wait_ready(w.client, 6, &c));
+	CHECK_EQ(c.ended, 5);
+	CHECK_EQ(wt_children(w.pid), 6);
+	CHECK_EQ(wt_stop(&w), 0);
+}
+
+TEST(more_creates_than_shells_wait_for_new_ones)
+{
+	static const char *const more[] = { "--pool", "1", NULL };
+	struct client_sandbox s[12];
+	struct sandbox_spec spec;
+	struct err e = { 0 };
+	struct wt w;
+
+	CHECK(wt_open(&w, more));
+	wt_spec(&spec);
+	for (size_t i = 0; i < ARRAY_LEN(s); i++)
+		CHECK_EQ(client_create(w.client, &spec, &s[i], &e), 0);
+	for (size_t i = 0; i < ARRAY_LEN(s); i++) {
+		CHECK(wt_wait_up(s[i].sock));
+		client_sandbox_done(&s[i]);
+	}
+	CHECK_EQ(wt_stop(&w), 0);
+}
+
+TEST(a_shell_that_died_waiting_is_never_handed_out)
+{
+	static const char *const more[] = { "--pool", "4", NULL };
+	struct sandbox_spec spec;
+	struct warden_counts c;
+	struct err e = { 0 };
+	struct wt w;
+
+	CHECK(wt_open(&w, more));
+	wt_spec(&spec);
+	for (int round = 0; round < 10; round++) {
+		struct client_sandbox s;
+		unsigned n, spare = (unsigned)round % 4; /* all of them dead, or some */
+		pid_t pid[16];
+
+		CHECK(wait_ready(w.client, 4, &c));
+		n = shells(w.pid, pid, ARRAY_LEN(pid));
+		CHECK_EQ(n, 4);
+		for (unsigned i = 0; i < n - spare; i++) {
+			AUTO_CLOSE int fd = sys_pidfd_open(pid[i], 0);
+
+			CHECK(fd >= 0);
+			CHECK_EQ(kill(pid[i], SIGKILL), 0);
+			CHECK(wt_gone(fd, 2000));
+		}
+		CHECK_EQ(client_create(w.client, &spec, &s, &e), 0);
+		for (unsigned i = 0; i < n - spare; i++)
+			CHECK(wt_pid(s.pidfd) != pid[i]);
+		CHECK(wt_wait_up(s.sock));
+		CHECK(!wt_gone(s.pidfd, 0));
+		CHECK_EQ(client_destroy(w.client, s.handle, &e), 0);
+		client_sandbox_done(&s);
+	}
+	/* The dead that were passed over are buried as well. */
+	CHECK(wait_ready(w.client, 4, &c));
+	CHECK(wt_children(w.pid) <= 4);
+	CHECK_EQ(c.cleanup_failures, 0);
+	CHECK_EQ(wt_stop(&w), 0);
+}
+
+static int user_namespace(pid_t pid, uint64_t *ret)
+{
+	char path[64], to[64];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+	n = readlink(path, to, sizeof(to) - 1);
+	if (n < 0)
+		return -errno;
+	to[n] = '\0';
+	*ret = strtoull(strchr(to, '[') + 1, NULL, 10);
+	return 0;
+}
+
+TEST(no_shell_is_used_twice)
+{
+	enum { LIVES = 100 };
+	static const char *const more[] = { "--pool", "3", NULL };
+	static struct {
+		pid_t pid;
+		char group[256];
+	} life[LIVES];
+	struct sandbox_spec spec;
+	struct err e = { 0 };
+	uint64_t now = 0, before = 0;
+	struct wt w;
+
+	CHECK(wt_open(&w, more));
+	wt_spec(&spec);
+	for (int i = 0; i < LIVES; i++) {
+		struct client_sandbox s;
+
+		CHECK_EQ(client_create(w.client, &spec, &s, &e), 0);
+		CHECK(wt_wait_up(s.sock));
+		life[i].pid = wt_pid(s.pidfd);
+		CHECK(wt_cgroup(life[i].pid, life[i].group, sizeof(life[i].group)));
+		CHECK_EQ(user_namespace(life[i].pid, &now), 0);
+		CHECK(now != before);
+		before = now;
+		CHECK_EQ(client_destroy(w.client, s.handle, &e), 0);
+		CHECK(wt_gone(s.pidfd, 2000));
+		client_sandbox_done(&s);
+	}
+	for (int i = 0; i < LIVES; i++) {
+		for (int k = 0; k < i; k++) {
+			CHECK(life[i].pid != life[k].pid);
+			CHECK(strcmp(life[i].group, life[k].group) != 0);
+		}
+	}
+	CHECK_EQ(wt_stop(&w), 0);
+}
+
+TEST(the_pool_itself_gives_each_shell_once_and_counts_its_cleaning)
+{
+	struct env_opts o = { 0 };
+	struct pool_item it[6];
+	struct pool *p = NULL;
+	struct pool_counts c;
+	struct err e = { 0 };
+	struct env v;
+	char agent[512];
+	unsigned fds;
+
+	CHECK(wt_program("cloche-agent", agent, sizeof(agent)));
+	o.agent = agent;
+	fds = wt_fds(getpid());
+	CHECK_EQ(env_open(&o, &v, &e), 0);
+	CHECK_EQ(pool_new(&v, 3, &p, &e), 0);
+	for (size_t i = 0; i < ARRAY_LEN(it); i++) {
+		CHECK_EQ(pool_take(p, &it[i], &e), 0);
+		for (size_t k = 0; k < i; k++)
+			CHECK(it[k].shell.pid != it[i].shell.pid && it[k].shell.slot != it[i].shell.slot);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(it); i++) {
+		struct root r;
+
+		root_init(&r);
+		r.upper = it[i].upper;
+		CHECK_EQ(pool_clean(p, &it[i].shell, &r), 0);
+		CHECK_EQ(it[i].shell.pidfd, -1);
+	}
+	pool_wait(p, 3);
+	pool_counts(p, &c);
+	CHECK_EQ(c.ready, 3);
+	CHECK_EQ(c.cleaning, 0);
+	CHECK_EQ(c.failures, 0);
+	pool_free(p);
+	env_done(&v);
+	CHECK_EQ(wt_fds(getpid()), fds);
+}

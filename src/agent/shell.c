@@ -190,7 +190,10 @@ int shell_enter(struct agent *a, enum frame_stage *stage)
 			return r;
 	}
 	fd_close(AGENT_DEV);
-	a->landlock = landlock_abi();
+	*stage = FRAME_STAGE_LANDLOCK;
+	r = a->landlock = landlock_abi();
+	if (r < 0)
+		return r;
 	*stage = FRAME_STAGE_CAPS;
 	r = lock_privileges(a);
 	if (r < 0)

@@ -26,7 +26,9 @@ int landlock_abi(void)
 {
 	int abi = sys_landlock_create_ruleset(NULL, 0, RULESET_VERSION);
 
-	return abi < 2 ? 0 : abi;
+	if (abi == -ENOSYS || abi == -EOPNOTSUPP)
+		return 0;
+	return abi == 1 ? 0 : abi;
 }
 
 int landlock_restrict(void)
@@ -36,8 +38,8 @@ int landlock_restrict(void)
 	AUTO_CLOSE int rules = -1, root = -1;
 	int r;
 
-	if (!abi)
-		return -EOPNOTSUPP;
+	if (abi <= 0)
+		return abi < 0 ? abi : -EOPNOTSUPP;
 	if (abi >= 3)
 		a.fs |= FS_TRUNCATE;
 	if (abi >= 6)

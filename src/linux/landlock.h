@@ -1,7 +1,10 @@
 /* Landlock: a second lock on the filesystem, signals and abstract sockets, held by the kernel apart from mounts. */
 #pragma once
 
-/* The kernel's ABI version, 0 when it has none. Version 1 forbids every rename between folders, so it counts as none. */
+/*
+ * The kernel's ABI version, 0 when it has none (version 1 forbids every rename between folders, so it counts as none),
+ * or -errno when it would not say: that is no reason to go without.
+ */
 int landlock_abi(void);
 /*
  * Everything below / stays as permissions say, but no device node can be made, no mount changed, and from ABI 6 no

@@ -27,8 +27,9 @@ int caps_drop_bounding(uint64_t keep)
 		if (keep & (1ULL << c))
 			continue;
 		r = sys_prctl(PR_CAPBSET_DROP, c, 0, 0, 0);
-		if (r == -EINVAL && c > CAP_SYS_ADMIN)
-			break; /* past the kernel's last capability */
+		/* Past the kernel's last capability: but that must be it, or the rest would stay. */
+		if (r == -EINVAL && c > CAP_SYS_ADMIN && sys_prctl(PR_CAPBSET_READ, c, 0, 0, 0) == -EINVAL)
+			break;
 		if (r < 0)
 			return r;
 	}

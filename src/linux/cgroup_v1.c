@@ -55,7 +55,7 @@ void cgroup_v1_finish(struct cgroup_host *h)
 		AUTO_CLOSE int fd =
 			sys_openat(h->base[CGROUP_MEMORY], "memory.memsw.limit_in_bytes", O_WRONLY | O_CLOEXEC, 0);
 
-		h->swap_accounted = fd >= 0;
+		h->swap_accounted = fd != -ENOENT; /* there, but not for us: then setting the limit says so */
 	}
 	if (h->have & CGROUP_BIT(CGROUP_CPU))
 		keep_key(h->base[CGROUP_CPU]);

@@ -15,6 +15,8 @@
 #define CLONE_NEWTIME 0x80
 #endif
 
+#define CLEANUP_TRIES 3
+
 void shell_init(struct shell *s)
 {
 	*s = (struct shell){ .pidfd = -1, .sock = -1, .userns = -1 };
@@ -85,14 +87,12 @@ static int child(void *arg)
 	return 1;
 }
 
-static void leave_net(const struct env *v)
+static int leave_net(const struct env *v, struct err *e)
 {
 	/* Without root there is no way back into the host's; this process has no use for a network. */
-	if (!v->rootless && sys_setns(v->net, CLONE_NEWNET) < 0) {
-		/* Staying there would cut the host process off its own network without a word. */
-		log_error("cannot return to our own network namespace");
-		abort();
-	}
+	int r = v->rootless ? 0 : sys_setns(v->net, CLONE_NEWNET);
+
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "return to our own network namespace") : 0;
 }
 
 /*
@@ -102,15 +102,16 @@ static void leave_net(const struct env *v)
 static int enter_net(struct env *v, struct err *e)
 {
 	AUTO_CLOSE int ahead = TAKE_FD(v->net_ahead);
-	int r = ahead >= 0 ? sys_setns(ahead, CLONE_NEWNET) : sys_unshare(CLONE_NEWNET);
+	int r = ahead >= 0 ? sys_setns(ahead, CLONE_NEWNET) : sys_unshare(CLONE_NEWNET), back;
 
 	if (r < 0)
 		return err_sys(e, ERR_UNSUPPORTED, r, "make a network namespace");
 	r = ahead >= 0 ? 0 : ns_loopback_up();
 	if (r == 0)
 		return 0;
-	leave_net(v);
-	return err_sys(e, ERR_UNSUPPORTED, r, "bring the loopback interface up");
+	err_sys(e, ERR_UNSUPPORTED, r, "bring the loopback interface up");
+	back = leave_net(v, e);
+	return back < 0 ? back : r;
 }
 
 static int clone_child(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
@@ -133,7 +134,9 @@ static int clone_child(struct env *v, struct shell_start *start, struct shell *s
 	if (r < 0)
 		return r;
 	pid = ns_clone(&a, child, start);
-	leave_net(v);
+	r = leave_net(v, e);
+	if (r < 0)
+		return r;
 	if (pid < 0) {
 		err_sys(e, ERR_UNSUPPORTED, (int)pid, "make namespaces (user, pid, mount, ipc, uts)");
 		err_remedy(e, "see `cloche doctor`");
@@ -248,14 +251,17 @@ int shell_end(struct env *v, struct shell *s, struct err *e)
 		siginfo_t si;
 
 		sys_pidfd_send_signal(s->pidfd, SIGKILL);
+		fd_close(s->sock); /* and should that have failed: an agent without its host ends by itself */
+		s->sock = -1;
 		while (poll(&p, 1, -1) < 0 && errno == EINTR)
 			;
 		while (waitid(P_PIDFD, (id_t)s->pidfd, &si, WEXITED) < 0 && errno == EINTR)
 			;
 	}
 	if (s->cgroup.mask) {
-		r = cgroup_remove_wait(&v->cgroups, s->cgroup.name, s->cgroup.mask, 2000, e);
-		if (r < 0)
+		for (int tries = 0; tries < CLEANUP_TRIES && (tries == 0 || r < 0); tries++)
+			r = cgroup_remove_wait(&v->cgroups, s->cgroup.name, s->cgroup.mask, 2000, e);
+		if (r < 0 && !e)
 			log_warn("cannot remove cgroup %s: %s", s->cgroup.name, strerror(-r));
 		cgroup_done(&s->cgroup);
 	}

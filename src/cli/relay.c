@@ -23,16 +23,22 @@ static void kill_all(struct run *r)
 	link_signal(&r->sandbox.link, RUN_EXEC, SIGKILL, FRAME_SCOPE_ALL);
 }
 
-static int on_started(struct run *r, int fd)
+static int on_started(struct run *r, int fd, struct err *e)
 {
+	int rc;
+
+	/* A terminal comes once, and only when one was asked for. */
+	if ((fd >= 0) != r->tty || (r->tty && r->out.from >= 0)) {
+		fd_close(fd);
+		return err_set(e, ERR_LOST, -EBADMSG, "the agent talked nonsense");
+	}
 	if (!r->tty)
 		return 0;
-	if (fd < 0)
-		return -EBADMSG;
-	fd_set_nonblock(fd);
 	r->out.from = fd;
-	r->in.to = sys_fcntl(fd, F_DUPFD_CLOEXEC, 3);
-	return r->in.to < 0 ? r->in.to : 0;
+	rc = fd_set_nonblock(fd);
+	if (rc == 0)
+		rc = r->in.to = sys_fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	return rc < 0 ? err_sys(e, ERR_EXHAUSTED, rc, "take the terminal") : 0;
 }
 
 static int on_frame(struct run *r, const struct frame *f, int fd, struct err *e)
@@ -48,7 +54,7 @@ static int on_frame(struct run *r, const struct frame *f, int fd, struct err *e)
 		return 0;
 	}
 	if (f->type == FRAME_STARTED)
-		return on_started(r, fd);
+		return on_started(r, fd, e);
 	fd_close(fd);
 	if (f->type == FRAME_EXITED && frame_exited_decode(f, &r->exit) == 0)
 		r->exited = true;

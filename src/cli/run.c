@@ -49,11 +49,14 @@ static int open_streams(struct run *r, int theirs[3], struct err *e)
 			return err_sys(e, ERR_EXHAUSTED, rc, "make a pipe");
 		theirs[i] = p[i == 0 ? 0 : 1];
 		p[0] = p[i == 0 ? 1 : 0]; /* ours */
-		fd_set_nonblock(p[0]);
 		if (i == 0)
 			r->in.to = p[0];
 		else
 			*(i == 1 ? &r->out.from : &r->err.from) = p[0];
+		/* Else one who still holds the other end after the command could keep us waiting. */
+		rc = fd_set_nonblock(p[0]);
+		if (rc < 0)
+			return err_sys(e, ERR_INTERNAL, rc, "make a pipe non-blocking");
 	}
 	return 0;
 }
@@ -178,20 +181,23 @@ static void judge(struct run *r)
 	verdict_make(&in, &r->verdict);
 }
 
-/* One line on stderr when it did not just end by itself. */
-static void tell(const struct run *r)
+/* One line on stderr when it did not just end by itself. An error when output was lost on the way. */
+static int tell(struct run *r, struct err *e)
 {
 	const struct verdict *v = &r->verdict;
 	char dropped[64] = "";
 
-	out_stream_finish((struct out_stream *)(uintptr_t)&r->out);
-	out_stream_finish((struct out_stream *)(uintptr_t)&r->err);
+	out_stream_finish(&r->out);
+	out_stream_finish(&r->err);
+	if (r->out.error || r->err.error)
+		return err_sys(e, ERR_INTERNAL, r->out.error ? r->out.error : r->err.error, "write the command's output");
 	if (v->cause == VERDICT_EXITED || v->cause == VERDICT_SIGNALED)
-		return;
+		return 0;
 	if (v->cause == VERDICT_OUTPUT)
 		snprintf(dropped, sizeof(dropped), " (%llu bytes left out)",
 			 (unsigned long long)(capture_dropped(&r->out.capture) + capture_dropped(&r->err.capture)));
 	fprintf(stderr, "cloche: %s: %s%s\n", verdict_name(v->cause), v->detail, dropped);
+	return 0;
 }
 
 static int end(struct run *r, int rc, struct err *e)
@@ -203,7 +209,7 @@ static int end(struct run *r, int rc, struct err *e)
 	if (r->made && rc == 0) {
 		/* Usage is only looked at where somebody sees it, or where it may tell why. */
 		if (r->o.json || !r->exited || r->exit.status)
-			r->sandbox.driver->stat(&r->sandbox, &r->stat, NULL);
+			rc = r->sandbox.driver->stat(&r->sandbox, &r->stat, e);
 		judge(r);
 	}
 	if (r->made)
@@ -277,7 +283,7 @@ int cmd_run(int argc, char **argv)
 	if (rc == 0 && r.o.json)
 		rc = result_print(&r, &e);
 	else if (rc == 0)
-		tell(&r);
+		rc = tell(&r, &e);
 	if (rc < 0)
 		print_error(&r.o, &e);
 	rc = rc < 0 ? exit_of_failure(&r) : r.verdict.exit_code;

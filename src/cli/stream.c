@@ -4,10 +4,15 @@
 
 static void pass(struct out_stream *s, const char *data, size_t len)
 {
+	int r;
+
 	if (s->broken || s->to < 0 || !len)
 		return;
-	if (fd_write_all(s->to, data, len) < 0)
+	r = fd_write_all(s->to, data, len);
+	if (r < 0) {
 		s->broken = true;
+		s->error = r == -EPIPE ? 0 : r;
+	}
 }
 
 int out_stream_read(struct out_stream *s)
@@ -39,6 +44,10 @@ int out_stream_drain(struct out_stream *s)
 		ssize_t n = sys_read(s->from, data, sizeof(data));
 		long head;
 
+		if (n == -EINTR)
+			continue;
+		if (n < 0 && n != -EAGAIN && n != -EIO)
+			return (int)n;
 		if (n <= 0 || s->broken)
 			break;
 		head = capture_add(&s->capture, data, (size_t)n, s->to < 0);

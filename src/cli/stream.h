@@ -10,7 +10,8 @@
 struct out_stream {
 	int from, to;
 	struct capture capture;
-	bool broken; /* nobody reads @to any more */
+	bool broken; /* @to takes no more */
+	int error; /* why, as -errno, unless its reader just went away */
 };
 
 /* Reads what is there: 1 when more may follow, 0 at the end (from is closed then), or -errno. */

@@ -71,13 +71,17 @@ struct spawn_opts {
 	unsigned count, workers; /* 0 is 1 */
 	const char *errors; /* a file for what it says on stderr; NULL: nowhere */
 };
+struct spawn_time {
+	uint64_t ns, cpu_ns; /* all together; the second is what it and all it waited for used */
+};
 int spawner_start(struct spawner *s, enum spawner_view view, struct err *e);
 void spawner_stop(struct spawner *s);
 /*
  * Runs @argv (NULL-ended; '@' in an argument becomes the worker's letter) @o->count times, @o->workers at once.
- * Returns the time of all together; one that does not exit with 0 is an error.
+ * One that does not exit with 0 is an error. @ret may be NULL.
  */
-int spawner_run(struct spawner *s, const char *const *argv, const struct spawn_opts *o, uint64_t *ret_ns, struct err *e);
+int spawner_run(struct spawner *s, const char *const *argv, const struct spawn_opts *o, struct spawn_time *ret,
+		struct err *e);
 
 /* ---- peers.c: the other runtimes ---- */
 #define PEER_ARGS 40

@@ -6,12 +6,14 @@
 #include "base/base.h"
 #include "base/clock.h"
 
+#include <sys/resource.h>
+
 #define POOL 64
 #define FLIGHT 8
 #define PART "flight"
 
 struct slice {
-	uint64_t ns;
+	uint64_t ns, cpu_ns;
 	unsigned count;
 };
 
@@ -20,31 +22,48 @@ static double per_second(const struct slice *s)
 	return ratio((double)s->count * 1e9, (double)s->ns);
 }
 
+/* Without the kernel's own threads, on either side; steadier than the clock on a machine that has other work. */
+static double cpu_ms(const struct slice *s)
+{
+	return ratio((double)s->cpu_ns / 1e6, s->count);
+}
+
+static uint64_t cpu_of(int who)
+{
+	struct rusage u;
+
+	getrusage(who, &u);
+	return (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000000ULL +
+	       (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1000ULL;
+}
+
 static int peer_slice(struct peers *p, enum peer_id id, unsigned count, struct slice *to, struct err *e)
 {
 	struct spawn_opts o = { .count = count, .workers = FLIGHT };
-	uint64_t ns;
+	struct spawn_time t;
 	int r;
 
 	if (p->list[id].why_not[0])
 		return 0;
-	r = spawner_run(peer_spawner(p, &p->list[id]), p->list[id].argv, &o, &ns, e);
+	r = spawner_run(peer_spawner(p, &p->list[id]), p->list[id].argv, &o, &t, e);
 	if (r < 0)
 		return r;
-	to->ns += ns;
+	to->ns += t.ns;
+	to->cpu_ns += t.cpu_ns;
 	to->count += count;
 	return 0;
 }
 
 static int our_slice(struct engine *g, unsigned count, struct slice *to, struct err *e)
 {
-	uint64_t t = clock_mono_ns();
+	uint64_t t = clock_mono_ns(), cpu = cpu_of(RUSAGE_SELF) + cpu_of(RUSAGE_CHILDREN);
 	int r = box_flight(g, count, FLIGHT, e);
 
 	if (r < 0)
 		return r;
 	warden_pool_wait(engine_warden(g), POOL);
 	to->ns += clock_mono_ns() - t;
+	to->cpu_ns += cpu_of(RUSAGE_SELF) + cpu_of(RUSAGE_CHILDREN) - cpu;
 	to->count += count;
 	return 0;
 }
@@ -78,6 +97,9 @@ int bench_flight(struct bench *b, struct err *e)
 	report_fact(&b->report, PART, "bwrap with /proc /dev /tmp, 8 at once", per_second(&full), "per second");
 	report_fact(&b->report, PART, "crun run, 8 at once", per_second(&crun), "per second");
 	report_fact(&b->report, PART, "cloche lifecycle, 8 at once", per_second(&ours), "per second");
+	report_fact(&b->report, PART, "bwrap, CPU time of one", cpu_ms(&bwrap), "ms");
+	report_fact(&b->report, PART, "crun run, CPU time of one", cpu_ms(&crun), "ms");
+	report_fact(&b->report, PART, "cloche lifecycle, CPU time of one", cpu_ms(&ours), "ms");
 	report_target(&b->report, &(struct target){
 					  .part = PART,
 					  .what = "lifecycles per second at 8 / bwrap's",

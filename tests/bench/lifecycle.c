@@ -41,11 +41,11 @@ static void name_rows(struct rounds *r)
 static int measure(struct spawner *s, const char *const *argv, struct samples *to, struct err *e)
 {
 	struct spawn_opts o = { 0 };
-	uint64_t ns;
-	int r = spawner_run(s, argv, &o, &ns, e);
+	struct spawn_time t;
+	int r = spawner_run(s, argv, &o, &t, e);
 
 	if (r == 0)
-		samples_add(to, ns);
+		samples_add(to, t.ns);
 	return r;
 }
 

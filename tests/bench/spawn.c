@@ -6,6 +6,7 @@
 #include <spawn.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,7 +20,7 @@ struct request {
 
 struct answer {
 	int32_t status; /* of the first that did not end well, else 0; negative: could not be started */
-	uint64_t ns;
+	struct spawn_time time;
 };
 
 /* Cleans up after our own process when that dies, too. */
@@ -65,12 +66,21 @@ static pid_t start_one(const struct request *q, unsigned worker, int null, int e
 	return r ? -r : pid;
 }
 
+static uint64_t cpu_of_children(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_CHILDREN, &u);
+	return (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000000ULL +
+	       (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1000ULL;
+}
+
 static void serve_one(const struct request *q, int null, struct answer *a)
 {
 	unsigned started = 0, running = 0;
 	pid_t pids[WORKERS_MAX] = { 0 };
 	AUTO_CLOSE int errors = -1;
-	uint64_t t;
+	uint64_t t, cpu = cpu_of_children();
 
 	if (q->text[0])
 		errors = sys_openat(AT_FDCWD, q->text, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -104,7 +114,8 @@ static void serve_one(const struct request *q, int null, struct answer *a)
 				a->status = status;
 		}
 	}
-	a->ns = clock_mono_ns() - t;
+	a->time.ns = clock_mono_ns() - t;
+	a->time.cpu_ns = cpu_of_children() - cpu;
 }
 
 static _Noreturn void serve(int sock, enum spawner_view view)
@@ -170,7 +181,8 @@ static bool put(struct request *q, const char *text)
 	return true;
 }
 
-int spawner_run(struct spawner *s, const char *const *argv, const struct spawn_opts *o, uint64_t *ret_ns, struct err *e)
+int spawner_run(struct spawner *s, const char *const *argv, const struct spawn_opts *o, struct spawn_time *ret,
+		struct err *e)
 {
 	static struct request q;
 	struct answer a;
@@ -189,7 +201,7 @@ int spawner_run(struct spawner *s, const char *const *argv, const struct spawn_o
 		return err_sys(e, ERR_NOT_FOUND, a.status, "start %s", argv[0]);
 	if (a.status)
 		return err_set(e, ERR_LOST, -EIO, "%s ended with status 0x%x", argv[0], (unsigned)a.status);
-	if (ret_ns)
-		*ret_ns = a.ns;
+	if (ret)
+		*ret = a.time;
 	return 0;
 }

@@ -1,5 +1,6 @@
 #include "warden/skeleton.h"
 #include "base/base.h"
+#include "base/buf.h"
 #include "base/sys.h"
 
 #include <dirent.h>
@@ -11,7 +12,7 @@
 #define COPY_DEPTH_MAX 8
 
 /* Bumped when what is made below changes, so that an older cache is not used. */
-#define SKELETON_VERSION 3U
+#define SKELETON_VERSION 4U
 
 /*
  * What of /etc is taken along, and only what everybody may read: programs in /usr expect these. Nothing that could
@@ -32,16 +33,12 @@ struct made {
 };
 
 static const struct made files[] = {
-	{ "etc/passwd", "root:x:0:0:root:/root:/bin/bash\nuser:x:1000:1000:user:/home/user:/bin/bash\n"
-			"_apt:x:42:65534::/nonexistent:/usr/sbin/nologin\n"
-			"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n" },
-	{ "etc/group", "root:x:0:\ntty:x:5:\nadm:x:4:\nmail:x:8:\nshadow:x:42:\nutmp:x:43:\nstaff:x:50:\nuser:x:1000:\n"
-		       "nogroup:x:65534:\n" },
 	{ "etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n" },
 	{ "etc/hostname", "sandbox\n" },
 	{ "etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n" },
 	{ "etc/resolv.conf", "" },
 	{ "etc/shells", "/bin/sh\n/bin/bash\n" },
+	{ "etc/apt/sources.list", "" },
 };
 
 static const struct {
@@ -53,7 +50,8 @@ static const struct {
 	{ "run/lock", 01777, 0 }, { "root", 0700, 0 },	 { "home", 0755, 0 },	{ "home/user", 0755, 1000 },
 	{ "var", 0755, 0 },	 { "var/tmp", 01777, 0 }, { "var/lib", 0755, 0 }, { "var/cache", 0755, 0 },
 	{ "var/log", 0755, 0 },	 { "var/lib/dpkg", 0755, 0 }, { "opt", 0755, 0 }, { "mnt", 0755, 0 },
-	{ "srv", 0755, 0 },	 { "media", 0755, 0 },	 { "etc/dpkg", 0755, 0 },
+	{ "srv", 0755, 0 },	 { "media", 0755, 0 },	 { "etc/dpkg", 0755, 0 }, { "etc/apt", 0755, 0 },
+	{ "etc/apt/apt.conf.d", 0755, 0 }, { "etc/apt/sources.list.d", 0755, 0 },
 };
 
 static const char *const links[] = { "bin", "sbin", "lib", "lib32", "lib64", "libx32" };
@@ -61,7 +59,8 @@ static const char *const links[] = { "bin", "sbin", "lib", "lib32", "lib64", "li
 uint64_t skeleton_key(void)
 {
 	static const char *const watched[] = { "/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/etc/localtime",
-					       "/etc/os-release", "/etc/ssl/certs/ca-certificates.crt", "/bin", "/lib64" };
+					       "/etc/os-release", "/etc/ssl/certs/ca-certificates.crt", "/etc/passwd", "/etc/group", "/bin",
+					       "/lib64" };
 	uint64_t h = 0xcbf29ce484222325ULL ^ SKELETON_VERSION;
 
 	for (size_t i = 0; i < ARRAY_LEN(watched); i++) {
@@ -85,6 +84,35 @@ static int put_file(int dir, const char *path, const char *text, unsigned mode)
 	AUTO_CLOSE int fd = sys_openat(dir, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
 
 	return fd < 0 ? fd : fd_write_all(fd, text, strlen(text));
+}
+
+/*
+ * The host's system accounts, without a password, a person's name or a shell: the package database and the programs of
+ * /usr know these names. People's accounts (1000 and above) stay out.
+ */
+static int put_accounts(int root, const char *host, const char *head, const char *tail)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(256 * KIB);
+	bool groups = !strcmp(host, "/etc/group");
+	FILE *f = fopen(host, "re");
+	char line[1024], name[33];
+	unsigned id, gid = 0;
+	int r;
+
+	r = buf_addf(&b, "%s", head);
+	while (r == 0 && f && fgets(line, sizeof(line), f)) {
+		int n = sscanf(line, "%32[a-zA-Z0-9_.-]:%*[^:]:%u:%u", name, &id, &gid);
+
+		if (n < (groups ? 2 : 3) || id == 0 || id > 999 || gid > 65535 || !strcmp(name, "user"))
+			continue;
+		r = groups ? buf_addf(&b, "%s:x:%u:\n", name, id) :
+			     buf_addf(&b, "%s:x:%u:%u::/nonexistent:/usr/sbin/nologin\n", name, id, gid);
+	}
+	if (f)
+		fclose(f);
+	if (r == 0)
+		r = buf_addf(&b, "%s", tail);
+	return r == 0 ? put_file(root, host + 1, b.data, 0644) : r;
 }
 
 static int copy_file(int from, int to, const char *name, unsigned mode)
@@ -226,6 +254,12 @@ static int fill_root(int root, bool owners)
 	}
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(files); i++)
 		r = put_file(root, files[i].path, files[i].text, 0644);
+	if (r == 0)
+		r = put_accounts(root, "/etc/passwd", "root:x:0:0:root:/root:/bin/bash\n",
+				 "user:x:1000:1000:user:/home/user:/bin/bash\n"
+				 "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n");
+	if (r == 0)
+		r = put_accounts(root, "/etc/group", "root:x:0:\n", "user:x:1000:\nnogroup:x:65534:\n");
 	return r == 0 ? copy_etc(root) : r;
 }
 

@@ -13,9 +13,16 @@
 
 static void print_error(const struct options *o, const struct err *e)
 {
+	char line[sizeof(e->msg) + sizeof(e->remedy) + 16];
+
 	if (o->json)
 		result_print_error(e);
-	fprintf(stderr, "cloche: %s%s%s\n", e->msg, e->remedy[0] ? "; " : "", e->remedy);
+	snprintf(line, sizeof(line), "%s%s%s", e->msg, e->remedy[0] ? "; " : "", e->remedy);
+	/* Names are told as given, but not their line feeds or escapes: it is one line, and maybe on a terminal. */
+	for (char *p = line; *p; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			*p = '?';
+	fprintf(stderr, "cloche: %s\n", line);
 }
 
 static int open_signals(struct run *r, struct err *e)

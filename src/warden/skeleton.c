@@ -171,15 +171,17 @@ static int copy_tree(int from, int to, const char *name, unsigned depth)
 {
 	struct stat st;
 
-	if (depth > COPY_DEPTH_MAX || fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (depth > COPY_DEPTH_MAX)
 		return 0;
+	if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno; /* a half skeleton would be kept for good */
 	if (S_ISLNK(st.st_mode)) {
 		char target[1024];
 		ssize_t n = readlinkat(from, name, target, sizeof(target) - 1);
 		int r;
 
 		if (n <= 0)
-			return 0;
+			return n < 0 && errno != ENOENT ? -errno : 0;
 		target[n] = '\0';
 		r = sys_symlinkat(target, to, name);
 		return r == -EEXIST ? 0 : r;
@@ -207,8 +209,10 @@ static int copy_etc(int root)
 
 		snprintf(sub, sizeof(sub), "%.*s", slash ? (int)(slash - from_etc[i]) : 1, slash ? from_etc[i] : ".");
 		from = sys_openat(etc, sub, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+		if (from == -ENOENT || from == -ENOTDIR || (from == -EACCES && geteuid() != 0))
+			continue; /* this host has none of it, or not for everybody */
 		if (from < 0)
-			continue; /* this host has none of it */
+			return from;
 		to = sys_openat(root, "etc", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 		if (to >= 0 && slash) {
 			int top = to;

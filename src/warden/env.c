@@ -6,6 +6,8 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -136,14 +138,50 @@ static int default_cache(bool rootless, char *buf, size_t size, struct err *e)
 	return (size_t)n < size ? 0 : err_set(e, ERR_INVALID, -ENAMETOOLONG, "cache folder: path too long");
 }
 
+/*
+ * The agent, as a file that may be run but not read. The kernel then gives its memory, and all of /proc/1, to a user
+ * namespace that could read it: ours, not the sandbox's, whose root would otherwise own them.
+ */
+static int open_agent(const char *path, int *ret)
+{
+	AUTO_CLOSE int from = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), copy = -1;
+	char self[32];
+	int r;
+
+	if (from < 0)
+		return from;
+	copy = sys_memfd_create("cloche-agent", MFD_CLOEXEC);
+	if (copy < 0)
+		return copy;
+	for (;;) {
+		ssize_t n = sendfile(copy, from, NULL, 1 << 20);
+
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			break;
+	}
+	r = sys_fchmod(copy, 0111);
+	if (r < 0)
+		return r;
+	/* A file open for writing cannot be run. */
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", copy);
+	r = sys_openat(AT_FDCWD, self, O_PATH | O_CLOEXEC, 0);
+	if (r < 0)
+		return r;
+	*ret = r;
+	return 0;
+}
+
 /* Opened before we enter any namespace of our own, where paths may read differently. */
 static int open_files(struct env *v, const struct env_opts *o, struct err *e)
 {
-	v->agent = sys_openat(AT_FDCWD, o->agent, O_PATH | O_CLOEXEC, 0);
-	if (v->agent < 0) {
-		err_sys(e, ERR_NOT_FOUND, v->agent, "agent %s", o->agent);
+	int r = open_agent(o->agent, &v->agent);
+
+	if (r < 0) {
+		err_sys(e, ERR_NOT_FOUND, r, "agent %s", o->agent);
 		err_remedy(e, "install cloche-agent beside cloche or in its libexec folder");
-		return v->agent;
+		return r;
 	}
 	v->null = sys_openat(AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC, 0);
 	if (v->null < 0)

@@ -7,7 +7,8 @@ for group in "$@"; do
 	build) set -- "$@" meson ninja-build gcc libc6-dev linux-libc-dev musl-dev libseccomp-dev libjansson-dev \
 		pkg-config python3 make ;;
 	test) set -- "$@" python3-pytest clang libclang-rt-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
-		linux-libc-dev-arm64-cross qemu-user qemu-system-x86 e2fsprogs bubblewrap git util-linux procps ;;
+		linux-libc-dev-arm64-cross qemu-user qemu-system-x86 e2fsprogs bubblewrap git util-linux procps \
+		busybox-static mmdebstrap python3-pip ;;
 	bench) set -- "$@" bubblewrap crun python3 ;;
 	tidy) set -- "$@" clang-tidy clang-format ;;
 	demo) set -- "$@" python3 ;;

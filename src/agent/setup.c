@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define DEFAULT_UID 1000U
+#define IMAGE "/n" /* where it is attached until we enter it */
 #define IN_ROOT (RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
 
 static int open_in(int root, const char *path, uint64_t resolve)
@@ -30,6 +31,7 @@ static int open_in(int root, const char *path, uint64_t resolve)
 static int make_path(int root, const char *path, bool file, uint32_t uid, uint32_t gid, bool *ret_made)
 {
 	char part[256];
+	const char *const whole = path;
 	AUTO_CLOSE int at = open_in(root, "/", IN_ROOT);
 
 	*ret_made = false;
@@ -61,8 +63,8 @@ static int make_path(int root, const char *path, bool file, uint32_t uid, uint32
 			*ret_made = last;
 			fd = open_in(at, part, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
 		} else if (fd == -EXDEV) {
-			/* A symbolic link with an absolute target: follow it as the sandbox would. */
-			fd = open_in(root, path, IN_ROOT);
+			/* A symbolic link that leaves its folder: follow all of it as the sandbox would. */
+			fd = open_in(root, whole, IN_ROOT);
 			next = "";
 		}
 		fd_close(at);
@@ -88,10 +90,45 @@ static int attach_tree(int root, const char *name, const char *from, uint64_t co
 	return sys_move_mount(AT_FDCWD, from, target, "", MOVE_MOUNT_T_EMPTY_PATH, cookie);
 }
 
+static bool ours(const char *path)
+{
+	static const char *const places[] = { "/proc", "/dev", "/sys" };
+
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		size_t n = strlen(places[i]);
+
+		if (!strncmp(path, places[i], n) && (!path[n] || path[n] == '/'))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The host refuses targets in our places, but links of a hostile image can lead there: to hide a mask, or /proc itself,
+ * behind a folder of the user's. What is ours must be where it was sent, and nothing else may come near.
+ */
+static int check_place(int root, int at, const char *target)
+{
+	char name[40], path[512];
+	ssize_t n;
+
+	snprintf(name, sizeof(name), "proc/self/fd/%d", at);
+	n = readlinkat(root, name, path, sizeof(path) - 1);
+	if (n < 0)
+		return -errno;
+	path[n] = '\0';
+	if (strncmp(path, IMAGE, strlen(IMAGE)) != 0)
+		return -ELOOP;
+	if (ours(target))
+		return strcmp(path + strlen(IMAGE), target) ? -ELOOP : 0;
+	return ours(path + strlen(IMAGE)) ? -ELOOP : 0;
+}
+
 static int attach_one(int root, uint8_t kind, const char *target, int mnt, const struct frame_setup *s, uint64_t cookie)
 {
 	AUTO_CLOSE int at = -1;
 	bool made;
+	int r = 0;
 
 	if (kind == FRAME_MOUNT_PARK)
 		return mount_attach(mnt, "/k", cookie);
@@ -101,13 +138,16 @@ static int attach_one(int root, uint8_t kind, const char *target, int mnt, const
 			return 0;
 	} else {
 		at = make_path(root, target, kind == FRAME_MOUNT_FILE, s->uid, s->gid, &made);
+		r = at < 0 ? at : check_place(root, at, target);
 	}
-	return at < 0 ? at : mount_attach_at(mnt, at, cookie);
+	if (at < 0 || r < 0)
+		return at < 0 ? at : r;
+	return mount_attach_at(mnt, at, cookie);
 }
 
 static int enter_root(uint64_t cookie)
 {
-	int r = sys_chdir("/n");
+	int r = sys_chdir(IMAGE);
 
 	if (r == 0)
 		r = sys_move_mount(AT_FDCWD, ".", AT_FDCWD, "/", 0, cookie);
@@ -176,9 +216,9 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 
 	*which = 0;
 	*stage = FRAME_STAGE_ROOT;
-	r = mount_attach(fds[0], "/n", a->cookie);
+	r = mount_attach(fds[0], IMAGE, a->cookie);
 	if (r == 0)
-		r = root = sys_openat(AT_FDCWD, "/n", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+		r = root = sys_openat(AT_FDCWD, IMAGE, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 	if (r < 0)
 		return r;
 	*stage = FRAME_STAGE_PROC;

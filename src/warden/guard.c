@@ -8,6 +8,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define CLEAN_MS 10000
+
+/* Our descriptors of the groups came later than the guard: it opens its own. */
+static void clean(const struct cgroup_host *h, struct cgroup *c)
+{
+	for (unsigned i = 0; i < CGROUP_CONTROLLERS; i++) {
+		unsigned same = 0;
+
+		if (h->base[i] < 0 || (h->version == 1 && !(c->mask & CGROUP_BIT(i))))
+			continue;
+		while (same < i && (h->base[same] != h->base[i] || c->dir[same] < 0))
+			same++;
+		c->dir[i] = same < i ? c->dir[same] :
+				       sys_openat(h->base[i], c->name, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	}
+	cgroup_kill(h, c);
+	cgroup_remove_wait(h, c->name, c->mask, CLEAN_MS, NULL);
+}
+
 /*
  * On our memory until we are dead: no libc state (errno) is touched while two run on it, so only raw calls and no
  * failing ones before the pipe tells. Afterwards it is alone.
@@ -20,21 +39,18 @@ static int watch(void *arg)
 
 	syscall(SYS_setsid);
 	fd_close(g->hold);
-	/* The agent ends when the last host end of its socket closes: ours must not be one. Nor hold anybody's stdio. */
-	fd_close(g->shell.sock);
+	/* Nor hold anybody's stdio. */
 	for (int fd = 0; fd < 3; fd++)
 		syscall(SYS_dup3, g->env->null, fd, 0);
 	do {
 		n = syscall(SYS_read, g->pipe, &byte, 1);
 	} while (n < 0 && errno == EINTR);
-	if (n == 1)
-		return 0;
-	g->shell.sock = -1;
-	shell_end((struct env *)(uintptr_t)g->env, &g->shell, NULL);
+	if (n != 1)
+		clean(&g->env->cgroups, &g->cgroup);
 	return 0;
 }
 
-int guard_start(struct env *v, const struct shell *s, struct guard *g, struct err *e)
+int guard_start(const struct env *v, const char *name, unsigned controllers, struct guard *g, struct err *e)
 {
 	struct clone_args a = {
 		.flags = CLONE_VM,
@@ -48,7 +64,9 @@ int guard_start(struct env *v, const struct shell *s, struct guard *g, struct er
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "make a pipe");
 	g->env = v;
-	g->shell = *s;
+	cgroup_init(&g->cgroup);
+	g->cgroup.mask = controllers;
+	snprintf(g->cgroup.name, sizeof(g->cgroup.name), "%s", name);
 	g->pipe = ends[0];
 	g->hold = ends[1];
 	pid = ns_clone(&a, watch, g);

@@ -146,10 +146,10 @@ static int clone_child(struct env *v, struct shell_start *start, struct shell *s
 	return 0;
 }
 
-static int make_cgroup(struct env *v, struct shell *s, unsigned controllers, struct err *e)
+static int make_cgroup(struct env *v, struct shell *s, unsigned controllers, struct guard *guard, struct err *e)
 {
 	char name[48];
-	int r;
+	int r = 0;
 
 	if (!controllers)
 		return 0;
@@ -157,6 +157,10 @@ static int make_cgroup(struct env *v, struct shell *s, unsigned controllers, str
 		snprintf(name, sizeof(name), "p%d-%u", (int)getpid(), s->slot);
 	else
 		snprintf(name, sizeof(name), "s%u", s->slot);
+	if (guard)
+		r = guard_start(v, name, controllers, guard, e);
+	if (r < 0)
+		return r;
 	r = cgroup_make(&v->cgroups, name, controllers, &s->cgroup, e);
 	if (r == -EEXIST) {
 		/* The slot is ours, so who made this is gone. */
@@ -205,7 +209,7 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 			return r;
 		s.uid_base = slot_uid(s.slot);
 	}
-	r = make_cgroup(v, &s, controllers, e);
+	r = make_cgroup(v, &s, controllers, start->guard, e);
 	if (r < 0)
 		goto fail;
 	r = dev = v->rootless ? mount_clone_tree(devices, "", dev_attrs, -1) :

@@ -28,6 +28,7 @@ struct shell_start {
 	uint32_t single_id;
 	char single[16], fault[64]; /* the agent's arguments */
 	int error; /* why it did not become the agent */
+	struct guard *guard; /* to be started before there is anything to clean up; NULL = none */
 };
 
 void shell_init(struct shell *s);
@@ -38,18 +39,19 @@ void shell_init(struct shell *s);
 int shell_make(struct env *v, struct shell_start *start, unsigned controllers, uint32_t single_id, struct shell *ret,
 	       struct err *e);
 /*
- * A process that outlives ours for a moment: when we die before shell_end, it ends the sandbox and removes its cgroups.
- * It shares our memory but does nothing until then.
+ * A process that outlives ours for a moment: when we die before shell_end, it removes the sandbox's cgroups, killing who
+ * is left in them. It is there before they are, shares our memory, and does nothing until then. What it does not find
+ * in a cgroup (none, without root) ends by itself when the agent's socket closes.
  */
 struct guard {
-	_Alignas(16) char stack[NS_STACK_SIZE];
+	_Alignas(16) char stack[2 * NS_STACK_SIZE];
 	const struct env *env;
-	struct shell shell;
+	struct cgroup cgroup; /* its name and controllers */
 	int pipe; /* the guard's end */
 	int hold; /* ours: closed by our death, or told by a byte */
 	pid_t pid; /* 0 = none */
 };
-int guard_start(struct env *v, const struct shell *s, struct guard *g, struct err *e);
+int guard_start(const struct env *v, const char *name, unsigned controllers, struct guard *g, struct err *e);
 /* The sandbox is gone: lets the guard go without waiting for it. */
 void guard_dismiss(struct guard *g);
 void guard_end(struct guard *g); /* and waits */

@@ -170,19 +170,16 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	if (!s)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	root_init(&s->root);
+	guard_end(&w->guard);
+	w->start.guard = w->pool ? NULL : &w->guard;
 	r = take_shell(w, spec, &it, e);
 	if (r < 0) {
+		guard_end(&w->guard);
 		free(s);
 		return r;
 	}
 	s->shell = it.shell;
 	s->memory = spec->limits.memory;
-	if (!w->pool) {
-		guard_end(&w->guard);
-		r = guard_start(&w->env, &s->shell, &w->guard, e);
-		if (r < 0)
-			goto fail;
-	}
 	r = root_build(&w->env, &s->shell, spec, it.upper, &s->root, e);
 	if (r < 0) {
 		fd_close(it.upper);

@@ -35,6 +35,10 @@ def _check(result, what):
         raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
+def lines(path):
+    return pathlib.Path(path).read_text(encoding="utf-8").splitlines()
+
+
 def become_subreaper():
     _check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
 
@@ -89,7 +93,7 @@ class PrivateCgroups:
 def own_groups():
     """(folder, controllers) of every cgroup that this process is in and cloche may use."""
     mounts = {}
-    for line in open("/proc/self/mountinfo", encoding="utf-8"):
+    for line in lines("/proc/self/mountinfo"):
         left, right = line.split(" - ")
         fields, kind = left.split(), right.split()
         if kind[0] == "cgroup2":
@@ -98,8 +102,8 @@ def own_groups():
             for controller in kind[2].split(","):
                 mounts[controller] = (fields[3], fields[4])
     found = []
-    for line in open("/proc/self/cgroup", encoding="utf-8"):
-        _, controllers, path = line.rstrip("\n").split(":", 2)
+    for line in lines("/proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
         names = controllers.split(",")
         if names[0] in mounts:
             top, place = mounts[names[0]]
@@ -264,15 +268,14 @@ def _net_namespaces():
             # A live sandbox of somebody else is known by its slot.
             alien = uid >= UID_BASE and slot_is_held((uid - UID_BASE) // SLOT_UIDS)
             found[ns] = found.get(ns, False) or alien
-    for line in open("/proc/self/mountinfo", encoding="utf-8"):
+    for line in lines("/proc/self/mountinfo"):
         if " nsfs " in line and "net:[" in line:
             found["net:[" + line.split("net:[")[1].split("]")[0] + "]"] = False
     return {f"network namespace {ns}" for ns, alien in found.items() if not alien}
 
 
 def _mounts():
-    with open("/proc/self/mountinfo", encoding="utf-8") as f:
-        return {"mount " + line.strip() for line in f}
+    return {"mount " + line for line in lines("/proc/self/mountinfo")}
 
 
 def _files():

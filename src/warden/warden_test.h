@@ -23,17 +23,22 @@ struct wt {
 static inline bool wt_program(const char *name, char *buf, size_t size)
 {
 	static const char *const folders[] = { "", "../build/" };
-	char self[400];
+	char self[400], path[512];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	bool found = false;
 
 	if (n <= 0)
 		return false;
 	self[n] = '\0';
 	*(strrchr(self, '/') + 1) = '\0';
-	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
-		if ((size_t)snprintf(buf, size, "%s%s%s", self, folders[i], name) < size && access(buf, X_OK) == 0)
-			return true;
-	return false;
+	for (size_t i = 0; !found && i < ARRAY_LEN(folders); i++) {
+		AUTO_FREE char *real = NULL;
+
+		snprintf(path, sizeof(path), "%s%s%s", self, folders[i], name);
+		real = realpath(path, NULL);
+		found = real && (size_t)snprintf(buf, size, "%s", real) < size;
+	}
+	return found;
 }
 
 /* Starts it on a socket pair with more arguments, NULL-ended. */

@@ -51,6 +51,7 @@ enum action {
 	IOCTL,
 	PRCTL,
 	PERSONALITY,
+	NOT_INIT,
 	COOKIE,
 	ACTIONS
 };
@@ -73,6 +74,7 @@ static const struct {
 	[IOCTL] = { "IOCTL", 0 },
 	[PRCTL] = { "PRCTL", 0 },
 	[PERSONALITY] = { "PERSONALITY", 0 },
+	[NOT_INIT] = { "NOT_INIT", 0 },
 	[COOKIE] = { "COOKIE", 0 },
 };
 
@@ -114,7 +116,8 @@ static const struct {
 	{ ALLOW, "sched_yield sched_setaffinity sched_getaffinity sched_setparam sched_getparam sched_setscheduler "
 		 "sched_getscheduler sched_setattr sched_getattr sched_get_priority_max sched_get_priority_min "
 		 "sched_rr_get_interval getpriority setpriority ioprio_get ioprio_set getcpu" },
-	{ ALLOW, "getrlimit setrlimit prlimit64 getrusage times sysinfo uname getrandom" },
+	{ NOT_INIT, "prlimit64" },
+	{ ALLOW, "getrlimit setrlimit getrusage times sysinfo uname getrandom" },
 	/* Signals. */
 	{ ALLOW, "kill tkill tgkill rt_sigaction rt_sigprocmask rt_sigpending rt_sigqueueinfo rt_tgsigqueueinfo "
 		 "rt_sigreturn rt_sigsuspend rt_sigtimedwait sigaltstack pause" },
@@ -404,6 +407,7 @@ static unsigned emit_socket(struct gen *g)
 static void emit_blocks(struct gen *g)
 {
 	static const uint32_t one = 1; /* AF_UNIX */
+	static const uint32_t init = 1; /* the agent's pid */
 	unsigned at;
 
 	for (enum action a = ABSENT; a < SOCKET; a++)
@@ -430,6 +434,10 @@ static void emit_blocks(struct gen *g)
 
 	one_of(g, good_personalities, ARRAY_LEN(good_personalities), ALLOW, REFUSE);
 	g->label[PERSONALITY] = load_arg(g, 0, 0);
+
+	/* Without root the agent has the command's own id, and who has one's id may lower one's limits. */
+	one_of(g, &init, 1, REFUSE, ALLOW);
+	g->label[NOT_INIT] = load_arg(g, 0, 0); /* a pid, so an int */
 
 	/* Both halves at once and without a jump between: a guess must not learn from the time that one half was right. */
 	branch(g, BPF_JEQ, 0, near_action(g, ALLOW), near_action(g, REFUSE));

@@ -207,6 +207,9 @@ TEST(dangerous_calls_are_refused_and_unknown_ones_are_absent)
 		{ "PR_SET_MM", SYS_prctl, { 35, 0, 0, 0, 0 }, -EPERM },
 		{ "PR_SCHED_CORE", SYS_prctl, { 62, 0, 0, 0, 0 }, -EPERM },
 		{ "PR_SET_NAME", SYS_prctl, { 15, mem, 0, 0, 0 }, 0 },
+		{ "prlimit, own", SYS_prlimit64, { 0, 7, 0, 0 }, 0 },
+		{ "prlimit, of the agent", SYS_prlimit64, { 1, 7, 0, 0 }, -EPERM },
+		{ "prlimit, of the agent, upper half", SYS_prlimit64, { 0x700000001, 7, 0, 0 }, -EPERM },
 		{ "personality, asked", SYS_personality, { 0xffffffff }, 0 },
 		{ "personality, no random layout", SYS_personality, { 0x40000 }, -EPERM },
 		{ "personality, readable is executable", SYS_personality, { 0x400000 }, -EPERM },
@@ -397,6 +400,8 @@ static uint32_t model(int action, const __u64 *a)
 		return lo == 35 || lo == 57 || lo == 62 || lo == 67 ? ERRNO(EPERM) : SECCOMP_RET_ALLOW;
 	case DECIDED_PERSONALITY:
 		return lo == 0 || lo == 8 || lo == 0xffffffff ? SECCOMP_RET_ALLOW : ERRNO(EPERM);
+	case DECIDED_NOT_INIT:
+		return lo == 1 ? ERRNO(EPERM) : SECCOMP_RET_ALLOW;
 	case DECIDED_COOKIE: /* the table's program has none patched in */
 		return a[5] == 0 ? SECCOMP_RET_ALLOW : ERRNO(EPERM);
 	default:

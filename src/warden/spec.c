@@ -50,7 +50,7 @@ static int check_target(const char *s, const char *what, struct err *e)
 			return err_set(e, ERR_INVALID, -EINVAL, "%s '%s': %s belongs to the sandbox itself", what, s,
 				       ours[i]);
 	}
-	if (!p[strspn(p, "/.")])
+	if (!strcmp(p, "/") || !strcmp(p, "/."))
 		return err_set(e, ERR_INVALID, -EINVAL, "%s '%s': the root is given by the image", what, s);
 	return 0;
 }

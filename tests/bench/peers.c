@@ -1,6 +1,6 @@
 /*
- * The other runtimes, each with the least that gives it a usable root of its own: the host's /usr, a /proc, a /dev. What
- * they need (a bundle, a rootfs folder) is made once, in a folder of our own that goes away at the end.
+ * The other runtimes, each with the least that gives it a usable root of its own: the host's /usr, a /proc, a /dev.
+ * What they need (a bundle, a rootfs folder) is made once, in a folder of our own that goes away at the end.
  */
 #include "bench.h"
 #include "base/base.h"

@@ -553,3 +553,85 @@ TEST(a_sandbox_whose_agent_was_killed_can_still_be_asked_about_and_ended)
 	client_sandbox_done(&s);
 	CHECK_EQ(wt_stop(&w), 0);
 }
+
+static unsigned groups_left(char list[][256], unsigned n)
+{
+	unsigned left = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		left += access(list[i], F_OK) == 0;
+	return left;
+}
+
+TEST(after_a_warden_was_killed_its_sandboxes_go_on_and_the_next_one_sweeps_up)
+{
+	static char group[5][256];
+	static const char *const more[] = { "--pool", "4", NULL };
+	struct client_sandbox s;
+	struct sandbox_spec spec;
+	struct warden_counts n;
+	struct err e = { 0 };
+	int status, pidfd[4];
+	char path[64], text[4096], *at, *end;
+	struct wt w;
+
+	CHECK(wt_open(&w, more));
+	wt_spec(&spec);
+	CHECK_EQ(client_create(w.client, &spec, &s, &e), 0);
+	CHECK(wt_wait_up(s.sock));
+	CHECK(wt_cgroup(wt_pid(s.pidfd), group[4], sizeof(group[4])));
+	do {
+		wt_sleep_ms(20);
+		CHECK_EQ(client_counts(w.client, &n, &e), 0);
+	} while (n.ready < 3);
+	/* The pool's maker is the last thread: its children are the shells, and our sandbox. */
+	for (unsigned found = n.ready = 0; found < 3;) {
+		DIR *d;
+		struct dirent *t;
+
+		snprintf(path, sizeof(path), "/proc/%d/task", (int)w.pid);
+		CHECK((d = opendir(path)));
+		while ((t = readdir(d))) {
+			snprintf(path, sizeof(path), "/proc/%d/task/%.16s/children", (int)w.pid, t->d_name);
+			if (t->d_name[0] == '.' || fd_get(AT_FDCWD, path, text, sizeof(text)) <= 0)
+				continue;
+			for (at = text; found < 3; at = end) {
+				pid_t pid = (pid_t)strtol(at, &end, 10);
+
+				if (pid <= 0)
+					break;
+				if (pid == wt_pid(s.pidfd))
+					continue;
+				CHECK(wt_cgroup(pid, group[found], sizeof(group[found])));
+				CHECK((pidfd[found] = sys_pidfd_open(pid, 0)) >= 0);
+				found++;
+			}
+		}
+		closedir(d);
+	}
+	CHECK_EQ(kill(w.pid, SIGKILL), 0);
+	CHECK_EQ(waitpid(w.pid, &status, 0), w.pid);
+	w.pid = 0;
+	wt_stop(&w);
+	/* Shells nobody has end by themselves. Ours goes on: we have its socket. */
+	for (int i = 0; i < 3; i++) {
+		CHECK(wt_gone(pidfd[i], 5000));
+		fd_close(pidfd[i]);
+	}
+	CHECK(!wt_gone(s.pidfd, 0));
+	CHECK(groups_left(group, 3) > 0);
+	CHECK(wt_open(&w, more));
+	CHECK_EQ(groups_left(group, 3), 0);
+	CHECK_EQ(groups_left(group + 4, 1), 1);
+	CHECK(!wt_gone(s.pidfd, 0));
+	CHECK_EQ(wt_stop(&w), 0);
+	fd_close(TAKE_FD(s.sock));
+	CHECK(wt_gone(s.pidfd, 5000));
+	for (int i = 0; i < 20 && groups_left(group + 4, 1); i++) {
+		wt_sleep_ms(50); /* a dead process leaves its group a moment later */
+		CHECK(wt_open(&w, more));
+		CHECK_EQ(wt_stop(&w), 0);
+	}
+	CHECK_EQ(groups_left(group + 4, 1), 0);
+	client_sandbox_done(&s);
+}

@@ -71,6 +71,20 @@ int slots_take(struct slots *s, uint32_t *ret, struct err *e)
 	return r;
 }
 
+int slots_claim(struct slots *s, uint32_t slot)
+{
+	int r = -EAGAIN;
+
+	pthread_mutex_lock(&s->lock);
+	if (!(s->mine[slot / 8] & (1U << (slot % 8)))) {
+		r = lock(s->fd, slot, F_WRLCK);
+		if (r == 0)
+			s->mine[slot / 8] |= (uint8_t)(1U << (slot % 8));
+	}
+	pthread_mutex_unlock(&s->lock);
+	return r;
+}
+
 void slots_give(struct slots *s, uint32_t slot)
 {
 	pthread_mutex_lock(&s->lock);

@@ -23,6 +23,8 @@ struct slots {
 int slots_open(struct slots *ret, const char *path, struct err *e);
 void slots_done(struct slots *s);
 int slots_take(struct slots *s, uint32_t *ret, struct err *e);
+/* That very one. -EAGAIN when somebody has it. */
+int slots_claim(struct slots *s, uint32_t slot);
 void slots_give(struct slots *s, uint32_t slot);
 static inline uint32_t slot_uid(uint32_t slot)
 {

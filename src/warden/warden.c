@@ -5,6 +5,7 @@
 #include "warden/pool.h"
 #include "warden/root.h"
 #include "warden/shell.h"
+#include "warden/sweep.h"
 
 #include <poll.h>
 #include <sys/statfs.h>
@@ -43,6 +44,7 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 		return r;
 	}
 	if (o->pool) {
+		sweep_groups(&w->env);
 		r = w->env.rootless ? err_set(e, ERR_UNSUPPORTED, -EPERM, "a pool needs root") :
 				      pool_new(&w->env, o->pool, &w->pool, e);
 		if (r < 0) {

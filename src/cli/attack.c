@@ -12,7 +12,7 @@
 #include "base/id.h"
 #include "base/json.h"
 #include "base/sys.h"
-#include "config.h"
+#include "driver/driver.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -194,24 +194,10 @@ int attack_self(const char *const *args, unsigned seconds, struct attack_result 
 /* Beside this program in a build folder, else where `make install` puts it. */
 static int find_probe(struct attack *a, struct err *e)
 {
-	char *slash;
-	int r = self_path(a->probe, sizeof(a->probe) - 16, e);
+	int r = program_path("cloche-probe", a->probe, sizeof(a->probe), e);
 
 	if (r < 0)
 		return r;
-	slash = strrchr(a->probe, '/');
-	if (slash) {
-		memcpy(slash + 1, "cloche-probe", sizeof("cloche-probe"));
-		if (access(a->probe, X_OK) == 0)
-			goto found;
-	}
-	snprintf(a->probe, sizeof(a->probe), "%s/cloche-probe", CLOCHE_LIBEXEC);
-	if (access(a->probe, X_OK) < 0) {
-		err_set(e, ERR_NOT_FOUND, -ENOENT, "cloche-probe is not installed");
-		err_remedy(e, "build it beside cloche, or install it as %s", a->probe);
-		return -ENOENT;
-	}
-found:
 	return stat(a->probe, &a->probe_stat) < 0 ? err_sys(e, ERR_INTERNAL, -errno, "%s", a->probe) : 0;
 }
 

@@ -33,6 +33,8 @@ void agent_fail(uint32_t id, enum frame_stage stage, int r, uint32_t which);
 
 /* The part that needs no image: namespaces, /proc, /dev, pivot_root, privileges, filter. 0 or -errno with the stage. */
 int shell_enter(struct agent *a, enum frame_stage *stage);
+/* Attaches what needs no image, in the base. */
+int setup_early(const struct agent *a, const struct frame_mounts *m, const int *fds, uint32_t *which);
 /* Attaches the image and the rest, then gives up what was only needed for that. Closes no descriptor. */
 int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, enum frame_stage *stage, uint32_t *which);
 /* Starts a process. The descriptors stay the caller's. On success *ret_master is the terminal or -1. */

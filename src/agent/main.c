@@ -94,6 +94,20 @@ static void reap(struct agent *a)
 	}
 }
 
+static void serve_mounts(struct agent *a, const struct frame *f, const int *fds)
+{
+	struct frame_mounts m;
+	uint32_t which = 0;
+	int r = a->up ? -EALREADY : frame_mounts_decode(f, &m);
+
+	if (r == 0)
+		r = setup_early(a, &m, fds, &which);
+	if (r < 0) {
+		agent_fail(0, FRAME_STAGE_MOUNT, r, which);
+		_exit(1);
+	}
+}
+
 static void serve_setup(struct agent *a, const struct frame *f, const int *fds)
 {
 	enum frame_stage stage = FRAME_STAGE_PROTOCOL;
@@ -135,6 +149,8 @@ static void serve_exec(struct agent *a, const struct frame *f, const int *fds)
 	}
 	slot->pid = pid;
 	slot->id = f->id;
+	if (!(x.flags & (FRAME_EXEC_TTY | FRAME_EXEC_TELL)))
+		return;
 	put_u32s(out, (uint32_t)pid, 0);
 	agent_send(FRAME_STARTED, f->id, out, 4, &master, master >= 0 ? 1 : 0);
 	fd_close(master);
@@ -162,6 +178,9 @@ static void serve_signal(struct agent *a, const struct frame *f)
 static void serve(struct agent *a, const struct frame *f, const int *fds)
 {
 	switch (f->type) {
+	case FRAME_MOUNTS:
+		serve_mounts(a, f, fds);
+		break;
 	case FRAME_SETUP:
 		serve_setup(a, f, fds);
 		break;
@@ -285,9 +304,9 @@ int main(int argc, char **argv)
 		if (poll(p, ARRAY_LEN(p), -1) < 0)
 			continue;
 		if (p[1].revents) {
-			while (read(sfd, &si, sizeof(si)) > 0)
-				;
-			reap(&a);
+			/* The same signal is pending at most once, so one read takes it. */
+			if (read(sfd, &si, sizeof(si)) > 0)
+				reap(&a);
 		}
 		if (p[0].revents)
 			receive(&a, &in);

@@ -145,6 +145,26 @@ static int attach_one(int root, uint8_t kind, const char *target, int mnt, const
 	return mount_attach_at(mnt, at, cookie);
 }
 
+int setup_early(const struct agent *a, const struct frame_mounts *m, const int *fds, uint32_t *which)
+{
+	int r = 0;
+
+	for (*which = 0; r == 0 && *which < m->n; ++*which) {
+		const char *target = m->mount[*which].target;
+		AUTO_CLOSE int at = -1;
+
+		if (m->mount[*which].kind == FRAME_MOUNT_PARK) {
+			r = mount_attach(fds[*which], "/k", a->cookie);
+			continue;
+		}
+		at = open_in(AT_FDCWD, target, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+		/* What this kernel's /proc does not have needs no truth. */
+		if (at != -ENOENT)
+			r = at < 0 ? at : mount_attach_at(fds[*which], at, a->cookie);
+	}
+	return r;
+}
+
 static int enter_root(uint64_t cookie)
 {
 	int r = sys_chdir(IMAGE);
@@ -230,8 +250,11 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	if (r < 0)
 		return r;
 	*stage = FRAME_STAGE_MOUNT;
-	for (*which = 1; *which < s->nmounts; ++*which) {
-		r = attach_one(root, s->mount[*which].kind, s->mount[*which].target, fds[*which], s, a->cookie);
+	r = attach_tree(root, "sys", "/s", a->cookie);
+	if (r < 0)
+		return r;
+	for (*which = 1; *which < s->mounts.n; ++*which) {
+		r = attach_one(root, s->mounts.mount[*which].kind, s->mounts.mount[*which].target, fds[*which], s, a->cookie);
 		if (r < 0)
 			return r;
 	}

@@ -41,13 +41,13 @@ static int enter_namespaces(void)
 }
 
 /*
- * An empty read-only folder with four places: n for the image, p for /proc, e for /dev, k for what is only kept; and z,
- * an empty file to mask others with. Not the null device: that could be opened for writing on a read-only mount.
+ * An empty read-only folder with five places: n for the image, p for /proc, e for /dev, s for /sys, k for what is only
+ * kept; and z, an empty file to mask others with. Not the null device: that could be opened for writing on a read-only mount.
  */
 static int mount_base(void)
 {
-	static const char *const places[] = { "n", "p", "e", "k" };
-	static const struct mount_opt opts[] = { { "size", "16k" }, { "mode", "0755" }, { NULL, NULL } };
+	static const char *const places[] = { "n", "p", "e", "s", "k" };
+	static const struct mount_opt opts[] = { { "size", "32k" }, { "mode", "0755" }, { NULL, NULL } };
 	struct mount_attr ro = { .attr_set = MOUNT_ATTR_RDONLY };
 	AUTO_CLOSE int base = mount_new("tmpfs", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
 	int r;

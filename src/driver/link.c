@@ -4,6 +4,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#define SEND_AT_ONCE 4096
+
 void link_init(struct link *l, int sock)
 {
 	l->sock = sock;
@@ -77,13 +79,18 @@ int link_next(struct link *l, int wait_ms, struct frame *ret, int *ret_fd)
 int link_send(struct link *l, enum frame_type type, uint32_t id, const uint8_t *payload, size_t len, const int *fds,
 	      size_t nfds)
 {
-	uint8_t head[FRAME_HEAD];
+	uint8_t out[SEND_AT_ONCE];
 	int r;
 
-	/* Head and payload in two writes: a stream has no packets, and large payloads need no copy. */
-	frame_head(head, type, (uint8_t)nfds, id, (uint32_t)len);
-	r = fd_send(l->sock, head, sizeof(head), fds, nfds);
-	return r < 0 || !len ? r : fd_send(l->sock, payload, len, NULL, 0);
+	frame_head(out, type, (uint8_t)nfds, id, (uint32_t)len);
+	/* In one piece when it is small, as nearly always: the agent then wakes once, not twice. */
+	if (len <= sizeof(out) - FRAME_HEAD) {
+		if (len)
+			memcpy(out + FRAME_HEAD, payload, len);
+		return fd_send(l->sock, out, FRAME_HEAD + len, fds, nfds);
+	}
+	r = fd_send(l->sock, out, FRAME_HEAD, fds, nfds);
+	return r < 0 ? r : fd_send(l->sock, payload, len, NULL, 0);
 }
 
 int link_signal(struct link *l, uint32_t id, int sig, enum frame_scope scope)

@@ -9,6 +9,7 @@ static bool known(uint8_t type)
 	case FRAME_EXEC:
 	case FRAME_SIGNAL:
 	case FRAME_PING:
+	case FRAME_MOUNTS:
 	case FRAME_READY:
 	case FRAME_UP:
 	case FRAME_STARTED:
@@ -75,23 +76,61 @@ static struct wire_in payload_of(const struct frame *f)
 	return (struct wire_in){ f->payload, f->payload + f->len, false };
 }
 
+static void put_mounts(struct wire_out *w, const struct frame_mounts *m)
+{
+	if (m->n > FRAME_MOUNTS_MAX)
+		w->bad = true;
+	wire_put_u32(w, m->n);
+	for (uint32_t i = 0; !w->bad && i < m->n; i++) {
+		wire_put_u8(w, m->mount[i].kind);
+		wire_put_str(w, m->mount[i].target);
+	}
+}
+
+static void get_mounts(struct wire_in *r, const struct frame *f, struct frame_mounts *m)
+{
+	m->n = wire_get_u32(r);
+	if (m->n > FRAME_MOUNTS_MAX || m->n < 1 || m->n != f->nfds)
+		r->bad = true;
+	for (uint32_t i = 0; !r->bad && i < m->n; i++) {
+		m->mount[i].kind = wire_get_u8(r);
+		m->mount[i].target = wire_get_str(r);
+		if (m->mount[i].kind > FRAME_MOUNT_PARK)
+			r->bad = true;
+	}
+}
+
+long frame_mounts_encode(const struct frame_mounts *m, uint8_t *out, size_t size)
+{
+	struct wire_out w = { out, out + size, false };
+
+	put_mounts(&w, m);
+	return done_out(&w, out);
+}
+
+int frame_mounts_decode(const struct frame *f, struct frame_mounts *ret)
+{
+	struct wire_in r = payload_of(f);
+	struct frame_mounts m = { 0 };
+
+	get_mounts(&r, f, &m);
+	if (done_in(&r) < 0)
+		return -EBADMSG;
+	*ret = m;
+	return 0;
+}
+
 long frame_setup_encode(const struct frame_setup *s, uint8_t *out, size_t size)
 {
 	struct wire_out w = { out, out + size, false };
 
-	if (s->nmounts > FRAME_MOUNTS_MAX)
-		return -EMSGSIZE;
 	wire_put_str(&w, s->hostname);
 	wire_put_str(&w, s->workdir);
 	wire_put_u32(&w, s->uid);
 	wire_put_u32(&w, s->gid);
 	wire_put_u32(&w, s->flags);
 	wire_put_u64(&w, s->cpu_mask);
-	wire_put_u32(&w, s->nmounts);
-	for (uint32_t i = 0; i < s->nmounts; i++) {
-		wire_put_u8(&w, s->mount[i].kind);
-		wire_put_str(&w, s->mount[i].target);
-	}
+	put_mounts(&w, &s->mounts);
 	return done_out(&w, out);
 }
 
@@ -106,15 +145,7 @@ int frame_setup_decode(const struct frame *f, struct frame_setup *ret)
 	s.gid = wire_get_u32(&r);
 	s.flags = wire_get_u32(&r);
 	s.cpu_mask = wire_get_u64(&r);
-	s.nmounts = wire_get_u32(&r);
-	if (r.bad || s.nmounts > FRAME_MOUNTS_MAX || s.nmounts < 1 || s.nmounts != f->nfds)
-		return -EBADMSG;
-	for (uint32_t i = 0; i < s.nmounts; i++) {
-		s.mount[i].kind = wire_get_u8(&r);
-		s.mount[i].target = wire_get_str(&r);
-		if (s.mount[i].kind > FRAME_MOUNT_PARK)
-			return -EBADMSG;
-	}
+	get_mounts(&r, f, &s.mounts);
 	if (done_in(&r) < 0)
 		return -EBADMSG;
 	*ret = s;
@@ -158,7 +189,7 @@ int frame_exec_decode(const struct frame *f, struct frame_exec *ret)
 	x.cwd = wire_get_str(&r);
 	x.argc = wire_get_u32(&r);
 	x.envc = wire_get_u32(&r);
-	if (r.bad || x.flags & ~(FRAME_EXEC_TTY | FRAME_EXEC_FILTER) || x.argc < 1 || x.argc > FRAME_STRINGS_MAX ||
+	if (r.bad || x.flags & ~(FRAME_EXEC_TTY | FRAME_EXEC_FILTER | FRAME_EXEC_TELL) || x.argc < 1 || x.argc > FRAME_STRINGS_MAX ||
 	    x.envc > FRAME_STRINGS_MAX || x.argc + x.envc > FRAME_STRINGS_MAX || x.uid == AGENT_UID || x.gid == AGENT_UID)
 		return -EBADMSG;
 	want = (x.flags & FRAME_EXEC_TTY ? 0 : 3) + (x.flags & FRAME_EXEC_FILTER ? 1 : 0);

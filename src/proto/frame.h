@@ -24,10 +24,11 @@ enum frame_type {
 	FRAME_EXEC = 2, /* struct frame_exec; fds: stdin, stdout, stderr unless FRAME_EXEC_TTY; then a filter if flagged */
 	FRAME_SIGNAL = 3, /* u32 signal, u32 enum frame_scope */
 	FRAME_PING = 4, /* answered by PONG with the same id */
+	FRAME_MOUNTS = 5, /* struct frame_mounts; fds: the mounts. Before SETUP: what needs no image */
 	/* agent → host */
 	FRAME_READY = 16, /* u32 protocol version, u32 Landlock ABI: locked down, waits for SETUP */
 	FRAME_UP = 17, /* the sandbox stands */
-	FRAME_STARTED = 18, /* u32 pid inside; fd: the terminal's master when FRAME_EXEC_TTY */
+	FRAME_STARTED = 18, /* with a terminal or when asked for: u32 pid inside; fd: the terminal's master when FRAME_EXEC_TTY */
 	FRAME_EXITED = 19, /* struct frame_exited */
 	FRAME_FAILED = 20, /* struct frame_failed */
 	FRAME_PONG = 21,
@@ -62,7 +63,16 @@ enum frame_mount_kind {
 	FRAME_MOUNT_DIR, /* target is made as a folder when missing */
 	FRAME_MOUNT_FILE, /* target is made as an empty file when missing */
 	FRAME_MOUNT_PROC_FILE, /* target below /proc: never made; left out when the kernel does not have it */
+	FRAME_MOUNT_BASE, /* MOUNTS only: target is an existing place of the agent's own base */
 	FRAME_MOUNT_PARK, /* no target: kept out of reach, so that the host's descriptor closes without an RCU wait */
+};
+
+struct frame_mounts {
+	uint32_t n;
+	struct {
+		uint8_t kind;
+		const char *target;
+	} mount[FRAME_MOUNTS_MAX];
 };
 
 struct frame_setup {
@@ -71,20 +81,19 @@ struct frame_setup {
 	uint32_t uid, gid; /* who owns a made workdir */
 	uint32_t flags; /* FRAME_SETUP_* */
 	uint64_t cpu_mask; /* CPUs to run on, bit n = CPU n; 0 = leave */
-	uint32_t nmounts; /* the first is the root */
-	struct {
-		uint8_t kind;
-		const char *target;
-	} mount[FRAME_MOUNTS_MAX];
+	struct frame_mounts mounts; /* the first is the root */
 };
 #define FRAME_SETUP_READ_ONLY 1U /* make the root read-only once everything is attached */
 #define FRAME_SETUP_NO_LANDLOCK 2U /* this kernel has none that is usable */
 
+long frame_mounts_encode(const struct frame_mounts *m, uint8_t *out, size_t size); /* payload length or -EMSGSIZE */
+int frame_mounts_decode(const struct frame *f, struct frame_mounts *ret); /* 0 or -EBADMSG; points into the frame */
 long frame_setup_encode(const struct frame_setup *s, uint8_t *out, size_t size); /* payload length or -EMSGSIZE */
 int frame_setup_decode(const struct frame *f, struct frame_setup *ret); /* 0 or -EBADMSG; points into the frame */
 
 /* --- EXEC --- */
 #define FRAME_EXEC_TTY 1U
+#define FRAME_EXEC_TELL 4U /* say STARTED also without a terminal; costs the host a wake-up */
 #define FRAME_EXEC_FILTER 2U /* a last descriptor holds a seccomp program to add */
 #define FRAME_STRINGS_MAX 8192 /* arguments and variables together */
 

@@ -14,8 +14,8 @@ static const struct frame_exec an_exec = {
 };
 static const struct frame_setup a_setup = {
 	.hostname = "sandbox", .workdir = "/work", .uid = 1, .gid = 2, .flags = FRAME_SETUP_READ_ONLY,
-	.cpu_mask = 0xff00000000000001ULL, .nmounts = 3,
-	.mount = { { FRAME_MOUNT_DIR, "/" }, { FRAME_MOUNT_FILE, "/etc/x" }, { FRAME_MOUNT_PARK, "" } },
+	.cpu_mask = 0xff00000000000001ULL, .mounts.n = 3,
+	.mounts.mount = { { FRAME_MOUNT_DIR, "/" }, { FRAME_MOUNT_FILE, "/etc/x" }, { FRAME_MOUNT_PARK, "" } },
 };
 
 /* Puts a head before the @len bytes in PAYLOAD and decodes the whole. */
@@ -59,7 +59,7 @@ TEST(what_can_never_be_a_frame_is_refused_at_once)
 		unsigned at;
 		uint8_t value;
 	} cases[] = {
-		{ "version 0", 0, 0 },	 { "version 2", 0, 2 },	      { "type 0", 1, 0 },	  { "type 5", 1, 5 },
+		{ "version 0", 0, 0 },	 { "version 2", 0, 2 },	      { "type 0", 1, 0 },	  { "type 6", 1, 6 },
 		{ "type 22", 1, 22 },	 { "type 255", 1, 255 },      { "33 descriptors", 2, 33 }, { "reserved", 3, 1 },
 		{ "length 16M", 11, 1 }, { "length 2^31", 11, 0x80 },
 	};
@@ -100,10 +100,10 @@ TEST(a_setup_comes_back)
 	CHECK_STR(s.hostname, "sandbox");
 	CHECK_STR(s.workdir, "/work");
 	CHECK(s.uid == 1 && s.gid == 2 && s.flags == FRAME_SETUP_READ_ONLY && s.cpu_mask == a_setup.cpu_mask);
-	CHECK_EQ(s.nmounts, 3);
+	CHECK_EQ(s.mounts.n, 3);
 	for (unsigned i = 0; i < 3; i++) {
-		CHECK_EQ(s.mount[i].kind, a_setup.mount[i].kind);
-		CHECK_STR(s.mount[i].target, a_setup.mount[i].target);
+		CHECK_EQ(s.mounts.mount[i].kind, a_setup.mounts.mount[i].kind);
+		CHECK_STR(s.mounts.mount[i].target, a_setup.mounts.mount[i].target);
 	}
 }
 
@@ -212,7 +212,7 @@ TEST(an_encoder_says_when_there_is_no_room)
 		for (long size = 0; size < n; size++)
 			CHECK_EQ(encode(with_payload[i], PAYLOAD, (size_t)size, &nfds), -EMSGSIZE);
 	}
-	CHECK_EQ(frame_setup_encode(&(struct frame_setup){ .hostname = "", .workdir = "", .nmounts = 29 }, PAYLOAD, ROOM),
+	CHECK_EQ(frame_setup_encode(&(struct frame_setup){ .hostname = "", .workdir = "", .mounts.n = 29 }, PAYLOAD, ROOM),
 		 -EMSGSIZE);
 }
 
@@ -228,7 +228,7 @@ TEST(an_exec_outside_the_rules_is_bad)
 {
 	struct frame_exec x = an_exec;
 
-	x.flags = 4;
+	x.flags = 8;
 	CHECK_EQ(exec_of(x, 3), -EBADMSG);
 	x = an_exec;
 	x.uid = AGENT_UID;
@@ -294,7 +294,7 @@ TEST(a_mount_of_unknown_kind_is_bad)
 	struct frame_setup s = a_setup, back;
 	struct frame f;
 
-	s.mount[1].kind = FRAME_MOUNT_PARK + 1;
+	s.mounts.mount[1].kind = FRAME_MOUNT_PARK + 1;
 	f = framed(FRAME_SETUP, 3, frame_setup_encode(&s, PAYLOAD, ROOM));
 	CHECK_EQ(frame_setup_decode(&f, &back), -EBADMSG);
 }

@@ -14,6 +14,8 @@
 #define READY_MS 10000
 /* A failed make is tried again after this, so that a host that is out of something is not hammered. */
 #define PAUSE_MS 200
+#define NETS_MAX 64
+#define NICE_IDLE 5 /* while nobody waits, requests come first */
 
 struct cleanup {
 	struct cleanup *next;
@@ -34,6 +36,16 @@ struct pool {
 	struct pool_item *items; /* a ring, oldest first */
 	unsigned first;
 	struct cleanup *queue, **queue_end;
+	bool guessed;
+	struct pool_guess guess;
+	unsigned waiting; /* requests that found nothing for them */
+	unsigned strangers; /* of these, who cannot have a network namespace of the guessed tenant */
+	struct {
+		int fd;
+		uint64_t tenant;
+	} nets[NETS_MAX]; /* network namespaces to be used again by the same tenant */
+	unsigned nnets;
+	int niceness; /* the maker's */
 	uint64_t retries, failures;
 };
 
@@ -50,16 +62,17 @@ static void pool_unlock(struct pool *p)
 /*
  * The maker's own view of the host: a mount namespace with nothing in it but /proc and a place to step on, since every
  * new sandbox first copies it. The real tree is out of reach from there; what is needed of it is open. Only mounts of
- * the own namespace can be copied, so the device folder comes along: *ret_dev.
+ * the own namespace can be copied, so the skeleton's folder comes along: *ret.
  */
-static int slim(const struct env *v, int *ret_dev, struct err *e)
+static int slim(const struct env *v, struct image_host *ret, struct err *e)
 {
 	static const struct mount_opt opts[] = { { "size", "16k" }, { "mode", "0755" }, { NULL, NULL } };
-	AUTO_CLOSE int base = -1, proc = -1, dev = mount_clone(v->image.dev, "", 0, -1);
+	static const char *const places[] = { "usr", "proc", "image" };
+	AUTO_CLOSE int base = -1, proc = -1, image = mount_clone(v->image.lock, "", 0, -1), dev = -1;
 	int r;
 
-	if (dev < 0)
-		return err_sys(e, ERR_UNSUPPORTED, dev, "pool: copy the device folder's mount");
+	if (image < 0)
+		return err_sys(e, ERR_UNSUPPORTED, image, "pool: copy the mount of image 'host'");
 	r = sys_unshare(CLONE_FS | CLONE_NEWNS);
 	if (r == 0)
 		r = sys_mount(NULL, "/", NULL, (1UL << 14) | (1UL << 18) /* MS_REC | MS_PRIVATE */, NULL);
@@ -70,17 +83,15 @@ static int slim(const struct env *v, int *ret_dev, struct err *e)
 		r = proc = mount_new_err("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, e);
 	if (r < 0)
 		return r;
-	r = sys_mkdirat(base, "usr", 0755);
-	if (r == 0)
-		r = sys_mkdirat(base, "proc", 0755);
-	if (r == 0)
-		r = sys_mkdirat(base, "dev", 0755);
+	r = 0;
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(places); i++)
+		r = sys_mkdirat(base, places[i], 0755);
 	if (r == 0)
 		r = mount_attach(base, "/usr", 0);
 	if (r == 0)
 		r = mount_attach(proc, "/usr/proc", 0);
 	if (r == 0)
-		r = mount_attach(dev, "/usr/dev", 0);
+		r = mount_attach(image, "/usr/image", 0);
 	if (r == 0)
 		r = sys_chdir("/usr");
 	if (r == 0)
@@ -89,9 +100,11 @@ static int slim(const struct env *v, int *ret_dev, struct err *e)
 		r = sys_umount2(".", 2 /* MNT_DETACH */);
 	if (r == 0)
 		r = sys_chdir("/");
+	if (r == 0)
+		r = dev = sys_openat(image, "dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	if (r < 0)
 		return err_sys(e, ERR_UNSUPPORTED, r, "pool: make a slim root");
-	*ret_dev = TAKE_FD(dev);
+	*ret = (struct image_host){ .lock = TAKE_FD(image), .dev = TAKE_FD(dev), .root = -1, .usr = -1 };
 	return 0;
 }
 
@@ -108,29 +121,89 @@ static int wait_first_frame(const struct shell *s)
 	return p.revents & POLLIN ? 0 : -EPIPE;
 }
 
-static int make_one(struct pool *p, struct shell_start *start, struct pool_item *ret, struct err *e)
+/* The last one this tenant left, or -1. */
+static int find_net(struct pool *p, uint64_t tenant)
 {
-	/* Small until somebody's limit is known; nothing can be written there before. */
-	const struct upper_opts o = { .size = 64 * KIB, .inodes = 64 };
-	struct upper_opts mine = o;
-	struct pool_item it = { .upper = -1 };
+	for (unsigned i = p->nnets; i-- > 0;) {
+		int fd = p->nets[i].fd;
+
+		if (p->nets[i].tenant != tenant)
+			continue;
+		p->nets[i] = p->nets[--p->nnets];
+		return fd;
+	}
+	return -1;
+}
+
+/* Takes @fd. */
+static void keep_net(struct pool *p, int fd, uint64_t tenant)
+{
+	if (fd >= 0 && p->nnets < NETS_MAX && p->nnets < p->target && !p->stop) {
+		p->nets[p->nnets].fd = fd;
+		p->nets[p->nnets++].tenant = tenant;
+		fd = -1;
+	}
+	fd_close(fd);
+}
+
+static void item_end(struct pool *p, struct pool_item *it)
+{
+	shell_end(p->env, &it->shell, NULL);
+	early_done(&it->early);
+}
+
+/* Everything a create does not have to wait for, for whom the guess says. */
+static int prepare(struct pool *p, const struct image_host *img, const struct pool_guess *g, struct pool_item *it,
+		   struct err *e)
+{
+	const struct upper_opts o = { .size = g->size, .inodes = g->inodes, .uid_base = it->shell.uid_base };
 	int r;
 
-	r = shell_make(p->env, start, p->env->controllers, 0, &it.shell, e);
-	if (r < 0)
-		return r;
-	mine.uid_base = it.shell.uid_base;
 	/* A staged mount must be made in the namespace that will use it, which this thread is not in. */
-	if (!p->env->stage)
-		r = it.upper = upper_new(p->env, &mine, e);
-	if (r >= 0) {
+	if (!p->env->stage) {
+		r = early_make(p->env, img, &it->shell, &o, g->cpus, &it->early, e);
+		if (r < 0)
+			return r;
+	}
+	r = cgroup_limit(&p->env->cgroups, &it->shell.cgroup, &g->limits, e);
+	it->limits = g->limits;
+	it->limited = r == 0;
+	return r;
+}
+
+static int make_one(struct pool *p, struct shell_start *start, const struct image_host *img, struct pool_item *ret,
+		    struct err *e)
+{
+	struct pool_item it = { 0 };
+	struct pool_guess g;
+	bool guessed, used;
+	int net = -1, r;
+
+	early_init(&it.early);
+	pool_lock(p);
+	guessed = p->guessed;
+	g = p->guess;
+	if (guessed && !p->strangers)
+		net = find_net(p, g.tenant);
+	pool_unlock(p);
+	start->net = &net;
+	used = net >= 0;
+	r = shell_make(p->env, start, p->env->controllers, 0, &it.shell, e);
+	if (r < 0) {
+		fd_close(net);
+		return r;
+	}
+	it.shell.net_used = used;
+	it.shell.tenant = g.tenant;
+	if (guessed)
+		r = prepare(p, img, &g, &it, e);
+	if (r == 0) {
 		r = wait_first_frame(&it.shell);
 		if (r < 0)
 			err_sys(e, ERR_LOST, start->error ? start->error : r, "the agent did not start");
 	}
 	if (r < 0) {
-		fd_close(it.upper);
-		shell_end(p->env, &it.shell, NULL);
+		item_end(p, &it);
 		return r;
 	}
 	*ret = it;
@@ -148,20 +221,29 @@ static void pause_a_little(struct pool *p)
 	pthread_cond_timedwait(&p->changed, &p->lock, &ts);
 }
 
+/* Somebody waits: then making one is the request. The kernel gives a thread, not a process, its niceness. */
+static void be_nice(struct pool *p)
+{
+	int want = p->waiting || !p->ready ? 0 : NICE_IDLE;
+
+	if (want != p->niceness && setpriority(PRIO_PROCESS, 0, want) == 0)
+		p->niceness = want;
+}
+
 static void *maker_main(void *arg)
 {
 	static _Thread_local struct shell_start start;
 	struct pool *p = arg;
+	struct image_host img;
 	struct err e = { 0 };
-	AUTO_CLOSE int dev = -1;
 	int r = 0;
 
-	/* Requests come first: the kernel gives a thread, not a process, its niceness. */
-	setpriority(PRIO_PROCESS, 0, 5);
+	image_host_init(&img);
+	start.keep_net = true;
 	/* What is staged can only be copied where it is attached. */
 	if (!p->env->stage) {
-		r = slim(p->env, &dev, &e);
-		start.devices = &dev;
+		r = slim(p->env, &img, &e);
+		start.devices = &img.dev;
 	}
 	pool_lock(p);
 	while (!p->stop) {
@@ -183,8 +265,9 @@ static void *maker_main(void *arg)
 			pthread_cond_wait(&p->changed, &p->lock);
 			continue;
 		}
+		be_nice(p);
 		pool_unlock(p);
-		r = make_one(p, &start, &it, &e);
+		r = make_one(p, &start, &img, &it, &e);
 		pool_lock(p);
 		if (r < 0)
 			continue;
@@ -194,6 +277,7 @@ static void *maker_main(void *arg)
 		pthread_cond_broadcast(&p->changed);
 	}
 	pool_unlock(p);
+	image_host_done(&img);
 	return NULL;
 }
 
@@ -201,10 +285,14 @@ static void *maker_main(void *arg)
 static void clean_one(struct pool *p, struct cleanup *c)
 {
 	struct err e = { 0 };
-	int r = shell_end(p->env, &c->shell, &e);
+	uint64_t tenant = c->shell.tenant;
+	int net = TAKE_FD(c->shell.net), r;
 
+	r = shell_end(p->env, &c->shell, &e);
 	root_done(&c->root);
 	pool_lock(p);
+	/* Nobody is left in it: the last process was waited for. */
+	keep_net(p, net, tenant);
 	if (r < 0) {
 		p->failures++;
 		log_error("cleaning up a sandbox: %s", e.msg);
@@ -219,7 +307,6 @@ static void *janitor_main(void *arg)
 {
 	struct pool *p = arg;
 
-	setpriority(PRIO_PROCESS, 0, 2);
 	pool_lock(p);
 	for (;;) {
 		struct cleanup *c = p->queue;
@@ -298,9 +385,10 @@ void pool_free(struct pool *p)
 	while (p->ready) {
 		struct pool_item it = pop(p);
 
-		shell_end(p->env, &it.shell, NULL);
-		fd_close(it.upper);
+		item_end(p, &it);
 	}
+	while (p->nnets)
+		fd_close(p->nets[--p->nnets].fd);
 	pthread_cond_destroy(&p->changed);
 	pthread_mutex_destroy(&p->lock);
 	free(p->items);
@@ -314,22 +402,45 @@ static bool dead(const struct shell *s)
 	return poll(&p, 1, 0) != 0;
 }
 
-int pool_take(struct pool *p, struct pool_item *ret, struct err *e)
+static bool fits(const struct pool_item *it, uint64_t tenant)
+{
+	return !it->shell.net_used || it->shell.tenant == tenant;
+}
+
+/* Brings the oldest that fits to the front. */
+static bool find_fit(struct pool *p, uint64_t tenant)
+{
+	for (unsigned i = 0; i < p->ready; i++) {
+		struct pool_item *it = &p->items[(p->first + i) % p->target], first = p->items[p->first];
+
+		if (!fits(it, tenant))
+			continue;
+		p->items[p->first] = *it;
+		*it = first;
+		return true;
+	}
+	return false;
+}
+
+int pool_take(struct pool *p, uint64_t tenant, struct pool_item *ret, struct err *e)
 {
 	struct pool_item it;
+	unsigned stranger;
 	int r = 0;
 
 	pool_lock(p);
 	for (;;) {
-		if (p->ready) {
+		bool fit = find_fit(p, tenant);
+
+		/* Full of what only others may have: one of them makes room. */
+		if (fit || p->ready == p->target) {
 			it = pop(p);
 			if (p->ready <= p->low)
 				pthread_cond_broadcast(&p->changed);
-			if (!dead(&it.shell))
+			if (fit && !dead(&it.shell))
 				break;
 			pool_unlock(p);
-			shell_end(p->env, &it.shell, NULL);
-			fd_close(it.upper);
+			item_end(p, &it);
 			pool_lock(p);
 			continue;
 		}
@@ -339,13 +450,41 @@ int pool_take(struct pool *p, struct pool_item *ret, struct err *e)
 			p->last_error = 0;
 			break;
 		}
+		stranger = !p->guessed || p->guess.tenant != tenant;
+		p->waiting++;
+		p->strangers += stranger;
+		p->filling = true;
 		pthread_cond_broadcast(&p->changed);
 		pthread_cond_wait(&p->changed, &p->lock);
+		p->waiting--;
+		p->strangers -= stranger;
 	}
 	pool_unlock(p);
-	if (r == 0)
-		*ret = it;
-	return r;
+	if (r < 0)
+		return r;
+	it.shell.tenant = tenant;
+	*ret = it;
+	return 0;
+}
+
+void pool_learn(struct pool *p, const struct pool_guess *g)
+{
+	pool_lock(p);
+	p->guess = *g;
+	p->guessed = true;
+	pool_unlock(p);
+}
+
+bool pool_limits_lifted(const struct pool_item *it, struct cgroup_limits l)
+{
+	return it->limited && ((it->limits.memory && !l.memory) || (it->limits.pids && !l.pids) ||
+			       (it->limits.cpu_milli && !l.cpu_milli));
+}
+
+bool pool_limits_same(const struct pool_item *it, struct cgroup_limits l)
+{
+	return it->limited && it->limits.memory == l.memory && it->limits.pids == l.pids &&
+	       it->limits.cpu_milli == l.cpu_milli;
 }
 
 int pool_clean(struct pool *p, struct shell *s, struct root *r)
@@ -363,6 +502,22 @@ int pool_clean(struct pool *p, struct shell *s, struct root *r)
 	p->cleaning++;
 	pthread_cond_broadcast(&p->changed);
 	pool_unlock(p);
+	return 0;
+}
+
+int pool_give_up(struct pool *p, struct pool_item *it)
+{
+	struct root r;
+	int rc;
+
+	root_init(&r);
+	r.early = it->early;
+	rc = pool_clean(p, &it->shell, &r);
+	if (rc < 0)
+		return rc;
+	*it = (struct pool_item){ 0 };
+	shell_init(&it->shell);
+	early_init(&it->early);
 	return 0;
 }
 

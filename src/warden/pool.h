@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "warden/early.h"
 #include "warden/env.h"
 #include "warden/root.h"
 #include "warden/shell.h"
@@ -14,7 +15,17 @@ struct pool;
 
 struct pool_item {
 	struct shell shell;
-	int upper; /* prepared with default options, or -1 */
+	struct early early; /* sent already, or empty */
+	bool limited; /* ->limits are in force */
+	struct cgroup_limits limits;
+};
+
+/* What the next sandbox will probably be like. A wrong guess costs that sandbox a little time, nothing else. */
+struct pool_guess {
+	struct cgroup_limits limits;
+	uint64_t size, inodes;
+	unsigned cpus;
+	uint64_t tenant;
 };
 
 struct pool_counts {
@@ -25,8 +36,18 @@ struct pool_counts {
 int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e);
 /* Ends every ready shell and waits for the cleaning. */
 void pool_free(struct pool *p);
-/* Waits for one if none is ready. A shell that died waiting is never handed out. */
-int pool_take(struct pool *p, struct pool_item *ret, struct err *e);
+/*
+ * Waits for one if none is ready. A shell that died waiting is never handed out. Its network namespace is new, or was
+ * @tenant's before: it holds no process, socket or rule of others, but counters and closed connections it may.
+ */
+int pool_take(struct pool *p, uint64_t tenant, struct pool_item *ret, struct err *e);
+void pool_learn(struct pool *p, const struct pool_guess *g);
+/* Whether a limit is in force that @l does not have: written once, it cannot be unwritten. */
+bool pool_limits_lifted(const struct pool_item *it, struct cgroup_limits l);
+/* Whether the item's limits are these. */
+bool pool_limits_same(const struct pool_item *it, struct cgroup_limits l);
+/* Ends an item that was taken and does not fit after all; it is empty afterwards. */
+int pool_give_up(struct pool *p, struct pool_item *it);
 /* Takes both over; -ENOMEM leaves them with the caller. */
 int pool_clean(struct pool *p, struct shell *s, struct root *r);
 void pool_counts(struct pool *p, struct pool_counts *ret);

@@ -200,7 +200,7 @@ TEST(the_pool_itself_gives_each_shell_once_and_counts_its_cleaning)
 	CHECK_EQ(env_open(&o, &v, &e), 0);
 	CHECK_EQ(pool_new(&v, 3, &p, &e), 0);
 	for (size_t i = 0; i < ARRAY_LEN(it); i++) {
-		CHECK_EQ(pool_take(p, &it[i], &e), 0);
+		CHECK_EQ(pool_take(p, 0, &it[i], &e), 0);
 		for (size_t k = 0; k < i; k++)
 			CHECK(it[k].shell.pid != it[i].shell.pid && it[k].shell.slot != it[i].shell.slot);
 	}
@@ -208,7 +208,7 @@ TEST(the_pool_itself_gives_each_shell_once_and_counts_its_cleaning)
 		struct root r;
 
 		root_init(&r);
-		r.upper = it[i].upper;
+		r.early = it[i].early;
 		CHECK_EQ(pool_clean(p, &it[i].shell, &r), 0);
 		CHECK_EQ(it[i].shell.pidfd, -1);
 	}

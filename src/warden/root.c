@@ -22,7 +22,8 @@ struct build {
 
 void root_init(struct root *r)
 {
-	*r = (struct root){ .upper = -1, .meminfo = -1 };
+	*r = (struct root){ 0 };
+	early_init(&r->early);
 	for (size_t i = 0; i < FRAME_MOUNTS_MAX; i++)
 		r->fds[i] = -1;
 	for (size_t i = 0; i < ROOT_LAYERS_MAX; i++)
@@ -33,8 +34,7 @@ void root_done(struct root *r)
 {
 	fd_close_many(r->fds, FRAME_MOUNTS_MAX);
 	fd_close_many(r->layers, ROOT_LAYERS_MAX);
-	fd_close(r->upper);
-	fd_close(r->meminfo);
+	early_done(&r->early);
 	root_init(r);
 }
 
@@ -63,16 +63,16 @@ void root_limits(const struct sandbox_spec *spec, uint64_t *ret_disk, uint64_t *
 /* Takes @fd. */
 static int add(struct build *b, int fd, enum frame_mount_kind kind, const char *target)
 {
-	struct frame_setup *s = &b->root->setup;
+	struct frame_mounts *m = &b->root->setup.mounts;
 
-	if (s->nmounts == FRAME_MOUNTS_MAX) {
+	if (m->n == FRAME_MOUNTS_MAX) {
 		fd_close(fd);
 		return err_set(b->e, ERR_TOO_LARGE, -E2BIG, "too many mounts");
 	}
-	b->root->fds[s->nmounts] = fd;
-	s->mount[s->nmounts].kind = (uint8_t)kind;
-	s->mount[s->nmounts].target = target;
-	s->nmounts++;
+	b->root->fds[m->n] = fd;
+	m->mount[m->n].kind = (uint8_t)kind;
+	m->mount[m->n].target = target;
+	m->n++;
 	return 0;
 }
 
@@ -121,8 +121,8 @@ static int overlay(struct build *b, int lower, const char *up, const char *work)
 	if (b->env->rootless)
 		opts[6] = (struct mount_opt){ "userxattr", NULL };
 	snprintf(low, sizeof(low), "/proc/self/fd/%d", lower);
-	snprintf(upper, sizeof(upper), "/proc/self/fd/%d/%s", b->root->upper, up);
-	snprintf(workdir, sizeof(workdir), "/proc/self/fd/%d/%s", b->root->upper, work);
+	snprintf(upper, sizeof(upper), "/proc/self/fd/%d/%s", b->root->early.upper, up);
+	snprintf(workdir, sizeof(workdir), "/proc/self/fd/%d/%s", b->root->early.upper, work);
 	r = mount_new_err("overlay", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, b->e);
 	if (r < 0)
 		err_remedy(b->e, "see `cloche doctor`: overlay with idmapped layers needs Linux 5.19 and the overlay module");
@@ -175,11 +175,15 @@ static int add_image(struct build *b)
 	return usr < 0 ? usr : add(b, usr, FRAME_MOUNT_DIR, "/usr");
 }
 
+/* For another number of CPUs than was shown ahead: on top of that. */
 static int add_truth(struct build *b, unsigned cpus)
 {
-	AUTO_CLOSE int dir = image_cpus(&b->env->image, cpus, b->e);
+	AUTO_CLOSE int dir = -1;
 	int r;
 
+	if (b->root->early.cpus == cpus)
+		return 0;
+	dir = image_cpus(&b->env->image, cpus, b->e);
 	if (dir < 0)
 		return dir;
 	r = add_clone(b, dir, "sys", TRUTH_ATTRS, FRAME_MOUNT_DIR, "/sys");
@@ -187,20 +191,18 @@ static int add_truth(struct build *b, unsigned cpus)
 		r = add_clone(b, dir, "cpuinfo", TRUTH_ATTRS, FRAME_MOUNT_PROC_FILE, "proc/cpuinfo");
 	if (r == 0)
 		r = add_clone(b, dir, "stat", TRUTH_ATTRS, FRAME_MOUNT_PROC_FILE, "proc/stat");
-	if (r == 0)
-		r = add_clone(b, b->root->upper, "meminfo", TRUTH_ATTRS, FRAME_MOUNT_PROC_FILE, "proc/meminfo");
 	return r;
 }
 
 static int add_writable(struct build *b)
 {
 	const uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-	int r = add_clone(b, b->root->upper, "shm", attrs | MOUNT_ATTR_NOEXEC, FRAME_MOUNT_DIR, "/dev/shm");
+	int r = 0;
 
-	if (r == 0 && b->spec->flags & SPEC_READ_ONLY) {
-		r = add_clone(b, b->root->upper, "t", attrs, FRAME_MOUNT_DIR, "/tmp");
+	if (b->spec->flags & SPEC_READ_ONLY) {
+		r = add_clone(b, b->root->early.upper, "t", attrs, FRAME_MOUNT_DIR, "/tmp");
 		if (r == 0)
-			r = add_clone(b, b->root->upper, "k", attrs, FRAME_MOUNT_DIR, b->spec->workdir);
+			r = add_clone(b, b->root->early.upper, "k", attrs, FRAME_MOUNT_DIR, b->spec->workdir);
 	}
 	return r;
 }
@@ -265,7 +267,7 @@ static int park(struct build *b)
 	for (unsigned i = 0; rc == 0 && i < r->nlayers; i++)
 		rc = add(b, TAKE_FD(r->layers[i]), FRAME_MOUNT_PARK, "");
 	if (rc == 0) {
-		int copy = sys_fcntl(r->upper, F_DUPFD_CLOEXEC, 3);
+		int copy = sys_fcntl(r->early.upper, F_DUPFD_CLOEXEC, 3);
 
 		rc = copy < 0 ? err_sys(b->e, ERR_EXHAUSTED, copy, "copy a descriptor") :
 				add(b, copy, FRAME_MOUNT_PARK, "");
@@ -273,7 +275,7 @@ static int park(struct build *b)
 	return rc;
 }
 
-static int open_upper(struct build *b, int upper)
+static int open_early(struct build *b, unsigned cpus, struct early *early)
 {
 	struct root *r = b->root;
 	const struct upper_opts o = {
@@ -290,20 +292,18 @@ static int open_upper(struct build *b, int upper)
 
 	if (o.disk && b->env->rootless)
 		return err_set(b->e, ERR_UNSUPPORTED, -EPERM, "a layer on disk needs root (loop device)");
-	if (upper < 0 || o.disk) {
-		r->upper = upper_new(b->env, &o, b->e);
-		if (r->upper >= 0)
-			fd_close(upper);
-		return r->upper < 0 ? r->upper : 0;
+	if (early->upper >= 0 && !o.disk) {
+		r->early = *early;
+		early_init(early);
+		return upper_fit(r->early.upper, &o, r->early.size, r->early.inodes, b->e);
 	}
-	if (upper_resize(upper, &o, b->e) < 0)
-		return -b->e->errnum;
-	r->upper = upper;
-	return 0;
+	/* Made again for another kind of layer: what the agent had is covered. */
+	early_done(early);
+	return early_make(b->env, &b->env->image, b->shell, &o, cpus, &r->early, b->e);
 }
 
-int root_build(struct env *v, const struct shell *s, const struct sandbox_spec *spec, int upper, struct root *ret,
-	       struct err *e)
+int root_build(struct env *v, const struct shell *s, const struct sandbox_spec *spec, struct early *early,
+	       struct root *ret, struct err *e)
 {
 	unsigned cpus = truth_cpus(spec->limits.cpu_milli);
 	struct root root;
@@ -313,10 +313,9 @@ int root_build(struct env *v, const struct shell *s, const struct sandbox_spec *
 	root_init(&root);
 	root.idmapped = !v->rootless;
 	root_limits(spec, &root.disk, &root.inodes);
-	r = open_upper(&b, upper);
-	if (r < 0)
-		return r;
-	r = add_image(&b);
+	r = open_early(&b, cpus, early);
+	if (r == 0)
+		r = add_image(&b);
 	if (r == 0)
 		r = add_truth(&b, cpus);
 	if (r == 0)
@@ -328,15 +327,12 @@ int root_build(struct env *v, const struct shell *s, const struct sandbox_spec *
 	if (r == 0)
 		r = park(&b);
 	if (r == 0) {
-		r = root.meminfo = sys_openat(root.upper, "meminfo", O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0);
-		if (r >= 0)
-			r = root_meminfo(&root, spec->limits.memory, 0);
+		r = early_meminfo(&root.early, spec->limits.memory, 0);
 		if (r < 0)
 			err_sys(e, ERR_INTERNAL, r, "write meminfo");
 	}
 	if (r < 0) {
-		if (root.upper == upper)
-			root.upper = -1; /* still the caller's */
+		early_done(early);
 		root_done(&root);
 		return r;
 	}
@@ -358,18 +354,9 @@ int root_send(struct root *r, int sock, struct err *e)
 
 	if (n < 0)
 		return err_set(e, ERR_TOO_LARGE, (int)n, "the mounts do not fit into one frame");
-	frame_head(out, FRAME_SETUP, (uint8_t)r->setup.nmounts, 0, (uint32_t)n);
-	rc = fd_send(sock, out, FRAME_HEAD + (size_t)n, r->fds, r->setup.nmounts);
+	frame_head(out, FRAME_SETUP, (uint8_t)r->setup.mounts.n, 0, (uint32_t)n);
+	rc = fd_send(sock, out, FRAME_HEAD + (size_t)n, r->fds, r->setup.mounts.n);
 	if (rc < 0)
 		return err_sys(e, ERR_LOST, rc, "send the mounts to the agent");
 	return 0;
-}
-
-int root_meminfo(const struct root *r, uint64_t limit, uint64_t used)
-{
-	char text[2048];
-	size_t n = truth_meminfo(text, sizeof(text), limit, used);
-	ssize_t w = pwrite(r->meminfo, text, n, 0);
-
-	return w < 0 ? -errno : (size_t)w == n ? 0 : -EIO;
 }

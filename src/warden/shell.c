@@ -19,7 +19,7 @@
 
 void shell_init(struct shell *s)
 {
-	*s = (struct shell){ .pidfd = -1, .sock = -1, .userns = -1 };
+	*s = (struct shell){ .pidfd = -1, .sock = -1, .userns = -1, .net = -1 };
 	cgroup_init(&s->cgroup);
 }
 
@@ -99,17 +99,24 @@ static int leave_net(const struct env *v, struct err *e)
  * The network namespace is made here, not by the clone: so it belongs to our user namespace, and root of the sandbox has
  * no power over it.
  */
-static int enter_net(struct env *v, struct err *e)
+static int enter_net(const struct env *v, const struct shell_start *start, struct shell *s, struct err *e)
 {
-	AUTO_CLOSE int ahead = TAKE_FD(v->net_ahead);
+	AUTO_CLOSE int ahead = start->net ? TAKE_FD(*start->net) : -1;
 	int r = ahead >= 0 ? sys_setns(ahead, CLONE_NEWNET) : sys_unshare(CLONE_NEWNET), back;
 
 	if (r < 0)
 		return err_sys(e, ERR_UNSUPPORTED, r, "make a network namespace");
 	r = ahead >= 0 ? 0 : ns_loopback_up();
+	if (r < 0)
+		err_sys(e, ERR_UNSUPPORTED, r, "bring the loopback interface up");
+	if (r == 0 && start->keep_net) {
+		s->net = ahead >= 0 ? TAKE_FD(ahead) :
+				      sys_openat(AT_FDCWD, "/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC, 0);
+		if (s->net < 0)
+			r = err_sys(e, ERR_INTERNAL, s->net, "open a network namespace");
+	}
 	if (r == 0)
 		return 0;
-	err_sys(e, ERR_UNSUPPORTED, r, "bring the loopback interface up");
 	back = leave_net(v, e);
 	return back < 0 ? back : r;
 }
@@ -130,7 +137,7 @@ static int clone_child(struct env *v, struct shell_start *start, struct shell *s
 		a.flags |= CLONE_INTO_CGROUP;
 		a.cgroup = (uint64_t)s->cgroup.dir[0];
 	}
-	r = enter_net(v, e);
+	r = enter_net(v, start, s, e);
 	if (r < 0)
 		return r;
 	pid = ns_clone(&a, child, start);
@@ -272,6 +279,7 @@ int shell_end(struct env *v, struct shell *s, struct err *e)
 	fd_close(s->pidfd);
 	fd_close(s->sock);
 	fd_close(s->userns);
+	fd_close(s->net);
 	if (!v->rootless && s->uid_base)
 		slots_give(&v->slots, s->slot);
 	shell_init(s);

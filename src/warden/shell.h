@@ -15,6 +15,9 @@ struct shell {
 	int pidfd; /* -1 = no shell */
 	int sock; /* the host's end of the agent's control socket */
 	int userns;
+	int net; /* its network namespace, kept only when ->start asked for it */
+	bool net_used; /* it had one that a sandbox of ->tenant had before */
+	uint64_t tenant;
 	struct cgroup cgroup;
 };
 
@@ -22,6 +25,8 @@ struct shell {
 struct shell_start {
 	_Alignas(16) char stack[NS_STACK_SIZE];
 	const int *devices; /* the device folder to copy, NULL: the host's own */
+	int *net; /* a network namespace to use, taken over when not -1; NULL = none */
+	bool keep_net; /* keep the network namespace's descriptor in the shell */
 	int agent, null, dev, sock, peer;
 	int join[CGROUP_CONTROLLERS];
 	unsigned njoin;

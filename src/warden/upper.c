@@ -111,13 +111,15 @@ int upper_new(struct env *v, const struct upper_opts *o, struct err *e)
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "prepare the writable layer") : TAKE_FD(upper);
 }
 
-int upper_resize(int upper, const struct upper_opts *o, struct err *e)
+int upper_fit(int upper, const struct upper_opts *o, uint64_t size, uint64_t inodes, struct err *e)
 {
-	char size[24], inodes[24];
-	int r;
+	char want_size[24], want_inodes[24];
+	int r = 0;
 
-	sizes(o, size, inodes);
-	r = mount_resize(upper, size, inodes);
+	if (o->size != size || o->inodes != inodes) {
+		sizes(o, want_size, want_inodes);
+		r = mount_resize(upper, want_size, want_inodes);
+	}
 	if (r == 0)
 		r = make_extra(upper, o);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "resize the writable layer") : 0;

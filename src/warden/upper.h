@@ -18,5 +18,5 @@ struct upper_opts {
  * (overlays of /usr and /var/lib/dpkg) when ->system_writable; t and k (/tmp and the work folder) when ->read_only_root.
  */
 int upper_new(struct env *v, const struct upper_opts *o, struct err *e);
-/* For one prepared ahead: sets its size, and makes what the options ask for beyond the default. */
-int upper_resize(int upper, const struct upper_opts *o, struct err *e);
+/* For one prepared ahead with @size and @inodes: sets others, and makes what the options ask for beyond the default. */
+int upper_fit(int upper, const struct upper_opts *o, uint64_t size, uint64_t inodes, struct err *e);

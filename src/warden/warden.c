@@ -6,6 +6,7 @@
 #include "warden/root.h"
 #include "warden/shell.h"
 #include "warden/sweep.h"
+#include "warden/truth.h"
 
 #include <poll.h>
 #include <sys/statfs.h>
@@ -86,22 +87,41 @@ static void add_device(struct cgroup_limits *l, int fd)
 	}
 }
 
-static int set_limits(struct warden *w, struct warden_sandbox *s, const struct sandbox_spec *spec, struct err *e)
+static struct cgroup_limits group_limits(const struct spec_limits *want)
 {
-	const struct spec_limits *want = &spec->limits;
-	struct cgroup_limits l = {
+	return (struct cgroup_limits){
 		.memory = want->memory,
 		.pids = want->pids,
 		.cpu_milli = want->cpu_milli,
 		.io_bps = want->io_bps,
 	};
+}
+
+static int set_limits(struct warden *w, struct warden_sandbox *s, const struct sandbox_spec *spec, struct err *e)
+{
+	struct cgroup_limits l = group_limits(&spec->limits);
 
 	if (l.io_bps) {
 		add_device(&l, w->env.image.usr);
 		add_device(&l, w->env.image.root);
-		add_device(&l, s->root.upper);
+		add_device(&l, s->root.early.upper);
 	}
 	return cgroup_limit(&w->env.cgroups, &s->shell.cgroup, &l, e);
+}
+
+/* Sandboxes of one host are much alike: the next shells are prepared for what was asked last. */
+static void learn(struct warden *w, const struct sandbox_spec *spec, const struct root *root)
+{
+	const struct pool_guess g = {
+		.limits = group_limits(&spec->limits),
+		.size = root->disk,
+		.inodes = root->inodes,
+		.cpus = truth_cpus(spec->limits.cpu_milli),
+		.tenant = spec->tenant,
+	};
+
+	if (w->pool && !spec->limits.io_bps && !(spec->flags & SPEC_DISK))
+		pool_learn(w->pool, &g);
 }
 
 /* Before anything is made: a limit nobody here can enforce is refused. */
@@ -133,9 +153,15 @@ static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct 
 	/* The I/O controller costs a group more, so only those who ask for it have it; such a sandbox is made to order. */
 	if (spec->limits.io_bps)
 		controllers |= w->env.cgroups.have & CGROUP_BIT(CGROUP_IO);
-	else if (w->pool)
-		return pool_take(w->pool, ret, e);
-	ret->upper = -1;
+	else if (w->pool) {
+		r = pool_take(w->pool, spec->tenant, ret, e);
+		if (r < 0 || !pool_limits_lifted(ret, group_limits(&spec->limits)))
+			return r;
+		r = pool_give_up(w->pool, ret);
+		if (r < 0)
+			return err_set(e, ERR_EXHAUSTED, r, "no memory");
+	}
+	w->start.net = &w->env.net_ahead;
 	r = shell_make(&w->env, &w->start, controllers, spec->uid, &ret->shell, e);
 	/* The next one starts on the same stack, and with a pool there is a next one. */
 	if (r == 0 && w->pool)
@@ -160,9 +186,10 @@ static void fill_receipt(const struct warden *w, struct warden_sandbox *s)
 int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
 {
 	struct warden_sandbox *s;
-	struct pool_item it = { .upper = -1 };
+	struct pool_item it = { 0 };
 	int r;
 
+	early_init(&it.early);
 	r = spec_check(spec, e);
 	if (r == 0)
 		r = check_limits(w, &spec->limits, e);
@@ -182,18 +209,17 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	}
 	s->shell = it.shell;
 	s->memory = spec->limits.memory;
-	r = root_build(&w->env, &s->shell, spec, it.upper, &s->root, e);
-	if (r < 0) {
-		fd_close(it.upper);
+	r = root_build(&w->env, &s->shell, spec, &it.early, &s->root, e);
+	if (r < 0)
 		goto fail;
-	}
 	r = root_send(&s->root, s->shell.sock, e);
 	/* While the agent works. Nothing of the sandbox's own runs before its first exec. */
-	if (r == 0)
+	if (r == 0 && (spec->limits.io_bps || !pool_limits_same(&it, group_limits(&spec->limits))))
 		r = set_limits(w, s, spec, e);
 	if (r < 0)
 		goto fail;
-	fd_close_many(s->root.fds, s->root.setup.nmounts);
+	learn(w, spec, &s->root);
+	fd_close_many(s->root.fds, s->root.setup.mounts.n);
 	fill_receipt(w, s);
 	s->next = w->alive;
 	s->prev = &w->alive;
@@ -277,7 +303,7 @@ int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_
 		if (r < 0)
 			return r;
 	}
-	if (fstatfs(s->root.upper, &fs) < 0)
+	if (fstatfs(s->root.early.upper, &fs) < 0)
 		return -errno;
 	/* What ext4 keeps back for itself cannot be written: a disk with only that left is full. */
 	st.disk_size = (uint64_t)(fs.f_blocks - (fs.f_bfree - fs.f_bavail)) * (uint64_t)fs.f_bsize;
@@ -309,7 +335,7 @@ int warden_refresh(struct warden *w, const struct warden_sandbox *s)
 
 	if (s->shell.cgroup.mask)
 		cgroup_stat(&w->env.cgroups, &s->shell.cgroup, &st);
-	return root_meminfo(&s->root, s->memory, st.memory);
+	return early_meminfo(&s->root.early, s->memory, st.memory);
 }
 
 void warden_counts(struct warden *w, struct warden_counts *ret)

@@ -2,8 +2,7 @@
 
 Others may use sandboxes on the same machine meanwhile. So the tests have a /tmp and (cgroup version 1) cgroups of their
 own, and every process stays below this one, whoever dies in between (we are a "subreaper"): what is left is told for
-sure. User ids of sandboxes carry the number of a slot, which is locked while its owner lives: what runs under a slot
-that nobody holds is an orphan.
+sure.
 """
 import ctypes
 import fcntl
@@ -21,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CLOCHE_BUILD") or ROOT / "build").resolve()
 CLOCHE = BUILD / "cloche"
 SLOTS = "/run/cloche/slots"
-UID_BASE, SLOT_UIDS = 100000000, 65536
+UID_BASE = 100000000
 PATIENCE = 3.0  # seconds; what is there for longer was left behind
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -231,8 +230,7 @@ def _cgroups():
 
 
 def _processes():
-    """Ours that are left, and those under a sandbox's user id whose slot nobody holds."""
-    found = set()
+    """Whoever was started by us or below us and is not ended: without a parent of its own it is our child."""
     while True:  # orphans that came to us and are dead already
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -240,38 +238,22 @@ def _processes():
             break
         if pid == 0:
             break
-    mine = children(os.getpid())
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
+    found, todo = set(), children(os.getpid())
+    while todo:
+        pid = todo.pop()
+        todo += children(pid)
         try:
-            uid = os.stat(f"/proc/{name}").st_uid
-            with open(f"/proc/{name}/cmdline", "rb") as f:
-                what = f.read(120)
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                found.add(f"process {pid}: {f.read(120)!r}")
+            found.add("network namespace " + os.readlink(f"/proc/{pid}/ns/net"))
         except OSError:
-            continue
-        orphan = uid >= UID_BASE and not slot_is_held((uid - UID_BASE) // SLOT_UIDS)
-        if orphan or int(name) in mine:
-            found.add(f"process {name} of uid {uid}: {what!r}")
-    return found
+            pass
+    return found - {"network namespace " + os.readlink("/proc/self/ns/net")}
 
 
 def _net_namespaces():
-    found = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                ns = os.readlink(f"/proc/{name}/ns/net")
-                uid = os.stat(f"/proc/{name}").st_uid
-            except OSError:
-                continue
-            # A live sandbox of somebody else is known by its slot.
-            alien = uid >= UID_BASE and slot_is_held((uid - UID_BASE) // SLOT_UIDS)
-            found[ns] = found.get(ns, False) or alien
-    for line in lines("/proc/self/mountinfo"):
-        if " nsfs " in line and "net:[" in line:
-            found["net:[" + line.split("net:[")[1].split("]")[0] + "]"] = False
-    return {f"network namespace {ns}" for ns, alien in found.items() if not alien}
+    """Those held by a mount; those held by a process are seen with it."""
+    return {"network namespace " + x for x in lines("/proc/self/mountinfo") if " nsfs " in x and "net:[" in x}
 
 
 def _mounts():

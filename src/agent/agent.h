@@ -10,6 +10,7 @@
 enum {
 	AGENT_CTL = 3, /* the control socket, a unix stream */
 	AGENT_DEV = 4, /* a detached mount of the device folder */
+	AGENT_BASE = 5, /* a detached mount of the base folder */
 };
 
 #define AGENT_EXECS_MAX 512

@@ -2,7 +2,7 @@
  * cloche-agent: PID 1 of a sandbox.
  *
  * Theory of operation. The host clones this program into new namespaces, as root of the sandbox's user namespace,
- * with a stream socket on descriptor 3 and a mount of the device folder on 4. It first builds everything that needs no
+ * with a stream socket on descriptor 3 and mounts of the device and base folders on 4 and 5. It first builds everything that needs no
  * image and locks itself (shell.c), says READY, then serves frames one by one: SETUP once (setup.c), then any number of
  * EXEC and SIGNAL. It is single-threaded and waits on two descriptors: the socket and a signalfd for SIGCHLD.
  *
@@ -16,6 +16,7 @@
 
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>

@@ -41,30 +41,13 @@ static int enter_namespaces(void)
 }
 
 /*
- * An empty read-only folder with five places: n for the image, p for /proc, e for /dev, s for /sys, k for what is only
- * kept; and z, an empty file to mask others with. Not the null device: that could be opened for writing on a read-only mount.
+ * The host's mount of an empty read-only folder with five places: n for the image, p for /proc, e for /dev, s for /sys, k
+ * for what is only kept; and z, an empty file to mask others with. Not the null device: that could be opened for writing
+ * on a read-only mount.
  */
 static int mount_base(void)
 {
-	static const char *const places[] = { "n", "p", "e", "s", "k" };
-	static const struct mount_opt opts[] = { { "size", "32k" }, { "mode", "0755" }, { NULL, NULL } };
-	struct mount_attr ro = { .attr_set = MOUNT_ATTR_RDONLY };
-	AUTO_CLOSE int base = mount_new("tmpfs", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-	int r;
-
-	if (base < 0)
-		return base;
-	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-		r = sys_mkdirat(base, places[i], 0755);
-		if (r < 0)
-			return r;
-	}
-	r = sys_mknodat(base, "z", S_IFREG | 0444, 0);
-	if (r == 0)
-		r = mount_attach(base, STEPPING_STONE, 0);
-	if (r < 0)
-		return r;
-	return sys_mount_setattr(base, "", AT_EMPTY_PATH, &ro, sizeof(ro));
+	return mount_attach(AGENT_BASE, STEPPING_STONE, 0);
 }
 
 static int mount_proc(void)
@@ -118,8 +101,7 @@ static int mask_proc(void)
 {
 #define P STEPPING_STONE "/p/"
 	static const char *const files[] = {
-		P "kcore",	P "keys",	P "key-users",	P "kmsg",	 P "kallsyms",	 P "timer_list",
-		P "sysrq-trigger", P "interrupts", P "diskstats", P "partitions", P "sched_debug",
+		P "kcore", P "keys", P "key-users", P "sysrq-trigger", P "interrupts", P "diskstats", P "partitions",
 	};
 	static const char *const folders[] = { P "acpi", P "scsi", P "pressure" };
 	static const char *const read_only[] = { P "sys", P "irq", P "bus", P "fs" };
@@ -190,6 +172,7 @@ int shell_enter(struct agent *a, enum frame_stage *stage)
 			return r;
 	}
 	fd_close(AGENT_DEV);
+	fd_close(AGENT_BASE);
 	*stage = FRAME_STAGE_LANDLOCK;
 	r = a->landlock = landlock_abi();
 	if (r < 0)

@@ -134,6 +134,11 @@ static int start(struct run *r, struct exec_spec *x, struct err *e)
 	if (rc < 0)
 		return rc;
 	r->made = true;
+	if (r->o.cpu_ms && !(r->sandbox.receipt.controllers & CGROUP_BIT(CGROUP_CPUACCT))) {
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "--cpu-time: nothing here counts the CPU time of a whole sandbox");
+		err_remedy(e, "mount the cpuacct controller, or lift the limit with --cpu-time 0");
+		return -EOPNOTSUPP;
+	}
 	x->filter = r->filter;
 	if (!r->tty)
 		rc = open_streams(r, theirs, e);

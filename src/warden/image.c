@@ -12,13 +12,14 @@
 
 void image_host_init(struct image_host *h)
 {
-	*h = (struct image_host){ -1, -1, -1, -1 };
+	*h = (struct image_host){ -1, -1, -1, -1, -1 };
 }
 
 void image_host_done(struct image_host *h)
 {
 	fd_close(h->root);
 	fd_close(h->dev);
+	fd_close(h->base);
 	fd_close(h->usr);
 	fd_close(h->lock);
 	image_host_init(h);
@@ -115,7 +116,7 @@ static int check_owner(int fd, const char *path, struct err *e)
 
 int image_host_open(const char *cache_path, bool devices, struct image_host *ret, struct err *e)
 {
-	AUTO_CLOSE int cache = open_dir(AT_FDCWD, cache_path), dir = -1, root = -1, dev = -1, usr = -1;
+	AUTO_CLOSE int cache = open_dir(AT_FDCWD, cache_path), dir = -1, root = -1, dev = -1, base = -1, usr = -1;
 	struct statvfs vfs;
 	char name[32];
 	int r;
@@ -146,6 +147,8 @@ int image_host_open(const char *cache_path, bool devices, struct image_host *ret
 	if (r >= 0 && devices)
 		r = dev = open_dir(dir, "dev");
 	if (r >= 0)
+		r = base = open_dir(dir, "base");
+	if (r >= 0)
 		r = usr = open_dir(AT_FDCWD, "/usr");
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "open image 'host' in %s/%s", cache_path, name);
@@ -154,7 +157,7 @@ int image_host_open(const char *cache_path, bool devices, struct image_host *ret
 		err_remedy(e, "set CLOCHE_CACHE to a folder on a filesystem that allows device nodes");
 		return -ENODEV;
 	}
-	*ret = (struct image_host){ TAKE_FD(dir), TAKE_FD(root), TAKE_FD(dev), TAKE_FD(usr) };
+	*ret = (struct image_host){ TAKE_FD(dir), TAKE_FD(root), TAKE_FD(dev), TAKE_FD(base), TAKE_FD(usr) };
 	return 0;
 }
 

@@ -11,6 +11,7 @@ struct image_host {
 	int lock; /* the skeleton's folder, share-locked for as long as it is in use */
 	int root; /* the skeleton of / */
 	int dev; /* the device folder; -1 without root */
+	int base; /* the agent's first root */
 	int usr; /* the host's /usr */
 };
 

@@ -1,5 +1,6 @@
 #include "warden/pool.h"
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "linux/mount.h"
@@ -8,19 +9,26 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#define READY_MS 10000
+#define READY_NS 10000000000ULL
 /* A failed make is tried again after this, so that a host that is out of something is not hammered. */
 #define PAUSE_MS 200
 #define NETS_MAX 64
-#define NICE_IDLE 5 /* while nobody waits, requests come first */
+#define WAYS 4
 
 struct cleanup {
 	struct cleanup *next;
 	struct shell shell;
 	struct root root;
+};
+
+/* One shell in the making: while its agent works, the next is begun. */
+struct way {
+	struct shell_start start;
+	struct pool_item item;
+	uint64_t since;
+	bool busy;
 };
 
 struct pool {
@@ -45,7 +53,8 @@ struct pool {
 		uint64_t tenant;
 	} nets[NETS_MAX]; /* network namespaces to be used again by the same tenant */
 	unsigned nnets;
-	int niceness; /* the maker's */
+	struct image_host img; /* the maker's view of image `host` */
+	struct way ways[WAYS];
 	uint64_t retries, failures;
 };
 
@@ -68,7 +77,7 @@ static int slim(const struct env *v, struct image_host *ret, struct err *e)
 {
 	static const struct mount_opt opts[] = { { "size", "16k" }, { "mode", "0755" }, { NULL, NULL } };
 	static const char *const places[] = { "usr", "proc", "image" };
-	AUTO_CLOSE int base = -1, proc = -1, image = mount_clone(v->image.lock, "", 0, -1), dev = -1;
+	AUTO_CLOSE int root = -1, proc = -1, image = mount_clone(v->image.lock, "", 0, -1), dev = -1, base = -1;
 	int r;
 
 	if (image < 0)
@@ -78,16 +87,16 @@ static int slim(const struct env *v, struct image_host *ret, struct err *e)
 		r = sys_mount(NULL, "/", NULL, (1UL << 14) | (1UL << 18) /* MS_REC | MS_PRIVATE */, NULL);
 	if (r < 0)
 		return err_sys(e, ERR_UNSUPPORTED, r, "pool: make a mount namespace");
-	r = base = mount_new_err("tmpfs", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
+	r = root = mount_new_err("tmpfs", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
 	if (r >= 0)
 		r = proc = mount_new_err("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, e);
 	if (r < 0)
 		return r;
 	r = 0;
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(places); i++)
-		r = sys_mkdirat(base, places[i], 0755);
+		r = sys_mkdirat(root, places[i], 0755);
 	if (r == 0)
-		r = mount_attach(base, "/usr", 0);
+		r = mount_attach(root, "/usr", 0);
 	if (r == 0)
 		r = mount_attach(proc, "/usr/proc", 0);
 	if (r == 0)
@@ -102,23 +111,12 @@ static int slim(const struct env *v, struct image_host *ret, struct err *e)
 		r = sys_chdir("/");
 	if (r == 0)
 		r = dev = sys_openat(image, "dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	if (r >= 0)
+		r = base = sys_openat(image, "base", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	if (r < 0)
 		return err_sys(e, ERR_UNSUPPORTED, r, "pool: make a slim root");
-	*ret = (struct image_host){ .lock = TAKE_FD(image), .dev = TAKE_FD(dev), .root = -1, .usr = -1 };
+	*ret = (struct image_host){ TAKE_FD(image), -1, TAKE_FD(dev), TAKE_FD(base), -1 };
 	return 0;
-}
-
-static int wait_first_frame(const struct shell *s)
-{
-	struct pollfd p = { .fd = s->sock, .events = POLLIN };
-	int r;
-
-	do {
-		r = poll(&p, 1, READY_MS);
-	} while (r < 0 && errno == EINTR);
-	if (r <= 0)
-		return -ETIMEDOUT;
-	return p.revents & POLLIN ? 0 : -EPIPE;
 }
 
 /* The last one this tenant left, or -1. */
@@ -146,6 +144,16 @@ static void keep_net(struct pool *p, int fd, uint64_t tenant)
 	fd_close(fd);
 }
 
+/* Until the agent speaks or is dead: what it started on is in use no longer. */
+static void wait_start(const struct shell *s)
+{
+	struct pollfd p = { .fd = s->sock, .events = POLLIN };
+
+	sys_pidfd_send_signal(s->pidfd, SIGKILL);
+	while (poll(&p, 1, -1) < 0 && errno == EINTR)
+		;
+}
+
 static void item_end(struct pool *p, struct pool_item *it)
 {
 	shell_end(p->env, &it->shell, NULL);
@@ -153,15 +161,14 @@ static void item_end(struct pool *p, struct pool_item *it)
 }
 
 /* Everything a create does not have to wait for, for whom the guess says. */
-static int prepare(struct pool *p, const struct image_host *img, const struct pool_guess *g, struct pool_item *it,
-		   struct err *e)
+static int prepare(struct pool *p, const struct pool_guess *g, struct pool_item *it, struct err *e)
 {
 	const struct upper_opts o = { .size = g->size, .inodes = g->inodes, .uid_base = it->shell.uid_base };
 	int r;
 
 	/* A staged mount must be made in the namespace that will use it, which this thread is not in. */
 	if (!p->env->stage) {
-		r = early_make(p->env, img, &it->shell, &o, g->cpus, &it->early, e);
+		r = early_make(p->env, &p->img, &it->shell, &o, g->cpus, &it->early, e);
 		if (r < 0)
 			return r;
 	}
@@ -171,8 +178,8 @@ static int prepare(struct pool *p, const struct image_host *img, const struct po
 	return r;
 }
 
-static int make_one(struct pool *p, struct shell_start *start, const struct image_host *img, struct pool_item *ret,
-		    struct err *e)
+/* Starts one; its agent is still at work when this returns. */
+static int start_one(struct pool *p, struct way *w, struct err *e)
 {
 	struct pool_item it = { 0 };
 	struct pool_guess g;
@@ -186,9 +193,11 @@ static int make_one(struct pool *p, struct shell_start *start, const struct imag
 	if (guessed && !p->strangers)
 		net = find_net(p, g.tenant);
 	pool_unlock(p);
-	start->net = &net;
+	w->start.net = &net;
+	w->start.keep_net = true;
+	w->start.image = p->img.base >= 0 ? &p->img : &p->env->image;
 	used = net >= 0;
-	r = shell_make(p->env, start, p->env->controllers, 0, &it.shell, e);
+	r = shell_make(p->env, &w->start, p->env->controllers, 0, &it.shell, e);
 	if (r < 0) {
 		fd_close(net);
 		return r;
@@ -196,18 +205,66 @@ static int make_one(struct pool *p, struct shell_start *start, const struct imag
 	it.shell.net_used = used;
 	it.shell.tenant = g.tenant;
 	if (guessed)
-		r = prepare(p, img, &g, &it, e);
-	if (r == 0) {
-		r = wait_first_frame(&it.shell);
-		if (r < 0)
-			err_sys(e, ERR_LOST, start->error ? start->error : r, "the agent did not start");
-	}
+		r = prepare(p, &g, &it, e);
 	if (r < 0) {
+		wait_start(&it.shell);
 		item_end(p, &it);
 		return r;
 	}
-	*ret = it;
+	w->item = it;
+	w->since = clock_mono_ns();
+	w->busy = true;
 	return 0;
+}
+
+/* Takes in whose agents are ready, waiting for one when @wait_ms says so. Returns 0, or -errno of one that failed. */
+static int collect(struct pool *p, int wait_ms, struct err *e)
+{
+	struct pollfd polls[WAYS];
+	int r = 0;
+
+	for (unsigned i = 0; i < WAYS; i++)
+		polls[i] = (struct pollfd){ .fd = p->ways[i].busy ? p->ways[i].item.shell.sock : -1, .events = POLLIN };
+	if (poll(polls, WAYS, wait_ms) < 0)
+		return errno == EINTR ? 0 : -errno;
+	for (unsigned i = 0; i < WAYS; i++) {
+		struct way *w = &p->ways[i];
+		bool late = w->busy && clock_mono_ns() - w->since > READY_NS;
+
+		if (!w->busy || (!polls[i].revents && !late))
+			continue;
+		w->busy = false;
+		if (polls[i].revents & POLLIN) {
+			pool_lock(p);
+			p->last_error = 0;
+			p->items[(p->first + p->ready) % p->target] = w->item;
+			p->ready++;
+			pthread_cond_broadcast(&p->changed);
+			pool_unlock(p);
+			continue;
+		}
+		r = w->start.error ? w->start.error : late ? -ETIMEDOUT : -EPIPE;
+		err_sys(e, ERR_LOST, r, "the agent did not start");
+		item_end(p, &w->item);
+	}
+	return r;
+}
+
+static struct way *free_way(struct pool *p)
+{
+	for (unsigned i = 0; i < WAYS; i++)
+		if (!p->ways[i].busy)
+			return &p->ways[i];
+	return NULL;
+}
+
+static unsigned busy_ways(const struct pool *p)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < WAYS; i++)
+		n += p->ways[i].busy;
+	return n;
 }
 
 static void pause_a_little(struct pool *p)
@@ -221,63 +278,65 @@ static void pause_a_little(struct pool *p)
 	pthread_cond_timedwait(&p->changed, &p->lock, &ts);
 }
 
-/* Somebody waits: then making one is the request. The kernel gives a thread, not a process, its niceness. */
-static void be_nice(struct pool *p)
+/* Whether one more should be started. Called locked. */
+static bool wants_more(struct pool *p, unsigned busy)
 {
-	int want = p->waiting || !p->ready ? 0 : NICE_IDLE;
+	if (p->ready + busy <= p->low || p->waiting > busy)
+		p->filling = true;
+	if (p->ready >= p->target)
+		p->filling = false;
+	return p->filling && p->ready + busy < p->target;
+}
 
-	if (want != p->niceness && setpriority(PRIO_PROCESS, 0, want) == 0)
-		p->niceness = want;
+/* One step of the maker: start one, take one in, or wait. */
+static int step(struct pool *p, struct err *e)
+{
+	unsigned busy = busy_ways(p);
+	struct way *way = free_way(p);
+	bool more;
+	int r = 0;
+
+	pool_lock(p);
+	more = wants_more(p, busy);
+	if (!more && !busy && !p->stop)
+		pthread_cond_wait(&p->changed, &p->lock);
+	pool_unlock(p);
+	if (more && way)
+		r = start_one(p, way, e);
+	if (r == 0 && busy_ways(p))
+		r = collect(p, more && free_way(p) ? 0 : (int)(READY_NS / 1000000), e);
+	return r;
 }
 
 static void *maker_main(void *arg)
 {
-	static _Thread_local struct shell_start start;
 	struct pool *p = arg;
-	struct image_host img;
 	struct err e = { 0 };
 	int r = 0;
 
-	image_host_init(&img);
-	start.keep_net = true;
 	/* What is staged can only be copied where it is attached. */
-	if (!p->env->stage) {
-		r = slim(p->env, &img, &e);
-		start.devices = &img.dev;
-	}
+	if (!p->env->stage)
+		r = slim(p->env, &p->img, &e);
 	pool_lock(p);
 	while (!p->stop) {
-		struct pool_item it;
-
 		if (r < 0) {
 			p->last_error = r;
 			p->why = e;
 			pthread_cond_broadcast(&p->changed);
 			pause_a_little(p);
-			r = 0;
-			continue;
 		}
-		if (p->ready <= p->low)
-			p->filling = true;
-		if (p->ready >= p->target)
-			p->filling = false;
-		if (!p->filling) {
-			pthread_cond_wait(&p->changed, &p->lock);
-			continue;
-		}
-		be_nice(p);
 		pool_unlock(p);
-		r = make_one(p, &start, &img, &it, &e);
+		r = step(p, &e);
 		pool_lock(p);
-		if (r < 0)
-			continue;
-		p->last_error = 0;
-		p->items[(p->first + p->ready) % p->target] = it;
-		p->ready++;
-		pthread_cond_broadcast(&p->changed);
 	}
 	pool_unlock(p);
-	image_host_done(&img);
+	for (unsigned i = 0; i < WAYS; i++) {
+		if (!p->ways[i].busy)
+			continue;
+		wait_start(&p->ways[i].item.shell);
+		item_end(p, &p->ways[i].item);
+	}
+	image_host_done(&p->img);
 	return NULL;
 }
 
@@ -342,6 +401,7 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 	p->target = target;
 	p->low = target / 2;
 	p->queue_end = &p->queue;
+	image_host_init(&p->img);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->changed, NULL);
 	if (pthread_create(&p->janitor, NULL, janitor_main, p)) {

@@ -26,7 +26,7 @@ void shell_init(struct shell *s)
 /* The sources may sit where the targets go, so they are moved away first. */
 static int place_fds(struct shell_start *s)
 {
-	int *const sources[] = { &s->sock, &s->dev, &s->null, &s->agent };
+	int *const sources[] = { &s->sock, &s->dev, &s->base, &s->null, &s->agent };
 	int r;
 
 	for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
@@ -38,6 +38,8 @@ static int place_fds(struct shell_start *s)
 	r = sys_dup3(s->sock, 3, 0);
 	if (r >= 0)
 		r = sys_dup3(s->dev, 4, 0);
+	if (r >= 0)
+		r = sys_dup3(s->base, 5, 0);
 	for (int fd = 0; r >= 0 && fd < 3; fd++)
 		r = sys_dup3(s->null, fd, 0);
 	return r < 0 ? r : 0;
@@ -204,8 +206,8 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 	       struct err *e)
 {
 	const uint64_t dev_attrs = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
-	const int devices = start->devices ? *start->devices : v->image.dev;
-	AUTO_CLOSE int dev = -1, sock = -1;
+	const int devices = start->image->dev;
+	AUTO_CLOSE int dev = -1, base = -1, sock = -1;
 	struct shell s;
 	int pair[2], r;
 
@@ -221,6 +223,8 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 		goto fail;
 	r = dev = v->rootless ? mount_clone_tree(devices, "", dev_attrs, -1) :
 				mount_clone(devices, "", dev_attrs, -1);
+	if (r >= 0)
+		r = base = mount_clone(start->image->base, "", dev_attrs | MOUNT_ATTR_NODEV, -1);
 	if (r < 0) {
 		err_sys(e, ERR_UNSUPPORTED, r, "copy the device folder's mount");
 		goto fail;
@@ -235,6 +239,7 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 	start->agent = v->agent;
 	start->null = v->null;
 	start->dev = dev;
+	start->base = base;
 	start->sock = sock;
 	start->peer = s.sock;
 	memcpy(start->join, s.cgroup.join, sizeof(start->join));

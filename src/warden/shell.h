@@ -24,10 +24,10 @@ struct shell {
 /* What the new process runs on until it becomes the agent. Not to be used again before the agent's first frame. */
 struct shell_start {
 	_Alignas(16) char stack[NS_STACK_SIZE];
-	const int *devices; /* the device folder to copy, NULL: the host's own */
+	const struct image_host *image; /* whose dev and base are copied, in the caller's mount namespace */
 	int *net; /* a network namespace to use, taken over when not -1; NULL = none */
 	bool keep_net; /* keep the network namespace's descriptor in the shell */
-	int agent, null, dev, sock, peer;
+	int agent, null, dev, base, sock, peer;
 	int join[CGROUP_CONTROLLERS];
 	unsigned njoin;
 	uint32_t single_id;

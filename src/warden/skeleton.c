@@ -12,7 +12,7 @@
 #define COPY_DEPTH_MAX 8
 
 /* Bumped when what is made below changes, so that an older cache is not used. */
-#define SKELETON_VERSION 4U
+#define SKELETON_VERSION 5U
 
 /*
  * What of /etc is taken along, and only what everybody may read: programs in /usr expect these. Nothing that could
@@ -292,6 +292,17 @@ static int fill_dev(int dev)
 	return r;
 }
 
+/* The agent's stepping stone: see agent/shell.c. */
+static int fill_base(int dir)
+{
+	static const char *const places[] = { "base", "base/n", "base/p", "base/e", "base/s", "base/k" };
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(places); i++)
+		r = sys_mkdirat(dir, places[i], 0755);
+	return r == 0 ? sys_mknodat(dir, "base/z", S_IFREG | 0444, 0) : r;
+}
+
 int skeleton_fill(int dir, bool devices, struct err *e)
 {
 	AUTO_CLOSE int root = -1, dev = -1;
@@ -302,6 +313,8 @@ int skeleton_fill(int dir, bool devices, struct err *e)
 		r = root = sys_openat(dir, "root", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	if (r >= 0)
 		r = fill_root(root, devices);
+	if (r == 0)
+		r = fill_base(dir);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "make the skeleton of image 'host'");
 	if (!devices)

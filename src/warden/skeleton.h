@@ -7,7 +7,7 @@
 
 /* A number that changes when anything the skeleton is made from changes. */
 uint64_t skeleton_key(void);
-/* Fills the empty folder @dir: root/, and dev/ when @devices. */
+/* Fills the empty folder @dir: root/, base/, and dev/ when @devices. */
 int skeleton_fill(int dir, bool devices, struct err *e);
 /* Removes @name below @dirfd with all it holds. Best effort: 0 or the first -errno. */
 int skeleton_remove(int dirfd, const char *name);

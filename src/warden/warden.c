@@ -162,6 +162,7 @@ static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct 
 			return err_set(e, ERR_EXHAUSTED, r, "no memory");
 	}
 	w->start.net = &w->env.net_ahead;
+	w->start.image = &w->env.image;
 	r = shell_make(&w->env, &w->start, controllers, spec->uid, &ret->shell, e);
 	/* The next one starts on the same stack, and with a pool there is a next one. */
 	if (r == 0 && w->pool)

@@ -242,9 +242,8 @@ def _processes():
     while todo:
         pid = todo.pop()
         todo += children(pid)
+        found.add(f"process {pid}")
         try:
-            with open(f"/proc/{pid}/cmdline", "rb") as f:
-                found.add(f"process {pid}: {f.read(120)!r}")
             found.add("network namespace " + os.readlink(f"/proc/{pid}/ns/net"))
         except OSError:
             pass
@@ -279,6 +278,15 @@ def _loops():
     return {x for x in found if "cloche" in x or "deleted" in x}
 
 
+def _describe(what):
+    if not what.startswith("process "):
+        return what
+    try:
+        return what + f": {pathlib.Path('/proc', what.split()[1], 'cmdline').read_bytes()[:120]!r}"
+    except OSError:
+        return what
+
+
 class Watch:
     """What there is now; later says what was added and stays."""
 
@@ -298,7 +306,7 @@ class Watch:
             now = self._look() - self.before
             suspects = now if suspects is None else suspects & now
             if not suspects or time.monotonic() > end:
-                return suspects
+                return {_describe(x) for x in suspects}
             time.sleep(0.05)
 
 

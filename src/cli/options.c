@@ -420,6 +420,16 @@ void options_done(struct options *o)
 	o->env = NULL;
 }
 
+/* Whether the name of @var is given among the variables from number @k on. */
+static bool given_from(const struct options *o, uint32_t k, const char *var)
+{
+	size_t len = strcspn(var, "=") + 1;
+
+	while (k < o->nenv && strncmp(o->env[k], var, len))
+		k++;
+	return k < o->nenv;
+}
+
 const char **options_env(const struct options *o, bool tty, uint32_t *ret_n)
 {
 	static const char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -434,17 +444,13 @@ const char **options_env(const struct options *o, bool tty, uint32_t *ret_n)
 	snprintf(user, sizeof(user), "USER=%s", o->user);
 	snprintf(term, sizeof(term), "TERM=%s", given_term && *given_term ? given_term : "xterm");
 	const char *const base[] = { path, home, user, "LANG=C.UTF-8", tty ? term : NULL };
-	for (size_t i = 0; i < ARRAY_LEN(base); i++) {
-		size_t len = base[i] ? strcspn(base[i], "=") + 1 : 0;
-		bool given = !base[i];
-
-		for (uint32_t k = 0; !given && k < o->nenv; k++)
-			given = !strncmp(o->env[k], base[i], len);
-		if (!given)
+	for (size_t i = 0; i < ARRAY_LEN(base); i++)
+		if (base[i] && !given_from(o, 0, base[i]))
 			env[n++] = base[i];
-	}
+	/* Of a name given twice the last counts, as everywhere on a command line. */
 	for (uint32_t k = 0; k < o->nenv; k++)
-		env[n++] = o->env[k];
+		if (!given_from(o, k + 1, o->env[k]))
+			env[n++] = o->env[k];
 	*ret_n = n;
 	return env;
 }

@@ -32,6 +32,11 @@ def test_given_variables_are_added_and_win():
     assert got == ["A=1", "B=x=y z", "EMPTY=", "HOME=/tmp", "LANG=C.UTF-8", PATH, "USER=user"]
 
 
+def test_of_a_variable_given_twice_the_last_counts():
+    got = environment("-e", "A=1", "-e", "USER=x", "-e", "A=2", "-e", "AB=3", "-e", "USER=y")
+    assert got == ["A=2", "AB=3", "HOME=/home/user", "LANG=C.UTF-8", PATH, "USER=y"]
+
+
 def test_a_name_alone_takes_our_value():
     assert "TOKEN=s3cret=1" in environment("--env", "TOKEN", env={"TOKEN": "s3cret=1"})
     assert "TOKEN" in one_line(run("--env", "TOKEN", "--", "true", env={}))

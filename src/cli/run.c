@@ -150,6 +150,12 @@ static int start(struct run *r, struct exec_spec *x, struct err *e)
 	r->cpu_next_ns = r->start_ns + 20000000ULL;
 	if (rc == 0)
 		rc = exec_send(&r->sandbox, RUN_EXEC, x, theirs, e);
+	/* An agent that gave up before it heard of the command has told why. */
+	if ((rc == -EPIPE || rc == -ECONNRESET) && !r->sandbox.up) {
+		int why = sandbox_wait_up(&r->sandbox, 1000, e);
+
+		rc = why < 0 ? why : rc;
+	}
 	fd_close_many(theirs, 3);
 	if (rc == 0 && fd_open(STDIN_FILENO))
 		r->in.from = STDIN_FILENO;

@@ -195,6 +195,7 @@ static int start_one(struct pool *p, struct way *w, struct err *e)
 	pool_unlock(p);
 	w->start.net = &net;
 	w->start.keep_net = true;
+	w->start.cpus = guessed ? g.cpus : 0;
 	w->start.image = p->img.base >= 0 ? &p->img : &p->env->image;
 	used = net >= 0;
 	r = shell_make(p->env, &w->start, p->env->controllers, 0, &it.shell, e);

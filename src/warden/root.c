@@ -302,6 +302,15 @@ static int open_early(struct build *b, unsigned cpus, struct early *early)
 	return early_make(b->env, &b->env->image, b->shell, &o, cpus, &r->early, b->e);
 }
 
+/* What has still to be set: most were pinned right when they were made. */
+static uint64_t cpu_mask(const struct shell *s, unsigned cpus)
+{
+	uint64_t mask = s->cpus == cpus ? 0 : truth_cpu_mask(cpus, s->slot);
+
+	/* All of them, for one that was pinned to fewer. */
+	return !mask && s->cpus && s->cpus < cpus ? ~0ULL : mask;
+}
+
 int root_build(struct env *v, const struct shell *s, const struct sandbox_spec *spec, struct early *early,
 	       struct root *ret, struct err *e)
 {
@@ -341,7 +350,7 @@ int root_build(struct env *v, const struct shell *s, const struct sandbox_spec *
 	root.setup.uid = spec->uid;
 	root.setup.gid = spec->gid;
 	root.setup.flags = spec->flags & SPEC_READ_ONLY ? FRAME_SETUP_READ_ONLY : 0;
-	root.setup.cpu_mask = truth_cpu_mask(cpus, s->slot);
+	root.setup.cpu_mask = cpu_mask(s, cpus);
 	*ret = root;
 	return 0;
 }

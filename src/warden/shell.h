@@ -18,6 +18,7 @@ struct shell {
 	int net; /* its network namespace, kept only when ->start asked for it */
 	bool net_used; /* it had one that a sandbox of ->tenant had before */
 	uint64_t tenant;
+	unsigned cpus; /* as many it was pinned to, 0 = to none */
 	struct cgroup cgroup;
 };
 
@@ -26,6 +27,8 @@ struct shell_start {
 	_Alignas(16) char stack[NS_STACK_SIZE];
 	const struct image_host *image; /* whose dev and base are copied, in the caller's mount namespace */
 	int *net; /* a network namespace to use, taken over when not -1; NULL = none */
+	unsigned cpus; /* pin it to as many, 0 = to none */
+	uint64_t cpu_mask; /* the ones */
 	bool keep_net; /* keep the network namespace's descriptor in the shell */
 	int agent, null, dev, base, sock, peer;
 	int join[CGROUP_CONTROLLERS];

@@ -163,6 +163,7 @@ static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct 
 	}
 	w->start.net = &w->env.net_ahead;
 	w->start.image = &w->env.image;
+	w->start.cpus = truth_cpus(spec->limits.cpu_milli);
 	r = shell_make(&w->env, &w->start, controllers, spec->uid, &ret->shell, e);
 	/* The next one starts on the same stack, and with a pool there is a next one. */
 	if (r == 0 && w->pool)

@@ -105,8 +105,7 @@ int box_lifecycle(struct engine *g, uint64_t *ret_ns, struct err *e)
 	struct box b = { .made = false };
 	int r = box_create(g, &b, e);
 
-	if (r == 0)
-		r = box_up(&b, e);
+	/* The command goes right behind, as `cloche run` sends it: the agent serves one after the other. */
 	if (r == 0)
 		r = box_exec(&b, e);
 	if (r < 0) {
@@ -122,7 +121,6 @@ int box_lifecycle(struct engine *g, uint64_t *ret_ns, struct err *e)
 static int step(struct box *b, struct err *e)
 {
 	for (;;) {
-		bool up = b->s.up;
 		struct frame f;
 		int fd = -1, r = link_next(&b->s.link, 0, &f, &fd);
 
@@ -132,8 +130,6 @@ static int step(struct box *b, struct err *e)
 			return err_set(e, ERR_LOST, r, "an agent is gone");
 		fd_close(fd);
 		r = box_frame(b, &f, e);
-		if (r == 0 && !up && b->s.up)
-			r = box_exec_send(b, e);
 		if (r != 0)
 			return r;
 	}
@@ -151,6 +147,8 @@ int box_flight(struct engine *g, unsigned count, unsigned flight, struct err *e)
 		for (unsigned i = 0; r == 0 && i < flight; i++) {
 			if (!boxes[i].made && started < count) {
 				r = box_create(g, &boxes[i], e);
+				if (r == 0)
+					r = box_exec_send(&boxes[i], e);
 				started += r == 0;
 			}
 			p[i] = (struct pollfd){ .fd = boxes[i].made ? boxes[i].s.link.sock : -1, .events = POLLIN };

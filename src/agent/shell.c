@@ -94,17 +94,17 @@ static int cover(const char *with, const char *path, uint64_t attrs)
 }
 
 /*
- * What is readable or writable by others than the host's root there, and tells of the host or reaches into it. The
- * rest belongs to the host's root, whom the sandbox does not have. Masks are copies of the base, so read-only already.
+ * What in /proc belongs to the host's root alone is out of reach already: the sandbox does not have that user, whatever
+ * it is root of. Masked is what everybody may read and tells of keys and hardware, and, as a second lock, the two doors
+ * into the kernel. /proc/sys is read-only, since a few settings there belong to namespaces of the sandbox's own. Each
+ * mask costs a mount, so there are no more. Masks are copies of the base, so read-only already.
  */
 static int mask_proc(void)
 {
 #define P STEPPING_STONE "/p/"
-	static const char *const files[] = {
-		P "kcore", P "keys", P "key-users", P "sysrq-trigger", P "interrupts", P "diskstats", P "partitions",
-	};
+	static const char *const files[] = { P "kcore", P "keys", P "sysrq-trigger" };
 	static const char *const folders[] = { P "acpi", P "scsi", P "pressure" };
-	static const char *const read_only[] = { P "sys", P "irq", P "bus", P "fs" };
+	static const char *const read_only[] = { P "sys" };
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(files); i++)

@@ -13,6 +13,7 @@
 #define FREEZE_MS 2000
 #define KILL_MS 10000
 #define DEPTH_MAX 32
+#define RECYCLE_PIDS 8
 
 /* What a controller is called by the kernel, by us, and which option lifts its limit. */
 static const struct {
@@ -311,6 +312,43 @@ void cgroup_done(struct cgroup *c)
 	c->njoin = 0;
 }
 
+static int stat_pids(int dir, struct cgroup_stat *s)
+{
+	unsigned long long v;
+	char text[256];
+	ssize_t n;
+	int r;
+
+	r = fd_get_u64(dir, "pids.current", &v);
+	if (r < 0)
+		return r;
+	s->pids = v;
+	r = fd_get_u64(dir, "pids.peak", &v); /* since 6.1 */
+	if (r < 0 && r != -ENOENT)
+		return r;
+	s->pids_peak = r < 0 ? 0 : v;
+	n = fd_get(dir, "pids.events", text, sizeof(text));
+	return n < 0 ? (int)n : cgroup_parse_kv(text, "max", &s->pids_refused);
+}
+
+int cgroup_recycle(const struct cgroup_host *h, const struct cgroup *c)
+{
+	struct cgroup_stat s = { 0 };
+	int r;
+
+	if (!ops_of(h)->recycle)
+		return -EOPNOTSUPP;
+	if (c->mask & CGROUP_BIT(CGROUP_PIDS)) {
+		r = stat_pids(dir_of(h, c, CGROUP_PIDS), &s);
+		if (r < 0)
+			return r;
+		/* Its peak cannot be set back: only one that any sandbox reaches is left standing. */
+		if (s.pids || s.pids_refused || s.pids_peak > RECYCLE_PIDS)
+			return -EBUSY;
+	}
+	return ops_of(h)->recycle(c);
+}
+
 int cgroup_make(const struct cgroup_host *h, const char *name, unsigned mask, struct cgroup *ret, struct err *e)
 {
 	struct cgroup c;
@@ -395,25 +433,6 @@ int cgroup_limit(const struct cgroup_host *h, const struct cgroup *c, const stru
 	if (r >= 0 && l->io_bps)
 		r = ops->limit_io(c, l, e);
 	return r < 0 ? r : 0;
-}
-
-static int stat_pids(int dir, struct cgroup_stat *s)
-{
-	unsigned long long v;
-	char text[256];
-	ssize_t n;
-	int r;
-
-	r = fd_get_u64(dir, "pids.current", &v);
-	if (r < 0)
-		return r;
-	s->pids = v;
-	r = fd_get_u64(dir, "pids.peak", &v); /* since 6.1 */
-	if (r < 0 && r != -ENOENT)
-		return r;
-	s->pids_peak = r < 0 ? 0 : v;
-	n = fd_get(dir, "pids.events", text, sizeof(text));
-	return n < 0 ? (int)n : cgroup_parse_kv(text, "max", &s->pids_refused);
 }
 
 int cgroup_stat(const struct cgroup_host *h, const struct cgroup *c, struct cgroup_stat *ret)

@@ -88,6 +88,13 @@ int cgroup_thaw(const struct cgroup_host *h, const struct cgroup *c, struct err 
 int cgroup_kill(const struct cgroup_host *h, const struct cgroup *c);
 
 /*
+ * Makes a group that nobody is in any more as good as a new one with the same limits: peaks and counters at 0, nothing
+ * charged to it. -EOPNOTSUPP where that cannot be done (version 2), -EBUSY when it has a past: an OOM kill, a refused fork,
+ * members, memory that stays. Then it is to be removed.
+ */
+int cgroup_recycle(const struct cgroup_host *h, const struct cgroup *c);
+
+/*
  * Removes the folders, children first. -EBUSY while a member is left; the caller retries (cgroup_remove_wait does, for
  * up to @ms). Removing twice is fine.
  */

@@ -20,6 +20,7 @@ struct cgroup_ops {
 	int (*freeze)(const struct cgroup *c); /* asks again; 1 when frozen by now, 0 when not yet */
 	int (*thaw)(const struct cgroup *c);
 	int (*kill)(const struct cgroup *c); /* one round: 1 when nobody is left, 0 when someone may be */
+	int (*recycle)(const struct cgroup *c); /* NULL: cannot */
 };
 extern const struct cgroup_ops cgroup_v1_ops, cgroup_v2_ops;
 

@@ -192,6 +192,33 @@ TEST(the_process_limit_refuses_a_fork_and_counts_it)
 	CHECK_EQ(clear(&host, &c), 0);
 }
 
+TEST(a_group_is_used_again_only_when_it_has_no_past)
+{
+	const unsigned mask = CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_PIDS) | CGROUP_BIT(CGROUP_CPUACCT);
+	size_t much = 64 * MIB, little = 2 * MIB;
+	struct cgroup_stat s;
+	struct cgroup c;
+	int tries = 20, r;
+
+	CHECK_EQ(cgroup_make(&host, "again", mask, &c, &err), 0);
+	CHECK_EQ(cgroup_limit(&host, &c, &(struct cgroup_limits){ .memory = 16 * MIB, .pids = 5 }, &err), 0);
+	CHECK_EQ(finish(spawn(&host, &c, eat, &little)), 0);
+	r = cgroup_recycle(&host, &c);
+	CHECK_EQ(r, host.version == 1 ? 0 : -EOPNOTSUPP);
+	if (r == 0) {
+		CHECK_EQ(cgroup_stat(&host, &c, &s), 0);
+		CHECK(s.memory_peak < MIB && s.oom_kills == 0 && s.cpu_usec < 1000);
+		CHECK(WIFSIGNALED(finish(spawn(&host, &c, eat, &much)))); /* its limit still holds */
+		CHECK_EQ(cgroup_recycle(&host, &c), -EBUSY); /* somebody was killed in it */
+	}
+	CHECK_EQ(clear(&host, &c), 0);
+	CHECK_EQ(cgroup_make(&host, "again", mask, &c, &err), 0);
+	CHECK_EQ(cgroup_limit(&host, &c, &(struct cgroup_limits){ .pids = 5 }, &err), 0);
+	CHECK_EQ(finish(spawn(&host, &c, fork_until_refused, &tries)), 42 << 8);
+	CHECK(cgroup_recycle(&host, &c) < 0); /* a fork was refused, and there are members */
+	CHECK_EQ(clear(&host, &c), 0);
+}
+
 TEST(a_huge_process_limit_is_taken_as_the_most_the_kernel_knows)
 {
 	unsigned long long v;

@@ -228,6 +228,32 @@ static int stat(const struct cgroup *c, struct cgroup_stat *s)
 	return r;
 }
 
+#define RECYCLE_MEMORY (512 * KIB) /* what the kernel itself holds a little longer */
+
+static int recycle(const struct cgroup *c)
+{
+	uint64_t used = 0, oom = 0;
+	int r = 0;
+
+	if (c->mask & CGROUP_BIT(CGROUP_MEMORY)) {
+		const int dir = c->dir[CGROUP_MEMORY];
+
+		r = get_kv(dir, "memory.oom_control", "oom_kill", &oom);
+		if (!r)
+			r = get(dir, "memory.usage_in_bytes", &used);
+		if (!r && (oom || used > RECYCLE_MEMORY))
+			return -EBUSY;
+		if (!r)
+			r = fd_put(dir, "memory.max_usage_in_bytes", "0");
+	}
+	if (!r && c->mask & CGROUP_BIT(CGROUP_CPUACCT))
+		r = fd_put(c->dir[CGROUP_CPUACCT], "cpuacct.usage", "0");
+	/* The bytes of block I/O cannot be set back. */
+	if (!r && c->mask & CGROUP_BIT(CGROUP_IO))
+		r = -EBUSY;
+	return r;
+}
+
 /* A group that does not freeze at once (a task in fork, or stopped in an odd place) may need to be told again. */
 static int freeze(const struct cgroup *c)
 {
@@ -277,4 +303,5 @@ const struct cgroup_ops cgroup_v1_ops = {
 	.freeze = freeze,
 	.thaw = thaw,
 	.kill = kill_round,
+	.recycle = recycle,
 };

@@ -14,8 +14,8 @@
 #define READY_NS 10000000000ULL
 /* A failed make is tried again after this, so that a host that is out of something is not hammered. */
 #define PAUSE_MS 200
-#define NETS_MAX 64
-#define WAYS 4
+#define KEPT_MAX 64
+#define WAYS 8
 
 struct cleanup {
 	struct cleanup *next;
@@ -34,7 +34,9 @@ struct way {
 struct pool {
 	struct env *env;
 	pthread_mutex_t lock;
-	pthread_cond_t changed;
+	pthread_cond_t changed; /* for who waits for a shell or for the end of cleaning */
+	pthread_cond_t work; /* for the maker */
+	pthread_cond_t dirt; /* for the janitor */
 	pthread_t maker, janitor;
 	bool stop;
 	unsigned target, low, ready, cleaning;
@@ -48,11 +50,8 @@ struct pool {
 	struct pool_guess guess;
 	unsigned waiting; /* requests that found nothing for them */
 	unsigned strangers; /* of these, who cannot have a network namespace of the guessed tenant */
-	struct {
-		int fd;
-		uint64_t tenant;
-	} nets[NETS_MAX]; /* network namespaces to be used again by the same tenant */
-	unsigned nnets;
+	struct ground kept[KEPT_MAX]; /* to be used again by the same tenant */
+	unsigned nkept;
 	struct image_host img; /* the maker's view of image `host` */
 	struct way ways[WAYS];
 	uint64_t retries, failures;
@@ -119,29 +118,42 @@ static int slim(const struct env *v, struct image_host *ret, struct err *e)
 	return 0;
 }
 
-/* The last one this tenant left, or -1. */
-static int find_net(struct pool *p, uint64_t tenant)
+static bool lifted(bool limited, const struct cgroup_limits *have, const struct cgroup_limits *want)
 {
-	for (unsigned i = p->nnets; i-- > 0;) {
-		int fd = p->nets[i].fd;
-
-		if (p->nets[i].tenant != tenant)
-			continue;
-		p->nets[i] = p->nets[--p->nnets];
-		return fd;
-	}
-	return -1;
+	return limited && ((have->memory && !want->memory) || (have->pids && !want->pids) ||
+			   (have->cpu_milli && !want->cpu_milli));
 }
 
-/* Takes @fd. */
-static void keep_net(struct pool *p, int fd, uint64_t tenant)
+bool pool_limits_lifted(const struct shell *s, const struct cgroup_limits *l)
 {
-	if (fd >= 0 && p->nnets < NETS_MAX && p->nnets < p->target && !p->stop) {
-		p->nets[p->nnets].fd = fd;
-		p->nets[p->nnets++].tenant = tenant;
-		fd = -1;
+	return lifted(s->limited, &s->limits, l);
+}
+
+bool pool_limits_same(const struct shell *s, const struct cgroup_limits *l)
+{
+	return s->limited && s->limits.memory == l->memory && s->limits.pids == l->pids &&
+	       s->limits.cpu_milli == l->cpu_milli;
+}
+
+/* The last one this tenant left. */
+static void find_ground(struct pool *p, uint64_t tenant, struct ground *ret)
+{
+	for (unsigned i = p->nkept; i-- > 0;) {
+		if (p->kept[i].tenant != tenant)
+			continue;
+		*ret = p->kept[i];
+		p->kept[i] = p->kept[--p->nkept];
+		return;
 	}
-	fd_close(fd);
+}
+
+/* Takes @g over as far as there is room. */
+static void keep_ground(struct pool *p, struct ground *g)
+{
+	if (!g->valid || p->nkept == KEPT_MAX || p->nkept >= p->target || p->stop)
+		return;
+	p->kept[p->nkept++] = *g;
+	ground_init(g);
 }
 
 /* Until the agent speaks or is dead: what it started on is in use no longer. */
@@ -172,9 +184,11 @@ static int prepare(struct pool *p, const struct pool_guess *g, struct pool_item 
 		if (r < 0)
 			return r;
 	}
+	if (pool_limits_same(&it->shell, &g->limits))
+		return 0;
 	r = cgroup_limit(&p->env->cgroups, &it->shell.cgroup, &g->limits, e);
-	it->limits = g->limits;
-	it->limited = r == 0;
+	it->shell.limits = g->limits;
+	it->shell.limited = r == 0;
 	return r;
 }
 
@@ -183,28 +197,27 @@ static int start_one(struct pool *p, struct way *w, struct err *e)
 {
 	struct pool_item it = { 0 };
 	struct pool_guess g;
-	bool guessed, used;
-	int net = -1, r;
+	struct ground ground;
+	bool guessed;
+	int r;
 
 	early_init(&it.early);
+	ground_init(&ground);
 	pool_lock(p);
 	guessed = p->guessed;
 	g = p->guess;
 	if (guessed && !p->strangers)
-		net = find_net(p, g.tenant);
+		find_ground(p, g.tenant, &ground);
 	pool_unlock(p);
-	w->start.net = &net;
+	if (ground.valid && lifted(ground.limited, &ground.limits, &g.limits))
+		ground_end(p->env, &ground);
+	w->start.ground = &ground;
 	w->start.keep_net = true;
 	w->start.cpus = guessed ? g.cpus : 0;
 	w->start.image = p->img.base >= 0 ? &p->img : &p->env->image;
-	used = net >= 0;
 	r = shell_make(p->env, &w->start, p->env->controllers, 0, &it.shell, e);
-	if (r < 0) {
-		fd_close(net);
+	if (r < 0)
 		return r;
-	}
-	it.shell.net_used = used;
-	it.shell.tenant = g.tenant;
 	if (guessed)
 		r = prepare(p, &g, &it, e);
 	if (r < 0) {
@@ -276,7 +289,7 @@ static void pause_a_little(struct pool *p)
 	ts.tv_nsec += PAUSE_MS * 1000000L;
 	ts.tv_sec += ts.tv_nsec / 1000000000L;
 	ts.tv_nsec %= 1000000000L;
-	pthread_cond_timedwait(&p->changed, &p->lock, &ts);
+	pthread_cond_timedwait(&p->work, &p->lock, &ts);
 }
 
 /* Whether one more should be started. Called locked. */
@@ -300,7 +313,7 @@ static int step(struct pool *p, struct err *e)
 	pool_lock(p);
 	more = wants_more(p, busy);
 	if (!more && !busy && !p->stop)
-		pthread_cond_wait(&p->changed, &p->lock);
+		pthread_cond_wait(&p->work, &p->lock);
 	pool_unlock(p);
 	if (more && way)
 		r = start_one(p, way, e);
@@ -345,14 +358,17 @@ static void *maker_main(void *arg)
 static void clean_one(struct pool *p, struct cleanup *c)
 {
 	struct err e = { 0 };
-	uint64_t tenant = c->shell.tenant;
-	int net = TAKE_FD(c->shell.net), r;
+	struct ground left;
+	int r;
 
-	r = shell_end(p->env, &c->shell, &e);
+	/* Its files first: they are charged to the memory group. */
 	root_done(&c->root);
+	r = shell_end_keep(p->env, &c->shell, &left, &e);
 	pool_lock(p);
-	/* Nobody is left in it: the last process was waited for. */
-	keep_net(p, net, tenant);
+	keep_ground(p, &left);
+	pool_unlock(p);
+	ground_end(p->env, &left);
+	pool_lock(p);
 	if (r < 0) {
 		p->failures++;
 		log_error("cleaning up a sandbox: %s", e.msg);
@@ -374,7 +390,7 @@ static void *janitor_main(void *arg)
 		if (!c) {
 			if (p->stop)
 				break;
-			pthread_cond_wait(&p->changed, &p->lock);
+			pthread_cond_wait(&p->dirt, &p->lock);
 			continue;
 		}
 		p->queue = c->next;
@@ -405,6 +421,8 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 	image_host_init(&p->img);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->changed, NULL);
+	pthread_cond_init(&p->work, NULL);
+	pthread_cond_init(&p->dirt, NULL);
 	if (pthread_create(&p->janitor, NULL, janitor_main, p)) {
 		free(p->items);
 		free(p);
@@ -413,7 +431,7 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 	if (pthread_create(&p->maker, NULL, maker_main, p)) {
 		pool_lock(p);
 		p->stop = true;
-		pthread_cond_broadcast(&p->changed);
+		pthread_cond_broadcast(&p->dirt);
 		pool_unlock(p);
 		pthread_join(p->janitor, NULL);
 		free(p->items);
@@ -439,7 +457,8 @@ void pool_free(struct pool *p)
 		return;
 	pool_lock(p);
 	p->stop = true;
-	pthread_cond_broadcast(&p->changed);
+	pthread_cond_broadcast(&p->work);
+	pthread_cond_broadcast(&p->dirt);
 	pool_unlock(p);
 	pthread_join(p->maker, NULL);
 	pthread_join(p->janitor, NULL);
@@ -448,9 +467,11 @@ void pool_free(struct pool *p)
 
 		item_end(p, &it);
 	}
-	while (p->nnets)
-		fd_close(p->nets[--p->nnets].fd);
+	while (p->nkept)
+		ground_end(p->env, &p->kept[--p->nkept]);
 	pthread_cond_destroy(&p->changed);
+	pthread_cond_destroy(&p->work);
+	pthread_cond_destroy(&p->dirt);
 	pthread_mutex_destroy(&p->lock);
 	free(p->items);
 	free(p);
@@ -465,7 +486,7 @@ static bool dead(const struct shell *s)
 
 static bool fits(const struct pool_item *it, uint64_t tenant)
 {
-	return !it->shell.net_used || it->shell.tenant == tenant;
+	return !it->shell.used || it->shell.tenant == tenant;
 }
 
 /* Brings the oldest that fits to the front. */
@@ -497,7 +518,7 @@ int pool_take(struct pool *p, uint64_t tenant, struct pool_item *ret, struct err
 		if (fit || p->ready == p->target) {
 			it = pop(p);
 			if (p->ready <= p->low)
-				pthread_cond_broadcast(&p->changed);
+				pthread_cond_signal(&p->work);
 			if (fit && !dead(&it.shell))
 				break;
 			pool_unlock(p);
@@ -515,7 +536,7 @@ int pool_take(struct pool *p, uint64_t tenant, struct pool_item *ret, struct err
 		p->waiting++;
 		p->strangers += stranger;
 		p->filling = true;
-		pthread_cond_broadcast(&p->changed);
+		pthread_cond_signal(&p->work);
 		pthread_cond_wait(&p->changed, &p->lock);
 		p->waiting--;
 		p->strangers -= stranger;
@@ -536,18 +557,6 @@ void pool_learn(struct pool *p, const struct pool_guess *g)
 	pool_unlock(p);
 }
 
-bool pool_limits_lifted(const struct pool_item *it, struct cgroup_limits l)
-{
-	return it->limited && ((it->limits.memory && !l.memory) || (it->limits.pids && !l.pids) ||
-			       (it->limits.cpu_milli && !l.cpu_milli));
-}
-
-bool pool_limits_same(const struct pool_item *it, struct cgroup_limits l)
-{
-	return it->limited && it->limits.memory == l.memory && it->limits.pids == l.pids &&
-	       it->limits.cpu_milli == l.cpu_milli;
-}
-
 int pool_clean(struct pool *p, struct shell *s, struct root *r)
 {
 	struct cleanup *c = malloc(sizeof(*c));
@@ -561,7 +570,7 @@ int pool_clean(struct pool *p, struct shell *s, struct root *r)
 	*p->queue_end = c;
 	p->queue_end = &c->next;
 	p->cleaning++;
-	pthread_cond_broadcast(&p->changed);
+	pthread_cond_signal(&p->dirt);
 	pool_unlock(p);
 	return 0;
 }
@@ -596,7 +605,7 @@ void pool_wait(struct pool *p, unsigned ready)
 	pool_lock(p);
 	if (p->ready < ready) {
 		p->filling = true;
-		pthread_cond_broadcast(&p->changed);
+		pthread_cond_signal(&p->work);
 	}
 	while (p->ready < ready && !p->last_error)
 		pthread_cond_wait(&p->changed, &p->lock);

@@ -16,8 +16,6 @@ struct pool;
 struct pool_item {
 	struct shell shell;
 	struct early early; /* sent already, or empty */
-	bool limited; /* ->limits are in force */
-	struct cgroup_limits limits;
 };
 
 /* What the next sandbox will probably be like. A wrong guess costs that sandbox a little time, nothing else. */
@@ -37,15 +35,16 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e);
 /* Ends every ready shell and waits for the cleaning. */
 void pool_free(struct pool *p);
 /*
- * Waits for one if none is ready. A shell that died waiting is never handed out. Its network namespace is new, or was
- * @tenant's before: it holds no process, socket or rule of others, but counters and closed connections it may.
+ * Waits for one if none is ready. A shell that died waiting is never handed out. It stands on new ground, or on what a
+ * sandbox of the same tenant left: user ids, empty cgroups, a network namespace without sockets or rules (counters and
+ * closed connections it may have). No process, mount or file of another is ever in it.
  */
 int pool_take(struct pool *p, uint64_t tenant, struct pool_item *ret, struct err *e);
 void pool_learn(struct pool *p, const struct pool_guess *g);
 /* Whether a limit is in force that @l does not have: written once, it cannot be unwritten. */
-bool pool_limits_lifted(const struct pool_item *it, struct cgroup_limits l);
-/* Whether the item's limits are these. */
-bool pool_limits_same(const struct pool_item *it, struct cgroup_limits l);
+bool pool_limits_lifted(const struct shell *s, const struct cgroup_limits *l);
+/* Whether these are the limits in force. */
+bool pool_limits_same(const struct shell *s, const struct cgroup_limits *l);
 /* Ends an item that was taken and does not fit after all; it is empty afterwards. */
 int pool_give_up(struct pool *p, struct pool_item *it);
 /* Takes both over; -ENOMEM leaves them with the caller. */

@@ -107,7 +107,7 @@ static int leave_net(const struct env *v, struct err *e)
  */
 static int enter_net(const struct env *v, const struct shell_start *start, struct shell *s, struct err *e)
 {
-	AUTO_CLOSE int ahead = start->net ? TAKE_FD(*start->net) : -1;
+	AUTO_CLOSE int ahead = start->net ? TAKE_FD(*start->net) : TAKE_FD(s->net);
 	int r = ahead >= 0 ? sys_setns(ahead, CLONE_NEWNET) : sys_unshare(CLONE_NEWNET), back;
 
 	if (r < 0)
@@ -206,6 +206,21 @@ static int start_child(struct env *v, struct shell_start *start, struct shell *s
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "release the agent") : 0;
 }
 
+static void take_ground(struct shell_start *start, struct shell *s)
+{
+	struct ground *g = start->ground;
+
+	s->slot = g->slot;
+	s->uid_base = slot_uid(g->slot);
+	s->cgroup = g->cgroup;
+	s->tenant = g->tenant;
+	s->limited = g->limited;
+	s->limits = g->limits;
+	s->net = g->net; /* entered by enter_net */
+	s->used = true;
+	ground_init(g);
+}
+
 int shell_make(struct env *v, struct shell_start *start, unsigned controllers, uint32_t single_id, struct shell *ret,
 	       struct err *e)
 {
@@ -216,13 +231,15 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 	int pair[2], r;
 
 	shell_init(&s);
-	if (!v->rootless) {
+	if (start->ground && start->ground->valid) {
+		take_ground(start, &s);
+	} else if (!v->rootless) {
 		r = slots_take(&v->slots, &s.slot, e);
 		if (r < 0)
 			return r;
 		s.uid_base = slot_uid(s.slot);
 	}
-	r = make_cgroup(v, &s, controllers, start->guard, e);
+	r = s.used ? 0 : make_cgroup(v, &s, controllers, start->guard, e);
 	if (r < 0)
 		goto fail;
 	r = dev = v->rootless ? mount_clone_tree(devices, "", dev_attrs, -1) :
@@ -264,28 +281,50 @@ fail:
 	return r;
 }
 
-int shell_end(struct env *v, struct shell *s, struct err *e)
+/* Returns when its last process is gone. */
+static void end_processes(struct shell *s)
+{
+	struct pollfd p = { .fd = s->pidfd, .events = POLLIN };
+	siginfo_t si;
+
+	if (s->pidfd < 0)
+		return;
+	sys_pidfd_send_signal(s->pidfd, SIGKILL);
+	fd_close(s->sock); /* and should that have failed: an agent without its host ends by itself */
+	s->sock = -1;
+	while (poll(&p, 1, -1) < 0 && errno == EINTR)
+		;
+	while (waitid(P_PIDFD, (id_t)s->pidfd, &si, WEXITED) < 0 && errno == EINTR)
+		;
+}
+
+static int remove_groups(struct env *v, struct cgroup *c, struct err *e)
 {
 	int r = 0;
 
-	if (s->pidfd >= 0) {
-		struct pollfd p = { .fd = s->pidfd, .events = POLLIN };
-		siginfo_t si;
+	if (!c->mask)
+		return 0;
+	for (int tries = 0; tries < CLEANUP_TRIES && (tries == 0 || r < 0); tries++)
+		r = cgroup_remove_wait(&v->cgroups, c->name, c->mask, 2000, e);
+	if (r < 0 && !e)
+		log_warn("cannot remove cgroup %s: %s", c->name, strerror(-r));
+	cgroup_done(c);
+	return r;
+}
 
-		sys_pidfd_send_signal(s->pidfd, SIGKILL);
-		fd_close(s->sock); /* and should that have failed: an agent without its host ends by itself */
-		s->sock = -1;
-		while (poll(&p, 1, -1) < 0 && errno == EINTR)
-			;
-		while (waitid(P_PIDFD, (id_t)s->pidfd, &si, WEXITED) < 0 && errno == EINTR)
-			;
-	}
-	if (s->cgroup.mask) {
-		for (int tries = 0; tries < CLEANUP_TRIES && (tries == 0 || r < 0); tries++)
-			r = cgroup_remove_wait(&v->cgroups, s->cgroup.name, s->cgroup.mask, 2000, e);
-		if (r < 0 && !e)
-			log_warn("cannot remove cgroup %s: %s", s->cgroup.name, strerror(-r));
-		cgroup_done(&s->cgroup);
+int shell_end_keep(struct env *v, struct shell *s, struct ground *ret, struct err *e)
+{
+	int r = 0;
+
+	ground_init(ret);
+	end_processes(s);
+	if (s->uid_base && s->net >= 0 && s->cgroup.mask && cgroup_recycle(&v->cgroups, &s->cgroup) == 0) {
+		*ret = (struct ground){ true,	   s->slot,  TAKE_FD(s->net), s->tenant,
+					s->cgroup, s->limited, s->limits };
+		cgroup_init(&s->cgroup);
+		s->uid_base = 0;
+	} else {
+		r = remove_groups(v, &s->cgroup, e);
 	}
 	fd_close(s->pidfd);
 	fd_close(s->sock);
@@ -295,4 +334,30 @@ int shell_end(struct env *v, struct shell *s, struct err *e)
 		slots_give(&v->slots, s->slot);
 	shell_init(s);
 	return r;
+}
+
+int shell_end(struct env *v, struct shell *s, struct err *e)
+{
+	struct ground none;
+
+	end_processes(s);
+	fd_close(s->net);
+	s->net = -1; /* without it nothing is kept */
+	return shell_end_keep(v, s, &none, e);
+}
+
+void ground_init(struct ground *g)
+{
+	*g = (struct ground){ .net = -1 };
+	cgroup_init(&g->cgroup);
+}
+
+void ground_end(struct env *v, struct ground *g)
+{
+	if (!g->valid)
+		return;
+	remove_groups(v, &g->cgroup, NULL);
+	fd_close(g->net);
+	slots_give(&v->slots, g->slot);
+	ground_init(g);
 }

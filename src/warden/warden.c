@@ -105,7 +105,10 @@ static int set_limits(struct warden *w, struct warden_sandbox *s, const struct s
 		add_device(&l, w->env.image.usr);
 		add_device(&l, w->env.image.root);
 		add_device(&l, s->root.early.upper);
-	}
+	} else if (pool_limits_same(&s->shell, &l))
+		return 0;
+	s->shell.limits = l;
+	s->shell.limited = true;
 	return cgroup_limit(&w->env.cgroups, &s->shell.cgroup, &l, e);
 }
 
@@ -147,6 +150,7 @@ static void wait_exec(const struct shell *s)
 
 static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct pool_item *ret, struct err *e)
 {
+	const struct cgroup_limits want = group_limits(&spec->limits);
 	unsigned controllers = w->env.controllers;
 	int r;
 
@@ -155,7 +159,7 @@ static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct 
 		controllers |= w->env.cgroups.have & CGROUP_BIT(CGROUP_IO);
 	else if (w->pool) {
 		r = pool_take(w->pool, spec->tenant, ret, e);
-		if (r < 0 || !pool_limits_lifted(ret, group_limits(&spec->limits)))
+		if (r < 0 || !pool_limits_lifted(&ret->shell, &want))
 			return r;
 		r = pool_give_up(w->pool, ret);
 		if (r < 0)
@@ -216,7 +220,7 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 		goto fail;
 	r = root_send(&s->root, s->shell.sock, e);
 	/* While the agent works. Nothing of the sandbox's own runs before its first exec. */
-	if (r == 0 && (spec->limits.io_bps || !pool_limits_same(&it, group_limits(&spec->limits))))
+	if (r == 0)
 		r = set_limits(w, s, spec, e);
 	if (r < 0)
 		goto fail;

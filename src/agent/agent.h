@@ -25,6 +25,7 @@ struct agent {
 	int landlock; /* ABI, 0 = not usable here */
 	uint32_t single_id; /* not 0: the one id this user namespace maps (plus one), as without root */
 	bool up;
+	bool host_writable; /* a folder of the host can be written */
 	struct agent_exec execs[AGENT_EXECS_MAX];
 };
 

@@ -94,9 +94,10 @@ static int set_limits(const struct frame_exec *x)
 
 static int set_user(const struct agent *a, const struct frame_exec *x)
 {
+	uint64_t keep = x->uid ? 0 : a->host_writable ? CAPS_ROOT & ~CAPS_FILE_RIGHTS : CAPS_ROOT;
 	int r;
 
-	r = caps_drop_bounding_some(CAPS_AGENT & ~(x->uid ? 0 : CAPS_ROOT));
+	r = caps_drop_bounding_some(CAPS_AGENT & ~keep);
 	if (r < 0)
 		return r;
 	if (!a->single_id) {
@@ -110,7 +111,7 @@ static int set_user(const struct agent *a, const struct frame_exec *x)
 	} else if (x->uid != a->single_id - 1 || x->gid != a->single_id - 1) {
 		return -EINVAL;
 	}
-	return caps_set(x->uid ? 0 : CAPS_ROOT, 0);
+	return caps_set(keep, 0);
 }
 
 /* On our memory and its own stack: raw system calls only. */
@@ -135,6 +136,10 @@ static int child(void *arg)
 	if (r >= 0) {
 		s->stage = FRAME_STAGE_CWD;
 		r = sys_chdir(s->x->cwd);
+	}
+	if (r >= 0 && s->agent->host_writable) {
+		s->stage = FRAME_STAGE_SECCOMP;
+		r = seccomp_install_no_setid();
 	}
 	if (r >= 0 && s->filter) {
 		s->stage = FRAME_STAGE_FILTER;

@@ -178,6 +178,19 @@ static int enter_root(uint64_t cookie)
 	return r;
 }
 
+/* Programs take it for granted; not every image has one. */
+static int make_tmp(void)
+{
+	AUTO_CLOSE int dir = -1;
+	int r = sys_mkdirat(AT_FDCWD, "/tmp", 0777);
+
+	if (r == -EEXIST)
+		return 0;
+	if (r == 0)
+		r = dir = sys_openat(AT_FDCWD, "/tmp", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	return r < 0 ? r : sys_fchmod(dir, 01777);
+}
+
 static int make_workdir(const struct frame_setup *s)
 {
 	AUTO_CLOSE int root = sys_openat(AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
@@ -264,7 +277,9 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	if (r < 0)
 		return r;
 	*stage = FRAME_STAGE_WORKDIR;
-	r = make_workdir(s);
+	r = make_tmp();
+	if (r == 0)
+		r = make_workdir(s);
 	if (r < 0)
 		return r;
 	*stage = FRAME_STAGE_HOSTNAME;
@@ -286,6 +301,7 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	if (r < 0)
 		return r;
 	a->cookie = 0;
+	a->host_writable = s->flags & FRAME_SETUP_HOST_WRITABLE;
 	*stage = FRAME_STAGE_CAPS;
 	return leave_root(a);
 }

@@ -128,5 +128,11 @@ void sandbox_enforced(const struct sandbox *s, const struct sandbox_spec *spec,
 		snprintf(text, sizeof(text), "abi %u", r->landlock_abi);
 		fn(arg, "landlock", text);
 	}
+	for (uint32_t i = 0; i < spec->nmounts; i++) {
+		if (spec->mount[i].read_only)
+			continue;
+		fn(arg, "host_files", "writable as their owner; no set-id bits, no file capabilities");
+		break;
+	}
 	say_limits(s, spec, fn, arg);
 }

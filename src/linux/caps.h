@@ -10,6 +10,8 @@
 	((1ULL << 0) /* CHOWN */ | (1ULL << 1) /* DAC_OVERRIDE */ | (1ULL << 3) /* FOWNER */ |                         \
 	 (1ULL << 4) /* FSETID */ | (1ULL << 5) /* KILL */ | (1ULL << 6) /* SETGID */ | (1ULL << 7) /* SETUID */ |     \
 	 (1ULL << 10) /* NET_BIND_SERVICE */ | (1ULL << 31) /* SETFCAP */)
+/* What lets a file outlive its writer's rights: taken from root too where it can write files of the host. */
+#define CAPS_FILE_RIGHTS ((1ULL << 4) /* FSETID */ | (1ULL << 31) /* SETFCAP */)
 /* What the agent keeps once the sandbox is up: to start execs as any user, less what they may not have, and to signal
  * them. */
 #define CAPS_AGENT (CAPS_ROOT | (1ULL << 8) /* SETPCAP */)

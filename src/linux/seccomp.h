@@ -22,5 +22,10 @@
 int seccomp_install(uint64_t cookie);
 /* Installs a program made by cloche-seccomp (a user's profile) on top. */
 int seccomp_install_extra(const struct sock_filter *prog, size_t len);
+/*
+ * On top, where files of the host can be written: refuses to set set-user-id and set-group-id bits, with which a file left
+ * there would be a trap for others. openat2 says ENOSYS, since its mode cannot be seen.
+ */
+int seccomp_install_no_setid(void);
 /* The number of instructions of ours, for `enforced`. */
 size_t seccomp_program_len(void);

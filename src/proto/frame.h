@@ -84,7 +84,7 @@ struct frame_setup {
 	struct frame_mounts mounts; /* the first is the root */
 };
 #define FRAME_SETUP_READ_ONLY 1U /* make the root read-only once everything is attached */
-#define FRAME_SETUP_NO_LANDLOCK 2U /* this kernel has none that is usable */
+#define FRAME_SETUP_HOST_WRITABLE 2U /* a folder of the host can be written: nothing may get set-id bits or capabilities */
 
 long frame_mounts_encode(const struct frame_mounts *m, uint8_t *out, size_t size); /* payload length or -EMSGSIZE */
 int frame_mounts_decode(const struct frame *f, struct frame_mounts *ret); /* 0 or -EBADMSG; points into the frame */

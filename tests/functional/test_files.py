@@ -1,6 +1,7 @@
 """The file system inside: what can be written, mounts of the host, the work folder."""
 import os
 import stat
+import subprocess
 
 import pytest
 
@@ -189,3 +190,44 @@ def test_dev_holds_only_what_is_harmless():
     have = set(r.text.split())
     assert {"null", "zero", "full", "random", "urandom", "tty", "pts", "ptmx", "shm", "fd", "stdin", "4"} <= have, r
     assert not {"kmsg", "mem", "kvm", "fuse", "loop-control", "vda", "sda", "vsock", "console"} & have, r
+
+
+@pytest.mark.parametrize("user", ["user", "root"])
+def test_a_writable_mount_takes_no_set_id_file_and_no_file_capability(tmp_path, user):
+    folder = tmp_path / "given"
+    folder.mkdir()
+    code = (
+        "import ctypes, os, shutil\n"
+        "shutil.copy('/bin/true', '/data/t')\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "def refused(name, f):\n"
+        "    try: f()\n"
+        "    except OSError: return\n"
+        "    print('not refused:', name)\n"
+        "refused('chmod', lambda: os.chmod('/data/t', 0o4755))\n"
+        "refused('setgid', lambda: os.chmod('/data/t', 0o2755))\n"
+        "fd = os.open('/data/t', os.O_RDONLY)\n"
+        "refused('fchmod', lambda: os.fchmod(fd, 0o6755))\n"
+        "refused('open', lambda: os.open('/data/new', os.O_CREAT | os.O_WRONLY, 0o4755))\n"
+        "refused('mknod', lambda: os.mknod('/data/node', 0o104755))\n"
+        "refused('capability', lambda: os.setxattr('/data/t', 'security.capability',\n"
+        "        bytes.fromhex('0100000200002000000000000000000000000000')))\n"
+        "if libc.syscall(452, -100, b'/data/t', 0o4755, 0) == 0: print('not refused: fchmodat2')\n"
+        "os.chmod('/data/t', 0o755)\n"
+    )
+    result = run("--user", user, "--mount", f"{folder}:/data", "--", "python3", "-c", code)
+    assert result.code == 0 and result.out == b"", result
+    for path in folder.iterdir():
+        assert path.stat().st_mode & 0o6000 == 0, path
+        assert os.listxattr(path) == [], path
+
+
+def test_without_a_writable_mount_packages_may_set_the_bits():
+    assert run("--user", "root", "--", "sh", "-c", "cp /bin/true /tmp/t && chmod 4755 /tmp/t && test -u /tmp/t").code == 0
+
+
+def test_an_image_without_tmp_gets_one(tmp_path):
+    root = tmp_path / "root"
+    (root / "bin").mkdir(parents=True)
+    subprocess.run(["cp", "/bin/busybox", str(root / "bin/sh")], check=True)
+    assert run("--image", str(root), "--", "/bin/sh", "-c", "echo x > /tmp/x").code == 0

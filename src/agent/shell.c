@@ -33,8 +33,8 @@ static int enter_namespaces(void)
 	AUTO_CLOSE int ns = -1;
 	struct utsname u;
 
-	/* From 6.1 on, execve moves a process into the time namespace that was made for its children. */
-	if (uname(&u) == 0 && sscanf(u.release, "%u.%u", &major, &minor) == 2 && (major > 6 || (major == 6 && minor >= 1)))
+	/* From 6.6 on at the latest, execve moves a process into the time namespace that was made for its children. */
+	if (uname(&u) == 0 && sscanf(u.release, "%u.%u", &major, &minor) == 2 && (major > 6 || (major == 6 && minor >= 6)))
 		return 0;
 	ns = sys_openat(AT_FDCWD, "/proc/self/ns/time_for_children", O_RDONLY | O_CLOEXEC, 0);
 	return ns < 0 ? ns : sys_setns(ns, CLONE_NEWTIME);

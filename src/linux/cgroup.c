@@ -86,7 +86,7 @@ static uint64_t deadline_ms(unsigned ms)
 
 void cgroup_host_init(struct cgroup_host *h)
 {
-	*h = (struct cgroup_host){ .version = 1 };
+	*h = (struct cgroup_host){ .version = 1, .root = geteuid() == 0 };
 	for (unsigned i = 0; i < CGROUP_CONTROLLERS; i++)
 		h->base[i] = -1;
 }
@@ -272,8 +272,8 @@ static int missing(const struct cgroup_host *h, unsigned id, struct err *e)
 		err_remedy(e, "run as root, or %s", lift);
 	} else if (w.v2) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "%s: no %s controller for us (cgroup v2 does not hand it to %s)",
-			what, controllers[id].v2, geteuid() ? "our group" : "groups of ours");
-		if (geteuid())
+			what, controllers[id].v2, h->root ? "groups of ours" : "our group");
+		if (!h->root)
 			err_remedy(e, "run under `systemd-run --user --scope -p Delegate=yes`, or %s", lift);
 		else
 			err_remedy(e, "enable it in the kernel (cgroup.controllers at the top), or %s", lift);

@@ -23,6 +23,7 @@ struct cgroup_host {
 	 * has several controllers, so close them only by cgroup_host_done. v2: [0] only.
 	 */
 	int base[CGROUP_CONTROLLERS];
+	bool root; /* we were the host's root when it was opened */
 	bool swap_accounted; /* v1: memory.memsw exists; v2: memory.swap.max exists */
 };
 

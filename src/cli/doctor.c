@@ -120,10 +120,10 @@ static void print_limits(const struct report *r)
 {
 	const char *sep = "";
 
-	if (r->cgroup_version)
+	if (r->controllers)
 		printf("\nControl groups: version %d.", r->cgroup_version);
 	else
-		printf("\nControl groups: none.");
+		printf("\nControl groups: none that we may use.");
 	printf(" Limits that are enforced: ");
 	for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
 		if (!enforced(r, i))
@@ -188,7 +188,7 @@ int cmd_doctor(int argc, char **argv)
 			usage(stdout);
 			return 0;
 		} else {
-			fprintf(stderr, "cloche doctor: unknown argument '%s'; see cloche doctor --help\n", argv[i]);
+			fprintf(stderr, "cloche: doctor: unknown argument '%s'; see `cloche doctor --help`\n", argv[i]);
 			return 125;
 		}
 	}

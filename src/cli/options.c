@@ -365,8 +365,30 @@ static const char *option_name(int opt)
 	return "?";
 }
 
+/* getopt refused: @opt is what it returned, @at the word before the next one or NULL. In a group like -it that is not the word. */
+static int bad_option(int opt, const char *at, struct err *e)
+{
+	const bool known = optopt && strcmp(option_name(optopt), "?");
+	const char letter[] = { '-', (char)optopt, '\0' };
+	int r;
+
+	if (opt == ':')
+		r = err_set(e, ERR_INVALID, -EINVAL, "option %s needs a value", at ? at : letter);
+	else if (known)
+		r = err_set(e, ERR_INVALID, -EINVAL, "option %.*s takes no value", (int)strcspn(at, "="), at);
+	else
+		r = err_set(e, ERR_INVALID, -EINVAL, "unknown option %s", optopt ? letter : at);
+	err_remedy(e, "see `cloche run --help`");
+	return r;
+}
+
 static int finish(struct options *o, struct err *e)
 {
+	if (!o->argc) {
+		err_set(e, ERR_INVALID, -EINVAL, "no command given");
+		err_remedy(e, "give one, as in `cloche run -- echo hello`");
+		return -EINVAL;
+	}
 	/* Root of a sandbox is there to change the system; everybody else could not write it anyway. */
 	if (o->spec.uid == 0 && !(o->spec.flags & SPEC_READ_ONLY))
 		o->spec.flags |= SPEC_SYSTEM_WRITABLE;
@@ -388,12 +410,8 @@ int options_parse(int argc, char **argv, struct options *ret, struct err *e)
 	optind = 0;
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, "+:e:th", table, &index)) != -1) {
-		char *at = argv[optind - 1];
-
 		if (opt == '?' || opt == ':') {
-			r = opt == ':' ? err_set(e, ERR_INVALID, -EINVAL, "option %s needs a value", at) :
-					 err_set(e, ERR_INVALID, -EINVAL, "unknown option %s", at);
-			err_remedy(e, "see `cloche run --help`");
+			r = bad_option(opt, argv[optind - 1], e);
 			goto fail;
 		}
 		r = apply(&o, opt, optarg, e);

@@ -220,3 +220,20 @@ TEST(the_environment_is_ours_and_what_was_given)
 	free((void *)(uintptr_t)o.env[1]); /* lives as long as the process, else */
 	options_done(&o);
 }
+
+TEST(a_refused_option_is_named)
+{
+	CHECK_EQ(PARSE("--json", "-it", "true"), -EINVAL);
+	CHECK_STR(e.msg, "unknown option -i");
+	CHECK_EQ(PARSE("--memry", "1G", "true"), -EINVAL);
+	CHECK_STR(e.msg, "unknown option --memry");
+	CHECK_EQ(PARSE("--json=x", "true"), -EINVAL);
+	CHECK_STR(e.msg, "option --json takes no value");
+	CHECK_EQ(PARSE("-e"), -EINVAL);
+	CHECK_STR(e.msg, "option -e needs a value");
+	CHECK_EQ(PARSE("--memory"), -EINVAL);
+	CHECK_STR(e.msg, "option --memory needs a value");
+	CHECK_EQ(PARSE("--json"), -EINVAL);
+	CHECK_STR(e.msg, "no command given");
+	CHECK(e.remedy[0]);
+}

@@ -122,6 +122,15 @@ static int child_userns(void *arg)
 	return r < 0 ? r : sys_unshare(CLONE_NEWUTS);
 }
 
+/* The kernel makes no user namespace in a chroot, and its top is no mount that could be made private. */
+static bool in_chroot(void)
+{
+	struct stat own, first;
+
+	return stat("/", &own) == 0 && stat("/proc/1/root", &first) == 0 &&
+	       (own.st_dev != first.st_dev || own.st_ino != first.st_ino);
+}
+
 static int check_userns(struct feature *f)
 {
 	unsigned long long max = setting("/proc/sys/user/max_user_namespaces", UINT64_MAX);
@@ -482,9 +491,13 @@ static int check_cgroup(struct feature *f)
 		snprintf(to + len, sizeof(have) - len, "%s%s", len ? ", " : "", all[i].name);
 		missing = missing || (all[i].needed && !(h.have & all[i].bit));
 	}
-	say(f, "version %d: %s%s%s", h.version, *have ? have : "none", *lack ? "; not " : "", lack);
+	if (!h.have)
+		say(f, "none that we may use");
+	else
+		say(f, "version %d: %s%s%s", h.version, *have ? have : "none", *lack ? "; not " : "", lack);
 	if (missing && geteuid() != 0)
-		advise(f, "run as root, or have systemd delegate: Delegate=cpu memory pids io in user@.service");
+		advise(f, "run as root, or, where version 2 has them, have systemd delegate: Delegate=cpu memory pids io in "
+			  "user@.service");
 	else if (missing)
 		advise(f, "mount the controllers, or boot with cgroup_enable=memory and without cgroup_disable=");
 	cgroup_host_done(&h);
@@ -630,15 +643,23 @@ static_assert(ARRAY_LEN(checks) <= FEATURES_MAX, "FEATURES_MAX");
 
 size_t features_check(struct feature *out, size_t max)
 {
+	const bool chroot = geteuid() == 0 && in_chroot();
+
 	for (size_t i = 0; i < ARRAY_LEN(checks) && i < max; i++) {
 		struct feature *f = &out[i];
+		int r;
 
 		*f = (struct feature){ .id = checks[i].id, .name = checks[i].name };
-		if (checks[i].fn(f) == 0) {
+		r = checks[i].fn(f);
+		if (r == 0) {
 			f->remedy[0] = '\0';
 			continue;
 		}
 		f->state = checks[i].needed ? FEATURE_MISSING : FEATURE_OPTIONAL_MISSING;
+		if (chroot && (r == -EPERM || r == -EINVAL)) {
+			f->remedy[0] = '\0';
+			advise(f, "not in a chroot: use the machine's own root, or make this one a root (pivot_root)");
+		}
 		if (!f->remedy[0])
 			advise(f, "%s", checks[i].remedy);
 	}

@@ -111,5 +111,12 @@ int link_error(const struct frame *f, const char *what, struct err *e, struct fr
 		*ret = x;
 	if (x.stage == FRAME_STAGE_EXECVE || x.stage == FRAME_STAGE_CWD)
 		kind = x.errnum == ENOENT ? ERR_NOT_FOUND : ERR_INVALID;
-	return err_sys(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, frame_stage_text(x.stage));
+	err_sys(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, frame_stage_text(x.stage));
+	if (x.stage == FRAME_STAGE_EXECVE && x.errnum == ENOENT)
+		err_remedy(e, "it, or the interpreter it names, must be in the image (on PATH) or come with --mount");
+	else if (x.stage == FRAME_STAGE_EXECVE && x.errnum == EACCES)
+		err_remedy(e, "chmod +x it, or start it with its interpreter, as in `sh FILE`");
+	else if (x.stage == FRAME_STAGE_RLIMIT && x.errnum == EPERM)
+		err_remedy(e, "--nofile can be at most what `ulimit -Hn` says here, and /proc/sys/fs/nr_open");
+	return -(int)(x.errnum ? x.errnum : EIO);
 }

@@ -106,8 +106,8 @@ void verdict_make(const struct verdict_in *in, struct verdict *ret)
 	} else if (failed && in->oom_kills) {
 		say_oom(in, &v);
 	} else if (failed && in->pids_refused) {
-		say(&v, VERDICT_PIDS, in->pids, in->pids_peak, "%llu forks were refused by the limit of %llu (--pids)",
-		    ULL(in->pids_refused), ULL(in->pids));
+		say(&v, VERDICT_PIDS, in->pids, in->pids_peak, "%llu %s refused by the limit of %llu (--pids)",
+		    ULL(in->pids_refused), in->pids_refused == 1 ? "fork was" : "forks were", ULL(in->pids));
 	} else if (failed && v.signal != SIGSYS && disk_full(in)) {
 		say_disk(in, &v);
 	} else if (in->truncated && !v.signal) {

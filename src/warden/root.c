@@ -246,6 +246,11 @@ static int add_mount(struct build *b, const struct spec_mount *m)
 	/* Reading as a stranger is no more than anybody may; writing would be as an id that is nobody's. */
 	if (mnt == -EINVAL && map >= 0 && m->read_only)
 		mnt = mount_clone(src, "", attrs, -1);
+	if (mnt == -EINVAL && map < 0 && !base) {
+		err_set(b->e, ERR_UNSUPPORTED, mnt, "mount '%s': without root, not with other mounts below it", m->src);
+		err_remedy(b->e, "mount a folder further down, or run as root");
+		return mnt;
+	}
 	if (mnt == -EINVAL) {
 		err_set(b->e, ERR_UNSUPPORTED, mnt, "mount '%s': its filesystem cannot be given the sandbox's user ids", m->src);
 		err_remedy(b->e, "mount it read-only (:ro), or from ext4, xfs, btrfs");

@@ -122,13 +122,16 @@ static int child_userns(void *arg)
 	return r < 0 ? r : sys_unshare(CLONE_NEWUTS);
 }
 
-/* The kernel makes no user namespace in a chroot, and its top is no mount that could be made private. */
+static int child_private(void *arg)
+{
+	(void)arg;
+	return enter_private_mounts();
+}
+
+/* In a chroot the kernel makes no user namespace; what gives it away is a top that is no mount. */
 static bool in_chroot(void)
 {
-	struct stat own, first;
-
-	return stat("/", &own) == 0 && stat("/proc/1/root", &first) == 0 &&
-	       (own.st_dev != first.st_dev || own.st_ino != first.st_ino);
+	return have_cap(CAP_SYS_ADMIN) && in_child(child_private, NULL) == -EINVAL;
 }
 
 static int check_userns(struct feature *f)
@@ -643,7 +646,7 @@ static_assert(ARRAY_LEN(checks) <= FEATURES_MAX, "FEATURES_MAX");
 
 size_t features_check(struct feature *out, size_t max)
 {
-	const bool chroot = geteuid() == 0 && in_chroot();
+	const bool chroot = in_chroot();
 
 	for (size_t i = 0; i < ARRAY_LEN(checks) && i < max; i++) {
 		struct feature *f = &out[i];

@@ -28,24 +28,25 @@ static void clean(const struct cgroup_host *h, struct cgroup *c)
 }
 
 /*
- * On our memory until we are dead: no libc state (errno) is touched while two run on it, so only raw calls and no
- * failing ones before the pipe tells. Afterwards it is alone.
+ * On our memory until we are dead: no libc state (errno) is touched while two run on it, so only calls of base/sys.h, or
+ * such that cannot fail, before the pipe tells. Afterwards it is alone.
  */
 static int watch(void *arg)
 {
 	struct guard *g = arg;
+	ssize_t n;
 	char byte;
-	long n;
 
 	syscall(SYS_setsid);
-	fd_close(g->hold);
+	syscall(SYS_close, g->hold);
 	/* Nor hold anybody's stdio. */
 	for (int fd = 0; fd < 3; fd++)
 		syscall(SYS_dup3, g->env->null, fd, 0);
 	do {
-		n = syscall(SYS_read, g->pipe, &byte, 1);
-	} while (n < 0 && errno == EINTR);
-	if (n != 1)
+		n = sys_read(g->pipe, &byte, 1);
+	} while (n == -EINTR);
+	/* The other end is closed, and nobody said goodbye. */
+	if (n == 0)
 		clean(&g->env->cgroups, &g->cgroup);
 	return 0;
 }

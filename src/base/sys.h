@@ -59,6 +59,7 @@
 	X(setresgid)                                                                                                   \
 	X(setgroups)                                                                                                   \
 	X(capset)                                                                                                      \
+	X(capget)                                                                                                      \
 	X(prctl)                                                                                                       \
 	X(prlimit64)                                                                                                   \
 	X(seccomp)                                                                                                     \
@@ -143,6 +144,7 @@ int sys_setresuid(uid_t r, uid_t e, uid_t s);
 int sys_setresgid(gid_t r, gid_t e, gid_t s);
 int sys_setgroups(size_t n, const gid_t *list);
 int sys_capset(void *hdr, const void *data);
+int sys_capget(void *hdr, void *data);
 int sys_prctl(int op, unsigned long a, unsigned long b, unsigned long c, unsigned long d);
 int sys_prlimit(int resource, uint64_t soft, uint64_t hard);
 int sys_seccomp(unsigned op, unsigned flags, void *args);

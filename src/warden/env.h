@@ -23,6 +23,7 @@ struct env {
 	int null; /* /dev/null */
 	int net; /* our own network namespace, to come back to */
 	int net_ahead; /* one made for the first sandbox while we looked around, or -1 */
+	uint64_t cleanup_retries, cleanup_failures; /* of any thread: atomic */
 	char fault[64]; /* test builds: handed to the agent */
 };
 

@@ -4,11 +4,13 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "linux/mount.h"
+#include "proto/frame.h"
 #include "warden/upper.h"
 
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define READY_NS 10000000000ULL
@@ -54,7 +56,6 @@ struct pool {
 	unsigned nkept;
 	struct image_host img; /* the maker's view of image `host` */
 	struct way ways[WAYS];
-	uint64_t retries, failures;
 };
 
 static void pool_lock(struct pool *p)
@@ -231,6 +232,42 @@ static int start_one(struct pool *p, struct way *w, struct err *e)
 	return 0;
 }
 
+/*
+ * What its agent said first, left on the socket for who will have the sandbox: 1 = READY, 0 = nothing yet, or why it gave
+ * up. A socket whose other end is closed can be read as well, so that it can be read says nothing.
+ */
+static int first_frame(const struct way *w, struct err *e)
+{
+	uint8_t data[64];
+	struct iovec iov = { data, sizeof(data) };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+	ssize_t n = sys_recvmsg(w->item.shell.sock, &m, MSG_PEEK | MSG_DONTWAIT);
+	struct frame_failed x = { 0 };
+	struct frame f;
+
+	if (n == -EAGAIN || n == -EINTR)
+		return 0;
+	if (n > 0 && frame_decode(data, (size_t)n, &f) > 0) {
+		if (f.type == FRAME_READY)
+			return 1;
+		if (f.type == FRAME_FAILED && frame_failed_decode(&f, &x) == 0 && x.errnum)
+			return err_sys(e, ERR_UNSUPPORTED, -(int)x.errnum, "make a sandbox: %s", frame_stage_text(x.stage));
+	}
+	if (n >= 0)
+		n = w->start.error < 0 ? w->start.error : -EPIPE;
+	return err_sys(e, ERR_LOST, (int)n, "the agent did not start");
+}
+
+static void admit(struct pool *p, const struct way *w)
+{
+	pool_lock(p);
+	p->last_error = 0;
+	p->items[(p->first + p->ready) % p->target] = w->item;
+	p->ready++;
+	pthread_cond_broadcast(&p->changed);
+	pool_unlock(p);
+}
+
 /* Takes in whose agents are ready, waiting for one when @wait_ms says so. Returns 0, or -errno of one that failed. */
 static int collect(struct pool *p, int wait_ms, struct err *e)
 {
@@ -243,22 +280,21 @@ static int collect(struct pool *p, int wait_ms, struct err *e)
 		return errno == EINTR ? 0 : -errno;
 	for (unsigned i = 0; i < WAYS; i++) {
 		struct way *w = &p->ways[i];
-		bool late = w->busy && clock_mono_ns() - w->since > READY_NS;
+		int said;
 
-		if (!w->busy || (!polls[i].revents && !late))
+		if (!w->busy)
+			continue;
+		said = polls[i].revents ? first_frame(w, e) : 0;
+		if (said == 0 && clock_mono_ns() - w->since > READY_NS)
+			said = err_sys(e, ERR_LOST, -ETIMEDOUT, "the agent did not start");
+		if (said == 0)
 			continue;
 		w->busy = false;
-		if (polls[i].revents & POLLIN) {
-			pool_lock(p);
-			p->last_error = 0;
-			p->items[(p->first + p->ready) % p->target] = w->item;
-			p->ready++;
-			pthread_cond_broadcast(&p->changed);
-			pool_unlock(p);
+		if (said > 0) {
+			admit(p, w);
 			continue;
 		}
-		r = w->start.error ? w->start.error : late ? -ETIMEDOUT : -EPIPE;
-		err_sys(e, ERR_LOST, r, "the agent did not start");
+		r = said;
 		item_end(p, &w->item);
 	}
 	return r;
@@ -368,11 +404,9 @@ static void clean_one(struct pool *p, struct cleanup *c)
 	keep_ground(p, &left);
 	pool_unlock(p);
 	ground_end(p->env, &left);
-	pool_lock(p);
-	if (r < 0) {
-		p->failures++;
+	if (r < 0)
 		log_error("cleaning up a sandbox: %s", e.msg);
-	}
+	pool_lock(p);
 	p->cleaning--;
 	pthread_cond_broadcast(&p->changed);
 	pool_unlock(p);
@@ -575,26 +609,21 @@ int pool_clean(struct pool *p, struct shell *s, struct root *r)
 	return 0;
 }
 
-int pool_give_up(struct pool *p, struct pool_item *it)
+void pool_give_up(struct pool *p, struct pool_item *it)
 {
 	struct root r;
-	int rc;
 
 	root_init(&r);
 	r.early = it->early;
-	rc = pool_clean(p, &it->shell, &r);
-	if (rc < 0)
-		return rc;
-	*it = (struct pool_item){ 0 };
-	shell_init(&it->shell);
+	if (pool_clean(p, &it->shell, &r) < 0)
+		item_end(p, it);
 	early_init(&it->early);
-	return 0;
 }
 
 void pool_counts(struct pool *p, struct pool_counts *ret)
 {
 	pool_lock(p);
-	*ret = (struct pool_counts){ p->ready, p->cleaning, p->retries, p->failures };
+	*ret = (struct pool_counts){ p->ready, p->cleaning };
 	pool_unlock(p);
 }
 

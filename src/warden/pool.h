@@ -28,7 +28,6 @@ struct pool_guess {
 
 struct pool_counts {
 	unsigned ready, cleaning;
-	uint64_t retries, failures;
 };
 
 int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e);
@@ -46,7 +45,7 @@ bool pool_limits_lifted(const struct shell *s, const struct cgroup_limits *l);
 /* Whether these are the limits in force. */
 bool pool_limits_same(const struct shell *s, const struct cgroup_limits *l);
 /* Ends an item that was taken and does not fit after all; it is empty afterwards. */
-int pool_give_up(struct pool *p, struct pool_item *it);
+void pool_give_up(struct pool *p, struct pool_item *it);
 /* Takes both over; -ENOMEM leaves them with the caller. */
 int pool_clean(struct pool *p, struct shell *s, struct root *r);
 void pool_counts(struct pool *p, struct pool_counts *ret);

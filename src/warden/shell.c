@@ -62,7 +62,7 @@ static int become(uint32_t single_id)
 	return r == 0 ? caps_raise_ambient((1ULL << 40) - 1) : r;
 }
 
-/* Runs on the warden's memory: raw system calls only. */
+/* Runs on the warden's memory, its errno included: only calls of base/sys.h, or such that cannot fail. */
 static int child(void *arg)
 {
 	struct shell_start *s = arg;
@@ -72,9 +72,11 @@ static int child(void *arg)
 	int r;
 
 	/* With our copy of the host's end open we would never see it close. */
-	fd_close(s->peer);
-	if (syscall(SYS_read, s->sock, &go, 1) != 1)
+	syscall(SYS_close, s->peer);
+	s->error = (int)sys_read(s->sock, &go, 1);
+	if (s->error != 1)
 		return 1;
+	s->error = 0;
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 	r = cgroup_join_self(s->join, s->njoin);
 	/* After joining, so that the groups' paths read "/" inside. The time namespace takes effect with the execve. */
@@ -300,14 +302,25 @@ static void end_processes(struct shell *s)
 
 static int remove_groups(struct env *v, struct cgroup *c, struct err *e)
 {
+	struct err why = { 0 };
 	int r = 0;
 
 	if (!c->mask)
 		return 0;
-	for (int tries = 0; tries < CLEANUP_TRIES && (tries == 0 || r < 0); tries++)
-		r = cgroup_remove_wait(&v->cgroups, c->name, c->mask, 2000, e);
-	if (r < 0 && !e)
-		log_warn("cannot remove cgroup %s: %s", c->name, strerror(-r));
+	for (int tries = 0; tries < CLEANUP_TRIES && (tries == 0 || r < 0); tries++) {
+		if (tries) {
+			__atomic_fetch_add(&v->cleanup_retries, 1, __ATOMIC_RELAXED);
+			log_warn("cgroup %s: %s; once more", c->name, why.msg);
+		}
+		r = cgroup_remove_wait(&v->cgroups, c->name, c->mask, 2000, &why);
+	}
+	if (r < 0) {
+		__atomic_fetch_add(&v->cleanup_failures, 1, __ATOMIC_RELAXED);
+		if (e)
+			*e = why;
+		else
+			log_error("cgroup %s stays behind: %s", c->name, why.msg);
+	}
 	cgroup_done(c);
 	return r;
 }

@@ -161,9 +161,7 @@ static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct 
 		r = pool_take(w->pool, spec->tenant, ret, e);
 		if (r < 0 || !pool_limits_lifted(&ret->shell, &want))
 			return r;
-		r = pool_give_up(w->pool, ret);
-		if (r < 0)
-			return err_set(e, ERR_EXHAUSTED, r, "no memory");
+		pool_give_up(w->pool, ret);
 	}
 	w->start.net = &w->env.net_ahead;
 	w->start.image = &w->env.image;
@@ -259,8 +257,6 @@ int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e)
 		cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, NULL);
 	if (!w->pool || pool_clean(w->pool, &s->shell, &s->root) < 0) {
 		r = shell_end(&w->env, &s->shell, e);
-		if (r < 0)
-			w->counts.cleanup_failures++;
 		guard_dismiss(&w->guard);
 		root_done(&s->root);
 	}
@@ -281,11 +277,6 @@ int warden_pidfd(const struct warden_sandbox *s)
 pid_t warden_pid(const struct warden_sandbox *s)
 {
 	return s->shell.pid;
-}
-
-uint32_t warden_slot(const struct warden_sandbox *s)
-{
-	return s->shell.slot;
 }
 
 const struct warden_receipt *warden_receipt(const struct warden_sandbox *s)
@@ -347,14 +338,14 @@ int warden_refresh(struct warden *w, const struct warden_sandbox *s)
 void warden_counts(struct warden *w, struct warden_counts *ret)
 {
 	*ret = w->counts;
+	ret->cleanup_retries = __atomic_load_n(&w->env.cleanup_retries, __ATOMIC_RELAXED);
+	ret->cleanup_failures = __atomic_load_n(&w->env.cleanup_failures, __ATOMIC_RELAXED);
 	if (w->pool) {
 		struct pool_counts c;
 
 		pool_counts(w->pool, &c);
 		ret->ready = c.ready;
 		ret->cleaning = c.cleaning;
-		ret->cleanup_retries += c.retries;
-		ret->cleanup_failures += c.failures;
 	}
 }
 

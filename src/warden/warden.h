@@ -51,7 +51,6 @@ int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e);
 int warden_sock(const struct warden_sandbox *s);
 int warden_pidfd(const struct warden_sandbox *s);
 pid_t warden_pid(const struct warden_sandbox *s);
-uint32_t warden_slot(const struct warden_sandbox *s);
 const struct warden_receipt *warden_receipt(const struct warden_sandbox *s);
 /* Why the agent did not even start, as -errno; 0 when it did or nothing is known. */
 int warden_start_error(const struct warden *w);

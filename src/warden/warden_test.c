@@ -3,19 +3,22 @@
 #include "base/test.h"
 #include "warden/warden_test.h"
 
-static struct warden *open_warden(unsigned pool)
+static struct warden *open_with(const char *agent, unsigned pool)
 {
-	struct warden_opts o = { .pool = pool, .env.freezer = true, .env.accounting = true };
+	struct warden_opts o = { .pool = pool, .env.freezer = true, .env.accounting = true, .env.agent = agent };
 	struct warden *w = NULL;
 	struct err e = { 0 };
-	char agent[512];
 
-	if (!wt_program("cloche-agent", agent, sizeof(agent)))
-		return NULL;
-	o.env.agent = agent;
 	if (warden_new(&o, &w, &e) < 0)
 		printf("# %s\n", e.msg);
 	return w;
+}
+
+static struct warden *open_warden(unsigned pool)
+{
+	char agent[512];
+
+	return wt_program("cloche-agent", agent, sizeof(agent)) ? open_with(agent, pool) : NULL;
 }
 
 TEST(in_process_a_sandbox_lives_and_leaves_nothing)
@@ -69,6 +72,28 @@ TEST(freeing_a_warden_ends_what_is_alive_even_frozen)
 	warden_free(w);
 	for (int i = 0; i < 3; i++)
 		CHECK(access(group[i], F_OK) < 0);
+	CHECK_EQ(wt_fds(getpid()), fds);
+	CHECK_EQ(wt_children(getpid()), children);
+}
+
+TEST(an_agent_that_never_gets_ready_is_an_error_not_a_wait)
+{
+	unsigned fds = wt_fds(getpid()), children = wt_children(getpid());
+	struct warden *w = open_with("/usr/bin/true", 2);
+	struct warden_sandbox *s;
+	struct sandbox_spec spec;
+	struct warden_counts n;
+	struct err e = { 0 };
+
+	CHECK(w);
+	wt_spec(&spec);
+	for (int i = 0; i < 2; i++) {
+		CHECK(warden_create(w, &spec, &s, &e) < 0);
+		CHECK_CONTAINS(e.msg, "the agent did not start");
+	}
+	warden_counts(w, &n);
+	CHECK(n.ready == 0 && n.alive == 0 && n.made == 0);
+	warden_free(w);
 	CHECK_EQ(wt_fds(getpid()), fds);
 	CHECK_EQ(wt_children(getpid()), children);
 }

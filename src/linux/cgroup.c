@@ -19,12 +19,12 @@
 static const struct {
 	const char *v1, *v2, *what, *lift;
 } controllers[CGROUP_CONTROLLERS] = {
-	[CGROUP_MEMORY] = { "memory", "memory", "memory limit", "lift the limit with --memory 0" },
-	[CGROUP_PIDS] = { "pids", "pids", "process limit", "lift the limit with --pids 0" },
-	[CGROUP_CPU] = { "cpu", "cpu", "CPU limit", "lift the limit with --cpus 0" },
+	[CGROUP_MEMORY] = { "memory", "memory", "memory limit", "--memory 0" },
+	[CGROUP_PIDS] = { "pids", "pids", "process limit", "--pids 0" },
+	[CGROUP_CPU] = { "cpu", "cpu", "CPU limit", "--cpus 0" },
 	[CGROUP_CPUACCT] = { "cpuacct", "cpu", "CPU accounting", "do without CPU times" },
 	[CGROUP_FREEZER] = { "freezer", "freezer", "pausing", "do not pause" },
-	[CGROUP_IO] = { "blkio", "io", "disk bandwidth limit", "lift the limit with --io-bps 0" },
+	[CGROUP_IO] = { "blkio", "io", "disk bandwidth limit", "--io-bps 0" },
 };
 
 static const struct cgroup_ops *ops_of(const struct cgroup_host *h)
@@ -255,11 +255,31 @@ static void why_mount(const struct cgroup_mount *m, void *arg)
 		w->v1 = true;
 }
 
-static int missing(const struct cgroup_host *h, unsigned id, struct err *e)
+/* What to do without all the controllers of @lack, so that one try is enough. */
+static void lift_text(unsigned lack, char *to, size_t size)
 {
-	const char *lift = controllers[id].lift, *what = controllers[id].what;
-	struct why w = { .id = id };
+	const unsigned limits = lack & (LIMITING | CGROUP_BIT(CGROUP_IO));
+	size_t n;
 
+	if (!limits) {
+		snprintf(to, size, "%s", controllers[__builtin_ctz(lack)].lift);
+		return;
+	}
+	n = (size_t)snprintf(to, size, "lift the limit%s with", limits & (limits - 1) ? "s" : "");
+	for (unsigned i = 0; i < CGROUP_CONTROLLERS && n < size; i++)
+		if (limits & CGROUP_BIT(i))
+			n += (size_t)snprintf(to + n, size - n, " %s", controllers[i].lift);
+}
+
+/* An error about the first controller of @lack. */
+static int missing(const struct cgroup_host *h, unsigned lack, struct err *e)
+{
+	const unsigned id = (unsigned)__builtin_ctz(lack);
+	const char *what = controllers[id].what;
+	struct why w = { .id = id };
+	char lift[128];
+
+	lift_text(lack, lift, sizeof(lift));
 	each_mount(why_mount, &w);
 	if (h->have & CGROUP_BIT(id)) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "%s: the group was made without the %s controller", what,
@@ -356,9 +376,8 @@ int cgroup_make(const struct cgroup_host *h, const char *name, unsigned mask, st
 
 	if (!name_ok(name))
 		return err_set(e, ERR_INVALID, -EINVAL, "bad name for a control group");
-	for (unsigned i = 0; i < CGROUP_CONTROLLERS; i++)
-		if (mask & ~h->have & CGROUP_BIT(i))
-			return missing(h, i, e);
+	if (mask & ~h->have)
+		return missing(h, mask & ~h->have, e);
 	cgroup_init(&c);
 	c.mask = mask;
 	memcpy(c.name, name, strlen(name));
@@ -413,12 +432,11 @@ int cgroup_limit(const struct cgroup_host *h, const struct cgroup *c, const stru
 	int r = 0;
 
 	assert(l->io_ndevs <= ARRAY_LEN(l->io_dev));
-	for (unsigned i = 0; i < CGROUP_CONTROLLERS; i++)
-		if (wanted & ~c->mask & CGROUP_BIT(i))
-			return missing(h, i, e);
+	if (wanted & ~c->mask)
+		return missing(h, wanted & ~c->mask, e);
 	if (l->io_bps && !l->io_ndevs) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "disk bandwidth limit: no block device under the sandbox to limit");
-		err_remedy(e, "keep its files on a disk, or %s", controllers[CGROUP_IO].lift);
+		err_remedy(e, "keep its files on a disk, or lift the limit with %s", controllers[CGROUP_IO].lift);
 		return -EOPNOTSUPP;
 	}
 	if (l->memory) {
@@ -452,7 +470,7 @@ int cgroup_freeze(const struct cgroup_host *h, const struct cgroup *c, struct er
 	const uint64_t until = deadline_ms(FREEZE_MS);
 
 	if (!(c->mask & CGROUP_BIT(CGROUP_FREEZER)))
-		return missing(h, CGROUP_FREEZER, e);
+		return missing(h, CGROUP_BIT(CGROUP_FREEZER), e);
 	for (unsigned round = 0;; round++) {
 		int r = ops_of(h)->freeze(c);
 
@@ -474,7 +492,7 @@ int cgroup_thaw(const struct cgroup_host *h, const struct cgroup *c, struct err 
 	int r;
 
 	if (!(c->mask & CGROUP_BIT(CGROUP_FREEZER)))
-		return missing(h, CGROUP_FREEZER, e);
+		return missing(h, CGROUP_BIT(CGROUP_FREEZER), e);
 	r = ops_of(h)->thaw(c);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "thaw control group '%s'", c->name) : 0;
 }

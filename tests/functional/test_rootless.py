@@ -46,7 +46,7 @@ def user(place):
 def test_limits_that_need_cgroups_are_refused_with_the_remedy(user):
     r = user("--", "true")
     line = one_line(r)
-    assert "cgroup" in line and "--memory 0" in line, line
+    assert "cgroup" in line and "--memory 0 --pids 0 --cpus 0" in line, line
     r = user("--json", "--", "true")
     assert r.code == 125 and r.json["error"]["code"] == "unsupported" and r.json["error"]["remedy"], r
 

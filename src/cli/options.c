@@ -71,7 +71,8 @@ void options_help(void)
 	fputs("usage: cloche run [options] [--] COMMAND [ARGUMENT…]\n"
 	      "\n"
 	      "Runs a command in a sandbox of its own and exits with its exit code\n"
-	      "(124 timeout, 125 cloche itself failed, 126 not executable, 127 not found, 137 killed by a limit).\n"
+	      "(128+N ended by signal N, 124 timeout, 125 cloche itself failed, 126 not executable, 127 not found,\n"
+	      "137 killed by a limit). There is no network inside, and what is written goes with the sandbox.\n"
 	      "\n"
 	      "limits (0 lifts one)                                           default\n"
 	      "  --cpus N            cores, as 0.5 or 2                        1\n"
@@ -89,7 +90,7 @@ void options_help(void)
 	      "  --read-only         root read-only; work folder and /tmp stay writable\n"
 	      "  --storage memory|disk  where changes are kept                 memory\n"
 	      "  --tmpfs PATH[:size=SIZE]   more writable memory (repeatable)\n"
-	      "  --mount SRC:DST[:ro]       a folder or file of this host (repeatable)\n"
+	      "  --mount SRC:DST[:ro]       a folder or file of this host, its owner's rights included (repeatable)\n"
 	      "  --workdir DIR       where the command starts; made if missing the home\n"
 	      "other\n"
 	      "  --user NAME|UID[:GID]  user, root (of the sandbox), or ids    user\n"
@@ -99,7 +100,12 @@ void options_help(void)
 	      "  --hostname NAME     the host name inside                      sandbox\n"
 	      "  --isolation TIER    container                                 container\n"
 	      "  -t, --tty | --no-tty   a terminal inside                      when stdin and stdout are one\n"
-	      "  --json              the whole result as one JSON object on stdout\n",
+	      "  --json              the whole result as one JSON object on stdout\n"
+	      "\n"
+	      "SIZE is bytes, or a number with K, M, G, T. TIME is seconds, or a number with ms, s, m, h, d.\n"
+	      "\n"
+	      "  cloche run --mount ./project:/work --workdir /work -- python3 main.py\n"
+	      "  echo 'print(6 * 7)' | cloche run --json --timeout 10s --memory 128M -- python3 -\n",
 	      stdout);
 }
 

@@ -13,7 +13,8 @@
 struct env {
 	bool rootless; /* we are root only of a user namespace of our own, which maps one id */
 	bool stage; /* this kernel (or rootless) needs mounts attached before they can be copied or stacked */
-	uint64_t stage_next;
+	uint64_t stage_next, stage_keep; /* the next place there, and the first that is not ours for good */
+	bool one_shot; /* as in env_opts */
 	unsigned controllers; /* cgroup controllers every sandbox joins */
 	struct cgroup_host cgroups;
 	struct slots slots;
@@ -43,3 +44,5 @@ void env_done(struct env *v);
 int env_stage_place(struct env *v, char *path, size_t size);
 /* Attaches @mnt in the stage when this host needs that; otherwise does nothing. */
 int env_stage(struct env *v, int mnt);
+/* Detaches what was attached since env_open: who copied or stacked it holds it, and nobody else has to. */
+void env_stage_clear(struct env *v);

@@ -345,6 +345,7 @@ int root_build(struct env *v, const struct shell *s, const struct sandbox_spec *
 		if (r < 0)
 			err_sys(e, ERR_INTERNAL, r, "write meminfo");
 	}
+	env_stage_clear(v);
 	if (r < 0) {
 		early_done(early);
 		root_done(&root);

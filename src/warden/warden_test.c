@@ -99,6 +99,51 @@ TEST(an_agent_that_never_gets_ready_is_an_error_not_a_wait)
 }
 
 #ifdef CLOCHE_FAULTS
+/* In a process of its own: it enters a mount namespace and covers /sys. Its exit code is the line that failed. */
+static int live_staged(void)
+{
+	unsigned mounts = 0;
+	struct sandbox_spec spec;
+	struct warden_counts n;
+	struct err e = { 0 };
+	struct warden *w;
+
+	setenv("CLOCHE_STAGE", "1", 1);
+	w = open_warden(2);
+	if (!w)
+		return 1;
+	wt_spec(&spec);
+	for (int i = 0; i < 12; i++) {
+		struct warden_sandbox *s;
+
+		if (warden_create(w, &spec, &s, &e) < 0 || !wt_wait_up(warden_sock(s)))
+			return 2;
+		if (warden_destroy(w, s, &e) < 0)
+			return 3;
+		if (i == 1)
+			mounts = wt_mounts(getpid());
+	}
+	if (!mounts || wt_mounts(getpid()) != mounts)
+		return 4;
+	warden_counts(w, &n);
+	if (n.made != 12 || n.cleanup_failures)
+		return 5;
+	warden_free(w);
+	return 0;
+}
+
+TEST(where_mounts_must_be_attached_to_be_stacked_none_stays)
+{
+	int status = -1;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(live_staged());
+	CHECK(pid > 0);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK_EQ(status, 0);
+}
+
 /* With a pool, which `cloche run` does not have: its threads meet the fault, or the create does. */
 TEST(any_one_failing_call_with_a_pool_leaves_nothing)
 {

@@ -19,6 +19,17 @@ int caps_set(uint64_t pe, uint64_t inh)
 	return sys_capset(&h, d);
 }
 
+int caps_raise_effective(void)
+{
+	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct d[2] = { 0 };
+	int r = sys_capget(&h, d);
+
+	for (unsigned i = 0; i < 2; i++)
+		d[i].effective = d[i].permitted;
+	return r < 0 ? r : sys_capset(&h, d);
+}
+
 int caps_drop_bounding(uint64_t keep)
 {
 	for (unsigned long c = 0; c < 64; c++) {

@@ -18,6 +18,7 @@
 
 /* All return 0 or -errno. */
 int caps_set(uint64_t permitted_effective, uint64_t inheritable);
+int caps_raise_effective(void); /* all that are permitted */
 int caps_drop_bounding(uint64_t keep); /* drops all others, up to the kernel's last */
 int caps_drop_bounding_some(uint64_t drop);
 int caps_raise_ambient(uint64_t set);

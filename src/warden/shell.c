@@ -129,6 +129,32 @@ static int enter_net(const struct env *v, const struct shell_start *start, struc
 	return back < 0 ? back : r;
 }
 
+/*
+ * Inotify instances, queued signals and bytes in message queues are also counted for who owns the user namespace. If
+ * that were root for all, one sandbox could use up what the others and the host's own services have. So a sandbox's
+ * first id owns it, which nobody outside has.
+ */
+static long clone_owned(uint32_t owner, struct clone_args *a, struct shell_start *start)
+{
+	const uid_t keep = (uid_t)-1;
+	long pid;
+	int r;
+
+	if (!owner)
+		return ns_clone(a, child, start);
+	r = sys_setresuid(keep, owner, keep);
+	if (r < 0)
+		return r;
+	/* The change took them away; on cgroup version 2 the clone needs them. */
+	r = caps_raise_effective();
+	pid = r < 0 ? r : ns_clone(a, child, start);
+	/* The saved id is still root's, so this cannot be refused; once more costs nothing. */
+	r = sys_setresuid(keep, 0, keep);
+	if (r < 0)
+		r = sys_setresuid(keep, 0, keep);
+	return r < 0 ? r : pid;
+}
+
 static int clone_child(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
 {
 	struct clone_args a = {
@@ -148,7 +174,7 @@ static int clone_child(struct env *v, struct shell_start *start, struct shell *s
 	r = enter_net(v, start, s, e);
 	if (r < 0)
 		return r;
-	pid = ns_clone(&a, child, start);
+	pid = clone_owned(s->uid_base, &a, start);
 	r = leave_net(v, e);
 	if (r < 0)
 		return r;

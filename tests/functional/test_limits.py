@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import subprocess
 
 import pytest
 
@@ -194,3 +195,33 @@ def test_a_broken_profile_is_one_line(tmp_path, content):
 def test_a_missing_profile_is_one_line(tmp_path):
     assert "nowhere.json" in one_line(run("--seccomp", tmp_path / "nowhere.json", "--", "true"))
     one_line(run("--seccomp", tmp_path, "--", "true"))
+
+
+GREEDY = """
+import ctypes, os, signal, sys
+libc = ctypes.CDLL(None)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN})
+n = 0
+while n < 2000 and libc.inotify_init() >= 0: n += 1
+q = 0
+while q < 1000000 and libc.sigqueue(os.getpid(), signal.SIGRTMIN, None) == 0: q += 1
+print(n, q, flush=True)
+sys.stdin.read()
+"""
+MODEST = """
+import ctypes
+libc, timer = ctypes.CDLL(None), ctypes.c_void_p()
+print(libc.inotify_init() >= 0, libc.timer_create(1, None, ctypes.byref(timer)) == 0)
+"""
+
+
+@pytest.mark.parametrize("user", ["user", "root"])
+def test_what_the_kernel_counts_per_user_is_not_shared(popen, user):
+    """Inotify instances and queued signals: who takes all takes them from nobody else, nor from the host."""
+    p = popen("--nofile", "4096", "--user", user, "--", "/usr/bin/python3", "-c", GREEDY)
+    taken = [int(n) for n in p.stdout.readline().split()]
+    assert 0 < taken[0] < 2000 and 0 < taken[1] < 1000000  # both ended at a limit
+    assert python(MODEST).out == b"True True\n"
+    here = subprocess.run(["/usr/bin/python3", "-c", MODEST], capture_output=True, check=True)
+    assert here.stdout == b"True True\n", here
+    p.communicate(timeout=20)

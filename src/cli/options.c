@@ -371,7 +371,7 @@ static const char *option_name(int opt)
 	return "?";
 }
 
-/* getopt refused: @opt is what it returned, @at the word before the next one or NULL. In a group like -it that is not the word. */
+/* getopt refused and returned @opt; @at is the word it left, or NULL. In a group like -it that is another word. */
 static int bad_option(int opt, const char *at, struct err *e)
 {
 	const bool known = optopt && strcmp(option_name(optopt), "?");

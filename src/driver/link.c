@@ -100,10 +100,27 @@ int link_signal(struct link *l, uint32_t id, int sig, enum frame_scope scope)
 	return link_send(l, FRAME_SIGNAL, id, (const uint8_t *)payload, sizeof(payload), NULL, 0);
 }
 
+/* What a user can do about a step that failed. */
+static const struct {
+	enum frame_stage stage;
+	uint32_t errnum;
+	const char *text;
+} remedies[] = {
+	{ FRAME_STAGE_EXECVE, ENOENT,
+	  "it, or the interpreter it names, must be in the image (on PATH) or come with --mount" },
+	{ FRAME_STAGE_EXECVE, EACCES, "chmod +x it, or start it with its interpreter, as in `sh FILE`" },
+	{ FRAME_STAGE_MOUNT, EROFS,
+	  "what is mounted below /usr must exist there already: mount it elsewhere, as on /work" },
+	{ FRAME_STAGE_MOUNT, EINVAL, "a folder can only be mounted on a folder, a file only on a file" },
+	{ FRAME_STAGE_WORKDIR, EROFS, "a new --workdir cannot be below /usr" },
+	{ FRAME_STAGE_RLIMIT, EPERM, "--nofile can be at most what `ulimit -Hn` says here, and /proc/sys/fs/nr_open" },
+};
+
 int link_error(const struct frame *f, const char *what, struct err *e, struct frame_failed *ret)
 {
 	struct frame_failed x;
 	enum err_kind kind = ERR_UNSUPPORTED;
+	int r;
 
 	if (frame_failed_decode(f, &x) < 0)
 		return err_set(e, ERR_LOST, -EBADMSG, "%s: the agent's answer is garbled", what);
@@ -111,12 +128,9 @@ int link_error(const struct frame *f, const char *what, struct err *e, struct fr
 		*ret = x;
 	if (x.stage == FRAME_STAGE_EXECVE || x.stage == FRAME_STAGE_CWD)
 		kind = x.errnum == ENOENT ? ERR_NOT_FOUND : ERR_INVALID;
-	err_sys(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, frame_stage_text(x.stage));
-	if (x.stage == FRAME_STAGE_EXECVE && x.errnum == ENOENT)
-		err_remedy(e, "it, or the interpreter it names, must be in the image (on PATH) or come with --mount");
-	else if (x.stage == FRAME_STAGE_EXECVE && x.errnum == EACCES)
-		err_remedy(e, "chmod +x it, or start it with its interpreter, as in `sh FILE`");
-	else if (x.stage == FRAME_STAGE_RLIMIT && x.errnum == EPERM)
-		err_remedy(e, "--nofile can be at most what `ulimit -Hn` says here, and /proc/sys/fs/nr_open");
-	return -(int)(x.errnum ? x.errnum : EIO);
+	r = err_sys(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, frame_stage_text(x.stage));
+	for (size_t i = 0; i < ARRAY_LEN(remedies); i++)
+		if (remedies[i].stage == x.stage && remedies[i].errnum == x.errnum)
+			err_remedy(e, "%s", remedies[i].text);
+	return r;
 }

@@ -221,6 +221,11 @@ TEST(failures_become_errors)
 		CHECK_CONTAINS(e.msg, frame_stage_text(cases[i].x.stage));
 		CHECK_EQ(back.errnum, cases[i].x.errnum);
 	}
+	back = (struct frame_failed){ FRAME_STAGE_EXECVE, EACCES, 0 };
+	f.len = (uint32_t)frame_failed_encode(&back, bytes, sizeof(bytes));
+	e = (struct err){ 0 };
+	CHECK_EQ(link_error(&f, "it", &e, NULL), -EACCES);
+	CHECK_CONTAINS(e.remedy, "chmod +x");
 	f.len = 5;
 	CHECK_EQ(link_error(&f, "it", &e, NULL), -EBADMSG);
 	CHECK_EQ(e.kind, ERR_LOST);

@@ -499,8 +499,8 @@ static int check_cgroup(struct feature *f)
 	else
 		say(f, "version %d: %s%s%s", h.version, *have ? have : "none", *lack ? "; not " : "", lack);
 	if (missing && geteuid() != 0)
-		advise(f, "run as root, or, where version 2 has them, have systemd delegate: Delegate=cpu memory pids io in "
-			  "user@.service");
+		advise(f, "run as root, or, where version 2 has them, have systemd delegate: "
+			  "Delegate=cpu memory pids io in user@.service");
 	else if (missing)
 		advise(f, "mount the controllers, or boot with cgroup_enable=memory and without cgroup_disable=");
 	cgroup_host_done(&h);

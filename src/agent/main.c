@@ -2,9 +2,9 @@
  * cloche-agent: PID 1 of a sandbox.
  *
  * Theory of operation. The host clones this program into new namespaces, as root of the sandbox's user namespace,
- * with a stream socket on descriptor 3 and mounts of the device and base folders on 4 and 5. It first builds everything that needs no
- * image and locks itself (shell.c), says READY, then serves frames one by one: SETUP once (setup.c), then any number of
- * EXEC and SIGNAL. It is single-threaded and waits on two descriptors: the socket and a signalfd for SIGCHLD.
+ * with a stream socket on descriptor 3 and mounts of the device and base folders on 4 and 5. It first builds everything
+ * that needs no image and locks itself (shell.c), says READY, then serves frames one by one: MOUNTS ahead, if any, SETUP
+ * once (setup.c), then any number of EXEC and SIGNAL. It is single-threaded and waits on two descriptors: the socket and a signalfd for SIGCHLD.
  *
  * It is not dumpable, so nothing inside may trace it or read its memory; it has no signal handlers, so nothing inside
  * can signal it (PID 1 gets no default actions from its own namespace). When the host's end closes it exits, and the
@@ -150,10 +150,10 @@ static void serve_exec(struct agent *a, const struct frame *f, const int *fds)
 	}
 	slot->pid = pid;
 	slot->id = f->id;
-	if (!(x.flags & (FRAME_EXEC_TTY | FRAME_EXEC_TELL)))
+	if (!(x.flags & FRAME_EXEC_TTY))
 		return;
 	put_u32s(out, (uint32_t)pid, 0);
-	agent_send(FRAME_STARTED, f->id, out, 4, &master, master >= 0 ? 1 : 0);
+	agent_send(FRAME_STARTED, f->id, out, 4, &master, 1);
 	fd_close(master);
 }
 

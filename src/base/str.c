@@ -137,7 +137,8 @@ int parse_duration(const char *text, uint64_t *ret_ms, struct err *e)
 			continue;
 		if (units[i].ms == 1 && v % 1000)
 			return invalid(e, "duration", text, "parts of a millisecond are not supported");
-		if (__builtin_mul_overflow(v, units[i].ms, &v))
+		/* In nanoseconds from now on, it must still be a time. */
+		if (__builtin_mul_overflow(v, units[i].ms, &v) || v / 1000 > INT64_MAX / 1000000)
 			return too_large(e, "duration", text);
 		*ret_ms = v / 1000;
 		return 0;

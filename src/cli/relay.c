@@ -3,6 +3,7 @@
 #include "base/sys.h"
 #include "cli/run.h"
 
+#include <limits.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
@@ -28,12 +29,10 @@ static int on_started(struct run *r, int fd, struct err *e)
 	int rc;
 
 	/* A terminal comes once, and only when one was asked for. */
-	if ((fd >= 0) != r->tty || (r->tty && r->out.from >= 0)) {
+	if (fd < 0 || !r->tty || r->out.from >= 0) {
 		fd_close(fd);
 		return err_set(e, ERR_LOST, -EBADMSG, "the agent talked nonsense");
 	}
-	if (!r->tty)
-		return 0;
 	r->out.from = fd;
 	rc = fd_set_nonblock(fd);
 	if (rc == 0)
@@ -179,7 +178,9 @@ static int wait_ms(const struct run *r)
 	if (!at)
 		return -1;
 	now = clock_mono_ns();
-	return at <= now ? 0 : (int)((at - now) / 1000000ULL) + 1;
+	if (at <= now)
+		return 0;
+	return (at - now) / 1000000ULL < INT_MAX ? (int)((at - now) / 1000000ULL) + 1 : INT_MAX;
 }
 
 static int read_out(struct out_stream *s)

@@ -30,5 +30,8 @@ struct exec_spec {
 /* Counts and sizes, and no NUL inside: one clear line each. For arguments that come with a length. */
 int exec_check_arg(const struct exec_arg *a, struct err *e);
 int exec_check(const struct exec_spec *x, struct err *e);
-/* Sends it; @stdio are the child's ends (ignored for a terminal) and stay the caller's. STARTED or FAILED follow. */
+/*
+ * Sends it; @stdio are the child's ends (ignored for a terminal) and stay the caller's. EXITED or FAILED follows, with a
+ * terminal STARTED before.
+ */
 int exec_send(struct sandbox *s, uint32_t id, const struct exec_spec *x, const int stdio[3], struct err *e);

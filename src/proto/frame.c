@@ -146,7 +146,7 @@ int frame_setup_decode(const struct frame *f, struct frame_setup *ret)
 	s.flags = wire_get_u32(&r);
 	s.cpu_mask = wire_get_u64(&r);
 	get_mounts(&r, f, &s.mounts);
-	if (done_in(&r) < 0)
+	if (done_in(&r) < 0 || s.flags & ~(FRAME_SETUP_READ_ONLY | FRAME_SETUP_HOST_WRITABLE))
 		return -EBADMSG;
 	*ret = s;
 	return 0;
@@ -189,7 +189,7 @@ int frame_exec_decode(const struct frame *f, struct frame_exec *ret)
 	x.cwd = wire_get_str(&r);
 	x.argc = wire_get_u32(&r);
 	x.envc = wire_get_u32(&r);
-	if (r.bad || x.flags & ~(FRAME_EXEC_TTY | FRAME_EXEC_FILTER | FRAME_EXEC_TELL) || x.argc < 1 || x.argc > FRAME_STRINGS_MAX ||
+	if (r.bad || x.flags & ~(FRAME_EXEC_TTY | FRAME_EXEC_FILTER) || x.argc < 1 || x.argc > FRAME_STRINGS_MAX ||
 	    x.envc > FRAME_STRINGS_MAX || x.argc + x.envc > FRAME_STRINGS_MAX || x.uid == AGENT_UID || x.gid == AGENT_UID)
 		return -EBADMSG;
 	want = (x.flags & FRAME_EXEC_TTY ? 0 : 3) + (x.flags & FRAME_EXEC_FILTER ? 1 : 0);

@@ -28,7 +28,7 @@ enum frame_type {
 	/* agent → host */
 	FRAME_READY = 16, /* u32 protocol version, u32 Landlock ABI: locked down, waits for SETUP */
 	FRAME_UP = 17, /* the sandbox stands */
-	FRAME_STARTED = 18, /* with a terminal or when asked for: u32 pid inside; fd: the terminal's master when FRAME_EXEC_TTY */
+	FRAME_STARTED = 18, /* only with FRAME_EXEC_TTY: u32 pid inside; fd: the terminal's master */
 	FRAME_EXITED = 19, /* struct frame_exited */
 	FRAME_FAILED = 20, /* struct frame_failed */
 	FRAME_PONG = 21,
@@ -93,7 +93,6 @@ int frame_setup_decode(const struct frame *f, struct frame_setup *ret); /* 0 or 
 
 /* --- EXEC --- */
 #define FRAME_EXEC_TTY 1U
-#define FRAME_EXEC_TELL 4U /* say STARTED also without a terminal; costs the host a wake-up */
 #define FRAME_EXEC_FILTER 2U /* a last descriptor holds a seccomp program to add */
 #define FRAME_STRINGS_MAX 8192 /* arguments and variables together */
 

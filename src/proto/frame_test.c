@@ -217,6 +217,20 @@ TEST(an_encoder_says_when_there_is_no_room)
 }
 
 /* Decodes an exec that differs from a good one. */
+TEST(a_setup_with_a_flag_nobody_knows_is_bad)
+{
+	struct frame_setup s = a_setup;
+	struct frame f;
+
+	s.flags = FRAME_SETUP_READ_ONLY | FRAME_SETUP_HOST_WRITABLE;
+	f = framed(FRAME_SETUP, (uint8_t)s.mounts.n, frame_setup_encode(&s, PAYLOAD, ROOM));
+	CHECK_EQ(frame_setup_decode(&f, &s), 0);
+	s = a_setup;
+	s.flags |= 4;
+	f = framed(FRAME_SETUP, (uint8_t)s.mounts.n, frame_setup_encode(&s, PAYLOAD, ROOM));
+	CHECK_EQ(frame_setup_decode(&f, &s), -EBADMSG);
+}
+
 static int exec_of(struct frame_exec x, uint8_t nfds)
 {
 	struct frame f = framed(FRAME_EXEC, nfds, frame_exec_encode(&x, PAYLOAD, ROOM));
@@ -228,7 +242,7 @@ TEST(an_exec_outside_the_rules_is_bad)
 {
 	struct frame_exec x = an_exec;
 
-	x.flags = 8;
+	x.flags = 4;
 	CHECK_EQ(exec_of(x, 3), -EBADMSG);
 	x = an_exec;
 	x.uid = AGENT_UID;

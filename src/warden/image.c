@@ -204,7 +204,9 @@ int image_cpus(const struct image_host *h, unsigned cpus, struct err *e)
 	dir = open_dir(h->lock, name);
 	if (dir >= 0)
 		return TAKE_FD(dir);
-	snprintf(tmp, sizeof(tmp), "%s.%d", name, (int)getpid());
+	/* The pool's thread may be at the same one; and who had this number may have died half-way. */
+	snprintf(tmp, sizeof(tmp), "%s.%d", name, (int)gettid());
+	skeleton_remove(h->lock, tmp);
 	r = dir == -ENOENT ? sys_mkdirat(h->lock, tmp, 0755) : dir;
 	if (r == 0)
 		r = dir = open_dir(h->lock, tmp);

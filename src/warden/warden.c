@@ -27,7 +27,7 @@ struct warden {
 	struct env env;
 	struct pool *pool; /* NULL: everything in the calling thread */
 	struct shell_start start;
-	struct guard guard; /* without a pool: of the one sandbox */
+	struct guard guard; /* without a pool: of the last sandbox made */
 	struct warden_sandbox *alive;
 	struct warden_counts counts;
 };
@@ -167,8 +167,8 @@ static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct 
 	w->start.image = &w->env.image;
 	w->start.cpus = truth_cpus(spec->limits.cpu_milli);
 	r = shell_make(&w->env, &w->start, controllers, spec->uid, &ret->shell, e);
-	/* The next one starts on the same stack, and with a pool there is a next one. */
-	if (r == 0 && w->pool)
+	/* The next one starts on the same stack. */
+	if (r == 0 && !w->env.one_shot)
 		wait_exec(&ret->shell);
 	return r;
 }

@@ -105,6 +105,23 @@ undo:
 	return r;
 }
 
+#define SOCKETS_SHARE 4 /* of the memory limit, on top of it */
+
+/*
+ * Version 1 does not count what waits in TCP and UDP sockets as memory, unless it has a limit of its own. Without one,
+ * a sandbox of 128 MiB could hold gigabytes on its loopback interface, and bring the machine's own connections to the
+ * limit that all network namespaces share (tcp_mem, udp_mem).
+ */
+static int limit_sockets(int dir, uint64_t bytes)
+{
+	char text[24];
+	int r;
+
+	cgroup_text_u64(text, bytes / SOCKETS_SHARE);
+	r = fd_put(dir, "memory.kmem.tcp.limit_in_bytes", text);
+	return r == -ENOENT ? 0 : r; /* a kernel without TCP */
+}
+
 /* The kernel wants memory ≤ memory+swap at every step, so the order depends on which way the limit goes. */
 static int limit_memory(const struct cgroup_host *h, const struct cgroup *c, uint64_t bytes, struct err *e)
 {
@@ -124,6 +141,11 @@ static int limit_memory(const struct cgroup_host *h, const struct cgroup *c, uin
 			r = fd_put(dir, plain, text);
 	} else if (!r) {
 		fd_put(dir, "memory.swappiness", "0"); /* no swap now; and should some be added, use none */
+	}
+	if (!r) {
+		r = limit_sockets(dir, bytes);
+		if (r < 0)
+			return err_sys(e, ERR_INTERNAL, r, "memory limit: write memory.kmem.tcp.limit_in_bytes");
 	}
 	if (r == -EBUSY)
 		return err_set(e, ERR_CONFLICT, r, "memory limit: more than %llu bytes are in use and can't be freed",

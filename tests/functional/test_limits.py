@@ -225,3 +225,33 @@ def test_what_the_kernel_counts_per_user_is_not_shared(popen, user):
     here = subprocess.run(["/usr/bin/python3", "-c", MODEST], capture_output=True, check=True)
     assert here.stdout == b"True True\n", here
     p.communicate(timeout=20)
+
+
+SENDER = """
+import socket, sys
+keep = []
+for i in range(300):
+    a, b = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for i in range(2))
+    a.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+    a.bind(("127.0.0.1", 0))
+    for i in range(10): b.sendto(bytes(60000), a.getsockname())
+    keep.append(a)
+print("full", flush=True)
+sys.stdin.read()
+"""
+
+
+def socket_memory():
+    """Of the whole machine: the kernel has one counter for all network namespaces."""
+    with open("/proc/net/sockstat", encoding="ascii") as f:
+        return int(re.search(r"^UDP: .* mem (\d+)", f.read(), re.M)[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_what_waits_in_sockets_is_limited(popen):
+    before = socket_memory()
+    p = popen("--memory", "64M", "--", "/usr/bin/python3", "-c", SENDER)
+    said = p.stdout.readline()
+    # Without a limit 160 MiB. Where sockets count as memory (cgroup version 2), it may have been killed for it.
+    assert said in (b"full\n", b"")
+    assert socket_memory() - before < 64 * MIB
+    p.communicate(timeout=20)

@@ -4,7 +4,8 @@
  * Theory of operation. The host clones this program into new namespaces, as root of the sandbox's user namespace,
  * with a stream socket on descriptor 3 and mounts of the device and base folders on 4 and 5. It first builds everything
  * that needs no image and locks itself (shell.c), says READY, then serves frames one by one: MOUNTS ahead, if any, SETUP
- * once (setup.c), then any number of EXEC and SIGNAL. It is single-threaded and waits on two descriptors: the socket and a signalfd for SIGCHLD.
+ * once (setup.c), then any number of EXEC and SIGNAL. It is single-threaded and waits on two descriptors: the socket and
+ * a signalfd for SIGCHLD.
  *
  * It is not dumpable, so nothing inside may trace it or read its memory; it has no signal handlers, so nothing inside
  * can signal it (PID 1 gets no default actions from its own namespace). When the host's end closes it exits, and the
@@ -19,6 +20,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -259,6 +261,15 @@ static void receive(struct agent *a, struct inbox *in)
 	drain(a, in);
 }
 
+/* Raw, since libc keeps some of the real-time ones to itself, and those may be inherited as ignored too. */
+static void default_signals(void)
+{
+	static const uint64_t none[4]; /* the kernel's struct: default action, no flags, no mask */
+
+	for (long sig = 1; sig <= 64; sig++)
+		syscall(SYS_rt_sigaction, sig, none, NULL, sizeof(uint64_t));
+}
+
 int main(int argc, char **argv)
 {
 	static struct agent a;
@@ -279,8 +290,7 @@ int main(int argc, char **argv)
 	 * What was ignored where cloche was started would be ignored by every command; and with SIGCHLD ignored the kernel
 	 * would reap for us, and exit statuses would be lost.
 	 */
-	for (int sig = 1; sig < SIGSYS + 1; sig++)
-		signal(sig, SIG_DFL);
+	default_signals();
 	sigemptyset(&chld);
 	sigaddset(&chld, SIGCHLD);
 	sigprocmask(SIG_SETMASK, &chld, NULL);

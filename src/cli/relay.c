@@ -190,7 +190,27 @@ static int read_out(struct out_stream *s)
 	return rc < 0 ? rc : 0;
 }
 
-int relay_run(struct run *r, struct err *e)
+/* Our own output is held up: time and signals go on. */
+static void held_up(void *arg)
+{
+	struct run *r = arg;
+
+	read_signals(r);
+	if (r->cut)
+		r->cut_ns = clock_mono_ns(); /* the agent's time to answer is when we listen */
+	else if (r->exited)
+		kill_all(r); /* who was left behind would have ended by now */
+	else
+		check_time(r);
+}
+
+static void listen_meanwhile(struct run *r, void (*fn)(void *arg))
+{
+	r->out.waiting = r->err.waiting = fn;
+	r->out.arg = r->err.arg = r;
+}
+
+static int relay_loop(struct run *r, struct err *e)
 {
 	int rc = 0;
 
@@ -230,4 +250,14 @@ int relay_run(struct run *r, struct err *e)
 	if (rc == 0)
 		rc = out_stream_drain(&r->err);
 	return rc < 0 ? err_sys(e, ERR_INTERNAL, rc, "read the command's output") : 0;
+}
+
+int relay_run(struct run *r, struct err *e)
+{
+	int rc;
+
+	listen_meanwhile(r, held_up);
+	rc = relay_loop(r, e);
+	listen_meanwhile(r, NULL);
+	return rc;
 }

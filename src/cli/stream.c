@@ -2,16 +2,33 @@
 #include "base/base.h"
 #include "base/sys.h"
 
+#include <poll.h>
+
+#define WAIT_MS 20
+#define PIECE 4096 /* what a pipe that can be written to takes without a wait */
+
+static void wait_writable(const struct out_stream *s)
+{
+	struct pollfd p = { .fd = s->to, .events = POLLOUT };
+
+	while (s->waiting && poll(&p, 1, WAIT_MS) == 0)
+		s->waiting(s->arg);
+}
+
 static void pass(struct out_stream *s, const char *data, size_t len)
 {
-	int r;
+	while (!s->broken && s->to >= 0 && len) {
+		size_t n = len < PIECE ? len : PIECE;
+		int r;
 
-	if (s->broken || s->to < 0 || !len)
-		return;
-	r = fd_write_all(s->to, data, len);
-	if (r < 0) {
-		s->broken = true;
-		s->error = r == -EPIPE ? 0 : r;
+		wait_writable(s);
+		r = fd_write_all(s->to, data, n);
+		if (r < 0) {
+			s->broken = true;
+			s->error = r == -EPIPE ? 0 : r;
+		}
+		data += n;
+		len -= n;
 	}
 }
 

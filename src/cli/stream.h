@@ -12,6 +12,9 @@ struct out_stream {
 	struct capture capture;
 	bool broken; /* @to takes no more */
 	int error; /* why, as -errno, unless its reader just went away */
+	/* Called every now and then while @to takes nothing, so that a slow reader lifts no limit; NULL = just wait. */
+	void (*waiting)(void *arg);
+	void *arg;
 };
 
 /* Reads what is there: 1 when more may follow, 0 at the end (from is closed then), or -errno. */

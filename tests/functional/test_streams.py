@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from host import one_line, python, run, sh
+from host import agent_of, children, one_line, python, run, sh, wait_for
 
 
 def test_stdout_and_stderr_stay_apart():
@@ -122,3 +122,23 @@ def test_a_background_process_that_keeps_writing_does_not_hang_the_run():
 def test_help_goes_to_stdout():
     r = run("--help")
     assert r.code == 0 and r.err == b"" and b"--memory" in r.out, r
+
+
+@pytest.mark.parametrize("left_behind", [False, True])
+def test_time_runs_while_nobody_reads_our_output(popen, left_behind):
+    script = "head -c 900000 /dev/zero; exec sleep 60"
+    p = popen("--timeout", "1s", "--", "sh", "-c", f"({script}) & sleep 0.2" if left_behind else script)
+    agent = wait_for(lambda: agent_of(p.pid))
+    wait_for(lambda: children(agent))
+    wait_for(lambda: not children(agent), 4, "the end of the command")
+    out, err = p.communicate(timeout=20)
+    assert 0 < len(out) <= 900000
+    if not left_behind:
+        assert p.returncode == 124 and b"--timeout" in err
+
+
+def test_a_slow_reader_gets_everything(popen):
+    p = popen("--", "sh", "-c", "head -c 700000 /dev/zero; exit 3")
+    time.sleep(0.5)
+    out, err = p.communicate(timeout=20)
+    assert (len(out), p.returncode, err) == (700000, 3, b"")

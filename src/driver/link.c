@@ -108,7 +108,7 @@ static const struct {
 } remedies[] = {
 	{ FRAME_STAGE_EXECVE, ENOENT,
 	  "it, or the interpreter it names, must be in the image (on PATH) or come with --mount" },
-	{ FRAME_STAGE_EXECVE, EACCES, "chmod +x it, or start it with its interpreter, as in `sh FILE`" },
+	{ FRAME_STAGE_EXECVE, EACCES, "chmod +x it, open the folders above it to the user, or start it as `sh FILE`" },
 	{ FRAME_STAGE_MOUNT, EROFS,
 	  "what is mounted below /usr must exist there already: mount it elsewhere, as on /work" },
 	{ FRAME_STAGE_MOUNT, EINVAL, "a folder can only be mounted on a folder, a file only on a file" },

@@ -2,10 +2,10 @@
  * cloche-agent: PID 1 of a sandbox.
  *
  * Theory of operation. The host clones this program into new namespaces, as root of the sandbox's user namespace,
- * with a stream socket on descriptor 3 and mounts of the device and base folders on 4 and 5. It first builds everything
- * that needs no image and locks itself (shell.c), says READY, then serves frames one by one: MOUNTS ahead, if any, SETUP
- * once (setup.c), then any number of EXEC and SIGNAL. It is single-threaded and waits on two descriptors: the socket and
- * a signalfd for SIGCHLD.
+ * with a stream socket on descriptor 3 and mounts of the device and base folders on 4 and 5. It first builds
+ * everything that needs no image and locks itself (shell.c), says READY, then serves frames one by one: MOUNTS ahead,
+ * if any, SETUP once (setup.c), then any number of EXEC and SIGNAL. It is single-threaded and waits on two
+ * descriptors: the socket and a signalfd for SIGCHLD.
  *
  * It is not dumpable, so nothing inside may trace it or read its memory; it has no signal handlers, so nothing inside
  * can signal it (PID 1 gets no default actions from its own namespace). When the host's end closes it exits, and the

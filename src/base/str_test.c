@@ -85,8 +85,8 @@ TEST(durations_are_milliseconds)
 TEST(odd_durations_are_refused)
 {
 	static const char *const bad[] = { "", "s", "-5s", "5 s", "5min", "1h30m", ".5s", "1.s", "1.0001s", "0.5ms", "1e2", "5S" };
-	static const char *const large[] = { "18446744073709551616", "18446744073709552s", "213503982335d",
-					     "9223372037s", "106752d" };
+	static const char *const large[] = { "18446744073709551616", "18446744073709552s",
+					     "213503982335d", "9223372037s", "106752d" };
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		uint64_t v = UNTOUCHED;

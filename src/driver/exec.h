@@ -31,7 +31,7 @@ struct exec_spec {
 int exec_check_arg(const struct exec_arg *a, struct err *e);
 int exec_check(const struct exec_spec *x, struct err *e);
 /*
- * Sends it; @stdio are the child's ends (ignored for a terminal) and stay the caller's. EXITED or FAILED follows, with a
- * terminal STARTED before.
+ * Sends it; @stdio are the child's ends (ignored for a terminal) and stay the caller's. EXITED or FAILED follows,
+ * with a terminal STARTED before.
  */
 int exec_send(struct sandbox *s, uint32_t id, const struct exec_spec *x, const int stdio[3], struct err *e);

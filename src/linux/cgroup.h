@@ -90,9 +90,9 @@ int cgroup_kill(const struct cgroup_host *h, const struct cgroup *c);
 
 /*
  * Makes a group that nobody is in any more as good as a new one with the same limits: memory peak and CPU time at 0,
- * nothing charged to it. Time it was throttled, and a peak of few processes, stay. -EOPNOTSUPP where that cannot be done
- * (version 2), -EBUSY when it has a past: an OOM kill, a refused fork, members, memory that stays. Then it is to be
- * removed.
+ * nothing charged to it. Time it was throttled, and a peak of few processes, stay. -EOPNOTSUPP where that cannot be
+ * done (version 2), -EBUSY when it has a past: an OOM kill, a refused fork, members, memory that stays. Then it is to
+ * be removed.
  */
 int cgroup_recycle(const struct cgroup_host *h, const struct cgroup *c);
 

@@ -28,8 +28,8 @@ static void clean(const struct cgroup_host *h, struct cgroup *c)
 }
 
 /*
- * On our memory until we are dead: no libc state (errno) is touched while two run on it, so only calls of base/sys.h, or
- * such that cannot fail, before the pipe tells. Afterwards it is alone.
+ * On our memory until we are dead: no libc state (errno) is touched while two run on it, so only calls of base/sys.h,
+ * or such that cannot fail, before the pipe tells. Afterwards it is alone.
  */
 static int watch(void *arg)
 {

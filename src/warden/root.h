@@ -32,5 +32,5 @@ void root_limits(const struct sandbox_spec *spec, uint64_t *ret_disk, uint64_t *
  */
 int root_build(struct env *v, const struct shell *s, const struct sandbox_spec *spec, struct early *early,
 	       struct root *ret, struct err *e);
-/* Sends it and closes what only had to be sent. */
+/* Sends it; the descriptors stay open until root_done(), or the caller closes ->fds, which only had to be sent. */
 int root_send(struct root *r, int sock, struct err *e);

@@ -22,7 +22,7 @@ struct warden_opts {
 	unsigned pool; /* shells kept ready; 0 = none: everything happens in the calling thread */
 };
 
-/* What is in force for a sandbox, beyond what every sandbox has; see warden_enforced(). */
+/* What is in force for a sandbox, beyond what every sandbox has; sandbox_enforced() puts it into words. */
 struct warden_receipt {
 	uint32_t cgroup_version, controllers;
 	uint32_t landlock_abi; /* known once the agent is ready: filled by who reads READY */

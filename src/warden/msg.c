@@ -81,7 +81,7 @@ int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const str
 	if (len != sizeof(*p) || p->version != MSG_VERSION || p->seq != q->seq || p->op != q->op)
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is not one to our request");
 	if (p->result > 0 || p->result < -4095 || p->kind > ERR_TIMEOUT || !text_ok(p->msg, sizeof(p->msg)) ||
-	    !text_ok(p->remedy, sizeof(p->remedy)) || p->receipt.flags > (MSG_IDMAPPED | MSG_ROOTLESS | MSG_SWAP_ACCOUNTED))
+	    !text_ok(p->remedy, sizeof(p->remedy)) || p->receipt.flags > (MSG_IDMAPPED | MSG_ROOTLESS))
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is garbled");
 	if (nfds != (gives && p->result == 0 ? MSG_FDS : 0U))
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer came with %zu descriptors", nfds);
@@ -125,8 +125,7 @@ void msg_put_receipt(const struct warden_receipt *from, struct msg_receipt *to)
 		.cgroup_version = from->cgroup_version,
 		.controllers = from->controllers,
 		.filter_len = from->filter_len,
-		.flags = (from->idmapped ? MSG_IDMAPPED : 0) | (from->rootless ? MSG_ROOTLESS : 0) |
-			 (from->swap_accounted ? MSG_SWAP_ACCOUNTED : 0),
+		.flags = (from->idmapped ? MSG_IDMAPPED : 0) | (from->rootless ? MSG_ROOTLESS : 0),
 		.disk = from->disk,
 		.inodes = from->inodes,
 	};
@@ -140,7 +139,6 @@ void msg_get_receipt(const struct msg_receipt *from, struct warden_receipt *to)
 		.filter_len = from->filter_len,
 		.idmapped = from->flags & MSG_IDMAPPED,
 		.rootless = from->flags & MSG_ROOTLESS,
-		.swap_accounted = from->flags & MSG_SWAP_ACCOUNTED,
 		.disk = from->disk,
 		.inodes = from->inodes,
 	};

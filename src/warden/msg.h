@@ -40,7 +40,6 @@ static_assert(sizeof(struct warden_req) == 24 + sizeof(struct sandbox_spec), "no
 
 #define MSG_IDMAPPED 1U
 #define MSG_ROOTLESS 2U
-#define MSG_SWAP_ACCOUNTED 4U
 
 struct msg_receipt {
 	uint32_t cgroup_version, controllers, filter_len, flags;

@@ -208,7 +208,7 @@ TEST(replies_are_checked_too)
 TEST(a_receipt_survives_the_way)
 {
 	const struct warden_receipt from = {
-		.cgroup_version = 1, .controllers = 5, .filter_len = 99, .idmapped = true, .swap_accounted = true,
+		.cgroup_version = 1, .controllers = 5, .filter_len = 99, .idmapped = true,
 		.disk = 1ULL << 40, .inodes = 12,
 	};
 	struct warden_receipt to;
@@ -217,5 +217,5 @@ TEST(a_receipt_survives_the_way)
 	msg_put_receipt(&from, &wire);
 	msg_get_receipt(&wire, &to);
 	CHECK(to.cgroup_version == 1 && to.controllers == 5 && to.filter_len == 99 && to.idmapped && !to.rootless);
-	CHECK(to.swap_accounted && to.disk == from.disk && to.inodes == 12);
+	CHECK(to.disk == from.disk && to.inodes == 12);
 }

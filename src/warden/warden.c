@@ -181,7 +181,6 @@ static void fill_receipt(const struct warden *w, struct warden_sandbox *s)
 		.filter_len = (uint32_t)seccomp_program_len(),
 		.idmapped = s->root.idmapped,
 		.rootless = w->env.rootless,
-		.swap_accounted = w->env.cgroups.swap_accounted,
 		.disk = s->root.disk,
 		.inodes = s->root.inodes,
 	};

@@ -27,7 +27,7 @@ struct warden_receipt {
 	uint32_t cgroup_version, controllers;
 	uint32_t landlock_abi; /* known once the agent is ready: filled by who reads READY */
 	uint32_t filter_len;
-	bool idmapped, rootless, swap_accounted;
+	bool idmapped, rootless;
 	uint64_t disk, inodes; /* as enforced */
 };
 

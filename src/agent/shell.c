@@ -95,14 +95,16 @@ static int cover(const char *with, const char *path, uint64_t attrs)
 
 /*
  * What in /proc belongs to the host's root alone is out of reach already: the sandbox does not have that user, whatever
- * it is root of. Masked is what everybody may read and tells of keys and hardware, and, as a second lock, the two doors
- * into the kernel. /proc/sys is read-only, since a few settings there belong to namespaces of the sandbox's own. Each
- * mask costs a mount, so there are no more. Masks are copies of the base, so read-only already.
+ * it is root of. Masked is what everybody may read and tells of keys, hardware, how the host was started (boot options
+ * hold addresses, ids, at times secrets) and how many sandboxes there are (each holds a lock that is shown to all pid
+ * namespaces); and, as a second lock, the two doors into the kernel. /proc/sys is read-only, since a few settings there
+ * belong to namespaces of the sandbox's own. Each mask costs a mount, so there are no more. Masks are copies of the base,
+ * so read-only already.
  */
 static int mask_proc(void)
 {
 #define P STEPPING_STONE "/p/"
-	static const char *const files[] = { P "kcore", P "keys", P "sysrq-trigger" };
+	static const char *const files[] = { P "kcore", P "keys", P "sysrq-trigger", P "cmdline", P "locks" };
 	static const char *const folders[] = { P "acpi", P "scsi", P "pressure" };
 	static const char *const read_only[] = { P "sys" };
 	int r = 0;

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from host import ROOT, one_line, python, run, sh
+from host import ROOT, agent_of, one_line, python, run, sh, wait_for
 
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ROOT_CAPS = {"chown": 0, "dac_override": 1, "fowner": 3, "fsetid": 4, "kill": 5, "setgid": 6, "setuid": 7,
@@ -142,3 +142,13 @@ def test_python_code_runs():
     r = python("import sys, json, ssl, sqlite3, subprocess, multiprocessing as m\n"
                "with m.Pool(2) as p: print(sum(p.map(abs, range(-10, 0))))")
     assert (r.code, r.out) == (0, b"55\n"), r
+
+
+@pytest.mark.parametrize("user", ["user", "root"])
+def test_neither_boot_options_nor_other_sandboxes_are_told(popen, user):
+    p = popen("--", "sleep", "20")
+    wait_for(lambda: agent_of(p.pid))
+    with open("/proc/locks", encoding="ascii") as f:
+        assert "OFDLCK" in f.read()  # of its slot, and to be seen here
+    r = sh("cat /proc/cmdline /proc/locks", "--user", user)
+    assert (r.code, r.out) == (0, b""), r

@@ -223,15 +223,44 @@ static int open_slots(struct env *v, struct err *e)
  * A network namespace takes as long to make as everything else we do before the first clone, so a thread makes it
  * meanwhile. Only the thread enters it.
  */
+struct net_ahead {
+	pthread_t maker;
+	int fd;
+};
+
 static void *make_net(void *arg)
 {
-	int *fd = arg;
+	struct net_ahead *a = arg;
 	int r = sys_unshare(CLONE_NEWNET);
 
 	if (r == 0)
 		r = ns_loopback_up();
-	*fd = r < 0 ? r : sys_openat(AT_FDCWD, "/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC, 0);
+	a->fd = r < 0 ? r : sys_openat(AT_FDCWD, "/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC, 0);
 	return NULL;
+}
+
+static struct net_ahead *start_net(void)
+{
+	struct net_ahead *a = malloc(sizeof(*a));
+
+	if (a && pthread_create(&a->maker, NULL, make_net, a)) {
+		free(a);
+		a = NULL;
+	}
+	return a;
+}
+
+int env_take_net(struct env *v)
+{
+	struct net_ahead *a = TAKE_PTR(v->ahead);
+	int fd;
+
+	if (!a)
+		return -1;
+	pthread_join(a->maker, NULL);
+	fd = a->fd;
+	free(a);
+	return fd < 0 ? -1 : fd;
 }
 
 static int fill(struct env *v, const struct env_opts *o, struct err *e)
@@ -278,20 +307,16 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 
 int env_open(const struct env_opts *o, struct env *ret, struct err *e)
 {
-	struct env v = { .agent = -1, .null = -1, .net = -1, .net_ahead = -1, .slots.fd = -1 };
-	bool ahead = o->one_shot && geteuid() == 0;
-	pthread_t maker;
+	struct env v = { .agent = -1, .null = -1, .net = -1, .slots.fd = -1 };
 	int r;
 
 	v.policy = o->policy ? *o->policy : policy_all;
 	image_host_init(&v.image);
 	for (size_t i = 0; i < CGROUP_CONTROLLERS; i++)
 		v.cgroups.base[i] = -1;
-	if (ahead)
-		ahead = pthread_create(&maker, NULL, make_net, &v.net_ahead) == 0;
+	if (o->one_shot && geteuid() == 0)
+		v.ahead = start_net();
 	r = fill(&v, o, e);
-	if (ahead)
-		pthread_join(maker, NULL);
 	if (r < 0) {
 		env_done(&v);
 		return r;
@@ -311,5 +336,5 @@ void env_done(struct env *v)
 	fd_close(v->agent);
 	fd_close(v->null);
 	fd_close(v->net);
-	fd_close(v->net_ahead);
+	fd_close(env_take_net(v));
 }

@@ -23,7 +23,7 @@ struct env {
 	int agent; /* the program */
 	int null; /* /dev/null */
 	int net; /* our own network namespace, to come back to */
-	int net_ahead; /* one made for the first sandbox while we looked around, or -1 */
+	struct net_ahead *ahead; /* one being made for the first sandbox, or NULL */
 	uint64_t cleanup_retries, cleanup_failures; /* of any thread: atomic */
 	char fault[64]; /* test builds: handed to the agent */
 };
@@ -40,6 +40,8 @@ struct env_opts {
 int env_open(const struct env_opts *o, struct env *ret, struct err *e);
 void env_done(struct env *v);
 
+/* The network namespace made ahead, now the caller's; -1 when there is none (any more). Waits until it is made. */
+int env_take_net(struct env *v);
 /* A new empty folder below the private staging mount, in @path. Only when ->stage. */
 int env_stage_place(struct env *v, char *path, size_t size);
 /* Attaches @mnt in the stage when this host needs that; otherwise does nothing. */

@@ -107,9 +107,9 @@ static int leave_net(const struct env *v, struct err *e)
  * The network namespace is made here, not by the clone: so it belongs to our user namespace, and root of the sandbox has
  * no power over it.
  */
-static int enter_net(const struct env *v, const struct shell_start *start, struct shell *s, struct err *e)
+static int enter_net(struct env *v, const struct shell_start *start, struct shell *s, struct err *e)
 {
-	AUTO_CLOSE int ahead = start->net ? TAKE_FD(*start->net) : TAKE_FD(s->net);
+	AUTO_CLOSE int ahead = s->net >= 0 ? TAKE_FD(s->net) : env_take_net(v);
 	int r = ahead >= 0 ? sys_setns(ahead, CLONE_NEWNET) : sys_unshare(CLONE_NEWNET), back;
 
 	if (r < 0)

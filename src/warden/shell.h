@@ -42,7 +42,6 @@ struct ground {
 struct shell_start {
 	_Alignas(16) char stack[NS_STACK_SIZE];
 	const struct image_host *image; /* whose dev and base are copied, in the caller's mount namespace */
-	int *net; /* a network namespace to use, taken over when not -1; NULL = none */
 	struct ground *ground; /* to build on, taken over when valid; NULL = none */
 	unsigned cpus; /* pin it to as many, 0 = to none */
 	uint64_t cpu_mask; /* the ones */

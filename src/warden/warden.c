@@ -163,7 +163,6 @@ static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct 
 			return r;
 		pool_give_up(w->pool, ret);
 	}
-	w->start.net = &w->env.net_ahead;
 	w->start.image = &w->env.image;
 	w->start.cpus = truth_cpus(spec->limits.cpu_milli);
 	r = shell_make(&w->env, &w->start, controllers, spec->uid, &ret->shell, e);

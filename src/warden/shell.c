@@ -104,6 +104,20 @@ static int leave_net(const struct env *v, struct err *e)
 }
 
 /*
+ * Whether something was sent in the network namespace we are in: then it may hold connections that wait for their end, with
+ * their ports, and its counters tell of it. When in doubt, yes.
+ */
+static bool net_used(void)
+{
+	char text[4096], *lo;
+
+	if (fd_get(AT_FDCWD, "/proc/thread-self/net/dev", text, sizeof(text)) < 0)
+		return true;
+	lo = strstr(text, "lo:");
+	return !lo || strtoull(lo + 3, NULL, 10) != 0;
+}
+
+/*
  * The network namespace is made here, not by the clone: so it belongs to our user namespace, and root of the sandbox has
  * no power over it.
  */
@@ -114,9 +128,17 @@ static int enter_net(struct env *v, const struct shell_start *start, struct shel
 
 	if (r < 0)
 		return err_sys(e, ERR_UNSUPPORTED, r, "make a network namespace");
-	r = ahead >= 0 ? 0 : ns_loopback_up();
-	if (r < 0)
-		err_sys(e, ERR_UNSUPPORTED, r, "bring the loopback interface up");
+	if (ahead >= 0 && s->used && net_used()) {
+		fd_close(TAKE_FD(ahead));
+		r = sys_unshare(CLONE_NEWNET);
+		if (r < 0)
+			err_sys(e, ERR_UNSUPPORTED, r, "make a network namespace");
+	}
+	if (r == 0 && ahead < 0) {
+		r = ns_loopback_up();
+		if (r < 0)
+			err_sys(e, ERR_UNSUPPORTED, r, "bring the loopback interface up");
+	}
 	if (r == 0 && start->keep_net) {
 		s->net = ahead >= 0 ? TAKE_FD(ahead) :
 				      sys_openat(AT_FDCWD, "/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC, 0);
@@ -148,10 +170,8 @@ static long clone_owned(uint32_t owner, struct clone_args *a, struct shell_start
 	/* The change took them away; on cgroup version 2 the clone needs them. */
 	r = caps_raise_effective();
 	pid = r < 0 ? r : ns_clone(a, child, start);
-	/* The saved id is still root's, so this cannot be refused; once more costs nothing. */
+	/* The saved id is still root's, so the kernel has no reason to refuse. If it does, this sandbox is given up. */
 	r = sys_setresuid(keep, 0, keep);
-	if (r < 0)
-		r = sys_setresuid(keep, 0, keep);
 	return r < 0 ? r : pid;
 }
 

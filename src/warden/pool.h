@@ -35,8 +35,8 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e);
 void pool_free(struct pool *p);
 /*
  * Waits for one if none is ready. A shell that died waiting is never handed out. It stands on new ground, or on what a
- * sandbox of the same tenant left: user ids, empty cgroups, a network namespace without sockets or rules (counters and
- * closed connections it may have). No process, mount or file of another is ever in it.
+ * sandbox of the same tenant left: user ids, empty cgroups, a network namespace in which nothing was ever sent.
+ * No process, mount or file of another is ever in it.
  */
 int pool_take(struct pool *p, uint64_t tenant, struct pool_item *ret, struct err *e);
 void pool_learn(struct pool *p, const struct pool_guess *g);

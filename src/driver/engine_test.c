@@ -200,6 +200,34 @@ TEST(two_sandboxes_do_not_see_each_other)
 	CHECK_EQ(stand_close(&s), 0);
 }
 
+/* The pool keeps a tenant's ground: a connection that waits for its end would hold its port there for a minute. */
+TEST(what_went_over_the_loopback_interface_is_not_left_to_the_next)
+{
+	static const char *const more[] = { "--pool", "1", NULL };
+	static const char *const connect[] = {
+		"/usr/bin/python3", "-c",
+		"import socket\n"
+		"print(open('/proc/net/dev').read().split('lo:')[1].split()[0], len(open('/proc/net/tcp').readlines()))\n"
+		"s = socket.socket(); s.bind(('127.0.0.1', 8080)); s.listen()\n"
+		"c = socket.create_connection(('127.0.0.1', 8080)); a, _ = s.accept(); a.close(); c.close()\n", NULL
+	};
+	static struct stand s;
+
+	CHECK(stand_open(&s, more));
+	s.spec.tenant = 7;
+	for (int life = 0; life < 6; life++) {
+		struct done d;
+
+		CHECK(box_open(s.g, &s.spec, &s.b));
+		d = run(&s.b, connect, 1000);
+		CHECK_STR(d.out, "0 1\n");
+		CHECK_EQ(d.status, 0);
+		CHECK_EQ(box_close(&s.b), 0);
+		wt_sleep_ms(100); /* until what is left is kept, and stands under the next */
+	}
+	CHECK_EQ(stand_close(&s), 0);
+}
+
 static unsigned long long counter(const char *path)
 {
 	char text[64];

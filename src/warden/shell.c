@@ -73,7 +73,9 @@ static int child(void *arg)
 	int r;
 
 	/* Until the change of user below clears it: two that start at once may hold each other's host ends. */
-	sys_prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	s->error = sys_prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	if (s->error < 0)
+		return 1;
 	/* With our copy of the host's end open we would never see it close. */
 	syscall(SYS_close, s->peer);
 	s->error = (int)sys_read(s->sock, &go, 1);

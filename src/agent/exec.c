@@ -8,6 +8,7 @@
 #include "linux/caps.h"
 #include "linux/seccomp.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #define TTY_GROUP 5
+#define START_MS 2000
 #define FEW_STRINGS 128 /* so many need no memory of their own, as nearly always */
 
 struct start {
@@ -24,11 +26,12 @@ struct start {
 	char **argv, **envp;
 	struct sock_filter *filter;
 	size_t filter_len;
+	int alive; /* closed by the child's execve or death; -1 = the clone waits for that itself */
 	enum frame_stage stage; /* written by the child */
 	int error;
 };
 
-/* Only one child at a time runs on this: the clone waits until the child has its own memory. */
+/* Only one child at a time runs on this: the next is not begun before the last has its own memory. */
 static _Alignas(16) char child_stack[16384];
 
 static int run(const struct start *s)
@@ -77,7 +80,12 @@ static int set_stdio(const struct start *s)
 		if (r < 0)
 			return r;
 	}
-	return sys_close_range(3, ~0U, 0);
+	if (s->alive >= 0) {
+		r = s->alive == 3 ? 0 : sys_dup3(s->alive, 3, O_CLOEXEC);
+		if (r < 0)
+			return r;
+	}
+	return sys_close_range(s->alive >= 0 ? 4 : 3, ~0U, 0);
 }
 
 static int set_limits(const struct frame_exec *x)
@@ -192,12 +200,52 @@ static int read_filter(int fd, struct start *s)
 	return 0;
 }
 
-/* Plain clone: the filter answers clone3 with ENOSYS, for us as for everybody. */
+/*
+ * Waits until the child runs its program or is dead. Somebody who runs as the same user may stop it in between; then it is
+ * killed. Returns 0 or -ETIMEDOUT.
+ */
+static int wait_started(int alive, pid_t pid)
+{
+	struct pollfd p = { .fd = alive, .events = POLLIN };
+	int n;
+
+	do {
+		n = poll(&p, 1, START_MS);
+	} while (n < 0 && errno == EINTR);
+	if (n > 0)
+		return 0;
+	kill(pid, SIGKILL);
+	while (poll(&p, 1, -1) < 0 && errno == EINTR)
+		;
+	return -ETIMEDOUT;
+}
+
+/*
+ * Plain clone: the filter answers clone3 with ENOSYS, for us as for everybody. While nobody else is in the sandbox the
+ * kernel can hold us until the child runs its program. Once there is, somebody could stop the child on its way, as the
+ * user it has become, and us with it: then we wait ourselves, and not for ever.
+ */
 static long clone_child(struct start *s)
 {
-	int pid = clone(child, child_stack + sizeof(child_stack), CLONE_VM | CLONE_VFORK | SIGCHLD, s);
+	bool alone = kill(-1, 0) < 0 && errno == ESRCH;
+	int flags = CLONE_VM | (alone ? CLONE_VFORK : 0) | SIGCHLD, ends[2] = { -1, -1 }, r = 0;
+	AUTO_CLOSE int alive = -1;
+	long pid;
 
-	return pid < 0 ? -errno : pid;
+	if (!alone) {
+		r = sys_pipe2(ends, O_CLOEXEC);
+		if (r < 0)
+			return r;
+	}
+	alive = ends[0];
+	s->alive = ends[1];
+	pid = clone(child, child_stack + sizeof(child_stack), flags, s);
+	if (pid < 0)
+		pid = -errno;
+	fd_close(ends[1]);
+	if (pid > 0 && !alone)
+		r = wait_started(alive, (pid_t)pid);
+	return r < 0 ? r : pid;
 }
 
 int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, pid_t *ret_pid, int *ret_master,

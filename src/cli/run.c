@@ -46,6 +46,14 @@ static int open_signals(struct run *r, struct err *e)
 	return r->signals < 0 ? err_sys(e, ERR_EXHAUSTED, -errno, "make a signalfd") : 0;
 }
 
+/* Programs open /dev/stdout by name, and that asks for rights on the pipe itself. */
+static int give(const struct run *r, int fd)
+{
+	const uint32_t base = r->sandbox.receipt.uid_base;
+
+	return base ? sys_fchownat(fd, "", base + r->o.spec.uid, base + r->o.spec.gid, AT_EMPTY_PATH) : 0;
+}
+
 static int open_streams(struct run *r, int theirs[3], struct err *e)
 {
 	int p[2], rc;
@@ -60,6 +68,9 @@ static int open_streams(struct run *r, int theirs[3], struct err *e)
 			r->in.to = p[0];
 		else
 			*(i == 1 ? &r->out.from : &r->err.from) = p[0];
+		rc = give(r, theirs[i]);
+		if (rc < 0)
+			return err_sys(e, ERR_INTERNAL, rc, "give a pipe to the sandbox's user");
 		/* Else one who still holds the other end after the command could keep us waiting. */
 		rc = fd_set_nonblock(p[0]);
 		if (rc < 0)

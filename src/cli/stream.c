@@ -34,7 +34,7 @@ static void pass(struct out_stream *s, const char *data, size_t len)
 
 int out_stream_read(struct out_stream *s)
 {
-	char data[65536];
+	char data[16384];
 	ssize_t n = sys_read(s->from, data, sizeof(data));
 	long head;
 
@@ -57,7 +57,7 @@ int out_stream_drain(struct out_stream *s)
 {
 	/* A process left behind may write for ever: take no more than a pipe can hold at most. */
 	for (unsigned i = 0; s->from >= 0 && i < 64; i++) {
-		char data[65536];
+		char data[16384];
 		ssize_t n = sys_read(s->from, data, sizeof(data));
 		long head;
 

@@ -402,6 +402,41 @@ static void probe_later(uint32_t uid)
 	CHECK_EQ(stand_close(&s), 0);
 }
 
+TEST(who_stops_execs_on_their_way_does_not_stop_the_agent)
+{
+	enum { TRIES = 12 };
+	/* Process ids inside come one after the other, so that an attacker need not look for the next. */
+	static const char *const stopper[] = { "/bin/sh", "-c",
+					       "exec 2>/dev/null; while :; do for p in 5 6 7 8 9 10 11 12 13 14 15 16; do "
+					       "kill -STOP $p; done; done",
+					       NULL };
+	static const char *const victim[] = { "/bin/true", NULL };
+	static struct stand s;
+	AUTO_CLOSE int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	CHECK(stand_open(&s, NULL));
+	s.spec.limits.cpu_milli = 0;
+	CHECK(box_open(s.g, &s.spec, &s.b));
+	for (int i = 0; i < 3; i++)
+		CHECK(start(&s.b, stopper, 1000, null) > 0);
+	for (int i = 0; i < TRIES; i++) {
+		int root, status = -1;
+		uint32_t id;
+
+		CHECK(start(&s.b, victim, 1000, null) > 0);
+		root = start(&s.b, victim, 0, null);
+		CHECK(root > 0);
+		do {
+			id = 0;
+			status = wait_exit(&s.b, &id);
+		} while (id && id != (uint32_t)root);
+		if (id != (uint32_t)root || status)
+			TEST_FAIL("try %d: the agent does not answer any more (status %d)", i, status);
+	}
+	CHECK_EQ(box_close(&s.b), 0);
+	CHECK_EQ(stand_close(&s), 0);
+}
+
 TEST(probes_in_a_later_exec_find_nothing_open)
 {
 	probe_later(1000);

@@ -126,6 +126,7 @@ void msg_put_receipt(const struct warden_receipt *from, struct msg_receipt *to)
 		.controllers = from->controllers,
 		.filter_len = from->filter_len,
 		.flags = (from->idmapped ? MSG_IDMAPPED : 0) | (from->rootless ? MSG_ROOTLESS : 0),
+		.uid_base = from->uid_base,
 		.disk = from->disk,
 		.inodes = from->inodes,
 	};
@@ -139,6 +140,7 @@ void msg_get_receipt(const struct msg_receipt *from, struct warden_receipt *to)
 		.filter_len = from->filter_len,
 		.idmapped = from->flags & MSG_IDMAPPED,
 		.rootless = from->flags & MSG_ROOTLESS,
+		.uid_base = (uint32_t)from->uid_base,
 		.disk = from->disk,
 		.inodes = from->inodes,
 	};

@@ -43,7 +43,7 @@ static_assert(sizeof(struct warden_req) == 24 + sizeof(struct sandbox_spec), "no
 
 struct msg_receipt {
 	uint32_t cgroup_version, controllers, filter_len, flags;
-	uint64_t disk, inodes;
+	uint64_t uid_base, disk, inodes;
 };
 
 struct msg_counts {
@@ -64,7 +64,7 @@ struct warden_rep {
 	struct msg_counts counts;
 };
 static_assert(sizeof(struct warden_stat) == 14 * sizeof(uint64_t), "usage is part of the protocol: raise MSG_VERSION");
-static_assert(sizeof(struct warden_rep) == 32 + 440 + 32 + 112 + 56, "no padding");
+static_assert(sizeof(struct warden_rep) == 32 + 440 + 40 + 112 + 56, "no padding");
 
 #define MSG_FDS 2 /* with a reply to CREATE and ATTACH */
 

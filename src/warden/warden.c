@@ -179,6 +179,7 @@ static void fill_receipt(const struct warden *w, struct warden_sandbox *s)
 		.controllers = s->shell.cgroup.mask,
 		.filter_len = (uint32_t)seccomp_program_len(),
 		.idmapped = s->root.idmapped,
+		.uid_base = s->shell.uid_base,
 		.rootless = w->env.rootless,
 		.disk = s->root.disk,
 		.inodes = s->root.inodes,

@@ -27,6 +27,7 @@ struct warden_receipt {
 	uint32_t cgroup_version, controllers;
 	uint32_t landlock_abi; /* known once the agent is ready: filled by who reads READY */
 	uint32_t filter_len;
+	uint32_t uid_base; /* inside id 0 is this one outside; 0 without root */
 	bool idmapped, rootless;
 	uint64_t disk, inodes; /* as enforced */
 };

@@ -142,3 +142,9 @@ def test_a_slow_reader_gets_everything(popen):
     time.sleep(0.5)
     out, err = p.communicate(timeout=20)
     assert (len(out), p.returncode, err) == (700000, 3, b"")
+
+
+@pytest.mark.parametrize("user", ["user", "root", "1234"])
+def test_stdio_can_be_opened_by_name(user):
+    r = run("--user", user, "--", "sh", "-c", "read x < /dev/stdin; echo out $x > /dev/stdout; echo err > /dev/stderr", input=b"in\n")
+    assert (r.code, r.out, r.err) == (0, b"out in\n", b"err\n"), r

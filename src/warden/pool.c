@@ -642,3 +642,19 @@ void pool_wait(struct pool *p, unsigned ready)
 		pthread_cond_wait(&p->changed, &p->lock);
 	pool_unlock(p);
 }
+
+void pool_trim(struct pool *p)
+{
+	for (;;) {
+		struct ground g;
+
+		ground_init(&g);
+		pool_lock(p);
+		if (p->nkept)
+			g = p->kept[--p->nkept];
+		pool_unlock(p);
+		if (!g.valid)
+			return;
+		ground_end(p->env, &g);
+	}
+}

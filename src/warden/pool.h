@@ -50,3 +50,5 @@ void pool_give_up(struct pool *p, struct pool_item *it);
 int pool_clean(struct pool *p, struct shell *s, struct root *r);
 void pool_counts(struct pool *p, struct pool_counts *ret);
 void pool_wait(struct pool *p, unsigned ready);
+/* Removes what is kept for the next sandboxes; ready shells stay. */
+void pool_trim(struct pool *p);

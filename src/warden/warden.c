@@ -353,3 +353,9 @@ void warden_pool_wait(struct warden *w, unsigned n)
 	if (w->pool)
 		pool_wait(w->pool, n);
 }
+
+void warden_pool_trim(struct warden *w)
+{
+	if (w->pool)
+		pool_trim(w->pool);
+}

@@ -73,3 +73,5 @@ struct warden_counts {
 void warden_counts(struct warden *w, struct warden_counts *ret);
 /* Waits until @n shells are ready (as far as the pool goes). */
 void warden_pool_wait(struct warden *w, unsigned n);
+/* Gives back what the pool keeps of ended sandboxes to build the next ones on. */
+void warden_pool_trim(struct warden *w);

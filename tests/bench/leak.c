@@ -130,6 +130,7 @@ static void look_settled(struct engine *g, const uint64_t *before, uint64_t *v, 
 	do {
 		usleep(300000);
 		warden_pool_wait(engine_warden(g), POOL);
+		warden_pool_trim(engine_warden(g)); /* kept on purpose, how many depends on the moment */
 		look(v);
 	} while (before && !settled(before, v, count) && clock_mono_ns() < end && !bench_stop);
 }

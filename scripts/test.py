@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -269,7 +270,15 @@ PARTS = {
 }
 
 
+def heed_signals():
+    """What runs here must not be told to ignore signals, only because who started us was (nohup, a background job)."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
 def main():
+    heed_signals()
     names = sys.argv[1:] or (os.environ.get('PARTS') or '').split() or list(PARTS)
     if os.environ.get('CLOCHE_README_TEST') == '1':
         # `make test` in the README: show that it works, without running all of this inside itself.

@@ -102,3 +102,10 @@ int mount_resize(int mnt, const char *size, const char *inodes)
 		r = sys_fsconfig(ctx, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0);
 	return r;
 }
+
+int mount_tree_private(void)
+{
+	const unsigned long rec = 1UL << 14, private = 1UL << 18; /* libc's header for these clashes with the kernel's */
+
+	return sys_mount(NULL, "/", NULL, rec | private, NULL);
+}

@@ -21,3 +21,5 @@ int mount_attach(int mnt, const char *target, uint64_t cookie);
 int mount_attach_at(int mnt, int target, uint64_t cookie);
 /* Change tmpfs size and inodes of a mounted instance. */
 int mount_resize(int mnt, const char *size, const char *inodes);
+/* Cuts the whole tree of our mount namespace off from others: nothing mounted here shows there, nor the other way. */
+int mount_tree_private(void);

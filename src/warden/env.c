@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "linux/mount.h"
 #include "linux/ns.h"
+#include "warden/skeleton.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -32,7 +33,7 @@ static int open_stage(struct err *e)
 	AUTO_CLOSE int mnt = -1;
 	int r;
 
-	r = sys_mount(NULL, "/", NULL, (1UL << 14) | (1UL << 18) /* MS_REC | MS_PRIVATE */, NULL);
+	r = mount_tree_private();
 	if (r < 0)
 		return err_sys(e, ERR_UNSUPPORTED, r, "make mounts private");
 	mnt = mount_new_err("tmpfs", opts, MOUNT_ATTR_NOSUID, e);
@@ -107,9 +108,6 @@ static int become_root(struct err *e)
 static int stage_devices(struct env *v, struct err *e)
 {
 	static const char *const nodes[] = { "null", "zero", "full", "random", "urandom", "tty" };
-	static const char *const to[][2] = { { "/proc/self/fd", "fd" },	      { "/proc/self/fd/0", "stdin" },
-					     { "/proc/self/fd/1", "stdout" }, { "/proc/self/fd/2", "stderr" },
-					     { "pts/ptmx", "ptmx" } };
 	char place[48], host[32], here[64];
 	AUTO_CLOSE int dir = -1;
 	int r = env_stage_place(v, place, sizeof(place));
@@ -129,12 +127,8 @@ static int stage_devices(struct env *v, struct err *e)
 		if (r >= 0)
 			r = mount_attach(mnt, here, 0);
 	}
-	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(to); i++)
-		r = sys_symlinkat(to[i][0], dir, to[i][1]);
 	if (r >= 0)
-		r = sys_mkdirat(dir, "pts", 0755);
-	if (r >= 0)
-		r = sys_mkdirat(dir, "shm", 0755);
+		r = skeleton_link_devices(dir);
 	if (r < 0)
 		return err_sys(e, ERR_UNSUPPORTED, r, "bind device nodes");
 	v->image.dev = TAKE_FD(dir);

@@ -84,7 +84,7 @@ static int slim(const struct env *v, struct image_host *ret, struct err *e)
 		return err_sys(e, ERR_UNSUPPORTED, image, "pool: copy the mount of image 'host'");
 	r = sys_unshare(CLONE_FS | CLONE_NEWNS);
 	if (r == 0)
-		r = sys_mount(NULL, "/", NULL, (1UL << 14) | (1UL << 18) /* MS_REC | MS_PRIVATE */, NULL);
+		r = mount_tree_private();
 	if (r < 0)
 		return err_sys(e, ERR_UNSUPPORTED, r, "pool: make a mount namespace");
 	r = root = mount_new_err("tmpfs", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);

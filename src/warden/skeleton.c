@@ -267,6 +267,21 @@ static int fill_root(int root, bool owners)
 	return r == 0 ? copy_etc(root) : r;
 }
 
+int skeleton_link_devices(int dev)
+{
+	static const char *const to[][2] = { { "/proc/self/fd", "fd" },	      { "/proc/self/fd/0", "stdin" },
+					     { "/proc/self/fd/1", "stdout" }, { "/proc/self/fd/2", "stderr" },
+					     { "pts/ptmx", "ptmx" } };
+	int r = 0;
+
+	for (size_t k = 0; r == 0 && k < ARRAY_LEN(to); k++)
+		r = sys_symlinkat(to[k][0], dev, to[k][1]);
+	if (r == 0)
+		r = sys_mkdirat(dev, "pts", 0755);
+	/* Covered by the sandbox's own. */
+	return r == 0 ? sys_mkdirat(dev, "shm", 0755) : r;
+}
+
 static int fill_dev(int dev)
 {
 	static const struct {
@@ -274,20 +289,13 @@ static int fill_dev(int dev)
 		unsigned major, minor;
 	} nodes[] = { { "null", 1, 3 },	  { "zero", 1, 5 },    { "full", 1, 7 },
 		      { "random", 1, 8 }, { "urandom", 1, 9 }, { "tty", 5, 0 } };
-	static const char *const to[][2] = { { "/proc/self/fd", "fd" },	      { "/proc/self/fd/0", "stdin" },
-					     { "/proc/self/fd/1", "stdout" }, { "/proc/self/fd/2", "stderr" },
-					     { "pts/ptmx", "ptmx" } };
 	mode_t old = umask(0);
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(nodes); i++)
 		r = sys_mknodat(dev, nodes[i].name, S_IFCHR | 0666, (unsigned)makedev(nodes[i].major, nodes[i].minor));
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(to); i++)
-		r = sys_symlinkat(to[i][0], dev, to[i][1]);
 	if (r == 0)
-		r = sys_mkdirat(dev, "pts", 0755);
-	if (r == 0)
-		r = sys_mkdirat(dev, "shm", 01777);
+		r = skeleton_link_devices(dev);
 	umask(old);
 	return r;
 }

@@ -9,5 +9,7 @@
 uint64_t skeleton_key(void);
 /* Fills the empty folder @dir: root/, base/, and dev/ when @devices. */
 int skeleton_fill(int dir, bool devices, struct err *e);
+/* What a device folder holds besides the nodes: links, and places for pts and shm. */
+int skeleton_link_devices(int dev);
 /* Removes @name below @dirfd with all it holds. Best effort: 0 or the first -errno. */
 int skeleton_remove(int dirfd, const char *name);

@@ -1,0 +1,156 @@
+/*
+ * HTTP/1.1 on one libuv loop: connections in, requests out to a handler, answers back. Knows nothing of what is served.
+ *
+ * Bytes are parsed by llhttp in its strict mode; WebSocket frames by wslay; TLS by OpenSSL over memory BIOs. What is
+ * ambiguous (two lengths, a length and chunks, bare LF, folded headers) is answered 400 once, and the connection closed.
+ *
+ * Life of a request: the handler is called when the head is complete. It answers at once or later, with one of
+ * http_send, http_begin … http_end, sse_begin … http_end, ws_accept. Until then the request lives, and exactly one thing
+ * ends it: the answer's end, or `gone` (the client hung up or was cut), after which it must not be touched again. The next
+ * request of a connection is not looked at before the last has ended. Everything happens on the loop's thread; no callback
+ * is called from within a call of these functions.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+struct uv_loop_s;
+struct http_server;
+struct http_req;
+struct ws;
+
+#define HTTP_HEAD_MAX (64U * 1024U) /* request line and headers; 431 beyond */
+#define HTTP_PATH_MAX 8192U /* 414 beyond */
+#define HTTP_HEADERS_MAX 100U
+#define HTTP_SEGMENTS_MAX 16U
+#define HTTP_QUERY_MAX 32U /* parameters */
+
+enum http_method { HTTP_M_GET, HTTP_M_HEAD, HTTP_M_POST, HTTP_M_PUT, HTTP_M_PATCH, HTTP_M_DELETE, HTTP_M_OTHER };
+
+struct http_opts {
+	struct uv_loop_s *loop;
+	void (*request)(void *arg, struct http_req *q);
+	void *arg;
+	unsigned conns_max; /* further ones wait in the backlog */
+	/* Milliseconds; 0 = the default. */
+	unsigned head_ms; /* from a request's first byte (or a new connection) to the end of its head: 10,000 */
+	unsigned body_ms; /* without a byte of a body that is waited for: 25,000 */
+	unsigned idle_ms; /* between requests: 300,000 */
+	unsigned send_ms; /* without a byte going out of what is to be sent: 120,000; 0 for streams: see http_begin */
+	const char *tls_cert, *tls_key; /* PEM files; NULL: listeners are plain */
+};
+
+int http_server_new(const struct http_opts *o, struct http_server **ret, struct err *e);
+/* A listening stream socket (TCP or unix), taken over. @tls: only with tls_cert. */
+int http_server_listen(struct http_server *s, int fd, bool tls, struct err *e);
+/* Stops accepting, closes idle connections; busy ones close after their answer. @done is called when none is left. */
+void http_server_drain(struct http_server *s, void (*done)(void *arg), void *arg);
+/* Closes everything at once; `gone` is called for what was under way. The loop must run once more before the end. */
+void http_server_free(struct http_server *s);
+unsigned http_server_conns(const struct http_server *s);
+
+/* --- the request --- */
+enum http_method http_method(const struct http_req *q);
+const char *http_method_name(const struct http_req *q);
+/* The path as sent, without the query. */
+const char *http_path(const struct http_req *q);
+/*
+ * Its parts, decoded: "/v1/sandboxes/a%20b" has three. A path with an empty part, "." or "..", a NUL, a slash or a control
+ * character (raw or encoded), or bad encoding never reaches the handler: 400.
+ */
+size_t http_segments(const struct http_req *q);
+const char *http_segment(const struct http_req *q, size_t i);
+/* A parameter, decoded (UTF-8 and no NUL are checked before the handler: 400); NULL when it is not there. */
+const char *http_query(const struct http_req *q, const char *name);
+size_t http_query_count(const struct http_req *q);
+void http_query_at(const struct http_req *q, size_t i, const char **ret_name, const char **ret_value);
+/* A header's value, names in any case; NULL when it is not there. Repeated ones: the first. Never holds control bytes. */
+const char *http_header(const struct http_req *q, const char *name);
+/* Bytes the client said the body has; 0 = none, -1 = chunked. */
+int64_t http_body_len(const struct http_req *q);
+bool http_is_ws(const struct http_req *q); /* asks for an upgrade */
+/* The peer: -1 unless it came over a unix socket. */
+int64_t http_peer_uid(const struct http_req *q);
+/* "127.0.0.1", "unix". */
+const char *http_peer(const struct http_req *q);
+/* The client's X-Request-Id when it is fit, else a new one. Also sent back. */
+const char *http_request_id(const struct http_req *q);
+uint64_t http_started_ns(const struct http_req *q); /* monotonic, when the head was complete */
+
+/* The handler's own pointer, and what is called when the client is gone before the answer ended. */
+void http_set_gone(struct http_req *q, void (*gone)(void *arg), void *arg);
+/* Room for what the layers above note about a request (who is it), 64 bytes, zeroed, aligned. */
+void *http_note(struct http_req *q);
+
+/* --- its body: one of these, in the handler or later; without any, it is read and thrown away (up to 64 KiB, then cut) --- */
+/* @done gets the whole body, NUL-ended. Beyond @max: 413, and @done is not called but `gone` is. */
+void http_read_body(struct http_req *q, size_t max, void (*done)(void *arg, const char *data, size_t len), void *arg);
+/*
+ * Piece by piece. @data may hold the flow with http_body_pause() and let it go on with http_body_resume(); @end follows the last
+ * piece. "Expect: 100-continue" is answered when reading begins.
+ */
+void http_stream_body(struct http_req *q, void (*data)(void *arg, const char *p, size_t len), void (*end)(void *arg), void *arg);
+void http_body_pause(struct http_req *q);
+void http_body_resume(struct http_req *q);
+
+/* --- the answer --- */
+/* Before http_send/http_begin; text is copied; a value with control bytes is dropped. */
+void http_set(struct http_req *q, const char *name, const char *value);
+void http_setf(struct http_req *q, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Whole answer; @body is copied (or, when small, sent at once). Ends the request. */
+void http_send(struct http_req *q, int status, const char *type, const void *body, size_t len);
+/* The same, taking @body (malloc'ed) over without a copy. */
+void http_send_take(struct http_req *q, int status, const char *type, char *body, size_t len);
+/* {"error":{…}} with the kind's status; adds Retry-After when @retry_after. Ends the request. */
+void http_fail(struct http_req *q, const struct err *e);
+void http_fail_retry(struct http_req *q, const struct err *e, unsigned retry_after_s);
+/*
+ * A streamed answer: @len bytes follow (Content-Length), or -1: chunked until http_end. @quiet: nothing may have to be sent
+ * for as long as it likes (send_ms then counts only while bytes wait).
+ */
+void http_begin(struct http_req *q, int status, const char *type, int64_t len);
+/* Queues a copy. Who writes while http_queued() is above HTTP_HIGH should stop, and go on when @drain is called. */
+#define HTTP_HIGH (1U << 20)
+void http_write(struct http_req *q, const void *data, size_t len);
+/*
+ * Without the copy: @data stays the caller's and must not change until @done. At most one such write is under way; the
+ * fastest way for output. Several pieces are sent as one.
+ */
+struct http_piece {
+	const void *data;
+	size_t len;
+};
+void http_write_lent(struct http_req *q, const struct http_piece *p, size_t n, void (*done)(void *arg), void *arg);
+size_t http_queued(const struct http_req *q);
+void http_set_drain(struct http_req *q, void (*drain)(void *arg), void *arg); /* called when it falls below HTTP_HIGH / 2 */
+void http_end(struct http_req *q);
+/* The answer can not be finished: cuts the connection so that the client notices. Ends the request; `gone` is not called. */
+void http_cut(struct http_req *q);
+
+/* --- server-sent events: http_write and http_end work on it too --- */
+void sse_begin(struct http_req *q); /* sends a comment every 15 s while quiet */
+/* @id and @event may be NULL; @json is one line. */
+void sse_event(struct http_req *q, const char *id, const char *event, const char *json, size_t len);
+
+/* --- WebSocket --- */
+struct ws_calls {
+	void (*message)(void *arg, bool text, const uint8_t *data, size_t len); /* whole messages, up to @max */
+	void (*drain)(void *arg); /* ws_queued fell below HTTP_HIGH / 2 */
+	void (*gone)(void *arg); /* closed by either side; the last call. Not called after ws_close() */
+	size_t max; /* a longer message closes with 1009 */
+	const char *protocol; /* Sec-WebSocket-Protocol to answer with, or NULL */
+};
+/* Ends the request. -EPROTO when it is no proper upgrade: the request is still to be answered then. Pings every 30 s. */
+int ws_accept(struct http_req *q, const struct ws_calls *calls, void *arg, struct ws **ret);
+/* One message of several pieces, copied. */
+void ws_send(struct ws *w, bool text, const struct http_piece *p, size_t n);
+size_t ws_queued(const struct ws *w);
+/* No more messages are delivered until ws_resume: the client is held by TCP. */
+void ws_pause(struct ws *w);
+void ws_resume(struct ws *w);
+/* Sends what is queued, then the close frame; @w must not be touched afterwards. */
+void ws_close(struct ws *w, unsigned code, const char *reason);

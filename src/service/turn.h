@@ -1,0 +1,28 @@
+/*
+ * A turn of the loop: what was changed in it reaches SQLite and the audit log together, and only then are its answers sent. One
+ * commit and one write for all requests of a turn.
+ */
+#pragma once
+#include "audit/audit.h"
+#include "base/err.h"
+#include "store/db.h"
+
+struct uv_loop_s;
+struct turn;
+
+/* A failed commit or write ends the process: what can not be noted is not done (the supervisor starts it again). */
+int turn_new(struct uv_loop_s *loop, struct db *d, struct audit *a, struct turn **ret, struct err *e);
+void turn_free(struct turn *t);
+/*
+ * Calls @fn when everything changed so far is stored, later in this turn (never from within). Callbacks run in order. One that is taken back
+ * with turn_cancel is not called.
+ */
+struct turn_wait {
+	struct turn_wait *next, **prev;
+	void (*fn)(void *arg);
+	void *arg;
+};
+void turn_after(struct turn *t, struct turn_wait *w, void (*fn)(void *arg), void *arg);
+void turn_cancel(struct turn_wait *w); /* fine when it is not waiting */
+/* Something was changed that nobody waits for: stored at the end of this turn. */
+void turn_dirty(struct turn *t);

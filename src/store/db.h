@@ -1,0 +1,90 @@
+/*
+ * The daemon's state in SQLite (WAL). While it runs, memory is what is asked; this is what is found after a crash. All calls come from the
+ * loop's thread and are short: no fsync happens here, checkpoints run on a connection of their own in a worker.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/id.h"
+
+struct db;
+
+/* Makes the file (0600) when missing and brings an older schema up to date; a newer one is refused (-EPROTO). */
+int db_open(const char *path, struct db **ret, struct err *e);
+void db_close(struct db *d);
+DEFINE_AUTO(struct db, db_close)
+/* Every write below opens the turn's transaction by itself; this ends it. 0 when there was none. */
+int db_commit(struct db *d, struct err *e);
+/* For a worker thread: moves the log into the file. Takes the path, not the handle. */
+int db_checkpoint(const char *path);
+
+/* --- tenants: small; loaded whole --- */
+struct tenant_row {
+	const char *id; /* its name, [a-z0-9][a-z0-9_-]{0,31} */
+	uint64_t number; /* never used twice; what the warden is told */
+	uint64_t sandboxes, cpu_milli, memory, disk, execs; /* quotas, 0 = none */
+	uint64_t rate_points, rate_window_ms, rate_block_ms; /* 0 points = none */
+	uint64_t created_ns;
+};
+int tenants_put(struct db *d, const struct tenant_row *t, struct err *e); /* insert or replace */
+int tenants_delete(struct db *d, const char *id, struct err *e);
+int tenants_each(struct db *d, int (*fn)(void *arg, const struct tenant_row *t), void *arg, struct err *e);
+
+/* --- tokens --- */
+struct token_row {
+	const char *id; /* of base/id.h */
+	const char *tenant, *name;
+	uint8_t hash[32]; /* SHA-256 of the token */
+	uint8_t old_hash[32]; /* after a rotation, good until ->old_until_ns; zeros = none */
+	uint64_t old_until_ns;
+	uint32_t scope;
+	uint64_t created_ns, expires_ns; /* wall clock; 0 = never */
+	uint64_t rate_points, rate_window_ms, rate_block_ms;
+};
+int tokens_put(struct db *d, const struct token_row *t, struct err *e);
+int tokens_delete(struct db *d, const char *id, struct err *e);
+int tokens_each(struct db *d, int (*fn)(void *arg, const struct token_row *t), void *arg, struct err *e);
+
+/* --- sandboxes --- */
+struct box_row {
+	const char *id, *tenant, *name, *key; /* key NULL = none */
+	uint64_t handle;
+	const char *state; /* running, paused, lost */
+	const char *spec; /* JSON, as the service wrote it */
+	uint64_t created_ns, expires_ns, used_ns; /* wall clock; expires 0 = never */
+	uint32_t next_exec; /* below it, numbers of execs are used */
+};
+int boxes_insert(struct db *d, const struct box_row *b, struct err *e);
+int boxes_update(struct db *d, const struct box_row *b, struct err *e); /* all columns but id, tenant, key, handle, created */
+int boxes_delete(struct db *d, const char *id, struct err *e); /* its execs too */
+int boxes_each(struct db *d, int (*fn)(void *arg, const struct box_row *b), void *arg, struct err *e);
+
+/* --- execs --- */
+struct exec_row {
+	const char *id, *box;
+	uint32_t number; /* the frame's id */
+	const char *spec; /* JSON: cmd, user, … as the service wrote it */
+	const char *result; /* JSON, NULL while running */
+	uint64_t started_ns, ended_ns;
+};
+int execs_insert(struct db *d, const struct exec_row *x, struct err *e);
+int execs_finish(struct db *d, const char *id, const char *result, uint64_t ended_ns, struct err *e);
+int execs_delete(struct db *d, const char *id, struct err *e);
+int execs_each(struct db *d, int (*fn)(void *arg, const struct exec_row *x), void *arg, struct err *e); /* by started */
+
+/* --- answers to be given again --- */
+struct idem_row {
+	const char *tenant, *key;
+	uint8_t body[32]; /* SHA-256 of method, path and body */
+	int status; /* 0: under way */
+	const char *answer;
+	uint64_t created_ns;
+};
+/* 1 when found: *ret is good until the next call on @d. 0 when not. */
+int idem_find(struct db *d, const char *tenant, const char *key, struct idem_row *ret, struct err *e);
+int idem_put(struct db *d, const struct idem_row *i, struct err *e);
+int idem_prune(struct db *d, uint64_t before_ns, struct err *e);

@@ -1,0 +1,54 @@
+/* What the supervisor finds out and opens, and hands to the API process by fork. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+#define DAEMON_LISTENERS 8
+#define DAEMON_PATH 1024
+
+struct daemon_config {
+	char data[DAEMON_PATH]; /* absolute, real */
+	struct {
+		char text[128]; /* as given: "127.0.0.1:7070", "[::1]:7070", "unix:/path" */
+		bool tls;
+	} listen[DAEMON_LISTENERS];
+	unsigned nlisten;
+	char tls_cert[DAEMON_PATH], tls_key[DAEMON_PATH]; /* "" = none */
+	char token_file[DAEMON_PATH]; /* "" = none */
+	char user[64]; /* whom the API process runs as */
+	char images[DAEMON_PATH]; /* "" = only `host` */
+	char allow_mount[16][DAEMON_PATH];
+	unsigned nallow_mount;
+	unsigned pool; /* sandboxes kept ready */
+	unsigned conns_max;
+	bool audit_sync_always, audit_output; /* keep the output itself in the audit log */
+	bool stop_sandboxes;
+	uint64_t spool_time_ms, spool_max; /* per exec and stream */
+	uint64_t spool_total; /* all of them */
+	/* What a create may ask for at most, and what it gets when silent; 0 max = no bound of ours. */
+	uint64_t memory, memory_max, disk, disk_max, output_limit;
+	uint32_t cpu_milli, cpu_milli_max, pids, pids_max, nofile;
+	uint64_t exec_timeout_ms, exec_timeout_max_ms;
+	unsigned sandboxes_max;
+	char noid_isolation[16]; /* auto, container, vm */
+};
+
+struct daemon_start {
+	const struct daemon_config *config;
+	int listener[DAEMON_LISTENERS]; /* as config->listen; then the unix socket of the data folder: */
+	int unix_listener;
+	int warden_place; /* O_PATH of the warden's listening socket: connect by /proc/self/fd/N */
+	int ready; /* write one byte when serving; the supervisor tells systemd and prints the URL */
+	int life; /* readable when the supervisor is gone */
+	uid_t owner; /* who started the daemon: may use the unix socket */
+	char token[160]; /* an admin token to know from now on, "" = none */
+};
+
+/*
+ * The API process, after the fork: opens state and audit, drops to its user, confines itself, serves until SIGTERM has drained it. Returns its
+ * exit code. (src/daemon/serve.c)
+ */
+int daemon_serve(const struct daemon_start *s);

@@ -17,6 +17,13 @@ BELOW = {
     'cli': ['driver', 'warden', 'proto', 'linux', 'base'],
     'probe': ['base'],
     'seccomp': ['base'],
+    'http': ['base'],
+    'audit': ['base'],
+    'store': ['base'],
+    'service': ['store', 'audit', 'driver', 'warden', 'proto', 'linux', 'base'],
+    'api': ['http', 'service', 'store', 'audit', 'driver', 'warden', 'proto', 'linux', 'base'],
+    'daemon': ['api', 'http', 'service', 'store', 'audit', 'driver', 'warden', 'proto', 'linux', 'base'],
+    'client': ['base'],
 }
 GENERATED = {'config.h': None, 'tools/seccomp_filter.h': ['linux']}  # name: who may include it
 FILE_MAX = 800

@@ -58,6 +58,7 @@ c_link_args = ['-Wl,-rpath-link,$root/usr/lib/aarch64-linux-gnu']
 
 [project options]
 musl_sysroot = '$root'
+daemon = false
 
 [host_machine]
 system = 'linux'

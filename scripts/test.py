@@ -164,7 +164,8 @@ def part_aarch64(p):
     folder, sysroot = os.path.join(ROOT, 'build-aarch64'), os.path.join(ROOT, 'build-sysroot-arm64')
     if not p.check('sysroot', p.run('scripts/sysroot.sh', sysroot) == 0):
         return
-    if not p.check('setup', p.meson_setup(folder, '--cross-file', sysroot + '/cross.ini', '-Dwerror=true')):
+    if not p.check('setup', p.meson_setup(folder, '--cross-file', sysroot + '/cross.ini', '-Ddaemon=false',
+                                           '-Dwerror=true')):
         return
     p.check('build', p.run('ninja', '-C', folder, 'programs') == 0)
     agent = os.path.join(folder, 'cloche-agent')

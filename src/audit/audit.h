@@ -50,18 +50,24 @@ const struct audit_head *audit_head(const struct audit *a);
 
 /*
  * Hands out stored records as raw lines (without newline), after seq @after, at most @limit that fit the filter (NULL = any). Uses an index of
- * offsets kept in memory (one per 256 records). @fn may stop it by anything but 0.
+ * offsets kept in memory (one per 256 records). @fn may stop it by anything but 0, which is then returned. A call looks at no more than
+ * AUDIT_READ_MAX bytes, so that it never holds up the loop: *ret_last (may be NULL) is the last record looked at, and who has not
+ * seen head's seq yet calls again with it as @after.
  */
+#define AUDIT_READ_MAX (8 * MIB)
 struct audit_filter {
 	const char *kind, *sandbox, *tenant;
 };
 int audit_read(struct audit *a, uint64_t after, uint64_t limit, const struct audit_filter *f,
-	       int (*fn)(void *arg, uint64_t seq, const char *line, size_t len), void *arg, struct err *e);
+	       int (*fn)(void *arg, uint64_t seq, const char *line, size_t len), void *arg, uint64_t *ret_last, struct err *e);
 
-/* Offline: checks a whole log. 0 and the head, or -EBADMSG naming the first bad record; a torn tail is -EBADMSG too unless @torn_ok. */
+/*
+ * Offline, also for a log that is being written: checks all of it. 0, or -EBADMSG naming the first bad record, or saying that the last one
+ * is torn (->torn is then not 0). *ret is written either way and says how far it was good.
+ */
 struct audit_verdict {
 	struct audit_head head;
 	uint64_t records;
-	size_t torn; /* bytes behind the last whole record */
+	uint64_t torn; /* bytes behind the last whole record */
 };
 int audit_verify(const char *path, struct audit_verdict *ret, struct err *e);

@@ -6,6 +6,7 @@
 #pragma once
 #include <stdbool.h>
 
+/* The number travels in the warden's messages: new kinds come last. */
 #define ERR_KINDS(X)                                                                                                   \
 	X(INTERNAL, 500, "internal")                                                                                   \
 	X(INVALID, 400, "invalid")                                                                                     \
@@ -16,13 +17,21 @@
 	X(UNSUPPORTED, 501, "unsupported")                                                                             \
 	X(EXHAUSTED, 503, "exhausted")                                                                                 \
 	X(LOST, 502, "lost")                                                                                           \
-	X(TIMEOUT, 504, "timeout")
+	X(TIMEOUT, 504, "timeout")                                                                                     \
+	X(UNAUTHORIZED, 401, "unauthorized")                                                                           \
+	X(RATE, 429, "rate")                                                                                           \
+	X(QUOTA, 429, "quota")                                                                                         \
+	X(REFUSED, 422, "refused")                                                                                     \
+	X(METHOD, 405, "method")
 
 enum err_kind {
 #define X(kind, status, name) ERR_##kind,
 	ERR_KINDS(X)
 #undef X
 };
+#define X(kind, status, name) +1
+enum { ERR_KIND_COUNT = 0 ERR_KINDS(X) };
+#undef X
 
 struct err {
 	enum err_kind kind;

@@ -80,5 +80,8 @@ TEST(kinds_have_wire_names_and_statuses)
 	CHECK_STR(err_kind_name(ERR_NOT_FOUND), "not_found");
 	CHECK_EQ(err_kind_status(ERR_NOT_FOUND), 404);
 	CHECK_STR(err_kind_name(ERR_TIMEOUT), "timeout");
+	CHECK_EQ(err_kind_status(ERR_UNAUTHORIZED), 401);
+	CHECK_STR(err_kind_name(ERR_METHOD), "method");
+	CHECK_EQ(ERR_METHOD + 1, ERR_KIND_COUNT);
 	CHECK_EQ(err_kind_status(ERR_INTERNAL), 500);
 }

@@ -10,12 +10,19 @@ static bool known(uint8_t type)
 	case FRAME_SIGNAL:
 	case FRAME_PING:
 	case FRAME_MOUNTS:
+	case FRAME_KEEP:
+	case FRAME_RELEASE:
+	case FRAME_CLOSE_STDIN:
+	case FRAME_SYNC:
+	case FRAME_FILES:
 	case FRAME_READY:
 	case FRAME_UP:
 	case FRAME_STARTED:
 	case FRAME_EXITED:
 	case FRAME_FAILED:
 	case FRAME_PONG:
+	case FRAME_HELD:
+	case FRAME_SYNCED:
 		return true;
 	}
 	return false;
@@ -173,11 +180,44 @@ long frame_exec_encode(const struct frame_exec *x, uint8_t *out, size_t size)
 	return done_out(&w, out);
 }
 
+#define EXEC_FLAGS                                                                                                     \
+	(FRAME_EXEC_TTY | FRAME_EXEC_FILTER | FRAME_EXEC_KEEP | FRAME_EXEC_STDIN | FRAME_EXEC_GROUP)
+
+struct frame_exec_fds frame_exec_fds(uint32_t flags)
+{
+	struct frame_exec_fds x = { -1, -1, -1, -1, -1, -1, 0 };
+	int n = 0;
+
+	if (!(flags & FRAME_EXEC_TTY)) {
+		x.stdio = 0;
+		n = 3;
+	}
+	if (flags & FRAME_EXEC_FILTER)
+		x.filter = n++;
+	if (flags & FRAME_EXEC_GROUP)
+		x.group = n++;
+	if (flags & FRAME_EXEC_KEEP && !(flags & FRAME_EXEC_TTY)) {
+		x.out = n++;
+		x.err = n++;
+		if (flags & FRAME_EXEC_STDIN)
+			x.in = n++;
+	}
+	x.n = (unsigned)n;
+	return x;
+}
+
+/* A stdin that is kept belongs to an exec that is, and a terminal has none of its own. */
+static bool exec_flags_ok(uint32_t flags)
+{
+	if (flags & ~EXEC_FLAGS)
+		return false;
+	return !(flags & FRAME_EXEC_STDIN) || (flags & (FRAME_EXEC_KEEP | FRAME_EXEC_TTY)) == FRAME_EXEC_KEEP;
+}
+
 int frame_exec_decode(const struct frame *f, struct frame_exec *ret)
 {
 	struct wire_in r = payload_of(f);
 	struct frame_exec x = { 0 };
-	unsigned want;
 
 	x.flags = wire_get_u32(&r);
 	x.uid = wire_get_u32(&r);
@@ -189,11 +229,10 @@ int frame_exec_decode(const struct frame *f, struct frame_exec *ret)
 	x.cwd = wire_get_str(&r);
 	x.argc = wire_get_u32(&r);
 	x.envc = wire_get_u32(&r);
-	if (r.bad || x.flags & ~(FRAME_EXEC_TTY | FRAME_EXEC_FILTER) || x.argc < 1 || x.argc > FRAME_STRINGS_MAX ||
+	if (r.bad || !exec_flags_ok(x.flags) || x.argc < 1 || x.argc > FRAME_STRINGS_MAX ||
 	    x.envc > FRAME_STRINGS_MAX || x.argc + x.envc > FRAME_STRINGS_MAX || x.uid == AGENT_UID || x.gid == AGENT_UID)
 		return -EBADMSG;
-	want = (x.flags & FRAME_EXEC_TTY ? 0 : 3) + (x.flags & FRAME_EXEC_FILTER ? 1 : 0);
-	if (f->nfds != want)
+	if (f->nfds != frame_exec_fds(x.flags).n)
 		return -EBADMSG;
 	x.strings = r.at;
 	x.strings_end = r.end;
@@ -217,13 +256,49 @@ void frame_exec_strings(const struct frame_exec *x, char **argv, char **envp)
 	envp[x->envc] = NULL;
 }
 
+long frame_files_encode(const struct frame_files *x, uint8_t *out, size_t size)
+{
+	struct wire_out w = { out, out + size, false };
+
+	wire_put_u32(&w, x->uid);
+	wire_put_u32(&w, x->gid);
+	wire_put_str(&w, x->cwd);
+	return done_out(&w, out);
+}
+
+int frame_files_decode(const struct frame *f, struct frame_files *ret)
+{
+	struct wire_in r = payload_of(f);
+	struct frame_files x;
+
+	x.uid = wire_get_u32(&r);
+	x.gid = wire_get_u32(&r);
+	x.cwd = wire_get_str(&r);
+	if (done_in(&r) < 0 || f->nfds != 1 || x.uid == AGENT_UID || x.gid == AGENT_UID)
+		return -EBADMSG;
+	*ret = x;
+	return 0;
+}
+
+static void put_exited(struct wire_out *w, const struct frame_exited *x)
+{
+	wire_put_u32(w, (uint32_t)x->status);
+	wire_put_u64(w, x->cpu_usec);
+	wire_put_u64(w, x->maxrss);
+}
+
+static void get_exited(struct wire_in *r, struct frame_exited *x)
+{
+	x->status = (int32_t)wire_get_u32(r);
+	x->cpu_usec = wire_get_u64(r);
+	x->maxrss = wire_get_u64(r);
+}
+
 long frame_exited_encode(const struct frame_exited *x, uint8_t *out, size_t size)
 {
 	struct wire_out w = { out, out + size, false };
 
-	wire_put_u32(&w, (uint32_t)x->status);
-	wire_put_u64(&w, x->cpu_usec);
-	wire_put_u64(&w, x->maxrss);
+	put_exited(&w, x);
 	return done_out(&w, out);
 }
 
@@ -232,10 +307,34 @@ int frame_exited_decode(const struct frame *f, struct frame_exited *ret)
 	struct wire_in r = payload_of(f);
 	struct frame_exited x;
 
-	x.status = (int32_t)wire_get_u32(&r);
-	x.cpu_usec = wire_get_u64(&r);
-	x.maxrss = wire_get_u64(&r);
+	get_exited(&r, &x);
 	if (done_in(&r) < 0)
+		return -EBADMSG;
+	*ret = x;
+	return 0;
+}
+
+long frame_held_encode(const struct frame_held *x, uint8_t *out, size_t size)
+{
+	struct wire_out w = { out, out + size, false };
+
+	wire_put_u32(&w, x->flags);
+	put_exited(&w, &x->exited);
+	return done_out(&w, out);
+}
+
+int frame_held_decode(const struct frame *f, struct frame_held *ret)
+{
+	struct wire_in r = payload_of(f);
+	struct frame_held x;
+	unsigned want;
+
+	x.flags = wire_get_u32(&r);
+	get_exited(&r, &x.exited);
+	want = x.flags & FRAME_HELD_TTY ? 1 : x.flags & FRAME_HELD_STDIN ? 3 : 2;
+	if (done_in(&r) < 0 || x.flags & ~(FRAME_HELD_ENDED | FRAME_HELD_TTY | FRAME_HELD_STDIN) || f->nfds != want)
+		return -EBADMSG;
+	if (x.flags & FRAME_HELD_TTY && x.flags & FRAME_HELD_STDIN)
 		return -EBADMSG;
 	*ret = x;
 	return 0;

@@ -21,10 +21,15 @@
 enum frame_type {
 	/* host → agent */
 	FRAME_SETUP = 1, /* struct frame_setup; fds: the mounts it lists, in order */
-	FRAME_EXEC = 2, /* struct frame_exec; fds: stdin, stdout, stderr unless FRAME_EXEC_TTY; then a filter if flagged */
+	FRAME_EXEC = 2, /* struct frame_exec; fds: frame_exec_fds() tells which */
 	FRAME_SIGNAL = 3, /* u32 signal, u32 enum frame_scope */
 	FRAME_PING = 4, /* answered by PONG with the same id */
 	FRAME_MOUNTS = 5, /* struct frame_mounts; fds: the mounts. Before SETUP: what needs no image */
+	FRAME_KEEP = 6, /* after SETUP; fds: FRAME_KEEP_FDS. From now on the end of this connection does not end the agent */
+	FRAME_RELEASE = 7, /* the exec's status and descriptors are not needed any more */
+	FRAME_CLOSE_STDIN = 8, /* closes the kept end of the exec's stdin */
+	FRAME_SYNC = 9, /* answered by HELD for every exec that was not released, then SYNCED */
+	FRAME_FILES = 10, /* struct frame_files; fd: a stream socket. Starts a file worker on it */
 	/* agent → host */
 	FRAME_READY = 16, /* u32 protocol version, u32 Landlock ABI: locked down, waits for SETUP */
 	FRAME_UP = 17, /* the sandbox stands */
@@ -32,6 +37,8 @@ enum frame_type {
 	FRAME_EXITED = 19, /* struct frame_exited */
 	FRAME_FAILED = 20, /* struct frame_failed */
 	FRAME_PONG = 21,
+	FRAME_HELD = 22, /* struct frame_held; fds: copies of the kept ones */
+	FRAME_SYNCED = 23,
 };
 
 enum frame_scope {
@@ -93,7 +100,10 @@ int frame_setup_decode(const struct frame *f, struct frame_setup *ret); /* 0 or 
 
 /* --- EXEC --- */
 #define FRAME_EXEC_TTY 1U
-#define FRAME_EXEC_FILTER 2U /* a last descriptor holds a seccomp program to add */
+#define FRAME_EXEC_FILTER 2U /* a descriptor holds a seccomp program to add */
+#define FRAME_EXEC_KEEP 4U /* the agent keeps the host's ends of stdout and stderr, or the terminal, and the status */
+#define FRAME_EXEC_STDIN 8U /* with KEEP, without TTY: also the host's end of stdin */
+#define FRAME_EXEC_GROUP 16U /* a descriptor to join its group by: "0" is written there */
 #define FRAME_STRINGS_MAX 8192 /* arguments and variables together */
 
 struct frame_exec {
@@ -114,11 +124,46 @@ int frame_exec_decode(const struct frame *f, struct frame_exec *ret);
 /* Fills argv and envp (argc + 1 and envc + 1 places, NULL-ended) from a decoded frame. */
 void frame_exec_strings(const struct frame_exec *x, char **argv, char **envp);
 
+/* Where each descriptor is among those of an EXEC frame, -1 = not there. */
+struct frame_exec_fds {
+	int stdio; /* the first of three */
+	int filter, group;
+	int out, err, in; /* the host's ends, to be kept */
+	unsigned n; /* of all */
+};
+struct frame_exec_fds frame_exec_fds(uint32_t flags);
+
+/* --- KEEP: the agent puts them on fixed places, where a host that comes back takes them from --- */
+#define FRAME_KEEP_FDS 4
+enum frame_keep_place {
+	FRAME_KEEP_SLOT = 4, /* the lock of the sandbox's slot */
+	FRAME_KEEP_TAKE = 5, /* the agent's end of the rendezvous, a SOCK_SEQPACKET pair: a message with a new socket */
+	FRAME_KEEP_GIVE = 6, /* the other end */
+	FRAME_KEEP_MEMINFO = 7, /* what /proc/meminfo shows, a file of the writable layer */
+};
+
+/* --- FILES --- */
+struct frame_files {
+	uint32_t uid, gid;
+	const char *cwd;
+};
+long frame_files_encode(const struct frame_files *x, uint8_t *out, size_t size);
+int frame_files_decode(const struct frame *f, struct frame_files *ret); /* 0 or -EBADMSG; points into the frame */
+
 /* --- answers --- */
 struct frame_exited {
 	int32_t status; /* as wait4 tells it */
 	uint64_t cpu_usec;
 	uint64_t maxrss; /* bytes */
+};
+
+#define FRAME_HELD_ENDED 1U /* and then the rest holds what EXITED said */
+#define FRAME_HELD_TTY 2U /* fd: the master; else stdout, stderr */
+#define FRAME_HELD_STDIN 4U /* and stdin */
+
+struct frame_held {
+	uint32_t flags;
+	struct frame_exited exited;
 };
 
 #define FRAME_STAGES(X)                                                                                                \
@@ -149,7 +194,8 @@ struct frame_exited {
 	X(FILTER, "install the given filter")                                                                          \
 	X(EXECVE, "run")                                                                                               \
 	X(LIMIT, "too many execs")                                                                                     \
-	X(PROTOCOL, "read a frame")
+	X(PROTOCOL, "read a frame")                                                                                    \
+	X(GROUP, "join its group")
 
 enum frame_stage {
 #define X(name, text) FRAME_STAGE_##name,
@@ -167,5 +213,7 @@ struct frame_failed {
 
 long frame_exited_encode(const struct frame_exited *x, uint8_t *out, size_t size);
 int frame_exited_decode(const struct frame *f, struct frame_exited *ret);
+long frame_held_encode(const struct frame_held *x, uint8_t *out, size_t size);
+int frame_held_decode(const struct frame *f, struct frame_held *ret);
 long frame_failed_encode(const struct frame_failed *x, uint8_t *out, size_t size);
 int frame_failed_decode(const struct frame *f, struct frame_failed *ret);

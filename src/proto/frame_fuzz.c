@@ -34,6 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct frame_setup s;
 	struct frame_exited x;
 	struct frame_failed d;
+	struct frame_held h;
+	struct frame_files w;
 	struct frame f;
 	long n;
 
@@ -47,6 +49,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			same(&f, frame_exited_encode(&x, out, sizeof(out)));
 		if (frame_failed_decode(&f, &d) == 0)
 			same(&f, frame_failed_encode(&d, out, sizeof(out)));
+		if (frame_held_decode(&f, &h) == 0)
+			same(&f, frame_held_encode(&h, out, sizeof(out)));
+		if (frame_files_decode(&f, &w) == 0)
+			same(&f, frame_files_encode(&w, out, sizeof(out)));
 		try_exec(&f);
 		data += n;
 		size -= (size_t)n;

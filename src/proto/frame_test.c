@@ -59,8 +59,8 @@ TEST(what_can_never_be_a_frame_is_refused_at_once)
 		unsigned at;
 		uint8_t value;
 	} cases[] = {
-		{ "version 0", 0, 0 },	 { "version 2", 0, 2 },	      { "type 0", 1, 0 },	  { "type 6", 1, 6 },
-		{ "type 22", 1, 22 },	 { "type 255", 1, 255 },      { "33 descriptors", 2, 33 }, { "reserved", 3, 1 },
+		{ "version 0", 0, 0 },	 { "version 2", 0, 2 },	      { "type 0", 1, 0 },	  { "type 11", 1, 11 },
+		{ "type 24", 1, 24 },	 { "type 255", 1, 255 },      { "33 descriptors", 2, 33 }, { "reserved", 3, 1 },
 		{ "length 16M", 11, 1 }, { "length 2^31", 11, 0x80 },
 	};
 	struct frame f;
@@ -147,6 +147,8 @@ static int decode(const struct frame *f)
 		struct frame_exec x;
 		struct frame_exited e;
 		struct frame_failed d;
+		struct frame_held h;
+		struct frame_files w;
 	} u;
 
 	switch (f->type) {
@@ -156,6 +158,10 @@ static int decode(const struct frame *f)
 		return frame_exec_decode(f, &u.x);
 	case FRAME_EXITED:
 		return frame_exited_decode(f, &u.e);
+	case FRAME_HELD:
+		return frame_held_decode(f, &u.h);
+	case FRAME_FILES:
+		return frame_files_decode(f, &u.w);
 	default:
 		return frame_failed_decode(f, &u.d);
 	}
@@ -163,17 +169,23 @@ static int decode(const struct frame *f)
 
 static long encode(enum frame_type type, uint8_t *out, size_t size, uint8_t *nfds)
 {
-	*nfds = type == FRAME_SETUP ? 3 : type == FRAME_EXEC ? 4 : 0;
+	*nfds = type == FRAME_SETUP ? 3 : type == FRAME_EXEC ? 4 : type == FRAME_FILES ? 1 : type == FRAME_HELD ? 3 : 0;
 	if (type == FRAME_SETUP)
 		return frame_setup_encode(&a_setup, out, size);
 	if (type == FRAME_EXEC)
 		return frame_exec_encode(&an_exec, out, size);
 	if (type == FRAME_EXITED)
 		return frame_exited_encode(&(struct frame_exited){ 1, 2, 3 }, out, size);
+	if (type == FRAME_HELD)
+		return frame_held_encode(&(struct frame_held){ FRAME_HELD_STDIN, { 1, 2, 3 } }, out, size);
+	if (type == FRAME_FILES)
+		return frame_files_encode(&(struct frame_files){ 1, 2, "/w" }, out, size);
 	return frame_failed_encode(&(struct frame_failed){ 1, 2, 3 }, out, size);
 }
 
-static const enum frame_type with_payload[] = { FRAME_SETUP, FRAME_EXEC, FRAME_EXITED, FRAME_FAILED };
+/* Those with descriptors first. */
+static const enum frame_type with_payload[] = { FRAME_SETUP, FRAME_EXEC,   FRAME_FILES,
+						FRAME_HELD,  FRAME_EXITED, FRAME_FAILED };
 
 TEST(a_payload_cut_anywhere_or_longer_is_bad)
 {
@@ -191,7 +203,7 @@ TEST(a_payload_cut_anywhere_or_longer_is_bad)
 
 TEST(the_wrong_number_of_descriptors_is_bad)
 {
-	for (size_t i = 0; i < 2; i++) {
+	for (size_t i = 0; i < 4; i++) {
 		uint8_t want;
 		long n = encode(with_payload[i], PAYLOAD, ROOM, &want);
 
@@ -242,7 +254,7 @@ TEST(an_exec_outside_the_rules_is_bad)
 {
 	struct frame_exec x = an_exec;
 
-	x.flags = 4;
+	x.flags = 32;
 	CHECK_EQ(exec_of(x, 3), -EBADMSG);
 	x = an_exec;
 	x.uid = AGENT_UID;
@@ -259,6 +271,80 @@ TEST(an_exec_outside_the_rules_is_bad)
 	CHECK_EQ(exec_of(x, 3), -EBADMSG);
 	x.flags |= FRAME_EXEC_FILTER;
 	CHECK_EQ(exec_of(x, 1), 0);
+}
+
+TEST(what_is_kept_decides_how_many_descriptors_come)
+{
+	static const struct {
+		uint32_t flags;
+		int n; /* -1: may not be */
+	} cases[] = {
+		{ FRAME_EXEC_KEEP, 5 },
+		{ FRAME_EXEC_KEEP | FRAME_EXEC_STDIN, 6 },
+		{ FRAME_EXEC_KEEP | FRAME_EXEC_STDIN | FRAME_EXEC_GROUP, 7 },
+		{ FRAME_EXEC_KEEP | FRAME_EXEC_STDIN | FRAME_EXEC_GROUP | FRAME_EXEC_FILTER, 8 },
+		{ FRAME_EXEC_GROUP, 4 },
+		{ FRAME_EXEC_TTY | FRAME_EXEC_KEEP, 0 },
+		{ FRAME_EXEC_TTY | FRAME_EXEC_KEEP | FRAME_EXEC_GROUP, 1 },
+		{ FRAME_EXEC_STDIN, -1 },
+		{ FRAME_EXEC_TTY | FRAME_EXEC_KEEP | FRAME_EXEC_STDIN, -1 },
+	};
+	struct frame_exec_fds at = frame_exec_fds(31 & ~FRAME_EXEC_TTY);
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct frame_exec x = an_exec;
+
+		x.flags = cases[i].flags;
+		for (uint8_t n = 0; n < 12; n++)
+			CHECK_EQ(exec_of(x, n), n == cases[i].n ? 0 : -EBADMSG);
+	}
+	CHECK(at.stdio == 0 && at.filter == 3 && at.group == 4 && at.out == 5 && at.err == 6 && at.in == 7 && at.n == 8);
+	at = frame_exec_fds(FRAME_EXEC_TTY | FRAME_EXEC_KEEP | FRAME_EXEC_GROUP);
+	CHECK(at.stdio == -1 && at.filter == -1 && at.group == 0 && at.out == -1 && at.err == -1 && at.in == -1 && at.n == 1);
+}
+
+TEST(what_is_held_comes_with_its_descriptors)
+{
+	static const struct {
+		uint32_t flags;
+		int n;
+	} cases[] = {
+		{ 0, 2 },
+		{ FRAME_HELD_ENDED, 2 },
+		{ FRAME_HELD_STDIN, 3 },
+		{ FRAME_HELD_TTY | FRAME_HELD_ENDED, 1 },
+		{ FRAME_HELD_TTY | FRAME_HELD_STDIN, -1 },
+		{ 8, -1 },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		for (uint8_t n = 0; n < 5; n++) {
+			const struct frame_held in = { cases[i].flags, { -9, 1ULL << 40, 7 } };
+			struct frame f = framed(FRAME_HELD, n, frame_held_encode(&in, PAYLOAD, ROOM));
+			struct frame_held x;
+
+			CHECK_EQ(frame_held_decode(&f, &x), n == cases[i].n ? 0 : -EBADMSG);
+			if (n == cases[i].n)
+				CHECK(x.flags == in.flags && x.exited.status == -9 && x.exited.cpu_usec == 1ULL << 40 &&
+				      x.exited.maxrss == 7);
+		}
+}
+
+TEST(a_file_worker_is_never_the_agent)
+{
+	struct frame_files x = { 1000, 1001, "/work" };
+	struct frame f = framed(FRAME_FILES, 1, frame_files_encode(&x, PAYLOAD, ROOM));
+
+	CHECK_EQ(frame_files_decode(&f, &x), 0);
+	CHECK(x.uid == 1000 && x.gid == 1001);
+	CHECK_STR(x.cwd, "/work");
+	x.uid = AGENT_UID;
+	f = framed(FRAME_FILES, 1, frame_files_encode(&x, PAYLOAD, ROOM));
+	CHECK_EQ(frame_files_decode(&f, &x), -EBADMSG);
+	x.uid = 0;
+	x.gid = AGENT_UID;
+	f = framed(FRAME_FILES, 1, frame_files_encode(&x, PAYLOAD, ROOM));
+	CHECK_EQ(frame_files_decode(&f, &x), -EBADMSG);
 }
 
 static void put_u32(size_t at, uint32_t v)

@@ -72,7 +72,7 @@ static int call(struct client *c, enum warden_op op, uint64_t handle, int fds[MS
 
 static int call_plain(struct client *c, enum warden_op op, uint64_t handle, struct err *e)
 {
-	int fds[MSG_FDS] = { -1, -1 };
+	int fds[MSG_FDS] = { -1, -1, -1 };
 
 	memset(&c->req.spec, 0, sizeof(c->req.spec));
 	return call(c, op, handle, fds, e);
@@ -115,7 +115,7 @@ static void take(struct client *c, const int fds[MSG_FDS], struct client_sandbox
 
 int client_create(struct client *c, const struct sandbox_spec *spec, struct client_sandbox *ret, struct err *e)
 {
-	int fds[MSG_FDS] = { -1, -1 }, r;
+	int fds[MSG_FDS] = { -1, -1, -1 }, r;
 
 	msg_put_spec(spec, &c->req.spec);
 	r = call(c, WARDEN_CREATE, 0, fds, e);
@@ -126,7 +126,7 @@ int client_create(struct client *c, const struct sandbox_spec *spec, struct clie
 
 int client_attach(struct client *c, uint64_t handle, struct client_sandbox *ret, struct err *e)
 {
-	int fds[MSG_FDS] = { -1, -1 }, r;
+	int fds[MSG_FDS] = { -1, -1, -1 }, r;
 
 	memset(&c->req.spec, 0, sizeof(c->req.spec));
 	r = call(c, WARDEN_ATTACH, handle, fds, e);

@@ -46,6 +46,11 @@ static bool wants_handle(uint32_t op)
 	return op != WARDEN_HELLO && op != WARDEN_CREATE && op != WARDEN_COUNTS;
 }
 
+static bool wants_arg(uint32_t op)
+{
+	return op == WARDEN_GROUP_KILL || op == WARDEN_GROUP_END;
+}
+
 int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 {
 	int r;
@@ -59,8 +64,11 @@ int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 	}
 	if (q->op == 0 || q->op >= WARDEN_OP_END)
 		return err_set(e, ERR_INVALID, -EINVAL, "request: no operation %u", q->op);
-	if (wants_handle(q->op) != (q->handle != 0))
+	/* NEXT starts with none. */
+	if (q->op != WARDEN_NEXT && wants_handle(q->op) != (q->handle != 0))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: a handle %s", q->handle ? "is not used" : "is needed");
+	if (wants_arg(q->op) != (q->arg != 0) || q->arg > UINT32_MAX)
+		return err_set(e, ERR_INVALID, -EINVAL, "request: no such group");
 	if (q->op != WARDEN_CREATE)
 		return zero(&q->spec, sizeof(q->spec)) ? 0 : err_set(e, ERR_INVALID, -EINVAL, "request: unused bytes");
 	r = spec_check(&q->spec, e);
@@ -74,19 +82,57 @@ static bool text_ok(const char *s, size_t size)
 	return strnlen(s, size) < size;
 }
 
+/* How many descriptors come with a success. */
+static size_t fds_of(const struct warden_rep *p)
+{
+	switch ((enum warden_op)p->op) {
+	case WARDEN_CREATE:
+		return p->arg ? 3 : 2;
+	case WARDEN_ATTACH:
+		return 2;
+	case WARDEN_GROUP:
+		return 1;
+	case WARDEN_HELLO:
+	case WARDEN_DESTROY:
+	case WARDEN_STAT:
+	case WARDEN_FREEZE:
+	case WARDEN_THAW:
+	case WARDEN_REFRESH:
+	case WARDEN_COUNTS:
+	case WARDEN_NEXT:
+	case WARDEN_GROUP_KILL:
+	case WARDEN_GROUP_END:
+	case WARDEN_OP_END:
+		break;
+	}
+	return 0;
+}
+
+/* What only some operations give, of a success. */
+static bool gives_ok(const struct warden_rep *p, const struct warden_req *q)
+{
+	if (p->op == WARDEN_CREATE)
+		return p->handle && p->arg <= 1;
+	if (p->op == WARDEN_ATTACH)
+		return p->handle == q->handle && !p->arg;
+	if (p->op == WARDEN_NEXT)
+		return (!p->handle || p->handle > q->handle) && !p->arg;
+	if (p->op == WARDEN_GROUP)
+		return p->arg && p->arg <= UINT32_MAX;
+	return !p->arg;
+}
+
 int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const struct warden_req *q, struct err *e)
 {
-	bool gives = q->op == WARDEN_CREATE || q->op == WARDEN_ATTACH;
-
 	if (len != sizeof(*p) || p->version != MSG_VERSION || p->seq != q->seq || p->op != q->op)
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is not one to our request");
 	if (p->result > 0 || p->result < -4095 || p->kind >= ERR_KIND_COUNT || !text_ok(p->msg, sizeof(p->msg)) ||
 	    !text_ok(p->remedy, sizeof(p->remedy)) || p->receipt.flags > (MSG_IDMAPPED | MSG_ROOTLESS))
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is garbled");
-	if (nfds != (gives && p->result == 0 ? MSG_FDS : 0U))
+	if (nfds != (p->result == 0 ? fds_of(p) : 0U))
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer came with %zu descriptors", nfds);
-	if (gives && p->result == 0 && (!p->handle || (q->handle && p->handle != q->handle)))
-		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer has no handle of ours");
+	if (p->result == 0 && !gives_ok(p, q))
+		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer has no handle or group of ours");
 	return 0;
 }
 

@@ -13,18 +13,30 @@
 #include "warden/spec.h"
 #include "warden/warden.h"
 
-#define MSG_VERSION 1U
+#define MSG_VERSION 2U
 
 enum warden_op {
 	WARDEN_HELLO = 1, /* nothing: does the other side speak this version? */
-	WARDEN_CREATE, /* spec → handle, receipt; fds: the agent's socket, the first process's pidfd */
-	WARDEN_ATTACH, /* handle → as CREATE: for a daemon that came back */
+	/*
+	 * spec → handle, receipt; fds: the agent's socket, the first process's pidfd; and when ->arg is 1, as in a warden that
+	 * keeps, a third: what the processes of exec group 1 join it by
+	 */
+	WARDEN_CREATE,
+	/*
+	 * handle → handle, receipt; fds: an agent's socket, the pidfd. In a warden that keeps, the socket is a new one: the
+	 * agent turns to it as soon as it can (READY, UP come again) and the old one ends
+	 */
+	WARDEN_ATTACH,
 	WARDEN_DESTROY, /* handle */
 	WARDEN_STAT, /* handle → stat */
 	WARDEN_FREEZE, /* handle */
 	WARDEN_THAW, /* handle */
 	WARDEN_REFRESH, /* handle */
 	WARDEN_COUNTS, /* → counts */
+	WARDEN_NEXT, /* handle or 0 → the next larger handle there is and its receipt, or 0 */
+	WARDEN_GROUP, /* handle → arg: the number of a new exec group; fd to join by */
+	WARDEN_GROUP_KILL, /* handle, arg: kills every process of that group */
+	WARDEN_GROUP_END, /* handle, arg: the group is not needed any more. Goes when it is empty, if not now then later */
 	WARDEN_OP_END
 };
 
@@ -33,10 +45,11 @@ struct warden_req {
 	uint32_t op;
 	uint64_t seq; /* comes back in the reply */
 	uint64_t handle;
+	uint64_t arg; /* GROUP_KILL, GROUP_END only: which group */
 	struct sandbox_spec spec; /* CREATE only */
 };
 static_assert(sizeof(struct sandbox_spec) == 6888, "the spec is part of the protocol: raise MSG_VERSION");
-static_assert(sizeof(struct warden_req) == 24 + sizeof(struct sandbox_spec), "no padding");
+static_assert(sizeof(struct warden_req) == 32 + sizeof(struct sandbox_spec), "no padding");
 
 #define MSG_IDMAPPED 1U
 #define MSG_ROOTLESS 2U
@@ -55,6 +68,7 @@ struct warden_rep {
 	uint32_t op;
 	uint64_t seq;
 	uint64_t handle;
+	uint64_t arg;
 	int32_t result; /* 0 or -errno; then: */
 	uint32_t kind; /* enum err_kind */
 	char msg[sizeof(((struct err *)0)->msg)];
@@ -64,9 +78,9 @@ struct warden_rep {
 	struct msg_counts counts;
 };
 static_assert(sizeof(struct warden_stat) == 14 * sizeof(uint64_t), "usage is part of the protocol: raise MSG_VERSION");
-static_assert(sizeof(struct warden_rep) == 32 + 440 + 40 + 112 + 56, "no padding");
+static_assert(sizeof(struct warden_rep) == 40 + 440 + 40 + 112 + 56, "no padding");
 
-#define MSG_FDS 2 /* with a reply to CREATE and ATTACH */
+#define MSG_FDS 3 /* at most */
 
 /*
  * Checks @len received bytes as a request, all of it: size, version, operation, that a handle is given exactly where

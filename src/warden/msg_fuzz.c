@@ -18,8 +18,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(&p, data + 1, size - 1 < sizeof(p) ? size - 1 : sizeof(p));
 		memset(&q, 0, sizeof(q));
 		q.version = MSG_VERSION;
-		q.op = data[0] >> 4;
+		q.op = (data[0] >> 4) % WARDEN_OP_END;
 		q.seq = p.seq;
+		q.handle = p.arg;
 		if (msg_check_rep(&p, sizeof(p), (data[0] >> 1) & 3, &q, &e) == 0) {
 			msg_get_receipt(&p.receipt, &receipt);
 			assert(strlen(p.msg) < sizeof(p.msg) && strlen(p.remedy) < sizeof(p.remedy));

@@ -74,6 +74,31 @@ TEST(unknown_operations_and_misplaced_handles_are_refused)
 	CHECK_EQ(check(&q), -EINVAL);
 }
 
+TEST(a_group_is_named_exactly_where_one_is_needed)
+{
+	static struct warden_req q;
+
+	for (uint32_t op = WARDEN_HELLO; op < WARDEN_OP_END; op++) {
+		bool takes = op == WARDEN_GROUP_KILL || op == WARDEN_GROUP_END;
+
+		if (op == WARDEN_CREATE)
+			create(&q);
+		else
+			hello(&q);
+		q.op = op;
+		q.handle = op == WARDEN_HELLO || op == WARDEN_CREATE || op == WARDEN_COUNTS ? 0 : 5;
+		CHECK_EQ(check(&q), takes ? -EINVAL : 0);
+		q.arg = 1;
+		CHECK_EQ(check(&q), takes ? 0 : -EINVAL);
+		q.arg = 1ULL << 32;
+		CHECK_EQ(check(&q), -EINVAL);
+	}
+	/* The first NEXT starts with none. */
+	hello(&q);
+	q.op = WARDEN_NEXT;
+	CHECK_EQ(check(&q), 0);
+}
+
 TEST(every_byte_that_is_not_used_must_be_zero)
 {
 	static struct warden_req q;
@@ -202,6 +227,51 @@ TEST(replies_are_checked_too)
 	CHECK_EQ(msg_check_rep(&p, sizeof(p), 0, &q, NULL), -EBADMSG);
 	reply(&p, &q);
 	p.receipt.flags = 8;
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 2, &q, NULL), -EBADMSG);
+}
+
+TEST(each_reply_has_its_own_number_of_descriptors)
+{
+	static struct warden_req q;
+	static struct warden_rep p;
+
+	for (uint32_t op = WARDEN_HELLO; op < WARDEN_OP_END; op++) {
+		hello(&q);
+		q.op = op;
+		q.handle = op == WARDEN_NEXT ? 76 : 77;
+		reply(&p, &q);
+		p.arg = op == WARDEN_GROUP;
+		for (unsigned n = 0; n <= MSG_FDS; n++) {
+			unsigned want = op == WARDEN_CREATE || op == WARDEN_ATTACH ? 2 : op == WARDEN_GROUP;
+
+			CHECK_EQ(msg_check_rep(&p, sizeof(p), n, &q, NULL), n == want ? 0 : -EBADMSG);
+		}
+	}
+	create(&q);
+	reply(&p, &q);
+	p.arg = 1;
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 2, &q, NULL), -EBADMSG);
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 3, &q, NULL), 0);
+	p.arg = 2;
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 3, &q, NULL), -EBADMSG);
+}
+
+TEST(handles_are_told_in_order_and_no_other_than_asked)
+{
+	static struct warden_req q;
+	static struct warden_rep p;
+
+	hello(&q);
+	q.op = WARDEN_NEXT;
+	q.handle = 77;
+	reply(&p, &q);
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 0, &q, NULL), -EBADMSG);
+	p.handle = 78;
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 0, &q, NULL), 0);
+	p.handle = 0;
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 0, &q, NULL), 0);
+	q.op = p.op = WARDEN_ATTACH;
+	p.handle = 78;
 	CHECK_EQ(msg_check_rep(&p, sizeof(p), 2, &q, NULL), -EBADMSG);
 }
 

@@ -128,7 +128,7 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 	enum warden_op op = (enum warden_op)s->in.q.op;
 	struct entry *x = s->in.q.handle ? find(s, s->in.q.handle) : NULL;
 
-	if (s->in.q.handle && !x)
+	if (s->in.q.handle && !x && op != WARDEN_NEXT)
 		return err_set(e, ERR_NOT_FOUND, -ESRCH, "no sandbox has this handle");
 	switch (op) {
 	case WARDEN_HELLO:
@@ -151,6 +151,10 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 	case WARDEN_COUNTS:
 		counts(s);
 		return 0;
+	case WARDEN_NEXT:
+	case WARDEN_GROUP:
+	case WARDEN_GROUP_KILL:
+	case WARDEN_GROUP_END:
 	case WARDEN_OP_END:
 		break;
 	}
@@ -163,17 +167,20 @@ static int answer(struct server *s, int sock, const int fds[MSG_FDS])
 	_Alignas(struct cmsghdr) char ctl[CMSG_SPACE(sizeof(int) * MSG_FDS)] = { 0 };
 	struct iovec iov = { &s->out, sizeof(s->out) };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+	size_t nfds = 0;
 	ssize_t n;
 
-	if (fds[0] >= 0) {
+	while (nfds < MSG_FDS && fds[nfds] >= 0)
+		nfds++;
+	if (nfds) {
 		struct cmsghdr *c = (struct cmsghdr *)(void *)ctl;
 
 		m.msg_control = ctl;
-		m.msg_controllen = sizeof(ctl);
+		m.msg_controllen = (socklen_t)CMSG_SPACE(sizeof(int) * nfds);
 		c->cmsg_level = SOL_SOCKET;
 		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = (socklen_t)CMSG_LEN(sizeof(int) * MSG_FDS);
-		memcpy(CMSG_DATA(c), fds, sizeof(int) * MSG_FDS);
+		c->cmsg_len = (socklen_t)CMSG_LEN(sizeof(int) * nfds);
+		memcpy(CMSG_DATA(c), fds, sizeof(int) * nfds);
 	}
 	n = sys_sendmsg(sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 	return n < 0 ? (int)n : 0;
@@ -182,7 +189,7 @@ static int answer(struct server *s, int sock, const int fds[MSG_FDS])
 /* One request and its reply. Anything but 0 ends the connection. */
 static int serve(struct server *s, int sock)
 {
-	int fds[MSG_FDS] = { -1, -1 }, r;
+	int fds[MSG_FDS] = { -1, -1, -1 }, r;
 	struct err e = { 0 };
 	size_t nfds = 0;
 	ssize_t n;

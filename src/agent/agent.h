@@ -1,5 +1,7 @@
 /* The agent's own state, and its parts. */
 #pragma once
+#include <assert.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -13,11 +15,20 @@ enum {
 	AGENT_BASE = 5, /* a detached mount of the base folder */
 };
 
+/* These two, and what KEEP brings (enum frame_keep_place), are places that nothing else ever gets. */
+#define AGENT_PLACES_END (FRAME_KEEP_MEMINFO + 1)
+static_assert(FRAME_KEEP_SLOT == 4 && FRAME_KEEP_MEMINFO - FRAME_KEEP_SLOT + 1 == FRAME_KEEP_FDS, "in a row");
+
 #define AGENT_EXECS_MAX 512
 
 struct agent_exec {
-	pid_t pid; /* 0 = free */
+	bool used;
+	bool keep; /* stays, also when it has ended, until it is released */
+	bool tty;
+	pid_t pid; /* 0 = has ended */
 	uint32_t id;
+	int fds[3]; /* kept: stdout, stderr, stdin of the host, or the terminal; -1 = none */
+	struct frame_exited exited;
 };
 
 struct agent {
@@ -29,7 +40,10 @@ struct agent {
 	struct agent_exec execs[AGENT_EXECS_MAX];
 };
 
-/* Sends a frame on AGENT_CTL; the agent cannot go on without its host, so a failure ends it. */
+/*
+ * Sends a frame on AGENT_CTL. Without KEEP the agent cannot go on without its host, so a failure ends it; with it, nobody
+ * hears the frame, and a host that does not read for long loses its connection.
+ */
 void agent_send(enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds, size_t nfds);
 void agent_fail(uint32_t id, enum frame_stage stage, int r, uint32_t which);
 
@@ -39,6 +53,16 @@ int shell_enter(struct agent *a, enum frame_stage *stage);
 int setup_early(const struct agent *a, const struct frame_mounts *m, const int *fds, uint32_t *which);
 /* Attaches the image and the rest, then gives up what was only needed for that. Closes no descriptor. */
 int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, enum frame_stage *stage, uint32_t *which);
+/* The table of execs (held.c). */
+struct agent_exec *held_free(struct agent *a); /* NULL: none */
+struct agent_exec *held_find(struct agent *a, uint32_t id);
+/* Fills a free place; takes what is to be kept out of @fds (-1 stays there) and @master. */
+void held_start(struct agent_exec *x, uint32_t id, const struct frame_exec *f, pid_t pid, int *fds, int master);
+void held_reap(struct agent *a);
+void held_release(struct agent *a, uint32_t id);
+void held_close_stdin(struct agent *a, uint32_t id);
+void held_tell(const struct agent *a); /* HELD for each, then SYNCED */
+
 /* Starts a process. The descriptors stay the caller's. On success *ret_master is the terminal or -1. */
 int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, pid_t *ret_pid, int *ret_master,
 	       enum frame_stage *stage);

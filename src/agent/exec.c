@@ -23,7 +23,7 @@
 struct start {
 	const struct agent *agent;
 	const struct frame_exec *x;
-	int stdio[3];
+	int stdio[3], group;
 	char **argv, **envp;
 	struct sock_filter *filter;
 	size_t filter_len;
@@ -132,8 +132,12 @@ static int child(void *arg)
 
 	syscall(SYS_setsid);
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
-	s->stage = FRAME_STAGE_STDIO;
-	r = set_stdio(s);
+	s->stage = FRAME_STAGE_GROUP;
+	r = s->group >= 0 ? (int)sys_write(s->group, "0", 1) : 0;
+	if (r >= 0) {
+		s->stage = FRAME_STAGE_STDIO;
+		r = set_stdio(s);
+	}
 	if (r >= 0) {
 		s->stage = FRAME_STAGE_RLIMIT;
 		r = set_limits(s->x);
@@ -260,7 +264,8 @@ static long clone_child(struct start *s)
 int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, pid_t *ret_pid, int *ret_master,
 	       enum frame_stage *stage)
 {
-	struct start s = { .agent = a, .x = x };
+	const struct frame_exec_fds at = frame_exec_fds(x->flags);
+	struct start s = { .agent = a, .x = x, .group = at.group < 0 ? -1 : fds[at.group] };
 	AUTO_CLOSE int master = -1, slave = -1;
 	char *few[FEW_STRINGS], **strings = few;
 	AUTO_FREE char **many = NULL;
@@ -280,7 +285,7 @@ int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, pid_
 	frame_exec_strings(x, s.argv, s.envp);
 	if (x->flags & FRAME_EXEC_FILTER) {
 		*stage = FRAME_STAGE_FILTER;
-		r = read_filter(fds[tty ? 0 : 3], &s);
+		r = read_filter(fds[at.filter], &s);
 		filter = s.filter;
 		if (r < 0)
 			return r;

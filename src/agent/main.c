@@ -10,6 +10,10 @@
  * It is not dumpable, so nothing inside may trace it or read its memory; it has no signal handlers, so nothing inside
  * can signal it (PID 1 gets no default actions from its own namespace). When the host's end closes it exits, and the
  * kernel ends every process of the sandbox with it: a crashed host leaves nothing running.
+ *
+ * Unless the host said KEEP. Then the agent is who keeps the sandbox: it holds what a host needs to find everything again
+ * on fixed descriptors, and waits for a new socket to come through the rendezvous. Only who may take descriptors out of
+ * this process (CAP_SYS_PTRACE over it, so nobody inside) can send one.
  */
 #include "agent/agent.h"
 #include "base/base.h"
@@ -25,6 +29,8 @@
 #include <unistd.h>
 
 #define SMALL 4096
+#define ROOM_MS 5000 /* a host that does not read for so long is no host */
+#define LATE_READS 1024 /* of a socket that is to be left for another */
 
 /* Bytes and descriptors that arrived and are not yet served. Frames beyond SMALL get a buffer of their own. */
 struct inbox {
@@ -35,15 +41,59 @@ struct inbox {
 	size_t nfds;
 };
 
+/* The connection to the host. Not in struct agent: whatever sends needs it. */
+static struct {
+	bool kept; /* it may end */
+	bool gone; /* it has: nothing to read or write */
+	bool mute; /* nobody hears; what was sent to us can still be read */
+} ctl;
+
+/* Its place stays taken: what arrives next must not land there. */
+static void hang_up(void)
+{
+	if (!ctl.kept || sys_dup3(0, AGENT_CTL, O_CLOEXEC) < 0)
+		_exit(1);
+	ctl.gone = ctl.mute = true;
+}
+
+/* Waits until the host has read something. Not for ever, and not when somebody else wants to take over. */
+static bool wait_room(void)
+{
+	struct pollfd p[] = { { .fd = AGENT_CTL, .events = POLLOUT }, { .fd = FRAME_KEEP_TAKE, .events = POLLIN } };
+	int n;
+
+	do {
+		n = poll(p, ARRAY_LEN(p), ROOM_MS);
+	} while (n < 0 && errno == EINTR);
+	return n > 0 && p[0].revents;
+}
+
+static void send_kept(const uint8_t *data, size_t len, const int *fds, size_t nfds)
+{
+	int r;
+
+	while ((r = fd_send_now(AGENT_CTL, data, len, fds, nfds)) == -EAGAIN)
+		if (!wait_room())
+			break;
+	if (r == -EAGAIN)
+		hang_up();
+	else if (r < 0)
+		ctl.mute = true;
+}
+
 void agent_send(enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds, size_t nfds)
 {
 	uint8_t out[FRAME_HEAD + 64];
 
 	assert(len <= sizeof(out) - FRAME_HEAD);
+	if (ctl.mute)
+		return;
 	frame_head(out, type, (uint8_t)nfds, id, (uint32_t)len);
 	if (len)
 		memcpy(out + FRAME_HEAD, payload, len);
-	if (fd_send(AGENT_CTL, out, FRAME_HEAD + len, fds, nfds) < 0)
+	if (ctl.kept)
+		send_kept(out, FRAME_HEAD + len, fds, nfds);
+	else if (fd_send(AGENT_CTL, out, FRAME_HEAD + len, fds, nfds) < 0)
 		_exit(1);
 }
 
@@ -64,37 +114,12 @@ static void put_u32s(uint8_t *out, uint32_t a, uint32_t b)
 	}
 }
 
-static struct agent_exec *find(struct agent *a, pid_t pid)
+static void send_ready(const struct agent *a)
 {
-	for (size_t i = 0; i < AGENT_EXECS_MAX; i++)
-		if (a->execs[i].pid == pid)
-			return &a->execs[i];
-	return NULL;
-}
+	uint8_t out[8];
 
-static void reap(struct agent *a)
-{
-	struct rusage ru;
-	int status;
-	pid_t pid;
-
-	while ((pid = wait4(-1, &status, WNOHANG, &ru)) > 0) {
-		struct agent_exec *x = find(a, pid);
-		struct frame_exited f = {
-			.status = status,
-			.cpu_usec = (uint64_t)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) * 1000000ULL +
-				    (uint64_t)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec),
-			.maxrss = (uint64_t)ru.ru_maxrss * 1024,
-		};
-		uint8_t out[32];
-		long n;
-
-		if (!x)
-			continue; /* an orphan, or an exec that failed to start */
-		n = frame_exited_encode(&f, out, sizeof(out));
-		agent_send(FRAME_EXITED, x->id, out, (size_t)n, NULL, 0);
-		x->pid = 0;
-	}
+	put_u32s(out, FRAME_VERSION, (uint32_t)a->landlock);
+	agent_send(FRAME_READY, 0, out, sizeof(out), NULL, 0);
 }
 
 static void serve_mounts(struct agent *a, const struct frame *f, const int *fds)
@@ -130,16 +155,33 @@ static void serve_setup(struct agent *a, const struct frame *f, const int *fds)
 	agent_send(FRAME_UP, 0, NULL, 0, NULL, 0);
 }
 
-static void serve_exec(struct agent *a, const struct frame *f, const int *fds)
+/* Puts what a host that comes back will ask for where it knows to look. */
+static void serve_keep(const struct agent *a, const struct frame *f, const int *fds)
+{
+	int r = a->up && !ctl.kept && f->nfds == FRAME_KEEP_FDS && !f->len ? 0 : -EBADMSG;
+
+	for (int i = 0; r >= 0 && i < FRAME_KEEP_FDS; i++)
+		r = sys_dup3(fds[i], FRAME_KEEP_SLOT + i, O_CLOEXEC);
+	if (r >= 0) {
+		ctl.kept = true;
+		return;
+	}
+	agent_fail(0, FRAME_STAGE_PROTOCOL, r, 0);
+	_exit(1);
+}
+
+static void serve_exec(struct agent *a, const struct frame *f, int *fds)
 {
 	enum frame_stage stage = FRAME_STAGE_PROTOCOL;
-	struct agent_exec *slot = find(a, 0);
+	struct agent_exec *slot = held_free(a);
 	struct frame_exec x;
 	uint8_t out[8];
 	pid_t pid = 0;
 	int master = -1, r;
 
 	r = a->up ? frame_exec_decode(f, &x) : -EBADMSG;
+	if (r == 0 && x.flags & FRAME_EXEC_KEEP && held_find(a, f->id))
+		r = -EEXIST;
 	if (r == 0 && !slot) {
 		stage = FRAME_STAGE_LIMIT;
 		r = -EAGAIN;
@@ -150,13 +192,13 @@ static void serve_exec(struct agent *a, const struct frame *f, const int *fds)
 		agent_fail(f->id, stage, r, 0);
 		return;
 	}
-	slot->pid = pid;
-	slot->id = f->id;
-	if (!(x.flags & FRAME_EXEC_TTY))
+	held_start(slot, f->id, &x, pid, fds, master);
+	if (!slot->tty)
 		return;
 	put_u32s(out, (uint32_t)pid, 0);
 	agent_send(FRAME_STARTED, f->id, out, 4, &master, 1);
-	fd_close(master);
+	if (!slot->keep)
+		fd_close(master);
 }
 
 static void serve_signal(struct agent *a, const struct frame *f)
@@ -178,7 +220,15 @@ static void serve_signal(struct agent *a, const struct frame *f)
 	}
 }
 
-static void serve(struct agent *a, const struct frame *f, const int *fds)
+/* Not our host. Without KEEP there is no other. */
+static void nonsense(void)
+{
+	if (!ctl.kept)
+		_exit(1);
+	hang_up();
+}
+
+static void serve(struct agent *a, const struct frame *f, int *fds)
 {
 	switch (f->type) {
 	case FRAME_MOUNTS:
@@ -196,9 +246,40 @@ static void serve(struct agent *a, const struct frame *f, const int *fds)
 	case FRAME_PING:
 		agent_send(FRAME_PONG, f->id, NULL, 0, NULL, 0);
 		break;
+	case FRAME_KEEP:
+		serve_keep(a, f, fds);
+		break;
+	case FRAME_RELEASE:
+		held_release(a, f->id);
+		break;
+	case FRAME_CLOSE_STDIN:
+		held_close_stdin(a, f->id);
+		break;
+	case FRAME_SYNC:
+		held_tell(a);
+		break;
 	default:
-		_exit(1); /* an agent's own frame, or one with the wrong direction: not our host */
+		nonsense(); /* an agent's own frame, or one with the wrong direction */
 	}
+}
+
+static void shrink(struct inbox *in)
+{
+	if (in->data == in->small || in->len > SMALL)
+		return;
+	memcpy(in->small, in->data, in->len);
+	munmap(in->data, in->size);
+	in->data = in->small;
+	in->size = SMALL;
+}
+
+/* Forgets what came, as a whole or in part. */
+static void empty(struct inbox *in)
+{
+	fd_close_many(in->fds, in->nfds);
+	in->nfds = 0;
+	in->len = 0;
+	shrink(in);
 }
 
 /* Serves every whole frame in the inbox. */
@@ -209,8 +290,10 @@ static void drain(struct agent *a, struct inbox *in)
 	long n;
 
 	while ((n = frame_decode(in->data + used, in->len - used, &f)) > 0) {
-		if (f.nfds > in->nfds)
-			_exit(1);
+		if (f.nfds > in->nfds) {
+			n = -EBADMSG;
+			break;
+		}
 		serve(a, &f, in->fds);
 		for (size_t i = 0; i < f.nfds; i++)
 			fd_close(in->fds[i]);
@@ -219,30 +302,28 @@ static void drain(struct agent *a, struct inbox *in)
 		used += (size_t)n;
 	}
 	if (n < 0)
-		_exit(1);
+		nonsense();
 	in->len -= used;
 	memmove(in->data, in->data + used, in->len);
-	if (in->data != in->small && in->len <= SMALL) {
-		memcpy(in->small, in->data, in->len);
-		munmap(in->data, in->size);
-		in->data = in->small;
-		in->size = SMALL;
-	}
+	if (ctl.gone)
+		empty(in);
+	shrink(in);
 }
 
-static void grow(struct inbox *in)
+static bool grow(struct inbox *in)
 {
 	size_t size = FRAME_HEAD + FRAME_PAYLOAD_MAX;
 	uint8_t *data;
 
 	if (in->data != in->small)
-		_exit(1);
+		return false;
 	data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (data == MAP_FAILED)
-		_exit(1);
+		return false;
 	memcpy(data, in->small, in->len);
 	in->data = data;
 	in->size = size;
+	return true;
 }
 
 static void receive(struct agent *a, struct inbox *in)
@@ -250,15 +331,61 @@ static void receive(struct agent *a, struct inbox *in)
 	size_t got;
 	ssize_t n;
 
-	if (in->len == in->size)
-		grow(in);
+	if (in->len == in->size && !grow(in)) {
+		nonsense();
+		empty(in);
+		return;
+	}
 	n = fd_recv(AGENT_CTL, in->data + in->len, in->size - in->len, in->fds + in->nfds,
 		    ARRAY_LEN(in->fds) - in->nfds, &got);
-	if (n <= 0)
-		_exit(0); /* the host is gone, and everything here goes with us */
+	if (n <= 0) {
+		if (!ctl.kept)
+			_exit(0); /* the host is gone, and everything here goes with us */
+		hang_up();
+		empty(in);
+		return;
+	}
 	in->len += (size_t)n;
 	in->nfds += got;
 	drain(a, in);
+}
+
+/* What the last host said before it went still counts. */
+static void finish(struct agent *a, struct inbox *in)
+{
+	struct pollfd p = { .fd = AGENT_CTL, .events = POLLIN };
+
+	for (unsigned i = 0; i < LATE_READS && !ctl.gone && poll(&p, 1, 0) == 1; i++)
+		receive(a, in);
+	empty(in);
+}
+
+/* A new socket: the old one may be cut in the middle of a frame, so nothing of it is used any more. */
+static void meet(struct agent *a, struct inbox *in)
+{
+	size_t nfds = 0;
+	char byte[16];
+	int fds[4];
+
+	if (fd_recv(FRAME_KEEP_TAKE, byte, sizeof(byte), fds, ARRAY_LEN(fds), &nfds) > 0 && nfds == 1) {
+		finish(a, in);
+		if (sys_dup3(fds[0], AGENT_CTL, O_CLOEXEC) < 0)
+			_exit(1);
+		ctl.gone = ctl.mute = false;
+		send_ready(a);
+		agent_send(FRAME_UP, 0, NULL, 0, NULL, 0);
+	}
+	fd_close_many(fds, nfds);
+}
+
+/* So that nothing else ever lands there: KEEP's come later. */
+static int reserve_places(void)
+{
+	int r = 0;
+
+	for (int fd = FRAME_KEEP_SLOT; r >= 0 && fd < AGENT_PLACES_END; fd++)
+		r = sys_dup3(0, fd, O_CLOEXEC);
+	return r < 0 ? r : 0;
 }
 
 /* Raw, since libc keeps some of the real-time ones to itself, and those may be inherited as ignored too. */
@@ -277,7 +404,6 @@ int main(int argc, char **argv)
 	enum frame_stage stage = FRAME_STAGE_NONE;
 	struct signalfd_siginfo si;
 	sigset_t chld;
-	uint8_t out[8];
 	int sfd, r;
 
 	/* The one argument: the id that is mapped, plus one, when only one is. */
@@ -298,6 +424,8 @@ int main(int argc, char **argv)
 	in.size = SMALL;
 
 	r = shell_enter(&a, &stage);
+	if (r == 0)
+		r = reserve_places();
 	if (r < 0) {
 		agent_fail(0, stage, r, 0);
 		return 1;
@@ -307,19 +435,24 @@ int main(int argc, char **argv)
 		agent_fail(0, FRAME_STAGE_CLONE, -errno, 0);
 		return 1;
 	}
-	put_u32s(out, FRAME_VERSION, (uint32_t)a.landlock);
-	agent_send(FRAME_READY, 0, out, sizeof(out), NULL, 0);
+	send_ready(&a);
 	for (;;) {
-		struct pollfd p[] = { { .fd = AGENT_CTL, .events = POLLIN }, { .fd = sfd, .events = POLLIN } };
+		struct pollfd p[] = {
+			{ .fd = ctl.gone ? -1 : AGENT_CTL, .events = POLLIN },
+			{ .fd = sfd, .events = POLLIN },
+			{ .fd = ctl.kept ? FRAME_KEEP_TAKE : -1, .events = POLLIN },
+		};
 
 		if (poll(p, ARRAY_LEN(p), -1) < 0)
 			continue;
 		if (p[1].revents) {
 			/* The same signal is pending at most once, so one read takes it. */
 			if (read(sfd, &si, sizeof(si)) > 0)
-				reap(&a);
+				held_reap(&a);
 		}
 		if (p[0].revents)
 			receive(&a, &in);
+		if (p[2].revents)
+			meet(&a, &in);
 	}
 }

@@ -121,23 +121,44 @@ int fd_write_all(int fd, const void *data, size_t len)
 	return 0;
 }
 
+#define FD_CTL CMSG_SPACE(sizeof(int) * FD_MSG_MAX)
+
+static void put_fds(struct msghdr *m, char *ctl, const int *fds, size_t nfds)
+{
+	struct cmsghdr *c = (struct cmsghdr *)(void *)ctl;
+
+	assert(nfds <= FD_MSG_MAX);
+	if (!nfds)
+		return;
+	m->msg_control = ctl;
+	m->msg_controllen = (socklen_t)CMSG_SPACE(sizeof(int) * nfds);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = (socklen_t)CMSG_LEN(sizeof(int) * nfds);
+	memcpy(CMSG_DATA(c), fds, sizeof(int) * nfds);
+}
+
+int fd_send_now(int sock, const void *data, size_t len, const int *fds, size_t nfds)
+{
+	_Alignas(struct cmsghdr) char ctl[FD_CTL] = { 0 };
+	struct iovec iov = { (void *)(uintptr_t)data, len };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+	ssize_t n;
+
+	put_fds(&m, ctl, fds, nfds);
+	do {
+		n = sys_sendmsg(sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+	} while (n == -EINTR);
+	return n < 0 ? (int)n : (size_t)n == len ? 0 : -EIO;
+}
+
 int fd_send(int sock, const void *data, size_t len, const int *fds, size_t nfds)
 {
-	_Alignas(struct cmsghdr) char ctl[CMSG_SPACE(sizeof(int) * FD_MSG_MAX)] = { 0 };
+	_Alignas(struct cmsghdr) char ctl[FD_CTL] = { 0 };
 	struct iovec iov = { (void *)(uintptr_t)data, len };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 
-	assert(nfds <= FD_MSG_MAX);
-	if (nfds) {
-		struct cmsghdr *c = (struct cmsghdr *)(void *)ctl;
-
-		m.msg_control = ctl;
-		m.msg_controllen = (socklen_t)CMSG_SPACE(sizeof(int) * nfds);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = (socklen_t)CMSG_LEN(sizeof(int) * nfds);
-		memcpy(CMSG_DATA(c), fds, sizeof(int) * nfds);
-	}
+	put_fds(&m, ctl, fds, nfds);
 	while (iov.iov_len) {
 		ssize_t n = sys_sendmsg(sock, &m, MSG_NOSIGNAL);
 

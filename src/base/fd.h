@@ -22,6 +22,8 @@ int fd_write_all(int fd, const void *data, size_t len);
 #define FD_MSG_MAX 32
 /* One message with up to FD_MSG_MAX descriptors. Blocks until all of it is sent. Returns 0 or -errno. */
 int fd_send(int sock, const void *data, size_t len, const int *fds, size_t nfds);
+/* As fd_send, but never waits: -EAGAIN when there is no room. On a stream, for what is small enough to go at once. */
+int fd_send_now(int sock, const void *data, size_t len, const int *fds, size_t nfds);
 /*
  * One recvmsg. Returns bytes (0 at end of file) or -errno. Descriptors arrive close-on-exec in @fds, their number in
  * *nfds; more than @max of them is -EMSGSIZE and all are closed.

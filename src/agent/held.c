@@ -1,0 +1,139 @@
+/*
+ * The execs of a sandbox. One that is kept stays here until the host releases it, with its status and with descriptors of
+ * the host's own ends: a host that comes back gets them again and has missed nothing.
+ */
+#include "agent/agent.h"
+#include "base/base.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+struct agent_exec *held_free(struct agent *a)
+{
+	for (size_t i = 0; i < AGENT_EXECS_MAX; i++)
+		if (!a->execs[i].used)
+			return &a->execs[i];
+	return NULL;
+}
+
+struct agent_exec *held_find(struct agent *a, uint32_t id)
+{
+	for (size_t i = 0; i < AGENT_EXECS_MAX; i++)
+		if (a->execs[i].used && a->execs[i].id == id)
+			return &a->execs[i];
+	return NULL;
+}
+
+static struct agent_exec *find_pid(struct agent *a, pid_t pid)
+{
+	for (size_t i = 0; i < AGENT_EXECS_MAX; i++)
+		if (a->execs[i].used && a->execs[i].pid == pid)
+			return &a->execs[i];
+	return NULL;
+}
+
+static int take(int *fds, int at)
+{
+	return at < 0 ? -1 : TAKE_FD(fds[at]);
+}
+
+void held_start(struct agent_exec *x, uint32_t id, const struct frame_exec *f, pid_t pid, int *fds, int master)
+{
+	struct frame_exec_fds at = frame_exec_fds(f->flags);
+
+	*x = (struct agent_exec){
+		.used = true,
+		.keep = f->flags & FRAME_EXEC_KEEP,
+		.tty = f->flags & FRAME_EXEC_TTY,
+		.pid = pid,
+		.id = id,
+	};
+	x->fds[0] = x->tty ? master : take(fds, at.out);
+	x->fds[1] = take(fds, at.err);
+	x->fds[2] = take(fds, at.in);
+}
+
+static void done(struct agent_exec *x)
+{
+	if (x->keep)
+		fd_close_many(x->fds, ARRAY_LEN(x->fds));
+	x->used = false;
+}
+
+static void end(struct agent_exec *x, int status, const struct rusage *ru)
+{
+	uint8_t out[32];
+	long n;
+
+	x->exited = (struct frame_exited){
+		.status = status,
+		.cpu_usec = (uint64_t)(ru->ru_utime.tv_sec + ru->ru_stime.tv_sec) * 1000000ULL +
+			    (uint64_t)(ru->ru_utime.tv_usec + ru->ru_stime.tv_usec),
+		.maxrss = (uint64_t)ru->ru_maxrss * 1024,
+	};
+	x->pid = 0;
+	n = frame_exited_encode(&x->exited, out, sizeof(out));
+	agent_send(FRAME_EXITED, x->id, out, (size_t)n, NULL, 0);
+	if (!x->keep)
+		done(x);
+}
+
+void held_reap(struct agent *a)
+{
+	struct rusage ru;
+	int status;
+	pid_t pid;
+
+	while ((pid = wait4(-1, &status, WNOHANG, &ru)) > 0) {
+		struct agent_exec *x = find_pid(a, pid);
+
+		if (x) /* else an orphan, or an exec that failed to start */
+			end(x, status, &ru);
+	}
+}
+
+void held_release(struct agent *a, uint32_t id)
+{
+	struct agent_exec *x = held_find(a, id);
+
+	if (!x || !x->keep)
+		return;
+	if (!x->pid) {
+		done(x);
+		return;
+	}
+	/* It goes on as one that nobody keeps. */
+	fd_close_many(x->fds, ARRAY_LEN(x->fds));
+	x->keep = false;
+}
+
+void held_close_stdin(struct agent *a, uint32_t id)
+{
+	struct agent_exec *x = held_find(a, id);
+
+	if (!x || !x->keep || x->tty)
+		return;
+	fd_close(x->fds[2]);
+	x->fds[2] = -1;
+}
+
+static void tell(const struct agent_exec *x)
+{
+	struct frame_held h = {
+		.flags = (x->pid ? 0 : FRAME_HELD_ENDED) | (x->tty ? FRAME_HELD_TTY : 0) |
+			 (x->fds[2] >= 0 ? FRAME_HELD_STDIN : 0),
+		.exited = x->exited,
+	};
+	uint8_t out[48];
+	long n = frame_held_encode(&h, out, sizeof(out));
+
+	agent_send(FRAME_HELD, x->id, out, (size_t)n, x->fds, x->tty ? 1 : x->fds[2] >= 0 ? 3 : 2);
+}
+
+void held_tell(const struct agent *a)
+{
+	for (size_t i = 0; i < AGENT_EXECS_MAX; i++)
+		if (a->execs[i].used && a->execs[i].keep)
+			tell(&a->execs[i]);
+	agent_send(FRAME_SYNCED, 0, NULL, 0, NULL, 0);
+}

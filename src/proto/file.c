@@ -7,7 +7,7 @@
 	 FILE_BENEATH)
 
 /* The largest payload of a type from that side, or -1 when that side never sends it. */
-static long room(enum file_from from, uint8_t type)
+static int room(enum file_from from, uint8_t type)
 {
 	bool host = from == FILE_FROM_HOST;
 
@@ -23,16 +23,16 @@ static long room(enum file_from from, uint8_t type)
 	case FILE_LINK:
 	case FILE_ATTR:
 	case FILE_WATCH:
-		return host ? FILE_SMALL_MAX : -1;
+		return host ? (int)FILE_SMALL_MAX : -1;
 	case FILE_ABORT:
 		return host ? 0 : -1;
 	case FILE_DATA:
 		return FILE_DATA_MAX;
 	case FILE_END:
-		return host ? 0 : FILE_SMALL_MAX;
+		return host ? 0 : (int)FILE_SMALL_MAX;
 	case FILE_ENTRY:
 	case FILE_EVENT:
-		return host ? -1 : FILE_SMALL_MAX;
+		return host ? -1 : (int)FILE_SMALL_MAX;
 	}
 	return -1;
 }
@@ -48,7 +48,7 @@ long file_decode(enum file_from from, const uint8_t *data, size_t len, struct fi
 {
 	struct wire_in r = { data, data + len, false };
 	struct file_frame f;
-	long most;
+	int most;
 
 	/* Refuse as early as the bytes allow: a stranger must not make us wait for a length it made up. */
 	if (len >= 1 && data[0] != FILE_VERSION)

@@ -138,7 +138,8 @@ int file_entry_decode(const struct file_frame *f, struct file_entry *ret);
 	X(REMOVE, "remove it")                                                                                         \
 	X(ATTR, "set mode, owner or time")                                                                             \
 	X(WATCH, "watch it")                                                                                           \
-	X(ABORT, "go on: aborted")
+	X(ABORT, "go on: aborted")                                                                                     \
+	X(USER, "start as the user") /* with tag 0: the worker could not start */
 
 enum file_step {
 #define X(name, text) FILE_STEP_##name,

@@ -53,6 +53,12 @@ static size_t utf8_len(const unsigned char *p, size_t n, size_t *ret_bad)
 }
 
 /* The escape for a character, or NULL when it stands for itself. */
+/* U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069: line ends, and what turns the direction of the text behind it. */
+static bool turns_text(unsigned char b, unsigned char c)
+{
+	return (b == 0x80 && (c == 0x8e || c == 0x8f || (c >= 0xa8 && c <= 0xae))) || (b == 0x81 && c >= 0xa6 && c <= 0xa9);
+}
+
 static const char *escape(const unsigned char *p, size_t len, char *tmp, size_t size)
 {
 	unsigned code = p[0];
@@ -77,6 +83,8 @@ static const char *escape(const unsigned char *p, size_t len, char *tmp, size_t 
 	}
 	if (len == 2 && code == 0xc2 && p[1] < 0xa0)
 		code = p[1]; /* C1: U+0080 to U+009F */
+	else if (len == 3 && code == 0xe2 && turns_text(p[1], p[2]))
+		code = 0x2000U | (p[1] & 0x3fU) << 6 | (p[2] & 0x3fU);
 	else if (len != 1 || (code >= 0x20 && code != 0x7f))
 		return NULL;
 	snprintf(tmp, size, "\\u%04x", code);
@@ -89,10 +97,16 @@ static void put_string(struct json *j, const unsigned char *p, size_t n)
 
 	puts_(j, "\"");
 	while (plain < n) {
-		size_t bad, len = utf8_len(p + plain, n - plain, &bad);
+		size_t bad, len;
 		const char *esc;
 		char tmp[8];
 
+		/* Output of programs is mostly this, and there may be a lot of it. */
+		while (plain < n && p[plain] >= 0x20 && p[plain] < 0x7f && p[plain] != '"' && p[plain] != '\\')
+			plain++;
+		if (plain == n)
+			break;
+		len = utf8_len(p + plain, n - plain, &bad);
 		esc = len ? escape(p + plain, len, tmp, sizeof(tmp)) : "\xef\xbf\xbd";
 		if (!esc) {
 			plain += len;
@@ -171,6 +185,12 @@ void json_strn(struct json *j, const char *key, const void *data, size_t len)
 {
 	if (begin(j, key))
 		put_string(j, data, len);
+}
+
+void json_raw(struct json *j, const char *key, const char *text, size_t len)
+{
+	if (begin(j, key))
+		put(j, text, len);
 }
 
 void json_u64(struct json *j, const char *key, uint64_t v)

@@ -13,7 +13,8 @@
  *	r = json_done(&j);
  *
  * @key is NULL outside objects. Strings may hold any bytes: what is not UTF-8 becomes U+FFFD, and control characters
- * are escaped, C1 and DEL too, so that the output is safe to show on a terminal.
+ * are escaped, C1, DEL and what turns the
+ * direction of text too, so that the output is safe to show on a terminal.
  */
 #pragma once
 #include <stdbool.h>
@@ -40,6 +41,8 @@ void json_end(struct json *j); /* the innermost open object or array */
 
 void json_str(struct json *j, const char *key, const char *text); /* null when @text is NULL */
 void json_strn(struct json *j, const char *key, const void *data, size_t len);
+/* A value that is JSON already, ours or checked. */
+void json_raw(struct json *j, const char *key, const char *text, size_t len);
 void json_u64(struct json *j, const char *key, uint64_t v);
 void json_i64(struct json *j, const char *key, int64_t v);
 void json_bool(struct json *j, const char *key, bool v);

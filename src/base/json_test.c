@@ -126,3 +126,26 @@ TEST(misuse_is_told)
 	CHECK_EQ(json_done(&close), -EINVAL);
 	CHECK_EQ(json_done(&none), -EINVAL);
 }
+
+TEST(text_that_would_turn_the_line_around_is_escaped)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(256);
+	struct json j = JSON_INIT(&b);
+
+	json_str(&j, NULL, "a\xe2\x80\xae" "b\xe2\x81\xa6" "c\xe2\x80\xa8" "d\xe2\x80\xa6");
+	CHECK(json_done(&j) == 0);
+	CHECK_STR(b.data, "\"a\\u202eb\\u2066c\\u2028d\xe2\x80\xa6\"");
+}
+
+TEST(raw_json_goes_in_as_it_is)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(256);
+	struct json j = JSON_INIT(&b);
+
+	json_object(&j, NULL);
+	json_raw(&j, "a", "[1,2]", 5);
+	json_raw(&j, "b", "1.5", 3);
+	json_end(&j);
+	CHECK(json_done(&j) == 0);
+	CHECK_STR(b.data, "{\"a\":[1,2],\"b\":1.5}");
+}

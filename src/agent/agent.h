@@ -20,6 +20,7 @@ enum {
 static_assert(FRAME_KEEP_SLOT == 4 && FRAME_KEEP_MEMINFO - FRAME_KEEP_SLOT + 1 == FRAME_KEEP_FDS, "in a row");
 
 #define AGENT_EXECS_MAX 512
+#define AGENT_WORKERS_MAX 64
 
 struct agent_exec {
 	bool used;
@@ -38,6 +39,7 @@ struct agent {
 	bool up;
 	bool host_writable; /* a folder of the host can be written */
 	struct agent_exec execs[AGENT_EXECS_MAX];
+	pid_t workers[AGENT_WORKERS_MAX]; /* of files; 0 = free */
 };
 
 /*
@@ -66,3 +68,9 @@ void held_tell(const struct agent *a); /* HELD for each, then SYNCED */
 /* Starts a process. The descriptors stay the caller's. On success *ret_master is the terminal or -1. */
 int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, pid_t *ret_pid, int *ret_master,
 	       enum frame_stage *stage);
+/* For a child of ours: becomes that user, with root's capabilities or none. */
+int exec_become(const struct agent *a, uint32_t uid, uint32_t gid);
+
+/* Starts a file worker (files.c); FAILED answers when that does not work. */
+void files_serve(struct agent *a, const struct frame *f, const int *fds);
+bool files_ended(struct agent *a, pid_t pid); /* true: it was a worker */

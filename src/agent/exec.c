@@ -101,9 +101,9 @@ static int set_limits(const struct frame_exec *x)
 	return r;
 }
 
-static int set_user(const struct agent *a, const struct frame_exec *x)
+int exec_become(const struct agent *a, uint32_t uid, uint32_t gid)
 {
-	uint64_t keep = x->uid ? 0 : a->host_writable ? CAPS_ROOT & ~CAPS_FILE_RIGHTS : CAPS_ROOT;
+	uint64_t keep = uid ? 0 : a->host_writable ? CAPS_ROOT & ~CAPS_FILE_RIGHTS : CAPS_ROOT;
 	int r;
 
 	r = caps_drop_bounding_some(CAPS_AGENT & ~keep);
@@ -112,12 +112,12 @@ static int set_user(const struct agent *a, const struct frame_exec *x)
 	if (!a->single_id) {
 		r = sys_setgroups(0, NULL);
 		if (r == 0)
-			r = sys_setresgid(x->gid, x->gid, x->gid);
+			r = sys_setresgid(gid, gid, gid);
 		if (r == 0)
-			r = sys_setresuid(x->uid, x->uid, x->uid);
+			r = sys_setresuid(uid, uid, uid);
 		if (r < 0)
 			return r;
-	} else if (x->uid != a->single_id - 1 || x->gid != a->single_id - 1) {
+	} else if (uid != a->single_id - 1 || gid != a->single_id - 1) {
 		return -EINVAL;
 	}
 	return caps_set(keep, 0);
@@ -144,7 +144,7 @@ static int child(void *arg)
 	}
 	if (r >= 0) {
 		s->stage = FRAME_STAGE_USER;
-		r = set_user(s->agent, s->x);
+		r = exec_become(s->agent, s->x->uid, s->x->gid);
 	}
 	if (r >= 0) {
 		s->stage = FRAME_STAGE_CWD;

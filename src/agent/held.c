@@ -87,8 +87,10 @@ void held_reap(struct agent *a)
 	while ((pid = wait4(-1, &status, WNOHANG, &ru)) > 0) {
 		struct agent_exec *x = find_pid(a, pid);
 
-		if (x) /* else an orphan, or an exec that failed to start */
+		if (x)
 			end(x, status, &ru);
+		else
+			files_ended(a, pid); /* or an orphan, or an exec that failed to start */
 	}
 }
 

@@ -249,6 +249,9 @@ static void serve(struct agent *a, const struct frame *f, int *fds)
 	case FRAME_KEEP:
 		serve_keep(a, f, fds);
 		break;
+	case FRAME_FILES:
+		files_serve(a, f, fds);
+		break;
 	case FRAME_RELEASE:
 		held_release(a, f->id);
 		break;

@@ -5,13 +5,47 @@
  * sandboxes directly; without root it first becomes root of a user namespace of its own. A sandbox is a child process
  * (cloche-agent, PID 1 of its namespaces) that is spoken to over a socket; the command's output comes through pipes
  * this process holds. When this process ends, however it ends, the socket closes and the sandbox ends with it.
+ *
+ * `serve` and the commands that speak to a daemon need libraries this program does without: it becomes cloche-serve or
+ * cloche-client, which lie beside it or in the libexec folder.
  */
 #include "base/base.h"
+#include "base/sys.h"
 #include "cli/commands.h"
 #include "config.h"
+#include "warden/program.h"
 
 #include <fcntl.h>
 #include <unistd.h>
+
+/* Those of cloche-client get their own name as the first argument, since it has many. */
+static int become(const char *program, char **argv)
+{
+	struct err e = { 0 };
+	char path[512];
+	int r = program_path(program, path, sizeof(path), &e);
+
+	if (r == 0) {
+		r = sys_execve(path, argv, environ);
+		err_sys(&e, ERR_INTERNAL, r, "start %s", path);
+	}
+	fprintf(stderr, "cloche: %s%s%s\n", e.msg, e.remedy[0] ? "; " : "", e.remedy);
+	return 125;
+}
+
+static int cmd_serve(int argc, char **argv)
+{
+	(void)argc;
+	argv[0] = (char[]){ "cloche-serve" };
+	return become("cloche-serve", argv);
+}
+
+static int cmd_client(int argc, char **argv)
+{
+	(void)argc;
+	argv[-1] = (char[]){ "cloche-client" }; /* there is one before: our own */
+	return become("cloche-client", argv - 1);
+}
 
 static const struct command {
 	const char *name;
@@ -20,13 +54,33 @@ static const struct command {
 } commands[] = {
 	{ "run", cmd_run, "run a command in a sandbox of its own" },
 	{ "doctor", cmd_doctor, "check what this host can enforce; --attack tries to break out" },
+	{ "serve", cmd_serve, "the daemon: sandboxes over HTTP" },
+	{ "create", cmd_client, "make a sandbox" },
+	{ "exec", cmd_client, "run a command in a sandbox" },
+	{ "shell", cmd_client, "a terminal in a sandbox" },
+	{ "cp", cmd_client, "copy files into and out of a sandbox" },
+	{ "ls", cmd_client, "list sandboxes" },
+	{ "inspect", cmd_client, "all about a sandbox" },
+	{ "rm", cmd_client, "delete sandboxes" },
+	{ "pause", cmd_client, "freeze a sandbox" },
+	{ "resume", cmd_client, "let a frozen sandbox go on" },
+	{ "logs", cmd_client, "the output of an exec" },
+	{ "stats", cmd_client, "what a sandbox uses" },
+	{ "top", cmd_client, "what all sandboxes use, live" },
+	{ "events", cmd_client, "what happens, as it happens" },
+	{ "audit", cmd_client, "the audit log: read it, verify it" },
+	{ "token", cmd_client, "make, list and remove tokens" },
+	{ "completion", cmd_client, "tab completion for bash, zsh and fish" },
 };
 
 static void usage(FILE *to)
 {
 	fputs("usage: cloche COMMAND [options]\n\n", to);
-	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-		fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].text);
+	for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+		if (commands[i].run == cmd_client && commands[i - 1].run != cmd_client)
+			fputs("\nwith a daemon:\n", to);
+		fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].text);
+	}
 	fputs("\n`cloche COMMAND --help` tells more.\n", to);
 }
 

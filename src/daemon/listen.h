@@ -1,0 +1,45 @@
+/* Sockets that clients come to: what was asked for, opened; or what systemd has opened already. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/err.h"
+#include "daemon/daemon.h"
+
+#define LISTEN_BACKLOG 4096
+
+struct listen_addr {
+	bool is_unix;
+	char host[112]; /* of TCP: an address, or a name that is looked up when it is opened */
+	char port[8];
+	const char *path; /* of unix: within the text that was parsed */
+};
+
+/* "HOST:PORT", "[V6]:PORT", "unix:/path". Opens nothing, asks nobody. */
+int listen_parse(const char *text, struct listen_addr *ret, struct err *e);
+
+/* A listening, non-blocking socket. */
+int listen_open(const char *text, struct err *e);
+
+struct listen_unix_opts {
+	int type; /* SOCK_STREAM, SOCK_SEQPACKET */
+	int mode; /* of the file */
+	bool ours; /* nobody else can be there: what is in the way is removed without asking */
+};
+/*
+ * @name within the folder @dirfd, whatever the length of its path. The file belongs to whose file system id we have. A
+ * socket that nobody listens on any more is replaced; anything else in the way is ERR_CONFLICT.
+ */
+int listen_unix_at(int dirfd, const char *name, const struct listen_unix_opts *o, struct err *e);
+
+/* Where it really listens, in the form of listen_parse(): port 0 has become a port. */
+int listen_text(int fd, char *text, size_t size, struct err *e);
+/* "http://127.0.0.1:7070" of "127.0.0.1:7070"; "unix:/path" stays. */
+void listen_url(const char *text, bool tls, char *url, size_t size);
+
+/* How many sockets systemd passed to this process (0: none), from fd 3 on; forgets that it did. */
+int listen_activated(void);
+/* Whether it is a listening stream socket; makes it close-on-exec and non-blocking. */
+int listen_adopt(int fd, struct err *e);

@@ -1,0 +1,31 @@
+/* Everything the supervisor opens before it starts anybody: folder, lock, sockets, token. */
+#pragma once
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#include "base/err.h"
+#include "daemon/daemon.h"
+#include "daemon/identity.h"
+
+struct places {
+	struct daemon_config config; /* with the real data folder and the real ports */
+	struct identity who;
+	uid_t owner;
+	int data, lock; /* the folder and its lock */
+	int listener[DAEMON_LISTENERS];
+	struct stat file[DAEMON_LISTENERS]; /* of a unix socket that we made, else zeros */
+	unsigned shown; /* of the listeners, those that were asked for */
+	int unix_listener;
+	int warden_listener, warden_place;
+	char state[64]; /* the warden's folder */
+	char token[160];
+	bool first; /* never was ready on this folder */
+};
+
+/*
+ * @activated sockets from fd 3 on take the place of the configured ones; from then on they are ours. On an error call
+ * places_close() all the same.
+ */
+int places_open(struct places *p, const struct daemon_config *c, int activated, struct err *e);
+/* Removes the sockets' files that are still ours, and closes all. */
+void places_close(struct places *p);

@@ -1,0 +1,482 @@
+#include "daemon/supervisor.h"
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "daemon/folder.h"
+#include "daemon/places.h"
+#include "daemon/ready.h"
+#include "daemon/restart.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define HURRY_MS 1000 /* after a second signal */
+#define WARDEN_END_MS 15000
+#define WARDEN_END_ALL_MS 60000
+#define NEVER UINT64_MAX
+
+enum phase { SERVING, DRAINING, ENDING, OVER };
+
+struct child {
+	const char *name;
+	pid_t pid; /* 0: not running */
+	int pidfd;
+	uint64_t start_at; /* ms, when it does not run: NEVER = not again */
+	struct restart restart;
+};
+
+struct supervisor {
+	const struct supervisor_opts *o;
+	struct places places;
+	struct child api, warden;
+	int signals, life[2];
+	int ready; /* what the API process says; -1 after it did */
+	bool was_ready;
+	enum phase phase;
+	uint64_t deadline;
+	sigset_t mask; /* as we were started */
+	struct err failed; /* why it ends, when nobody told it to */
+	int result;
+};
+
+static uint64_t now_ms(void)
+{
+	return clock_mono_ns() / 1000000;
+}
+
+/* ---- starting ---------------------------------------------------------------------------------------------------- */
+
+/* In a child: out of our terminal's signals, and gone when we are. */
+static void child_begin(pid_t parent, int death)
+{
+	setsid();
+	if (sys_prctl(PR_SET_PDEATHSIG, (unsigned long)death, 0, 0, 0) < 0 || getppid() != parent)
+		_exit(125);
+	unsetenv("NOTIFY_SOCKET");
+	unsetenv("WATCHDOG_PID");
+	unsetenv("WATCHDOG_USEC");
+}
+
+static int child_started(struct child *c, pid_t pid, struct err *e)
+{
+	c->pidfd = sys_pidfd_open(pid, 0);
+	if (c->pidfd < 0) {
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		return err_sys(e, ERR_EXHAUSTED, c->pidfd, "start %s", c->name);
+	}
+	c->pid = pid;
+	c->start_at = NEVER;
+	return 0;
+}
+
+_Noreturn static void api_child(struct supervisor *s, pid_t parent, int ready)
+{
+	struct places *p = &s->places;
+	struct daemon_start start = {
+		.config = &p->config,
+		.unix_listener = p->unix_listener,
+		.warden_place = p->warden_place,
+		.ready = ready,
+		.life = s->life[0],
+		.owner = p->owner,
+	};
+
+	child_begin(parent, SIGKILL);
+	umask(077);
+	memcpy(start.listener, p->listener, sizeof(start.listener));
+	memcpy(start.token, p->token, sizeof(start.token));
+	/* The lock stays open: as long as any of us lives, no other daemon starts on this folder. */
+	fd_close(p->warden_listener);
+	fd_close(p->data);
+	fd_close(s->life[1]);
+	fd_close(s->signals);
+	fd_close(s->warden.pidfd);
+	sigprocmask(SIG_SETMASK, &s->mask, NULL);
+	signal(SIGPIPE, SIG_DFL);
+	exit(s->o->serve(&start));
+}
+
+static int start_api(struct supervisor *s, struct err *e)
+{
+	pid_t parent = getpid(), pid;
+	int pipe[2], r;
+
+	r = sys_pipe2(pipe, O_CLOEXEC);
+	if (r < 0)
+		return err_sys(e, ERR_EXHAUSTED, r, "make a pipe");
+	pid = fork();
+	if (pid == 0) {
+		fd_close(pipe[0]);
+		api_child(s, parent, pipe[1]);
+	}
+	r = pid < 0 ? -errno : 0;
+	fd_close(pipe[1]);
+	fd_close(s->ready);
+	s->ready = pipe[0];
+	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "fork") : child_started(&s->api, pid, e);
+}
+
+#define WARDEN_ARGS 64
+
+struct warden_args {
+	char *argv[WARDEN_ARGS];
+	unsigned n;
+	char fd[16], uid[16], pool[16];
+};
+
+static void add_arg(struct warden_args *a, const char *option, const char *value)
+{
+	assert(a->n + 2 < WARDEN_ARGS);
+	a->argv[a->n++] = (char *)(uintptr_t)option;
+	if (value)
+		a->argv[a->n++] = (char *)(uintptr_t)value;
+}
+
+static void warden_command(const struct supervisor *s, struct warden_args *a)
+{
+	const struct daemon_config *c = &s->places.config;
+
+	*a = (struct warden_args){ 0 };
+	snprintf(a->fd, sizeof(a->fd), "%d", s->places.warden_listener);
+	snprintf(a->uid, sizeof(a->uid), "%u", s->places.who.uid);
+	snprintf(a->pool, sizeof(a->pool), "%u", c->pool);
+	add_arg(a, "cloche-warden", NULL);
+	add_arg(a, "--keep", NULL);
+	add_arg(a, "--state", s->places.state);
+	add_arg(a, "--socket-fd", a->fd);
+	add_arg(a, "--uid", a->uid);
+	add_arg(a, "--pool", a->pool);
+	if (c->images[0])
+		add_arg(a, "--images", c->images);
+	for (unsigned i = 0; i < c->nallow_mount; i++)
+		add_arg(a, "--allow-mount", c->allow_mount[i]);
+}
+
+static int start_warden(struct supervisor *s, struct err *e)
+{
+	pid_t parent = getpid(), pid;
+	struct warden_args a;
+	int r;
+
+	warden_command(s, &a);
+	pid = fork();
+	if (pid < 0)
+		return err_sys(e, ERR_EXHAUSTED, -errno, "fork");
+	if (pid == 0) {
+		/*
+		 * Our signals stay blocked in it until it has made its signalfd: one that comes early waits instead of
+		 * killing it in the middle of finding its sandboxes again.
+		 */
+		child_begin(parent, SIGTERM);
+		signal(SIGPIPE, SIG_DFL);
+		r = sys_fcntl(s->places.warden_listener, F_SETFD, 0);
+		if (r == 0)
+			r = sys_execve(s->o->warden, a.argv, environ);
+		log_error("start %s: %s", s->o->warden, strerror(-r));
+		_exit(127);
+	}
+	return child_started(&s->warden, pid, e);
+}
+
+/* ---- ending ------------------------------------------------------------------------------------------------------ */
+
+static void end_warden(struct supervisor *s)
+{
+	bool all = s->places.config.stop_sandboxes && s->result == 0;
+	struct err e = { 0 };
+
+	/* What it left running can only be ended by one that finds it again. */
+	if (!s->warden.pid && all && start_warden(s, &e) < 0)
+		log_error("%s", e.msg);
+	s->warden.start_at = NEVER;
+	if (!s->warden.pid) {
+		s->phase = OVER;
+		return;
+	}
+	s->phase = ENDING;
+	s->deadline = now_ms() + (all ? WARDEN_END_ALL_MS : WARDEN_END_MS);
+	sys_pidfd_send_signal(s->warden.pidfd, all ? SIGUSR1 : SIGTERM);
+}
+
+static void drain_api(struct supervisor *s)
+{
+	ready_notify("STOPPING=1");
+	s->api.start_at = NEVER;
+	if (!s->api.pid) {
+		end_warden(s);
+		return;
+	}
+	s->phase = DRAINING;
+	s->deadline = now_ms() + SUPERVISOR_DRAIN_MS;
+	sys_pidfd_send_signal(s->api.pidfd, SIGTERM);
+}
+
+static void hurry(struct supervisor *s)
+{
+	uint64_t soon = now_ms() + HURRY_MS;
+
+	if (s->deadline > soon)
+		s->deadline = soon;
+	if (s->phase == DRAINING && s->api.pid)
+		sys_pidfd_send_signal(s->api.pidfd, SIGTERM);
+}
+
+static void told_to_end(struct supervisor *s)
+{
+	switch (s->phase) {
+	case SERVING:
+		drain_api(s);
+		break;
+	case DRAINING:
+	case ENDING:
+		hurry(s);
+		break;
+	case OVER:
+		break;
+	}
+}
+
+/* @r and s->failed say why. */
+static void give_up(struct supervisor *s, int r)
+{
+	s->result = r;
+	if (s->phase == SERVING)
+		drain_api(s);
+}
+
+static void too_late(struct supervisor *s)
+{
+	struct child *c = s->phase == DRAINING ? &s->api : &s->warden;
+
+	log_warn("%s did not end in time and is killed", c->name);
+	if (c->pid)
+		sys_pidfd_send_signal(c->pidfd, SIGKILL);
+	s->deadline = NEVER;
+}
+
+/* ---- deaths ------------------------------------------------------------------------------------------------------ */
+
+static void tell_death(const struct child *c, int status, char *text, size_t size)
+{
+	if (WIFSIGNALED(status))
+		snprintf(text, size, "%s was killed by signal %d", c->name, WTERMSIG(status));
+	else
+		snprintf(text, size, "%s ended with exit code %d", c->name, WEXITSTATUS(status));
+}
+
+/* Nobody told it to: start it again, unless that is of no use. */
+static void died(struct supervisor *s, struct child *c, int status)
+{
+	char text[100];
+	int pause;
+
+	tell_death(c, status, text, sizeof(text));
+	if (!s->was_ready && WIFEXITED(status)) {
+		/* It has said why. Trying ten times would say it ten times. */
+		give_up(s, err_set(&s->failed, ERR_LOST, -ECHILD, "%s before it was ready", text));
+		return;
+	}
+	pause = restart_after(&c->restart, now_ms());
+	if (pause < 0) {
+		err_set(&s->failed, ERR_LOST, -ECHILD, "%s: %d times within %d s, giving up", text, RESTART_DEATHS,
+			RESTART_WITHIN_MS / 1000);
+		err_remedy(&s->failed, "the lines above say why; running sandboxes are still there");
+		give_up(s, -ECHILD);
+		return;
+	}
+	log_warn("%s; it is started again", text);
+	c->start_at = now_ms() + (unsigned)pause;
+}
+
+static void reap(struct supervisor *s, struct child *c)
+{
+	int status = 0;
+
+	if (waitpid(c->pid, &status, WNOHANG) != c->pid)
+		return;
+	fd_close(c->pidfd);
+	c->pidfd = -1;
+	c->pid = 0;
+	switch (s->phase) {
+	case SERVING:
+		died(s, c, status);
+		break;
+	case DRAINING:
+		if (c == &s->api)
+			end_warden(s);
+		else
+			died(s, c, status); /* the API still needs it for its last calls */
+		break;
+	case ENDING:
+		if (c == &s->warden)
+			s->phase = OVER;
+		break;
+	case OVER:
+		break;
+	}
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
+
+static void say_ready(struct supervisor *s)
+{
+	AUTO(buf_done) struct buf text = BUF_INIT(16384);
+	struct places *p = &s->places;
+	char state[256];
+	int r = 0;
+
+	s->was_ready = true;
+	folder_used(p->data, &p->who);
+	snprintf(state, sizeof(state), "READY=1\nMAINPID=%d\nSTATUS=serving on %s", getpid(), p->config.listen[0].text);
+	if (ready_notify(state) < 0)
+		log_warn("NOTIFY_SOCKET could not be told that we serve");
+	r = ready_lines(&(struct ready_text){ .config = &p->config, .shown = p->shown, .token = p->token }, &text);
+	if (r == 0)
+		r = fd_write_all(s->o->out, text.data, text.len);
+	if (r < 0)
+		log_warn("the address and token could not be printed: %s", strerror(-r));
+	if (text.data)
+		explicit_bzero(text.data, text.len);
+	/* It is in the state now. One from a file is told again, in case the state is somebody's backup. */
+	if (!p->config.token_file[0])
+		explicit_bzero(p->token, sizeof(p->token));
+}
+
+static void read_ready(struct supervisor *s)
+{
+	char byte;
+	ssize_t n = sys_read(s->ready, &byte, 1);
+
+	if (n == -EINTR || n == -EAGAIN)
+		return;
+	fd_close(s->ready);
+	s->ready = -1;
+	if (n == 1 && !s->was_ready)
+		say_ready(s);
+}
+
+static void read_signals(struct supervisor *s)
+{
+	struct signalfd_siginfo i;
+
+	while (sys_read(s->signals, &i, sizeof(i)) == (ssize_t)sizeof(i))
+		told_to_end(s);
+}
+
+static uint64_t next_time(const struct supervisor *s)
+{
+	uint64_t t = s->deadline;
+
+	if (s->api.start_at < t)
+		t = s->api.start_at;
+	return s->warden.start_at < t ? s->warden.start_at : t;
+}
+
+static void do_due(struct supervisor *s)
+{
+	uint64_t now = now_ms();
+	int r = 0;
+
+	if (s->deadline <= now)
+		too_late(s);
+	if (s->warden.start_at <= now)
+		r = start_warden(s, &s->failed);
+	if (r == 0 && s->api.start_at <= now)
+		r = start_api(s, &s->failed);
+	if (r < 0) {
+		s->warden.start_at = s->api.start_at = NEVER;
+		give_up(s, r);
+	}
+}
+
+static int turn(struct supervisor *s, struct err *e)
+{
+	struct pollfd p[] = {
+		{ .fd = s->signals, .events = POLLIN },
+		{ .fd = s->api.pidfd, .events = POLLIN },
+		{ .fd = s->warden.pidfd, .events = POLLIN },
+		{ .fd = s->ready, .events = POLLIN },
+	};
+	uint64_t t = next_time(s), now = now_ms();
+	int wait = t == NEVER ? -1 : t <= now ? 0 : t - now > 60000 ? 60000 : (int)(t - now);
+
+	if (poll(p, ARRAY_LEN(p), wait) < 0) {
+		if (errno == EINTR)
+			return 0;
+		return err_sys(e, ERR_INTERNAL, -errno, "poll");
+	}
+	if (p[0].revents)
+		read_signals(s);
+	if (p[3].revents)
+		read_ready(s);
+	if (p[1].revents)
+		reap(s, &s->api);
+	if (p[2].revents)
+		reap(s, &s->warden);
+	if (s->phase != OVER)
+		do_due(s);
+	return 0;
+}
+
+static int begin(struct supervisor *s, struct err *e)
+{
+	sigset_t set;
+	int r;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, &s->mask);
+	/* The warden's; see start_warden(). The API process gets the mask from before. */
+	sigaddset(&set, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	sigdelset(&set, SIGUSR1);
+	signal(SIGCHLD, SIG_DFL);
+	signal(SIGPIPE, SIG_IGN);
+	s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (s->signals < 0)
+		return err_sys(e, ERR_EXHAUSTED, -errno, "make a signalfd");
+	r = sys_pipe2(s->life, O_CLOEXEC);
+	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "make a pipe") : 0;
+}
+
+int supervisor_run(const struct supervisor_opts *o, struct err *e)
+{
+	struct supervisor s = {
+		.o = o,
+		.api = { .name = "the API process", .pidfd = -1 },
+		.warden = { .name = "the warden", .pidfd = -1 },
+		.signals = -1,
+		.life = { -1, -1 },
+		.ready = -1,
+		.phase = SERVING,
+		.deadline = NEVER,
+	};
+	int r;
+
+	umask(022);
+	r = places_open(&s.places, o->config, o->activated, e);
+	if (r == 0)
+		r = begin(&s, e);
+	while (r == 0 && s.phase != OVER)
+		r = turn(&s, e);
+	places_close(&s.places);
+	fd_close(s.signals);
+	fd_close(s.ready);
+	fd_close_many(s.life, 2);
+	fd_close(s.api.pidfd);
+	fd_close(s.warden.pidfd);
+	if (r == 0 && s.result < 0) {
+		if (e)
+			*e = s.failed;
+		r = s.result;
+	}
+	return r;
+}

@@ -40,7 +40,7 @@ struct http_opts {
 	unsigned head_ms; /* from a request's first byte (or a new connection) to the end of its head: 10,000 */
 	unsigned body_ms; /* without a byte of a body that is waited for: 25,000 */
 	unsigned idle_ms; /* between requests: 300,000 */
-	unsigned send_ms; /* without a byte going out of what is to be sent: 120,000; 0 for streams: see http_begin */
+	unsigned send_ms; /* without a byte going out of what is to be sent: 120,000 */
 	const char *tls_cert, *tls_key; /* PEM files; NULL: listeners are plain */
 };
 
@@ -87,7 +87,7 @@ void http_set_gone(struct http_req *q, void (*gone)(void *arg), void *arg);
 void *http_note(struct http_req *q);
 
 /* --- its body: one of these, in the handler or later; without any, it is read and thrown away (up to 64 KiB, then cut) --- */
-/* @done gets the whole body, NUL-ended. Beyond @max: 413, and @done is not called but `gone` is. */
+/* @done gets the whole body, NUL-ended, good until the request ends. Beyond @max: 413, and @done is not called but `gone` is. */
 void http_read_body(struct http_req *q, size_t max, void (*done)(void *arg, const char *data, size_t len), void *arg);
 /*
  * Piece by piece. @data may hold the flow with http_body_pause() and let it go on with http_body_resume(); @end follows the last
@@ -108,9 +108,13 @@ void http_send_take(struct http_req *q, int status, const char *type, char *body
 /* {"error":{…}} with the kind's status; adds Retry-After when @retry_after. Ends the request. */
 void http_fail(struct http_req *q, const struct err *e);
 void http_fail_retry(struct http_req *q, const struct err *e, unsigned retry_after_s);
+/* The same for what has no kind: @status and @code are free, @cause and @remedy may be NULL. */
+void http_fail_as(struct http_req *q, int status, const char *code, const char *message, const char *cause,
+		  const char *remedy);
 /*
- * A streamed answer: @len bytes follow (Content-Length), or -1: chunked until http_end. @quiet: nothing may have to be sent
- * for as long as it likes (send_ms then counts only while bytes wait).
+ * A streamed answer: @len bytes follow (Content-Length), or -1: chunked until http_end (to HTTP/1.0: until the connection
+ * closes). It may be quiet for as long as it likes: send_ms counts only while bytes wait. Fewer than @len bytes at http_end
+ * cut the connection; what is beyond them is dropped. An answer without a body (HEAD, 204, 304) drops all.
  */
 void http_begin(struct http_req *q, int status, const char *type, int64_t len);
 /* Queues a copy. Who writes while http_queued() is above HTTP_HIGH should stop, and go on when @drain is called. */
@@ -118,8 +122,10 @@ void http_begin(struct http_req *q, int status, const char *type, int64_t len);
 void http_write(struct http_req *q, const void *data, size_t len);
 /*
  * Without the copy: @data stays the caller's and must not change until @done. At most one such write is under way; the
- * fastest way for output. Several pieces are sent as one.
+ * fastest way for output. Several pieces (up to HTTP_PIECES_MAX) are sent as one. The request's end (http_end, http_cut,
+ * gone) gives the memory back as well; @done is not called then.
  */
+#define HTTP_PIECES_MAX 60U
 struct http_piece {
 	const void *data;
 	size_t len;

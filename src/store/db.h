@@ -13,14 +13,26 @@
 
 struct db;
 
-/* Makes the file (0600) when missing and brings an older schema up to date; a newer one is refused (-EPROTO). */
+/*
+ * Makes the file (0600) when missing and brings an older schema up to date; a newer one is refused (-EPROTO), so is a damaged one, or one
+ * that is not ours (-EBADMSG).
+ */
 int db_open(const char *path, struct db **ret, struct err *e);
 void db_close(struct db *d);
 DEFINE_AUTO(struct db, db_close)
 /* Every write below opens the turn's transaction by itself; this ends it. 0 when there was none. */
 int db_commit(struct db *d, struct err *e);
-/* For a worker thread: moves the log into the file. Takes the path, not the handle. */
+/* For a worker thread: moves the log into the file, without holding up who writes. Takes the path, not the handle. */
 int db_checkpoint(const char *path);
+/* How large the log is after the last commit; past DB_LOG_MAX it is time for a checkpoint. */
+#define DB_LOG_MAX (4 * MIB)
+uint64_t db_log_bytes(const struct db *d);
+
+/*
+ * Below: a change of a row that is not there is ERR_NOT_FOUND (-ENOENT), a deletion of one is fine. What breaks a rule of the schema (a name
+ * taken, a tenant that does not exist) is ERR_CONFLICT (-EEXIST) and changes nothing. Each *_each stops at the first callback that does
+ * not return 0, and returns what it said; what it hands out is good until the callback returns.
+ */
 
 /* --- tenants: small; loaded whole --- */
 struct tenant_row {
@@ -31,8 +43,9 @@ struct tenant_row {
 	uint64_t created_ns;
 };
 int tenants_put(struct db *d, const struct tenant_row *t, struct err *e); /* insert or replace */
-int tenants_delete(struct db *d, const char *id, struct err *e);
-int tenants_each(struct db *d, int (*fn)(void *arg, const struct tenant_row *t), void *arg, struct err *e);
+int tenants_delete(struct db *d, const char *id, struct err *e); /* its tokens and answers too; ERR_CONFLICT while it has sandboxes */
+int tenants_next(struct db *d, uint64_t *ret_number, struct err *e); /* a number that no tenant ever had, from 1 */
+int tenants_each(struct db *d, int (*fn)(void *arg, const struct tenant_row *t), void *arg, struct err *e); /* by number */
 
 /* --- tokens --- */
 struct token_row {
@@ -47,7 +60,7 @@ struct token_row {
 };
 int tokens_put(struct db *d, const struct token_row *t, struct err *e);
 int tokens_delete(struct db *d, const char *id, struct err *e);
-int tokens_each(struct db *d, int (*fn)(void *arg, const struct token_row *t), void *arg, struct err *e);
+int tokens_each(struct db *d, int (*fn)(void *arg, const struct token_row *t), void *arg, struct err *e); /* by created */
 
 /* --- sandboxes --- */
 struct box_row {
@@ -61,7 +74,7 @@ struct box_row {
 int boxes_insert(struct db *d, const struct box_row *b, struct err *e);
 int boxes_update(struct db *d, const struct box_row *b, struct err *e); /* all columns but id, tenant, key, handle, created */
 int boxes_delete(struct db *d, const char *id, struct err *e); /* its execs too */
-int boxes_each(struct db *d, int (*fn)(void *arg, const struct box_row *b), void *arg, struct err *e);
+int boxes_each(struct db *d, int (*fn)(void *arg, const struct box_row *b), void *arg, struct err *e); /* by created */
 
 /* --- execs --- */
 struct exec_row {
@@ -86,5 +99,6 @@ struct idem_row {
 };
 /* 1 when found: *ret is good until the next call on @d. 0 when not. */
 int idem_find(struct db *d, const char *tenant, const char *key, struct idem_row *ret, struct err *e);
-int idem_put(struct db *d, const struct idem_row *i, struct err *e);
+int idem_put(struct db *d, const struct idem_row *i, struct err *e); /* insert or replace */
+int idem_delete(struct db *d, const char *tenant, const char *key, struct err *e); /* one that failed may be tried again */
 int idem_prune(struct db *d, uint64_t before_ns, struct err *e);

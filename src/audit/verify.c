@@ -1,0 +1,36 @@
+#include "audit/audit.h"
+#include "base/base.h"
+#include "audit/chain.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/stat.h>
+
+int audit_verify(const char *path, struct audit_verdict *ret, struct err *e)
+{
+	AUTO(chain_done) struct chain c = { 0 };
+	AUTO_CLOSE int fd = -1;
+	uint64_t good = 0;
+	struct stat st;
+	int r;
+
+	*ret = (struct audit_verdict){ 0 };
+	/* O_NONBLOCK: a FIFO of that name must not hold us. */
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_sys(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_INTERNAL, -errno, "audit log '%s'", path);
+	if (!S_ISREG(st.st_mode))
+		return err_set(e, ERR_INVALID, -EINVAL, "audit log '%s': not a file", path);
+	r = chain_init(&c, e);
+	if (r < 0)
+		return r;
+	r = chain_scan(&c, fd, (uint64_t)st.st_size, NULL, NULL, &good, e);
+	*ret = (struct audit_verdict){ .head = c.head, .records = c.head.seq };
+	if (r < 0)
+		return err_wrap(e, r, "audit log '%s'", path);
+	ret->torn = (uint64_t)st.st_size - good;
+	if (!ret->torn)
+		return 0;
+	return err_set(e, ERR_INTERNAL, -EBADMSG, "audit log '%s': %" PRIu64 " bytes behind record %" PRIu64 " are no whole record", path,
+		       ret->torn, c.head.seq);
+}

@@ -1,0 +1,82 @@
+#include "store/db.h"
+#include "base/base.h"
+#include "store/impl.h"
+
+#define COLUMNS "id, tenant, name, key, handle, state, spec, created_ns, expires_ns, used_ns, next_exec"
+
+int boxes_insert(struct db *d, const struct box_row *b, struct err *e)
+{
+	sqlite3_stmt *s;
+	int r = q_begin(d, Q_BOX_INSERT, "INSERT INTO boxes (" COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)", &s, e);
+
+	if (r < 0)
+		return r;
+	q_text(s, 1, b->id);
+	q_text(s, 2, b->tenant);
+	q_text(s, 3, b->name);
+	q_text(s, 4, b->key);
+	q_u64(s, 5, b->handle);
+	q_text(s, 6, b->state);
+	q_text(s, 7, b->spec);
+	q_u64(s, 8, b->created_ns);
+	q_u64(s, 9, b->expires_ns);
+	q_u64(s, 10, b->used_ns);
+	q_u64(s, 11, b->next_exec);
+	r = q_run(d, s, "store a sandbox", e);
+	return r < 0 ? r : 0;
+}
+
+int boxes_update(struct db *d, const struct box_row *b, struct err *e)
+{
+	sqlite3_stmt *s;
+	int r = q_begin(d, Q_BOX_UPDATE,
+			"UPDATE boxes SET name=?2, state=?3, spec=?4, expires_ns=?5, used_ns=?6, next_exec=?7 WHERE id = ?1", &s, e);
+
+	if (r < 0)
+		return r;
+	q_text(s, 1, b->id);
+	q_text(s, 2, b->name);
+	q_text(s, 3, b->state);
+	q_text(s, 4, b->spec);
+	q_u64(s, 5, b->expires_ns);
+	q_u64(s, 6, b->used_ns);
+	q_u64(s, 7, b->next_exec);
+	r = q_run(d, s, "store a sandbox", e);
+	if (r == 0)
+		return err_set(e, ERR_NOT_FOUND, -ENOENT, "state: no sandbox '%s'", b->id);
+	return r < 0 ? r : 0;
+}
+
+int boxes_delete(struct db *d, const char *id, struct err *e)
+{
+	sqlite3_stmt *s;
+	int r = q_begin(d, Q_BOX_DELETE, "DELETE FROM boxes WHERE id = ?1", &s, e);
+
+	if (r < 0)
+		return r;
+	q_text(s, 1, id);
+	r = q_run(d, s, "delete a sandbox", e);
+	return r < 0 ? r : 0;
+}
+
+struct each {
+	int (*fn)(void *arg, const struct box_row *b);
+	void *arg;
+};
+
+static int row(void *ctx, sqlite3_stmt *s)
+{
+	const struct each *x = ctx;
+	const struct box_row b = {
+		.id = q_get_text(s, 0), .tenant = q_get_text(s, 1), .name = q_get_text(s, 2), .key = q_get_text(s, 3),
+		.handle = q_get_u64(s, 4), .state = q_get_text(s, 5), .spec = q_get_text(s, 6), .created_ns = q_get_u64(s, 7),
+		.expires_ns = q_get_u64(s, 8), .used_ns = q_get_u64(s, 9), .next_exec = (uint32_t)q_get_u64(s, 10),
+	};
+
+	return x->fn(x->arg, &b);
+}
+
+int boxes_each(struct db *d, int (*fn)(void *arg, const struct box_row *b), void *arg, struct err *e)
+{
+	return q_each(d, "SELECT " COLUMNS " FROM boxes ORDER BY created_ns, id", row, &(struct each){ fn, arg }, "load the sandboxes", e);
+}

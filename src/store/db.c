@@ -1,0 +1,233 @@
+#include "store/db.h"
+#include "base/base.h"
+#include "store/impl.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#define BUSY_MS 5000
+#define LOG_LARGE (64 * MIB)
+
+static int errno_of(int code)
+{
+	switch (code & 0xff) {
+	case SQLITE_CORRUPT:
+	case SQLITE_NOTADB:
+		return -EBADMSG;
+	case SQLITE_FULL:
+		return -ENOSPC;
+	case SQLITE_BUSY:
+	case SQLITE_LOCKED:
+		return -EBUSY;
+	case SQLITE_CONSTRAINT:
+		return -EEXIST;
+	case SQLITE_NOMEM:
+		return -ENOMEM;
+	case SQLITE_READONLY:
+		return -EROFS;
+	case SQLITE_PERM:
+	case SQLITE_AUTH:
+	case SQLITE_CANTOPEN:
+		return -EACCES;
+	case SQLITE_TOOBIG:
+		return -E2BIG;
+	default:
+		return -EIO;
+	}
+}
+
+int db_fail(sqlite3 *sql, struct err *e, const char *what)
+{
+	int r = errno_of(sqlite3_extended_errcode(sql));
+	enum err_kind kind = ERR_INTERNAL;
+
+	if (r == -EEXIST)
+		kind = ERR_CONFLICT;
+	else if (r == -ENOSPC || r == -ENOMEM)
+		kind = ERR_EXHAUSTED;
+	else if (r == -E2BIG)
+		kind = ERR_TOO_LARGE;
+	err_set(e, kind, r, "state: %s: %s", what, sqlite3_errmsg(sql));
+	if (r == -EBADMSG)
+		err_remedy(e, "the state file is damaged: put a copy of it back, or move it and its -wal away (sandboxes still running are "
+			      "then ended)");
+	else if (r == -ENOSPC)
+		err_remedy(e, "make room where the data folder is");
+	else if (r == -EBUSY)
+		err_remedy(e, "another program has the state file open: one data folder serves one daemon");
+	return r;
+}
+
+static int exec(sqlite3 *sql, const char *text, const char *what, struct err *e)
+{
+	return sqlite3_exec(sql, text, NULL, NULL, NULL) == SQLITE_OK ? 0 : db_fail(sql, e, what);
+}
+
+/* SQLite would make it with our umask. What is there must be a plain file. */
+static int make_file(const char *path, struct err *e)
+{
+	AUTO_CLOSE int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "open the state file '%s'", path);
+	if (!S_ISREG(st.st_mode))
+		return err_set(e, ERR_INVALID, -EINVAL, "state file '%s': not a file", path);
+	return 0;
+}
+
+static int first_text(void *arg, int n, char **values, char **names)
+{
+	char *to = arg;
+
+	(void)names;
+	if (n > 0 && values[0] && !to[0])
+		snprintf(to, 64, "%s", values[0]);
+	return 0;
+}
+
+static int ask(sqlite3 *sql, const char *text, char answer[64], struct err *e)
+{
+	answer[0] = '\0';
+	return sqlite3_exec(sql, text, first_text, answer, NULL) == SQLITE_OK ? 0 : db_fail(sql, e, "open");
+}
+
+static int log_hook(void *arg, sqlite3 *sql, const char *name, int pages)
+{
+	struct db *d = arg;
+
+	(void)sql;
+	(void)name;
+	d->log_pages = (uint64_t)pages;
+	return SQLITE_OK;
+}
+
+static int set_up(struct db *d, struct err *e)
+{
+	size_t version = 0;
+	char answer[64];
+	int r;
+
+	sqlite3_busy_timeout(d->sql, BUSY_MS);
+	sqlite3_extended_result_codes(d->sql, 1);
+	sqlite3_db_config(d->sql, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+	sqlite3_db_config(d->sql, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+	sqlite3_db_config(d->sql, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL); /* we have none: a file's own do not run */
+	r = schema_check(d->sql, &version, e);
+	if (r < 0)
+		return r;
+	r = ask(d->sql, "PRAGMA journal_mode=WAL", answer, e);
+	if (r < 0)
+		return r;
+	if (strcmp(answer, "wal"))
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "state: this filesystem has no shared memory for the log");
+	/* Past a crash of the machine the last moments may be missing, never a part of a turn. */
+	r = exec(d->sql, "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY;"
+			 "PRAGMA cell_size_check=ON", "open", e);
+	if (r < 0)
+		return r;
+	r = ask(d->sql, "PRAGMA quick_check(1)", answer, e);
+	if (r < 0)
+		return r;
+	if (strcmp(answer, "ok")) {
+		err_set(e, ERR_INTERNAL, -EBADMSG, "state: the file is damaged: %s", answer);
+		err_remedy(e, "put a copy of it back, or move it and its -wal away (sandboxes still running are then ended)");
+		return -EBADMSG;
+	}
+	r = schema_update(d->sql, version, e);
+	if (r < 0)
+		return r;
+	/* After wal_autocheckpoint, which takes the hook's place. */
+	sqlite3_wal_hook(d->sql, log_hook, d);
+	return 0;
+}
+
+int db_open(const char *path, struct db **ret, struct err *e)
+{
+	AUTO(db_close) struct db *d = calloc(1, sizeof(*d));
+	int r;
+
+	if (!d)
+		return err_sys(e, ERR_EXHAUSTED, -ENOMEM, "state");
+	r = make_file(path, e);
+	if (r < 0)
+		return r;
+	r = sqlite3_open_v2(path, &d->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+	if (!d->sql)
+		return err_sys(e, ERR_EXHAUSTED, -ENOMEM, "state");
+	if (r != SQLITE_OK)
+		return err_wrap(e, db_fail(d->sql, e, "open"), "'%s'", path);
+	r = set_up(d, e);
+	if (r < 0)
+		return err_wrap(e, r, "'%s'", path);
+	*ret = TAKE_PTR(d);
+	return 0;
+}
+
+void db_close(struct db *d)
+{
+	if (!d)
+		return;
+	for (size_t i = 0; i < Q_COUNT; i++)
+		sqlite3_finalize(d->q[i]);
+	free(d->found);
+	sqlite3_close(d->sql); /* what was not committed is undone */
+	free(d);
+}
+
+int db_commit(struct db *d, struct err *e)
+{
+	sqlite3_stmt *s;
+	int r;
+
+	if (!d->begun)
+		return 0;
+	d->begun = false;
+	/* A full disk may have undone the transaction under us: then nothing of the turn is stored. */
+	if (sqlite3_get_autocommit(d->sql))
+		return err_set(e, ERR_INTERNAL, -EIO, "state: the turn's changes were undone by an earlier failure");
+	r = q_prepare(d, Q_COMMIT, "COMMIT", &s, e);
+	if (r < 0)
+		return r;
+	r = q_run(d, s, "commit", e);
+	if (r < 0 && !sqlite3_get_autocommit(d->sql))
+		sqlite3_exec(d->sql, "ROLLBACK", NULL, NULL, NULL);
+	return r < 0 ? r : 0;
+}
+
+uint64_t db_log_bytes(const struct db *d)
+{
+	return d->log_pages * 4096;
+}
+
+static void sqlite3_closep(sqlite3 **sql)
+{
+	sqlite3_close(*sql);
+}
+
+int db_checkpoint(const char *path)
+{
+	AUTO(sqlite3_close) sqlite3 *sql = NULL;
+	int frames = 0, done = 0, r;
+
+	r = sqlite3_open_v2(path, &sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+	if (r != SQLITE_OK)
+		return errno_of(r);
+	sqlite3_busy_timeout(sql, BUSY_MS);
+	/* A connection that never read does not know yet that there is a log. */
+	r = sqlite3_exec(sql, "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; SELECT 1 FROM sqlite_schema", NULL, NULL, NULL);
+	if (r != SQLITE_OK)
+		return errno_of(r);
+	r = sqlite3_wal_checkpoint_v2(sql, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames, &done);
+	if (r != SQLITE_OK)
+		return errno_of(r);
+	if ((uint64_t)frames * 4096 < LOG_LARGE)
+		return 0;
+	/*
+	 * Somebody writes so much that the log never starts over. What is left after a second round is little, and the writer waits for
+	 * that.
+	 */
+	sqlite3_wal_checkpoint_v2(sql, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+	r = sqlite3_wal_checkpoint_v2(sql, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+	return r == SQLITE_OK ? 0 : errno_of(r);
+}

@@ -1,0 +1,46 @@
+/* What the files of the store share. */
+#pragma once
+#include <sqlite3.h>
+
+#include "store/db.h"
+
+/* Prepared once, at their first use, and kept. */
+enum question {
+	Q_BEGIN, Q_COMMIT, Q_TENANT_PUT, Q_TENANT_DELETE, Q_TENANT_NEXT, Q_TOKEN_PUT, Q_TOKEN_DELETE, Q_BOX_INSERT, Q_BOX_UPDATE,
+	Q_BOX_DELETE, Q_EXEC_INSERT, Q_EXEC_FINISH, Q_EXEC_DELETE, Q_IDEM_FIND, Q_IDEM_PUT, Q_IDEM_DELETE, Q_IDEM_PRUNE, Q_COUNT
+};
+
+struct db {
+	sqlite3 *sql;
+	sqlite3_stmt *q[Q_COUNT];
+	bool begun; /* the turn's transaction */
+	uint64_t log_pages;
+	char *found; /* idem_find's texts */
+};
+
+/* Whether the file is ours and not from the future; changes nothing. */
+int schema_check(sqlite3 *sql, size_t *ret_version, struct err *e);
+int schema_update(sqlite3 *sql, size_t version, struct err *e);
+
+/* Sets @e from what SQLite said last; the errno that fits. */
+int db_fail(sqlite3 *sql, struct err *e, const char *what);
+
+/*
+ * A write: q_begin gives the statement, with the turn's transaction open; values are bound by place; q_run runs it and makes it ready for
+ * the next time. Binding never fails for places that exist, but for memory, which q_run then tells.
+ */
+int q_begin(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, struct err *e);
+int q_run(struct db *d, sqlite3_stmt *s, const char *what, struct err *e); /* how many rows were changed */
+/* Only asks: no transaction. */
+int q_prepare(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, struct err *e);
+
+void q_text(sqlite3_stmt *s, int at, const char *text); /* NULL is NULL; stays the caller's until q_run */
+void q_u64(sqlite3_stmt *s, int at, uint64_t v);
+void q_hash(sqlite3_stmt *s, int at, const uint8_t hash[32]); /* zeros are NULL */
+
+const char *q_get_text(sqlite3_stmt *s, int at); /* NULL when it is */
+uint64_t q_get_u64(sqlite3_stmt *s, int at);
+void q_get_hash(sqlite3_stmt *s, int at, uint8_t ret[32]); /* zeros when it is NULL */
+
+/* Runs @sql and calls @row for each row until it returns something else than 0. */
+int q_each(struct db *d, const char *sql, int (*row)(void *ctx, sqlite3_stmt *s), void *ctx, const char *what, struct err *e);

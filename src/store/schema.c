@@ -1,0 +1,87 @@
+#include "store/impl.h"
+#include "base/base.h"
+
+#include <inttypes.h>
+
+#define APPLICATION 0x636c6368 /* "clch": says that a file is ours */
+
+/* Each step stands for ever once it is released; its number is the file's user_version when it is done. */
+static const char *const steps[] = {
+	"CREATE TABLE tenants (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, sandboxes INTEGER NOT NULL,"
+	" cpu_milli INTEGER NOT NULL, memory INTEGER NOT NULL, disk INTEGER NOT NULL, execs INTEGER NOT NULL,"
+	" rate_points INTEGER NOT NULL, rate_window_ms INTEGER NOT NULL, rate_block_ms INTEGER NOT NULL,"
+	" created_ns INTEGER NOT NULL) STRICT;"
+	"CREATE TABLE tokens (id TEXT NOT NULL PRIMARY KEY, tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE,"
+	" name TEXT NOT NULL, hash BLOB NOT NULL UNIQUE CHECK(length(hash) = 32), old_hash BLOB CHECK(length(old_hash) = 32),"
+	" old_until_ns INTEGER NOT NULL, scope INTEGER NOT NULL, created_ns INTEGER NOT NULL, expires_ns INTEGER NOT NULL,"
+	" rate_points INTEGER NOT NULL, rate_window_ms INTEGER NOT NULL, rate_block_ms INTEGER NOT NULL) STRICT;"
+	"CREATE INDEX tokens_tenant ON tokens(tenant);"
+	"CREATE TABLE boxes (id TEXT NOT NULL PRIMARY KEY, tenant TEXT NOT NULL REFERENCES tenants(id), name TEXT NOT NULL, key TEXT,"
+	" handle INTEGER NOT NULL, state TEXT NOT NULL, spec TEXT NOT NULL, created_ns INTEGER NOT NULL, expires_ns INTEGER NOT NULL,"
+	" used_ns INTEGER NOT NULL, next_exec INTEGER NOT NULL, UNIQUE (tenant, name)) STRICT;"
+	"CREATE UNIQUE INDEX boxes_key ON boxes(tenant, key) WHERE key IS NOT NULL;"
+	"CREATE TABLE execs (id TEXT NOT NULL PRIMARY KEY, box TEXT NOT NULL REFERENCES boxes(id) ON DELETE CASCADE,"
+	" number INTEGER NOT NULL, spec TEXT NOT NULL, result TEXT, started_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL,"
+	" UNIQUE (box, number)) STRICT;"
+	"CREATE TABLE idem (tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE, key TEXT NOT NULL,"
+	" body BLOB NOT NULL CHECK(length(body) = 32), status INTEGER NOT NULL, answer TEXT, created_ns INTEGER NOT NULL,"
+	" PRIMARY KEY (tenant, key)) STRICT, WITHOUT ROWID;"
+	"CREATE INDEX idem_created ON idem(created_ns);",
+};
+
+static int number_cb(void *arg, int n, char **values, char **names)
+{
+	(void)names;
+	if (n > 0 && values[0])
+		*(int64_t *)arg = strtoll(values[0], NULL, 10);
+	return 0;
+}
+
+static int number(sqlite3 *sql, const char *text, int64_t *ret, struct err *e)
+{
+	*ret = 0;
+	return sqlite3_exec(sql, text, number_cb, ret, NULL) == SQLITE_OK ? 0 : db_fail(sql, e, "schema");
+}
+
+int schema_check(sqlite3 *sql, size_t *ret_version, struct err *e)
+{
+	int64_t version = 0, app = 0, tables = 0;
+	int r;
+
+	r = number(sql, "PRAGMA user_version", &version, e);
+	r = r < 0 ? r : number(sql, "PRAGMA application_id", &app, e);
+	r = r < 0 ? r : number(sql, "SELECT count(*) FROM sqlite_schema", &tables, e);
+	if (r < 0)
+		return r;
+	if (app != APPLICATION && (app || version || tables)) {
+		err_set(e, ERR_INVALID, -EBADMSG, "state: this file belongs to another program");
+		err_remedy(e, "name a data folder that is empty or was made by this program");
+		return -EBADMSG;
+	}
+	if (version < 0 || version > (int64_t)ARRAY_LEN(steps)) {
+		err_set(e, ERR_UNSUPPORTED, -EPROTO, "state: schema %" PRId64 " is newer than this program, which knows %zu", version,
+			ARRAY_LEN(steps));
+		err_remedy(e, "use the version that made it, or a newer one");
+		return -EPROTO;
+	}
+	*ret_version = (size_t)version;
+	return 0;
+}
+
+int schema_update(sqlite3 *sql, size_t version, struct err *e)
+{
+	int r;
+
+	for (size_t i = version; i < ARRAY_LEN(steps); i++) {
+		char end[96];
+
+		snprintf(end, sizeof(end), "PRAGMA application_id=%d; PRAGMA user_version=%zu; COMMIT", APPLICATION, i + 1);
+		if (sqlite3_exec(sql, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK ||
+		    sqlite3_exec(sql, steps[i], NULL, NULL, NULL) != SQLITE_OK || sqlite3_exec(sql, end, NULL, NULL, NULL) != SQLITE_OK) {
+			r = db_fail(sql, e, "bring the schema up to date");
+			sqlite3_exec(sql, "ROLLBACK", NULL, NULL, NULL);
+			return r;
+		}
+	}
+	return 0;
+}

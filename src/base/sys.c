@@ -279,6 +279,11 @@ int sys_pidfd_send_signal(int pidfd, int sig)
 	return (int)CALL(pidfd_send_signal, SYS_pidfd_send_signal, pidfd, sig, NULL, 0);
 }
 
+int sys_pidfd_getfd(int pidfd, int fd)
+{
+	return (int)CALL(pidfd_getfd, SYS_pidfd_getfd, pidfd, fd, 0);
+}
+
 int sys_fsopen(const char *fs, unsigned flags)
 {
 	return (int)CALL(fsopen, SYS_fsopen, fs, flags);

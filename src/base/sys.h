@@ -42,6 +42,7 @@
 	X(execve)                                                                                                      \
 	X(pidfd_open)                                                                                                  \
 	X(pidfd_send_signal)                                                                                           \
+	X(pidfd_getfd)                                                                                                 \
 	X(fsopen)                                                                                                      \
 	X(fsconfig)                                                                                                    \
 	X(fsmount)                                                                                                     \
@@ -123,6 +124,8 @@ int sys_execveat(int dirfd, const char *path, char *const argv[], char *const en
 int sys_execve(const char *path, char *const argv[], char *const envp[]);
 int sys_pidfd_open(pid_t pid, unsigned flags);
 int sys_pidfd_send_signal(int pidfd, int sig);
+/* A copy of another process's descriptor, close-on-exec. */
+int sys_pidfd_getfd(int pidfd, int fd);
 int sys_fsopen(const char *fs, unsigned flags);
 int sys_fsconfig(int fd, unsigned cmd, const char *key, const void *value, int aux);
 int sys_fsmount(int fd, unsigned flags, unsigned attrs);

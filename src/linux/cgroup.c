@@ -69,8 +69,7 @@ char *cgroup_text_u64(char *p, uint64_t v)
 	return p;
 }
 
-/* Waits a little longer each time, so that what is nearly done costs microseconds and what isn't costs no CPU. */
-static void wait_a_little(unsigned round)
+void cgroup_wait_a_little(unsigned round)
 {
 	const long ns = round < 8 ? 20000L << round : 5000000L;
 
@@ -332,6 +331,34 @@ void cgroup_done(struct cgroup *c)
 	c->njoin = 0;
 }
 
+int cgroup_open(const struct cgroup_host *h, const char *name, unsigned mask, struct cgroup *ret)
+{
+	struct cgroup c;
+
+	cgroup_init(&c);
+	if (!name_ok(name))
+		return -EINVAL;
+	c.mask = mask;
+	memcpy(c.name, name, strlen(name));
+	for (unsigned i = 0; i < CGROUP_CONTROLLERS; i++) {
+		unsigned same = 0;
+		int fd;
+
+		if (h->base[i] < 0 || (h->version == 1 && !(mask & CGROUP_BIT(i))))
+			continue;
+		while (same < i && (h->base[same] != h->base[i] || c.dir[same] < 0))
+			same++;
+		fd = same < i ? c.dir[same] : sys_openat(h->base[i], name, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+		if (fd < 0) {
+			cgroup_done(&c);
+			return fd;
+		}
+		c.dir[i] = fd;
+	}
+	*ret = c;
+	return 0;
+}
+
 static int stat_pids(int dir, struct cgroup_stat *s)
 {
 	unsigned long long v;
@@ -483,7 +510,7 @@ int cgroup_freeze(const struct cgroup_host *h, const struct cgroup *c, struct er
 			return err_sys(e, r == -ETIMEDOUT ? ERR_TIMEOUT : ERR_INTERNAL, r, "freeze control group '%s'",
 				       c->name);
 		}
-		wait_a_little(round);
+		cgroup_wait_a_little(round);
 	}
 }
 
@@ -574,7 +601,7 @@ int cgroup_kill(const struct cgroup_host *h, const struct cgroup *c)
 		/* Someone who forks faster than we kill: no more forks, then. */
 		if (round == 2 && pids >= 0 && fd_get(pids, "pids.max", max, sizeof(max)) > 0)
 			fd_put(pids, "pids.max", "0");
-		wait_a_little(round);
+		cgroup_wait_a_little(round);
 	}
 	if (max[0])
 		fd_put(pids, "pids.max", max);
@@ -591,8 +618,7 @@ struct entry {
 	char name[];
 };
 
-/* Every folder in @dir, which may be an O_PATH descriptor. @fn may remove what it is given. */
-static int each_folder(int dir, int (*fn)(int dir, const char *name, void *arg), void *arg)
+int cgroup_each_folder(int dir, int (*fn)(int dir, const char *name, void *arg), void *arg)
 {
 	AUTO_CLOSE int fd = sys_openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	_Alignas(struct entry) char buf[2 * KIB];
@@ -618,7 +644,7 @@ static int each_folder(int dir, int (*fn)(int dir, const char *name, void *arg),
 	}
 }
 
-static int remove_tree(int dir, const char *name, void *arg)
+int cgroup_remove_tree(int dir, const char *name, void *arg)
 {
 	unsigned depth = *(unsigned *)arg + 1;
 	AUTO_CLOSE int fd = -1;
@@ -631,7 +657,7 @@ static int remove_tree(int dir, const char *name, void *arg)
 		return r;
 	/* Members, or children: the kernel says the same for both. */
 	fd = sys_openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-	q = fd < 0 ? fd : each_folder(fd, remove_tree, &depth);
+	q = fd < 0 ? fd : cgroup_each_folder(fd, cgroup_remove_tree, &depth);
 	if (q < 0 && q != -ENOENT)
 		return q;
 	r = sys_unlinkat(dir, name, AT_REMOVEDIR);
@@ -653,7 +679,7 @@ int cgroup_remove(const struct cgroup_host *h, const char *name, unsigned mask)
 			if (h->base[j] == h->base[i] && mask & CGROUP_BIT(j))
 				earlier++;
 		if (!earlier)
-			r = cgroup_first(r, remove_tree(h->base[i], name, &depth));
+			r = cgroup_first(r, cgroup_remove_tree(h->base[i], name, &depth));
 	}
 	return r;
 }
@@ -672,7 +698,7 @@ int cgroup_remove_wait(const struct cgroup_host *h, const char *name, unsigned m
 		if (clock_mono_ns() > until)
 			return err_set(e, ERR_TIMEOUT, r, "remove control group '%s': a process is still in it after %u ms",
 				       name, ms);
-		wait_a_little(round);
+		cgroup_wait_a_little(round);
 	}
 }
 
@@ -711,7 +737,7 @@ int cgroup_each(const struct cgroup_host *h, int (*fn)(const char *name, void *a
 
 		if (h->base[x.at] < 0 || cgroup_fd_again(h->base, x.at))
 			continue;
-		r = each_folder(h->base[x.at], each_group, &x);
+		r = cgroup_each_folder(h->base[x.at], each_group, &x);
 		if (r)
 			return r;
 	}

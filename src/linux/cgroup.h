@@ -71,6 +71,8 @@ void cgroup_host_done(struct cgroup_host *h);
  * when @mask asks for more than ->have. Nothing is left on failure.
  */
 int cgroup_make(const struct cgroup_host *h, const char *name, unsigned mask, struct cgroup *ret, struct err *e);
+/* One that is there already; nobody can join by it. -ENOENT when a part of it is missing. */
+int cgroup_open(const struct cgroup_host *h, const char *name, unsigned mask, struct cgroup *ret);
 void cgroup_init(struct cgroup *c); /* all descriptors -1 */
 void cgroup_done(struct cgroup *c); /* closes descriptors, keeps the folders */
 
@@ -108,6 +110,26 @@ int cgroup_remove_wait(const struct cgroup_host *h, const char *name, unsigned m
  * @fn ends the walk and is returned. For sweeping up after a crash.
  */
 int cgroup_each(const struct cgroup_host *h, int (*fn)(const char *name, void *arg), void *arg);
+
+/*
+ * Children of a group, to end some of its members together; they count and are limited by their parent alone. Named
+ * x<number>. Version 1: in the pids hierarchy only. -EOPNOTSUPP where there is none.
+ */
+/* Makes it, and returns the descriptor that members join by, or -errno; -EEXIST when it is there. */
+int cgroup_child_make(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
+/* The same for one that is there. */
+int cgroup_child_open(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
+/*
+ * SIGKILL to every member, and no fork gets away. Waits a moment for them to be gone, not long: who is stuck in the
+ * kernel, or frozen on version 1, dies when that ends, and until then the group takes no new process.
+ */
+int cgroup_child_kill(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
+/* As good as new for other members: 0; -EBUSY when it still has some. */
+int cgroup_child_reset(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
+int cgroup_child_remove(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
+/* The largest number there is, and how many. */
+int cgroup_children(const struct cgroup_host *h, const struct cgroup *c, uint32_t *ret_last, uint32_t *ret_count);
+int cgroup_children_remove(const struct cgroup_host *h, const struct cgroup *c);
 
 /* For joining: writes "0" to each. Async-signal-safe; used between clone and exec. Returns 0 or -errno. */
 int cgroup_join_self(const int *join, unsigned n);

@@ -52,6 +52,12 @@ bool cgroup_fd_again(const int *fds, unsigned i);
 char *cgroup_text_u64(char *p, uint64_t v);
 /* One round of SIGKILL over cgroup.procs of @dir: 1 when it is empty, 0 when it was not, or -errno. */
 int cgroup_kill_members(int dir);
+/* Every folder in @dir, which may be an O_PATH descriptor. @fn may remove what it is given; not 0 from it ends the walk. */
+int cgroup_each_folder(int dir, int (*fn)(int dir, const char *name, void *arg), void *arg);
+/* Removes @name and what is below; *arg: how deep @dir is already, an unsigned. */
+int cgroup_remove_tree(int dir, const char *name, void *arg);
+/* Waits a little longer each time, so that what is nearly done costs microseconds and what isn't costs no CPU. */
+void cgroup_wait_a_little(unsigned round);
 /* The first of two results that is an error. */
 static inline int cgroup_first(int a, int b)
 {

@@ -110,6 +110,7 @@ static void take(struct client *c, const int fds[MSG_FDS], struct client_sandbox
 	ret->handle = c->rep.handle;
 	ret->sock = fds[0];
 	ret->pidfd = fds[1];
+	ret->group = fds[2];
 	msg_get_receipt(&c->rep.receipt, &ret->receipt);
 }
 
@@ -139,7 +140,8 @@ void client_sandbox_done(struct client_sandbox *s)
 {
 	fd_close(s->sock);
 	fd_close(s->pidfd);
-	s->sock = s->pidfd = -1;
+	fd_close(s->group);
+	s->sock = s->pidfd = s->group = -1;
 }
 
 int client_destroy(struct client *c, uint64_t handle, struct err *e)
@@ -187,4 +189,48 @@ int client_counts(struct client *c, struct warden_counts *ret, struct err *e)
 			.cleanup_failures = n->cleanup_failures,
 		};
 	return r;
+}
+
+int client_next(struct client *c, uint64_t after, uint64_t *ret, struct warden_receipt *ret_receipt, struct err *e)
+{
+	int r = call_plain(c, WARDEN_NEXT, after, e);
+
+	if (r < 0)
+		return r;
+	*ret = c->rep.handle;
+	msg_get_receipt(&c->rep.receipt, ret_receipt);
+	return 0;
+}
+
+int client_group(struct client *c, uint64_t handle, uint32_t *ret, int *ret_fd, struct err *e)
+{
+	int fds[MSG_FDS] = { -1, -1, -1 }, r;
+
+	memset(&c->req.spec, 0, sizeof(c->req.spec));
+	r = call(c, WARDEN_GROUP, handle, fds, e);
+	if (r < 0)
+		return r;
+	*ret = (uint32_t)c->rep.arg;
+	*ret_fd = fds[0];
+	return 0;
+}
+
+static int call_group(struct client *c, enum warden_op op, uint64_t handle, uint32_t group, struct err *e)
+{
+	int r;
+
+	c->req.arg = group;
+	r = call_plain(c, op, handle, e);
+	c->req.arg = 0;
+	return r;
+}
+
+int client_group_kill(struct client *c, uint64_t handle, uint32_t group, struct err *e)
+{
+	return call_group(c, WARDEN_GROUP_KILL, handle, group, e);
+}
+
+int client_group_end(struct client *c, uint64_t handle, uint32_t group, struct err *e)
+{
+	return call_group(c, WARDEN_GROUP_END, handle, group, e);
 }

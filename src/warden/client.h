@@ -12,6 +12,7 @@ struct client_sandbox {
 	uint64_t handle;
 	int sock; /* the agent's; the caller's own copy */
 	int pidfd; /* of the first process; likewise */
+	int group; /* what exec group 1 is joined by; likewise, -1 = none */
 	struct warden_receipt receipt;
 };
 
@@ -24,7 +25,7 @@ void client_free(struct client *c);
 DEFINE_AUTO(struct client, client_free)
 
 int client_create(struct client *c, const struct sandbox_spec *spec, struct client_sandbox *ret, struct err *e);
-/* For a sandbox another connection made: its descriptors once more. */
+/* For a sandbox another connection made, or another daemon: a socket to its agent, and the pidfd. No ->group. */
 int client_attach(struct client *c, uint64_t handle, struct client_sandbox *ret, struct err *e);
 /* Closes what client_create() gave. The sandbox itself stays. */
 void client_sandbox_done(struct client_sandbox *s);
@@ -35,3 +36,9 @@ int client_freeze(struct client *c, uint64_t handle, struct err *e);
 int client_thaw(struct client *c, uint64_t handle, struct err *e);
 int client_refresh(struct client *c, uint64_t handle, struct err *e);
 int client_counts(struct client *c, struct warden_counts *ret, struct err *e);
+/* The next larger handle after @after (0: the first), 0 at the end. */
+int client_next(struct client *c, uint64_t after, uint64_t *ret, struct warden_receipt *ret_receipt, struct err *e);
+/* A new exec group: its number, and what it is joined by, the caller's. */
+int client_group(struct client *c, uint64_t handle, uint32_t *ret, int *ret_fd, struct err *e);
+int client_group_kill(struct client *c, uint64_t handle, uint32_t group, struct err *e);
+int client_group_end(struct client *c, uint64_t handle, uint32_t group, struct err *e);

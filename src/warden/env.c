@@ -201,7 +201,8 @@ static int open_files(struct env *v, const struct env_opts *o, struct err *e)
 	v->null = sys_openat(AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC, 0);
 	if (v->null < 0)
 		return err_sys(e, ERR_INTERNAL, v->null, "open /dev/null");
-	return 0;
+	v->keep = o->state;
+	return v->keep ? records_open(&v->records, o->state, e) : 0;
 }
 
 static int open_slots(struct env *v, struct err *e)
@@ -301,7 +302,7 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 
 int env_open(const struct env_opts *o, struct env *ret, struct err *e)
 {
-	struct env v = { .agent = -1, .null = -1, .net = -1, .slots.fd = -1 };
+	struct env v = { .agent = -1, .null = -1, .net = -1, .slots.fd = -1, .records.fd = -1 };
 	int r;
 
 	v.policy = o->policy ? *o->policy : policy_all;
@@ -326,6 +327,7 @@ void env_done(struct env *v)
 {
 	cgroup_host_done(&v->cgroups);
 	slots_done(&v->slots);
+	records_done(&v->records);
 	image_host_done(&v->image);
 	fd_close(v->agent);
 	fd_close(v->null);

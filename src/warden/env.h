@@ -8,6 +8,7 @@
 #include "linux/cgroup.h"
 #include "warden/image.h"
 #include "warden/policy.h"
+#include "warden/record.h"
 #include "warden/slot.h"
 
 struct env {
@@ -18,6 +19,8 @@ struct env {
 	unsigned controllers; /* cgroup controllers every sandbox joins */
 	struct cgroup_host cgroups;
 	struct slots slots;
+	bool keep; /* sandboxes outlive us */
+	struct records records; /* of those */
 	struct image_host image;
 	struct env_policy policy; /* how images and mount sources are opened */
 	int agent; /* the program */
@@ -34,6 +37,7 @@ struct env_opts {
 	const struct env_policy *policy; /* NULL: policy_all */
 	bool freezer; /* also join the freezer (pause, checkpoints) */
 	bool accounting; /* also count CPU time per sandbox where that takes a group of its own (version 1) */
+	const char *state; /* keep sandboxes, and their records in this folder; NULL: they end with us */
 	bool one_shot; /* one sandbox, as soon as possible: make its network namespace while the rest is opened */
 };
 

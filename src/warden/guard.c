@@ -11,20 +11,13 @@
 #define CLEAN_MS 10000
 
 /* Our descriptors of the groups came later than the guard: it opens its own. */
-static void clean(const struct cgroup_host *h, struct cgroup *c)
+static void clean(const struct cgroup_host *h, const struct cgroup *made)
 {
-	for (unsigned i = 0; i < CGROUP_CONTROLLERS; i++) {
-		unsigned same = 0;
+	struct cgroup c;
 
-		if (h->base[i] < 0 || (h->version == 1 && !(c->mask & CGROUP_BIT(i))))
-			continue;
-		while (same < i && (h->base[same] != h->base[i] || c->dir[same] < 0))
-			same++;
-		c->dir[i] = same < i ? c->dir[same] :
-				       sys_openat(h->base[i], c->name, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-	}
-	cgroup_kill(h, c);
-	cgroup_remove_wait(h, c->name, c->mask, CLEAN_MS, NULL);
+	if (cgroup_open(h, made->name, made->mask, &c) == 0)
+		cgroup_kill(h, &c);
+	cgroup_remove_wait(h, made->name, made->mask, CLEAN_MS, NULL);
 }
 
 /*

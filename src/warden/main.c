@@ -8,7 +8,8 @@
  *
  * One thread serves; two more belong to the pool, one that makes shells ahead and one that cleans up behind. All have
  * given up every privilege that making a sandbox does not take (warden/privileges.h) before the first byte is read.
- * Its children are the agents. Connections come and go, sandboxes stay; SIGTERM ends all of them and cleans up.
+ * Its children are the agents. Connections come and go, sandboxes stay; SIGTERM ends all of them and cleans up. With
+ * --keep they outlive even this program, however it ends: the next one finds them by their records (warden/keep.h).
  */
 #include "base/base.h"
 #include "base/log.h"
@@ -33,6 +34,8 @@ struct options {
 	const char *listen;
 	struct policy policy;
 	uint64_t pool, uid;
+	const char *state;
+	bool keep;
 	const char *agent;
 	bool help;
 };
@@ -46,6 +49,8 @@ static void usage(FILE *to)
 	      "  --images DIR       folders directly below are images; without it only `host` is\n"
 	      "  --allow-mount DIR  sandboxes may be given this folder and what is below (repeatable)\n"
 	      "  --pool N           sandboxes kept ready, 1 to 1024 (8)\n"
+	      "  --keep             sandboxes outlive this program; needs --state\n"
+	      "  --state DIR        where records of kept sandboxes are, and only root may write\n"
 	      "  --agent PATH       the agent's program, if not beside this one\n"
 	      "  --version, --help\n",
 	      to);
@@ -97,6 +102,7 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 		{ "uid", required_argument, NULL, 'u' },       { "images", required_argument, NULL, 'i' },
 		{ "allow-mount", required_argument, NULL, 'm' }, { "pool", required_argument, NULL, 'p' },
 		{ "agent", required_argument, NULL, 'a' },     { "help", no_argument, NULL, 'h' },
+		{ "keep", no_argument, NULL, 'k' },	       { "state", required_argument, NULL, 't' },
 		{ NULL, 0, NULL, 0 },
 	};
 	uint64_t fd;
@@ -118,6 +124,10 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 			r = parse_number("pool", optarg, 1, 1024, &o->pool, e);
 		else if (c == 'a')
 			o->agent = optarg;
+		else if (c == 'k')
+			o->keep = true;
+		else if (c == 't')
+			o->state = optarg;
 		else if (c == 'h')
 			o->help = true;
 		else if (c == '?')
@@ -130,6 +140,10 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "argument '%.60s': not understood", argv[optind]);
 	if ((o->socket_fd >= 0) == (o->listen != NULL))
 		return err_set(e, ERR_INVALID, -EINVAL, "one of --socket-fd and --listen is needed");
+	if (o->keep != (o->state != NULL))
+		return err_set(e, ERR_INVALID, -EINVAL, "--keep and --state are given together, or not at all");
+	if (o->state && o->state[0] != '/')
+		return err_set(e, ERR_INVALID, -EINVAL, "--state '%s': must be an absolute path", o->state);
 	return 0;
 }
 
@@ -236,6 +250,7 @@ static int run(const struct options *o, struct err *e)
 	so.warden.env.freezer = true;
 	so.warden.env.accounting = true;
 	so.warden.env.policy = &policy;
+	so.warden.env.state = o->state;
 	so.warden.env.agent = o->agent ? o->agent : agent;
 	r = tidy_fds(o->socket_fd, e);
 	if (r == 0 && !o->agent)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #define PEERS 16
+#define AT_ONCE 64
 
 struct entry {
 	uint64_t handle;
@@ -27,6 +28,7 @@ struct server {
 		char more; /* tells a request that is too long */
 	} in;
 	struct warden_rep out;
+	int passing; /* a descriptor that is the receiver's alone once the reply is sent, or -1 */
 };
 
 static struct entry *find(struct server *s, uint64_t handle)
@@ -35,20 +37,6 @@ static struct entry *find(struct server *s, uint64_t handle)
 		if (s->table[i].handle == handle)
 			return &s->table[i];
 	return NULL;
-}
-
-static int new_handle(struct server *s, uint64_t *ret, struct err *e)
-{
-	uint64_t h = 0;
-
-	while (!h || find(s, h)) {
-		ssize_t n = sys_getrandom(&h, sizeof(h), 0);
-
-		if (n != (ssize_t)sizeof(h))
-			return err_sys(e, ERR_INTERNAL, n < 0 ? (int)n : -EIO, "make a handle");
-	}
-	*ret = h;
-	return 0;
 }
 
 static int make_room(struct server *s, struct err *e)
@@ -66,27 +54,71 @@ static int make_room(struct server *s, struct err *e)
 	return 0;
 }
 
-static void give(struct server *s, const struct entry *x, int fds[MSG_FDS])
+static int add(struct server *s, struct warden_sandbox *x, struct err *e)
+{
+	int r = make_room(s, e);
+
+	if (r == 0)
+		s->table[s->count++] = (struct entry){ warden_handle(x), x };
+	return r;
+}
+
+static void tell(struct server *s, const struct entry *x)
 {
 	s->out.handle = x->handle;
 	msg_put_receipt(warden_receipt(x->sandbox), &s->out.receipt);
-	fds[0] = warden_sock(x->sandbox);
-	fds[1] = warden_pidfd(x->sandbox);
 }
 
 static int create(struct server *s, int fds[MSG_FDS], struct err *e)
 {
-	struct entry x = { 0 };
+	struct warden_sandbox *made;
 	int r = make_room(s, e);
 
 	if (r == 0)
-		r = new_handle(s, &x.handle, e);
-	if (r == 0)
-		r = warden_create(s->warden, &s->in.q.spec, &x.sandbox, e);
+		r = warden_create(s->warden, &s->in.q.spec, &made, e);
 	if (r < 0)
 		return r;
-	s->table[s->count++] = x;
-	give(s, &x, fds);
+	add(s, made, NULL);
+	tell(s, &s->table[s->count - 1]);
+	fds[0] = warden_sock(made);
+	fds[1] = warden_pidfd(made);
+	fds[2] = s->passing = warden_first_group(made);
+	s->out.arg = fds[2] >= 0;
+	return 0;
+}
+
+static int attach(struct server *s, const struct entry *x, int fds[MSG_FDS], struct err *e)
+{
+	int r = warden_attach(x->sandbox, &s->passing, e);
+
+	if (r < 0)
+		return r;
+	tell(s, x);
+	fds[0] = s->passing >= 0 ? s->passing : warden_sock(x->sandbox);
+	fds[1] = warden_pidfd(x->sandbox);
+	return 0;
+}
+
+static void next(struct server *s)
+{
+	const struct entry *best = NULL;
+
+	for (size_t i = 0; i < s->count; i++)
+		if (s->table[i].handle > s->in.q.handle && (!best || s->table[i].handle < best->handle))
+			best = &s->table[i];
+	if (best)
+		tell(s, best);
+}
+
+static int group(struct server *s, const struct entry *x, int fds[MSG_FDS], struct err *e)
+{
+	uint32_t n = 0;
+	int r = warden_group(s->warden, x->sandbox, &n, &s->passing, e);
+
+	if (r < 0)
+		return r;
+	s->out.arg = n;
+	fds[0] = s->passing;
 	return 0;
 }
 
@@ -122,7 +154,7 @@ static void counts(struct server *s)
 	};
 }
 
-/* Does what the checked request in ->in asks. Descriptors for the reply, if any, stay the sandbox's. */
+/* Does what the checked request in ->in asks. Descriptors for the reply, if any, stay the sandbox's, but for ->passing. */
 static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 {
 	enum warden_op op = (enum warden_op)s->in.q.op;
@@ -136,8 +168,7 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 	case WARDEN_CREATE:
 		return create(s, fds, e);
 	case WARDEN_ATTACH:
-		give(s, x, fds);
-		return 0;
+		return attach(s, x, fds, e);
 	case WARDEN_DESTROY:
 		return destroy(s, x, e);
 	case WARDEN_STAT:
@@ -152,9 +183,14 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 		counts(s);
 		return 0;
 	case WARDEN_NEXT:
+		next(s);
+		return 0;
 	case WARDEN_GROUP:
+		return group(s, x, fds, e);
 	case WARDEN_GROUP_KILL:
+		return warden_group_kill(s->warden, x->sandbox, (uint32_t)s->in.q.arg, e);
 	case WARDEN_GROUP_END:
+		return warden_group_end(s->warden, x->sandbox, (uint32_t)s->in.q.arg, e);
 	case WARDEN_OP_END:
 		break;
 	}
@@ -186,7 +222,7 @@ static int answer(struct server *s, int sock, const int fds[MSG_FDS])
 	return n < 0 ? (int)n : 0;
 }
 
-/* One request and its reply. Anything but 0 ends the connection. */
+/* One request and its reply: 1, or 0 when there is none. Less ends the connection. */
 static int serve(struct server *s, int sock)
 {
 	int fds[MSG_FDS] = { -1, -1, -1 }, r;
@@ -196,6 +232,7 @@ static int serve(struct server *s, int sock)
 	bool bad;
 
 	memset(&s->in, 0, sizeof(s->in));
+	s->passing = -1;
 	n = fd_recv(sock, &s->in, sizeof(s->in), NULL, 0, &nfds);
 	if (n == -EAGAIN)
 		return 0;
@@ -222,10 +259,27 @@ static int serve(struct server *s, int sock)
 		memcpy(s->out.remedy, e.remedy, strlen(e.remedy));
 	}
 	r = answer(s, sock, fds);
-	/* Nobody knows the handle, so nobody could ever end it. */
-	if (r < 0 && s->in.q.op == WARDEN_CREATE && fds[0] >= 0)
-		destroy(s, find(s, s->out.handle), NULL);
-	return bad ? -EPROTO : r;
+	fd_close(s->passing);
+	if (s->in.q.op == WARDEN_CREATE && fds[0] >= 0) {
+		struct entry *made = find(s, s->out.handle);
+
+		/* Nobody knows the handle, so nobody could ever end it. */
+		if (r < 0)
+			destroy(s, made, NULL);
+		else
+			warden_let_go(made->sandbox);
+	}
+	return bad ? -EPROTO : r < 0 ? r : 1;
+}
+
+/* What has come, in order, but not for ever: others wait, too. */
+static int serve_some(struct server *s, int sock)
+{
+	int r = 1;
+
+	for (unsigned i = 0; r == 1 && i < AT_ONCE; i++)
+		r = serve(s, sock);
+	return r;
 }
 
 static bool welcome(const struct server *s, int sock)
@@ -286,7 +340,7 @@ static int loop(struct server *s, struct err *e)
 		if (p[PEERS].revents)
 			return 0;
 		for (int i = 0; i < PEERS; i++)
-			if (p[i].revents && serve(s, s->peer[i]) < 0)
+			if (p[i].revents && serve_some(s, s->peer[i]) < 0)
 				drop(s, i);
 		if (p[PEERS + 1].revents)
 			accept_one(s);
@@ -324,7 +378,10 @@ int server_run(const struct server_opts *o, struct err *e)
 		r = warden_new(&o->warden, &s->warden, e);
 	if (r < 0)
 		return r;
-	r = loop(s, e);
+	for (struct warden_sandbox *x = warden_next(s->warden, NULL); r == 0 && x; x = warden_next(s->warden, x))
+		r = add(s, x, e);
+	if (r == 0)
+		r = loop(s, e);
 	for (int i = 0; i < PEERS; i++)
 		drop(s, i);
 	warden_free(s->warden);

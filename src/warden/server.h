@@ -14,7 +14,7 @@ struct server_opts {
 };
 
 /*
- * Serves until ->stop is readable, then ends every sandbox and returns 0. Connections come and go; sandboxes stay until
- * somebody destroys them.
+ * Serves until ->stop is readable, then ends every sandbox, unless the warden keeps them, and returns 0. Connections come
+ * and go; sandboxes stay until somebody destroys them.
  */
 int server_run(const struct server_opts *o, struct err *e);

@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "linux/caps.h"
 #include "linux/mount.h"
+#include "warden/keep.h"
 #include "warden/truth.h"
 
 #include <linux/prctl.h>
@@ -18,10 +19,14 @@
 #endif
 
 #define CLEANUP_TRIES 3
+#define ORPHAN_MS 200
+#define SLOT_TRIES 32
 
 void shell_init(struct shell *s)
 {
-	*s = (struct shell){ .pidfd = -1, .sock = -1, .userns = -1, .net = -1 };
+	*s = (struct shell){
+		.pidfd = -1, .sock = -1, .userns = -1, .net = -1, .slot_fd = -1, .take = -1, .give = -1, .group = -1,
+	};
 	cgroup_init(&s->cgroup);
 }
 
@@ -229,10 +234,39 @@ static int make_cgroup(struct env *v, struct shell *s, unsigned controllers, str
 		return r;
 	r = cgroup_make(&v->cgroups, name, controllers, &s->cgroup, e);
 	if (r == -EEXIST) {
-		/* The slot is ours, so who made this is gone. */
-		r = cgroup_remove_wait(&v->cgroups, name, v->cgroups.have, 2000, e);
+		/* The slot is ours, so who made this is gone. What is in it may not be. */
+		r = cgroup_remove_wait(&v->cgroups, name, v->cgroups.have, ORPHAN_MS, e);
 		if (r == 0)
 			r = cgroup_make(&v->cgroups, name, controllers, &s->cgroup, e);
+	}
+	return r;
+}
+
+static void give_slot(struct env *v, struct shell *s)
+{
+	if (!v->rootless && s->uid_base)
+		slots_give(&v->slots, s->slot, TAKE_FD(s->slot_fd));
+	s->uid_base = 0;
+}
+
+/* A slot in whose cgroup something still runs, after a crash, is passed over. */
+static int take_place(struct env *v, struct shell *s, unsigned controllers, struct guard *guard, struct err *e)
+{
+	int r;
+
+	if (v->rootless)
+		return make_cgroup(v, s, controllers, guard, e);
+	for (unsigned tries = 0; tries < SLOT_TRIES; tries++) {
+		r = v->keep ? slots_take_own(&v->slots, &s->slot, &s->slot_fd, e) : slots_take(&v->slots, &s->slot, e);
+		if (r < 0)
+			return r;
+		s->uid_base = slot_uid(s->slot);
+		r = make_cgroup(v, s, controllers, guard, e);
+		if (r != -EBUSY)
+			return r;
+		if (guard)
+			guard_end(guard);
+		give_slot(v, s);
 	}
 	return r;
 }
@@ -264,6 +298,7 @@ static void take_ground(struct shell_start *start, struct shell *s)
 	struct ground *g = start->ground;
 
 	s->slot = g->slot;
+	s->slot_fd = g->slot_fd;
 	s->uid_base = slot_uid(g->slot);
 	s->cgroup = g->cgroup;
 	s->tenant = g->tenant;
@@ -284,15 +319,9 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 	int pair[2], r;
 
 	shell_init(&s);
-	if (start->ground && start->ground->valid) {
+	if (start->ground && start->ground->valid)
 		take_ground(start, &s);
-	} else if (!v->rootless) {
-		r = slots_take(&v->slots, &s.slot, e);
-		if (r < 0)
-			return r;
-		s.uid_base = slot_uid(s.slot);
-	}
-	r = s.used ? 0 : make_cgroup(v, &s, controllers, start->guard, e);
+	r = s.used ? 0 : take_place(v, &s, controllers, start->guard, e);
 	if (r < 0)
 		goto fail;
 	r = dev = v->rootless ? mount_clone_tree(devices, "", dev_attrs, -1) :
@@ -325,6 +354,8 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 	memcpy(start->fault, v->fault, sizeof(start->fault));
 	start->error = 0;
 	r = start_child(v, start, &s, e);
+	if (r == 0 && v->keep)
+		r = keep_prepare(v, &s, e);
 	if (r < 0)
 		goto fail;
 	*ret = s;
@@ -347,7 +378,7 @@ static void end_processes(struct shell *s)
 	s->sock = -1;
 	while (poll(&p, 1, -1) < 0 && errno == EINTR)
 		;
-	while (waitid(P_PIDFD, (id_t)s->pidfd, &si, WEXITED) < 0 && errno == EINTR)
+	while (!s->adopted && waitid(P_PIDFD, (id_t)s->pidfd, &si, WEXITED) < 0 && errno == EINTR)
 		;
 }
 
@@ -382,8 +413,11 @@ int shell_end_keep(struct env *v, struct shell *s, struct ground *ret, struct er
 
 	ground_init(ret);
 	end_processes(s);
-	if (s->uid_base && s->net >= 0 && s->cgroup.mask && cgroup_recycle(&v->cgroups, &s->cgroup) == 0) {
-		*ret = (struct ground){ true,	   s->slot,  TAKE_FD(s->net), s->tenant,
+	fd_close_many((int[]){ s->take, s->give, s->group }, 3);
+	if (s->uid_base && s->net >= 0 && s->cgroup.mask &&
+	    (!s->grouped || cgroup_children_remove(&v->cgroups, &s->cgroup) == 0) &&
+	    cgroup_recycle(&v->cgroups, &s->cgroup) == 0) {
+		*ret = (struct ground){ true,	   s->slot,    TAKE_FD(s->slot_fd), TAKE_FD(s->net), s->tenant,
 					s->cgroup, s->limited, s->limits };
 		cgroup_init(&s->cgroup);
 		s->uid_base = 0;
@@ -394,8 +428,11 @@ int shell_end_keep(struct env *v, struct shell *s, struct ground *ret, struct er
 	fd_close(s->sock);
 	fd_close(s->userns);
 	fd_close(s->net);
-	if (!v->rootless && s->uid_base)
-		slots_give(&v->slots, s->slot);
+	/* What can not be removed is still known to the next warden. */
+	if (s->recorded && r == 0)
+		records_clear(&v->records, s->slot);
+	give_slot(v, s);
+	fd_close(s->slot_fd);
 	shell_init(s);
 	return r;
 }
@@ -412,7 +449,7 @@ int shell_end(struct env *v, struct shell *s, struct err *e)
 
 void ground_init(struct ground *g)
 {
-	*g = (struct ground){ .net = -1 };
+	*g = (struct ground){ .net = -1, .slot_fd = -1 };
 	cgroup_init(&g->cgroup);
 }
 
@@ -422,6 +459,6 @@ void ground_end(struct env *v, struct ground *g)
 		return;
 	remove_groups(v, &g->cgroup, NULL);
 	fd_close(g->net);
-	slots_give(&v->slots, g->slot);
+	slots_give(&v->slots, g->slot, g->slot_fd);
 	ground_init(g);
 }

@@ -22,6 +22,14 @@ struct shell {
 	struct cgroup cgroup;
 	bool limited; /* ->limits are in force */
 	struct cgroup_limits limits;
+	/* Of a sandbox that is kept (warden/keep.h), else -1 and false. */
+	int slot_fd; /* holds its slot's lock */
+	int take, give; /* the rendezvous; ->take until the agent has it */
+	int group; /* what members of exec group 1 join by, until it was handed out */
+	bool grouped; /* its cgroup may have children */
+	bool recorded; /* there is a record to be cleared */
+	bool adopted; /* another warden's, so not our child */
+	uint64_t started; /* when, as /proc tells */
 };
 
 /*
@@ -31,6 +39,7 @@ struct shell {
 struct ground {
 	bool valid;
 	uint32_t slot;
+	int slot_fd; /* holds its lock, or -1 */
 	int net;
 	uint64_t tenant;
 	struct cgroup cgroup;

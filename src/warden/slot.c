@@ -38,7 +38,7 @@ void slots_done(struct slots *s)
 	s->mine = NULL;
 }
 
-static int take(struct slots *s, uint32_t *ret, struct err *e)
+static int take(struct slots *s, int fd, uint32_t *ret, struct err *e)
 {
 	for (uint32_t tried = 0; tried < SLOT_COUNT; tried++) {
 		uint32_t slot = s->next;
@@ -47,7 +47,7 @@ static int take(struct slots *s, uint32_t *ret, struct err *e)
 		s->next = (s->next + 1) % SLOT_COUNT;
 		if (s->mine[slot / 8] & (1U << (slot % 8)))
 			continue;
-		r = lock(s->fd, slot, F_WRLCK);
+		r = lock(fd, slot, F_WRLCK);
 		if (r == 0) {
 			s->mine[slot / 8] |= (uint8_t)(1U << (slot % 8));
 			*ret = slot;
@@ -66,7 +66,40 @@ int slots_take(struct slots *s, uint32_t *ret, struct err *e)
 	int r;
 
 	pthread_mutex_lock(&s->lock);
-	r = take(s, ret, e);
+	r = take(s, s->fd, ret, e);
+	pthread_mutex_unlock(&s->lock);
+	return r;
+}
+
+int slots_take_own(struct slots *s, uint32_t *ret, int *ret_fd, struct err *e)
+{
+	AUTO_CLOSE int fd = -1;
+	char path[32];
+	int r;
+
+	/* By its descriptor: who makes sandboxes may not see the host's folders any more. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
+	fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+	if (fd < 0)
+		return err_sys(e, ERR_INTERNAL, fd, "open the file of slots again");
+	pthread_mutex_lock(&s->lock);
+	r = take(s, fd, ret, e);
+	pthread_mutex_unlock(&s->lock);
+	if (r == 0)
+		*ret_fd = TAKE_FD(fd);
+	return r;
+}
+
+int slots_adopt(struct slots *s, uint32_t slot)
+{
+	const uint8_t bit = (uint8_t)(1U << (slot % 8));
+	int r = -EAGAIN;
+
+	pthread_mutex_lock(&s->lock);
+	if (!(s->mine[slot / 8] & bit)) {
+		s->mine[slot / 8] |= bit;
+		r = 0;
+	}
 	pthread_mutex_unlock(&s->lock);
 	return r;
 }
@@ -85,10 +118,11 @@ int slots_claim(struct slots *s, uint32_t slot)
 	return r;
 }
 
-void slots_give(struct slots *s, uint32_t slot)
+void slots_give(struct slots *s, uint32_t slot, int fd)
 {
 	pthread_mutex_lock(&s->lock);
-	lock(s->fd, slot, F_UNLCK);
+	lock(fd >= 0 ? fd : s->fd, slot, F_UNLCK);
 	s->mine[slot / 8] &= (uint8_t) ~(1U << (slot % 8));
 	pthread_mutex_unlock(&s->lock);
+	fd_close(fd);
 }

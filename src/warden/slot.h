@@ -23,9 +23,14 @@ struct slots {
 int slots_open(struct slots *ret, const char *path, struct err *e);
 void slots_done(struct slots *s);
 int slots_take(struct slots *s, uint32_t *ret, struct err *e);
+/* As slots_take, through an open file description of its own, *ret_fd: the slot is taken until its last copy is closed. */
+int slots_take_own(struct slots *s, uint32_t *ret, int *ret_fd, struct err *e);
+/* That one is held by a sandbox of ours, whoever has its lock. -EAGAIN when it is marked already. */
+int slots_adopt(struct slots *s, uint32_t slot);
 /* That very one. -EAGAIN when somebody has it. */
 int slots_claim(struct slots *s, uint32_t slot);
-void slots_give(struct slots *s, uint32_t slot);
+/* @fd: of slots_take_own, closed; -1 = it has none. */
+void slots_give(struct slots *s, uint32_t slot, int fd);
 static inline uint32_t slot_uid(uint32_t slot)
 {
 	return SLOT_UID_BASE + slot * SLOT_UIDS;

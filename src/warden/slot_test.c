@@ -27,7 +27,7 @@ TEST(one_holder_never_gets_the_same_twice)
 		CHECK(slot < SLOT_COUNT);
 		CHECK_EQ(seen[slot]++, 0);
 	}
-	slots_give(&s, slot);
+	slots_give(&s, slot, -1);
 	s.next = slot;
 	CHECK_EQ(slots_take(&s, &slot, &e), 0);
 	CHECK_EQ(slot, s.next - 1);

@@ -18,7 +18,7 @@ static int look(const char *name, void *arg)
 	if (slots_claim(&s->env->slots, (uint32_t)slot) < 0)
 		return 0;
 	s->removed += cgroup_remove(&s->env->cgroups, name, s->env->cgroups.have) == 0;
-	slots_give(&s->env->slots, (uint32_t)slot);
+	slots_give(&s->env->slots, (uint32_t)slot, -1);
 	return 0;
 }
 

@@ -1,7 +1,10 @@
 #include "warden/warden.h"
 #include "base/base.h"
+#include "base/log.h"
 #include "base/sys.h"
 #include "linux/seccomp.h"
+#include "warden/group.h"
+#include "warden/keep.h"
 #include "warden/pool.h"
 #include "warden/root.h"
 #include "warden/shell.h"
@@ -19,6 +22,8 @@ struct warden_sandbox {
 	struct shell shell;
 	struct root root;
 	struct warden_receipt receipt;
+	uint64_t handle;
+	struct groups groups;
 	uint64_t memory;
 	bool frozen;
 };
@@ -32,6 +37,88 @@ struct warden {
 	struct warden_counts counts;
 };
 
+static void add(struct warden *w, struct warden_sandbox *s)
+{
+	s->next = w->alive;
+	s->prev = &w->alive;
+	if (s->next)
+		s->next->prev = &s->next;
+	w->alive = s;
+	w->counts.alive++;
+}
+
+static void take_out(struct warden *w, struct warden_sandbox *s)
+{
+	*s->prev = s->next;
+	if (s->next)
+		s->next->prev = s->prev;
+	w->counts.alive--;
+}
+
+/* Lets go of one without ending it: the next warden finds it by its record. */
+static void forget(struct warden *w, struct warden_sandbox *s)
+{
+	const int fds[] = { s->shell.pidfd,   s->shell.sock, s->shell.userns, s->shell.net,
+			    s->shell.slot_fd, s->shell.take, s->shell.give,   s->shell.group };
+
+	take_out(w, s);
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		fd_close(fds[i]);
+	cgroup_done(&s->shell.cgroup);
+	groups_done(&s->groups);
+	root_done(&s->root);
+	free(s);
+}
+
+static int adopt(struct warden *w, const struct record *rec, struct err *e)
+{
+	struct warden_sandbox *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	root_init(&s->root);
+	r = keep_adopt(&w->env, rec, &s->shell, &s->root.early.meminfo, e);
+	if (r < 0) {
+		free(s);
+		return r == -ESRCH ? 0 : r;
+	}
+	s->handle = rec->handle;
+	s->memory = rec->memory;
+	s->frozen = rec->flags & RECORD_FROZEN;
+	s->receipt = (struct warden_receipt){
+		.cgroup_version = rec->cgroup_version,
+		.controllers = rec->mask,
+		.filter_len = rec->filter_len,
+		.uid_base = rec->uid_base,
+		.idmapped = rec->idmapped,
+		.disk = rec->disk,
+		.inodes = rec->inodes,
+	};
+	add(w, s);
+	r = groups_init(&s->groups, &w->env.cgroups, &s->shell.cgroup);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "list the exec groups of slot %u", rec->slot) : 0;
+}
+
+/* One that can not be taken over is left as it is, and said: it is somebody's work. */
+static void adopt_all(struct warden *w)
+{
+	uint32_t end = records_end(&w->env.records);
+	struct err e = { 0 };
+	struct record rec;
+
+	for (uint32_t slot = 0; slot < end; slot++) {
+		int r = records_read(&w->env.records, slot, &rec);
+
+		if (r == 1)
+			r = adopt(w, &rec, &e);
+		else if (r < 0)
+			err_sys(&e, ERR_INTERNAL, r, "read the record of slot %u", slot);
+		if (r < 0)
+			log_error("%s", e.msg);
+	}
+}
+
 int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 {
 	struct warden *w = calloc(1, sizeof(*w));
@@ -44,13 +131,14 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 		free(w);
 		return r;
 	}
+	if (w->env.keep)
+		adopt_all(w);
 	if (o->pool) {
 		sweep_groups(&w->env);
 		r = w->env.rootless ? err_set(e, ERR_UNSUPPORTED, -EPERM, "a pool needs root") :
 				      pool_new(&w->env, o->pool, &w->pool, e);
 		if (r < 0) {
-			env_done(&w->env);
-			free(w);
+			warden_free(w);
 			return r;
 		}
 	}
@@ -62,8 +150,12 @@ void warden_free(struct warden *w)
 {
 	if (!w)
 		return;
-	while (w->alive)
-		warden_destroy(w, w->alive, NULL);
+	while (w->alive) {
+		if (w->env.keep)
+			forget(w, w->alive);
+		else
+			warden_destroy(w, w->alive, NULL);
+	}
 	guard_end(&w->guard);
 	pool_free(w->pool);
 	env_done(&w->env);
@@ -186,6 +278,40 @@ static void fill_receipt(const struct warden *w, struct warden_sandbox *s)
 	};
 }
 
+/* 64 random bits, so that one that has ended never names another, and nobody guesses a neighbour's. */
+static int new_handle(uint64_t *ret, struct err *e)
+{
+	uint64_t h = 0;
+
+	while (!h) {
+		ssize_t n = sys_getrandom(&h, sizeof(h), 0);
+
+		if (n != (ssize_t)sizeof(h))
+			return err_sys(e, ERR_INTERNAL, n < 0 ? (int)n : -EIO, "make a handle");
+	}
+	*ret = h;
+	return 0;
+}
+
+static int keep(struct warden *w, struct warden_sandbox *s, struct err *e)
+{
+	struct record rec = {
+		.handle = s->handle,
+		.memory = s->memory,
+		.io_bps = s->shell.limits.io_bps,
+		.pids = s->shell.limits.pids,
+		.cpu_milli = s->shell.limits.cpu_milli,
+		.cgroup_version = s->receipt.cgroup_version,
+		.filter_len = s->receipt.filter_len,
+		.idmapped = s->receipt.idmapped,
+		.disk = s->receipt.disk,
+		.inodes = s->receipt.inodes,
+	};
+
+	s->groups.last = s->groups.count = s->shell.grouped;
+	return keep_start(&w->env, &s->shell, s->root.early.meminfo, &rec, e);
+}
+
 int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
 {
 	struct warden_sandbox *s;
@@ -202,6 +328,11 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	if (!s)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	root_init(&s->root);
+	r = new_handle(&s->handle, e);
+	if (r < 0) {
+		free(s);
+		return r;
+	}
 	guard_end(&w->guard);
 	w->start.guard = w->pool ? NULL : &w->guard;
 	r = take_shell(w, spec, &it, e);
@@ -221,15 +352,13 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 		r = set_limits(w, s, spec, e);
 	if (r < 0)
 		goto fail;
+	fill_receipt(w, s);
+	r = w->env.keep ? keep(w, s, e) : 0;
+	if (r < 0)
+		goto fail;
 	learn(w, spec, &s->root);
 	fd_close_many(s->root.fds, s->root.setup.mounts.n);
-	fill_receipt(w, s);
-	s->next = w->alive;
-	s->prev = &w->alive;
-	if (s->next)
-		s->next->prev = &s->next;
-	w->alive = s;
-	w->counts.alive++;
+	add(w, s);
 	w->counts.made++;
 	*ret = s;
 	return 0;
@@ -245,11 +374,9 @@ int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	int r = 0;
 
-	*s->prev = s->next;
-	if (s->next)
-		s->next->prev = s->prev;
-	w->counts.alive--;
+	take_out(w, s);
 	w->counts.ended++;
+	groups_done(&s->groups);
 	sys_pidfd_send_signal(s->shell.pidfd, SIGKILL);
 	/* On version 1 what is frozen does not even die. */
 	if (s->frozen)
@@ -263,9 +390,57 @@ int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e)
 	return r;
 }
 
+uint64_t warden_handle(const struct warden_sandbox *s)
+{
+	return s->handle;
+}
+
+struct warden_sandbox *warden_next(struct warden *w, struct warden_sandbox *s)
+{
+	return s ? s->next : w->alive;
+}
+
 int warden_sock(const struct warden_sandbox *s)
 {
 	return s->shell.sock;
+}
+
+void warden_let_go(struct warden_sandbox *s)
+{
+	if (s->shell.recorded)
+		fd_close(TAKE_FD(s->shell.sock));
+}
+
+int warden_attach(struct warden_sandbox *s, int *ret_sock, struct err *e)
+{
+	*ret_sock = -1;
+	return s->shell.recorded ? keep_attach(&s->shell, ret_sock, e) : 0;
+}
+
+int warden_first_group(struct warden_sandbox *s)
+{
+	return TAKE_FD(s->shell.group);
+}
+
+int warden_group(struct warden *w, struct warden_sandbox *s, uint32_t *ret, int *ret_fd, struct err *e)
+{
+	int fd = groups_new(&s->groups, &w->env.cgroups, &s->shell.cgroup, ret, e);
+
+	if (fd < 0)
+		return fd;
+	s->shell.grouped = true;
+	*ret_fd = fd;
+	return 0;
+}
+
+int warden_group_kill(struct warden *w, struct warden_sandbox *s, uint32_t group, struct err *e)
+{
+	return groups_kill(&s->groups, &w->env.cgroups, &s->shell.cgroup, group, e);
+}
+
+int warden_group_end(struct warden *w, struct warden_sandbox *s, uint32_t group, struct err *e)
+{
+	return groups_end(&s->groups, &w->env.cgroups, &s->shell.cgroup, group, e);
 }
 
 int warden_pidfd(const struct warden_sandbox *s)
@@ -299,7 +474,8 @@ int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_
 		if (r < 0)
 			return r;
 	}
-	if (fstatfs(s->root.early.upper, &fs) < 0)
+	/* A file of the writable layer tells as well, and one that was taken over has nothing else. */
+	if (fstatfs(s->root.early.meminfo, &fs) < 0)
 		return -errno;
 	/* What ext4 keeps back for itself cannot be written: a disk with only that left is full. */
 	st.disk_size = (uint64_t)(fs.f_blocks - (fs.f_bfree - fs.f_bavail)) * (uint64_t)fs.f_bsize;
@@ -312,6 +488,10 @@ int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_
 
 int warden_freeze(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
+	int r = s->shell.recorded ? records_flag(&w->env.records, s->shell.slot, RECORD_FROZEN) : 0;
+
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "write the sandbox's record");
 	s->frozen = true; /* also when it fails: some of it may be */
 	return cgroup_freeze(&w->env.cgroups, &s->shell.cgroup, e);
 }
@@ -320,6 +500,8 @@ int warden_thaw(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	int r = cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, e);
 
+	if (r == 0 && s->shell.recorded && records_flag(&w->env.records, s->shell.slot, 0) < 0)
+		log_error("slot %u: its record still says that it is paused", s->shell.slot);
 	if (r == 0)
 		s->frozen = false;
 	return r;

@@ -19,7 +19,8 @@ struct warden_sandbox;
 
 struct warden_opts {
 	struct env_opts env;
-	unsigned pool; /* shells kept ready; 0 = none: everything happens in the calling thread */
+	/* Shells kept ready; 0 = none: everything happens in the calling thread. A warden that keeps (->env.state) has some. */
+	unsigned pool;
 };
 
 /* What is in force for a sandbox, beyond what every sandbox has; sandbox_enforced() puts it into words. */
@@ -33,7 +34,7 @@ struct warden_receipt {
 };
 
 int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e);
-/* Ends every sandbox and waits until all is cleaned up. */
+/* Ends every sandbox, unless this one keeps them, and waits until all is cleaned up. */
 void warden_free(struct warden *w);
 DEFINE_AUTO(struct warden, warden_free)
 
@@ -48,8 +49,26 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
  */
 int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e);
 
-/* The agent's socket and the first process; both stay the sandbox's. */
+/* Names it for good, also to the next warden. Never 0. */
+uint64_t warden_handle(const struct warden_sandbox *s);
+/* The sandboxes there are, in no order: NULL = the first, returns NULL at the end. */
+struct warden_sandbox *warden_next(struct warden *w, struct warden_sandbox *s);
+/* The agent's socket and the first process; both stay the sandbox's. The socket is -1 once it was let go. */
 int warden_sock(const struct warden_sandbox *s);
+/* In a warden that keeps: whoever has a copy of the socket is the agent's host now. */
+void warden_let_go(struct warden_sandbox *s);
+/* Another socket for the agent, the caller's: it turns to that one. -1 in a warden that does not keep. */
+int warden_attach(struct warden_sandbox *s, int *ret_sock, struct err *e);
+/*
+ * Exec groups: what joins one can be ended together, and goes on being part of the sandbox. *ret_fd is the caller's; writing
+ * "0" there joins.
+ */
+int warden_group(struct warden *w, struct warden_sandbox *s, uint32_t *ret, int *ret_fd, struct err *e);
+/* Group 1 is made ahead in a warden that keeps; -1 where there is none. The caller's, once. */
+int warden_first_group(struct warden_sandbox *s);
+/* While the sandbox is frozen (version 1) the processes die when it thaws. */
+int warden_group_kill(struct warden *w, struct warden_sandbox *s, uint32_t group, struct err *e);
+int warden_group_end(struct warden *w, struct warden_sandbox *s, uint32_t group, struct err *e);
 int warden_pidfd(const struct warden_sandbox *s);
 pid_t warden_pid(const struct warden_sandbox *s);
 const struct warden_receipt *warden_receipt(const struct warden_sandbox *s);

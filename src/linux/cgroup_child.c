@@ -1,0 +1,174 @@
+#include "linux/cgroup.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "base/sys.h"
+#include "linux/cgroup_impl.h"
+
+#define GONE_MS 100
+
+static int parent_of(const struct cgroup_host *h, const struct cgroup *c)
+{
+	if (h->version == 2)
+		return c->dir[0] >= 0 ? c->dir[0] : -EOPNOTSUPP;
+	return c->mask & CGROUP_BIT(CGROUP_PIDS) && c->dir[CGROUP_PIDS] >= 0 ? c->dir[CGROUP_PIDS] : -EOPNOTSUPP;
+}
+
+/* "x<n>" and, if any, "/<file>". */
+static void put_name(char *out, uint32_t n, const char *file)
+{
+	char *p = out;
+
+	*p++ = 'x';
+	p = cgroup_text_u64(p, n);
+	if (!file)
+		return;
+	*p++ = '/';
+	memcpy(p, file, strlen(file) + 1);
+}
+
+static int open_child(const struct cgroup_host *h, int parent, uint32_t n)
+{
+	char name[48];
+
+	put_name(name, n, h->version == 2 ? "cgroup.procs" : "tasks");
+	return sys_openat(parent, name, O_WRONLY | O_CLOEXEC, 0);
+}
+
+int cgroup_child_open(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
+{
+	int parent = parent_of(h, c);
+
+	return parent < 0 ? parent : open_child(h, parent, n);
+}
+
+int cgroup_child_make(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
+{
+	int parent = parent_of(h, c), r, fd;
+	char name[48];
+
+	if (parent < 0)
+		return parent;
+	put_name(name, n, NULL);
+	r = sys_mkdirat(parent, name, 0755);
+	if (r < 0)
+		return r;
+	fd = open_child(h, parent, n);
+	if (fd < 0)
+		sys_unlinkat(parent, name, AT_REMOVEDIR);
+	return fd;
+}
+
+/* 1 when it is empty, 0 when not. */
+static int look(const struct cgroup_host *h, int parent, uint32_t n)
+{
+	char name[48], text[256];
+	ssize_t len;
+
+	put_name(name, n, h->version == 2 ? "cgroup.events" : "pids.current");
+	len = fd_get(parent, name, text, sizeof(text));
+	if (len < 0)
+		return (int)len;
+	return h->version == 2 ? strstr(text, "populated 0") != NULL : text[0] == '0';
+}
+
+int cgroup_child_kill(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
+{
+	const uint64_t until = clock_mono_ns() + GONE_MS * 1000000ULL;
+	int parent = parent_of(h, c), r;
+	AUTO_CLOSE int dir = -1;
+	char name[48];
+
+	if (parent < 0)
+		return parent;
+	put_name(name, n, NULL);
+	dir = sys_openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (dir < 0)
+		return dir;
+	if (h->version == 2) {
+		r = fd_put(dir, "cgroup.kill", "1");
+		if (r != -ENOENT) /* before 5.14 there is none */
+			return r;
+	} else {
+		r = fd_put(dir, "pids.max", "0");
+		if (r < 0)
+			return r;
+	}
+	for (unsigned round = 0;; round++) {
+		r = cgroup_kill_members(dir);
+		if (r != 0)
+			return r < 0 ? r : 0;
+		if (clock_mono_ns() > until)
+			return 0; /* all were told, and nobody can fork */
+		cgroup_wait_a_little(round);
+	}
+}
+
+int cgroup_child_reset(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
+{
+	int parent = parent_of(h, c), r;
+	char name[48];
+
+	if (parent < 0)
+		return parent;
+	r = look(h, parent, n);
+	if (r <= 0)
+		return r < 0 ? r : -EBUSY;
+	if (h->version == 2)
+		return 0;
+	put_name(name, n, "pids.max");
+	return fd_put(parent, name, "max");
+}
+
+int cgroup_child_remove(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
+{
+	int parent = parent_of(h, c), r;
+	char name[48];
+
+	if (parent < 0)
+		return parent;
+	put_name(name, n, NULL);
+	r = sys_unlinkat(parent, name, AT_REMOVEDIR);
+	return r == -ENOENT ? 0 : r;
+}
+
+struct seen {
+	uint32_t last, count;
+};
+
+static int see(int dir, const char *name, void *arg)
+{
+	struct seen *s = arg;
+	uint64_t n;
+
+	(void)dir;
+	if (name[0] != 'x' || parse_u64(name + 1, &n, NULL) < 0 || n > UINT32_MAX)
+		return 0;
+	s->count++;
+	if (n > s->last)
+		s->last = (uint32_t)n;
+	return 0;
+}
+
+int cgroup_children(const struct cgroup_host *h, const struct cgroup *c, uint32_t *ret_last, uint32_t *ret_count)
+{
+	int parent = parent_of(h, c), r;
+	struct seen s = { 0 };
+
+	if (parent < 0)
+		return parent;
+	r = cgroup_each_folder(parent, see, &s);
+	if (r < 0)
+		return r;
+	*ret_last = s.last;
+	*ret_count = s.count;
+	return 0;
+}
+
+int cgroup_children_remove(const struct cgroup_host *h, const struct cgroup *c)
+{
+	int parent = parent_of(h, c);
+	unsigned depth = 0;
+
+	return parent < 0 ? parent : cgroup_each_folder(parent, cgroup_remove_tree, &depth);
+}

@@ -1,0 +1,20 @@
+/*
+ * What makes a sandbox outlive its warden: its agent holds the lock of its slot, the file behind /proc/meminfo and both
+ * ends of a rendezvous; a record says which process that is. See docs/design/0005-daemon.md.
+ */
+#pragma once
+#include "base/err.h"
+#include "warden/record.h"
+#include "warden/shell.h"
+
+/* Ahead of time, for a shell that was made: the rendezvous, exec group 1, when it was started. */
+int keep_prepare(struct env *v, struct shell *s, struct err *e);
+/* Writes @rec (its sandbox's part of it; the shell's is added) and tells the agent. After SETUP. */
+int keep_start(struct env *v, struct shell *s, int meminfo, struct record *rec, struct err *e);
+/* A new control socket for the agent: *ret is the host's end. Waits for nobody. */
+int keep_attach(const struct shell *s, int *ret, struct err *e);
+/*
+ * Takes over the sandbox of a record: 0, with what the agent holds; *ret_meminfo is -1 when it was not told yet. -ESRCH
+ * when there is no such process any more; what is left of it is gone then, its record too.
+ */
+int keep_adopt(struct env *v, const struct record *rec, struct shell *ret, int *ret_meminfo, struct err *e);

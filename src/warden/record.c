@@ -1,0 +1,152 @@
+#include "warden/record.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/sys.h"
+
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOCK_MS 3000
+#define START_FIELD 22
+
+/* Of this process, not of the descriptor: a copy that a child has for a moment must not hold it. */
+static int lock(int fd)
+{
+	struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	const uint64_t until = clock_mono_ns() + LOCK_MS * 1000000ULL;
+	int r;
+
+	while ((r = sys_fcntl(fd, F_SETLK, (long)&l)) == -EAGAIN && clock_mono_ns() < until)
+		nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+	return r;
+}
+
+static int open_dir(const char *path, struct err *e)
+{
+	AUTO_CLOSE int dir = -1;
+	struct stat st;
+	int r = sys_mkdirat(AT_FDCWD, path, 0700);
+
+	if (r < 0 && r != -EEXIST)
+		return err_sys(e, ERR_INVALID, r, "make the folder '%s'", path);
+	dir = sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (dir < 0)
+		return err_sys(e, ERR_INVALID, dir, "open the folder '%s'", path);
+	if (fstat(dir, &st) < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "look at '%s'", path);
+	if (st.st_uid != geteuid() || st.st_mode & 022) {
+		err_set(e, ERR_DENIED, -EPERM, "'%s': others may write there", path);
+		err_remedy(e, "it must belong to root, mode 0700");
+		return -EPERM;
+	}
+	return TAKE_FD(dir);
+}
+
+int records_open(struct records *ret, const char *dir, struct err *e)
+{
+	AUTO_CLOSE int folder = open_dir(dir, e), fd = -1;
+	struct records x = { .fd = -1 };
+	ssize_t n;
+	int r;
+
+	if (folder < 0)
+		return folder;
+	n = fd_get(AT_FDCWD, "/proc/sys/kernel/random/boot_id", x.boot, sizeof(x.boot));
+	if (n < 0)
+		return err_sys(e, ERR_INTERNAL, (int)n, "read the boot's id");
+	fd = sys_openat(folder, "boxes", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_sys(e, ERR_INTERNAL, fd, "open %s/boxes", dir);
+	r = lock(fd);
+	if (r == -EAGAIN || r == -EACCES)
+		return err_set(e, ERR_CONFLICT, -EBUSY, "'%s': another warden has it", dir);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "lock %s/boxes", dir);
+	x.fd = TAKE_FD(fd);
+	*ret = x;
+	return 0;
+}
+
+void records_done(struct records *r)
+{
+	fd_close(r->fd);
+	r->fd = -1;
+}
+
+static off_t place(uint32_t slot)
+{
+	return (off_t)slot * (off_t)sizeof(struct record);
+}
+
+static int put(const struct records *r, uint32_t slot, const struct record *x)
+{
+	ssize_t n = pwrite(r->fd, x, sizeof(*x), place(slot));
+
+	return n == (ssize_t)sizeof(*x) ? 0 : n < 0 ? -errno : -ENOSPC;
+}
+
+int records_write(const struct records *r, struct record *x)
+{
+	x->version = RECORD_VERSION;
+	memcpy(x->boot, r->boot, sizeof(x->boot));
+	return put(r, x->slot, x);
+}
+
+int records_read(const struct records *r, uint32_t slot, struct record *ret)
+{
+	struct record x;
+	ssize_t n = pread(r->fd, &x, sizeof(x), place(slot));
+
+	if (n < 0)
+		return -errno;
+	if (n != (ssize_t)sizeof(x) || x.version != RECORD_VERSION || x.slot != slot || !x.handle || !x.pid ||
+	    x.pid > INT32_MAX || memcmp(x.boot, r->boot, sizeof(x.boot)) != 0)
+		return 0;
+	*ret = x;
+	return 1;
+}
+
+int records_clear(const struct records *r, uint32_t slot)
+{
+	static const struct record none;
+
+	return put(r, slot, &none);
+}
+
+int records_flag(const struct records *r, uint32_t slot, uint32_t flags)
+{
+	ssize_t n = pwrite(r->fd, &flags, sizeof(flags), place(slot) + (off_t)offsetof(struct record, flags));
+
+	return n == (ssize_t)sizeof(flags) ? 0 : n < 0 ? -errno : -EIO;
+}
+
+uint32_t records_end(const struct records *r)
+{
+	struct stat st;
+	uint64_t n;
+
+	if (fstat(r->fd, &st) < 0)
+		return 0;
+	n = (uint64_t)st.st_size / sizeof(struct record);
+	return n < SLOT_COUNT ? (uint32_t)n : SLOT_COUNT;
+}
+
+int record_start(pid_t pid, uint64_t *ret)
+{
+	char path[48], text[1024], *at, *end;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	n = fd_get(AT_FDCWD, path, text, sizeof(text));
+	if (n < 0)
+		return (int)n;
+	/* The second field is a name in brackets, and may hold anything. */
+	at = strrchr(text, ')');
+	for (unsigned field = 2; at && field < START_FIELD; field++)
+		at = strchr(at + 1, ' ');
+	if (!at)
+		return -EBADMSG;
+	*ret = strtoull(at + 1, &end, 10);
+	return end == at + 1 ? -EBADMSG : 0;
+}

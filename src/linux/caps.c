@@ -30,6 +30,17 @@ int caps_raise_effective(void)
 	return r < 0 ? r : sys_capset(&h, d);
 }
 
+int caps_inherit(uint64_t inheritable)
+{
+	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct d[2] = { 0 };
+	int r = sys_capget(&h, d);
+
+	for (unsigned i = 0; i < 2; i++)
+		d[i].inheritable = (uint32_t)(inheritable >> (32 * i));
+	return r < 0 ? r : sys_capset(&h, d);
+}
+
 int caps_drop_bounding(uint64_t keep)
 {
 	for (unsigned long c = 0; c < 64; c++) {
@@ -41,17 +52,6 @@ int caps_drop_bounding(uint64_t keep)
 		/* Past the kernel's last capability: but that must be it, or the rest would stay. */
 		if (r == -EINVAL && c > CAP_SYS_ADMIN && sys_prctl(PR_CAPBSET_READ, c, 0, 0, 0) == -EINVAL)
 			break;
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
-int caps_drop_bounding_some(uint64_t drop)
-{
-	for (unsigned long c = 0; c < 64; c++) {
-		int r = drop & (1ULL << c) ? sys_prctl(PR_CAPBSET_DROP, c, 0, 0, 0) : 0;
-
 		if (r < 0)
 			return r;
 	}

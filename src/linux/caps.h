@@ -12,13 +12,12 @@
 	 (1ULL << 10) /* NET_BIND_SERVICE */ | (1ULL << 31) /* SETFCAP */)
 /* What lets a file outlive its writer's rights: taken from root too where it can write files of the host. */
 #define CAPS_FILE_RIGHTS ((1ULL << 4) /* FSETID */ | (1ULL << 31) /* SETFCAP */)
-/* What the agent keeps once the sandbox is up: to start execs as any user, less what they may not have, and to signal
- * them. */
-#define CAPS_AGENT (CAPS_ROOT | (1ULL << 8) /* SETPCAP */)
+/* What the agent keeps once the sandbox is up: to start execs as any user with what they may have, and to signal them. */
+#define CAPS_AGENT CAPS_ROOT
 
 /* All return 0 or -errno. */
 int caps_set(uint64_t permitted_effective, uint64_t inheritable);
 int caps_raise_effective(void); /* all that are permitted */
+int caps_inherit(uint64_t inheritable); /* the other sets stay */
 int caps_drop_bounding(uint64_t keep); /* drops all others, up to the kernel's last */
-int caps_drop_bounding_some(uint64_t drop);
 int caps_raise_ambient(uint64_t set);

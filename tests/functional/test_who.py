@@ -59,8 +59,21 @@ def test_root_has_the_few_capabilities_of_package_managers_and_no_more():
     caps = {name: int(value, 16) for name, value in re.findall(r"^Cap(...):\t(\w+)$", r.text, re.M)}
     want = sum(1 << bit for bit in ROOT_CAPS.values())
     assert r.text.startswith("uid=0(root) gid=0(root) groups=0(root)\n") and r.text.endswith("\n/root\n"), r
-    assert caps["Eff"] == caps["Prm"] == caps["Bnd"] == want, r
-    assert caps["Amb"] == caps["Inh"] == 0, r
+    assert caps["Eff"] == caps["Prm"] == caps["Inh"] == want, r
+    assert caps["Amb"] == caps["Bnd"] == 0, r
+
+
+def test_what_root_may_inherit_gains_another_user_nothing():
+    """Root's are inheritable, and stay so when it becomes somebody else: no file gives them back."""
+    caps = sum(1 << bit for bit in ROOT_CAPS.values())
+    name = "/tmp/cat"
+    mark = f"import os, shutil, struct; shutil.copy('/usr/bin/cat', '{name}'); os.setxattr('{name}', 'security.capability', " \
+           f"struct.pack('<5I', 0x02000001, {caps & 0xffffffff}, {caps & 0xffffffff}, 0, 0))"
+    r = sh(f'python3 -c "{mark}" && setpriv --reuid 1000 --regid 1000 --clear-groups {name} /proc/self/status', "--user",
+           "root")
+    found = {name: int(value, 16) for name, value in re.findall(r"^Cap(...):\t(\w+)$", r.text, re.M)}
+    assert re.search(r"^Uid:\t1000\t1000\t1000\t1000$", r.text, re.M), r
+    assert found["Inh"] == caps and found["Eff"] == found["Prm"] == found["Amb"] == found["Bnd"] == 0, r
 
 
 @pytest.mark.parametrize("user, uid, gid", [("1000", 1000, 1000), ("5:7", 5, 7), ("65535", 65535, 65535),

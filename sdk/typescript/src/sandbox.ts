@@ -1,0 +1,215 @@
+import { randomUUID } from 'node:crypto';
+import { abortReason, NotFoundError } from './errors.js';
+import { attachExec, execBody, readResult, startBackground, startExec, waitFor, type Exec } from './exec.js';
+import { Files } from './files.js';
+import type { Transport } from './http.js';
+import { readEvents } from './sse.js';
+import type {
+  BackgroundOptions,
+  CallOptions,
+  Checkpoint,
+  Command,
+  Duration,
+  ExecInfo,
+  ExecOptions,
+  Result,
+  SandboxEvent,
+  SandboxInfo,
+  StartOptions,
+  Stats,
+  UpdateOptions,
+} from './types.js';
+import { fromWire, toWire } from './wire.js';
+
+/** A sandbox: an isolated computer. Its fields are what the server last said; `refresh()` asks again. */
+export interface Sandbox extends SandboxInfo {
+  /** Where the language has it: `await using sandbox = …` deletes it at the end of the block. */
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+// eslint-disable-next-line @typescript-eslint/no-unsafe-declaration-merging
+export class Sandbox {
+  readonly files: Files;
+  readonly #transport: Transport;
+  readonly #path: string;
+
+  /** @internal Made by `client.sandboxes`. */
+  constructor(transport: Transport, wire: unknown) {
+    const info = fromWire<SandboxInfo>(wire);
+    Object.assign(this, info);
+    this.#transport = transport;
+    this.#path = `/v1/sandboxes/${encodeURIComponent(info.id)}`;
+    this.files = new Files(transport, this.#path);
+    Object.defineProperty(this, 'files', { enumerable: false });
+  }
+
+  #call(method: string, sub: string, o: CallOptions, json?: unknown) {
+    return { method, path: this.#path + sub, json, signal: o.signal, timeout: o.requestTimeout };
+  }
+
+  async #change(method: string, sub: string, o: CallOptions, json?: unknown): Promise<this> {
+    // Each of these says what shall be, so saying it twice is fine.
+    const wire = await this.#transport.json({ ...this.#call(method, sub, o, json), repeatable: true });
+    return Object.assign(this, fromWire<SandboxInfo>(wire));
+  }
+
+  /** Asks the server how it is now. */
+  refresh(options: CallOptions = {}): Promise<this> {
+    return this.#change('GET', '', options);
+  }
+
+  update(options: UpdateOptions): Promise<this> {
+    const { timeout, idle, metadata, name } = options;
+    return this.#change('PATCH', '', options, toWire({ timeout, idle, metadata, name }));
+  }
+
+  /** Lets it live for so long from now. */
+  extend(timeout: Duration, options: CallOptions = {}): Promise<this> {
+    return this.#change('POST', '/extend', options, { timeout });
+  }
+
+  /** Freezes everything in it. Twice is fine. */
+  pause(options: CallOptions = {}): Promise<this> {
+    return this.#change('POST', '/pause', options);
+  }
+
+  resume(options: CallOptions = {}): Promise<this> {
+    return this.#change('POST', '/resume', options);
+  }
+
+  /** Ends it with all that runs and lies in it. */
+  async delete(options: CallOptions = {}): Promise<void> {
+    await this.#transport.json({ ...this.#call('DELETE', '', options), goneIsDone: true });
+  }
+
+  /**
+   * Runs a command and gives back how it ended, whatever the exit code. Never repeated by itself. Aborting the signal ends
+   * the command, too.
+   */
+  async exec(cmd: Command, options: ExecOptions = {}): Promise<Result> {
+    if (options.signal) return this.#execUntil(cmd, options, options.signal);
+    const wire = await this.#transport.json({
+      ...this.#call('POST', '/execs', options, execBody(cmd, options)),
+      // How long a command may take is the server's clock to say.
+      timeout: options.requestTimeout ?? 0,
+    });
+    return readResult(wire);
+  }
+
+  /* To end a command one must know its id before it has ended: it is started in the background and waited for. */
+  async #execUntil(cmd: Command, options: ExecOptions, signal: AbortSignal): Promise<Result> {
+    if (signal.aborted) throw abortReason(signal);
+    const { signal: _, ...rest } = options;
+    const exec = await startBackground(this.#transport, `${this.#path}/execs`, cmd, rest, randomUUID());
+    try {
+      return await waitFor(this.#transport, `${this.#path}/execs/${exec.id}`, options);
+    } catch (e) {
+      await exec.kill().catch(() => undefined);
+      throw e;
+    }
+  }
+
+  /** Starts a command and follows it: iterate over its output, write to its `.stdin`, `wait()` for its end. */
+  start(cmd: Command, options: StartOptions = {}): Promise<Exec> {
+    return startExec(this.#transport, `${this.#path}/execs`, cmd, options);
+  }
+
+  /** Starts a command that needs nobody to listen; `attach` finds it again. */
+  background(cmd: Command, options: BackgroundOptions = {}): Promise<Exec> {
+    const key = options.idempotencyKey ?? randomUUID();
+    return startBackground(this.#transport, `${this.#path}/execs`, cmd, options, key);
+  }
+
+  /** A terminal. Default: a login shell of 24 rows and 80 columns. */
+  pty(options: StartOptions & { cmd?: Command; rows?: number; cols?: number } = {}): Promise<Exec> {
+    const { cmd = ['/bin/sh', '-l'], rows = 24, cols = 80, ...rest } = options;
+    return this.start(cmd, { ...rest, tty: { rows, cols } });
+  }
+
+  /** Follows an exec that was started earlier, from any byte of its output on. */
+  attach(execId: string, options: CallOptions & { offset?: number; tty?: boolean } = {}): Promise<Exec> {
+    return attachExec(this.#transport, `${this.#path}/execs`, execId, options);
+  }
+
+  /** The newest execs, running and ended. */
+  async execs(options: CallOptions = {}): Promise<ExecInfo[]> {
+    const wire = await this.#transport.json<{ execs: unknown[] }>(this.#call('GET', '/execs', options));
+    return fromWire(wire.execs);
+  }
+
+  async stats(options: CallOptions = {}): Promise<Stats> {
+    return fromWire(await this.#transport.json(this.#call('GET', '/stats', options)));
+  }
+
+  /** What happens to it, as it happens; `lastEventId` goes on where an earlier loop ended. */
+  events(options: CallOptions & { lastEventId?: string } = {}): AsyncGenerator<SandboxEvent, void, void> {
+    return followEvents(this.#transport, `${this.#path}/events`, options);
+  }
+
+  /** Keeps its state under a name. */
+  async checkpoint(
+    name?: string,
+    options: CallOptions & { label?: string; memory?: boolean } = {},
+  ): Promise<Checkpoint> {
+    const { label, memory } = options;
+    return fromWire(
+      await this.#transport.json(this.#call('POST', '/checkpoints', options, toWire({ name, label, memory }))),
+    );
+  }
+
+  async checkpoints(options: CallOptions = {}): Promise<Checkpoint[]> {
+    const wire = await this.#transport.json<{ checkpoints: unknown[] }>(this.#call('GET', '/checkpoints', options));
+    return fromWire(wire.checkpoints);
+  }
+
+  /** Back to a checkpoint in place, or with `as` a new sandbox from it. */
+  async restore(checkpoint: string, options: CallOptions & { as?: string } = {}): Promise<Sandbox> {
+    const wire = await this.#transport.json<{ id: string }>(
+      this.#call('POST', '/restore', options, toWire({ checkpoint, as: options.as })),
+    );
+    if (wire.id !== this.id) return new Sandbox(this.#transport, wire);
+    return Object.assign(this, fromWire<SandboxInfo>(wire));
+  }
+
+  /** Copies of it as it stands. */
+  async fork(count = 1, options: CallOptions & { memory?: boolean } = {}): Promise<Sandbox[]> {
+    const wire = await this.#transport.json<{ sandboxes: unknown[] }>(
+      this.#call('POST', '/fork', options, toWire({ count, memory: options.memory })),
+    );
+    return wire.sandboxes.map((s) => new Sandbox(this.#transport, s));
+  }
+}
+
+if (typeof Symbol.asyncDispose === 'symbol')
+  Object.defineProperty(Sandbox.prototype, Symbol.asyncDispose, {
+    async value(this: Sandbox): Promise<void> {
+      try {
+        await this.delete();
+      } catch (e) {
+        if (!(e instanceof NotFoundError)) throw e;
+      }
+    },
+  });
+
+/** Server-Sent Events as objects; leaving the loop closes the connection. */
+export async function* followEvents(
+  transport: Transport,
+  path: string,
+  options: CallOptions & { lastEventId?: string },
+): AsyncGenerator<SandboxEvent, void, void> {
+  const headers: Record<string, string> = { accept: 'text/event-stream' };
+  if (options.lastEventId !== undefined) headers['last-event-id'] = options.lastEventId;
+  const answer = await transport.stream({
+    method: 'GET',
+    path,
+    headers,
+    signal: options.signal,
+    timeout: options.requestTimeout,
+  });
+  try {
+    for await (const e of readEvents(answer.body as AsyncIterable<Uint8Array>))
+      yield { id: e.id, type: e.event, data: fromWire(JSON.parse(e.data)) };
+  } finally {
+    answer.body.destroy();
+  }
+}

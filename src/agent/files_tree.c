@@ -386,6 +386,25 @@ static int remove_name(struct worker *w, int dir, const char *name, bool folder)
 	return r == -ENOENT ? 0 : r;
 }
 
+/*
+ * Deep down every step costs more (Landlock looks at each folder above), so a full folder there is moved up to where the
+ * walk began, and met again as one of those. Where that does not work, we go down. 0 when it moved.
+ */
+static int hoist(struct walk *k, const char *name)
+{
+	char there[32];
+	uint64_t n;
+	int r;
+
+	if (k->depth < KEEP || sys_getrandom(&n, sizeof(n), 0) != sizeof(n))
+		return -EINVAL;
+	snprintf(there, sizeof(there), ".cloche-%016llx", (unsigned long long)n);
+	r = files_rename(k->fd, name, k->levels[0].fd, there, 1U /* NOREPLACE */);
+	if (r == 0)
+		k->levels[0].passes--; /* one more look is due there; below 0 is fine, it wraps back */
+	return r;
+}
+
 /* Empties the folder @fd. -ENOTEMPTY when somebody fills it faster than we empty it. */
 static int remove_tree(struct worker *w, int fd)
 {
@@ -399,7 +418,7 @@ static int remove_tree(struct worker *w, int fd)
 			break;
 		if (r == 1) {
 			r = remove_name(w, k.fd, d->name, d->type == DT_DIR);
-			if (r == 1) {
+			if (r == 1 && hoist(&k, d->name) < 0) {
 				int sub = sys_openat(k.fd, d->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 
 				r = sub < 0 ? sub : walk_into(&k, sub, d->name);

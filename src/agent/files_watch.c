@@ -19,8 +19,10 @@ struct seat {
 
 struct watch {
 	struct worker *w;
-	int notify, top; /* the watched folder, O_PATH; of a file, -1 */
-	bool recursive;
+	int notify;
+	const struct spot *spot;
+	struct stat st; /* of the watched thing */
+	bool recursive, full; /* full: not everything could be watched from the start */
 	struct seat *seats;
 	size_t used, max;
 };
@@ -31,6 +33,22 @@ static int tell(struct watch *v, enum file_event_kind kind, uint32_t type, const
 	long n = file_event_encode(&x, v->w->out + FILE_HEAD, FILE_SMALL_MAX);
 
 	return n < 0 ? 0 : worker_send(v->w, FILE_EVENT, 0, (size_t)n);
+}
+
+/*
+ * The watched folder, when it is still where it was. It is not kept open: what somebody holds is never removed for good, and
+ * we would not hear of it.
+ */
+static int open_top(const struct watch *v, int flags)
+{
+	AUTO_CLOSE int fd = spot_open(v->spot, flags | O_DIRECTORY);
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0 || st.st_dev != v->st.st_dev || st.st_ino != v->st.st_ino)
+		return -ESTALE;
+	return TAKE_FD(fd);
 }
 
 static struct seat *find(struct watch *v, int wd)
@@ -55,7 +73,11 @@ static int add(struct watch *v, int fd, const char *path)
 		return 1;
 	wd = inotify_add_watch(v->notify, ".", EVENTS | IN_ONLYDIR | IN_EXCL_UNLINK);
 	if (wd < 0)
-		return errno == ENOSPC ? 1 : -errno;
+		wd = -errno;
+	if (fchdir(v->w->root) < 0)
+		return -errno;
+	if (wd < 0)
+		return wd == -ENOSPC ? 1 : wd;
 	copy = strdup(path);
 	if (!copy)
 		return -ENOMEM;
@@ -67,6 +89,13 @@ static int add(struct watch *v, int fd, const char *path)
 	free(s->path);
 	*s = (struct seat){ wd, copy };
 	return 0;
+}
+
+/* No more watches: told where, or, before the watch stands, later and once. */
+static int limit(struct watch *v, const char *path, bool told)
+{
+	v->full = true;
+	return told ? tell(v, FILE_EVENT_OVERFLOW, S_IFDIR, path, "") : 0;
 }
 
 /* Watches @fd, the folder @path, and everything below. Found names are told when @told. */
@@ -83,7 +112,7 @@ static int add_tree(struct watch *v, int fd, const char *path, bool told)
 	k.len = strlen(k.path);
 	r = add(v, k.fd, path);
 	if (r > 0)
-		return tell(v, FILE_EVENT_OVERFLOW, S_IFDIR, path, "");
+		return limit(v, path, told);
 	while (r >= 0) {
 		struct stat st;
 		int sub;
@@ -111,7 +140,7 @@ static int add_tree(struct watch *v, int fd, const char *path, bool told)
 		r = add(v, sub, name);
 		if (r != 0) {
 			fd_close(sub);
-			return r < 0 ? r : tell(v, FILE_EVENT_OVERFLOW, S_IFDIR, name, "");
+			return r < 0 ? r : limit(v, name, told);
 		}
 		r = walk_into(&k, sub, d->name);
 	}
@@ -145,7 +174,8 @@ static void moved(struct watch *v, const char *from, const char *to)
 
 static int came(struct watch *v, const char *path)
 {
-	int fd = v->recursive ? path_open(v->top, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, RESOLVE_BENEATH) : -1;
+	AUTO_CLOSE int top = v->recursive ? open_top(v, O_PATH) : -1;
+	int fd = top < 0 ? top : path_open(top, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, RESOLVE_BENEATH);
 
 	if (fd < 0)
 		return 0;
@@ -158,13 +188,17 @@ static int came(struct watch *v, const char *path)
 
 static uint32_t type_of(const struct watch *v, const struct inotify_event *e, const char *path)
 {
+	AUTO_CLOSE int top = -1;
 	struct stat st;
 
 	if (e->mask & IN_ISDIR)
 		return S_IFDIR;
-	if (e->mask & (IN_DELETE | IN_MOVED_FROM) || v->top < 0)
-		return v->top < 0 ? S_IFREG : 0;
-	return fstatat(v->top, *path ? path : ".", &st, AT_SYMLINK_NOFOLLOW) < 0 ? 0 : st.st_mode & S_IFMT;
+	if (!S_ISDIR(v->st.st_mode))
+		return v->st.st_mode & S_IFMT;
+	if (e->mask & (IN_DELETE | IN_MOVED_FROM))
+		return 0;
+	top = open_top(v, O_PATH);
+	return top < 0 || fstatat(top, *path ? path : ".", &st, AT_SYMLINK_NOFOLLOW) < 0 ? 0 : st.st_mode & S_IFMT;
 }
 
 /* path/name of an event. False when it is nothing that can be told. */
@@ -198,7 +232,7 @@ static int event(struct watch *v, const struct inotify_event *e, const struct in
 	if (e->mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED)) {
 		if (!s || *s->path)
 			return 1; /* the folder above tells */
-		tell(v, FILE_EVENT_GONE, v->top < 0 ? S_IFREG : S_IFDIR, "", "");
+		tell(v, FILE_EVENT_GONE, v->st.st_mode & S_IFMT, "", "");
 		return -ENOENT;
 	}
 	if (!event_path(v, e, path))
@@ -257,24 +291,24 @@ static int batch(struct watch *v)
 	return 0;
 }
 
-static int begin(struct watch *v, const struct spot *s, const struct stat *st)
+static int begin(struct watch *v)
 {
 	AUTO_CLOSE int dir = -1;
 	int fd, wd, r;
 
-	if (!S_ISDIR(st->st_mode)) {
-		dir = spot_dir(v->w, s);
+	if (!S_ISDIR(v->st.st_mode)) {
+		dir = spot_dir(v->w, v->spot);
 		if (dir < 0)
 			return dir;
 		if (fchdir(dir) < 0)
 			return -errno;
-		wd = inotify_add_watch(v->notify, s->name, EVENTS);
-		if (wd < 0)
+		wd = inotify_add_watch(v->notify, v->spot->name, EVENTS);
+		if (wd < 0 || fchdir(v->w->root) < 0)
 			return -errno;
 		v->seats[v->used++] = (struct seat){ wd, strdup("") };
 		return v->seats[0].path ? 0 : -ENOMEM;
 	}
-	fd = sys_openat(v->top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	fd = open_top(v, O_RDONLY);
 	if (fd < 0)
 		return fd;
 	if (v->recursive)
@@ -307,12 +341,10 @@ static int loop(struct watch *v)
 int files_watch(struct worker *w, const struct file_request *q)
 {
 	AUTO_CLOSE int notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-	AUTO_CLOSE int top = -1;
 	AUTO_FREE struct seat *seats = NULL;
 	AUTO(spot_done) struct spot s = { .base = -1 };
-	struct watch v = { .w = w, .notify = notify, .recursive = w->flags & FILE_RECURSIVE };
-	struct stat st;
-	int r;
+	struct watch v = { .w = w, .notify = notify, .spot = &s, .recursive = w->flags & FILE_RECURSIVE };
+	int r, fd;
 
 	w->step = FILE_STEP_WATCH;
 	if (notify < 0)
@@ -324,16 +356,18 @@ int files_watch(struct worker *w, const struct file_request *q)
 	r = spot_init(&s, w, q->path, q->under);
 	if (r < 0)
 		return r;
-	top = spot_open(&s, O_PATH | (w->flags & FILE_BENEATH ? O_NOFOLLOW : 0));
-	if (top < 0)
-		return top;
-	if (fstat(top, &st) < 0)
-		return -errno;
-	v.top = S_ISDIR(st.st_mode) ? top : -1;
+	fd = spot_open(&s, O_PATH | (w->flags & FILE_BENEATH ? O_NOFOLLOW : 0));
+	if (fd < 0)
+		return fd;
+	r = fstat(fd, &v.st) < 0 ? -errno : 0;
+	fd_close(fd);
 	w->step = FILE_STEP_WATCH;
-	r = worker_entry(w, q->path, &st, NULL, 0);
 	if (r == 0)
-		r = begin(&v, &s, &st);
+		r = begin(&v);
+	if (r == 0)
+		r = worker_entry(w, q->path, &v.st, NULL, 0);
+	if (r == 0 && v.full)
+		r = tell(&v, FILE_EVENT_OVERFLOW, S_IFDIR, "", "");
 	if (r == 0)
 		r = loop(&v);
 	for (size_t i = 0; i < v.used; i++)

@@ -35,8 +35,10 @@ struct json {
 
 #define JSON_INIT(buf_) { .buf = (buf_) }
 
-void json_object(struct json *j, const char *key);
-void json_array(struct json *j, const char *key);
+/* Programs that also link jansson must not call one for the other: three of its functions have the same names. */
+#define JSON_LINK_NAME(name) __asm__("cloche_" #name)
+void json_object(struct json *j, const char *key) JSON_LINK_NAME(json_object);
+void json_array(struct json *j, const char *key) JSON_LINK_NAME(json_array);
 void json_end(struct json *j); /* the innermost open object or array */
 
 void json_str(struct json *j, const char *key, const char *text); /* null when @text is NULL */
@@ -46,7 +48,7 @@ void json_raw(struct json *j, const char *key, const char *text, size_t len);
 void json_u64(struct json *j, const char *key, uint64_t v);
 void json_i64(struct json *j, const char *key, int64_t v);
 void json_bool(struct json *j, const char *key, bool v);
-void json_null(struct json *j, const char *key);
+void json_null(struct json *j, const char *key) JSON_LINK_NAME(json_null);
 
 /* 0 when one whole value was written, else the first error: -E2BIG, -ENOMEM, -EINVAL (misuse). */
 int json_done(const struct json *j);

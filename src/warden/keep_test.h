@@ -205,7 +205,8 @@ static inline const char *const *kt_args(void)
 {
 	static const char *args[] = { "--keep", "--state", kt_dir, "--pool", "2", NULL };
 
-	snprintf(kt_dir, sizeof(kt_dir), "/run/cloche-keep-test-%d", (int)getppid());
+	if (!kt_dir[0])
+		snprintf(kt_dir, sizeof(kt_dir), "/run/cloche-keep-test-%d", (int)getppid());
 	return args;
 }
 

@@ -157,10 +157,10 @@ static void keep_ground(struct pool *p, struct ground *g)
 	ground_init(g);
 }
 
-/* Until the agent speaks or is dead: what it started on is in use no longer. */
+/* Until the agent is dead: what it started on is in use no longer. */
 static void wait_start(const struct shell *s)
 {
-	struct pollfd p = { .fd = s->sock, .events = POLLIN };
+	struct pollfd p = { .fd = s->pidfd, .events = POLLIN };
 
 	sys_pidfd_send_signal(s->pidfd, SIGKILL);
 	while (poll(&p, 1, -1) < 0 && errno == EINTR)
@@ -223,6 +223,7 @@ static int start_one(struct pool *p, struct way *w, struct err *e)
 		r = prepare(p, &g, &it, e);
 	if (r < 0) {
 		wait_start(&it.shell);
+		shell_start_release(p->env, &w->start);
 		item_end(p, &it);
 		return r;
 	}
@@ -271,12 +272,17 @@ static void admit(struct pool *p, const struct way *w)
 /* Takes in whose agents are ready, waiting for one when @wait_ms says so. Returns 0, or -errno of one that failed. */
 static int collect(struct pool *p, int wait_ms, struct err *e)
 {
-	struct pollfd polls[WAYS];
+	struct pollfd polls[2 * WAYS];
 	int r = 0;
 
-	for (unsigned i = 0; i < WAYS; i++)
-		polls[i] = (struct pollfd){ .fd = p->ways[i].busy ? p->ways[i].item.shell.sock : -1, .events = POLLIN };
-	if (poll(polls, WAYS, wait_ms) < 0)
+	for (unsigned i = 0; i < WAYS; i++) {
+		const struct way *w = &p->ways[i];
+
+		polls[i] = (struct pollfd){ .fd = w->busy ? w->item.shell.sock : -1, .events = POLLIN };
+		/* We have a copy of the agent's end: its death alone does not close it. */
+		polls[WAYS + i] = (struct pollfd){ .fd = w->busy ? w->item.shell.pidfd : -1, .events = POLLIN };
+	}
+	if (poll(polls, 2 * WAYS, wait_ms) < 0)
 		return errno == EINTR ? 0 : -errno;
 	for (unsigned i = 0; i < WAYS; i++) {
 		struct way *w = &p->ways[i];
@@ -284,7 +290,11 @@ static int collect(struct pool *p, int wait_ms, struct err *e)
 
 		if (!w->busy)
 			continue;
-		said = polls[i].revents ? first_frame(w, e) : 0;
+		said = 0;
+		if (polls[i].revents || polls[WAYS + i].revents) {
+			shell_start_release(p->env, &w->start);
+			said = first_frame(w, e);
+		}
 		if (said == 0 && clock_mono_ns() - w->since > READY_NS)
 			said = err_sys(e, ERR_LOST, -ETIMEDOUT, "the agent did not start");
 		if (said == 0)
@@ -296,6 +306,7 @@ static int collect(struct pool *p, int wait_ms, struct err *e)
 		}
 		r = said;
 		item_end(p, &w->item);
+		shell_start_release(p->env, &w->start);
 	}
 	return r;
 }
@@ -438,6 +449,12 @@ static void *janitor_main(void *arg)
 	return NULL;
 }
 
+static void unreserve(struct pool *p)
+{
+	for (unsigned i = 0; i < WAYS; i++)
+		shell_start_done(&p->ways[i].start);
+}
+
 int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 {
 	struct pool *p = calloc(1, sizeof(*p));
@@ -453,11 +470,15 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 	p->low = target / 2;
 	p->queue_end = &p->queue;
 	image_host_init(&p->img);
+	/* Now, while the numbers are low. Without them it is only slower. */
+	for (unsigned i = 0; i < WAYS; i++)
+		shell_start_reserve(v, &p->ways[i].start);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->changed, NULL);
 	pthread_cond_init(&p->work, NULL);
 	pthread_cond_init(&p->dirt, NULL);
 	if (pthread_create(&p->janitor, NULL, janitor_main, p)) {
+		unreserve(p);
 		free(p->items);
 		free(p);
 		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "cannot start the pool's threads");
@@ -468,6 +489,7 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 		pthread_cond_broadcast(&p->dirt);
 		pool_unlock(p);
 		pthread_join(p->janitor, NULL);
+		unreserve(p);
 		free(p->items);
 		free(p);
 		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "cannot start the pool's threads");
@@ -503,6 +525,7 @@ void pool_free(struct pool *p)
 	}
 	while (p->nkept)
 		ground_end(p->env, &p->kept[--p->nkept]);
+	unreserve(p);
 	pthread_cond_destroy(&p->changed);
 	pthread_cond_destroy(&p->work);
 	pthread_cond_destroy(&p->dirt);

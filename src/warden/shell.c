@@ -81,8 +81,14 @@ static int child(void *arg)
 	s->error = sys_prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	if (s->error < 0)
 		return 1;
+	if (s->nlow) {
+		s->error = sys_close_range(s->limit, ~0U, 2 /* CLOSE_RANGE_UNSHARE: from here on the table is ours alone */);
+		if (s->error < 0)
+			return 1;
+	}
 	/* With our copy of the host's end open we would never see it close. */
-	syscall(SYS_close, s->peer);
+	if (!s->nlow || (unsigned)s->peer < s->limit)
+		syscall(SYS_close, s->peer);
 	s->error = (int)sys_read(s->sock, &go, 1);
 	if (s->error != 1)
 		return 1;
@@ -197,6 +203,8 @@ static int clone_child(struct env *v, struct shell_start *start, struct shell *s
 	long pid;
 	int r;
 
+	if (start->nlow)
+		a.flags |= CLONE_FILES;
 	if (v->cgroups.version == 2 && s->cgroup.mask) {
 		a.flags |= CLONE_INTO_CGROUP;
 		a.cgroup = (uint64_t)s->cgroup.dir[0];
@@ -309,6 +317,52 @@ static void take_ground(struct shell_start *start, struct shell *s)
 	ground_init(g);
 }
 
+int shell_start_reserve(const struct env *v, struct shell_start *start)
+{
+	start->limit = 0;
+	for (start->nlow = 0; start->nlow < SHELL_LOW; start->nlow++) {
+		int fd = sys_fcntl(v->null, F_DUPFD_CLOEXEC, 3);
+
+		if (fd < 0) {
+			shell_start_done(start);
+			return fd;
+		}
+		start->low[start->nlow] = fd;
+		if (start->limit <= (unsigned)fd)
+			start->limit = (unsigned)fd + 1;
+	}
+	if (start->limit <= (unsigned)v->agent)
+		start->limit = (unsigned)v->agent + 1;
+	return 0;
+}
+
+void shell_start_release(const struct env *v, struct shell_start *start)
+{
+	for (unsigned i = 0; start->nlow && i < 3 + start->njoin; i++)
+		sys_dup3(v->null, start->low[i], O_CLOEXEC);
+}
+
+void shell_start_done(struct shell_start *start)
+{
+	fd_close_many(start->low, start->nlow);
+	start->nlow = 0;
+}
+
+/* To the numbers that the new process will have a copy of. */
+static int lower_fds(struct shell_start *s)
+{
+	int *const which[] = { &s->dev, &s->base, &s->sock };
+	int r = 0;
+
+	for (unsigned i = 0; r >= 0 && s->nlow && i < 3 + s->njoin; i++) {
+		int *fd = i < 3 ? which[i] : &s->join[i - 3];
+
+		r = sys_dup3(*fd, s->low[i], O_CLOEXEC);
+		*fd = s->low[i];
+	}
+	return r < 0 ? r : 0;
+}
+
 int shell_make(struct env *v, struct shell_start *start, unsigned controllers, uint32_t single_id, struct shell *ret,
 	       struct err *e)
 {
@@ -353,7 +407,11 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 	snprintf(start->single, sizeof(start->single), "%u", start->single_id);
 	memcpy(start->fault, v->fault, sizeof(start->fault));
 	start->error = 0;
-	r = start_child(v, start, &s, e);
+	r = lower_fds(start);
+	if (r < 0)
+		err_sys(e, ERR_EXHAUSTED, r, "copy a descriptor");
+	else
+		r = start_child(v, start, &s, e);
 	if (r == 0 && v->keep)
 		r = keep_prepare(v, &s, e);
 	if (r < 0)
@@ -362,6 +420,7 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 	return 0;
 fail:
 	shell_end(v, &s, NULL);
+	shell_start_release(v, start);
 	return r;
 }
 

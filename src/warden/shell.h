@@ -47,6 +47,8 @@ struct ground {
 	struct cgroup_limits limits;
 };
 
+#define SHELL_LOW (3 + CGROUP_CONTROLLERS)
+
 /* What the new process runs on until it becomes the agent. Not to be used again before the agent's first frame. */
 struct shell_start {
 	_Alignas(16) char stack[NS_STACK_SIZE];
@@ -55,6 +57,12 @@ struct shell_start {
 	unsigned cpus; /* pin it to as many, 0 = to none */
 	uint64_t cpu_mask; /* the ones */
 	bool keep_net; /* keep the network namespace's descriptor in the shell */
+	/*
+	 * Numbers kept free for what the new process needs, so low that nothing else has to be copied for it: a warden of many
+	 * sandboxes has thousands of descriptors. none: it gets a copy of all. The pool has several on their way.
+	 */
+	int low[SHELL_LOW];
+	unsigned nlow, limit; /* all that is needed lies below ->limit */
 	int agent, null, dev, base, sock, peer;
 	int join[CGROUP_CONTROLLERS];
 	unsigned njoin;
@@ -71,6 +79,11 @@ void shell_init(struct shell *s);
  */
 int shell_make(struct env *v, struct shell_start *start, unsigned controllers, uint32_t single_id, struct shell *ret,
 	       struct err *e);
+/* Reserves ->low. 0 or -errno, then nothing is reserved. */
+int shell_start_reserve(const struct env *v, struct shell_start *start);
+/* After the agent's first frame or its death, and before that is looked for on ->sock: lets go of what it was given. */
+void shell_start_release(const struct env *v, struct shell_start *start);
+void shell_start_done(struct shell_start *start);
 /*
  * A process that outlives ours for a moment: when we die before shell_end, it removes the sandbox's cgroups, killing who
  * is left in them. It is there before they are, shares our memory, and does nothing until then. What it does not find

@@ -50,11 +50,27 @@ static int on_head(llhttp_t *l)
 	return HPE_PAUSED;
 }
 
+/* What stands between the content of chunks: llhttp takes some line ends without CR. */
+static bool frame_plain(struct http_req *q, const char *end)
+{
+	for (; q->frame < end; q->frame++) {
+		unsigned char ch = (unsigned char)*q->frame;
+
+		if ((ch == '\n') != q->cr || (ch < 0x20 && ch != '\r' && ch != '\n' && ch != '\t') || ch == 0x7f)
+			return false;
+		q->cr = ch == '\r';
+	}
+	return true;
+}
+
 /* The content of chunks is moved together at the front of the buffer it came in. */
 static int on_body(llhttp_t *l, const char *p, size_t n)
 {
 	struct http_req *q = l->data;
 
+	if (!frame_plain(q, p))
+		return HPE_USER;
+	q->frame = p + n;
 	memmove(q->conn->in_to, p, n);
 	q->conn->in_to += n;
 	q->chunk_extra = 0;
@@ -216,12 +232,12 @@ static int whole_head(struct http_req *q, const char **ret_why)
 	l->data = q;
 	r = llhttp_execute(l, q->head, q->head_len);
 	if (r == HPE_INVALID_VERSION)
-		return refuse(ret_why, 505, "HTTP/1.1 is spoken here");
+		return refuse(ret_why, 505, "this server speaks HTTP/1.1");
 	if (r != HPE_PAUSED || !q->url)
 		return refuse(ret_why, 400, "this is no HTTP request");
 	llhttp_resume(l);
 	if (l->http_major != 1 || l->http_minor > 1)
-		return refuse(ret_why, 505, "HTTP/1.1 is spoken here");
+		return refuse(ret_why, 505, "this server speaks HTTP/1.1");
 	q->v10 = !l->http_minor;
 	q->keep = llhttp_should_keep_alive(l);
 	q->upgrade = l->upgrade && l->method == HTTP_GET;
@@ -314,10 +330,13 @@ ssize_t parse_chunks(struct http_req *q, char *p, size_t n, size_t *ret_len)
 	size_t used = n;
 
 	q->conn->in_to = p;
+	q->frame = p;
 	r = llhttp_execute(l, p, n);
 	if (r == HPE_PAUSED && q->body_done)
 		used = (size_t)(llhttp_get_error_pos(l) - p);
 	else if (r != HPE_OK)
+		return -EBADMSG;
+	if (!frame_plain(q, p + used))
 		return -EBADMSG;
 	*ret_len = (size_t)(q->conn->in_to - p);
 	if (!*ret_len)

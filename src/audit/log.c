@@ -72,7 +72,7 @@ static int cut(struct audit *a, uint64_t bytes, struct err *e)
 	ssize_t n;
 	int r;
 
-	json_u64(j, "bytes", bytes);
+	jout_u64(j, "bytes", bytes);
 	audit_end(a, NULL);
 	if (a->r < 0)
 		return err_sys(e, ERR_INTERNAL, a->r, "note a torn end");
@@ -163,7 +163,7 @@ static const char *now_iso(struct audit *a)
 static void common(struct json *j, const char *key, const char *text)
 {
 	if (text)
-		json_strn(j, key, text, strnlen(text, FIELD_MAX));
+		jout_strn(j, key, text, strnlen(text, FIELD_MAX));
 }
 
 struct json *audit_begin(struct audit *a, const struct audit_rec *r)
@@ -175,10 +175,10 @@ struct json *audit_begin(struct audit *a, const struct audit_rec *r)
 	a->open = true;
 	a->start = a->pending.len;
 	*j = (struct json)JSON_INIT(&a->pending);
-	json_object(j, NULL);
-	json_u64(j, "seq", a->chain.head.seq + 1);
-	json_str(j, "time", now_iso(a));
-	json_u64(j, "mono_ns", clock_mono_ns());
+	jout_object(j, NULL);
+	jout_u64(j, "seq", a->chain.head.seq + 1);
+	jout_str(j, "time", now_iso(a));
+	jout_u64(j, "mono_ns", clock_mono_ns());
 	common(j, "kind", r->kind);
 	common(j, "tenant", r->tenant);
 	common(j, "token", r->token);

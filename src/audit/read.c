@@ -32,8 +32,8 @@ static int quote(struct buf *b, const char *text)
 
 	if (!text)
 		return 0;
-	json_str(&j, NULL, text);
-	return json_done(&j);
+	jout_str(&j, NULL, text);
+	return jout_done(&j);
 }
 
 static bool fits(const struct buf *want, const struct audit_text *is)

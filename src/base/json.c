@@ -153,17 +153,17 @@ static void open_level(struct json *j, const char *key, const char *open, char c
 	j->comma = false;
 }
 
-void json_object(struct json *j, const char *key)
+void jout_object(struct json *j, const char *key)
 {
 	open_level(j, key, "{", '}');
 }
 
-void json_array(struct json *j, const char *key)
+void jout_array(struct json *j, const char *key)
 {
 	open_level(j, key, "[", ']');
 }
 
-void json_end(struct json *j)
+void jout_end(struct json *j)
 {
 	if (j->r == 0 && !j->depth)
 		j->r = -EINVAL;
@@ -173,27 +173,27 @@ void json_end(struct json *j)
 	j->comma = true;
 }
 
-void json_str(struct json *j, const char *key, const char *text)
+void jout_str(struct json *j, const char *key, const char *text)
 {
 	if (text)
-		json_strn(j, key, text, strlen(text));
+		jout_strn(j, key, text, strlen(text));
 	else
-		json_null(j, key);
+		jout_null(j, key);
 }
 
-void json_strn(struct json *j, const char *key, const void *data, size_t len)
+void jout_strn(struct json *j, const char *key, const void *data, size_t len)
 {
 	if (begin(j, key))
 		put_string(j, data, len);
 }
 
-void json_raw(struct json *j, const char *key, const char *text, size_t len)
+void jout_raw(struct json *j, const char *key, const char *text, size_t len)
 {
 	if (begin(j, key))
 		put(j, text, len);
 }
 
-void json_u64(struct json *j, const char *key, uint64_t v)
+void jout_u64(struct json *j, const char *key, uint64_t v)
 {
 	char tmp[24];
 
@@ -202,7 +202,7 @@ void json_u64(struct json *j, const char *key, uint64_t v)
 		puts_(j, tmp);
 }
 
-void json_i64(struct json *j, const char *key, int64_t v)
+void jout_i64(struct json *j, const char *key, int64_t v)
 {
 	char tmp[24];
 
@@ -211,19 +211,19 @@ void json_i64(struct json *j, const char *key, int64_t v)
 		puts_(j, tmp);
 }
 
-void json_bool(struct json *j, const char *key, bool v)
+void jout_bool(struct json *j, const char *key, bool v)
 {
 	if (begin(j, key))
 		puts_(j, v ? "true" : "false");
 }
 
-void json_null(struct json *j, const char *key)
+void jout_null(struct json *j, const char *key)
 {
 	if (begin(j, key))
 		puts_(j, "null");
 }
 
-int json_done(const struct json *j)
+int jout_done(const struct json *j)
 {
 	if (j->r < 0)
 		return j->r;

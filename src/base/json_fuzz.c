@@ -31,8 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct json j = JSON_INIT(&b);
 	const unsigned char *p, *end;
 
-	json_strn(&j, NULL, data, size);
-	if (json_done(&j) < 0)
+	jout_strn(&j, NULL, data, size);
+	if (jout_done(&j) < 0)
 		return size * 6 + 2 <= MIB ? (abort(), 0) : 0;
 	p = (const unsigned char *)b.data + 1;
 	end = (const unsigned char *)b.data + b.len - 1;

@@ -7,22 +7,22 @@ TEST(values_nest_with_commas)
 	AUTO(buf_done) struct buf b = BUF_INIT(1000);
 	struct json j = JSON_INIT(&b);
 
-	json_object(&j, NULL);
-	json_str(&j, "name", "x");
-	json_array(&j, "list");
-	json_u64(&j, NULL, UINT64_MAX);
-	json_i64(&j, NULL, INT64_MIN);
-	json_object(&j, NULL);
-	json_end(&j);
-	json_array(&j, NULL);
-	json_end(&j);
-	json_end(&j);
-	json_bool(&j, "yes", true);
-	json_bool(&j, "no", false);
-	json_null(&j, "none");
-	json_str(&j, "nothing", NULL);
-	json_end(&j);
-	CHECK_EQ(json_done(&j), 0);
+	jout_object(&j, NULL);
+	jout_str(&j, "name", "x");
+	jout_array(&j, "list");
+	jout_u64(&j, NULL, UINT64_MAX);
+	jout_i64(&j, NULL, INT64_MIN);
+	jout_object(&j, NULL);
+	jout_end(&j);
+	jout_array(&j, NULL);
+	jout_end(&j);
+	jout_end(&j);
+	jout_bool(&j, "yes", true);
+	jout_bool(&j, "no", false);
+	jout_null(&j, "none");
+	jout_str(&j, "nothing", NULL);
+	jout_end(&j);
+	CHECK_EQ(jout_done(&j), 0);
 	CHECK_STR(buf_str(&b), "{\"name\":\"x\",\"list\":[18446744073709551615,-9223372036854775808,{},[]],"
 			       "\"yes\":true,\"no\":false,\"none\":null,\"nothing\":null}");
 }
@@ -32,8 +32,8 @@ static void check_string(const void *bytes, size_t len, const char *want)
 	AUTO(buf_done) struct buf b = BUF_INIT(1000);
 	struct json j = JSON_INIT(&b);
 
-	json_strn(&j, NULL, bytes, len);
-	CHECK_EQ(json_done(&j), 0);
+	jout_strn(&j, NULL, bytes, len);
+	CHECK_EQ(jout_done(&j), 0);
 	CHECK_STR(buf_str(&b), want);
 }
 
@@ -77,10 +77,10 @@ TEST(keys_are_escaped_too)
 	AUTO(buf_done) struct buf b = BUF_INIT(100);
 	struct json j = JSON_INIT(&b);
 
-	json_object(&j, NULL);
-	json_bool(&j, "a\"\n", true);
-	json_end(&j);
-	CHECK_EQ(json_done(&j), 0);
+	jout_object(&j, NULL);
+	jout_bool(&j, "a\"\n", true);
+	jout_end(&j);
+	CHECK_EQ(jout_done(&j), 0);
 	CHECK_STR(buf_str(&b), "{\"a\\\"\\n\":true}");
 }
 
@@ -89,10 +89,10 @@ TEST(a_full_buffer_sticks)
 	AUTO(buf_done) struct buf b = BUF_INIT(6);
 	struct json j = JSON_INIT(&b);
 
-	json_array(&j, NULL);
-	json_str(&j, NULL, "0123456789");
-	json_end(&j);
-	CHECK_EQ(json_done(&j), -E2BIG);
+	jout_array(&j, NULL);
+	jout_str(&j, NULL, "0123456789");
+	jout_end(&j);
+	CHECK_EQ(jout_done(&j), -E2BIG);
 }
 
 TEST(too_deep_is_an_error)
@@ -101,8 +101,8 @@ TEST(too_deep_is_an_error)
 	struct json j = JSON_INIT(&b);
 
 	for (unsigned i = 0; i < JSON_DEPTH_MAX + 5; i++)
-		json_array(&j, NULL);
-	CHECK_EQ(json_done(&j), -E2BIG);
+		jout_array(&j, NULL);
+	CHECK_EQ(jout_done(&j), -E2BIG);
 }
 
 TEST(misuse_is_told)
@@ -111,20 +111,20 @@ TEST(misuse_is_told)
 	struct json key_in_array = JSON_INIT(&b), no_key = JSON_INIT(&b), open = JSON_INIT(&b), two = JSON_INIT(&b),
 		    close = JSON_INIT(&b), none = JSON_INIT(&b);
 
-	json_array(&key_in_array, NULL);
-	json_null(&key_in_array, "k");
-	CHECK_EQ(json_done(&key_in_array), -EINVAL);
-	json_object(&no_key, NULL);
-	json_null(&no_key, NULL);
-	CHECK_EQ(json_done(&no_key), -EINVAL);
-	json_object(&open, NULL);
-	CHECK_EQ(json_done(&open), -EINVAL);
-	json_null(&two, NULL);
-	json_null(&two, NULL);
-	CHECK_EQ(json_done(&two), -EINVAL);
-	json_end(&close);
-	CHECK_EQ(json_done(&close), -EINVAL);
-	CHECK_EQ(json_done(&none), -EINVAL);
+	jout_array(&key_in_array, NULL);
+	jout_null(&key_in_array, "k");
+	CHECK_EQ(jout_done(&key_in_array), -EINVAL);
+	jout_object(&no_key, NULL);
+	jout_null(&no_key, NULL);
+	CHECK_EQ(jout_done(&no_key), -EINVAL);
+	jout_object(&open, NULL);
+	CHECK_EQ(jout_done(&open), -EINVAL);
+	jout_null(&two, NULL);
+	jout_null(&two, NULL);
+	CHECK_EQ(jout_done(&two), -EINVAL);
+	jout_end(&close);
+	CHECK_EQ(jout_done(&close), -EINVAL);
+	CHECK_EQ(jout_done(&none), -EINVAL);
 }
 
 TEST(text_that_would_turn_the_line_around_is_escaped)
@@ -132,8 +132,8 @@ TEST(text_that_would_turn_the_line_around_is_escaped)
 	AUTO(buf_done) struct buf b = BUF_INIT(256);
 	struct json j = JSON_INIT(&b);
 
-	json_str(&j, NULL, "a\xe2\x80\xae" "b\xe2\x81\xa6" "c\xe2\x80\xa8" "d\xe2\x80\xa6");
-	CHECK(json_done(&j) == 0);
+	jout_str(&j, NULL, "a\xe2\x80\xae" "b\xe2\x81\xa6" "c\xe2\x80\xa8" "d\xe2\x80\xa6");
+	CHECK(jout_done(&j) == 0);
 	CHECK_STR(b.data, "\"a\\u202eb\\u2066c\\u2028d\xe2\x80\xa6\"");
 }
 
@@ -142,10 +142,10 @@ TEST(raw_json_goes_in_as_it_is)
 	AUTO(buf_done) struct buf b = BUF_INIT(256);
 	struct json j = JSON_INIT(&b);
 
-	json_object(&j, NULL);
-	json_raw(&j, "a", "[1,2]", 5);
-	json_raw(&j, "b", "1.5", 3);
-	json_end(&j);
-	CHECK(json_done(&j) == 0);
+	jout_object(&j, NULL);
+	jout_raw(&j, "a", "[1,2]", 5);
+	jout_raw(&j, "b", "1.5", 3);
+	jout_end(&j);
+	CHECK(jout_done(&j) == 0);
 	CHECK_STR(b.data, "{\"a\":[1,2],\"b\":1.5}");
 }

@@ -521,33 +521,33 @@ static int print_json(const struct attack *a, const unsigned n[MARK_OPEN + 1])
 	AUTO(buf_done) struct buf b = BUF_INIT(1 * MIB);
 	struct json j = JSON_INIT(&b);
 
-	json_object(&j, NULL);
-	json_bool(&j, "ok", n[MARK_OPEN] == 0);
-	json_array(&j, "probes");
+	jout_object(&j, NULL);
+	jout_bool(&j, "ok", n[MARK_OPEN] == 0);
+	jout_array(&j, "probes");
 	for (size_t i = 0; i < a->nrows; i++) {
 		const struct row *row = &a->rows[i];
 
-		json_object(&j, NULL);
-		json_str(&j, "id", row->id);
-		json_str(&j, "claim", row->name);
-		json_str(&j, "anchor", row->anchor);
+		jout_object(&j, NULL);
+		jout_str(&j, "id", row->id);
+		jout_str(&j, "claim", row->name);
+		jout_str(&j, "anchor", row->anchor);
 		for (int c = 0; c < COLUMNS; c++) {
-			json_object(&j, column_users[c]);
-			json_str(&j, "verdict", mark_names[row->cell[c].mark]);
-			json_str(&j, "detail", row->cell[c].detail);
-			json_end(&j);
+			jout_object(&j, column_users[c]);
+			jout_str(&j, "verdict", mark_names[row->cell[c].mark]);
+			jout_str(&j, "detail", row->cell[c].detail);
+			jout_end(&j);
 		}
-		json_end(&j);
+		jout_end(&j);
 	}
-	json_end(&j);
-	json_object(&j, "summary");
+	jout_end(&j);
+	jout_object(&j, "summary");
 	for (enum mark m = MARK_CLOSED; m <= MARK_OPEN; m++)
-		json_u64(&j, mark_names[m], n[m]);
-	json_end(&j);
+		jout_u64(&j, mark_names[m], n[m]);
+	jout_end(&j);
 	if (a->failed[0])
-		json_str(&j, "failure", a->failed);
-	json_end(&j);
-	if (json_done(&j) < 0 || buf_addc(&b, '\n') < 0)
+		jout_str(&j, "failure", a->failed);
+	jout_end(&j);
+	if (jout_done(&j) < 0 || buf_addc(&b, '\n') < 0)
 		return -ENOMEM;
 	return fd_write_all(STDOUT_FILENO, b.data, b.len);
 }

@@ -85,33 +85,33 @@ static int print_json(const struct report *r)
 	AUTO(buf_done) struct buf b = BUF_INIT(64 * KIB);
 	struct json j = JSON_INIT(&b);
 
-	json_object(&j, NULL);
-	json_bool(&j, "ok", r->run_works);
-	json_array(&j, "features");
+	jout_object(&j, NULL);
+	jout_bool(&j, "ok", r->run_works);
+	jout_array(&j, "features");
 	for (size_t i = 0; i < r->n; i++) {
 		const struct feature *f = &r->feature[i];
 
-		json_object(&j, NULL);
-		json_str(&j, "id", f->id);
-		json_str(&j, "name", f->name);
-		json_str(&j, "state", states[f->state]);
-		json_str(&j, "detail", f->detail);
-		json_str(&j, "remedy", f->remedy[0] ? f->remedy : NULL);
-		json_end(&j);
+		jout_object(&j, NULL);
+		jout_str(&j, "id", f->id);
+		jout_str(&j, "name", f->name);
+		jout_str(&j, "state", states[f->state]);
+		jout_str(&j, "detail", f->detail);
+		jout_str(&j, "remedy", f->remedy[0] ? f->remedy : NULL);
+		jout_end(&j);
 	}
-	json_end(&j);
-	json_i64(&j, "cgroup_version", r->cgroup_version);
-	json_object(&j, "limits");
+	jout_end(&j);
+	jout_i64(&j, "cgroup_version", r->cgroup_version);
+	jout_object(&j, "limits");
 	for (size_t i = 0; i < ARRAY_LEN(limits); i++)
-		json_bool(&j, limits[i].name, enforced(r, i));
-	json_end(&j);
-	json_object(&j, "run");
-	json_bool(&j, "works", r->run_works);
-	json_u64(&j, "ms", r->run_ms);
-	json_str(&j, "error", r->run_works ? NULL : r->run_error);
-	json_end(&j);
-	json_end(&j);
-	if (json_done(&j) < 0 || buf_addc(&b, '\n') < 0)
+		jout_bool(&j, limits[i].name, enforced(r, i));
+	jout_end(&j);
+	jout_object(&j, "run");
+	jout_bool(&j, "works", r->run_works);
+	jout_u64(&j, "ms", r->run_ms);
+	jout_str(&j, "error", r->run_works ? NULL : r->run_error);
+	jout_end(&j);
+	jout_end(&j);
+	if (jout_done(&j) < 0 || buf_addc(&b, '\n') < 0)
 		return -ENOMEM;
 	return fd_write_all(STDOUT_FILENO, b.data, b.len);
 }

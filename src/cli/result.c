@@ -21,13 +21,13 @@ static int put_stream(struct json *j, const char *key, const struct capture *c)
 	if (r == 0)
 		r = capture_tail(c, add_piece, &all);
 	if (r == 0)
-		json_strn(j, key, all.data, all.len);
+		jout_strn(j, key, all.data, all.len);
 	return r;
 }
 
 static void put_enforced(void *arg, const char *name, const char *how)
 {
-	json_str(arg, name, how);
+	jout_str(arg, name, how);
 }
 
 /* The limits this process keeps itself, and those of every process. */
@@ -46,40 +46,40 @@ static void put_own_limits(struct json *j, const struct options *o)
 		if (!limits[i].value)
 			continue;
 		snprintf(text, sizeof(text), "%llu %s", (unsigned long long)limits[i].value, limits[i].unit);
-		json_str(j, limits[i].name, text);
+		jout_str(j, limits[i].name, text);
 	}
 	if (o->seccomp)
-		json_str(j, "seccomp_profile", o->seccomp);
+		jout_str(j, "seccomp_profile", o->seccomp);
 }
 
 static void put_verdict(struct json *j, const struct verdict *v)
 {
-	json_object(j, "verdict");
-	json_str(j, "cause", verdict_name(v->cause));
-	json_str(j, "detail", v->detail);
+	jout_object(j, "verdict");
+	jout_str(j, "cause", verdict_name(v->cause));
+	jout_str(j, "detail", v->detail);
 	if (v->has_limit) {
-		json_u64(j, "limit", v->limit);
-		json_u64(j, "peak", v->peak);
+		jout_u64(j, "limit", v->limit);
+		jout_u64(j, "peak", v->peak);
 	} else {
-		json_null(j, "limit");
-		json_null(j, "peak");
+		jout_null(j, "limit");
+		jout_null(j, "peak");
 	}
-	json_end(j);
+	jout_end(j);
 }
 
 static void put_usage(struct json *j, const struct run *r)
 {
 	const struct cgroup_stat *g = &r->stat.group;
 
-	json_object(j, "usage");
-	json_u64(j, "wall_ms", (r->end_ns - r->start_ns) / 1000000ULL);
-	json_u64(j, "cpu_ms", (g->cpu_usec ? g->cpu_usec - r->cpu_base_usec : r->exit.cpu_usec) / 1000);
-	json_u64(j, "memory_peak", g->memory_peak ? g->memory_peak : r->exit.maxrss);
-	json_u64(j, "pids_peak", g->pids_peak);
-	json_u64(j, "disk_used", r->stat.disk_used);
-	json_u64(j, "io_bytes", g->io_bytes);
-	json_u64(j, "net_bytes", 0);
-	json_end(j);
+	jout_object(j, "usage");
+	jout_u64(j, "wall_ms", (r->end_ns - r->start_ns) / 1000000ULL);
+	jout_u64(j, "cpu_ms", (g->cpu_usec ? g->cpu_usec - r->cpu_base_usec : r->exit.cpu_usec) / 1000);
+	jout_u64(j, "memory_peak", g->memory_peak ? g->memory_peak : r->exit.maxrss);
+	jout_u64(j, "pids_peak", g->pids_peak);
+	jout_u64(j, "disk_used", r->stat.disk_used);
+	jout_u64(j, "io_bytes", g->io_bytes);
+	jout_u64(j, "net_bytes", 0);
+	jout_end(j);
 }
 
 static int write_out(const struct buf *b, struct err *e)
@@ -102,34 +102,34 @@ int result_print(const struct run *r, struct err *e)
 	if (rc < 0)
 		return err_sys(e, ERR_INTERNAL, rc, "make an id");
 	clock_iso(r->start_real_ns, when);
-	json_object(&j, NULL);
-	json_str(&j, "id", id);
-	json_i64(&j, "exit_code", r->verdict.exit_code);
+	jout_object(&j, NULL);
+	jout_str(&j, "id", id);
+	jout_i64(&j, "exit_code", r->verdict.exit_code);
 	if (r->verdict.signal)
-		json_i64(&j, "signal", r->verdict.signal);
+		jout_i64(&j, "signal", r->verdict.signal);
 	else
-		json_null(&j, "signal");
+		jout_null(&j, "signal");
 	put_verdict(&j, &r->verdict);
 	rc = put_stream(&j, "stdout", &r->out.capture);
 	if (rc == 0)
 		rc = put_stream(&j, "stderr", &r->err.capture);
 	if (rc < 0)
 		return err_sys(e, ERR_EXHAUSTED, rc, "put the output together");
-	json_object(&j, "truncated");
-	json_bool(&j, "stdout", capture_truncated(&r->out.capture));
-	json_bool(&j, "stderr", capture_truncated(&r->err.capture));
-	json_u64(&j, "stdout_dropped", capture_dropped(&r->out.capture));
-	json_u64(&j, "stderr_dropped", capture_dropped(&r->err.capture));
-	json_null(&j, "full_url");
-	json_end(&j);
+	jout_object(&j, "truncated");
+	jout_bool(&j, "stdout", capture_truncated(&r->out.capture));
+	jout_bool(&j, "stderr", capture_truncated(&r->err.capture));
+	jout_u64(&j, "stdout_dropped", capture_dropped(&r->out.capture));
+	jout_u64(&j, "stderr_dropped", capture_dropped(&r->err.capture));
+	jout_null(&j, "full_url");
+	jout_end(&j);
 	put_usage(&j, r);
-	json_str(&j, "started_at", when);
-	json_object(&j, "enforced");
+	jout_str(&j, "started_at", when);
+	jout_object(&j, "enforced");
 	sandbox_enforced(&r->sandbox, &r->o.spec, put_enforced, &j);
 	put_own_limits(&j, &r->o);
-	json_end(&j);
-	json_end(&j);
-	rc = json_done(&j);
+	jout_end(&j);
+	jout_end(&j);
+	rc = jout_done(&j);
 	return rc < 0 ? err_sys(e, ERR_EXHAUSTED, rc, "write the result") : write_out(&b, e);
 }
 
@@ -138,15 +138,15 @@ void result_print_error(const struct err *err)
 	AUTO(buf_done) struct buf b = BUF_INIT(64 * KIB);
 	struct json j = JSON_INIT(&b);
 
-	json_object(&j, NULL);
-	json_object(&j, "error");
-	json_str(&j, "code", err_kind_name(err->kind));
-	json_str(&j, "message", err->msg);
-	json_str(&j, "cause", err->errnum ? strerror(err->errnum) : NULL);
-	json_str(&j, "remedy", err->remedy[0] ? err->remedy : NULL);
-	json_null(&j, "request_id");
-	json_end(&j);
-	json_end(&j);
-	if (json_done(&j) == 0)
+	jout_object(&j, NULL);
+	jout_object(&j, "error");
+	jout_str(&j, "code", err_kind_name(err->kind));
+	jout_str(&j, "message", err->msg);
+	jout_str(&j, "cause", err->errnum ? strerror(err->errnum) : NULL);
+	jout_str(&j, "remedy", err->remedy[0] ? err->remedy : NULL);
+	jout_null(&j, "request_id");
+	jout_end(&j);
+	jout_end(&j);
+	if (jout_done(&j) == 0)
 		write_out(&b, NULL);
 }

@@ -198,15 +198,15 @@ void http_fail_as(struct http_req *q, int status, const char *code, const char *
 	AUTO(buf_done) struct buf b = BUF_INIT(ERROR_MAX);
 	struct json j = JSON_INIT(&b);
 
-	json_object(&j, NULL);
-	json_object(&j, "error");
-	json_str(&j, "code", code);
-	json_str(&j, "message", message);
-	json_str(&j, "cause", cause && *cause ? cause : NULL);
-	json_str(&j, "remedy", remedy && *remedy ? remedy : NULL);
-	json_str(&j, "request_id", http_request_id(q));
-	json_end(&j);
-	json_end(&j);
+	jout_object(&j, NULL);
+	jout_object(&j, "error");
+	jout_str(&j, "code", code);
+	jout_str(&j, "message", message);
+	jout_str(&j, "cause", cause && *cause ? cause : NULL);
+	jout_str(&j, "remedy", remedy && *remedy ? remedy : NULL);
+	jout_str(&j, "request_id", http_request_id(q));
+	jout_end(&j);
+	jout_end(&j);
 	http_send(q, status, "application/json", buf_str(&b), b.len);
 }
 

@@ -38,11 +38,11 @@ void access_note_rate(struct json *j, const struct rate_rule *r)
 {
 	if (!r->points)
 		return;
-	json_object(j, "rate");
-	json_u64(j, "points", r->points);
-	json_u64(j, "window_ms", r->window_ms);
-	json_u64(j, "block_ms", r->block_ms);
-	json_end(j);
+	jout_object(j, "rate");
+	jout_u64(j, "points", r->points);
+	jout_u64(j, "window_ms", r->window_ms);
+	jout_u64(j, "block_ms", r->block_ms);
+	jout_end(j);
 }
 
 int access_new(struct db *d, struct audit *a, struct access **ret, struct err *e)

@@ -92,15 +92,15 @@ static void note(struct access *x, const char *kind, const struct tenant *t, con
 	struct json *j = access_note(x, kind, who);
 	const struct tenant_quota *q = &t->quota;
 
-	json_str(j, "id", t->id);
-	json_u64(j, "number", t->number);
-	json_object(j, "quotas");
-	json_u64(j, "sandboxes", q->sandboxes);
-	json_u64(j, "cpu_milli", q->cpu_milli);
-	json_u64(j, "memory", q->memory);
-	json_u64(j, "disk", q->disk);
-	json_u64(j, "execs", q->execs);
-	json_end(j);
+	jout_str(j, "id", t->id);
+	jout_u64(j, "number", t->number);
+	jout_object(j, "quotas");
+	jout_u64(j, "sandboxes", q->sandboxes);
+	jout_u64(j, "cpu_milli", q->cpu_milli);
+	jout_u64(j, "memory", q->memory);
+	jout_u64(j, "disk", q->disk);
+	jout_u64(j, "execs", q->execs);
+	jout_end(j);
 	access_note_rate(j, &t->rate);
 	audit_end(x->audit, NULL);
 }

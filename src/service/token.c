@@ -209,15 +209,15 @@ static void note(struct access *x, const char *kind, const struct token *k, cons
 {
 	struct json *j = access_note(x, kind, who);
 
-	json_str(j, "id", k->id);
-	json_str(j, "of", k->tenant->id);
-	json_str(j, "name", k->name);
-	json_str(j, "scope", scope_name(k->scope));
+	jout_str(j, "id", k->id);
+	jout_str(j, "of", k->tenant->id);
+	jout_str(j, "name", k->name);
+	jout_str(j, "scope", scope_name(k->scope));
 	if (k->expires_ns) {
 		char iso[32];
 
 		clock_iso(k->expires_ns, iso);
-		json_str(j, "expires_at", iso);
+		jout_str(j, "expires_at", iso);
 	}
 	access_note_rate(j, &k->rate);
 	audit_end(x->audit, NULL);

@@ -98,56 +98,56 @@ static int64_t thousandths(double v)
 
 static void write_rows(struct json *j, struct report *r)
 {
-	json_array(j, "rows");
+	jout_array(j, "rows");
 	for (size_t i = 0; i < r->nrows; i++) {
 		struct samples *s = &r->rows[i];
 
-		json_object(j, NULL);
-		json_str(j, "name", s->name);
-		json_u64(j, "n", s->n);
+		jout_object(j, NULL);
+		jout_str(j, "name", s->name);
+		jout_u64(j, "n", s->n);
 		if (s->n) {
-			json_u64(j, "min_ns", samples_at(s, 0));
-			json_u64(j, "p50_ns", samples_at(s, 500));
-			json_u64(j, "p95_ns", samples_at(s, 950));
-			json_u64(j, "p99_ns", samples_at(s, 990));
+			jout_u64(j, "min_ns", samples_at(s, 0));
+			jout_u64(j, "p50_ns", samples_at(s, 500));
+			jout_u64(j, "p95_ns", samples_at(s, 950));
+			jout_u64(j, "p99_ns", samples_at(s, 990));
 		} else {
-			json_str(j, "unusable", s->note ? s->note : "not measured");
+			jout_str(j, "unusable", s->note ? s->note : "not measured");
 		}
-		json_end(j);
+		jout_end(j);
 	}
-	json_end(j);
+	jout_end(j);
 }
 
 static void write_targets(struct json *j, const struct report *r)
 {
-	json_array(j, "targets");
+	jout_array(j, "targets");
 	for (size_t i = 0; i < r->ntargets; i++) {
 		const struct target *t = &r->targets[i];
 
-		json_object(j, NULL);
-		json_str(j, "part", t->part);
-		json_str(j, "what", t->what);
-		json_str(j, "unit", t->unit);
-		json_str(j, "bound", t->bound == BOUND_MOST ? "at most" : "at least");
-		json_i64(j, "limit_thousandths", thousandths(t->limit));
+		jout_object(j, NULL);
+		jout_str(j, "part", t->part);
+		jout_str(j, "what", t->what);
+		jout_str(j, "unit", t->unit);
+		jout_str(j, "bound", t->bound == BOUND_MOST ? "at most" : "at least");
+		jout_i64(j, "limit_thousandths", thousandths(t->limit));
 		if (t->why_not)
-			json_str(j, "why_not", t->why_not);
+			jout_str(j, "why_not", t->why_not);
 		else
-			json_i64(j, "measured_thousandths", thousandths(t->measured));
-		json_str(j, "verdict", verdict(t));
-		json_end(j);
+			jout_i64(j, "measured_thousandths", thousandths(t->measured));
+		jout_str(j, "verdict", verdict(t));
+		jout_end(j);
 	}
-	json_end(j);
-	json_array(j, "facts");
+	jout_end(j);
+	jout_array(j, "facts");
 	for (size_t i = 0; i < r->nfacts; i++) {
-		json_object(j, NULL);
-		json_str(j, "part", r->facts[i].part);
-		json_str(j, "what", r->facts[i].what);
-		json_str(j, "unit", r->facts[i].unit);
-		json_i64(j, "value_thousandths", thousandths(r->facts[i].value));
-		json_end(j);
+		jout_object(j, NULL);
+		jout_str(j, "part", r->facts[i].part);
+		jout_str(j, "what", r->facts[i].what);
+		jout_str(j, "unit", r->facts[i].unit);
+		jout_i64(j, "value_thousandths", thousandths(r->facts[i].value));
+		jout_end(j);
 	}
-	json_end(j);
+	jout_end(j);
 }
 
 int report_write(struct report *r, const char *path, bool quick, struct err *e)
@@ -159,15 +159,15 @@ int report_write(struct report *r, const char *path, bool quick, struct err *e)
 	int rc;
 
 	uname(&u);
-	json_object(&j, NULL);
-	json_bool(&j, "quick", quick);
-	json_str(&j, "kernel", u.release);
-	json_str(&j, "machine", u.machine);
-	json_i64(&j, "cpus", sysconf(_SC_NPROCESSORS_ONLN));
+	jout_object(&j, NULL);
+	jout_bool(&j, "quick", quick);
+	jout_str(&j, "kernel", u.release);
+	jout_str(&j, "machine", u.machine);
+	jout_i64(&j, "cpus", sysconf(_SC_NPROCESSORS_ONLN));
 	write_rows(&j, r);
 	write_targets(&j, r);
-	json_end(&j);
-	rc = json_done(&j);
+	jout_end(&j);
+	rc = jout_done(&j);
 	if (rc == 0)
 		rc = buf_addc(&b, '\n');
 	if (rc == 0)

@@ -1,0 +1,689 @@
+#include "service/box.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "driver/link.h"
+#include "proto/wire.h"
+#include "service/event.h"
+#include "service/exec.h"
+#include "service/file.h"
+#include "service/jin.h"
+#include "service/wlink.h"
+
+/* Who waits for a box: one caller, or several that asked for the same key. */
+struct box_op {
+	struct box_op *next;
+	struct box *box;
+	struct who who;
+	bool found; /* it was there, or in the making, already */
+	box_made_fn *made;
+	box_done_fn *done;
+	void *arg;
+	struct err err; /* when ->r < 0 */
+	int r;
+	const char *kind; /* of the audit record */
+	struct turn_wait wait;
+};
+
+const char *box_state_name(enum box_state s)
+{
+	switch (s) {
+	case BOX_MAKING:
+		return "making";
+	case BOX_RUNNING:
+		return "running";
+	case BOX_PAUSED:
+		return "paused";
+	case BOX_LOST:
+		return "lost";
+	case BOX_ENDING:
+		return "ending";
+	}
+	return "unknown";
+}
+
+static void scoped(const struct tenant *t, const char *name, char *to, size_t size)
+{
+	snprintf(to, size, "%s/%s", t->id, name);
+}
+
+static struct tenant_quota quota_of(const struct box_want *w)
+{
+	const struct spec_limits *l = &w->spec->limits;
+
+	return (struct tenant_quota){ .sandboxes = 1, .cpu_milli = l->cpu_milli, .memory = l->memory, .disk = l->disk };
+}
+
+void box_ref(struct box *b)
+{
+	b->refs++;
+}
+
+void box_unref(struct box *b)
+{
+	if (--b->refs)
+		return;
+	assert(!b->making && !b->execs);
+	alink_close(&b->link);
+	fd_close(b->group);
+	box_want_free(b->want);
+	free(b);
+}
+
+void box_use(struct box *b)
+{
+	b->calls++;
+	b->used_ns = clock_real_ns();
+}
+
+void box_rest(struct box *b)
+{
+	b->calls--;
+	b->used_ns = clock_real_ns();
+}
+
+static void on_told(void *arg)
+{
+	struct box_op *op = arg;
+	const struct err *e = op->r < 0 ? &op->err : NULL;
+
+	if (op->made)
+		op->made(op->arg, op->r < 0 ? NULL : op->box, op->found, e);
+	else if (op->done)
+		op->done(op->arg, op->r, e);
+	if (op->box)
+		box_unref(op->box);
+	free(op);
+}
+
+/* The callback comes when what happened is stored. */
+static void tell(struct service *s, struct box_op *op, int r, const struct err *e)
+{
+	op->r = r;
+	if (e)
+		op->err = *e;
+	turn_after(s->turn, &op->wait, on_told, op);
+}
+
+static struct box_op *op_new(struct box *b, const struct who *who, box_done_fn *done, void *arg)
+{
+	struct box_op *op = calloc(1, sizeof(*op));
+
+	if (!op)
+		abort(); /* a few hundred bytes: nothing would go on */
+	op->box = b;
+	if (b)
+		box_ref(b);
+	op->who = *who;
+	op->done = done;
+	op->arg = arg;
+	return op;
+}
+
+/* --- what is stored --- */
+
+int box_store(struct box *b, struct err *e)
+{
+	AUTO(buf_done) struct buf spec = BUF_INIT(4 * MIB);
+	struct json j = JSON_INIT(&spec);
+	struct box_row row = {
+		.id = b->id,
+		.tenant = b->tenant->id,
+		.name = b->want->name,
+		.key = b->want->key[0] ? b->want->key : NULL,
+		.handle = b->handle,
+		.state = box_state_name(b->state),
+		.created_ns = b->created_ns,
+		.expires_ns = b->expires_ns,
+		.used_ns = b->used_ns,
+		.next_exec = b->next_exec,
+	};
+
+	jout_object(&j, NULL);
+	box_want_write(b->want, &j);
+	jout_end(&j);
+	if (jout_done(&j) < 0)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a sandbox");
+	row.spec = spec.data;
+	return b->up ? boxes_update(b->service->db, &row, e) : boxes_insert(b->service->db, &row, e);
+}
+
+static void note(struct box *b, const struct who *who, const char *kind)
+{
+	struct audit_rec rec = who_rec(who, kind);
+	struct json *j;
+
+	rec.sandbox = b->id;
+	rec.tenant = b->tenant->id;
+	j = audit_begin(b->service->audit, &rec);
+	jout_str(j, "name", b->want->name);
+	if (!strcmp(kind, "sandbox.create")) {
+		jout_str(j, "image", b->want->spec->image);
+		jout_str(j, "isolation", "container");
+		jout_str(j, "network", "none");
+		jout_u64(j, "memory", b->want->spec->limits.memory);
+		jout_u64(j, "cpu_milli", b->want->spec->limits.cpu_milli);
+	}
+	audit_end(b->service->audit, NULL);
+	event_add(b->service, b, kind, "");
+	turn_dirty(b->service->turn);
+}
+
+/* --- coming into being, and passing --- */
+
+static void unlist(struct box *b)
+{
+	struct service *s = b->service;
+	char key[256];
+
+	scoped(b->tenant, b->want->name, key, sizeof(key));
+	if (map_get(&s->names, key) == b)
+		map_del(&s->names, key);
+	scoped(b->tenant, b->want->key, key, sizeof(key));
+	if (b->want->key[0] && map_get(&s->keys, key) == b)
+		map_del(&s->keys, key);
+}
+
+static int list(struct box *b, struct err *e)
+{
+	struct service *s = b->service;
+	char key[256];
+	int r;
+
+	scoped(b->tenant, b->want->name, key, sizeof(key));
+	if (map_get(&s->names, key))
+		return err_set(e, ERR_CONFLICT, -EEXIST, "the name '%s' is taken", b->want->name);
+	r = map_put(&s->boxes, b->id, b);
+	if (r == 0)
+		r = map_put(&s->names, key, b);
+	scoped(b->tenant, b->want->key, key, sizeof(key));
+	if (r == 0 && b->want->key[0])
+		r = map_put(&s->keys, key, b);
+	if (r < 0) {
+		unlist(b);
+		map_del(&s->boxes, b->id);
+		return err_set(e, ERR_EXHAUSTED, r, "no memory for a sandbox");
+	}
+	return 0;
+}
+
+/* Takes it out of everything and lets go of it. */
+static void leave(struct box *b)
+{
+	struct tenant_quota had = quota_of(b->want);
+
+	unlist(b);
+	map_del(&b->service->boxes, b->id);
+	tenant_give(b->tenant, &had);
+	file_workers_drop(b);
+	exec_drop_all(b);
+	alink_close(&b->link);
+	b->state = BOX_ENDING;
+	box_unref(b);
+}
+
+static void tell_makers(struct box *b, int r, const struct err *e)
+{
+	struct box_op *op;
+
+	while ((op = b->making)) {
+		b->making = op->next;
+		tell(b->service, op, r, e);
+	}
+}
+
+/* It will not stand. */
+static void give_up(struct box *b, int r, const struct err *e)
+{
+	struct service *s = b->service;
+
+	if (b->handle)
+		wlink_call(s->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
+	tell_makers(b, r, e);
+	leave(b);
+}
+
+static void stand(struct box *b)
+{
+	struct err e = { 0 };
+	int r;
+
+	b->state = BOX_RUNNING;
+	r = box_store(b, &e);
+	if (r < 0) {
+		give_up(b, r, &e);
+		return;
+	}
+	b->up = true;
+	note(b, &b->making->who, "sandbox.create");
+	tell_makers(b, 0, NULL);
+}
+
+void box_lose(struct box *b, const char *why)
+{
+	struct who nobody = { .tenant = b->tenant };
+
+	if (b->state == BOX_LOST || b->state == BOX_ENDING)
+		return;
+	log_warn("sandbox %s is lost: %s", b->id, why);
+	b->state = BOX_LOST;
+	alink_close(&b->link);
+	exec_lose_all(b);
+	if (b->handle)
+		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
+	b->handle = 0;
+	box_store(b, NULL);
+	note(b, &nobody, "sandbox.lost");
+}
+
+/* --- the agent's frames --- */
+
+static void on_ready(struct box *b, const struct frame *f)
+{
+	struct wire_in r = { f->payload, f->payload + f->len, false };
+	uint32_t version = wire_get_u32(&r), abi = wire_get_u32(&r);
+
+	if (!r.bad && version == FRAME_VERSION)
+		b->receipt.landlock_abi = abi;
+}
+
+static void on_failed(struct box *b, const struct frame *f)
+{
+	struct err e = { 0 };
+	int r = link_error(f, "make the sandbox", &e, NULL);
+
+	if (b->state == BOX_MAKING)
+		give_up(b, r, &e);
+	else
+		box_lose(b, "the agent failed");
+}
+
+static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t nfds)
+{
+	struct box *b = arg;
+	struct err e = { 0 };
+
+	box_ref(b);
+	if (r < 0 && b->state == BOX_MAKING) {
+		r = err_set(&e, ERR_LOST, r, "the agent died before the sandbox stood");
+		give_up(b, r, &e);
+	} else if (r < 0) {
+		box_lose(b, r == -EPIPE ? "its first process has ended" : "its agent talked nonsense");
+	} else if (f->type == FRAME_SYNCED) {
+		exec_synced(b);
+	} else if (f->id) {
+		exec_frame(b, f, fds, nfds);
+	} else if (f->type == FRAME_READY) {
+		on_ready(b, f);
+	} else if (f->type == FRAME_UP && b->state == BOX_MAKING) {
+		stand(b);
+	} else if (f->type == FRAME_FAILED) {
+		on_failed(b, f);
+	}
+	box_unref(b);
+}
+
+int box_attach(struct box *b, int sock, const struct msg_receipt *receipt, struct err *e)
+{
+	uint32_t abi = b->receipt.landlock_abi;
+
+	msg_get_receipt(receipt, &b->receipt);
+	b->receipt.landlock_abi = abi;
+	alink_close(&b->link);
+	return alink_open(&b->link, b->service->loop, sock, on_frame, b, e);
+}
+
+/* --- create --- */
+
+static void on_created(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box *b = arg;
+	struct err why = { 0 };
+
+	if (e)
+		why = *e;
+	if (r < 0) {
+		if (!why.msg[0])
+			err_set(&why, ERR_LOST, r, "the warden is gone");
+		give_up(b, r, &why);
+		box_unref(b);
+		return;
+	}
+	b->handle = a->rep->handle;
+	if (a->nfds > 2 && a->rep->arg) {
+		b->group = a->fds[2];
+		b->group_no = a->rep->arg;
+		a->fds[2] = -1;
+	}
+	r = box_attach(b, a->fds[0], &a->rep->receipt, &why);
+	if (r < 0)
+		give_up(b, r, &why);
+	else
+		a->fds[0] = -1;
+	box_unref(b);
+}
+
+static int begin(struct service *s, const struct who *who, struct box_want *want, struct box_op *op, struct err *e)
+{
+	struct tenant_quota quota = quota_of(want);
+	struct sandbox_spec spec;
+	struct box *b;
+	int r;
+
+	if (s->draining)
+		return err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
+	if (s->o.sandboxes_max && s->boxes.count >= s->o.sandboxes_max) {
+		err_set(e, ERR_EXHAUSTED, -EDQUOT, "this host has %zu sandboxes, as many as it may", s->boxes.count);
+		err_remedy(e, "delete some, or raise sandboxes_max in the configuration");
+		return -EDQUOT;
+	}
+	b = calloc(1, sizeof(*b));
+	if (!b)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	*b = (struct box){ .service = s, .tenant = who->tenant, .want = want, .refs = 1, .group = -1, .next_exec = 1, .synced = true };
+	b->created_ns = b->used_ns = clock_real_ns();
+	b->expires_ns = want->timeout_ms ? b->created_ns + want->timeout_ms * 1000000ULL : 0;
+	r = id_new(b->id, sizeof(b->id));
+	if (r < 0)
+		err_sys(e, ERR_INTERNAL, r, "make an id");
+	if (r == 0 && !want->name[0])
+		snprintf(want->name, sizeof(want->name), "%s", b->id);
+	if (r == 0)
+		r = tenant_take(who->tenant, &quota, e);
+	if (r == 0) {
+		r = list(b, e);
+		if (r < 0)
+			tenant_give(who->tenant, &quota);
+	}
+	if (r < 0) {
+		b->want = NULL; /* the caller's still */
+		box_unref(b);
+		return r;
+	}
+	op->box = b;
+	box_ref(b);
+	b->making = op;
+	box_ref(b); /* the call's */
+	want_spec(want, &spec);
+	spec.tenant = who->tenant->number;
+	wlink_call(s->warden, WARDEN_CREATE, 0, 0, &spec, on_created, b);
+	return 0;
+}
+
+/* The one a key leads to, if any. */
+static struct box *by_key(struct service *s, const struct who *who, const struct box_want *want)
+{
+	char key[256];
+
+	scoped(who->tenant, want->key, key, sizeof(key));
+	return want->key[0] ? map_get(&s->keys, key) : NULL;
+}
+
+void box_create(struct service *s, const struct who *who, struct box_want *want, box_made_fn *fn, void *arg)
+{
+	struct box *there = by_key(s, who, want);
+	struct box_op *op = op_new(there, who, NULL, arg);
+	struct err e = { 0 };
+	int r = 0;
+
+	op->made = fn;
+	if (there) {
+		op->found = true;
+		box_want_free(want);
+		if (there->state == BOX_MAKING) {
+			struct box_op **last = &there->making;
+
+			while (*last)
+				last = &(*last)->next;
+			*last = op;
+			return;
+		}
+		there->used_ns = clock_real_ns();
+	} else {
+		r = begin(s, who, want, op, &e);
+		if (r == 0)
+			return;
+		box_want_free(want);
+	}
+	tell(s, op, r, &e);
+}
+
+struct box *box_find(struct service *s, const struct who *who, const char *id, struct err *e)
+{
+	struct box *b = map_get(&s->boxes, id);
+	char key[256];
+
+	if (b && b->tenant != who->tenant && who->scope != SCOPE_ADMIN)
+		b = NULL;
+	if (!b) {
+		scoped(who->tenant, id, key, sizeof(key));
+		b = map_get(&s->names, key);
+	}
+	if (!b || b->state == BOX_MAKING || b->state == BOX_ENDING) {
+		err_set(e, ERR_NOT_FOUND, -ENOENT, "no sandbox '%.64s'", id);
+		return NULL;
+	}
+	b->used_ns = clock_real_ns();
+	return b;
+}
+
+/* --- delete --- */
+
+static void on_destroyed(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box_op *op = arg;
+	struct box *b = op->box;
+	struct service *s = b->service;
+	struct err why = { 0 };
+
+	(void)a;
+	if (r < 0 && r != -ESRCH && r != -ECANCELED)
+		log_warn("sandbox %s: %s", b->id, e ? e->msg : "the warden is gone");
+	r = boxes_delete(s->db, b->id, &why);
+	if (r == 0)
+		note(b, &op->who, op->kind);
+	leave(b);
+	tell(s, op, r, &why);
+}
+
+void box_delete(struct box *b, const struct who *who, const char *kind, box_done_fn *fn, void *arg)
+{
+	struct box_op *op = op_new(b, who, fn, arg);
+
+	op->kind = kind;
+	b->state = BOX_ENDING;
+	unlist(b);
+	exec_lose_all(b);
+	if (b->handle)
+		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, on_destroyed, op);
+	else
+		on_destroyed(op, 0, NULL, NULL);
+}
+
+/* --- pause, resume --- */
+
+static void on_frozen(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box_op *op = arg;
+	struct box *b = op->box;
+	bool pause = !strcmp(op->kind, "sandbox.pause");
+
+	(void)a;
+	if (r == 0 && (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
+		b->state = pause ? BOX_PAUSED : BOX_RUNNING;
+		exec_clock(b, pause);
+		r = box_store(b, &op->err);
+		note(b, &op->who, op->kind);
+		e = &op->err;
+	} else if (r == 0) {
+		r = err_set(&op->err, ERR_CONFLICT, -ESRCH, "the sandbox has ended meanwhile");
+		e = &op->err;
+	}
+	tell(b->service, op, r, e);
+}
+
+static void freeze(struct box *b, const struct who *who, bool pause, box_done_fn *fn, void *arg)
+{
+	struct box_op *op = op_new(b, who, fn, arg);
+	enum box_state want = pause ? BOX_PAUSED : BOX_RUNNING;
+	struct err e = { 0 };
+
+	op->kind = pause ? "sandbox.pause" : "sandbox.resume";
+	if (b->state == want)
+		tell(b->service, op, 0, NULL);
+	else if (b->state == BOX_LOST)
+		tell(b->service, op, err_set(&e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: its first process died", b->want->name), &e);
+	else
+		wlink_call(b->service->warden, pause ? WARDEN_FREEZE : WARDEN_THAW, b->handle, 0, NULL, on_frozen, op);
+}
+
+void box_pause(struct box *b, const struct who *who, box_done_fn *fn, void *arg)
+{
+	freeze(b, who, true, fn, arg);
+}
+
+void box_resume(struct box *b, const struct who *who, box_done_fn *fn, void *arg)
+{
+	freeze(b, who, false, fn, arg);
+}
+
+/* --- the rest --- */
+
+static int rename_box(struct box *b, const char *name, struct err *e)
+{
+	struct service *s = b->service;
+	char key[256], old[256];
+	int r = name_check(name, e);
+
+	if (r < 0 || !strcmp(name, b->want->name))
+		return r;
+	scoped(b->tenant, name, key, sizeof(key));
+	if (map_get(&s->names, key))
+		return err_set(e, ERR_CONFLICT, -EEXIST, "the name '%s' is taken", name);
+	if (map_put(&s->names, key, b) < 0)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a name");
+	scoped(b->tenant, b->want->name, old, sizeof(old));
+	map_del(&s->names, old);
+	snprintf(b->want->name, sizeof(b->want->name), "%s", name);
+	return 0;
+}
+
+int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, uint64_t idle_ms, const char *name, struct kv *metadata,
+	       struct err *e)
+{
+	int r = name ? rename_box(b, name, e) : 0;
+
+	if (r < 0)
+		return r;
+	if (timeout_ms != UINT64_MAX) {
+		b->want->timeout_ms = timeout_ms;
+		b->expires_ns = timeout_ms ? clock_real_ns() + timeout_ms * 1000000ULL : 0;
+	}
+	if (idle_ms != UINT64_MAX)
+		b->want->idle_ms = idle_ms;
+	if (metadata) {
+		kv_done(&b->want->metadata);
+		b->want->metadata = *metadata;
+		*metadata = (struct kv){ 0 };
+	}
+	r = box_store(b, e);
+	if (r == 0)
+		note(b, who, "sandbox.update");
+	return r;
+}
+
+static void on_stat(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box_op *op = arg;
+
+	if (r == 0)
+		op->box->stat = a->rep->stat;
+	tell(op->box->service, op, r, e);
+}
+
+void box_stat(struct box *b, box_done_fn *fn, void *arg)
+{
+	struct who nobody = { .tenant = b->tenant };
+	struct box_op *op = op_new(b, &nobody, fn, arg);
+	struct err e = { 0 };
+
+	if (b->handle)
+		wlink_call(b->service->warden, WARDEN_STAT, b->handle, 0, NULL, on_stat, op);
+	else
+		tell(b->service, op, err_set(&e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: its first process died", b->want->name), &e);
+}
+
+int box_ready(const struct box *b, struct err *e)
+{
+	if (b->state == BOX_RUNNING)
+		return 0;
+	if (b->state == BOX_PAUSED) {
+		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is paused", b->want->name);
+		err_remedy(e, "resume it first");
+		return -EBUSY;
+	}
+	err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: its first process died", b->want->name);
+	err_remedy(e, "delete it and create another");
+	return -ESRCH;
+}
+
+static void on_group(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box *b = arg;
+
+	if (r < 0 && r != -ECANCELED && r != -ESRCH)
+		log_warn("sandbox %s: no group for an exec: %s", b->id, e ? e->msg : "the warden is gone");
+	if (r == 0 && a->nfds == 1 && b->group < 0 && b->state != BOX_ENDING) {
+		b->group = a->fds[0];
+		b->group_no = a->rep->arg;
+		a->fds[0] = -1;
+	}
+	exec_group_came(b, r, e);
+	box_unref(b);
+}
+
+void box_want_group(struct box *b)
+{
+	box_ref(b);
+	wlink_call(b->service->warden, WARDEN_GROUP, b->handle, 0, NULL, on_group, b);
+}
+
+/* --- found again --- */
+
+struct box *box_load(struct service *s, const struct box_row *row, struct err *e)
+{
+	AUTO(json_decref) json_t *spec = NULL;
+	struct tenant *t = tenant_find(s->access, row->tenant);
+	struct tenant_quota quota;
+	struct box *b;
+	int r = jin_parse(row->spec, strlen(row->spec), &spec, e);
+
+	if (r < 0)
+		return NULL;
+	if (!t) {
+		err_set(e, ERR_INTERNAL, -ENOENT, "its tenant '%s' is not there", row->tenant);
+		return NULL;
+	}
+	b = calloc(1, sizeof(*b));
+	if (!b) {
+		err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+		return NULL;
+	}
+	*b = (struct box){ .service = s, .tenant = t, .refs = 1, .group = -1, .up = true, .handle = row->handle };
+	b->created_ns = row->created_ns;
+	b->expires_ns = row->expires_ns;
+	b->used_ns = clock_real_ns();
+	b->next_exec = row->next_exec;
+	b->state = !strcmp(row->state, "paused") ? BOX_PAUSED : !strcmp(row->state, "lost") ? BOX_LOST : BOX_RUNNING;
+	snprintf(b->id, sizeof(b->id), "%s", row->id);
+	r = box_want_parse(&s->o, spec, true, &b->want, e);
+	if (r == 0)
+		r = list(b, e);
+	if (r < 0) {
+		box_unref(b);
+		return NULL;
+	}
+	quota = quota_of(b->want);
+	tenant_force(t, &quota);
+	return b;
+}

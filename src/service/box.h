@@ -1,0 +1,76 @@
+/* A sandbox as the daemon knows it. */
+#pragma once
+#include "base/id.h"
+#include "service/alink.h"
+#include "service/service.h"
+#include "service/want.h"
+#include "warden/msg.h"
+#include "warden/warden.h"
+
+enum box_state {
+	BOX_MAKING, /* not to be seen yet */
+	BOX_RUNNING,
+	BOX_PAUSED,
+	BOX_LOST,
+	BOX_ENDING, /* not to be seen any more */
+};
+const char *box_state_name(enum box_state s);
+
+struct exec;
+struct box_op;
+struct file_worker;
+
+struct box {
+	struct service *service;
+	char id[ID_SIZE];
+	struct tenant *tenant;
+	struct box_want *want; /* ->name is the current one */
+	enum box_state state;
+	uint64_t handle;
+	struct alink link;
+	struct warden_receipt receipt;
+	bool up, synced; /* synced: false while execs are found again */
+	uint64_t created_ns, expires_ns, used_ns; /* wall clock */
+	unsigned calls; /* under way: not idle */
+	struct exec *execs; /* newest first */
+	unsigned nexecs, running;
+	uint32_t next_exec;
+	int group; /* a descriptor to join group_no by, for the next exec; -1 = none */
+	uint64_t group_no;
+	struct warden_stat stat; /* as last read */
+	struct box_op *making; /* who waits for it to stand */
+	unsigned refs; /* it is not freed while > 0 */
+	struct file_worker *files; /* idle, of service/file.c */
+};
+
+/* @b is NULL when it failed; *e says why. @found: `key` led to one that was there. */
+typedef void box_made_fn(void *arg, struct box *b, bool found, const struct err *e);
+typedef void box_done_fn(void *arg, int r, const struct err *e);
+
+/* Takes @want over. The box stands and is stored when @fn is called. */
+void box_create(struct service *s, const struct who *who, struct box_want *want, box_made_fn *fn, void *arg);
+/* By id or name, of the tenant (any for an admin, by id). NULL and ERR_NOT_FOUND. Counts as a use. */
+struct box *box_find(struct service *s, const struct who *who, const char *id, struct err *e);
+/* Gone when @fn is called with 0. */
+void box_delete(struct box *b, const struct who *who, const char *kind, box_done_fn *fn, void *arg);
+void box_pause(struct box *b, const struct who *who, box_done_fn *fn, void *arg);
+void box_resume(struct box *b, const struct who *who, box_done_fn *fn, void *arg);
+/* What may change: times (ms, UINT64_MAX = as is), name (NULL), metadata (NULL; taken over). Stored with the turn. */
+int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, uint64_t idle_ms, const char *name, struct kv *metadata,
+	       struct err *e);
+/* ->stat is fresh when @fn is called. */
+void box_stat(struct box *b, box_done_fn *fn, void *arg);
+/* Running, not paused, not lost; else ERR_CONFLICT, ERR_LOST. */
+int box_ready(const struct box *b, struct err *e);
+/* It is being used: now, and until box_rest. */
+void box_use(struct box *b);
+void box_rest(struct box *b);
+void box_ref(struct box *b);
+void box_unref(struct box *b);
+/* For adoption, src/service/adopt.c. */
+struct box *box_load(struct service *s, const struct box_row *row, struct err *e);
+int box_attach(struct box *b, int sock, const struct msg_receipt *receipt, struct err *e);
+void box_lose(struct box *b, const char *why);
+int box_store(struct box *b, struct err *e);
+/* Asks for a further exec group ahead. */
+void box_want_group(struct box *b);

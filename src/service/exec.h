@@ -1,0 +1,115 @@
+/*
+ * A command in a sandbox. Its output comes through pipes the daemon holds (and the agent, too, so that they outlive us). It is either kept
+ * in spools, or passed straight on to one reader, which then sets the pace.
+ */
+#pragma once
+#include "base/id.h"
+#include "driver/verdict.h"
+#include "service/box.h"
+#include "service/spool.h"
+
+enum exec_state { EXEC_WAITING, EXEC_STARTED, EXEC_ENDED };
+enum exec_stream { EXEC_OUT, EXEC_ERR };
+
+struct exec_sink;
+struct exec_watch;
+
+struct stream {
+	struct exec *exec;
+	enum exec_stream which;
+	int fd; /* -1 = closed */
+	uv_poll_t *poll;
+	bool eof, polling;
+	bool drained; /* after the exit: what was there then has been read */
+	uint64_t left; /* after the exit: bytes to be read still */
+	unsigned full; /* reads that filled the buffer */
+	struct spool spool;
+};
+
+struct exec {
+	struct exec *next; /* of the box, newest first */
+	struct exec *fifo_next; /* of those whose output is still in memory */
+	struct box *box;
+	char id[ID_SIZE];
+	uint32_t number;
+	struct exec_want *want;
+	struct who who;
+	enum exec_state state;
+	struct stream stream[2];
+	int in; /* host's end of stdin, or -1; the terminal's master is stream[0].fd */
+	uv_poll_t *in_poll;
+	struct buf in_queue;
+	bool in_closing;
+	uv_timer_t *timer;
+	uint64_t deadline_ns, left_ns; /* monotonic; left while paused */
+	uint64_t group_no; /* 0 = none */
+	uint64_t started_ns, ended_ns, started_mono, ended_mono;
+	bool timed_out, cpu_out, killed, lost, exited, failed, adopted, silent;
+	bool lingering; /* ended, but somebody still holds its stdout: read and thrown away, so that it is not killed by SIGPIPE */
+	struct frame_exited exit;
+	struct err fail; /* why it did not start */
+	struct verdict verdict;
+	uint64_t oom_base, pids_base, cpu_base;
+	uint64_t memory_peak;
+	struct exec_sink *sink;
+	struct exec_watch *watches;
+	bool held; /* the sink does not want more now */
+	unsigned refs;
+	struct turn_wait wait; /* the row is stored, then EXEC is sent; its end is stored, then those who wait are told */
+};
+
+/*
+ * Starts it; takes @want over. On success *ret is there, referenced for the caller, and EXEC is under way: failing to start is an end like another,
+ * with ->failed and ->fail.
+ */
+int exec_new(struct box *b, const struct who *who, struct exec_want *want, struct exec_sink *sink, struct exec **ret, struct err *e);
+struct exec *exec_find(struct box *b, const char *id, struct err *e); /* not referenced */
+void exec_ref(struct exec *x);
+void exec_unref(struct exec *x);
+
+/* A reader that gets everything as it comes. One, and only from the start. */
+struct exec_sink {
+	void (*data)(void *arg, enum exec_stream s, const char *p, size_t len); /* good during the call */
+	void *arg;
+};
+void exec_hold(struct exec *x); /* no more data until exec_go */
+void exec_go(struct exec *x);
+void exec_leave(struct exec *x); /* the sink goes; what comes is kept from now on */
+
+/* Somebody who wants to know that there is more, or that it started or ended. They read the spools at their own pace. */
+struct exec_watch {
+	struct exec_watch *next, **prev;
+	void (*fn)(void *arg, struct exec *x); /* may remove any watch */
+	void *arg;
+};
+void exec_watch(struct exec *x, struct exec_watch *w, void (*fn)(void *arg, struct exec *x), void *arg);
+void exec_unwatch(struct exec_watch *w);
+
+/* Everything it said has been read, and its end is stored. */
+bool exec_over(const struct exec *x);
+bool exec_started(const struct exec *x); /* a terminal is there; others: EXEC was sent */
+
+/* -EPIPE when stdin is not open, -EAGAIN when 1 MiB waits: try again after ->watch is called. */
+int exec_write(struct exec *x, const char *data, size_t len, struct err *e);
+size_t exec_write_queued(const struct exec *x);
+void exec_close_stdin(struct exec *x);
+int exec_resize(struct exec *x, uint32_t rows, uint32_t cols, struct err *e);
+enum exec_scope { EXEC_PROCESS, EXEC_GROUP, EXEC_TREE };
+int exec_signal(struct exec *x, int sig, enum exec_scope scope, struct err *e);
+int signal_parse(const char *text); /* "TERM", "SIGTERM", "15"; -EINVAL */
+
+/* The result as JSON fields inside an open object; @output: stdout and stderr too, within the limit. */
+int exec_write_result(struct exec *x, bool output, struct json *j);
+
+/* From the box. */
+void exec_frame(struct box *b, const struct frame *f, int *fds, size_t nfds);
+void exec_group_came(struct box *b, int r, const struct err *e);
+void exec_lose_all(struct box *b);
+void exec_drop_all(struct box *b);
+void exec_clock(struct box *b, bool stop);
+/* Found again after a restart. */
+int exec_load(struct box *b, const struct exec_row *row, struct err *e);
+void exec_sync(struct box *b); /* asks the agent which it still has */
+void exec_synced(struct box *b);
+/* Old spools and the memory of old output, once in a while. */
+void exec_prune(struct service *s, uint64_t now_ns);

@@ -1,0 +1,427 @@
+/* How an exec ends: the verdict, what is kept of it, and what its caller is told. */
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "service/event.h"
+#include "service/exec_impl.h"
+#include "service/wlink.h"
+
+#include <openssl/evp.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#define KEPT_MAX 256U /* execs of one sandbox that are remembered */
+
+static uint64_t wall_ms(const struct exec *x)
+{
+	return x->started_mono ? (x->ended_mono - x->started_mono) / 1000000ULL : (x->ended_ns - x->started_ns) / 1000000ULL;
+}
+
+static bool truncated(const struct exec *x, enum exec_stream s)
+{
+	return x->want->output_limit && x->stream[s].spool.total > x->want->output_limit;
+}
+
+static void judge(struct exec *x)
+{
+	const struct warden_stat *st = &x->box->stat;
+	const struct spec_limits *l = &x->box->want->spec->limits;
+	struct verdict_in in = {
+		.status = x->exit.status,
+		.lost = x->lost,
+		.timed_out = x->timed_out,
+		.cpu_out = x->cpu_out,
+		.killed = x->killed,
+		.oom_kills = st->group.oom_kills - x->oom_base,
+		.pids_refused = st->group.pids_refused - x->pids_base,
+		.memory = l->memory,
+		.memory_peak = st->group.memory_peak,
+		.memory_files = st->group.memory_files,
+		.pids = l->pids,
+		.pids_peak = st->group.pids_peak,
+		.disk = x->box->receipt.disk ? st->disk_size : 0,
+		.disk_used = st->disk_used,
+		.inodes = x->box->receipt.inodes ? st->inodes_size : 0,
+		.inodes_used = st->inodes_used,
+		.timeout_ms = x->want->timeout_ms,
+		.wall_ms = wall_ms(x),
+		.cpu_limit_ms = x->want->cpu_ms,
+		.cpu_ms = x->exit.cpu_usec / 1000,
+		.output_limit = x->want->output_limit,
+		.output = x->stream[0].spool.total > x->stream[1].spool.total ? x->stream[0].spool.total : x->stream[1].spool.total,
+		.truncated = truncated(x, EXEC_OUT) || truncated(x, EXEC_ERR),
+	};
+
+	/* A limit of CPU time that the kernel kept for one process. */
+	if (x->want->cpu_ms && WIFSIGNALED(x->exit.status) &&
+	    (WTERMSIG(x->exit.status) == SIGXCPU || (WTERMSIG(x->exit.status) == SIGKILL && in.cpu_ms >= x->want->cpu_ms)))
+		in.cpu_out = true;
+	verdict_make(&in, &x->verdict);
+	x->memory_peak = x->exit.maxrss;
+}
+
+/* --- the result --- */
+
+static int copy_range(const struct spool *s, uint64_t from, uint64_t to, struct buf *b)
+{
+	while (from < to) {
+		size_t want = to - from > SCRATCH ? SCRATCH : (size_t)(to - from);
+		char *room = buf_room(b, want);
+		ssize_t n;
+
+		if (!room)
+			return -ENOMEM;
+		n = spool_read(s, from, room, want);
+		if (n <= 0)
+			return n < 0 ? (int)n : 0;
+		buf_added(b, (size_t)n);
+		from += (uint64_t)n;
+	}
+	return 0;
+}
+
+/* All, or the first and the last half of the limit. What the spool itself no longer has counts as left out, too. */
+static int gather(const struct exec *x, enum exec_stream which, struct buf *b, uint64_t *ret_dropped)
+{
+	const struct spool *s = &x->stream[which].spool;
+	uint64_t limit = x->want->output_limit, head, tail, first;
+	int r;
+
+	*ret_dropped = 0;
+	if (!limit || s->total - s->base <= limit) {
+		head = s->total;
+	} else {
+		head = s->base + limit / 2;
+	}
+	r = copy_range(s, s->base, head, b);
+	if (r < 0 || head >= s->total)
+		return r;
+	tail = s->total - limit / 2;
+	first = spool_first(s, tail);
+	*ret_dropped = first - (s->base + b->len);
+	r = buf_addf(b, "\n[… %llu bytes left out …]\n", (unsigned long long)*ret_dropped);
+	return r < 0 ? r : copy_range(s, first, s->total, b);
+}
+
+static int put_base64(struct json *j, const char *key, const struct buf *b)
+{
+	AUTO_FREE char *text = malloc(b->len / 3 * 4 + 8);
+	int n;
+
+	if (!text)
+		return -ENOMEM;
+	n = EVP_EncodeBlock((unsigned char *)text, (const unsigned char *)buf_str(b), (int)b->len);
+	jout_strn(j, key, text, (size_t)n);
+	return 0;
+}
+
+static int put_output(struct exec *x, struct json *j, uint64_t dropped[2])
+{
+	static const char *const keys[2][2] = { { "stdout", "stdout_base64" }, { "stderr", "stderr_base64" } };
+
+	for (int i = 0; i < 2; i++) {
+		AUTO(buf_done) struct buf b = BUF_INIT(x->want->output_limit + 4 * MIB);
+		int r = gather(x, (enum exec_stream)i, &b, &dropped[i]);
+
+		if (r == 0 && x->want->base64)
+			r = put_base64(j, keys[i][1], &b);
+		else if (r == 0)
+			jout_strn(j, keys[i][0], buf_str(&b), b.len);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static void put_verdict(const struct verdict *v, struct json *j)
+{
+	jout_i64(j, "exit_code", v->exit_code);
+	if (v->signal)
+		jout_i64(j, "signal", v->signal);
+	else
+		jout_null(j, "signal");
+	jout_object(j, "verdict");
+	jout_str(j, "cause", verdict_name(v->cause));
+	jout_str(j, "detail", v->detail);
+	if (v->has_limit) {
+		jout_u64(j, "limit", v->limit);
+		jout_u64(j, "peak", v->peak);
+	} else {
+		jout_null(j, "limit");
+		jout_null(j, "peak");
+	}
+	jout_end(j);
+}
+
+static void put_usage(const struct exec *x, struct json *j)
+{
+	jout_object(j, "usage");
+	jout_u64(j, "wall_ms", wall_ms(x));
+	jout_u64(j, "cpu_ms", x->exit.cpu_usec / 1000);
+	jout_u64(j, "memory_peak", x->memory_peak);
+	jout_u64(j, "disk_used", x->box->stat.disk_used);
+	jout_u64(j, "io_bytes", x->box->stat.group.io_bytes);
+	jout_u64(j, "net_bytes", 0);
+	jout_end(j);
+}
+
+static void put_running(struct json *j)
+{
+	jout_str(j, "state", "running");
+	jout_null(j, "exit_code");
+	jout_null(j, "ended_at");
+}
+
+int exec_write_result(struct exec *x, bool output, struct json *j)
+{
+	uint64_t dropped[2] = { 0, 0 };
+	char when[32], url[160];
+	int r = 0;
+
+	jout_str(j, "id", x->id);
+	jout_str(j, "sandbox", x->box->id);
+	jout_array(j, "cmd");
+	for (uint32_t i = 0; i < x->want->argc; i++)
+		jout_str(j, NULL, x->want->argv[i]);
+	jout_end(j);
+	jout_str(j, "user", x->want->user.text);
+	jout_bool(j, "background", x->want->background);
+	jout_bool(j, "tty", x->want->tty);
+	clock_iso(x->started_ns, when);
+	jout_str(j, "started_at", when);
+	if (!exec_over(x)) {
+		put_running(j);
+		return 0;
+	}
+	jout_str(j, "state", "ended");
+	clock_iso(x->ended_ns, when);
+	jout_str(j, "ended_at", when);
+	put_verdict(&x->verdict, j);
+	if (output)
+		r = put_output(x, j, dropped);
+	jout_object(j, "truncated");
+	jout_bool(j, "stdout", dropped[0] != 0);
+	jout_bool(j, "stderr", dropped[1] != 0);
+	jout_u64(j, "stdout_dropped", dropped[0]);
+	jout_u64(j, "stderr_dropped", dropped[1]);
+	snprintf(url, sizeof(url), "/v1/sandboxes/%s/execs/%s/output", x->box->id, x->id);
+	jout_str(j, "full_url", dropped[0] || dropped[1] ? url : NULL);
+	jout_end(j);
+	put_usage(x, j);
+	return r;
+}
+
+/* --- the end --- */
+
+static void put_digest(struct json *j, const struct exec *x)
+{
+	static const char *const names[2][2] = { { "stdout_bytes", "stdout_sha256" }, { "stderr_bytes", "stderr_sha256" } };
+
+	for (int i = 0; i < 2; i++) {
+		const struct spool *s = &x->stream[i].spool;
+		unsigned char hash[32];
+		char hex[65];
+
+		jout_u64(j, names[i][0], s->total);
+		/* Of what went through a reader only the size is known; of large output the hash would hold everybody up. */
+		if (s->base || s->fd >= 0 || s->total != s->mem.len)
+			continue;
+		if (EVP_Digest(buf_str(&s->mem), s->mem.len, hash, NULL, EVP_sha256(), NULL) != 1)
+			continue;
+		for (int k = 0; k < 32; k++)
+			snprintf(hex + 2 * k, 3, "%02x", hash[k]);
+		jout_str(j, names[i][1], hex);
+	}
+}
+
+static void note(struct exec *x)
+{
+	struct audit_rec rec = who_rec(&x->who, "exec.end");
+	struct service *s = x->box->service;
+	struct json *j;
+
+	rec.tenant = x->box->tenant->id;
+	rec.sandbox = x->box->id;
+	rec.exec = x->id;
+	if (x->want->background || x->adopted)
+		rec.request_id = NULL; /* exec.start has it */
+	j = audit_begin(s->audit, &rec);
+	exec_want_write(x->want, j);
+	if (x->failed)
+		jout_str(j, "error", x->fail.msg);
+	else
+		put_verdict(&x->verdict, j);
+	put_usage(x, j);
+	put_digest(j, x);
+	if (s->o.audit_output && !x->stream[0].spool.base && x->stream[0].spool.fd < 0) {
+		jout_strn(j, "stdout", buf_str(&x->stream[0].spool.mem), x->stream[0].spool.mem.len);
+		jout_strn(j, "stderr", buf_str(&x->stream[1].spool.mem), x->stream[1].spool.mem.len);
+	}
+	audit_end(s->audit, NULL);
+}
+
+/* The oldest that have ended are forgotten. */
+static void forget_old(struct box *b)
+{
+	struct exec **p = &b->execs, *x;
+	unsigned n = 0;
+
+	if (b->nexecs <= KEPT_MAX)
+		return;
+	while ((x = *p)) {
+		if (++n <= KEPT_MAX || !exec_over(x) || x->lingering) {
+			p = &x->next;
+			continue;
+		}
+		*p = x->next;
+		b->nexecs--;
+		map_del(&b->service->execs, x->id);
+		execs_delete(b->service->db, x->id, NULL);
+		exec_unref(x);
+	}
+}
+
+/* Whether somebody still holds its pipes: a daemon it left. Then both ends stay open, so that its next line does not kill it. */
+void exec_release(struct exec *x)
+{
+	struct box *b = x->box;
+
+	for (int i = 0; i < 2; i++)
+		if (x->stream[i].fd >= 0 && x->stream[i].eof)
+			stream_close(&x->stream[i]);
+	if (x->stream[0].fd >= 0 || x->stream[1].fd >= 0) {
+		x->lingering = true;
+		return;
+	}
+	if (x->lingering || x->state == EXEC_ENDED) {
+		x->lingering = false;
+		alink_send(&b->link, FRAME_RELEASE, x->number, NULL, 0, NULL, 0);
+		if (x->group_no && b->handle)
+			wlink_call(b->service->warden, WARDEN_GROUP_END, b->handle, x->group_no, NULL, NULL, NULL);
+		x->group_no = 0;
+	}
+}
+
+static void on_stored(void *arg)
+{
+	struct exec *x = arg;
+	struct box *b = x->box;
+
+	x->wait.prev = NULL;
+	x->state = EXEC_ENDED;
+	stdin_close(x);
+	exec_release(x);
+	exec_tell(x);
+	forget_old(b);
+	box_rest(b);
+	exec_unref(x);
+}
+
+static int store(struct exec *x, struct err *e)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(2 * MIB);
+	struct json j = JSON_INIT(&b);
+
+	jout_object(&j, NULL);
+	put_verdict(&x->verdict, &j);
+	put_usage(x, &j);
+	if (x->failed)
+		jout_str(&j, "error", x->fail.msg);
+	jout_end(&j);
+	if (jout_done(&j) < 0)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a result");
+	return execs_finish(x->box->service->db, x->id, b.data, x->ended_ns, e);
+}
+
+void exec_end(struct exec *x)
+{
+	const struct tenant_quota one = { .execs = 1 };
+	struct box *b = x->box;
+	struct err e = { 0 };
+	char fields[128];
+
+	if (x->ended_ns)
+		return;
+	exec_timer_stop(x);
+	x->ended_mono = clock_mono_ns();
+	x->ended_ns = clock_real_ns();
+	judge(x);
+	if (x->failed) {
+		x->verdict.exit_code = x->fail.errnum == ENOENT ? 127 : 126;
+		snprintf(x->verdict.detail, sizeof(x->verdict.detail), "%.190s", x->fail.msg);
+	}
+	tenant_give(b->tenant, &one);
+	b->running--;
+	b->service->running_execs--;
+	if (store(x, &e) < 0)
+		log_warn("exec %s: %s", x->id, e.msg);
+	note(x);
+	snprintf(fields, sizeof(fields), "\"exec\":\"%s\",\"exit_code\":%d,\"cause\":\"%s\"", x->id, x->verdict.exit_code,
+		 verdict_name(x->verdict.cause));
+	event_add(b->service, b, "exec.ended", fields);
+	exec_ref(x);
+	turn_cancel(&x->wait);
+	turn_after(b->service->turn, &x->wait, on_stored, x);
+}
+
+static void on_stat(void *arg, int r, const struct err *e)
+{
+	struct exec *x = arg;
+
+	(void)r;
+	(void)e;
+	exec_end(x);
+	exec_unref(x);
+}
+
+void exec_check_end(struct exec *x)
+{
+	if (!x->exited || x->ended_ns || x->silent || !x->stream[0].drained || !x->stream[1].drained ||
+	    spool_busy(&x->stream[0].spool) || spool_busy(&x->stream[1].spool))
+		return;
+	if (x->exit.status == 0 && !x->timed_out && !x->cpu_out && !x->killed) {
+		exec_end(x);
+		return;
+	}
+	/* Something went wrong: was it a limit? Asked once. */
+	if (x->left_ns == UINT64_MAX)
+		return;
+	x->left_ns = UINT64_MAX;
+	exec_ref(x);
+	box_stat(x->box, on_stat, x);
+}
+
+/* The sandbox is gone, or about to go. */
+void exec_lose_all(struct box *b)
+{
+	for (struct exec *x = b->execs; x; x = x->next) {
+		if (x->ended_ns)
+			continue;
+		if (b->state == BOX_ENDING)
+			x->killed = true;
+		else if (!x->exited)
+			x->lost = true;
+		if (!x->exited)
+			x->exit.status = SIGKILL;
+		x->exited = true;
+		turn_cancel(&x->wait);
+		stream_exited(&x->stream[EXEC_OUT]);
+		stream_exited(&x->stream[EXEC_ERR]);
+		exec_end(x);
+	}
+}
+
+void exec_drop_all(struct box *b)
+{
+	struct exec *x;
+
+	while ((x = b->execs)) {
+		b->execs = x->next;
+		b->nexecs--;
+		map_del(&b->service->execs, x->id);
+		x->lingering = false;
+		stream_close(&x->stream[EXEC_OUT]);
+		stream_close(&x->stream[EXEC_ERR]);
+		exec_unref(x);
+	}
+}

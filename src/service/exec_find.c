@@ -1,0 +1,145 @@
+/* Execs found again after a restart, and old ones forgotten. */
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "service/exec_impl.h"
+#include "service/jin.h"
+
+static char **copy_args(const json_t *cmd, uint32_t *ret_n)
+{
+	size_t n = json_array_size(cmd);
+	char **argv = calloc(n + 1, sizeof(char *));
+
+	for (size_t i = 0; argv && i < n; i++) {
+		const char *text = json_string_value(json_array_get(cmd, i));
+
+		argv[i] = strdup(text ? text : "");
+		if (!argv[i])
+			break;
+		*ret_n = (uint32_t)i + 1;
+	}
+	return argv;
+}
+
+static struct exec_want *load_want(const struct box *b, const json_t *spec)
+{
+	struct exec_want *w = calloc(1, sizeof(*w));
+	const char *user = json_string_value(json_object_get(spec, "user"));
+
+	if (!w)
+		return NULL;
+	w->argv = copy_args(json_object_get(spec, "cmd"), &w->argc);
+	w->user = b->want->user;
+	if (user)
+		user_parse(user, &w->user, NULL);
+	w->background = json_is_true(json_object_get(spec, "background"));
+	w->tty = json_is_true(json_object_get(spec, "tty"));
+	w->timeout_ms = (uint64_t)json_integer_value(json_object_get(spec, "timeout_ms"));
+	w->output_limit = b->want->output_limit;
+	return w;
+}
+
+static enum verdict_cause cause_of(const char *name)
+{
+	for (int c = VERDICT_EXITED; c <= VERDICT_LOST; c++)
+		if (name && !strcmp(verdict_name((enum verdict_cause)c), name))
+			return (enum verdict_cause)c;
+	return VERDICT_LOST;
+}
+
+static void load_result(struct exec *x, const json_t *o)
+{
+	const json_t *v = json_object_get(o, "verdict"), *u = json_object_get(o, "usage");
+	const char *detail = json_string_value(json_object_get(v, "detail"));
+
+	x->verdict.exit_code = (int)json_integer_value(json_object_get(o, "exit_code"));
+	x->verdict.signal = (int)json_integer_value(json_object_get(o, "signal"));
+	x->verdict.cause = cause_of(json_string_value(json_object_get(v, "cause")));
+	snprintf(x->verdict.detail, sizeof(x->verdict.detail), "%s", detail ? detail : "");
+	x->verdict.has_limit = json_is_integer(json_object_get(v, "limit"));
+	x->verdict.limit = (uint64_t)json_integer_value(json_object_get(v, "limit"));
+	x->verdict.peak = (uint64_t)json_integer_value(json_object_get(v, "peak"));
+	x->exit.cpu_usec = (uint64_t)json_integer_value(json_object_get(u, "cpu_ms")) * 1000;
+	x->memory_peak = (uint64_t)json_integer_value(json_object_get(u, "memory_peak"));
+	x->failed = json_object_get(o, "error") != NULL;
+}
+
+int exec_load(struct box *b, const struct exec_row *row, struct err *e)
+{
+	AUTO(json_decref) json_t *spec = NULL;
+	AUTO(json_decref) json_t *result = NULL;
+	struct exec *x;
+	int r = jin_parse(row->spec, strlen(row->spec), &spec, e);
+
+	if (r == 0 && row->result)
+		r = jin_parse(row->result, strlen(row->result), &result, e);
+	if (r < 0)
+		return r;
+	x = exec_alloc(b, row->id, row->number, e);
+	if (!x)
+		return -ENOMEM;
+	x->want = load_want(b, spec);
+	if (!x->want) {
+		exec_unref(x);
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for an exec");
+	}
+	x->started_ns = row->started_ns;
+	x->ended_ns = row->ended_ns;
+	x->who = (struct who){ .tenant = b->tenant };
+	spool_reopen(&x->stream[EXEC_OUT].spool);
+	spool_reopen(&x->stream[EXEC_ERR].spool);
+	if (b->next_exec <= row->number)
+		b->next_exec = row->number + 1;
+	exec_list(x);
+	if (row->result) {
+		x->state = EXEC_ENDED;
+		x->exited = true;
+		load_result(x, result);
+		return 0;
+	}
+	x->adopted = true;
+	b->running++;
+	b->service->running_execs++;
+	tenant_force(b->tenant, &(struct tenant_quota){ .execs = 1 });
+	box_use(b);
+	if (x->want->timeout_ms) {
+		uint64_t gone = clock_real_ns() - x->started_ns, all = x->want->timeout_ms * 1000000ULL;
+
+		x->deadline_ns = clock_mono_ns() + (gone < all ? all - gone : 1);
+	}
+	return 0;
+}
+
+void exec_sync(struct box *b)
+{
+	b->synced = false;
+	alink_send(&b->link, FRAME_SYNC, 0, NULL, 0, NULL, 0);
+}
+
+/* The agent has told all it has. What it did not name never started, or is over and was released. */
+void exec_synced(struct box *b)
+{
+	b->synced = true;
+	for (struct exec *x = b->execs; x; x = x->next) {
+		if (x->ended_ns || x->state == EXEC_STARTED || x->wait.prev)
+			continue;
+		x->lost = true;
+		x->exited = true;
+		exec_end(x);
+	}
+}
+
+void exec_prune(struct service *s, uint64_t now_ns)
+{
+	uint64_t keep = s->o.spool_time_ms * 1000000ULL;
+	struct exec *x;
+	size_t at = 0;
+
+	while ((x = map_next(&s->execs, &at))) {
+		if (!exec_over(x) || x->lingering || x->ended_ns + keep > now_ns)
+			continue;
+		for (int i = 0; i < 2; i++)
+			if (!spool_busy(&x->stream[i].spool))
+				spool_drop(&x->stream[i].spool);
+	}
+}

@@ -1,0 +1,26 @@
+/* Between the parts of service/exec*.c. */
+#pragma once
+#include "service/exec.h"
+
+/* exec_io.c */
+void stream_init(struct exec *x, enum exec_stream which);
+int stream_open(struct stream *st, int fd, struct err *e); /* takes @fd on success */
+void stream_close(struct stream *st);
+void stream_pump(struct stream *st);
+void stream_exited(struct stream *st); /* what is there now is all that counts */
+void stdin_open(struct exec *x, int fd);
+void stdin_close(struct exec *x);
+
+/* exec.c */
+void exec_kill_tree(struct exec *x);
+void exec_timer(struct exec *x, uint64_t ms, void (*fn)(uv_timer_t *t));
+void exec_timer_stop(struct exec *x);
+void exec_arm(struct exec *x);
+void exec_tell(struct exec *x); /* everybody who watches */
+void exec_list(struct exec *x);
+struct exec *exec_alloc(struct box *b, const char *id, uint32_t number, struct err *e);
+
+/* exec_end.c */
+void exec_check_end(struct exec *x); /* ends it when it has exited and everything was read */
+void exec_end(struct exec *x);
+void exec_release(struct exec *x);

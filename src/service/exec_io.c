@@ -1,0 +1,342 @@
+/* The streams of an exec: from its pipes or its terminal into spools or straight to one reader, and stdin the other way. */
+#include "base/base.h"
+#include "base/log.h"
+#include "service/exec_impl.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define PIPE_LARGE (1 << 20)
+#define TURNS 4 /* reads in one go: others want to be served, too */
+
+static void free_handle(uv_handle_t *h)
+{
+	free(h);
+}
+
+static void close_poll(uv_poll_t **p)
+{
+	if (!*p)
+		return;
+	uv_poll_stop(*p);
+	uv_close((uv_handle_t *)*p, free_handle);
+	*p = NULL;
+}
+
+void stream_init(struct exec *x, enum exec_stream which)
+{
+	struct service *s = x->box->service;
+	struct stream *st = &x->stream[which];
+	char path[320];
+
+	snprintf(path, sizeof(path), "%s/spool/%s.%d", s->o.data, x->id, which == EXEC_OUT ? 1 : 2);
+	*st = (struct stream){ .exec = x, .which = which, .fd = -1, .eof = true, .drained = true };
+	spool_init(&st->spool, s->loop, path, s->o.spool_max, &s->spooled, s->o.spool_total);
+}
+
+static void on_readable(uv_poll_t *p, int status, int events)
+{
+	struct stream *st = p->data;
+
+	(void)status;
+	(void)events;
+	stream_pump(st);
+}
+
+/* Whether it is to be read now. */
+static void watch(struct stream *st)
+{
+	const struct exec *x = st->exec;
+	bool want = st->poll && !st->eof && !spool_busy(&st->spool) && (!x->held || !x->sink);
+
+	if (want == st->polling)
+		return;
+	st->polling = want;
+	if (want)
+		uv_poll_start(st->poll, UV_READABLE, on_readable);
+	else if (st->poll)
+		uv_poll_stop(st->poll);
+}
+
+int stream_open(struct stream *st, int fd, struct err *e)
+{
+	int r = fd_set_nonblock(fd);
+
+	if (r == 0) {
+		st->poll = malloc(sizeof(*st->poll));
+		r = st->poll ? uv_poll_init(st->exec->box->service->loop, st->poll, fd) : -ENOMEM;
+	}
+	if (r < 0) {
+		free(st->poll);
+		st->poll = NULL;
+		return err_sys(e, ERR_EXHAUSTED, r, "watch the command's output");
+	}
+	st->poll->data = st;
+	st->fd = fd;
+	st->eof = st->drained = false;
+	watch(st);
+	return 0;
+}
+
+void stream_close(struct stream *st)
+{
+	close_poll(&st->poll);
+	st->polling = false;
+	fd_close(st->fd);
+	st->fd = -1;
+	st->eof = st->drained = true;
+}
+
+static void on_spooled(void *arg)
+{
+	struct stream *st = arg;
+	struct exec *x = st->exec;
+
+	if (x->silent) { /* nobody wants it any more */
+		exec_unref(x);
+		return;
+	}
+	exec_tell(x);
+	stream_pump(st);
+}
+
+/* Returns whether more can be taken now. */
+static bool deliver(struct stream *st, const char *data, size_t len)
+{
+	struct exec *x = st->exec;
+
+	if (x->lingering)
+		return true; /* after its end: read so that nobody hangs, and forgotten */
+	if (x->sink) {
+		spool_skip(&st->spool, len);
+		x->sink->data(x->sink->arg, st->which, data, len);
+		return !x->held;
+	}
+	if (spool_add(&st->spool, data, len, x->want->background, on_spooled, st) == 0) {
+		if (x->watches)
+			exec_tell(x);
+		return true;
+	}
+	return false;
+}
+
+/* Who writes much gets a larger pipe: fewer changes between us and it. */
+static void note_full(struct stream *st, size_t n)
+{
+	if (n >= 65536 && ++st->full == 4)
+		fcntl(st->fd, F_SETPIPE_SZ, PIPE_LARGE); /* refused beyond the user's share: then it stays as it is */
+}
+
+/* One read. Returns whether to go on. */
+static bool pump_once(struct stream *st)
+{
+	struct exec *x = st->exec;
+	char *buf = x->box->service->scratch;
+	size_t want = SCRATCH;
+	ssize_t n;
+
+	if (x->exited && !x->lingering && st->left < want)
+		want = st->left;
+	if (!want) {
+		st->drained = true;
+		return false;
+	}
+	do {
+		n = read(st->fd, buf, want);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0 && errno == EAGAIN) {
+		st->drained = x->exited;
+		return false;
+	}
+	if (n <= 0) { /* a terminal whose last process is gone says EIO */
+		st->eof = st->drained = true;
+		return false;
+	}
+	if (x->exited)
+		st->left -= (uint64_t)n < st->left ? (uint64_t)n : st->left;
+	note_full(st, (size_t)n);
+	return deliver(st, buf, (size_t)n);
+}
+
+void stream_pump(struct stream *st)
+{
+	struct exec *x = st->exec;
+
+	exec_ref(x);
+	for (int i = 0; i < TURNS && st->fd >= 0 && !st->eof && !spool_busy(&st->spool) && (!x->held || !x->sink); i++)
+		if (!pump_once(st))
+			break;
+	if (st->fd >= 0)
+		watch(st);
+	if (x->lingering)
+		exec_release(x);
+	else
+		exec_check_end(x);
+	exec_unref(x);
+}
+
+void stream_exited(struct stream *st)
+{
+	int n = 0;
+
+	if (st->fd < 0) {
+		st->drained = true;
+		return;
+	}
+	/* What others inherited and write from now on does not count: the exec is over when its process is. */
+	st->left = ioctl(st->fd, FIONREAD, &n) == 0 && n > 0 ? (uint64_t)n : 0;
+	if (!st->left) {
+		/* Perhaps its end has come as well. */
+		char c;
+		ssize_t got = read(st->fd, &c, 1);
+
+		if (got == 1)
+			deliver(st, &c, 1);
+		st->eof = got == 0 || (got < 0 && errno == EIO);
+		st->drained = true;
+		return;
+	}
+	for (int i = 0; i < 64 && !st->drained && !spool_busy(&st->spool) && (!st->exec->held || !st->exec->sink); i++)
+		if (!pump_once(st))
+			break;
+}
+
+/* --- a reader that sets the pace --- */
+
+void exec_hold(struct exec *x)
+{
+	x->held = true;
+}
+
+void exec_go(struct exec *x)
+{
+	if (!x->held)
+		return;
+	x->held = false;
+	exec_ref(x);
+	for (int i = 0; i < 2 && !x->held; i++)
+		if (x->stream[i].fd >= 0)
+			stream_pump(&x->stream[i]);
+	for (int i = 0; i < 2; i++)
+		if (x->stream[i].fd >= 0)
+			watch(&x->stream[i]);
+	exec_unref(x);
+}
+
+void exec_leave(struct exec *x)
+{
+	x->sink = NULL;
+	exec_go(x);
+	for (int i = 0; i < 2; i++)
+		if (x->stream[i].fd >= 0)
+			watch(&x->stream[i]);
+}
+
+/* --- stdin --- */
+
+static void on_writable(uv_poll_t *p, int status, int events);
+
+static int in_fd(const struct exec *x)
+{
+	return x->want && x->want->tty ? x->stream[0].fd : x->in;
+}
+
+/* Writes what waits. For a terminal the poll of its output is the only one: it is tried again when something comes, or by the timer below. */
+static void in_flush(struct exec *x)
+{
+	while (x->in_queue.len) {
+		ssize_t n = write(in_fd(x), x->in_queue.data, x->in_queue.len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN) {
+			if (x->in_poll)
+				uv_poll_start(x->in_poll, UV_WRITABLE, on_writable);
+			return;
+		}
+		if (n < 0) { /* it reads no more */
+			buf_clear(&x->in_queue);
+			x->in_closing = true;
+			break;
+		}
+		buf_drop(&x->in_queue, (size_t)n);
+	}
+	if (x->in_poll)
+		uv_poll_stop(x->in_poll);
+	if (x->in_closing && !x->want->tty)
+		stdin_close(x);
+}
+
+static void on_writable(uv_poll_t *p, int status, int events)
+{
+	struct exec *x = p->data;
+
+	(void)status;
+	(void)events;
+	exec_ref(x);
+	in_flush(x);
+	exec_tell(x);
+	exec_unref(x);
+}
+
+void stdin_open(struct exec *x, int fd)
+{
+	x->in = fd;
+	fd_set_nonblock(fd);
+	x->in_poll = malloc(sizeof(*x->in_poll));
+	if (!x->in_poll || uv_poll_init(x->box->service->loop, x->in_poll, fd) < 0) {
+		free(x->in_poll);
+		x->in_poll = NULL;
+		return;
+	}
+	x->in_poll->data = x;
+}
+
+void stdin_close(struct exec *x)
+{
+	close_poll(&x->in_poll);
+	if (x->in >= 0)
+		alink_send(&x->box->link, FRAME_CLOSE_STDIN, x->number, NULL, 0, NULL, 0);
+	fd_close(x->in);
+	x->in = -1;
+}
+
+int exec_write(struct exec *x, const char *data, size_t len, struct err *e)
+{
+	if (in_fd(x) < 0 || x->in_closing || x->exited)
+		return err_set(e, ERR_CONFLICT, -EPIPE, "the stdin of exec '%s' is not open", x->id);
+	if (x->in_queue.len > MIB)
+		return -EAGAIN;
+	if (buf_add(&x->in_queue, data, len) < 0)
+		return err_set(e, ERR_TOO_LARGE, -ENOBUFS, "stdin: more than 1 MiB waits");
+	in_flush(x);
+	return 0;
+}
+
+size_t exec_write_queued(const struct exec *x)
+{
+	return x->in_queue.len;
+}
+
+void exec_close_stdin(struct exec *x)
+{
+	if (x->want->tty) {
+		exec_write(x, "\x04", 1, NULL); /* what a terminal calls the end */
+		return;
+	}
+	x->in_closing = true;
+	if (x->in >= 0)
+		in_flush(x);
+}
+
+int exec_resize(struct exec *x, uint32_t rows, uint32_t cols, struct err *e)
+{
+	struct winsize ws = { .ws_row = (unsigned short)rows, .ws_col = (unsigned short)cols };
+
+	if (!x->want->tty || x->stream[0].fd < 0)
+		return err_set(e, ERR_CONFLICT, -ENOTTY, "exec '%s' has no terminal", x->id);
+	if (ioctl(x->stream[0].fd, TIOCSWINSZ, &ws) < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "resize the terminal");
+	return 0;
+}

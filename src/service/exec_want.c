@@ -1,0 +1,207 @@
+#include "base/base.h"
+#include "base/str.h"
+#include "driver/exec.h"
+#include "service/jin.h"
+#include "service/want.h"
+
+static int text_copy(const char *text, char **ret)
+{
+	*ret = strdup(text);
+	return *ret ? 0 : -ENOMEM;
+}
+
+static void read_cmd(struct jin *j, struct exec_want *x)
+{
+	const json_t *cmd = jin_array(j, "cmd", EXEC_ARGS_MAX);
+	const char *shell = NULL, *sh[] = { "/bin/sh", "-c", NULL };
+	size_t n = cmd ? json_array_size(cmd) : 3;
+	int r = 0;
+
+	jin_str(j, "shell", &shell, EXEC_BYTES_MAX);
+	if (j->r < 0)
+		return;
+	if (!cmd == !shell || !n) {
+		jin_bad(j, "cmd", "one of `cmd` (a list of texts) and `shell` (one text) is needed");
+		return;
+	}
+	sh[2] = shell;
+	x->argv = calloc(n + 1, sizeof(char *));
+	if (!x->argv)
+		r = -ENOMEM;
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		const char *text = cmd ? json_string_value(json_array_get(cmd, i)) : sh[i];
+
+		if (!text) {
+			jin_bad(j, "cmd", "a list of texts is wanted");
+			return;
+		}
+		r = text_copy(text, &x->argv[i]);
+		x->argc += r == 0;
+	}
+	if (r < 0)
+		j->r = err_set(j->e, ERR_EXHAUSTED, r, "no memory for a command");
+}
+
+static int base64_value(char c)
+{
+	if (c >= 'A' && c <= 'Z')
+		return c - 'A';
+	if (c >= 'a' && c <= 'z')
+		return c - 'a' + 26;
+	if (c >= '0' && c <= '9')
+		return c - '0' + 52;
+	return c == '+' || c == '-' ? 62 : c == '/' || c == '_' ? 63 : -1;
+}
+
+/* -EINVAL for what is none. @to has room for three quarters of @len. */
+static ssize_t base64_decode(const char *from, size_t len, char *to)
+{
+	uint32_t bits = 0;
+	unsigned have = 0;
+	ssize_t n = 0;
+
+	while (len && from[len - 1] == '=')
+		len--;
+	for (size_t i = 0; i < len; i++) {
+		int v = base64_value(from[i]);
+
+		if (v < 0)
+			return -EINVAL;
+		bits = bits << 6 | (uint32_t)v;
+		have += 6;
+		if (have >= 8) {
+			have -= 8;
+			to[n++] = (char)(bits >> have);
+		}
+	}
+	return have >= 6 ? -EINVAL : n;
+}
+
+static void read_stdin(struct jin *j, struct exec_want *x)
+{
+	const char *text = NULL, *coded = NULL;
+	ssize_t n;
+
+	jin_str(j, "stdin", &text, SIZE_MAX);
+	jin_str(j, "stdin_base64", &coded, SIZE_MAX);
+	jin_bool(j, "stdin_open", &x->stdin_open);
+	if (j->r < 0 || (!text && !coded))
+		return;
+	if (x->stdin_open || (text && coded)) {
+		jin_bad(j, "stdin", "only one of stdin, stdin_base64 and stdin_open");
+		return;
+	}
+	x->stdin_len = strlen(text ? text : coded);
+	x->stdin_data = malloc(x->stdin_len + 1);
+	if (!x->stdin_data) {
+		j->r = err_set(j->e, ERR_EXHAUSTED, -ENOMEM, "no memory for stdin");
+		return;
+	}
+	if (text) {
+		memcpy(x->stdin_data, text, x->stdin_len);
+		return;
+	}
+	n = base64_decode(coded, x->stdin_len, x->stdin_data);
+	if (n < 0)
+		jin_bad(j, "stdin_base64", "not base64");
+	x->stdin_len = n < 0 ? 0 : (size_t)n;
+}
+
+static void read_tty(struct jin *j, struct exec_want *x)
+{
+	const json_t *v = jin_any(j, "tty");
+	uint64_t rows = 24, cols = 80;
+
+	if (!v || json_is_false(v))
+		return;
+	x->tty = true;
+	if (json_is_object(v)) {
+		struct jin t = JIN_INIT(v, j->e);
+
+		jin_u64(&t, "rows", &rows, 1, 10000);
+		jin_u64(&t, "cols", &cols, 1, 10000);
+		if (jin_end(&t) < 0)
+			j->r = -EINVAL;
+	} else if (!json_is_true(v)) {
+		jin_bad(j, "tty", "true, false or {rows, cols} is wanted");
+	}
+	x->rows = (uint32_t)rows;
+	x->cols = (uint32_t)cols;
+}
+
+static int read_all(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want *x, struct err *e)
+{
+	struct jin j = JIN_INIT(from, e);
+	const char *cwd = NULL, *user = NULL, *encoding = "utf8";
+	const json_t *env;
+
+	x->timeout_ms = w->exec_timeout_ms;
+	x->output_limit = w->output_limit;
+	x->nofile = w->nofile;
+	x->user = w->user;
+	read_cmd(&j, x);
+	read_stdin(&j, x);
+	read_tty(&j, x);
+	jin_str(&j, "cwd", &cwd, 4095);
+	if (jin_str(&j, "user", &user, sizeof(x->user.text) - 1) && j.r == 0)
+		j.r = user_parse(user, &x->user, e);
+	jin_ms(&j, "timeout", &x->timeout_ms);
+	jin_ms(&j, "cpu_time", &x->cpu_ms);
+	jin_size(&j, "output_limit", &x->output_limit);
+	jin_u64(&j, "nofile", &x->nofile, 0, 1 << 20);
+	jin_bool(&j, "background", &x->background);
+	jin_str(&j, "encoding", &encoding, 16);
+	env = jin_object(&j, "env");
+	if (env && j.r == 0)
+		j.r = kv_parse(env, "env", ENV_MAX, true, &x->env, e);
+	x->base64 = !strcmp(encoding, "base64");
+	if (!x->base64 && strcmp(encoding, "utf8"))
+		jin_bad(&j, "encoding", "\"utf8\" or \"base64\" is wanted");
+	if (x->output_limit > 64 * MIB)
+		jin_bad(&j, "output_limit", "at most 64M in an answer; more is fetched from …/output");
+	if (o->exec_timeout_max_ms && (!x->timeout_ms || x->timeout_ms > o->exec_timeout_max_ms))
+		x->timeout_ms = o->exec_timeout_max_ms;
+	if (cwd && *cwd && j.r == 0 && text_copy(cwd, &x->cwd) < 0)
+		j.r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
+	return jin_end(&j);
+}
+
+int exec_want_parse(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want **ret, struct err *e)
+{
+	AUTO(exec_want_free) struct exec_want *x = calloc(1, sizeof(*x));
+	int r;
+
+	if (!x)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
+	r = read_all(o, w, from, x, e);
+	if (r < 0)
+		return r;
+	*ret = TAKE_PTR(x);
+	return 0;
+}
+
+void exec_want_write(const struct exec_want *x, struct json *j)
+{
+	jout_array(j, "cmd");
+	for (uint32_t i = 0; i < x->argc; i++)
+		jout_str(j, NULL, x->argv[i]);
+	jout_end(j);
+	jout_str(j, "cwd", x->cwd);
+	jout_str(j, "user", x->user.text);
+	jout_bool(j, "background", x->background);
+	jout_bool(j, "tty", x->tty);
+	jout_u64(j, "timeout_ms", x->timeout_ms);
+}
+
+void exec_want_free(struct exec_want *x)
+{
+	if (!x)
+		return;
+	for (uint32_t i = 0; i < x->argc; i++)
+		free(x->argv[i]);
+	free(x->argv);
+	kv_done(&x->env);
+	free(x->cwd);
+	free(x->stdin_data);
+	free(x);
+}

@@ -1,0 +1,85 @@
+/*
+ * The verbs of the product, without a wire: sandboxes, execs, files, for a tenant that was let in. One loop thread owns everything
+ * here. What takes time ends in a callback; a callback is never called from within the call that asked for it.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "audit/audit.h"
+#include "base/err.h"
+#include "base/map.h"
+#include "service/access.h"
+#include "service/turn.h"
+#include "store/db.h"
+
+struct wlink;
+struct events;
+struct adopt;
+
+/* Bounds and defaults, from the configuration. 0 max = none of ours. */
+struct service_opts {
+	uint64_t memory, memory_max, disk, disk_max, output_limit;
+	uint32_t cpu_milli, cpu_milli_max, pids, pids_max, nofile;
+	uint64_t exec_timeout_ms, exec_timeout_max_ms;
+	unsigned sandboxes_max;
+	uint64_t spool_time_ms, spool_max, spool_total;
+	const char *data; /* the data folder */
+	const char *images; /* folder of images, "" = none */
+	const char *tar; /* cloche-tar's path */
+	int warden_place; /* see daemon.h */
+	bool audit_output;
+};
+
+struct service {
+	uv_loop_t *loop;
+	struct service_opts o;
+	struct db *db;
+	struct audit *audit;
+	struct turn *turn;
+	struct access *access;
+	struct wlink *warden;
+	struct events *events;
+	struct map boxes; /* by id */
+	struct map names; /* by "tenant/name" */
+	struct map keys; /* by "tenant/key" */
+	struct map execs; /* by id, of all sandboxes */
+	unsigned running_execs;
+	uint64_t spooled; /* bytes in all spool files */
+	uv_timer_t tick; /* TTLs, idle times, old spools */
+	uint64_t pruned_ns;
+	bool draining; /* no more creates and execs */
+	struct adopt *adopting; /* finding again what was there */
+	char *scratch; /* SCRATCH bytes for reading output, used within one call only */
+};
+#define SCRATCH (256U * 1024U)
+
+/* Who calls. A copy is good for as long as the tenant has a sandbox, or one in the making. */
+struct who {
+	struct tenant *tenant;
+	char token[ID_SIZE]; /* "" = by the unix socket's credentials */
+	enum scope scope;
+	char request_id[65]; /* "" = the daemon itself */
+};
+
+/* The common fields of an audit record; refers to @w. */
+static inline struct audit_rec who_rec(const struct who *w, const char *kind)
+{
+	return (struct audit_rec){
+		.kind = kind,
+		.tenant = w->tenant ? w->tenant->id : NULL,
+		.token = w->token[0] ? w->token : NULL,
+		.request_id = w->request_id[0] ? w->request_id : NULL,
+	};
+}
+
+/*
+ * @db, @audit, @turn and @access stay the caller's. Connects to the warden, then finds again what was there before: @ready is called with 0 when
+ * every sandbox is known again, or with an error nothing can be done about.
+ */
+int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, struct audit *a, struct turn *t, struct access *x,
+		struct service **ret, struct err *e);
+void service_start(struct service *s, void (*ready)(void *arg, int r, const struct err *e), void *arg);
+/* Lets go of everything; sandboxes go on. */
+void service_free(struct service *s);

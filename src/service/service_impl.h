@@ -1,0 +1,5 @@
+/* Between service.c and adopt.c. */
+#pragma once
+#include "service/service.h"
+
+void service_ticks(struct service *s);

@@ -1,0 +1,212 @@
+#include "service/spool.h"
+#include "base/base.h"
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MEM_MAX (64U * 1024U)
+
+void spool_init(struct spool *s, uv_loop_t *loop, const char *path, uint64_t max, uint64_t *total_used, uint64_t total_max)
+{
+	*s = (struct spool){ .loop = loop, .fd = -1, .half = max / 2, .total_used = total_used, .total_max = total_max };
+	s->mem = (struct buf)BUF_INIT(MEM_MAX);
+	snprintf(s->path, sizeof(s->path), "%s", path);
+}
+
+/* Where a byte of the stream is in the file: the end goes round in the second half. */
+static uint64_t place(const struct spool *s, uint64_t offset)
+{
+	uint64_t at = offset - s->base;
+
+	return at < s->half ? at : s->half + (at - s->half) % s->half;
+}
+
+/* Bytes from @offset that are in one piece in the file. */
+static uint64_t run(const struct spool *s, uint64_t offset)
+{
+	uint64_t at = place(s, offset);
+
+	return at < s->half ? s->half - at : 2 * s->half - at;
+}
+
+static void open_file(struct spool *s)
+{
+	s->fd = open(s->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (s->fd < 0) {
+		log_warn("spool %s: %s; output beyond %u bytes is lost", s->path, strerror(errno), MEM_MAX);
+		s->failed = true;
+	}
+}
+
+static void write_piece(struct spool *s);
+
+static void on_written(uv_fs_t *q)
+{
+	struct spool *s = q->data;
+	ssize_t n = q->result;
+
+	uv_fs_req_cleanup(q);
+	if (n <= 0) {
+		if (!s->failed)
+			log_warn("spool %s: %s; some output is lost", s->path, n < 0 ? uv_strerror((int)n) : "no progress");
+		s->failed = true;
+		n = (ssize_t)s->piece_len; /* what could not be written is gone */
+	} else {
+		uint64_t end = place(s, s->piece_at) + (uint64_t)n;
+
+		if (end > s->file_len) {
+			*s->total_used += end - s->file_len;
+			s->file_len = end;
+		}
+	}
+	s->piece_at += (uint64_t)n;
+	s->piece_len -= (size_t)n;
+	memmove(s->piece, s->piece + n, s->piece_len);
+	write_piece(s);
+}
+
+static void write_piece(struct spool *s)
+{
+	uint64_t room = s->piece_len ? run(s, s->piece_at) : 0;
+	uv_buf_t b = uv_buf_init(s->piece, (unsigned)(room < s->piece_len ? room : s->piece_len));
+
+	if (s->piece_len && s->fd >= 0) {
+		s->req.data = s;
+		if (uv_fs_write(s->loop, &s->req, s->fd, &b, 1, (int64_t)place(s, s->piece_at), on_written) == 0)
+			return;
+	}
+	free(s->piece);
+	s->piece = NULL;
+	s->piece_len = 0;
+	s->writing = false;
+	s->done(s->arg);
+}
+
+/* What is in memory goes first. */
+static int to_file(struct spool *s, const char *data, size_t len, void (*done)(void *arg), void *arg)
+{
+	size_t all = s->mem.len + len;
+
+	s->piece = malloc(all ? all : 1);
+	if (!s->piece) {
+		s->total += len;
+		s->failed = true;
+		return 0;
+	}
+	if (s->mem.len)
+		memcpy(s->piece, s->mem.data, s->mem.len);
+	memcpy(s->piece + s->mem.len, data, len);
+	s->piece_at = s->total - s->mem.len;
+	s->piece_len = all;
+	s->total += len;
+	buf_done(&s->mem);
+	s->writing = true;
+	s->done = done;
+	s->arg = arg;
+	write_piece(s);
+	return s->writing ? 1 : 0;
+}
+
+int spool_add(struct spool *s, const char *data, size_t len, bool early, void (*done)(void *arg), void *arg)
+{
+	assert(!s->writing);
+	if (!len)
+		return 0;
+	if (s->fd < 0 && !early && s->mem.len + len <= MEM_MAX && buf_add(&s->mem, data, len) == 0) {
+		s->total += len;
+		return 0;
+	}
+	if (s->fd < 0 && !s->failed && s->half) {
+		if (*s->total_used >= s->total_max)
+			s->failed = true;
+		else
+			open_file(s);
+	}
+	if (s->fd < 0 || s->failed) {
+		/* Only the beginning is left to keep. */
+		size_t room = MEM_MAX - s->mem.len;
+
+		if (s->total - s->base == s->mem.len)
+			buf_add(&s->mem, data, len < room ? len : room);
+		s->total += len;
+		return 0;
+	}
+	return to_file(s, data, len, done, arg);
+}
+
+void spool_skip(struct spool *s, size_t len)
+{
+	s->total += len;
+	s->base = s->total;
+}
+
+uint64_t spool_first(const struct spool *s, uint64_t offset)
+{
+	uint64_t tail;
+
+	if (offset < s->base)
+		offset = s->base;
+	if (offset >= s->total)
+		return s->total;
+	if (s->fd < 0)
+		return offset - s->base < s->mem.len ? offset : s->total;
+	tail = s->total - s->base > 2 * s->half ? s->total - s->half : s->base;
+	return offset - s->base < s->half || offset >= tail ? offset : tail;
+}
+
+ssize_t spool_read(const struct spool *s, uint64_t offset, char *to, size_t len)
+{
+	uint64_t at = offset - s->base, stored = s->writing ? s->piece_at : s->total, room;
+	ssize_t n;
+
+	if (offset < s->base || offset >= s->total)
+		return 0;
+	if (s->fd < 0) {
+		if (at >= s->mem.len)
+			return 0;
+		n = (ssize_t)(s->mem.len - at < len ? s->mem.len - at : len);
+		memcpy(to, s->mem.data + at, (size_t)n);
+		return n;
+	}
+	if (offset >= stored)
+		return 0;
+	room = run(s, offset);
+	if (room > stored - offset)
+		room = stored - offset;
+	if (at < s->half && room > s->half - at)
+		room = s->half - at;
+	n = pread(s->fd, to, room < len ? room : len, (off_t)place(s, offset));
+	return n < 0 ? -errno : n;
+}
+
+void spool_reopen(struct spool *s)
+{
+	struct stat st;
+
+	s->fd = open(s->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (s->fd < 0 || fstat(s->fd, &st) < 0)
+		return;
+	s->file_len = (uint64_t)st.st_size;
+	s->total = s->file_len;
+	*s->total_used += s->file_len;
+}
+
+bool spool_busy(const struct spool *s)
+{
+	return s->writing;
+}
+
+void spool_drop(struct spool *s)
+{
+	assert(!s->writing);
+	buf_done(&s->mem);
+	if (s->fd >= 0) {
+		fd_close(s->fd);
+		unlink(s->path);
+		*s->total_used -= s->file_len;
+	}
+	s->fd = -1;
+	s->file_len = 0;
+}

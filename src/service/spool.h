@@ -1,0 +1,49 @@
+/*
+ * What a stream of an exec said: all of it up to a bound, then its beginning and its end. Small output stays in memory; more goes to a file, written by
+ * a worker thread, one piece at a time: whoever adds waits for it, so that memory stays bounded and a slow disk slows the command, not the daemon.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+struct spool {
+	uv_loop_t *loop;
+	uint64_t *total_used; /* the daemon's count of bytes in files */
+	uint64_t total_max;
+	uint64_t half; /* of the bound: so much of the beginning, and of the end */
+	uint64_t total; /* bytes that came */
+	uint64_t base; /* what came before was passed on and not kept */
+	uint64_t file_len; /* bytes of the file */
+	struct buf mem; /* while there is no file */
+	int fd; /* -1 = none */
+	char *piece; /* being written */
+	size_t piece_len;
+	uint64_t piece_at;
+	bool writing, failed;
+	uv_fs_t req;
+	void (*done)(void *arg);
+	void *arg;
+	char path[320];
+};
+
+/* @path: of the file, when one is needed. @early: from the first byte on. */
+void spool_init(struct spool *s, uv_loop_t *loop, const char *path, uint64_t max, uint64_t *total_used, uint64_t total_max);
+/*
+ * Adds a copy. 0: done. 1: being written; nothing may be added before @done is called. A full disk or a full bound loses the middle, never fails.
+ */
+int spool_add(struct spool *s, const char *data, size_t len, bool early, void (*done)(void *arg), void *arg);
+/* They were passed on: only counted. Nothing may be kept yet. */
+void spool_skip(struct spool *s, size_t len);
+/* The first byte at or after @offset that is there; ->total when none is. */
+uint64_t spool_first(const struct spool *s, uint64_t offset);
+/* Up to @len bytes from @offset, which must be there; stops at a gap. Returns 0 at the end, or -errno. */
+ssize_t spool_read(const struct spool *s, uint64_t offset, char *to, size_t len);
+/* After a crash: goes on behind what the file has. */
+void spool_reopen(struct spool *s);
+/* Frees the memory and removes the file. Not while writing: then by the last write. */
+void spool_drop(struct spool *s);
+bool spool_busy(const struct spool *s);

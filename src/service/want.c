@@ -1,0 +1,435 @@
+#include "service/want.h"
+#include "base/base.h"
+#include "base/str.h"
+#include "proto/frame.h"
+
+#include "service/jin.h"
+
+void kv_done(struct kv *k)
+{
+	for (uint32_t i = 0; i < k->n; i++)
+		free(k->item[i]);
+	free(k->item);
+	*k = (struct kv){ 0 };
+}
+
+int kv_copy(struct kv *to, const struct kv *from)
+{
+	struct kv k = { .item = calloc(from->n + 1, sizeof(char *)) };
+
+	if (!k.item)
+		return -ENOMEM;
+	for (; k.n < from->n; k.n++) {
+		k.item[k.n] = strdup(from->item[k.n]);
+		if (!k.item[k.n]) {
+			kv_done(&k);
+			return -ENOMEM;
+		}
+	}
+	*to = k;
+	return 0;
+}
+
+static int check_key(const char *key, const char *what, bool env, struct err *e)
+{
+	if (!*key || strlen(key) > 256)
+		return err_set(e, ERR_INVALID, -EINVAL, "'%s': names have 1 to 256 bytes", what);
+	if (strchr(key, '='))
+		return err_set(e, ERR_INVALID, -EINVAL, "'%s': the name '%.60s' holds a '='", what, key);
+	for (const char *p = key; env && *p; p++)
+		if ((unsigned char)*p < 33 || *p == 127)
+			return err_set(e, ERR_INVALID, -EINVAL, "'%s': a name holds a space or control character", what);
+	return 0;
+}
+
+int kv_parse(const json_t *o, const char *what, uint32_t max, bool env, struct kv *ret, struct err *e)
+{
+	struct kv k = { 0 };
+	const char *key;
+	json_t *walk, *v;
+	int r = 0;
+
+	if (json_object_size(o) > max)
+		return err_set(e, ERR_INVALID, -E2BIG, "'%s': at most %u", what, max);
+	k.item = calloc(json_object_size(o) + 1, sizeof(char *));
+	if (!k.item)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for '%s'", what);
+	memcpy(&walk, &o, sizeof(walk)); /* the library's walk takes no const, and changes nothing */
+	json_object_foreach(walk, key, v) {
+		const char *text = json_string_value(v);
+		size_t n = strlen(key);
+
+		r = check_key(key, what, env, e);
+		if (r == 0 && !text)
+			r = err_set(e, ERR_INVALID, -EINVAL, "'%s': '%.60s' must be text", what, key);
+		if (r == 0 && !env && strlen(text) > 4096)
+			r = err_set(e, ERR_INVALID, -E2BIG, "'%s': '%.60s' has more than 4096 bytes", what, key);
+		if (r < 0)
+			break;
+		k.item[k.n] = malloc(n + strlen(text) + 2);
+		if (!k.item[k.n]) {
+			r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for '%s'", what);
+			break;
+		}
+		memcpy(k.item[k.n], key, n);
+		k.item[k.n][n] = '=';
+		memcpy(k.item[k.n] + n + 1, text, strlen(text) + 1);
+		k.n++;
+	}
+	if (r < 0) {
+		kv_done(&k);
+		return r;
+	}
+	kv_done(ret);
+	*ret = k;
+	return 0;
+}
+
+void kv_write(const struct kv *k, const char *key, struct json *j)
+{
+	jout_object(j, key);
+	for (uint32_t i = 0; i < k->n; i++) {
+		char *eq = strchr(k->item[i], '=');
+
+		*eq = 0;
+		jout_str(j, k->item[i], eq + 1);
+		*eq = '=';
+	}
+	jout_end(j);
+}
+
+int name_check(const char *name, struct err *e)
+{
+	static const char fit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+	size_t n = strlen(name);
+
+	if (n < 1 || n > NAME_MAX_LEN || strspn(name, fit) != n || name[0] == '.' || name[0] == '-' || name[0] == '_' ||
+	    strstr(name, ".."))
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       "'name': 1 to 64 of letters, digits, '_', '.', '-', the first a letter or digit, no '..'");
+	return 0;
+}
+
+int user_parse(const char *text, struct user_want *ret, struct err *e)
+{
+	uint64_t uid = 1000, gid = 1000;
+	char head[32], *colon;
+	int r = 0;
+
+	snprintf(head, sizeof(head), "%s", text);
+	colon = strchr(head, ':');
+	if (!strcmp(text, "root")) {
+		uid = gid = 0;
+	} else if (strcmp(text, "user")) {
+		if (colon)
+			*colon++ = 0;
+		r = strlen(text) < sizeof(head) ? parse_u64(head, &uid, NULL) : -EINVAL;
+		gid = uid;
+		if (r == 0 && colon)
+			r = parse_u64(colon, &gid, NULL);
+		if (r < 0 || uid > 65535 || gid > 65535 || uid == AGENT_UID || gid == AGENT_UID)
+			return err_set(e, ERR_INVALID, -EINVAL, "'user': must be user, root, \"UID\" or \"UID:GID\" up to 65535");
+	}
+	snprintf(ret->text, sizeof(ret->text), "%s", text);
+	ret->uid = (uint32_t)uid;
+	ret->gid = (uint32_t)gid;
+	return 0;
+}
+
+static void put_path(struct jin *j, const char *key, const char *text, char to[SPEC_PATH])
+{
+	if (strlen(text) >= SPEC_PATH)
+		jin_bad(j, key, "at most %d bytes", SPEC_PATH - 1);
+	else
+		memcpy(to, text, strlen(text) + 1);
+}
+
+static void read_mounts(struct jin *j, struct sandbox_spec *s)
+{
+	const json_t *list = jin_array(j, "mounts", SPEC_MOUNTS);
+
+	for (size_t i = 0; list && j->r == 0 && i < json_array_size(list); i++) {
+		struct jin m = JIN_INIT(json_array_get(list, i), j->e);
+		struct spec_mount *to = &s->mount[s->nmounts++];
+		const char *source = "", *target = "";
+		bool ro = false;
+
+		if (!json_is_object(m.o)) {
+			jin_bad(j, "mounts", "objects {source, target, read_only} are wanted");
+			return;
+		}
+		jin_str(&m, "source", &source, SPEC_PATH - 1);
+		jin_str(&m, "target", &target, SPEC_PATH - 1);
+		jin_bool(&m, "read_only", &ro);
+		j->r = jin_end(&m);
+		put_path(j, "mounts", source, to->src);
+		put_path(j, "mounts", target, to->dst);
+		to->read_only = ro;
+	}
+}
+
+static void read_tmpfs(struct jin *j, struct sandbox_spec *s)
+{
+	const json_t *list = jin_array(j, "tmpfs", SPEC_TMPFS);
+
+	for (size_t i = 0; list && j->r == 0 && i < json_array_size(list); i++) {
+		struct jin m = JIN_INIT(json_array_get(list, i), j->e);
+		struct spec_tmpfs *to = &s->tmpfs[s->ntmpfs++];
+		const char *path = "";
+
+		if (!json_is_object(m.o)) {
+			jin_bad(j, "tmpfs", "objects {path, size} are wanted");
+			return;
+		}
+		to->size = 64 * MIB;
+		jin_str(&m, "path", &path, SPEC_PATH - 1);
+		jin_size(&m, "size", &to->size);
+		j->r = jin_end(&m);
+		put_path(j, "tmpfs", path, to->path);
+	}
+}
+
+static void read_limits(const struct service_opts *o, struct jin *j, bool admin, struct box_want *w)
+{
+	struct spec_limits *l = &w->spec->limits;
+	uint64_t pids = o->pids;
+
+	*l = (struct spec_limits){ .memory = o->memory, .disk = o->disk, .cpu_milli = o->cpu_milli };
+	w->nofile = o->nofile;
+	w->output_limit = o->output_limit;
+	w->exec_timeout_ms = o->exec_timeout_ms;
+	jin_cpus(j, "cpus", &l->cpu_milli);
+	jin_size(j, "memory", &l->memory);
+	jin_size(j, "disk", &l->disk);
+	jin_u64(j, "inodes", &l->inodes, 0, UINT32_MAX);
+	jin_size(j, "io_bps", &l->io_bps);
+	jin_u64(j, "pids", &pids, 0, UINT32_MAX);
+	jin_u64(j, "nofile", &w->nofile, 0, 1 << 20);
+	jin_size(j, "output_limit", &w->output_limit);
+	jin_ms(j, "timeout", &w->timeout_ms);
+	jin_ms(j, "idle", &w->idle_ms);
+	jin_ms(j, "exec_timeout", &w->exec_timeout_ms);
+	l->pids = (uint32_t)pids;
+	if (admin)
+		return;
+	const struct {
+		const char *key;
+		uint64_t value, max;
+	} bounds[] = { { "cpus", l->cpu_milli, o->cpu_milli_max }, { "memory", l->memory, o->memory_max },
+		       { "disk", l->disk, o->disk_max },	   { "pids", l->pids, o->pids_max } };
+	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
+		if (!bounds[i].value)
+			jin_bad(j, bounds[i].key, "only an admin may lift this limit");
+		else if (bounds[i].max && bounds[i].value > bounds[i].max)
+			jin_bad(j, bounds[i].key, "beyond what this host allows (%llu%s)",
+				(unsigned long long)bounds[i].max, i == 0 ? " thousandths of a core" : "");
+	}
+}
+
+static void read_network(struct jin *j)
+{
+	const json_t *v = jin_any(j, "network"), *mode = v;
+
+	if (json_is_object(v)) {
+		struct jin n = JIN_INIT(v, j->e);
+
+		mode = jin_any(&n, "mode");
+		if (jin_end(&n) < 0) {
+			j->r = -EINVAL;
+			return;
+		}
+	}
+	if (!v)
+		return;
+	if (!json_is_string(mode)) {
+		jin_bad(j, "network", "\"none\" is wanted");
+	} else if (strcmp(json_string_value(mode), "none") && j->r == 0) {
+		/* Never weaker than asked, and never less than asked without a word. */
+		j->r = err_set(j->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "network '%.40s' is not in this version",
+			       json_string_value(mode));
+		err_remedy(j->e, "leave `network` out, or say \"none\"");
+	}
+}
+
+static void read_tier(struct jin *j)
+{
+	const char *tier = "container";
+
+	jin_str(j, "isolation", &tier, 32);
+	if (j->r == 0 && strcmp(tier, "container")) {
+		bool later = !strcmp(tier, "vm") || !strcmp(tier, "process") || !strcmp(tier, "wasm");
+
+		j->r = later ? err_set(j->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation '%s' is not in this version", tier) :
+			       err_set(j->e, ERR_INVALID, -EINVAL, "isolation '%s': unknown", tier);
+		err_remedy(j->e, "use isolation \"container\"");
+	}
+}
+
+static void read_files(const struct service_opts *o, struct jin *j, struct box_want *w)
+{
+	const char *image = "host", *hostname = "sandbox", *storage = "memory", *workdir = NULL;
+	struct sandbox_spec *s = w->spec;
+	bool read_only = false;
+
+	jin_str(j, "image", &image, 64);
+	jin_str(j, "hostname", &hostname, sizeof(s->hostname) - 1);
+	jin_str(j, "storage", &storage, 16);
+	jin_str(j, "workdir", &workdir, SPEC_PATH - 1);
+	jin_bool(j, "read_only", &read_only);
+	read_mounts(j, s);
+	read_tmpfs(j, s);
+	if (j->r < 0)
+		return;
+	if (!strcmp(image, "host"))
+		snprintf(s->image, sizeof(s->image), "host");
+	else if (name_check(image, NULL) < 0 || !o->images || !*o->images ||
+		 snprintf(s->image, sizeof(s->image), "%s/%s", o->images, image) >= (int)sizeof(s->image)) {
+		j->r = err_set(j->e, ERR_NOT_FOUND, -ENOENT, "no image '%.60s'", image);
+		err_remedy(j->e, "use \"host\", or put a root filesystem folder below the daemon's --images");
+	}
+	if (strcmp(storage, "memory") && strcmp(storage, "disk"))
+		jin_bad(j, "storage", "\"memory\" or \"disk\" is wanted");
+	snprintf(s->hostname, sizeof(s->hostname), "%s", hostname);
+	snprintf(s->workdir, sizeof(s->workdir), "%s", workdir ? workdir : w->user.uid ? "/home/user" : "/root");
+	s->flags = (read_only ? SPEC_READ_ONLY : SPEC_SYSTEM_WRITABLE) | (!strcmp(storage, "disk") ? SPEC_DISK : 0);
+}
+
+static int read_all(const struct service_opts *o, const json_t *from, bool admin, struct box_want *w, struct err *e)
+{
+	struct jin j = JIN_INIT(from, e);
+	const char *name = NULL, *key = NULL, *user = "user";
+	const json_t *kv;
+
+	if (jin_str(&j, "name", &name, NAME_MAX_LEN) && j.r == 0)
+		j.r = name_check(name, e);
+	if (jin_str(&j, "key", &key, KEY_MAX_LEN) && !*key)
+		jin_bad(&j, "key", "1 to %d bytes", KEY_MAX_LEN);
+	jin_str(&j, "user", &user, sizeof(w->user.text) - 1);
+	if (j.r == 0)
+		j.r = user_parse(user, &w->user, e);
+	read_tier(&j);
+	read_network(&j);
+	read_limits(o, &j, admin, w);
+	read_files(o, &j, w);
+	kv = jin_object(&j, "env");
+	if (kv && j.r == 0)
+		j.r = kv_parse(kv, "env", ENV_MAX, true, &w->env, e);
+	kv = jin_object(&j, "metadata");
+	if (kv && j.r == 0)
+		j.r = kv_parse(kv, "metadata", META_MAX, false, &w->metadata, e);
+	if (jin_end(&j) < 0)
+		return j.r < 0 ? j.r : -EINVAL;
+	w->spec->uid = w->user.uid;
+	w->spec->gid = w->user.gid;
+	snprintf(w->name, sizeof(w->name), "%s", name ? name : "");
+	snprintf(w->key, sizeof(w->key), "%s", key ? key : "");
+	return spec_check(w->spec, e);
+}
+
+int box_want_parse(const struct service_opts *o, const json_t *from, bool admin, struct box_want **ret, struct err *e)
+{
+	AUTO(box_want_free) struct box_want *w = calloc(1, sizeof(*w));
+	struct sandbox_spec *less;
+	int r;
+
+	if (w)
+		w->spec = calloc(1, sizeof(*w->spec));
+	if (!w || !w->spec)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	r = read_all(o, from, admin, w, e);
+	if (r < 0)
+		return r;
+	if (!w->spec->nmounts && !w->spec->ntmpfs) {
+		less = realloc(w->spec, offsetof(struct sandbox_spec, mount));
+		if (less)
+			w->spec = less;
+	}
+	*ret = TAKE_PTR(w);
+	return 0;
+}
+
+void want_spec(const struct box_want *w, struct sandbox_spec *ret)
+{
+	bool whole = w->spec->nmounts || w->spec->ntmpfs;
+
+	memset(ret, 0, sizeof(*ret));
+	memcpy(ret, w->spec, whole ? sizeof(*ret) : offsetof(struct sandbox_spec, mount));
+}
+
+static void write_lists(const struct sandbox_spec *s, struct json *j)
+{
+	jout_array(j, "tmpfs");
+	for (uint32_t i = 0; i < s->ntmpfs; i++) {
+		jout_object(j, NULL);
+		jout_str(j, "path", s->tmpfs[i].path);
+		jout_u64(j, "size", s->tmpfs[i].size);
+		jout_end(j);
+	}
+	jout_end(j);
+	jout_array(j, "mounts");
+	for (uint32_t i = 0; i < s->nmounts; i++) {
+		jout_object(j, NULL);
+		jout_str(j, "source", s->mount[i].src);
+		jout_str(j, "target", s->mount[i].dst);
+		jout_bool(j, "read_only", s->mount[i].read_only);
+		jout_end(j);
+	}
+	jout_end(j);
+}
+
+/* @milli thousandths as a number with as many digits as it needs. */
+static void write_milli(struct json *j, const char *key, uint64_t milli)
+{
+	char text[32];
+	int n = snprintf(text, sizeof(text), "%llu.%03llu", (unsigned long long)(milli / 1000), (unsigned long long)(milli % 1000));
+
+	while (text[n - 1] == '0')
+		text[--n] = 0;
+	if (text[n - 1] == '.')
+		text[--n] = 0;
+	jout_raw(j, key, text, (size_t)n);
+}
+
+void box_want_write(const struct box_want *w, struct json *j)
+{
+	const struct sandbox_spec *s = w->spec;
+	const char *image = strrchr(s->image, '/');
+
+	if (w->name[0])
+		jout_str(j, "name", w->name);
+	jout_str(j, "key", w->key[0] ? w->key : NULL);
+	jout_str(j, "isolation", "container");
+	jout_str(j, "image", image ? image + 1 : s->image);
+	write_milli(j, "cpus", s->limits.cpu_milli);
+	jout_u64(j, "memory", s->limits.memory);
+	jout_u64(j, "disk", s->limits.disk);
+	jout_u64(j, "inodes", s->limits.inodes);
+	jout_u64(j, "io_bps", s->limits.io_bps);
+	jout_u64(j, "pids", s->limits.pids);
+	jout_u64(j, "nofile", w->nofile);
+	jout_u64(j, "output_limit", w->output_limit);
+	write_milli(j, "timeout", w->timeout_ms);
+	write_milli(j, "idle", w->idle_ms);
+	write_milli(j, "exec_timeout", w->exec_timeout_ms);
+	jout_object(j, "network");
+	jout_str(j, "mode", "none");
+	jout_end(j);
+	kv_write(&w->env, "env", j);
+	kv_write(&w->metadata, "metadata", j);
+	jout_str(j, "user", w->user.text);
+	jout_str(j, "workdir", s->workdir);
+	jout_bool(j, "read_only", s->flags & SPEC_READ_ONLY);
+	jout_str(j, "storage", s->flags & SPEC_DISK ? "disk" : "memory");
+	write_lists(s, j);
+	jout_str(j, "hostname", s->hostname);
+}
+
+void box_want_free(struct box_want *w)
+{
+	if (!w)
+		return;
+	kv_done(&w->env);
+	kv_done(&w->metadata);
+	free(w->spec);
+	free(w);
+}

@@ -1,0 +1,75 @@
+/*
+ * What a sandbox, or an exec, should be: read from JSON (a request, or our own row in the store), with every default filled in, and written
+ * back as the same JSON.
+ */
+#pragma once
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "service/service.h"
+#include "warden/spec.h"
+
+#define NAME_MAX_LEN 64
+#define KEY_MAX_LEN 128
+#define META_MAX 64
+#define ENV_MAX 1000
+
+struct kv { /* "NAME=VALUE" each, in the order given */
+	char **item;
+	uint32_t n;
+};
+void kv_done(struct kv *k);
+int kv_copy(struct kv *to, const struct kv *from);
+
+struct user_want {
+	char text[32]; /* as given */
+	uint32_t uid, gid;
+};
+
+struct box_want {
+	char name[NAME_MAX_LEN + 1]; /* "" = none */
+	char key[KEY_MAX_LEN + 1]; /* "" = none */
+	struct sandbox_spec *spec; /* shortened when it has neither mounts nor tmpfs */
+	uint64_t nofile, output_limit, timeout_ms, idle_ms, exec_timeout_ms;
+	struct user_want user;
+	struct kv env, metadata;
+};
+
+/* A whole spec again, from one that may be short. */
+void want_spec(const struct box_want *w, struct sandbox_spec *ret);
+/* @admin: may lift limits, and go beyond the configured ones. */
+int box_want_parse(const struct service_opts *o, const json_t *from, bool admin, struct box_want **ret, struct err *e);
+/* The fields of a create, inside of an open object; name and key too. */
+void box_want_write(const struct box_want *w, struct json *j);
+void box_want_free(struct box_want *w);
+DEFINE_AUTO(struct box_want, box_want_free)
+/* Checks and reads {"K":"V"}; @what names the field. */
+int kv_parse(const json_t *o, const char *what, uint32_t max, bool env, struct kv *ret, struct err *e);
+void kv_write(const struct kv *k, const char *key, struct json *j);
+int name_check(const char *name, struct err *e);
+
+struct exec_want {
+	char **argv;
+	uint32_t argc;
+	struct kv env;
+	char *cwd; /* NULL: the sandbox's */
+	struct user_want user;
+	char *stdin_data; /* NULL = none */
+	size_t stdin_len;
+	bool stdin_open, background, tty, base64;
+	uint32_t rows, cols;
+	uint64_t timeout_ms, cpu_ms, output_limit, nofile;
+};
+
+/* @w: the sandbox's defaults. */
+int exec_want_parse(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want **ret, struct err *e);
+/* What is kept of it: no environment, no stdin. */
+void exec_want_write(const struct exec_want *x, struct json *j);
+void exec_want_free(struct exec_want *x);
+DEFINE_AUTO(struct exec_want, exec_want_free)
+/* "user", "root", "UID", "UID:GID". */
+int user_parse(const char *text, struct user_want *ret, struct err *e);

@@ -127,7 +127,7 @@ static int start_api(struct supervisor *s, struct err *e)
 struct warden_args {
 	char *argv[WARDEN_ARGS];
 	unsigned n;
-	char fd[16], uid[16], pool[16];
+	char fd[16], uid[16], pool[16], parent[16];
 };
 
 static void add_arg(struct warden_args *a, const char *option, const char *value)
@@ -146,12 +146,14 @@ static void warden_command(const struct supervisor *s, struct warden_args *a)
 	snprintf(a->fd, sizeof(a->fd), "%d", s->places.warden_listener);
 	snprintf(a->uid, sizeof(a->uid), "%u", s->places.who.uid);
 	snprintf(a->pool, sizeof(a->pool), "%u", c->pool);
+	snprintf(a->parent, sizeof(a->parent), "%d", getpid());
 	add_arg(a, "cloche-warden", NULL);
 	add_arg(a, "--keep", NULL);
 	add_arg(a, "--state", s->places.state);
 	add_arg(a, "--socket-fd", a->fd);
 	add_arg(a, "--uid", a->uid);
 	add_arg(a, "--pool", a->pool);
+	add_arg(a, "--parent", a->parent);
 	if (c->images[0])
 		add_arg(a, "--images", c->images);
 	for (unsigned i = 0; i < c->nallow_mount; i++)

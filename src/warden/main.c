@@ -10,6 +10,7 @@
  * given up every privilege that making a sandbox does not take (warden/privileges.h) before the first byte is read.
  * Its children are the agents. Connections come and go, sandboxes stay; SIGTERM ends all of them and cleans up. With
  * --keep they outlive even this program, however it ends: the next one finds them by their records (warden/keep.h).
+ * SIGUSR1 ends all of them, kept or not, and then this program.
  */
 #include "base/base.h"
 #include "base/log.h"
@@ -34,6 +35,7 @@ struct options {
 	const char *listen;
 	struct policy policy;
 	uint64_t pool, uid;
+	uint64_t parent; /* 0: none */
 	const char *state;
 	bool keep;
 	const char *agent;
@@ -51,6 +53,7 @@ static void usage(FILE *to)
 	      "  --pool N           sandboxes kept ready, 1 to 1024 (8)\n"
 	      "  --keep             sandboxes outlive this program; needs --state\n"
 	      "  --state DIR        where records of kept sandboxes are, and only root may write\n"
+	      "  --parent PID       end when this process, which started us, has ended\n"
 	      "  --agent PATH       the agent's program, if not beside this one\n"
 	      "  --version, --help\n",
 	      to);
@@ -103,6 +106,7 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 		{ "allow-mount", required_argument, NULL, 'm' }, { "pool", required_argument, NULL, 'p' },
 		{ "agent", required_argument, NULL, 'a' },     { "help", no_argument, NULL, 'h' },
 		{ "keep", no_argument, NULL, 'k' },	       { "state", required_argument, NULL, 't' },
+		{ "parent", required_argument, NULL, 'P' },
 		{ NULL, 0, NULL, 0 },
 	};
 	uint64_t fd;
@@ -128,6 +132,8 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 			o->keep = true;
 		else if (c == 't')
 			o->state = optarg;
+		else if (c == 'P')
+			r = parse_number("parent", optarg, 1, INT32_MAX, &o->parent, e);
 		else if (c == 'h')
 			o->help = true;
 		else if (c == '?')
@@ -212,14 +218,14 @@ static int open_listener(const struct options *o, struct err *e)
 	return r < 0 ? err_sys(e, ERR_INVALID, r, "--listen '%s'", o->listen) : TAKE_FD(fd);
 }
 
-static int open_stop(struct err *e)
+static int open_stop(int sig, int other, struct err *e)
 {
 	sigset_t set;
 	int fd;
 
 	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
+	sigaddset(&set, sig);
+	sigaddset(&set, other);
 	/* Blocked in every thread; the agents unblock all for themselves. */
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	/* An inherited "ignore" would make the kernel reap our children. */
@@ -227,6 +233,17 @@ static int open_stop(struct err *e)
 	signal(SIGPIPE, SIG_DFL);
 	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	return fd < 0 ? err_sys(e, ERR_EXHAUSTED, -errno, "make a signalfd") : fd;
+}
+
+/* A "parent death signal" would be lost: changing ids clears it, and every sandbox made changes ids for a moment. */
+static int open_parent(pid_t pid, struct err *e)
+{
+	int fd = sys_pidfd_open(pid, 0);
+
+	if (fd >= 0 && getppid() == pid)
+		return fd;
+	fd_close(fd);
+	return err_set(e, ERR_LOST, -ESRCH, "--parent %d: it is not who started us", pid);
 }
 
 static void raise_nofile(void)
@@ -241,8 +258,8 @@ static void raise_nofile(void)
 static int run(const struct options *o, struct err *e)
 {
 	struct env_policy policy = policy_of(&o->policy);
-	struct server_opts so = { .sock = o->socket_fd, .uid = (uid_t)o->uid, .stop = -1 };
-	AUTO_CLOSE int stop = -1, listener = -1;
+	struct server_opts so = { .sock = o->socket_fd, .uid = (uid_t)o->uid, .stop = -1, .stop_all = -1, .parent = -1 };
+	AUTO_CLOSE int stop = -1, stop_all = -1, parent = -1, listener = -1;
 	char agent[512];
 	int r;
 
@@ -259,9 +276,17 @@ static int run(const struct options *o, struct err *e)
 		return r;
 	umask(022);
 	raise_nofile();
-	so.stop = stop = open_stop(e);
+	so.stop = stop = open_stop(SIGTERM, SIGINT, e);
 	if (stop < 0)
 		return stop;
+	so.stop_all = stop_all = open_stop(SIGUSR1, SIGUSR1, e);
+	if (stop_all < 0)
+		return stop_all;
+	if (o->parent) {
+		so.parent = parent = open_parent((pid_t)o->parent, e);
+		if (parent < 0)
+			return parent;
+	}
 	if (o->listen) {
 		so.sock = listener = open_listener(o, e);
 		if (listener < 0)

@@ -320,9 +320,19 @@ static void drop(struct server *s, int i)
 	s->peer[i] = -1;
 }
 
+static void destroy_all(struct server *s)
+{
+	struct warden_sandbox *x;
+	struct err e;
+
+	while ((x = warden_next(s->warden, NULL)))
+		if (warden_destroy(s->warden, x, &e) < 0)
+			log_warn("%s", e.msg);
+}
+
 static int loop(struct server *s, struct err *e)
 {
-	struct pollfd p[PEERS + 2];
+	struct pollfd p[PEERS + 4];
 
 	for (;;) {
 		p[PEERS] = (struct pollfd){ .fd = s->opts->stop, .events = POLLIN };
@@ -330,14 +340,18 @@ static int loop(struct server *s, struct err *e)
 			.fd = s->listening && free_place(s) >= 0 ? s->opts->sock : -1,
 			.events = POLLIN,
 		};
+		p[PEERS + 2] = (struct pollfd){ .fd = s->opts->stop_all, .events = POLLIN };
+		p[PEERS + 3] = (struct pollfd){ .fd = s->opts->parent, .events = POLLIN };
 		for (int i = 0; i < PEERS; i++)
 			p[i] = (struct pollfd){ .fd = s->peer[i], .events = POLLIN };
-		if (poll(p, PEERS + 2, -1) < 0) {
+		if (poll(p, PEERS + 4, -1) < 0) {
 			if (errno == EINTR)
 				continue;
 			return err_sys(e, ERR_INTERNAL, -errno, "poll");
 		}
-		if (p[PEERS].revents)
+		if (p[PEERS + 2].revents)
+			destroy_all(s);
+		if (p[PEERS].revents || p[PEERS + 2].revents || p[PEERS + 3].revents)
 			return 0;
 		for (int i = 0; i < PEERS; i++)
 			if (p[i].revents && serve_some(s, s->peer[i]) < 0)

@@ -10,11 +10,13 @@ struct server_opts {
 	struct warden_opts warden;
 	int sock; /* listening, or one connection; stays the caller's */
 	uid_t uid; /* besides root, who may connect to a listening socket */
-	int stop; /* readable when it is time to end */
+	/* Readable when it is time to end; the second: and every sandbox with it, kept ones too. -1: none. */
+	int stop, stop_all;
+	int parent; /* a pidfd: whoever it is, we do not outlive it. -1: none */
 };
 
 /*
- * Serves until ->stop is readable, then ends every sandbox, unless the warden keeps them, and returns 0. Connections come
- * and go; sandboxes stay until somebody destroys them.
+ * Serves until one of these is readable, then ends every sandbox, unless the warden keeps them, and returns 0.
+ * Connections come and go; sandboxes stay until somebody destroys them.
  */
 int server_run(const struct server_opts *o, struct err *e);

@@ -34,7 +34,7 @@ demo: all
 
 bench: all
 	@scripts/deps.sh bench
-	@tests/bench/run
+	@tests/bench/run $(ARGS)
 
 # Opinions, not part of the tests.
 tidy: all

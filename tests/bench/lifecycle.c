@@ -102,9 +102,10 @@ static int measure_ours(struct rounds *r, struct err *e)
 /* One after the other without a pause: making and cleaning up compete with the requests. */
 static int measure_burst(struct rounds *r, unsigned count, struct err *e)
 {
+	uint64_t end = clock_mono_ns() + r->b->seconds * 1000000000ULL;
 	int rc = 0;
 
-	for (unsigned i = 0; rc == 0 && i < count && !bench_stop; i++) {
+	for (unsigned i = 0; rc == 0 && i < count && !bench_stop && clock_mono_ns() < end; i++) {
 		uint64_t ns;
 
 		rc = box_lifecycle(r->engine, &ns, e);
@@ -151,7 +152,7 @@ static void judge(struct rounds *r)
 
 static int loop(struct rounds *r, struct err *e)
 {
-	const unsigned least = 20, most = r->b->quick ? 20 : 2000;
+	const unsigned least = r->b->quick ? 20 : 30, most = r->b->quick ? 20 : 2000;
 	uint64_t end = clock_mono_ns() + r->b->seconds * 1000000000ULL;
 	int rc = 0;
 

@@ -39,6 +39,7 @@ unsigned rate_take(const struct rate_rule *r, struct rate_bucket *b, uint64_t no
 	full = later(b->full_ns, now_ns);
 	if (full - now_ns > window)
 		full = now_ns + window; /* the rule has changed meanwhile */
+	b->full_ns = full;
 	if (b->blocked_until_ns > now_ns + later(r->block_ms * NS_PER_MS, each))
 		b->blocked_until_ns = 0;
 	if (b->blocked_until_ns <= now_ns) {

@@ -5,6 +5,8 @@
 
 #include "base/base.h"
 
+#define TLS_RECORD 16384U
+
 /* OpenSSL sees two buffers in memory, never the socket: reading, writing and waiting stay the connection's. */
 
 static int broken(struct err *e, const char *what, const char *file)
@@ -97,16 +99,38 @@ static void send_records(struct conn *c)
 	(void)BIO_reset(out);
 }
 
+static void encrypt(struct conn *c, const void *data, size_t len)
+{
+	size_t done = 0;
+
+	if (len && c->state != CONN_DEAD && SSL_write_ex(c->ssl, data, len, &done) != 1)
+		conn_kill(c);
+}
+
 void tls_write(struct conn *c, const struct out_piece *p, size_t n)
 {
-	ERR_clear_error();
-	for (; n && c->state != CONN_DEAD; p++, n--) {
-		size_t done = 0;
+	char joined[TLS_RECORD];
+	size_t len = 0;
 
-		if (p->len && SSL_write_ex(c->ssl, p->data, p->len, &done) != 1)
-			conn_kill(c);
+	ERR_clear_error();
+	/* A record for each small piece would cost more than the copy. */
+	for (; n; p++, n--) {
+		if (len + p->len > sizeof(joined)) {
+			encrypt(c, joined, len);
+			len = 0;
+		}
+		if (p->len > sizeof(joined) / 2) {
+			encrypt(c, joined, len);
+			len = 0;
+			encrypt(c, p->data, p->len);
+		} else if (p->len) {
+			memcpy(joined + len, p->data, p->len);
+			len += p->len;
+		}
 	}
-	send_records(c);
+	encrypt(c, joined, len);
+	if (c->state != CONN_DEAD)
+		send_records(c);
 }
 
 void tls_shut(struct conn *c)

@@ -193,8 +193,11 @@ size_t ws_feed(struct ws *w, const char *p, size_t n)
 	w->heard = true;
 	w->in = p;
 	w->in_len = n;
-	if (wslay_event_recv(w->ctx) != 0)
-		conn_kill(w->conn);
+	if (wslay_event_recv(w->ctx) != 0 && w->conn->state == CONN_WS) {
+		/* A frame so wrong that wslay has no code for it. */
+		conn_write(w->conn, &(struct out_piece){ .data = "\x88\x02\x03\xea", .len = 4 }, 1);
+		conn_stop(w->conn);
+	}
 	if (w->conn->state == CONN_WS)
 		push(w);
 	/* Nothing is looked at behind a close frame. */
@@ -263,7 +266,7 @@ void ws_gone(struct ws *w)
 
 /* ---- what the layer above does ---------------------------------------------------------------------------------- */
 
-/* wslay's own queue is always empty, since its callback takes everything: so a frame may be put straight behind. */
+/* wslay never has a frame half sent, since its callback takes everything: so a whole one may be put straight behind. */
 void ws_send(struct ws *w, bool text, const struct http_piece *p, size_t n)
 {
 	struct out_piece out[RES_PIECES_MAX + 1];

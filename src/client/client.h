@@ -1,0 +1,73 @@
+/*
+ * The client's commands: what each needs to know, and what all of them share. A command collects its options, opens a
+ * connection, asks and shows. It returns the process's exit code, or a negative errno with the detail in @e, which
+ * main() prints as one line and turns into 125.
+ */
+#pragma once
+#include <getopt.h>
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "client/conn.h"
+
+#define EXIT_TIMEOUT 124
+#define EXIT_OURS 125
+#define EXIT_NOT_EXECUTABLE 126
+#define EXIT_NOT_FOUND 127
+#define EXIT_LIMIT 137
+
+struct args;
+
+/* What a shell may offer for the words of a command. */
+enum complete { COMPLETE_NOTHING, COMPLETE_SANDBOX, COMPLETE_COPY, COMPLETE_WORDS };
+
+struct command {
+	const char *name;
+	const char *text; /* one line for lists */
+	const char *help; /* usage and options, without the common ones */
+	const char *letters; /* its short options, as getopt wants them; "+" first: options end at the first word */
+	const struct option *options; /* its long options, ended by zeros */
+	enum complete complete;
+	const char *words; /* of COMPLETE_WORDS, separated by spaces */
+	int (*run)(struct args *a, struct err *e);
+};
+
+/* All of them, ended by NULL. */
+extern const struct command *const commands[];
+
+extern const struct command cmd_create, cmd_exec, cmd_shell, cmd_cp, cmd_ls, cmd_inspect, cmd_rm, cmd_pause, cmd_resume,
+	cmd_logs, cmd_stats, cmd_top, cmd_events, cmd_audit, cmd_token, cmd_completion;
+
+#define ARGS_OPTIONS 64
+
+struct args {
+	const struct command *command;
+	int argc;
+	char **argv; /* [0] is the command's name */
+	struct conn_opts conn;
+	bool json; /* the answer as JSON */
+	bool help; /* was shown: nothing is left to do */
+	int error_code; /* of the process when the command fails; 0: 125 */
+	char **rest; /* the words that are no options; set when args_next() has returned 0 */
+	int nrest;
+	struct option table[ARGS_OPTIONS];
+	char letters[64];
+};
+
+/* @argv[0] is the command's name. */
+void args_init(struct args *a, const struct command *c, int argc, char **argv);
+/* 1 and one of the command's options (its value in getopt's optarg), 0 when there are no more, or -EINVAL. */
+int args_next(struct args *a, int *ret_opt, struct err *e);
+/*
+ * For commands that take a sandbox and then words of their own: takes the first of the rest, then goes on with options
+ * up to the next word or "--". Call args_next() until it returns 0 afterwards.
+ */
+const char *args_take(struct args *a);
+/* All options of a command that has none of its own. 0, or -EINVAL. */
+int args_only(struct args *a, struct err *e);
+/* How many words there must be; @max < 0: any number. */
+int args_count(const struct args *a, int min, int max, const char *want, struct err *e);
+/* The options every command has, for completion. */
+const struct option *args_common(void);
+/* Puts NAME=VALUE, or NAME with our own value, into @body's object "env". */
+int args_add_env(json_t *body, const char *arg, struct err *e);

@@ -1,0 +1,8 @@
+#include "client/client.h"
+#include "base/base.h"
+
+const struct command *const commands[] = {
+	&cmd_create, &cmd_exec,	 &cmd_shell,  &cmd_cp,	       &cmd_ls,	   &cmd_inspect,
+	&cmd_rm,     &cmd_pause, &cmd_resume, &cmd_logs,       &cmd_stats, &cmd_top,
+	&cmd_events, &cmd_audit, &cmd_token,  &cmd_completion, NULL,
+};

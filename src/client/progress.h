@@ -1,0 +1,20 @@
+/* A line on stderr that tells how far a long transfer is. Only on a terminal, and only once it has taken half a second. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+struct progress {
+	const char *what;
+	uint64_t total; /* 0: not known */
+	uint64_t done, start_ns, drawn_ns;
+	bool on, drawn;
+};
+
+void progress_init(struct progress *p, const char *what, uint64_t total);
+void progress_add(struct progress *p, uint64_t bytes);
+/* Removes the line. */
+void progress_done(struct progress *p);
+static inline void progress_donep(struct progress *p)
+{
+	progress_done(p);
+}

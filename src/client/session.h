@@ -1,0 +1,46 @@
+/*
+ * One exec, seen live: our stdio on this side, a WebSocket on the other. Used by `exec` and `shell`. With a terminal
+ * everything typed goes inside but the detach keys; without one, signals we get do. A connection that breaks is made
+ * again for a while, and goes on at the byte where it broke.
+ */
+#pragma once
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "client/conn.h"
+#include "client/keys.h"
+
+#define SESSION_ID_MAX 64
+
+struct session_opts {
+	const char *sandbox;
+	const char *exec; /* attach to it; NULL starts one */
+	const json_t *body; /* what is started */
+	bool tty;
+	bool input; /* our stdin goes inside */
+	uint64_t offset; /* of an attach */
+	struct keys keys; /* that detach */
+};
+
+enum session_how {
+	SESSION_ENDED, /* ->result tells */
+	SESSION_DETACHED, /* it goes on without us */
+};
+
+struct session_end {
+	enum session_how how;
+	json_t *result; /* owned by the caller */
+	char exec[SESSION_ID_MAX]; /* "" when it never started */
+	int signal; /* that made us detach; 0: the keys */
+};
+
+/* The terminal is as it was when this returns, whatever happened. */
+int session_run(struct conn *c, const struct session_opts *o, struct session_end *ret, struct err *e);
+/* The exit code of a result. */
+int session_exit_code(const json_t *result);
+/* What a limit did, as one line on stderr; nothing for an ordinary end. */
+void session_tell_verdict(const json_t *result);
+/* How to come back to what was left running, on stderr. */
+void session_tell_detached(const struct session_opts *o, const struct session_end *end);
+/* A program that could not be started: 126 or 127, or 125 when @e is about something else. */
+int session_error_code(const struct err *e);

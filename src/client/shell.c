@@ -1,0 +1,184 @@
+#include "client/client.h"
+#include "base/base.h"
+#include "client/session.h"
+#include "client/show.h"
+#include "client/tty.h"
+
+#include <unistd.h>
+
+#define TAIL (16 * KIB) /* of what was on the screen, when one comes back */
+
+enum { OPT_ATTACH = 256, OPT_KEYS, OPT_USER, OPT_CWD };
+
+static const struct option options[] = {
+	{ "attach", required_argument, NULL, OPT_ATTACH }, { "detach-keys", required_argument, NULL, OPT_KEYS },
+	{ "env", required_argument, NULL, 'e' },	   { "cwd", required_argument, NULL, OPT_CWD },
+	{ "user", required_argument, NULL, OPT_USER },	   { NULL, 0, NULL, 0 },
+};
+
+static const char help[] =
+	"usage: cloche shell [options] SANDBOX [[--] COMMAND [ARGUMENT…]]\n"
+	"\n"
+	"Opens a terminal in a sandbox: a shell, or the command. It is not ended when the connection breaks (that is\n"
+	"made again for some seconds) or when it is left with the detach keys; `--attach EXEC` comes back.\n"
+	"\n"
+	"  --attach EXEC       back to one that was left                     (`cloche logs --list SANDBOX` shows "
+	"them)\n"
+	"  --detach-keys KEYS  leave it running                              ctrl-p,ctrl-q\n"
+	"  -e, --env NAME[=VALUE]  a variable; without a value, ours (repeatable)\n"
+	"  --cwd DIR           where it starts                               the sandbox's\n"
+	"  --user NAME|UID[:GID]   user, root (of the sandbox), or ids       the sandbox's\n";
+
+struct shell {
+	json_t *body;
+	const char *sandbox, *exec;
+	struct keys keys;
+};
+
+static int apply(struct shell *s, int opt, const char *arg, struct err *e)
+{
+	switch (opt) {
+	case OPT_ATTACH:
+		s->exec = arg;
+		return 0;
+	case OPT_KEYS:
+		return keys_parse(arg, &s->keys, e);
+	case 'e':
+		return args_add_env(s->body, arg, e);
+	default:
+		if (json_object_set_new(s->body, opt == OPT_CWD ? "cwd" : "user", json_string(arg)) < 0)
+			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': not UTF-8", arg);
+		return 0;
+	}
+}
+
+static int parse(struct args *a, struct shell *s, struct err *e)
+{
+	int opt, r;
+
+	for (unsigned round = 0; round < 2; round++) {
+		while ((r = args_next(a, &opt, e)) > 0) {
+			r = apply(s, opt, optarg, e);
+			if (r < 0)
+				return r;
+		}
+		if (r < 0 || a->help)
+			return r;
+		if (round == 0) {
+			r = args_count(a, 1, -1, "SANDBOX", e);
+			if (r < 0)
+				return r;
+			s->sandbox = args_take(a);
+		}
+	}
+	if (s->exec && a->nrest)
+		return err_set(e, ERR_INVALID, -EINVAL, "--attach goes to what runs already: no command fits with it");
+	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
+		err_set(e, ERR_INVALID, -ENOTTY, "a shell needs a terminal");
+		err_remedy(e, "without one: `cloche exec -i %.64s -- sh`", s->sandbox);
+		return -ENOTTY;
+	}
+	return 0;
+}
+
+static int fill(struct args *a, struct shell *s, struct err *e)
+{
+	unsigned rows = 24, columns = 80;
+	const char *term = getenv("TERM");
+	json_t *cmd;
+
+	tty_size(STDIN_FILENO, &rows, &columns);
+	json_object_set_new(s->body, "tty", json_pack("{s:i, s:i}", "rows", (int)rows, "cols", (int)columns));
+	/* A shell stays as long as its user does. */
+	json_object_set_new(s->body, "timeout", json_integer(0));
+	if (!json_object_get(s->body, "env"))
+		json_object_set_new(s->body, "env", show_new_object());
+	if (term && *term && !json_object_get(json_object_get(s->body, "env"), "TERM"))
+		json_object_set_new(json_object_get(s->body, "env"), "TERM", json_string(term));
+	if (!a->nrest) {
+		/* The better one of those there are. */
+		json_object_set_new(s->body, "shell",
+				    json_string("command -v bash >/dev/null 2>&1 && exec bash; exec sh"));
+		return 0;
+	}
+	cmd = show_new_array();
+	json_object_set_new(s->body, "cmd", cmd);
+	for (int i = 0; i < a->nrest; i++)
+		if (json_array_append_new(cmd, json_string(a->rest[i])) < 0)
+			return err_set(e, ERR_INVALID, -EINVAL, "word %d of the command is not UTF-8", i + 1);
+	return 0;
+}
+
+/* Where the last screenful of an exec's output begins. */
+static int find_offset(struct conn *c, const struct shell *s, uint64_t *ret, struct err *e)
+{
+	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
+	struct call_spec spec = { .method = "GET", .accept = "*/*" };
+	AUTO(call_free) struct call *call = NULL;
+	const char *total;
+	uint64_t all = 0;
+	int r;
+
+	r = url_add(&path, "/v1/sandboxes/%s/execs/%s/output?stream=tty&offset=0&limit=1", s->sandbox, s->exec);
+	spec.path = buf_str(&path);
+	if (r == 0)
+		r = call_start(c, &spec, &call, e);
+	if (r == 0)
+		r = call_wait(call, e);
+	if (r < 0)
+		return r;
+	total = call_header(call, "X-Cloche-Total");
+	if (total)
+		all = strtoull(total, NULL, 10);
+	*ret = all > TAIL ? all - TAIL : 0;
+	return 0;
+}
+
+static int run(struct args *a, struct err *e)
+{
+	AUTO_JSON json_t *body = show_new_object();
+	AUTO(conn_close) struct conn *c = NULL;
+	struct shell s = { .body = body };
+	struct session_opts o = { .body = body, .tty = true, .input = true };
+	struct session_end end;
+	int r;
+
+	keys_parse("ctrl-p,ctrl-q", &s.keys, NULL);
+	r = parse(a, &s, e);
+	if (r < 0 || a->help)
+		return r;
+	r = fill(a, &s, e);
+	if (r == 0)
+		r = conn_open(&a->conn, &c, e);
+	if (r == 0 && s.exec)
+		r = find_offset(c, &s, &o.offset, e);
+	if (r < 0)
+		return r;
+	o.sandbox = s.sandbox;
+	o.exec = s.exec;
+	o.keys = s.keys;
+	r = session_run(c, &o, &end, e);
+	if (r < 0) {
+		a->error_code = session_error_code(e);
+		return r;
+	}
+	if (end.how == SESSION_DETACHED) {
+		session_tell_detached(&o, &end);
+		r = end.signal ? 128 + end.signal : 0;
+	} else {
+		session_tell_verdict(end.result);
+		r = session_exit_code(end.result);
+	}
+	json_decref(end.result);
+	return r;
+}
+
+const struct command cmd_shell = {
+	.name = "shell",
+	.text = "a terminal in a sandbox",
+	.help = help,
+	.letters = "+e:",
+	.options = options,
+	.complete = COMPLETE_SANDBOX,
+	.run = run,
+};

@@ -1,0 +1,157 @@
+#include "client/client.h"
+#include "base/base.h"
+#include "base/str.h"
+#include "client/show.h"
+#include "client/table.h"
+
+enum { OPT_NAME = 256, OPT_SCOPE, OPT_TENANT, OPT_EXPIRES, OPT_GRACE };
+
+static const struct option options[] = {
+	{ "name", required_argument, NULL, OPT_NAME },	   { "scope", required_argument, NULL, OPT_SCOPE },
+	{ "tenant", required_argument, NULL, OPT_TENANT }, { "expires", required_argument, NULL, OPT_EXPIRES },
+	{ "grace", required_argument, NULL, OPT_GRACE },   { NULL, 0, NULL, 0 },
+};
+
+static const char help[] =
+	"usage: cloche token ls\n"
+	"       cloche token create [options]\n"
+	"       cloche token rotate [--grace TIME] ID\n"
+	"       cloche token rm ID…\n"
+	"\n"
+	"Tokens are what calls are allowed by. A new one is printed once and can not be seen again.\n"
+	"\n"
+	"  --name NAME         what it is for\n"
+	"  --scope SCOPE       read, exec, sandbox or admin; each includes those before   sandbox\n"
+	"  --tenant NAME       whose it is (admin)                           your own\n"
+	"  --expires TIME      no good after this time, as 30d               never\n"
+	"  --grace TIME        rotate: so long the old one goes on           0\n";
+
+static int do_ls(struct args *a, struct conn *c, struct err *e)
+{
+	static const char *const titles[] = { "ID", "NAME", "TENANT", "SCOPE", "CREATED", "EXPIRES", "LAST USED" };
+	AUTO(table_done) struct table t;
+	AUTO_JSON json_t *v = NULL;
+	const json_t *one;
+	size_t i;
+	int r = conn_get(c, "/v1/tokens", &v, e);
+
+	if (r < 0)
+		return r;
+	if (a->json)
+		return show_json(json_object_get(v, "tokens"), SHOW_LINE, e);
+	table_init(&t, titles, ARRAY_LEN(titles), 0);
+	json_array_foreach(json_object_get(v, "tokens"), i, one)
+	{
+		table_add(&t, show_str(one, "id"));
+		table_add(&t, show_str(one, "name"));
+		table_add(&t, show_str(one, "tenant"));
+		table_add(&t, show_str(one, "scope"));
+		table_add(&t, show_str(one, "created_at"));
+		table_add(&t, show_str(one, "expires_at"));
+		table_add(&t, show_str(one, "last_used_at"));
+	}
+	return table_print(&t, e);
+}
+
+static int show_token(const struct args *a, const json_t *v, struct err *e)
+{
+	if (a->json)
+		return show_json(v, SHOW_LINE, e);
+	show_line(show_str(v, "token"));
+	return 0;
+}
+
+static int do_rotate(struct args *a, struct conn *c, const json_t *body, struct err *e)
+{
+	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
+	AUTO_JSON json_t *v = NULL;
+	int r = args_count(a, 2, 2, "ID", e);
+
+	if (r == 0)
+		r = url_add(&path, "/v1/tokens/%s/rotate", a->rest[1]);
+	if (r == 0)
+		r = conn_json(c, "POST", buf_str(&path), body, &v, e);
+	return r < 0 ? r : show_token(a, v, e);
+}
+
+static int do_rm(struct args *a, struct conn *c, struct err *e)
+{
+	int r = args_count(a, 2, -1, "ID", e);
+
+	for (int i = 1; i < a->nrest && r == 0; i++) {
+		AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
+
+		r = url_add(&path, "/v1/tokens/%s", a->rest[i]);
+		if (r == 0)
+			r = conn_json(c, "DELETE", buf_str(&path), NULL, NULL, e);
+	}
+	return r;
+}
+
+static int apply(json_t *body, int opt, const char *arg, struct err *e)
+{
+	static const char *const fields[] = { "name", "scope", "tenant", "expires_in", "grace" };
+	json_t *value = json_string(arg);
+	uint64_t ms;
+	int r;
+
+	if (opt == OPT_EXPIRES || opt == OPT_GRACE) {
+		json_decref(value);
+		r = parse_duration(arg, &ms, e);
+		if (r < 0)
+			return err_wrap(e, r, opt == OPT_GRACE ? "--grace" : "--expires");
+		value = json_integer((json_int_t)(ms / 1000));
+	}
+	if (json_object_set_new(body, fields[opt - OPT_NAME], value) < 0)
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': not UTF-8", arg);
+	return 0;
+}
+
+static int run(struct args *a, struct err *e)
+{
+	AUTO_JSON json_t *body = show_new_object(), *v = NULL;
+	AUTO(conn_close) struct conn *c = NULL;
+	const char *verb;
+	int opt, r;
+
+	while ((r = args_next(a, &opt, e)) > 0) {
+		r = apply(body, opt, optarg, e);
+		if (r < 0)
+			return r;
+	}
+	if (r < 0 || a->help)
+		return r;
+	r = args_count(a, 1, -1, "ls, create, rotate or rm", e);
+	if (r < 0)
+		return r;
+	verb = a->rest[0];
+	if (strcmp(verb, "ls") && strcmp(verb, "create") && strcmp(verb, "rotate") && strcmp(verb, "rm")) {
+		err_set(e, ERR_INVALID, -EINVAL, "'%.40s': must be ls, create, rotate or rm", verb);
+		err_remedy(e, "see `cloche token --help`");
+		return -EINVAL;
+	}
+	r = conn_open(&a->conn, &c, e);
+	if (r < 0)
+		return r;
+	if (!strcmp(verb, "rotate"))
+		return do_rotate(a, c, body, e);
+	if (!strcmp(verb, "rm"))
+		return do_rm(a, c, e);
+	r = args_count(a, 1, 1, "options", e);
+	if (r < 0)
+		return r;
+	if (!strcmp(verb, "ls"))
+		return do_ls(a, c, e);
+	r = conn_json(c, "POST", "/v1/tokens", body, &v, e);
+	return r < 0 ? r : show_token(a, v, e);
+}
+
+const struct command cmd_token = {
+	.name = "token",
+	.text = "make, list, rotate and remove tokens",
+	.help = help,
+	.options = options,
+	.complete = COMPLETE_WORDS,
+	.words = "ls create rotate rm",
+	.run = run,
+};

@@ -5,7 +5,7 @@ set -eu
 for group in "$@"; do
 	case $group in
 	build) set -- "$@" meson ninja-build gcc libc6-dev linux-libc-dev musl-dev libseccomp-dev libjansson-dev \
-		libuv1-dev libwslay-dev libssl-dev node-llhttp libsqlite3-dev libzstd-dev libcurl4-openssl-dev \
+		libuv1-dev libwslay-dev libssl-dev node-llhttp libsqlite3-dev libzstd-dev libarchive-dev libcurl4-openssl-dev \
 		pkg-config python3 make ;;
 	test) set -- "$@" python3-pytest clang libclang-rt-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
 		linux-libc-dev-arm64-cross qemu-user qemu-system-x86 e2fsprogs bubblewrap git util-linux procps \

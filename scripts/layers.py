@@ -17,13 +17,14 @@ BELOW = {
     'cli': ['driver', 'warden', 'proto', 'linux', 'base'],
     'probe': ['base'],
     'seccomp': ['base'],
+    'tar': ['proto', 'base'],
     'http': ['base'],
     'audit': ['base'],
     'store': ['base'],
     'service': ['store', 'audit', 'driver', 'warden', 'proto', 'linux', 'base'],
     'api': ['http', 'service', 'store', 'audit', 'driver', 'warden', 'proto', 'linux', 'base'],
     'daemon': ['api', 'http', 'service', 'store', 'audit', 'driver', 'warden', 'proto', 'linux', 'base'],
-    'client': ['base'],
+    'client': ['audit', 'base'],
 }
 GENERATED = {'config.h': None, 'tools/seccomp_filter.h': ['linux']}  # name: who may include it
 FILE_MAX = 800

@@ -1,4 +1,5 @@
 /* Connections: order, ends, time limits, back pressure, and who is told what. */
+#include "http/conn.h"
 #include "http/http_test.h"
 
 #include <sys/resource.h>
@@ -218,6 +219,13 @@ TEST(a_client_that_hangs_up_is_told_once)
 	CHECK_EQ(f.gone, 1);
 }
 
+static void begin(struct fix *fix, struct http_req *q)
+{
+	http_set_gone(q, on_gone, fix);
+	http_set_drain(q, on_drain, fix);
+	http_begin(q, 200, NULL, -1);
+}
+
 static void events(struct fix *fix, struct http_req *q)
 {
 	http_set_gone(q, on_gone, fix);
@@ -245,6 +253,46 @@ TEST(events_are_sent_and_a_client_that_left_is_noticed)
 	CHECK_EQ(f.gone, 1);
 	fix_down(&f);
 	CHECK_EQ(f.gone, 1);
+}
+
+TEST(a_quiet_stream_of_events_carries_comments)
+{
+	fix_up(&f, NULL, events);
+	f.server->wait_ms[WAIT_SSE] = 50;
+	{
+		AUTO_CLOSE int fd = fix_dial(&f);
+		char *at;
+
+		fix_send(&f, fd, GET, sizeof(GET) - 1);
+		fix_pump(&f, 200);
+		fix_read(&f, fd, &g, 100);
+		at = strstr(g.data, "\r\n3\r\n:\n\n\r\n");
+		CHECK(at);
+		CHECK(strstr(at + 3, "3\r\n:\n\n\r\n"));
+		http_end(f.last);
+		fix_read(&f, fd, &g, 100);
+		CHECK(g.len >= 5 && !memcmp(g.data + g.len - 5, "0\r\n\r\n", 5));
+	}
+	fix_down(&f);
+	CHECK_EQ(f.gone, 0);
+}
+
+TEST(a_quiet_stream_whose_client_half_closed_is_given_up_in_the_end)
+{
+	fix_up(&f, NULL, begin);
+	f.server->wait_ms[WAIT_FIN] = 80;
+	{
+		AUTO_CLOSE int fd = fix_dial(&f);
+
+		fix_send(&f, fd, GET, sizeof(GET) - 1);
+		shutdown(fd, SHUT_WR);
+		fix_pump(&f, 30);
+		CHECK_EQ(f.gone, 0);
+		http_write(f.last, "x", 1);
+		fix_pump(&f, 150);
+		CHECK_EQ(f.gone, 1);
+	}
+	fix_down(&f);
 }
 
 /* The loop of a real server sleeps; here, a limit in ms must hold within a few more. */
@@ -470,13 +518,6 @@ TEST(a_streamed_body_stands_still_while_it_is_paused)
 	CHECK_EQ(f.gone, 0);
 	CHECK_STR(got_body(&g), "ok");
 	fix_down(&f);
-}
-
-static void begin(struct fix *fix, struct http_req *q)
-{
-	http_set_gone(q, on_gone, fix);
-	http_set_drain(q, on_drain, fix);
-	http_begin(q, 200, NULL, -1);
 }
 
 TEST(who_does_not_read_fills_the_queue_once_and_is_cut)

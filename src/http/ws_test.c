@@ -1,4 +1,5 @@
 /* WebSocket, with a client that makes its frames by hand. */
+#include "http/conn.h"
 #include "http/http_test.h"
 
 #define UPGRADE                                                                                                        \
@@ -308,6 +309,27 @@ TEST(a_full_queue_that_falls_is_said_once)
 			uv_run(&f.loop, UV_RUN_NOWAIT);
 		}
 		CHECK_EQ(drains, 1);
+	}
+	fix_down(&f);
+	CHECK_EQ(gone, 1);
+}
+
+TEST(a_silent_client_is_pinged_and_cut_when_it_stays_silent)
+{
+	fix_up(&f, NULL, upgrade);
+	f.server->wait_ms[WAIT_PING] = 200;
+	{
+		AUTO_CLOSE int fd = open_ws();
+
+		fix_pump(&f, 250);
+		fix_read(&f, fd, &g, 20);
+		CHECK_EQ(g.len, 2);
+		CHECK(!memcmp(g.data, "\x89\0", 2));
+		send_frame(fd, 0x8a, "", 0);
+		fix_pump(&f, 200);
+		CHECK_EQ(gone, 0); /* it answered */
+		fix_pump(&f, 350);
+		CHECK_EQ(gone, 1);
 	}
 	fix_down(&f);
 	CHECK_EQ(gone, 1);

@@ -1,0 +1,94 @@
+#include "tar/tar.h"
+#include "base/base.h"
+#include "base/sys.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+static int lost(struct err *e, const char *what)
+{
+	return err_set(e, ERR_LOST, -EREMOTEIO, "the sandbox's file worker %s", what);
+}
+
+int host_send(struct host *h, enum file_type type, const void *data, size_t len, struct err *e)
+{
+	file_head(h->out, type, 0, h->tag, (uint32_t)len);
+	if (len)
+		memcpy(h->out + FILE_HEAD, data, len);
+	return fd_write_all(TAR_FILES, h->out, FILE_HEAD + len) < 0 ? lost(e, "is gone") : 0;
+}
+
+int host_ask(struct host *h, enum file_type type, unsigned flags, const struct file_request *q, struct err *e)
+{
+	long n = file_request_encode(q, h->out + FILE_HEAD, FILE_SMALL_MAX);
+
+	if (n < 0)
+		return err_set(e, ERR_INVALID, (int)n, "a path is too long");
+	h->tag++;
+	file_head(h->out, type, flags, h->tag, (uint32_t)n);
+	return fd_write_all(TAR_FILES, h->out, FILE_HEAD + (size_t)n) < 0 ? lost(e, "is gone") : 0;
+}
+
+static int read_exact(uint8_t *to, size_t len)
+{
+	while (len) {
+		ssize_t n = read(TAR_FILES, to, len);
+		struct pollfd p = { .fd = TAR_FILES, .events = POLLIN };
+
+		if (n < 0 && errno == EAGAIN) {
+			poll(&p, 1, -1);
+			continue;
+		}
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return -EREMOTEIO;
+		to += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int host_next(struct host *h, struct file_frame *ret, struct err *e)
+{
+	uint32_t len;
+	long n;
+
+	if (read_exact(h->in, FILE_HEAD) < 0)
+		return lost(e, "is gone");
+	n = file_decode(FILE_FROM_WORKER, h->in, FILE_HEAD, ret);
+	if (n == 0) {
+		memcpy(&len, h->in + 8, sizeof(len)); /* checked: not beyond what a frame may have */
+		if (read_exact(h->in + FILE_HEAD, len) < 0)
+			return lost(e, "is gone");
+		n = file_decode(FILE_FROM_WORKER, h->in, FILE_HEAD + len, ret);
+	}
+	if (n <= 0 || ret->tag != h->tag)
+		return lost(e, "talks nonsense");
+	if (ret->type == FILE_END) {
+		if (file_end_decode(ret, &h->end) < 0)
+			return lost(e, "talks nonsense");
+		h->end_flags = ret->flags;
+	}
+	return 0;
+}
+
+int host_wait(struct host *h, struct err *e)
+{
+	struct file_frame f;
+
+	do {
+		int r = host_next(h, &f, e);
+
+		if (r < 0)
+			return r;
+	} while (f.type != FILE_END);
+	return -(int)h->end.errnum;
+}
+
+bool host_answered(void)
+{
+	struct pollfd p = { .fd = TAR_FILES, .events = POLLIN };
+
+	return poll(&p, 1, 0) == 1;
+}

@@ -25,7 +25,7 @@ int text_escape(struct buf *b, const char *text, size_t len)
 			state = (mbstate_t){ 0 };
 			r = buf_addf(b, "\\x%02x", (unsigned char)*text);
 			n = 1;
-		} else if (wcwidth(c) < 0 || is_hidden(c)) {
+		} else if (!c || wcwidth(c) < 0 || is_hidden(c)) {
 			r = c == '\n'	? buf_adds(b, "\\n")
 			    : c == '\t' ? buf_adds(b, "\\t")
 			    : c < 0x80	? buf_addf(b, "\\x%02x", (unsigned)c)

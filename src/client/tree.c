@@ -1,7 +1,7 @@
 #include "client/tree.h"
 #include "base/base.h"
 #include "base/buf.h"
-#include "client/text.h"
+#include "client/show.h"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -246,14 +246,6 @@ static const char *unwanted(struct archive_entry *entry)
 	return NULL;
 }
 
-static void tell_skipped(const char *name, const char *why)
-{
-	AUTO(buf_done) struct buf b = BUF_INIT(64 * KIB);
-
-	text_escape(&b, name ? name : "?", name ? strlen(name) : 1);
-	fprintf(stderr, "cloche: skipped %s: %s\n", buf_str(&b), why);
-}
-
 static int copy_data(struct archive *from, struct archive *to, struct tree_stats *s, struct err *e)
 {
 	for (;;) {
@@ -288,7 +280,7 @@ static int unpack_one(struct archive *from, struct archive *to, struct archive_e
 	}
 	if (why) {
 		s->skipped++;
-		tell_skipped(name, why);
+		show_warn("skipped %s: %s", name ? name : "?", why);
 		return 0;
 	}
 	s->files++;
@@ -312,7 +304,7 @@ static int unpack_here(struct unpack *u, struct tree_stats *s, struct err *e)
 	archive_read_support_format_tar(from);
 	archive_write_disk_set_options(to, ARCHIVE_EXTRACT_TIME | ARCHIVE_EXTRACT_PERM |
 						   ARCHIVE_EXTRACT_SECURE_NODOTDOT | ARCHIVE_EXTRACT_SECURE_SYMLINKS |
-						   ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS | ARCHIVE_EXTRACT_UNLINK);
+						   ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS);
 	if (archive_read_open(from, u, NULL, on_read, NULL) != ARCHIVE_OK)
 		r = err_set(e, ERR_LOST, -EIO, "%s", archive_error_string(from));
 	while (r == 0) {

@@ -144,7 +144,7 @@ int args_add_env(json_t *body, const char *arg, struct err *e)
 	const char *value;
 
 	if (!env) {
-		env = show_new_object();
+		env = json_object();
 		json_object_set_new(body, "env", env);
 	}
 	if (strchr(arg, '='))

@@ -440,7 +440,7 @@ static int copy_all(struct cp *p, struct args *a, struct err *e)
 
 static int run(struct args *a, struct err *e)
 {
-	AUTO_JSON json_t *done = show_new_array();
+	AUTO_JSON json_t *done = json_array();
 	AUTO(conn_close) struct conn *c = NULL;
 	struct cp p = { .fd = -1, .done = done };
 	int opt, r;

@@ -142,7 +142,7 @@ static json_t *list_of(json_t *body, const char *key)
 	json_t *list = json_object_get(body, key);
 
 	if (!list) {
-		list = show_new_array();
+		list = json_array();
 		json_object_set_new(body, key, list);
 	}
 	return list;
@@ -197,7 +197,7 @@ static int apply(json_t *body, int opt, const char *arg, struct err *e)
 				       milli % 1000 ? json_real(milli / 1000.0) : json_integer(milli / 1000), e);
 	case OPT_META:
 		if (!json_object_get(body, "metadata"))
-			json_object_set_new(body, "metadata", show_new_object());
+			json_object_set_new(body, "metadata", json_object());
 		return show_set_pair(json_object_get(body, "metadata"), arg, e);
 	case 'e':
 		return args_add_env(body, arg, e);
@@ -224,7 +224,7 @@ static const char *option_name(int opt)
 
 static int run(struct args *a, struct err *e)
 {
-	AUTO_JSON json_t *body = show_new_object(), *answer = NULL;
+	AUTO_JSON json_t *body = json_object(), *answer = NULL;
 	AUTO(conn_close) struct conn *c = NULL;
 	int opt, r;
 

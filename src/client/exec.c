@@ -88,7 +88,7 @@ static int apply(struct exec_cmd *x, int opt, const char *arg, struct err *e)
 
 static int set_command(struct exec_cmd *x, char **argv, int argc, struct err *e)
 {
-	json_t *cmd = show_new_array();
+	json_t *cmd = json_array();
 
 	if (x->shell && argc == 1) {
 		json_decref(cmd);
@@ -113,7 +113,7 @@ static void set_tty(json_t *body)
 	tty_size(STDIN_FILENO, &rows, &columns);
 	json_object_set_new(body, "tty", json_pack("{s:i, s:i}", "rows", (int)rows, "cols", (int)columns));
 	if (!json_object_get(body, "env"))
-		json_object_set_new(body, "env", show_new_object());
+		json_object_set_new(body, "env", json_object());
 	if (term && *term && !json_object_get(json_object_get(body, "env"), "TERM"))
 		json_object_set_new(json_object_get(body, "env"), "TERM", json_string(term));
 }
@@ -226,7 +226,7 @@ static int parse(struct args *a, struct exec_cmd *x, const char **ret_sandbox, s
 
 static int run(struct args *a, struct err *e)
 {
-	AUTO_JSON json_t *body = show_new_object();
+	AUTO_JSON json_t *body = json_object();
 	struct exec_cmd x = { .body = body };
 	AUTO(conn_close) struct conn *c = NULL;
 	const char *sandbox = NULL;

@@ -9,7 +9,7 @@ static const char help[] = "usage: cloche inspect SANDBOX…\n"
 
 static int run(struct args *a, struct err *e)
 {
-	AUTO_JSON json_t *all = show_new_array();
+	AUTO_JSON json_t *all = json_array();
 	AUTO(conn_close) struct conn *c = NULL;
 	int r = args_only(a, e);
 

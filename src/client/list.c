@@ -6,7 +6,7 @@
 
 int list_sandboxes(struct conn *c, const char *query, json_t **ret, struct err *e)
 {
-	AUTO_JSON json_t *all = show_new_array();
+	AUTO_JSON json_t *all = json_array();
 	AUTO_FREE char *cursor = NULL;
 
 	for (;;) {

@@ -45,7 +45,7 @@ static void print_names(const json_t *removed)
 
 static int run(struct args *a, struct err *e)
 {
-	AUTO_JSON json_t *list = NULL, *removed = show_new_array();
+	AUTO_JSON json_t *list = NULL, *removed = json_array();
 	AUTO(conn_close) struct conn *c = NULL;
 	bool force = false, all = false;
 	struct err first = { 0 };

@@ -92,7 +92,7 @@ static int fill(struct args *a, struct shell *s, struct err *e)
 	/* A shell stays as long as its user does. */
 	json_object_set_new(s->body, "timeout", json_integer(0));
 	if (!json_object_get(s->body, "env"))
-		json_object_set_new(s->body, "env", show_new_object());
+		json_object_set_new(s->body, "env", json_object());
 	if (term && *term && !json_object_get(json_object_get(s->body, "env"), "TERM"))
 		json_object_set_new(json_object_get(s->body, "env"), "TERM", json_string(term));
 	if (!a->nrest) {
@@ -101,7 +101,7 @@ static int fill(struct args *a, struct shell *s, struct err *e)
 				    json_string("command -v bash >/dev/null 2>&1 && exec bash; exec sh"));
 		return 0;
 	}
-	cmd = show_new_array();
+	cmd = json_array();
 	json_object_set_new(s->body, "cmd", cmd);
 	for (int i = 0; i < a->nrest; i++)
 		if (json_array_append_new(cmd, json_string(a->rest[i])) < 0)
@@ -136,7 +136,7 @@ static int find_offset(struct conn *c, const struct shell *s, uint64_t *ret, str
 
 static int run(struct args *a, struct err *e)
 {
-	AUTO_JSON json_t *body = show_new_object();
+	AUTO_JSON json_t *body = json_object();
 	AUTO(conn_close) struct conn *c = NULL;
 	struct shell s = { .body = body };
 	struct session_opts o = { .body = body, .tty = true, .input = true };

@@ -6,16 +6,6 @@
 #include <stdarg.h>
 #include <time.h>
 
-json_t *show_new_object(void)
-{
-	return json_pack("{}");
-}
-
-json_t *show_new_array(void)
-{
-	return json_pack("[]");
-}
-
 const char *show_str(const json_t *o, const char *key)
 {
 	const char *text = json_string_value(json_object_get(o, key));

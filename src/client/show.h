@@ -6,10 +6,6 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* New values: jansson's own json_object() and json_array() bear the names of base/json.h's writer. */
-json_t *show_new_object(void);
-json_t *show_new_array(void);
-
 /* A field, or "" and 0 when it is missing or of another type. */
 const char *show_str(const json_t *o, const char *key);
 uint64_t show_u64(const json_t *o, const char *key);

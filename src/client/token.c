@@ -109,7 +109,7 @@ static int apply(json_t *body, int opt, const char *arg, struct err *e)
 
 static int run(struct args *a, struct err *e)
 {
-	AUTO_JSON json_t *body = show_new_object(), *v = NULL;
+	AUTO_JSON json_t *body = json_object(), *v = NULL;
 	AUTO(conn_close) struct conn *c = NULL;
 	const char *verb;
 	int opt, r;

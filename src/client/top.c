@@ -168,7 +168,7 @@ static void fill(struct table *t, const struct sample *s)
 
 static int print_json(const struct sample *s, struct err *e)
 {
-	AUTO_JSON json_t *all = show_new_array();
+	AUTO_JSON json_t *all = json_array();
 
 	for (size_t i = 0; i < s->n; i++)
 		json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:f, s:O?}", "id", show_str(s->rows[i].box, "id"),

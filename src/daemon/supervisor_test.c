@@ -22,8 +22,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#define STUBBORN 4711 /* connections: a test that wants an API process that does not end by itself */
+
 static struct {
-	char base[64], data[96], warden[512];
+	char base[64], data[220], warden[512];
 	struct daemon_config config;
 	pid_t pid;
 	int out;
@@ -50,6 +52,16 @@ static void answer(const struct daemon_start *s, int listener)
 	fd_close(fd);
 }
 
+/* As the API's user, by what we were handed: the folder's path may be longer than an address. */
+static bool reach_warden(const struct daemon_start *s)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d", s->warden_place);
+	return connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0;
+}
+
 static int serve(const struct daemon_start *s)
 {
 	struct pollfd p[] = { { s->listener[0], POLLIN, 0 }, { s->unix_listener, POLLIN, 0 }, { s->life, POLLIN, 0 } };
@@ -61,6 +73,10 @@ static int serve(const struct daemon_start *s)
 		return 1;
 	if (fstat(s->warden_place, &st) < 0 || !S_ISSOCK(st.st_mode) || st.st_uid != who.uid)
 		return 2;
+	if (!reach_warden(s))
+		return 6;
+	if (s->config->conns_max == STUBBORN)
+		signal(SIGTERM, SIG_IGN);
 	if (access(s->config->data, R_OK | W_OK | X_OK) < 0)
 		return 3;
 	if (!strcmp(s->config->noid_isolation, "vm"))
@@ -161,7 +177,7 @@ static int stop(int sig)
 static void clean(void)
 {
 	static const char *const names[] = { "lock", "state.db", "first-start", "cloche.sock", "warden.sock", "token" };
-	char path[160], state[100];
+	char path[300], state[100];
 	struct err e;
 
 	fd_close(d.out);
@@ -235,7 +251,7 @@ static struct client *warden_connect(void)
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	struct err e;
 
-	snprintf(a.sun_path, sizeof(a.sun_path), "%s/warden.sock", d.data);
+	snprintf(a.sun_path, sizeof(a.sun_path), "%.90s/warden.sock", d.data);
 	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
 		fd_close(fd);
 		return NULL;
@@ -252,7 +268,7 @@ static int readable(int fd, int ms)
 
 static bool is_there(const char *name)
 {
-	char path[160];
+	char path[300];
 
 	snprintf(path, sizeof(path), "%s/%s", d.data, name);
 	return access(path, F_OK) == 0;
@@ -262,7 +278,7 @@ static bool is_there(const char *name)
 
 TEST(the_first_start_prints_a_token_and_the_second_does_not)
 {
-	char rest[300], want[300], path[160];
+	char rest[300], want[300], path[300];
 	struct stat st;
 
 	CHECK(prepare());
@@ -298,7 +314,7 @@ TEST(a_first_start_that_was_cut_short_is_done_again)
 	CHECK_EQ(mkdir(d.data, 0700), 0);
 	CHECK_EQ(chown(d.data, 61988, 61988), 0);
 	for (int i = 0; i < 2; i++) {
-		char path[160];
+		char path[300];
 
 		snprintf(path, sizeof(path), "%s/%s", d.data, i ? "first-start" : "state.db");
 		close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
@@ -440,9 +456,41 @@ TEST(one_that_never_stays_is_given_up)
 	clean();
 }
 
+TEST(a_second_signal_does_not_wait)
+{
+	CHECK(prepare());
+	d.config.conns_max = STUBBORN;
+	CHECK(start("try: "));
+	CHECK_EQ(kill(d.pid, SIGTERM), 0);
+	nap(500);
+	CHECK(ask(NULL, 0) > 0);
+	CHECK_EQ(stop(SIGTERM), 0);
+	CHECK(!is_there("cloche.sock"));
+	clean();
+}
+
+TEST(a_data_folder_may_have_a_long_path)
+{
+	struct err e;
+	size_t n;
+
+	CHECK(prepare());
+	n = strlen(d.base);
+	memset(d.data, 'x', sizeof(d.data) - 1);
+	memcpy(d.data, d.base, n);
+	d.data[n] = '/';
+	CHECK_EQ(conf_set(&d.config, "data", d.data, &e), 0);
+	CHECK(start("try: "));
+	CHECK(ask(NULL, 0) > 0);
+	CHECK(is_there("cloche.sock"));
+	CHECK_EQ(stop(SIGTERM), 0);
+	CHECK(!is_there("cloche.sock"));
+	clean();
+}
+
 TEST(a_token_file_is_made_and_used_and_not_printed)
 {
-	char path[160], text[64] = "", rest[300], want[300];
+	char path[300], text[64] = "", rest[300], want[300];
 	struct err e;
 
 	CHECK(prepare());
@@ -463,7 +511,7 @@ TEST(a_token_file_is_made_and_used_and_not_printed)
 
 TEST(folders_of_others_and_links_are_refused)
 {
-	char other[160];
+	char other[300];
 
 	CHECK(prepare());
 	CHECK_EQ(symlink("/tmp", d.data), 0);

@@ -46,6 +46,7 @@ void audit_end(struct audit *a, struct audit_head *ret); /* @ret may be NULL: th
 /* Writes what was collected. An error is fatal to the daemon: it must not answer what it could not note. */
 int audit_flush(struct audit *a, struct err *e);
 int audit_fd(const struct audit *a); /* for fdatasync in a worker */
+uint64_t audit_written(const struct audit *a); /* the last record that is in the file */
 const struct audit_head *audit_head(const struct audit *a);
 
 /*

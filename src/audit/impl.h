@@ -12,7 +12,7 @@ struct audit {
 	int fd;
 	int r; /* the first failure: nothing is written after it */
 	struct chain chain; /* its head covers what is pending too */
-	uint64_t size; /* of the file */
+	uint64_t size, written; /* of the file; its last record */
 	struct buf pending; /* whole records, and the open one */
 	struct json json; /* of the open record */
 	size_t start, common; /* where it begins in ->pending, where its common fields end */

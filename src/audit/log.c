@@ -122,6 +122,7 @@ int audit_open(const char *path, struct audit **ret, struct err *e)
 	r = sys_fcntl(a->fd, F_SETFL, O_APPEND);
 	if (r < 0 || lseek(a->fd, 0, SEEK_END) < 0)
 		return err_sys(e, ERR_INTERNAL, r < 0 ? r : -errno, "audit log '%s'", path);
+	a->written = a->chain.head.seq;
 	*ret = TAKE_PTR(a);
 	return 0;
 }
@@ -266,8 +267,14 @@ int audit_flush(struct audit *a, struct err *e)
 		return a->r;
 	}
 	a->size += done;
+	a->written = a->chain.head.seq;
 	buf_clear(&a->pending);
 	return 0;
+}
+
+uint64_t audit_written(const struct audit *a)
+{
+	return a->written;
 }
 
 int audit_fd(const struct audit *a)

@@ -121,6 +121,7 @@ TEST(a_new_file_is_private_and_opens_again)
 	{
 		AUTO(db_close) struct db *d = opened();
 
+		CHECK(d);
 		CHECK_EQ(stat(path, &st), 0);
 		CHECK_EQ(st.st_mode & 0777, 0600);
 	}

@@ -1,0 +1,147 @@
+#include "service/upkeep.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <uv.h>
+
+#define PRUNE_EVERY_NS (600ULL * 1000000000)
+
+struct upkeep {
+	struct db *db;
+	struct audit *audit;
+	struct turn *turn;
+	uv_loop_t *loop;
+	uv_timer_t timer;
+	uv_work_t sync, checkpoint;
+	char *path;
+	int fd; /* the log's, a copy */
+	int sync_r, checkpoint_r;
+	uint64_t synced; /* the record that was the last when the last sync began */
+	uint64_t pruned_ns;
+	bool syncing, moving, freed;
+	unsigned held; /* by libuv: the timer and two workers */
+};
+
+static void let_go(struct upkeep *u)
+{
+	if (--u->held)
+		return;
+	fd_close(u->fd);
+	free(u->path);
+	free(u);
+}
+
+static void sync_work(uv_work_t *w)
+{
+	struct upkeep *u = w->data;
+
+	u->sync_r = fdatasync(u->fd) < 0 ? -errno : 0;
+}
+
+static void sync_done(uv_work_t *w, int status)
+{
+	struct upkeep *u = w->data;
+
+	u->syncing = false;
+	if (status == 0 && u->sync_r < 0) {
+		log_error("sync the audit log: %s: what can not be noted is not done, so this process ends", strerror(-u->sync_r));
+		_exit(EXIT_FAILURE);
+	}
+	let_go(u);
+}
+
+static void checkpoint_work(uv_work_t *w)
+{
+	struct upkeep *u = w->data;
+
+	u->checkpoint_r = db_checkpoint(u->path);
+}
+
+static void checkpoint_done(uv_work_t *w, int status)
+{
+	struct upkeep *u = w->data;
+
+	u->moving = false;
+	/* Nothing is lost, the log only grows: it is tried again in a second. */
+	if (status == 0 && u->checkpoint_r < 0)
+		log_warn("state: move the log into the file: %s", strerror(-u->checkpoint_r));
+	let_go(u);
+}
+
+static bool start(struct upkeep *u, uv_work_t *w, uv_work_cb work, uv_after_work_cb done)
+{
+	w->data = u;
+	if (uv_queue_work(u->loop, w, work, done) < 0)
+		return false;
+	u->held++;
+	return true;
+}
+
+static void prune(struct upkeep *u)
+{
+	uint64_t mono = clock_mono_ns(), real = clock_real_ns();
+	struct err e;
+
+	if (u->pruned_ns && mono - u->pruned_ns < PRUNE_EVERY_NS)
+		return;
+	u->pruned_ns = mono;
+	if (real > UPKEEP_ANSWERS_NS && idem_prune(u->db, real - UPKEEP_ANSWERS_NS, &e) < 0)
+		log_warn("%s", e.msg);
+	turn_dirty(u->turn);
+}
+
+static void tick(uv_timer_t *t)
+{
+	struct upkeep *u = t->data;
+	uint64_t seq = audit_head(u->audit)->seq;
+
+	prune(u);
+	if (!u->syncing && seq != u->synced) {
+		u->syncing = start(u, &u->sync, sync_work, sync_done);
+		/* What is not flushed yet waits for the next second. */
+		if (u->syncing)
+			u->synced = audit_written(u->audit);
+	}
+	if (!u->moving && db_log_bytes(u->db) > DB_LOG_MAX)
+		u->moving = start(u, &u->checkpoint, checkpoint_work, checkpoint_done);
+}
+
+static void timer_closed(uv_handle_t *h)
+{
+	let_go(h->data);
+}
+
+int upkeep_new(struct uv_loop_s *loop, struct db *d, const char *db_path, struct audit *a, struct turn *t, struct upkeep **ret,
+	       struct err *e)
+{
+	AUTO_FREE struct upkeep *u = calloc(1, sizeof(*u));
+	AUTO_FREE char *path = strdup(db_path);
+	AUTO_CLOSE int fd = fcntl(audit_fd(a), F_DUPFD_CLOEXEC, 3);
+
+	if (!u || !path || fd < 0)
+		return err_sys(e, ERR_EXHAUSTED, fd < 0 ? -errno : -ENOMEM, "upkeep");
+	u->db = d;
+	u->audit = a;
+	u->turn = t;
+	u->loop = loop;
+	u->held = 1;
+	uv_timer_init(loop, &u->timer);
+	u->timer.data = u;
+	uv_timer_start(&u->timer, tick, UPKEEP_MS, UPKEEP_MS);
+	uv_unref((uv_handle_t *)&u->timer);
+	u->path = TAKE_PTR(path);
+	u->fd = TAKE_FD(fd);
+	*ret = TAKE_PTR(u);
+	return 0;
+}
+
+void upkeep_free(struct upkeep *u)
+{
+	if (!u || u->freed)
+		return;
+	u->freed = true;
+	uv_close((uv_handle_t *)&u->timer, timer_closed);
+}

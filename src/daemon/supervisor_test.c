@@ -10,7 +10,7 @@
 #include "daemon/folder.h"
 #include "daemon/identity.h"
 #include "warden/client.h"
-#include "warden/program.h"
+#include "warden/warden_test.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -111,7 +111,7 @@ static bool prepare(void)
 	snprintf(d.data, sizeof(d.data), "%s/data", d.base);
 	conf_init(&d.config);
 	d.config.pool = 1;
-	return program_path("cloche-warden", d.warden, sizeof(d.warden), &e) == 0 &&
+	return wt_program("cloche-warden", d.warden, sizeof(d.warden)) &&
 	       conf_set(&d.config, "data", d.data, &e) == 0 && conf_set(&d.config, "user", "61988", &e) == 0 &&
 	       conf_set(&d.config, "listen", "127.0.0.1:0", &e) == 0 && conf_finish(&d.config, &e) == 0;
 }
@@ -396,6 +396,7 @@ TEST(a_warden_that_is_killed_comes_back_and_finds_its_sandbox)
 
 TEST(children_die_with_the_supervisor_and_its_folder_is_free_again)
 {
+	struct client *c;
 	pid_t api, warden;
 
 	CHECK(prepare());
@@ -403,7 +404,9 @@ TEST(children_die_with_the_supervisor_and_its_folder_is_free_again)
 	api = ask(NULL, 0);
 	warden = warden_child();
 	CHECK(api > 0 && warden > 0);
-	CHECK(warden_connect()); /* it has started for good */
+	c = warden_connect();
+	CHECK(c); /* it has started for good */
+	client_free(c);
 	nap(200); /* and has made what it keeps ready, which changes its ids */
 	CHECK_EQ(stop(SIGKILL), -SIGKILL);
 	CHECK(gone(api) && gone(warden));

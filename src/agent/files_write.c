@@ -71,6 +71,14 @@ int files_rename(int from_dir, const char *from, int to_dir, const char *to, uns
 	return syscall(SYS_renameat2, from_dir, from, to_dir, to, flags) < 0 ? -errno : 0;
 }
 
+/* The kernel has a word about links in folders that all may write to: ask it. */
+static int may_follow(const struct spot *s)
+{
+	AUTO_CLOSE int fd = spot_open(s, O_PATH);
+
+	return fd < 0 && fd != -ENOENT ? fd : 0;
+}
+
 /* Replaces the last link by what it points to. */
 static int follow(struct worker *w, struct target *t)
 {
@@ -115,13 +123,9 @@ static int find(struct worker *w, const struct spot *s, struct target *t)
 		}
 		if (w->flags & FILE_EXCLUSIVE)
 			return -EEXIST;
-		/* The kernel has a word about links in folders that all may write to: ask it. */
-		r = i ? 0 : spot_open(s, O_PATH);
-		if (r < 0 && r != -ENOENT)
-			return r;
-		if (r > 0)
-			fd_close(r);
-		r = follow(w, t);
+		r = i ? 0 : may_follow(s);
+		if (r == 0)
+			r = follow(w, t);
 		if (r < 0)
 			return r;
 	}
@@ -222,7 +226,7 @@ static int set_attrs(struct worker *w, const struct file_request *q, const struc
 	return 0;
 }
 
-/* The bytes are complete: they become the target. *fd is then the target itself. */
+/* The bytes are complete: they become the target. t->fd is then the target itself. */
 static int place(struct worker *w, const struct file_request *q, struct target *t)
 {
 	int fd, r = 0;

@@ -410,6 +410,28 @@ TEST(workers_are_counted_and_reaped)
 	ft_close(&box);
 }
 
+TEST(a_worker_starts_quickly_and_is_small)
+{
+	uint64_t start, first, next;
+
+	CHECK(ft_open(&box));
+	start = clock_mono_ns();
+	CHECK(fw_open(&w, &box, 1000));
+	CHECK_EQ(fw_path(&w, FILE_STAT, 0, "/"), 0);
+	first = clock_mono_ns() - start;
+	start = clock_mono_ns();
+	for (int i = 0; i < 1000; i++)
+		CHECK_EQ(fw_path(&w, FILE_STAT, 0, "/"), 0);
+	next = (clock_mono_ns() - start) / 1000;
+	CHECK_EQ(ft_sh(&box, 0, "for p in /proc/[0-9]*; do [ $p = /proc/1 ] || { read -r c < $p/comm; [ $c = memfd:cloche-ag ] && "
+			      "grep -E 'RssAnon' $p/status; }; done; true"), 0);
+	printf("# first answer %llu us, then %llu us; %s", (unsigned long long)first / 1000, (unsigned long long)next / 1000,
+	       box.out);
+	CHECK(first < 50000000 && strtol(strpbrk(box.out, "0123456789"), NULL, 10) < 1024);
+	fw_close(&w);
+	ft_close(&box);
+}
+
 TEST(two_hundred_megabytes_go_both_ways)
 {
 	static uint8_t block[FILE_DATA_MAX];

@@ -241,7 +241,6 @@ TEST(bombs_stop_at_the_limit)
 {
 	AUTO_CLOSE int many = archive();
 	AUTO_CLOSE int bomb = archive();
-	AUTO_CLOSE int full = archive();
 	struct stat st;
 	char name[32];
 
@@ -270,6 +269,42 @@ TEST(bombs_stop_at_the_limit)
 	CHECK_EQ(ft_sh(&box, 1000, "ls -A /tmp/u; echo still here"), 0);
 	CHECK_STR(box.out, "still here\n");
 	ft_close(&box);
+}
+
+TEST(it_is_locked_up_before_the_first_byte)
+{
+	int files[2], stream[2], status, n = 0;
+	char text[4096] = "", path[64];
+	pid_t pid;
+
+	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, files), 0);
+	CHECK_EQ(pipe2(stream, O_CLOEXEC), 0);
+	pid = fork();
+	if (pid == 0) {
+		char program[512];
+
+		dup2(files[1], 20);
+		dup2(stream[0], 21);
+		dup2(stream[1], 22); /* not asked for: closed */
+		if (wt_program("cloche-tar", program, sizeof(program)))
+			execl(program, program, "in", "--files", "20", "--stream", "21", "--path", "/tmp", NULL);
+		_exit(127);
+	}
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	for (; n < 500 && !strstr(text, "Seccomp:\t2"); n++) {
+		wt_sleep_ms(10);
+		CHECK(fd_get(AT_FDCWD, path, text, sizeof(text)) > 0);
+	}
+	CHECK_CONTAINS(text, "Seccomp:\t2");
+	CHECK_CONTAINS(text, "NoNewPrivs:\t1");
+	CHECK_EQ(wt_fds(pid), 5);
+	snprintf(path, sizeof(path), "/proc/%d/limits", (int)pid);
+	CHECK(fd_get(AT_FDCWD, path, text, sizeof(text)) > 0);
+	CHECK_CONTAINS(text, "Max open files            0                    0");
+	kill(pid, SIGKILL);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	fd_close_many(files, 2);
+	fd_close_many(stream, 2);
 }
 
 TEST(without_a_worker_it_ends_with_an_error)

@@ -33,10 +33,9 @@ struct in {
 
 static la_ssize_t get(struct archive *a, void *arg, const void **ret)
 {
-	struct in *x = arg;
 	static uint8_t buf[65536];
 
-	(void)x;
+	(void)arg;
 	for (;;) {
 		ssize_t n = read(TAR_STREAM, buf, sizeof(buf));
 		struct pollfd p = { .fd = TAR_STREAM, .events = POLLIN };

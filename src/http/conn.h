@@ -26,7 +26,8 @@ typedef struct ssl_ctx_st SSL_CTX;
 #define SET_MAX (32U * 1024U) /* headers of an answer */
 #define CHUNK_EXTRA_MAX 4096U /* bytes of a chunked body between two bytes of content, trailers too */
 #define BODY_RATE_MIN 64U /* bytes a second, over any body_ms */
-#define TURN_ROUNDS 32U
+#define TURN_ROUNDS 32U /* steps of one connection before others have their turn */
+#define TURN_REQUESTS 16U
 
 /* Kinds of waiting. Each has one length, so a list in order of beginning is a list in order of ending. */
 enum wait_kind {
@@ -104,7 +105,7 @@ struct http_req {
 	_Alignas(16) char note[64];
 
 	int64_t body_len; /* -1: chunked */
-	uint64_t body_left, body_seen;
+	uint64_t body_left, body_seen, discarded;
 	size_t chunk_extra;
 	const char *frame; /* of chunks, not yet looked at */
 	enum body_mode mode;
@@ -150,6 +151,7 @@ struct conn {
 	bool eof, hup, shut, reset;
 	bool fresh; /* no request yet */
 	bool started; /* the request has been handed up */
+	unsigned served; /* requests, in this turn */
 	struct http_req *req;
 	struct ws *ws;
 	llhttp_t parser;
@@ -253,7 +255,6 @@ size_t req_feed(struct http_req *q, char *p, size_t n);
 /* Calls back what is due. True when it did. */
 bool req_callbacks(struct http_req *q);
 bool req_wants_body(const struct http_req *q);
-bool utf8_valid(const char *text, size_t len);
 
 /* --- res.c --- */
 /* An answer in the shape of every error. */

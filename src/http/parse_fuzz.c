@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/utf8.h"
 #include "http/router.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

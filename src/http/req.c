@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include "base/base.h"
+#include "base/utf8.h"
 #include "base/clock.h"
 
 #define SPARES_MAX 64U
@@ -55,27 +56,6 @@ void req_free(struct http_req *q)
 }
 
 /* ---- target --------------------------------------------------------------------------------------------------- */
-
-bool utf8_valid(const char *text, size_t len)
-{
-	const unsigned char *p = (const unsigned char *)text, *end = p + len;
-
-	while (p < end) {
-		unsigned more = *p < 0x80 ? 0 : *p < 0xc2 ? 9 : *p < 0xe0 ? 1 : *p < 0xf0 ? 2 : *p < 0xf5 ? 3 : 9;
-
-		if (more > 3 || (size_t)(end - p) <= more)
-			return false;
-		/* Overlong forms, surrogates, and what lies beyond the last character. */
-		if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) || (*p == 0xf0 && p[1] < 0x90) ||
-		    (*p == 0xf4 && p[1] > 0x8f))
-			return false;
-		for (unsigned i = 1; i <= more; i++)
-			if ((p[i] & 0xc0) != 0x80)
-				return false;
-		p += more + 1;
-	}
-	return true;
-}
 
 static int hex(char ch)
 {
@@ -393,7 +373,8 @@ static void deliver(struct http_req *q, const char *data, size_t len)
 		q->body_fn(q->body_arg, data, len);
 		break;
 	case BODY_DISCARD:
-		if (q->body_seen > DISCARD_MAX)
+		q->discarded += len;
+		if (q->discarded > DISCARD_MAX)
 			q->keep = false;
 		break;
 	case BODY_UNASKED:

@@ -169,6 +169,14 @@ static void note(struct box *b, const struct who *who, const char *kind)
 	turn_dirty(b->service->turn);
 }
 
+int idem_note(struct service *s, const struct tenant *t, const char *key, const uint8_t body[32], const char *answer, struct err *e)
+{
+	struct idem_row row = { .tenant = t->id, .key = key, .status = 201, .answer = answer, .created_ns = clock_real_ns() };
+
+	memcpy(row.body, body, sizeof(row.body));
+	return idem_put(s->db, &row, e);
+}
+
 /* --- coming into being, and passing --- */
 
 static void unlist(struct box *b)
@@ -250,6 +258,9 @@ static void stand(struct box *b)
 
 	b->state = BOX_RUNNING;
 	r = box_store(b, &e);
+	/* In the same transaction, so that a repeated request finds either both or nothing. */
+	if (r == 0 && b->want->idem[0])
+		r = idem_note(b->service, b->tenant, b->want->idem, b->want->idem_body, b->id, &e);
 	if (r < 0) {
 		give_up(b, r, &e);
 		return;

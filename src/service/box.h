@@ -74,3 +74,5 @@ void box_lose(struct box *b, const char *why);
 int box_store(struct box *b, struct err *e);
 /* Asks for a further exec group ahead. */
 void box_want_group(struct box *b);
+/* Notes what a repeated request shall get: the id of what was made. Together with that, in one transaction. */
+int idem_note(struct service *s, const struct tenant *t, const char *key, const uint8_t body[32], const char *answer, struct err *e);

@@ -529,7 +529,6 @@ static void on_stored(void *arg)
 	struct exec *x = arg;
 	struct err e = { 0 };
 
-	x->wait.prev = NULL;
 	if (x->box->state != BOX_RUNNING) {
 		fail(x, err_set(&e, ERR_LOST, -ESRCH, "the sandbox has ended"), &e);
 		return;
@@ -579,6 +578,8 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 		x->sink = sink;
 		x->started_ns = clock_real_ns();
 		r = store(x, e);
+		if (r == 0 && x->want->idem[0])
+			r = idem_note(b->service, b->tenant, x->want->idem, x->want->idem_body, x->id, e);
 	}
 	if (r < 0) {
 		if (x)

@@ -307,7 +307,6 @@ static void on_stored(void *arg)
 	struct exec *x = arg;
 	struct box *b = x->box;
 
-	x->wait.prev = NULL;
 	x->state = EXEC_ENDED;
 	stdin_close(x);
 	exec_release(x);

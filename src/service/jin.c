@@ -2,7 +2,6 @@
 #include "base/base.h"
 #include "base/str.h"
 
-#include <math.h>
 #include <stdarg.h>
 
 /* The library's own bound on depth is fixed, and larger. Brackets inside of strings do not count. */
@@ -124,8 +123,8 @@ static bool number(struct jin *j, const char *key, const json_t *v, double scale
 			*ret = (uint64_t)n;
 			return true;
 		}
-	} else if (isfinite(d) && d >= 0 && d * scale < 9e15 && (scale > 1 || d == floor(d))) {
-		*ret = (uint64_t)llround(d * scale);
+	} else if (d >= 0 && d * scale < 9e15 && (scale > 1 || d == (double)(uint64_t)d)) {
+		*ret = (uint64_t)(d * scale + 0.5);
 		return true;
 	}
 	jin_bad(j, key, "not a number that makes sense here");

@@ -37,6 +37,8 @@ struct box_want {
 	uint64_t nofile, output_limit, timeout_ms, idle_ms, exec_timeout_ms;
 	struct user_want user;
 	struct kv env, metadata;
+	char idem[KEY_MAX_LEN + 1]; /* the request's Idempotency-Key, "" = none */
+	uint8_t idem_body[32];
 };
 
 /* A whole spec again, from one that may be short. */
@@ -63,6 +65,8 @@ struct exec_want {
 	bool stdin_open, background, tty, base64;
 	uint32_t rows, cols;
 	uint64_t timeout_ms, cpu_ms, output_limit, nofile;
+	char idem[KEY_MAX_LEN + 1];
+	uint8_t idem_body[32];
 };
 
 /* @w: the sandbox's defaults. */

@@ -1,0 +1,186 @@
+#include "api/api.h"
+#include "api/native/native.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#define ROUTES_MAX 160
+
+/* What is noted on a request once its caller is known. */
+struct caller {
+	struct tenant *tenant;
+	enum scope scope;
+	char token[ID_SIZE];
+};
+static_assert(sizeof(struct caller) <= 64, "http_note has so much room");
+
+static struct {
+	struct route all[ROUTES_MAX];
+	size_t n;
+} table;
+
+static void add(const struct route *r, size_t n)
+{
+	assert(table.n + n <= ROUTES_MAX);
+	memcpy(table.all + table.n, r, n * sizeof(*r));
+	table.n += n;
+}
+
+const struct route *api_routes(size_t *ret_n)
+{
+	static const struct {
+		const struct route *(*list)(size_t *n);
+	} dialects[] = { { native_routes } };
+
+	/* Put together once; constant from then on. */
+	for (size_t i = 0; !table.n && i < ARRAY_LEN(dialects); i++) {
+		size_t n;
+		const struct route *r = dialects[i].list(&n);
+
+		add(r, n);
+	}
+	*ret_n = table.n;
+	return table.all;
+}
+
+int api_new(struct service *s, uid_t owner, const char *noid_isolation, struct api **ret, struct err *e)
+{
+	struct api *a = calloc(1, sizeof(*a));
+	const struct route *r;
+	size_t n;
+
+	if (!a)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the API");
+	*a = (struct api){ .s = s, .owner = owner, .noid_isolation = noid_isolation, .started_ns = clock_real_ns() };
+	r = api_routes(&n);
+	a->router = router_new(r, n);
+	if (!a->router || map_init(&a->busy) < 0) {
+		router_free(a->router);
+		free(a);
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the routes");
+	}
+	*ret = a;
+	return 0;
+}
+
+void api_free(struct api *a)
+{
+	if (!a)
+		return;
+	router_free(a->router);
+	map_done(&a->busy);
+	free(a);
+}
+
+struct who api_who(struct http_req *q)
+{
+	const struct caller *c = http_note(q);
+	struct who w = { .tenant = c->tenant, .scope = c->scope };
+
+	snprintf(w.token, sizeof(w.token), "%s", c->token);
+	snprintf(w.request_id, sizeof(w.request_id), "%s", http_request_id(q));
+	return w;
+}
+
+struct tenant *api_tenant(struct api *a, struct http_req *q, const struct who *who, struct err *e)
+{
+	const char *name = http_query(q, "tenant");
+	struct tenant *t = who->tenant;
+
+	if (name && who->scope != SCOPE_ADMIN) {
+		err_set(e, ERR_DENIED, -EPERM, "only an admin may look at other tenants");
+		return NULL;
+	}
+	if (name)
+		t = tenant_find(a->s->access, name);
+	if (!t)
+		err_set(e, ERR_NOT_FOUND, -ENOENT, "no tenant '%.64s'", name ? name : "");
+	return t;
+}
+
+static const char *bearer(const struct http_req *q)
+{
+	const char *h = http_header(q, "Authorization");
+
+	if (!h || strncasecmp(h, "Bearer ", 7))
+		return NULL;
+	h += 7;
+	return h + strspn(h, " ");
+}
+
+/* Knocks that were refused are noted, but not so that who knocks fills the log: one a second. */
+static void note_refused(struct api *a, const struct http_req *q, const char *why)
+{
+	struct audit_rec rec = { .kind = "auth.fail", .request_id = http_request_id(q) };
+	uint64_t now = clock_mono_ns();
+	struct json *j;
+
+	a->refused++;
+	if (now - a->refused_noted_ns < 1000000000ULL)
+		return;
+	a->refused_noted_ns = now;
+	j = audit_begin(a->s->audit, &rec);
+	jout_str(j, "peer", http_peer(q));
+	jout_str(j, "why", why);
+	jout_u64(j, "count", a->refused);
+	audit_end(a->s->audit, NULL);
+	turn_dirty(a->s->turn);
+}
+
+/* Lets the caller in, or answers. */
+static int let_in(struct api *a, struct http_req *q, const struct route *r)
+{
+	struct caller *c = http_note(q);
+	const char *text = bearer(q);
+	struct token *k = NULL;
+	struct err e = { 0 };
+	unsigned retry = 0;
+	int64_t uid = http_peer_uid(q);
+	int rc;
+
+	if (r->scope == SCOPE_NONE)
+		return 0;
+	if (!text && uid >= 0 && (uid == 0 || uid == (int64_t)a->owner)) {
+		c->tenant = tenant_find(a->s->access, TENANT_DEFAULT);
+		c->scope = SCOPE_ADMIN;
+		snprintf(c->token, sizeof(c->token), "uid-%lld", (long long)uid);
+		return 0;
+	}
+	if (text) {
+		rc = token_check(a->s->access, text, &k, &retry, &e);
+	} else {
+		rc = err_set(&e, ERR_UNAUTHORIZED, -EACCES, "a token is needed");
+		err_remedy(&e, "send it as `Authorization: Bearer TOKEN`");
+	}
+	if (rc == 0 && k->scope < r->scope) {
+		rc = err_set(&e, ERR_DENIED, -EPERM, "this token may '%s', and '%s' is needed", scope_name(k->scope),
+			     scope_name((enum scope)r->scope));
+		err_remedy(&e, "use a token with a larger scope");
+	}
+	if (rc < 0) {
+		if (e.kind != ERR_RATE)
+			note_refused(a, q, e.msg);
+		if (e.kind == ERR_UNAUTHORIZED)
+			http_set(q, "WWW-Authenticate", "Bearer");
+		if (retry)
+			http_fail_retry(q, &e, retry);
+		else
+			http_fail(q, &e);
+		return rc;
+	}
+	c->tenant = k->tenant;
+	c->scope = k->scope;
+	snprintf(c->token, sizeof(c->token), "%s", k->id);
+	return 0;
+}
+
+void api_request(void *arg, struct http_req *q)
+{
+	struct api *a = arg;
+	const struct route *r;
+
+	a->requests++;
+	r = router_find(a->router, q);
+	if (r && let_in(a, q, r) == 0)
+		r->handle(a, q, r);
+}

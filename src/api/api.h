@@ -1,0 +1,78 @@
+/*
+ * The daemon's wire: requests are routed, callers let in, and translated to service/ by one folder per dialect.
+ */
+#pragma once
+#include "http/http.h"
+#include "http/router.h"
+#include "service/box.h"
+#include "service/service.h"
+
+#define API_BODY_MAX (4U * 1024U * 1024U)
+
+struct api {
+	struct service *s;
+	struct router *router;
+	uid_t owner; /* who started the daemon: may come by the unix socket without a token */
+	const char *noid_isolation;
+	uint64_t started_ns;
+	uint64_t requests, refused; /* for the metrics */
+	uint64_t refused_noted_ns;
+	struct map busy; /* idempotency keys whose first request is under way, by "tenant/key" */
+};
+
+int api_new(struct service *s, uid_t owner, const char *noid_isolation, struct api **ret, struct err *e);
+void api_free(struct api *a);
+/* The http server's handler; @arg is the api. */
+void api_request(void *arg, struct http_req *q);
+/* Every route of every dialect, for the router and for the test of the OpenAPI document. */
+const struct route *api_routes(size_t *ret_n);
+
+/* Who calls, once it was let in. */
+struct who api_who(struct http_req *q);
+
+/* A tenant an admin may name with ?tenant=, else the caller's own. NULL and ERR_NOT_FOUND. */
+struct tenant *api_tenant(struct api *a, struct http_req *q, const struct who *who, struct err *e);
+
+/*
+ * A request that takes time. It outlives the client: when that hangs up, ->q is NULL from then on, and what was begun goes on.
+ */
+struct call {
+	struct api *api;
+	struct http_req *q; /* NULL: gone */
+	struct who who;
+	bool pending; /* something will call back and end it */
+	const struct route *route;
+	void (*gone)(struct call *c); /* told when the client hangs up, or NULL */
+	void (*body)(struct call *c, const char *data, size_t len);
+	struct box *box; /* referenced and in use, or NULL */
+	struct exec *exec; /* referenced, or NULL */
+	struct turn_wait wait;
+	char *busy; /* its idempotency key, when it has one */
+	void *data;
+};
+
+struct call *call_new(struct api *a, struct http_req *q, const struct route *r);
+/* Ends the call; the request must have been answered, or be gone. */
+void call_free(struct call *c);
+/* Each answers (if somebody is still there) and ends the call. */
+void call_fail(struct call *c, const struct err *e);
+void call_json(struct call *c, int status, struct buf *b); /* takes the content over */
+void call_empty(struct call *c, int status);
+/* Finds the sandbox named in the path. On failure it has been answered and ended: returns -errno. */
+int call_box(struct call *c);
+int call_exec(struct call *c); /* and the exec */
+/* Reads the whole body, then calls @fn. */
+void call_body(struct call *c, void (*fn)(struct call *c, const char *data, size_t len));
+/* The Idempotency-Key: 1 with the key and the request's hash, 0 when there is none. (native/sandboxes.c) */
+int idem_read(struct call *c, const char *data, size_t len, char key[129], uint8_t hash[32], struct err *e);
+/* Notes that it is under way, until the call ends. -EBUSY when another is. */
+int idem_hold(struct call *c, const char *key, struct err *e);
+/* Answers with the call's sandbox, as it is now. */
+void call_answer_box(void *arg);
+/* X-Cloche-Audit, for calls that changed something. Before the answer. */
+void call_audited(struct call *c);
+
+/* The wire's shape of a sandbox, as one object. */
+void dto_box(struct json *j, const char *key, const struct box *b);
+
+#define ROUTE(method_, pattern_, scope_, fn_) { .method = HTTP_M_##method_, .pattern = pattern_, .scope = SCOPE_##scope_, .handle = fn_ }

@@ -1,0 +1,137 @@
+#include "api/api.h"
+#include "base/base.h"
+#include "service/exec.h"
+
+static void on_gone(void *arg)
+{
+	struct call *c = arg;
+
+	c->q = NULL;
+	if (c->gone)
+		c->gone(c);
+	if (!c->pending)
+		call_free(c);
+}
+
+struct call *call_new(struct api *a, struct http_req *q, const struct route *r)
+{
+	struct call *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		abort(); /* a few hundred bytes */
+	*c = (struct call){ .api = a, .q = q, .who = api_who(q), .route = r };
+	http_set_gone(q, on_gone, c);
+	return c;
+}
+
+int idem_hold(struct call *c, const char *key, struct err *e)
+{
+	char text[192];
+
+	snprintf(text, sizeof(text), "%s/%s", c->who.tenant->id, key);
+	if (map_get(&c->api->busy, text))
+		return err_set(e, ERR_CONFLICT, -EBUSY, "the first request with this Idempotency-Key is still under way");
+	c->busy = strdup(text);
+	if (!c->busy || map_put(&c->api->busy, text, c) < 0)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a request");
+	return 0;
+}
+
+void call_free(struct call *c)
+{
+	if (c->busy)
+		map_del(&c->api->busy, c->busy);
+	free(c->busy);
+	if (c->exec)
+		exec_unref(c->exec);
+	if (c->box) {
+		box_rest(c->box);
+		box_unref(c->box);
+	}
+	free(c);
+}
+
+void call_fail(struct call *c, const struct err *e)
+{
+	if (c->q && e->kind == ERR_EXHAUSTED)
+		http_fail_retry(c->q, e, 1);
+	else if (c->q)
+		http_fail(c->q, e);
+	call_free(c);
+}
+
+void call_json(struct call *c, int status, struct buf *b)
+{
+	size_t len = b->len;
+	char *data = buf_take(b);
+
+	if (c->q && data)
+		http_send_take(c->q, status, "application/json", data, len);
+	else
+		free(data);
+	if (c->q && !data)
+		http_cut(c->q);
+	call_free(c);
+}
+
+void call_empty(struct call *c, int status)
+{
+	if (c->q)
+		http_send(c->q, status, NULL, NULL, 0);
+	call_free(c);
+}
+
+int call_box(struct call *c)
+{
+	const char *id = router_param(c->route, c->q, "id");
+	struct err e = { 0 };
+	struct box *b = box_find(c->api->s, &c->who, id, &e);
+
+	if (!b) {
+		call_fail(c, &e);
+		return -ENOENT;
+	}
+	box_ref(b);
+	box_use(b);
+	c->box = b;
+	return 0;
+}
+
+int call_exec(struct call *c)
+{
+	struct err e = { 0 };
+	struct exec *x;
+	int r = call_box(c);
+
+	if (r < 0)
+		return r;
+	x = exec_find(c->box, router_param(c->route, c->q, "x"), &e);
+	if (!x) {
+		call_fail(c, &e);
+		return -ENOENT;
+	}
+	exec_ref(x);
+	c->exec = x;
+	return 0;
+}
+
+static void on_body(void *arg, const char *data, size_t len)
+{
+	struct call *c = arg;
+
+	c->body(c, data, len);
+}
+
+void call_body(struct call *c, void (*fn)(struct call *c, const char *data, size_t len))
+{
+	c->body = fn;
+	http_read_body(c->q, API_BODY_MAX, on_body, c);
+}
+
+void call_audited(struct call *c)
+{
+	const struct audit_head *h = audit_head(c->api->s->audit);
+
+	if (c->q)
+		http_setf(c->q, "X-Cloche-Audit", "%llu:%s", (unsigned long long)h->seq, h->hash);
+}

@@ -1,0 +1,41 @@
+#include "api/api.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "driver/driver.h"
+
+static void put_time(struct json *j, const char *key, uint64_t ns)
+{
+	char when[32];
+
+	if (ns)
+		clock_iso(ns, when);
+	jout_str(j, key, ns ? when : NULL);
+}
+
+static void put_enforced(void *arg, const char *name, const char *how)
+{
+	jout_str(arg, name, how);
+}
+
+void dto_box(struct json *j, const char *key, const struct box *b)
+{
+	struct sandbox as = { .driver = &container_driver, .receipt = b->receipt };
+	struct sandbox_spec spec;
+	char text[48];
+
+	want_spec(b->want, &spec);
+	jout_object(j, key);
+	jout_str(j, "id", b->id);
+	box_want_write(b->want, j);
+	jout_str(j, "tenant", b->tenant->id);
+	jout_str(j, "state", box_state_name(b->state));
+	put_time(j, "created_at", b->created_ns);
+	put_time(j, "expires_at", b->expires_ns);
+	put_time(j, "last_used_at", b->used_ns);
+	jout_object(j, "enforced");
+	sandbox_enforced(&as, &spec, put_enforced, j);
+	snprintf(text, sizeof(text), "%llu per process", (unsigned long long)b->want->nofile);
+	jout_str(j, "nofile", b->want->nofile ? text : "not limited");
+	jout_end(j);
+	jout_end(j);
+}

@@ -1,0 +1,95 @@
+#include "api/native/native.h"
+#include "base/base.h"
+#include "base/str.h"
+#include "service/event.h"
+
+struct listener {
+	struct call *c;
+	struct event_listener l;
+	const struct tenant *tenant; /* NULL = all */
+	char sandbox[ID_SIZE]; /* "" = all */
+	bool ending;
+};
+
+static void listener_end(struct call *c)
+{
+	struct listener *l = c->data;
+
+	event_unlisten(&l->l);
+	free(l);
+	c->data = NULL;
+}
+
+static void on_event(void *arg, const struct event *ev)
+{
+	struct listener *l = arg;
+	char id[24];
+
+	if ((l->tenant && strcmp(l->tenant->id, ev->tenant)) || (l->sandbox[0] && strcmp(l->sandbox, ev->sandbox)))
+		return;
+	/* Who does not read is not waited for: it comes back with Last-Event-ID. */
+	if (!l->c->q || http_queued(l->c->q) > HTTP_HIGH) {
+		struct call *c = l->c;
+		struct http_req *q = c->q;
+
+		if (q) {
+			listener_end(c);
+			http_cut(q);
+			c->q = NULL;
+			call_free(c);
+		}
+		return;
+	}
+	snprintf(id, sizeof(id), "%llu", (unsigned long long)ev->seq);
+	sse_event(l->c->q, id, ev->kind, ev->json, strlen(ev->json));
+}
+
+static void begin(struct call *c, const struct tenant *t, const char *sandbox)
+{
+	const char *last = http_header(c->q, "Last-Event-ID");
+	struct listener *l = calloc(1, sizeof(*l));
+	uint64_t seq;
+
+	if (!l)
+		abort();
+	l->c = c;
+	l->tenant = t;
+	snprintf(l->sandbox, sizeof(l->sandbox), "%s", sandbox);
+	c->data = l;
+	c->gone = listener_end;
+	sse_begin(c->q);
+	if (last && parse_u64(last, &seq, NULL) == 0)
+		event_replay(c->api->s, seq, on_event, l);
+	if (c->data)
+		event_listen(c->api->s, &l->l, on_event, l);
+}
+
+void get_events(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	const char *tenant = http_query(q, "tenant");
+	struct err e = { 0 };
+	struct tenant *t = NULL;
+
+	if (!(tenant && !strcmp(tenant, "*") && c->who.scope == SCOPE_ADMIN)) {
+		t = api_tenant(c->api, q, &c->who, &e);
+		if (!t) {
+			call_fail(c, &e);
+			return;
+		}
+	}
+	begin(c, t, "");
+}
+
+void get_sandbox_events(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (call_box(c) < 0)
+		return;
+	/* Listening is not using: it must not keep a sandbox from being idle. */
+	box_rest(c->box);
+	begin(c, c->box->tenant, c->box->id);
+	box_unref(c->box);
+	c->box = NULL;
+}

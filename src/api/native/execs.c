@@ -1,0 +1,388 @@
+#include "api/native/native.h"
+#include "base/base.h"
+#include "base/str.h"
+#include "service/exec.h"
+#include "service/jin.h"
+#include "store/db.h"
+
+#include <signal.h>
+
+#define WAIT_MAX_MS 300000
+
+/* What a call waits for: the end of an exec, or its start, or a time. */
+struct waiter {
+	struct call *c;
+	struct exec_watch watch;
+	uv_timer_t *timer;
+	bool started_is_enough;
+	bool ended; /* answers once */
+};
+
+static void answer_exec(struct call *c, int status, bool output)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(512 * MIB);
+	struct json j = JSON_INIT(&out);
+	struct err e = { 0 };
+	int r;
+
+	if (exec_over(c->exec) && c->exec->failed && c->exec->fail.msg[0] && status == 200) {
+		e = c->exec->fail;
+		call_fail(c, &e);
+		return;
+	}
+	jout_object(&j, NULL);
+	r = exec_write_result(c->exec, output, &j);
+	jout_end(&j);
+	if (r == 0)
+		r = jout_done(&j);
+	if (r < 0) {
+		err_sys(&e, ERR_EXHAUSTED, r, "put the result together");
+		call_fail(c, &e);
+		return;
+	}
+	call_json(c, status, &out);
+}
+
+static void free_timer(uv_handle_t *h)
+{
+	free(h);
+}
+
+static void waiter_end(struct waiter *w)
+{
+	exec_unwatch(&w->watch);
+	if (w->timer) {
+		uv_timer_stop(w->timer);
+		uv_close((uv_handle_t *)w->timer, free_timer);
+	}
+	free(w);
+}
+
+static void on_change(void *arg, struct exec *x)
+{
+	struct waiter *w = arg;
+	struct call *c = w->c;
+	bool background = w->started_is_enough;
+
+	if (!exec_over(x) && !(background && exec_started(x)))
+		return;
+	waiter_end(w);
+	call_audited(c);
+	answer_exec(c, background ? 201 : 200, true);
+}
+
+static void on_time(uv_timer_t *t)
+{
+	struct waiter *w = t->data;
+	struct call *c = w->c;
+
+	waiter_end(w);
+	answer_exec(c, 200, true);
+}
+
+static struct waiter *wait_for(struct call *c, bool started)
+{
+	struct waiter *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		abort();
+	w->c = c;
+	w->started_is_enough = started;
+	c->pending = true;
+	exec_watch(c->exec, &w->watch, on_change, w);
+	return w;
+}
+
+static int replay(struct call *c, const struct exec_want *w)
+{
+	struct err e = { 0 };
+	struct idem_row row;
+	int r = idem_find(c->api->s->db, c->who.tenant->id, w->idem, &row, &e);
+
+	if (r == 0)
+		return 0;
+	if (r > 0 && !memcmp(row.body, w->idem_body, sizeof(row.body))) {
+		c->exec = exec_find(c->box, row.answer, &e);
+		if (c->exec) {
+			exec_ref(c->exec);
+			http_set(c->q, "Idempotent-Replay", "true");
+			answer_exec(c, 201, true);
+			return 1;
+		}
+	} else if (r > 0) {
+		err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for another request");
+	}
+	call_fail(c, &e);
+	return 1;
+}
+
+static bool wants_events(const struct http_req *q)
+{
+	const char *accept = http_header(q, "Accept");
+
+	return accept && strstr(accept, "text/event-stream");
+}
+
+/* Parses and starts. With *ret_stream the answer is a stream of events, which has been begun. */
+static void exec_body(struct call *c, const char *data, size_t len)
+{
+	AUTO(json_decref) json_t *o = NULL;
+	AUTO(exec_want_free) struct exec_want *w = NULL;
+	struct exec_sink *sink = NULL;
+	struct err e = { 0 };
+	bool stream = wants_events(c->q), background;
+	int r = jin_parse(data, len, &o, &e);
+
+	if (r == 0)
+		r = exec_want_parse(&c->api->s->o, c->box->want, o, &w, &e);
+	if (r == 0 && w->tty && !w->background)
+		r = err_set(&e, ERR_INVALID, -EINVAL, "'tty': needs `background`, or the WebSocket …/execs/attach");
+	if (r == 0 && w->stdin_open && !w->background && !stream)
+		r = err_set(&e, ERR_INVALID, -EINVAL, "'stdin_open': needs `background`, a stream, or the WebSocket …/execs/attach");
+	if (r == 0 && w->background)
+		r = idem_read(c, data, len, w->idem, w->idem_body, &e);
+	if (r > 0 && replay(c, w))
+		return;
+	if (r > 0)
+		r = idem_hold(c, w->idem, &e);
+	if (r < 0) {
+		call_fail(c, &e);
+		return;
+	}
+	background = w->background;
+	if (stream && !background)
+		sink = sse_exec_begin(c);
+	r = exec_new(c->box, &c->who, TAKE_PTR(w), sink, &c->exec, &e);
+	if (r < 0 && sink)
+		sse_exec_refuse(c, &e);
+	else if (r < 0)
+		call_fail(c, &e);
+	else if (sink)
+		sse_exec_run(c, c->exec);
+	else
+		wait_for(c, background);
+}
+
+void post_execs(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (call_box(c) == 0)
+		call_body(c, exec_body);
+}
+
+void get_execs(void *arg, struct http_req *q, const struct route *r)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
+	struct json j = JSON_INIT(&out);
+	struct call *c = call_new(arg, q, r);
+
+	if (call_box(c) < 0)
+		return;
+	jout_object(&j, NULL);
+	jout_array(&j, "execs");
+	for (struct exec *x = c->box->execs; x; x = x->next) {
+		jout_object(&j, NULL);
+		exec_write_result(x, false, &j);
+		jout_end(&j);
+	}
+	jout_end(&j);
+	jout_end(&j);
+	call_json(c, 200, &out);
+}
+
+void get_exec(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (call_exec(c) == 0)
+		answer_exec(c, 200, true);
+}
+
+void get_exec_wait(void *arg, struct http_req *q, const struct route *r)
+{
+	const char *text = http_query(q, "timeout");
+	struct call *c = call_new(arg, q, r);
+	uint64_t ms = 30000;
+	struct err e = { 0 };
+	struct waiter *w;
+
+	if (call_exec(c) < 0)
+		return;
+	if (text && parse_duration(text, &ms, &e) < 0) {
+		call_fail(c, &e);
+		return;
+	}
+	if (exec_over(c->exec) || !ms) {
+		answer_exec(c, 200, true);
+		return;
+	}
+	w = wait_for(c, false);
+	w->timer = malloc(sizeof(*w->timer));
+	if (!w->timer)
+		abort();
+	uv_timer_init(c->api->s->loop, w->timer);
+	w->timer->data = w;
+	uv_timer_start(w->timer, on_time, ms < WAIT_MAX_MS ? ms : WAIT_MAX_MS, 0);
+}
+
+/* --- stdin, signals, size --- */
+
+static void stdin_gone(struct call *c)
+{
+	struct waiter *w = c->data;
+
+	exec_unwatch(&w->watch);
+	free(w);
+	c->data = NULL;
+}
+
+static void stdin_data(void *arg, const char *p, size_t len)
+{
+	struct call *c = arg;
+	struct err e = { 0 };
+
+	if (exec_write(c->exec, p, len, &e) < 0) {
+		if (!e.msg[0])
+			err_set(&e, ERR_EXHAUSTED, -EAGAIN, "the command does not read its stdin, and 1 MiB waits");
+		stdin_gone(c);
+		call_fail(c, &e);
+		return;
+	}
+	if (exec_write_queued(c->exec) > MIB / 2)
+		http_body_pause(c->q);
+}
+
+static void stdin_drained(void *arg, struct exec *x)
+{
+	struct waiter *w = arg;
+
+	if (w->c->q && (exec_write_queued(x) < MIB / 4 || exec_over(x)))
+		http_body_resume(w->c->q);
+}
+
+static void stdin_end(void *arg)
+{
+	struct call *c = arg;
+	const char *close = http_query(c->q, "close");
+
+	if (close && strcmp(close, "0"))
+		exec_close_stdin(c->exec);
+	stdin_gone(c);
+	call_empty(c, 204);
+}
+
+void post_exec_stdin(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	struct waiter *w;
+
+	if (call_exec(c) < 0)
+		return;
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		abort();
+	w->c = c;
+	c->data = w;
+	c->gone = stdin_gone;
+	exec_watch(c->exec, &w->watch, stdin_drained, w);
+	http_stream_body(q, stdin_data, stdin_end, c);
+}
+
+static int read_signal(const char *data, size_t len, int *ret_sig, enum exec_scope *ret_scope, struct err *e)
+{
+	AUTO(json_decref) json_t *o = NULL;
+	const char *scope = "tree", *name;
+	const json_t *sig;
+	struct jin j;
+	char number[16];
+	int r = jin_parse(data, len, &o, e);
+
+	if (r < 0)
+		return r;
+	j = (struct jin)JIN_INIT(o, e);
+	sig = jin_any(&j, "signal");
+	jin_str(&j, "scope", &scope, 16);
+	r = jin_end(&j);
+	if (r < 0)
+		return r;
+	snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(sig));
+	name = json_is_string(sig) ? json_string_value(sig) : json_is_integer(sig) ? number : "TERM";
+	*ret_sig = signal_parse(name);
+	if (*ret_sig < 0)
+		return err_set(e, ERR_INVALID, -EINVAL, "'signal': '%.20s' is none", name);
+	*ret_scope = !strcmp(scope, "process") ? EXEC_PROCESS : !strcmp(scope, "group") ? EXEC_GROUP : EXEC_TREE;
+	if (*ret_scope == EXEC_TREE && strcmp(scope, "tree"))
+		return err_set(e, ERR_INVALID, -EINVAL, "'scope': process, group or tree");
+	return 0;
+}
+
+static void signal_body(struct call *c, const char *data, size_t len)
+{
+	enum exec_scope scope = EXEC_TREE;
+	struct err e = { 0 };
+	int sig = 0, r = read_signal(data, len, &sig, &scope, &e);
+
+	if (r == 0)
+		r = exec_signal(c->exec, sig, scope, &e);
+	if (r < 0)
+		call_fail(c, &e);
+	else
+		call_empty(c, 204);
+}
+
+void post_exec_signal(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (call_exec(c) == 0)
+		call_body(c, signal_body);
+}
+
+static void resize_body(struct call *c, const char *data, size_t len)
+{
+	AUTO(json_decref) json_t *o = NULL;
+	uint64_t rows = 24, cols = 80;
+	struct err e = { 0 };
+	int r = jin_parse(data, len, &o, &e);
+
+	if (r == 0) {
+		struct jin j = JIN_INIT(o, &e);
+
+		jin_u64(&j, "rows", &rows, 1, 10000);
+		jin_u64(&j, "cols", &cols, 1, 10000);
+		r = jin_end(&j);
+	}
+	if (r == 0)
+		r = exec_resize(c->exec, (uint32_t)rows, (uint32_t)cols, &e);
+	if (r < 0)
+		call_fail(c, &e);
+	else
+		call_empty(c, 204);
+}
+
+void post_exec_resize(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (call_exec(c) == 0)
+		call_body(c, resize_body);
+}
+
+void delete_exec(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	struct err e = { 0 };
+
+	if (call_exec(c) < 0)
+		return;
+	if (exec_over(c->exec)) {
+		answer_exec(c, 200, true);
+		return;
+	}
+	if (!c->exec->exited && exec_signal(c->exec, SIGKILL, EXEC_TREE, &e) < 0) {
+		call_fail(c, &e);
+		return;
+	}
+	wait_for(c, false);
+}

@@ -1,0 +1,106 @@
+#include "api/native/native.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "config.h"
+#include "service/wlink.h"
+
+static void send_json(struct http_req *q, struct buf *b)
+{
+	http_send(q, 200, "application/json", b->data, b->len);
+}
+
+void get_healthz(void *arg, struct http_req *q, const struct route *r)
+{
+	static const char ok[] = "{\"status\":\"ok\"}";
+
+	(void)arg;
+	(void)r;
+	http_send(q, 200, "application/json", ok, sizeof(ok) - 1);
+}
+
+void get_version(void *arg, struct http_req *q, const struct route *r)
+{
+	static const char text[] = "{\"version\":\"" CLOCHE_VERSION "\",\"api_version\":1}";
+
+	(void)arg;
+	(void)r;
+	http_send(q, 200, "application/json", text, sizeof(text) - 1);
+}
+
+void get_whoami(void *arg, struct http_req *q, const struct route *r)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(16 * KIB);
+	struct json j = JSON_INIT(&b);
+	struct who w = api_who(q);
+	const struct token *k = token_find(((struct api *)arg)->s->access, w.token);
+
+	(void)r;
+	jout_object(&j, NULL);
+	jout_str(&j, "tenant", w.tenant->id);
+	jout_str(&j, "scope", scope_name(w.scope));
+	jout_object(&j, "token");
+	jout_str(&j, "id", w.token);
+	jout_str(&j, "name", k ? k->name : "local");
+	jout_end(&j);
+	jout_str(&j, "user_id", w.tenant->id);
+	jout_str(&j, "name", w.tenant->id);
+	jout_end(&j);
+	send_json(q, &b);
+}
+
+void get_info(void *arg, struct http_req *q, const struct route *r)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(16 * KIB);
+	struct json j = JSON_INIT(&b);
+	const struct api *a = arg;
+	const struct service_opts *o = &a->s->o;
+
+	(void)r;
+	jout_object(&j, NULL);
+	jout_str(&j, "version", CLOCHE_VERSION);
+	jout_u64(&j, "api", 1);
+	jout_array(&j, "isolation");
+	jout_str(&j, NULL, "container");
+	jout_end(&j);
+	jout_object(&j, "features");
+	jout_bool(&j, "checkpoints", false);
+	jout_bool(&j, "network", false);
+	jout_end(&j);
+	jout_object(&j, "limits");
+	jout_u64(&j, "cpu_milli", o->cpu_milli);
+	jout_u64(&j, "memory", o->memory);
+	jout_u64(&j, "disk", o->disk);
+	jout_u64(&j, "pids", o->pids);
+	jout_u64(&j, "nofile", o->nofile);
+	jout_u64(&j, "output_limit", o->output_limit);
+	jout_u64(&j, "exec_timeout_ms", o->exec_timeout_ms);
+	jout_end(&j);
+	jout_object(&j, "counts");
+	jout_u64(&j, "sandboxes", a->s->boxes.count);
+	jout_u64(&j, "execs", a->s->running_execs);
+	jout_end(&j);
+	jout_end(&j);
+	send_json(q, &b);
+}
+
+static void put(struct buf *b, const char *name, const char *type, const char *help, uint64_t value)
+{
+	buf_addf(b, "# HELP cloche_%s %s\n# TYPE cloche_%s %s\ncloche_%s %llu\n", name, help, name, type, name,
+		 (unsigned long long)value);
+}
+
+void get_metrics(void *arg, struct http_req *q, const struct route *r)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(64 * KIB);
+	const struct api *a = arg;
+
+	(void)r;
+	put(&b, "sandboxes", "gauge", "Sandboxes there are.", a->s->boxes.count);
+	put(&b, "execs_running", "gauge", "Execs that run now.", a->s->running_execs);
+	put(&b, "spool_bytes", "gauge", "Output kept in files.", a->s->spooled);
+	put(&b, "requests_total", "counter", "Requests since the start.", a->requests);
+	put(&b, "refused_total", "counter", "Requests without a good token.", a->refused);
+	put(&b, "audit_records_total", "counter", "Records in the audit log.", audit_head(a->s->audit)->seq);
+	put(&b, "start_time_seconds", "gauge", "When the daemon started.", a->started_ns / 1000000000ULL);
+	http_send(q, 200, "text/plain; version=0.0.4", b.data, b.len);
+}

@@ -1,0 +1,22 @@
+/* Our own dialect, docs/api.md. */
+#pragma once
+#include "api/api.h"
+
+const struct route *native_routes(size_t *ret_n);
+
+typedef void route_fn(void *arg, struct http_req *q, const struct route *r);
+/* sandboxes.c */
+route_fn post_sandboxes, get_sandboxes, get_sandbox, patch_sandbox, delete_sandbox, post_pause, post_resume, post_extend, get_stats;
+/* execs.c */
+route_fn post_execs, get_execs, get_exec, get_exec_wait, post_exec_stdin, post_exec_signal, post_exec_resize, delete_exec;
+/* output.c, attach.c */
+route_fn get_exec_output, get_exec_attach, get_execs_attach;
+/* events.c */
+route_fn get_events, get_sandbox_events;
+/* info.c */
+route_fn get_healthz, get_version, get_info, get_whoami, get_metrics, get_openapi;
+
+/* Streams an exec's output as server-sent events; takes over the call. (stream.c) */
+struct exec_sink *sse_exec_begin(struct call *c);
+void sse_exec_run(struct call *c, struct exec *x);
+void sse_exec_refuse(struct call *c, const struct err *e);

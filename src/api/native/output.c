@@ -1,0 +1,131 @@
+/* What an exec said, from its spool: by offset, or followed until its end. The reader sets its own pace; the command does not wait for it. */
+#include "api/native/native.h"
+#include "base/base.h"
+#include "base/str.h"
+#include "service/exec.h"
+
+#define PIECE (64U * 1024U)
+
+struct reader {
+	struct call *c;
+	struct exec_watch watch;
+	enum exec_stream stream;
+	uint64_t at, end; /* end: UINT64_MAX when it follows */
+	bool follow, reading;
+};
+
+static void reader_free(struct reader *r)
+{
+	exec_unwatch(&r->watch);
+	free(r);
+}
+
+static void finish(struct reader *r)
+{
+	struct call *c = r->c;
+
+	reader_free(r);
+	http_end(c->q);
+	c->q = NULL;
+	call_free(c);
+}
+
+static void read_on(struct reader *r)
+{
+	struct call *c = r->c;
+	const struct spool *s = &c->exec->stream[r->stream].spool;
+	char *buf = c->api->s->scratch;
+
+	while (http_queued(c->q) < HTTP_HIGH) {
+		uint64_t first = spool_first(s, r->at);
+		size_t want = PIECE;
+		ssize_t n;
+
+		r->at = first; /* what is gone is passed over */
+		if (r->at >= r->end || (r->end - r->at < want && !(want = (size_t)(r->end - r->at))))
+			break;
+		n = spool_read(s, r->at, buf, want);
+		if (n <= 0)
+			break;
+		http_write(c->q, buf, (size_t)n);
+		r->at += (uint64_t)n;
+	}
+	if (http_queued(c->q) >= HTTP_HIGH)
+		return;
+	if (!r->follow ? true : exec_over(c->exec) && r->at >= s->total)
+		finish(r);
+}
+
+static void on_change(void *arg, struct exec *x)
+{
+	struct reader *r = arg;
+
+	(void)x;
+	if (r->c->q)
+		read_on(r);
+}
+
+static void on_drain(void *arg)
+{
+	read_on(arg);
+}
+
+static void on_gone(struct call *c)
+{
+	reader_free(c->data);
+}
+
+static int read_query(struct call *c, struct reader *r, struct err *e)
+{
+	const char *stream = http_query(c->q, "stream"), *offset = http_query(c->q, "offset"), *limit = http_query(c->q, "limit");
+	const char *follow = http_query(c->q, "follow");
+	uint64_t n;
+	int rc = 0;
+
+	if (stream && !strcmp(stream, "stderr"))
+		r->stream = EXEC_ERR;
+	else if (stream && strcmp(stream, "stdout") && strcmp(stream, "tty"))
+		return err_set(e, ERR_INVALID, -EINVAL, "stream: stdout, stderr or tty");
+	if (offset)
+		rc = parse_u64(offset, &r->at, e);
+	r->follow = follow && strcmp(follow, "0");
+	r->end = UINT64_MAX;
+	if (rc == 0 && limit) {
+		rc = parse_u64(limit, &n, e);
+		r->end = r->at + n;
+	}
+	return rc;
+}
+
+void get_exec_output(void *arg, struct http_req *q, const struct route *route)
+{
+	struct call *c = call_new(arg, q, route);
+	const struct spool *s;
+	struct err e = { 0 };
+	struct reader *r;
+
+	if (call_exec(c) < 0)
+		return;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		abort();
+	r->c = c;
+	if (read_query(c, r, &e) < 0) {
+		free(r);
+		call_fail(c, &e);
+		return;
+	}
+	s = &c->exec->stream[r->stream].spool;
+	r->at = spool_first(s, r->at);
+	if (!r->follow && r->end > s->total)
+		r->end = s->total;
+	http_setf(q, "X-Cloche-Offset", "%llu", (unsigned long long)r->at);
+	http_setf(q, "X-Cloche-Total", "%llu", (unsigned long long)s->total);
+	http_set(q, "X-Cloche-State", exec_over(c->exec) ? "ended" : "running");
+	c->data = r;
+	c->gone = on_gone;
+	http_begin(q, 200, "application/octet-stream", -1);
+	http_set_drain(q, on_drain, r);
+	exec_watch(c->exec, &r->watch, on_change, r);
+	read_on(r);
+}

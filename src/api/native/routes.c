@@ -1,0 +1,41 @@
+#include "api/native/native.h"
+#include "base/base.h"
+
+static const struct route routes[] = {
+	ROUTE(GET, "/healthz", NONE, get_healthz),
+	ROUTE(GET, "/version", NONE, get_version),
+	ROUTE(GET, "/v1/openapi.json", NONE, get_openapi),
+	ROUTE(GET, "/v1/whoami", READ, get_whoami),
+	ROUTE(GET, "/v1/info", READ, get_info),
+	ROUTE(GET, "/metrics", READ, get_metrics),
+	ROUTE(GET, "/v1/events", READ, get_events),
+
+	ROUTE(POST, "/v1/sandboxes", SANDBOX, post_sandboxes),
+	ROUTE(GET, "/v1/sandboxes", READ, get_sandboxes),
+	ROUTE(GET, "/v1/sandboxes/{id}", READ, get_sandbox),
+	ROUTE(PATCH, "/v1/sandboxes/{id}", SANDBOX, patch_sandbox),
+	ROUTE(DELETE, "/v1/sandboxes/{id}", SANDBOX, delete_sandbox),
+	ROUTE(POST, "/v1/sandboxes/{id}/pause", SANDBOX, post_pause),
+	ROUTE(POST, "/v1/sandboxes/{id}/resume", SANDBOX, post_resume),
+	ROUTE(POST, "/v1/sandboxes/{id}/extend", SANDBOX, post_extend),
+	ROUTE(GET, "/v1/sandboxes/{id}/stats", READ, get_stats),
+	ROUTE(GET, "/v1/sandboxes/{id}/events", READ, get_sandbox_events),
+
+	ROUTE(POST, "/v1/sandboxes/{id}/execs", EXEC, post_execs),
+	ROUTE(GET, "/v1/sandboxes/{id}/execs", READ, get_execs),
+	ROUTE(GET, "/v1/sandboxes/{id}/execs/attach", EXEC, get_execs_attach),
+	ROUTE(GET, "/v1/sandboxes/{id}/execs/{x}", READ, get_exec),
+	ROUTE(DELETE, "/v1/sandboxes/{id}/execs/{x}", EXEC, delete_exec),
+	ROUTE(GET, "/v1/sandboxes/{id}/execs/{x}/wait", READ, get_exec_wait),
+	ROUTE(GET, "/v1/sandboxes/{id}/execs/{x}/output", READ, get_exec_output),
+	ROUTE(GET, "/v1/sandboxes/{id}/execs/{x}/attach", EXEC, get_exec_attach),
+	ROUTE(POST, "/v1/sandboxes/{id}/execs/{x}/stdin", EXEC, post_exec_stdin),
+	ROUTE(POST, "/v1/sandboxes/{id}/execs/{x}/signal", EXEC, post_exec_signal),
+	ROUTE(POST, "/v1/sandboxes/{id}/execs/{x}/resize", EXEC, post_exec_resize),
+};
+
+const struct route *native_routes(size_t *ret_n)
+{
+	*ret_n = ARRAY_LEN(routes);
+	return routes;
+}

@@ -1,0 +1,407 @@
+#include "api/native/native.h"
+#include "base/base.h"
+#include "base/str.h"
+#include "service/exec.h"
+#include "service/jin.h"
+#include "store/db.h"
+
+#include <openssl/evp.h>
+
+#define LIST_DEFAULT 100
+#define LIST_MAX 1000
+
+static void answer_box(struct call *c, int status, const struct box *b)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(4 * MIB);
+	struct json j = JSON_INIT(&out);
+	struct err e = { 0 };
+
+	dto_box(&j, NULL, b);
+	if (jout_done(&j) < 0) {
+		err_set(&e, ERR_EXHAUSTED, -ENOMEM, "the sandbox does not fit into an answer");
+		call_fail(c, &e);
+		return;
+	}
+	call_json(c, status, &out);
+}
+
+/* --- create --- */
+
+static void on_made(void *arg, struct box *b, bool found, const struct err *e)
+{
+	struct call *c = arg;
+
+	if (!b) {
+		call_fail(c, e);
+		return;
+	}
+	if (!found)
+		call_audited(c);
+	answer_box(c, found ? 200 : 201, b);
+}
+
+/* The key's earlier answer. Returns 1 when the call has been answered. */
+static int replay(struct call *c, const struct box_want *w)
+{
+	struct err e = { 0 };
+	struct idem_row row;
+	struct box *b;
+	int r = idem_find(c->api->s->db, c->who.tenant->id, w->idem, &row, &e);
+
+	if (r == 0)
+		return 0;
+	if (r > 0 && memcmp(row.body, w->idem_body, sizeof(row.body)))
+		err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for another request");
+	else if (r > 0) {
+		b = map_get(&c->api->s->boxes, row.answer);
+		if (b && b->state != BOX_ENDING && b->state != BOX_MAKING) {
+			http_set(c->q, "Idempotent-Replay", "true");
+			answer_box(c, 201, b);
+			return 1;
+		}
+		err_set(&e, ERR_CONFLICT, -ENOENT, "the sandbox this Idempotency-Key made is gone");
+	}
+	call_fail(c, &e);
+	return 1;
+}
+
+int idem_read(struct call *c, const char *data, size_t len, char key[129], uint8_t hash[32], struct err *e)
+{
+	const char *given = http_header(c->q, "Idempotency-Key");
+	EVP_MD_CTX *m;
+	bool ok;
+
+	if (!given)
+		return 0;
+	if (!*given || strlen(given) > 128)
+		return err_set(e, ERR_INVALID, -EINVAL, "Idempotency-Key: 1 to 128 characters");
+	m = EVP_MD_CTX_new();
+	ok = m && EVP_DigestInit_ex(m, EVP_sha256(), NULL) && EVP_DigestUpdate(m, http_path(c->q), strlen(http_path(c->q)) + 1) &&
+	     EVP_DigestUpdate(m, data, len) && EVP_DigestFinal_ex(m, hash, NULL);
+	EVP_MD_CTX_free(m);
+	if (!ok)
+		return err_set(e, ERR_INTERNAL, -EIO, "hash the request");
+	memcpy(key, given, strlen(given) + 1);
+	return 1;
+}
+
+static void create_body(struct call *c, const char *data, size_t len)
+{
+	AUTO(json_decref) json_t *o = NULL;
+	struct box_want *w = NULL;
+	struct err e = { 0 };
+	int r = jin_parse(data, len, &o, &e);
+
+	if (r == 0)
+		r = box_want_parse(&c->api->s->o, o, c->who.scope == SCOPE_ADMIN, &w, &e);
+	if (r == 0)
+		r = idem_read(c, data, len, w->idem, w->idem_body, &e);
+	if (r < 0) {
+		box_want_free(w);
+		call_fail(c, &e);
+		return;
+	}
+	if (r > 0 && replay(c, w)) {
+		box_want_free(w);
+		return;
+	}
+	if (r > 0 && idem_hold(c, w->idem, &e) < 0) {
+		box_want_free(w);
+		call_fail(c, &e);
+		return;
+	}
+	c->pending = true;
+	box_create(c->api->s, &c->who, w, on_made, c);
+}
+
+void post_sandboxes(void *arg, struct http_req *q, const struct route *r)
+{
+	call_body(call_new(arg, q, r), create_body);
+}
+
+/* --- look --- */
+
+struct filter {
+	const char *state, *name, *cursor;
+	const struct tenant *tenant; /* NULL = all */
+	size_t limit;
+	struct {
+		const char *key, *value;
+	} meta[8];
+	unsigned nmeta;
+};
+
+static bool has_meta(const struct box *b, const char *key, const char *value)
+{
+	size_t n = strlen(key);
+
+	for (uint32_t i = 0; i < b->want->metadata.n; i++) {
+		const char *item = b->want->metadata.item[i];
+
+		if (!strncmp(item, key, n) && item[n] == '=' && !strcmp(item + n + 1, value))
+			return true;
+	}
+	return false;
+}
+
+static bool fits(const struct filter *f, const struct box *b)
+{
+	if (b->state == BOX_MAKING || b->state == BOX_ENDING || (f->tenant && b->tenant != f->tenant))
+		return false;
+	if ((f->state && strcmp(f->state, box_state_name(b->state))) || (f->name && strcmp(f->name, b->want->name)))
+		return false;
+	for (unsigned i = 0; i < f->nmeta; i++)
+		if (!has_meta(b, f->meta[i].key, f->meta[i].value))
+			return false;
+	return true;
+}
+
+static int read_filter(struct call *c, struct filter *f, struct err *e)
+{
+	const char *tenant = http_query(c->q, "tenant"), *limit = http_query(c->q, "limit");
+	uint64_t n = LIST_DEFAULT;
+
+	*f = (struct filter){ .state = http_query(c->q, "state"), .name = http_query(c->q, "name"), .cursor = http_query(c->q, "cursor") };
+	if (limit && (parse_u64(limit, &n, NULL) < 0 || n < 1 || n > LIST_MAX))
+		return err_set(e, ERR_INVALID, -EINVAL, "limit: 1 to %d", LIST_MAX);
+	f->limit = (size_t)n;
+	for (size_t i = 0; i < http_query_count(c->q); i++) {
+		const char *key, *value;
+
+		http_query_at(c->q, i, &key, &value);
+		if (strncmp(key, "metadata.", 9))
+			continue;
+		if (f->nmeta == ARRAY_LEN(f->meta))
+			return err_set(e, ERR_INVALID, -E2BIG, "at most %zu metadata filters", ARRAY_LEN(f->meta));
+		f->meta[f->nmeta].key = key + 9;
+		f->meta[f->nmeta++].value = value;
+	}
+	if (tenant && !strcmp(tenant, "*") && c->who.scope == SCOPE_ADMIN)
+		return 0;
+	f->tenant = api_tenant(c->api, c->q, &c->who, e);
+	return f->tenant ? 0 : -ENOENT;
+}
+
+/* Newest first; the id settles what is of the same moment. */
+static int newer(const void *a, const void *b)
+{
+	const struct box *const *x = a, *const *y = b;
+
+	if ((*x)->created_ns != (*y)->created_ns)
+		return (*x)->created_ns < (*y)->created_ns ? 1 : -1;
+	return -strcmp((*x)->id, (*y)->id);
+}
+
+static bool before_cursor(const struct box *b, uint64_t created, const char *id)
+{
+	return b->created_ns < created || (b->created_ns == created && strcmp(b->id, id) < 0);
+}
+
+void get_sandboxes(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	struct service *s = c->api->s;
+	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
+	AUTO_FREE struct box **list = NULL;
+	struct json j = JSON_INIT(&out);
+	unsigned long long created = 0;
+	char after[64] = "", cursor[96];
+	struct err e = { 0 };
+	struct filter f;
+	struct box *b;
+	size_t n = 0, at = 0, i;
+
+	if (read_filter(c, &f, &e) < 0) {
+		call_fail(c, &e);
+		return;
+	}
+	if (f.cursor && sscanf(f.cursor, "%llu-%63s", &created, after) != 2) {
+		err_set(&e, ERR_INVALID, -EINVAL, "cursor: not one of ours");
+		call_fail(c, &e);
+		return;
+	}
+	list = calloc(s->boxes.count + 1, sizeof(struct box *));
+	while (list && (b = map_next(&s->boxes, &at)))
+		if (fits(&f, b) && (!f.cursor || before_cursor(b, created, after)))
+			list[n++] = b;
+	if (list)
+		qsort(list, n, sizeof(struct box *), newer);
+	jout_object(&j, NULL);
+	jout_array(&j, "sandboxes");
+	for (i = 0; i < n && i < f.limit; i++)
+		dto_box(&j, NULL, list[i]);
+	jout_end(&j);
+	if (i < n)
+		snprintf(cursor, sizeof(cursor), "%llu-%s", (unsigned long long)list[i - 1]->created_ns, list[i - 1]->id);
+	jout_str(&j, "next", i < n ? cursor : NULL);
+	jout_end(&j);
+	call_json(c, 200, &out);
+}
+
+void get_sandbox(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (call_box(c) == 0)
+		answer_box(c, 200, c->box);
+}
+
+/* --- change --- */
+
+static void on_done_box(void *arg, int r, const struct err *e)
+{
+	struct call *c = arg;
+
+	if (r < 0) {
+		call_fail(c, e);
+		return;
+	}
+	call_audited(c);
+	answer_box(c, 200, c->box);
+}
+
+static void on_deleted(void *arg, int r, const struct err *e)
+{
+	struct call *c = arg;
+
+	if (r < 0) {
+		call_fail(c, e);
+		return;
+	}
+	call_audited(c);
+	call_empty(c, 204);
+}
+
+void delete_sandbox(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (call_box(c) < 0)
+		return;
+	c->pending = true;
+	box_delete(c->box, &c->who, "sandbox.delete", on_deleted, c);
+}
+
+void post_pause(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (call_box(c) < 0)
+		return;
+	c->pending = true;
+	box_pause(c->box, &c->who, on_done_box, c);
+}
+
+void post_resume(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (call_box(c) < 0)
+		return;
+	c->pending = true;
+	box_resume(c->box, &c->who, on_done_box, c);
+}
+
+static void update_body(struct call *c, const char *data, size_t len)
+{
+	uint64_t timeout = UINT64_MAX, idle = UINT64_MAX;
+	AUTO(json_decref) json_t *o = NULL;
+	const char *name = NULL;
+	struct kv meta = { 0 };
+	struct err e = { 0 };
+	const json_t *m = NULL;
+	int r = jin_parse(data, len, &o, &e);
+
+	if (r == 0) {
+		struct jin j = JIN_INIT(o, &e);
+
+		jin_ms(&j, "timeout", &timeout);
+		if (c->data == NULL) { /* PATCH; `extend` has the time alone */
+			jin_ms(&j, "idle", &idle);
+			jin_str(&j, "name", &name, NAME_MAX_LEN);
+			m = jin_object(&j, "metadata");
+		} else if (timeout == UINT64_MAX) {
+			jin_bad(&j, "timeout", "is needed");
+		}
+		r = jin_end(&j);
+	}
+	if (r == 0 && m)
+		r = kv_parse(m, "metadata", META_MAX, false, &meta, &e);
+	if (r == 0)
+		r = box_update(c->box, &c->who, timeout, idle, name, m ? &meta : NULL, &e);
+	kv_done(&meta);
+	if (r < 0) {
+		call_fail(c, &e);
+		return;
+	}
+	/* The change and its record are stored with this turn, before anything is sent by the callback. */
+	c->pending = true;
+	c->wait = (struct turn_wait){ 0 };
+	turn_after(c->api->s->turn, &c->wait, call_answer_box, c);
+}
+
+void call_answer_box(void *arg)
+{
+	struct call *c = arg;
+
+	call_audited(c);
+	answer_box(c, 200, c->box);
+}
+
+void patch_sandbox(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (call_box(c) == 0)
+		call_body(c, update_body);
+}
+
+void post_extend(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	c->data = c;
+	if (call_box(c) == 0)
+		call_body(c, update_body);
+}
+
+/* --- stats --- */
+
+static void on_stat(void *arg, int r, const struct err *e)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(64 * KIB);
+	struct json j = JSON_INIT(&out);
+	struct call *c = arg;
+	const struct warden_stat *st = &c->box->stat;
+
+	if (r < 0) {
+		call_fail(c, e);
+		return;
+	}
+	jout_object(&j, NULL);
+	jout_u64(&j, "cpu_ms", st->group.cpu_usec / 1000);
+	jout_u64(&j, "memory", st->group.memory);
+	jout_u64(&j, "memory_peak", st->group.memory_peak);
+	jout_u64(&j, "memory_limit", c->box->want->spec->limits.memory);
+	jout_u64(&j, "pids", st->group.pids);
+	jout_u64(&j, "pids_peak", st->group.pids_peak);
+	jout_u64(&j, "oom_kills", st->group.oom_kills);
+	jout_u64(&j, "disk", st->disk_used);
+	jout_u64(&j, "disk_limit", st->disk_size);
+	jout_u64(&j, "inodes", st->inodes_used);
+	jout_u64(&j, "io_bytes", st->group.io_bytes);
+	jout_u64(&j, "net_bytes", 0);
+	jout_u64(&j, "execs", c->box->running);
+	jout_end(&j);
+	call_json(c, 200, &out);
+}
+
+void get_stats(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (call_box(c) < 0)
+		return;
+	c->pending = true;
+	box_stat(c->box, on_stat, c);
+}

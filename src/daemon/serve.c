@@ -1,0 +1,295 @@
+/*
+ * The API process. Opens its state, gives up every privilege, and serves until it is told to drain. One loop; two workers for what may wait on a disk.
+ */
+#include "api/api.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/daemon.h"
+#include "daemon/identity.h"
+#include "warden/program.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DRAIN_MS 30000
+#define KEEP_MS 1000 /* how often the disk is looked after */
+#define WAL_MAX (4 * MIB)
+
+struct serve {
+	const struct daemon_start *start;
+	uv_loop_t loop;
+	struct db *db;
+	struct audit *audit;
+	struct turn *turn;
+	struct access *access;
+	struct service *service;
+	struct api *api;
+	struct http_server *http;
+	uv_signal_t term, intr;
+	uv_poll_t life;
+	uv_timer_t keep, deadline;
+	uv_work_t work;
+	bool working, draining, ready, failed;
+	uint64_t synced_seq;
+	int audit_fd;
+	char db_path[DAEMON_PATH + 16], wal_path[DAEMON_PATH + 32], tar[512];
+};
+
+/* --- looking after the disk, in a worker --- */
+
+static void on_work(uv_work_t *w)
+{
+	struct serve *v = w->data;
+	struct stat st;
+
+	fdatasync(v->audit_fd);
+	if (stat(v->wal_path, &st) == 0 && st.st_size > (off_t)WAL_MAX)
+		db_checkpoint(v->db_path);
+}
+
+static void after_work(uv_work_t *w, int status)
+{
+	struct serve *v = w->data;
+
+	(void)status;
+	v->working = false;
+}
+
+static void on_keep(uv_timer_t *t)
+{
+	struct serve *v = t->data;
+	uint64_t seq = audit_head(v->audit)->seq;
+
+	if (v->working || seq == v->synced_seq)
+		return;
+	v->synced_seq = seq;
+	v->work.data = v;
+	v->working = uv_queue_work(&v->loop, &v->work, on_work, after_work) == 0;
+}
+
+/* --- the end --- */
+
+static void on_drained(void *arg)
+{
+	uv_stop(&((struct serve *)arg)->loop);
+}
+
+static void on_deadline(uv_timer_t *t)
+{
+	log_warn("some calls took longer than %d s: they are cut", DRAIN_MS / 1000);
+	uv_stop(t->loop);
+}
+
+static void on_signal(uv_signal_t *h, int sig)
+{
+	struct serve *v = h->data;
+
+	(void)sig;
+	if (v->draining) {
+		uv_stop(&v->loop);
+		return;
+	}
+	v->draining = true;
+	v->service->draining = true;
+	http_server_drain(v->http, on_drained, v);
+	uv_timer_start(&v->deadline, on_deadline, DRAIN_MS, 0);
+}
+
+static void on_life(uv_poll_t *p, int status, int events)
+{
+	(void)status;
+	(void)events;
+	/* Nobody would start us again, nor tell the warden: what is stored is stored. */
+	log_error("the supervisor is gone");
+	uv_stop(p->loop);
+	((struct serve *)p->data)->failed = true;
+}
+
+/* --- the beginning --- */
+
+static struct service_opts options(const struct serve *v)
+{
+	const struct daemon_config *c = v->start->config;
+
+	return (struct service_opts){
+		.memory = c->memory,
+		.memory_max = c->memory_max,
+		.disk = c->disk,
+		.disk_max = c->disk_max,
+		.output_limit = c->output_limit,
+		.cpu_milli = c->cpu_milli,
+		.cpu_milli_max = c->cpu_milli_max,
+		.pids = c->pids,
+		.pids_max = c->pids_max,
+		.nofile = c->nofile,
+		.exec_timeout_ms = c->exec_timeout_ms,
+		.exec_timeout_max_ms = c->exec_timeout_max_ms,
+		.sandboxes_max = c->sandboxes_max,
+		.spool_time_ms = c->spool_time_ms,
+		.spool_max = c->spool_max,
+		.spool_total = c->spool_total,
+		.data = c->data,
+		.images = c->images,
+		.tar = v->tar,
+		.warden_place = v->start->warden_place,
+		.audit_output = c->audit_output,
+	};
+}
+
+static int open_state(struct serve *v, struct err *e)
+{
+	const struct daemon_config *c = v->start->config;
+	char audit[DAEMON_PATH + 16];
+	struct service_opts o;
+	int r;
+
+	snprintf(v->db_path, sizeof(v->db_path), "%s/state.db", c->data);
+	snprintf(v->wal_path, sizeof(v->wal_path), "%s-wal", v->db_path);
+	snprintf(audit, sizeof(audit), "%s/audit.log", c->data);
+	r = program_path("cloche-tar", v->tar, sizeof(v->tar), e);
+	if (r == 0)
+		r = audit_open(audit, &v->audit, e);
+	if (r == 0)
+		r = db_open(v->db_path, &v->db, e);
+	if (r == 0)
+		r = turn_new(&v->loop, v->db, v->audit, &v->turn, e);
+	if (r == 0 && c->audit_sync_always)
+		r = turn_sync_always(v->turn, e);
+	if (r == 0)
+		r = access_new(v->db, v->audit, &v->access, e);
+	if (r == 0 && v->start->token[0])
+		r = token_add_known(v->access, tenant_find(v->access, TENANT_DEFAULT), "initial", SCOPE_ADMIN, v->start->token, NULL, e);
+	if (r < 0)
+		return r;
+	v->audit_fd = audit_fd(v->audit);
+	o = options(v);
+	r = service_new(&v->loop, &o, v->db, v->audit, v->turn, v->access, &v->service, e);
+	if (r == 0)
+		r = api_new(v->service, v->start->owner, c->noid_isolation, &v->api, e);
+	return r;
+}
+
+static int listen_all(struct serve *v, struct err *e)
+{
+	const struct daemon_config *c = v->start->config;
+	int r = 0;
+
+	for (unsigned i = 0; r == 0 && i < c->nlisten; i++)
+		r = http_server_listen(v->http, v->start->listener[i], c->listen[i].tls, e);
+	if (r == 0 && v->start->unix_listener >= 0)
+		r = http_server_listen(v->http, v->start->unix_listener, false, e);
+	return r;
+}
+
+/* Everything is known again: callers may come. */
+static void on_ready(void *arg, int r, const struct err *e)
+{
+	struct serve *v = arg;
+	struct audit_rec rec = { .kind = "daemon.start" };
+	struct err why = { 0 };
+
+	if (r < 0)
+		why = *e;
+	else
+		r = listen_all(v, &why);
+	if (r < 0) {
+		log_error("%s%s%s", why.msg, why.remedy[0] ? "; " : "", why.remedy);
+		v->failed = true;
+		uv_stop(&v->loop);
+		return;
+	}
+	jout_u64(audit_begin(v->audit, &rec), "sandboxes", v->service->boxes.count);
+	audit_end(v->audit, NULL);
+	turn_dirty(v->turn);
+	v->ready = true;
+	if (write(v->start->ready, "1", 1) != 1)
+		log_warn("could not tell the supervisor that we serve");
+}
+
+static int watch_end(struct serve *v, struct err *e)
+{
+	int r = uv_signal_init(&v->loop, &v->term);
+
+	if (r == 0)
+		r = uv_signal_init(&v->loop, &v->intr);
+	v->term.data = v->intr.data = v->life.data = v->keep.data = v;
+	if (r == 0)
+		r = uv_signal_start(&v->term, on_signal, SIGTERM);
+	/* Ctrl-C reaches the whole group, and the supervisor tells us anyway. */
+	signal(SIGINT, SIG_IGN);
+	if (r == 0)
+		r = uv_poll_init(&v->loop, &v->life, v->start->life);
+	if (r == 0)
+		r = uv_poll_start(&v->life, UV_READABLE, on_life);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "watch for the end");
+	uv_timer_init(&v->loop, &v->deadline);
+	uv_timer_init(&v->loop, &v->keep);
+	return uv_timer_start(&v->keep, on_keep, KEEP_MS, KEEP_MS);
+}
+
+static void on_request(void *arg, struct http_req *q)
+{
+	api_request(((struct serve *)arg)->api, q);
+}
+
+static int become(const char *user, struct err *e)
+{
+	struct identity who;
+	int r = identity_find(user, &who, e);
+
+	return r < 0 ? r : identity_become(&who, getppid(), e);
+}
+
+static int begin(struct serve *v, struct err *e)
+{
+	const struct daemon_config *c = v->start->config;
+	struct http_opts h = {
+		.loop = &v->loop,
+		.request = on_request,
+		.arg = v,
+		.conns_max = c->conns_max,
+		.tls_cert = c->tls_cert[0] ? c->tls_cert : NULL,
+		.tls_key = c->tls_key[0] ? c->tls_key : NULL,
+	};
+	int r = uv_loop_init(&v->loop);
+
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "make a loop");
+	/* What only root can read is read before: the TLS key. */
+	r = http_server_new(&h, &v->http, e);
+	if (r == 0)
+		r = become(c->user, e);
+	if (r == 0)
+		r = open_state(v, e);
+	if (r == 0)
+		r = watch_end(v, e);
+	if (r < 0)
+		return r;
+	service_start(v->service, on_ready, v);
+	return 0;
+}
+
+int daemon_serve(const struct daemon_start *s)
+{
+	struct serve *v = calloc(1, sizeof(*v));
+	struct err e = { 0 };
+
+	if (!v)
+		return 1;
+	v->start = s;
+	signal(SIGPIPE, SIG_IGN);
+	if (begin(v, &e) < 0) {
+		log_error("%s%s%s", e.msg, e.remedy[0] ? "; " : "", e.remedy);
+		return 1;
+	}
+	uv_run(&v->loop, UV_RUN_DEFAULT);
+	/* The process ends here; what counts is on disk, and nothing that was not stored has been answered. */
+	db_commit(v->db, NULL);
+	audit_flush(v->audit, NULL);
+	fdatasync(v->audit_fd);
+	return v->failed ? 1 : 0;
+}

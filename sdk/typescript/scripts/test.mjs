@@ -24,5 +24,8 @@ if (files.length === 0) {
   console.error('no tests found');
   process.exit(1);
 }
-const run = spawnSync(process.execPath, ['--enable-source-maps', '--test', ...files], { stdio: 'inherit', cwd: root });
+const [major, minor] = process.versions.node.split('.').map(Number);
+const flags = ['--enable-source-maps', '--test'];
+if (major > 20 || (major === 20 && minor >= 11)) flags.push('--test-timeout=120000');
+const run = spawnSync(process.execPath, [...flags, ...files], { stdio: 'inherit', cwd: root });
 process.exit(run.status ?? 1);

@@ -72,7 +72,8 @@ static void on_text(void *arg, const char *data, size_t len)
 	} else if (!strcmp(type, "error")) {
 		json_decref(s->refused);
 		s->refused = json_incref(v);
-		s->ended = true;
+		/* Once it runs, an error is about one thing we sent (a signal that came too late, say), not about the exec. */
+		s->ended = !s->end->exec[0];
 	}
 	json_decref(v);
 }
@@ -345,6 +346,8 @@ static int loop(struct session *s, struct err *e)
 
 		if (s->ended)
 			return 0;
+		if (r == 0 && s->refused)
+			return 0;
 		if (r == 0)
 			r = err_set(e, ERR_LOST, -ECONNRESET, "the daemon closed the connection");
 		if (r < 0)
@@ -391,7 +394,7 @@ int session_run(struct conn *c, const struct session_opts *o, struct session_end
 		r = loop(&s, e);
 	drain(&s);
 	tty_restore(&s.tty);
-	if (r == 0 && s.refused) {
+	if (r == 0 && s.refused && !ret->result && ret->how == SESSION_ENDED) {
 		AUTO_FREE char *text = json_dumps(s.refused, JSON_COMPACT);
 
 		r = conn_answer_error(text ? text : "", text ? strlen(text) : 0, 500, e);

@@ -169,6 +169,7 @@ static size_t feed_head(struct conn *c, const char *p, size_t n)
 	c->fresh = false;
 	c->state = CONN_REQ;
 	c->started = true;
+	c->served++;
 	c->req->started = clock_mono_ns();
 	if (status > 1)
 		refuse(c, status, why);
@@ -182,8 +183,8 @@ static size_t consume(struct conn *c, char *p, size_t n)
 {
 	switch (c->state) {
 	case CONN_HEAD:
-		/* A client that reads no answers gets no further ones. */
-		return c->queued ? 0 : feed_head(c, p, n);
+		/* A client that reads no answers gets no further ones; one that asks a lot at once is not the only one. */
+		return c->queued || c->served == TURN_REQUESTS ? 0 : feed_head(c, p, n);
 	case CONN_REQ:
 		return req_feed(c->req, p, n);
 	case CONN_WS:
@@ -278,6 +279,14 @@ static bool feed_kept(struct conn *c)
 	return used;
 }
 
+/* The client will send nothing more. Who reads events can not be told apart from who left, but by sending something. */
+static void end_of_input(struct conn *c)
+{
+	if (!c->eof && c->state == CONN_REQ && c->req->sse)
+		sse_comment(c->req);
+	c->eof = true;
+}
+
 /* Content of TLS records that have been read. True when there was some. */
 static bool feed_tls(struct conn *c)
 {
@@ -288,7 +297,7 @@ static bool feed_tls(struct conn *c)
 		return false;
 	r = tls_read(c, s->plain, sizeof(s->plain));
 	if (r == -EPIPE)
-		c->eof = true;
+		end_of_input(c);
 	else if (r < 0)
 		conn_kill(c);
 	if (r <= 0)
@@ -308,10 +317,7 @@ static void receive(struct conn *c)
 	if (r < 0 && errno != EAGAIN) {
 		conn_kill(c);
 	} else if (!r) {
-		c->eof = true;
-		/* Who reads events can not be told apart from who left, but by sending something. */
-		if (c->state == CONN_REQ && c->req->sse)
-			sse_comment(c->req);
+		end_of_input(c);
 	} else if (r > 0 && c->ssl) {
 		if (tls_feed(c, s->read, (size_t)r) < 0)
 			conn_kill(c);
@@ -421,6 +427,8 @@ void conn_turn(struct conn *c)
 	c->turn = true;
 	while (more && c->state != CONN_DEAD && rounds++ < TURN_ROUNDS)
 		more = callbacks(c) || feed_kept(c) || feed_tls(c);
+	more = more || c->served == TURN_REQUESTS;
+	c->served = 0;
 	c->turn = false;
 	settle(c);
 	if (c->state == CONN_DEAD)

@@ -73,19 +73,17 @@ TEST(a_client_that_reads_no_answers_gets_no_more_requests_read)
 		n += (size_t)snprintf(text + n, sizeof(text) - n, GET);
 	{
 		AUTO_CLOSE int fd = fix_dial(&f);
-		unsigned last = 0;
+		unsigned last = 0, still = 0;
 
-		/* Each answer is a large one here, and none is read. */
-		(void)last;
-		for (unsigned i = 0; i < 200; i++) {
+		/* Until the answers have filled the sockets between us. */
+		for (unsigned i = 0; i < 100000 && still < 100; i++) {
 			(void)send(fd, text, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 			uv_run(&f.loop, UV_RUN_NOWAIT);
+			still = f.requests == last ? still + 1 : 0;
+			last = f.requests;
 		}
-		last = f.requests;
-		for (unsigned i = 0; i < 200; i++) {
-			(void)send(fd, text, n, MSG_DONTWAIT | MSG_NOSIGNAL);
-			uv_run(&f.loop, UV_RUN_NOWAIT);
-		}
+		CHECK(last > 1000 && still == 100);
+		fix_pump(&f, 20);
 		CHECK_EQ(f.requests, last);
 	}
 	fix_down(&f);
@@ -217,6 +215,65 @@ TEST(a_client_that_hangs_up_is_told_once)
 	CHECK_EQ(http_server_conns(f.server), 0);
 	fix_down(&f);
 	CHECK_EQ(f.gone, 1);
+}
+
+static void early_piece(void *arg, const char *data, size_t len)
+{
+	struct fix *fix = arg;
+
+	(void)data;
+	fix->drains += (unsigned)len;
+	if (fix->drains > 150000)
+		http_send(fix->last, 200, NULL, "early", 5);
+}
+
+static void early(struct fix *fix, struct http_req *q)
+{
+	if (http_method(q) == HTTP_M_GET)
+		answer(fix, q);
+	else
+		http_stream_body(q, early_piece, on_done, fix);
+}
+
+TEST(an_answer_before_the_end_of_a_body_keeps_the_connection_when_little_is_left)
+{
+	static char text[300000];
+	size_t n = (size_t)snprintf(text, sizeof(text), "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n%0200000d", 1);
+
+	snprintf(text + n, sizeof(text) - n, GET);
+	fix_up(&f, NULL, early);
+	fix_ask(&f, text, &g);
+	CHECK_EQ(got_answers(&g), 2);
+	CHECK(!g.closed);
+	CHECK_EQ(f.done, 0); /* the end is not said to who has answered */
+	fix_down(&f);
+}
+
+TEST(many_requests_at_once_are_all_answered_but_not_in_one_go)
+{
+	static char text[60000];
+	size_t n = 0;
+
+	while (n + sizeof(GET) < 27000)
+		n += (size_t)snprintf(text + n, sizeof(text) - n, GET);
+	fix_up(&f, NULL, answer);
+	{
+		AUTO_CLOSE int fd = fix_dial(&f);
+		unsigned all = (unsigned)(n / (sizeof(GET) - 1)), got = 0, first = 0;
+
+		CHECK_EQ(send(fd, text, n, 0), (ssize_t)n);
+		while (!first) {
+			uv_run(&f.loop, UV_RUN_NOWAIT);
+			first = f.requests;
+		}
+		CHECK(first < 40);
+		for (unsigned i = 0; i < 1000 && got < all; i++) {
+			fix_read(&f, fd, &g, 20);
+			got += got_answers(&g);
+		}
+		CHECK_EQ(f.requests, all);
+	}
+	fix_down(&f);
 }
 
 static void begin(struct fix *fix, struct http_req *q)

@@ -255,7 +255,7 @@ static int whole_head(struct http_req *q, const char **ret_why)
 	return 1;
 }
 
-/* Makes room for a head of @len bytes, and behind it for a copy of the target. */
+/* Makes room for @len bytes: a head, and behind it a copy of its path. */
 static int grow(struct http_req *q, size_t len)
 {
 	size_t cap = q->head_cap;
@@ -263,6 +263,8 @@ static int grow(struct http_req *q, size_t len)
 
 	while (cap < len)
 		cap *= 2;
+	if (cap > HTTP_HEAD_MAX + HTTP_PATH_MAX + 2)
+		cap = HTTP_HEAD_MAX + HTTP_PATH_MAX + 2;
 	if (cap == q->head_cap)
 		return 0;
 	p = q->head == q->small ? malloc(cap) : realloc(q->head, cap);
@@ -299,7 +301,7 @@ static int scan(struct http_req *q, unsigned char ch, const char **ret_why)
 
 size_t parse_head(struct http_req *q, const char *p, size_t n, int *ret_status, const char **ret_why)
 {
-	size_t i = 0;
+	size_t i = 0, len;
 	int r = 0;
 
 	while (i < n && !r)
@@ -307,7 +309,8 @@ size_t parse_head(struct http_req *q, const char *p, size_t n, int *ret_status, 
 	*ret_status = r;
 	if (r > 1)
 		return i;
-	if (q->head_len + i > HTTP_HEAD_MAX || grow(q, (q->head_len + i) * 2 + 2) < 0) {
+	len = q->head_len + i;
+	if (len > HTTP_HEAD_MAX || grow(q, len + (len < HTTP_PATH_MAX ? len : HTTP_PATH_MAX) + 2) < 0) {
 		*ret_status = refuse(ret_why, 431, "the head is too large");
 		return i;
 	}

@@ -124,7 +124,8 @@ static void make_head(struct http_req *q, struct res_head *h, int status, const 
 	q->chunked = len < 0 && !empty && !q->v10;
 	q->until_close = len < 0 && !empty && q->v10;
 	h->len = 0;
-	add(h, "HTTP/1.1 %d %s\r\nServer: cloche\r\nX-Request-Id: %s\r\n", status, status_text(status), http_request_id(q));
+	add(h, "HTTP/1.1 %d %s\r\nServer: cloche\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\n",
+	    status, status_text(status), http_request_id(q));
 	if (type && !empty)
 		add(h, "Content-Type: %.100s\r\n", type);
 	if (q->chunked)
@@ -217,8 +218,11 @@ void res_refuse(struct http_req *q, int status, const char *code, const char *me
 
 void http_fail(struct http_req *q, const struct err *e)
 {
-	http_fail_as(q, err_kind_status(e->kind), err_kind_name(e->kind), e->msg, e->errnum ? strerror(e->errnum) : NULL,
-		     e->remedy);
+	int status = err_kind_status(e->kind);
+	/* What the kernel said is of use where it was not the caller's doing. */
+	const char *cause = e->errnum && status >= 500 ? strerror(e->errnum) : NULL;
+
+	http_fail_as(q, status, err_kind_name(e->kind), e->msg, cause, e->remedy);
 }
 
 void http_fail_retry(struct http_req *q, const struct err *e, unsigned retry_after_s)

@@ -16,6 +16,7 @@
 #define LOCK "lock"
 #define FIRST "first-start" /* there until the API was ready once */
 #define STATE_DB "state.db"
+#define RECORDS "boxes" /* the warden's: zeros where no sandbox is */
 
 static int is_empty(int fd, struct err *e)
 {
@@ -256,4 +257,29 @@ int folder_state(const char *real, char *path, size_t size, struct err *e)
 		return err_set(e, ERR_INTERNAL, -ENAMETOOLONG, "the state folder's name is too long");
 	r = folder_run(e);
 	return r < 0 ? r : make_root_folder(path, 0700, e);
+}
+
+static bool is_zeros(int fd)
+{
+	char buf[4096];
+	ssize_t n;
+
+	while ((n = sys_read(fd, buf, sizeof(buf))) > 0)
+		for (ssize_t i = 0; i < n; i++)
+			if (buf[i])
+				return false;
+	return n == 0;
+}
+
+void folder_state_done(const char *path)
+{
+	AUTO_CLOSE int dir = sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	AUTO_CLOSE int fd = dir < 0 ? -1 : sys_openat(dir, RECORDS, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
+
+	if (fd >= 0 && !is_zeros(fd))
+		return;
+	if (fd >= 0)
+		sys_unlinkat(dir, RECORDS, 0);
+	/* A warden that was ended early has written none. A folder with anything in it stays. */
+	sys_unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
 }

@@ -33,3 +33,5 @@ void folder_used(int dirfd, const struct identity *who);
 int folder_run(struct err *e);
 /* "/run/cloche/w-<16 hex digits of the real path's SHA-256>", made 0700 and root's. */
 int folder_state(const char *real, char *path, size_t size, struct err *e);
+/* Removes it when no sandbox is recorded there. Only while the data folder is locked and no warden runs. */
+void folder_state_done(const char *path);

@@ -469,6 +469,8 @@ int supervisor_run(const struct supervisor_opts *o, struct err *e)
 		r = begin(&s, e);
 	while (r == 0 && s.phase != OVER)
 		r = turn(&s, e);
+	if (s.phase == OVER)
+		folder_state_done(s.places.state);
 	places_close(&s.places);
 	fd_close(s.signals);
 	fd_close(s.ready);

@@ -177,18 +177,12 @@ static int stop(int sig)
 static void clean(void)
 {
 	static const char *const names[] = { "lock", "state.db", "first-start", "cloche.sock", "warden.sock", "token" };
-	char path[300], state[100];
-	struct err e;
+	char path[300];
 
 	fd_close(d.out);
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		snprintf(path, sizeof(path), "%s/%s", d.data, names[i]);
 		unlink(path);
-	}
-	if (folder_state(d.data, state, sizeof(state), &e) == 0) {
-		snprintf(path, sizeof(path), "%s/boxes", state);
-		unlink(path);
-		rmdir(state);
 	}
 	rmdir(d.data);
 	rmdir(d.base);
@@ -272,6 +266,21 @@ static bool is_there(const char *name)
 
 	snprintf(path, sizeof(path), "%s/%s", d.data, name);
 	return access(path, F_OK) == 0;
+}
+
+/* Whether a warden's records of this data folder are kept. */
+static bool has_state(void)
+{
+	char path[100], boxes[120];
+	struct err e;
+	bool is;
+
+	if (folder_state(d.data, path, sizeof(path), &e) < 0)
+		return false;
+	snprintf(boxes, sizeof(boxes), "%s/boxes", path);
+	is = access(boxes, F_OK) == 0;
+	rmdir(path); /* if it was only made by asking */
+	return is;
 }
 
 /* ---- tests -------------------------------------------------------------------------------------------------------- */
@@ -385,11 +394,13 @@ TEST(a_warden_that_is_killed_comes_back_and_finds_its_sandbox)
 	/* It outlives the daemon, until one is told to end all. */
 	CHECK_EQ(stop(SIGTERM), 0);
 	CHECK_EQ(readable(box.pidfd, 300), 0);
+	CHECK(has_state());
 	fd_close(d.out);
 	d.config.stop_sandboxes = true;
 	CHECK(start("serving"));
 	CHECK_EQ(stop(SIGTERM), 0);
 	CHECK_EQ(readable(box.pidfd, 1000), 1);
+	CHECK(!has_state());
 	client_sandbox_done(&box);
 	clean();
 }

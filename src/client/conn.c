@@ -1,6 +1,7 @@
 #include "client/conn.h"
 #include "base/base.h"
 #include "client/settings.h"
+#include "client/show.h"
 #include "config.h"
 
 #include <stdarg.h>
@@ -111,7 +112,7 @@ int conn_curl_error(const struct conn *c, CURLcode code, const char *detail, str
 
 static enum err_kind kind_of(const char *code, long status)
 {
-	for (int k = 0; code && k < ERR_KIND_COUNT; k++)
+	for (int k = 0; k < ERR_KIND_COUNT; k++)
 		if (!strcmp(code, err_kind_name((enum err_kind)k)))
 			return (enum err_kind)k;
 	return status == 401 ? ERR_UNAUTHORIZED : status == 404 ? ERR_NOT_FOUND : ERR_INTERNAL;
@@ -125,23 +126,22 @@ static int errno_of(enum err_kind kind)
 int conn_answer_error(const char *body, size_t len, long status, struct err *e)
 {
 	AUTO_JSON json_t *all = json_loadb(body, len, JSON_REJECT_DUPLICATES, NULL);
-	const char *code = NULL, *message = NULL, *cause = NULL, *remedy = NULL;
+	const json_t *error = json_object_get(all, "error");
+	const char *message = show_str(error, "message"), *cause = show_str(error, "cause"),
+		   *remedy = show_str(error, "remedy");
 	enum err_kind kind;
 	int r;
 
 	/* Not ours: a proxy's page, say. */
-	if (!all ||
-	    json_unpack(all, "{s:{s?s, s?s, s?s?, s?s?}}", "error", "code", &code, "message", &message, "cause", &cause,
-			"remedy", &remedy) < 0 ||
-	    !message)
-		return err_set(e, kind_of(NULL, status), -EPROTO, "the answer is %ld, and not a daemon's", status);
-	kind = kind_of(code, status);
+	if (!*message)
+		return err_set(e, kind_of("", status), -EPROTO, "the answer is %ld, and not a daemon's", status);
+	kind = kind_of(show_str(error, "code"), status);
 	/* The message often has its cause at the end already. */
-	if (cause && *cause && !strstr(message, cause))
+	if (*cause && !strstr(message, cause))
 		r = err_set(e, kind, errno_of(kind), "%s: %s", message, cause);
 	else
 		r = err_set(e, kind, errno_of(kind), "%s", message);
-	if (remedy && *remedy)
+	if (*remedy)
 		err_remedy(e, "%s", remedy);
 	else if (kind == ERR_UNAUTHORIZED)
 		err_remedy(e, "set CLOCHE_TOKEN, or `token = …` in ~/.config/cloche/config");

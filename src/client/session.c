@@ -424,7 +424,8 @@ void session_tell_verdict(const json_t *result)
 	const json_t *verdict = json_object_get(result, "verdict");
 	const char *cause = show_str(verdict, "cause"), *detail = show_str(verdict, "detail");
 
-	if (!*cause || !strcmp(cause, "exited") || !strcmp(cause, "signaled"))
+	/* Of the output all has come to us, however little of it an answer would carry. */
+	if (!*cause || !strcmp(cause, "exited") || !strcmp(cause, "signaled") || !strcmp(cause, "output"))
 		return;
 	show_warn("%s%s%s", cause, *detail ? ": " : "", detail);
 }

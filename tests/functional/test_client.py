@@ -22,15 +22,19 @@ from daemon import Daemon
 COMMANDS = ("create exec shell cp ls inspect rm pause resume logs stats top events audit token completion").split()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def nothing_is_left_behind():
+    """Instead of after each test: the daemon, and what it keeps ready, stays for all of them."""
+    watch = host.Watch()
+    yield
+    left = watch.left()
+    assert not left, "left behind:\n" + "\n".join(sorted(left))
+
+
 @pytest.fixture(scope="module")
-def daemon():
+def daemon(nothing_is_left_behind):
     with Daemon() as d:
         yield d
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _started(daemon):
-    """Before the eye on what is left behind opens: the daemon itself stays for all tests of this file."""
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
 /*
- * A record that can be added to and never rewritten unnoticed: one JSON object per line, each with a sequence number and the hash of the
- * line before it.
+ * A record that can be added to and never rewritten unnoticed: one JSON object per line, each with a sequence number
+ * and the hash of the line before it.
  *
  *	{"seq":7,"time":"…","mono_ns":…,"kind":"…",…,"prev":"<64 hex>","hash":"<64 hex>"}
  *
- * hash = SHA-256 over the line's bytes up to and without `,"hash":"…"}`; since `prev` is in them, each hash covers all before it. The
- * first record's prev is 64 zeros. Records are collected in memory and written by audit_flush, one write() for all: before any answer
- * that depends on them.
+ * hash = SHA-256 over the line's bytes up to and without `,"hash":"…"}`; since `prev` is in them, each hash covers all
+ * before it. The first record's prev is 64 zeros. Records are collected in memory and written by audit_flush, one
+ * write() for all: before any answer that depends on them.
  */
 #pragma once
 #include <stddef.h>
@@ -25,8 +25,9 @@ struct audit_head {
 };
 
 /*
- * Opens or makes (0600) the log. Reads all of it: a torn last line (no newline, or not whole) is cut off and noted by a record of kind
- * audit.cut; anything else that is wrong stops with -EBADMSG, naming the record, and changes nothing. Fast: 1 GB in a few seconds.
+ * Opens or makes (0600) the log. Reads all of it: a torn last line (no newline, or not whole) is cut off and noted by a
+ * record of kind audit.cut; anything else that is wrong stops with -EBADMSG, naming the record, and changes nothing.
+ * Fast: 1 GB in a few seconds.
  */
 int audit_open(const char *path, struct audit **ret, struct err *e);
 void audit_close(struct audit *a); /* flushes and syncs */
@@ -37,8 +38,9 @@ struct audit_rec {
 	const char *kind, *tenant, *token, *request_id, *sandbox, *exec;
 };
 /*
- * Starts a record; the caller adds its own fields to *ret_json (it is inside the record's object) and ends with audit_end. Never fails
- * half-way: a record that does not fit (64 KiB) is written with its common fields and "cut":true.
+ * Starts a record; the caller adds its own fields to what is returned (it is inside the record's object; names other
+ * than the common ones and prev, hash, cut) and ends with audit_end. Never fails half-way: a record that does not fit
+ * (64 KiB) is written with its common fields and "cut":true. A failure of memory or disk is told by the next flush.
  */
 struct json *audit_begin(struct audit *a, const struct audit_rec *r);
 void audit_end(struct audit *a, struct audit_head *ret); /* @ret may be NULL: the head with this record */
@@ -50,21 +52,22 @@ uint64_t audit_written(const struct audit *a); /* the last record that is in the
 const struct audit_head *audit_head(const struct audit *a);
 
 /*
- * Hands out stored records as raw lines (without newline), after seq @after, at most @limit that fit the filter (NULL = any). Uses an index of
- * offsets kept in memory (one per 256 records). @fn may stop it by anything but 0, which is then returned. A call looks at no more than
- * AUDIT_READ_MAX bytes, so that it never holds up the loop: *ret_last (may be NULL) is the last record looked at, and who has not
- * seen head's seq yet calls again with it as @after.
+ * Hands out stored records as raw lines (without newline), after seq @after, at most @limit that fit the filter (NULL =
+ * any). Uses an index of offsets kept in memory (one per 256 records). @fn may stop it by anything but 0, which is then
+ * returned. A call looks at no more than AUDIT_READ_MAX bytes, so that it never holds up the loop: *ret_last (may be
+ * NULL) is the last record looked at, and who has not seen head's seq yet calls again with it as @after.
  */
 #define AUDIT_READ_MAX (8 * MIB)
 struct audit_filter {
 	const char *kind, *sandbox, *tenant;
 };
 int audit_read(struct audit *a, uint64_t after, uint64_t limit, const struct audit_filter *f,
-	       int (*fn)(void *arg, uint64_t seq, const char *line, size_t len), void *arg, uint64_t *ret_last, struct err *e);
+	       int (*fn)(void *arg, uint64_t seq, const char *line, size_t len), void *arg, uint64_t *ret_last,
+	       struct err *e);
 
 /*
- * Offline, also for a log that is being written: checks all of it. 0, or -EBADMSG naming the first bad record, or saying that the last one
- * is torn (->torn is then not 0). *ret is written either way and says how far it was good.
+ * Offline, also for a log that is being written: checks all of it. 0, or -EBADMSG naming the first bad record, or
+ * saying that the last one is torn (->torn is then not 0). *ret is written either way and says how far it was good.
  */
 struct audit_verdict {
 	struct audit_head head;

@@ -52,8 +52,8 @@ int chain_step(struct chain *c, const char *line, size_t len, struct err *e)
 	if (audit_line_parse(line, len, &l) < 0)
 		return err_set(e, ERR_INTERNAL, -EBADMSG, "record %" PRIu64 " is garbled", seq);
 	if (l.seq != seq)
-		return err_set(e, ERR_INTERNAL, -EBADMSG, "record %" PRIu64 " is missing: %" PRIu64 " stands in its place", seq,
-			       l.seq);
+		return err_set(e, ERR_INTERNAL, -EBADMSG,
+			       "record %" PRIu64 " is missing: %" PRIu64 " stands in its place", seq, l.seq);
 	if (memcmp(l.prev, c->head.hash, AUDIT_HEX))
 		return err_set(e, ERR_INTERNAL, -EBADMSG, "record %" PRIu64 " does not follow the one before it", seq);
 	r = chain_hash(c, line, l.body, hash);
@@ -109,8 +109,8 @@ static int rest_is_torn(int fd, char *buf, uint64_t from, uint64_t size, bool *r
 }
 
 /* The lines of one stretch; how many of its bytes they are. -EBADMSG at the first that is wrong. */
-static int lines(struct chain *c, const char *buf, size_t n, uint64_t at, int (*fn)(void *arg, uint64_t seq, uint64_t offset),
-		 void *arg, size_t *ret_used, struct err *e)
+static int lines(struct chain *c, const char *buf, size_t n, uint64_t at,
+		 int (*fn)(void *arg, uint64_t seq, uint64_t offset), void *arg, size_t *ret_used, struct err *e)
 {
 	const char *p = buf, *nl;
 	int r = 0;

@@ -26,9 +26,10 @@ int chain_hash(struct chain *c, const void *data, size_t len, char ret[65]);
 int chain_step(struct chain *c, const char *line, size_t len, struct err *e);
 
 /*
- * Walks a whole log from its start, a stretch at a time. *ret_good is where the last whole record ends. Bytes behind it are a torn end
- * when at most one line is bad and nothing but NULs comes after it (some filesystems leave those after a power cut): then 0
- * is returned. A bad record that others follow is -EBADMSG, naming it. @fn (may be NULL) gets every record's place.
+ * Walks a whole log from its start, a stretch at a time. *ret_good is where the last whole record ends. Bytes behind it
+ * are a torn end when at most one line is bad and nothing but NULs comes after it (some filesystems leave those after a
+ * power cut): then 0 is returned. A bad record that others follow is -EBADMSG, naming it. @fn (may be NULL) gets every
+ * record's place.
  */
 int chain_scan(struct chain *c, int fd, uint64_t size, int (*fn)(void *arg, uint64_t seq, uint64_t offset), void *arg,
 	       uint64_t *ret_good, struct err *e);

@@ -88,7 +88,7 @@ int audit_line_parse(const char *line, size_t len, struct audit_line *ret)
 		const char *name;
 		struct audit_text *to;
 	} common[] = {
-		{ ",\"tenant\":", &l.tenant }, { ",\"token\":", &l.token }, { ",\"request_id\":", &l.request_id },
+		{ ",\"tenant\":", &l.tenant },	 { ",\"token\":", &l.token }, { ",\"request_id\":", &l.request_id },
 		{ ",\"sandbox\":", &l.sandbox }, { ",\"exec\":", &l.exec },
 	};
 

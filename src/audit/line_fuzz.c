@@ -30,8 +30,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		assert(n < AUDIT_LINE_MAX && !memchr(line, '\n', n) && !memchr(line, '\0', n));
 		assert(l.body < n && l.prev > line && l.hash + AUDIT_HEX < line + n);
 		assert(l.kind.p && l.time.p);
-		assert(inside(&l.time, line, n) && inside(&l.kind, line, n) && inside(&l.tenant, line, n) && inside(&l.token, line, n) &&
-		       inside(&l.request_id, line, n) && inside(&l.sandbox, line, n) && inside(&l.exec, line, n));
+		assert(inside(&l.time, line, n) && inside(&l.kind, line, n) && inside(&l.tenant, line, n) &&
+		       inside(&l.token, line, n) && inside(&l.request_id, line, n) && inside(&l.sandbox, line, n) &&
+		       inside(&l.exec, line, n));
 	}
 	/* Nobody finds a line whose hash fits, so the chain never moves. */
 	if (chain_init(&c, &e) == 0) {

@@ -17,8 +17,8 @@
 #define FIELD_MAX 256 /* bytes of a common field; ours are far shorter */
 
 /*
- * The lock keeps a second writer out, whose records would fork the chain. A child that was just forked may hold a copy of a dead
- * daemon's for a moment.
+ * The lock keeps a second writer out, whose records would fork the chain. A child that was just forked may hold a copy
+ * of a dead daemon's for a moment.
  */
 static int lock(int fd, const char *path, struct err *e)
 {
@@ -37,7 +37,8 @@ static int lock(int fd, const char *path, struct err *e)
 
 static int open_file(const char *path, uint64_t *ret_size, struct err *e)
 {
-	AUTO_CLOSE int fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+	AUTO_CLOSE int fd =
+		sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
 	struct stat st;
 	int r;
 
@@ -63,8 +64,8 @@ static int index_cb(void *arg, uint64_t seq, uint64_t offset)
 }
 
 /*
- * Replaces a torn end by a record that says so. The record is written over it before the rest is cut off: whenever this is interrupted,
- * what is left is again a torn end, or one that is noted.
+ * Replaces a torn end by a record that says so. The record is written over it before the rest is cut off: whenever this
+ * is interrupted, what is left is again a torn end, or one that is noted.
  */
 static int cut(struct audit *a, uint64_t bytes, struct err *e)
 {
@@ -107,7 +108,8 @@ int audit_open(const char *path, struct audit **ret, struct err *e)
 	r = chain_scan(&a->chain, a->fd, size, index_cb, a, &a->size, e);
 	if (r == -EBADMSG) {
 		err_wrap(e, r, "audit log '%s'", path);
-		err_remedy(e, "somebody changed it, or the disk did: keep it as evidence under another name and start again with a new one");
+		err_remedy(e, "somebody changed it, or the disk did: keep it as evidence under another name and start "
+			      "again with a new one");
 		return r;
 	}
 	if (r < 0)
@@ -261,7 +263,8 @@ int audit_flush(struct audit *a, struct err *e)
 			done += (size_t)n;
 	}
 	if (a->r < 0) {
-		err_sys(e, a->r == -ENOSPC || a->r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, a->r, "write the audit log");
+		err_sys(e, a->r == -ENOSPC || a->r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, a->r,
+			"write the audit log");
 		if (a->r == -ENOSPC || a->r == -EDQUOT)
 			err_remedy(e, "make room where the data folder is");
 		return a->r;

@@ -65,7 +65,8 @@ static char *made(uint64_t n, size_t *ret_len)
 			add(a, i % 2 ? "exec.start" : "exec.end", i % 3 ? "s1" : "s\"2", i);
 	}
 	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) < 0 || !(p = malloc((size_t)st.st_size + 1)) || read(fd, p, (size_t)st.st_size) != st.st_size)
+	if (fd < 0 || fstat(fd, &st) < 0 || !(p = malloc((size_t)st.st_size + 1)) ||
+	    read(fd, p, (size_t)st.st_size) != st.st_size)
 		abort();
 	p[st.st_size] = '\0';
 	*ret_len = (size_t)st.st_size;
@@ -109,8 +110,12 @@ TEST(a_record_is_json_with_its_fields_and_the_hash_that_the_contract_names)
 	fresh();
 	{
 		AUTO(audit_close) struct audit *a = opened();
-		struct json *j = audit_begin(a, &(struct audit_rec){
-			.kind = "sandbox.create", .tenant = "t", .token = "k", .request_id = "r\n\"", .sandbox = "s", .exec = "x" });
+		struct json *j = audit_begin(a, &(struct audit_rec){ .kind = "sandbox.create",
+								     .tenant = "t",
+								     .token = "k",
+								     .request_id = "r\n\"",
+								     .sandbox = "s",
+								     .exec = "x" });
 
 		jout_array(j, "cmd");
 		jout_str(j, NULL, "\xff\x1b");
@@ -132,8 +137,9 @@ TEST(a_record_is_json_with_its_fields_and_the_hash_that_the_contract_names)
 	/* Field by field, in this order; strict readers are asked by the API's tests. */
 	CHECK_EQ(strncmp(text, "{\"seq\":1,\"time\":\"2", 18), 0);
 	CHECK_CONTAINS(text, "Z\",\"mono_ns\":");
-	CHECK_CONTAINS(text, ",\"kind\":\"sandbox.create\",\"tenant\":\"t\",\"token\":\"k\",\"request_id\":\"r\\n\\\"\","
-			     "\"sandbox\":\"s\",\"exec\":\"x\",\"cmd\":[\"\xef\xbf\xbd\\u001b\"],\"prev\":\"00000000");
+	CHECK_CONTAINS(text,
+		       ",\"kind\":\"sandbox.create\",\"tenant\":\"t\",\"token\":\"k\",\"request_id\":\"r\\n\\\"\","
+		       "\"sandbox\":\"s\",\"exec\":\"x\",\"cmd\":[\"\xef\xbf\xbd\\u001b\"],\"prev\":\"00000000");
 	snprintf(end, sizeof(end), "00000000\",\"hash\":\"%s\"}\n", head.hash);
 	CHECK_STR(text + st.st_size - strlen(end), end);
 	mark = strstr(text, ",\"hash\":\"");
@@ -457,7 +463,8 @@ static int see(void *arg, uint64_t seq, const char *line, size_t len)
 {
 	struct seen *s = arg;
 
-	if (line[len - 1] != '}' || audit_line_parse(line, len, &s->l) < 0 || s->l.seq != seq || (s->n && seq <= s->last))
+	if (line[len - 1] != '}' || audit_line_parse(line, len, &s->l) < 0 || s->l.seq != seq ||
+	    (s->n && seq <= s->last))
 		return -EBADMSG;
 	if (!s->n++)
 		s->first = seq;
@@ -531,8 +538,10 @@ TEST(a_filter_finds_only_what_it_names)
 		CHECK_EQ(audit_read(a, 0, 100, &(struct audit_filter){ .sandbox = "s\"2" }, see, &s, &last, &e), 0);
 		CHECK_EQ(s.n, 20);
 		s = (struct seen){ 0 };
-		CHECK_EQ(audit_read(a, 0, 100, &(struct audit_filter){ .sandbox = "s1", .kind = "exec.end", .tenant = "default" }, see, &s,
-				    &last, &e), 0);
+		CHECK_EQ(audit_read(a, 0, 100,
+				    &(struct audit_filter){ .sandbox = "s1", .kind = "exec.end", .tenant = "default" },
+				    see, &s, &last, &e),
+			 0);
 		CHECK_EQ(s.n, 20);
 		s = (struct seen){ 0 };
 		CHECK_EQ(audit_read(a, 0, 100, &(struct audit_filter){ .tenant = "defaul" }, see, &s, &last, &e), 0);
@@ -560,7 +569,8 @@ TEST(one_reading_looks_at_no_more_than_it_may)
 			uint64_t was = last;
 
 			calls++;
-			CHECK_EQ(audit_read(a, last, 10, &(struct audit_filter){ .kind = "rare" }, see, &s, &last, &e), 0);
+			CHECK_EQ(audit_read(a, last, 10, &(struct audit_filter){ .kind = "rare" }, see, &s, &last, &e),
+				 0);
 			CHECK(last > was);
 		}
 		CHECK_EQ(s.n, 1);
@@ -649,10 +659,12 @@ TEST(figures_per_record)
 
 		start = clock_mono_ns();
 		for (unsigned i = 0; i < 50000; i++) {
-			struct json *j = audit_begin(a, &(struct audit_rec){
-				.kind = "exec.start", .tenant = "default", .token = "0000abcdefghjkmnpqrstvwx",
-				.request_id = "0000abcdefghjkmnpqrstvwy", .sandbox = "0000abcdefghjkmnpqrstvwz",
-				.exec = "0000abcdefghjkmnpqrstvw0" });
+			struct json *j = audit_begin(a, &(struct audit_rec){ .kind = "exec.start",
+									     .tenant = "default",
+									     .token = "0000abcdefghjkmnpqrstvwx",
+									     .request_id = "0000abcdefghjkmnpqrstvwy",
+									     .sandbox = "0000abcdefghjkmnpqrstvwz",
+									     .exec = "0000abcdefghjkmnpqrstvw0" });
 
 			jout_array(j, "cmd");
 			jout_str(j, NULL, "/bin/sh");

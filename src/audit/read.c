@@ -67,7 +67,8 @@ static int one(struct reading *g, const char *line, size_t len, struct err *e)
 	int r;
 
 	if (audit_line_parse(line, len, &l) < 0)
-		return err_set(e, ERR_INTERNAL, -EBADMSG, "audit log: the record after %" PRIu64 " is garbled", g->last);
+		return err_set(e, ERR_INTERNAL, -EBADMSG, "audit log: the record after %" PRIu64 " is garbled",
+			       g->last);
 	if (l.seq <= g->after)
 		return 0;
 	g->last = l.seq;
@@ -111,11 +112,19 @@ static int walk(struct audit *a, struct reading *g, uint64_t at, struct err *e)
 }
 
 int audit_read(struct audit *a, uint64_t after, uint64_t limit, const struct audit_filter *f,
-	       int (*fn)(void *arg, uint64_t seq, const char *line, size_t len), void *arg, uint64_t *ret_last, struct err *e)
+	       int (*fn)(void *arg, uint64_t seq, const char *line, size_t len), void *arg, uint64_t *ret_last,
+	       struct err *e)
 {
-	AUTO(reading_done) struct reading g = {
-		.kind = BUF_INIT(AUDIT_LINE_MAX), .sandbox = BUF_INIT(AUDIT_LINE_MAX), .tenant = BUF_INIT(AUDIT_LINE_MAX),
-		.after = after, .left = limit, .last = after, .fn = fn, .arg = arg,
+	AUTO(reading_done)
+	struct reading g = {
+		.kind = BUF_INIT(AUDIT_LINE_MAX),
+		.sandbox = BUF_INIT(AUDIT_LINE_MAX),
+		.tenant = BUF_INIT(AUDIT_LINE_MAX),
+		.after = after,
+		.left = limit,
+		.last = after,
+		.fn = fn,
+		.arg = arg,
 	};
 	int r = audit_flush(a, e);
 

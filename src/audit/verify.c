@@ -31,6 +31,7 @@ int audit_verify(const char *path, struct audit_verdict *ret, struct err *e)
 	ret->torn = (uint64_t)st.st_size - good;
 	if (!ret->torn)
 		return 0;
-	return err_set(e, ERR_INTERNAL, -EBADMSG, "audit log '%s': %" PRIu64 " bytes behind record %" PRIu64 " are no whole record", path,
+	return err_set(e, ERR_INTERNAL, -EBADMSG,
+		       "audit log '%s': %" PRIu64 " bytes behind record %" PRIu64 " are no whole record", path,
 		       ret->torn, c.head.seq);
 }

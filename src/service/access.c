@@ -3,7 +3,8 @@
 #include "service/access_impl.h"
 
 static const char *const scopes[] = {
-	[SCOPE_NONE] = "none", [SCOPE_READ] = "read", [SCOPE_EXEC] = "exec", [SCOPE_SANDBOX] = "sandbox", [SCOPE_ADMIN] = "admin",
+	[SCOPE_NONE] = "none",	     [SCOPE_READ] = "read",   [SCOPE_EXEC] = "exec",
+	[SCOPE_SANDBOX] = "sandbox", [SCOPE_ADMIN] = "admin",
 };
 
 const char *scope_name(enum scope s)

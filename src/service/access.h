@@ -1,8 +1,9 @@
 /*
  * Who may: tenants, their quotas, tokens, rates. All in memory, written through to the store and the audit log.
  *
- * Whoever changes something says for whom: of @who the tenant, token and request_id go into the one audit record of the change (NULL: the
- * daemon itself). A tenant or token stays where it is until it is removed; what waits for longer than a turn keeps its id, not its address.
+ * Whoever changes something says for whom: of @who the tenant, token and request_id go into the one audit record of the
+ * change (NULL: the daemon itself). A tenant or token stays where it is until it is removed; what waits for longer than
+ * a turn keeps its id, not its address.
  */
 #pragma once
 #include <stdbool.h>
@@ -78,7 +79,10 @@ int tenant_set(struct access *x, struct tenant *t, const struct tenant_quota *qu
 /* ERR_CONFLICT while it has sandboxes, and for "default". Its tokens go too, each with a record of its own. */
 int tenant_remove(struct access *x, struct tenant *t, const struct audit_rec *who, struct err *e);
 
-/* ->used plus @want within ->quota: then it is counted. ERR_QUOTA names what is full, how much there is and what was asked. */
+/*
+ * ->used plus @want within ->quota: then it is counted. ERR_QUOTA names what is full, how much there is and what was
+ * asked.
+ */
 int tenant_take(struct tenant *t, const struct tenant_quota *want, struct err *e);
 /* Counts without asking: what is found again after a restart. */
 void tenant_force(struct tenant *t, const struct tenant_quota *want);
@@ -86,21 +90,23 @@ void tenant_give(struct tenant *t, const struct tenant_quota *had);
 
 #define TOKEN_TEXT_MAX 64
 /* The secret's text is written to @text once, and nowhere else. @name and @rate may be NULL. */
-int token_add(struct access *x, struct tenant *t, const char *name, enum scope scope, uint64_t expires_ns, const struct rate_rule *rate,
-	      const struct audit_rec *who, char text[TOKEN_TEXT_MAX], struct token **ret, struct err *e);
+int token_add(struct access *x, struct tenant *t, const char *name, enum scope scope, uint64_t expires_ns,
+	      const struct rate_rule *rate, const struct audit_rec *who, char text[TOKEN_TEXT_MAX], struct token **ret,
+	      struct err *e);
 /*
- * A token whose text is known beforehand (from a file of the admin's): 16 to 128 printable ASCII characters without spaces. Adding the same
- * twice is fine and noted once; the same text for another tenant or scope is ERR_CONFLICT.
+ * A token whose text is known beforehand (from a file of the admin's): 16 to 128 printable ASCII characters without
+ * spaces. Adding the same twice is fine and noted once; the same text for another tenant or scope is ERR_CONFLICT.
  */
-int token_add_known(struct access *x, struct tenant *t, const char *name, enum scope scope, const char *text, const struct audit_rec *who,
-		    struct err *e);
+int token_add_known(struct access *x, struct tenant *t, const char *name, enum scope scope, const char *text,
+		    const struct audit_rec *who, struct err *e);
 /* The text until now goes on for @grace_ms; one from an earlier rotation ends at once. */
-int token_rotate(struct access *x, struct token *k, uint64_t grace_ms, const struct audit_rec *who, char text[TOKEN_TEXT_MAX], struct err *e);
+int token_rotate(struct access *x, struct token *k, uint64_t grace_ms, const struct audit_rec *who,
+		 char text[TOKEN_TEXT_MAX], struct err *e);
 int token_remove(struct access *x, struct token *k, const struct audit_rec *who, struct err *e);
 struct token *token_find(struct access *x, const char *id);
 struct token *token_first(struct access *x); /* then ->next; oldest first */
 /*
- * The one whose text this is: by hash, compared in constant time. ERR_UNAUTHORIZED for unknown, expired, revoked. Then its rate is charged
- * one point: ERR_RATE with *ret_retry_s (and *ret, so that it can be noted who).
+ * The one whose text this is: by hash, compared in constant time. ERR_UNAUTHORIZED for unknown, expired, revoked. Then
+ * its rate is charged one point: ERR_RATE with *ret_retry_s (and *ret, so that it can be noted who).
  */
 int token_check(struct access *x, const char *text, struct token **ret, unsigned *ret_retry_s, struct err *e);

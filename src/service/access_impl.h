@@ -17,5 +17,6 @@ void access_note_rate(struct json *j, const struct rate_rule *r);
 
 int tenant_load(struct access *x, struct err *e);
 int token_load(struct access *x, struct err *e);
-void token_drop_all(struct access *x, const struct tenant *t, const struct audit_rec *who); /* of a tenant that is gone from the store */
+/* of a tenant that is gone from the store */
+void token_drop_all(struct access *x, const struct tenant *t, const struct audit_rec *who);
 void token_free_all(struct access *x);

@@ -10,14 +10,16 @@ static char folder[64], log_path[96], db_path[96];
 static struct db *db;
 static struct audit *audit;
 static struct access *access_;
-static const struct audit_rec me = { .kind = "ignored", .tenant = "default", .token = "tok", .request_id = "req-1", .sandbox = "no" };
+static const struct audit_rec me = {
+	.kind = "ignored", .tenant = "default", .token = "tok", .request_id = "req-1", .sandbox = "no"
+};
 
 static void load(void)
 {
 	struct err e = { 0 };
 
-	if (db_open(db_path, &db, &e) < 0 || audit_open(log_path, &audit, &e) < 0 || access_new(db, audit, &access_, &e) < 0 ||
-	    db_commit(db, &e) < 0) {
+	if (db_open(db_path, &db, &e) < 0 || audit_open(log_path, &audit, &e) < 0 ||
+	    access_new(db, audit, &access_, &e) < 0 || db_commit(db, &e) < 0) {
 		printf("# %s\n", e.msg);
 		abort();
 	}
@@ -157,7 +159,8 @@ TEST(tenants_are_kept_with_their_quotas_and_rates)
 
 TEST(bad_names_of_tenants_are_refused)
 {
-	static const char *const bad[] = { "", "-a", "_a", "A", "a b", "a/b", "a.b", "\xc3\xa9", "a\n", "a12345678901234567890123456789012" };
+	static const char *const bad[] = { "",	  "-a",	 "_a",	     "A",   "a b",
+					   "a/b", "a.b", "\xc3\xa9", "a\n", "a12345678901234567890123456789012" };
 	struct err e;
 
 	begin();
@@ -226,8 +229,12 @@ TEST(quotas_count_what_lives_and_say_what_is_full)
 	CHECK_EQ(t->used.memory, 400); /* refused: nothing is counted */
 	CHECK_EQ(tenant_take(t, &(struct tenant_quota){ .memory = 600 }, &e), 0);
 	CHECK_EQ(tenant_take(t, &(struct tenant_quota){ .memory = UINT64_MAX }, &e), -EDQUOT);
-	CHECK_EQ(tenant_take(t, &(struct tenant_quota){ .disk = UINT64_MAX }, &e), -EDQUOT); /* no quota, but no overflow either */
-	/* What is found after a restart is counted even past a quota; then nothing more is given, but nothing is asked back. */
+	/* no quota, but no overflow either */
+	CHECK_EQ(tenant_take(t, &(struct tenant_quota){ .disk = UINT64_MAX }, &e), -EDQUOT);
+	/*
+	 * What is found after a restart is counted even past a quota; then nothing more is given, but nothing is asked
+	 * back.
+	 */
 	tenant_force(t, &(struct tenant_quota){ .sandboxes = 5 });
 	CHECK_EQ(t->used.sandboxes, 6);
 	CHECK_EQ(tenant_take(t, &(struct tenant_quota){ .sandboxes = 1 }, &e), -EDQUOT);
@@ -279,7 +286,8 @@ TEST(a_new_token_is_good_and_only_its_hash_is_kept)
 TEST(tokens_of_other_shapes_can_be_known_beforehand)
 {
 	static const char noid[] = "noid_tok_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-	static const char *const bad[] = { "", "fifteen-letters", "with a space in it", "with\ttab-in-between", "not-\xc3\xa9-ascii-at-all" };
+	static const char *const bad[] = { "", "fifteen-letters", "with a space in it", "with\ttab-in-between",
+					   "not-\xc3\xa9-ascii-at-all" };
 	char big[200];
 	struct token *k = NULL;
 	struct err e;
@@ -347,7 +355,8 @@ TEST(expired_and_revoked_tokens_are_refused)
 	struct err e;
 
 	begin();
-	CHECK_EQ(token_add(access_, home(), NULL, SCOPE_READ, clock_real_ns() + 50000000, NULL, &me, soon, NULL, &e), 0);
+	CHECK_EQ(token_add(access_, home(), NULL, SCOPE_READ, clock_real_ns() + 50000000, NULL, &me, soon, NULL, &e),
+		 0);
 	CHECK_EQ(token_add(access_, home(), NULL, SCOPE_READ, 0, NULL, &me, text, &k, &e), 0);
 	CHECK_EQ(check(soon, &got), 0);
 	usleep(70 * 1000);
@@ -374,7 +383,8 @@ TEST(bad_tokens_are_not_made)
 	CHECK_EQ(token_add(access_, home(), name, SCOPE_READ, 0, NULL, &me, text, &k, &e), -E2BIG);
 	CHECK_EQ(token_add(access_, home(), "a\nb", SCOPE_READ, 0, NULL, &me, text, &k, &e), -EINVAL);
 	CHECK_EQ(token_add(access_, home(), NULL, SCOPE_NONE, 0, NULL, &me, text, &k, &e), -EINVAL);
-	CHECK_EQ(token_add(access_, home(), NULL, SCOPE_READ, 0, &(struct rate_rule){ .points = 1 }, &me, text, &k, &e), -EINVAL);
+	CHECK_EQ(token_add(access_, home(), NULL, SCOPE_READ, 0, &(struct rate_rule){ .points = 1 }, &me, text, &k, &e),
+		 -EINVAL);
 	CHECK_STR(text, "untouched");
 	CHECK(!k && !token_first(access_));
 	CHECK_EQ(noted("token.create").n, 0);
@@ -421,7 +431,8 @@ TEST(many_tokens_are_found_fast)
 	start = clock_mono_ns();
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
 		CHECK_EQ(check(texts[i], &k), 0);
-	printf("# %.2f us per check of a token among %zu\n", (double)(clock_mono_ns() - start) / 1e3 / ARRAY_LEN(texts), ARRAY_LEN(texts));
+	printf("# %.2f us per check of a token among %zu\n", (double)(clock_mono_ns() - start) / 1e3 / ARRAY_LEN(texts),
+	       ARRAY_LEN(texts));
 	/* Every second one goes; the others stay. */
 	for (size_t i = 0; i < ARRAY_LEN(texts); i += 2) {
 		CHECK_EQ(check(texts[i], &first), 0);

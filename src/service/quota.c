@@ -7,8 +7,10 @@ static const struct {
 	const char *name, *unit;
 	size_t at;
 } fields[] = {
-	{ "sandboxes", "", offsetof(struct tenant_quota, sandboxes) }, { "cpus", " thousandths", offsetof(struct tenant_quota, cpu_milli) },
-	{ "memory", " bytes", offsetof(struct tenant_quota, memory) }, { "disk", " bytes", offsetof(struct tenant_quota, disk) },
+	{ "sandboxes", "", offsetof(struct tenant_quota, sandboxes) },
+	{ "cpus", " thousandths", offsetof(struct tenant_quota, cpu_milli) },
+	{ "memory", " bytes", offsetof(struct tenant_quota, memory) },
+	{ "disk", " bytes", offsetof(struct tenant_quota, disk) },
 	{ "execs", "", offsetof(struct tenant_quota, execs) },
 };
 
@@ -31,7 +33,8 @@ int tenant_take(struct tenant *t, const struct tenant_quota *want, struct err *e
 		/* Who asks for nothing is not turned away for what others use. */
 		if (!more || (!quota && more <= UINT64_MAX - used) || (used <= quota && more <= quota - used))
 			continue;
-		err_set(e, ERR_QUOTA, -EDQUOT, "tenant '%s': its quota of %s is %" PRIu64 "%s; %" PRIu64 " in use, %" PRIu64 " more asked for",
+		err_set(e, ERR_QUOTA, -EDQUOT,
+			"tenant '%s': its quota of %s is %" PRIu64 "%s; %" PRIu64 " in use, %" PRIu64 " more asked for",
 			t->id, fields[i].name, quota, unit, used, more);
 		err_remedy(e, "delete something, ask for less, or have the quota raised");
 		return -EDQUOT;

@@ -11,7 +11,8 @@ int rate_check(const struct rate_rule *r, struct err *e)
 	if (!r->points)
 		return 0;
 	if (r->points > RATE_POINTS_MAX)
-		return err_set(e, ERR_INVALID, -ERANGE, "rate: %" PRIu64 " points are more than %llu", r->points, RATE_POINTS_MAX);
+		return err_set(e, ERR_INVALID, -ERANGE, "rate: %" PRIu64 " points are more than %llu", r->points,
+			       RATE_POINTS_MAX);
 	if (!r->window_ms)
 		return err_set(e, ERR_INVALID, -EINVAL, "rate: points need a window");
 	if (r->window_ms > RATE_MS_MAX || r->block_ms > RATE_MS_MAX)
@@ -25,8 +26,8 @@ static uint64_t later(uint64_t a, uint64_t b)
 }
 
 /*
- * The bucket is kept as the time at which it will be full: a point costs the time it takes to come back. Then there is nothing to refill, and
- * no rest to carry.
+ * The bucket is kept as the time at which it will be full: a point costs the time it takes to come back. Then there is
+ * nothing to refill, and no rest to carry.
  */
 unsigned rate_take(const struct rate_rule *r, struct rate_bucket *b, uint64_t now_ns)
 {

@@ -1,6 +1,6 @@
 /*
- * How often somebody may call: a bucket of ->points that fills up evenly, all of it once per window. Whoever finds it empty is turned away
- * for ->block_ms, and at least until there is a point again.
+ * How often somebody may call: a bucket of ->points that fills up evenly, all of it once per window. Whoever finds it
+ * empty is turned away for ->block_ms, and at least until there is a point again.
  */
 #pragma once
 #include <stdint.h>

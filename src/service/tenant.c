@@ -29,9 +29,10 @@ static int check_name(const char *id, struct err *e)
 	while (n <= TENANT_NAME_MAX && (small(id[n]) || (n && (id[n] == '_' || id[n] == '-'))))
 		n++;
 	if (!n || n > TENANT_NAME_MAX || id[n])
-		return err_set(e, ERR_INVALID, -EINVAL,
-			       "'%.40s' is no name for a tenant: up to %d of a-z, 0-9, _ and -, the first a letter or digit", id,
-			       TENANT_NAME_MAX);
+		return err_set(
+			e, ERR_INVALID, -EINVAL,
+			"'%.40s' is no name for a tenant: up to %d of a-z, 0-9, _ and -, the first a letter or digit",
+			id, TENANT_NAME_MAX);
 	return 0;
 }
 
@@ -78,13 +79,24 @@ int tenant_load(struct access *x, struct err *e)
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "load the tenants") : 0;
 }
 
-static int put(struct access *x, const struct tenant *t, const struct tenant_quota *q, const struct rate_rule *r, struct err *e)
+static int put(struct access *x, const struct tenant *t, const struct tenant_quota *q, const struct rate_rule *r,
+	       struct err *e)
 {
-	return tenants_put(x->db, &(struct tenant_row){
-		.id = t->id, .number = t->number, .sandboxes = q->sandboxes, .cpu_milli = q->cpu_milli, .memory = q->memory, .disk = q->disk,
-		.execs = q->execs, .rate_points = r->points, .rate_window_ms = r->window_ms, .rate_block_ms = r->block_ms,
-		.created_ns = t->created_ns,
-	}, e);
+	return tenants_put(x->db,
+			   &(struct tenant_row){
+				   .id = t->id,
+				   .number = t->number,
+				   .sandboxes = q->sandboxes,
+				   .cpu_milli = q->cpu_milli,
+				   .memory = q->memory,
+				   .disk = q->disk,
+				   .execs = q->execs,
+				   .rate_points = r->points,
+				   .rate_window_ms = r->window_ms,
+				   .rate_block_ms = r->block_ms,
+				   .created_ns = t->created_ns,
+			   },
+			   e);
 }
 
 static void note(struct access *x, const char *kind, const struct tenant *t, const struct audit_rec *who)

@@ -11,7 +11,9 @@
 #define KNOWN_MAX 128
 #define SECRET 32
 
-/* --- the table ------------------------------------------------------------------------------------------------------ */
+/*
+ * --- the table ------------------------------------------------------------------------------------------------------
+ */
 
 static size_t place(const uint8_t hash[32], size_t size)
 {
@@ -79,7 +81,9 @@ static struct token_key *table_find(const struct access *x, const uint8_t hash[3
 	return k;
 }
 
-/* --- tokens --------------------------------------------------------------------------------------------------------- */
+/*
+ * --- tokens ---------------------------------------------------------------------------------------------------------
+ */
 
 static void hash_text(const char *text, uint8_t ret[32])
 {
@@ -223,13 +227,20 @@ static void note(struct access *x, const char *kind, const struct token *k, cons
 	audit_end(x->audit, NULL);
 }
 
-static int put(struct access *x, const struct token *k, const uint8_t hash[32], const uint8_t *old_hash, uint64_t old_until_ns,
-	       struct err *e)
+static int put(struct access *x, const struct token *k, const uint8_t hash[32], const uint8_t *old_hash,
+	       uint64_t old_until_ns, struct err *e)
 {
 	struct token_row row = {
-		.id = k->id, .tenant = k->tenant->id, .name = k->name, .old_until_ns = old_until_ns, .scope = k->scope,
-		.created_ns = k->created_ns, .expires_ns = k->expires_ns, .rate_points = k->rate.points,
-		.rate_window_ms = k->rate.window_ms, .rate_block_ms = k->rate.block_ms,
+		.id = k->id,
+		.tenant = k->tenant->id,
+		.name = k->name,
+		.old_until_ns = old_until_ns,
+		.scope = k->scope,
+		.created_ns = k->created_ns,
+		.expires_ns = k->expires_ns,
+		.rate_points = k->rate.points,
+		.rate_window_ms = k->rate.window_ms,
+		.rate_block_ms = k->rate.block_ms,
 	};
 
 	memcpy(row.hash, hash, 32);
@@ -252,7 +263,8 @@ static int check_token_name(const char *name, struct err *e)
 }
 
 static int add(struct access *x, struct tenant *t, const char *name, enum scope scope, uint64_t expires_ns,
-	       const struct rate_rule *rate, const char *text, const struct audit_rec *who, struct token **ret, struct err *e)
+	       const struct rate_rule *rate, const char *text, const struct audit_rec *who, struct token **ret,
+	       struct err *e)
 {
 	AUTO_FREE struct token *k = calloc(1, sizeof(*k));
 	int r;
@@ -291,7 +303,8 @@ static int add(struct access *x, struct tenant *t, const char *name, enum scope 
 }
 
 int token_add(struct access *x, struct tenant *t, const char *name, enum scope scope, uint64_t expires_ns,
-	      const struct rate_rule *rate, const struct audit_rec *who, char text[TOKEN_TEXT_MAX], struct token **ret, struct err *e)
+	      const struct rate_rule *rate, const struct audit_rec *who, char text[TOKEN_TEXT_MAX], struct token **ret,
+	      struct err *e)
 {
 	char secret[TOKEN_TEXT_MAX];
 	int r = new_text(secret, e);
@@ -315,19 +328,20 @@ int token_add_known(struct access *x, struct tenant *t, const char *name, enum s
 	while (n <= KNOWN_MAX && text[n] > ' ' && text[n] < 0x7f)
 		n++;
 	if (n < KNOWN_MIN || n > KNOWN_MAX || text[n])
-		return err_set(e, ERR_INVALID, -EINVAL, "a token has %d to %d printable characters and no spaces", KNOWN_MIN, KNOWN_MAX);
+		return err_set(e, ERR_INVALID, -EINVAL, "a token has %d to %d printable characters and no spaces",
+			       KNOWN_MIN, KNOWN_MAX);
 	hash_text(text, hash);
 	known = table_find(x, hash);
 	if (!known)
 		return add(x, t, name, scope, 0, NULL, text, who, NULL, e);
 	if (known->token->tenant == t && known->token->scope == scope && known == &known->token->key)
 		return 0;
-	return err_set(e, ERR_CONFLICT, -EEXIST, "this token is known already, as %s of tenant '%s'", scope_name(known->token->scope),
-		       known->token->tenant->id);
+	return err_set(e, ERR_CONFLICT, -EEXIST, "this token is known already, as %s of tenant '%s'",
+		       scope_name(known->token->scope), known->token->tenant->id);
 }
 
-int token_rotate(struct access *x, struct token *k, uint64_t grace_ms, const struct audit_rec *who, char text[TOKEN_TEXT_MAX],
-		 struct err *e)
+int token_rotate(struct access *x, struct token *k, uint64_t grace_ms, const struct audit_rec *who,
+		 char text[TOKEN_TEXT_MAX], struct err *e)
 {
 	uint64_t now = clock_real_ns(), until = 0;
 	char secret[TOKEN_TEXT_MAX];

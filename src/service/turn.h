@@ -1,6 +1,6 @@
 /*
- * A turn of the loop: what was changed in it reaches SQLite and the audit log together, and only then are its answers sent. One
- * commit and one write for all requests of a turn.
+ * A turn of the loop: what was changed in it reaches SQLite and the audit log together, and only then are its answers
+ * sent. One commit and one write for all requests of a turn.
  */
 #pragma once
 #include "audit/audit.h"
@@ -13,15 +13,19 @@ struct turn;
 /* A failed commit or write ends the process: what can not be noted is not done (the supervisor starts it again). */
 int turn_new(struct uv_loop_s *loop, struct db *d, struct audit *a, struct turn **ret, struct err *e);
 /*
- * Stores what is left and forgets who waits. The loop must run once more, for libuv lets go of handles only then; @d and @a are not used
- * after this returns.
+ * Stores what is left and forgets who waits. The loop must run once more, for libuv lets go of handles only then; @d
+ * and @a are not used after this returns.
  */
 void turn_free(struct turn *t);
-/* From now on answers wait until the audit log has reached the disk, which a worker sees to; turns that come meanwhile share the next one. */
+/*
+ * From now on answers wait until the audit log has reached the disk, which a worker sees to; turns that come meanwhile
+ * share the next one.
+ */
 int turn_sync_always(struct turn *t, struct err *e);
 /*
- * Calls @fn when everything changed so far is stored, later in this turn (never from within). Callbacks run in order. One that is taken back
- * with turn_cancel is not called. Registered by a callback: the next turn, which comes at once. Who waits already goes to the end.
+ * Calls @fn when everything changed so far is stored, later in this turn (never from within). Callbacks run in order.
+ * One that is taken back with turn_cancel is not called. Registered by a callback: the next turn, which comes at once.
+ * Who waits already goes to the end.
  */
 struct turn_wait { /* all zeros at first */
 	struct turn_wait *next, *prev; /* NULL: not waiting */

@@ -31,7 +31,8 @@ static void begin(void)
 	snprintf(log_path, sizeof(log_path), "%s/audit.log", folder);
 	snprintf(db_path, sizeof(db_path), "%s/state.db", folder);
 	if (db_open(db_path, &w.db, &e) < 0 || audit_open(log_path, &w.audit, &e) < 0 || uv_loop_init(&w.loop) < 0 ||
-	    turn_new(&w.loop, w.db, w.audit, &w.turn, &e) < 0 || tenants_put(w.db, &t, &e) < 0 || db_commit(w.db, &e) < 0) {
+	    turn_new(&w.loop, w.db, w.audit, &w.turn, &e) < 0 || tenants_put(w.db, &t, &e) < 0 ||
+	    db_commit(w.db, &e) < 0) {
 		printf("# %s\n", e.msg);
 		abort();
 	}
@@ -82,7 +83,8 @@ static void stored(unsigned *ret_rows, uint64_t *ret_records)
 	struct err e;
 
 	*ret_rows = 0;
-	if (db_open(db_path, &d, &e) < 0 || tenants_each(d, count, ret_rows, &e) < 0 || audit_verify(log_path, &v, &e) < 0)
+	if (db_open(db_path, &d, &e) < 0 || tenants_each(d, count, ret_rows, &e) < 0 ||
+	    audit_verify(log_path, &v, &e) < 0)
 		abort();
 	db_close(d);
 	*ret_records = v.records;

@@ -47,7 +47,8 @@ static void sync_done(uv_work_t *w, int status)
 
 	u->syncing = false;
 	if (status == 0 && u->sync_r < 0) {
-		log_error("sync the audit log: %s: what can not be noted is not done, so this process ends", strerror(-u->sync_r));
+		log_error("sync the audit log: %s: what can not be noted is not done, so this process ends",
+			  strerror(-u->sync_r));
 		_exit(EXIT_FAILURE);
 	}
 	let_go(u);
@@ -114,8 +115,8 @@ static void timer_closed(uv_handle_t *h)
 	let_go(h->data);
 }
 
-int upkeep_new(struct uv_loop_s *loop, struct db *d, const char *db_path, struct audit *a, struct turn *t, struct upkeep **ret,
-	       struct err *e)
+int upkeep_new(struct uv_loop_s *loop, struct db *d, const char *db_path, struct audit *a, struct turn *t,
+	       struct upkeep **ret, struct err *e)
 {
 	AUTO_FREE struct upkeep *u = calloc(1, sizeof(*u));
 	AUTO_FREE char *path = strdup(db_path);

@@ -16,7 +16,9 @@ struct uv_loop_s;
 struct upkeep;
 
 /* Does not keep the loop alive. A sync that fails ends the process, as a failed write does. */
-int upkeep_new(struct uv_loop_s *loop, struct db *d, const char *db_path, struct audit *a, struct turn *t, struct upkeep **ret,
-	       struct err *e);
-/* Before turn_free and db_close. The loop must run once more; a worker that is still at it has descriptors of its own. */
+int upkeep_new(struct uv_loop_s *loop, struct db *d, const char *db_path, struct audit *a, struct turn *t,
+	       struct upkeep **ret, struct err *e);
+/*
+ * Before turn_free and db_close. The loop must run once more; a worker that is still at it has descriptors of its own.
+ */
 void upkeep_free(struct upkeep *u);

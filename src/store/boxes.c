@@ -7,7 +7,8 @@
 int boxes_insert(struct db *d, const struct box_row *b, struct err *e)
 {
 	sqlite3_stmt *s;
-	int r = q_begin(d, Q_BOX_INSERT, "INSERT INTO boxes (" COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)", &s, e);
+	int r = q_begin(d, Q_BOX_INSERT, "INSERT INTO boxes (" COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)",
+			&s, e);
 
 	if (r < 0)
 		return r;
@@ -29,8 +30,10 @@ int boxes_insert(struct db *d, const struct box_row *b, struct err *e)
 int boxes_update(struct db *d, const struct box_row *b, struct err *e)
 {
 	sqlite3_stmt *s;
-	int r = q_begin(d, Q_BOX_UPDATE,
-			"UPDATE boxes SET name=?2, state=?3, spec=?4, expires_ns=?5, used_ns=?6, next_exec=?7 WHERE id = ?1", &s, e);
+	int r = q_begin(
+		d, Q_BOX_UPDATE,
+		"UPDATE boxes SET name=?2, state=?3, spec=?4, expires_ns=?5, used_ns=?6, next_exec=?7 WHERE id = ?1",
+		&s, e);
 
 	if (r < 0)
 		return r;
@@ -68,9 +71,17 @@ static int row(void *ctx, sqlite3_stmt *s)
 {
 	const struct each *x = ctx;
 	const struct box_row b = {
-		.id = q_get_text(s, 0), .tenant = q_get_text(s, 1), .name = q_get_text(s, 2), .key = q_get_text(s, 3),
-		.handle = q_get_u64(s, 4), .state = q_get_text(s, 5), .spec = q_get_text(s, 6), .created_ns = q_get_u64(s, 7),
-		.expires_ns = q_get_u64(s, 8), .used_ns = q_get_u64(s, 9), .next_exec = (uint32_t)q_get_u64(s, 10),
+		.id = q_get_text(s, 0),
+		.tenant = q_get_text(s, 1),
+		.name = q_get_text(s, 2),
+		.key = q_get_text(s, 3),
+		.handle = q_get_u64(s, 4),
+		.state = q_get_text(s, 5),
+		.spec = q_get_text(s, 6),
+		.created_ns = q_get_u64(s, 7),
+		.expires_ns = q_get_u64(s, 8),
+		.used_ns = q_get_u64(s, 9),
+		.next_exec = (uint32_t)q_get_u64(s, 10),
 	};
 
 	return x->fn(x->arg, &b);
@@ -78,5 +89,6 @@ static int row(void *ctx, sqlite3_stmt *s)
 
 int boxes_each(struct db *d, int (*fn)(void *arg, const struct box_row *b), void *arg, struct err *e)
 {
-	return q_each(d, "SELECT " COLUMNS " FROM boxes ORDER BY created_ns, id", row, &(struct each){ fn, arg }, "load the sandboxes", e);
+	return q_each(d, "SELECT " COLUMNS " FROM boxes ORDER BY created_ns, id", row, &(struct each){ fn, arg },
+		      "load the sandboxes", e);
 }

@@ -7,6 +7,7 @@
 
 #define BUSY_MS 5000
 #define LOG_LARGE (64 * MIB)
+#define FRAME_HEAD 24 /* what the log adds to a page */
 
 static int errno_of(int code)
 {
@@ -49,7 +50,8 @@ int db_fail(sqlite3 *sql, struct err *e, const char *what)
 		kind = ERR_TOO_LARGE;
 	err_set(e, kind, r, "state: %s: %s", what, sqlite3_errmsg(sql));
 	if (r == -EBADMSG)
-		err_remedy(e, "the state file is damaged: put a copy of it back, or move it and its -wal away (sandboxes still running are "
+		err_remedy(e, "the state file is damaged: put a copy of it back, or move it and its -wal away "
+			      "(sandboxes still running are "
 			      "then ended)");
 	else if (r == -ENOSPC)
 		err_remedy(e, "make room where the data folder is");
@@ -92,13 +94,20 @@ static int ask(sqlite3 *sql, const char *text, char answer[64], struct err *e)
 	return sqlite3_exec(sql, text, first_text, answer, NULL) == SQLITE_OK ? 0 : db_fail(sql, e, "open");
 }
 
+static uint64_t page_size(sqlite3 *sql)
+{
+	char answer[64];
+
+	return ask(sql, "PRAGMA page_size", answer, NULL) < 0 ? 4096 : strtoull(answer, NULL, 10);
+}
+
 static int log_hook(void *arg, sqlite3 *sql, const char *name, int pages)
 {
 	struct db *d = arg;
 
 	(void)sql;
 	(void)name;
-	d->log_pages = (uint64_t)pages;
+	d->log_bytes = (uint64_t)pages * d->frame;
 	return SQLITE_OK;
 }
 
@@ -116,14 +125,22 @@ static int set_up(struct db *d, struct err *e)
 	r = schema_check(d->sql, &version, e);
 	if (r < 0)
 		return r;
+	/* A change costs whole pages, in the log and in time: smaller ones suit rows of a few hundred bytes. */
+	r = exec(d->sql, "PRAGMA page_size=2048", "open", e);
+	if (r < 0)
+		return r;
 	r = ask(d->sql, "PRAGMA journal_mode=WAL", answer, e);
 	if (r < 0)
 		return r;
 	if (strcmp(answer, "wal"))
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "state: this filesystem has no shared memory for the log");
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+			       "state: this filesystem has no shared memory for the log");
 	/* Past a crash of the machine the last moments may be missing, never a part of a turn. */
-	r = exec(d->sql, "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY;"
-			 "PRAGMA cell_size_check=ON", "open", e);
+	r = exec(d->sql,
+		 "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA foreign_keys=ON; PRAGMA "
+		 "temp_store=MEMORY;"
+		 "PRAGMA cell_size_check=ON",
+		 "open", e);
 	if (r < 0)
 		return r;
 	r = ask(d->sql, "PRAGMA quick_check(1)", answer, e);
@@ -131,12 +148,15 @@ static int set_up(struct db *d, struct err *e)
 		return r;
 	if (strcmp(answer, "ok")) {
 		err_set(e, ERR_INTERNAL, -EBADMSG, "state: the file is damaged: %s", answer);
-		err_remedy(e, "put a copy of it back, or move it and its -wal away (sandboxes still running are then ended)");
+		err_remedy(
+			e,
+			"put a copy of it back, or move it and its -wal away (sandboxes still running are then ended)");
 		return -EBADMSG;
 	}
 	r = schema_update(d->sql, version, e);
 	if (r < 0)
 		return r;
+	d->frame = page_size(d->sql) + FRAME_HEAD; /* an older file keeps its own */
 	/* After wal_autocheckpoint, which takes the hook's place. */
 	sqlite3_wal_hook(d->sql, log_hook, d);
 	return 0;
@@ -197,7 +217,7 @@ int db_commit(struct db *d, struct err *e)
 
 uint64_t db_log_bytes(const struct db *d)
 {
-	return d->log_pages * 4096;
+	return d->log_bytes;
 }
 
 static void sqlite3_closep(sqlite3 **sql)
@@ -215,17 +235,18 @@ int db_checkpoint(const char *path)
 		return errno_of(r);
 	sqlite3_busy_timeout(sql, BUSY_MS);
 	/* A connection that never read does not know yet that there is a log. */
-	r = sqlite3_exec(sql, "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; SELECT 1 FROM sqlite_schema", NULL, NULL, NULL);
+	r = sqlite3_exec(sql, "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; SELECT 1 FROM sqlite_schema",
+			 NULL, NULL, NULL);
 	if (r != SQLITE_OK)
 		return errno_of(r);
 	r = sqlite3_wal_checkpoint_v2(sql, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames, &done);
 	if (r != SQLITE_OK)
 		return errno_of(r);
-	if ((uint64_t)frames * 4096 < LOG_LARGE)
+	if ((uint64_t)frames * (page_size(sql) + FRAME_HEAD) < LOG_LARGE)
 		return 0;
 	/*
-	 * Somebody writes so much that the log never starts over. What is left after a second round is little, and the writer waits for
-	 * that.
+	 * Somebody writes so much that the log never starts over. What is left after a second round is little, and the
+	 * writer waits for that.
 	 */
 	sqlite3_wal_checkpoint_v2(sql, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
 	r = sqlite3_wal_checkpoint_v2(sql, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);

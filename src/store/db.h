@@ -1,6 +1,7 @@
 /*
- * The daemon's state in SQLite (WAL). While it runs, memory is what is asked; this is what is found after a crash. All calls come from the
- * loop's thread and are short: no fsync happens here, checkpoints run on a connection of their own in a worker.
+ * The daemon's state in SQLite (WAL). While it runs, memory is what is asked; this is what is found after a crash. All
+ * calls come from the loop's thread and are short: no fsync happens here, checkpoints run on a connection of their own
+ * in a worker.
  */
 #pragma once
 #include <stdbool.h>
@@ -14,8 +15,8 @@
 struct db;
 
 /*
- * Makes the file (0600) when missing and brings an older schema up to date; a newer one is refused (-EPROTO), so is a damaged one, or one
- * that is not ours (-EBADMSG).
+ * Makes the file (0600) when missing and brings an older schema up to date; a newer one is refused (-EPROTO), so is a
+ * damaged one, or one that is not ours (-EBADMSG).
  */
 int db_open(const char *path, struct db **ret, struct err *e);
 void db_close(struct db *d);
@@ -29,9 +30,10 @@ int db_checkpoint(const char *path);
 uint64_t db_log_bytes(const struct db *d);
 
 /*
- * Below: a change of a row that is not there is ERR_NOT_FOUND (-ENOENT), a deletion of one is fine. What breaks a rule of the schema (a name
- * taken, a tenant that does not exist) is ERR_CONFLICT (-EEXIST) and changes nothing. Each *_each stops at the first callback that does
- * not return 0, and returns what it said; what it hands out is good until the callback returns.
+ * Below: a change of a row that is not there is ERR_NOT_FOUND (-ENOENT), a deletion of one is fine. What breaks a rule
+ * of the schema (a name taken, a tenant that does not exist) is ERR_CONFLICT (-EEXIST) and changes nothing. Each *_each
+ * stops at the first callback that does not return 0, and returns what it said; what it hands out is good until the
+ * callback returns.
  */
 
 /* --- tenants: small; loaded whole --- */
@@ -43,9 +45,11 @@ struct tenant_row {
 	uint64_t created_ns;
 };
 int tenants_put(struct db *d, const struct tenant_row *t, struct err *e); /* insert or replace */
-int tenants_delete(struct db *d, const char *id, struct err *e); /* its tokens and answers too; ERR_CONFLICT while it has sandboxes */
+/* its tokens and answers too; ERR_CONFLICT while it has sandboxes */
+int tenants_delete(struct db *d, const char *id, struct err *e);
 int tenants_next(struct db *d, uint64_t *ret_number, struct err *e); /* a number that no tenant ever had, from 1 */
-int tenants_each(struct db *d, int (*fn)(void *arg, const struct tenant_row *t), void *arg, struct err *e); /* by number */
+/* by number */
+int tenants_each(struct db *d, int (*fn)(void *arg, const struct tenant_row *t), void *arg, struct err *e);
 
 /* --- tokens --- */
 struct token_row {
@@ -60,7 +64,8 @@ struct token_row {
 };
 int tokens_put(struct db *d, const struct token_row *t, struct err *e);
 int tokens_delete(struct db *d, const char *id, struct err *e);
-int tokens_each(struct db *d, int (*fn)(void *arg, const struct token_row *t), void *arg, struct err *e); /* by created */
+/* by created */
+int tokens_each(struct db *d, int (*fn)(void *arg, const struct token_row *t), void *arg, struct err *e);
 
 /* --- sandboxes --- */
 struct box_row {
@@ -72,7 +77,8 @@ struct box_row {
 	uint32_t next_exec; /* below it, numbers of execs are used */
 };
 int boxes_insert(struct db *d, const struct box_row *b, struct err *e);
-int boxes_update(struct db *d, const struct box_row *b, struct err *e); /* all columns but id, tenant, key, handle, created */
+/* all columns but id, tenant, key, handle, created */
+int boxes_update(struct db *d, const struct box_row *b, struct err *e);
 int boxes_delete(struct db *d, const char *id, struct err *e); /* its execs too */
 int boxes_each(struct db *d, int (*fn)(void *arg, const struct box_row *b), void *arg, struct err *e); /* by created */
 
@@ -100,5 +106,6 @@ struct idem_row {
 /* 1 when found: *ret is good until the next call on @d. 0 when not. */
 int idem_find(struct db *d, const char *tenant, const char *key, struct idem_row *ret, struct err *e);
 int idem_put(struct db *d, const struct idem_row *i, struct err *e); /* insert or replace */
-int idem_delete(struct db *d, const char *tenant, const char *key, struct err *e); /* one that failed may be tried again */
+/* one that failed may be tried again */
+int idem_delete(struct db *d, const char *tenant, const char *key, struct err *e);
 int idem_prune(struct db *d, uint64_t before_ns, struct err *e);

@@ -36,19 +36,39 @@ static void gone(void)
 
 static struct tenant_row a_tenant(const char *id, uint64_t number)
 {
-	return (struct tenant_row){ .id = id, .number = number, .sandboxes = 3, .cpu_milli = 4000, .memory = UINT64_MAX, .disk = 5,
-				    .execs = 6, .rate_points = 7, .rate_window_ms = 8, .rate_block_ms = 9, .created_ns = 10 };
+	return (struct tenant_row){ .id = id,
+				    .number = number,
+				    .sandboxes = 3,
+				    .cpu_milli = 4000,
+				    .memory = UINT64_MAX,
+				    .disk = 5,
+				    .execs = 6,
+				    .rate_points = 7,
+				    .rate_window_ms = 8,
+				    .rate_block_ms = 9,
+				    .created_ns = 10 };
 }
 
 static struct box_row a_box(const char *id, const char *name, const char *key)
 {
-	return (struct box_row){ .id = id, .tenant = "default", .name = name, .key = key, .handle = 0xfffffffffffffff0ULL,
-				 .state = "running", .spec = "{}", .created_ns = 1, .expires_ns = 2, .used_ns = 3, .next_exec = 4 };
+	return (struct box_row){ .id = id,
+				 .tenant = "default",
+				 .name = name,
+				 .key = key,
+				 .handle = 0xfffffffffffffff0ULL,
+				 .state = "running",
+				 .spec = "{}",
+				 .created_ns = 1,
+				 .expires_ns = 2,
+				 .used_ns = 3,
+				 .next_exec = 4 };
 }
 
 static struct exec_row an_exec(const char *id, const char *box, uint32_t number)
 {
-	return (struct exec_row){ .id = id, .box = box, .number = number, .spec = "{\"cmd\":[]}", .started_ns = number };
+	return (struct exec_row){
+		.id = id, .box = box, .number = number, .spec = "{\"cmd\":[]}", .started_ns = number
+	};
 }
 
 static struct db *opened(void)
@@ -91,7 +111,8 @@ static int see_box(void *arg, const struct box_row *b)
 	struct seen *s = arg;
 
 	say(s, b->name, b->key);
-	say(s, b->state, b->handle == 0xfffffffffffffff0ULL && b->created_ns == 1 && b->next_exec >= 4 ? b->spec : "wrong");
+	say(s, b->state,
+	    b->handle == 0xfffffffffffffff0ULL && b->created_ns == 1 && b->next_exec >= 4 ? b->spec : "wrong");
 	return s->stop;
 }
 
@@ -107,7 +128,8 @@ static int see_token(void *arg, const struct token_row *t)
 {
 	struct seen *s = arg;
 
-	say(s, t->name, t->hash[31] == 7 && !t->old_hash[0] && t->scope == 3 && t->rate_points == 11 ? t->tenant : "wrong");
+	say(s, t->name,
+	    t->hash[31] == 7 && !t->old_hash[0] && t->scope == 3 && t->rate_points == 11 ? t->tenant : "wrong");
 	return s->stop;
 }
 
@@ -221,8 +243,9 @@ TEST(sandboxes_are_stored_changed_and_deleted_with_their_execs)
 
 TEST(a_name_taken_is_a_conflict_and_the_turn_goes_on)
 {
-	struct box_row b = a_box("b1", "one", "k"), same_name = a_box("b2", "one", NULL), same_key = a_box("b3", "three", "k"),
-		       nobody = a_box("b4", "four", NULL), fine = a_box("b5", "five", NULL);
+	struct box_row b = a_box("b1", "one", "k"), same_name = a_box("b2", "one", NULL),
+		       same_key = a_box("b3", "three", "k"), nobody = a_box("b4", "four", NULL),
+		       fine = a_box("b5", "five", NULL);
 	struct seen s = { 0 };
 	struct err e;
 
@@ -402,7 +425,7 @@ static void write_at(off_t at, const char *text, size_t n)
 
 TEST(a_damaged_file_is_an_error_with_a_remedy)
 {
-	static char junk[4096];
+	static char junk[2048];
 	struct box_row b = a_box("b1", "one", NULL);
 	struct db *d = NULL;
 	struct err e;
@@ -421,9 +444,9 @@ TEST(a_damaged_file_is_an_error_with_a_remedy)
 	CHECK_EQ(db_commit(d, &e), 0);
 	db_close(d);
 	CHECK_EQ(stat(path, &st), 0);
-	CHECK(st.st_size >= 8 * 4096);
-	for (off_t at = 4096; at < st.st_size; at += 4096) {
-		char saved[4096];
+	CHECK(st.st_size >= 8 * 2048);
+	for (off_t at = 2048; at < st.st_size; at += 2048) {
+		char saved[2048];
 		int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 		CHECK_EQ(pread(fd, saved, sizeof(saved), at), sizeof(saved));

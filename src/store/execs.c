@@ -59,8 +59,13 @@ static int row(void *ctx, sqlite3_stmt *s)
 {
 	const struct each *x = ctx;
 	const struct exec_row w = {
-		.id = q_get_text(s, 0), .box = q_get_text(s, 1), .number = (uint32_t)q_get_u64(s, 2), .spec = q_get_text(s, 3),
-		.result = q_get_text(s, 4), .started_ns = q_get_u64(s, 5), .ended_ns = q_get_u64(s, 6),
+		.id = q_get_text(s, 0),
+		.box = q_get_text(s, 1),
+		.number = (uint32_t)q_get_u64(s, 2),
+		.spec = q_get_text(s, 3),
+		.result = q_get_text(s, 4),
+		.started_ns = q_get_u64(s, 5),
+		.ended_ns = q_get_u64(s, 6),
 	};
 
 	return x->fn(x->arg, &w);
@@ -68,5 +73,6 @@ static int row(void *ctx, sqlite3_stmt *s)
 
 int execs_each(struct db *d, int (*fn)(void *arg, const struct exec_row *x), void *arg, struct err *e)
 {
-	return q_each(d, "SELECT " COLUMNS " FROM execs ORDER BY started_ns, number, id", row, &(struct each){ fn, arg }, "load the execs", e);
+	return q_each(d, "SELECT " COLUMNS " FROM execs ORDER BY started_ns, number, id", row,
+		      &(struct each){ fn, arg }, "load the execs", e);
 }

@@ -18,7 +18,10 @@ static int keep(struct db *d, sqlite3_stmt *s, struct idem_row *ret, struct err 
 	if (answer)
 		memcpy(p + nt + nk, answer, na);
 	*ret = (struct idem_row){
-		.tenant = p, .key = p + nt, .status = sqlite3_column_int(s, 3), .answer = answer ? p + nt + nk : NULL,
+		.tenant = p,
+		.key = p + nt,
+		.status = sqlite3_column_int(s, 3),
+		.answer = answer ? p + nt + nk : NULL,
 		.created_ns = q_get_u64(s, 5),
 	};
 	q_get_hash(s, 2, ret->body);
@@ -28,8 +31,9 @@ static int keep(struct db *d, sqlite3_stmt *s, struct idem_row *ret, struct err 
 int idem_find(struct db *d, const char *tenant, const char *key, struct idem_row *ret, struct err *e)
 {
 	sqlite3_stmt *s;
-	int r = q_prepare(d, Q_IDEM_FIND, "SELECT tenant, key, body, status, answer, created_ns FROM idem WHERE tenant = ?1 AND key = ?2",
-			  &s, e);
+	int r = q_prepare(
+		d, Q_IDEM_FIND,
+		"SELECT tenant, key, body, status, answer, created_ns FROM idem WHERE tenant = ?1 AND key = ?2", &s, e);
 
 	if (r < 0)
 		return r;
@@ -48,7 +52,9 @@ int idem_find(struct db *d, const char *tenant, const char *key, struct idem_row
 int idem_put(struct db *d, const struct idem_row *i, struct err *e)
 {
 	sqlite3_stmt *s;
-	int r = q_begin(d, Q_IDEM_PUT, "INSERT OR REPLACE INTO idem (tenant, key, body, status, answer, created_ns) VALUES (?1,?2,?3,?4,?5,?6)",
+	int r = q_begin(d, Q_IDEM_PUT,
+			"INSERT OR REPLACE INTO idem (tenant, key, body, status, answer, created_ns) VALUES "
+			"(?1,?2,?3,?4,?5,?6)",
 			&s, e);
 
 	if (r < 0)

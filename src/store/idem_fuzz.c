@@ -48,7 +48,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	i.answer = answer;
 	assert(idem_put(d, &i, NULL) == 0);
 	assert(idem_find(d, "t", key, &got, NULL) == 1);
-	assert(!strcmp(got.key, key) && !strcmp(got.answer, answer) && !memcmp(got.body, i.body, 32) && got.status == 200);
+	assert(!strcmp(got.key, key) && !strcmp(got.answer, answer) && !memcmp(got.body, i.body, 32) &&
+	       got.status == 200);
 	assert(idem_find(d, "u", key, &got, NULL) == 0);
 	if (data[1] & 1) {
 		assert(idem_delete(d, "t", key, NULL) == 0);

@@ -6,15 +6,31 @@
 
 /* Prepared once, at their first use, and kept. */
 enum question {
-	Q_BEGIN, Q_COMMIT, Q_TENANT_PUT, Q_TENANT_DELETE, Q_TENANT_NEXT, Q_TOKEN_PUT, Q_TOKEN_DELETE, Q_BOX_INSERT, Q_BOX_UPDATE,
-	Q_BOX_DELETE, Q_EXEC_INSERT, Q_EXEC_FINISH, Q_EXEC_DELETE, Q_IDEM_FIND, Q_IDEM_PUT, Q_IDEM_DELETE, Q_IDEM_PRUNE, Q_COUNT
+	Q_BEGIN,
+	Q_COMMIT,
+	Q_TENANT_PUT,
+	Q_TENANT_DELETE,
+	Q_TENANT_NEXT,
+	Q_TOKEN_PUT,
+	Q_TOKEN_DELETE,
+	Q_BOX_INSERT,
+	Q_BOX_UPDATE,
+	Q_BOX_DELETE,
+	Q_EXEC_INSERT,
+	Q_EXEC_FINISH,
+	Q_EXEC_DELETE,
+	Q_IDEM_FIND,
+	Q_IDEM_PUT,
+	Q_IDEM_DELETE,
+	Q_IDEM_PRUNE,
+	Q_COUNT
 };
 
 struct db {
 	sqlite3 *sql;
 	sqlite3_stmt *q[Q_COUNT];
 	bool begun; /* the turn's transaction */
-	uint64_t log_pages;
+	uint64_t frame, log_bytes; /* a page in the log, all of it */
 	char *found; /* idem_find's texts */
 };
 
@@ -26,8 +42,8 @@ int schema_update(sqlite3 *sql, size_t version, struct err *e);
 int db_fail(sqlite3 *sql, struct err *e, const char *what);
 
 /*
- * A write: q_begin gives the statement, with the turn's transaction open; values are bound by place; q_run runs it and makes it ready for
- * the next time. Binding never fails for places that exist, but for memory, which q_run then tells.
+ * A write: q_begin gives the statement, with the turn's transaction open; values are bound by place; q_run runs it and
+ * makes it ready for the next time. Binding never fails for places that exist, but for memory, which q_run then tells.
  */
 int q_begin(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, struct err *e);
 int q_run(struct db *d, sqlite3_stmt *s, const char *what, struct err *e); /* how many rows were changed */
@@ -43,4 +59,5 @@ uint64_t q_get_u64(sqlite3_stmt *s, int at);
 void q_get_hash(sqlite3_stmt *s, int at, uint8_t ret[32]); /* zeros when it is NULL */
 
 /* Runs @sql and calls @row for each row until it returns something else than 0. */
-int q_each(struct db *d, const char *sql, int (*row)(void *ctx, sqlite3_stmt *s), void *ctx, const char *what, struct err *e);
+int q_each(struct db *d, const char *sql, int (*row)(void *ctx, sqlite3_stmt *s), void *ctx, const char *what,
+	   struct err *e);

@@ -80,7 +80,8 @@ void q_get_hash(sqlite3_stmt *s, int at, uint8_t ret[32])
 		memcpy(ret, p, 32);
 }
 
-int q_each(struct db *d, const char *sql, int (*row)(void *ctx, sqlite3_stmt *s), void *ctx, const char *what, struct err *e)
+int q_each(struct db *d, const char *sql, int (*row)(void *ctx, sqlite3_stmt *s), void *ctx, const char *what,
+	   struct err *e)
 {
 	sqlite3_stmt *s = NULL;
 	int r, step;

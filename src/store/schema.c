@@ -7,25 +7,28 @@
 
 /* Each step stands for ever once it is released; its number is the file's user_version when it is done. */
 static const char *const steps[] = {
-	"CREATE TABLE tenants (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, sandboxes INTEGER NOT NULL,"
-	" cpu_milli INTEGER NOT NULL, memory INTEGER NOT NULL, disk INTEGER NOT NULL, execs INTEGER NOT NULL,"
-	" rate_points INTEGER NOT NULL, rate_window_ms INTEGER NOT NULL, rate_block_ms INTEGER NOT NULL,"
-	" created_ns INTEGER NOT NULL) STRICT;"
-	"CREATE TABLE tokens (id TEXT NOT NULL PRIMARY KEY, tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE,"
-	" name TEXT NOT NULL, hash BLOB NOT NULL UNIQUE CHECK(length(hash) = 32), old_hash BLOB CHECK(length(old_hash) = 32),"
-	" old_until_ns INTEGER NOT NULL, scope INTEGER NOT NULL, created_ns INTEGER NOT NULL, expires_ns INTEGER NOT NULL,"
-	" rate_points INTEGER NOT NULL, rate_window_ms INTEGER NOT NULL, rate_block_ms INTEGER NOT NULL) STRICT;"
+	"CREATE TABLE tenants (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
+	" sandboxes INTEGER NOT NULL, cpu_milli INTEGER NOT NULL, memory INTEGER NOT NULL, disk INTEGER NOT NULL,"
+	" execs INTEGER NOT NULL, rate_points INTEGER NOT NULL, rate_window_ms INTEGER NOT NULL,"
+	" rate_block_ms INTEGER NOT NULL, created_ns INTEGER NOT NULL) STRICT;"
+	"CREATE TABLE tokens (id TEXT NOT NULL PRIMARY KEY,"
+	" tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE, name TEXT NOT NULL,"
+	" hash BLOB NOT NULL UNIQUE CHECK(length(hash) = 32), old_hash BLOB CHECK(length(old_hash) = 32),"
+	" old_until_ns INTEGER NOT NULL, scope INTEGER NOT NULL, created_ns INTEGER NOT NULL,"
+	" expires_ns INTEGER NOT NULL, rate_points INTEGER NOT NULL, rate_window_ms INTEGER NOT NULL,"
+	" rate_block_ms INTEGER NOT NULL) STRICT;"
 	"CREATE INDEX tokens_tenant ON tokens(tenant);"
-	"CREATE TABLE boxes (id TEXT NOT NULL PRIMARY KEY, tenant TEXT NOT NULL REFERENCES tenants(id), name TEXT NOT NULL, key TEXT,"
-	" handle INTEGER NOT NULL, state TEXT NOT NULL, spec TEXT NOT NULL, created_ns INTEGER NOT NULL, expires_ns INTEGER NOT NULL,"
-	" used_ns INTEGER NOT NULL, next_exec INTEGER NOT NULL, UNIQUE (tenant, name)) STRICT;"
+	"CREATE TABLE boxes (id TEXT NOT NULL PRIMARY KEY, tenant TEXT NOT NULL REFERENCES tenants(id),"
+	" name TEXT NOT NULL, key TEXT, handle INTEGER NOT NULL, state TEXT NOT NULL, spec TEXT NOT NULL,"
+	" created_ns INTEGER NOT NULL, expires_ns INTEGER NOT NULL, used_ns INTEGER NOT NULL,"
+	" next_exec INTEGER NOT NULL, UNIQUE (tenant, name)) STRICT;"
 	"CREATE UNIQUE INDEX boxes_key ON boxes(tenant, key) WHERE key IS NOT NULL;"
-	"CREATE TABLE execs (id TEXT NOT NULL PRIMARY KEY, box TEXT NOT NULL REFERENCES boxes(id) ON DELETE CASCADE,"
-	" number INTEGER NOT NULL, spec TEXT NOT NULL, result TEXT, started_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL,"
-	" UNIQUE (box, number)) STRICT;"
+	"CREATE TABLE execs (id TEXT NOT NULL PRIMARY KEY,"
+	" box TEXT NOT NULL REFERENCES boxes(id) ON DELETE CASCADE, number INTEGER NOT NULL, spec TEXT NOT NULL,"
+	" result TEXT, started_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL, UNIQUE (box, number)) STRICT;"
 	"CREATE TABLE idem (tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE, key TEXT NOT NULL,"
-	" body BLOB NOT NULL CHECK(length(body) = 32), status INTEGER NOT NULL, answer TEXT, created_ns INTEGER NOT NULL,"
-	" PRIMARY KEY (tenant, key)) STRICT, WITHOUT ROWID;"
+	" body BLOB NOT NULL CHECK(length(body) = 32), status INTEGER NOT NULL, answer TEXT,"
+	" created_ns INTEGER NOT NULL, PRIMARY KEY (tenant, key)) STRICT, WITHOUT ROWID;"
 	"CREATE INDEX idem_created ON idem(created_ns);",
 };
 
@@ -59,7 +62,8 @@ int schema_check(sqlite3 *sql, size_t *ret_version, struct err *e)
 		return -EBADMSG;
 	}
 	if (version < 0 || version > (int64_t)ARRAY_LEN(steps)) {
-		err_set(e, ERR_UNSUPPORTED, -EPROTO, "state: schema %" PRId64 " is newer than this program, which knows %zu", version,
+		err_set(e, ERR_UNSUPPORTED, -EPROTO,
+			"state: schema %" PRId64 " is newer than this program, which knows %zu", version,
 			ARRAY_LEN(steps));
 		err_remedy(e, "use the version that made it, or a newer one");
 		return -EPROTO;
@@ -75,9 +79,11 @@ int schema_update(sqlite3 *sql, size_t version, struct err *e)
 	for (size_t i = version; i < ARRAY_LEN(steps); i++) {
 		char end[96];
 
-		snprintf(end, sizeof(end), "PRAGMA application_id=%d; PRAGMA user_version=%zu; COMMIT", APPLICATION, i + 1);
+		snprintf(end, sizeof(end), "PRAGMA application_id=%d; PRAGMA user_version=%zu; COMMIT", APPLICATION,
+			 i + 1);
 		if (sqlite3_exec(sql, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK ||
-		    sqlite3_exec(sql, steps[i], NULL, NULL, NULL) != SQLITE_OK || sqlite3_exec(sql, end, NULL, NULL, NULL) != SQLITE_OK) {
+		    sqlite3_exec(sql, steps[i], NULL, NULL, NULL) != SQLITE_OK ||
+		    sqlite3_exec(sql, end, NULL, NULL, NULL) != SQLITE_OK) {
 			r = db_fail(sql, e, "bring the schema up to date");
 			sqlite3_exec(sql, "ROLLBACK", NULL, NULL, NULL);
 			return r;

@@ -2,15 +2,18 @@
 #include "base/base.h"
 #include "store/impl.h"
 
-#define COLUMNS                                                                                                                  \
-	"id, number, sandboxes, cpu_milli, memory, disk, execs, rate_points, rate_window_ms, rate_block_ms, created_ns"
+#define COLUMNS                                                                                                        \
+	"id, number, sandboxes, cpu_milli, memory, disk, execs, rate_points, rate_window_ms, rate_block_ms, "          \
+	"created_ns"
 
 int tenants_put(struct db *d, const struct tenant_row *t, struct err *e)
 {
 	sqlite3_stmt *s;
 	int r = q_begin(d, Q_TENANT_PUT,
-			"INSERT INTO tenants (" COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11) ON CONFLICT (id) DO UPDATE SET "
-			"sandboxes=?3, cpu_milli=?4, memory=?5, disk=?6, execs=?7, rate_points=?8, rate_window_ms=?9, rate_block_ms=?10",
+			"INSERT INTO tenants (" COLUMNS
+			") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11) ON CONFLICT (id) DO UPDATE SET "
+			"sandboxes=?3, cpu_milli=?4, memory=?5, disk=?6, execs=?7, rate_points=?8, rate_window_ms=?9, "
+			"rate_block_ms=?10",
 			&s, e);
 
 	if (r < 0)
@@ -45,7 +48,8 @@ int tenants_delete(struct db *d, const char *id, struct err *e)
 int tenants_next(struct db *d, uint64_t *ret_number, struct err *e)
 {
 	sqlite3_stmt *s;
-	int r = q_prepare(d, Q_TENANT_NEXT, "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'tenants'), 0) + 1", &s, e);
+	int r = q_prepare(d, Q_TENANT_NEXT,
+			  "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'tenants'), 0) + 1", &s, e);
 
 	if (r < 0)
 		return r;
@@ -66,9 +70,17 @@ static int row(void *ctx, sqlite3_stmt *s)
 {
 	const struct each *x = ctx;
 	const struct tenant_row t = {
-		.id = q_get_text(s, 0), .number = q_get_u64(s, 1), .sandboxes = q_get_u64(s, 2), .cpu_milli = q_get_u64(s, 3),
-		.memory = q_get_u64(s, 4), .disk = q_get_u64(s, 5), .execs = q_get_u64(s, 6), .rate_points = q_get_u64(s, 7),
-		.rate_window_ms = q_get_u64(s, 8), .rate_block_ms = q_get_u64(s, 9), .created_ns = q_get_u64(s, 10),
+		.id = q_get_text(s, 0),
+		.number = q_get_u64(s, 1),
+		.sandboxes = q_get_u64(s, 2),
+		.cpu_milli = q_get_u64(s, 3),
+		.memory = q_get_u64(s, 4),
+		.disk = q_get_u64(s, 5),
+		.execs = q_get_u64(s, 6),
+		.rate_points = q_get_u64(s, 7),
+		.rate_window_ms = q_get_u64(s, 8),
+		.rate_block_ms = q_get_u64(s, 9),
+		.created_ns = q_get_u64(s, 10),
 	};
 
 	return x->fn(x->arg, &t);
@@ -76,5 +88,6 @@ static int row(void *ctx, sqlite3_stmt *s)
 
 int tenants_each(struct db *d, int (*fn)(void *arg, const struct tenant_row *t), void *arg, struct err *e)
 {
-	return q_each(d, "SELECT " COLUMNS " FROM tenants ORDER BY number", row, &(struct each){ fn, arg }, "load the tenants", e);
+	return q_each(d, "SELECT " COLUMNS " FROM tenants ORDER BY number", row, &(struct each){ fn, arg },
+		      "load the tenants", e);
 }

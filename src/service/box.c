@@ -148,6 +148,18 @@ int box_store(struct box *b, struct err *e)
 	return b->up ? boxes_update(b->service->db, &row, e) : boxes_insert(b->service->db, &row, e);
 }
 
+/* The audit log says what was done ("sandbox.create"), an event what has happened ("sandbox.created"). */
+static void tell(struct box *b, const char *kind)
+{
+	char text[40];
+	bool verb = kind[strlen(kind) - 1] == 'e';
+
+	if (!strcmp(kind, "sandbox.expire"))
+		kind = "sandbox.delete"; /* to who watches it is the same */
+	snprintf(text, sizeof(text), "%s%s", kind, verb ? "d" : "");
+	event_add(b->service, b, text, "");
+}
+
 static void note(struct box *b, const struct who *who, const char *kind)
 {
 	struct audit_rec rec = who_rec(who, kind);
@@ -165,7 +177,7 @@ static void note(struct box *b, const struct who *who, const char *kind)
 		jout_u64(j, "cpu_milli", b->want->spec->limits.cpu_milli);
 	}
 	audit_end(b->service->audit, NULL);
-	event_add(b->service, b, kind, "");
+	tell(b, kind);
 	turn_dirty(b->service->turn);
 }
 

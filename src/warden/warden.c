@@ -157,7 +157,11 @@ void warden_free(struct warden *w)
 			warden_destroy(w, w->alive, NULL);
 	}
 	guard_end(&w->guard);
-	pool_free(w->pool);
+	if (w->pool) {
+		pool_free(w->pool);
+		/* What a killed predecessor kept ready was still dying when we began, and its groups were busy. */
+		sweep_groups(&w->env);
+	}
 	env_done(&w->env);
 	free(w);
 }

@@ -149,7 +149,7 @@ int box_store(struct box *b, struct err *e)
 }
 
 /* The audit log says what was done ("sandbox.create"), an event what has happened ("sandbox.created"). */
-static void tell(struct box *b, const char *kind)
+static void tell_event(struct box *b, const char *kind)
 {
 	char text[40];
 	bool verb = kind[strlen(kind) - 1] == 'e';
@@ -177,7 +177,7 @@ static void note(struct box *b, const struct who *who, const char *kind)
 		jout_u64(j, "cpu_milli", b->want->spec->limits.cpu_milli);
 	}
 	audit_end(b->service->audit, NULL);
-	tell(b, kind);
+	tell_event(b, kind);
 	turn_dirty(b->service->turn);
 }
 

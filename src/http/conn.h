@@ -21,7 +21,8 @@ typedef struct ssl_ctx_st SSL_CTX;
 
 #define READ_SIZE (64U * 1024U) /* one per server; also the most a connection may keep of what it can not use yet */
 #define DISCARD_MAX (64U * 1024U) /* of a body nobody asked for */
-#define LINGER_MAX (8U * 1024U * 1024U) /* read and thrown away after the last answer, so that it is not lost by a reset */
+#define LINGER_MAX                                                                                                     \
+	(8U * 1024U * 1024U) /* read and thrown away after the last answer, so that it is not lost by a reset */
 #define OUT_MAX (64U * 1024U * 1024U) /* copies waiting to be sent; who writes on and on without looking is cut */
 #define SET_MAX (32U * 1024U) /* headers of an answer */
 #define CHUNK_EXTRA_MAX 4096U /* bytes of a chunked body between two bytes of content, trailers too */

@@ -73,7 +73,9 @@ static inline void fix_down(struct fix *f)
 
 static inline int fix_dial(struct fix *f)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)f->port) };
+	struct sockaddr_in a = { .sin_family = AF_INET,
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+				 .sin_port = htons((uint16_t)f->port) };
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
@@ -103,7 +105,8 @@ static inline void fix_read(struct fix *f, int fd, struct got *g, unsigned ms)
 	uint64_t start = clock_mono_ns(), last = 0;
 
 	*g = (struct got){ 0 };
-	while (!g->closed && clock_mono_ns() - start < ms * 1000000ULL && !(last && clock_mono_ns() - last > 10000000)) {
+	while (!g->closed && clock_mono_ns() - start < ms * 1000000ULL &&
+	       !(last && clock_mono_ns() - last > 10000000)) {
 		ssize_t r;
 
 		uv_run(&f->loop, UV_RUN_NOWAIT);
@@ -146,7 +149,9 @@ static inline void fix_ask(struct fix *f, const char *text, struct got *g)
 
 static inline int got_status(const struct got *g)
 {
-	return g->len > 12 && !strncmp(g->data, "HTTP/1.1 ", 9) ? (g->data[9] - '0') * 100 + (g->data[10] - '0') * 10 + (g->data[11] - '0') : 0;
+	return g->len > 12 && !strncmp(g->data, "HTTP/1.1 ", 9)
+		       ? (g->data[9] - '0') * 100 + (g->data[10] - '0') * 10 + (g->data[11] - '0')
+		       : 0;
 }
 
 static inline unsigned got_answers(const struct got *g)

@@ -99,7 +99,8 @@ void conn_write_raw(struct conn *c, const struct out_piece *p, size_t n)
 		return;
 	if (!waited) {
 		for (used = 0; used < n && used < IOV_AT_ONCE; used++)
-			iov[used] = (struct iovec){ .iov_base = (char *)(uintptr_t)p[used].data, .iov_len = p[used].len };
+			iov[used] =
+				(struct iovec){ .iov_base = (char *)(uintptr_t)p[used].data, .iov_len = p[used].len };
 		sent = push(c, iov, used);
 	}
 	for (; n && c->state != CONN_DEAD; p++, n--) {
@@ -178,7 +179,8 @@ void conn_flush(struct conn *c)
 		size_t n = 0, all = 0, sent;
 		struct out *o;
 
-		TAILQ_FOREACH(o, &c->out, link) {
+		TAILQ_FOREACH(o, &c->out, link)
+		{
 			if (n == IOV_AT_ONCE)
 				break;
 			iov[n++] = (struct iovec){ .iov_base = (char *)(uintptr_t)o->data, .iov_len = o->len };
@@ -202,7 +204,8 @@ void conn_unlend(struct conn *c)
 {
 	struct out *o, *copy;
 
-	TAILQ_FOREACH(o, &c->out, link) {
+	TAILQ_FOREACH(o, &c->out, link)
+	{
 		if (!o->lent)
 			continue;
 		copy = malloc(sizeof(*copy) + o->len);

@@ -85,7 +85,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!s) {
 		uv_loop_init(&loop);
-		if (http_server_new(&(struct http_opts){ .loop = &loop, .request = request, .arg = &told }, &s, NULL) < 0)
+		if (http_server_new(&(struct http_opts){ .loop = &loop, .request = request, .arg = &told }, &s, NULL) <
+		    0)
 			abort();
 	}
 	if (!size || size > 60000 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)

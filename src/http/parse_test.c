@@ -143,10 +143,36 @@ TEST(heads_that_are_too_large_get_431_and_long_paths_414)
 TEST(paths_that_mean_something_else_are_refused)
 {
 	static const char *const bad[] = {
-		"/v1/../etc", "/..",	 "/.",	   "/v1/./x", "//v1",  "/v1//x",  "/v1/",     "/a%00b",	"/a%2fb", "/%2e%2e/x",
-		"/%2E",	      "/a%0ab",	 "/a%7f",  "/a%zz",   "/a%2",  "/a%",	  "/a;b",     "/a#b",	"*",	  "a",
-		"/%ff",	      "/%c0%af", "/?a=%ff", "/?a=%00", "/?%=1", "http://", "http://x", "/a%ed%a0%80",
-		"/1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16/17", "/?a&b&c&d&e&f&g&h&i&j&k&l&m&n&o&p&q&r&s&t&u&v&w&x&y&z&1&2&3&4&5&6&7",
+		"/v1/../etc",
+		"/..",
+		"/.",
+		"/v1/./x",
+		"//v1",
+		"/v1//x",
+		"/v1/",
+		"/a%00b",
+		"/a%2fb",
+		"/%2e%2e/x",
+		"/%2E",
+		"/a%0ab",
+		"/a%7f",
+		"/a%zz",
+		"/a%2",
+		"/a%",
+		"/a;b",
+		"/a#b",
+		"*",
+		"a",
+		"/%ff",
+		"/%c0%af",
+		"/?a=%ff",
+		"/?a=%00",
+		"/?%=1",
+		"http://",
+		"http://x",
+		"/a%ed%a0%80",
+		"/1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16/17",
+		"/?a&b&c&d&e&f&g&h&i&j&k&l&m&n&o&p&q&r&s&t&u&v&w&x&y&z&1&2&3&4&5&6&7",
 	};
 	char text[512];
 
@@ -202,15 +228,26 @@ TEST(a_head_may_come_byte_by_byte)
 
 TEST(chunks_are_put_together_and_bad_ones_refused)
 {
-	static const char *const bad[] = { "x\r\n",	       "5\nhello\r\n0\r\n\r\n", "5\r\nhello0\r\n\r\n",
-					   "5\r\nhello\n0\r\n\r\n", "-5\r\nhello\r\n",	    "5 \r\nhello\r\n0\r\n\r\n",
-					   "0x5\r\nhello\r\n",    "fffffffffffffffff\r\nx", "5\r\nhelloXX0\r\n\r\n",
-					   "5\rhello\r\n0\r\n\r\n", "0\r\nA: b\n\r\n",	"0\r\n\nGET / HTTP/1.1\r\n\r\n" };
+	static const char *const bad[] = { "x\r\n",
+					   "5\nhello\r\n0\r\n\r\n",
+					   "5\r\nhello0\r\n\r\n",
+					   "5\r\nhello\n0\r\n\r\n",
+					   "-5\r\nhello\r\n",
+					   "5 \r\nhello\r\n0\r\n\r\n",
+					   "0x5\r\nhello\r\n",
+					   "fffffffffffffffff\r\nx",
+					   "5\r\nhelloXX0\r\n\r\n",
+					   "5\rhello\r\n0\r\n\r\n",
+					   "0\r\nA: b\n\r\n",
+					   "0\r\n\nGET / HTTP/1.1\r\n\r\n" };
 	static char text[20000];
 
 	fix_up(&f, NULL, describe);
-	fix_ask(&f, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1;a=b\r\n,\r\nA\r\n0123456789\r\n0\r\nT: x\r\n\r\n"
-		    "GET /next HTTP/1.1\r\n" H "\r\n", &g);
+	fix_ask(&f,
+		"POST / HTTP/1.1\r\n" H
+		"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1;a=b\r\n,\r\nA\r\n0123456789\r\n0\r\nT: x\r\n\r\n"
+		"GET /next HTTP/1.1\r\n" H "\r\n",
+		&g);
 	CHECK_EQ(got_answers(&g), 2);
 	CHECK_CONTAINS(g.data, "\r\n\r\nhello,0123456789HTTP/1.1 200");
 	CHECK_CONTAINS(g.data, "GET /next [next]");
@@ -227,7 +264,10 @@ TEST(chunks_are_put_together_and_bad_ones_refused)
 TEST(a_length_is_kept_to)
 {
 	fix_up(&f, NULL, describe);
-	fix_ask(&f, "POST / HTTP/1.1\r\n" H "Content-Length: 5\r\n\r\nhelloGET /n HTTP/1.1\r\n" H "\r\n\r\n\r\nGET /m HTTP/1.1\r\n" H "\r\n", &g);
+	fix_ask(&f,
+		"POST / HTTP/1.1\r\n" H "Content-Length: 5\r\n\r\nhelloGET /n HTTP/1.1\r\n" H
+		"\r\n\r\n\r\nGET /m HTTP/1.1\r\n" H "\r\n",
+		&g);
 	CHECK_EQ(got_answers(&g), 3);
 	CHECK_CONTAINS(g.data, "\r\n\r\nhelloHTTP/1.1 200");
 	CHECK_CONTAINS(g.data, "GET /n [n]HTTP/1.1 200");

@@ -124,8 +124,8 @@ static void make_head(struct http_req *q, struct res_head *h, int status, const 
 	q->chunked = len < 0 && !empty && !q->v10;
 	q->until_close = len < 0 && !empty && q->v10;
 	h->len = 0;
-	add(h, "HTTP/1.1 %d %s\r\nServer: cloche\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\n",
-	    status, status_text(status), http_request_id(q));
+	add(h, "HTTP/1.1 %d %s\r\nServer: cloche\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\n", status,
+	    status_text(status), http_request_id(q));
 	if (type && !empty)
 		add(h, "Content-Type: %.100s\r\n", type);
 	if (q->chunked)

@@ -17,8 +17,8 @@ struct router {
 };
 
 static const char *const names[] = {
-	[HTTP_M_GET] = "GET",	  [HTTP_M_HEAD] = "HEAD",     [HTTP_M_POST] = "POST",	 [HTTP_M_PUT] = "PUT",
-	[HTTP_M_PATCH] = "PATCH", [HTTP_M_DELETE] = "DELETE",
+	[HTTP_M_GET] = "GET", [HTTP_M_HEAD] = "HEAD",	[HTTP_M_POST] = "POST",
+	[HTTP_M_PUT] = "PUT", [HTTP_M_PATCH] = "PATCH", [HTTP_M_DELETE] = "DELETE",
 };
 
 static bool same(const struct compiled *a, const struct compiled *b)

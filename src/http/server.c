@@ -308,7 +308,7 @@ void http_server_drain(struct http_server *s, void (*done)(void *arg), void *arg
 	s->drained_arg = arg;
 	listeners_close(s);
 	TAILQ_FOREACH(c, &s->conns, link)
-		conn_kick(c);
+	conn_kick(c);
 	server_kick(s);
 }
 
@@ -322,7 +322,7 @@ void http_server_free(struct http_server *s)
 	s->freed = true;
 	listeners_close(s);
 	TAILQ_FOREACH(c, &s->conns, link)
-		conn_kill(c);
+	conn_kill(c);
 	server_kick(s);
 }
 

@@ -23,7 +23,8 @@ static void make_certificate(const char *cert, const char *key)
 	X509_gmtime_adj(X509_getm_notBefore(x), -60);
 	X509_gmtime_adj(X509_getm_notAfter(x), 3600);
 	X509_set_pubkey(x, pkey);
-	X509_NAME_add_entry_by_txt(X509_get_subject_name(x), "CN", MBSTRING_ASC, (const unsigned char *)"localhost", -1, -1, 0);
+	X509_NAME_add_entry_by_txt(X509_get_subject_name(x), "CN", MBSTRING_ASC, (const unsigned char *)"localhost", -1,
+				   -1, 0);
 	X509_set_issuer_name(x, X509_get_subject_name(x));
 	X509_sign(x, pkey, EVP_sha256());
 	file = fopen(cert, "w");
@@ -262,9 +263,13 @@ TEST(a_key_that_does_not_fit_is_told)
 	snprintf(key_path, sizeof(key_path), "/tmp/cloche-tls-%d.key", getpid());
 	make_certificate(cert_path, key_path);
 	make_certificate(other_cert, other_key);
-	CHECK_EQ(http_server_new(&(struct http_opts){ .loop = &loop, .tls_cert = cert_path, .tls_key = other_key }, &s, &e), -EINVAL);
+	CHECK_EQ(http_server_new(&(struct http_opts){ .loop = &loop, .tls_cert = cert_path, .tls_key = other_key }, &s,
+				 &e),
+		 -EINVAL);
 	CHECK_CONTAINS(e.msg, "key");
-	CHECK_EQ(http_server_new(&(struct http_opts){ .loop = &loop, .tls_cert = "/nowhere", .tls_key = key_path }, &s, &e), -EINVAL);
+	CHECK_EQ(http_server_new(&(struct http_opts){ .loop = &loop, .tls_cert = "/nowhere", .tls_key = key_path }, &s,
+				 &e),
+		 -EINVAL);
 	CHECK_CONTAINS(e.msg, "/nowhere");
 	unlink(cert_path);
 	unlink(key_path);

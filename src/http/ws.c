@@ -38,7 +38,8 @@ static int accept_key(const char *key, char *ret, size_t size)
 	char text[96];
 
 	/* 16 bytes in base64. */
-	if (strlen(key) != 24 || EVP_DecodeBlock(raw, (const unsigned char *)key, 24) != 18 || strcmp(key + 22, "==") != 0)
+	if (strlen(key) != 24 || EVP_DecodeBlock(raw, (const unsigned char *)key, 24) != 18 ||
+	    strcmp(key + 22, "==") != 0)
 		return -EPROTO;
 	snprintf(text, sizeof(text), "%s258EAFA5-E914-47DA-95CA-C5AB0DC85B11", key);
 	if (EVP_Digest(text, strlen(text), hash, &len, EVP_sha1(), NULL) != 1 || size < 29)
@@ -50,11 +51,12 @@ static int accept_key(const char *key, char *ret, size_t size)
 static void answer(struct http_req *q, const char *accept, const char *protocol)
 {
 	char head[512];
-	int n = snprintf(head, sizeof(head),
-			 "HTTP/1.1 101 Switching Protocols\r\nServer: cloche\r\nX-Request-Id: %s\r\nUpgrade: websocket\r\n"
-			 "Connection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n%s%.100s%s",
-			 http_request_id(q), accept, protocol ? "Sec-WebSocket-Protocol: " : "", protocol ? protocol : "",
-			 protocol ? "\r\n" : "");
+	int n = snprintf(
+		head, sizeof(head),
+		"HTTP/1.1 101 Switching Protocols\r\nServer: cloche\r\nX-Request-Id: %s\r\nUpgrade: websocket\r\n"
+		"Connection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n%s%.100s%s",
+		http_request_id(q), accept, protocol ? "Sec-WebSocket-Protocol: " : "", protocol ? protocol : "",
+		protocol ? "\r\n" : "");
 	struct out_piece p[3] = {
 		{ .data = head, .len = (size_t)n },
 		{ .data = buf_str(&q->set), .len = q->set.len },

@@ -3,7 +3,7 @@
 #include "http/http_test.h"
 
 #define UPGRADE                                                                                                        \
-	"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n"                      \
+	"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n"                     \
 	"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 #define MASK "\x11\x22\x33\x44"
 
@@ -45,7 +45,9 @@ static void on_drain(void *arg)
 
 static void upgrade(struct fix *fix, struct http_req *q)
 {
-	static const struct ws_calls calls = { .message = on_message, .drain = on_drain, .gone = on_gone, .max = 60000, .protocol = "v1" };
+	static const struct ws_calls calls = {
+		.message = on_message, .drain = on_drain, .gone = on_gone, .max = 60000, .protocol = "v1"
+	};
 
 	(void)fix;
 	messages = gone = drains = 0;
@@ -102,10 +104,15 @@ TEST(the_handshake_is_that_of_the_standard)
 	CHECK_EQ(gone, 1);
 	fix_ask(&f, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", &g);
 	CHECK_EQ(got_status(&g), 400);
-	fix_ask(&f, "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: short\r\n\r\n", &g);
+	fix_ask(&f,
+		"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: "
+		"13\r\nSec-WebSocket-Key: short\r\n\r\n",
+		&g);
 	CHECK_EQ(got_status(&g), 400);
-	fix_ask(&f, "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 8\r\n"
-		    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", &g);
+	fix_ask(&f,
+		"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 8\r\n"
+		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+		&g);
 	CHECK_EQ(got_status(&g), 400);
 	fix_ask(&f, "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n", &g);
 	CHECK_EQ(got_status(&g), 400);
@@ -144,7 +151,10 @@ TEST(messages_go_both_ways_in_every_length)
 		/* Several pieces are one message; a long one has a length of eight bytes. */
 		ws_send(ws, false, (struct http_piece[]){ { "ab", 2 }, { "", 0 }, { data, 60000 }, { data, 5600 } }, 4);
 		fix_read(&f, fd, &g, 500);
-		CHECK(!memcmp(g.data, "\x82\x7f\0\0\0\0\0\1\0\x42" "ab", 12));
+		CHECK(!memcmp(g.data,
+			      "\x82\x7f\0\0\0\0\0\1\0\x42"
+			      "ab",
+			      12));
 	}
 	fix_pump(&f, 10);
 	CHECK_EQ(gone, 1);

@@ -520,6 +520,41 @@ TEST(a_checkpoint_shrinks_what_must_be_read_while_the_turn_is_open)
 	gone();
 }
 
+TEST(a_log_that_has_become_huge_is_cut)
+{
+	struct box_row b = a_box("b1", "one", NULL);
+	AUTO_FREE char *spec = malloc(MIB);
+	char id[32], wal[128];
+	struct stat st;
+	struct err e;
+
+	memset(spec, 'x', MIB - 1);
+	spec[MIB - 1] = '\0';
+	fresh();
+	snprintf(wal, sizeof(wal), "%s-wal", path);
+	{
+		AUTO(db_close) struct db *d = opened();
+
+		CHECK_EQ(boxes_insert(d, &b, &e), 0);
+		for (uint32_t i = 1; i <= 66; i++) {
+			struct exec_row x = an_exec(id, "b1", i);
+
+			snprintf(id, sizeof(id), "x%u", i);
+			x.spec = spec;
+			CHECK_EQ(execs_insert(d, &x, &e), 0);
+			CHECK_EQ(db_commit(d, &e), 0);
+		}
+		CHECK_EQ(stat(wal, &st), 0);
+		CHECK(st.st_size > (off_t)(64 * MIB));
+		CHECK_EQ(db_checkpoint(path), 0);
+		CHECK_EQ(stat(wal, &st), 0);
+		CHECK_EQ(st.st_size, 0);
+		CHECK_EQ(execs_delete(d, "x1", &e), 0);
+		CHECK_EQ(db_commit(d, &e), 0);
+	}
+	gone();
+}
+
 static int count_exec(void *arg, const struct exec_row *x)
 {
 	unsigned *n = arg;

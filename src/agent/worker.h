@@ -1,6 +1,6 @@
 /*
  * A file worker: the agent's child that serves proto/file.h as one user. One thread, blocking, bounded buffers. An
- * operation returns 0 or -errno with the step that failed in w->step; files.c turns that into END. When the socket is gone
+ * operation returns 0 or -errno with the step that failed in w->step; worker.c turns that into END. When the socket is gone
  * w->gone is set and everything unwinds.
  */
 #pragma once
@@ -27,7 +27,9 @@ struct worker {
 	uint8_t *in, *out; /* FILE_FRAME_MAX each */
 };
 
-/* --- files.c --- */
+/* --- worker.c --- */
+/* Operations from WORKER_SOCK until it ends. */
+void worker_serve(struct worker *w);
 /* The next frame. 1, or 0 when the host is gone or talks nonsense. */
 int worker_recv(struct worker *w, struct file_frame *ret);
 /* Sends what stands in w->out behind the head. */

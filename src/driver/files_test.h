@@ -29,8 +29,8 @@ static inline bool ft_open(struct ft *t)
 
 	*t = (struct ft){ .next = 1 };
 	wt_spec(&t->spec);
-	t->spec.limits.memory = 900 * MIB;
-	t->spec.limits.disk = 700 * MIB;
+	t->spec.limits.memory = 500 * MIB;
+	t->spec.limits.disk = 300 * MIB;
 	t->spec.limits.pids = 256;
 	if (!wt_start(&t->w, NULL))
 		return false;

@@ -183,7 +183,7 @@ static size_t consume(struct conn *c, char *p, size_t n)
 {
 	switch (c->state) {
 	case CONN_HEAD:
-		/* A client that reads no answers gets no further ones; one that asks a lot at once is not the only one. */
+		/* Who reads no answers gets no further ones; who asks a lot at once is not alone here. */
 		return c->queued || c->served == TURN_REQUESTS ? 0 : feed_head(c, p, n);
 	case CONN_REQ:
 		return req_feed(c->req, p, n);

@@ -1,10 +1,10 @@
 /*
  * Inside of this layer: a server, its connections, the request each has under way.
  *
- * All work on a connection happens in a turn: the loop says that its socket is ready, or that something was put off (kick).
- * Only a turn calls back into the layers above; what they call meanwhile, or at any other time, writes what can be written
- * and notes the rest for a turn. So no callback ever runs inside a call, and nothing is freed under a caller's feet: a
- * request or connection that is over is only marked, and put away at the turn's end.
+ * All work on a connection happens in a turn: the loop says that its socket is ready, or that something was put off
+ * (kick). Only a turn calls back into the layers above; what they call meanwhile, or at any other time, writes what
+ * can be written and notes the rest for a turn. So no callback ever runs inside a call, and nothing is freed under a
+ * caller's feet: a request or connection that is over is only marked, and put away at the turn's end.
  */
 #pragma once
 #include <sys/queue.h>
@@ -236,8 +236,8 @@ void conn_unlend(struct conn *c);
 
 /* --- parse.c --- */
 /*
- * Takes bytes of a head. Returns how many were used; *ret_status is 0 when more are needed, 1 when the head is whole, else
- * the HTTP status it is refused with and *ret_why the reason.
+ * Takes bytes of a head. Returns how many were used; *ret_status is 0 when more are needed, 1 when the head is whole,
+ * else the HTTP status it is refused with and *ret_why the reason.
  */
 size_t parse_head(struct http_req *q, const char *p, size_t n, int *ret_status, const char **ret_why);
 /*

@@ -1,14 +1,16 @@
 /*
- * HTTP/1.1 on one libuv loop: connections in, requests out to a handler, answers back. Knows nothing of what is served.
+ * HTTP/1.1 on one libuv loop: connections in, requests out to a handler, answers back. Knows nothing of what is
+ * served.
  *
  * Bytes are parsed by llhttp in its strict mode; WebSocket frames by wslay; TLS by OpenSSL over memory BIOs. What is
- * ambiguous (two lengths, a length and chunks, bare LF, folded headers) is answered 400 once, and the connection closed.
+ * ambiguous (two lengths, a length and chunks, bare LF, folded headers) is answered 400 once, and the connection
+ * closed.
  *
  * Life of a request: the handler is called when the head is complete. It answers at once or later, with one of
- * http_send, http_begin … http_end, sse_begin … http_end, ws_accept. Until then the request lives, and exactly one thing
- * ends it: the answer's end, or `gone` (the client hung up or was cut), after which it must not be touched again. The next
- * request of a connection is not looked at before the last has ended. Everything happens on the loop's thread; no callback
- * is called from within a call of these functions.
+ * http_send, http_begin … http_end, sse_begin … http_end, ws_accept. Until then the request lives, and exactly one
+ * thing ends it: the answer's end, or `gone` (the client hung up or was cut), after which it must not be touched
+ * again. The next request of a connection is not looked at before the last has ended. Everything happens on the
+ * loop's thread; no callback is called from within a call of these functions.
  */
 #pragma once
 #include <stdbool.h>
@@ -59,8 +61,8 @@ const char *http_method_name(const struct http_req *q);
 /* The path as sent, without the query. */
 const char *http_path(const struct http_req *q);
 /*
- * Its parts, decoded: "/v1/sandboxes/a%20b" has three. A path with an empty part, "." or "..", a NUL, a slash or a control
- * character (raw or encoded), or bad encoding never reaches the handler: 400.
+ * Its parts, decoded: "/v1/sandboxes/a%20b" has three. A path with an empty part, "." or "..", a NUL, a slash or a
+ * control character (raw or encoded), or bad encoding never reaches the handler: 400.
  */
 size_t http_segments(const struct http_req *q);
 const char *http_segment(const struct http_req *q, size_t i);
@@ -68,7 +70,10 @@ const char *http_segment(const struct http_req *q, size_t i);
 const char *http_query(const struct http_req *q, const char *name);
 size_t http_query_count(const struct http_req *q);
 void http_query_at(const struct http_req *q, size_t i, const char **ret_name, const char **ret_value);
-/* A header's value, names in any case; NULL when it is not there. Repeated ones: the first. Never holds control bytes. */
+/*
+ * A header's value, names in any case; NULL when it is not there. Repeated ones: the first. Never holds control
+ * bytes.
+ */
 const char *http_header(const struct http_req *q, const char *name);
 /* Bytes the client said the body has; 0 = none, -1 = chunked. */
 int64_t http_body_len(const struct http_req *q);
@@ -86,14 +91,18 @@ void http_set_gone(struct http_req *q, void (*gone)(void *arg), void *arg);
 /* Room for what the layers above note about a request (who is it), 64 bytes, zeroed, aligned. */
 void *http_note(struct http_req *q);
 
-/* --- its body: one of these, in the handler or later; without any, it is read and thrown away (up to 64 KiB, then cut) --- */
-/* @done gets the whole body, NUL-ended, good until the request ends. Beyond @max: 413, and @done is not called but `gone` is. */
+/* --- its body: one of these, in the handler or later; without any, it is thrown away (64 KiB, then cut) --- */
+/*
+ * @done gets the whole body, NUL-ended, good until the request ends. Beyond @max: 413, and @done is not called but
+ * `gone` is.
+ */
 void http_read_body(struct http_req *q, size_t max, void (*done)(void *arg, const char *data, size_t len), void *arg);
 /*
- * Piece by piece. @data may hold the flow with http_body_pause() and let it go on with http_body_resume(); @end follows the last
- * piece. "Expect: 100-continue" is answered when reading begins.
+ * Piece by piece. @data may hold the flow with http_body_pause() and let it go on with http_body_resume(); @end
+ * follows the last piece. "Expect: 100-continue" is answered when reading begins.
  */
-void http_stream_body(struct http_req *q, void (*data)(void *arg, const char *p, size_t len), void (*end)(void *arg), void *arg);
+void http_stream_body(struct http_req *q, void (*data)(void *arg, const char *p, size_t len), void (*end)(void *arg),
+		      void *arg);
 void http_body_pause(struct http_req *q);
 void http_body_resume(struct http_req *q);
 
@@ -112,18 +121,19 @@ void http_fail_retry(struct http_req *q, const struct err *e, unsigned retry_aft
 void http_fail_as(struct http_req *q, int status, const char *code, const char *message, const char *cause,
 		  const char *remedy);
 /*
- * A streamed answer: @len bytes follow (Content-Length), or -1: chunked until http_end (to HTTP/1.0: until the connection
- * closes). It may be quiet for as long as it likes: send_ms counts only while bytes wait. Fewer than @len bytes at http_end
- * cut the connection; what is beyond them is dropped. An answer without a body (HEAD, 204, 304) drops all.
+ * A streamed answer: @len bytes follow (Content-Length), or -1: chunked until http_end (to HTTP/1.0: until the
+ * connection closes). It may be quiet for as long as it likes: send_ms counts only while bytes wait. Fewer than @len
+ * bytes at http_end cut the connection; what is beyond them is dropped. An answer without a body (HEAD, 204, 304)
+ * drops all.
  */
 void http_begin(struct http_req *q, int status, const char *type, int64_t len);
 /* Queues a copy. Who writes while http_queued() is above HTTP_HIGH should stop, and go on when @drain is called. */
 #define HTTP_HIGH (1U << 20)
 void http_write(struct http_req *q, const void *data, size_t len);
 /*
- * Without the copy: @data stays the caller's and must not change until @done. At most one such write is under way; the
- * fastest way for output. Several pieces (up to HTTP_PIECES_MAX) are sent as one. The request's end (http_end, http_cut,
- * gone) gives the memory back as well; @done is not called then.
+ * Without the copy: @data stays the caller's and must not change until @done. At most one such write is under way;
+ * the fastest way for output. Several pieces (up to HTTP_PIECES_MAX) are sent as one. The request's end (http_end,
+ * http_cut, gone) gives the memory back as well; @done is not called then.
  */
 #define HTTP_PIECES_MAX 60U
 struct http_piece {
@@ -132,9 +142,13 @@ struct http_piece {
 };
 void http_write_lent(struct http_req *q, const struct http_piece *p, size_t n, void (*done)(void *arg), void *arg);
 size_t http_queued(const struct http_req *q);
-void http_set_drain(struct http_req *q, void (*drain)(void *arg), void *arg); /* called when it falls below HTTP_HIGH / 2 */
+/* Called when it falls below HTTP_HIGH / 2, having been above. */
+void http_set_drain(struct http_req *q, void (*drain)(void *arg), void *arg);
 void http_end(struct http_req *q);
-/* The answer can not be finished: cuts the connection so that the client notices. Ends the request; `gone` is not called. */
+/*
+ * The answer can not be finished: cuts the connection so that the client notices. Ends the request; `gone` is not
+ * called.
+ */
 void http_cut(struct http_req *q);
 
 /* --- server-sent events: http_write and http_end work on it too --- */
@@ -150,9 +164,11 @@ struct ws_calls {
 	size_t max; /* a longer message closes with 1009 */
 	const char *protocol; /* Sec-WebSocket-Protocol to answer with, or NULL */
 };
-/* Ends the request. -EPROTO when it is no proper upgrade: the request is still to be answered then. Pings every 30 s. */
+/*
+ * Ends the request. -EPROTO when it is no proper upgrade: the request is still to be answered then. Pings every 30 s.
+ */
 int ws_accept(struct http_req *q, const struct ws_calls *calls, void *arg, struct ws **ret);
-/* One message of several pieces, copied. */
+/* One message of up to eight pieces, copied. */
 void ws_send(struct ws *w, bool text, const struct http_piece *p, size_t n);
 size_t ws_queued(const struct ws *w);
 /* No more messages are delivered until ws_resume: the client is held by TCP. */

@@ -107,7 +107,9 @@ static int refuse(const char **ret_why, int status, const char *why)
 	return status;
 }
 
-/* Ends names and values with NULs, without the spaces around them. Only now: llhttp still needed what is overwritten. */
+/*
+ * Ends names and values with NULs, without the spaces around them. Only now: llhttp still needed what is overwritten.
+ */
 static int cut_headers(struct http_req *q, const char **ret_why)
 {
 	char *end = q->head + q->head_len;

@@ -382,7 +382,9 @@ static void deliver(struct http_req *q, const char *data, size_t len)
 	}
 }
 
-/* A client that sends next to nothing, but does send, is cut too: no stretch of body_ms may bring less than the rate. */
+/*
+ * A client that sends next to nothing, but does send, is cut too: no stretch of body_ms may bring less than the rate.
+ */
 static bool too_slow(struct http_req *q, size_t n)
 {
 	struct http_server *s = q->conn->server;

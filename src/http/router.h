@@ -1,6 +1,6 @@
 /*
- * Which handler answers a path. A table of patterns, compiled once: "/v1/sandboxes/{id}/execs/{x}". Literal parts win over
- * parameters. 404 and 405 (with Allow) are answered here, in the shape of every error.
+ * Which handler answers a path. A table of patterns, compiled once: "/v1/sandboxes/{id}/execs/{x}". Literal parts win
+ * over parameters. 404 and 405 (with Allow) are answered here, in the shape of every error.
  */
 #pragma once
 #include "http/http.h"

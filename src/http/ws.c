@@ -9,7 +9,9 @@
 #define FRAMES_MAX 4096U /* of one message: each costs memory beside its bytes */
 #define HOLD_ABOVE (4U * HTTP_HIGH) /* nothing is read while more than this waits: answers to pings pile up too */
 
-/* A message that arrived while the layer above had said pause; there can only be as many as fit wslay's small buffer. */
+/*
+ * A message that arrived while the layer above had said pause; there can only be as many as fit wslay's small buffer.
+ */
 struct held {
 	struct held *next;
 	size_t len;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
+#include "service/upkeep.h"
 #include "warden/program.h"
 
 #include <signal.h>
@@ -15,8 +16,6 @@
 #include <unistd.h>
 
 #define DRAIN_MS 30000
-#define KEEP_MS 1000 /* how often the disk is looked after */
-#define WAL_MAX (4 * MIB)
 
 struct serve {
 	const struct daemon_start *start;
@@ -24,51 +23,18 @@ struct serve {
 	struct db *db;
 	struct audit *audit;
 	struct turn *turn;
+	struct turn_wait stored;
 	struct access *access;
 	struct service *service;
 	struct api *api;
 	struct http_server *http;
 	uv_signal_t term, intr;
 	uv_poll_t life;
-	uv_timer_t keep, deadline;
-	uv_work_t work;
-	bool working, draining, ready, failed;
-	uint64_t synced_seq;
-	int audit_fd;
-	char db_path[DAEMON_PATH + 16], wal_path[DAEMON_PATH + 32], tar[512];
+	uv_timer_t deadline;
+	struct upkeep *upkeep;
+	bool draining, ready, failed;
+	char db_path[DAEMON_PATH + 16], tar[512];
 };
-
-/* --- looking after the disk, in a worker --- */
-
-static void on_work(uv_work_t *w)
-{
-	struct serve *v = w->data;
-	struct stat st;
-
-	fdatasync(v->audit_fd);
-	if (stat(v->wal_path, &st) == 0 && st.st_size > (off_t)WAL_MAX)
-		db_checkpoint(v->db_path);
-}
-
-static void after_work(uv_work_t *w, int status)
-{
-	struct serve *v = w->data;
-
-	(void)status;
-	v->working = false;
-}
-
-static void on_keep(uv_timer_t *t)
-{
-	struct serve *v = t->data;
-	uint64_t seq = audit_head(v->audit)->seq;
-
-	if (v->working || seq == v->synced_seq)
-		return;
-	v->synced_seq = seq;
-	v->work.data = v;
-	v->working = uv_queue_work(&v->loop, &v->work, on_work, after_work) == 0;
-}
 
 /* --- the end --- */
 
@@ -147,7 +113,6 @@ static int open_state(struct serve *v, struct err *e)
 	int r;
 
 	snprintf(v->db_path, sizeof(v->db_path), "%s/state.db", c->data);
-	snprintf(v->wal_path, sizeof(v->wal_path), "%s-wal", v->db_path);
 	snprintf(audit, sizeof(audit), "%s/audit.log", c->data);
 	r = program_path("cloche-tar", v->tar, sizeof(v->tar), e);
 	if (r == 0)
@@ -164,7 +129,9 @@ static int open_state(struct serve *v, struct err *e)
 		r = token_add_known(v->access, tenant_find(v->access, TENANT_DEFAULT), "initial", SCOPE_ADMIN, v->start->token, NULL, e);
 	if (r < 0)
 		return r;
-	v->audit_fd = audit_fd(v->audit);
+	r = upkeep_new(&v->loop, v->db, v->db_path, v->audit, v->turn, &v->upkeep, e);
+	if (r < 0)
+		return r;
 	o = options(v);
 	r = service_new(&v->loop, &o, v->db, v->audit, v->turn, v->access, &v->service, e);
 	if (r == 0)
@@ -182,6 +149,15 @@ static int listen_all(struct serve *v, struct err *e)
 	if (r == 0 && v->start->unix_listener >= 0)
 		r = http_server_listen(v->http, v->start->unix_listener, false, e);
 	return r;
+}
+
+static void tell_ready(void *arg)
+{
+	struct serve *v = arg;
+
+	v->ready = true;
+	if (write(v->start->ready, "1", 1) != 1)
+		log_warn("could not tell the supervisor that we serve");
 }
 
 /* Everything is known again: callers may come. */
@@ -203,10 +179,8 @@ static void on_ready(void *arg, int r, const struct err *e)
 	}
 	jout_u64(audit_begin(v->audit, &rec), "sandboxes", v->service->boxes.count);
 	audit_end(v->audit, NULL);
-	turn_dirty(v->turn);
-	v->ready = true;
-	if (write(v->start->ready, "1", 1) != 1)
-		log_warn("could not tell the supervisor that we serve");
+	/* Not before it is stored: with that the supervisor shows a new token, and forgets it. */
+	turn_after(v->turn, &v->stored, tell_ready, v);
 }
 
 static int watch_end(struct serve *v, struct err *e)
@@ -215,7 +189,7 @@ static int watch_end(struct serve *v, struct err *e)
 
 	if (r == 0)
 		r = uv_signal_init(&v->loop, &v->intr);
-	v->term.data = v->intr.data = v->life.data = v->keep.data = v;
+	v->term.data = v->intr.data = v->life.data = v;
 	if (r == 0)
 		r = uv_signal_start(&v->term, on_signal, SIGTERM);
 	/* Ctrl-C reaches the whole group, and the supervisor tells us anyway. */
@@ -227,8 +201,7 @@ static int watch_end(struct serve *v, struct err *e)
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "watch for the end");
 	uv_timer_init(&v->loop, &v->deadline);
-	uv_timer_init(&v->loop, &v->keep);
-	return uv_timer_start(&v->keep, on_keep, KEEP_MS, KEEP_MS);
+	return 0;
 }
 
 static void on_request(void *arg, struct http_req *q)
@@ -290,6 +263,6 @@ int daemon_serve(const struct daemon_start *s)
 	/* The process ends here; what counts is on disk, and nothing that was not stored has been answered. */
 	db_commit(v->db, NULL);
 	audit_flush(v->audit, NULL);
-	fdatasync(v->audit_fd);
+	fdatasync(audit_fd(v->audit));
 	return v->failed ? 1 : 0;
 }

@@ -60,7 +60,7 @@ static const char *what(const struct command *c)
 	return "nothing";
 }
 
-/* case branches that set the variables "options", "what" and "words": bash and zsh read them alike. */
+/* case branches that set the variables "options", "what" and "given": bash and zsh read them alike. */
 static void put_cases(void)
 {
 	for (size_t i = 0; i < ARRAY_LEN(elsewhere); i++)
@@ -68,7 +68,7 @@ static void put_cases(void)
 	for (size_t i = 0; commands[i]; i++) {
 		printf("\t%s) options='", commands[i]->name);
 		put_options(commands[i]);
-		printf("' what=%s words='%s' ;;\n", what(commands[i]), commands[i]->words ? commands[i]->words : "");
+		printf("' what=%s given='%s' ;;\n", what(commands[i]), commands[i]->words ? commands[i]->words : "");
 	}
 }
 
@@ -77,7 +77,7 @@ static void bash(void)
 	puts("# bash completion for cloche: source <(cloche completion bash)\n"
 	     "_cloche_names() { cloche completion names 2>/dev/null </dev/null; }\n"
 	     "_cloche() {\n"
-	     "\tlocal cur=${COMP_WORDS[COMP_CWORD]} options= what= words= i\n"
+	     "\tlocal cur=${COMP_WORDS[COMP_CWORD]} options= what= given= i\n"
 	     "\tCOMPREPLY=()\n"
 	     "\tif ((COMP_CWORD == 1)); then");
 	fputs("\t\tmapfile -t COMPREPLY < <(compgen -W '", stdout);
@@ -98,7 +98,7 @@ static void bash(void)
 	     "\tfi\n"
 	     "\tcase $what in\n"
 	     "\tsandbox) mapfile -t COMPREPLY < <(compgen -W \"$(_cloche_names)\" -- \"$cur\") ;;\n"
-	     "\twords) mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\") ;;\n"
+	     "\twords) mapfile -t COMPREPLY < <(compgen -W \"$given\" -- \"$cur\") ;;\n"
 	     "\tfiles) mapfile -t COMPREPLY < <(compgen -f -- \"$cur\") ;;\n"
 	     "\tcopy)\n"
 	     "\t\tmapfile -t COMPREPLY < <(compgen -S : -W \"$(_cloche_names)\" -- \"$cur\"; compgen -f -- \"$cur\")\n"
@@ -114,7 +114,7 @@ static void zsh(void)
 	puts("#compdef cloche\n"
 	     "# zsh completion for cloche: source <(cloche completion zsh)\n"
 	     "_cloche() {\n"
-	     "\tlocal options= what= words_=\n"
+	     "\tlocal options= what= given=\n"
 	     "\tlocal -a names\n"
 	     "\tif ((CURRENT == 2)); then\n"
 	     "\t\tnames=(");
@@ -127,22 +127,16 @@ static void zsh(void)
 	     "\t\treturn\n"
 	     "\tfi\n"
 	     "\t((${words[(I)--]} && ${words[(I)--]} < CURRENT)) && { _normal; return }\n"
-	     "\tlocal command=$words[2]\n"
-	     "\tlocal -a words_\n"
-	     "\t() {\n"
-	     "\tlocal words=\n"
-	     "\tcase $command in");
+	     "\tcase $words[2] in");
 	put_cases();
 	puts("\tesac\n"
-	     "\twords_=(${=words})\n"
-	     "\t}\n"
 	     "\tif [[ $PREFIX == -* ]]; then\n"
 	     "\t\tcompadd -- ${=options}\n"
 	     "\t\treturn\n"
 	     "\tfi\n"
 	     "\tcase $what in\n"
 	     "\tsandbox) compadd -- ${(f)\"$(cloche completion names 2>/dev/null </dev/null)\"} ;;\n"
-	     "\twords) compadd -- $words_ ;;\n"
+	     "\twords) compadd -- ${=given} ;;\n"
 	     "\tfiles) _files ;;\n"
 	     "\tcopy) compadd -S : -- ${(f)\"$(cloche completion names 2>/dev/null </dev/null)\"}; _files ;;\n"
 	     "\tesac\n"

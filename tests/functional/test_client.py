@@ -47,7 +47,7 @@ def box(daemon):
 class Terminal:
     """cloche on a terminal of its own, as a user has it."""
 
-    def __init__(self, daemon, *args, rows=24, columns=80):
+    def __init__(self, daemon, *args, rows=24, columns=80, program=None, env=None):
         self.master, slave = pty.openpty()
         self.resize(rows, columns)
         self.slave = slave
@@ -58,8 +58,8 @@ class Terminal:
             os.setsid()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
-        self.p = subprocess.Popen([str(host.CLOCHE), *map(str, args)], stdin=slave, stdout=slave, stderr=slave,
-                                  env={**daemon.environment(), "TERM": "xterm"}, preexec_fn=own_terminal)
+        self.p = subprocess.Popen(program or [str(host.CLOCHE), *map(str, args)], stdin=slave, stdout=slave, stderr=slave,
+                                  env=env or {**daemon.environment(), "TERM": "xterm"}, preexec_fn=own_terminal)
 
     def resize(self, rows, columns):
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -684,8 +684,38 @@ def test_completion_knows_the_options_of_the_other_programs(daemon):
         assert told <= known, f"{command}: {told - known}"
 
 
-@pytest.mark.parametrize("shell_name", ["zsh", "fish"])
-def test_other_shells_get_a_script(daemon, shell_name):
-    script = daemon.cli("completion", shell_name).text
-    for command in COMMANDS:
-        assert command in script
+def with_path(daemon):
+    return {**daemon.environment(), "PATH": f"{host.BUILD}:{os.environ['PATH']}", "TERM": "dumb"}
+
+
+def test_fish_completes(daemon, tmp_path):
+    daemon.create(name="tab-one")
+    (tmp_path / "cloche.fish").write_text(daemon.cli("completion", "fish").text)
+
+    def offered(line):
+        r = subprocess.run(["fish", "--no-config", "-c", f"source {tmp_path}/cloche.fish; complete -C '{line}'"], env=with_path(daemon),
+                           capture_output=True, timeout=20)
+        assert r.returncode == 0 and r.stderr == b"", r
+        return {x.split("\t")[0] for x in r.stdout.decode().splitlines()}
+
+    try:
+        assert offered("cloche insp") == {"inspect"}
+        assert set(COMMANDS) <= offered("cloche ")
+        assert offered("cloche exec --backg") == {"--background"}
+        assert offered("cloche exec tab-") == {"tab-one"}
+        assert offered("cloche token ro") == {"rotate"}
+    finally:
+        daemon.cli("rm", "tab-one")
+
+
+def test_zsh_completes(daemon):
+    daemon.create(name="tab-one")
+    try:
+        with Terminal(daemon, program=["zsh", "-f", "-i"], env=with_path(daemon)) as t:
+            t.type("PS1='%# '; autoload -U compinit; compinit -u -D; source <(cloche completion zsh); echo go''ing\r")
+            t.expect("going", 20)
+            for line, more in (("cloche insp", "ect "), ("cloche exec --backg", "round "), ("cloche exec tab-", "one "), ("cloche token ro", "tate ")):
+                t.type("\x15" + line + "\t")
+                t.expect(re.escape(line + more), 20)
+    finally:
+        daemon.cli("rm", "tab-one")

@@ -41,6 +41,7 @@ struct box {
 	struct box_op *making; /* who waits for it to stand */
 	unsigned refs; /* it is not freed while > 0 */
 	struct file_worker *files; /* idle, of service/file.c */
+	uint32_t file_tag;
 };
 
 /* @b is NULL when it failed; *e says why. @found: `key` led to one that was there. */

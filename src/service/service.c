@@ -77,8 +77,6 @@ static void on_tick(uv_timer_t *t)
 	if (now - s->pruned_ns > PRUNE_NS) {
 		s->pruned_ns = now;
 		exec_prune(s, now);
-		idem_prune(s->db, now - 24 * 3600 * 1000000000ULL, NULL);
-		turn_dirty(s->turn);
 	}
 }
 

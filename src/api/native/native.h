@@ -13,6 +13,8 @@ route_fn post_execs, get_execs, get_exec, get_exec_wait, post_exec_stdin, post_e
 route_fn get_exec_output, get_exec_attach, get_execs_attach;
 /* events.c */
 route_fn get_events, get_sandbox_events;
+/* files.c */
+route_fn get_files, put_files, post_files, delete_files;
 /* info.c */
 route_fn get_healthz, get_version, get_info, get_whoami, get_metrics, get_openapi;
 

@@ -32,6 +32,11 @@ static const struct route routes[] = {
 	ROUTE(POST, "/v1/sandboxes/{id}/execs/{x}/stdin", EXEC, post_exec_stdin),
 	ROUTE(POST, "/v1/sandboxes/{id}/execs/{x}/signal", EXEC, post_exec_signal),
 	ROUTE(POST, "/v1/sandboxes/{id}/execs/{x}/resize", EXEC, post_exec_resize),
+
+	ROUTE(GET, "/v1/sandboxes/{id}/files", EXEC, get_files),
+	ROUTE(PUT, "/v1/sandboxes/{id}/files", EXEC, put_files),
+	ROUTE(POST, "/v1/sandboxes/{id}/files", EXEC, post_files),
+	ROUTE(DELETE, "/v1/sandboxes/{id}/files", EXEC, delete_files),
 };
 
 const struct route *native_routes(size_t *ret_n)

@@ -1,0 +1,382 @@
+/*
+ * Whole trees as tar. The archive is read and written by cloche-tar, a child that can open nothing: it has a file worker's socket and one end of
+ * a pipe, and tells how it went in one line.
+ */
+#include "api/native/file_call.h"
+#include "base/base.h"
+#include "base/log.h"
+#include "service/jin.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define PIECE (64U * 1024U)
+#define QUEUE_MAX (2U * MIB)
+#define BYTES_MAX "68719476736"
+
+struct archive {
+	struct file_call *f; /* NULL: the caller is gone */
+	uv_process_t process;
+	uv_loop_t *loop;
+	uv_poll_t stream, report;
+	int stream_fd, report_fd;
+	struct buf said, queue;
+	bool in, exited, body_over, stream_closed, report_closed, held;
+	unsigned handles; /* to be closed before it can be freed */
+	int status;
+};
+
+static void on_closed(uv_handle_t *h)
+{
+	struct archive *a = h->data;
+
+	if (--a->handles)
+		return;
+	fd_close(a->stream_fd);
+	fd_close(a->report_fd);
+	buf_done(&a->said);
+	buf_done(&a->queue);
+	free(a);
+}
+
+static void archive_free(struct archive *a)
+{
+	uv_close((uv_handle_t *)&a->stream, on_closed);
+	uv_close((uv_handle_t *)&a->report, on_closed);
+	uv_close((uv_handle_t *)&a->process, on_closed);
+}
+
+/* What it said, as an error; or 0 with the object in *ret. */
+static int verdict(const struct archive *a, json_t **ret, struct err *e)
+{
+	const char *text, *code;
+	json_t *error;
+	int r = jin_parse(buf_str(&a->said), a->said.len, ret, e);
+
+	if (r < 0 || a->status > 1 || !a->said.len)
+		return err_set(e, ERR_INTERNAL, -EPROTO, "the archive's process failed (status %d)", a->status);
+	error = json_object_get(*ret, "error");
+	if (!error)
+		return a->status ? err_set(e, ERR_INTERNAL, -EPROTO, "the archive's process failed") : 0;
+	text = json_string_value(json_object_get(error, "message"));
+	code = json_string_value(json_object_get(error, "code"));
+	return err_set(e,
+		       code && !strcmp(code, "not_found") ? ERR_NOT_FOUND :
+		       code && !strcmp(code, "too_large") ? ERR_TOO_LARGE :
+		       code && !strcmp(code, "invalid")	  ? ERR_INVALID :
+							    ERR_REFUSED,
+		       -EINVAL, "%s", text ? text : "the archive could not be worked on");
+}
+
+static void finish_in(struct archive *a, struct file_call *f)
+{
+	AUTO(json_decref) json_t *o = NULL;
+	struct err e = { 0 };
+
+	if (verdict(a, &o, &e) < 0) {
+		file_call_fail(f, &e);
+		return;
+	}
+	buf_add(&f->out, a->said.data, strcspn(a->said.data, "\n"));
+	file_call_note(f, "file.extract", (uint64_t)json_integer_value(json_object_get(o, "bytes")), NULL);
+}
+
+static void finish_out(struct archive *a, struct file_call *f)
+{
+	AUTO(json_decref) json_t *o = NULL;
+	struct call *c = f->c;
+	struct err e = { 0 };
+	int r = verdict(a, &o, &e);
+
+	if (!f->begun && r < 0) {
+		file_call_fail(f, &e);
+		return;
+	}
+	if (!f->begun)
+		http_begin(c->q, 200, "application/x-tar", -1);
+	/* The client has part of it: it must notice that the rest does not come. */
+	if (r < 0)
+		http_cut(c->q);
+	else
+		http_end(c->q);
+	c->q = NULL;
+	c->gone = NULL;
+	file_call_free(f);
+	call_free(c);
+}
+
+static void check_end(struct archive *a)
+{
+	struct file_call *f = a->f;
+
+	if (!a->exited || !a->report_closed || (!a->in && !a->stream_closed && f))
+		return;
+	a->f = NULL;
+	if (f && a->in)
+		finish_in(a, f);
+	else if (f)
+		finish_out(a, f);
+	archive_free(a);
+}
+
+static void on_exit_(uv_process_t *p, int64_t status, int sig)
+{
+	struct archive *a = p->data;
+
+	a->exited = true;
+	a->status = sig ? 128 + sig : (int)status;
+	check_end(a);
+}
+
+static void on_report(uv_poll_t *p, int status, int events)
+{
+	struct archive *a = p->data;
+	char tmp[4096];
+	ssize_t n = read(a->report_fd, tmp, sizeof(tmp));
+
+	(void)status;
+	(void)events;
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n > 0 && buf_add(&a->said, tmp, (size_t)n) == 0)
+		return;
+	uv_poll_stop(&a->report);
+	a->report_closed = true;
+	check_end(a);
+}
+
+/* --- out --- */
+
+static void on_stream_out(uv_poll_t *p, int status, int events);
+
+static void on_drain(void *arg)
+{
+	struct file_call *f = arg;
+	struct archive *a = f->more;
+
+	if (a && a->held && !a->stream_closed) {
+		a->held = false;
+		uv_poll_start(&a->stream, UV_READABLE, on_stream_out);
+	}
+}
+
+static void on_stream_out(uv_poll_t *p, int status, int events)
+{
+	struct archive *a = p->data;
+	struct file_call *f = a->f;
+	char *buf = f ? f->c->api->s->scratch : NULL;
+	ssize_t n = buf ? read(a->stream_fd, buf, SCRATCH) : 0;
+
+	(void)status;
+	(void)events;
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		uv_poll_stop(&a->stream);
+		a->stream_closed = true;
+		check_end(a);
+		return;
+	}
+	if (!f->begun) {
+		const char *format = http_query(f->c->q, "format");
+
+		f->begun = true;
+		http_begin(f->c->q, 200, format && !strcmp(format, "tar.zst") ? "application/zstd" : "application/x-tar", -1);
+		http_set_drain(f->c->q, on_drain, f);
+	}
+	http_write(f->c->q, buf, (size_t)n);
+	if (http_queued(f->c->q) > HTTP_HIGH) {
+		a->held = true;
+		uv_poll_stop(&a->stream);
+	}
+}
+
+/* --- in --- */
+
+static void on_stream_in(uv_poll_t *p, int status, int events);
+
+/* It reads no more: the rest of the body is thrown away, and its report tells why. */
+static void stop_feeding(struct archive *a)
+{
+	uv_poll_stop(&a->stream);
+	a->stream_closed = true;
+	buf_clear(&a->queue);
+	shutdown(a->stream_fd, SHUT_WR);
+	if (a->f && a->f->c->q && !a->body_over)
+		http_body_resume(a->f->c->q);
+}
+
+static void feed(struct archive *a)
+{
+	while (a->queue.len) {
+		ssize_t n = send(a->stream_fd, a->queue.data, a->queue.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN) {
+			uv_poll_start(&a->stream, UV_WRITABLE, on_stream_in);
+			return;
+		}
+		if (n < 0) {
+			stop_feeding(a);
+			return;
+		}
+		buf_drop(&a->queue, (size_t)n);
+	}
+	uv_poll_stop(&a->stream);
+	if (a->body_over)
+		stop_feeding(a);
+	else if (a->held && a->f && a->f->c->q) {
+		a->held = false;
+		http_body_resume(a->f->c->q);
+	}
+}
+
+static void on_stream_in(uv_poll_t *p, int status, int events)
+{
+	(void)status;
+	(void)events;
+	feed(p->data);
+}
+
+static void on_body(void *arg, const char *p, size_t len)
+{
+	struct archive *a = arg;
+
+	if (a->stream_closed)
+		return;
+	if (buf_add(&a->queue, p, len) < 0) {
+		stop_feeding(a);
+		return;
+	}
+	feed(a);
+	if (a->queue.len > QUEUE_MAX / 2 && a->f) {
+		a->held = true;
+		http_body_pause(a->f->c->q);
+	}
+}
+
+static void on_body_end(void *arg)
+{
+	struct archive *a = arg;
+
+	a->body_over = true;
+	if (!a->queue.len && !a->stream_closed)
+		stop_feeding(a);
+}
+
+/* --- both --- */
+
+static void on_gone(struct call *c)
+{
+	struct file_call *f = c->data;
+	struct archive *a = f->more;
+
+	if (a) {
+		a->f = NULL;
+		/* Half a tree is no tree: it stops where it is. */
+		if (!a->exited)
+			uv_process_kill(&a->process, SIGKILL);
+		if (!a->stream_closed) {
+			uv_poll_stop(&a->stream);
+			a->stream_closed = true;
+		}
+	}
+	turn_cancel(&c->wait);
+	file_call_free(f);
+}
+
+static int spawn(struct file_call *f, bool in, const char *format, int files, int stream, int report, struct archive *a)
+{
+	char tar[] = "cloche-tar";
+	char *args[] = { tar,	      in ? "in" : "out", "--files", "3",		  "--stream", "4", "--path", f->path,
+			 "--max-bytes", BYTES_MAX,	  "--max-entries", "1000000", format ? "--format" : NULL,
+			 (char *)(uintptr_t)format, NULL };
+	uv_stdio_container_t io[] = {
+		{ .flags = UV_IGNORE },
+		{ .flags = UV_INHERIT_FD, .data.fd = report },
+		{ .flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO },
+		{ .flags = UV_INHERIT_FD, .data.fd = files },
+		{ .flags = UV_INHERIT_FD, .data.fd = stream },
+	};
+	char *env[] = { NULL };
+	uv_process_options_t o = {
+		.exit_cb = on_exit_,
+		.file = f->c->api->s->o.tar,
+		.args = args,
+		.env = env,
+		.stdio = io,
+		.stdio_count = ARRAY_LEN(io),
+	};
+
+	return uv_spawn(a->loop, &a->process, &o);
+}
+
+/* Starts the child. NULL: it has been answered. */
+static struct archive *begin(struct file_call *f, bool in, const char *format)
+{
+	AUTO_CLOSE int files = -1, child_stream = -1, child_report = -1;
+	int stream[2] = { -1, -1 }, report[2] = { -1, -1 }, r;
+	struct archive *a = calloc(1, sizeof(*a));
+	struct err e = { 0 };
+
+	if (!a)
+		abort();
+	*a = (struct archive){ .f = f, .loop = f->c->api->s->loop, .in = in, .stream_fd = -1, .report_fd = -1 };
+	a->said = (struct buf)BUF_INIT(2 * MIB);
+	a->queue = (struct buf)BUF_INIT(QUEUE_MAX);
+	a->process.data = a->stream.data = a->report.data = a;
+	r = file_worker_open(f->c->box, &f->user, &files, &e);
+	if (r == 0 && (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, stream) < 0 || pipe2(report, O_CLOEXEC) < 0))
+		r = err_sys(&e, ERR_EXHAUSTED, -errno, "make a pipe");
+	a->stream_fd = stream[0];
+	a->report_fd = report[0];
+	child_stream = stream[1];
+	child_report = report[1];
+	if (r == 0) {
+		r = spawn(f, in, format, files, child_stream, child_report, a);
+		if (r < 0)
+			err_sys(&e, ERR_INTERNAL, r, "start cloche-tar");
+	}
+	if (r < 0) {
+		fd_close(a->stream_fd);
+		fd_close(a->report_fd);
+		free(a); /* a process that did not start has no handle to close in our use of it */
+		file_call_fail(f, &e);
+		return NULL;
+	}
+	fd_set_nonblock(a->stream_fd);
+	fd_set_nonblock(a->report_fd);
+	uv_poll_init(a->loop, &a->stream, a->stream_fd);
+	uv_poll_init(a->loop, &a->report, a->report_fd);
+	a->handles = 3;
+	uv_poll_start(&a->report, UV_READABLE, on_report);
+	f->more = a;
+	f->c->gone = on_gone;
+	return a;
+}
+
+void archive_out(struct file_call *f)
+{
+	const char *format = http_query(f->c->q, "format");
+	struct err e = { 0 };
+	struct archive *a;
+
+	if (format && strcmp(format, "tar") && strcmp(format, "tar.zst")) {
+		err_set(&e, ERR_INVALID, -EINVAL, "format: tar or tar.zst");
+		file_call_fail(f, &e);
+		return;
+	}
+	a = begin(f, false, format ? format : "tar");
+	if (a)
+		uv_poll_start(&a->stream, UV_READABLE, on_stream_out);
+}
+
+void archive_in(struct file_call *f)
+{
+	struct archive *a = begin(f, true, NULL);
+
+	if (a)
+		http_stream_body(f->c->q, on_body, on_body_end, a);
+}

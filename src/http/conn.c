@@ -312,7 +312,7 @@ static void receive(struct conn *c)
 	ssize_t r;
 
 	do
-		r = recv(c->fd, s->read, sizeof(s->read), MSG_DONTWAIT);
+		r = recv(c->fd, s->read, c->ssl ? TLS_READ_SIZE : sizeof(s->read), MSG_DONTWAIT);
 	while (r < 0 && errno == EINTR);
 	if (r < 0 && errno != EAGAIN) {
 		conn_kill(c);

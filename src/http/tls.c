@@ -99,12 +99,19 @@ static void send_records(struct conn *c)
 	(void)BIO_reset(out);
 }
 
-static void encrypt(struct conn *c, const void *data, size_t len)
+/* Record by record: OpenSSL's buffer keeps the size it once had, and wipes all of it when it is emptied. */
+static void encrypt(struct conn *c, const char *data, size_t len)
 {
-	size_t done = 0;
+	size_t part, done;
 
-	if (len && c->state != CONN_DEAD && SSL_write_ex(c->ssl, data, len, &done) != 1)
-		conn_kill(c);
+	for (; len && c->state != CONN_DEAD; data += part, len -= part) {
+		part = len < TLS_RECORD ? len : TLS_RECORD;
+		if (SSL_write_ex(c->ssl, data, part, &done) != 1) {
+			conn_kill(c);
+			return;
+		}
+		send_records(c);
+	}
 }
 
 void tls_write(struct conn *c, const struct out_piece *p, size_t n)
@@ -129,8 +136,6 @@ void tls_write(struct conn *c, const struct out_piece *p, size_t n)
 		}
 	}
 	encrypt(c, joined, len);
-	if (c->state != CONN_DEAD)
-		send_records(c);
 }
 
 void tls_shut(struct conn *c)

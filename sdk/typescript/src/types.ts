@@ -304,7 +304,8 @@ export interface ServerInfo {
 
 export interface Whoami {
   tenant: string;
-  token: { id: string; name: string; scopes: string[] } | null;
+  scope?: 'read' | 'exec' | 'sandbox' | 'admin';
+  token: { id: string; name: string };
   userId: string;
   name: string;
 }

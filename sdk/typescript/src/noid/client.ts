@@ -233,7 +233,7 @@ export class NoidClient {
     const { limits } = await translated(() => this.#server());
     const number = (key: string, otherwise: number): number =>
       typeof limits?.[key] === 'number' ? (limits[key] as number) : otherwise;
-    const timeouts = { exec_timeout_secs: number('execTimeout', 300), console_timeout_secs: 0 };
+    const timeouts = { exec_timeout_secs: number('execTimeoutMs', 300_000) / 1000, console_timeout_secs: 0 };
     return {
       api_version: 1,
       max_exec_output_bytes: number('outputLimit', MIB),
@@ -279,7 +279,7 @@ export class NoidClient {
   async #network(wanted: CreateVMOptions['network']): Promise<'none' | 'open'> {
     if (wanted === 'isolated' || wanted === 'none') return 'none';
     if (wanted === 'open') return 'open';
-    return (await this.#server()).features?.egress === true ? 'open' : 'none';
+    return (await this.#server()).features?.network === true ? 'open' : 'none';
   }
 }
 

@@ -12,6 +12,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static char folder[64], path[96];
@@ -646,6 +647,15 @@ TEST(after_kill_9_everything_that_was_told_is_there)
 	gone();
 }
 
+/* Of this process alone: others run on the machine. */
+static uint64_t cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
 TEST(figures_per_record)
 {
 	uint64_t start, each, scan;
@@ -657,7 +667,7 @@ TEST(figures_per_record)
 	{
 		AUTO(audit_close) struct audit *a = opened();
 
-		start = clock_mono_ns();
+		start = cpu_ns();
 		for (unsigned i = 0; i < 50000; i++) {
 			struct json *j = audit_begin(a, &(struct audit_rec){ .kind = "exec.start",
 									     .tenant = "default",
@@ -676,13 +686,13 @@ TEST(figures_per_record)
 			if (i % 8 == 7)
 				CHECK_EQ(audit_flush(a, &e), 0);
 		}
-		each = (clock_mono_ns() - start) / 50000;
+		each = (cpu_ns() - start) / 50000;
 	}
 	CHECK_EQ(stat(path, &st), 0);
-	start = clock_mono_ns();
+	start = cpu_ns();
 	CHECK_EQ(audit_verify(path, &v, &e), 0);
-	scan = clock_mono_ns() - start;
-	printf("# %.2f us per record of %llu bytes, one write for eight; checked at %.0f MB/s\n", (double)each / 1e3,
-	       (unsigned long long)(st.st_size / 50000), (double)st.st_size * 1e3 / (double)scan);
+	scan = cpu_ns() - start;
+	printf("# %.2f us of CPU per record of %llu bytes, one write for eight; checked at %.0f MB/s\n",
+	       (double)each / 1e3, (unsigned long long)(st.st_size / 50000), (double)st.st_size * 1e3 / (double)scan);
 	gone();
 }

@@ -9,6 +9,7 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A folder of its own per test. */
@@ -650,6 +651,15 @@ TEST(after_kill_9_everything_that_was_told_is_there)
 	gone();
 }
 
+/* Of this process alone: others run on the machine. */
+static uint64_t cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
 TEST(figures_per_row)
 {
 	struct box_row b = a_box("b1", "one", NULL);
@@ -662,7 +672,7 @@ TEST(figures_per_row)
 		AUTO(db_close) struct db *d = opened();
 
 		CHECK_EQ(boxes_insert(d, &b, &e), 0);
-		start = clock_mono_ns();
+		start = cpu_ns();
 		for (uint32_t i = 1; i <= 2000; i++) {
 			struct exec_row x = an_exec(id, "b1", i);
 
@@ -670,8 +680,8 @@ TEST(figures_per_row)
 			CHECK_EQ(execs_insert(d, &x, &e), 0);
 			CHECK_EQ(db_commit(d, &e), 0);
 		}
-		alone = (clock_mono_ns() - start) / 2000;
-		start = clock_mono_ns();
+		alone = (cpu_ns() - start) / 2000;
+		start = cpu_ns();
 		for (uint32_t i = 2001; i <= 4000; i++) {
 			struct exec_row x = an_exec(id, "b1", i);
 
@@ -679,9 +689,9 @@ TEST(figures_per_row)
 			CHECK_EQ(execs_insert(d, &x, &e), 0);
 		}
 		CHECK_EQ(db_commit(d, &e), 0);
-		together = (clock_mono_ns() - start) / 2000;
-		printf("# %.1f us per row with its own commit, %.1f us when 2000 share one\n", (double)alone / 1e3,
-		       (double)together / 1e3);
+		together = (cpu_ns() - start) / 2000;
+		printf("# %.1f us of CPU per row with its own commit, %.1f us when 2000 share one\n",
+		       (double)alone / 1e3, (double)together / 1e3);
 	}
 	gone();
 }

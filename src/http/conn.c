@@ -58,10 +58,12 @@ void conn_expired(struct conn *c, enum wait_kind kind)
 {
 	switch (kind) {
 	case WAIT_SSE:
-		sse_comment(c->req);
+		if (c->req) /* it may have ended, with its turn still to come */
+			sse_comment(c->req);
 		break;
 	case WAIT_PING:
-		ws_ping(c->ws);
+		if (c->state == CONN_WS)
+			ws_ping(c->ws);
 		break;
 	case WAIT_NONE:
 	case WAIT_HEAD:

@@ -10,7 +10,8 @@
  * http_send, http_begin … http_end, sse_begin … http_end, ws_accept. Until then the request lives, and exactly one
  * thing ends it: the answer's end, or `gone` (the client hung up or was cut), after which it must not be touched
  * again. The next request of a connection is not looked at before the last has ended. Everything happens on the
- * loop's thread; no callback is called from within a call of these functions.
+ * loop's thread; no callback is called from within a call of these functions. So `gone` may be due but not yet called:
+ * whoever ends the request in between is not told any more, and what is written in between falls flat.
  */
 #pragma once
 #include <stdbool.h>

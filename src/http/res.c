@@ -160,8 +160,10 @@ void http_send(struct http_req *q, int status, const char *type, const void *bod
 	struct res_head h;
 	struct out_piece p[4];
 
-	if (q->res != RES_NONE)
+	if (q->res != RES_NONE) {
+		q->tell_gone = false; /* refused meanwhile; who answers has let go of it */
 		return;
+	}
 	make_head(q, &h, status, type, (int64_t)len);
 	p[0] = (struct out_piece){ .data = h.text, .len = h.len };
 	p[1] = (struct out_piece){ .data = buf_str(&q->set), .len = q->set.len };
@@ -368,6 +370,7 @@ void res_queue_fell(struct conn *c)
 
 void http_end(struct http_req *q)
 {
+	q->tell_gone = false;
 	if (q->res != RES_BEGUN)
 		return;
 	if (q->chunked && !q->no_body)
@@ -383,6 +386,7 @@ void http_cut(struct http_req *q)
 {
 	struct conn *c = q->conn;
 
+	q->tell_gone = false;
 	if (q->res == RES_ENDED)
 		return;
 	q->res = RES_ENDED;

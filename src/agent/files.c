@@ -1,7 +1,8 @@
 /*
- * File workers. FILES makes the agent fork itself; the child forgets everything of the agent's but its code, becomes the
- * user, and serves one socket until it closes. It runs no program, so nothing inside the sandbox can take its place,
- * and it is not dumpable, so nothing inside can read or trace it. Its memory is a copy and counted as the sandbox's.
+ * File workers. FILES makes the agent fork itself; the child forgets everything of the agent's but its code, becomes
+ * the user, and serves one socket until it closes. It runs no program, so nothing inside the sandbox can take its
+ * place, and it is not dumpable, so nothing inside can read or trace it. Its memory is a copy and counted as the
+ * sandbox's.
  */
 #include "agent/agent.h"
 #include "agent/worker.h"

@@ -215,7 +215,8 @@ int files_link(struct worker *w, const struct file_request *q)
 		return S_ISDIR(st.st_mode) ? -EISDIR : -EOPNOTSUPP;
 	w->step = FILE_STEP_CREATE;
 	/* The same file under both names: removing one to make it again would lose it. */
-	if (fstatat(dir, a.name, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_dev == st.st_dev && there.st_ino == st.st_ino)
+	if (fstatat(dir, a.name, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_dev == st.st_dev &&
+	    there.st_ino == st.st_ino)
 		return worker_entry_at(w, q->path, dir, a.name);
 	r = linkat(old, b.name, dir, a.name, 0) < 0 ? -errno : 0;
 	if (r == -EEXIST) {

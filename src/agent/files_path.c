@@ -1,6 +1,6 @@
 /*
- * Paths. The worker's root is the sandbox's, so no path can lead out of it; RESOLVE_IN_ROOT says the same once more, and
- * RESOLVE_NO_MAGICLINKS keeps it from walking through other processes by /proc.
+ * Paths. The worker's root is the sandbox's, so no path can lead out of it; RESOLVE_IN_ROOT says the same once more,
+ * and RESOLVE_NO_MAGICLINKS keeps it from walking through other processes by /proc.
  */
 #include "agent/worker.h"
 #include "base/base.h"
@@ -10,7 +10,8 @@
 
 int path_open(int base, const char *path, int flags, uint64_t resolve)
 {
-	struct open_how how = { .flags = (uint64_t)(unsigned)(flags | O_CLOEXEC), .resolve = resolve | RESOLVE_NO_MAGICLINKS };
+	struct open_how how = { .flags = (uint64_t)(unsigned)(flags | O_CLOEXEC),
+				.resolve = resolve | RESOLVE_NO_MAGICLINKS };
 	int r = -EAGAIN;
 
 	for (int i = 0; r == -EAGAIN && i < TRIES; i++)

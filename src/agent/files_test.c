@@ -117,7 +117,8 @@ static int put(const char *path, unsigned flags, const char *text)
 {
 	const struct file_request q = { .path = path, .under = ".", .mode = 0600, .mtime = -1 };
 
-	if (!ask(FILE_WRITE, flags, &q) || !send_frame(FILE_DATA, 0, text, strlen(text)) || !send_frame(FILE_END, 0, "", 0))
+	if (!ask(FILE_WRITE, flags, &q) || !send_frame(FILE_DATA, 0, text, strlen(text)) ||
+	    !send_frame(FILE_END, 0, "", 0))
 		return -EPIPE;
 	return answer();
 }
@@ -125,9 +126,9 @@ static int put(const char *path, unsigned flags, const char *text)
 TEST(a_path_is_cut_into_folder_and_name)
 {
 	static const char *const cases[][3] = {
-		{ "/a/b", "/a/", "b" },	  { "a", ".", "a" },   { "a/", ".", "a" },	   { "/", "/", "" },
-		{ "/a//", "/", "a" },	  { ".", ".", "" },    { "a/..", "a/..", "" },	   { "/a/.", "/a/.", "" },
-		{ "a/b/c", "a/b/", "c" }, { "///", "/", "" }, { "..", "..", "" }, { "", ".", "" },
+		{ "/a/b", "/a/", "b" },	  { "a", ".", "a" },  { "a/", ".", "a" },     { "/", "/", "" },
+		{ "/a//", "/", "a" },	  { ".", ".", "" },   { "a/..", "a/..", "" }, { "/a/.", "/a/.", "" },
+		{ "a/b/c", "a/b/", "c" }, { "///", "/", "" }, { "..", "..", "" },     { "", ".", "" },
 	};
 	char folder[FILE_PATH_MAX], name[NAME_MAX + 1], longest[FILE_PATH_MAX];
 
@@ -162,7 +163,9 @@ TEST(every_operation_leaves_the_worker_sound)
 	CHECK_EQ(op(FILE_LINK, 0, &(struct file_request){ .path = "h", .to = "a/b/f" }), 0);
 	CHECK_EQ(op(FILE_LINK, 0, &(struct file_request){ .path = "h", .to = "a/b/f" }), 0);
 	CHECK_EQ(op(FILE_LINK, 0, &(struct file_request){ .path = "h", .to = "a" }), -EISDIR);
-	CHECK_EQ(op(FILE_ATTR, FILE_MODE | FILE_MTIME, &(struct file_request){ .path = "a", .mode = 0711, .mtime = INT64_MIN }), 0);
+	CHECK_EQ(op(FILE_ATTR, FILE_MODE | FILE_MTIME,
+		    &(struct file_request){ .path = "a", .mode = 0711, .mtime = INT64_MIN }),
+		 0);
 	CHECK_EQ(op(FILE_MKDIR, FILE_PARENTS, &(struct file_request){ .path = "x/y/z/" }), 0);
 	CHECK_EQ(op(FILE_MOVE, 0, &(struct file_request){ .path = "x", .to = "a/x" }), 0);
 	CHECK_EQ(op(FILE_MOVE, 0, &(struct file_request){ .path = "a", .to = "a/x/in" }), -EINVAL);
@@ -174,7 +177,8 @@ TEST(every_operation_leaves_the_worker_sound)
 	CHECK_EQ(entries, 10);
 	memset(longest, 'y', sizeof(longest) - 1);
 	CHECK_EQ(op(FILE_STAT, 0, &(struct file_request){ .path = longest }), -ENAMETOOLONG);
-	CHECK_EQ(op(FILE_MKDIR, FILE_PARENTS, &(struct file_request){ .path = longest + 3000, .under = longest }), -ENAMETOOLONG);
+	CHECK_EQ(op(FILE_MKDIR, FILE_PARENTS, &(struct file_request){ .path = longest + 3000, .under = longest }),
+		 -ENAMETOOLONG);
 	CHECK_EQ(op(FILE_REMOVE, FILE_RECURSIVE, &(struct file_request){ .path = "." }), -EBUSY);
 	CHECK_EQ(op(FILE_REMOVE, FILE_RECURSIVE, &(struct file_request){ .path = dir }), 0);
 	CHECK(access(dir, F_OK) < 0);

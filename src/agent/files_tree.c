@@ -1,8 +1,8 @@
 /*
  * Reading: files, folders, whole trees. A walk knows where it is by descriptors, never by names, follows no link, and
- * holds few of them: of the folders above the first KEEP stay open, the way back from deeper is "..", and the folder found
- * there must be the one we came from. So a tree of any depth needs a few bytes per level, and moving folders about
- * leads nowhere.
+ * holds few of them: of the folders above the first KEEP stay open, the way back from deeper is "..", and the folder
+ * found there must be the one we came from. So a tree of any depth needs a few bytes per level, and moving folders
+ * about leads nowhere.
  */
 #include "agent/worker.h"
 #include "base/base.h"
@@ -26,7 +26,7 @@ struct level {
 	size_t len;
 };
 
-/* ---- a walk --------------------------------------------------------------------------------------------------------- */
+/* ---- a walk ------------------------------------------------------------------------------------------------------ */
 
 int walk_init(struct walk *k, int fd)
 {
@@ -106,7 +106,9 @@ int walk_into(struct walk *k, int fd, const char *name)
 	if (fstat(k->fd, &st) < 0)
 		return -errno;
 	l = &k->levels[k->depth];
-	*l = (struct level){ .fd = k->fd, .passes = k->passes, .dev = st.st_dev, .ino = st.st_ino, .at = k->at, .len = k->len };
+	*l = (struct level){
+		.fd = k->fd, .passes = k->passes, .dev = st.st_dev, .ino = st.st_ino, .at = k->at, .len = k->len
+	};
 	if (k->depth >= KEEP) {
 		fd_close(l->fd);
 		l->fd = -1;
@@ -176,7 +178,7 @@ bool walk_foreign(int fd)
 	}
 }
 
-/* ---- READ ----------------------------------------------------------------------------------------------------------- */
+/* ---- READ -------------------------------------------------------------------------------------------------------- */
 
 static int refuse_type(struct worker *w, const struct stat *st)
 {
@@ -249,7 +251,7 @@ int files_read(struct worker *w, const struct file_request *q)
 	return send_bytes(w, fd, length, &w->count);
 }
 
-/* ---- LIST ----------------------------------------------------------------------------------------------------------- */
+/* ---- LIST -------------------------------------------------------------------------------------------------------- */
 
 /* A file with its bytes behind; what cannot be opened is told with the reason. */
 static int list_content(struct worker *w, int dir, const char *name, const char *path, struct stat *st)
@@ -370,7 +372,7 @@ int files_list(struct worker *w, const struct file_request *q)
 	return list_tree(w, q, TAKE_FD(dir));
 }
 
-/* ---- REMOVE --------------------------------------------------------------------------------------------------------- */
+/* ---- REMOVE ------------------------------------------------------------------------------------------------------ */
 
 /* 1 when it is a folder with something in it. What is gone already is fine. */
 static int remove_name(struct worker *w, int dir, const char *name, bool folder)
@@ -387,8 +389,8 @@ static int remove_name(struct worker *w, int dir, const char *name, bool folder)
 }
 
 /*
- * Deep down every step costs more (Landlock looks at each folder above), so a full folder there is moved up to where the
- * walk began, and met again as one of those. Where that does not work, we go down. 0 when it moved.
+ * Deep down every step costs more (Landlock looks at each folder above), so a full folder there is moved up to where
+ * the walk began, and met again as one of those. Where that does not work, we go down. 0 when it moved.
  */
 static int hoist(struct walk *k, const char *name)
 {

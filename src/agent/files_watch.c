@@ -1,6 +1,6 @@
 /*
- * WATCH: inotify on a folder, or on everything below it. A watch belongs to a folder, so the names are kept here, and follow
- * when a folder moves. Never ends by itself but when the watched thing is gone; the socket's end ends it.
+ * WATCH: inotify on a folder, or on everything below it. A watch belongs to a folder, so the names are kept here, and
+ * follow when a folder moves. Never ends by itself but when the watched thing is gone; the socket's end ends it.
  */
 #include "agent/worker.h"
 #include "base/base.h"
@@ -10,7 +10,8 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
-#define EVENTS (IN_CREATE | IN_DELETE | IN_MODIFY | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF)
+#define EVENTS                                                                                                         \
+	(IN_CREATE | IN_DELETE | IN_MODIFY | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF)
 
 struct seat {
 	int wd; /* 0 = free: the kernel begins at 1 */
@@ -36,8 +37,8 @@ static int tell(struct watch *v, enum file_event_kind kind, uint32_t type, const
 }
 
 /*
- * The watched folder, when it is still where it was. It is not kept open: what somebody holds is never removed for good, and
- * we would not hear of it.
+ * The watched folder, when it is still where it was. It is not kept open: what somebody holds is never removed for
+ * good, and we would not hear of it.
  */
 static int open_top(const struct watch *v, int flags)
 {

@@ -1,7 +1,7 @@
 /*
  * WRITE. The bytes go to a new file beside the target, which then takes its place: a reader sees the old content or the
- * new one. Where that would change who owns the file, or the place cannot be taken (a mount), they are copied over the old
- * file instead; where nothing can be made beside it, they are written straight into it.
+ * new one. Where that would change who owns the file, or the place cannot be taken (a mount), they are copied over the
+ * old file instead; where nothing can be made beside it, they are written straight into it.
  */
 #include "agent/worker.h"
 #include "base/base.h"
@@ -154,7 +154,8 @@ static int check_old(struct worker *w, const struct target *t)
 /* A file that is there, for writing; FIFOs and devices that appeared meanwhile are refused without a wait. */
 static int open_old(struct worker *w, const struct target *t, int flags)
 {
-	AUTO_CLOSE int fd = sys_openat(t->dir, t->name, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC | flags, 0666);
+	AUTO_CLOSE int fd =
+		sys_openat(t->dir, t->name, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC | flags, 0666);
 	struct stat st;
 
 	w->step = FILE_STEP_OPEN;
@@ -212,9 +213,9 @@ static int set_attrs(struct worker *w, const struct file_request *q, const struc
 		{ .tv_nsec = UTIME_OMIT },
 		worker_time(q->mtime),
 	};
-	mode_t mode = w->flags & FILE_MODE		   ? q->mode & 0777
+	mode_t mode = w->flags & FILE_MODE		     ? q->mode & 0777
 		      : t->exists && S_ISREG(t->old.st_mode) ? t->old.st_mode & 0777
-							   : 0644;
+							     : 0644;
 	bool fresh = t->temp[0] && !t->over;
 
 	w->step = FILE_STEP_ATTR;

@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-/* ---- frames --------------------------------------------------------------------------------------------------------- */
+/* ---- frames ------------------------------------------------------------------------------------------------------ */
 
 static int recv_exact(uint8_t *to, size_t len)
 {
@@ -57,7 +57,8 @@ struct timespec worker_time(int64_t ns)
 {
 	int64_t rest = ns % 1000000000;
 
-	return (struct timespec){ .tv_sec = ns / 1000000000 - (rest < 0), .tv_nsec = rest < 0 ? rest + 1000000000 : rest };
+	return (struct timespec){ .tv_sec = ns / 1000000000 - (rest < 0),
+				  .tv_nsec = rest < 0 ? rest + 1000000000 : rest };
 }
 
 int worker_entry(struct worker *w, const char *path, const struct stat *st, const char *target, int errnum)
@@ -108,13 +109,13 @@ void worker_fail(struct worker *w, int r)
 	end(w, r);
 }
 
-/* ---- operations ----------------------------------------------------------------------------------------------------- */
+/* ---- operations -------------------------------------------------------------------------------------------------- */
 
 static int (*const operations[])(struct worker *w, const struct file_request *q) = {
-	[FILE_STAT] = files_stat,	[FILE_READ] = files_read,   [FILE_WRITE] = files_write,
-	[FILE_LIST] = files_list,	[FILE_MKDIR] = files_mkdir, [FILE_MOVE] = files_move,
-	[FILE_REMOVE] = files_remove,	[FILE_SYMLINK] = files_symlink, [FILE_LINK] = files_link,
-	[FILE_ATTR] = files_attr,	[FILE_WATCH] = files_watch,
+	[FILE_STAT] = files_stat,     [FILE_READ] = files_read,	      [FILE_WRITE] = files_write,
+	[FILE_LIST] = files_list,     [FILE_MKDIR] = files_mkdir,     [FILE_MOVE] = files_move,
+	[FILE_REMOVE] = files_remove, [FILE_SYMLINK] = files_symlink, [FILE_LINK] = files_link,
+	[FILE_ATTR] = files_attr,     [FILE_WATCH] = files_watch,
 };
 
 void worker_serve(struct worker *w)

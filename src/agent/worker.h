@@ -1,7 +1,7 @@
 /*
  * A file worker: the agent's child that serves proto/file.h as one user. One thread, blocking, bounded buffers. An
- * operation returns 0 or -errno with the step that failed in w->step; worker.c turns that into END. When the socket is gone
- * w->gone is set and everything unwinds.
+ * operation returns 0 or -errno with the step that failed in w->step; worker.c turns that into END. When the socket is
+ * gone w->gone is set and everything unwinds.
  */
 #pragma once
 #include <limits.h>

@@ -62,7 +62,8 @@ TEST(modes_owners_and_times_are_kept_or_set)
 	CHECK_EQ(w.entry.mtime, 1500000000123456789);
 	CHECK_EQ(PUT("b", 0, "y"), 0);
 	CHECK_EQ(w.entry.mode, S_IFREG | 0751);
-	CHECK_EQ(fw_do(&w, FILE_MKDIR, FILE_MODE | FILE_PARENTS, &(struct file_request){ .path = "p/q", .mode = 0700 }), 0);
+	CHECK_EQ(fw_do(&w, FILE_MKDIR, FILE_MODE | FILE_PARENTS, &(struct file_request){ .path = "p/q", .mode = 0700 }),
+		 0);
 	CHECK_EQ(w.entry.mode, S_IFDIR | 0700);
 	CHECK_EQ(fw_path(&w, FILE_STAT, 0, "p"), 0);
 	CHECK_EQ(w.entry.mode, S_IFDIR | 0755);
@@ -94,8 +95,12 @@ TEST(modes_owners_and_times_are_kept_or_set)
 
 TEST(links_lead_within_the_sandbox_only_and_magic_ones_nowhere)
 {
-	static const char *const magic[] = { "/proc/self/root/etc/hostname", "/proc/1/root/etc/hostname",
-					     "/proc/self/cwd/x", "/proc/self/exe", "/dev/fd/0", "/proc/self/fd/3",
+	static const char *const magic[] = { "/proc/self/root/etc/hostname",
+					     "/proc/1/root/etc/hostname",
+					     "/proc/self/cwd/x",
+					     "/proc/self/exe",
+					     "/dev/fd/0",
+					     "/proc/self/fd/3",
 					     "/tmp/e/etc/hostname" };
 	char canary[] = "/var/tmp/cloche-canary-XXXXXX", path[256];
 	int fd = mkstemp(canary);
@@ -104,8 +109,10 @@ TEST(links_lead_within_the_sandbox_only_and_magic_ones_nowhere)
 	fd_close(fd);
 	CHECK(ft_open(&box));
 	CHECK(fw_open(&w, &box, 0));
-	CHECK_EQ(ft_sh(&box, 0, "ln -s /proc/1/root /tmp/e; ln -s / /tmp/d; echo t > /tmp/target; ln -s target /tmp/l;"
-			      "ln -s /tmp/l /tmp/l2; ln -s nowhere /tmp/dangling; ln -s loop /tmp/loop"), 0);
+	CHECK_EQ(ft_sh(&box, 0,
+		       "ln -s /proc/1/root /tmp/e; ln -s / /tmp/d; echo t > /tmp/target; ln -s target /tmp/l;"
+		       "ln -s /tmp/l /tmp/l2; ln -s nowhere /tmp/dangling; ln -s loop /tmp/loop"),
+		 0);
 	for (size_t i = 0; i < ARRAY_LEN(magic); i++) {
 		int r = fw_path(&w, FILE_READ, 0, magic[i]);
 
@@ -116,7 +123,11 @@ TEST(links_lead_within_the_sandbox_only_and_magic_ones_nowhere)
 		CHECK(r == -ELOOP || r == -EACCES || r == -EROFS || r == -EPERM);
 	}
 	for (int i = 0; i < 3; i++) {
-		snprintf(path, sizeof(path), "%s%s", i == 0 ? "" : i == 1 ? "/tmp/../../../../../.." : "/tmp/d", canary);
+		snprintf(path, sizeof(path), "%s%s",
+			 i == 0	  ? ""
+			 : i == 1 ? "/tmp/../../../../../.."
+				  : "/tmp/d",
+			 canary);
 		CHECK_EQ(fw_path(&w, FILE_READ, 0, path), -ENOENT);
 	}
 	CHECK_EQ(PUT("/tmp/l2", 0, "through"), 0);
@@ -129,12 +140,15 @@ TEST(links_lead_within_the_sandbox_only_and_magic_ones_nowhere)
 	CHECK_EQ(fw_path(&w, FILE_READ, 0, "/tmp/nowhere"), 0);
 	CHECK_EQ(PUT("/tmp/loop", 0, "x"), -ELOOP);
 	/* With a folder to stay below, links do not lead out of it, and the last is replaced. */
-	CHECK_EQ(ft_sh(&box, 0, "mkdir /tmp/u /tmp/v; ln -s /tmp/v /tmp/u/abs; ln -s ../v /tmp/u/rel; mkdir /tmp/u/in;"
-			      "ln -s in /tmp/u/ok; ln -s /tmp/target /tmp/u/f"), 0);
+	CHECK_EQ(ft_sh(&box, 0,
+		       "mkdir /tmp/u /tmp/v; ln -s /tmp/v /tmp/u/abs; ln -s ../v /tmp/u/rel; mkdir /tmp/u/in;"
+		       "ln -s in /tmp/u/ok; ln -s /tmp/target /tmp/u/f"),
+		 0);
 	CHECK_EQ(fw_put(&w, &(struct file_request){ .path = "abs/x", .under = "/tmp/u" }, FILE_BENEATH, "x"), -EXDEV);
 	CHECK_EQ(fw_put(&w, &(struct file_request){ .path = "rel/x", .under = "/tmp/u" }, FILE_BENEATH, "x"), -EXDEV);
 	CHECK_EQ(fw_put(&w, &(struct file_request){ .path = "../v/x", .under = "/tmp/u" }, FILE_BENEATH, "x"), -EXDEV);
-	CHECK_EQ(fw_put(&w, &(struct file_request){ .path = "/tmp/v/x", .under = "/tmp/u" }, FILE_BENEATH, "x"), -EXDEV);
+	CHECK_EQ(fw_put(&w, &(struct file_request){ .path = "/tmp/v/x", .under = "/tmp/u" }, FILE_BENEATH, "x"),
+		 -EXDEV);
 	CHECK_EQ(fw_put(&w, &(struct file_request){ .path = "ok/x", .under = "/tmp/u" }, FILE_BENEATH, "x"), 0);
 	CHECK_EQ(fw_put(&w, &(struct file_request){ .path = "f", .under = "/tmp/u" }, FILE_BENEATH, "mine"), 0);
 	CHECK_EQ(ft_sh(&box, 0, "cat /tmp/target; test ! -L /tmp/u/f; ls /tmp/v"), 0);
@@ -151,8 +165,10 @@ TEST(what_is_no_file_is_refused_at_once)
 
 	CHECK(ft_open(&box));
 	CHECK(fw_open(&w, &box, 1000));
-	CHECK_EQ(ft_sh(&box, 1000, "mkfifo /tmp/ff; mkdir /tmp/dd; python3 -c 'import socket; "
-				 "socket.socket(socket.AF_UNIX).bind(\"/tmp/so\")'"), 0);
+	CHECK_EQ(ft_sh(&box, 1000,
+		       "mkfifo /tmp/ff; mkdir /tmp/dd; python3 -c 'import socket; "
+		       "socket.socket(socket.AF_UNIX).bind(\"/tmp/so\")'"),
+		 0);
 	for (int i = 0; i < 2; i++) {
 		static const char *const paths[] = { "/tmp/ff", "/dev/zero", "/dev/null", "/tmp/so", "/dev/ptmx" };
 
@@ -171,7 +187,9 @@ TEST(what_is_no_file_is_refused_at_once)
 	CHECK(now_ms() - start < 5000);
 	/* As sparse as it likes: only what is asked for is sent, and it can be given up. */
 	CHECK_EQ(ft_sh(&box, 1000, "truncate -s 1T /tmp/sp"), 0);
-	CHECK_EQ(fw_do(&w, FILE_READ, 0, &(struct file_request){ .path = "/tmp/sp", .offset = 1ULL << 39, .length = 100000 }), 0);
+	CHECK_EQ(fw_do(&w, FILE_READ, 0,
+		       &(struct file_request){ .path = "/tmp/sp", .offset = 1ULL << 39, .length = 100000 }),
+		 0);
 	CHECK_EQ(w.bytes, 100000);
 	CHECK_EQ(w.entry.size, 1LL << 40);
 	CHECK(fw_ask(&w, FILE_READ, 0, &(struct file_request){ .path = "/tmp/sp", .length = FILE_ALL }));
@@ -228,7 +246,8 @@ TEST(folders_are_listed_to_a_depth_and_a_number)
 {
 	CHECK(ft_open(&box));
 	CHECK(fw_open(&w, &box, 1000));
-	CHECK_EQ(ft_sh(&box, 1000, "mkdir -p /tmp/a/b/c; echo x > /tmp/a/f; ln -s /etc /tmp/a/l; echo yy > /tmp/a/b/g"), 0);
+	CHECK_EQ(ft_sh(&box, 1000, "mkdir -p /tmp/a/b/c; echo x > /tmp/a/f; ln -s /etc /tmp/a/l; echo yy > /tmp/a/b/g"),
+		 0);
 	CHECK_EQ(fw_do(&w, FILE_LIST, 0, &(struct file_request){ .path = "/tmp/a", .depth = 1 }), 0);
 	CHECK_EQ(w.entries, 4);
 	CHECK_CONTAINS(w.names, "l -> /etc\n");
@@ -237,7 +256,8 @@ TEST(folders_are_listed_to_a_depth_and_a_number)
 	CHECK_EQ(w.entries, 6);
 	CHECK_CONTAINS(w.names, "b/c\n");
 	CHECK_CONTAINS(w.names, "b/g\n");
-	CHECK_EQ(fw_do(&w, FILE_LIST, FILE_CONTENT, &(struct file_request){ .path = "/tmp/a", .depth = UINT32_MAX }), 0);
+	CHECK_EQ(fw_do(&w, FILE_LIST, FILE_CONTENT, &(struct file_request){ .path = "/tmp/a", .depth = UINT32_MAX }),
+		 0);
 	CHECK_EQ(w.bytes, 5);
 	CHECK_EQ(fw_do(&w, FILE_LIST, 0, &(struct file_request){ .path = "/tmp/a", .depth = 9, .max = 2 }), 0);
 	CHECK_EQ(w.entries, 3);
@@ -281,7 +301,9 @@ TEST(ten_thousand_levels_are_listed_and_removed)
 	CHECK_EQ(w.end.count, 10000 + 9900);
 	CHECK_EQ(fw_path(&w, FILE_STAT, 0, "/tmp/deep"), -ENOENT);
 	/* Wide as well: nothing is left of many full folders. */
-	CHECK_EQ(ft_sh(&box, 1000, "mkdir /tmp/wide; cd /tmp/wide; for i in $(seq 300); do mkdir $i; touch $i/a $i/b; done"), 0);
+	CHECK_EQ(ft_sh(&box, 1000,
+		       "mkdir /tmp/wide; cd /tmp/wide; for i in $(seq 300); do mkdir $i; touch $i/a $i/b; done"),
+		 0);
 	CHECK_EQ(fw_path(&w, FILE_REMOVE, FILE_RECURSIVE, "/tmp/wide"), 0);
 	CHECK_EQ(w.end.count, 901);
 	/* A link to a folder is removed, what it points to is not. */
@@ -324,8 +346,10 @@ TEST(changes_are_told)
 	CHECK_EQ(ft_sh(&box, 1000, "mkdir -p /tmp/w/sub"), 0);
 	CHECK(watch("/tmp/w", FILE_RECURSIVE, 0));
 	wt_sleep_ms(50);
-	CHECK_EQ(ft_sh(&box, 1000, "cd /tmp/w; echo x > a; echo y >> a; mv a b; rm b; echo z > sub/c; mkdir -p new/er; sleep 0.2;"
-				 "echo q > new/er/f; mv new old; echo r > old/er/g; rm -r old"), 0);
+	CHECK_EQ(ft_sh(&box, 1000,
+		       "cd /tmp/w; echo x > a; echo y >> a; mv a b; rm b; echo z > sub/c; mkdir -p new/er; sleep 0.2;"
+		       "echo q > new/er/f; mv new old; echo r > old/er/g; rm -r old"),
+		 0);
 	CHECK(event(FILE_EVENT_CREATED, "a"));
 	CHECK(event(FILE_EVENT_MODIFIED, "a"));
 	CHECK(event(FILE_EVENT_MOVED, "a"));
@@ -357,8 +381,11 @@ TEST(changes_are_told)
 	CHECK_EQ(ft_sh(&box, 1000, "mkdir /tmp/o"), 0);
 	CHECK(watch("/tmp/o", 0, 0));
 	wt_sleep_ms(50);
-	CHECK_EQ(ft_sh(&box, 1000, "python3 -c \"\nimport os\nfor i in range(15000): os.close(os.open('/tmp/o/%d' % (i % 9), 577, 438)); "
-				 "os.unlink('/tmp/o/%d' % (i % 9))\""), 0);
+	CHECK_EQ(ft_sh(&box, 1000,
+		       "python3 -c \"\nimport os\nfor i in range(15000): os.close(os.open('/tmp/o/%d' % (i % 9), 577, "
+		       "438)); "
+		       "os.unlink('/tmp/o/%d' % (i % 9))\""),
+		 0);
 	CHECK(event(FILE_EVENT_OVERFLOW, ""));
 	fw_close(&w);
 	ft_close(&box);
@@ -370,9 +397,12 @@ TEST(a_worker_that_is_killed_is_an_error_and_not_a_wait)
 	CHECK(fw_open(&w, &box, 1000));
 	CHECK_EQ(fw_path(&w, FILE_STAT, 0, "/tmp"), 0);
 	/* Not to be looked at by its own user, though he may kill it. */
-	CHECK_EQ(ft_sh(&box, 1000, "for p in /proc/[0-9]*; do read -r c < $p/comm; [ $c = memfd:cloche-ag ] && [ $p != /proc/1 ] && "
-				 "{ ls $p/fd; head -c1 $p/mem; cat $p/environ; readlink $p/root; grep Uid $p/status; "
-				 "kill -9 ${p#/proc/}; } done 2>&1 | grep -v denied"), 0);
+	CHECK_EQ(
+		ft_sh(&box, 1000,
+		      "for p in /proc/[0-9]*; do read -r c < $p/comm; [ $c = memfd:cloche-ag ] && [ $p != /proc/1 ] && "
+		      "{ ls $p/fd; head -c1 $p/mem; cat $p/environ; readlink $p/root; grep Uid $p/status; "
+		      "kill -9 ${p#/proc/}; } done 2>&1 | grep -v denied"),
+		0);
 	CHECK_STR(box.out, "Uid:\t1000\t1000\t1000\t1000\n");
 	CHECK_EQ(fw_path(&w, FILE_STAT, 0, "/tmp"), FT_LOST);
 	fw_close(&w);
@@ -430,10 +460,13 @@ TEST(a_worker_starts_quickly_and_is_small)
 	for (int i = 0; i < 1000; i++)
 		CHECK_EQ(fw_path(&w, FILE_STAT, 0, "/"), 0);
 	next = (clock_mono_ns() - start) / 1000;
-	CHECK_EQ(ft_sh(&box, 0, "for p in /proc/[0-9]*; do [ $p = /proc/1 ] || { read -r c < $p/comm; [ $c = memfd:cloche-ag ] && "
-			      "grep -E 'RssAnon' $p/status; }; done; true"), 0);
-	printf("# first answer %llu us, then %llu us; %s", (unsigned long long)first / 1000, (unsigned long long)next / 1000,
-	       box.out);
+	CHECK_EQ(ft_sh(&box, 0,
+		       "for p in /proc/[0-9]*; do [ $p = /proc/1 ] || { read -r c < $p/comm; [ $c = memfd:cloche-ag ] "
+		       "&& "
+		       "grep -E 'RssAnon' $p/status; }; done; true"),
+		 0);
+	printf("# first answer %llu us, then %llu us; %s", (unsigned long long)first / 1000,
+	       (unsigned long long)next / 1000, box.out);
 	CHECK(first < 50000000 && strtol(strpbrk(box.out, "0123456789"), NULL, 10) < 1024);
 	fw_close(&w);
 	ft_close(&box);

@@ -60,8 +60,15 @@ static inline int ft_sh(struct ft *t, uint32_t uid, const char *text)
 {
 	const char *const argv[] = { "/bin/sh", "-c", text, NULL };
 	static const char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/home/user" };
-	struct exec_spec x = { .argv = argv, .argc = 3, .envp = env, .envc = 2, .cwd = "/home/user", .uid = uid, .gid = uid,
-			       .filter = -1, .nofile = 1024 };
+	struct exec_spec x = { .argv = argv,
+			       .argc = 3,
+			       .envp = env,
+			       .envc = 2,
+			       .cwd = "/home/user",
+			       .uid = uid,
+			       .gid = uid,
+			       .filter = -1,
+			       .nofile = 1024 };
 	AUTO_CLOSE int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	struct err e = { 0 };
 	size_t have = 0;
@@ -205,7 +212,8 @@ static inline void fw_note(struct fw *w, const struct file_frame *f)
 		w->entry.path = w->path;
 		w->entry.target = w->target;
 		w->entries++;
-		snprintf(w->names + at, sizeof(w->names) - at, "%s%s%s\n", w->path, *w->target ? " -> " : "", w->target);
+		snprintf(w->names + at, sizeof(w->names) - at, "%s%s%s\n", w->path, *w->target ? " -> " : "",
+			 w->target);
 	}
 }
 

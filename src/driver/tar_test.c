@@ -80,12 +80,14 @@ static void end(int fd)
 		abort();
 }
 
-static const char tree[] = "mkdir -p /tmp/a/b/empty /tmp/a/ro && cd /tmp/a && echo hello > f && head -c 300000 /dev/urandom > b/r && "
-			   "ln f b/hard && ln -s ../f b/soft && ln -s /nowhere dangling && echo ro > ro/x && mkfifo ff && "
-			   "echo ü > 'sp ace-ü' && printf x > \"$(printf 'bad\\377')\" && truncate -s 1M sparse && "
-			   "long=$(printf 'n%.0s' $(seq 200)) && echo l > $long && "
-			   "chmod 640 f && chmod 555 ro && touch -d @1500000000.123456789 f b/empty && touch -h -d @1400000000 dangling";
-static const char look[] = "cd $D && find . ! -name ff -printf '%P %y %m %s %l\\n' | sort | grep -v '^ '; find . -type f | sort | xargs -d '\\n' "
+static const char tree[] =
+	"mkdir -p /tmp/a/b/empty /tmp/a/ro && cd /tmp/a && echo hello > f && head -c 300000 /dev/urandom > b/r && "
+	"ln f b/hard && ln -s ../f b/soft && ln -s /nowhere dangling && echo ro > ro/x && mkfifo ff && "
+	"echo ü > 'sp ace-ü' && printf x > \"$(printf 'bad\\377')\" && truncate -s 1M sparse && "
+	"long=$(printf 'n%.0s' $(seq 200)) && echo l > $long && "
+	"chmod 640 f && chmod 555 ro && touch -d @1500000000.123456789 f b/empty && touch -h -d @1400000000 dangling";
+static const char look[] = "cd $D && find . ! -name ff -printf '%P %y %m %s %l\\n' | sort | grep -v '^ '; find . -type "
+			   "f | sort | xargs -d '\\n' "
 			   "sha256sum; stat -c %h f; stat -c %Y.%y f b/empty dangling; rm -f out";
 
 TEST(a_tree_comes_back_as_it_was)
@@ -162,7 +164,8 @@ TEST(names_that_lead_out_are_refused)
 		int r;
 
 		for (int k = 0; k < 2 && bad[i].name[k]; k++)
-			add(fd, bad[i].name[k], bad[i].type[k], bad[i].link[k], bad[i].type[k] == '0' ? "X" : "", bad[i].type[k] == '0');
+			add(fd, bad[i].name[k], bad[i].type[k], bad[i].link[k], bad[i].type[k] == '0' ? "X" : "",
+			    bad[i].type[k] == '0');
 		end(fd);
 		r = IN(fd, "/tmp/t");
 		if (r != 1)

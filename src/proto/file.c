@@ -3,8 +3,8 @@
 #include "proto/wire.h"
 
 #define FLAGS_HOST                                                                                                     \
-	((unsigned)FILE_PARENTS | FILE_APPEND | FILE_EXCLUSIVE | FILE_MODE | FILE_MTIME | FILE_RECURSIVE | FILE_CONTENT | \
-	 FILE_BENEATH)
+	((unsigned)FILE_PARENTS | FILE_APPEND | FILE_EXCLUSIVE | FILE_MODE | FILE_MTIME | FILE_RECURSIVE |             \
+	 FILE_CONTENT | FILE_BENEATH)
 
 /* The largest payload of a type from that side, or -1 when that side never sends it. */
 static int room(enum file_from from, uint8_t type)

@@ -18,9 +18,9 @@
  * WRITE that fails early is answered at once; the host then still sends END or ABORT (what it sent before is thrown
  * away), and only then the next operation. To give up a READ, LIST or WATCH the host closes the socket.
  *
- * Paths: absolute, or relative to the cwd of the FILES frame. They are resolved inside the sandbox, magic links of /proc
- * are refused (ELOOP). With FILE_BENEATH `under` is a folder, found as any path, and `path` (LINK: also `to`) stays
- * below it whatever links say (EXDEV), and its last part is never followed.
+ * Paths: absolute, or relative to the cwd of the FILES frame. They are resolved inside the sandbox, magic links of
+ * /proc are refused (ELOOP). With FILE_BENEATH `under` is a folder, found as any path, and `path` (LINK: also `to`)
+ * stays below it whatever links say (EXDEV), and its last part is never followed.
  */
 #pragma once
 #include <stddef.h>
@@ -42,7 +42,7 @@ enum file_type {
 	FILE_MKDIR = 5, /* FILE_PARENTS (then one that is there is fine, unless EXCLUSIVE), MODE, MTIME */
 	FILE_MOVE = 6, /* path → to; FILE_PARENTS of `to`, EXCLUSIVE */
 	FILE_REMOVE = 7, /* FILE_RECURSIVE; links are removed, not followed */
-	FILE_SYMLINK = 8, /* path becomes a link with the text `to`; a file there is replaced unless EXCLUSIVE; PARENTS, MTIME */
+	FILE_SYMLINK = 8, /* path becomes a link with the text `to`, a file there goes; PARENTS, EXCLUSIVE, MTIME */
 	FILE_LINK = 9, /* path becomes another name of the file `to`; as SYMLINK */
 	FILE_ATTR = 10, /* FILE_MODE, FILE_MTIME of what is there; links are not followed */
 	FILE_WATCH = 11, /* FILE_RECURSIVE, max (watches; 0 = FILE_WATCHES_MAX) */
@@ -63,7 +63,7 @@ enum file_flag {
 	FILE_MODE = 8, /* the mode is given; set-id bits are dropped */
 	FILE_MTIME = 16, /* the mtime is given */
 	FILE_RECURSIVE = 32,
-	FILE_CONTENT = 64, /* LIST: also on one file. The bytes of every regular file follow its ENTRY: at most its size */
+	FILE_CONTENT = 64, /* LIST, also of one file: the bytes of a regular file follow its ENTRY, at most its size */
 	FILE_BENEATH = 128,
 	FILE_TRUNCATED = 256, /* END of a LIST: there was more */
 };
@@ -83,8 +83,8 @@ struct file_frame {
 };
 
 /*
- * Decodes the frame at the start of @data. Returns its whole length, 0 when more bytes are needed, or -EBADMSG when this
- * can never become a frame from that side: the socket is then to be closed.
+ * Decodes the frame at the start of @data. Returns its whole length, 0 when more bytes are needed, or -EBADMSG when
+ * this can never become a frame from that side: the socket is then to be closed.
  */
 long file_decode(enum file_from from, const uint8_t *data, size_t len, struct file_frame *ret);
 /* Writes the head for a payload of @len into @out (FILE_HEAD bytes). */

@@ -86,8 +86,15 @@ static struct file_frame payload(const uint8_t *data, long len)
 
 TEST(a_request_says_what_was_asked)
 {
-	const struct file_request q = { .mode = 01777, .depth = 3, .max = 10000, .offset = 1ULL << 40, .length = FILE_ALL,
-					.mtime = -1500, .path = "/a b/\n", .to = "", .under = "u" };
+	const struct file_request q = { .mode = 01777,
+					.depth = 3,
+					.max = 10000,
+					.offset = 1ULL << 40,
+					.length = FILE_ALL,
+					.mtime = -1500,
+					.path = "/a b/\n",
+					.to = "",
+					.under = "u" };
 	uint8_t out[FILE_SMALL_MAX];
 	long n = file_request_encode(&q, out, sizeof(out));
 	struct file_frame f = payload(out, n);
@@ -140,8 +147,17 @@ TEST(a_path_has_its_most_and_no_nul)
 
 TEST(answers_say_what_was_found)
 {
-	const struct file_entry x = { .mode = S_IFLNK | 0777, .uid = 1000, .gid = 5, .nlink = 2, .errnum = 13, .size = 11,
-				      .dev = 1ULL << 60, .ino = 99, .mtime = 1500000000123456789, .path = "p", .target = "t" };
+	const struct file_entry x = { .mode = S_IFLNK | 0777,
+				      .uid = 1000,
+				      .gid = 5,
+				      .nlink = 2,
+				      .errnum = 13,
+				      .size = 11,
+				      .dev = 1ULL << 60,
+				      .ino = 99,
+				      .mtime = 1500000000123456789,
+				      .path = "p",
+				      .target = "t" };
 	const struct file_end d = { .errnum = ENOENT, .step = FILE_STEP_PATH, .count = 12 };
 	const struct file_event v = { .kind = FILE_EVENT_MOVED, .type = S_IFREG, .path = "a", .to = "b" };
 	uint8_t out[FILE_SMALL_MAX];

@@ -13,20 +13,38 @@
 #define MEMORY (512 * MIB)
 
 static const int allowed[] = {
-	SCMP_SYS(read),	       SCMP_SYS(readv),	       SCMP_SYS(write),	       SCMP_SYS(writev),
-	SCMP_SYS(sendmsg),     SCMP_SYS(recvmsg),      SCMP_SYS(sendto),       SCMP_SYS(recvfrom),
-	SCMP_SYS(poll),	       SCMP_SYS(ppoll),	       SCMP_SYS(close),	       SCMP_SYS(brk),
-	SCMP_SYS(munmap),      SCMP_SYS(madvise),      SCMP_SYS(mremap),       SCMP_SYS(exit),
-	SCMP_SYS(exit_group),  SCMP_SYS(rt_sigreturn), SCMP_SYS(rt_sigprocmask), SCMP_SYS(futex),
-	SCMP_SYS(clock_gettime), SCMP_SYS(gettimeofday), SCMP_SYS(time),       SCMP_SYS(getrandom),
+	SCMP_SYS(read),
+	SCMP_SYS(readv),
+	SCMP_SYS(write),
+	SCMP_SYS(writev),
+	SCMP_SYS(sendmsg),
+	SCMP_SYS(recvmsg),
+	SCMP_SYS(sendto),
+	SCMP_SYS(recvfrom),
+	SCMP_SYS(poll),
+	SCMP_SYS(ppoll),
+	SCMP_SYS(close),
+	SCMP_SYS(brk),
+	SCMP_SYS(munmap),
+	SCMP_SYS(madvise),
+	SCMP_SYS(mremap),
+	SCMP_SYS(exit),
+	SCMP_SYS(exit_group),
+	SCMP_SYS(rt_sigreturn),
+	SCMP_SYS(rt_sigprocmask),
+	SCMP_SYS(futex),
+	SCMP_SYS(clock_gettime),
+	SCMP_SYS(gettimeofday),
+	SCMP_SYS(time),
+	SCMP_SYS(getrandom),
 	SCMP_SYS(restart_syscall),
 };
 
 /* A library that would like to (a character table, a time zone) goes on without. */
 static const int refused[] = {
-	SCMP_SYS(open),	    SCMP_SYS(openat),	SCMP_SYS(stat),	      SCMP_SYS(lstat), SCMP_SYS(newfstatat),
-	SCMP_SYS(access),   SCMP_SYS(faccessat), SCMP_SYS(faccessat2), SCMP_SYS(readlink), SCMP_SYS(readlinkat),
-	SCMP_SYS(statx),
+	SCMP_SYS(open),	      SCMP_SYS(openat),	    SCMP_SYS(stat),	 SCMP_SYS(lstat),
+	SCMP_SYS(newfstatat), SCMP_SYS(access),	    SCMP_SYS(faccessat), SCMP_SYS(faccessat2),
+	SCMP_SYS(readlink),   SCMP_SYS(readlinkat), SCMP_SYS(statx),
 };
 
 static int filter(void)
@@ -42,7 +60,8 @@ static int filter(void)
 	if (r == 0)
 		r = seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
 	if (r == 0)
-		r = seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+		r = seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
+				     SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
 	if (r == 0)
 		r = seccomp_load(c); /* sets no_new_privs */
 	if (c)

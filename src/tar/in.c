@@ -1,7 +1,7 @@
 /*
- * From an archive into a sandbox. Names that lead elsewhere (absolute, "..", through a link out of the folder) end it with an
- * error; what cannot be made (devices, things in the way) is left out and named. Folders get their modes and times last,
- * since what is made in them would change both.
+ * From an archive into a sandbox. Names that lead elsewhere (absolute, "..", through a link out of the folder) end it
+ * with an error; what cannot be made (devices, things in the way) is left out and named. Folders get their modes and
+ * times last, since what is made in them would change both.
  */
 #include "tar/tar.h"
 #include "base/base.h"
@@ -123,7 +123,8 @@ static int send_bytes(struct in *x, int *ret, struct err *e)
 		if (n < 0)
 			r = bad_archive(x, e);
 		else if (x->o->max_bytes && (uint64_t)n > x->o->max_bytes - x->r->bytes - bytes)
-			r = err_set(e, ERR_TOO_LARGE, -EFBIG, "more than %llu bytes", (unsigned long long)x->o->max_bytes);
+			r = err_set(e, ERR_TOO_LARGE, -EFBIG, "more than %llu bytes",
+				    (unsigned long long)x->o->max_bytes);
 		if (r < 0) {
 			host_send(x->h, FILE_ABORT, NULL, 0, NULL);
 			host_wait(x->h, NULL);
@@ -282,7 +283,8 @@ int tar_in(const struct tar_opts *o, struct host *h, struct tar_result *res, str
 		if (archive_filter_count(x.a) > 2)
 			return err_set(e, ERR_INVALID, -EBADMSG, "the archive is packed more than once");
 		if (o->max_entries && x.entries++ >= o->max_entries)
-			return err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %llu entries", (unsigned long long)o->max_entries);
+			return err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %llu entries",
+				       (unsigned long long)o->max_entries);
 		r = put(&x, n, e);
 	}
 	if (r == 0)

@@ -1,14 +1,15 @@
 /*
  * cloche-tar out|in --files FD --stream FD --path PATH [--format tar|tar.zst] [--max-bytes N] [--max-entries N]
  *
- * Theory of operation. The API process starts one of these per archive, with a connected file worker (proto/file.h) on one
- * descriptor and the archive's bytes on the other. It closes everything else, locks itself up (confine.c), and only then
- * touches a byte: `out` lists the sandbox's folder with all contents and writes an archive, `in` reads one and makes what is
- * in it below PATH. What can go wrong in the library that reads archives goes wrong here, in a process that can open nothing and
- * reaches one sandbox only, as the user whose worker it was given.
+ * Theory of operation. The API process starts one of these per archive, with a connected file worker (proto/file.h) on
+ * one descriptor and the archive's bytes on the other. It closes everything else, locks itself up (confine.c), and
+ * only then touches a byte: `out` lists the sandbox's folder with all contents and writes an archive, `in` reads one
+ * and makes what is in it below PATH. What can go wrong in the library that reads archives goes wrong here, in a
+ * process that can open nothing and reaches one sandbox only, as the user whose worker it was given.
  *
- * It says how it went in one line of JSON on stdout: {"files", "bytes", "skipped": [{"name", "why"}], "skipped_total"}, exit 0;
- * or {"error": {"code", "message"}}, exit 1. `out` with exit 1 has written an archive without an end. Wrong use: exit 2.
+ * It says how it went in one line of JSON on stdout: {"files", "bytes", "skipped": [{"name", "why"}],
+ * "skipped_total"}, exit 0; or {"error": {"code", "message"}}, exit 1. `out` with exit 1 has written an archive
+ * without an end. Wrong use: exit 2.
  */
 #include "tar/tar.h"
 #include "base/base.h"
@@ -112,7 +113,9 @@ static int parse(int argc, char **argv, struct tar_opts *o, uint64_t *files, uin
 		if (r < 0)
 			return r;
 	}
-	return argc % 2 || !o->path || strlen(o->path) >= FILE_PATH_MAX || *files > INT32_MAX || *stream > INT32_MAX ? -EINVAL : 0;
+	return argc % 2 || !o->path || strlen(o->path) >= FILE_PATH_MAX || *files > INT32_MAX || *stream > INT32_MAX
+		       ? -EINVAL
+		       : 0;
 }
 
 /* The two descriptors to their places, everything else closed. */

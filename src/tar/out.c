@@ -123,7 +123,8 @@ static int begin(struct out *x, const struct file_entry *f, const char *name, st
 			archive_entry_copy_hardlink(n, first);
 		} else {
 			if (x->o->max_bytes && f->size > x->o->max_bytes - x->r->bytes)
-				return err_set(e, ERR_TOO_LARGE, -EFBIG, "more than %llu bytes", (unsigned long long)x->o->max_bytes);
+				return err_set(e, ERR_TOO_LARGE, -EFBIG, "more than %llu bytes",
+					       (unsigned long long)x->o->max_bytes);
 			archive_entry_set_size(n, (la_int64_t)f->size);
 			x->r->bytes += f->size;
 			x->drop = false;

@@ -93,6 +93,14 @@ static inline void fix_pump(struct fix *f, unsigned ms)
 	} while (clock_mono_ns() < until);
 }
 
+/* Runs the loop until *@what is @value, for 5 s at most. */
+static inline bool fix_until(struct fix *f, const unsigned *what, unsigned value)
+{
+	for (unsigned i = 0; i < 500 && *what != value; i++)
+		fix_pump(f, 10);
+	return *what == value;
+}
+
 struct got {
 	char data[1 << 16];
 	size_t len;

@@ -92,7 +92,7 @@ TEST(a_quiet_stream_of_events_carries_comments)
 		char *at;
 
 		fix_send(&f, fd, GET, sizeof(GET) - 1);
-		fix_pump(&f, 200);
+		fix_pump(&f, 400);
 		fix_read(&f, fd, &g, 100);
 		at = strstr(g.data, "\r\n3\r\n:\n\n\r\n");
 		CHECK(at);
@@ -120,7 +120,7 @@ static void begin(struct fix *fix, struct http_req *q)
 TEST(a_quiet_stream_whose_client_half_closed_is_given_up_in_the_end)
 {
 	fix_up(&f, NULL, begin);
-	f.server->wait_ms[WAIT_FIN] = 80;
+	f.server->wait_ms[WAIT_FIN] = 300;
 	{
 		AUTO_CLOSE int fd = fix_dial(&f);
 
@@ -129,8 +129,7 @@ TEST(a_quiet_stream_whose_client_half_closed_is_given_up_in_the_end)
 		fix_pump(&f, 30);
 		CHECK_EQ(f.gone, 0);
 		http_write(f.last, "x", 1);
-		fix_pump(&f, 150);
-		CHECK_EQ(f.gone, 1);
+		CHECK(fix_until(&f, &f.gone, 1));
 	}
 	fix_down(&f);
 }
@@ -186,7 +185,7 @@ TEST(three_hundred_half_open_connections_hinder_nobody_and_are_cut)
 	int fds[300];
 	uint64_t start;
 
-	fix_up(&f, &(struct http_opts){ .head_ms = 300 }, answer);
+	fix_up(&f, &(struct http_opts){ .head_ms = 1200 }, answer);
 	for (unsigned i = 0; i < 300; i++) {
 		fds[i] = fix_dial(&f);
 		(void)send(fds[i], "GET / HTTP/1.1\r\nX: ", 19, MSG_NOSIGNAL);
@@ -195,8 +194,8 @@ TEST(three_hundred_half_open_connections_hinder_nobody_and_are_cut)
 	start = clock_mono_ns();
 	fix_ask(&f, GET, &g);
 	CHECK_EQ(got_status(&g), 200);
-	CHECK(clock_mono_ns() - start < 200000000);
-	for (unsigned i = 0; i < 40; i++) {
+	CHECK(clock_mono_ns() - start < 1000000000);
+	for (unsigned i = 0; i < 250 && http_server_conns(f.server); i++) {
 		fix_pump(&f, 20);
 		for (unsigned k = 0; k < 300; k++)
 			(void)send(fds[k], "a", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -231,7 +230,7 @@ TEST(slow_bodies_are_cut_and_so_are_those_that_trickle)
 		CHECK_EQ(f.gone, 1);
 		/* One byte in 30 ms keeps the silence short, but is less than 64 in a second. */
 		fix_send(&f, trickling, text, sizeof(text) - 1);
-		until = clock_mono_ns() + 1000000000;
+		until = clock_mono_ns() + 5000000000;
 		while (f.gone < 2 && clock_mono_ns() < until) {
 			(void)send(trickling, "a", 1, MSG_NOSIGNAL);
 			fix_pump(&f, 30);
@@ -310,7 +309,7 @@ TEST(a_streamed_body_stands_still_while_it_is_paused)
 {
 	static const char head[] = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4194304\r\n\r\n";
 
-	fix_up(&f, &(struct http_opts){ .body_ms = 150 }, pieces);
+	fix_up(&f, &(struct http_opts){ .body_ms = 500 }, pieces);
 	{
 		AUTO_CLOSE int fd = fix_dial(&f);
 		size_t sent = 0;
@@ -325,7 +324,7 @@ TEST(a_streamed_body_stands_still_while_it_is_paused)
 			seen = f.drains;
 			if (seen > 1000000 && seen < 1100000) {
 				/* Held longer than the limit for bodies: it is not the client who is slow. */
-				fix_pump(&f, 300);
+				fix_pump(&f, 700);
 				CHECK_EQ(f.drains, seen);
 			}
 			http_body_resume(f.last);
@@ -341,7 +340,7 @@ TEST(a_streamed_body_stands_still_while_it_is_paused)
 
 TEST(who_does_not_read_fills_the_queue_once_and_is_cut)
 {
-	fix_up(&f, &(struct http_opts){ .send_ms = 200 }, begin);
+	fix_up(&f, &(struct http_opts){ .send_ms = 600 }, begin);
 	{
 		AUTO_CLOSE int fd = fix_dial(&f), slow = fix_dial(&f);
 		size_t queued, sent = 0, read = 0;
@@ -375,8 +374,7 @@ TEST(who_does_not_read_fills_the_queue_once_and_is_cut)
 		CHECK_EQ(f.gone, 0);
 		fix_pump(&f, 100);
 		CHECK_EQ(f.gone, 0);
-		fix_pump(&f, 300);
-		CHECK_EQ(f.gone, 1);
+		CHECK(fix_until(&f, &f.gone, 1));
 	}
 	fix_down(&f);
 	CHECK_EQ(f.gone, 1);

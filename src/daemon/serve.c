@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/confine.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "service/upkeep.h"
@@ -240,6 +241,8 @@ static int begin(struct serve *v, struct err *e)
 		r = open_state(v, e);
 	if (r == 0)
 		r = watch_end(v, e);
+	if (r == 0)
+		r = confine(e);
 	if (r < 0)
 		return r;
 	service_start(v->service, on_ready, v);

@@ -155,6 +155,14 @@ static void serve_setup(struct agent *a, const struct frame *f, const int *fds)
 	agent_send(FRAME_UP, 0, NULL, 0, NULL, 0);
 }
 
+/* Not our host. Without KEEP there is no other. */
+static void nonsense(void)
+{
+	if (!ctl.kept)
+		_exit(1);
+	hang_up();
+}
+
 /* Puts what a host that comes back will ask for where it knows to look. */
 static void serve_keep(const struct agent *a, const struct frame *f, const int *fds)
 {
@@ -164,6 +172,11 @@ static void serve_keep(const struct agent *a, const struct frame *f, const int *
 		r = sys_dup3(fds[i], FRAME_KEEP_SLOT + i, O_CLOEXEC);
 	if (r >= 0) {
 		ctl.kept = true;
+		return;
+	}
+	/* Never when it is kept already: then it is the host who is wrong, and not the sandbox that has to go. */
+	if (ctl.kept) {
+		nonsense();
 		return;
 	}
 	agent_fail(0, FRAME_STAGE_PROTOCOL, r, 0);
@@ -218,14 +231,6 @@ static void serve_signal(struct agent *a, const struct frame *f)
 			continue;
 		kill(scope == FRAME_SCOPE_GROUP ? -a->execs[i].pid : a->execs[i].pid, (int)sig);
 	}
-}
-
-/* Not our host. Without KEEP there is no other. */
-static void nonsense(void)
-{
-	if (!ctl.kept)
-		_exit(1);
-	hang_up();
 }
 
 static void serve(struct agent *a, const struct frame *f, int *fds)

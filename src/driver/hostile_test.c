@@ -80,7 +80,7 @@ TEST(what_can_be_no_frame_ends_the_agent)
 	} cases[] = {
 		{ "another protocol", "GET / HTTP/1.1\r\n\r\n", 18 },
 		{ "version 2", "\2\4\0\0\0\0\0\0\0\0\0\0", 12 },
-		{ "an unknown type", "\1\11\0\0\0\0\0\0\0\0\0\0", 12 },
+		{ "an unknown type", "\1\13\0\0\0\0\0\0\0\0\0\0", 12 },
 		{ "one of its own types", "\1\20\0\0\0\0\0\0\0\0\0\0", 12 },
 		{ "the reserved byte", "\1\4\0\1\0\0\0\0\0\0\0\0", 12 },
 		{ "too many descriptors", "\1\4\377\0\0\0\0\0\0\0\0\0", 12 },
@@ -135,6 +135,31 @@ TEST(payloads_of_garbage_are_refused_and_the_agent_stays)
 		memset(bytes + FRAME_HEAD, 0xff, len);
 		CHECK_EQ(write(box.link.sock, bytes, framed(FRAME_SIGNAL, 0, len)), FRAME_HEAD + len);
 	}
+	CHECK(alive());
+	CHECK_EQ(box.driver->destroy(&box, &e), 0);
+}
+
+TEST(a_keep_without_what_is_to_be_kept_ends_it)
+{
+	struct frame f;
+
+	CHECK(up());
+	CHECK_EQ(write(box.link.sock, bytes, framed(FRAME_KEEP, 0, 0)), FRAME_HEAD);
+	CHECK_EQ(answer(&f, 5000), FRAME_FAILED);
+	CHECK(ended());
+	CHECK_EQ(box.driver->destroy(&box, &e), 0);
+}
+
+TEST(frames_about_execs_it_does_not_hold_are_ignored)
+{
+	static const enum frame_type types[] = { FRAME_RELEASE, FRAME_CLOSE_STDIN };
+	struct frame f;
+
+	CHECK(up());
+	for (size_t i = 0; i < ARRAY_LEN(types); i++)
+		CHECK_EQ(write(box.link.sock, bytes, framed(types[i], 0, 0)), FRAME_HEAD);
+	CHECK_EQ(write(box.link.sock, bytes, framed(FRAME_SYNC, 0, 0)), FRAME_HEAD);
+	CHECK_EQ(answer(&f, 5000), FRAME_SYNCED);
 	CHECK(alive());
 	CHECK_EQ(box.driver->destroy(&box, &e), 0);
 }

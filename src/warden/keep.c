@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define FIRST_GROUP 1
-#define HEARD_MS 2000 /* a KEEP that was sent is heard by then, unless the sandbox is frozen */
+#define HEARD_MS 2000 /* a KEEP that was sent is heard by then */
 
 int keep_prepare(struct env *v, struct shell *s, struct err *e)
 {
@@ -60,27 +60,6 @@ int keep_start(struct env *v, struct shell *s, int meminfo, struct record *rec, 
 	return 0;
 }
 
-int keep_attach(const struct shell *s, int *ret, struct err *e)
-{
-	AUTO_CLOSE int ours = -1, theirs = -1;
-	int pair[2], r;
-
-	if (s->give < 0)
-		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
-	r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
-	if (r < 0)
-		return err_sys(e, ERR_EXHAUSTED, r, "make a socket pair");
-	ours = pair[0];
-	theirs = pair[1];
-	r = fd_send_now(s->give, "a", 1, &theirs, 1);
-	if (r == -EAGAIN)
-		return err_set(e, ERR_CONFLICT, r, "the sandbox was attached to too often while it was paused");
-	if (r < 0)
-		return err_sys(e, ERR_LOST, r, "reach the agent");
-	*ret = TAKE_FD(ours);
-	return 0;
-}
-
 static bool dead(int pidfd)
 {
 	struct pollfd p = { .fd = pidfd, .events = POLLIN };
@@ -101,6 +80,31 @@ static int take_socket(int pidfd, int place)
 	    getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0 || domain != AF_UNIX)
 		return -ENOTSOCK;
 	return TAKE_FD(fd);
+}
+
+int keep_attach(struct shell *s, int *ret, struct err *e)
+{
+	AUTO_CLOSE int ours = -1, theirs = -1;
+	int pair[2], r;
+
+	if (s->give < 0) {
+		r = take_socket(s->pidfd, FRAME_KEEP_GIVE);
+		s->give = r < 0 ? -1 : r;
+	}
+	if (s->give < 0)
+		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
+	r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
+	if (r < 0)
+		return err_sys(e, ERR_EXHAUSTED, r, "make a socket pair");
+	ours = pair[0];
+	theirs = pair[1];
+	r = fd_send_now(s->give, "a", 1, &theirs, 1);
+	if (r == -EAGAIN)
+		return err_set(e, ERR_CONFLICT, r, "the sandbox was attached to too often while it was paused");
+	if (r < 0)
+		return err_sys(e, ERR_LOST, r, "reach the agent");
+	*ret = TAKE_FD(ours);
+	return 0;
 }
 
 static int take_slot(const struct env *v, int pidfd)
@@ -130,14 +134,26 @@ static int take_meminfo(int pidfd)
 }
 
 /* KEEP may still be on its way; an agent that will never get it dies with the warden that did not send it. */
-static int wait_heard(int pidfd, bool frozen)
+static int wait_heard(int pidfd)
 {
 	const uint64_t until = clock_mono_ns() + HEARD_MS * 1000000ULL;
 	int fd;
 
-	while ((fd = take_socket(pidfd, FRAME_KEEP_GIVE)) == -ENOTSOCK && !dead(pidfd) && !frozen && clock_mono_ns() < until)
-		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	while ((fd = take_socket(pidfd, FRAME_KEEP_GIVE)) == -ENOTSOCK && !dead(pidfd) && clock_mono_ns() < until)
+		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
 	return fd;
+}
+
+void keep_settle(struct shell *s)
+{
+	int fd;
+
+	if (!s->recorded || s->heard)
+		return;
+	fd = wait_heard(s->pidfd);
+	if (fd >= 0)
+		fd_close(fd);
+	s->heard = fd >= 0;
 }
 
 /* Whoever else may have the slot by now: its lock tells. */
@@ -179,7 +195,7 @@ int keep_adopt(struct env *v, const struct record *rec, struct shell *ret, int *
 		bury(v, rec);
 		return -ESRCH;
 	}
-	give = wait_heard(pidfd, rec->flags & RECORD_FROZEN);
+	give = wait_heard(pidfd);
 	if (dead(pidfd)) {
 		bury(v, rec);
 		return -ESRCH;
@@ -193,6 +209,7 @@ int keep_adopt(struct env *v, const struct record *rec, struct shell *ret, int *
 		return err_sys(e, ERR_INTERNAL, r, "take over the sandbox in slot %u", rec->slot);
 	}
 	s.adopted = s.recorded = s.grouped = true;
+	s.heard = give >= 0;
 	s.slot = rec->slot;
 	r = take_slot(v, pidfd);
 	s.slot_fd = r < 0 ? -1 : r;

@@ -11,8 +11,13 @@
 int keep_prepare(struct env *v, struct shell *s, struct err *e);
 /* Writes @rec (its sandbox's part of it; the shell's is added) and tells the agent. After SETUP. */
 int keep_start(struct env *v, struct shell *s, int meminfo, struct record *rec, struct err *e);
+/*
+ * Returns once the agent has heard KEEP, which it does when it has set the sandbox up: one that is frozen before could not
+ * be attached to by another warden.
+ */
+void keep_settle(struct shell *s);
 /* A new control socket for the agent: *ret is the host's end. Waits for nobody. */
-int keep_attach(const struct shell *s, int *ret, struct err *e);
+int keep_attach(struct shell *s, int *ret, struct err *e);
 /*
  * Takes over the sandbox of a record: 0, with what the agent holds; *ret_meminfo is -1 when it was not told yet. -ESRCH
  * when there is no such process any more; what is left of it is gone then, its record too.

@@ -205,9 +205,15 @@ static inline const char *const *kt_args(void)
 {
 	static const char *args[] = { "--keep", "--state", kt_dir, "--pool", "2", NULL };
 
-	if (!kt_dir[0])
-		snprintf(kt_dir, sizeof(kt_dir), "/run/cloche-keep-test-%d", (int)getppid());
 	return args;
+}
+
+/* A state folder of its own for each test, so that one that fails is in nobody's way. */
+static inline void kt_fresh(void)
+{
+	static unsigned n;
+
+	snprintf(kt_dir, sizeof(kt_dir), "/run/cloche-keep-test-%d-%u", (int)getpid(), n++);
 }
 
 /* As a crash would: no goodbye. */

@@ -252,6 +252,31 @@ TEST(who_does_not_read_its_answers_is_dropped_and_others_are_served)
 	CHECK_EQ(rmdir(dir), 0);
 }
 
+TEST(many_requests_at_once_are_answered_in_order)
+{
+	static struct warden_req q = { .version = MSG_VERSION };
+	static struct warden_rep p;
+	struct wt w;
+	int fd;
+
+	CHECK(listen_open(&w, NULL));
+	CHECK((fd = dial()) >= 0);
+	for (unsigned round = 0; round < 20; round++) {
+		for (uint64_t i = 1; i <= 20; i++) {
+			q.op = i % 2 ? WARDEN_COUNTS : WARDEN_NEXT;
+			q.seq = i;
+			CHECK_EQ(send(fd, &q, sizeof(q), 0), sizeof(q));
+		}
+		for (uint64_t i = 1; i <= 20; i++) {
+			CHECK_EQ(recv(fd, &p, sizeof(p), 0), sizeof(p));
+			CHECK(p.seq == i && p.op == (i % 2 ? WARDEN_COUNTS : WARDEN_NEXT) && p.result == 0);
+		}
+	}
+	fd_close(fd);
+	CHECK_EQ(wt_stop(&w), 0);
+	CHECK_EQ(rmdir(dir), 0);
+}
+
 TEST(a_handle_is_good_for_one_life_and_cannot_be_guessed)
 {
 	struct client_sandbox a, b;

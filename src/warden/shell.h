@@ -29,6 +29,7 @@ struct shell {
 	bool grouped; /* its cgroup may have children */
 	bool recorded; /* there is a record to be cleared */
 	bool adopted; /* another warden's, so not our child */
+	bool heard; /* what KEEP brought is on its places, as far as we looked */
 	uint64_t started; /* when, as /proc tells */
 };
 

@@ -492,8 +492,10 @@ int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_
 
 int warden_freeze(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
-	int r = s->shell.recorded ? records_flag(&w->env.records, s->shell.slot, RECORD_FROZEN) : 0;
+	int r;
 
+	keep_settle(&s->shell);
+	r = s->shell.recorded ? records_flag(&w->env.records, s->shell.slot, RECORD_FROZEN) : 0;
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "write the sandbox's record");
 	s->frozen = true; /* also when it fails: some of it may be */

@@ -19,10 +19,10 @@ struct wt {
 	char dir[512]; /* where the programs are */
 };
 
-/* Beside this test; a build with sanitizers has no programs, those of the plain build do then. */
+/* Beside this test or above it; a build with sanitizers has no programs, those of the plain build do then. */
 static inline bool wt_program(const char *name, char *buf, size_t size)
 {
-	static const char *const folders[] = { "", "../build/" };
+	static const char *const folders[] = { "", "../", "../build/" };
 	char self[400], path[512];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	bool found = false;

@@ -199,6 +199,7 @@ fi
 
 # --- unit tests that look at the kernel -----------------------------------------------------------------------------
 
+export CLOCHE_STORMS=10 # an emulated machine is slow
 for t in $here/unit/*; do
 	[ -x "$t" ] || continue
 	if begin "unit tests: ${t##*/}"; then

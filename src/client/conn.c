@@ -12,6 +12,7 @@ struct conn {
 	long timeout_ms;
 	char host[300];
 	const char *prefix;
+	bool happened; /* a callback had something for somebody, so nobody waits */
 };
 
 static bool is_loopback(const char *host)
@@ -141,6 +142,8 @@ int conn_answer_error(const char *body, size_t len, long status, struct err *e)
 		r = err_set(e, kind, errno_of(kind), "%s: %s", message, cause);
 	else
 		r = err_set(e, kind, errno_of(kind), "%s", message);
+	if (e)
+		e->errnum = 0; /* the cause is the daemon's, and told */
 	if (*remedy)
 		err_remedy(e, "%s", remedy);
 	else if (kind == ERR_UNAUTHORIZED)
@@ -238,6 +241,7 @@ static size_t on_data(char *data, size_t one, size_t n, void *arg)
 
 	(void)one;
 	c->head = true;
+	c->conn->happened = true;
 	if (status_of(c) >= 400)
 		return c->body.len + n > 64 * KIB || buf_add(&c->body, data, n) < 0 ? CURL_WRITEFUNC_ERROR : n;
 	if (c->s.sink) {
@@ -264,7 +268,7 @@ static size_t on_header(char *data, size_t one, size_t n, void *arg)
 	(void)one;
 	/* The empty line ends the head; that of 100 Continue is not the one. */
 	if (n <= 2 && (data[0] == '\r' || data[0] == '\n') && status_of(c) >= 200)
-		c->head = true;
+		c->head = c->conn->happened = true;
 	return n;
 }
 
@@ -383,6 +387,7 @@ int conn_turn(struct conn *conn, int timeout_ms, struct err *e)
 	int running, left;
 	CURLMsg *m;
 
+	conn->happened = false;
 	if (curl_multi_perform(conn->multi, &running) != CURLM_OK)
 		return err_set(e, ERR_INTERNAL, -EIO, "libcurl fails");
 	while ((m = curl_multi_info_read(conn->multi, &left))) {
@@ -393,9 +398,9 @@ int conn_turn(struct conn *conn, int timeout_ms, struct err *e)
 		curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&c);
 		c->ended = true;
 		c->code = m->data.result;
-		timeout_ms = 0;
+		conn->happened = true;
 	}
-	if (running && timeout_ms && curl_multi_poll(conn->multi, NULL, 0, timeout_ms, NULL) != CURLM_OK)
+	if (running && !conn->happened && curl_multi_poll(conn->multi, NULL, 0, timeout_ms, NULL) != CURLM_OK)
 		return err_set(e, ERR_INTERNAL, -EIO, "libcurl fails");
 	return 0;
 }

@@ -536,6 +536,32 @@ def test_cp_never_writes_outside_its_destination(daemon, box, tmp_path):
     assert (dst / "x").read_text() == "evil\n" and not (tmp_path / "x").exists()
 
 
+def test_cp_of_a_large_folder_is_quick_and_small(daemon, box, tmp_path):
+    daemon.exec(box, "sh", "-c", "mkdir /tmp/d; head -c 60000000 /dev/urandom > /tmp/d/big; cksum < /tmp/d/big")
+    r = daemon.cli("cp", f"{box}:/tmp/d", tmp_path / "d")
+    assert r.code == 0 and r.wall < 10, r
+    assert (tmp_path / "d/big").stat().st_size == 60000000
+
+
+def test_cp_that_is_killed_leaves_what_was_there(daemon, box, tmp_path):
+    daemon.exec(box, "sh", "-c", "mkfifo /tmp/p; head -c 100000000 /dev/zero > /tmp/big")
+    (tmp_path / "f").write_text("old")
+    p = subprocess.Popen([str(host.CLOCHE), "cp", f"{box}:/tmp/big", str(tmp_path / "f")], env=daemon.environment())
+    time.sleep(0.08)
+    p.kill()
+    p.wait()
+    assert (tmp_path / "f").read_bytes()[:3] in (b"old", b"\0\0\0") and [x.name for x in tmp_path.iterdir()] == ["f"]
+
+
+def test_cp_into_a_full_sandbox_says_so(daemon, tmp_path):
+    daemon.create(name="full", disk="4M")
+    (tmp_path / "big").write_bytes(b"x" * 20000000)
+    try:
+        assert "No space" in host.one_line(daemon.cli("cp", tmp_path / "big", "full:/tmp/big"))
+    finally:
+        daemon.cli("rm", "full")
+
+
 def test_cp_says_what_is_missing(daemon, box, tmp_path):
     assert "no/such" in host.one_line(daemon.cli("cp", f"{box}:/no/such", tmp_path))
     assert "no-such" in host.one_line(daemon.cli("cp", tmp_path / "no-such", f"{box}:/tmp"))

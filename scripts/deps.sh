@@ -7,7 +7,9 @@ for group in "$@"; do
 	build) set -- "$@" meson ninja-build gcc libc6-dev linux-libc-dev musl-dev libseccomp-dev libjansson-dev \
 		libuv1-dev libwslay-dev libssl-dev node-llhttp libsqlite3-dev libzstd-dev libarchive-dev libcurl4-openssl-dev \
 		pkg-config python3 make ;;
-	test) set -- "$@" python3-pytest clang libclang-rt-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
+	test) # Node and npm may come from elsewhere than Debian.
+		command -v npm >/dev/null || set -- "$@" nodejs npm
+		set -- "$@" python3-pytest clang libclang-rt-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
 		linux-libc-dev-arm64-cross qemu-user qemu-system-x86 e2fsprogs bubblewrap git util-linux procps \
 		busybox-static mmdebstrap python3-pip zsh fish ;;
 	bench) set -- "$@" bubblewrap crun python3 ;;

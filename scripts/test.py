@@ -231,6 +231,30 @@ def part_security(p):
     run_pytest(p, 'tests/security')
 
 
+def part_crash(p):
+    run_pytest(p, 'tests/crash')
+
+
+def part_compat(p):
+    run_pytest(p, 'tests/compat')
+
+
+def part_sdk(p):
+    """The TypeScript SDK from a clean checkout: its own tests start the daemon of this build."""
+    folder = os.path.join(ROOT, 'sdk', 'typescript')
+    if p.run('npm', 'ci', '--no-audit', '--no-fund', cwd=folder) or p.run('npm', 'run', 'build', cwd=folder):
+        p.fail('npm ci, npm run build')
+        return
+    code = p.run('npm', 'test', cwd=folder, env={'CLOCHE_BUILD': BUILD})
+    p.log.flush()
+    with open(p.path, encoding='utf-8', errors='replace') as f:
+        text = f.read()
+    for word, field in (('pass', 'passed'), ('fail', 'failed'), ('skipped', 'skipped')):
+        setattr(p, field, getattr(p, field) + sum(int(n) for n in re.findall(rf'^# {word} (\d+)$', text, re.M)))
+    if not p.passed or (code and not p.failed):
+        p.fail(f'npm test: exit {code}, {p.passed} passed')
+
+
 def part_v2(p):
     """The suite on a kernel with cgroup version 2, in a virtual machine; it counts for itself."""
     if not os.path.exists(os.path.join(ROOT, 'tests/v2/run')):
@@ -262,6 +286,9 @@ PARTS = {
     'demo': part_demo,
     'functional': part_functional,
     'security': part_security,
+    'crash': part_crash,
+    'compat': part_compat,
+    'sdk': part_sdk,
     'asan': part_asan,
     'clang': part_clang,
     'fuzz': part_fuzz,

@@ -25,7 +25,9 @@ static const struct elsewhere {
 	  "--no-tty "
 	  "--help" },
 	{ "doctor", "check what this host can enforce", "--attack --json --help" },
-	{ "serve", "the daemon", "--data --listen --token-file --config --user --images --allow-mount --pool --tls-cert --tls-key --stop-sandboxes "
+	{ "serve", "the daemon",
+	  "--data --listen --token-file --config --user --images --allow-mount --pool --tls-cert --tls-key "
+	  "--stop-sandboxes "
 	  "--check --debug --version --help" },
 };
 

@@ -90,6 +90,8 @@ CURL *conn_easy(struct conn *c, const char *path, struct err *e)
 	curl_easy_setopt(easy, CURLOPT_USERAGENT, "cloche/" CLOCHE_VERSION);
 	if (c->s.socket)
 		curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, c->s.socket);
+	if (c->s.cacert)
+		curl_easy_setopt(easy, CURLOPT_CAINFO, c->s.cacert);
 	/* A proxy is for others; this machine's own daemon is not behind it. */
 	if (c->s.socket || is_loopback(c->host))
 		curl_easy_setopt(easy, CURLOPT_PROXY, "");
@@ -105,6 +107,12 @@ int conn_curl_error(const struct conn *c, CURLcode code, const char *detail, str
 		err_set(e, ERR_NOT_FOUND, -ECONNREFUSED, "no daemon answers at %.100s: %.100s", where, why);
 		err_remedy(e, "start `cloche serve`, or set CLOCHE_URL");
 		return -ECONNREFUSED;
+	}
+	if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
+		err_set(e, ERR_DENIED, -EACCES, "%.100s is not to be trusted: %.100s", where, why);
+		err_remedy(e, "give the certificate that signed its own: CLOCHE_CACERT=FILE, or `cacert = FILE` in the "
+			      "configuration");
+		return -EACCES;
 	}
 	if (code == CURLE_OPERATION_TIMEDOUT)
 		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "%.100s takes too long: %.100s", where, why);

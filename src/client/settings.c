@@ -13,6 +13,7 @@ void settings_done(struct settings *s)
 	free(s->url);
 	free(s->socket);
 	free(s->token);
+	free(s->cacert);
 	*s = (struct settings){ 0 };
 }
 
@@ -27,7 +28,7 @@ static char *trim(char *text)
 	return text;
 }
 
-static int take_line(char *line, const char *path, unsigned n, char **url, char **token, struct err *e)
+static int take_line(char *line, const char *path, unsigned n, struct settings *s, struct err *e)
 {
 	char *key = trim(line), *value, **to;
 
@@ -39,10 +40,13 @@ static int take_line(char *line, const char *path, unsigned n, char **url, char 
 	*value++ = '\0';
 	key = trim(key);
 	value = trim(value);
-	to = !strcmp(key, "url") ? url : !strcmp(key, "token") ? token : NULL;
+	to = !strcmp(key, "url")      ? &s->url
+	     : !strcmp(key, "token")  ? &s->token
+	     : !strcmp(key, "cacert") ? &s->cacert
+				      : NULL;
 	if (!to) {
 		err_set(e, ERR_INVALID, -EINVAL, "%s: line %u: unknown setting '%.40s'", path, n, key);
-		err_remedy(e, "there are url and token");
+		err_remedy(e, "there are url, token and cacert");
 		return -EINVAL;
 	}
 	free(*to);
@@ -83,32 +87,29 @@ static int read_all(int fd, const char *path, struct buf *b, struct err *e)
 	}
 }
 
-int settings_read(const char *path, char **ret_url, char **ret_token, struct err *e)
+int settings_read(const char *path, struct settings *ret, struct err *e)
 {
 	AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	AUTO(buf_done) struct buf b = BUF_INIT(FILE_MAX);
-	AUTO_FREE char *url = NULL, *token = NULL;
+	struct settings s = { 0 };
 	unsigned n = 0;
 	char *at, *line;
 	int r;
 
-	*ret_url = *ret_token = NULL;
+	*ret = s;
 	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
 		return 0;
 	if (fd < 0)
 		return err_sys(e, ERR_INVALID, -errno, "%s", path);
 	r = read_all(fd, path, &b, e);
-	if (r < 0)
-		return r;
 	at = b.data;
-	while (at && (line = strsep(&at, "\n"))) {
-		r = take_line(line, path, ++n, &url, &token, e);
-		if (r < 0)
-			return r;
-	}
-	*ret_url = TAKE_PTR(url);
-	*ret_token = TAKE_PTR(token);
-	return 0;
+	while (r == 0 && at && (line = strsep(&at, "\n")))
+		r = take_line(line, path, ++n, &s, e);
+	if (r < 0)
+		settings_done(&s);
+	else
+		*ret = s;
+	return r;
 }
 
 static int set(char **to, const char *value, struct err *e)
@@ -195,28 +196,32 @@ static const char *given(const char *option, const char *variable)
 int settings_find(const struct conn_opts *o, struct settings *ret, struct err *e)
 {
 	const char *url = given(o->url, "CLOCHE_URL"), *token = given(o->token, "CLOCHE_TOKEN");
-	AUTO_FREE char *file_url = NULL, *file_token = NULL;
-	struct settings s = { 0 };
+	const char *cacert = given(NULL, "CLOCHE_CACERT");
+	struct settings s = { 0 }, file = { 0 };
 	char path[PATH_MAX];
 	int r = 0;
 
 	/* With both given the file says nothing new, and a bad one stands in nobody's way. */
 	if (!(url && token) && file_path(path, sizeof(path)) == 0)
-		r = settings_read(path, &file_url, &file_token, e);
-	if (r == 0 && !token && file_token && (!url || !file_url || !strcmp(url, file_url)))
-		token = file_token;
+		r = settings_read(path, &file, e);
+	if (!token && file.token && (!url || !file.url || !strcmp(url, file.url)))
+		token = file.token;
+	if (!cacert && file.cacert && *file.cacert)
+		cacert = file.cacert;
 	if (r == 0 && token)
 		r = set(&s.token, token, e);
 	if (r == 0 && token && strpbrk(token, "\r\n"))
 		r = err_set(e, ERR_INVALID, -EINVAL, "the token has a line break in it");
-	if (r == 0 && (url || file_url))
-		r = set_url(&s, url ? url : file_url, e);
+	if (r == 0 && cacert)
+		r = set(&s.cacert, cacert, e);
+	if (r == 0 && (url || file.url))
+		r = set_url(&s, url ? url : file.url, e);
 	else if (r == 0)
 		r = set_local(&s, e);
-	if (r < 0) {
+	settings_done(&file);
+	if (r < 0)
 		settings_done(&s);
-		return r;
-	}
-	*ret = s;
-	return 0;
+	else
+		*ret = s;
+	return r;
 }

@@ -144,6 +144,35 @@ def test_the_unix_socket_needs_no_token(daemon):
     assert r.code == 0 and isinstance(r.json, list), r
 
 
+@pytest.fixture(scope="module")
+def secure(nothing_is_left_behind, tmp_path_factory):
+    """A daemon that speaks HTTPS with a certificate nobody knows."""
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=cloche",
+                    "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"], check=True, capture_output=True)
+    with Daemon(None, "--tls-cert", folder / "cert.pem", "--tls-key", folder / "key.pem") as d:
+        d.cert = str(folder / "cert.pem")
+        yield d
+
+
+def test_an_unknown_certificate_is_refused(secure):
+    assert "CLOCHE_CACERT" in host.one_line(secure.cli("ls"))
+    assert "CLOCHE_CACERT" in host.one_line(secure.cli("exec", "x", "true"))
+
+
+def test_everything_works_over_tls(secure):
+    env = {"CLOCHE_CACERT": secure.cert}
+    box = secure.cli("create", env=env).text.strip()
+    data = os.urandom(2 << 20)
+    r = secure.cli("exec", "-i", box, "cat", input=data, env=env)
+    assert r.code == 0 and r.out == data, (r.code, r.err)
+    with Terminal(secure, "shell", box, env={**secure.environment(), **env, "TERM": "xterm"}) as t:
+        t.expect(r"\$ ")
+        t.type("exit 6\r")
+        assert t.wait() == 6
+    assert secure.cli("rm", box, env=env).code == 0
+
+
 # --- all commands ---
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -451,3 +451,27 @@ TEST(an_idle_connection_costs_less_than_eight_kilobytes)
 	fd_close_many(fds, N);
 	fix_down(&f);
 }
+
+TEST(running_out_of_descriptors_only_makes_clients_wait)
+{
+	struct rlimit old, low;
+
+	fix_up(&f, NULL, answer);
+	{
+		AUTO_CLOSE int fd = fix_dial(&f);
+		int next = dup(fd);
+
+		fd_close(next);
+		CHECK_EQ(send(fd, GET, sizeof(GET) - 1, 0), sizeof(GET) - 1);
+		getrlimit(RLIMIT_NOFILE, &old);
+		low = (struct rlimit){ .rlim_cur = (rlim_t)next, .rlim_max = old.rlim_max };
+		setrlimit(RLIMIT_NOFILE, &low);
+		fix_pump(&f, 50);
+		setrlimit(RLIMIT_NOFILE, &old);
+		CHECK_EQ(f.requests, 0);
+		CHECK_EQ(http_server_conns(f.server), 0);
+		fix_read(&f, fd, &g, 5000);
+		CHECK_EQ(got_status(&g), 200);
+	}
+	fix_down(&f);
+}

@@ -104,7 +104,7 @@ export function errorFromWire(
   const kind = KINDS[code] ?? (byStatus ? byStatus[1] : undefined);
   const cls = kind ? kind[1] : ClocheError;
   let message = typeof w.message === 'string' && w.message !== '' ? w.message : `the server answered with status ${status}`;
-  if (typeof w.cause === 'string') message += `: ${w.cause}`;
+  if (typeof w.cause === 'string' && !message.includes(w.cause)) message += `: ${w.cause}`;
   return new cls(message, {
     code,
     status: status || (kind ? kind[0] : 0),

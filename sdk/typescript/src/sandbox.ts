@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
-import { abortReason, NotFoundError } from './errors.js';
+import { abortReason, ClocheError, NotFoundError, UnsupportedError } from './errors.js';
 import { attachExec, execBody, readResult, startBackground, startExec, waitFor, type Exec } from './exec.js';
 import { Files } from './files.js';
-import type { Transport } from './http.js';
+import type { Call, Transport } from './http.js';
 import { readEvents } from './sse.js';
 import type {
   BackgroundOptions,
@@ -146,25 +146,42 @@ export class Sandbox {
     return followEvents(this.#transport, `${this.#path}/events`, options);
   }
 
+  /* A server of an earlier version does not know the path; that is no missing sandbox, so it is asked what it can do. */
+  async #able<T>(feature: string, call: Call): Promise<T> {
+    try {
+      return await this.#transport.json<T>(call);
+    } catch (e) {
+      if (!(e instanceof ClocheError) || (e.status !== 404 && e.status !== 405)) throw e;
+      const info = await this.#transport.json<{ features?: Record<string, unknown> }>({ method: 'GET', path: '/v1/info' });
+      if (info.features?.[feature] === true) throw e;
+      throw new UnsupportedError(`this server has no ${feature}`, {
+        code: 'unsupported',
+        status: 501,
+        cause: e,
+        remedy: 'GET /v1/info lists what it has',
+        requestId: e.requestId,
+      });
+    }
+  }
+
   /** Keeps its state under a name. */
   async checkpoint(
     name?: string,
     options: CallOptions & { label?: string; memory?: boolean } = {},
   ): Promise<Checkpoint> {
     const { label, memory } = options;
-    return fromWire(
-      await this.#transport.json(this.#call('POST', '/checkpoints', options, toWire({ name, label, memory }))),
-    );
+    return fromWire(await this.#able('checkpoints', this.#call('POST', '/checkpoints', options, toWire({ name, label, memory }))));
   }
 
   async checkpoints(options: CallOptions = {}): Promise<Checkpoint[]> {
-    const wire = await this.#transport.json<{ checkpoints: unknown[] }>(this.#call('GET', '/checkpoints', options));
+    const wire = await this.#able<{ checkpoints: unknown[] }>('checkpoints', this.#call('GET', '/checkpoints', options));
     return fromWire(wire.checkpoints);
   }
 
   /** Back to a checkpoint in place, or with `as` a new sandbox from it. */
   async restore(checkpoint: string, options: CallOptions & { as?: string } = {}): Promise<Sandbox> {
-    const wire = await this.#transport.json<{ id: string }>(
+    const wire = await this.#able<{ id: string }>(
+      'checkpoints',
       this.#call('POST', '/restore', options, toWire({ checkpoint, as: options.as })),
     );
     if (wire.id !== this.id) return new Sandbox(this.#transport, wire);
@@ -173,7 +190,8 @@ export class Sandbox {
 
   /** Copies of it as it stands. */
   async fork(count = 1, options: CallOptions & { memory?: boolean } = {}): Promise<Sandbox[]> {
-    const wire = await this.#transport.json<{ sandboxes: unknown[] }>(
+    const wire = await this.#able<{ sandboxes: unknown[] }>(
+      'checkpoints',
       this.#call('POST', '/fork', options, toWire({ count, memory: options.memory })),
     );
     return wire.sandboxes.map((s) => new Sandbox(this.#transport, s));

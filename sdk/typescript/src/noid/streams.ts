@@ -56,7 +56,7 @@ class Following extends EventEmitter {
       for await (const c of exec) {
         const to = c.stream === 'stderr' ? this.#err : this.#out;
         // A reader that is slow slows the command down; one that has gone does not.
-        if (!to.destroyed && !to.write(c.data)) await Promise.race([once(to, 'drain'), once(to, 'close')]);
+        if (!to.destroyed && !to.write(c.data)) await room(to);
       }
       this.code = (await exec.wait()).exitCode;
     } catch (e) {
@@ -73,6 +73,16 @@ class Following extends EventEmitter {
     for (const s of [this.#out, this.#err]) if (s.readableFlowing === null && s.listenerCount('readable') === 0) s.resume();
     return this.#over;
   }
+}
+
+function room(to: Writable): Promise<void> {
+  return new Promise((resolve) => {
+    const go = (): void => {
+      to.off('drain', go).off('close', go);
+      resolve();
+    };
+    to.on('drain', go).on('close', go);
+  });
 }
 
 /** A command whose output streams. Events: `spawn`, `exit` (code), `error`. */

@@ -58,7 +58,11 @@ test('a spawned command streams', async () => {
   const unread = vm.spawn(['sh', '-c', 'head -c 5000000 /dev/zero']);
   await unread.start();
   assert.equal(await unread.wait(), 0);
-  await assert.rejects(vm.spawn(['/no/such']).start(), NoidAPIError);
+  const none = vm.spawn(['/no/such']);
+  await assert.rejects(async () => {
+    await none.start();
+    await none.wait();
+  }, NoidAPIError);
   await vm.destroy();
 });
 

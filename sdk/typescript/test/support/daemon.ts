@@ -1,6 +1,6 @@
 /* The real daemon, started as root in a folder of its own; gone with all its sandboxes afterwards. */
 import { spawn } from 'node:child_process';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { existsSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -26,6 +26,7 @@ export async function startDaemon(): Promise<Daemon> {
   if (!existsSync(program)) throw new Error(`no ${program}: build it, or name the build folder in CLOCHE_BUILD`);
   if (process.getuid?.() !== 0) throw new Error('the daemon makes sandboxes as root: run the tests as root');
   const tmp = await mkdtemp('/var/tmp/cls-');
+  await chmod(tmp, 0o711); // the API's own user must get through
   const data = join(tmp, 'd');
   const tokenFile = join(tmp, 'token');
   const child = spawn(

@@ -43,8 +43,8 @@ struct agent {
 };
 
 /*
- * Sends a frame on AGENT_CTL. Without KEEP the agent cannot go on without its host, so a failure ends it; with it, nobody
- * hears the frame, and a host that does not read for long loses its connection.
+ * Sends a frame on AGENT_CTL. Without KEEP the agent cannot go on without its host, so a failure ends it; with it,
+ * nobody hears the frame, and a host that does not read for long loses its connection.
  */
 void agent_send(enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds, size_t nfds);
 void agent_fail(uint32_t id, enum frame_stage stage, int r, uint32_t which);

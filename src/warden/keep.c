@@ -191,7 +191,8 @@ int keep_adopt(struct env *v, const struct record *rec, struct shell *ret, int *
 	int r;
 
 	shell_init(&s);
-	if (pidfd < 0 || rec->uid_base != slot_uid(rec->slot) || rec->mask & ~v->cgroups.have || !same_process(rec, pidfd)) {
+	if (pidfd < 0 || rec->uid_base != slot_uid(rec->slot) || rec->mask & ~v->cgroups.have ||
+	    !same_process(rec, pidfd)) {
 		bury(v, rec);
 		return -ESRCH;
 	}

@@ -12,8 +12,8 @@ int keep_prepare(struct env *v, struct shell *s, struct err *e);
 /* Writes @rec (its sandbox's part of it; the shell's is added) and tells the agent. After SETUP. */
 int keep_start(struct env *v, struct shell *s, int meminfo, struct record *rec, struct err *e);
 /*
- * Returns once the agent has heard KEEP, which it does when it has set the sandbox up: one that is frozen before could not
- * be attached to by another warden.
+ * Returns once the agent has heard KEEP, which it does when it has set the sandbox up: one that is frozen before could
+ * not be attached to by another warden.
  */
 void keep_settle(struct shell *s);
 /* A new control socket for the agent: *ret is the host's end. Waits for nobody. */

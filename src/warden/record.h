@@ -39,8 +39,8 @@ struct records {
 };
 
 /*
- * Makes the folder @dir when it is missing (its parent must be there). It must belong to us and nobody else may write in
- * it. Waits a moment for another warden that has it, then gives up: ERR_CONFLICT.
+ * Makes the folder @dir when it is missing (its parent must be there). It must belong to us and nobody else may write
+ * in it. Waits a moment for another warden that has it, then gives up: ERR_CONFLICT.
  */
 int records_open(struct records *ret, const char *dir, struct err *e);
 void records_done(struct records *r);

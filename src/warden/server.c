@@ -154,7 +154,7 @@ static void counts(struct server *s)
 	};
 }
 
-/* Does what the checked request in ->in asks. Descriptors for the reply, if any, stay the sandbox's, but for ->passing. */
+/* Does what the checked request in ->in asks. Descriptors for the reply stay the sandbox's, but for ->passing. */
 static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 {
 	enum warden_op op = (enum warden_op)s->in.q.op;

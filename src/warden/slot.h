@@ -23,7 +23,7 @@ struct slots {
 int slots_open(struct slots *ret, const char *path, struct err *e);
 void slots_done(struct slots *s);
 int slots_take(struct slots *s, uint32_t *ret, struct err *e);
-/* As slots_take, through an open file description of its own, *ret_fd: the slot is taken until its last copy is closed. */
+/* As slots_take, by an open file description of its own, *ret_fd: the slot is taken until its last copy is closed. */
 int slots_take_own(struct slots *s, uint32_t *ret, int *ret_fd, struct err *e);
 /* That one is held by a sandbox of ours, whoever has its lock. -EAGAIN when it is marked already. */
 int slots_adopt(struct slots *s, uint32_t slot);

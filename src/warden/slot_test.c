@@ -148,3 +148,33 @@ TEST(a_link_in_the_place_of_the_file_is_not_followed)
 	CHECK_EQ(slots_open(&s, path, &e), -ELOOP);
 	unlink(path);
 }
+
+TEST(a_slot_taken_by_itself_is_taken_until_its_last_copy_is_closed)
+{
+	struct slots s, other;
+	uint32_t slot, next;
+	int fd, copy;
+
+	CHECK_EQ(open_slots(&s), 0);
+	s.next = 7;
+	CHECK_EQ(slots_take_own(&s, &slot, &fd, &e), 0);
+	CHECK_EQ(slot, 7);
+	CHECK((copy = dup(fd)) >= 0);
+	/* Its warden dies: another one, and whoever sweeps, finds it taken. */
+	close(fd);
+	slots_done(&s);
+	CHECK_EQ(open_slots(&other), 0);
+	CHECK_EQ(slots_claim(&other, 7), -EAGAIN);
+	other.next = 7;
+	CHECK_EQ(slots_take_own(&other, &next, &fd, &e), 0);
+	CHECK_EQ(next, 8);
+	slots_give(&other, next, fd);
+	/* Whoever takes it over does so without the lock, once. */
+	CHECK_EQ(slots_adopt(&other, 7), 0);
+	CHECK_EQ(slots_adopt(&other, 7), -EAGAIN);
+	slots_give(&other, 7, copy);
+	CHECK_EQ(slots_claim(&other, 7), 0);
+	CHECK_EQ(slots_claim(&other, 8), 0);
+	slots_done(&other);
+	unlink(path);
+}

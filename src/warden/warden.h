@@ -19,7 +19,7 @@ struct warden_sandbox;
 
 struct warden_opts {
 	struct env_opts env;
-	/* Shells kept ready; 0 = none: everything happens in the calling thread. A warden that keeps (->env.state) has some. */
+	/* Shells kept ready; 0 = none: everything happens in the calling thread. Who keeps (->env.state) has some. */
 	unsigned pool;
 };
 
@@ -60,8 +60,8 @@ void warden_let_go(struct warden_sandbox *s);
 /* Another socket for the agent, the caller's: it turns to that one. -1 in a warden that does not keep. */
 int warden_attach(struct warden_sandbox *s, int *ret_sock, struct err *e);
 /*
- * Exec groups: what joins one can be ended together, and goes on being part of the sandbox. *ret_fd is the caller's; writing
- * "0" there joins.
+ * Exec groups: what joins one can be ended together, and goes on being part of the sandbox. *ret_fd is the caller's;
+ * writing "0" there joins.
  */
 int warden_group(struct warden *w, struct warden_sandbox *s, uint32_t *ret, int *ret_fd, struct err *e);
 /* Group 1 is made ahead in a warden that keeps; -1 where there is none. The caller's, once. */

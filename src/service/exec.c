@@ -75,6 +75,7 @@ void exec_unref(struct exec *x)
 			return;
 		}
 	turn_cancel(&x->wait);
+	exec_unkeep(x);
 	exec_timer_stop(x);
 	for (int i = 0; i < 2; i++) {
 		stream_close(&x->stream[i]);
@@ -464,6 +465,9 @@ static void start(struct exec *x)
 	}
 	r = send_exec(x, &p, &e);
 	x->group_no = x->box->group_no;
+	/* Whoever finds it again after a restart must be able to end it as a whole. */
+	execs_group(x->box->service->db, x->id, x->group_no, NULL);
+	turn_dirty(x->box->service->turn);
 	fd_close(x->box->group);
 	x->box->group = -1;
 	if (r == 0 && !x->want->tty) {
@@ -558,6 +562,7 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 {
 	const struct tenant_quota one = { .execs = 1 };
 	AUTO(exec_want_free) struct exec_want *mine = want;
+	char field[48];
 	struct exec *x;
 	int r = box_ready(b, e);
 
@@ -603,7 +608,8 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 		exec_want_write(x->want, j);
 		audit_end(b->service->audit, NULL);
 	}
-	event_add(b->service, b, "exec.started", "");
+	snprintf(field, sizeof(field), "\"exec\":\"%s\"", x->id);
+	event_add(b->service, b, "exec.started", field);
 	turn_after(b->service->turn, &x->wait, on_stored, x);
 	exec_ref(x); /* the caller's */
 	*ret = x;

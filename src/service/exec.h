@@ -28,7 +28,8 @@ struct stream {
 
 struct exec {
 	struct exec *next; /* of the box, newest first */
-	struct exec *fifo_next; /* of those whose output is still in memory */
+	struct exec *kept_next, **kept_prev; /* of those that have ended and whose output is in memory, oldest first */
+	size_t kept;
 	struct box *box;
 	char id[ID_SIZE];
 	uint32_t number;

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#define KEPT_BYTES (16 * MIB) /* of output in memory, of execs that have ended */
 #define KEPT_MAX 256U /* execs of one sandbox that are remembered */
 
 static uint64_t wall_ms(const struct exec *x)
@@ -87,18 +88,14 @@ static int gather(const struct exec *x, enum exec_stream which, struct buf *b, u
 	uint64_t limit = x->want->output_limit, head, tail, first;
 	int r;
 
-	*ret_dropped = 0;
-	if (!limit || s->total - s->base <= limit) {
-		head = s->total;
-	} else {
-		head = s->base + limit / 2;
-	}
+	*ret_dropped = s->base; /* what went straight to a reader was not kept */
+	head = !limit || s->total - s->base <= limit ? s->total : s->base + limit / 2;
 	r = copy_range(s, s->base, head, b);
-	if (r < 0 || head >= s->total)
+	if (r < 0 || s->base + b->len >= s->total)
 		return r;
-	tail = s->total - limit / 2;
+	tail = head >= s->total ? s->total : s->total - limit / 2;
 	first = spool_first(s, tail);
-	*ret_dropped = first - (s->base + b->len);
+	*ret_dropped += first - (s->base + b->len);
 	r = buf_addf(b, "\n[… %llu bytes left out …]\n", (unsigned long long)*ret_dropped);
 	return r < 0 ? r : copy_range(s, first, s->total, b);
 }
@@ -302,15 +299,55 @@ void exec_release(struct exec *x)
 	}
 }
 
+void exec_unkeep(struct exec *x)
+{
+	struct service *s = x->box->service;
+
+	if (!x->kept_prev)
+		return;
+	*x->kept_prev = x->kept_next;
+	if (x->kept_next)
+		x->kept_next->kept_prev = x->kept_prev;
+	else
+		s->kept_last = x->kept_prev;
+	s->kept_bytes -= x->kept;
+	x->kept_prev = NULL;
+	x->kept = 0;
+}
+
+void exec_keep(struct exec *x)
+{
+	struct service *s = x->box->service;
+
+	x->kept = x->stream[0].spool.mem.len + x->stream[1].spool.mem.len;
+	if (!x->kept)
+		return;
+	x->kept_next = NULL;
+	x->kept_prev = s->kept_last;
+	*s->kept_last = x;
+	s->kept_last = &x->kept_next;
+	s->kept_bytes += x->kept;
+	while (s->kept_bytes > KEPT_BYTES && s->kept != x) {
+		struct exec *old = s->kept;
+
+		exec_unkeep(old);
+		spool_drop(&old->stream[0].spool);
+		spool_drop(&old->stream[1].spool);
+	}
+}
+
 static void on_stored(void *arg)
 {
 	struct exec *x = arg;
 	struct box *b = x->box;
 
+	x->sink = NULL; /* it has been told everything; what still comes is nobody's */
+	x->held = false;
 	x->state = EXEC_ENDED;
 	stdin_close(x);
 	exec_release(x);
 	exec_tell(x);
+	exec_keep(x);
 	forget_old(b);
 	box_rest(b);
 	exec_unref(x);

@@ -24,3 +24,6 @@ struct exec *exec_alloc(struct box *b, const char *id, uint32_t number, struct e
 void exec_check_end(struct exec *x); /* ends it when it has exited and everything was read */
 void exec_end(struct exec *x);
 void exec_release(struct exec *x);
+/* Its output in memory counts from now on, until it is freed or the oldest has to go. */
+void exec_keep(struct exec *x);
+void exec_unkeep(struct exec *x);

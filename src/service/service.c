@@ -33,6 +33,7 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 	if (!s)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the service");
 	*s = (struct service){ .loop = loop, .o = *o, .db = d, .audit = a, .turn = t, .access = x };
+	s->kept_last = &s->kept;
 	s->scratch = malloc(SCRATCH);
 	r = s->scratch ? open_maps(s, e) : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the service");
 	if (r == 0)

@@ -47,6 +47,8 @@ struct service {
 	struct map execs; /* by id, of all sandboxes */
 	unsigned running_execs;
 	uint64_t spooled; /* bytes in all spool files */
+	struct exec *kept, **kept_last; /* ended ones whose output is in memory, oldest first */
+	size_t kept_bytes;
 	uv_timer_t tick; /* TTLs, idle times, old spools */
 	uint64_t pruned_ns;
 	bool draining; /* no more creates and execs */

@@ -86,11 +86,13 @@ int boxes_each(struct db *d, int (*fn)(void *arg, const struct box_row *b), void
 struct exec_row {
 	const char *id, *box;
 	uint32_t number; /* the frame's id */
+	uint64_t group; /* the warden's group its processes are in, 0 = none yet */
 	const char *spec; /* JSON: cmd, user, … as the service wrote it */
 	const char *result; /* JSON, NULL while running */
 	uint64_t started_ns, ended_ns;
 };
 int execs_insert(struct db *d, const struct exec_row *x, struct err *e);
+int execs_group(struct db *d, const char *id, uint64_t group, struct err *e);
 int execs_finish(struct db *d, const char *id, const char *result, uint64_t ended_ns, struct err *e);
 int execs_delete(struct db *d, const char *id, struct err *e);
 int execs_each(struct db *d, int (*fn)(void *arg, const struct exec_row *x), void *arg, struct err *e); /* by started */

@@ -2,12 +2,12 @@
 #include "base/base.h"
 #include "store/impl.h"
 
-#define COLUMNS "id, box, number, spec, result, started_ns, ended_ns"
+#define COLUMNS "id, box, number, spec, result, started_ns, ended_ns, grp"
 
 int execs_insert(struct db *d, const struct exec_row *x, struct err *e)
 {
 	sqlite3_stmt *s;
-	int r = q_begin(d, Q_EXEC_INSERT, "INSERT INTO execs (" COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7)", &s, e);
+	int r = q_begin(d, Q_EXEC_INSERT, "INSERT INTO execs (" COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8)", &s, e);
 
 	if (r < 0)
 		return r;
@@ -18,7 +18,21 @@ int execs_insert(struct db *d, const struct exec_row *x, struct err *e)
 	q_text(s, 5, x->result);
 	q_u64(s, 6, x->started_ns);
 	q_u64(s, 7, x->ended_ns);
+	q_u64(s, 8, x->group);
 	r = q_run(d, s, "store an exec", e);
+	return r < 0 ? r : 0;
+}
+
+int execs_group(struct db *d, const char *id, uint64_t group, struct err *e)
+{
+	sqlite3_stmt *s;
+	int r = q_begin(d, Q_EXEC_GROUP, "UPDATE execs SET grp=?2 WHERE id = ?1", &s, e);
+
+	if (r < 0)
+		return r;
+	q_text(s, 1, id);
+	q_u64(s, 2, group);
+	r = q_run(d, s, "store an exec's group", e);
 	return r < 0 ? r : 0;
 }
 
@@ -66,6 +80,7 @@ static int row(void *ctx, sqlite3_stmt *s)
 		.result = q_get_text(s, 4),
 		.started_ns = q_get_u64(s, 5),
 		.ended_ns = q_get_u64(s, 6),
+		.group = q_get_u64(s, 7),
 	};
 
 	return x->fn(x->arg, &w);

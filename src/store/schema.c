@@ -24,7 +24,7 @@ static const char *const steps[] = {
 	" next_exec INTEGER NOT NULL, UNIQUE (tenant, name)) STRICT;"
 	"CREATE UNIQUE INDEX boxes_key ON boxes(tenant, key) WHERE key IS NOT NULL;"
 	"CREATE TABLE execs (id TEXT NOT NULL PRIMARY KEY,"
-	" box TEXT NOT NULL REFERENCES boxes(id) ON DELETE CASCADE, number INTEGER NOT NULL, spec TEXT NOT NULL,"
+	" box TEXT NOT NULL REFERENCES boxes(id) ON DELETE CASCADE, number INTEGER NOT NULL, grp INTEGER NOT NULL, spec TEXT NOT NULL,"
 	" result TEXT, started_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL, UNIQUE (box, number)) STRICT;"
 	"CREATE TABLE idem (tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE, key TEXT NOT NULL,"
 	" body BLOB NOT NULL CHECK(length(body) = 32), status INTEGER NOT NULL, answer TEXT,"

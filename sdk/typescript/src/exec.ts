@@ -279,6 +279,46 @@ class EventChannel implements Channel {
   }
 }
 
+/** What nobody reads, kept as the server keeps it: head and tail, up to a limit. */
+export class Collector {
+  #head: Buffer[] = [];
+  #tail: Buffer[] = [];
+  #headSize = 0;
+  #tailSize = 0;
+  /** Bytes between head and tail that are not kept. */
+  dropped = 0;
+
+  constructor(private readonly limit: number) {}
+
+  add(data: Buffer): void {
+    const room = Math.ceil(this.limit / 2) - this.#headSize;
+    if (room > 0) {
+      const part = data.subarray(0, room);
+      this.#head.push(part);
+      this.#headSize += part.length;
+      data = data.subarray(part.length);
+    }
+    if (data.length === 0) return;
+    this.#tail.push(data);
+    this.#tailSize += data.length;
+    const most = Math.floor(this.limit / 2);
+    while (this.#tailSize > most) {
+      const first = this.#tail.shift()!;
+      const over = Math.min(this.#tailSize - most, first.length);
+      this.#tailSize -= over;
+      this.dropped += over;
+      if (over < first.length) this.#tail.unshift(first.subarray(over));
+    }
+  }
+
+  bytes(): Buffer {
+    return Buffer.concat([...this.#head, ...this.#tail]);
+  }
+}
+
+/* The server's default; a text like "4M" is its business, so here it is the default, too. */
+const COLLECT = 1024 * 1024;
+
 /** An exec that was started: its output, its stdin, its end. */
 export class Exec implements AsyncIterable<OutputChunk> {
   readonly id: string;
@@ -294,6 +334,7 @@ export class Exec implements AsyncIterable<OutputChunk> {
   #resolve!: (r: Result) => void;
   #reject!: (e: unknown) => void;
   #offAbort: () => void = () => undefined;
+  readonly #collect: number | undefined;
 
   /** @internal Made by a Sandbox. */
   constructor(
@@ -308,6 +349,8 @@ export class Exec implements AsyncIterable<OutputChunk> {
       kill?: AbortSignal;
       /** False: known to have none. */
       stdin?: boolean;
+      /** Only this channel carries its output: what is not read here is read nowhere. At most so many bytes are kept. */
+      collect?: number;
     },
   ) {
     this.id = init.id;
@@ -315,6 +358,7 @@ export class Exec implements AsyncIterable<OutputChunk> {
     this.startedAt = init.startedAt;
     this.#path = `${execsPath}/${encodeURIComponent(init.id)}`;
     this.#channel = init.channel;
+    this.#collect = init.collect;
     this.#over = new Promise((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
@@ -340,7 +384,10 @@ export class Exec implements AsyncIterable<OutputChunk> {
     return this.#channel?.offset ?? 0;
   }
 
-  /** Its output, as it comes; the end of the loop is the end of the command. Leaving early detaches, the command goes on. */
+  /**
+   * Its output, as it comes; the end of the loop is the end of the command. Leaving early detaches and the command goes on;
+   * what was on its way is lost, unless it runs in the background or on a terminal, whose output is kept.
+   */
   async *[Symbol.asyncIterator](): AsyncGenerator<OutputChunk, void, void> {
     if (this.#iterated) throw new ClocheError('the output of an exec can be read once', { code: 'invalid' });
     this.#iterated = true;
@@ -367,8 +414,8 @@ export class Exec implements AsyncIterable<OutputChunk> {
   }
 
   /**
-   * Its end. When nobody reads the output it is in the result, as far as the output limit goes; whoever reads it gets a
-   * result without.
+   * Its end. When nobody reads the output it is in the result, head and tail of it as far as the output limit goes; whoever
+   * reads it gets a result without.
    */
   async wait(options: CallOptions = {}): Promise<Result> {
     if (this.#result) return this.#result;
@@ -380,8 +427,32 @@ export class Exec implements AsyncIterable<OutputChunk> {
       } catch (e) {
         if (!(e instanceof ClocheError && e.code === 'detached')) throw e;
       }
-    } else this.detach();
+    } else if (this.#collect !== undefined) return until(this.#drain(this.#collect), options.signal);
+    else this.detach();
     return this.#finish(await waitFor(this.transport, this.#path, options));
+  }
+
+  /* Reads what nobody else does, to the end. */
+  async #drain(limit: number): Promise<Result> {
+    const out = new Collector(limit);
+    const err = new Collector(limit);
+    for await (const c of this) (c.stream === 'stderr' ? err : out).add(c.data);
+    const r = this.#result!;
+    const stdoutBytes = out.bytes();
+    const stderrBytes = err.bytes();
+    return Object.assign(r, {
+      stdout: stdoutBytes.toString('utf8'),
+      stderr: stderrBytes.toString('utf8'),
+      stdoutBytes,
+      stderrBytes,
+      truncated: {
+        ...r.truncated,
+        stdout: out.dropped > 0,
+        stderr: err.dropped > 0,
+        stdoutDropped: out.dropped,
+        stderrDropped: err.dropped,
+      },
+    });
   }
 
   /** What the server knows now. */
@@ -564,6 +635,7 @@ export async function startExec(t: Transport, execsPath: string, cmd: Command, o
   const kind = o.transport ?? (t.canUpgrade ? 'websocket' : 'sse');
   const tty = Boolean(o.tty);
   const stdin = tty || o.stdin === true;
+  const collect = tty ? undefined : typeof o.outputLimit === 'number' ? o.outputLimit : COLLECT;
   if (kind === 'sse') {
     const answer = await t.stream({
       method: 'POST',
@@ -574,12 +646,12 @@ export async function startExec(t: Transport, execsPath: string, cmd: Command, o
       signal: o.signal,
     });
     const channel = new EventChannel(answer.body);
-    return new Exec(t, execsPath, { ...(await channel.started()), tty, channel, kill: o.signal, stdin });
+    return new Exec(t, execsPath, { ...(await channel.started()), tty, channel, kill: o.signal, stdin, collect });
   }
   const socket = await t.upgrade({ path: `${execsPath}/attach`, signal: o.signal, timeout: o.requestTimeout });
   const channel = new SocketChannel(socket, tty);
   await socket.send(JSON.stringify(execBody(cmd, o)));
-  return new Exec(t, execsPath, { ...(await until(channel.started, o.signal)), tty, channel, kill: o.signal, stdin });
+  return new Exec(t, execsPath, { ...(await until(channel.started, o.signal)), tty, channel, kill: o.signal, stdin, collect });
 }
 
 /** Starts one that needs no listener. */

@@ -101,12 +101,20 @@ test('much stdin goes through, with backpressure', async () => {
 });
 
 test('whoever does not read gets the output with the result', async () => {
-  const exec = await s.start('sleep 0.1; echo later', {});
-  const r = await exec.wait();
-  assert.equal(r.stdout, 'later\n');
-  const cat = await s.start(['cat'], { stdin: true });
-  cat.stdin.end('through');
-  assert.equal((await cat.wait()).stdout, 'through');
+  for (const transport of ['websocket', 'sse'] as const) {
+    const exec = await s.start('echo soon; sleep 0.1; echo later; echo bad >&2; exit 2', { transport });
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    const r = await exec.wait();
+    assert.deepEqual([r.stdout, r.stderr, r.exitCode], ['soon\nlater\n', 'bad\n', 2]);
+    assert.equal(await exec.wait(), r);
+    const cat = await s.start(['cat'], { stdin: true, transport });
+    cat.stdin.end('through');
+    assert.equal((await cat.wait()).stdout, 'through');
+    const much = await s.start('seq 1 100000', { outputLimit: 4096, transport });
+    const m = await much.wait();
+    assert.equal(m.truncated.stdoutDropped, 588895 - 4096);
+    assert.match(m.stdout, /^1\n2\n[^]*\n100000\n$/);
+  }
 });
 
 test('writing to a stdin that was not asked for is an error', async () => {

@@ -55,7 +55,7 @@ struct call_spec {
 	/* The request's raw body: up to @len bytes, 0 at the end, or a negative errno that ends the call. */
 	ssize_t (*source)(void *arg, char *buf, size_t len);
 	int64_t size; /* of all that @source gives; below 0: unknown */
-	/* Bytes of a good answer. Without it they are collected (CONN_ANSWER_MAX), or, with @pull, wait for call_read(). */
+	/* Bytes of a good answer. Without it they are collected (CONN_ANSWER_MAX), or, with @pull, wait for a read. */
 	int (*sink)(void *arg, const void *data, size_t len);
 	bool pull;
 	void *arg;

@@ -124,7 +124,6 @@ static int copy_streams(struct conn *c, const char *sandbox, const char *exec, s
 static int find_exec(struct conn *c, const char *sandbox, const char *given, char *ret, size_t size, bool *ret_tty,
 		     struct err *e)
 {
-	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
 	AUTO_JSON json_t *all = NULL;
 	const json_t *x = NULL, *one;
 	size_t i;

@@ -1,4 +1,4 @@
-/* A line on stderr that tells how far a long transfer is. Only on a terminal, and only once it has taken half a second. */
+/* A line on stderr that tells how far a transfer is: only on a terminal, only once it has taken half a second. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -30,7 +30,6 @@ struct session {
 	int signals, saved; /* the signalfd; whether @before holds a mask */
 	sigset_t before;
 	uint64_t offset, err_offset; /* bytes of stdout (or the terminal) and of stderr that came */
-	uint64_t err_skip; /* of what comes again after an attach */
 	bool input, pipe_told, detach, ended;
 	uint64_t interrupts[3];
 	json_t *refused; /* an error frame */
@@ -48,11 +47,8 @@ static void on_binary(void *arg, const uint8_t *data, size_t len)
 		s->offset += len - 1;
 		out_put(&s->out, data + 1, len - 1);
 	} else if (data[0] == FRAME_STDERR) {
-		size_t skip = s->err_skip < len - 1 ? (size_t)s->err_skip : len - 1;
-
-		s->err_skip -= skip;
-		s->err_offset += len - 1 - skip;
-		out_put(&s->err, data + 1 + skip, len - 1 - skip);
+		s->err_offset += len - 1;
+		out_put(&s->err, data + 1, len - 1);
 	}
 }
 
@@ -72,7 +68,7 @@ static void on_text(void *arg, const char *data, size_t len)
 	} else if (!strcmp(type, "error")) {
 		json_decref(s->refused);
 		s->refused = json_incref(v);
-		/* Once it runs, an error is about one thing we sent (a signal that came too late, say), not about the exec. */
+		/* Once it runs, an error is about one thing we sent (a signal too late, say), not about the exec. */
 		s->ended = !s->end->exec[0];
 	}
 	json_decref(v);
@@ -213,8 +209,8 @@ static int connect_ws(struct session *s, struct err *e)
 	ws_free(s->ws);
 	s->ws = NULL;
 	if (s->end->exec[0])
-		r = url_add(&path, "/v1/sandboxes/%s/execs/%s/attach?offset=%u", s->o->sandbox, s->end->exec,
-			    (unsigned long long)s->offset);
+		r = url_add(&path, "/v1/sandboxes/%s/execs/%s/attach?offset=%u&stderr_offset=%u", s->o->sandbox,
+			    s->end->exec, (unsigned long long)s->offset, (unsigned long long)s->err_offset);
 	else
 		r = url_add(&path, "/v1/sandboxes/%s/execs/attach", s->o->sandbox);
 	if (r < 0)
@@ -226,8 +222,6 @@ static int connect_ws(struct session *s, struct err *e)
 		body = json_dumps(s->o->body, JSON_COMPACT);
 		return body && ws_text(s->ws, body) == 0 ? 0 : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
 	}
-	/* stderr has no offset of its own: what comes from its start again is skipped. */
-	s->err_skip = s->err_offset;
 	if (s->o->exec && s->tty.raw)
 		send_size(s, 1); /* two sizes, so that whoever draws the whole screen does it again */
 	send_size(s, 0);

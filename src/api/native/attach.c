@@ -28,6 +28,12 @@ struct attach {
 	uint64_t at[2]; /* read so far, when not direct */
 };
 
+/* What one that comes back has got already. */
+struct seen {
+	uint64_t out, err;
+	bool given;
+};
+
 static void attach_free(struct attach *t)
 {
 	exec_unwatch(&t->watch);
@@ -280,10 +286,11 @@ static void take_over(struct call *c)
 	t->exec = TAKE_PTR(c->exec);
 	if (t->exec) {
 		const struct spool *s = &t->exec->stream[EXEC_OUT].spool;
-		uint64_t *offset = c->data;
+		struct seen *seen = c->data;
 
-		t->at[0] = offset ? *offset : t->exec->want->tty && s->total > REPLAY ? s->total - REPLAY : 0;
-		free(offset);
+		t->at[0] = seen->given ? seen->out : t->exec->want->tty && s->total > REPLAY ? s->total - REPLAY : 0;
+		t->at[1] = seen->err;
+		free(seen);
 		exec_watch(t->exec, &t->watch, on_change, t);
 	}
 	call_free(c);
@@ -293,23 +300,21 @@ static void take_over(struct call *c)
 
 void get_exec_attach(void *arg, struct http_req *q, const struct route *r)
 {
-	const char *offset = http_query(q, "offset");
+	const char *out = http_query(q, "offset"), *err = http_query(q, "stderr_offset");
 	struct call *c = call_new(arg, q, r);
+	struct seen seen = { .given = out != NULL };
 	struct err e = { 0 };
-	uint64_t n;
 
 	if (call_exec(c) < 0)
 		return;
-	if (offset) {
-		if (parse_u64(offset, &n, &e) < 0) {
-			call_fail(c, &e);
-			return;
-		}
-		c->data = malloc(sizeof(n));
-		if (!c->data)
-			abort();
-		memcpy(c->data, &n, sizeof(n));
+	if ((out && parse_u64(out, &seen.out, &e) < 0) || (err && parse_u64(err, &seen.err, &e) < 0)) {
+		call_fail(c, &e);
+		return;
 	}
+	c->data = malloc(sizeof(seen));
+	if (!c->data)
+		abort();
+	memcpy(c->data, &seen, sizeof(seen));
 	take_over(c);
 }
 

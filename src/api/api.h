@@ -17,6 +17,7 @@ struct api {
 	uint64_t started_ns;
 	uint64_t requests, refused; /* for the metrics */
 	uint64_t refused_noted_ns;
+	bool verifying; /* a worker checks the audit log */
 	struct map busy; /* idempotency keys whose first request is under way, by "tenant/key" */
 };
 
@@ -48,6 +49,8 @@ struct call {
 	struct exec *exec; /* referenced, or NULL */
 	struct turn_wait wait;
 	char *busy; /* its idempotency key, when it has one */
+	struct buf answer; /* of call_stored, until it is sent */
+	int status;
 	void *data;
 };
 
@@ -58,6 +61,10 @@ void call_free(struct call *c);
 void call_fail(struct call *c, const struct err *e);
 void call_json(struct call *c, int status, struct buf *b); /* takes the content over */
 void call_empty(struct call *c, int status);
+/* A long answer: fails when it did not fit into its buffer. */
+void call_list(struct call *c, struct json *j);
+/* For what was changed just now: answers when it is stored. Takes the content over; NULL: an answer without a body. */
+void call_stored(struct call *c, int status, struct buf *b);
 /* Finds the sandbox named in the path. On failure it has been answered and ended: returns -errno. */
 int call_box(struct call *c);
 int call_exec(struct call *c); /* and the exec */
@@ -72,6 +79,7 @@ void call_answer_box(void *arg);
 /* X-Cloche-Audit, for calls that changed something. Before the answer. */
 void call_audited(struct call *c);
 
+void dto_time(struct json *j, const char *key, uint64_t ns); /* null when 0 */
 /* The wire's shape of a sandbox, as one object. */
 void dto_box(struct json *j, const char *key, const struct box *b);
 

@@ -42,6 +42,7 @@ void call_free(struct call *c)
 	if (c->busy)
 		map_del(&c->api->busy, c->busy);
 	free(c->busy);
+	buf_done(&c->answer);
 	if (c->exec)
 		exec_unref(c->exec);
 	if (c->box) {
@@ -79,6 +80,41 @@ void call_empty(struct call *c, int status)
 	if (c->q)
 		http_send(c->q, status, NULL, NULL, 0);
 	call_free(c);
+}
+
+void call_list(struct call *c, struct json *j)
+{
+	struct err e = { 0 };
+
+	if (jout_done(j) == 0) {
+		call_json(c, 200, j->buf);
+		return;
+	}
+	err_set(&e, ERR_EXHAUSTED, -E2BIG, "this does not fit into one answer");
+	err_remedy(&e, "ask for less at once, with `limit`");
+	call_fail(c, &e);
+}
+
+static void on_stored(void *arg)
+{
+	struct call *c = arg;
+
+	call_audited(c);
+	if (c->answer.len)
+		call_json(c, c->status, &c->answer);
+	else
+		call_empty(c, c->status);
+}
+
+void call_stored(struct call *c, int status, struct buf *b)
+{
+	c->status = status;
+	if (b) {
+		c->answer = *b;
+		*b = (struct buf){ 0 };
+	}
+	c->pending = true;
+	turn_after(c->api->s->turn, &c->wait, on_stored, c);
 }
 
 int call_box(struct call *c)

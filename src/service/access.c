@@ -83,6 +83,10 @@ void access_free(struct access *x)
 		x->tenants = t->next;
 		free(t);
 	}
+	while ((t = x->gone)) {
+		x->gone = t->next;
+		free(t);
+	}
 	free(x->table);
 	free(x);
 }

@@ -6,6 +6,7 @@ struct access {
 	struct db *db;
 	struct audit *audit;
 	struct tenant *tenants, **last_tenant;
+	struct tenant *gone; /* removed; kept, since calls under way may still name them */
 	struct token *tokens, **last_token;
 	struct token_key **table; /* by the first bytes of the hash; its size is a power of two */
 	size_t size, keys;

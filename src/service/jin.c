@@ -180,7 +180,16 @@ bool jin_size(struct jin *j, const char *key, uint64_t *ret_bytes)
 
 bool jin_ms(struct jin *j, const char *key, uint64_t *ret_ms)
 {
-	return measure(j, key, 1000, parse_duration, "30s", ret_ms);
+	uint64_t ms;
+
+	if (!measure(j, key, 1000, parse_duration, "30s", &ms))
+		return false;
+	if (ms > JIN_MS_MAX) {
+		jin_bad(j, key, "at most 100 years");
+		return false;
+	}
+	*ret_ms = ms;
+	return true;
 }
 
 static int parse_milli(const char *text, uint64_t *ret, struct err *e)

@@ -18,6 +18,7 @@
 
 #define JIN_DEPTH 32
 #define JIN_KEYS 48
+#define JIN_MS_MAX (100ULL * 366 * 24 * 3600 * 1000) /* then nanoseconds since 1970 still fit */
 
 struct jin {
 	const json_t *o;

@@ -26,6 +26,8 @@ static uint64_t value(const struct tenant_quota *q, size_t i)
 
 int tenant_take(struct tenant *t, const struct tenant_quota *want, struct err *e)
 {
+	if (t->gone)
+		return err_set(e, ERR_UNAUTHORIZED, -EACCES, "tenant '%s' is gone", t->id);
 	for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
 		uint64_t quota = value(&t->quota, i), used = value(&t->used, i), more = value(want, i);
 		const char *unit = fields[i].unit;

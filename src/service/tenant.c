@@ -192,6 +192,8 @@ int tenant_remove(struct access *x, struct tenant *t, const struct audit_rec *wh
 	*p = t->next;
 	if (x->last_tenant == &t->next)
 		x->last_tenant = p;
-	free(t);
+	t->gone = true;
+	t->next = x->gone;
+	x->gone = t;
 	return 0;
 }

@@ -103,10 +103,9 @@ int name_check(const char *name, struct err *e)
 	static const char fit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
 	size_t n = strlen(name);
 
-	if (n < 1 || n > NAME_MAX_LEN || strspn(name, fit) != n || name[0] == '.' || name[0] == '-' || name[0] == '_' ||
-	    strstr(name, ".."))
+	if (n < 1 || n > NAME_MAX_LEN || strspn(name, fit) != n || name[0] == '.' || name[0] == '-' || strstr(name, ".."))
 		return err_set(e, ERR_INVALID, -EINVAL,
-			       "'name': 1 to 64 of letters, digits, '_', '.', '-', the first a letter or digit, no '..'");
+			       "'name': 1 to 64 of letters, digits, '_', '.', '-', the first no '.' or '-', no '..'");
 	return 0;
 }
 
@@ -377,8 +376,7 @@ static void write_lists(const struct sandbox_spec *s, struct json *j)
 	jout_end(j);
 }
 
-/* @milli thousandths as a number with as many digits as it needs. */
-static void write_milli(struct json *j, const char *key, uint64_t milli)
+void write_milli(struct json *j, const char *key, uint64_t milli)
 {
 	char text[32];
 	int n = snprintf(text, sizeof(text), "%llu.%03llu", (unsigned long long)(milli / 1000), (unsigned long long)(milli % 1000));

@@ -51,6 +51,8 @@ void box_want_free(struct box_want *w);
 DEFINE_AUTO(struct box_want, box_want_free)
 /* Checks and reads {"K":"V"}; @what names the field. */
 int kv_parse(const json_t *o, const char *what, uint32_t max, bool env, struct kv *ret, struct err *e);
+/* Thousandths as a number with as many digits as it needs. */
+void write_milli(struct json *j, const char *key, uint64_t milli);
 void kv_write(const struct kv *k, const char *key, struct json *j);
 int name_check(const char *name, struct err *e);
 

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "driver/driver.h"
 
-static void put_time(struct json *j, const char *key, uint64_t ns)
+void dto_time(struct json *j, const char *key, uint64_t ns)
 {
 	char when[32];
 
@@ -29,9 +29,9 @@ void dto_box(struct json *j, const char *key, const struct box *b)
 	box_want_write(b->want, j);
 	jout_str(j, "tenant", b->tenant->id);
 	jout_str(j, "state", box_state_name(b->state));
-	put_time(j, "created_at", b->created_ns);
-	put_time(j, "expires_at", b->expires_ns);
-	put_time(j, "last_used_at", b->used_ns);
+	dto_time(j, "created_at", b->created_ns);
+	dto_time(j, "expires_at", b->expires_ns);
+	dto_time(j, "last_used_at", b->used_ns);
 	jout_object(j, "enforced");
 	sandbox_enforced(&as, &spec, put_enforced, j);
 	snprintf(text, sizeof(text), "%llu per process", (unsigned long long)b->want->nofile);

@@ -8,7 +8,7 @@ struct listener {
 	struct event_listener l;
 	const struct tenant *tenant; /* NULL = all */
 	char sandbox[ID_SIZE]; /* "" = all */
-	bool ending;
+	bool replaying; /* of what is kept, which has its bounds */
 };
 
 static void listener_end(struct call *c)
@@ -28,7 +28,7 @@ static void on_event(void *arg, const struct event *ev)
 	if ((l->tenant && strcmp(l->tenant->id, ev->tenant)) || (l->sandbox[0] && strcmp(l->sandbox, ev->sandbox)))
 		return;
 	/* Who does not read is not waited for: it comes back with Last-Event-ID. */
-	if (!l->c->q || http_queued(l->c->q) > HTTP_HIGH) {
+	if (!l->c->q || (!l->replaying && http_queued(l->c->q) > HTTP_HIGH)) {
 		struct call *c = l->c;
 		struct http_req *q = c->q;
 
@@ -58,10 +58,11 @@ static void begin(struct call *c, const struct tenant *t, const char *sandbox)
 	c->data = l;
 	c->gone = listener_end;
 	sse_begin(c->q);
+	l->replaying = true;
 	if (last && parse_u64(last, &seq, NULL) == 0)
 		event_replay(c->api->s, seq, on_event, l);
-	if (c->data)
-		event_listen(c->api->s, &l->l, on_event, l);
+	l->replaying = false;
+	event_listen(c->api->s, &l->l, on_event, l);
 }
 
 void get_events(void *arg, struct http_req *q, const struct route *r)

@@ -188,7 +188,7 @@ void get_execs(void *arg, struct http_req *q, const struct route *r)
 	}
 	jout_end(&j);
 	jout_end(&j);
-	call_json(c, 200, &out);
+	call_list(c, &j);
 }
 
 void get_exec(void *arg, struct http_req *q, const struct route *r)

@@ -15,8 +15,22 @@ route_fn get_exec_output, get_exec_attach, get_execs_attach;
 route_fn get_events, get_sandbox_events;
 /* files.c */
 route_fn get_files, put_files, post_files, delete_files;
+/* tenants.c */
+route_fn get_tenants, post_tenants, get_tenant, patch_tenant, delete_tenant;
+/* tokens.c */
+route_fn get_tokens, post_tokens, get_token, post_token_rotate, delete_token;
+/* audit.c */
+route_fn get_audit, get_audit_verify;
 /* info.c */
-route_fn get_healthz, get_version, get_info, get_whoami, get_metrics, get_openapi;
+route_fn get_healthz, get_version, get_info, get_whoami, get_metrics;
+/* openapi.c */
+route_fn get_openapi;
+const char *openapi_document(size_t *ret_len); /* not ended by NUL */
+
+struct jin;
+/* {points, window, block}; what is left out stays as it was. Whether it was there. (tenants.c) */
+bool read_rate(struct jin *j, struct rate_rule *r);
+void put_rate(struct json *j, const struct rate_rule *r);
 
 /* Streams an exec's output as server-sent events; takes over the call. (stream.c) */
 struct exec_sink *sse_exec_begin(struct call *c);

@@ -37,6 +37,21 @@ static const struct route routes[] = {
 	ROUTE(PUT, "/v1/sandboxes/{id}/files", EXEC, put_files),
 	ROUTE(POST, "/v1/sandboxes/{id}/files", EXEC, post_files),
 	ROUTE(DELETE, "/v1/sandboxes/{id}/files", EXEC, delete_files),
+
+	ROUTE(GET, "/v1/tenants", ADMIN, get_tenants),
+	ROUTE(POST, "/v1/tenants", ADMIN, post_tenants),
+	ROUTE(GET, "/v1/tenants/{t}", ADMIN, get_tenant),
+	ROUTE(PATCH, "/v1/tenants/{t}", ADMIN, patch_tenant),
+	ROUTE(DELETE, "/v1/tenants/{t}", ADMIN, delete_tenant),
+
+	ROUTE(GET, "/v1/tokens", SANDBOX, get_tokens),
+	ROUTE(POST, "/v1/tokens", ADMIN, post_tokens),
+	ROUTE(GET, "/v1/tokens/{k}", SANDBOX, get_token),
+	ROUTE(POST, "/v1/tokens/{k}/rotate", ADMIN, post_token_rotate),
+	ROUTE(DELETE, "/v1/tokens/{k}", ADMIN, delete_token),
+
+	ROUTE(GET, "/v1/audit", ADMIN, get_audit),
+	ROUTE(GET, "/v1/audit/verify", ADMIN, get_audit_verify),
 };
 
 const struct route *native_routes(size_t *ret_n)

@@ -235,7 +235,7 @@ void get_sandboxes(void *arg, struct http_req *q, const struct route *r)
 		snprintf(cursor, sizeof(cursor), "%llu-%s", (unsigned long long)list[i - 1]->created_ns, list[i - 1]->id);
 	jout_str(&j, "next", i < n ? cursor : NULL);
 	jout_end(&j);
-	call_json(c, 200, &out);
+	call_list(c, &j);
 }
 
 void get_sandbox(void *arg, struct http_req *q, const struct route *r)

@@ -1,0 +1,204 @@
+#include "api/native/native.h"
+#include "base/base.h"
+#include "service/jin.h"
+
+/* What is left out stays as it was. */
+static bool read_quotas(struct jin *j, struct tenant_quota *q)
+{
+	const json_t *o = jin_object(j, "quotas");
+	struct jin in = JIN_INIT(o, j->e);
+	uint32_t milli = 0;
+
+	if (!o || j->r < 0)
+		return false;
+	jin_u64(&in, "sandboxes", &q->sandboxes, 0, UINT32_MAX);
+	if (jin_cpus(&in, "cpus", &milli))
+		q->cpu_milli = milli;
+	jin_size(&in, "memory", &q->memory);
+	jin_size(&in, "disk", &q->disk);
+	jin_u64(&in, "execs", &q->execs, 0, UINT32_MAX);
+	j->r = jin_end(&in);
+	return j->r == 0;
+}
+
+bool read_rate(struct jin *j, struct rate_rule *r)
+{
+	const json_t *o = jin_object(j, "rate");
+	struct jin in = JIN_INIT(o, j->e);
+
+	if (!o || j->r < 0)
+		return false;
+	jin_u64(&in, "points", &r->points, 0, RATE_POINTS_MAX);
+	jin_ms(&in, "window", &r->window_ms);
+	jin_ms(&in, "block", &r->block_ms);
+	j->r = jin_end(&in);
+	return j->r == 0;
+}
+
+static void put_quotas(struct json *j, const char *key, const struct tenant_quota *q)
+{
+	jout_object(j, key);
+	jout_u64(j, "sandboxes", q->sandboxes);
+	write_milli(j, "cpus", q->cpu_milli);
+	jout_u64(j, "memory", q->memory);
+	jout_u64(j, "disk", q->disk);
+	jout_u64(j, "execs", q->execs);
+	jout_end(j);
+}
+
+void put_rate(struct json *j, const struct rate_rule *r)
+{
+	if (!r->points) {
+		jout_null(j, "rate");
+		return;
+	}
+	jout_object(j, "rate");
+	jout_u64(j, "points", r->points);
+	write_milli(j, "window", r->window_ms);
+	write_milli(j, "block", r->block_ms);
+	jout_end(j);
+}
+
+static void put_tenant(struct json *j, const struct tenant *t)
+{
+	jout_object(j, NULL);
+	jout_str(j, "id", t->id);
+	put_quotas(j, "quotas", &t->quota);
+	put_quotas(j, "used", &t->used);
+	put_rate(j, &t->rate);
+	dto_time(j, "created_at", t->created_ns);
+	jout_end(j);
+}
+
+static void answer_tenant(struct call *c, int status, const struct tenant *t)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(16 * KIB);
+	struct json j = JSON_INIT(&out);
+
+	put_tenant(&j, t);
+	if (http_method(c->q) == HTTP_M_GET || http_method(c->q) == HTTP_M_HEAD)
+		call_json(c, status, &out);
+	else
+		call_stored(c, status, &out);
+}
+
+/* The one in the path. NULL: it has been answered. */
+static struct tenant *call_tenant(struct call *c)
+{
+	const char *id = router_param(c->route, c->q, "t");
+	struct tenant *t = tenant_find(c->api->s->access, id);
+	struct err e = { 0 };
+
+	if (!t) {
+		err_set(&e, ERR_NOT_FOUND, -ENOENT, "no tenant '%.64s'", id);
+		call_fail(c, &e);
+	}
+	return t;
+}
+
+void get_tenants(void *arg, struct http_req *q, const struct route *r)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
+	struct call *c = call_new(arg, q, r);
+	struct json j = JSON_INIT(&out);
+
+	jout_object(&j, NULL);
+	jout_array(&j, "tenants");
+	for (const struct tenant *t = tenant_first(c->api->s->access); t; t = t->next)
+		put_tenant(&j, t);
+	jout_end(&j);
+	jout_end(&j);
+	call_list(c, &j);
+}
+
+void get_tenant(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	const struct tenant *t = call_tenant(c);
+
+	if (t)
+		answer_tenant(c, 200, t);
+}
+
+static void create_body(struct call *c, const char *data, size_t len)
+{
+	struct audit_rec who = who_rec(&c->who, NULL);
+	AUTO(json_decref) json_t *o = NULL;
+	struct tenant_quota quota = { 0 };
+	struct rate_rule rate = { 0 };
+	const char *id = NULL;
+	struct tenant *t = NULL;
+	struct err e = { 0 };
+	int r = jin_parse(data, len, &o, &e);
+
+	if (r == 0) {
+		struct jin j = JIN_INIT(o, &e);
+
+		if (!jin_str(&j, "id", &id, 256))
+			jin_bad(&j, "id", "a name is needed");
+		read_quotas(&j, &quota);
+		read_rate(&j, &rate);
+		r = jin_end(&j);
+	}
+	if (r == 0)
+		r = tenant_add(c->api->s->access, id, &quota, &rate, &who, &t, &e);
+	if (r < 0)
+		call_fail(c, &e);
+	else
+		answer_tenant(c, 201, t);
+}
+
+void post_tenants(void *arg, struct http_req *q, const struct route *r)
+{
+	call_body(call_new(arg, q, r), create_body);
+}
+
+static void update_body(struct call *c, const char *data, size_t len)
+{
+	struct audit_rec who = who_rec(&c->who, NULL);
+	AUTO(json_decref) json_t *o = NULL;
+	struct tenant *t = call_tenant(c); /* only now: while the body came it may have been deleted */
+	struct tenant_quota quota;
+	struct rate_rule rate;
+	struct err e = { 0 };
+	int r;
+
+	if (!t)
+		return;
+	quota = t->quota;
+	rate = t->rate;
+	r = jin_parse(data, len, &o, &e);
+	if (r == 0) {
+		struct jin j = JIN_INIT(o, &e);
+
+		read_quotas(&j, &quota);
+		read_rate(&j, &rate);
+		r = jin_end(&j);
+	}
+	if (r == 0)
+		r = tenant_set(c->api->s->access, t, &quota, &rate, &who, &e);
+	if (r < 0)
+		call_fail(c, &e);
+	else
+		answer_tenant(c, 200, t);
+}
+
+void patch_tenant(void *arg, struct http_req *q, const struct route *r)
+{
+	call_body(call_new(arg, q, r), update_body);
+}
+
+void delete_tenant(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	struct audit_rec who = who_rec(&c->who, NULL);
+	struct tenant *t = call_tenant(c);
+	struct err e = { 0 };
+
+	if (!t)
+		return;
+	if (tenant_remove(c->api->s->access, t, &who, &e) < 0)
+		call_fail(c, &e);
+	else
+		call_stored(c, 204, NULL);
+}

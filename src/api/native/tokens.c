@@ -1,0 +1,184 @@
+/*
+ * Tokens are the admin's: who could make tokens for its own tenant could keep its way in beyond its token's end. Others may see
+ * which there are in their tenant, from scope `sandbox` on.
+ */
+#include "api/native/native.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "service/jin.h"
+
+#include <openssl/crypto.h>
+
+static void put_token(struct json *j, const struct token *k, const char *text)
+{
+	jout_object(j, NULL);
+	jout_str(j, "id", k->id);
+	if (text)
+		jout_str(j, "token", text);
+	jout_str(j, "tenant", k->tenant->id);
+	jout_str(j, "name", k->name);
+	jout_str(j, "scope", scope_name(k->scope));
+	dto_time(j, "created_at", k->created_ns);
+	dto_time(j, "expires_at", k->expires_ns);
+	dto_time(j, "old_until", k->old_until_ns > clock_real_ns() ? k->old_until_ns : 0);
+	put_rate(j, &k->rate);
+	jout_end(j);
+}
+
+static bool may_see(const struct who *w, const struct token *k)
+{
+	return w->scope == SCOPE_ADMIN || k->tenant == w->tenant;
+}
+
+/* The one in the path. NULL: it has been answered. */
+static struct token *call_token(struct call *c)
+{
+	const char *id = router_param(c->route, c->q, "k");
+	struct token *k = token_find(c->api->s->access, id);
+	struct err e = { 0 };
+
+	if (k && may_see(&c->who, k))
+		return k;
+	err_set(&e, ERR_NOT_FOUND, -ENOENT, "no token '%.64s'", id);
+	call_fail(c, &e);
+	return NULL;
+}
+
+void get_tokens(void *arg, struct http_req *q, const struct route *r)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
+	const char *name = http_query(q, "tenant");
+	struct call *c = call_new(arg, q, r);
+	const struct tenant *only = NULL;
+	struct json j = JSON_INIT(&out);
+	struct err e = { 0 };
+
+	if (c->who.scope != SCOPE_ADMIN || (name && strcmp(name, "*"))) {
+		only = api_tenant(c->api, q, &c->who, &e);
+		if (!only) {
+			call_fail(c, &e);
+			return;
+		}
+	}
+	jout_object(&j, NULL);
+	jout_array(&j, "tokens");
+	for (const struct token *k = token_first(c->api->s->access); k; k = k->next)
+		if (!only || k->tenant == only)
+			put_token(&j, k, NULL);
+	jout_end(&j);
+	jout_end(&j);
+	call_list(c, &j);
+}
+
+void get_token(void *arg, struct http_req *q, const struct route *r)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(16 * KIB);
+	struct call *c = call_new(arg, q, r);
+	const struct token *k = call_token(c);
+	struct json j = JSON_INIT(&out);
+
+	if (!k)
+		return;
+	put_token(&j, k, NULL);
+	call_json(c, 200, &out);
+}
+
+static void answer_secret(struct call *c, int status, const struct token *k, char text[TOKEN_TEXT_MAX])
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(16 * KIB);
+	struct json j = JSON_INIT(&out);
+
+	put_token(&j, k, text);
+	OPENSSL_cleanse(text, TOKEN_TEXT_MAX);
+	call_stored(c, status, &out);
+}
+
+static void create_body(struct call *c, const char *data, size_t len)
+{
+	const char *tenant = c->who.tenant->id, *name = NULL, *scope_text = "sandbox";
+	struct audit_rec who = who_rec(&c->who, NULL);
+	AUTO(json_decref) json_t *o = NULL;
+	struct access *x = c->api->s->access;
+	struct rate_rule rate = { 0 };
+	enum scope scope = SCOPE_NONE;
+	uint64_t expires_ms = 0;
+	char text[TOKEN_TEXT_MAX];
+	struct tenant *t = NULL;
+	struct token *k = NULL;
+	struct err e = { 0 };
+	int r = jin_parse(data, len, &o, &e);
+
+	if (r == 0) {
+		struct jin j = JIN_INIT(o, &e);
+
+		jin_str(&j, "tenant", &tenant, 256);
+		jin_str(&j, "name", &name, TOKEN_NAME_MAX);
+		jin_str(&j, "scope", &scope_text, 32);
+		if (jin_ms(&j, "expires_in", &expires_ms) && !expires_ms)
+			jin_bad(&j, "expires_in", "must be more than 0");
+		read_rate(&j, &rate);
+		r = jin_end(&j);
+	}
+	if (r == 0)
+		r = scope_parse(scope_text, &scope, &e);
+	if (r == 0 && !(t = tenant_find(x, tenant)))
+		r = err_set(&e, ERR_NOT_FOUND, -ENOENT, "no tenant '%.64s'", tenant);
+	if (r == 0)
+		r = token_add(x, t, name, scope, expires_ms ? clock_real_ns() + expires_ms * 1000000 : 0, &rate, &who, text, &k, &e);
+	if (r < 0)
+		call_fail(c, &e);
+	else
+		answer_secret(c, 201, k, text);
+}
+
+void post_tokens(void *arg, struct http_req *q, const struct route *r)
+{
+	call_body(call_new(arg, q, r), create_body);
+}
+
+static void rotate_body(struct call *c, const char *data, size_t len)
+{
+	struct audit_rec who = who_rec(&c->who, NULL);
+	AUTO(json_decref) json_t *o = NULL;
+	struct token *k = call_token(c); /* only now: while the body came it may have been revoked */
+	char text[TOKEN_TEXT_MAX];
+	struct err e = { 0 };
+	uint64_t grace = 0;
+	int r;
+
+	if (!k)
+		return;
+	r = jin_parse(data, len, &o, &e);
+	if (r == 0) {
+		struct jin j = JIN_INIT(o, &e);
+
+		jin_ms(&j, "grace", &grace);
+		r = jin_end(&j);
+	}
+	if (r == 0)
+		r = token_rotate(c->api->s->access, k, grace, &who, text, &e);
+	if (r < 0)
+		call_fail(c, &e);
+	else
+		answer_secret(c, 200, k, text);
+}
+
+void post_token_rotate(void *arg, struct http_req *q, const struct route *r)
+{
+	call_body(call_new(arg, q, r), rotate_body);
+}
+
+void delete_token(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	struct audit_rec who = who_rec(&c->who, NULL);
+	struct token *k = call_token(c);
+	struct err e = { 0 };
+
+	if (!k)
+		return;
+	if (token_remove(c->api->s->access, k, &who, &e) < 0)
+		call_fail(c, &e);
+	else
+		call_stored(c, 204, NULL);
+}

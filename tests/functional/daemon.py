@@ -143,7 +143,7 @@ class Daemon:
     def done(self):
         """No sandbox, no process and no file of it is left."""
         try:
-            if self.process and self.process.poll() is None and self.token:
+            if self.process and self.process.poll() is None and self.url:
                 for box in self.get("/v1/sandboxes?limit=1000&tenant=*").json.get("sandboxes", []):
                     self.delete(f"/v1/sandboxes/{box['id']}")
             self.stop()
@@ -154,7 +154,11 @@ class Daemon:
                 shutil.rmtree(self.own, ignore_errors=True)
 
     def __enter__(self):
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.done()
+            raise
 
     def __exit__(self, *_):
         self.done()

@@ -466,8 +466,10 @@ static void start(struct exec *x)
 	r = send_exec(x, &p, &e);
 	x->group_no = x->box->group_no;
 	/* Whoever finds it again after a restart must be able to end it as a whole. */
-	execs_group(x->box->service->db, x->id, x->group_no, NULL);
-	turn_dirty(x->box->service->turn);
+	if (x->stored) {
+		execs_group(x->box->service->db, x->id, x->group_no, NULL);
+		turn_dirty(x->box->service->turn);
+	}
 	fd_close(x->box->group);
 	x->box->group = -1;
 	if (r == 0 && !x->want->tty) {
@@ -543,11 +545,20 @@ static void on_stored(void *arg)
 		box_want_group(x->box);
 }
 
-static int store(struct exec *x, struct err *e)
+int exec_store(struct exec *x, const char *result, struct err *e)
 {
 	AUTO(buf_done) struct buf spec = BUF_INIT(2 * MIB);
 	struct json j = JSON_INIT(&spec);
-	struct exec_row row = { .id = x->id, .box = x->box->id, .number = x->number, .started_ns = x->started_ns };
+	struct exec_row row = {
+		.id = x->id,
+		.box = x->box->id,
+		.number = x->number,
+		.group = x->group_no,
+		.started_ns = x->started_ns,
+		.result = result,
+		.ended_ns = x->ended_ns,
+	};
+	int r;
 
 	jout_object(&j, NULL);
 	exec_want_write(x->want, &j);
@@ -555,7 +566,27 @@ static int store(struct exec *x, struct err *e)
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_TOO_LARGE, -E2BIG, "the command is too large to be kept");
 	row.spec = spec.data;
-	return execs_insert(x->box->service->db, &row, e);
+	r = execs_insert(x->box->service->db, &row, e);
+	x->stored = r == 0;
+	return r;
+}
+
+/*
+ * Most execs are over in a moment, and their caller waits: nothing of them needs to be found again before their end. Those that take longer get
+ * their row here, a moment later.
+ */
+void exec_store_running(struct service *s)
+{
+	size_t at = 0;
+	struct box *b;
+
+	if (!s->fresh)
+		return;
+	s->fresh = 0;
+	while ((b = map_next(&s->boxes, &at)))
+		for (struct exec *x = b->running ? b->execs : NULL; x; x = x->next)
+			if (!x->stored && !x->ended_ns && x->state == EXEC_STARTED && exec_store(x, NULL, NULL) == 0)
+				turn_dirty(s->turn);
 }
 
 int exec_new(struct box *b, const struct who *who, struct exec_want *want, struct exec_sink *sink, struct exec **ret, struct err *e)
@@ -582,7 +613,7 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 		x->who = *who;
 		x->sink = sink;
 		x->started_ns = clock_real_ns();
-		r = store(x, e);
+		r = x->want->background ? exec_store(x, NULL, e) : 0;
 		if (r == 0 && x->want->idem[0])
 			r = idem_note(b->service, b->tenant, x->want->idem, x->want->idem_body, x->id, e);
 	}
@@ -610,8 +641,12 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 	}
 	snprintf(field, sizeof(field), "\"exec\":\"%s\"", x->id);
 	event_add(b->service, b, "exec.started", field);
-	turn_after(b->service->turn, &x->wait, on_stored, x);
+	b->service->fresh += !x->stored;
 	exec_ref(x); /* the caller's */
+	if (x->stored)
+		turn_after(b->service->turn, &x->wait, on_stored, x);
+	else
+		on_stored(x);
 	*ret = x;
 	return 0;
 }

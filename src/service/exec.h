@@ -46,6 +46,7 @@ struct exec {
 	uint64_t group_no; /* 0 = none */
 	uint64_t started_ns, ended_ns, started_mono, ended_mono;
 	bool timed_out, cpu_out, killed, lost, exited, failed, adopted, silent;
+	bool stored; /* has a row */
 	bool lingering; /* ended, but somebody still holds its stdout: read and thrown away, so that it is not killed by SIGPIPE */
 	struct frame_exited exit;
 	struct err fail; /* why it did not start */
@@ -101,6 +102,8 @@ int signal_parse(const char *text); /* "TERM", "SIGTERM", "15"; -EINVAL */
 
 /* The result as JSON fields inside an open object; @output: stdout and stderr too, within the limit. */
 int exec_write_result(struct exec *x, bool output, struct json *j);
+/* Only stdout and stderr, and how many bytes of each were left out. */
+int exec_write_output(struct exec *x, struct json *j, uint64_t ret_dropped[2]);
 
 /* From the box. */
 void exec_frame(struct box *b, const struct frame *f, int *fds, size_t nfds);
@@ -112,5 +115,7 @@ void exec_clock(struct box *b, bool stop);
 int exec_load(struct box *b, const struct exec_row *row, struct err *e);
 void exec_sync(struct box *b); /* asks the agent which it still has */
 void exec_synced(struct box *b);
+/* Rows for those that run for longer than a moment. */
+void exec_store_running(struct service *s);
 /* Old spools and the memory of old output, once in a while. */
 void exec_prune(struct service *s, uint64_t now_ns);

@@ -112,7 +112,7 @@ static int put_base64(struct json *j, const char *key, const struct buf *b)
 	return 0;
 }
 
-static int put_output(struct exec *x, struct json *j, uint64_t dropped[2])
+int exec_write_output(struct exec *x, struct json *j, uint64_t dropped[2])
 {
 	static const char *const keys[2][2] = { { "stdout", "stdout_base64" }, { "stderr", "stderr_base64" } };
 
@@ -195,7 +195,7 @@ int exec_write_result(struct exec *x, bool output, struct json *j)
 	jout_str(j, "ended_at", when);
 	put_verdict(&x->verdict, j);
 	if (output)
-		r = put_output(x, j, dropped);
+		r = exec_write_output(x, j, dropped);
 	jout_object(j, "truncated");
 	jout_bool(j, "stdout", dropped[0] != 0);
 	jout_bool(j, "stderr", dropped[1] != 0);
@@ -241,7 +241,7 @@ static void note(struct exec *x)
 	rec.sandbox = x->box->id;
 	rec.exec = x->id;
 	if (x->want->background || x->adopted)
-		rec.request_id = NULL; /* exec.start has it */
+		rec.request_id = NULL; /* exec.start has it, or nobody waits any more */
 	j = audit_begin(s->audit, &rec);
 	exec_want_write(x->want, j);
 	if (x->failed)
@@ -366,7 +366,7 @@ static int store(struct exec *x, struct err *e)
 	jout_end(&j);
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a result");
-	return execs_finish(x->box->service->db, x->id, b.data, x->ended_ns, e);
+	return x->stored ? execs_finish(x->box->service->db, x->id, b.data, x->ended_ns, e) : exec_store(x, b.data, e);
 }
 
 void exec_end(struct exec *x)

@@ -84,6 +84,7 @@ int exec_load(struct box *b, const struct exec_row *row, struct err *e)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for an exec");
 	}
 	x->started_ns = row->started_ns;
+	x->stored = true;
 	x->ended_ns = row->ended_ns;
 	x->group_no = row->result ? 0 : row->group;
 	x->who = (struct who){ .tenant = b->tenant };

@@ -20,6 +20,9 @@ void exec_tell(struct exec *x); /* everybody who watches */
 void exec_list(struct exec *x);
 struct exec *exec_alloc(struct box *b, const char *id, uint32_t number, struct err *e);
 
+/* Writes its row; @result NULL while it runs. */
+int exec_store(struct exec *x, const char *result, struct err *e);
+
 /* exec_end.c */
 void exec_check_end(struct exec *x); /* ends it when it has exited and everything was read */
 void exec_end(struct exec *x);

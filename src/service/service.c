@@ -75,6 +75,7 @@ static void on_tick(uv_timer_t *t)
 	while ((b = map_next(&s->boxes, &at)))
 		if (b->expires_ns || b->want->idle_ms)
 			expire(b, now);
+	exec_store_running(s);
 	if (now - s->pruned_ns > PRUNE_NS) {
 		s->pruned_ns = now;
 		exec_prune(s, now);

@@ -46,6 +46,7 @@ struct service {
 	struct map keys; /* by "tenant/key" */
 	struct map execs; /* by id, of all sandboxes */
 	unsigned running_execs;
+	unsigned fresh; /* execs begun since the last look that have no row yet */
 	uint64_t spooled; /* bytes in all spool files */
 	struct exec *kept, **kept_last; /* ended ones whose output is in memory, oldest first */
 	size_t kept_bytes;

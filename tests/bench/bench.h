@@ -22,9 +22,9 @@ void samples_add(struct samples *s, uint64_t ns);
 uint64_t samples_at(struct samples *s, unsigned permille);
 
 /* ---- report.c: rows, targets, and the two forms of both ---- */
-#define REPORT_ROWS 32
-#define REPORT_TARGETS 32
-#define REPORT_FACTS 64
+#define REPORT_ROWS 48
+#define REPORT_TARGETS 48
+#define REPORT_FACTS 96
 
 enum bound { BOUND_MOST, BOUND_LEAST };
 
@@ -131,6 +131,7 @@ struct bench {
 	bool quick;
 	unsigned seconds; /* for the interleaved loop */
 	const char *only;
+	bool serve; /* only the parts that are the daemon's */
 	const char *json;
 	char cloche[512]; /* the program beside this one */
 	struct report report;
@@ -141,3 +142,6 @@ int bench_rounds(struct bench *b, struct err *e); /* lifecycle.c: every contende
 int bench_flight(struct bench *b, struct err *e); /* flight.c: eight at once */
 int bench_idle(struct bench *b, struct err *e); /* idle.c: thousands that do nothing */
 int bench_leak(struct bench *b, struct err *e); /* leak.c: what is left behind */
+int bench_http(struct bench *b, struct err *e); /* http_lifecycle.c: the daemon's calls, one by one and 8 at once */
+int bench_stream(struct bench *b, struct err *e); /* http_stream.c: long output and large files through the daemon */
+int bench_crowd(struct bench *b, struct err *e); /* http_idle.c: a daemon with thousands of clients that do nothing */

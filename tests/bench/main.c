@@ -3,8 +3,10 @@
  *
  * This process holds the engine. Commands are started and timed by small helper processes forked before the engine
  * exists (a large or threaded process pays more for a fork); one of them lives in a mount namespace where the other
- * runtimes find the cgroups they understand. Idle sandboxes are held by processes of their own. A bound that is missed
- * is told, but is no failure: a benchmark is not a test.
+ * runtimes find the cgroups they understand. Idle sandboxes are held by processes of their own. The daemon's parts
+ * start a `cloche serve` each and are its client, in this process: one thread, plain sockets, nothing parsed that need
+ * not be, since client and daemon share the processors. A bound that is missed is told, but is no failure: a benchmark
+ * is not a test.
  */
 #include "bench.h"
 #include "base/base.h"
@@ -19,11 +21,15 @@ volatile sig_atomic_t bench_stop;
 static const struct part {
 	const char *name;
 	int (*run)(struct bench *b, struct err *e);
+	bool serve; /* about the daemon */
 } parts[] = {
-	{ "rounds", bench_rounds },
-	{ "flight", bench_flight },
-	{ "idle", bench_idle },
-	{ "leak", bench_leak },
+	{ "rounds", bench_rounds, .serve = false },
+	{ "flight", bench_flight, .serve = false },
+	{ "idle", bench_idle, .serve = false },
+	{ "leak", bench_leak, .serve = false },
+	{ "http", bench_http, .serve = true },
+	{ "stream", bench_stream, .serve = true },
+	{ "crowd", bench_crowd, .serve = true },
 };
 
 static void on_signal(int sig)
@@ -34,10 +40,12 @@ static void on_signal(int sig)
 
 static void help(void)
 {
-	puts("cloche-bench [--quick] [--only PART] [--seconds N] [--json FILE]\n"
-	     "  --quick      few samples, about 20 seconds: does the benchmark work?\n"
-	     "  --only PART  rounds (each contender in turn), flight (8 at once), idle (2,000 alive), leak\n"
-	     "  --seconds N  for the rounds; 60\n"
+	puts("cloche-bench [--quick] [--serve | --only PART] [--seconds N] [--json FILE]\n"
+	     "  --quick      few samples, about 30 seconds: does the benchmark work?\n"
+	     "  --serve      only the daemon's parts\n"
+	     "  --only PART  rounds (each contender in turn), flight (8 at once), idle (2,000 alive), leak;\n"
+	     "               of the daemon: http (calls; 8 clients), stream (long output), crowd (5,000 idle clients)\n"
+	     "  --seconds N  for the rounds, of either; 60\n"
 	     "  --json FILE  the numbers; bench.json beside the program");
 }
 
@@ -46,6 +54,7 @@ static int parse(int argc, char **argv, struct bench *b, struct err *e)
 	static const struct option table[] = {
 		{ "quick", no_argument, NULL, 'q' },
 		{ "only", required_argument, NULL, 'o' },
+		{ "serve", no_argument, NULL, 'd' },
 		{ "seconds", required_argument, NULL, 's' },
 		{ "json", required_argument, NULL, 'j' },
 		{ "help", no_argument, NULL, 'h' },
@@ -61,6 +70,9 @@ static int parse(int argc, char **argv, struct bench *b, struct err *e)
 			break;
 		case 'o':
 			b->only = optarg;
+			break;
+		case 'd':
+			b->serve = true;
 			break;
 		case 's':
 			if (parse_u64(optarg, &seconds, e) < 0)
@@ -93,7 +105,7 @@ static int run(struct bench *b, struct err *e)
 	if (r < 0)
 		return r;
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(parts) && !bench_stop; i++) {
-		if (b->only && strcmp(b->only, parts[i].name))
+		if (b->only ? strcmp(b->only, parts[i].name) : b->serve && !parts[i].serve)
 			continue;
 		fprintf(stderr, "%s ...\n", parts[i].name);
 		r = parts[i].run(b, e);

@@ -23,6 +23,8 @@ struct stream {
 	bool drained; /* after the exit: what was there then has been read */
 	uint64_t left; /* after the exit: bytes to be read still */
 	unsigned full; /* reads that filled the buffer */
+	struct evp_md_ctx_st *hash; /* of everything it said, begun with its first byte */
+	bool unhashed; /* some of it was read by a process that is gone */
 	struct spool spool;
 };
 

@@ -4,6 +4,7 @@
 #include "service/exec_impl.h"
 
 #include <fcntl.h>
+#include <openssl/evp.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -85,6 +86,8 @@ void stream_close(struct stream *st)
 	st->polling = false;
 	fd_close(st->fd);
 	st->fd = -1;
+	EVP_MD_CTX_free(st->hash);
+	st->hash = NULL;
 	st->eof = st->drained = true;
 }
 
@@ -101,6 +104,20 @@ static void on_spooled(void *arg)
 	stream_pump(st);
 }
 
+/* The audit log tells what was said, by its size and hash. */
+static void hash(struct stream *st, const char *data, size_t len)
+{
+	if (st->unhashed)
+		return;
+	if (!st->hash) {
+		st->hash = EVP_MD_CTX_new();
+		if (!st->hash || EVP_DigestInit_ex(st->hash, EVP_sha256(), NULL) != 1)
+			st->unhashed = true;
+	}
+	if (!st->unhashed && EVP_DigestUpdate(st->hash, data, len) != 1)
+		st->unhashed = true;
+}
+
 /* Returns whether more can be taken now. */
 static bool deliver(struct stream *st, const char *data, size_t len)
 {
@@ -108,6 +125,7 @@ static bool deliver(struct stream *st, const char *data, size_t len)
 
 	if (x->lingering)
 		return true; /* after its end: read so that nobody hangs, and forgotten */
+	hash(st, data, len);
 	if (x->sink) {
 		spool_skip(&st->spool, len);
 		x->sink->data(x->sink->arg, st->which, data, len);

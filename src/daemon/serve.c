@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sys.h"
 #include "daemon/confine.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
@@ -115,9 +116,7 @@ static int open_state(struct serve *v, struct err *e)
 
 	snprintf(v->db_path, sizeof(v->db_path), "%s/state.db", c->data);
 	snprintf(audit, sizeof(audit), "%s/audit.log", c->data);
-	r = program_path("cloche-tar", v->tar, sizeof(v->tar), e);
-	if (r == 0)
-		r = audit_open(audit, &v->audit, e);
+	r = audit_open(audit, &v->audit, e);
 	if (r == 0)
 		r = db_open(v->db_path, &v->db, e);
 	if (r == 0)
@@ -218,6 +217,26 @@ static int become(const char *user, struct err *e)
 	return r < 0 ? r : identity_become(&who, getppid(), e);
 }
 
+/* Found while we are root, and started by its descriptor: it may lie where the API's user can not get, such as below somebody's home. */
+static int find_tar(struct serve *v, struct err *e)
+{
+	int fd, r = program_path("cloche-tar", v->tar, sizeof(v->tar), e);
+
+	if (r < 0)
+		return r;
+	fd = sys_openat(AT_FDCWD, v->tar, O_PATH | O_CLOEXEC, 0);
+	if (fd >= 0) {
+		/* Above what a child's descriptors are put on. */
+		r = sys_fcntl(fd, F_DUPFD_CLOEXEC, 64);
+		fd_close(fd);
+		fd = r;
+	}
+	if (fd < 0)
+		return err_sys(e, ERR_INTERNAL, fd, "open cloche-tar");
+	snprintf(v->tar, sizeof(v->tar), "/proc/self/fd/%d", fd); /* for as long as we live */
+	return 0;
+}
+
 static int begin(struct serve *v, struct err *e)
 {
 	const struct daemon_config *c = v->start->config;
@@ -235,6 +254,8 @@ static int begin(struct serve *v, struct err *e)
 		return err_sys(e, ERR_INTERNAL, r, "make a loop");
 	/* What only root can read is read before: the TLS key. */
 	r = http_server_new(&h, &v->http, e);
+	if (r == 0)
+		r = find_tar(v, e);
 	if (r == 0)
 		r = become(c->user, e);
 	if (r == 0)

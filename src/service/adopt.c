@@ -1,6 +1,9 @@
 /*
  * Finding again what was there: after our own restart the rows of the store against the handles the warden has; after the warden's restart what we
  * know against what it has. A handle nobody knows was half-made and is ended; a row without a handle is lost.
+ *
+ * The warden may die while it is asked. Then everything is asked anew when the link is back: a round compares all we know at its beginning, and what
+ * was attached to in a round before stays so.
  */
 #include "base/base.h"
 #include "base/log.h"
@@ -13,12 +16,14 @@
 
 struct adopt {
 	struct service *s;
-	struct map known; /* handle → box */
+	struct map known; /* handle → box, referenced; those not named yet in this round */
+	struct map unread; /* handles of rows that could not be read: not ours to judge */
 	unsigned attaching; /* under way */
 	unsigned lost, ended;
+	unsigned round;
+	bool busy; /* a round is under way */
 	bool listed; /* every handle was seen */
-	bool again; /* the warden's restart, not ours */
-	void (*ready)(void *arg, int r, const struct err *e);
+	void (*ready)(void *arg, int r, const struct err *e); /* once */
 	void *arg;
 };
 
@@ -27,29 +32,38 @@ static void handle_key(uint64_t handle, char key[HANDLE_KEY])
 	snprintf(key, HANDLE_KEY, "%016llx", (unsigned long long)handle);
 }
 
+static void forget_known(struct adopt *a)
+{
+	struct box *b;
+	size_t at = 0;
+
+	while ((b = map_next(&a->known, &at)))
+		box_unref(b);
+	map_done(&a->known);
+	if (map_init(&a->known) < 0)
+		abort();
+}
+
 static void finish(struct adopt *a)
 {
 	struct service *s = a->s;
 	void (*ready)(void *arg, int r, const struct err *e) = a->ready;
-	void *arg = a->arg;
 	struct box *b;
 	size_t at = 0;
 
-	if (!a->listed || a->attaching)
+	if (!a->busy || !a->listed || a->attaching)
 		return;
+	a->busy = false;
 	/* Whom the warden did not name is gone. */
-	while ((b = map_next(&a->known, &at))) {
-		a->lost++;
-		b->handle = 0;
-		box_lose(b, "the warden does not know it any more");
-	}
-	if (a->again || a->lost || a->ended || s->boxes.count)
+	while ((b = map_next(&a->known, &at)))
+		a->lost += box_gone(b);
+	if (a->round > 1 || a->lost || a->ended || s->boxes.count)
 		log_info("%zu sandboxes found again, %u lost, %u half-made ones ended", s->boxes.count, a->lost, a->ended);
-	map_done(&a->known);
-	free(a);
+	forget_known(a);
+	a->ready = NULL;
 	wlink_go(s->warden);
 	if (ready)
-		ready(arg, 0, NULL);
+		ready(a->arg, 0, NULL);
 }
 
 struct attaching {
@@ -60,9 +74,12 @@ struct attaching {
 static void on_attached(void *arg, int r, const struct wlink_answer *w, const struct err *e)
 {
 	struct attaching *t = arg;
+	struct adopt *a = t->a;
 	struct box *b = t->b;
 	struct err why = { 0 };
 
+	free(t);
+	b->attaching = false;
 	if (e)
 		why = *e;
 	if (r == 0 && w->nfds) {
@@ -72,12 +89,19 @@ static void on_attached(void *arg, int r, const struct wlink_answer *w, const st
 			exec_sync(b);
 		}
 	}
-	if (r < 0 && r != -EPIPE && r != -ECANCELED)
+	/* Without an answer the next round tries again. One that is paused takes in only so many: then it is tried when it resumes. */
+	if (w && r < 0 && r != -EAGAIN)
 		box_lose(b, why.msg[0] ? why.msg : "it could not be attached to");
-	t->a->attaching--;
-	finish(t->a);
+	a->attaching--;
+	if (w)
+		finish(a);
 	box_unref(b);
-	free(t);
+}
+
+/* We may have died between the warden's deed and our note of it: what is noted counts. */
+static void same_state(struct adopt *a, struct box *b)
+{
+	wlink_call_first(a->s->warden, b->state == BOX_PAUSED ? WARDEN_FREEZE : WARDEN_THAW, b->handle, 0, NULL, NULL);
 }
 
 static void attach(struct adopt *a, struct box *b)
@@ -89,6 +113,8 @@ static void attach(struct adopt *a, struct box *b)
 	*t = (struct attaching){ .a = a, .b = b };
 	box_ref(b);
 	a->attaching++;
+	b->attaching = true;
+	same_state(a, b);
 	wlink_call_first(a->s->warden, WARDEN_ATTACH, b->handle, 0, on_attached, t);
 }
 
@@ -101,12 +127,6 @@ static void on_next(void *arg, int r, const struct wlink_answer *w, const struct
 	if (r < 0) {
 		/* Gone again on the way: it starts anew when the link is back. */
 		log_warn("could not ask the warden what it has: %s", e && e->msg[0] ? e->msg : "it is gone");
-		if (a->again) {
-			map_done(&a->known);
-			free(a);
-		} else {
-			a->s->adopting = a;
-		}
 		return;
 	}
 	if (!w->rep->handle) {
@@ -116,33 +136,15 @@ static void on_next(void *arg, int r, const struct wlink_answer *w, const struct
 	}
 	handle_key(w->rep->handle, key);
 	b = map_del(&a->known, key);
-	if (!b) {
+	if (b) {
+		if (b->found && !b->link.poll && !b->attaching && b->state != BOX_LOST && b->state != BOX_ENDING)
+			attach(a, b);
+		box_unref(b);
+	} else if (!map_get(&a->unread, key)) {
 		a->ended++;
 		wlink_call_first(a->s->warden, WARDEN_DESTROY, w->rep->handle, 0, NULL, NULL);
-	} else if (!a->again) {
-		attach(a, b);
 	}
 	wlink_call_first(a->s->warden, WARDEN_NEXT, w->rep->handle, 0, on_next, a);
-}
-
-static int know(struct adopt *a, struct box *b)
-{
-	char key[HANDLE_KEY];
-
-	if (!b->handle || b->state == BOX_LOST)
-		return 0;
-	handle_key(b->handle, key);
-	return map_put(&a->known, key, b);
-}
-
-static struct adopt *adopt_new(struct service *s)
-{
-	struct adopt *a = calloc(1, sizeof(*a));
-
-	if (!a || map_init(&a->known) < 0)
-		abort();
-	a->s = s;
-	return a;
 }
 
 /* The link to the warden stands, for the first time or again. */
@@ -150,16 +152,22 @@ static void on_back(void *arg)
 {
 	struct service *s = arg;
 	struct adopt *a = s->adopting;
+	char key[HANDLE_KEY];
 	struct box *b;
 	size_t at = 0;
 
-	s->adopting = NULL;
-	if (!a) {
-		a = adopt_new(s);
-		a->again = true;
-		while ((b = map_next(&s->boxes, &at)))
-			if (know(a, b) < 0)
-				abort();
+	forget_known(a);
+	a->round++;
+	a->busy = true;
+	a->listed = false;
+	a->lost = a->ended = 0;
+	while ((b = map_next(&s->boxes, &at))) {
+		if (!b->handle || b->state == BOX_LOST)
+			continue;
+		handle_key(b->handle, key);
+		if (map_put(&a->known, key, b) < 0)
+			abort();
+		box_ref(b);
 	}
 	wlink_call_first(s->warden, WARDEN_NEXT, 0, 0, on_next, a);
 }
@@ -169,12 +177,13 @@ static int on_box(void *arg, const struct box_row *row)
 	struct adopt *a = arg;
 	struct err e = { 0 };
 	struct box *b = box_load(a->s, row, &e);
+	char key[HANDLE_KEY];
 
-	if (!b) {
-		log_error("sandbox %s can not be read from the store: %s", row->id, e.msg);
+	if (b)
 		return 0;
-	}
-	return know(a, b);
+	log_error("sandbox %s can not be read from the store and is left alone: %s", row->id, e.msg);
+	handle_key(row->handle, key);
+	return row->handle ? map_put(&a->unread, key, a) : 0;
 }
 
 static int on_exec(void *arg, const struct exec_row *row)
@@ -190,20 +199,36 @@ static int on_exec(void *arg, const struct exec_row *row)
 
 void service_start(struct service *s, void (*ready)(void *arg, int r, const struct err *e), void *arg)
 {
-	struct adopt *a = adopt_new(s);
+	struct adopt *a = calloc(1, sizeof(*a));
 	struct err e = { 0 };
 	int r;
 
-	a->ready = ready;
-	a->arg = arg;
+	if (!a || map_init(&a->known) < 0 || map_init(&a->unread) < 0)
+		abort();
+	*a = (struct adopt){ .s = s, .known = a->known, .unread = a->unread, .ready = ready, .arg = arg };
 	s->adopting = a;
 	r = boxes_each(s->db, on_box, a, &e);
 	if (r == 0)
 		r = execs_each(s->db, on_exec, a, &e);
+	if (r == 0)
+		spool_sweep(s);
 	if (r == 0)
 		r = wlink_new(s->loop, s->o.warden_place, on_back, s, &s->warden, &e);
 	if (r < 0)
 		ready(arg, r, &e);
 	else
 		service_ticks(s);
+}
+
+void adopt_free(struct service *s)
+{
+	struct adopt *a = s->adopting;
+
+	if (!a)
+		return;
+	forget_known(a);
+	map_done(&a->known);
+	map_done(&a->unread);
+	free(a);
+	s->adopting = NULL;
 }

@@ -10,6 +10,8 @@
 #include "service/jin.h"
 #include "service/wlink.h"
 
+#define BREAKS_MAX 3U
+
 /* Who waits for a box: one caller, or several that asked for the same key. */
 struct box_op {
 	struct box_op *next;
@@ -282,6 +284,23 @@ static void stand(struct box *b)
 	tell_makers(b, 0, NULL);
 }
 
+bool box_gone(struct box *b)
+{
+	struct err e = { 0 };
+	int r;
+
+	if (!b->handle || b->state == BOX_LOST || b->state == BOX_ENDING)
+		return false;
+	b->handle = 0;
+	if (b->state == BOX_MAKING) { /* its agent died, and the warden before it could say so */
+		r = err_set(&e, ERR_LOST, -ESRCH, "the sandbox ended before it stood");
+		give_up(b, r, &e);
+	} else {
+		box_lose(b, "the warden does not know it any more");
+	}
+	return true;
+}
+
 void box_lose(struct box *b, const char *why)
 {
 	struct who nobody = { .tenant = b->tenant };
@@ -330,9 +349,15 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 	if (r < 0 && b->state == BOX_MAKING) {
 		r = err_set(&e, ERR_LOST, r, "the agent died before the sandbox stood");
 		give_up(b, r, &e);
+	} else if (r == -EPIPE && b->breaks++ < BREAKS_MAX) {
+		/* Dead, or it gave up on us since we did not read for too long: the warden can tell. */
+		b->found = true;
+		b->synced = false;
+		box_reattach(b);
 	} else if (r < 0) {
 		box_lose(b, r == -EPIPE ? "its first process has ended" : "its agent talked nonsense");
 	} else if (f->type == FRAME_SYNCED) {
+		b->breaks = 0;
 		exec_synced(b);
 	} else if (f->id) {
 		exec_frame(b, f, fds, nfds);
@@ -354,6 +379,40 @@ int box_attach(struct box *b, int sock, const struct msg_receipt *receipt, struc
 	b->receipt.landlock_abi = abi;
 	alink_close(&b->link);
 	return alink_open(&b->link, b->service->loop, sock, on_frame, b, e);
+}
+
+static void on_reattached(void *arg, int r, const struct wlink_answer *w, const struct err *e)
+{
+	struct box *b = arg;
+	struct err why = { 0 };
+
+	b->attaching = false;
+	if (e)
+		why = *e;
+	if (b->state != BOX_RUNNING && b->state != BOX_PAUSED) {
+		box_unref(b);
+		return;
+	}
+	if (r == 0 && w->nfds && !b->link.poll) {
+		r = box_attach(b, w->fds[0], &w->rep->receipt, &why);
+		if (r == 0) {
+			w->fds[0] = -1;
+			exec_sync(b);
+		}
+	}
+	/* No room for us with an agent that does not run yet: the next tick tries again. */
+	if (r < 0 && r != -ECANCELED && r != -EAGAIN)
+		box_lose(b, r == -EPIPE || r == -ESRCH ? "its first process has ended" : why.msg);
+	box_unref(b);
+}
+
+void box_reattach(struct box *b)
+{
+	if (b->attaching || b->link.poll || !b->found || b->state != BOX_RUNNING)
+		return;
+	b->attaching = true;
+	box_ref(b);
+	wlink_call(b->service->warden, WARDEN_ATTACH, b->handle, 0, NULL, on_reattached, b);
 }
 
 /* --- create --- */
@@ -535,6 +594,7 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 	if (r == 0 && (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
 		b->state = pause ? BOX_PAUSED : BOX_RUNNING;
 		exec_clock(b, pause);
+		box_reattach(b);
 		r = box_store(b, &op->err);
 		note(b, &op->who, op->kind);
 		e = &op->err;
@@ -692,11 +752,12 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 		err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 		return NULL;
 	}
-	*b = (struct box){ .service = s, .tenant = t, .refs = 1, .group = -1, .up = true, .handle = row->handle };
+	*b = (struct box){ .service = s, .tenant = t, .refs = 1, .group = -1, .up = true, .found = true, .handle = row->handle };
 	b->created_ns = row->created_ns;
 	b->expires_ns = row->expires_ns;
 	b->used_ns = clock_real_ns();
 	b->next_exec = row->next_exec;
+	b->paused_ns = row->used_ns;
 	b->state = !strcmp(row->state, "paused") ? BOX_PAUSED : !strcmp(row->state, "lost") ? BOX_LOST : BOX_RUNNING;
 	snprintf(b->id, sizeof(b->id), "%s", row->id);
 	r = box_want_parse(&s->o, spec, true, &b->want, e);

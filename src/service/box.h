@@ -30,7 +30,11 @@ struct box {
 	struct alink link;
 	struct warden_receipt receipt;
 	bool up, synced; /* synced: false while execs are found again */
+	bool found; /* of a time before ours: its agent is to be attached to */
+	bool attaching;
+	unsigned breaks; /* of the link to its agent, since the agent last answered */
 	uint64_t created_ns, expires_ns, used_ns; /* wall clock */
+	uint64_t paused_ns; /* of one that was found again paused: about since when */
 	unsigned calls; /* under way: not idle */
 	struct exec *execs; /* newest first */
 	unsigned nexecs, running;
@@ -72,7 +76,10 @@ void box_unref(struct box *b);
 struct box *box_load(struct service *s, const struct box_row *row, struct err *e);
 int box_attach(struct box *b, int sock, const struct msg_receipt *receipt, struct err *e);
 void box_lose(struct box *b, const char *why);
+bool box_gone(struct box *b); /* the warden does not have it any more. Returns whether that was news */
 int box_store(struct box *b, struct err *e);
+/* Attaches to its agent when it is not: after a pause that was long, or when the agent let go of us. */
+void box_reattach(struct box *b);
 /* Asks for a further exec group ahead. */
 void box_want_group(struct box *b);
 /* Notes what a repeated request shall get: the id of what was made. Together with that, in one transaction. */

@@ -72,9 +72,12 @@ static void on_tick(uv_timer_t *t)
 	struct box *b;
 	size_t at = 0;
 
-	while ((b = map_next(&s->boxes, &at)))
+	while ((b = map_next(&s->boxes, &at))) {
+		if (b->found && !b->link.poll && !s->draining)
+			box_reattach(b);
 		if (b->expires_ns || b->want->idle_ms)
 			expire(b, now);
+	}
 	exec_store_running(s);
 	if (now - s->pruned_ns > PRUNE_NS) {
 		s->pruned_ns = now;
@@ -98,4 +101,5 @@ void service_free(struct service *s)
 	if (s->warden)
 		wlink_free(s->warden);
 	s->warden = NULL;
+	adopt_free(s);
 }

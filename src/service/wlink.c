@@ -15,6 +15,7 @@ struct wcall {
 	uint32_t op;
 	uint64_t seq, handle, op_arg;
 	struct sandbox_spec *spec; /* CREATE only */
+	bool once; /* of finding out what is there: not repeated, for all of it is done again */
 };
 
 struct queue {
@@ -25,14 +26,13 @@ struct wlink {
 	uv_loop_t *loop;
 	uv_poll_t *poll; /* NULL: not connected */
 	uv_timer_t *again;
-	uv_idle_t *later; /* tells those that could not be noted down */
 	int fd, place;
 	uint64_t seq;
 	struct queue first; /* go before all others */
 	struct queue waiting; /* not sent */
 	struct queue sent; /* not answered */
 	bool held; /* ->waiting is not sent */
-	bool hello; /* asked and not answered */
+	bool broken; /* sending failed: the timer disconnects, so that no callback comes from within a call */
 	void (*back)(void *arg);
 	void *arg;
 	struct warden_req req; /* not on the stack: large */
@@ -90,7 +90,7 @@ static void on_again(uv_timer_t *t);
 /* What was sent is asked again on the next connection, in the same order. */
 static void disconnect(struct wlink *w)
 {
-	struct queue all;
+	struct queue again, over;
 	struct wcall *c;
 
 	if (w->poll) {
@@ -101,21 +101,22 @@ static void disconnect(struct wlink *w)
 		w->fd = -1;
 		log_warn("the warden is gone; waiting for it to come back");
 	}
-	queue_init(&all);
-	while ((c = queue_take(&w->sent)))
-		if (c->op == WARDEN_HELLO || c->op == WARDEN_NEXT)
-			tell(c, -EPIPE, NULL, NULL);
-		else
-			queue_add(&all, c);
-	while ((c = queue_take(&w->waiting)))
-		queue_add(&all, c);
-	while ((c = queue_take(&w->first)))
-		tell(c, -EPIPE, NULL, NULL);
-	w->waiting = all;
-	if (!all.first)
-		queue_init(&w->waiting);
+	w->broken = false;
 	w->held = true;
 	uv_timer_start(w->again, on_again, AGAIN_MS, 0);
+	queue_init(&again);
+	queue_init(&over);
+	while ((c = queue_take(&w->sent)))
+		queue_add(c->once ? &over : &again, c);
+	while ((c = queue_take(&w->waiting)))
+		queue_add(&again, c);
+	while ((c = queue_take(&w->first)))
+		queue_add(&over, c);
+	while ((c = queue_take(&again)))
+		queue_add(&w->waiting, c);
+	/* Last: whoever is told may ask for more. */
+	while ((c = queue_take(&over)))
+		tell(c, -EPIPE, NULL, NULL);
 }
 
 static int send_one(struct wlink *w, struct wcall *c)
@@ -139,7 +140,7 @@ static int send_one(struct wlink *w, struct wcall *c)
 
 static void send_more(struct wlink *w)
 {
-	while (w->poll) {
+	while (w->poll && !w->broken) {
 		struct queue *q = w->first.first ? &w->first : &w->waiting;
 		int r;
 
@@ -151,7 +152,8 @@ static void send_more(struct wlink *w)
 			return;
 		}
 		if (r < 0) {
-			disconnect(w);
+			w->broken = true;
+			uv_timer_start(w->again, on_again, 0, 0);
 			return;
 		}
 		queue_add(&w->sent, queue_take(q));
@@ -265,7 +267,9 @@ static void on_again(uv_timer_t *t)
 {
 	struct wlink *w = t->data;
 
-	if (!w->poll && dial(w, NULL) < 0)
+	if (w->broken)
+		disconnect(w);
+	else if (!w->poll && dial(w, NULL) < 0)
 		uv_timer_start(w->again, on_again, AGAIN_MS, 0);
 }
 
@@ -338,7 +342,10 @@ void wlink_call(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t ar
 
 void wlink_call_first(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, wlink_fn *fn, void *fn_arg)
 {
-	queue_add(&w->first, call_new(w, op, handle, arg, fn, fn_arg));
+	struct wcall *c = call_new(w, op, handle, arg, fn, fn_arg);
+
+	c->once = true;
+	queue_add(&w->first, c);
 	send_more(w);
 }
 

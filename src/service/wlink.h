@@ -26,7 +26,10 @@ void wlink_free(struct wlink *w);
 /* @spec only for WARDEN_CREATE. Out of memory is told by the callback, too, later. @fn may be NULL: nobody wants to know. */
 void wlink_call(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const struct sandbox_spec *spec, wlink_fn *fn,
 		void *fn_arg);
-/* The same, before everything that waits: for finding out what is there after the link came back. */
+/*
+ * The same, before everything that waits: for finding out what is there after the link came back. Not asked again when it breaks: -EPIPE, since all of
+ * it is to be found out anew.
+ */
 void wlink_call_first(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, wlink_fn *fn, void *fn_arg);
 /* After @back: what waits is held until this is called. */
 void wlink_go(struct wlink *w);

@@ -720,6 +720,8 @@ static void on_group(void *arg, int r, const struct wlink_answer *a, const struc
 		b->group = a->fds[0];
 		b->group_no = a->rep->arg;
 		a->fds[0] = -1;
+	} else if (r == 0 && b->handle) {
+		wlink_call(b->service->warden, WARDEN_GROUP_END, b->handle, a->rep->arg, NULL, NULL, NULL);
 	}
 	exec_group_came(b, r, e);
 	box_unref(b);

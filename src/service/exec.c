@@ -189,6 +189,14 @@ static void on_kill_overdue(uv_timer_t *t)
 	exec_check_end(x);
 }
 
+/* The second best: found again, and we died before its group was noted. */
+static void exec_kill_number(struct box *b, uint32_t number)
+{
+	const uint32_t payload[2] = { SIGKILL, FRAME_SCOPE_GROUP };
+
+	alink_send(&b->link, FRAME_SIGNAL, number, payload, sizeof(payload), NULL, 0);
+}
+
 void exec_kill_tree(struct exec *x)
 {
 	struct box *b = x->box;
@@ -197,6 +205,8 @@ void exec_kill_tree(struct exec *x)
 		return;
 	if (x->group_no)
 		wlink_call(b->service->warden, WARDEN_GROUP_KILL, b->handle, x->group_no, NULL, NULL, NULL);
+	else
+		exec_kill_number(b, x->number);
 	exec_timer(x, KILL_WAIT_MS, on_kill_overdue);
 }
 
@@ -255,14 +265,15 @@ void exec_clock(struct box *b, bool stop)
 	uint64_t now = clock_mono_ns();
 
 	for (struct exec *x = b->execs; x; x = x->next) {
-		if (x->state != EXEC_STARTED || x->exited)
+		if (x->exited || (x->state != EXEC_STARTED && !x->adopted))
 			continue;
 		if (stop) {
 			x->left_ns = x->deadline_ns > now ? x->deadline_ns - now : 1;
 			exec_timer_stop(x);
 		} else {
 			x->deadline_ns = x->deadline_ns ? now + x->left_ns : 0;
-			exec_arm(x);
+			if (x->state == EXEC_STARTED) /* else when the agent has named it */
+				exec_arm(x);
 		}
 	}
 }
@@ -516,7 +527,7 @@ void exec_group_came(struct box *b, int r, const struct err *e)
 	struct exec *x = next_waiting(b);
 	struct err why = { 0 };
 
-	if (!x)
+	if (!x || (r == 0 && !b->synced))
 		return;
 	if (r < 0) {
 		/* Without a group it could not be ended as a whole: not weaker than asked. */
@@ -539,10 +550,24 @@ static void on_stored(void *arg)
 		fail(x, err_set(&e, ERR_LOST, -ESRCH, "the sandbox has ended"), &e);
 		return;
 	}
+	if (!x->box->synced)
+		return; /* the agent may have some we do not know: not before it has told us */
 	if (x->box->group >= 0)
 		start(x);
 	else
 		box_want_group(x->box);
+}
+
+void exec_start_waiting(struct box *b)
+{
+	struct exec *x = next_waiting(b);
+
+	if (!x)
+		return;
+	if (b->group >= 0)
+		start(x);
+	if (next_waiting(b))
+		box_want_group(b);
 }
 
 int exec_store(struct exec *x, const char *result, struct err *e)
@@ -713,9 +738,13 @@ static void on_held(struct exec *x, const struct frame *f, int *fds, size_t nfds
 	struct err e = { 0 };
 	bool tty;
 
-	if (frame_held_decode(f, &h) < 0 || x->exited || x->stream[0].fd >= 0)
+	if (frame_held_decode(f, &h) < 0 || x->stream[0].fd >= 0 || x->stream[1].fd >= 0)
 		return;
 	tty = h.flags & FRAME_HELD_TTY;
+	if (x->exited) {
+		exec_linger(x, h.flags, fds, nfds);
+		return;
+	}
 	if (nfds > 0 && stream_open(&x->stream[EXEC_OUT], fds[0], &e) == 0)
 		fds[0] = -1;
 	if (!tty && nfds > 1 && stream_open(&x->stream[EXEC_ERR], fds[1], &e) == 0)
@@ -726,6 +755,7 @@ static void on_held(struct exec *x, const struct frame *f, int *fds, size_t nfds
 	}
 	x->adopted = true;
 	x->state = EXEC_STARTED;
+	exec_tell(x);
 	if (h.flags & FRAME_HELD_ENDED) {
 		x->exited = true;
 		x->exit = h.exited;
@@ -744,9 +774,13 @@ void exec_frame(struct box *b, const struct frame *f, int *fds, size_t nfds)
 	struct err e = { 0 };
 
 	if (!x) {
-		/* One we do not know: after a restart, of something that was never acknowledged. */
-		if (f->type == FRAME_HELD)
+		/* One we do not know: after a restart, of something that was never acknowledged. Nobody could end it later. */
+		if (f->type == FRAME_HELD) {
+			if (b->next_exec <= f->id)
+				b->next_exec = f->id + 1;
+			exec_kill_number(b, f->id);
 			alink_send(&b->link, FRAME_RELEASE, f->id, NULL, 0, NULL, 0);
+		}
 		return;
 	}
 	exec_ref(x);

@@ -4,6 +4,12 @@
 #include "base/log.h"
 #include "service/exec_impl.h"
 #include "service/jin.h"
+#include "service/service_impl.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+#define NUMBERS_APART 4096U
 
 static char **copy_args(const json_t *cmd, uint32_t *ret_n)
 {
@@ -87,12 +93,13 @@ int exec_load(struct box *b, const struct exec_row *row, struct err *e)
 	x->stored = true;
 	x->stream[EXEC_OUT].unhashed = x->stream[EXEC_ERR].unhashed = true;
 	x->ended_ns = row->ended_ns;
-	x->group_no = row->result ? 0 : row->group;
+	x->group_no = row->group;
 	x->who = (struct who){ .tenant = b->tenant };
 	spool_reopen(&x->stream[EXEC_OUT].spool);
 	spool_reopen(&x->stream[EXEC_ERR].spool);
-	if (b->next_exec <= row->number)
-		b->next_exec = row->number + 1;
+	/* Those that had no row yet when we died have numbers close above; the agent may still hold them. */
+	if (b->next_exec <= row->number + NUMBERS_APART)
+		b->next_exec = row->number + NUMBERS_APART;
 	exec_list(x);
 	if (row->result) {
 		x->state = EXEC_ENDED;
@@ -106,11 +113,30 @@ int exec_load(struct box *b, const struct exec_row *row, struct err *e)
 	tenant_force(b->tenant, &(struct tenant_quota){ .execs = 1 });
 	box_use(b);
 	if (x->want->timeout_ms) {
-		uint64_t gone = clock_real_ns() - x->started_ns, all = x->want->timeout_ms * 1000000ULL;
+		/* Time stands still while it is paused. */
+		uint64_t until = b->state == BOX_PAUSED ? b->paused_ns : clock_real_ns();
+		uint64_t gone = until > x->started_ns ? until - x->started_ns : 0, all = x->want->timeout_ms * 1000000ULL;
 
-		x->deadline_ns = clock_mono_ns() + (gone < all ? all - gone : 1);
+		x->left_ns = gone < all ? all - gone : 1;
+		x->deadline_ns = clock_mono_ns() + x->left_ns;
 	}
 	return 0;
+}
+
+/* What it left running may hold its pipes: they are read, so that nobody hangs, and let go of at their end. */
+void exec_linger(struct exec *x, uint32_t flags, int *fds, size_t nfds)
+{
+	struct err e = { 0 };
+
+	x->lingering = true;
+	for (size_t i = 0; i < (flags & FRAME_HELD_TTY ? 1U : 2U) && i < nfds; i++)
+		if (stream_open(&x->stream[i], fds[i], &e) == 0)
+			fds[i] = -1;
+	if (!(flags & FRAME_HELD_ENDED) && !x->group_no)
+		log_warn("exec %s still runs although it was given up", x->id);
+	stream_pump(&x->stream[EXEC_OUT]);
+	if (x->lingering)
+		stream_pump(&x->stream[EXEC_ERR]);
 }
 
 void exec_sync(struct box *b)
@@ -124,12 +150,13 @@ void exec_synced(struct box *b)
 {
 	b->synced = true;
 	for (struct exec *x = b->execs; x; x = x->next) {
-		if (x->ended_ns || x->state == EXEC_STARTED || x->wait.prev)
+		if (x->ended_ns || !x->adopted || x->state == EXEC_STARTED)
 			continue;
 		x->lost = true;
 		x->exited = true;
 		exec_end(x);
 	}
+	exec_start_waiting(b);
 }
 
 void exec_prune(struct service *s, uint64_t now_ns)
@@ -145,4 +172,28 @@ void exec_prune(struct service *s, uint64_t now_ns)
 			if (!spool_busy(&x->stream[i].spool))
 				spool_drop(&x->stream[i].spool);
 	}
+}
+
+/* Of what was deleted, or forgotten, when we died: nobody else would ever remove it. */
+void spool_sweep(struct service *s)
+{
+	AUTO(buf_done) struct buf path = BUF_INIT(4096);
+	struct dirent *x;
+	DIR *d;
+
+	buf_addf(&path, "%s/spool", s->o.data);
+	d = opendir(buf_str(&path));
+	while (d && (x = readdir(d))) {
+		size_t n = strcspn(x->d_name, ".");
+		char id[ID_SIZE];
+
+		if (!n || n >= sizeof(id))
+			continue;
+		memcpy(id, x->d_name, n);
+		id[n] = '\0';
+		if (!map_get(&s->execs, id))
+			unlinkat(dirfd(d), x->d_name, 0);
+	}
+	if (d)
+		closedir(d);
 }

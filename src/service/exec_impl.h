@@ -16,12 +16,16 @@ void exec_kill_tree(struct exec *x);
 void exec_timer(struct exec *x, uint64_t ms, void (*fn)(uv_timer_t *t));
 void exec_timer_stop(struct exec *x);
 void exec_arm(struct exec *x);
+void exec_start_waiting(struct box *b); /* those that came before the agent told what it has */
 void exec_tell(struct exec *x); /* everybody who watches */
 void exec_list(struct exec *x);
 struct exec *exec_alloc(struct box *b, const char *id, uint32_t number, struct err *e);
 
 /* Writes its row; @result NULL while it runs. */
 int exec_store(struct exec *x, const char *result, struct err *e);
+
+/* exec_find.c */
+void exec_linger(struct exec *x, uint32_t flags, int *fds, size_t nfds); /* it ended before, and is still held */
 
 /* exec_end.c */
 void exec_check_end(struct exec *x); /* ends it when it has exited and everything was read */

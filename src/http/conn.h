@@ -122,6 +122,7 @@ struct http_req {
 	enum res_state res;
 	int status;
 	struct buf set; /* "Name: value\r\n"… */
+	http_shape *shape; /* of errors; NULL: our own */
 	bool chunked, until_close, no_body, sse;
 	int64_t res_left; /* of a Content-Length that was promised */
 	void (*drain)(void *arg);

@@ -115,7 +115,14 @@ void http_setf(struct http_req *q, const char *name, const char *fmt, ...) __att
 void http_send(struct http_req *q, int status, const char *type, const void *body, size_t len);
 /* The same, taking @body (malloc'ed) over without a copy. */
 void http_send_take(struct http_req *q, int status, const char *type, char *body, size_t len);
-/* {"error":{…}} with the kind's status; adds Retry-After when @retry_after. Ends the request. */
+/*
+ * How errors of this request are written, those of this layer and the router too: @code, @message and the rest as in http_fail_as. Without it:
+ * {"error":{"code","message","cause","remedy","request_id"}}.
+ */
+struct json;
+typedef void http_shape(struct json *j, const char *code, const char *message, const char *cause, const char *remedy);
+void http_set_shape(struct http_req *q, http_shape *shape);
+/* An error with the kind's status; adds Retry-After when @retry_after. Ends the request. */
 void http_fail(struct http_req *q, const struct err *e);
 void http_fail_retry(struct http_req *q, const struct err *e, unsigned retry_after_s);
 /* The same for what has no kind: @status and @code are free, @cause and @remedy may be NULL. */

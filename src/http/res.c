@@ -195,21 +195,32 @@ void http_send_take(struct http_req *q, int status, const char *type, char *body
 	finish(q);
 }
 
+void http_set_shape(struct http_req *q, http_shape *shape)
+{
+	q->shape = shape;
+}
+
 void http_fail_as(struct http_req *q, int status, const char *code, const char *message, const char *cause,
 		  const char *remedy)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(ERROR_MAX);
 	struct json j = JSON_INIT(&b);
 
-	jout_object(&j, NULL);
-	jout_object(&j, "error");
-	jout_str(&j, "code", code);
-	jout_str(&j, "message", message);
-	jout_str(&j, "cause", cause && *cause ? cause : NULL);
-	jout_str(&j, "remedy", remedy && *remedy ? remedy : NULL);
-	jout_str(&j, "request_id", http_request_id(q));
-	jout_end(&j);
-	jout_end(&j);
+	cause = cause && *cause ? cause : NULL;
+	remedy = remedy && *remedy ? remedy : NULL;
+	if (q->shape) {
+		q->shape(&j, code, message, cause, remedy);
+	} else {
+		jout_object(&j, NULL);
+		jout_object(&j, "error");
+		jout_str(&j, "code", code);
+		jout_str(&j, "message", message);
+		jout_str(&j, "cause", cause);
+		jout_str(&j, "remedy", remedy);
+		jout_str(&j, "request_id", http_request_id(q));
+		jout_end(&j);
+		jout_end(&j);
+	}
 	http_send(q, status, "application/json", buf_str(&b), b.len);
 }
 

@@ -1,0 +1,294 @@
+/*
+ * One that starts an exec, or one that comes (back) to it. Who starts a command without a terminal sets its pace; who comes back reads what was kept, at
+ * its own.
+ */
+#include "api/attach.h"
+#include "base/base.h"
+#include "service/jin.h"
+
+#include <signal.h>
+
+#define MESSAGE_MAX (4U * 1024U * 1024U)
+#define PIECE (64U * 1024U)
+#define REPLAY (64U * 1024U) /* of a terminal, for who does not say what it has seen */
+#define IN_HIGH (MIB / 2) /* of stdin that waits: the client is held above, and let go on below the other */
+#define IN_LOW (MIB / 4)
+#define SIZE_MAX_CELLS 10000
+
+enum { WS_OUT = 1, WS_ERR = 2, WS_IN = 3, WS_SIZE = 4 };
+
+struct attach {
+	const struct attach_kind *kind;
+	struct api *api;
+	struct who who;
+	struct box *box;
+	struct exec *exec; /* NULL until the first message, for one that starts it */
+	struct ws *ws;
+	struct exec_sink sink;
+	struct exec_watch watch;
+	bool direct; /* we are its sink */
+	bool told; /* that it has started */
+	bool held; /* stdin: the client waits */
+	bool gaps; /* something was not there any more */
+	uint64_t at[2]; /* read so far, when not direct */
+};
+
+static void attach_free(struct attach *t)
+{
+	exec_unwatch(&t->watch);
+	if (t->exec && t->direct && t->exec->sink == &t->sink)
+		exec_leave(t->exec);
+	if (t->exec)
+		exec_unref(t->exec);
+	box_rest(t->box);
+	box_unref(t->box);
+	free(t);
+}
+
+static void send_text(struct attach *t, const struct buf *b)
+{
+	struct http_piece p = { b->data, b->len };
+
+	if (b->len)
+		ws_send(t->ws, true, &p, 1);
+}
+
+static void send_error(struct attach *t, const struct err *e)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(64 * KIB);
+	struct json j = JSON_INIT(&b);
+
+	t->kind->error(&t->who, e, &j);
+	send_text(t, &b);
+}
+
+static void send_bytes(struct attach *t, enum exec_stream s, const char *p, size_t len)
+{
+	static const uint8_t kinds[] = { WS_OUT, WS_ERR };
+	struct http_piece all[] = { { &kinds[s], 1 }, { p, len } };
+
+	ws_send(t->ws, false, all, 2);
+}
+
+/* Says goodbye and goes. */
+static void finish(struct attach *t)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(MIB);
+	struct json j = JSON_INIT(&b);
+	struct exec *x = t->exec;
+	bool refused = x->failed && t->kind->refusal_ends && x->fail.kind == ERR_REFUSED;
+
+	if (refused) {
+		send_bytes(t, EXEC_ERR, x->fail.msg, strlen(x->fail.msg));
+		send_bytes(t, EXEC_ERR, "\n", 1);
+	}
+	if (x->failed && !refused) {
+		send_error(t, &x->fail);
+	} else if (t->kind->result) {
+		t->kind->result(x, t->gaps, &j);
+		send_text(t, &b);
+	}
+	ws_close(t->ws, 1000, "");
+	attach_free(t);
+}
+
+static void on_data(void *arg, enum exec_stream s, const char *p, size_t len)
+{
+	struct attach *t = arg;
+
+	send_bytes(t, s, p, len);
+	if (ws_queued(t->ws) > HTTP_HIGH)
+		exec_hold(t->exec);
+}
+
+static void say_started(struct attach *t)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(4 * KIB);
+
+	if (t->told || !exec_started(t->exec))
+		return;
+	t->told = true;
+	if (!t->kind->says_started)
+		return;
+	buf_addf(&b, "{\"type\":\"started\",\"id\":\"%s\",\"sandbox\":\"%s\"}", t->exec->id, t->box->id);
+	send_text(t, &b);
+}
+
+/* From the spools, both streams, as far as the client takes it. Returns whether all was read. */
+static bool read_on(struct attach *t)
+{
+	char *buf = t->api->s->scratch;
+
+	for (int s = 0; s < 2; s++) {
+		const struct spool *sp = &t->exec->stream[s].spool;
+
+		while (ws_queued(t->ws) < HTTP_HIGH) {
+			uint64_t first = spool_first(sp, t->at[s]);
+			ssize_t n;
+
+			t->gaps = t->gaps || first != t->at[s];
+			t->at[s] = first;
+			n = spool_read(sp, t->at[s], buf, PIECE);
+			if (n <= 0)
+				break;
+			send_bytes(t, (enum exec_stream)s, buf, (size_t)n);
+			t->at[s] += (uint64_t)n;
+		}
+		if (t->at[s] < sp->total)
+			return ws_queued(t->ws) < HTTP_HIGH && spool_first(sp, t->at[s]) == sp->total;
+	}
+	return true;
+}
+
+static void on_change(void *arg, struct exec *x)
+{
+	struct attach *t = arg;
+	bool all = true;
+
+	say_started(t);
+	if (t->held && t->told && exec_write_queued(x) < IN_LOW) {
+		t->held = false;
+		ws_resume(t->ws);
+	}
+	if (!t->direct)
+		all = read_on(t);
+	if (exec_over(x) && all)
+		finish(t);
+}
+
+static void on_drain(void *arg)
+{
+	struct attach *t = arg;
+
+	if (t->exec && t->direct)
+		exec_go(t->exec);
+	else if (t->exec)
+		on_change(t, t->exec);
+}
+
+static void on_gone(void *arg)
+{
+	struct attach *t = arg;
+
+	if (t->exec && t->kind->owner && !t->exec->exited) {
+		if (t->exec->want->tty)
+			exec_signal(t->exec, SIGHUP, EXEC_TREE, NULL);
+		else
+			exec_close_stdin(t->exec);
+	}
+	attach_free(t);
+}
+
+/* What comes for it waits until it is there to take it. */
+static void hold_until_started(struct attach *t)
+{
+	if (exec_started(t->exec))
+		return;
+	t->held = true;
+	ws_pause(t->ws);
+}
+
+static void begin(struct attach *t, const uint8_t *data, size_t len)
+{
+	AUTO(exec_want_free) struct exec_want *w = NULL;
+	struct err e = { 0 };
+	int r = t->kind->want(&t->api->s->o, t->box, (const char *)data, len, &w, &e);
+
+	if (r == 0) {
+		/* A terminal is kept, so that one can come back to it; so is what was to run in the background. */
+		t->direct = !w->tty && !w->background;
+		w->background = w->background || w->tty;
+		t->sink = (struct exec_sink){ .data = on_data, .arg = t };
+		r = exec_new(t->box, &t->who, TAKE_PTR(w), t->direct ? &t->sink : NULL, &t->exec, &e);
+	}
+	if (r < 0) {
+		send_error(t, &e);
+		ws_close(t->ws, 1008, err_kind_name(e.kind));
+		attach_free(t);
+		return;
+	}
+	exec_watch(t->exec, &t->watch, on_change, t);
+	hold_until_started(t);
+}
+
+static int resize_json(struct exec *x, const char *data, size_t len, struct err *e)
+{
+	AUTO(json_decref) json_t *o = NULL;
+	uint64_t rows = 24, cols = 80;
+	int r = jin_parse(data, len, &o, e);
+	struct jin j;
+
+	if (r < 0)
+		return r;
+	j = (struct jin)JIN_INIT(o, e);
+	jin_u64(&j, "rows", &rows, 1, SIZE_MAX_CELLS);
+	jin_u64(&j, "cols", &cols, 1, SIZE_MAX_CELLS);
+	return j.r < 0 ? j.r : exec_resize(x, (uint32_t)rows, (uint32_t)cols, e);
+}
+
+static void on_bytes(struct attach *t, const uint8_t *data, size_t len)
+{
+	struct err e = { 0 };
+	int r = 0;
+
+	if (len && data[0] == WS_IN)
+		r = exec_write(t->exec, (const char *)data + 1, len - 1, &e);
+	else if (len == 5 && data[0] == WS_SIZE)
+		r = exec_resize(t->exec, (uint32_t)(data[1] << 8 | data[2]), (uint32_t)(data[3] << 8 | data[4]), &e);
+	else if (len > 5 && data[0] == WS_SIZE && t->kind->json_size)
+		r = resize_json(t->exec, (const char *)data + 1, len - 1, &e);
+	else
+		r = err_set(&e, ERR_INVALID, -EINVAL, "a message begins with 3 (stdin) or 4 (size)");
+	if (r < 0 && e.kind == ERR_INVALID && !t->kind->lenient)
+		send_error(t, &e);
+	if (exec_write_queued(t->exec) > IN_HIGH) {
+		t->held = true;
+		ws_pause(t->ws);
+	}
+}
+
+static void on_message(void *arg, bool text, const uint8_t *data, size_t len)
+{
+	struct attach *t = arg;
+	struct err e = { 0 };
+
+	if (!t->exec)
+		begin(t, data, len);
+	else if (!text)
+		on_bytes(t, data, len);
+	else if (t->kind->text && t->kind->text(t->exec, (const char *)data, len, &e) < 0 && !t->kind->lenient)
+		send_error(t, &e);
+}
+
+static const struct ws_calls calls = { .message = on_message, .drain = on_drain, .gone = on_gone, .max = MESSAGE_MAX };
+
+void attach_ws(struct call *c, const struct attach_kind *kind, const struct attach_from *from)
+{
+	struct attach *t = calloc(1, sizeof(*t));
+	const struct spool *s;
+	struct err e = { 0 };
+
+	if (!t)
+		abort();
+	t->kind = kind;
+	t->api = c->api;
+	t->who = c->who;
+	if (ws_accept(c->q, &calls, t, &t->ws) < 0) {
+		free(t);
+		err_set(&e, ERR_INVALID, -EPROTO, "this is a WebSocket: an upgrade is needed");
+		call_fail(c, &e);
+		return;
+	}
+	c->q = NULL;
+	t->box = TAKE_PTR(c->box);
+	t->exec = TAKE_PTR(c->exec);
+	call_free(c);
+	if (!t->exec)
+		return;
+	s = &t->exec->stream[EXEC_OUT].spool;
+	t->at[0] = from->given ? from->out : t->exec->want->tty && s->total > REPLAY ? s->total - REPLAY : 0;
+	t->at[1] = from->err;
+	exec_watch(t->exec, &t->watch, on_change, t);
+	hold_until_started(t);
+	on_change(t, t->exec);
+}

@@ -1,0 +1,31 @@
+/*
+ * A WebSocket on an exec, in any dialect: binary messages begin with a byte that says what follows (1 stdout and terminals, 2 stderr; 3 stdin, 4 size),
+ * texts are JSON. What dialects do differently is in the table they hand over.
+ */
+#pragma once
+#include "api/api.h"
+#include "service/exec.h"
+
+struct attach_kind {
+	/* Reads the first text: what is to be run. */
+	int (*want)(const struct service_opts *o, const struct box *b, const char *data, size_t len, struct exec_want **ret, struct err *e);
+	/* A later text. NULL: they are passed over. */
+	int (*text)(struct exec *x, const char *data, size_t len, struct err *e);
+	/* Write one value. @gaps: some of the output was not there any more. ->result may be NULL: then the end says nothing. */
+	void (*result)(struct exec *x, bool gaps, struct json *j);
+	void (*error)(const struct who *who, const struct err *e, struct json *j);
+	bool says_started; /* a text tells the exec's id, as soon as it runs */
+	bool json_size; /* a size may also be {"cols","rows"} */
+	bool lenient; /* messages without a sense are passed over, instead of answered */
+	bool refusal_ends; /* a command that can not be run has ended like others, its stderr says why */
+	bool owner; /* nobody can come back to it: when the client goes, stdin ends, and a terminal hangs up */
+};
+
+/* Where one that comes back goes on. */
+struct attach_from {
+	uint64_t out, err;
+	bool given; /* ->out is; else all is sent, of a terminal the end */
+};
+
+/* Takes the call over, with its exec, or without: then the first message starts one. */
+void attach_ws(struct call *c, const struct attach_kind *kind, const struct attach_from *from);

@@ -1,0 +1,159 @@
+#include "api/noid/noid.h"
+#include "base/base.h"
+#include "driver/exec.h"
+#include "service/exec.h"
+#include "service/jin.h"
+
+/* ["K=V"] as the object it means; the last of a name counts. */
+static json_t *read_env(struct jin *j, const json_t *list)
+{
+	json_t *env = json_object();
+
+	for (size_t i = 0; env && list && i < json_array_size(list); i++) {
+		const char *text = json_string_value(json_array_get(list, i));
+		const char *eq = text ? strchr(text, '=') : NULL;
+
+		if (!eq || eq == text) {
+			jin_bad(j, "env", "a list of \"NAME=VALUE\" is wanted");
+			break;
+		}
+		json_object_setn_new(env, text, (size_t)(eq - text), json_string(eq + 1));
+	}
+	return env;
+}
+
+static json_t *read_command(struct jin *j)
+{
+	const json_t *list = jin_array(j, "command", EXEC_ARGS_MAX);
+
+	if (!list)
+		jin_bad(j, "command", "is needed: a list of texts");
+	else if (!json_array_size(list))
+		jin_bad(j, "command", "cannot be empty");
+	for (size_t i = 0; list && i < json_array_size(list); i++)
+		if (!json_is_string(json_array_get(list, i)))
+			jin_bad(j, "command", "a list of texts is wanted");
+	return list && j->r == 0 ? json_copy(json_object_get(j->o, "command")) : NULL;
+}
+
+int noid_exec_want(const struct service_opts *o, const struct box *b, const char *data, size_t len, bool stream, struct exec_want **ret,
+		   struct err *e)
+{
+	AUTO(json_decref) json_t *from = NULL, *own = NULL, *env = NULL, *command = NULL;
+	uint64_t rows = 24, cols = 80;
+	bool tty = false;
+	struct jin j;
+	int r = jin_parse(data, len, &from, e);
+
+	if (r < 0)
+		return r;
+	j = (struct jin)JIN_INIT(from, e);
+	command = read_command(&j);
+	jin_bool(&j, "tty", &tty);
+	jin_u64(&j, "rows", &rows, 1, 10000);
+	jin_u64(&j, "cols", &cols, 1, 10000);
+	env = read_env(&j, jin_array(&j, "env", ENV_MAX));
+	if (j.r < 0)
+		return j.r;
+	own = json_pack("{s:O, s:O, s:s, s:b}", "cmd", command, "env", env, "user", "root", "stdin_open", stream && !tty);
+	if (own && tty)
+		r = json_object_set_new(own, "tty", json_pack("{s:I, s:I}", "rows", (json_int_t)rows, "cols", (json_int_t)cols));
+	if (!own || r < 0)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
+	r = exec_want_parse(o, b->want, own, ret, e);
+	if (r == 0 && tty)
+		(*ret)->background = true; /* as every terminal */
+	return r;
+}
+
+void noid_exec_end(const struct exec *x, bool truncated, struct json *j)
+{
+	if (x->timed_out)
+		jout_null(j, "exit_code");
+	else
+		jout_i64(j, "exit_code", x->verdict.exit_code);
+	jout_bool(j, "timed_out", x->timed_out);
+	jout_bool(j, "truncated", truncated);
+}
+
+struct waiter {
+	struct call *c;
+	struct exec_watch watch;
+};
+
+static void answer(struct call *c)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(512 * MIB);
+	struct json j = JSON_INIT(&out);
+	uint64_t dropped[2] = { 0, 0 };
+	struct exec *x = c->exec;
+	struct err e = { 0 };
+	char why[256];
+	int r = 0;
+
+	if (x->failed && x->fail.kind != ERR_REFUSED) {
+		e = x->fail;
+		call_fail(c, &e);
+		return;
+	}
+	jout_object(&j, NULL);
+	if (x->failed) { /* a shell would say so, and end with 127 or 126 */
+		snprintf(why, sizeof(why), "%s\n", x->fail.msg);
+		jout_str(&j, "stdout", "");
+		jout_str(&j, "stderr", why);
+	} else {
+		r = exec_write_output(x, &j, dropped);
+	}
+	noid_exec_end(x, dropped[0] || dropped[1], &j);
+	jout_end(&j);
+	if (r == 0)
+		r = jout_done(&j);
+	if (r < 0) {
+		err_sys(&e, ERR_EXHAUSTED, r, "put the result together");
+		call_fail(c, &e);
+		return;
+	}
+	call_audited(c);
+	call_json(c, 200, &out);
+}
+
+static void on_change(void *arg, struct exec *x)
+{
+	struct waiter *w = arg;
+	struct call *c = w->c;
+
+	if (!exec_over(x))
+		return;
+	exec_unwatch(&w->watch);
+	free(w);
+	answer(c);
+}
+
+static void exec_body(struct call *c, const char *data, size_t len)
+{
+	AUTO(exec_want_free) struct exec_want *want = NULL;
+	struct waiter *w;
+	struct err e = { 0 };
+	int r = noid_exec_want(&c->api->s->o, c->box, data, len, false, &want, &e);
+
+	if (r == 0)
+		r = exec_new(c->box, &c->who, TAKE_PTR(want), NULL, &c->exec, &e);
+	if (r < 0) {
+		call_fail(c, &e);
+		return;
+	}
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		abort();
+	w->c = c;
+	c->pending = true;
+	exec_watch(c->exec, &w->watch, on_change, w);
+}
+
+void noid_post_exec(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (noid_vm(c) == 0)
+		call_body(c, exec_body);
+}

@@ -1,0 +1,32 @@
+/*
+ * Noid's dialect: what its REST and WebSocket API looks like to noid-js and its CLI. A VM is a sandbox whose commands run as root; both dialects see
+ * the same ones. Fields we do not know are passed over, as Noid's server does.
+ */
+#pragma once
+#include "api/api.h"
+
+const struct route *noid_routes(size_t *ret_n);
+/* Gives a request of Noid's paths its header and its shape of errors. */
+void noid_dress(struct http_req *q);
+
+#define NOID_MEM_MIB 2048U
+#define NOID_PIDS 4096U /* a whole machine runs in it */
+/* Memory of a VM that does not say: NOID_MEM_MIB, or less where the configuration allows less. */
+uint64_t noid_mem_mib(const struct service_opts *o);
+
+/* Finds the VM named in the path. On failure it has been answered and ended: returns -errno. */
+int noid_vm(struct call *c);
+/* Noid's body of an exec. @stream: over a WebSocket, where stdin may come. */
+struct exec_want;
+int noid_exec_want(const struct service_opts *o, const struct box *b, const char *data, size_t len, bool stream, struct exec_want **ret,
+		   struct err *e);
+/* exit_code, timed_out, truncated: inside of an open object. */
+void noid_exec_end(const struct exec *x, bool truncated, struct json *j);
+void noid_error(struct json *j, const char *message, const char *remedy);
+
+typedef void noid_fn(void *arg, struct http_req *q, const struct route *r);
+/* vms.c */
+noid_fn noid_get_capabilities, noid_post_vms, noid_get_vms, noid_get_vm, noid_delete_vm;
+noid_fn noid_post_checkpoints, noid_get_checkpoints, noid_post_restore;
+/* execs.c, sockets.c */
+noid_fn noid_post_exec, noid_ws_exec, noid_ws_console;

@@ -1,0 +1,120 @@
+/* Noid's WebSockets: a command with its streams, and the VM's console. */
+#include "api/attach.h"
+#include "api/noid/noid.h"
+#include "base/base.h"
+#include "service/jin.h"
+
+/* Noid's console is a machine's, here it is a login shell with a terminal: one for each VM, which lives on when nobody looks. */
+static const char *const console_argv[] = { "/bin/sh", "-c", "command -v bash >/dev/null && exec bash -l; exec /bin/sh -l" };
+
+static int read_want(const struct service_opts *o, const struct box *b, const char *data, size_t len, struct exec_want **ret, struct err *e)
+{
+	return noid_exec_want(o, b, data, len, true, ret, e);
+}
+
+/* Noid has no word for the end of stdin; ours is understood. */
+static int read_text(struct exec *x, const char *data, size_t len, struct err *e)
+{
+	AUTO(json_decref) json_t *o = NULL;
+	const char *type = "";
+	int r = jin_parse(data, len, &o, e);
+	struct jin j;
+
+	if (r < 0)
+		return r;
+	j = (struct jin)JIN_INIT(o, e);
+	if (jin_str(&j, "type", &type, 32) && !strcmp(type, "stdin_close"))
+		exec_close_stdin(x);
+	return j.r;
+}
+
+static void write_result(struct exec *x, bool gaps, struct json *j)
+{
+	jout_object(j, NULL);
+	noid_exec_end(x, gaps, j);
+	jout_end(j);
+}
+
+static void write_error(const struct who *who, const struct err *e, struct json *j)
+{
+	(void)who;
+	noid_error(j, e->msg, e->remedy);
+}
+
+static const struct attach_kind exec_kind = {
+	.want = read_want,
+	.text = read_text,
+	.result = write_result,
+	.error = write_error,
+	.json_size = true,
+	.lenient = true,
+	.refusal_ends = true,
+	.owner = true,
+};
+
+static const struct attach_kind console_kind = {
+	.error = write_error,
+	.json_size = true,
+	.lenient = true,
+};
+
+/* -EPROTO: it has been answered, and ended. */
+static int need_upgrade(struct call *c)
+{
+	if (http_is_ws(c->q))
+		return 0;
+	http_set(c->q, "Upgrade", "websocket");
+	http_fail_as(c->q, 426, "invalid", "WebSocket upgrade required", NULL, NULL);
+	call_free(c);
+	return -EPROTO;
+}
+
+void noid_ws_exec(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (noid_vm(c) == 0 && need_upgrade(c) == 0)
+		attach_ws(c, &exec_kind, NULL);
+}
+
+static bool is_console(const struct exec *x)
+{
+	if (x->exited || x->ended_ns || !x->want || !x->want->tty || x->want->argc != ARRAY_LEN(console_argv))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(console_argv); i++)
+		if (strcmp(x->want->argv[i], console_argv[i]))
+			return false;
+	return true;
+}
+
+static int start_console(struct call *c, struct err *e)
+{
+	AUTO(exec_want_free) struct exec_want *w = NULL;
+	AUTO(json_decref) json_t *o = json_pack("{s:[sss], s:s, s:b, s:b, s:i}", "cmd", console_argv[0], console_argv[1], console_argv[2],
+						"user", "root", "tty", 1, "background", 1, "timeout", 0);
+	int r;
+
+	if (!o)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a console");
+	r = exec_want_parse(&c->api->s->o, c->box->want, o, &w, e);
+	return r < 0 ? r : exec_new(c->box, &c->who, TAKE_PTR(w), NULL, &c->exec, e);
+}
+
+void noid_ws_console(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	struct err e = { 0 };
+
+	if (noid_vm(c) < 0 || need_upgrade(c) < 0)
+		return;
+	for (struct exec *x = c->box->execs; x && !c->exec; x = x->next)
+		if (is_console(x))
+			c->exec = x;
+	if (c->exec) {
+		exec_ref(c->exec);
+	} else if (start_console(c, &e) < 0) {
+		call_fail(c, &e);
+		return;
+	}
+	attach_ws(c, &console_kind, &(struct attach_from){ 0 });
+}

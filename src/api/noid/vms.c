@@ -1,0 +1,299 @@
+#include "api/noid/noid.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "service/jin.h"
+
+#include <unistd.h>
+
+uint64_t noid_mem_mib(const struct service_opts *o)
+{
+	return o->memory_max && o->memory_max < NOID_MEM_MIB * MIB ? o->memory_max / MIB : NOID_MEM_MIB;
+}
+
+int noid_vm(struct call *c)
+{
+	const char *name = router_param(c->route, c->q, "id");
+	struct err e = { 0 };
+	struct box *b = box_find(c->api->s, &c->who, name, &e);
+
+	if (!b) {
+		err_set(&e, ERR_NOT_FOUND, -ENOENT, "VM '%.64s' not found", name);
+		call_fail(c, &e);
+		return -ENOENT;
+	}
+	box_ref(b);
+	box_use(b);
+	c->box = b;
+	return 0;
+}
+
+static const char *state_name(enum box_state s)
+{
+	switch (s) {
+	case BOX_RUNNING:
+		return "running";
+	case BOX_PAUSED:
+		return "paused";
+	case BOX_LOST:
+		return "stopped";
+	case BOX_MAKING:
+	case BOX_ENDING:
+		break;
+	}
+	return "unknown";
+}
+
+/* Whole cores, as Noid counts them: half a one is one; without a limit it may use all there are. */
+static uint64_t whole_cores(uint32_t milli)
+{
+	long all = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return milli ? (milli + 999U) / 1000U : all > 0 ? (uint64_t)all : 1;
+}
+
+static void put_vm(struct json *j, const struct box *b)
+{
+	char when[32];
+
+	clock_iso(b->created_ns, when);
+	jout_object(j, NULL);
+	jout_str(j, "name", b->want->name[0] ? b->want->name : b->id);
+	jout_str(j, "state", state_name(b->state));
+	jout_u64(j, "cpus", whole_cores(b->want->spec->limits.cpu_milli));
+	jout_u64(j, "mem_mib", b->want->spec->limits.memory / MIB);
+	jout_str(j, "created_at", when);
+	jout_str(j, "isolation", "container");
+	jout_end(j);
+}
+
+static void answer_vm(struct call *c, int status, const struct box *b)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(64 * KIB);
+	struct json j = JSON_INIT(&out);
+
+	put_vm(&j, b);
+	call_json(c, status, &out);
+}
+
+/* --- create --- */
+
+static void on_made(void *arg, struct box *b, bool found, const struct err *e)
+{
+	struct call *c = arg;
+
+	(void)found; /* a VM has no key */
+	if (!b) {
+		call_fail(c, e);
+		return;
+	}
+	call_audited(c);
+	answer_vm(c, 201, b);
+}
+
+static int check_tier(const char *setting, struct err *e)
+{
+	int r;
+
+	if (strcmp(setting, "vm"))
+		return 0;
+	r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation 'vm' is not in this version");
+	err_remedy(e, "set `noid_isolation` to auto or container in the daemon's configuration");
+	return r;
+}
+
+/* Noid's fields, as a sandbox of our own. */
+static int read_create(const struct api *a, const json_t *from, bool admin, struct box_want **ret, struct err *e)
+{
+	const struct service_opts *o = &a->s->o;
+	uint64_t cpus = 1, mem = noid_mem_mib(o), pids = o->pids_max && o->pids_max < NOID_PIDS ? o->pids_max : NOID_PIDS;
+	const char *name = NULL, *network = "isolated";
+	struct jin j = JIN_INIT(from, e);
+	AUTO(json_decref) json_t *own = NULL;
+
+	if (!jin_str(&j, "name", &name, SIZE_MAX))
+		jin_bad(&j, "name", "is needed");
+	if (j.r == 0)
+		j.r = name_check(name, e);
+	jin_u64(&j, "cpus", &cpus, 1, 1000);
+	jin_u64(&j, "mem_mib", &mem, 1, 1U << 24);
+	jin_str(&j, "network", &network, 64);
+	if (j.r == 0 && strcmp(network, "isolated"))
+		jin_bad(&j, "network", "\"isolated\" is what there is");
+	if (j.r == 0)
+		j.r = check_tier(a->noid_isolation, e);
+	if (j.r < 0)
+		return j.r;
+	own = json_pack("{s:s, s:s, s:I, s:I, s:I}", "name", name, "user", "root", "cpus", (json_int_t)cpus, "memory",
+			(json_int_t)(mem * MIB), "pids", (json_int_t)pids);
+	if (!own)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a VM");
+	return box_want_parse(o, own, admin, ret, e);
+}
+
+static void create_body(struct call *c, const char *data, size_t len)
+{
+	AUTO(json_decref) json_t *from = NULL;
+	struct box_want *w = NULL;
+	struct err e = { 0 };
+	int r = jin_parse(data, len, &from, &e);
+
+	if (r == 0)
+		r = read_create(c->api, from, c->who.scope == SCOPE_ADMIN, &w, &e);
+	if (r < 0) {
+		call_fail(c, &e);
+		return;
+	}
+	c->pending = true;
+	box_create(c->api->s, &c->who, w, on_made, c);
+}
+
+void noid_post_vms(void *arg, struct http_req *q, const struct route *r)
+{
+	call_body(call_new(arg, q, r), create_body);
+}
+
+/* --- look --- */
+
+static int older(const void *a, const void *b)
+{
+	const struct box *const *x = a, *const *y = b;
+
+	if ((*x)->created_ns != (*y)->created_ns)
+		return (*x)->created_ns < (*y)->created_ns ? -1 : 1;
+	return strcmp((*x)->id, (*y)->id);
+}
+
+void noid_get_vms(void *arg, struct http_req *q, const struct route *r)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
+	struct call *c = call_new(arg, q, r);
+	struct service *s = c->api->s;
+	AUTO_FREE struct box **list = calloc(s->boxes.count + 1, sizeof(struct box *));
+	struct json j = JSON_INIT(&out);
+	struct err e = { 0 };
+	size_t n = 0, at = 0;
+	struct box *b;
+
+	if (!list) {
+		err_set(&e, ERR_EXHAUSTED, -ENOMEM, "no memory for the list");
+		call_fail(c, &e);
+		return;
+	}
+	while ((b = map_next(&s->boxes, &at)))
+		if (b->tenant == c->who.tenant && b->state != BOX_MAKING && b->state != BOX_ENDING)
+			list[n++] = b;
+	qsort(list, n, sizeof(struct box *), older);
+	jout_array(&j, NULL);
+	for (size_t i = 0; i < n; i++)
+		put_vm(&j, list[i]);
+	jout_end(&j);
+	call_json(c, 200, &out);
+}
+
+void noid_get_vm(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (noid_vm(c) == 0)
+		answer_vm(c, 200, c->box);
+}
+
+/* --- delete --- */
+
+static void on_deleted(void *arg, int r, const struct err *e)
+{
+	struct call *c = arg;
+
+	if (r < 0 && e->kind != ERR_NOT_FOUND) {
+		call_fail(c, e);
+		return;
+	}
+	if (r == 0)
+		call_audited(c);
+	call_empty(c, 204);
+}
+
+void noid_delete_vm(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	struct err e = { 0 };
+	struct box *b = box_find(c->api->s, &c->who, router_param(r, q, "id"), &e);
+
+	if (!b) { /* what is not there is gone */
+		call_empty(c, 204);
+		return;
+	}
+	box_ref(b);
+	box_use(b);
+	c->box = b;
+	c->pending = true;
+	box_delete(b, &c->who, "sandbox.delete", on_deleted, c);
+}
+
+/* --- what there is not yet --- */
+
+static void no_checkpoints(struct call *c)
+{
+	struct err e = { 0 };
+
+	if (noid_vm(c) < 0)
+		return;
+	err_set(&e, ERR_UNSUPPORTED, -EOPNOTSUPP, "checkpoints are not in this version");
+	call_fail(c, &e);
+}
+
+void noid_post_checkpoints(void *arg, struct http_req *q, const struct route *r)
+{
+	no_checkpoints(call_new(arg, q, r));
+}
+
+void noid_post_restore(void *arg, struct http_req *q, const struct route *r)
+{
+	no_checkpoints(call_new(arg, q, r));
+}
+
+void noid_get_checkpoints(void *arg, struct http_req *q, const struct route *r)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(KIB);
+	struct call *c = call_new(arg, q, r);
+
+	if (noid_vm(c) < 0)
+		return;
+	buf_adds(&out, "[]");
+	call_json(c, 200, &out);
+}
+
+/* Noid's server has these flat, its TypeScript client looks for them in groups: both are there. Seconds; 0 = no limit. */
+void noid_get_capabilities(void *arg, struct http_req *q, const struct route *r)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(16 * KIB);
+	struct call *c = call_new(arg, q, r);
+	const struct service_opts *o = &c->api->s->o;
+	uint64_t max = o->exec_timeout_max_ms, exec = o->exec_timeout_ms, mem = noid_mem_mib(o);
+	struct json j = JSON_INIT(&out);
+
+	if (max && (!exec || exec > max))
+		exec = max;
+	jout_object(&j, NULL);
+	jout_u64(&j, "api_version", 1);
+	jout_u64(&j, "max_exec_output_bytes", o->output_limit);
+	jout_u64(&j, "exec_timeout_secs", exec / 1000);
+	jout_u64(&j, "console_timeout_secs", max / 1000);
+	jout_u64(&j, "max_vm_name_length", NAME_MAX_LEN);
+	jout_u64(&j, "default_cpus", 1);
+	jout_u64(&j, "default_mem_mib", mem);
+	jout_object(&j, "timeouts");
+	jout_u64(&j, "exec_timeout_secs", exec / 1000);
+	jout_u64(&j, "console_timeout_secs", max / 1000);
+	jout_end(&j);
+	jout_object(&j, "limits");
+	jout_u64(&j, "max_env_vars", ENV_MAX);
+	jout_u64(&j, "max_env_value_len", 32 * KIB);
+	jout_end(&j);
+	jout_object(&j, "defaults");
+	jout_u64(&j, "cpus", 1);
+	jout_u64(&j, "mem_mib", mem);
+	jout_end(&j);
+	jout_end(&j);
+	call_json(c, 200, &out);
+}

@@ -27,7 +27,7 @@ def nothing_is_left_behind():
     """Instead of after each test: the daemon, and what it keeps ready, stays for all of them."""
     watch = host.Watch()
     yield
-    left = watch.left()
+    left = Daemon.ours(watch.left())
     assert not left, "left behind:\n" + "\n".join(sorted(left))
 
 

@@ -193,3 +193,31 @@ void api_request(void *arg, struct http_req *q)
 	if (r && let_in(a, q, r) == 0)
 		r->handle(a, q, r);
 }
+
+void api_stand(struct api *a, struct standing *s, void (*end)(void *arg), void *arg)
+{
+	*s = (struct standing){ .next = a->standing, .prev = &a->standing, .end = end, .arg = arg };
+	if (s->next)
+		s->next->prev = &s->next;
+	a->standing = s;
+}
+
+void api_unstand(struct standing *s)
+{
+	if (!s->prev)
+		return;
+	*s->prev = s->next;
+	if (s->next)
+		s->next->prev = s->prev;
+	s->prev = NULL;
+}
+
+void api_end_standing(struct api *a)
+{
+	struct standing *s;
+
+	while ((s = a->standing)) {
+		api_unstand(s);
+		s->end(s->arg);
+	}
+}

@@ -9,12 +9,20 @@
 
 #define API_BODY_MAX (4U * 1024U * 1024U)
 
+/* A stream without an end of its own (events, a terminal): when the daemon is to stop, it is ended. */
+struct standing {
+	struct standing *next, **prev;
+	void (*end)(void *arg); /* ends it; it has been taken out already */
+	void *arg;
+};
+
 struct api {
 	struct service *s;
 	struct router *router;
 	uid_t owner; /* who started the daemon: may come by the unix socket without a token */
 	const char *noid_isolation;
 	uint64_t started_ns;
+	struct standing *standing;
 	uint64_t requests, refused; /* for the metrics */
 	uint64_t refused_noted_ns;
 	bool verifying; /* a worker checks the audit log */
@@ -27,6 +35,11 @@ void api_free(struct api *a);
 void api_request(void *arg, struct http_req *q);
 /* Every route of every dialect, for the router and for the test of the OpenAPI document. */
 const struct route *api_routes(size_t *ret_n);
+
+void api_stand(struct api *a, struct standing *s, void (*end)(void *arg), void *arg);
+void api_unstand(struct standing *s); /* fine when it does not stand */
+/* The daemon is about to stop: ends every standing stream. Commands that run go on. */
+void api_end_standing(struct api *a);
 
 /* Who calls, once it was let in. */
 struct who api_who(struct http_req *q);

@@ -26,6 +26,7 @@ struct attach {
 	struct ws *ws;
 	struct exec_sink sink;
 	struct exec_watch watch;
+	struct standing standing;
 	bool direct; /* we are its sink */
 	bool told; /* that it has started */
 	bool held; /* stdin: the client waits */
@@ -35,6 +36,7 @@ struct attach {
 
 static void attach_free(struct attach *t)
 {
+	api_unstand(&t->standing);
 	exec_unwatch(&t->watch);
 	if (t->exec && t->direct && t->exec->sink == &t->sink)
 		exec_leave(t->exec);
@@ -262,6 +264,15 @@ static void on_message(void *arg, bool text, const uint8_t *data, size_t len)
 
 static const struct ws_calls calls = { .message = on_message, .drain = on_drain, .gone = on_gone, .max = MESSAGE_MAX };
 
+/* What it runs goes on, and can be come back to when the daemon is back. */
+static void on_stop(void *arg)
+{
+	struct attach *t = arg;
+
+	ws_close(t->ws, 1001, "the daemon stops");
+	attach_free(t);
+}
+
 void attach_ws(struct call *c, const struct attach_kind *kind, const struct attach_from *from)
 {
 	struct attach *t = calloc(1, sizeof(*t));
@@ -280,6 +291,7 @@ void attach_ws(struct call *c, const struct attach_kind *kind, const struct atta
 		return;
 	}
 	c->q = NULL;
+	api_stand(t->api, &t->standing, on_stop, t);
 	t->box = TAKE_PTR(c->box);
 	t->exec = TAKE_PTR(c->exec);
 	call_free(c);

@@ -62,6 +62,7 @@ static void on_signal(uv_signal_t *h, int sig)
 	}
 	v->draining = true;
 	v->service->draining = true;
+	api_end_standing(v->api);
 	http_server_drain(v->http, on_drained, v);
 	uv_timer_start(&v->deadline, on_deadline, DRAIN_MS, 0);
 }

@@ -6,6 +6,7 @@
 struct listener {
 	struct call *c;
 	struct event_listener l;
+	struct standing standing;
 	const struct tenant *tenant; /* NULL = all */
 	char sandbox[ID_SIZE]; /* "" = all */
 	bool replaying; /* of what is kept, which has its bounds */
@@ -16,6 +17,7 @@ static void listener_end(struct call *c)
 	struct listener *l = c->data;
 
 	event_unlisten(&l->l);
+	api_unstand(&l->standing);
 	free(l);
 	c->data = NULL;
 }
@@ -44,6 +46,18 @@ static void on_event(void *arg, const struct event *ev)
 	sse_event(l->c->q, id, ev->kind, ev->json, strlen(ev->json));
 }
 
+static void on_stop(void *arg)
+{
+	struct listener *l = arg;
+	struct call *c = l->c;
+
+	listener_end(c);
+	c->gone = NULL;
+	http_end(c->q);
+	c->q = NULL;
+	call_free(c);
+}
+
 static void begin(struct call *c, const struct tenant *t, const char *sandbox)
 {
 	const char *last = http_header(c->q, "Last-Event-ID");
@@ -63,6 +77,7 @@ static void begin(struct call *c, const struct tenant *t, const char *sandbox)
 		event_replay(c->api->s, seq, on_event, l);
 	l->replaying = false;
 	event_listen(c->api->s, &l->l, on_event, l);
+	api_stand(c->api, &l->standing, on_stop, l);
 }
 
 void get_events(void *arg, struct http_req *q, const struct route *r)

@@ -18,6 +18,7 @@ struct file_call {
 	uint64_t offset, length, left;
 	void (*on_drain)(void *arg);
 	void *more; /* of archive.c */
+	struct standing standing; /* of watch.c */
 };
 
 /* NULL: it has been answered. */

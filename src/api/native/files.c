@@ -16,6 +16,7 @@
 
 void file_call_free(struct file_call *f)
 {
+	api_unstand(&f->standing);
 	buf_done(&f->out);
 	free(f->path);
 	free(f);

@@ -9,6 +9,7 @@
 struct reader {
 	struct call *c;
 	struct exec_watch watch;
+	struct standing standing;
 	enum exec_stream stream;
 	uint64_t at, end; /* end: UINT64_MAX when it follows */
 	bool follow, reading;
@@ -16,6 +17,7 @@ struct reader {
 
 static void reader_free(struct reader *r)
 {
+	api_unstand(&r->standing);
 	exec_unwatch(&r->watch);
 	free(r);
 }
@@ -75,6 +77,19 @@ static void on_gone(struct call *c)
 	reader_free(c->data);
 }
 
+/* The client can not take what it has for all there is. */
+static void on_stop(void *arg)
+{
+	struct reader *r = arg;
+	struct call *c = r->c;
+
+	reader_free(r);
+	c->gone = NULL;
+	http_cut(c->q);
+	c->q = NULL;
+	call_free(c);
+}
+
 static int read_query(struct call *c, struct reader *r, struct err *e)
 {
 	const char *stream = http_query(c->q, "stream"), *offset = http_query(c->q, "offset"), *limit = http_query(c->q, "limit");
@@ -127,5 +142,7 @@ void get_exec_output(void *arg, struct http_req *q, const struct route *route)
 	http_begin(q, 200, "application/octet-stream", -1);
 	http_set_drain(q, on_drain, r);
 	exec_watch(c->exec, &r->watch, on_change, r);
+	if (r->follow)
+		api_stand(c->api, &r->standing, on_stop, r);
 	read_on(r);
 }

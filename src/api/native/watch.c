@@ -84,6 +84,23 @@ static void on_done(void *arg, int r, const struct file_end *x, unsigned flags, 
 	call_free(c);
 }
 
+static void on_stop(void *arg)
+{
+	struct file_call *f = arg;
+	struct call *c = f->c;
+
+	file_cancel(f->op);
+	f->op = NULL;
+	c->gone = NULL;
+	if (f->begun)
+		http_end(c->q);
+	else
+		http_cut(c->q);
+	c->q = NULL;
+	file_call_free(f);
+	call_free(c);
+}
+
 void watch_files(struct file_call *f)
 {
 	static const struct file_calls calls = { .entry = on_entry, .event = on_event, .done = on_done };
@@ -91,5 +108,6 @@ void watch_files(struct file_call *f)
 	struct file_request q = { 0 };
 
 	http_set_drain(f->c->q, on_drain, f);
-	file_call_begin(f, FILE_WATCH, recursive && strcmp(recursive, "0") ? FILE_RECURSIVE : 0, &q, &calls);
+	if (file_call_begin(f, FILE_WATCH, recursive && strcmp(recursive, "0") ? FILE_RECURSIVE : 0, &q, &calls) == 0)
+		api_stand(f->c->api, &f->standing, on_stop, f);
 }

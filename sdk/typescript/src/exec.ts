@@ -2,7 +2,7 @@ import { Writable } from 'node:stream';
 import { TextDecoder } from 'node:util';
 import type { Readable } from 'node:stream';
 import { abortReason, ClocheError, ConnectionError, errorFromWire, NotFoundError, ProtocolError } from './errors.js';
-import { collect, type Transport } from './http.js';
+import { collect, Guard, type Transport } from './http.js';
 import { readEvents } from './sse.js';
 import type {
   BackgroundOptions,
@@ -630,6 +630,21 @@ async function openAttach(t: Transport, path: string, tty: boolean, offset: numb
   return new SocketChannel(socket, tty);
 }
 
+/* The word that it runs, within the time that any call has. */
+async function answerOf(channel: SocketChannel, t: Transport, o: StartOptions, sent: Promise<void>) {
+  const guard = new Guard(o.signal, o.requestTimeout ?? t.options.timeout);
+  guard.onFire((why) => channel.fail(why));
+  try {
+    guard.check();
+    await sent;
+    return await channel.started;
+  } catch (e) {
+    throw guard.explain(e);
+  } finally {
+    guard.done();
+  }
+}
+
 /** Starts one and follows it. */
 export async function startExec(t: Transport, execsPath: string, cmd: Command, o: StartOptions): Promise<Exec> {
   const kind = o.transport ?? (t.canUpgrade ? 'websocket' : 'sse');
@@ -650,8 +665,8 @@ export async function startExec(t: Transport, execsPath: string, cmd: Command, o
   }
   const socket = await t.upgrade({ path: `${execsPath}/attach`, signal: o.signal, timeout: o.requestTimeout });
   const channel = new SocketChannel(socket, tty);
-  await socket.send(JSON.stringify(execBody(cmd, o)));
-  return new Exec(t, execsPath, { ...(await until(channel.started, o.signal)), tty, channel, kill: o.signal, stdin, collect });
+  const started = await answerOf(channel, t, o, socket.send(JSON.stringify(execBody(cmd, o))));
+  return new Exec(t, execsPath, { ...started, tty, channel, kill: o.signal, stdin, collect });
 }
 
 /** Starts one that needs no listener. */

@@ -5,6 +5,7 @@ import {
   ConflictError,
   InvalidError,
   NotFoundError,
+  RateLimitError,
   UnauthorizedError,
   UnsupportedError,
   type Cloche,
@@ -138,6 +139,30 @@ test('tokens, tenants and audit', async () => {
   await s.delete();
   await client.tokens.revoke(token.id);
   await assert.rejects(theirs.whoami(), UnauthorizedError);
+});
+
+test('a rate limit is waited for', async () => {
+  const token = await client.tokens.create({ scope: 'sandbox', rate: { points: 3, window: 1, block: 1 } });
+  const slow = daemon.client({ token: token.token, retryDelay: 1 });
+  const t0 = Date.now();
+  for (let i = 0; i < 5; i++) await slow.whoami();
+  assert.ok(Date.now() - t0 >= 500);
+  const hasty = daemon.client({ token: token.token, retries: 0 });
+  await assert.rejects(
+    async () => {
+      for (let i = 0; i < 5; i++) await hasty.whoami();
+    },
+    (e) => e instanceof RateLimitError && e.code === 'rate' && (e.retryAfter ?? 0) > 0,
+  );
+});
+
+test('the unix socket needs no token, and carries WebSockets', async () => {
+  const local = daemon.client({ url: `unix:${daemon.data}/cloche.sock`, token: '' });
+  const s = await local.sandboxes.create();
+  const exec = await s.start(['cat'], { stdin: true });
+  exec.stdin.end('by socket');
+  assert.equal((await exec.wait()).stdout, 'by socket');
+  await s.delete();
 });
 
 test('checkpoint, restore and fork say what this server can not do', async (t) => {

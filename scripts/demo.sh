@@ -1,5 +1,6 @@
 #!/bin/bash
-# What a sandbox is for: code that works, and three things that must not. Exits 1 when one of them got through.
+# What a sandbox is for: code that works, and three things that must not. Then, as root, a daemon that is killed while
+# it works. Exits 1 when something is not as it should be.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 cloche=${BUILD:-build}/cloche
@@ -58,8 +59,122 @@ show 'a fork bomb: stopped at its limit' pids 'not 0' --pids 32 --timeout 30s \
 	-- /usr/bin/python3 -c 'import os
 while True: os.fork()'
 
+# ---- the daemon ------------------------------------------------------------------------------------------------------
+tmp= daemon=
+
+# Whatever happened: no daemon, no sandbox (it was told to end them) and no file stays.
+clean_up() {
+	if [ -n "$daemon" ] && kill -TERM "$daemon" 2>/dev/null; then
+		wait "$daemon"
+	fi
+	[ -z "$tmp" ] || rm -rf "$tmp"
+}
+trap clean_up EXIT
+trap 'exit 1' INT TERM HUP
+
+wrong() {
+	printf '  WRONG: %s\n' "$*"
+	failed=1
+}
+
+# client WANTED COMMAND...: runs a command of the client and compares what it prints.
+client() {
+	local wanted=$1 got word
+	shift
+	printf '$ cloche'
+	for word in "$@"; do
+		case $word in
+		*[!a-zA-Z0-9/:._-]*) printf " '%s'" "$word" ;;
+		*) printf ' %s' "$word" ;;
+		esac
+	done
+	got=$("$cloche" "$@" 2>&1)
+	printf '\n'
+	[ -z "$got" ] || printf '%s\n' "$got" | sed 's/^/  /'
+	[ "$got" = "$wanted" ] || wrong "expected '$wanted'"
+}
+
+# The daemon's children by name; its API process is another cloche-serve.
+child() {
+	local status
+	for status in /proc/[0-9]*/status; do
+		awk -v name="$1" -v parent="$daemon" '$1 == "Name:" { n = $2 } $1 == "Pid:" { p = $2 }
+			$1 == "PPid:" && $2 == parent && n == name { print p }' "$status" 2>/dev/null
+	done
+}
+
+wait_for() { # a line in the daemon's log
+	local i
+	for i in $(seq 300); do
+		! grep -q "$1" "$tmp/log" || return 0
+		kill -0 "$daemon" 2>/dev/null || break
+		sleep 0.1
+	done
+	wrong "the daemon does not say '$1'"
+	cat "$tmp/log"
+	return 1
+}
+
+show_daemon() {
+	local id api
+
+	printf '\n== a daemon, for sandboxes that stay\n'
+	tmp=$(mktemp -d) && chmod 755 "$tmp" || return 1 # its API process is another user
+	printf '$ cloche serve\n'
+	"$cloche" serve --data "$tmp/data" --listen 127.0.0.1:0 --stop-sandboxes >"$tmp/log" 2>&1 </dev/null &
+	daemon=$!
+	wait_for '^try: ' || return 1
+	sed 's/^/  /' "$tmp/log"
+	CLOCHE_URL=$(sed -n 's/.*serving on \(http[^ ]*\) .*/\1/p' "$tmp/log")
+	CLOCHE_TOKEN=$(sed -n 's/^token: //p' "$tmp/log")
+	export CLOCHE_URL CLOCHE_TOKEN
+	printf '$ cloche create --name demo\n'
+	id=$("$cloche" create --name demo) || return 1
+	printf '  %s\n' "$id"
+	client 42 exec demo -- python3 -c 'print(6 * 7)'
+	echo 'a note' >"$tmp/note"
+	client '' cp "$tmp/note" demo:note.txt
+	client 'A NOTE' exec --shell demo 'tr a-z A-Z <note.txt'
+	client 'a note' cp demo:note.txt -
+
+	printf '\n== kill -9 of its API process, while a command runs in the background\n'
+	printf '$ cloche exec -d demo ...\n'
+	id=$("$cloche" exec -d demo -- sh -c 'for i in 1 2 3 4 5 6; do echo "line $i"; sleep 0.5; done; exit 7') || return 1
+	printf '  %s\n' "$id"
+	sleep 1
+	api=$(child cloche-serve)
+	printf '$ kill -9 %s\n' "$api"
+	kill -9 "$api" || return 1
+	client $'line 1\nline 2\nline 3\nline 4\nline 5\nline 6' logs --follow demo "$id"
+	wait_for 'started again' || return 1
+	printf '  the API process is now %s\n' "$(child cloche-serve)"
+	[ "$(child cloche-serve)" != "$api" ] || wrong 'it was not killed'
+	"$cloche" logs --list --json demo | ID=$id /usr/bin/python3 -c '
+import json, os, sys
+
+x = next(x for x in json.load(sys.stdin) if x["id"] == os.environ["ID"])
+print("  " + x["state"] + ", exit code " + str(x["exit_code"]))
+sys.exit(x["exit_code"] != 7)
+' || wrong 'expected exit code 7'
+
+	printf '\n== the end\n'
+	client demo rm demo
+	client '[]' ls --json
+	printf '$ kill %s\n' "$daemon"
+	kill -TERM "$daemon" && wait "$daemon" || wrong "exit code $?"
+	daemon=
+	"$cloche" audit verify "$tmp/data/audit.log" | sed 's/^/  /'
+	[ "${PIPESTATUS[0]}" = 0 ] || wrong 'the audit log'
+}
+
+if [ "$(id -u)" = 0 ]; then
+	show_daemon || failed=1
+	said='all of it went as it should'
+else
+	said='all four ended as they should; `cloche serve` needs root: sudo make demo shows it'
+fi
 if [ "$failed" != 0 ]; then
 	printf '\nthe demo failed\n'
 	exit 1
 fi
-printf '\nall four ended as they should\n'
+printf '\n%s\n' "$said"

@@ -5,8 +5,7 @@
 #include <strings.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/uio.h>
-#include <unistd.h>
+#include <time.h>
 
 #define ANSWER_MAX (4 * MIB)
 #define READ_SIZE (16 * KIB)
@@ -82,7 +81,9 @@ static int more(struct client *c, struct err *e)
 
 	if (!room)
 		return err_set(e, ERR_TOO_LARGE, -E2BIG, "an answer beyond %llu bytes", ANSWER_MAX);
-	n = recv(c->fd, room, READ_SIZE, 0);
+	do
+		n = recv(c->fd, room, READ_SIZE, 0);
+	while (n < 0 && errno == EINTR);
 	if (n == 0)
 		return err_set(e, ERR_LOST, -EPIPE, "the daemon hung up");
 	if (n < 0)
@@ -202,4 +203,12 @@ int api_delete(struct client *c, const char *id, struct err *e)
 
 	snprintf(path, sizeof(path), "/v1/sandboxes/%s", id);
 	return client_call(c, "DELETE", path, NULL, 204, NULL, e);
+}
+
+uint64_t own_cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
 }

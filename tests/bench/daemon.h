@@ -69,6 +69,9 @@ int api_exec(struct client *c, const char *id, struct err *e);
 int api_delete(struct client *c, const char *id, struct err *e);
 int answer_ended_well(const struct answer *a, struct err *e);
 
+/* What the client itself costs: CPU time of this process. */
+uint64_t own_cpu_ns(void);
+
 /* ---- flow.c: what a long answer carries ---- */
 enum flow_kind {
 	FLOW_RAW, /* bytes as they are, until the end of the file: a pipe */

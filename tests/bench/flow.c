@@ -249,6 +249,8 @@ int flow_drain(int fd, enum flow_kind kind, const struct buf *first, uint64_t wa
 	while (!f.over) {
 		ssize_t n = read(fd, data, sizeof(data));
 
+		if (n < 0 && errno == EINTR)
+			continue;
 		if (n < 0)
 			return err_sys(e, ERR_LOST, -errno, "a stream broke after %llu bytes",
 				       (unsigned long long)f.got);

@@ -13,7 +13,7 @@
 #define FLIGHT 8
 
 struct slice {
-	uint64_t ns, cpu_ns;
+	uint64_t ns, cpu_ns, client_ns; /* the last: CPU time of this process */
 	unsigned count;
 };
 
@@ -223,11 +223,12 @@ static int fly(struct flyer *all, int ep, unsigned count, struct err *e)
 
 static int our_slice(struct http *h, struct flyer *all, int ep, unsigned count, struct err *e)
 {
-	uint64_t t = clock_mono_ns(), cpu = serve_cpu_ns(&h->serve);
+	uint64_t t = clock_mono_ns(), cpu = serve_cpu_ns(&h->serve), own = own_cpu_ns();
 	int r = fly(all, ep, count, e);
 
 	if (r < 0)
 		return r;
+	h->ours.client_ns += own_cpu_ns() - own;
 	/* Nothing left for later is got for free. */
 	h->ours.ns += serve_settle(&h->serve) - t;
 	h->ours.cpu_ns += serve_cpu_ns(&h->serve) - cpu;
@@ -306,6 +307,8 @@ static void judge(struct http *h)
 	report_fact(out, PART, "create, exec, delete by 8 clients", per_second(&h->ours), "per second");
 	report_fact(out, PART, "bwrap, CPU time of one", ratio((double)h->theirs.cpu_ns / 1e6, h->theirs.count), "ms");
 	report_fact(out, PART, "the daemon's CPU time of one", ratio((double)h->ours.cpu_ns / 1e6, h->ours.count),
+		    "ms");
+	report_fact(out, PART, "the clients' CPU time of one", ratio((double)h->ours.client_ns / 1e6, h->ours.count),
 		    "ms");
 	add_ratio(h, "http create, exec, delete p50 / bwrap p50", h->lifecycle, h->bwrap, 0.45);
 	report_target(out, &(struct target){

@@ -21,10 +21,10 @@ enum way { PIPE_ZEROS, WEBSOCKET, FOLLOW, PIPE_TEXT, SSE, FILE_WRITE, FILE_READ,
 struct stream {
 	struct bench *b;
 	struct serve serve, spooling; /* the second keeps all of it in its spool */
-	char box[API_ID], spool_box[API_ID];
+	char box[API_ID], spool_box[API_ID]; /* the second is a new one each time: its spool goes with it */
 	uint64_t size, file_size;
 	char zeros[64], text[128]; /* commands */
-	struct samples ns[WAYS];
+	struct samples ns[WAYS], client_cpu[WAYS], daemon_cpu[WAYS];
 };
 
 /* ---- the ways ---- */
@@ -176,22 +176,6 @@ static int go(struct stream *s, enum way w, struct client *c, struct err *e)
 	return -EINVAL;
 }
 
-static int measure(struct stream *s, enum way w, struct err *e)
-{
-	static const char *const names[WAYS] = { "pipe",   "websocket", "follow", "pipe of text",
-						 "events", "write",	"read" };
-	struct client c = { .fd = -1 };
-	int r = client_open(&c, w == FOLLOW ? &s->spooling : &s->serve, e);
-	uint64_t t = clock_mono_ns();
-
-	if (r == 0)
-		r = go(s, w, &c, e);
-	if (r == 0)
-		samples_add(&s->ns[w], clock_mono_ns() - t);
-	client_close(&c);
-	return r < 0 ? err_wrap(e, r, "%s", names[w]) : 0;
-}
-
 /* As many processors as the pipe has, and room for the file. */
 static int make_box(struct serve *serve, char id[API_ID], struct err *e)
 {
@@ -206,6 +190,49 @@ static int make_box(struct serve *serve, char id[API_ID], struct err *e)
 	return r;
 }
 
+static int drop_box(struct serve *serve, const char *id, struct err *e)
+{
+	struct client c;
+	int r = client_open(&c, serve, e);
+
+	if (r == 0)
+		r = api_delete(&c, id, e);
+	client_close(&c);
+	return r;
+}
+
+static int measure(struct stream *s, enum way w, struct client *c, struct err *e)
+{
+	uint64_t t = clock_mono_ns(), cpu = own_cpu_ns(), daemon_cpu = serve_cpu_ns(c->serve);
+	int r = go(s, w, c, e);
+
+	if (r < 0)
+		return r;
+	samples_add(&s->ns[w], clock_mono_ns() - t);
+	samples_add(&s->client_cpu[w], own_cpu_ns() - cpu);
+	samples_add(&s->daemon_cpu[w], serve_cpu_ns(c->serve) - daemon_cpu);
+	return 0;
+}
+
+static int take_turn(struct stream *s, enum way w, struct err *e)
+{
+	static const char *const names[WAYS] = { "pipe",   "websocket", "follow", "pipe of text",
+						 "events", "write",	"read" };
+	struct serve *serve = w == FOLLOW ? &s->spooling : &s->serve;
+	struct client c = { .fd = -1 };
+	int r = w == FOLLOW ? make_box(serve, s->spool_box, e) : 0;
+
+	if (r == 0)
+		r = client_open(&c, serve, e);
+	if (r == 0)
+		r = measure(s, w, &c, e);
+	client_close(&c);
+	/* Else the disk would still be busy with it while others are measured. */
+	if (r == 0 && w == FOLLOW)
+		r = drop_box(serve, s->spool_box, e);
+	return r < 0 ? err_wrap(e, r, "%s", names[w]) : 0;
+}
+
 /* ---- the verdict ---- */
 
 static double rate(struct stream *s, enum way w)
@@ -213,6 +240,29 @@ static double rate(struct stream *s, enum way w)
 	uint64_t size = w == FILE_WRITE || w == FILE_READ ? s->file_size : s->size;
 
 	return ratio((double)size * 1e3, (double)samples_at(&s->ns[w], 500)); /* per microsecond is MB/s */
+}
+
+/* Who was busy: the two share the processors, and the client's part is not the daemon's fault. */
+static void tell_cpu(struct stream *s)
+{
+	static const struct {
+		enum way way;
+		const char *client, *daemon;
+	} list[] = {
+		{ PIPE_ZEROS, "CPU time of the reader, pipe", NULL },
+		{ WEBSOCKET, "CPU time of the client, WebSocket", "CPU time of the daemon, WebSocket" },
+		{ FOLLOW, "CPU time of the client, followed", "CPU time of the daemon, followed" },
+		{ SSE, "CPU time of the client, events", "CPU time of the daemon, events" },
+	};
+	double gib = (double)s->size / (double)GIB;
+
+	for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+		report_fact(&s->b->report, PART, list[i].client,
+			    ratio((double)samples_at(&s->client_cpu[list[i].way], 500) / 1e9, gib), "s/GiB");
+		if (list[i].daemon)
+			report_fact(&s->b->report, PART, list[i].daemon,
+				    ratio((double)samples_at(&s->daemon_cpu[list[i].way], 500) / 1e9, gib), "s/GiB");
+	}
 }
 
 static void judge(struct stream *s)
@@ -234,6 +284,7 @@ static void judge(struct stream *s)
 	report_fact(out, PART, "bytes of each stream", (double)s->size / (double)MIB, "MiB");
 	for (unsigned i = 0; i < WAYS; i++)
 		report_fact(out, PART, names[i], rate(s, (enum way)i), "MB/s");
+	tell_cpu(s);
 	report_fact(out, PART, "text, events / pipe of zeros", ratio(rate(s, SSE), rate(s, PIPE_ZEROS)), "");
 	for (size_t i = 0; i < ARRAY_LEN(targets); i++)
 		report_target(out, &(struct target){
@@ -264,15 +315,16 @@ int bench_stream(struct bench *b, struct err *e)
 				e);
 	if (r == 0)
 		r = make_box(&s.serve, s.box, e);
-	if (r == 0)
-		r = make_box(&s.spooling, s.spool_box, e);
 	for (unsigned i = 0; r == 0 && i < rounds && !bench_stop; i++)
 		for (unsigned w = 0; r == 0 && w < WAYS; w++)
-			r = measure(&s, (enum way)w, e);
+			r = take_turn(&s, (enum way)w, e);
 	if (r == 0)
 		judge(&s);
-	for (unsigned i = 0; i < WAYS; i++)
+	for (unsigned i = 0; i < WAYS; i++) {
 		samples_done(&s.ns[i]);
+		samples_done(&s.client_cpu[i]);
+		samples_done(&s.daemon_cpu[i]);
+	}
 	serve_stop(&s.serve);
 	serve_stop(&s.spooling);
 	return r;

@@ -211,6 +211,7 @@ static void begin(struct attach *t, const uint8_t *data, size_t len)
 	}
 	exec_watch(t->exec, &t->watch, on_change, t);
 	hold_until_started(t);
+	say_started(t); /* one that started at once told nobody: we were not watching yet */
 }
 
 static int resize_json(struct exec *x, const char *data, size_t len, struct err *e)

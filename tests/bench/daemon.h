@@ -9,6 +9,7 @@
 /* ---- serve.c: a daemon on a temporary folder and a port of its own ---- */
 struct serve {
 	pid_t pid; /* the supervisor; 0 when none runs */
+	pid_t watcher; /* ends it should this process die */
 	char dir[64];
 	struct sockaddr_in addr;
 	char token[128];

@@ -43,8 +43,7 @@ static _Noreturn void become(const struct serve *s, const struct bench *b, int o
 	snprintf(errors, sizeof(errors), "%s/errors", s->dir);
 	for (size_t i = 0; i < ARRAY_LEN(argv); i++)
 		copy[i] = argv[i] ? strdup(argv[i]) : NULL;
-	/* A benchmark that dies leaves no daemon; one that is interrupted ends it in order. */
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	/* A benchmark that is interrupted ends it in order. */
 	setpgid(0, 0);
 	err = sys_openat(AT_FDCWD, errors, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	dup2(sys_openat(AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC, 0), 0);
@@ -106,6 +105,59 @@ static int read_token(struct serve *s, struct err *e)
 	return 0;
 }
 
+static void remove_tree(int dirfd, const char *name)
+{
+	int fd = sys_openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+	struct dirent *x;
+
+	while (d && (x = readdir(d))) {
+		if (!strcmp(x->d_name, ".") || !strcmp(x->d_name, ".."))
+			continue;
+		if (unlinkat(fd, x->d_name, 0) < 0)
+			remove_tree(fd, x->d_name);
+	}
+	if (d)
+		closedir(d);
+	unlinkat(dirfd, name, AT_REMOVEDIR);
+}
+
+/*
+ * A benchmark that dies leaves no daemon: this process is told of the death, and ends the daemon and removes its folder.
+ * The daemon can not be told itself; the kernel forgets such wishes of processes that change their user.
+ */
+static _Noreturn void watch(const struct serve *s, int pidfd, pid_t parent)
+{
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+	sigset_t term;
+
+	signal(SIGINT, SIG_IGN);
+	sigemptyset(&term);
+	sigaddset(&term, SIGTERM);
+	sigprocmask(SIG_BLOCK, &term, NULL);
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	while (getppid() == parent)
+		sigwaitinfo(&term, NULL);
+	sys_pidfd_send_signal(pidfd, SIGTERM);
+	poll(&p, 1, STOP_MS);
+	remove_tree(AT_FDCWD, s->dir);
+	_exit(0);
+}
+
+static int start_watcher(struct serve *s, struct err *e)
+{
+	AUTO_CLOSE int pidfd = sys_pidfd_open(s->pid, 0);
+	pid_t self = getpid();
+
+	s->watcher = pidfd < 0 ? -1 : fork();
+	if (s->watcher == 0)
+		watch(s, pidfd, self);
+	if (s->watcher > 0)
+		return 0;
+	s->watcher = 0;
+	return err_set(e, ERR_EXHAUSTED, -EAGAIN, "watch the daemon");
+}
+
 int serve_start(struct serve *s, const struct bench *b, const struct serve_opts *o, struct err *e)
 {
 	AUTO_CLOSE int in = -1;
@@ -132,25 +184,10 @@ int serve_start(struct serve *s, const struct bench *b, const struct serve_opts 
 		s->pid = 0;
 		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "start the daemon");
 	}
-	r = wait_ready(s, in, e);
+	r = start_watcher(s, e);
+	if (r == 0)
+		r = wait_ready(s, in, e);
 	return r < 0 ? r : read_token(s, e);
-}
-
-static void remove_tree(int dirfd, const char *name)
-{
-	int fd = sys_openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-	struct dirent *x;
-
-	while (d && (x = readdir(d))) {
-		if (!strcmp(x->d_name, ".") || !strcmp(x->d_name, ".."))
-			continue;
-		if (unlinkat(fd, x->d_name, 0) < 0)
-			remove_tree(fd, x->d_name);
-	}
-	if (d)
-		closedir(d);
-	unlinkat(dirfd, name, AT_REMOVEDIR);
 }
 
 void serve_stop(struct serve *s)
@@ -170,6 +207,11 @@ void serve_stop(struct serve *s)
 		}
 	}
 	s->pid = 0;
+	if (s->watcher > 0) {
+		kill(s->watcher, SIGKILL);
+		waitpid(s->watcher, NULL, 0);
+	}
+	s->watcher = 0;
 	if (s->dir[0])
 		remove_tree(AT_FDCWD, s->dir);
 	s->dir[0] = '\0';

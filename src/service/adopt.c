@@ -13,6 +13,8 @@
 #include "service/wlink.h"
 
 #define HANDLE_KEY 24
+#define SYNC_MS 2000 /* agents have told what they have by then, or are too busy to be waited for */
+#define SYNC_STEP_MS 2
 
 struct adopt {
 	struct service *s;
@@ -23,6 +25,8 @@ struct adopt {
 	unsigned round;
 	bool busy; /* a round is under way */
 	bool listed; /* every handle was seen */
+	uv_timer_t *timer; /* until all have told what they have */
+	unsigned waited;
 	void (*ready)(void *arg, int r, const struct err *e); /* once */
 	void *arg;
 };
@@ -44,10 +48,42 @@ static void forget_known(struct adopt *a)
 		abort();
 }
 
+static bool all_synced(const struct service *s)
+{
+	struct box *b;
+	size_t at = 0;
+
+	while ((b = map_next(&s->boxes, &at)))
+		if (b->state == BOX_RUNNING && !b->synced)
+			return false;
+	return true;
+}
+
+static void free_timer(uv_handle_t *h)
+{
+	free(h);
+}
+
+/* Callers come when execs are known again, too: theirs would not be found otherwise. */
+static void on_wait(uv_timer_t *t)
+{
+	struct adopt *a = t->data;
+	void (*ready)(void *arg, int r, const struct err *e) = a->ready;
+
+	if (!all_synced(a->s) && a->waited < SYNC_MS) {
+		a->waited += SYNC_STEP_MS;
+		uv_timer_start(t, on_wait, SYNC_STEP_MS, 0);
+		return;
+	}
+	uv_close((uv_handle_t *)t, free_timer);
+	a->timer = NULL;
+	a->ready = NULL;
+	ready(a->arg, 0, NULL);
+}
+
 static void finish(struct adopt *a)
 {
 	struct service *s = a->s;
-	void (*ready)(void *arg, int r, const struct err *e) = a->ready;
 	struct box *b;
 	size_t at = 0;
 
@@ -60,10 +96,15 @@ static void finish(struct adopt *a)
 	if (a->round > 1 || a->lost || a->ended || s->boxes.count)
 		log_info("%zu sandboxes found again, %u lost, %u half-made ones ended", s->boxes.count, a->lost, a->ended);
 	forget_known(a);
-	a->ready = NULL;
 	wlink_go(s->warden);
-	if (ready)
-		ready(a->arg, 0, NULL);
+	if (!a->ready || a->timer)
+		return;
+	a->timer = malloc(sizeof(*a->timer));
+	if (!a->timer)
+		abort();
+	uv_timer_init(s->loop, a->timer);
+	a->timer->data = a;
+	uv_timer_start(a->timer, on_wait, 0, 0);
 }
 
 struct attaching {
@@ -226,6 +267,8 @@ void adopt_free(struct service *s)
 
 	if (!a)
 		return;
+	if (a->timer)
+		uv_close((uv_handle_t *)a->timer, free_timer);
 	forget_known(a);
 	map_done(&a->known);
 	map_done(&a->unread);

@@ -21,6 +21,7 @@ struct stream {
 	uv_poll_t *poll;
 	bool eof, polling;
 	bool drained; /* after the exit: what was there then has been read */
+	bool late; /* it exited while something was being written: to be looked at then */
 	uint64_t left; /* after the exit: bytes to be read still */
 	unsigned full; /* reads that filled the buffer */
 	struct evp_md_ctx_st *hash; /* of everything it said, begun with its first byte */

@@ -5,10 +5,12 @@
 
 #include <fcntl.h>
 #include <openssl/evp.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #define PIPE_LARGE (1 << 20)
+#define TTY_MAX 65536U /* a terminal holds less */
 #define TURNS 4 /* reads in one go: others want to be served, too */
 
 static void free_handle(uv_handle_t *h)
@@ -91,6 +93,26 @@ void stream_close(struct stream *st)
 	st->eof = st->drained = true;
 }
 
+/* After reading: what comes next. */
+static void stream_settle(struct stream *st)
+{
+	struct exec *x = st->exec;
+
+	if (st->fd >= 0)
+		watch(st);
+	if (x->lingering)
+		exec_release(x);
+	else
+		exec_check_end(x);
+}
+
+/* Who writes much gets a larger pipe: fewer changes between us and it. */
+static void note_full(struct stream *st, size_t n)
+{
+	if (n >= 65536 && st->fd >= 0 && ++st->full == 4)
+		fcntl(st->fd, F_SETPIPE_SZ, PIPE_LARGE); /* refused beyond the user's share: then it stays as it is */
+}
+
 static void on_spooled(void *arg)
 {
 	struct stream *st = arg;
@@ -101,6 +123,8 @@ static void on_spooled(void *arg)
 		return;
 	}
 	exec_tell(x);
+	if (st->late)
+		stream_exited(st);
 	stream_pump(st);
 }
 
@@ -116,6 +140,49 @@ static void hash(struct stream *st, const char *data, size_t len)
 	}
 	if (!st->unhashed && EVP_DigestUpdate(st->hash, data, len) != 1)
 		st->unhashed = true;
+}
+
+static void on_pulled(void *arg)
+{
+	struct stream *st = arg;
+	struct exec *x = st->exec;
+	ssize_t n = st->spool.pulled;
+
+	if (x->silent) {
+		exec_unref(x);
+		return;
+	}
+	exec_ref(x);
+	if (n > 0) {
+		if (x->exited && !st->late)
+			st->left -= (uint64_t)n < st->left ? (uint64_t)n : st->left;
+		if (st->spool.seen)
+			hash(st, st->spool.seen, (size_t)n);
+		else
+			st->unhashed = true;
+		note_full(st, (size_t)n);
+		exec_tell(x);
+	} else if (n == 0) {
+		st->eof = st->drained = true;
+	} else if (n == -EAGAIN && !st->late) {
+		st->drained = x->exited;
+	}
+	if (st->late)
+		stream_exited(st);
+	if (n == -EAGAIN)
+		stream_settle(st); /* there was nothing: not at once again */
+	else
+		stream_pump(st);
+	exec_unref(x);
+}
+
+/* Output that outlives us goes from the pipe to the file without a stay here. A terminal can not do that. */
+static bool pull(struct stream *st, size_t want)
+{
+	const struct exec *x = st->exec;
+
+	return x->want->background && !x->want->tty && !x->sink && !x->lingering &&
+	       spool_pull(&st->spool, st->fd, want, on_pulled, st) == 1;
 }
 
 /* Returns whether more can be taken now. */
@@ -139,13 +206,6 @@ static bool deliver(struct stream *st, const char *data, size_t len)
 	return false;
 }
 
-/* Who writes much gets a larger pipe: fewer changes between us and it. */
-static void note_full(struct stream *st, size_t n)
-{
-	if (n >= 65536 && ++st->full == 4)
-		fcntl(st->fd, F_SETPIPE_SZ, PIPE_LARGE); /* refused beyond the user's share: then it stays as it is */
-}
-
 /* One read. Returns whether to go on. */
 static bool pump_once(struct stream *st)
 {
@@ -160,6 +220,8 @@ static bool pump_once(struct stream *st)
 		st->drained = true;
 		return false;
 	}
+	if (pull(st, want))
+		return false;
 	do {
 		n = read(st->fd, buf, want);
 	} while (n < 0 && errno == EINTR);
@@ -185,33 +247,31 @@ void stream_pump(struct stream *st)
 	for (int i = 0; i < TURNS && st->fd >= 0 && !st->eof && !spool_busy(&st->spool) && (!x->held || !x->sink); i++)
 		if (!pump_once(st))
 			break;
-	if (st->fd >= 0)
-		watch(st);
-	if (x->lingering)
-		exec_release(x);
-	else
-		exec_check_end(x);
+	stream_settle(st);
 	exec_unref(x);
 }
 
 void stream_exited(struct stream *st)
 {
+	struct pollfd p = { .fd = st->fd, .events = POLLIN };
 	int n = 0;
 
 	if (st->fd < 0) {
 		st->drained = true;
 		return;
 	}
+	/* What is on its way from the pipe would be counted twice. */
+	st->late = spool_busy(&st->spool);
+	if (st->late)
+		return;
 	/* What others inherited and write from now on does not count: the exec is over when its process is. */
 	st->left = ioctl(st->fd, FIONREAD, &n) == 0 && n > 0 ? (uint64_t)n : 0;
+	/* What was written to a terminal may not have come through it yet; reading makes it. */
+	if (st->exec->want->tty)
+		st->left = TTY_MAX;
 	if (!st->left) {
 		/* Perhaps its end has come as well. */
-		char c;
-		ssize_t got = read(st->fd, &c, 1);
-
-		if (got == 1)
-			deliver(st, &c, 1);
-		st->eof = got == 0 || (got < 0 && errno == EIO);
+		st->eof = poll(&p, 1, 0) == 1 && !(p.revents & POLLIN);
 		st->drained = true;
 		return;
 	}

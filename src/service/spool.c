@@ -136,6 +136,80 @@ int spool_add(struct spool *s, const char *data, size_t len, bool early, void (*
 	return to_file(s, data, len, done, arg);
 }
 
+static void pull_work(uv_work_t *w)
+{
+	struct spool *s = w->data;
+	loff_t at = (loff_t)s->piece_at;
+
+	do {
+		s->pulled = splice(s->pipe, NULL, s->fd, &at, s->pull_max, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+	} while (s->pulled < 0 && errno == EINTR);
+	if (s->pulled < 0)
+		s->pulled = -errno;
+	/* For whoever wants to see it. */
+	s->piece = s->pulled > 0 ? malloc((size_t)s->pulled) : NULL;
+	if (s->piece && pread(s->fd, s->piece, (size_t)s->pulled, (off_t)s->piece_at) != s->pulled) {
+		free(s->piece);
+		s->piece = NULL;
+	}
+}
+
+static void pull_done(uv_work_t *w, int status)
+{
+	struct spool *s = w->data;
+	uint64_t end = s->piece_at;
+	char *seen;
+
+	if (status < 0)
+		s->pulled = status;
+	fd_close(s->pipe);
+	s->writing = s->pulling = false;
+	if (s->pulled > 0) {
+		end += (uint64_t)s->pulled;
+		s->total += (uint64_t)s->pulled;
+		if (end > s->file_len) {
+			*s->total_used += end - s->file_len;
+			s->file_len = end;
+		}
+	} else if (s->pulled < 0 && s->pulled != -EAGAIN) {
+		log_warn("spool %s: %s; some output is lost", s->path, uv_strerror((int)s->pulled));
+		s->failed = true;
+	}
+	s->seen = seen = TAKE_PTR(s->piece);
+	s->done(s->arg); /* which may let go of us */
+	free(seen);
+}
+
+int spool_pull(struct spool *s, int pipe, size_t max, void (*done)(void *arg), void *arg)
+{
+	uint64_t room;
+
+	assert(!s->writing);
+	if (s->fd < 0 && !s->failed && s->half && !s->mem.len) {
+		if (*s->total_used >= s->total_max)
+			s->failed = true;
+		else
+			open_file(s);
+	}
+	if (s->fd < 0 || s->failed || s->mem.len)
+		return 0;
+	room = run(s, s->total);
+	s->pull_max = max < room ? max : (size_t)room;
+	s->pipe = fcntl(pipe, F_DUPFD_CLOEXEC, 3); /* so that whoever closes it meanwhile does not leave us somebody else's */
+	if (s->pipe < 0)
+		return 0;
+	s->piece_at = place(s, s->total);
+	s->work.data = s;
+	s->done = done;
+	s->arg = arg;
+	if (uv_queue_work(s->loop, &s->work, pull_work, pull_done) < 0) {
+		fd_close(s->pipe);
+		return 0;
+	}
+	s->writing = s->pulling = true;
+	return 1;
+}
+
 void spool_skip(struct spool *s, size_t len)
 {
 	s->total += len;
@@ -158,7 +232,7 @@ uint64_t spool_first(const struct spool *s, uint64_t offset)
 
 ssize_t spool_read(const struct spool *s, uint64_t offset, char *to, size_t len)
 {
-	uint64_t at = offset - s->base, stored = s->writing ? s->piece_at : s->total, room;
+	uint64_t at = offset - s->base, stored = s->writing && !s->pulling ? s->piece_at : s->total, room;
 	ssize_t n;
 
 	if (offset < s->base || offset >= s->total)

@@ -23,8 +23,13 @@ struct spool {
 	char *piece; /* being written */
 	size_t piece_len;
 	uint64_t piece_at;
-	bool writing, failed;
+	bool writing, pulling, failed;
 	uv_fs_t req;
+	uv_work_t work;
+	int pipe; /* ours, while something is pulled out of it */
+	size_t pull_max;
+	ssize_t pulled;
+	const char *seen; /* what was pulled, while @done is called; NULL when there was no memory */
 	void (*done)(void *arg);
 	void *arg;
 	char path[320];
@@ -36,6 +41,11 @@ void spool_init(struct spool *s, uv_loop_t *loop, const char *path, uint64_t max
  * Adds a copy. 0: done. 1: being written; nothing may be added before @done is called. A full disk or a full bound loses the middle, never fails.
  */
 int spool_add(struct spool *s, const char *data, size_t len, bool early, void (*done)(void *arg), void *arg);
+/*
+ * Moves up to @max bytes from a pipe straight into the file: they are in the one or in the other at every moment, also when we die. 1: being done, as
+ * above; then ->pulled says how many, 0 at the pipe's end, or -errno, -EAGAIN when it is empty. 0: this spool can not; read and add.
+ */
+int spool_pull(struct spool *s, int pipe, size_t max, void (*done)(void *arg), void *arg);
 /* They were passed on: only counted. Nothing may be kept yet. */
 void spool_skip(struct spool *s, size_t len);
 /* The first byte at or after @offset that is there; ->total when none is. */

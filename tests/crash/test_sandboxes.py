@@ -1,0 +1,175 @@
+"""Sandboxes whose daemon dies: none is lost, none comes back, none stays half-made."""
+import os
+import random
+import signal
+import sqlite3
+import threading
+import time
+
+import pytest
+
+import host
+from crash import PARTS, running
+from test_kill9 import Storm
+
+SOAK = float(os.environ.get("CLOCHE_SOAK", "15"))
+
+
+def test_the_warden_dies_while_the_new_daemon_asks_it(daemon):
+    boxes = {daemon.create(name=f"b{i}")["id"] for i in range(25)}
+    for i in range(8):
+        parts = daemon.children()
+        os.kill(parts["api"], signal.SIGKILL)
+        time.sleep(0.004 * i)
+        os.kill(parts["warden"], signal.SIGKILL)
+        host.wait_for(lambda p=parts: set(daemon.children().values()).isdisjoint(p.values()) and len(daemon.children()) == 2, 10,
+                      "both to come back")
+        assert daemon.states() == {b: "running" for b in boxes}
+    for box in boxes:
+        assert daemon.sh(box, "echo $$")["exit_code"] == 0
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_killed_create_leaves_one_or_none(daemon, part):
+    def create(i):
+        try:
+            daemon.post("/v1/sandboxes", {"name": f"n{i}"}, timeout=20)
+        except OSError:
+            pass
+
+    for k in range(4):
+        threads = [threading.Thread(target=create, args=(k * 10 + i,)) for i in range(10)]
+        for t in threads:
+            t.start()
+        time.sleep(random.uniform(0, 0.03))
+        daemon.crash(part)
+        for t in threads:
+            t.join(30)
+    states = daemon.states()
+    assert set(states.values()) <= {"running"}
+    for box in states:
+        assert daemon.sh(box, "true")["exit_code"] == 0
+    # As many agents as sandboxes, and what is kept ready: the rest is seen when all are deleted.
+    for box in states:
+        assert daemon.delete(f"/v1/sandboxes/{box}").status == 204
+    assert daemon.states() == {}
+
+
+def test_one_whose_agent_dies_is_lost_and_the_others_are_not(daemon):
+    one, other = daemon.create()["id"], daemon.create()["id"]
+    x = daemon.background(one, "sleep 1000")
+    host.wait_for(lambda: agents(daemon, b"1000"), 5, "the sleep")
+    agent = agents(daemon, b"1000")[0]
+    os.kill(agent, signal.SIGKILL)
+    assert daemon.end_of(one, x)["verdict"]["cause"] == "lost"
+    assert daemon.states() == {one: "lost", other: "running"}
+    daemon.crash("all")
+    assert daemon.states() == {one: "lost", other: "running"}
+    assert daemon.post(f"/v1/sandboxes/{one}/execs", {"cmd": ["true"]}).status == 502
+    assert daemon.delete(f"/v1/sandboxes/{one}").status == 204
+
+
+def test_an_agent_that_died_with_everybody_else_is_noted_as_lost(daemon):
+    one, other = daemon.create()["id"], daemon.create()["id"]
+    x = daemon.background(one, "sleep 1000")
+    agent = host.wait_for(lambda: agents(daemon, b"1000"), 5, "the sleep")[0]
+    daemon.kill9("all")
+    os.kill(agent, signal.SIGKILL)
+    daemon.start()
+    assert daemon.states() == {one: "lost", other: "running"}
+    assert daemon.end_of(one, x)["verdict"]["cause"] == "lost"
+    assert [r["kind"] for r, _ in daemon.records()].count("sandbox.lost") == 1
+
+
+def test_a_row_that_can_not_be_read_costs_nobody_a_sandbox(daemon):
+    one, other = daemon.create()["id"], daemon.create()["id"]
+    assert daemon.sh(one, "echo kept > /tmp/f")["exit_code"] == 0
+    daemon.stop()
+    with sqlite3.connect(daemon.data / "state.db") as db:
+        spec = db.execute("SELECT spec FROM boxes WHERE id = ?", (one,)).fetchone()[0]
+        db.execute("UPDATE boxes SET spec = '{' WHERE id = ?", (one,))
+    db.close()
+    daemon.start()
+    assert daemon.states() == {other: "running"}
+    daemon.crash("warden")
+    assert daemon.sh(other, "true")["exit_code"] == 0
+    daemon.stop()
+    with sqlite3.connect(daemon.data / "state.db") as db:
+        db.execute("UPDATE boxes SET spec = ? WHERE id = ?", (spec, one))
+    db.close()
+    daemon.start()
+    assert daemon.sh(one, "cat /tmp/f")["stdout"] == "kept\n"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_quotas_count_what_was_there_before(daemon, part):
+    r = daemon.post("/v1/tenants", {"id": "few", "quotas": {"sandboxes": 2}})
+    assert r.status == 201, r
+    r = daemon.post("/v1/tokens", {"tenant": "few", "scope": "sandbox"})
+    token = r.json["token"]
+    boxes = [daemon.post("/v1/sandboxes", {}, token=token).json["id"] for _ in range(2)]
+    daemon.crash(part)
+    assert daemon.post("/v1/sandboxes", {}, token=token).status == 429
+    assert daemon.delete(f"/v1/sandboxes/{boxes[0]}", token=token).status == 204
+    assert daemon.post("/v1/sandboxes", {}, token=token).status == 201
+    assert daemon.post("/v1/sandboxes", {}, token=token).status == 429
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_deadline_that_passes_while_all_are_dead_is_kept(daemon, part):
+    box = daemon.create(timeout=1)["id"]
+    kept = daemon.create(timeout=1000)["id"]
+    daemon.crash(part)
+    host.wait_for(lambda: daemon.states() == {kept: "running"}, 5, f"the end of {box}")
+
+
+def test_spools_of_what_is_gone_are_gone(daemon):
+    box = daemon.create()["id"]
+    x = daemon.background(box, "echo out")
+    daemon.end_of(box, x)
+    spool = daemon.data / "spool"
+    assert any(f.name.startswith(x) for f in spool.iterdir())
+    stray = spool / "0000aaaaaaaaaaaaaaaaaaaa.1"
+    stray.write_bytes(b"of nobody")
+    daemon.crash("api")
+    assert not stray.exists() and daemon.output_of(box, x) == b"out\n"
+    assert daemon.delete(f"/v1/sandboxes/{box}").status == 204
+    host.wait_for(lambda: not list(spool.iterdir()), 5, "an empty folder")
+
+
+def test_random_deaths(daemon):
+    """Everything at once for a while."""
+    paused, talker = daemon.create(name="paused")["id"], daemon.create(name="talker")["id"]
+    assert daemon.sh(paused, "echo kept > /tmp/f")["exit_code"] == 0
+    assert daemon.post(f"/v1/sandboxes/{paused}/pause").status == 200
+    x = daemon.background(talker, "n=0; until [ -e /tmp/stop ]; do n=$((n+1)); echo $n; sleep 0.005; done; exit 11", timeout=600)
+    storm, end = Storm(daemon), time.monotonic() + SOAK
+
+    def die():
+        while time.monotonic() < end:
+            time.sleep(random.uniform(0, 0.5))
+            daemon.crash(random.choice(["api", "api", "warden", "warden", "supervisor", "all"]))
+
+    storm.blow(0, die)
+    storm.check()
+    assert daemon.states()[paused] == "paused"
+    assert daemon.post(f"/v1/sandboxes/{paused}/resume").status == 200
+    assert daemon.sh(paused, "cat /tmp/f")["stdout"] == "kept\n"
+    assert daemon.sh(talker, "touch /tmp/stop")["exit_code"] == 0
+    assert daemon.end_of(talker, x)["exit_code"] == 11
+    lines = daemon.output_of(talker, x).decode().split()
+    assert lines == [str(i + 1) for i in range(len(lines))]
+
+
+def agents(daemon, word):
+    """First processes of sandboxes in which something with this word in its command line runs."""
+    found = []
+    for pid in host.children(os.getpid()) + [c for p in [daemon.pid, *daemon.children().values()] for c in host.children(p)]:
+        for child in host.children(pid):
+            try:
+                with open(f"/proc/{child}/cmdline", "rb") as f:
+                    if word in f.read() and running(pid):
+                        found.append(pid)
+            except OSError:
+                pass
+    return found

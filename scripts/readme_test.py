@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Runs every block of README.md, in order, in a clean copy of the tree. TAP output.
 
-```sh       one bash with -e and without a terminal. The folder it ends in and its variables are there in the next one, as
-            if all were typed into one terminal. `make install` goes to a prefix inside the copy, which is on PATH.
+```sh       one bash with -e and without a terminal. The folder it ends in and its variables are there in the next,
+            as if all were typed into one terminal. `make install` goes to a prefix inside the copy, which is on PATH.
 ```console  another terminal: "$ " starts a program that goes on, the other lines are what it prints ("…" stands for
             anything). A first line "^C" ends the one that was started before, which must exit with 0.
 

@@ -62,11 +62,18 @@ while True: os.fork()'
 # ---- the daemon ------------------------------------------------------------------------------------------------------
 tmp= daemon=
 
-# Whatever happened: no daemon, no sandbox (it was told to end them) and no file stays.
+serve() {
+	"$cloche" serve --data "$tmp/data" --listen 127.0.0.1:0 --stop-sandboxes >>"$tmp/log" 2>&1 </dev/null &
+	daemon=$!
+}
+
+# Whatever happened: no daemon, no sandbox and no file stays. One that died can not have ended its sandboxes; the next
+# one on its folder finds and ends them.
 clean_up() {
-	if [ -n "$daemon" ] && kill -TERM "$daemon" 2>/dev/null; then
-		wait "$daemon"
-	fi
+	if [ -n "$daemon" ]; then
+		kill -TERM "$daemon" 2>/dev/null
+		wait "$daemon" || { serve && sleep 3 && kill -TERM "$daemon" && wait "$daemon"; }
+	fi 2>/dev/null
 	[ -z "$tmp" ] || rm -rf "$tmp"
 }
 trap clean_up EXIT
@@ -121,8 +128,7 @@ show_daemon() {
 	printf '\n== a daemon, for sandboxes that stay\n'
 	tmp=$(mktemp -d) && chmod 755 "$tmp" || return 1 # its API process is another user
 	printf '$ cloche serve\n'
-	"$cloche" serve --data "$tmp/data" --listen 127.0.0.1:0 --stop-sandboxes >"$tmp/log" 2>&1 </dev/null &
-	daemon=$!
+	serve
 	wait_for '^try: ' || return 1
 	sed 's/^/  /' "$tmp/log"
 	CLOCHE_URL=$(sed -n 's/.*serving on \(http[^ ]*\) .*/\1/p' "$tmp/log")
@@ -161,8 +167,11 @@ sys.exit(x["exit_code"] != 7)
 	client demo rm demo
 	client '[]' ls --json
 	printf '$ kill %s\n' "$daemon"
-	kill -TERM "$daemon" && wait "$daemon" || wrong "exit code $?"
-	daemon=
+	if kill -TERM "$daemon" && wait "$daemon"; then
+		daemon=
+	else
+		wrong "exit code $?"
+	fi
 	"$cloche" audit verify "$tmp/data/audit.log" | sed 's/^/  /'
 	[ "${PIPESTATUS[0]}" = 0 ] || wrong 'the audit log'
 }

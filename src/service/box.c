@@ -556,16 +556,24 @@ static void on_destroyed(void *arg, int r, const struct wlink_answer *a, const s
 	struct box_op *op = arg;
 	struct box *b = op->box;
 	struct service *s = b->service;
-	struct err why = { 0 };
 
 	(void)a;
 	if (r < 0 && r != -ESRCH && r != -ECANCELED)
 		log_warn("sandbox %s: %s", b->id, e ? e->msg : "the warden is gone");
-	r = boxes_delete(s->db, b->id, &why);
-	if (r == 0)
-		note(b, &op->who, op->kind);
 	leave(b);
-	tell(s, op, r, &why);
+	tell(s, op, op->r, op->r < 0 ? &op->err : NULL);
+}
+
+/* The row is gone: from now on whoever finds the sandbox ends it. */
+static void on_unstored(void *arg)
+{
+	struct box_op *op = arg;
+	struct box *b = op->box;
+
+	if (b->handle)
+		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, on_destroyed, op);
+	else
+		on_destroyed(op, 0, NULL, NULL);
 }
 
 void box_delete(struct box *b, const struct who *who, const char *kind, box_done_fn *fn, void *arg)
@@ -576,10 +584,11 @@ void box_delete(struct box *b, const struct who *who, const char *kind, box_done
 	b->state = BOX_ENDING;
 	unlist(b);
 	exec_lose_all(b);
-	if (b->handle)
-		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, on_destroyed, op);
-	else
-		on_destroyed(op, 0, NULL, NULL);
+	/* First the row, then the sandbox: dying in between leaves one that nobody knows, and not one that seems to be lost. */
+	op->r = boxes_delete(b->service->db, b->id, &op->err);
+	if (op->r == 0)
+		note(b, &op->who, op->kind);
+	turn_after(b->service->turn, &op->wait, on_unstored, op);
 }
 
 /* --- pause, resume --- */

@@ -177,7 +177,7 @@ def test_many_execs_at_once_end_right(daemon):
 
 def test_an_exec_killed_after_a_restart_is_dead(daemon):
     box = daemon.create()["id"]
-    x = daemon.background(box, "sleep 1000")
+    x = daemon.background(box, "exec sleep 1000")
     pid = host.wait_for(lambda: [p for p in all_below(daemon) if sleeping(p)], 5, "the sleep")[0]
     daemon.crash("api")
     r = daemon.delete(f"/v1/sandboxes/{box}/execs/{x}")

@@ -57,9 +57,8 @@ def test_a_killed_create_leaves_one_or_none(daemon, part):
 
 def test_one_whose_agent_dies_is_lost_and_the_others_are_not(daemon):
     one, other = daemon.create()["id"], daemon.create()["id"]
-    x = daemon.background(one, "sleep 1000")
-    host.wait_for(lambda: agents(daemon, b"1000"), 5, "the sleep")
-    agent = agents(daemon, b"1000")[0]
+    x = daemon.background(one, "exec sleep 1000")
+    agent = host.wait_for(lambda: agents(daemon, b"1000"), 5, "the sleep")[0]
     os.kill(agent, signal.SIGKILL)
     assert daemon.end_of(one, x)["verdict"]["cause"] == "lost"
     assert daemon.states() == {one: "lost", other: "running"}
@@ -71,7 +70,7 @@ def test_one_whose_agent_dies_is_lost_and_the_others_are_not(daemon):
 
 def test_an_agent_that_died_with_everybody_else_is_noted_as_lost(daemon):
     one, other = daemon.create()["id"], daemon.create()["id"]
-    x = daemon.background(one, "sleep 1000")
+    x = daemon.background(one, "exec sleep 1000")
     agent = host.wait_for(lambda: agents(daemon, b"1000"), 5, "the sleep")[0]
     daemon.kill9("all")
     os.kill(agent, signal.SIGKILL)
@@ -161,14 +160,14 @@ def test_random_deaths(daemon):
     assert lines == [str(i + 1) for i in range(len(lines))]
 
 
-def agents(daemon, word):
-    """First processes of sandboxes in which something with this word in its command line runs."""
+def agents(daemon, seconds):
+    """First processes of sandboxes in which a sleep of so many seconds runs."""
     found = []
     for pid in host.children(os.getpid()) + [c for p in [daemon.pid, *daemon.children().values()] for c in host.children(p)]:
         for child in host.children(pid):
             try:
                 with open(f"/proc/{child}/cmdline", "rb") as f:
-                    if word in f.read() and running(pid):
+                    if f.read() == b"sleep\0" + seconds + b"\0" and running(pid):
                         found.append(pid)
             except OSError:
                 pass

@@ -17,7 +17,7 @@ static_assert(sizeof(struct caller) <= 64, "http_note has so much room");
 
 static const struct {
 	const struct route *(*list)(size_t *n);
-	void (*dress)(struct http_req *q); /* what its answers carry, and what its errors look like; NULL: nothing of its own */
+	void (*dress)(struct http_req *q); /* what its answers carry and its errors look like; NULL: as all */
 } dialects[] = { { native_routes, NULL }, { noid_routes, noid_dress } };
 
 static struct {

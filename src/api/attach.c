@@ -1,6 +1,6 @@
 /*
- * One that starts an exec, or one that comes (back) to it. Who starts a command without a terminal sets its pace; who comes back reads what was kept, at
- * its own.
+ * One that starts an exec, or one that comes (back) to it. Who starts a command without a terminal sets its pace; who
+ * comes back reads what was kept, at its own.
  */
 #include "api/attach.h"
 #include "base/base.h"

@@ -1,6 +1,6 @@
 /*
- * A WebSocket on an exec, in any dialect: binary messages begin with a byte that says what follows (1 stdout and terminals, 2 stderr; 3 stdin, 4 size),
- * texts are JSON. What dialects do differently is in the table they hand over.
+ * A WebSocket on an exec, in any dialect: binary messages begin with a byte that says what follows (1 stdout and
+ * terminals, 2 stderr; 3 stdin, 4 size), texts are JSON. What dialects do differently is in the table they hand over.
  */
 #pragma once
 #include "api/api.h"
@@ -8,10 +8,11 @@
 
 struct attach_kind {
 	/* Reads the first text: what is to be run. */
-	int (*want)(const struct service_opts *o, const struct box *b, const char *data, size_t len, struct exec_want **ret, struct err *e);
+	int (*want)(const struct service_opts *o, const struct box *b, const char *data, size_t len,
+		    struct exec_want **ret, struct err *e);
 	/* A later text. NULL: they are passed over. */
 	int (*text)(struct exec *x, const char *data, size_t len, struct err *e);
-	/* Write one value. @gaps: some of the output was not there any more. ->result may be NULL: then the end says nothing. */
+	/* Write one value. @gaps: some of the output was not there any more. Without ->result the end says nothing. */
 	void (*result)(struct exec *x, bool gaps, struct json *j);
 	void (*error)(const struct who *who, const struct err *e, struct json *j);
 	bool says_started; /* a text tells the exec's id, as soon as it runs */

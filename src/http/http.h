@@ -116,8 +116,8 @@ void http_send(struct http_req *q, int status, const char *type, const void *bod
 /* The same, taking @body (malloc'ed) over without a copy. */
 void http_send_take(struct http_req *q, int status, const char *type, char *body, size_t len);
 /*
- * How errors of this request are written, those of this layer and the router too: @code, @message and the rest as in http_fail_as. Without it:
- * {"error":{"code","message","cause","remedy","request_id"}}.
+ * How errors of this request are written, those of this layer and the router too; the arguments are http_fail_as's.
+ * Without it: {"error":{"code","message","cause","remedy","request_id"}}.
  */
 struct json;
 typedef void http_shape(struct json *j, const char *code, const char *message, const char *cause, const char *remedy);

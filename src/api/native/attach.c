@@ -6,7 +6,8 @@
 #include "service/jin.h"
 
 /* The first text is what POST …/execs takes. */
-static int read_want(const struct service_opts *o, const struct box *b, const char *data, size_t len, struct exec_want **ret, struct err *e)
+static int read_want(const struct service_opts *o, const struct box *b, const char *data, size_t len,
+		     struct exec_want **ret, struct err *e)
 {
 	AUTO(json_decref) json_t *from = NULL;
 	int r = jin_parse(data, len, &from, e);

@@ -36,8 +36,8 @@ static json_t *read_command(struct jin *j)
 	return list && j->r == 0 ? json_copy(json_object_get(j->o, "command")) : NULL;
 }
 
-int noid_exec_want(const struct service_opts *o, const struct box *b, const char *data, size_t len, bool stream, struct exec_want **ret,
-		   struct err *e)
+int noid_exec_want(const struct service_opts *o, const struct box *b, const char *data, size_t len, bool stream,
+		   struct exec_want **ret, struct err *e)
 {
 	AUTO(json_decref) json_t *from = NULL, *own = NULL, *env = NULL, *command = NULL;
 	uint64_t rows = 24, cols = 80;
@@ -55,9 +55,11 @@ int noid_exec_want(const struct service_opts *o, const struct box *b, const char
 	env = read_env(&j, jin_array(&j, "env", ENV_MAX));
 	if (j.r < 0)
 		return j.r;
-	own = json_pack("{s:O, s:O, s:s, s:b}", "cmd", command, "env", env, "user", "root", "stdin_open", stream && !tty);
+	own = json_pack("{s:O, s:O, s:s, s:b}", "cmd", command, "env", env, "user", "root", "stdin_open",
+			stream && !tty);
 	if (own && tty)
-		r = json_object_set_new(own, "tty", json_pack("{s:I, s:I}", "rows", (json_int_t)rows, "cols", (json_int_t)cols));
+		r = json_object_set_new(own, "tty",
+					json_pack("{s:I, s:I}", "rows", (json_int_t)rows, "cols", (json_int_t)cols));
 	if (!own || r < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
 	r = exec_want_parse(o, b->want, own, ret, e);

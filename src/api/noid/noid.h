@@ -1,6 +1,6 @@
 /*
- * Noid's dialect: what its REST and WebSocket API looks like to noid-js and its CLI. A VM is a sandbox whose commands run as root; both dialects see
- * the same ones. Fields we do not know are passed over, as Noid's server does.
+ * Noid's dialect: what its REST and WebSocket API looks like to noid-js and its CLI. A VM is a sandbox whose commands
+ * run as root; both dialects see the same ones. Fields we do not know are passed over, as Noid's server does.
  */
 #pragma once
 #include "api/api.h"
@@ -18,8 +18,8 @@ uint64_t noid_mem_mib(const struct service_opts *o);
 int noid_vm(struct call *c);
 /* Noid's body of an exec. @stream: over a WebSocket, where stdin may come. */
 struct exec_want;
-int noid_exec_want(const struct service_opts *o, const struct box *b, const char *data, size_t len, bool stream, struct exec_want **ret,
-		   struct err *e);
+int noid_exec_want(const struct service_opts *o, const struct box *b, const char *data, size_t len, bool stream,
+		   struct exec_want **ret, struct err *e);
 /* exit_code, timed_out, truncated: inside of an open object. */
 void noid_exec_end(const struct exec *x, bool truncated, struct json *j);
 void noid_error(struct json *j, const char *message, const char *remedy);

@@ -53,7 +53,8 @@ static bool is_own(const struct http_req *q)
 {
 	const char *second = http_segments(q) > 1 ? http_segment(q, 1) : "";
 
-	return !strcmp(http_segments(q) ? http_segment(q, 0) : "", "v1") && (!strcmp(second, "vms") || !strcmp(second, "capabilities"));
+	return !strcmp(http_segments(q) ? http_segment(q, 0) : "", "v1") &&
+	       (!strcmp(second, "vms") || !strcmp(second, "capabilities"));
 }
 
 void noid_dress(struct http_req *q)

@@ -4,10 +4,12 @@
 #include "base/base.h"
 #include "service/jin.h"
 
-/* Noid's console is a machine's, here it is a login shell with a terminal: one for each VM, which lives on when nobody looks. */
-static const char *const console_argv[] = { "/bin/sh", "-c", "command -v bash >/dev/null && exec bash -l; exec /bin/sh -l" };
+/* Noid's console is a machine's; here it is a login shell with a terminal: one a VM, which lives on without us. */
+static const char *const console_argv[] = { "/bin/sh", "-c",
+					    "command -v bash >/dev/null && exec bash -l; exec /bin/sh -l" };
 
-static int read_want(const struct service_opts *o, const struct box *b, const char *data, size_t len, struct exec_want **ret, struct err *e)
+static int read_want(const struct service_opts *o, const struct box *b, const char *data, size_t len,
+		     struct exec_want **ret, struct err *e)
 {
 	return noid_exec_want(o, b, data, len, true, ret, e);
 }
@@ -90,10 +92,11 @@ static bool is_console(const struct exec *x)
 static int start_console(struct call *c, struct err *e)
 {
 	AUTO(exec_want_free) struct exec_want *w = NULL;
-	AUTO(json_decref) json_t *o = json_pack("{s:[sss], s:s, s:b, s:b, s:i}", "cmd", console_argv[0], console_argv[1], console_argv[2],
-						"user", "root", "tty", 1, "background", 1, "timeout", 0);
+	AUTO(json_decref) json_t *o = NULL;
 	int r;
 
+	o = json_pack("{s:[sss], s:s, s:b, s:b, s:i}", "cmd", console_argv[0], console_argv[1], console_argv[2], "user",
+		      "root", "tty", 1, "background", 1, "timeout", 0);
 	if (!o)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a console");
 	r = exec_want_parse(&c->api->s->o, c->box->want, o, &w, e);

@@ -105,7 +105,8 @@ static int check_tier(const char *setting, struct err *e)
 static int read_create(const struct api *a, const json_t *from, bool admin, struct box_want **ret, struct err *e)
 {
 	const struct service_opts *o = &a->s->o;
-	uint64_t cpus = 1, mem = noid_mem_mib(o), pids = o->pids_max && o->pids_max < NOID_PIDS ? o->pids_max : NOID_PIDS;
+	uint64_t pids = o->pids_max && o->pids_max < NOID_PIDS ? o->pids_max : NOID_PIDS;
+	uint64_t cpus = 1, mem = noid_mem_mib(o);
 	const char *name = NULL, *network = "isolated";
 	struct jin j = JIN_INIT(from, e);
 	AUTO(json_decref) json_t *own = NULL;
@@ -263,7 +264,7 @@ void noid_get_checkpoints(void *arg, struct http_req *q, const struct route *r)
 	call_json(c, 200, &out);
 }
 
-/* Noid's server has these flat, its TypeScript client looks for them in groups: both are there. Seconds; 0 = no limit. */
+/* Noid's server has these flat, its TypeScript client looks for groups: both are there. Times: 0 = no limit. */
 void noid_get_capabilities(void *arg, struct http_req *q, const struct route *r)
 {
 	AUTO(buf_done) struct buf out = BUF_INIT(16 * KIB);

@@ -1,4 +1,4 @@
-"""Speaks Noid's wire, as its clients do: JSON with a bearer token, and WebSockets whose binary messages begin with a channel."""
+"""Speaks Noid's wire, as its clients do: JSON with a bearer token, WebSockets whose binary messages name a channel."""
 import base64
 import hashlib
 import http.client
@@ -84,7 +84,8 @@ class Socket:
     def __init__(self, noid, path, token="", timeout=20):
         key = base64.b64encode(os.urandom(16)).decode()
         self.sock = socket.create_connection((noid.url.hostname, noid.url.port), timeout)
-        self.sock.sendall((f"GET {path} HTTP/1.1\r\nHost: {noid.url.netloc}\r\nAuthorization: Bearer {token or noid.token}\r\n"
+        self.sock.sendall((f"GET {path} HTTP/1.1\r\nHost: {noid.url.netloc}\r\n"
+                           f"Authorization: Bearer {token or noid.token}\r\n"
                            "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
                            "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n"
                            f"Sec-WebSocket-Key: {key}\r\n\r\n").encode())
@@ -118,7 +119,8 @@ class Socket:
     def frame(self, opcode, data):
         mask = os.urandom(4)
         n = len(data)
-        size = bytes([0x80 | n]) if n < 126 else b"\xfe" + struct.pack(">H", n) if n < 65536 else b"\xff" + struct.pack(">Q", n)
+        size = struct.pack(">B", 0x80 | n) if n < 126 else struct.pack(">BH", 0xfe, n) if n < 65536 else \
+            struct.pack(">BQ", 0xff, n)
         self.sock.sendall(bytes([0x80 | opcode]) + size + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(data)))
 
     def text(self, data):

@@ -52,7 +52,7 @@ def test_stdin_sent_at_once_is_not_lost(noid, vm):
 
 def test_nonsense_is_passed_over(noid, vm):
     s = noid.spawn(vm, "cat")
-    for data in (b"", b"\x00", b"\x09abc", b"\x04", b"\x04{", b"\x04" + b'{"rows":-1}', b"\x01out", b"\x04\x00\x10\x00\x20"):
+    for data in (b"", b"\x00", b"\x09abc", b"\x04", b"\x04{", b'\x04{"rows":-1}', b"\x01out", b"\x04\x00\x10\x00\x20"):
         s.frame(BINARY, data)
     for data in ("", "{", "[]", '{"type":"none"}', "hello"):
         s.text(data)
@@ -78,7 +78,8 @@ def test_what_can_not_be_run(noid, vm):
     assert b"no-such-program" in got[STDERR] and got["texts"] == ended(127)
 
 
-@pytest.mark.parametrize("first", ["{", "[]", "", '{"command":[]}', '{"command":"ls"}', '{"command":["ls"],"env":["A"]}'])
+@pytest.mark.parametrize("first", ["{", "[]", "", '{"command":[]}', '{"command":"ls"}',
+                                   '{"command":["ls"],"env":["A"]}'])
 def test_requests_that_make_no_sense(noid, vm, first):
     s = Socket(noid, f"/v1/vms/{vm}/exec")
     s.text(first)
@@ -95,8 +96,9 @@ def test_pings_are_answered(noid, vm):
 
 
 def test_refusals_come_before_the_upgrade(noid, vm):
+    wrong = "noid_tok_" + "0" * 64
     for path, token, status in [("/v1/vms/none/exec", "", 404), ("/v1/vms/none/console", "", 404),
-                                (f"/v1/vms/{vm}/exec", "noid_tok_" + "0" * 64, 401), (f"/v1/vms/{vm}/console", "noid_tok_" + "0" * 64, 401)]:
+                                (f"/v1/vms/{vm}/exec", wrong, 401), (f"/v1/vms/{vm}/console", wrong, 401)]:
         with pytest.raises(Refused) as e:
             Socket(noid, path, token=token)
         assert e.value.status == status and list(json.loads(e.value.body)) == ["error"]
@@ -187,7 +189,7 @@ def test_what_the_readme_does(noid):
     """Create, exec, spawn with streaming, console with an environment, destroy."""
     assert noid.create("my-vm", cpus=2, mem_mib=4096)["cpus"] == 2
     assert noid.exec("my-vm", "echo", "Hello from Noid!")["stdout"] == "Hello from Noid!\n"
-    r = noid.exec("my-vm", "sh", "-c", 'echo "Hello from $MY_APP on $(hostname)"', env=["MY_APP=sdk", "DEPLOY_ENV=staging"])
+    r = noid.exec("my-vm", "sh", "-c", 'echo "Hello from $MY_APP on $(hostname)"', env=["MY_APP=sdk", "STAGE=one"])
     assert r["stdout"].startswith("Hello from sdk on ") and r["exit_code"] == 0
     s = noid.spawn("my-vm", "python3", "-uc", "import time; [print(i) or time.sleep(0.2) for i in range(5)]")
     times, said = [], b""

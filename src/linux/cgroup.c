@@ -487,6 +487,9 @@ int cgroup_stat(const struct cgroup_host *h, const struct cgroup *c, struct cgro
 
 	if (!r && c->mask & CGROUP_BIT(CGROUP_PIDS))
 		r = stat_pids(dir_of(h, c, CGROUP_PIDS), &s);
+	/* The kernel counts a refused fork where it was tried: version 1 always, version 2 before 6.11. */
+	if (!r && c->mask & CGROUP_BIT(CGROUP_PIDS))
+		r = cgroup_children_refused(h, c, &s.pids_refused);
 	if (!r)
 		*ret = s;
 	return r;

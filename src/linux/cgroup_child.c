@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "base/sys.h"
 #include "linux/cgroup_impl.h"
+#include "linux/cgroup_parse.h"
 
 #define GONE_MS 100
 
@@ -163,6 +164,26 @@ int cgroup_children(const struct cgroup_host *h, const struct cgroup *c, uint32_
 	*ret_last = s.last;
 	*ret_count = s.count;
 	return 0;
+}
+
+static int add_refused(int dir, const char *name, void *arg)
+{
+	uint64_t *sum = arg, refused = 0;
+	char path[64], text[256];
+
+	if (name[0] != 'x' || strlen(name) > 16)
+		return 0;
+	snprintf(path, sizeof(path), "%s/pids.events", name);
+	if (fd_get(dir, path, text, sizeof(text)) >= 0 && cgroup_parse_kv(text, "max", &refused) == 0)
+		*sum += refused;
+	return 0;
+}
+
+int cgroup_children_refused(const struct cgroup_host *h, const struct cgroup *c, uint64_t *ret)
+{
+	int parent = parent_of(h, c);
+
+	return parent < 0 ? 0 : cgroup_each_folder(parent, add_refused, ret);
 }
 
 int cgroup_children_remove(const struct cgroup_host *h, const struct cgroup *c)

@@ -266,6 +266,7 @@ static void read_tier(struct jin *j)
 
 static void read_files(const struct service_opts *o, struct jin *j, struct box_want *w)
 {
+	static const char fit_host[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
 	const char *image = "host", *hostname = "sandbox", *storage = "memory", *workdir = NULL;
 	struct sandbox_spec *s = w->spec;
 	bool read_only = false;
@@ -286,6 +287,8 @@ static void read_files(const struct service_opts *o, struct jin *j, struct box_w
 		j->r = err_set(j->e, ERR_NOT_FOUND, -ENOENT, "no image '%.60s'", image);
 		err_remedy(j->e, "use \"host\", or put a root filesystem folder below the daemon's --images");
 	}
+	if (hostname[0] == '-' || hostname[0] == '.' || !*hostname || strspn(hostname, fit_host) != strlen(hostname))
+		jin_bad(j, "hostname", "letters, digits, '-' and '.' are wanted, the first a letter or digit");
 	if (strcmp(storage, "memory") && strcmp(storage, "disk"))
 		jin_bad(j, "storage", "\"memory\" or \"disk\" is wanted");
 	snprintf(s->hostname, sizeof(s->hostname), "%s", hostname);

@@ -306,10 +306,12 @@ static int read_signal(const char *data, size_t len, int *ret_sig, enum exec_sco
 	r = jin_end(&j);
 	if (r < 0)
 		return r;
+	if (sig && !json_is_string(sig) && !json_is_integer(sig))
+		return err_set(e, ERR_INVALID, -EINVAL, "'signal': a name or a number is wanted");
 	snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(sig));
 	name = json_is_string(sig) ? json_string_value(sig) : json_is_integer(sig) ? number : "TERM";
 	*ret_sig = signal_parse(name);
-	if (*ret_sig < 0)
+	if (*ret_sig <= 0)
 		return err_set(e, ERR_INVALID, -EINVAL, "'signal': '%.20s' is none", name);
 	*ret_scope = !strcmp(scope, "process") ? EXEC_PROCESS : !strcmp(scope, "group") ? EXEC_GROUP : EXEC_TREE;
 	if (*ret_scope == EXEC_TREE && strcmp(scope, "tree"))

@@ -1,0 +1,95 @@
+"""Errors have one shape and the status docs/api.md says, wherever they come from."""
+import socket
+
+import pytest
+
+from api import Raw, d, error, nothing_is_left_behind, place  # noqa: F401
+
+
+def send(d, data):
+    with socket.create_connection(place(d), timeout=10) as s:
+        s.sendall(data)
+        s.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: s.recv(65536), b""))
+
+
+def test_what_is_not_there(d):
+    for path in ("/", "/v1", "/v2/sandboxes", "/v1/sandboxes/a/b/c/d/e", "/v1/sandboxes/none", "/v1/tenants/none", "/v1/tokens/none", "/v1/sandboxes/none/execs/none"):
+        error(d.get(path), 404, "not_found")
+
+
+def test_the_wrong_method_names_the_right_ones(d):
+    for method, path, allow in [("PUT", "/v1/sandboxes", "GET, HEAD, POST"), ("POST", "/v1/sandboxes/x", "GET, HEAD, PATCH, DELETE"), ("DELETE", "/healthz", "GET, HEAD"),
+                                ("POST", "/v1/audit", "GET, HEAD"), ("PATCH", "/v1/tokens/x", "GET, HEAD, DELETE"), ("GET", "/v1/tokens/x/rotate", "POST")]:
+        r = d.request(method, path)
+        error(r, 405, "method")
+        assert r.headers["Allow"] == allow, (method, path, r.headers["Allow"])
+
+
+@pytest.mark.parametrize("body", [
+    b"{", b"[]", b"1", b'"x"', b"null", b"{}x", b'{"name":"a","name":"b"}', b'{"name":"\xff"}', b'{"name":"\\ud800"}', b'{"memory":NaN}', b'{"memory":01}', b'{"memory":1e999}',
+    b'{"name":"a\\u0000b"}', b"{'name':'a'}", b'{"env":' * 33 + b"1" + b"}" * 33, b'{"a":' * 5000, b"\xef\xbb\xbf{}", b'{"memory":1,}',
+])
+def test_json_is_strict(d, body):
+    error(d.post("/v1/sandboxes", body), 400, "invalid")
+
+
+def test_what_is_too_large(d):
+    error(d.post("/v1/sandboxes", b" " * (4 << 20) + b"{}"), 413, "too_large")
+    error(d.get("/v1/sandboxes/" + "x" * 9000), 414, "too_large")
+    error(d.get("/v1/whoami", headers={"X-Long": "x" * 70000}), 431, "too_large")
+    error(d.get("/v1/whoami", headers={f"X-{i}": "x" for i in range(150)}), 431, "too_large")
+
+
+def test_paths_that_try_something(d):
+    for path in ("/v1/sandboxes/..%2f..", "/v1/../v1/info", "/v1//info", "/v1/sandboxes/%00", "/v1/sandboxes/%zz", "/v1/sandboxes/a%0ab", "/v1/info?a=%ff", "/v1/info?a=%00"):
+        error(d.get(path), 400, "invalid")
+
+
+@pytest.mark.parametrize("head", [
+    b"GET /v1/info HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", b"POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+    b"GET /v1/info HTTP/1.1\r\nHost : x\r\n\r\n", b"GET /v1/info HTTP/9.9\r\nHost: x\r\n\r\n", b"\x00\x01\x02\r\n\r\n", b"GET /v1/info\r\n\r\n", b"GET /v1/info HTTP/1.1\r\nA: b\r\n folded\r\n\r\n",
+])
+def test_requests_that_are_none_are_answered_once_and_closed(d, head):
+    answer = send(d, head + b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 4") or answer.startswith(b"HTTP/1.1 5"), answer
+    assert answer.count(b"HTTP/1.1 ") == 1 and b'"code":"' in answer and b'"request_id":"' in answer, answer
+
+
+def test_the_request_id_is_the_clients_when_it_is_fit(d):
+    assert d.get("/healthz", headers={"X-Request-Id": "My.id_-9"}).headers["X-Request-Id"] == "My.id_-9"
+    for bad in ("", "a b", "x" * 65, "a\u00fc", "<script>"):
+        r = d.get("/v1/nothing", headers={"X-Request-Id": bad.encode().decode("latin-1")})
+        assert error(r, 404, "not_found")["request_id"] != bad
+    ids = {d.get("/healthz").headers["X-Request-Id"] for _ in range(50)}
+    assert len(ids) == 50
+
+
+def test_the_sandbox_says_no(d):
+    b = d.create(memory="64M", disk="1M")["id"]
+    at = f"/v1/sandboxes/{b}"
+    error(d.get(at + "/files?path=/no/such"), 404, "not_found")
+    error(d.get(at + "/files?path=/etc"), 422, "refused")
+    error(d.get(at + "/files?path=/dev/null"), 422, "refused")
+    error(d.get(at + "/files?path=/etc&op=bogus"), 400, "invalid")
+    error(d.get(at + "/files"), 400, "invalid")
+    r = d.request("PUT", at + "/files?path=/tmp/big", b"x" * (3 << 20))
+    assert r.status in (413, 422, 429, 503) and r.json["error"]["message"], r
+    error(d.post(at + "/execs", {"cmd": ["/no"]}), 422, "refused")
+    error(d.get(at + "/execs/none"), 404, "not_found")
+    error(d.post("/v1/sandboxes", {"isolation": "wasm"}), 501, "unsupported")
+    assert d.delete(at).status == 204
+
+
+def test_messages_hold_no_control_characters(d):
+    for path, body in (("/v1/sandboxes", {"image": "a\x1b[31m\n\u202e"}), ("/v1/sandboxes", {"a\x1b\u202e": 1}), ("/v1/tenants", {"id": "\x1b\u202e"}), ("/v1/tokens", {"scope": "\x1b\u202e"})):
+        r = d.post(path, body)
+        assert r.status in (400, 404), r
+        assert b"\x1b" not in r.body and "\u202e".encode() not in r.body, r
+
+
+def test_a_head_has_no_body(d):
+    r = d.request("HEAD", "/v1/sandboxes")
+    assert r.status == 200 and r.body == b"" and int(r.headers["Content-Length"]) > 0
+    with Raw(d, "HEAD", "/v1/nothing") as raw:
+        assert raw.head()[0] == 404

@@ -9,7 +9,7 @@ for group in "$@"; do
 		pkg-config python3 make ;;
 	test) # Node and npm may come from elsewhere than Debian.
 		command -v npm >/dev/null || set -- "$@" nodejs npm
-		set -- "$@" python3-pytest clang libclang-rt-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
+		set -- "$@" python3-pytest python3-jsonschema clang libclang-rt-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
 		linux-libc-dev-arm64-cross qemu-user qemu-system-x86 e2fsprogs bubblewrap git util-linux procps \
 		busybox-static mmdebstrap python3-pip zsh fish ;;
 	bench) set -- "$@" bubblewrap crun python3 ;;

@@ -1,0 +1,205 @@
+"""docs/openapi.json is a proper document, is what the daemon serves, and says what its answers look like."""
+import json
+import re
+
+import jsonschema
+import pytest
+
+import host
+from api import WebSocket, d, nothing_is_left_behind, token  # noqa: F401
+
+DOC = json.loads((host.ROOT / "docs/openapi.json").read_text())
+METHODS = {"get", "put", "post", "patch", "delete"}
+OPERATIONS = [(path, method, op) for path, item in DOC["paths"].items() for method, op in item.items()]
+
+
+def find(ref):
+    assert ref.startswith("#/"), ref
+    at = DOC
+    for part in ref[2:].split("/"):
+        at = at[part]
+    return at
+
+
+def follow(thing):
+    return find(thing["$ref"]) if "$ref" in thing else thing
+
+
+def walk(thing):
+    yield thing
+    for child in thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list) else ():
+        yield from walk(child)
+
+
+def test_the_daemon_serves_this_document(d):
+    r = d.get("/v1/openapi.json", token=None)
+    assert r.status == 200 and r.headers["Content-Type"] == "application/vnd.oai.openapi+json;version=3.1"
+    assert r.json == DOC
+
+
+def test_every_reference_leads_somewhere_and_nothing_is_unused():
+    refs = {x["$ref"] for x in walk(DOC) if isinstance(x, dict) and isinstance(x.get("$ref"), str)}
+    for ref in refs:
+        find(ref)
+    for kind in ("schemas", "responses", "parameters", "headers"):
+        for name in DOC["components"][kind]:
+            assert f"#/components/{kind}/{name}" in refs, f"{kind}/{name} is not used"
+
+
+def test_the_document_has_the_shape_of_openapi_3_1():
+    assert re.match(r"3\.1\.\d+$", DOC["openapi"]) and DOC["info"]["title"] and DOC["info"]["version"]
+    assert set(DOC) <= {"openapi", "info", "servers", "tags", "security", "paths", "components"}
+    tags = {t["name"] for t in DOC["tags"]}
+    ids = [op["operationId"] for _, _, op in OPERATIONS]
+    assert len(ids) == len(set(ids))
+    for path, method, op in OPERATIONS:
+        assert method in METHODS and path.startswith("/"), (path, method)
+        assert set(op) <= {"operationId", "tags", "summary", "description", "parameters", "requestBody", "responses", "security", "x-scope"}, (path, method)
+        assert op["responses"] and all(re.match(r"[1-5]\d\d$", s) for s in op["responses"]), (path, method)
+        assert set(op["tags"]) <= tags
+        given = [follow(p) for p in op.get("parameters", [])]
+        for p in given:
+            assert p["in"] in ("path", "query", "header") and p["name"] and "schema" in p, (path, method, p)
+        assert {p["name"] for p in given if p["in"] == "path"} == set(re.findall(r"{(\w+)}", path)), (path, method)
+        assert len({(p["in"], p["name"]) for p in given}) == len(given)
+        for scheme in op["security"]:
+            assert set(scheme) <= set(DOC["components"]["securitySchemes"])
+        for r in map(follow, op["responses"].values()):
+            assert r["description"], (path, method)
+
+
+def test_every_schema_is_one():
+    for name, schema in DOC["components"]["schemas"].items():
+        jsonschema.Draft202012Validator.check_schema(schema)
+        assert name
+    for x in walk(DOC["paths"]):
+        if isinstance(x, dict) and isinstance(x.get("schema"), dict):
+            jsonschema.Draft202012Validator.check_schema(x["schema"])
+
+
+def fit(schema, value):
+    jsonschema.Draft202012Validator({**schema, "components": DOC["components"]}).validate(value)
+
+
+class Checked:
+    """Calls the daemon and holds question and answer against the document."""
+
+    def __init__(self, d):
+        self.d, self.seen = d, set()
+
+    def __call__(self, method, path, of, body=None, want=None, question=True, **kw):
+        op = DOC["paths"][of][method]
+        if question and body is not None and not isinstance(body, bytes):
+            fit(follow(op["requestBody"])["content"]["application/json"]["schema"], body)
+        r = self.d.request(method.upper(), path, body, **kw)
+        assert str(r.status) in op["responses"], (method, path, r)
+        assert want is None or r.status == want, r
+        answer = follow(op["responses"][str(r.status)])
+        kind = (r.headers["Content-Type"] or "").split(";")[0]
+        for name in answer.get("headers", {}):
+            if name == "X-Cloche-Audit":
+                assert r.headers[name], (method, path, "no " + name)
+        if r.body:
+            types = {t.split(";")[0] for t in answer["content"]}
+            assert kind in types, (method, path, kind)
+            if kind == "application/json":
+                fit(answer["content"][kind]["schema"], r.json)
+        self.seen.add((of, method, r.status))
+        return r
+
+
+@pytest.fixture(scope="module")
+def call(d):
+    return Checked(d)
+
+
+SB, EX = "/v1/sandboxes/{id}", "/v1/sandboxes/{id}/execs/{x}"
+
+
+def test_answers_about_sandboxes_fit(d, call):
+    b = call("post", "/v1/sandboxes", "/v1/sandboxes", {"name": "doc", "memory": "64M", "cpus": "0.5", "timeout": "1h", "idle": 100.5, "env": {"A": "b"}, "metadata": {"k": "v"},
+             "tmpfs": [{"path": "/t", "size": "1M"}], "network": {"mode": "none"}, "key": "doc"}, 201).json
+    call("post", "/v1/sandboxes", "/v1/sandboxes", {"key": "doc"}, 200)
+    call("post", "/v1/sandboxes", "/v1/sandboxes", {"name": "doc"}, 409)
+    call("post", "/v1/sandboxes", "/v1/sandboxes", {"bad": 1}, 400, question=False)
+    call("post", "/v1/sandboxes", "/v1/sandboxes", {"isolation": "vm"}, 501, question=False)
+    call("post", "/v1/sandboxes", "/v1/sandboxes", {}, 401, token="cloche_nothing")
+    at = f"/v1/sandboxes/{b['id']}"
+    call("get", "/v1/sandboxes?limit=1", "/v1/sandboxes", want=200)
+    call("get", "/v1/sandboxes?limit=0", "/v1/sandboxes", want=400)
+    call("get", at, SB, want=200)
+    call("patch", at, SB, {"name": "doc2", "timeout": 50}, 200)
+    call("post", at + "/extend", SB + "/extend", {"timeout": "1m"}, 200)
+    call("post", at + "/pause", SB + "/pause", want=200)
+    call("post", at + "/execs", SB + "/execs", {"cmd": ["true"]}, 409)
+    call("post", at + "/resume", SB + "/resume", want=200)
+    call("get", at + "/stats", SB + "/stats", want=200)
+    call("delete", at, SB, want=204)
+    call("get", at, SB, want=404)
+
+
+def test_answers_about_execs_and_files_fit(d, call):
+    b = d.create()["id"]
+    at = f"/v1/sandboxes/{b}"
+    call("post", at + "/execs", SB + "/execs", {"shell": "echo a; exit 2", "timeout": 5, "user": "root"}, 200)
+    call("post", at + "/execs", SB + "/execs", {"cmd": ["sleep", "9"], "timeout": 0.2, "encoding": "base64"}, 200)
+    call("post", at + "/execs", SB + "/execs", {"cmd": ["/no"]}, 422)
+    call("post", at + "/execs", SB + "/execs", {"cmd": ["a"], "shell": "b"}, 400, question=False)
+    x = call("post", at + "/execs", SB + "/execs", {"cmd": ["cat"], "background": True, "stdin_open": True}, 201).json["id"]
+    run = f"{at}/execs/{x}"
+    call("get", run, EX, want=200)
+    call("get", run + "/wait?timeout=0.05", EX + "/wait", want=200)
+    call("post", run + "/stdin", EX + "/stdin", b"hi", 204)
+    call("get", run + "/output", EX + "/output", want=200)
+    call("post", run + "/signal", EX + "/signal", {"signal": "CONT", "scope": "process"}, 204)
+    call("post", run + "/resize", EX + "/resize", {"rows": 1, "cols": 1}, 409)
+    call("delete", run, EX, want=200)
+    call("get", at + "/execs", SB + "/execs", want=200)
+    call("get", run + "/attach", EX + "/attach", want=400)
+    call("get", at + "/execs/attach", SB + "/execs/attach", want=400)
+    with WebSocket(d, at + "/execs/attach") as w:
+        assert str(w.status) in DOC["paths"][SB + "/execs/attach"]["get"]["responses"]
+    files = SB + "/files"
+    call("put", at + "/files?path=/tmp/a&mode=0600", files, b"text", 200)
+    call("get", at + "/files?path=/tmp/a", files, want=200)
+    call("get", at + "/files?path=/tmp/a", files, want=206, headers={"Range": "bytes=0-1"})
+    call("get", at + "/files?path=/tmp/a&op=stat", files, want=200)
+    call("get", at + "/files?path=/tmp&op=list", files, want=200)
+    tar = call("get", at + "/files?path=/tmp&op=archive", files, want=200).body
+    call("post", at + "/files?path=/tmp/c&op=extract", files, tar, 200)
+    call("post", at + "/files?path=/tmp/b&op=mkdir", files, want=200)
+    call("post", at + "/files?path=/tmp/a&op=move", files, {"to": "/tmp/b/a"}, 200)
+    call("delete", at + "/files?path=/tmp/b&recursive=1", files, want=204)
+    call("get", at + "/files?path=/no", files, want=404)
+    d.delete(at)
+
+
+def test_answers_about_access_audit_and_the_daemon_fit(d, call):
+    call("post", "/v1/tenants", "/v1/tenants", {"id": "doc", "quotas": {"memory": "1G", "cpus": 2.5}, "rate": {"points": 100, "window": "1m", "block": 0.5}}, 201)
+    call("post", "/v1/tenants", "/v1/tenants", {"id": "doc"}, 409)
+    call("get", "/v1/tenants", "/v1/tenants", want=200)
+    call("get", "/v1/tenants/doc", "/v1/tenants/{t}", want=200)
+    call("patch", "/v1/tenants/doc", "/v1/tenants/{t}", {"rate": {"points": 0}}, 200)
+    k = call("post", "/v1/tokens", "/v1/tokens", {"tenant": "doc", "scope": "read", "expires_in": "1d", "rate": {"points": 1, "window": 60}}, 201).json
+    call("get", "/v1/whoami", "/v1/whoami", want=200, token=k["token"])
+    call("get", "/v1/whoami", "/v1/whoami", want=429, token=k["token"])
+    call("get", "/v1/tokens", "/v1/tokens", want=200)
+    call("get", f"/v1/tokens/{k['id']}", "/v1/tokens/{k}", want=200)
+    call("post", f"/v1/tokens/{k['id']}/rotate", "/v1/tokens/{k}/rotate", {"grace": 10}, 200)
+    call("delete", f"/v1/tokens/{k['id']}", "/v1/tokens/{k}", want=204)
+    call("get", "/v1/tenants", "/v1/tenants", want=403, token=token(d, scope="sandbox")["token"])
+    call("delete", "/v1/tenants/doc", "/v1/tenants/{t}", want=204)
+    call("delete", "/v1/tenants/default", "/v1/tenants/{t}", want=409)
+    call("get", "/v1/audit?limit=10", "/v1/audit", want=200)
+    lines = call("get", "/v1/audit", "/v1/audit", want=200, headers={"Accept": "application/x-ndjson"}).body.splitlines()
+    for line in lines:
+        fit({"$ref": "#/components/schemas/AuditRecord"}, json.loads(line))
+    call("get", "/v1/audit/verify", "/v1/audit/verify", want=200)
+    for path in ("/healthz", "/version", "/v1/openapi.json", "/v1/whoami", "/v1/info", "/metrics"):
+        call("get", path, path, want=200)
+
+
+def test_nearly_every_operation_was_tried(call):
+    """Streams of events without an end are test_api_sandboxes.py's and test_watch.py's."""
+    missing = {(p, m) for p, m, _ in OPERATIONS} - {(p, m) for p, m, _ in call.seen}
+    assert missing == {("/v1/events", "get"), (SB + "/events", "get")}, missing

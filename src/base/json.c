@@ -91,34 +91,88 @@ static const char *escape(const unsigned char *p, size_t len, char *tmp, size_t 
 	return tmp;
 }
 
+/* Whether all eight bytes stand for themselves: none below space, above ~, and no quote or backslash. */
+static bool plain8(const unsigned char *p)
+{
+	const uint64_t ones = 0x0101010101010101ULL, tops = 0x8080808080808080ULL;
+	uint64_t x, quote, back, del;
+
+	memcpy(&x, p, sizeof(x));
+	quote = x ^ ones * '"';
+	back = x ^ ones * '\\';
+	del = x ^ ones * 0x7f;
+	return !((x | (x - ones * 0x20) | (quote - ones) | (back - ones) | (del - ones)) & tops);
+}
+
+/* What a byte below 0x80 becomes behind a backslash, 0 = itself, 1 = \u00XX. */
+static const char short_forms[128] = {
+	1, 1, 1, 1, 1, 1, 1, 1, 'b', 't', 'n', 1, 'f', 'r', 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+	['"'] = '"', ['\\'] = '\\', [0x7f] = 1,
+};
+
+/*
+ * Output of programs is mostly ASCII, and there may be a lot of it: as much as is, straight into the buffer. Returns how many of the @n bytes were taken;
+ * 0 when something else comes first, or the room is too tight to be sure.
+ */
+static size_t put_ascii(struct json *j, const unsigned char *p, size_t n)
+{
+	size_t done = 0;
+	char *to, *at;
+
+	if (n > 4096)
+		n = 4096;
+	at = to = j->r == 0 ? buf_room(j->buf, n * 6 + 8) : NULL;
+	while (to && done < n) {
+		unsigned char c = p[done];
+
+		if (n - done >= 8 && plain8(p + done)) {
+			memcpy(at, p + done, 8);
+			at += 8;
+			done += 8;
+			continue;
+		}
+		if (c >= 0x80)
+			break;
+		if (!short_forms[c]) {
+			*at++ = (char)c;
+		} else if (short_forms[c] == 1) {
+			memcpy(at, "\\u00", 4);
+			at[4] = "0123456789abcdef"[c >> 4];
+			at[5] = "0123456789abcdef"[c & 15];
+			at += 6;
+		} else {
+			*at++ = '\\';
+			*at++ = short_forms[c];
+		}
+		done++;
+	}
+	if (to)
+		buf_added(j->buf, (size_t)(at - to));
+	return done;
+}
+
 static void put_string(struct json *j, const unsigned char *p, size_t n)
 {
-	size_t plain = 0; /* bytes at @p that stand for themselves, not yet written */
-
 	puts_(j, "\"");
-	while (plain < n) {
-		size_t bad, len;
+	while (n && j->r == 0) {
+		size_t bad, len, took = put_ascii(j, p, n);
 		const char *esc;
 		char tmp[8];
 
-		/* Output of programs is mostly this, and there may be a lot of it. */
-		while (plain < n && p[plain] >= 0x20 && p[plain] < 0x7f && p[plain] != '"' && p[plain] != '\\')
-			plain++;
-		if (plain == n)
-			break;
-		len = utf8_len(p + plain, n - plain, &bad);
-		esc = len ? escape(p + plain, len, tmp, sizeof(tmp)) : "\xef\xbf\xbd";
-		if (!esc) {
-			plain += len;
+		if (took) {
+			p += took;
+			n -= took;
 			continue;
 		}
-		put(j, p, plain);
-		puts_(j, esc);
-		p += plain + (len ? len : bad);
-		n -= plain + (len ? len : bad);
-		plain = 0;
+		len = utf8_len(p, n, &bad);
+		esc = len ? escape(p, len, tmp, sizeof(tmp)) : "\xef\xbf\xbd";
+		if (esc)
+			puts_(j, esc);
+		else
+			put(j, p, len);
+		p += len ? len : bad;
+		n -= len ? len : bad;
 	}
-	put(j, p, plain);
 	puts_(j, "\"");
 }
 
@@ -195,11 +249,14 @@ void jout_raw(struct json *j, const char *key, const char *text, size_t len)
 
 void jout_u64(struct json *j, const char *key, uint64_t v)
 {
-	char tmp[24];
+	char tmp[24], *at = tmp + sizeof(tmp);
 
-	snprintf(tmp, sizeof(tmp), "%" PRIu64, v);
+	do {
+		*--at = (char)('0' + v % 10);
+		v /= 10;
+	} while (v);
 	if (begin(j, key))
-		puts_(j, tmp);
+		put(j, at, (size_t)(tmp + sizeof(tmp) - at));
 }
 
 void jout_i64(struct json *j, const char *key, int64_t v)

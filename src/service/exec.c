@@ -69,7 +69,7 @@ void exec_unref(struct exec *x)
 		return;
 	/* A write under way still points here: it ends by itself, and this is called again then. */
 	for (int i = 0; i < 2; i++)
-		if (spool_busy(&x->stream[i].spool)) {
+		if (stream_busy(&x->stream[i])) {
 			x->refs = 1;
 			x->silent = true;
 			return;
@@ -80,6 +80,7 @@ void exec_unref(struct exec *x)
 	for (int i = 0; i < 2; i++) {
 		stream_close(&x->stream[i]);
 		spool_drop(&x->stream[i].spool);
+		digest_done(&x->stream[i].digest);
 	}
 	stdin_close(x);
 	buf_done(&x->in_queue);

@@ -6,6 +6,7 @@
 #include "base/id.h"
 #include "driver/verdict.h"
 #include "service/box.h"
+#include "service/digest.h"
 #include "service/spool.h"
 
 enum exec_state { EXEC_WAITING, EXEC_STARTED, EXEC_ENDED };
@@ -24,8 +25,7 @@ struct stream {
 	bool late; /* it exited while something was being written: to be looked at then */
 	uint64_t left; /* after the exit: bytes to be read still */
 	unsigned full; /* reads that filled the buffer */
-	struct evp_md_ctx_st *hash; /* of everything it said, begun with its first byte */
-	bool unhashed; /* some of it was read by a process that is gone */
+	struct digest digest; /* of everything it said */
 	struct spool spool;
 };
 

@@ -20,7 +20,10 @@ static uint64_t wall_ms(const struct exec *x)
 
 static bool truncated(const struct exec *x, enum exec_stream s)
 {
-	return x->want->output_limit && x->stream[s].spool.total > x->want->output_limit;
+	const struct spool *sp = &x->stream[s].spool;
+
+	/* What went straight to a reader was cut by nobody. */
+	return x->want->output_limit && sp->total - sp->base > x->want->output_limit;
 }
 
 static void judge(struct exec *x)
@@ -34,7 +37,8 @@ static void judge(struct exec *x)
 		.cpu_out = x->cpu_out,
 		.killed = x->killed,
 		.oom_kills = st->group.oom_kills - x->oom_base,
-		.pids_refused = st->group.pids_refused - x->pids_base,
+		/* What a group that is gone had counted is gone with it. */
+		.pids_refused = st->group.pids_refused > x->pids_base ? st->group.pids_refused - x->pids_base : 0,
 		.memory = l->memory,
 		.memory_peak = st->group.memory_peak,
 		.memory_files = st->group.memory_files,
@@ -211,21 +215,20 @@ int exec_write_result(struct exec *x, bool output, struct json *j)
 /* --- the end --- */
 
 /* Of output that a crash cut in two only the size is known. */
-static void put_digest(struct json *j, const struct exec *x)
+static void put_digest(struct json *j, struct exec *x)
 {
-	static const char *const names[2][2] = { { "stdout_bytes", "stdout_sha256" }, { "stderr_bytes", "stderr_sha256" } };
+	static const char *const names[2][3] = { { "stdout_bytes", "stdout_sha256", "stdout_hashed" },
+						 { "stderr_bytes", "stderr_sha256", "stderr_hashed" } };
 
 	for (int i = 0; i < 2; i++) {
-		const struct spool *s = &x->stream[i].spool;
-		unsigned char hash[32];
 		char hex[65];
 
-		jout_u64(j, names[i][0], s->total);
-		if (x->stream[i].unhashed || !x->stream[i].hash || EVP_DigestFinal_ex(x->stream[i].hash, hash, NULL) != 1)
+		jout_u64(j, names[i][0], x->stream[i].spool.total);
+		if (!digest_hex(&x->stream[i].digest, hex))
 			continue;
-		for (int k = 0; k < 32; k++)
-			snprintf(hex + 2 * k, 3, "%02x", hash[k]);
 		jout_str(j, names[i][1], hex);
+		if (x->stream[i].digest.covers < x->stream[i].spool.total)
+			jout_u64(j, names[i][2], x->stream[i].digest.covers);
 	}
 }
 
@@ -411,7 +414,7 @@ static void on_stat(void *arg, int r, const struct err *e)
 void exec_check_end(struct exec *x)
 {
 	if (!x->exited || x->ended_ns || x->silent || !x->stream[0].drained || !x->stream[1].drained ||
-	    spool_busy(&x->stream[0].spool) || spool_busy(&x->stream[1].spool))
+	    stream_busy(&x->stream[0]) || stream_busy(&x->stream[1]))
 		return;
 	if (x->exit.status == 0 && !x->timed_out && !x->cpu_out && !x->killed) {
 		exec_end(x);

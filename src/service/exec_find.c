@@ -91,7 +91,7 @@ int exec_load(struct box *b, const struct exec_row *row, struct err *e)
 	}
 	x->started_ns = row->started_ns;
 	x->stored = true;
-	x->stream[EXEC_OUT].unhashed = x->stream[EXEC_ERR].unhashed = true;
+	x->stream[EXEC_OUT].digest.bad = x->stream[EXEC_ERR].digest.bad = true;
 	x->ended_ns = row->ended_ns;
 	x->group_no = row->group;
 	x->who = (struct who){ .tenant = b->tenant };

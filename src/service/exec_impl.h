@@ -6,6 +6,7 @@
 void stream_init(struct exec *x, enum exec_stream which);
 int stream_open(struct stream *st, int fd, struct err *e); /* takes @fd on success */
 void stream_close(struct stream *st);
+bool stream_busy(const struct stream *st); /* a worker has something of it */
 void stream_pump(struct stream *st);
 void stream_exited(struct stream *st); /* what is there now is all that counts */
 void stdin_open(struct exec *x, int fd);

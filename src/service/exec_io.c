@@ -4,7 +4,6 @@
 #include "service/exec_impl.h"
 
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -27,6 +26,9 @@ static void close_poll(uv_poll_t **p)
 	*p = NULL;
 }
 
+static void on_hashed(void *arg);
+static bool has_room(const struct stream *st);
+
 void stream_init(struct exec *x, enum exec_stream which)
 {
 	struct service *s = x->box->service;
@@ -35,6 +37,7 @@ void stream_init(struct exec *x, enum exec_stream which)
 
 	snprintf(path, sizeof(path), "%s/spool/%s.%d", s->o.data, x->id, which == EXEC_OUT ? 1 : 2);
 	*st = (struct stream){ .exec = x, .which = which, .fd = -1, .eof = true, .drained = true };
+	digest_init(&st->digest, s->loop, on_hashed, st);
 	spool_init(&st->spool, s->loop, path, s->o.spool_max, &s->spooled, s->o.spool_total);
 }
 
@@ -50,8 +53,7 @@ static void on_readable(uv_poll_t *p, int status, int events)
 /* Whether it is to be read now. */
 static void watch(struct stream *st)
 {
-	const struct exec *x = st->exec;
-	bool want = st->poll && !st->eof && !spool_busy(&st->spool) && (!x->held || !x->sink);
+	bool want = st->poll && !st->eof && has_room(st);
 
 	if (want == st->polling)
 		return;
@@ -88,8 +90,6 @@ void stream_close(struct stream *st)
 	st->polling = false;
 	fd_close(st->fd);
 	st->fd = -1;
-	EVP_MD_CTX_free(st->hash);
-	st->hash = NULL;
 	st->eof = st->drained = true;
 }
 
@@ -128,18 +128,30 @@ static void on_spooled(void *arg)
 	stream_pump(st);
 }
 
-/* The audit log tells what was said, by its size and hash. */
-static void hash(struct stream *st, const char *data, size_t len)
+/* The hash has caught up: there is room for more of it, or it was the last thing the end waited for. */
+static void on_hashed(void *arg)
 {
-	if (st->unhashed)
+	struct stream *st = arg;
+	struct exec *x = st->exec;
+
+	if (x->silent) {
+		exec_unref(x);
 		return;
-	if (!st->hash) {
-		st->hash = EVP_MD_CTX_new();
-		if (!st->hash || EVP_DigestInit_ex(st->hash, EVP_sha256(), NULL) != 1)
-			st->unhashed = true;
 	}
-	if (!st->unhashed && EVP_DigestUpdate(st->hash, data, len) != 1)
-		st->unhashed = true;
+	stream_pump(st);
+}
+
+bool stream_busy(const struct stream *st)
+{
+	return spool_busy(&st->spool) || digest_busy(&st->digest);
+}
+
+/* Whether it can take more now. */
+static bool has_room(const struct stream *st)
+{
+	const struct exec *x = st->exec;
+
+	return !spool_busy(&st->spool) && !digest_full(&st->digest) && (!x->held || !x->sink);
 }
 
 static void on_pulled(void *arg)
@@ -157,9 +169,9 @@ static void on_pulled(void *arg)
 		if (x->exited && !st->late)
 			st->left -= (uint64_t)n < st->left ? (uint64_t)n : st->left;
 		if (st->spool.seen)
-			hash(st, st->spool.seen, (size_t)n);
-		else
-			st->unhashed = true;
+			digest_add(&st->digest, st->spool.seen, (size_t)n);
+		else if (st->spool.show)
+			st->digest.bad = true;
 		note_full(st, (size_t)n);
 		exec_tell(x);
 	} else if (n == 0) {
@@ -181,8 +193,10 @@ static bool pull(struct stream *st, size_t want)
 {
 	const struct exec *x = st->exec;
 
-	return x->want->background && !x->want->tty && !x->sink && !x->lingering &&
-	       spool_pull(&st->spool, st->fd, want, on_pulled, st) == 1;
+	if (!x->want->background || x->want->tty || x->sink || x->lingering)
+		return false;
+	st->spool.show = digest_wants(&st->digest);
+	return spool_pull(&st->spool, st->fd, st->spool.show ? want : want == SCRATCH ? PIPE_LARGE : want, on_pulled, st) == 1;
 }
 
 /* Returns whether more can be taken now. */
@@ -192,7 +206,7 @@ static bool deliver(struct stream *st, const char *data, size_t len)
 
 	if (x->lingering)
 		return true; /* after its end: read so that nobody hangs, and forgotten */
-	hash(st, data, len);
+	digest_add(&st->digest, data, len);
 	if (x->sink) {
 		spool_skip(&st->spool, len);
 		x->sink->data(x->sink->arg, st->which, data, len);
@@ -244,7 +258,7 @@ void stream_pump(struct stream *st)
 	struct exec *x = st->exec;
 
 	exec_ref(x);
-	for (int i = 0; i < TURNS && st->fd >= 0 && !st->eof && !spool_busy(&st->spool) && (!x->held || !x->sink); i++)
+	for (int i = 0; i < TURNS && st->fd >= 0 && !st->eof && has_room(st); i++)
 		if (!pump_once(st))
 			break;
 	stream_settle(st);
@@ -275,7 +289,7 @@ void stream_exited(struct stream *st)
 		st->drained = true;
 		return;
 	}
-	for (int i = 0; i < 64 && !st->drained && !spool_busy(&st->spool) && (!st->exec->held || !st->exec->sink); i++)
+	for (int i = 0; i < 64 && !st->drained && has_room(st); i++)
 		if (!pump_once(st))
 			break;
 }

@@ -146,8 +146,7 @@ static void pull_work(uv_work_t *w)
 	} while (s->pulled < 0 && errno == EINTR);
 	if (s->pulled < 0)
 		s->pulled = -errno;
-	/* For whoever wants to see it. */
-	s->piece = s->pulled > 0 ? malloc((size_t)s->pulled) : NULL;
+	s->piece = s->pulled > 0 && s->show ? malloc((size_t)s->pulled) : NULL;
 	if (s->piece && pread(s->fd, s->piece, (size_t)s->pulled, (off_t)s->piece_at) != s->pulled) {
 		free(s->piece);
 		s->piece = NULL;

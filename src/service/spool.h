@@ -29,7 +29,8 @@ struct spool {
 	int pipe; /* ours, while something is pulled out of it */
 	size_t pull_max;
 	ssize_t pulled;
-	const char *seen; /* what was pulled, while @done is called; NULL when there was no memory */
+	bool show; /* somebody wants to see what is pulled */
+	const char *seen; /* that, while @done is called; NULL when there was no memory */
 	void (*done)(void *arg);
 	void *arg;
 	char path[320];

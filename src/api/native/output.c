@@ -4,7 +4,7 @@
 #include "base/str.h"
 #include "service/exec.h"
 
-#define PIECE (64U * 1024U)
+#define PIECE (256U * 1024U)
 
 struct reader {
 	struct call *c;
@@ -12,13 +12,16 @@ struct reader {
 	struct standing standing;
 	enum exec_stream stream;
 	uint64_t at, end; /* end: UINT64_MAX when it follows */
-	bool follow, reading;
+	bool follow;
+	bool busy; /* ->buf is being sent */
+	char *buf;
 };
 
 static void reader_free(struct reader *r)
 {
 	api_unstand(&r->standing);
 	exec_unwatch(&r->watch);
+	free(r->buf);
 	free(r);
 }
 
@@ -32,30 +35,41 @@ static void finish(struct reader *r)
 	call_free(c);
 }
 
+static void on_sent(void *arg);
+
 static void read_on(struct reader *r)
 {
 	struct call *c = r->c;
 	const struct spool *s = &c->exec->stream[r->stream].spool;
-	char *buf = c->api->s->scratch;
+	struct http_piece p;
+	size_t want = PIECE;
+	ssize_t n = 0;
 
-	while (http_queued(c->q) < HTTP_HIGH) {
-		uint64_t first = spool_first(s, r->at);
-		size_t want = PIECE;
-		ssize_t n;
-
-		r->at = first; /* what is gone is passed over */
-		if (r->at >= r->end || (r->end - r->at < want && !(want = (size_t)(r->end - r->at))))
-			break;
-		n = spool_read(s, r->at, buf, want);
-		if (n <= 0)
-			break;
-		http_write(c->q, buf, (size_t)n);
-		r->at += (uint64_t)n;
-	}
-	if (http_queued(c->q) >= HTTP_HIGH)
+	if (r->busy)
 		return;
-	if (!r->follow ? true : exec_over(c->exec) && r->at >= s->total)
+	r->at = spool_first(s, r->at); /* what is gone is passed over */
+	if (r->at < r->end) {
+		if (r->end - r->at < want)
+			want = (size_t)(r->end - r->at);
+		n = spool_read(s, r->at, r->buf, want);
+	}
+	if (n > 0) {
+		r->at += (uint64_t)n;
+		r->busy = true;
+		p = (struct http_piece){ r->buf, (size_t)n };
+		http_write_lent(c->q, &p, 1, on_sent, r);
+	} else if (!r->follow || r->at >= r->end || (exec_over(c->exec) && r->at >= s->total)) {
 		finish(r);
+	}
+}
+
+/* The buffer is ours again. */
+static void on_sent(void *arg)
+{
+	struct reader *r = arg;
+
+	r->busy = false;
+	read_on(r);
 }
 
 static void on_change(void *arg, struct exec *x)
@@ -65,11 +79,6 @@ static void on_change(void *arg, struct exec *x)
 	(void)x;
 	if (r->c->q)
 		read_on(r);
-}
-
-static void on_drain(void *arg)
-{
-	read_on(arg);
 }
 
 static void on_gone(struct call *c)
@@ -130,6 +139,9 @@ void get_exec_output(void *arg, struct http_req *q, const struct route *route)
 		call_fail(c, &e);
 		return;
 	}
+	r->buf = malloc(PIECE);
+	if (!r->buf)
+		abort();
 	s = &c->exec->stream[r->stream].spool;
 	r->at = spool_first(s, r->at);
 	if (!r->follow && r->end > s->total)
@@ -140,7 +152,6 @@ void get_exec_output(void *arg, struct http_req *q, const struct route *route)
 	c->data = r;
 	c->gone = on_gone;
 	http_begin(q, 200, "application/octet-stream", -1);
-	http_set_drain(q, on_drain, r);
 	exec_watch(c->exec, &r->watch, on_change, r);
 	if (r->follow)
 		api_stand(c->api, &r->standing, on_stop, r);

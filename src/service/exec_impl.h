@@ -12,6 +12,11 @@ void stream_exited(struct stream *st); /* what is there now is all that counts *
 void stdin_open(struct exec *x, int fd);
 void stdin_close(struct exec *x);
 
+/* exec_time.c */
+void exec_kill_number(struct box *b, uint32_t number);
+void exec_look_at_cpu(struct exec *x);
+/* exec_start.c */
+void exec_fail(struct exec *x, int r, const struct err *e); /* it did not even start */
 /* exec.c */
 void exec_kill_tree(struct exec *x);
 void exec_timer(struct exec *x, uint64_t ms, void (*fn)(uv_timer_t *t));

@@ -30,7 +30,8 @@ int idem_hold(struct call *c, const char *key, struct err *e)
 
 	snprintf(text, sizeof(text), "%s/%s", c->who.tenant->id, key);
 	if (map_get(&c->api->busy, text))
-		return err_set(e, ERR_CONFLICT, -EBUSY, "the first request with this Idempotency-Key is still under way");
+		return err_set(e, ERR_CONFLICT, -EBUSY,
+			       "the first request with this Idempotency-Key is still under way");
 	c->busy = strdup(text);
 	if (!c->busy || map_put(&c->api->busy, text, c) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a request");
@@ -168,6 +169,6 @@ void call_audited(struct call *c)
 {
 	const struct audit_head *h = audit_head(c->api->s->audit);
 
-	if (c->q)
+	if (c->q && http_method(c->q) != HTTP_M_GET && http_method(c->q) != HTTP_M_HEAD)
 		http_setf(c->q, "X-Cloche-Audit", "%llu:%s", (unsigned long long)h->seq, h->hash);
 }

@@ -200,8 +200,9 @@ class WebSocket:
 
     def until(self, condition):
         """(stdout, stderr, texts) until `condition(out, err, texts)` or the end."""
-        out, err, texts = b"", b"", []
+        out, err, texts, end = b"", b"", [], time.monotonic() + 20
         while not condition(out, err, texts):
+            assert time.monotonic() < end, (out[-1000:], err[-1000:], texts)  # pings would keep us here for ever
             m = self.receive()
             if m is None:
                 break

@@ -37,7 +37,10 @@ def test_every_change_has_exactly_one_record_with_its_request(d):
     call("sandbox.update", "PATCH", at, {"name": "audited"})
     call("sandbox.update", "POST", at + "/extend", {"timeout": 100})
     call("exec.end", "POST", at + "/execs", {"cmd": ["true"]})
-    call("exec.start", "POST", at + "/execs", {"cmd": ["true"], "background": True})
+    x = call("exec.start", "POST", at + "/execs", {"cmd": ["sleep", "60"], "background": True})["id"]
+    call("exec.signal", "POST", f"{at}/execs/{x}/signal", {"signal": "CONT"})
+    call("exec.signal", "DELETE", f"{at}/execs/{x}")
+    assert "X-Cloche-Audit" not in d.get(f"{at}/execs/{x}/wait").headers
     call("file.write", "PUT", at + "/files?path=/tmp/a", b"x")
     call("file.mkdir", "POST", at + "/files?path=/tmp/b&op=mkdir", {})
     call("file.move", "POST", at + "/files?path=/tmp/a&op=move", {"to": "/tmp/b/c"})

@@ -1,6 +1,6 @@
 /*
- * The audit log over HTTP. Each turn of the loop reads one bounded stretch, so a filter that fits little in a long log holds nobody up. Checking the
- * whole of it is a worker's.
+ * The audit log over HTTP. Each turn of the loop reads one bounded stretch, so a filter that fits little in a long log
+ * holds nobody up. Checking the whole of it is a worker's.
  */
 #include "api/native/native.h"
 #include "base/base.h"
@@ -13,7 +13,9 @@
 struct page {
 	struct call *c;
 	struct audit_filter filter;
-	uint64_t last, end, left; /* looked at so far; where the log ended when it was asked for; records still wanted */
+	uint64_t last; /* looked at so far */
+	uint64_t end; /* where the log ended when it was asked for */
+	uint64_t left; /* records still wanted */
 	bool lines; /* a record per line, as they come */
 	bool waiting; /* for the client to read on */
 	bool full;
@@ -152,7 +154,8 @@ static void first_step(void *arg)
 
 static int read_query(struct call *c, struct page *p, struct err *e)
 {
-	const char *after = http_query(c->q, "after"), *limit = http_query(c->q, "limit"), *accept = http_header(c->q, "Accept");
+	const char *after = http_query(c->q, "after"), *limit = http_query(c->q, "limit");
+	const char *accept = http_header(c->q, "Accept");
 	uint64_t max;
 
 	p->lines = accept && strstr(accept, "application/x-ndjson");

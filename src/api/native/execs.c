@@ -319,6 +319,21 @@ static int read_signal(const char *data, size_t len, int *ret_sig, enum exec_sco
 	return 0;
 }
 
+static void note_signal(const struct call *c, int sig)
+{
+	struct audit_rec rec = who_rec(&c->who, "exec.signal");
+	struct service *s = c->api->s;
+	struct json *j;
+
+	rec.tenant = c->box->tenant->id;
+	rec.sandbox = c->box->id;
+	rec.exec = c->exec->id;
+	j = audit_begin(s->audit, &rec);
+	jout_i64(j, "signal", sig);
+	audit_end(s->audit, NULL);
+	turn_dirty(s->turn);
+}
+
 static void signal_body(struct call *c, const char *data, size_t len)
 {
 	enum exec_scope scope = EXEC_TREE;
@@ -327,10 +342,12 @@ static void signal_body(struct call *c, const char *data, size_t len)
 
 	if (r == 0)
 		r = exec_signal(c->exec, sig, scope, &e);
-	if (r < 0)
+	if (r < 0) {
 		call_fail(c, &e);
-	else
-		call_empty(c, 204);
+		return;
+	}
+	note_signal(c, sig);
+	call_stored(c, 204, NULL);
 }
 
 void post_exec_signal(void *arg, struct http_req *q, const struct route *r)
@@ -386,5 +403,6 @@ void delete_exec(void *arg, struct http_req *q, const struct route *r)
 		call_fail(c, &e);
 		return;
 	}
+	note_signal(c, SIGKILL);
 	wait_for(c, false);
 }

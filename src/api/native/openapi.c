@@ -1,9 +1,12 @@
 #include "api/native/native.h"
 #include "base/base.h"
 
-/* docs/openapi.json, made into a list of numbers by scripts/embed.py. */
+/*
+ * docs/openapi.json, made into a list of numbers by scripts/embed.py. In angle brackets it is found by a path that
+ * ninja knows as the generator's output, so that a change of the document reaches the program in one run.
+ */
 static const char document[] = {
-#include "src/api/openapi.inc"
+#include <src/api/openapi.inc>
 };
 
 const char *openapi_document(size_t *ret_len)

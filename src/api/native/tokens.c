@@ -1,6 +1,6 @@
 /*
- * Tokens are the admin's: who could make tokens for its own tenant could keep its way in beyond its token's end. Others may see
- * which there are in their tenant, from scope `sandbox` on.
+ * Tokens are the admin's: who could make tokens for its own tenant could keep its way in beyond its token's end.
+ * Others may see which there are in their tenant, from scope `sandbox` on.
  */
 #include "api/native/native.h"
 #include "base/base.h"
@@ -101,7 +101,7 @@ static void create_body(struct call *c, const char *data, size_t len)
 	struct access *x = c->api->s->access;
 	struct rate_rule rate = { 0 };
 	enum scope scope = SCOPE_NONE;
-	uint64_t expires_ms = 0;
+	uint64_t expires_ms = 0, expires = 0;
 	char text[TOKEN_TEXT_MAX];
 	struct tenant *t = NULL;
 	struct token *k = NULL;
@@ -123,8 +123,10 @@ static void create_body(struct call *c, const char *data, size_t len)
 		r = scope_parse(scope_text, &scope, &e);
 	if (r == 0 && !(t = tenant_find(x, tenant)))
 		r = err_set(&e, ERR_NOT_FOUND, -ENOENT, "no tenant '%.64s'", tenant);
+	if (expires_ms)
+		expires = clock_real_ns() + expires_ms * 1000000;
 	if (r == 0)
-		r = token_add(x, t, name, scope, expires_ms ? clock_real_ns() + expires_ms * 1000000 : 0, &rate, &who, text, &k, &e);
+		r = token_add(x, t, name, scope, expires, &rate, &who, text, &k, &e);
 	if (r < 0)
 		call_fail(c, &e);
 	else

@@ -2,6 +2,7 @@
 import os
 import random
 import signal
+import socket
 import sqlite3
 import threading
 import time
@@ -136,6 +137,46 @@ def test_spools_of_what_is_gone_are_gone(daemon):
     host.wait_for(lambda: not list(spool.iterdir()), 5, "an empty folder")
 
 
+def test_a_link_to_an_agent_that_breaks_is_made_again(daemon):
+    box = daemon.create()["id"]
+    x = daemon.background(box, "sleep 1; echo out; sleep 1; exit 8 # 1000", timeout=60)
+    daemon.background(box, "exec sleep 1000")
+    agent = host.wait_for(lambda: agents(daemon, b"1000"), 5, "the sleep")[0]
+    for _ in range(4):
+        with taken(agent, 3) as control:
+            control.shutdown(socket.SHUT_RDWR)
+        host.wait_for(lambda: daemon.exec(box, "echo", "hi")["stdout"] == "hi\n", 5, "an exec")
+    end = daemon.end_of(box, x)
+    assert end["exit_code"] == 8 and end["stdout"] == "out\n"
+    assert daemon.states() == {box: "running"}
+
+
+@pytest.mark.parametrize("part", ["api", "all"])
+def test_a_paused_sandbox_that_nobody_can_reach_is_not_lost(daemon, part):
+    """Every daemon that comes back leaves a socket at its door, and there is room for only so many."""
+    box = daemon.create()["id"]
+    x = daemon.background(box, "exec sleep 1000", timeout=600)
+    agent = host.wait_for(lambda: agents(daemon, b"1000"), 5, "the sleep")[0]
+    assert daemon.post(f"/v1/sandboxes/{box}/pause").status == 200
+    ends, left = socket.socketpair(), 100000
+    with taken(agent, 6) as door:
+        door.setblocking(False)
+        while left:
+            try:
+                socket.send_fds(door, [b"a"], [ends[0].fileno()])
+                left -= 1
+            except (BlockingIOError, OSError):
+                break
+    for s in ends:
+        s.close()
+    assert left
+    daemon.crash(part)
+    assert daemon.states() == {box: "paused"}
+    assert daemon.post(f"/v1/sandboxes/{box}/resume").status == 200
+    assert daemon.sh(box, "echo here")["stdout"] == "here\n"
+    assert daemon.get(f"/v1/sandboxes/{box}/execs/{x}").json["state"] == "running"
+
+
 def test_random_deaths(daemon):
     """Everything at once for a while."""
     paused, talker = daemon.create(name="paused")["id"], daemon.create(name="talker")["id"]
@@ -158,6 +199,17 @@ def test_random_deaths(daemon):
     assert daemon.end_of(talker, x)["exit_code"] == 11
     lines = daemon.output_of(talker, x).decode().split()
     assert lines == [str(i + 1) for i in range(len(lines))]
+
+
+def taken(pid, number):
+    """A copy of a socket of another process."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        fd = host.libc.syscall(438, pidfd, number, 0)  # pidfd_getfd
+        host._check(fd, "pidfd_getfd")
+        return socket.socket(fileno=fd)
+    finally:
+        os.close(pidfd)
 
 
 def agents(daemon, seconds):

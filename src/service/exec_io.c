@@ -188,15 +188,17 @@ static void on_pulled(void *arg)
 	exec_unref(x);
 }
 
-/* Output that outlives us goes from the pipe to the file without a stay here. A terminal can not do that. */
+/* Output that outlives us goes from the pipe to the file without a stay here. */
 static bool pull(struct stream *st, size_t want)
 {
 	const struct exec *x = st->exec;
 
-	if (!x->want->background || x->want->tty || x->sink || x->lingering)
+	if (!x->want->background || x->sink || x->lingering)
 		return false;
 	st->spool.show = digest_wants(&st->digest);
-	return spool_pull(&st->spool, st->fd, st->spool.show ? want : want == SCRATCH ? PIPE_LARGE : want, on_pulled, st) == 1;
+	if (want == SCRATCH && !st->spool.show && !x->want->tty)
+		want = PIPE_LARGE;
+	return spool_pull(&st->spool, st->fd, x->want->tty ? SPOOL_TTY : SPOOL_PIPE, want, on_pulled, st) == 1;
 }
 
 /* Returns whether more can be taken now. */

@@ -136,11 +136,39 @@ int spool_add(struct spool *s, const char *data, size_t len, bool early, void (*
 	return to_file(s, data, len, done, arg);
 }
 
+/* The next best, for what is no pipe: as short a stay as can be. */
+static void copy_work(struct spool *s)
+{
+	ssize_t n;
+
+	s->piece = malloc(s->pull_max);
+	if (!s->piece) {
+		s->pulled = -ENOMEM;
+		return;
+	}
+	do {
+		n = read(s->pipe, s->piece, s->pull_max);
+	} while (n < 0 && errno == EINTR);
+	s->pulled = n < 0 && errno == EIO ? 0 : n < 0 ? -errno : n; /* a terminal whose last process is gone */
+	for (ssize_t done = 0, m; done < n; done += m) {
+		m = pwrite(s->fd, s->piece + done, (size_t)(n - done), (off_t)s->piece_at + done);
+		if (m <= 0 && errno != EINTR) {
+			s->short_of = true;
+			return;
+		}
+		m = m < 0 ? 0 : m;
+	}
+}
+
 static void pull_work(uv_work_t *w)
 {
 	struct spool *s = w->data;
 	loff_t at = (loff_t)s->piece_at;
 
+	if (s->copy) {
+		copy_work(s);
+		return;
+	}
 	do {
 		s->pulled = splice(s->pipe, NULL, s->fd, &at, s->pull_max, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
 	} while (s->pulled < 0 && errno == EINTR);
@@ -170,8 +198,9 @@ static void pull_done(uv_work_t *w, int status)
 			*s->total_used += end - s->file_len;
 			s->file_len = end;
 		}
-	} else if (s->pulled < 0 && s->pulled != -EAGAIN) {
-		log_warn("spool %s: %s; some output is lost", s->path, uv_strerror((int)s->pulled));
+	}
+	if (s->short_of || (s->pulled < 0 && s->pulled != -EAGAIN)) {
+		log_warn("spool %s: %s; some output is lost", s->path, s->short_of ? "no room" : uv_strerror((int)s->pulled));
 		s->failed = true;
 	}
 	s->seen = seen = TAKE_PTR(s->piece);
@@ -179,7 +208,7 @@ static void pull_done(uv_work_t *w, int status)
 	free(seen);
 }
 
-int spool_pull(struct spool *s, int pipe, size_t max, void (*done)(void *arg), void *arg)
+int spool_pull(struct spool *s, int pipe, enum spool_from from, size_t max, void (*done)(void *arg), void *arg)
 {
 	uint64_t room;
 
@@ -198,6 +227,7 @@ int spool_pull(struct spool *s, int pipe, size_t max, void (*done)(void *arg), v
 	if (s->pipe < 0)
 		return 0;
 	s->piece_at = place(s, s->total);
+	s->copy = from == SPOOL_TTY;
 	s->work.data = s;
 	s->done = done;
 	s->arg = arg;

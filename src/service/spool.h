@@ -24,6 +24,7 @@ struct spool {
 	size_t piece_len;
 	uint64_t piece_at;
 	bool writing, pulling, failed;
+	bool copy, short_of; /* of a pull: it is no pipe; the file took less than there was */
 	uv_fs_t req;
 	uv_work_t work;
 	int pipe; /* ours, while something is pulled out of it */
@@ -46,7 +47,8 @@ int spool_add(struct spool *s, const char *data, size_t len, bool early, void (*
  * Moves up to @max bytes from a pipe straight into the file: they are in the one or in the other at every moment, also when we die. 1: being done, as
  * above; then ->pulled says how many, 0 at the pipe's end, or -errno, -EAGAIN when it is empty. 0: this spool can not; read and add.
  */
-int spool_pull(struct spool *s, int pipe, size_t max, void (*done)(void *arg), void *arg);
+enum spool_from { SPOOL_PIPE, SPOOL_TTY }; /* from a terminal it is read and written right behind each other */
+int spool_pull(struct spool *s, int pipe, enum spool_from from, size_t max, void (*done)(void *arg), void *arg);
 /* They were passed on: only counted. Nothing may be kept yet. */
 void spool_skip(struct spool *s, size_t len);
 /* The first byte at or after @offset that is there; ->total when none is. */

@@ -167,6 +167,10 @@ static void pull_work(uv_work_t *w)
 
 	if (s->copy) {
 		copy_work(s);
+		if (!s->show) {
+			free(s->piece);
+			s->piece = NULL;
+		}
 		return;
 	}
 	do {

@@ -150,13 +150,16 @@ def test_in_the_background_output_is_read_by_offset_and_followed(d, box):
     assert r.body == b"line 2" and r.headers["X-Cloche-Offset"] == "7" and r.headers["X-Cloche-Total"] == "21" and r.headers["X-Cloche-State"] == "ended"
     assert d.get(at + "/output?stream=stderr").body == b"e1\ne2\ne3\n"
     assert d.get(at + "/output?offset=1000").body == b""
+    assert d.get(at + "/output?offset=14&limit=18446744073709551615").body == b"line 3\n"
+    assert d.get(at + "/output?follow=1&limit=4", timeout=5).body == b"line"
     for bad in ("stream=x", "offset=-1", "limit=z"):
         error(d.get(f"{at}/output?{bad}"), 400, "invalid")
     assert any(e["id"] == x and e["background"] and "stdout" not in e for e in d.get(f"/v1/sandboxes/{box}/execs").json["execs"])
 
 
 def test_waiting_ends_with_the_time(d, box):
-    x = start(d, box, "sleep 20")
+    x = start(d, box, "echo 123456789; sleep 20")
+    assert d.get(f"/v1/sandboxes/{box}/execs/{x}/output?follow=1&limit=4", timeout=5).body == b"1234", "follows as far as was asked"
     r = d.get(f"/v1/sandboxes/{box}/execs/{x}/wait?timeout=0.2")
     assert r.status == 200 and r.json["state"] == "running"
     error(d.get(f"/v1/sandboxes/{box}/execs/{x}/wait?timeout=x"), 400, "invalid")

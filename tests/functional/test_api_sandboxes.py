@@ -237,7 +237,7 @@ def test_an_idempotency_key_gives_the_first_answer_again(d, boxes):
     assert a.post("/v1/sandboxes", {"metadata": {"a": "1"}}, headers=key).json["id"] != first.json["id"]
     error(d.post("/v1/sandboxes", {"name": "a b"}, headers={"Idempotency-Key": "failed"}), 400, "invalid")
     assert d.post("/v1/sandboxes", {"name": "ab"}, headers={"Idempotency-Key": "failed"}).status == 201, "what failed may be tried again"
-    for bad in ("", "x" * 129):
+    for bad in ("", "x" * 129, "\u00fc"):
         error(d.post("/v1/sandboxes", {}, headers={"Idempotency-Key": bad}), 400, "invalid")
 
 

@@ -58,6 +58,11 @@ static void read_on(struct reader *r)
 		r->busy = true;
 		p = (struct http_piece){ r->buf, (size_t)n };
 		http_write_lent(c->q, &p, 1, on_sent, r);
+	} else if (n < 0) { /* a whole answer would be a lie */
+		reader_free(r);
+		http_cut(c->q);
+		c->q = NULL;
+		call_free(c);
 	} else if (!r->follow || r->at >= r->end || (exec_over(c->exec) && r->at >= s->total)) {
 		finish(r);
 	}
@@ -116,7 +121,8 @@ static int read_query(struct call *c, struct reader *r, struct err *e)
 	r->end = UINT64_MAX;
 	if (rc == 0 && limit) {
 		rc = parse_u64(limit, &n, e);
-		r->end = r->at + n;
+		if (rc == 0 && __builtin_add_overflow(r->at, n, &r->end))
+			r->end = UINT64_MAX;
 	}
 	return rc;
 }

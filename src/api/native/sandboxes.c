@@ -68,13 +68,15 @@ static int replay(struct call *c, const struct box_want *w)
 int idem_read(struct call *c, const char *data, size_t len, char key[129], uint8_t hash[32], struct err *e)
 {
 	const char *given = http_header(c->q, "Idempotency-Key");
+	bool ok, ascii = true;
 	EVP_MD_CTX *m;
-	bool ok;
 
 	if (!given)
 		return 0;
-	if (!*given || strlen(given) > 128)
-		return err_set(e, ERR_INVALID, -EINVAL, "Idempotency-Key: 1 to 128 characters");
+	for (const char *p = given; *p; p++)
+		ascii = ascii && *p >= ' ' && *p < 0x7f;
+	if (!*given || strlen(given) > 128 || !ascii)
+		return err_set(e, ERR_INVALID, -EINVAL, "Idempotency-Key: 1 to 128 printable ASCII characters");
 	m = EVP_MD_CTX_new();
 	ok = m && EVP_DigestInit_ex(m, EVP_sha256(), NULL) && EVP_DigestUpdate(m, http_path(c->q), strlen(http_path(c->q)) + 1) &&
 	     EVP_DigestUpdate(m, data, len) && EVP_DigestFinal_ex(m, hash, NULL);

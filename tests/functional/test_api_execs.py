@@ -110,7 +110,7 @@ def test_the_verdicts_of_pids_disk_and_output(d, box):
     assert r["verdict"]["cause"] == "disk", r
     run(d, box, "rm -f /tmp/full")
     r = run(d, box, "seq 1 100000", output_limit=1000)
-    assert r["verdict"]["cause"] in ("output", "exited") and r["truncated"]["stdout"] and not r["truncated"]["stderr"], r
+    assert r["verdict"]["cause"] == "output" and r["verdict"]["limit"] == 1000 and r["truncated"]["stdout"] and not r["truncated"]["stderr"], r
     out = r["stdout"]
     assert out.startswith("1\n2\n") and out.endswith("99999\n100000\n") and len(out) < 1200, out
     whole = d.get(r["truncated"]["full_url"]).body
@@ -188,11 +188,9 @@ def test_stdin_is_written_and_closed(d, box):
     assert d.post(at + "/stdin?close=1", b"two\n").status == 204
     wait(d, box, x)
     assert d.get(at + "/output").body == b"one\n" + big + b"two\nend\n"
-    r = d.post(at + "/stdin", b"late")
-    assert r.status in (409, 422), r
+    error(d.post(at + "/stdin", b"late"), 409, "conflict")
     x = start(d, box, "sleep 10")
-    r = d.post(f"/v1/sandboxes/{box}/execs/{x}/stdin", b"no stdin")
-    assert r.status in (400, 409, 422), r
+    error(d.post(f"/v1/sandboxes/{box}/execs/{x}/stdin", b"no stdin"), 409, "conflict")
     kill(d, box, x)
 
 
@@ -205,7 +203,7 @@ def test_signals(d, box):
     assert d.post(at + "/signal", {"signal": "USR1", "scope": "process"}).status == 204
     r = wait(d, box, x)
     assert r["exit_code"] == 5 and r["stdout"] == "ready\ngot\n", r
-    assert d.post(at + "/signal", {"signal": 15}).status in (404, 409)
+    error(d.post(at + "/signal", {"signal": 15}), 409, "conflict")
     error(d.post(at + "/resize", {"rows": 1, "cols": 1}), 409, "conflict")
 
 
@@ -271,7 +269,7 @@ def test_output_nobody_reads_stays_out_of_memory(d, box):
         peak = max(peak, rss(api))
     r = wait(d, box, x)
     peak = max(peak, rss(api))
-    assert int(d.get(f"/v1/sandboxes/{box}/execs/{x}/output?limit=0").headers["X-Cloche-Total"]) == 512 * MB or r["verdict"]["cause"] == "output", r
+    assert int(d.get(f"/v1/sandboxes/{box}/execs/{x}/output?limit=0").headers["X-Cloche-Total"]) == 512 * MB, r
     assert peak - before < 64 * MB, (before, peak)
 
 
@@ -321,8 +319,7 @@ def test_a_client_that_hangs_up_ends_nothing_but_its_own(d, box):
     assert eventually(lambda: all(e["state"] == "ended" for e in new()), 5)
     assert all(e["exit_code"] == 0 for e in new()), new()
     assert run(d, box, "cat /tmp/hung-*; rm /tmp/hung-*")["stdout"] == "b\n" * 4
-    for e in new():
-        assert d.get(f"{at}/{e['id']}/output").body.endswith(b"a\n") or e["id"] != x
+    assert d.get(f"{at}/{x}/output").body == b"a\n"
     # A body that never comes, an upload cut in the middle.
     for head in ({"Content-Length": "100"}, {"Transfer-Encoding": "chunked", "Content-Length": None}):
         Raw(d, "POST", at, None, head).close()

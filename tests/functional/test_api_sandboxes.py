@@ -42,7 +42,7 @@ def test_each_option_has_its_effect(d, boxes):
     assert r["stdout"].splitlines() == ["b c||1234:1235|/work/here|elsewhere|77", "1024"], r
     assert sh(d, b, "sleep 5")["verdict"]["cause"] == "timeout"
     long = sh(d, b, "seq 1000; exit 3")
-    assert long["truncated"]["stdout"] and long["verdict"]["cause"] in ("output", "exited"), long
+    assert long["truncated"]["stdout"] and long["verdict"]["cause"] == "output", long
     ro = d.create(read_only=True, storage="memory")
     assert sh(d, ro, "touch /usr/x /home/user/x 2>/dev/null; echo $?")["stdout"].strip() != "0"
     root = d.create(user="root")
@@ -66,8 +66,7 @@ def test_what_makes_no_sense_or_can_not_be_is_refused(d, body, status, code):
 
 
 def test_mounts_are_only_what_is_allowed(d):
-    r = d.post("/v1/sandboxes", {"mounts": [{"source": "/etc", "target": "/mnt", "read_only": True}]})
-    assert r.status in (400, 403, 501), r
+    error(d.post("/v1/sandboxes", {"mounts": [{"source": "/etc", "target": "/mnt", "read_only": True}]}), 403, "denied")
 
 
 def test_only_an_admin_may_lift_a_limit(d, boxes):

@@ -1,9 +1,10 @@
 /*
- * Finding again what was there: after our own restart the rows of the store against the handles the warden has; after the warden's restart what we
- * know against what it has. A handle nobody knows was half-made and is ended; a row without a handle is lost.
+ * Finding again what was there: after our own restart the rows of the store against the handles the warden has; after
+ * the warden's restart what we know against what it has. A handle nobody knows was half-made and is ended; a row without
+ * a handle is lost.
  *
- * The warden may die while it is asked. Then everything is asked anew when the link is back: a round compares all we know at its beginning, and what
- * was attached to in a round before stays so.
+ * The warden may die while it is asked. Then everything is asked anew when the link is back: a round compares all we
+ * know at its beginning, and what was attached to in a round before stays so.
  */
 #include "base/base.h"
 #include "base/log.h"
@@ -130,7 +131,7 @@ static void on_attached(void *arg, int r, const struct wlink_answer *w, const st
 			exec_sync(b);
 		}
 	}
-	/* Without an answer the next round tries again. One that is paused takes in only so many: then it is tried when it resumes. */
+	/* Without an answer the next round tries again. One that is paused takes in only so many: the resume tries again. */
 	if (w && r < 0 && r != -EAGAIN)
 		box_lose(b, why.msg[0] ? why.msg : "it could not be attached to");
 	a->attaching--;

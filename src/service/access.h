@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "service/rate.h"
+#include "service/spool.h"
 #include "store/db.h"
 
 enum scope { SCOPE_NONE, SCOPE_READ, SCOPE_EXEC, SCOPE_SANDBOX, SCOPE_ADMIN };
@@ -36,6 +37,8 @@ struct tenant {
 	struct rate_rule rate; /* of its tokens that have none */
 	uint64_t created_ns;
 	bool gone; /* removed: nothing can be taken any more */
+	unsigned archives; /* under way */
+	struct spool_room spooled; /* output of its execs, in files */
 	/* the module's own below */
 	struct tenant *next;
 };

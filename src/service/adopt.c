@@ -259,20 +259,5 @@ void service_start(struct service *s, void (*ready)(void *arg, int r, const stru
 	if (r < 0)
 		ready(arg, r, &e);
 	else
-		service_ticks(s);
-}
-
-void adopt_free(struct service *s)
-{
-	struct adopt *a = s->adopting;
-
-	if (!a)
-		return;
-	if (a->timer)
-		uv_close((uv_handle_t *)a->timer, free_timer);
-	forget_known(a);
-	map_done(&a->known);
-	map_done(&a->unread);
-	free(a);
-	s->adopting = NULL;
+		service_soon(s);
 }

@@ -8,6 +8,7 @@
 #include "service/exec.h"
 #include "service/file.h"
 #include "service/jin.h"
+#include "service/service_impl.h"
 #include "service/wlink.h"
 
 #define BREAKS_MAX 3U
@@ -42,6 +43,13 @@ const char *box_state_name(enum box_state s)
 		return "ending";
 	}
 	return "unknown";
+}
+
+static int lost(const struct box *b, struct err *e)
+{
+	err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: its first process died", b->want->name);
+	err_remedy(e, "delete it and create another");
+	return -ESRCH;
 }
 
 static void scoped(const struct tenant *t, const char *name, char *to, size_t size)
@@ -183,10 +191,12 @@ static void note(struct box *b, const struct who *who, const char *kind)
 	turn_dirty(b->service->turn);
 }
 
-int idem_note(struct service *s, const struct tenant *t, const char *key, const uint8_t body[32], const char *answer, struct err *e)
+int idem_note(struct service *s, const struct tenant *t, const char *key, const uint8_t body[32], const char *answer,
+	      struct err *e)
 {
-	struct idem_row row = { .tenant = t->id, .key = key, .status = 201, .answer = answer, .created_ns = clock_real_ns() };
+	struct idem_row row = { .tenant = t->id, .key = key, .status = 201, .answer = answer };
 
+	row.created_ns = clock_real_ns();
 	memcpy(row.body, body, sizeof(row.body));
 	return idem_put(s->db, &row, e);
 }
@@ -226,6 +236,7 @@ static int list(struct box *b, struct err *e)
 		map_del(&s->boxes, b->id);
 		return err_set(e, ERR_EXHAUSTED, r, "no memory for a sandbox");
 	}
+	service_soon(s);
 	return 0;
 }
 
@@ -273,8 +284,11 @@ static void stand(struct box *b)
 	b->state = BOX_RUNNING;
 	r = box_store(b, &e);
 	/* In the same transaction, so that a repeated request finds either both or nothing. */
-	if (r == 0 && b->want->idem[0])
+	if (r == 0 && b->want->idem[0]) {
 		r = idem_note(b->service, b->tenant, b->want->idem, b->want->idem_body, b->id, &e);
+		if (r < 0)
+			boxes_delete(b->service->db, b->id, NULL);
+	}
 	if (r < 0) {
 		give_up(b, r, &e);
 		return;
@@ -354,6 +368,7 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 		b->found = true;
 		b->synced = false;
 		box_reattach(b);
+		service_soon(b->service);
 	} else if (r < 0) {
 		box_lose(b, r == -EPIPE ? "its first process has ended" : "its agent talked nonsense");
 	} else if (f->type == FRAME_SYNCED) {
@@ -401,7 +416,9 @@ static void on_reattached(void *arg, int r, const struct wlink_answer *w, const 
 		}
 	}
 	/* No room for us with an agent that does not run yet: the next tick tries again. */
-	if (r < 0 && r != -ECANCELED && r != -EAGAIN)
+	if (r == -EAGAIN)
+		service_soon(b->service);
+	else if (r < 0)
 		box_lose(b, r == -EPIPE || r == -ESRCH ? "its first process has ended" : why.msg);
 	box_unref(b);
 }
@@ -462,7 +479,8 @@ static int begin(struct service *s, const struct who *who, struct box_want *want
 	b = calloc(1, sizeof(*b));
 	if (!b)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
-	*b = (struct box){ .service = s, .tenant = who->tenant, .want = want, .refs = 1, .group = -1, .next_exec = 1, .synced = true };
+	*b = (struct box){ .service = s, .tenant = who->tenant, .want = want, .refs = 1, .group = -1, .next_exec = 1 };
+	b->synced = true;
 	b->created_ns = b->used_ns = clock_real_ns();
 	b->expires_ns = want->timeout_ms ? b->created_ns + want->timeout_ms * 1000000ULL : 0;
 	r = id_new(b->id, sizeof(b->id));
@@ -558,7 +576,7 @@ static void on_destroyed(void *arg, int r, const struct wlink_answer *a, const s
 	struct service *s = b->service;
 
 	(void)a;
-	if (r < 0 && r != -ESRCH && r != -ECANCELED)
+	if (r < 0 && r != -ESRCH)
 		log_warn("sandbox %s: %s", b->id, e ? e->msg : "the warden is gone");
 	leave(b);
 	tell(s, op, op->r, op->r < 0 ? &op->err : NULL);
@@ -584,7 +602,7 @@ void box_delete(struct box *b, const struct who *who, const char *kind, box_done
 	b->state = BOX_ENDING;
 	unlist(b);
 	exec_lose_all(b);
-	/* First the row, then the sandbox: dying in between leaves one that nobody knows, and not one that seems to be lost. */
+	/* First the row: dying in between leaves a sandbox that nobody knows, and not one that seems to be lost. */
 	op->r = boxes_delete(b->service->db, b->id, &op->err);
 	if (op->r == 0)
 		note(b, &op->who, op->kind);
@@ -624,7 +642,7 @@ static void freeze(struct box *b, const struct who *who, bool pause, box_done_fn
 	if (b->state == want)
 		tell(b->service, op, 0, NULL);
 	else if (b->state == BOX_LOST)
-		tell(b->service, op, err_set(&e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: its first process died", b->want->name), &e);
+		tell(b->service, op, lost(b, &e), &e);
 	else
 		wlink_call(b->service->warden, pause ? WARDEN_FREEZE : WARDEN_THAW, b->handle, 0, NULL, on_frozen, op);
 }
@@ -660,11 +678,13 @@ static int rename_box(struct box *b, const char *name, struct err *e)
 	return 0;
 }
 
-int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, uint64_t idle_ms, const char *name, struct kv *metadata,
-	       struct err *e)
+int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, uint64_t idle_ms, const char *name,
+	       struct kv *metadata, struct err *e)
 {
-	int r = name ? rename_box(b, name, e) : 0;
+	int r = b->state == BOX_LOST ? lost(b, e) : 0;
 
+	if (r == 0 && name)
+		r = rename_box(b, name, e);
 	if (r < 0)
 		return r;
 	if (timeout_ms != UINT64_MAX) {
@@ -678,6 +698,7 @@ int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, uint64
 		b->want->metadata = *metadata;
 		*metadata = (struct kv){ 0 };
 	}
+	service_soon(b->service);
 	r = box_store(b, e);
 	if (r == 0)
 		note(b, who, "sandbox.update");
@@ -702,7 +723,7 @@ void box_stat(struct box *b, box_done_fn *fn, void *arg)
 	if (b->handle)
 		wlink_call(b->service->warden, WARDEN_STAT, b->handle, 0, NULL, on_stat, op);
 	else
-		tell(b->service, op, err_set(&e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: its first process died", b->want->name), &e);
+		tell(b->service, op, lost(b, &e), &e);
 }
 
 int box_ready(const struct box *b, struct err *e)
@@ -714,16 +735,14 @@ int box_ready(const struct box *b, struct err *e)
 		err_remedy(e, "resume it first");
 		return -EBUSY;
 	}
-	err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: its first process died", b->want->name);
-	err_remedy(e, "delete it and create another");
-	return -ESRCH;
+	return lost(b, e);
 }
 
 static void on_group(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
 	struct box *b = arg;
 
-	if (r < 0 && r != -ECANCELED && r != -ESRCH)
+	if (r < 0 && r != -ESRCH)
 		log_warn("sandbox %s: no group for an exec: %s", b->id, e ? e->msg : "the warden is gone");
 	if (r == 0 && a->nfds == 1 && b->group < 0 && b->state != BOX_ENDING) {
 		b->group = a->fds[0];
@@ -763,7 +782,8 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 		err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 		return NULL;
 	}
-	*b = (struct box){ .service = s, .tenant = t, .refs = 1, .group = -1, .up = true, .found = true, .handle = row->handle };
+	*b = (struct box){ .service = s, .tenant = t, .refs = 1, .group = -1, .up = true, .found = true };
+	b->handle = row->handle;
 	b->created_ns = row->created_ns;
 	b->expires_ns = row->expires_ns;
 	b->used_ns = clock_real_ns();

@@ -61,8 +61,8 @@ void box_delete(struct box *b, const struct who *who, const char *kind, box_done
 void box_pause(struct box *b, const struct who *who, box_done_fn *fn, void *arg);
 void box_resume(struct box *b, const struct who *who, box_done_fn *fn, void *arg);
 /* What may change: times (ms, UINT64_MAX = as is), name (NULL), metadata (NULL; taken over). Stored with the turn. */
-int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, uint64_t idle_ms, const char *name, struct kv *metadata,
-	       struct err *e);
+int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, uint64_t idle_ms, const char *name,
+	       struct kv *metadata, struct err *e);
 /* ->stat is fresh when @fn is called. */
 void box_stat(struct box *b, box_done_fn *fn, void *arg);
 /* Running, not paused, not lost; else ERR_CONFLICT, ERR_LOST. */
@@ -83,4 +83,5 @@ void box_reattach(struct box *b);
 /* Asks for a further exec group ahead. */
 void box_want_group(struct box *b);
 /* Notes what a repeated request shall get: the id of what was made. Together with that, in one transaction. */
-int idem_note(struct service *s, const struct tenant *t, const char *key, const uint8_t body[32], const char *answer, struct err *e);
+int idem_note(struct service *s, const struct tenant *t, const char *key, const uint8_t body[32], const char *answer,
+	      struct err *e);

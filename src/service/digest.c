@@ -118,8 +118,9 @@ bool digest_hex(struct digest *d, char hex[65])
 {
 	unsigned char hash[32];
 
-	if (d->bad || !d->ctx || EVP_DigestFinal_ex(d->ctx, hash, NULL) != 1)
+	if (d->busy || d->bad || !d->ctx || EVP_DigestFinal_ex(d->ctx, hash, NULL) != 1)
 		return false;
+	d->bad = true; /* what comes after the end is not covered */
 	for (int i = 0; i < 32; i++)
 		snprintf(hex + 2 * i, 3, "%02x", hash[i]);
 	return true;

@@ -1,6 +1,6 @@
 /*
- * SHA-256 of a stream, of its first DIGEST_MAX bytes: hashing a flood would cost more than passing it on. What comes in large pieces is hashed by a worker, so
- * that the loop can meanwhile go on; no more than a bound waits.
+ * SHA-256 of a stream, of its first DIGEST_MAX bytes: hashing a flood would cost more than passing it on. What comes in
+ * large pieces is hashed by a worker, so that the loop can meanwhile go on; no more than a bound waits.
  */
 #pragma once
 #include <stdbool.h>
@@ -32,5 +32,5 @@ void digest_add(struct digest *d, const char *data, size_t len);
 bool digest_full(const struct digest *d); /* nothing may be added until @done is called */
 bool digest_wants(const struct digest *d); /* what comes next would count */
 bool digest_busy(const struct digest *d); /* not all has been hashed yet */
-/* The end: 64 hex digits and a NUL. False when it is not known, or nothing came. */
+/* The end: 64 hex digits and a NUL. False when it is not known, nothing came, or the worker is still at it. Once. */
 bool digest_hex(struct digest *d, char hex[65]);

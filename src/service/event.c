@@ -24,13 +24,6 @@ int events_new(struct events **ret, struct err *e)
 	return 0;
 }
 
-void events_free(struct events *v)
-{
-	for (size_t i = 0; v && i < KEPT; i++)
-		free(v->ring[i].json);
-	free(v);
-}
-
 void event_add(struct service *s, const struct box *b, const char *kind, const char *fields)
 {
 	struct events *v = s->events;

@@ -20,7 +20,6 @@ struct event_listener {
 };
 
 int events_new(struct events **ret, struct err *e);
-void events_free(struct events *v);
 /* Adds {"kind","sandbox","time",…fields}; @fields is a JSON object's inside ("" = nothing), e.g. "\"exec\":\"…\"". */
 void event_add(struct service *s, const struct box *b, const char *kind, const char *fields);
 void event_listen(struct service *s, struct event_listener *l, void (*fn)(void *arg, const struct event *ev), void *arg);

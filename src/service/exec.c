@@ -9,11 +9,9 @@
 #include "service/exec_impl.h"
 #include "service/wlink.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
+#define STDIN_MAX (MIB + 4 * MIB) /* what may wait, and the largest message on top */
 
 /* --- lifetime --- */
 
@@ -30,7 +28,7 @@ struct exec *exec_alloc(struct box *b, const char *id, uint32_t number, struct e
 	x->number = number;
 	x->in = -1;
 	x->refs = 1;
-	x->in_queue = (struct buf)BUF_INIT(MIB + 64 * KIB);
+	x->in_queue = (struct buf)BUF_INIT(STDIN_MAX);
 	if (id)
 		snprintf(x->id, sizeof(x->id), "%s", id);
 	else
@@ -202,28 +200,54 @@ static struct exec *by_number(struct box *b, uint32_t number)
 	return NULL;
 }
 
-static void on_held(struct exec *x, const struct frame *f, int *fds, size_t nfds)
+static void open_terminal(struct exec *x, int *fd)
 {
-	struct frame_held h;
 	struct err e = { 0 };
-	bool tty;
 
-	if (frame_held_decode(f, &h) < 0 || x->stream[0].fd >= 0 || x->stream[1].fd >= 0)
-		return;
-	tty = h.flags & FRAME_HELD_TTY;
-	if (x->exited) {
-		exec_linger(x, h.flags, fds, nfds);
+	if (stream_open(&x->stream[EXEC_OUT], *fd, &e) < 0) {
+		log_warn("exec %s: %s", x->id, e.msg);
 		return;
 	}
-	if (nfds > 0 && stream_open(&x->stream[EXEC_OUT], fds[0], &e) == 0)
-		fds[0] = -1;
-	if (!tty && nfds > 1 && stream_open(&x->stream[EXEC_ERR], fds[1], &e) == 0)
-		fds[1] = -1;
-	if (!tty && h.flags & FRAME_HELD_STDIN && nfds > 2) {
+	*fd = -1;
+	stdin_open_terminal(x);
+}
+
+/* Its pipes, or its terminal, as the agent kept them. */
+static void take_held(struct exec *x, uint32_t flags, int *fds, size_t nfds)
+{
+	struct err e = { 0 };
+
+	if (flags & FRAME_HELD_TTY) {
+		if (nfds)
+			open_terminal(x, &fds[0]);
+		return;
+	}
+	for (size_t i = 0; i < 2 && i < nfds; i++)
+		if (stream_open(&x->stream[i], fds[i], &e) == 0)
+			fds[i] = -1;
+		else
+			log_warn("exec %s: %s", x->id, e.msg);
+	if (flags & FRAME_HELD_STDIN && nfds > 2) {
 		stdin_open(x, fds[2]);
 		fds[2] = -1;
 	}
-	x->adopted = true;
+}
+
+static void on_held(struct exec *x, const struct frame *f, int *fds, size_t nfds)
+{
+	bool open = x->stream[0].fd >= 0 || x->stream[1].fd >= 0; /* only the link to the agent was lost, not we */
+	struct frame_held h;
+
+	if (frame_held_decode(f, &h) < 0)
+		return;
+	x->named = true;
+	if (x->exited) {
+		if (!open)
+			exec_linger(x, h.flags, fds, nfds);
+		return;
+	}
+	if (!open)
+		take_held(x, h.flags, fds, nfds);
 	x->state = EXEC_STARTED;
 	exec_tell(x);
 	if (h.flags & FRAME_HELD_ENDED) {
@@ -259,8 +283,7 @@ void exec_frame(struct box *b, const struct frame *f, int *fds, size_t nfds)
 	} else if (x->exited) {
 		; /* said twice, or after we gave up on it */
 	} else if (f->type == FRAME_STARTED && x->want->tty && nfds && x->stream[0].fd < 0) {
-		if (stream_open(&x->stream[0], fds[0], &e) == 0)
-			fds[0] = -1;
+		open_terminal(x, &fds[0]);
 		exec_tell(x);
 	} else if (f->type == FRAME_EXITED && frame_exited_decode(f, &x->exit) == 0) {
 		x->exited = true;

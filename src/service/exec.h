@@ -1,6 +1,6 @@
 /*
- * A command in a sandbox. Its output comes through pipes the daemon holds (and the agent, too, so that they outlive us). It is either kept
- * in spools, or passed straight on to one reader, which then sets the pace.
+ * A command in a sandbox. Its output comes through pipes the daemon holds (and the agent, too, so that they outlive us).
+ * It is either kept in spools, or passed straight on to one reader, which then sets the pace.
  */
 #pragma once
 #include "base/id.h"
@@ -40,7 +40,7 @@ struct exec {
 	struct who who;
 	enum exec_state state;
 	struct stream stream[2];
-	int in; /* host's end of stdin, or -1; the terminal's master is stream[0].fd */
+	int in; /* host's end of stdin, or a copy of the terminal's master, which is stream[0].fd; -1 = closed */
 	uv_poll_t *in_poll;
 	struct buf in_queue;
 	bool in_closing;
@@ -48,9 +48,14 @@ struct exec {
 	uint64_t deadline_ns, left_ns; /* monotonic; left while paused */
 	uint64_t group_no; /* 0 = none */
 	uint64_t started_ns, ended_ns, started_mono, ended_mono;
-	bool timed_out, cpu_out, killed, lost, exited, failed, adopted, silent;
+	bool timed_out, cpu_out, killed, lost, exited, failed;
+	bool adopted; /* found again after a restart */
+	bool named; /* by the agent, since it was last asked what it has */
+	bool judging; /* it was asked what the sandbox used: then it ends */
+	bool silent; /* nobody has it any more but a worker: freed when that is done */
 	bool stored; /* has a row */
-	bool lingering; /* ended, but somebody still holds its stdout: read and thrown away, so that it is not killed by SIGPIPE */
+	/* Ended, but somebody still holds its stdout: read and thrown away, so that it is not killed by SIGPIPE. */
+	bool lingering;
 	struct frame_exited exit;
 	struct err fail; /* why it did not start */
 	struct verdict verdict;
@@ -60,14 +65,16 @@ struct exec {
 	struct exec_watch *watches;
 	bool held; /* the sink does not want more now */
 	unsigned refs;
-	struct turn_wait wait; /* the row is stored, then EXEC is sent; its end is stored, then those who wait are told */
+	/* The row is stored, then EXEC is sent; its end is stored, then those who wait are told. */
+	struct turn_wait wait;
 };
 
 /*
- * Starts it; takes @want over. On success *ret is there, referenced for the caller, and EXEC is under way: failing to start is an end like another,
- * with ->failed and ->fail.
+ * Starts it; takes @want over. On success *ret is there, referenced for the caller, and EXEC is under way: failing to
+ * start is an end like another, with ->failed and ->fail.
  */
-int exec_new(struct box *b, const struct who *who, struct exec_want *want, struct exec_sink *sink, struct exec **ret, struct err *e);
+int exec_new(struct box *b, const struct who *who, struct exec_want *want, struct exec_sink *sink, struct exec **ret,
+	     struct err *e);
 struct exec *exec_find(struct box *b, const char *id, struct err *e); /* not referenced */
 void exec_ref(struct exec *x);
 void exec_unref(struct exec *x);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "service/event.h"
 #include "service/exec_impl.h"
+#include "service/service_impl.h"
 #include "service/wlink.h"
 
 #include <openssl/evp.h>
@@ -15,7 +16,9 @@
 
 static uint64_t wall_ms(const struct exec *x)
 {
-	return x->started_mono ? (x->ended_mono - x->started_mono) / 1000000ULL : (x->ended_ns - x->started_ns) / 1000000ULL;
+	if (x->started_mono)
+		return (x->ended_mono - x->started_mono) / 1000000ULL;
+	return x->ended_ns > x->started_ns ? (x->ended_ns - x->started_ns) / 1000000ULL : 0;
 }
 
 static bool truncated(const struct exec *x, enum exec_stream s)
@@ -332,8 +335,9 @@ void exec_keep(struct exec *x)
 		struct exec *old = s->kept;
 
 		exec_unkeep(old);
-		spool_drop(&old->stream[0].spool);
-		spool_drop(&old->stream[1].spool);
+		for (int i = 0; i < 2; i++) /* one whose sandbox went may still be written */
+			if (!spool_busy(&old->stream[i].spool))
+				spool_drop(&old->stream[i].spool);
 	}
 }
 
@@ -349,6 +353,7 @@ static void on_stored(void *arg)
 	exec_release(x);
 	exec_tell(x);
 	exec_keep(x);
+	service_soon(b->service); /* what is kept is not kept for ever */
 	forget_old(b);
 	box_rest(b);
 	exec_unref(x);
@@ -397,7 +402,6 @@ void exec_end(struct exec *x)
 		 verdict_name(x->verdict.cause));
 	event_add(b->service, b, "exec.ended", fields);
 	exec_ref(x);
-	turn_cancel(&x->wait);
 	turn_after(b->service->turn, &x->wait, on_stored, x);
 }
 
@@ -421,9 +425,9 @@ void exec_check_end(struct exec *x)
 		return;
 	}
 	/* Something went wrong: was it a limit? Asked once. */
-	if (x->left_ns == UINT64_MAX)
+	if (x->judging)
 		return;
-	x->left_ns = UINT64_MAX;
+	x->judging = true;
 	exec_ref(x);
 	box_stat(x->box, on_stat, x);
 }

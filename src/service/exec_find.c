@@ -142,15 +142,19 @@ void exec_linger(struct exec *x, uint32_t flags, int *fds, size_t nfds)
 void exec_sync(struct box *b)
 {
 	b->synced = false;
+	for (struct exec *x = b->execs; x; x = x->next)
+		x->named = false;
 	alink_send(&b->link, FRAME_SYNC, 0, NULL, 0, NULL, 0);
 }
 
-/* The agent has told all it has. What it did not name never started, or is over and was released. */
+/* The agent has told all it has. What it did not name never reached it, or is over and was released. */
 void exec_synced(struct box *b)
 {
 	b->synced = true;
 	for (struct exec *x = b->execs; x; x = x->next) {
-		if (x->ended_ns || !x->adopted || x->state == EXEC_STARTED)
+		bool sent = x->adopted || x->state == EXEC_STARTED;
+
+		if (x->ended_ns || x->exited || x->named || !sent)
 			continue;
 		x->lost = true;
 		x->exited = true;
@@ -168,6 +172,7 @@ void exec_prune(struct service *s, uint64_t now_ns)
 	while ((x = map_next(&s->execs, &at))) {
 		if (!exec_over(x) || x->lingering || x->ended_ns + keep > now_ns)
 			continue;
+		exec_unkeep(x);
 		for (int i = 0; i < 2; i++)
 			if (!spool_busy(&x->stream[i].spool))
 				spool_drop(&x->stream[i].spool);

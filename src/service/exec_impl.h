@@ -9,26 +9,26 @@ void stream_close(struct stream *st);
 bool stream_busy(const struct stream *st); /* a worker has something of it */
 void stream_pump(struct stream *st);
 void stream_exited(struct stream *st); /* what is there now is all that counts */
-void stdin_open(struct exec *x, int fd);
+void stdin_open(struct exec *x, int fd); /* takes @fd */
+void stdin_open_terminal(struct exec *x); /* behind stream_open of the terminal */
 void stdin_close(struct exec *x);
 
 /* exec_time.c */
 void exec_kill_number(struct box *b, uint32_t number);
+void exec_kill_tree(struct exec *x);
 void exec_look_at_cpu(struct exec *x);
+void exec_arm(struct exec *x); /* for its next limit of time */
+void exec_timer_stop(struct exec *x);
+
 /* exec_start.c */
 void exec_fail(struct exec *x, int r, const struct err *e); /* it did not even start */
-/* exec.c */
-void exec_kill_tree(struct exec *x);
-void exec_timer(struct exec *x, uint64_t ms, void (*fn)(uv_timer_t *t));
-void exec_timer_stop(struct exec *x);
-void exec_arm(struct exec *x);
 void exec_start_waiting(struct box *b); /* those that came before the agent told what it has */
-void exec_tell(struct exec *x); /* everybody who watches */
-void exec_list(struct exec *x);
-struct exec *exec_alloc(struct box *b, const char *id, uint32_t number, struct err *e);
+int exec_store(struct exec *x, const char *result, struct err *e); /* writes its row; @result NULL while it runs */
 
-/* Writes its row; @result NULL while it runs. */
-int exec_store(struct exec *x, const char *result, struct err *e);
+/* exec.c */
+struct exec *exec_alloc(struct box *b, const char *id, uint32_t number, struct err *e);
+void exec_list(struct exec *x);
+void exec_tell(struct exec *x); /* everybody who watches */
 
 /* exec_find.c */
 void exec_linger(struct exec *x, uint32_t flags, int *fds, size_t nfds); /* it ended before, and is still held */

@@ -38,7 +38,9 @@ void stream_init(struct exec *x, enum exec_stream which)
 	snprintf(path, sizeof(path), "%s/spool/%s.%d", s->o.data, x->id, which == EXEC_OUT ? 1 : 2);
 	*st = (struct stream){ .exec = x, .which = which, .fd = -1, .eof = true, .drained = true };
 	digest_init(&st->digest, s->loop, on_hashed, st);
-	spool_init(&st->spool, s->loop, path, s->o.spool_max, &s->spooled, s->o.spool_total);
+	spool_init(&st->spool, s->loop, path, s->o.spool_max, &s->spooled, &x->box->tenant->spooled);
+	/* So that one of them does not leave the others without. */
+	x->box->tenant->spooled.max = s->o.spool_total / 2;
 }
 
 static void on_readable(uv_poll_t *p, int status, int events)
@@ -122,10 +124,12 @@ static void on_spooled(void *arg)
 		exec_unref(x);
 		return;
 	}
+	exec_ref(x); /* who is told may be the last that had it */
 	exec_tell(x);
 	if (st->late)
 		stream_exited(st);
 	stream_pump(st);
+	exec_unref(x);
 }
 
 /* The hash has caught up: there is room for more of it, or it was the last thing the end waited for. */
@@ -331,16 +335,11 @@ void exec_leave(struct exec *x)
 
 static void on_writable(uv_poll_t *p, int status, int events);
 
-static int in_fd(const struct exec *x)
-{
-	return x->want && x->want->tty ? x->stream[0].fd : x->in;
-}
-
-/* Writes what waits. For a terminal the poll of its output is the only one: it is tried again when something comes, or by the timer below. */
+/* Writes what waits, as far as it goes. */
 static void in_flush(struct exec *x)
 {
 	while (x->in_queue.len) {
-		ssize_t n = write(in_fd(x), x->in_queue.data, x->in_queue.len);
+		ssize_t n = write(x->in, x->in_queue.data, x->in_queue.len);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -377,20 +376,32 @@ static void on_writable(uv_poll_t *p, int status, int events)
 void stdin_open(struct exec *x, int fd)
 {
 	x->in = fd;
-	fd_set_nonblock(fd);
 	x->in_poll = malloc(sizeof(*x->in_poll));
-	if (!x->in_poll || uv_poll_init(x->box->service->loop, x->in_poll, fd) < 0) {
+	if (fd_set_nonblock(fd) < 0 || !x->in_poll || uv_poll_init(x->box->service->loop, x->in_poll, fd) < 0) {
+		log_warn("exec %s: no room to watch its stdin, which is closed", x->id);
 		free(x->in_poll);
 		x->in_poll = NULL;
+		stdin_close(x);
 		return;
 	}
 	x->in_poll->data = x;
 }
 
+/* One descriptor is watched for one thing only, and a terminal's master goes both ways. */
+void stdin_open_terminal(struct exec *x)
+{
+	int fd = fcntl(x->stream[EXEC_OUT].fd, F_DUPFD_CLOEXEC, 3);
+
+	if (fd < 0)
+		log_warn("exec %s: %s: nothing can be typed into its terminal", x->id, strerror(errno));
+	else
+		stdin_open(x, fd);
+}
+
 void stdin_close(struct exec *x)
 {
 	close_poll(&x->in_poll);
-	if (x->in >= 0)
+	if (x->in >= 0 && !x->want->tty)
 		alink_send(&x->box->link, FRAME_CLOSE_STDIN, x->number, NULL, 0, NULL, 0);
 	fd_close(x->in);
 	x->in = -1;
@@ -398,7 +409,7 @@ void stdin_close(struct exec *x)
 
 int exec_write(struct exec *x, const char *data, size_t len, struct err *e)
 {
-	if (in_fd(x) < 0 || x->in_closing || x->exited)
+	if (x->in < 0 || x->in_closing || x->exited)
 		return err_set(e, ERR_CONFLICT, -EPIPE, "the stdin of exec '%s' is not open", x->id);
 	if (x->in_queue.len > MIB)
 		return -EAGAIN;

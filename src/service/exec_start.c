@@ -5,6 +5,7 @@
 #include "driver/exec.h"
 #include "service/event.h"
 #include "service/exec_impl.h"
+#include "service/service_impl.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -160,7 +161,8 @@ static int encode(const struct exec *x, uint32_t flags, uint8_t **ret, size_t *r
 static int send_exec(struct exec *x, struct ends *p, struct err *e)
 {
 	const struct exec_want *w = x->want;
-	uint32_t flags = FRAME_EXEC_KEEP | FRAME_EXEC_GROUP | (w->tty ? FRAME_EXEC_TTY : 0) | (w->stdin_open ? FRAME_EXEC_STDIN : 0);
+	uint32_t flags = FRAME_EXEC_KEEP | FRAME_EXEC_GROUP | (w->tty ? FRAME_EXEC_TTY : 0) |
+			 (w->stdin_open ? FRAME_EXEC_STDIN : 0);
 	struct frame_exec_fds at = frame_exec_fds(flags);
 	AUTO_FREE uint8_t *payload = NULL;
 	int fds[FRAME_FDS_MAX], r;
@@ -201,12 +203,14 @@ static void start(struct exec *x)
 	struct err e = { 0 };
 	struct ends p;
 	int r = open_ends(x, &p);
+	bool sent;
 
 	if (r < 0) {
 		exec_fail(x, err_sys(&e, ERR_EXHAUSTED, r, "make pipes"), &e);
 		return;
 	}
 	r = send_exec(x, &p, &e);
+	sent = r == 0;
 	x->group_no = x->box->group_no;
 	/* Whoever finds it again after a restart must be able to end it as a whole. */
 	if (x->stored) {
@@ -227,6 +231,8 @@ static void start(struct exec *x)
 		stdin_open(x, TAKE_FD(p.host_in));
 	ends_close(&p);
 	if (r < 0) {
+		if (sent) /* it must not run on without anybody who knows it */
+			exec_kill_tree(x);
 		exec_fail(x, r, &e);
 		return;
 	}
@@ -263,9 +269,9 @@ void exec_group_came(struct box *b, int r, const struct err *e)
 		/* Without a group it could not be ended as a whole: not weaker than asked. */
 		err_set(&why, ERR_EXHAUSTED, r, "no group for the command: %.180s", e ? e->msg : "the warden is gone");
 		exec_fail(x, r, &why);
-		return;
+	} else {
+		start(x);
 	}
-	start(x);
 	if (next_waiting(b))
 		box_want_group(b);
 }
@@ -327,8 +333,8 @@ int exec_store(struct exec *x, const char *result, struct err *e)
 }
 
 /*
- * Most execs are over in a moment, and their caller waits: nothing of them needs to be found again before their end. Those that take longer get
- * their row here, a moment later.
+ * Most execs are over in a moment, and their caller waits: nothing of them needs to be found again before their end.
+ * Those that take longer get their row here, a moment later.
  */
 void exec_store_running(struct service *s)
 {
@@ -339,12 +345,18 @@ void exec_store_running(struct service *s)
 		return;
 	s->fresh = 0;
 	while ((b = map_next(&s->boxes, &at)))
-		for (struct exec *x = b->running ? b->execs : NULL; x; x = x->next)
-			if (!x->stored && !x->ended_ns && x->state == EXEC_STARTED && exec_store(x, NULL, NULL) == 0)
+		for (struct exec *x = b->running ? b->execs : NULL; x; x = x->next) {
+			if (x->stored || x->ended_ns)
+				continue;
+			if (x->state == EXEC_STARTED && exec_store(x, NULL, NULL) == 0)
 				turn_dirty(s->turn);
+			else
+				s->fresh++; /* it still waits for its start: next time */
+		}
 }
 
-int exec_new(struct box *b, const struct who *who, struct exec_want *want, struct exec_sink *sink, struct exec **ret, struct err *e)
+int exec_new(struct box *b, const struct who *who, struct exec_want *want, struct exec_sink *sink, struct exec **ret,
+	     struct err *e)
 {
 	const struct tenant_quota one = { .execs = 1 };
 	AUTO(exec_want_free) struct exec_want *mine = want;
@@ -373,6 +385,8 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 			r = idem_note(b->service, b->tenant, x->want->idem, x->want->idem_body, x->id, e);
 	}
 	if (r < 0) {
+		if (x && x->stored)
+			execs_delete(b->service->db, x->id, NULL);
 		if (x)
 			exec_unref(x);
 		tenant_give(b->tenant, &one);
@@ -396,7 +410,10 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 	}
 	snprintf(field, sizeof(field), "\"exec\":\"%s\"", x->id);
 	event_add(b->service, b, "exec.started", field);
-	b->service->fresh += !x->stored;
+	if (!x->stored) {
+		b->service->fresh++;
+		service_soon(b->service);
+	}
 	exec_ref(x); /* the caller's */
 	if (x->stored)
 		turn_after(b->service->turn, &x->wait, on_stored, x);

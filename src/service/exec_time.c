@@ -24,7 +24,7 @@ void exec_timer_stop(struct exec *x)
 	x->timer = NULL;
 }
 
-void exec_timer(struct exec *x, uint64_t ms, void (*fn)(uv_timer_t *t))
+static void exec_timer(struct exec *x, uint64_t ms, void (*fn)(uv_timer_t *t))
 {
 	if (!x->timer) {
 		x->timer = malloc(sizeof(*x->timer));

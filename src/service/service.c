@@ -6,12 +6,12 @@
 #include "service/event.h"
 #include "service/exec.h"
 #include "service/service_impl.h"
-#include "service/wlink.h"
 
 #include <sys/stat.h>
 
-#define TICK_MS 250
-#define PRUNE_NS 5000000000ULL
+#define SOON_MS 250
+#define LATER_MS 5000
+#define PRUNE_NS 4500000000ULL
 
 static int open_maps(struct service *s, struct err *e)
 {
@@ -23,8 +23,8 @@ static int open_maps(struct service *s, struct err *e)
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "get random bytes") : 0;
 }
 
-int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, struct audit *a, struct turn *t, struct access *x,
-		struct service **ret, struct err *e)
+int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, struct audit *a, struct turn *t,
+		struct access *x, struct service **ret, struct err *e)
 {
 	struct service *s = calloc(1, sizeof(*s));
 	char path[1100];
@@ -33,6 +33,7 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 	if (!s)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the service");
 	*s = (struct service){ .loop = loop, .o = *o, .db = d, .audit = a, .turn = t, .access = x };
+	s->spooled.max = o->spool_total;
 	s->kept_last = &s->kept;
 	s->scratch = malloc(SCRATCH);
 	r = s->scratch ? open_maps(s, e) : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the service");
@@ -65,6 +66,7 @@ static void expire(struct box *b, uint64_t now)
 		box_delete(b, &daemon, "sandbox.expire", NULL, NULL);
 }
 
+/* Looks at whatever has a time, and again only while something has: a daemon that has nothing to do sleeps. */
 static void on_tick(uv_timer_t *t)
 {
 	struct service *s = t->data;
@@ -72,34 +74,33 @@ static void on_tick(uv_timer_t *t)
 	struct box *b;
 	size_t at = 0;
 
+	s->soon = false;
 	while ((b = map_next(&s->boxes, &at))) {
-		if (b->found && !b->link.poll && !s->draining)
+		if (b->found && !b->link.poll && !s->draining) {
 			box_reattach(b);
-		if (b->expires_ns || b->want->idle_ms)
+			s->soon |= b->state == BOX_RUNNING;
+		}
+		if (b->expires_ns || b->want->idle_ms) {
 			expire(b, now);
+			s->soon = true;
+		}
 	}
 	exec_store_running(s);
+	s->soon |= s->fresh > 0;
 	if (now - s->pruned_ns > PRUNE_NS) {
 		s->pruned_ns = now;
 		exec_prune(s, now);
 	}
+	if (s->soon)
+		uv_timer_start(t, on_tick, SOON_MS, 0);
+	else if (s->spooled.used || s->kept)
+		uv_timer_start(t, on_tick, LATER_MS, 0);
 }
 
-void service_ticks(struct service *s)
+void service_soon(struct service *s)
 {
-	uv_timer_start(&s->tick, on_tick, TICK_MS, TICK_MS);
-}
-
-void service_free(struct service *s)
-{
-	struct box *b;
-	size_t at = 0;
-
-	uv_close((uv_handle_t *)&s->tick, NULL);
-	while ((b = map_next(&s->boxes, &at)))
-		alink_close(&b->link);
-	if (s->warden)
-		wlink_free(s->warden);
-	s->warden = NULL;
-	adopt_free(s);
+	if (s->soon)
+		return;
+	s->soon = true;
+	uv_timer_start(&s->tick, on_tick, SOON_MS, 0);
 }

@@ -1,6 +1,7 @@
 /*
- * The verbs of the product, without a wire: sandboxes, execs, files, for a tenant that was let in. One loop thread owns everything
- * here. What takes time ends in a callback; a callback is never called from within the call that asked for it.
+ * The verbs of the product, without a wire: sandboxes, execs, files, for a tenant that was let in. One loop thread owns
+ * everything here, until the process ends: there is nothing to free. What takes time ends in a callback, which is never
+ * called from within the call that asked for it.
  */
 #pragma once
 #include <stdbool.h>
@@ -11,6 +12,7 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "service/access.h"
+#include "service/spool.h"
 #include "service/turn.h"
 #include "store/db.h"
 
@@ -47,10 +49,11 @@ struct service {
 	struct map execs; /* by id, of all sandboxes */
 	unsigned running_execs;
 	unsigned fresh; /* execs begun since the last look that have no row yet */
-	uint64_t spooled; /* bytes in all spool files */
+	struct spool_room spooled; /* in all spool files */
 	struct exec *kept, **kept_last; /* ended ones whose output is in memory, oldest first */
 	size_t kept_bytes;
-	uv_timer_t tick; /* TTLs, idle times, old spools */
+	uv_timer_t tick; /* TTLs, idle times, old spools; runs while there are any */
+	bool soon; /* it comes within a quarter of a second */
 	uint64_t pruned_ns;
 	bool draining; /* no more creates and execs */
 	struct adopt *adopting; /* finding again what was there */
@@ -78,11 +81,9 @@ static inline struct audit_rec who_rec(const struct who *w, const char *kind)
 }
 
 /*
- * @db, @audit, @turn and @access stay the caller's. Connects to the warden, then finds again what was there before: @ready is called with 0 when
- * every sandbox is known again, or with an error nothing can be done about.
+ * @d, @a, @t and @x stay the caller's. service_start connects to the warden, then finds again what was there before:
+ * @ready is called with 0 when every sandbox is known again, or with an error nothing can be done about.
  */
-int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, struct audit *a, struct turn *t, struct access *x,
-		struct service **ret, struct err *e);
+int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, struct audit *a, struct turn *t,
+		struct access *x, struct service **ret, struct err *e);
 void service_start(struct service *s, void (*ready)(void *arg, int r, const struct err *e), void *arg);
-/* Lets go of everything; sandboxes go on. */
-void service_free(struct service *s);

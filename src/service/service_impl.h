@@ -1,7 +1,7 @@
-/* Between service.c, adopt.c and exec_find.c. */
+/* Between the parts of service/. */
 #pragma once
 #include "service/service.h"
 
-void service_ticks(struct service *s);
-void adopt_free(struct service *s); /* behind the link to the warden */
+/* Something has a time now, or is to be tried again: the next look is at most a quarter of a second away. */
+void service_soon(struct service *s);
 void spool_sweep(struct service *s); /* files of execs nobody knows any more */

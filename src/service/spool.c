@@ -8,9 +8,10 @@
 
 #define MEM_MAX (64U * 1024U)
 
-void spool_init(struct spool *s, uv_loop_t *loop, const char *path, uint64_t max, uint64_t *total_used, uint64_t total_max)
+void spool_init(struct spool *s, uv_loop_t *loop, const char *path, uint64_t max, struct spool_room *all,
+		struct spool_room *share)
 {
-	*s = (struct spool){ .loop = loop, .fd = -1, .half = max / 2, .total_used = total_used, .total_max = total_max };
+	*s = (struct spool){ .loop = loop, .fd = -1, .half = max / 2, .all = all, .share = share };
 	s->mem = (struct buf)BUF_INIT(MEM_MAX);
 	snprintf(s->path, sizeof(s->path), "%s", path);
 }
@@ -31,6 +32,24 @@ static uint64_t run(const struct spool *s, uint64_t offset)
 	return at < s->half ? s->half - at : 2 * s->half - at;
 }
 
+static void set_len(struct spool *s, uint64_t len)
+{
+	s->all->used += len - s->file_len;
+	s->share->used += len - s->file_len;
+	s->file_len = len;
+}
+
+/* Room is taken before anything is written: many may write at once. */
+static bool take_room(struct spool *s, uint64_t end)
+{
+	uint64_t more = end > s->file_len ? end - s->file_len : 0;
+
+	if (more && (s->all->used + more > s->all->max || s->share->used + more > s->share->max))
+		return false;
+	set_len(s, s->file_len + more);
+	return true;
+}
+
 static void open_file(struct spool *s)
 {
 	s->fd = open(s->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -38,6 +57,36 @@ static void open_file(struct spool *s)
 		log_warn("spool %s: %s; output beyond %u bytes is lost", s->path, strerror(errno), MEM_MAX);
 		s->failed = true;
 	}
+}
+
+/* From @at on nothing is kept any more; what is in the file stays. */
+static void give_up(struct spool *s, uint64_t at, const char *why)
+{
+	if (s->failed)
+		return;
+	log_warn("spool %s: %s; some output is lost", s->path, why);
+	s->failed = true;
+	s->lost_at = at;
+}
+
+/* The end of what is kept. */
+static uint64_t kept_end(const struct spool *s)
+{
+	return s->failed ? s->lost_at : s->total;
+}
+
+/* Whether the file is there for more. */
+static bool file_ready(struct spool *s)
+{
+	if (s->failed || !s->half)
+		return false;
+	if (s->fd < 0 && !take_room(s, 1)) {
+		give_up(s, s->total, "the spools are full");
+		return false;
+	}
+	if (s->fd < 0)
+		open_file(s);
+	return s->fd >= 0;
 }
 
 static void write_piece(struct spool *s);
@@ -49,17 +98,8 @@ static void on_written(uv_fs_t *q)
 
 	uv_fs_req_cleanup(q);
 	if (n <= 0) {
-		if (!s->failed)
-			log_warn("spool %s: %s; some output is lost", s->path, n < 0 ? uv_strerror((int)n) : "no progress");
-		s->failed = true;
+		give_up(s, s->piece_at, n < 0 ? uv_strerror((int)n) : "no progress");
 		n = (ssize_t)s->piece_len; /* what could not be written is gone */
-	} else {
-		uint64_t end = place(s, s->piece_at) + (uint64_t)n;
-
-		if (end > s->file_len) {
-			*s->total_used += end - s->file_len;
-			s->file_len = end;
-		}
 	}
 	s->piece_at += (uint64_t)n;
 	s->piece_len -= (size_t)n;
@@ -72,7 +112,9 @@ static void write_piece(struct spool *s)
 	uint64_t room = s->piece_len ? run(s, s->piece_at) : 0;
 	uv_buf_t b = uv_buf_init(s->piece, (unsigned)(room < s->piece_len ? room : s->piece_len));
 
-	if (s->piece_len && s->fd >= 0) {
+	if (s->piece_len && !s->failed && !take_room(s, place(s, s->piece_at) + b.len))
+		give_up(s, s->piece_at, "the spools are full");
+	if (s->piece_len && s->fd >= 0 && !s->failed) {
 		s->req.data = s;
 		if (uv_fs_write(s->loop, &s->req, s->fd, &b, 1, (int64_t)place(s, s->piece_at), on_written) == 0)
 			return;
@@ -91,8 +133,8 @@ static int to_file(struct spool *s, const char *data, size_t len, void (*done)(v
 
 	s->piece = malloc(all ? all : 1);
 	if (!s->piece) {
+		give_up(s, s->total - s->mem.len, "no memory");
 		s->total += len;
-		s->failed = true;
 		return 0;
 	}
 	if (s->mem.len)
@@ -118,17 +160,11 @@ int spool_add(struct spool *s, const char *data, size_t len, bool early, void (*
 		s->total += len;
 		return 0;
 	}
-	if (s->fd < 0 && !s->failed && s->half) {
-		if (*s->total_used >= s->total_max)
-			s->failed = true;
-		else
-			open_file(s);
-	}
-	if (s->fd < 0 || s->failed) {
+	if (!file_ready(s)) {
 		/* Only the beginning is left to keep. */
 		size_t room = MEM_MAX - s->mem.len;
 
-		if (s->total - s->base == s->mem.len)
+		if (s->fd < 0 && s->total - s->base == s->mem.len)
 			buf_add(&s->mem, data, len < room ? len : room);
 		s->total += len;
 		return 0;
@@ -198,15 +234,11 @@ static void pull_done(uv_work_t *w, int status)
 	if (s->pulled > 0) {
 		end += (uint64_t)s->pulled;
 		s->total += (uint64_t)s->pulled;
-		if (end > s->file_len) {
-			*s->total_used += end - s->file_len;
-			s->file_len = end;
-		}
 	}
-	if (s->short_of || (s->pulled < 0 && s->pulled != -EAGAIN)) {
-		log_warn("spool %s: %s; some output is lost", s->path, s->short_of ? "no room" : uv_strerror((int)s->pulled));
-		s->failed = true;
-	}
+	set_len(s, end > s->was_len ? end : s->was_len);
+	if (s->short_of || (s->pulled < 0 && s->pulled != -EAGAIN))
+		give_up(s, s->total - (s->pulled > 0 ? (uint64_t)s->pulled : 0),
+			s->short_of ? "no room" : uv_strerror((int)s->pulled));
 	s->seen = seen = TAKE_PTR(s->piece);
 	s->done(s->arg); /* which may let go of us */
 	free(seen);
@@ -217,19 +249,21 @@ int spool_pull(struct spool *s, int pipe, enum spool_from from, size_t max, void
 	uint64_t room;
 
 	assert(!s->writing);
-	if (s->fd < 0 && !s->failed && s->half && !s->mem.len) {
-		if (*s->total_used >= s->total_max)
-			s->failed = true;
-		else
-			open_file(s);
-	}
-	if (s->fd < 0 || s->failed || s->mem.len)
+	if (s->mem.len || !file_ready(s))
 		return 0;
 	room = run(s, s->total);
 	s->pull_max = max < room ? max : (size_t)room;
-	s->pipe = fcntl(pipe, F_DUPFD_CLOEXEC, 3); /* so that whoever closes it meanwhile does not leave us somebody else's */
-	if (s->pipe < 0)
+	s->was_len = s->file_len;
+	if (!take_room(s, place(s, s->total) + s->pull_max)) {
+		give_up(s, s->total, "the spools are full");
 		return 0;
+	}
+	/* So that whoever closes it meanwhile does not leave us somebody else's. */
+	s->pipe = fcntl(pipe, F_DUPFD_CLOEXEC, 3);
+	if (s->pipe < 0) {
+		set_len(s, s->was_len);
+		return 0;
+	}
 	s->piece_at = place(s, s->total);
 	s->copy = from == SPOOL_TTY;
 	s->work.data = s;
@@ -237,6 +271,7 @@ int spool_pull(struct spool *s, int pipe, enum spool_from from, size_t max, void
 	s->arg = arg;
 	if (uv_queue_work(s->loop, &s->work, pull_work, pull_done) < 0) {
 		fd_close(s->pipe);
+		set_len(s, s->was_len);
 		return 0;
 	}
 	s->writing = s->pulling = true;
@@ -251,21 +286,21 @@ void spool_skip(struct spool *s, size_t len)
 
 uint64_t spool_first(const struct spool *s, uint64_t offset)
 {
-	uint64_t tail;
+	uint64_t tail, end = kept_end(s);
 
 	if (offset < s->base)
 		offset = s->base;
-	if (offset >= s->total)
-		return s->total;
 	if (s->fd < 0)
 		return offset - s->base < s->mem.len ? offset : s->total;
-	tail = s->total - s->base > 2 * s->half ? s->total - s->half : s->base;
+	if (offset >= end)
+		return s->total;
+	tail = end - s->base > 2 * s->half ? end - s->half : s->base;
 	return offset - s->base < s->half || offset >= tail ? offset : tail;
 }
 
 ssize_t spool_read(const struct spool *s, uint64_t offset, char *to, size_t len)
 {
-	uint64_t at = offset - s->base, stored = s->writing && !s->pulling ? s->piece_at : s->total, room;
+	uint64_t at = offset - s->base, stored = s->writing && !s->pulling ? s->piece_at : kept_end(s), room;
 	ssize_t n;
 
 	if (offset < s->base || offset >= s->total)
@@ -295,9 +330,8 @@ void spool_reopen(struct spool *s)
 	s->fd = open(s->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (s->fd < 0 || fstat(s->fd, &st) < 0)
 		return;
-	s->file_len = (uint64_t)st.st_size;
+	set_len(s, (uint64_t)st.st_size);
 	s->total = s->file_len;
-	*s->total_used += s->file_len;
 }
 
 bool spool_busy(const struct spool *s)
@@ -312,8 +346,7 @@ void spool_drop(struct spool *s)
 	if (s->fd >= 0) {
 		fd_close(s->fd);
 		unlink(s->path);
-		*s->total_used -= s->file_len;
 	}
 	s->fd = -1;
-	s->file_len = 0;
+	set_len(s, 0);
 }

@@ -1,6 +1,7 @@
 /*
- * What a stream of an exec said: all of it up to a bound, then its beginning and its end. Small output stays in memory; more goes to a file, written by
- * a worker thread, one piece at a time: whoever adds waits for it, so that memory stays bounded and a slow disk slows the command, not the daemon.
+ * What a stream of an exec said: all of it up to a bound, then its beginning and its end. Small output stays in memory;
+ * more goes to a file, written by a worker thread, one piece at a time: whoever adds waits for it, so that memory stays
+ * bounded and a slow disk slows the command, not the daemon.
  */
 #pragma once
 #include <stdbool.h>
@@ -10,25 +11,32 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+/* Bytes in files, of many spools. */
+struct spool_room {
+	uint64_t used, max;
+};
+
 struct spool {
 	uv_loop_t *loop;
-	uint64_t *total_used; /* the daemon's count of bytes in files */
-	uint64_t total_max;
+	struct spool_room *all, *share; /* of the daemon, and of the tenant */
 	uint64_t half; /* of the bound: so much of the beginning, and of the end */
 	uint64_t total; /* bytes that came */
 	uint64_t base; /* what came before was passed on and not kept */
-	uint64_t file_len; /* bytes of the file */
+	uint64_t file_len; /* bytes of the file, those that are being written too */
 	struct buf mem; /* while there is no file */
 	int fd; /* -1 = none */
 	char *piece; /* being written */
 	size_t piece_len;
 	uint64_t piece_at;
-	bool writing, pulling, failed;
+	bool writing, pulling;
+	bool failed; /* nothing more is kept */
+	uint64_t lost_at; /* of what was in the file: everything from here on is gone */
 	bool copy, short_of; /* of a pull: it is no pipe; the file took less than there was */
 	uv_fs_t req;
 	uv_work_t work;
 	int pipe; /* ours, while something is pulled out of it */
 	size_t pull_max;
+	uint64_t was_len; /* file_len before */
 	ssize_t pulled;
 	bool show; /* somebody wants to see what is pulled */
 	const char *seen; /* that, while @done is called; NULL when there was no memory */
@@ -38,14 +46,17 @@ struct spool {
 };
 
 /* @path: of the file, when one is needed. @early: from the first byte on. */
-void spool_init(struct spool *s, uv_loop_t *loop, const char *path, uint64_t max, uint64_t *total_used, uint64_t total_max);
+void spool_init(struct spool *s, uv_loop_t *loop, const char *path, uint64_t max, struct spool_room *all,
+		struct spool_room *share);
 /*
- * Adds a copy. 0: done. 1: being written; nothing may be added before @done is called. A full disk or a full bound loses the middle, never fails.
+ * Adds a copy. 0: done. 1: being written; nothing may be added before @done is called. Never fails: beyond @max the
+ * middle is lost, with a full disk or no room (@all, @share) everything from then on.
  */
 int spool_add(struct spool *s, const char *data, size_t len, bool early, void (*done)(void *arg), void *arg);
 /*
- * Moves up to @max bytes from a pipe straight into the file: they are in the one or in the other at every moment, also when we die. 1: being done, as
- * above; then ->pulled says how many, 0 at the pipe's end, or -errno, -EAGAIN when it is empty. 0: this spool can not; read and add.
+ * Moves up to @max bytes from a pipe straight into the file: they are in the one or in the other at every moment, also
+ * when we die. 1: being done, as above; then ->pulled says how many, 0 at the pipe's end, or -errno, -EAGAIN when it is
+ * empty. 0: this spool can not; read and add.
  */
 enum spool_from { SPOOL_PIPE, SPOOL_TTY }; /* from a terminal it is read and written right behind each other */
 int spool_pull(struct spool *s, int pipe, enum spool_from from, size_t max, void (*done)(void *arg), void *arg);

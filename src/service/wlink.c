@@ -284,7 +284,8 @@ int wlink_new(uv_loop_t *loop, int place, void (*back)(void *arg), void *arg, st
 		free(t);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the link to the warden");
 	}
-	*w = (struct wlink){ .loop = loop, .place = place, .fd = -1, .back = back, .arg = arg, .held = true, .again = t };
+	*w = (struct wlink){ .loop = loop, .place = place, .fd = -1, .back = back, .arg = arg, .again = t };
+	w->held = true;
 	queue_init(&w->first);
 	queue_init(&w->waiting);
 	queue_init(&w->sent);
@@ -297,24 +298,8 @@ int wlink_new(uv_loop_t *loop, int place, void (*back)(void *arg), void *arg, st
 	return 0;
 }
 
-void wlink_free(struct wlink *w)
-{
-	struct queue *all[] = { &w->sent, &w->first, &w->waiting };
-	struct wcall *c;
-
-	if (w->poll) {
-		uv_poll_stop(w->poll);
-		uv_close((uv_handle_t *)w->poll, free_handle);
-	}
-	uv_close((uv_handle_t *)w->again, free_handle);
-	for (size_t i = 0; i < ARRAY_LEN(all); i++)
-		while ((c = queue_take(all[i])))
-			tell(c, -ECANCELED, NULL, NULL);
-	fd_close(w->fd);
-	free(w);
-}
-
-static struct wcall *call_new(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, wlink_fn *fn, void *fn_arg)
+static struct wcall *call_new(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, wlink_fn *fn,
+			      void *fn_arg)
 {
 	struct wcall *c = calloc(1, sizeof(*c));
 
@@ -325,8 +310,8 @@ static struct wcall *call_new(struct wlink *w, enum warden_op op, uint64_t handl
 	return c;
 }
 
-void wlink_call(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const struct sandbox_spec *spec, wlink_fn *fn,
-		void *fn_arg)
+void wlink_call(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const struct sandbox_spec *spec,
+		wlink_fn *fn, void *fn_arg)
 {
 	struct wcall *c = call_new(w, op, handle, arg, fn, fn_arg);
 

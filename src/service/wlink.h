@@ -1,6 +1,6 @@
 /*
- * The way to the warden, without waiting: requests in order, answers in order. When the warden dies the link comes back by itself, and
- * what was not answered is asked again: every operation can be repeated.
+ * The way to the warden, without waiting: requests in order, answers in order. When the warden dies the link comes back
+ * by itself, and what was not answered is asked again: every operation can be repeated.
  */
 #pragma once
 #include <stdint.h>
@@ -17,18 +17,23 @@ struct wlink_answer {
 	size_t nfds;
 };
 
-/* @r is 0 or the warden's refusal. Called exactly once for each call, also when the link is freed (-ECANCELED). */
+/* @r is 0 or the warden's refusal. Called exactly once for each call, as late as the warden answers. */
 typedef void wlink_fn(void *arg, int r, const struct wlink_answer *a, const struct err *e);
 
-/* @place: an O_PATH descriptor of its listening socket, the caller's. @back is called when the link stands (again), before anything is repeated. */
-int wlink_new(uv_loop_t *loop, int place, void (*back)(void *arg), void *arg, struct wlink **ret, struct err *e);
-void wlink_free(struct wlink *w);
-/* @spec only for WARDEN_CREATE. Out of memory is told by the callback, too, later. @fn may be NULL: nobody wants to know. */
-void wlink_call(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const struct sandbox_spec *spec, wlink_fn *fn,
-		void *fn_arg);
 /*
- * The same, before everything that waits: for finding out what is there after the link came back. Not asked again when it breaks: -EPIPE, since all of
- * it is to be found out anew.
+ * @place: an O_PATH descriptor of its listening socket, the caller's. @back is called when the link stands (again),
+ * before anything is repeated. It is there until the process ends.
+ */
+int wlink_new(uv_loop_t *loop, int place, void (*back)(void *arg), void *arg, struct wlink **ret, struct err *e);
+/*
+ * @spec only for WARDEN_CREATE. @fn may be NULL: nobody wants to know. Without memory for the request, a few kilobytes,
+ * the process ends: every caller would have to undo what it began.
+ */
+void wlink_call(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const struct sandbox_spec *spec,
+		wlink_fn *fn, void *fn_arg);
+/*
+ * The same, before everything that waits: for finding out what is there after the link came back. Not asked again when
+ * it breaks: -EPIPE, since all of it is to be found out anew.
  */
 void wlink_call_first(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, wlink_fn *fn, void *fn_arg);
 /* After @back: what waits is held until this is called. */

@@ -97,7 +97,7 @@ void get_metrics(void *arg, struct http_req *q, const struct route *r)
 	(void)r;
 	put(&b, "sandboxes", "gauge", "Sandboxes there are.", a->s->boxes.count);
 	put(&b, "execs_running", "gauge", "Execs that run now.", a->s->running_execs);
-	put(&b, "spool_bytes", "gauge", "Output kept in files.", a->s->spooled);
+	put(&b, "spool_bytes", "gauge", "Output kept in files.", a->s->spooled.used);
 	put(&b, "requests_total", "counter", "Requests since the start.", a->requests);
 	put(&b, "refused_total", "counter", "Requests without a good token.", a->refused);
 	put(&b, "audit_records_total", "counter", "Records in the audit log.", audit_head(a->s->audit)->seq);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "driver/link.h"
 #include "proto/wire.h"
+#include "service/box_impl.h"
 #include "service/event.h"
 #include "service/exec.h"
 #include "service/file.h"
@@ -50,11 +51,6 @@ static int lost(const struct box *b, struct err *e)
 	err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: its first process died", b->want->name);
 	err_remedy(e, "delete it and create another");
 	return -ESRCH;
-}
-
-static void scoped(const struct tenant *t, const char *name, char *to, size_t size)
-{
-	snprintf(to, size, "%s/%s", t->id, name);
 }
 
 static struct tenant_quota quota_of(const struct box_want *w)
@@ -203,49 +199,12 @@ int idem_note(struct service *s, const struct tenant *t, const char *key, const 
 
 /* --- coming into being, and passing --- */
 
-static void unlist(struct box *b)
-{
-	struct service *s = b->service;
-	char key[256];
-
-	scoped(b->tenant, b->want->name, key, sizeof(key));
-	if (map_get(&s->names, key) == b)
-		map_del(&s->names, key);
-	scoped(b->tenant, b->want->key, key, sizeof(key));
-	if (b->want->key[0] && map_get(&s->keys, key) == b)
-		map_del(&s->keys, key);
-}
-
-static int list(struct box *b, struct err *e)
-{
-	struct service *s = b->service;
-	char key[256];
-	int r;
-
-	scoped(b->tenant, b->want->name, key, sizeof(key));
-	if (map_get(&s->names, key))
-		return err_set(e, ERR_CONFLICT, -EEXIST, "the name '%s' is taken", b->want->name);
-	r = map_put(&s->boxes, b->id, b);
-	if (r == 0)
-		r = map_put(&s->names, key, b);
-	scoped(b->tenant, b->want->key, key, sizeof(key));
-	if (r == 0 && b->want->key[0])
-		r = map_put(&s->keys, key, b);
-	if (r < 0) {
-		unlist(b);
-		map_del(&s->boxes, b->id);
-		return err_set(e, ERR_EXHAUSTED, r, "no memory for a sandbox");
-	}
-	service_soon(s);
-	return 0;
-}
-
 /* Takes it out of everything and lets go of it. */
 static void leave(struct box *b)
 {
 	struct tenant_quota had = quota_of(b->want);
 
-	unlist(b);
+	box_unlist(b);
 	map_del(&b->service->boxes, b->id);
 	tenant_give(b->tenant, &had);
 	file_workers_drop(b);
@@ -491,7 +450,7 @@ static int begin(struct service *s, const struct who *who, struct box_want *want
 	if (r == 0)
 		r = tenant_take(who->tenant, &quota, e);
 	if (r == 0) {
-		r = list(b, e);
+		r = box_list(b, e);
 		if (r < 0)
 			tenant_give(who->tenant, &quota);
 	}
@@ -510,18 +469,9 @@ static int begin(struct service *s, const struct who *who, struct box_want *want
 	return 0;
 }
 
-/* The one a key leads to, if any. */
-static struct box *by_key(struct service *s, const struct who *who, const struct box_want *want)
-{
-	char key[256];
-
-	scoped(who->tenant, want->key, key, sizeof(key));
-	return want->key[0] ? map_get(&s->keys, key) : NULL;
-}
-
 void box_create(struct service *s, const struct who *who, struct box_want *want, box_made_fn *fn, void *arg)
 {
-	struct box *there = by_key(s, who, want);
+	struct box *there = box_by_key(s, who, want);
 	struct box_op *op = op_new(there, who, NULL, arg);
 	struct err e = { 0 };
 	int r = 0;
@@ -546,25 +496,6 @@ void box_create(struct service *s, const struct who *who, struct box_want *want,
 		box_want_free(want);
 	}
 	tell(s, op, r, &e);
-}
-
-struct box *box_find(struct service *s, const struct who *who, const char *id, struct err *e)
-{
-	struct box *b = map_get(&s->boxes, id);
-	char key[256];
-
-	if (b && b->tenant != who->tenant && who->scope != SCOPE_ADMIN)
-		b = NULL;
-	if (!b) {
-		scoped(who->tenant, id, key, sizeof(key));
-		b = map_get(&s->names, key);
-	}
-	if (!b || b->state == BOX_MAKING || b->state == BOX_ENDING) {
-		err_set(e, ERR_NOT_FOUND, -ENOENT, "no sandbox '%.64s'", id);
-		return NULL;
-	}
-	b->used_ns = clock_real_ns();
-	return b;
 }
 
 /* --- delete --- */
@@ -600,7 +531,7 @@ void box_delete(struct box *b, const struct who *who, const char *kind, box_done
 
 	op->kind = kind;
 	b->state = BOX_ENDING;
-	unlist(b);
+	box_unlist(b);
 	exec_lose_all(b);
 	/* First the row: dying in between leaves a sandbox that nobody knows, and not one that seems to be lost. */
 	op->r = boxes_delete(b->service->db, b->id, &op->err);
@@ -659,32 +590,13 @@ void box_resume(struct box *b, const struct who *who, box_done_fn *fn, void *arg
 
 /* --- the rest --- */
 
-static int rename_box(struct box *b, const char *name, struct err *e)
-{
-	struct service *s = b->service;
-	char key[256], old[256];
-	int r = name_check(name, e);
-
-	if (r < 0 || !strcmp(name, b->want->name))
-		return r;
-	scoped(b->tenant, name, key, sizeof(key));
-	if (map_get(&s->names, key))
-		return err_set(e, ERR_CONFLICT, -EEXIST, "the name '%s' is taken", name);
-	if (map_put(&s->names, key, b) < 0)
-		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a name");
-	scoped(b->tenant, b->want->name, old, sizeof(old));
-	map_del(&s->names, old);
-	snprintf(b->want->name, sizeof(b->want->name), "%s", name);
-	return 0;
-}
-
 int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, uint64_t idle_ms, const char *name,
 	       struct kv *metadata, struct err *e)
 {
 	int r = b->state == BOX_LOST ? lost(b, e) : 0;
 
 	if (r == 0 && name)
-		r = rename_box(b, name, e);
+		r = box_rename(b, name, e);
 	if (r < 0)
 		return r;
 	if (timeout_ms != UINT64_MAX) {
@@ -793,7 +705,7 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 	snprintf(b->id, sizeof(b->id), "%s", row->id);
 	r = box_want_parse(&s->o, spec, true, &b->want, e);
 	if (r == 0)
-		r = list(b, e);
+		r = box_list(b, e);
 	if (r < 0) {
 		box_unref(b);
 		return NULL;

@@ -1,0 +1,93 @@
+/* How a sandbox is found: by its id, or by a name or key within its tenant. */
+#include "base/base.h"
+#include "base/clock.h"
+#include "service/box_impl.h"
+#include "service/service_impl.h"
+
+static void scoped(const struct tenant *t, const char *name, char *to, size_t size)
+{
+	snprintf(to, size, "%s/%s", t->id, name);
+}
+
+void box_unlist(struct box *b)
+{
+	struct service *s = b->service;
+	char key[256];
+
+	scoped(b->tenant, b->want->name, key, sizeof(key));
+	if (map_get(&s->names, key) == b)
+		map_del(&s->names, key);
+	scoped(b->tenant, b->want->key, key, sizeof(key));
+	if (b->want->key[0] && map_get(&s->keys, key) == b)
+		map_del(&s->keys, key);
+}
+
+int box_list(struct box *b, struct err *e)
+{
+	struct service *s = b->service;
+	char key[256];
+	int r;
+
+	scoped(b->tenant, b->want->name, key, sizeof(key));
+	if (map_get(&s->names, key))
+		return err_set(e, ERR_CONFLICT, -EEXIST, "the name '%s' is taken", b->want->name);
+	r = map_put(&s->boxes, b->id, b);
+	if (r == 0)
+		r = map_put(&s->names, key, b);
+	scoped(b->tenant, b->want->key, key, sizeof(key));
+	if (r == 0 && b->want->key[0])
+		r = map_put(&s->keys, key, b);
+	if (r < 0) {
+		box_unlist(b);
+		map_del(&s->boxes, b->id);
+		return err_set(e, ERR_EXHAUSTED, r, "no memory for a sandbox");
+	}
+	service_soon(s);
+	return 0;
+}
+
+struct box *box_by_key(struct service *s, const struct who *who, const struct box_want *want)
+{
+	char key[256];
+
+	scoped(who->tenant, want->key, key, sizeof(key));
+	return want->key[0] ? map_get(&s->keys, key) : NULL;
+}
+
+struct box *box_find(struct service *s, const struct who *who, const char *id, struct err *e)
+{
+	struct box *b = map_get(&s->boxes, id);
+	char key[256];
+
+	if (b && b->tenant != who->tenant && who->scope != SCOPE_ADMIN)
+		b = NULL;
+	if (!b) {
+		scoped(who->tenant, id, key, sizeof(key));
+		b = map_get(&s->names, key);
+	}
+	if (!b || b->state == BOX_MAKING || b->state == BOX_ENDING) {
+		err_set(e, ERR_NOT_FOUND, -ENOENT, "no sandbox '%.64s'", id);
+		return NULL;
+	}
+	b->used_ns = clock_real_ns();
+	return b;
+}
+
+int box_rename(struct box *b, const char *name, struct err *e)
+{
+	struct service *s = b->service;
+	char key[256], old[256];
+	int r = name_check(name, e);
+
+	if (r < 0 || !strcmp(name, b->want->name))
+		return r;
+	scoped(b->tenant, name, key, sizeof(key));
+	if (map_get(&s->names, key))
+		return err_set(e, ERR_CONFLICT, -EEXIST, "the name '%s' is taken", name);
+	if (map_put(&s->names, key, b) < 0)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a name");
+	scoped(b->tenant, b->want->name, old, sizeof(old));
+	map_del(&s->names, old);
+	snprintf(b->want->name, sizeof(b->want->name), "%s", name);
+	return 0;
+}

@@ -133,6 +133,30 @@ static void note_refused(struct api *a, const struct http_req *q, const char *wh
 	turn_dirty(a->s->turn);
 }
 
+/* One tenant leaves connections and memory to the others; admins are let in to see to it. */
+static int share(struct http_req *q, struct caller *c)
+{
+	struct tenant *t = c->tenant;
+	struct err e = { 0 };
+
+	if (c->scope == SCOPE_ADMIN) {
+		http_give(q, NULL, NULL);
+		return 0;
+	}
+	http_give(q, &t->conns, &t->unsent);
+	if (t->conns > http_conns_max(q) / 2) {
+		err_set(&e, ERR_EXHAUSTED, -EAGAIN, "tenant '%s' has %u connections, as many as it may", t->id, t->conns - 1);
+		err_remedy(&e, "close some, or use one for several requests");
+		http_last(q);
+	} else if (http_method(q) == HTTP_M_GET && t->unsent > API_UNSENT_MAX) {
+		err_set(&e, ERR_EXHAUSTED, -EAGAIN, "%zu bytes of other answers wait to be read", t->unsent);
+	}
+	if (!e.msg[0])
+		return 0;
+	http_fail_retry(q, &e, 1);
+	return -EAGAIN;
+}
+
 /* Lets the caller in, or answers. */
 static int let_in(struct api *a, struct http_req *q, const struct route *r)
 {
@@ -177,7 +201,7 @@ static int let_in(struct api *a, struct http_req *q, const struct route *r)
 	c->tenant = k->tenant;
 	c->scope = k->scope;
 	snprintf(c->token, sizeof(c->token), "%s", k->id);
-	return 0;
+	return share(q, c);
 }
 
 void api_request(void *arg, struct http_req *q)

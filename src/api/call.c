@@ -83,6 +83,15 @@ void call_empty(struct call *c, int status)
 	call_free(c);
 }
 
+int call_room(const struct call *c, struct err *e)
+{
+	if (c->who.tenant->unsent <= API_UNSENT_MAX)
+		return 0;
+	err_set(e, ERR_EXHAUSTED, -EAGAIN, "%zu bytes of other answers wait to be read", c->who.tenant->unsent);
+	err_remedy(e, "read what was asked for before");
+	return -EAGAIN;
+}
+
 void call_list(struct call *c, struct json *j)
 {
 	struct err e = { 0 };

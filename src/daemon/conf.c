@@ -45,7 +45,7 @@ static const struct key {
 	{ "pids", COUNT, FIELD(pids), 0, 4194304 },
 	{ "pids_max", COUNT, FIELD(pids_max), 0, 4194304 },
 	{ "nofile", COUNT, FIELD(nofile), 0, 1048576 },
-	{ "output_limit", SIZE, FIELD(output_limit), 0, 64ULL << 20 },
+	{ "output_limit", SIZE, FIELD(output_limit), 0, 16ULL << 20 },
 	{ "exec_timeout", TIME, FIELD(exec_timeout_ms), 0, 0 },
 	{ "exec_timeout_max", TIME, FIELD(exec_timeout_max_ms), 0, 0 },
 	{ "noid_isolation", NOID, FIELD(noid_isolation), 0, 0 },

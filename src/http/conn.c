@@ -118,6 +118,7 @@ static void bury(struct conn *c)
 		ws_gone(TAKE_PTR(c->ws));
 	req_free(TAKE_PTR(c->req));
 	conn_out_free(c);
+	conn_give(c, NULL, NULL);
 	free(TAKE_PTR(c->in.data));
 	tls_conn_free(c);
 	if (c->ready)

@@ -165,6 +165,8 @@ struct conn {
 	} in; /* read, but not to be used yet */
 	struct outs out;
 	size_t queued;
+	unsigned *count; /* whom it counts for: connections, and bytes of ->queued */
+	size_t *unsent;
 	unsigned lent; /* nodes of out */
 	size_t lingered;
 	struct wait wait, send;
@@ -233,6 +235,7 @@ void conn_write_raw(struct conn *c, const struct out_piece *p, size_t n);
 void conn_write_own(struct conn *c, char *own, const char *data, size_t len);
 void conn_flush(struct conn *c);
 void conn_out_free(struct conn *c);
+void conn_give(struct conn *c, unsigned *count, size_t *unsent); /* NULL: nobody's */
 /* Lent memory still queued becomes copies. */
 void conn_unlend(struct conn *c);
 

@@ -92,6 +92,14 @@ void http_set_gone(struct http_req *q, void (*gone)(void *arg), void *arg);
 /* Room for what the layers above note about a request (who is it), 64 bytes, zeroed, aligned. */
 void *http_note(struct http_req *q);
 
+/*
+ * Whose connection it is, for who wants to bound what one of many may take: it is counted in @count, and what it has not
+ * taken yet of answers in @unsent, until it closes or is given to another.
+ */
+void http_give(struct http_req *q, unsigned *count, size_t *unsent);
+unsigned http_conns_max(const struct http_req *q);
+void http_last(struct http_req *q); /* the connection closes after this answer */
+
 /* --- its body: one of these, in the handler or later; without any, it is thrown away (64 KiB, then cut) --- */
 /*
  * @done gets the whole body, NUL-ended, good until the request ends. Beyond @max: 413, and @done is not called but

@@ -31,11 +31,39 @@ static void out_free(struct conn *c, struct out *o)
 	free(o);
 }
 
+static void queued_more(struct conn *c, size_t n)
+{
+	c->queued += n;
+	if (c->unsent)
+		*c->unsent += n;
+}
+
+static void queued_less(struct conn *c, size_t n)
+{
+	c->queued -= n;
+	if (c->unsent)
+		*c->unsent -= n;
+}
+
+void conn_give(struct conn *c, unsigned *count, size_t *unsent)
+{
+	if (c->count) {
+		--*c->count;
+		*c->unsent -= c->queued;
+	}
+	c->count = count;
+	c->unsent = unsent;
+	if (count) {
+		++*count;
+		*unsent += c->queued;
+	}
+}
+
 void conn_out_free(struct conn *c)
 {
 	while (!TAILQ_EMPTY(&c->out))
 		out_free(c, TAILQ_FIRST(&c->out));
-	c->queued = 0;
+	queued_less(c, c->queued);
 }
 
 static struct out *out_add(struct conn *c, size_t room)
@@ -59,7 +87,7 @@ static int enqueue(struct conn *c, const struct out_piece *p)
 
 	if (!p->lent && c->queued + len > OUT_MAX)
 		return -E2BIG;
-	c->queued += len;
+	queued_more(c, len);
 	if (p->lent) {
 		o = out_add(c, 0);
 		if (!o)
@@ -152,13 +180,13 @@ void conn_write_own(struct conn *c, char *own, const char *data, size_t len)
 	o->len = len - sent;
 	if (!c->queued)
 		wait_set(&c->send, c, WAIT_SEND);
-	c->queued += o->len;
+	queued_more(c, o->len);
 }
 
 /* @n bytes from the queue's front have been sent. */
 static void advance(struct conn *c, size_t n)
 {
-	c->queued -= n;
+	queued_less(c, n);
 	while (n) {
 		struct out *o = TAILQ_FIRST(&c->out);
 

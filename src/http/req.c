@@ -283,6 +283,21 @@ void http_set_gone(struct http_req *q, void (*gone)(void *arg), void *arg)
 	q->gone_arg = arg;
 }
 
+void http_give(struct http_req *q, unsigned *count, size_t *unsent)
+{
+	conn_give(q->conn, count, unsent);
+}
+
+unsigned http_conns_max(const struct http_req *q)
+{
+	return q->conn->server->o.conns_max;
+}
+
+void http_last(struct http_req *q)
+{
+	q->keep = false;
+}
+
 void *http_note(struct http_req *q)
 {
 	return q->note;

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -75,6 +76,7 @@ static void describe(int fd, const struct sockaddr_storage *a, char *peer, size_
 }
 
 static void on_accept(uv_poll_t *h, int status, int events);
+static void on_again(uv_timer_t *t);
 
 /* Listens while there is room. */
 static void listen_again(struct http_server *s)
@@ -90,11 +92,34 @@ static void listen_again(struct http_server *s)
 		else
 			uv_poll_stop(&l->poll);
 	}
+	if (s->n_conns >= s->o.conns_max && !s->draining && !s->freed && !uv_is_active((uv_handle_t *)&s->again))
+		uv_timer_start(&s->again, on_again, ACCEPT_AGAIN_MS, 0);
+}
+
+/*
+ * Somebody waits outside while others hold connections they do not use: those that were idle for longest go. Without
+ * that, whoever holds as many as there may be would keep everybody else out.
+ */
+static void make_room(struct http_server *s)
+{
+	bool wanted = false;
+
+	for (const struct listener *l = s->listeners; l && !wanted; l = l->next) {
+		struct pollfd p = { .fd = l->fd, .events = POLLIN };
+
+		wanted = poll(&p, 1, 0) == 1;
+	}
+	for (unsigned i = 0; wanted && i < ACCEPT_AT_ONCE && !TAILQ_EMPTY(&s->waits[WAIT_IDLE]); i++)
+		conn_kill(TAILQ_FIRST(&s->waits[WAIT_IDLE])->conn);
 }
 
 static void on_again(uv_timer_t *t)
 {
-	listen_again(t->data);
+	struct http_server *s = t->data;
+
+	if (s->n_conns >= s->o.conns_max)
+		make_room(s);
+	listen_again(s);
 }
 
 static void on_accept(uv_poll_t *h, int status, int events)

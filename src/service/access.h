@@ -38,6 +38,8 @@ struct tenant {
 	uint64_t created_ns;
 	bool gone; /* removed: nothing can be taken any more */
 	unsigned archives; /* under way */
+	unsigned conns; /* connections, and bytes of answers they have not taken yet */
+	size_t unsent;
 	struct spool_room spooled; /* output of its execs, in files */
 	/* the module's own below */
 	struct tenant *next;

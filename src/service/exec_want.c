@@ -149,6 +149,8 @@ static int read_all(const struct service_opts *o, const struct box_want *w, cons
 	jin_ms(&j, "cpu_time", &x->cpu_ms);
 	jin_size(&j, "output_limit", &x->output_limit);
 	jin_u64(&j, "nofile", &x->nofile, 0, 1 << 20);
+	if (!x->nofile && w->nofile)
+		jin_bad(&j, "nofile", "the sandbox's limit can not be lifted for a command");
 	jin_bool(&j, "background", &x->background);
 	jin_str(&j, "encoding", &encoding, 16);
 	env = jin_object(&j, "env");
@@ -157,8 +159,8 @@ static int read_all(const struct service_opts *o, const struct box_want *w, cons
 	x->base64 = !strcmp(encoding, "base64");
 	if (!x->base64 && strcmp(encoding, "utf8"))
 		jin_bad(&j, "encoding", "\"utf8\" or \"base64\" is wanted");
-	if (x->output_limit > 64 * MIB)
-		jin_bad(&j, "output_limit", "at most 64M in an answer; more is fetched from …/output");
+	if (x->output_limit > OUTPUT_LIMIT_MAX)
+		jin_bad(&j, "output_limit", "at most 16M in an answer; more is fetched from …/output");
 	if (o->exec_timeout_max_ms && (!x->timeout_ms || x->timeout_ms > o->exec_timeout_max_ms))
 		x->timeout_ms = o->exec_timeout_max_ms;
 	if (cwd && *cwd && j.r == 0 && text_copy(cwd, &x->cwd) < 0)

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #define IDLE_MS 3000
+#define LOOK_MS 15000
+#define LOOKS 4U /* without a byte either way: stopped from inside, a worker would never answer */
 #define OUT_MAX (2U * MIB)
 #define PATH_SHOWN 120
 
@@ -18,6 +20,7 @@ struct file_worker {
 	struct buf in, out;
 	struct file_op *op; /* NULL: idle */
 	bool held, reading, gone;
+	unsigned still; /* looks since bytes came or went */
 };
 
 struct file_op {
@@ -26,6 +29,8 @@ struct file_op {
 	void *arg;
 	uint32_t tag;
 	bool canceled, writes;
+	bool watches;
+	bool quiet; /* a watch that has begun: it may say nothing for as long as it likes */
 	bool fed; /* the host's END was sent */
 	char path[PATH_SHOWN + 1];
 };
@@ -125,7 +130,8 @@ static void finish(struct file_op *op, int r, const struct file_end *x, unsigned
 	struct file_worker *w = op->w;
 
 	w->op = NULL;
-	if (r == -EPIPE)
+	uv_timer_stop(w->timer);
+	if (r == -EPIPE || r == -ETIMEDOUT)
 		w->gone = true;
 	if (op->calls.done)
 		op->calls.done(op->arg, r, x, flags, e);
@@ -152,6 +158,23 @@ static void lose(struct file_worker *w)
 	finish(op, -EPIPE, NULL, 0, &e);
 }
 
+/* Whoever runs as the same user inside can stop a worker, and nobody tells us. */
+static void on_stuck(uv_timer_t *t)
+{
+	struct file_worker *w = t->data;
+	struct file_op *op = w->op;
+	bool ours = w->held || op->quiet || (op->writes && !op->fed && !w->out.len);
+	struct err e = { 0 };
+
+	w->still = ours ? 0 : w->still + 1;
+	if (w->still < LOOKS)
+		return;
+	err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "'%s': what works on the file has not moved for %u s", op->path,
+		LOOKS * LOOK_MS / 1000);
+	err_remedy(&e, "see whether something in the sandbox stops or slows down its processes");
+	finish(op, -ETIMEDOUT, NULL, 0, &e);
+}
+
 /* The END of an operation; @used bytes of the buffer are done with. */
 static int on_end(struct file_worker *w, const struct file_frame *f, size_t used)
 {
@@ -161,7 +184,8 @@ static int on_end(struct file_worker *w, const struct file_frame *f, size_t used
 	struct file_end x;
 	int r = 0;
 
-	if (file_end_decode(f, &x) < 0)
+	/* Nobody has written what it was not given yet. */
+	if (file_end_decode(f, &x) < 0 || (op->writes && !op->fed && !x.errnum))
 		return -EBADMSG;
 	buf_drop(&w->in, used);
 	if (x.errnum)
@@ -179,6 +203,7 @@ static int on_frame(struct file_op *op, const struct file_frame *f)
 	struct file_event event;
 
 	if (f->type == FILE_ENTRY && file_entry_decode(f, &entry) == 0) {
+		op->quiet = op->watches;
 		if (op->calls.entry)
 			op->calls.entry(op->arg, &entry);
 		return 0;
@@ -251,6 +276,7 @@ static void flush(struct file_worker *w)
 			break;
 		}
 		buf_drop(&w->out, (size_t)n);
+		w->still = 0;
 	}
 	watch(w);
 	if (had && w->out.len < FILE_HIGH / 2 && w->op && w->op->calls.drain)
@@ -292,6 +318,7 @@ static void on_event(uv_poll_t *p, int status, int events)
 		return;
 	}
 	buf_added(&w->in, (size_t)n);
+	w->still = 0;
 	if (serve(w))
 		watch(w);
 }
@@ -376,9 +403,12 @@ int file_begin(struct box *b, const struct user_want *user, enum file_type type,
 	op = calloc(1, sizeof(*op));
 	if (!op)
 		abort();
-	*op = (struct file_op){ .w = w, .calls = *calls, .arg = arg, .tag = ++b->file_tag, .writes = type == FILE_WRITE };
+	*op = (struct file_op){ .w = w, .calls = *calls, .arg = arg, .tag = ++b->file_tag, .writes = type == FILE_WRITE,
+				.watches = type == FILE_WATCH };
 	snprintf(op->path, sizeof(op->path), "%s", q->path);
 	w->op = op;
+	w->still = 0;
+	uv_timer_start(w->timer, on_stuck, LOOK_MS, LOOK_MS);
 	file_head(head, type, flags, op->tag, (uint32_t)len);
 	buf_add(&w->out, head, sizeof(head));
 	buf_add(&w->out, payload, (size_t)len);

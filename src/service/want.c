@@ -167,7 +167,7 @@ static void read_mounts(struct jin *j, struct sandbox_spec *s)
 	}
 }
 
-static void read_tmpfs(struct jin *j, struct sandbox_spec *s)
+static void read_tmpfs(struct jin *j, bool admin, struct sandbox_spec *s)
 {
 	const json_t *list = jin_array(j, "tmpfs", SPEC_TMPFS);
 
@@ -182,7 +182,8 @@ static void read_tmpfs(struct jin *j, struct sandbox_spec *s)
 		}
 		to->size = 64 * MIB;
 		jin_str(&m, "path", &path, SPEC_PATH - 1);
-		jin_size(&m, "size", &to->size);
+		if (jin_size(&m, "size", &to->size) && !to->size && !admin)
+			jin_bad(&m, "size", "only an admin may lift this limit");
 		j->r = jin_end(&m);
 		put_path(j, "tmpfs", path, to->path);
 	}
@@ -209,13 +210,16 @@ static void read_limits(const struct service_opts *o, struct jin *j, bool admin,
 	jin_ms(j, "idle", &w->idle_ms);
 	jin_ms(j, "exec_timeout", &w->exec_timeout_ms);
 	l->pids = (uint32_t)pids;
+	if (w->output_limit > OUTPUT_LIMIT_MAX)
+		jin_bad(j, "output_limit", "at most 16M in an answer; more is fetched from …/output");
 	if (admin)
 		return;
 	const struct {
 		const char *key;
 		uint64_t value, max;
 	} bounds[] = { { "cpus", l->cpu_milli, o->cpu_milli_max }, { "memory", l->memory, o->memory_max },
-		       { "disk", l->disk, o->disk_max },	   { "pids", l->pids, o->pids_max } };
+		       { "disk", l->disk, o->disk_max },	   { "pids", l->pids, o->pids_max },
+		       { "nofile", w->nofile ? w->nofile : !o->nofile, 0 } };
 	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
 		if (!bounds[i].value)
 			jin_bad(j, bounds[i].key, "only an admin may lift this limit");
@@ -264,7 +268,7 @@ static void read_tier(struct jin *j)
 	}
 }
 
-static void read_files(const struct service_opts *o, struct jin *j, struct box_want *w)
+static void read_files(const struct service_opts *o, struct jin *j, bool admin, struct box_want *w)
 {
 	static const char fit_host[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
 	const char *image = "host", *hostname = "sandbox", *storage = "memory", *workdir = NULL;
@@ -277,7 +281,7 @@ static void read_files(const struct service_opts *o, struct jin *j, struct box_w
 	jin_str(j, "workdir", &workdir, SPEC_PATH - 1);
 	jin_bool(j, "read_only", &read_only);
 	read_mounts(j, s);
-	read_tmpfs(j, s);
+	read_tmpfs(j, admin, s);
 	if (j->r < 0)
 		return;
 	if (!strcmp(image, "host"))
@@ -312,7 +316,7 @@ static int read_all(const struct service_opts *o, const json_t *from, bool admin
 	read_tier(&j);
 	read_network(&j);
 	read_limits(o, &j, admin, w);
-	read_files(o, &j, w);
+	read_files(o, &j, admin, w);
 	kv = jin_object(&j, "env");
 	if (kv && j.r == 0)
 		j.r = kv_parse(kv, "env", ENV_MAX, true, &w->env, e);

@@ -17,6 +17,7 @@
 #define KEY_MAX_LEN 128
 #define META_MAX 64
 #define ENV_MAX 1000
+#define OUTPUT_LIMIT_MAX (16 * MIB) /* answers are put together in one go, while everybody else waits */
 
 struct kv { /* "NAME=VALUE" each, in the order given */
 	char **item;

@@ -14,15 +14,25 @@
 #define PIECE (64U * 1024U)
 #define QUEUE_MAX (2U * MIB)
 #define BYTES_MAX "68719476736"
+#define LOOK_MS 15000
+#define LOOKS 4U /* without a byte: the file worker may have been stopped from inside */
+/* Processes of this host, outside of any sandbox's limits, each of which may need half a gigabyte. */
+#define AT_ONCE 16U
+#define AT_ONCE_TENANT 4U
 
 struct archive {
 	struct file_call *f; /* NULL: the caller is gone */
 	uv_process_t process;
 	uv_loop_t *loop;
+	uv_timer_t clock;
+	struct api *api; /* both count it until it is freed */
+	struct tenant *tenant;
 	uv_poll_t stream, report;
 	int stream_fd, report_fd;
 	struct buf said, queue;
 	bool in, exited, body_over, stream_closed, report_closed, held;
+	bool stuck;
+	unsigned still; /* looks since something moved */
 	unsigned handles; /* to be closed before it can be freed */
 	int status;
 };
@@ -33,6 +43,8 @@ static void on_closed(uv_handle_t *h)
 
 	if (--a->handles)
 		return;
+	a->api->archives--;
+	a->tenant->archives--;
 	fd_close(a->stream_fd);
 	fd_close(a->report_fd);
 	buf_done(&a->said);
@@ -45,6 +57,19 @@ static void archive_free(struct archive *a)
 	uv_close((uv_handle_t *)&a->stream, on_closed);
 	uv_close((uv_handle_t *)&a->report, on_closed);
 	uv_close((uv_handle_t *)&a->process, on_closed);
+	uv_close((uv_handle_t *)&a->clock, on_closed);
+}
+
+static void on_clock(uv_timer_t *t)
+{
+	struct archive *a = t->data;
+	bool client = a->in ? !a->body_over && !a->queue.len : a->held;
+
+	a->still = client ? 0 : a->still + 1;
+	if (a->still >= LOOKS && !a->exited) {
+		a->stuck = true;
+		uv_process_kill(&a->process, SIGKILL);
+	}
 }
 
 /* What it said, as an error; or 0 with the object in *ret. */
@@ -52,8 +77,10 @@ static int verdict(const struct archive *a, json_t **ret, struct err *e)
 {
 	const char *text, *code;
 	json_t *error;
-	int r = jin_parse(buf_str(&a->said), a->said.len, ret, e);
+	int r = a->stuck ? 0 : jin_parse(buf_str(&a->said), a->said.len, ret, e);
 
+	if (a->stuck)
+		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "what works on the files has not moved for %u s", LOOKS * LOOK_MS / 1000);
 	if (r < 0 || a->status > 1 || !a->said.len)
 		return err_set(e, ERR_INTERNAL, -EPROTO, "the archive's process failed (status %d)", a->status);
 	error = json_object_get(*ret, "error");
@@ -113,6 +140,8 @@ static void check_end(struct archive *a)
 	if (!a->exited || !a->report_closed || (!a->in && !a->stream_closed && f))
 		return;
 	a->f = NULL;
+	if (f)
+		f->more = NULL; /* the answer may wait for the disk, and more of the body come meanwhile */
 	if (f && a->in)
 		finish_in(a, f);
 	else if (f)
@@ -185,6 +214,7 @@ static void on_stream_out(uv_poll_t *p, int status, int events)
 		http_begin(f->c->q, 200, format && !strcmp(format, "tar.zst") ? "application/zstd" : "application/x-tar", -1);
 		http_set_drain(f->c->q, on_drain, f);
 	}
+	a->still = 0;
 	http_write(f->c->q, buf, (size_t)n);
 	if (http_queued(f->c->q) > HTTP_HIGH) {
 		a->held = true;
@@ -223,6 +253,7 @@ static void feed(struct archive *a)
 			return;
 		}
 		buf_drop(&a->queue, (size_t)n);
+		a->still = 0;
 	}
 	uv_poll_stop(&a->stream);
 	if (a->body_over)
@@ -242,9 +273,10 @@ static void on_stream_in(uv_poll_t *p, int status, int events)
 
 static void on_body(void *arg, const char *p, size_t len)
 {
-	struct archive *a = arg;
+	struct file_call *f = arg;
+	struct archive *a = f->more;
 
-	if (a->stream_closed)
+	if (!a || a->stream_closed)
 		return;
 	if (buf_add(&a->queue, p, len) < 0) {
 		stop_feeding(a);
@@ -259,9 +291,13 @@ static void on_body(void *arg, const char *p, size_t len)
 
 static void on_body_end(void *arg)
 {
-	struct archive *a = arg;
+	struct file_call *f = arg;
+	struct archive *a = f->more;
 
+	if (!a)
+		return;
 	a->body_over = true;
+	a->still = 0;
 	if (!a->queue.len && !a->stream_closed)
 		stop_feeding(a);
 }
@@ -324,10 +360,15 @@ static struct archive *begin(struct file_call *f, bool in, const char *format)
 	if (!a)
 		abort();
 	*a = (struct archive){ .f = f, .loop = f->c->api->s->loop, .in = in, .stream_fd = -1, .report_fd = -1 };
+	a->api = f->c->api;
+	a->tenant = f->c->box->tenant;
 	a->said = (struct buf)BUF_INIT(2 * MIB);
 	a->queue = (struct buf)BUF_INIT(QUEUE_MAX);
-	a->process.data = a->stream.data = a->report.data = a;
-	r = file_worker_open(f->c->box, &f->user, &files, &e);
+	a->process.data = a->stream.data = a->report.data = a->clock.data = a;
+	r = a->api->archives < AT_ONCE && a->tenant->archives < AT_ONCE_TENANT ? 0 :
+		    err_set(&e, ERR_EXHAUSTED, -EAGAIN, "as many archives are under way as can be");
+	if (r == 0)
+		r = file_worker_open(f->c->box, &f->user, &files, &e);
 	if (r == 0 && (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, stream) < 0 || pipe2(report, O_CLOEXEC) < 0))
 		r = err_sys(&e, ERR_EXHAUSTED, -errno, "make a pipe");
 	a->stream_fd = stream[0];
@@ -350,7 +391,12 @@ static struct archive *begin(struct file_call *f, bool in, const char *format)
 	fd_set_nonblock(a->report_fd);
 	uv_poll_init(a->loop, &a->stream, a->stream_fd);
 	uv_poll_init(a->loop, &a->report, a->report_fd);
-	a->handles = 3;
+	uv_timer_init(a->loop, &a->clock);
+	a->clock.data = a;
+	uv_timer_start(&a->clock, on_clock, LOOK_MS, LOOK_MS);
+	a->handles = 4;
+	a->api->archives++;
+	a->tenant->archives++;
 	uv_poll_start(&a->report, UV_READABLE, on_report);
 	f->more = a;
 	f->c->gone = on_gone;
@@ -378,5 +424,5 @@ void archive_in(struct file_call *f)
 	struct archive *a = begin(f, true, NULL);
 
 	if (a)
-		http_stream_body(f->c->q, on_body, on_body_end, a);
+		http_stream_body(f->c->q, on_body, on_body_end, f);
 }

@@ -20,13 +20,17 @@ struct waiter {
 
 static void answer_exec(struct call *c, int status, bool output)
 {
-	AUTO(buf_done) struct buf out = BUF_INIT(512 * MIB);
+	AUTO(buf_done) struct buf out = BUF_INIT(API_ANSWER_MAX);
 	struct json j = JSON_INIT(&out);
 	struct err e = { 0 };
 	int r;
 
 	if (exec_over(c->exec) && c->exec->failed && c->exec->fail.msg[0] && status == 200) {
 		e = c->exec->fail;
+		call_fail(c, &e);
+		return;
+	}
+	if (call_room(c, &e) < 0) {
 		call_fail(c, &e);
 		return;
 	}

@@ -54,6 +54,8 @@ void get_info(void *arg, struct http_req *q, const struct route *r)
 	struct json j = JSON_INIT(&b);
 	const struct api *a = arg;
 	const struct service_opts *o = &a->s->o;
+	struct who w = api_who(q);
+	bool all = w.scope == SCOPE_ADMIN;
 
 	(void)r;
 	jout_object(&j, NULL);
@@ -76,8 +78,8 @@ void get_info(void *arg, struct http_req *q, const struct route *r)
 	jout_u64(&j, "exec_timeout_ms", o->exec_timeout_ms);
 	jout_end(&j);
 	jout_object(&j, "counts");
-	jout_u64(&j, "sandboxes", a->s->boxes.count);
-	jout_u64(&j, "execs", a->s->running_execs);
+	jout_u64(&j, "sandboxes", all ? a->s->boxes.count : w.tenant->used.sandboxes);
+	jout_u64(&j, "execs", all ? a->s->running_execs : w.tenant->used.execs);
 	jout_end(&j);
 	jout_end(&j);
 	send_json(q, &b);
@@ -93,8 +95,16 @@ void get_metrics(void *arg, struct http_req *q, const struct route *r)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(64 * KIB);
 	const struct api *a = arg;
+	struct who w = api_who(q);
+	struct err e = { 0 };
 
 	(void)r;
+	/* They tell of all tenants. */
+	if (w.scope != SCOPE_ADMIN && strcmp(w.tenant->id, TENANT_DEFAULT)) {
+		err_set(&e, ERR_DENIED, -EPERM, "metrics are for admins, and for tenant '%s'", TENANT_DEFAULT);
+		http_fail(q, &e);
+		return;
+	}
 	put(&b, "sandboxes", "gauge", "Sandboxes there are.", a->s->boxes.count);
 	put(&b, "execs_running", "gauge", "Execs that run now.", a->s->running_execs);
 	put(&b, "spool_bytes", "gauge", "Output kept in files.", a->s->spooled.used);

@@ -85,7 +85,7 @@ struct waiter {
 
 static void answer(struct call *c)
 {
-	AUTO(buf_done) struct buf out = BUF_INIT(512 * MIB);
+	AUTO(buf_done) struct buf out = BUF_INIT(API_ANSWER_MAX);
 	struct json j = JSON_INIT(&out);
 	uint64_t dropped[2] = { 0, 0 };
 	struct exec *x = c->exec;
@@ -95,6 +95,10 @@ static void answer(struct call *c)
 
 	if (x->failed && x->fail.kind != ERR_REFUSED) {
 		e = x->fail;
+		call_fail(c, &e);
+		return;
+	}
+	if (call_room(c, &e) < 0) {
 		call_fail(c, &e);
 		return;
 	}

@@ -8,8 +8,6 @@
 #include "service/service.h"
 
 #define API_BODY_MAX (4U * 1024U * 1024U)
-#define API_UNSENT_MAX (64U * 1024U * 1024U) /* of answers a tenant has asked for and does not read */
-#define API_ANSWER_MAX (208U * 1024U * 1024U) /* twice the largest output_limit, each byte as "\\u0000" */
 
 /* A stream without an end of its own (events, a terminal): when the daemon is to stop, it is ended. */
 struct standing {
@@ -51,7 +49,8 @@ struct who api_who(struct http_req *q);
 struct tenant *api_tenant(struct api *a, struct http_req *q, const struct who *who, struct err *e);
 
 /*
- * A request that takes time. It outlives the client: when that hangs up, ->q is NULL from then on, and what was begun goes on.
+ * A request that takes time. It outlives the client: when that hangs up, ->q is NULL from then on, and what was begun
+ * goes on.
  */
 struct call {
 	struct api *api;
@@ -78,8 +77,6 @@ void call_fail(struct call *c, const struct err *e);
 void call_json(struct call *c, int status, struct buf *b); /* takes the content over */
 void call_empty(struct call *c, int status);
 /* A long answer: fails when it did not fit into its buffer. */
-/* Whether the caller may have a large answer now: who does not read what it has got must wait. */
-int call_room(const struct call *c, struct err *e);
 void call_list(struct call *c, struct json *j);
 /* For what was changed just now: answers when it is stored. Takes the content over; NULL: an answer without a body. */
 void call_stored(struct call *c, int status, struct buf *b);
@@ -98,7 +95,10 @@ void call_answer_box(void *arg);
 void call_audited(struct call *c);
 
 void dto_time(struct json *j, const char *key, uint64_t ns); /* null when 0 */
+/* An error as one object: code, message, cause, remedy, request_id. */
+void dto_error(struct json *j, const char *key, const struct err *e, const char *request_id);
 /* The wire's shape of a sandbox, as one object. */
 void dto_box(struct json *j, const char *key, const struct box *b);
 
-#define ROUTE(method_, pattern_, scope_, fn_) { .method = HTTP_M_##method_, .pattern = pattern_, .scope = SCOPE_##scope_, .handle = fn_ }
+#define ROUTE(method_, pattern_, scope_, fn_) \
+	{ .method = HTTP_M_##method_, .pattern = pattern_, .scope = SCOPE_##scope_, .handle = fn_ }

@@ -242,7 +242,7 @@ static void on_bytes(struct attach *t, const uint8_t *data, size_t len)
 		r = resize_json(t->exec, (const char *)data + 1, len - 1, &e);
 	else
 		r = err_set(&e, ERR_INVALID, -EINVAL, "a message begins with 3 (stdin) or 4 (size)");
-	if (r < 0 && e.kind == ERR_INVALID && !t->kind->lenient)
+	if (r < 0 && (e.kind == ERR_INVALID || e.kind == ERR_TOO_LARGE) && !t->kind->lenient)
 		send_error(t, &e);
 	if (exec_write_queued(t->exec) > IN_HIGH) {
 		t->held = true;

@@ -73,6 +73,9 @@ def test_the_sandbox_says_no(d):
     error(d.get(at + "/files?path=/dev/null"), 422, "refused")
     error(d.get(at + "/files?path=/etc&op=bogus"), 400, "invalid")
     error(d.get(at + "/files"), 400, "invalid")
+    r = d.get(at + "/files?path=/etc/hostname", headers={"Range": "bytes=100000-"})
+    error(r, 416, "invalid")
+    assert r.headers["Content-Range"].startswith("bytes */"), r.headers
     error(d.request("PUT", at + "/files?path=/tmp/big", b"x" * (3 << 20)), 422, "refused")
     error(d.post(at + "/execs", {"cmd": ["/no"]}), 422, "refused")
     error(d.get(at + "/execs/none"), 404, "not_found")

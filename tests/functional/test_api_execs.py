@@ -233,6 +233,33 @@ def test_a_websocket_starts_a_command_and_carries_all(d, box):
     error(d.get(f"/v1/sandboxes/{box}/execs/attach"), 400, "invalid")
 
 
+def test_a_terminal_takes_what_its_program_reads_late(d, box):
+    typed = b"x" * (300 << 10)
+    want = f"head -c {len(typed)} | wc -c"
+    with WebSocket(d, f"/v1/sandboxes/{box}/execs/attach") as w:
+        w.send(json.dumps({"shell": f"stty raw -echo; echo now; sleep 1; {want}", "tty": True, "timeout": 20}))
+        w.until(lambda o, e, t: b"now" in o)
+        w.send(b"\x03" + typed)
+        out, _, texts = w.all()
+    assert out.split()[-1] == str(len(typed)).encode() and texts[-1]["exit_code"] == 0, (out, texts)
+
+
+def test_a_large_message_to_stdin_comes_whole(d, box):
+    size = 3 * MB
+    with WebSocket(d, f"/v1/sandboxes/{box}/execs/attach") as w:
+        w.send(json.dumps({"shell": "sleep 0.5; wc -c", "stdin_open": True, "timeout": 20}))
+        w.send(b"\x03" + b"y" * size)
+        w.send('{"type":"stdin_close"}')
+        out, _, texts = w.all()
+    assert out.split() == [str(size).encode()] and texts[-1]["exit_code"] == 0, (out, texts)
+
+
+def test_half_a_character_at_the_end_of_a_stream_is_sent_too(d, box):
+    got = list(events(d, f"/v1/sandboxes/{box}/execs", {"shell": r"printf 'ab\303'"}))
+    said = b"".join(base64.b64decode(x["base64"]) if "base64" in x else x["data"].encode() for k, x in got if k == "stdout")
+    assert said == b"ab\xc3" and got[-1][0] == "result", got
+
+
 def test_a_terminal_is_left_and_found_again(d, box):
     x = start(d, box, "exec /bin/sh", tty={"rows": 30, "cols": 90}, env={"PS1": "> "})
     at = f"/v1/sandboxes/{box}/execs/{x}/attach"

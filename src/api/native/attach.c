@@ -61,13 +61,7 @@ static void write_error(const struct who *who, const struct err *e, struct json 
 {
 	jout_object(j, NULL);
 	jout_str(j, "type", "error");
-	jout_object(j, "error");
-	jout_str(j, "code", err_kind_name(e->kind));
-	jout_str(j, "message", e->msg);
-	jout_str(j, "cause", e->errnum ? strerror(e->errnum) : NULL);
-	jout_str(j, "remedy", e->remedy[0] ? e->remedy : NULL);
-	jout_str(j, "request_id", who->request_id);
-	jout_end(j);
+	dto_error(j, "error", e, who->request_id);
 	jout_end(j);
 }
 

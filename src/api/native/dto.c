@@ -12,6 +12,17 @@ void dto_time(struct json *j, const char *key, uint64_t ns)
 	jout_str(j, key, ns ? when : NULL);
 }
 
+void dto_error(struct json *j, const char *key, const struct err *e, const char *request_id)
+{
+	jout_object(j, key);
+	jout_str(j, "code", err_kind_name(e->kind));
+	jout_str(j, "message", e->msg);
+	jout_str(j, "cause", e->errnum ? strerror(e->errnum) : NULL);
+	jout_str(j, "remedy", e->remedy[0] ? e->remedy : NULL);
+	jout_str(j, "request_id", request_id);
+	jout_end(j);
+}
+
 static void put_enforced(void *arg, const char *name, const char *how)
 {
 	jout_str(arg, name, how);

@@ -15,7 +15,6 @@ struct waiter {
 	struct exec_watch watch;
 	uv_timer_t *timer;
 	bool started_is_enough;
-	bool ended; /* answers once */
 };
 
 static void answer_exec(struct call *c, int status, bool output)
@@ -127,7 +126,7 @@ static bool wants_events(const struct http_req *q)
 	return accept && strstr(accept, "text/event-stream");
 }
 
-/* Parses and starts. With *ret_stream the answer is a stream of events, which has been begun. */
+/* Parses and starts. */
 static void exec_body(struct call *c, const char *data, size_t len)
 {
 	AUTO(json_decref) json_t *o = NULL;

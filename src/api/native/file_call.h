@@ -27,7 +27,8 @@ void file_call_free(struct file_call *f);
 void file_call_fail(struct file_call *f, const struct err *e);
 /* Notes a change, then answers: with ->out when there is something in it, else 204. */
 void file_call_note(struct file_call *f, const char *kind, uint64_t bytes, const char *to);
-int file_call_begin(struct file_call *f, enum file_type type, unsigned flags, struct file_request *q, const struct file_calls *calls);
+int file_call_begin(struct file_call *f, enum file_type type, unsigned flags, struct file_request *q,
+		    const struct file_calls *calls);
 
 /* archive.c */
 void archive_out(struct file_call *f);

@@ -191,7 +191,8 @@ static void on_change_done(void *arg, int r, const struct file_end *x, unsigned 
 		file_call_note(f, f->kind, f->kind_bytes ? x->count : 0, f->to);
 }
 
-int file_call_begin(struct file_call *f, enum file_type type, unsigned flags, struct file_request *q, const struct file_calls *calls)
+int file_call_begin(struct file_call *f, enum file_type type, unsigned flags, struct file_request *q,
+		    const struct file_calls *calls)
 {
 	struct err e = { 0 };
 	int r;
@@ -244,6 +245,12 @@ static void on_list_done(void *arg, int r, const struct file_end *x, unsigned fl
 	jout_end(&f->json);
 	jout_bool(&f->json, "truncated", flags & FILE_TRUNCATED);
 	jout_end(&f->json);
+	if (jout_done(&f->json) < 0) { /* long names, deep folders */
+		err_set(&why, ERR_EXHAUSTED, -E2BIG, "the list does not fit into one answer");
+		err_remedy(&why, "list its folders one by one, with depth=1");
+		file_call_fail(f, &why);
+		return;
+	}
 	answer_json(f, 200);
 }
 
@@ -268,6 +275,19 @@ static void start_list(struct file_call *f)
 
 /* --- read --- */
 
+static void refuse_range(struct file_call *f, uint64_t size)
+{
+	struct call *c = f->c;
+
+	http_setf(c->q, "Content-Range", "bytes */%llu", (unsigned long long)size);
+	http_fail_as(c->q, 416, "invalid", "the range begins behind the file's end", NULL, NULL);
+	c->q = NULL;
+	c->gone = NULL;
+	file_cancel(f->op);
+	file_call_free(f);
+	call_free(c);
+}
+
 static void on_read_entry(void *arg, const struct file_entry *x)
 {
 	struct file_call *f = arg;
@@ -276,15 +296,20 @@ static void on_read_entry(void *arg, const struct file_entry *x)
 
 	if (f->begun)
 		return;
+	if (f->ranged && !left) {
+		refuse_range(f, x->size);
+		return;
+	}
 	f->begun = true;
 	if (left > f->length)
 		left = f->length;
 	f->left = left;
 	http_set(q, "Accept-Ranges", "bytes");
-	http_setf(q, "X-Cloche-Stat", "mode=%04o uid=%u gid=%u mtime=%lld", x->mode & 07777, x->uid, x->gid, (long long)(x->mtime / 1000000000));
+	http_setf(q, "X-Cloche-Stat", "mode=%04o uid=%u gid=%u mtime=%lld", x->mode & 07777, x->uid, x->gid,
+		  (long long)(x->mtime / 1000000000));
 	if (f->ranged)
 		http_setf(q, "Content-Range", "bytes %llu-%llu/%llu", (unsigned long long)f->offset,
-			  (unsigned long long)(f->offset + (left ? left - 1 : 0)), (unsigned long long)x->size);
+			  (unsigned long long)(f->offset + left - 1), (unsigned long long)x->size);
 	if (f->head)
 		http_setf(q, "X-Cloche-Size", "%llu", (unsigned long long)x->size);
 	http_begin(q, f->ranged ? 206 : 200, "application/octet-stream", (int64_t)(f->head ? x->size : left));

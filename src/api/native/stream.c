@@ -1,6 +1,7 @@
 /*
- * An exec's output as server-sent events, as it comes. The client sets the pace: while what was sent last is still on its way, nothing more is read from
- * the command. Bytes are text when they are UTF-8, else base64; a character is never cut in two.
+ * An exec's output as server-sent events, as it comes. The client sets the pace: while what was sent last is still on
+ * its way, nothing more is read from the command. Bytes are text when they are UTF-8, else base64; a character is never
+ * cut in two.
  */
 #include "api/native/native.h"
 #include "base/base.h"
@@ -110,12 +111,7 @@ static void finish(struct sse_exec *t)
 	struct json j = JSON_INIT(&b);
 
 	if (x->failed) {
-		jout_object(&j, NULL);
-		jout_str(&j, "code", err_kind_name(x->fail.kind));
-		jout_str(&j, "message", x->fail.msg);
-		jout_str(&j, "cause", x->fail.errnum ? strerror(x->fail.errnum) : NULL);
-		jout_str(&j, "remedy", x->fail.remedy[0] ? x->fail.remedy : NULL);
-		jout_end(&j);
+		dto_error(&j, NULL, &x->fail, c->who.request_id);
 		sse_event(c->q, NULL, "error", b.data, b.len);
 	} else {
 		jout_object(&j, NULL);
@@ -129,6 +125,19 @@ static void finish(struct sse_exec *t)
 	call_free(c);
 }
 
+/* Its end has come and nothing is on its way: the beginning of a character that never became whole, then the result. */
+static void wind_up(struct sse_exec *t)
+{
+	for (int s = 0; s < 2; s++) {
+		put_event(t, (enum exec_stream)s, t->rest[s], t->nrest[s], false);
+		t->nrest[s] = 0;
+	}
+	if (t->out.len)
+		flush(t);
+	else
+		finish(t);
+}
+
 static void on_sent(void *arg)
 {
 	struct sse_exec *t = arg;
@@ -136,7 +145,7 @@ static void on_sent(void *arg)
 	t->busy = false;
 	buf_clear(&t->out);
 	if (t->over)
-		finish(t);
+		wind_up(t);
 	else
 		exec_go(t->c->exec);
 }
@@ -148,16 +157,8 @@ static void on_change(void *arg, struct exec *x)
 	if (!exec_over(x) || t->over)
 		return;
 	t->over = true;
-	for (int s = 0; s < 2; s++) {
-		put_event(t, (enum exec_stream)s, t->rest[s], t->nrest[s], false);
-		t->nrest[s] = 0;
-	}
-	if (t->busy)
-		return; /* goes on when it was sent */
-	if (t->out.len)
-		flush(t);
-	else
-		finish(t);
+	if (!t->busy) /* else when that was sent: ->out is lent until then */
+		wind_up(t);
 }
 
 static void on_gone(struct call *c)

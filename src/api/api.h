@@ -8,6 +8,8 @@
 #include "service/service.h"
 
 #define API_BODY_MAX (4U * 1024U * 1024U)
+#define API_UNSENT_MAX (64U * 1024U * 1024U) /* of answers a tenant has asked for and does not read */
+#define API_ANSWER_MAX (208U * 1024U * 1024U) /* twice the largest output_limit, each byte as an escape of six */
 
 /* A stream without an end of its own (events, a terminal): when the daemon is to stop, it is ended. */
 struct standing {
@@ -77,6 +79,8 @@ void call_fail(struct call *c, const struct err *e);
 void call_json(struct call *c, int status, struct buf *b); /* takes the content over */
 void call_empty(struct call *c, int status);
 /* A long answer: fails when it did not fit into its buffer. */
+/* Whether the caller may have a large answer now: who does not read what it has got must wait. */
+int call_room(const struct call *c, struct err *e);
 void call_list(struct call *c, struct json *j);
 /* For what was changed just now: answers when it is stored. Takes the content over; NULL: an answer without a body. */
 void call_stored(struct call *c, int status, struct buf *b);

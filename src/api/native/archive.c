@@ -349,6 +349,11 @@ static int spawn(struct file_call *f, bool in, const char *format, int files, in
 	return uv_spawn(a->loop, &a->process, &o);
 }
 
+static void on_not_started(uv_handle_t *h)
+{
+	free(h->data);
+}
+
 /* Starts the child. NULL: it has been answered. */
 static struct archive *begin(struct file_call *f, bool in, const char *format)
 {
@@ -356,6 +361,7 @@ static struct archive *begin(struct file_call *f, bool in, const char *format)
 	int stream[2] = { -1, -1 }, report[2] = { -1, -1 }, r;
 	struct archive *a = calloc(1, sizeof(*a));
 	struct err e = { 0 };
+	bool tried;
 
 	if (!a)
 		abort();
@@ -375,7 +381,8 @@ static struct archive *begin(struct file_call *f, bool in, const char *format)
 	a->report_fd = report[0];
 	child_stream = stream[1];
 	child_report = report[1];
-	if (r == 0) {
+	tried = r == 0;
+	if (tried) {
 		r = spawn(f, in, format, files, child_stream, child_report, a);
 		if (r < 0)
 			err_sys(&e, ERR_INTERNAL, r, "start cloche-tar");
@@ -383,7 +390,10 @@ static struct archive *begin(struct file_call *f, bool in, const char *format)
 	if (r < 0) {
 		fd_close(a->stream_fd);
 		fd_close(a->report_fd);
-		free(a); /* a process that did not start has no handle to close in our use of it */
+		if (tried) /* the loop knows its handle, also of one that did not start */
+			uv_close((uv_handle_t *)&a->process, on_not_started);
+		else
+			free(a);
 		file_call_fail(f, &e);
 		return NULL;
 	}

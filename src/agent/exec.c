@@ -203,8 +203,8 @@ static int read_filter(int fd, struct start *s)
 }
 
 /*
- * Waits until the child runs its program or is dead. Somebody who runs as the same user may stop it in between; then it is
- * killed. Returns 0 or -ETIMEDOUT.
+ * Waits until the child runs its program or is dead. Somebody who runs as the same user may stop it in between; then it
+ * is killed. Returns 0 or -ETIMEDOUT.
  */
 static int wait_started(int alive, pid_t pid)
 {

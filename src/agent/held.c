@@ -1,6 +1,6 @@
 /*
- * The execs of a sandbox. One that is kept stays here until the host releases it, with its status and descriptors of the
- * host's own ends: a host that comes back gets them again and has missed nothing.
+ * The execs of a sandbox. One that is kept stays here until the host releases it, with its status and descriptors of
+ * the host's own ends: a host that comes back gets them again and has missed nothing.
  */
 #include "agent/agent.h"
 #include "base/base.h"

@@ -11,9 +11,9 @@
  * can signal it (PID 1 gets no default actions from its own namespace). When the host's end closes it exits, and the
  * kernel ends every process of the sandbox with it: a crashed host leaves nothing running.
  *
- * Unless the host said KEEP. Then the agent is who keeps the sandbox: it holds what a host needs to find all of it again
- * on fixed descriptors, and waits for a new socket to come through the rendezvous. Only who may take descriptors out of
- * this process (CAP_SYS_PTRACE over it, so nobody inside) can send one.
+ * Unless the host said KEEP. Then the agent is who keeps the sandbox: it holds what a host needs to find all of it
+ * again on fixed descriptors, and waits for a new socket to come through the rendezvous. Only who may take descriptors
+ * out of this process (CAP_SYS_PTRACE over it, so nobody inside) can send one.
  */
 #include "agent/agent.h"
 #include "base/base.h"
@@ -421,8 +421,8 @@ int main(int argc, char **argv)
 		sys_test_parse(argv[2]);
 #endif
 	/*
-	 * What was ignored where cloche was started would be ignored by every command; and with SIGCHLD ignored the kernel
-	 * would reap for us, and exit statuses would be lost.
+	 * What was ignored where cloche was started would be ignored by every command; and with SIGCHLD ignored the
+	 * kernel would reap for us, and exit statuses would be lost.
 	 */
 	default_signals();
 	sigemptyset(&chld);

@@ -25,8 +25,8 @@ static int open_in(int root, const char *path, uint64_t resolve)
 }
 
 /*
- * What is at exactly this place: no link on the way, and no other way to write the same path. -ENOENT when that can not be
- * said, and make_path has to find out.
+ * What is at exactly this place: no link on the way, and no other way to write the same path. -ENOENT when that can not
+ * be said, and make_path has to find out.
  */
 static int open_exact(int root, const char *path)
 {
@@ -64,7 +64,9 @@ static int make_path(int root, const char *path, bool file, uint32_t uid, uint32
 		while (*next == '/')
 			next++;
 		last = !*next;
-		/* ".." would leave the folder that was checked; the host refuses such targets, this is the second lock. */
+		/*
+		 * ".." would leave the folder that was checked; the host refuses such targets, this is the second lock.
+		 */
 		if (!strcmp(part, ".."))
 			return -EINVAL;
 		fd = open_in(at, part, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
@@ -151,7 +153,10 @@ static int attach_one(int root, uint8_t kind, const char *target, int mnt, const
 		if (at == -ENOENT)
 			return 0;
 	} else {
-		/* Nearly always it is there, and where it says: then nothing has to be made and no link can have led astray. */
+		/*
+		 * Nearly always it is there, and where it says: then nothing has to be made and no link can have led
+		 * astray.
+		 */
 		at = open_exact(root, target);
 		if (at == -ENOENT) {
 			at = make_path(root, target, kind == FRAME_MOUNT_FILE, s->uid, s->gid, &made);
@@ -287,7 +292,8 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	if (r < 0)
 		return r;
 	for (*which = 1; *which < s->mounts.n; ++*which) {
-		r = attach_one(root, s->mounts.mount[*which].kind, s->mounts.mount[*which].target, fds[*which], s, a->cookie);
+		r = attach_one(root, s->mounts.mount[*which].kind, s->mounts.mount[*which].target, fds[*which], s,
+			       a->cookie);
 		if (r < 0)
 			return r;
 	}

@@ -34,16 +34,17 @@ static int enter_namespaces(void)
 	struct utsname u;
 
 	/* From 6.6 on at the latest, execve moves a process into the time namespace that was made for its children. */
-	if (uname(&u) == 0 && sscanf(u.release, "%u.%u", &major, &minor) == 2 && (major > 6 || (major == 6 && minor >= 6)))
+	if (uname(&u) == 0 && sscanf(u.release, "%u.%u", &major, &minor) == 2 &&
+	    (major > 6 || (major == 6 && minor >= 6)))
 		return 0;
 	ns = sys_openat(AT_FDCWD, "/proc/self/ns/time_for_children", O_RDONLY | O_CLOEXEC, 0);
 	return ns < 0 ? ns : sys_setns(ns, CLONE_NEWTIME);
 }
 
 /*
- * The host's mount of an empty read-only folder with five places: n for the image, p for /proc, e for /dev, s for /sys, k
- * for what is only kept; and z, an empty file to mask others with. Not the null device: that could be opened for writing
- * on a read-only mount.
+ * The host's mount of an empty read-only folder with five places: n for the image, p for /proc, e for /dev, s for /sys,
+ * k for what is only kept; and z, an empty file to mask others with. Not the null device: that could be opened for
+ * writing on a read-only mount.
  */
 static int mount_base(void)
 {
@@ -100,8 +101,8 @@ static int cover(const char *with, const char *path, uint64_t attrs)
  * it is root of. Masked is what everybody may read and tells of keys, hardware, how the host was started (boot options
  * hold addresses, ids, at times secrets) and how many sandboxes there are (each holds a lock that is shown to all pid
  * namespaces); and, as a second lock, the two doors into the kernel. /proc/sys is read-only, since a few settings there
- * belong to namespaces of the sandbox's own. Each mask costs a mount, so there are no more. Masks are copies of the base,
- * so read-only already.
+ * belong to namespaces of the sandbox's own. Each mask costs a mount, so there are no more. Masks are copies of the
+ * base, so read-only already.
  */
 static int mask_proc(void)
 {
@@ -137,8 +138,8 @@ static int pivot(void)
 static int lock_privileges(struct agent *a)
 {
 	/*
-	 * The bounding set is emptied once, here, for every exec to come. What root's execs keep is inheritable instead, which
-	 * has to be said before; nothing can be added to either later.
+	 * The bounding set is emptied once, here, for every exec to come. What root's execs keep is inheritable
+	 * instead, which has to be said before; nothing can be added to either later.
 	 */
 	int r = caps_inherit(CAPS_ROOT);
 

@@ -145,7 +145,8 @@ static int share(struct http_req *q, struct caller *c)
 	}
 	http_give(q, &t->conns, &t->unsent);
 	if (t->conns > http_conns_max(q) / 2) {
-		err_set(&e, ERR_EXHAUSTED, -EAGAIN, "tenant '%s' has %u connections, as many as it may", t->id, t->conns - 1);
+		err_set(&e, ERR_EXHAUSTED, -EAGAIN, "tenant '%s' has %u connections, as many as it may", t->id,
+			t->conns - 1);
 		err_remedy(&e, "close some, or use one for several requests");
 		http_last(q);
 	} else if (http_method(q) == HTTP_M_GET && t->unsent > API_UNSENT_MAX) {

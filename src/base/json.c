@@ -56,7 +56,8 @@ static size_t utf8_len(const unsigned char *p, size_t n, size_t *ret_bad)
 /* U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069: line ends, and what turns the direction of the text behind it. */
 static bool turns_text(unsigned char b, unsigned char c)
 {
-	return (b == 0x80 && (c == 0x8e || c == 0x8f || (c >= 0xa8 && c <= 0xae))) || (b == 0x81 && c >= 0xa6 && c <= 0xa9);
+	return (b == 0x80 && (c == 0x8e || c == 0x8f || (c >= 0xa8 && c <= 0xae))) ||
+	       (b == 0x81 && c >= 0xa6 && c <= 0xa9);
 }
 
 static const char *escape(const unsigned char *p, size_t len, char *tmp, size_t size)
@@ -111,8 +112,8 @@ static const char short_forms[128] = {
 };
 
 /*
- * Output of programs is mostly ASCII, and there may be a lot of it: as much as is, straight into the buffer. Returns how many of the @n bytes were taken;
- * 0 when something else comes first, or the room is too tight to be sure.
+ * Output of programs is mostly ASCII, and there may be a lot of it: as much as is, straight into the buffer. Returns
+ * how many of the @n bytes were taken; 0 when something else comes first, or the room is too tight to be sure.
  */
 static size_t put_ascii(struct json *j, const unsigned char *p, size_t n)
 {

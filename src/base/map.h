@@ -1,6 +1,6 @@
 /*
- * Text to pointer. Keys are copied; values stay the caller's. Open addressing, grows by itself; lookups do not depend on what
- * strangers choose as keys, since the hash is seeded at random.
+ * Text to pointer. Keys are copied; values stay the caller's. Open addressing, grows by itself; lookups do not depend
+ * on what strangers choose as keys, since the hash is seeded at random.
  */
 #pragma once
 #include <stddef.h>

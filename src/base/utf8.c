@@ -10,7 +10,8 @@ static size_t length(unsigned char c)
 /* Overlong forms, surrogates and what is beyond U+10FFFF show in the second byte. */
 static bool second_fits(unsigned char a, unsigned char b)
 {
-	return (a != 0xe0 || b >= 0xa0) && (a != 0xed || b <= 0x9f) && (a != 0xf0 || b >= 0x90) && (a != 0xf4 || b <= 0x8f);
+	return (a != 0xe0 || b >= 0xa0) && (a != 0xed || b <= 0x9f) && (a != 0xf0 || b >= 0x90) &&
+	       (a != 0xf4 || b <= 0x8f);
 }
 
 bool utf8_valid(const char *p, size_t len)

@@ -48,7 +48,7 @@ struct daemon_start {
 };
 
 /*
- * The API process, after the fork: opens state and audit, drops to its user, confines itself, serves until SIGTERM has drained it. Returns its
- * exit code. (src/daemon/serve.c)
+ * The API process, after the fork: opens state and audit, drops to its user, confines itself, serves until SIGTERM has
+ * drained it. Returns its exit code. (src/daemon/serve.c)
  */
 int daemon_serve(const struct daemon_start *s);

@@ -51,8 +51,10 @@ static int claim(int fd, const struct identity *who, struct err *e)
 			st.st_uid = who->uid;
 	}
 	if (st.st_uid != who->uid) {
-		err_set(e, ERR_CONFLICT, -EPERM, "belongs to uid %u, not to the API's user (uid %u)", st.st_uid, who->uid);
-		err_remedy(e, "name another folder with --data, or give this one away: chown -R %u:%u", who->uid, who->gid);
+		err_set(e, ERR_CONFLICT, -EPERM, "belongs to uid %u, not to the API's user (uid %u)", st.st_uid,
+			who->uid);
+		err_remedy(e, "name another folder with --data, or give this one away: chown -R %u:%u", who->uid,
+			   who->gid);
 		return -EPERM;
 	}
 	if ((st.st_mode & 07777) != 0700) {
@@ -92,7 +94,8 @@ static int open_last(const char *path, struct err *e)
 		len--;
 	for (slash = path + len; slash > path && slash[-1] != '/';)
 		slash--;
-	if (path[0] != '/' || len >= sizeof(above) || slash == path + len || (size_t)(path + len - slash) >= sizeof(name))
+	if (path[0] != '/' || len >= sizeof(above) || slash == path + len ||
+	    (size_t)(path + len - slash) >= sizeof(name))
 		return err_set(e, ERR_INVALID, -EINVAL, "must be the absolute path of a folder");
 	snprintf(above, sizeof(above), "%.*s", (int)(slash - path), path);
 	snprintf(name, sizeof(name), "%.*s", (int)(path + len - slash), slash);
@@ -127,7 +130,8 @@ int folder_open(const char *path, const struct identity *who, char *real, size_t
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	n = readlink(link, real, size);
 	if (n < 0 || (size_t)n >= size)
-		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "data folder '%.100s': its real path can not be told", path);
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "data folder '%.100s': its real path can not be told",
+			       path);
 	real[n] = '\0';
 	r = check_reach(real, who, e);
 	return r < 0 ? err_wrap(e, r, "data folder '%.100s'", path) : TAKE_FD(fd);

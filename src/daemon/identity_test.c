@@ -28,7 +28,9 @@ TEST(the_default_works_where_nobody_made_a_user)
 
 TEST(root_and_nonsense_are_refused)
 {
-	static const char *const bad[] = { "0", "root", "5:0", "0:5", "4294967295", "1:", "1:2:3", "1x", "99999999999999999999" };
+	static const char *const bad[] = {
+		"0", "root", "5:0", "0:5", "4294967295", "1:", "1:2:3", "1x", "99999999999999999999"
+	};
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
 		if (identity_find(bad[i], &who, &e) >= 0)
@@ -59,7 +61,8 @@ static int become(void)
 	if (pid == 0) {
 		if (identity_become(&(struct identity){ 4321, 4322 }, parent, &e) < 0)
 			_exit(1);
-		if (getuid() != 4321 || getegid() != 4322 || setuid(0) == 0 || open("/etc/shadow", O_RDONLY | O_CLOEXEC) >= 0)
+		if (getuid() != 4321 || getegid() != 4322 || setuid(0) == 0 ||
+		    open("/etc/shadow", O_RDONLY | O_CLOEXEC) >= 0)
 			_exit(2);
 		if (identity_become(&(struct identity){ 5, 5 }, parent, &e) == 0)
 			_exit(3);

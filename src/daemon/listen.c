@@ -119,7 +119,8 @@ static int open_host(const char *text, const struct listen_addr *a, struct err *
 static int place_of(int dirfd, const char *name, struct sockaddr_un *a, struct err *e)
 {
 	*a = (struct sockaddr_un){ .sun_family = AF_UNIX };
-	if ((size_t)snprintf(a->sun_path, sizeof(a->sun_path), "/proc/self/fd/%d/%s", dirfd, name) >= sizeof(a->sun_path))
+	if ((size_t)snprintf(a->sun_path, sizeof(a->sun_path), "/proc/self/fd/%d/%s", dirfd, name) >=
+	    sizeof(a->sun_path))
 		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "socket '%.60s': the name is too long", name);
 	return 0;
 }
@@ -140,7 +141,8 @@ static int clear_place(int dirfd, const char *name, const struct sockaddr_un *a,
 		if (probe < 0)
 			return err_sys(e, ERR_EXHAUSTED, -errno, "make a socket");
 		if (connect(probe, (const struct sockaddr *)a, sizeof(*a)) == 0 || errno != ECONNREFUSED)
-			return err_set(e, ERR_CONFLICT, -EADDRINUSE, "socket '%.60s': another program listens there", name);
+			return err_set(e, ERR_CONFLICT, -EADDRINUSE, "socket '%.60s': another program listens there",
+				       name);
 	}
 	r = sys_unlinkat(dirfd, name, 0);
 	return r < 0 && r != -ENOENT ? err_sys(e, ERR_INVALID, r, "remove the old socket '%.60s'", name) : 0;
@@ -237,8 +239,8 @@ int listen_activated(void)
 	const char *pid = getenv("LISTEN_PID"), *fds = getenv("LISTEN_FDS");
 	uint64_t who, n = 0;
 
-	if (!pid || !fds || parse_u64(pid, &who, NULL) < 0 || who != (uint64_t)getpid() || parse_u64(fds, &n, NULL) < 0 ||
-	    n > 1024)
+	if (!pid || !fds || parse_u64(pid, &who, NULL) < 0 || who != (uint64_t)getpid() ||
+	    parse_u64(fds, &n, NULL) < 0 || n > 1024)
 		n = 0;
 	unsetenv("LISTEN_PID");
 	unsetenv("LISTEN_FDS");

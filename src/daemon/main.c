@@ -93,8 +93,8 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 	int c, r = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(known); i++)
-		table[5 + i] = (struct option){ known[i].option, known[i].kind == FLAG ? no_argument : required_argument, NULL,
-						(int)i };
+		table[5 + i] = (struct option){ known[i].option,
+						known[i].kind == FLAG ? no_argument : required_argument, NULL, (int)i };
 	opterr = 0;
 	while (r == 0 && (c = getopt_long(argc, argv, "", table, NULL)) != -1) {
 		if (c == OPT_CONFIG)

@@ -74,10 +74,11 @@ TEST(a_new_token_is_printed_with_a_line_to_try)
 	AUTO(buf_done) struct buf b = BUF_INIT(4096);
 
 	conf_init(&c);
-	CHECK_STR(lines("cloche_x", &b), "cloche " CLOCHE_VERSION " serving on http://127.0.0.1:7070 (data /var/lib/cloche)\n"
-					 "token: cloche_x\n"
-					 "try: curl -sX POST -H 'Authorization: Bearer cloche_x' "
-					 "http://127.0.0.1:7070/v1/sandboxes\n");
+	CHECK_STR(lines("cloche_x", &b),
+		  "cloche " CLOCHE_VERSION " serving on http://127.0.0.1:7070 (data /var/lib/cloche)\n"
+		  "token: cloche_x\n"
+		  "try: curl -sX POST -H 'Authorization: Bearer cloche_x' "
+		  "http://127.0.0.1:7070/v1/sandboxes\n");
 }
 
 TEST(without_a_token_only_the_address_is_printed)

@@ -1,5 +1,6 @@
 /*
- * The API process. Opens its state, gives up every privilege, and serves until it is told to drain. One loop; two workers for what may wait on a disk.
+ * The API process. Opens its state, gives up every privilege, and serves until it is told to drain. One loop; two
+ * workers for what may wait on a disk.
  */
 #include "api/api.h"
 #include "base/base.h"
@@ -127,7 +128,8 @@ static int open_state(struct serve *v, struct err *e)
 	if (r == 0)
 		r = access_new(v->db, v->audit, &v->access, e);
 	if (r == 0 && v->start->token[0])
-		r = token_add_known(v->access, tenant_find(v->access, TENANT_DEFAULT), "initial", SCOPE_ADMIN, v->start->token, NULL, e);
+		r = token_add_known(v->access, tenant_find(v->access, TENANT_DEFAULT), "initial", SCOPE_ADMIN,
+				    v->start->token, NULL, e);
 	if (r < 0)
 		return r;
 	r = upkeep_new(&v->loop, v->db, v->db_path, v->audit, v->turn, &v->upkeep, e);
@@ -218,7 +220,10 @@ static int become(const char *user, struct err *e)
 	return r < 0 ? r : identity_become(&who, getppid(), e);
 }
 
-/* Found while we are root, and started by its descriptor: it may lie where the API's user can not get, such as below somebody's home. */
+/*
+ * Found while we are root, and started by its descriptor: it may lie where the API's user can not get, such as below
+ * somebody's home.
+ */
 static int find_tar(struct serve *v, struct err *e)
 {
 	int fd, r = program_path("cloche-tar", v->tar, sizeof(v->tar), e);

@@ -38,7 +38,9 @@ static void nap(unsigned ms)
 	nanosleep(&(struct timespec){ ms / 1000, (long)(ms % 1000) * 1000000 }, NULL);
 }
 
-/* ---- in place of the API process ---------------------------------------------------------------------------------- */
+/*
+ * ---- in place of the API process ----------------------------------------------------------------------------------
+ */
 
 static void answer(const struct daemon_start *s, int listener)
 {
@@ -98,7 +100,9 @@ static int serve_in_data(const struct daemon_start *s)
 	return chdir(s->config->data) < 0 ? 5 : serve(s);
 }
 
-/* ---- tools -------------------------------------------------------------------------------------------------------- */
+/*
+ * ---- tools --------------------------------------------------------------------------------------------------------
+ */
 
 static bool prepare(void)
 {
@@ -125,7 +129,9 @@ static bool start(const char *last)
 		return false;
 	d.pid = fork();
 	if (d.pid == 0) {
-		struct supervisor_opts o = { .config = &d.config, .serve = serve_in_data, .warden = d.warden, .out = p[1] };
+		struct supervisor_opts o = {
+			.config = &d.config, .serve = serve_in_data, .warden = d.warden, .out = p[1]
+		};
 		struct err e = { 0 };
 		int r;
 
@@ -283,7 +289,9 @@ static bool has_state(void)
 	return is;
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------------------- */
+/*
+ * ---- tests --------------------------------------------------------------------------------------------------------
+ */
 
 TEST(the_first_start_prints_a_token_and_the_second_does_not)
 {

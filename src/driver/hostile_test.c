@@ -21,7 +21,9 @@ static unsigned open_fds(void)
 
 static bool up(void)
 {
-	struct sandbox_spec spec = { .uid = 1000, .gid = 1000, .limits = { .memory = 64 * MIB, .disk = 16 * MIB, .pids = 32 } };
+	struct sandbox_spec spec = { .uid = 1000,
+				     .gid = 1000,
+				     .limits = { .memory = 64 * MIB, .disk = 16 * MIB, .pids = 32 } };
 	struct engine_opts o = { 0 };
 	char agent[512];
 
@@ -56,7 +58,8 @@ static bool alive(void)
 {
 	struct frame f;
 
-	return link_send(&box.link, FRAME_PING, 42, NULL, 0, NULL, 0) == 0 && answer(&f, 5000) == FRAME_PONG && f.id == 42;
+	return link_send(&box.link, FRAME_PING, 42, NULL, 0, NULL, 0) == 0 && answer(&f, 5000) == FRAME_PONG &&
+	       f.id == 42;
 }
 
 static bool ended(void)

@@ -93,8 +93,8 @@ void http_set_gone(struct http_req *q, void (*gone)(void *arg), void *arg);
 void *http_note(struct http_req *q);
 
 /*
- * Whose connection it is, for who wants to bound what one of many may take: it is counted in @count, and what it has not
- * taken yet of answers in @unsent, until it closes or is given to another.
+ * Whose connection it is, for who wants to bound what one of many may take: it is counted in @count, and what it has
+ * not taken yet of answers in @unsent, until it closes or is given to another.
  */
 void http_give(struct http_req *q, unsigned *count, size_t *unsent);
 unsigned http_conns_max(const struct http_req *q);

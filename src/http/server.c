@@ -137,7 +137,9 @@ static void on_accept(uv_poll_t *h, int status, int events)
 		int fd = accept4(l->fd, (struct sockaddr *)&a, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd < 0) {
-			/* Out of descriptors or memory: it stays in the backlog, and asking again at once would spin. */
+			/*
+			 * Out of descriptors or memory: it stays in the backlog, and asking again at once would spin.
+			 */
 			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
 				uv_timer_start(&s->again, on_again, ACCEPT_AGAIN_MS, 0);
 			break;

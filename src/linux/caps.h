@@ -12,7 +12,9 @@
 	 (1ULL << 10) /* NET_BIND_SERVICE */ | (1ULL << 31) /* SETFCAP */)
 /* What lets a file outlive its writer's rights: taken from root too where it can write files of the host. */
 #define CAPS_FILE_RIGHTS ((1ULL << 4) /* FSETID */ | (1ULL << 31) /* SETFCAP */)
-/* What the agent keeps once the sandbox is up: to start execs as any user with what they may have, and to signal them. */
+/*
+ * What the agent keeps once the sandbox is up: to start execs as any user with what they may have, and to signal them.
+ */
 #define CAPS_AGENT CAPS_ROOT
 
 /* All return 0 or -errno. */

@@ -290,16 +290,17 @@ static int missing(const struct cgroup_host *h, unsigned lack, struct err *e)
 			controllers[id].v1, controllers[id].v1);
 		err_remedy(e, "run as root, or %s", lift);
 	} else if (w.v2) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "%s: no %s controller for us (cgroup v2 does not hand it to %s)",
-			what, controllers[id].v2, h->root ? "groups of ours" : "our group");
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+			"%s: no %s controller for us (cgroup v2 does not hand it to %s)", what, controllers[id].v2,
+			h->root ? "groups of ours" : "our group");
 		if (!h->root)
 			err_remedy(e, "run under `systemd-run --user --scope -p Delegate=yes`, or %s", lift);
 		else
 			err_remedy(e, "enable it in the kernel (cgroup.controllers at the top), or %s", lift);
 	} else {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-			"%s: no %s controller for us (cgroup v1 hierarchy '%s' is not mounted)", what, controllers[id].v1,
-			controllers[id].v1);
+			"%s: no %s controller for us (cgroup v1 hierarchy '%s' is not mounted)", what,
+			controllers[id].v1, controllers[id].v1);
 		err_remedy(e, "mount it, or %s", lift);
 	}
 	return -EOPNOTSUPP;
@@ -462,7 +463,8 @@ int cgroup_limit(const struct cgroup_host *h, const struct cgroup *c, const stru
 	if (wanted & ~c->mask)
 		return missing(h, wanted & ~c->mask, e);
 	if (l->io_bps && !l->io_ndevs) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "disk bandwidth limit: no block device under the sandbox to limit");
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+			"disk bandwidth limit: no block device under the sandbox to limit");
 		err_remedy(e, "keep its files on a disk, or lift the limit with %s", controllers[CGROUP_IO].lift);
 		return -EOPNOTSUPP;
 	}
@@ -699,8 +701,8 @@ int cgroup_remove_wait(const struct cgroup_host *h, const char *name, unsigned m
 		if (r != -EBUSY)
 			return err_sys(e, ERR_INTERNAL, r, "remove control group '%s'", name);
 		if (clock_mono_ns() > until)
-			return err_set(e, ERR_TIMEOUT, r, "remove control group '%s': a process is still in it after %u ms",
-				       name, ms);
+			return err_set(e, ERR_TIMEOUT, r,
+				       "remove control group '%s': a process is still in it after %u ms", name, ms);
 		cgroup_wait_a_little(round);
 	}
 }

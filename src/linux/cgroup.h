@@ -11,7 +11,15 @@
 
 #include "base/err.h"
 
-enum cgroup_controller { CGROUP_MEMORY, CGROUP_PIDS, CGROUP_CPU, CGROUP_CPUACCT, CGROUP_FREEZER, CGROUP_IO, CGROUP_CONTROLLERS };
+enum cgroup_controller {
+	CGROUP_MEMORY,
+	CGROUP_PIDS,
+	CGROUP_CPU,
+	CGROUP_CPUACCT,
+	CGROUP_FREEZER,
+	CGROUP_IO,
+	CGROUP_CONTROLLERS
+};
 #define CGROUP_BIT(c) (1U << (c))
 
 /* Where groups are made on this host. Version 1: one folder per hierarchy (cpu and cpuacct may share one). */
@@ -19,8 +27,8 @@ struct cgroup_host {
 	int version; /* 1 or 2; hybrid counts as 1 when the controllers are on version 1 */
 	unsigned have; /* CGROUP_BIT()s that can be enforced here. v2: CPUACCT and FREEZER always count as had */
 	/*
-	 * v1: dirfd (O_PATH) of <hierarchy>/<own group>/cloche, -1 where missing; the same number twice where a hierarchy
-	 * has several controllers, so close them only by cgroup_host_done. v2: [0] only.
+	 * v1: dirfd (O_PATH) of <hierarchy>/<own group>/cloche, -1 where missing; the same number twice where a
+	 * hierarchy has several controllers, so close them only by cgroup_host_done. v2: [0] only.
 	 */
 	int base[CGROUP_CONTROLLERS];
 	bool root; /* we were the host's root when it was opened */
@@ -41,7 +49,8 @@ struct cgroup_limits { /* 0 = not limited */
 struct cgroup {
 	char name[48];
 	unsigned mask; /* controllers it was made with */
-	int dir[CGROUP_CONTROLLERS]; /* O_PATH. v1: one each, the same number twice as in ->base; v2: [0] only; else -1 */
+	/* O_PATH. v1: one each, the same number twice as in ->base; v2: [0] only; else -1. */
+	int dir[CGROUP_CONTROLLERS];
 	int join[CGROUP_CONTROLLERS]; /* v1: `tasks` opened for writing, in the first njoin places; v2: njoin == 0 */
 	unsigned njoin;
 };

@@ -52,7 +52,10 @@ bool cgroup_fd_again(const int *fds, unsigned i);
 char *cgroup_text_u64(char *p, uint64_t v);
 /* One round of SIGKILL over cgroup.procs of @dir: 1 when it is empty, 0 when it was not, or -errno. */
 int cgroup_kill_members(int dir);
-/* Every folder in @dir, which may be an O_PATH descriptor. @fn may remove what it is given; not 0 from it ends the walk. */
+/*
+ * Every folder in @dir, which may be an O_PATH descriptor. @fn may remove what it is given; not 0 from it ends the
+ * walk.
+ */
 /* Adds the forks that were refused in exec groups. */
 int cgroup_children_refused(const struct cgroup_host *h, const struct cgroup *c, uint64_t *ret);
 int cgroup_each_folder(int dir, int (*fn)(int dir, const char *name, void *arg), void *arg);

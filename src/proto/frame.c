@@ -230,7 +230,8 @@ int frame_exec_decode(const struct frame *f, struct frame_exec *ret)
 	x.argc = wire_get_u32(&r);
 	x.envc = wire_get_u32(&r);
 	if (r.bad || !exec_flags_ok(x.flags) || x.argc < 1 || x.argc > FRAME_STRINGS_MAX ||
-	    x.envc > FRAME_STRINGS_MAX || x.argc + x.envc > FRAME_STRINGS_MAX || x.uid == AGENT_UID || x.gid == AGENT_UID)
+	    x.envc > FRAME_STRINGS_MAX || x.argc + x.envc > FRAME_STRINGS_MAX || x.uid == AGENT_UID ||
+	    x.gid == AGENT_UID)
 		return -EBADMSG;
 	if (f->nfds != frame_exec_fds(x.flags).n)
 		return -EBADMSG;

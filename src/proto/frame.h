@@ -25,7 +25,8 @@ enum frame_type {
 	FRAME_SIGNAL = 3, /* u32 signal, u32 enum frame_scope */
 	FRAME_PING = 4, /* answered by PONG with the same id */
 	FRAME_MOUNTS = 5, /* struct frame_mounts; fds: the mounts. Before SETUP: what needs no image */
-	FRAME_KEEP = 6, /* after SETUP; fds: FRAME_KEEP_FDS. From now on the end of this connection does not end the agent */
+	/* after SETUP; fds: FRAME_KEEP_FDS. From now on the end of this connection does not end the agent */
+	FRAME_KEEP = 6,
 	FRAME_RELEASE = 7, /* the exec's status and descriptors are not needed any more */
 	FRAME_CLOSE_STDIN = 8, /* closes the kept end of the exec's stdin */
 	FRAME_SYNC = 9, /* answered by HELD for every exec that was not released, then SYNCED */
@@ -91,7 +92,8 @@ struct frame_setup {
 	struct frame_mounts mounts; /* the first is the root */
 };
 #define FRAME_SETUP_READ_ONLY 1U /* make the root read-only once everything is attached */
-#define FRAME_SETUP_HOST_WRITABLE 2U /* a folder of the host can be written: nothing may get set-id bits or capabilities */
+/* a folder of the host can be written: nothing may get set-id bits or capabilities */
+#define FRAME_SETUP_HOST_WRITABLE 2U
 
 long frame_mounts_encode(const struct frame_mounts *m, uint8_t *out, size_t size); /* payload length or -EMSGSIZE */
 int frame_mounts_decode(const struct frame *f, struct frame_mounts *ret); /* 0 or -EBADMSG; points into the frame */

@@ -224,7 +224,8 @@ TEST(an_encoder_says_when_there_is_no_room)
 		for (long size = 0; size < n; size++)
 			CHECK_EQ(encode(with_payload[i], PAYLOAD, (size_t)size, &nfds), -EMSGSIZE);
 	}
-	CHECK_EQ(frame_setup_encode(&(struct frame_setup){ .hostname = "", .workdir = "", .mounts.n = 29 }, PAYLOAD, ROOM),
+	CHECK_EQ(frame_setup_encode(&(struct frame_setup){ .hostname = "", .workdir = "", .mounts.n = 29 }, PAYLOAD,
+				    ROOM),
 		 -EMSGSIZE);
 }
 
@@ -298,9 +299,11 @@ TEST(what_is_kept_decides_how_many_descriptors_come)
 		for (uint8_t n = 0; n < 12; n++)
 			CHECK_EQ(exec_of(x, n), n == cases[i].n ? 0 : -EBADMSG);
 	}
-	CHECK(at.stdio == 0 && at.filter == 3 && at.group == 4 && at.out == 5 && at.err == 6 && at.in == 7 && at.n == 8);
+	CHECK(at.stdio == 0 && at.filter == 3 && at.group == 4 && at.out == 5 && at.err == 6 && at.in == 7 &&
+	      at.n == 8);
 	at = frame_exec_fds(FRAME_EXEC_TTY | FRAME_EXEC_KEEP | FRAME_EXEC_GROUP);
-	CHECK(at.stdio == -1 && at.filter == -1 && at.group == 0 && at.out == -1 && at.err == -1 && at.in == -1 && at.n == 1);
+	CHECK(at.stdio == -1 && at.filter == -1 && at.group == 0 && at.out == -1 && at.err == -1 && at.in == -1 &&
+	      at.n == 1);
 }
 
 TEST(what_is_held_comes_with_its_descriptors)

@@ -2,8 +2,8 @@
  * Who may: tenants, their quotas, tokens, rates. All in memory, written through to the store and the audit log.
  *
  * Whoever changes something says for whom: of @who the tenant, token and request_id go into the one audit record of the
- * change (NULL: the daemon itself). A token stays where it is until it is removed; what waits for longer than a turn keeps
- * its id, not its address. A tenant stays for good: one that was removed is ->gone and not found any more.
+ * change (NULL: the daemon itself). A token stays where it is until it is removed; what waits for longer than a turn
+ * keeps its id, not its address. A tenant stays for good: one that was removed is ->gone and not found any more.
  */
 #pragma once
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /*
  * Finding again what was there: after our own restart the rows of the store against the handles the warden has; after
- * the warden's restart what we know against what it has. A handle nobody knows was half-made and is ended; a row without
- * a handle is lost.
+ * the warden's restart what we know against what it has. A handle nobody knows was half-made and is ended; a row
+ * without a handle is lost.
  *
  * The warden may die while it is asked. Then everything is asked anew when the link is back: a round compares all we
  * know at its beginning, and what was attached to in a round before stays so.
@@ -95,7 +95,8 @@ static void finish(struct adopt *a)
 	while ((b = map_next(&a->known, &at)))
 		a->lost += box_gone(b);
 	if (a->round > 1 || a->lost || a->ended || s->boxes.count)
-		log_info("%zu sandboxes found again, %u lost, %u half-made ones ended", s->boxes.count, a->lost, a->ended);
+		log_info("%zu sandboxes found again, %u lost, %u half-made ones ended", s->boxes.count, a->lost,
+			 a->ended);
 	forget_known(a);
 	wlink_go(s->warden);
 	if (!a->ready || a->timer)
@@ -131,7 +132,10 @@ static void on_attached(void *arg, int r, const struct wlink_answer *w, const st
 			exec_sync(b);
 		}
 	}
-	/* Without an answer the next round tries again. One that is paused takes in only so many: the resume tries again. */
+	/*
+	 * Without an answer the next round tries again. One that is paused takes in only so many: the resume tries
+	 * again.
+	 */
 	if (w && r < 0 && r != -EAGAIN)
 		box_lose(b, why.msg[0] ? why.msg : "it could not be attached to");
 	a->attaching--;

@@ -166,8 +166,8 @@ static void on_event(uv_poll_t *p, int status, int events)
 	}
 }
 
-int alink_open(struct alink *l, uv_loop_t *loop, int sock, void (*fn)(void *, int, const struct frame *, int *, size_t), void *arg,
-	       struct err *e)
+int alink_open(struct alink *l, uv_loop_t *loop, int sock, void (*fn)(void *, int, const struct frame *, int *, size_t),
+	       void *arg, struct err *e)
 {
 	int r = fd_set_nonblock(sock);
 	uv_poll_t *p;
@@ -189,7 +189,8 @@ int alink_open(struct alink *l, uv_loop_t *loop, int sock, void (*fn)(void *, in
 	return 0;
 }
 
-static int queue(struct alink *l, const uint8_t *head, const void *payload, size_t len, size_t sent, const int *fds, size_t nfds)
+static int queue(struct alink *l, const uint8_t *head, const void *payload, size_t len, size_t sent, const int *fds,
+		 size_t nfds)
 {
 	struct alink_frame *f;
 	size_t whole = FRAME_HEAD + len;
@@ -219,7 +220,8 @@ static int queue(struct alink *l, const uint8_t *head, const void *payload, size
 	return 0;
 }
 
-int alink_send(struct alink *l, enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds, size_t nfds)
+int alink_send(struct alink *l, enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds,
+	       size_t nfds)
 {
 	uint8_t out[4096];
 	size_t now;

@@ -20,16 +20,20 @@ struct alink {
 	struct alink_frame *first, **last;
 	size_t queued;
 	/*
-	 * @fds came with the frame: taken by setting to -1, the rest is closed afterwards. r < 0: the agent is gone (-EPIPE) or
-	 * talks nonsense (-EBADMSG), and the link is closed. May close the link.
+	 * @fds came with the frame: taken by setting to -1, the rest is closed afterwards. r < 0: the agent is gone
+	 * (-EPIPE) or talks nonsense (-EBADMSG), and the link is closed. May close the link.
 	 */
 	void (*fn)(void *arg, int r, const struct frame *f, int *fds, size_t nfds);
 	void *arg;
 };
 
 /* Takes @sock on success. */
-int alink_open(struct alink *l, uv_loop_t *loop, int sock, void (*fn)(void *, int, const struct frame *, int *, size_t), void *arg,
-	       struct err *e);
+int alink_open(struct alink *l, uv_loop_t *loop, int sock, void (*fn)(void *, int, const struct frame *, int *, size_t),
+	       void *arg, struct err *e);
 void alink_close(struct alink *l);
-/* Copies the payload; descriptors are duplicated only when the frame must wait, and stay the caller's. -EPIPE, -ENOBUFS past 4 MiB queued. */
-int alink_send(struct alink *l, enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds, size_t nfds);
+/*
+ * Copies the payload; descriptors are duplicated only when the frame must wait, and stay the caller's. -EPIPE, -ENOBUFS
+ * past 4 MiB queued.
+ */
+int alink_send(struct alink *l, enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds,
+	       size_t nfds);

@@ -18,7 +18,10 @@ int events_new(struct events **ret, struct err *e)
 
 	if (!v)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for events");
-	/* Beyond all that a daemon before us has given out, so that whoever comes back with one of those gets everything. */
+	/*
+	 * Beyond all that a daemon before us has given out, so that whoever comes back with one of those gets
+	 * everything.
+	 */
 	v->seq = clock_real_ns() / 1000000ULL;
 	*ret = v;
 	return 0;
@@ -32,7 +35,8 @@ void event_add(struct service *s, const struct box *b, const char *kind, const c
 	char when[32];
 
 	clock_iso(clock_real_ns(), when);
-	if (buf_addf(&text, "{\"kind\":\"%s\",\"sandbox\":\"%s\",\"time\":\"%s\"%s%s}", kind, b->id, when, *fields ? "," : "", fields) < 0)
+	if (buf_addf(&text, "{\"kind\":\"%s\",\"sandbox\":\"%s\",\"time\":\"%s\"%s%s}", kind, b->id, when,
+		     *fields ? "," : "", fields) < 0)
 		return;
 	free(ev->json);
 	ev->json = buf_take(&text);
@@ -50,7 +54,9 @@ void event_add(struct service *s, const struct box *b, const char *kind, const c
 
 void event_listen(struct service *s, struct event_listener *l, void (*fn)(void *arg, const struct event *ev), void *arg)
 {
-	*l = (struct event_listener){ .events = s->events, .next = s->events->first, .prev = &s->events->first, .fn = fn, .arg = arg };
+	*l = (struct event_listener){
+		.events = s->events, .next = s->events->first, .prev = &s->events->first, .fn = fn, .arg = arg
+	};
 	if (l->next)
 		l->next->prev = &l->next;
 	s->events->first = l;

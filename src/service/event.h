@@ -22,7 +22,8 @@ struct event_listener {
 int events_new(struct events **ret, struct err *e);
 /* Adds {"kind","sandbox","time",…fields}; @fields is a JSON object's inside ("" = nothing), e.g. "\"exec\":\"…\"". */
 void event_add(struct service *s, const struct box *b, const char *kind, const char *fields);
-void event_listen(struct service *s, struct event_listener *l, void (*fn)(void *arg, const struct event *ev), void *arg);
+void event_listen(struct service *s, struct event_listener *l, void (*fn)(void *arg, const struct event *ev),
+		  void *arg);
 void event_unlisten(struct event_listener *l); /* fine from within the callback */
 /* Calls @fn for every kept event after @seq. */
 void event_replay(struct service *s, uint64_t seq, void (*fn)(void *arg, const struct event *ev), void *arg);

@@ -141,7 +141,8 @@ bool exec_over(const struct exec *x)
 
 bool exec_started(const struct exec *x)
 {
-	return x->state != EXEC_WAITING && (!x->want || !x->want->tty || x->stream[0].fd >= 0 || x->state == EXEC_ENDED);
+	return x->state != EXEC_WAITING &&
+	       (!x->want || !x->want->tty || x->stream[0].fd >= 0 || x->state == EXEC_ENDED);
 }
 
 /* --- what can be done to it --- */
@@ -268,7 +269,10 @@ void exec_frame(struct box *b, const struct frame *f, int *fds, size_t nfds)
 	struct err e = { 0 };
 
 	if (!x) {
-		/* One we do not know: after a restart, of something that was never acknowledged. Nobody could end it later. */
+		/*
+		 * One we do not know: after a restart, of something that was never acknowledged. Nobody could end it
+		 * later.
+		 */
 		if (f->type == FRAME_HELD) {
 			if (b->next_exec <= f->id)
 				b->next_exec = f->id + 1;

@@ -1,6 +1,6 @@
 /*
- * A command in a sandbox. Its output comes through pipes the daemon holds (and the agent, too, so that they outlive us).
- * It is either kept in spools, or passed straight on to one reader, which then sets the pace.
+ * A command in a sandbox. Its output comes through pipes the daemon holds (and the agent, too, so that they outlive
+ * us). It is either kept in spools, or passed straight on to one reader, which then sets the pace.
  */
 #pragma once
 #include "base/id.h"
@@ -88,7 +88,9 @@ void exec_hold(struct exec *x); /* no more data until exec_go */
 void exec_go(struct exec *x);
 void exec_leave(struct exec *x); /* the sink goes; what comes is kept from now on */
 
-/* Somebody who wants to know that there is more, or that it started or ended. They read the spools at their own pace. */
+/*
+ * Somebody who wants to know that there is more, or that it started or ended. They read the spools at their own pace.
+ */
 struct exec_watch {
 	struct exec_watch *next, **prev;
 	void (*fn)(void *arg, struct exec *x); /* may remove any watch */

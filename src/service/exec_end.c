@@ -56,13 +56,15 @@ static void judge(struct exec *x)
 		.cpu_limit_ms = x->want->cpu_ms,
 		.cpu_ms = x->exit.cpu_usec / 1000,
 		.output_limit = x->want->output_limit,
-		.output = x->stream[0].spool.total > x->stream[1].spool.total ? x->stream[0].spool.total : x->stream[1].spool.total,
+		.output = x->stream[0].spool.total > x->stream[1].spool.total ? x->stream[0].spool.total
+									      : x->stream[1].spool.total,
 		.truncated = truncated(x, EXEC_OUT) || truncated(x, EXEC_ERR),
 	};
 
 	/* A limit of CPU time that the kernel kept for one process. */
 	if (x->want->cpu_ms && WIFSIGNALED(x->exit.status) &&
-	    (WTERMSIG(x->exit.status) == SIGXCPU || (WTERMSIG(x->exit.status) == SIGKILL && in.cpu_ms >= x->want->cpu_ms)))
+	    (WTERMSIG(x->exit.status) == SIGXCPU ||
+	     (WTERMSIG(x->exit.status) == SIGKILL && in.cpu_ms >= x->want->cpu_ms)))
 		in.cpu_out = true;
 	verdict_make(&in, &x->verdict);
 	x->memory_peak = x->exit.maxrss;
@@ -282,7 +284,10 @@ static void forget_old(struct box *b)
 	}
 }
 
-/* Whether somebody still holds its pipes: a daemon it left. Then both ends stay open, so that its next line does not kill it. */
+/*
+ * Whether somebody still holds its pipes: a daemon it left. Then both ends stay open, so that its next line does not
+ * kill it.
+ */
 void exec_release(struct exec *x)
 {
 	struct box *b = x->box;
@@ -398,8 +403,8 @@ void exec_end(struct exec *x)
 	if (store(x, &e) < 0)
 		log_warn("exec %s: %s", x->id, e.msg);
 	note(x);
-	snprintf(fields, sizeof(fields), "\"exec\":\"%s\",\"exit_code\":%d,\"cause\":\"%s\"", x->id, x->verdict.exit_code,
-		 verdict_name(x->verdict.cause));
+	snprintf(fields, sizeof(fields), "\"exec\":\"%s\",\"exit_code\":%d,\"cause\":\"%s\"", x->id,
+		 x->verdict.exit_code, verdict_name(x->verdict.cause));
 	event_add(b->service, b, "exec.ended", fields);
 	exec_ref(x);
 	turn_after(b->service->turn, &x->wait, on_stored, x);

@@ -115,7 +115,8 @@ int exec_load(struct box *b, const struct exec_row *row, struct err *e)
 	if (x->want->timeout_ms) {
 		/* Time stands still while it is paused. */
 		uint64_t until = b->state == BOX_PAUSED ? b->paused_ns : clock_real_ns();
-		uint64_t gone = until > x->started_ns ? until - x->started_ns : 0, all = x->want->timeout_ms * 1000000ULL;
+		uint64_t gone = until > x->started_ns ? until - x->started_ns : 0,
+			 all = x->want->timeout_ms * 1000000ULL;
 
 		x->left_ns = gone < all ? all - gone : 1;
 		x->deadline_ns = clock_mono_ns() + x->left_ns;

@@ -1,4 +1,7 @@
-/* The streams of an exec: from its pipes or its terminal into spools or straight to one reader, and stdin the other way. */
+/*
+ * The streams of an exec: from its pipes or its terminal into spools or straight to one reader, and stdin the other
+ * way.
+ */
 #include "base/base.h"
 #include "base/log.h"
 #include "service/exec_impl.h"

@@ -152,7 +152,8 @@ static int encode(const struct exec *x, uint32_t flags, uint8_t **ret, size_t *r
 	out = malloc(size);
 	len = out ? frame_exec_encode(&f, out, size) : -ENOMEM;
 	if (len < 0)
-		return err_set(e, len == -ENOMEM ? ERR_EXHAUSTED : ERR_TOO_LARGE, (int)len, "the command does not fit into a frame");
+		return err_set(e, len == -ENOMEM ? ERR_EXHAUSTED : ERR_TOO_LARGE, (int)len,
+			       "the command does not fit into a frame");
 	*ret = TAKE_PTR(out);
 	*ret_len = (size_t)len;
 	return 0;

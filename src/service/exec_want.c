@@ -129,7 +129,8 @@ static void read_tty(struct jin *j, struct exec_want *x)
 	x->cols = (uint32_t)cols;
 }
 
-static int read_all(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want *x, struct err *e)
+static int read_all(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want *x,
+		    struct err *e)
 {
 	struct jin j = JIN_INIT(from, e);
 	const char *cwd = NULL, *user = NULL, *encoding = "utf8";
@@ -168,7 +169,8 @@ static int read_all(const struct service_opts *o, const struct box_want *w, cons
 	return jin_end(&j);
 }
 
-int exec_want_parse(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want **ret, struct err *e)
+int exec_want_parse(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want **ret,
+		    struct err *e)
 {
 	AUTO(exec_want_free) struct exec_want *x = calloc(1, sizeof(*x));
 	int r;

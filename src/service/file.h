@@ -1,6 +1,6 @@
 /*
- * Files of a sandbox, worked on by a process inside of it (src/agent/files.c) over proto/file.h. One operation at a time per worker; a worker that has
- * nothing to do stays for a moment, for the next one.
+ * Files of a sandbox, worked on by a process inside of it (src/agent/files.c) over proto/file.h. One operation at a
+ * time per worker; a worker that has nothing to do stays for a moment, for the next one.
  */
 #pragma once
 #include "proto/file.h"
@@ -19,9 +19,12 @@ struct file_calls {
 };
 
 /* Begins an operation as @user. The request is copied. */
-int file_begin(struct box *b, const struct user_want *user, enum file_type type, unsigned flags, const struct file_request *q,
-	       const struct file_calls *calls, void *arg, struct file_op **ret, struct err *e);
-/* For FILE_WRITE: its bytes, then its end. Queues; stop feeding while file_queued() is above FILE_HIGH, until `drain`. */
+int file_begin(struct box *b, const struct user_want *user, enum file_type type, unsigned flags,
+	       const struct file_request *q, const struct file_calls *calls, void *arg, struct file_op **ret,
+	       struct err *e);
+/*
+ * For FILE_WRITE: its bytes, then its end. Queues; stop feeding while file_queued() is above FILE_HIGH, until `drain`.
+ */
 #define FILE_HIGH (512U * 1024U)
 void file_feed(struct file_op *op, const char *data, size_t len);
 void file_feed_end(struct file_op *op);

@@ -46,7 +46,8 @@ int jin_parse(const char *text, size_t len, json_t **ret, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "JSON: more than %d levels", JIN_DEPTH);
 	o = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
 	if (!o)
-		return err_set(e, ERR_INVALID, -EINVAL, "JSON: %.120s (line %d, column %d)", why.text, why.line, why.column);
+		return err_set(e, ERR_INVALID, -EINVAL, "JSON: %.120s (line %d, column %d)", why.text, why.line,
+			       why.column);
 	if (!json_is_object(o)) {
 		json_decref(o);
 		return err_set(e, ERR_INVALID, -EINVAL, "JSON: an object is wanted");

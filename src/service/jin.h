@@ -1,6 +1,6 @@
 /*
- * JSON from strangers, read strictly: one object, no repeated or unknown key, no NUL, bounded depth. Fields are asked for one by one;
- * the first thing that is wrong sticks, and jin_end() tells it, together with keys nobody asked for.
+ * JSON from strangers, read strictly: one object, no repeated or unknown key, no NUL, bounded depth. Fields are asked
+ * for one by one; the first thing that is wrong sticks, and jin_end() tells it, together with keys nobody asked for.
  *
  *	struct jin j = JIN_INIT(object, e);
  *	jin_str(&j, "name", &name, 64);

@@ -38,7 +38,8 @@ static int check_key(const char *key, const char *what, bool env, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "'%s': the name '%.60s' holds a '='", what, key);
 	for (const char *p = key; env && *p; p++)
 		if ((unsigned char)*p < 33 || *p == 127)
-			return err_set(e, ERR_INVALID, -EINVAL, "'%s': a name holds a space or control character", what);
+			return err_set(e, ERR_INVALID, -EINVAL, "'%s': a name holds a space or control character",
+				       what);
 	return 0;
 }
 
@@ -103,7 +104,8 @@ int name_check(const char *name, struct err *e)
 	static const char fit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
 	size_t n = strlen(name);
 
-	if (n < 1 || n > NAME_MAX_LEN || strspn(name, fit) != n || name[0] == '.' || name[0] == '-' || strstr(name, ".."))
+	if (n < 1 || n > NAME_MAX_LEN || strspn(name, fit) != n || name[0] == '.' || name[0] == '-' ||
+	    strstr(name, ".."))
 		return err_set(e, ERR_INVALID, -EINVAL,
 			       "'name': 1 to 64 of letters, digits, '_', '.', '-', the first no '.' or '-', no '..'");
 	return 0;
@@ -127,7 +129,8 @@ int user_parse(const char *text, struct user_want *ret, struct err *e)
 		if (r == 0 && colon)
 			r = parse_u64(colon, &gid, NULL);
 		if (r < 0 || uid > 65535 || gid > 65535 || uid == AGENT_UID || gid == AGENT_UID)
-			return err_set(e, ERR_INVALID, -EINVAL, "'user': must be user, root, \"UID\" or \"UID:GID\" up to 65535");
+			return err_set(e, ERR_INVALID, -EINVAL,
+				       "'user': must be user, root, \"UID\" or \"UID:GID\" up to 65535");
 	}
 	snprintf(ret->text, sizeof(ret->text), "%s", text);
 	ret->uid = (uint32_t)uid;
@@ -262,8 +265,9 @@ static void read_tier(struct jin *j)
 	if (j->r == 0 && strcmp(tier, "container")) {
 		bool later = !strcmp(tier, "vm") || !strcmp(tier, "process") || !strcmp(tier, "wasm");
 
-		j->r = later ? err_set(j->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation '%s' is not in this version", tier) :
-			       err_set(j->e, ERR_INVALID, -EINVAL, "isolation '%s': unknown", tier);
+		j->r = later ? err_set(j->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation '%s' is not in this version",
+				       tier)
+			     : err_set(j->e, ERR_INVALID, -EINVAL, "isolation '%s': unknown", tier);
 		err_remedy(j->e, "use isolation \"container\"");
 	}
 }
@@ -386,7 +390,8 @@ static void write_lists(const struct sandbox_spec *s, struct json *j)
 void write_milli(struct json *j, const char *key, uint64_t milli)
 {
 	char text[32];
-	int n = snprintf(text, sizeof(text), "%llu.%03llu", (unsigned long long)(milli / 1000), (unsigned long long)(milli % 1000));
+	int n = snprintf(text, sizeof(text), "%llu.%03llu", (unsigned long long)(milli / 1000),
+			 (unsigned long long)(milli % 1000));
 
 	while (text[n - 1] == '0')
 		text[--n] = 0;

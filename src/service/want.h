@@ -1,6 +1,6 @@
 /*
- * What a sandbox, or an exec, should be: read from JSON (a request, or our own row in the store), with every default filled in, and written
- * back as the same JSON.
+ * What a sandbox, or an exec, should be: read from JSON (a request, or our own row in the store), with every default
+ * filled in, and written back as the same JSON.
  */
 #pragma once
 #include <jansson.h>
@@ -73,7 +73,8 @@ struct exec_want {
 };
 
 /* @w: the sandbox's defaults. */
-int exec_want_parse(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want **ret, struct err *e);
+int exec_want_parse(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want **ret,
+		    struct err *e);
 /* What is kept of it: no environment, no stdin. */
 void exec_want_write(const struct exec_want *x, struct json *j);
 void exec_want_free(struct exec_want *x);

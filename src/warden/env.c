@@ -294,8 +294,8 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 		r = stage_devices(v, e);
 	v->one_shot = o->one_shot;
 	v->stage_keep = v->stage_next;
-	v->controllers = v->cgroups.have & (CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_PIDS) | CGROUP_BIT(CGROUP_CPU) |
-					    (o->accounting ? CGROUP_BIT(CGROUP_CPUACCT) : 0) |
+	v->controllers = v->cgroups.have & (CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_PIDS) |
+					    CGROUP_BIT(CGROUP_CPU) | (o->accounting ? CGROUP_BIT(CGROUP_CPUACCT) : 0) |
 					    (o->freezer ? CGROUP_BIT(CGROUP_FREEZER) : 0));
 	return r;
 }

@@ -10,7 +10,10 @@
 #include <sys/mount.h>
 
 #ifdef __SANITIZE_ADDRESS__
-/* The storm moves this process's children to a pid namespace of their own, where the leak checker's helper can not see us. */
+/*
+ * The storm moves this process's children to a pid namespace of their own, where the leak checker's helper can not see
+ * us.
+ */
 int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void)
 {

@@ -187,7 +187,8 @@ static int clear_place(const struct sockaddr_un *a, struct err *e)
 	if (probe < 0)
 		return err_sys(e, ERR_EXHAUSTED, -errno, "make a socket");
 	if (connect(probe, (const struct sockaddr *)a, sizeof(*a)) == 0 || errno != ECONNREFUSED)
-		return err_set(e, ERR_CONFLICT, -EADDRINUSE, "--listen '%s': another warden listens there", a->sun_path);
+		return err_set(e, ERR_CONFLICT, -EADDRINUSE, "--listen '%s': another warden listens there",
+			       a->sun_path);
 	return unlink(a->sun_path) < 0 ? err_sys(e, ERR_INVALID, -errno, "--listen '%s'", a->sun_path) : 0;
 }
 
@@ -258,7 +259,9 @@ static void raise_nofile(void)
 static int run(const struct options *o, struct err *e)
 {
 	struct env_policy policy = policy_of(&o->policy);
-	struct server_opts so = { .sock = o->socket_fd, .uid = (uid_t)o->uid, .stop = -1, .stop_all = -1, .parent = -1 };
+	struct server_opts so = {
+		.sock = o->socket_fd, .uid = (uid_t)o->uid, .stop = -1, .stop_all = -1, .parent = -1
+	};
 	AUTO_CLOSE int stop = -1, stop_all = -1, parent = -1, listener = -1;
 	char agent[512];
 	int r;

@@ -30,8 +30,8 @@ static bool unused_zero(const struct sandbox_spec *s)
 	for (uint32_t i = 0; ok && i < SPEC_MOUNTS; i++) {
 		const struct spec_mount *m = &s->mount[i];
 
-		ok = i < s->nmounts ? zero_tail(m->src, SPEC_PATH) && zero_tail(m->dst, SPEC_PATH) && m->read_only <= 1 :
-				      zero(m, sizeof(*m));
+		ok = i < s->nmounts ? zero_tail(m->src, SPEC_PATH) && zero_tail(m->dst, SPEC_PATH) && m->read_only <= 1
+				    : zero(m, sizeof(*m));
 	}
 	for (uint32_t i = 0; ok && i < SPEC_TMPFS; i++) {
 		const struct spec_tmpfs *t = &s->tmpfs[i];
@@ -58,7 +58,8 @@ int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 	if (len != sizeof(*q))
 		return err_set(e, ERR_INVALID, -EMSGSIZE, "request of %zu bytes, not %zu", len, sizeof(*q));
 	if (q->version != MSG_VERSION) {
-		err_set(e, ERR_INVALID, -EPROTO, "request of version %u; this warden speaks %u", q->version, MSG_VERSION);
+		err_set(e, ERR_INVALID, -EPROTO, "request of version %u; this warden speaks %u", q->version,
+			MSG_VERSION);
 		err_remedy(e, "install all programs of the same version");
 		return -EPROTO;
 	}
@@ -66,7 +67,8 @@ int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "request: no operation %u", q->op);
 	/* NEXT starts with none. */
 	if (q->op != WARDEN_NEXT && wants_handle(q->op) != (q->handle != 0))
-		return err_set(e, ERR_INVALID, -EINVAL, "request: a handle %s", q->handle ? "is not used" : "is needed");
+		return err_set(e, ERR_INVALID, -EINVAL, "request: a handle %s",
+			       q->handle ? "is not used" : "is needed");
 	if (wants_arg(q->op) != (q->arg != 0) || q->arg > UINT32_MAX)
 		return err_set(e, ERR_INVALID, -EINVAL, "request: no such group");
 	if (q->op != WARDEN_CREATE)

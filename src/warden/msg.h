@@ -18,13 +18,13 @@
 enum warden_op {
 	WARDEN_HELLO = 1, /* nothing: does the other side speak this version? */
 	/*
-	 * spec → handle, receipt; fds: the agent's socket, the first process's pidfd; and when ->arg is 1, as in a warden that
-	 * keeps, a third: what the processes of exec group 1 join it by
+	 * spec → handle, receipt; fds: the agent's socket, the first process's pidfd; and when ->arg is 1, as in a
+	 * warden that keeps, a third: what the processes of exec group 1 join it by
 	 */
 	WARDEN_CREATE,
 	/*
-	 * handle → handle, receipt; fds: an agent's socket, the pidfd. In a warden that keeps, the socket is a new one: the
-	 * agent turns to it as soon as it can (READY, UP come again) and the old one ends
+	 * handle → handle, receipt; fds: an agent's socket, the pidfd. In a warden that keeps, the socket is a new one:
+	 * the agent turns to it as soon as it can (READY, UP come again) and the old one ends
 	 */
 	WARDEN_ATTACH,
 	WARDEN_DESTROY, /* handle */
@@ -36,7 +36,8 @@ enum warden_op {
 	WARDEN_NEXT, /* handle or 0 → the next larger handle there is and its receipt, or 0 */
 	WARDEN_GROUP, /* handle → arg: the number of a new exec group; fd to join by */
 	WARDEN_GROUP_KILL, /* handle, arg: kills every process of that group */
-	WARDEN_GROUP_END, /* handle, arg: the group is not needed any more. Goes when it is empty, if not now then later */
+	/* handle, arg: the group is not needed any more. Goes when it is empty, if not now then later. */
+	WARDEN_GROUP_END,
 	WARDEN_OP_END
 };
 

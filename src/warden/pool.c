@@ -234,8 +234,8 @@ static int start_one(struct pool *p, struct way *w, struct err *e)
 }
 
 /*
- * What its agent said first, left on the socket for who will have the sandbox: 1 = READY, 0 = nothing yet, or why it gave
- * up. A socket whose other end is closed can be read as well, so that it can be read says nothing.
+ * What its agent said first, left on the socket for who will have the sandbox: 1 = READY, 0 = nothing yet, or why it
+ * gave up. A socket whose other end is closed can be read as well, so that it can be read says nothing.
  */
 static int first_frame(const struct way *w, struct err *e)
 {
@@ -252,7 +252,8 @@ static int first_frame(const struct way *w, struct err *e)
 		if (f.type == FRAME_READY)
 			return 1;
 		if (f.type == FRAME_FAILED && frame_failed_decode(&f, &x) == 0 && x.errnum)
-			return err_sys(e, ERR_UNSUPPORTED, -(int)x.errnum, "make a sandbox: %s", frame_stage_text(x.stage));
+			return err_sys(e, ERR_UNSUPPORTED, -(int)x.errnum, "make a sandbox: %s",
+				       frame_stage_text(x.stage));
 	}
 	if (n >= 0)
 		n = w->start.error < 0 ? w->start.error : -EPIPE;

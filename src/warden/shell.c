@@ -82,7 +82,8 @@ static int child(void *arg)
 	if (s->error < 0)
 		return 1;
 	if (s->nlow) {
-		s->error = sys_close_range(s->limit, ~0U, 2 /* CLOSE_RANGE_UNSHARE: from here on the table is ours alone */);
+		s->error = sys_close_range(s->limit, ~0U,
+					   2 /* CLOSE_RANGE_UNSHARE: from here on the table is ours alone */);
 		if (s->error < 0)
 			return 1;
 	}
@@ -120,8 +121,8 @@ static int leave_net(const struct env *v, struct err *e)
 }
 
 /*
- * Whether something was sent in the network namespace we are in: then it may hold connections that wait for their end, with
- * their ports, and its counters tell of it. When in doubt, yes.
+ * Whether something was sent in the network namespace we are in: then it may hold connections that wait for their end,
+ * with their ports, and its counters tell of it. When in doubt, yes.
  */
 static bool net_used(void)
 {
@@ -134,8 +135,8 @@ static bool net_used(void)
 }
 
 /*
- * The network namespace is made here, not by the clone: so it belongs to our user namespace, and root of the sandbox has
- * no power over it.
+ * The network namespace is made here, not by the clone: so it belongs to our user namespace, and root of the sandbox
+ * has no power over it.
  */
 static int enter_net(struct env *v, const struct shell_start *start, struct shell *s, struct err *e)
 {
@@ -194,7 +195,8 @@ static long clone_owned(uint32_t owner, struct clone_args *a, struct shell_start
 static int clone_child(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
 {
 	struct clone_args a = {
-		.flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_VM | CLONE_PIDFD,
+		.flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_VM |
+			 CLONE_PIDFD,
 		.pidfd = (uint64_t)(uintptr_t)&s->pidfd,
 		.exit_signal = SIGCHLD,
 		.stack = (uint64_t)(uintptr_t)start->stack,

@@ -34,8 +34,8 @@ struct shell {
 };
 
 /*
- * What is left of an ended sandbox and can serve the next of the same tenant: its slot and user ids, its cgroups, as good
- * as new, and its network namespace. Making these anew is a third of what a sandbox costs.
+ * What is left of an ended sandbox and can serve the next of the same tenant: its slot and user ids, its cgroups, as
+ * good as new, and its network namespace. Making these anew is a third of what a sandbox costs.
  */
 struct ground {
 	bool valid;
@@ -59,8 +59,9 @@ struct shell_start {
 	uint64_t cpu_mask; /* the ones */
 	bool keep_net; /* keep the network namespace's descriptor in the shell */
 	/*
-	 * Numbers kept free for what the new process needs, so low that nothing else has to be copied for it: a warden of many
-	 * sandboxes has thousands of descriptors. none: it gets a copy of all. The pool has several on their way.
+	 * Numbers kept free for what the new process needs, so low that nothing else has to be copied for it: a warden
+	 * of many sandboxes has thousands of descriptors. none: it gets a copy of all. The pool has several on their
+	 * way.
 	 */
 	int low[SHELL_LOW];
 	unsigned nlow, limit; /* all that is needed lies below ->limit */
@@ -86,9 +87,9 @@ int shell_start_reserve(const struct env *v, struct shell_start *start);
 void shell_start_release(const struct env *v, struct shell_start *start);
 void shell_start_done(struct shell_start *start);
 /*
- * A process that outlives ours for a moment: when we die before shell_end, it removes the sandbox's cgroups, killing who
- * is left in them. It is there before they are, shares our memory, and does nothing until then. What it does not find
- * in a cgroup (none, without root) ends by itself when the agent's socket closes.
+ * A process that outlives ours for a moment: when we die before shell_end, it removes the sandbox's cgroups, killing
+ * who is left in them. It is there before they are, shares our memory, and does nothing until then. What it does not
+ * find in a cgroup (none, without root) ends by itself when the agent's socket closes.
  */
 struct guard {
 	_Alignas(16) char stack[2 * NS_STACK_SIZE];

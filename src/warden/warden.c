@@ -250,7 +250,9 @@ static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct 
 	unsigned controllers = w->env.controllers;
 	int r;
 
-	/* The I/O controller costs a group more, so only those who ask for it have it; such a sandbox is made to order. */
+	/*
+	 * The I/O controller costs a group more, so only those who ask for it have it; such a sandbox is made to order.
+	 */
 	if (spec->limits.io_bps)
 		controllers |= w->env.cgroups.have & CGROUP_BIT(CGROUP_IO);
 	else if (w->pool) {

@@ -72,7 +72,8 @@ void report_print(struct report *r)
 	if (r->nfacts)
 		putchar('\n');
 	for (size_t i = 0; i < r->nfacts; i++)
-		printf("%-8s %-51s %12.2f %s\n", r->facts[i].part, r->facts[i].what, r->facts[i].value, r->facts[i].unit);
+		printf("%-8s %-51s %12.2f %s\n", r->facts[i].part, r->facts[i].what, r->facts[i].value,
+		       r->facts[i].unit);
 	printf("\n%-60s %10s %10s\n", "target", "measured", "bound");
 	for (size_t i = 0; i < r->ntargets; i++) {
 		const struct target *t = &r->targets[i];

@@ -141,7 +141,8 @@ static void exec_body(struct call *c, const char *data, size_t len)
 	if (r == 0 && w->tty && !w->background)
 		r = err_set(&e, ERR_INVALID, -EINVAL, "'tty': needs `background`, or the WebSocket …/execs/attach");
 	if (r == 0 && w->stdin_open && !w->background && !stream)
-		r = err_set(&e, ERR_INVALID, -EINVAL, "'stdin_open': needs `background`, a stream, or the WebSocket …/execs/attach");
+		r = err_set(&e, ERR_INVALID, -EINVAL,
+			    "'stdin_open': needs `background`, a stream, or the WebSocket …/execs/attach");
 	if (r == 0 && w->background)
 		r = idem_read(c, data, len, w->idem, w->idem_body, &e);
 	if (r > 0 && replay(c, w))

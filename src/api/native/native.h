@@ -6,9 +6,11 @@ const struct route *native_routes(size_t *ret_n);
 
 typedef void route_fn(void *arg, struct http_req *q, const struct route *r);
 /* sandboxes.c */
-route_fn post_sandboxes, get_sandboxes, get_sandbox, patch_sandbox, delete_sandbox, post_pause, post_resume, post_extend, get_stats;
+route_fn post_sandboxes, get_sandboxes, get_sandbox, patch_sandbox, delete_sandbox, post_pause, post_resume,
+	post_extend, get_stats;
 /* execs.c */
-route_fn post_execs, get_execs, get_exec, get_exec_wait, post_exec_stdin, post_exec_signal, post_exec_resize, delete_exec;
+route_fn post_execs, get_execs, get_exec, get_exec_wait, post_exec_stdin, post_exec_signal, post_exec_resize,
+	delete_exec;
 /* output.c, attach.c */
 route_fn get_exec_output, get_exec_attach, get_execs_attach;
 /* events.c */

@@ -1,4 +1,7 @@
-/* What an exec said, from its spool: by offset, or followed until its end. The reader sets its own pace; the command does not wait for it. */
+/*
+ * What an exec said, from its spool: by offset, or followed until its end. The reader sets its own pace; the command
+ * does not wait for it.
+ */
 #include "api/native/native.h"
 #include "base/base.h"
 #include "base/str.h"
@@ -106,7 +109,8 @@ static void on_stop(void *arg)
 
 static int read_query(struct call *c, struct reader *r, struct err *e)
 {
-	const char *stream = http_query(c->q, "stream"), *offset = http_query(c->q, "offset"), *limit = http_query(c->q, "limit");
+	const char *stream = http_query(c->q, "stream"), *offset = http_query(c->q, "offset"),
+		   *limit = http_query(c->q, "limit");
 	const char *follow = http_query(c->q, "follow");
 	uint64_t n;
 	int rc = 0;

@@ -78,8 +78,9 @@ int idem_read(struct call *c, const char *data, size_t len, char key[129], uint8
 	if (!*given || strlen(given) > 128 || !ascii)
 		return err_set(e, ERR_INVALID, -EINVAL, "Idempotency-Key: 1 to 128 printable ASCII characters");
 	m = EVP_MD_CTX_new();
-	ok = m && EVP_DigestInit_ex(m, EVP_sha256(), NULL) && EVP_DigestUpdate(m, http_path(c->q), strlen(http_path(c->q)) + 1) &&
-	     EVP_DigestUpdate(m, data, len) && EVP_DigestFinal_ex(m, hash, NULL);
+	ok = m && EVP_DigestInit_ex(m, EVP_sha256(), NULL) &&
+	     EVP_DigestUpdate(m, http_path(c->q), strlen(http_path(c->q)) + 1) && EVP_DigestUpdate(m, data, len) &&
+	     EVP_DigestFinal_ex(m, hash, NULL);
 	EVP_MD_CTX_free(m);
 	if (!ok)
 		return err_set(e, ERR_INTERNAL, -EIO, "hash the request");
@@ -163,7 +164,9 @@ static int read_filter(struct call *c, struct filter *f, struct err *e)
 	const char *tenant = http_query(c->q, "tenant"), *limit = http_query(c->q, "limit");
 	uint64_t n = LIST_DEFAULT;
 
-	*f = (struct filter){ .state = http_query(c->q, "state"), .name = http_query(c->q, "name"), .cursor = http_query(c->q, "cursor") };
+	*f = (struct filter){ .state = http_query(c->q, "state"),
+			      .name = http_query(c->q, "name"),
+			      .cursor = http_query(c->q, "cursor") };
 	if (limit && (parse_u64(limit, &n, NULL) < 0 || n < 1 || n > LIST_MAX))
 		return err_set(e, ERR_INVALID, -EINVAL, "limit: 1 to %d", LIST_MAX);
 	f->limit = (size_t)n;
@@ -234,7 +237,8 @@ void get_sandboxes(void *arg, struct http_req *q, const struct route *r)
 		dto_box(&j, NULL, list[i]);
 	jout_end(&j);
 	if (i < n)
-		snprintf(cursor, sizeof(cursor), "%llu-%s", (unsigned long long)list[i - 1]->created_ns, list[i - 1]->id);
+		snprintf(cursor, sizeof(cursor), "%llu-%s", (unsigned long long)list[i - 1]->created_ns,
+			 list[i - 1]->id);
 	jout_str(&j, "next", i < n ? cursor : NULL);
 	jout_end(&j);
 	call_list(c, &j);

@@ -11,7 +11,8 @@
 static const int allowed[] = {
 	/* bytes and descriptors */
 	SCMP_SYS(read), SCMP_SYS(write), SCMP_SYS(readv), SCMP_SYS(writev), SCMP_SYS(pread64), SCMP_SYS(pwrite64),
-	SCMP_SYS(preadv), SCMP_SYS(pwritev), SCMP_SYS(close), SCMP_SYS(close_range), SCMP_SYS(lseek), SCMP_SYS(dup),
+	SCMP_SYS(preadv), SCMP_SYS(pwritev), SCMP_SYS(preadv2), SCMP_SYS(pwritev2),
+	SCMP_SYS(close), SCMP_SYS(close_range), SCMP_SYS(lseek), SCMP_SYS(dup),
 	SCMP_SYS(dup2), SCMP_SYS(dup3), SCMP_SYS(fcntl), SCMP_SYS(ioctl), SCMP_SYS(pipe), SCMP_SYS(pipe2),
 	SCMP_SYS(eventfd2), SCMP_SYS(signalfd4), SCMP_SYS(timerfd_create), SCMP_SYS(timerfd_settime),
 	SCMP_SYS(memfd_create), SCMP_SYS(sendfile), SCMP_SYS(splice),

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define PIPE_LARGE (1 << 20)
@@ -229,6 +230,38 @@ static bool deliver(struct stream *st, const char *data, size_t len)
 	return false;
 }
 
+/*
+ * The agent holds the same open file and could make it one that waits: then the whole daemon would, for a sandbox whose
+ * agent was taken over. A pipe can be asked not to wait each time; a terminal is looked at first.
+ */
+static ssize_t read_now(int fd, char *to, size_t len)
+{
+	struct iovec v = { .iov_base = to, .iov_len = len };
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	ssize_t n = preadv2(fd, &v, 1, -1, RWF_NOWAIT);
+
+	if (n >= 0 || errno != EOPNOTSUPP)
+		return n;
+	if (poll(&p, 1, 0) == 1)
+		return read(fd, to, len);
+	errno = EAGAIN;
+	return -1;
+}
+
+static ssize_t write_now(int fd, char *from, size_t len)
+{
+	struct iovec v = { .iov_base = from, .iov_len = len };
+	struct pollfd p = { .fd = fd, .events = POLLOUT };
+	ssize_t n = pwritev2(fd, &v, 1, -1, RWF_NOWAIT);
+
+	if (n >= 0 || errno != EOPNOTSUPP)
+		return n;
+	if (poll(&p, 1, 0) == 1)
+		return write(fd, from, len);
+	errno = EAGAIN;
+	return -1;
+}
+
 /* One read. Returns whether to go on. */
 static bool pump_once(struct stream *st)
 {
@@ -246,7 +279,7 @@ static bool pump_once(struct stream *st)
 	if (pull(st, want))
 		return false;
 	do {
-		n = read(st->fd, buf, want);
+		n = read_now(st->fd, buf, want);
 	} while (n < 0 && errno == EINTR);
 	if (n < 0 && errno == EAGAIN) {
 		st->drained = x->exited;
@@ -342,7 +375,7 @@ static void on_writable(uv_poll_t *p, int status, int events);
 static void in_flush(struct exec *x)
 {
 	while (x->in_queue.len) {
-		ssize_t n = write(x->in, x->in_queue.data, x->in_queue.len);
+		ssize_t n = write_now(x->in, x->in_queue.data, x->in_queue.len);
 
 		if (n < 0 && errno == EINTR)
 			continue;

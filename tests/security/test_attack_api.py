@@ -1,5 +1,8 @@
 """A tenant, and the code in its sandbox, that mean harm to the daemon: what they may take is bounded, and nobody waits for them for ever."""
+import ctypes
+import fcntl
 import io
+import os
 import pathlib
 import socket
 import sys
@@ -165,3 +168,36 @@ def test_a_tenant_lifts_no_limit_and_sees_no_counts_of_others(d, mallory, victim
     error(victim.get("/metrics"), 403, "denied")
     assert victim.get("/v1/info").json["counts"]["sandboxes"] == 0
     assert d.get("/metrics").status == 200 and d.get("/v1/info").json["counts"]["sandboxes"] >= 1
+
+
+def agents_copies(pid):
+    """Descriptors of ours for the pipes that process @pid and an agent both hold: what somebody who took the agent over has."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    theirs = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+    for proc in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            agent = "cloche-ag" in (proc / "comm").read_text()
+            shared = [int(f.name) for f in (proc / "fd").iterdir() if agent and os.readlink(f) in theirs and "pipe:" in os.readlink(f)]
+        except OSError:
+            continue
+        for fd in shared:
+            pidfd = os.pidfd_open(int(proc.name))
+            copy = libc.syscall(438, pidfd, fd, 0)  # pidfd_getfd
+            os.close(pidfd)
+            if copy >= 0:
+                yield copy
+
+
+def test_an_agent_that_makes_its_pipes_wait_does_not_make_the_daemon_wait(d, mallory, box):
+    with Raw(mallory, "POST", f"{PATH}/{box}/execs", {"shell": "sleep 1; echo one; sleep 8", "timeout": 20}, {"Accept": "text/event-stream"}) as raw:
+        assert raw.head()[0] == 200
+        time.sleep(0.3)
+        changed = 0
+        for fd in agents_copies(d.children()["api"]):
+            flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+            changed += bool(flags & os.O_NONBLOCK)
+            fcntl.fcntl(fd, fcntl.F_SETFL, flags & ~os.O_NONBLOCK)
+            os.close(fd)
+        assert changed >= 2
+        time.sleep(1.5)
+        assert d.get("/healthz", timeout=3).status == 200

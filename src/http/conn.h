@@ -193,7 +193,8 @@ struct http_server {
 	unsigned n_conns;
 	struct waits waits[WAIT_KINDS];
 	uint64_t wait_ms[WAIT_KINDS];
-	uv_timer_t timer, again; /* again: accepting is tried once more when descriptors had run out */
+	uv_timer_t timer, again; /* again: accepting is tried once more, or room made for it */
+	bool scarce; /* no descriptors or memory for another connection: until ->again */
 	uint64_t timer_at; /* 0: not running */
 	uv_idle_t kick;
 	unsigned handles; /* libuv still knows */

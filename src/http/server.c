@@ -81,7 +81,7 @@ static void on_again(uv_timer_t *t);
 /* Listens while there is room. */
 static void listen_again(struct http_server *s)
 {
-	bool room = s->n_conns < s->o.conns_max && !uv_is_active((uv_handle_t *)&s->again);
+	bool room = s->n_conns < s->o.conns_max && !s->scarce;
 
 	for (struct listener *l = s->listeners; l; l = l->next) {
 		if (l->on == room || s->draining || s->freed)
@@ -117,6 +117,7 @@ static void on_again(uv_timer_t *t)
 {
 	struct http_server *s = t->data;
 
+	s->scarce = false;
 	if (s->n_conns >= s->o.conns_max)
 		make_room(s);
 	listen_again(s);
@@ -140,7 +141,8 @@ static void on_accept(uv_poll_t *h, int status, int events)
 			/*
 			 * Out of descriptors or memory: it stays in the backlog, and asking again at once would spin.
 			 */
-			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+			s->scarce = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+			if (s->scarce)
 				uv_timer_start(&s->again, on_again, ACCEPT_AGAIN_MS, 0);
 			break;
 		}

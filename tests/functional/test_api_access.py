@@ -10,7 +10,7 @@ from api import As, Raw, as_tenant, d, error, eventually, nothing_is_left_behind
 SCOPES = ["read", "exec", "sandbox", "admin"]
 # Method, path, body, the least scope; the sandbox is not there, which is told only to who may ask.
 ROUTES = [
-    ("GET", "/v1/whoami", None, "read"), ("GET", "/v1/info", None, "read"), ("GET", "/metrics", None, "read"),
+    ("GET", "/v1/whoami", None, "read"), ("GET", "/v1/info", None, "read"), ("GET", "/metrics", None, "admin"),
     ("GET", "/v1/sandboxes", None, "read"), ("GET", "/v1/sandboxes/none", None, "read"), ("GET", "/v1/sandboxes/none/stats", None, "read"),
     ("GET", "/v1/sandboxes/none/execs", None, "read"), ("GET", "/v1/sandboxes/none/execs/x", None, "read"),
     ("GET", "/v1/sandboxes/none/execs/x/wait", None, "read"), ("GET", "/v1/sandboxes/none/execs/x/output", None, "read"),

@@ -149,7 +149,9 @@ static inline bool kt_reads(int fd, const char *want)
 	}
 	if (strstr(text, want))
 		return true;
-	printf("# read '%s', not '%s'\n", text, want);
+	for (char *p = text; (p = strchr(p, '\n'));) /* a comment is one line */
+		*p = ' ';
+	printf("# read '%s', not '%.*s'\n", text, (int)strcspn(want, "\n"), want);
 	return false;
 }
 

@@ -256,9 +256,12 @@ static void note(struct exec *x)
 		put_verdict(&x->verdict, j);
 	put_usage(x, j);
 	put_digest(j, x);
-	if (s->o.audit_output && !x->stream[0].spool.base && x->stream[0].spool.fd < 0) {
-		jout_strn(j, "stdout", buf_str(&x->stream[0].spool.mem), x->stream[0].spool.mem.len);
-		jout_strn(j, "stderr", buf_str(&x->stream[1].spool.mem), x->stream[1].spool.mem.len);
+	for (int i = 0; i < 2 && s->o.audit_output; i++) {
+		const struct spool *sp = &x->stream[i].spool;
+
+		/* Only what is there as a whole: half of it would look like all. */
+		if (sp->fd < 0 && sp->mem.len == sp->total)
+			jout_strn(j, i ? "stderr" : "stdout", buf_str(&sp->mem), sp->mem.len);
 	}
 	audit_end(s->audit, NULL);
 }

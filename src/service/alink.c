@@ -75,7 +75,11 @@ static void on_event(uv_poll_t *p, int status, int events);
 
 static void watch(struct alink *l)
 {
-	uv_poll_start(l->poll, UV_READABLE | (l->first ? UV_WRITABLE : 0), on_event);
+	int want = UV_READABLE | (l->first ? UV_WRITABLE : 0);
+
+	if (want != l->events)
+		uv_poll_start(l->poll, want, on_event);
+	l->events = want;
 }
 
 /* What waits, as far as it goes. An error shows when reading, too: nothing to do about it here. */
@@ -156,6 +160,7 @@ static void on_event(uv_poll_t *p, int status, int events)
 		}
 		l->len += (size_t)n;
 		l->nfds += got;
+		l->short_read = l->len < sizeof(l->data);
 		r = drain(l);
 		if (r == -ECANCELED)
 			return;
@@ -163,6 +168,8 @@ static void on_event(uv_poll_t *p, int status, int events)
 			fail(l, r);
 			return;
 		}
+		if (l->short_read) /* there was no more; what comes meanwhile is told by the next event */
+			return;
 	}
 }
 

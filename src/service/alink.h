@@ -17,6 +17,8 @@ struct alink {
 	size_t len;
 	int fds[ALINK_FDS];
 	size_t nfds;
+	int events; /* that are waited for */
+	bool short_read; /* the last one did not fill the buffer */
 	struct alink_frame *first, **last;
 	size_t queued;
 	/*

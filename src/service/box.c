@@ -667,8 +667,37 @@ static void on_group(void *arg, int r, const struct wlink_answer *a, const struc
 	box_unref(b);
 }
 
+static void end_group(struct box *b)
+{
+	if (b->ended_group && b->handle)
+		wlink_call(b->service->warden, WARDEN_GROUP_END, b->handle, b->ended_group, NULL, NULL, NULL);
+	b->ended_group = 0;
+}
+
+void box_flush(struct box *b)
+{
+	for (unsigned i = 0; i < b->nrelease; i++)
+		alink_send(&b->link, FRAME_RELEASE, b->release[i], NULL, 0, NULL, 0);
+	b->nrelease = 0;
+	end_group(b);
+}
+
+void box_put_off(struct box *b, uint32_t exec, uint64_t group)
+{
+	if (b->nrelease == ARRAY_LEN(b->release))
+		box_flush(b);
+	b->release[b->nrelease++] = exec;
+	if (group) {
+		end_group(b);
+		b->ended_group = group;
+	}
+	b->service->fresh++;
+	service_soon(b->service);
+}
+
 void box_want_group(struct box *b)
 {
+	end_group(b); /* so that it can be had again */
 	box_ref(b);
 	wlink_call(b->service->warden, WARDEN_GROUP, b->handle, 0, NULL, on_group, b);
 }

@@ -41,6 +41,10 @@ struct box {
 	uint32_t next_exec;
 	int group; /* a descriptor to join group_no by, for the next exec; -1 = none */
 	uint64_t group_no;
+	uint64_t ended_group; /* not needed any more; the warden is told with the next request for one, or soon */
+	uint32_t release[16]; /* execs the agent can forget; told soon */
+	unsigned nrelease;
+	unsigned unstored; /* execs that get a row soon */
 	struct warden_stat stat; /* as last read */
 	struct box_op *making; /* who waits for it to stand */
 	unsigned refs; /* it is not freed while > 0 */
@@ -82,6 +86,9 @@ int box_store(struct box *b, struct err *e);
 void box_reattach(struct box *b);
 /* Asks for a further exec group ahead. */
 void box_want_group(struct box *b);
+/* An exec is over for good. Its agent and the warden are told with others, or not at all when the box goes first. */
+void box_put_off(struct box *b, uint32_t exec, uint64_t group);
+void box_flush(struct box *b);
 /* Notes what a repeated request shall get: the id of what was made. Together with that, in one transaction. */
 int idem_note(struct service *s, const struct tenant *t, const char *key, const uint8_t body[32], const char *answer,
 	      struct err *e);

@@ -71,6 +71,7 @@ void exec_unref(struct exec *x)
 		}
 	turn_cancel(&x->wait);
 	exec_unkeep(x);
+	x->box->unstored -= x->due;
 	exec_timer_stop(x);
 	for (int i = 0; i < 2; i++) {
 		stream_close(&x->stream[i]);
@@ -205,7 +206,7 @@ static void open_terminal(struct exec *x, int *fd)
 {
 	struct err e = { 0 };
 
-	if (stream_open(&x->stream[EXEC_OUT], *fd, &e) < 0) {
+	if (stream_open(&x->stream[EXEC_OUT], *fd, false, &e) < 0) {
 		log_warn("exec %s: %s", x->id, e.msg);
 		return;
 	}
@@ -224,7 +225,7 @@ static void take_held(struct exec *x, uint32_t flags, int *fds, size_t nfds)
 		return;
 	}
 	for (size_t i = 0; i < 2 && i < nfds; i++)
-		if (stream_open(&x->stream[i], fds[i], &e) == 0)
+		if (stream_open(&x->stream[i], fds[i], false, &e) == 0)
 			fds[i] = -1;
 		else
 			log_warn("exec %s: %s", x->id, e.msg);

@@ -54,6 +54,8 @@ struct exec {
 	bool judging; /* it was asked what the sandbox used: then it ends */
 	bool silent; /* nobody has it any more but a worker: freed when that is done */
 	bool stored; /* has a row */
+	bool due; /* gets one soon */
+	struct exec *unwatched_next;
 	/* Ended, but somebody still holds its stdout: read and thrown away, so that it is not killed by SIGPIPE. */
 	bool lingering;
 	struct frame_exited exit;

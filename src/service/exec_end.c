@@ -300,13 +300,13 @@ void exec_release(struct exec *x)
 			stream_close(&x->stream[i]);
 	if (x->stream[0].fd >= 0 || x->stream[1].fd >= 0) {
 		x->lingering = true;
+		stream_arm(&x->stream[0], NULL);
+		stream_arm(&x->stream[1], NULL);
 		return;
 	}
 	if (x->lingering || x->state == EXEC_ENDED) {
 		x->lingering = false;
-		alink_send(&b->link, FRAME_RELEASE, x->number, NULL, 0, NULL, 0);
-		if (x->group_no && b->handle)
-			wlink_call(b->service->warden, WARDEN_GROUP_END, b->handle, x->group_no, NULL, NULL, NULL);
+		box_put_off(b, x->number, x->group_no);
 		x->group_no = 0;
 	}
 }
@@ -367,7 +367,7 @@ static void on_stored(void *arg)
 	exec_unref(x);
 }
 
-static int store(struct exec *x, struct err *e)
+int exec_store_end(struct exec *x, struct err *e)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(2 * MIB);
 	struct json j = JSON_INIT(&b);
@@ -403,7 +403,11 @@ void exec_end(struct exec *x)
 	tenant_give(b->tenant, &one);
 	b->running--;
 	b->service->running_execs--;
-	if (store(x, &e) < 0)
+	/* The row of one whose caller waits is for later lookers only: it comes soon. The audit log has its end at once. */
+	if (!x->stored) {
+		b->service->fresh++;
+		service_soon(b->service);
+	} else if (exec_store_end(x, &e) < 0)
 		log_warn("exec %s: %s", x->id, e.msg);
 	note(x);
 	snprintf(fields, sizeof(fields), "\"exec\":\"%s\",\"exit_code\":%d,\"cause\":\"%s\"", x->id,

@@ -131,7 +131,7 @@ void exec_linger(struct exec *x, uint32_t flags, int *fds, size_t nfds)
 
 	x->lingering = true;
 	for (size_t i = 0; i < (flags & FRAME_HELD_TTY ? 1U : 2U) && i < nfds; i++)
-		if (stream_open(&x->stream[i], fds[i], &e) == 0)
+		if (stream_open(&x->stream[i], fds[i], false, &e) == 0)
 			fds[i] = -1;
 	if (!(flags & FRAME_HELD_ENDED) && !x->group_no)
 		log_warn("exec %s still runs although it was given up", x->id);

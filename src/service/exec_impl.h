@@ -4,7 +4,11 @@
 
 /* exec_io.c */
 void stream_init(struct exec *x, enum exec_stream which);
-int stream_open(struct stream *st, int fd, struct err *e); /* takes @fd on success */
+/*
+ * Takes @fd on success. @later: it is not watched until stream_arm: most commands are over before it would be worth it, and what they said is in the pipe.
+ */
+int stream_open(struct stream *st, int fd, bool later, struct err *e);
+int stream_arm(struct stream *st, struct err *e);
 void stream_close(struct stream *st);
 bool stream_busy(const struct stream *st); /* a worker has something of it */
 void stream_pump(struct stream *st);
@@ -24,6 +28,7 @@ void exec_timer_stop(struct exec *x);
 void exec_fail(struct exec *x, int r, const struct err *e); /* it did not even start */
 void exec_start_waiting(struct box *b); /* those that came before the agent told what it has */
 int exec_store(struct exec *x, const char *result, struct err *e); /* writes its row; @result NULL while it runs */
+int exec_store_end(struct exec *x, struct err *e);
 
 /* exec.c */
 struct exec *exec_alloc(struct box *b, const char *id, uint32_t number, struct err *e);

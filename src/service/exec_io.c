@@ -70,24 +70,38 @@ static void watch(struct stream *st)
 		uv_poll_stop(st->poll);
 }
 
-int stream_open(struct stream *st, int fd, struct err *e)
+int stream_arm(struct stream *st, struct err *e)
 {
-	int r = fd_set_nonblock(fd);
+	int r;
 
-	if (r == 0) {
-		st->poll = malloc(sizeof(*st->poll));
-		r = st->poll ? uv_poll_init(st->exec->box->service->loop, st->poll, fd) : -ENOMEM;
-	}
+	if (st->poll || st->fd < 0)
+		return 0;
+	st->poll = malloc(sizeof(*st->poll));
+	r = st->poll ? uv_poll_init(st->exec->box->service->loop, st->poll, st->fd) : -ENOMEM;
 	if (r < 0) {
 		free(st->poll);
 		st->poll = NULL;
 		return err_sys(e, ERR_EXHAUSTED, r, "watch the command's output");
 	}
 	st->poll->data = st;
-	st->fd = fd;
-	st->eof = st->drained = false;
 	watch(st);
 	return 0;
+}
+
+int stream_open(struct stream *st, int fd, bool later, struct err *e)
+{
+	int r = fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
+
+	if (r < 0)
+		return err_sys(e, ERR_EXHAUSTED, r, "read the command's output");
+	st->fd = fd;
+	st->eof = st->drained = false;
+	r = later ? 0 : stream_arm(st, e);
+	if (r < 0) {
+		st->fd = -1;
+		st->eof = st->drained = true;
+	}
+	return r;
 }
 
 void stream_close(struct stream *st)
@@ -334,6 +348,8 @@ void stream_exited(struct stream *st)
 	for (int i = 0; i < 64 && !st->drained && has_room(st); i++)
 		if (!pump_once(st))
 			break;
+	if (!st->drained && stream_arm(st, NULL) < 0)
+		st->drained = true; /* the rest can not be had */
 }
 
 /* --- a reader that sets the pace --- */

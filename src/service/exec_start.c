@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define WATCH_MS 4
 #define RUNNING_MAX 256U /* in one sandbox */
 
 static const char base_path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -199,12 +200,38 @@ void exec_fail(struct exec *x, int r, const struct err *e)
 	exec_end(x);
 }
 
+static void on_watch_due(uv_timer_t *t)
+{
+	struct service *s = t->data;
+	struct exec *x;
+
+	while ((x = s->unwatched)) {
+		s->unwatched = x->unwatched_next;
+		for (int i = 0; i < 2 && !x->exited; i++)
+			if (stream_arm(&x->stream[i], NULL) < 0)
+				exec_kill_tree(x); /* it would hang for ever on a full pipe */
+		exec_unref(x);
+	}
+}
+
+/* In a moment, if it still runs. */
+static void watch_later(struct exec *x)
+{
+	struct service *s = x->box->service;
+
+	if (!s->unwatched)
+		uv_timer_start(&s->watch, on_watch_due, WATCH_MS, 0);
+	x->unwatched_next = s->unwatched;
+	s->unwatched = x;
+	exec_ref(x);
+}
+
 static void start(struct exec *x)
 {
 	struct err e = { 0 };
 	struct ends p;
 	int r = open_ends(x, &p);
-	bool sent;
+	bool sent, later = !x->sink && !x->want->background;
 
 	if (r < 0) {
 		exec_fail(x, err_sys(&e, ERR_EXHAUSTED, r, "make pipes"), &e);
@@ -221,11 +248,11 @@ static void start(struct exec *x)
 	fd_close(x->box->group);
 	x->box->group = -1;
 	if (r == 0 && !x->want->tty) {
-		r = stream_open(&x->stream[EXEC_OUT], p.host_out, &e);
+		r = stream_open(&x->stream[EXEC_OUT], p.host_out, later, &e);
 		p.host_out = r == 0 ? -1 : p.host_out;
 	}
 	if (r == 0 && !x->want->tty) {
-		r = stream_open(&x->stream[EXEC_ERR], p.host_err, &e);
+		r = stream_open(&x->stream[EXEC_ERR], p.host_err, later, &e);
 		p.host_err = r == 0 ? -1 : p.host_err;
 	}
 	if (r == 0 && p.host_in >= 0)
@@ -245,6 +272,8 @@ static void start(struct exec *x)
 	if (x->want->cpu_ms)
 		exec_look_at_cpu(x); /* from here on it counts */
 	exec_arm(x);
+	if (later)
+		watch_later(x);
 	exec_tell(x);
 }
 
@@ -330,6 +359,10 @@ int exec_store(struct exec *x, const char *result, struct err *e)
 	row.spec = spec.data;
 	r = execs_insert(x->box->service->db, &row, e);
 	x->stored = r == 0;
+	if (x->stored && x->due) {
+		x->due = false;
+		x->box->unstored--;
+	}
 	return r;
 }
 
@@ -345,15 +378,17 @@ void exec_store_running(struct service *s)
 	if (!s->fresh)
 		return;
 	s->fresh = 0;
-	while ((b = map_next(&s->boxes, &at)))
-		for (struct exec *x = b->running ? b->execs : NULL; x; x = x->next) {
-			if (x->stored || x->ended_ns)
+	while ((b = map_next(&s->boxes, &at))) {
+		box_flush(b);
+		for (struct exec *x = b->unstored ? b->execs : NULL; x; x = x->next) {
+			if (x->stored)
 				continue;
-			if (x->state == EXEC_STARTED && exec_store(x, NULL, NULL) == 0)
-				turn_dirty(s->turn);
-			else
+			if (x->state == EXEC_WAITING && !x->ended_ns)
 				s->fresh++; /* it still waits for its start: next time */
+			else if ((x->ended_ns ? exec_store_end(x, NULL) : exec_store(x, NULL, NULL)) == 0)
+				turn_dirty(s->turn);
 		}
+	}
 }
 
 int exec_new(struct box *b, const struct who *who, struct exec_want *want, struct exec_sink *sink, struct exec **ret,
@@ -412,6 +447,8 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 	snprintf(field, sizeof(field), "\"exec\":\"%s\"", x->id);
 	event_add(b->service, b, "exec.started", field);
 	if (!x->stored) {
+		x->due = true;
+		b->unstored++;
 		b->service->fresh++;
 		service_soon(b->service);
 	}

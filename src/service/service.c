@@ -48,6 +48,8 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 		return r;
 	}
 	uv_timer_init(loop, &s->tick);
+	uv_timer_init(loop, &s->watch);
+	s->watch.data = s;
 	s->tick.data = s;
 	*ret = s;
 	return 0;

@@ -48,7 +48,9 @@ struct service {
 	struct map keys; /* by "tenant/key" */
 	struct map execs; /* by id, of all sandboxes */
 	unsigned running_execs;
-	unsigned fresh; /* execs begun since the last look that have no row yet */
+	unsigned fresh; /* things put off since the last look: rows of execs, what agents and the warden need not know at once */
+	struct exec *unwatched; /* begun a moment ago: their output is not watched yet */
+	uv_timer_t watch;
 	struct spool_room spooled; /* in all spool files */
 	struct exec *kept, **kept_last; /* ended ones whose output is in memory, oldest first */
 	size_t kept_bytes;

@@ -27,6 +27,7 @@ struct wlink {
 	uv_poll_t *poll; /* NULL: not connected */
 	uv_timer_t *again;
 	int fd, place;
+	int events; /* that are waited for */
 	uint64_t seq;
 	struct queue first; /* go before all others */
 	struct queue waiting; /* not sent */
@@ -84,6 +85,13 @@ static void tell(struct wcall *c, int r, const struct wlink_answer *a, const str
 
 static void on_event(uv_poll_t *p, int status, int events);
 static void send_more(struct wlink *w);
+
+static void watch(struct wlink *w, int events)
+{
+	if (events != w->events)
+		uv_poll_start(w->poll, events, on_event);
+	w->events = events;
+}
 
 static void on_again(uv_timer_t *t);
 
@@ -148,7 +156,7 @@ static void send_more(struct wlink *w)
 			break;
 		r = send_one(w, q->first);
 		if (r == -EAGAIN || r == -ENOBUFS) {
-			uv_poll_start(w->poll, UV_READABLE | UV_WRITABLE, on_event);
+			watch(w, UV_READABLE | UV_WRITABLE);
 			return;
 		}
 		if (r < 0) {
@@ -159,7 +167,7 @@ static void send_more(struct wlink *w)
 		queue_add(&w->sent, queue_take(q));
 	}
 	if (w->poll)
-		uv_poll_start(w->poll, UV_READABLE, on_event);
+		watch(w, UV_READABLE);
 }
 
 /* One answer. 0 when there was none, < 0 when the connection is of no more use. */
@@ -208,7 +216,8 @@ static void on_event(uv_poll_t *p, int status, int events)
 
 	if (r > 0 && events & UV_WRITABLE)
 		send_more(w);
-	for (int i = 0; r > 0 && w->poll && i < 64; i++)
+	/* Nothing comes that was not asked for, but the end: that is told by the next event. */
+	for (int i = 0; r > 0 && w->poll && i < 64 && (!i || w->sent.first); i++)
 		r = receive(w);
 	if (r < 0 && w->poll)
 		disconnect(w);
@@ -258,7 +267,8 @@ static int dial(struct wlink *w, struct err *e)
 		return err_sys(e, ERR_EXHAUSTED, r, "watch the warden's socket");
 	}
 	w->poll->data = w;
-	uv_poll_start(w->poll, UV_READABLE, on_event);
+	w->events = 0;
+	watch(w, UV_READABLE);
 	wlink_call_first(w, WARDEN_HELLO, 0, 0, on_hello, w);
 	return 0;
 }

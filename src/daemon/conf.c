@@ -61,7 +61,7 @@ void conf_init(struct daemon_config *c)
 	*c = (struct daemon_config){
 		.data = CONF_DATA,
 		.user = "cloche",
-		.pool = 8,
+		.pool = 32,
 		.conns_max = 16384,
 		.spool_time_ms = 10 * 60 * 1000,
 		.spool_max = 64ULL << 20,

@@ -113,7 +113,7 @@ TEST(a_list_has_an_end)
 	conf_clear(&c, "allow_mount");
 	conf_clear(&c, "pool");
 	CHECK_EQ(c.nlisten + c.nallow_mount, 0);
-	CHECK_EQ(c.pool, 8);
+	CHECK_EQ(c.pool, 32);
 }
 
 TEST(what_does_not_fit_together_is_refused)

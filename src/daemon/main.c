@@ -46,7 +46,7 @@ static void usage(FILE *to)
 	      "  --user NAME        whom the API process runs as (" IDENTITY_DEFAULT ")\n"
 	      "  --images DIR       folders directly below are images\n"
 	      "  --allow-mount DIR  sandboxes may be given this folder and what is below, repeatable\n"
-	      "  --pool N           sandboxes kept ready, 1 to 1024 (8)\n"
+	      "  --pool N           sandboxes kept ready, 1 to 1024 (32)\n"
 	      "  --tls-cert FILE, --tls-key FILE\n"
 	      "                     speak HTTPS on TCP sockets\n"
 	      "  --stop-sandboxes   end all sandboxes when the daemon ends; else they go on\n"

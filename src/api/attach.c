@@ -274,6 +274,25 @@ static void on_stop(void *arg)
 	attach_free(t);
 }
 
+/*
+ * What went straight to a client before a restart was counted by that client only, and what is kept begins behind it.
+ * The first to come back tells how much that was.
+ */
+static void count_from_restart(struct attach *t, const struct attach_from *from)
+{
+	struct exec *x = t->exec;
+
+	if (!from->given || !x->adopted || x->want->background)
+		return;
+	if (!x->joined) {
+		x->joined = true;
+		x->seen[0] = from->out;
+		x->seen[1] = from->err;
+	}
+	for (int s = 0; s < 2; s++)
+		t->at[s] -= t->at[s] < x->seen[s] ? t->at[s] : x->seen[s];
+}
+
 void attach_ws(struct call *c, const struct attach_kind *kind, const struct attach_from *from)
 {
 	struct attach *t = calloc(1, sizeof(*t));
@@ -301,6 +320,7 @@ void attach_ws(struct call *c, const struct attach_kind *kind, const struct atta
 	s = &t->exec->stream[EXEC_OUT].spool;
 	t->at[0] = from->given ? from->out : t->exec->want->tty && s->total > REPLAY ? s->total - REPLAY : 0;
 	t->at[1] = from->err;
+	count_from_restart(t, from);
 	exec_watch(t->exec, &t->watch, on_change, t);
 	hold_until_started(t);
 	on_change(t, t->exec);

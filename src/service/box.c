@@ -345,10 +345,25 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 	box_unref(b);
 }
 
+static void on_counted(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box *b = arg;
+
+	(void)e;
+	if (r == 0)
+		b->stat = a->rep->stat;
+	box_unref(b);
+}
+
 int box_attach(struct box *b, int sock, const struct msg_receipt *receipt, struct err *e)
 {
 	uint32_t abi = b->receipt.landlock_abi;
 
+	/* What the limits stopped so far is not to be blamed on the next exec. */
+	if (b->found) {
+		box_ref(b);
+		wlink_call_first(b->service->warden, WARDEN_STAT, b->handle, 0, on_counted, b);
+	}
 	msg_get_receipt(receipt, &b->receipt);
 	b->receipt.landlock_abi = abi;
 	alink_close(&b->link);

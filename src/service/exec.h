@@ -50,6 +50,8 @@ struct exec {
 	uint64_t started_ns, ended_ns, started_mono, ended_mono;
 	bool timed_out, cpu_out, killed, lost, exited, failed;
 	bool adopted; /* found again after a restart */
+	bool joined; /* then: somebody came back to it, and had seen so much that went straight to them */
+	uint64_t seen[2];
 	bool named; /* by the agent, since it was last asked what it has */
 	bool judging; /* it was asked what the sandbox used: then it ends */
 	bool silent; /* nobody has it any more but a worker: freed when that is done */

@@ -91,7 +91,7 @@ void options_help(void)
 	      "  --storage memory|disk  where changes are kept                 memory\n"
 	      "  --tmpfs PATH[:size=SIZE]   more writable memory (repeatable)\n"
 	      "  --mount SRC:DST[:ro]       a folder or file of this host, its owner's rights included (repeatable)\n"
-	      "  --workdir DIR       where the command starts; made if missing the home\n"
+	      "  --workdir DIR       where it starts; made if missing          the home\n"
 	      "other\n"
 	      "  --user NAME|UID[:GID]  user, root (of the sandbox), or ids    user\n"
 	      "  -e, --env NAME[=VALUE] a variable; without a value, ours (repeatable)\n"

@@ -80,6 +80,8 @@ static int verify(struct args *a, const struct audit_cmd *o, struct err *e)
 	}
 	snprintf(path, sizeof(path), "%s/audit.log", o->data ? o->data : "/var/lib/cloche");
 	r = verify_log(a->nrest > 1 ? a->rest[1] : path, &res, e);
+	if (r == -ENOENT && !o->data && a->nrest < 2)
+		err_remedy(e, "name the daemon's data folder with --data");
 	if (r < 0)
 		return r;
 	v = json_pack("{s:b, s:I, s:{s:I, s:s}, s:s?}", "ok", res.ok, "records", (json_int_t)res.records, "head", "seq",

@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include <stdarg.h>
+#include <unistd.h>
 
 struct conn {
 	struct settings s;
@@ -103,6 +104,9 @@ int conn_curl_error(const struct conn *c, CURLcode code, const char *detail, str
 	const char *where = c->s.socket ? c->s.socket : c->s.url;
 	const char *why = detail && *detail ? detail : curl_easy_strerror(code);
 
+	/* The library would name a host and a port that nobody asked for. */
+	if (c->s.socket && code == CURLE_COULDNT_CONNECT)
+		why = access(c->s.socket, F_OK) < 0 ? "there is no such socket" : "nobody listens, or not to us";
 	if (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST) {
 		err_set(e, ERR_NOT_FOUND, -ECONNREFUSED, "no daemon answers at %.100s: %.100s", where, why);
 		err_remedy(e, "start `cloche serve`, or set CLOCHE_URL");
@@ -152,10 +156,11 @@ int conn_answer_error(const char *body, size_t len, long status, struct err *e)
 		r = err_set(e, kind, errno_of(kind), "%s", message);
 	if (e)
 		e->errnum = 0; /* the cause is the daemon's, and told */
-	if (*remedy)
-		err_remedy(e, "%s", remedy);
-	else if (kind == ERR_UNAUTHORIZED)
+	/* The daemon speaks of headers here. */
+	if (kind == ERR_UNAUTHORIZED)
 		err_remedy(e, "set CLOCHE_TOKEN, or `token = …` in ~/.config/cloche/config");
+	else if (*remedy)
+		err_remedy(e, "%s", remedy);
 	return r;
 }
 

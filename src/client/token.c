@@ -28,7 +28,7 @@ static const char help[] =
 
 static int do_ls(struct args *a, struct conn *c, struct err *e)
 {
-	static const char *const titles[] = { "ID", "NAME", "TENANT", "SCOPE", "CREATED", "EXPIRES", "LAST USED" };
+	static const char *const titles[] = { "ID", "NAME", "TENANT", "SCOPE", "CREATED", "EXPIRES" };
 	AUTO(table_done) struct table t;
 	AUTO_JSON json_t *v = NULL;
 	const json_t *one;
@@ -48,7 +48,6 @@ static int do_ls(struct args *a, struct conn *c, struct err *e)
 		table_add(&t, show_str(one, "scope"));
 		table_add(&t, show_str(one, "created_at"));
 		table_add(&t, show_str(one, "expires_at"));
-		table_add(&t, show_str(one, "last_used_at"));
 	}
 	return table_print(&t, e);
 }

@@ -207,8 +207,11 @@ int conf_set(struct daemon_config *c, const char *key, const char *value, struct
 	const struct key *k = find(key);
 	int r;
 
-	if (!k)
-		return err_set(e, ERR_INVALID, -EINVAL, "unknown key '%.60s'", key);
+	if (!k) {
+		err_set(e, ERR_INVALID, -EINVAL, "unknown key '%.60s'", key);
+		err_remedy(e, "docs/config.md tells all there are");
+		return -EINVAL;
+	}
 	r = put(c, k, value, e);
 	return r < 0 ? err_wrap(e, r, "%s", key) : 0;
 }

@@ -115,6 +115,8 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 	}
 	if (r == 0 && optind < argc)
 		r = err_set(e, ERR_INVALID, -EINVAL, "argument '%.60s': not understood", argv[optind]);
+	if (r == -EINVAL)
+		err_remedy(e, "see `cloche serve --help`");
 	return r;
 }
 

@@ -121,7 +121,7 @@ int file_error(struct err *e, uint32_t errnum, uint32_t step, const char *path)
 	else if (errnum == ENOSPC || errnum == EDQUOT)
 		err_remedy(e, "the sandbox's disk is full: give it more with `disk`, or `storage`: \"disk\"");
 	else if (errnum == EACCES || errnum == EPERM)
-		err_remedy(e, "try it with ?user=root");
+		err_remedy(e, "try it as root of the sandbox: user=root, or `cloche cp --user root`");
 	return r;
 }
 

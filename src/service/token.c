@@ -425,7 +425,7 @@ int token_check(struct access *x, const char *text, struct token **ret, unsigned
 		k = NULL;
 	}
 	if (!k)
-		return err_set(e, ERR_UNAUTHORIZED, -EACCES, "no token of ours");
+		return err_set(e, ERR_UNAUTHORIZED, -EACCES, "this token is not known here");
 	if (k->expires_ns && now >= k->expires_ns)
 		return err_set(e, ERR_UNAUTHORIZED, -EACCES, "the token has expired");
 	*ret = k;

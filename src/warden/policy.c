@@ -81,8 +81,8 @@ static int listed_mount(const void *arg, const char *path, struct err *e)
 		if (rest)
 			return fd < 0 ? refuse(e, fd, "mount source", path) : fd;
 	}
-	err_set(e, ERR_DENIED, -EACCES, "mount source '%s': not below a folder this warden allows", path);
-	err_remedy(e, "start the warden with --allow-mount");
+	err_set(e, ERR_DENIED, -EACCES, "mount source '%s': not below a folder that may be mounted", path);
+	err_remedy(e, "start the daemon with --allow-mount, or name it in its configuration (allow_mount)");
 	return -EACCES;
 }
 

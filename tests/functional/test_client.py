@@ -497,6 +497,28 @@ def test_shell_survives_a_crash_of_the_daemon(daemon, box):
         assert t.wait() == 0 and t.restored
 
 
+def test_exec_loses_nothing_to_a_restart(daemon, box):
+    """Its output went straight to us, so the new daemon does not know how much of it we have."""
+    script = 'i=0; while [ $((i += 1)) -le 40 ]; do echo "line $i"; sleep 0.1; done; exit 3'
+    with subprocess.Popen([str(host.CLOCHE), "exec", box, "--", "sh", "-c", script], stdout=subprocess.PIPE,
+                          env=daemon.environment()) as p:
+        seen = [p.stdout.readline() for _ in range(10)]
+        daemon.restart()
+        seen += p.stdout.readlines()
+        assert p.wait(20) == 3
+    assert seen == [b"line %d\n" % i for i in range(1, 41)]
+
+
+def test_an_old_oom_kill_is_not_the_end_of_a_later_exec(daemon):
+    daemon.cli("create", "--name", "small", "--memory", "64M")
+    eat = ["python3", "-c", "x = 'a' * (1 << 30)"]
+    assert daemon.cli("exec", "small", "--", *eat).code == 137
+    daemon.restart()
+    r = daemon.cli("exec", "small", "--", "sh", "-c", "exit 3")
+    assert (r.code, r.err) == (3, b""), r
+    daemon.cli("rm", "small")
+
+
 def test_exec_with_a_terminal(daemon, box):
     with Terminal(daemon, "exec", "-t", box, "--", "sh", "-c", "stty size; exit 4", rows=20, columns=70) as t:
         t.expect("20 70")

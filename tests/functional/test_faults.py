@@ -117,7 +117,9 @@ class Ground:
             mounts = set(f.read().splitlines())
         return {
             'mount': mounts,
-            'file': {p for d in ('/tmp', '/var/tmp', '/run/cloche') for p in glob.glob(d + '/*')} |
+            # but for the folders of daemons, which `cloche run` does not make
+            'file': {p for d in ('/tmp', '/var/tmp', '/run/cloche') for p in glob.glob(d + '/*')
+                     if not p.startswith('/run/cloche/w-')} |
                     set(glob.glob(self.cache + '/new-*')) | set(glob.glob(self.cold + '/new-*')) |
                     set(glob.glob(self.cache + '/*/*.[0-9]*.*')) | set(glob.glob(self.cold + '/*/*.[0-9]*.*')),
             'cgroup': self.orphan_cgroups(),

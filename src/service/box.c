@@ -515,29 +515,19 @@ void box_create(struct service *s, const struct who *who, struct box_want *want,
 
 /* --- delete --- */
 
-static void on_destroyed(void *arg, int r, const struct wlink_answer *a, const struct err *e)
-{
-	struct box_op *op = arg;
-	struct box *b = op->box;
-	struct service *s = b->service;
-
-	(void)a;
-	if (r < 0 && r != -ESRCH)
-		log_warn("sandbox %s: %s", b->id, e ? e->msg : "the warden is gone");
-	leave(b);
-	tell(s, op, op->r, op->r < 0 ? &op->err : NULL);
-}
-
-/* The row is gone: from now on whoever finds the sandbox ends it. */
+/*
+ * The row is gone: from now on whoever finds the sandbox ends it, so the answer need not wait for that. The shorter the time between the two, the
+ * fewer callers are left in doubt by a crash.
+ */
 static void on_unstored(void *arg)
 {
 	struct box_op *op = arg;
 	struct box *b = op->box;
 
 	if (b->handle)
-		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, on_destroyed, op);
-	else
-		on_destroyed(op, 0, NULL, NULL);
+		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
+	leave(b);
+	on_told(op);
 }
 
 void box_delete(struct box *b, const struct who *who, const char *kind, box_done_fn *fn, void *arg)

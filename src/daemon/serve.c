@@ -11,6 +11,7 @@
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "service/upkeep.h"
+#include "service/wlink.h"
 #include "warden/program.h"
 
 #include <signal.h>
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #define DRAIN_MS 30000
+#define SETTLE_MS 5
 
 struct serve {
 	const struct daemon_start *start;
@@ -33,7 +35,8 @@ struct serve {
 	struct http_server *http;
 	uv_signal_t term, intr;
 	uv_poll_t life;
-	uv_timer_t deadline;
+	uv_timer_t deadline, settle;
+	unsigned settle_left; /* tries */
 	struct upkeep *upkeep;
 	bool draining, ready, failed;
 	char db_path[DAEMON_PATH + 16], tar[512];
@@ -41,9 +44,22 @@ struct serve {
 
 /* --- the end --- */
 
+/* What was answered is also done: the warden has heard of every sandbox that was deleted. */
+static void on_settle(uv_timer_t *t)
+{
+	struct serve *v = t->data;
+
+	if (wlink_idle(v->service->warden) || !v->settle_left--)
+		uv_stop(&v->loop);
+	else
+		uv_timer_start(t, on_settle, SETTLE_MS, 0);
+}
+
 static void on_drained(void *arg)
 {
-	uv_stop(&((struct serve *)arg)->loop);
+	struct serve *v = arg;
+
+	on_settle(&v->settle);
 }
 
 static void on_deadline(uv_timer_t *t)
@@ -204,6 +220,9 @@ static int watch_end(struct serve *v, struct err *e)
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "watch for the end");
 	uv_timer_init(&v->loop, &v->deadline);
+	uv_timer_init(&v->loop, &v->settle);
+	v->settle.data = v;
+	v->settle_left = 400;
 	return 0;
 }
 

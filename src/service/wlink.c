@@ -349,3 +349,8 @@ void wlink_go(struct wlink *w)
 	w->held = false;
 	send_more(w);
 }
+
+bool wlink_idle(const struct wlink *w)
+{
+	return !w->sent.first && !w->waiting.first && !w->first.first;
+}

@@ -36,5 +36,7 @@ void wlink_call(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t ar
  * it breaks: -EPIPE, since all of it is to be found out anew.
  */
 void wlink_call_first(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, wlink_fn *fn, void *fn_arg);
+/* Whether everything that was asked has been answered. */
+bool wlink_idle(const struct wlink *w);
 /* After @back: what waits is held until this is called. */
 void wlink_go(struct wlink *w);

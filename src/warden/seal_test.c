@@ -120,15 +120,9 @@ TEST(twenty_from_one_layer_are_independent_and_a_chain_of_three_holds)
 static bool edit(const char *id, const char *script)
 {
 	char cmd[400];
-	int status;
-	pid_t pid = fork();
 
 	snprintf(cmd, sizeof(cmd), "cd %s/%s && %s", st_store, id, script);
-	if (pid == 0) {
-		execl("/bin/sh", "sh", "-c", cmd, NULL);
-		_exit(127);
-	}
-	return waitpid(pid, &status, 0) == pid && status == 0;
+	return st_shell(cmd) == 0;
 }
 
 TEST(an_altered_or_truncated_layer_is_refused_and_the_sandbox_it_is_of_is_not_touched)

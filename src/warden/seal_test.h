@@ -22,17 +22,26 @@ static inline void st_fresh(void)
 	snprintf(st_store, sizeof(st_store), "/var/tmp/cloche-seal-test-%d-%u", (int)getpid(), n++);
 }
 
+/* On the host. The exit status as wait tells it. */
+static inline int st_shell(const char *script)
+{
+	pid_t pid = fork();
+	int status = -1;
+
+	if (pid == 0) {
+		execl("/bin/sh", "sh", "-c", script, NULL);
+		_exit(127);
+	}
+	waitpid(pid, &status, 0);
+	return status;
+}
+
 static inline void st_remove_store(void)
 {
 	char cmd[160];
-	pid_t pid = fork();
 
 	snprintf(cmd, sizeof(cmd), "rm -rf %s", st_store);
-	if (pid == 0) {
-		execl("/bin/sh", "sh", "-c", cmd, NULL);
-		_exit(127);
-	}
-	waitpid(pid, NULL, 0);
+	st_shell(cmd);
 }
 
 struct st_box {

@@ -111,30 +111,28 @@ ROUND static void blocks_x86(uint32_t state[8], const uint8_t *data, size_t n)
 	memcpy(state + 4, &efgh, sizeof(efgh));
 }
 
-static void cpuid(unsigned leaf, unsigned *b, unsigned *c)
+/* a: how many there are, for the first. */
+static void cpuid(unsigned leaf, unsigned *a, unsigned *b, unsigned *c)
 {
-	unsigned a = leaf, d;
+	unsigned d;
 
+	*a = leaf;
 	*c = 0;
-	__asm__ volatile("cpuid" : "+a"(a), "=b"(*b), "+c"(*c), "=d"(d));
-	if (a < 7 && leaf == 0)
-		*c = 0; /* has no leaf 7 */
-	else if (leaf == 0)
-		*c = 1;
+	__asm__ volatile("cpuid" : "+a"(*a), "=b"(*b), "+c"(*c), "=d"(d));
 }
 
 static bool have_x86(void)
 {
 	const unsigned ssse3 = 1U << 9, sse41 = 1U << 19, sha = 1U << 29;
-	unsigned b, c, known;
+	unsigned a, b, c;
 
-	cpuid(0, &b, &known);
-	if (!known)
+	cpuid(0, &a, &b, &c);
+	if (a < 7)
 		return false;
-	cpuid(1, &b, &c);
+	cpuid(1, &a, &b, &c);
 	if (!(c & ssse3) || !(c & sse41))
 		return false;
-	cpuid(7, &b, &c);
+	cpuid(7, &a, &b, &c);
 	return b & sha;
 }
 #endif

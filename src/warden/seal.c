@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-#define SYNC_EACH 8 /* up to so many files are written to disk one by one; more: the whole filesystem */
 #define THAW_TRIES 50
 
 struct seal_impl {
@@ -23,6 +22,7 @@ struct seal_impl {
 	int tmp, fs, links; /* folders of the layer in the making */
 	char tmp_name[ID_SIZE + 8];
 	char *buf;
+	int synced;
 };
 
 static struct seal_impl *impl_new(void)
@@ -121,6 +121,11 @@ static int copy_tree(struct seal *x, const char *name)
 	return r < 0 ? r : tree_copy(&c, from, to);
 }
 
+static int given_up(struct seal *x)
+{
+	return err_set(&x->e, ERR_CONFLICT, -ECANCELED, "sealing was given up: the sandbox ends");
+}
+
 static int copy_all(struct seal *x)
 {
 	int r = 0;
@@ -128,7 +133,7 @@ static int copy_all(struct seal *x)
 	for (unsigned n = 0; r == 0 && n < LAYER_TREES; n++)
 		r = copy_tree(x, layer_trees[n]);
 	if (r == -ECANCELED)
-		return err_set(&x->e, ERR_CONFLICT, r, "sealing was given up: the sandbox ends");
+		return given_up(x);
 	if (r == -E2BIG)
 		return err_set(&x->e, ERR_TOO_LARGE, r, "the sandbox has too many files to be sealed");
 	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
@@ -175,13 +180,27 @@ static int copy_frozen(struct seal *x)
 	return r;
 }
 
-static int sync_files(struct seal *x)
+static void *sync_main(void *arg)
 {
-	int r = x->m.files <= SYNC_EACH && x->m.entries <= 4 * SYNC_EACH ? tree_sync(x->impl->fs) :
-		syncfs(x->impl->tmp) < 0				 ? -errno :
-									   0;
+	struct seal_impl *i = arg;
 
-	return r;
+	i->synced = syncfs(i->tmp) < 0 ? -errno : 0;
+	return NULL;
+}
+
+/* One reads while the other writes: summing up takes about as long as the disk does. */
+static int sum_and_sync(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+	pthread_t writer;
+	bool aside = pthread_create(&writer, NULL, sync_main, i) == 0;
+	int r = manifest_sum(i->tmp, &x->work.stop, &x->m);
+
+	if (aside)
+		pthread_join(writer, NULL);
+	else
+		sync_main(i);
+	return r < 0 ? r : i->synced;
 }
 
 static int finish(struct seal *x)
@@ -190,9 +209,7 @@ static int finish(struct seal *x)
 	int r = tree_remove(i->tmp, "links");
 
 	if (r == 0)
-		r = manifest_sum(i->tmp, &x->work.stop, &x->m);
-	if (r == 0)
-		r = sync_files(x);
+		r = sum_and_sync(x);
 	if (r == 0) {
 		x->m.made = clock_real_ns();
 		manifest_seal(&x->m);
@@ -213,7 +230,7 @@ static int finish(struct seal *x)
 static void run_seal(struct work *w)
 {
 	struct seal *x = (struct seal *)(void *)w;
-	int r = prepare(x);
+	int r = __atomic_load_n(&w->stop, __ATOMIC_RELAXED) ? given_up(x) : prepare(x);
 
 	if (r == 0)
 		r = copy_frozen(x);

@@ -81,7 +81,7 @@ TEST(a_warden_killed_while_it_seals_leaves_nothing_half_made_and_a_sandbox_that_
 		int r;
 
 		id_new(id, sizeof(id));
-		killer = kill_later(w.pid, i * 900 % 45000);
+		killer = kill_later(w.pid, i * 4700 % 200000);
 		r = client_seal(w.client, a.s.handle, id, &l, &pause, &e);
 		waitpid(killer, NULL, 0);
 		halves += half_made() > 0;
@@ -270,6 +270,46 @@ TEST(others_are_served_while_one_is_sealed_and_a_sandbox_that_ends_gives_it_up)
 	kt_close(&a.p);
 	client_sandbox_done(&a.s);
 	client_free(side);
+	CHECK(st_stop(&w));
+}
+
+TEST(the_probes_find_nothing_open_in_a_restored_sandbox)
+{
+	char folder[SPEC_PATH], id[ID_SIZE];
+	const char *args[] = { "--keep", "--state", kt_dir, "--layers", st_store, "--allow-mount", folder, NULL };
+	struct sandbox_spec spec;
+	struct client_layer l;
+	struct st_box a, b;
+	uint64_t pause;
+	struct wt w;
+
+	st_fresh();
+	wt_spec(&spec);
+	CHECK(wt_program("cloche-probe", folder, sizeof(folder)));
+	snprintf(spec.mount[0].src, SPEC_PATH, "%s", folder);
+	snprintf(spec.mount[0].dst, SPEC_PATH, "/probe");
+	spec.mount[0].read_only = spec.nmounts = 1;
+	*strrchr(folder, '/') = '\0';
+	CHECK(wt_open(&w, args));
+	CHECK(st_create(&w, &spec, &a));
+	CHECK_EQ(st_run(&a, 0, "echo x > /etc/x; echo y > /home/user/y; mkdir -p /var/lib/y; rm /etc/hosts"), 0);
+	CHECK(st_seal(&w, &a, id, &l, &pause));
+	st_stand_on(&spec, id);
+	CHECK(st_create(&w, &spec, &b));
+	for (uint32_t uid = 0; uid <= 1000; uid += 1000) {
+		CHECK_EQ(st_run(&a, uid, "/probe --ro /probe | cut -f1,2 | grep -v info > /tmp/p; grep -c closed /tmp/p"), 0);
+		CHECK(strtol(a.out, NULL, 10) > 30);
+		CHECK_EQ(st_run(&a, uid, "cat /tmp/p; rm /tmp/p"), 0);
+		CHECK_EQ(st_run(&b, uid, "/probe --ro /probe | cut -f1,2 | grep -v info"), 0);
+		if (strcmp(a.out, b.out))
+			printf("# as %u: plain\n%s# restored\n%s", uid, a.out, b.out);
+		CHECK(!strcmp(a.out, b.out));
+		CHECK(!strstr(b.out, "open"));
+	}
+	/* The store itself is nowhere to be seen. */
+	CHECK_EQ(st_run(&b, 0, "! grep -q cloche-seal /proc/self/mountinfo /proc/self/mounts"), 0);
+	CHECK(st_end(&w, &a));
+	CHECK(st_end(&w, &b));
 	CHECK(st_stop(&w));
 }
 

@@ -401,7 +401,7 @@ static void finish_one(struct server *s, struct warden_done *d)
 	if (d->sealed && r == 0) {
 		s->out.arg = d->pause;
 		tell_layer(s, &d->layer, 0);
-	} else if (!d->sealed) {
+	} else if (!d->sealed && r == 0) {
 		/* Who asked is gone: then nobody wants it any more. */
 		r = at < 0 ? -EPIPE : create(s, fds, &d->e);
 	}
@@ -543,9 +543,12 @@ int server_run(const struct server_opts *o, struct err *e)
 		r = add(s, x, e);
 	if (r == 0)
 		r = loop(s, e);
-	for (int i = 0; i < PEERS; i++)
+	warden_free(s->warden); /* what is under way ends with it */
+	for (int i = 0; i < PEERS; i++) {
+		free(s->slow[i]);
+		s->slow[i] = NULL;
 		drop(s, i);
-	warden_free(s->warden);
+	}
 	free(s->table);
 	return r;
 }

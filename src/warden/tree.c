@@ -282,32 +282,3 @@ int tree_remove(int parent, const char *name)
 	walk_done(&w);
 	return r == 0 ? sys_unlinkat(parent, name, AT_REMOVEDIR) : r;
 }
-
-/* Files, then the folder they are in: a name without its file would be worse than neither. */
-int tree_sync(int dir)
-{
-	int top = sys_openat(dir, ".", FOLDER, 0), r;
-	struct walk w;
-
-	if (top < 0)
-		return top;
-	r = walk_begin(&w, top, false);
-	while (r == 0) {
-		const char *name = walk_next(&w);
-		struct stat st;
-
-		if (!name) {
-			r = fsync(w.fd) < 0 ? -errno : w.depth == 1 ? 1 : walk_up(&w);
-		} else if (fstatat(w.fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-			r = -errno;
-		} else if (S_ISDIR(st.st_mode)) {
-			r = walk_down(&w, name);
-		} else if (S_ISREG(st.st_mode)) {
-			AUTO_CLOSE int fd = sys_openat(w.fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
-
-			r = fd < 0 ? fd : fsync(fd) < 0 ? -errno : 0;
-		}
-	}
-	walk_done(&w);
-	return r < 0 ? r : 0;
-}

@@ -34,7 +34,5 @@ struct tree_facts {
  * that is zeros is the same as a hole.
  */
 int tree_sum(int dir, const int *stop, char *buf, struct sha256 *s, struct tree_facts *ret);
-/* Writes everything below to the disk, file by file. */
-int tree_sync(int dir);
 /* With all that is in it. 0 also when there is none. */
 int tree_remove(int parent, const char *name);

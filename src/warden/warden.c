@@ -768,9 +768,15 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 		return false;
 	*ret = (struct warden_done){ .tag = x->tag, .result = x->result };
 	if (x->kind == SEAL_VERIFY) {
-		/* One that was stopped says nothing. */
-		if (x->result != -ECANCELED)
-			layers_verdict(w->layers, x->m.id, x->result == 0);
+		const int r = x->result;
+
+		/* Only what was looked at has a verdict; and then that is what counts. */
+		if (r == -ECANCELED || r == -ENOMEM || r == -EMFILE || r == -ENFILE) {
+			err_sys(&ret->e, ERR_EXHAUSTED, r, "look at layer '%s'", x->m.id);
+		} else {
+			layers_verdict(w->layers, x->m.id, r == 0);
+			ret->result = 0;
+		}
 	} else {
 		struct sealing *s = x->tag;
 

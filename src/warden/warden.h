@@ -105,7 +105,7 @@ const struct manifest *warden_layer_next(const struct warden *w, const char *id,
 int warden_done_fd(const struct warden *w);
 struct warden_done {
 	void *tag;
-	bool sealed; /* else a layer was looked at, and the rest is not filled */
+	bool sealed; /* else a layer was looked at: when ->result is 0 ask warden_layers_ready() again. The rest is not filled */
 	int result;
 	struct err e;
 	struct manifest layer;

@@ -249,7 +249,7 @@ const struct manifest *layers_find(const struct layers *l, const char *id)
 	return x ? &x->m : NULL;
 }
 
-const struct manifest *layers_next(const struct layers *l, const char *id, unsigned *ret_users, char ret_id[MANIFEST_ID])
+bool layers_next(const struct layers *l, const char *id, struct layer_facts *ret)
 {
 	bool there;
 	size_t at = place(l, id, &there);
@@ -257,11 +257,11 @@ const struct manifest *layers_next(const struct layers *l, const char *id, unsig
 
 	at += there;
 	if (at >= l->count)
-		return NULL;
+		return false;
 	x = l->by_id[at];
-	*ret_users = x->sandboxes + x->children;
-	memcpy(ret_id, x->id, ID_SIZE);
-	return &x->m;
+	*ret = (struct layer_facts){ .users = x->sandboxes + x->children, .bad = x->verdict == BAD, .m = &x->m };
+	memcpy(ret->id, x->id, ID_SIZE);
+	return true;
 }
 
 static int check_one(const struct layer *x, const struct sandbox_spec *spec, uint32_t i, struct err *e)

@@ -20,10 +20,16 @@ int layers_open_dir(const char *path, struct err *e);
 int layers_new(int dir, struct workers *workers, struct layers **ret, struct err *e);
 void layers_free(struct layers *l);
 
-/* The manifest of that layer, NULL when there is none. One that can not be believed has no ->version. */
+/* The manifest of that layer, NULL when there is none. */
 const struct manifest *layers_find(const struct layers *l, const char *id);
-/* The next larger id after @id ("": the first), or NULL. ->users: who stands on it, sandboxes and layers. */
-const struct manifest *layers_next(const struct layers *l, const char *id, unsigned *ret_users, char ret_id[MANIFEST_ID]);
+struct layer_facts {
+	char id[MANIFEST_ID];
+	unsigned users; /* who stands on it, sandboxes and layers */
+	bool bad; /* it can not be believed: nobody may stand on it */
+	const struct manifest *m; /* zeros when it can not be read */
+};
+/* The next larger id after @id ("": the first). False: there is none. */
+bool layers_next(const struct layers *l, const char *id, struct layer_facts *ret);
 
 /* Whether @spec may stand on the layers it names: all there, each on the one before, of this image and tenant. */
 int layers_check(const struct layers *l, const struct sandbox_spec *spec, struct err *e);

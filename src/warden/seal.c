@@ -19,6 +19,7 @@ struct seal_impl {
 	pthread_cond_t moved;
 	bool left; /* the sandbox */
 	int fd; /* SEAL_CLOSE */
+	bool made; /* ->tmp_name is ours to remove */
 	int tmp, fs, links; /* folders of the layer in the making */
 	char tmp_name[ID_SIZE + 8];
 	char *buf;
@@ -92,9 +93,12 @@ static int make_folder(int dir, const char *name, int *ret)
 static int prepare(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
-	int r = make_folder(i->from.dir, i->tmp_name, &i->tmp);
+	int r = sys_mkdirat(i->from.dir, i->tmp_name, 0700);
 
+	i->made = r == 0;
 	if (r == 0)
+		r = i->tmp = sys_openat(i->from.dir, i->tmp_name, FOLDER, 0);
+	if (r >= 0)
 		r = make_folder(i->tmp, "fs", &i->fs);
 	if (r == 0)
 		r = make_folder(i->tmp, "links", &i->links);
@@ -238,7 +242,7 @@ static void run_seal(struct work *w)
 	if (r == 0)
 		r = finish(x);
 	x->result = r;
-	if (r < 0 && x->impl->tmp >= 0 && (r = tree_remove(x->impl->from.dir, x->impl->tmp_name)) < 0)
+	if (r < 0 && x->impl->made && (r = tree_remove(x->impl->from.dir, x->impl->tmp_name)) < 0)
 		log_error("'%s' stays behind until the next start: %s", x->impl->tmp_name, strerror(-r));
 }
 

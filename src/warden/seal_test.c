@@ -168,6 +168,7 @@ TEST(an_altered_or_truncated_layer_is_refused_and_the_sandbox_it_is_of_is_not_to
 		if (r != -EBADMSG || e.kind != ERR_REFUSED)
 			printf("# '%s': %d %s\n", harm[i], r, e.msg);
 		CHECK_EQ(r, -EBADMSG);
+		CHECK(client_layers(w.client, "", &l, &e) == 1 && l.bad && !strcmp(l.id, id));
 		CHECK_EQ(client_unseal(w.client, id, &e), 0);
 	}
 	/* One that nobody harmed is still good for the next warden. */

@@ -127,7 +127,7 @@ static int ready(struct server *s, struct err *e)
 	return r;
 }
 
-static void tell_layer(struct server *s, const struct manifest *m, unsigned users)
+static void tell_layer(struct server *s, const struct manifest *m)
 {
 	struct msg_layer *to = &s->out.layer;
 
@@ -139,17 +139,18 @@ static void tell_layer(struct server *s, const struct manifest *m, unsigned user
 	to->files = m->files;
 	to->size = m->size;
 	to->depth = m->depth;
-	to->users = users;
-	to->flags = m->version ? 0 : MSG_LAYER_BAD;
 }
 
 static void next_layer(struct server *s)
 {
-	unsigned users = 0;
-	const struct manifest *m = warden_layer_next(s->warden, s->in.q.id, &users, s->out.id);
+	struct layer_facts f;
 
-	if (m)
-		tell_layer(s, m, users);
+	if (!warden_layer_next(s->warden, s->in.q.id, &f))
+		return;
+	tell_layer(s, f.m);
+	memcpy(s->out.id, f.id, sizeof(s->out.id));
+	s->out.layer.users = f.users;
+	s->out.layer.flags = f.bad ? MSG_LAYER_BAD : 0;
 }
 
 static int create(struct server *s, int fds[MSG_FDS], struct err *e)
@@ -400,7 +401,7 @@ static void finish_one(struct server *s, struct warden_done *d)
 	s->at = at;
 	if (d->sealed && r == 0) {
 		s->out.arg = d->pause;
-		tell_layer(s, &d->layer, 0);
+		tell_layer(s, &d->layer);
 	} else if (!d->sealed && r == 0) {
 		/* Who asked is gone: then nobody wants it any more. */
 		r = at < 0 ? -EPIPE : create(s, fds, &d->e);

@@ -749,10 +749,9 @@ int warden_unseal(struct warden *w, const char *id, struct err *e)
 	return w->layers ? layers_remove(w->layers, id, e) : no_layers(e);
 }
 
-const struct manifest *warden_layer_next(const struct warden *w, const char *id, unsigned *ret_users,
-					 char ret_id[MANIFEST_ID])
+bool warden_layer_next(const struct warden *w, const char *id, struct layer_facts *ret)
 {
-	return w->layers ? layers_next(w->layers, id, ret_users, ret_id) : NULL;
+	return w->layers && layers_next(w->layers, id, ret);
 }
 
 int warden_done_fd(const struct warden *w)

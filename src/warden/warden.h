@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "linux/cgroup.h"
 #include "warden/env.h"
-#include "warden/manifest.h"
+#include "warden/layers.h"
 #include "warden/spec.h"
 
 struct warden;
@@ -98,9 +98,8 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, void
  */
 int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void *tag, struct err *e);
 int warden_unseal(struct warden *w, const char *id, struct err *e);
-/* The next larger id after @id ("": the first): its manifest, NULL at the end. ->version is 0 when it can not be used. */
-const struct manifest *warden_layer_next(const struct warden *w, const char *id, unsigned *ret_users,
-					 char ret_id[MANIFEST_ID]);
+/* The next larger id after @id ("": the first). False: there is none. */
+bool warden_layer_next(const struct warden *w, const char *id, struct layer_facts *ret);
 /* Readable when warden_done() has something; -1: never. */
 int warden_done_fd(const struct warden *w);
 struct warden_done {

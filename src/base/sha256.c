@@ -54,7 +54,8 @@ static void blocks_plain(uint32_t state[8], const uint8_t *data, size_t n)
 
 #if defined(__x86_64__)
 /* Without the compiler's own header, which is not there for every libc. */
-typedef int v4 __attribute__((vector_size(16)));
+typedef unsigned v4 __attribute__((vector_size(16)));
+typedef int s4 __attribute__((vector_size(16))); /* what the instructions are declared with; sums must wrap */
 typedef char v16 __attribute__((vector_size(16)));
 #define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #define ROUND __attribute__((target("sha,sse4.1,ssse3")))
@@ -93,14 +94,14 @@ ROUND static void blocks_x86(uint32_t state[8], const uint8_t *data, size_t n)
 				w[i] = load_swapped(data + (size_t)i * 16);
 			} else {
 				/* w[i & 3] holds the words of sixteen rounds ago. */
-				v4 next = __builtin_ia32_sha256msg1(w[i & 3], w[(i + 1) & 3]);
+				v4 next = (v4)__builtin_ia32_sha256msg1((s4)w[i & 3], (s4)w[(i + 1) & 3]);
 
 				next += PICK(w[(i + 2) & 3], w[(i + 3) & 3], 1, 2, 3, 4);
-				w[i & 3] = __builtin_ia32_sha256msg2(next, w[(i + 3) & 3]);
+				w[i & 3] = (v4)__builtin_ia32_sha256msg2((s4)next, (s4)w[(i + 3) & 3]);
 			}
 			k = w[i & 3] + load(K + (size_t)i * 4);
-			cdgh = __builtin_ia32_sha256rnds2(cdgh, abef, k);
-			abef = __builtin_ia32_sha256rnds2(abef, cdgh, PICK(k, k, 2, 3, 0, 1));
+			cdgh = (v4)__builtin_ia32_sha256rnds2((s4)cdgh, (s4)abef, (s4)k);
+			abef = (v4)__builtin_ia32_sha256rnds2((s4)abef, (s4)cdgh, (s4)PICK(k, k, 2, 3, 0, 1));
 		}
 		abef += abef_was;
 		cdgh += cdgh_was;

@@ -1,7 +1,7 @@
 /*
  * The store of layers: what sandboxes had changed when they were sealed, for others to stand on. A folder that only
- * root may enter; one folder per layer, named by its id. Who stands on what is known here, so that nothing is taken away
- * from under anybody. One thread; what takes long goes to workers (warden/seal.h).
+ * root may enter; one folder per layer, named by its id. Who stands on what is known here, so that nothing is taken
+ * away from under anybody. One thread; what takes long goes to workers (warden/seal.h).
  */
 #pragma once
 #include <stdbool.h>
@@ -16,7 +16,7 @@ struct layers;
 
 /* Makes the folder when it is missing; it must be root's own, mode 0700, and no link on the way. Returns it. */
 int layers_open_dir(const char *path, struct err *e);
-/* @dir stays the caller's. Reads what is there; what is half-made or half-removed is given to @workers to be removed. */
+/* @dir stays the caller's. Reads what is there; what is half-made or half-removed is removed by @workers. */
 int layers_new(int dir, struct workers *workers, struct layers **ret, struct err *e);
 void layers_free(struct layers *l);
 

@@ -1,4 +1,4 @@
-/* What a layer says of itself: one fixed-size record beside its files. A layer whose record or files differ is refused. */
+/* What a layer says of itself: one fixed-size record beside its files. If the two differ the layer is refused. */
 #pragma once
 #include <assert.h>
 #include <stdint.h>

@@ -110,7 +110,7 @@ static int keep_layer(struct build *b, int mnt)
 	return r < 0 ? err_sys(b->e, ERR_INTERNAL, r, "stage a layer") : 0;
 }
 
-/* The sealed layers' folders named @tree, the newest first, where @fds has room for SPEC_LAYERS. How many, or -errno. */
+/* The sealed layers' folders named @tree, the newest first; @fds has room for SPEC_LAYERS. How many, or -errno. */
 static int open_sealed(struct build *b, const char *tree, int *fds)
 {
 	char path[ID_SIZE + 8];
@@ -191,7 +191,8 @@ static int overlay(struct build *b, int lower, const char *up, const char *work)
 
 	if (r < 0)
 		return r;
-	rest[7] = b->env->rootless ? (struct mount_opt){ "userxattr", NULL } : (struct mount_opt){ "redirect_dir", "nofollow" };
+	rest[7] = b->env->rootless ? (struct mount_opt){ "userxattr", NULL } :
+				     (struct mount_opt){ "redirect_dir", "nofollow" };
 	if (b->spec->layers) {
 		r = n = open_sealed(b, up, fds);
 		if (n > 0)

@@ -246,8 +246,8 @@ static void run_seal(struct work *w)
 		log_error("'%s' stays behind until the next start: %s", x->impl->tmp_name, strerror(-r));
 }
 
-int seal_start(struct workers *s, const struct seal_source *from, const struct manifest *m, void *tag, struct seal **ret,
-	       struct err *e)
+int seal_start(struct workers *s, const struct seal_source *from, const struct manifest *m, void *tag,
+	       struct seal **ret, struct err *e)
 {
 	struct seal *x = seal_new(SEAL_LAYER, run_seal);
 

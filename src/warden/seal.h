@@ -35,8 +35,8 @@ struct seal_source {
 };
 
 /* Copies while the sandbox is frozen, then sums up, writes to disk and makes the layer visible while it runs on. */
-int seal_start(struct workers *s, const struct seal_source *from, const struct manifest *m, void *tag, struct seal **ret,
-	       struct err *e);
+int seal_start(struct workers *s, const struct seal_source *from, const struct manifest *m, void *tag,
+	       struct seal **ret, struct err *e);
 /* Whether the sandbox is still needed. */
 bool seal_busy(struct seal *x);
 /* Gives up if it still needs the sandbox, and returns when it does not any more. */

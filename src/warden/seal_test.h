@@ -139,3 +139,27 @@ static inline bool st_stop(struct wt *w)
 	st_remove_store();
 	return ok;
 }
+
+/* What is half-made or half-removed in the store. */
+static inline unsigned half_made(void)
+{
+	DIR *d = opendir(st_store);
+	const struct dirent *x;
+	unsigned n = 0;
+
+	while (d && (x = readdir(d)))
+		n += strlen(x->d_name) > ID_LEN;
+	if (d)
+		closedir(d);
+	return n;
+}
+
+static inline bool none_half_made(void)
+{
+	for (int i = 0; i < 3000; i++) {
+		if (!half_made())
+			return true;
+		wt_sleep_ms(10);
+	}
+	return false;
+}

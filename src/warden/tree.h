@@ -8,7 +8,7 @@
 
 struct tree_copy {
 	uint32_t uid_base; /* ids from here on become 0, 1, ... */
-	int links; /* an empty folder beside the copy: where files with several names are found again by number */
+	int links; /* an empty folder beside the copy: files with several names are found again there */
 	const int *stop; /* atomic: not 0 any more means to give up with -ECANCELED */
 	char *buf; /* TREE_BUF bytes */
 };

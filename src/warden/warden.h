@@ -104,7 +104,8 @@ bool warden_layer_next(const struct warden *w, const char *id, struct layer_fact
 int warden_done_fd(const struct warden *w);
 struct warden_done {
 	void *tag;
-	bool sealed; /* else a layer was looked at: when ->result is 0 ask warden_layers_ready() again. The rest is not filled */
+	/* Else a layer was looked at: when ->result is 0 ask warden_layers_ready() again. The rest is not filled. */
+	bool sealed;
 	int result;
 	struct err e;
 	struct manifest layer;

@@ -16,8 +16,8 @@ enum {
 };
 
 /* These two, and what KEEP brings (enum frame_keep_place), are places that nothing else ever gets. */
-#define AGENT_PLACES_END (FRAME_KEEP_MEMINFO + 1)
-static_assert(FRAME_KEEP_SLOT == 4 && FRAME_KEEP_MEMINFO - FRAME_KEEP_SLOT + 1 == FRAME_KEEP_FDS, "in a row");
+#define AGENT_PLACES_END (FRAME_KEEP_UPPER + 1)
+static_assert(FRAME_KEEP_SLOT == 4 && FRAME_KEEP_UPPER - FRAME_KEEP_SLOT + 1 == FRAME_KEEP_FDS, "in a row");
 
 #define AGENT_EXECS_MAX 512
 #define AGENT_WORKERS_MAX 64

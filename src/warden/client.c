@@ -234,3 +234,59 @@ int client_group_end(struct client *c, uint64_t handle, uint32_t group, struct e
 {
 	return call_group(c, WARDEN_GROUP_END, handle, group, e);
 }
+
+static int call_layer(struct client *c, enum warden_op op, uint64_t handle, const char *id, struct err *e)
+{
+	int r;
+
+	memcpy(c->req.id, id, strnlen(id, sizeof(c->req.id) - 1));
+	r = call_plain(c, op, handle, e);
+	memset(c->req.id, 0, sizeof(c->req.id));
+	return r;
+}
+
+static void take_layer(const struct client *c, const char *id, struct client_layer *ret)
+{
+	const struct msg_layer *m = &c->rep.layer;
+
+	*ret = (struct client_layer){
+		.tenant = m->tenant,
+		.made = m->made,
+		.entries = m->entries,
+		.files = m->files,
+		.size = m->size,
+		.depth = m->depth,
+		.users = m->users,
+		.bad = m->flags & MSG_LAYER_BAD,
+	};
+	memcpy(ret->id, id, strnlen(id, ID_LEN));
+	memcpy(ret->parent, m->parent, strnlen(m->parent, ID_LEN));
+	memcpy(ret->sum, m->sum, sizeof(ret->sum));
+}
+
+int client_seal(struct client *c, uint64_t handle, const char *id, struct client_layer *ret, uint64_t *ret_pause,
+		struct err *e)
+{
+	int r = call_layer(c, WARDEN_SEAL, handle, id, e);
+
+	if (r < 0)
+		return r;
+	take_layer(c, id, ret);
+	*ret_pause = c->rep.arg;
+	return 0;
+}
+
+int client_unseal(struct client *c, const char *id, struct err *e)
+{
+	return call_layer(c, WARDEN_UNSEAL, 0, id, e);
+}
+
+int client_layers(struct client *c, const char *after, struct client_layer *ret, struct err *e)
+{
+	int r = call_layer(c, WARDEN_LAYERS, 0, after, e);
+
+	if (r < 0 || !c->rep.id[0])
+		return r;
+	take_layer(c, c->rep.id, ret);
+	return 1;
+}

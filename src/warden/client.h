@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/id.h"
 #include "warden/warden.h"
 
 struct client;
@@ -41,4 +42,18 @@ int client_next(struct client *c, uint64_t after, uint64_t *ret, struct warden_r
 /* A new exec group: its number, and what it is joined by, the caller's. */
 int client_group(struct client *c, uint64_t handle, uint32_t *ret, int *ret_fd, struct err *e);
 int client_group_kill(struct client *c, uint64_t handle, uint32_t group, struct err *e);
+/* What a layer is; the parent's id is "" when it stands on the image. */
+struct client_layer {
+	char id[ID_SIZE], parent[ID_SIZE];
+	uint64_t tenant, made, entries, files, size;
+	uint32_t depth, users;
+	bool bad;
+	uint8_t sum[32];
+};
+/* Makes layer @id of what the sandbox has changed; @ret_pause: for how many ns it did not run. */
+int client_seal(struct client *c, uint64_t handle, const char *id, struct client_layer *ret, uint64_t *ret_pause,
+		struct err *e);
+int client_unseal(struct client *c, const char *id, struct err *e);
+/* The next larger id after @after ("": the first). 1, or 0 at the end. */
+int client_layers(struct client *c, const char *after, struct client_layer *ret, struct err *e);
 int client_group_end(struct client *c, uint64_t handle, uint32_t group, struct err *e);

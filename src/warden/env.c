@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "linux/mount.h"
 #include "linux/ns.h"
+#include "warden/layers.h"
 #include "warden/skeleton.h"
 
 #include <pthread.h>
@@ -292,6 +293,11 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 		r = open_stage(e);
 	if (r == 0 && v->rootless)
 		r = stage_devices(v, e);
+	/* In the mount namespace we work in, whose mounts can be copied. */
+	if (r == 0 && o->layers)
+		r = v->layers = layers_open_dir(o->layers, e);
+	if (r > 0)
+		r = 0;
 	v->one_shot = o->one_shot;
 	v->stage_keep = v->stage_next;
 	v->controllers = v->cgroups.have & (CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_PIDS) |
@@ -302,7 +308,7 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 
 int env_open(const struct env_opts *o, struct env *ret, struct err *e)
 {
-	struct env v = { .agent = -1, .null = -1, .net = -1, .slots.fd = -1, .records.fd = -1 };
+	struct env v = { .agent = -1, .null = -1, .net = -1, .slots.fd = -1, .records.fd = -1, .layers = -1 };
 	int r;
 
 	v.policy = o->policy ? *o->policy : policy_all;
@@ -329,6 +335,7 @@ void env_done(struct env *v)
 	slots_done(&v->slots);
 	records_done(&v->records);
 	image_host_done(&v->image);
+	fd_close(v->layers);
 	fd_close(v->agent);
 	fd_close(v->null);
 	fd_close(v->net);

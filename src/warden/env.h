@@ -21,6 +21,7 @@ struct env {
 	struct slots slots;
 	bool keep; /* sandboxes outlive us */
 	struct records records; /* of those */
+	int layers; /* the folder of sealed layers, -1: none */
 	struct image_host image;
 	struct env_policy policy; /* how images and mount sources are opened */
 	int agent; /* the program */
@@ -38,6 +39,7 @@ struct env_opts {
 	bool freezer; /* also join the freezer (pause, checkpoints) */
 	bool accounting; /* also count CPU time per sandbox where that takes a group of its own (version 1) */
 	const char *state; /* keep sandboxes, and their records in this folder; NULL: they end with us */
+	const char *layers; /* where sealed layers are (root only); NULL: none */
 	bool one_shot; /* one sandbox, as soon as possible: make its network namespace while the rest is opened */
 };
 

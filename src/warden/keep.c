@@ -35,9 +35,9 @@ int keep_prepare(struct env *v, struct shell *s, struct err *e)
 	return 0;
 }
 
-int keep_start(struct env *v, struct shell *s, int meminfo, struct record *rec, struct err *e)
+int keep_start(struct env *v, struct shell *s, int meminfo, int upper, struct record *rec, struct err *e)
 {
-	const int fds[FRAME_KEEP_FDS] = { s->slot_fd, s->take, s->give, meminfo };
+	const int fds[FRAME_KEEP_FDS] = { s->slot_fd, s->take, s->give, meminfo, upper };
 	uint8_t out[FRAME_HEAD];
 	int r;
 
@@ -119,15 +119,15 @@ static int take_slot(const struct env *v, int pidfd)
 	return TAKE_FD(fd);
 }
 
-static int take_meminfo(int pidfd)
+static int take_layer(int pidfd, int place, mode_t type)
 {
-	AUTO_CLOSE int fd = sys_pidfd_getfd(pidfd, FRAME_KEEP_MEMINFO);
+	AUTO_CLOSE int fd = sys_pidfd_getfd(pidfd, place);
 	struct statfs fs;
 	struct stat st;
 
 	if (fd < 0)
 		return fd;
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || fstatfs(fd, &fs) < 0 ||
+	if (fstat(fd, &st) < 0 || (st.st_mode & S_IFMT) != type || fstatfs(fd, &fs) < 0 ||
 	    (fs.f_type != 0x01021994 /* tmpfs */ && fs.f_type != 0xef53 /* ext4 */))
 		return -ESTALE;
 	return TAKE_FD(fd);
@@ -183,9 +183,10 @@ static bool same_process(const struct record *rec, int pidfd)
 	return record_start((pid_t)rec->pid, &start) == 0 && start == rec->start && !dead(pidfd);
 }
 
-int keep_adopt(struct env *v, const struct record *rec, struct shell *ret, int *ret_meminfo, struct err *e)
+int keep_adopt(struct env *v, const struct record *rec, struct shell *ret, int *ret_meminfo, int *ret_upper,
+	       struct err *e)
 {
-	AUTO_CLOSE int pidfd = sys_pidfd_open((pid_t)rec->pid, 0), give = -1, meminfo = -1;
+	AUTO_CLOSE int pidfd = sys_pidfd_open((pid_t)rec->pid, 0), give = -1, meminfo = -1, upper = -1;
 	struct shell s;
 	char name[48];
 	int r;
@@ -221,8 +222,10 @@ int keep_adopt(struct env *v, const struct record *rec, struct shell *ret, int *
 	s.limited = true;
 	s.limits = (struct cgroup_limits){ rec->memory, rec->pids, rec->cpu_milli, rec->io_bps, { { 0, 0 } }, 0 };
 	s.give = give < 0 ? -1 : TAKE_FD(give);
-	meminfo = take_meminfo(pidfd);
+	meminfo = take_layer(pidfd, FRAME_KEEP_MEMINFO, S_IFREG);
 	*ret_meminfo = meminfo < 0 ? -1 : TAKE_FD(meminfo);
+	upper = take_layer(pidfd, FRAME_KEEP_UPPER, S_IFDIR);
+	*ret_upper = upper < 0 ? -1 : TAKE_FD(upper);
 	s.pidfd = TAKE_FD(pidfd);
 	*ret = s;
 	return 0;

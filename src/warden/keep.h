@@ -10,7 +10,7 @@
 /* Ahead of time, for a shell that was made: the rendezvous, exec group 1, when it was started. */
 int keep_prepare(struct env *v, struct shell *s, struct err *e);
 /* Writes @rec (its sandbox's part of it; the shell's is added) and tells the agent. After SETUP. */
-int keep_start(struct env *v, struct shell *s, int meminfo, struct record *rec, struct err *e);
+int keep_start(struct env *v, struct shell *s, int meminfo, int upper, struct record *rec, struct err *e);
 /*
  * Returns once the agent has heard KEEP, which it does when it has set the sandbox up: one that is frozen before could
  * not be attached to by another warden.
@@ -19,7 +19,8 @@ void keep_settle(struct shell *s);
 /* A new control socket for the agent: *ret is the host's end. Waits for nobody. */
 int keep_attach(struct shell *s, int *ret, struct err *e);
 /*
- * Takes over the sandbox of a record: 0, with what the agent holds; *ret_meminfo is -1 when it was not told yet. -ESRCH
+ * Takes over the sandbox of a record: 0, with what the agent holds; *ret_meminfo and *ret_upper are -1 when it was not told yet. -ESRCH
  * when there is no such process any more; what is left of it is gone then, its record too.
  */
-int keep_adopt(struct env *v, const struct record *rec, struct shell *ret, int *ret_meminfo, struct err *e);
+int keep_adopt(struct env *v, const struct record *rec, struct shell *ret, int *ret_meminfo, int *ret_upper,
+	       struct err *e);

@@ -1,5 +1,6 @@
 /* For tests: speaking to an agent as a host does, and looking for what a kept sandbox may leave. */
 #pragma once
+#include "warden/record.h"
 #include "warden/warden_test.h"
 
 #include <sys/file.h>
@@ -233,7 +234,7 @@ static inline void kt_crash(struct wt *w)
 /* Records that say something. */
 static inline unsigned kt_records(void)
 {
-	uint8_t rec[256];
+	uint8_t rec[sizeof(struct record)];
 	char path[96];
 	unsigned n = 0;
 	int fd;

@@ -36,7 +36,7 @@ struct options {
 	struct policy policy;
 	uint64_t pool, uid;
 	uint64_t parent; /* 0: none */
-	const char *state;
+	const char *state, *layers;
 	bool keep;
 	const char *agent;
 	bool help;
@@ -53,6 +53,7 @@ static void usage(FILE *to)
 	      "  --pool N           sandboxes kept ready, 1 to 1024 (8)\n"
 	      "  --keep             sandboxes outlive this program; needs --state\n"
 	      "  --state DIR        where records of kept sandboxes are, and only root may write\n"
+	      "  --layers DIR       where sealed layers are, and only root may enter\n"
 	      "  --parent PID       end when this process, which started us, has ended\n"
 	      "  --agent PATH       the agent's program, if not beside this one\n"
 	      "  --version, --help\n",
@@ -106,7 +107,7 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 		{ "allow-mount", required_argument, NULL, 'm' }, { "pool", required_argument, NULL, 'p' },
 		{ "agent", required_argument, NULL, 'a' },     { "help", no_argument, NULL, 'h' },
 		{ "keep", no_argument, NULL, 'k' },	       { "state", required_argument, NULL, 't' },
-		{ "parent", required_argument, NULL, 'P' },
+		{ "parent", required_argument, NULL, 'P' },    { "layers", required_argument, NULL, 'L' },
 		{ NULL, 0, NULL, 0 },
 	};
 	uint64_t fd;
@@ -132,6 +133,8 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 			o->keep = true;
 		else if (c == 't')
 			o->state = optarg;
+		else if (c == 'L')
+			o->layers = optarg;
 		else if (c == 'P')
 			r = parse_number("parent", optarg, 1, INT32_MAX, &o->parent, e);
 		else if (c == 'h')
@@ -150,6 +153,8 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "--keep and --state are given together, or not at all");
 	if (o->state && o->state[0] != '/')
 		return err_set(e, ERR_INVALID, -EINVAL, "--state '%s': must be an absolute path", o->state);
+	if (o->layers && o->layers[0] != '/')
+		return err_set(e, ERR_INVALID, -EINVAL, "--layers '%s': must be an absolute path", o->layers);
 	return 0;
 }
 
@@ -271,6 +276,7 @@ static int run(const struct options *o, struct err *e)
 	so.warden.env.accounting = true;
 	so.warden.env.policy = &policy;
 	so.warden.env.state = o->state;
+	so.warden.env.layers = o->layers;
 	so.warden.env.agent = o->agent ? o->agent : agent;
 	r = tidy_fds(o->socket_fd, e);
 	if (r == 0 && !o->agent)

@@ -1,5 +1,6 @@
 #include "warden/msg.h"
 #include "base/base.h"
+#include "base/id.h"
 
 static bool zero(const void *p, size_t n)
 {
@@ -18,15 +19,16 @@ static bool zero_tail(const char *s, size_t size)
 	return zero(s + n, size - n);
 }
 
-/* The one hole the compiler leaves in a spec. */
-#define HOLE (offsetof(struct sandbox_spec, ntmpfs) + sizeof(uint32_t))
-#define HOLE_LEN (offsetof(struct sandbox_spec, limits) - HOLE)
+static_assert(offsetof(struct sandbox_spec, limits) == offsetof(struct sandbox_spec, layers) + sizeof(uint32_t) &&
+		      offsetof(struct sandbox_spec, mount) % 8 == 0,
+	      "the compiler leaves no hole in a spec");
 
 static bool unused_zero(const struct sandbox_spec *s)
 {
 	bool ok = zero_tail(s->image, sizeof(s->image)) && zero_tail(s->hostname, sizeof(s->hostname)) &&
-		  zero_tail(s->workdir, sizeof(s->workdir)) && zero((const char *)s + HOLE, HOLE_LEN);
+		  zero_tail(s->workdir, sizeof(s->workdir));
 
+	ok = ok && zero(s->layer[s->layers], (SPEC_LAYERS - s->layers) * sizeof(s->layer[0]));
 	for (uint32_t i = 0; ok && i < SPEC_MOUNTS; i++) {
 		const struct spec_mount *m = &s->mount[i];
 
@@ -43,7 +45,15 @@ static bool unused_zero(const struct sandbox_spec *s)
 
 static bool wants_handle(uint32_t op)
 {
-	return op != WARDEN_HELLO && op != WARDEN_CREATE && op != WARDEN_COUNTS;
+	return op != WARDEN_HELLO && op != WARDEN_CREATE && op != WARDEN_COUNTS && op != WARDEN_UNSEAL &&
+	       op != WARDEN_LAYERS;
+}
+
+static bool id_ok(const struct warden_req *q)
+{
+	if (q->op == WARDEN_SEAL || q->op == WARDEN_UNSEAL || (q->op == WARDEN_LAYERS && q->id[0]))
+		return zero_tail(q->id, sizeof(q->id)) && strnlen(q->id, sizeof(q->id)) == ID_LEN && id_valid(q->id);
+	return zero(q->id, sizeof(q->id));
 }
 
 static bool wants_arg(uint32_t op)
@@ -71,6 +81,8 @@ int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 			       q->handle ? "is not used" : "is needed");
 	if (wants_arg(q->op) != (q->arg != 0) || q->arg > UINT32_MAX)
 		return err_set(e, ERR_INVALID, -EINVAL, "request: no such group");
+	if (!id_ok(q))
+		return err_set(e, ERR_INVALID, -EINVAL, "request: not an id of a layer");
 	if (q->op != WARDEN_CREATE)
 		return zero(&q->spec, sizeof(q->spec)) ? 0 : err_set(e, ERR_INVALID, -EINVAL, "request: unused bytes");
 	r = spec_check(&q->spec, e);
@@ -104,6 +116,9 @@ static size_t fds_of(const struct warden_rep *p)
 	case WARDEN_NEXT:
 	case WARDEN_GROUP_KILL:
 	case WARDEN_GROUP_END:
+	case WARDEN_SEAL:
+	case WARDEN_UNSEAL:
+	case WARDEN_LAYERS:
 	case WARDEN_OP_END:
 		break;
 	}
@@ -121,7 +136,9 @@ static bool gives_ok(const struct warden_rep *p, const struct warden_req *q)
 		return (!p->handle || p->handle > q->handle) && !p->arg;
 	if (p->op == WARDEN_GROUP)
 		return p->arg && p->arg <= UINT32_MAX;
-	return !p->arg;
+	if (p->op == WARDEN_LAYERS)
+		return !p->arg && (!p->id[0] || (strnlen(p->id, sizeof(p->id)) == ID_LEN && id_valid(p->id)));
+	return p->op == WARDEN_SEAL || !p->arg;
 }
 
 int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const struct warden_req *q, struct err *e)
@@ -129,7 +146,9 @@ int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const str
 	if (len != sizeof(*p) || p->version != MSG_VERSION || p->seq != q->seq || p->op != q->op)
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is not one to our request");
 	if (p->result > 0 || p->result < -4095 || p->kind >= ERR_KIND_COUNT || !text_ok(p->msg, sizeof(p->msg)) ||
-	    !text_ok(p->remedy, sizeof(p->remedy)) || p->receipt.flags > (MSG_IDMAPPED | MSG_ROOTLESS))
+	    !text_ok(p->remedy, sizeof(p->remedy)) || p->receipt.flags > (MSG_IDMAPPED | MSG_ROOTLESS) ||
+	    !text_ok(p->id, sizeof(p->id)) || !text_ok(p->layer.parent, sizeof(p->layer.parent)) ||
+	    p->layer.flags > MSG_LAYER_BAD)
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is garbled");
 	if (nfds != (p->result == 0 ? fds_of(p) : 0U))
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer came with %zu descriptors", nfds);
@@ -155,6 +174,9 @@ void msg_put_spec(const struct sandbox_spec *from, struct sandbox_spec *to)
 	to->flags = from->flags;
 	to->nmounts = from->nmounts;
 	to->ntmpfs = from->ntmpfs;
+	to->layers = from->layers;
+	for (uint32_t i = 0; i < SPEC_LAYERS && i < from->layers; i++)
+		put_text(to->layer[i], from->layer[i], ID_SIZE);
 	to->limits = from->limits;
 	for (uint32_t i = 0; i < SPEC_MOUNTS && i < from->nmounts; i++) {
 		put_text(to->mount[i].src, from->mount[i].src, SPEC_PATH);

@@ -13,7 +13,8 @@
 #include "warden/spec.h"
 #include "warden/warden.h"
 
-#define MSG_VERSION 2U
+#define MSG_VERSION 3U
+#define MSG_ID 32 /* an id, filled up with zeros */
 
 enum warden_op {
 	WARDEN_HELLO = 1, /* nothing: does the other side speak this version? */
@@ -38,6 +39,13 @@ enum warden_op {
 	WARDEN_GROUP_KILL, /* handle, arg: kills every process of that group */
 	/* handle, arg: the group is not needed any more. Goes when it is empty, if not now then later. */
 	WARDEN_GROUP_END,
+	/*
+	 * handle, id → layer; arg: for how many ns the sandbox did not run. What it has changed becomes layer ->id. Takes as long
+	 * as copying that takes; the connection is not read meanwhile, others are served
+	 */
+	WARDEN_SEAL,
+	WARDEN_UNSEAL, /* id: removes a layer that nothing stands on */
+	WARDEN_LAYERS, /* id or none → the next larger id there is and its layer, or none */
 	WARDEN_OP_END
 };
 
@@ -47,10 +55,11 @@ struct warden_req {
 	uint64_t seq; /* comes back in the reply */
 	uint64_t handle;
 	uint64_t arg; /* GROUP_KILL, GROUP_END only: which group */
+	char id[MSG_ID]; /* SEAL, UNSEAL, LAYERS only: which layer */
 	struct sandbox_spec spec; /* CREATE only */
 };
-static_assert(sizeof(struct sandbox_spec) == 6888, "the spec is part of the protocol: raise MSG_VERSION");
-static_assert(sizeof(struct warden_req) == 32 + sizeof(struct sandbox_spec), "no padding");
+static_assert(sizeof(struct sandbox_spec) == 7288, "the spec is part of the protocol: raise MSG_VERSION");
+static_assert(sizeof(struct warden_req) == 64 + sizeof(struct sandbox_spec), "no padding");
 
 #define MSG_IDMAPPED 1U
 #define MSG_ROOTLESS 2U
@@ -62,6 +71,20 @@ struct msg_receipt {
 
 struct msg_counts {
 	uint64_t alive, ready, cleaning, made, ended, cleanup_retries, cleanup_failures;
+};
+
+#define MSG_LAYER_BAD 1U /* its manifest can not be read, or its files differ: good for nothing but UNSEAL */
+
+struct msg_layer {
+	char parent[MSG_ID]; /* zeros: the image */
+	uint64_t tenant;
+	uint64_t made; /* ns since 1970 */
+	uint64_t entries, files, size;
+	uint32_t depth; /* layers it takes, with this one */
+	uint32_t users; /* sandboxes that live and layers, that stand on it */
+	uint32_t flags;
+	uint32_t zero;
+	uint8_t sum[32];
 };
 
 struct warden_rep {
@@ -77,9 +100,11 @@ struct warden_rep {
 	struct msg_receipt receipt;
 	struct warden_stat stat;
 	struct msg_counts counts;
+	char id[MSG_ID]; /* LAYERS only */
+	struct msg_layer layer; /* SEAL, LAYERS only */
 };
 static_assert(sizeof(struct warden_stat) == 14 * sizeof(uint64_t), "usage is part of the protocol: raise MSG_VERSION");
-static_assert(sizeof(struct warden_rep) == 40 + 440 + 40 + 112 + 56, "no padding");
+static_assert(sizeof(struct warden_rep) == 40 + 440 + 40 + 112 + 56 + 32 + 120, "no padding");
 
 #define MSG_FDS 3 /* at most */
 

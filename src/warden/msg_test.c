@@ -86,13 +86,32 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 		else
 			hello(&q);
 		q.op = op;
-		q.handle = op == WARDEN_HELLO || op == WARDEN_CREATE || op == WARDEN_COUNTS ? 0 : 5;
+		q.handle = op == WARDEN_HELLO || op == WARDEN_CREATE || op == WARDEN_COUNTS || op == WARDEN_UNSEAL ||
+					   op == WARDEN_LAYERS ?
+				   0 :
+				   5;
+		if (op == WARDEN_SEAL || op == WARDEN_UNSEAL)
+			memcpy(q.id, "0000abcdefghjkmnpqrstvwx", 24);
 		CHECK_EQ(check(&q), takes ? -EINVAL : 0);
 		q.arg = 1;
 		CHECK_EQ(check(&q), takes ? 0 : -EINVAL);
 		q.arg = 1ULL << 32;
 		CHECK_EQ(check(&q), -EINVAL);
 	}
+	/* A layer likewise, all of it, and by nobody else. */
+	hello(&q);
+	memcpy(q.id, "0000abcdefghjkmnpqrstvwx", 24);
+	CHECK_EQ(check(&q), -EINVAL);
+	q.op = WARDEN_LAYERS;
+	CHECK_EQ(check(&q), 0);
+	q.op = WARDEN_UNSEAL;
+	CHECK_EQ(check(&q), 0);
+	q.id[30] = 'x';
+	CHECK_EQ(check(&q), -EINVAL);
+	q.id[30] = q.id[3] = 0;
+	CHECK_EQ(check(&q), -EINVAL);
+	memcpy(q.id, "../../abcdefghjkmnpqrstvwx", 24);
+	CHECK_EQ(check(&q), -EINVAL);
 	/* The first NEXT starts with none. */
 	hello(&q);
 	q.op = WARDEN_NEXT;
@@ -124,9 +143,15 @@ TEST(every_byte_that_is_not_used_must_be_zero)
 		bytes[i] = was;
 	}
 	CHECK(refused > sizeof(q.spec) - 150);
-	memset((char *)&q.spec + offsetof(struct sandbox_spec, ntmpfs) + 4, 1, 1);
-	CHECK(offsetof(struct sandbox_spec, limits) == offsetof(struct sandbox_spec, ntmpfs) + 8);
+	q.spec.layers = 1;
 	CHECK_EQ(check(&q), -EINVAL);
+	memcpy(q.spec.layer[0], "0000abcdefghjkmnpqrstvwx", 24);
+	CHECK_EQ(check(&q), 0);
+	memcpy(q.spec.layer[1], "0", 1);
+	CHECK_EQ(check(&q), -EINVAL);
+	create(&q);
+	q.spec.layers = SPEC_LAYERS + 1;
+	CHECK_EQ(check(&q), -E2BIG);
 	create(&q);
 	q.spec.image[200] = 'x';
 	CHECK_EQ(check(&q), -EINVAL);
@@ -152,7 +177,8 @@ TEST(packing_a_spec_drops_what_is_not_used)
 	snprintf(s.workdir, sizeof(s.workdir), "/w");
 	s.uid = s.gid = 1;
 	s.flags = 0;
-	s.nmounts = s.ntmpfs = 1;
+	s.nmounts = s.ntmpfs = s.layers = 1;
+	snprintf(s.layer[0], ID_SIZE, "0000abcdefghjkmnpqrstvwx");
 	memset(&s.limits, 0, sizeof(s.limits));
 	snprintf(s.mount[0].src, SPEC_PATH, "/a");
 	snprintf(s.mount[0].dst, SPEC_PATH, "/b");

@@ -11,7 +11,7 @@
 #define START_FIELD 22
 
 /* Of this process, not of the descriptor: a copy that a child has for a moment must not hold it. */
-static int lock(int fd)
+int record_lock(int fd)
 {
 	struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 	const uint64_t until = clock_mono_ns() + LOCK_MS * 1000000ULL;
@@ -58,7 +58,7 @@ int records_open(struct records *ret, const char *dir, struct err *e)
 	fd = sys_openat(folder, "boxes", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return err_sys(e, ERR_INTERNAL, fd, "open %s/boxes", dir);
-	r = lock(fd);
+	r = record_lock(fd);
 	if (r == -EAGAIN || r == -EACCES)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "'%s': another warden has it", dir);
 	if (r < 0)
@@ -101,8 +101,11 @@ int records_read(const struct records *r, uint32_t slot, struct record *ret)
 	if (n < 0)
 		return -errno;
 	if (n != (ssize_t)sizeof(x) || x.version != RECORD_VERSION || x.slot != slot || !x.handle || !x.pid ||
-	    x.pid > INT32_MAX || memcmp(x.boot, r->boot, sizeof(x.boot)) != 0)
+	    x.pid > INT32_MAX || memcmp(x.boot, r->boot, sizeof(x.boot)) != 0 || x.layers > SPEC_LAYERS)
 		return 0;
+	x.image[sizeof(x.image) - 1] = '\0';
+	for (uint32_t i = 0; i < SPEC_LAYERS; i++)
+		x.layer[i][ID_LEN] = '\0';
 	*ret = x;
 	return 1;
 }

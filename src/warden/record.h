@@ -9,9 +9,11 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "base/id.h"
 #include "warden/slot.h"
+#include "warden/spec.h"
 
-#define RECORD_VERSION 1U
+#define RECORD_VERSION 2U
 #define RECORD_FROZEN 1U
 
 struct record {
@@ -29,9 +31,13 @@ struct record {
 	uint32_t pids, cpu_milli;
 	uint32_t cgroup_version, filter_len, idmapped, zero; /* of the receipt */
 	uint64_t disk, inodes; /* likewise */
-	uint8_t unused[112];
+	uint64_t spec_tenant;
+	uint32_t spec_flags, layers; /* what a layer sealed from it has to say */
+	char image[SPEC_PATH];
+	char layer[SPEC_LAYERS][ID_SIZE];
+	uint8_t unused[208];
 };
-static_assert(sizeof(struct record) == 256, "no padding");
+static_assert(sizeof(struct record) == 1024, "no padding");
 
 struct records {
 	int fd; /* -1: this warden keeps nothing */
@@ -53,5 +59,7 @@ int records_flag(const struct records *r, uint32_t slot, uint32_t flags);
 /* Slots that the file has room for: no record is behind. */
 uint32_t records_end(const struct records *r);
 
+/* Locks the file for this process; waits a moment for one that is dying. -EAGAIN, -EACCES: another has it. */
+int record_lock(int fd);
 /* When @pid was started, or -errno. */
 int record_start(pid_t pid, uint64_t *ret);

@@ -1,5 +1,6 @@
 #include "warden/root.h"
 #include "base/base.h"
+#include "base/id.h"
 #include "base/sys.h"
 #include "linux/idmap.h"
 #include "linux/mount.h"
@@ -22,7 +23,7 @@ struct build {
 
 void root_init(struct root *r)
 {
-	*r = (struct root){ 0 };
+	*r = (struct root){ .store = -1 };
 	early_init(&r->early);
 	for (size_t i = 0; i < FRAME_MOUNTS_MAX; i++)
 		r->fds[i] = -1;
@@ -34,6 +35,7 @@ void root_done(struct root *r)
 {
 	fd_close_many(r->fds, FRAME_MOUNTS_MAX);
 	fd_close_many(r->layers, ROOT_LAYERS_MAX);
+	fd_close(r->store);
 	early_done(&r->early);
 	root_init(r);
 }
@@ -108,22 +110,104 @@ static int keep_layer(struct build *b, int mnt)
 	return r < 0 ? err_sys(b->e, ERR_INTERNAL, r, "stage a layer") : 0;
 }
 
+/* The sealed layers' folders named @tree, the newest first; @fds has room for SPEC_LAYERS. How many, or -errno. */
+static int open_sealed(struct build *b, const char *tree, int *fds)
+{
+	char path[ID_SIZE + 8];
+	int n = 0;
+
+	for (uint32_t i = b->spec->layers; i-- > 0;) {
+		int fd;
+
+		snprintf(path, sizeof(path), "%s/fs/%s", b->spec->layer[i], tree);
+		fd = sys_openat(b->root->store, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+		if (fd == -ENOENT)
+			continue;
+		if (fd < 0) {
+			fd_close_many(fds, (size_t)n);
+			return err_sys(b->e, ERR_INTERNAL, fd, "open layer '%s'", b->spec->layer[i]);
+		}
+		fds[n++] = fd;
+	}
+	return n;
+}
+
+/* The topmost folder's own owner and mode are the writable layer's: they have to be as they were. */
+static int dress_top(struct build *b, int sealed, const char *up)
+{
+	AUTO_CLOSE int dir = sys_openat(b->root->early.upper, up, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	struct stat st;
+	int r = dir;
+
+	if (r >= 0)
+		r = fstat(sealed, &st) < 0 ? -errno : sys_fchownat(dir, "", st.st_uid, st.st_gid, AT_EMPTY_PATH);
+	if (r == 0)
+		r = sys_fchmod(dir, st.st_mode & 07777);
+	return r < 0 ? err_sys(b->e, ERR_INTERNAL, r, "prepare the writable layer") : 0;
+}
+
+#define LOWER_TEXT 256 /* as long as the kernel lets an option be */
+#define LOWERS_MAX (SPEC_LAYERS + 1)
+
+struct lowers {
+	char joined[LOWER_TEXT]; /* for kernels before 6.5 */
+	char one[LOWERS_MAX][32];
+	struct mount_opt opt[LOWERS_MAX + 12];
+};
+
+static int mount_overlay(struct build *b, struct lowers *l, const int *fds, int n, const struct mount_opt *rest)
+{
+	unsigned o = 0;
+	size_t len = 0;
+	int r;
+
+	for (int i = 0; i < n; i++) {
+		snprintf(l->one[i], sizeof(l->one[i]), "/proc/self/fd/%d", fds[i]);
+		l->opt[o++] = (struct mount_opt){ n == 1 ? "lowerdir" : "lowerdir+", l->one[i] };
+		if (len < LOWER_TEXT)
+			len += (size_t)snprintf(l->joined + len, LOWER_TEXT - len, "%s%s", i ? ":" : "", l->one[i]);
+	}
+	for (const struct mount_opt *p = rest; p->key; p++)
+		l->opt[o++] = *p;
+	l->opt[o] = (struct mount_opt){ NULL, NULL };
+	r = mount_new_err("overlay", l->opt, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, b->e);
+	if (r == -EINVAL && n > 1 && len < LOWER_TEXT) {
+		l->opt[n - 1] = (struct mount_opt){ "lowerdir", l->joined };
+		r = mount_new_err("overlay", l->opt + n - 1, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, b->e);
+	}
+	return r;
+}
+
+/* @lower: below all sealed layers, taken over; -1: nothing is. -ENOENT when there is nothing at all. */
 static int overlay(struct build *b, int lower, const char *up, const char *work)
 {
-	char low[32], upper[48], workdir[48];
-	struct mount_opt opts[8] = { { "source", "overlay" },  { "lowerdir", low }, { "upperdir", upper },
-				     { "workdir", workdir },   { "xino", "off" },   { "volatile", NULL },
-				     { NULL, NULL } };
-	int r = keep_layer(b, lower);
+	char upper[48], workdir[48];
+	/* What a layer may hold was made by others: nothing in it leads to another place. */
+	struct mount_opt rest[] = { { "source", "overlay" }, { "upperdir", upper },   { "workdir", workdir },
+				    { "xino", "off" },	      { "volatile", NULL },    { "metacopy", "off" },
+				    { "index", "off" },	      { NULL, NULL },	       { NULL, NULL } };
+	int fds[LOWERS_MAX], n = 0, r = lower < 0 ? 0 : keep_layer(b, lower);
+	struct lowers l;
 
 	if (r < 0)
 		return r;
-	if (b->env->rootless)
-		opts[6] = (struct mount_opt){ "userxattr", NULL };
-	snprintf(low, sizeof(low), "/proc/self/fd/%d", lower);
-	snprintf(upper, sizeof(upper), "/proc/self/fd/%d/%s", b->root->early.upper, up);
-	snprintf(workdir, sizeof(workdir), "/proc/self/fd/%d/%s", b->root->early.upper, work);
-	r = mount_new_err("overlay", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, b->e);
+	rest[7] = b->env->rootless ? (struct mount_opt){ "userxattr", NULL } :
+				     (struct mount_opt){ "redirect_dir", "nofollow" };
+	if (b->spec->layers) {
+		r = n = open_sealed(b, up, fds);
+		if (n > 0)
+			r = dress_top(b, fds[0], up);
+	}
+	if (r >= 0 && lower < 0 && !n)
+		return -ENOENT;
+	if (r >= 0) {
+		if (lower >= 0)
+			fds[n] = lower;
+		snprintf(upper, sizeof(upper), "/proc/self/fd/%d/%s", b->root->early.upper, up);
+		snprintf(workdir, sizeof(workdir), "/proc/self/fd/%d/%s", b->root->early.upper, work);
+		r = mount_overlay(b, &l, fds, n + (lower >= 0), rest);
+	}
+	fd_close_many(fds, n < 0 ? 0 : (size_t)n);
 	if (r < 0)
 		err_remedy(b->e, "see `cloche doctor`: overlay with idmapped layers needs Linux 5.19 and the overlay module");
 	return r;
@@ -194,15 +278,46 @@ static int add_truth(struct build *b, unsigned cpus)
 	return r;
 }
 
+/* A writable folder in a read-only root: of the writable layer alone, unless a sealed one has something there. */
+static int add_place(struct build *b, const char *up, const char *work, const char *target)
+{
+	int mnt = b->spec->layers ? overlay(b, -1, up, work) : -ENOENT;
+
+	if (mnt == -ENOENT)
+		return add_clone(b, b->root->early.upper, up, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, FRAME_MOUNT_DIR, target);
+	return mnt < 0 ? err_wrap(b->e, mnt, "%s", target) : add(b, mnt, FRAME_MOUNT_DIR, target);
+}
+
+/* One mount for all of them, however many. It never gets into the sandbox: only the overlays' own copies do. */
+static int open_store(struct build *b)
+{
+	int mnt, r;
+
+	if (!b->spec->layers)
+		return 0;
+	if (b->env->layers < 0)
+		return err_set(b->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
+	mnt = mount_clone(b->env->layers, "", LAYER_ATTRS, b->shell->userns);
+	if (mnt == -EINVAL) {
+		err_set(b->e, ERR_UNSUPPORTED, mnt, "layers: this kernel cannot give their filesystem the sandbox's user ids");
+		err_remedy(b->e, "put them on ext4, xfs or btrfs");
+		return mnt;
+	}
+	if (mnt < 0)
+		return err_sys(b->e, ERR_INTERNAL, mnt, "copy the mount of the layers");
+	b->root->store = mnt;
+	r = env_stage(b->env, mnt);
+	return r < 0 ? err_sys(b->e, ERR_INTERNAL, r, "stage the layers") : 0;
+}
+
 static int add_writable(struct build *b)
 {
-	const uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 	int r = 0;
 
 	if (b->spec->flags & SPEC_READ_ONLY) {
-		r = add_clone(b, b->root->early.upper, "t", attrs, FRAME_MOUNT_DIR, "/tmp");
+		r = add_place(b, "t", "tw", "/tmp");
 		if (r == 0)
-			r = add_clone(b, b->root->early.upper, "k", attrs, FRAME_MOUNT_DIR, b->spec->workdir);
+			r = add_place(b, "k", "kw", b->spec->workdir);
 	}
 	return r;
 }
@@ -328,6 +443,8 @@ int root_build(struct env *v, const struct shell *s, const struct sandbox_spec *
 	root.idmapped = !v->rootless;
 	root_limits(spec, &root.disk, &root.inodes);
 	r = open_early(&b, cpus, early);
+	if (r == 0)
+		r = open_store(&b);
 	if (r == 0)
 		r = add_image(&b);
 	if (r == 0)

@@ -15,6 +15,7 @@ struct root {
 	struct early early; /* the writable layer: also tells how full the disk is */
 	int layers[ROOT_LAYERS_MAX]; /* what overlays stand on: closed with the sandbox when not parked */
 	unsigned nlayers;
+	int store; /* the sealed layers with the sandbox's ids, until its overlays stand; -1. Closing it takes a wait */
 	bool idmapped;
 	uint64_t disk, inodes; /* what is enforced */
 	/* The frame. */

@@ -16,11 +16,19 @@ struct entry {
 	struct warden_sandbox *sandbox;
 };
 
+/* A request that takes long: answered when a worker is done. */
+struct slow {
+	int peer; /* its place; -1: it is gone */
+	struct warden_req q;
+};
+
 struct server {
 	struct warden *warden;
 	const struct server_opts *opts;
 	bool listening;
 	int peer[PEERS]; /* -1: free */
+	struct slow *slow[PEERS]; /* what that one waits for: it is not read meanwhile */
+	int at; /* the one being served */
 	struct entry *table;
 	size_t count, room;
 	struct {
@@ -69,14 +77,92 @@ static void tell(struct server *s, const struct entry *x)
 	msg_put_receipt(warden_receipt(x->sandbox), &s->out.receipt);
 }
 
+/* Returns what goes with it, or NULL. */
+static struct slow *slow_new(struct server *s, struct err *e)
+{
+	struct slow *x = malloc(sizeof(*x));
+
+	if (!x) {
+		err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a request");
+		return NULL;
+	}
+	x->peer = s->at;
+	x->q = s->in.q;
+	return x;
+}
+
+/* 1: answered later. */
+static int seal(struct server *s, const struct entry *x, struct err *e)
+{
+	struct slow *later = slow_new(s, e);
+	int r;
+
+	if (!later)
+		return -ENOMEM;
+	r = warden_seal(s->warden, x->sandbox, s->in.q.id, later, e);
+	if (r < 0) {
+		free(later);
+		return r;
+	}
+	s->slow[s->at] = later;
+	return 1;
+}
+
+/* 1: a layer has to be looked at first, and the request is tried again then. */
+static int ready(struct server *s, struct err *e)
+{
+	struct slow *later;
+	int r;
+
+	if (!s->in.q.spec.layers)
+		return 0;
+	later = slow_new(s, e);
+	if (!later)
+		return -ENOMEM;
+	r = warden_layers_ready(s->warden, &s->in.q.spec, later, e);
+	if (r == 1)
+		s->slow[s->at] = later;
+	else
+		free(later);
+	return r;
+}
+
+static void tell_layer(struct server *s, const struct manifest *m)
+{
+	struct msg_layer *to = &s->out.layer;
+
+	memcpy(to->parent, m->parent, sizeof(to->parent));
+	memcpy(to->sum, m->sum, sizeof(to->sum));
+	to->tenant = m->tenant;
+	to->made = m->made;
+	to->entries = m->entries;
+	to->files = m->files;
+	to->size = m->size;
+	to->depth = m->depth;
+}
+
+static void next_layer(struct server *s)
+{
+	struct layer_facts f;
+
+	if (!warden_layer_next(s->warden, s->in.q.id, &f))
+		return;
+	tell_layer(s, f.m);
+	memcpy(s->out.id, f.id, sizeof(s->out.id));
+	s->out.layer.users = f.users;
+	s->out.layer.flags = f.bad ? MSG_LAYER_BAD : 0;
+}
+
 static int create(struct server *s, int fds[MSG_FDS], struct err *e)
 {
 	struct warden_sandbox *made;
-	int r = make_room(s, e);
+	int r = ready(s, e);
 
 	if (r == 0)
+		r = make_room(s, e);
+	if (r == 0)
 		r = warden_create(s->warden, &s->in.q.spec, &made, e);
-	if (r < 0)
+	if (r)
 		return r;
 	add(s, made, NULL);
 	tell(s, &s->table[s->count - 1]);
@@ -154,7 +240,7 @@ static void counts(struct server *s)
 	};
 }
 
-/* Does what the checked request in ->in asks. Descriptors for the reply stay the sandbox's, but for ->passing. */
+/* Does what the checked request in ->in asks. 1: it will be answered later. Descriptors for the reply stay the sandbox's, but for ->passing. */
 static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 {
 	enum warden_op op = (enum warden_op)s->in.q.op;
@@ -191,6 +277,13 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 		return warden_group_kill(s->warden, x->sandbox, (uint32_t)s->in.q.arg, e);
 	case WARDEN_GROUP_END:
 		return warden_group_end(s->warden, x->sandbox, (uint32_t)s->in.q.arg, e);
+	case WARDEN_SEAL:
+		return seal(s, x, e);
+	case WARDEN_UNSEAL:
+		return warden_unseal(s->warden, s->in.q.id, e);
+	case WARDEN_LAYERS:
+		next_layer(s);
+		return 0;
 	case WARDEN_OP_END:
 		break;
 	}
@@ -222,7 +315,32 @@ static int answer(struct server *s, int sock, const int fds[MSG_FDS])
 	return n < 0 ? (int)n : 0;
 }
 
-/* One request and its reply: 1, or 0 when there is none. Less ends the connection. */
+/* The reply to what is in ->in; a sandbox that nobody hears of is ended. */
+static int reply(struct server *s, int sock, int r, const struct err *e, const int fds[MSG_FDS])
+{
+	s->out.version = MSG_VERSION;
+	s->out.result = r;
+	if (r < 0) {
+		s->out.kind = e->kind;
+		memcpy(s->out.msg, e->msg, strlen(e->msg));
+		memcpy(s->out.remedy, e->remedy, strlen(e->remedy));
+	}
+	r = sock < 0 ? -EPIPE : answer(s, sock, fds);
+	fd_close(s->passing);
+	s->passing = -1;
+	if (s->in.q.op == WARDEN_CREATE && fds[0] >= 0) {
+		struct entry *made = find(s, s->out.handle);
+
+		/* Nobody knows the handle, so nobody could ever end it. */
+		if (r < 0)
+			destroy(s, made, NULL);
+		else
+			warden_let_go(made->sandbox);
+	}
+	return r;
+}
+
+/* One request and its reply: 1, or 0 when there is none (any more now). Less ends the connection. */
 static int serve(struct server *s, int sock)
 {
 	int fds[MSG_FDS] = { -1, -1, -1 }, r;
@@ -247,37 +365,71 @@ static int serve(struct server *s, int sock)
 	bad = n != (ssize_t)sizeof(s->in.q) || r == -EPROTO;
 	if (r == 0)
 		r = act(s, fds, &e);
-	s->out.version = MSG_VERSION;
+	if (r == 1)
+		return 0;
 	if (!bad) {
 		s->out.op = s->in.q.op;
 		s->out.seq = s->in.q.seq;
 	}
-	s->out.result = r;
-	if (r < 0) {
-		s->out.kind = e.kind;
-		memcpy(s->out.msg, e.msg, strlen(e.msg));
-		memcpy(s->out.remedy, e.remedy, strlen(e.remedy));
-	}
-	r = answer(s, sock, fds);
-	fd_close(s->passing);
-	if (s->in.q.op == WARDEN_CREATE && fds[0] >= 0) {
-		struct entry *made = find(s, s->out.handle);
-
-		/* Nobody knows the handle, so nobody could ever end it. */
-		if (r < 0)
-			destroy(s, made, NULL);
-		else
-			warden_let_go(made->sandbox);
-	}
+	r = reply(s, sock, r, &e, fds);
 	return bad ? -EPROTO : r < 0 ? r : 1;
 }
 
-/* What has come, in order, but not for ever: others wait, too. */
-static int serve_some(struct server *s, int sock)
+static void drop(struct server *s, int i)
 {
+	if (s->peer[i] != s->opts->sock)
+		fd_close(s->peer[i]);
+	s->peer[i] = -1;
+	if (s->slow[i])
+		s->slow[i]->peer = -1;
+	s->slow[i] = NULL;
+}
+
+/* What a worker has done is answered, or goes on. */
+static void finish_one(struct server *s, struct warden_done *d)
+{
+	struct slow *x = d->tag;
+	int fds[MSG_FDS] = { -1, -1, -1 }, r = d->result;
+	const int at = x->peer;
+
+	if (at >= 0)
+		s->slow[at] = NULL;
+	s->in.q = x->q;
+	free(x);
+	memset(&s->out, 0, sizeof(s->out));
+	s->passing = -1;
+	s->at = at;
+	if (d->sealed && r == 0) {
+		s->out.arg = d->pause;
+		tell_layer(s, &d->layer);
+	} else if (!d->sealed && r == 0) {
+		/* Who asked is gone: then nobody wants it any more. */
+		r = at < 0 ? -EPIPE : create(s, fds, &d->e);
+	}
+	if (r == 1)
+		return;
+	s->out.op = s->in.q.op;
+	s->out.seq = s->in.q.seq;
+	if (at >= 0 && reply(s, s->peer[at], r, &d->e, fds) < 0)
+		drop(s, at);
+}
+
+static void finish(struct server *s)
+{
+	struct warden_done d;
+
+	while (warden_done(s->warden, &d))
+		finish_one(s, &d);
+}
+
+/* What has come, in order, but not for ever: others wait, too. */
+static int serve_some(struct server *s, int at)
+{
+	const int sock = s->peer[at];
 	int r = 1;
 
-	for (unsigned i = 0; r == 1 && i < AT_ONCE; i++)
+	s->at = at;
+	for (unsigned i = 0; r == 1 && i < AT_ONCE && !s->slow[s->at]; i++)
 		r = serve(s, sock);
 	return r;
 }
@@ -313,13 +465,6 @@ static void accept_one(struct server *s)
 		fd_close(fd);
 }
 
-static void drop(struct server *s, int i)
-{
-	if (s->peer[i] != s->opts->sock)
-		fd_close(s->peer[i]);
-	s->peer[i] = -1;
-}
-
 static void destroy_all(struct server *s)
 {
 	struct warden_sandbox *x;
@@ -332,7 +477,7 @@ static void destroy_all(struct server *s)
 
 static int loop(struct server *s, struct err *e)
 {
-	struct pollfd p[PEERS + 4];
+	struct pollfd p[PEERS + 5];
 
 	for (;;) {
 		p[PEERS] = (struct pollfd){ .fd = s->opts->stop, .events = POLLIN };
@@ -343,8 +488,9 @@ static int loop(struct server *s, struct err *e)
 		p[PEERS + 2] = (struct pollfd){ .fd = s->opts->stop_all, .events = POLLIN };
 		p[PEERS + 3] = (struct pollfd){ .fd = s->opts->parent, .events = POLLIN };
 		for (int i = 0; i < PEERS; i++)
-			p[i] = (struct pollfd){ .fd = s->peer[i], .events = POLLIN };
-		if (poll(p, PEERS + 4, -1) < 0) {
+			p[i] = (struct pollfd){ .fd = s->slow[i] ? -1 : s->peer[i], .events = POLLIN };
+		p[PEERS + 4] = (struct pollfd){ .fd = warden_done_fd(s->warden), .events = POLLIN };
+		if (poll(p, PEERS + 5, -1) < 0) {
 			if (errno == EINTR)
 				continue;
 			return err_sys(e, ERR_INTERNAL, -errno, "poll");
@@ -353,8 +499,10 @@ static int loop(struct server *s, struct err *e)
 			destroy_all(s);
 		if (p[PEERS].revents || p[PEERS + 2].revents || p[PEERS + 3].revents)
 			return 0;
+		if (p[PEERS + 4].revents)
+			finish(s);
 		for (int i = 0; i < PEERS; i++)
-			if (p[i].revents && serve_some(s, s->peer[i]) < 0)
+			if (p[i].revents && serve_some(s, i) < 0)
 				drop(s, i);
 		if (p[PEERS + 1].revents)
 			accept_one(s);
@@ -396,9 +544,12 @@ int server_run(const struct server_opts *o, struct err *e)
 		r = add(s, x, e);
 	if (r == 0)
 		r = loop(s, e);
-	for (int i = 0; i < PEERS; i++)
+	warden_free(s->warden); /* what is under way ends with it */
+	for (int i = 0; i < PEERS; i++) {
+		free(s->slow[i]);
+		s->slow[i] = NULL;
 		drop(s, i);
-	warden_free(s->warden);
+	}
 	free(s->table);
 	return r;
 }

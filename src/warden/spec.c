@@ -1,5 +1,6 @@
 #include "warden/spec.h"
 #include "base/base.h"
+#include "base/id.h"
 #include "proto/frame.h"
 
 static int check_text(const char *s, size_t size, const char *what, struct err *e)
@@ -73,6 +74,19 @@ static int check_limits(const struct spec_limits *l, struct err *e)
 	return 0;
 }
 
+static int check_layers(const struct sandbox_spec *s, struct err *e)
+{
+	if (s->layers > SPEC_LAYERS) {
+		err_set(e, ERR_INVALID, -E2BIG, "layers: at most %d", SPEC_LAYERS);
+		err_remedy(e, "begin anew: copy what is needed into a sandbox of the image alone, and seal that");
+		return -E2BIG;
+	}
+	for (uint32_t i = 0; i < s->layers; i++)
+		if (strnlen(s->layer[i], ID_SIZE) != ID_LEN || !id_valid(s->layer[i]))
+			return err_set(e, ERR_INVALID, -EINVAL, "layer %u: not an id", i);
+	return 0;
+}
+
 int spec_check(const struct sandbox_spec *s, struct err *e)
 {
 	int r;
@@ -96,6 +110,8 @@ int spec_check(const struct sandbox_spec *s, struct err *e)
 		r = check_path(s->workdir, "workdir", e);
 	if (r == 0)
 		r = check_limits(&s->limits, e);
+	if (r == 0)
+		r = check_layers(s, e);
 	for (uint32_t i = 0; r == 0 && i < s->nmounts; i++) {
 		r = check_path(s->mount[i].src, "mount source", e);
 		if (r == 0)

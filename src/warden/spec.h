@@ -6,10 +6,12 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/id.h"
 
 #define SPEC_PATH 256
 #define SPEC_MOUNTS 8
 #define SPEC_TMPFS 8
+#define SPEC_LAYERS 16
 
 #define SPEC_READ_ONLY 1U /* root read-only; the work folder and /tmp stay writable */
 #define SPEC_DISK 2U /* changes go to a disk file of the given size instead of memory */
@@ -39,7 +41,9 @@ struct sandbox_spec {
 	uint32_t uid, gid; /* whom the work folder and mounted folders belong to inside */
 	uint32_t flags;
 	uint32_t nmounts, ntmpfs;
+	uint32_t layers; /* how many of ->layer */
 	struct spec_limits limits;
+	char layer[SPEC_LAYERS][ID_SIZE]; /* sealed layers it stands on, above the image: the oldest first */
 	struct spec_mount mount[SPEC_MOUNTS];
 	struct spec_tmpfs tmpfs[SPEC_TMPFS];
 };

@@ -55,7 +55,9 @@ static int make_extra(int upper, const struct upper_opts *o)
 	static const struct place trees[] = {
 		{ "uu", 0755, true }, { "uw", 0700, false }, { "ud", 0755, true }, { "dw", 0700, false }
 	};
-	static const struct place writable[] = { { "t", 01777, true }, { "k", 0755, false } };
+	static const struct place writable[] = {
+		{ "t", 01777, true }, { "k", 0755, false }, { "tw", 0700, false }, { "kw", 0700, false }
+	};
 	int r = 0;
 
 	if (o->system_writable)

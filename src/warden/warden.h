@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "linux/cgroup.h"
 #include "warden/env.h"
+#include "warden/layers.h"
 #include "warden/spec.h"
 
 struct warden;
@@ -84,6 +85,34 @@ int warden_freeze(struct warden *w, struct warden_sandbox *s, struct err *e);
 int warden_thaw(struct warden *w, struct warden_sandbox *s, struct err *e);
 /* Writes what /proc/meminfo shows anew, from what is used now. */
 int warden_refresh(struct warden *w, const struct warden_sandbox *s);
+
+/*
+ * Sealing, in a warden with ->env.layers: what the sandbox has changed becomes layer @id. Begins here, is done by a worker,
+ * and comes back by warden_done() with @tag. The sandbox stands still only while it is copied; meanwhile it can not be
+ * frozen, thawed or sealed again (ERR_CONFLICT), and destroying it gives up the sealing.
+ */
+int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, void *tag, struct err *e);
+/*
+ * Before warden_create(): checks the spec's layers. 0: create can be called. 1: a layer's files are being compared with
+ * its manifest, which comes back by warden_done(); then call again.
+ */
+int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void *tag, struct err *e);
+int warden_unseal(struct warden *w, const char *id, struct err *e);
+/* The next larger id after @id ("": the first). False: there is none. */
+bool warden_layer_next(const struct warden *w, const char *id, struct layer_facts *ret);
+/* Readable when warden_done() has something; -1: never. */
+int warden_done_fd(const struct warden *w);
+struct warden_done {
+	void *tag;
+	/* Else a layer was looked at: when ->result is 0 ask warden_layers_ready() again. The rest is not filled. */
+	bool sealed;
+	int result;
+	struct err e;
+	struct manifest layer;
+	uint64_t pause; /* ns */
+};
+/* False: nothing (more) is done. */
+bool warden_done(struct warden *w, struct warden_done *ret);
 
 struct warden_counts {
 	unsigned alive, ready, cleaning;

@@ -1,0 +1,190 @@
+#include "base/sha256.h"
+#include "base/base.h"
+
+static const uint32_t K[64] = {
+	0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+	0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+	0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+	0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+	0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+	0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+	0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+	0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
+};
+
+static uint32_t ror(uint32_t x, unsigned n)
+{
+	return x >> n | x << (32 - n);
+}
+
+static uint32_t get(const uint8_t *p)
+{
+	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static void one(uint32_t state[8], const uint8_t *data)
+{
+	uint32_t w[64], s[8];
+
+	for (unsigned i = 0; i < 16; i++)
+		w[i] = get(data + (size_t)i * 4);
+	for (unsigned i = 16; i < 64; i++) {
+		uint32_t a = w[i - 15], b = w[i - 2];
+
+		w[i] = w[i - 16] + (ror(a, 7) ^ ror(a, 18) ^ a >> 3) + w[i - 7] + (ror(b, 17) ^ ror(b, 19) ^ b >> 10);
+	}
+	memcpy(s, state, sizeof(s));
+	for (unsigned i = 0; i < 64; i++) {
+		uint32_t x = s[7] + (ror(s[4], 6) ^ ror(s[4], 11) ^ ror(s[4], 25)) + ((s[4] & s[5]) ^ (~s[4] & s[6])) + K[i] + w[i];
+		uint32_t y = (ror(s[0], 2) ^ ror(s[0], 13) ^ ror(s[0], 22)) + ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
+
+		memmove(s + 1, s, 7 * sizeof(s[0]));
+		s[4] += x;
+		s[0] = x + y;
+	}
+	for (unsigned i = 0; i < 8; i++)
+		state[i] += s[i];
+}
+
+static void blocks_plain(uint32_t state[8], const uint8_t *data, size_t n)
+{
+	for (; n; n--, data += SHA256_BLOCK)
+		one(state, data);
+}
+
+#if defined(__x86_64__)
+/* Without the compiler's own header, which is not there for every libc. */
+typedef unsigned v4 __attribute__((vector_size(16)));
+typedef int s4 __attribute__((vector_size(16))); /* what the instructions are declared with; sums must wrap */
+typedef char v16 __attribute__((vector_size(16)));
+#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define ROUND __attribute__((target("sha,sse4.1,ssse3")))
+
+ROUND static v4 load(const void *p)
+{
+	v4 v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+ROUND static v4 load_swapped(const void *p)
+{
+	v16 v;
+
+	memcpy(&v, p, sizeof(v));
+	return (v4)PICK(v, v, 3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12);
+}
+
+/* The instructions want the eight words as ABEF and CDGH. */
+ROUND static void blocks_x86(uint32_t state[8], const uint8_t *data, size_t n)
+{
+	v4 abcd = load(state), efgh = load(state + 4);
+	v4 abef = PICK(efgh, abcd, 1, 0, 5, 4), cdgh = PICK(efgh, abcd, 3, 2, 7, 6);
+
+	for (; n; n--, data += SHA256_BLOCK) {
+		const v4 abef_was = abef, cdgh_was = cdgh;
+		v4 w[4];
+
+#pragma GCC unroll 16
+		for (unsigned i = 0; i < 16; i++) {
+			v4 k;
+
+			if (i < 4) {
+				w[i] = load_swapped(data + (size_t)i * 16);
+			} else {
+				/* w[i & 3] holds the words of sixteen rounds ago. */
+				v4 next = (v4)__builtin_ia32_sha256msg1((s4)w[i & 3], (s4)w[(i + 1) & 3]);
+
+				next += PICK(w[(i + 2) & 3], w[(i + 3) & 3], 1, 2, 3, 4);
+				w[i & 3] = (v4)__builtin_ia32_sha256msg2((s4)next, (s4)w[(i + 3) & 3]);
+			}
+			k = w[i & 3] + load(K + (size_t)i * 4);
+			cdgh = (v4)__builtin_ia32_sha256rnds2((s4)cdgh, (s4)abef, (s4)k);
+			abef = (v4)__builtin_ia32_sha256rnds2((s4)abef, (s4)cdgh, (s4)PICK(k, k, 2, 3, 0, 1));
+		}
+		abef += abef_was;
+		cdgh += cdgh_was;
+	}
+	abcd = PICK(abef, cdgh, 3, 2, 7, 6);
+	efgh = PICK(abef, cdgh, 1, 0, 5, 4);
+	memcpy(state, &abcd, sizeof(abcd));
+	memcpy(state + 4, &efgh, sizeof(efgh));
+}
+
+/* a: how many there are, for the first. */
+static void cpuid(unsigned leaf, unsigned *a, unsigned *b, unsigned *c)
+{
+	unsigned d;
+
+	*a = leaf;
+	*c = 0;
+	__asm__ volatile("cpuid" : "+a"(*a), "=b"(*b), "+c"(*c), "=d"(d));
+}
+
+static bool have_x86(void)
+{
+	const unsigned ssse3 = 1U << 9, sse41 = 1U << 19, sha = 1U << 29;
+	unsigned a, b, c;
+
+	cpuid(0, &a, &b, &c);
+	if (a < 7)
+		return false;
+	cpuid(1, &a, &b, &c);
+	if (!(c & ssse3) || !(c & sse41))
+		return false;
+	cpuid(7, &a, &b, &c);
+	return b & sha;
+}
+#endif
+
+void sha256_init_plain(struct sha256 *s)
+{
+	*s = (struct sha256){
+		.state = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 },
+		.blocks = blocks_plain,
+	};
+}
+
+void sha256_init(struct sha256 *s)
+{
+	sha256_init_plain(s);
+#if defined(__x86_64__)
+	if (have_x86())
+		s->blocks = blocks_x86;
+#endif
+}
+
+void sha256_add(struct sha256 *s, const void *data, size_t len)
+{
+	const uint8_t *p = data;
+	size_t have = s->len % SHA256_BLOCK;
+
+	s->len += len;
+	if (have) {
+		size_t n = SHA256_BLOCK - have < len ? SHA256_BLOCK - have : len;
+
+		memcpy(s->part + have, p, n);
+		p += n;
+		len -= n;
+		if (have + n < SHA256_BLOCK)
+			return;
+		s->blocks(s->state, s->part, 1);
+	}
+	s->blocks(s->state, p, len / SHA256_BLOCK);
+	memcpy(s->part, p + len / SHA256_BLOCK * SHA256_BLOCK, len % SHA256_BLOCK);
+}
+
+void sha256_end(struct sha256 *s, uint8_t ret[SHA256_SIZE])
+{
+	static const uint8_t pad[SHA256_BLOCK] = { 0x80 };
+	uint64_t bits = s->len * 8;
+	uint8_t tail[8];
+
+	for (unsigned i = 0; i < 8; i++)
+		tail[i] = (uint8_t)(bits >> (56 - 8 * i));
+	sha256_add(s, pad, 1 + (SHA256_BLOCK + 55 - s->len % SHA256_BLOCK) % SHA256_BLOCK);
+	sha256_add(s, tail, sizeof(tail));
+	for (unsigned i = 0; i < SHA256_SIZE; i++)
+		ret[i] = (uint8_t)(s->state[i / 4] >> (24 - 8 * (i % 4)));
+}

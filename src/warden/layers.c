@@ -1,0 +1,401 @@
+#include "warden/layers.h"
+#include "base/base.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "warden/record.h"
+#include "warden/tree.h"
+#include "warden/walk.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+
+enum verdict { UNKNOWN, GOOD, BAD };
+
+struct layer {
+	char id[ID_SIZE];
+	struct manifest m; /* zeros: can not be read */
+	unsigned sandboxes, children;
+	enum verdict verdict;
+	struct stat fs, manifest; /* when it was compared */
+};
+
+struct layers {
+	int dir, lock;
+	struct workers *workers;
+	struct layer **by_id; /* sorted */
+	size_t count, room;
+};
+
+int layers_open_dir(const char *path, struct err *e)
+{
+	const struct open_how how = {
+		.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+		.resolve = RESOLVE_NO_SYMLINKS,
+	};
+	AUTO_CLOSE int dir = -1;
+	struct stat st;
+	int r = sys_mkdirat(AT_FDCWD, path, 0700);
+
+	if (r < 0 && r != -EEXIST)
+		return err_sys(e, ERR_INVALID, r, "make the folder '%s'", path);
+	dir = sys_openat2(AT_FDCWD, path, &how);
+	if (dir == -ELOOP)
+		return err_set(e, ERR_DENIED, dir, "'%s': symbolic links are not followed", path);
+	if (dir < 0)
+		return err_sys(e, ERR_INVALID, dir, "open the folder '%s'", path);
+	if (fstat(dir, &st) < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "look at '%s'", path);
+	if (st.st_uid || st.st_gid || st.st_mode & 077) {
+		err_set(e, ERR_DENIED, -EPERM, "'%s': others may enter", path);
+		err_remedy(e, "layers hold files of any owner and mode: it must be root's own, mode 0700");
+		return -EPERM;
+	}
+	return TAKE_FD(dir);
+}
+
+/* Where @id is, or would be. */
+static size_t place(const struct layers *l, const char *id, bool *ret_there)
+{
+	size_t low = 0, high = l->count;
+
+	*ret_there = false;
+	while (low < high && !*ret_there) {
+		size_t mid = low + (high - low) / 2;
+		int c = strcmp(id, l->by_id[mid]->id);
+
+		*ret_there = c == 0;
+		if (c < 0)
+			high = mid;
+		else
+			low = c ? mid + 1 : mid;
+		if (*ret_there)
+			return mid;
+	}
+	return low;
+}
+
+static struct layer *get(const struct layers *l, const char *id)
+{
+	bool there;
+	size_t at = place(l, id, &there);
+
+	return there ? l->by_id[at] : NULL;
+}
+
+static int put(struct layers *l, const char *id, const struct manifest *m, struct layer **ret)
+{
+	bool there;
+	size_t at = place(l, id, &there);
+	struct layer *x;
+
+	if (l->count == l->room) {
+		size_t room = l->room ? l->room * 2 : 64;
+		struct layer **more = realloc(l->by_id, room * sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		l->by_id = more;
+		l->room = room;
+	}
+	x = calloc(1, sizeof(*x));
+	if (!x)
+		return -ENOMEM;
+	memcpy(x->id, id, ID_LEN);
+	if (m)
+		x->m = *m;
+	memmove(l->by_id + at + 1, l->by_id + at, (l->count - at) * sizeof(*l->by_id));
+	l->by_id[at] = x;
+	l->count++;
+	*ret = x;
+	return 0;
+}
+
+static void count_children(struct layers *l, const struct layer *x, int by)
+{
+	struct layer *parent = x->m.parent[0] ? get(l, x->m.parent) : NULL;
+
+	if (parent)
+		parent->children = (unsigned)((int)parent->children + by);
+}
+
+/* Removing what nobody sees any more. */
+struct removal {
+	struct work work;
+	int dir;
+	char name[ID_SIZE + 8];
+};
+
+static void removal_run(struct work *w)
+{
+	struct removal *x = (struct removal *)(void *)w;
+	int r;
+
+	/* That it is hidden lasts before the first file is gone: what is half there must not come back after a power cut. */
+	r = fsync(x->dir) < 0 ? -errno : tree_remove(x->dir, x->name);
+	if (r < 0)
+		log_error("layer folder '%s' stays behind: %s", x->name, strerror(-r));
+}
+
+static void work_free(struct work *w)
+{
+	free(w);
+}
+
+/* One that can not be removed now is found when the next warden starts. */
+static void remove_later(struct layers *l, const char *name)
+{
+	struct removal *x = calloc(1, sizeof(*x));
+
+	if (!x)
+		return;
+	x->work.run = removal_run;
+	x->work.end = work_free;
+	x->work.quiet = true;
+	x->dir = l->dir;
+	snprintf(x->name, sizeof(x->name), "%s", name);
+	workers_add(l->workers, &x->work);
+}
+
+static int look_at(struct layers *l, const char *name)
+{
+	size_t n = strlen(name);
+	struct manifest m;
+	struct layer *x;
+	int r;
+
+	if (!strcmp(name, "lock"))
+		return 0;
+	if (n > ID_LEN && n < ID_SIZE + 8 && (!strcmp(name + ID_LEN, ".tmp") || !strcmp(name + ID_LEN, ".gone"))) {
+		remove_later(l, name);
+		return 0;
+	}
+	if (!id_valid(name)) {
+		log_warn("'%s' is no layer", name);
+		return 0;
+	}
+	{
+		AUTO_CLOSE int dir = sys_openat(l->dir, name, FOLDER, 0);
+
+		r = dir < 0 ? dir : manifest_read(dir, name, &m);
+	}
+	if (r < 0)
+		log_error("layer '%s' is not usable: %s", name, strerror(-r));
+	r = put(l, name, r < 0 ? NULL : &m, &x);
+	if (r == 0 && !x->m.version)
+		x->verdict = BAD;
+	return r;
+}
+
+static int scan(struct layers *l, struct err *e)
+{
+	struct walk w;
+	int top = sys_openat(l->dir, ".", FOLDER, 0), r;
+	const char *name;
+
+	if (top < 0)
+		return err_sys(e, ERR_INTERNAL, top, "open the layers");
+	r = walk_begin(&w, top, true);
+	while (r == 0 && (name = walk_next(&w)))
+		r = look_at(l, name);
+	walk_done(&w);
+	for (size_t i = 0; i < l->count; i++)
+		count_children(l, l->by_id[i], 1);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "read the layers") : 0;
+}
+
+int layers_new(int dir, struct workers *workers, struct layers **ret, struct err *e)
+{
+	struct layers *l = calloc(1, sizeof(*l));
+	int r;
+
+	if (!l)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for layers");
+	l->dir = dir;
+	l->workers = workers;
+	r = l->lock = sys_openat(dir, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (r >= 0)
+		r = record_lock(l->lock);
+	if (r == -EAGAIN || r == -EACCES)
+		err_set(e, ERR_CONFLICT, r, "another warden has these layers");
+	else if (r < 0)
+		err_sys(e, ERR_INTERNAL, r, "lock the layers");
+	else
+		r = scan(l, e);
+	if (r < 0) {
+		layers_free(l);
+		return r;
+	}
+	*ret = l;
+	return 0;
+}
+
+void layers_free(struct layers *l)
+{
+	if (!l)
+		return;
+	for (size_t i = 0; i < l->count; i++)
+		free(l->by_id[i]);
+	free(l->by_id);
+	fd_close(l->lock);
+	free(l);
+}
+
+const struct manifest *layers_find(const struct layers *l, const char *id)
+{
+	const struct layer *x = get(l, id);
+
+	return x ? &x->m : NULL;
+}
+
+bool layers_next(const struct layers *l, const char *id, struct layer_facts *ret)
+{
+	bool there;
+	size_t at = place(l, id, &there);
+	const struct layer *x;
+
+	at += there;
+	if (at >= l->count)
+		return false;
+	x = l->by_id[at];
+	*ret = (struct layer_facts){ .users = x->sandboxes + x->children, .bad = x->verdict == BAD, .m = &x->m };
+	memcpy(ret->id, x->id, ID_SIZE);
+	return true;
+}
+
+static int check_one(const struct layer *x, const struct sandbox_spec *spec, uint32_t i, struct err *e)
+{
+	const char *below = i ? spec->layer[i - 1] : "";
+	const uint32_t ro = SPEC_READ_ONLY, sys = SPEC_SYSTEM_WRITABLE;
+
+	if (x->verdict == BAD) {
+		err_set(e, ERR_REFUSED, -EBADMSG, "layer '%s': its files are not what they were when it was sealed", x->id);
+		err_remedy(e, "remove it, and restore it from a copy if there is one");
+		return -EBADMSG;
+	}
+	if (strcmp(x->m.parent, below))
+		return err_set(e, ERR_INVALID, -EINVAL, "layer '%s': does not stand on %s%s", x->id, i ? "layer " : "the image",
+			       below);
+	if (strcmp(x->m.image, spec->image))
+		return err_set(e, ERR_INVALID, -EINVAL, "layer '%s': is of image '%.80s'", x->id, x->m.image);
+	if (x->m.tenant && x->m.tenant != spec->tenant)
+		return err_set(e, ERR_DENIED, -EACCES, "layer '%s': another tenant's", x->id);
+	if ((x->m.flags ^ spec->flags) & ro || x->m.flags & ~spec->flags & sys) {
+		err_set(e, ERR_INVALID, -EINVAL, "layer '%s': made with a %s", x->id,
+			(x->m.flags ^ spec->flags) & ro ? "root of another kind (read-only or not)" : "writable /usr");
+		err_remedy(e, "use the same settings as the sandbox it is of");
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int layers_check(const struct layers *l, const struct sandbox_spec *spec, struct err *e)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < spec->layers; i++) {
+		const struct layer *x = get(l, spec->layer[i]);
+
+		r = x ? check_one(x, spec, i, e) : err_set(e, ERR_NOT_FOUND, -ENOENT, "no layer '%s'", spec->layer[i]);
+	}
+	return r;
+}
+
+static bool same(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+	       a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+static int look(const struct layers *l, const struct layer *x, struct stat *ret_fs, struct stat *ret_manifest)
+{
+	char path[ID_SIZE + 16];
+
+	snprintf(path, sizeof(path), "%s/fs", x->id);
+	if (fstatat(l->dir, path, ret_fs, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	snprintf(path, sizeof(path), "%s/manifest", x->id);
+	return fstatat(l->dir, path, ret_manifest, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+}
+
+const char *layers_unverified(const struct layers *l, const struct sandbox_spec *spec)
+{
+	for (uint32_t i = 0; i < spec->layers; i++) {
+		const struct layer *x = get(l, spec->layer[i]);
+		struct stat fs, manifest;
+
+		if (x->verdict == UNKNOWN || look(l, x, &fs, &manifest) < 0 || !same(&fs, &x->fs) ||
+		    !same(&manifest, &x->manifest))
+			return spec->layer[i];
+	}
+	return NULL;
+}
+
+void layers_verdict(struct layers *l, const char *id, bool good)
+{
+	struct layer *x = get(l, id);
+
+	if (x)
+		x->verdict = good && look(l, x, &x->fs, &x->manifest) == 0 ? GOOD : BAD;
+}
+
+void layers_hold(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct layer *x = get(l, ids[i]);
+
+		if (x)
+			x->sandboxes++;
+		else
+			log_error("a sandbox stands on layer '%s', which is gone", ids[i]);
+	}
+}
+
+void layers_drop(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct layer *x = get(l, ids[i]);
+
+		if (x && x->sandboxes)
+			x->sandboxes--;
+	}
+}
+
+int layers_add(struct layers *l, const struct manifest *m, struct err *e)
+{
+	struct layer *x;
+	int r = put(l, m->id, m, &x);
+
+	if (r < 0)
+		return err_sys(e, ERR_EXHAUSTED, r, "remember layer '%s'", m->id);
+	count_children(l, x, 1);
+	layers_verdict(l, x->id, true);
+	return 0;
+}
+
+int layers_remove(struct layers *l, const char *id, struct err *e)
+{
+	char gone[ID_SIZE + 8];
+	bool there;
+	size_t at = place(l, id, &there);
+	struct layer *x = there ? l->by_id[at] : NULL;
+
+	if (!x)
+		return err_set(e, ERR_NOT_FOUND, -ESRCH, "no layer '%s'", id);
+	if (x->sandboxes || x->children) {
+		err_set(e, ERR_CONFLICT, -EBUSY, "layer '%s': %u sandboxes and %u layers stand on it", id, x->sandboxes,
+			x->children);
+		err_remedy(e, "remove those first");
+		return -EBUSY;
+	}
+	snprintf(gone, sizeof(gone), "%s.gone", id);
+	if (renameat(l->dir, id, l->dir, gone) < 0 && errno != ENOENT)
+		return err_sys(e, ERR_INTERNAL, -errno, "remove layer '%s'", id);
+	count_children(l, x, -1);
+	memmove(l->by_id + at, l->by_id + at + 1, (l->count - at - 1) * sizeof(*l->by_id));
+	l->count--;
+	free(x);
+	remove_later(l, gone);
+	return 0;
+}

@@ -1,0 +1,48 @@
+/*
+ * The store of layers: what sandboxes had changed when they were sealed, for others to stand on. A folder that only
+ * root may enter; one folder per layer, named by its id. Who stands on what is known here, so that nothing is taken
+ * away from under anybody. One thread; what takes long goes to workers (warden/seal.h).
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/id.h"
+#include "warden/manifest.h"
+#include "warden/work.h"
+
+struct layers;
+
+/* Makes the folder when it is missing; it must be root's own, mode 0700, and no link on the way. Returns it. */
+int layers_open_dir(const char *path, struct err *e);
+/* @dir stays the caller's. Reads what is there; what is half-made or half-removed is removed by @workers. */
+int layers_new(int dir, struct workers *workers, struct layers **ret, struct err *e);
+void layers_free(struct layers *l);
+
+/* The manifest of that layer, NULL when there is none. */
+const struct manifest *layers_find(const struct layers *l, const char *id);
+struct layer_facts {
+	char id[MANIFEST_ID];
+	unsigned users; /* who stands on it, sandboxes and layers */
+	bool bad; /* it can not be believed: nobody may stand on it */
+	const struct manifest *m; /* zeros when it can not be read */
+};
+/* The next larger id after @id ("": the first). False: there is none. */
+bool layers_next(const struct layers *l, const char *id, struct layer_facts *ret);
+
+/* Whether @spec may stand on the layers it names: all there, each on the one before, of this image and tenant. */
+int layers_check(const struct layers *l, const struct sandbox_spec *spec, struct err *e);
+/* The first layer of @spec whose files were not compared with its manifest yet, or have changed since; NULL: none. */
+const char *layers_unverified(const struct layers *l, const struct sandbox_spec *spec);
+/* What came of that comparison. */
+void layers_verdict(struct layers *l, const char *id, bool good);
+
+/* A sandbox begins or ends to stand on them, or a seal under way needs them. */
+void layers_hold(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n);
+void layers_drop(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n);
+
+/* One that was just made: its files are known to be right. */
+int layers_add(struct layers *l, const struct manifest *m, struct err *e);
+/* Hidden at once and then removed. ERR_CONFLICT while anybody stands on it; -ESRCH when there is none. */
+int layers_remove(struct layers *l, const char *id, struct err *e);

@@ -1,0 +1,108 @@
+#include "warden/manifest.h"
+#include "base/base.h"
+#include "base/id.h"
+#include "base/sys.h"
+#include "warden/tree.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char magic[8] = "cloche-L";
+
+const char *const layer_trees[LAYER_TREES] = { "u", "uu", "ud", "t", "k" };
+
+static void self_sum(const struct manifest *m, uint8_t ret[SHA256_SIZE])
+{
+	struct sha256 s;
+
+	sha256_init(&s);
+	sha256_add(&s, m, offsetof(struct manifest, self));
+	sha256_end(&s, ret);
+}
+
+void manifest_seal(struct manifest *m)
+{
+	memcpy(m->magic, magic, sizeof(magic));
+	m->version = MANIFEST_VERSION;
+	self_sum(m, m->self);
+}
+
+int manifest_write(int dir, const struct manifest *m)
+{
+	AUTO_CLOSE int fd = sys_openat(dir, "manifest", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int r;
+
+	if (fd < 0)
+		return fd;
+	r = fd_write_all(fd, m, sizeof(*m));
+	return r == 0 && fsync(fd) < 0 ? -errno : r;
+}
+
+static bool text_ok(const char *s, size_t size)
+{
+	return strnlen(s, size) < size;
+}
+
+int manifest_read(int dir, const char *id, struct manifest *ret)
+{
+	AUTO_CLOSE int fd = sys_openat(dir, "manifest", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+	uint8_t self[SHA256_SIZE];
+	struct manifest m;
+	struct stat st;
+	ssize_t n;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || st.st_size != sizeof(m))
+		return -EBADMSG;
+	n = pread(fd, &m, sizeof(m), 0);
+	if (n != (ssize_t)sizeof(m))
+		return n < 0 ? -errno : -EBADMSG;
+	self_sum(&m, self);
+	if (memcmp(self, m.self, sizeof(self)) || memcmp(m.magic, magic, sizeof(magic)) || m.version != MANIFEST_VERSION ||
+	    !text_ok(m.id, sizeof(m.id)) || strcmp(m.id, id) || !text_ok(m.parent, sizeof(m.parent)) ||
+	    (m.parent[0] && !id_valid(m.parent)) || !text_ok(m.image, sizeof(m.image)))
+		return -EBADMSG;
+	*ret = m;
+	return 0;
+}
+
+int manifest_sum(int dir, const int *stop, struct manifest *m)
+{
+	AUTO_CLOSE int fs = sys_openat(dir, "fs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	AUTO_FREE char *buf = malloc(TREE_BUF);
+	struct tree_facts facts = { 0 };
+	struct sha256 s;
+	int r = 0;
+
+	if (fs < 0 || !buf)
+		return fs < 0 ? fs : -ENOMEM;
+	sha256_init(&s);
+	m->trees = 0;
+	for (unsigned i = 0; r == 0 && i < LAYER_TREES; i++) {
+		AUTO_CLOSE int tree = sys_openat(fs, layer_trees[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+
+		if (tree == -ENOENT)
+			continue;
+		sha256_add(&s, layer_trees[i], strlen(layer_trees[i]) + 1);
+		m->trees |= 1U << i;
+		r = tree < 0 ? tree : tree_sum(tree, stop, buf, &s, &facts);
+	}
+	if (r < 0)
+		return r;
+	m->entries = facts.entries;
+	m->files = facts.files;
+	m->size = facts.size;
+	sha256_end(&s, m->sum);
+	return 0;
+}
+
+int manifest_verify(int dir, const int *stop, const struct manifest *m)
+{
+	struct manifest is = *m;
+	int r = manifest_sum(dir, stop, &is);
+
+	return r < 0 ? r : memcmp(&is, m, sizeof(is)) ? -EBADMSG : 0;
+}

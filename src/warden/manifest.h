@@ -1,0 +1,43 @@
+/* What a layer says of itself: one fixed-size record beside its files. If the two differ the layer is refused. */
+#pragma once
+#include <assert.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/sha256.h"
+#include "warden/spec.h"
+
+#define MANIFEST_VERSION 1U
+#define MANIFEST_ID 32 /* an id, filled up with zeros */
+
+struct manifest {
+	char magic[8];
+	uint32_t version;
+	uint32_t flags; /* SPEC_READ_ONLY, SPEC_SYSTEM_WRITABLE of the sandbox it is of */
+	char id[MANIFEST_ID];
+	char parent[MANIFEST_ID]; /* the layer it stands on; zeros: the image itself */
+	char image[SPEC_PATH];
+	uint64_t tenant;
+	uint64_t made; /* ns since 1970 */
+	uint64_t entries, files, size; /* as tree_facts */
+	uint32_t depth; /* layers it takes, with this one */
+	uint32_t trees; /* bits of layer_trees[] */
+	uint8_t sum[SHA256_SIZE]; /* of the files */
+	uint8_t self[SHA256_SIZE]; /* of all above */
+};
+static_assert(sizeof(struct manifest) == 448, "no padding");
+
+/* Folders of the writable layer that users can change, by their names there (warden/upper.h). */
+#define LAYER_TREES 5
+extern const char *const layer_trees[LAYER_TREES];
+
+/* Fills magic, version and ->self. */
+void manifest_seal(struct manifest *m);
+/* Makes the file "manifest" in @dir, on the disk when this returns. */
+int manifest_write(int dir, const struct manifest *m);
+/* -EBADMSG when it is not one, or not of @id. */
+int manifest_read(int dir, const char *id, struct manifest *ret);
+/* Walks all trees in @dir/fs: fills entries, files, size, trees and ->sum. */
+int manifest_sum(int dir, const int *stop, struct manifest *m);
+/* -EBADMSG when the files are not those that @m speaks of. */
+int manifest_verify(int dir, const int *stop, const struct manifest *m);

@@ -1,0 +1,328 @@
+#include "warden/seal.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "warden/tree.h"
+
+#include <pthread.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+#define THAW_TRIES 50
+
+struct seal_impl {
+	struct seal_source from;
+	pthread_mutex_t lock;
+	pthread_cond_t moved;
+	bool left; /* the sandbox */
+	int fd; /* SEAL_CLOSE */
+	bool made; /* ->tmp_name is ours to remove */
+	int tmp, fs, links; /* folders of the layer in the making */
+	char tmp_name[ID_SIZE + 8];
+	char *buf;
+	int synced;
+};
+
+static struct seal_impl *impl_new(void)
+{
+	struct seal_impl *i = calloc(1, sizeof(*i));
+
+	if (i) {
+		i->fd = i->tmp = i->fs = i->links = -1;
+		pthread_mutex_init(&i->lock, NULL);
+		pthread_cond_init(&i->moved, NULL);
+	}
+	return i;
+}
+
+void seal_free(struct seal *x)
+{
+	struct seal_impl *i = x ? x->impl : NULL;
+
+	if (i) {
+		fd_close(i->fd);
+		fd_close(i->tmp);
+		fd_close(i->fs);
+		fd_close(i->links);
+		pthread_cond_destroy(&i->moved);
+		pthread_mutex_destroy(&i->lock);
+		free(i->buf);
+		free(i);
+	}
+	free(x);
+}
+
+static void end(struct work *w)
+{
+	seal_free((struct seal *)(void *)w);
+}
+
+static struct seal *seal_new(enum seal_kind kind, void (*run)(struct work *w))
+{
+	struct seal *x = calloc(1, sizeof(*x));
+
+	if (!x)
+		return NULL;
+	x->work.run = run;
+	x->work.end = end;
+	x->kind = kind;
+	x->impl = impl_new();
+	if (!x->impl) {
+		free(x);
+		return NULL;
+	}
+	return x;
+}
+
+static int make_folder(int dir, const char *name, int *ret)
+{
+	int r = sys_mkdirat(dir, name, 0700);
+
+	if (r == 0)
+		r = sys_openat(dir, name, FOLDER, 0);
+	if (r < 0)
+		return r;
+	*ret = r;
+	return 0;
+}
+
+/* Before the sandbox is stopped. */
+static int prepare(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+	int r = sys_mkdirat(i->from.dir, i->tmp_name, 0700);
+
+	i->made = r == 0;
+	if (r == 0)
+		r = i->tmp = sys_openat(i->from.dir, i->tmp_name, FOLDER, 0);
+	if (r >= 0)
+		r = make_folder(i->tmp, "fs", &i->fs);
+	if (r == 0)
+		r = make_folder(i->tmp, "links", &i->links);
+	if (r == 0) {
+		i->buf = malloc(TREE_BUF);
+		r = i->buf ? 0 : -ENOMEM;
+	}
+	/* Not in the middle of the pause: the buffer's pages. */
+	if (r == 0)
+		memset(i->buf, 0, TREE_BUF);
+	return r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id) : 0;
+}
+
+static int copy_tree(struct seal *x, const char *name)
+{
+	struct seal_impl *i = x->impl;
+	const struct tree_copy c = { i->from.uid_base, i->links, &x->work.stop, i->buf };
+	AUTO_CLOSE int from = sys_openat(i->from.upper, name, FOLDER, 0), to = -1;
+	int r;
+
+	if (from == -ENOENT)
+		return 0;
+	r = from < 0 ? from : make_folder(i->fs, name, &to);
+	return r < 0 ? r : tree_copy(&c, from, to);
+}
+
+static int given_up(struct seal *x)
+{
+	return err_set(&x->e, ERR_CONFLICT, -ECANCELED, "sealing was given up: the sandbox ends");
+}
+
+static int copy_all(struct seal *x)
+{
+	int r = 0;
+
+	for (unsigned n = 0; r == 0 && n < LAYER_TREES; n++)
+		r = copy_tree(x, layer_trees[n]);
+	if (r == -ECANCELED)
+		return given_up(x);
+	if (r == -E2BIG)
+		return err_set(&x->e, ERR_TOO_LARGE, r, "the sandbox has too many files to be sealed");
+	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
+			       "copy what the sandbox has changed") :
+		       0;
+}
+
+/* It must run again, whatever else went wrong. */
+static void thaw(struct seal *x)
+{
+	const struct seal_source *f = &x->impl->from;
+	struct err e = { 0 };
+
+	for (unsigned tries = 0; cgroup_thaw(f->cgroups, f->cgroup, &e) < 0; tries++) {
+		if (tries == THAW_TRIES) {
+			log_error("a sandbox that was sealed stays frozen: %s", e.msg);
+			break;
+		}
+		nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+	}
+}
+
+static void leave(struct seal *x)
+{
+	pthread_mutex_lock(&x->impl->lock);
+	x->impl->left = true;
+	pthread_cond_broadcast(&x->impl->moved);
+	pthread_mutex_unlock(&x->impl->lock);
+}
+
+static int copy_frozen(struct seal *x)
+{
+	const struct seal_source *f = &x->impl->from;
+	uint64_t from = clock_mono_ns();
+	int r = f->paused ? 0 : cgroup_freeze(f->cgroups, f->cgroup, &x->e);
+
+	if (r < 0)
+		return r;
+	r = copy_all(x);
+	if (!f->paused) {
+		thaw(x);
+		x->pause = clock_mono_ns() - from;
+	}
+	return r;
+}
+
+static void *sync_main(void *arg)
+{
+	struct seal_impl *i = arg;
+
+	i->synced = syncfs(i->tmp) < 0 ? -errno : 0;
+	return NULL;
+}
+
+/* One reads while the other writes: summing up takes about as long as the disk does. */
+static int sum_and_sync(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+	pthread_t writer;
+	bool aside = pthread_create(&writer, NULL, sync_main, i) == 0;
+	int r = manifest_sum(i->tmp, &x->work.stop, &x->m);
+
+	if (aside)
+		pthread_join(writer, NULL);
+	else
+		sync_main(i);
+	return r < 0 ? r : i->synced;
+}
+
+static int finish(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+	int r = tree_remove(i->tmp, "links");
+
+	if (r == 0)
+		r = sum_and_sync(x);
+	if (r == 0) {
+		x->m.made = clock_real_ns();
+		manifest_seal(&x->m);
+		r = manifest_write(i->tmp, &x->m);
+	}
+	if (r == 0 && fsync(i->tmp) < 0)
+		r = -errno;
+	/* Never over another: one that is there is not empty, and stays. */
+	if (r == 0 && renameat(i->from.dir, i->tmp_name, i->from.dir, x->m.id) < 0)
+		r = -errno;
+	if (r == 0 && fsync(i->from.dir) < 0)
+		log_warn("layer '%s' may be gone after a power cut: %s", x->m.id, strerror(errno));
+	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
+			       "write layer '%s'", x->m.id) :
+		       0;
+}
+
+static void run_seal(struct work *w)
+{
+	struct seal *x = (struct seal *)(void *)w;
+	int r = __atomic_load_n(&w->stop, __ATOMIC_RELAXED) ? given_up(x) : prepare(x);
+
+	if (r == 0)
+		r = copy_frozen(x);
+	leave(x);
+	if (r == 0)
+		r = finish(x);
+	x->result = r;
+	if (r < 0 && x->impl->made && (r = tree_remove(x->impl->from.dir, x->impl->tmp_name)) < 0)
+		log_error("'%s' stays behind until the next start: %s", x->impl->tmp_name, strerror(-r));
+}
+
+int seal_start(struct workers *s, const struct seal_source *from, const struct manifest *m, void *tag,
+	       struct seal **ret, struct err *e)
+{
+	struct seal *x = seal_new(SEAL_LAYER, run_seal);
+
+	if (!x)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to seal a sandbox");
+	x->m = *m;
+	x->tag = tag;
+	x->impl->from = *from;
+	snprintf(x->impl->tmp_name, sizeof(x->impl->tmp_name), "%.24s.tmp", m->id);
+	*ret = x;
+	workers_add(s, &x->work);
+	return 0;
+}
+
+bool seal_busy(struct seal *x)
+{
+	bool left;
+
+	pthread_mutex_lock(&x->impl->lock);
+	left = x->impl->left;
+	pthread_mutex_unlock(&x->impl->lock);
+	return !left;
+}
+
+void seal_leave(struct seal *x)
+{
+	pthread_mutex_lock(&x->impl->lock);
+	if (!x->impl->left)
+		__atomic_store_n(&x->work.stop, 1, __ATOMIC_RELAXED);
+	while (!x->impl->left)
+		pthread_cond_wait(&x->impl->moved, &x->impl->lock);
+	pthread_mutex_unlock(&x->impl->lock);
+}
+
+static void run_verify(struct work *w)
+{
+	struct seal *x = (struct seal *)(void *)w;
+	AUTO_CLOSE int dir = sys_openat(x->impl->from.dir, x->m.id, FOLDER, 0);
+	struct manifest is;
+	int r = dir < 0 ? dir : manifest_read(dir, x->m.id, &is);
+
+	if (r == 0 && memcmp(&is, &x->m, sizeof(is)))
+		r = -EBADMSG;
+	x->result = r == 0 ? manifest_verify(dir, &w->stop, &x->m) : r;
+}
+
+int seal_verify(struct workers *s, int dir, const struct manifest *m, void *tag, struct err *e)
+{
+	struct seal *x = seal_new(SEAL_VERIFY, run_verify);
+
+	if (!x)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to look at a layer");
+	x->m = *m;
+	x->impl->from.dir = dir;
+	x->tag = tag;
+	workers_add(s, &x->work);
+	return 0;
+}
+
+static void run_close(struct work *w)
+{
+	struct seal_impl *i = ((struct seal *)(void *)w)->impl;
+
+	fd_close(TAKE_FD(i->fd));
+}
+
+void seal_close(struct workers *s, int fd)
+{
+	struct seal *x = fd < 0 ? NULL : seal_new(SEAL_CLOSE, run_close);
+
+	if (!x) {
+		fd_close(fd);
+		return;
+	}
+	x->work.quiet = true;
+	x->impl->fd = fd;
+	workers_add(s, &x->work);
+}

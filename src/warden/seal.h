@@ -1,0 +1,47 @@
+/*
+ * Work on layers for worker threads: sealing what a sandbox has changed into one, and comparing one with its manifest.
+ * None of it touches the store's list (warden/layers.h) or anything of the sandbox but what it is given.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "linux/cgroup.h"
+#include "warden/manifest.h"
+#include "warden/work.h"
+
+enum seal_kind { SEAL_LAYER, SEAL_VERIFY, SEAL_CLOSE /* does not come back */ };
+
+/* What comes back from workers_done(). */
+struct seal {
+	struct work work;
+	enum seal_kind kind;
+	void *tag; /* the caller's own */
+	int result;
+	struct err e;
+	struct manifest m; /* SEAL_LAYER: given but for the sums; SEAL_VERIFY: given */
+	uint64_t pause; /* ns that the sandbox did not run */
+	struct seal_impl *impl;
+};
+
+struct seal_source {
+	int dir; /* the store; stays the caller's */
+	int upper; /* the sandbox's writable layer, a folder; stays the caller's while seal_busy() */
+	uint32_t uid_base;
+	bool paused; /* it is frozen, and stays so */
+	const struct cgroup_host *cgroups;
+	const struct cgroup *cgroup; /* must stay while seal_busy() */
+};
+
+/* Copies while the sandbox is frozen, then sums up, writes to disk and makes the layer visible while it runs on. */
+int seal_start(struct workers *s, const struct seal_source *from, const struct manifest *m, void *tag,
+	       struct seal **ret, struct err *e);
+/* Whether the sandbox is still needed. */
+bool seal_busy(struct seal *x);
+/* Gives up if it still needs the sandbox, and returns when it does not any more. */
+void seal_leave(struct seal *x);
+int seal_verify(struct workers *s, int dir, const struct manifest *m, void *tag, struct err *e);
+/* Closes @fd, taken over: some take a wait in the kernel. */
+void seal_close(struct workers *s, int fd);
+void seal_free(struct seal *x);

@@ -1,0 +1,400 @@
+/* Layers under hardship: sandboxes that are hostile or end meanwhile, many of them, and how fast. */
+#include "warden/seal.h"
+#include "base/base.h"
+#include "base/test.h"
+#include "warden/seal_test.h"
+
+TEST(a_hostile_tree_is_sealed_whole)
+{
+	struct sandbox_spec spec;
+	struct client_layer l;
+	char id[ID_SIZE];
+	struct st_box a;
+	uint64_t pause;
+	struct wt w;
+
+	st_fresh();
+	wt_spec(&spec);
+	spec.limits.memory = 512 * MIB;
+	spec.limits.disk = 256 * MIB;
+	spec.limits.inodes = 200000;
+	CHECK(wt_open(&w, st_args()));
+	CHECK(st_create(&w, &spec, &a));
+	/* Deep, wide, and one file with more names than ext4 lets it have; sockets; a name as long as can be. */
+	CHECK_EQ(st_run(&a, 1000,
+			"cd /home/user && /usr/bin/python3 -c \"\n"
+			"import os, socket\n"
+			"os.makedirs('w'); open('w/f','w').write('x'*1000)\n"
+			"for i in range(70000): os.link('w/f','w/%d' % i)\n"
+			"for i in range(20000): os.close(os.open('w/n%d' % i, os.O_CREAT))\n"
+			"socket.socket(socket.AF_UNIX).bind('sock')\n"
+			"open('z'*255,'w').write('z')\n"
+			"for i in range(10000):\n"
+			"  os.mkdir('d'); os.chdir('d')\n"
+			"open('bottom','w').write('b')\n"
+			"\""), 0);
+	CHECK(st_seal(&w, &a, id, &l, &pause));
+	printf("# %llu entries in %.0f ms of pause\n", (unsigned long long)l.entries, (double)pause / 1e6);
+	CHECK(l.entries > 100000);
+	CHECK(st_end(&w, &a));
+	st_stand_on(&spec, id);
+	CHECK(st_create(&w, &spec, &a));
+	CHECK_EQ(st_run(&a, 1000,
+			"cd /home/user && test -S sock && test $(ls w | wc -l) = 90001 && /usr/bin/python3 -c \"\n"
+			"import os\n"
+			"assert open('w/69999').read() == 'x'*1000 and open('z'*255).read() == 'z'\n"
+			"for i in range(10000): os.chdir('d')\n"
+			"assert open('bottom').read() == 'b'\n"
+			"\""), 0);
+	CHECK(st_end(&w, &a));
+	{
+		struct err e = { 0 };
+
+		CHECK_EQ(client_unseal(w.client, id, &e), 0);
+		CHECK(none_half_made());
+	}
+	CHECK(st_stop(&w));
+}
+
+/* A second connection, in a process of its own: so that both can wait. */
+static pid_t seal_aside(struct client *c, uint64_t handle, const char *id, int want)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct client_layer l;
+		struct err e = { 0 };
+		uint64_t pause;
+		int r = client_seal(c, handle, id, &l, &pause, &e);
+
+		if (r != want)
+			dprintf(1, "# sealed aside: %d %s\n", r, e.msg);
+		_exit(r != want);
+	}
+	return pid;
+}
+
+static struct client *connect_to(const char *path)
+{
+	struct sockaddr_un {
+		sa_family_t family;
+		char path[108];
+	} to = { .family = AF_UNIX };
+	struct client *c = NULL;
+	struct err e = { 0 };
+
+	for (int i = 0; i < 500 && !c; i++) {
+		int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+		snprintf(to.path, sizeof(to.path), "%s", path);
+		if (connect(fd, (const struct sockaddr *)(const void *)&to, sizeof(to)) < 0) {
+			fd_close(fd);
+			wt_sleep_ms(10);
+		} else if (client_connect(fd, &c, &e) < 0) {
+			printf("# %s\n", e.msg);
+			return NULL;
+		}
+	}
+	return c;
+}
+
+TEST(others_are_served_while_one_is_sealed_and_a_sandbox_that_ends_gives_it_up)
+{
+	char sock[128], program[512], id[ID_SIZE];
+	struct warden_stat stat;
+	struct sandbox_spec spec;
+	struct client_layer l;
+	struct client *side;
+	struct err e = { 0 };
+	unsigned served = 0;
+	struct st_box a;
+	struct wt w = { .sock = -1 };
+	int status;
+	pid_t pid;
+
+	st_fresh();
+	wt_spec(&spec);
+	spec.limits.memory = 768 * MIB;
+	spec.limits.disk = 600 * MIB;
+	snprintf(sock, sizeof(sock), "%s.sock", kt_dir);
+	CHECK(wt_program("cloche-warden", program, sizeof(program)));
+	w.pid = fork();
+	if (w.pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		execl(program, program, "--listen", sock, "--keep", "--state", kt_dir, "--layers", st_store, "--pool", "2", NULL);
+		_exit(127);
+	}
+	w.client = connect_to(sock);
+	side = connect_to(sock);
+	CHECK(w.client && side);
+	CHECK(st_create(&w, &spec, &a));
+	CHECK_EQ(st_run(&a, 1000, "head -c 400M /dev/zero | tr '\\0' x > /home/user/big"), 0);
+	id_new(id, sizeof(id));
+	pid = seal_aside(side, a.s.handle, id, 0);
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		uint64_t from = clock_mono_ns();
+
+		CHECK_EQ(client_stat(w.client, a.s.handle, &stat, &e), 0);
+		CHECK(clock_mono_ns() - from < 500000000);
+		served++;
+		wt_sleep_ms(5);
+	}
+	CHECK_EQ(status, 0);
+	CHECK(served > 10);
+	CHECK_EQ(client_layers(w.client, "", &l, &e), 1);
+	CHECK(l.size >= 400 * MIB);
+	CHECK_EQ(client_unseal(w.client, id, &e), 0);
+	/* Once more; this time it ends in the middle. The connection of before answered the child: a new one. */
+	client_free(side);
+	side = connect_to(sock);
+	id_new(id, sizeof(id));
+	pid = seal_aside(side, a.s.handle, id, -ECANCELED);
+	wt_sleep_ms(40);
+	CHECK_EQ(client_freeze(w.client, a.s.handle, &e), -EBUSY);
+	{
+		uint64_t from = clock_mono_ns();
+
+		CHECK_EQ(client_destroy(w.client, a.s.handle, &e), 0);
+		printf("# %u served meanwhile; destroyed in the middle in %.1f ms\n", served, (double)(clock_mono_ns() - from) / 1e6);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	CHECK(wt_gone(a.s.pidfd, 5000));
+	CHECK_EQ(client_layers(w.client, "", &l, &e), 0);
+	CHECK(none_half_made());
+	kt_close(&a.p);
+	client_sandbox_done(&a.s);
+	client_free(side);
+	CHECK(st_stop(&w));
+}
+
+TEST(the_probes_find_nothing_open_in_a_restored_sandbox)
+{
+	char folder[SPEC_PATH], id[ID_SIZE];
+	const char *args[] = { "--keep", "--state", kt_dir, "--layers", st_store, "--allow-mount", folder, NULL };
+	struct sandbox_spec spec;
+	struct client_layer l;
+	struct st_box a, b;
+	uint64_t pause;
+	struct wt w;
+
+	st_fresh();
+	wt_spec(&spec);
+	CHECK(wt_program("cloche-probe", folder, sizeof(folder)));
+	snprintf(spec.mount[0].src, SPEC_PATH, "%s", folder);
+	snprintf(spec.mount[0].dst, SPEC_PATH, "/probe");
+	spec.mount[0].read_only = spec.nmounts = 1;
+	*strrchr(folder, '/') = '\0';
+	CHECK(wt_open(&w, args));
+	CHECK(st_create(&w, &spec, &a));
+	CHECK_EQ(st_run(&a, 0, "echo x > /etc/x; echo y > /home/user/y; mkdir -p /var/lib/y; rm /etc/hosts"), 0);
+	CHECK(st_seal(&w, &a, id, &l, &pause));
+	st_stand_on(&spec, id);
+	CHECK(st_create(&w, &spec, &b));
+	for (uint32_t uid = 0; uid <= 1000; uid += 1000) {
+		CHECK_EQ(st_run(&a, uid, "/probe --ro /probe | cut -f1,2 | grep -v info > /tmp/p; grep -c closed /tmp/p"), 0);
+		CHECK(strtol(a.out, NULL, 10) > 30);
+		CHECK_EQ(st_run(&a, uid, "cat /tmp/p; rm /tmp/p"), 0);
+		CHECK_EQ(st_run(&b, uid, "/probe --ro /probe | cut -f1,2 | grep -v info"), 0);
+		if (strcmp(a.out, b.out))
+			printf("# as %u: plain\n%s# restored\n%s", uid, a.out, b.out);
+		CHECK(!strcmp(a.out, b.out));
+		CHECK(!strstr(b.out, "open"));
+	}
+	/* The store itself is nowhere to be seen. */
+	CHECK_EQ(st_run(&b, 0, "! grep -q cloche-seal /proc/self/mountinfo /proc/self/mounts"), 0);
+	CHECK(st_end(&w, &a));
+	CHECK(st_end(&w, &b));
+	CHECK(st_stop(&w));
+}
+
+static long rss_kib(pid_t pid)
+{
+	char path[64], text[4096], *at;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	if (fd_get(AT_FDCWD, path, text, sizeof(text)) < 0 || !(at = strstr(text, "VmRSS:")))
+		return -1;
+	return strtol(at + 6, NULL, 10);
+}
+
+TEST(two_hundred_seals_and_creates_leave_nothing)
+{
+	struct sandbox_spec spec;
+	struct client_layer l;
+	struct st_box a, b;
+	struct err e = { 0 };
+	unsigned fds = 0;
+	uint64_t pause;
+	struct wt w;
+	long rss = 0;
+
+	st_fresh();
+	wt_spec(&spec);
+	CHECK(wt_open(&w, st_args()));
+	CHECK(st_create(&w, &spec, &a));
+	CHECK_EQ(st_run(&a, 1000, "cd /home/user; for i in $(seq 30); do echo $i > f$i; done"), 0);
+	for (unsigned i = 0; i < 220; i++) {
+		char id[ID_SIZE];
+
+		CHECK(st_seal(&w, &a, id, &l, &pause));
+		if (i % 4 == 0) {
+			spec.layers = 0;
+			st_stand_on(&spec, id);
+			CHECK(st_create(&w, &spec, &b));
+			CHECK(st_end(&w, &b));
+		}
+		CHECK_EQ(client_unseal(w.client, id, &e), 0);
+		if (i == 19 || i == 219) {
+			CHECK(none_half_made());
+			wt_sleep_ms(500);
+		}
+		if (i == 19) {
+			fds = wt_fds(w.pid);
+			rss = rss_kib(w.pid);
+		}
+	}
+	printf("# descriptors %u, then %u; memory %ld KiB, then %ld\n", fds, wt_fds(w.pid), rss, rss_kib(w.pid));
+	CHECK(wt_fds(w.pid) <= fds + 12); /* the pool's come and go */
+	CHECK(rss_kib(w.pid) <= rss + 1024);
+	CHECK(st_end(&w, &a));
+	CHECK(st_stop(&w));
+}
+
+static int by_size(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double create_ms(struct wt *w, const struct sandbox_spec *spec)
+{
+	enum { N = 31 };
+	double t[N];
+	struct st_box b;
+
+	for (int i = 0; i < N; i++) {
+		uint64_t from;
+
+		wt_sleep_ms(25); /* the pool is full again */
+		from = clock_mono_ns();
+		if (!st_create(w, spec, &b))
+			return -1;
+		t[i] = (double)(clock_mono_ns() - from) / 1e6;
+		st_end(w, &b);
+	}
+	qsort(t, N, sizeof(t[0]), by_size);
+	return t[N / 2];
+}
+
+static double cp_ms(const char *from, bool sync)
+{
+	char cmd[300];
+	double t[5];
+
+	for (int i = 0; i < 5; i++) {
+		uint64_t begin;
+
+		snprintf(cmd, sizeof(cmd), "cp -a %s %s/cp%s%s", from, st_store, sync ? " && sync -f " : "", sync ? st_store : "");
+		begin = clock_mono_ns();
+		st_shell(cmd);
+		t[i] = (double)(clock_mono_ns() - begin) / 1e6;
+		snprintf(cmd, sizeof(cmd), "rm -r %s/cp", st_store);
+		st_shell(cmd);
+	}
+	qsort(t, 5, sizeof(t[0]), by_size);
+	return t[2];
+}
+
+static bool seal_ms(struct wt *w, struct st_box *b, double *ret, double *ret_pause)
+{
+	double t[5], p[5];
+	struct err e = { 0 };
+
+	for (int i = 0; i < 5; i++) {
+		struct client_layer l;
+		uint64_t from = clock_mono_ns(), pause;
+		char id[ID_SIZE];
+
+		if (!st_seal(w, b, id, &l, &pause))
+			return false;
+		t[i] = (double)(clock_mono_ns() - from) / 1e6;
+		p[i] = (double)pause / 1e6;
+		if (client_unseal(w->client, id, &e) < 0 || !none_half_made())
+			return false;
+	}
+	qsort(t, 5, sizeof(t[0]), by_size);
+	qsort(p, 5, sizeof(p[0]), by_size);
+	*ret = t[2];
+	*ret_pause = p[2];
+	return true;
+}
+
+/* Ratios within one run; the bounds leave room for a busy machine. */
+TEST(sealing_costs_about_a_copy_and_a_create_from_layers_about_a_create)
+{
+	static const struct {
+		const char *what, *make;
+	} load[] = {
+		{ "10 MB in one file", "head -c 10000000 /dev/urandom > f" },
+		{ "10 MB in 1,000 files", "for i in $(seq 1000); do head -c 10000 /dev/urandom > f$i; done" },
+	};
+	char id[ID_SIZE], cmd[200], shm[64];
+	double plain, layered, deep;
+	struct sandbox_spec spec;
+	struct client_layer l;
+	struct st_box a;
+	uint64_t pause;
+	struct wt w;
+
+	st_fresh();
+	wt_spec(&spec);
+	CHECK(wt_open(&w, st_args()));
+	for (size_t i = 0; i < ARRAY_LEN(load); i++) {
+		double seal, stop, cp, cp_sync;
+
+		snprintf(shm, sizeof(shm), "/dev/shm/cloche-seal-%d", (int)getpid());
+		snprintf(cmd, sizeof(cmd), "cd /home/user; %s", load[i].make);
+		CHECK(st_create(&w, &spec, &a));
+		CHECK_EQ(st_run(&a, 1000, cmd), 0);
+		CHECK(seal_ms(&w, &a, &seal, &stop));
+		CHECK(st_end(&w, &a));
+		snprintf(cmd, sizeof(cmd), "mkdir %s && cd %s && %s", shm, shm, load[i].make);
+		CHECK_EQ(st_shell(cmd), 0);
+		cp = cp_ms(shm, false);
+		cp_sync = cp_ms(shm, true);
+		snprintf(cmd, sizeof(cmd), "rm -r %s", shm);
+		CHECK_EQ(st_shell(cmd), 0);
+		printf("# %s: sealed in %.1f ms, paused %.1f ms; cp -a %.1f ms, with sync %.1f ms; %.2f and %.2f times\n",
+		       load[i].what, seal, stop, cp, cp_sync, seal / cp, seal / cp_sync);
+		CHECK(seal < 3 * cp_sync);
+	}
+	plain = create_ms(&w, &spec);
+	CHECK(st_create(&w, &spec, &a));
+	CHECK_EQ(st_run(&a, 1000, "head -c 10000000 /dev/urandom > /home/user/f"), 0);
+	CHECK(st_seal(&w, &a, id, &l, &pause));
+	CHECK(st_end(&w, &a));
+	st_stand_on(&spec, id);
+	layered = create_ms(&w, &spec);
+	while (spec.layers < SPEC_LAYERS) {
+		CHECK(st_create(&w, &spec, &a));
+		CHECK(st_seal(&w, &a, id, &l, &pause));
+		CHECK(st_end(&w, &a));
+		st_stand_on(&spec, id);
+	}
+	deep = create_ms(&w, &spec);
+	printf("# create to UP: %.2f ms; from a layer %.2f ms (%.2f times); from %d %.2f ms (%.2f times)\n", plain, layered,
+	       layered / plain, SPEC_LAYERS, deep, deep / plain);
+	CHECK(layered < 3 * plain);
+	/* No more fit. */
+	{
+		struct err e = { 0 };
+
+		CHECK(st_create(&w, &spec, &a));
+		id_new(id, sizeof(id));
+		CHECK_EQ(client_seal(w.client, a.s.handle, id, &l, &pause, &e), -E2BIG);
+		CHECK(e.remedy[0]);
+		CHECK(st_end(&w, &a));
+	}
+	CHECK(st_stop(&w));
+}

@@ -1,0 +1,38 @@
+/* Whole trees of files, as layers are made of: copied, summed up, removed. Safe on what somebody hostile has made. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/sha256.h"
+
+struct tree_copy {
+	uint32_t uid_base; /* ids from here on become 0, 1, ... */
+	int links; /* an empty folder beside the copy: files with several names are found again there */
+	const int *stop; /* atomic: not 0 any more means to give up with -ECANCELED */
+	char *buf; /* TREE_BUF bytes */
+};
+
+#define TREE_BUF (512U << 10)
+#define TREE_IDS 65536U
+
+/*
+ * Copies what is in @from into the empty folder @to (both open for reading), and the folder's own attributes: data with
+ * its holes, owners, modes, times, names of one file, extended attributes that mean something elsewhere. Nodes are made,
+ * never opened. Nobody may change @from meanwhile; who does so all the same can only make it fail.
+ */
+int tree_copy(const struct tree_copy *c, int from, int to);
+
+struct tree_facts {
+	uint64_t entries; /* of any kind */
+	uint64_t files; /* regular ones, each once */
+	uint64_t size; /* of those */
+};
+
+/*
+ * Adds everything about the tree at @dir that a sandbox could see to @s, in an order that depends on names only. Data
+ * that is zeros is the same as a hole.
+ */
+int tree_sum(int dir, const int *stop, char *buf, struct sha256 *s, struct tree_facts *ret);
+/* With all that is in it. 0 also when there is none. */
+int tree_remove(int parent, const char *name);

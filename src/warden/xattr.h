@@ -1,0 +1,12 @@
+/* Extended attributes of a layer's files: those that still mean the same in another sandbox. */
+#pragma once
+#include <stdint.h>
+
+#include "base/sha256.h"
+
+#define XATTR_BUF (192U << 10) /* what each needs to work with */
+
+/* user.*, file capabilities (for the ids above @uid_base), access lists and overlay's marks of what hides what. */
+int xattr_copy(int from, int to, uint32_t uid_base, char *buf);
+/* Adds the same ones to @s, by name. */
+int xattr_sum(int fd, char *buf, struct sha256 *s);

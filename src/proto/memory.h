@@ -1,0 +1,266 @@
+/*
+ * A memory image: what the processes of a sandbox are, so that they can go on in another one. Written by cloche-dump,
+ * read by the agent of the sandbox that is made from it. docs/design/0007-memory.md tells the story.
+ *
+ * Two files: "meta", which is this header and its sections, and "pages", whole pages, page-aligned. The image of a
+ * sandbox that was itself restored may point into the pages of the images it came from (a delta).
+ *
+ * Numbers are the machine's own, records have a fixed size and no padding, indices count within a section. Whoever
+ * reads it treats it as a stranger's: mem_check() holds every index, offset, count and string against the file before
+ * anything is used.
+ */
+#pragma once
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define MEM_MAGIC 0x3154454b4e41424cULL
+#define MEM_VERSION 1U
+#define MEM_NONE UINT32_MAX
+
+#define MEM_PAGE_FILES 8 /* "pages" files one image may use: its own is 0, then those of its ancestors */
+#define MEM_PROCS_MAX 256U
+#define MEM_THREADS_MAX 2048U
+#define MEM_META_MAX (64U << 20)
+#define MEM_PATH_MAX 4096U
+
+enum mem_arch { MEM_X86_64 = 1, MEM_AARCH64 = 2 };
+
+enum mem_section {
+	MEM_S_PROC, /* struct mem_proc; a parent comes before its children */
+	MEM_S_THREAD, /* struct mem_thread; those of one process lie together, its leader first */
+	MEM_S_VMA, /* struct mem_vma; per process together, by address */
+	MEM_S_RUN, /* struct mem_run; per vma together, by address */
+	MEM_S_FD, /* struct mem_fd; per process together, by number */
+	MEM_S_OBJECT, /* struct mem_object: open file descriptions */
+	MEM_S_WATCH, /* struct mem_watch: what an epoll waits for; per object together */
+	MEM_S_ACTION, /* struct mem_action: 64 per process */
+	MEM_S_TIMER, /* struct mem_timer: POSIX timers; per process together */
+	MEM_S_EXEC, /* struct mem_exec, by id */
+	MEM_S_FILE, /* struct mem_file: regular files and folders, by what they are known in the sandbox */
+	MEM_S_BYTES, /* everything of no fixed size: paths, registers, queued data */
+	MEM_SECTIONS
+};
+
+struct mem_span { /* in MEM_S_BYTES */
+	uint64_t off, len;
+};
+
+struct mem_range { /* records of a section */
+	uint32_t first, n;
+};
+
+struct mem_head {
+	uint64_t magic;
+	uint32_t version, arch, page_size, page_files;
+	uint64_t size; /* of all of meta */
+	uint64_t pages; /* of the own pages file, in bytes */
+	/*
+	 * What must be the same where it is restored: SHA-256 of the kernel's release and version, the vdso's bytes and the
+	 * CPU's features (as seen by programs: hwcaps, XCR0)
+	 */
+	uint8_t host[32];
+	char ancestor[MEM_PAGE_FILES][32]; /* ids of the layers whose pages files 1.. are; [0] is zeros */
+	uint64_t realtime, monotonic, boottime; /* ns, when it was taken */
+	struct {
+		uint64_t off, n; /* where it begins in meta (8-aligned); how many records, bytes for MEM_S_BYTES */
+	} section[MEM_SECTIONS];
+};
+
+enum mem_proc_state {
+	MEM_ALIVE,
+	MEM_ZOMBIE, /* only ->status matters */
+	/* no process of that id lived any more, but its id is a group's or session's: made and ended in passing */
+	MEM_PLACEHOLDER,
+};
+
+struct mem_proc {
+	uint32_t state;
+	uint32_t parent; /* MEM_NONE: the agent's child */
+	uint32_t pid, pgid, sid; /* as inside */
+	uint32_t tty; /* object: its controlling terminal's slave, or MEM_NONE */
+	int32_t status; /* MEM_ZOMBIE: as wait4 tells it */
+	uint32_t exec; /* which of MEM_S_EXEC it belongs to, or MEM_NONE: joins that one's group */
+	uint32_t uid[4], gid[4]; /* real, effective, saved, filesystem; as inside */
+	struct mem_span groups; /* u32 each */
+	uint64_t caps[5]; /* inheritable, permitted, effective, bounding, ambient */
+	uint32_t umask, oom_score_adj;
+	uint32_t flags; /* MEM_PROC_* */
+	uint32_t pdeathsig;
+	uint32_t exe, cwd, root; /* MEM_S_FILE; root is MEM_NONE when it is the sandbox's own */
+	uint32_t securebits;
+	char comm[16];
+	uint64_t mm[12]; /* start_code … env_end, brk, in the order of struct prctl_mm_map */
+	struct mem_span auxv;
+	struct mem_range thread, vma, fd, action, timer;
+	uint64_t itimer[3][4]; /* REAL, VIRTUAL, PROF: interval s, µs, value s, µs */
+	uint64_t rlimit[16][2];
+	struct mem_span pending; /* signals queued for all of it: siginfo_t, 128 bytes each */
+	uint64_t zero[2];
+};
+#define MEM_PROC_DUMPABLE 1U
+#define MEM_PROC_SUBREAPER 2U
+#define MEM_PROC_NO_NEW_PRIVS 4U
+#define MEM_PROC_THP_DISABLE 8U
+#define MEM_PROC_STOPPED 16U /* by a job control signal */
+
+struct mem_thread {
+	uint32_t tid, flags;
+	char comm[16];
+	uint64_t sigmask;
+	uint64_t tid_address, robust_list, robust_len;
+	uint64_t rseq, rseq_sig, rseq_len;
+	uint64_t altstack[3]; /* address, flags, size */
+	uint64_t tls[2]; /* x86: fs, gs base; aarch64: tpidr_el0, tpidr2_el0 */
+	struct mem_span regs; /* NT_PRSTATUS, system call restart already seen to */
+	struct mem_span fp; /* x86: NT_X86_XSTATE; aarch64: NT_PRFPREG */
+	struct mem_span extra; /* aarch64: (u32 note, u32 len, bytes)*: SVE, PAC keys */
+	struct mem_span pending; /* as above, for this thread */
+	uint32_t sched_policy, sched_priority;
+	int32_t nice;
+	uint32_t zero;
+};
+
+enum mem_vma_kind {
+	MEM_VMA_ANON,
+	MEM_VMA_FILE, /* a private mapping of ->file */
+	MEM_VMA_FILE_SHARED, /* read-only, or of a file only this sandbox has: ->file */
+	MEM_VMA_SHMEM, /* shared and anonymous, or of a memfd: ->object */
+	MEM_VMA_VDSO, /* moved to where it was, not mapped */
+	MEM_VMA_VVAR,
+};
+
+struct mem_vma {
+	uint64_t start, end;
+	uint32_t kind, prot; /* PROT_* */
+	uint32_t flags; /* MEM_VMA_GROWSDOWN … */
+	uint32_t file, object; /* or MEM_NONE */
+	uint32_t advice; /* MEM_VMA_* that madvise sets */
+	uint64_t offset; /* in the file or object */
+	struct mem_range run;
+};
+#define MEM_VMA_GROWSDOWN 1U
+#define MEM_VMA_LOCKED 2U
+#define MEM_VMA_NORESERVE 4U
+#define MEM_VMA_HEAP 8U /* the brk area */
+#define MEM_VMA_DONTFORK 16U /* advice: */
+#define MEM_VMA_WIPEONFORK 32U
+#define MEM_VMA_HUGEPAGE 64U
+#define MEM_VMA_NOHUGEPAGE 128U
+#define MEM_VMA_DONTDUMP 256U
+
+/* Pages that are not what the mapping would have by itself (zeros, or its file's). */
+struct mem_run {
+	uint64_t start, len; /* addresses, whole pages; for MEM_OBJ_SHMEM: offsets */
+	uint32_t file, zero; /* which pages file */
+	uint64_t off; /* there */
+};
+
+struct mem_fd {
+	uint32_t num, object;
+	uint32_t cloexec, zero;
+};
+
+enum mem_object_kind {
+	MEM_OBJ_FILE, /* a regular file or folder: ->file, ->pos */
+	MEM_OBJ_PIPE, /* one end; both ends have the same ->pair. ->a capacity; the read end (first) holds ->data */
+	MEM_OBJ_FIFO, /* a named one: as PIPE, and ->file */
+	MEM_OBJ_UNIX, /* one end of a connected pair: ->pair, ->a type, ->b shutdown bits; ->data is what it can read */
+	MEM_OBJ_EVENTFD, /* ->a counter, ->b 1: semaphore */
+	MEM_OBJ_EPOLL, /* ->watch */
+	MEM_OBJ_TIMERFD, /* ->a clock, ->b flags, ->data: struct itimerspec, u64 ticks */
+	MEM_OBJ_SIGNALFD, /* ->a mask */
+	MEM_OBJ_INOTIFY, /* ->data: (u32 wd, u32 mask, u32 file)* */
+	MEM_OBJ_PTMX, /* a master: ->a index; ->data: termios2, winsize, lock, packet mode */
+	MEM_OBJ_PTS, /* a slave: ->a index */
+	MEM_OBJ_DEV, /* ->file: /dev/null and other nodes without state */
+	MEM_OBJ_PROC, /* ->file: below /proc or /sys, opened again */
+	MEM_OBJ_SHMEM, /* memfd, or what is mapped shared and anonymous: ->a size, ->b seals, ->run; name in ->data */
+	MEM_OBJ_UNLINKED, /* a file without a name: ->a size, ->b mode, ->pos, ->run; ->pair: same number, same file */
+	MEM_OBJ_LISTEN, /* a listening or unbound or bound TCP, UDP or unix socket: ->data: struct mem_socket, options */
+	MEM_OBJ_PIDFD, /* ->a pid inside */
+	MEM_OBJ_EXTERNAL, /* the agent has the other end: ->a exec's id, ->b enum mem_role */
+};
+
+enum mem_role { MEM_STDIN, MEM_STDOUT, MEM_STDERR, MEM_TTY, MEM_WARM };
+
+struct mem_object {
+	uint32_t kind;
+	uint32_t flags; /* O_* as F_GETFL tells */
+	uint32_t file, pair;
+	uint64_t pos;
+	uint64_t a, b;
+	uint32_t owner_type, owner_pid; /* F_SETOWN_EX */
+	uint32_t owner_sig, zero;
+	struct mem_range watch, run;
+	struct mem_span data; /* for queues: (u32 len, bytes)* when messages have borders, else bytes */
+};
+
+struct mem_watch {
+	uint32_t fd_num; /* as it was registered */
+	uint32_t object;
+	uint32_t events, zero;
+	uint64_t data;
+};
+
+struct mem_action {
+	uint64_t handler, flags, restorer, mask;
+};
+
+struct mem_timer {
+	uint32_t id, clock;
+	uint32_t notify, signo;
+	uint64_t value; /* sigev_value */
+	uint64_t interval_s, interval_ns, value_s, value_ns;
+	uint32_t tid, overrun;
+};
+
+/* An exec that had not ended. The agent has it again, with new pipes or a new terminal, as if it had come back to it. */
+struct mem_exec {
+	uint32_t id, pid;
+	uint32_t flags; /* MEM_EXEC_* */
+	uint32_t tty; /* index of its terminal, or MEM_NONE */
+	uint32_t rows, cols;
+	uint32_t pipe_flags[3]; /* what the descriptors of stdin, stdout, stderr can hold, 0 = not there */
+	uint32_t zero;
+	struct mem_span queued[3]; /* what lay in its stdin, stdout, stderr pipes; for a terminal [1] is what it had said */
+};
+#define MEM_EXEC_TTY 1U
+#define MEM_EXEC_STDIN 2U
+#define MEM_EXEC_WARM 4U
+
+struct mem_file {
+	struct mem_span path; /* absolute, inside, without NUL */
+	uint64_t size, mtime_ns;
+	uint32_t mode, flags; /* st_mode; 1: its content matters (it is mapped) and must be the same */
+	uint64_t zero;
+};
+
+/* A meta file as read into memory or mapped, checked. */
+struct mem_image {
+	const struct mem_head *head;
+	const struct mem_proc *proc;
+	const struct mem_thread *thread;
+	const struct mem_vma *vma;
+	const struct mem_run *run;
+	const struct mem_fd *fd;
+	const struct mem_object *object;
+	const struct mem_watch *watch;
+	const struct mem_action *action;
+	const struct mem_timer *timer;
+	const struct mem_exec *exec;
+	const struct mem_file *file;
+	const uint8_t *bytes;
+	uint32_t n[MEM_SECTIONS];
+};
+
+/* Checks all of @len bytes at @data (8-aligned). 0, or -EBADMSG with the reason. */
+int mem_check(const void *data, size_t len, struct mem_image *ret, struct err *e);
+/* SHA-256 as in ->host, of the machine we run on. Needs /proc/self. */
+int mem_host(uint8_t out[32], struct err *e);
+
+static_assert(sizeof(struct mem_head) == 8 + 16 + 16 + 32 + MEM_PAGE_FILES * 32 + 24 + MEM_SECTIONS * 16, "no padding");
+static_assert(sizeof(struct mem_vma) == 56 && sizeof(struct mem_run) == 32 && sizeof(struct mem_fd) == 16, "no padding");
+static_assert(sizeof(struct mem_action) == 32 && sizeof(struct mem_watch) == 24, "no padding");

@@ -79,7 +79,7 @@ int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 	if (q->op != WARDEN_NEXT && wants_handle(q->op) != (q->handle != 0))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: a handle %s",
 			       q->handle ? "is not used" : "is needed");
-	if (wants_arg(q->op) != (q->arg != 0) || q->arg > UINT32_MAX)
+	if (q->op == WARDEN_SEAL ? q->arg > 1 : wants_arg(q->op) != (q->arg != 0) || q->arg > UINT32_MAX)
 		return err_set(e, ERR_INVALID, -EINVAL, "request: no such group");
 	if (!id_ok(q))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: not an id of a layer");
@@ -148,7 +148,7 @@ int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const str
 	if (p->result > 0 || p->result < -4095 || p->kind >= ERR_KIND_COUNT || !text_ok(p->msg, sizeof(p->msg)) ||
 	    !text_ok(p->remedy, sizeof(p->remedy)) || p->receipt.flags > (MSG_IDMAPPED | MSG_ROOTLESS) ||
 	    !text_ok(p->id, sizeof(p->id)) || !text_ok(p->layer.parent, sizeof(p->layer.parent)) ||
-	    p->layer.flags > MSG_LAYER_BAD)
+	    p->layer.flags > (MSG_LAYER_BAD | MSG_LAYER_MEMORY))
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is garbled");
 	if (nfds != (p->result == 0 ? fds_of(p) : 0U))
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer came with %zu descriptors", nfds);

@@ -13,7 +13,7 @@
 #include "warden/spec.h"
 #include "warden/warden.h"
 
-#define MSG_VERSION 3U
+#define MSG_VERSION 4U
 #define MSG_ID 32 /* an id, filled up with zeros */
 
 enum warden_op {
@@ -40,8 +40,9 @@ enum warden_op {
 	/* handle, arg: the group is not needed any more. Goes when it is empty, if not now then later. */
 	WARDEN_GROUP_END,
 	/*
-	 * handle, id → layer; arg: for how many ns the sandbox did not run. What it has changed becomes layer ->id. Takes as long
-	 * as copying that takes; the connection is not read meanwhile, others are served
+	 * handle, id → layer; arg: for how many ns the sandbox did not run. What it has changed becomes layer ->id; with
+	 * arg 1 its processes, too. Takes as long as copying that takes; the connection is not read meanwhile, others are
+	 * served
 	 */
 	WARDEN_SEAL,
 	WARDEN_UNSEAL, /* id: removes a layer that nothing stands on */
@@ -54,7 +55,7 @@ struct warden_req {
 	uint32_t op;
 	uint64_t seq; /* comes back in the reply */
 	uint64_t handle;
-	uint64_t arg; /* GROUP_KILL, GROUP_END only: which group */
+	uint64_t arg; /* GROUP_KILL, GROUP_END: which group; SEAL: 1 with memory; else 0 */
 	char id[MSG_ID]; /* SEAL, UNSEAL, LAYERS only: which layer */
 	struct sandbox_spec spec; /* CREATE only */
 };
@@ -73,6 +74,7 @@ struct msg_counts {
 	uint64_t alive, ready, cleaning, made, ended, cleanup_retries, cleanup_failures;
 };
 
+#define MSG_LAYER_MEMORY 2U /* it has the processes, too */
 #define MSG_LAYER_BAD 1U /* its manifest can not be read, or its files differ: good for nothing but UNSEAL */
 
 struct msg_layer {
@@ -80,6 +82,7 @@ struct msg_layer {
 	uint64_t tenant;
 	uint64_t made; /* ns since 1970 */
 	uint64_t entries, files, size;
+	uint64_t memory; /* bytes of the image of its processes, 0: none */
 	uint32_t depth; /* layers it takes, with this one */
 	uint32_t users; /* sandboxes that live and layers, that stand on it */
 	uint32_t flags;
@@ -104,7 +107,7 @@ struct warden_rep {
 	struct msg_layer layer; /* SEAL, LAYERS only */
 };
 static_assert(sizeof(struct warden_stat) == 14 * sizeof(uint64_t), "usage is part of the protocol: raise MSG_VERSION");
-static_assert(sizeof(struct warden_rep) == 40 + 440 + 40 + 112 + 56 + 32 + 120, "no padding");
+static_assert(sizeof(struct warden_rep) == 40 + 440 + 40 + 112 + 56 + 32 + 128, "no padding");
 
 #define MSG_FDS 3 /* at most */
 

@@ -93,7 +93,9 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 		if (op == WARDEN_SEAL || op == WARDEN_UNSEAL)
 			memcpy(q.id, "0000abcdefghjkmnpqrstvwx", 24);
 		CHECK_EQ(check(&q), takes ? -EINVAL : 0);
-		q.arg = 1;
+		q.arg = 1; /* a group, or with memory */
+		CHECK_EQ(check(&q), takes || op == WARDEN_SEAL ? 0 : -EINVAL);
+		q.arg = 2;
 		CHECK_EQ(check(&q), takes ? 0 : -EINVAL);
 		q.arg = 1ULL << 32;
 		CHECK_EQ(check(&q), -EINVAL);

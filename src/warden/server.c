@@ -99,7 +99,7 @@ static int seal(struct server *s, const struct entry *x, struct err *e)
 
 	if (!later)
 		return -ENOMEM;
-	r = warden_seal(s->warden, x->sandbox, s->in.q.id, later, e);
+	r = warden_seal(s->warden, x->sandbox, s->in.q.id, s->in.q.arg ? WARDEN_WITH_MEMORY : WARDEN_FILES, later, e);
 	if (r < 0) {
 		free(later);
 		return r;
@@ -138,6 +138,8 @@ static void tell_layer(struct server *s, const struct manifest *m)
 	to->entries = m->entries;
 	to->files = m->files;
 	to->size = m->size;
+	to->memory = m->meta + m->pages;
+	to->flags = m->meta ? MSG_LAYER_MEMORY : 0;
 	to->depth = m->depth;
 }
 
@@ -150,7 +152,7 @@ static void next_layer(struct server *s)
 	tell_layer(s, f.m);
 	memcpy(s->out.id, f.id, sizeof(s->out.id));
 	s->out.layer.users = f.users;
-	s->out.layer.flags = f.bad ? MSG_LAYER_BAD : 0;
+	s->out.layer.flags |= f.bad ? MSG_LAYER_BAD : 0;
 }
 
 static int create(struct server *s, int fds[MSG_FDS], struct err *e)

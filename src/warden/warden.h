@@ -89,9 +89,12 @@ int warden_refresh(struct warden *w, const struct warden_sandbox *s);
 /*
  * Sealing, in a warden with ->env.layers: what the sandbox has changed becomes layer @id. Begins here, is done by a worker,
  * and comes back by warden_done() with @tag. The sandbox stands still only while it is copied; meanwhile it can not be
- * frozen, thawed or sealed again (ERR_CONFLICT), and destroying it gives up the sealing.
+ * frozen, thawed or sealed again (ERR_CONFLICT), and destroying it gives up the sealing. With memory: what its
+ * processes are becomes part of the layer (docs/design/0007-memory.md), or nothing is made.
  */
-int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, void *tag, struct err *e);
+enum warden_what { WARDEN_FILES, WARDEN_WITH_MEMORY };
+int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum warden_what what, void *tag,
+		struct err *e);
 /*
  * Before warden_create(): checks the spec's layers. 0: create can be called. 1: a layer's files are being compared with
  * its manifest, which comes back by warden_done(); then call again.

@@ -20,7 +20,9 @@ enum warden_op {
 	WARDEN_HELLO = 1, /* nothing: does the other side speak this version? */
 	/*
 	 * spec → handle, receipt; fds: the agent's socket, the first process's pidfd; and when ->arg is 1, as in a
-	 * warden that keeps, a third: what the processes of exec group 1 join it by
+	 * warden that keeps, a third: what the processes of exec group 1 join it by. With SPEC_MEMORY it is answered when
+	 * the processes run: they are execs of the agent's, which SYNC tells of, and exec group i + 1 is that of the i-th
+	 * by id; a third descriptor comes only when there is none
 	 */
 	WARDEN_CREATE,
 	/*
@@ -64,6 +66,12 @@ static_assert(sizeof(struct warden_req) == 64 + sizeof(struct sandbox_spec), "no
 
 #define MSG_IDMAPPED 1U
 #define MSG_ROOTLESS 2U
+/* Only of a CREATE with SPEC_MEMORY: its processes run again, and what was done before that. */
+#define MSG_RESTORED 4U
+#define MSG_NEW_MACHINE_ID 8U
+#define MSG_NEW_GENERATION 16U
+#define MSG_CLOCK_BACK 32U /* the monotonic clock is behind what they have seen */
+#define MSG_RECEIPT_FLAGS 63U
 
 struct msg_receipt {
 	uint32_t cgroup_version, controllers, filter_len, flags;

@@ -165,7 +165,7 @@ bool warden_layer_next(const struct warden *w, const char *id, struct layer_fact
 
 int warden_done_fd(const struct warden *w)
 {
-	return w->workers ? workers_fd(w->workers) : -1;
+	return w->done;
 }
 
 bool warden_done(struct warden *w, struct warden_done *ret)
@@ -173,8 +173,8 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 	struct seal *x = w->workers ? (struct seal *)(void *)workers_done(w->workers) : NULL;
 
 	if (!x)
-		return false;
-	*ret = (struct warden_done){ .tag = x->tag, .result = x->result };
+		return w->workers && restoring_done(w, ret);
+	*ret = (struct warden_done){ .what = WARDEN_DONE_LOOKED, .tag = x->tag, .result = x->result };
 	if (x->kind == SEAL_VERIFY) {
 		const int r = x->result;
 
@@ -189,7 +189,7 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 		struct sealing *s = x->tag;
 
 		ret->tag = s->tag;
-		ret->sealed = true;
+		ret->what = WARDEN_DONE_SEALED;
 		ret->e = x->e;
 		ret->layer = x->m;
 		ret->pause = x->pause;

@@ -87,6 +87,10 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	    cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, e) < 0)
 		log_error("slot %u: %s", rec->slot, e->msg);
 	add(w, s);
+	if (rec->flags & RECORD_RESTORING) {
+		log_warn("slot %u: its warden died while it was being restored", rec->slot);
+		return warden_destroy(w, s, e);
+	}
 	r = groups_init(&s->groups, &w->env.cgroups, &s->shell.cgroup);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "list the exec groups of slot %u", rec->slot) : 0;
 }
@@ -117,6 +121,7 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 
 	if (!w)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a warden");
+	w->done = w->timer = -1;
 	r = env_open(&o->env, &w->env, e);
 	if (r < 0) {
 		free(w);
@@ -126,6 +131,8 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 		r = workers_new(WORKERS, &w->workers, e);
 		if (r == 0)
 			r = layers_new(w->env.layers, w->workers, &w->layers, e);
+		if (r == 0)
+			r = restoring_open(w, e);
 		if (r < 0) {
 			warden_free(w);
 			return r;
@@ -151,12 +158,13 @@ void warden_free(struct warden *w)
 	if (!w)
 		return;
 	while (w->alive) {
-		if (w->env.keep)
+		if (w->env.keep && !w->alive->restoring)
 			forget(w, w->alive);
 		else
 			warden_destroy(w, w->alive, NULL);
 	}
 	guard_end(&w->guard);
+	restoring_close(w);
 	workers_free(w->workers);
 	sealing_end_all(w);
 	layers_free(w->layers);
@@ -318,6 +326,7 @@ static int keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 		.spec_tenant = s->tenant,
 		.spec_flags = s->flags,
 		.layers = s->layers,
+		.flags = s->flags & SPEC_MEMORY ? RECORD_RESTORING : 0,
 	};
 	AUTO_CLOSE int upper = sys_openat(s->root.early.upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 
@@ -341,6 +350,8 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 		r = check_limits(w, &spec->limits, e);
 	if (r == 0 && spec->layers)
 		r = sealing_check(w, spec, e);
+	if (r == 0 && spec->flags & SPEC_MEMORY && !w->env.keep)
+		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory is restored by a warden that keeps its sandboxes");
 	if (r < 0)
 		return r;
 	s = calloc(1, sizeof(*s));
@@ -378,6 +389,8 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 		goto fail;
 	fill_receipt(w, s);
 	r = w->env.keep ? keep(w, s, e) : 0;
+	if (r == 0 && spec->flags & SPEC_MEMORY)
+		r = restoring_start(w, s, e);
 	if (r < 0)
 		goto fail;
 	learn(w, spec, &s->root);
@@ -389,7 +402,7 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	add(w, s);
 	w->counts.made++;
 	*ret = s;
-	return 0;
+	return s->restoring != NULL;
 fail:
 	shell_end(&w->env, &s->shell, NULL);
 	guard_end(&w->guard);
@@ -403,6 +416,7 @@ int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e)
 	int r = 0;
 
 	take_out(w, s);
+	restoring_leave(w, s);
 	sealing_leave(w, s);
 	w->counts.ended++;
 	groups_done(&s->groups);

@@ -109,17 +109,17 @@ static int seal(struct server *s, const struct entry *x, struct err *e)
 }
 
 /* 1: a layer has to be looked at first, and the request is tried again then. */
-static int ready(struct server *s, struct err *e)
+static int ready(struct server *s, const struct sandbox_spec *spec, struct err *e)
 {
 	struct slow *later;
 	int r;
 
-	if (!s->in.q.spec.layers)
+	if (!spec->layers)
 		return 0;
 	later = slow_new(s, e);
 	if (!later)
 		return -ENOMEM;
-	r = warden_layers_ready(s->warden, &s->in.q.spec, later, e);
+	r = warden_layers_ready(s->warden, spec, later, e);
 	if (r == 1)
 		s->slow[s->at] = later;
 	else
@@ -156,7 +156,7 @@ static void next_layer(struct server *s)
 static int create(struct server *s, int fds[MSG_FDS], struct err *e)
 {
 	struct warden_sandbox *made;
-	int r = ready(s, e);
+	int r = ready(s, &s->in.q.spec, e);
 
 	if (r == 0)
 		r = make_room(s, e);
@@ -240,6 +240,36 @@ static void counts(struct server *s)
 	};
 }
 
+/* 1: a layer has to be looked at first. */
+static int compare(struct server *s, const struct entry *to, int fds[MSG_FDS], struct err *e)
+{
+	const struct msg_diff *d = &s->in.q.diff;
+	const struct entry *from = d->from ? find(s, d->from) : NULL;
+	struct sandbox_spec older = s->in.q.spec;
+	const struct warden_compare c = {
+		.from = from ? from->sandbox : NULL,
+		.to = to ? to->sandbox : NULL,
+		.from_spec = &older,
+		.to_spec = &s->in.q.spec,
+		.flags = d->flags,
+		.max = d->max,
+	};
+	int r;
+
+	if (d->from && !from)
+		return err_set(e, ERR_NOT_FOUND, -ESRCH, "no sandbox has this handle");
+	older.layers = d->layers;
+	memcpy(older.layer, d->layer, sizeof(older.layer));
+	r = ready(s, &older, e);
+	if (r == 0)
+		r = ready(s, &s->in.q.spec, e);
+	if (r == 0)
+		r = warden_compare(s->warden, &c, &s->passing, e);
+	if (r == 0)
+		fds[0] = s->passing;
+	return r;
+}
+
 /* Does what the checked request in ->in asks. 1: it will be answered later. Descriptors for the reply stay the sandbox's, but for ->passing. */
 static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 {
@@ -284,6 +314,8 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 	case WARDEN_LAYERS:
 		next_layer(s);
 		return 0;
+	case WARDEN_DIFF:
+		return compare(s, x, fds, e);
 	case WARDEN_OP_END:
 		break;
 	}
@@ -404,7 +436,7 @@ static void finish_one(struct server *s, struct warden_done *d)
 		tell_layer(s, &d->layer);
 	} else if (!d->sealed && r == 0) {
 		/* Who asked is gone: then nobody wants it any more. */
-		r = at < 0 ? -EPIPE : create(s, fds, &d->e);
+		r = at < 0 ? -EPIPE : act(s, fds, &d->e);
 	}
 	if (r == 1)
 		return;

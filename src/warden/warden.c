@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "linux/seccomp.h"
-#include "warden/group.h"
+#include "warden/inside.h"
 #include "warden/keep.h"
 #include "warden/layers.h"
 #include "warden/pool.h"
@@ -21,45 +21,6 @@
 #include <unistd.h>
 
 #define WORKERS 2
-
-struct warden_sandbox {
-	struct warden_sandbox *next, **prev;
-	struct shell shell;
-	struct root root;
-	struct warden_receipt receipt;
-	uint64_t handle;
-	struct groups groups;
-	uint64_t memory;
-	bool frozen;
-	/* What a layer sealed from it says, and what it stands on. */
-	uint64_t tenant;
-	uint32_t flags, layers;
-	char image[SPEC_PATH];
-	char layer[SPEC_LAYERS][ID_SIZE];
-	struct sealing *sealing; /* under way, and it may still need us; or NULL */
-};
-
-/* A seal's tag: the sandbox may end before it does. */
-struct sealing {
-	struct seal *seal;
-	struct warden_sandbox *sandbox; /* NULL: it has ended */
-	void *tag;
-	uint32_t layers; /* held until it is done */
-	char layer[SPEC_LAYERS][ID_SIZE];
-	struct sealing *next, **prev;
-};
-
-struct warden {
-	struct env env;
-	struct pool *pool; /* NULL: everything in the calling thread */
-	struct shell_start start;
-	struct guard guard; /* without a pool: of the last sandbox made */
-	struct warden_sandbox *alive;
-	struct warden_counts counts;
-	struct layers *layers; /* NULL: none here */
-	struct workers *workers; /* for them */
-	struct sealing *sealings;
-};
 
 static void add(struct warden *w, struct warden_sandbox *s)
 {
@@ -216,6 +177,7 @@ void warden_free(struct warden *w)
 {
 	if (!w)
 		return;
+	warden_compare_end(w);
 	while (w->alive) {
 		if (w->env.keep)
 			forget(w, w->alive);
@@ -748,6 +710,7 @@ int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void 
 
 int warden_unseal(struct warden *w, const char *id, struct err *e)
 {
+	warden_compare_reap(w);
 	return w->layers ? layers_remove(w->layers, id, e) : no_layers(e);
 }
 

@@ -302,3 +302,16 @@ int client_layers(struct client *c, const char *after, struct client_layer *ret,
 	take_layer(c, c->rep.id, ret);
 	return 1;
 }
+
+int client_diff(struct client *c, const struct client_diff *d, int *ret_fd, struct err *e)
+{
+	int fds[MSG_FDS] = { -1, -1, -1 }, r;
+
+	msg_put_spec(d->spec, &c->req.spec);
+	msg_put_diff(d->from, d->older, d->flags, d->max, &c->req.diff);
+	r = call(c, WARDEN_DIFF, d->to, fds, e);
+	memset(&c->req.diff, 0, sizeof(c->req.diff));
+	if (r == 0)
+		*ret_fd = fds[0];
+	return r;
+}

@@ -1,6 +1,7 @@
 #include "warden/msg.h"
 #include "base/base.h"
 #include "base/id.h"
+#include "warden/diff.h"
 
 static bool zero(const void *p, size_t n)
 {
@@ -61,6 +62,21 @@ static bool wants_arg(uint32_t op)
 	return op == WARDEN_GROUP_KILL || op == WARDEN_GROUP_END;
 }
 
+static bool diff_ok(const struct warden_req *q)
+{
+	const struct msg_diff *d = &q->diff;
+
+	if (q->op != WARDEN_DIFF)
+		return zero(d, sizeof(*d));
+	if (d->flags & ~DIFF_FLAGS || d->layers > SPEC_LAYERS || d->zero || (d->from && d->layers) ||
+	    (q->handle && q->spec.layers))
+		return false;
+	for (uint32_t i = 0; i < d->layers; i++)
+		if (strnlen(d->layer[i], ID_SIZE) != ID_LEN || !id_valid(d->layer[i]))
+			return false;
+	return zero(d->layer[d->layers], (SPEC_LAYERS - d->layers) * sizeof(d->layer[0]));
+}
+
 int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 {
 	int r;
@@ -75,15 +91,17 @@ int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 	}
 	if (q->op == 0 || q->op >= WARDEN_OP_END)
 		return err_set(e, ERR_INVALID, -EINVAL, "request: no operation %u", q->op);
-	/* NEXT starts with none. */
-	if (q->op != WARDEN_NEXT && wants_handle(q->op) != (q->handle != 0))
+	/* NEXT starts with none, and not every state is a sandbox's. */
+	if (q->op != WARDEN_NEXT && q->op != WARDEN_DIFF && wants_handle(q->op) != (q->handle != 0))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: a handle %s",
 			       q->handle ? "is not used" : "is needed");
 	if (q->op == WARDEN_SEAL ? q->arg > 1 : wants_arg(q->op) != (q->arg != 0) || q->arg > UINT32_MAX)
 		return err_set(e, ERR_INVALID, -EINVAL, "request: no such group");
 	if (!id_ok(q))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: not an id of a layer");
-	if (q->op != WARDEN_CREATE)
+	if (!diff_ok(q))
+		return err_set(e, ERR_INVALID, -EINVAL, "request: no such states to compare");
+	if (q->op != WARDEN_CREATE && q->op != WARDEN_DIFF)
 		return zero(&q->spec, sizeof(q->spec)) ? 0 : err_set(e, ERR_INVALID, -EINVAL, "request: unused bytes");
 	r = spec_check(&q->spec, e);
 	if (r < 0)
@@ -105,6 +123,7 @@ static size_t fds_of(const struct warden_rep *p)
 	case WARDEN_ATTACH:
 		return 2;
 	case WARDEN_GROUP:
+	case WARDEN_DIFF:
 		return 1;
 	case WARDEN_HELLO:
 	case WARDEN_DESTROY:
@@ -187,6 +206,16 @@ void msg_put_spec(const struct sandbox_spec *from, struct sandbox_spec *to)
 		put_text(to->tmpfs[i].path, from->tmpfs[i].path, SPEC_PATH);
 		to->tmpfs[i].size = from->tmpfs[i].size;
 	}
+}
+
+void msg_put_diff(uint64_t from, const struct sandbox_spec *older, uint32_t flags, uint32_t max, struct msg_diff *to)
+{
+	*to = (struct msg_diff){ .from = from, .flags = flags, .max = max };
+	if (from)
+		return;
+	to->layers = older->layers;
+	for (uint32_t i = 0; i < SPEC_LAYERS && i < older->layers; i++)
+		put_text(to->layer[i], older->layer[i], ID_SIZE);
 }
 
 #define FRESH_BITS (FRAME_RESTORED_MACHINE_ID | FRAME_RESTORED_GENERATION | FRAME_RESTORED_CLOCK_BACK)

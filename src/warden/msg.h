@@ -13,7 +13,7 @@
 #include "warden/spec.h"
 #include "warden/warden.h"
 
-#define MSG_VERSION 4U
+#define MSG_VERSION 5U
 #define MSG_ID 32 /* an id, filled up with zeros */
 
 enum warden_op {
@@ -49,7 +49,22 @@ enum warden_op {
 	WARDEN_SEAL,
 	WARDEN_UNSEAL, /* id: removes a layer that nothing stands on */
 	WARDEN_LAYERS, /* id or none → the next larger id there is and its layer, or none */
+	/*
+	 * diff, spec; handle or 0 → fd: a pipe with what differs, as proto/change.h has it. From ->diff (a sandbox, or
+	 * layers, or neither: the image) to the sandbox ->handle or the layers of ->spec. Image, tenant, work folder and kind
+	 * of root are the spec's; both sides must be of those
+	 */
+	WARDEN_DIFF,
 	WARDEN_OP_END
+};
+
+struct msg_diff {
+	uint64_t from; /* a sandbox's handle, or 0 */
+	uint32_t flags; /* DIFF_* of warden/diff.h */
+	uint32_t max; /* entries told; 0: all */
+	uint32_t layers; /* it is from, without a handle */
+	uint32_t zero;
+	char layer[SPEC_LAYERS][ID_SIZE];
 };
 
 struct warden_req {
@@ -59,10 +74,12 @@ struct warden_req {
 	uint64_t handle;
 	uint64_t arg; /* GROUP_KILL, GROUP_END: which group; SEAL: 1 with memory; else 0 */
 	char id[MSG_ID]; /* SEAL, UNSEAL, LAYERS only: which layer */
-	struct sandbox_spec spec; /* CREATE only */
+	struct msg_diff diff; /* DIFF only */
+	struct sandbox_spec spec; /* CREATE, DIFF only */
 };
 static_assert(sizeof(struct sandbox_spec) == 7288, "the spec is part of the protocol: raise MSG_VERSION");
-static_assert(sizeof(struct warden_req) == 64 + sizeof(struct sandbox_spec), "no padding");
+static_assert(sizeof(struct msg_diff) == 24 + SPEC_LAYERS * ID_SIZE, "no padding");
+static_assert(sizeof(struct warden_req) == 64 + sizeof(struct msg_diff) + sizeof(struct sandbox_spec), "no padding");
 
 #define MSG_IDMAPPED 1U
 #define MSG_ROOTLESS 2U
@@ -132,5 +149,7 @@ int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const str
 
 /* Copies a spec so that msg_check_req() accepts its unused bytes. */
 void msg_put_spec(const struct sandbox_spec *from, struct sandbox_spec *to);
+/* @older: its layers count, unless @from is a handle. */
+void msg_put_diff(uint64_t from, const struct sandbox_spec *older, uint32_t flags, uint32_t max, struct msg_diff *to);
 void msg_put_receipt(const struct warden_receipt *from, struct msg_receipt *to);
 void msg_get_receipt(const struct msg_receipt *from, struct warden_receipt *to);

@@ -2,7 +2,7 @@
  * Sandboxes whose processes come out of a layer's memory: the agent is told right behind KEEP, and nobody hears of the
  * sandbox before it has said that they all run. Until then its record says so, and a warden that finds it ends it.
  */
-#include "warden/warden_impl.h"
+#include "warden/inside.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,5 +1,5 @@
 /* Layers, as sandboxes have to do with them: sealing one into a layer, and what it stands on. */
-#include "warden/warden_impl.h"
+#include "warden/inside.h"
 #include "base/base.h"
 #include "warden/keep.h"
 
@@ -155,6 +155,7 @@ int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void 
 
 int warden_unseal(struct warden *w, const char *id, struct err *e)
 {
+	warden_compare_reap(w);
 	return w->layers ? layers_remove(w->layers, id, e) : no_layers(e);
 }
 

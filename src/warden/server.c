@@ -109,17 +109,17 @@ static int seal(struct server *s, const struct entry *x, struct err *e)
 }
 
 /* 1: a layer has to be looked at first, and the request is tried again then. */
-static int ready(struct server *s, struct err *e)
+static int ready(struct server *s, const struct sandbox_spec *spec, struct err *e)
 {
 	struct slow *later;
 	int r;
 
-	if (!s->in.q.spec.layers)
+	if (!spec->layers)
 		return 0;
 	later = slow_new(s, e);
 	if (!later)
 		return -ENOMEM;
-	r = warden_layers_ready(s->warden, &s->in.q.spec, later, e);
+	r = warden_layers_ready(s->warden, spec, later, e);
 	if (r == 1)
 		s->slow[s->at] = later;
 	else
@@ -171,7 +171,7 @@ static int create(struct server *s, int fds[MSG_FDS], struct err *e)
 {
 	struct slow *later = NULL;
 	struct warden_sandbox *x;
-	int r = ready(s, e);
+	int r = ready(s, &s->in.q.spec, e);
 
 	if (r == 0)
 		r = make_room(s, e);
@@ -257,6 +257,36 @@ static void counts(struct server *s)
 	};
 }
 
+/* 1: a layer has to be looked at first. */
+static int compare(struct server *s, const struct entry *to, int fds[MSG_FDS], struct err *e)
+{
+	const struct msg_diff *d = &s->in.q.diff;
+	const struct entry *from = d->from ? find(s, d->from) : NULL;
+	struct sandbox_spec older = s->in.q.spec;
+	const struct warden_compare c = {
+		.from = from ? from->sandbox : NULL,
+		.to = to ? to->sandbox : NULL,
+		.from_spec = &older,
+		.to_spec = &s->in.q.spec,
+		.flags = d->flags,
+		.max = d->max,
+	};
+	int r;
+
+	if (d->from && !from)
+		return err_set(e, ERR_NOT_FOUND, -ESRCH, "no sandbox has this handle");
+	older.layers = d->layers;
+	memcpy(older.layer, d->layer, sizeof(older.layer));
+	r = ready(s, &older, e);
+	if (r == 0)
+		r = ready(s, &s->in.q.spec, e);
+	if (r == 0)
+		r = warden_compare(s->warden, &c, &s->passing, e);
+	if (r == 0)
+		fds[0] = s->passing;
+	return r;
+}
+
 /* Does what the checked request in ->in asks. 1: it will be answered later. Descriptors for the reply stay the sandbox's, but for ->passing. */
 static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 {
@@ -301,6 +331,8 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 	case WARDEN_LAYERS:
 		next_layer(s);
 		return 0;
+	case WARDEN_DIFF:
+		return compare(s, x, fds, e);
 	case WARDEN_OP_END:
 		break;
 	}
@@ -410,7 +442,7 @@ static int go_on(struct server *s, struct warden_done *d, int fds[MSG_FDS])
 	switch (d->what) {
 	case WARDEN_DONE_LOOKED:
 		/* Who asked is gone: then nobody wants it any more. */
-		return s->at < 0 ? -EPIPE : create(s, fds, &d->e);
+		return s->at < 0 ? -EPIPE : act(s, fds, &d->e);
 	case WARDEN_DONE_SEALED:
 		s->out.arg = d->pause;
 		tell_layer(s, &d->layer);

@@ -1,10 +1,10 @@
-#include "warden/warden_impl.h"
+#include "warden/warden.h"
 #include "base/base.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "linux/seccomp.h"
+#include "warden/inside.h"
 #include "warden/keep.h"
-#include "warden/seal.h"
 #include "warden/sweep.h"
 #include "warden/truth.h"
 
@@ -157,6 +157,7 @@ void warden_free(struct warden *w)
 {
 	if (!w)
 		return;
+	warden_compare_end(w);
 	while (w->alive) {
 		if (w->env.keep && !w->alive->restoring)
 			forget(w, w->alive);

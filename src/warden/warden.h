@@ -130,6 +130,18 @@ struct warden_done {
 /* False: nothing (more) is done. */
 bool warden_done(struct warden *w, struct warden_done *ret);
 
+/*
+ * What differs between two states of one image, as a stream (proto/change.h) into a pipe whose end the caller gets: a
+ * sandbox as it is just then, or sealed layers, or the image (a spec without layers). Layers: after warden_layers_ready().
+ */
+struct warden_compare {
+	struct warden_sandbox *from, *to; /* or NULL, and: */
+	const struct sandbox_spec *from_spec, *to_spec; /* image, tenant, kind of root; ->to_spec always */
+	unsigned flags; /* DIFF_* of warden/diff.h */
+	uint32_t max; /* entries, 0: all */
+};
+int warden_compare(struct warden *w, const struct warden_compare *c, int *ret_fd, struct err *e);
+
 struct warden_counts {
 	unsigned alive, ready, cleaning;
 	uint64_t made, ended, cleanup_retries, cleanup_failures;

@@ -1,6 +1,5 @@
-/* A warden's own state, shared by warden.c, sealing.c and restoring.c. */
+/* What a warden knows of itself and its sandboxes: for the files that make it up, nobody else. */
 #pragma once
-#include "base/id.h"
 #include "warden/group.h"
 #include "warden/layers.h"
 #include "warden/pool.h"
@@ -8,7 +7,6 @@
 #include "warden/seal.h"
 #include "warden/shell.h"
 #include "warden/warden.h"
-#include "warden/work.h"
 
 struct warden_sandbox {
 	struct warden_sandbox *next, **prev;
@@ -50,7 +48,12 @@ struct warden {
 	struct sealing *sealings;
 	struct restoring *restorings;
 	int done, timer; /* an epoll: workers, agents that restore, a clock for those; -1 without layers */
+	struct comparing *comparing; /* see warden/compare.c */
 };
+
+/* Lets go of what comparisons that are over have held; all of them, stopped if need be. */
+void warden_compare_reap(struct warden *w);
+void warden_compare_end(struct warden *w);
 
 /* --- restoring.c --- */
 int restoring_open(struct warden *w, struct err *e);

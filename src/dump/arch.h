@@ -7,6 +7,7 @@
 #include "dump/dump.h"
 
 #define CODE_MAX 4096
+#define CODE_CALL 160U /* a call's, at most */
 
 /* Code being written, for one place in a process. */
 struct code {
@@ -45,5 +46,9 @@ void code_call(struct code *c, const struct call *call);
 /* Ends the process that finds a 0 in the result of the last call: a fork that nobody holds. */
 void code_end_child(struct code *c);
 void code_end(struct code *c, const uint64_t *regs, uint64_t mask, const struct thread *t);
-/* What code_begin and code_end need, so that calls are put in as long as there is more room. */
+/* What code_end needs, at most: calls are put in as long as there is more room than that and for one more. */
+#ifdef __aarch64__
+#define CODE_FRAME 1408U
+#else
 #define CODE_FRAME 320U
+#endif

@@ -156,13 +156,14 @@ int stop_memory(struct proc *p, struct err *e); /* opens ->mem */
 struct found {
 	char path[MEM_PATH_MAX];
 	struct stat st;
-	uint64_t mount;
+	uint64_t mount; /* when it is named */
 	bool named; /* ->path leads there, from the sandbox's root */
 	bool carried; /* and what is there comes with the layer or the image */
 	bool own; /* in the sandbox's own writable layer */
 	unsigned long fs; /* magic of its filesystem */
 };
 /* @link is a magic link below @dir: "fd/3", "exe", "map_files/…". */
+int file_root(struct dump *d, struct err *e); /* what ->root is */
 int file_find(const struct dump *d, int dir, const char *link, struct found *ret, struct err *e);
 
 /* ---- vma.c, pages.c ---- */

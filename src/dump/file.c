@@ -49,7 +49,7 @@ static void look(const struct dump *d, struct found *f)
 
 	if (at < 0 || fstat(at, &st) < 0 || st.st_dev != f->st.st_dev || st.st_ino != f->st.st_ino)
 		return;
-	if (fstatfs(at, &fs) < 0)
+	if (fstatfs(at, &fs) < 0 || mount_of(at, "", AT_EMPTY_PATH, &f->mount) < 0)
 		return;
 	f->named = true;
 	f->fs = (unsigned long)fs.f_type;
@@ -57,10 +57,23 @@ static void look(const struct dump *d, struct found *f)
 	f->carried = f->own || fs.f_flags & ST_RDONLY || f->fs == PROC_MAGIC || f->fs == SYSFS_MAGIC || f->fs == DEVPTS_MAGIC;
 }
 
+int file_root(struct dump *d, struct err *e)
+{
+	int r = mount_of(d->root, "", AT_EMPTY_PATH, &d->root_mount);
+	struct stat st;
+
+	if (r == 0 && fstat(d->root, &st) < 0)
+		r = -errno;
+	if (r < 0)
+		return err_sys(e, r == -EOPNOTSUPP ? ERR_UNSUPPORTED : ERR_INTERNAL, r, "the sandbox's root");
+	d->root_dev = st.st_dev;
+	d->root_ino = st.st_ino;
+	return 0;
+}
+
 int file_find(const struct dump *d, int dir, const char *link, struct found *ret, struct err *e)
 {
 	ssize_t n = readlinkat(dir, link, ret->path, sizeof(ret->path) - 1);
-	int r;
 
 	ret->named = ret->carried = ret->own = false;
 	ret->mount = ret->fs = 0;
@@ -69,9 +82,6 @@ int file_find(const struct dump *d, int dir, const char *link, struct found *ret
 	ret->path[n] = '\0';
 	if (fstatat(dir, link, &ret->st, 0) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "stat %s", link);
-	r = mount_of(dir, link, 0, &ret->mount);
-	if (r < 0)
-		return err_sys(e, ERR_UNSUPPORTED, r, "the mount of %s", link);
 	if (ret->path[0] == '/')
 		look(d, ret);
 	return 0;

@@ -145,7 +145,7 @@ static int make_round(struct proc *p, struct thread *t, struct inject *j, size_t
 	if (r < 0)
 		return r;
 	code_begin(&c);
-	while (from + n < j->n && c.n + 2 * CODE_FRAME < c.max)
+	while (from + n < j->n && c.n + CODE_FRAME + CODE_CALL < c.max)
 		code_call(&c, &j->call[from + n++]);
 	memcpy(regs, t->regs, sizeof(regs));
 	arch_restart(regs);

@@ -146,19 +146,15 @@ static uint64_t now(clockid_t clock)
 static int look_at_agent(struct dump *d, struct err *e)
 {
 	const struct proc *a = &d->proc[0];
-	struct found f;
 	int r;
 
 	d->root = sys_openat(a->dir, "root", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 	if (d->root < 0)
 		return err_sys(e, ERR_INTERNAL, d->root, "open the sandbox's root");
 	d->filters = proc_number(a->status, "Seccomp_filters", 10, 0);
-	r = file_find(d, a->dir, "root", &f, e);
+	r = file_root(d, e);
 	if (r < 0)
 		return r;
-	d->root_mount = f.mount;
-	d->root_dev = f.st.st_dev;
-	d->root_ino = f.st.st_ino;
 	r = proc_map_read(a->dir, "uid_map", &d->uids, e);
 	return r < 0 ? r : proc_map_read(a->dir, "gid_map", &d->gids, e);
 }
@@ -284,6 +280,7 @@ int main(int argc, char **argv)
 	r = enter_network(&d, &e);
 	if (r == 0)
 		r = drop(&e);
+	sys_prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	if (r == 0)
 		r = run(&d, &e);
 	if (r < 0)

@@ -5,7 +5,7 @@
 static bool can(const struct sandbox_spec *s)
 {
 	return !strcmp(s->image, "host") && !s->layers && !s->nmounts && !s->ntmpfs && !s->limits.io_bps &&
-	       !(s->flags & SPEC_DISK);
+	       !(s->flags & (SPEC_DISK | SPEC_MEMORY));
 }
 
 /* Byte by byte: what is equal in meaning only is made in the ordinary way. Of what can be, the rest is empty. */

@@ -1,65 +1,20 @@
 #include "warden/warden.h"
 #include "base/base.h"
-#include "base/id.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "linux/seccomp.h"
-#include "warden/group.h"
+#include "warden/inside.h"
 #include "warden/keep.h"
-#include "warden/layers.h"
-#include "warden/pool.h"
-#include "warden/root.h"
-#include "warden/seal.h"
-#include "warden/shell.h"
+#include "warden/limit.h"
 #include "warden/sweep.h"
 #include "warden/truth.h"
 
 #include <poll.h>
 #include <sys/statfs.h>
-#include <sys/sysmacros.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define WORKERS 2
-
-struct warden_sandbox {
-	struct warden_sandbox *next, **prev;
-	struct shell shell;
-	struct root root;
-	struct warden_receipt receipt;
-	uint64_t handle;
-	struct groups groups;
-	uint64_t memory;
-	bool frozen;
-	/* What a layer sealed from it says, and what it stands on. */
-	uint64_t tenant;
-	uint32_t flags, layers;
-	char image[SPEC_PATH];
-	char layer[SPEC_LAYERS][ID_SIZE];
-	struct sealing *sealing; /* under way, and it may still need us; or NULL */
-};
-
-/* A seal's tag: the sandbox may end before it does. */
-struct sealing {
-	struct seal *seal;
-	struct warden_sandbox *sandbox; /* NULL: it has ended */
-	void *tag;
-	uint32_t layers; /* held until it is done */
-	char layer[SPEC_LAYERS][ID_SIZE];
-	struct sealing *next, **prev;
-};
-
-struct warden {
-	struct env env;
-	struct pool *pool; /* NULL: everything in the calling thread */
-	struct shell_start start;
-	struct guard guard; /* without a pool: of the last sandbox made */
-	struct warden_sandbox *alive;
-	struct warden_counts counts;
-	struct layers *layers; /* NULL: none here */
-	struct workers *workers; /* for them */
-	struct sealing *sealings;
-};
 
 static void add(struct warden *w, struct warden_sandbox *s)
 {
@@ -79,18 +34,6 @@ static void take_out(struct warden *w, struct warden_sandbox *s)
 	w->counts.alive--;
 }
 
-/* It ends, for us at least: a seal that still needs it is given up. */
-static void leave_layers(struct warden *w, struct warden_sandbox *s)
-{
-	if (s->sealing) {
-		seal_leave(s->sealing->seal);
-		s->sealing->sandbox = NULL;
-		s->sealing = NULL;
-	}
-	if (w->layers)
-		layers_drop(w->layers, s->layer, s->layers);
-}
-
 /* Lets go of one without ending it: the next warden finds it by its record. */
 static void forget(struct warden *w, struct warden_sandbox *s)
 {
@@ -98,22 +41,13 @@ static void forget(struct warden *w, struct warden_sandbox *s)
 			    s->shell.slot_fd, s->shell.take, s->shell.give,   s->shell.group };
 
 	take_out(w, s);
-	leave_layers(w, s);
+	sealing_leave(w, s);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		fd_close(fds[i]);
 	cgroup_done(&s->shell.cgroup);
 	groups_done(&s->groups);
 	root_done(&s->root);
 	free(s);
-}
-
-static void sealing_free(struct warden *w, struct sealing *x)
-{
-	layers_drop(w->layers, x->layer, x->layers);
-	*x->prev = x->next;
-	if (x->next)
-		x->next->prev = x->prev;
-	free(x);
 }
 
 static int adopt(struct warden *w, const struct record *rec, struct err *e)
@@ -153,6 +87,10 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	    cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, e) < 0)
 		log_error("slot %u: %s", rec->slot, e->msg);
 	add(w, s);
+	if (rec->flags & RECORD_RESTORING) {
+		log_warn("slot %u: its warden died while it was being restored", rec->slot);
+		return warden_destroy(w, s, e);
+	}
 	r = groups_init(&s->groups, &w->env.cgroups, &s->shell.cgroup);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "list the exec groups of slot %u", rec->slot) : 0;
 }
@@ -183,6 +121,7 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 
 	if (!w)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a warden");
+	w->done = w->timer = -1;
 	r = env_open(&o->env, &w->env, e);
 	if (r < 0) {
 		free(w);
@@ -192,6 +131,8 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 		r = workers_new(WORKERS, &w->workers, e);
 		if (r == 0)
 			r = layers_new(w->env.layers, w->workers, &w->layers, e);
+		if (r == 0)
+			r = restoring_open(w, e);
 		if (r < 0) {
 			warden_free(w);
 			return r;
@@ -216,16 +157,17 @@ void warden_free(struct warden *w)
 {
 	if (!w)
 		return;
+	warden_compare_end(w);
 	while (w->alive) {
-		if (w->env.keep)
+		if (w->env.keep && !w->alive->restoring)
 			forget(w, w->alive);
 		else
 			warden_destroy(w, w->alive, NULL);
 	}
 	guard_end(&w->guard);
+	restoring_close(w);
 	workers_free(w->workers);
-	while (w->sealings)
-		sealing_free(w, w->sealings);
+	sealing_end_all(w);
 	layers_free(w->layers);
 	if (w->pool) {
 		pool_free(w->pool);
@@ -236,53 +178,11 @@ void warden_free(struct warden *w)
 	free(w);
 }
 
-/* The block devices under what a sandbox can read or write, for the I/O limit. */
-static void add_device(struct cgroup_limits *l, int fd)
-{
-	struct stat st;
-
-	if (fd < 0 || fstat(fd, &st) < 0 || major(st.st_dev) == 0)
-		return;
-	for (unsigned i = 0; i < l->io_ndevs; i++)
-		if (l->io_dev[i].major == major(st.st_dev) && l->io_dev[i].minor == minor(st.st_dev))
-			return;
-	if (l->io_ndevs < ARRAY_LEN(l->io_dev)) {
-		l->io_dev[l->io_ndevs].major = major(st.st_dev);
-		l->io_dev[l->io_ndevs].minor = minor(st.st_dev);
-		l->io_ndevs++;
-	}
-}
-
-static struct cgroup_limits group_limits(const struct spec_limits *want)
-{
-	return (struct cgroup_limits){
-		.memory = want->memory,
-		.pids = want->pids,
-		.cpu_milli = want->cpu_milli,
-		.io_bps = want->io_bps,
-	};
-}
-
-static int set_limits(struct warden *w, struct warden_sandbox *s, const struct sandbox_spec *spec, struct err *e)
-{
-	struct cgroup_limits l = group_limits(&spec->limits);
-
-	if (l.io_bps) {
-		add_device(&l, w->env.image.usr);
-		add_device(&l, w->env.image.root);
-		add_device(&l, s->root.early.upper);
-	} else if (pool_limits_same(&s->shell, &l))
-		return 0;
-	s->shell.limits = l;
-	s->shell.limited = true;
-	return cgroup_limit(&w->env.cgroups, &s->shell.cgroup, &l, e);
-}
-
 /* Sandboxes of one host are much alike: the next shells are prepared for what was asked last. */
 static void learn(struct warden *w, const struct sandbox_spec *spec, const struct root *root)
 {
 	const struct pool_guess g = {
-		.limits = group_limits(&spec->limits),
+		.limits = limit_groups(&spec->limits),
 		.size = root->disk,
 		.inodes = root->inodes,
 		.cpus = truth_cpus(spec->limits.cpu_milli),
@@ -290,19 +190,7 @@ static void learn(struct warden *w, const struct sandbox_spec *spec, const struc
 	};
 
 	if (w->pool && !spec->limits.io_bps && !(spec->flags & SPEC_DISK))
-		pool_learn(w->pool, &g);
-}
-
-/* Before anything is made: a limit nobody here can enforce is refused. */
-static int check_limits(struct warden *w, const struct spec_limits *l, struct err *e)
-{
-	const struct cgroup c = { .mask = w->env.controllers };
-	const struct cgroup_limits probe = { .memory = l->memory, .pids = l->pids, .cpu_milli = l->cpu_milli };
-
-	return (!l->memory || c.mask & CGROUP_BIT(CGROUP_MEMORY)) && (!l->pids || c.mask & CGROUP_BIT(CGROUP_PIDS)) &&
-			       (!l->cpu_milli || c.mask & CGROUP_BIT(CGROUP_CPU)) ?
-		       0 :
-		       cgroup_limit(&w->env.cgroups, &c, &probe, e);
+		pool_learn(w->pool, &g, spec);
 }
 
 /* Until the agent speaks, or is dead: then its start is over. */
@@ -316,7 +204,7 @@ static void wait_exec(const struct shell *s)
 
 static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct pool_item *ret, struct err *e)
 {
-	const struct cgroup_limits want = group_limits(&spec->limits);
+	const struct cgroup_limits want = limit_groups(&spec->limits);
 	unsigned controllers = w->env.controllers;
 	int r;
 
@@ -326,7 +214,7 @@ static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct 
 	if (spec->limits.io_bps)
 		controllers |= w->env.cgroups.have & CGROUP_BIT(CGROUP_IO);
 	else if (w->pool) {
-		r = pool_take(w->pool, spec->tenant, ret, e);
+		r = pool_take(w->pool, spec, ret, e);
 		if (r < 0 || !pool_limits_lifted(&ret->shell, &want))
 			return r;
 		pool_give_up(w->pool, ret);
@@ -385,6 +273,7 @@ static int keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 		.spec_tenant = s->tenant,
 		.spec_flags = s->flags,
 		.layers = s->layers,
+		.flags = s->flags & SPEC_MEMORY ? RECORD_RESTORING : 0,
 	};
 	AUTO_CLOSE int upper = sys_openat(s->root.early.upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 
@@ -396,15 +285,19 @@ static int keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 	return keep_start(&w->env, &s->shell, s->root.early.meminfo, upper, &rec, e);
 }
 
-/* What was not looked at before (warden_layers_ready) is not stood on. */
-static int check_layers(struct warden *w, const struct sandbox_spec *spec, struct err *e)
+/* Its mounts, unless it stands already. */
+static int set_up(struct warden *w, struct warden_sandbox *s, const struct sandbox_spec *spec, struct pool_item *it,
+		  struct err *e)
 {
-	int r = w->layers ? layers_check(w->layers, spec, e) :
-			    err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
+	int r;
 
-	if (r == 0 && layers_unverified(w->layers, spec))
-		r = err_set(e, ERR_REFUSED, -EAGAIN, "a layer's files were not compared with its manifest");
-	return r;
+	if (it->stands) {
+		s->root = it->root;
+		r = early_meminfo(&s->root.early, spec->limits.memory, 0); /* as of now */
+		return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write meminfo") : 0;
+	}
+	r = root_build(&w->env, &w->env.image, &s->shell, spec, &it->early, &s->root, e);
+	return r < 0 ? r : root_send(&s->root, s->shell.sock, e);
 }
 
 int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
@@ -414,11 +307,14 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	int r;
 
 	early_init(&it.early);
+	root_init(&it.root);
 	r = spec_check(spec, e);
 	if (r == 0)
-		r = check_limits(w, &spec->limits, e);
+		r = limit_check(&w->env, &spec->limits, e);
 	if (r == 0 && spec->layers)
-		r = check_layers(w, spec, e);
+		r = sealing_check(w, spec, e);
+	if (r == 0 && spec->flags & SPEC_MEMORY && !w->env.keep)
+		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory is restored by a warden that keeps its sandboxes");
 	if (r < 0)
 		return r;
 	s = calloc(1, sizeof(*s));
@@ -445,17 +341,16 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	s->layers = spec->layers;
 	memcpy(s->image, spec->image, sizeof(s->image));
 	memcpy(s->layer, spec->layer, sizeof(s->layer));
-	r = root_build(&w->env, &s->shell, spec, &it.early, &s->root, e);
-	if (r < 0)
-		goto fail;
-	r = root_send(&s->root, s->shell.sock, e);
+	r = set_up(w, s, spec, &it, e);
 	/* While the agent works. Nothing of the sandbox's own runs before its first exec. */
 	if (r == 0)
-		r = set_limits(w, s, spec, e);
+		r = limit_set(&w->env, &s->shell, &s->root, &spec->limits, e);
 	if (r < 0)
 		goto fail;
 	fill_receipt(w, s);
 	r = w->env.keep ? keep(w, s, e) : 0;
+	if (r == 0 && spec->flags & SPEC_MEMORY)
+		r = restoring_start(w, s, e);
 	if (r < 0)
 		goto fail;
 	learn(w, spec, &s->root);
@@ -467,7 +362,7 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	add(w, s);
 	w->counts.made++;
 	*ret = s;
-	return 0;
+	return s->restoring != NULL;
 fail:
 	shell_end(&w->env, &s->shell, NULL);
 	guard_end(&w->guard);
@@ -481,7 +376,8 @@ int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e)
 	int r = 0;
 
 	take_out(w, s);
-	leave_layers(w, s);
+	restoring_leave(w, s);
+	sealing_leave(w, s);
 	w->counts.ended++;
 	groups_done(&s->groups);
 	sys_pidfd_send_signal(s->shell.pidfd, SIGKILL);
@@ -662,136 +558,4 @@ void warden_pool_trim(struct warden *w)
 {
 	if (w->pool)
 		pool_trim(w->pool);
-}
-
-static int no_layers(struct err *e)
-{
-	err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
-	err_remedy(e, "start it with --layers");
-	return -EOPNOTSUPP;
-}
-
-static int seal_allowed(struct warden *w, const struct warden_sandbox *s, const char *id, struct err *e)
-{
-	if (!w->layers)
-		return no_layers(e);
-	if (s->sealing)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is being sealed already");
-	if (s->layers == SPEC_LAYERS) {
-		err_set(e, ERR_TOO_LARGE, -E2BIG, "the sandbox stands on %d layers: no more fit", SPEC_LAYERS);
-		err_remedy(e, "copy what is needed into a sandbox of the image alone, and seal that");
-		return -E2BIG;
-	}
-	if (layers_find(w->layers, id))
-		return err_set(e, ERR_CONFLICT, -EEXIST, "there is a layer '%s'", id);
-	if (s->root.early.upper < 0)
-		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
-	return 0;
-}
-
-int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, void *tag, struct err *e)
-{
-	const struct seal_source from = { w->env.layers, s->root.early.upper, s->shell.uid_base, s->frozen,
-					  &w->env.cgroups, &s->shell.cgroup };
-	struct manifest m = {
-		.flags = s->flags & (SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE),
-		.tenant = s->tenant,
-		.depth = s->layers + 1,
-	};
-	int r = seal_allowed(w, s, id, e);
-	struct sealing *x;
-
-	if (r < 0)
-		return r;
-	snprintf(m.id, sizeof(m.id), "%s", id);
-	if (s->layers)
-		snprintf(m.parent, sizeof(m.parent), "%s", s->layer[s->layers - 1]);
-	memcpy(m.image, s->image, strlen(s->image));
-	x = calloc(1, sizeof(*x));
-	if (!x)
-		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to seal a sandbox");
-	keep_settle(&s->shell);
-	r = seal_start(w->workers, &from, &m, x, &x->seal, e);
-	if (r < 0) {
-		free(x);
-		return r;
-	}
-	x->tag = tag;
-	x->sandbox = s;
-	x->layers = s->layers;
-	memcpy(x->layer, s->layer, sizeof(x->layer));
-	layers_hold(w->layers, x->layer, x->layers);
-	x->next = w->sealings;
-	x->prev = &w->sealings;
-	if (x->next)
-		x->next->prev = &x->next;
-	w->sealings = s->sealing = x;
-	return 0;
-}
-
-int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void *tag, struct err *e)
-{
-	const char *id;
-	int r;
-
-	if (!spec->layers)
-		return 0;
-	r = w->layers ? layers_check(w->layers, spec, e) : no_layers(e);
-	if (r < 0)
-		return r;
-	id = layers_unverified(w->layers, spec);
-	if (!id)
-		return 0;
-	r = seal_verify(w->workers, w->env.layers, layers_find(w->layers, id), tag, e);
-	return r < 0 ? r : 1;
-}
-
-int warden_unseal(struct warden *w, const char *id, struct err *e)
-{
-	return w->layers ? layers_remove(w->layers, id, e) : no_layers(e);
-}
-
-bool warden_layer_next(const struct warden *w, const char *id, struct layer_facts *ret)
-{
-	return w->layers && layers_next(w->layers, id, ret);
-}
-
-int warden_done_fd(const struct warden *w)
-{
-	return w->workers ? workers_fd(w->workers) : -1;
-}
-
-bool warden_done(struct warden *w, struct warden_done *ret)
-{
-	struct seal *x = w->workers ? (struct seal *)(void *)workers_done(w->workers) : NULL;
-
-	if (!x)
-		return false;
-	*ret = (struct warden_done){ .tag = x->tag, .result = x->result };
-	if (x->kind == SEAL_VERIFY) {
-		const int r = x->result;
-
-		/* Only what was looked at has a verdict; and then that is what counts. */
-		if (r == -ECANCELED || r == -ENOMEM || r == -EMFILE || r == -ENFILE) {
-			err_sys(&ret->e, ERR_EXHAUSTED, r, "look at layer '%s'", x->m.id);
-		} else {
-			layers_verdict(w->layers, x->m.id, r == 0);
-			ret->result = 0;
-		}
-	} else {
-		struct sealing *s = x->tag;
-
-		ret->tag = s->tag;
-		ret->sealed = true;
-		ret->e = x->e;
-		ret->layer = x->m;
-		ret->pause = x->pause;
-		if (x->result == 0)
-			ret->result = layers_add(w->layers, &x->m, &ret->e);
-		if (s->sandbox)
-			s->sandbox->sealing = NULL;
-		sealing_free(w, s);
-	}
-	seal_free(x);
-	return true;
 }

@@ -33,8 +33,12 @@ static _Alignas(16) char stack[65536];
 static int open_path(struct opener *o, uint32_t file, int flags)
 {
 	const struct mem_file *f = &o->r->m.file[file];
-	struct open_how how = { .flags = (uint64_t)(flags | O_CLOEXEC | O_NOCTTY), .resolve = IN_PLACE };
+	struct open_how how = { .resolve = IN_PLACE };
 	int fd;
+
+	/* openat2 takes no flag that means nothing. */
+	flags = flags & O_PATH ? flags & (O_PATH | O_DIRECTORY) : flags | O_NOCTTY;
+	how.flags = (uint64_t)(flags | O_CLOEXEC);
 
 	memcpy(o->path, restore_bytes(o->r, f->path), f->path.len);
 	o->path[f->path.len] = '\0';

@@ -173,7 +173,7 @@ TEST(mount_calls_pass_only_with_the_whole_cookie)
 		{ "clone3, one bit off", SYS_clone3, { p, 1, 0, 0, 0, TEST_COOKIE ^ 1 }, -ENOSYS },
 		{ "clone3, low half only", SYS_clone3, { p, 1, 0, 0, 0, (uint32_t)TEST_COOKIE }, -ENOSYS },
 		{ "ptrace with cookie", SYS_ptrace, { ~0UL, 1, 0, 0, 0, TEST_COOKIE }, -ESRCH },
-		{ "set_mm with cookie", SYS_prctl, { 35, 15, p, ~0UL, 0, TEST_COOKIE }, -EINVAL },
+		{ "set_mm with cookie", SYS_prctl, { 35, 15, p, ~0UL, 0, TEST_COOKIE }, -EFAULT },
 		{ "set_mm without", SYS_prctl, { 35, 15, p, ~0UL, 0, 0 }, -EPERM },
 		{ "set_mm, one bit off", SYS_prctl, { 35, 15, p, ~0UL, 0, TEST_COOKIE ^ 2 }, -EPERM },
 		{ "sethostname with cookie", SYS_sethostname, { p, bad, 0, 0, 0, TEST_COOKIE }, -EINVAL },

@@ -10,7 +10,9 @@
 #include "base/log.h"
 #include "service/box.h"
 #include "service/exec.h"
+#include "service/pool.h"
 #include "service/service_impl.h"
+#include "service/template.h"
 #include "service/wlink.h"
 
 #define HANDLE_KEY 24
@@ -79,6 +81,7 @@ static void on_wait(uv_timer_t *t)
 	uv_close((uv_handle_t *)t, free_timer);
 	a->timer = NULL;
 	a->ready = NULL;
+	pools_start(a->s);
 	ready(a->arg, 0, NULL);
 }
 
@@ -253,7 +256,9 @@ void service_start(struct service *s, void (*ready)(void *arg, int r, const stru
 		abort();
 	*a = (struct adopt){ .s = s, .known = a->known, .unread = a->unread, .ready = ready, .arg = arg };
 	s->adopting = a;
-	r = boxes_each(s->db, on_box, a, &e);
+	r = templates_load(s, &e);
+	if (r == 0)
+		r = boxes_each(s->db, on_box, a, &e);
 	if (r == 0)
 		r = execs_each(s->db, on_exec, a, &e);
 	if (r == 0)

@@ -9,7 +9,9 @@
 #include "service/exec.h"
 #include "service/file.h"
 #include "service/jin.h"
+#include "service/pool.h"
 #include "service/service_impl.h"
+#include "service/template.h"
 #include "service/wlink.h"
 
 #define BREAKS_MAX 3U
@@ -53,7 +55,7 @@ static int lost(const struct box *b, struct err *e)
 	return -ESRCH;
 }
 
-static struct tenant_quota quota_of(const struct box_want *w)
+struct tenant_quota box_quota(const struct box_want *w)
 {
 	const struct spec_limits *l = &w->spec->limits;
 
@@ -138,7 +140,7 @@ int box_store(struct box *b, struct err *e)
 		.name = b->want->name,
 		.key = b->want->key[0] ? b->want->key : NULL,
 		.handle = b->handle,
-		.state = box_state_name(b->state),
+		.state = b->pooled ? "pooled" : box_state_name(b->state),
 		.created_ns = b->created_ns,
 		.expires_ns = b->expires_ns,
 		.used_ns = b->used_ns,
@@ -147,6 +149,7 @@ int box_store(struct box *b, struct err *e)
 
 	jout_object(&j, NULL);
 	box_want_write(b->want, &j);
+	box_origin_write(b->want, &j);
 	jout_end(&j);
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a sandbox");
@@ -166,7 +169,7 @@ static void tell_event(struct box *b, const char *kind)
 	event_add(b->service, b, text, "");
 }
 
-static void note(struct box *b, const struct who *who, const char *kind)
+void box_note(struct box *b, const struct who *who, const char *kind)
 {
 	struct audit_rec rec = who_rec(who, kind);
 	struct json *j;
@@ -175,7 +178,13 @@ static void note(struct box *b, const struct who *who, const char *kind)
 	rec.tenant = b->tenant->id;
 	j = audit_begin(b->service->audit, &rec);
 	jout_str(j, "name", b->want->name);
-	if (!strcmp(kind, "sandbox.create")) {
+	if (!strcmp(kind, "sandbox.create") || !strcmp(kind, "pool.fill")) {
+		if (b->want->origin.template[0])
+			jout_str(j, "template", b->want->origin.template);
+		if (b->pool)
+			jout_str(j, "pool", b->pool->name);
+		if (b->want->origin.pooled)
+			jout_bool(j, "pooled", true);
 		jout_str(j, "image", b->want->spec->image);
 		jout_str(j, "isolation", "container");
 		jout_str(j, "network", "none");
@@ -199,14 +208,23 @@ int idem_note(struct service *s, const struct tenant *t, const char *key, const 
 
 /* --- coming into being, and passing --- */
 
-/* Takes it out of everything and lets go of it. */
-static void leave(struct box *b)
+/* Its room, and its names, are others'. */
+static void make_room(struct box *b)
 {
-	struct tenant_quota had = quota_of(b->want);
+	struct tenant_quota had = box_quota(b->want);
 
 	box_unlist(b);
 	map_del(&b->service->boxes, b->id);
-	tenant_give(b->tenant, &had);
+	if (b->counted)
+		tenant_give(b->tenant, &had);
+	b->counted = false;
+	pool_left(b);
+}
+
+/* Takes it out of everything and lets go of it. */
+static void leave(struct box *b)
+{
+	make_room(b);
 	file_workers_drop(b);
 	exec_drop_all(b);
 	alink_close(&b->link);
@@ -253,7 +271,15 @@ static void stand(struct box *b)
 		return;
 	}
 	b->up = true;
-	note(b, &b->making->who, "sandbox.create");
+	r = template_start(b, &e);
+	if (r < 0) {
+		boxes_delete(b->service->db, b->id, NULL);
+		if (b->want->idem[0])
+			idem_delete(b->service->db, b->tenant->id, b->want->idem, NULL);
+		give_up(b, r, &e);
+		return;
+	}
+	box_note(b, &b->making->who, b->pooled ? "pool.fill" : "sandbox.create");
 	tell_makers(b, 0, NULL);
 }
 
@@ -280,6 +306,10 @@ void box_lose(struct box *b, const char *why)
 
 	if (b->state == BOX_LOST || b->state == BOX_ENDING)
 		return;
+	if (b->pooled) { /* nobody's loss */
+		box_discard(b, why);
+		return;
+	}
 	log_warn("sandbox %s is lost: %s", b->id, why);
 	b->state = BOX_LOST;
 	alink_close(&b->link);
@@ -288,7 +318,7 @@ void box_lose(struct box *b, const char *why)
 		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 	b->handle = 0;
 	box_store(b, NULL);
-	note(b, &nobody, "sandbox.lost");
+	box_note(b, &nobody, "sandbox.lost");
 }
 
 /* --- the agent's frames --- */
@@ -438,13 +468,16 @@ static void on_created(void *arg, int r, const struct wlink_answer *a, const str
 
 static int begin(struct service *s, const struct who *who, struct box_want *want, struct box_op *op, struct err *e)
 {
-	struct tenant_quota quota = quota_of(want);
+	struct tenant_quota quota = box_quota(want);
 	struct sandbox_spec spec;
 	struct box *b;
 	int r;
 
 	if (s->draining)
 		return err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
+	while (s->o.sandboxes_max && s->boxes.count >= s->o.sandboxes_max && !want->origin.ready)
+		if (!pool_yield(s, NULL))
+			break;
 	if (s->o.sandboxes_max && s->boxes.count >= s->o.sandboxes_max) {
 		err_set(e, ERR_EXHAUSTED, -EDQUOT, "this host has %zu sandboxes, as many as it may", s->boxes.count);
 		err_remedy(e, "delete some, or raise sandboxes_max in the configuration");
@@ -455,6 +488,7 @@ static int begin(struct service *s, const struct who *who, struct box_want *want
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	*b = (struct box){ .service = s, .tenant = who->tenant, .want = want, .refs = 1, .group = -1, .next_exec = 1 };
 	b->synced = true;
+	b->pooled = want->origin.ready;
 	b->created_ns = b->used_ns = clock_real_ns();
 	b->expires_ns = want->timeout_ms ? b->created_ns + want->timeout_ms * 1000000ULL : 0;
 	r = id_new(b->id, sizeof(b->id));
@@ -464,8 +498,11 @@ static int begin(struct service *s, const struct who *who, struct box_want *want
 		snprintf(want->name, sizeof(want->name), "%s", b->id);
 	if (r == 0)
 		r = tenant_take(who->tenant, &quota, e);
+	while (r == -EDQUOT && !want->origin.ready && pool_yield(s, who->tenant))
+		r = tenant_take(who->tenant, &quota, e);
 	if (r == 0) {
 		r = box_list(b, e);
+		b->counted = r == 0;
 		if (r < 0)
 			tenant_give(who->tenant, &quota);
 	}
@@ -474,6 +511,7 @@ static int begin(struct service *s, const struct who *who, struct box_want *want
 		box_unref(b);
 		return r;
 	}
+	pool_joined(b);
 	op->box = b;
 	box_ref(b);
 	b->making = op;
@@ -505,12 +543,16 @@ void box_create(struct service *s, const struct who *who, struct box_want *want,
 		}
 		there->used_ns = clock_real_ns();
 	} else {
-		r = begin(s, who, want, op, &e);
-		if (r == 0)
-			return;
-		box_want_free(want);
+		r = box_from_pool(s, who, want, &op->box, &e);
+		if (r == 0) {
+			r = begin(s, who, want, op, &e);
+			if (r == 0)
+				return;
+		}
+		if (r < 0)
+			box_want_free(want);
 	}
-	tell(s, op, r, &e);
+	tell(s, op, r < 0 ? r : 0, &e);
 }
 
 /* --- delete --- */
@@ -541,7 +583,27 @@ void box_delete(struct box *b, const struct who *who, const char *kind, box_done
 	/* First the row: dying in between leaves a sandbox that nobody knows, and not one that seems to be lost. */
 	op->r = boxes_delete(b->service->db, b->id, &op->err);
 	if (op->r == 0)
-		note(b, &op->who, op->kind);
+		box_note(b, &op->who, op->kind);
+	turn_after(b->service->turn, &op->wait, on_unstored, op);
+}
+
+void box_discard(struct box *b, const char *why)
+{
+	const struct who daemon = { .tenant = b->tenant };
+	struct box_op *op = op_new(b, &daemon, NULL, NULL);
+	struct audit_rec rec = who_rec(&daemon, "pool.drop");
+	struct json *j;
+
+	b->state = BOX_ENDING;
+	exec_lose_all(b);
+	op->r = boxes_delete(b->service->db, b->id, &op->err);
+	rec.sandbox = b->id;
+	j = audit_begin(b->service->audit, &rec);
+	if (b->pool)
+		jout_str(j, "pool", b->pool->name);
+	jout_str(j, "why", why);
+	audit_end(b->service->audit, NULL);
+	make_room(b);
 	turn_after(b->service->turn, &op->wait, on_unstored, op);
 }
 
@@ -559,7 +621,7 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 		exec_clock(b, pause);
 		box_reattach(b);
 		r = box_store(b, &op->err);
-		note(b, &op->who, op->kind);
+		box_note(b, &op->who, op->kind);
 		e = &op->err;
 	} else if (r == 0) {
 		r = err_set(&op->err, ERR_CONFLICT, -ESRCH, "the sandbox has ended meanwhile");
@@ -618,7 +680,7 @@ int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, uint64
 	service_soon(b->service);
 	r = box_store(b, e);
 	if (r == 0)
-		note(b, who, "sandbox.update");
+		box_note(b, who, "sandbox.update");
 	return r;
 }
 
@@ -705,46 +767,4 @@ void box_want_group(struct box *b)
 	end_group(b); /* so that it can be had again */
 	box_ref(b);
 	wlink_call(b->service->warden, WARDEN_GROUP, b->handle, 0, NULL, on_group, b);
-}
-
-/* --- found again --- */
-
-struct box *box_load(struct service *s, const struct box_row *row, struct err *e)
-{
-	AUTO(json_decref) json_t *spec = NULL;
-	struct tenant *t = tenant_find(s->access, row->tenant);
-	struct tenant_quota quota;
-	struct box *b;
-	int r = jin_parse(row->spec, strlen(row->spec), &spec, e);
-
-	if (r < 0)
-		return NULL;
-	if (!t) {
-		err_set(e, ERR_INTERNAL, -ENOENT, "its tenant '%s' is not there", row->tenant);
-		return NULL;
-	}
-	b = calloc(1, sizeof(*b));
-	if (!b) {
-		err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
-		return NULL;
-	}
-	*b = (struct box){ .service = s, .tenant = t, .refs = 1, .group = -1, .up = true, .found = true };
-	b->handle = row->handle;
-	b->created_ns = row->created_ns;
-	b->expires_ns = row->expires_ns;
-	b->used_ns = clock_real_ns();
-	b->next_exec = row->next_exec;
-	b->paused_ns = row->used_ns;
-	b->state = !strcmp(row->state, "paused") ? BOX_PAUSED : !strcmp(row->state, "lost") ? BOX_LOST : BOX_RUNNING;
-	snprintf(b->id, sizeof(b->id), "%s", row->id);
-	r = box_want_parse(&s->o, spec, true, &b->want, e);
-	if (r == 0)
-		r = box_list(b, e);
-	if (r < 0) {
-		box_unref(b);
-		return NULL;
-	}
-	quota = quota_of(b->want);
-	tenant_force(t, &quota);
-	return b;
 }

@@ -15,7 +15,8 @@
 
 static int open_maps(struct service *s, struct err *e)
 {
-	struct map *all[] = { &s->boxes, &s->names, &s->keys, &s->execs };
+	struct map *all[] = { &s->boxes, &s->names, &s->keys, &s->execs,
+			      &s->templates, &s->pool_names, &s->pools };
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(all); i++)
@@ -62,7 +63,7 @@ static void expire(struct box *b, uint64_t now)
 	struct who daemon = { .tenant = b->tenant };
 	uint64_t idle = b->want->idle_ms * 1000000ULL;
 
-	if (b->state == BOX_MAKING || b->state == BOX_ENDING)
+	if (b->state == BOX_MAKING || b->state == BOX_ENDING || b->pooled)
 		return;
 	if ((b->expires_ns && now >= b->expires_ns) || (idle && !b->calls && now >= b->used_ns + idle))
 		box_delete(b, &daemon, "sandbox.expire", NULL, NULL);

@@ -47,6 +47,9 @@ struct service {
 	struct map names; /* by "tenant/name" */
 	struct map keys; /* by "tenant/key" */
 	struct map execs; /* by id, of all sandboxes */
+	struct map templates, pool_names; /* by "tenant/name" */
+	struct map pools; /* by id */
+	struct refill *refill; /* what keeps pools filled */
 	unsigned running_execs;
 	unsigned fresh; /* things put off since the last look: rows of execs, what agents and the warden need not know at once */
 	struct exec *unwatched; /* begun a moment ago: their output is not watched yet */

@@ -32,7 +32,8 @@ int boxes_update(struct db *d, const struct box_row *b, struct err *e)
 	sqlite3_stmt *s;
 	int r = q_begin(
 		d, Q_BOX_UPDATE,
-		"UPDATE boxes SET name=?2, state=?3, spec=?4, expires_ns=?5, used_ns=?6, next_exec=?7 WHERE id = ?1",
+		"UPDATE boxes SET name=?2, state=?3, spec=?4, expires_ns=?5, used_ns=?6, next_exec=?7, key=?8, "
+		"created_ns=?9 WHERE id = ?1",
 		&s, e);
 
 	if (r < 0)
@@ -44,6 +45,8 @@ int boxes_update(struct db *d, const struct box_row *b, struct err *e)
 	q_u64(s, 5, b->expires_ns);
 	q_u64(s, 6, b->used_ns);
 	q_u64(s, 7, b->next_exec);
+	q_text(s, 8, b->key);
+	q_u64(s, 9, b->created_ns);
 	r = q_run(d, s, "store a sandbox", e);
 	if (r == 0)
 		return err_set(e, ERR_NOT_FOUND, -ENOENT, "state: no sandbox '%s'", b->id);

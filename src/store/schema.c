@@ -31,6 +31,14 @@ static const char *const steps[] = {
 	" body BLOB NOT NULL CHECK(length(body) = 32), status INTEGER NOT NULL, answer TEXT,"
 	" created_ns INTEGER NOT NULL, PRIMARY KEY (tenant, key)) STRICT, WITHOUT ROWID;"
 	"CREATE INDEX idem_created ON idem(created_ns);",
+	"CREATE TABLE templates (tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE, name TEXT NOT NULL,"
+	" version INTEGER NOT NULL, spec TEXT NOT NULL, created_ns INTEGER NOT NULL, updated_ns INTEGER NOT NULL,"
+	" PRIMARY KEY (tenant, name)) STRICT, WITHOUT ROWID;"
+	"CREATE TABLE pools (id TEXT NOT NULL PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL,"
+	" template TEXT NOT NULL, min INTEGER NOT NULL, max INTEGER NOT NULL, created_ns INTEGER NOT NULL,"
+	" UNIQUE (tenant, name), FOREIGN KEY (tenant, template) REFERENCES templates(tenant, name) ON DELETE CASCADE)"
+	" STRICT, WITHOUT ROWID;"
+	"CREATE INDEX pools_template ON pools(tenant, template);",
 };
 
 static int number_cb(void *arg, int n, char **values, char **names)

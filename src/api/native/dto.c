@@ -40,6 +40,8 @@ void dto_box(struct json *j, const char *key, const struct box *b)
 	box_want_write(b->want, j);
 	jout_str(j, "tenant", b->tenant->id);
 	jout_str(j, "state", box_state_name(b->state));
+	jout_str(j, "template", b->want->origin.template[0] ? b->want->origin.template : NULL);
+	jout_bool(j, "pooled", b->want->origin.pooled);
 	dto_time(j, "created_at", b->created_ns);
 	dto_time(j, "expires_at", b->expires_ns);
 	dto_time(j, "last_used_at", b->used_ns);

@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include "service/exec.h"
 #include "service/jin.h"
+#include "service/template.h"
 #include "store/db.h"
 
 #include <openssl/evp.h>
@@ -54,7 +55,7 @@ static int replay(struct call *c, const struct box_want *w)
 		err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for another request");
 	else if (r > 0) {
 		b = map_get(&c->api->s->boxes, row.answer);
-		if (b && b->state != BOX_ENDING && b->state != BOX_MAKING) {
+		if (b && box_seen(b)) {
 			http_set(c->q, "Idempotent-Replay", "true");
 			answer_box(c, 201, b);
 			return 1;
@@ -96,7 +97,7 @@ static void create_body(struct call *c, const char *data, size_t len)
 	int r = jin_parse(data, len, &o, &e);
 
 	if (r == 0)
-		r = box_want_parse(&c->api->s->o, o, c->who.scope == SCOPE_ADMIN, &w, &e);
+		r = want_from(c->api->s, &c->who, o, &w, &e);
 	if (r == 0)
 		r = idem_read(c, data, len, w->idem, w->idem_body, &e);
 	if (r < 0) {
@@ -149,7 +150,7 @@ static bool has_meta(const struct box *b, const char *key, const char *value)
 
 static bool fits(const struct filter *f, const struct box *b)
 {
-	if (b->state == BOX_MAKING || b->state == BOX_ENDING || (f->tenant && b->tenant != f->tenant))
+	if (!box_seen(b) || (f->tenant && b->tenant != f->tenant))
 		return false;
 	if ((f->state && strcmp(f->state, box_state_name(b->state))) || (f->name && strcmp(f->name, b->want->name)))
 		return false;

@@ -236,6 +236,7 @@ static void tell_makers(struct box *b, int r, const struct err *e)
 {
 	struct box_op *op;
 
+	b->service->making--;
 	while ((op = b->making)) {
 		b->making = op->next;
 		tell(b->service, op, r, e);
@@ -512,6 +513,7 @@ static int begin(struct service *s, const struct who *who, struct box_want *want
 		return r;
 	}
 	pool_joined(b);
+	s->making++;
 	op->box = b;
 	box_ref(b);
 	b->making = op;
@@ -568,6 +570,7 @@ static void on_unstored(void *arg)
 
 	if (b->handle)
 		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
+	b->service->ending--;
 	leave(b);
 	on_told(op);
 }
@@ -584,6 +587,7 @@ void box_delete(struct box *b, const struct who *who, const char *kind, box_done
 	op->r = boxes_delete(b->service->db, b->id, &op->err);
 	if (op->r == 0)
 		box_note(b, &op->who, op->kind);
+	b->service->ending++;
 	turn_after(b->service->turn, &op->wait, on_unstored, op);
 }
 
@@ -604,6 +608,7 @@ void box_discard(struct box *b, const char *why)
 	jout_str(j, "why", why);
 	audit_end(b->service->audit, NULL);
 	make_room(b);
+	b->service->ending++;
 	turn_after(b->service->turn, &op->wait, on_unstored, op);
 }
 

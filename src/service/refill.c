@@ -145,6 +145,11 @@ static void on_time(uv_timer_t *t)
 		uv_timer_start(t, on_time, wait, 0);
 }
 
+bool pools_settled(const struct service *s)
+{
+	return !s->refill || !s->refill->making;
+}
+
 void pools_start(struct service *s)
 {
 	const char *why = NULL;

@@ -5,7 +5,9 @@
 #include "service/box.h"
 #include "service/event.h"
 #include "service/exec.h"
+#include "service/pool.h"
 #include "service/service_impl.h"
+#include "service/wlink.h"
 
 #include <sys/stat.h>
 
@@ -54,6 +56,11 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 	s->tick.data = s;
 	*ret = s;
 	return 0;
+}
+
+bool service_settled(const struct service *s)
+{
+	return !s->making && !s->ending && pools_settled(s) && wlink_idle(s->warden);
 }
 
 /* --- time --- */

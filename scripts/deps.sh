@@ -12,7 +12,7 @@ for group in "$@"; do
 		set -- "$@" python3-pytest python3-jsonschema clang libclang-rt-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
 		linux-libc-dev-arm64-cross qemu-user qemu-system-x86 e2fsprogs bubblewrap git util-linux procps \
 		busybox-static mmdebstrap python3-pip zsh fish ;;
-	bench) set -- "$@" bubblewrap crun python3 ;;
+	bench) set -- "$@" bubblewrap crun criu mmdebstrap python3 python3-numpy python3-pandas ;;
 	tidy) set -- "$@" clang-tidy clang-format ;;
 	demo) set -- "$@" python3 ;;
 	*) echo "deps.sh: no group '$group'" >&2; exit 2 ;;

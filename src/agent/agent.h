@@ -16,8 +16,8 @@ enum {
 };
 
 /* These two, and what KEEP brings (enum frame_keep_place), are places that nothing else ever gets. */
-#define AGENT_PLACES_END (FRAME_KEEP_UPPER + 1)
-static_assert(FRAME_KEEP_SLOT == 4 && FRAME_KEEP_UPPER - FRAME_KEEP_SLOT + 1 == FRAME_KEEP_FDS, "in a row");
+#define AGENT_PLACES_END (FRAME_KEEP_TABLE + 1)
+static_assert(FRAME_KEEP_SLOT == 4 && FRAME_KEEP_TABLE - FRAME_KEEP_SLOT + 1 == FRAME_KEEP_FDS, "in a row");
 
 #define AGENT_EXECS_MAX 512
 #define AGENT_WORKERS_MAX 64
@@ -26,6 +26,7 @@ struct agent_exec {
 	bool used;
 	bool keep; /* stays, also when it has ended, until it is released */
 	bool tty;
+	bool with_stdin; /* kept; ->fds[2] is -1 once it was closed */
 	pid_t pid; /* 0 = has ended */
 	uint32_t id;
 	int fds[3]; /* kept: stdout, stderr, stdin of the host, or the terminal; -1 = none */
@@ -40,6 +41,7 @@ struct agent {
 	bool host_writable; /* a folder of the host can be written */
 	struct agent_exec execs[AGENT_EXECS_MAX];
 	pid_t workers[AGENT_WORKERS_MAX]; /* of files; 0 = free */
+	struct table *table; /* what of this the host sees; NULL without KEEP */
 };
 
 /*
@@ -59,11 +61,22 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 struct agent_exec *held_free(struct agent *a); /* NULL: none */
 struct agent_exec *held_find(struct agent *a, uint32_t id);
 /* Fills a free place; takes what is to be kept out of @fds (-1 stays there) and @master. */
-void held_start(struct agent_exec *x, uint32_t id, const struct frame_exec *f, pid_t pid, int *fds, int master);
+void held_start(struct agent *a, struct agent_exec *x, uint32_t id, const struct frame_exec *f, pid_t pid, int *fds,
+		int master);
 void held_reap(struct agent *a);
 void held_release(struct agent *a, uint32_t id);
 void held_close_stdin(struct agent *a, uint32_t id);
 void held_tell(const struct agent *a); /* HELD for each, then SYNCED */
+
+/*
+ * The host's view of execs and workers (proto/table.h). Put: after every change of one. Busy: from waking up until
+ * nothing is half done any more.
+ */
+int table_open(struct agent *a, int fd); /* that KEEP brought; is then busy */
+void table_busy(struct agent *a);
+void table_idle(struct agent *a);
+void table_put(struct agent *a, const struct agent_exec *x);
+void table_put_worker(struct agent *a, size_t i);
 
 /* Starts a process. The descriptors stay the caller's. On success *ret_master is the terminal or -1. */
 int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, pid_t *ret_pid, int *ret_master,

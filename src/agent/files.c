@@ -88,6 +88,7 @@ static int start(struct agent *a, const struct frame_files *x, int sock, enum fr
 	if (pid == 0)
 		worker(a, x, sock);
 	*slot = pid;
+	table_put_worker(a, (size_t)(slot - a->workers));
 	return 0;
 }
 
@@ -109,6 +110,7 @@ bool files_ended(struct agent *a, pid_t pid)
 		if (a->workers[i] != pid)
 			continue;
 		a->workers[i] = 0;
+		table_put_worker(a, i);
 		return true;
 	}
 	return false;

@@ -37,7 +37,8 @@ static int take(int *fds, int at)
 	return at < 0 ? -1 : TAKE_FD(fds[at]);
 }
 
-void held_start(struct agent_exec *x, uint32_t id, const struct frame_exec *f, pid_t pid, int *fds, int master)
+void held_start(struct agent *a, struct agent_exec *x, uint32_t id, const struct frame_exec *f, pid_t pid, int *fds,
+		int master)
 {
 	struct frame_exec_fds at = frame_exec_fds(f->flags);
 
@@ -45,22 +46,25 @@ void held_start(struct agent_exec *x, uint32_t id, const struct frame_exec *f, p
 		.used = true,
 		.keep = f->flags & FRAME_EXEC_KEEP,
 		.tty = f->flags & FRAME_EXEC_TTY,
+		.with_stdin = f->flags & FRAME_EXEC_STDIN,
 		.pid = pid,
 		.id = id,
 	};
 	x->fds[0] = x->tty ? master : take(fds, at.out);
 	x->fds[1] = take(fds, at.err);
 	x->fds[2] = take(fds, at.in);
+	table_put(a, x);
 }
 
-static void done(struct agent_exec *x)
+static void done(struct agent *a, struct agent_exec *x)
 {
 	if (x->keep)
 		fd_close_many(x->fds, ARRAY_LEN(x->fds));
 	x->used = false;
+	table_put(a, x);
 }
 
-static void end(struct agent_exec *x, int status, const struct rusage *ru)
+static void end(struct agent *a, struct agent_exec *x, int status, const struct rusage *ru)
 {
 	uint8_t out[32];
 	long n;
@@ -72,10 +76,11 @@ static void end(struct agent_exec *x, int status, const struct rusage *ru)
 		.maxrss = (uint64_t)ru->ru_maxrss * 1024,
 	};
 	x->pid = 0;
+	table_put(a, x);
 	n = frame_exited_encode(&x->exited, out, sizeof(out));
 	agent_send(FRAME_EXITED, x->id, out, (size_t)n, NULL, 0);
 	if (!x->keep)
-		done(x);
+		done(a, x);
 }
 
 void held_reap(struct agent *a)
@@ -88,7 +93,7 @@ void held_reap(struct agent *a)
 		struct agent_exec *x = find_pid(a, pid);
 
 		if (x)
-			end(x, status, &ru);
+			end(a, x, status, &ru);
 		else
 			files_ended(a, pid); /* or an orphan, or an exec that failed to start */
 	}
@@ -101,12 +106,13 @@ void held_release(struct agent *a, uint32_t id)
 	if (!x || !x->keep)
 		return;
 	if (!x->pid) {
-		done(x);
+		done(a, x);
 		return;
 	}
 	/* It goes on as one that nobody keeps. */
 	fd_close_many(x->fds, ARRAY_LEN(x->fds));
 	x->keep = false;
+	table_put(a, x);
 }
 
 void held_close_stdin(struct agent *a, uint32_t id)
@@ -115,8 +121,8 @@ void held_close_stdin(struct agent *a, uint32_t id)
 
 	if (!x || !x->keep || x->tty)
 		return;
-	fd_close(x->fds[2]);
-	x->fds[2] = -1;
+	fd_close(TAKE_FD(x->fds[2]));
+	table_put(a, x);
 }
 
 static void tell(const struct agent_exec *x)

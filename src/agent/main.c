@@ -164,12 +164,14 @@ static void nonsense(void)
 }
 
 /* Puts what a host that comes back will ask for where it knows to look. */
-static void serve_keep(const struct agent *a, const struct frame *f, const int *fds)
+static void serve_keep(struct agent *a, const struct frame *f, const int *fds)
 {
 	int r = a->up && !ctl.kept && f->nfds == FRAME_KEEP_FDS && !f->len ? 0 : -EBADMSG;
 
 	for (int i = 0; r >= 0 && i < FRAME_KEEP_FDS; i++)
 		r = sys_dup3(fds[i], FRAME_KEEP_SLOT + i, O_CLOEXEC);
+	if (r >= 0)
+		r = table_open(a, FRAME_KEEP_TABLE);
 	if (r >= 0) {
 		ctl.kept = true;
 		return;
@@ -205,7 +207,7 @@ static void serve_exec(struct agent *a, const struct frame *f, int *fds)
 		agent_fail(f->id, stage, r, 0);
 		return;
 	}
-	held_start(slot, f->id, &x, pid, fds, master);
+	held_start(a, slot, f->id, &x, pid, fds, master);
 	if (!slot->tty)
 		return;
 	put_u32s(out, (uint32_t)pid, 0);
@@ -453,6 +455,7 @@ int main(int argc, char **argv)
 
 		if (poll(p, ARRAY_LEN(p), -1) < 0)
 			continue;
+		table_busy(&a);
 		if (p[1].revents) {
 			/* The same signal is pending at most once, so one read takes it. */
 			if (read(sfd, &si, sizeof(si)) > 0)
@@ -462,5 +465,6 @@ int main(int argc, char **argv)
 			receive(&a, &in);
 		if (p[2].revents)
 			meet(&a, &in);
+		table_idle(&a);
 	}
 }

@@ -128,7 +128,10 @@ int link_error(const struct frame *f, const char *what, struct err *e, struct fr
 		*ret = x;
 	if (x.stage == FRAME_STAGE_EXECVE || x.stage == FRAME_STAGE_CWD)
 		kind = x.errnum == ENOENT ? ERR_NOT_FOUND : ERR_INVALID;
-	r = err_sys(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, frame_stage_text(x.stage));
+	if (x.text && *x.text)
+		r = err_set(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, x.text);
+	else
+		r = err_sys(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, frame_stage_text(x.stage));
 	for (size_t i = 0; i < ARRAY_LEN(remedies); i++)
 		if (remedies[i].stage == x.stage && remedies[i].errnum == x.errnum)
 			err_remedy(e, "%s", remedies[i].text);

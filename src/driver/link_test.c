@@ -204,10 +204,10 @@ TEST(failures_become_errors)
 		enum err_kind kind;
 		int r;
 	} cases[] = {
-		{ { FRAME_STAGE_EXECVE, ENOENT, 0 }, ERR_NOT_FOUND, -ENOENT },
-		{ { FRAME_STAGE_CWD, EACCES, 0 }, ERR_INVALID, -EACCES },
-		{ { FRAME_STAGE_PIVOT, EPERM, 0 }, ERR_UNSUPPORTED, -EPERM },
-		{ { FRAME_STAGE_PIVOT, 0, 0 }, ERR_UNSUPPORTED, -EIO }, /* never a success */
+		{ { FRAME_STAGE_EXECVE, ENOENT, 0, NULL }, ERR_NOT_FOUND, -ENOENT },
+		{ { FRAME_STAGE_CWD, EACCES, 0, NULL }, ERR_INVALID, -EACCES },
+		{ { FRAME_STAGE_PIVOT, EPERM, 0, NULL }, ERR_UNSUPPORTED, -EPERM },
+		{ { FRAME_STAGE_PIVOT, 0, 0, NULL }, ERR_UNSUPPORTED, -EIO }, /* never a success */
 	};
 	struct frame_failed back;
 	struct err e = { 0 };
@@ -221,7 +221,7 @@ TEST(failures_become_errors)
 		CHECK_CONTAINS(e.msg, frame_stage_text(cases[i].x.stage));
 		CHECK_EQ(back.errnum, cases[i].x.errnum);
 	}
-	back = (struct frame_failed){ FRAME_STAGE_EXECVE, EACCES, 0 };
+	back = (struct frame_failed){ FRAME_STAGE_EXECVE, EACCES, 0, NULL };
 	f.len = (uint32_t)frame_failed_encode(&back, bytes, sizeof(bytes));
 	e = (struct err){ 0 };
 	CHECK_EQ(link_error(&f, "it", &e, NULL), -EACCES);

@@ -15,6 +15,7 @@ static bool known(uint8_t type)
 	case FRAME_CLOSE_STDIN:
 	case FRAME_SYNC:
 	case FRAME_FILES:
+	case FRAME_RESTORE:
 	case FRAME_READY:
 	case FRAME_UP:
 	case FRAME_STARTED:
@@ -23,6 +24,7 @@ static bool known(uint8_t type)
 	case FRAME_PONG:
 	case FRAME_HELD:
 	case FRAME_SYNCED:
+	case FRAME_RESTORED:
 		return true;
 	}
 	return false;
@@ -281,6 +283,77 @@ int frame_files_decode(const struct frame *f, struct frame_files *ret)
 	return 0;
 }
 
+struct frame_restore_fds frame_restore_fds(const struct frame_restore *x)
+{
+	struct frame_restore_fds at = { 1, -1, -1, 1 + x->pages };
+
+	if (x->flags & FRAME_RESTORE_FILTER)
+		at.filter = (int)at.n++;
+	if (x->groups)
+		at.groups = (int)at.n;
+	at.n += x->groups;
+	return at;
+}
+
+long frame_restore_encode(const struct frame_restore *x, uint8_t *out, size_t size)
+{
+	struct wire_out w = { out, out + size, false };
+
+	wire_put_u32(&w, x->flags);
+	wire_put_u32(&w, x->pages);
+	wire_put_u32(&w, x->groups);
+	wire_put_u64(&w, x->nofile);
+	wire_put_u64(&w, x->cpu_seconds);
+	wire_put_u64(&w, x->generation[0]);
+	wire_put_u64(&w, x->generation[1]);
+	return done_out(&w, out);
+}
+
+int frame_restore_decode(const struct frame *f, struct frame_restore *ret)
+{
+	struct wire_in r = payload_of(f);
+	struct frame_restore x;
+
+	x.flags = wire_get_u32(&r);
+	x.pages = wire_get_u32(&r);
+	x.groups = wire_get_u32(&r);
+	x.nofile = wire_get_u64(&r);
+	x.cpu_seconds = wire_get_u64(&r);
+	x.generation[0] = wire_get_u64(&r);
+	x.generation[1] = wire_get_u64(&r);
+	if (done_in(&r) < 0 || x.flags & ~FRAME_RESTORE_FILTER || x.pages < 1 || x.pages > FRAME_RESTORE_PAGES_MAX ||
+	    x.groups > FRAME_RESTORE_GROUPS_MAX || f->nfds != frame_restore_fds(&x).n)
+		return -EBADMSG;
+	*ret = x;
+	return 0;
+}
+
+long frame_restored_encode(const struct frame_restored *x, uint8_t *out, size_t size)
+{
+	struct wire_out w = { out, out + size, false };
+
+	wire_put_u32(&w, x->procs);
+	wire_put_u32(&w, x->threads);
+	wire_put_u32(&w, x->done);
+	wire_put_u32(&w, x->usec);
+	return done_out(&w, out);
+}
+
+int frame_restored_decode(const struct frame *f, struct frame_restored *ret)
+{
+	struct wire_in r = payload_of(f);
+	struct frame_restored x;
+
+	x.procs = wire_get_u32(&r);
+	x.threads = wire_get_u32(&r);
+	x.done = wire_get_u32(&r);
+	x.usec = wire_get_u32(&r);
+	if (done_in(&r) < 0)
+		return -EBADMSG;
+	*ret = x;
+	return 0;
+}
+
 static void put_exited(struct wire_out *w, const struct frame_exited *x)
 {
 	wire_put_u32(w, (uint32_t)x->status);
@@ -348,17 +421,33 @@ long frame_failed_encode(const struct frame_failed *x, uint8_t *out, size_t size
 	wire_put_u32(&w, x->stage);
 	wire_put_u32(&w, x->errnum);
 	wire_put_u32(&w, x->which);
+	if (x->stage == FRAME_STAGE_RESTORE)
+		wire_put_str(&w, x->text ? x->text : "");
 	return done_out(&w, out);
+}
+
+/* It ends in messages and logs: nothing in it may be more than a letter. */
+static bool plain(const char *text)
+{
+	size_t n = 0;
+
+	for (; *text >= 0x20 && *text < 0x7f && n <= FRAME_FAILED_TEXT_MAX; text++)
+		n++;
+	return !*text && n <= FRAME_FAILED_TEXT_MAX;
 }
 
 int frame_failed_decode(const struct frame *f, struct frame_failed *ret)
 {
 	struct wire_in r = payload_of(f);
-	struct frame_failed x;
+	struct frame_failed x = { 0 };
 
 	x.stage = wire_get_u32(&r);
 	x.errnum = wire_get_u32(&r);
 	x.which = wire_get_u32(&r);
+	if (x.stage == FRAME_STAGE_RESTORE) {
+		x.text = wire_get_str(&r);
+		r.bad |= !plain(x.text);
+	}
 	if (done_in(&r) < 0 || x.stage >= FRAME_STAGE_COUNT || x.errnum > 4095)
 		return -EBADMSG;
 	*ret = x;

@@ -31,6 +31,8 @@ enum frame_type {
 	FRAME_CLOSE_STDIN = 8, /* closes the kept end of the exec's stdin */
 	FRAME_SYNC = 9, /* answered by HELD for every exec that was not released, then SYNCED */
 	FRAME_FILES = 10, /* struct frame_files; fd: a stream socket. Starts a file worker on it */
+	/* struct frame_restore; fds: frame_restore_fds() tells which. After KEEP, before the first EXEC or FILES */
+	FRAME_RESTORE = 11,
 	/* agent → host */
 	FRAME_READY = 16, /* u32 protocol version, u32 Landlock ABI: locked down, waits for SETUP */
 	FRAME_UP = 17, /* the sandbox stands */
@@ -40,6 +42,7 @@ enum frame_type {
 	FRAME_PONG = 21,
 	FRAME_HELD = 22, /* struct frame_held; fds: copies of the kept ones */
 	FRAME_SYNCED = 23,
+	FRAME_RESTORED = 24, /* struct frame_restored: all processes run; or FAILED, stage RESTORE, and there are none */
 };
 
 enum frame_scope {
@@ -136,13 +139,14 @@ struct frame_exec_fds {
 struct frame_exec_fds frame_exec_fds(uint32_t flags);
 
 /* --- KEEP: the agent puts them on fixed places, where a host that comes back takes them from --- */
-#define FRAME_KEEP_FDS 5
+#define FRAME_KEEP_FDS 6
 enum frame_keep_place {
 	FRAME_KEEP_SLOT = 4, /* the lock of the sandbox's slot */
 	FRAME_KEEP_TAKE = 5, /* the agent's end of the rendezvous, a SOCK_SEQPACKET pair: a message with a new socket */
 	FRAME_KEEP_GIVE = 6, /* the other end */
 	FRAME_KEEP_MEMINFO = 7, /* what /proc/meminfo shows, a file of the writable layer */
 	FRAME_KEEP_UPPER = 8, /* the writable layer's own folder: what is sealed into a layer is read there */
+	FRAME_KEEP_TABLE = 9, /* proto/table.h: its execs, for who takes an image of its processes */
 };
 
 /* --- FILES --- */
@@ -153,7 +157,40 @@ struct frame_files {
 long frame_files_encode(const struct frame_files *x, uint8_t *out, size_t size);
 int frame_files_decode(const struct frame *f, struct frame_files *ret); /* 0 or -EBADMSG; points into the frame */
 
+/* --- RESTORE: the processes of a memory image (proto/memory.h) --- */
+#define FRAME_RESTORE_FILTER 1U /* a descriptor holds a seccomp program to add, as for execs of this sandbox */
+#define FRAME_RESTORE_PAGES_MAX 8
+#define FRAME_RESTORE_GROUPS_MAX (FRAME_FDS_MAX - 2 - FRAME_RESTORE_PAGES_MAX)
+
+struct frame_restore {
+	uint32_t flags;
+	uint32_t pages; /* pages files, at least 1 */
+	uint32_t groups; /* as many as the image has execs, or 0: they stay in the agent's own group */
+	uint64_t nofile; /* as in EXEC: no process gets more */
+	uint64_t cpu_seconds;
+	uint64_t generation[2]; /* new for every restore: /etc/machine-id and /run/cloche/generation are made of it */
+};
+
+/* Where each descriptor is: meta is 0, -1 = not there. */
+struct frame_restore_fds {
+	int pages, filter, groups; /* the first of them */
+	unsigned n;
+};
+struct frame_restore_fds frame_restore_fds(const struct frame_restore *x);
+long frame_restore_encode(const struct frame_restore *x, uint8_t *out, size_t size);
+int frame_restore_decode(const struct frame *f, struct frame_restore *ret); /* 0 or -EBADMSG */
+
 /* --- answers --- */
+#define FRAME_RESTORED_MACHINE_ID 1U /* /etc/machine-id is new */
+#define FRAME_RESTORED_GENERATION 2U /* /run/cloche/generation is new */
+#define FRAME_RESTORED_CLOCK_BACK 4U /* the monotonic clock is behind what the processes have seen */
+
+struct frame_restored {
+	uint32_t procs, threads;
+	uint32_t done; /* FRAME_RESTORED_* */
+	uint32_t usec; /* it took */
+};
+
 struct frame_exited {
 	int32_t status; /* as wait4 tells it */
 	uint64_t cpu_usec;
@@ -198,7 +235,8 @@ struct frame_held {
 	X(EXECVE, "run")                                                                                               \
 	X(LIMIT, "too many execs")                                                                                     \
 	X(PROTOCOL, "read a frame")                                                                                    \
-	X(GROUP, "join its group")
+	X(GROUP, "join its group")                                                                                     \
+	X(RESTORE, "restore the processes")
 
 enum frame_stage {
 #define X(name, text) FRAME_STAGE_##name,
@@ -212,11 +250,15 @@ struct frame_failed {
 	uint32_t stage; /* enum frame_stage */
 	uint32_t errnum;
 	uint32_t which; /* SETUP: the mount's place in the list */
+	const char *text; /* stage RESTORE only: why, for people, printable ASCII. Points into the frame */
 };
+#define FRAME_FAILED_TEXT_MAX 239
 
 long frame_exited_encode(const struct frame_exited *x, uint8_t *out, size_t size);
 int frame_exited_decode(const struct frame *f, struct frame_exited *ret);
 long frame_held_encode(const struct frame_held *x, uint8_t *out, size_t size);
 int frame_held_decode(const struct frame *f, struct frame_held *ret);
+long frame_restored_encode(const struct frame_restored *x, uint8_t *out, size_t size);
+int frame_restored_decode(const struct frame *f, struct frame_restored *ret);
 long frame_failed_encode(const struct frame_failed *x, uint8_t *out, size_t size);
 int frame_failed_decode(const struct frame *f, struct frame_failed *ret);

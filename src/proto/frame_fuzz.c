@@ -36,6 +36,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct frame_failed d;
 	struct frame_held h;
 	struct frame_files w;
+	struct frame_restore re;
+	struct frame_restored rd;
 	struct frame f;
 	long n;
 
@@ -53,6 +55,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			same(&f, frame_held_encode(&h, out, sizeof(out)));
 		if (frame_files_decode(&f, &w) == 0)
 			same(&f, frame_files_encode(&w, out, sizeof(out)));
+		if (frame_restore_decode(&f, &re) == 0)
+			same(&f, frame_restore_encode(&re, out, sizeof(out)));
+		if (frame_restored_decode(&f, &rd) == 0)
+			same(&f, frame_restored_encode(&rd, out, sizeof(out)));
 		try_exec(&f);
 		data += n;
 		size -= (size_t)n;

@@ -59,8 +59,8 @@ TEST(what_can_never_be_a_frame_is_refused_at_once)
 		unsigned at;
 		uint8_t value;
 	} cases[] = {
-		{ "version 0", 0, 0 },	 { "version 2", 0, 2 },	      { "type 0", 1, 0 },	  { "type 11", 1, 11 },
-		{ "type 24", 1, 24 },	 { "type 255", 1, 255 },      { "33 descriptors", 2, 33 }, { "reserved", 3, 1 },
+		{ "version 0", 0, 0 },	 { "version 2", 0, 2 },	      { "type 0", 1, 0 },	  { "type 12", 1, 12 },
+		{ "type 25", 1, 25 },	 { "type 255", 1, 255 },      { "33 descriptors", 2, 33 }, { "reserved", 3, 1 },
 		{ "length 16M", 11, 1 }, { "length 2^31", 11, 0x80 },
 	};
 	struct frame f;
@@ -180,7 +180,7 @@ static long encode(enum frame_type type, uint8_t *out, size_t size, uint8_t *nfd
 		return frame_held_encode(&(struct frame_held){ FRAME_HELD_STDIN, { 1, 2, 3 } }, out, size);
 	if (type == FRAME_FILES)
 		return frame_files_encode(&(struct frame_files){ 1, 2, "/w" }, out, size);
-	return frame_failed_encode(&(struct frame_failed){ 1, 2, 3 }, out, size);
+	return frame_failed_encode(&(struct frame_failed){ 1, 2, 3, NULL }, out, size);
 }
 
 /* Those with descriptors first. */
@@ -406,10 +406,10 @@ TEST(a_failure_that_cannot_be_is_bad)
 {
 	struct frame_failed x;
 	struct frame f = framed(FRAME_FAILED, 0,
-				frame_failed_encode(&(struct frame_failed){ FRAME_STAGE_COUNT, 1, 0 }, PAYLOAD, ROOM));
+				frame_failed_encode(&(struct frame_failed){ FRAME_STAGE_COUNT, 1, 0, NULL }, PAYLOAD, ROOM));
 
 	CHECK_EQ(frame_failed_decode(&f, &x), -EBADMSG);
-	f = framed(FRAME_FAILED, 0, frame_failed_encode(&(struct frame_failed){ 1, 4096, 0 }, PAYLOAD, ROOM));
+	f = framed(FRAME_FAILED, 0, frame_failed_encode(&(struct frame_failed){ 1, 4096, 0, NULL }, PAYLOAD, ROOM));
 	CHECK_EQ(frame_failed_decode(&f, &x), -EBADMSG);
 }
 
@@ -444,6 +444,73 @@ TEST(a_stream_fed_byte_by_byte_gives_the_same_frames)
 	}
 	CHECK_EQ(seen, ARRAY_LEN(types));
 	CHECK_EQ(have, 0);
+}
+
+TEST(a_restore_comes_back)
+{
+	static const struct frame_restore want = { FRAME_RESTORE_FILTER, 3, 2, 1024, 9, { 0x1122334455667788, 7 } };
+	struct frame_restore x = { 0 };
+	struct frame f = framed(FRAME_RESTORE, 7, frame_restore_encode(&want, PAYLOAD, ROOM));
+	struct frame_restore_fds at;
+
+	CHECK_EQ(frame_restore_decode(&f, &x), 0);
+	CHECK(!memcmp(&x, &want, sizeof(x)));
+	at = frame_restore_fds(&x);
+	CHECK_EQ(at.pages, 1);
+	CHECK_EQ(at.filter, 4);
+	CHECK_EQ(at.groups, 5);
+	CHECK_EQ(at.n, 7);
+	f.nfds = 6;
+	CHECK_EQ(frame_restore_decode(&f, &x), -EBADMSG);
+}
+
+TEST(a_restore_beyond_its_limits_is_refused)
+{
+	static const struct frame_restore wrong[] = {
+		{ .flags = 2, .pages = 1 },
+		{ .pages = 0 },
+		{ .pages = FRAME_RESTORE_PAGES_MAX + 1 },
+		{ .pages = 1, .groups = FRAME_RESTORE_GROUPS_MAX + 1 },
+		{ .pages = 1, .groups = UINT32_MAX },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+		struct frame_restore x;
+		struct frame f = framed(FRAME_RESTORE, 1, frame_restore_encode(&wrong[i], PAYLOAD, ROOM));
+
+		for (unsigned n = 0; n <= FRAME_FDS_MAX; n++) {
+			f.nfds = (uint8_t)n;
+			CHECK_EQ(frame_restore_decode(&f, &x), -EBADMSG);
+		}
+	}
+}
+
+TEST(what_was_restored_and_why_not_come_back)
+{
+	static const struct frame_restored want = { 3, 17, FRAME_RESTORED_MACHINE_ID, 2100 };
+	struct frame_failed why = { .stage = FRAME_STAGE_RESTORE, .errnum = EBADMSG, .text = "process 7: no" }, y;
+	struct frame_restored x = { 0 };
+	struct frame f = framed(FRAME_RESTORED, 0, frame_restored_encode(&want, PAYLOAD, ROOM));
+	char longer[FRAME_FAILED_TEXT_MAX + 2];
+
+	CHECK_EQ(frame_restored_decode(&f, &x), 0);
+	CHECK(!memcmp(&x, &want, sizeof(x)));
+	f = framed(FRAME_FAILED, 0, frame_failed_encode(&why, PAYLOAD, ROOM));
+	CHECK_EQ(frame_failed_decode(&f, &y), 0);
+	CHECK_STR(y.text, "process 7: no");
+	memset(longer, 'x', sizeof(longer));
+	longer[sizeof(longer) - 1] = '\0';
+	why.text = longer;
+	f = framed(FRAME_FAILED, 0, frame_failed_encode(&why, PAYLOAD, ROOM));
+	CHECK_EQ(frame_failed_decode(&f, &y), -EBADMSG);
+	why.text = "a\nb";
+	f = framed(FRAME_FAILED, 0, frame_failed_encode(&why, PAYLOAD, ROOM));
+	CHECK_EQ(frame_failed_decode(&f, &y), -EBADMSG);
+	why.stage = FRAME_STAGE_GROUP;
+	f = framed(FRAME_FAILED, 0, frame_failed_encode(&why, PAYLOAD, ROOM));
+	CHECK_EQ(f.len, 12);
+	CHECK_EQ(frame_failed_decode(&f, &y), 0);
+	CHECK(!y.text);
 }
 
 TEST(every_stage_has_a_text)

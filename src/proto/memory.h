@@ -173,15 +173,16 @@ enum mem_object_kind {
 	MEM_OBJ_TIMERFD, /* ->a clock, ->b flags, ->data: struct itimerspec, u64 ticks */
 	MEM_OBJ_SIGNALFD, /* ->a mask */
 	MEM_OBJ_INOTIFY, /* ->data: (u32 wd, u32 mask, u32 file)* */
-	MEM_OBJ_PTMX, /* a master: ->a index; ->data: termios2, winsize, lock, packet mode */
+	MEM_OBJ_PTMX, /* a master: ->a index; ->data: struct mem_pty, then what can be read from it */
 	MEM_OBJ_PTS, /* a slave: ->a index */
 	MEM_OBJ_DEV, /* ->file: /dev/null and other nodes without state */
 	MEM_OBJ_PROC, /* ->file: below /proc or /sys, opened again */
 	MEM_OBJ_SHMEM, /* memfd, or what is mapped shared and anonymous: ->a size, ->b seals, ->run; name in ->data */
 	MEM_OBJ_UNLINKED, /* a file without a name: ->a size, ->b mode, ->pos, ->run; ->pair: same number, same file */
-	MEM_OBJ_LISTEN, /* a listening or unbound or bound TCP, UDP or unix socket: ->data: struct mem_socket, options */
+	MEM_OBJ_LISTEN, /* a listening, unbound or bound TCP, UDP or unix socket: ->data: struct mem_socket, options */
 	MEM_OBJ_PIDFD, /* ->a pid inside */
-	MEM_OBJ_EXTERNAL, /* the agent has the other end: ->a exec's id, ->b enum mem_role */
+	/* the agent has the other end: ->a exec's id, ->b enum mem_role. MEM_TTY (a slave): ->data: mem_pty, or nothing */
+	MEM_OBJ_EXTERNAL,
 };
 
 enum mem_role { MEM_STDIN, MEM_STDOUT, MEM_STDERR, MEM_TTY, MEM_WARM };
@@ -196,6 +197,24 @@ struct mem_object {
 	uint32_t owner_sig, zero;
 	struct mem_range watch, run;
 	struct mem_span data; /* for queues: (u32 len, bytes)* when messages have borders, else bytes */
+};
+
+struct mem_pty {
+	uint32_t iflag, oflag, cflag, lflag, ispeed, ospeed;
+	uint16_t rows, cols, xpixel, ypixel;
+	uint32_t foreground; /* group, as inside; 0: none */
+	uint32_t locked, packet;
+	uint8_t line, cc[19];
+};
+
+enum mem_socket_state { MEM_SOCK_UNBOUND, MEM_SOCK_BOUND, MEM_SOCK_LISTEN };
+
+struct mem_socket {
+	uint32_t family, type, protocol;
+	uint32_t state; /* enum mem_socket_state */
+	uint32_t backlog, addr_len;
+	uint8_t addr[128]; /* as getsockname tells it */
+	/* then options: (u32 level, u32 name, u32 len, bytes)*, set before bind */
 };
 
 struct mem_watch {
@@ -258,9 +277,10 @@ struct mem_image {
 
 /* Checks all of @len bytes at @data (8-aligned). 0, or -EBADMSG with the reason. */
 int mem_check(const void *data, size_t len, struct mem_image *ret, struct err *e);
-/* SHA-256 as in ->host, of the machine we run on. Needs /proc/self. */
+/* SHA-256 as in ->host, of the machine we run on. */
 int mem_host(uint8_t out[32], struct err *e);
 
 static_assert(sizeof(struct mem_head) == 8 + 16 + 16 + 32 + MEM_PAGE_FILES * 32 + 24 + MEM_SECTIONS * 16, "no padding");
 static_assert(sizeof(struct mem_vma) == 56 && sizeof(struct mem_run) == 32 && sizeof(struct mem_fd) == 16, "no padding");
+static_assert(sizeof(struct mem_pty) == 64 && sizeof(struct mem_socket) == 152, "no padding");
 static_assert(sizeof(struct mem_action) == 32 && sizeof(struct mem_watch) == 24, "no padding");

@@ -255,6 +255,7 @@ static void take_layer(const struct client *c, const char *id, struct client_lay
 		.entries = m->entries,
 		.files = m->files,
 		.size = m->size,
+		.memory = m->memory,
 		.depth = m->depth,
 		.users = m->users,
 		.bad = m->flags & MSG_LAYER_BAD,
@@ -276,6 +277,17 @@ int client_seal(struct client *c, uint64_t handle, const char *id, struct client
 	return 0;
 }
 
+int client_seal_memory(struct client *c, uint64_t handle, const char *id, struct client_layer *ret, uint64_t *ret_pause,
+		       struct err *e)
+{
+	int r;
+
+	c->req.arg = 1;
+	r = client_seal(c, handle, id, ret, ret_pause, e);
+	c->req.arg = 0;
+	return r;
+}
+
 int client_unseal(struct client *c, const char *id, struct err *e)
 {
 	return call_layer(c, WARDEN_UNSEAL, 0, id, e);
@@ -289,4 +301,17 @@ int client_layers(struct client *c, const char *after, struct client_layer *ret,
 		return r;
 	take_layer(c, c->rep.id, ret);
 	return 1;
+}
+
+int client_diff(struct client *c, const struct client_diff *d, int *ret_fd, struct err *e)
+{
+	int fds[MSG_FDS] = { -1, -1, -1 }, r;
+
+	msg_put_spec(d->spec, &c->req.spec);
+	msg_put_diff(d->from, d->older, d->flags, d->max, &c->req.diff);
+	r = call(c, WARDEN_DIFF, d->to, fds, e);
+	memset(&c->req.diff, 0, sizeof(c->req.diff));
+	if (r == 0)
+		*ret_fd = fds[0];
+	return r;
 }

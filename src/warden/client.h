@@ -46,6 +46,7 @@ int client_group_kill(struct client *c, uint64_t handle, uint32_t group, struct 
 struct client_layer {
 	char id[ID_SIZE], parent[ID_SIZE];
 	uint64_t tenant, made, entries, files, size;
+	uint64_t memory; /* 0: it has none */
 	uint32_t depth, users;
 	bool bad;
 	uint8_t sum[32];
@@ -53,7 +54,20 @@ struct client_layer {
 /* Makes layer @id of what the sandbox has changed; @ret_pause: for how many ns it did not run. */
 int client_seal(struct client *c, uint64_t handle, const char *id, struct client_layer *ret, uint64_t *ret_pause,
 		struct err *e);
+/* The same, with its processes. */
+int client_seal_memory(struct client *c, uint64_t handle, const char *id, struct client_layer *ret, uint64_t *ret_pause,
+		       struct err *e);
 int client_unseal(struct client *c, const char *id, struct err *e);
 /* The next larger id after @after ("": the first). 1, or 0 at the end. */
 int client_layers(struct client *c, const char *after, struct client_layer *ret, struct err *e);
+/*
+ * What differs, as a stream of proto/change.h: *ret_fd is the caller's. From the sandbox @from, or else the layers of
+ * @older, to the sandbox @to, or else the layers of @spec. @flags: DIFF_*; @max: entries, 0 = all.
+ */
+struct client_diff {
+	uint64_t from, to;
+	const struct sandbox_spec *older, *spec;
+	uint32_t flags, max;
+};
+int client_diff(struct client *c, const struct client_diff *d, int *ret_fd, struct err *e);
 int client_group_end(struct client *c, uint64_t handle, uint32_t group, struct err *e);

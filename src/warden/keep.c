@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "proto/frame.h"
+#include "proto/table.h"
 
 #include <poll.h>
 #include <sys/stat.h>
@@ -25,6 +26,10 @@ int keep_prepare(struct env *v, struct shell *s, struct err *e)
 		return err_sys(e, ERR_EXHAUSTED, r, "make a socket pair");
 	s->take = pair[0];
 	s->give = pair[1];
+	r = table_new();
+	if (r < 0)
+		return err_sys(e, ERR_EXHAUSTED, r, "make the agent's table");
+	s->table = r;
 	r = cgroup_child_make(&v->cgroups, &s->cgroup, FIRST_GROUP);
 	if (r == -EOPNOTSUPP)
 		return 0; /* a host without them: execs then have no groups of their own */
@@ -37,7 +42,7 @@ int keep_prepare(struct env *v, struct shell *s, struct err *e)
 
 int keep_start(struct env *v, struct shell *s, int meminfo, int upper, struct record *rec, struct err *e)
 {
-	const int fds[FRAME_KEEP_FDS] = { s->slot_fd, s->take, s->give, meminfo, upper };
+	const int fds[FRAME_KEEP_FDS] = { s->slot_fd, s->take, s->give, meminfo, upper, s->table };
 	uint8_t out[FRAME_HEAD];
 	int r;
 
@@ -55,8 +60,9 @@ int keep_start(struct env *v, struct shell *s, int meminfo, int upper, struct re
 	r = fd_send(s->sock, out, sizeof(out), fds, FRAME_KEEP_FDS);
 	if (r < 0)
 		return err_sys(e, ERR_LOST, r, "tell the agent to stay");
-	/* The agent's end is the agent's; the other stays here as well. */
+	/* The agent's end is the agent's, and so is its table; the other end stays here as well. */
 	fd_close(TAKE_FD(s->take));
+	fd_close(TAKE_FD(s->table));
 	return 0;
 }
 
@@ -131,6 +137,14 @@ static int take_layer(int pidfd, int place, mode_t type)
 	    (fs.f_type != 0x01021994 /* tmpfs */ && fs.f_type != 0xef53 /* ext4 */))
 		return -ESTALE;
 	return TAKE_FD(fd);
+}
+
+int keep_table(const struct shell *s)
+{
+	AUTO_CLOSE int fd = sys_pidfd_getfd(s->pidfd, FRAME_KEEP_TABLE);
+	int r = fd < 0 ? fd : table_is(fd);
+
+	return r < 0 ? r : TAKE_FD(fd);
 }
 
 /* KEEP may still be on its way; an agent that will never get it dies with the warden that did not send it. */

@@ -16,6 +16,8 @@ int keep_start(struct env *v, struct shell *s, int meminfo, int upper, struct re
  * not be attached to by another warden.
  */
 void keep_settle(struct shell *s);
+/* The agent's table of execs (proto/table.h); a descriptor, the caller's, or -errno: it was not told to keep (yet). */
+int keep_table(const struct shell *s);
 /* A new control socket for the agent: *ret is the host's end. Waits for nobody. */
 int keep_attach(struct shell *s, int *ret, struct err *e);
 /*

@@ -1,6 +1,7 @@
 #include "warden/msg.h"
 #include "base/base.h"
 #include "base/id.h"
+#include "warden/diff.h"
 
 static bool zero(const void *p, size_t n)
 {
@@ -61,6 +62,21 @@ static bool wants_arg(uint32_t op)
 	return op == WARDEN_GROUP_KILL || op == WARDEN_GROUP_END;
 }
 
+static bool diff_ok(const struct warden_req *q)
+{
+	const struct msg_diff *d = &q->diff;
+
+	if (q->op != WARDEN_DIFF)
+		return zero(d, sizeof(*d));
+	if (d->flags & ~DIFF_FLAGS || d->layers > SPEC_LAYERS || d->zero || (d->from && d->layers) ||
+	    (q->handle && q->spec.layers))
+		return false;
+	for (uint32_t i = 0; i < d->layers; i++)
+		if (strnlen(d->layer[i], ID_SIZE) != ID_LEN || !id_valid(d->layer[i]))
+			return false;
+	return zero(d->layer[d->layers], (SPEC_LAYERS - d->layers) * sizeof(d->layer[0]));
+}
+
 int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 {
 	int r;
@@ -75,15 +91,17 @@ int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 	}
 	if (q->op == 0 || q->op >= WARDEN_OP_END)
 		return err_set(e, ERR_INVALID, -EINVAL, "request: no operation %u", q->op);
-	/* NEXT starts with none. */
-	if (q->op != WARDEN_NEXT && wants_handle(q->op) != (q->handle != 0))
+	/* NEXT starts with none, and not every state is a sandbox's. */
+	if (q->op != WARDEN_NEXT && q->op != WARDEN_DIFF && wants_handle(q->op) != (q->handle != 0))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: a handle %s",
 			       q->handle ? "is not used" : "is needed");
-	if (wants_arg(q->op) != (q->arg != 0) || q->arg > UINT32_MAX)
+	if (q->op == WARDEN_SEAL ? q->arg > 1 : wants_arg(q->op) != (q->arg != 0) || q->arg > UINT32_MAX)
 		return err_set(e, ERR_INVALID, -EINVAL, "request: no such group");
 	if (!id_ok(q))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: not an id of a layer");
-	if (q->op != WARDEN_CREATE)
+	if (!diff_ok(q))
+		return err_set(e, ERR_INVALID, -EINVAL, "request: no such states to compare");
+	if (q->op != WARDEN_CREATE && q->op != WARDEN_DIFF)
 		return zero(&q->spec, sizeof(q->spec)) ? 0 : err_set(e, ERR_INVALID, -EINVAL, "request: unused bytes");
 	r = spec_check(&q->spec, e);
 	if (r < 0)
@@ -105,6 +123,7 @@ static size_t fds_of(const struct warden_rep *p)
 	case WARDEN_ATTACH:
 		return 2;
 	case WARDEN_GROUP:
+	case WARDEN_DIFF:
 		return 1;
 	case WARDEN_HELLO:
 	case WARDEN_DESTROY:
@@ -146,9 +165,9 @@ int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const str
 	if (len != sizeof(*p) || p->version != MSG_VERSION || p->seq != q->seq || p->op != q->op)
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is not one to our request");
 	if (p->result > 0 || p->result < -4095 || p->kind >= ERR_KIND_COUNT || !text_ok(p->msg, sizeof(p->msg)) ||
-	    !text_ok(p->remedy, sizeof(p->remedy)) || p->receipt.flags > (MSG_IDMAPPED | MSG_ROOTLESS) ||
+	    !text_ok(p->remedy, sizeof(p->remedy)) || p->receipt.flags > MSG_RECEIPT_FLAGS ||
 	    !text_ok(p->id, sizeof(p->id)) || !text_ok(p->layer.parent, sizeof(p->layer.parent)) ||
-	    p->layer.flags > MSG_LAYER_BAD)
+	    p->layer.flags > (MSG_LAYER_BAD | MSG_LAYER_MEMORY))
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is garbled");
 	if (nfds != (p->result == 0 ? fds_of(p) : 0U))
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer came with %zu descriptors", nfds);
@@ -189,13 +208,31 @@ void msg_put_spec(const struct sandbox_spec *from, struct sandbox_spec *to)
 	}
 }
 
+void msg_put_diff(uint64_t from, const struct sandbox_spec *older, uint32_t flags, uint32_t max, struct msg_diff *to)
+{
+	*to = (struct msg_diff){ .from = from, .flags = flags, .max = max };
+	if (from)
+		return;
+	to->layers = older->layers;
+	for (uint32_t i = 0; i < SPEC_LAYERS && i < older->layers; i++)
+		put_text(to->layer[i], older->layer[i], ID_SIZE);
+}
+
+#define FRESH_BITS (FRAME_RESTORED_MACHINE_ID | FRAME_RESTORED_GENERATION | FRAME_RESTORED_CLOCK_BACK)
+#define FRESH_STEP MSG_NEW_MACHINE_ID
+static_assert(FRAME_RESTORED_MACHINE_ID * FRESH_STEP == MSG_NEW_MACHINE_ID &&
+		      FRAME_RESTORED_GENERATION * FRESH_STEP == MSG_NEW_GENERATION &&
+		      FRAME_RESTORED_CLOCK_BACK * FRESH_STEP == MSG_CLOCK_BACK,
+	      "the same in the same order");
+
 void msg_put_receipt(const struct warden_receipt *from, struct msg_receipt *to)
 {
 	*to = (struct msg_receipt){
 		.cgroup_version = from->cgroup_version,
 		.controllers = from->controllers,
 		.filter_len = from->filter_len,
-		.flags = (from->idmapped ? MSG_IDMAPPED : 0) | (from->rootless ? MSG_ROOTLESS : 0),
+		.flags = (from->idmapped ? MSG_IDMAPPED : 0) | (from->rootless ? MSG_ROOTLESS : 0) |
+			 (from->restored ? MSG_RESTORED : 0) | (from->restored & FRESH_BITS) * FRESH_STEP,
 		.uid_base = from->uid_base,
 		.disk = from->disk,
 		.inodes = from->inodes,
@@ -210,6 +247,7 @@ void msg_get_receipt(const struct msg_receipt *from, struct warden_receipt *to)
 		.filter_len = from->filter_len,
 		.idmapped = from->flags & MSG_IDMAPPED,
 		.rootless = from->flags & MSG_ROOTLESS,
+		.restored = from->flags & MSG_RESTORED ? WARDEN_RESTORED | (from->flags / FRESH_STEP & FRESH_BITS) : 0,
 		.uid_base = (uint32_t)from->uid_base,
 		.disk = from->disk,
 		.inodes = from->inodes,

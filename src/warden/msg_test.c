@@ -81,7 +81,7 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 	for (uint32_t op = WARDEN_HELLO; op < WARDEN_OP_END; op++) {
 		bool takes = op == WARDEN_GROUP_KILL || op == WARDEN_GROUP_END;
 
-		if (op == WARDEN_CREATE)
+		if (op == WARDEN_CREATE || op == WARDEN_DIFF)
 			create(&q);
 		else
 			hello(&q);
@@ -93,7 +93,9 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 		if (op == WARDEN_SEAL || op == WARDEN_UNSEAL)
 			memcpy(q.id, "0000abcdefghjkmnpqrstvwx", 24);
 		CHECK_EQ(check(&q), takes ? -EINVAL : 0);
-		q.arg = 1;
+		q.arg = 1; /* a group, or with memory */
+		CHECK_EQ(check(&q), takes || op == WARDEN_SEAL ? 0 : -EINVAL);
+		q.arg = 2;
 		CHECK_EQ(check(&q), takes ? 0 : -EINVAL);
 		q.arg = 1ULL << 32;
 		CHECK_EQ(check(&q), -EINVAL);
@@ -252,8 +254,49 @@ TEST(replies_are_checked_too)
 	memset(p.msg, 'x', sizeof(p.msg));
 	CHECK_EQ(msg_check_rep(&p, sizeof(p), 0, &q, NULL), -EBADMSG);
 	reply(&p, &q);
-	p.receipt.flags = 8;
+	p.receipt.flags = MSG_RECEIPT_FLAGS + 1;
 	CHECK_EQ(msg_check_rep(&p, sizeof(p), 2, &q, NULL), -EBADMSG);
+}
+
+TEST(states_to_compare_are_named_whole_or_not_at_all)
+{
+	static struct warden_req q;
+
+	create(&q);
+	q.op = WARDEN_DIFF;
+	CHECK_EQ(check(&q), 0);
+	q.handle = 5;
+	CHECK_EQ(check(&q), 0);
+	q.diff.from = 6;
+	q.diff.flags = 3;
+	q.diff.max = 10;
+	CHECK_EQ(check(&q), 0);
+	q.diff.layers = 1;
+	memcpy(q.diff.layer[0], "0000abcdefghjkmnpqrstvwx", 24);
+	CHECK_EQ(check(&q), -EINVAL); /* a sandbox, or layers */
+	q.diff.from = 0;
+	CHECK_EQ(check(&q), 0);
+	q.diff.layers = 0;
+	CHECK_EQ(check(&q), -EINVAL); /* unused bytes */
+	q.diff.layers = 17;
+	CHECK_EQ(check(&q), -EINVAL);
+	q.diff.layers = 1;
+	q.diff.layer[0][3] = '/';
+	CHECK_EQ(check(&q), -EINVAL);
+	q.diff.layer[0][3] = '0';
+	q.diff.flags = 4;
+	CHECK_EQ(check(&q), -EINVAL);
+	q.diff.flags = 0;
+	q.diff.zero = 1;
+	CHECK_EQ(check(&q), -EINVAL);
+	q.diff.zero = 0;
+	q.spec.layers = 1;
+	memcpy(q.spec.layer[0], "0000abcdefghjkmnpqrstvwx", 24);
+	CHECK_EQ(check(&q), -EINVAL); /* a sandbox has its own */
+	q.handle = 0;
+	CHECK_EQ(check(&q), 0);
+	q.op = WARDEN_CREATE;
+	CHECK_EQ(check(&q), -EINVAL);
 }
 
 TEST(each_reply_has_its_own_number_of_descriptors)
@@ -268,7 +311,7 @@ TEST(each_reply_has_its_own_number_of_descriptors)
 		reply(&p, &q);
 		p.arg = op == WARDEN_GROUP;
 		for (unsigned n = 0; n <= MSG_FDS; n++) {
-			unsigned want = op == WARDEN_CREATE || op == WARDEN_ATTACH ? 2 : op == WARDEN_GROUP;
+			unsigned want = op == WARDEN_CREATE || op == WARDEN_ATTACH ? 2 : op == WARDEN_GROUP || op == WARDEN_DIFF;
 
 			CHECK_EQ(msg_check_rep(&p, sizeof(p), n, &q, NULL), n == want ? 0 : -EBADMSG);
 		}

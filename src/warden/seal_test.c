@@ -242,7 +242,7 @@ TEST(a_layer_goes_only_when_nothing_stands_on_it)
 	spec.flags = SPEC_READ_ONLY;
 	CHECK_EQ(client_create(w.client, &spec, &b.s, &e), -EINVAL);
 	spec.flags = 0;
-	spec.layer[0][23] ^= 1;
+	spec.layer[0][23] = spec.layer[0][23] == '0' ? '1' : '0';
 	CHECK_EQ(client_create(w.client, &spec, &b.s, &e), -ENOENT);
 	CHECK(st_end(&w, &a));
 	CHECK(st_stop(&w));

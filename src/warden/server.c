@@ -99,7 +99,7 @@ static int seal(struct server *s, const struct entry *x, struct err *e)
 
 	if (!later)
 		return -ENOMEM;
-	r = warden_seal(s->warden, x->sandbox, s->in.q.id, later, e);
+	r = warden_seal(s->warden, x->sandbox, s->in.q.id, s->in.q.arg ? WARDEN_WITH_MEMORY : WARDEN_FILES, later, e);
 	if (r < 0) {
 		free(later);
 		return r;
@@ -109,17 +109,17 @@ static int seal(struct server *s, const struct entry *x, struct err *e)
 }
 
 /* 1: a layer has to be looked at first, and the request is tried again then. */
-static int ready(struct server *s, struct err *e)
+static int ready(struct server *s, const struct sandbox_spec *spec, struct err *e)
 {
 	struct slow *later;
 	int r;
 
-	if (!s->in.q.spec.layers)
+	if (!spec->layers)
 		return 0;
 	later = slow_new(s, e);
 	if (!later)
 		return -ENOMEM;
-	r = warden_layers_ready(s->warden, &s->in.q.spec, later, e);
+	r = warden_layers_ready(s->warden, spec, later, e);
 	if (r == 1)
 		s->slow[s->at] = later;
 	else
@@ -138,6 +138,8 @@ static void tell_layer(struct server *s, const struct manifest *m)
 	to->entries = m->entries;
 	to->files = m->files;
 	to->size = m->size;
+	to->memory = m->meta + m->pages;
+	to->flags = m->meta ? MSG_LAYER_MEMORY : 0;
 	to->depth = m->depth;
 }
 
@@ -150,29 +152,44 @@ static void next_layer(struct server *s)
 	tell_layer(s, f.m);
 	memcpy(s->out.id, f.id, sizeof(s->out.id));
 	s->out.layer.users = f.users;
-	s->out.layer.flags = f.bad ? MSG_LAYER_BAD : 0;
+	s->out.layer.flags |= f.bad ? MSG_LAYER_BAD : 0;
 }
 
+/* What the reply to CREATE has. There is room. */
+static void made(struct server *s, struct warden_sandbox *x, int fds[MSG_FDS])
+{
+	add(s, x, NULL);
+	tell(s, &s->table[s->count - 1]);
+	fds[0] = warden_sock(x);
+	fds[1] = warden_pidfd(x);
+	fds[2] = s->passing = warden_first_group(x);
+	s->out.arg = fds[2] >= 0;
+}
+
+/* 1: it is answered later: a layer has to be looked at, or its processes are not there yet. */
 static int create(struct server *s, int fds[MSG_FDS], struct err *e)
 {
-	struct warden_sandbox *made;
-	int r = ready(s, e);
+	struct slow *later = NULL;
+	struct warden_sandbox *x;
+	int r = ready(s, &s->in.q.spec, e);
 
 	if (r == 0)
 		r = make_room(s, e);
+	if (r == 0 && s->in.q.spec.flags & SPEC_MEMORY) {
+		later = slow_new(s, e);
+		r = later ? 0 : -ENOMEM;
+	}
 	if (r == 0)
-		r = warden_create(s->warden, &s->in.q.spec, &made, e);
-	if (r)
-		return r;
-	add(s, made, NULL);
-	tell(s, &s->table[s->count - 1]);
-	fds[0] = warden_sock(made);
-	fds[1] = warden_pidfd(made);
-	fds[2] = s->passing = warden_first_group(made);
-	s->out.arg = fds[2] >= 0;
-	return 0;
+		r = warden_create(s->warden, &s->in.q.spec, &x, e);
+	if (r == 0)
+		made(s, x, fds);
+	if (r == 1 && later) {
+		warden_restoring(x, later);
+		s->slow[s->at] = TAKE_PTR(later);
+	}
+	free(later);
+	return r;
 }
-
 static int attach(struct server *s, const struct entry *x, int fds[MSG_FDS], struct err *e)
 {
 	int r = warden_attach(x->sandbox, &s->passing, e);
@@ -240,6 +257,36 @@ static void counts(struct server *s)
 	};
 }
 
+/* 1: a layer has to be looked at first. */
+static int compare(struct server *s, const struct entry *to, int fds[MSG_FDS], struct err *e)
+{
+	const struct msg_diff *d = &s->in.q.diff;
+	const struct entry *from = d->from ? find(s, d->from) : NULL;
+	struct sandbox_spec older = s->in.q.spec;
+	const struct warden_compare c = {
+		.from = from ? from->sandbox : NULL,
+		.to = to ? to->sandbox : NULL,
+		.from_spec = &older,
+		.to_spec = &s->in.q.spec,
+		.flags = d->flags,
+		.max = d->max,
+	};
+	int r;
+
+	if (d->from && !from)
+		return err_set(e, ERR_NOT_FOUND, -ESRCH, "no sandbox has this handle");
+	older.layers = d->layers;
+	memcpy(older.layer, d->layer, sizeof(older.layer));
+	r = ready(s, &older, e);
+	if (r == 0)
+		r = ready(s, &s->in.q.spec, e);
+	if (r == 0)
+		r = warden_compare(s->warden, &c, &s->passing, e);
+	if (r == 0)
+		fds[0] = s->passing;
+	return r;
+}
+
 /* Does what the checked request in ->in asks. 1: it will be answered later. Descriptors for the reply stay the sandbox's, but for ->passing. */
 static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 {
@@ -284,6 +331,8 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 	case WARDEN_LAYERS:
 		next_layer(s);
 		return 0;
+	case WARDEN_DIFF:
+		return compare(s, x, fds, e);
 	case WARDEN_OP_END:
 		break;
 	}
@@ -385,7 +434,31 @@ static void drop(struct server *s, int i)
 	s->slow[i] = NULL;
 }
 
-/* What a worker has done is answered, or goes on. */
+/* What was waited for has gone well. 1: there is more to wait for. */
+static int go_on(struct server *s, struct warden_done *d, int fds[MSG_FDS])
+{
+	int r;
+
+	switch (d->what) {
+	case WARDEN_DONE_LOOKED:
+		/* Who asked is gone: then nobody wants it any more. */
+		return s->at < 0 ? -EPIPE : act(s, fds, &d->e);
+	case WARDEN_DONE_SEALED:
+		s->out.arg = d->pause;
+		tell_layer(s, &d->layer);
+		return 0;
+	case WARDEN_DONE_RESTORED:
+		r = s->at < 0 ? -EPIPE : make_room(s, &d->e);
+		if (r == 0)
+			made(s, d->sandbox, fds);
+		else
+			warden_destroy(s->warden, d->sandbox, NULL);
+		return r;
+	}
+	return -EINVAL;
+}
+
+/* What a worker or an agent has done is answered, or goes on. */
 static void finish_one(struct server *s, struct warden_done *d)
 {
 	struct slow *x = d->tag;
@@ -399,13 +472,8 @@ static void finish_one(struct server *s, struct warden_done *d)
 	memset(&s->out, 0, sizeof(s->out));
 	s->passing = -1;
 	s->at = at;
-	if (d->sealed && r == 0) {
-		s->out.arg = d->pause;
-		tell_layer(s, &d->layer);
-	} else if (!d->sealed && r == 0) {
-		/* Who asked is gone: then nobody wants it any more. */
-		r = at < 0 ? -EPIPE : create(s, fds, &d->e);
-	}
+	if (r == 0)
+		r = go_on(s, d, fds);
 	if (r == 1)
 		return;
 	s->out.op = s->in.q.op;

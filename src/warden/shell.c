@@ -25,7 +25,8 @@
 void shell_init(struct shell *s)
 {
 	*s = (struct shell){
-		.pidfd = -1, .sock = -1, .userns = -1, .net = -1, .slot_fd = -1, .take = -1, .give = -1, .group = -1,
+		.pidfd = -1, .sock = -1, .userns = -1, .net = -1,   .slot_fd = -1,
+		.take = -1,  .give = -1, .table = -1,  .group = -1,
 	};
 	cgroup_init(&s->cgroup);
 }
@@ -474,7 +475,7 @@ int shell_end_keep(struct env *v, struct shell *s, struct ground *ret, struct er
 
 	ground_init(ret);
 	end_processes(s);
-	fd_close_many((int[]){ s->take, s->give, s->group }, 3);
+	fd_close_many((int[]){ s->take, s->give, s->table, s->group }, 4);
 	if (s->uid_base && s->net >= 0 && s->cgroup.mask &&
 	    (!s->grouped || cgroup_children_remove(&v->cgroups, &s->cgroup) == 0) &&
 	    cgroup_recycle(&v->cgroups, &s->cgroup) == 0) {

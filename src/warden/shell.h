@@ -25,6 +25,7 @@ struct shell {
 	/* Of a sandbox that is kept (warden/keep.h), else -1 and false. */
 	int slot_fd; /* holds its slot's lock */
 	int take, give; /* the rendezvous; ->take until the agent has it */
+	int table; /* proto/table.h, likewise: keep_table() takes it back */
 	int group; /* what members of exec group 1 join by, until it was handed out */
 	bool grouped; /* its cgroup may have children */
 	bool recorded; /* there is a record to be cleared */

@@ -1,5 +1,6 @@
 #include "warden/xattr.h"
 #include "base/base.h"
+#include "proto/change.h"
 #include "warden/tree.h"
 
 #include <linux/capability.h>
@@ -130,4 +131,40 @@ int xattr_sum(int fd, char *buf, struct sha256 *s)
 		sha256_add(s, value, (size_t)len);
 	}
 	return 0;
+}
+
+long xattr_pack(int fd, uint32_t uid_base, char *buf, uint8_t *ret, size_t room)
+{
+	char *names = buf, *value = buf + LIST_MAX;
+	AUTO_FREE const char **sorted = NULL;
+	ssize_t n = list(fd, names);
+	size_t count = 0, at = 0;
+
+	if (n <= 0)
+		return (long)n;
+	sorted = malloc((size_t)n * sizeof(*sorted));
+	if (!sorted)
+		return -ENOMEM;
+	for (const char *p = names; p < names + n; p += strlen(p) + 1)
+		if (wanted(p) && strncmp(p, "trusted.", 8))
+			sorted[count++] = p;
+	qsort(sorted, count, sizeof(*sorted), by_name);
+	for (size_t i = 0; i < count; i++) {
+		ssize_t len = fgetxattr(fd, sorted[i], value, VALUE_MAX);
+		struct change_xattr x = { sorted[i], (const uint8_t *)value, 0 };
+		long put;
+
+		if (len < 0)
+			return -errno;
+		if (uid_base && !strcmp(x.name, "security.capability"))
+			len = (ssize_t)shift_caps((uint8_t *)value, (size_t)len, uid_base);
+		else if (uid_base && !strncmp(x.name, "system.posix_acl_", 17))
+			shift_acl((uint8_t *)value, (size_t)len, uid_base);
+		x.len = (uint32_t)len;
+		put = change_xattr_encode(&x, ret + at, room - at);
+		if (put < 0)
+			return put;
+		at += (size_t)put;
+	}
+	return (long)at;
 }

@@ -1,5 +1,6 @@
 /* Extended attributes of a layer's files: those that still mean the same in another sandbox. */
 #pragma once
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/sha256.h"
@@ -10,3 +11,8 @@
 int xattr_copy(int from, int to, uint32_t uid_base, char *buf);
 /* Adds the same ones to @s, by name. */
 int xattr_sum(int fd, char *buf, struct sha256 *s);
+/*
+ * The same ones without overlay's, by name, as proto/change.h has them; @uid_base 0: ids are right already. How many bytes
+ * of @ret, -EMSGSIZE when they are more than @room.
+ */
+long xattr_pack(int fd, uint32_t uid_base, char *buf, uint8_t *ret, size_t room);

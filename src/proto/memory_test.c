@@ -1,0 +1,194 @@
+#include "proto/memory.h"
+#include "base/base.h"
+#include "base/test.h"
+#include "proto/frame.h"
+#include "proto/memory_test.h"
+
+static struct test_image im;
+static struct mem_image got;
+static struct err e;
+
+static int check(void)
+{
+	memset(&e, 0, sizeof(e));
+	return mem_check(&im, sizeof(im), &got, &e);
+}
+
+TEST(an_image_that_is_right_passes)
+{
+	test_image_make(&im);
+	if (check() < 0)
+		TEST_FAIL("%s", e.msg);
+	CHECK_EQ(got.n[MEM_S_PROC], 3);
+	CHECK(got.proc == im.proc && got.bytes == im.bytes && got.file == im.file);
+}
+
+/* Each line makes one thing wrong. */
+#define WRONG(change, word)                                                                                            \
+	do {                                                                                                           \
+		test_image_make(&im);                                                                                  \
+		change;                                                                                                \
+		CHECK_EQ(check(), -EBADMSG);                                                                           \
+		CHECK_CONTAINS(e.msg, word);                                                                           \
+	} while (0)
+
+TEST(a_head_that_is_wrong_is_refused)
+{
+	WRONG(im.head.magic++, "none");
+	WRONG(im.head.version++, "version");
+	WRONG(im.head.arch = 3, "architecture");
+	WRONG(im.head.page_size = 4097, "page size");
+	WRONG(im.head.page_files = 0, "pages files");
+	WRONG(im.head.page_files = 9, "pages files");
+	WRONG(im.head.page_files = 2, "ancestor");
+	WRONG(memset(im.head.ancestor[1], 'a', 32), "ancestor");
+	WRONG(im.head.size--, "sizes");
+	WRONG(im.head.pages++, "sizes");
+	WRONG(im.head.section[0].off += 4, "place");
+	WRONG(im.head.section[0].off = 0, "place");
+	WRONG(im.head.section[3].n = UINT64_MAX, "length");
+	WRONG(im.head.section[11].n++, "length");
+	WRONG(im.head.section[0].n = 0, "none");
+	test_image_make(&im);
+	for (size_t n = 0; n < sizeof(im); n += 8)
+		CHECK_EQ(mem_check(&im, n, &got, NULL), -EBADMSG);
+}
+
+TEST(a_process_that_is_wrong_is_refused)
+{
+	WRONG(im.proc[0].state = 3, "state");
+	WRONG(im.proc[0].parent = 0, "parent");
+	WRONG(im.proc[1].parent = 1, "parent");
+	WRONG(im.proc[0].pid = im.proc[0].pgid = im.proc[0].sid = 1, "");
+	WRONG(im.proc[1].pid = 3, "id"); /* a thread's */
+	WRONG(im.proc[1].pgid = 99, "nobody");
+	WRONG(im.proc[1].sid = 10, "group");
+	WRONG(im.proc[0].exec = 1, "exec");
+	WRONG(im.proc[0].tty = 1, "terminal");
+	WRONG(im.proc[0].uid[3] = AGENT_UID, "user");
+	WRONG(im.proc[0].uid[0] = UINT32_MAX, "user");
+	WRONG(im.proc[0].gid[1] = AGENT_UID, "user");
+	WRONG(im.proc[0].umask = 01000, "settings");
+	WRONG(im.proc[0].flags = 1024, "settings");
+	WRONG(im.proc[0].exe = 2, "files");
+	WRONG(im.proc[0].groups.len = 3, "groups");
+	WRONG(im.proc[0].groups = ((struct mem_span){ UINT64_MAX, 8 }), "groups");
+	WRONG(im.proc[0].auxv.len = 2048, "auxv");
+	WRONG(im.proc[0].mm[4] = 1ULL << 60, "addresses");
+	WRONG(im.proc[0].pending.len = 127, "signals");
+	WRONG(im.proc[0].action.n = 63, "actions");
+	WRONG(im.proc[0].thread.n = 3, "threads");
+	WRONG(im.proc[0].thread.first = 1, "threads");
+	WRONG(im.proc[0].vma.n = UINT32_MAX, "mappings");
+	WRONG(im.proc[0].fd.first = 1, "descriptors");
+	WRONG(im.proc[0].timer.first = UINT32_MAX, "timers");
+	WRONG(im.proc[1].vma = ((struct mem_range){ 0, 1 }), "parts");
+	WRONG(memset(im.proc[0].comm, 'x', 16), "name");
+}
+
+TEST(a_thread_that_is_wrong_is_refused)
+{
+	WRONG(im.thread[0].tid = 4, "leader");
+	WRONG(im.thread[1].tid = 2, "id");
+	WRONG(im.thread[1].tid = 4194304, "id");
+	WRONG(im.thread[0].regs.len--, "registers");
+	WRONG(im.thread[0].regs.off = 8192, "registers");
+	WRONG(im.thread[0].fp.len = 8, "vector");
+	WRONG(im.thread[0].tid_address = 1ULL << 63, "address");
+	WRONG(im.thread[0].nice = 20, "scheduling");
+	WRONG(im.thread[0].pending.len = 128ULL * 4096, "spans");
+}
+
+TEST(memory_that_is_wrong_is_refused)
+{
+	WRONG(im.vma[0].start++, "place");
+	WRONG(im.vma[0].end = im.vma[0].start, "place");
+	WRONG(im.vma[1].start = 0x401000, "place");
+	WRONG(im.vma[2].end = 1ULL << 62, "place");
+	WRONG(im.vma[0].start = 0, "place");
+	WRONG(im.vma[0].prot = 8, "flags");
+	WRONG(im.vma[0].kind = 6, "kind");
+	WRONG(im.vma[0].file = 2, "file");
+	WRONG(im.vma[1].file = 0, "file");
+	WRONG(im.vma[0].object = 0, "object");
+	WRONG(im.vma[1].offset = 7, "offset");
+	WRONG(im.vma[0].flags = MEM_VMA_GROWSDOWN, "grows");
+	WRONG(im.vma[2].run.n = 1, "runs");
+	WRONG(im.vma[1].run.n = 2, "runs");
+	WRONG(im.run[0].start = 0x400001, "aligned");
+	WRONG(im.run[0].start = 0x402000, "place");
+	WRONG(im.run[1].len += TEST_PAGE, "place");
+	WRONG(im.run[1].len = (uint64_t)0 - TEST_PAGE, "place");
+	WRONG(im.run[1].off += TEST_PAGE, "outside");
+	WRONG(im.run[1].off = (uint64_t)0 - TEST_PAGE, "outside");
+	WRONG(im.run[0].file = 1, "file");
+}
+
+TEST(descriptors_and_objects_that_are_wrong_are_refused)
+{
+	WRONG(im.fd[1].num = 0, "number");
+	WRONG(im.fd[1].num = UINT32_MAX, "number");
+	WRONG(im.fd[0].object = 2, "object");
+	WRONG(im.object[0].kind = 18, "kind");
+	WRONG(im.object[0].a = 8, "kind");
+	WRONG(im.object[0].b = 5, "kind");
+	WRONG(im.object[0].watch.n = 1, "watches");
+	WRONG(im.object[1].watch.n = 2, "watches");
+	WRONG(im.object[1].run.n = 1, "runs");
+	WRONG(im.watch[0].object = 2, "watch");
+	WRONG(im.object[0].data.off = UINT64_MAX, "numbers");
+	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_FILE, .file = 2 }), "kind");
+	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_TIMERFD, .data.len = 39 }), "kind");
+	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_INOTIFY, .data.len = 13 }), "kind");
+	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_LISTEN, .data.len = 151 }), "kind");
+	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_UNIX, .a = 5, .data = { 0, 16 } }), "kind");
+	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_PTMX, .a = 4096, .data.len = 64 }), "kind");
+}
+
+TEST(files_execs_and_timers_that_are_wrong_are_refused)
+{
+	WRONG(im.bytes[0] = 'x', "path");
+	WRONG(im.bytes[3] = 0, "path");
+	WRONG(im.file[1].path.len = 4096, "path");
+	WRONG(im.file[0].path.off = 8190, "path");
+	WRONG(im.exec[0].pid = 9, "process");
+	WRONG(im.exec[0].flags = 8, "numbers");
+	WRONG(im.exec[0].tty = 0, "terminal");
+	WRONG(im.exec[0].queued[2].len = 9000, "queued");
+	WRONG(im.timer[0].signo = 65, "numbers");
+	WRONG(im.timer[0].value_ns = 1000000000, "time");
+}
+
+/* Whatever a byte is changed to: it is refused, or what it says can be walked without leaving the image. */
+TEST(no_changed_byte_leads_out_of_the_image)
+{
+	uint32_t seed = 1, passed = 0;
+
+	for (unsigned round = 0; round < 20000; round++) {
+		test_image_make(&im);
+		for (unsigned i = 0; i < 1 + round % 3; i++) {
+			seed = seed * 1664525U + 1013904223U;
+			((uint8_t *)&im)[(seed >> 4) % offsetof(struct test_image, bytes)] = (uint8_t)(seed >> 24);
+		}
+		if (check() < 0)
+			continue;
+		passed++;
+		for (uint32_t i = 0; i < got.n[MEM_S_VMA]; i++)
+			for (uint32_t r = 0; r < got.vma[i].run.n; r++)
+				CHECK(got.run[got.vma[i].run.first + r].start >= got.vma[i].start &&
+				      got.run[got.vma[i].run.first + r].start < got.vma[i].end);
+		for (uint32_t i = 0; i < got.n[MEM_S_FILE]; i++)
+			CHECK(got.file[i].path.off + got.file[i].path.len <= got.n[MEM_S_BYTES]);
+	}
+	CHECK(passed > 0);
+}
+
+TEST(a_machine_is_the_same_as_itself)
+{
+	uint8_t a[32], b[32] = { 0 };
+
+	CHECK_EQ(mem_host(a, &e), 0);
+	CHECK(memcmp(a, b, sizeof(a)) != 0);
+	CHECK_EQ(mem_host(b, &e), 0);
+	CHECK(!memcmp(a, b, sizeof(a)));
+}

@@ -1,0 +1,72 @@
+/* What a warden knows of itself and its sandboxes: for the files that make it up, nobody else. */
+#pragma once
+#include "warden/group.h"
+#include "warden/layers.h"
+#include "warden/pool.h"
+#include "warden/root.h"
+#include "warden/seal.h"
+#include "warden/shell.h"
+#include "warden/warden.h"
+
+struct warden_sandbox {
+	struct warden_sandbox *next, **prev;
+	struct shell shell;
+	struct root root;
+	struct warden_receipt receipt;
+	uint64_t handle;
+	struct groups groups;
+	uint64_t memory;
+	bool frozen;
+	/* What a layer sealed from it says, and what it stands on. */
+	uint64_t tenant;
+	uint32_t flags, layers;
+	char image[SPEC_PATH];
+	char layer[SPEC_LAYERS][ID_SIZE];
+	struct sealing *sealing; /* under way, and it may still need us; or NULL */
+	struct restoring *restoring; /* its processes are not there yet; or NULL */
+};
+
+/* A seal's tag: the sandbox may end before it does. */
+struct sealing {
+	struct seal *seal;
+	struct warden_sandbox *sandbox; /* NULL: it has ended */
+	void *tag;
+	uint32_t layers; /* held until it is done */
+	char layer[SPEC_LAYERS][ID_SIZE];
+	struct sealing *next, **prev;
+};
+
+struct warden {
+	struct env env;
+	struct pool *pool; /* NULL: everything in the calling thread */
+	struct shell_start start;
+	struct guard guard; /* without a pool: of the last sandbox made */
+	struct warden_sandbox *alive;
+	struct warden_counts counts;
+	struct layers *layers; /* NULL: none here */
+	struct workers *workers; /* for them */
+	struct sealing *sealings;
+	struct restoring *restorings;
+	int done, timer; /* an epoll: workers, agents that restore, a clock for those; -1 without layers */
+	struct comparing *comparing; /* see warden/compare.c */
+};
+
+/* Lets go of what comparisons that are over have held; all of them, stopped if need be. */
+void warden_compare_reap(struct warden *w);
+void warden_compare_end(struct warden *w);
+
+/* --- restoring.c --- */
+int restoring_open(struct warden *w, struct err *e);
+void restoring_close(struct warden *w);
+/* Behind KEEP. */
+int restoring_start(struct warden *w, struct warden_sandbox *s, struct err *e);
+/* Does not wait for it any more. */
+void restoring_leave(struct warden *w, struct warden_sandbox *s);
+bool restoring_done(struct warden *w, struct warden_done *ret);
+
+/* --- sealing.c --- */
+/* What was not looked at before (warden_layers_ready) is not stood on. */
+int sealing_check(struct warden *w, const struct sandbox_spec *spec, struct err *e);
+/* The sandbox ends, for us at least: a seal that still needs it is given up. */
+void sealing_leave(struct warden *w, struct warden_sandbox *s);
+void sealing_end_all(struct warden *w);

@@ -1,0 +1,288 @@
+#!/usr/bin/python3
+"""Checkpoints, forks, warm starts: what they cost beside CRIU, a cold start and cp. See README.md here.
+
+    tests/bench/run --states [--quick]
+"""
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "functional"))
+import criu  # noqa: E402
+import host  # noqa: E402
+from daemon import Daemon  # noqa: E402
+
+PYTHON = "/usr/bin/python3"
+ENV = {"PATH": "/usr/bin:/bin", "OPENBLAS_NUM_THREADS": "1"}
+WARM = "import numpy\na = numpy.arange(100000)\n"
+SOURCE = WARM + "import sys, time\nprint('r', flush=True)\nsys.stdout.close()\ntime.sleep(1e6)\n"
+
+
+def p50(values):
+    return statistics.median(values)
+
+
+class Keep:
+    """One keep-alive connection."""
+
+    def __init__(self, daemon):
+        place = urllib.parse.urlsplit(daemon.url)
+        self.c = http.client.HTTPConnection(place.hostname, place.port, timeout=120)
+        self.head = {"Authorization": f"Bearer {daemon.token}", "Content-Type": "application/json"}
+
+    def __call__(self, method, path, body=None, ok=(200, 201, 204)):
+        self.c.request(method, path, None if body is None else json.dumps(body), self.head)
+        r = self.c.getresponse()
+        data = r.read()
+        if r.status not in ok:
+            raise RuntimeError(f"{method} {path}: {r.status} {data[:500]!r}")
+        return json.loads(data) if data else None
+
+    def code(self, box, code):
+        r = self("POST", f"/v1/sandboxes/{box}/execs", {"code": code})
+        if r["exit_code"] != 0:
+            raise RuntimeError(f"{code!r}: {r}")
+        return r["stdout"]
+
+
+def timed(call):
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+class Table:
+    def __init__(self):
+        self.rows = []
+
+    def add(self, what, value, unit="ms", bound=None, ratio=None, of=None):
+        self.rows.append({"what": what, "value": value, "unit": unit, "ratio": ratio, "of": of, "bound": bound})
+        line = f"{what:<58} {value:>10.2f} {unit:<4}"
+        if ratio is not None:
+            line += f"  {ratio:>7.3f} x {of}"
+            if bound is not None:
+                line += f"  (bound {bound}) " + ("ok" if ratio <= bound else "MISSED")
+        elif bound is not None:
+            line += f"  (bound {bound} {unit}) " + ("ok" if value <= bound else "MISSED")
+        print(line, flush=True)
+
+
+def available():
+    """MiB, once the kernel has taken back what lies about."""
+    with open("/proc/meminfo", encoding="ascii") as f:
+        return next(int(line.split()[1]) / 1024 for line in f if line.startswith("MemAvailable"))
+
+
+def settle(call, path="/metrics"):
+    time.sleep(0.3)
+
+
+def references(table, n, build):
+    """Cold starts and CRIU, in turn."""
+    command = criu.find(build)
+    cold, pandas, dump, restore = [], [], [], []
+
+    def start(code):
+        return timed(lambda: subprocess.run([PYTHON, "-c", code], env=ENV, check=True))[0]
+
+    start("import numpy, pandas")
+    if not command:
+        print("criu: neither Debian's nor the next release's works on this kernel", flush=True)
+    with contextlib.ExitStack() as stack:
+        p = stack.enter_context(criu.Process(command, [PYTHON, "-c", SOURCE], ENV)) if command else None
+        for i in range(n):
+            cold.append(start("import numpy"))
+            if i % 3 == 0:
+                pandas.append(start("import numpy, pandas"))
+            if p:
+                dump.append(p.dump())
+                p.end()
+                restore.append(p.restore())
+    ref = {"cold": p50(cold), "pandas": p50(pandas), "dump": p50(dump) if dump else None,
+           "restore": p50(restore) if restore else None}
+    table.add("cold python3 -c 'import numpy'", ref["cold"] * 1e3)
+    table.add("cold python3 -c 'import numpy, pandas'", ref["pandas"] * 1e3)
+    if command:
+        table.add("criu dump (python + numpy, tmpfs)", ref["dump"] * 1e3)
+        table.add("criu restore", ref["restore"] * 1e3)
+    return ref
+
+
+def versus(table, what, seconds, reference, of, bound):
+    ratio = seconds / reference if reference else None
+    table.add(what, seconds * 1e3, ratio=ratio, of=of if ratio is not None else None, bound=bound if ratio is not None else None)
+
+
+def warm(table, ref, n, daemon):
+    call = Keep(daemon)
+    call("PUT", "/v1/templates/numpy", {"warm": {"python": WARM}, "env": {"OPENBLAS_NUM_THREADS": "1"}})
+    call("PUT", "/v1/templates/pandas", {"warm": {"python": "import numpy, pandas\n"}, "env": {"OPENBLAS_NUM_THREADS": "1"}})
+
+    def first_line(template):
+        def go():
+            box = call("POST", "/v1/sandboxes", {"template": template})["id"]
+            return box, call.code(box, "print(a.sum())" if template == "numpy" else "print(pandas.Series([1,2]).sum())")
+        took, (box, out) = timed(go)
+        if out.strip() != ("4999950000" if template == "numpy" else "3"):
+            raise RuntimeError(f"the warm state is not there: {out!r}")
+        call("DELETE", f"/v1/sandboxes/{box}")
+        time.sleep(0.02)
+        return took
+
+    first_line("numpy"), first_line("pandas")
+    on_demand = [first_line("numpy") for _ in range(n)]
+    big = [first_line("pandas") for _ in range(n)]
+    call("PUT", "/v1/pools/numpy", {"template": "numpy", "min": 8})
+    ready = []
+    for _ in range(n):
+        while call("GET", "/v1/pools/numpy")["ready"] < 8:
+            time.sleep(0.02)
+        time.sleep(0.05)
+        ready.append(first_line("numpy"))
+    while call("GET", "/v1/pools/numpy")["ready"] < 8:
+        time.sleep(0.02)
+    call("DELETE", "/v1/pools/numpy")
+    versus(table, "warm template → first line, on demand", p50(on_demand), ref["restore"], "criu restore", 0.2)
+    versus(table, "warm template → first line, from ready clones", p50(ready), ref["restore"], "criu restore", 0.06)
+    versus(table, "warm template with pandas → first line", p50(big), ref["pandas"], "cold import", 0.015)
+
+
+def private(pid):
+    """KiB of one process that nobody else has."""
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as f:
+        return sum(int(line.split()[1]) for line in f if line.startswith(("Private_Clean", "Private_Dirty")))
+
+
+def below(pid):
+    found = [pid]
+    for p in found:
+        found += host.children(p)
+    return found
+
+
+def running(table, ref, n, daemon):
+    """A running sandbox: memory checkpoint, restore, deltas, a hundred forks."""
+    call = Keep(daemon)
+    box = call("POST", "/v1/sandboxes", {"name": "source", "env": {"OPENBLAS_NUM_THREADS": "1"}})["id"]
+    call("POST", f"/v1/sandboxes/{box}/execs", {"cmd": ["/usr/bin/python3", "-c", SOURCE], "background": True})
+    time.sleep(2)
+    c = call("POST", f"/v1/sandboxes/{box}/checkpoints", {"memory": True})
+    full = c["pause_ms"] / 1e3
+    times, pauses = [], []
+    for _ in range(n):
+        took, b = timed(lambda: call("POST", "/v1/sandboxes", {"checkpoint": c["id"]}))
+        times.append(took)
+        time.sleep(0.05)
+        d = call("POST", f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True})
+        pauses.append(d["pause_ms"] / 1e3)
+        call("DELETE", f"/v1/sandboxes/{b['id']}")
+        call("DELETE", f"/v1/checkpoints/{d['id']}")
+        time.sleep(0.02)
+    versus(table, "memory restore as a new sandbox", p50(times), ref["restore"], "criu restore", 0.3)
+    versus(table, "pause of a full memory checkpoint", full, ref["dump"], "criu dump", None)
+    versus(table, "pause of a delta checkpoint", p50(pauses), ref["dump"], "criu dump", 0.4)
+
+    before = available()
+    took, made = timed(lambda: call("POST", f"/v1/sandboxes/{box}/fork", {"count": 100, "memory": True}))
+    time.sleep(1)
+    versus(table, "100 forks of a numpy sandbox", took, ref["restore"], "criu restore", 40)
+    table.add("100 forks: memory in all", before - available(), "MiB", bound=150)
+    ids = [b["id"] for b in made["sandboxes"]]
+    stats = [call("GET", f"/v1/sandboxes/{i}/stats")["memory"] / (1 << 20) for i in ids[1:]]
+    table.add("an idle clone: what its cgroup is charged", p50(stats), "MiB", bound=1)
+    for i in ids:
+        call("DELETE", f"/v1/sandboxes/{i}")
+    call("DELETE", f"/v1/sandboxes/{box}")
+    call("DELETE", f"/v1/checkpoints/{c['id']}")
+
+
+CHANGE = "import os\nfor i in range(%d):\n open(f'/home/user/f{i}','wb').write(os.urandom(%d))\n"
+
+
+def files(table, n, daemon, scratch):
+    """10 MB changed on a 1 GB image."""
+    call = Keep(daemon)
+    image = scratch / "image"
+    for name, count, size in (("one file", 1, 10_000_000), ("1,000 files", 1000, 10_000)):
+        ours, copy, create, restore = [], [], [], []
+        source = scratch / "change"
+        shutil.rmtree(source, ignore_errors=True)
+        source.mkdir()
+        for i in range(count):
+            (source / f"f{i}").write_bytes(os.urandom(size))
+        box = call("POST", "/v1/sandboxes", {"image": str(image)} if image.exists() else {})["id"]
+        call("POST", f"/v1/sandboxes/{box}/execs", {"cmd": ["/usr/bin/python3", "-c", CHANGE % (count, size)]})
+        for _ in range(n):
+            took, c = timed(lambda: call("POST", f"/v1/sandboxes/{box}/checkpoints", {}))
+            ours.append(took)
+            to = scratch / "copy"
+            copy.append(timed(lambda: subprocess.run(["cp", "-a", str(source), str(to)], check=True))[0])
+            shutil.rmtree(to)
+            took, b = timed(lambda: call("POST", "/v1/sandboxes", {"checkpoint": c["id"]}))
+            restore.append(took)
+            call("DELETE", f"/v1/sandboxes/{b['id']}")
+            time.sleep(0.02)
+            took, b = timed(lambda: call("POST", "/v1/sandboxes", {}))
+            create.append(took)
+            call("DELETE", f"/v1/sandboxes/{b['id']}")
+            call("DELETE", f"/v1/checkpoints/{c['id']}")
+            time.sleep(0.02)
+        table.add(f"checkpoint of 10 MB, {name}", p50(ours) * 1e3, ratio=p50(ours) / p50(copy), of="cp -a", bound=1.5)
+        table.add("restore as new", p50(restore) * 1e3, ratio=p50(restore) / p50(create), of="create", bound=2)
+        call("DELETE", f"/v1/sandboxes/{box}")
+
+
+def many(table, daemon, counts):
+    """The cost of the n-th checkpoint of one sandbox, each restored in place before the next."""
+    call = Keep(daemon)
+    box = call("POST", "/v1/sandboxes", {})["id"]
+    base = None
+    for i in range(1, max(counts) + 1):
+        call("POST", f"/v1/sandboxes/{box}/execs", {"shell": f"head -c 100000 /dev/urandom > /home/user/f{i % 7}"})
+        took, c = timed(lambda: call("POST", f"/v1/sandboxes/{box}/checkpoints", {"name": f"c{i}"}))
+        back, _ = timed(lambda: call("POST", f"/v1/sandboxes/{box}/restore", {"checkpoint": c["id"]}))
+        if i in counts:
+            base = base or (took, back)
+            table.add(f"checkpoint number {i} of a sandbox", took * 1e3, ratio=took / base[0], of="the first")
+            table.add(f"restore in place from number {i}", back * 1e3, ratio=back / base[1], of="the first")
+    call("DELETE", f"/v1/sandboxes/{box}")
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    a.add_argument("--quick", action="store_true", help="a few rounds only")
+    a.add_argument("--only", choices=["warm", "running", "files", "many"], action="append")
+    a.add_argument("--json", help="also write the rows to this file")
+    o = a.parse_args()
+    n = 3 if o.quick else 15
+    only = o.only or ["warm", "running", "files", "many"]
+    host.become_subreaper()
+    table = Table()
+    with tempfile.TemporaryDirectory(prefix="cloche-bench-", dir="/var/tmp") as scratch:
+        scratch = pathlib.Path(scratch)
+        os.chmod(scratch, 0o755)
+        ref = references(table, n, host.BUILD) if {"warm", "running"} & set(only) else {}
+        with Daemon() as daemon:
+            if "warm" in only:
+                warm(table, ref, n, daemon)
+            if "running" in only:
+                running(table, ref, n, daemon)
+            if "files" in only:
+                files(table, n, daemon, scratch)
+            if "many" in only:
+                many(table, daemon, (1, 10) if o.quick else (1, 10, 100))
+    if o.json:
+        pathlib.Path(o.json).write_text(json.dumps(table.rows, indent=1), encoding="utf-8")
+
+
+main()

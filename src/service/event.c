@@ -27,8 +27,15 @@ int events_new(struct events **ret, struct err *e)
 	return 0;
 }
 
-static void add(struct events *v, const struct tenant *t, const char *box, const char *kind, const char *fields)
+void event_add(struct service *s, const struct box *b, const char *kind, const char *fields)
 {
+	if (!b->pooled)
+		event_of(s, b->tenant, b->id, kind, fields);
+}
+
+void event_of(struct service *s, const struct tenant *t, const char *box, const char *kind, const char *fields)
+{
+	struct events *v = s->events;
 	struct event *ev = &v->ring[v->seq % KEPT];
 	AUTO(buf_done) struct buf text = BUF_INIT(64 * KIB);
 	char when[32], sandbox[ID_SIZE + 16] = "";
@@ -36,8 +43,7 @@ static void add(struct events *v, const struct tenant *t, const char *box, const
 	clock_iso(clock_real_ns(), when);
 	if (*box)
 		snprintf(sandbox, sizeof(sandbox), "\"sandbox\":\"%s\",", box);
-	if (buf_addf(&text, "{\"kind\":\"%s\",%s\"time\":\"%s\"%s%s}", kind, sandbox, when, *fields ? "," : "", fields) <
-	    0)
+	if (buf_addf(&text, "{\"kind\":\"%s\",%s\"time\":\"%s\"%s%s}", kind, sandbox, when, *fields ? "," : "", fields) < 0)
 		return;
 	free(ev->json);
 	ev->json = buf_take(&text);
@@ -51,17 +57,6 @@ static void add(struct events *v, const struct tenant *t, const char *box, const
 		v->walking = l->next;
 		l->fn(l->arg, ev);
 	}
-}
-
-void event_add(struct service *s, const struct box *b, const char *kind, const char *fields)
-{
-	if (!b->pooled)
-		add(s->events, b->tenant, b->id, kind, fields);
-}
-
-void event_tell(struct service *s, const struct tenant *t, const char *kind, const char *fields)
-{
-	add(s->events, t, "", kind, fields);
 }
 
 void event_listen(struct service *s, struct event_listener *l, void (*fn)(void *arg, const struct event *ev), void *arg)

@@ -223,7 +223,7 @@ static void note(const struct pool *p, const struct who *who, const char *kind)
 	snprintf(event, sizeof(event), "%sd", kind);
 	snprintf(fields, sizeof(fields), "\"pool\":\"%s\",\"template\":\"%s\",\"min\":%u,\"max\":%u", p->name,
 		 p->template->name, p->min, p->max);
-	event_tell(s, p->template->tenant, event, fields);
+	event_of(s, p->template->tenant, "", event, fields);
 	turn_dirty(s->turn);
 }
 
@@ -410,7 +410,7 @@ bool pools_only(struct service *s, const struct tenant *t)
 
 	while ((p = map_next(&s->pools, &at)))
 		ready += p->template->tenant == t ? p->nready : 0;
-	return strcmp(t->id, TENANT_DEFAULT) && t->used.sandboxes == ready;
+	return strcmp(t->id, TENANT_DEFAULT) && t->used.sandboxes == ready && !t->used.checkpoints;
 }
 
 void pools_forget(struct service *s, const struct tenant *t)

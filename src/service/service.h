@@ -19,6 +19,7 @@
 struct wlink;
 struct events;
 struct adopt;
+struct layer_book;
 
 /* Bounds and defaults, from the configuration. 0 max = none of ours. */
 struct service_opts {
@@ -50,8 +51,11 @@ struct service {
 	struct map templates, pool_names; /* by "tenant/name" */
 	struct map pools; /* by id */
 	struct refill *refill; /* what keeps pools filled */
+	struct map checkpoints; /* by id */
+	struct map checkpoint_names; /* by "sandbox id/name" */
+	struct layer_book *layers;
 	unsigned running_execs;
-	unsigned making, ending; /* sandboxes: asked for and not told yet; the warden is still to hear of their end */
+	unsigned ending; /* sandboxes whose end the warden is still to hear of */
 	unsigned fresh; /* things put off since the last look: rows of execs, what agents and the warden need not know at once */
 	struct exec *unwatched; /* begun a moment ago: their output is not watched yet */
 	uv_timer_t watch;

@@ -6,6 +6,7 @@
 #include "service/exec.h"
 #include "service/jin.h"
 #include "service/pool.h"
+#include "service/restore.h"
 
 #define DESCRIPTION_MAX 1024
 
@@ -48,6 +49,55 @@ static int check_start(const struct service *s, const struct box_want *w, const 
 	return r < 0 ? err_wrap(e, r, "'start'") : 0;
 }
 
+/* What @o asks for, above the checkpoint it names, if it does. */
+static int read_want(struct service *s, const struct who *who, const json_t *o, struct checkpoint **ret_from,
+		     struct box_want **ret, struct err *e)
+{
+	const json_t *id = json_object_get(o, "checkpoint");
+	bool admin = who->scope == SCOPE_ADMIN;
+	AUTO(json_decref) json_t *rest = NULL;
+	struct checkpoint *c;
+	int r;
+
+	*ret_from = NULL;
+	if (!id)
+		return box_want_parse(&s->o, o, admin, ret, e);
+	rest = json_copy((json_t *)(uintptr_t)o);
+	if (!rest)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	json_object_del(rest, "checkpoint");
+	if (json_is_null(id))
+		return box_want_parse(&s->o, rest, admin, ret, e);
+	if (!json_is_string(id))
+		return err_set(e, ERR_INVALID, -EINVAL, "'checkpoint': the id of one is wanted");
+	c = checkpoint_find(s, who, json_string_value(id), NULL, e);
+	if (!c)
+		return -ENOENT;
+	r = checkpoint_ready(c, e);
+	if (r == 0)
+		r = restore_want(c, rest, admin, ret, e);
+	*ret_from = c;
+	return r;
+}
+
+/* As the template's tenant, and nobody else's. */
+static int read_own(const struct template *t, const json_t *o, bool admin, struct box_want **ret, char id[ID_SIZE],
+		    struct err *e)
+{
+	const struct who own = { .tenant = t->tenant, .scope = admin ? SCOPE_ADMIN : SCOPE_SANDBOX };
+	struct checkpoint *c = NULL;
+	int r = read_want(t->service, &own, o, &c, ret, e);
+
+	if (r == 0 && c && c->tenant != t->tenant) {
+		box_want_free(*ret);
+		*ret = NULL;
+		r = err_set(e, ERR_NOT_FOUND, -ENOENT, "no checkpoint '%s' of tenant '%s'", c->id, t->tenant->id);
+	}
+	if (r == 0 && id)
+		snprintf(id, ID_SIZE, "%s", c ? c->id : "");
+	return r;
+}
+
 /* @t->config is what is left of the body, and is checked as a create. */
 static int read_rest(struct service *s, struct template *t, struct err *e)
 {
@@ -60,7 +110,7 @@ static int read_rest(struct service *s, struct template *t, struct err *e)
 				       others[i]);
 		json_object_del(t->config, others[i]);
 	}
-	r = box_want_parse(&s->o, t->config, t->admin, &t->want, e);
+	r = read_own(t, t->config, t->admin, &t->want, t->checkpoint, e);
 	if (r == 0 && t->start)
 		r = check_start(s, t->want, t->start, e);
 	return r;
@@ -141,7 +191,7 @@ static void note(const struct template *t, const struct who *who, const char *ki
 	snprintf(event, sizeof(event), "%sd", kind);
 	snprintf(fields, sizeof(fields), "\"template\":\"%s\",\"version\":%llu", t->name,
 		 (unsigned long long)t->version);
-	event_tell(s, t->tenant, event, fields);
+	event_of(s, t->tenant, "", event, fields);
 	turn_dirty(s->turn);
 }
 
@@ -222,6 +272,7 @@ static int replace(struct template *t, struct template *from, struct err *e)
 		return r;
 	}
 	t->want = from->want;
+	memcpy(t->checkpoint, from->checkpoint, sizeof(t->checkpoint));
 	t->bad = (struct err){ 0 };
 	from->config = old.config;
 	from->start = old.start;
@@ -317,12 +368,12 @@ void template_write(const struct template *t, struct json *j)
 	jout_str(j, "name", t->name);
 	jout_str(j, "tenant", t->tenant->id);
 	jout_u64(j, "version", t->version);
-	jout_null(j, "checkpoint");
+	jout_str(j, "checkpoint", t->checkpoint[0] ? t->checkpoint : NULL);
 	jout_null(j, "warm");
 	write_json(t->start, "start", j);
 	if (t->want) {
 		jout_object(j, "config");
-		box_want_write(t->want, j);
+		box_want_write_config(t->want, j);
 		jout_end(j);
 	} else {
 		write_json(t->config, "config", j);
@@ -405,21 +456,29 @@ static void set_origin(const struct template *t, struct box_want *w)
 	w->start = json_incref(t->start);
 }
 
-int want_from(struct service *s, const struct who *who, const json_t *from, struct box_want **ret, struct err *e)
+static int want_plain(struct service *s, struct who *who, const json_t *from, struct box_want **ret, struct err *e)
+{
+	AUTO(json_decref) json_t *plain = json_object_get(from, "template") ? json_copy((json_t *)(uintptr_t)from) : NULL;
+	struct checkpoint *c;
+	int r;
+
+	if (plain)
+		json_object_del(plain, "template");
+	r = read_want(s, who, plain ? plain : from, &c, ret, e);
+	if (r == 0 && c)
+		who->tenant = c->tenant;
+	return r;
+}
+
+int want_from(struct service *s, struct who *who, const json_t *from, struct box_want **ret, struct err *e)
 {
 	const json_t *name = json_object_get(from, "template");
-	bool admin = who->scope == SCOPE_ADMIN;
 	AUTO(json_decref) json_t *o = NULL;
 	const struct template *t;
 	int r;
 
-	if (!name || json_is_null(name)) {
-		AUTO(json_decref) json_t *plain = name ? json_copy((json_t *)(uintptr_t)from) : NULL;
-
-		if (plain)
-			json_object_del(plain, "template");
-		return box_want_parse(&s->o, plain ? plain : from, admin, ret, e);
-	}
+	if (!name || json_is_null(name))
+		return want_plain(s, who, from, ret, e);
 	if (!json_is_string(name))
 		return err_set(e, ERR_INVALID, -EINVAL, "'template': a name is wanted");
 	t = template_find(s, who->tenant, json_string_value(name), e);
@@ -427,7 +486,7 @@ int want_from(struct service *s, const struct who *who, const json_t *from, stru
 		return -ENOENT;
 	r = lay_over(t, from, &o, e);
 	if (r == 0)
-		r = box_want_parse(&s->o, o, admin, ret, e);
+		r = read_own(t, o, who->scope == SCOPE_ADMIN, ret, NULL, e);
 	if (r == 0)
 		set_origin(t, *ret);
 	return r;
@@ -435,7 +494,7 @@ int want_from(struct service *s, const struct who *who, const json_t *from, stru
 
 int template_want(const struct template *t, struct box_want **ret, struct err *e)
 {
-	int r = box_want_parse(&t->service->o, t->config, t->admin, ret, e);
+	int r = read_own(t, t->config, t->admin, ret, NULL, e);
 
 	if (r == 0)
 		set_origin(t, *ret);
@@ -466,12 +525,23 @@ int template_start(struct box *b, struct err *e)
 	return 0;
 }
 
+const struct template *template_on(struct service *s, const char *checkpoint)
+{
+	const struct template *t;
+	size_t at = 0;
+
+	while ((t = map_next(&s->templates, &at)))
+		if (!strcmp(t->checkpoint, checkpoint))
+			return t;
+	return NULL;
+}
+
 /* --- found again --- */
 
 static int load_spec(struct template *t, const char *text, struct err *e)
 {
 	AUTO(json_decref) json_t *o = NULL;
-	const char *description;
+	const char *description, *id;
 	int r = jin_parse(text, strlen(text), &o, e);
 
 	if (r < 0)
@@ -479,6 +549,8 @@ static int load_spec(struct template *t, const char *text, struct err *e)
 	t->config = json_incref(json_object_get(o, "config"));
 	t->start = json_is_object(json_object_get(o, "start")) ? json_incref(json_object_get(o, "start")) : NULL;
 	t->admin = json_is_true(json_object_get(o, "admin"));
+	id = json_string_value(json_object_get(t->config, "checkpoint"));
+	snprintf(t->checkpoint, sizeof(t->checkpoint), "%s", id ? id : "");
 	description = json_string_value(json_object_get(o, "description"));
 	t->description = description ? strdup(description) : NULL;
 	if (!json_is_object(t->config))
@@ -505,7 +577,7 @@ static int on_row(void *arg, const struct template_row *row)
 		return 0;
 	}
 	/* The configuration may allow less now: it stays, and each create from it says why it fails. */
-	if (box_want_parse(&s->o, t->config, t->admin, &t->want, &t->bad) < 0)
+	if (read_own(t, t->config, t->admin, &t->want, NULL, &t->bad) < 0)
 		log_warn("template %s/%s: %s", row->tenant, row->name, t->bad.msg);
 	scoped(t->tenant, t->name, key, sizeof(key));
 	if (map_put(&s->templates, key, t) < 0)

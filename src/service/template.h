@@ -21,6 +21,7 @@ struct template {
 	uint64_t version; /* grows with every change of what sandboxes get */
 	json_t *config; /* as given */
 	json_t *start; /* an exec, or NULL */
+	char checkpoint[ID_SIZE]; /* its sandboxes start from, "" = none. It can not be deleted meanwhile */
 	char *description;
 	bool admin; /* made by one: may lift limits */
 	uint64_t created_ns, updated_ns;
@@ -43,13 +44,18 @@ void template_write(const struct template *t, struct json *j);
 /* Those of the tenant (NULL: all), by name; to be freed. */
 int templates_list(struct service *s, const struct tenant *tenant, struct template ***ret, size_t *ret_n);
 
-/* What a create asks for: @from, and below it the template it names, if it does. */
-int want_from(struct service *s, const struct who *who, const json_t *from, struct box_want **ret, struct err *e);
+/*
+ * What a create asks for: @from, below it the template it names, and below that the checkpoint one of the two names. An
+ * admin may name another tenant's checkpoint: then @who->tenant is that one, since what comes from it stays theirs.
+ */
+int want_from(struct service *s, struct who *who, const json_t *from, struct box_want **ret, struct err *e);
 /* What a ready one should be. */
 int template_want(const struct template *t, struct box_want **ret, struct err *e);
 /* Runs the start command of a sandbox that stands now, in the same transaction. 0 when it has none. */
 int template_start(struct box *b, struct err *e);
 
+/* One that stands on this checkpoint, or NULL. */
+const struct template *template_on(struct service *s, const char *checkpoint);
 /* All that are stored; pools too. */
 int templates_load(struct service *s, struct err *e);
 /* The tenant goes, and its rows with it. */

@@ -50,9 +50,16 @@ struct box_want {
 	struct kv env, metadata;
 	struct box_origin origin;
 	json_t *start; /* an exec to begin with, or NULL; not kept */
+	char checkpoint[ID_SIZE]; /* that it comes from; ->spec->layer[] are its layers. "" = none. Not part of the JSON */
+	char *restored; /* then: what that does, as JSON */
 	char idem[KEY_MAX_LEN + 1]; /* the request's Idempotency-Key, "" = none */
 	uint8_t idem_body[32];
 };
+
+/* The layers of a spec as text, and back: ids, a space between. */
+#define LAYERS_TEXT (SPEC_LAYERS * ID_SIZE + 1)
+void layers_text(const struct sandbox_spec *s, char text[LAYERS_TEXT]);
+int layers_parse(const char *text, struct sandbox_spec *s, struct err *e);
 
 /* A whole spec again, from one that may be short. */
 void want_spec(const struct box_want *w, struct sandbox_spec *ret);
@@ -65,6 +72,7 @@ void box_origin_write(const struct box_want *w, struct json *j);
 void box_want_write(const struct box_want *w, struct json *j);
 /* Whether one that was made for @a is what @b asks for: all but name, key, metadata, timeout and idle are the same. */
 bool want_like(const struct box_want *a, const struct box_want *b);
+void box_want_write_config(const struct box_want *w, struct json *j); /* without them */
 void box_want_free(struct box_want *w);
 DEFINE_AUTO(struct box_want, box_want_free)
 /* Checks and reads {"K":"V"}; @what names the field. */

@@ -11,7 +11,7 @@
 #define LIST_DEFAULT 100
 #define LIST_MAX 1000
 
-static void answer_box(struct call *c, int status, const struct box *b)
+void call_box_json(struct call *c, int status, const struct box *b)
 {
 	AUTO(buf_done) struct buf out = BUF_INIT(4 * MIB);
 	struct json j = JSON_INIT(&out);
@@ -38,7 +38,7 @@ static void on_made(void *arg, struct box *b, bool found, const struct err *e)
 	}
 	if (!found)
 		call_audited(c);
-	answer_box(c, found ? 200 : 201, b);
+	call_box_json(c, found ? 200 : 201, b);
 }
 
 /* The key's earlier answer. Returns 1 when the call has been answered. */
@@ -57,7 +57,7 @@ static int replay(struct call *c, const struct box_want *w)
 		b = map_get(&c->api->s->boxes, row.answer);
 		if (b && box_seen(b)) {
 			http_set(c->q, "Idempotent-Replay", "true");
-			answer_box(c, 201, b);
+			call_box_json(c, 201, b);
 			return 1;
 		}
 		err_set(&e, ERR_CONFLICT, -ENOENT, "the sandbox this Idempotency-Key made is gone");
@@ -250,7 +250,7 @@ void get_sandbox(void *arg, struct http_req *q, const struct route *r)
 	struct call *c = call_new(arg, q, r);
 
 	if (call_box(c) == 0)
-		answer_box(c, 200, c->box);
+		call_box_json(c, 200, c->box);
 }
 
 /* --- change --- */
@@ -264,7 +264,7 @@ static void on_done_box(void *arg, int r, const struct err *e)
 		return;
 	}
 	call_audited(c);
-	answer_box(c, 200, c->box);
+	call_box_json(c, 200, c->box);
 }
 
 static void on_deleted(void *arg, int r, const struct err *e)
@@ -352,7 +352,7 @@ void call_answer_box(void *arg)
 	struct call *c = arg;
 
 	call_audited(c);
-	answer_box(c, 200, c->box);
+	call_box_json(c, 200, c->box);
 }
 
 void patch_sandbox(void *arg, struct http_req *q, const struct route *r)

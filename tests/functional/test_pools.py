@@ -10,7 +10,7 @@ import pytest
 
 import host
 from api import HASH, as_tenant, d, error, nothing_is_left_behind  # noqa: F401
-from test_templates import clean, put, sh  # noqa: F401
+from test_templates import checkpoints, clean, golden, put, sh  # noqa: F401
 
 
 def pool(d, name="p", template="t", **fields):
@@ -346,3 +346,79 @@ def test_taking_is_faster_than_making(d):
         ratios.append(taken / made)
         print(f"made {made * 1e3:.2f} ms, taken {taken * 1e3:.2f} ms")
     assert min(ratios) < 0.8, ratios
+
+
+def test_ready_ones_stand_on_the_templates_checkpoint(d, checkpoints):
+    c = golden(d)
+    put(d, "t", checkpoint=c["id"], memory="64M")
+    pool(d, min=3)
+    filled(d, 3)
+    for _ in range(5):
+        b = d.create(template="t")
+        assert b["checkpoint"] == c["id"] and b["restored"]["checkpoint"] == c["id"]
+        assert sh(d, b, "cat ~/tool; echo spoilt > ~/tool") == "golden\n"
+    assert look(d)["served"] >= 3
+    d.restart()
+    filled(d, 3)
+    assert sh(d, d.create(template="t"), "cat ~/tool") == "golden\n"
+    newer = golden(d, "newer")
+    put(d, "t", 200, checkpoint=newer["id"], memory="64M")
+    filled(d, 3)
+    b = d.create(template="t")
+    assert b["pooled"] and sh(d, b, "cat ~/tool") == "newer\n"
+
+
+def test_a_sandbox_that_is_restored_in_place_stays_its_pools(d, checkpoints):
+    put(d, "t", memory="64M")
+    pool(d, min=1, max=2)
+    filled(d, 1)
+    b = d.create(template="t")
+    c = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"name": "clean"}).json
+    sh(d, b, "echo x > ~/x")
+    r = d.post(f"/v1/sandboxes/{b['id']}/restore", {"checkpoint": c["id"]})
+    assert r.status == 200 and r.json["template"] == "t" and r.json["pooled"], r
+    assert sh(d, b, "ls ~") == ""
+    filled(d, 1)
+    assert look(d)["alive"] == 2
+    d.restart()
+    assert filled(d, 1)["alive"] == 2 and d.get(f"/v1/sandboxes/{b['id']}").json["template"] == "t"
+
+
+def test_noids_tool_pool(d, checkpoints):
+    """A pool of tool sandboxes that are reset between calls: by a checkpoint each, or by taking a fresh one each time."""
+    base = d.post("/v1/vms", {"name": "tool-base"})
+    assert base.status == 201, base
+    assert d.post("/v1/vms/tool-base/exec", {"command": ["sh", "-c", "echo 'print(6*7)' > /root/tool.py; echo clean > /root/state"]}).json["exit_code"] == 0
+    c = d.post("/v1/sandboxes/tool-base/checkpoints", {"name": "ready"}).json
+    assert d.delete("/v1/vms/tool-base").status == 204  # what is made from it must not need it
+    put(d, "tool", checkpoint=c["id"])
+    pool(d, template="tool", min=3, max=8)
+    filled(d, 3)
+
+    # Shape 1: a few that are kept and reset in place after each call.
+    workers = [d.create(template="tool", name=f"tool-{i}")["name"] for i in range(3)]
+    assert {v["name"] for v in d.get("/v1/vms").json} == set(workers)
+
+    def call(worker):
+        r = d.post(f"/v1/vms/{worker}/exec", {"command": ["sh", "-c", "cat /root/state; python3 /root/tool.py; echo dirty > /root/state"]}).json
+        assert (r["exit_code"], r["stdout"]) == (0, "clean\n42\n"), r
+        reset = d.post(f"/v1/sandboxes/{worker}/restore", {"checkpoint": c["id"]})
+        assert reset.status == 200, reset
+
+    with concurrent.futures.ThreadPoolExecutor(3) as many:
+        for _ in range(4):
+            list(many.map(call, workers))
+    for w in workers:
+        assert d.delete(f"/v1/vms/{w}").status == 204
+
+    # Shape 2: a fresh one for each call, thrown away behind it.
+    def fresh(i):
+        b = d.create(template="tool", metadata={"call": str(i)})
+        r = d.post(f"/v1/vms/{b['name']}/exec", {"command": ["sh", "-c", "cat /root/state; python3 /root/tool.py; echo dirty > /root/state"]}).json
+        assert d.delete(f"/v1/vms/{b['name']}").status == 204
+        return r["exit_code"], r["stdout"]
+
+    with concurrent.futures.ThreadPoolExecutor(3) as many:
+        assert set(many.map(fresh, range(12))) == {(0, "clean\n42\n")}
+    p = filled(d, 3)
+    assert p["failed"] == 0 and p["alive"] == 3

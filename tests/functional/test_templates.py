@@ -211,3 +211,62 @@ def test_a_tenant_has_only_so_many(d):
     assert [t for t in d.get("/v1/templates?tenant=*").json["templates"] if t["tenant"] == "many-t"] == []
     again = as_tenant(d, "many-t")
     assert again.get("/v1/templates").json["templates"] == []
+
+
+def golden(d, text="golden", **fields):
+    """A sandbox in which something was set up, as a checkpoint; the sandbox is gone."""
+    b = d.create(memory="64M", env={"FROM": "checkpoint", "BOTH": "checkpoint"}, **fields)
+    sh(d, b, f"echo {text} > ~/tool; mkdir -p ~/dir; ln -s tool ~/link")
+    c = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"name": "golden"})
+    assert c.status == 201, c
+    d.delete(f"/v1/sandboxes/{b['id']}")
+    return c.json
+
+
+@pytest.fixture
+def checkpoints(d):
+    yield
+    for t in d.get("/v1/templates?tenant=*").json["templates"]:
+        d.delete(f"/v1/templates/{t['name']}?tenant={t['tenant']}")
+    for c in d.get("/v1/checkpoints?limit=1000").json["checkpoints"]:
+        d.delete(f"/v1/checkpoints/{c['id']}")
+
+
+def test_one_that_stands_on_a_checkpoint(d, checkpoints):
+    c = golden(d)
+    t = put(d, "gold", checkpoint=c["id"], env={"BOTH": "template"}, memory="80M", start={"shell": "cat ~/tool > ~/started"})
+    assert t["checkpoint"] == c["id"] and t["config"]["memory"] == 80 << 20 and t["config"]["env"] == {"BOTH": "template"}
+    b = d.create(template="gold", name="a")
+    assert b["checkpoint"] == c["id"] and b["template"] == "gold" and b["restored"]["checkpoint"] == c["id"] and b["memory"] == 80 << 20
+    assert sh(d, b, "cat ~/link; echo $BOTH") == "golden\ntemplate\n"
+    host.wait_for(lambda: sh(d, b, "cat ~/started 2>/dev/null") == "golden\n", 5, "its start")
+    sh(d, b, "echo spoilt > ~/tool")
+    other = d.create(template="gold", env={"BOTH": "body"}, memory="96M")
+    assert sh(d, other, "cat ~/tool; echo $BOTH") == "golden\nbody\n" and other["memory"] == 96 << 20
+    d.restart()
+    assert d.get("/v1/templates/gold").json == t
+    assert sh(d, d.create(template="gold"), "cat ~/tool") == "golden\n"
+    plain = d.create(template="gold", checkpoint=None)
+    assert plain["checkpoint"] is None and sh(d, plain, "ls ~").split() in ([], ["started"])
+
+
+def test_a_checkpoint_stays_while_a_template_stands_on_it(d, checkpoints):
+    c = golden(d)
+    put(d, "gold", checkpoint=c["id"])
+    e = error(d.delete(f"/v1/checkpoints/{c['id']}"), 409, "conflict")
+    assert "'gold'" in e["message"] and e["remedy"]
+    b = d.create(template="gold")
+    put(d, "gold", 200, memory="64M")  # stands on nothing now
+    assert d.delete(f"/v1/checkpoints/{c['id']}").status == 204
+    assert sh(d, b, "cat ~/tool") == "golden\n"  # what came from it stays
+    error(d.put("/v1/templates/gold", {"checkpoint": c["id"]}), 404, "not_found")
+    error(d.put("/v1/templates/gold", {"checkpoint": 7}), 400, "invalid")
+
+
+def test_only_the_tenants_own_checkpoints_will_do(d, checkpoints):
+    other = as_tenant(d, "gold-t")
+    c = golden(d)
+    error(other.put("/v1/templates/mine", {"checkpoint": c["id"]}), 404, "not_found")
+    error(d.put("/v1/templates/mine?tenant=gold-t", {"checkpoint": c["id"]}), 404, "not_found")
+    error(d.put("/v1/templates/mine", {"checkpoint": c["id"], "image": "other"}), 404, "not_found")
+    error(d.put("/v1/templates/mine", {"checkpoint": c["id"], "read_only": True}), 400, "invalid")

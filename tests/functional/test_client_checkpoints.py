@@ -1,28 +1,12 @@
 """`cloche checkpoint`, `restore`, `fork`, `diff`, `promote`, `hibernate` and `wake`, against a real daemon."""
 import json
 import os
-import re
 import subprocess
 
 import pytest
 
 import host
-from daemon import Daemon
-
-
-@pytest.fixture(autouse=True, scope="module")
-def nothing_is_left_behind():
-    """Instead of after each test: the daemon, and what it keeps ready, stays for all of them."""
-    watch = host.Watch()
-    yield
-    left = Daemon.ours(watch.left())
-    assert not left, "left behind:\n" + "\n".join(sorted(left))
-
-
-@pytest.fixture(scope="module")
-def daemon(nothing_is_left_behind):
-    with Daemon() as d:
-        yield d
+from cli import daemon, nothing_is_left_behind  # noqa: F401
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ struct agent {
 	uint32_t single_id; /* not 0: the one id this user namespace maps (plus one), as without root */
 	bool up;
 	bool host_writable; /* a folder of the host can be written */
+	uint32_t fresh; /* what SETUP made anew: FRAME_RESTORED_* */
 	struct agent_exec execs[AGENT_EXECS_MAX];
 	pid_t workers[AGENT_WORKERS_MAX]; /* of files; 0 = free */
 	struct table *table; /* what of this the host sees; NULL without KEEP */
@@ -57,6 +58,8 @@ int shell_enter(struct agent *a, enum frame_stage *stage);
 int setup_early(const struct agent *a, const struct frame_mounts *m, const int *fds, uint32_t *which);
 /* Attaches the image and the rest, then gives up what was only needed for that. Closes no descriptor. */
 int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, enum frame_stage *stage, uint32_t *which);
+/* As root, in the image's root: what no two sandboxes may share. What was done: FRAME_RESTORED_*. */
+uint32_t fresh_make(void);
 /* The table of execs (held.c). */
 struct agent_exec *held_free(struct agent *a); /* NULL: none */
 struct agent_exec *held_find(struct agent *a, uint32_t id);

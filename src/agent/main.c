@@ -141,6 +141,7 @@ static void serve_setup(struct agent *a, const struct frame *f, const int *fds)
 	enum frame_stage stage = FRAME_STAGE_PROTOCOL;
 	struct frame_setup s;
 	uint32_t which = 0;
+	uint8_t out[8];
 	int r;
 
 	r = a->up ? -EALREADY : frame_setup_decode(f, &s);
@@ -152,7 +153,8 @@ static void serve_setup(struct agent *a, const struct frame *f, const int *fds)
 		_exit(1);
 	}
 	a->up = true;
-	agent_send(FRAME_UP, 0, NULL, 0, NULL, 0);
+	put_u32s(out, a->fresh, 0);
+	agent_send(FRAME_UP, 0, out, s.flags & FRAME_SETUP_FRESH ? 4 : 0, NULL, 0);
 }
 
 /* Not our host. Without KEEP there is no other. */

@@ -308,6 +308,8 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 		r = make_workdir(s);
 	if (r < 0)
 		return r;
+	if (s->flags & FRAME_SETUP_FRESH)
+		a->fresh = fresh_make();
 	*stage = FRAME_STAGE_HOSTNAME;
 	r = sys_sethostname(s->hostname, strlen(s->hostname), a->cookie);
 	if (r < 0)

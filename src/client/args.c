@@ -1,5 +1,6 @@
 #include "client/client.h"
 #include "base/base.h"
+#include "base/str.h"
 #include "client/show.h"
 
 enum { OPT_URL = 1000, OPT_TOKEN, OPT_JSON };
@@ -23,6 +24,68 @@ const struct option *args_common(void)
 	return common;
 }
 
+/* Words an option of everybody takes; 0 when it is none of those. */
+static int common_words(const char *arg)
+{
+	for (const struct option *o = common; o->name; o++) {
+		size_t n = strlen(o->name);
+
+		if (o->val == 'h' || strncmp(arg, "--", 2) || strncmp(arg + 2, o->name, n))
+			continue;
+		if (!arg[2 + n])
+			return o->has_arg == required_argument ? 2 : 1;
+		if (arg[2 + n] == '=')
+			return 1;
+	}
+	return 0;
+}
+
+const struct command *args_verb(const struct command *c, int *argc, char ***argv)
+{
+	char **v = *argv, *word;
+	int at = 1, n;
+
+	if (!c->verbs)
+		return c;
+	while (at < *argc && (n = common_words(v[at])) > 0)
+		at += n;
+	if (at >= *argc || !strcmp(v[at], "--help") || !strcmp(v[at], "-h"))
+		return c;
+	for (size_t i = 0; c->verbs[i]; i++) {
+		if (strcmp(v[at], c->verbs[i]->name + strlen(c->name) + 1))
+			continue;
+		word = v[at];
+		memmove(&v[2], &v[1], (size_t)(at - 1) * sizeof(*v));
+		v[1] = word;
+		*argv += 1;
+		*argc -= 1;
+		return c->verbs[i];
+	}
+	return c->first_verb ? c->verbs[0] : c;
+}
+
+int args_noun(struct args *a, struct err *e)
+{
+	const struct command *c = a->command;
+	AUTO(buf_done) struct buf list = BUF_INIT(1 * KIB);
+	int r = args_only(a, e);
+
+	if (r < 0 || a->help)
+		return r;
+	for (size_t i = 0; c->verbs[i]; i++)
+		buf_addf(&list, "%s%s",
+			 i == 0		   ? ""
+			 : c->verbs[i + 1] ? ", "
+					   : " or ",
+			 c->verbs[i]->name + strlen(c->name) + 1);
+	if (!a->nrest)
+		r = err_set(e, ERR_INVALID, -EINVAL, "missing %s", buf_str(&list));
+	else
+		r = err_set(e, ERR_INVALID, -EINVAL, "'%.40s': must be %s", a->rest[0], buf_str(&list));
+	err_remedy(e, "see `cloche %s --help`", c->name);
+	return r;
+}
+
 void args_init(struct args *a, const struct command *c, int argc, char **argv)
 {
 	bool stop = c->letters && c->letters[0] == '+';
@@ -30,6 +93,10 @@ void args_init(struct args *a, const struct command *c, int argc, char **argv)
 
 	*a = (struct args){ .command = c, .argc = argc, .argv = argv };
 	for (const struct option *o = c->options; o && o->name; o++) {
+		assert(n + ARRAY_LEN(common) < ARGS_OPTIONS);
+		a->table[n++] = *o;
+	}
+	for (const struct option *o = c->more; o && o->name; o++) {
 		assert(n + ARRAY_LEN(common) < ARGS_OPTIONS);
 		a->table[n++] = *o;
 	}
@@ -81,6 +148,8 @@ int args_next(struct args *a, int *ret_opt, struct err *e)
 			return bad_option(a, opt, e);
 		case 'h':
 			fputs(a->command->help, stdout);
+			if (a->command->more_help)
+				fputs(a->command->more_help, stdout);
 			fputs(common_help, stdout);
 			a->help = true;
 			return 0;
@@ -98,20 +167,6 @@ int args_next(struct args *a, int *ret_opt, struct err *e)
 			return 1;
 		}
 	}
-}
-
-const char *args_take(struct args *a)
-{
-	const char *first;
-
-	if (!a->nrest)
-		return NULL;
-	first = a->rest[0];
-	/* getopt skips argv[0], so the word just taken stands for it. */
-	a->argv = a->rest;
-	a->argc = a->nrest;
-	optind = 0;
-	return first;
 }
 
 int args_only(struct args *a, struct err *e)
@@ -154,5 +209,99 @@ int args_add_env(json_t *body, const char *arg, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s' is not set here; give %.60s=VALUE", arg, arg);
 	if (json_object_set_new(env, arg, json_string(value)) < 0)
 		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': its value is not UTF-8", arg);
+	return 0;
+}
+
+int args_add_meta(json_t *body, const char *arg, struct err *e)
+{
+	if (!json_object_get(body, "metadata"))
+		json_object_set_new(body, "metadata", json_object());
+	return show_set_pair(json_object_get(body, "metadata"), arg, e);
+}
+
+int args_set_text(json_t *body, const char *key, const char *arg, struct err *e)
+{
+	if (json_object_set_new(body, key, json_string(arg)) < 0)
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': not UTF-8", arg);
+	return 0;
+}
+
+int args_set_time(json_t *body, const char *key, const char *arg, struct err *e)
+{
+	uint64_t ms = 0;
+	int r = parse_duration(arg, &ms, e);
+
+	if (r < 0)
+		return r;
+	if (ms > INT64_MAX)
+		return err_set(e, ERR_INVALID, -ERANGE, "'%.60s': too large", arg);
+	json_object_set_new(body, key,
+			    ms % 1000 ? json_real((double)ms / 1000) : json_integer((json_int_t)(ms / 1000)));
+	return 0;
+}
+
+int args_set_memory(json_t *body, const char *arg, struct err *e)
+{
+	json_t *value = NULL;
+
+	if (!arg || !strcmp(arg, "yes"))
+		value = json_true();
+	else if (!strcmp(arg, "no"))
+		value = json_false();
+	else if (!strcmp(arg, "auto"))
+		value = json_string("auto");
+	else
+		return err_set(e, ERR_INVALID, -EINVAL, "--memory=%.40s: must be yes, no or auto", arg);
+	json_object_set_new(body, "memory", value);
+	return 0;
+}
+
+int args_set_words(json_t *body, const char *key, char **words, int n, struct err *e)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < n; i++)
+		if (json_array_append_new(list, json_string(words[i])) < 0) {
+			json_decref(list);
+			return err_set(e, ERR_INVALID, -EINVAL, "word %d of the command is not UTF-8", i + 1);
+		}
+	json_object_set_new(body, key, list);
+	return 0;
+}
+
+int args_query_meta(struct buf *query, char *arg, struct err *e)
+{
+	char *eq = strchr(arg, '=');
+	int r;
+
+	if (!eq || eq == arg)
+		return err_set(e, ERR_INVALID, -EINVAL, "--meta '%.60s': must be NAME=VALUE", arg);
+	*eq = '\0';
+	r = url_add(query, "&metadata.%s=%s", arg, eq + 1);
+	return r < 0 ? err_sys(e, ERR_INVALID, r, "too much to ask for") : 0;
+}
+
+int args_sandbox(struct args *a, int (*apply)(void *arg, int opt, const char *value, struct err *e), void *arg,
+		 const char **ret_sandbox, struct err *e)
+{
+	int opt, r;
+
+	for (unsigned round = 0; round < 2; round++) {
+		while ((r = args_next(a, &opt, e)) > 0) {
+			r = apply(arg, opt, optarg, e);
+			if (r < 0)
+				return r;
+		}
+		if (r < 0 || a->help || round)
+			return r;
+		r = args_count(a, 1, -1, "SANDBOX", e);
+		if (r < 0)
+			return r;
+		*ret_sandbox = a->rest[0];
+		/* getopt skips argv[0], so the word just taken stands for it. */
+		a->argv = a->rest;
+		a->argc = a->nrest;
+		optind = 0;
+	}
 	return 0;
 }

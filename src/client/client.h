@@ -19,16 +19,25 @@
 struct args;
 
 /* What a shell may offer for the words of a command. */
-enum complete { COMPLETE_NOTHING, COMPLETE_SANDBOX, COMPLETE_COPY, COMPLETE_WORDS };
+enum complete { COMPLETE_NOTHING, COMPLETE_NAMES, COMPLETE_COPY, COMPLETE_FILES, COMPLETE_WORDS };
 
+/*
+ * A command, a noun (`cloche checkpoint …`), or the verb of a noun, whose name then is both words. A noun's @run is for
+ * what names none of its verbs.
+ */
 struct command {
 	const char *name;
 	const char *text; /* one line for lists */
 	const char *help; /* usage and options, without the common ones */
+	const char *more_help; /* that of @more */
 	const char *letters; /* its short options, as getopt wants them; "+" first: options end at the first word */
 	const struct option *options; /* its long options, ended by zeros */
+	const struct option *more; /* and those it shares with others; NULL: none */
 	enum complete complete;
 	const char *words; /* of COMPLETE_WORDS, separated by spaces */
+	const char *names; /* of COMPLETE_NAMES: whose, "sandbox checkpoint" say */
+	const struct command *const *verbs; /* of a noun, ended by NULL */
+	bool first_verb; /* what names no verb means the first one */
 	int (*run)(struct args *a, struct err *e);
 };
 
@@ -36,6 +45,7 @@ struct command {
 extern const struct command *const commands[];
 
 extern const struct command cmd_create, cmd_exec, cmd_shell, cmd_cp, cmd_ls, cmd_inspect, cmd_rm, cmd_pause, cmd_resume,
+	cmd_hibernate, cmd_wake, cmd_checkpoint, cmd_restore, cmd_fork, cmd_diff, cmd_promote, cmd_template, cmd_pool,
 	cmd_logs, cmd_stats, cmd_top, cmd_events, cmd_audit, cmd_token, cmd_completion;
 
 #define ARGS_OPTIONS 64
@@ -54,15 +64,23 @@ struct args {
 	char letters[64];
 };
 
+/*
+ * What @argv means: @c itself, or the verb of a noun, which then is moved to the front and the noun left out. Options
+ * that all commands have may stand before it.
+ */
+const struct command *args_verb(const struct command *c, int *argc, char ***argv);
+/* The run() of a noun: help, or an error that says which verbs there are. */
+int args_noun(struct args *a, struct err *e);
 /* @argv[0] is the command's name. */
 void args_init(struct args *a, const struct command *c, int argc, char **argv);
 /* 1 and one of the command's options (its value in getopt's optarg), 0 when there are no more, or -EINVAL. */
 int args_next(struct args *a, int *ret_opt, struct err *e);
 /*
- * For commands that take a sandbox and then words of their own: takes the first of the rest, then goes on with options
- * up to the next word or "--". Call args_next() until it returns 0 afterwards.
+ * For commands that take a sandbox and then words of their own: hands every option before and behind the sandbox's name
+ * to @apply, up to the next word or "--".
  */
-const char *args_take(struct args *a);
+int args_sandbox(struct args *a, int (*apply)(void *arg, int opt, const char *value, struct err *e), void *arg,
+		 const char **ret_sandbox, struct err *e);
 /* All options of a command that has none of its own. 0, or -EINVAL. */
 int args_only(struct args *a, struct err *e);
 /* How many words there must be; @max < 0: any number. */
@@ -71,3 +89,14 @@ int args_count(const struct args *a, int min, int max, const char *want, struct 
 const struct option *args_common(void);
 /* Puts NAME=VALUE, or NAME with our own value, into @body's object "env". */
 int args_add_env(json_t *body, const char *arg, struct err *e);
+/* Puts NAME=VALUE into @body's object "metadata". */
+int args_add_meta(json_t *body, const char *arg, struct err *e);
+int args_set_text(json_t *body, const char *key, const char *arg, struct err *e);
+/* "30s" as seconds. */
+int args_set_time(json_t *body, const char *key, const char *arg, struct err *e);
+/* The value of --memory: nothing is true. */
+int args_set_memory(json_t *body, const char *arg, struct err *e);
+/* Words as the array @key. */
+int args_set_words(json_t *body, const char *key, char **words, int n, struct err *e);
+/* One more "&metadata.NAME=VALUE" of a query. Writes into @arg. */
+int args_query_meta(struct buf *query, char *arg, struct err *e);

@@ -1,5 +1,6 @@
 #include "client/client.h"
 #include "base/base.h"
+#include "client/outfile.h"
 #include "client/progress.h"
 #include "client/show.h"
 #include "client/tree.h"
@@ -306,64 +307,15 @@ static int fetch(struct cp *p, const struct place *from, const char *more, uint6
 	return r;
 }
 
-/* A file without a name in the folder of @dst: whoever kills us leaves nothing behind. *tmp is "" then. */
-static int open_beside(const char *dst, char *tmp, size_t size)
-{
-	char dir[PATH_MAX];
-	const char *slash = strrchr(dst, '/');
-	int fd;
-
-	tmp[0] = '\0';
-	snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - dst) + 1 : 1, slash ? dst : ".");
-	fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
-	if (fd >= 0)
-		return fd;
-	/* Not every filesystem can. */
-	snprintf(tmp, size, "%s.cloche-XXXXXX", dst);
-	return mkostemp(tmp, O_CLOEXEC);
-}
-
-/* Gives it a name beside @dst when it has none yet, then @dst's. */
-static int put_in_place(int fd, char *tmp, size_t size, const char *dst)
-{
-	char self[32];
-
-	if (!tmp[0]) {
-		snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
-		snprintf(tmp, size, "%s.cloche-%d", dst, (int)getpid());
-		if (linkat(AT_FDCWD, self, AT_FDCWD, tmp, AT_SYMLINK_FOLLOW) < 0)
-			return -errno;
-	}
-	return rename(tmp, dst) < 0 ? -errno : 0;
-}
-
-/* Beside its place and renamed, so that what was there stays whole when it fails. */
 static int fetch_file(struct cp *p, const struct place *from, const json_t *st, const char *dst, struct err *e)
 {
 	unsigned long mode = strtoul(*show_str(st, "mode") ? show_str(st, "mode") : "0644", NULL, 8) & 0777;
-	char tmp[PATH_MAX + 32];
-	AUTO_CLOSE int fd = -1;
-	struct stat here;
-	int r;
+	AUTO(outfile_done) struct outfile out = OUTFILE_INIT;
+	int r = outfile_open(&out, dst, e);
 
-	/* A pipe or a device is written to, not replaced. */
-	if (stat(dst, &here) == 0 && !S_ISREG(here.st_mode)) {
-		fd = open(dst, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-		return fd < 0 ? err_sys(e, ERR_DENIED, -errno, "%.150s", dst)
-			      : fetch(p, from, "", show_u64(st, "size"), fd, e);
-	}
-	fd = open_beside(dst, tmp, sizeof(tmp));
-	if (fd < 0)
-		return err_sys(e, ERR_DENIED, -errno, "%.150s", dst);
-	r = fetch(p, from, "", show_u64(st, "size"), fd, e);
-	if (r == 0) {
-		r = fchmod(fd, (mode_t)mode) < 0 ? -errno : put_in_place(fd, tmp, sizeof(tmp), dst);
-		if (r < 0)
-			err_sys(e, ERR_DENIED, r, "%.150s", dst);
-	}
-	if (r < 0 && tmp[0])
-		unlink(tmp);
-	return r;
+	if (r == 0)
+		r = fetch(p, from, "", show_u64(st, "size"), out.fd, e);
+	return r < 0 ? r : outfile_commit(&out, (mode_t)mode, e);
 }
 
 static ssize_t pull(void *arg, const void **ret_data)
@@ -439,8 +391,6 @@ static int copy_out(struct cp *p, const struct place *from, const char *dst, str
 		snprintf(path, sizeof(path), "%s", dst);
 	if (dir)
 		return fetch_tree(p, from, path, e);
-	if (strlen(path) >= PATH_MAX)
-		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "'%.100s' is too long", path);
 	r = fetch_file(p, from, st, path, e);
 	if (r == 0)
 		json_array_append_new(p->done,

@@ -131,6 +131,7 @@ const struct command cmd_events = {
 	.help = help,
 	.letters = "f",
 	.options = options,
-	.complete = COMPLETE_SANDBOX,
+	.complete = COMPLETE_NAMES,
+	.names = "sandbox",
 	.run = run,
 };

@@ -1,16 +1,15 @@
 #include "client/client.h"
 #include "base/base.h"
-#include "base/str.h"
 #include "client/base64.h"
+#include "client/input.h"
 #include "client/session.h"
 #include "client/show.h"
-#include "client/tty.h"
 
 #include <unistd.h>
 
 #define STDIN_MAX (2 * MIB) /* of what goes into one request */
 
-enum { OPT_CWD = 256, OPT_USER, OPT_TIMEOUT, OPT_KEYS, OPT_SHELL };
+enum { OPT_CWD = 256, OPT_USER, OPT_TIMEOUT, OPT_KEYS, OPT_SHELL, OPT_CODE };
 
 static const struct option options[] = {
 	{ "tty", no_argument, NULL, 't' },
@@ -22,6 +21,7 @@ static const struct option options[] = {
 	{ "background", no_argument, NULL, 'd' },
 	{ "detach-keys", required_argument, NULL, OPT_KEYS },
 	{ "shell", no_argument, NULL, OPT_SHELL },
+	{ "code", no_argument, NULL, OPT_CODE },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -39,18 +39,19 @@ static const char help[] =
 	"  --user NAME|UID[:GID]   user, root (of the sandbox), or ids       the sandbox's\n"
 	"  --timeout TIME      wall time, as 30s, 5m; 0 lifts it             the sandbox's\n"
 	"  --shell             COMMAND is one text for /bin/sh\n"
+	"  --code              COMMAND is code for the warm Python of the sandbox's template; `-`: it is on stdin\n"
 	"  -d, --background    prints the exec's id and leaves it running\n"
 	"  --detach-keys KEYS  with -t: leave it running                     ctrl-p,ctrl-q\n";
 
 struct exec_cmd {
 	json_t *body;
-	bool tty, input, background, shell;
+	bool tty, input, background, shell, code;
 	struct keys keys;
 };
 
-static int apply(struct exec_cmd *x, int opt, const char *arg, struct err *e)
+static int apply(void *cmd, int opt, const char *arg, struct err *e)
 {
-	uint64_t ms;
+	struct exec_cmd *x = cmd;
 	int r;
 
 	switch (opt) {
@@ -66,56 +67,21 @@ static int apply(struct exec_cmd *x, int opt, const char *arg, struct err *e)
 	case OPT_SHELL:
 		x->shell = true;
 		return 0;
+	case OPT_CODE:
+		x->code = true;
+		return 0;
 	case 'e':
 		r = args_add_env(x->body, arg, e);
 		return r < 0 ? err_wrap(e, r, "--env") : 0;
 	case OPT_CWD:
 	case OPT_USER:
-		if (json_object_set_new(x->body, opt == OPT_CWD ? "cwd" : "user", json_string(arg)) < 0)
-			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': not UTF-8", arg);
-		return 0;
+		return args_set_text(x->body, opt == OPT_CWD ? "cwd" : "user", arg, e);
 	case OPT_TIMEOUT:
-		r = parse_duration(arg, &ms, e);
-		if (r < 0)
-			return err_wrap(e, r, "--timeout");
-		json_object_set_new(x->body, "timeout",
-				    ms % 1000 ? json_real((double)ms / 1000) : json_integer((json_int_t)(ms / 1000)));
-		return 0;
+		r = args_set_time(x->body, "timeout", arg, e);
+		return r < 0 ? err_wrap(e, r, "--timeout") : 0;
 	default:
 		return keys_parse(arg, &x->keys, e);
 	}
-}
-
-static int set_command(struct exec_cmd *x, char **argv, int argc, struct err *e)
-{
-	json_t *cmd = json_array();
-
-	if (x->shell && argc == 1) {
-		json_decref(cmd);
-		return json_object_set_new(x->body, "shell", json_string(argv[0])) < 0
-			       ? err_set(e, ERR_INVALID, -EINVAL, "the command is not UTF-8")
-			       : 0;
-	}
-	for (int i = 0; i < argc; i++)
-		if (json_array_append_new(cmd, json_string(argv[i])) < 0) {
-			json_decref(cmd);
-			return err_set(e, ERR_INVALID, -EINVAL, "word %d of the command is not UTF-8", i + 1);
-		}
-	json_object_set_new(x->body, "cmd", cmd);
-	return x->shell ? err_set(e, ERR_INVALID, -EINVAL, "--shell takes one word, not %d", argc) : 0;
-}
-
-static void set_tty(json_t *body)
-{
-	unsigned rows = 24, columns = 80;
-	const char *term = getenv("TERM");
-
-	tty_size(STDIN_FILENO, &rows, &columns);
-	json_object_set_new(body, "tty", json_pack("{s:i, s:i}", "rows", (int)rows, "cols", (int)columns));
-	if (!json_object_get(body, "env"))
-		json_object_set_new(body, "env", json_object());
-	if (term && *term && !json_object_get(json_object_get(body, "env"), "TERM"))
-		json_object_set_new(json_object_get(body, "env"), "TERM", json_string(term));
 }
 
 /* Our whole stdin as a field of the request. */
@@ -124,30 +90,51 @@ static int set_stdin(json_t *body, struct err *e)
 	AUTO(buf_done) struct buf b = BUF_INIT(STDIN_MAX);
 	AUTO_FREE char *text = NULL;
 	size_t size;
+	int r = input_read(STDIN_FILENO, "stdin", &b, e);
 
-	for (;;) {
-		char *room = buf_room(&b, b.max - b.len < 65536 ? 1 : 65536);
-		ssize_t n = room ? read(STDIN_FILENO, room, b.max - b.len < 65536 ? 1 : 65536) : -1;
-
-		if (!room) {
-			err_set(e, ERR_TOO_LARGE, -E2BIG, "stdin is longer than 2M");
-			err_remedy(e, "leave out --json or --background, or copy it with `cloche cp`");
-			return -E2BIG;
-		}
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return err_sys(e, ERR_INVALID, -errno, "read stdin");
-		if (n == 0)
-			break;
-		buf_added(&b, (size_t)n);
-	}
+	if (r == -E2BIG)
+		err_remedy(e, "leave out --json or --background, or copy it with `cloche cp`");
+	if (r < 0)
+		return r;
 	size = (b.len + 2) / 3 * 4 + 1;
 	text = malloc(size);
 	if (!text || base64_encode(buf_str(&b), b.len, text, size) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
 	json_object_set_new(body, "stdin_base64", json_string(text));
 	return 0;
+}
+
+/* Code that is on our stdin, so that nothing of it has to be quoted. */
+static int set_code(struct exec_cmd *x, const char *word, struct err *e)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(STDIN_MAX);
+	int r;
+
+	if (strcmp(word, "-"))
+		return args_set_text(x->body, "code", word, e);
+	if (x->input)
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       "stdin has the code already: --code - does not go with -i and -t");
+	r = input_read(STDIN_FILENO, "stdin", &b, e);
+	if (r < 0)
+		return r;
+	if (json_object_set_new(x->body, "code", json_stringn(buf_str(&b), b.len)) < 0)
+		return err_set(e, ERR_INVALID, -EINVAL, "the code is not UTF-8");
+	return 0;
+}
+
+static int set_command(struct exec_cmd *x, char **argv, int argc, struct err *e)
+{
+	if (x->shell && x->code)
+		return err_set(e, ERR_INVALID, -EINVAL, "--shell and --code do not go together");
+	if ((x->shell || x->code) && argc > 1)
+		return err_set(e, ERR_INVALID, -EINVAL, "%s takes one word, not %d", x->code ? "--code" : "--shell",
+			       argc);
+	if (x->code)
+		return set_code(x, argv[0], e);
+	if (x->shell)
+		return args_set_text(x->body, "shell", argv[0], e);
+	return args_set_words(x->body, "cmd", argv, argc, e);
 }
 
 /* One request, one answer. */
@@ -184,36 +171,15 @@ static int live(const struct exec_cmd *x, struct conn *c, const char *sandbox, s
 
 	if (r < 0)
 		return r;
-	if (end.how == SESSION_DETACHED) {
-		session_tell_detached(&o, &end);
-		r = end.signal ? 128 + end.signal : 0;
-	} else {
-		session_tell_verdict(end.result);
-		r = session_exit_code(end.result);
-	}
-	json_decref(end.result);
-	return r;
+	return session_finish(&o, &end);
 }
 
 static int parse(struct args *a, struct exec_cmd *x, const char **ret_sandbox, struct err *e)
 {
-	int opt, r;
+	int r = args_sandbox(a, apply, x, ret_sandbox, e);
 
-	for (unsigned round = 0; round < 2; round++) {
-		while ((r = args_next(a, &opt, e)) > 0) {
-			r = apply(x, opt, optarg, e);
-			if (r < 0)
-				return r;
-		}
-		if (r < 0 || a->help)
-			return r;
-		if (round == 0) {
-			r = args_count(a, 1, -1, "SANDBOX", e);
-			if (r < 0)
-				return r;
-			*ret_sandbox = args_take(a);
-		}
-	}
+	if (r < 0 || a->help)
+		return r;
 	if (!a->nrest) {
 		err_set(e, ERR_INVALID, -EINVAL, "no command given");
 		err_remedy(e, "give one, as in `cloche exec %.64s -- echo hello`", *ret_sandbox);
@@ -237,7 +203,7 @@ static int run(struct args *a, struct err *e)
 	if (r < 0 || a->help)
 		return r;
 	if (x.tty)
-		set_tty(body);
+		session_set_tty(body);
 	r = conn_open(&a->conn, &c, e);
 	if (r < 0)
 		return r;
@@ -259,6 +225,7 @@ const struct command cmd_exec = {
 	.help = help,
 	.letters = "+tie:d",
 	.options = options,
-	.complete = COMPLETE_SANDBOX,
+	.complete = COMPLETE_NAMES,
+	.names = "sandbox",
 	.run = run,
 };

@@ -193,6 +193,7 @@ const struct command cmd_logs = {
 	.help = help,
 	.letters = "f",
 	.options = options,
-	.complete = COMPLETE_SANDBOX,
+	.complete = COMPLETE_NAMES,
+	.names = "sandbox",
 	.run = run,
 };

@@ -20,7 +20,7 @@ static const char help[] = "usage: cloche ls [options]\n"
 			   "Lists sandboxes, the newest first.\n"
 			   "\n"
 			   "  --meta NAME=VALUE   only those that were made with it (repeatable)\n"
-			   "  --state STATE       only running, paused or lost ones\n"
+			   "  --state STATE       only running, paused, hibernated or lost ones\n"
 			   "  -q, --quiet         ids only\n"
 			   "  --all               of all tenants (admin)\n";
 
@@ -68,7 +68,6 @@ static int run(struct args *a, struct err *e)
 	AUTO_JSON json_t *list = NULL;
 	bool quiet = false, all = false;
 	const json_t *s;
-	const char *eq;
 	size_t i;
 	int opt, r, q = 0;
 
@@ -81,11 +80,9 @@ static int run(struct args *a, struct err *e)
 			all = true;
 			q = url_add(&query, "&tenant=%s", "*");
 		} else {
-			eq = strchr(optarg, '=');
-			if (!eq || eq == optarg)
-				return err_set(e, ERR_INVALID, -EINVAL, "--meta '%.60s': must be NAME=VALUE", optarg);
-			optarg[eq - optarg] = '\0';
-			q = url_add(&query, "&metadata.%s=%s", optarg, eq + 1);
+			r = args_query_meta(&query, optarg, e);
+			if (r < 0)
+				return r;
 		}
 		if (q < 0)
 			return err_sys(e, ERR_INVALID, q, "too much to ask for");

@@ -38,6 +38,7 @@ static int finish(int code)
 int main(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : "";
+	const struct command *command;
 	struct err e = { 0 };
 	struct args a;
 	int r;
@@ -48,8 +49,11 @@ int main(int argc, char **argv)
 	for (size_t i = 0; commands[i]; i++) {
 		if (strcmp(name, commands[i]->name))
 			continue;
-		args_init(&a, commands[i], argc - 1, argv + 1);
-		r = commands[i]->run(&a, &e);
+		argc--;
+		argv++;
+		command = args_verb(commands[i], &argc, &argv);
+		args_init(&a, command, argc, argv);
+		r = command->run(&a, &e);
 		if (r >= 0)
 			return finish(a.help ? 0 : r);
 		if (a.json)

@@ -2,20 +2,46 @@
 #include "base/base.h"
 #include "client/show.h"
 
+enum { OPT_MEMORY = 256 };
+
+static const struct option hibernate_options[] = {
+	{ "memory", required_argument, NULL, OPT_MEMORY },
+	{ NULL, 0, NULL, 0 },
+};
+
 static const char help_pause[] = "usage: cloche pause SANDBOX…\n"
 				 "\n"
 				 "Freezes sandboxes: nothing in them runs until `cloche resume`. Memory stays.\n"
 				 "\n";
 static const char help_resume[] = "usage: cloche resume SANDBOX…\n"
 				  "\n"
-				  "Lets paused sandboxes go on.\n"
+				  "Lets paused sandboxes go on, and wakes hibernated ones.\n"
 				  "\n";
+static const char help_hibernate[] =
+	"usage: cloche hibernate [--memory auto] SANDBOX…\n"
+	"\n"
+	"Keeps files and running processes of sandboxes on disk and frees everything else. Any call wakes them:\n"
+	"`exec`, `cp`, `shell`, or `cloche wake`. Refused when a process can not be carried.\n"
+	"\n"
+	"  --memory auto       then its processes end, and stderr says why\n";
+static const char help_wake[] = "usage: cloche wake SANDBOX…\n"
+				"\n"
+				"Wakes hibernated sandboxes, and lets paused ones go on: the same as `cloche resume`.\n"
+				"\n";
 
 static int change(struct args *a, const char *verb, struct err *e)
 {
 	AUTO(conn_close) struct conn *c = NULL;
-	int r = args_only(a, e);
+	AUTO_JSON json_t *body = NULL;
+	int opt, r;
 
+	while ((r = args_next(a, &opt, e)) > 0) {
+		if (!body)
+			body = json_object();
+		r = args_set_memory(body, optarg, e);
+		if (r < 0)
+			return r;
+	}
 	if (r < 0 || a->help)
 		return r;
 	r = args_count(a, 1, -1, "SANDBOX", e);
@@ -29,7 +55,9 @@ static int change(struct args *a, const char *verb, struct err *e)
 		if (r == 0)
 			r = buf_adds(&path, verb);
 		if (r == 0)
-			r = conn_json(c, "POST", buf_str(&path), NULL, &answer, e);
+			r = conn_json(c, "POST", buf_str(&path), body, &answer, e);
+		if (r == 0 && *show_str(answer, "memory_refused"))
+			show_warn("%s: its processes have ended: %s", a->rest[i], show_str(answer, "memory_refused"));
 		if (r == 0 && a->json)
 			r = show_json(answer, SHOW_LINE, e);
 	}
@@ -46,11 +74,17 @@ static int run_resume(struct args *a, struct err *e)
 	return change(a, "resume", e);
 }
 
+static int run_hibernate(struct args *a, struct err *e)
+{
+	return change(a, "hibernate", e);
+}
+
 const struct command cmd_pause = {
 	.name = "pause",
 	.text = "freeze sandboxes",
 	.help = help_pause,
-	.complete = COMPLETE_SANDBOX,
+	.complete = COMPLETE_NAMES,
+	.names = "sandbox",
 	.run = run_pause,
 };
 
@@ -58,6 +92,26 @@ const struct command cmd_resume = {
 	.name = "resume",
 	.text = "let paused sandboxes go on",
 	.help = help_resume,
-	.complete = COMPLETE_SANDBOX,
+	.complete = COMPLETE_NAMES,
+	.names = "sandbox",
+	.run = run_resume,
+};
+
+const struct command cmd_hibernate = {
+	.name = "hibernate",
+	.text = "put sandboxes to disk until they are needed",
+	.help = help_hibernate,
+	.options = hibernate_options,
+	.complete = COMPLETE_NAMES,
+	.names = "sandbox",
+	.run = run_hibernate,
+};
+
+const struct command cmd_wake = {
+	.name = "wake",
+	.text = "wake hibernated sandboxes",
+	.help = help_wake,
+	.complete = COMPLETE_NAMES,
+	.names = "sandbox",
 	.run = run_resume,
 };

@@ -413,7 +413,7 @@ int session_exit_code(const json_t *result)
 	return json_is_integer(code) && v >= 0 && v <= 255 ? (int)v : EXIT_OURS;
 }
 
-void session_tell_verdict(const json_t *result)
+static void tell_verdict(const json_t *result)
 {
 	const json_t *verdict = json_object_get(result, "verdict");
 	const char *cause = show_str(verdict, "cause"), *detail = show_str(verdict, "detail");
@@ -424,12 +424,41 @@ void session_tell_verdict(const json_t *result)
 	show_warn("%s%s%s", cause, *detail ? ": " : "", detail);
 }
 
-void session_tell_detached(const struct session_opts *o, const struct session_end *end)
+static void tell_detached(const struct session_opts *o, const struct session_end *end)
 {
 	if (o->tty)
 		fputc('\n', stderr);
 	show_warn("left it running; come back with `cloche %s %s%s %s`", o->tty ? "shell" : "logs -f", o->sandbox,
 		  o->tty ? " --attach" : "", end->exec);
+}
+
+int session_finish(const struct session_opts *o, struct session_end *end)
+{
+	int r;
+
+	if (end->how == SESSION_DETACHED) {
+		tell_detached(o, end);
+		r = end->signal ? 128 + end->signal : 0;
+	} else {
+		tell_verdict(end->result);
+		r = session_exit_code(end->result);
+	}
+	json_decref(end->result);
+	end->result = NULL;
+	return r;
+}
+
+void session_set_tty(json_t *body)
+{
+	unsigned rows = 24, columns = 80;
+	const char *term = getenv("TERM");
+
+	tty_size(STDIN_FILENO, &rows, &columns);
+	json_object_set_new(body, "tty", json_pack("{s:i, s:i}", "rows", (int)rows, "cols", (int)columns));
+	if (!json_object_get(body, "env"))
+		json_object_set_new(body, "env", json_object());
+	if (term && *term && !json_object_get(json_object_get(body, "env"), "TERM"))
+		json_object_set_new(json_object_get(body, "env"), "TERM", json_string(term));
 }
 
 int session_error_code(const struct err *e)

@@ -36,11 +36,11 @@ struct session_end {
 
 /* The terminal is as it was when this returns, whatever happened. */
 int session_run(struct conn *c, const struct session_opts *o, struct session_end *ret, struct err *e);
+/* After it: says on stderr what a limit did, or how to come back to what was left running. Our exit code; frees @end. */
+int session_finish(const struct session_opts *o, struct session_end *end);
 /* The exit code of a result. */
 int session_exit_code(const json_t *result);
-/* What a limit did, as one line on stderr; nothing for an ordinary end. */
-void session_tell_verdict(const json_t *result);
-/* How to come back to what was left running, on stderr. */
-void session_tell_detached(const struct session_opts *o, const struct session_end *end);
+/* Asks for a terminal like ours in the @body that starts an exec. */
+void session_set_tty(json_t *body);
 /* A program that could not be started: 126 or 127, or 125 when @e is about something else. */
 int session_error_code(const struct err *e);

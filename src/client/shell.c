@@ -1,8 +1,6 @@
 #include "client/client.h"
 #include "base/base.h"
 #include "client/session.h"
-#include "client/show.h"
-#include "client/tty.h"
 
 #include <unistd.h>
 
@@ -35,8 +33,10 @@ struct shell {
 	struct keys keys;
 };
 
-static int apply(struct shell *s, int opt, const char *arg, struct err *e)
+static int apply(void *cmd, int opt, const char *arg, struct err *e)
 {
+	struct shell *s = cmd;
+
 	switch (opt) {
 	case OPT_ATTACH:
 		s->exec = arg;
@@ -46,31 +46,16 @@ static int apply(struct shell *s, int opt, const char *arg, struct err *e)
 	case 'e':
 		return args_add_env(s->body, arg, e);
 	default:
-		if (json_object_set_new(s->body, opt == OPT_CWD ? "cwd" : "user", json_string(arg)) < 0)
-			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': not UTF-8", arg);
-		return 0;
+		return args_set_text(s->body, opt == OPT_CWD ? "cwd" : "user", arg, e);
 	}
 }
 
 static int parse(struct args *a, struct shell *s, struct err *e)
 {
-	int opt, r;
+	int r = args_sandbox(a, apply, s, &s->sandbox, e);
 
-	for (unsigned round = 0; round < 2; round++) {
-		while ((r = args_next(a, &opt, e)) > 0) {
-			r = apply(s, opt, optarg, e);
-			if (r < 0)
-				return r;
-		}
-		if (r < 0 || a->help)
-			return r;
-		if (round == 0) {
-			r = args_count(a, 1, -1, "SANDBOX", e);
-			if (r < 0)
-				return r;
-			s->sandbox = args_take(a);
-		}
-	}
+	if (r < 0 || a->help)
+		return r;
 	if (s->exec && a->nrest)
 		return err_set(e, ERR_INVALID, -EINVAL, "--attach goes to what runs already: no command fits with it");
 	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
@@ -83,30 +68,16 @@ static int parse(struct args *a, struct shell *s, struct err *e)
 
 static int fill(struct args *a, struct shell *s, struct err *e)
 {
-	unsigned rows = 24, columns = 80;
-	const char *term = getenv("TERM");
-	json_t *cmd;
-
-	tty_size(STDIN_FILENO, &rows, &columns);
-	json_object_set_new(s->body, "tty", json_pack("{s:i, s:i}", "rows", (int)rows, "cols", (int)columns));
+	session_set_tty(s->body);
 	/* A shell stays as long as its user does. */
 	json_object_set_new(s->body, "timeout", json_integer(0));
-	if (!json_object_get(s->body, "env"))
-		json_object_set_new(s->body, "env", json_object());
-	if (term && *term && !json_object_get(json_object_get(s->body, "env"), "TERM"))
-		json_object_set_new(json_object_get(s->body, "env"), "TERM", json_string(term));
 	if (!a->nrest) {
 		/* The better one of those there are. */
 		json_object_set_new(s->body, "shell",
 				    json_string("command -v bash >/dev/null 2>&1 && exec bash; exec sh"));
 		return 0;
 	}
-	cmd = json_array();
-	json_object_set_new(s->body, "cmd", cmd);
-	for (int i = 0; i < a->nrest; i++)
-		if (json_array_append_new(cmd, json_string(a->rest[i])) < 0)
-			return err_set(e, ERR_INVALID, -EINVAL, "word %d of the command is not UTF-8", i + 1);
-	return 0;
+	return args_set_words(s->body, "cmd", a->rest, a->nrest, e);
 }
 
 /* Where the last screenful of an exec's output begins. */
@@ -162,15 +133,7 @@ static int run(struct args *a, struct err *e)
 		a->error_code = session_error_code(e);
 		return r;
 	}
-	if (end.how == SESSION_DETACHED) {
-		session_tell_detached(&o, &end);
-		r = end.signal ? 128 + end.signal : 0;
-	} else {
-		session_tell_verdict(end.result);
-		r = session_exit_code(end.result);
-	}
-	json_decref(end.result);
-	return r;
+	return session_finish(&o, &end);
 }
 
 const struct command cmd_shell = {
@@ -179,6 +142,7 @@ const struct command cmd_shell = {
 	.help = help,
 	.letters = "+e:",
 	.options = options,
-	.complete = COMPLETE_SANDBOX,
+	.complete = COMPLETE_NAMES,
+	.names = "sandbox",
 	.run = run,
 };

@@ -140,3 +140,33 @@ int show_set_pair(json_t *o, const char *text, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': not UTF-8", text);
 	return 0;
 }
+
+void show_not_done(const json_t *sandbox)
+{
+	const json_t *list = json_object_get(json_object_get(sandbox, "restored"), "not_done"), *one;
+	size_t i;
+
+	json_array_foreach(list, i, one) show_warn("%s: %s", show_str(one, "what"), show_str(one, "why"));
+}
+
+int show_made(bool json, const json_t *answer, struct err *e)
+{
+	const json_t *list = json_object_get(answer, "sandboxes"), *one, *told = NULL;
+	size_t i;
+
+	/* All came from the same, so most have the same to say. */
+	json_array_foreach(list, i, one)
+	{
+		const json_t *now = json_object_get(json_object_get(one, "restored"), "not_done");
+
+		if (!told || !json_equal(told, now))
+			show_not_done(one);
+		told = now;
+	}
+	if (*show_str(answer, "memory_refused"))
+		show_warn("files only: %s", show_str(answer, "memory_refused"));
+	if (json)
+		return show_json(answer, SHOW_LINE, e);
+	json_array_foreach(list, i, one) show_line(show_str(one, "id"));
+	return 0;
+}

@@ -1,6 +1,7 @@
 /* What answers look like: fields of JSON objects, and JSON itself on stdout. */
 #pragma once
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buf.h"
@@ -31,3 +32,8 @@ int show_pairs(const json_t *o, struct buf *b);
 
 /* Sets @key to TEXT's part behind the first '=' in the object @o; its name before it. -EINVAL without one. */
 int show_set_pair(json_t *o, const char *text, struct err *e);
+
+/* What could not be done for a sandbox that was made of a checkpoint, on stderr. */
+void show_not_done(const json_t *sandbox);
+/* The answer {"sandboxes":[…]}: as it is, or the ids. */
+int show_made(bool json, const json_t *answer, struct err *e);

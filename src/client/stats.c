@@ -68,6 +68,7 @@ const struct command cmd_stats = {
 	.name = "stats",
 	.text = "what a sandbox uses",
 	.help = help,
-	.complete = COMPLETE_SANDBOX,
+	.complete = COMPLETE_NAMES,
+	.names = "sandbox",
 	.run = run,
 };

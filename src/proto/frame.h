@@ -35,7 +35,7 @@ enum frame_type {
 	FRAME_RESTORE = 11,
 	/* agent → host */
 	FRAME_READY = 16, /* u32 protocol version, u32 Landlock ABI: locked down, waits for SETUP */
-	FRAME_UP = 17, /* the sandbox stands */
+	FRAME_UP = 17, /* the sandbox stands; with FRAME_SETUP_FRESH: u32 of FRAME_RESTORED_*, what was made anew */
 	FRAME_STARTED = 18, /* only with FRAME_EXEC_TTY: u32 pid inside; fd: the terminal's master */
 	FRAME_EXITED = 19, /* struct frame_exited */
 	FRAME_FAILED = 20, /* struct frame_failed */
@@ -97,6 +97,8 @@ struct frame_setup {
 #define FRAME_SETUP_READ_ONLY 1U /* make the root read-only once everything is attached */
 /* a folder of the host can be written: nothing may get set-id bits or capabilities */
 #define FRAME_SETUP_HOST_WRITABLE 2U
+/* its files were another's: /etc/machine-id, where there is one, and /run/cloche/generation are made anew */
+#define FRAME_SETUP_FRESH 4U
 
 long frame_mounts_encode(const struct frame_mounts *m, uint8_t *out, size_t size); /* payload length or -EMSGSIZE */
 int frame_mounts_decode(const struct frame *f, struct frame_mounts *ret); /* 0 or -EBADMSG; points into the frame */

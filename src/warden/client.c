@@ -255,6 +255,7 @@ static void take_layer(const struct client *c, const char *id, struct client_lay
 		.entries = m->entries,
 		.files = m->files,
 		.size = m->size,
+		.memory = m->memory,
 		.depth = m->depth,
 		.users = m->users,
 		.bad = m->flags & MSG_LAYER_BAD,
@@ -274,6 +275,17 @@ int client_seal(struct client *c, uint64_t handle, const char *id, struct client
 	take_layer(c, id, ret);
 	*ret_pause = c->rep.arg;
 	return 0;
+}
+
+int client_seal_memory(struct client *c, uint64_t handle, const char *id, struct client_layer *ret, uint64_t *ret_pause,
+		       struct err *e)
+{
+	int r;
+
+	c->req.arg = 1;
+	r = client_seal(c, handle, id, ret, ret_pause, e);
+	c->req.arg = 0;
+	return r;
 }
 
 int client_unseal(struct client *c, const char *id, struct err *e)

@@ -46,6 +46,7 @@ int client_group_kill(struct client *c, uint64_t handle, uint32_t group, struct 
 struct client_layer {
 	char id[ID_SIZE], parent[ID_SIZE];
 	uint64_t tenant, made, entries, files, size;
+	uint64_t memory; /* 0: it has none */
 	uint32_t depth, users;
 	bool bad;
 	uint8_t sum[32];
@@ -53,6 +54,9 @@ struct client_layer {
 /* Makes layer @id of what the sandbox has changed; @ret_pause: for how many ns it did not run. */
 int client_seal(struct client *c, uint64_t handle, const char *id, struct client_layer *ret, uint64_t *ret_pause,
 		struct err *e);
+/* The same, with its processes. */
+int client_seal_memory(struct client *c, uint64_t handle, const char *id, struct client_layer *ret, uint64_t *ret_pause,
+		       struct err *e);
 int client_unseal(struct client *c, const char *id, struct err *e);
 /* The next larger id after @after ("": the first). 1, or 0 at the end. */
 int client_layers(struct client *c, const char *after, struct client_layer *ret, struct err *e);

@@ -199,6 +199,10 @@ static int open_files(struct env *v, const struct env_opts *o, struct err *e)
 		err_remedy(e, "install cloche-agent beside cloche or in its libexec folder");
 		return r;
 	}
+	r = o->dump ? sys_openat(AT_FDCWD, o->dump, O_PATH | O_CLOEXEC, 0) : -ENOENT;
+	if (r < 0 && r != -ENOENT)
+		return err_sys(e, ERR_INTERNAL, r, "open %s", o->dump);
+	v->dump = r < 0 ? -1 : r;
 	v->null = sys_openat(AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC, 0);
 	if (v->null < 0)
 		return err_sys(e, ERR_INTERNAL, v->null, "open /dev/null");
@@ -308,7 +312,7 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 
 int env_open(const struct env_opts *o, struct env *ret, struct err *e)
 {
-	struct env v = { .agent = -1, .null = -1, .net = -1, .slots.fd = -1, .records.fd = -1, .layers = -1 };
+	struct env v = { .agent = -1, .dump = -1, .null = -1, .net = -1, .slots.fd = -1, .records.fd = -1, .layers = -1 };
 	int r;
 
 	v.policy = o->policy ? *o->policy : policy_all;
@@ -337,6 +341,7 @@ void env_done(struct env *v)
 	image_host_done(&v->image);
 	fd_close(v->layers);
 	fd_close(v->agent);
+	fd_close(v->dump);
 	fd_close(v->null);
 	fd_close(v->net);
 	fd_close(env_take_net(v));

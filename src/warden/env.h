@@ -25,6 +25,7 @@ struct env {
 	struct image_host image;
 	struct env_policy policy; /* how images and mount sources are opened */
 	int agent; /* the program */
+	int dump; /* cloche-dump, -1: not here */
 	int null; /* /dev/null */
 	int net; /* our own network namespace, to come back to */
 	struct net_ahead *ahead; /* one being made for the first sandbox, or NULL */
@@ -34,6 +35,7 @@ struct env {
 
 struct env_opts {
 	const char *agent; /* path of cloche-agent */
+	const char *dump; /* path of cloche-dump; NULL, or nothing there: memory can not be saved */
 	const char *cache; /* NULL: the default for this user */
 	const struct env_policy *policy; /* NULL: policy_all */
 	bool freezer; /* also join the freezer (pause, checkpoints) */

@@ -23,6 +23,7 @@ struct warden_sandbox {
 	char image[SPEC_PATH];
 	char layer[SPEC_LAYERS][ID_SIZE];
 	struct sealing *sealing; /* under way, and it may still need us; or NULL */
+	struct restoring *restoring; /* its processes are not there yet; or NULL */
 };
 
 /* A seal's tag: the sandbox may end before it does. */
@@ -45,9 +46,27 @@ struct warden {
 	struct layers *layers; /* NULL: none here */
 	struct workers *workers; /* for them */
 	struct sealing *sealings;
+	struct restoring *restorings;
+	int done, timer; /* an epoll: workers, agents that restore, a clock for those; -1 without layers */
 	struct comparing *comparing; /* see warden/compare.c */
 };
 
 /* Lets go of what comparisons that are over have held; all of them, stopped if need be. */
 void warden_compare_reap(struct warden *w);
 void warden_compare_end(struct warden *w);
+
+/* --- restoring.c --- */
+int restoring_open(struct warden *w, struct err *e);
+void restoring_close(struct warden *w);
+/* Behind KEEP. */
+int restoring_start(struct warden *w, struct warden_sandbox *s, struct err *e);
+/* Does not wait for it any more. */
+void restoring_leave(struct warden *w, struct warden_sandbox *s);
+bool restoring_done(struct warden *w, struct warden_done *ret);
+
+/* --- sealing.c --- */
+/* What was not looked at before (warden_layers_ready) is not stood on. */
+int sealing_check(struct warden *w, const struct sandbox_spec *spec, struct err *e);
+/* The sandbox ends, for us at least: a seal that still needs it is given up. */
+void sealing_leave(struct warden *w, struct warden_sandbox *s);
+void sealing_end_all(struct warden *w);

@@ -2,7 +2,10 @@
 #include "base/base.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "linux/mount.h"
+#include "warden/memory.h"
 #include "warden/record.h"
+#include "warden/seal.h"
 #include "warden/tree.h"
 #include "warden/walk.h"
 
@@ -13,12 +16,17 @@
 
 enum verdict { UNKNOWN, GOOD, BAD };
 
+/* What of a layer tells that nothing was changed since it was compared. */
+static const char *const marks[] = { "fs", "manifest", "mem/meta", "mem/pages" };
+enum { MARKS_FILES = 2, MARK_META = 2, MARK_PAGES = 3 };
+
 struct layer {
 	char id[ID_SIZE];
 	struct manifest m; /* zeros: can not be read */
 	unsigned sandboxes, children;
 	enum verdict verdict;
-	struct stat fs, manifest; /* when it was compared */
+	struct stat mark[ARRAY_LEN(marks)]; /* when it was compared */
+	int meta, pages; /* open for agents, or -1 */
 };
 
 struct layers {
@@ -103,6 +111,7 @@ static int put(struct layers *l, const char *id, const struct manifest *m, struc
 	if (!x)
 		return -ENOMEM;
 	memcpy(x->id, id, ID_LEN);
+	x->meta = x->pages = -1;
 	if (m)
 		x->m = *m;
 	memmove(l->by_id + at + 1, l->by_id + at, (l->count - at) * sizeof(*l->by_id));
@@ -231,12 +240,24 @@ int layers_new(int dir, struct workers *workers, struct layers **ret, struct err
 	return 0;
 }
 
+static void close_memory(struct layer *x)
+{
+	fd_close(TAKE_FD(x->meta));
+	fd_close(TAKE_FD(x->pages));
+}
+
+static void layer_free(struct layer *x)
+{
+	close_memory(x);
+	free(x);
+}
+
 void layers_free(struct layers *l)
 {
 	if (!l)
 		return;
 	for (size_t i = 0; i < l->count; i++)
-		free(l->by_id[i]);
+		layer_free(l->by_id[i]);
 	free(l->by_id);
 	fd_close(l->lock);
 	free(l);
@@ -298,35 +319,47 @@ int layers_check(const struct layers *l, const struct sandbox_spec *spec, struct
 		const struct layer *x = get(l, spec->layer[i]);
 
 		r = x ? check_one(x, spec, i, e) : err_set(e, ERR_NOT_FOUND, -ENOENT, "no layer '%s'", spec->layer[i]);
+		if (r == 0 && spec->flags & SPEC_MEMORY && i + 1 == spec->layers && !x->m.meta)
+			r = err_set(e, ERR_INVALID, -EINVAL, "layer '%s': was sealed without memory", x->id);
 	}
 	return r;
 }
 
 static bool same(const struct stat *a, const struct stat *b)
 {
-	return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-	       a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
+	       a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-static int look(const struct layers *l, const struct layer *x, struct stat *ret_fs, struct stat *ret_manifest)
+static int look(const struct layers *l, const struct layer *x, struct stat ret[ARRAY_LEN(marks)])
 {
 	char path[ID_SIZE + 16];
 
-	snprintf(path, sizeof(path), "%s/fs", x->id);
-	if (fstatat(l->dir, path, ret_fs, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
-	snprintf(path, sizeof(path), "%s/manifest", x->id);
-	return fstatat(l->dir, path, ret_manifest, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+	memset(ret, 0, sizeof(*ret) * ARRAY_LEN(marks));
+	for (size_t i = 0; i < (x->m.meta ? ARRAY_LEN(marks) : MARKS_FILES); i++) {
+		snprintf(path, sizeof(path), "%s/%s", x->id, marks[i]);
+		if (fstatat(l->dir, path, &ret[i], AT_SYMLINK_NOFOLLOW) < 0)
+			return -errno;
+	}
+	return 0;
+}
+
+static bool untouched(const struct layers *l, const struct layer *x)
+{
+	struct stat now[ARRAY_LEN(marks)];
+	bool ok = look(l, x, now) == 0;
+
+	for (size_t i = 0; ok && i < ARRAY_LEN(marks); i++)
+		ok = same(&now[i], &x->mark[i]);
+	return ok;
 }
 
 const char *layers_unverified(const struct layers *l, const struct sandbox_spec *spec)
 {
 	for (uint32_t i = 0; i < spec->layers; i++) {
 		const struct layer *x = get(l, spec->layer[i]);
-		struct stat fs, manifest;
 
-		if (x->verdict == UNKNOWN || look(l, x, &fs, &manifest) < 0 || !same(&fs, &x->fs) ||
-		    !same(&manifest, &x->manifest))
+		if (x->verdict == UNKNOWN || !untouched(l, x))
 			return spec->layer[i];
 	}
 	return NULL;
@@ -336,8 +369,77 @@ void layers_verdict(struct layers *l, const char *id, bool good)
 {
 	struct layer *x = get(l, id);
 
-	if (x)
-		x->verdict = good && look(l, x, &x->fs, &x->manifest) == 0 ? GOOD : BAD;
+	if (!x)
+		return;
+	x->verdict = good && look(l, x, x->mark) == 0 ? GOOD : BAD;
+	close_memory(x);
+}
+
+/*
+ * By a mount of that one file, attached nowhere: what shows the path of a mapping inside a sandbox then shows nothing of
+ * the host's. Closing such a mount takes a wait, which is a worker's.
+ */
+static int open_lone(struct layers *l, const struct layer *x, unsigned mark)
+{
+	char path[ID_SIZE + 16], self[32];
+	AUTO_CLOSE int fd = -1;
+	struct stat st;
+	int mnt;
+
+	snprintf(path, sizeof(path), "%s/%s", x->id, marks[mark]);
+	mnt = mount_clone(l->dir, path, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, -1);
+	if (mnt < 0)
+		return mnt;
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", mnt);
+	fd = sys_openat(AT_FDCWD, self, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);
+	seal_close(l->workers, mnt);
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	return S_ISREG(st.st_mode) && same(&st, &x->mark[mark]) ? TAKE_FD(fd) : -EBADMSG;
+}
+
+static int open_memory(struct layers *l, struct layer *x, struct err *e)
+{
+	int r = x->pages < 0 ? open_lone(l, x, MARK_PAGES) : x->pages;
+
+	x->pages = r < 0 ? -1 : r;
+	if (r >= 0) {
+		r = x->meta < 0 ? open_lone(l, x, MARK_META) : x->meta;
+		x->meta = r < 0 ? -1 : r;
+	}
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "open the memory of layer '%s'", x->id) : 0;
+}
+
+int layers_memory(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n, struct layers_memory *ret, struct err *e)
+{
+	struct layer *x = n ? get(l, ids[n - 1]) : NULL;
+	struct mem_head head;
+	int r;
+
+	if (!x || !x->m.meta)
+		return err_set(e, ERR_INVALID, -EINVAL, "there is no memory to begin with");
+	r = open_memory(l, x, e);
+	if (r == 0)
+		r = memory_head(x->meta, x->pages, &head, e);
+	if (r < 0)
+		return err_wrap(e, r, "layer '%s'", x->id);
+	*ret = (struct layers_memory){ .meta = x->meta, .execs = (uint32_t)head.section[MEM_S_EXEC].n };
+	ret->pages[ret->npages++] = x->pages;
+	/* They are below it, so that they stay; if not, somebody else has written this. */
+	for (uint32_t i = 1; r == 0 && i < head.page_files; i++) {
+		struct layer *below = NULL;
+
+		for (uint32_t k = 0; !below && k + 1 < n; k++)
+			below = strcmp(ids[k], head.ancestor[i]) ? NULL : get(l, ids[k]);
+		if (!below || !below->m.meta)
+			return err_set(e, ERR_REFUSED, -EBADMSG, "layer '%s': its memory stands on '%s', which is not below it",
+				       x->id, head.ancestor[i]);
+		r = open_memory(l, below, e);
+		ret->pages[ret->npages++] = below->pages;
+	}
+	return r;
 }
 
 void layers_hold(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n)
@@ -395,7 +497,7 @@ int layers_remove(struct layers *l, const char *id, struct err *e)
 	count_children(l, x, -1);
 	memmove(l->by_id + at, l->by_id + at + 1, (l->count - at - 1) * sizeof(*l->by_id));
 	l->count--;
-	free(x);
+	layer_free(x);
 	remove_later(l, gone);
 	return 0;
 }

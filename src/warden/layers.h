@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/id.h"
+#include "proto/memory.h"
 #include "warden/manifest.h"
 #include "warden/work.h"
 
@@ -41,6 +42,14 @@ void layers_verdict(struct layers *l, const char *id, bool good);
 /* A sandbox begins or ends to stand on them, or a seal under way needs them. */
 void layers_hold(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n);
 void layers_drop(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n);
+
+/* The memory of the last of @ids, for an agent. Descriptors stay the store's, good until it is called again. */
+struct layers_memory {
+	int meta;
+	int pages[MEM_PAGE_FILES];
+	uint32_t npages, execs;
+};
+int layers_memory(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n, struct layers_memory *ret, struct err *e);
 
 /* One that was just made: its files are known to be right. */
 int layers_add(struct layers *l, const struct manifest *m, struct err *e);

@@ -268,7 +268,7 @@ static int run(const struct options *o, struct err *e)
 		.sock = o->socket_fd, .uid = (uid_t)o->uid, .stop = -1, .stop_all = -1, .parent = -1
 	};
 	AUTO_CLOSE int stop = -1, stop_all = -1, parent = -1, listener = -1;
-	char agent[512];
+	char agent[512], dump[512];
 	int r;
 
 	so.warden.pool = (unsigned)o->pool;
@@ -283,6 +283,8 @@ static int run(const struct options *o, struct err *e)
 		r = program_path("cloche-agent", agent, sizeof(agent), e);
 	if (r < 0)
 		return r;
+	if (program_path("cloche-dump", dump, sizeof(dump), NULL) == 0)
+		so.warden.env.dump = dump;
 	umask(022);
 	raise_nofile();
 	so.stop = stop = open_stop(SIGTERM, SIGINT, e);

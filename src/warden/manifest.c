@@ -2,12 +2,15 @@
 #include "base/base.h"
 #include "base/id.h"
 #include "base/sys.h"
+#include "warden/memory.h"
 #include "warden/tree.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
 static const char magic[8] = "cloche-L";
+
+#define FIRST_LEN (offsetof(struct manifest, meta) + SHA256_SIZE) /* of version 1 */
 
 const char *const layer_trees[LAYER_TREES] = { "u", "uu", "ud", "t", "k" };
 
@@ -16,7 +19,7 @@ static void self_sum(const struct manifest *m, uint8_t ret[SHA256_SIZE])
 	struct sha256 s;
 
 	sha256_init(&s);
-	sha256_add(&s, m, offsetof(struct manifest, self));
+	sha256_add(&s, m, m->version == 1 ? offsetof(struct manifest, meta) : offsetof(struct manifest, self));
 	sha256_end(&s, ret);
 }
 
@@ -55,13 +58,21 @@ int manifest_read(int dir, const char *id, struct manifest *ret)
 		return fd;
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if (!S_ISREG(st.st_mode) || st.st_size != sizeof(m))
+	if (!S_ISREG(st.st_mode) || (st.st_size != sizeof(m) && st.st_size != FIRST_LEN))
 		return -EBADMSG;
+	memset(&m, 0, sizeof(m));
 	n = pread(fd, &m, sizeof(m), 0);
-	if (n != (ssize_t)sizeof(m))
+	if (n != (ssize_t)st.st_size)
 		return n < 0 ? -errno : -EBADMSG;
+	if (m.version != (n == FIRST_LEN ? 1 : MANIFEST_VERSION))
+		return -EBADMSG;
+	if (m.version == 1) {
+		memcpy(m.self, (const uint8_t *)&m + offsetof(struct manifest, meta), SHA256_SIZE);
+		memset((uint8_t *)&m + offsetof(struct manifest, meta), 0,
+		       offsetof(struct manifest, self) - offsetof(struct manifest, meta));
+	}
 	self_sum(&m, self);
-	if (memcmp(self, m.self, sizeof(self)) || memcmp(m.magic, magic, sizeof(magic)) || m.version != MANIFEST_VERSION ||
+	if (memcmp(self, m.self, sizeof(self)) || memcmp(m.magic, magic, sizeof(magic)) ||
 	    !text_ok(m.id, sizeof(m.id)) || strcmp(m.id, id) || !text_ok(m.parent, sizeof(m.parent)) ||
 	    (m.parent[0] && !id_valid(m.parent)) || !text_ok(m.image, sizeof(m.image)))
 		return -EBADMSG;
@@ -96,7 +107,7 @@ int manifest_sum(int dir, const int *stop, struct manifest *m)
 	m->files = facts.files;
 	m->size = facts.size;
 	sha256_end(&s, m->sum);
-	return 0;
+	return memory_sum(dir, stop, m);
 }
 
 int manifest_verify(int dir, const int *stop, const struct manifest *m)

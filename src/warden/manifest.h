@@ -7,7 +7,7 @@
 #include "base/sha256.h"
 #include "warden/spec.h"
 
-#define MANIFEST_VERSION 1U
+#define MANIFEST_VERSION 2U /* 1: ends, but for ->self, before ->meta */
 #define MANIFEST_ID 32 /* an id, filled up with zeros */
 
 struct manifest {
@@ -23,9 +23,11 @@ struct manifest {
 	uint32_t depth; /* layers it takes, with this one */
 	uint32_t trees; /* bits of layer_trees[] */
 	uint8_t sum[SHA256_SIZE]; /* of the files */
+	uint64_t meta, pages; /* sizes of what is in mem; ->meta 0: no memory */
+	uint8_t meta_sum[SHA256_SIZE], pages_sum[SHA256_SIZE];
 	uint8_t self[SHA256_SIZE]; /* of all above */
 };
-static_assert(sizeof(struct manifest) == 448, "no padding");
+static_assert(sizeof(struct manifest) == 528, "no padding");
 
 /* Folders of the writable layer that users can change, by their names there (warden/upper.h). */
 #define LAYER_TREES 5
@@ -35,9 +37,9 @@ extern const char *const layer_trees[LAYER_TREES];
 void manifest_seal(struct manifest *m);
 /* Makes the file "manifest" in @dir, on the disk when this returns. */
 int manifest_write(int dir, const struct manifest *m);
-/* -EBADMSG when it is not one, or not of @id. */
+/* -EBADMSG when it is not one, or not of @id. Also reads the earlier version: what that does not have is 0. */
 int manifest_read(int dir, const char *id, struct manifest *ret);
-/* Walks all trees in @dir/fs: fills entries, files, size, trees and ->sum. */
+/* Walks all trees in @dir/fs: fills entries, files, size, trees and ->sum; and those of @dir/mem. */
 int manifest_sum(int dir, const int *stop, struct manifest *m);
 /* -EBADMSG when the files are not those that @m speaks of. */
 int manifest_verify(int dir, const int *stop, const struct manifest *m);

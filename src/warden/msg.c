@@ -95,7 +95,7 @@ int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 	if (q->op != WARDEN_NEXT && q->op != WARDEN_DIFF && wants_handle(q->op) != (q->handle != 0))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: a handle %s",
 			       q->handle ? "is not used" : "is needed");
-	if (wants_arg(q->op) != (q->arg != 0) || q->arg > UINT32_MAX)
+	if (q->op == WARDEN_SEAL ? q->arg > 1 : wants_arg(q->op) != (q->arg != 0) || q->arg > UINT32_MAX)
 		return err_set(e, ERR_INVALID, -EINVAL, "request: no such group");
 	if (!id_ok(q))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: not an id of a layer");
@@ -165,9 +165,9 @@ int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const str
 	if (len != sizeof(*p) || p->version != MSG_VERSION || p->seq != q->seq || p->op != q->op)
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is not one to our request");
 	if (p->result > 0 || p->result < -4095 || p->kind >= ERR_KIND_COUNT || !text_ok(p->msg, sizeof(p->msg)) ||
-	    !text_ok(p->remedy, sizeof(p->remedy)) || p->receipt.flags > (MSG_IDMAPPED | MSG_ROOTLESS) ||
+	    !text_ok(p->remedy, sizeof(p->remedy)) || p->receipt.flags > MSG_RECEIPT_FLAGS ||
 	    !text_ok(p->id, sizeof(p->id)) || !text_ok(p->layer.parent, sizeof(p->layer.parent)) ||
-	    p->layer.flags > MSG_LAYER_BAD)
+	    p->layer.flags > (MSG_LAYER_BAD | MSG_LAYER_MEMORY))
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is garbled");
 	if (nfds != (p->result == 0 ? fds_of(p) : 0U))
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer came with %zu descriptors", nfds);
@@ -218,13 +218,21 @@ void msg_put_diff(uint64_t from, const struct sandbox_spec *older, uint32_t flag
 		put_text(to->layer[i], older->layer[i], ID_SIZE);
 }
 
+#define FRESH_BITS (FRAME_RESTORED_MACHINE_ID | FRAME_RESTORED_GENERATION | FRAME_RESTORED_CLOCK_BACK)
+#define FRESH_STEP MSG_NEW_MACHINE_ID
+static_assert(FRAME_RESTORED_MACHINE_ID * FRESH_STEP == MSG_NEW_MACHINE_ID &&
+		      FRAME_RESTORED_GENERATION * FRESH_STEP == MSG_NEW_GENERATION &&
+		      FRAME_RESTORED_CLOCK_BACK * FRESH_STEP == MSG_CLOCK_BACK,
+	      "the same in the same order");
+
 void msg_put_receipt(const struct warden_receipt *from, struct msg_receipt *to)
 {
 	*to = (struct msg_receipt){
 		.cgroup_version = from->cgroup_version,
 		.controllers = from->controllers,
 		.filter_len = from->filter_len,
-		.flags = (from->idmapped ? MSG_IDMAPPED : 0) | (from->rootless ? MSG_ROOTLESS : 0),
+		.flags = (from->idmapped ? MSG_IDMAPPED : 0) | (from->rootless ? MSG_ROOTLESS : 0) |
+			 (from->restored ? MSG_RESTORED : 0) | (from->restored & FRESH_BITS) * FRESH_STEP,
 		.uid_base = from->uid_base,
 		.disk = from->disk,
 		.inodes = from->inodes,
@@ -239,6 +247,7 @@ void msg_get_receipt(const struct msg_receipt *from, struct warden_receipt *to)
 		.filter_len = from->filter_len,
 		.idmapped = from->flags & MSG_IDMAPPED,
 		.rootless = from->flags & MSG_ROOTLESS,
+		.restored = from->flags & MSG_RESTORED ? WARDEN_RESTORED | (from->flags / FRESH_STEP & FRESH_BITS) : 0,
 		.uid_base = (uint32_t)from->uid_base,
 		.disk = from->disk,
 		.inodes = from->inodes,

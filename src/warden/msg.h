@@ -13,14 +13,16 @@
 #include "warden/spec.h"
 #include "warden/warden.h"
 
-#define MSG_VERSION 4U
+#define MSG_VERSION 5U
 #define MSG_ID 32 /* an id, filled up with zeros */
 
 enum warden_op {
 	WARDEN_HELLO = 1, /* nothing: does the other side speak this version? */
 	/*
 	 * spec → handle, receipt; fds: the agent's socket, the first process's pidfd; and when ->arg is 1, as in a
-	 * warden that keeps, a third: what the processes of exec group 1 join it by
+	 * warden that keeps, a third: what the processes of exec group 1 join it by. With SPEC_MEMORY it is answered when
+	 * the processes run: they are execs of the agent's, which SYNC tells of, and exec group i + 1 is that of the i-th
+	 * by id; a third descriptor comes only when there is none
 	 */
 	WARDEN_CREATE,
 	/*
@@ -40,8 +42,9 @@ enum warden_op {
 	/* handle, arg: the group is not needed any more. Goes when it is empty, if not now then later. */
 	WARDEN_GROUP_END,
 	/*
-	 * handle, id → layer; arg: for how many ns the sandbox did not run. What it has changed becomes layer ->id. Takes as long
-	 * as copying that takes; the connection is not read meanwhile, others are served
+	 * handle, id → layer; arg: for how many ns the sandbox did not run. What it has changed becomes layer ->id; with
+	 * arg 1 its processes, too. Takes as long as copying that takes; the connection is not read meanwhile, others are
+	 * served
 	 */
 	WARDEN_SEAL,
 	WARDEN_UNSEAL, /* id: removes a layer that nothing stands on */
@@ -69,7 +72,7 @@ struct warden_req {
 	uint32_t op;
 	uint64_t seq; /* comes back in the reply */
 	uint64_t handle;
-	uint64_t arg; /* GROUP_KILL, GROUP_END only: which group */
+	uint64_t arg; /* GROUP_KILL, GROUP_END: which group; SEAL: 1 with memory; else 0 */
 	char id[MSG_ID]; /* SEAL, UNSEAL, LAYERS only: which layer */
 	struct msg_diff diff; /* DIFF only */
 	struct sandbox_spec spec; /* CREATE, DIFF only */
@@ -80,6 +83,12 @@ static_assert(sizeof(struct warden_req) == 64 + sizeof(struct msg_diff) + sizeof
 
 #define MSG_IDMAPPED 1U
 #define MSG_ROOTLESS 2U
+/* Only of a CREATE with SPEC_MEMORY: its processes run again, and what was done before that. */
+#define MSG_RESTORED 4U
+#define MSG_NEW_MACHINE_ID 8U
+#define MSG_NEW_GENERATION 16U
+#define MSG_CLOCK_BACK 32U /* the monotonic clock is behind what they have seen */
+#define MSG_RECEIPT_FLAGS 63U
 
 struct msg_receipt {
 	uint32_t cgroup_version, controllers, filter_len, flags;
@@ -90,6 +99,7 @@ struct msg_counts {
 	uint64_t alive, ready, cleaning, made, ended, cleanup_retries, cleanup_failures;
 };
 
+#define MSG_LAYER_MEMORY 2U /* it has the processes, too */
 #define MSG_LAYER_BAD 1U /* its manifest can not be read, or its files differ: good for nothing but UNSEAL */
 
 struct msg_layer {
@@ -97,6 +107,7 @@ struct msg_layer {
 	uint64_t tenant;
 	uint64_t made; /* ns since 1970 */
 	uint64_t entries, files, size;
+	uint64_t memory; /* bytes of the image of its processes, 0: none */
 	uint32_t depth; /* layers it takes, with this one */
 	uint32_t users; /* sandboxes that live and layers, that stand on it */
 	uint32_t flags;
@@ -121,7 +132,7 @@ struct warden_rep {
 	struct msg_layer layer; /* SEAL, LAYERS only */
 };
 static_assert(sizeof(struct warden_stat) == 14 * sizeof(uint64_t), "usage is part of the protocol: raise MSG_VERSION");
-static_assert(sizeof(struct warden_rep) == 40 + 440 + 40 + 112 + 56 + 32 + 120, "no padding");
+static_assert(sizeof(struct warden_rep) == 40 + 440 + 40 + 112 + 56 + 32 + 128, "no padding");
 
 #define MSG_FDS 3 /* at most */
 

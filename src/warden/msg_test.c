@@ -93,7 +93,9 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 		if (op == WARDEN_SEAL || op == WARDEN_UNSEAL)
 			memcpy(q.id, "0000abcdefghjkmnpqrstvwx", 24);
 		CHECK_EQ(check(&q), takes ? -EINVAL : 0);
-		q.arg = 1;
+		q.arg = 1; /* a group, or with memory */
+		CHECK_EQ(check(&q), takes || op == WARDEN_SEAL ? 0 : -EINVAL);
+		q.arg = 2;
 		CHECK_EQ(check(&q), takes ? 0 : -EINVAL);
 		q.arg = 1ULL << 32;
 		CHECK_EQ(check(&q), -EINVAL);
@@ -252,7 +254,7 @@ TEST(replies_are_checked_too)
 	memset(p.msg, 'x', sizeof(p.msg));
 	CHECK_EQ(msg_check_rep(&p, sizeof(p), 0, &q, NULL), -EBADMSG);
 	reply(&p, &q);
-	p.receipt.flags = 8;
+	p.receipt.flags = MSG_RECEIPT_FLAGS + 1;
 	CHECK_EQ(msg_check_rep(&p, sizeof(p), 2, &q, NULL), -EBADMSG);
 }
 

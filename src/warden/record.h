@@ -15,6 +15,7 @@
 
 #define RECORD_VERSION 2U
 #define RECORD_FROZEN 1U
+#define RECORD_RESTORING 2U /* not made yet: who finds it ends it */
 
 struct record {
 	uint32_t version;

@@ -1,11 +1,10 @@
-#include "warden/seal.h"
+#include "warden/seal_impl.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "warden/tree.h"
 
-#include <pthread.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -13,25 +12,15 @@
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 #define THAW_TRIES 50
 
-struct seal_impl {
-	struct seal_source from;
-	pthread_mutex_t lock;
-	pthread_cond_t moved;
-	bool left; /* the sandbox */
-	int fd; /* SEAL_CLOSE */
-	bool made; /* ->tmp_name is ours to remove */
-	int tmp, fs, links; /* folders of the layer in the making */
-	char tmp_name[ID_SIZE + 8];
-	char *buf;
-	int synced;
-};
-
 static struct seal_impl *impl_new(void)
 {
 	struct seal_impl *i = calloc(1, sizeof(*i));
 
 	if (i) {
-		i->fd = i->tmp = i->fs = i->links = -1;
+		i->fd = i->tmp = i->fs = i->links = i->mem = i->table = -1;
+		dump_init(&i->dump);
+		for (unsigned n = 0; n < MEM_PAGE_FILES; n++)
+			i->source.pages[n] = -1;
 		pthread_mutex_init(&i->lock, NULL);
 		pthread_cond_init(&i->moved, NULL);
 	}
@@ -47,6 +36,9 @@ void seal_free(struct seal *x)
 		fd_close(i->tmp);
 		fd_close(i->fs);
 		fd_close(i->links);
+		fd_close(i->mem);
+		fd_close(i->table);
+		fd_close_many(i->source.pages, MEM_PAGE_FILES);
 		pthread_cond_destroy(&i->moved);
 		pthread_mutex_destroy(&i->lock);
 		free(i->buf);
@@ -109,7 +101,9 @@ static int prepare(struct seal *x)
 	/* Not in the middle of the pause: the buffer's pages. */
 	if (r == 0)
 		memset(i->buf, 0, TREE_BUF);
-	return r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id) : 0;
+	if (r < 0)
+		return err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id);
+	return i->table >= 0 ? seal_memory_prepare(x) : 0;
 }
 
 static int copy_tree(struct seal *x, const char *name)
@@ -125,19 +119,19 @@ static int copy_tree(struct seal *x, const char *name)
 	return r < 0 ? r : tree_copy(&c, from, to);
 }
 
-static int given_up(struct seal *x)
+int seal_given_up(struct seal *x)
 {
 	return err_set(&x->e, ERR_CONFLICT, -ECANCELED, "sealing was given up: the sandbox ends");
 }
 
-static int copy_all(struct seal *x)
+int seal_copy_files(struct seal *x)
 {
 	int r = 0;
 
 	for (unsigned n = 0; r == 0 && n < LAYER_TREES; n++)
 		r = copy_tree(x, layer_trees[n]);
 	if (r == -ECANCELED)
-		return given_up(x);
+		return seal_given_up(x);
 	if (r == -E2BIG)
 		return err_set(&x->e, ERR_TOO_LARGE, r, "the sandbox has too many files to be sealed");
 	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
@@ -146,7 +140,7 @@ static int copy_all(struct seal *x)
 }
 
 /* It must run again, whatever else went wrong. */
-static void thaw(struct seal *x)
+void seal_thaw(struct seal *x)
 {
 	const struct seal_source *f = &x->impl->from;
 	struct err e = { 0 };
@@ -176,9 +170,9 @@ static int copy_frozen(struct seal *x)
 
 	if (r < 0)
 		return r;
-	r = copy_all(x);
+	r = seal_copy_files(x);
 	if (!f->paused) {
-		thaw(x);
+		seal_thaw(x);
 		x->pause = clock_mono_ns() - from;
 	}
 	return r;
@@ -210,8 +204,11 @@ static int sum_and_sync(struct seal *x)
 static int finish(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
-	int r = tree_remove(i->tmp, "links");
+	int r = i->table >= 0 ? seal_memory_finish(x) : 0;
 
+	if (r < 0)
+		return r;
+	r = tree_remove(i->tmp, "links");
 	if (r == 0)
 		r = sum_and_sync(x);
 	if (r == 0) {
@@ -234,10 +231,10 @@ static int finish(struct seal *x)
 static void run_seal(struct work *w)
 {
 	struct seal *x = (struct seal *)(void *)w;
-	int r = __atomic_load_n(&w->stop, __ATOMIC_RELAXED) ? given_up(x) : prepare(x);
+	int r = __atomic_load_n(&w->stop, __ATOMIC_RELAXED) ? seal_given_up(x) : prepare(x);
 
 	if (r == 0)
-		r = copy_frozen(x);
+		r = x->impl->table >= 0 ? seal_memory_copy(x) : copy_frozen(x);
 	leave(x);
 	if (r == 0)
 		r = finish(x);
@@ -256,6 +253,7 @@ int seal_start(struct workers *s, const struct seal_source *from, const struct m
 	x->m = *m;
 	x->tag = tag;
 	x->impl->from = *from;
+	x->impl->table = from->table;
 	snprintf(x->impl->tmp_name, sizeof(x->impl->tmp_name), "%.24s.tmp", m->id);
 	*ret = x;
 	workers_add(s, &x->work);

@@ -5,8 +5,10 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
+#include "base/id.h"
 #include "linux/cgroup.h"
 #include "warden/manifest.h"
 #include "warden/work.h"
@@ -32,6 +34,12 @@ struct seal_source {
 	bool paused; /* it is frozen, and stays so */
 	const struct cgroup_host *cgroups;
 	const struct cgroup *cgroup; /* must stay while seal_busy() */
+	/* With memory: the agent's table, taken over by seal_start(). -1: files only, and the rest means nothing. */
+	int table;
+	int program; /* cloche-dump; stays the caller's */
+	int pidfd; /* the agent's; likewise, while seal_busy() */
+	pid_t pid;
+	char restored[ID_SIZE]; /* the layer whose memory it was made from, "": none */
 };
 
 /* Copies while the sandbox is frozen, then sums up, writes to disk and makes the layer visible while it runs on. */

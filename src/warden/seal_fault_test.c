@@ -36,7 +36,7 @@ static int seal(struct warden *w, struct warden_sandbox *s, const char *id, stru
 {
 	struct pollfd p = { .fd = warden_done_fd(w), .events = POLLIN };
 	struct err e = { 0 };
-	int r = warden_seal(w, s, id, NULL, &e);
+	int r = warden_seal(w, s, id, WARDEN_FILES, NULL, &e);
 
 	if (r < 0)
 		return r;

@@ -293,3 +293,60 @@ TEST(a_paused_sandbox_is_sealed_and_stays_paused)
 	CHECK(st_end(&w, &a));
 	CHECK(st_stop(&w));
 }
+
+/* The first line of a file inside. */
+static bool line_of(struct st_box *b, const char *path, char ret[64])
+{
+	char script[128];
+
+	snprintf(script, sizeof(script), "cat %s", path);
+	if (st_run(b, 1000, script))
+		return false;
+	snprintf(ret, 64, "%.40s", b->out);
+	return strlen(ret) == 33 && strspn(ret, "0123456789abcdef") == 32 && ret[32] == '\n';
+}
+
+TEST(what_stands_on_a_layer_has_an_identity_of_its_own)
+{
+	static const char machine[] = "/etc/machine-id", generation[] = "/run/cloche/generation";
+	char id[ID_SIZE], one[2][64], two[2][64];
+	struct sandbox_spec spec;
+	struct client_layer l;
+	struct st_box a, b, c;
+	uint64_t pause;
+	struct wt w;
+
+	st_fresh();
+	wt_spec(&spec);
+	CHECK(wt_open(&w, st_args()));
+	CHECK(st_create(&w, &spec, &a));
+	CHECK_EQ(st_run(&a, 1000, "! test -e /etc/machine-id && ! test -e /run/cloche"), 0);
+	/* One without the id does not get one. */
+	CHECK(st_seal(&w, &a, id, &l, &pause));
+	st_stand_on(&spec, id);
+	CHECK(st_create(&w, &spec, &b));
+	CHECK_EQ(st_run(&b, 1000, "! test -e /etc/machine-id && ! rm /run/cloche/generation 2> /dev/null"), 0);
+	CHECK(st_end(&w, &b));
+	CHECK_EQ(st_run(&a, 0, "echo 0123456789abcdef0123456789abcdef > /etc/machine-id; mkdir -p /run/cloche; echo 1 > /run/cloche/generation"), 0);
+	CHECK(st_seal(&w, &a, id, &l, &pause));
+	spec.layers = 0;
+	st_stand_on(&spec, id);
+	CHECK(st_create(&w, &spec, &b));
+	CHECK(st_create(&w, &spec, &c));
+	CHECK(line_of(&b, machine, one[0]) && line_of(&b, generation, one[1]));
+	CHECK(line_of(&c, machine, two[0]) && line_of(&c, generation, two[1]));
+	CHECK(strcmp(one[0], two[0]) && strcmp(one[1], two[1]) && strcmp(one[0], one[1]));
+	CHECK(strncmp(one[0], "0123456789abcdef0123", 20));
+	CHECK(st_end(&w, &b));
+	CHECK(st_end(&w, &c));
+	/* An image that sets traps: nothing is followed, nothing waits. */
+	CHECK_EQ(st_run(&a, 0, "rm -r /etc/machine-id /run/cloche; mkfifo /etc/machine-id; ln -s /tmp /run/cloche"), 0);
+	CHECK(st_seal(&w, &a, id, &l, &pause));
+	spec.layers = 0;
+	st_stand_on(&spec, id);
+	CHECK(st_create(&w, &spec, &b));
+	CHECK_EQ(st_run(&b, 1000, "test -p /etc/machine-id && test -h /run/cloche && ! test -e /tmp/generation"), 0);
+	CHECK(st_end(&w, &b));
+	CHECK(st_end(&w, &a));
+	CHECK(st_stop(&w));
+}

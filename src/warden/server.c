@@ -99,7 +99,7 @@ static int seal(struct server *s, const struct entry *x, struct err *e)
 
 	if (!later)
 		return -ENOMEM;
-	r = warden_seal(s->warden, x->sandbox, s->in.q.id, later, e);
+	r = warden_seal(s->warden, x->sandbox, s->in.q.id, s->in.q.arg ? WARDEN_WITH_MEMORY : WARDEN_FILES, later, e);
 	if (r < 0) {
 		free(later);
 		return r;
@@ -138,6 +138,8 @@ static void tell_layer(struct server *s, const struct manifest *m)
 	to->entries = m->entries;
 	to->files = m->files;
 	to->size = m->size;
+	to->memory = m->meta + m->pages;
+	to->flags = m->meta ? MSG_LAYER_MEMORY : 0;
 	to->depth = m->depth;
 }
 
@@ -150,29 +152,44 @@ static void next_layer(struct server *s)
 	tell_layer(s, f.m);
 	memcpy(s->out.id, f.id, sizeof(s->out.id));
 	s->out.layer.users = f.users;
-	s->out.layer.flags = f.bad ? MSG_LAYER_BAD : 0;
+	s->out.layer.flags |= f.bad ? MSG_LAYER_BAD : 0;
 }
 
+/* What the reply to CREATE has. There is room. */
+static void made(struct server *s, struct warden_sandbox *x, int fds[MSG_FDS])
+{
+	add(s, x, NULL);
+	tell(s, &s->table[s->count - 1]);
+	fds[0] = warden_sock(x);
+	fds[1] = warden_pidfd(x);
+	fds[2] = s->passing = warden_first_group(x);
+	s->out.arg = fds[2] >= 0;
+}
+
+/* 1: it is answered later: a layer has to be looked at, or its processes are not there yet. */
 static int create(struct server *s, int fds[MSG_FDS], struct err *e)
 {
-	struct warden_sandbox *made;
+	struct slow *later = NULL;
+	struct warden_sandbox *x;
 	int r = ready(s, &s->in.q.spec, e);
 
 	if (r == 0)
 		r = make_room(s, e);
+	if (r == 0 && s->in.q.spec.flags & SPEC_MEMORY) {
+		later = slow_new(s, e);
+		r = later ? 0 : -ENOMEM;
+	}
 	if (r == 0)
-		r = warden_create(s->warden, &s->in.q.spec, &made, e);
-	if (r)
-		return r;
-	add(s, made, NULL);
-	tell(s, &s->table[s->count - 1]);
-	fds[0] = warden_sock(made);
-	fds[1] = warden_pidfd(made);
-	fds[2] = s->passing = warden_first_group(made);
-	s->out.arg = fds[2] >= 0;
-	return 0;
+		r = warden_create(s->warden, &s->in.q.spec, &x, e);
+	if (r == 0)
+		made(s, x, fds);
+	if (r == 1 && later) {
+		warden_restoring(x, later);
+		s->slow[s->at] = TAKE_PTR(later);
+	}
+	free(later);
+	return r;
 }
-
 static int attach(struct server *s, const struct entry *x, int fds[MSG_FDS], struct err *e)
 {
 	int r = warden_attach(x->sandbox, &s->passing, e);
@@ -417,7 +434,31 @@ static void drop(struct server *s, int i)
 	s->slow[i] = NULL;
 }
 
-/* What a worker has done is answered, or goes on. */
+/* What was waited for has gone well. 1: there is more to wait for. */
+static int go_on(struct server *s, struct warden_done *d, int fds[MSG_FDS])
+{
+	int r;
+
+	switch (d->what) {
+	case WARDEN_DONE_LOOKED:
+		/* Who asked is gone: then nobody wants it any more. */
+		return s->at < 0 ? -EPIPE : act(s, fds, &d->e);
+	case WARDEN_DONE_SEALED:
+		s->out.arg = d->pause;
+		tell_layer(s, &d->layer);
+		return 0;
+	case WARDEN_DONE_RESTORED:
+		r = s->at < 0 ? -EPIPE : make_room(s, &d->e);
+		if (r == 0)
+			made(s, d->sandbox, fds);
+		else
+			warden_destroy(s->warden, d->sandbox, NULL);
+		return r;
+	}
+	return -EINVAL;
+}
+
+/* What a worker or an agent has done is answered, or goes on. */
 static void finish_one(struct server *s, struct warden_done *d)
 {
 	struct slow *x = d->tag;
@@ -431,13 +472,8 @@ static void finish_one(struct server *s, struct warden_done *d)
 	memset(&s->out, 0, sizeof(s->out));
 	s->passing = -1;
 	s->at = at;
-	if (d->sealed && r == 0) {
-		s->out.arg = d->pause;
-		tell_layer(s, &d->layer);
-	} else if (!d->sealed && r == 0) {
-		/* Who asked is gone: then nobody wants it any more. */
-		r = at < 0 ? -EPIPE : act(s, fds, &d->e);
-	}
+	if (r == 0)
+		r = go_on(s, d, fds);
 	if (r == 1)
 		return;
 	s->out.op = s->in.q.op;

@@ -93,6 +93,8 @@ int spec_check(const struct sandbox_spec *s, struct err *e)
 
 	if (s->flags & ~SPEC_FLAGS)
 		return err_set(e, ERR_INVALID, -EINVAL, "spec: unknown flags");
+	if (s->flags & SPEC_MEMORY && !s->layers)
+		return err_set(e, ERR_INVALID, -EINVAL, "spec: memory, but no layer that has it");
 	if (s->nmounts > SPEC_MOUNTS)
 		return err_set(e, ERR_INVALID, -EINVAL, "mount: at most %d", SPEC_MOUNTS);
 	if (s->ntmpfs > SPEC_TMPFS)

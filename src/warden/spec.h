@@ -16,7 +16,8 @@
 #define SPEC_READ_ONLY 1U /* root read-only; the work folder and /tmp stay writable */
 #define SPEC_DISK 2U /* changes go to a disk file of the given size instead of memory */
 #define SPEC_SYSTEM_WRITABLE 4U /* image host: /usr can be changed (for root's package managers) */
-#define SPEC_FLAGS (SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE)
+#define SPEC_MEMORY 8U /* its newest layer's memory, too: the processes in it go on */
+#define SPEC_FLAGS (SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE | SPEC_MEMORY)
 
 struct spec_limits { /* 0 = not limited */
 	uint64_t memory, disk, inodes, io_bps;

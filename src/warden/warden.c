@@ -1,16 +1,10 @@
 #include "warden/warden.h"
 #include "base/base.h"
-#include "base/id.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "linux/seccomp.h"
 #include "warden/inside.h"
 #include "warden/keep.h"
-#include "warden/layers.h"
-#include "warden/pool.h"
-#include "warden/root.h"
-#include "warden/seal.h"
-#include "warden/shell.h"
 #include "warden/sweep.h"
 #include "warden/truth.h"
 
@@ -40,18 +34,6 @@ static void take_out(struct warden *w, struct warden_sandbox *s)
 	w->counts.alive--;
 }
 
-/* It ends, for us at least: a seal that still needs it is given up. */
-static void leave_layers(struct warden *w, struct warden_sandbox *s)
-{
-	if (s->sealing) {
-		seal_leave(s->sealing->seal);
-		s->sealing->sandbox = NULL;
-		s->sealing = NULL;
-	}
-	if (w->layers)
-		layers_drop(w->layers, s->layer, s->layers);
-}
-
 /* Lets go of one without ending it: the next warden finds it by its record. */
 static void forget(struct warden *w, struct warden_sandbox *s)
 {
@@ -59,22 +41,13 @@ static void forget(struct warden *w, struct warden_sandbox *s)
 			    s->shell.slot_fd, s->shell.take, s->shell.give,   s->shell.group };
 
 	take_out(w, s);
-	leave_layers(w, s);
+	sealing_leave(w, s);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		fd_close(fds[i]);
 	cgroup_done(&s->shell.cgroup);
 	groups_done(&s->groups);
 	root_done(&s->root);
 	free(s);
-}
-
-static void sealing_free(struct warden *w, struct sealing *x)
-{
-	layers_drop(w->layers, x->layer, x->layers);
-	*x->prev = x->next;
-	if (x->next)
-		x->next->prev = x->prev;
-	free(x);
 }
 
 static int adopt(struct warden *w, const struct record *rec, struct err *e)
@@ -114,6 +87,10 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	    cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, e) < 0)
 		log_error("slot %u: %s", rec->slot, e->msg);
 	add(w, s);
+	if (rec->flags & RECORD_RESTORING) {
+		log_warn("slot %u: its warden died while it was being restored", rec->slot);
+		return warden_destroy(w, s, e);
+	}
 	r = groups_init(&s->groups, &w->env.cgroups, &s->shell.cgroup);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "list the exec groups of slot %u", rec->slot) : 0;
 }
@@ -144,6 +121,7 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 
 	if (!w)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a warden");
+	w->done = w->timer = -1;
 	r = env_open(&o->env, &w->env, e);
 	if (r < 0) {
 		free(w);
@@ -153,6 +131,8 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 		r = workers_new(WORKERS, &w->workers, e);
 		if (r == 0)
 			r = layers_new(w->env.layers, w->workers, &w->layers, e);
+		if (r == 0)
+			r = restoring_open(w, e);
 		if (r < 0) {
 			warden_free(w);
 			return r;
@@ -179,15 +159,15 @@ void warden_free(struct warden *w)
 		return;
 	warden_compare_end(w);
 	while (w->alive) {
-		if (w->env.keep)
+		if (w->env.keep && !w->alive->restoring)
 			forget(w, w->alive);
 		else
 			warden_destroy(w, w->alive, NULL);
 	}
 	guard_end(&w->guard);
+	restoring_close(w);
 	workers_free(w->workers);
-	while (w->sealings)
-		sealing_free(w, w->sealings);
+	sealing_end_all(w);
 	layers_free(w->layers);
 	if (w->pool) {
 		pool_free(w->pool);
@@ -347,6 +327,7 @@ static int keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 		.spec_tenant = s->tenant,
 		.spec_flags = s->flags,
 		.layers = s->layers,
+		.flags = s->flags & SPEC_MEMORY ? RECORD_RESTORING : 0,
 	};
 	AUTO_CLOSE int upper = sys_openat(s->root.early.upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 
@@ -356,17 +337,6 @@ static int keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 	memcpy(rec.layer, s->layer, sizeof(rec.layer));
 	s->groups.last = s->groups.count = s->shell.grouped;
 	return keep_start(&w->env, &s->shell, s->root.early.meminfo, upper, &rec, e);
-}
-
-/* What was not looked at before (warden_layers_ready) is not stood on. */
-static int check_layers(struct warden *w, const struct sandbox_spec *spec, struct err *e)
-{
-	int r = w->layers ? layers_check(w->layers, spec, e) :
-			    err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
-
-	if (r == 0 && layers_unverified(w->layers, spec))
-		r = err_set(e, ERR_REFUSED, -EAGAIN, "a layer's files were not compared with its manifest");
-	return r;
 }
 
 int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
@@ -380,7 +350,9 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	if (r == 0)
 		r = check_limits(w, &spec->limits, e);
 	if (r == 0 && spec->layers)
-		r = check_layers(w, spec, e);
+		r = sealing_check(w, spec, e);
+	if (r == 0 && spec->flags & SPEC_MEMORY && !w->env.keep)
+		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory is restored by a warden that keeps its sandboxes");
 	if (r < 0)
 		return r;
 	s = calloc(1, sizeof(*s));
@@ -418,6 +390,8 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 		goto fail;
 	fill_receipt(w, s);
 	r = w->env.keep ? keep(w, s, e) : 0;
+	if (r == 0 && spec->flags & SPEC_MEMORY)
+		r = restoring_start(w, s, e);
 	if (r < 0)
 		goto fail;
 	learn(w, spec, &s->root);
@@ -429,7 +403,7 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	add(w, s);
 	w->counts.made++;
 	*ret = s;
-	return 0;
+	return s->restoring != NULL;
 fail:
 	shell_end(&w->env, &s->shell, NULL);
 	guard_end(&w->guard);
@@ -443,7 +417,8 @@ int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e)
 	int r = 0;
 
 	take_out(w, s);
-	leave_layers(w, s);
+	restoring_leave(w, s);
+	sealing_leave(w, s);
 	w->counts.ended++;
 	groups_done(&s->groups);
 	sys_pidfd_send_signal(s->shell.pidfd, SIGKILL);
@@ -624,137 +599,4 @@ void warden_pool_trim(struct warden *w)
 {
 	if (w->pool)
 		pool_trim(w->pool);
-}
-
-static int no_layers(struct err *e)
-{
-	err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
-	err_remedy(e, "start it with --layers");
-	return -EOPNOTSUPP;
-}
-
-static int seal_allowed(struct warden *w, const struct warden_sandbox *s, const char *id, struct err *e)
-{
-	if (!w->layers)
-		return no_layers(e);
-	if (s->sealing)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is being sealed already");
-	if (s->layers == SPEC_LAYERS) {
-		err_set(e, ERR_TOO_LARGE, -E2BIG, "the sandbox stands on %d layers: no more fit", SPEC_LAYERS);
-		err_remedy(e, "copy what is needed into a sandbox of the image alone, and seal that");
-		return -E2BIG;
-	}
-	if (layers_find(w->layers, id))
-		return err_set(e, ERR_CONFLICT, -EEXIST, "there is a layer '%s'", id);
-	if (s->root.early.upper < 0)
-		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
-	return 0;
-}
-
-int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, void *tag, struct err *e)
-{
-	const struct seal_source from = { w->env.layers, s->root.early.upper, s->shell.uid_base, s->frozen,
-					  &w->env.cgroups, &s->shell.cgroup };
-	struct manifest m = {
-		.flags = s->flags & (SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE),
-		.tenant = s->tenant,
-		.depth = s->layers + 1,
-	};
-	int r = seal_allowed(w, s, id, e);
-	struct sealing *x;
-
-	if (r < 0)
-		return r;
-	snprintf(m.id, sizeof(m.id), "%s", id);
-	if (s->layers)
-		snprintf(m.parent, sizeof(m.parent), "%s", s->layer[s->layers - 1]);
-	memcpy(m.image, s->image, strlen(s->image));
-	x = calloc(1, sizeof(*x));
-	if (!x)
-		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to seal a sandbox");
-	keep_settle(&s->shell);
-	r = seal_start(w->workers, &from, &m, x, &x->seal, e);
-	if (r < 0) {
-		free(x);
-		return r;
-	}
-	x->tag = tag;
-	x->sandbox = s;
-	x->layers = s->layers;
-	memcpy(x->layer, s->layer, sizeof(x->layer));
-	layers_hold(w->layers, x->layer, x->layers);
-	x->next = w->sealings;
-	x->prev = &w->sealings;
-	if (x->next)
-		x->next->prev = &x->next;
-	w->sealings = s->sealing = x;
-	return 0;
-}
-
-int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void *tag, struct err *e)
-{
-	const char *id;
-	int r;
-
-	if (!spec->layers)
-		return 0;
-	r = w->layers ? layers_check(w->layers, spec, e) : no_layers(e);
-	if (r < 0)
-		return r;
-	id = layers_unverified(w->layers, spec);
-	if (!id)
-		return 0;
-	r = seal_verify(w->workers, w->env.layers, layers_find(w->layers, id), tag, e);
-	return r < 0 ? r : 1;
-}
-
-int warden_unseal(struct warden *w, const char *id, struct err *e)
-{
-	warden_compare_reap(w);
-	return w->layers ? layers_remove(w->layers, id, e) : no_layers(e);
-}
-
-bool warden_layer_next(const struct warden *w, const char *id, struct layer_facts *ret)
-{
-	return w->layers && layers_next(w->layers, id, ret);
-}
-
-int warden_done_fd(const struct warden *w)
-{
-	return w->workers ? workers_fd(w->workers) : -1;
-}
-
-bool warden_done(struct warden *w, struct warden_done *ret)
-{
-	struct seal *x = w->workers ? (struct seal *)(void *)workers_done(w->workers) : NULL;
-
-	if (!x)
-		return false;
-	*ret = (struct warden_done){ .tag = x->tag, .result = x->result };
-	if (x->kind == SEAL_VERIFY) {
-		const int r = x->result;
-
-		/* Only what was looked at has a verdict; and then that is what counts. */
-		if (r == -ECANCELED || r == -ENOMEM || r == -EMFILE || r == -ENFILE) {
-			err_sys(&ret->e, ERR_EXHAUSTED, r, "look at layer '%s'", x->m.id);
-		} else {
-			layers_verdict(w->layers, x->m.id, r == 0);
-			ret->result = 0;
-		}
-	} else {
-		struct sealing *s = x->tag;
-
-		ret->tag = s->tag;
-		ret->sealed = true;
-		ret->e = x->e;
-		ret->layer = x->m;
-		ret->pause = x->pause;
-		if (x->result == 0)
-			ret->result = layers_add(w->layers, &x->m, &ret->e);
-		if (s->sandbox)
-			s->sandbox->sealing = NULL;
-		sealing_free(w, s);
-	}
-	seal_free(x);
-	return true;
 }

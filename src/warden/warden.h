@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "linux/cgroup.h"
+#include "proto/frame.h"
 #include "warden/env.h"
 #include "warden/layers.h"
 #include "warden/spec.h"
@@ -32,7 +33,10 @@ struct warden_receipt {
 	uint32_t uid_base; /* inside id 0 is this one outside; 0 without root */
 	bool idmapped, rootless;
 	uint64_t disk, inodes; /* as enforced */
+	/* 0: its processes are not a layer's. Else WARDEN_RESTORED, and what was done before they ran: FRAME_RESTORED_*. */
+	uint32_t restored;
 };
+#define WARDEN_RESTORED (1U << 31)
 
 int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e);
 /* Ends every sandbox, unless this one keeps them, and waits until all is cleaned up. */
@@ -41,9 +45,12 @@ DEFINE_AUTO(struct warden, warden_free)
 
 /*
  * The agent is setting the sandbox up when this returns: READY and UP, or FAILED, come on the socket, and execs may be
- * sent already. Nothing is left behind on failure.
+ * sent already. Nothing is left behind on failure. 1, with SPEC_MEMORY in a warden that keeps: its processes are being
+ * restored, and it comes back by warden_done(); until then nobody should hear of it.
  */
 int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e);
+/* With which tag it comes back. */
+void warden_restoring(struct warden_sandbox *s, void *tag);
 /*
  * Kills the sandbox and cleans up: before returning when there is no pool, else behind the caller's back. A step that
  * fails is retried, logged, counted.
@@ -89,9 +96,12 @@ int warden_refresh(struct warden *w, const struct warden_sandbox *s);
 /*
  * Sealing, in a warden with ->env.layers: what the sandbox has changed becomes layer @id. Begins here, is done by a worker,
  * and comes back by warden_done() with @tag. The sandbox stands still only while it is copied; meanwhile it can not be
- * frozen, thawed or sealed again (ERR_CONFLICT), and destroying it gives up the sealing.
+ * frozen, thawed or sealed again (ERR_CONFLICT), and destroying it gives up the sealing. With memory: what its
+ * processes are becomes part of the layer (docs/design/0007-memory.md), or nothing is made.
  */
-int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, void *tag, struct err *e);
+enum warden_what { WARDEN_FILES, WARDEN_WITH_MEMORY };
+int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum warden_what what, void *tag,
+		struct err *e);
 /*
  * Before warden_create(): checks the spec's layers. 0: create can be called. 1: a layer's files are being compared with
  * its manifest, which comes back by warden_done(); then call again.
@@ -102,14 +112,20 @@ int warden_unseal(struct warden *w, const char *id, struct err *e);
 bool warden_layer_next(const struct warden *w, const char *id, struct layer_facts *ret);
 /* Readable when warden_done() has something; -1: never. */
 int warden_done_fd(const struct warden *w);
+enum warden_done_what {
+	WARDEN_DONE_LOOKED, /* at a layer: when ->result is 0 ask warden_layers_ready() again */
+	WARDEN_DONE_SEALED,
+	WARDEN_DONE_RESTORED, /* or not, then the sandbox is destroyed already */
+};
 struct warden_done {
+	enum warden_done_what what;
 	void *tag;
-	/* Else a layer was looked at: when ->result is 0 ask warden_layers_ready() again. The rest is not filled. */
-	bool sealed;
 	int result;
 	struct err e;
-	struct manifest layer;
-	uint64_t pause; /* ns */
+	struct manifest layer; /* sealed */
+	uint64_t pause; /* ns; likewise */
+	struct warden_sandbox *sandbox; /* restored; NULL when it failed */
+	struct frame_restored restored; /* likewise */
 };
 /* False: nothing (more) is done. */
 bool warden_done(struct warden *w, struct warden_done *ret);

@@ -19,7 +19,10 @@ import pytest
 import host
 from daemon import Daemon
 
-COMMANDS = ("create exec shell cp ls inspect rm pause resume logs stats top events audit token completion").split()
+COMMANDS = ("create exec shell cp ls inspect rm checkpoint restore fork diff promote pause resume hibernate wake template pool logs stats top "
+            "events audit token completion").split()
+VERBS = ["checkpoint create", "checkpoint ls", "checkpoint inspect", "checkpoint rm", "checkpoint export", "checkpoint import",
+         "template set", "template ls", "template inspect", "template rm", "pool set", "pool ls", "pool inspect", "pool rm"]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -176,27 +179,35 @@ def test_everything_works_over_tls(secure):
 
 # --- all commands ---
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS + VERBS)
 def test_help_names_every_option(daemon, command):
-    r = daemon.cli(command, "--help")
-    assert r.code == 0 and r.text.startswith(f"usage: cloche {command}"), r
+    r = daemon.cli(*command.split(), "--help")
+    assert r.code == 0 and r.text.startswith(f"usage: cloche {command}".replace("checkpoint create", "checkpoint [create]")), r
     script = daemon.cli("completion", "bash").text
-    options = re.search(rf"^\t{command}\) options='([^']*)'", script, re.M).group(1).split()
-    later = {"--template", "--allow", "--secret", "--seccomp", "--cpu-time", "--help"}
+    options = re.search(rf"^\t'?{command}'?\) options='([^']*)'", script, re.M).group(1).split()
+    later = {"--allow", "--secret", "--seccomp", "--cpu-time", "--help"}
     for option in set(options) - later:
         assert option in r.text, f"{command} --help does not name {option}"
     assert max(map(len, r.text.splitlines())) <= 120
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS + VERBS)
 def test_an_unknown_option_is_one_line(daemon, command):
-    assert "--nonsense" in host.one_line(daemon.cli(command, "--nonsense"))
+    assert "--nonsense" in host.one_line(daemon.cli(*command.split(), "--nonsense"))
 
 
 @pytest.mark.parametrize("args", [("inspect",), ("exec",), ("exec", "x"), ("rm",), ("cp", "a"), ("cp", "a", "b"), ("pause",), ("stats",),
                                   ("token",), ("token", "eat"), ("completion", "tcsh"), ("ls", "more"), ("create", "word"),
                                   ("create", "--memory", "lots"), ("create", "--meta", "x"), ("exec", "--timeout", "x", "b", "--", "true"),
-                                  ("shell", "--detach-keys", "hyper-x", "b"), ("logs", "--stream", "x", "b"), ("cp", "a:/b", "c:/d")])
+                                  ("shell", "--detach-keys", "hyper-x", "b"), ("logs", "--stream", "x", "b"), ("cp", "a:/b", "c:/d"),
+                                  ("checkpoint",), ("checkpoint", "a", "b", "c"), ("checkpoint", "--name", "x", "a", "b"), ("checkpoint", "--memory=some", "a"),
+                                  ("checkpoint", "export", "a"), ("checkpoint", "import"), ("checkpoint", "import", "/no/such"), ("checkpoint", "rm"),
+                                  ("restore",), ("restore", "--memory", "1G", "a", "b"), ("restore", "--count", "0", "a"), ("fork",), ("fork", "-n", "257", "a"),
+                                  ("diff",), ("diff", "a", "b", "c"), ("promote", "a"), ("hibernate",), ("hibernate", "--memory", "x", "a"), ("wake",),
+                                  ("template",), ("template", "eat"), ("template", "set"), ("template", "set", "--warm", "x", "a"),
+                                  ("template", "set", "--warm-python", "@/no/such", "a"), ("template", "set", "--warm-python", "1", "--warm", "x", "a"),
+                                  ("pool",), ("pool", "set", "a"), ("pool", "set", "--template", "t", "--min", "many", "a"),
+                                  ("exec", "--code", "a", "1", "2"), ("exec", "--code", "--shell", "a", "1"), ("exec", "--code", "-i", "a", "-")])
 def test_what_makes_no_sense_is_one_line(daemon, args):
     host.one_line(daemon.cli(*args))
 
@@ -762,6 +773,12 @@ def test_bash_completes_commands_options_and_names(daemon):
         assert complete(daemon, "cloche", "exec", "tab-") == {"tab-one", "tab-two"}
         assert complete(daemon, "cloche", "cp", "tab-o") == {"tab-one:"}
         assert complete(daemon, "cloche", "token", "r") == {"rotate", "rm"}
+        assert complete(daemon, "cloche", "checkpoint", "i") == {"inspect", "import"}
+        assert complete(daemon, "cloche", "checkpoint", "tab-o") == {"tab-one"}
+        assert complete(daemon, "cloche", "checkpoint", "create", "tab-o") == {"tab-one"}
+        assert complete(daemon, "cloche", "checkpoint", "create", "--lab") == {"--label"}
+        assert complete(daemon, "cloche", "pool", "set", "--te") == {"--template"}
+        assert complete(daemon, "cloche", "template", "") == {"set", "ls", "inspect", "rm"}
         assert complete(daemon, "cloche", "exec", "tab-one", "--", "") == set()
     finally:
         daemon.cli("rm", "tab-one", "tab-two")
@@ -800,6 +817,10 @@ def test_fish_completes(daemon, tmp_path):
         assert offered("cloche exec --backg") == {"--background"}
         assert offered("cloche exec tab-") == {"tab-one"}
         assert offered("cloche token ro") == {"rotate"}
+        assert offered("cloche checkpoint exp") == {"export"}
+        assert offered("cloche checkpoint create tab-") == {"tab-one"}
+        assert offered("cloche checkpoint create --lab") == {"--label"}
+        assert offered("cloche checkpoint create --hostn") == set()  # the other create's
     finally:
         daemon.cli("rm", "tab-one")
 
@@ -810,7 +831,8 @@ def test_zsh_completes(daemon):
         with Terminal(daemon, program=["zsh", "-f", "-i"], env=with_path(daemon)) as t:
             t.type("PS1='%# '; autoload -U compinit; compinit -u -D; source <(cloche completion zsh); echo go''ing\r")
             t.expect("going", 20)
-            for line, more in (("cloche insp", "ect "), ("cloche exec --backg", "round "), ("cloche exec tab-", "one "), ("cloche token ro", "tate ")):
+            for line, more in (("cloche insp", "ect "), ("cloche exec --backg", "round "), ("cloche exec tab-", "one "), ("cloche token ro", "tate "),
+                               ("cloche checkpoint exp", "ort "), ("cloche checkpoint create tab-", "one "), ("cloche pool set --templ", "ate ")):
                 t.type("\x15" + line + "\t")
                 t.expect(re.escape(line + more), 20)
     finally:

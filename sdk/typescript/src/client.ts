@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import { collect, Transport } from './http.js';
+import { Checkpoints } from './checkpoints.js';
+import { collect, get, Transport } from './http.js';
 import { followEvents, Sandbox } from './sandbox.js';
+import { Pools, Templates } from './templates.js';
 import type {
   AuditRecord,
   CallOptions,
-  Checkpoint,
   CreateOptions,
   ListOptions,
   Rate,
@@ -37,6 +38,8 @@ export interface ClocheOptions {
 export class Cloche {
   readonly sandboxes: Sandboxes;
   readonly checkpoints: Checkpoints;
+  readonly templates: Templates;
+  readonly pools: Pools;
   readonly tokens: Tokens;
   readonly tenants: Tenants;
   readonly audit: Audit;
@@ -64,6 +67,8 @@ export class Cloche {
     });
     this.sandboxes = new Sandboxes(this.transport);
     this.checkpoints = new Checkpoints(this.transport);
+    this.templates = new Templates(this.transport);
+    this.pools = new Pools(this.transport);
     this.tokens = new Tokens(this.transport);
     this.tenants = new Tenants(this.transport);
     this.audit = new Audit(this.transport);
@@ -101,10 +106,6 @@ export class Cloche {
   close(): void {
     this.transport.close();
   }
-}
-
-function get(path: string, o: CallOptions, query?: Record<string, QueryValue>) {
-  return { method: 'GET', path, query, signal: o.signal, timeout: o.requestTimeout };
 }
 
 export class Sandboxes {
@@ -156,20 +157,6 @@ export class Sandboxes {
       method: 'DELETE',
       goneIsDone: true,
     });
-  }
-}
-
-export class Checkpoints {
-  constructor(private readonly transport: Transport) {}
-
-  async list(options: CallOptions = {}): Promise<Checkpoint[]> {
-    const wire = await this.transport.json<{ checkpoints: unknown[] }>(get('/v1/checkpoints', options));
-    return fromWire(wire.checkpoints);
-  }
-
-  async delete(id: string, options: CallOptions = {}): Promise<void> {
-    const path = `/v1/checkpoints/${encodeURIComponent(id)}`;
-    await this.transport.json({ ...get(path, options), method: 'DELETE', goneIsDone: true });
   }
 }
 

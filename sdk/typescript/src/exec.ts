@@ -39,6 +39,7 @@ export function execBody(cmd: Command, o: ExecRequestOptions): unknown {
     encoding: o.binary ? 'base64' : undefined,
   };
   if (typeof cmd === 'string') body.shell = cmd;
+  else if ('code' in cmd) body.code = cmd.code;
   else body.cmd = [...cmd];
   if (typeof o.stdin === 'string') body.stdin = o.stdin;
   else if (o.stdin instanceof Uint8Array) body.stdinBase64 = Buffer.from(o.stdin).toString('base64');

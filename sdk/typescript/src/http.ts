@@ -60,6 +60,11 @@ export interface Answer {
   body: Readable;
 }
 
+/** A GET as everybody makes it. */
+export function get(path: string, o: { signal?: AbortSignal; requestTimeout?: number }, query?: Record<string, QueryValue>): Call {
+  return { method: 'GET', path, query, signal: o.signal, timeout: o.requestTimeout };
+}
+
 const MAX_JSON = 256 * 1024 * 1024;
 const MAX_ERROR = 256 * 1024;
 /* A server that asks for more patience than this gets none: the caller decides. */

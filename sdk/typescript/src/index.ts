@@ -3,6 +3,8 @@
  * imports; new code imports { Cloche }.
  */
 export { Cloche, type ClocheOptions, type CreateTokenOptions } from './client.js';
+export { Checkpoints, type CheckpointRef } from './checkpoints.js';
+export { Pools, Templates } from './templates.js';
 export { Sandbox } from './sandbox.js';
 export { Exec } from './exec.js';
 export { Files } from './files.js';

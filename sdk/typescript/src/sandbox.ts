@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { abortReason, ClocheError, NotFoundError, UnsupportedError } from './errors.js';
+import { diffSource } from './diff.js';
 import { attachExec, execBody, readResult, startBackground, startExec, waitFor, type Exec } from './exec.js';
 import { Files } from './files.js';
 import type { Call, Transport } from './http.js';
@@ -8,10 +9,16 @@ import type {
   BackgroundOptions,
   CallOptions,
   Checkpoint,
+  CheckpointOptions,
   Command,
+  Diff,
+  DiffOptions,
   Duration,
   ExecInfo,
   ExecOptions,
+  ForkOptions,
+  Memory,
+  Promoted,
   Result,
   SandboxEvent,
   SandboxInfo,
@@ -164,37 +171,79 @@ export class Sandbox {
     }
   }
 
-  /** Keeps its state under a name. */
-  async checkpoint(
-    name?: string,
-    options: CallOptions & { label?: string; memory?: boolean } = {},
-  ): Promise<Checkpoint> {
-    const { label, memory } = options;
-    return fromWire(await this.#able('checkpoints', this.#call('POST', '/checkpoints', options, toWire({ name, label, memory }))));
+  /** Keeps its state, under a name if one is given. It runs on. */
+  async checkpoint(name?: string, options: CheckpointOptions = {}): Promise<Checkpoint> {
+    const { label, metadata, memory } = options;
+    const call = this.#call('POST', '/checkpoints', options, toWire({ name, label, metadata, memory }));
+    // A lot of memory takes its time.
+    return fromWire(await this.#able('checkpoints', { ...call, timeout: options.requestTimeout ?? 0 }));
   }
 
+  /** Its checkpoints, newest first. */
   async checkpoints(options: CallOptions = {}): Promise<Checkpoint[]> {
-    const wire = await this.#able<{ checkpoints: unknown[] }>('checkpoints', this.#call('GET', '/checkpoints', options));
-    return fromWire(wire.checkpoints);
+    const out: Checkpoint[] = [];
+    let cursor: string | undefined;
+    do {
+      const page = await this.#able<{ checkpoints: unknown[]; next?: string | null }>('checkpoints', {
+        ...this.#call('GET', '/checkpoints', options),
+        query: { cursor },
+      });
+      out.push(...fromWire<Checkpoint[]>(page.checkpoints));
+      cursor = page.next ?? undefined;
+    } while (cursor !== undefined);
+    return out;
   }
 
-  /** Back to a checkpoint in place, or with `as` a new sandbox from it. */
+  /** Back to a checkpoint (its id, or the name of one of its own) in place, or with `as` a new sandbox of it. */
   async restore(checkpoint: string, options: CallOptions & { as?: string } = {}): Promise<Sandbox> {
-    const wire = await this.#able<{ id: string }>(
-      'checkpoints',
-      this.#call('POST', '/restore', options, toWire({ checkpoint, as: options.as })),
-    );
-    if (wire.id !== this.id) return new Sandbox(this.#transport, wire);
+    const wire = await this.#able<{ id: string }>('checkpoints', {
+      ...this.#call('POST', '/restore', options, toWire({ checkpoint, as: options.as })),
+      // Going back twice is going back.
+      repeatable: options.as === undefined,
+    });
+    if (options.as !== undefined) return new Sandbox(this.#transport, wire);
     return Object.assign(this, fromWire<SandboxInfo>(wire));
   }
 
-  /** Copies of it as it stands. */
-  async fork(count = 1, options: CallOptions & { memory?: boolean } = {}): Promise<Sandbox[]> {
-    const wire = await this.#able<{ sandboxes: unknown[] }>(
-      'checkpoints',
-      this.#call('POST', '/fork', options, toWire({ count, memory: options.memory })),
-    );
+  /** Copies of it as it stands; it runs on. */
+  async fork(count?: number, options: ForkOptions = {}): Promise<Sandbox[]> {
+    const { names, memory } = options;
+    const body = toWire({ count: count ?? names?.length ?? 1, names, memory });
+    const wire = await this.#able<{ sandboxes: unknown[] }>('checkpoints', this.#call('POST', '/fork', options, body));
     return wire.sandboxes.map((s) => new Sandbox(this.#transport, s));
+  }
+
+  /** Which files differ from its image, or another state. */
+  async diff(options: DiffOptions = {}): Promise<Diff> {
+    const query = { from: diffSource(options.from), text: options.text || undefined };
+    return fromWire(await this.#able('checkpoints', { ...this.#call('GET', '/diff', options), query }));
+  }
+
+  /**
+   * Brings what a fork of it has changed back into this one. A ConflictError when both have changed the same path
+   * differently; `force` takes the fork's.
+   */
+  async promote(fork: string | { id: string }, options: CallOptions & { force?: boolean } = {}): Promise<Promoted> {
+    const body = { from: typeof fork === 'string' ? fork : fork.id, force: options.force };
+    return fromWire(await this.#able('checkpoints', this.#call('POST', '/promote', options, toWire(body))));
+  }
+
+  /** Keeps files and processes on disk and frees everything else; any call wakes it. */
+  async hibernate(options: CallOptions & { memory?: Memory } = {}): Promise<this> {
+    const body = options.memory === undefined ? undefined : toWire({ memory: options.memory });
+    const call = this.#call('POST', '/hibernate', options, body);
+    const wire = await this.#able('checkpoints', { ...call, repeatable: true, timeout: options.requestTimeout ?? 0 });
+    return Object.assign(this, fromWire<SandboxInfo>(wire));
+  }
+
+  /** The same as `resume`: for one that hibernates. */
+  wake(options: CallOptions = {}): Promise<this> {
+    return this.resume(options);
+  }
+
+  /** Runs code in the warm Python of its template. */
+  runCode(code: string, options: ExecOptions = {}): Promise<Result> {
+    return this.exec({ code }, options);
   }
 }
 

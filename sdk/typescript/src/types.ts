@@ -13,7 +13,13 @@ export interface CallOptions {
 }
 
 export type Isolation = 'process' | 'container' | 'vm' | 'wasm';
-export type SandboxState = 'running' | 'paused' | 'lost';
+export type SandboxState = 'running' | 'paused' | 'hibernated' | 'lost';
+/** What happens after so long without a call. A call wakes what was paused or hibernated so. */
+export interface Idle {
+  pause?: Duration;
+  hibernate?: Duration;
+  delete?: Duration;
+}
 export type Network = 'none' | 'open' | { mode: string; allow?: string[] };
 
 export interface CreateOptions extends CallOptions {
@@ -21,7 +27,10 @@ export interface CreateOptions extends CallOptions {
   name?: string;
   /** Get-or-create: the same key always reaches the same sandbox. */
   key?: string;
+  /** Its settings, below the ones given here; from a pool where there is one. */
   template?: string;
+  /** Its files (and memory) and settings, below the ones given here. */
+  checkpoint?: string;
   image?: string;
   isolation?: Isolation;
   cpus?: number;
@@ -35,8 +44,8 @@ export interface CreateOptions extends CallOptions {
   outputLimit?: Size;
   /** Until it is deleted; 0 = never. */
   timeout?: Duration;
-  /** Without a call until it is deleted; 0 = never. */
-  idle?: Duration;
+  /** Without a call until it is deleted; 0 = never. Or what else shall happen then. */
+  idle?: Duration | Idle;
   /** Default wall time of an exec; 0 = none. */
   execTimeout?: Duration;
   network?: Network;
@@ -74,7 +83,7 @@ export interface SandboxInfo {
   nofile: number;
   outputLimit: number;
   timeout: number;
-  idle: number;
+  idle: number | Idle;
   execTimeout: number;
   network: { mode: string };
   env: Record<string, string>;
@@ -91,6 +100,13 @@ export interface SandboxInfo {
   lastUsedAt: string;
   /** The receipt: what of the request the host enforces, and by what. Names as on the wire. */
   enforced: Record<string, unknown>;
+  /** Of one that was made of a template, or taken from a pool. */
+  template?: string | null;
+  pooled?: boolean;
+  /** In the answer that restored it. */
+  restored?: Restored;
+  /** In the answer that hibernated it: why its processes had to end. */
+  memoryRefused?: string | null;
 }
 
 export interface ListOptions extends CallOptions {
@@ -106,13 +122,13 @@ export interface ListOptions extends CallOptions {
 export interface UpdateOptions extends CallOptions {
   /** Counts from now. */
   timeout?: Duration;
-  idle?: Duration;
+  idle?: Duration | Idle;
   metadata?: Record<string, string>;
   name?: string;
 }
 
-/** A shell line (run by `/bin/sh -c`), or a program and its arguments. */
-export type Command = string | readonly string[];
+/** A shell line (run by `/bin/sh -c`), a program and its arguments, or code for the warm Python of its template. */
+export type Command = string | readonly string[] | { readonly code: string };
 
 export interface ExecOptions extends CallOptions {
   cwd?: string;
@@ -282,13 +298,168 @@ export interface ExtractResult {
   skipped: { name: string; why: string }[];
 }
 
+/** Running processes, too: `auto` takes the files only when they can not be carried, and says so. */
+export type Memory = boolean | 'auto';
+
+export interface CheckpointOptions extends CallOptions {
+  /** A text for people. */
+  label?: string;
+  /** To find it again. */
+  metadata?: Record<string, string>;
+  /** Default false. */
+  memory?: Memory;
+}
+
+/** A state of a sandbox that was kept. It needs its sandbox no more, nor the sandboxes made of it this one. */
 export interface Checkpoint {
   id: string;
   name: string | null;
   label: string | null;
+  metadata: Record<string, string>;
+  tenant: string;
+  /** The id of the sandbox it was taken of. */
   sandbox: string;
+  sandboxName: string | null;
+  /** The checkpoint its sandbox was made of. */
+  parent: string | null;
+  image: string;
+  isolation: Isolation;
+  memory: boolean;
+  /** Why there is no memory in it although it was asked for with `auto`. */
+  memoryRefused: string | null;
+  /** Bytes of changed files. */
+  size: number;
+  memorySize: number;
+  files: number;
+  depth: number;
+  /** So long its sandbox stood still. */
+  pauseMs: number;
+  state: 'made' | 'damaged';
   createdAt: string;
+  /** What a create was asked for. */
+  config: Record<string, unknown>;
   [more: string]: unknown;
+}
+
+export interface ListCheckpointsOptions extends CallOptions {
+  /** Of this one, by id or (while it lives) name. */
+  sandbox?: string;
+  name?: string;
+  label?: string;
+  metadata?: Record<string, string>;
+  pageSize?: number;
+}
+
+/** What was done for a sandbox that was made of a checkpoint before anything in it ran, and what could not be. */
+export interface Restored {
+  checkpoint: string | null;
+  memory: boolean;
+  /** Execs that go on. */
+  execs: string[];
+  done: string[];
+  notDone: { what: string; why: string }[];
+}
+
+/** What of a create may differ from what the checkpoint has. */
+export type Differing = Omit<CreateOptions, 'name' | 'key' | 'template' | 'checkpoint' | 'idempotencyKey'>;
+
+export interface RestoreOptions extends Differing {
+  /** The new sandbox's name. */
+  as?: string;
+}
+
+export interface RestoreManyOptions extends Differing {
+  /** 1 to 256; default: as many as there are names. */
+  count?: number;
+  names?: string[];
+}
+
+export interface ForkOptions extends CallOptions {
+  names?: string[];
+  /** Default `auto`. */
+  memory?: Memory;
+}
+
+/** A state to compare with. */
+export type DiffSource = 'image' | { checkpoint: string } | { sandbox: string };
+
+export interface DiffOptions extends CallOptions {
+  /** Default: its image. */
+  from?: DiffSource;
+  /** With a unified diff of files that are text. */
+  text?: boolean;
+}
+
+export interface DiffEntry {
+  path: string;
+  change: 'added' | 'changed' | 'removed';
+  type: string;
+  size: number;
+  oldSize: number;
+  text?: string;
+}
+
+export interface Diff {
+  from: string;
+  to: string;
+  entries: DiffEntry[];
+  truncated: boolean;
+  added: number;
+  changed: number;
+  removed: number;
+}
+
+export interface Promoted {
+  added: number;
+  changed: number;
+  removed: number;
+  /** Paths that both had changed, with `force`. */
+  conflicts: unknown[];
+}
+
+/** What makes a template's processes warm. */
+export type Warm = { python: string } | { cmd: readonly string[]; ready: string };
+
+export interface TemplateOptions extends Omit<CreateOptions, 'name' | 'key' | 'template' | 'idempotencyKey'> {
+  /** Started in the background of every new sandbox. */
+  start?: { cmd: readonly string[] } | { shell: string };
+  /** Run once, ahead: new sandboxes begin where it ended. */
+  warm?: Warm;
+  description?: string;
+}
+
+export interface Template {
+  name: string;
+  tenant: string;
+  version: number;
+  checkpoint: string | null;
+  warm: (Record<string, unknown> & { ready: boolean | string; since?: string | null }) | null;
+  start: Record<string, unknown> | null;
+  config: Record<string, unknown>;
+  description: string | null;
+  createdAt: string;
+  updatedAt: string;
+}
+
+export interface PoolOptions extends CallOptions {
+  template: string;
+  /** So many are kept ready, up to 256. */
+  min: number;
+  /** So many may live, those given out included; 0 = no bound. */
+  max?: number;
+}
+
+export interface Pool {
+  name: string;
+  template: string;
+  min: number;
+  max: number;
+  ready: number;
+  /** Creates that got one, and those that had to be made. */
+  served: number;
+  missed: number;
+  failed: number;
+  lastError: string | null;
 }
 
 export interface ServerInfo {

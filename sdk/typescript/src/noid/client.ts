@@ -133,32 +133,59 @@ export class NoidClient {
     });
   }
 
-  /** Keeps the state of a VM under a name. */
+  /** Keeps the state of a VM, under a name if one is given. */
   async createCheckpoint(
     vmName: string,
     checkpointName?: string,
     options: CreateCheckpointOptions = {},
   ): Promise<CheckpointInfo> {
     checkName(vmName);
-    const { label, memory } = options;
+    const { label, memory = 'auto' } = options;
     return translated(async () =>
       checkpointInfo(vmName, await this.#sandbox(vmName).checkpoint(checkpointName, { label, memory })),
     );
   }
 
+  /** Those of a VM, newest first; also when the VM is gone. */
   async listCheckpoints(vmName: string): Promise<CheckpointInfo[]> {
     checkName(vmName);
-    return translated(async () =>
-      (await this.#sandbox(vmName).checkpoints()).map((c) => checkpointInfo(vmName, c)),
-    );
+    return translated(async () => {
+      const list = await orGone(
+        () => this.#sandbox(vmName).checkpoints(),
+        (gone) => this.#left(vmName, gone),
+      );
+      return list.map((c) => checkpointInfo(vmName, c));
+    });
   }
 
-  /** Back to a checkpoint (by name or id): in place as often as one likes, or with `as` into a new VM. */
+  /**
+   * Back to a checkpoint (by name or id): in place as often as one likes, or with `as` into a new VM. Checkpoints stay,
+   * also when their VM is destroyed; it is made anew then.
+   */
   async restore(vmName: string, checkpoint: string, options: { as?: string; newName?: string } = {}): Promise<Vm> {
     checkName(vmName);
     const as = options.as ?? options.newName;
     if (as !== undefined) checkName(as);
-    return translated(async () => this.#vm(await this.#sandbox(vmName).restore(checkpoint, { as })));
+    return translated(async () =>
+      this.#vm(
+        await orGone(
+          () => this.#sandbox(vmName).restore(checkpoint, { as }),
+          async (gone) => {
+            const meant = (await this.#left(vmName, gone)).find((c) => c.id === checkpoint || c.name === checkpoint);
+            if (!meant) throw gone;
+            return this.cloche.checkpoints.restore(meant, { as: as ?? vmName });
+          },
+        ),
+      ),
+    );
+  }
+
+  /* The checkpoints of a VM that is gone. One that lives, or never had any, was not the reason for the error. */
+  async #left(vmName: string, why: unknown): Promise<Checkpoint[]> {
+    const found: Checkpoint[] = [];
+    for await (const c of this.cloche.checkpoints.list({ pageSize: 1000 })) if (c.sandboxName === vmName) found.push(c);
+    if (found.length === 0) throw why;
+    return found;
   }
 
   /** A handle, without asking the server. */
@@ -280,6 +307,16 @@ export class NoidClient {
     if (wanted === 'isolated' || wanted === 'none') return 'none';
     if (wanted === 'open') return 'open';
     return (await this.#server()).features?.network === true ? 'open' : 'none';
+  }
+}
+
+/* What to do when the server says that there is no such VM. */
+async function orGone<T>(ask: () => Promise<T>, otherwise: (why: unknown) => Promise<T>): Promise<T> {
+  try {
+    return await ask();
+  } catch (e) {
+    if (!(e instanceof NotFoundError)) throw e;
+    return otherwise(e);
   }
 }
 

@@ -1,4 +1,4 @@
-import type { Isolation, Usage, Verdict } from '../types.js';
+import type { Isolation, Memory, Usage, Verdict } from '../types.js';
 
 export interface NoidClientOptions {
   /** Where the server is. Default: `NOID_SERVER`, `NOID_URL`, `CLOCHE_URL`. */
@@ -137,8 +137,8 @@ export interface CheckpointInfo {
 
 export interface CreateCheckpointOptions {
   label?: string;
-  /** With what is in memory. Default: the server's. */
-  memory?: boolean;
+  /** With what runs in it. Default `auto`: if all of it can be carried, as a machine's snapshot would have it. */
+  memory?: Memory;
 }
 
 export interface VersionInfo {

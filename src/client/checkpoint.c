@@ -1,0 +1,264 @@
+#include "client/client.h"
+#include "base/base.h"
+#include "client/checkpoint.h"
+#include "client/list.h"
+#include "client/show.h"
+#include "client/table.h"
+#include "client/text.h"
+#include "client/thing.h"
+
+static const char help[] =
+	"usage: cloche checkpoint [create] [options] SANDBOX [NAME]\n"
+	"       cloche checkpoint ls [options]\n"
+	"       cloche checkpoint inspect CHECKPOINT…\n"
+	"       cloche checkpoint rm [-f] CHECKPOINT…\n"
+	"       cloche checkpoint export CHECKPOINT FILE\n"
+	"       cloche checkpoint import [options] FILE\n"
+	"\n"
+	"A checkpoint keeps what a sandbox has changed and, with --memory, its running processes. `cloche restore`\n"
+	"goes back to it or makes new sandboxes of it, as often as wanted; it needs its sandbox no more. CHECKPOINT "
+	"is\n"
+	"its id, or SANDBOX:NAME. `cloche checkpoint VERB --help` tells the options of each.\n"
+	"\n";
+
+/* ---- create ---- */
+
+enum { OPT_LABEL = 256, OPT_META, OPT_MEMORY, OPT_SANDBOX, OPT_NAME };
+
+static const struct option create_options[] = {
+	{ "name", required_argument, NULL, OPT_NAME },
+	{ "label", required_argument, NULL, OPT_LABEL },
+	{ "meta", required_argument, NULL, OPT_META },
+	{ "memory", optional_argument, NULL, OPT_MEMORY },
+	{ NULL, 0, NULL, 0 },
+};
+
+static const char create_help[] =
+	"usage: cloche checkpoint [create] [options] SANDBOX [NAME]\n"
+	"\n"
+	"Keeps the state of a sandbox, which runs on, and prints the checkpoint's id.\n"
+	"\n"
+	"  --name NAME         its name, the same as NAME; unique among the sandbox's checkpoints\n"
+	"  --label TEXT        a text for people\n"
+	"  --meta NAME=VALUE   to find it again with `checkpoint ls --meta` (repeatable)\n"
+	"  --memory[=auto]     its running processes, too; refused when one of them can not be carried.\n"
+	"                      auto: then the files only, and stderr says why\n";
+
+static int apply(json_t *body, int opt, const char *arg, struct err *e)
+{
+	switch (opt) {
+	case OPT_META:
+		return args_add_meta(body, arg, e);
+	case OPT_MEMORY:
+		return args_set_memory(body, arg, e);
+	case OPT_NAME:
+		return args_set_text(body, "name", arg, e);
+	default:
+		return args_set_text(body, "label", arg, e);
+	}
+}
+
+static int run_create(struct args *a, struct err *e)
+{
+	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
+	AUTO_JSON json_t *body = json_object(), *v = NULL;
+	AUTO(conn_close) struct conn *c = NULL;
+	int opt, r;
+
+	while ((r = args_next(a, &opt, e)) > 0) {
+		r = apply(body, opt, optarg, e);
+		if (r < 0)
+			return r;
+	}
+	if (r < 0 || a->help)
+		return r;
+	r = args_count(a, 1, 2, "SANDBOX", e);
+	if (r == 0 && a->nrest == 2 && json_object_get(body, "name"))
+		r = err_set(e, ERR_INVALID, -EINVAL, "--name and the word '%.60s': one name is enough", a->rest[1]);
+	if (r == 0 && a->nrest == 2)
+		r = args_set_text(body, "name", a->rest[1], e);
+	if (r == 0)
+		r = conn_open(&a->conn, &c, e);
+	if (r == 0)
+		r = url_add(&path, "/v1/sandboxes/%s/checkpoints", a->rest[0]);
+	if (r == 0)
+		r = conn_json(c, "POST", buf_str(&path), body, &v, e);
+	if (r < 0)
+		return r;
+	if (*show_str(v, "memory_refused"))
+		show_warn("files only: %s", show_str(v, "memory_refused"));
+	if (a->json)
+		return show_json(v, SHOW_LINE, e);
+	show_line(show_str(v, "id"));
+	return 0;
+}
+
+/* ---- ls ---- */
+
+static const struct option ls_options[] = {
+	{ "sandbox", required_argument, NULL, OPT_SANDBOX },
+	{ "name", required_argument, NULL, OPT_NAME },
+	{ "label", required_argument, NULL, OPT_LABEL },
+	{ "meta", required_argument, NULL, OPT_META },
+	{ "quiet", no_argument, NULL, 'q' },
+	{ NULL, 0, NULL, 0 },
+};
+
+static const char ls_help[] = "usage: cloche checkpoint ls [options]\n"
+			      "\n"
+			      "Lists checkpoints, the newest first.\n"
+			      "\n"
+			      "  --sandbox SANDBOX   only of this one; of one that is gone, by its id\n"
+			      "  --name NAME         only those of this name\n"
+			      "  --label TEXT        only those with this label\n"
+			      "  --meta NAME=VALUE   only those that were made with it (repeatable)\n"
+			      "  -q, --quiet         ids only\n";
+
+static int print(const json_t *list, struct err *e)
+{
+	static const char *const titles[] = { "ID",	"NAME",	 "SANDBOX", "IMAGE", "SIZE",
+					      "MEMORY", "FILES", "AGE",	    "STATE", "LABEL" };
+	AUTO(table_done) struct table t;
+	const json_t *one;
+	char tmp[32];
+	size_t i;
+
+	table_init(&t, titles, ARRAY_LEN(titles), 0xf0);
+	json_array_foreach(list, i, one)
+	{
+		bool memory = json_is_true(json_object_get(one, "memory"));
+		const char *box = show_str(one, "sandbox_name");
+
+		table_add(&t, show_str(one, "id"));
+		table_add(&t, show_str(one, "name"));
+		table_add(&t, *box ? box : show_str(one, "sandbox"));
+		table_add(&t, show_str(one, "image"));
+		table_add(&t, text_size(show_u64(one, "size"), tmp, sizeof(tmp)));
+		table_add(&t, memory ? text_size(show_u64(one, "memory_size"), tmp, sizeof(tmp)) : "");
+		table_addf(&t, "%llu", (unsigned long long)show_u64(one, "files"));
+		table_add(&t, show_age(show_str(one, "created_at"), tmp, sizeof(tmp)));
+		table_add(&t, show_str(one, "state"));
+		table_add(&t, show_str(one, "label"));
+	}
+	return table_print(&t, e);
+}
+
+static int add_query(struct buf *query, int opt, char *arg, struct err *e)
+{
+	int r;
+
+	if (opt == OPT_META)
+		return args_query_meta(query, arg, e);
+	r = url_add(query, opt == OPT_SANDBOX ? "&sandbox=%s" : opt == OPT_NAME ? "&name=%s" : "&label=%s", arg);
+	return r < 0 ? err_sys(e, ERR_INVALID, r, "too much to ask for") : 0;
+}
+
+static int run_ls(struct args *a, struct err *e)
+{
+	AUTO(buf_done) struct buf query = BUF_INIT(32 * KIB);
+	AUTO(conn_close) struct conn *c = NULL;
+	AUTO_JSON json_t *list = NULL;
+	bool quiet = false;
+	const json_t *one;
+	size_t i;
+	int opt, r;
+
+	while ((r = args_next(a, &opt, e)) > 0) {
+		quiet = quiet || opt == 'q';
+		r = opt == 'q' ? 0 : add_query(&query, opt, optarg, e);
+		if (r < 0)
+			return r;
+	}
+	if (r == 0 && !a->help)
+		r = args_count(a, 0, 0, "options", e);
+	if (r < 0 || a->help)
+		return r;
+	r = conn_open(&a->conn, &c, e);
+	if (r == 0)
+		r = list_checkpoints(c, buf_str(&query), &list, e);
+	if (r < 0)
+		return r;
+	if (a->json)
+		return show_json(list, SHOW_LINE, e);
+	if (!quiet)
+		return print(list, e);
+	json_array_foreach(list, i, one) show_line(show_str(one, "id"));
+	return 0;
+}
+
+/* ---- inspect, rm ---- */
+
+static const char inspect_help[] = "usage: cloche checkpoint inspect CHECKPOINT…\n"
+				   "\n"
+				   "Shows everything known about checkpoints, as JSON; several become one array.\n"
+				   "\n";
+
+static int run_inspect(struct args *a, struct err *e)
+{
+	return thing_inspect(a, &thing_checkpoint, e);
+}
+
+static const char rm_help[] = "usage: cloche checkpoint rm [-f] CHECKPOINT…\n"
+			      "\n"
+			      "Removes checkpoints. Sandboxes and checkpoints that came from them stay as they are.\n"
+			      "\n"
+			      "  -f, --force         one that is not there is no error\n";
+
+static int run_rm(struct args *a, struct err *e)
+{
+	return thing_rm(a, &thing_checkpoint, e);
+}
+
+static const struct command create = {
+	.name = "checkpoint create",
+	.text = "keep the state of a sandbox",
+	.help = create_help,
+	.options = create_options,
+	.complete = COMPLETE_NAMES,
+	.names = "sandbox",
+	.run = run_create,
+};
+
+static const struct command ls = {
+	.name = "checkpoint ls",
+	.text = "list checkpoints",
+	.help = ls_help,
+	.letters = "q",
+	.options = ls_options,
+	.run = run_ls,
+};
+
+static const struct command inspect = {
+	.name = "checkpoint inspect",
+	.text = "everything about a checkpoint",
+	.help = inspect_help,
+	.complete = COMPLETE_NAMES,
+	.names = "checkpoint",
+	.run = run_inspect,
+};
+
+static const struct command rm = {
+	.name = "checkpoint rm",
+	.text = "remove checkpoints",
+	.help = rm_help,
+	.letters = "f",
+	.options = thing_rm_options,
+	.complete = COMPLETE_NAMES,
+	.names = "checkpoint",
+	.run = run_rm,
+};
+
+static const struct command *const verbs[] = {
+	&create, &ls, &inspect, &rm, &checkpoint_export, &checkpoint_import, NULL
+};
+
+const struct command cmd_checkpoint = {
+	.name = "checkpoint",
+	.text = "keep, list, carry and remove states of sandboxes",
+	.help = help,
+	.complete = COMPLETE_NAMES,
+	.names = "sandbox",
+	.verbs = verbs,
+	.first_verb = true,
+	.run = args_noun,
+};

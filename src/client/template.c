@@ -1,0 +1,268 @@
+#include "client/client.h"
+#include "base/base.h"
+#include "client/input.h"
+#include "client/ref.h"
+#include "client/show.h"
+#include "client/table.h"
+#include "client/thing.h"
+#include "client/want.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#define CODE_MAX (1 * MIB)
+
+enum { OPT_CHECKPOINT = 256, OPT_START, OPT_WARM_PYTHON, OPT_WARM, OPT_READY, OPT_DESCRIPTION };
+
+static const char help[] =
+	"usage: cloche template set [options] NAME\n"
+	"       cloche template ls\n"
+	"       cloche template inspect NAME…\n"
+	"       cloche template rm [-f] NAME…\n"
+	"\n"
+	"A template is a name for what a create asks for, and for what is made ready ahead: `cloche create --template\n"
+	"NAME`. `cloche template set --help` tells the options.\n"
+	"\n";
+
+/* ---- set ---- */
+
+static const struct option set_options[] = {
+	{ "checkpoint", required_argument, NULL, OPT_CHECKPOINT },
+	{ "start", required_argument, NULL, OPT_START },
+	{ "warm-python", required_argument, NULL, OPT_WARM_PYTHON },
+	{ "warm", required_argument, NULL, OPT_WARM },
+	{ "ready", required_argument, NULL, OPT_READY },
+	{ "description", required_argument, NULL, OPT_DESCRIPTION },
+	{ NULL, 0, NULL, 0 },
+};
+
+static const char set_help[] =
+	"usage: cloche template set [options] NAME\n"
+	"\n"
+	"Makes a template, or puts another in its place: what is not named has its default, not what it was. With "
+	"warm\n"
+	"code it answers when that is ready, or says why it failed.\n"
+	"\n"
+	"  --description TEXT  what it is for\n"
+	"  --checkpoint CHECKPOINT   its sandboxes begin with this one's files: its id, or SANDBOX:NAME\n"
+	"  --start LINE        a line for /bin/sh that runs in the background of every new sandbox\n"
+	"  --warm-python CODE  run once, ahead, as `import numpy, pandas`; `cloche exec --code` goes on where it "
+	"ended.\n"
+	"                      @FILE: the code in it, @-: on stdin\n"
+	"  --warm LINE         a line for /bin/sh that is started ahead, and goes on in every new sandbox\n"
+	"  --ready TEXT        what --warm writes to its stdout when it is ready\n"
+	"every sandbox of it, unless its create says otherwise:\n";
+
+static int read_code(const char *name, json_t **ret, struct err *e)
+{
+	bool std = !strcmp(name, "-");
+	AUTO_CLOSE int fd = std ? -1 : open(name, O_RDONLY | O_CLOEXEC);
+	AUTO(buf_done) struct buf b = BUF_INIT(CODE_MAX);
+	int r;
+
+	if (!std && fd < 0)
+		return err_sys(e, ERR_NOT_FOUND, -errno, "%.150s", name);
+	r = input_read(std ? STDIN_FILENO : fd, std ? "stdin" : name, &b, e);
+	if (r < 0)
+		return r;
+	*ret = json_stringn(buf_str(&b), b.len);
+	return *ret ? 0 : err_set(e, ERR_INVALID, -EINVAL, "%.150s: not UTF-8", name);
+}
+
+static json_t *part(json_t *body, const char *key)
+{
+	json_t *o = json_object_get(body, key);
+
+	if (!o) {
+		o = json_object();
+		json_object_set_new(body, key, o);
+	}
+	return o;
+}
+
+static int set_warm(json_t *body, const char *arg, struct err *e)
+{
+	json_t *code = NULL;
+	int r;
+
+	if (arg[0] != '@')
+		return args_set_text(part(body, "warm"), "python", arg, e);
+	r = read_code(arg + 1, &code, e);
+	if (r == 0)
+		json_object_set_new(part(body, "warm"), "python", code);
+	return r;
+}
+
+static int apply(json_t *body, int opt, const char *arg, struct err *e)
+{
+	char *shell[] = { (char[]){ "/bin/sh" }, (char[]){ "-c" }, (char *)(uintptr_t)arg };
+
+	switch (opt) {
+	case OPT_CHECKPOINT:
+		return args_set_text(body, "checkpoint", arg, e);
+	case OPT_DESCRIPTION:
+		return args_set_text(body, "description", arg, e);
+	case OPT_START:
+		return args_set_text(part(body, "start"), "shell", arg, e);
+	case OPT_WARM_PYTHON:
+		return set_warm(body, arg, e);
+	case OPT_WARM:
+		return args_set_words(part(body, "warm"), "cmd", shell, ARRAY_LEN(shell), e);
+	case OPT_READY:
+		return args_set_text(part(body, "warm"), "ready", arg, e);
+	default:
+		return want_apply(body, opt, arg, e);
+	}
+}
+
+static int run_set(struct args *a, struct err *e)
+{
+	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
+	AUTO_JSON json_t *body = json_object(), *v = NULL;
+	AUTO(conn_close) struct conn *c = NULL;
+	const json_t *warm;
+	int opt, r;
+
+	while ((r = args_next(a, &opt, e)) > 0) {
+		r = apply(body, opt, optarg, e);
+		if (r < 0)
+			return r;
+	}
+	if (r < 0 || a->help)
+		return r;
+	r = args_count(a, 1, 1, "NAME", e);
+	warm = json_object_get(body, "warm");
+	if (r == 0 && json_object_get(warm, "python") && json_object_size(warm) > 1)
+		r = err_set(e, ERR_INVALID, -EINVAL, "--warm-python does not go together with --warm and --ready");
+	if (r == 0 && warm && !json_object_get(warm, "python") && json_object_size(warm) != 2)
+		r = err_set(e, ERR_INVALID, -EINVAL, "--warm and --ready need each other");
+	if (r == 0)
+		r = conn_open(&a->conn, &c, e);
+	if (r == 0)
+		r = ref_resolve(c, body, "checkpoint", e);
+	if (r == 0)
+		r = url_add(&path, "/v1/templates/%s", a->rest[0]);
+	if (r == 0)
+		r = conn_json(c, "PUT", buf_str(&path), body, &v, e);
+	return r == 0 && a->json ? show_json(v, SHOW_LINE, e) : r;
+}
+
+/* ---- ls, inspect, rm ---- */
+
+static const char ls_help[] = "usage: cloche template ls\n"
+			      "\n"
+			      "Lists templates.\n"
+			      "\n";
+
+static int run_ls(struct args *a, struct err *e)
+{
+	static const char *const titles[] = {
+		"NAME", "VERSION", "IMAGE", "CHECKPOINT", "WARM", "UPDATED", "DESCRIPTION"
+	};
+	AUTO(conn_close) struct conn *c = NULL;
+	AUTO(table_done) struct table t;
+	AUTO_JSON json_t *v = NULL;
+	const json_t *list, *one;
+	char tmp[32];
+	size_t i;
+	int r = args_only(a, e);
+
+	table_init(&t, titles, ARRAY_LEN(titles), 2);
+	if (r == 0 && !a->help)
+		r = args_count(a, 0, 0, "options", e);
+	if (r < 0 || a->help)
+		return r;
+	r = conn_open(&a->conn, &c, e);
+	if (r == 0)
+		r = conn_get(c, "/v1/templates", &v, e);
+	if (r < 0)
+		return r;
+	list = json_object_get(v, "templates");
+	if (a->json)
+		return show_json(list, SHOW_LINE, e);
+	json_array_foreach(list, i, one)
+	{
+		const json_t *warm = json_object_get(one, "warm");
+		bool ready = json_is_true(json_object_get(warm, "ready")) || *show_str(warm, "since");
+
+		table_add(&t, show_str(one, "name"));
+		table_addf(&t, "%llu", (unsigned long long)show_u64(one, "version"));
+		table_add(&t, show_str(json_object_get(one, "config"), "image"));
+		table_add(&t, show_str(one, "checkpoint"));
+		table_add(&t, !json_is_object(warm) ? "" : ready ? "ready" : "not yet");
+		table_add(&t, show_age(show_str(one, "updated_at"), tmp, sizeof(tmp)));
+		table_add(&t, show_str(one, "description"));
+	}
+	return table_print(&t, e);
+}
+
+static const char inspect_help[] = "usage: cloche template inspect NAME…\n"
+				   "\n"
+				   "Shows everything known about templates, as JSON; several become one array.\n"
+				   "\n";
+
+static int run_inspect(struct args *a, struct err *e)
+{
+	return thing_inspect(a, &thing_template, e);
+}
+
+static const char rm_help[] = "usage: cloche template rm [-f] NAME…\n"
+			      "\n"
+			      "Removes templates. Sandboxes that were made of them stay.\n"
+			      "\n"
+			      "  -f, --force         one that is not there is no error\n";
+
+static int run_rm(struct args *a, struct err *e)
+{
+	return thing_rm(a, &thing_template, e);
+}
+
+static const struct command set = {
+	.name = "template set",
+	.text = "make or change a template",
+	.help = set_help,
+	.more_help = want_help,
+	.letters = "e:",
+	.options = set_options,
+	.more = want_options,
+	.complete = COMPLETE_NAMES,
+	.names = "template",
+	.run = run_set,
+};
+
+static const struct command ls = {
+	.name = "template ls",
+	.text = "list templates",
+	.help = ls_help,
+	.run = run_ls,
+};
+
+static const struct command inspect = {
+	.name = "template inspect",
+	.text = "everything about a template",
+	.help = inspect_help,
+	.complete = COMPLETE_NAMES,
+	.names = "template",
+	.run = run_inspect,
+};
+
+static const struct command rm = {
+	.name = "template rm",
+	.text = "remove templates",
+	.help = rm_help,
+	.letters = "f",
+	.options = thing_rm_options,
+	.complete = COMPLETE_NAMES,
+	.names = "template",
+	.run = run_rm,
+};
+
+static const struct command *const verbs[] = { &set, &ls, &inspect, &rm, NULL };
+
+const struct command cmd_template = {
+	.name = "template",
+	.text = "what new sandboxes are to be like",
+	.help = help,
+	.verbs = verbs,
+	.run = args_noun,
+};

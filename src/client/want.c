@@ -1,0 +1,237 @@
+#include "client/want.h"
+#include "base/base.h"
+#include "base/str.h"
+#include "client/client.h"
+#include "client/show.h"
+
+enum { OPT_CPUS = 768, OPT_META, OPT_READ_ONLY, OPT_TMPFS, OPT_MOUNT, OPT_LATER, OPT_IDLE };
+#define IDLE_PAUSE (OPT_IDLE + 1)
+#define IDLE_HIBERNATE (OPT_IDLE + 2)
+
+enum kind { TEXT, SIZE, NUMBER, TIME };
+
+/* Options that become one field of the request. */
+static const struct plain {
+	const char *name, *field;
+	enum kind kind;
+} plain[] = {
+	{ "image", "image", TEXT },
+	{ "isolation", "isolation", TEXT },
+	{ "memory", "memory", SIZE },
+	{ "disk", "disk", SIZE },
+	{ "output-limit", "output_limit", SIZE },
+	{ "io-bps", "io_bps", SIZE },
+	{ "inodes", "inodes", NUMBER },
+	{ "pids", "pids", NUMBER },
+	{ "nofile", "nofile", NUMBER },
+	{ "ttl", "timeout", TIME },
+	{ "timeout", "exec_timeout", TIME },
+	{ "storage", "storage", TEXT },
+	{ "workdir", "workdir", TEXT },
+	{ "user", "user", TEXT },
+	{ "hostname", "hostname", TEXT },
+	{ "network", "network", TEXT },
+};
+#define PLAIN 512 /* + its index */
+
+const struct option want_options[] = {
+	{ "image", required_argument, NULL, PLAIN },
+	{ "isolation", required_argument, NULL, PLAIN + 1 },
+	{ "memory", required_argument, NULL, PLAIN + 2 },
+	{ "disk", required_argument, NULL, PLAIN + 3 },
+	{ "output-limit", required_argument, NULL, PLAIN + 4 },
+	{ "io-bps", required_argument, NULL, PLAIN + 5 },
+	{ "inodes", required_argument, NULL, PLAIN + 6 },
+	{ "pids", required_argument, NULL, PLAIN + 7 },
+	{ "nofile", required_argument, NULL, PLAIN + 8 },
+	{ "ttl", required_argument, NULL, PLAIN + 9 },
+	{ "timeout", required_argument, NULL, PLAIN + 10 },
+	{ "storage", required_argument, NULL, PLAIN + 11 },
+	{ "workdir", required_argument, NULL, PLAIN + 12 },
+	{ "user", required_argument, NULL, PLAIN + 13 },
+	{ "hostname", required_argument, NULL, PLAIN + 14 },
+	{ "network", required_argument, NULL, PLAIN + 15 },
+	{ "idle", required_argument, NULL, OPT_IDLE },
+	{ "idle-pause", required_argument, NULL, IDLE_PAUSE },
+	{ "idle-hibernate", required_argument, NULL, IDLE_HIBERNATE },
+	{ "cpus", required_argument, NULL, OPT_CPUS },
+	{ "meta", required_argument, NULL, OPT_META },
+	{ "env", required_argument, NULL, 'e' },
+	{ "read-only", no_argument, NULL, OPT_READ_ONLY },
+	{ "tmpfs", required_argument, NULL, OPT_TMPFS },
+	{ "mount", required_argument, NULL, OPT_MOUNT },
+	{ "allow", required_argument, NULL, OPT_LATER },
+	{ "secret", required_argument, NULL, OPT_LATER },
+	{ "seccomp", required_argument, NULL, OPT_LATER },
+	{ "cpu-time", required_argument, NULL, OPT_LATER },
+	{ NULL, 0, NULL, 0 },
+};
+
+const char want_help[] =
+	"how long\n"
+	"  --ttl TIME          removed after this time                       never\n"
+	"  --idle TIME         removed after this time without a call        never\n"
+	"  --idle-pause TIME   frozen after this time without a call; the next call lets it go on      never\n"
+	"  --idle-hibernate TIME  hibernated after it; the next call wakes it                          never\n"
+	"limits (0 lifts one)                                                default\n"
+	"  --cpus N            cores, as 0.5 or 2                            1\n"
+	"  --memory SIZE       memory, no swap; files in memory count        512M\n"
+	"  --disk SIZE         what may be written                           1G\n"
+	"  --inodes N          files that may be made                        one per 8K of disk\n"
+	"  --pids N            processes and threads                         256\n"
+	"  --nofile N          open files per process                        1024\n"
+	"  --timeout TIME      wall time of each exec                        5m\n"
+	"  --output-limit SIZE stdout and stderr of an exec's answer, each   1M\n"
+	"  --io-bps SIZE       block I/O per second, each way                none\n"
+	"files\n"
+	"  --image host|NAME   the root filesystem                           host\n"
+	"  --read-only         root read-only; work folder and /tmp stay writable\n"
+	"  --storage memory|disk  where changes are kept                     memory\n"
+	"  --tmpfs PATH[:size=SIZE]   more writable memory (repeatable)\n"
+	"  --mount SRC:DST[:ro]       a folder of the daemon's host that its configuration allows (repeatable)\n"
+	"  --workdir DIR       where execs start; made if missing            the home\n"
+	"other\n"
+	"  --meta NAME=VALUE   to find it again with `ls --meta` (repeatable)\n"
+	"  --user NAME|UID[:GID]  user, root (of the sandbox), or ids        user\n"
+	"  -e, --env NAME[=VALUE] a variable of every exec; without a value, ours (repeatable)\n"
+	"  --network none      no network at all                             none\n"
+	"  --hostname NAME     the host name inside                          sandbox\n"
+	"  --isolation TIER    container                                     container\n";
+
+static int set_new(json_t *o, const char *key, json_t *value, struct err *e)
+{
+	if (!value || json_object_set_new(o, key, value) < 0)
+		return err_set(e, ERR_INVALID, -EINVAL, "not UTF-8, or no memory");
+	return 0;
+}
+
+static int set_plain(json_t *body, const struct plain *p, const char *arg, struct err *e)
+{
+	uint64_t v = 0;
+	int r = 0;
+
+	switch (p->kind) {
+	case TEXT:
+		return args_set_text(body, p->field, arg, e);
+	case SIZE:
+		r = parse_size(arg, &v, e);
+		break;
+	case NUMBER:
+		r = parse_u64(arg, &v, e);
+		break;
+	case TIME:
+		return args_set_time(body, p->field, arg, e);
+	}
+	if (r == 0 && v > INT64_MAX)
+		r = err_set(e, ERR_INVALID, -ERANGE, "'%.60s': too large", arg);
+	return r < 0 ? r : set_new(body, p->field, json_integer((json_int_t)v), e);
+}
+
+static json_t *list_of(json_t *body, const char *key)
+{
+	json_t *list = json_object_get(body, key);
+
+	if (!list) {
+		list = json_array();
+		json_object_set_new(body, key, list);
+	}
+	return list;
+}
+
+static int add_tmpfs(json_t *body, const char *arg, struct err *e)
+{
+	const char *opt = strchr(arg, ':');
+	uint64_t size = 64 * MIB;
+	json_t *one;
+	int r = 0;
+
+	if (opt && strncmp(opt, ":size=", 6))
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be PATH or PATH:size=SIZE", arg);
+	if (opt)
+		r = parse_size(opt + 6, &size, e);
+	if (r < 0)
+		return r;
+	one = json_pack("{s:s%, s:I}", "path", arg, opt ? (size_t)(opt - arg) : strlen(arg), "size", (json_int_t)size);
+	if (!one || json_array_append_new(list_of(body, "tmpfs"), one) < 0)
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': not UTF-8", arg);
+	return 0;
+}
+
+static int add_mount(json_t *body, const char *arg, struct err *e)
+{
+	const char *dst = strchr(arg, ':'), *opt;
+	json_t *one;
+
+	if (!dst || dst == arg || dst[1] != '/')
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be SRC:DST or SRC:DST:ro, DST absolute", arg);
+	opt = strchr(dst + 1, ':');
+	if (opt && strcmp(opt, ":ro") && strcmp(opt, ":rw"))
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': only :ro or :rw may follow", arg);
+	one = json_pack("{s:s%, s:s%, s:b}", "source", arg, (size_t)(dst - arg), "target", dst + 1,
+			opt ? (size_t)(opt - dst - 1) : strlen(dst + 1), "read_only", opt && !strcmp(opt, ":ro"));
+	if (!one || json_array_append_new(list_of(body, "mounts"), one) < 0)
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': not UTF-8", arg);
+	return 0;
+}
+
+/* --idle alone is a number, as ever; with one of the others it is a part of an object. */
+static int set_idle(json_t *body, int opt, const char *arg, struct err *e)
+{
+	json_t *now = json_object_get(body, "idle"), *parts;
+
+	if (opt == OPT_IDLE && !json_is_object(now))
+		return args_set_time(body, "idle", arg, e);
+	parts = json_is_object(now) ? json_incref(now) : json_object();
+	if (json_is_number(now))
+		json_object_set(parts, "delete", now);
+	json_object_set_new(body, "idle", parts);
+	return args_set_time(parts, opt == OPT_IDLE ? "delete" : opt == IDLE_PAUSE ? "pause" : "hibernate", arg, e);
+}
+
+static int apply(json_t *body, int opt, const char *arg, struct err *e)
+{
+	uint32_t milli;
+	int r;
+
+	switch (opt) {
+	case OPT_CPUS:
+		r = parse_cpus(arg, &milli, e);
+		return r < 0 ? r
+			     : set_new(body, "cpus",
+				       milli % 1000 ? json_real(milli / 1000.0) : json_integer(milli / 1000), e);
+	case OPT_META:
+		return args_add_meta(body, arg, e);
+	case 'e':
+		return args_add_env(body, arg, e);
+	case OPT_READ_ONLY:
+		return set_new(body, "read_only", json_true(), e);
+	case OPT_TMPFS:
+		return add_tmpfs(body, arg, e);
+	case OPT_MOUNT:
+		return add_mount(body, arg, e);
+	case OPT_IDLE:
+	case IDLE_PAUSE:
+	case IDLE_HIBERNATE:
+		return set_idle(body, opt, arg, e);
+	default:
+		return set_plain(body, &plain[opt - PLAIN], arg, e);
+	}
+}
+
+static const char *option_name(int opt)
+{
+	for (const struct option *o = want_options; o->name; o++)
+		if (o->val == opt)
+			return o->name;
+	return "option";
+}
+
+int want_apply(json_t *body, int opt, const char *arg, struct err *e)
+{
+	int r;
+
+	if (opt == OPT_LATER)
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "not in this version");
+	r = apply(body, opt, arg, e);
+	return r < 0 ? err_wrap(e, r, "--%s", option_name(opt)) : 0;
+}

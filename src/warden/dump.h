@@ -1,0 +1,40 @@
+/*
+ * cloche-dump, as the warden's workers run it: one process per image of a sandbox's memory. It looks at hostile
+ * processes, so what it says is a stranger's. docs/design/0007-memory.md tells who says what when.
+ */
+#pragma once
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/id.h"
+#include "proto/memory.h"
+
+/* Of the sandbox, all the caller's; nothing else of the warden's gets into the program. */
+struct dump_source {
+	int program; /* cloche-dump, open; -1: there is none here */
+	int pidfd, table; /* of the agent */
+	pid_t pid; /* likewise */
+	int freezer; /* its control group's folder */
+	int out; /* the folder for meta and pages */
+	unsigned ancestors;
+	char ancestor[MEM_PAGE_FILES][ID_SIZE];
+	int pages[MEM_PAGE_FILES]; /* theirs */
+};
+
+struct dump {
+	pid_t pid; /* 0: not running */
+	int control; /* -1 likewise */
+};
+
+void dump_init(struct dump *d);
+/* The calling thread must not end before the program does: it would go with it. */
+int dump_start(const struct dump_source *s, struct dump *ret, struct err *e);
+/*
+ * Waits for @word. -ECANCELED when *@stop is set meanwhile; ->refused's own kind and text in @e when it gives up, as
+ * -EOPNOTSUPP; ERR_INTERNAL for whatever else. It is to be ended then.
+ */
+int dump_wait(struct dump *d, const char *word, unsigned ms, const int *stop, struct err *e);
+int dump_say(struct dump *d, const char *word, struct err *e);
+/* Kills it, if it has not ended, and returns when it is gone: nobody is held by it any more. */
+void dump_end(struct dump *d);

@@ -1,0 +1,21 @@
+/*
+ * The memory part of a layer: <id>/mem/meta and <id>/mem/pages (proto/memory.h), written by cloche-dump. The warden
+ * reads the head of meta and no more.
+ */
+#pragma once
+#include <stdint.h>
+
+#include "base/err.h"
+#include "proto/frame.h"
+#include "proto/memory.h"
+#include "warden/manifest.h"
+
+/* What RESTORE carries descriptors for: meta, pages files, then one per exec. */
+#define MEMORY_EXECS_MAX FRAME_RESTORE_GROUPS_MAX
+
+/* Of @meta, against itself and the size of the own @pages. -EBADMSG with the reason. */
+int memory_head(int meta, int pages, struct mem_head *ret, struct err *e);
+/* Opens "meta" or "pages" in the layer's folder @dir, read-only. */
+int memory_open(int dir, const char *name);
+/* Fills the sizes and sums of the layer in @dir; zeros when it has no memory. */
+int memory_sum(int dir, const int *stop, struct manifest *m);

@@ -1,0 +1,35 @@
+/* What the parts of sealing share: seal.c and seal_memory.c. */
+#pragma once
+#include <pthread.h>
+
+#include "warden/dump.h"
+#include "warden/seal.h"
+
+struct seal_impl {
+	struct seal_source from;
+	pthread_mutex_t lock;
+	pthread_cond_t moved;
+	bool left; /* the sandbox */
+	int fd; /* SEAL_CLOSE */
+	bool made; /* ->tmp_name is ours to remove */
+	int tmp, fs, links; /* folders of the layer in the making */
+	int mem, table; /* with memory: its folder, and the agent's table */
+	struct dump dump; /* under way */
+	struct dump_source source;
+	char tmp_name[ID_SIZE + 8];
+	char *buf;
+	int synced;
+};
+
+/* --- seal.c --- */
+int seal_copy_files(struct seal *x);
+int seal_given_up(struct seal *x);
+void seal_thaw(struct seal *x);
+
+/* --- seal_memory.c --- */
+/* Before the sandbox is stopped: what cloche-dump is given. */
+int seal_memory_prepare(struct seal *x);
+/* Files and memory of one instant; the sandbox runs, or is paused, as before when this returns. */
+int seal_memory_copy(struct seal *x);
+/* Until what cloche-dump writes is complete and makes sense. */
+int seal_memory_finish(struct seal *x);

@@ -1,0 +1,216 @@
+/*
+ * Sealing with memory: cloche-dump stops every process of the sandbox while it is frozen, so that it can be thawed
+ * (frozen, nothing could be asked of a process) and still nothing runs: the files are copied at the same instant.
+ */
+#include "warden/seal_impl.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "proto/table.h"
+#include "warden/memory.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#define SETTLE_TRIES 100 /* for an agent in the middle of something, and file workers at theirs */
+#define SETTLE_NS 10000000
+#define SEIZED_MS 10000
+#define READY_MS 60000
+#define COPIED_MS 10000
+#define DONE_MS 300000
+
+/* The layers whose pages its processes may still have: that which it was restored from, and what that stands on. */
+static int open_ancestors(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+	struct dump_source *d = &i->source;
+	AUTO_CLOSE int dir = -1, meta = -1, pages = -1;
+	struct mem_head head;
+	int r;
+
+	if (!i->from.restored[0])
+		return 0;
+	r = dir = sys_openat(i->from.dir, i->from.restored, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (r >= 0)
+		r = meta = memory_open(dir, "meta");
+	if (r >= 0)
+		r = pages = memory_open(dir, "pages");
+	if (r < 0)
+		return err_sys(&x->e, ERR_INTERNAL, r, "open the memory of layer '%s'", i->from.restored);
+	r = memory_head(meta, pages, &head, &x->e);
+	if (r < 0)
+		return err_wrap(&x->e, r, "layer '%s'", i->from.restored);
+	memcpy(d->ancestor[0], i->from.restored, ID_SIZE);
+	d->pages[0] = TAKE_FD(pages);
+	for (d->ancestors = 1; d->ancestors < head.page_files; d->ancestors++) {
+		AUTO_CLOSE int other = -1;
+
+		memcpy(d->ancestor[d->ancestors], head.ancestor[d->ancestors], ID_SIZE);
+		r = other = sys_openat(i->from.dir, d->ancestor[d->ancestors],
+				       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+		if (r >= 0)
+			r = d->pages[d->ancestors] = memory_open(other, "pages");
+		if (r < 0)
+			return err_sys(&x->e, ERR_INTERNAL, r, "open the memory of layer '%s'", d->ancestor[d->ancestors]);
+	}
+	return 0;
+}
+
+int seal_memory_prepare(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+	int r = sys_mkdirat(i->tmp, "mem", 0700);
+
+	if (r == 0)
+		r = i->mem = sys_openat(i->tmp, "mem", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (r < 0)
+		return err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id);
+	i->source.program = i->from.program;
+	i->source.pidfd = i->from.pidfd;
+	i->source.pid = i->from.pid;
+	i->source.table = i->table;
+	i->source.freezer = i->from.cgroup->dir[i->from.cgroups->version == 1 ? CGROUP_FREEZER : 0];
+	i->source.out = i->mem;
+	return open_ancestors(x);
+}
+
+/* 0: nothing is half done in there. -EAGAIN: look again in a moment. */
+static int look(const struct seal *x, struct err *e)
+{
+	AUTO_FREE struct table *t = malloc(sizeof(*t));
+	int r = t ? table_read(x->impl->table, t) : -ENOMEM;
+	unsigned execs = 0;
+
+	if (r == -EAGAIN)
+		return err_set(e, ERR_CONFLICT, r, "the sandbox's agent is busy");
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "read the agent's table");
+	for (unsigned i = 0; i < TABLE_WORKERS; i++)
+		if (t->worker[i])
+			return err_set(e, ERR_CONFLICT, -EAGAIN, "files of the sandbox are being read or written");
+	for (unsigned i = 0; i < TABLE_EXECS; i++)
+		execs += t->exec[i].flags && t->exec[i].pid;
+	if (execs > MEMORY_EXECS_MAX) {
+		err_set(e, ERR_TOO_LARGE, -E2BIG, "%u execs are running: memory is saved with up to %d", execs,
+			MEMORY_EXECS_MAX);
+		err_remedy(e, "end some, or checkpoint its files alone");
+		return -E2BIG;
+	}
+	return 0;
+}
+
+/* Freezes it when the agent does nothing and no file worker is there. A paused one is not woken up for that. */
+static int stop(struct seal *x, uint64_t *ret_since)
+{
+	const struct seal_source *f = &x->impl->from;
+	int r;
+
+	for (unsigned tries = 0;; tries++) {
+		*ret_since = clock_mono_ns();
+		r = f->paused ? 0 : cgroup_freeze(f->cgroups, f->cgroup, &x->e);
+		if (r < 0)
+			return r;
+		r = look(x, &x->e);
+		if (r == 0 || f->paused)
+			break;
+		seal_thaw(x);
+		if (r != -EAGAIN || tries == SETTLE_TRIES)
+			break;
+		if (__atomic_load_n(&x->work.stop, __ATOMIC_RELAXED))
+			return seal_given_up(x);
+		nanosleep(&(struct timespec){ .tv_nsec = SETTLE_NS }, NULL);
+	}
+	if (r == -EAGAIN)
+		err_remedy(&x->e, f->paused ? "resume the sandbox, and try again" : "try again when that is done");
+	return r;
+}
+
+static int wait_for(struct seal *x, const char *word, unsigned ms)
+{
+	int r = dump_wait(&x->impl->dump, word, ms, &x->work.stop, &x->e);
+
+	return r == -ECANCELED ? seal_given_up(x) : r;
+}
+
+/* While it holds every process. */
+static int copy_held(struct seal *x, bool *ret_frozen)
+{
+	const struct seal_source *f = &x->impl->from;
+	int r = wait_for(x, "seized", SEIZED_MS);
+
+	if (r < 0)
+		return r;
+	seal_thaw(x);
+	*ret_frozen = false;
+	r = seal_copy_files(x);
+	if (r == 0)
+		r = wait_for(x, "ready", READY_MS);
+	/* Before they are let go. */
+	if (r == 0 && f->paused) {
+		r = cgroup_freeze(f->cgroups, f->cgroup, &x->e);
+		*ret_frozen = r == 0;
+	}
+	if (r == 0)
+		r = dump_say(&x->impl->dump, "go", &x->e);
+	return r == 0 ? wait_for(x, "copied", COPIED_MS) : r;
+}
+
+int seal_memory_copy(struct seal *x)
+{
+	const struct seal_source *f = &x->impl->from;
+	bool frozen = true;
+	uint64_t since;
+	int r = stop(x, &since);
+
+	if (r < 0)
+		return r;
+	r = dump_start(&x->impl->source, &x->impl->dump, &x->e);
+	if (r == 0)
+		r = copy_held(x, &frozen);
+	/* As it was before, whatever went wrong. Frozen first: what it held would run otherwise. */
+	if (f->paused && !frozen) {
+		struct err e = { 0 };
+
+		if (cgroup_freeze(f->cgroups, f->cgroup, &e) < 0)
+			log_error("a paused sandbox that was sealed runs: %s", e.msg);
+	}
+	if (r < 0)
+		dump_end(&x->impl->dump);
+	if (!f->paused && frozen)
+		seal_thaw(x);
+	if (!f->paused)
+		x->pause = clock_mono_ns() - since;
+	return r;
+}
+
+static bool listed(const struct dump_source *d, const char *id)
+{
+	for (unsigned i = 0; i < d->ancestors; i++)
+		if (!strcmp(d->ancestor[i], id))
+			return true;
+	return false;
+}
+
+int seal_memory_finish(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+	AUTO_CLOSE int meta = -1, pages = -1;
+	struct mem_head head;
+	int r = wait_for(x, "done", DONE_MS);
+
+	dump_end(&i->dump);
+	if (r < 0)
+		return r;
+	r = meta = memory_open(i->tmp, "meta");
+	if (r >= 0)
+		r = pages = memory_open(i->tmp, "pages");
+	if (r < 0)
+		return err_sys(&x->e, ERR_INTERNAL, r, "open the memory that was saved");
+	r = memory_head(meta, pages, &head, &x->e);
+	/* It may point only to what stays as long as this layer does. */
+	for (uint32_t n = 1; r == 0 && n < head.page_files; n++)
+		if (!listed(&i->source, head.ancestor[n]))
+			r = err_set(&x->e, ERR_INTERNAL, -EBADMSG, "memory image: stands on '%s'", head.ancestor[n]);
+	return r;
+}

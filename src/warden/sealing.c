@@ -1,0 +1,205 @@
+/* Layers, as sandboxes have to do with them: sealing one into a layer, and what it stands on. */
+#include "warden/inside.h"
+#include "base/base.h"
+#include "warden/keep.h"
+
+static void sealing_free(struct warden *w, struct sealing *x)
+{
+	layers_drop(w->layers, x->layer, x->layers);
+	*x->prev = x->next;
+	if (x->next)
+		x->next->prev = x->prev;
+	free(x);
+}
+
+void sealing_end_all(struct warden *w)
+{
+	while (w->sealings)
+		sealing_free(w, w->sealings);
+}
+
+void sealing_leave(struct warden *w, struct warden_sandbox *s)
+{
+	if (s->sealing) {
+		seal_leave(s->sealing->seal);
+		s->sealing->sandbox = NULL;
+		s->sealing = NULL;
+	}
+	if (w->layers)
+		layers_drop(w->layers, s->layer, s->layers);
+}
+
+static int no_layers(struct err *e)
+{
+	err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
+	err_remedy(e, "start it with --layers");
+	return -EOPNOTSUPP;
+}
+
+int sealing_check(struct warden *w, const struct sandbox_spec *spec, struct err *e)
+{
+	int r = w->layers ? layers_check(w->layers, spec, e) :
+			    err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
+
+	if (r == 0 && layers_unverified(w->layers, spec))
+		r = err_set(e, ERR_REFUSED, -EAGAIN, "a layer's files were not compared with its manifest");
+	return r;
+}
+
+static int seal_allowed(struct warden *w, const struct warden_sandbox *s, const char *id, struct err *e)
+{
+	if (!w->layers)
+		return no_layers(e);
+	if (s->sealing)
+		return err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is being sealed already");
+	if (s->layers == SPEC_LAYERS) {
+		err_set(e, ERR_TOO_LARGE, -E2BIG, "the sandbox stands on %d layers: no more fit", SPEC_LAYERS);
+		err_remedy(e, "copy what is needed into a sandbox of the image alone, and seal that");
+		return -E2BIG;
+	}
+	if (layers_find(w->layers, id))
+		return err_set(e, ERR_CONFLICT, -EEXIST, "there is a layer '%s'", id);
+	if (s->root.early.upper < 0)
+		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
+	return 0;
+}
+
+/* What taking its memory needs, besides. */
+static int source_memory(struct warden *w, struct warden_sandbox *s, struct seal_source *from, struct err *e)
+{
+	int table;
+
+	if (!(s->shell.cgroup.mask & CGROUP_BIT(CGROUP_FREEZER)))
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory can not be saved: no freezer for this sandbox");
+	table = s->shell.recorded ? keep_table(&s->shell) : -EOPNOTSUPP;
+	if (table == -EOPNOTSUPP || table == -EBADF || table == -EBADMSG)
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory can not be saved: its agent has no table of execs");
+	if (table < 0)
+		return err_sys(e, ERR_INTERNAL, table, "take the agent's table");
+	from->table = table;
+	from->program = w->env.dump;
+	from->pidfd = s->shell.pidfd;
+	from->pid = s->shell.pid;
+	if (s->flags & SPEC_MEMORY)
+		memcpy(from->restored, s->layer[s->layers - 1], ID_SIZE);
+	return 0;
+}
+
+int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum warden_what what, void *tag,
+		struct err *e)
+{
+	struct seal_source from = {
+		.dir = w->env.layers,
+		.upper = s->root.early.upper,
+		.uid_base = s->shell.uid_base,
+		.paused = s->frozen,
+		.cgroups = &w->env.cgroups,
+		.cgroup = &s->shell.cgroup,
+		.table = -1,
+	};
+	struct manifest m = {
+		.flags = s->flags & (SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE),
+		.tenant = s->tenant,
+		.depth = s->layers + 1,
+	};
+	int r = seal_allowed(w, s, id, e);
+	struct sealing *x;
+
+	if (r < 0)
+		return r;
+	snprintf(m.id, sizeof(m.id), "%s", id);
+	if (s->layers)
+		snprintf(m.parent, sizeof(m.parent), "%s", s->layer[s->layers - 1]);
+	memcpy(m.image, s->image, strlen(s->image));
+	x = calloc(1, sizeof(*x));
+	if (!x)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to seal a sandbox");
+	keep_settle(&s->shell);
+	r = what == WARDEN_WITH_MEMORY ? source_memory(w, s, &from, e) : 0;
+	if (r == 0)
+		r = seal_start(w->workers, &from, &m, x, &x->seal, e);
+	if (r < 0) {
+		fd_close(from.table);
+		free(x);
+		return r;
+	}
+	x->tag = tag;
+	x->sandbox = s;
+	x->layers = s->layers;
+	memcpy(x->layer, s->layer, sizeof(x->layer));
+	layers_hold(w->layers, x->layer, x->layers);
+	x->next = w->sealings;
+	x->prev = &w->sealings;
+	if (x->next)
+		x->next->prev = &x->next;
+	w->sealings = s->sealing = x;
+	return 0;
+}
+
+int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void *tag, struct err *e)
+{
+	const char *id;
+	int r;
+
+	if (!spec->layers)
+		return 0;
+	r = w->layers ? layers_check(w->layers, spec, e) : no_layers(e);
+	if (r < 0)
+		return r;
+	id = layers_unverified(w->layers, spec);
+	if (!id)
+		return 0;
+	r = seal_verify(w->workers, w->env.layers, layers_find(w->layers, id), tag, e);
+	return r < 0 ? r : 1;
+}
+
+int warden_unseal(struct warden *w, const char *id, struct err *e)
+{
+	warden_compare_reap(w);
+	return w->layers ? layers_remove(w->layers, id, e) : no_layers(e);
+}
+
+bool warden_layer_next(const struct warden *w, const char *id, struct layer_facts *ret)
+{
+	return w->layers && layers_next(w->layers, id, ret);
+}
+
+int warden_done_fd(const struct warden *w)
+{
+	return w->done;
+}
+
+bool warden_done(struct warden *w, struct warden_done *ret)
+{
+	struct seal *x = w->workers ? (struct seal *)(void *)workers_done(w->workers) : NULL;
+
+	if (!x)
+		return w->workers && restoring_done(w, ret);
+	*ret = (struct warden_done){ .what = WARDEN_DONE_LOOKED, .tag = x->tag, .result = x->result };
+	if (x->kind == SEAL_VERIFY) {
+		const int r = x->result;
+
+		/* Only what was looked at has a verdict; and then that is what counts. */
+		if (r == -ECANCELED || r == -ENOMEM || r == -EMFILE || r == -ENFILE) {
+			err_sys(&ret->e, ERR_EXHAUSTED, r, "look at layer '%s'", x->m.id);
+		} else {
+			layers_verdict(w->layers, x->m.id, r == 0);
+			ret->result = 0;
+		}
+	} else {
+		struct sealing *s = x->tag;
+
+		ret->tag = s->tag;
+		ret->what = WARDEN_DONE_SEALED;
+		ret->e = x->e;
+		ret->layer = x->m;
+		ret->pause = x->pause;
+		if (x->result == 0)
+			ret->result = layers_add(w->layers, &x->m, &ret->e);
+		if (s->sandbox)
+			s->sandbox->sealing = NULL;
+		sealing_free(w, s);
+	}
+	seal_free(x);
+	return true;
+}

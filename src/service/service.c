@@ -5,6 +5,7 @@
 #include "service/box.h"
 #include "service/event.h"
 #include "service/exec.h"
+#include "service/layer.h"
 #include "service/service_impl.h"
 
 #include <sys/stat.h>
@@ -15,7 +16,7 @@
 
 static int open_maps(struct service *s, struct err *e)
 {
-	struct map *all[] = { &s->boxes, &s->names, &s->keys, &s->execs };
+	struct map *all[] = { &s->boxes, &s->names, &s->keys, &s->execs, &s->checkpoints, &s->checkpoint_names };
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(all); i++)
@@ -39,6 +40,8 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 	r = s->scratch ? open_maps(s, e) : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the service");
 	if (r == 0)
 		r = events_new(&s->events, e);
+	if (r == 0)
+		r = layer_book_new(s, &s->layers, e);
 	snprintf(path, sizeof(path), "%s/spool", o->data);
 	if (r == 0 && mkdir(path, 0700) < 0 && errno != EEXIST)
 		r = err_sys(e, ERR_INTERNAL, -errno, "make '%s'", path);
@@ -87,6 +90,7 @@ static void on_tick(uv_timer_t *t)
 			s->soon = true;
 		}
 	}
+	s->soon |= layer_tick(s);
 	exec_store_running(s);
 	s->soon |= s->fresh > 0;
 	if (now - s->pruned_ns > PRUNE_NS) {

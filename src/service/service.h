@@ -19,6 +19,7 @@
 struct wlink;
 struct events;
 struct adopt;
+struct layer_book;
 
 /* Bounds and defaults, from the configuration. 0 max = none of ours. */
 struct service_opts {
@@ -47,6 +48,9 @@ struct service {
 	struct map names; /* by "tenant/name" */
 	struct map keys; /* by "tenant/key" */
 	struct map execs; /* by id, of all sandboxes */
+	struct map checkpoints; /* by id */
+	struct map checkpoint_names; /* by "sandbox id/name" */
+	struct layer_book *layers;
 	unsigned running_execs;
 	unsigned fresh; /* things put off since the last look: rows of execs, what agents and the warden need not know at once */
 	struct exec *unwatched; /* begun a moment ago: their output is not watched yet */

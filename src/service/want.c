@@ -400,14 +400,48 @@ void write_milli(struct json *j, const char *key, uint64_t milli)
 	jout_raw(j, key, text, (size_t)n);
 }
 
+void layers_text(const struct sandbox_spec *s, char text[LAYERS_TEXT])
+{
+	size_t n = 0;
+
+	text[0] = '\0';
+	for (uint32_t i = 0; i < s->layers; i++)
+		n += (size_t)snprintf(text + n, LAYERS_TEXT - n, "%s%s", i ? " " : "", s->layer[i]);
+}
+
+int layers_parse(const char *text, struct sandbox_spec *s, struct err *e)
+{
+	s->layers = 0;
+	while (*text) {
+		char id[ID_SIZE];
+		size_t n = strcspn(text, " ");
+
+		if (n != ID_LEN || s->layers == SPEC_LAYERS)
+			return err_set(e, ERR_INTERNAL, -EBADMSG, "its layers can not be read");
+		memcpy(id, text, n);
+		id[n] = '\0';
+		if (!id_valid(id))
+			return err_set(e, ERR_INTERNAL, -EBADMSG, "its layers can not be read");
+		memcpy(s->layer[s->layers++], id, sizeof(id));
+		text += n;
+		text += *text == ' ';
+	}
+	return 0;
+}
+
 void box_want_write(const struct box_want *w, struct json *j)
+{
+	if (w->name[0])
+		jout_str(j, "name", w->name);
+	jout_str(j, "key", w->key[0] ? w->key : NULL);
+	box_want_write_config(w, j);
+}
+
+void box_want_write_config(const struct box_want *w, struct json *j)
 {
 	const struct sandbox_spec *s = w->spec;
 	const char *image = strrchr(s->image, '/');
 
-	if (w->name[0])
-		jout_str(j, "name", w->name);
-	jout_str(j, "key", w->key[0] ? w->key : NULL);
 	jout_str(j, "isolation", "container");
 	jout_str(j, "image", image ? image + 1 : s->image);
 	write_milli(j, "cpus", s->limits.cpu_milli);
@@ -440,6 +474,7 @@ void box_want_free(struct box_want *w)
 		return;
 	kv_done(&w->env);
 	kv_done(&w->metadata);
+	free(w->restored);
 	free(w->spec);
 	free(w);
 }

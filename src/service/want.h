@@ -38,9 +38,16 @@ struct box_want {
 	uint64_t nofile, output_limit, timeout_ms, idle_ms, exec_timeout_ms;
 	struct user_want user;
 	struct kv env, metadata;
+	char checkpoint[ID_SIZE]; /* that it comes from; ->spec->layer[] are its layers. "" = none. Not part of the JSON */
+	char *restored; /* then: what that does, as JSON */
 	char idem[KEY_MAX_LEN + 1]; /* the request's Idempotency-Key, "" = none */
 	uint8_t idem_body[32];
 };
+
+/* The layers of a spec as text, and back: ids, a space between. */
+#define LAYERS_TEXT (SPEC_LAYERS * ID_SIZE + 1)
+void layers_text(const struct sandbox_spec *s, char text[LAYERS_TEXT]);
+int layers_parse(const char *text, struct sandbox_spec *s, struct err *e);
 
 /* A whole spec again, from one that may be short. */
 void want_spec(const struct box_want *w, struct sandbox_spec *ret);
@@ -48,6 +55,7 @@ void want_spec(const struct box_want *w, struct sandbox_spec *ret);
 int box_want_parse(const struct service_opts *o, const json_t *from, bool admin, struct box_want **ret, struct err *e);
 /* The fields of a create, inside of an open object; name and key too. */
 void box_want_write(const struct box_want *w, struct json *j);
+void box_want_write_config(const struct box_want *w, struct json *j); /* without them */
 void box_want_free(struct box_want *w);
 DEFINE_AUTO(struct box_want, box_want_free)
 /* Checks and reads {"K":"V"}; @what names the field. */

@@ -41,11 +41,12 @@ struct tenant_row {
 	const char *id; /* its name, [a-z0-9][a-z0-9_-]{0,31} */
 	uint64_t number; /* never used twice; what the warden is told */
 	uint64_t sandboxes, cpu_milli, memory, disk, execs; /* quotas, 0 = none */
+	uint64_t checkpoints, checkpoint_bytes;
 	uint64_t rate_points, rate_window_ms, rate_block_ms; /* 0 points = none */
 	uint64_t created_ns;
 };
 int tenants_put(struct db *d, const struct tenant_row *t, struct err *e); /* insert or replace */
-/* its tokens and answers too; ERR_CONFLICT while it has sandboxes */
+/* its tokens and answers too; ERR_CONFLICT while it has sandboxes or checkpoints */
 int tenants_delete(struct db *d, const char *id, struct err *e);
 int tenants_next(struct db *d, uint64_t *ret_number, struct err *e); /* a number that no tenant ever had, from 1 */
 /* by number */
@@ -75,12 +76,36 @@ struct box_row {
 	const char *spec; /* JSON, as the service wrote it */
 	uint64_t created_ns, expires_ns, used_ns; /* wall clock; expires 0 = never */
 	uint32_t next_exec; /* below it, numbers of execs are used */
+	const char *layers; /* ids it stands on, the oldest first, a space between; "" = none */
+	const char *checkpoint; /* that it came from, "" = none */
+	const char *restored; /* JSON: what that did, "" = none */
 };
 int boxes_insert(struct db *d, const struct box_row *b, struct err *e);
-/* all columns but id, tenant, key, handle, created */
+/* all columns but id, tenant, key, created */
 int boxes_update(struct db *d, const struct box_row *b, struct err *e);
 int boxes_delete(struct db *d, const char *id, struct err *e); /* its execs too */
 int boxes_each(struct db *d, int (*fn)(void *arg, const struct box_row *b), void *arg, struct err *e); /* by created */
+
+/* --- checkpoints --- */
+struct checkpoint_row {
+	const char *id; /* also its layer's */
+	const char *tenant, *box, *box_name; /* of the sandbox it is of, which may be gone */
+	const char *name, *label; /* label "" = none */
+	const char *metadata; /* JSON object of strings */
+	const char *parent; /* the checkpoint its sandbox came from, "" = none */
+	const char *layers; /* as a sandbox's, with its own as the last */
+	const char *config; /* JSON: what a create takes */
+	bool memory;
+	const char *refused; /* why not, "" = nobody asked */
+	uint64_t size, memory_size, files, pause_ns;
+	uint8_t sum[32];
+	uint64_t created_ns;
+};
+int checkpoints_insert(struct db *d, const struct checkpoint_row *c, struct err *e);
+int checkpoints_update(struct db *d, const struct checkpoint_row *c, struct err *e); /* name, label, metadata */
+int checkpoints_delete(struct db *d, const char *id, struct err *e);
+/* by created */
+int checkpoints_each(struct db *d, int (*fn)(void *arg, const struct checkpoint_row *c), void *arg, struct err *e);
 
 /* --- execs --- */
 struct exec_row {

@@ -8,6 +8,9 @@ typedef void route_fn(void *arg, struct http_req *q, const struct route *r);
 /* sandboxes.c */
 route_fn post_sandboxes, get_sandboxes, get_sandbox, patch_sandbox, delete_sandbox, post_pause, post_resume,
 	post_extend, get_stats;
+/* checkpoints.c */
+route_fn post_checkpoints, get_checkpoints, get_sandbox_checkpoints, get_checkpoint, patch_checkpoint, delete_checkpoint,
+	post_checkpoint_restore, post_restore, post_fork;
 /* execs.c */
 route_fn post_execs, get_execs, get_exec, get_exec_wait, post_exec_stdin, post_exec_signal, post_exec_resize,
 	delete_exec;

@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include "service/exec.h"
 #include "service/jin.h"
+#include "service/restore.h"
 #include "store/db.h"
 
 #include <openssl/evp.h>
@@ -10,7 +11,7 @@
 #define LIST_DEFAULT 100
 #define LIST_MAX 1000
 
-static void answer_box(struct call *c, int status, const struct box *b)
+void call_box_json(struct call *c, int status, const struct box *b)
 {
 	AUTO(buf_done) struct buf out = BUF_INIT(4 * MIB);
 	struct json j = JSON_INIT(&out);
@@ -37,7 +38,7 @@ static void on_made(void *arg, struct box *b, bool found, const struct err *e)
 	}
 	if (!found)
 		call_audited(c);
-	answer_box(c, found ? 200 : 201, b);
+	call_box_json(c, found ? 200 : 201, b);
 }
 
 /* The key's earlier answer. Returns 1 when the call has been answered. */
@@ -56,7 +57,7 @@ static int replay(struct call *c, const struct box_want *w)
 		b = map_get(&c->api->s->boxes, row.answer);
 		if (b && b->state != BOX_ENDING && b->state != BOX_MAKING) {
 			http_set(c->q, "Idempotent-Replay", "true");
-			answer_box(c, 201, b);
+			call_box_json(c, 201, b);
 			return 1;
 		}
 		err_set(&e, ERR_CONFLICT, -ENOENT, "the sandbox this Idempotency-Key made is gone");
@@ -88,6 +89,26 @@ int idem_read(struct call *c, const char *data, size_t len, char key[129], uint8
 	return 1;
 }
 
+/* `checkpoint` says what it starts from; the rest what it should have instead of what that had. */
+static int want_of_checkpoint(struct call *c, json_t *o, struct box_want **ret, struct err *e)
+{
+	const char *id = json_string_value(json_object_get(o, "checkpoint"));
+	struct checkpoint *from;
+	int r;
+
+	if (!id)
+		return err_set(e, ERR_INVALID, -EINVAL, "'checkpoint': the id of one is wanted");
+	from = checkpoint_find(c->api->s, &c->who, id, NULL, e);
+	if (!from)
+		return -ENOENT;
+	r = checkpoint_ready(from, e);
+	if (r < 0)
+		return r;
+	json_object_del(o, "checkpoint");
+	c->who.tenant = from->tenant; /* an admin may name another's: it stays theirs */
+	return restore_want(from, o, c->who.scope == SCOPE_ADMIN, ret, e);
+}
+
 static void create_body(struct call *c, const char *data, size_t len)
 {
 	AUTO(json_decref) json_t *o = NULL;
@@ -95,7 +116,9 @@ static void create_body(struct call *c, const char *data, size_t len)
 	struct err e = { 0 };
 	int r = jin_parse(data, len, &o, &e);
 
-	if (r == 0)
+	if (r == 0 && json_object_get(o, "checkpoint"))
+		r = want_of_checkpoint(c, o, &w, &e);
+	else if (r == 0)
 		r = box_want_parse(&c->api->s->o, o, c->who.scope == SCOPE_ADMIN, &w, &e);
 	if (r == 0)
 		r = idem_read(c, data, len, w->idem, w->idem_body, &e);
@@ -249,7 +272,7 @@ void get_sandbox(void *arg, struct http_req *q, const struct route *r)
 	struct call *c = call_new(arg, q, r);
 
 	if (call_box(c) == 0)
-		answer_box(c, 200, c->box);
+		call_box_json(c, 200, c->box);
 }
 
 /* --- change --- */
@@ -263,7 +286,7 @@ static void on_done_box(void *arg, int r, const struct err *e)
 		return;
 	}
 	call_audited(c);
-	answer_box(c, 200, c->box);
+	call_box_json(c, 200, c->box);
 }
 
 static void on_deleted(void *arg, int r, const struct err *e)
@@ -351,7 +374,7 @@ void call_answer_box(void *arg)
 	struct call *c = arg;
 
 	call_audited(c);
-	answer_box(c, 200, c->box);
+	call_box_json(c, 200, c->box);
 }
 
 void patch_sandbox(void *arg, struct http_req *q, const struct route *r)

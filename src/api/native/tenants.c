@@ -17,6 +17,8 @@ static bool read_quotas(struct jin *j, struct tenant_quota *q)
 	jin_size(&in, "memory", &q->memory);
 	jin_size(&in, "disk", &q->disk);
 	jin_u64(&in, "execs", &q->execs, 0, UINT32_MAX);
+	jin_u64(&in, "checkpoints", &q->checkpoints, 0, UINT32_MAX);
+	jin_size(&in, "checkpoint_bytes", &q->checkpoint_bytes);
 	j->r = jin_end(&in);
 	return j->r == 0;
 }
@@ -43,6 +45,8 @@ static void put_quotas(struct json *j, const char *key, const struct tenant_quot
 	jout_u64(j, "memory", q->memory);
 	jout_u64(j, "disk", q->disk);
 	jout_u64(j, "execs", q->execs);
+	jout_u64(j, "checkpoints", q->checkpoints);
+	jout_u64(j, "checkpoint_bytes", q->checkpoint_bytes);
 	jout_end(j);
 }
 

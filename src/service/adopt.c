@@ -11,7 +11,9 @@
 #include "service/box.h"
 #include "service/checkpoint.h"
 #include "service/exec.h"
+#include "service/pool.h"
 #include "service/service_impl.h"
+#include "service/template.h"
 #include "service/wlink.h"
 
 #define HANDLE_KEY 24
@@ -80,6 +82,7 @@ static void on_wait(uv_timer_t *t)
 	uv_close((uv_handle_t *)t, free_timer);
 	a->timer = NULL;
 	a->ready = NULL;
+	pools_start(a->s);
 	ready(a->arg, 0, NULL);
 }
 
@@ -259,6 +262,8 @@ void service_start(struct service *s, void (*ready)(void *arg, int r, const stru
 	*a = (struct adopt){ .s = s, .known = a->known, .unread = a->unread, .ready = ready, .arg = arg };
 	s->adopting = a;
 	r = checkpoint_load_all(s, &e);
+	if (r == 0)
+		r = templates_load(s, &e);
 	if (r == 0)
 		r = boxes_each(s->db, on_box, a, &e);
 	if (r == 0)

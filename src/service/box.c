@@ -9,6 +9,7 @@
 #include "service/exec.h"
 #include "service/file.h"
 #include "service/jin.h"
+#include "service/pool.h"
 #include "service/service_impl.h"
 #include "service/wlink.h"
 
@@ -79,7 +80,7 @@ int box_store(struct box *b, struct err *e)
 		.name = b->want->name,
 		.key = b->want->key[0] ? b->want->key : NULL,
 		.handle = b->handle,
-		.state = box_state_name(b->state),
+		.state = b->pooled ? "pooled" : box_state_name(b->state),
 		.created_ns = b->created_ns,
 		.expires_ns = b->expires_ns,
 		.used_ns = b->used_ns,
@@ -93,6 +94,7 @@ int box_store(struct box *b, struct err *e)
 	row.restored = b->restored;
 	jout_object(&j, NULL);
 	box_want_write(b->want, &j);
+	box_origin_write(b->want, &j);
 	jout_end(&j);
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a sandbox");
@@ -123,7 +125,13 @@ void box_note(struct box *b, const struct who *who, const char *kind)
 	jout_str(j, "name", b->want->name);
 	if (b->want->checkpoint[0] && (!strcmp(kind, "sandbox.create") || !strcmp(kind, "sandbox.restore")))
 		jout_str(j, "checkpoint", b->want->checkpoint);
-	if (!strcmp(kind, "sandbox.create")) {
+	if (!strcmp(kind, "sandbox.create") || !strcmp(kind, "pool.fill")) {
+		if (b->want->origin.template[0])
+			jout_str(j, "template", b->want->origin.template);
+		if (b->pool)
+			jout_str(j, "pool", b->pool->name);
+		if (b->want->origin.pooled)
+			jout_bool(j, "pooled", true);
 		jout_str(j, "image", b->want->spec->image);
 		jout_str(j, "isolation", "container");
 		jout_str(j, "network", "none");
@@ -160,6 +168,10 @@ void box_lose(struct box *b, const char *why)
 
 	if (b->state == BOX_LOST || b->state == BOX_ENDING)
 		return;
+	if (b->pooled) { /* nobody's loss */
+		box_discard(b, why);
+		return;
+	}
 	log_warn("sandbox %s is lost: %s", b->id, why);
 	b->state = BOX_LOST;
 	alink_close(&b->link);
@@ -402,9 +414,10 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 	b->used_ns = clock_real_ns();
 	b->next_exec = row->next_exec;
 	b->paused_ns = row->used_ns;
+	b->pooled = !strcmp(row->state, "pooled");
 	b->state = !strcmp(row->state, "paused") ? BOX_PAUSED : !strcmp(row->state, "lost") ? BOX_LOST : BOX_RUNNING;
 	snprintf(b->id, sizeof(b->id), "%s", row->id);
-	r = box_want_parse(&s->o, spec, true, &b->want, e);
+	r = box_want_load(&s->o, spec, &b->want, e);
 	if (r == 0)
 		r = layers_parse(row->layers, b->want->spec, e);
 	if (r == 0 && *row->checkpoint)
@@ -419,5 +432,6 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 	}
 	b->charged = box_quota(b->want);
 	tenant_force(t, &b->charged);
+	pool_joined(b);
 	return b;
 }

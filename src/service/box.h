@@ -18,6 +18,7 @@ const char *box_state_name(enum box_state s);
 
 struct box;
 struct exec;
+struct pool;
 struct box_op;
 struct swap;
 struct sealing;
@@ -57,6 +58,9 @@ struct box {
 	struct warden_stat stat; /* as last read */
 	struct box_op *making; /* who waits for it to stand */
 	unsigned refs; /* it is not freed while > 0 */
+	struct pool *pool; /* it counts for, or NULL */
+	bool pooled; /* ready, and nobody's: not to be seen */
+	struct box *ready_next, **ready_prev; /* of the pool's */
 	struct file_worker *files; /* idle, of service/file.c */
 	uint32_t file_tag;
 	struct tenant_quota charged; /* what its tenant has used up for it */
@@ -94,6 +98,13 @@ struct box *box_find(struct service *s, const struct who *who, const char *id, s
 void box_delete(struct box *b, const struct who *who, const char *kind, box_done_fn *fn, void *arg);
 void box_pause(struct box *b, const struct who *who, box_done_fn *fn, void *arg);
 void box_resume(struct box *b, const struct who *who, box_done_fn *fn, void *arg);
+/* Whether anybody may see it. */
+static inline bool box_seen(const struct box *b)
+{
+	return b->state != BOX_MAKING && b->state != BOX_ENDING && !b->pooled;
+}
+/* Ends one of a pool that is nobody's. Its room is free at once. */
+void box_discard(struct box *b, const char *why);
 /* What may change: times (ms, UINT64_MAX = as is), name (NULL), metadata (NULL; taken over). Stored with the turn. */
 int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, uint64_t idle_ms, const char *name,
 	       struct kv *metadata, struct err *e);

@@ -5,6 +5,7 @@
 #include "service/box_impl.h"
 #include "service/event.h"
 #include "service/exec.h"
+#include "service/pool.h"
 #include "service/service_impl.h"
 #include "service/wlink.h"
 
@@ -21,6 +22,7 @@ static void on_unstored(void *arg)
 
 	if (b->handle)
 		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
+	b->service->ending--;
 	box_leave(b);
 	box_op_end(op);
 }
@@ -37,6 +39,28 @@ void box_delete(struct box *b, const struct who *who, const char *kind, box_done
 	op->r = boxes_delete(b->service->db, b->id, &op->err);
 	if (op->r == 0)
 		box_note(b, &op->who, op->kind);
+	b->service->ending++;
+	turn_after(b->service->turn, &op->wait, on_unstored, op);
+}
+
+void box_discard(struct box *b, const char *why)
+{
+	const struct who daemon = { .tenant = b->tenant };
+	struct box_op *op = box_op_new(b, &daemon, NULL, NULL);
+	struct audit_rec rec = who_rec(&daemon, "pool.drop");
+	struct json *j;
+
+	b->state = BOX_ENDING;
+	exec_lose_all(b);
+	op->r = boxes_delete(b->service->db, b->id, &op->err);
+	rec.sandbox = b->id;
+	j = audit_begin(b->service->audit, &rec);
+	if (b->pool)
+		jout_str(j, "pool", b->pool->name);
+	jout_str(j, "why", why);
+	audit_end(b->service->audit, NULL);
+	box_make_room(b);
+	b->service->ending++;
 	turn_after(b->service->turn, &op->wait, on_unstored, op);
 }
 

@@ -8,7 +8,9 @@
 #include "service/exec.h"
 #include "service/file.h"
 #include "service/layer.h"
+#include "service/pool.h"
 #include "service/service_impl.h"
+#include "service/template.h"
 #include "service/wlink.h"
 
 /* --- who waits --- */
@@ -66,13 +68,19 @@ int idem_note(struct service *s, const struct tenant *t, const char *key, const 
 	return idem_put(s->db, &row, e);
 }
 
-/* Takes it out of everything and lets go of it. */
-void box_leave(struct box *b)
+void box_make_room(struct box *b)
 {
 	box_unlist(b);
 	map_del(&b->service->boxes, b->id);
 	tenant_give(b->tenant, &b->charged);
 	b->charged = (struct tenant_quota){ 0 };
+	pool_left(b);
+}
+
+/* Takes it out of everything and lets go of it. */
+void box_leave(struct box *b)
+{
+	box_make_room(b);
 	if (b->want->spec->layers)
 		layer_sweep_soon(b->service);
 	file_workers_drop(b);
@@ -126,8 +134,17 @@ int box_enter(struct box *b, const struct who *who, struct err *e)
 		return r;
 	}
 	b->up = true;
+	r = template_start(b, e);
+	if (r < 0) {
+		boxes_delete(b->service->db, b->id, NULL);
+		if (b->want->idem[0])
+			idem_delete(b->service->db, b->tenant->id, b->want->idem, NULL);
+		b->up = false;
+		b->state = BOX_MAKING;
+		return r;
+	}
 	b->maker = NULL;
-	box_note(b, who, "sandbox.create");
+	box_note(b, who, b->pooled ? "pool.fill" : "sandbox.create");
 	return 0;
 }
 
@@ -183,10 +200,13 @@ static void on_created(void *arg, int r, const struct wlink_answer *a, const str
 	box_unref(b);
 }
 
-static int room_for(const struct service *s, struct err *e)
+static int room_for(struct service *s, const struct box_want *want, struct err *e)
 {
 	if (s->draining)
 		return err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
+	while (s->o.sandboxes_max && s->boxes.count >= s->o.sandboxes_max && !want->origin.ready)
+		if (!pool_yield(s, NULL))
+			break;
 	if (!s->o.sandboxes_max || s->boxes.count < s->o.sandboxes_max)
 		return 0;
 	err_set(e, ERR_EXHAUSTED, -EDQUOT, "this host has %zu sandboxes, as many as it may", s->boxes.count);
@@ -212,6 +232,8 @@ static int claim(struct box *b, bool stand_in, struct err *e)
 			       err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox") :
 			       0;
 	r = tenant_take(b->tenant, &quota, e);
+	while (r == -EDQUOT && !b->pooled && pool_yield(b->service, b->tenant))
+		r = tenant_take(b->tenant, &quota, e);
 	if (r < 0)
 		return r;
 	r = box_list(b, e);
@@ -227,7 +249,7 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	struct box_want *want = p->want;
 	struct sandbox_spec spec;
 	struct box *b;
-	int r = room_for(s, e);
+	int r = room_for(s, want, e);
 
 	if (r < 0)
 		return r;
@@ -239,6 +261,7 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	b->maker_arg = p->arg;
 	b->restored = TAKE_PTR(want->restored);
 	b->synced = true;
+	b->pooled = want->origin.ready;
 	b->created_ns = b->used_ns = clock_real_ns();
 	b->expires_ns = want->timeout_ms ? b->created_ns + want->timeout_ms * 1000000ULL : 0;
 	r = id_new(b->id, sizeof(b->id));
@@ -254,6 +277,7 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 		box_unref(b);
 		return r;
 	}
+	pool_joined(b);
 	box_ref(b); /* the call's */
 	want_spec(want, &spec);
 	spec.tenant = p->tenant->number;
@@ -285,15 +309,19 @@ void box_create(struct service *s, const struct who *who, struct box_want *want,
 		}
 		there->used_ns = clock_real_ns();
 	} else {
-		r = box_begin(s, &(struct box_plan){ .tenant = who->tenant, .want = want }, &there, &e);
+		r = box_from_pool(s, who, want, &op->box, &e);
 		if (r == 0) {
-			op->box = there;
-			box_ref(there);
-			there->making = op;
-			return;
+			r = box_begin(s, &(struct box_plan){ .tenant = who->tenant, .want = want }, &there, &e);
+			if (r == 0) {
+				op->box = there;
+				box_ref(there);
+				there->making = op;
+				return;
+			}
 		}
-		box_want_free(want);
+		if (r < 0)
+			box_want_free(want);
 	}
-	box_tell(s, op, r, &e);
+	box_tell(s, op, r < 0 ? r : 0, &e);
 }
 

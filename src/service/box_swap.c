@@ -74,6 +74,7 @@ static int keep_identity(const struct box *b, struct box_want *want, struct err 
 	memcpy(want->key, old->key, sizeof(want->key));
 	want->timeout_ms = old->timeout_ms;
 	want->idle_ms = old->idle_ms;
+	want->origin = old->origin;
 	return 0;
 }
 

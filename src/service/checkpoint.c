@@ -8,6 +8,7 @@
 #include "service/layer.h"
 #include "service/seal.h"
 #include "service/service_impl.h"
+#include "service/template.h"
 
 /* --- lifetime --- */
 
@@ -441,8 +442,15 @@ int checkpoint_update(struct checkpoint *c, const struct who *who, const char *n
 
 int checkpoint_remove(struct checkpoint *c, const struct who *who, struct err *e)
 {
-	int r = checkpoints_delete(c->service->db, c->id, e);
+	const struct template *t = template_on(c->service, c->id);
+	int r;
 
+	if (t) {
+		err_set(e, ERR_CONFLICT, -EBUSY, "template '%s' stands on checkpoint '%s'", t->name, c->name);
+		err_remedy(e, "delete the template first, or give it another checkpoint");
+		return -EBUSY;
+	}
+	r = checkpoints_delete(c->service->db, c->id, e);
 	if (r < 0)
 		return r;
 	note(c, who, "checkpoint.delete", "checkpoint.deleted");

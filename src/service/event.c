@@ -29,7 +29,8 @@ int events_new(struct events **ret, struct err *e)
 
 void event_add(struct service *s, const struct box *b, const char *kind, const char *fields)
 {
-	event_of(s, b->tenant, b->id, kind, fields);
+	if (!b->pooled)
+		event_of(s, b->tenant, b->id, kind, fields);
 }
 
 void event_of(struct service *s, const struct tenant *t, const char *box, const char *kind, const char *fields)
@@ -37,11 +38,12 @@ void event_of(struct service *s, const struct tenant *t, const char *box, const 
 	struct events *v = s->events;
 	struct event *ev = &v->ring[v->seq % KEPT];
 	AUTO(buf_done) struct buf text = BUF_INIT(64 * KIB);
-	char when[32];
+	char when[32], sandbox[ID_SIZE + 16] = "";
 
 	clock_iso(clock_real_ns(), when);
-	if (buf_addf(&text, "{\"kind\":\"%s\",\"sandbox\":\"%s\",\"time\":\"%s\"%s%s}", kind, box, when,
-		     *fields ? "," : "", fields) < 0)
+	if (*box)
+		snprintf(sandbox, sizeof(sandbox), "\"sandbox\":\"%s\",", box);
+	if (buf_addf(&text, "{\"kind\":\"%s\",%s\"time\":\"%s\"%s%s}", kind, sandbox, when, *fields ? "," : "", fields) < 0)
 		return;
 	free(ev->json);
 	ev->json = buf_take(&text);

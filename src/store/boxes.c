@@ -43,7 +43,7 @@ int boxes_update(struct db *d, const struct box_row *b, struct err *e)
 	int r = q_begin(
 		d, Q_BOX_UPDATE,
 		"UPDATE boxes SET name=?2, state=?3, spec=?4, expires_ns=?5, used_ns=?6, next_exec=?7, handle=?8, "
-		"layers=?9, checkpoint=?10, restored=?11 WHERE id = ?1",
+		"layers=?9, checkpoint=?10, restored=?11, key=?12, created_ns=?13 WHERE id = ?1",
 		&s, e);
 
 	if (r < 0)
@@ -57,6 +57,8 @@ int boxes_update(struct db *d, const struct box_row *b, struct err *e)
 	q_u64(s, 7, b->next_exec);
 	q_u64(s, 8, b->handle);
 	put_origin(s, 9, b);
+	q_text(s, 12, b->key);
+	q_u64(s, 13, b->created_ns);
 	r = q_run(d, s, "store a sandbox", e);
 	if (r == 0)
 		return err_set(e, ERR_NOT_FOUND, -ENOENT, "state: no sandbox '%s'", b->id);

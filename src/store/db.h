@@ -72,7 +72,7 @@ int tokens_each(struct db *d, int (*fn)(void *arg, const struct token_row *t), v
 struct box_row {
 	const char *id, *tenant, *name, *key; /* key NULL = none */
 	uint64_t handle;
-	const char *state; /* running, paused, lost */
+	const char *state; /* running, paused, lost; pooled: ready, and nobody's yet */
 	const char *spec; /* JSON, as the service wrote it */
 	uint64_t created_ns, expires_ns, used_ns; /* wall clock; expires 0 = never */
 	uint32_t next_exec; /* below it, numbers of execs are used */
@@ -81,7 +81,7 @@ struct box_row {
 	const char *restored; /* JSON: what that did, "" = none */
 };
 int boxes_insert(struct db *d, const struct box_row *b, struct err *e);
-/* all columns but id, tenant, key, created */
+/* all columns but id and tenant */
 int boxes_update(struct db *d, const struct box_row *b, struct err *e);
 int boxes_delete(struct db *d, const char *id, struct err *e); /* its execs too */
 int boxes_each(struct db *d, int (*fn)(void *arg, const struct box_row *b), void *arg, struct err *e); /* by created */
@@ -136,3 +136,25 @@ int idem_put(struct db *d, const struct idem_row *i, struct err *e); /* insert o
 /* one that failed may be tried again */
 int idem_delete(struct db *d, const char *tenant, const char *key, struct err *e);
 int idem_prune(struct db *d, uint64_t before_ns, struct err *e);
+
+/* --- templates: few; loaded whole --- */
+struct template_row {
+	const char *tenant, *name;
+	uint64_t version;
+	const char *spec; /* JSON, as the service wrote it */
+	uint64_t created_ns, updated_ns;
+};
+int templates_put(struct db *d, const struct template_row *t, struct err *e); /* insert or replace */
+int templates_delete(struct db *d, const char *tenant, const char *name, struct err *e); /* its pools too */
+/* by tenant and name */
+int templates_each(struct db *d, int (*fn)(void *arg, const struct template_row *t), void *arg, struct err *e);
+
+/* --- pools: few; loaded whole --- */
+struct pool_row {
+	const char *id, *tenant, *name, *template;
+	uint32_t min, max;
+	uint64_t created_ns;
+};
+int pools_put(struct db *d, const struct pool_row *p, struct err *e); /* insert, or replace what may change */
+int pools_delete(struct db *d, const char *id, struct err *e);
+int pools_each(struct db *d, int (*fn)(void *arg, const struct pool_row *p), void *arg, struct err *e); /* by created */

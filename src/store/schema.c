@@ -44,6 +44,15 @@ static const char *const steps[] = {
 	"ALTER TABLE boxes ADD COLUMN restored TEXT NOT NULL DEFAULT '';"
 	"ALTER TABLE tenants ADD COLUMN checkpoints INTEGER NOT NULL DEFAULT 0;"
 	"ALTER TABLE tenants ADD COLUMN checkpoint_bytes INTEGER NOT NULL DEFAULT 0;",
+	/* 3: templates, and pools that stand on them. */
+	"CREATE TABLE templates (tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE, name TEXT NOT NULL,"
+	" version INTEGER NOT NULL, spec TEXT NOT NULL, created_ns INTEGER NOT NULL, updated_ns INTEGER NOT NULL,"
+	" PRIMARY KEY (tenant, name)) STRICT, WITHOUT ROWID;"
+	"CREATE TABLE pools (id TEXT NOT NULL PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL,"
+	" template TEXT NOT NULL, min INTEGER NOT NULL, max INTEGER NOT NULL, created_ns INTEGER NOT NULL,"
+	" UNIQUE (tenant, name), FOREIGN KEY (tenant, template) REFERENCES templates(tenant, name) ON DELETE CASCADE)"
+	" STRICT, WITHOUT ROWID;"
+	"CREATE INDEX pools_template ON pools(tenant, template);",
 };
 
 static int number_cb(void *arg, int n, char **values, char **names)

@@ -174,6 +174,30 @@ def test_answers_about_execs_and_files_fit(d, call):
     d.delete(at)
 
 
+def test_answers_about_templates_and_pools_fit(d, call):
+    one, every = "/v1/templates/{name}", "/v1/templates"
+    call("put", "/v1/templates/doc", one, {"memory": "64M", "env": {"A": "b"}, "start": {"shell": "sleep 100"}, "description": "x", "network": "none"}, 201)
+    call("put", "/v1/templates/doc", one, {"memory": "80M"}, 200)
+    call("put", "/v1/templates/doc", one, {"name": "no"}, 400, question=False)
+    call("put", "/v1/templates/doc", one, {"image": "none-such"}, 404)
+    call("get", "/v1/templates/doc", one, want=200)
+    call("get", every, every, want=200)
+    pool, pools = "/v1/pools/{name}", "/v1/pools"
+    call("put", "/v1/pools/doc", pool, {"template": "doc", "min": 1, "max": 4}, 201)
+    call("put", "/v1/pools/doc", pool, {"template": "doc", "min": 2}, 200)
+    call("put", "/v1/pools/doc", pool, {"template": "none", "min": 2}, 404)
+    call("put", "/v1/pools/doc", pool, {"template": "doc", "min": 300}, 400, question=False)
+    call("get", "/v1/pools/doc", pool, want=200)
+    call("get", pools, pools, want=200)
+    b = call("post", "/v1/sandboxes", "/v1/sandboxes", {"template": "doc"}, 201).json
+    call("get", "/v1/pools/no", pool, want=404)
+    call("delete", "/v1/templates/doc", one, want=409)
+    call("delete", "/v1/pools/doc", pool, want=204)
+    call("delete", "/v1/templates/doc", one, want=204)
+    call("get", "/v1/templates/doc", one, want=404)
+    d.delete(f"/v1/sandboxes/{b['id']}")
+
+
 def test_answers_about_checkpoints_fit(d, call):
     b = d.create(name="cp")["id"]
     at, of = f"/v1/sandboxes/{b}", "/v1/checkpoints/{c}"

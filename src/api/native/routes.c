@@ -48,6 +48,16 @@ static const struct route routes[] = {
 	ROUTE(POST, "/v1/sandboxes/{id}/files", EXEC, post_files),
 	ROUTE(DELETE, "/v1/sandboxes/{id}/files", EXEC, delete_files),
 
+	ROUTE(GET, "/v1/templates", READ, get_templates),
+	ROUTE(PUT, "/v1/templates/{name}", SANDBOX, put_template),
+	ROUTE(GET, "/v1/templates/{name}", READ, get_template),
+	ROUTE(DELETE, "/v1/templates/{name}", SANDBOX, delete_template),
+
+	ROUTE(GET, "/v1/pools", READ, get_pools),
+	ROUTE(PUT, "/v1/pools/{name}", SANDBOX, put_pool),
+	ROUTE(GET, "/v1/pools/{name}", READ, get_pool),
+	ROUTE(DELETE, "/v1/pools/{name}", SANDBOX, delete_pool),
+
 	ROUTE(GET, "/v1/tenants", ADMIN, get_tenants),
 	ROUTE(POST, "/v1/tenants", ADMIN, post_tenants),
 	ROUTE(GET, "/v1/tenants/{t}", ADMIN, get_tenant),

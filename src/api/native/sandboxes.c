@@ -3,7 +3,7 @@
 #include "base/str.h"
 #include "service/exec.h"
 #include "service/jin.h"
-#include "service/restore.h"
+#include "service/template.h"
 #include "store/db.h"
 
 #include <openssl/evp.h>
@@ -55,7 +55,7 @@ static int replay(struct call *c, const struct box_want *w)
 		err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for another request");
 	else if (r > 0) {
 		b = map_get(&c->api->s->boxes, row.answer);
-		if (b && b->state != BOX_ENDING && b->state != BOX_MAKING) {
+		if (b && box_seen(b)) {
 			http_set(c->q, "Idempotent-Replay", "true");
 			call_box_json(c, 201, b);
 			return 1;
@@ -89,26 +89,6 @@ int idem_read(struct call *c, const char *data, size_t len, char key[129], uint8
 	return 1;
 }
 
-/* `checkpoint` says what it starts from; the rest what it should have instead of what that had. */
-static int want_of_checkpoint(struct call *c, json_t *o, struct box_want **ret, struct err *e)
-{
-	const char *id = json_string_value(json_object_get(o, "checkpoint"));
-	struct checkpoint *from;
-	int r;
-
-	if (!id)
-		return err_set(e, ERR_INVALID, -EINVAL, "'checkpoint': the id of one is wanted");
-	from = checkpoint_find(c->api->s, &c->who, id, NULL, e);
-	if (!from)
-		return -ENOENT;
-	r = checkpoint_ready(from, e);
-	if (r < 0)
-		return r;
-	json_object_del(o, "checkpoint");
-	c->who.tenant = from->tenant; /* an admin may name another's: it stays theirs */
-	return restore_want(from, o, c->who.scope == SCOPE_ADMIN, ret, e);
-}
-
 static void create_body(struct call *c, const char *data, size_t len)
 {
 	AUTO(json_decref) json_t *o = NULL;
@@ -116,10 +96,8 @@ static void create_body(struct call *c, const char *data, size_t len)
 	struct err e = { 0 };
 	int r = jin_parse(data, len, &o, &e);
 
-	if (r == 0 && json_object_get(o, "checkpoint"))
-		r = want_of_checkpoint(c, o, &w, &e);
-	else if (r == 0)
-		r = box_want_parse(&c->api->s->o, o, c->who.scope == SCOPE_ADMIN, &w, &e);
+	if (r == 0)
+		r = want_from(c->api->s, &c->who, o, &w, &e);
 	if (r == 0)
 		r = idem_read(c, data, len, w->idem, w->idem_body, &e);
 	if (r < 0) {
@@ -172,7 +150,7 @@ static bool has_meta(const struct box *b, const char *key, const char *value)
 
 static bool fits(const struct filter *f, const struct box *b)
 {
-	if (b->state == BOX_MAKING || b->state == BOX_ENDING || (f->tenant && b->tenant != f->tenant))
+	if (!box_seen(b) || (f->tenant && b->tenant != f->tenant))
 		return false;
 	if ((f->state && strcmp(f->state, box_state_name(b->state))) || (f->name && strcmp(f->name, b->want->name)))
 		return false;

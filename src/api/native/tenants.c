@@ -1,6 +1,8 @@
 #include "api/native/native.h"
 #include "base/base.h"
 #include "service/jin.h"
+#include "service/pool.h"
+#include "service/template.h"
 
 /* What is left out stays as it was. */
 static bool read_quotas(struct jin *j, struct tenant_quota *q)
@@ -201,8 +203,13 @@ void delete_tenant(void *arg, struct http_req *q, const struct route *r)
 
 	if (!t)
 		return;
-	if (tenant_remove(c->api->s->access, t, &who, &e) < 0)
+	if (pools_only(c->api->s, t))
+		pools_clear(c->api->s, t);
+	if (tenant_remove(c->api->s->access, t, &who, &e) < 0) {
+		pools_soon(c->api->s);
 		call_fail(c, &e);
-	else
-		call_stored(c, 204, NULL);
+		return;
+	}
+	templates_forget(c->api->s, t);
+	call_stored(c, 204, NULL);
 }

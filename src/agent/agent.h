@@ -84,6 +84,8 @@ void table_put_worker(struct agent *a, size_t i);
 /* Starts a process. The descriptors stay the caller's. On success *ret_master is the terminal or -1. */
 int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, pid_t *ret_pid, int *ret_master,
 	       enum frame_stage *stage);
+/* The other end of a terminal, close-on-exec. */
+int exec_open_slave(int master, int flags);
 /* For a child of ours: becomes that user, with root's capabilities or none. */
 int exec_become(const struct agent *a, uint32_t uid, uint32_t gid);
 /* And with more groups, u32 each: those of a process that was root once and chose them. */

@@ -6,17 +6,7 @@ import subprocess
 import pytest
 
 import host
-from cli import daemon, nothing_is_left_behind  # noqa: F401
-
-
-@pytest.fixture
-def ok(daemon):
-    """`cloche` that must succeed, and its output without the last line feed."""
-    def call(*args, **kw):
-        r = daemon.cli(*args, **kw)
-        assert r.code == 0, r
-        return r.text.strip()
-    return call
+from cli import daemon, nothing_is_left_behind, ok  # noqa: F401
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import random
 import resource
 import signal
 import socket
+import stat
 import struct
 import sys
 import threading
@@ -107,10 +108,22 @@ def _stream(fd, mode, like, errors):
     return text
 
 
-def _stdio(streams):
-    sys.stdin = sys.__stdin__ = _stream(0, "rb", streams[0], "strict")
-    sys.stdout = sys.__stdout__ = _stream(1, "wb", streams[1], streams[1].errors if streams[1] else "strict")
-    sys.stderr = sys.__stderr__ = _stream(2, "wb", streams[2], "backslashreplace")
+def _streams(like):
+    return (_stream(0, "rb", like[0], "strict"),
+            _stream(1, "wb", like[1], like[1].errors if like[1] else "strict"),
+            _stream(2, "wb", like[2], "backslashreplace"))
+
+
+def _stdio(ready):
+    """Streams made ahead will do for pipes and terminals: those have no position, and all that is kept is the number."""
+    modes = [os.fstat(i).st_mode for i in range(3)]
+    if any(stat.S_ISREG(m) for m in modes) or os.environ.get("PYTHONUNBUFFERED"):
+        ready = _streams(ready)
+    elif stat.S_ISCHR(modes[1]) and os.isatty(1):
+        ready[1].reconfigure(line_buffering=True)
+    sys.stdin = sys.__stdin__ = ready[0]
+    sys.stdout = sys.__stdout__ = ready[1]
+    sys.stderr = sys.__stderr__ = ready[2]
 
 
 def _main(code, args):
@@ -219,7 +232,6 @@ def _settle(request, fds, streams):
         stage = CWD
         os.chdir(words[0])
         os.umask(0o022)
-        os.environ.clear()
         for pair in words[1 + argc:-1]:
             key, sep, value = pair.partition("=")
             if key and sep:
@@ -286,6 +298,8 @@ def _run():
     gc.collect()
     gc.disable()
     gc.freeze()
+    os.environ.clear()  # whoever comes brings its own
+    streams = _streams(streams)
     sock.send(ANSWER.pack(MAGIC, 0, 0, 0))
     while True:
         _serve(sock, fork, streams)

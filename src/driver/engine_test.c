@@ -335,6 +335,57 @@ TEST(what_one_sandbox_wrote_no_later_one_sees)
 	CHECK_EQ(stand_close(&s), 0);
 }
 
+/* Whether it was set up before it was asked for: its agent has said so already. */
+static bool stood(const struct box *b)
+{
+	uint8_t data[64];
+	ssize_t n = recv(b->s.link.sock, data, sizeof(data), MSG_PEEK | MSG_DONTWAIT);
+	struct frame f;
+	long at = n > 0 ? frame_decode(data, (size_t)n, &f) : 0;
+
+	return at > 0 && frame_decode(data + at, (size_t)(n - at), &f) > 0 && f.type == FRAME_UP;
+}
+
+static const char tell_all[] = "hostname; pwd; grep MemTotal /proc/meminfo; touch /usr/x 2>/dev/null || echo fixed; ls -A /tmp";
+
+TEST(who_asks_for_the_same_finds_it_standing_and_others_get_what_they_ask_for)
+{
+	static const char *const more[] = { "--pool", "6", NULL };
+	static const char *const want[] = { "test\n/home/user\nMemTotal:         131072 kB\nfixed\n",
+					    "other\n/home/user\nMemTotal:         262144 kB\nfixed\n" };
+	static struct sandbox_spec spec[2];
+	static struct stand s;
+	unsigned ahead[2] = { 0 };
+	struct err e = { 0 };
+
+	CHECK(stand_open(&s, more));
+	spec[0] = spec[1] = s.spec;
+	memcpy(spec[1].hostname, "other", 6);
+	spec[1].limits.memory = 256 * MIB;
+	spec[1].flags = SPEC_READ_ONLY;
+	for (int i = 0; i < 60; i++) {
+		/* Long the one, long the other, then in turns. */
+		const int k = i < 20 ? 0 : i < 40 ? 1 : i % 3 == 0;
+		struct done d;
+
+		s.b = (struct box){ .next = 1 };
+		CHECK_EQ(container_driver.create(s.g, &spec[k], &s.b.s, &e), 0);
+		s.b.made = true;
+		ahead[k] += stood(&s.b);
+		CHECK_EQ(sandbox_wait_up(&s.b.s, 10000, &e), 0);
+		d = sh(&s.b, tell_all);
+		CHECK_EQ(d.status, 0);
+		CHECK_STR(d.out, want[k]);
+		d = sh(&s.b, "touch /tmp/secret");
+		CHECK_EQ(d.status, 0);
+		CHECK_EQ(box_close(&s.b), 0);
+		wt_sleep_ms(10);
+	}
+	printf("# %u and %u of them stood\n", ahead[0], ahead[1]);
+	CHECK(ahead[0] > 4 && ahead[1] > 4);
+	CHECK_EQ(stand_close(&s), 0);
+}
+
 TEST(execs_run_one_after_another_and_at_the_same_time)
 {
 	enum { N = 8 };

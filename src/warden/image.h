@@ -13,6 +13,7 @@ struct image_host {
 	int dev; /* the device folder; -1 without root */
 	int base; /* the agent's first root */
 	int usr; /* the host's /usr */
+	int dpkg; /* the host's /var/lib/dpkg, -1 = there is none */
 };
 
 void image_host_init(struct image_host *h);

@@ -3,8 +3,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "linux/mount.h"
 #include "proto/frame.h"
+#include "warden/limit.h"
+#include "warden/slim.h"
+#include "warden/stand.h"
 #include "warden/upper.h"
 
 #include <poll.h>
@@ -50,6 +52,7 @@ struct pool {
 	struct cleanup *queue, **queue_end;
 	bool guessed;
 	struct pool_guess guess;
+	struct stand stand; /* for whom sandboxes stand ahead */
 	unsigned waiting; /* requests that found nothing for them */
 	unsigned strangers; /* of these, who cannot have a network namespace of the guessed tenant */
 	struct ground kept[KEPT_MAX]; /* to be used again by the same tenant */
@@ -66,57 +69,6 @@ static void pool_lock(struct pool *p)
 static void pool_unlock(struct pool *p)
 {
 	pthread_mutex_unlock(&p->lock);
-}
-
-/*
- * The maker's own view of the host: a mount namespace with nothing in it but /proc and a place to step on, since every
- * new sandbox first copies it. The real tree is out of reach from there; what is needed of it is open. Only mounts of
- * the own namespace can be copied, so the skeleton's folder comes along: *ret.
- */
-static int slim(const struct env *v, struct image_host *ret, struct err *e)
-{
-	static const struct mount_opt opts[] = { { "size", "16k" }, { "mode", "0755" }, { NULL, NULL } };
-	static const char *const places[] = { "usr", "proc", "image" };
-	AUTO_CLOSE int root = -1, proc = -1, image = mount_clone(v->image.lock, "", 0, -1), dev = -1, base = -1;
-	int r;
-
-	if (image < 0)
-		return err_sys(e, ERR_UNSUPPORTED, image, "pool: copy the mount of image 'host'");
-	r = sys_unshare(CLONE_FS | CLONE_NEWNS);
-	if (r == 0)
-		r = mount_tree_private();
-	if (r < 0)
-		return err_sys(e, ERR_UNSUPPORTED, r, "pool: make a mount namespace");
-	r = root = mount_new_err("tmpfs", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
-	if (r >= 0)
-		r = proc = mount_new_err("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, e);
-	if (r < 0)
-		return r;
-	r = 0;
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(places); i++)
-		r = sys_mkdirat(root, places[i], 0755);
-	if (r == 0)
-		r = mount_attach(root, "/usr", 0);
-	if (r == 0)
-		r = mount_attach(proc, "/usr/proc", 0);
-	if (r == 0)
-		r = mount_attach(image, "/usr/image", 0);
-	if (r == 0)
-		r = sys_chdir("/usr");
-	if (r == 0)
-		r = sys_pivot_root(".", ".");
-	if (r == 0)
-		r = sys_umount2(".", 2 /* MNT_DETACH */);
-	if (r == 0)
-		r = sys_chdir("/");
-	if (r == 0)
-		r = dev = sys_openat(image, "dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	if (r >= 0)
-		r = base = sys_openat(image, "base", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	if (r < 0)
-		return err_sys(e, ERR_UNSUPPORTED, r, "pool: make a slim root");
-	*ret = (struct image_host){ TAKE_FD(image), -1, TAKE_FD(dev), TAKE_FD(base), -1 };
-	return 0;
 }
 
 static bool lifted(bool limited, const struct cgroup_limits *have, const struct cgroup_limits *want)
@@ -171,6 +123,7 @@ static void item_end(struct pool *p, struct pool_item *it)
 {
 	shell_end(p->env, &it->shell, NULL);
 	early_done(&it->early);
+	root_done(&it->root);
 }
 
 /* Everything a create does not have to wait for, for whom the guess says. */
@@ -203,6 +156,7 @@ static int start_one(struct pool *p, struct way *w, struct err *e)
 	int r;
 
 	early_init(&it.early);
+	root_init(&it.root);
 	ground_init(&ground);
 	pool_lock(p);
 	guessed = p->guessed;
@@ -260,6 +214,56 @@ static int first_frame(const struct way *w, struct err *e)
 	return err_sys(e, ERR_LOST, (int)n, "the agent did not start");
 }
 
+/* For whom this one is to stand ahead: *ret and its number, or 0. Half of the pool stays as anybody can use it. */
+static uint64_t stand_for(struct pool *p, const struct pool_item *it, struct sandbox_spec *ret)
+{
+	unsigned standing = 0;
+	uint64_t number;
+
+	pool_lock(p);
+	number = p->stand.number;
+	for (unsigned i = 0; i < p->ready; i++)
+		standing += p->items[(p->first + i) % p->target].stands != 0;
+	/* Who waits may want something else. */
+	if (standing >= p->target / 2 || p->waiting || p->env->stage || it->early.upper < 0)
+		number = 0;
+	if (number)
+		*ret = p->stand.spec;
+	pool_unlock(p);
+	if (number) {
+		const struct cgroup_limits want = limit_groups(&ret->limits);
+
+		number = pool_limits_same(&it->shell, &want) ? number : 0;
+	}
+	return number;
+}
+
+/* All that a create would do but handing it out. One that fails is no loss: whoever comes is told why. */
+static int stand_up(struct pool *p, struct pool_item *it)
+{
+	struct sandbox_spec spec;
+	struct err e = { 0 };
+	uint64_t number = stand_for(p, it, &spec);
+	int r;
+
+	if (!number)
+		return 0;
+	r = root_build(p->env, &p->img, &it->shell, &spec, &it->early, &it->root, &e);
+	if (r == 0)
+		r = root_send(&it->root, it->shell.sock, &e);
+	if (r < 0) {
+		log_warn("nothing stands ahead: %s", e.msg);
+		pool_lock(p);
+		stand_forget(&p->stand);
+		pool_unlock(p);
+		return r;
+	}
+	fd_close_many(it->root.fds, it->root.setup.mounts.n);
+	it->root.setup = (struct frame_setup){ 0 };
+	it->stands = number;
+	return 0;
+}
+
 static void admit(struct pool *p, const struct way *w)
 {
 	pool_lock(p);
@@ -301,11 +305,11 @@ static int collect(struct pool *p, int wait_ms, struct err *e)
 		if (said == 0)
 			continue;
 		w->busy = false;
-		if (said > 0) {
+		if (said > 0 && stand_up(p, &w->item) == 0) {
 			admit(p, w);
 			continue;
 		}
-		r = said;
+		r = said < 0 ? said : r;
 		item_end(p, &w->item);
 		shell_start_release(p->env, &w->start);
 	}
@@ -350,19 +354,48 @@ static bool wants_more(struct pool *p, unsigned busy)
 	return p->filling && p->ready + busy < p->target;
 }
 
+static struct pool_item pop(struct pool *p)
+{
+	struct pool_item it = p->items[p->first];
+
+	p->first = (p->first + 1) % p->target;
+	p->ready--;
+	return it;
+}
+
+/* One that stands for somebody who does not come any more. Called locked. */
+static bool take_stale(struct pool *p, struct pool_item *ret)
+{
+	for (unsigned i = 0; i < p->ready; i++) {
+		struct pool_item *it = &p->items[(p->first + i) % p->target];
+
+		if (!it->stands || it->stands == p->stand.number)
+			continue;
+		*ret = *it;
+		*it = p->items[p->first];
+		pop(p);
+		return true;
+	}
+	return false;
+}
+
 /* One step of the maker: start one, take one in, or wait. */
 static int step(struct pool *p, struct err *e)
 {
 	unsigned busy = busy_ways(p);
 	struct way *way = free_way(p);
-	bool more;
+	struct pool_item stale;
+	bool more, drop;
 	int r = 0;
 
 	pool_lock(p);
 	more = wants_more(p, busy);
-	if (!more && !busy && !p->stop)
+	drop = take_stale(p, &stale);
+	if (!more && !busy && !drop && !p->stop)
 		pthread_cond_wait(&p->work, &p->lock);
 	pool_unlock(p);
+	if (drop)
+		pool_give_up(p, &stale);
 	if (more && way)
 		r = start_one(p, way, e);
 	if (r == 0 && busy_ways(p))
@@ -378,7 +411,7 @@ static void *maker_main(void *arg)
 
 	/* What is staged can only be copied where it is attached. */
 	if (!p->env->stage)
-		r = slim(p->env, &p->img, &e);
+		r = slim_enter(p->env, &p->img, &e);
 	pool_lock(p);
 	while (!p->stop) {
 		if (r < 0) {
@@ -499,15 +532,6 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 	return 0;
 }
 
-static struct pool_item pop(struct pool *p)
-{
-	struct pool_item it = p->items[p->first];
-
-	p->first = (p->first + 1) % p->target;
-	p->ready--;
-	return it;
-}
-
 void pool_free(struct pool *p)
 {
 	if (!p)
@@ -542,35 +566,39 @@ static bool dead(const struct shell *s)
 	return poll(&p, 1, 0) != 0;
 }
 
-static bool fits(const struct pool_item *it, uint64_t tenant)
+/* Brings the oldest that fits to the front, one that stands before others. @same: it is what they stand for. */
+static bool find_fit(struct pool *p, uint64_t tenant, bool same)
 {
-	return !it->shell.used || it->shell.tenant == tenant;
-}
+	struct pool_item *best = NULL, first;
 
-/* Brings the oldest that fits to the front. */
-static bool find_fit(struct pool *p, uint64_t tenant)
-{
 	for (unsigned i = 0; i < p->ready; i++) {
-		struct pool_item *it = &p->items[(p->first + i) % p->target], first = p->items[p->first];
+		struct pool_item *it = &p->items[(p->first + i) % p->target];
 
-		if (!fits(it, tenant))
+		if (it->shell.used && it->shell.tenant != tenant)
 			continue;
-		p->items[p->first] = *it;
-		*it = first;
-		return true;
+		if (it->stands && (!same || it->stands != p->stand.number))
+			continue;
+		if (!best || (it->stands && !best->stands))
+			best = it;
 	}
-	return false;
+	if (!best)
+		return false;
+	first = p->items[p->first];
+	p->items[p->first] = *best;
+	*best = first;
+	return true;
 }
 
-int pool_take(struct pool *p, uint64_t tenant, struct pool_item *ret, struct err *e)
+int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret, struct err *e)
 {
+	const uint64_t tenant = spec->tenant;
 	struct pool_item it;
 	unsigned stranger;
 	int r = 0;
 
 	pool_lock(p);
 	for (;;) {
-		bool fit = find_fit(p, tenant);
+		bool fit = find_fit(p, tenant, stand_same(&p->stand, spec));
 
 		/* Full of what only others may have: one of them makes room. */
 		if (fit || p->ready == p->target) {
@@ -607,11 +635,13 @@ int pool_take(struct pool *p, uint64_t tenant, struct pool_item *ret, struct err
 	return 0;
 }
 
-void pool_learn(struct pool *p, const struct pool_guess *g)
+void pool_learn(struct pool *p, const struct pool_guess *g, const struct sandbox_spec *spec)
 {
 	pool_lock(p);
 	p->guess = *g;
 	p->guessed = true;
+	if (stand_learn(&p->stand, spec))
+		pthread_cond_signal(&p->work);
 	pool_unlock(p);
 }
 
@@ -635,13 +665,11 @@ int pool_clean(struct pool *p, struct shell *s, struct root *r)
 
 void pool_give_up(struct pool *p, struct pool_item *it)
 {
-	struct root r;
-
-	root_init(&r);
-	r.early = it->early;
-	if (pool_clean(p, &it->shell, &r) < 0)
-		item_end(p, it);
+	if (!it->stands)
+		it->root.early = it->early;
 	early_init(&it->early);
+	if (pool_clean(p, &it->shell, &it->root) < 0)
+		item_end(p, it);
 }
 
 void pool_counts(struct pool *p, struct pool_counts *ret)

@@ -16,6 +16,8 @@ struct pool;
 struct pool_item {
 	struct shell shell;
 	struct early early; /* sent already, or empty */
+	uint64_t stands; /* 0, or for which request: then all of it was sent, and ->root has the rest of it, ->early too */
+	struct root root;
 };
 
 /* What the next sandbox will probably be like. A wrong guess costs that sandbox a little time, nothing else. */
@@ -34,12 +36,13 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e);
 /* Ends every ready shell and waits for the cleaning. */
 void pool_free(struct pool *p);
 /*
- * Waits for one if none is ready. A shell that died waiting is never handed out. It stands on new ground, or on what a
+ * For @spec. Waits for one if none is ready. A shell that died waiting is never handed out. It stands on new ground, or on what a
  * sandbox of the same tenant left: user ids, empty cgroups, a network namespace in which nothing was ever sent.
  * No process, mount or file of another is ever in it.
  */
-int pool_take(struct pool *p, uint64_t tenant, struct pool_item *ret, struct err *e);
-void pool_learn(struct pool *p, const struct pool_guess *g);
+int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret, struct err *e);
+/* @spec: who asks twice in a row for the same gets ones that stand already, from then on. */
+void pool_learn(struct pool *p, const struct pool_guess *g, const struct sandbox_spec *spec);
 /* Whether a limit is in force that @l does not have: written once, it cannot be unwritten. */
 bool pool_limits_lifted(const struct shell *s, const struct cgroup_limits *l);
 /* Whether these are the limits in force. */

@@ -244,6 +244,7 @@ TEST(no_shell_is_used_twice)
 
 TEST(the_pool_itself_gives_each_shell_once_and_counts_its_cleaning)
 {
+	static const struct sandbox_spec any;
 	struct env_opts o = { 0 };
 	struct pool_item it[6];
 	struct pool *p = NULL;
@@ -259,7 +260,7 @@ TEST(the_pool_itself_gives_each_shell_once_and_counts_its_cleaning)
 	CHECK_EQ(env_open(&o, &v, &e), 0);
 	CHECK_EQ(pool_new(&v, 3, &p, &e), 0);
 	for (size_t i = 0; i < ARRAY_LEN(it); i++) {
-		CHECK_EQ(pool_take(p, 0, &it[i], &e), 0);
+		CHECK_EQ(pool_take(p, &any, &it[i], &e), 0);
 		for (size_t k = 0; k < i; k++)
 			CHECK(it[k].shell.pid != it[i].shell.pid && it[k].shell.slot != it[i].shell.slot);
 	}

@@ -15,6 +15,7 @@
 
 struct build {
 	struct env *env;
+	const struct image_host *img;
 	const struct shell *shell;
 	const struct sandbox_spec *spec;
 	struct root *root;
@@ -233,14 +234,12 @@ static int add_clone(struct build *b, int dirfd, const char *path, uint64_t attr
 
 static int add_dpkg(struct build *b)
 {
-	AUTO_CLOSE int dir = sys_openat(AT_FDCWD, "/var/lib/dpkg", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-
-	return dir < 0 ? 0 : add_overlay(b, dir, "/var/lib/dpkg", "ud", "dw", "/var/lib/dpkg");
+	return b->img->dpkg < 0 ? 0 : add_overlay(b, b->img->dpkg, "/var/lib/dpkg", "ud", "dw", "/var/lib/dpkg");
 }
 
 static int add_image(struct build *b)
 {
-	const struct image_host *host = &b->env->image;
+	const struct image_host *host = b->img;
 	AUTO_CLOSE int dir = -1;
 	int r, usr;
 
@@ -267,7 +266,7 @@ static int add_truth(struct build *b, unsigned cpus)
 
 	if (b->root->early.cpus == cpus)
 		return 0;
-	dir = image_cpus(&b->env->image, cpus, b->e);
+	dir = image_cpus(b->img, cpus, b->e);
 	if (dir < 0)
 		return dir;
 	r = add_clone(b, dir, "sys", TRUTH_ATTRS, FRAME_MOUNT_DIR, "/sys");
@@ -419,7 +418,7 @@ static int open_early(struct build *b, unsigned cpus, struct early *early)
 	}
 	/* Made again for another kind of layer: what the agent had is covered. */
 	early_done(early);
-	return early_make(b->env, &b->env->image, b->shell, &o, cpus, &r->early, b->e);
+	return early_make(b->env, b->img, b->shell, &o, cpus, &r->early, b->e);
 }
 
 /* What has still to be set: most were pinned right when they were made. */
@@ -431,12 +430,12 @@ static uint64_t cpu_mask(const struct shell *s, unsigned cpus)
 	return !mask && s->cpus && s->cpus < cpus ? ~0ULL : mask;
 }
 
-int root_build(struct env *v, const struct shell *s, const struct sandbox_spec *spec, struct early *early,
-	       struct root *ret, struct err *e)
+int root_build(struct env *v, const struct image_host *img, const struct shell *s, const struct sandbox_spec *spec,
+	       struct early *early, struct root *ret, struct err *e)
 {
 	unsigned cpus = truth_cpus(spec->limits.cpu_milli);
 	struct root root;
-	struct build b = { v, s, spec, &root, e };
+	struct build b = { v, img, s, spec, &root, e };
 	int r;
 
 	root_init(&root);

@@ -28,10 +28,10 @@ void root_done(struct root *r);
 /* Limits that follow from others: files in memory count as memory, so they never get all of it. */
 void root_limits(const struct sandbox_spec *spec, uint64_t *ret_disk, uint64_t *ret_inodes);
 /*
- * @early: what was sent ahead, taken over in any case; one that is empty is made. Builds the mounts and the frame;
- * strings in it point into @spec.
+ * @img: image `host`, in the caller's mount namespace. @early: what was sent ahead, taken over in any case; one that is
+ * empty is made. Builds the mounts and the frame; strings in it point into @spec.
  */
-int root_build(struct env *v, const struct shell *s, const struct sandbox_spec *spec, struct early *early,
-	       struct root *ret, struct err *e);
+int root_build(struct env *v, const struct image_host *img, const struct shell *s, const struct sandbox_spec *spec,
+	       struct early *early, struct root *ret, struct err *e);
 /* Sends it; the descriptors stay open until root_done(), or the caller closes ->fds, which only had to be sent. */
 int root_send(struct root *r, int sock, struct err *e);

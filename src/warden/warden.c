@@ -5,12 +5,12 @@
 #include "linux/seccomp.h"
 #include "warden/inside.h"
 #include "warden/keep.h"
+#include "warden/limit.h"
 #include "warden/sweep.h"
 #include "warden/truth.h"
 
 #include <poll.h>
 #include <sys/statfs.h>
-#include <sys/sysmacros.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -178,53 +178,11 @@ void warden_free(struct warden *w)
 	free(w);
 }
 
-/* The block devices under what a sandbox can read or write, for the I/O limit. */
-static void add_device(struct cgroup_limits *l, int fd)
-{
-	struct stat st;
-
-	if (fd < 0 || fstat(fd, &st) < 0 || major(st.st_dev) == 0)
-		return;
-	for (unsigned i = 0; i < l->io_ndevs; i++)
-		if (l->io_dev[i].major == major(st.st_dev) && l->io_dev[i].minor == minor(st.st_dev))
-			return;
-	if (l->io_ndevs < ARRAY_LEN(l->io_dev)) {
-		l->io_dev[l->io_ndevs].major = major(st.st_dev);
-		l->io_dev[l->io_ndevs].minor = minor(st.st_dev);
-		l->io_ndevs++;
-	}
-}
-
-static struct cgroup_limits group_limits(const struct spec_limits *want)
-{
-	return (struct cgroup_limits){
-		.memory = want->memory,
-		.pids = want->pids,
-		.cpu_milli = want->cpu_milli,
-		.io_bps = want->io_bps,
-	};
-}
-
-static int set_limits(struct warden *w, struct warden_sandbox *s, const struct sandbox_spec *spec, struct err *e)
-{
-	struct cgroup_limits l = group_limits(&spec->limits);
-
-	if (l.io_bps) {
-		add_device(&l, w->env.image.usr);
-		add_device(&l, w->env.image.root);
-		add_device(&l, s->root.early.upper);
-	} else if (pool_limits_same(&s->shell, &l))
-		return 0;
-	s->shell.limits = l;
-	s->shell.limited = true;
-	return cgroup_limit(&w->env.cgroups, &s->shell.cgroup, &l, e);
-}
-
 /* Sandboxes of one host are much alike: the next shells are prepared for what was asked last. */
 static void learn(struct warden *w, const struct sandbox_spec *spec, const struct root *root)
 {
 	const struct pool_guess g = {
-		.limits = group_limits(&spec->limits),
+		.limits = limit_groups(&spec->limits),
 		.size = root->disk,
 		.inodes = root->inodes,
 		.cpus = truth_cpus(spec->limits.cpu_milli),
@@ -232,19 +190,7 @@ static void learn(struct warden *w, const struct sandbox_spec *spec, const struc
 	};
 
 	if (w->pool && !spec->limits.io_bps && !(spec->flags & SPEC_DISK))
-		pool_learn(w->pool, &g);
-}
-
-/* Before anything is made: a limit nobody here can enforce is refused. */
-static int check_limits(struct warden *w, const struct spec_limits *l, struct err *e)
-{
-	const struct cgroup c = { .mask = w->env.controllers };
-	const struct cgroup_limits probe = { .memory = l->memory, .pids = l->pids, .cpu_milli = l->cpu_milli };
-
-	return (!l->memory || c.mask & CGROUP_BIT(CGROUP_MEMORY)) && (!l->pids || c.mask & CGROUP_BIT(CGROUP_PIDS)) &&
-			       (!l->cpu_milli || c.mask & CGROUP_BIT(CGROUP_CPU)) ?
-		       0 :
-		       cgroup_limit(&w->env.cgroups, &c, &probe, e);
+		pool_learn(w->pool, &g, spec);
 }
 
 /* Until the agent speaks, or is dead: then its start is over. */
@@ -258,7 +204,7 @@ static void wait_exec(const struct shell *s)
 
 static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct pool_item *ret, struct err *e)
 {
-	const struct cgroup_limits want = group_limits(&spec->limits);
+	const struct cgroup_limits want = limit_groups(&spec->limits);
 	unsigned controllers = w->env.controllers;
 	int r;
 
@@ -268,7 +214,7 @@ static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct 
 	if (spec->limits.io_bps)
 		controllers |= w->env.cgroups.have & CGROUP_BIT(CGROUP_IO);
 	else if (w->pool) {
-		r = pool_take(w->pool, spec->tenant, ret, e);
+		r = pool_take(w->pool, spec, ret, e);
 		if (r < 0 || !pool_limits_lifted(&ret->shell, &want))
 			return r;
 		pool_give_up(w->pool, ret);
@@ -339,6 +285,21 @@ static int keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 	return keep_start(&w->env, &s->shell, s->root.early.meminfo, upper, &rec, e);
 }
 
+/* Its mounts, unless it stands already. */
+static int set_up(struct warden *w, struct warden_sandbox *s, const struct sandbox_spec *spec, struct pool_item *it,
+		  struct err *e)
+{
+	int r;
+
+	if (it->stands) {
+		s->root = it->root;
+		r = early_meminfo(&s->root.early, spec->limits.memory, 0); /* as of now */
+		return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write meminfo") : 0;
+	}
+	r = root_build(&w->env, &w->env.image, &s->shell, spec, &it->early, &s->root, e);
+	return r < 0 ? r : root_send(&s->root, s->shell.sock, e);
+}
+
 int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
 {
 	struct warden_sandbox *s;
@@ -346,9 +307,10 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	int r;
 
 	early_init(&it.early);
+	root_init(&it.root);
 	r = spec_check(spec, e);
 	if (r == 0)
-		r = check_limits(w, &spec->limits, e);
+		r = limit_check(&w->env, &spec->limits, e);
 	if (r == 0 && spec->layers)
 		r = sealing_check(w, spec, e);
 	if (r == 0 && spec->flags & SPEC_MEMORY && !w->env.keep)
@@ -379,13 +341,10 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	s->layers = spec->layers;
 	memcpy(s->image, spec->image, sizeof(s->image));
 	memcpy(s->layer, spec->layer, sizeof(s->layer));
-	r = root_build(&w->env, &s->shell, spec, &it.early, &s->root, e);
-	if (r < 0)
-		goto fail;
-	r = root_send(&s->root, s->shell.sock, e);
+	r = set_up(w, s, spec, &it, e);
 	/* While the agent works. Nothing of the sandbox's own runs before its first exec. */
 	if (r == 0)
-		r = set_limits(w, s, spec, e);
+		r = limit_set(&w->env, &s->shell, &s->root, &spec->limits, e);
 	if (r < 0)
 		goto fail;
 	fill_receipt(w, s);

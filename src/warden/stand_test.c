@@ -1,0 +1,91 @@
+#include "warden/stand.h"
+#include "base/base.h"
+#include "base/test.h"
+
+static struct sandbox_spec host(uint64_t memory)
+{
+	struct sandbox_spec s = { .image = "host", .workdir = "/home/user", .limits.memory = memory };
+
+	return s;
+}
+
+TEST(two_in_a_row_make_it_stand_and_one_stranger_changes_nothing)
+{
+	static struct stand t;
+	struct sandbox_spec a = host(1 << 20), b = host(2 << 20);
+
+	CHECK(!stand_same(&t, &a));
+	CHECK(!stand_learn(&t, &a));
+	CHECK(!stand_same(&t, &a));
+	CHECK(stand_learn(&t, &a));
+	CHECK(stand_same(&t, &a));
+	CHECK(!stand_learn(&t, &b));
+	CHECK(!stand_learn(&t, &a));
+	CHECK(!stand_learn(&t, &b));
+	CHECK(stand_same(&t, &a) && !stand_same(&t, &b));
+	CHECK_EQ(t.number, 1);
+	CHECK(stand_learn(&t, &b));
+	CHECK(stand_same(&t, &b) && !stand_same(&t, &a));
+	CHECK_EQ(t.number, 2);
+}
+
+TEST(who_asks_does_not_matter_but_every_word_of_the_request_does)
+{
+	static struct stand t;
+	struct sandbox_spec a = host(1 << 20), b;
+
+	stand_learn(&t, &a);
+	CHECK(stand_learn(&t, &a));
+	b = a;
+	b.tenant = 7;
+	CHECK(stand_same(&t, &b));
+	b.hostname[0] = 'x';
+	CHECK(!stand_same(&t, &b));
+	b = a;
+	b.uid = 1;
+	CHECK(!stand_same(&t, &b));
+	b = a;
+	b.flags = SPEC_READ_ONLY;
+	CHECK(!stand_same(&t, &b));
+	b = a;
+	b.limits.pids = 1;
+	CHECK(!stand_same(&t, &b));
+	b = a;
+	b.workdir[1] = 'x';
+	CHECK(!stand_same(&t, &b));
+}
+
+TEST(what_can_change_or_needs_more_is_never_made_ahead)
+{
+	const struct sandbox_spec a = host(1 << 20);
+
+	for (int i = 0; i < 6; i++) {
+		struct stand t = { 0 };
+		struct sandbox_spec b = a;
+
+		if (i == 0)
+			memcpy(b.image, "/images/x", 10);
+		b.layers = i == 1;
+		b.nmounts = i == 2;
+		b.ntmpfs = i == 3;
+		b.limits.io_bps = i == 4 ? 1 << 20 : 0;
+		b.flags = i == 5 ? SPEC_DISK : 0;
+		for (int k = 0; k < 3; k++)
+			CHECK(!stand_learn(&t, &b));
+		CHECK(!stand_same(&t, &b));
+	}
+}
+
+TEST(forgotten_it_takes_two_again_and_the_number_is_another)
+{
+	static struct stand t;
+	struct sandbox_spec a = host(1 << 20);
+
+	stand_learn(&t, &a);
+	CHECK(stand_learn(&t, &a));
+	stand_forget(&t);
+	CHECK(!stand_same(&t, &a));
+	CHECK(!stand_learn(&t, &a));
+	CHECK(stand_learn(&t, &a));
+	CHECK_EQ(t.number, 2);
+}

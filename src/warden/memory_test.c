@@ -257,3 +257,77 @@ TEST(memory_is_asked_for_only_where_it_is)
 	CHECK(st_end(&w, &a));
 	CHECK(st_stop(&w));
 }
+
+/* A restored sandbox, attached to; its one exec's pipes are in @x. */
+static bool restore(struct wt *w, const char *id, struct st_box *b, struct kt_pipes *x)
+{
+	struct sandbox_spec spec;
+	struct kt_held held[4];
+	struct err e = { 0 };
+	struct frame f;
+	int fds[8];
+
+	wt_spec(&spec);
+	st_stand_on(&spec, id);
+	spec.flags = SPEC_MEMORY;
+	memset(b, 0, sizeof(*b));
+	if (client_create(w->client, &spec, &b->s, &e) < 0) {
+		printf("# restore: %s; %s\n", e.msg, e.remedy);
+		return false;
+	}
+	kt_open(&b->p, TAKE_FD(b->s.sock));
+	b->id = 100;
+	if (!kt_wait(&b->p, FRAME_UP, 0, &f, fds) || kt_sync(&b->p, held, 4) != 1)
+		return false;
+	*x = held[0].pipes;
+	return true;
+}
+
+TEST(three_sandboxes_go_on_from_one_image_each_for_itself)
+{
+	struct kt_pipes x, y[3];
+	struct client_layer l;
+	struct st_box a, b[3];
+	struct err e = { 0 };
+	char id[ID_SIZE];
+	uint64_t pause, from;
+	struct wt w;
+	long at, there[3];
+
+	CHECK(begin(&w, &a));
+	CHECK(kt_exec(&a.p, 1, "i=0; while :; do i=$((i+1)); echo $i; echo $i >> /home/user/count; sleep 0.02; done", a.s.group, &x));
+	for (at = next_line(x.out, 0); at > 0 && at < 10;)
+		at = next_line(x.out, at);
+	CHECK_EQ(at, 10);
+	CHECK(seal_memory(&w, &a, id, &l, &pause, &e));
+	for (int i = 0; i < 3; i++) {
+		from = clock_mono_ns();
+		CHECK(restore(&w, id, &b[i], &y[i]));
+		printf("# restored in %.2f ms\n", (double)(clock_mono_ns() - from) / 1e6);
+		CHECK(b[i].s.group < 0);
+		CHECK(b[i].s.receipt.restored & FRAME_RESTORED_GENERATION && b[i].s.receipt.restored & WARDEN_RESTORED);
+	}
+	for (int i = 0; i < 3; i++) {
+		there[i] = next_line(y[i].out, 0);
+		CHECK(there[i] > 9 && there[i] < 40);
+		for (int k = 0; k < 30; k++) {
+			there[i] = next_line(y[i].out, there[i]);
+			CHECK(there[i] > 0);
+		}
+		/* Its own files, in step with its memory, and no neighbour's. */
+		CHECK_EQ(st_run(&b[i], 1000, "n=$(wc -l < /home/user/count); test \"$(tail -1 /home/user/count)\" = $n && "
+					     "test \"$(seq $n | cksum)\" = \"$(head -$n /home/user/count | cksum)\""), 0);
+	}
+	/* Each ends by itself; the source goes on. */
+	CHECK_EQ(client_group_kill(w.client, b[1].s.handle, 1, &e), 0);
+	CHECK(wt_gone(b[0].s.pidfd, 0) == false);
+	CHECK(next_line(y[0].out, there[0]) > 0 && next_line(y[2].out, there[2]) > 0);
+	CHECK(next_line(x.out, at) > 0);
+	for (int i = 0; i < 3; i++) {
+		kt_pipes_close(&y[i]);
+		CHECK(st_end(&w, &b[i]));
+	}
+	kt_pipes_close(&x);
+	CHECK(st_end(&w, &a));
+	CHECK(st_stop(&w));
+}

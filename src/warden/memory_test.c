@@ -315,8 +315,8 @@ TEST(three_sandboxes_go_on_from_one_image_each_for_itself)
 			CHECK(there[i] > 0);
 		}
 		/* Its own files, in step with its memory, and no neighbour's. */
-		CHECK_EQ(st_run(&b[i], 1000, "n=$(wc -l < /home/user/count); test \"$(tail -1 /home/user/count)\" = $n && "
-					     "test \"$(seq $n | cksum)\" = \"$(head -$n /home/user/count | cksum)\""), 0);
+		CHECK_EQ(st_run(&b[i], 1000, "cp /home/user/count /tmp/c; n=$(wc -l < /tmp/c); test $n -gt 30 && "
+					     "test \"$(seq $n | cksum)\" = \"$(cksum < /tmp/c)\""), 0);
 	}
 	/* Each ends by itself; the source goes on. */
 	CHECK_EQ(client_group_kill(w.client, b[1].s.handle, 1, &e), 0);

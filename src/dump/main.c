@@ -274,6 +274,9 @@ int main(int argc, char **argv)
 		fputs("cloche-dump: started by cloche-warden only\n", stderr);
 		return 2;
 	}
+#ifdef CLOCHE_FAULTS
+	sys_test_parse(getenv("CLOCHE_FAULT_DUMP"));
+#endif
 	alarm(STUCK_S);
 	sys_prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
 	image_init(&d.image);

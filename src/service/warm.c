@@ -1,6 +1,7 @@
 #include "service/warm.h"
 #include "base/base.h"
 #include "base/log.h"
+#include "proto/warm.h"
 #include "service/checkpoint.h"
 #include "service/exec.h"
 #include "service/jin.h"
@@ -166,6 +167,8 @@ static void on_change(void *arg, struct exec *x)
 	struct warming *w = arg;
 	char why[64];
 
+	if (x->warm && !exec_over(x))
+		seal(w);
 	if (!exec_over(x) || w->over || w->sealing)
 		return;
 	if (x->failed) {
@@ -189,19 +192,16 @@ static int start(struct warming *w, struct err *e)
 
 	if (r < 0)
 		return r;
-	if (python) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "warm Python is not in this version");
-		err_remedy(e, "use {cmd, ready}");
-		return -EOPNOTSUPP;
-	}
 	w->ready = ready;
 	own.exec_timeout_ms = 0;
-	o = json_pack("{s:O, s:b}", "cmd", json_object_get(w->spec, "cmd"), "background", 1);
+	o = python ? json_pack("{s:[s,s,s,s], s:b}", "cmd", "python3", "-c", warm_runner_python(), python, "background", 1) :
+		     json_pack("{s:O, s:b}", "cmd", json_object_get(w->spec, "cmd"), "background", 1);
 	if (!o)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
 	r = exec_want_parse(&w->s->o, &own, o, &x, e);
 	if (r < 0)
 		return r;
+	x->way = python ? EXEC_WARM : EXEC_PROGRAM;
 	w->timer = malloc(sizeof(*w->timer));
 	if (!w->timer)
 		abort();

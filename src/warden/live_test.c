@@ -187,6 +187,60 @@ TEST(a_node_process_goes_on)
 		one_program(&programs[3]);
 }
 
+/* A copy of a copy of a copy: what did not change is in the first image still. */
+TEST(an_image_of_what_an_image_became_holds_what_changed)
+{
+	char id[3][ID_SIZE], text[128];
+	struct client_layer l, first;
+	struct sandbox_spec spec;
+	struct kt_held held[2];
+	struct err e = { 0 };
+	struct kt_pipes x;
+	struct st_box b[4];
+	uint64_t pause;
+	struct frame f;
+	struct wt w;
+	int fds[8];
+
+	st_fresh();
+	CHECK(wt_open(&w, st_args()));
+	CHECK(create(&w, NULL, &b[0]));
+	CHECK(start(&programs[0], &b[0], 1, &x));
+	wt_spec(&spec);
+	spec.limits.memory = GIB;
+	spec.flags = SPEC_MEMORY;
+	for (int i = 0; i < 3; i++) {
+		id_new(id[i], ID_SIZE);
+		if (client_seal_memory(w.client, b[i].s.handle, id[i], &l, &pause, &e) < 0)
+			TEST_FAIL("%s", e.msg);
+		printf("# generation %d: paused %.1f ms, %llu KiB\n", i, (double)pause / 1e6, (unsigned long long)l.memory / 1024);
+		if (i)
+			CHECK(l.memory < first.memory / 2);
+		else
+			first = l;
+		st_stand_on(&spec, id[i]);
+		memset(&b[i + 1], 0, sizeof(b[0]));
+		if (client_create(w.client, &spec, &b[i + 1].s, &e) < 0) {
+			TEST_FAIL("generation %d: %s", i, e.msg);
+			break;
+		}
+		kt_open(&b[i + 1].p, TAKE_FD(b[i + 1].s.sock));
+		b[i + 1].id = 1000;
+		CHECK(kt_wait(&b[i + 1].p, FRAME_UP, 0, &f, fds));
+		kt_pipes_close(&x);
+		CHECK_EQ(kt_sync(&b[i + 1].p, held, 2), 1);
+		x = held[0].pipes;
+		snprintf(text, sizeof(text), "a += 1; b['k'].append(%d); print(a.sum(), b)\n", i);
+		CHECK(say(&x, text));
+		snprintf(text, sizeof(text), "%d.0 {'k': [1, 2, 0%s%s]}", 499500 + 1000 * (i + 1), i ? ", 1" : "", i > 1 ? ", 2" : "");
+		CHECK(kt_reads(x.out, text));
+	}
+	kt_pipes_close(&x);
+	for (int i = 0; i < 4; i++)
+		CHECK(st_end(&w, &b[i]));
+	CHECK(st_stop(&w));
+}
+
 TEST(all_of_them_at_once_and_again_from_a_copy)
 {
 	struct kt_pipes x[PROGRAMS];

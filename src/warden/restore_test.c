@@ -213,6 +213,8 @@ static const char things[] =
 	"tf = c.timerfd_create(1, 0); c.timerfd_settime(tf, 0, struct.pack('4q', 0, 0, 60, 0), None)\n"
 	"sf = c.signalfd(-1, struct.pack('Q', 1 << 11), 0)\n"
 	"signal.pthread_sigmask(signal.SIG_BLOCK, [12, 10]); os.kill(os.getpid(), 12); os.kill(os.getpid(), 10)\n"
+	"inn = c.inotify_init1(0); os.mkdir('/tmp/w'); os.mkdir('/tmp/v'); c.inotify_add_watch(inn, b'/tmp/w', 0x100)\n"
+	"c.inotify_add_watch(inn, b'/tmp/v', 0x100); c.inotify_rm_watch(inn, 1)\n"
 	"pm, ps = os.openpty(); tty = os.ttyname(ps)\n"
 	"pid = os.fork()\n"
 	"if pid == 0:\n"
@@ -241,6 +243,7 @@ static const char checks[] =
 	" cur = ctypes.create_string_buffer(32); c.timerfd_gettime(tf, cur); v = struct.unpack('4q', cur.raw); t('timerfd %s' % (v,), 30 < v[2] < 60)\n"
 	" t('signalfd', struct.unpack_from('I', os.read(sf, 128))[0] == 12)\n"
 	" t('pending', signal.sigpending() == {10})\n"
+	" open('/tmp/v/new', 'w').close(); e = os.read(inn, 500); t('inotify', struct.unpack_from('i', e)[0] == 2 and b'new' in e)\n"
 	" t('tty', os.ttyname(ps) == tty); os.write(pm, b'hello\\n'); t('tty line', os.read(ps, 99) == b'hello\\n')\n"
 	" t('itimer', 50 < signal.getitimer(0)[0] <= 100)\n"
 	" c.timer_gettime(tid, cur); v = struct.unpack('4q', cur.raw); t('timer %s' % (v,), 20 < v[2] <= 50)\n"
@@ -438,5 +441,33 @@ TEST(a_clone_of_a_clone_has_what_both_have_changed)
 	kt_pipes_close(&z);
 	rt_forget(&second);
 	CHECK(rt_destroy(&w, &c));
+	CHECK(end());
+}
+
+TEST(sockets_without_a_stranger_at_their_other_end_are_as_they_were)
+{
+	static const char code[] =
+		"import os, socket\n"
+		"bad = []\n"
+		"def t(name, ok):\n"
+		" if not ok: bad.append(name)\n"
+		"s1, s2 = socket.socketpair(); s1.send(b'to s2'); s2.send(b'to s1')\n"
+		"q1, q2 = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET); q1.send(b'three')\n"
+		"tl = socket.socket(); tl.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); tl.bind(('127.0.0.1', 8123)); tl.listen(3)\n"
+		"ul = socket.socket(socket.AF_UNIX); ul.bind('/tmp/sock'); ul.listen(1)\n"
+		"def check():\n"
+		" t('pair', s2.recv(9) == b'to s2' and s1.recv(9) == b'to s1')\n"
+		" t('seqpacket', q2.recv(9) == b'three')\n"
+		" k = socket.create_connection(('127.0.0.1', 8123), 2); p, _ = tl.accept(); p.send(b'hi'); t('tcp', k.recv(9) == b'hi')\n"
+		" k = socket.socket(socket.AF_UNIX); k.connect('/tmp/sock'); p, _ = ul.accept(); p.send(b'ho'); t('unix', k.recv(9) == b'ho')\n"
+		" print('checked', bad)\n"
+		"print('made')\n" REPL;
+
+	CHECK(begin());
+	CHECK(rt_python(&a, 7, code, &x));
+	CHECK(kt_reads(x.out, "made"));
+	CHECK(move());
+	CHECK(says(&y, "check()\n", "checked []"));
+	CHECK(says(&x, "check()\n", "checked []"));
 	CHECK(end());
 }

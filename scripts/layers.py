@@ -13,6 +13,7 @@ BELOW = {
     'proto': ['base'],
     'agent': ['proto', 'linux', 'base'],
     'warden': ['proto', 'linux', 'base'],
+    'dump': ['proto', 'linux', 'base'],
     'driver': ['warden', 'proto', 'linux', 'base'],
     'cli': ['driver', 'warden', 'proto', 'linux', 'base'],
     'probe': ['base'],

@@ -53,6 +53,7 @@ enum action {
 	PERSONALITY,
 	NOT_INIT,
 	COOKIE,
+	CLONE3,
 	ACTIONS
 };
 
@@ -76,6 +77,7 @@ static const struct {
 	[PERSONALITY] = { "PERSONALITY", 0 },
 	[NOT_INIT] = { "NOT_INIT", 0 },
 	[COOKIE] = { "COOKIE", 0 },
+	[CLONE3] = { "CLONE3", 0 },
 };
 
 /* ---- the decisions ---------------------------------------------------------------------------------------------- */
@@ -140,16 +142,16 @@ static const struct {
 	/* Tightening oneself further. A stacked filter can only take away. */
 	{ ALLOW, "seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self" },
 
-	/* The agent's, with the secret (src/linux/seccomp.h). */
-	{ COOKIE, "move_mount mount_setattr chroot sethostname" },
+	/* The agent's, with the secret (src/linux/seccomp.h). The last is for what it restores. */
+	{ COOKIE, "move_mount mount_setattr chroot sethostname ptrace" },
 
-	/* Namespaces and mounts. clone3 hides its flags in memory, where a filter cannot look. */
-	{ ABSENT, "clone3" },
+	/* Namespaces and mounts. clone3 hides its flags in memory, where a filter cannot look: ENOSYS but for the agent. */
+	{ CLONE3, "clone3" },
 	{ REFUSE, "setns mount umount2 pivot_root fsopen fsconfig fsmount fspick open_tree open_tree_attr "
 		  "setdomainname" },
 	{ ABSENT, "statmount listmount listns" },
 	/* Other processes' memory and descriptors. */
-	{ REFUSE, "ptrace process_vm_readv process_vm_writev pidfd_getfd kcmp move_pages migrate_pages" },
+	{ REFUSE, "process_vm_readv process_vm_writev pidfd_getfd kcmp move_pages migrate_pages" },
 	{ ABSENT, "process_madvise process_mrelease" },
 	/* Large parts of the kernel with a history. */
 	{ ABSENT, "io_uring_setup io_uring_enter io_uring_register vmsplice modify_ldt" },
@@ -203,9 +205,10 @@ static const struct {
 static const uint32_t inet_protocols[] = { 0, 6 /* TCP */, 17 /* UDP */, 1 /* ICMP */, 58 /* ICMPv6 */ };
 /* TIOCSTI types for others, TIOCLINUX and TIOCCONS act on consoles, TIOCSETD loads line disciplines. */
 static const uint32_t bad_ioctls[] = { 0x5412, 0x541c, 0x541d, 0x5423 };
-/* SET_MM rewrites what /proc says, IO_FLUSHER is for drivers, SCHED_CORE idles the neighbours' core, MEMORY_MERGE
+/* IO_FLUSHER is for drivers, SCHED_CORE idles the neighbours' core, MEMORY_MERGE
  * lets one sandbox time another's pages. */
-static const uint32_t bad_prctls[] = { 35, 57, 62, 67 };
+static const uint32_t bad_prctls[] = { 57, 62, 67 };
+#define SET_MM 35 /* rewrites what /proc says: the agent's, with the secret */
 static const uint32_t good_personalities[] = { 0, 8 /* PER_LINUX32 */, 0xffffffff /* ask */ };
 #define CLONE_NEW_ANY 0x7e020000U
 #define UNSHARE_HARMLESS (0x200U /* FS */ | 0x400U /* FILES */ | 0x40000U /* SYSVSEM */)
@@ -238,7 +241,7 @@ struct gen {
 	struct sock_filter prog[BPF_MAXINSNS];
 	unsigned len;
 	unsigned label[ACTIONS]; /* the nearest place to jump to for each action */
-	unsigned cookie_lo, cookie_hi;
+	unsigned cookie_lo[2], cookie_hi[2]; /* where it is patched in */
 };
 
 static void die(const char *what, const char *name)
@@ -404,6 +407,18 @@ static unsigned emit_socket(struct gen *g)
 	return load_arg(g, 0, 0);
 }
 
+/* Both halves at once and without a jump between: a guess must not learn from the time that one half was right. */
+static unsigned emit_cookie(struct gen *g, unsigned nth, enum action no)
+{
+	branch(g, BPF_JEQ, 0, near_action(g, ALLOW), near_action(g, no));
+	emit(g, BPF_ALU | BPF_OR | BPF_X, 0, 0, 0);
+	g->cookie_hi[nth] = emit(g, BPF_ALU | BPF_XOR | BPF_K, 0, 0, 0);
+	load_arg(g, 5, 1);
+	emit(g, BPF_MISC | BPF_TAX, 0, 0, 0);
+	g->cookie_lo[nth] = emit(g, BPF_ALU | BPF_XOR | BPF_K, 0, 0, 0);
+	return load_arg(g, 5, 0);
+}
+
 static void emit_blocks(struct gen *g)
 {
 	static const uint32_t one = 1; /* AF_UNIX */
@@ -429,7 +444,11 @@ static void emit_blocks(struct gen *g)
 	one_of(g, bad_ioctls, ARRAY_LEN(bad_ioctls), REFUSE, ALLOW);
 	g->label[IOCTL] = load_arg(g, 1, 0); /* an unsigned int to the kernel, too */
 
-	one_of(g, bad_prctls, ARRAY_LEN(bad_prctls), REFUSE, ALLOW);
+	g->label[COOKIE] = emit_cookie(g, 0, REFUSE);
+	g->label[CLONE3] = emit_cookie(g, 1, ABSENT);
+
+	at = one_of(g, bad_prctls, ARRAY_LEN(bad_prctls), REFUSE, ALLOW);
+	branch(g, BPF_JEQ, SET_MM, near_action(g, COOKIE), at);
 	g->label[PRCTL] = load_arg(g, 0, 0);
 
 	one_of(g, good_personalities, ARRAY_LEN(good_personalities), ALLOW, REFUSE);
@@ -438,15 +457,6 @@ static void emit_blocks(struct gen *g)
 	/* Without root the agent has the command's own id, and who has one's id may lower one's limits. */
 	one_of(g, &init, 1, REFUSE, ALLOW);
 	g->label[NOT_INIT] = load_arg(g, 0, 0); /* a pid, so an int */
-
-	/* Both halves at once and without a jump between: a guess must not learn from the time that one half was right. */
-	branch(g, BPF_JEQ, 0, near_action(g, ALLOW), near_action(g, REFUSE));
-	emit(g, BPF_ALU | BPF_OR | BPF_X, 0, 0, 0);
-	g->cookie_hi = emit(g, BPF_ALU | BPF_XOR | BPF_K, 0, 0, 0);
-	load_arg(g, 5, 1);
-	emit(g, BPF_MISC | BPF_TAX, 0, 0, 0);
-	g->cookie_lo = emit(g, BPF_ALU | BPF_XOR | BPF_K, 0, 0, 0);
-	g->label[COOKIE] = load_arg(g, 5, 0);
 }
 
 /* ---- the tree --------------------------------------------------------------------------------------------------- */
@@ -537,8 +547,10 @@ static void build(struct gen *g)
 		g->prog[i] = g->prog[g->len - 1 - i];
 		g->prog[g->len - 1 - i] = f;
 	}
-	g->cookie_lo = g->len - 1 - g->cookie_lo;
-	g->cookie_hi = g->len - 1 - g->cookie_hi;
+	for (unsigned i = 0; i < ARRAY_LEN(g->cookie_lo); i++) {
+		g->cookie_lo[i] = g->len - 1 - g->cookie_lo[i];
+		g->cookie_hi[i] = g->len - 1 - g->cookie_hi[i];
+	}
 }
 
 /* ---- proof ------------------------------------------------------------------------------------------------------ */
@@ -615,7 +627,8 @@ static void prove(const struct gen *g)
 static void print(const struct gen *g)
 {
 	printf("/* Written by tools/seccomp_gen.c for %s. */\n", g->arch->name);
-	printf("enum { SECCOMP_COOKIE_LO = %u, SECCOMP_COOKIE_HI = %u };\n", g->cookie_lo, g->cookie_hi);
+	printf("static const struct { unsigned lo, hi; } seccomp_cookies[] = { { %u, %u }, { %u, %u } };\n",
+	       g->cookie_lo[0], g->cookie_hi[0], g->cookie_lo[1], g->cookie_hi[1]);
 	printf("static const struct sock_filter seccomp_program[] = {\n");
 	for (unsigned i = 0; i < g->len; i++)
 		printf("\t{ 0x%02x, %u, %u, 0x%x },\n", g->prog[i].code, g->prog[i].jt, g->prog[i].jf, g->prog[i].k);

@@ -34,7 +34,7 @@ struct agent_exec {
 };
 
 struct agent {
-	uint64_t cookie; /* see linux/seccomp.h; 0 once the sandbox is up */
+	uint64_t cookie; /* see linux/seccomp.h; 0 once anything has been started */
 	int landlock; /* ABI, 0 = not usable here */
 	uint32_t single_id; /* not 0: the one id this user namespace maps (plus one), as without root */
 	bool up;
@@ -86,6 +86,13 @@ int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, pid_
 	       enum frame_stage *stage);
 /* For a child of ours: becomes that user, with root's capabilities or none. */
 int exec_become(const struct agent *a, uint32_t uid, uint32_t gid);
+/* And with more groups, u32 each: those of a process that was root once and chose them. */
+int exec_become_with(const struct agent *a, uint32_t uid, uint32_t gid, const void *groups, size_t n);
+
+/* RESTORE (restore.c): the processes of a memory image; RESTORED or FAILED answers. */
+void restore_serve(struct agent *a, const struct frame *f, const int *fds);
+/* Before the first process starts: the secret and the capabilities that only restoring needs. */
+void agent_forget(struct agent *a);
 
 /* Starts a file worker (files.c); FAILED answers when that does not work. */
 void files_serve(struct agent *a, const struct frame *f, const int *fds);

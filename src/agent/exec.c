@@ -103,11 +103,16 @@ static int set_limits(const struct frame_exec *x)
 
 int exec_become(const struct agent *a, uint32_t uid, uint32_t gid)
 {
+	return exec_become_with(a, uid, gid, NULL, 0);
+}
+
+int exec_become_with(const struct agent *a, uint32_t uid, uint32_t gid, const void *groups, size_t n)
+{
 	uint64_t keep = uid ? 0 : a->host_writable ? CAPS_ROOT & ~CAPS_FILE_RIGHTS : CAPS_ROOT;
 	int r;
 
 	if (!a->single_id) {
-		r = sys_setgroups(0, NULL);
+		r = sys_setgroups(n, groups);
 		if (r == 0)
 			r = sys_setresgid(gid, gid, gid);
 		if (r == 0)

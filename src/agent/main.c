@@ -83,7 +83,7 @@ static void send_kept(const uint8_t *data, size_t len, const int *fds, size_t nf
 
 void agent_send(enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds, size_t nfds)
 {
-	uint8_t out[FRAME_HEAD + 64];
+	uint8_t out[FRAME_HEAD + 320];
 
 	assert(len <= sizeof(out) - FRAME_HEAD);
 	if (ctl.mute)
@@ -247,6 +247,7 @@ static void serve(struct agent *a, const struct frame *f, int *fds)
 		serve_setup(a, f, fds);
 		break;
 	case FRAME_EXEC:
+		agent_forget(a);
 		serve_exec(a, f, fds);
 		break;
 	case FRAME_SIGNAL:
@@ -259,7 +260,11 @@ static void serve(struct agent *a, const struct frame *f, int *fds)
 		serve_keep(a, f, fds);
 		break;
 	case FRAME_FILES:
+		agent_forget(a);
 		files_serve(a, f, fds);
+		break;
+	case FRAME_RESTORE:
+		restore_serve(a, f, fds);
 		break;
 	case FRAME_RELEASE:
 		held_release(a, f->id);

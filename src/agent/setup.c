@@ -264,7 +264,7 @@ static int leave_root(const struct agent *a)
 		if (r == 0)
 			r = sys_prctl(PR_SET_KEEPCAPS, 0, 0, 0, 0);
 	}
-	return r == 0 ? caps_set(CAPS_AGENT, CAPS_ROOT) : r;
+	return r == 0 ? caps_set(CAPS_AGENT_FIRST, CAPS_ROOT) : r;
 }
 
 int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, enum frame_stage *stage, uint32_t *which)
@@ -328,7 +328,6 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	r = a->landlock ? landlock_restrict() : 0;
 	if (r < 0)
 		return r;
-	a->cookie = 0;
 	a->host_writable = s->flags & FRAME_SETUP_HOST_WRITABLE;
 	*stage = FRAME_STAGE_CAPS;
 	return leave_root(a);

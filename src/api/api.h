@@ -93,6 +93,7 @@ void call_body(struct call *c, void (*fn)(struct call *c, const char *data, size
 int idem_read(struct call *c, const char *data, size_t len, char key[129], uint8_t hash[32], struct err *e);
 /* Notes that it is under way, until the call ends. -EBUSY when another is. */
 int idem_hold(struct call *c, const char *key, struct err *e);
+void call_box_json(struct call *c, int status, const struct box *b); /* answers with it. (native/sandboxes.c) */
 /* Answers with the call's sandbox, as it is now. */
 void call_answer_box(void *arg);
 /* X-Cloche-Audit, for calls that changed something. Before the answer. */

@@ -259,6 +259,16 @@ long sys_clone3(struct clone_args *a, size_t size)
 	return (long)CALL(clone3, SYS_clone3, a, size);
 }
 
+long sys_clone3_cookie(struct clone_args *a, size_t size, uint64_t cookie)
+{
+	return (long)CALL(clone3_cookie, SYS_clone3, a, size, 0, 0, 0, cookie);
+}
+
+long sys_ptrace_cookie(long req, pid_t pid, unsigned long addr, const void *data, uint64_t cookie)
+{
+	return (long)CALL(ptrace_cookie, SYS_ptrace, req, pid, addr, data, 0, cookie);
+}
+
 int sys_execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
 	return (int)CALL(execveat, SYS_execveat, dirfd, path, argv, envp, flags);
@@ -425,4 +435,29 @@ int sys_prlimit(int resource, uint64_t soft, uint64_t hard)
 ssize_t sys_getrandom(void *buf, size_t n, unsigned flags)
 {
 	return (ssize_t)CALL(getrandom, SYS_getrandom, buf, n, flags);
+}
+
+long sys_ptrace(long req, pid_t pid, unsigned long addr, const void *data)
+{
+	return (long)CALL(ptrace, SYS_ptrace, req, pid, addr, data);
+}
+
+ssize_t sys_process_vm_readv(pid_t pid, const struct iovec *to, size_t n_to, const struct iovec *from, size_t n_from)
+{
+	return (ssize_t)CALL(process_vm_readv, SYS_process_vm_readv, pid, to, n_to, from, n_from, 0);
+}
+
+int sys_kcmp(pid_t a, pid_t b, int type, unsigned long ia, unsigned long ib)
+{
+	return (int)CALL(kcmp, SYS_kcmp, a, b, type, ia, ib);
+}
+
+pid_t sys_wait4(pid_t pid, int *status, int options)
+{
+	return (pid_t)CALL(wait4, SYS_wait4, pid, status, options, NULL);
+}
+
+int sys_get_robust_list(pid_t tid, uint64_t *ret_head, uint64_t *ret_len)
+{
+	return (int)CALL(get_robust_list, SYS_get_robust_list, tid, ret_head, ret_len);
 }

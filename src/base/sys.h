@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #define SYS_CALLS(X)                                                                                                   \
 	X(openat)                                                                                                      \
@@ -38,6 +39,8 @@
 	X(unshare)                                                                                                     \
 	X(setns)                                                                                                       \
 	X(clone3)                                                                                                      \
+	X(clone3_cookie)                                                                                               \
+	X(ptrace_cookie)                                                                                               \
 	X(execveat)                                                                                                    \
 	X(execve)                                                                                                      \
 	X(pidfd_open)                                                                                                  \
@@ -69,6 +72,11 @@
 	X(landlock_add_rule)                                                                                           \
 	X(landlock_restrict_self)                                                                                      \
 	X(close_range)                                                                                                 \
+	X(ptrace)                                                                                                      \
+	X(process_vm_readv)                                                                                            \
+	X(kcmp)                                                                                                        \
+	X(wait4)                                                                                                       \
+	X(get_robust_list)                                                                                             \
 	X(getrandom)
 
 enum sys_id {
@@ -120,6 +128,9 @@ int sys_unshare(int flags);
 int sys_setns(int fd, int type);
 /* Without a stack: returns twice, as fork does. With one, use ns_clone(), which never returns in the child. */
 long sys_clone3(struct clone_args *a, size_t size);
+/* As above, and ptrace, with the cookie in the unused sixth argument: see linux/seccomp.h. */
+long sys_clone3_cookie(struct clone_args *a, size_t size, uint64_t cookie);
+long sys_ptrace_cookie(long req, pid_t pid, unsigned long addr, const void *data, uint64_t cookie);
 int sys_execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags);
 int sys_execve(const char *path, char *const argv[], char *const envp[]);
 int sys_pidfd_open(pid_t pid, unsigned flags);
@@ -157,3 +168,10 @@ int sys_landlock_add_rule(int ruleset, int type, const void *attr);
 int sys_landlock_restrict_self(int ruleset);
 int sys_close_range(unsigned first, unsigned last, unsigned flags);
 ssize_t sys_getrandom(void *buf, size_t n, unsigned flags);
+/* Requests with a result of their own (PEEKSIGINFO, GET_RSEQ_CONFIGURATION) return it. Not for PEEKDATA and PEEKUSER. */
+long sys_ptrace(long req, pid_t pid, unsigned long addr, const void *data);
+ssize_t sys_process_vm_readv(pid_t pid, const struct iovec *to, size_t n_to, const struct iovec *from, size_t n_from);
+/* 0: the same; 1, 2: an order among others. */
+int sys_kcmp(pid_t a, pid_t b, int type, unsigned long ia, unsigned long ib);
+pid_t sys_wait4(pid_t pid, int *status, int options);
+int sys_get_robust_list(pid_t tid, uint64_t *ret_head, uint64_t *ret_len);

@@ -26,6 +26,7 @@ static const struct key {
 	{ "token_file", PATH, FIELD(token_file), 0, 0 },
 	{ "user", USER, FIELD(user), 0, 0 },
 	{ "images", PATH, FIELD(images), 0, 0 },
+	{ "layers", PATH, FIELD(layers), 0, 0 },
 	{ "allow_mount", PATHS, FIELD(allow_mount), 0, 0 },
 	{ "pool", COUNT, FIELD(pool), 1, 1024 },
 	{ "connections_max", COUNT, FIELD(conns_max), 16, 1000000 },

@@ -20,6 +20,7 @@ struct daemon_config {
 	char token_file[DAEMON_PATH]; /* "" = none */
 	char user[64]; /* whom the API process runs as */
 	char images[DAEMON_PATH]; /* "" = only `host` */
+	char layers[DAEMON_PATH]; /* where checkpoints are; "" = "layers" below ->data */
 	char allow_mount[16][DAEMON_PATH];
 	unsigned nallow_mount;
 	unsigned pool; /* sandboxes kept ready */

@@ -45,6 +45,7 @@ static void usage(FILE *to)
 	      "  --config FILE      `key = value` lines (" CONF_FILE " when it is there)\n"
 	      "  --user NAME        whom the API process runs as (" IDENTITY_DEFAULT ")\n"
 	      "  --images DIR       folders directly below are images\n"
+	      "  --layers DIR       where checkpoints are kept, root's alone (\"layers\" in --data)\n"
 	      "  --allow-mount DIR  sandboxes may be given this folder and what is below, repeatable\n"
 	      "  --pool N           sandboxes kept ready, 1 to 1024 (32)\n"
 	      "  --tls-cert FILE, --tls-key FILE\n"
@@ -65,6 +66,7 @@ static const struct known {
 	{ "token-file", "token_file", PATH_VALUE },
 	{ "user", "user", VALUE },
 	{ "images", "images", PATH_VALUE },
+	{ "layers", "layers", PATH_VALUE },
 	{ "allow-mount", "allow_mount", PATH_VALUE },
 	{ "pool", "pool", VALUE },
 	{ "tls-cert", "tls_cert", PATH_VALUE },

@@ -11,7 +11,6 @@
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "service/upkeep.h"
-#include "service/wlink.h"
 #include "warden/program.h"
 
 #include <signal.h>
@@ -44,12 +43,12 @@ struct serve {
 
 /* --- the end --- */
 
-/* What was answered is also done: the warden has heard of every sandbox that was deleted. */
+/* What was answered is also done, and what nobody waits for is not left half-made. */
 static void on_settle(uv_timer_t *t)
 {
 	struct serve *v = t->data;
 
-	if (wlink_idle(v->service->warden) || !v->settle_left--)
+	if (service_settled(v->service) || !v->settle_left--)
 		uv_stop(&v->loop);
 	else
 		uv_timer_start(t, on_settle, SETTLE_MS, 0);

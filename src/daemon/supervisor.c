@@ -128,6 +128,7 @@ struct warden_args {
 	char *argv[WARDEN_ARGS];
 	unsigned n;
 	char fd[16], uid[16], pool[16], parent[16];
+	char layers[DAEMON_PATH + 8];
 };
 
 static void add_arg(struct warden_args *a, const char *option, const char *value)
@@ -154,6 +155,11 @@ static void warden_command(const struct supervisor *s, struct warden_args *a)
 	add_arg(a, "--uid", a->uid);
 	add_arg(a, "--pool", a->pool);
 	add_arg(a, "--parent", a->parent);
+	if (c->layers[0])
+		snprintf(a->layers, sizeof(a->layers), "%s", c->layers);
+	else
+		snprintf(a->layers, sizeof(a->layers), "%s/layers", c->data);
+	add_arg(a, "--layers", a->layers);
 	if (c->images[0])
 		add_arg(a, "--images", c->images);
 	for (unsigned i = 0; i < c->nallow_mount; i++)

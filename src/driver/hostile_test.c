@@ -83,7 +83,7 @@ TEST(what_can_be_no_frame_ends_the_agent)
 	} cases[] = {
 		{ "another protocol", "GET / HTTP/1.1\r\n\r\n", 18 },
 		{ "version 2", "\2\4\0\0\0\0\0\0\0\0\0\0", 12 },
-		{ "an unknown type", "\1\13\0\0\0\0\0\0\0\0\0\0", 12 },
+		{ "an unknown type", "\1\16\0\0\0\0\0\0\0\0\0\0", 12 },
 		{ "one of its own types", "\1\20\0\0\0\0\0\0\0\0\0\0", 12 },
 		{ "the reserved byte", "\1\4\0\1\0\0\0\0\0\0\0\0", 12 },
 		{ "too many descriptors", "\1\4\377\0\0\0\0\0\0\0\0\0", 12 },

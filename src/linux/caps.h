@@ -16,6 +16,9 @@
  * What the agent keeps once the sandbox is up: to start execs as any user with what they may have, and to signal them.
  */
 #define CAPS_AGENT CAPS_ROOT
+/* And until the first of them starts: to restore processes, with their ids and registers. */
+#define CAPS_RESTORE ((1ULL << 40) /* CHECKPOINT_RESTORE */)
+#define CAPS_AGENT_FIRST (CAPS_AGENT | CAPS_RESTORE | (1ULL << 19) /* SYS_PTRACE */)
 
 /* All return 0 or -errno. */
 int caps_set(uint64_t permitted_effective, uint64_t inheritable);

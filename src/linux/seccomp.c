@@ -9,9 +9,6 @@
 #include "tools/seccomp_filter.h"
 
 static_assert(ARRAY_LEN(seccomp_program) <= SECCOMP_PROFILE_MAX, "the filter is too long for the kernel");
-static_assert(SECCOMP_COOKIE_LO < ARRAY_LEN(seccomp_program) && SECCOMP_COOKIE_HI < ARRAY_LEN(seccomp_program),
-	      "the cookie lies outside the filter");
-
 /* A memset the compiler must not drop, though nobody reads the result. */
 static void wipe(void *p, size_t n)
 {
@@ -34,8 +31,10 @@ int seccomp_install(uint64_t cookie)
 	if (!cookie)
 		return -EINVAL;
 	memcpy(prog, seccomp_program, sizeof(prog));
-	prog[SECCOMP_COOKIE_LO].k = (uint32_t)cookie;
-	prog[SECCOMP_COOKIE_HI].k = (uint32_t)(cookie >> 32);
+	for (size_t i = 0; i < ARRAY_LEN(seccomp_cookies); i++) {
+		prog[seccomp_cookies[i].lo].k = (uint32_t)cookie;
+		prog[seccomp_cookies[i].hi].k = (uint32_t)(cookie >> 32);
+	}
 	r = install(prog, ARRAY_LEN(prog));
 	/* The kernel has its own copy; ours would lie on the stack for a later bug to find. */
 	wipe(prog, sizeof(prog));

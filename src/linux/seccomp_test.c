@@ -169,6 +169,13 @@ TEST(mount_calls_pass_only_with_the_whole_cookie)
 	};
 	const struct call as_root[] = {
 		{ "move_mount with cookie", SYS_move_mount, { bad, p, bad, p, ~0UL, TEST_COOKIE }, -EINVAL },
+		{ "clone3 with cookie", SYS_clone3, { p, 1, 0, 0, 0, TEST_COOKIE }, -EINVAL },
+		{ "clone3, one bit off", SYS_clone3, { p, 1, 0, 0, 0, TEST_COOKIE ^ 1 }, -ENOSYS },
+		{ "clone3, low half only", SYS_clone3, { p, 1, 0, 0, 0, (uint32_t)TEST_COOKIE }, -ENOSYS },
+		{ "ptrace with cookie", SYS_ptrace, { ~0UL, 1, 0, 0, 0, TEST_COOKIE }, -ESRCH },
+		{ "set_mm with cookie", SYS_prctl, { 35, 15, p, ~0UL, 0, TEST_COOKIE }, -EFAULT },
+		{ "set_mm without", SYS_prctl, { 35, 15, p, ~0UL, 0, 0 }, -EPERM },
+		{ "set_mm, one bit off", SYS_prctl, { 35, 15, p, ~0UL, 0, TEST_COOKIE ^ 2 }, -EPERM },
 		{ "sethostname with cookie", SYS_sethostname, { p, bad, 0, 0, 0, TEST_COOKIE }, -EINVAL },
 	};
 
@@ -397,13 +404,17 @@ static uint32_t model(int action, const __u64 *a)
 		return cmd == 0x5412 || cmd == 0x541c || cmd == 0x541d || cmd == 0x5423 ? ERRNO(EPERM)
 											: SECCOMP_RET_ALLOW;
 	case DECIDED_PRCTL:
-		return lo == 35 || lo == 57 || lo == 62 || lo == 67 ? ERRNO(EPERM) : SECCOMP_RET_ALLOW;
+		if (lo == 35)
+			return a[5] == 0 ? SECCOMP_RET_ALLOW : ERRNO(EPERM);
+		return lo == 57 || lo == 62 || lo == 67 ? ERRNO(EPERM) : SECCOMP_RET_ALLOW;
 	case DECIDED_PERSONALITY:
 		return lo == 0 || lo == 8 || lo == 0xffffffff ? SECCOMP_RET_ALLOW : ERRNO(EPERM);
 	case DECIDED_NOT_INIT:
 		return lo == 1 ? ERRNO(EPERM) : SECCOMP_RET_ALLOW;
 	case DECIDED_COOKIE: /* the table's program has none patched in */
 		return a[5] == 0 ? SECCOMP_RET_ALLOW : ERRNO(EPERM);
+	case DECIDED_CLONE3:
+		return a[5] == 0 ? SECCOMP_RET_ALLOW : ERRNO(ENOSYS);
 	default:
 		return ERRNO(ENOSYS);
 	}
@@ -478,12 +489,10 @@ TEST(the_table_never_allows_the_dangerous_calls)
 		SYS_keyctl,
 		SYS_add_key,
 		SYS_request_key,
-		SYS_ptrace,
 		SYS_process_vm_readv,
 		SYS_process_vm_writev,
 		SYS_pidfd_getfd,
 		SYS_kcmp,
-		SYS_clone3,
 		SYS_io_uring_setup,
 		SYS_io_uring_enter,
 		SYS_io_uring_register,
@@ -530,6 +539,8 @@ TEST(the_table_never_allows_the_dangerous_calls)
 	CHECK_EQ(decided(SYS_chroot), DECIDED_COOKIE);
 	CHECK_EQ(decided(SYS_mount_setattr), DECIDED_COOKIE);
 	CHECK_EQ(decided(SYS_sethostname), DECIDED_COOKIE);
+	CHECK_EQ(decided(SYS_ptrace), DECIDED_COOKIE);
+	CHECK_EQ(decided(SYS_clone3), DECIDED_CLONE3);
 	CHECK_EQ(decided(SYS_clone), DECIDED_CLONE);
 	CHECK_EQ(decided(SYS_unshare), DECIDED_UNSHARE);
 	CHECK_EQ(decided(SYS_socket), DECIDED_SOCKET);

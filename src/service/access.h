@@ -27,7 +27,7 @@ int scope_parse(const char *text, enum scope *ret, struct err *e); /* not "none"
 #define TOKEN_NAME_MAX 64
 
 struct tenant_quota { /* 0 = no limit */
-	uint64_t sandboxes, cpu_milli, memory, disk, execs;
+	uint64_t sandboxes, cpu_milli, memory, disk, execs, checkpoints, checkpoint_bytes;
 };
 
 struct tenant {
@@ -82,7 +82,7 @@ int tenant_add(struct access *x, const char *id, const struct tenant_quota *quot
 /* NULL: stays as it is. What is used already is not taken away by a smaller quota. */
 int tenant_set(struct access *x, struct tenant *t, const struct tenant_quota *quota, const struct rate_rule *rate,
 	       const struct audit_rec *who, struct err *e);
-/* ERR_CONFLICT while it has sandboxes, and for "default". Its tokens go too, each with a record of its own. */
+/* ERR_CONFLICT while it has sandboxes or checkpoints, and for "default". Its tokens go too, each with a record of its own. */
 int tenant_remove(struct access *x, struct tenant *t, const struct audit_rec *who, struct err *e);
 
 /*

@@ -9,8 +9,11 @@
 #include "base/base.h"
 #include "base/log.h"
 #include "service/box.h"
+#include "service/checkpoint.h"
 #include "service/exec.h"
+#include "service/pool.h"
 #include "service/service_impl.h"
+#include "service/template.h"
 #include "service/wlink.h"
 
 #define HANDLE_KEY 24
@@ -79,6 +82,7 @@ static void on_wait(uv_timer_t *t)
 	uv_close((uv_handle_t *)t, free_timer);
 	a->timer = NULL;
 	a->ready = NULL;
+	pools_start(a->s);
 	ready(a->arg, 0, NULL);
 }
 
@@ -112,6 +116,7 @@ static void finish(struct adopt *a)
 struct attaching {
 	struct adopt *a;
 	struct box *b;
+	uint64_t handle;
 };
 
 static void on_attached(void *arg, int r, const struct wlink_answer *w, const struct err *e)
@@ -121,11 +126,14 @@ static void on_attached(void *arg, int r, const struct wlink_answer *w, const st
 	struct box *b = t->b;
 	struct err why = { 0 };
 
+	bool same = b->handle == t->handle; /* it was not replaced meanwhile */
+
 	free(t);
-	b->attaching = false;
+	if (same)
+		b->attaching = false;
 	if (e)
 		why = *e;
-	if (r == 0 && w->nfds) {
+	if (r == 0 && same && w->nfds) {
 		r = box_attach(b, w->fds[0], &w->rep->receipt, &why);
 		if (r == 0) {
 			w->fds[0] = -1;
@@ -136,7 +144,7 @@ static void on_attached(void *arg, int r, const struct wlink_answer *w, const st
 	 * Without an answer the next round tries again. One that is paused takes in only so many: the resume tries
 	 * again.
 	 */
-	if (w && r < 0 && r != -EAGAIN)
+	if (w && same && r < 0 && r != -EAGAIN)
 		box_lose(b, why.msg[0] ? why.msg : "it could not be attached to");
 	a->attaching--;
 	if (w)
@@ -156,7 +164,7 @@ static void attach(struct adopt *a, struct box *b)
 
 	if (!t)
 		abort();
-	*t = (struct attaching){ .a = a, .b = b };
+	*t = (struct attaching){ .a = a, .b = b, .handle = b->handle };
 	box_ref(b);
 	a->attaching++;
 	b->attaching = true;
@@ -253,7 +261,11 @@ void service_start(struct service *s, void (*ready)(void *arg, int r, const stru
 		abort();
 	*a = (struct adopt){ .s = s, .known = a->known, .unread = a->unread, .ready = ready, .arg = arg };
 	s->adopting = a;
-	r = boxes_each(s->db, on_box, a, &e);
+	r = checkpoint_load_all(s, &e);
+	if (r == 0)
+		r = templates_load(s, &e);
+	if (r == 0)
+		r = boxes_each(s->db, on_box, a, &e);
 	if (r == 0)
 		r = execs_each(s->db, on_exec, a, &e);
 	if (r == 0)

@@ -196,6 +196,18 @@ int alink_open(struct alink *l, uv_loop_t *loop, int sock, void (*fn)(void *, in
 	return 0;
 }
 
+void alink_move(struct alink *to, struct alink *from, void *arg)
+{
+	*to = *from;
+	to->arg = arg;
+	if (!to->first)
+		to->last = &to->first;
+	if (to->poll)
+		to->poll->data = to;
+	*from = (struct alink){ .sock = -1 };
+	from->last = &from->first;
+}
+
 static int queue(struct alink *l, const uint8_t *head, const void *payload, size_t len, size_t sent, const int *fds,
 		 size_t nfds)
 {

@@ -33,6 +33,8 @@ struct alink {
 int alink_open(struct alink *l, uv_loop_t *loop, int sock, void (*fn)(void *, int, const struct frame *, int *, size_t),
 	       void *arg, struct err *e);
 void alink_close(struct alink *l);
+/* @to, which is closed, is what @from was, for another @arg. Not from within a callback of @from. */
+void alink_move(struct alink *to, struct alink *from, void *arg);
 /*
  * Copies the payload; descriptors are duplicated only when the frame must wait, and stay the caller's. -EPIPE, -ENOBUFS
  * past 4 MiB queued.

@@ -9,25 +9,11 @@
 #include "service/exec.h"
 #include "service/file.h"
 #include "service/jin.h"
+#include "service/pool.h"
 #include "service/service_impl.h"
 #include "service/wlink.h"
 
 #define BREAKS_MAX 3U
-
-/* Who waits for a box: one caller, or several that asked for the same key. */
-struct box_op {
-	struct box_op *next;
-	struct box *box;
-	struct who who;
-	bool found; /* it was there, or in the making, already */
-	box_made_fn *made;
-	box_done_fn *done;
-	void *arg;
-	struct err err; /* when ->r < 0 */
-	int r;
-	const char *kind; /* of the audit record */
-	struct turn_wait wait;
-};
 
 const char *box_state_name(enum box_state s)
 {
@@ -46,18 +32,11 @@ const char *box_state_name(enum box_state s)
 	return "unknown";
 }
 
-static int lost(const struct box *b, struct err *e)
+int box_lost(const struct box *b, struct err *e)
 {
 	err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: its first process died", b->want->name);
-	err_remedy(e, "delete it and create another");
+	err_remedy(e, "delete it and create another, or restore it from a checkpoint");
 	return -ESRCH;
-}
-
-static struct tenant_quota quota_of(const struct box_want *w)
-{
-	const struct spec_limits *l = &w->spec->limits;
-
-	return (struct tenant_quota){ .sandboxes = 1, .cpu_milli = l->cpu_milli, .memory = l->memory, .disk = l->disk };
 }
 
 void box_ref(struct box *b)
@@ -73,6 +52,7 @@ void box_unref(struct box *b)
 	alink_close(&b->link);
 	fd_close(b->group);
 	box_want_free(b->want);
+	free(b->restored);
 	free(b);
 }
 
@@ -88,44 +68,6 @@ void box_rest(struct box *b)
 	b->used_ns = clock_real_ns();
 }
 
-static void on_told(void *arg)
-{
-	struct box_op *op = arg;
-	const struct err *e = op->r < 0 ? &op->err : NULL;
-
-	if (op->made)
-		op->made(op->arg, op->r < 0 ? NULL : op->box, op->found, e);
-	else if (op->done)
-		op->done(op->arg, op->r, e);
-	if (op->box)
-		box_unref(op->box);
-	free(op);
-}
-
-/* The callback comes when what happened is stored. */
-static void tell(struct service *s, struct box_op *op, int r, const struct err *e)
-{
-	op->r = r;
-	if (e)
-		op->err = *e;
-	turn_after(s->turn, &op->wait, on_told, op);
-}
-
-static struct box_op *op_new(struct box *b, const struct who *who, box_done_fn *done, void *arg)
-{
-	struct box_op *op = calloc(1, sizeof(*op));
-
-	if (!op)
-		abort(); /* a few hundred bytes: nothing would go on */
-	op->box = b;
-	if (b)
-		box_ref(b);
-	op->who = *who;
-	op->done = done;
-	op->arg = arg;
-	return op;
-}
-
 /* --- what is stored --- */
 
 int box_store(struct box *b, struct err *e)
@@ -138,15 +80,21 @@ int box_store(struct box *b, struct err *e)
 		.name = b->want->name,
 		.key = b->want->key[0] ? b->want->key : NULL,
 		.handle = b->handle,
-		.state = box_state_name(b->state),
+		.state = b->pooled ? "pooled" : box_state_name(b->state),
 		.created_ns = b->created_ns,
 		.expires_ns = b->expires_ns,
 		.used_ns = b->used_ns,
 		.next_exec = b->next_exec,
 	};
+	char layers[LAYERS_TEXT];
 
+	layers_text(b->want->spec, layers);
+	row.layers = layers;
+	row.checkpoint = b->want->checkpoint;
+	row.restored = b->restored;
 	jout_object(&j, NULL);
 	box_want_write(b->want, &j);
+	box_origin_write(b->want, &j);
 	jout_end(&j);
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a sandbox");
@@ -166,7 +114,7 @@ static void tell_event(struct box *b, const char *kind)
 	event_add(b->service, b, text, "");
 }
 
-static void note(struct box *b, const struct who *who, const char *kind)
+void box_note(struct box *b, const struct who *who, const char *kind)
 {
 	struct audit_rec rec = who_rec(who, kind);
 	struct json *j;
@@ -175,7 +123,15 @@ static void note(struct box *b, const struct who *who, const char *kind)
 	rec.tenant = b->tenant->id;
 	j = audit_begin(b->service->audit, &rec);
 	jout_str(j, "name", b->want->name);
-	if (!strcmp(kind, "sandbox.create")) {
+	if (b->want->checkpoint[0] && (!strcmp(kind, "sandbox.create") || !strcmp(kind, "sandbox.restore")))
+		jout_str(j, "checkpoint", b->want->checkpoint);
+	if (!strcmp(kind, "sandbox.create") || !strcmp(kind, "pool.fill")) {
+		if (b->want->origin.template[0])
+			jout_str(j, "template", b->want->origin.template);
+		if (b->pool)
+			jout_str(j, "pool", b->pool->name);
+		if (b->want->origin.pooled)
+			jout_bool(j, "pooled", true);
 		jout_str(j, "image", b->want->spec->image);
 		jout_str(j, "isolation", "container");
 		jout_str(j, "network", "none");
@@ -187,75 +143,7 @@ static void note(struct box *b, const struct who *who, const char *kind)
 	turn_dirty(b->service->turn);
 }
 
-int idem_note(struct service *s, const struct tenant *t, const char *key, const uint8_t body[32], const char *answer,
-	      struct err *e)
-{
-	struct idem_row row = { .tenant = t->id, .key = key, .status = 201, .answer = answer };
-
-	row.created_ns = clock_real_ns();
-	memcpy(row.body, body, sizeof(row.body));
-	return idem_put(s->db, &row, e);
-}
-
 /* --- coming into being, and passing --- */
-
-/* Takes it out of everything and lets go of it. */
-static void leave(struct box *b)
-{
-	struct tenant_quota had = quota_of(b->want);
-
-	box_unlist(b);
-	map_del(&b->service->boxes, b->id);
-	tenant_give(b->tenant, &had);
-	file_workers_drop(b);
-	exec_drop_all(b);
-	alink_close(&b->link);
-	b->state = BOX_ENDING;
-	box_unref(b);
-}
-
-static void tell_makers(struct box *b, int r, const struct err *e)
-{
-	struct box_op *op;
-
-	while ((op = b->making)) {
-		b->making = op->next;
-		tell(b->service, op, r, e);
-	}
-}
-
-/* It will not stand. */
-static void give_up(struct box *b, int r, const struct err *e)
-{
-	struct service *s = b->service;
-
-	if (b->handle)
-		wlink_call(s->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
-	tell_makers(b, r, e);
-	leave(b);
-}
-
-static void stand(struct box *b)
-{
-	struct err e = { 0 };
-	int r;
-
-	b->state = BOX_RUNNING;
-	r = box_store(b, &e);
-	/* In the same transaction, so that a repeated request finds either both or nothing. */
-	if (r == 0 && b->want->idem[0]) {
-		r = idem_note(b->service, b->tenant, b->want->idem, b->want->idem_body, b->id, &e);
-		if (r < 0)
-			boxes_delete(b->service->db, b->id, NULL);
-	}
-	if (r < 0) {
-		give_up(b, r, &e);
-		return;
-	}
-	b->up = true;
-	note(b, &b->making->who, "sandbox.create");
-	tell_makers(b, 0, NULL);
-}
 
 bool box_gone(struct box *b)
 {
@@ -267,7 +155,7 @@ bool box_gone(struct box *b)
 	b->handle = 0;
 	if (b->state == BOX_MAKING) { /* its agent died, and the warden before it could say so */
 		r = err_set(&e, ERR_LOST, -ESRCH, "the sandbox ended before it stood");
-		give_up(b, r, &e);
+		box_give_up(b, r, &e);
 	} else {
 		box_lose(b, "the warden does not know it any more");
 	}
@@ -280,6 +168,10 @@ void box_lose(struct box *b, const char *why)
 
 	if (b->state == BOX_LOST || b->state == BOX_ENDING)
 		return;
+	if (b->pooled) { /* nobody's loss */
+		box_discard(b, why);
+		return;
+	}
 	log_warn("sandbox %s is lost: %s", b->id, why);
 	b->state = BOX_LOST;
 	alink_close(&b->link);
@@ -288,7 +180,7 @@ void box_lose(struct box *b, const char *why)
 		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 	b->handle = 0;
 	box_store(b, NULL);
-	note(b, &nobody, "sandbox.lost");
+	box_note(b, &nobody, "sandbox.lost");
 }
 
 /* --- the agent's frames --- */
@@ -308,7 +200,7 @@ static void on_failed(struct box *b, const struct frame *f)
 	int r = link_error(f, "make the sandbox", &e, NULL);
 
 	if (b->state == BOX_MAKING)
-		give_up(b, r, &e);
+		box_give_up(b, r, &e);
 	else
 		box_lose(b, "the agent failed");
 }
@@ -321,7 +213,7 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 	box_ref(b);
 	if (r < 0 && b->state == BOX_MAKING) {
 		r = err_set(&e, ERR_LOST, r, "the agent died before the sandbox stood");
-		give_up(b, r, &e);
+		box_give_up(b, r, &e);
 	} else if (r == -EPIPE && b->breaks++ < BREAKS_MAX) {
 		/* Dead, or it gave up on us since we did not read for too long: the warden can tell. */
 		b->found = true;
@@ -338,11 +230,31 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 	} else if (f->type == FRAME_READY) {
 		on_ready(b, f);
 	} else if (f->type == FRAME_UP && b->state == BOX_MAKING) {
-		stand(b);
+		box_stand(b);
 	} else if (f->type == FRAME_FAILED) {
 		on_failed(b, f);
 	}
 	box_unref(b);
+}
+
+/* Only ever outside of the frames' own callbacks. */
+void box_move(struct box *b, struct box *from)
+{
+	alink_close(&b->link);
+	alink_move(&b->link, &from->link, b);
+	fd_close(b->group);
+	b->group = TAKE_FD(from->group);
+	b->group_no = from->group_no;
+	b->ended_group = 0;
+	b->nrelease = 0;
+	b->handle = from->handle;
+	from->handle = 0;
+	b->receipt = from->receipt;
+	b->stat = from->stat;
+	b->synced = true;
+	b->found = b->attaching = false;
+	b->breaks = 0;
+	b->paused_ns = 0;
 }
 
 static void on_counted(void *arg, int r, const struct wlink_answer *a, const struct err *e)
@@ -372,13 +284,17 @@ int box_attach(struct box *b, int sock, const struct msg_receipt *receipt, struc
 
 static void on_reattached(void *arg, int r, const struct wlink_answer *w, const struct err *e)
 {
-	struct box *b = arg;
+	struct box_op *op = arg;
+	struct box *b = op->box;
 	struct err why = { 0 };
+	bool same = b->handle == op->handle;
 
-	b->attaching = false;
+	free(op);
+	if (same)
+		b->attaching = false;
 	if (e)
 		why = *e;
-	if (b->state != BOX_RUNNING && b->state != BOX_PAUSED) {
+	if (!same || (b->state != BOX_RUNNING && b->state != BOX_PAUSED)) {
 		box_unref(b);
 		return;
 	}
@@ -399,265 +315,28 @@ static void on_reattached(void *arg, int r, const struct wlink_answer *w, const 
 
 void box_reattach(struct box *b)
 {
+	const struct who nobody = { .tenant = b->tenant };
+
 	if (b->attaching || b->link.poll || !b->found || b->state != BOX_RUNNING)
 		return;
 	b->attaching = true;
-	box_ref(b);
-	wlink_call(b->service->warden, WARDEN_ATTACH, b->handle, 0, NULL, on_reattached, b);
-}
-
-/* --- create --- */
-
-static void on_created(void *arg, int r, const struct wlink_answer *a, const struct err *e)
-{
-	struct box *b = arg;
-	struct err why = { 0 };
-
-	if (e)
-		why = *e;
-	if (r < 0) {
-		if (!why.msg[0])
-			err_set(&why, ERR_LOST, r, "the warden is gone");
-		give_up(b, r, &why);
-		box_unref(b);
-		return;
-	}
-	b->handle = a->rep->handle;
-	if (a->nfds > 2 && a->rep->arg) {
-		b->group = a->fds[2];
-		b->group_no = a->rep->arg;
-		a->fds[2] = -1;
-	}
-	r = box_attach(b, a->fds[0], &a->rep->receipt, &why);
-	if (r < 0)
-		give_up(b, r, &why);
-	else
-		a->fds[0] = -1;
-	box_unref(b);
-}
-
-static int begin(struct service *s, const struct who *who, struct box_want *want, struct box_op *op, struct err *e)
-{
-	struct tenant_quota quota = quota_of(want);
-	struct sandbox_spec spec;
-	struct box *b;
-	int r;
-
-	if (s->draining)
-		return err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
-	if (s->o.sandboxes_max && s->boxes.count >= s->o.sandboxes_max) {
-		err_set(e, ERR_EXHAUSTED, -EDQUOT, "this host has %zu sandboxes, as many as it may", s->boxes.count);
-		err_remedy(e, "delete some, or raise sandboxes_max in the configuration");
-		return -EDQUOT;
-	}
-	b = calloc(1, sizeof(*b));
-	if (!b)
-		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
-	*b = (struct box){ .service = s, .tenant = who->tenant, .want = want, .refs = 1, .group = -1, .next_exec = 1 };
-	b->synced = true;
-	b->created_ns = b->used_ns = clock_real_ns();
-	b->expires_ns = want->timeout_ms ? b->created_ns + want->timeout_ms * 1000000ULL : 0;
-	r = id_new(b->id, sizeof(b->id));
-	if (r < 0)
-		err_sys(e, ERR_INTERNAL, r, "make an id");
-	if (r == 0 && !want->name[0])
-		snprintf(want->name, sizeof(want->name), "%s", b->id);
-	if (r == 0)
-		r = tenant_take(who->tenant, &quota, e);
-	if (r == 0) {
-		r = box_list(b, e);
-		if (r < 0)
-			tenant_give(who->tenant, &quota);
-	}
-	if (r < 0) {
-		b->want = NULL; /* the caller's still */
-		box_unref(b);
-		return r;
-	}
-	op->box = b;
-	box_ref(b);
-	b->making = op;
-	box_ref(b); /* the call's */
-	want_spec(want, &spec);
-	spec.tenant = who->tenant->number;
-	wlink_call(s->warden, WARDEN_CREATE, 0, 0, &spec, on_created, b);
-	return 0;
-}
-
-void box_create(struct service *s, const struct who *who, struct box_want *want, box_made_fn *fn, void *arg)
-{
-	struct box *there = box_by_key(s, who, want);
-	struct box_op *op = op_new(there, who, NULL, arg);
-	struct err e = { 0 };
-	int r = 0;
-
-	op->made = fn;
-	if (there) {
-		op->found = true;
-		box_want_free(want);
-		if (there->state == BOX_MAKING) {
-			struct box_op **last = &there->making;
-
-			while (*last)
-				last = &(*last)->next;
-			*last = op;
-			return;
-		}
-		there->used_ns = clock_real_ns();
-	} else {
-		r = begin(s, who, want, op, &e);
-		if (r == 0)
-			return;
-		box_want_free(want);
-	}
-	tell(s, op, r, &e);
-}
-
-/* --- delete --- */
-
-/*
- * The row is gone: from now on whoever finds the sandbox ends it, so the answer need not wait for that. The shorter the time between the two, the
- * fewer callers are left in doubt by a crash.
- */
-static void on_unstored(void *arg)
-{
-	struct box_op *op = arg;
-	struct box *b = op->box;
-
-	if (b->handle)
-		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
-	leave(b);
-	on_told(op);
-}
-
-void box_delete(struct box *b, const struct who *who, const char *kind, box_done_fn *fn, void *arg)
-{
-	struct box_op *op = op_new(b, who, fn, arg);
-
-	op->kind = kind;
-	b->state = BOX_ENDING;
-	box_unlist(b);
-	exec_lose_all(b);
-	/* First the row: dying in between leaves a sandbox that nobody knows, and not one that seems to be lost. */
-	op->r = boxes_delete(b->service->db, b->id, &op->err);
-	if (op->r == 0)
-		note(b, &op->who, op->kind);
-	turn_after(b->service->turn, &op->wait, on_unstored, op);
-}
-
-/* --- pause, resume --- */
-
-static void on_frozen(void *arg, int r, const struct wlink_answer *a, const struct err *e)
-{
-	struct box_op *op = arg;
-	struct box *b = op->box;
-	bool pause = !strcmp(op->kind, "sandbox.pause");
-
-	(void)a;
-	if (r == 0 && (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
-		b->state = pause ? BOX_PAUSED : BOX_RUNNING;
-		exec_clock(b, pause);
-		box_reattach(b);
-		r = box_store(b, &op->err);
-		note(b, &op->who, op->kind);
-		e = &op->err;
-	} else if (r == 0) {
-		r = err_set(&op->err, ERR_CONFLICT, -ESRCH, "the sandbox has ended meanwhile");
-		e = &op->err;
-	}
-	tell(b->service, op, r, e);
-}
-
-static void freeze(struct box *b, const struct who *who, bool pause, box_done_fn *fn, void *arg)
-{
-	struct box_op *op = op_new(b, who, fn, arg);
-	enum box_state want = pause ? BOX_PAUSED : BOX_RUNNING;
-	struct err e = { 0 };
-
-	op->kind = pause ? "sandbox.pause" : "sandbox.resume";
-	if (b->state == want)
-		tell(b->service, op, 0, NULL);
-	else if (b->state == BOX_LOST)
-		tell(b->service, op, lost(b, &e), &e);
-	else
-		wlink_call(b->service->warden, pause ? WARDEN_FREEZE : WARDEN_THAW, b->handle, 0, NULL, on_frozen, op);
-}
-
-void box_pause(struct box *b, const struct who *who, box_done_fn *fn, void *arg)
-{
-	freeze(b, who, true, fn, arg);
-}
-
-void box_resume(struct box *b, const struct who *who, box_done_fn *fn, void *arg)
-{
-	freeze(b, who, false, fn, arg);
-}
-
-/* --- the rest --- */
-
-int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, uint64_t idle_ms, const char *name,
-	       struct kv *metadata, struct err *e)
-{
-	int r = b->state == BOX_LOST ? lost(b, e) : 0;
-
-	if (r == 0 && name)
-		r = box_rename(b, name, e);
-	if (r < 0)
-		return r;
-	if (timeout_ms != UINT64_MAX) {
-		b->want->timeout_ms = timeout_ms;
-		b->expires_ns = timeout_ms ? clock_real_ns() + timeout_ms * 1000000ULL : 0;
-	}
-	if (idle_ms != UINT64_MAX)
-		b->want->idle_ms = idle_ms;
-	if (metadata) {
-		kv_done(&b->want->metadata);
-		b->want->metadata = *metadata;
-		*metadata = (struct kv){ 0 };
-	}
-	service_soon(b->service);
-	r = box_store(b, e);
-	if (r == 0)
-		note(b, who, "sandbox.update");
-	return r;
-}
-
-static void on_stat(void *arg, int r, const struct wlink_answer *a, const struct err *e)
-{
-	struct box_op *op = arg;
-
-	if (r == 0)
-		op->box->stat = a->rep->stat;
-	tell(op->box->service, op, r, e);
-}
-
-void box_stat(struct box *b, box_done_fn *fn, void *arg)
-{
-	struct who nobody = { .tenant = b->tenant };
-	struct box_op *op = op_new(b, &nobody, fn, arg);
-	struct err e = { 0 };
-
-	if (b->handle)
-		wlink_call(b->service->warden, WARDEN_STAT, b->handle, 0, NULL, on_stat, op);
-	else
-		tell(b->service, op, lost(b, &e), &e);
-}
-
-int box_ready(const struct box *b, struct err *e)
-{
-	if (b->state == BOX_RUNNING)
-		return 0;
-	if (b->state == BOX_PAUSED) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is paused", b->want->name);
-		err_remedy(e, "resume it first");
-		return -EBUSY;
-	}
-	return lost(b, e);
+	wlink_call(b->service->warden, WARDEN_ATTACH, b->handle, 0, NULL, on_reattached,
+		   box_op_new(b, &nobody, NULL, NULL));
 }
 
 static void on_group(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
-	struct box *b = arg;
+	struct box_op *op = arg;
+	struct box *b = op->box;
+	bool same = b->handle == op->handle;
+
+	free(op);
+	if (!same) { /* of a sandbox that is not this one any more */
+		if (b->group < 0 && b->handle && b->state != BOX_ENDING)
+			box_want_group(b);
+		box_unref(b);
+		return;
+	}
 
 	if (r < 0 && r != -ESRCH)
 		log_warn("sandbox %s: no group for an exec: %s", b->id, e ? e->msg : "the warden is gone");
@@ -702,9 +381,10 @@ void box_put_off(struct box *b, uint32_t exec, uint64_t group)
 
 void box_want_group(struct box *b)
 {
+	const struct who nobody = { .tenant = b->tenant };
+
 	end_group(b); /* so that it can be had again */
-	box_ref(b);
-	wlink_call(b->service->warden, WARDEN_GROUP, b->handle, 0, NULL, on_group, b);
+	wlink_call(b->service->warden, WARDEN_GROUP, b->handle, 0, NULL, on_group, box_op_new(b, &nobody, NULL, NULL));
 }
 
 /* --- found again --- */
@@ -713,7 +393,6 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 {
 	AUTO(json_decref) json_t *spec = NULL;
 	struct tenant *t = tenant_find(s->access, row->tenant);
-	struct tenant_quota quota;
 	struct box *b;
 	int r = jin_parse(row->spec, strlen(row->spec), &spec, e);
 
@@ -735,16 +414,24 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 	b->used_ns = clock_real_ns();
 	b->next_exec = row->next_exec;
 	b->paused_ns = row->used_ns;
+	b->pooled = !strcmp(row->state, "pooled");
 	b->state = !strcmp(row->state, "paused") ? BOX_PAUSED : !strcmp(row->state, "lost") ? BOX_LOST : BOX_RUNNING;
 	snprintf(b->id, sizeof(b->id), "%s", row->id);
-	r = box_want_parse(&s->o, spec, true, &b->want, e);
+	r = box_want_load(&s->o, spec, &b->want, e);
+	if (r == 0)
+		r = layers_parse(row->layers, b->want->spec, e);
+	if (r == 0 && *row->checkpoint)
+		snprintf(b->want->checkpoint, sizeof(b->want->checkpoint), "%s", row->checkpoint);
+	if (r == 0 && *row->restored && !(b->restored = strdup(row->restored)))
+		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	if (r == 0)
 		r = box_list(b, e);
 	if (r < 0) {
 		box_unref(b);
 		return NULL;
 	}
-	quota = quota_of(b->want);
-	tenant_force(t, &quota);
+	b->charged = box_quota(b->want);
+	tenant_force(t, &b->charged);
+	pool_joined(b);
 	return b;
 }

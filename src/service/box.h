@@ -16,8 +16,18 @@ enum box_state {
 };
 const char *box_state_name(enum box_state s);
 
+struct box;
 struct exec;
+struct pool;
 struct box_op;
+struct swap;
+struct sealing;
+
+/* Who makes a box otherwise than by box_create; each is told once. */
+struct box_maker {
+	void (*up)(void *arg, struct box *b); /* it stands, and is not in the store yet: box_enter, or box_give_up later */
+	void (*failed)(void *arg, struct box *b, int r, const struct err *e); /* it will be gone */
+};
 struct file_worker;
 
 struct box {
@@ -48,8 +58,17 @@ struct box {
 	struct warden_stat stat; /* as last read */
 	struct box_op *making; /* who waits for it to stand */
 	unsigned refs; /* it is not freed while > 0 */
+	struct pool *pool; /* it counts for, or NULL */
+	bool pooled; /* ready, and nobody's: not to be seen */
+	struct box *ready_next, **ready_prev; /* of the pool's */
 	struct file_worker *files; /* idle, of service/file.c */
 	uint32_t file_tag;
+	struct tenant_quota charged; /* what its tenant has used up for it */
+	const struct box_maker *maker; /* while it is made */
+	void *maker_arg;
+	struct swap *swap; /* another is made to take its place */
+	struct sealing *sealing; /* who wants its files sealed, the first is at it */
+	char *restored; /* JSON: what came of its checkpoint; NULL = it is of none */
 };
 
 /* @b is NULL when it failed; *e says why. @found: `key` led to one that was there. */
@@ -58,12 +77,34 @@ typedef void box_done_fn(void *arg, int r, const struct err *e);
 
 /* Takes @want over. The box stands and is stored when @fn is called. */
 void box_create(struct service *s, const struct who *who, struct box_want *want, box_made_fn *fn, void *arg);
+/* Making one step by step: see struct box_maker. */
+struct box_plan {
+	struct tenant *tenant;
+	struct box_want *want; /* taken over on success */
+	const struct box_maker *maker;
+	void *arg;
+	bool stand_in; /* for another that is there: neither listed by name nor counted */
+};
+int box_begin(struct service *s, const struct box_plan *p, struct box **ret, struct err *e);
+int box_enter(struct box *b, const struct who *who, struct err *e); /* stored with this turn, to be seen from now on */
+/*
+ * Another sandbox, as @want says (taken over), takes the place of what @b has now: made first, then swapped, so that a
+ * failure leaves the old one. @b keeps id, name, events.
+ */
+void box_replace(struct box *b, const struct who *who, struct box_want *want, box_done_fn *fn, void *arg);
 /* By id or name, of the tenant (any for an admin, by id). NULL and ERR_NOT_FOUND. Counts as a use. */
 struct box *box_find(struct service *s, const struct who *who, const char *id, struct err *e);
 /* Gone when @fn is called with 0. */
 void box_delete(struct box *b, const struct who *who, const char *kind, box_done_fn *fn, void *arg);
 void box_pause(struct box *b, const struct who *who, box_done_fn *fn, void *arg);
 void box_resume(struct box *b, const struct who *who, box_done_fn *fn, void *arg);
+/* Whether anybody may see it. */
+static inline bool box_seen(const struct box *b)
+{
+	return b->state != BOX_MAKING && b->state != BOX_ENDING && !b->pooled;
+}
+/* Ends one of a pool that is nobody's. Its room is free at once. */
+void box_discard(struct box *b, const char *why);
 /* What may change: times (ms, UINT64_MAX = as is), name (NULL), metadata (NULL; taken over). Stored with the turn. */
 int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, uint64_t idle_ms, const char *name,
 	       struct kv *metadata, struct err *e);

@@ -65,12 +65,22 @@ struct box *box_find(struct service *s, const struct who *who, const char *id, s
 		scoped(who->tenant, id, key, sizeof(key));
 		b = map_get(&s->names, key);
 	}
-	if (!b || b->state == BOX_MAKING || b->state == BOX_ENDING) {
+	if (!b || !box_seen(b)) {
 		err_set(e, ERR_NOT_FOUND, -ENOENT, "no sandbox '%.64s'", id);
 		return NULL;
 	}
 	b->used_ns = clock_real_ns();
 	return b;
+}
+
+int box_name_free(struct service *s, const struct tenant *t, const char *name, struct err *e)
+{
+	char key[256];
+
+	scoped(t, name, key, sizeof(key));
+	if (name[0] && map_get(&s->names, key))
+		return err_set(e, ERR_CONFLICT, -EEXIST, "the name '%s' is taken", name);
+	return 0;
 }
 
 int box_rename(struct box *b, const char *name, struct err *e)

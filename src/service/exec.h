@@ -49,6 +49,7 @@ struct exec {
 	uint64_t group_no; /* 0 = none */
 	uint64_t started_ns, ended_ns, started_mono, ended_mono;
 	bool timed_out, cpu_out, killed, lost, exited, failed;
+	bool orphan; /* the sandbox it ran in was replaced: there is nobody to tell */
 	bool adopted; /* found again after a restart */
 	bool joined; /* then: somebody came back to it, and had seen so much that went straight to them */
 	uint64_t seen[2];
@@ -125,6 +126,7 @@ int exec_write_output(struct exec *x, struct json *j, uint64_t ret_dropped[2]);
 void exec_frame(struct box *b, const struct frame *f, int *fds, size_t nfds);
 void exec_group_came(struct box *b, int r, const struct err *e);
 void exec_lose_all(struct box *b);
+void exec_leave_all(struct box *b);
 void exec_drop_all(struct box *b);
 void exec_clock(struct box *b, bool stop);
 /* Found again after a restart. */

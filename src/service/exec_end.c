@@ -306,7 +306,8 @@ void exec_release(struct exec *x)
 	}
 	if (x->lingering || x->state == EXEC_ENDED) {
 		x->lingering = false;
-		box_put_off(b, x->number, x->group_no);
+		if (!x->orphan)
+			box_put_off(b, x->number, x->group_no);
 		x->group_no = 0;
 	}
 }
@@ -444,13 +445,12 @@ void exec_check_end(struct exec *x)
 	box_stat(x->box, on_stat, x);
 }
 
-/* The sandbox is gone, or about to go. */
-void exec_lose_all(struct box *b)
+static void exec_end_all(struct box *b, bool killed)
 {
 	for (struct exec *x = b->execs; x; x = x->next) {
 		if (x->ended_ns)
 			continue;
-		if (b->state == BOX_ENDING)
+		if (killed)
 			x->killed = true;
 		else if (!x->exited)
 			x->lost = true;
@@ -462,6 +462,22 @@ void exec_lose_all(struct box *b)
 		stream_exited(&x->stream[EXEC_ERR]);
 		exec_end(x);
 	}
+}
+
+/* Another sandbox takes the place of the one they ran in: its agent knows nothing of them. */
+void exec_leave_all(struct box *b)
+{
+	exec_end_all(b, true);
+	for (struct exec *x = b->execs; x; x = x->next) {
+		x->group_no = 0;
+		x->orphan = true;
+	}
+}
+
+/* The sandbox is gone, or about to go. */
+void exec_lose_all(struct box *b)
+{
+	exec_end_all(b, b->state == BOX_ENDING);
 }
 
 void exec_drop_all(struct box *b)

@@ -13,6 +13,7 @@
 struct file_worker {
 	struct file_worker *next; /* idle ones of a box */
 	struct box *box;
+	uint64_t handle; /* of the sandbox it is in: the box may have got another since */
 	uint32_t uid, gid;
 	int fd;
 	uv_poll_t *poll;
@@ -85,7 +86,8 @@ static void on_idle(uv_timer_t *t)
 /* Stays for a moment when the last operation ended well. */
 static void rest(struct file_worker *w)
 {
-	if (w->gone || w->in.len || w->out.len || w->box->files || w->box->state != BOX_RUNNING) {
+	if (w->gone || w->in.len || w->out.len || w->box->files || w->box->state != BOX_RUNNING ||
+	    w->handle != w->box->handle) {
 		worker_free(w);
 		return;
 	}
@@ -361,6 +363,7 @@ static struct file_worker *worker_new(struct box *b, const struct user_want *use
 		return NULL;
 	}
 	*w = (struct file_worker){ .box = b, .uid = user->uid, .gid = user->gid, .fd = fd };
+	w->handle = b->handle;
 	w->in = (struct buf)BUF_INIT(4 * FILE_FRAME_MAX);
 	w->out = (struct buf)BUF_INIT(OUT_MAX);
 	w->poll = malloc(sizeof(*w->poll));

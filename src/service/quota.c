@@ -12,6 +12,8 @@ static const struct {
 	{ "memory", " bytes", offsetof(struct tenant_quota, memory) },
 	{ "disk", " bytes", offsetof(struct tenant_quota, disk) },
 	{ "execs", "", offsetof(struct tenant_quota, execs) },
+	{ "checkpoints", "", offsetof(struct tenant_quota, checkpoints) },
+	{ "checkpoint_bytes", " bytes", offsetof(struct tenant_quota, checkpoint_bytes) },
 };
 
 static uint64_t *field(struct tenant_quota *q, size_t i)

@@ -5,7 +5,10 @@
 #include "service/box.h"
 #include "service/event.h"
 #include "service/exec.h"
+#include "service/layer.h"
+#include "service/pool.h"
 #include "service/service_impl.h"
+#include "service/wlink.h"
 
 #include <sys/stat.h>
 
@@ -15,7 +18,8 @@
 
 static int open_maps(struct service *s, struct err *e)
 {
-	struct map *all[] = { &s->boxes, &s->names, &s->keys, &s->execs };
+	struct map *all[] = { &s->boxes,       &s->names,	    &s->keys,	    &s->execs, &s->checkpoints,
+			      &s->checkpoint_names, &s->templates, &s->pool_names, &s->pools };
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(all); i++)
@@ -39,6 +43,8 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 	r = s->scratch ? open_maps(s, e) : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the service");
 	if (r == 0)
 		r = events_new(&s->events, e);
+	if (r == 0)
+		r = layer_book_new(s, &s->layers, e);
 	snprintf(path, sizeof(path), "%s/spool", o->data);
 	if (r == 0 && mkdir(path, 0700) < 0 && errno != EEXIST)
 		r = err_sys(e, ERR_INTERNAL, -errno, "make '%s'", path);
@@ -55,6 +61,17 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 	return 0;
 }
 
+bool service_settled(const struct service *s)
+{
+	const struct box *b;
+	size_t at = 0;
+
+	while ((b = map_next(&s->boxes, &at)))
+		if (b->state == BOX_MAKING)
+			return false;
+	return !s->ending && pools_settled(s) && wlink_idle(s->warden);
+}
+
 /* --- time --- */
 
 static void expire(struct box *b, uint64_t now)
@@ -62,7 +79,7 @@ static void expire(struct box *b, uint64_t now)
 	struct who daemon = { .tenant = b->tenant };
 	uint64_t idle = b->want->idle_ms * 1000000ULL;
 
-	if (b->state == BOX_MAKING || b->state == BOX_ENDING)
+	if (b->state == BOX_MAKING || b->state == BOX_ENDING || b->pooled)
 		return;
 	if ((b->expires_ns && now >= b->expires_ns) || (idle && !b->calls && now >= b->used_ns + idle))
 		box_delete(b, &daemon, "sandbox.expire", NULL, NULL);
@@ -87,6 +104,7 @@ static void on_tick(uv_timer_t *t)
 			s->soon = true;
 		}
 	}
+	s->soon |= layer_tick(s);
 	exec_store_running(s);
 	s->soon |= s->fresh > 0;
 	if (now - s->pruned_ns > PRUNE_NS) {

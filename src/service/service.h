@@ -19,6 +19,7 @@
 struct wlink;
 struct events;
 struct adopt;
+struct layer_book;
 
 /* Bounds and defaults, from the configuration. 0 max = none of ours. */
 struct service_opts {
@@ -47,7 +48,14 @@ struct service {
 	struct map names; /* by "tenant/name" */
 	struct map keys; /* by "tenant/key" */
 	struct map execs; /* by id, of all sandboxes */
+	struct map templates, pool_names; /* by "tenant/name" */
+	struct map pools; /* by id */
+	struct refill *refill; /* what keeps pools filled */
+	struct map checkpoints; /* by id */
+	struct map checkpoint_names; /* by "sandbox id/name" */
+	struct layer_book *layers;
 	unsigned running_execs;
+	unsigned ending; /* sandboxes whose end the warden is still to hear of */
 	unsigned fresh; /* things put off since the last look: rows of execs, what agents and the warden need not know at once */
 	struct exec *unwatched; /* begun a moment ago: their output is not watched yet */
 	uv_timer_t watch;
@@ -88,4 +96,6 @@ static inline struct audit_rec who_rec(const struct who *w, const char *kind)
  */
 int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, struct audit *a, struct turn *t,
 		struct access *x, struct service **ret, struct err *e);
+/* Nothing was begun that is not finished: no sandbox is half-made, and the warden has heard of all that end. */
+bool service_settled(const struct service *s);
 void service_start(struct service *s, void (*ready)(void *arg, int r, const struct err *e), void *arg);

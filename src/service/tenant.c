@@ -55,7 +55,8 @@ static int load_one(void *arg, const struct tenant_row *row)
 		return -ENOMEM;
 	snprintf(t->id, sizeof(t->id), "%s", row->id);
 	t->number = row->number;
-	t->quota = (struct tenant_quota){ row->sandboxes, row->cpu_milli, row->memory, row->disk, row->execs };
+	t->quota = (struct tenant_quota){ row->sandboxes, row->cpu_milli, row->memory, row->disk, row->execs,
+					  row->checkpoints, row->checkpoint_bytes };
 	t->rate = (struct rate_rule){ row->rate_points, row->rate_window_ms, row->rate_block_ms };
 	t->created_ns = row->created_ns;
 	if (rate_check(&t->rate, NULL) < 0) {
@@ -91,6 +92,8 @@ static int put(struct access *x, const struct tenant *t, const struct tenant_quo
 				   .memory = q->memory,
 				   .disk = q->disk,
 				   .execs = q->execs,
+				   .checkpoints = q->checkpoints,
+				   .checkpoint_bytes = q->checkpoint_bytes,
 				   .rate_points = r->points,
 				   .rate_window_ms = r->window_ms,
 				   .rate_block_ms = r->block_ms,
@@ -112,6 +115,8 @@ static void note(struct access *x, const char *kind, const struct tenant *t, con
 	jout_u64(j, "memory", q->memory);
 	jout_u64(j, "disk", q->disk);
 	jout_u64(j, "execs", q->execs);
+	jout_u64(j, "checkpoints", q->checkpoints);
+	jout_u64(j, "checkpoint_bytes", q->checkpoint_bytes);
 	jout_end(j);
 	access_note_rate(j, &t->rate);
 	audit_end(x->audit, NULL);
@@ -177,8 +182,9 @@ int tenant_remove(struct access *x, struct tenant *t, const struct audit_rec *wh
 
 	if (!strcmp(t->id, TENANT_DEFAULT))
 		return err_set(e, ERR_CONFLICT, -EBUSY, "tenant '%s' stays", t->id);
-	if (t->used.sandboxes) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "tenant '%s' has sandboxes", t->id);
+	if (t->used.sandboxes || t->used.checkpoints) {
+		err_set(e, ERR_CONFLICT, -EBUSY, "tenant '%s' has %s", t->id,
+			t->used.sandboxes ? "sandboxes" : "checkpoints");
 		err_remedy(e, "delete them first");
 		return -EBUSY;
 	}

@@ -400,14 +400,48 @@ void write_milli(struct json *j, const char *key, uint64_t milli)
 	jout_raw(j, key, text, (size_t)n);
 }
 
+void layers_text(const struct sandbox_spec *s, char text[LAYERS_TEXT])
+{
+	size_t n = 0;
+
+	text[0] = '\0';
+	for (uint32_t i = 0; i < s->layers; i++)
+		n += (size_t)snprintf(text + n, LAYERS_TEXT - n, "%s%s", i ? " " : "", s->layer[i]);
+}
+
+int layers_parse(const char *text, struct sandbox_spec *s, struct err *e)
+{
+	s->layers = 0;
+	while (*text) {
+		char id[ID_SIZE];
+		size_t n = strcspn(text, " ");
+
+		if (n != ID_LEN || s->layers == SPEC_LAYERS)
+			return err_set(e, ERR_INTERNAL, -EBADMSG, "its layers can not be read");
+		memcpy(id, text, n);
+		id[n] = '\0';
+		if (!id_valid(id))
+			return err_set(e, ERR_INTERNAL, -EBADMSG, "its layers can not be read");
+		memcpy(s->layer[s->layers++], id, sizeof(id));
+		text += n;
+		text += *text == ' ';
+	}
+	return 0;
+}
+
 void box_want_write(const struct box_want *w, struct json *j)
+{
+	if (w->name[0])
+		jout_str(j, "name", w->name);
+	jout_str(j, "key", w->key[0] ? w->key : NULL);
+	box_want_write_config(w, j);
+}
+
+void box_want_write_config(const struct box_want *w, struct json *j)
 {
 	const struct sandbox_spec *s = w->spec;
 	const char *image = strrchr(s->image, '/');
 
-	if (w->name[0])
-		jout_str(j, "name", w->name);
-	jout_str(j, "key", w->key[0] ? w->key : NULL);
 	jout_str(j, "isolation", "container");
 	jout_str(j, "image", image ? image + 1 : s->image);
 	write_milli(j, "cpus", s->limits.cpu_milli);
@@ -434,12 +468,68 @@ void box_want_write(const struct box_want *w, struct json *j)
 	jout_str(j, "hostname", s->hostname);
 }
 
+void box_origin_write(const struct box_want *w, struct json *j)
+{
+	const struct box_origin *o = &w->origin;
+
+	if (!o->template[0])
+		return;
+	jout_object(j, "origin");
+	jout_str(j, "template", o->template);
+	jout_u64(j, "version", o->version);
+	jout_str(j, "pool", o->pool[0] ? o->pool : NULL);
+	jout_bool(j, "pooled", o->pooled);
+	jout_end(j);
+}
+
+int box_want_load(const struct service_opts *o, json_t *from, struct box_want **ret, struct err *e)
+{
+	AUTO(json_decref) json_t *origin = json_incref(json_object_get(from, "origin"));
+	const char *template = json_string_value(json_object_get(origin, "template"));
+	const char *pool = json_string_value(json_object_get(origin, "pool"));
+	struct box_origin *to;
+	int r;
+
+	json_object_del(from, "origin");
+	r = box_want_parse(o, from, true, ret, e);
+	if (r < 0)
+		return r;
+	to = &(*ret)->origin;
+	snprintf(to->template, sizeof(to->template), "%s", template ? template : "");
+	snprintf(to->pool, sizeof(to->pool), "%s", pool ? pool : "");
+	to->version = (uint64_t)json_integer_value(json_object_get(origin, "version"));
+	to->pooled = json_is_true(json_object_get(origin, "pooled"));
+	return 0;
+}
+
+static bool kv_same(const struct kv *a, const struct kv *b)
+{
+	bool same = a->n == b->n;
+
+	for (uint32_t i = 0; same && i < a->n; i++)
+		same = !strcmp(a->item[i], b->item[i]);
+	return same;
+}
+
+bool want_like(const struct box_want *a, const struct box_want *b)
+{
+	struct sandbox_spec x, y;
+
+	want_spec(a, &x);
+	want_spec(b, &y);
+	return !memcmp(&x, &y, sizeof(x)) && a->nofile == b->nofile && a->output_limit == b->output_limit &&
+	       a->exec_timeout_ms == b->exec_timeout_ms && !strcmp(a->user.text, b->user.text) &&
+	       kv_same(&a->env, &b->env);
+}
+
 void box_want_free(struct box_want *w)
 {
 	if (!w)
 		return;
+	json_decref(w->start);
 	kv_done(&w->env);
 	kv_done(&w->metadata);
+	free(w->restored);
 	free(w->spec);
 	free(w);
 }

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/id.h"
 #include "base/json.h"
 #include "service/service.h"
 #include "warden/spec.h"
@@ -31,6 +32,15 @@ struct user_want {
 	uint32_t uid, gid;
 };
 
+/* Where a sandbox comes from. Kept in its row, beside what was asked. */
+struct box_origin {
+	char template[NAME_MAX_LEN + 1]; /* "" = none */
+	uint64_t version; /* of the template */
+	char pool[ID_SIZE]; /* counts for that one, "" = none */
+	bool pooled; /* it was ready before it was asked for */
+	bool ready; /* to be made ready for a pool; not kept, the row's state says it */
+};
+
 struct box_want {
 	char name[NAME_MAX_LEN + 1]; /* "" = none */
 	char key[KEY_MAX_LEN + 1]; /* "" = none */
@@ -38,16 +48,31 @@ struct box_want {
 	uint64_t nofile, output_limit, timeout_ms, idle_ms, exec_timeout_ms;
 	struct user_want user;
 	struct kv env, metadata;
+	struct box_origin origin;
+	json_t *start; /* an exec to begin with, or NULL; not kept */
+	char checkpoint[ID_SIZE]; /* that it comes from; ->spec->layer[] are its layers. "" = none. Not part of the JSON */
+	char *restored; /* then: what that does, as JSON */
 	char idem[KEY_MAX_LEN + 1]; /* the request's Idempotency-Key, "" = none */
 	uint8_t idem_body[32];
 };
+
+/* The layers of a spec as text, and back: ids, a space between. */
+#define LAYERS_TEXT (SPEC_LAYERS * ID_SIZE + 1)
+void layers_text(const struct sandbox_spec *s, char text[LAYERS_TEXT]);
+int layers_parse(const char *text, struct sandbox_spec *s, struct err *e);
 
 /* A whole spec again, from one that may be short. */
 void want_spec(const struct box_want *w, struct sandbox_spec *ret);
 /* @admin: may lift limits, and go beyond the configured ones. */
 int box_want_parse(const struct service_opts *o, const json_t *from, bool admin, struct box_want **ret, struct err *e);
+/* From a row: what box_want_write and box_origin_write wrote. */
+int box_want_load(const struct service_opts *o, json_t *from, struct box_want **ret, struct err *e);
+void box_origin_write(const struct box_want *w, struct json *j);
 /* The fields of a create, inside of an open object; name and key too. */
 void box_want_write(const struct box_want *w, struct json *j);
+/* Whether one that was made for @a is what @b asks for: all but name, key, metadata, timeout and idle are the same. */
+bool want_like(const struct box_want *a, const struct box_want *b);
+void box_want_write_config(const struct box_want *w, struct json *j); /* without them */
 void box_want_free(struct box_want *w);
 DEFINE_AUTO(struct box_want, box_want_free)
 /* Checks and reads {"K":"V"}; @what names the field. */

@@ -8,12 +8,18 @@
 
 #define AGAIN_MS 50
 
+/* Connections: the first for what is quick, the others for one kind of what is not, one request at a time each. */
+enum kind { QUICK, SEALS, STANDS, KINDS };
+static const enum kind lanes[] = { QUICK, SEALS, SEALS, SEALS, STANDS, STANDS, STANDS };
+#define LANES ARRAY_LEN(lanes)
+
 struct wcall {
 	struct wcall *next;
 	wlink_fn *fn;
 	void *arg;
 	uint32_t op;
 	uint64_t seq, handle, op_arg;
+	char id[MSG_ID]; /* of a layer */
 	struct sandbox_spec *spec; /* CREATE only */
 	bool once; /* of finding out what is there: not repeated, for all of it is done again */
 };
@@ -22,16 +28,23 @@ struct queue {
 	struct wcall *first, **last;
 };
 
+struct lane {
+	struct wlink *w;
+	enum kind kind;
+	uv_poll_t *poll; /* NULL: not connected */
+	int fd;
+	int events; /* that are waited for */
+	struct queue sent; /* not answered */
+};
+
 struct wlink {
 	uv_loop_t *loop;
-	uv_poll_t *poll; /* NULL: not connected */
 	uv_timer_t *again;
-	int fd, place;
-	int events; /* that are waited for */
+	int place;
 	uint64_t seq;
+	struct lane lane[LANES];
 	struct queue first; /* go before all others */
-	struct queue waiting; /* not sent */
-	struct queue sent; /* not answered */
+	struct queue waiting[KINDS]; /* not sent */
 	bool held; /* ->waiting is not sent */
 	bool broken; /* sending failed: the timer disconnects, so that no callback comes from within a call */
 	void (*back)(void *arg);
@@ -84,79 +97,118 @@ static void tell(struct wcall *c, int r, const struct wlink_answer *a, const str
 }
 
 static void on_event(uv_poll_t *p, int status, int events);
-static void send_more(struct wlink *w);
+static void on_again(uv_timer_t *t);
 
-static void watch(struct wlink *w, int events)
+static void watch(struct lane *l, int events)
 {
-	if (events != w->events)
-		uv_poll_start(w->poll, events, on_event);
-	w->events = events;
+	if (events != l->events)
+		uv_poll_start(l->poll, events, on_event);
+	l->events = events;
 }
 
-static void on_again(uv_timer_t *t);
+static void lane_close(struct lane *l)
+{
+	if (!l->poll)
+		return;
+	uv_poll_stop(l->poll);
+	uv_close((uv_handle_t *)l->poll, free_handle);
+	l->poll = NULL;
+	fd_close(l->fd);
+	l->fd = -1;
+}
+
+static void queue_join(struct queue *to, struct queue *from)
+{
+	struct wcall *c;
+
+	while ((c = queue_take(from)))
+		queue_add(to, c);
+}
 
 /* What was sent is asked again on the next connection, in the same order. */
 static void disconnect(struct wlink *w)
 {
-	struct queue again, over;
+	struct queue again[KINDS], over;
 	struct wcall *c;
 
-	if (w->poll) {
-		uv_poll_stop(w->poll);
-		uv_close((uv_handle_t *)w->poll, free_handle);
-		w->poll = NULL;
-		fd_close(w->fd);
-		w->fd = -1;
+	if (w->lane[0].poll)
 		log_warn("the warden is gone; waiting for it to come back");
-	}
 	w->broken = false;
 	w->held = true;
 	uv_timer_start(w->again, on_again, AGAIN_MS, 0);
-	queue_init(&again);
 	queue_init(&over);
-	while ((c = queue_take(&w->sent)))
-		queue_add(c->once ? &over : &again, c);
-	while ((c = queue_take(&w->waiting)))
-		queue_add(&again, c);
-	while ((c = queue_take(&w->first)))
-		queue_add(&over, c);
-	while ((c = queue_take(&again)))
-		queue_add(&w->waiting, c);
+	for (unsigned k = 0; k < KINDS; k++)
+		queue_init(&again[k]);
+	for (unsigned i = 0; i < LANES; i++) {
+		struct lane *l = &w->lane[i];
+
+		lane_close(l);
+		while ((c = queue_take(&l->sent)))
+			queue_add(c->once ? &over : &again[l->kind], c);
+	}
+	queue_join(&over, &w->first);
+	for (unsigned k = 0; k < KINDS; k++) {
+		queue_join(&again[k], &w->waiting[k]);
+		queue_join(&w->waiting[k], &again[k]);
+	}
 	/* Last: whoever is told may ask for more. */
 	while ((c = queue_take(&over)))
 		tell(c, -EPIPE, NULL, NULL);
 }
 
-static int send_one(struct wlink *w, struct wcall *c)
+/* What of a request its answer is held against. */
+static void put_head(struct wlink *w, const struct wcall *c)
 {
-	ssize_t n;
-
 	w->req.version = MSG_VERSION;
 	w->req.op = c->op;
 	w->req.seq = c->seq;
 	w->req.handle = c->handle;
 	w->req.arg = c->op_arg;
+	memcpy(w->req.id, c->id, sizeof(w->req.id));
+}
+
+static int send_one(struct lane *l, struct wcall *c)
+{
+	struct wlink *w = l->w;
+	ssize_t n;
+
+	put_head(w, c);
 	if (c->spec)
 		msg_put_spec(c->spec, &w->req.spec);
 	else
 		memset(&w->req.spec, 0, sizeof(w->req.spec));
 	do {
-		n = send(w->fd, &w->req, sizeof(w->req), MSG_NOSIGNAL | MSG_DONTWAIT);
+		n = send(l->fd, &w->req, sizeof(w->req), MSG_NOSIGNAL | MSG_DONTWAIT);
 	} while (n < 0 && errno == EINTR);
 	return n < 0 ? -errno : 0;
 }
 
-static void send_more(struct wlink *w)
-{
-	while (w->poll && !w->broken) {
-		struct queue *q = w->first.first ? &w->first : &w->waiting;
-		int r;
+static int lane_open(struct lane *l, struct err *e);
 
-		if (!q->first || (q == &w->waiting && w->held))
-			break;
-		r = send_one(w, q->first);
-		if (r == -EAGAIN || r == -ENOBUFS) {
-			watch(w, UV_READABLE | UV_WRITABLE);
+/* Whether there is something for this connection to send now. */
+static struct queue *next_of(struct lane *l)
+{
+	struct wlink *w = l->w;
+
+	if (l->kind == QUICK && w->first.first)
+		return &w->first;
+	if (w->held || !w->waiting[l->kind].first || (l->kind != QUICK && l->sent.first))
+		return NULL;
+	return &w->waiting[l->kind];
+}
+
+static void lane_send(struct lane *l)
+{
+	struct wlink *w = l->w;
+	struct queue *q;
+
+	while (w->lane[0].poll && !w->broken && (q = next_of(l))) {
+		int r = l->poll ? 0 : lane_open(l, NULL);
+
+		if (r == 0)
+			r = send_one(l, q->first);
+		if (l->poll && (r == -EAGAIN || r == -ENOBUFS)) {
+			watch(l, UV_READABLE | UV_WRITABLE);
 			return;
 		}
 		if (r < 0) {
@@ -164,15 +216,23 @@ static void send_more(struct wlink *w)
 			uv_timer_start(w->again, on_again, 0, 0);
 			return;
 		}
-		queue_add(&w->sent, queue_take(q));
+		queue_add(&l->sent, queue_take(q));
 	}
-	if (w->poll)
-		watch(w, UV_READABLE);
+	if (l->poll)
+		watch(l, UV_READABLE);
+}
+
+static void send_more(struct wlink *w, enum kind k)
+{
+	for (unsigned i = 0; i < LANES; i++)
+		if (w->lane[i].kind == k)
+			lane_send(&w->lane[i]);
 }
 
 /* One answer. 0 when there was none, < 0 when the connection is of no more use. */
-static int receive(struct wlink *w)
+static int receive(struct lane *l)
 {
+	struct wlink *w = l->w;
 	struct err e = { 0 };
 	int fds[MSG_FDS];
 	struct wlink_answer a = { .rep = &w->rep, .fds = fds };
@@ -180,25 +240,21 @@ static int receive(struct wlink *w)
 	ssize_t n;
 	int r;
 
-	n = fd_recv(w->fd, &w->rep, sizeof(w->rep), fds, MSG_FDS, &a.nfds);
+	n = fd_recv(l->fd, &w->rep, sizeof(w->rep), fds, MSG_FDS, &a.nfds);
 	if (n == -EAGAIN)
 		return 0;
 	if (n <= 0)
 		return -EPIPE;
-	c = w->sent.first;
-	if (c) {
-		w->req.op = c->op;
-		w->req.seq = c->seq;
-		w->req.handle = c->handle;
-		w->req.arg = c->op_arg;
-	}
+	c = l->sent.first;
+	if (c)
+		put_head(w, c);
 	r = c ? msg_check_rep(&w->rep, (size_t)n, a.nfds, &w->req, &e) : -EPROTO;
 	if (r < 0) {
 		log_error("the warden's answer makes no sense: %s", e.msg);
 		fd_close_many(fds, a.nfds);
 		return r;
 	}
-	queue_take(&w->sent);
+	queue_take(&l->sent);
 	if (w->rep.result < 0) {
 		err_set(&e, (enum err_kind)w->rep.kind, w->rep.result, "%s", w->rep.msg);
 		if (w->rep.remedy[0])
@@ -211,16 +267,18 @@ static int receive(struct wlink *w)
 
 static void on_event(uv_poll_t *p, int status, int events)
 {
-	struct wlink *w = p->data;
+	struct lane *l = p->data;
 	int r = status < 0 ? -EPIPE : 1;
 
 	if (r > 0 && events & UV_WRITABLE)
-		send_more(w);
+		lane_send(l);
 	/* Nothing comes that was not asked for, but the end: that is told by the next event. */
-	for (int i = 0; r > 0 && w->poll && i < 64 && (!i || w->sent.first); i++)
-		r = receive(w);
-	if (r < 0 && w->poll)
-		disconnect(w);
+	for (int i = 0; r > 0 && l->poll == p && i < 64 && (!i || l->sent.first); i++)
+		r = receive(l);
+	if (r < 0 && l->poll == p)
+		disconnect(l->w);
+	else if (l->kind != QUICK && l->poll == p)
+		lane_send(l);
 }
 
 static int open_sock(struct wlink *w, struct err *e)
@@ -239,6 +297,28 @@ static int open_sock(struct wlink *w, struct err *e)
 	return r < 0 ? r : TAKE_FD(fd);
 }
 
+static int lane_open(struct lane *l, struct err *e)
+{
+	int r = open_sock(l->w, e);
+
+	if (r < 0)
+		return r;
+	l->fd = r;
+	l->poll = malloc(sizeof(*l->poll));
+	r = l->poll ? uv_poll_init(l->w->loop, l->poll, l->fd) : -ENOMEM;
+	if (r < 0) {
+		free(l->poll);
+		l->poll = NULL;
+		fd_close(l->fd);
+		l->fd = -1;
+		return err_sys(e, ERR_EXHAUSTED, r, "watch the warden's socket");
+	}
+	l->poll->data = l;
+	l->events = 0;
+	watch(l, UV_READABLE);
+	return 0;
+}
+
 static void on_hello(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
 	struct wlink *w = arg;
@@ -252,25 +332,11 @@ static void on_hello(void *arg, int r, const struct wlink_answer *a, const struc
 
 static int dial(struct wlink *w, struct err *e)
 {
-	int r = open_sock(w, e);
+	int r = lane_open(&w->lane[0], e);
 
-	if (r < 0)
-		return r;
-	w->fd = r;
-	w->poll = malloc(sizeof(*w->poll));
-	r = w->poll ? uv_poll_init(w->loop, w->poll, w->fd) : -ENOMEM;
-	if (r < 0) {
-		free(w->poll);
-		w->poll = NULL;
-		fd_close(w->fd);
-		w->fd = -1;
-		return err_sys(e, ERR_EXHAUSTED, r, "watch the warden's socket");
-	}
-	w->poll->data = w;
-	w->events = 0;
-	watch(w, UV_READABLE);
-	wlink_call_first(w, WARDEN_HELLO, 0, 0, on_hello, w);
-	return 0;
+	if (r == 0)
+		wlink_call_first(w, WARDEN_HELLO, 0, 0, on_hello, w);
+	return r;
 }
 
 static void on_again(uv_timer_t *t)
@@ -279,7 +345,7 @@ static void on_again(uv_timer_t *t)
 
 	if (w->broken)
 		disconnect(w);
-	else if (!w->poll && dial(w, NULL) < 0)
+	else if (!w->lane[0].poll && dial(w, NULL) < 0)
 		uv_timer_start(w->again, on_again, AGAIN_MS, 0);
 }
 
@@ -294,11 +360,15 @@ int wlink_new(uv_loop_t *loop, int place, void (*back)(void *arg), void *arg, st
 		free(t);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the link to the warden");
 	}
-	*w = (struct wlink){ .loop = loop, .place = place, .fd = -1, .back = back, .arg = arg, .again = t };
+	*w = (struct wlink){ .loop = loop, .place = place, .back = back, .arg = arg, .again = t };
 	w->held = true;
 	queue_init(&w->first);
-	queue_init(&w->waiting);
-	queue_init(&w->sent);
+	for (unsigned k = 0; k < KINDS; k++)
+		queue_init(&w->waiting[k]);
+	for (unsigned i = 0; i < LANES; i++) {
+		w->lane[i] = (struct lane){ .w = w, .kind = lanes[i], .fd = -1 };
+		queue_init(&w->lane[i].sent);
+	}
 	uv_timer_init(loop, t);
 	t->data = w;
 	r = dial(w, e);
@@ -324,6 +394,7 @@ void wlink_call(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t ar
 		wlink_fn *fn, void *fn_arg)
 {
 	struct wcall *c = call_new(w, op, handle, arg, fn, fn_arg);
+	enum kind k = spec && spec->layers ? STANDS : QUICK;
 
 	if (spec) {
 		c->spec = malloc(sizeof(*spec));
@@ -331,8 +402,20 @@ void wlink_call(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t ar
 			abort();
 		*c->spec = *spec;
 	}
-	queue_add(&w->waiting, c);
-	send_more(w);
+	queue_add(&w->waiting[k], c);
+	send_more(w, k);
+}
+
+void wlink_call_layer(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const char *id, wlink_fn *fn,
+		      void *fn_arg)
+{
+	struct wcall *c = call_new(w, op, handle, arg, fn, fn_arg);
+	enum kind k = op == WARDEN_SEAL ? SEALS : QUICK;
+
+	if (id)
+		memcpy(c->id, id, strnlen(id, ID_LEN));
+	queue_add(&w->waiting[k], c);
+	send_more(w, k);
 }
 
 void wlink_call_first(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, wlink_fn *fn, void *fn_arg)
@@ -341,16 +424,23 @@ void wlink_call_first(struct wlink *w, enum warden_op op, uint64_t handle, uint6
 
 	c->once = true;
 	queue_add(&w->first, c);
-	send_more(w);
+	send_more(w, QUICK);
 }
 
 void wlink_go(struct wlink *w)
 {
 	w->held = false;
-	send_more(w);
+	for (unsigned k = 0; k < KINDS; k++)
+		send_more(w, (enum kind)k);
 }
 
 bool wlink_idle(const struct wlink *w)
 {
-	return !w->sent.first && !w->waiting.first && !w->first.first;
+	bool idle = !w->first.first;
+
+	for (unsigned k = 0; k < KINDS; k++)
+		idle = idle && !w->waiting[k].first;
+	for (unsigned i = 0; i < LANES; i++)
+		idle = idle && !w->lane[i].sent.first;
+	return idle;
 }

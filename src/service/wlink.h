@@ -1,6 +1,10 @@
 /*
  * The way to the warden, without waiting: requests in order, answers in order. When the warden dies the link comes back
  * by itself, and what was not answered is asked again: every operation can be repeated.
+ *
+ * What may take long (SEAL; CREATE of a sandbox that stands on layers) goes by connections of its own, so that nothing
+ * else waits for it. They come and go with the first one: whoever finds out what is there after the warden's death
+ * sees nothing that was asked for meanwhile.
  */
 #pragma once
 #include <stdint.h>
@@ -31,6 +35,9 @@ int wlink_new(uv_loop_t *loop, int place, void (*back)(void *arg), void *arg, st
  */
 void wlink_call(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const struct sandbox_spec *spec,
 		wlink_fn *fn, void *fn_arg);
+/* SEAL, UNSEAL, LAYERS: @id is the layer's, NULL for none. */
+void wlink_call_layer(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const char *id, wlink_fn *fn,
+		      void *fn_arg);
 /*
  * The same, before everything that waits: for finding out what is there after the link came back. Not asked again when
  * it breaks: -EPIPE, since all of it is to be found out anew.

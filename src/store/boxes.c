@@ -2,13 +2,22 @@
 #include "base/base.h"
 #include "store/impl.h"
 
-#define COLUMNS "id, tenant, name, key, handle, state, spec, created_ns, expires_ns, used_ns, next_exec"
+#define COLUMNS                                                                                                        \
+	"id, tenant, name, key, handle, state, spec, created_ns, expires_ns, used_ns, next_exec, layers, checkpoint, " \
+	"restored"
+
+static void put_origin(sqlite3_stmt *s, int at, const struct box_row *b)
+{
+	q_text(s, at, b->layers ? b->layers : "");
+	q_text(s, at + 1, b->checkpoint ? b->checkpoint : "");
+	q_text(s, at + 2, b->restored ? b->restored : "");
+}
 
 int boxes_insert(struct db *d, const struct box_row *b, struct err *e)
 {
 	sqlite3_stmt *s;
-	int r = q_begin(d, Q_BOX_INSERT, "INSERT INTO boxes (" COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)",
-			&s, e);
+	int r = q_begin(d, Q_BOX_INSERT,
+			"INSERT INTO boxes (" COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)", &s, e);
 
 	if (r < 0)
 		return r;
@@ -23,6 +32,7 @@ int boxes_insert(struct db *d, const struct box_row *b, struct err *e)
 	q_u64(s, 9, b->expires_ns);
 	q_u64(s, 10, b->used_ns);
 	q_u64(s, 11, b->next_exec);
+	put_origin(s, 12, b);
 	r = q_run(d, s, "store a sandbox", e);
 	return r < 0 ? r : 0;
 }
@@ -32,7 +42,8 @@ int boxes_update(struct db *d, const struct box_row *b, struct err *e)
 	sqlite3_stmt *s;
 	int r = q_begin(
 		d, Q_BOX_UPDATE,
-		"UPDATE boxes SET name=?2, state=?3, spec=?4, expires_ns=?5, used_ns=?6, next_exec=?7 WHERE id = ?1",
+		"UPDATE boxes SET name=?2, state=?3, spec=?4, expires_ns=?5, used_ns=?6, next_exec=?7, handle=?8, "
+		"layers=?9, checkpoint=?10, restored=?11, key=?12, created_ns=?13 WHERE id = ?1",
 		&s, e);
 
 	if (r < 0)
@@ -44,6 +55,10 @@ int boxes_update(struct db *d, const struct box_row *b, struct err *e)
 	q_u64(s, 5, b->expires_ns);
 	q_u64(s, 6, b->used_ns);
 	q_u64(s, 7, b->next_exec);
+	q_u64(s, 8, b->handle);
+	put_origin(s, 9, b);
+	q_text(s, 12, b->key);
+	q_u64(s, 13, b->created_ns);
 	r = q_run(d, s, "store a sandbox", e);
 	if (r == 0)
 		return err_set(e, ERR_NOT_FOUND, -ENOENT, "state: no sandbox '%s'", b->id);
@@ -82,6 +97,9 @@ static int row(void *ctx, sqlite3_stmt *s)
 		.expires_ns = q_get_u64(s, 8),
 		.used_ns = q_get_u64(s, 9),
 		.next_exec = (uint32_t)q_get_u64(s, 10),
+		.layers = q_get_text(s, 11),
+		.checkpoint = q_get_text(s, 12),
+		.restored = q_get_text(s, 13),
 	};
 
 	return x->fn(x->arg, &b);

@@ -41,11 +41,12 @@ struct tenant_row {
 	const char *id; /* its name, [a-z0-9][a-z0-9_-]{0,31} */
 	uint64_t number; /* never used twice; what the warden is told */
 	uint64_t sandboxes, cpu_milli, memory, disk, execs; /* quotas, 0 = none */
+	uint64_t checkpoints, checkpoint_bytes;
 	uint64_t rate_points, rate_window_ms, rate_block_ms; /* 0 points = none */
 	uint64_t created_ns;
 };
 int tenants_put(struct db *d, const struct tenant_row *t, struct err *e); /* insert or replace */
-/* its tokens and answers too; ERR_CONFLICT while it has sandboxes */
+/* its tokens and answers too; ERR_CONFLICT while it has sandboxes or checkpoints */
 int tenants_delete(struct db *d, const char *id, struct err *e);
 int tenants_next(struct db *d, uint64_t *ret_number, struct err *e); /* a number that no tenant ever had, from 1 */
 /* by number */
@@ -71,16 +72,40 @@ int tokens_each(struct db *d, int (*fn)(void *arg, const struct token_row *t), v
 struct box_row {
 	const char *id, *tenant, *name, *key; /* key NULL = none */
 	uint64_t handle;
-	const char *state; /* running, paused, lost */
+	const char *state; /* running, paused, lost; pooled: ready, and nobody's yet */
 	const char *spec; /* JSON, as the service wrote it */
 	uint64_t created_ns, expires_ns, used_ns; /* wall clock; expires 0 = never */
 	uint32_t next_exec; /* below it, numbers of execs are used */
+	const char *layers; /* ids it stands on, the oldest first, a space between; "" = none */
+	const char *checkpoint; /* that it came from, "" = none */
+	const char *restored; /* JSON: what that did, "" = none */
 };
 int boxes_insert(struct db *d, const struct box_row *b, struct err *e);
-/* all columns but id, tenant, key, handle, created */
+/* all columns but id and tenant */
 int boxes_update(struct db *d, const struct box_row *b, struct err *e);
 int boxes_delete(struct db *d, const char *id, struct err *e); /* its execs too */
 int boxes_each(struct db *d, int (*fn)(void *arg, const struct box_row *b), void *arg, struct err *e); /* by created */
+
+/* --- checkpoints --- */
+struct checkpoint_row {
+	const char *id; /* also its layer's */
+	const char *tenant, *box, *box_name; /* of the sandbox it is of, which may be gone */
+	const char *name, *label; /* label "" = none */
+	const char *metadata; /* JSON object of strings */
+	const char *parent; /* the checkpoint its sandbox came from, "" = none */
+	const char *layers; /* as a sandbox's, with its own as the last */
+	const char *config; /* JSON: what a create takes */
+	bool memory;
+	const char *refused; /* why not, "" = nobody asked */
+	uint64_t size, memory_size, files, pause_ns;
+	uint8_t sum[32];
+	uint64_t created_ns;
+};
+int checkpoints_insert(struct db *d, const struct checkpoint_row *c, struct err *e);
+int checkpoints_update(struct db *d, const struct checkpoint_row *c, struct err *e); /* name, label, metadata */
+int checkpoints_delete(struct db *d, const char *id, struct err *e);
+/* by created */
+int checkpoints_each(struct db *d, int (*fn)(void *arg, const struct checkpoint_row *c), void *arg, struct err *e);
 
 /* --- execs --- */
 struct exec_row {
@@ -111,3 +136,25 @@ int idem_put(struct db *d, const struct idem_row *i, struct err *e); /* insert o
 /* one that failed may be tried again */
 int idem_delete(struct db *d, const char *tenant, const char *key, struct err *e);
 int idem_prune(struct db *d, uint64_t before_ns, struct err *e);
+
+/* --- templates: few; loaded whole --- */
+struct template_row {
+	const char *tenant, *name;
+	uint64_t version;
+	const char *spec; /* JSON, as the service wrote it */
+	uint64_t created_ns, updated_ns;
+};
+int templates_put(struct db *d, const struct template_row *t, struct err *e); /* insert or replace */
+int templates_delete(struct db *d, const char *tenant, const char *name, struct err *e); /* its pools too */
+/* by tenant and name */
+int templates_each(struct db *d, int (*fn)(void *arg, const struct template_row *t), void *arg, struct err *e);
+
+/* --- pools: few; loaded whole --- */
+struct pool_row {
+	const char *id, *tenant, *name, *template;
+	uint32_t min, max;
+	uint64_t created_ns;
+};
+int pools_put(struct db *d, const struct pool_row *p, struct err *e); /* insert, or replace what may change */
+int pools_delete(struct db *d, const char *id, struct err *e);
+int pools_each(struct db *d, int (*fn)(void *arg, const struct pool_row *p), void *arg, struct err *e); /* by created */

@@ -219,14 +219,14 @@ TEST(sandboxes_are_stored_changed_and_deleted_with_their_execs)
 		c.state = "paused";
 		c.spec = "[2]";
 		c.next_exec = 9;
-		c.key = "ignored";
+		c.key = "new";
 		CHECK_EQ(boxes_update(d, &c, &e), 0);
 		c.id = "none";
 		CHECK_EQ(boxes_update(d, &c, &e), -ENOENT);
 		CHECK_EQ(e.kind, ERR_NOT_FOUND);
 		CHECK_EQ(db_commit(d, &e), 0);
 		CHECK_EQ(boxes_each(d, see_box, &s, &e), 0);
-		CHECK_STR(s.text, "one=k running={} three=null paused=[2] ");
+		CHECK_STR(s.text, "one=k running={} three=new paused=[2] ");
 		s = (struct seen){ 0 };
 		CHECK_EQ(execs_each(d, see_exec, &s, &e), 0);
 		CHECK_EQ(s.n, 3);
@@ -692,6 +692,77 @@ TEST(figures_per_row)
 		together = (cpu_ns() - start) / 2000;
 		printf("# %.1f us of CPU per row with its own commit, %.1f us when 2000 share one\n",
 		       (double)alone / 1e3, (double)together / 1e3);
+	}
+	gone();
+}
+
+static int see_template(void *arg, const struct template_row *t)
+{
+	struct seen *s = arg;
+	char text[64];
+
+	snprintf(text, sizeof(text), "%llu,%llu,%llu,%s", (unsigned long long)t->version,
+		 (unsigned long long)t->created_ns, (unsigned long long)t->updated_ns, t->spec);
+	say(s, t->name, text);
+	return s->stop;
+}
+
+static int see_pool(void *arg, const struct pool_row *p)
+{
+	struct seen *s = arg;
+	char text[64];
+
+	snprintf(text, sizeof(text), "%s,%u,%u,%llu", p->template, p->min, p->max, (unsigned long long)p->created_ns);
+	say(s, p->name, text);
+	return s->stop;
+}
+
+TEST(templates_and_pools_are_kept_and_go_with_what_they_stand_on)
+{
+	struct template_row t = { "default", "t", 1, "{}", 5, 5 };
+	struct pool_row p = { "id1", "default", "p", "t", 2, 3, 6 };
+	struct seen s = { 0 }, after = { 0 };
+	struct err e;
+
+	fresh();
+	{
+		AUTO(db_close) struct db *d = opened();
+
+		CHECK_EQ(pools_put(d, &p, &e), -EEXIST); /* no such template */
+		CHECK_EQ(templates_put(d, &t, &e), 0);
+		t = (struct template_row){ "default", "t", 2, "{2}", 99, 7 };
+		CHECK_EQ(templates_put(d, &t, &e), 0);
+		t.name = "u";
+		CHECK_EQ(templates_put(d, &t, &e), 0);
+		CHECK_EQ(pools_put(d, &p, &e), 0);
+		p.template = "u";
+		p.min = 9;
+		p.created_ns = 99;
+		CHECK_EQ(pools_put(d, &p, &e), 0);
+		p.id = "id2";
+		CHECK_EQ(pools_put(d, &p, &e), -EEXIST); /* the name is taken */
+		p.name = "q";
+		p.template = "t";
+		CHECK_EQ(pools_put(d, &p, &e), 0);
+		t.tenant = "nobody";
+		CHECK_EQ(templates_put(d, &t, &e), -EEXIST);
+		CHECK_EQ(db_commit(d, &e), 0);
+	}
+	{
+		AUTO(db_close) struct db *d = opened();
+
+		CHECK_EQ(templates_each(d, see_template, &s, &e), 0);
+		CHECK_EQ(pools_each(d, see_pool, &s, &e), 0);
+		CHECK_STR(s.text, "t=2,5,7,{2} u=2,99,7,{2} p=u,9,3,6 q=t,9,3,99 ");
+		CHECK_EQ(templates_delete(d, "default", "t", &e), 0); /* q goes with it */
+		CHECK_EQ(templates_delete(d, "default", "t", &e), 0);
+		CHECK_EQ(pools_delete(d, "id1", &e), 0);
+		CHECK_EQ(pools_each(d, see_pool, &after, &e), 0);
+		CHECK_EQ(after.n, 0);
+		CHECK_EQ(tenants_delete(d, "default", &e), 0);
+		CHECK_EQ(templates_each(d, see_template, &after, &e), 0);
+		CHECK_EQ(after.n, 0);
+		CHECK_EQ(db_commit(d, &e), 0);
 	}
 	gone();
 }

@@ -31,6 +31,28 @@ static const char *const steps[] = {
 	" body BLOB NOT NULL CHECK(length(body) = 32), status INTEGER NOT NULL, answer TEXT,"
 	" created_ns INTEGER NOT NULL, PRIMARY KEY (tenant, key)) STRICT, WITHOUT ROWID;"
 	"CREATE INDEX idem_created ON idem(created_ns);",
+	/* 2: checkpoints. A row is there when its layer is; boxes say what they stand on. */
+	"CREATE TABLE checkpoints (id TEXT NOT NULL PRIMARY KEY, tenant TEXT NOT NULL REFERENCES tenants(id),"
+	" box TEXT NOT NULL, box_name TEXT NOT NULL, name TEXT NOT NULL, label TEXT NOT NULL, metadata TEXT NOT NULL,"
+	" parent TEXT NOT NULL, layers TEXT NOT NULL, config TEXT NOT NULL, memory INTEGER NOT NULL,"
+	" refused TEXT NOT NULL, size INTEGER NOT NULL, memory_size INTEGER NOT NULL, files INTEGER NOT NULL,"
+	" pause_ns INTEGER NOT NULL, sum BLOB NOT NULL CHECK(length(sum) = 32), created_ns INTEGER NOT NULL,"
+	" UNIQUE (box, name)) STRICT, WITHOUT ROWID;"
+	"CREATE INDEX checkpoints_tenant ON checkpoints(tenant);"
+	"ALTER TABLE boxes ADD COLUMN layers TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE boxes ADD COLUMN checkpoint TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE boxes ADD COLUMN restored TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE tenants ADD COLUMN checkpoints INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE tenants ADD COLUMN checkpoint_bytes INTEGER NOT NULL DEFAULT 0;",
+	/* 3: templates, and pools that stand on them. */
+	"CREATE TABLE templates (tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE, name TEXT NOT NULL,"
+	" version INTEGER NOT NULL, spec TEXT NOT NULL, created_ns INTEGER NOT NULL, updated_ns INTEGER NOT NULL,"
+	" PRIMARY KEY (tenant, name)) STRICT, WITHOUT ROWID;"
+	"CREATE TABLE pools (id TEXT NOT NULL PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL,"
+	" template TEXT NOT NULL, min INTEGER NOT NULL, max INTEGER NOT NULL, created_ns INTEGER NOT NULL,"
+	" UNIQUE (tenant, name), FOREIGN KEY (tenant, template) REFERENCES templates(tenant, name) ON DELETE CASCADE)"
+	" STRICT, WITHOUT ROWID;"
+	"CREATE INDEX pools_template ON pools(tenant, template);",
 };
 
 static int number_cb(void *arg, int n, char **values, char **names)

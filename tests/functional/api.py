@@ -61,6 +61,9 @@ class As:
     def post(self, path, body=None, **kw):
         return self.request("POST", path, {} if body is None else body, **kw)
 
+    def put(self, path, body=None, **kw):
+        return self.request("PUT", path, {} if body is None else body, **kw)
+
     def delete(self, path, **kw):
         return self.request("DELETE", path, **kw)
 

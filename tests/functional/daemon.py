@@ -157,6 +157,8 @@ class Daemon:
         """No sandbox, no process and no file of it is left."""
         try:
             if self.process and self.process.poll() is None and self.url:
+                for pool in self.get("/v1/pools?tenant=*").json.get("pools", []):
+                    self.delete(f"/v1/pools/{pool['name']}?tenant={pool['tenant']}")
                 for box in self.get("/v1/sandboxes?limit=1000&tenant=*").json.get("sandboxes", []):
                     self.delete(f"/v1/sandboxes/{box['id']}")
             self.stop()
@@ -205,6 +207,9 @@ class Daemon:
 
     def post(self, path, body=None, **kw):
         return self.request("POST", path, {} if body is None else body, **kw)
+
+    def put(self, path, body=None, **kw):
+        return self.request("PUT", path, {} if body is None else body, **kw)
 
     def delete(self, path, **kw):
         return self.request("DELETE", path, **kw)

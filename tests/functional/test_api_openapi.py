@@ -174,6 +174,52 @@ def test_answers_about_execs_and_files_fit(d, call):
     d.delete(at)
 
 
+def test_answers_about_templates_and_pools_fit(d, call):
+    one, every = "/v1/templates/{name}", "/v1/templates"
+    call("put", "/v1/templates/doc", one, {"memory": "64M", "env": {"A": "b"}, "start": {"shell": "sleep 100"}, "description": "x", "network": "none"}, 201)
+    call("put", "/v1/templates/doc", one, {"memory": "80M"}, 200)
+    call("put", "/v1/templates/doc", one, {"name": "no"}, 400, question=False)
+    call("put", "/v1/templates/doc", one, {"image": "none-such"}, 404)
+    call("get", "/v1/templates/doc", one, want=200)
+    call("get", every, every, want=200)
+    pool, pools = "/v1/pools/{name}", "/v1/pools"
+    call("put", "/v1/pools/doc", pool, {"template": "doc", "min": 1, "max": 4}, 201)
+    call("put", "/v1/pools/doc", pool, {"template": "doc", "min": 2}, 200)
+    call("put", "/v1/pools/doc", pool, {"template": "none", "min": 2}, 404)
+    call("put", "/v1/pools/doc", pool, {"template": "doc", "min": 300}, 400, question=False)
+    call("get", "/v1/pools/doc", pool, want=200)
+    call("get", pools, pools, want=200)
+    b = call("post", "/v1/sandboxes", "/v1/sandboxes", {"template": "doc"}, 201).json
+    call("get", "/v1/pools/no", pool, want=404)
+    call("delete", "/v1/templates/doc", one, want=409)
+    call("delete", "/v1/pools/doc", pool, want=204)
+    call("delete", "/v1/templates/doc", one, want=204)
+    call("get", "/v1/templates/doc", one, want=404)
+    d.delete(f"/v1/sandboxes/{b['id']}")
+
+
+def test_answers_about_checkpoints_fit(d, call):
+    b = d.create(name="cp")["id"]
+    at, of = f"/v1/sandboxes/{b}", "/v1/checkpoints/{c}"
+    c = call("post", at + "/checkpoints", SB + "/checkpoints", {"name": "n", "label": "l", "metadata": {"a": "b"}, "memory": False}, 201).json["id"]
+    call("post", at + "/checkpoints", SB + "/checkpoints", {"name": "n"}, 409)
+    call("post", at + "/checkpoints", SB + "/checkpoints", {"name": "/"}, 400, question=False)
+    call("get", at + "/checkpoints", SB + "/checkpoints", want=200)
+    call("get", "/v1/checkpoints?sandbox=cp&limit=5", "/v1/checkpoints", want=200)
+    call("get", f"/v1/checkpoints/{c}", of, want=200)
+    call("patch", "/v1/checkpoints/n?sandbox=cp", of, {"label": "x"}, 200)
+    call("post", f"/v1/checkpoints/{c}/restore", of + "/restore", {"count": 2, "env": {"A": "b"}}, 201)
+    call("post", f"/v1/checkpoints/{c}/restore", of + "/restore", {"count": 0}, 400, question=False)
+    call("post", at + "/restore", SB + "/restore", {"checkpoint": "n"}, 200)
+    call("post", at + "/restore", SB + "/restore", {"checkpoint": c, "as": "cp2"}, 201)
+    call("post", at + "/fork", SB + "/fork", {"count": 2, "memory": False}, 201)
+    call("post", "/v1/sandboxes", "/v1/sandboxes", {"checkpoint": c}, 201)
+    call("delete", f"/v1/checkpoints/{c}", of, want=204)
+    call("get", f"/v1/checkpoints/{c}", of, want=404)
+    for x in d.get("/v1/sandboxes").json["sandboxes"]:
+        d.delete(f"/v1/sandboxes/{x['id']}")
+
+
 def test_answers_about_access_audit_and_the_daemon_fit(d, call):
     call("post", "/v1/tenants", "/v1/tenants", {"id": "doc", "quotas": {"memory": "1G", "cpus": 2.5}, "rate": {"points": 100, "window": "1m", "block": 0.5}}, 201)
     call("post", "/v1/tenants", "/v1/tenants", {"id": "doc"}, 409)

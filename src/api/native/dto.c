@@ -40,6 +40,13 @@ void dto_box(struct json *j, const char *key, const struct box *b)
 	box_want_write(b->want, j);
 	jout_str(j, "tenant", b->tenant->id);
 	jout_str(j, "state", box_state_name(b->state));
+	jout_str(j, "template", b->want->origin.template[0] ? b->want->origin.template : NULL);
+	jout_bool(j, "pooled", b->want->origin.pooled);
+	jout_str(j, "checkpoint", b->want->checkpoint[0] ? b->want->checkpoint : NULL);
+	if (b->restored)
+		jout_raw(j, "restored", b->restored, strlen(b->restored));
+	else
+		jout_null(j, "restored");
 	dto_time(j, "created_at", b->created_ns);
 	dto_time(j, "expires_at", b->expires_ns);
 	dto_time(j, "last_used_at", b->used_ns);

@@ -8,6 +8,9 @@ typedef void route_fn(void *arg, struct http_req *q, const struct route *r);
 /* sandboxes.c */
 route_fn post_sandboxes, get_sandboxes, get_sandbox, patch_sandbox, delete_sandbox, post_pause, post_resume,
 	post_extend, get_stats;
+/* checkpoints.c */
+route_fn post_checkpoints, get_checkpoints, get_sandbox_checkpoints, get_checkpoint, patch_checkpoint, delete_checkpoint,
+	post_checkpoint_restore, post_restore, post_fork;
 /* execs.c */
 route_fn post_execs, get_execs, get_exec, get_exec_wait, post_exec_stdin, post_exec_signal, post_exec_resize,
 	delete_exec;
@@ -19,6 +22,12 @@ route_fn get_events, get_sandbox_events;
 route_fn get_files, put_files, post_files, delete_files;
 /* tenants.c */
 route_fn get_tenants, post_tenants, get_tenant, patch_tenant, delete_tenant;
+/* templates.c */
+route_fn put_template, get_template, get_templates, delete_template;
+/* Whose it is; NULL: it has been answered. With @ret_all an admin may say `*`: then NULL, and *ret_all is set. */
+struct tenant *call_tenant_of(struct call *c, bool *ret_all);
+/* pools.c */
+route_fn put_pool, get_pool, get_pools, delete_pool;
 /* tokens.c */
 route_fn get_tokens, post_tokens, get_token, post_token_rotate, delete_token;
 /* audit.c */

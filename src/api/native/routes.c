@@ -21,6 +21,16 @@ static const struct route routes[] = {
 	ROUTE(GET, "/v1/sandboxes/{id}/stats", READ, get_stats),
 	ROUTE(GET, "/v1/sandboxes/{id}/events", READ, get_sandbox_events),
 
+	ROUTE(POST, "/v1/sandboxes/{id}/checkpoints", SANDBOX, post_checkpoints),
+	ROUTE(GET, "/v1/sandboxes/{id}/checkpoints", READ, get_sandbox_checkpoints),
+	ROUTE(POST, "/v1/sandboxes/{id}/restore", SANDBOX, post_restore),
+	ROUTE(POST, "/v1/sandboxes/{id}/fork", SANDBOX, post_fork),
+	ROUTE(GET, "/v1/checkpoints", READ, get_checkpoints),
+	ROUTE(GET, "/v1/checkpoints/{c}", READ, get_checkpoint),
+	ROUTE(PATCH, "/v1/checkpoints/{c}", SANDBOX, patch_checkpoint),
+	ROUTE(DELETE, "/v1/checkpoints/{c}", SANDBOX, delete_checkpoint),
+	ROUTE(POST, "/v1/checkpoints/{c}/restore", SANDBOX, post_checkpoint_restore),
+
 	ROUTE(POST, "/v1/sandboxes/{id}/execs", EXEC, post_execs),
 	ROUTE(GET, "/v1/sandboxes/{id}/execs", READ, get_execs),
 	ROUTE(GET, "/v1/sandboxes/{id}/execs/attach", EXEC, get_execs_attach),
@@ -37,6 +47,16 @@ static const struct route routes[] = {
 	ROUTE(PUT, "/v1/sandboxes/{id}/files", EXEC, put_files),
 	ROUTE(POST, "/v1/sandboxes/{id}/files", EXEC, post_files),
 	ROUTE(DELETE, "/v1/sandboxes/{id}/files", EXEC, delete_files),
+
+	ROUTE(GET, "/v1/templates", READ, get_templates),
+	ROUTE(PUT, "/v1/templates/{name}", SANDBOX, put_template),
+	ROUTE(GET, "/v1/templates/{name}", READ, get_template),
+	ROUTE(DELETE, "/v1/templates/{name}", SANDBOX, delete_template),
+
+	ROUTE(GET, "/v1/pools", READ, get_pools),
+	ROUTE(PUT, "/v1/pools/{name}", SANDBOX, put_pool),
+	ROUTE(GET, "/v1/pools/{name}", READ, get_pool),
+	ROUTE(DELETE, "/v1/pools/{name}", SANDBOX, delete_pool),
 
 	ROUTE(GET, "/v1/tenants", ADMIN, get_tenants),
 	ROUTE(POST, "/v1/tenants", ADMIN, post_tenants),

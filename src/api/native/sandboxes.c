@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include "service/exec.h"
 #include "service/jin.h"
+#include "service/template.h"
 #include "store/db.h"
 
 #include <openssl/evp.h>
@@ -10,7 +11,7 @@
 #define LIST_DEFAULT 100
 #define LIST_MAX 1000
 
-static void answer_box(struct call *c, int status, const struct box *b)
+void call_box_json(struct call *c, int status, const struct box *b)
 {
 	AUTO(buf_done) struct buf out = BUF_INIT(4 * MIB);
 	struct json j = JSON_INIT(&out);
@@ -37,7 +38,7 @@ static void on_made(void *arg, struct box *b, bool found, const struct err *e)
 	}
 	if (!found)
 		call_audited(c);
-	answer_box(c, found ? 200 : 201, b);
+	call_box_json(c, found ? 200 : 201, b);
 }
 
 /* The key's earlier answer. Returns 1 when the call has been answered. */
@@ -54,9 +55,9 @@ static int replay(struct call *c, const struct box_want *w)
 		err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for another request");
 	else if (r > 0) {
 		b = map_get(&c->api->s->boxes, row.answer);
-		if (b && b->state != BOX_ENDING && b->state != BOX_MAKING) {
+		if (b && box_seen(b)) {
 			http_set(c->q, "Idempotent-Replay", "true");
-			answer_box(c, 201, b);
+			call_box_json(c, 201, b);
 			return 1;
 		}
 		err_set(&e, ERR_CONFLICT, -ENOENT, "the sandbox this Idempotency-Key made is gone");
@@ -96,7 +97,7 @@ static void create_body(struct call *c, const char *data, size_t len)
 	int r = jin_parse(data, len, &o, &e);
 
 	if (r == 0)
-		r = box_want_parse(&c->api->s->o, o, c->who.scope == SCOPE_ADMIN, &w, &e);
+		r = want_from(c->api->s, &c->who, o, &w, &e);
 	if (r == 0)
 		r = idem_read(c, data, len, w->idem, w->idem_body, &e);
 	if (r < 0) {
@@ -149,7 +150,7 @@ static bool has_meta(const struct box *b, const char *key, const char *value)
 
 static bool fits(const struct filter *f, const struct box *b)
 {
-	if (b->state == BOX_MAKING || b->state == BOX_ENDING || (f->tenant && b->tenant != f->tenant))
+	if (!box_seen(b) || (f->tenant && b->tenant != f->tenant))
 		return false;
 	if ((f->state && strcmp(f->state, box_state_name(b->state))) || (f->name && strcmp(f->name, b->want->name)))
 		return false;
@@ -249,7 +250,7 @@ void get_sandbox(void *arg, struct http_req *q, const struct route *r)
 	struct call *c = call_new(arg, q, r);
 
 	if (call_box(c) == 0)
-		answer_box(c, 200, c->box);
+		call_box_json(c, 200, c->box);
 }
 
 /* --- change --- */
@@ -263,7 +264,7 @@ static void on_done_box(void *arg, int r, const struct err *e)
 		return;
 	}
 	call_audited(c);
-	answer_box(c, 200, c->box);
+	call_box_json(c, 200, c->box);
 }
 
 static void on_deleted(void *arg, int r, const struct err *e)
@@ -351,7 +352,7 @@ void call_answer_box(void *arg)
 	struct call *c = arg;
 
 	call_audited(c);
-	answer_box(c, 200, c->box);
+	call_box_json(c, 200, c->box);
 }
 
 void patch_sandbox(void *arg, struct http_req *q, const struct route *r)

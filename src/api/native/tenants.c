@@ -1,6 +1,8 @@
 #include "api/native/native.h"
 #include "base/base.h"
 #include "service/jin.h"
+#include "service/pool.h"
+#include "service/template.h"
 
 /* What is left out stays as it was. */
 static bool read_quotas(struct jin *j, struct tenant_quota *q)
@@ -17,6 +19,8 @@ static bool read_quotas(struct jin *j, struct tenant_quota *q)
 	jin_size(&in, "memory", &q->memory);
 	jin_size(&in, "disk", &q->disk);
 	jin_u64(&in, "execs", &q->execs, 0, UINT32_MAX);
+	jin_u64(&in, "checkpoints", &q->checkpoints, 0, UINT32_MAX);
+	jin_size(&in, "checkpoint_bytes", &q->checkpoint_bytes);
 	j->r = jin_end(&in);
 	return j->r == 0;
 }
@@ -43,6 +47,8 @@ static void put_quotas(struct json *j, const char *key, const struct tenant_quot
 	jout_u64(j, "memory", q->memory);
 	jout_u64(j, "disk", q->disk);
 	jout_u64(j, "execs", q->execs);
+	jout_u64(j, "checkpoints", q->checkpoints);
+	jout_u64(j, "checkpoint_bytes", q->checkpoint_bytes);
 	jout_end(j);
 }
 
@@ -197,8 +203,13 @@ void delete_tenant(void *arg, struct http_req *q, const struct route *r)
 
 	if (!t)
 		return;
-	if (tenant_remove(c->api->s->access, t, &who, &e) < 0)
+	if (pools_only(c->api->s, t))
+		pools_clear(c->api->s, t);
+	if (tenant_remove(c->api->s->access, t, &who, &e) < 0) {
+		pools_soon(c->api->s);
 		call_fail(c, &e);
-	else
-		call_stored(c, 204, NULL);
+		return;
+	}
+	templates_forget(c->api->s, t);
+	call_stored(c, 204, NULL);
 }

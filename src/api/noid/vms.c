@@ -181,7 +181,7 @@ void noid_get_vms(void *arg, struct http_req *q, const struct route *r)
 		return;
 	}
 	while ((b = map_next(&s->boxes, &at)))
-		if (b->tenant == c->who.tenant && b->state != BOX_MAKING && b->state != BOX_ENDING)
+		if (b->tenant == c->who.tenant && box_seen(b))
 			list[n++] = b;
 	qsort(list, n, sizeof(struct box *), older);
 	jout_array(&j, NULL);

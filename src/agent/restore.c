@@ -1,0 +1,409 @@
+/*
+ * RESTORE: the processes of a memory image, as they were. The order: hold the image against itself and this machine;
+ * open its files as their users, make its pipes, terminals and the like; start the processes, each with its old id, by
+ * who has to be its creator; let them find their groups; each replaces its memory and makes its threads, and waits.
+ * When all wait they get their registers and are let go, all at once. Whatever fails before that ends all of them: a
+ * sandbox never has half of its processes.
+ *
+ * Nothing of the image's runs before the end, so what is in between (copies of the agent, a capability more than an exec
+ * has, the filter's secret) is never in the same process as a stranger's code.
+ */
+#include "agent/restore.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "linux/caps.h"
+#include "linux/seccomp.h"
+
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TIMEOUT_MS 30000
+#define LOOK_MS 100
+#define LOWEST_BASE 192 /* above what the agent itself has open, or a frame brings */
+
+static uint64_t now_ns(clockid_t clock)
+{
+	struct timespec t = { 0 };
+
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
+}
+
+void agent_forget(struct agent *a)
+{
+	if (!a->cookie || !a->up)
+		return;
+	a->cookie = 0;
+	if (caps_set(CAPS_AGENT, CAPS_ROOT) < 0)
+		_exit(1);
+}
+
+static int read_image(struct restore *r, int meta, const int *pages, struct err *e)
+{
+	uint64_t most[MEM_PAGE_FILES] = { 0 };
+	struct stat st;
+	uint8_t host[32];
+	void *at;
+	int x;
+
+	if (fstat(meta, &st) < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "look at the image");
+	if (st.st_size < (off_t)sizeof(struct mem_head) || st.st_size > (off_t)MEM_META_MAX)
+		return err_set(e, ERR_INVALID, -EBADMSG, "memory image: its size makes no sense");
+	at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, meta, 0);
+	if (at == MAP_FAILED)
+		return err_sys(e, ERR_INTERNAL, -errno, "map the image");
+	r->meta = at;
+	r->meta_len = (size_t)st.st_size;
+	x = mem_check(at, r->meta_len, &r->m, e);
+	if (x == 0)
+		x = mem_host(host, e);
+	if (x < 0)
+		return x;
+	if (memcmp(host, r->m.head->host, sizeof(host)) != 0)
+		return err_set(e, ERR_CONFLICT, -ESTALE,
+			       "the image was taken on another kernel or CPU: processes cannot go on here");
+	if (r->m.head->page_size != (uint32_t)sysconf(_SC_PAGESIZE))
+		return err_set(e, ERR_CONFLICT, -ESTALE, "the image has another page size");
+	if (r->m.head->page_files != r->frame->pages)
+		return err_set(e, ERR_INVALID, -EBADMSG, "the image has %u pages files, %u were given", r->m.head->page_files,
+			       r->frame->pages);
+	if (r->frame->groups && r->frame->groups != r->m.n[MEM_S_EXEC])
+		return err_set(e, ERR_INVALID, -EBADMSG, "the image has %u execs, %u groups were given", r->m.n[MEM_S_EXEC],
+			       r->frame->groups);
+	for (uint32_t i = 0; i < r->m.n[MEM_S_RUN]; i++) {
+		const struct mem_run *run = &r->m.run[i];
+
+		if (run->file < r->frame->pages && run->off + run->len > most[run->file])
+			most[run->file] = run->off + run->len;
+	}
+	/* A mapping past the end of its file would be there, and kill who looks. */
+	for (uint32_t i = 0; i < r->frame->pages; i++)
+		if (fstat(pages[i], &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size < most[i])
+			return err_set(e, ERR_INVALID, -EBADMSG, "pages file %u of the image is too short", i);
+	return 0;
+}
+
+/* Above every number that a process has, or has registered something with. */
+static int choose_base(struct restore *r, struct err *e)
+{
+	uint32_t top = 0;
+	struct rlimit lim;
+
+	for (uint32_t i = 0; i < r->m.n[MEM_S_FD]; i++)
+		if (r->m.fd[i].num >= top)
+			top = r->m.fd[i].num + 1;
+	for (uint32_t i = 0; i < r->m.n[MEM_S_WATCH]; i++)
+		if (r->m.watch[i].fd_num >= top)
+			top = r->m.watch[i].fd_num + 1;
+	if (top < LOWEST_BASE + 3 * r->m.n[MEM_S_EXEC])
+		top = LOWEST_BASE + 3 * r->m.n[MEM_S_EXEC];
+	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "ask for the limit of descriptors");
+	if (lim.rlim_max < (uint64_t)top + r->m.n[MEM_S_FILE] + r->m.n[MEM_S_OBJECT] + 64)
+		return err_set(e, ERR_EXHAUSTED, -EMFILE, "the image needs %u descriptors, %llu are allowed here",
+			       top + r->m.n[MEM_S_FILE] + r->m.n[MEM_S_OBJECT] + 64, (unsigned long long)lim.rlim_max);
+	if (sys_prlimit(RLIMIT_NOFILE, lim.rlim_max, lim.rlim_max) < 0)
+		return err_set(e, ERR_INTERNAL, -EMFILE, "raise the limit of descriptors");
+	r->base = (int)top;
+	return 0;
+}
+
+/* What came with the frame, to where the processes' own numbers are not in the way. */
+static int take_fds(struct restore *r, const int *fds, struct err *e)
+{
+	struct frame_restore_fds at = frame_restore_fds(r->frame);
+	int x = 0;
+
+	for (uint32_t i = 0; x >= 0 && i < r->frame->pages; i++)
+		x = r->pages[i] = sys_fcntl(fds[at.pages + (int)i], F_DUPFD_CLOEXEC, r->base);
+	for (uint32_t i = 0; x >= 0 && i < r->frame->groups; i++)
+		x = r->groups[i] = sys_fcntl(fds[at.groups + (int)i], F_DUPFD_CLOEXEC, r->base);
+	if (x >= 0 && at.filter >= 0) {
+		size_t size = SECCOMP_PROFILE_MAX * sizeof(struct sock_filter);
+		ssize_t n;
+
+		r->filter = malloc(size);
+		n = r->filter ? pread(fds[at.filter], r->filter, size, 0) : -1;
+		if (n <= 0 || n % (ssize_t)sizeof(struct sock_filter))
+			x = -EINVAL;
+		else
+			r->filter_len = (size_t)n / sizeof(struct sock_filter);
+	}
+	return x < 0 ? err_sys(e, ERR_INTERNAL, x, "take the image's files") : 0;
+}
+
+static int allocate(struct restore *r, struct err *e)
+{
+	size_t shared = sizeof(*r->shared) + r->m.n[MEM_S_PROC] * 16UL;
+	void *at = mmap(NULL, shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	r->file = malloc((r->m.n[MEM_S_FILE] + 1) * sizeof(int));
+	r->object = malloc((r->m.n[MEM_S_OBJECT] + 1) * sizeof(int));
+	r->file_need = calloc(r->m.n[MEM_S_FILE] + 1, 1);
+	r->proc = calloc(r->m.n[MEM_S_PROC], sizeof(*r->proc));
+	r->exec = calloc(r->m.n[MEM_S_EXEC] + 1, sizeof(*r->exec));
+	r->groups = r->frame->groups ? calloc(r->frame->groups, sizeof(int)) : NULL;
+	if (at != MAP_FAILED) {
+		r->shared = at;
+		r->places = (uint64_t *)(uintptr_t)(r->shared + 1);
+	}
+	if (at == MAP_FAILED || !r->file || !r->object || !r->file_need || !r->proc || !r->exec ||
+	    (r->frame->groups && !r->groups))
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to restore with");
+	memset(r->file, 0xff, r->m.n[MEM_S_FILE] * sizeof(int));
+	memset(r->object, 0xff, r->m.n[MEM_S_OBJECT] * sizeof(int));
+	for (uint32_t i = 0; i < r->m.n[MEM_S_EXEC]; i++)
+		memset(r->exec[i].fds, 0xff, sizeof(r->exec[i].fds));
+	return 0;
+}
+
+static int find_vdso(struct restore *r, struct err *e)
+{
+	char text[16384];
+	ssize_t n = fd_get(AT_FDCWD, "/proc/self/maps", text, sizeof(text));
+	char *line = text;
+
+	if (n < 0)
+		return err_sys(e, ERR_INTERNAL, (int)n, "read our own mappings");
+	while (*line && r->n_vdso < RESTORE_VDSO_MAX) {
+		char *end = strchr(line, '\n'), *dash;
+
+		if (end)
+			*end = '\0';
+		if (strstr(line, "[vdso]") || strstr(line, "[vvar")) {
+			r->vdso[r->n_vdso].start = strtoull(line, &dash, 16);
+			r->vdso[r->n_vdso].len = strtoull(dash + 1, NULL, 16) - r->vdso[r->n_vdso].start;
+			r->n_vdso++;
+		}
+		if (!end)
+			break;
+		line = end + 1;
+	}
+	return r->n_vdso ? 0 : err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this kernel gives programs no vdso");
+}
+
+/* A child of ours that should live and does not was killed: by its memory limit, most likely. */
+static int anybody_dead(const struct restore *r)
+{
+	for (uint32_t i = 0; i < r->m.n[MEM_S_PROC]; i++) {
+		siginfo_t si = { 0 };
+
+		if (r->m.proc[i].parent == MEM_NONE && r->m.proc[i].state == MEM_ALIVE &&
+		    waitid(P_PID, r->m.proc[i].pid, &si, WEXITED | WNOHANG | WNOWAIT) == 0 && si.si_pid)
+			return (int)i;
+	}
+	return -1;
+}
+
+int restore_wait(const struct restore *r, uint32_t *word, uint32_t want)
+{
+	struct timespec t = { .tv_nsec = LOOK_MS * 1000000L };
+	unsigned waited = 0;
+	uint32_t is;
+
+	while ((is = __atomic_load_n(word, __ATOMIC_SEQ_CST)) != want) {
+		if (__atomic_load_n(&r->shared->failed, __ATOMIC_SEQ_CST) == 2)
+			return -ECANCELED;
+		if (syscall(SYS_futex, word, FUTEX_WAIT, is, &t, NULL, 0) == 0 || errno != ETIMEDOUT)
+			continue;
+		waited += LOOK_MS;
+		if (anybody_dead(r) >= 0 || waited >= TIMEOUT_MS) {
+			int dead = anybody_dead(r);
+
+			if (__atomic_load_n(&r->shared->failed, __ATOMIC_SEQ_CST))
+				return -ECANCELED;
+			r->shared->what = dead >= 0 ? RESTORE_DIED : RESTORE_WAIT;
+			r->shared->proc = dead >= 0 ? (uint32_t)dead : 0;
+			r->shared->error = dead >= 0 ? -ECHILD : -ETIMEDOUT;
+			return -ECANCELED;
+		}
+	}
+	return __atomic_load_n(&r->shared->failed, __ATOMIC_SEQ_CST) ? -ECANCELED : 0;
+}
+
+static const char *const whats[] = {
+#define X(name, text) [RESTORE_##name] = text,
+	RESTORE_WHATS(X)
+#undef X
+};
+
+static int say(const struct restore *r, uint32_t proc, uint32_t what, int error, struct err *e)
+{
+	const struct mem_proc *p = &r->m.proc[proc < r->m.n[MEM_S_PROC] ? proc : 0];
+
+	if (error >= 0 || error < -4095)
+		error = -EIO;
+	return err_sys(e, ERR_UNSUPPORTED, error, "process %u (%.15s): cannot %s", p->pid, p->comm,
+		       what < RESTORE_WHAT_COUNT ? whats[what] : "?");
+}
+
+static void next_phase(struct restore *r, uint32_t phase)
+{
+	__atomic_store_n(&r->shared->phase, phase, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, &r->shared->phase, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static int run(struct restore *r, struct err *e)
+{
+	uint32_t n = r->m.n[MEM_S_PROC], which = 0;
+	enum restore_what what = RESTORE_CLONE;
+	int x = restore_spawn(r, MEM_NONE, false, &which);
+
+	if (x < 0)
+		return say(r, which, what, x, e);
+	for (uint32_t phase = 1; n > 1 && x == 0 && phase <= 2; phase++) {
+		x = restore_wait(r, &r->shared->arrived, phase * n);
+		if (x == 0)
+			next_phase(r, phase);
+	}
+	if (x == 0)
+		x = restore_wait(r, &r->shared->ready, r->m.n[MEM_S_THREAD]);
+	if (x < 0)
+		return say(r, r->shared->proc, r->shared->what, r->shared->error, e);
+	next_phase(r, 3);
+	x = restore_finish(r, &which, &what);
+	return x < 0 ? say(r, which, what, x, e) : 0;
+}
+
+/* The execs of the image are ours again, before they can end. */
+static int adopt(struct restore *r, struct err *e)
+{
+	for (uint32_t i = 0; i < r->m.n[MEM_S_EXEC]; i++) {
+		struct agent_exec *x = held_free(r->agent);
+
+		if (!x)
+			return err_set(e, ERR_EXHAUSTED, -EAGAIN, "the image has more execs than the agent can hold");
+		*x = r->exec[i];
+		memset(r->exec[i].fds, 0xff, sizeof(r->exec[i].fds));
+		table_put(r->agent, x);
+	}
+	return 0;
+}
+
+static void end_all(struct restore *r)
+{
+	int status;
+
+	kill(-1, SIGKILL);
+	while (waitpid(-1, &status, __WALL) > 0 || errno == EINTR)
+		;
+	for (uint32_t i = 0; i < r->m.n[MEM_S_EXEC] && r->exec; i++) {
+		struct agent_exec *x = held_find(r->agent, r->m.exec[i].id);
+
+		fd_close_many(r->exec[i].fds, ARRAY_LEN(r->exec[i].fds));
+		if (!x)
+			continue;
+		fd_close_many(x->fds, ARRAY_LEN(x->fds));
+		x->used = false;
+		table_put(r->agent, x);
+	}
+}
+
+static void clean(struct restore *r)
+{
+	if (r->base)
+		sys_close_range((unsigned)r->base, ~0U, 0);
+	if (r->shared)
+		munmap(r->shared, sizeof(*r->shared) + r->m.n[MEM_S_PROC] * 16UL);
+	free(r->file);
+	free(r->object);
+	free(r->file_need);
+	free(r->proc);
+	free(r->exec);
+	free(r->groups);
+	free(r->filter);
+	if (r->meta)
+		munmap((void *)(uintptr_t)r->meta, r->meta_len);
+}
+
+static int all_of_it(struct restore *r, const int *fds, struct err *e)
+{
+	int x = read_image(r, fds[0], fds + 1, e);
+
+	if (x == 0)
+		x = allocate(r, e);
+	if (x == 0)
+		x = restore_plan(r, e);
+	if (x == 0)
+		x = choose_base(r, e);
+	if (x == 0)
+		x = take_fds(r, fds, e);
+	if (x == 0)
+		x = find_vdso(r, e);
+	if (x == 0)
+		x = restore_open(r, e);
+	if (x == 0)
+		x = restore_objects(r, e);
+	if (x == 0)
+		x = run(r, e);
+	if (x == 0)
+		x = adopt(r, e);
+	return x;
+}
+
+/* Whatever it holds of the image's words: plain letters. */
+static void fail(const struct err *e, int x)
+{
+	struct frame_failed f = { .stage = FRAME_STAGE_RESTORE, .errnum = (uint32_t)-x };
+	char text[FRAME_FAILED_TEXT_MAX + 1];
+	uint8_t out[FRAME_FAILED_TEXT_MAX + 32];
+	long n;
+
+	snprintf(text, sizeof(text), "%s", e->msg);
+	for (char *p = text; *p; p++)
+		if (*p < 0x20 || *p > 0x7e)
+			*p = '?';
+	f.text = text;
+	n = frame_failed_encode(&f, out, sizeof(out));
+	agent_send(FRAME_FAILED, 0, out, (size_t)n, NULL, 0);
+}
+
+void restore_serve(struct agent *a, const struct frame *f, const int *fds)
+{
+	struct frame_restored done = { 0 };
+	struct frame_restore frame = { 0 };
+	struct restore r = { .agent = a, .frame = &frame };
+	uint64_t began = now_ns(CLOCK_MONOTONIC);
+	struct err e = { 0 };
+	struct rlimit lim;
+	uint8_t out[32];
+	int x = frame_restore_decode(f, &frame);
+
+	if (x < 0)
+		x = err_set(&e, ERR_INVALID, x, "the RESTORE frame makes no sense");
+	else if (!a->up || !a->cookie || !a->table)
+		x = err_set(&e, ERR_CONFLICT, -EALREADY, "processes can only be restored before anything else has run");
+	if (x < 0) {
+		fail(&e, x);
+		return;
+	}
+	getrlimit(RLIMIT_NOFILE, &lim);
+	x = all_of_it(&r, fds, &e);
+	if (x == 0)
+		restore_let_go(&r);
+	else
+		end_all(&r);
+	agent_forget(a);
+	if (x == 0) {
+		done.procs = r.m.n[MEM_S_PROC];
+		done.threads = r.m.n[MEM_S_THREAD];
+		done.done = r.done | (r.m.head->monotonic > began ? FRAME_RESTORED_CLOCK_BACK : 0);
+	}
+	clean(&r);
+	sys_prlimit(RLIMIT_NOFILE, lim.rlim_cur, lim.rlim_max);
+	if (x < 0) {
+		fail(&e, x);
+		return;
+	}
+	done.usec = (uint32_t)((now_ns(CLOCK_MONOTONIC) - began) / 1000);
+	x = (int)frame_restored_encode(&done, out, sizeof(out));
+	agent_send(FRAME_RESTORED, 0, out, (size_t)x, NULL, 0);
+}

@@ -1,0 +1,122 @@
+/*
+ * Restoring the processes of a memory image. The parts share one struct; restore.c tells the order of things. What runs
+ * in the agent returns errors; what runs in a process that is to become another one fails by restore_die().
+ */
+#pragma once
+#include "agent/agent.h"
+#include "agent/blob.h"
+#include "proto/memory.h"
+
+/* What was being done when it failed, in words that follow "process 7 (python3): cannot ". */
+#define RESTORE_WHATS(X)                                                                                               \
+	X(NOTHING, "be made")                                                                                          \
+	X(CLONE, "start it with its old id")                                                                           \
+	X(SESSION, "make its session")                                                                                 \
+	X(GROUP, "join its process group")                                                                             \
+	X(CGROUP, "join its exec's control group")                                                                     \
+	X(TTY, "give it its terminal")                                                                                 \
+	X(USER, "become its user")                                                                                     \
+	X(FDS, "put its descriptors in their places")                                                                  \
+	X(EPOLL, "register what it polls")                                                                             \
+	X(REOPEN, "open a file of /proc again")                                                                        \
+	X(PIDFD, "open a process it watches")                                                                          \
+	X(CWD, "enter its folder")                                                                                     \
+	X(SETTINGS, "restore its settings")                                                                            \
+	X(AREA, "find room for the restoring code")                                                                    \
+	X(VDSO, "move the vdso: this kernel's is another")                                                             \
+	X(UNMAP, "leave the agent's memory")                                                                           \
+	X(MAP, "map its memory")                                                                                       \
+	X(READ, "read its memory")                                                                                     \
+	X(MM, "restore its memory's settings (PR_SET_MM_MAP)")                                                         \
+	X(SIGNALS, "restore its signals")                                                                              \
+	X(THREAD, "start a thread with its old id")                                                                    \
+	X(THREAD_SET, "restore a thread's settings")                                                                   \
+	X(TIMER, "restore its timers")                                                                                 \
+	X(LIMITS, "restore its limits")                                                                                \
+	X(CAPS, "drop capabilities")                                                                                   \
+	X(FILTER, "install the system call filter")                                                                    \
+	X(ZOMBIE, "restore a child that has ended")                                                                    \
+	X(TRACE, "hold it")                                                                                            \
+	X(REGS, "set its registers")                                                                                   \
+	X(LEAVE, "remove the restoring code")                                                                          \
+	X(WAIT, "be restored in time")                                                                                 \
+	X(DIED, "be restored: it was killed")
+
+enum restore_what {
+#define X(name, text) RESTORE_##name,
+	RESTORE_WHATS(X)
+#undef X
+	RESTORE_WHAT_COUNT
+};
+
+#define RESTORE_VDSO_MAX 8 /* mappings: vvar, its pages for virtual clocks, vdso */
+
+struct restore_proc {
+	uint32_t creator; /* who starts it, or MEM_NONE: the agent */
+	uint32_t temp; /* not 0: creator is not the parent; a process of this id is between and ends at once */
+	bool early; /* before its creator makes a session of its own */
+	uint64_t area, area_len; /* where it has its blob; written by itself into ->places */
+};
+
+struct restore {
+	struct agent *agent;
+	const struct frame_restore *frame;
+	struct mem_image m;
+	const void *meta;
+	size_t meta_len;
+	int base; /* all descriptors below are for the processes; ours are from here on */
+	int pages[MEM_PAGE_FILES];
+	int *groups; /* of execs, NULL: none */
+	int *file; /* of MEM_S_FILE, to be mapped or entered; -1 = not needed */
+	int *object; /* of MEM_S_OBJECT; -1 = each process opens its own */
+	uint8_t *file_need; /* NEED_* */
+	struct sock_filter *filter;
+	size_t filter_len;
+	struct blob_shared *shared;
+	uint64_t *places; /* shared as well: two per process, its area and that one's length */
+	struct restore_proc *proc;
+	struct {
+		uint64_t start, len;
+	} vdso[RESTORE_VDSO_MAX];
+	unsigned n_vdso;
+	uint32_t threads; /* of all */
+	uint32_t done; /* FRAME_RESTORED_* */
+	struct agent_exec *exec; /* AGENT_EXECS_MAX: what becomes the table's; ids by MEM_S_EXEC */
+	struct err *e;
+};
+#define NEED_READ 1U
+#define NEED_WRITE 2U
+#define NEED_PATH 4U
+
+static inline const void *restore_bytes(const struct restore *r, struct mem_span s)
+{
+	return r->m.bytes + s.off;
+}
+
+/* In a process: leaves word for the agent and ends. */
+_Noreturn void restore_die(const struct restore *r, uint32_t proc, enum restore_what what, int error, uint32_t detail);
+/* Moves @fd to the agent's own range, close-on-exec; closes the old one. */
+int restore_high(const struct restore *r, int fd);
+
+/* restore_open.c: files by path, each as the user who had it. */
+int restore_open(struct restore *r, struct err *e);
+/* restore_object.c: everything else that a descriptor can be. */
+int restore_objects(struct restore *r, struct err *e);
+bool restore_is_own(const struct restore *r, const struct mem_object *o); /* each process opens it for itself */
+/* restore_tty.c: terminals with their old numbers; the pipes of execs, whose other ends the agent keeps. */
+int restore_ttys(struct restore *r, struct err *e);
+int restore_externals(struct restore *r, struct err *e);
+/* restore_tree.c: who starts whom; then, in the agent or a process, starting those it has to. */
+int restore_plan(struct restore *r, struct err *e);
+int restore_spawn(struct restore *r, uint32_t creator, bool early, uint32_t *ret_failed);
+/* What a process may have of the capabilities it had: never more than an exec. */
+uint64_t restore_caps(const struct restore *r, const struct mem_proc *p);
+/* restore_proc.c: what a process does from its start on. */
+_Noreturn void restore_become(struct restore *r, uint32_t i);
+/* restore_map.c: the list of calls that make its memory; goes there. */
+_Noreturn void restore_enter(struct restore *r, uint32_t i);
+/* restore_trace.c: registers, and letting go. *ret_proc is which one failed. */
+int restore_finish(struct restore *r, uint32_t *ret_proc, enum restore_what *what);
+void restore_let_go(const struct restore *r);
+/* Waits until *word is @want. */
+int restore_wait(const struct restore *r, uint32_t *word, uint32_t want);

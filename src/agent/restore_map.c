@@ -1,0 +1,598 @@
+/*
+ * The memory of a process, as a list of system calls that blob.c makes from a place that is free in our memory and in
+ * the one that replaces it. Every mapping is made once, in pieces: what was changed is mapped from the image's pages,
+ * copy on write, so that it is shared with everybody else who came from there. Small pieces far from each other are
+ * read instead: a page of one's own costs less than two more mappings.
+ */
+#include "agent/restore.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "linux/caps.h"
+
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/prctl.h>
+#include <linux/sched.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define LOWEST 0x1000000ULL /* for our own place */
+#define GUARD (16ULL * MIB) /* a stack may still grow */
+#ifdef __aarch64__
+#define TASK_END (1ULL << 48)
+#else
+#define TASK_END 0x7ffffffff000ULL
+#endif
+#define STACK 4096U
+#define SMALL_PAGES 4U /* a run up to this is read ... */
+#define READ_MAX (320U * 1024U) /* ... as long as it does not become too much */
+#define IOV_ONCE 512U
+#define MAPS_MAX 60000U /* the kernel's own limit is 65530 for a process */
+#ifndef PR_SET_MM
+#define PR_SET_MM 35
+#endif
+#define SET_MM_MAP 14
+#define TIMER_RESTORE_IDS 77
+#define RLIMITS 16
+
+/* Where we build: data and calls grow towards each other's end. */
+struct build {
+	struct restore *r;
+	const struct mem_proc *p;
+	uint32_t proc;
+	uint64_t start, len; /* all of our place */
+	uint8_t *at, *end; /* data */
+	struct blob_op *op; /* the list that is being written */
+	uint64_t n_ops, max_ops;
+	uint64_t read, maps;
+};
+
+static void *room(struct build *b, size_t n)
+{
+	uint8_t *p = b->at;
+
+	n = (n + 15) & ~(size_t)15;
+	if (n > (size_t)(b->end - b->at))
+		restore_die(b->r, b->proc, RESTORE_AREA, -ENOSPC, 0);
+	b->at += n;
+	return p;
+}
+
+static uint64_t copy(struct build *b, const void *data, size_t n)
+{
+	return (uint64_t)(uintptr_t)memcpy(room(b, n), data, n);
+}
+
+static struct blob_op *add(struct build *b, enum restore_what what, enum blob_want want, long nr, uint64_t a0, uint64_t a1,
+			   uint64_t a2, uint64_t a3, uint64_t a4, uint64_t a5)
+{
+	struct blob_op *o = &b->op[b->n_ops];
+
+	if (b->n_ops == b->max_ops)
+		restore_die(b->r, b->proc, RESTORE_AREA, -ENOSPC, 1);
+	b->n_ops++;
+	*o = (struct blob_op){ (uint32_t)nr, (uint16_t)want, (uint16_t)what, { a0, a1, a2, a3, a4, a5 } };
+	return o;
+}
+
+/* ---- the old memory goes ---------------------------------------------------------------------------------------- */
+
+static uint64_t vdso_len(const struct restore *r)
+{
+	const unsigned last = r->n_vdso - 1;
+
+	return r->vdso[last].start + r->vdso[last].len - r->vdso[0].start;
+}
+
+static void unmap(struct build *b, uint64_t from, uint64_t to)
+{
+	if (from < to)
+		add(b, RESTORE_UNMAP, BLOB_OK, SYS_munmap, from, to - from, 0, 0, 0, 0);
+}
+
+static void unmap_all(struct build *b)
+{
+	uint64_t keep[2][2] = {
+		{ b->start, b->start + b->len },
+		{ b->r->vdso[0].start, b->r->vdso[0].start + vdso_len(b->r) },
+	};
+	unsigned low = keep[1][0] < keep[0][0];
+
+	unmap(b, 0, keep[low][0]);
+	unmap(b, keep[low][1], keep[!low][0]);
+	unmap(b, keep[!low][1], TASK_END);
+}
+
+/* The kernel's own page of code, and what it reads: moved, mapping by mapping, in one step or two. */
+static void move_vdso(struct build *b)
+{
+	const struct restore *r = b->r;
+	uint64_t to = 0, from = r->vdso[0].start, len = vdso_len(r), hop = b->start + b->len;
+	unsigned seen = 0;
+
+	for (uint32_t v = 0; v < b->p->vma.n; v++) {
+		const struct mem_vma *m = &r->m.vma[b->p->vma.first + v];
+
+		if (m->kind != MEM_VMA_VDSO && m->kind != MEM_VMA_VVAR)
+			continue;
+		if (!seen)
+			to = m->start;
+		if (seen == r->n_vdso || m->end - m->start != r->vdso[seen].len ||
+		    m->start - to != r->vdso[seen].start - from)
+			restore_die(r, b->proc, RESTORE_VDSO, -ESTALE, seen);
+		seen++;
+	}
+	/* A process without is one that has unmapped it. */
+	if (seen && seen != r->n_vdso)
+		restore_die(r, b->proc, RESTORE_VDSO, -ESTALE, seen);
+	if (!seen || to == from) {
+		if (!seen)
+			unmap(b, from, from + len);
+		return;
+	}
+	for (unsigned step = to < from + len && from < to + len ? 0 : 1; step < 2; step++) {
+		uint64_t next = step ? to : hop;
+
+		for (unsigned i = 0; i < r->n_vdso; i++) {
+			uint64_t rel = r->vdso[i].start - r->vdso[0].start;
+
+			add(b, RESTORE_VDSO, BLOB_FIFTH, SYS_mremap, from + rel, r->vdso[i].len, r->vdso[i].len,
+			    MREMAP_MAYMOVE | MREMAP_FIXED, next + rel, 0);
+		}
+		from = next;
+	}
+}
+
+/* ---- the new one comes ------------------------------------------------------------------------------------------ */
+
+static void map(struct build *b, uint64_t at, uint64_t len, uint64_t prot, uint64_t flags, int fd, uint64_t off)
+{
+	if (!len)
+		return;
+	if (++b->maps > MAPS_MAX)
+		restore_die(b->r, b->proc, RESTORE_MAP, -ENOMEM, 1);
+	add(b, RESTORE_MAP, BLOB_FIRST, SYS_mmap, at, len, prot, flags | MAP_FIXED, (uint64_t)(int64_t)fd, off);
+}
+
+/* A piece of what the mapping would have by itself. */
+static void map_base(struct build *b, const struct mem_vma *m, uint64_t from, uint64_t to)
+{
+	uint64_t flags = MAP_PRIVATE | (m->flags & MEM_VMA_NORESERVE ? MAP_NORESERVE : 0);
+
+	if (from >= to)
+		return;
+	if (m->kind == MEM_VMA_FILE)
+		map(b, from, to - from, m->prot, flags, b->r->file[m->file], m->offset + (from - m->start));
+	else
+		map(b, from, to - from, m->prot,
+		    flags | MAP_ANONYMOUS | (m->flags & MEM_VMA_GROWSDOWN ? MAP_GROWSDOWN : 0), -1, 0);
+}
+
+/* The next run, with those behind it that go on where it ends, both in memory and in the file. */
+static uint32_t next_run(const struct restore *r, const struct mem_vma *m, uint32_t i, struct mem_run *ret)
+{
+	*ret = r->m.run[m->run.first + i++];
+	for (; i < m->run.n; i++) {
+		const struct mem_run *x = &r->m.run[m->run.first + i];
+
+		if (x->file != ret->file || x->start != ret->start + ret->len || x->off != ret->off + ret->len)
+			break;
+		ret->len += x->len;
+	}
+	return i;
+}
+
+/* What is read in one go: pieces of memory whose bytes lie together in the file. */
+struct reading {
+	struct iovec *iov;
+	uint32_t n, file;
+	uint64_t off, len;
+};
+
+static void read_end(struct build *b, struct reading *g)
+{
+	if (g->n)
+		add(b, RESTORE_READ, BLOB_SIXTH, SYS_preadv, (uint64_t)b->r->pages[g->file], (uint64_t)(uintptr_t)g->iov, g->n,
+		    g->off, 0, g->len);
+	g->n = 0;
+}
+
+/* The vector grows where it lies: nobody else takes room meanwhile. */
+static void read_add(struct build *b, struct reading *g, const struct mem_run *x)
+{
+	struct iovec *v = room(b, sizeof(*v));
+
+	if (g->n && (g->n == IOV_ONCE || g->file != x->file || g->off + g->len != x->off))
+		read_end(b, g);
+	if (!g->n) {
+		g->iov = v;
+		g->file = x->file;
+		g->off = x->off;
+		g->len = 0;
+	}
+	g->n++;
+	*v = (struct iovec){ (void *)(uintptr_t)x->start, x->len };
+	g->len += x->len;
+	b->read += x->len;
+}
+
+static bool read_it(const struct build *b, const struct mem_vma *m, const struct mem_run *x)
+{
+	if (m->flags & MEM_VMA_GROWSDOWN)
+		return true;
+	return m->kind == MEM_VMA_ANON && m->prot & PROT_WRITE && x->len <= SMALL_PAGES * b->r->m.head->page_size &&
+	       m->run.n > 4 && b->read + x->len <= READ_MAX;
+}
+
+static void map_private(struct build *b, const struct mem_vma *m)
+{
+	struct reading g = { 0 };
+	uint64_t from = m->start;
+	struct mem_run x;
+
+	for (uint32_t i = 0; i < m->run.n;) {
+		i = next_run(b->r, m, i, &x);
+		if (read_it(b, m, &x)) {
+			read_add(b, &g, &x);
+			continue;
+		}
+		map_base(b, m, from, x.start);
+		map(b, x.start, x.len, m->prot, MAP_PRIVATE, b->r->pages[x.file], x.off);
+		from = x.start + x.len;
+	}
+	map_base(b, m, from, m->end);
+	read_end(b, &g);
+}
+
+static void map_vma(struct build *b, const struct mem_vma *m)
+{
+	static const struct {
+		uint32_t bit;
+		int advice;
+	} advices[] = {
+		{ MEM_VMA_DONTFORK, MADV_DONTFORK },	 { MEM_VMA_WIPEONFORK, 18 /* MADV_WIPEONFORK */ },
+		{ MEM_VMA_HUGEPAGE, MADV_HUGEPAGE },	 { MEM_VMA_NOHUGEPAGE, MADV_NOHUGEPAGE },
+		{ MEM_VMA_DONTDUMP, MADV_DONTDUMP },
+	};
+	uint64_t len = m->end - m->start;
+
+	switch ((enum mem_vma_kind)m->kind) {
+	case MEM_VMA_ANON:
+	case MEM_VMA_FILE:
+		map_private(b, m);
+		break;
+	case MEM_VMA_FILE_SHARED:
+		map(b, m->start, len, m->prot, MAP_SHARED, b->r->file[m->file], m->offset);
+		break;
+	case MEM_VMA_SHMEM:
+		map(b, m->start, len, m->prot, MAP_SHARED, b->r->object[m->object], m->offset);
+		break;
+	case MEM_VMA_VDSO:
+	case MEM_VMA_VVAR:
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(advices); i++)
+		if (m->advice & advices[i].bit)
+			/* A mapping of a file can not be wiped; it is read back as it was. */
+			add(b, RESTORE_MAP, BLOB_ANY, SYS_madvise, m->start, len, (uint64_t)advices[i].advice, 0, 0, 0);
+	if (m->flags & MEM_VMA_LOCKED)
+		add(b, RESTORE_MAP, BLOB_OK, SYS_mlock, m->start, len, 0, 0, 0, 0);
+}
+
+/* ---- what belongs to the process, not to its memory ------------------------------------------------------------- */
+
+static void set_mm(struct build *b)
+{
+	struct {
+		uint64_t value[11];
+		uint64_t auxv;
+		uint32_t auxv_size, exe_fd;
+	} m;
+	uint64_t at;
+
+	memcpy(m.value, b->p->mm, sizeof(m.value));
+	m.auxv = b->p->auxv.len ? copy(b, restore_bytes(b->r, b->p->auxv), b->p->auxv.len) : 0;
+	m.auxv_size = (uint32_t)b->p->auxv.len;
+	m.exe_fd = (uint32_t)b->r->file[b->p->exe];
+	at = copy(b, &m, sizeof(m));
+	add(b, RESTORE_MM, BLOB_OK, SYS_prctl, PR_SET_MM, SET_MM_MAP, at, sizeof(m), 0, b->r->agent->cookie);
+}
+
+static void set_actions(struct build *b)
+{
+	const struct mem_action *a = &b->r->m.action[b->p->action.first];
+
+	for (uint64_t sig = 1; sig <= 64; sig++, a++)
+		if (sig != SIGKILL && sig != SIGSTOP && (a->handler || a->flags))
+			add(b, RESTORE_SIGNALS, BLOB_OK, SYS_rt_sigaction, sig, copy(b, a, sizeof(*a)), 0, 8, 0, 0);
+}
+
+static void queue(struct build *b, struct mem_span s, uint32_t tid)
+{
+	const uint8_t *info = restore_bytes(b->r, s);
+
+	for (uint64_t at = 0; at < s.len; at += 128) {
+		uint64_t copied = copy(b, info + at, 128);
+		uint32_t sig;
+
+		memcpy(&sig, info + at, 4);
+		if (tid)
+			add(b, RESTORE_SIGNALS, BLOB_OK, SYS_rt_tgsigqueueinfo, b->p->pid, tid, sig, copied, 0, 0);
+		else
+			add(b, RESTORE_SIGNALS, BLOB_OK, SYS_rt_sigqueueinfo, b->p->pid, sig, copied, 0, 0, 0);
+	}
+}
+
+static void set_timers(struct build *b)
+{
+	for (uint32_t i = 0; i < b->p->timer.n; i++) {
+		const struct mem_timer *t = &b->r->m.timer[b->p->timer.first + i];
+		struct {
+			uint64_t value;
+			int32_t signo, notify, tid;
+			int32_t zero[11];
+		} event = { .value = t->value, .signo = (int32_t)t->signo, .notify = (int32_t)t->notify, .tid = (int32_t)t->tid };
+		uint64_t spec[4] = { t->interval_s, t->interval_ns, t->value_s, t->value_ns };
+		uint64_t id = copy(b, &t->id, 4);
+
+		if (!i)
+			add(b, RESTORE_TIMER, BLOB_OK, SYS_prctl, TIMER_RESTORE_IDS, 1, 0, 0, 0, 0);
+		add(b, RESTORE_TIMER, BLOB_OK, SYS_timer_create, t->clock, copy(b, &event, sizeof(event)), id, 0, 0, 0);
+		add(b, RESTORE_TIMER, BLOB_SAME, 0, id, t->id, 0, 0, 0, 0);
+		add(b, RESTORE_TIMER, BLOB_OK, SYS_timer_settime, t->id, 0, copy(b, spec, sizeof(spec)), 0, 0, 0);
+	}
+	if (b->p->timer.n)
+		add(b, RESTORE_TIMER, BLOB_OK, SYS_prctl, TIMER_RESTORE_IDS, 0, 0, 0, 0, 0);
+	for (uint64_t i = 0; i < 3; i++)
+		if (b->p->itimer[i][2] || b->p->itimer[i][3])
+			add(b, RESTORE_TIMER, BLOB_OK, SYS_setitimer, i, copy(b, b->p->itimer[i], 32), 0, 0, 0, 0);
+}
+
+/* Never more than an exec of this sandbox has, by our own limits and by what the host said. */
+static void set_limits(struct build *b)
+{
+	const struct frame_restore *f = b->r->frame;
+
+	for (int i = 0; i < RLIMITS; i++) {
+		uint64_t want[2] = { b->p->rlimit[i][0], b->p->rlimit[i][1] };
+		struct rlimit now;
+		uint64_t top;
+
+		if (getrlimit(i, &now) < 0)
+			restore_die(b->r, b->proc, RESTORE_LIMITS, -errno, (uint32_t)i);
+		top = now.rlim_max;
+		if (i == RLIMIT_NOFILE && f->nofile && f->nofile < top)
+			top = f->nofile;
+		if (i == RLIMIT_CPU && f->cpu_seconds && f->cpu_seconds + 2 < top)
+			top = f->cpu_seconds + 2;
+		if (want[1] > top)
+			want[1] = top;
+		if (want[0] > want[1])
+			want[0] = want[1];
+		if (want[0] == now.rlim_cur && want[1] == now.rlim_max)
+			continue;
+		add(b, RESTORE_LIMITS, BLOB_OK, SYS_prlimit64, 0, (uint64_t)i, copy(b, want, sizeof(want)), 0, 0, 0);
+	}
+}
+
+/* ---- threads ---------------------------------------------------------------------------------------------------- */
+
+static void set_thread(struct build *b, const struct mem_thread *t)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2] = { 0 };
+	uint64_t caps = restore_caps(b->r, b->p), effective = caps & b->p->caps[2];
+	uint64_t on_its_own = 1ULL << 31; /* SS_AUTODISARM */
+
+	add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_prctl, PR_SET_NAME, copy(b, t->comm, sizeof(t->comm)), 0, 0, 0, 0);
+	add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_set_tid_address, t->tid_address, 0, 0, 0, 0, 0);
+	if (t->robust_list)
+		add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_set_robust_list, t->robust_list, t->robust_len, 0, 0, 0, 0);
+	if (t->rseq)
+		add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_rseq, t->rseq, t->rseq_len, 0, t->rseq_sig, 0, 0);
+	if (t->altstack[0] && !(t->altstack[1] & SS_DISABLE)) {
+		uint64_t ss[3] = { t->altstack[0], t->altstack[1] & on_its_own, t->altstack[2] };
+
+		add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_sigaltstack, copy(b, ss, sizeof(ss)), 0, 0, 0, 0, 0);
+	}
+	if (t->sched_policy || t->sched_priority)
+		add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_sched_setscheduler, 0, t->sched_policy,
+		    copy(b, &t->sched_priority, 4), 0, 0, 0);
+	if (t->nice)
+		add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_setpriority, PRIO_PROCESS, 0, (uint64_t)(int64_t)t->nice, 0, 0, 0);
+	queue(b, t->pending, t->tid);
+	for (unsigned i = 0; i < 2; i++)
+		data[i] = (struct __user_cap_data_struct){ (uint32_t)(effective >> (32 * i)), (uint32_t)(caps >> (32 * i)),
+							   (uint32_t)((caps & b->p->caps[0]) >> (32 * i)) };
+	add(b, RESTORE_CAPS, BLOB_OK, SYS_capset, copy(b, &head, sizeof(head)), copy(b, data, sizeof(data)), 0, 0, 0, 0);
+}
+
+/* The last of all: what follows is only the waiting. */
+static void set_filter(struct build *b)
+{
+	struct {
+		unsigned short len;
+		uint64_t at;
+	} f = { (unsigned short)b->r->filter_len, 0 };
+
+	if (!b->r->filter_len)
+		return;
+	f.at = copy(b, b->r->filter, b->r->filter_len * sizeof(struct sock_filter));
+	add(b, RESTORE_FILTER, BLOB_OK, SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, copy(b, &f, sizeof(f)), 0, 0, 0);
+}
+
+static uint64_t thread_ops(const struct mem_thread *t)
+{
+	return 16 + t->pending.len / 128;
+}
+
+static uint64_t list(struct build *b, const struct blob_op *op, uint64_t n)
+{
+	struct blob_list l = { b->r->shared, op, n, b->proc, 0 };
+
+	return copy(b, &l, sizeof(l));
+}
+
+/* Writes the thread's own list, and its start into ours. */
+static void start_thread(struct build *b, const struct mem_thread *t)
+{
+	struct build own = *b;
+	struct clone_args c = {
+		.flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM,
+		.stack_size = STACK, .set_tid_size = 1,
+	};
+	uint64_t l;
+
+	own.max_ops = thread_ops(t);
+	own.op = room(&own, own.max_ops * sizeof(struct blob_op));
+	own.n_ops = 0;
+	set_thread(&own, t);
+	set_filter(&own);
+	l = list(&own, own.op, own.n_ops);
+	c.stack = (uint64_t)(uintptr_t)room(&own, STACK);
+	c.set_tid = copy(&own, &t->tid, 4);
+	b->at = own.at;
+	add(b, RESTORE_THREAD, BLOB_SPAWN, SYS_clone3, copy(b, &c, sizeof(c)), sizeof(c), l, 0, 0, b->r->agent->cookie);
+}
+
+/* ---- all of it -------------------------------------------------------------------------------------------------- */
+
+static uint64_t pages_up(uint64_t n)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	return (n + page - 1) & ~(page - 1);
+}
+
+/* Calls of the first thread, at most. */
+static uint64_t count_ops(const struct restore *r, const struct mem_proc *p)
+{
+	uint64_t n = 256 + 8 * RESTORE_VDSO_MAX + 4ULL * p->timer.n + p->pending.len / 128 + p->thread.n;
+
+	for (uint32_t v = 0; v < p->vma.n; v++)
+		n += 8 + 3ULL * r->m.vma[p->vma.first + v].run.n;
+	return n + thread_ops(&r->m.thread[p->thread.first]);
+}
+
+/* Bytes for them and what they point to. */
+static uint64_t count_bytes(const struct restore *r, const struct mem_proc *p, uint64_t ops)
+{
+	uint64_t filter = r->filter_len * sizeof(struct sock_filter) + 64, runs = 0;
+	uint64_t n = ops * sizeof(struct blob_op) + 64 * 48 + RLIMITS * 16 + p->auxv.len + p->pending.len + p->timer.n * 160ULL +
+		     STACK + filter + 4096;
+
+	for (uint32_t t = 0; t < p->thread.n; t++) {
+		const struct mem_thread *x = &r->m.thread[p->thread.first + t];
+
+		n += thread_ops(x) * sizeof(struct blob_op) + STACK + filter + x->pending.len + 512;
+	}
+	for (uint32_t v = 0; v < p->vma.n; v++)
+		runs += r->m.vma[p->vma.first + v].run.n;
+	return n + runs * sizeof(struct iovec);
+}
+
+/* A place that neither has anything at, with room behind it for the vdso's way. */
+static uint64_t find_place(const struct restore *r, const struct mem_proc *p, uint64_t len)
+{
+	uint64_t from = LOWEST, need = len + vdso_len(r) + 2 * GUARD;
+
+	for (uint32_t v = 0; v <= p->vma.n; v++) {
+		const struct mem_vma *m = v < p->vma.n ? &r->m.vma[p->vma.first + v] : NULL;
+		uint64_t to = m ? m->start : TASK_END;
+
+		for (uint64_t at = from + GUARD; to > from && to - from > need && at + need - GUARD < to; at += 64 * GUARD) {
+			void *got = mmap((void *)(uintptr_t)at, len, PROT_READ | PROT_WRITE,
+					 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
+
+			if (got == (void *)(uintptr_t)at)
+				return at;
+			if (got != MAP_FAILED)
+				munmap(got, len);
+		}
+		if (m && m->end > from)
+			from = m->end;
+	}
+	return 0;
+}
+
+static _Noreturn void jump(uint64_t code, uint64_t stack, uint64_t list_at)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("mov %0, %%rsp\n\t"
+			 "xor %%ebp, %%ebp\n\t"
+			 "mov %2, %%rdi\n\t"
+			 "call *%1"
+			 :
+			 : "r"(stack), "r"(code), "r"(list_at)
+			 : "memory", "rdi");
+#else
+	__asm__ volatile("mov sp, %0\n\t"
+			 "mov x0, %2\n\t"
+			 "blr %1"
+			 :
+			 : "r"(stack), "r"(code), "r"(list_at)
+			 : "memory", "x0", "x30");
+#endif
+	__builtin_unreachable();
+}
+
+static void build_list(struct build *b)
+{
+	const struct restore *r = b->r;
+	const struct mem_proc *p = b->p;
+
+	unmap_all(b);
+	move_vdso(b);
+	for (uint32_t v = 0; v < p->vma.n; v++)
+		map_vma(b, &r->m.vma[p->vma.first + v]);
+	set_mm(b);
+	set_actions(b);
+	for (uint32_t t = 1; t < p->thread.n; t++)
+		start_thread(b, &r->m.thread[p->thread.first + t]);
+	set_timers(b);
+	queue(b, p->pending, 0);
+	add(b, RESTORE_FDS, BLOB_OK, SYS_close_range, (uint64_t)r->base, UINT32_MAX, 0, 0, 0, 0);
+	set_limits(b);
+	set_thread(b, &r->m.thread[p->thread.first]);
+	if (p->pdeathsig)
+		add(b, RESTORE_SETTINGS, BLOB_OK, SYS_prctl, PR_SET_PDEATHSIG, p->pdeathsig, 0, 0, 0, 0);
+	/* Until it has its registers; restore_trace.c takes it back from one that was not. */
+	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
+	set_filter(b);
+}
+
+void restore_enter(struct restore *r, uint32_t i)
+{
+	const struct mem_proc *p = &r->m.proc[i];
+	struct build b = { .r = r, .p = p, .proc = i, .max_ops = count_ops(r, p) };
+	uint64_t code = pages_up((uint64_t)(__stop_cloche_blob - __start_cloche_blob));
+	uint64_t shared = pages_up(sizeof(*r->shared) + r->m.n[MEM_S_PROC] * 16ULL), stack, at;
+	void *moved;
+
+	b.len = code + pages_up(count_bytes(r, p, b.max_ops)) + shared;
+	b.start = find_place(r, p, b.len);
+	if (!b.start)
+		restore_die(r, i, RESTORE_AREA, -ENOMEM, 2);
+	memcpy((void *)(uintptr_t)b.start, __start_cloche_blob, (size_t)(__stop_cloche_blob - __start_cloche_blob));
+	__builtin___clear_cache((char *)(uintptr_t)b.start, (char *)(uintptr_t)(b.start + code));
+	if (mprotect((void *)(uintptr_t)b.start, code, PROT_READ | PROT_EXEC) < 0)
+		restore_die(r, i, RESTORE_AREA, -errno, 3);
+	r->places[2 * i] = b.start;
+	r->places[2 * i + 1] = b.len;
+	moved = mremap(r->shared, shared, shared, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)(uintptr_t)(b.start + b.len - shared));
+	if (moved == MAP_FAILED)
+		restore_die(r, i, RESTORE_AREA, -errno, 4);
+	r->shared = moved;
+	b.at = (uint8_t *)(uintptr_t)(b.start + code);
+	b.end = (uint8_t *)(uintptr_t)(b.start + b.len - shared);
+	b.op = room(&b, b.max_ops * sizeof(struct blob_op));
+	stack = (uint64_t)(uintptr_t)room(&b, STACK) + STACK;
+	build_list(&b);
+	at = list(&b, b.op, b.n_ops);
+	jump(b.start + (uint64_t)((uintptr_t)blob_run - (uintptr_t)__start_cloche_blob), stack, at);
+}

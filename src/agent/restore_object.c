@@ -1,0 +1,438 @@
+/*
+ * Open file descriptions without a path: made by the agent, once each, so that whoever shared one shares it again.
+ * All live above restore->base until each process has put its own in their places.
+ */
+#include "agent/restore.h"
+#include "base/base.h"
+#include "base/sys.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <termios.h>
+#include <unistd.h>
+
+#define TTY_GROUP 5
+#define PTS_TRIES 64
+#define WATCH_TRIES 65536
+#define STATUS_FLAGS (O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME)
+#ifndef TFD_IOC_SET_TICKS
+#define TFD_IOC_SET_TICKS _IOW('T', 0, uint64_t)
+#endif
+
+int restore_high(const struct restore *r, int fd)
+{
+	int high = sys_fcntl(fd, F_DUPFD_CLOEXEC, r->base);
+
+	fd_close(fd);
+	return high;
+}
+
+/* A number below /proc: what is behind it exists only when the processes do. */
+bool restore_is_own(const struct restore *r, const struct mem_object *o)
+{
+	const struct mem_file *f;
+	const char *path;
+
+	if (o->kind == MEM_OBJ_PIDFD)
+		return true;
+	if (o->kind != MEM_OBJ_PROC)
+		return false;
+	f = &r->m.file[o->file];
+	path = restore_bytes(r, f->path);
+	return f->path.len > 6 && !memcmp(path, "/proc/", 6) && path[6] >= '0' && path[6] <= '9';
+}
+
+static int put(struct restore *r, uint32_t i, int fd)
+{
+	if (fd < 0)
+		return fd;
+	r->object[i] = restore_high(r, fd);
+	return r->object[i] < 0 ? r->object[i] : 0;
+}
+
+/* The same pipe, terminal or file again, as another open file description. */
+static int reopen(int fd, uint32_t flags)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return sys_openat(AT_FDCWD, path, (int)(flags & (O_ACCMODE | STATUS_FLAGS)) | O_CLOEXEC | O_NOCTTY, 0);
+}
+
+static int set_flags(int fd, uint32_t flags)
+{
+	return sys_fcntl(fd, F_SETFL, (long)(flags & (STATUS_FLAGS | O_ASYNC)));
+}
+
+/* All at once or not at all: what was queued fits, as it did before. */
+static int fill(int fd, struct mem_span s, const uint8_t *bytes)
+{
+	int was = sys_fcntl(fd, F_GETFL, 0), r = was;
+	uint64_t done = 0;
+
+	if (r >= 0)
+		r = sys_fcntl(fd, F_SETFL, was | O_NONBLOCK);
+	while (r >= 0 && done < s.len) {
+		ssize_t n = sys_write(fd, bytes + s.off + done, s.len - done);
+
+		r = n <= 0 ? (n < 0 ? (int)n : -EIO) : 0;
+		done += n > 0 ? (uint64_t)n : 0;
+	}
+	if (r >= 0)
+		r = sys_fcntl(fd, F_SETFL, was);
+	return r == -EAGAIN ? -EFBIG : r;
+}
+
+static int new_pipe(uint64_t capacity, int ends[2])
+{
+	int r = sys_pipe2(ends, O_CLOEXEC);
+
+	/* A limit of the user's may be in the way; then it is as large as pipes are. */
+	if (r == 0 && capacity)
+		sys_fcntl(ends[1], F_SETPIPE_SZ, (long)capacity);
+	return r;
+}
+
+static bool writes(const struct mem_object *o)
+{
+	return (o->flags & O_ACCMODE) != O_RDONLY;
+}
+
+/* All ends of the pipe that object @i is the first of. */
+static int make_pipe(struct restore *r, uint32_t i)
+{
+	const struct mem_object *all = r->m.object;
+	int ends[2] = { -1, -1 }, x = new_pipe(all[i].a, ends);
+	AUTO_CLOSE int in = ends[0], out = ends[1];
+
+	for (uint32_t j = i; x >= 0 && j < r->m.n[MEM_S_OBJECT]; j++) {
+		if (all[j].kind != MEM_OBJ_PIPE || all[j].pair != all[i].pair || r->object[j] >= 0)
+			continue;
+		if (all[j].data.len)
+			x = fill(out, all[j].data, r->m.bytes);
+		if (x >= 0)
+			x = put(r, j, reopen(writes(&all[j]) ? out : in, all[j].flags));
+	}
+	return x;
+}
+
+/* Opened for both already, so that nobody waited. */
+static int make_fifo(struct restore *r, uint32_t i)
+{
+	const struct mem_object *o = &r->m.object[i];
+	AUTO_CLOSE int both = r->object[i];
+	int x = 0;
+
+	r->object[i] = -1;
+	if (o->a)
+		sys_fcntl(both, F_SETPIPE_SZ, (long)o->a);
+	if (o->data.len)
+		x = fill(both, o->data, r->m.bytes);
+	return x < 0 ? x : put(r, i, reopen(both, o->flags));
+}
+
+static int send_queue(int fd, const struct mem_object *o, const uint8_t *bytes)
+{
+	int size = 4 << 20;
+	uint64_t at = 0;
+
+	if (!o->data.len)
+		return 0;
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	while (at < o->data.len) {
+		uint64_t n = o->data.len - at;
+		uint32_t len;
+
+		if (o->a != SOCK_STREAM) {
+			memcpy(&len, bytes + o->data.off + at, 4);
+			at += 4;
+			n = len;
+		}
+		if (send(fd, bytes + o->data.off + at, n, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)n)
+			return -EFBIG;
+		at += n;
+	}
+	return 0;
+}
+
+static int make_unix(struct restore *r, uint32_t i)
+{
+	const struct mem_object *all = r->m.object;
+	int ends[2], x = sys_socketpair(AF_UNIX, (int)all[i].a | SOCK_CLOEXEC, 0, ends);
+	uint32_t other = MEM_NONE;
+
+	for (uint32_t j = i + 1; j < r->m.n[MEM_S_OBJECT] && other == MEM_NONE; j++)
+		if (all[j].kind == MEM_OBJ_UNIX && all[j].pair == all[i].pair)
+			other = j;
+	if (x < 0)
+		return x;
+	/* What one can read, the other has sent. */
+	x = send_queue(ends[1], &all[i], r->m.bytes);
+	if (x == 0 && other != MEM_NONE)
+		x = send_queue(ends[0], &all[other], r->m.bytes);
+	if (x == 0 && all[i].b)
+		x = shutdown(ends[0], (int)all[i].b - 1) < 0 ? -errno : 0;
+	if (x == 0 && other != MEM_NONE && all[other].b)
+		x = shutdown(ends[1], (int)all[other].b - 1) < 0 ? -errno : 0;
+	if (x >= 0)
+		x = set_flags(ends[0], all[i].flags);
+	if (x >= 0 && other != MEM_NONE)
+		x = set_flags(ends[1], all[other].flags);
+	if (x < 0) {
+		fd_close_many(ends, 2);
+		return x;
+	}
+	x = put(r, i, ends[0]);
+	if (other == MEM_NONE)
+		fd_close(ends[1]); /* its process is gone */
+	else if (x >= 0)
+		x = put(r, other, ends[1]);
+	return x;
+}
+
+static int make_eventfd(struct restore *r, uint32_t i)
+{
+	const struct mem_object *o = &r->m.object[i];
+	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | (o->b ? EFD_SEMAPHORE : 0));
+
+	if (fd < 0)
+		return -errno;
+	if ((o->a && sys_write(fd, &o->a, 8) != 8) || set_flags(fd, o->flags) < 0) {
+		fd_close(fd);
+		return -EIO;
+	}
+	return put(r, i, fd);
+}
+
+static int make_timerfd(struct restore *r, uint32_t i)
+{
+	const struct mem_object *o = &r->m.object[i];
+	uint64_t ticks;
+	struct itimerspec t;
+	int fd = timerfd_create((int)o->a, TFD_CLOEXEC), x;
+
+	if (fd < 0)
+		return -errno;
+	memcpy(&t, restore_bytes(r, o->data), sizeof(t));
+	memcpy(&ticks, (const uint8_t *)restore_bytes(r, o->data) + sizeof(t), sizeof(ticks));
+	x = timerfd_settime(fd, 0, &t, NULL) < 0 ? -errno : 0; /* what is left of it, whatever it was set by */
+	if (x == 0 && ticks)
+		x = sys_ioctl(fd, TFD_IOC_SET_TICKS, &ticks);
+	if (x >= 0)
+		x = set_flags(fd, o->flags);
+	if (x < 0) {
+		fd_close(fd);
+		return x;
+	}
+	return put(r, i, fd);
+}
+
+static int make_signalfd(struct restore *r, uint32_t i)
+{
+	sigset_t set;
+	int fd;
+
+	memset(&set, 0, sizeof(set));
+	memcpy(&set, &r->m.object[i].a, 8);
+	fd = signalfd(-1, &set, SFD_CLOEXEC);
+	if (fd >= 0)
+		set_flags(fd, r->m.object[i].flags);
+	return put(r, i, fd < 0 ? -errno : fd);
+}
+
+/* Numbers of watches are given out in order, so those between are made and removed. */
+static int watch_as(int fd, const char *path, uint32_t mask, int want)
+{
+	for (unsigned i = 0; i < WATCH_TRIES; i++) {
+		int wd = inotify_add_watch(fd, path, mask);
+
+		if (wd < 0)
+			return -errno;
+		if (wd == want)
+			return 0;
+		if (wd > want)
+			return -EEXIST;
+		inotify_rm_watch(fd, wd);
+	}
+	return -ERANGE;
+}
+
+static int make_inotify(struct restore *r, uint32_t i)
+{
+	const struct mem_object *o = &r->m.object[i];
+	const uint8_t *data = restore_bytes(r, o->data);
+	char path[MEM_PATH_MAX + 1];
+	int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK), x = 0;
+	uint8_t drop[4096];
+
+	if (fd < 0)
+		return -errno;
+	for (uint64_t at = 0; x == 0 && at < o->data.len; at += 12) {
+		const struct mem_file *f;
+		uint32_t w[3];
+
+		memcpy(w, data + at, sizeof(w));
+		f = &r->m.file[w[2]];
+		memcpy(path, restore_bytes(r, f->path), f->path.len);
+		path[f->path.len] = '\0';
+		x = watch_as(fd, path, w[1] & (IN_ALL_EVENTS | IN_ONLYDIR | IN_DONT_FOLLOW | IN_EXCL_UNLINK | IN_ONESHOT),
+			     (int)w[0]);
+	}
+	while (sys_read(fd, drop, sizeof(drop)) > 0)
+		; /* of the watches that were removed */
+	if (x == 0)
+		x = set_flags(fd, o->flags);
+	if (x < 0) {
+		fd_close(fd);
+		return x;
+	}
+	return put(r, i, fd);
+}
+
+static int copy_runs(struct restore *r, struct mem_range range, int to)
+{
+	for (uint32_t i = 0; i < range.n; i++) {
+		const struct mem_run *run = &r->m.run[range.first + i];
+		off_t from = (off_t)run->off;
+		uint64_t left = run->len;
+
+		if (lseek(to, (off_t)run->start, SEEK_SET) < 0)
+			return -errno;
+		while (left) {
+			ssize_t n = sendfile(to, r->pages[run->file], &from, left);
+
+			if (n <= 0)
+				return n < 0 ? -errno : -EIO;
+			left -= (uint64_t)n;
+		}
+	}
+	return 0;
+}
+
+static int make_shmem(struct restore *r, uint32_t i)
+{
+	const struct mem_object *o = &r->m.object[i];
+	char name[250];
+	int fd, x;
+
+	memcpy(name, restore_bytes(r, o->data), o->data.len);
+	name[o->data.len] = '\0';
+	fd = sys_memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	x = fd < 0 ? fd : sys_ftruncate(fd, (off_t)o->a);
+	if (x == 0)
+		x = copy_runs(r, o->run, fd);
+	/* Runs are whole pages; its last one may be more than there is of it. */
+	if (x == 0 && o->run.n)
+		x = sys_ftruncate(fd, (off_t)o->a);
+	if (x == 0 && !r->agent->single_id)
+		x = sys_fchownat(fd, "", r->m.proc[0].uid[3], r->m.proc[0].gid[3], AT_EMPTY_PATH);
+	if (x == 0)
+		x = lseek(fd, (off_t)o->pos, SEEK_SET) < 0 ? -errno : 0;
+	if (x == 0 && o->b)
+		x = sys_fcntl(fd, F_ADD_SEALS, (long)o->b);
+	if (x >= 0)
+		x = set_flags(fd, o->flags);
+	if (x < 0) {
+		fd_close(fd);
+		return x;
+	}
+	return put(r, i, fd);
+}
+
+/* Several descriptions of one file share ->pair. */
+static int make_unlinked(struct restore *r, uint32_t i)
+{
+	const struct mem_object *all = r->m.object, *o = &all[i];
+	AUTO_CLOSE int fd = sys_openat(AT_FDCWD, "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, (mode_t)o->b & 0777);
+	int x = fd < 0 ? fd : sys_ftruncate(fd, (off_t)o->a);
+
+	if (x == 0)
+		x = copy_runs(r, o->run, fd);
+	if (x == 0)
+		x = sys_ftruncate(fd, (off_t)o->a);
+	if (x == 0 && !r->agent->single_id)
+		x = sys_fchownat(fd, "", r->m.proc[0].uid[3], r->m.proc[0].gid[3], AT_EMPTY_PATH);
+	for (uint32_t j = i; x >= 0 && j < r->m.n[MEM_S_OBJECT]; j++) {
+		if (all[j].kind != MEM_OBJ_UNLINKED || all[j].pair != o->pair || r->object[j] >= 0)
+			continue;
+		x = put(r, j, reopen(fd, all[j].flags));
+		if (x >= 0 && lseek(r->object[j], (off_t)all[j].pos, SEEK_SET) < 0)
+			x = -errno;
+	}
+	return x;
+}
+
+static int make(struct restore *r, uint32_t i)
+{
+	const struct mem_object *o = &r->m.object[i];
+
+	switch ((enum mem_object_kind)o->kind) {
+	case MEM_OBJ_PIPE:
+		return r->object[i] >= 0 ? 0 : make_pipe(r, i);
+	case MEM_OBJ_FIFO:
+		return make_fifo(r, i);
+	case MEM_OBJ_UNIX:
+		return r->object[i] >= 0 ? 0 : make_unix(r, i);
+	case MEM_OBJ_EVENTFD:
+		return make_eventfd(r, i);
+	case MEM_OBJ_EPOLL:
+		return put(r, i, epoll_create1(EPOLL_CLOEXEC));
+	case MEM_OBJ_TIMERFD:
+		return make_timerfd(r, i);
+	case MEM_OBJ_SIGNALFD:
+		return make_signalfd(r, i);
+	case MEM_OBJ_INOTIFY:
+		return make_inotify(r, i);
+	case MEM_OBJ_SHMEM:
+		return make_shmem(r, i);
+	case MEM_OBJ_UNLINKED:
+		return r->object[i] >= 0 ? 0 : make_unlinked(r, i);
+	case MEM_OBJ_FILE:
+	case MEM_OBJ_DEV:
+	case MEM_OBJ_LISTEN: /* restore_open.c */
+	case MEM_OBJ_PROC:
+	case MEM_OBJ_PIDFD:
+	case MEM_OBJ_PTMX: /* restore_tty.c */
+	case MEM_OBJ_PTS:
+	case MEM_OBJ_EXTERNAL:
+		return 0;
+	}
+	return -EINVAL;
+}
+
+static const char *kind_name(uint32_t kind)
+{
+	static const char *const names[] = {
+		"a file", "a pipe", "a FIFO", "a socket pair", "an eventfd", "an epoll", "a timerfd", "a signalfd",
+		"an inotify", "a terminal", "a terminal", "a device", "a file of /proc", "shared memory", "a file without name",
+		"a listening socket", "a pidfd", "the pipes of an exec",
+	};
+
+	return kind < ARRAY_LEN(names) ? names[kind] : "?";
+}
+
+int restore_objects(struct restore *r, struct err *e)
+{
+	int x = restore_ttys(r, e);
+
+	if (x < 0)
+		return x;
+	x = restore_externals(r, e);
+	if (x < 0)
+		return x;
+	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++) {
+		x = make(r, i);
+		if (x < 0)
+			return err_sys(e, ERR_UNSUPPORTED, x, "make %s again", kind_name(r->m.object[i].kind));
+	}
+	return 0;
+}

@@ -1,0 +1,207 @@
+/*
+ * The last step of a restore. Every thread waits at the end of its list; only a tracer can give it its registers and
+ * take away the code it stands on at the same time. All are held until all are done, and then let go.
+ */
+#include "agent/restore.h"
+#include "base/base.h"
+#include "base/sys.h"
+
+#include <elf.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+
+#define SEIZE 0x4206
+#define INTERRUPT 0x4207
+#define SETSIGMASK 0x420b
+#define STOP_EVENT 128
+#define SYSGOOD_EXITKILL (0x1UL | 0x100000UL)
+#ifndef NT_ARM_TLS
+#define NT_ARM_TLS 0x401
+#endif
+
+#ifdef __x86_64__
+#define REGS 27
+enum { R_RAX = 10, R_RDX = 12, R_RSI = 13, R_RDI = 14, R_ORIG = 15, R_IP = 16 };
+static const uint8_t instruction[] = { 0x0f, 0x05 };
+#else
+#define REGS 34
+enum { R_PC = 32 };
+static const uint8_t instruction[] = { 0x01, 0x00, 0x00, 0xd4 };
+#endif
+
+static long trace(const struct restore *r, long req, uint32_t tid, unsigned long addr, const void *data)
+{
+	return sys_ptrace_cookie(req, (pid_t)tid, addr, data, r->agent->cookie);
+}
+
+static int regset(const struct restore *r, long req, uint32_t tid, uint32_t note, const void *data, size_t len)
+{
+	struct iovec v = { (void *)(uintptr_t)data, len };
+
+	return (int)trace(r, req, tid, note, &v);
+}
+
+/* Until it stops; the word of it, or -errno when it is gone. */
+static int stopped(uint32_t tid)
+{
+	int status;
+
+	while (waitpid((pid_t)tid, &status, __WALL) < 0)
+		if (errno != EINTR)
+			return -errno;
+	return WIFSTOPPED(status) ? status >> 8 : -ECHILD;
+}
+
+/* Where a system call can be made from, in the code all of them still have. */
+static uint64_t find_call(void)
+{
+	const size_t n = (size_t)(__stop_cloche_blob - __start_cloche_blob);
+	const uint8_t *at = memmem(__start_cloche_blob, n, instruction, sizeof(instruction));
+
+	assert(at);
+	return (uint64_t)(at - __start_cloche_blob);
+}
+
+static void set_call(uint64_t *regs, uint64_t at, long nr, uint64_t a, uint64_t b)
+{
+#ifdef __x86_64__
+	regs[R_RAX] = (uint64_t)nr;
+	regs[R_RDI] = a;
+	regs[R_RSI] = b;
+	regs[R_RDX] = 0;
+	regs[R_ORIG] = ~0ULL; /* it does not go back into the call it waits in */
+	regs[R_IP] = at;
+#else
+	regs[0] = a;
+	regs[1] = b;
+	regs[2] = 0;
+	regs[8] = (uint64_t)nr;
+	regs[R_PC] = at;
+#endif
+}
+
+static long result(const uint64_t *regs)
+{
+#ifdef __x86_64__
+	return (long)regs[R_RAX];
+#else
+	return (long)regs[0];
+#endif
+}
+
+/* A call made by the thread itself. The instruction may be gone when it returns: it is stopped before it could notice. */
+static int inject(const struct restore *r, uint32_t tid, uint64_t at, long nr, uint64_t a, uint64_t b)
+{
+	uint64_t regs[REGS];
+	int x = regset(r, PTRACE_GETREGSET, tid, NT_PRSTATUS, regs, sizeof(regs));
+
+	if (x < 0)
+		return x;
+	set_call(regs, at, nr, a, b);
+	x = regset(r, PTRACE_SETREGSET, tid, NT_PRSTATUS, regs, sizeof(regs));
+	for (unsigned i = 0; x >= 0 && i < 2; i++) {
+		x = (int)trace(r, PTRACE_SYSCALL, tid, 0, NULL);
+		if (x >= 0)
+			x = stopped(tid);
+		if (x >= 0 && x != (SIGTRAP | 0x80))
+			x = -EINTR;
+	}
+	if (x >= 0)
+		x = regset(r, PTRACE_GETREGSET, tid, NT_PRSTATUS, regs, sizeof(regs));
+	return x < 0 ? x : (int)result(regs);
+}
+
+static int set_registers(const struct restore *r, const struct mem_thread *t)
+{
+	const uint8_t *extra = restore_bytes(r, t->extra);
+	uint64_t regs[REGS], mask = t->sigmask;
+	int x;
+
+	memcpy(regs, restore_bytes(r, t->regs), sizeof(regs));
+#ifdef __x86_64__
+	regs[R_ORIG] = ~0ULL;
+	x = regset(r, PTRACE_SETREGSET, t->tid, NT_X86_XSTATE, restore_bytes(r, t->fp), t->fp.len);
+#else
+	x = regset(r, PTRACE_SETREGSET, t->tid, NT_PRFPREG, restore_bytes(r, t->fp), t->fp.len);
+	if (x >= 0)
+		x = regset(r, PTRACE_SETREGSET, t->tid, NT_ARM_TLS, t->tls, 8);
+#endif
+	for (uint64_t at = 0; x >= 0 && at < t->extra.len;) {
+		uint32_t h[2];
+
+		memcpy(h, extra + at, sizeof(h));
+		x = regset(r, PTRACE_SETREGSET, t->tid, h[0], extra + at + 8, h[1]);
+		at += 8 + (uint64_t)h[1];
+	}
+	if (x >= 0)
+		x = regset(r, PTRACE_SETREGSET, t->tid, NT_PRSTATUS, regs, sizeof(regs));
+	if (x >= 0)
+		x = (int)trace(r, SETSIGMASK, t->tid, sizeof(mask), &mask);
+	return x;
+}
+
+static int hold(const struct restore *r, const struct mem_proc *p)
+{
+	int x = 0;
+
+	for (uint32_t i = 0; x >= 0 && i < p->thread.n; i++) {
+		uint32_t tid = r->m.thread[p->thread.first + i].tid;
+
+		x = (int)trace(r, SEIZE, tid, 0, (const void *)SYSGOOD_EXITKILL);
+		if (x >= 0)
+			x = (int)trace(r, INTERRUPT, tid, 0, NULL);
+	}
+	for (uint32_t i = 0; x >= 0 && i < p->thread.n; i++) {
+		x = stopped(r->m.thread[p->thread.first + i].tid);
+		if (x >= 0 && x != (SIGTRAP | STOP_EVENT << 8))
+			x = -EINTR;
+	}
+	return x;
+}
+
+int restore_finish(struct restore *r, uint32_t *ret_proc, enum restore_what *what)
+{
+	const struct mem_proc *all = r->m.proc;
+	uint64_t call = find_call();
+	int x = 0;
+
+	*what = RESTORE_TRACE;
+	for (uint32_t i = 0; i < r->m.n[MEM_S_PROC]; i++) {
+		*ret_proc = i;
+		x = all[i].state == MEM_ALIVE ? hold(r, &all[i]) : 0;
+		if (x < 0)
+			return x;
+	}
+	for (uint32_t i = 0; i < r->m.n[MEM_S_PROC]; i++) {
+		uint64_t at = r->places[2 * i] + call;
+
+		*ret_proc = i;
+		if (all[i].state != MEM_ALIVE)
+			continue;
+		*what = RESTORE_LEAVE;
+		if (!(all[i].flags & MEM_PROC_DUMPABLE))
+			x = inject(r, all[i].pid, at, SYS_prctl, PR_SET_DUMPABLE, 0);
+		if (x >= 0)
+			x = inject(r, all[i].pid, at, SYS_munmap, r->places[2 * i], r->places[2 * i + 1]);
+		if (x < 0)
+			return x;
+		*what = RESTORE_REGS;
+		for (uint32_t t = 0; x >= 0 && t < all[i].thread.n; t++)
+			x = set_registers(r, &r->m.thread[all[i].thread.first + t]);
+		if (x < 0)
+			return x;
+		if (all[i].flags & MEM_PROC_STOPPED)
+			kill((pid_t)all[i].pid, SIGSTOP);
+	}
+	return 0;
+}
+
+void restore_let_go(const struct restore *r)
+{
+	for (uint32_t i = 0; i < r->m.n[MEM_S_THREAD]; i++)
+		trace(r, PTRACE_DETACH, r->m.thread[i].tid, 0, NULL);
+}

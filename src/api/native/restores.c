@@ -1,0 +1,279 @@
+/* Sandboxes from checkpoints, and forks. */
+#include "api/native/checkpoints.h"
+#include "base/base.h"
+#include "service/jin.h"
+#include "service/restore.h"
+#include "store/db.h"
+
+static void answer(struct call *c, struct box **box, unsigned n)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
+	struct json j = JSON_INIT(&out);
+	struct err e = { 0 };
+
+	jout_object(&j, NULL);
+	jout_array(&j, "sandboxes");
+	for (unsigned i = 0; i < n; i++)
+		dto_box(&j, NULL, box[i]);
+	jout_end(&j);
+	jout_null(&j, "checkpoint");
+	jout_end(&j);
+	if (jout_done(&j) == 0) {
+		call_json(c, 201, &out);
+		return;
+	}
+	err_set(&e, ERR_EXHAUSTED, -E2BIG, "they were made, but do not fit into one answer");
+	call_fail(c, &e);
+}
+
+static void on_restored(void *arg, struct box **box, unsigned n, const struct err *e)
+{
+	struct call *c = arg;
+
+	if (!box) {
+		call_fail(c, e);
+		return;
+	}
+	call_audited(c);
+	answer(c, box, n);
+}
+
+static void on_one(void *arg, struct box **box, unsigned n, const struct err *e)
+{
+	struct call *c = arg;
+
+	(void)n;
+	if (!box) {
+		call_fail(c, e);
+		return;
+	}
+	call_audited(c);
+	call_box_json(c, 201, box[0]);
+}
+
+/* Those an earlier request with this key has made. 1 when the call has been answered. */
+static int replay(struct call *c, const struct tenant *t, const struct restore_plan *p, bool single)
+{
+	struct box *list[RESTORE_MAX];
+	struct err e = { 0 };
+	struct idem_row row;
+	unsigned n = 0;
+	int r = idem_find(c->api->s->db, t->id, p->idem, &row, &e);
+
+	if (r == 0)
+		return 0;
+	if (r > 0 && memcmp(row.body, p->idem_body, sizeof(row.body)))
+		r = err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for another request");
+	for (const char *at = r > 0 ? row.answer : ""; r > 0 && *at && n < RESTORE_MAX;) {
+		char id[ID_SIZE];
+		size_t len = strcspn(at, " ");
+		struct box *b;
+
+		snprintf(id, sizeof(id), "%.*s", (int)len, at);
+		b = map_get(&c->api->s->boxes, id);
+		if (!b || b->state == BOX_ENDING || b->state == BOX_MAKING)
+			r = err_set(&e, ERR_CONFLICT, -ENOENT, "a sandbox this Idempotency-Key made is gone");
+		list[n++] = b;
+		at += len + (at[len] == ' ');
+	}
+	if (r < 0) {
+		call_fail(c, &e);
+		return 1;
+	}
+	http_set(c->q, "Idempotent-Replay", "true");
+	if (single && n)
+		call_box_json(c, 201, list[0]);
+	else
+		answer(c, list, n);
+	return 1;
+}
+
+/* count and names; what is left in the body is a create's. */
+static int read_plan(struct jin *j, struct restore_plan *p)
+{
+	const json_t *names = jin_array(j, "names", RESTORE_MAX);
+	uint64_t count = names && json_array_size(names) ? json_array_size(names) : 1;
+
+	jin_u64(j, "count", &count, 1, RESTORE_MAX);
+	p->count = (unsigned)count;
+	if (names && json_array_size(names) > count)
+		return jin_bad(j, "names", "more names than sandboxes");
+	for (size_t i = 0; names && i < json_array_size(names); i++) {
+		p->names[i] = json_string_value(json_array_get(names, i));
+		if (!p->names[i])
+			return jin_bad(j, "names", "an array of names is wanted");
+	}
+	return j->r;
+}
+
+/* The key, if there is one: 1 when it was answered, with an earlier answer or an error. */
+static int idempotent(struct call *c, const char *data, size_t len, const struct tenant *t, struct restore_plan *p,
+		      bool single)
+{
+	struct err e = { 0 };
+	int r = idem_read(c, data, len, p->idem, p->idem_body, &e);
+
+	if (r > 0 && replay(c, t, p, single))
+		return 1;
+	if (r > 0)
+		r = idem_hold(c, p->idem, &e);
+	if (r == 0)
+		return 0;
+	call_fail(c, &e);
+	return 1;
+}
+
+static void restore_body(struct call *c, const char *data, size_t len)
+{
+	AUTO(json_decref) json_t *o = NULL;
+	AUTO(json_decref) json_t *rest = NULL;
+	AUTO_FREE struct restore_plan *p = calloc(1, sizeof(*p));
+	struct checkpoint *cp = c->data;
+	const char *as = NULL;
+	struct err e = { 0 };
+	int r = jin_parse(data, len, &o, &e);
+
+	c->gone = NULL;
+	if (!p)
+		abort();
+	if (r == 0) {
+		struct jin j = JIN_INIT(o, &e);
+
+		read_plan(&j, p);
+		if (jin_str(&j, "as", &as, NAME_MAX_LEN) && p->count != 1)
+			jin_bad(&j, "as", "only one can have this name: use `names`");
+		r = j.r;
+	}
+	if (r == 0 && as)
+		p->names[0] = as;
+	if (r == 0 && p->count > 1 && (json_object_get(o, "name") || json_object_get(o, "key")))
+		r = err_set(&e, ERR_INVALID, -EINVAL, "'name' and 'key' are for one sandbox: use `names`");
+	if (r < 0) {
+		checkpoint_unref(cp);
+		call_fail(c, &e);
+		return;
+	}
+	if (idempotent(c, data, len, cp->tenant, p, false)) {
+		checkpoint_unref(cp);
+		return;
+	}
+	/* The names point into it: the rest goes on in a copy. */
+	p->body = rest = json_copy(o);
+	if (!rest)
+		abort();
+	json_object_del(rest, "count");
+	json_object_del(rest, "names");
+	json_object_del(rest, "as");
+	p->admin = c->who.scope == SCOPE_ADMIN;
+	c->pending = true;
+	restore_new(cp, &c->who, p, on_restored, c);
+	checkpoint_unref(cp);
+}
+
+void post_checkpoint_restore(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	struct checkpoint *cp = call_checkpoint(c);
+
+	if (!cp)
+		return;
+	checkpoint_ref(cp);
+	c->data = cp;
+	c->gone = drop_checkpoint;
+	call_body(c, restore_body);
+}
+
+static void on_in_place(void *arg, int r, const struct err *e)
+{
+	struct call *c = arg;
+
+	if (r < 0) {
+		call_fail(c, e);
+		return;
+	}
+	call_audited(c);
+	call_box_json(c, 200, c->box);
+}
+
+static void in_place_body(struct call *c, const char *data, size_t len)
+{
+	AUTO(json_decref) json_t *o = NULL;
+	AUTO_FREE struct restore_plan *p = calloc(1, sizeof(*p));
+	const char *as = NULL, *text = NULL;
+	struct checkpoint *cp = NULL;
+	struct err e = { 0 };
+	int r = jin_parse(data, len, &o, &e);
+
+	if (!p)
+		abort();
+	if (r == 0) {
+		struct jin j = JIN_INIT(o, &e);
+
+		if (!jin_str(&j, "checkpoint", &text, 64))
+			jin_bad(&j, "checkpoint", "the id or name of one is wanted");
+		jin_str(&j, "as", &as, NAME_MAX_LEN);
+		r = jin_end(&j);
+	}
+	if (r == 0) {
+		cp = checkpoint_find(c->api->s, &c->who, text, c->box->id, &e);
+		r = cp ? 0 : -ENOENT;
+	}
+	if (r < 0) {
+		call_fail(c, &e);
+		return;
+	}
+	if (!as) {
+		c->pending = true;
+		restore_in_place(c->box, cp, &c->who, on_in_place, c);
+		return;
+	}
+	p->count = 1;
+	p->names[0] = as;
+	if (idempotent(c, data, len, cp->tenant, p, true))
+		return;
+	c->pending = true;
+	restore_new(cp, &c->who, p, on_one, c);
+}
+
+void post_restore(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (call_box(c) == 0)
+		call_body(c, in_place_body);
+}
+
+static void fork_body(struct call *c, const char *data, size_t len)
+{
+	AUTO(json_decref) json_t *o = NULL;
+	AUTO_FREE struct restore_plan *p = calloc(1, sizeof(*p));
+	struct err e = { 0 };
+	int r = jin_parse(data, len, &o, &e);
+
+	if (!p)
+		abort();
+	p->memory = MEMORY_AUTO;
+	if (r == 0) {
+		struct jin j = JIN_INIT(o, &e);
+
+		read_plan(&j, p);
+		read_memory(&j, &p->memory);
+		r = jin_end(&j);
+	}
+	if (r < 0) {
+		call_fail(c, &e);
+		return;
+	}
+	if (idempotent(c, data, len, c->box->tenant, p, false))
+		return;
+	c->pending = true;
+	restore_fork(c->box, &c->who, p, on_restored, c);
+}
+
+void post_fork(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (call_box(c) == 0)
+		call_body(c, fork_body);
+}

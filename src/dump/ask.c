@@ -1,0 +1,170 @@
+/* What only a process itself can be asked for. */
+#include "dump/inject.h"
+#include "base/base.h"
+
+#include <linux/prctl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef PR_GET_TID_ADDRESS
+#define PR_GET_TID_ADDRESS 40
+#endif
+#define TIMERS_MAX 32U
+
+struct asked { /* numbers of calls */
+	size_t brk, dumpable, securebits, pdeathsig, subreaper, itimer[3], sigaction[64], timer[TIMERS_MAX];
+	size_t altstack, tid;
+	struct mem_timer list[TIMERS_MAX];
+	uint32_t timers;
+};
+
+static uint64_t asked_signals(const struct proc *p)
+{
+	/* A default action has flags that matter for SIGCHLD alone: whether children are waited for. */
+	return (p->caught | 1ULL << (SIGCHLD - 1)) & ~(1ULL << (SIGKILL - 1) | 1ULL << (SIGSTOP - 1));
+}
+
+/* Its own tid as host's; inside it is another. */
+static uint32_t tid_inside(const struct proc *p, long host)
+{
+	for (size_t i = 0; i < p->n_threads; i++)
+		if (p->thread[i].host == host)
+			return p->thread[i].tid;
+	return 0;
+}
+
+static int list_timers(const struct proc *p, struct asked *a, struct err *e)
+{
+	AUTO_FREE char *text = NULL;
+	int r = proc_text(p->dir, "timers", 65536, &text, NULL);
+	const char *at = text;
+
+	if (r == -ENOENT)
+		return 0;
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "timers of process %u", p->pid);
+	while ((at = strstr(at, "ID: "))) {
+		struct mem_timer t = { 0 };
+		unsigned long long value;
+		char how[16], scope[8];
+		int clock;
+		long who;
+
+		if (sscanf(at, "ID: %u\nsignal: %u/%llx\nnotify: %15[a-z]/%7[a-z].%ld\nClockID: %d", &t.id, &t.signo, &value,
+			   how, scope, &who, &clock) != 7)
+			return err_set(e, ERR_INTERNAL, -EINVAL, "timers makes no sense");
+		if (clock < 0 || !strcmp(how, "thread"))
+			return proc_refuse(p, e, "has a timer of a kind that can not be carried");
+		if (a->timers == TIMERS_MAX)
+			return proc_refuse(p, e, "has more than %u timers", TIMERS_MAX);
+		t.clock = (uint32_t)clock;
+		t.value = value;
+		t.notify = !strcmp(how, "none") ? SIGEV_NONE : !strcmp(scope, "tid") ? SIGEV_THREAD_ID : SIGEV_SIGNAL;
+		t.tid = t.notify == SIGEV_THREAD_ID ? tid_inside(p, who) : 0;
+		a->list[a->timers++] = t;
+		at = strstr(at, "ClockID: ");
+		at += 9;
+	}
+	return 0;
+}
+
+static void add_process(const struct proc *p, struct inject *j, struct asked *a)
+{
+	uint64_t signals = asked_signals(p);
+
+	a->brk = inject_add(j, &(struct call){ SYS_brk, { 0 }, 0 }, -1, 0);
+	a->dumpable = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_DUMPABLE }, 0 }, -1, 0);
+	a->securebits = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_SECUREBITS }, 0 }, -1, 0);
+	a->pdeathsig = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_PDEATHSIG }, 0 }, 1, 4);
+	a->subreaper = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_CHILD_SUBREAPER }, 0 }, 1, 4);
+	for (unsigned i = 0; i < 3; i++)
+		a->itimer[i] = inject_add(j, &(struct call){ SYS_getitimer, { i }, 0 }, 1, 32);
+	for (unsigned i = 0; i < 64; i++)
+		if (signals & 1ULL << i)
+			a->sigaction[i] = inject_add(j, &(struct call){ SYS_rt_sigaction, { i + 1, 0, 0, 8 }, 0 }, 2, 32);
+	for (uint32_t i = 0; i < a->timers; i++)
+		a->timer[i] = inject_add(j, &(struct call){ SYS_timer_gettime, { a->list[i].id }, 0 }, 1, 32);
+}
+
+/* The first call that failed, as an error. */
+static int failed(const struct proc *p, const struct inject *j, struct err *e)
+{
+	for (size_t i = 0; i < j->n; i++)
+		if (j->result[i] < 0 && j->result[i] > -4096)
+			return err_sys(e, ERR_UNSUPPORTED, (int)j->result[i], "process %u (%s) may not make system call %ld",
+				       p->pid, p->name, j->call[i].nr);
+	return 0;
+}
+
+static uint32_t number(const struct inject *j, size_t call)
+{
+	uint32_t v;
+
+	memcpy(&v, inject_answer(j, call), sizeof(v));
+	return v;
+}
+
+static int take_process(struct dump *d, struct proc *p, const struct inject *j, struct asked *a, struct err *e)
+{
+	int r = 0;
+
+	p->rec.mm[5] = (uint64_t)j->result[a->brk];
+	p->rec.flags |= j->result[a->dumpable] == 1 ? MEM_PROC_DUMPABLE : 0;
+	p->rec.securebits = (uint32_t)j->result[a->securebits];
+	p->rec.pdeathsig = number(j, a->pdeathsig);
+	p->rec.flags |= number(j, a->subreaper) ? MEM_PROC_SUBREAPER : 0;
+	for (unsigned i = 0; i < 3; i++)
+		memcpy(p->rec.itimer[i], inject_answer(j, a->itimer[i]), 32);
+	p->rec.action = (struct mem_range){ image_count(&d->image, MEM_S_ACTION), 64 };
+	for (unsigned i = 0; r == 0 && i < 64; i++) {
+		struct mem_action act = { .handler = p->ignored >> i & 1 ? (uint64_t)(uintptr_t)SIG_IGN : 0 };
+
+		if (asked_signals(p) & 1ULL << i)
+			memcpy(&act, inject_answer(j, a->sigaction[i]), sizeof(act));
+		r = image_add(&d->image, MEM_S_ACTION, &act, NULL, e);
+	}
+	p->rec.timer = (struct mem_range){ image_count(&d->image, MEM_S_TIMER), a->timers };
+	for (uint32_t i = 0; r == 0 && i < a->timers; i++) {
+		memcpy(&a->list[i].interval_s, inject_answer(j, a->timer[i]), 32);
+		r = image_add(&d->image, MEM_S_TIMER, &a->list[i], NULL, e);
+	}
+	return r;
+}
+
+static int ask(struct dump *d, struct proc *p, size_t at, struct err *e)
+{
+	AUTO_FREE struct inject *j = calloc(1, sizeof(*j));
+	AUTO_FREE struct asked *a = calloc(1, sizeof(*a));
+	struct thread *t = &p->thread[at];
+	int r = 0;
+
+	if (!j || !a)
+		return err_sys(e, ERR_INTERNAL, -ENOMEM, "calls");
+	a->altstack = inject_add(j, &(struct call){ SYS_sigaltstack, { 0 }, 0 }, 1, 24);
+	a->tid = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_TID_ADDRESS }, 0 }, 1, 8);
+	if (at == 0) {
+		r = list_timers(p, a, e);
+		if (r < 0)
+			return r;
+		add_process(p, j, a);
+	}
+	r = inject_run(p, t, j, e);
+	if (r == 0)
+		r = failed(p, j, e);
+	if (r < 0)
+		return r;
+	memcpy(t->rec.altstack, inject_answer(j, a->altstack), 24);
+	t->rec.altstack[1] &= UINT32_MAX; /* an int and padding */
+	memcpy(&t->rec.tid_address, inject_answer(j, a->tid), 8);
+	return at == 0 ? take_process(d, p, j, a, e) : 0;
+}
+
+int inject_proc(struct dump *d, struct proc *p, struct err *e)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < p->n_threads; i++)
+		r = ask(d, p, i, e);
+	return r;
+}

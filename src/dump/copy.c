@@ -1,0 +1,290 @@
+/* Content of mappings: which pages are a process's own, and bringing them together in few calls. */
+#include "dump/dump.h"
+#include "base/base.h"
+#include "base/sys.h"
+
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* The kernel's PAGEMAP_SCAN (6.7): older headers do not have it. */
+struct scan_region {
+	uint64_t start, end, categories;
+};
+struct scan_arg {
+	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+	uint64_t inverted, mask, anyof, want;
+};
+#define SCAN _IOWR('f', 16, struct scan_arg)
+#define SCAN_FILE (1U << 2)
+#define SCAN_PRESENT (1U << 3)
+#define SCAN_SWAPPED (1U << 4)
+#define SCAN_ZERO (1U << 5)
+
+#define PM_PRESENT (1ULL << 63)
+#define PM_SWAP (1ULL << 62)
+#define PM_FILE (1ULL << 61)
+
+#define GAP 8U /* so few pages between two others are stored with them: each run costs a mapping where it is restored */
+#define GAP_DELTA 2U
+#define PIECES 128U
+
+/* Where the copying of one mapping is. */
+struct copy {
+	struct dump *d;
+	struct proc *p;
+	const struct vma *v;
+	struct mem_range *run;
+	pid_t pid; /* who is read */
+	uint64_t at; /* up to here runs are complete */
+	struct iovec piece[PIECES];
+	size_t pieces, pages;
+	unsigned gap;
+};
+
+/* Up to @to the mapping has what the ancestor has. */
+static int fill_ancestor(struct copy *c, uint64_t to, struct err *e)
+{
+	struct mem_run run = { .start = c->at, .len = to - c->at, .file = c->v->ancestor,
+			       .off = c->v->offset + (c->at - c->v->start) };
+
+	if (c->v->ancestor == MEM_NONE || to <= c->at)
+		return 0;
+	c->at = to;
+	return pages_run(c->d, c->run, &run, e);
+}
+
+static int read_bytes(const struct copy *c, uint8_t *to, size_t len, struct err *e)
+{
+	struct iovec local = { to, len };
+	ssize_t n = sys_process_vm_readv(c->pid, &local, 1, c->piece, c->pieces);
+	size_t at = 0;
+
+	if (n == (ssize_t)len)
+		return 0;
+	/* What a process may not read itself can be read this way; what lies behind a file's end is nothing. */
+	for (size_t i = 0; i < c->pieces; i++)
+		for (size_t k = 0; k < c->piece[i].iov_len; k += PAGE, at += PAGE) {
+			n = pread(c->p->mem, to + at, PAGE, (off_t)((uintptr_t)c->piece[i].iov_base + k));
+			if (n < 0 && !c->v->all)
+				return err_sys(e, ERR_INTERNAL, -errno, "read memory of process %u", c->p->pid);
+			if (n != (ssize_t)PAGE)
+				memset(to + at, 0, PAGE);
+		}
+	return 0;
+}
+
+/* Whether the zeros from page @i on are worth to be left out. @n are left in this piece. */
+static size_t zeros_from(const struct copy *c, const uint8_t *page, size_t n)
+{
+	size_t k = 0;
+
+	while (k < n && pages_zero(page + k * PAGE))
+		k++;
+	return k > c->gap || k == n ? k : 0;
+}
+
+static int take_piece(struct copy *c, uint64_t start, size_t n, uint8_t *page, uint8_t **to, uint64_t *off, struct err *e)
+{
+	size_t i = 0;
+	int r = 0;
+
+	while (r == 0 && i < n) {
+		struct mem_run run = { .start = start + i * PAGE, .len = PAGE, .off = *off };
+		size_t zeros = c->v->kind == MEM_VMA_ANON ? zeros_from(c, page + i * PAGE, n - i) : 0;
+
+		r = fill_ancestor(c, run.start, e);
+		if (zeros) {
+			i += zeros;
+			c->at = start + i * PAGE;
+			continue;
+		}
+		if (*to != page + i * PAGE)
+			memmove(*to, page + i * PAGE, PAGE);
+		*to += PAGE;
+		*off += PAGE;
+		i++;
+		c->at = start + i * PAGE;
+		if (r == 0)
+			r = pages_run(c->d, c->run, &run, e);
+	}
+	return r;
+}
+
+static int flush(struct copy *c, struct err *e)
+{
+	uint64_t off;
+	uint8_t *from, *to, *base;
+	int r;
+
+	if (!c->pages)
+		return 0;
+	r = pages_room(&c->d->pages, c->pages, &base, e);
+	if (r == 0)
+		r = read_bytes(c, base, c->pages * PAGE, e);
+	if (r < 0)
+		return r;
+	off = pages_end(&c->d->pages);
+	from = to = base;
+	for (size_t i = 0; r == 0 && i < c->pieces; i++) {
+		size_t n = c->piece[i].iov_len / PAGE;
+
+		r = take_piece(c, (uintptr_t)c->piece[i].iov_base, n, from, &to, &off, e);
+		from += n * PAGE;
+	}
+	pages_added(&c->d->pages, (size_t)(to - base) / PAGE);
+	c->pieces = c->pages = 0;
+	return r;
+}
+
+/* Pages from @start to @end are the process's own. */
+static int want(struct copy *c, uint64_t start, uint64_t end, struct err *e)
+{
+	struct iovec *last = c->pieces ? &c->piece[c->pieces - 1] : NULL;
+	int r = 0;
+
+	if (last && start - ((uintptr_t)last->iov_base + last->iov_len) <= c->gap * PAGE)
+		start = (uintptr_t)last->iov_base + last->iov_len;
+	while (r == 0 && start < end) {
+		size_t n = (end - start) / PAGE, room = PAGES_CHUNK - c->pages;
+
+		if (!room || c->pieces == PIECES) {
+			r = flush(c, e);
+			continue;
+		}
+		n = n < room ? n : room;
+		last = c->pieces ? &c->piece[c->pieces - 1] : NULL;
+		if (last && (uintptr_t)last->iov_base + last->iov_len == start)
+			last->iov_len += n * PAGE;
+		else
+			c->piece[c->pieces++] = (struct iovec){ (void *)(uintptr_t)start, n * PAGE };
+		c->pages += n;
+		start += n * PAGE;
+	}
+	return r;
+}
+
+static int by_scan(struct copy *c, int pagemap, struct err *e)
+{
+	struct scan_region found[256];
+	struct scan_arg a = {
+		.size = sizeof(a), .start = c->v->start, .end = c->v->end, .vec = (uintptr_t)found, .vec_len = ARRAY_LEN(found),
+		.inverted = SCAN_FILE | SCAN_ZERO, .mask = SCAN_FILE | SCAN_ZERO, .anyof = SCAN_PRESENT | SCAN_SWAPPED,
+		.want = SCAN_PRESENT,
+	};
+	int r = 0;
+
+	if (c->v->kind == MEM_VMA_FILE) /* the page of zeros is not what a file has */
+		a.inverted = a.mask = SCAN_FILE;
+	while (r == 0 && a.start < a.end) {
+		int n = sys_ioctl(pagemap, SCAN, &a);
+
+		if (n < 0)
+			return n == -ENOTTY || n == -EINVAL ? -EOPNOTSUPP : err_sys(e, ERR_INTERNAL, n, "scan pages");
+		for (int i = 0; r == 0 && i < n; i++)
+			r = want(c, found[i].start, found[i].end, e);
+		if (a.walk_end <= a.start)
+			break;
+		a.start = a.walk_end;
+	}
+	return r;
+}
+
+static int by_pagemap(struct copy *c, int pagemap, struct err *e)
+{
+	uint64_t entry[512];
+	int r = 0;
+
+	for (uint64_t at = c->v->start; r == 0 && at < c->v->end;) {
+		size_t n = (c->v->end - at) / PAGE;
+		ssize_t got;
+
+		n = n < ARRAY_LEN(entry) ? n : ARRAY_LEN(entry);
+		got = pread(pagemap, entry, n * 8, (off_t)(at / PAGE * 8));
+		if (got <= 0)
+			return err_sys(e, ERR_INTERNAL, got < 0 ? -errno : -EIO, "read pagemap");
+		n = (size_t)got / 8;
+		for (size_t i = 0; r == 0 && i < n; i++)
+			if (entry[i] & (PM_PRESENT | PM_SWAP) && !(entry[i] & PM_FILE))
+				r = want(c, at + i * PAGE, at + (i + 1) * PAGE, e);
+		at += n * PAGE;
+	}
+	return r;
+}
+
+static int copy_vma(struct copy *c, int pagemap, struct err *e)
+{
+	int r;
+
+	if (c->v->all) {
+		r = want(c, c->v->start, c->v->end, e);
+	} else {
+		r = by_scan(c, pagemap, e);
+		if (r == -EOPNOTSUPP)
+			r = by_pagemap(c, pagemap, e);
+	}
+	if (r == 0)
+		r = flush(c, e);
+	return r == 0 ? fill_ancestor(c, c->v->end, e) : r;
+}
+
+/* Mappings that differ in nothing but where their pages were become one: they were one once. */
+static bool joins(const struct mem_vma *a, const struct mem_vma *b)
+{
+	return a->kind == MEM_VMA_ANON && b->kind == MEM_VMA_ANON && a->end == b->start && a->prot == b->prot &&
+	       a->flags == b->flags && a->advice == b->advice && !(a->flags & MEM_VMA_GROWSDOWN);
+}
+
+static int add_record(struct dump *d, struct proc *p, const struct vma *v, uint32_t *ret, struct err *e)
+{
+	struct mem_vma rec = {
+		.start = v->start, .end = v->end, .kind = v->kind, .prot = v->prot, .flags = v->flags,
+		.file = v->file, .object = v->object, .advice = v->advice,
+		.offset = v->kind == MEM_VMA_ANON ? 0 : v->offset,
+	};
+	uint64_t brk = (p->rec.mm[5] + PAGE - 1) & ~(PAGE - 1);
+	int r;
+
+	if (rec.kind == MEM_VMA_ANON && rec.start >= (p->rec.mm[4] & ~(PAGE - 1)) && rec.end <= brk)
+		rec.flags |= MEM_VMA_HEAP;
+	if (p->rec.vma.n) {
+		struct mem_vma *last = image_at(&d->image, MEM_S_VMA, p->rec.vma.first + p->rec.vma.n - 1);
+
+		if (joins(last, &rec)) {
+			last->end = rec.end;
+			*ret = p->rec.vma.first + p->rec.vma.n - 1;
+			return 0;
+		}
+	} else {
+		p->rec.vma.first = image_count(&d->image, MEM_S_VMA);
+	}
+	r = image_add(&d->image, MEM_S_VMA, &rec, ret, e);
+	p->rec.vma.n += r == 0;
+	return r;
+}
+
+int vma_dump(struct dump *d, struct proc *p, struct err *e)
+{
+	AUTO_CLOSE int pagemap = sys_openat(p->dir, "pagemap", O_RDONLY | O_CLOEXEC, 0);
+	int r = 0;
+
+	if (pagemap < 0)
+		return err_sys(e, ERR_INTERNAL, pagemap, "pagemap of process %u", p->pid);
+	for (size_t i = 0; r == 0 && i < p->n_vmas; i++) {
+		const struct vma *v = &p->vma[i];
+		struct mem_range run = { 0 };
+		uint32_t at;
+
+		r = add_record(d, p, v, &at, e);
+		if (r == 0 && (v->kind == MEM_VMA_ANON || v->kind == MEM_VMA_FILE)) {
+			struct mem_vma *rec = image_at(&d->image, MEM_S_VMA, at);
+			struct copy c = { .d = d, .p = p, .v = v, .run = &run, .pid = p->host, .at = v->start,
+					  .gap = v->ancestor == MEM_NONE ? GAP : GAP_DELTA };
+
+			run = rec->run;
+			r = copy_vma(&c, pagemap, e);
+			rec->run = run;
+		}
+	}
+	return r;
+}

@@ -1,0 +1,205 @@
+/*
+ * One image in the making: the processes of a sandbox as they are found, and the records they become. The parts share
+ * this; main.c tells the theory of operation.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "proto/memory.h"
+#include "proto/table.h"
+
+#define DUMP_REGS_MAX 64 /* words of NT_PRSTATUS, of any architecture */
+#define DUMP_MAPS_MAX 32 /* lines of a uid_map that are understood; the kernel allows 340, the warden makes few */
+#define DUMP_TEXT_MAX 16384 /* /proc/PID/status and the like */
+#define PAGE 4096ULL
+
+struct vma {
+	uint64_t start, end, offset;
+	uint32_t prot, kind, flags, advice;
+	uint32_t file, object; /* of the image */
+	uint32_t ancestor; /* pages file it maps, MEM_NONE: none */
+	bool shared, all; /* all: also pages that are the file's own have to be stored */
+	bool in_source; /* a fork does not have it as it is */
+};
+
+struct thread {
+	pid_t host;
+	uint32_t tid; /* inside */
+	bool seized, stopped;
+	uint64_t regs[DUMP_REGS_MAX]; /* as they have to be put back */
+	size_t regs_len;
+	uint64_t mask;
+	struct mem_thread rec;
+};
+
+struct proc {
+	pid_t host;
+	uint32_t pid; /* inside */
+	uint32_t parent; /* index of struct proc */
+	uint32_t index; /* of its record; MEM_NONE: it has none */
+	bool zombie, stopped;
+	int dir, pidfd, mem; /* /proc/PID, itself, its memory; -1 = none */
+	char name[16]; /* printable */
+	struct thread *thread;
+	size_t n_threads;
+	struct vma *vma;
+	size_t n_vmas;
+	uint64_t vdso, vdso_end;
+	uint64_t caught, ignored; /* signals */
+	uint64_t dirty; /* about so many bytes have to be copied */
+	pid_t copy; /* host id of the stopped fork that is read instead, 0 = none */
+	char *status;
+	struct mem_proc rec;
+};
+
+struct idmap {
+	struct {
+		uint32_t in, out, n;
+	} line[DUMP_MAPS_MAX];
+	size_t n;
+};
+
+/* Pages on their way: collected in memory while the processes stand still, written when they run again. */
+struct pages {
+	int fd;
+	uint8_t *data;
+	size_t have, size;
+	uint64_t written; /* bytes in the file */
+};
+
+struct image {
+	struct buf section[MEM_SECTIONS];
+};
+
+/* An end that the agent holds for the host. */
+struct external {
+	uint32_t id, role; /* enum mem_role */
+	int fd; /* a copy of the agent's */
+	dev_t dev;
+	ino_t ino;
+	uint32_t pts; /* MEM_TTY: index */
+};
+
+struct dump {
+	int agent_pidfd, table_fd, freezer, out, control;
+	pid_t agent;
+	int root; /* the sandbox's, as the agent has it */
+	uint64_t root_mount;
+	dev_t root_dev;
+	ino_t root_ino;
+	uint64_t filters; /* the agent's */
+	struct idmap uids, gids;
+	struct {
+		char id[32];
+		dev_t dev;
+		ino_t ino;
+		int fd;
+	} ancestor[MEM_PAGE_FILES];
+	uint32_t ancestors;
+	bool flat; /* they may be known, but not pointed to */
+
+	struct proc *proc; /* [0] is the agent, which is held but not part of the image */
+	size_t n_procs, n_threads;
+	uint32_t placeholders;
+	struct table table;
+	struct external *external;
+	size_t n_external;
+	struct object *object;
+	size_t n_objects;
+	struct image image;
+	struct pages pages;
+	uint64_t realtime, monotonic, boottime;
+};
+
+/* ---- image.c: records and the two files ---- */
+void image_init(struct image *m);
+void image_done(struct image *m);
+uint32_t image_count(const struct image *m, enum mem_section s);
+void *image_at(struct image *m, enum mem_section s, uint32_t i);
+/* -E2BIG with a text when there are too many. @ret_index may be NULL. */
+int image_add(struct image *m, enum mem_section s, const void *record, uint32_t *ret_index, struct err *e);
+int image_bytes(struct image *m, const void *data, size_t len, struct mem_span *ret, struct err *e);
+int image_file(struct image *m, const char *path, const struct stat *st, uint32_t flags, uint32_t *ret, struct err *e);
+int image_write(struct dump *d, struct err *e);
+
+/* ---- proc.c: what /proc says ---- */
+/* The whole of a file of unknown size below @dir, NUL-terminated; at most @max bytes. */
+int proc_text(int dir, const char *name, size_t max, char **ret, size_t *ret_len);
+bool proc_field(const char *status, const char *key, const char **ret);
+uint64_t proc_number(const char *status, const char *key, int base, uint64_t none);
+/* The last number of a line as NSpid. */
+uint32_t proc_inside(const char *status, const char *key);
+int proc_map_read(int dir, const char *name, struct idmap *ret, struct err *e);
+bool proc_map(const struct idmap *m, uint64_t out, uint32_t *ret);
+/* "process 17 (python3): " and why it can not be carried. */
+int proc_refuse(const struct proc *p, struct err *e, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Of a process that is stopped: ids, limits, capabilities, names, files. */
+int proc_read(struct dump *d, struct proc *p, struct err *e);
+
+/* ---- stop.c: holding them ---- */
+/* SEIZE and INTERRUPT, until a pass finds nobody new. */
+int stop_all(struct dump *d, struct err *e);
+/* Until each of them stands still. */
+int stop_wait(struct dump *d, struct err *e);
+/* Blocks until @tid stops. The status, or -errno; -ESRCH when it is gone. */
+int stop_next(pid_t tid, int *ret_status);
+void stop_release(struct dump *d);
+int stop_memory(struct proc *p, struct err *e); /* opens ->mem */
+
+/* ---- file.c: what a descriptor or a mapping is called inside ---- */
+struct found {
+	char path[MEM_PATH_MAX];
+	struct stat st;
+	uint64_t mount; /* when it is named */
+	bool named; /* ->path leads there, from the sandbox's root */
+	bool carried; /* and what is there comes with the layer or the image */
+	bool own; /* in the sandbox's own writable layer */
+	unsigned long fs; /* magic of its filesystem */
+};
+/* @link is a magic link below @dir: "fd/3", "exe", "map_files/…". */
+int file_root(struct dump *d, struct err *e); /* what ->root is */
+int file_find(const struct dump *d, int dir, const char *link, struct found *ret, struct err *e);
+
+/* ---- vma.c, pages.c ---- */
+int vma_read(struct dump *d, struct proc *p, struct err *e);
+/* Records of the process's mappings and their pages, into ->image and ->pages. */
+int vma_dump(struct dump *d, struct proc *p, struct err *e);
+int pages_init(struct pages *g, int fd, struct err *e);
+void pages_done(struct pages *g);
+/* Everything that is in memory into the file. */
+int pages_flush(struct pages *g, struct err *e);
+uint64_t pages_end(const struct pages *g); /* where the next page will be */
+/* Room for @n pages, at most PAGES_CHUNK; those that were filled are counted by pages_added(). */
+int pages_room(struct pages *g, size_t n, uint8_t **ret, struct err *e);
+void pages_added(struct pages *g, size_t n);
+#define PAGES_CHUNK 256U
+bool pages_zero(const uint8_t *page);
+/* Adds to the runs of one record, which must be the last ones, or lengthens the last. */
+int pages_run(struct dump *d, struct mem_range *range, const struct mem_run *run, struct err *e);
+/* Content of @size bytes of @fd as runs by offset. */
+int pages_file(struct dump *d, int fd, uint64_t size, struct mem_range *ret, struct err *e);
+
+/* ---- thread.c, inject.c ---- */
+int thread_read(struct dump *d, struct proc *p, struct thread *t, struct err *e);
+int thread_pending(struct dump *d, pid_t tid, bool shared, struct mem_span *ret, struct err *e);
+/* What only the process itself can be asked: the calls are made by it. */
+int inject_proc(struct dump *d, struct proc *p, struct err *e);
+/* A fork that stands still; *ret is its host id. */
+int inject_fork(struct dump *d, struct proc *p, struct err *e);
+void inject_forget(struct dump *d, struct proc *p);
+
+/* ---- fd.c, object.c: descriptors ---- */
+int external_read(struct dump *d, struct err *e);
+int fd_read_all(struct dump *d, struct err *e);
+void object_done(struct dump *d);
+/* The object for a shared mapping that nothing else refers to by descriptor. */
+int object_shmem(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e);
+
+/* ---- tree.c ---- */
+int tree_read(struct dump *d, struct err *e); /* placeholders, execs, parents: the records of processes */

@@ -1,0 +1,274 @@
+/* Descriptors of all processes, and which of them are one and the same open file. */
+#include "dump/dump.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "dump/object.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/kcmp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FDS_MAX 65536U
+#define OBJECTS_MAX 16384U
+#ifndef F_GETOWN_EX
+#define F_GETOWN_EX 16
+#endif
+#ifndef F_GETSIG
+#define F_GETSIG 11
+#endif
+
+static int compare(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static int list_numbers(const struct proc *p, uint32_t **ret, size_t *ret_n, struct err *e)
+{
+	int fd = sys_openat(p->dir, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	AUTO_FREE uint32_t *list = NULL;
+	size_t n = 0, room = 0;
+	struct dirent *de;
+
+	if (!dir) {
+		fd_close(fd);
+		return err_sys(e, ERR_INTERNAL, fd < 0 ? fd : -ENOMEM, "descriptors of process %u", p->pid);
+	}
+	while ((de = readdir(dir))) {
+		if (de->d_name[0] < '0' || de->d_name[0] > '9')
+			continue;
+		if (n == room) {
+			uint32_t *more = room >= FDS_MAX ? NULL : reallocarray(list, room ? room * 2 : 64, sizeof(*list));
+
+			if (!more) {
+				closedir(dir);
+				return err_set(e, ERR_TOO_LARGE, -E2BIG, "process %u (%s) has too many descriptors", p->pid,
+					       p->name);
+			}
+			list = more;
+			room = room ? room * 2 : 64;
+		}
+		list[n++] = (uint32_t)strtoul(de->d_name, NULL, 10);
+	}
+	closedir(dir);
+	if (n)
+		qsort(list, n, sizeof(*list), compare);
+	*ret = TAKE_PTR(list);
+	*ret_n = n;
+	return 0;
+}
+
+static int same(const struct proc *a, uint32_t na, const struct proc *b, uint32_t nb, struct err *e)
+{
+	int r = sys_kcmp(a->host, b->host, KCMP_FILE, na, nb);
+
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "compare descriptors") : r == 0;
+}
+
+/* 1 and its number, 0: not seen yet. */
+static int find(const struct dump *d, const struct opened *x, uint32_t flags, uint32_t *ret, struct err *e)
+{
+	for (size_t i = 0; i < d->n_objects; i++) {
+		const struct object *o = &d->object[i];
+		int r;
+
+		if (!o->p || o->dev != x->f.st.st_dev || o->ino != x->f.st.st_ino || o->rec.flags != flags)
+			continue;
+		r = same(o->p, o->num, x->p, x->num, e);
+		if (r != 0) {
+			*ret = (uint32_t)i;
+			return r;
+		}
+	}
+	return 0;
+}
+
+static int owner(const struct dump *d, struct object *o)
+{
+	struct {
+		int type, pid;
+	} own = { 0 };
+
+	if (sys_fcntl(o->fd, F_GETOWN_EX, (long)&own) < 0 || !own.pid)
+		return 0;
+	for (size_t i = 1; i < d->n_procs; i++)
+		if (d->proc[i].host == own.pid) {
+			o->rec.owner_type = (uint32_t)own.type;
+			o->rec.owner_pid = d->proc[i].pid;
+		}
+	o->rec.owner_sig = (uint32_t)sys_fcntl(o->fd, F_GETSIG, 0);
+	return 0;
+}
+
+static int classify(struct opened *x, struct err *e)
+{
+	mode_t mode = x->f.st.st_mode;
+
+	if (x->f.path[0] != '/') {
+		if (!strncmp(x->f.path, "pipe:", 5))
+			return object_pipe(x, e);
+		return S_ISSOCK(mode) ? object_socket(x, e) : object_anon(x, e);
+	}
+	if (S_ISREG(mode) || S_ISDIR(mode))
+		return object_file(x, e);
+	if (S_ISFIFO(mode))
+		return object_pipe(x, e);
+	if (S_ISCHR(mode))
+		return object_device(x, e);
+	return proc_refuse(x->p, e, "has something open that is not known: descriptor %u", x->num);
+}
+
+static struct object *new_object(struct dump *d, struct err *e)
+{
+	struct object *more = d->n_objects >= OBJECTS_MAX ? NULL :
+							    reallocarray(d->object, d->n_objects + 1, sizeof(*more));
+
+	if (!more) {
+		err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %u open files", OBJECTS_MAX);
+		return NULL;
+	}
+	d->object = more;
+	more += d->n_objects++;
+	*more = (struct object){ .rec = { .file = MEM_NONE, .pair = MEM_NONE }, .fd = -1 };
+	return more;
+}
+
+static int add_object(struct dump *d, struct opened *x, uint32_t flags, uint32_t *ret, struct err *e)
+{
+	struct object *o = new_object(d, e);
+	int r;
+
+	if (!o)
+		return -E2BIG;
+	*ret = (uint32_t)d->n_objects - 1;
+	o->p = x->p;
+	o->num = x->num;
+	o->dev = x->f.st.st_dev;
+	o->ino = x->f.st.st_ino;
+	o->rec.flags = flags;
+	o->rec.pos = proc_number(x->info, "pos", 10, 0);
+	if (proc_field(x->info, "lock", &(const char *){ NULL }))
+		return proc_refuse(x->p, e, "holds a lock of a file (%.100s)", x->f.path);
+	o->fd = sys_pidfd_getfd(x->p->pidfd, (int)x->num);
+	if (o->fd < 0)
+		return err_sys(e, ERR_INTERNAL, o->fd, "descriptor %u of process %u", x->num, x->p->pid);
+	x->o = o;
+	r = classify(x, e);
+	return r < 0 ? r : owner(d, &d->object[*ret]);
+}
+
+static int read_one(struct dump *d, struct proc *p, uint32_t num, struct err *e)
+{
+	struct opened x = { .d = d, .p = p, .num = num };
+	AUTO_FREE char *info = NULL;
+	struct mem_fd rec = { .num = num };
+	char name[32];
+	uint32_t flags;
+	int r;
+
+	snprintf(x.link, sizeof(x.link), "fd/%u", num);
+	snprintf(name, sizeof(name), "fdinfo/%u", num);
+	r = proc_text(p->dir, name, 1 << 20, &info, NULL);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "read %s of process %u", name, p->pid);
+	r = file_find(d, p->dir, x.link, &x.f, e);
+	if (r < 0)
+		return r;
+	x.info = info;
+	flags = (uint32_t)proc_number(info, "flags", 8, 0);
+	rec.cloexec = !!(flags & O_CLOEXEC);
+	flags &= ~(uint32_t)O_CLOEXEC;
+	r = find(d, &x, flags, &rec.object, e);
+	if (r == 0)
+		r = add_object(d, &x, flags, &rec.object, e);
+	if (r < 0)
+		return r;
+	p->rec.fd.n++;
+	return image_add(&d->image, MEM_S_FD, &rec, NULL, e);
+}
+
+/* Processes that share more than files: not what a fork leaves. */
+static int check_shared(const struct dump *d, const struct proc *p, struct err *e)
+{
+	static const int kinds[] = { KCMP_VM, KCMP_FILES, KCMP_FS };
+	const struct proc *parent = &d->proc[p->parent];
+
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		if (p->parent && !parent->zombie && sys_kcmp(parent->host, p->host, kinds[i], 0, 0) == 0)
+			return proc_refuse(p, e, "shares memory, descriptors or folders with its parent");
+	for (size_t t = 1; t < p->n_threads; t++)
+		for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+			if (sys_kcmp(p->host, p->thread[t].host, kinds[i], 0, 0) != 0)
+				return proc_refuse(p, e, "has a thread with descriptors or folders of its own");
+	return 0;
+}
+
+static int read_proc(struct dump *d, struct proc *p, struct err *e)
+{
+	AUTO_FREE uint32_t *list = NULL;
+	size_t n = 0;
+	int r = check_shared(d, p, e);
+
+	if (r == 0)
+		r = list_numbers(p, &list, &n, e);
+	p->rec.fd.first = image_count(&d->image, MEM_S_FD);
+	for (size_t i = 0; r == 0 && i < n; i++)
+		r = read_one(d, p, list[i], e);
+	return r;
+}
+
+int object_shmem(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e)
+{
+	struct object *o;
+
+	*ret = MEM_NONE;
+	for (size_t i = 0; i < d->n_objects; i++)
+		if (d->object[i].dev == f->st.st_dev && d->object[i].ino == f->st.st_ino) {
+			/* A file that was removed, open and shared: it is memory with a descriptor now. */
+			if (d->object[i].rec.kind == MEM_OBJ_UNLINKED)
+				d->object[i].rec.b = 0;
+			d->object[i].rec.kind = MEM_OBJ_SHMEM;
+			*ret = *ret == MEM_NONE ? (uint32_t)i : *ret;
+		}
+	if (*ret != MEM_NONE)
+		return 0;
+	o = new_object(d, e);
+	if (!o)
+		return -E2BIG;
+	*ret = (uint32_t)d->n_objects - 1;
+	o->dev = f->st.st_dev;
+	o->ino = f->st.st_ino;
+	o->rec.kind = MEM_OBJ_SHMEM;
+	o->rec.flags = O_RDWR;
+	o->rec.a = (uint64_t)f->st.st_size;
+	o->rec.pair = *ret;
+	o->fd = sys_openat(p->dir, link, O_RDONLY | O_CLOEXEC, 0);
+	return o->fd < 0 ? err_sys(e, ERR_INTERNAL, o->fd, "shared memory of process %u", p->pid) : 0;
+}
+
+int fd_read_all(struct dump *d, struct err *e)
+{
+	int r = 0;
+
+	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
+		if (!d->proc[i].zombie)
+			r = read_proc(d, &d->proc[i], e);
+	return r;
+}
+
+void object_done(struct dump *d)
+{
+	for (size_t i = 0; i < d->n_objects; i++)
+		fd_close(d->object[i].fd);
+	for (size_t i = 0; i < d->n_external; i++)
+		fd_close(d->external[i].fd);
+	free(d->object);
+	free(d->external);
+	d->object = NULL;
+	d->external = NULL;
+	d->n_objects = d->n_external = 0;
+}

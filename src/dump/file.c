@@ -1,0 +1,88 @@
+/*
+ * Names of what a process has open or mapped. The text behind a magic link is only a guess: what it leads to, from the
+ * sandbox's root and inside of it, must be the very same file.
+ */
+#include "dump/dump.h"
+#include "base/base.h"
+#include "base/sys.h"
+
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef STATX_MNT_ID
+#define STATX_MNT_ID 0x1000U
+#endif
+#define PROC_MAGIC 0x9fa0UL
+#define SYSFS_MAGIC 0x62656572UL
+#define DEVPTS_MAGIC 0x1cd1UL
+
+/* struct statx as far as we need it: libcs differ in what they know of it. */
+struct statx_mount {
+	uint32_t mask, blksize;
+	uint64_t attributes;
+	uint32_t nlink, uid, gid;
+	uint16_t mode, spare0;
+	uint64_t ino, size, blocks, attributes_mask, times[8];
+	uint32_t rdev[2], dev[2];
+	uint64_t mnt_id, spare[13];
+};
+static_assert(sizeof(struct statx_mount) == 256, "the kernel's size");
+
+static int mount_of(int dir, const char *name, int flags, uint64_t *ret)
+{
+	struct statx_mount x;
+
+	if (syscall(SYS_statx, dir, name, flags, STATX_MNT_ID, &x) < 0)
+		return -errno;
+	*ret = x.mnt_id;
+	return x.mask & STATX_MNT_ID ? 0 : -EOPNOTSUPP;
+}
+
+static void look(const struct dump *d, struct found *f)
+{
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	AUTO_CLOSE int at = sys_openat2(d->root, f->path, &how);
+	struct statfs fs;
+	struct stat st;
+
+	if (at < 0 || fstat(at, &st) < 0 || st.st_dev != f->st.st_dev || st.st_ino != f->st.st_ino)
+		return;
+	if (fstatfs(at, &fs) < 0 || mount_of(at, "", AT_EMPTY_PATH, &f->mount) < 0)
+		return;
+	f->named = true;
+	f->fs = (unsigned long)fs.f_type;
+	f->own = f->mount == d->root_mount;
+	f->carried = f->own || fs.f_flags & ST_RDONLY || f->fs == PROC_MAGIC || f->fs == SYSFS_MAGIC || f->fs == DEVPTS_MAGIC;
+}
+
+int file_root(struct dump *d, struct err *e)
+{
+	int r = mount_of(d->root, "", AT_EMPTY_PATH, &d->root_mount);
+	struct stat st;
+
+	if (r == 0 && fstat(d->root, &st) < 0)
+		r = -errno;
+	if (r < 0)
+		return err_sys(e, r == -EOPNOTSUPP ? ERR_UNSUPPORTED : ERR_INTERNAL, r, "the sandbox's root");
+	d->root_dev = st.st_dev;
+	d->root_ino = st.st_ino;
+	return 0;
+}
+
+int file_find(const struct dump *d, int dir, const char *link, struct found *ret, struct err *e)
+{
+	ssize_t n = readlinkat(dir, link, ret->path, sizeof(ret->path) - 1);
+
+	ret->named = ret->carried = ret->own = false;
+	ret->mount = ret->fs = 0;
+	if (n < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "read the link %s", link);
+	ret->path[n] = '\0';
+	if (fstatat(dir, link, &ret->st, 0) < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "stat %s", link);
+	if (ret->path[0] == '/')
+		look(d, ret);
+	return 0;
+}

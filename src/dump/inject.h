@@ -1,0 +1,21 @@
+/* Calls that a stopped thread makes for us. Whoever kills us in between: the thread ends them and goes on where it was. */
+#pragma once
+#include "dump/arch.h"
+
+#define INJECT_CALLS_MAX 256
+
+/* What one thread is to be asked. */
+struct inject {
+	struct call call[INJECT_CALLS_MAX];
+	long result[INJECT_CALLS_MAX];
+	uint16_t answer[INJECT_CALLS_MAX]; /* where in ->page, 0xffff: it has none */
+	size_t n;
+	uint8_t page[PAGE];
+	size_t used;
+};
+
+/* Adds a call; argument @pointer (-1: none) is where @size bytes of an answer go. Its number. */
+size_t inject_add(struct inject *j, const struct call *c, int pointer, size_t size);
+const void *inject_answer(const struct inject *j, size_t call);
+/* Makes them all. The thread stands where it stood. */
+int inject_run(struct proc *p, struct thread *t, struct inject *j, struct err *e);

@@ -1,0 +1,290 @@
+/*
+ * cloche-dump: writes down what the processes of one sandbox are.
+ *
+ * Theory of operation. The warden starts it as root for one image, with descriptors of the agent, of the agent's table,
+ * of a folder for the result, and of a socket to talk to it by. It gives up all capabilities but those that reading
+ * another process takes, holds every thread of the sandbox by ptrace, looks at each, has each answer a few questions
+ * that only it can answer (inject.c), copies the pages, and lets go. What it reads was made by strangers: it sizes
+ * nothing by it without a limit, and follows no path of theirs but inside their root.
+ *
+ * It has no way to fail that needs tidying up. The kernel lets go of everybody when it ends, at any moment, by any
+ * cause, and what it made them do brings itself to an end. So a signal just ends it; and it dies with the warden.
+ *
+ *	main.c     arguments, privileges, the words said to the warden, the order of things
+ *	stop.c     holding and releasing threads         thread.c, ask.c, inject.c   one thread or process
+ *	proc.c     /proc: ids, limits, what is refused   file.c   names of files, verified
+ *	vma.c      mappings                              copy.c, pages.c             their content
+ *	fd.c       descriptors; object_*.c by kind       tree.c   sessions, execs, the records of processes
+ *	image.c    records, and the file they end in
+ */
+#include "dump/dump.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "dump/object.h"
+#include "linux/caps.h"
+
+#include <linux/capability.h>
+#include <linux/prctl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BIG (64ULL << 20) /* more than this is not copied while everybody waits */
+#define BIT(cap) (1ULL << (cap))
+#ifndef CAP_CHECKPOINT_RESTORE
+#define CAP_CHECKPOINT_RESTORE 40
+#endif
+/* Looking into processes; the files behind mappings; folders below a stranger's root. */
+#define KEEP (BIT(CAP_SYS_PTRACE) | BIT(CAP_CHECKPOINT_RESTORE) | BIT(CAP_DAC_READ_SEARCH) | \
+	      BIT(CAP_DAC_OVERRIDE))
+#define CONTROL_MS 600000
+#define STUCK_S 120 /* whatever holds us up, the sandbox must not stand still for ever */
+
+static int say(const struct dump *d, const char *text)
+{
+	return fd_send(d->control, text, strlen(text), NULL, 0);
+}
+
+static int wait_go(const struct dump *d, struct err *e)
+{
+	struct pollfd p = { .fd = d->control, .events = POLLIN };
+	char word[16] = "";
+	size_t nfds = 0;
+	ssize_t n;
+
+	if (poll(&p, 1, CONTROL_MS) != 1)
+		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "the warden said nothing");
+	n = fd_recv(d->control, word, sizeof(word) - 1, NULL, 0, &nfds);
+	if (n != 2 || memcmp(word, "go", 2) != 0)
+		return err_set(e, ERR_INTERNAL, n < 0 ? (int)n : -ECANCELED, "the warden does not want it any more");
+	return 0;
+}
+
+/* In the sandbox's network, so that its sockets can be asked for; which has the effect that we have no other. */
+static int enter_network(const struct dump *d, struct err *e)
+{
+	AUTO_CLOSE int ns = -1;
+	char path[64];
+	int r;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)d->agent);
+	ns = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	r = ns < 0 ? ns : sys_setns(ns, CLONE_NEWNET);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "enter the sandbox's network") : 0;
+}
+
+static int drop(struct err *e)
+{
+	int r = caps_drop_bounding(KEEP);
+
+	if (r == 0)
+		r = sys_setgroups(0, NULL);
+	if (r == 0)
+		r = sys_prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	if (r == 0)
+		r = caps_set(KEEP, 0);
+	if (r == 0)
+		r = sys_prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (r == 0)
+		r = sys_prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "give up privileges") : 0;
+}
+
+static int number(const char *text, int max, int *ret)
+{
+	char *end;
+	long v = strtol(text, &end, 10);
+
+	if (end == text || *end || v < 0 || v > max)
+		return -EINVAL;
+	*ret = (int)v;
+	return 0;
+}
+
+static int add_ancestor(struct dump *d, const char *arg)
+{
+	const char *colon = strchr(arg, ':');
+	struct stat st;
+	int fd;
+
+	if (d->ancestors == MEM_PAGE_FILES || !colon || colon == arg || (size_t)(colon - arg) >= sizeof(d->ancestor[0].id) ||
+	    number(colon + 1, 1 << 20, &fd) < 0 || fstat(fd, &st) < 0)
+		return -EINVAL;
+	memcpy(d->ancestor[d->ancestors].id, arg, (size_t)(colon - arg));
+	d->ancestor[d->ancestors].dev = st.st_dev;
+	d->ancestor[d->ancestors].ino = st.st_ino;
+	d->ancestor[d->ancestors++].fd = fd;
+	d->flat = d->ancestors == MEM_PAGE_FILES;
+	return 0;
+}
+
+static int arguments(struct dump *d, int argc, char **argv)
+{
+	int *const to[] = { &d->agent_pidfd, &d->agent, &d->table_fd, &d->freezer, &d->out, &d->control };
+
+	if (argc < 7)
+		return -EINVAL;
+	for (int i = 0; i < 6; i++)
+		if (number(argv[i + 1], 1 << 22, to[i]) < 0)
+			return -EINVAL;
+	for (int i = 7; i < argc; i++)
+		if (add_ancestor(d, argv[i]) < 0)
+			return -EINVAL;
+	return 0;
+}
+
+static uint64_t now(clockid_t clock)
+{
+	struct timespec ts = { 0 };
+
+	clock_gettime(clock, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
+}
+
+/* Of the agent: what every process is held against. */
+static int look_at_agent(struct dump *d, struct err *e)
+{
+	const struct proc *a = &d->proc[0];
+	int r;
+
+	d->root = sys_openat(a->dir, "root", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	if (d->root < 0)
+		return err_sys(e, ERR_INTERNAL, d->root, "open the sandbox's root");
+	d->filters = proc_number(a->status, "Seccomp_filters", 10, 0);
+	r = file_root(d, e);
+	if (r < 0)
+		return r;
+	r = proc_map_read(a->dir, "uid_map", &d->uids, e);
+	return r < 0 ? r : proc_map_read(a->dir, "gid_map", &d->gids, e);
+}
+
+static int read_table(struct dump *d, struct err *e)
+{
+	int r = table_read(d->table_fd, &d->table);
+
+	if (r < 0)
+		return err_sys(e, r == -EAGAIN ? ERR_CONFLICT : ERR_INTERNAL, r, "the agent's table");
+	for (size_t i = 1; i < d->n_procs; i++)
+		for (unsigned w = 0; w < TABLE_WORKERS; w++)
+			if (d->table.worker[w] && d->table.worker[w] == d->proc[i].pid)
+				return err_set(e, ERR_CONFLICT, -EBUSY, "files are being transferred");
+	return external_read(d, e);
+}
+
+static int read_processes(struct dump *d, struct err *e)
+{
+	int r = 0;
+
+	if (d->n_procs < 2)
+		return err_set(e, ERR_NOT_FOUND, -ESRCH, "nothing runs in the sandbox");
+	for (size_t i = 1; r == 0 && i < d->n_procs; i++) {
+		struct proc *p = &d->proc[i];
+
+		r = proc_read(d, p, e);
+		if (r == 0 && !p->zombie)
+			r = stop_memory(p, e);
+		for (size_t t = 0; r == 0 && t < p->n_threads; t++)
+			r = thread_read(d, p, &p->thread[t], e);
+	}
+	if (r == 0)
+		r = fd_read_all(d, e);
+	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
+		if (!d->proc[i].zombie)
+			r = vma_read(d, &d->proc[i], e);
+	return r == 0 ? object_link(d, e) : r;
+}
+
+static int copy_all(struct dump *d, struct err *e)
+{
+	int r = 0;
+
+	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
+		if (!d->proc[i].zombie)
+			r = inject_proc(d, &d->proc[i], e);
+	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
+		if (!d->proc[i].zombie)
+			r = vma_dump(d, &d->proc[i], e);
+	return r == 0 ? tree_read(d, e) : r;
+}
+
+static int hold_and_read(struct dump *d, struct err *e)
+{
+	int r = stop_all(d, e);
+
+	if (r == 0)
+		r = look_at_agent(d, e);
+	if (r == 0)
+		r = read_table(d, e);
+	if (r == 0)
+		r = say(d, "seized");
+	if (r == 0)
+		r = stop_wait(d, e);
+	d->realtime = now(CLOCK_REALTIME);
+	d->monotonic = now(CLOCK_MONOTONIC);
+	d->boottime = now(CLOCK_BOOTTIME);
+	if (r == 0)
+		r = read_processes(d, e);
+	return r == 0 ? copy_all(d, e) : r;
+}
+
+static int run(struct dump *d, struct err *e)
+{
+	int fd = sys_openat(d->out, "pages", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int r;
+
+	if (fd < 0)
+		return err_sys(e, ERR_INTERNAL, fd, "create pages");
+	r = pages_init(&d->pages, fd, e);
+	if (r == 0)
+		r = hold_and_read(d, e);
+	if (r == 0)
+		r = say(d, "ready");
+	if (r == 0)
+		r = wait_go(d, e);
+	stop_release(d);
+	if (r == 0)
+		r = say(d, "copied");
+	if (r == 0)
+		r = pages_flush(&d->pages, e);
+	if (r == 0)
+		r = image_write(d, e);
+	return r == 0 ? say(d, "done") : r;
+}
+
+static void tell(const struct dump *d, const struct err *e)
+{
+	char text[512];
+
+	if (e->kind == ERR_INTERNAL)
+		snprintf(text, sizeof(text), "failed %s", e->msg[0] ? e->msg : "unknown");
+	else
+		snprintf(text, sizeof(text), "refused %s %s", err_kind_name(e->kind), e->msg);
+	say(d, text);
+}
+
+int main(int argc, char **argv)
+{
+	static struct dump d;
+	struct err e = { 0 };
+	int r;
+
+	d.root = d.pages.fd = -1;
+	if (arguments(&d, argc, argv) < 0) {
+		fputs("cloche-dump: started by cloche-warden only\n", stderr);
+		return 2;
+	}
+	alarm(STUCK_S);
+	sys_prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+	image_init(&d.image);
+	r = enter_network(&d, &e);
+	if (r == 0)
+		r = drop(&e);
+	sys_prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	if (r == 0)
+		r = run(&d, &e);
+	if (r < 0)
+		tell(&d, &e);
+	return r < 0 ? 1 : 0; /* descriptors, memory, and who is held: the kernel takes all of it back */
+}

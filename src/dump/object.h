@@ -1,0 +1,42 @@
+/* Open file descriptions: found once, however many descriptors there are of each. */
+#pragma once
+#include "dump/dump.h"
+
+struct object {
+	struct mem_object rec;
+	dev_t dev;
+	ino_t ino;
+	struct proc *p; /* one who has it, as ->num; NULL: only mapped */
+	uint32_t num;
+	int fd; /* a copy of our own */
+	bool done; /* content was taken */
+};
+
+/* What is known of a descriptor when its object is made. */
+struct opened {
+	struct dump *d;
+	struct proc *p;
+	uint32_t num;
+	char link[32]; /* "fd/3" */
+	const char *info; /* fdinfo */
+	struct found f;
+	struct object *o;
+};
+
+/* Each fills ->rec or refuses. */
+int object_file(struct opened *x, struct err *e);
+int object_pipe(struct opened *x, struct err *e);
+int object_device(struct opened *x, struct err *e);
+int object_anon(struct opened *x, struct err *e); /* eventfd and its kin */
+int object_socket(struct opened *x, struct err *e);
+/* Once all objects are known: pairs, queues, watches. */
+int object_link(struct dump *d, struct err *e);
+
+const struct external *external_find(const struct dump *d, dev_t dev, ino_t ino);
+const struct external *external_tty(const struct dump *d, uint32_t pts);
+/* What lies in a pipe, which stays there. @fd can read it. */
+int pipe_peek(struct dump *d, int fd, struct mem_span *ret, struct err *e);
+/* Whether nobody has the other end. */
+bool pipe_orphan(int fd, bool reads);
+/* struct mem_pty of a terminal. */
+int pty_read(struct dump *d, int fd, struct mem_pty *ret, struct err *e);

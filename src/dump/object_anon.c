@@ -1,0 +1,95 @@
+/* Kernel objects that are nothing but a descriptor. What they hold is told by fdinfo. */
+#include "dump/object.h"
+#include "base/base.h"
+#include "base/sys.h"
+
+#include <linux/kcmp.h>
+#include <unistd.h>
+
+static int eventfd(struct opened *x, struct err *e)
+{
+	struct mem_object *o = &x->o->rec;
+	const char *at;
+
+	if (!proc_field(x->info, "eventfd-count", &at))
+		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of an eventfd makes no sense");
+	o->kind = MEM_OBJ_EVENTFD;
+	o->a = strtoull(at, NULL, 16);
+	o->b = proc_number(x->info, "eventfd-semaphore", 10, 0);
+	return 0;
+}
+
+static int timerfd(struct opened *x, struct err *e)
+{
+	struct mem_object *o = &x->o->rec;
+	unsigned long long v[4];
+	const char *value, *interval;
+	uint64_t data[5];
+
+	if (!proc_field(x->info, "it_value", &value) || !proc_field(x->info, "it_interval", &interval) ||
+	    sscanf(value, " (%llu, %llu)", &v[2], &v[3]) != 2 || sscanf(interval, " (%llu, %llu)", &v[0], &v[1]) != 2)
+		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of a timerfd makes no sense");
+	o->kind = MEM_OBJ_TIMERFD;
+	o->a = proc_number(x->info, "clockid", 10, 0);
+	o->b = proc_number(x->info, "settime flags", 8, 0) & 3;
+	for (unsigned i = 0; i < 4; i++)
+		data[i] = v[i];
+	data[4] = proc_number(x->info, "ticks", 10, 0);
+	return image_bytes(&x->d->image, data, sizeof(data), &o->data, e);
+}
+
+static int signalfd(struct opened *x, struct err *e)
+{
+	const char *at;
+
+	if (!proc_field(x->info, "sigmask", &at))
+		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of a signalfd makes no sense");
+	x->o->rec.kind = MEM_OBJ_SIGNALFD;
+	x->o->rec.a = strtoull(at, NULL, 16);
+	return 0;
+}
+
+/* Which process is meant is told as we number it. */
+static int pidfd(struct opened *x, struct err *e)
+{
+	uint64_t host = proc_number(x->info, "Pid", 10, 0);
+
+	x->o->rec.kind = MEM_OBJ_PIDFD;
+	for (size_t i = 1; i < x->d->n_procs; i++)
+		if ((uint64_t)x->d->proc[i].host == host)
+			x->o->rec.a = x->d->proc[i].pid;
+	return x->o->rec.a ? 0 : proc_refuse(x->p, e, "has a pidfd of a process that is gone or outside");
+}
+
+static int inotify(struct opened *x, struct err *e)
+{
+	x->o->rec.kind = MEM_OBJ_INOTIFY;
+	if (strstr(x->info, "inotify wd:"))
+		return proc_refuse(x->p, e, "watches files (inotify)");
+	return 0;
+}
+
+static int epoll(struct opened *x, struct err *e)
+{
+	(void)e;
+	x->o->rec.kind = MEM_OBJ_EPOLL; /* what it waits for is told when everything is known */
+	return 0;
+}
+
+int object_anon(struct opened *x, struct err *e)
+{
+	static const struct {
+		const char *name;
+		int (*read)(struct opened *x, struct err *e);
+	} kinds[] = {
+		{ "anon_inode:[eventfd]", eventfd },   { "anon_inode:[timerfd]", timerfd },
+		{ "anon_inode:[signalfd]", signalfd }, { "anon_inode:[pidfd]", pidfd },
+		{ "pidfd:", pidfd },		       { "anon_inode:inotify", inotify },
+		{ "anon_inode:[eventpoll]", epoll },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		if (!strncmp(x->f.path, kinds[i].name, strlen(kinds[i].name)))
+			return kinds[i].read(x, e);
+	return proc_refuse(x->p, e, "has something open that can not be carried: %.60s", x->f.path);
+}

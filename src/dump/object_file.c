@@ -1,0 +1,183 @@
+/* Files, folders, device nodes, terminals. */
+#include "dump/object.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/sys.h"
+
+#include <sys/ioctl.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PROC_MAGIC 0x9fa0UL
+#define SYSFS_MAGIC 0x62656572UL
+#define PTS_MAJOR 136U
+#define DRAIN_MS 300
+
+/* The kernel's struct termios2: libcs have other ideas. */
+struct termios_kernel {
+	uint32_t iflag, oflag, cflag, lflag;
+	uint8_t line, cc[19];
+	uint32_t ispeed, ospeed;
+};
+#define GET_TERMIOS _IOR('T', 0x2a, struct termios_kernel)
+#ifndef TIOCGPTLCK
+#define TIOCGPTLCK _IOR('T', 0x39, int)
+#endif
+#ifndef TIOCGPKT
+#define TIOCGPKT _IOR('T', 0x38, int)
+#endif
+#ifndef TIOCGDEV
+#define TIOCGDEV _IOR('T', 0x32, unsigned int)
+#endif
+
+static int without_name(struct opened *x, struct err *e)
+{
+	struct object *o = x->o;
+	int seals;
+
+	if (x->f.st.st_nlink)
+		return proc_refuse(x->p, e, "has %.100s open, which has no name in the sandbox", x->f.path);
+	if (S_ISDIR(x->f.st.st_mode))
+		return proc_refuse(x->p, e, "has a folder open that was removed");
+	seals = sys_fcntl(o->fd, F_GET_SEALS, 0);
+	o->rec.kind = seals >= 0 ? MEM_OBJ_SHMEM : MEM_OBJ_UNLINKED;
+	o->rec.a = (uint64_t)x->f.st.st_size;
+	o->rec.b = seals >= 0 ? (uint32_t)seals : x->f.st.st_mode & 07777U;
+	if (seals >= 0 && !strncmp(x->f.path, "/memfd:", 7)) {
+		char *name = x->f.path + 7, *end = strrchr(name, ' '); /* " (deleted)" */
+		size_t n = end ? (size_t)(end - name) : strlen(name);
+
+		return image_bytes(&x->d->image, name, n < 249 ? n : 249, &o->rec.data, e);
+	}
+	return 0;
+}
+
+int object_file(struct opened *x, struct err *e)
+{
+	struct object *o = x->o;
+
+	if (o->rec.flags & O_ASYNC)
+		return proc_refuse(x->p, e, "wants signals for %.100s", x->f.path);
+	if (!x->f.named)
+		return without_name(x, e);
+	if (!x->f.carried && S_ISREG(x->f.st.st_mode))
+		return proc_refuse(x->p, e, "has %.100s open, which a checkpoint does not hold", x->f.path);
+	o->rec.kind = x->f.fs == PROC_MAGIC || x->f.fs == SYSFS_MAGIC ? MEM_OBJ_PROC : MEM_OBJ_FILE;
+	return image_file(&x->d->image, x->f.path, &x->f.st, 0, &o->rec.file, e);
+}
+
+static uint32_t inside(const struct dump *d, int host)
+{
+	for (size_t i = 1; host > 0 && i < d->n_procs; i++)
+		if (d->proc[i].host == host)
+			return d->proc[i].pid;
+	return 0;
+}
+
+int pty_read(struct dump *d, int fd, struct mem_pty *ret, struct err *e)
+{
+	struct termios_kernel t = { 0 };
+	struct winsize ws = { 0 };
+	int pgrp = 0, lock = 0, packet = 0, r = sys_ioctl(fd, GET_TERMIOS, &t);
+
+	if (r == 0)
+		r = sys_ioctl(fd, TIOCGWINSZ, &ws);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "settings of a terminal");
+	/* The last three are a master's; a slave's master is somebody else's to tell. */
+	sys_ioctl(fd, TIOCGPGRP, &pgrp);
+	sys_ioctl(fd, TIOCGPTLCK, &lock);
+	sys_ioctl(fd, TIOCGPKT, &packet);
+	*ret = (struct mem_pty){
+		.iflag = t.iflag, .oflag = t.oflag, .cflag = t.cflag, .lflag = t.lflag, .ispeed = t.ispeed,
+		.ospeed = t.ospeed, .rows = ws.ws_row, .cols = ws.ws_col, .xpixel = ws.ws_xpixel,
+		.ypixel = ws.ws_ypixel, .foreground = inside(d, pgrp), .locked = (uint32_t)lock,
+		.packet = (uint32_t)packet, .line = t.line,
+	};
+	memcpy(ret->cc, t.cc, sizeof(ret->cc));
+	return 0;
+}
+
+/* What was said on a terminal can not be looked at, only read: whoever has the other end gets some time for that. */
+static bool drained(int fd)
+{
+	const struct timespec nap = { 0, 1000000 };
+	uint64_t until = clock_mono_ns() + DRAIN_MS * 1000000ULL;
+	int n = 0;
+
+	while (sys_ioctl(fd, FIONREAD, &n) == 0 && n > 0) {
+		if (clock_mono_ns() > until)
+			return false;
+		nanosleep(&nap, NULL);
+	}
+	return true;
+}
+
+static int slave(struct opened *x, struct err *e)
+{
+	struct object *o = x->o;
+	const struct external *ext;
+	struct mem_pty pty;
+	unsigned dev = 0;
+	int r = sys_ioctl(o->fd, TIOCGDEV, &dev), waiting = 0;
+
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "a terminal of process %u", x->p->pid);
+	if ((dev >> 8 & 0xfff) < PTS_MAJOR || (dev >> 8 & 0xfff) > PTS_MAJOR + 7)
+		return proc_refuse(x->p, e, "has a terminal open that is none of the sandbox");
+	o->rec.kind = MEM_OBJ_PTS;
+	o->rec.a = (dev & 0xff) | (dev >> 12 & 0xfff00);
+	if (sys_ioctl(o->fd, FIONREAD, &waiting) == 0 && waiting > 0)
+		return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): its terminal has input that was not read yet",
+			       x->p->pid, x->p->name);
+	ext = external_tty(x->d, (uint32_t)o->rec.a);
+	if (!ext)
+		return 0;
+	if (!drained(ext->fd))
+		return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): output of its terminal was not read yet", x->p->pid,
+			       x->p->name);
+	r = pty_read(x->d, ext->fd, &pty, e);
+	if (r < 0)
+		return r;
+	o->rec.kind = MEM_OBJ_EXTERNAL;
+	o->rec.a = ext->id;
+	o->rec.b = MEM_TTY;
+	return image_bytes(&x->d->image, &pty, sizeof(pty), &o->rec.data, e);
+}
+
+static int master(struct opened *x, struct err *e)
+{
+	struct object *o = x->o;
+	struct mem_pty pty;
+	unsigned index = 0;
+	int r = sys_ioctl(o->fd, TIOCGPTN, &index), waiting = 0;
+
+	if (r == 0)
+		r = pty_read(x->d, o->fd, &pty, e);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "a terminal of process %u", x->p->pid);
+	if (sys_ioctl(o->fd, FIONREAD, &waiting) == 0 && waiting > 0)
+		return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): output of its terminal was not read yet", x->p->pid,
+			       x->p->name);
+	o->rec.kind = MEM_OBJ_PTMX;
+	o->rec.a = index;
+	return image_bytes(&x->d->image, &pty, sizeof(pty), &o->rec.data, e);
+}
+
+int object_device(struct opened *x, struct err *e)
+{
+	static const unsigned plain[] = { 3, 5, 7, 8, 9 }; /* null zero full random urandom */
+	unsigned major_nr = major(x->f.st.st_rdev), minor_nr = minor(x->f.st.st_rdev);
+
+	if (major_nr == 5 && minor_nr == 2)
+		return master(x, e);
+	if ((major_nr >= PTS_MAJOR && major_nr < PTS_MAJOR + 8) || (major_nr == 5 && minor_nr == 0))
+		return slave(x, e);
+	for (size_t i = 0; major_nr == 1 && i < ARRAY_LEN(plain); i++)
+		if (minor_nr == plain[i] && x->f.named) {
+			x->o->rec.kind = MEM_OBJ_DEV;
+			return image_file(&x->d->image, x->f.path, &x->f.st, 0, &x->o->rec.file, e);
+		}
+	return proc_refuse(x->p, e, "has a device open (%u:%u)", major_nr, minor_nr);
+}

@@ -1,0 +1,294 @@
+/*
+ * Holding every thread of a sandbox by ptrace. Without EXITKILL: when this program ends, however it ends, the kernel lets
+ * go of all of them.
+ */
+#include "dump/dump.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/sys.h"
+
+#include <dirent.h>
+#include <linux/ptrace.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STOP_MS 5000
+#define PASSES_MAX 100
+#ifndef __WALL
+#define __WALL 0x40000000
+#endif
+
+static int open_proc(pid_t pid, const char *more)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d%s", (int)pid, more);
+	return sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+}
+
+static void name_proc(struct proc *p)
+{
+	const char *at;
+	size_t n = 0;
+
+	if (proc_field(p->status, "Name", &at)) {
+		at += strspn(at, "\t");
+		for (; *at && *at != '\n' && n < sizeof(p->name) - 1; at++)
+			p->name[n++] = *at < 0x20 || *at > 0x7e ? '?' : *at;
+	}
+	p->name[n] = '\0';
+}
+
+/* Zombies have no more than a status. */
+static bool is_zombie(const char *status)
+{
+	const char *at;
+
+	return proc_field(status, "State", &at) && at[strspn(at, "\t")] == 'Z';
+}
+
+static int add_proc(struct dump *d, pid_t host, uint32_t parent, struct err *e)
+{
+	struct proc *more, *p;
+	int r;
+
+	if (d->n_procs > MEM_PROCS_MAX)
+		return err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %u processes", MEM_PROCS_MAX);
+	more = reallocarray(d->proc, d->n_procs + 1, sizeof(*more));
+	if (!more)
+		return err_sys(e, ERR_INTERNAL, -ENOMEM, "processes");
+	d->proc = more;
+	p = &d->proc[d->n_procs];
+	*p = (struct proc){ .host = host, .parent = parent, .dir = open_proc(host, ""), .pidfd = -1, .mem = -1 };
+	if (p->dir < 0)
+		return p->dir == -ENOENT ? 0 : err_sys(e, ERR_INTERNAL, p->dir, "open /proc/%d", (int)host);
+	r = proc_text(p->dir, "status", DUMP_TEXT_MAX, &p->status, NULL);
+	if (r < 0) {
+		fd_close(p->dir);
+		return r == -ESRCH ? 0 : err_sys(e, ERR_INTERNAL, r, "read status");
+	}
+	name_proc(p);
+	p->pid = proc_inside(p->status, "NSpid");
+	p->zombie = is_zombie(p->status);
+	d->n_procs++; /* from here on it is freed with the others */
+	if (!p->zombie) {
+		p->pidfd = sys_pidfd_open(host, 0);
+		if (p->pidfd < 0)
+			return err_sys(e, ERR_INTERNAL, p->pidfd, "hold process %u", p->pid);
+	}
+	return 1;
+}
+
+static bool known_thread(const struct proc *p, pid_t tid)
+{
+	for (size_t i = 0; i < p->n_threads; i++)
+		if (p->thread[i].host == tid)
+			return true;
+	return false;
+}
+
+static bool known_proc(const struct dump *d, pid_t pid)
+{
+	for (size_t i = 0; i < d->n_procs; i++)
+		if (d->proc[i].host == pid)
+			return true;
+	return false;
+}
+
+/* 1: it is new and held, 0: it has just ended. */
+static int seize(struct dump *d, struct proc *p, pid_t tid, struct err *e)
+{
+	struct thread *more;
+	long r;
+
+	if (d->n_threads >= MEM_THREADS_MAX)
+		return err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %u threads", MEM_THREADS_MAX);
+	more = reallocarray(p->thread, p->n_threads + 1, sizeof(*more));
+	if (!more)
+		return err_sys(e, ERR_INTERNAL, -ENOMEM, "threads");
+	p->thread = more;
+	r = sys_ptrace(PTRACE_SEIZE, tid, 0, (void *)(uintptr_t)PTRACE_O_TRACESYSGOOD);
+	if (r == -ESRCH)
+		return 0;
+	if (r == -EPERM && proc_number(p->status, "TracerPid", 10, 0))
+		return proc_refuse(p, e, "is traced by another process");
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, (int)r, "hold thread %d of process %u (%s)", (int)tid, p->pid, p->name);
+	p->thread[p->n_threads++] = (struct thread){ .host = tid, .seized = true };
+	d->n_threads++;
+	r = sys_ptrace(PTRACE_INTERRUPT, tid, 0, NULL);
+	return r < 0 && r != -ESRCH ? err_sys(e, ERR_INTERNAL, (int)r, "stop thread %d", (int)tid) : 1;
+}
+
+static int seize_threads(struct dump *d, size_t at, struct err *e)
+{
+	int fd = open_proc(d->proc[at].host, "/task");
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *de;
+	int r = 0, new = 0;
+
+	if (!dir) {
+		fd_close(fd);
+		return fd == -ENOENT ? 0 : err_sys(e, ERR_INTERNAL, fd < 0 ? fd : -ENOMEM, "list threads");
+	}
+	while (r >= 0 && (de = readdir(dir))) {
+		pid_t tid = (pid_t)strtol(de->d_name, NULL, 10);
+
+		if (tid > 0 && !known_thread(&d->proc[at], tid)) {
+			r = seize(d, &d->proc[at], tid, e);
+			new += r > 0;
+		}
+	}
+	closedir(dir);
+	return r < 0 ? r : new;
+}
+
+static int add_children(struct dump *d, size_t at, pid_t tid, struct err *e)
+{
+	AUTO_FREE char *text = NULL;
+	char name[64], *end;
+	int r, new = 0;
+
+	snprintf(name, sizeof(name), "task/%d/children", (int)tid);
+	r = proc_text(d->proc[at].dir, name, 65536, &text, NULL);
+	if (r == -ENOENT || r == -ESRCH)
+		return 0;
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "list children");
+	for (const char *c = text; r >= 0; c = end) {
+		pid_t pid = (pid_t)strtol(c, &end, 10);
+
+		if (end == c)
+			break;
+		if (known_proc(d, pid))
+			continue;
+		r = add_proc(d, pid, (uint32_t)at, e);
+		new += r > 0;
+	}
+	return r < 0 ? r : new;
+}
+
+static int pass(struct dump *d, struct err *e)
+{
+	int r, new = 0;
+
+	for (size_t i = 0; i < d->n_procs; i++) {
+		if (d->proc[i].zombie)
+			continue;
+		r = seize_threads(d, i, e);
+		if (r < 0)
+			return r;
+		new += r;
+		for (size_t t = 0; t < d->proc[i].n_threads; t++) {
+			r = add_children(d, i, d->proc[i].thread[t].host, e);
+			if (r < 0)
+				return r;
+			new += r;
+		}
+	}
+	return new;
+}
+
+int stop_all(struct dump *d, struct err *e)
+{
+	int r = add_proc(d, d->agent, MEM_NONE, e);
+
+	if (r == 0)
+		return err_set(e, ERR_LOST, -ESRCH, "the agent is gone");
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < PASSES_MAX; i++) {
+		r = pass(d, e);
+		if (r <= 0)
+			return r;
+	}
+	return err_set(e, ERR_CONFLICT, -EBUSY, "processes are started faster than they can be stopped");
+}
+
+int stop_next(pid_t tid, int *ret_status)
+{
+	pid_t r;
+
+	do {
+		r = sys_wait4(tid, ret_status, __WALL);
+	} while (r == -EINTR);
+	if (r < 0)
+		return r;
+	return WIFSTOPPED(*ret_status) ? 0 : -ESRCH;
+}
+
+/*
+ * A thread that is in the middle of a signal's delivery stops for that first: it is given the signal back, and stops
+ * again for us before its handler's first instruction.
+ */
+static int stopped(struct proc *p, struct thread *t, int status, struct err *e)
+{
+	int event = status >> 16;
+	long r;
+
+	if (!WIFSTOPPED(status))
+		return err_set(e, ERR_CONFLICT, -ESRCH, "process %u (%s) ended meanwhile", p->pid, p->name);
+	if (event == PTRACE_EVENT_STOP) {
+		t->stopped = true;
+		if (WSTOPSIG(status) != SIGTRAP)
+			p->stopped = true;
+		return 0;
+	}
+	r = sys_ptrace(PTRACE_INTERRUPT, t->host, 0, NULL);
+	if (r == 0)
+		r = sys_ptrace(PTRACE_CONT, t->host, 0, (void *)(uintptr_t)(event ? 0 : WSTOPSIG(status)));
+	return r < 0 ? err_sys(e, ERR_INTERNAL, (int)r, "stop process %u (%s)", p->pid, p->name) : 0;
+}
+
+static int wait_one(struct proc *p, struct thread *t, uint64_t until, struct err *e)
+{
+	const struct timespec nap = { 0, 20000 };
+	int r = 0, status;
+
+	while (r == 0 && !t->stopped) {
+		pid_t got = sys_wait4(t->host, &status, __WALL | WNOHANG);
+
+		if (got == t->host)
+			r = stopped(p, t, status, e);
+		else if (got < 0 && got != -EINTR)
+			r = err_set(e, ERR_CONFLICT, -ESRCH, "process %u (%s) ended meanwhile", p->pid, p->name);
+		else if (clock_mono_ns() > until)
+			r = err_set(e, ERR_CONFLICT, -ETIMEDOUT, "process %u (%s) can not be stopped: the kernel is busy for it",
+				    p->pid, p->name);
+		else
+			nanosleep(&nap, NULL);
+	}
+	return r;
+}
+
+int stop_wait(struct dump *d, struct err *e)
+{
+	uint64_t until = clock_mono_ns() + STOP_MS * 1000000ULL;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < d->n_procs; i++)
+		for (size_t t = 0; r == 0 && t < d->proc[i].n_threads; t++)
+			r = wait_one(&d->proc[i], &d->proc[i].thread[t], until, e);
+	return r;
+}
+
+int stop_memory(struct proc *p, struct err *e)
+{
+	p->mem = sys_openat(p->dir, "mem", O_RDWR | O_CLOEXEC, 0);
+	return p->mem < 0 ? err_sys(e, ERR_INTERNAL, p->mem, "open the memory of process %u", p->pid) : 0;
+}
+
+void stop_release(struct dump *d)
+{
+	for (size_t i = 0; i < d->n_procs; i++)
+		for (size_t t = 0; t < d->proc[i].n_threads; t++) {
+			struct thread *th = &d->proc[i].thread[t];
+
+			/* One that never stopped can not be let go in order: our end does that. */
+			if (th->seized && th->stopped)
+				sys_ptrace(PTRACE_DETACH, th->host, 0, NULL);
+			th->seized = th->stopped = false;
+		}
+}

@@ -1,0 +1,223 @@
+/* Mappings, as /proc/PID/smaps lists them. */
+#include "dump/dump.h"
+#include "base/base.h"
+#include "base/sys.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define SMAPS_MAX (64U << 20)
+#define VMAS_MAX 65536U
+#define TMPFS_MAGIC 0x01021994UL
+
+/* What follows the six fields of a mapping's first line. */
+static const char *name_of(const char *line)
+{
+	for (unsigned i = 0; i < 5; i++) {
+		line += strcspn(line, " \n");
+		line += strspn(line, " ");
+	}
+	return line;
+}
+
+static bool named(const char *name, const char *what)
+{
+	size_t n = strlen(what);
+
+	return !strncmp(name, what, n) && (name[n] == '\n' || !name[n]);
+}
+
+/* -1: no mapping's first line. 0: skip it. */
+static int head_line(const char *line, struct vma *v, const char **ret_name, bool *ret_file)
+{
+	unsigned long long start, end, off, ino;
+	unsigned major, minor;
+	char perms[5];
+
+	if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu", &start, &end, perms, &off, &major, &minor, &ino) != 7)
+		return -1;
+	*v = (struct vma){ .start = start, .end = end, .offset = off, .file = MEM_NONE, .object = MEM_NONE, .ancestor = MEM_NONE };
+	v->prot = (perms[0] == 'r' ? PROT_READ : 0U) | (perms[1] == 'w' ? PROT_WRITE : 0U) |
+		  (perms[2] == 'x' ? PROT_EXEC : 0U);
+	v->shared = perms[3] == 's';
+	*ret_name = name_of(line);
+	*ret_file = ino != 0 || **ret_name == '/';
+	return !named(*ret_name, "[vsyscall]");
+}
+
+static bool has_flag(const char *flags, const char *two)
+{
+	for (; *flags && *flags != '\n'; flags += 3 > strlen(flags) ? strlen(flags) : 3)
+		if (flags[0] == two[0] && flags[1] == two[1])
+			return true;
+	return false;
+}
+
+/* The two-letter words of VmFlags. */
+static int flag_line(const struct proc *p, struct vma *v, const char *flags, struct err *e)
+{
+	static const struct {
+		char word[3];
+		uint32_t flag, advice;
+	} keep[] = {
+		{ "gd", MEM_VMA_GROWSDOWN, 0 },	 { "lo", MEM_VMA_LOCKED, 0 },	  { "nr", MEM_VMA_NORESERVE, 0 },
+		{ "dc", 0, MEM_VMA_DONTFORK },	 { "wf", 0, MEM_VMA_WIPEONFORK }, { "hg", 0, MEM_VMA_HUGEPAGE },
+		{ "nh", 0, MEM_VMA_NOHUGEPAGE }, { "dd", 0, MEM_VMA_DONTDUMP },
+	};
+	static const struct {
+		char word[3];
+		const char *why;
+	} refuse[] = {
+		{ "ht", "uses huge pages (hugetlb)" }, { "um", "uses userfaultfd" },	 { "uw", "uses userfaultfd" },
+		{ "ui", "uses userfaultfd" },	       { "mt", "uses memory tagging" },	 { "ss", "has a shadow stack" },
+		{ "sl", "has sealed memory (mseal)" }, { "io", "has a device's memory" }, { "pf", "has a device's memory" },
+		{ "gu", "has guard pages inside of mappings" },
+	};
+
+	flags += strspn(flags, " ");
+	if (v->kind == MEM_VMA_VDSO || v->kind == MEM_VMA_VVAR)
+		return 0;
+	for (size_t i = 0; i < ARRAY_LEN(keep); i++)
+		if (has_flag(flags, keep[i].word)) {
+			v->flags |= keep[i].flag;
+			v->advice |= keep[i].advice;
+		}
+	for (size_t i = 0; i < ARRAY_LEN(refuse); i++)
+		if (has_flag(flags, refuse[i].word))
+			return proc_refuse(p, e, "%s", refuse[i].why);
+	v->in_source = v->advice & (MEM_VMA_DONTFORK | MEM_VMA_WIPEONFORK);
+	return 0;
+}
+
+static int shared_file(struct dump *d, struct proc *p, struct vma *v, const char *link, const struct found *f,
+		       struct err *e)
+{
+	if (!f->named && f->st.st_nlink == 0 && !strncmp(f->path, "/SYSV", 5))
+		return proc_refuse(p, e, "uses System V shared memory");
+	if (!f->named && f->st.st_nlink == 0 && S_ISREG(f->st.st_mode)) {
+		v->kind = MEM_VMA_SHMEM;
+		return object_shmem(d, p, link, f, &v->object, e);
+	}
+	if (!f->named || !S_ISREG(f->st.st_mode))
+		return proc_refuse(p, e, "maps %.100s, which has no name in the sandbox", f->path);
+	if (!f->own && (v->prot & PROT_WRITE || !f->carried))
+		return proc_refuse(p, e, "shares memory through %.100s, which a checkpoint does not hold", f->path);
+	v->kind = MEM_VMA_FILE_SHARED;
+	return image_file(&d->image, f->path, &f->st, v->prot & PROT_WRITE ? 0 : 1, &v->file, e);
+}
+
+static uint32_t ancestor_of(const struct dump *d, const struct stat *st)
+{
+	for (uint32_t i = 0; i < d->ancestors; i++)
+		if (d->ancestor[i].dev == st->st_dev && d->ancestor[i].ino == st->st_ino)
+			return i + 1;
+	return MEM_NONE;
+}
+
+static int file_vma(struct dump *d, struct proc *p, struct vma *v, struct err *e)
+{
+	struct found f;
+	char link[64];
+	int r;
+
+	snprintf(link, sizeof(link), "map_files/%llx-%llx", (unsigned long long)v->start, (unsigned long long)v->end);
+	r = file_find(d, p->dir, link, &f, e);
+	if (r < 0)
+		return r;
+	if (v->shared)
+		return shared_file(d, p, v, link, &f, e);
+	v->ancestor = ancestor_of(d, &f.st);
+	if (v->ancestor != MEM_NONE || !f.named || !f.carried || !S_ISREG(f.st.st_mode)) {
+		v->kind = MEM_VMA_ANON;
+		v->all = v->ancestor == MEM_NONE || d->flat;
+		if (v->all)
+			v->ancestor = MEM_NONE;
+		return 0;
+	}
+	v->kind = MEM_VMA_FILE;
+	return image_file(&d->image, f.path, &f.st, 1, &v->file, e);
+}
+
+/* A mapping by its first line. 1: it counts. */
+static int begin(struct dump *d, struct proc *p, const char *line, struct vma *v, struct err *e)
+{
+	const char *name;
+	bool file;
+	int r = head_line(line, v, &name, &file);
+
+	if (r <= 0)
+		return r < 0 ? err_set(e, ERR_INTERNAL, -EINVAL, "smaps makes no sense") : 0;
+	if (file) {
+		r = file_vma(d, p, v, e);
+		return r < 0 ? r : 1;
+	}
+	if (named(name, "[vdso]")) {
+		v->kind = MEM_VMA_VDSO;
+		p->vdso = v->start;
+		p->vdso_end = v->end;
+	} else if (!strncmp(name, "[vvar", 5)) {
+		v->kind = MEM_VMA_VVAR;
+	} else if (v->shared || named(name, "[uprobes]")) {
+		return proc_refuse(p, e, "has a mapping of an unknown kind");
+	} else {
+		v->kind = MEM_VMA_ANON;
+	}
+	if (v->kind != MEM_VMA_ANON)
+		v->offset = 0;
+	return 1;
+}
+
+static int keep_vma(struct proc *p, const struct vma *v, size_t *room, struct err *e)
+{
+	if (p->n_vmas == *room) {
+		size_t more = *room ? *room * 2 : 256;
+		struct vma *list = more > VMAS_MAX ? NULL : reallocarray(p->vma, more, sizeof(*list));
+
+		if (!list)
+			return err_set(e, ERR_TOO_LARGE, -E2BIG, "process %u (%s) has too many mappings", p->pid, p->name);
+		p->vma = list;
+		*room = more;
+	}
+	p->vma[p->n_vmas++] = *v;
+	return 0;
+}
+
+static int detail(struct proc *p, struct vma *v, const char *line, struct err *e)
+{
+	if (!strncmp(line, "VmFlags:", 8))
+		return flag_line(p, v, line + 8, e);
+	if (!strncmp(line, "ProtectionKey:", 14) && strtoul(line + 14, NULL, 10))
+		return proc_refuse(p, e, "uses memory protection keys");
+	if (!strncmp(line, "Anonymous:", 10) && !v->shared)
+		p->dirty += v->all ? v->end - v->start : strtoull(line + 10, NULL, 10) * 1024;
+	return 0;
+}
+
+int vma_read(struct dump *d, struct proc *p, struct err *e)
+{
+	AUTO_FREE char *text = NULL;
+	struct vma *v = NULL, skipped;
+	size_t room = 0;
+	int r = proc_text(p->dir, "smaps", SMAPS_MAX, &text, NULL);
+
+	if (r < 0)
+		return err_sys(e, r == -EFBIG ? ERR_TOO_LARGE : ERR_INTERNAL, r, "mappings of process %u", p->pid);
+	for (const char *line = text; r >= 0 && *line;) {
+		const char *next = strchr(line, '\n');
+
+		if (*line >= 'A' && *line <= 'Z') {
+			r = v ? detail(p, v, line, e) : 0;
+		} else {
+			r = begin(d, p, line, &skipped, e);
+			v = NULL;
+			if (r > 0) {
+				r = keep_vma(p, &skipped, &room, e);
+				v = r < 0 ? NULL : &p->vma[p->n_vmas - 1];
+			}
+		}
+		line = next ? next + 1 : line + strlen(line);
+	}
+	if (r >= 0 && !p->vdso)
+		r = proc_refuse(p, e, "has unmapped its vdso");
+	return r < 0 ? r : 0;
+}

@@ -1,0 +1,176 @@
+/* What is done to a sandbox that is there. */
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "service/box_impl.h"
+#include "service/event.h"
+#include "service/exec.h"
+#include "service/pool.h"
+#include "service/service_impl.h"
+#include "service/wlink.h"
+
+/* --- delete --- */
+
+/*
+ * The row is gone: from now on whoever finds the sandbox ends it, so the answer need not wait for that. The shorter the time between the two, the
+ * fewer callers are left in doubt by a crash.
+ */
+static void on_unstored(void *arg)
+{
+	struct box_op *op = arg;
+	struct box *b = op->box;
+
+	if (b->handle)
+		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
+	b->service->ending--;
+	box_leave(b);
+	box_op_end(op);
+}
+
+void box_delete(struct box *b, const struct who *who, const char *kind, box_done_fn *fn, void *arg)
+{
+	struct box_op *op = box_op_new(b, who, fn, arg);
+
+	op->kind = kind;
+	b->state = BOX_ENDING;
+	box_unlist(b);
+	exec_lose_all(b);
+	/* First the row: dying in between leaves a sandbox that nobody knows, and not one that seems to be lost. */
+	op->r = boxes_delete(b->service->db, b->id, &op->err);
+	if (op->r == 0)
+		box_note(b, &op->who, op->kind);
+	b->service->ending++;
+	turn_after(b->service->turn, &op->wait, on_unstored, op);
+}
+
+void box_discard(struct box *b, const char *why)
+{
+	const struct who daemon = { .tenant = b->tenant };
+	struct box_op *op = box_op_new(b, &daemon, NULL, NULL);
+	struct audit_rec rec = who_rec(&daemon, "pool.drop");
+	struct json *j;
+
+	b->state = BOX_ENDING;
+	exec_lose_all(b);
+	op->r = boxes_delete(b->service->db, b->id, &op->err);
+	rec.sandbox = b->id;
+	j = audit_begin(b->service->audit, &rec);
+	if (b->pool)
+		jout_str(j, "pool", b->pool->name);
+	jout_str(j, "why", why);
+	audit_end(b->service->audit, NULL);
+	box_make_room(b);
+	b->service->ending++;
+	turn_after(b->service->turn, &op->wait, on_unstored, op);
+}
+
+/* --- pause, resume --- */
+
+static void on_frozen(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box_op *op = arg;
+	struct box *b = op->box;
+	bool pause = !strcmp(op->kind, "sandbox.pause");
+
+	(void)a;
+	if (r == 0 && b->handle == op->handle && (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
+		b->state = pause ? BOX_PAUSED : BOX_RUNNING;
+		exec_clock(b, pause);
+		box_reattach(b);
+		r = box_store(b, &op->err);
+		box_note(b, &op->who, op->kind);
+		e = &op->err;
+	} else if (r == 0) {
+		r = err_set(&op->err, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile");
+		e = &op->err;
+	}
+	box_tell(b->service, op, r, e);
+}
+
+static void freeze(struct box *b, const struct who *who, bool pause, box_done_fn *fn, void *arg)
+{
+	struct box_op *op = box_op_new(b, who, fn, arg);
+	enum box_state want = pause ? BOX_PAUSED : BOX_RUNNING;
+	struct err e = { 0 };
+
+	op->kind = pause ? "sandbox.pause" : "sandbox.resume";
+	if (b->state == want)
+		box_tell(b->service, op, 0, NULL);
+	else if (b->state == BOX_LOST)
+		box_tell(b->service, op, box_lost(b, &e), &e);
+	else
+		wlink_call(b->service->warden, pause ? WARDEN_FREEZE : WARDEN_THAW, b->handle, 0, NULL, on_frozen, op);
+}
+
+void box_pause(struct box *b, const struct who *who, box_done_fn *fn, void *arg)
+{
+	freeze(b, who, true, fn, arg);
+}
+
+void box_resume(struct box *b, const struct who *who, box_done_fn *fn, void *arg)
+{
+	freeze(b, who, false, fn, arg);
+}
+
+/* --- the rest --- */
+
+int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, uint64_t idle_ms, const char *name,
+	       struct kv *metadata, struct err *e)
+{
+	int r = b->state == BOX_LOST ? box_lost(b, e) : 0;
+
+	if (r == 0 && name)
+		r = box_rename(b, name, e);
+	if (r < 0)
+		return r;
+	if (timeout_ms != UINT64_MAX) {
+		b->want->timeout_ms = timeout_ms;
+		b->expires_ns = timeout_ms ? clock_real_ns() + timeout_ms * 1000000ULL : 0;
+	}
+	if (idle_ms != UINT64_MAX)
+		b->want->idle_ms = idle_ms;
+	if (metadata) {
+		kv_done(&b->want->metadata);
+		b->want->metadata = *metadata;
+		*metadata = (struct kv){ 0 };
+	}
+	service_soon(b->service);
+	r = box_store(b, e);
+	if (r == 0)
+		box_note(b, who, "sandbox.update");
+	return r;
+}
+
+static void on_stat(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box_op *op = arg;
+
+	if (r == 0)
+		op->box->stat = a->rep->stat;
+	box_tell(op->box->service, op, r, e);
+}
+
+void box_stat(struct box *b, box_done_fn *fn, void *arg)
+{
+	struct who nobody = { .tenant = b->tenant };
+	struct box_op *op = box_op_new(b, &nobody, fn, arg);
+	struct err e = { 0 };
+
+	if (b->handle)
+		wlink_call(b->service->warden, WARDEN_STAT, b->handle, 0, NULL, on_stat, op);
+	else
+		box_tell(b->service, op, box_lost(b, &e), &e);
+}
+
+int box_ready(const struct box *b, struct err *e)
+{
+	if (b->state == BOX_RUNNING)
+		return 0;
+	if (b->state == BOX_PAUSED) {
+		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is paused", b->want->name);
+		err_remedy(e, "resume it first");
+		return -EBUSY;
+	}
+	return box_lost(b, e);
+}
+

@@ -1,0 +1,171 @@
+/* Another sandbox takes the place of one that is there. */
+#include "base/base.h"
+#include "base/clock.h"
+#include "service/box_impl.h"
+#include "service/exec.h"
+#include "service/file.h"
+#include "service/layer.h"
+#include "service/service_impl.h"
+#include "service/wlink.h"
+
+/*
+ * The other one, @n, is made beside the old one. When it is up everything turns to it within one turn of the loop: rows,
+ * links, execs; once that is stored, the old one is ended. Dying before leaves the old one (the new one has no row and
+ * is ended), dying after the new one.
+ */
+struct swap {
+	struct box *b, *n;
+	struct who who;
+	uint64_t old; /* handle */
+	box_done_fn *fn;
+	void *arg;
+	int r;
+	struct err e;
+	struct turn_wait wait;
+};
+
+static void on_told(void *arg)
+{
+	struct swap *x = arg;
+	struct box *b = x->b;
+
+	if (x->old)
+		wlink_call(b->service->warden, WARDEN_DESTROY, x->old, 0, NULL, NULL, NULL);
+	if (x->fn)
+		x->fn(x->arg, x->r, x->r < 0 ? &x->e : NULL);
+	box_rest(b);
+	box_unref(b);
+	free(x);
+}
+
+static void finish(struct swap *x, int r)
+{
+	x->r = r;
+	x->b->swap = NULL;
+	turn_after(x->b->service->turn, &x->wait, on_told, x);
+}
+
+/* What it is counts from now on, what it was not any more. */
+static int recharge(struct box *b, const struct box_want *want, struct err *e)
+{
+	struct tenant_quota had = b->charged, now = box_quota(want);
+	int r;
+
+	tenant_give(b->tenant, &had);
+	r = tenant_take(b->tenant, &now, e);
+	if (r < 0)
+		tenant_force(b->tenant, &had);
+	else
+		b->charged = now;
+	return r;
+}
+
+/* What is asked of it while it lives stays what it was asked last. */
+static int keep_identity(const struct box *b, struct box_want *want, struct err *e)
+{
+	const struct box_want *old = b->want;
+	struct kv meta = { 0 };
+
+	if (kv_copy(&meta, &old->metadata) < 0)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	kv_done(&want->metadata);
+	want->metadata = meta;
+	memcpy(want->name, old->name, sizeof(want->name));
+	memcpy(want->key, old->key, sizeof(want->key));
+	want->timeout_ms = old->timeout_ms;
+	want->idle_ms = old->idle_ms;
+	want->origin = old->origin;
+	return 0;
+}
+
+static void turn_over(struct swap *x)
+{
+	struct box *b = x->b, *n = x->n;
+	struct box_want *was = b->want;
+
+	x->old = b->handle;
+	file_workers_drop(b);
+	exec_leave_all(b);
+	box_move(b, n);
+	b->want = n->want;
+	n->want = was; /* freed with it */
+	b->state = BOX_RUNNING;
+	free(b->restored);
+	b->restored = TAKE_PTR(n->restored);
+	if (was->spec->layers)
+		layer_sweep_soon(b->service);
+}
+
+/* In a turn of its own: nothing of the new one's link is being read. */
+static void on_up(void *arg)
+{
+	struct swap *x = arg;
+	struct box *b = x->b, *n = x->n;
+	int r = 0;
+
+	if (b->state == BOX_ENDING)
+		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted meanwhile", b->want->name);
+	if (r == 0)
+		r = keep_identity(b, n->want, &x->e);
+	if (r == 0)
+		r = recharge(b, n->want, &x->e);
+	if (r < 0) {
+		n->maker = NULL;
+		box_give_up(n, r, &x->e);
+		finish(x, r);
+		return;
+	}
+	turn_over(x);
+	r = box_store(b, &x->e);
+	if (r == 0)
+		box_note(b, &x->who, "sandbox.restore");
+	n->maker = NULL;
+	n->state = BOX_ENDING;
+	box_leave(n);
+	finish(x, r);
+}
+
+static void up(void *arg, struct box *n)
+{
+	struct swap *x = arg;
+
+	(void)n;
+	turn_after(x->b->service->turn, &x->wait, on_up, x);
+}
+
+static void failed(void *arg, struct box *n, int r, const struct err *e)
+{
+	struct swap *x = arg;
+
+	(void)n;
+	turn_cancel(&x->wait);
+	if (e)
+		x->e = *e;
+	finish(x, r);
+}
+
+static const struct box_maker maker = { .up = up, .failed = failed };
+
+void box_replace(struct box *b, const struct who *who, struct box_want *want, box_done_fn *fn, void *arg)
+{
+	struct swap *x = calloc(1, sizeof(*x));
+	struct box_plan plan = { .tenant = b->tenant, .want = want, .maker = &maker, .arg = x, .stand_in = true };
+	int r = 0;
+
+	if (!x)
+		abort();
+	*x = (struct swap){ .b = b, .who = *who, .fn = fn, .arg = arg };
+	box_ref(b);
+	box_use(b);
+	if (b->swap)
+		r = err_set(&x->e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored already", b->want->name);
+	if (r == 0)
+		r = box_begin(b->service, &plan, &x->n, &x->e);
+	if (r < 0) {
+		box_want_free(want);
+		x->r = r;
+		turn_after(b->service->turn, &x->wait, on_told, x);
+		return;
+	}
+	b->swap = x;
+}

@@ -1,0 +1,138 @@
+#include "service/layer.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "service/checkpoint.h"
+#include "service/service_impl.h"
+#include "service/wlink.h"
+
+#define APART_NS 1000000000ULL /* between two sweeps; more, when they take long */
+#define NOW_AND_THEN_NS (600ULL * 1000000000ULL)
+
+struct hold {
+	unsigned n;
+};
+
+struct layer_book {
+	struct service *s;
+	struct map held; /* id → struct hold */
+	bool due, sweeping, again;
+	unsigned removed;
+	char at[ID_SIZE];
+	uint64_t begun_ns, next_ns;
+};
+
+int layer_book_new(struct service *s, struct layer_book **ret, struct err *e)
+{
+	struct layer_book *l = calloc(1, sizeof(*l));
+
+	if (!l || map_init(&l->held) < 0) {
+		free(l);
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for layers");
+	}
+	l->s = s;
+	l->due = true; /* what was half-made when we died */
+	*ret = l;
+	return 0;
+}
+
+void layer_hold(struct service *s, const char *id)
+{
+	struct hold *h = map_get(&s->layers->held, id);
+
+	if (!h) {
+		h = calloc(1, sizeof(*h));
+		if (!h || map_put(&s->layers->held, id, h) < 0)
+			abort(); /* a layer that is not held would be thrown away */
+	}
+	h->n++;
+}
+
+void layer_drop(struct service *s, const char *id)
+{
+	struct hold *h = map_get(&s->layers->held, id);
+
+	assert(h && h->n);
+	if (--h->n)
+		return;
+	map_del(&s->layers->held, id);
+	free(h);
+	layer_sweep_soon(s);
+}
+
+void layer_sweep_soon(struct service *s)
+{
+	s->layers->due = true;
+	service_soon(s);
+}
+
+static void ask_next(struct layer_book *l);
+
+static void swept(struct layer_book *l)
+{
+	uint64_t now = clock_mono_ns(), took = now - l->begun_ns;
+
+	l->sweeping = false;
+	if (l->removed)
+		log_debug("%u layers nobody needs any more are gone", l->removed);
+	/* What the removed ones stood on may be free now. */
+	l->due |= l->removed > 0;
+	l->next_ns = now + (took * 10 > APART_NS ? took * 10 : APART_NS);
+	if (l->due)
+		service_soon(l->s);
+}
+
+static void on_unsealed(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct layer_book *l = arg;
+
+	(void)a;
+	if (r == 0)
+		l->removed++;
+	else if (r != -EBUSY && r != -ESRCH)
+		log_warn("a layer could not be removed: %s", e ? e->msg : "the warden is gone");
+}
+
+static void on_layer(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct layer_book *l = arg;
+	const struct warden_rep *rep = a ? a->rep : NULL;
+
+	if (r < 0 || !rep || !rep->id[0]) {
+		if (r < 0 && r != -EOPNOTSUPP)
+			log_warn("could not ask for the layers: %s", e ? e->msg : "the warden is gone");
+		if (r == 0)
+			checkpoints_looked_at(l->s);
+		swept(l);
+		return;
+	}
+	memcpy(l->at, rep->id, ID_LEN);
+	checkpoint_saw_layer(l->s, l->at, rep->layer.flags & MSG_LAYER_BAD);
+	if (!rep->layer.users && !map_get(&l->held, l->at))
+		wlink_call_layer(l->s->warden, WARDEN_UNSEAL, 0, 0, l->at, on_unsealed, l);
+	ask_next(l);
+}
+
+static void ask_next(struct layer_book *l)
+{
+	wlink_call_layer(l->s->warden, WARDEN_LAYERS, 0, 0, l->at[0] ? l->at : NULL, on_layer, l);
+}
+
+bool layer_tick(struct service *s)
+{
+	struct layer_book *l = s->layers;
+	uint64_t now = clock_mono_ns();
+
+	if (!s->warden || l->sweeping)
+		return l->sweeping;
+	if (now < l->next_ns || (!l->due && now < l->next_ns + NOW_AND_THEN_NS))
+		return l->due;
+	l->due = false;
+	l->sweeping = true;
+	l->removed = 0;
+	l->begun_ns = now;
+	memset(l->at, 0, sizeof(l->at));
+	checkpoints_look(s);
+	ask_next(l);
+	return true;
+}

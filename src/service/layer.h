@@ -1,0 +1,17 @@
+/*
+ * Sealed layers: the warden has them and knows which sandboxes and layers stand on each; what else is to be kept is
+ * known here. A layer that nobody holds and nothing stands on is garbage and goes, now or at a later sweep.
+ */
+#pragma once
+#include "service/service.h"
+
+struct layer_book;
+
+int layer_book_new(struct service *s, struct layer_book **ret, struct err *e);
+/* Counted, by id. Who holds one also keeps those below it: they have it on them. */
+void layer_hold(struct service *s, const char *id);
+void layer_drop(struct service *s, const char *id);
+/* Something may have become garbage. */
+void layer_sweep_soon(struct service *s);
+/* From the clock, four times a second while there is something to do. Whether there still is. */
+bool layer_tick(struct service *s);

@@ -1,0 +1,178 @@
+#include "service/seal.h"
+#include "base/base.h"
+#include "base/log.h"
+#include "service/box_impl.h"
+#include "service/layer.h"
+#include "service/wlink.h"
+
+#define TRIES 8U
+
+struct sealing {
+	struct sealing *next; /* of the same sandbox */
+	struct box *box;
+	struct checkpoint *c;
+	enum want_memory memory;
+	unsigned tries;
+	box_done_fn *fn;
+	void *arg;
+	int r;
+	struct err e;
+	struct turn_wait wait;
+};
+
+static void start(struct sealing *x);
+
+static void on_told(void *arg)
+{
+	struct sealing *x = arg;
+
+	x->fn(x->arg, x->r, x->r < 0 ? &x->e : NULL);
+	checkpoint_unref(x->c);
+	box_rest(x->box);
+	box_unref(x->box);
+	free(x);
+}
+
+static void finish(struct sealing *x, int r)
+{
+	struct box *b = x->box;
+	struct checkpoint *c = x->c;
+
+	x->r = r;
+	if (r < 0 && c->held) {
+		c->held = false;
+		layer_drop(b->service, c->id);
+	}
+	b->sealing = x->next;
+	turn_after(b->service->turn, &x->wait, on_told, x);
+	if (b->sealing)
+		start(b->sealing);
+}
+
+/* Of what its sandbox stood on, as much as the layer says: the warden may have joined some. */
+static int put_chain(struct checkpoint *c, const char *parent, struct err *e)
+{
+	struct sandbox_spec *s = c->chain;
+	uint32_t n = 0;
+
+	while (parent[0] && n < s->layers && strcmp(s->layer[n], parent))
+		n++;
+	if (parent[0] && n == s->layers)
+		return err_set(e, ERR_INTERNAL, -EBADMSG, "layer '%s' stands on '%s', which its sandbox does not", c->id, parent);
+	n += parent[0] != '\0';
+	if (n >= SPEC_LAYERS)
+		return err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %d layers", SPEC_LAYERS);
+	memcpy(s->layer[n], c->id, sizeof(c->id));
+	s->layers = n + 1;
+	return 0;
+}
+
+static void on_sealed(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct sealing *x = arg;
+	struct checkpoint *c = x->c;
+	const struct msg_layer *l = a ? &a->rep->layer : NULL;
+
+	if (e)
+		x->e = *e;
+	/* Asked again after the warden's death, when the first one was finished: that is nobody's, and will be swept. */
+	if (r == -EEXIST && x->tries++ < TRIES) {
+		layer_drop(x->box->service, c->id);
+		c->held = false;
+		start(x);
+		return;
+	}
+	if (r == -ESRCH || r == -ECANCELED)
+		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was ended or restored meanwhile", x->box->want->name);
+	if (r == 0)
+		r = put_chain(c, l->parent, &x->e);
+	if (r == 0) {
+		c->size = l->size;
+		c->files = l->files;
+		c->pause_ns = a->rep->arg;
+		memcpy(c->sum, l->sum, sizeof(c->sum));
+	}
+	finish(x, r);
+}
+
+static int config_of(const struct box *b, struct checkpoint *c, struct err *e)
+{
+	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
+	struct json j = JSON_INIT(&text);
+
+	jout_object(&j, NULL);
+	box_want_write_config(b->want, &j);
+	jout_end(&j);
+	free(c->config);
+	c->config = jout_done(&j) < 0 ? NULL : buf_take(&text);
+	return c->config ? 0 : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
+}
+
+static int ready(const struct box *b, struct err *e)
+{
+	if (b->state == BOX_LOST)
+		return box_lost(b, e);
+	if (b->state != BOX_RUNNING && b->state != BOX_PAUSED)
+		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' has ended", b->want->name);
+	return 0;
+}
+
+/* Not in this version. Never less than asked without a word. */
+static int no_memory(struct sealing *x)
+{
+	static const char why[] = "checkpoints of memory are not in this version";
+
+	if (x->memory == MEMORY_YES) {
+		err_set(&x->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "%s", why);
+		err_remedy(&x->e, "leave `memory` out, or say \"auto\"");
+		return -EOPNOTSUPP;
+	}
+	if (x->memory == MEMORY_AUTO && !x->c->refused)
+		x->c->refused = strdup(why);
+	return 0;
+}
+
+static void start(struct sealing *x)
+{
+	struct box *b = x->box;
+	struct checkpoint *c = x->c;
+	int r = ready(b, &x->e);
+
+	if (r == 0)
+		r = no_memory(x);
+
+	if (r == 0)
+		r = config_of(b, c, &x->e);
+	if (r == 0 && x->tries) {
+		r = id_new(c->id, sizeof(c->id));
+		if (r < 0)
+			err_sys(&x->e, ERR_INTERNAL, r, "make an id");
+	}
+	if (r < 0) {
+		finish(x, r);
+		return;
+	}
+	snprintf(c->parent, sizeof(c->parent), "%s", b->want->checkpoint);
+	c->chain->layers = b->want->spec->layers;
+	memcpy(c->chain->layer, b->want->spec->layer, sizeof(c->chain->layer));
+	layer_hold(b->service, c->id);
+	c->held = true;
+	wlink_call_layer(b->service->warden, WARDEN_SEAL, b->handle, 0, c->id, on_sealed, x);
+}
+
+void seal_box(struct box *b, struct checkpoint *c, enum want_memory memory, box_done_fn *fn, void *arg)
+{
+	struct sealing *x = calloc(1, sizeof(*x)), **last = &b->sealing;
+
+	if (!x)
+		abort();
+	*x = (struct sealing){ .box = b, .c = c, .memory = memory, .fn = fn, .arg = arg };
+	box_ref(b);
+	box_use(b);
+	checkpoint_ref(c);
+	while (*last)
+		last = &(*last)->next;
+	*last = x;
+	if (b->sealing == x)
+		start(x);
+}

@@ -187,6 +187,30 @@ int files_symlink(struct worker *w, const struct file_request *q)
 	return r < 0 ? r : worker_entry_at(w, q->path, dir, s.name);
 }
 
+int files_fifo(struct worker *w, const struct file_request *q)
+{
+	AUTO(spot_done) struct spot s = { .base = -1 };
+	AUTO_CLOSE int dir = -1;
+	mode_t mask;
+	int r = spot_init(&s, w, q->path, q->under);
+
+	if (r < 0)
+		return r;
+	if (!s.name[0])
+		return -EEXIST;
+	dir = spot_dir(w, &s);
+	if (dir < 0)
+		return dir;
+	w->step = FILE_STEP_CREATE;
+	r = clear(w, dir, s.name);
+	/* With its mode at birth: to change that later would need it opened, or its name trusted. */
+	mask = umask(0);
+	if (r == 0)
+		r = sys_mknodat(dir, s.name, S_IFIFO | (q->mode & 0777), 0);
+	umask(mask);
+	return r < 0 ? r : worker_entry_at(w, q->path, dir, s.name);
+}
+
 int files_link(struct worker *w, const struct file_request *q)
 {
 	AUTO(spot_done) struct spot a = { .base = -1 };

@@ -207,6 +207,19 @@ static int write_all(int fd, const uint8_t *data, size_t len)
 	return 0;
 }
 
+static bool zeros(const uint8_t *p, size_t n)
+{
+	return !*p && !memcmp(p, p + 1, n - 1);
+}
+
+/* A hole where the host asked for that; the end is set when all has come. */
+static int put_piece(const struct worker *w, int fd, const uint8_t *data, size_t len)
+{
+	if (!(w->flags & FILE_SPARSE) || !zeros(data, len))
+		return write_all(fd, data, len);
+	return lseek(fd, (off_t)len, SEEK_CUR) < 0 ? -errno : 0;
+}
+
 static int set_attrs(struct worker *w, const struct file_request *q, const struct target *t, int fd)
 {
 	const struct timespec ts[2] = {
@@ -280,7 +293,7 @@ static int receive(struct worker *w, struct target *t)
 		int r = 0;
 
 		if (f.tag == w->tag && f.type == FILE_END)
-			return 0;
+			return w->flags & FILE_SPARSE ? sys_ftruncate(t->fd, (off_t)w->count) : 0;
 		if (f.tag == w->tag && f.type == FILE_ABORT) {
 			w->step = FILE_STEP_ABORT;
 			return -ECANCELED;
@@ -289,7 +302,7 @@ static int receive(struct worker *w, struct target *t)
 			w->gone = true;
 			break;
 		}
-		r = write_all(t->fd, f.payload, f.len);
+		r = put_piece(w, t->fd, f.payload, f.len);
 		if (r < 0)
 			return r;
 		w->count += f.len;

@@ -116,24 +116,27 @@ static int (*const operations[])(struct worker *w, const struct file_request *q)
 	[FILE_LIST] = files_list,     [FILE_MKDIR] = files_mkdir,     [FILE_MOVE] = files_move,
 	[FILE_REMOVE] = files_remove, [FILE_SYMLINK] = files_symlink, [FILE_LINK] = files_link,
 	[FILE_ATTR] = files_attr,     [FILE_WATCH] = files_watch,
+	[FILE_FIFO] = files_fifo,
 };
 
 void worker_serve(struct worker *w)
 {
 	struct file_request q;
+	struct file_dress x;
 	struct file_frame f;
 
 	while (worker_recv(w, &f)) {
 		int r;
 
-		if (f.type >= ARRAY_LEN(operations) || file_request_decode(&f, &q) < 0)
+		if (f.type == FILE_DRESS ? file_dress_decode(&f, &x) < 0 :
+					   f.type >= ARRAY_LEN(operations) || file_request_decode(&f, &q) < 0)
 			return; /* not our host */
 		w->tag = f.tag;
 		w->flags = f.flags;
 		w->step = FILE_STEP_PROTOCOL;
 		w->end_flags = 0;
 		w->count = 0;
-		r = operations[f.type](w, &q);
+		r = f.type == FILE_DRESS ? files_dress(w, &x) : operations[f.type](w, &q);
 		if (r != WORKER_TOLD)
 			end(w, r);
 	}

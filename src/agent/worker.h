@@ -118,6 +118,9 @@ int files_mkdir(struct worker *w, const struct file_request *q);
 int files_move(struct worker *w, const struct file_request *q);
 int files_symlink(struct worker *w, const struct file_request *q);
 int files_link(struct worker *w, const struct file_request *q);
+int files_fifo(struct worker *w, const struct file_request *q);
+/* A request of its own layout. */
+int files_dress(struct worker *w, const struct file_dress *x);
 int files_attr(struct worker *w, const struct file_request *q);
 int files_rename(int from_dir, const char *from, int to_dir, const char *to, unsigned flags);
 int files_watch(struct worker *w, const struct file_request *q);

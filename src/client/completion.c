@@ -25,7 +25,7 @@ static const struct elsewhere {
 	  "--help" },
 	{ "doctor", "check what this host can enforce", "--attack --json --help" },
 	{ "serve", "the daemon",
-	  "--data --listen --token-file --config --user --images --allow-mount --pool --tls-cert --tls-key "
+	  "--data --layers --listen --token-file --config --user --images --allow-mount --pool --tls-cert --tls-key "
 	  "--stop-sandboxes "
 	  "--check --debug --version --help" },
 };

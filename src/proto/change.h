@@ -18,7 +18,7 @@
 #define CHANGE_VERSION 1
 #define CHANGE_HEAD 8
 #define CHANGE_DATA_MAX 65536U /* bytes in one DATA, without its offset */
-#define CHANGE_XATTRS_MAX 131072U
+#define CHANGE_XATTRS_MAX 49152U /* they have to fit into one frame of proto/file.h */
 #define CHANGE_EXTENTS_MAX 512U
 #define CHANGE_PATH_MAX 4096U /* with the closing NUL */
 #define CHANGE_PAYLOAD_MAX (160U * 1024U)

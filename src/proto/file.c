@@ -4,7 +4,7 @@
 
 #define FLAGS_HOST                                                                                                     \
 	((unsigned)FILE_PARENTS | FILE_APPEND | FILE_EXCLUSIVE | FILE_MODE | FILE_MTIME | FILE_RECURSIVE |             \
-	 FILE_CONTENT | FILE_BENEATH)
+	 FILE_CONTENT | FILE_BENEATH | FILE_SPARSE)
 
 /* The largest payload of a type from that side, or -1 when that side never sends it. */
 static int room(enum file_from from, uint8_t type)
@@ -23,7 +23,10 @@ static int room(enum file_from from, uint8_t type)
 	case FILE_LINK:
 	case FILE_ATTR:
 	case FILE_WATCH:
+	case FILE_FIFO:
 		return host ? (int)FILE_SMALL_MAX : -1;
+	case FILE_DRESS:
+		return host ? (int)FILE_DATA_MAX : -1;
 	case FILE_ABORT:
 		return host ? 0 : -1;
 	case FILE_DATA:
@@ -153,6 +156,43 @@ int file_request_decode(const struct file_frame *f, struct file_request *ret)
 	if (done_in(&r) < 0 || q.mode > 07777)
 		return -EBADMSG;
 	*ret = q;
+	return 0;
+}
+
+long file_dress_encode(const struct file_dress *x, uint8_t *out, size_t size)
+{
+	struct wire_out w = { out, out + size, false };
+
+	wire_put_u32(&w, x->mode);
+	wire_put_u32(&w, x->uid);
+	wire_put_u32(&w, x->gid);
+	wire_put_u64(&w, (uint64_t)x->mtime);
+	put_path(&w, x->path);
+	put_path(&w, x->under);
+	if (w.bad || (size_t)(w.end - w.at) < x->xattrs_len)
+		return -EMSGSIZE;
+	if (x->xattrs_len)
+		memcpy(w.at, x->xattrs, x->xattrs_len);
+	w.at += x->xattrs_len;
+	return done_out(&w, out);
+}
+
+int file_dress_decode(const struct file_frame *f, struct file_dress *ret)
+{
+	struct wire_in r = payload_of(f);
+	struct file_dress x;
+
+	x.mode = wire_get_u32(&r);
+	x.uid = wire_get_u32(&r);
+	x.gid = wire_get_u32(&r);
+	x.mtime = (int64_t)wire_get_u64(&r);
+	x.path = get_path(&r);
+	x.under = get_path(&r);
+	if (r.bad || x.mode > 07777)
+		return -EBADMSG;
+	x.xattrs = r.at;
+	x.xattrs_len = (uint32_t)(r.end - r.at);
+	*ret = x;
 	return 0;
 }
 

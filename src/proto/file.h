@@ -7,7 +7,7 @@
  *
  * Numbers are little-endian. The host chooses a tag per operation; everything about it carries that tag.
  *
- *	STAT, MKDIR, MOVE, SYMLINK, LINK, ATTR	→ ENTRY, END
+ *	STAT, MKDIR, MOVE, SYMLINK, LINK, ATTR, FIFO, DRESS	→ ENTRY, END
  *	REMOVE					→ END
  *	READ					→ ENTRY, DATA…, END
  *	WRITE, DATA…, END or ABORT		→ ENTRY, END
@@ -46,6 +46,8 @@ enum file_type {
 	FILE_LINK = 9, /* path becomes another name of the file `to`; as SYMLINK */
 	FILE_ATTR = 10, /* FILE_MODE, FILE_MTIME of what is there; links are not followed */
 	FILE_WATCH = 11, /* FILE_RECURSIVE, max (watches; 0 = FILE_WATCHES_MAX) */
+	FILE_FIFO = 12, /* as SYMLINK; with its mode */
+	FILE_DRESS = 13, /* struct file_dress: everything about what is there, but its content; links are not followed */
 	/* host → worker, within a WRITE */
 	FILE_ABORT = 15, /* no payload */
 	/* both */
@@ -65,6 +67,7 @@ enum file_flag {
 	FILE_RECURSIVE = 32,
 	FILE_CONTENT = 64, /* LIST, also of one file: the bytes of a regular file follow its ENTRY, at most its size */
 	FILE_BENEATH = 128,
+	FILE_SPARSE = 512, /* WRITE: DATA of zeros alone becomes a hole */
 	FILE_TRUNCATED = 256, /* END of a LIST: there was more */
 };
 
@@ -107,6 +110,19 @@ struct file_request {
 long file_request_encode(const struct file_request *q, uint8_t *out, size_t size);
 /* 0 or -EBADMSG; points into the frame. */
 int file_request_decode(const struct file_frame *f, struct file_request *ret);
+
+/* Owner, mode with set-id bits, time, extended attributes: as they shall be, by who may. */
+struct file_dress {
+	uint32_t mode, uid, gid; /* mode at most 07777 */
+	int64_t mtime;
+	const char *path, *under;
+	const uint8_t *xattrs; /* as proto/change.h has them; others that are there stay */
+	uint32_t xattrs_len;
+};
+
+long file_dress_encode(const struct file_dress *x, uint8_t *out, size_t size);
+/* 0 or -EBADMSG; points into the frame. The attributes are not looked at. */
+int file_dress_decode(const struct file_frame *f, struct file_dress *ret);
 
 struct file_entry {
 	uint32_t mode; /* as st_mode: type and permissions */

@@ -21,6 +21,7 @@ static void stream(enum file_from from, const uint8_t *data, size_t size)
 	struct file_entry x;
 	struct file_event v;
 	struct file_frame f;
+	struct file_dress s;
 	struct file_end d;
 	long n;
 
@@ -33,6 +34,8 @@ static void stream(enum file_from from, const uint8_t *data, size_t size)
 		/* Each payload as each of the types: a head is no promise. */
 		if (file_request_decode(&f, &q) == 0)
 			same(&f, file_request_encode(&q, out, sizeof(out)));
+		if (file_dress_decode(&f, &s) == 0)
+			same(&f, file_dress_encode(&s, out, sizeof(out)));
 		if (file_entry_decode(&f, &x) == 0)
 			same(&f, file_entry_encode(&x, out, sizeof(out)));
 		if (file_end_decode(&f, &d) == 0)

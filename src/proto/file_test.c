@@ -37,7 +37,7 @@ TEST(each_type_has_its_direction)
 	struct file_frame f;
 
 	for (unsigned type = 0; type < 256; type++) {
-		bool host = (type >= FILE_STAT && type <= FILE_WATCH) || (type >= FILE_ABORT && type <= FILE_END);
+		bool host = (type >= FILE_STAT && type <= FILE_DRESS) || (type >= FILE_ABORT && type <= FILE_END);
 		bool worker = type >= FILE_DATA && type <= FILE_EVENT;
 
 		file_head(bytes, (enum file_type)type, 0, 1, type == FILE_DATA);

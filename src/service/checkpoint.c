@@ -230,6 +230,7 @@ struct making {
 	struct checkpoint *c;
 	struct who who;
 	bool hidden;
+	char *config; /* instead of the sandbox's, or NULL */
 	checkpoint_fn *fn;
 	void *arg;
 	int r;
@@ -245,6 +246,7 @@ static void on_told(void *arg)
 
 	m->fn(m->arg, m->r < 0 ? NULL : m->c, m->r < 0 ? &m->e : NULL);
 	checkpoint_unref(m->c);
+	free(m->config);
 	free(m);
 }
 
@@ -317,6 +319,10 @@ static void on_sealed(void *arg, int r, const struct err *e)
 
 	if (r < 0 && e)
 		m->e = *e;
+	if (r == 0 && m->config) {
+		free(c->config);
+		c->config = TAKE_PTR(m->config);
+	}
 	if (r == 0 && !m->hidden)
 		r = enter(m);
 	if (r < 0 && !m->hidden) {
@@ -354,6 +360,13 @@ void checkpoint_make(struct box *b, const struct who *who, struct checkpoint_wan
 	snprintf(c->label, sizeof(c->label), "%s", w->label ? w->label : "");
 	c->metadata = w->metadata;
 	w->metadata = (struct kv){ 0 };
+	if (w->config) {
+		m->config = strdup(w->config);
+		if (!m->config)
+			abort();
+	}
+	if (w->box_name)
+		snprintf(c->box_name, sizeof(c->box_name), "%s", w->box_name);
 	memcpy(m->idem, w->idem, sizeof(m->idem));
 	memcpy(m->idem_body, w->idem_body, sizeof(m->idem_body));
 	/* Who has used up the bytes need not wait for the copy to hear of it. */

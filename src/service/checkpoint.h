@@ -38,6 +38,8 @@ struct checkpoint_want {
 	const char *name; /* "" = its id */
 	const char *label;
 	struct kv metadata; /* taken over */
+	/* Of one that was imported: its settings, as JSON, and what its sandbox was called elsewhere; else NULL. */
+	const char *config, *box_name;
 	char idem[KEY_MAX_LEN + 1];
 	uint8_t idem_body[32];
 };

@@ -325,29 +325,34 @@ static void on_event(uv_poll_t *p, int status, int events)
 		watch(w);
 }
 
-int file_worker_open(struct box *b, const struct user_want *user, int *ret_fd, struct err *e)
+int file_worker_give(struct box *b, const struct user_want *user, int fd, struct err *e)
 {
 	struct frame_files f = { .uid = user->uid, .gid = user->gid, .cwd = b->want->spec->workdir };
 	uint8_t payload[SPEC_PATH + 64];
-	int pair[2], r;
-	long len;
+	long len = frame_files_encode(&f, payload, sizeof(payload));
+	int r;
 
-	r = box_ready(b, e);
-	if (r < 0)
-		return r;
-	len = frame_files_encode(&f, payload, sizeof(payload));
 	if (len < 0)
 		return err_set(e, ERR_INVALID, (int)len, "the working folder is too long");
+	r = alink_send(&b->link, FRAME_FILES, b->next_exec++, payload, (size_t)len, &fd, 1);
+	return r < 0 ? err_sys(e, ERR_LOST, r, "ask for a file worker") : 0;
+}
+
+int file_worker_open(struct box *b, const struct user_want *user, int *ret_fd, struct err *e)
+{
+	int pair[2], r = box_ready(b, e);
+
+	if (r < 0)
+		return r;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_sys(e, ERR_EXHAUSTED, -errno, "make a socket");
-	r = alink_send(&b->link, FRAME_FILES, b->next_exec++, payload, (size_t)len, &pair[1], 1);
+	r = file_worker_give(b, user, pair[1], e);
 	fd_close(pair[1]);
-	if (r < 0) {
+	if (r < 0)
 		fd_close(pair[0]);
-		return err_sys(e, ERR_LOST, r, "ask for a file worker");
-	}
-	*ret_fd = pair[0];
-	return 0;
+	else
+		*ret_fd = pair[0];
+	return r;
 }
 
 static struct file_worker *worker_new(struct box *b, const struct user_want *user, struct err *e)

@@ -35,6 +35,8 @@ void file_go(struct file_op *op);
 /* Gives it up: a file half written is removed again. No callback comes any more. */
 void file_cancel(struct file_op *op);
 
+/* A worker on @fd, which stays the caller's, in a box that may be one in the making. */
+int file_worker_give(struct box *b, const struct user_want *user, int fd, struct err *e);
 /* A worker's socket for somebody else (cloche-tar). */
 int file_worker_open(struct box *b, const struct user_want *user, int *ret_fd, struct err *e);
 /* Idle workers of a box that goes. */

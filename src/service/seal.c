@@ -112,7 +112,8 @@ static int ready(const struct box *b, struct err *e)
 {
 	if (b->state == BOX_LOST)
 		return box_lost(b, e);
-	if (b->state != BOX_RUNNING && b->state != BOX_PAUSED)
+	/* One in the making that stands is known to its maker alone. */
+	if (b->state != BOX_RUNNING && b->state != BOX_PAUSED && !(b->state == BOX_MAKING && b->maker && b->handle))
 		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' has ended", b->want->name);
 	return 0;
 }

@@ -20,7 +20,8 @@ struct wcall {
 	uint32_t op;
 	uint64_t seq, handle, op_arg;
 	char id[MSG_ID]; /* of a layer */
-	struct sandbox_spec *spec; /* CREATE only */
+	struct sandbox_spec *spec; /* CREATE, DIFF only */
+	struct msg_diff *diff; /* DIFF only */
 	bool once; /* of finding out what is there: not repeated, for all of it is done again */
 };
 
@@ -81,6 +82,7 @@ static struct wcall *queue_take(struct queue *q)
 static void call_free(struct wcall *c)
 {
 	free(c->spec);
+	free(c->diff);
 	free(c);
 }
 
@@ -177,6 +179,7 @@ static int send_one(struct lane *l, struct wcall *c)
 		msg_put_spec(c->spec, &w->req.spec);
 	else
 		memset(&w->req.spec, 0, sizeof(w->req.spec));
+	w->req.diff = c->diff ? *c->diff : (struct msg_diff){ 0 };
 	do {
 		n = send(l->fd, &w->req, sizeof(w->req), MSG_NOSIGNAL | MSG_DONTWAIT);
 	} while (n < 0 && errno == EINTR);
@@ -404,6 +407,21 @@ void wlink_call(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t ar
 	}
 	queue_add(&w->waiting[k], c);
 	send_more(w, k);
+}
+
+void wlink_diff(struct wlink *w, uint64_t handle, const struct sandbox_spec *spec, const struct msg_diff *diff, wlink_fn *fn,
+		void *fn_arg)
+{
+	struct wcall *c = call_new(w, WARDEN_DIFF, handle, 0, fn, fn_arg);
+
+	c->spec = malloc(sizeof(*spec));
+	c->diff = malloc(sizeof(*diff));
+	if (!c->spec || !c->diff)
+		abort();
+	*c->spec = *spec;
+	*c->diff = *diff;
+	queue_add(&w->waiting[STANDS], c);
+	send_more(w, STANDS);
 }
 
 void wlink_call_layer(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const char *id, wlink_fn *fn,

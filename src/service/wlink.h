@@ -2,7 +2,7 @@
  * The way to the warden, without waiting: requests in order, answers in order. When the warden dies the link comes back
  * by itself, and what was not answered is asked again: every operation can be repeated.
  *
- * What may take long (SEAL; CREATE of a sandbox that stands on layers) goes by connections of its own, so that nothing
+ * What may take long (SEAL; DIFF, and CREATE of a sandbox that stands on layers) goes by connections of its own, so that nothing
  * else waits for it. They come and go with the first one: whoever finds out what is there after the warden's death
  * sees nothing that was asked for meanwhile.
  */
@@ -35,6 +35,9 @@ int wlink_new(uv_loop_t *loop, int place, void (*back)(void *arg), void *arg, st
  */
 void wlink_call(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const struct sandbox_spec *spec,
 		wlink_fn *fn, void *fn_arg);
+/* DIFF, with what warden/msg.h wants for it. The answer's descriptor is the stream. */
+void wlink_diff(struct wlink *w, uint64_t handle, const struct sandbox_spec *spec, const struct msg_diff *diff, wlink_fn *fn,
+		void *fn_arg);
 /* SEAL, UNSEAL, LAYERS: @id is the layer's, NULL for none. */
 void wlink_call_layer(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const char *id, wlink_fn *fn,
 		      void *fn_arg);

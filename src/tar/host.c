@@ -29,6 +29,17 @@ int host_ask(struct host *h, enum file_type type, unsigned flags, const struct f
 	return fd_write_all(TAR_FILES, h->out, FILE_HEAD + (size_t)n) < 0 ? lost(e, "is gone") : 0;
 }
 
+int host_dress(struct host *h, const struct file_dress *x, struct err *e)
+{
+	long n = file_dress_encode(x, h->out + FILE_HEAD, FILE_DATA_MAX);
+
+	if (n < 0)
+		return err_set(e, ERR_INVALID, (int)n, "a path is too long, or its attributes");
+	h->tag++;
+	file_head(h->out, FILE_DRESS, FILE_BENEATH, h->tag, (uint32_t)n);
+	return fd_write_all(TAR_FILES, h->out, FILE_HEAD + (size_t)n) < 0 ? lost(e, "is gone") : 0;
+}
+
 static int read_exact(uint8_t *to, size_t len)
 {
 	while (len) {

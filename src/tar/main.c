@@ -1,11 +1,16 @@
 /*
  * cloche-tar out|in --files FD --stream FD --path PATH [--format tar|tar.zst] [--max-bytes N] [--max-entries N]
+ * cloche-tar pack --changes FD --stream FD --manifest FD …
+ * cloche-tar unpack --files FD --stream FD --manifest FD …
+ * cloche-tar apply --files FD --changes FD …
  *
  * Theory of operation. The API process starts one of these per archive, with a connected file worker (proto/file.h) on
  * one descriptor and the archive's bytes on the other. It closes everything else, locks itself up (confine.c), and
  * only then touches a byte: `out` lists the sandbox's folder with all contents and writes an archive, `in` reads one
  * and makes what is in it below PATH. What can go wrong in the library that reads archives goes wrong here, in a
- * process that can open nothing and reaches one sandbox only, as the user whose worker it was given.
+ * process that can open nothing and reaches one sandbox only, as the user whose worker it was given. `pack` makes a checkpoint's
+ * file of a stream of changes (proto/change.h) and a manifest, `unpack` gives the manifest back and makes the rest in a
+ * sandbox, `apply` does changes of one sandbox in another.
  *
  * It says how it went in one line of JSON on stdout: {"files", "bytes", "skipped": [{"name", "why"}],
  * "skipped_total"}, exit 0; or {"error": {"code", "message"}}, exit 1. `out` with exit 1 has written an archive
@@ -84,28 +89,50 @@ static int say(const struct tar_result *r, int failed, const struct err *e)
 static int usage(void)
 {
 	static const char text[] = "usage: cloche-tar out|in --files FD --stream FD --path PATH [--format tar|tar.zst] "
-				   "[--max-bytes N] [--max-entries N]\n";
+				   "[--max-bytes N] [--max-entries N]\n"
+				   "       cloche-tar pack --changes FD --stream FD --manifest FD\n"
+				   "       cloche-tar unpack --files FD --stream FD --manifest FD\n"
+				   "       cloche-tar apply --files FD --changes FD\n";
 
 	fd_write_all(STDERR_FILENO, text, sizeof(text) - 1);
 	return 2;
 }
 
-static int parse(int argc, char **argv, struct tar_opts *o, uint64_t *files, uint64_t *stream)
+/* What it does, and with which descriptors: as bits of enum option. */
+enum option { FILES = 1, STREAM = 2, MANIFEST = 4, CHANGES = 8, PATH = 16 };
+static const struct mode {
+	const char *name;
+	unsigned needs;
+} modes[] = {
+	{ "out", FILES | STREAM | PATH },      { "in", FILES | STREAM | PATH },	 { "pack", CHANGES | STREAM | MANIFEST },
+	{ "unpack", FILES | STREAM | MANIFEST }, { "apply", FILES | CHANGES },
+};
+enum { OUT, IN, PACK, UNPACK, APPLY, MODES };
+
+struct fds {
+	uint64_t files, stream, manifest, changes;
+};
+
+static int parse(int argc, char **argv, struct tar_opts *o, struct fds *f, unsigned *ret_given)
 {
 	for (int i = 2; i + 1 < argc; i += 2) {
 		const char *key = argv[i], *value = argv[i + 1];
 		int r = 0;
 
 		if (!strcmp(key, "--files"))
-			r = parse_u64(value, files, NULL);
+			r = parse_u64(value, &f->files, NULL), *ret_given |= FILES;
 		else if (!strcmp(key, "--stream"))
-			r = parse_u64(value, stream, NULL);
+			r = parse_u64(value, &f->stream, NULL), *ret_given |= STREAM;
+		else if (!strcmp(key, "--manifest"))
+			r = parse_u64(value, &f->manifest, NULL), *ret_given |= MANIFEST;
+		else if (!strcmp(key, "--changes"))
+			r = parse_u64(value, &f->changes, NULL), *ret_given |= CHANGES;
 		else if (!strcmp(key, "--max-bytes"))
 			r = parse_u64(value, &o->max_bytes, NULL);
 		else if (!strcmp(key, "--max-entries"))
 			r = parse_u64(value, &o->max_entries, NULL);
 		else if (!strcmp(key, "--path"))
-			o->path = value;
+			o->path = value, *ret_given |= PATH;
 		else if (!strcmp(key, "--format") && (!strcmp(value, "tar") || !strcmp(value, "tar.zst")))
 			o->zstd = value[3];
 		else
@@ -113,41 +140,69 @@ static int parse(int argc, char **argv, struct tar_opts *o, uint64_t *files, uin
 		if (r < 0)
 			return r;
 	}
-	return argc % 2 || !o->path || strlen(o->path) >= FILE_PATH_MAX || *files > INT32_MAX || *stream > INT32_MAX
-		       ? -EINVAL
-		       : 0;
+	return argc % 2 || (o->path && strlen(o->path) >= FILE_PATH_MAX) || f->files > INT32_MAX || f->stream > INT32_MAX ||
+			       f->manifest > INT32_MAX || f->changes > INT32_MAX ?
+		       -EINVAL :
+		       0;
 }
 
-/* The two descriptors to their places, everything else closed. */
-static int place(int files, int stream)
+/* The descriptors to their places, everything else closed. */
+static int place(const struct fds *f, unsigned mode)
 {
-	int a = fcntl(files, F_DUPFD, 10), b = fcntl(stream, F_DUPFD, 10);
+	const uint64_t from[] = { mode == PACK ? f->changes : f->files, mode == APPLY ? f->changes : f->stream, f->manifest };
+	const unsigned n = modes[mode].needs & MANIFEST ? 3 : 2;
+	int high[3];
 
-	if (a < 0 || b < 0 || dup2(a, TAR_FILES) < 0 || dup2(b, TAR_STREAM) < 0)
-		return -errno;
-	return close_range(TAR_STREAM + 1, ~0U, 0) < 0 ? -errno : 0;
+	for (unsigned i = 0; i < n; i++) {
+		high[i] = fcntl((int)from[i], F_DUPFD, 10);
+		if (high[i] < 0)
+			return -errno;
+	}
+	for (unsigned i = 0; i < n; i++)
+		if (dup2(high[i], TAR_FILES + (int)i) < 0)
+			return -errno;
+	return close_range(TAR_FILES + n, ~0U, 0) < 0 ? -errno : 0;
+}
+
+static int run(unsigned mode, const struct tar_opts *o, struct tar_result *result, struct err *e)
+{
+	static struct host host;
+
+	switch (mode) {
+	case OUT:
+		return tar_out(o, &host, result, e);
+	case IN:
+		return tar_in(o, &host, result, e);
+	case PACK:
+		return tar_pack(o, result, e);
+	case UNPACK:
+		return tar_unpack(o, &host, result, e);
+	default:
+		return tar_apply(o, &host, result, e);
+	}
 }
 
 int main(int argc, char **argv)
 {
-	static struct host host;
 	static struct tar_result result;
-	uint64_t files = UINT64_MAX, stream = UINT64_MAX;
 	struct tar_opts o = { 0 };
 	struct err e = { 0 };
-	bool out = argc > 1 && !strcmp(argv[1], "out");
+	struct fds f = { 0 };
+	unsigned mode = 0, given = 0;
 	int r;
 
-	if (argc < 2 || (!out && strcmp(argv[1], "in")) || parse(argc, argv, &o, &files, &stream) < 0)
+	while (argc > 1 && mode < MODES && strcmp(argv[1], modes[mode].name))
+		mode++;
+	if (argc < 2 || mode == MODES || parse(argc, argv, &o, &f, &given) < 0 || given != modes[mode].needs)
 		return usage();
 	signal(SIGPIPE, SIG_IGN);
 	setlocale(LC_CTYPE, "C.UTF-8"); /* names in archives are that */
-	r = place((int)files, (int)stream);
+	r = place(&f, mode);
 	if (r < 0)
 		err_sys(&e, ERR_INTERNAL, r, "the descriptors cannot be used");
 	if (r == 0)
 		r = confine(&e);
 	if (r == 0)
-		r = out ? tar_out(&o, &host, &result, &e) : tar_in(&o, &host, &result, &e);
+		r = run(mode, &o, &result, &e);
 	_exit(say(&result, r, &e));
 }

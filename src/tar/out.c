@@ -6,21 +6,13 @@
 #include <archive_entry.h>
 #include <sys/stat.h>
 
-#define LINKS 65536U /* files with more than one name that are remembered; later ones are copied */
-
-struct link {
-	uint64_t dev, ino;
-	char *name; /* NULL = free */
-};
-
 struct out {
 	const struct tar_opts *o;
 	struct host *h;
 	struct tar_result *r;
 	struct archive *a;
 	struct archive_entry *entry;
-	struct link *links;
-	uint32_t nlinks;
+	struct links *links;
 	uint64_t left; /* bytes that may follow the entry sent last */
 	bool drop; /* and are not wanted */
 };
@@ -50,7 +42,7 @@ static int open_archive(struct out *x, struct err *e)
 
 	x->a = archive_write_new();
 	x->entry = archive_entry_new();
-	x->links = calloc(LINKS, sizeof(*x->links));
+	x->links = links_new();
 	if (!x->a || !x->entry || !x->links)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "out of memory");
 	ok = archive_write_set_format_pax(x->a) == ARCHIVE_OK &&
@@ -59,23 +51,6 @@ static int open_archive(struct out *x, struct err *e)
 	     archive_write_set_bytes_in_last_block(x->a, 1) == ARCHIVE_OK &&
 	     archive_write_open2(x->a, NULL, NULL, give, NULL, NULL) == ARCHIVE_OK;
 	return ok ? 0 : archive_failed(x, e);
-}
-
-/* The name under which this file is in the archive already, or NULL and it is remembered. */
-static const char *linked(struct out *x, const struct file_entry *f, const char *name)
-{
-	uint32_t at = (uint32_t)((f->ino * 0x9e3779b97f4a7c15ULL + f->dev) >> 40) % LINKS;
-
-	while (x->links[at].name) {
-		if (x->links[at].dev == f->dev && x->links[at].ino == f->ino)
-			return x->links[at].name;
-		at = (at + 1) % LINKS;
-	}
-	if (x->nlinks < LINKS / 2) {
-		x->links[at] = (struct link){ f->dev, f->ino, strdup(name) };
-		x->nlinks += x->links[at].name != NULL;
-	}
-	return NULL;
 }
 
 static const char *odd(uint32_t mode)
@@ -118,7 +93,7 @@ static int begin(struct out *x, const struct file_entry *f, const char *name, st
 	if (S_ISLNK(f->mode))
 		archive_entry_copy_symlink(n, f->target);
 	if (S_ISREG(f->mode)) {
-		first = f->nlink > 1 ? linked(x, f, name) : NULL;
+		first = f->nlink > 1 ? links_find(x->links, f->dev, f->ino, name) : NULL;
 		if (first) {
 			archive_entry_copy_hardlink(n, first);
 		} else {

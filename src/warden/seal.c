@@ -201,6 +201,62 @@ static int sum_and_sync(struct seal *x)
 	return r < 0 ? r : i->synced;
 }
 
+/* One layer's files below those that are there. They are looked at first: what is damaged must not get a new sum. */
+static int join_layer(struct seal *x, const char *id)
+{
+	struct seal_impl *i = x->impl;
+	const struct tree_copy c = { 0, i->links, &x->work.stop, i->buf };
+	AUTO_CLOSE int dir = sys_openat(i->from.dir, id, FOLDER, 0), fs = -1;
+	struct manifest m;
+	int r = dir < 0 ? dir : manifest_read(dir, id, &m);
+
+	if (r == 0)
+		r = manifest_verify(dir, &x->work.stop, &m);
+	if (r == 0)
+		r = fs = sys_openat(dir, "fs", FOLDER, 0);
+	for (unsigned n = 0; r >= 0 && n < LAYER_TREES; n++) {
+		AUTO_CLOSE int from = sys_openat(fs, layer_trees[n], FOLDER, 0), to = -1;
+
+		if (from == -ENOENT)
+			continue;
+		r = to = from < 0 ? from : sys_openat(i->fs, layer_trees[n], FOLDER, 0);
+		if (r == -ENOENT) {
+			r = make_folder(i->fs, layer_trees[n], &to);
+			if (r == 0)
+				r = tree_copy(&c, from, to);
+		} else if (r >= 0) {
+			r = tree_join(&c, from, to);
+		}
+	}
+	return r < 0 ? r : 0;
+}
+
+/* Its names of one file have nothing to do with those of another. */
+static int join_all(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+	int r = 0;
+
+	for (uint32_t n = 0; r == 0 && n < i->from.joins; n++) {
+		fd_close(TAKE_FD(i->links));
+		r = make_folder(i->tmp, "links", &i->links);
+		if (r == 0)
+			r = join_layer(x, i->from.join[n]);
+		if (r == -EBADMSG)
+			return err_set(&x->e, ERR_REFUSED, r, "layer '%s', which the sandbox stands on, is damaged",
+				       i->from.join[n]);
+		if (r == 0)
+			r = tree_remove(i->tmp, "links");
+	}
+	if (r == 0)
+		r = tree_mark_whiteouts(i->fs, &x->work.stop);
+	if (r == -ECANCELED)
+		return seal_given_up(x);
+	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
+			       "join what the sandbox stands on") :
+		       0;
+}
+
 static int finish(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
@@ -209,6 +265,11 @@ static int finish(struct seal *x)
 	if (r < 0)
 		return r;
 	r = tree_remove(i->tmp, "links");
+	if (r == 0 && i->from.joins) {
+		r = join_all(x);
+		if (r < 0)
+			return r;
+	}
 	if (r == 0)
 		r = sum_and_sync(x);
 	if (r == 0) {

@@ -27,6 +27,9 @@ struct seal {
 	struct seal_impl *impl;
 };
 
+/* Who stands on so many is sealed together with some of them (older kernels take some twelve). */
+#define SEAL_LAYERS 12
+
 struct seal_source {
 	int dir; /* the store; stays the caller's */
 	int upper; /* the sandbox's writable layer, a folder; stays the caller's while seal_busy() */
@@ -34,6 +37,9 @@ struct seal_source {
 	bool paused; /* it is frozen, and stays so */
 	const struct cgroup_host *cgroups;
 	const struct cgroup *cgroup; /* must stay while seal_busy() */
+	/* Layers the sandbox stands on that become part of the new one, the newest first; held by the caller. */
+	uint32_t joins;
+	char join[SPEC_LAYERS][ID_SIZE];
 	/* With memory: the agent's table, taken over by seal_start(). -1: files only, and the rest means nothing. */
 	int table;
 	int program; /* cloche-dump; stays the caller's */

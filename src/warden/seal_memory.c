@@ -20,6 +20,25 @@
 #define COPIED_MS 10000
 #define DONE_MS 300000
 
+/*
+ * Layers that are joined will not be below the new one: nothing may point into their pages. With as many ancestors as
+ * there can be cloche-dump knows them all and writes everything anew.
+ */
+static int fill_up(struct seal *x)
+{
+	struct dump_source *d = &x->impl->source;
+
+	for (; d->ancestors < MEM_PAGE_FILES; d->ancestors++) {
+		int fd = sys_fcntl(d->pages[0], F_DUPFD_CLOEXEC, 3);
+
+		if (fd < 0)
+			return err_sys(&x->e, ERR_EXHAUSTED, fd, "open the memory of layer '%s'", d->ancestor[0]);
+		memcpy(d->ancestor[d->ancestors], d->ancestor[0], ID_SIZE);
+		d->pages[d->ancestors] = fd;
+	}
+	return 0;
+}
+
 /* The layers whose pages its processes may still have: that which it was restored from, and what that stands on. */
 static int open_ancestors(struct seal *x)
 {
@@ -54,7 +73,7 @@ static int open_ancestors(struct seal *x)
 		if (r < 0)
 			return err_sys(&x->e, ERR_INTERNAL, r, "open the memory of layer '%s'", d->ancestor[d->ancestors]);
 	}
-	return 0;
+	return i->from.joins ? fill_up(x) : 0;
 }
 
 int seal_memory_prepare(struct seal *x)

@@ -52,11 +52,6 @@ static int seal_allowed(struct warden *w, const struct warden_sandbox *s, const 
 		return no_layers(e);
 	if (s->sealing)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is being sealed already");
-	if (s->layers == SPEC_LAYERS) {
-		err_set(e, ERR_TOO_LARGE, -E2BIG, "the sandbox stands on %d layers: no more fit", SPEC_LAYERS);
-		err_remedy(e, "copy what is needed into a sandbox of the image alone, and seal that");
-		return -E2BIG;
-	}
 	if (layers_find(w->layers, id))
 		return err_set(e, ERR_CONFLICT, -EEXIST, "there is a layer '%s'", id);
 	if (s->root.early.upper < 0)
@@ -85,6 +80,28 @@ static int source_memory(struct warden *w, struct warden_sandbox *s, struct seal
 	return 0;
 }
 
+/*
+ * A sandbox can not stand on ever more layers. When it stands on many, the newest become part of the new one: one at
+ * least, and further ones while they are not much larger than what is joined so far. So a large old layer is not copied
+ * for every small new one, and each byte is copied a few times in all, however often the sandbox is sealed.
+ */
+static void choose_joins(const struct warden *w, const struct warden_sandbox *s, struct seal_source *from)
+{
+	uint64_t sum = 0;
+
+	if (s->layers < SEAL_LAYERS)
+		return;
+	for (uint32_t n = s->layers; n-- > 0;) {
+		const struct manifest *m = layers_find(w->layers, s->layer[n]);
+		uint64_t size = m ? m->size + m->entries * 4096 : 0;
+
+		if (from->joins && s->layers - from->joins < SEAL_LAYERS && size / 2 > sum)
+			break;
+		sum += size;
+		memcpy(from->join[from->joins++], s->layer[n], ID_SIZE);
+	}
+}
+
 int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum warden_what what, void *tag,
 		struct err *e)
 {
@@ -100,7 +117,6 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 	struct manifest m = {
 		.flags = s->flags & (SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE),
 		.tenant = s->tenant,
-		.depth = s->layers + 1,
 	};
 	int r = seal_allowed(w, s, id, e);
 	struct sealing *x;
@@ -108,8 +124,10 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 	if (r < 0)
 		return r;
 	snprintf(m.id, sizeof(m.id), "%s", id);
-	if (s->layers)
-		snprintf(m.parent, sizeof(m.parent), "%s", s->layer[s->layers - 1]);
+	choose_joins(w, s, &from);
+	m.depth = s->layers - from.joins + 1;
+	if (m.depth > 1)
+		snprintf(m.parent, sizeof(m.parent), "%s", s->layer[m.depth - 2]);
 	memcpy(m.image, s->image, strlen(s->image));
 	x = calloc(1, sizeof(*x));
 	if (!x)

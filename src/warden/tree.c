@@ -6,6 +6,7 @@
 
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
@@ -245,6 +246,190 @@ int tree_copy(const struct tree_copy *c, int from, int to)
 	}
 	walk_done(&w);
 	return r < 0 ? r : 0;
+}
+
+/* Joining */
+
+#define OPAQUE "trusted.overlay.opaque"
+
+/* Of a folder that was there before: as it is to be left. */
+struct joint {
+	bool fresh;
+	struct timespec times[2];
+};
+
+struct join {
+	const struct tree_copy *c;
+	struct walk w;
+	int dst; /* the folder that the walk's is joined with */
+	struct joint *joint; /* one per level below the first */
+	size_t room;
+	struct joint top;
+};
+
+static struct joint *joint_at(struct join *j, size_t depth)
+{
+	return depth == 1 ? &j->top : &j->joint[depth - 2];
+}
+
+static bool is_opaque(int dir)
+{
+	char v = 0;
+
+	return fgetxattr(dir, OPAQUE, &v, 1) == 1 && v == 'y';
+}
+
+static int make_opaque(int dir)
+{
+	return fsetxattr(dir, OPAQUE, "y", 1, 0) < 0 ? -errno : 0;
+}
+
+/* @fd, taken over, is what is joined with the folder @name. */
+static int join_down(struct join *j, const char *name, int fd, const struct joint *as)
+{
+	int r = 0;
+
+	if (j->w.depth > j->room) {
+		size_t room = j->room ? j->room * 2 : 32;
+		struct joint *more = realloc(j->joint, room * sizeof(*more));
+
+		r = more ? 0 : -ENOMEM;
+		j->joint = more ? more : j->joint;
+		j->room = more ? room : j->room;
+	}
+	if (r == 0)
+		r = walk_down(&j->w, name);
+	if (r < 0) {
+		fd_close(fd);
+		return r;
+	}
+	*joint_at(j, j->w.depth) = *as;
+	fd_close(j->dst);
+	j->dst = fd;
+	return 0;
+}
+
+static int join_new(struct join *j, const char *name, const struct stat *st)
+{
+	int r, fd;
+
+	if (!S_ISDIR(st->st_mode))
+		return st->st_nlink > 1 ? copy_linked(j->c, j->w.fd, j->dst, name, st) :
+					  copy_new(j->c, j->w.fd, j->dst, name, st);
+	r = sys_mkdirat(j->dst, name, 0700);
+	if (r < 0)
+		return r;
+	fd = sys_openat(j->dst, name, FOLDER, 0);
+	return fd < 0 ? fd : join_down(j, name, fd, &(struct joint){ .fresh = true });
+}
+
+static int join_entry(struct join *j, const char *name)
+{
+	AUTO_CLOSE int fd = -1;
+	struct stat st, is;
+
+	if (fstatat(j->w.fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (st.st_dev != j->w.level[0].dev)
+		return -EXDEV;
+	if (fstatat(j->dst, name, &is, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? join_new(j, name, &st) : -errno;
+	if (!S_ISDIR(is.st_mode))
+		return 0; /* a file, or a whiteout: hides it */
+	fd = sys_openat(j->dst, name, FOLDER, 0);
+	if (fd < 0)
+		return fd;
+	if (is_opaque(fd))
+		return 0;
+	/* A folder above something else: nothing below that is seen through it. */
+	if (!S_ISDIR(st.st_mode))
+		return make_opaque(fd);
+	return join_down(j, name, TAKE_FD(fd), &(struct joint){ .times = { is.st_atim, is.st_mtim } });
+}
+
+static int join_leave(struct join *j)
+{
+	const struct joint *as = joint_at(j, j->w.depth);
+	struct stat st;
+	int r = 0, up;
+
+	if (fstat(j->w.fd, &st) < 0)
+		return -errno;
+	if (as->fresh)
+		r = dress_fd(j->c, j->w.fd, j->dst, &st);
+	else if (is_opaque(j->w.fd))
+		r = make_opaque(j->dst);
+	if (r == 0 && !as->fresh && futimens(j->dst, as->times) < 0)
+		r = -errno;
+	if (r < 0 || j->w.depth == 1)
+		return r < 0 ? r : 1;
+	r = walk_up(&j->w);
+	if (r < 0)
+		return r;
+	up = sys_openat(j->dst, "..", FOLDER, 0);
+	if (up < 0)
+		return up;
+	fd_close(j->dst);
+	j->dst = up;
+	return 0;
+}
+
+int tree_join(const struct tree_copy *c, int from, int to)
+{
+	int src = sys_openat(from, ".", FOLDER, 0), r;
+	struct join j = { .c = c, .dst = sys_openat(to, ".", FOLDER, 0) };
+	struct stat st;
+
+	r = j.dst < 0 ? j.dst : src < 0 ? src : fstat(j.dst, &st) < 0 ? -errno : 0;
+	if (r < 0) {
+		fd_close(src);
+		fd_close(j.dst);
+		return r;
+	}
+	j.top.times[0] = st.st_atim;
+	j.top.times[1] = st.st_mtim;
+	r = walk_begin(&j.w, src, false);
+	while (r == 0) {
+		const char *name = walk_next(&j.w);
+
+		r = stopped(c->stop) ? -ECANCELED : name ? join_entry(&j, name) : join_leave(&j);
+	}
+	walk_done(&j.w);
+	fd_close(j.dst);
+	free(j.joint);
+	return r < 0 ? r : 0;
+}
+
+static int mark_entry(struct walk *w, const char *name)
+{
+	struct stat st;
+
+	if (fstatat(w->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (S_ISDIR(st.st_mode))
+		return walk_down(w, name);
+	if (S_ISCHR(st.st_mode) && !st.st_rdev && fsetxattr(w->fd, "trusted.overlay.origin", "", 0, 0) < 0)
+		return -errno;
+	return 0;
+}
+
+int tree_mark_whiteouts(int dir, const int *stop)
+{
+	int top = sys_openat(dir, ".", FOLDER, 0), r;
+	struct walk w;
+
+	if (top < 0)
+		return top;
+	r = walk_begin(&w, top, false);
+	while (r == 0) {
+		const char *name = walk_next(&w);
+
+		if (!name && w.depth == 1)
+			break;
+		r = stopped(stop) ? -ECANCELED : name ? mark_entry(&w, name) : walk_up(&w);
+	}
+	walk_done(&w);
+	return r;
 }
 
 /* Removing */

@@ -23,6 +23,17 @@ struct tree_copy {
  */
 int tree_copy(const struct tree_copy *c, int from, int to);
 
+/*
+ * Brings what is in the layer's tree @from below what is in @to already, as overlay would show the two: what is there
+ * hides what comes, and what @from hides stays hidden from what is below both. Both are in overlay's own form.
+ */
+int tree_join(const struct tree_copy *c, int from, int to);
+/*
+ * After joining: whiteouts may be in folders that nothing is below. Overlay looks for them there, instead of showing them
+ * as names without anything behind, when a folder says that it may have been copied up.
+ */
+int tree_mark_whiteouts(int dir, const int *stop);
+
 struct tree_facts {
 	uint64_t entries; /* of any kind */
 	uint64_t files; /* regular ones, each once */

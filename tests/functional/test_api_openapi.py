@@ -209,6 +209,13 @@ def test_answers_about_checkpoints_fit(d, call):
     call("get", f"/v1/checkpoints/{c}", of, want=200)
     call("patch", "/v1/checkpoints/n?sandbox=cp", of, {"label": "x"}, 200)
     call("post", f"/v1/checkpoints/{c}/restore", of + "/restore", {"count": 2, "env": {"A": "b"}}, 201)
+    d.request("PUT", f"{at}/files?path=f", b"text")
+    call("get", f"{at}/diff?text=1", SB + "/diff", want=200)
+    call("get", f"{at}/diff?from=nothing", SB + "/diff", want=400)
+    call("get", f"/v1/checkpoints/{c}/diff?from=sandbox:{b}", of + "/diff", want=200)
+    data = call("get", f"/v1/checkpoints/{c}/export", of + "/export", want=200).body
+    call("post", "/v1/checkpoints/import?name=again", "/v1/checkpoints/import", data, 201)
+    call("post", "/v1/checkpoints/import", "/v1/checkpoints/import", data[:-1], 422)
     call("post", f"/v1/checkpoints/{c}/restore", of + "/restore", {"count": 0}, 400, question=False)
     call("post", at + "/restore", SB + "/restore", {"checkpoint": "n"}, 200)
     call("post", at + "/restore", SB + "/restore", {"checkpoint": c, "as": "cp2"}, 201)

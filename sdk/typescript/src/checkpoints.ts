@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream';
 import { diffSource } from './diff.js';
-import { get, type BodySource, type Call, type Transport } from './http.js';
+import { get, once, type BodySource, type Call, type Transport } from './http.js';
 import { Sandbox } from './sandbox.js';
 import type {
   CallOptions,
@@ -71,7 +71,7 @@ export class Checkpoints {
   }
 
   async #restore(checkpoint: CheckpointRef, body: unknown, options: CallOptions): Promise<Sandbox[]> {
-    const call = this.#call('POST', checkpoint, '/restore', options);
+    const call = once(this.#call('POST', checkpoint, '/restore', options));
     const wire = await this.transport.json<{ sandboxes: unknown[] }>({ ...call, json: toWire(body) });
     return wire.sandboxes.map((s) => new Sandbox(this.transport, s));
   }

@@ -65,6 +65,11 @@ export function get(path: string, o: { signal?: AbortSignal; requestTimeout?: nu
   return { method: 'GET', path, query, signal: o.signal, timeout: o.requestTimeout };
 }
 
+/** A call that makes something, safe to be repeated: the server answers a key it knows with what it made. */
+export function once<T extends Call>(call: T, key: string = randomUUID()): T {
+  return { ...call, headers: { ...call.headers, 'idempotency-key': key }, repeatable: true };
+}
+
 const MAX_JSON = 256 * 1024 * 1024;
 const MAX_ERROR = 256 * 1024;
 /* A server that asks for more patience than this gets none: the caller decides. */

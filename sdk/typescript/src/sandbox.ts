@@ -3,7 +3,7 @@ import { abortReason, ClocheError, NotFoundError, UnsupportedError } from './err
 import { diffSource } from './diff.js';
 import { attachExec, execBody, readResult, startBackground, startExec, waitFor, type Exec } from './exec.js';
 import { Files } from './files.js';
-import type { Call, Transport } from './http.js';
+import { once, type Call, type Transport } from './http.js';
 import { readEvents } from './sse.js';
 import type {
   BackgroundOptions,
@@ -42,12 +42,19 @@ export class Sandbox {
 
   /** @internal Made by `client.sandboxes`. */
   constructor(transport: Transport, wire: unknown) {
-    const info = fromWire<SandboxInfo>(wire);
-    Object.assign(this, info);
     this.#transport = transport;
-    this.#path = `/v1/sandboxes/${encodeURIComponent(info.id)}`;
+    this.#take(wire);
+    this.#path = `/v1/sandboxes/${encodeURIComponent(this.id)}`;
     this.files = new Files(transport, this.#path);
     Object.defineProperty(this, 'files', { enumerable: false });
+  }
+
+  /* What the server says of it. A field never hides a method: of later servers, too. */
+  #take(wire: unknown): this {
+    const { checkpoint, ...info } = fromWire<SandboxInfo & { checkpoint?: string | null }>(wire);
+    if (checkpoint !== undefined) info.fromCheckpoint = checkpoint;
+    for (const [k, v] of Object.entries(info)) if (!(k in Sandbox.prototype)) Object.assign(this, { [k]: v });
+    return this;
   }
 
   #call(method: string, sub: string, o: CallOptions, json?: unknown) {
@@ -57,7 +64,7 @@ export class Sandbox {
   async #change(method: string, sub: string, o: CallOptions, json?: unknown): Promise<this> {
     // Each of these says what shall be, so saying it twice is fine.
     const wire = await this.#transport.json({ ...this.#call(method, sub, o, json), repeatable: true });
-    return Object.assign(this, fromWire<SandboxInfo>(wire));
+    return this.#take(wire);
   }
 
   /** Asks the server how it is now. */
@@ -176,7 +183,7 @@ export class Sandbox {
     const { label, metadata, memory } = options;
     const call = this.#call('POST', '/checkpoints', options, toWire({ name, label, metadata, memory }));
     // A lot of memory takes its time.
-    return fromWire(await this.#able('checkpoints', { ...call, timeout: options.requestTimeout ?? 0 }));
+    return fromWire(await this.#able('checkpoints', { ...once(call), timeout: options.requestTimeout ?? 0 }));
   }
 
   /** Its checkpoints, newest first. */
@@ -196,20 +203,20 @@ export class Sandbox {
 
   /** Back to a checkpoint (its id, or the name of one of its own) in place, or with `as` a new sandbox of it. */
   async restore(checkpoint: string, options: CallOptions & { as?: string } = {}): Promise<Sandbox> {
-    const wire = await this.#able<{ id: string }>('checkpoints', {
-      ...this.#call('POST', '/restore', options, toWire({ checkpoint, as: options.as })),
-      // Going back twice is going back.
-      repeatable: options.as === undefined,
-    });
+    const call = this.#call('POST', '/restore', options, toWire({ checkpoint, as: options.as }));
+    // Going back twice is going back.
+    const safe = options.as === undefined ? { ...call, repeatable: true } : once(call);
+    const wire = await this.#able<{ id: string }>('checkpoints', safe);
     if (options.as !== undefined) return new Sandbox(this.#transport, wire);
-    return Object.assign(this, fromWire<SandboxInfo>(wire));
+    return this.#take(wire);
   }
 
   /** Copies of it as it stands; it runs on. */
   async fork(count?: number, options: ForkOptions = {}): Promise<Sandbox[]> {
     const { names, memory } = options;
     const body = toWire({ count: count ?? names?.length ?? 1, names, memory });
-    const wire = await this.#able<{ sandboxes: unknown[] }>('checkpoints', this.#call('POST', '/fork', options, body));
+    const call = once(this.#call('POST', '/fork', options, body));
+    const wire = await this.#able<{ sandboxes: unknown[] }>('checkpoints', call);
     return wire.sandboxes.map((s) => new Sandbox(this.#transport, s));
   }
 
@@ -233,7 +240,7 @@ export class Sandbox {
     const body = options.memory === undefined ? undefined : toWire({ memory: options.memory });
     const call = this.#call('POST', '/hibernate', options, body);
     const wire = await this.#able('checkpoints', { ...call, repeatable: true, timeout: options.requestTimeout ?? 0 });
-    return Object.assign(this, fromWire<SandboxInfo>(wire));
+    return this.#take(wire);
   }
 
   /** The same as `resume`: for one that hibernates. */

@@ -103,6 +103,8 @@ export interface SandboxInfo {
   /** Of one that was made of a template, or taken from a pool. */
   template?: string | null;
   pooled?: boolean;
+  /** The id of the checkpoint it stands on. */
+  fromCheckpoint?: string | null;
   /** In the answer that restored it. */
   restored?: Restored;
   /** In the answer that hibernated it: why its processes had to end. */

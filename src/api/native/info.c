@@ -65,7 +65,7 @@ void get_info(void *arg, struct http_req *q, const struct route *r)
 	jout_str(&j, NULL, "container");
 	jout_end(&j);
 	jout_object(&j, "features");
-	jout_bool(&j, "checkpoints", false);
+	jout_bool(&j, "checkpoints", true);
 	jout_bool(&j, "network", false);
 	jout_end(&j);
 	jout_object(&j, "limits");

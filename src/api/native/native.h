@@ -8,6 +8,10 @@ typedef void route_fn(void *arg, struct http_req *q, const struct route *r);
 /* sandboxes.c */
 route_fn post_sandboxes, get_sandboxes, get_sandbox, patch_sandbox, delete_sandbox, post_pause, post_resume,
 	post_extend, get_stats;
+/* diff.c */
+route_fn get_sandbox_diff, get_checkpoint_diff;
+/* transfer.c */
+route_fn get_export, post_import;
 /* checkpoints.c */
 route_fn post_checkpoints, get_checkpoints, get_sandbox_checkpoints, get_checkpoint, patch_checkpoint, delete_checkpoint,
 	post_checkpoint_restore, post_restore, post_fork;

@@ -30,6 +30,10 @@ static const struct route routes[] = {
 	ROUTE(PATCH, "/v1/checkpoints/{c}", SANDBOX, patch_checkpoint),
 	ROUTE(DELETE, "/v1/checkpoints/{c}", SANDBOX, delete_checkpoint),
 	ROUTE(POST, "/v1/checkpoints/{c}/restore", SANDBOX, post_checkpoint_restore),
+	ROUTE(POST, "/v1/checkpoints/import", SANDBOX, post_import),
+	ROUTE(GET, "/v1/checkpoints/{c}/export", EXEC, get_export),
+	ROUTE(GET, "/v1/checkpoints/{c}/diff", EXEC, get_checkpoint_diff),
+	ROUTE(GET, "/v1/sandboxes/{id}/diff", EXEC, get_sandbox_diff),
 
 	ROUTE(POST, "/v1/sandboxes/{id}/execs", EXEC, post_execs),
 	ROUTE(GET, "/v1/sandboxes/{id}/execs", READ, get_execs),

@@ -16,6 +16,8 @@ uint64_t noid_mem_mib(const struct service_opts *o);
 
 /* Finds the VM named in the path. On failure it has been answered and ended: returns -errno. */
 int noid_vm(struct call *c);
+/* Answers with a VM's info, and ends the call. */
+void noid_answer_vm(struct call *c, int status, const struct box *b);
 /* Noid's body of an exec. @stream: over a WebSocket, where stdin may come. */
 struct exec_want;
 int noid_exec_want(const struct service_opts *o, const struct box *b, const char *data, size_t len, bool stream,
@@ -27,6 +29,7 @@ void noid_error(struct json *j, const char *message, const char *remedy);
 typedef void noid_fn(void *arg, struct http_req *q, const struct route *r);
 /* vms.c */
 noid_fn noid_get_capabilities, noid_post_vms, noid_get_vms, noid_get_vm, noid_delete_vm;
+/* checkpoints.c */
 noid_fn noid_post_checkpoints, noid_get_checkpoints, noid_post_restore;
 /* execs.c, sockets.c */
 noid_fn noid_post_exec, noid_ws_exec, noid_ws_console;

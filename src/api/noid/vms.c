@@ -66,7 +66,7 @@ static void put_vm(struct json *j, const struct box *b)
 	jout_end(j);
 }
 
-static void answer_vm(struct call *c, int status, const struct box *b)
+void noid_answer_vm(struct call *c, int status, const struct box *b)
 {
 	AUTO(buf_done) struct buf out = BUF_INIT(64 * KIB);
 	struct json j = JSON_INIT(&out);
@@ -87,7 +87,7 @@ static void on_made(void *arg, struct box *b, bool found, const struct err *e)
 		return;
 	}
 	call_audited(c);
-	answer_vm(c, 201, b);
+	noid_answer_vm(c, 201, b);
 }
 
 static int check_tier(const char *setting, struct err *e)
@@ -196,7 +196,7 @@ void noid_get_vm(void *arg, struct http_req *q, const struct route *r)
 	struct call *c = call_new(arg, q, r);
 
 	if (noid_vm(c) == 0)
-		answer_vm(c, 200, c->box);
+		noid_answer_vm(c, 200, c->box);
 }
 
 /* --- delete --- */
@@ -229,39 +229,6 @@ void noid_delete_vm(void *arg, struct http_req *q, const struct route *r)
 	c->box = b;
 	c->pending = true;
 	box_delete(b, &c->who, "sandbox.delete", on_deleted, c);
-}
-
-/* --- what there is not yet --- */
-
-static void no_checkpoints(struct call *c)
-{
-	struct err e = { 0 };
-
-	if (noid_vm(c) < 0)
-		return;
-	err_set(&e, ERR_UNSUPPORTED, -EOPNOTSUPP, "checkpoints are not in this version");
-	call_fail(c, &e);
-}
-
-void noid_post_checkpoints(void *arg, struct http_req *q, const struct route *r)
-{
-	no_checkpoints(call_new(arg, q, r));
-}
-
-void noid_post_restore(void *arg, struct http_req *q, const struct route *r)
-{
-	no_checkpoints(call_new(arg, q, r));
-}
-
-void noid_get_checkpoints(void *arg, struct http_req *q, const struct route *r)
-{
-	AUTO(buf_done) struct buf out = BUF_INIT(KIB);
-	struct call *c = call_new(arg, q, r);
-
-	if (noid_vm(c) < 0)
-		return;
-	buf_adds(&out, "[]");
-	call_json(c, 200, &out);
 }
 
 /* Noid's server has these flat, its TypeScript client looks for groups: both are there. Times: 0 = no limit. */

@@ -117,8 +117,15 @@ def test_every_error_is_one_text(d, noid, vm):
             ("POST", f"/v1/vms/{vm}/exec", {"command": ["ls"], "env": {"A": "B"}}, "", 400),
             ("POST", f"/v1/vms/{vm}/exec", {"command": ["ls"], "tty": "yes"}, "", 400),
             ("POST", f"/v1/vms/{vm}/exec", b'{"command":["a\\u0000b"]}', "", 400),
-            ("POST", f"/v1/vms/{vm}/checkpoints", {"label": "a"}, "", 501),
-            ("POST", f"/v1/vms/{vm}/restore", {"checkpoint_id": "a"}, "", 501)]:
+            ("POST", "/v1/vms/none/checkpoints", {"label": "a"}, "", 404),
+            ("POST", f"/v1/vms/{vm}/checkpoints", {"label": 1}, "", 400),
+            ("POST", f"/v1/vms/{vm}/checkpoints", {"label": "x" * 300}, "", 400),
+            ("POST", f"/v1/vms/{vm}/checkpoints", {"name": "../x"}, "", 400),
+            ("POST", f"/v1/vms/{vm}/checkpoints", b"[]", "", 400),
+            ("POST", f"/v1/vms/{vm}/restore", {}, "", 400),
+            ("POST", f"/v1/vms/{vm}/restore", {"checkpoint_id": 7}, "", 400),
+            ("POST", f"/v1/vms/{vm}/restore", {"checkpoint_id": "a", "new_name": "../x"}, "", 400),
+            ("POST", f"/v1/vms/{vm}/restore", {"checkpoint_id": "a"}, "", 404)]:
         r = noid.call(method, path, body, token)
         assert r.status == status and r.error, (method, path, body, r)
         if status == 405:

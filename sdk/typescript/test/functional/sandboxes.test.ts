@@ -7,11 +7,9 @@ import {
   NotFoundError,
   RateLimitError,
   UnauthorizedError,
-  UnsupportedError,
   type Cloche,
-  type Sandbox,
 } from '@cloche/sdk';
-import { hasFeature, startDaemon, type Daemon } from '../support/daemon.js';
+import { startDaemon, type Daemon } from '../support/daemon.js';
 
 let daemon: Daemon;
 let client: Cloche;
@@ -163,24 +161,6 @@ test('the unix socket needs no token, and carries WebSockets', async () => {
   exec.stdin.end('by socket');
   assert.equal((await exec.wait()).stdout, 'by socket');
   await s.delete();
-});
-
-test('checkpoint, restore and fork say what this server can not do', async (t) => {
-  const s = await client.sandboxes.create();
-  t.after(() => s.delete());
-  if (await hasFeature(client, 'checkpoints')) {
-    await s.exec('echo kept > f');
-    const c = await s.checkpoint('c1', { label: 'one file' });
-    await s.exec('echo lost > f');
-    await s.restore(c.name ?? c.id);
-    assert.equal((await s.exec('cat f')).stdout, 'kept\n');
-    const forks: Sandbox[] = await s.fork(2);
-    assert.equal(forks.length, 2);
-    await Promise.all(forks.map((f) => f.delete()));
-    return;
-  }
-  for (const call of [() => s.checkpoint('c1'), () => s.restore('c1'), () => s.fork(2)])
-    await assert.rejects(call(), (e) => e instanceof UnsupportedError && e.status === 501 && e.code === 'unsupported');
 });
 
 test('a sandbox that leaves its block is deleted', async () => {

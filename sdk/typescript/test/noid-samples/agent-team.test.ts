@@ -1,7 +1,7 @@
 /* A team of agents: each its own VM, all at the same time. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { needsCheckpoints, vmName, withNoid, world } from './samples.js';
+import { vmName, withNoid, world } from './samples.js';
 
 withNoid();
 
@@ -26,19 +26,16 @@ test('agents work in parallel, each in its own VM', async () => {
   assert.ok(results.every((r) => r[1]?.trim() === results[0]![1]?.trim()));
 });
 
-test(
-  'one checkpoint becomes a whole team at once',
-  needsCheckpoints(async () => {
-    const { noid } = world;
-    const base = vmName('team');
-    await noid.createVM({ name: base, memory: 256 });
-    await noid.exec(base, 'echo shared > /root/context');
-    await noid.createCheckpoint(base, 'ready', { label: 'the team starts here' });
-    const names = team.map((role) => vmName(role));
-    const vms = await Promise.all(names.map((as) => noid.restore(base, 'ready', { as })));
-    assert.deepEqual(vms.map((v) => v.name), names);
-    const out = await Promise.all(names.map((n) => noid.exec(n, `echo ${n} > /root/me; cat /root/context /root/me`)));
-    assert.deepEqual(out.map((r) => r.stdout), names.map((n) => `shared\n${n}\n`));
-    await Promise.all([base, ...names].map((n) => noid.destroyVM(n)));
-  }),
-);
+test('one checkpoint becomes a whole team at once', async () => {
+  const { noid } = world;
+  const base = vmName('team');
+  await noid.createVM({ name: base, memory: 256 });
+  await noid.exec(base, 'echo shared > /root/context');
+  await noid.createCheckpoint(base, 'ready', { label: 'the team starts here' });
+  const names = team.map((role) => vmName(role));
+  const vms = await Promise.all(names.map((as) => noid.restore(base, 'ready', { as })));
+  assert.deepEqual(vms.map((v) => v.name), names);
+  const out = await Promise.all(names.map((n) => noid.exec(n, `echo ${n} > /root/me; cat /root/context /root/me`)));
+  assert.deepEqual(out.map((r) => r.stdout), names.map((n) => `shared\n${n}\n`));
+  await Promise.all([base, ...names].map((n) => noid.destroyVM(n)));
+});

@@ -1,49 +1,43 @@
 /* Golden snapshot: install once, keep the state by name, start every task from it. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { needsCheckpoints, vmName, withNoid, world } from './samples.js';
+import { vmName, withNoid, world } from './samples.js';
 
 withNoid();
 
-test(
-  'what was installed once is there in every task, and tasks do not see each other',
-  needsCheckpoints(async () => {
-    const { noid } = world;
-    const base = vmName('golden');
-    await noid.createVM({ name: base, memory: 512 });
-    await noid.exec(base, 'mkdir -p /opt/tools && echo "answer = 42" > /opt/tools/lib.py');
-    const kept = await noid.createCheckpoint(base, 'golden', { label: 'tools installed' });
-    assert.equal(kept.label, 'tools installed');
+test('what was installed once is there in every task, and tasks do not see each other', async () => {
+  const { noid } = world;
+  const base = vmName('golden');
+  await noid.createVM({ name: base, memory: 512 });
+  await noid.exec(base, 'mkdir -p /opt/tools && echo "answer = 42" > /opt/tools/lib.py');
+  const kept = await noid.createCheckpoint(base, 'golden', { label: 'tools installed' });
+  assert.equal(kept.label, 'tools installed');
 
-    const run = async (task: string): Promise<string> => {
-      const name = vmName(task);
-      await noid.restore(base, 'golden', { as: name });
-      try {
-        await noid.exec(name, `echo ${task} >> /opt/tools/seen`);
-        const r = await noid.exec(name, 'cd /opt/tools && python3 -c "import lib; print(lib.answer)" && cat seen');
-        return r.stdout;
-      } finally {
-        await noid.destroyVM(name);
-      }
-    };
-    assert.equal(await run('one'), '42\none\n');
-    assert.equal(await run('two'), '42\ntwo\n');
-    await noid.destroyVM(base);
-  }),
-);
+  const run = async (task: string): Promise<string> => {
+    const name = vmName(task);
+    await noid.restore(base, 'golden', { as: name });
+    try {
+      await noid.exec(name, `echo ${task} >> /opt/tools/seen`);
+      const r = await noid.exec(name, 'cd /opt/tools && python3 -c "import lib; print(lib.answer)" && cat seen');
+      return r.stdout;
+    } finally {
+      await noid.destroyVM(name);
+    }
+  };
+  assert.equal(await run('one'), '42\none\n');
+  assert.equal(await run('two'), '42\ntwo\n');
+  await noid.destroyVM(base);
+});
 
-test(
-  'destroying the base does not break what was restored from it',
-  needsCheckpoints(async () => {
-    const { noid } = world;
-    const base = vmName('base');
-    const copy = vmName('copy');
-    await noid.createVM({ name: base, memory: 512 });
-    await noid.exec(base, 'echo data > /root/file');
-    await noid.createCheckpoint(base, 'golden');
-    await noid.restore(base, 'golden', { as: copy });
-    await noid.destroyVM(base);
-    assert.equal((await noid.exec(copy, 'cat /root/file')).stdout, 'data\n');
-    await noid.destroyVM(copy);
-  }),
-);
+test('destroying the base does not break what was restored from it', async () => {
+  const { noid } = world;
+  const base = vmName('base');
+  const copy = vmName('copy');
+  await noid.createVM({ name: base, memory: 512 });
+  await noid.exec(base, 'echo data > /root/file');
+  await noid.createCheckpoint(base, 'golden');
+  await noid.restore(base, 'golden', { as: copy });
+  await noid.destroyVM(base);
+  assert.equal((await noid.exec(copy, 'cat /root/file')).stdout, 'data\n');
+  await noid.destroyVM(copy);
+});

@@ -80,8 +80,3 @@ export async function startDaemon(): Promise<Daemon> {
     },
   };
 }
-
-/** Whether the server says it can do this. Tests of what it can not do yet are `todo`, and become active by themselves. */
-export async function hasFeature(client: Cloche, name: string): Promise<boolean> {
-  return (await client.info()).features?.[name] === true;
-}

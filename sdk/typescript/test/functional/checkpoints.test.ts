@@ -1,0 +1,89 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { ConflictError, NotFoundError, type Cloche } from '@cloche/sdk';
+import { startDaemon, type Daemon } from '../support/daemon.js';
+
+let daemon: Daemon;
+let client: Cloche;
+
+before(async () => {
+  daemon = await startDaemon();
+  client = daemon.client();
+});
+after(() => daemon?.stop());
+
+test('back in place, as often as one likes', async () => {
+  const s = await client.sandboxes.create({ env: { COLOUR: 'red' } });
+  await s.exec('echo one > data');
+  const c = await s.checkpoint('clean', { label: 'one file', metadata: { user_id: '7' } });
+  assert.deepEqual([c.name, c.label, c.sandbox, c.memory, c.state], ['clean', 'one file', s.id, false, 'made']);
+  assert.deepEqual(c.metadata, { user_id: '7' });
+  const { id } = s;
+  for (let i = 0; i < 3; i++) {
+    await s.exec('rm data; touch dirt');
+    assert.equal(await s.restore('clean'), s);
+    assert.equal((await s.exec('cat data; ls; echo $COLOUR')).stdout, 'one\ndata\nred\n');
+  }
+  assert.equal(s.id, id);
+  assert.equal(s.restored?.checkpoint, c.id);
+  await assert.rejects(s.checkpoint('clean'), ConflictError);
+  await assert.rejects(s.restore('never'), NotFoundError);
+  await s.delete();
+});
+
+test('new ones, with what should differ', async () => {
+  const s = await client.sandboxes.create({ memory: '128M', metadata: { by: 'base' } });
+  await s.exec('echo one > data');
+  const c = await s.checkpoint();
+  const copy = await s.restore(c.id, { as: 'copy' });
+  assert.deepEqual([copy.name, copy.memory, copy.id === s.id], ['copy', 128 << 20, false]);
+  const other = await client.checkpoints.restore({ sandbox: s.id, name: c.name! }, { as: 'other', cpus: 0.5, env: { A: 'b' } });
+  assert.deepEqual([other.cpus, (await other.exec('cat data; echo $A')).stdout], [0.5, 'one\nb\n']);
+  const many = await client.checkpoints.restoreMany(c, { count: 5, timeout: 600 });
+  assert.equal(new Set(many.map((m) => m.id)).size, 5);
+  const named = await client.checkpoints.restoreMany(c, { names: ['n1', 'n2'] });
+  assert.deepEqual(named.map((n) => n.name), ['n1', 'n2']);
+  const made = await client.sandboxes.create({ checkpoint: c.id, name: 'made', memory: '64M' });
+  assert.deepEqual([made.memory, (await made.exec('cat data')).stdout], [64 << 20, 'one\n']);
+  await s.delete();
+  await client.checkpoints.delete(c);
+  const out = await Promise.all(many.map((m, i) => m.exec(`echo ${i} >> data; cat data`)));
+  assert.deepEqual(out.map((r) => r.stdout), many.map((_, i) => `one\n${i}\n`));
+  await Promise.all([copy, other, made, ...many, ...named].map((m) => m.delete()));
+});
+
+test('found, changed and deleted', async () => {
+  const s = await client.sandboxes.create({ name: 'listed' });
+  const made = [];
+  for (const i of [1, 2, 3]) made.push(await s.checkpoint(`c${i}`, { metadata: { odd: `${i % 2}` } }));
+  const ids = async (options: object): Promise<string[]> => {
+    const out: string[] = [];
+    for await (const c of client.checkpoints.list(options)) out.push(c.id);
+    return out;
+  };
+  const [a, b, c] = made.map((m) => m.id);
+  assert.deepEqual(await ids({ sandbox: 'listed', pageSize: 2 }), [c, b, a]);
+  assert.deepEqual(await ids({ metadata: { odd: '1' } }), [c, a]);
+  assert.deepEqual((await s.checkpoints()).map((x) => x.id), [c, b, a]);
+  const changed = await client.checkpoints.update(a!, { name: 'first', label: 'the first' });
+  assert.deepEqual([changed.name, changed.label], ['first', 'the first']);
+  assert.equal((await client.checkpoints.get({ sandbox: 'listed', name: 'first' })).id, a);
+  await client.checkpoints.delete(b!);
+  await assert.rejects(client.checkpoints.get(b!), NotFoundError);
+  await s.delete();
+  assert.deepEqual(await ids({ sandbox: s.id }), [c, a]);
+  await Promise.all([a, c].map((x) => client.checkpoints.delete(x!)));
+});
+
+test('forks go their own way', async () => {
+  const s = await client.sandboxes.create();
+  await s.exec('echo one > data');
+  const forks = await s.fork(2);
+  const [named] = await s.fork(undefined, { names: ['fork'], memory: false });
+  assert.equal(named!.name, 'fork');
+  await Promise.all(forks.map((f, i) => f.exec(`echo ${i} > data`)));
+  const all = [s, ...forks, named!];
+  const out = await Promise.all(all.map((f) => f.exec('cat data')));
+  assert.deepEqual(out.map((r) => r.stdout), ['one\n', '0\n', '1\n', 'one\n']);
+  await Promise.all(all.map((f) => f.delete()));
+});

@@ -1,0 +1,377 @@
+/* A checkpoint as one file, out and in. Both ends of it are cloche-tar's; here are only bytes, as fast as the client's. */
+#include "api/native/checkpoints.h"
+#include "base/base.h"
+#include "service/compare.h"
+#include "service/import.h"
+#include "service/tar_child.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define QUEUE_MAX (2U * MIB)
+
+struct transfer {
+	struct call *c; /* NULL: the client is gone, and the call with it */
+	struct api *api;
+	struct checkpoint *cp; /* export: referenced */
+	struct tar_child *child;
+	struct import *import;
+	uv_poll_t *poll;
+	int fd; /* the file's bytes */
+	struct buf queue;
+	bool begun, held, stream_over, body_over, child_over;
+	int r;
+	struct err e;
+};
+
+static void free_handle(uv_handle_t *h)
+{
+	free(h);
+}
+
+static void stop_stream(struct transfer *t)
+{
+	if (t->poll) {
+		uv_poll_stop(t->poll);
+		uv_close((uv_handle_t *)t->poll, free_handle);
+		t->poll = NULL;
+	}
+	fd_close(t->fd);
+	t->fd = -1;
+	t->stream_over = true;
+}
+
+static void transfer_free(struct transfer *t)
+{
+	stop_stream(t);
+	buf_done(&t->queue);
+	if (t->cp)
+		checkpoint_unref(t->cp);
+	free(t);
+}
+
+static struct transfer *transfer_new(struct call *c)
+{
+	struct transfer *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		abort();
+	*t = (struct transfer){ .c = c, .api = c->api, .fd = -1, .queue = BUF_INIT(QUEUE_MAX) };
+	c->data = t;
+	return t;
+}
+
+static void watch(struct transfer *t, int events, uv_poll_cb fn)
+{
+	if (!t->poll) {
+		t->poll = malloc(sizeof(*t->poll));
+		if (!t->poll || uv_poll_init(t->api->s->loop, t->poll, t->fd) < 0)
+			abort();
+		t->poll->data = t;
+	}
+	uv_poll_start(t->poll, events, fn);
+}
+
+/* The call ends with this answer, whatever else goes on. */
+static void fail(struct transfer *t, const struct err *e)
+{
+	struct call *c = t->c;
+
+	t->c = NULL;
+	if (!c)
+		return;
+	c->gone = NULL;
+	if (t->begun) {
+		if (c->q)
+			http_cut(c->q);
+		c->q = NULL;
+		call_free(c);
+	} else {
+		call_fail(c, e);
+	}
+}
+
+/* --- out --- */
+
+static void check_out(struct transfer *t)
+{
+	struct call *c = t->c;
+
+	if (!t->child_over || !(t->stream_over || t->r < 0))
+		return;
+	if (t->r < 0) {
+		fail(t, &t->e);
+	} else if (c) {
+		c->gone = NULL;
+		http_end(c->q);
+		c->q = NULL;
+		call_free(c);
+	}
+	transfer_free(t);
+}
+
+static void on_readable(uv_poll_t *p, int status, int events);
+
+static void on_drain(void *arg)
+{
+	struct transfer *t = arg;
+
+	if (t->held && t->poll) {
+		t->held = false;
+		watch(t, UV_READABLE, on_readable);
+	}
+}
+
+static void begin_out(struct transfer *t)
+{
+	struct http_req *q = t->c->q;
+
+	t->begun = true;
+	http_setf(q, "Content-Disposition", "attachment; filename=\"%s.tar.zst\"", t->cp->name);
+	http_begin(q, 200, "application/zstd", -1);
+	http_set_drain(q, on_drain, t);
+}
+
+static void on_readable(uv_poll_t *p, int status, int events)
+{
+	struct transfer *t = p->data;
+	char *buf = t->api->s->scratch;
+	ssize_t n = t->c ? read(t->fd, buf, SCRATCH) : 0;
+
+	(void)status;
+	(void)events;
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		stop_stream(t);
+		check_out(t);
+		return;
+	}
+	if (!t->begun)
+		begin_out(t);
+	http_write(t->c->q, buf, (size_t)n);
+	if (http_queued(t->c->q) > HTTP_HIGH) {
+		t->held = true;
+		uv_poll_stop(t->poll);
+	}
+}
+
+static void on_packed(void *arg, int r, json_t *result, const struct err *e)
+{
+	struct transfer *t = arg;
+
+	(void)result;
+	t->child = NULL;
+	t->child_over = true;
+	t->r = r;
+	if (r < 0)
+		t->e = *e;
+	check_out(t);
+}
+
+static void out_gone(struct call *c)
+{
+	struct transfer *t = c->data;
+
+	t->c = NULL;
+	stop_stream(t);
+	if (t->child)
+		tar_child_kill(t->child);
+}
+
+static int put_manifest(const struct checkpoint *cp, int *ret, struct err *e)
+{
+	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
+	AUTO_CLOSE int fd = memfd_create("manifest", MFD_CLOEXEC);
+	int r = fd < 0 ? err_sys(e, ERR_EXHAUSTED, -errno, "make a file in memory") : export_manifest(cp, &text, e);
+
+	if (r == 0 && (fd_write_all(fd, text.data, text.len) < 0 || lseek(fd, 0, SEEK_SET) < 0))
+		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a manifest");
+	if (r == 0)
+		*ret = TAKE_FD(fd);
+	return r;
+}
+
+static void on_changes(void *arg, int fd, const struct err *e)
+{
+	AUTO_CLOSE int changes = fd, manifest = -1, theirs = -1;
+	struct transfer *t = arg;
+	struct tar_child_plan p = { .mode = "pack", .option = { "--changes", "--stream", "--manifest" } };
+	struct err why = e ? *e : (struct err){ 0 };
+	int pair[2], r = fd < 0 ? -EIO : 0;
+
+	if (!t->c) { /* gone meanwhile */
+		transfer_free(t);
+		return;
+	}
+	if (r == 0)
+		r = put_manifest(t->cp, &manifest, &why);
+	if (r == 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		r = err_sys(&why, ERR_EXHAUSTED, -errno, "make a socket");
+	if (r == 0) {
+		t->fd = pair[0];
+		theirs = pair[1];
+		p.tenant = t->c->who.tenant;
+		p.fd[0] = changes;
+		p.fd[1] = theirs;
+		p.fd[2] = manifest;
+		r = tar_child_start(t->api->s, &p, on_packed, t, &t->child, &why);
+	}
+	if (r < 0) {
+		fail(t, &why);
+		transfer_free(t);
+		return;
+	}
+	fd_set_nonblock(t->fd);
+	watch(t, UV_READABLE, on_readable);
+}
+
+void get_export(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	struct checkpoint *cp = call_checkpoint(c);
+	struct compare_want w = { .to.checkpoint = cp, .flags = DIFF_DATA };
+	struct err e = { 0 };
+	struct transfer *t;
+
+	if (!cp)
+		return;
+	t = transfer_new(c);
+	t->cp = cp;
+	checkpoint_ref(cp);
+	c->gone = out_gone;
+	if (compare_open(c->api->s, &w, on_changes, t, &e) < 0) {
+		fail(t, &e);
+		transfer_free(t);
+	}
+}
+
+/* --- in --- */
+
+static void on_imported(void *arg, struct checkpoint *cp, const struct err *e)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(4 * MIB);
+	struct json j = JSON_INIT(&out);
+	struct transfer *t = arg;
+	struct call *c = t->c;
+
+	t->import = NULL;
+	if (!cp) {
+		fail(t, e);
+	} else {
+		t->c = NULL;
+		c->gone = NULL;
+		c->pending = true;
+		dto_checkpoint(&j, NULL, cp);
+		call_stored(c, 201, jout_done(&j) == 0 ? &out : NULL);
+	}
+	transfer_free(t);
+}
+
+static void in_gone(struct call *c)
+{
+	struct transfer *t = c->data;
+
+	t->c = NULL;
+	/* A call back may come when all was there already: then it is too late to give up. */
+	import_cancel(t->import);
+	transfer_free(t);
+}
+
+static void on_writable(uv_poll_t *p, int status, int events);
+
+/* It reads no more: the rest of the body is thrown away, and the answer tells why. */
+static void stop_feeding(struct transfer *t)
+{
+	stop_stream(t);
+	buf_clear(&t->queue);
+	if (t->c && t->c->q && !t->body_over)
+		http_body_resume(t->c->q);
+}
+
+static void feed(struct transfer *t)
+{
+	while (t->queue.len) {
+		ssize_t n = send(t->fd, t->queue.data, t->queue.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN) {
+			watch(t, UV_WRITABLE, on_writable);
+			return;
+		}
+		if (n < 0) {
+			stop_feeding(t);
+			return;
+		}
+		buf_drop(&t->queue, (size_t)n);
+	}
+	if (t->poll)
+		uv_poll_stop(t->poll);
+	if (t->body_over) {
+		stop_stream(t);
+	} else if (t->held && t->c && t->c->q) {
+		t->held = false;
+		http_body_resume(t->c->q);
+	}
+}
+
+static void on_writable(uv_poll_t *p, int status, int events)
+{
+	(void)status;
+	(void)events;
+	feed(p->data);
+}
+
+static void on_body(void *arg, const char *p, size_t len)
+{
+	struct transfer *t = arg;
+
+	if (t->stream_over)
+		return;
+	if (buf_add(&t->queue, p, len) < 0) {
+		stop_feeding(t);
+		return;
+	}
+	feed(t);
+	if (!t->stream_over && t->queue.len > QUEUE_MAX / 2 && t->c) {
+		t->held = true;
+		http_body_pause(t->c->q);
+	}
+}
+
+static void on_body_end(void *arg)
+{
+	struct transfer *t = arg;
+
+	t->body_over = true;
+	if (!t->queue.len && !t->stream_over)
+		stop_stream(t);
+}
+
+void post_import(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	const char *name = http_query(q, "name"), *label = http_query(q, "label");
+	struct err e = { 0 };
+	struct transfer *t;
+	int rc = name && *name ? name_check(name, &e) : 0;
+
+	if (rc == 0 && label && strlen(label) > LABEL_MAX)
+		rc = err_set(&e, ERR_INVALID, -EINVAL, "label: at most %d bytes", LABEL_MAX);
+	if (rc < 0) {
+		call_fail(c, &e);
+		return;
+	}
+	t = transfer_new(c);
+	rc = import_start(c->api->s, &c->who, name, label, on_imported, t, &t->import, &t->fd, &e);
+	if (rc < 0) {
+		fail(t, &e);
+		transfer_free(t);
+		return;
+	}
+	c->gone = in_gone;
+	http_stream_body(q, on_body, on_body_end, t);
+}

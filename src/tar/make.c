@@ -1,0 +1,150 @@
+#include "tar/tar.h"
+#include "base/base.h"
+
+#include <sys/stat.h>
+
+struct folder {
+	struct folder *next;
+	int64_t mtime;
+	uint32_t mode, uid, gid, xattrs_len;
+	char *name;
+	uint8_t xattrs[];
+};
+
+/* What a worker's answer means: every refusal is the end. */
+static int judge(const struct maker *m, int r, const char *path, struct err *e)
+{
+	if (r == 0 || r == -EREMOTEIO)
+		return r; /* e is set */
+	return err_sys(e, r == -ENOSPC || r == -EDQUOT || r == -ENOMEM || r == -EFBIG ? ERR_TOO_LARGE : ERR_INVALID, r,
+		       "'/%.100s': cannot %s", path, file_step_text(m->h->end.step));
+}
+
+static int ask(struct maker *m, enum file_type type, unsigned flags, struct file_request *q, struct err *e)
+{
+	int r;
+
+	q->under = "/";
+	r = host_ask(m->h, type, flags | FILE_BENEATH, q, e);
+	return r < 0 ? r : host_wait(m->h, e);
+}
+
+static int dress(struct maker *m, const struct thing *t, struct err *e)
+{
+	const struct file_dress x = { .mode = t->mode & 07777, .uid = t->uid, .gid = t->gid, .mtime = t->mtime,
+				      .path = t->path, .under = "/", .xattrs = t->xattrs, .xattrs_len = t->xattrs_len };
+	int r = host_dress(m->h, &x, e);
+
+	return r < 0 ? r : judge(m, host_wait(m->h, e), t->path, e);
+}
+
+/* What is not there is gone already. */
+static int make_none(struct maker *m, const struct thing *t, struct err *e)
+{
+	struct file_request q = { .path = t->path };
+	int r = ask(m, FILE_REMOVE, FILE_RECURSIVE, &q, e);
+
+	return r == -ENOENT || r == -ENOTDIR ? 0 : judge(m, r, t->path, e);
+}
+
+static int make_file(struct maker *m, const struct thing *t, struct err *e)
+{
+	static uint8_t piece[FILE_DATA_MAX];
+	struct file_request q = { .path = t->path, .mode = 0600, .under = "/" };
+	int r = host_ask(m->h, FILE_WRITE, FILE_BENEATH | FILE_PARENTS | FILE_MODE | FILE_SPARSE, &q, e);
+	uint64_t bytes = 0;
+
+	while (r == 0 && !host_answered()) {
+		ssize_t n = t->read(t->arg, piece, sizeof(piece), e);
+
+		if (n > 0 && m->max_bytes && (uint64_t)n > m->max_bytes - m->r->bytes - bytes)
+			n = err_set(e, ERR_TOO_LARGE, -EFBIG, "more than %llu bytes", (unsigned long long)m->max_bytes);
+		if (n < 0) {
+			host_send(m->h, FILE_ABORT, NULL, 0, NULL);
+			return (int)n;
+		}
+		bytes += (uint64_t)n;
+		r = host_send(m->h, n ? FILE_DATA : FILE_END, piece, (size_t)n, e);
+		if (n == 0)
+			break;
+	}
+	if (r == 0)
+		r = judge(m, host_wait(m->h, e), t->path, e);
+	if (r < 0)
+		return r;
+	m->r->bytes += bytes;
+	m->r->files++;
+	return dress(m, t, e);
+}
+
+static int make_folder(struct maker *m, const struct thing *t, struct err *e)
+{
+	struct file_request q = { .path = t->path, .mode = 0700 };
+	int r = judge(m, ask(m, FILE_MKDIR, FILE_PARENTS, &q, e), t->path, e);
+	size_t n = strlen(t->path) + 1;
+	struct folder *f;
+
+	if (r < 0)
+		return r;
+	f = malloc(sizeof(*f) + t->xattrs_len + n);
+	if (!f)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "out of memory");
+	*f = (struct folder){ m->folders, t->mtime, t->mode, t->uid, t->gid, t->xattrs_len, NULL };
+	if (t->xattrs_len)
+		memcpy(f->xattrs, t->xattrs, t->xattrs_len);
+	f->name = (char *)f->xattrs + t->xattrs_len;
+	memcpy(f->name, t->path, n);
+	m->folders = f;
+	return 0;
+}
+
+static int make_name(struct maker *m, enum file_type type, const struct thing *t, const char *to, struct err *e)
+{
+	struct file_request q = { .path = t->path, .to = to, .mode = t->mode & 0777 };
+	int r = judge(m, ask(m, type, FILE_PARENTS, &q, e), t->path, e);
+
+	if (r < 0)
+		return r;
+	m->r->files++;
+	return type == FILE_LINK ? 0 : dress(m, t, e);
+}
+
+int make_thing(struct maker *m, const struct thing *t, struct err *e)
+{
+	if (m->max_entries && m->entries++ >= m->max_entries)
+		return err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %llu entries", (unsigned long long)m->max_entries);
+	if (!tar_name_ok(t->path) || strlen(t->path) >= FILE_PATH_MAX || (t->link && !tar_name_ok(t->link)))
+		return err_set(e, ERR_INVALID, -EXDEV, "the name '%.100s' leads elsewhere", t->path);
+	if (!t->mode)
+		return make_none(m, t, e);
+	if (t->link)
+		return make_name(m, FILE_LINK, t, t->link, e);
+	switch (t->mode & S_IFMT) {
+	case S_IFREG:
+		return make_file(m, t, e);
+	case S_IFDIR:
+		return make_folder(m, t, e);
+	case S_IFLNK:
+		if (!t->target || !*t->target || strlen(t->target) >= FILE_PATH_MAX)
+			return err_set(e, ERR_INVALID, -EINVAL, "'%.100s': a link to nowhere", t->path);
+		return make_name(m, FILE_SYMLINK, t, t->target, e);
+	case S_IFIFO:
+		return make_name(m, FILE_FIFO, t, NULL, e);
+	default:
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.100s': of a type no sandbox can have", t->path);
+	}
+}
+
+int make_finish(struct maker *m, struct err *e)
+{
+	int r = 0;
+
+	/* The last first: children before parents. */
+	for (const struct folder *f = m->folders; r == 0 && f; f = f->next) {
+		const struct thing t = { .path = f->name, .mode = f->mode, .uid = f->uid, .gid = f->gid, .mtime = f->mtime,
+					 .xattrs = f->xattrs, .xattrs_len = f->xattrs_len };
+
+		r = dress(m, &t, e);
+	}
+	return r;
+}

@@ -1,0 +1,292 @@
+"""Checkpoints as one file: carried to another daemon, and what is refused when the file is not what was exported."""
+import hashlib
+import io
+import json
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import tarfile
+import time
+
+import pytest
+
+from api import Raw, as_tenant, d, error, nothing_is_left_behind, parallel, rss  # noqa: F401
+from daemon import Daemon
+from test_checkpoints import checkpoint, clean, layers, restore, sh  # noqa: F401
+
+MAKE = r"""set -e; cd /root
+echo hello > a; chmod 640 a; chown 1000:5 a; ln a b; ln -s /nowhere l; mkdir -p d/e; mkfifo -m 620 p; touch -d '2001-02-03 04:05:06' d/e/old
+truncate -s 200M sparse; printf end | dd of=sparse bs=1 seek=100M conv=notrunc status=none
+printf odd > "$(printf 'x\ny \303')"; printf odd > "$(printf 'b\377d')"
+python3 -c "import os; os.setxattr('a', 'user.k', b'v\0w')"
+cp /bin/true cap; chmod 4755 cap; mkdir s; chmod 3777 s; chown 7:8 d
+rm /etc/hostname; echo more >> /etc/hosts; rm -rf /etc/init.d; mkdir /etc/init.d; echo only > /etc/init.d/one
+rm -r /home/user; echo file > /home/user; touch -d '2002-01-01' d
+"""
+LOOK = r"""cd /root; find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run/cloche -o -path /usr \) -prune -o -type d -printf '%P|d|%m|%U|%G\n' -o -printf '%P|%y|%m|%U|%G|%s|%l|%n\n' | grep -v machine-id | sort
+cat a l b 2>&1; stat -c '%Y %n' a d d/e/old; stat -c %i a b | uniq | wc -l; du -k sparse | cut -f1; tail -c 104857597 sparse | head -c 3; ls /etc/init.d; cat /home/user
+python3 -c "import os; print(os.getxattr('a', 'user.k'), sorted(os.listdir(b'.')))"; sha256sum cap"""
+
+
+def export(d, c, **kw):
+    r = d.get(f"/v1/checkpoints/{c['id']}/export", **kw)
+    assert r.status == 200 and r.headers["Content-Type"] == "application/zstd", r
+    return r.body
+
+
+def bring(d, data, query="", **kw):
+    return d.request("POST", "/v1/checkpoints/import" + query, data, **kw)
+
+
+def entries(data):
+    raw = subprocess.run(["zstd", "-dc"], input=data, stdout=subprocess.PIPE, check=True).stdout
+    return tarfile.open(fileobj=io.BytesIO(raw))
+
+
+def pack(members, manifest=None):
+    """A file as cloche would make it, of whatever is wanted: [(TarInfo, bytes)]."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as t:
+        for info, data in ([] if manifest is None else [(named("manifest.json"), json.dumps(manifest).encode())]) + members:
+            info.size = len(data)
+            t.addfile(info, io.BytesIO(data))
+    return seal(subprocess.run(["zstd", "-c", "-q"], input=out.getvalue(), stdout=subprocess.PIPE, check=True).stdout)
+
+
+def seal(packed):
+    return packed + struct.pack("<II", 0x184D2A5C, 48) + b"cloche-sha256-1\n" + hashlib.sha256(packed).digest()
+
+
+def named(name, kind=tarfile.REGTYPE, **fields):
+    info = tarfile.TarInfo(name)
+    info.type = kind
+    for k, v in fields.items():
+        setattr(info, k, v)
+    return info
+
+
+@pytest.fixture(scope="module")
+def golden(d):
+    b = d.create(user="root", env={"A": "1"}, name="golden-box", memory="256M", metadata={"m": "1"})
+    sh(d, b, "mkdir /srv/first; echo 1 > /srv/first/f; echo 1 > /srv/gone")
+    first = checkpoint(d, b)
+    b, = restore(d, first, **{"as": "golden-two"})
+    sh(d, b, MAKE + "rm /srv/gone; echo 2 >> /srv/first/f")
+    c = checkpoint(d, b, name="gold", label="of the first kind", metadata={"k": "v"})
+    return c, sh(d, b, LOOK), export(d, c)
+
+
+def test_a_checkpoint_is_carried_to_another_machine(d, golden):
+    c, look, data = golden
+    with Daemon() as other:
+        r = bring(other, data)
+        assert r.status == 201, r
+        n = r.json
+        assert n["name"] == "gold" and n["label"] == "of the first kind" and n["state"] == "made" and n["depth"] == 1 and not n["memory"]
+        assert n["sandbox_name"] == "golden-two" and n["config"]["env"] == {"A": "1"} and n["config"]["memory"] == 256 << 20 and n["config"]["storage"] == "memory"
+        assert r.headers["X-Cloche-Audit"]
+        assert other.get("/v1/sandboxes").json["sandboxes"] == []  # nobody sees the one it was made in
+        b, = restore(other, n)
+        assert sh(other, b, LOOK) == look
+        assert sh(other, b, "echo $A; test -e /srv/gone || echo gone") == "1\ngone"
+        # The same changes, seen from the image, and the same file again but for its manifest.
+        mine, theirs = (x.get(f"/v1/checkpoints/{y['id']}/diff").json for x, y in ((d, c), (other, n)))
+        assert mine["entries"] == theirs["entries"]
+        again = [(m.name, m.type, m.mode, m.uid, m.gid, m.size, m.linkname, m.mtime, m.pax_headers) for m in entries(export(other, n)) if m.name != "manifest.json"]
+        assert again == [(m.name, m.type, m.mode, m.uid, m.gid, m.size, m.linkname, m.mtime, m.pax_headers) for m in entries(data) if m.name != "manifest.json"]
+        # Names may be given, and the same file can come twice.
+        assert bring(other, data, "?name=twice&label=x").json["name"] == "twice"
+        for x in other.get("/v1/checkpoints").json["checkpoints"]:
+            assert other.delete(f"/v1/checkpoints/{x['id']}").status == 204
+
+
+def test_the_file_is_what_the_document_says(golden):
+    c, _, data = golden
+    t = entries(data)
+    names = t.getnames()
+    assert names[0] == "manifest.json" and all(n.startswith("fs/") for n in names[1:])
+    m = json.load(t.extractfile("manifest.json"))
+    assert m["format"] == "cloche-checkpoint" and m["version"] == 1 and m["id"] == c["id"] and m["config"] == c["config"] and len(m["layers"]) == 2
+    gone = t.getmember("fs/etc/hostname")
+    assert gone.ischr() and (gone.devmajor, gone.devminor) == (0, 0)
+    assert t.getmember("fs/root/b").islnk() and t.getmember("fs/root/cap").mode == 0o4755
+    assert data[-56:] == seal(data[:-56])[-56:]
+    assert len(data) < 200000  # 200 MB of holes are not in it
+
+
+def test_what_was_altered_or_cut_is_refused(d, golden):
+    """Hundreds of them: every byte counts."""
+    data = golden[2]
+    before, rng = layers(d), random.Random(5)
+    had = {c["id"] for c in d.get("/v1/checkpoints?limit=1000").json["checkpoints"]}
+    spots = [0, 1, 4, 5, len(data) - 1, len(data) - 33, len(data) - 40, len(data) - 50, len(data) - 56, len(data) - 57] + [rng.randrange(len(data)) for _ in range(150)]
+    bad = [data[:i] + bytes([data[i] ^ (1 << rng.randrange(8))]) + data[i + 1:] for i in spots]
+    bad += [data[:i] for i in [0, 1, 56, len(data) - 1, len(data) - 56, len(data) - 57] + [rng.randrange(len(data)) for _ in range(50)]]
+    bad += [data + b"x", data + data, data + b"\0" * 4096, data[:1000] + data[1001:], b"x" * 100, b"\0" * 100000, seal(b""), seal(b"hello")]
+
+    def one(i):
+        return [bring(d, x) for x in bad[i::4]]
+
+    for answers in parallel(4, one):
+        for r in answers:
+            error(r, 422, "refused")
+    assert {c["id"] for c in d.get("/v1/checkpoints?limit=1000").json["checkpoints"]} == had
+    assert d.get("/v1/sandboxes?state=making").status in (200, 400)
+    for _ in range(100):
+        if layers(d) <= before:
+            break
+        time.sleep(0.1)
+    assert layers(d) <= before
+    r = bring(d, data)  # and the right one still is
+    assert r.status == 201
+    d.delete(f"/v1/checkpoints/{r.json['id']}")
+
+
+GOOD = {"format": "cloche-checkpoint", "version": 1, "name": "n", "config": {"image": "host"}}
+
+
+def test_a_file_that_others_have_made(d, clean):
+    folder = named("fs/root/x", tarfile.DIRTYPE, mode=0o700)
+    r = bring(d, pack([(folder, b""), (named("fs/root/x/f", mode=0o600, uid=3), b"abc"), (named("fs/etc/hosts", tarfile.CHRTYPE), b"")], GOOD))
+    assert r.status == 201, r
+    b, = restore(d, r.json)
+    assert sh(d, b, "cat /root/x/f; stat -c %u:%a /root/x/f; ls /etc/hosts 2>&1 | grep -c No", user="root") == "abc3:600\n1"
+    assert bring(d, pack([], GOOD)).status == 201  # nothing changed at all
+    for what, bad in {
+        "no manifest": pack([(folder, b"")]),
+        "manifest last": pack([(folder, b""), (named("manifest.json"), json.dumps(GOOD).encode())]),
+        "not JSON": pack([(named("manifest.json"), b"{")]),
+        "another format": pack([], {**GOOD, "format": "x"}),
+        "another version": pack([], {**GOOD, "version": 2}),
+        "another image": pack([], {**GOOD, "config": {"image": "nowhere-at-all"}}),
+        "unknown settings": pack([], {**GOOD, "config": {"image": "host", "nome": 1}}),
+        "no settings": pack([], {k: v for k, v in GOOD.items() if k != "config"}),
+        "outside": pack([(named("etc/passwd"), b"x")], GOOD),
+        "absolute": pack([(named("/etc/passwd"), b"x")], GOOD),
+        "dots": pack([(named("fs/../../etc/passwd"), b"x")], GOOD),
+        "dots in the middle": pack([(named("fs/root/../../etc/passwd"), b"x")], GOOD),
+        "a device": pack([(named("fs/root/null", tarfile.CHRTYPE, devmajor=1, devminor=3), b"")], GOOD),
+        "a block device": pack([(named("fs/root/disk", tarfile.BLKTYPE, devmajor=8), b"")], GOOD),
+        "a link to outside": pack([(named("fs/root/l", tarfile.LNKTYPE, linkname="etc/passwd"), b"")], GOOD),
+        "a link through dots": pack([(named("fs/root/l", tarfile.LNKTYPE, linkname="fs/../../etc/shadow"), b"")], GOOD),
+        "a link to nothing": pack([(named("fs/root/l", tarfile.LNKTYPE, linkname="fs/root/none"), b"")], GOOD),
+        "through a link": pack([(named("fs/root/l", tarfile.SYMTYPE, linkname="/proc/1"), b""), (named("fs/root/l/f"), b"x")], GOOD),
+        "an owner": pack([(named("fs/root/f", uid=100000), b"x")], GOOD),
+        "into what can not be written": pack([(named("fs/etc/f"), b"x")], {**GOOD, "config": {"image": "host", "read_only": True}}),
+        "into /proc": pack([(named("fs/proc/sys/kernel/hostname"), b"x")], GOOD),
+        "a second manifest": pack([(named("manifest.json"), b"{}")], GOOD),
+        "not packed": seal(b"manifest.json" + b"\0" * 2000),
+        "twice packed": seal(subprocess.run(["zstd", "-c", "-q"], input=pack([], GOOD)[:-56], stdout=subprocess.PIPE, check=True).stdout),
+        "no sum": pack([], GOOD)[:-56],
+    }.items():
+        r = bring(d, bad)
+        assert r.status == 422, (what, r)
+        error(r, 422, "refused")
+    error(bring(d, pack([], GOOD), "?name=/"), 400, "invalid")
+    error(bring(d, pack([], GOOD), "?label=" + "x" * 300), 400, "invalid")
+    assert len(d.get("/v1/checkpoints").json["checkpoints"]) == 2
+
+
+def test_bombs_end_at_a_limit(d, clean):
+    free = os.statvfs(d.data).f_bavail * os.statvfs(d.data).f_frsize
+    # 700 MB of bytes that are not zeros, packed into a few ten kilobytes.
+    out = subprocess.Popen(["zstd", "-c", "-q"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    import threading
+    got = []
+    t = threading.Thread(target=lambda: got.append(out.stdout.read()))
+    t.start()
+    with tarfile.open(fileobj=out.stdin, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        text = json.dumps({**GOOD, "size": 1 << 20, "config": {"image": "host", "disk": "64M"}}).encode()
+        info = named("manifest.json", size=len(text))
+        tar.addfile(info, io.BytesIO(text))
+
+        class Endless:
+            def read(self, n):
+                return b"\1" * n
+
+        tar.addfile(named("fs/root/bomb", size=700 << 20), Endless())
+    out.stdin.close()
+    t.join()
+    start = time.monotonic()
+    error(bring(d, seal(got[0])), 422, "refused")
+    assert time.monotonic() - start < 20
+    assert d.get("/v1/checkpoints").json["checkpoints"] == []
+    assert os.statvfs(d.data).f_bavail * os.statvfs(d.data).f_frsize > free - (300 << 20)
+
+
+def test_settings_of_a_file_are_no_way_around_the_limits(d, clean):
+    t = as_tenant(d, "small")
+    error(bring(t, pack([], {**GOOD, "config": {"image": "host", "memory": 0}})), 422, "refused")
+    r = bring(t, pack([], GOOD))
+    assert r.status == 201 and r.json["tenant"] == "small"
+    error(d.get(f"/v1/checkpoints/{r.json['id']}/export", token=as_tenant(d, "stranger").token), 404, "not_found")
+    t.delete(f"/v1/checkpoints/{r.json['id']}")
+
+
+def test_a_slow_reader_and_one_that_goes_away(d, golden):
+    b = d.create(user="root")
+    sh(d, b, "head -c 60000000 /dev/urandom > /root/r")
+    c = checkpoint(d, b)
+    pid = d.children()["api"]
+    before = rss(pid)
+    slow = Raw(d, "GET", f"/v1/checkpoints/{c['id']}/export")
+    assert slow.head()[0] == 200
+    time.sleep(1)
+    assert rss(pid) - before < 30 << 20
+    assert d.get(f"/v1/sandboxes/{b['id']}/diff").status == 200  # others are served
+    slow.s.close()
+    # Nothing stays of half a file that somebody began to send.
+    data = export(d, c)
+    assert len(data) > 60000000
+    half = Raw(d, "POST", "/v1/checkpoints/import", data[:len(data) // 2], {"Content-Length": str(len(data))})
+    time.sleep(0.3)
+    half.s.close()
+    for _ in range(100):
+        if not [p for p in pathlib.Path("/proc").glob("[0-9]*/comm") if _comm(p) == "cloche-tar" and _parent(p) == pid]:
+            break
+        time.sleep(0.1)
+    else:
+        raise AssertionError("cloche-tar stays")
+    d.delete(f"/v1/sandboxes/{b['id']}")
+    d.delete(f"/v1/checkpoints/{c['id']}")
+
+
+def _comm(p):
+    try:
+        return p.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _parent(p):
+    try:
+        return int(p.with_name("stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0
+
+
+def test_the_death_of_the_daemon_in_the_middle_leaves_nothing(golden):
+    data = golden[2]
+    with Daemon() as own:
+        for which in ("api", "warden", "api"):
+            s = Raw(own, "POST", "/v1/checkpoints/import", data[:-1000], {"Content-Length": str(len(data))})
+            time.sleep(0.2)
+            own.kill9(which)
+            s.s.close()
+            for _ in range(100):
+                try:
+                    if own.get("/v1/checkpoints").json["checkpoints"] == [] and own.get("/v1/sandboxes").json["sandboxes"] == []:
+                        break
+                except OSError:
+                    pass
+                time.sleep(0.1)
+        for _ in range(100):
+            if not layers(own):
+                break
+            time.sleep(0.1)
+        assert layers(own) == set()
+        assert bring(own, data).status == 201
+        for x in own.get("/v1/checkpoints").json["checkpoints"]:
+            own.delete(f"/v1/checkpoints/{x['id']}")

@@ -50,6 +50,7 @@ struct exec {
 	uint64_t started_ns, ended_ns, started_mono, ended_mono;
 	bool timed_out, cpu_out, killed, lost, exited, failed;
 	bool orphan; /* the sandbox it ran in was replaced: there is nobody to tell */
+	bool warm; /* a warm process that is ready */
 	bool adopted; /* found again after a restart */
 	bool joined; /* then: somebody came back to it, and had seen so much that went straight to them */
 	uint64_t seen[2];

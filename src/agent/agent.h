@@ -21,6 +21,7 @@ static_assert(FRAME_KEEP_SLOT == 4 && FRAME_KEEP_TABLE - FRAME_KEEP_SLOT + 1 == 
 
 #define AGENT_EXECS_MAX 512
 #define AGENT_WORKERS_MAX 64
+#define AGENT_WARM_MAX 4
 
 struct agent_exec {
 	bool used;
@@ -30,6 +31,10 @@ struct agent_exec {
 	pid_t pid; /* 0 = has ended */
 	uint32_t id;
 	int fds[3]; /* kept: stdout, stderr, stdin of the host, or the terminal; -1 = none */
+	int warm; /* the socket to it, when it is a warm process (WARM_HOST); else -1 */
+	bool warm_ready; /* it has said so */
+	bool warmed; /* a warm process has started it */
+	unsigned warm_stray, warm_late; /* what it said that nobody asked for; what it did not answer */
 	struct frame_exited exited;
 };
 
@@ -42,6 +47,8 @@ struct agent {
 	uint32_t fresh; /* what SETUP made anew: FRAME_RESTORED_* */
 	struct agent_exec execs[AGENT_EXECS_MAX];
 	pid_t workers[AGENT_WORKERS_MAX]; /* of files; 0 = free */
+	unsigned warm_hosts; /* execs with ->warm */
+	uint32_t warm_tag; /* of the last request to a warm process */
 	struct table *table; /* what of this the host sees; NULL without KEEP */
 };
 
@@ -63,9 +70,9 @@ uint32_t fresh_make(void);
 /* The table of execs (held.c). */
 struct agent_exec *held_free(struct agent *a); /* NULL: none */
 struct agent_exec *held_find(struct agent *a, uint32_t id);
-/* Fills a free place; takes what is to be kept out of @fds (-1 stays there) and @master. */
+/* Fills a free place; takes what is to be kept out of @fds (-1 stays there), @master and @warm. */
 void held_start(struct agent *a, struct agent_exec *x, uint32_t id, const struct frame_exec *f, pid_t pid, int *fds,
-		int master);
+		int master, int warm);
 void held_reap(struct agent *a);
 void held_release(struct agent *a, uint32_t id);
 void held_close_stdin(struct agent *a, uint32_t id);
@@ -81,9 +88,26 @@ void table_idle(struct agent *a);
 void table_put(struct agent *a, const struct agent_exec *x);
 void table_put_worker(struct agent *a, size_t i);
 
-/* Starts a process. The descriptors stay the caller's. On success *ret_master is the terminal or -1. */
-int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, pid_t *ret_pid, int *ret_master,
+/* What has been started. */
+struct exec_started {
+	pid_t pid;
+	int master; /* the terminal, or -1 */
+	int warm; /* FRAME_EXEC_WARM_HOST: our end of the socket, else -1 */
+	int go; /* FRAME_EXEC_WARM: write "g" there, and it runs; else -1 */
+};
+/* Starts a process. The descriptors stay the caller's; those in *ret are the caller's, too. */
+int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, struct exec_started *ret,
 	       enum frame_stage *stage);
+/* Has a warm process start it. It waits for "g" in *ret_go when this returns. */
+int warm_start(struct agent *a, const struct frame_exec *x, const int stdio[3], int group, pid_t *ret_pid, int *ret_go,
+	       enum frame_stage *stage);
+/* The sockets between us and a warm process: @ret_theirs is its descriptor 3. */
+int warm_pair(int *ret_ours, int *ret_theirs);
+/* Those there are. */
+unsigned warm_list(struct agent *a, struct agent_exec *ret[AGENT_WARM_MAX]);
+void warm_close(struct agent *a, struct agent_exec *x);
+/* Its socket is readable, and nobody waits for an answer. */
+void warm_listen(struct agent *a, struct agent_exec *x);
 /* For a child of ours: becomes that user, with root's capabilities or none. */
 int exec_become(const struct agent *a, uint32_t uid, uint32_t gid);
 /* And with more groups, u32 each: those of a process that was root once and chose them. */

@@ -24,6 +24,7 @@ struct start {
 	const struct agent *agent;
 	const struct frame_exec *x;
 	int stdio[3], group;
+	int warm; /* becomes its descriptor 3, or -1 */
 	char **argv, **envp;
 	struct sock_filter *filter;
 	size_t filter_len;
@@ -69,7 +70,7 @@ static int run(const struct start *s)
 
 static int set_stdio(const struct start *s)
 {
-	int r;
+	int r, end = 3;
 
 	for (int i = 0; i < 3; i++) {
 		r = sys_dup3(s->stdio[i], i, 0);
@@ -81,12 +82,18 @@ static int set_stdio(const struct start *s)
 		if (r < 0)
 			return r;
 	}
-	if (s->alive >= 0) {
-		r = s->alive == 3 ? 0 : sys_dup3(s->alive, 3, O_CLOEXEC);
+	/* Ours are all above: see AGENT_PLACES_END. */
+	if (s->warm >= 0) {
+		r = sys_dup3(s->warm, end++, 0);
 		if (r < 0)
 			return r;
 	}
-	return sys_close_range(s->alive >= 0 ? 4 : 3, ~0U, 0);
+	if (s->alive >= 0) {
+		r = sys_dup3(s->alive, end++, O_CLOEXEC);
+		if (r < 0)
+			return r;
+	}
+	return sys_close_range((unsigned)end, ~0U, 0);
 }
 
 static int set_limits(const struct frame_exec *x)
@@ -263,12 +270,12 @@ static long clone_child(struct start *s)
 	return r < 0 ? r : pid;
 }
 
-int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, pid_t *ret_pid, int *ret_master,
+int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, struct exec_started *ret,
 	       enum frame_stage *stage)
 {
 	const struct frame_exec_fds at = frame_exec_fds(x->flags);
-	struct start s = { .agent = a, .x = x, .group = at.group < 0 ? -1 : fds[at.group] };
-	AUTO_CLOSE int master = -1, slave = -1;
+	struct start s = { .agent = a, .x = x, .group = at.group < 0 ? -1 : fds[at.group], .warm = -1 };
+	AUTO_CLOSE int master = -1, slave = -1, ours = -1, theirs = -1;
 	char *few[FEW_STRINGS], **strings = few;
 	AUTO_FREE char **many = NULL;
 	AUTO_FREE struct sock_filter *filter = NULL;
@@ -300,15 +307,30 @@ int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, pid_
 	}
 	for (int i = 0; i < 3; i++)
 		s.stdio[i] = tty ? slave : fds[i];
-	*stage = FRAME_STAGE_CLONE;
-	pid = clone_child(&s);
-	if (pid < 0)
-		return (int)pid;
-	if (s.error) {
-		*stage = s.stage;
-		return s.error;
+	*ret = (struct exec_started){ .master = -1, .warm = -1, .go = -1 };
+	if (x->flags & FRAME_EXEC_WARM) {
+		r = warm_start(a, x, s.stdio, s.group, &ret->pid, &ret->go, stage);
+		if (r < 0)
+			return r;
+	} else {
+		*stage = FRAME_STAGE_CLONE;
+		if (x->flags & FRAME_EXEC_WARM_HOST)
+			r = a->warm_hosts < AGENT_WARM_MAX ? warm_pair(&ours, &theirs) : -EAGAIN;
+		else
+			r = 0;
+		if (r < 0)
+			return r;
+		s.warm = theirs;
+		pid = clone_child(&s);
+		if (pid < 0)
+			return (int)pid;
+		if (s.error) {
+			*stage = s.stage;
+			return s.error;
+		}
+		ret->pid = (pid_t)pid;
+		ret->warm = TAKE_FD(ours);
 	}
-	*ret_pid = (pid_t)pid;
-	*ret_master = TAKE_FD(master);
+	ret->master = TAKE_FD(master);
 	return 0;
 }

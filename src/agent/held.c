@@ -38,7 +38,7 @@ static int take(int *fds, int at)
 }
 
 void held_start(struct agent *a, struct agent_exec *x, uint32_t id, const struct frame_exec *f, pid_t pid, int *fds,
-		int master)
+		int master, int warm)
 {
 	struct frame_exec_fds at = frame_exec_fds(f->flags);
 
@@ -49,10 +49,13 @@ void held_start(struct agent *a, struct agent_exec *x, uint32_t id, const struct
 		.with_stdin = f->flags & FRAME_EXEC_STDIN,
 		.pid = pid,
 		.id = id,
+		.warm = warm,
+		.warmed = f->flags & FRAME_EXEC_WARM,
 	};
 	x->fds[0] = x->tty ? master : take(fds, at.out);
 	x->fds[1] = take(fds, at.err);
 	x->fds[2] = take(fds, at.in);
+	a->warm_hosts += warm >= 0;
 	table_put(a, x);
 }
 
@@ -60,6 +63,7 @@ static void done(struct agent *a, struct agent_exec *x)
 {
 	if (x->keep)
 		fd_close_many(x->fds, ARRAY_LEN(x->fds));
+	warm_close(a, x);
 	x->used = false;
 	table_put(a, x);
 }
@@ -76,6 +80,7 @@ static void end(struct agent *a, struct agent_exec *x, int status, const struct 
 		.maxrss = (uint64_t)ru->ru_maxrss * 1024,
 	};
 	x->pid = 0;
+	warm_close(a, x);
 	table_put(a, x);
 	n = frame_exited_encode(&x->exited, out, sizeof(out));
 	agent_send(FRAME_EXITED, x->id, out, (size_t)n, NULL, 0);
@@ -111,6 +116,7 @@ void held_release(struct agent *a, uint32_t id)
 	}
 	/* It goes on as one that nobody keeps. */
 	fd_close_many(x->fds, ARRAY_LEN(x->fds));
+	warm_close(a, x);
 	x->keep = false;
 	table_put(a, x);
 }

@@ -191,10 +191,10 @@ static void serve_exec(struct agent *a, const struct frame *f, int *fds)
 {
 	enum frame_stage stage = FRAME_STAGE_PROTOCOL;
 	struct agent_exec *slot = held_free(a);
+	struct exec_started new;
 	struct frame_exec x;
 	uint8_t out[8];
-	pid_t pid = 0;
-	int master = -1, r;
+	int r;
 
 	r = a->up ? frame_exec_decode(f, &x) : -EBADMSG;
 	if (r == 0 && x.flags & FRAME_EXEC_KEEP && held_find(a, f->id))
@@ -204,18 +204,22 @@ static void serve_exec(struct agent *a, const struct frame *f, int *fds)
 		r = -EAGAIN;
 	}
 	if (r == 0)
-		r = exec_start(a, &x, fds, &pid, &master, &stage);
+		r = exec_start(a, &x, fds, &new, &stage);
 	if (r < 0) {
 		agent_fail(f->id, stage, r, 0);
 		return;
 	}
-	held_start(a, slot, f->id, &x, pid, fds, master);
+	held_start(a, slot, f->id, &x, new.pid, fds, new.master, new.warm);
+	if (new.go >= 0) {
+		sys_write(new.go, "g", 1); /* who is dead already is reaped like any other */
+		fd_close(new.go);
+	}
 	if (!slot->tty)
 		return;
-	put_u32s(out, (uint32_t)pid, 0);
-	agent_send(FRAME_STARTED, f->id, out, 4, &master, 1);
+	put_u32s(out, (uint32_t)new.pid, 0);
+	agent_send(FRAME_STARTED, f->id, out, 4, &new.master, 1);
 	if (!slot->keep)
-		fd_close(master);
+		fd_close(new.master);
 }
 
 static void serve_signal(struct agent *a, const struct frame *f)
@@ -454,15 +458,23 @@ int main(int argc, char **argv)
 	}
 	send_ready(&a);
 	for (;;) {
-		struct pollfd p[] = {
+		struct pollfd p[3 + AGENT_WARM_MAX] = {
 			{ .fd = ctl.gone ? -1 : AGENT_CTL, .events = POLLIN },
 			{ .fd = sfd, .events = POLLIN },
 			{ .fd = ctl.kept ? FRAME_KEEP_TAKE : -1, .events = POLLIN },
 		};
+		struct agent_exec *warm[AGENT_WARM_MAX];
+		unsigned hosts = warm_list(&a, warm);
 
-		if (poll(p, ARRAY_LEN(p), -1) < 0)
+		for (unsigned i = 0; i < hosts; i++)
+			p[3 + i] = (struct pollfd){ .fd = warm[i]->warm, .events = POLLIN };
+		if (poll(p, 3 + hosts, -1) < 0)
 			continue;
 		table_busy(&a);
+		/* First: what follows may close them. */
+		for (unsigned i = 0; i < hosts; i++)
+			if (p[3 + i].revents)
+				warm_listen(&a, warm[i]);
 		if (p[1].revents) {
 			/* The same signal is pending at most once, so one read takes it. */
 			if (read(sfd, &si, sizeof(si)) > 0)

@@ -160,8 +160,10 @@ static int allocate(struct restore *r, struct err *e)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to restore with");
 	memset(r->file, 0xff, r->m.n[MEM_S_FILE] * sizeof(int));
 	memset(r->object, 0xff, r->m.n[MEM_S_OBJECT] * sizeof(int));
-	for (uint32_t i = 0; i < r->m.n[MEM_S_EXEC]; i++)
+	for (uint32_t i = 0; i < r->m.n[MEM_S_EXEC]; i++) {
 		memset(r->exec[i].fds, 0xff, sizeof(r->exec[i].fds));
+		r->exec[i].warm = -1;
+	}
 	return 0;
 }
 
@@ -282,6 +284,8 @@ static int adopt(struct restore *r, struct err *e)
 		if (!x)
 			return err_set(e, ERR_EXHAUSTED, -EAGAIN, "the image has more execs than the agent can hold");
 		*x = r->exec[i];
+		r->agent->warm_hosts += x->warm >= 0;
+		r->exec[i].warm = -1;
 		memset(r->exec[i].fds, 0xff, sizeof(r->exec[i].fds));
 		table_put(r->agent, x);
 	}
@@ -299,9 +303,11 @@ static void end_all(struct restore *r)
 		struct agent_exec *x = held_find(r->agent, r->m.exec[i].id);
 
 		fd_close_many(r->exec[i].fds, ARRAY_LEN(r->exec[i].fds));
+		fd_close(TAKE_FD(r->exec[i].warm));
 		if (!x)
 			continue;
 		fd_close_many(x->fds, ARRAY_LEN(x->fds));
+		warm_close(r->agent, x);
 		x->used = false;
 		table_put(r->agent, x);
 	}

@@ -312,6 +312,8 @@ int restore_open(struct restore *r, struct err *e)
 		if (x < 0)
 			return say(&o, e);
 	}
-	x = as_user(renumber, r);
+	/* SETUP has done it, where files were another's: that could write where the root is read-only by now. */
+	r->done |= r->agent->fresh;
+	x = r->agent->fresh ? 0 : as_user(renumber, r);
 	return x < 0 ? err_sys(e, ERR_INTERNAL, x, "renew the machine's ids") : 0;
 }

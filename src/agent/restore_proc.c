@@ -289,7 +289,7 @@ static void become_user(struct restore *r, uint32_t i)
 	}
 	/* From now on no right of the agent's helps; but for the ids themselves. */
 	if (x == 0)
-		x = caps_set(CAPS_RESTORE | restore_caps(r, p), 0);
+		x = caps_set(CAPS_RESTORE | restore_caps(r, p), restore_caps(r, p)); /* none is ever added later */
 	if (x < 0)
 		restore_die(r, i, RESTORE_USER, x, 0);
 }

@@ -277,6 +277,33 @@ static int make_external(struct restore *r, uint32_t exec, enum mem_role role, i
 	return *ret_host < 0 ? *ret_host : 0;
 }
 
+/* The socket of a warm process: a new pair, nothing is under way on it. */
+static int make_warm(struct restore *r, uint32_t exec, int *ret)
+{
+	AUTO_CLOSE int ours = -1, theirs = -1;
+	int s = 0;
+
+	for (uint32_t i = 0; s == 0 && i < r->m.n[MEM_S_OBJECT]; i++) {
+		const struct mem_object *o = &r->m.object[i];
+
+		if (o->kind != MEM_OBJ_EXTERNAL || o->a != r->m.exec[exec].id || o->b != MEM_WARM)
+			continue;
+		if (ours >= 0)
+			return -EEXIST; /* there is but one */
+		s = warm_pair(&ours, &theirs);
+		if (s == 0)
+			s = sys_fcntl(theirs, F_SETFL, (long)(o->flags & STATUS_FLAGS));
+		if (s == 0) {
+			s = r->object[i] = restore_high(r, TAKE_FD(theirs));
+			s = s < 0 ? s : 0;
+		}
+	}
+	if (s < 0 || ours < 0)
+		return s;
+	*ret = sys_fcntl(ours, F_DUPFD_CLOEXEC, AGENT_PLACES_END);
+	return *ret < 0 ? *ret : 0;
+}
+
 int restore_externals(struct restore *r, struct err *e)
 {
 	for (uint32_t i = 0; i < r->m.n[MEM_S_EXEC]; i++) {
@@ -285,13 +312,17 @@ int restore_externals(struct restore *r, struct err *e)
 		int s = 0;
 
 		to->used = to->keep = true;
+		to->warm = -1;
 		to->tty = x->flags & MEM_EXEC_TTY;
 		to->with_stdin = x->flags & MEM_EXEC_STDIN;
 		to->pid = (pid_t)x->pid;
 		to->id = x->id;
-		if (to->tty)
+		s = make_warm(r, i, &to->warm);
+		to->warm_ready = to->warm >= 0;
+		if (s == 0 && to->tty)
 			continue;
-		s = make_external(r, i, MEM_STDOUT, &to->fds[0]);
+		if (s == 0)
+			s = make_external(r, i, MEM_STDOUT, &to->fds[0]);
 		if (s == 0)
 			s = make_external(r, i, MEM_STDERR, &to->fds[1]);
 		if (s == 0)

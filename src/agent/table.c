@@ -70,11 +70,13 @@ void table_put(struct agent *a, const struct agent_exec *x)
 		.id = x->id,
 		.pid = (uint32_t)x->pid,
 		.flags = TABLE_USED | (x->keep ? TABLE_KEEP : 0) | (x->tty ? TABLE_TTY : 0) |
-			 (x->with_stdin ? TABLE_STDIN : 0) | (x->pid ? 0 : TABLE_ENDED),
+			 (x->with_stdin ? TABLE_STDIN : 0) | (x->pid ? 0 : TABLE_ENDED) |
+			 (x->warmed ? TABLE_WARM : 0) | (x->warm >= 0 ? TABLE_WARM_HOST : 0),
 		.fd = { -1, -1, -1, -1, -1 },
 	};
 	if (!x->keep)
 		return;
+	to->fd[MEM_WARM] = x->warm;
 	if (x->tty) {
 		to->fd[MEM_TTY] = x->fds[0];
 	} else {

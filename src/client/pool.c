@@ -83,14 +83,15 @@ static int run_set(struct args *a, struct err *e)
 static const char ls_help[] =
 	"usage: cloche pool ls\n"
 	"\n"
-	"Lists pools: how many are ready, were served, were missed (made on the spot) and failed.\n"
+	"Lists pools: how many are ready, live (those given out included), were served, were missed\n"
+	"(made on the spot) and failed.\n"
 	"\n";
 
 static int run_ls(struct args *a, struct err *e)
 {
-	static const char *const titles[] = { "NAME",	"TEMPLATE", "MIN",    "MAX",	   "READY",
-					      "SERVED", "MISSED",   "FAILED", "LAST ERROR" };
-	static const char *const numbers[] = { "min", "max", "ready", "served", "missed", "failed" };
+	static const char *const titles[] = { "NAME",  "TEMPLATE", "MIN",    "MAX",    "READY",
+					      "ALIVE", "SERVED",   "MISSED", "FAILED", "LAST ERROR" };
+	static const char *const numbers[] = { "min", "max", "ready", "alive", "served", "missed", "failed" };
 	AUTO(conn_close) struct conn *c = NULL;
 	AUTO(table_done) struct table t;
 	AUTO_JSON json_t *v = NULL;
@@ -98,7 +99,7 @@ static int run_ls(struct args *a, struct err *e)
 	size_t i;
 	int r = args_only(a, e);
 
-	table_init(&t, titles, ARRAY_LEN(titles), 0xfc);
+	table_init(&t, titles, ARRAY_LEN(titles), 0x1fc);
 	if (r == 0 && !a->help)
 		r = args_count(a, 0, 0, "options", e);
 	if (r < 0 || a->help)

@@ -12,7 +12,7 @@
 
 #define CODE_MAX (1 * MIB)
 
-enum { OPT_CHECKPOINT = 256, OPT_START, OPT_WARM_PYTHON, OPT_WARM, OPT_READY, OPT_DESCRIPTION };
+enum { OPT_CHECKPOINT = 256, OPT_START, OPT_WARM_PYTHON, OPT_WARM, OPT_READY, OPT_WARM_TIMEOUT, OPT_DESCRIPTION };
 
 static const char help[] =
 	"usage: cloche template set [options] NAME\n"
@@ -32,6 +32,7 @@ static const struct option set_options[] = {
 	{ "warm-python", required_argument, NULL, OPT_WARM_PYTHON },
 	{ "warm", required_argument, NULL, OPT_WARM },
 	{ "ready", required_argument, NULL, OPT_READY },
+	{ "warm-timeout", required_argument, NULL, OPT_WARM_TIMEOUT },
 	{ "description", required_argument, NULL, OPT_DESCRIPTION },
 	{ NULL, 0, NULL, 0 },
 };
@@ -51,6 +52,7 @@ static const char set_help[] =
 	"                      @FILE: the code in it, @-: on stdin\n"
 	"  --warm LINE         a line for /bin/sh that is started ahead, and goes on in every new sandbox\n"
 	"  --ready TEXT        what --warm writes to its stdout when it is ready\n"
+	"  --warm-timeout TIME   it must be ready within this time\n"
 	"every sandbox of it, unless its create says otherwise:\n";
 
 static int read_code(const char *name, json_t **ret, struct err *e)
@@ -96,6 +98,7 @@ static int set_warm(json_t *body, const char *arg, struct err *e)
 static int apply(json_t *body, int opt, const char *arg, struct err *e)
 {
 	char *shell[] = { (char[]){ "/bin/sh" }, (char[]){ "-c" }, (char *)(uintptr_t)arg };
+	int r;
 
 	switch (opt) {
 	case OPT_CHECKPOINT:
@@ -110,9 +113,26 @@ static int apply(json_t *body, int opt, const char *arg, struct err *e)
 		return args_set_words(part(body, "warm"), "cmd", shell, ARRAY_LEN(shell), e);
 	case OPT_READY:
 		return args_set_text(part(body, "warm"), "ready", arg, e);
+	case OPT_WARM_TIMEOUT:
+		r = args_set_time(part(body, "warm"), "timeout", arg, e);
+		return r < 0 ? err_wrap(e, r, "--warm-timeout") : 0;
 	default:
 		return want_apply(body, opt, arg, e);
 	}
+}
+
+static int check_warm(const json_t *warm, struct err *e)
+{
+	bool python = json_object_get(warm, "python"), cmd = json_object_get(warm, "cmd"),
+	     ready = json_object_get(warm, "ready");
+
+	if (python && (cmd || ready))
+		return err_set(e, ERR_INVALID, -EINVAL, "--warm-python does not go together with --warm and --ready");
+	if (cmd != ready)
+		return err_set(e, ERR_INVALID, -EINVAL, "--warm and --ready need each other");
+	if (warm && !python && !cmd)
+		return err_set(e, ERR_INVALID, -EINVAL, "--warm-timeout of what? --warm-python or --warm says it");
+	return 0;
 }
 
 static int run_set(struct args *a, struct err *e)
@@ -120,7 +140,6 @@ static int run_set(struct args *a, struct err *e)
 	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
 	AUTO_JSON json_t *body = json_object(), *v = NULL;
 	AUTO(conn_close) struct conn *c = NULL;
-	const json_t *warm;
 	int opt, r;
 
 	while ((r = args_next(a, &opt, e)) > 0) {
@@ -131,11 +150,8 @@ static int run_set(struct args *a, struct err *e)
 	if (r < 0 || a->help)
 		return r;
 	r = args_count(a, 1, 1, "NAME", e);
-	warm = json_object_get(body, "warm");
-	if (r == 0 && json_object_get(warm, "python") && json_object_size(warm) > 1)
-		r = err_set(e, ERR_INVALID, -EINVAL, "--warm-python does not go together with --warm and --ready");
-	if (r == 0 && warm && !json_object_get(warm, "python") && json_object_size(warm) != 2)
-		r = err_set(e, ERR_INVALID, -EINVAL, "--warm and --ready need each other");
+	if (r == 0)
+		r = check_warm(json_object_get(body, "warm"), e);
 	if (r == 0)
 		r = conn_open(&a->conn, &c, e);
 	if (r == 0)
@@ -206,11 +222,12 @@ static int run_inspect(struct args *a, struct err *e)
 	return thing_inspect(a, &thing_template, e);
 }
 
-static const char rm_help[] = "usage: cloche template rm [-f] NAME…\n"
-			      "\n"
-			      "Removes templates. Sandboxes that were made of them stay.\n"
-			      "\n"
-			      "  -f, --force         one that is not there is no error\n";
+static const char rm_help[] =
+	"usage: cloche template rm [-f] NAME…\n"
+	"\n"
+	"Removes templates. Sandboxes that were made of them stay; a pool of it must be removed first.\n"
+	"\n"
+	"  -f, --force         one that is not there is no error\n";
 
 static int run_rm(struct args *a, struct err *e)
 {

@@ -109,3 +109,14 @@ int mount_tree_private(void)
 
 	return sys_mount(NULL, "/", NULL, rec | private, NULL);
 }
+
+int mount_open_file(int dirfd, const char *path)
+{
+	AUTO_CLOSE int mnt = mount_clone(dirfd, path, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, -1);
+	char name[32];
+
+	if (mnt < 0)
+		return mnt;
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", mnt);
+	return sys_openat(AT_FDCWD, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);
+}

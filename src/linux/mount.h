@@ -23,3 +23,8 @@ int mount_attach_at(int mnt, int target, uint64_t cookie);
 int mount_resize(int mnt, const char *size, const char *inodes);
 /* Cuts the whole tree of our mount namespace off from others: nothing mounted here shows there, nor the other way. */
 int mount_tree_private(void);
+/*
+ * Opens a file for reading through a mount of nothing but itself: who maps it sees "/" as its path, and nobody can go
+ * anywhere from it.
+ */
+int mount_open_file(int dirfd, const char *path);

@@ -25,6 +25,7 @@ static bool known(uint8_t type)
 	case FRAME_HELD:
 	case FRAME_SYNCED:
 	case FRAME_RESTORED:
+	case FRAME_WARM:
 		return true;
 	}
 	return false;
@@ -183,7 +184,8 @@ long frame_exec_encode(const struct frame_exec *x, uint8_t *out, size_t size)
 }
 
 #define EXEC_FLAGS                                                                                                     \
-	(FRAME_EXEC_TTY | FRAME_EXEC_FILTER | FRAME_EXEC_KEEP | FRAME_EXEC_STDIN | FRAME_EXEC_GROUP)
+	(FRAME_EXEC_TTY | FRAME_EXEC_FILTER | FRAME_EXEC_KEEP | FRAME_EXEC_STDIN | FRAME_EXEC_GROUP |                      \
+	 FRAME_EXEC_WARM | FRAME_EXEC_WARM_HOST)
 
 struct frame_exec_fds frame_exec_fds(uint32_t flags)
 {
@@ -213,6 +215,10 @@ static bool exec_flags_ok(uint32_t flags)
 {
 	if (flags & ~EXEC_FLAGS)
 		return false;
+	if (flags & FRAME_EXEC_WARM && flags & (FRAME_EXEC_WARM_HOST | FRAME_EXEC_FILTER))
+		return false;
+	if (flags & FRAME_EXEC_WARM_HOST && !(flags & FRAME_EXEC_KEEP))
+		return false;
 	return !(flags & FRAME_EXEC_STDIN) || (flags & (FRAME_EXEC_KEEP | FRAME_EXEC_TTY)) == FRAME_EXEC_KEEP;
 }
 
@@ -231,7 +237,7 @@ int frame_exec_decode(const struct frame *f, struct frame_exec *ret)
 	x.cwd = wire_get_str(&r);
 	x.argc = wire_get_u32(&r);
 	x.envc = wire_get_u32(&r);
-	if (r.bad || !exec_flags_ok(x.flags) || x.argc < 1 || x.argc > FRAME_STRINGS_MAX ||
+	if (r.bad || !exec_flags_ok(x.flags) || x.argc < (x.flags & FRAME_EXEC_WARM ? 2U : 1U) || x.argc > FRAME_STRINGS_MAX ||
 	    x.envc > FRAME_STRINGS_MAX || x.argc + x.envc > FRAME_STRINGS_MAX || x.uid == AGENT_UID ||
 	    x.gid == AGENT_UID)
 		return -EBADMSG;

@@ -42,6 +42,7 @@ enum frame_type {
 	FRAME_PONG = 21,
 	FRAME_HELD = 22, /* struct frame_held; fds: copies of the kept ones */
 	FRAME_SYNCED = 23,
+	FRAME_WARM = 25, /* id: a warm process, which is ready */
 	FRAME_RESTORED = 24, /* struct frame_restored: all processes run; or FAILED, stage RESTORE, and there are none */
 };
 
@@ -111,6 +112,9 @@ int frame_setup_decode(const struct frame *f, struct frame_setup *ret); /* 0 or 
 #define FRAME_EXEC_KEEP 4U /* the agent keeps the host's ends of stdout and stderr, or the terminal, and the status */
 #define FRAME_EXEC_STDIN 8U /* with KEEP, without TTY: also the host's end of stdin */
 #define FRAME_EXEC_GROUP 16U /* a descriptor to join its group by: "0" is written there */
+/* Started by the sandbox's warm process (proto/warm.h), by a fork of it: argv[0] is its kind, argv[1] the code. No FILTER. */
+#define FRAME_EXEC_WARM 32U
+#define FRAME_EXEC_WARM_HOST 64U /* it is a warm process: the agent's socket is its descriptor 3. With KEEP */
 #define FRAME_STRINGS_MAX 8192 /* arguments and variables together */
 
 struct frame_exec {
@@ -238,7 +242,8 @@ struct frame_held {
 	X(LIMIT, "too many execs")                                                                                     \
 	X(PROTOCOL, "read a frame")                                                                                    \
 	X(GROUP, "join its group")                                                                                     \
-	X(RESTORE, "restore the processes")
+	X(RESTORE, "restore the processes")                                                                             \
+	X(WARM, "ask the warm process")
 
 enum frame_stage {
 #define X(name, text) FRAME_STAGE_##name,

@@ -60,7 +60,7 @@ TEST(what_can_never_be_a_frame_is_refused_at_once)
 		uint8_t value;
 	} cases[] = {
 		{ "version 0", 0, 0 },	 { "version 2", 0, 2 },	      { "type 0", 1, 0 },	  { "type 12", 1, 12 },
-		{ "type 25", 1, 25 },	 { "type 255", 1, 255 },      { "33 descriptors", 2, 33 }, { "reserved", 3, 1 },
+		{ "type 26", 1, 26 },	 { "type 255", 1, 255 },      { "33 descriptors", 2, 33 }, { "reserved", 3, 1 },
 		{ "length 16M", 11, 1 }, { "length 2^31", 11, 0x80 },
 	};
 	struct frame f;
@@ -255,7 +255,17 @@ TEST(an_exec_outside_the_rules_is_bad)
 {
 	struct frame_exec x = an_exec;
 
-	x.flags = 32;
+	x.flags = 128;
+	CHECK_EQ(exec_of(x, 3), -EBADMSG);
+	x.flags = FRAME_EXEC_WARM | FRAME_EXEC_FILTER;
+	CHECK_EQ(exec_of(x, 4), -EBADMSG);
+	x.flags = FRAME_EXEC_WARM | FRAME_EXEC_WARM_HOST | FRAME_EXEC_KEEP;
+	CHECK_EQ(exec_of(x, 5), -EBADMSG);
+	x.flags = FRAME_EXEC_WARM_HOST;
+	CHECK_EQ(exec_of(x, 3), -EBADMSG);
+	x.flags = FRAME_EXEC_WARM;
+	CHECK_EQ(exec_of(x, 3), 0);
+	x.argc = 1;
 	CHECK_EQ(exec_of(x, 3), -EBADMSG);
 	x = an_exec;
 	x.uid = AGENT_UID;

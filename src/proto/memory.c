@@ -305,7 +305,7 @@ static int check_timers(struct check *c, const struct mem_proc *p)
 		const struct mem_timer *t = &c->m.timer[p->timer.first + i];
 
 		c->at = p->timer.first + i;
-		NEED(c, t->id < INT32_MAX && (!i || t->id > t[-1].id) && t->clock < 16 && t->signo <= 64, "numbers");
+		NEED(c, t->id < INT32_MAX && t->clock < 16 && t->signo <= 64, "numbers");
 		NEED(c, t->interval_ns < 1000000000 && t->value_ns < 1000000000 && t->interval_s < SIZE_MAX_FILE &&
 				t->value_s < SIZE_MAX_FILE, "time");
 	}

@@ -125,7 +125,7 @@ void box_note(struct box *b, const struct who *who, const char *kind)
 	jout_str(j, "name", b->want->name);
 	if (b->want->checkpoint[0] && (!strcmp(kind, "sandbox.create") || !strcmp(kind, "sandbox.restore")))
 		jout_str(j, "checkpoint", b->want->checkpoint);
-	if (!strcmp(kind, "sandbox.create") || !strcmp(kind, "pool.fill")) {
+	if (!strcmp(kind, "sandbox.create") || strstr(kind, ".fill")) {
 		if (b->want->origin.template[0])
 			jout_str(j, "template", b->want->origin.template);
 		if (b->pool)

@@ -47,7 +47,7 @@ void box_discard(struct box *b, const char *why)
 {
 	const struct who daemon = { .tenant = b->tenant };
 	struct box_op *op = box_op_new(b, &daemon, NULL, NULL);
-	struct audit_rec rec = who_rec(&daemon, "pool.drop");
+	struct audit_rec rec = who_rec(&daemon, b->want->origin.pool[0] ? "pool.drop" : "template.drop");
 	struct json *j;
 
 	b->state = BOX_ENDING;

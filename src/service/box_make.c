@@ -147,7 +147,7 @@ int box_enter(struct box *b, const struct who *who, struct err *e)
 	}
 	b->maker = NULL;
 	box_revive(b);
-	box_note(b, who, b->pooled ? "pool.fill" : "sandbox.create");
+	box_note(b, who, !b->pooled ? "sandbox.create" : b->want->origin.pool[0] ? "pool.fill" : "template.fill");
 	return 0;
 }
 

@@ -222,7 +222,7 @@ static void note(struct checkpoint *c, const struct who *who, const char *kind, 
 	}
 	audit_end(s->audit, NULL);
 	snprintf(fields, sizeof(fields), "\"checkpoint\":\"%s\"", c->id);
-	if (event)
+	if (event && !checkpoint_hidden(c))
 		event_of(s, c->tenant, c->box, event, fields);
 	turn_dirty(s->turn);
 }
@@ -416,7 +416,7 @@ struct checkpoint *checkpoint_find(struct service *s, const struct who *who, con
 		snprintf(key, sizeof(key), "%.64s/%.64s", b ? b->id : box, text);
 		c = map_get(&s->checkpoint_names, key);
 	}
-	if (c && c->listed && (c->tenant == who->tenant || who->scope == SCOPE_ADMIN))
+	if (c && c->listed && !checkpoint_hidden(c) && (c->tenant == who->tenant || who->scope == SCOPE_ADMIN))
 		return c;
 	err_set(e, ERR_NOT_FOUND, -ENOENT, "no checkpoint '%.64s'", text);
 	if (!box && !id_valid(text))

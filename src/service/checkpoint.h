@@ -45,6 +45,12 @@ struct checkpoint_want {
 	uint8_t idem_body[32];
 };
 
+/* It belongs to a template, and is in nobody's list. */
+static inline bool checkpoint_hidden(const struct checkpoint *c)
+{
+	return c->name[0] == '.';
+}
+
 /* @c is NULL when it failed. Borrowed during the call. */
 typedef void checkpoint_fn(void *arg, struct checkpoint *c, const struct err *e);
 

@@ -268,6 +268,21 @@ static void on_held(struct exec *x, const struct frame *f, int *fds, size_t nfds
 		exec_arm(x);
 }
 
+static int why_not(const struct exec *x, const struct frame *f, struct err *e)
+{
+	struct frame_failed how = { 0 };
+	int r = link_error(f, x->want->argc ? x->want->argv[0] : "exec", e, &how);
+
+	if (how.stage == FRAME_STAGE_WARM && how.errnum == ENOENT) {
+		r = err_set(e, ERR_CONFLICT, -ENOENT, "no warm Python runs in this sandbox%s",
+			    x->want->user.uid == x->box->want->user.uid ? "" : " as that user");
+		err_remedy(e, "create it from a template that has `warm: {python}`, or use `cmd`");
+	} else if (e->kind == ERR_NOT_FOUND || e->kind == ERR_INVALID || how.stage == FRAME_STAGE_WARM) {
+		e->kind = ERR_REFUSED;
+	}
+	return r;
+}
+
 void exec_frame(struct box *b, const struct frame *f, int *fds, size_t nfds)
 {
 	struct exec *x = by_number(b, f->id);
@@ -301,11 +316,12 @@ void exec_frame(struct box *b, const struct frame *f, int *fds, size_t nfds)
 		stream_exited(&x->stream[EXEC_OUT]);
 		stream_exited(&x->stream[EXEC_ERR]);
 		exec_check_end(x);
+	} else if (f->type == FRAME_WARM && x->want->way == EXEC_WARM) {
+		x->warm = true;
+		exec_tell(x);
 	} else if (f->type == FRAME_FAILED) {
-		int r = link_error(f, x->want->argc ? x->want->argv[0] : "exec", &e, NULL);
+		int r = why_not(x, f, &e);
 
-		if (e.kind == ERR_NOT_FOUND || e.kind == ERR_INVALID)
-			e.kind = ERR_REFUSED;
 		exec_fail(x, r, &e);
 	}
 	exec_unref(x);

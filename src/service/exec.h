@@ -52,6 +52,7 @@ struct exec {
 	bool revived; /* of a memory image, and not named by its agent so far */
 	char was[ID_SIZE]; /* the id it had in the sandbox it was first in, "" = this is it */
 	bool orphan; /* the sandbox it ran in was replaced: there is nobody to tell */
+	bool warm; /* a warm process that is ready */
 	bool adopted; /* found again after a restart */
 	bool joined; /* then: somebody came back to it, and had seen so much that went straight to them */
 	uint64_t seen[2];

@@ -30,7 +30,7 @@ static char **copy_args(const json_t *cmd, uint32_t *ret_n)
 static struct exec_want *load_want(const struct box *b, const json_t *spec)
 {
 	struct exec_want *w = calloc(1, sizeof(*w));
-	const char *user = json_string_value(json_object_get(spec, "user"));
+	const char *user = json_string_value(json_object_get(spec, "user")), *way;
 
 	if (!w)
 		return NULL;
@@ -38,6 +38,8 @@ static struct exec_want *load_want(const struct box *b, const json_t *spec)
 	w->user = b->want->user;
 	if (user)
 		user_parse(user, &w->user, NULL);
+	way = json_string_value(json_object_get(spec, "way"));
+	w->way = !way ? EXEC_PROGRAM : !strcmp(way, "code") ? EXEC_CODE : EXEC_WARM;
 	w->background = json_is_true(json_object_get(spec, "background"));
 	w->tty = json_is_true(json_object_get(spec, "tty"));
 	w->timeout_ms = (uint64_t)json_integer_value(json_object_get(spec, "timeout_ms"));

@@ -164,7 +164,8 @@ static int send_exec(struct exec *x, struct ends *p, struct err *e)
 {
 	const struct exec_want *w = x->want;
 	uint32_t flags = FRAME_EXEC_KEEP | FRAME_EXEC_GROUP | (w->tty ? FRAME_EXEC_TTY : 0) |
-			 (w->stdin_open ? FRAME_EXEC_STDIN : 0);
+			 (w->stdin_open ? FRAME_EXEC_STDIN : 0) | (w->way == EXEC_CODE ? FRAME_EXEC_WARM : 0) |
+			 (w->way == EXEC_WARM ? FRAME_EXEC_WARM_HOST : 0);
 	struct frame_exec_fds at = frame_exec_fds(flags);
 	AUTO_FREE uint8_t *payload = NULL;
 	int fds[FRAME_FDS_MAX], r;

@@ -13,29 +13,38 @@ static int text_copy(const char *text, char **ret)
 static void read_cmd(struct jin *j, struct exec_want *x)
 {
 	const json_t *cmd = jin_array(j, "cmd", EXEC_ARGS_MAX);
-	const char *shell = NULL, *sh[] = { "/bin/sh", "-c", NULL };
-	size_t n = cmd ? json_array_size(cmd) : 3;
+	const char *shell = NULL, *code = NULL, *text[] = { "/bin/sh", "-c", NULL };
+	size_t n = 3;
 	int r = 0;
 
 	jin_str(j, "shell", &shell, EXEC_BYTES_MAX);
+	jin_str(j, "code", &code, EXEC_BYTES_MAX);
 	if (j->r < 0)
 		return;
-	if (!cmd == !shell || !n) {
-		jin_bad(j, "cmd", "one of `cmd` (a list of texts) and `shell` (one text) is needed");
+	if (cmd)
+		n = json_array_size(cmd);
+	if (!!cmd + !!shell + !!code != 1 || !n) {
+		jin_bad(j, "cmd", "one of `cmd` (a list of texts), `shell` and `code` (one text) is needed");
 		return;
 	}
-	sh[2] = shell;
+	text[2] = shell;
+	if (code) {
+		x->way = EXEC_CODE;
+		text[0] = "python";
+		text[1] = code;
+		n = 2;
+	}
 	x->argv = calloc(n + 1, sizeof(char *));
 	if (!x->argv)
 		r = -ENOMEM;
 	for (size_t i = 0; r == 0 && i < n; i++) {
-		const char *text = cmd ? json_string_value(json_array_get(cmd, i)) : sh[i];
+		const char *one = cmd ? json_string_value(json_array_get(cmd, i)) : text[i];
 
-		if (!text) {
+		if (!one) {
 			jin_bad(j, "cmd", "a list of texts is wanted");
 			return;
 		}
-		r = text_copy(text, &x->argv[i]);
+		r = text_copy(one, &x->argv[i]);
 		x->argc += r == 0;
 	}
 	if (r < 0)
@@ -187,9 +196,13 @@ int exec_want_parse(const struct service_opts *o, const struct box_want *w, cons
 void exec_want_write(const struct exec_want *x, struct json *j)
 {
 	jout_array(j, "cmd");
+	/* Of a warm process its own text is long, and ours. */
 	for (uint32_t i = 0; i < x->argc; i++)
-		jout_str(j, NULL, x->argv[i]);
+		if (x->way != EXEC_WARM || i != 2)
+			jout_str(j, NULL, x->argv[i]);
 	jout_end(j);
+	if (x->way != EXEC_PROGRAM)
+		jout_str(j, "way", x->way == EXEC_CODE ? "code" : "warm");
 	jout_str(j, "cwd", x->cwd);
 	jout_str(j, "user", x->user.text);
 	jout_bool(j, "background", x->background);

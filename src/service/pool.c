@@ -410,7 +410,7 @@ bool pools_only(struct service *s, const struct tenant *t)
 
 	while ((p = map_next(&s->pools, &at)))
 		ready += p->template->tenant == t ? p->nready : 0;
-	return strcmp(t->id, TENANT_DEFAULT) && t->used.sandboxes == ready && !t->used.checkpoints;
+	return strcmp(t->id, TENANT_DEFAULT) && t->used.sandboxes == ready;
 }
 
 void pools_forget(struct service *s, const struct tenant *t)

@@ -59,7 +59,7 @@ void pool_left(struct box *b);
 int pools_load(struct service *s, struct err *e);
 /* Everything was found again: what does not fit any more goes, and what is missing is made. */
 void pools_start(struct service *s);
-/* Whether nothing is in the way of the tenant's end but ready ones. */
+/* Whether all the sandboxes the tenant has are ready ones. */
 bool pools_only(struct service *s, const struct tenant *t);
 /* The tenant is to go: its ready ones end, since nobody could. */
 void pools_clear(struct service *s, const struct tenant *t);

@@ -56,6 +56,14 @@ static void failed(struct pool *p, const struct err *e)
 	p->again_ns = clock_mono_ns() + pause * 1000000ULL;
 }
 
+static void on_warm(void *arg, struct template *t, bool created, const struct err *e)
+{
+	(void)created;
+	if (!t && e)
+		log_warn("a warm image could not be made again: %s", e->msg);
+	pools_soon(arg);
+}
+
 static void on_filled(void *arg, struct box *b, bool found, const struct err *e)
 {
 	struct filling *f = arg;
@@ -68,8 +76,11 @@ static void on_filled(void *arg, struct box *b, bool found, const struct err *e)
 	s->refill->making--;
 	if (p)
 		p->making--;
-	if (p && !b)
+	if (p && !b) {
 		failed(p, e);
+		if (p->fails == 1 && template_stale(p->template, e))
+			template_rewarm(p->template, on_warm, s);
+	}
 	if (b && (!p || p->nready >= p->min))
 		box_discard(b, p ? "the pool is full" : "the pool was deleted");
 	else if (b && pool_fits(b, &why) == FIT_NEVER)
@@ -97,6 +108,8 @@ static void fill(struct pool *p)
 
 	if (template_want(p->template, &w, &e) < 0) {
 		failed(p, &e);
+		if (p->fails == 1 && template_stale(p->template, &e))
+			template_rewarm(p->template, on_warm, s);
 		return;
 	}
 	f = calloc(1, sizeof(*f));

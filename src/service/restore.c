@@ -40,7 +40,7 @@ static char *restored_text(const struct checkpoint *c)
 	struct json j = JSON_INIT(&to);
 
 	jout_object(&j, NULL);
-	jout_str(&j, "checkpoint", c->listed ? c->id : NULL);
+	jout_str(&j, "checkpoint", c->listed && !checkpoint_hidden(c) ? c->id : NULL);
 	jout_bool(&j, "memory", false);
 	jout_array(&j, "execs");
 	jout_end(&j);

@@ -19,7 +19,7 @@
 static int open_maps(struct service *s, struct err *e)
 {
 	struct map *all[] = { &s->boxes,       &s->names,	    &s->keys,	    &s->execs, &s->checkpoints,
-			      &s->checkpoint_names, &s->templates, &s->pool_names, &s->pools };
+			      &s->checkpoint_names, &s->templates, &s->pool_names, &s->pools, &s->warming };
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(all); i++)

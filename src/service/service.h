@@ -50,6 +50,7 @@ struct service {
 	struct map execs; /* by id, of all sandboxes */
 	struct map templates, pool_names; /* by "tenant/name" */
 	struct map pools; /* by id */
+	struct map warming; /* templates whose image is being made, by "tenant/name" */
 	struct refill *refill; /* what keeps pools filled */
 	struct map checkpoints; /* by id */
 	struct map checkpoint_names; /* by "sandbox id/name" */

@@ -2,37 +2,38 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "service/event.h"
 #include "service/exec.h"
 #include "service/jin.h"
 #include "service/pool.h"
 #include "service/restore.h"
+#include "service/template_impl.h"
+#include "service/warm.h"
 
 #define DESCRIPTION_MAX 1024
 
-static void scoped(const struct tenant *t, const char *name, char *to, size_t size)
+void template_key(const struct tenant *t, const char *name, char key[TEMPLATE_KEY])
 {
-	snprintf(to, size, "%s/%s", t->id, name);
+	snprintf(key, TEMPLATE_KEY, "%s/%s", t->id, name);
 }
 
-static void template_free(struct template *t)
+void template_free(struct template *t)
 {
 	if (!t)
 		return;
 	json_decref(t->config);
 	json_decref(t->start);
+	json_decref(t->warm);
 	box_want_free(t->want);
 	free(t->description);
 	free(t);
 }
-DEFINE_AUTO(struct template, template_free)
 
 struct template *template_find(struct service *s, const struct tenant *tenant, const char *name, struct err *e)
 {
 	struct template *t;
-	char key[256];
+	char key[TEMPLATE_KEY];
 
-	scoped(tenant, name, key, sizeof(key));
+	template_key(tenant, name, key);
 	t = map_get(&s->templates, key);
 	if (!t)
 		err_set(e, ERR_NOT_FOUND, -ENOENT, "no template '%.64s'", name);
@@ -80,14 +81,44 @@ static int read_want(struct service *s, const struct who *who, const json_t *o, 
 	return r;
 }
 
-/* As the template's tenant, and nobody else's. */
+static bool same_json(const json_t *a, const json_t *b)
+{
+	return a == b || (a && b && json_equal(a, b));
+}
+
+/* What @o asks for, above the warm image. */
+static int read_warm(const struct template *t, const json_t *o, bool admin, struct box_want **ret, struct err *e)
+{
+	AUTO(json_decref) json_t *rest = json_copy((json_t *)(uintptr_t)o);
+	struct checkpoint *c = map_get(&t->service->checkpoints, t->image);
+	int r;
+
+	if (!c)
+		return err_set(e, ERR_REFUSED, -ESTALE, "template '%s' has no warm image", t->name);
+	if (!rest)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	json_object_del(rest, "checkpoint");
+	r = checkpoint_ready(c, e);
+	if (r == 0)
+		r = restore_want(c, rest, admin, ret, e);
+	if (r == 0) {
+		(*ret)->origin.warm = true;
+		memcpy((*ret)->checkpoint, t->checkpoint, sizeof((*ret)->checkpoint));
+	}
+	return r;
+}
+
+/* As the template's tenant, and nobody else's. Who names another checkpoint than the template gets that, cold. */
 static int read_own(const struct template *t, const json_t *o, bool admin, struct box_want **ret, char id[ID_SIZE],
 		    struct err *e)
 {
 	const struct who own = { .tenant = t->tenant, .scope = admin ? SCOPE_ADMIN : SCOPE_SANDBOX };
 	struct checkpoint *c = NULL;
-	int r = read_want(t->service, &own, o, &c, ret, e);
+	int r;
 
+	if (t->warm && same_json(json_object_get(o, "checkpoint"), json_object_get(t->config, "checkpoint")))
+		return read_warm(t, o, admin, ret, e);
+	r = read_want(t->service, &own, o, &c, ret, e);
 	if (r == 0 && c && c->tenant != t->tenant) {
 		box_want_free(*ret);
 		*ret = NULL;
@@ -116,36 +147,41 @@ static int read_rest(struct service *s, struct template *t, struct err *e)
 	return r;
 }
 
-static int read_body(struct service *s, const json_t *body, struct template *t, struct err *e)
+int template_read(struct service *s, const json_t *body, struct template *t, struct err *e)
 {
 	struct jin j = JIN_INIT(body, e);
 	const char *description = NULL;
-	const json_t *start = jin_object(&j, "start");
+	const json_t *start = jin_object(&j, "start"), *warm = jin_object(&j, "warm");
+	AUTO(json_decref) json_t *copy = NULL;
+	int r;
 
 	jin_str(&j, "description", &description, DESCRIPTION_MAX);
-	if (j.r == 0 && jin_any(&j, "warm")) {
-		j.r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "'warm' is not in this version");
-		err_remedy(e, "leave it out; a `start` command runs in every new sandbox");
-	}
+	if (j.r == 0 && warm)
+		j.r = warm_check(warm, e);
 	if (j.r < 0)
 		return j.r;
 	t->config = json_deep_copy(body);
 	t->start = start ? json_deep_copy(start) : NULL;
+	copy = warm ? json_deep_copy(warm) : NULL;
 	t->description = description ? strdup(description) : NULL;
-	if (!t->config || (start && !t->start) || (description && !t->description))
+	if (!t->config || (start && !t->start) || (warm && !copy) || (description && !t->description))
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a template");
 	json_object_del(t->config, "start");
 	json_object_del(t->config, "description");
 	json_object_del(t->config, "warm");
-	return read_rest(s, t, e);
+	r = read_rest(s, t, e);
+	if (r == 0)
+		t->warm = TAKE_PTR(copy); /* from now on nothing is read without the image */
+	return r;
 }
 
 /* --- what is stored --- */
 
 static int spec_text(const struct template *t, char **ret, struct err *e)
 {
-	AUTO(json_decref) json_t *o = json_pack("{s:O, s:O?, s:s?, s:b}", "config", t->config, "start", t->start,
-						"description", t->description, "admin", t->admin);
+	AUTO(json_decref) json_t *o = json_pack("{s:O, s:O?, s:O?, s:s?, s:b, s:s, s:I}", "config", t->config, "start",
+						t->start, "warm", t->warm, "description", t->description, "admin", t->admin,
+						"image", t->image, "since", (json_int_t)t->since_ns);
 	char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
 	if (!text)
@@ -158,7 +194,7 @@ static int spec_text(const struct template *t, char **ret, struct err *e)
 	return 0;
 }
 
-static int store(const struct template *t, struct err *e)
+int template_store(const struct template *t, struct err *e)
 {
 	struct template_row row = {
 		.tenant = t->tenant->id,
@@ -174,172 +210,6 @@ static int store(const struct template *t, struct err *e)
 		return r;
 	row.spec = spec;
 	return templates_put(t->service->db, &row, e);
-}
-
-static void note(const struct template *t, const struct who *who, const char *kind)
-{
-	struct service *s = t->service;
-	struct audit_rec rec = who_rec(who, kind);
-	char fields[128], event[40];
-	struct json *j;
-
-	rec.tenant = t->tenant->id;
-	j = audit_begin(s->audit, &rec);
-	jout_str(j, "template", t->name);
-	jout_u64(j, "version", t->version);
-	audit_end(s->audit, NULL);
-	snprintf(event, sizeof(event), "%sd", kind);
-	snprintf(fields, sizeof(fields), "\"template\":\"%s\",\"version\":%llu", t->name,
-		 (unsigned long long)t->version);
-	event_of(s, t->tenant, "", event, fields);
-	turn_dirty(s->turn);
-}
-
-/* --- put --- */
-
-struct put_op {
-	struct template *t;
-	bool created;
-	struct err err;
-	template_put_fn *fn;
-	void *arg;
-	struct turn_wait wait;
-};
-
-static void on_put(void *arg)
-{
-	struct put_op *op = arg;
-
-	op->fn(op->arg, op->t, op->created, op->t ? NULL : &op->err);
-	free(op);
-}
-
-static unsigned count(struct service *s, const struct tenant *tenant)
-{
-	struct template *t;
-	unsigned n = 0;
-	size_t at = 0;
-
-	while ((t = map_next(&s->templates, &at)))
-		n += t->tenant == tenant;
-	return n;
-}
-
-static bool same_json(const json_t *a, const json_t *b)
-{
-	return a == b || (a && b && json_equal(a, b));
-}
-
-/* What sandboxes get is the same: those that are ready stay so. */
-static bool same(const struct template *a, const struct template *b)
-{
-	return same_json(a->config, b->config) && same_json(a->start, b->start) && a->admin == b->admin;
-}
-
-static int add(struct service *s, struct template *t, struct err *e)
-{
-	char key[256];
-	int r;
-
-	if (count(s, t->tenant) >= TEMPLATES_MAX)
-		return err_set(e, ERR_QUOTA, -EDQUOT, "tenant '%s' has %u templates, as many as it may", t->tenant->id,
-			       TEMPLATES_MAX);
-	scoped(t->tenant, t->name, key, sizeof(key));
-	if (map_put(&s->templates, key, t) < 0)
-		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a template");
-	r = store(t, e);
-	if (r < 0)
-		map_del(&s->templates, key);
-	return r;
-}
-
-/* @from is what the next sandboxes get; it keeps what @t had. */
-static int replace(struct template *t, struct template *from, struct err *e)
-{
-	bool changed = !same(t, from);
-	struct template old = *t;
-	int r;
-
-	t->version += changed;
-	t->updated_ns = from->updated_ns;
-	t->config = from->config;
-	t->start = from->start;
-	t->description = from->description;
-	t->admin = from->admin;
-	r = store(t, e);
-	if (r < 0) {
-		*t = old;
-		return r;
-	}
-	t->want = from->want;
-	memcpy(t->checkpoint, from->checkpoint, sizeof(t->checkpoint));
-	t->bad = (struct err){ 0 };
-	from->config = old.config;
-	from->start = old.start;
-	from->description = old.description;
-	from->want = old.want;
-	for (struct pool *p = t->pools; changed && p; p = p->next)
-		pool_renew(p);
-	return 0;
-}
-
-static struct template *put(struct service *s, const struct who *who, struct tenant *tenant, const char *name,
-			    const json_t *body, bool *ret_created, struct err *e)
-{
-	AUTO(template_free) struct template *t = calloc(1, sizeof(*t));
-	struct template *old;
-
-	if (!t) {
-		err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a template");
-		return NULL;
-	}
-	*t = (struct template){ .service = s, .tenant = tenant, .version = 1, .admin = who->scope == SCOPE_ADMIN };
-	if (name_check(name, e) < 0 || read_body(s, body, t, e) < 0)
-		return NULL;
-	snprintf(t->name, sizeof(t->name), "%s", name);
-	t->created_ns = t->updated_ns = clock_real_ns();
-	old = template_find(s, tenant, name, NULL);
-	*ret_created = !old;
-	if ((old ? replace(old, t, e) : add(s, t, e)) < 0)
-		return NULL;
-	if (!old)
-		old = TAKE_PTR(t);
-	note(old, who, *ret_created ? "template.create" : "template.update");
-	return old;
-}
-
-void template_put(struct service *s, const struct who *who, struct tenant *tenant, const char *name, const json_t *body,
-		  template_put_fn *fn, void *arg)
-{
-	struct put_op *op = calloc(1, sizeof(*op));
-
-	if (!op)
-		abort();
-	op->fn = fn;
-	op->arg = arg;
-	op->t = put(s, who, tenant, name, body, &op->created, &op->err);
-	turn_after(s->turn, &op->wait, on_put, op);
-}
-
-int template_remove(struct template *t, const struct who *who, struct err *e)
-{
-	char key[256];
-	int r;
-
-	if (t->pools) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "pool '%s' keeps sandboxes of template '%s' ready", t->pools->name,
-			t->name);
-		err_remedy(e, "delete the pool first, or give it another template");
-		return -EBUSY;
-	}
-	r = templates_delete(t->service->db, t->tenant->id, t->name, e);
-	if (r < 0)
-		return r;
-	note(t, who, "template.delete");
-	scoped(t->tenant, t->name, key, sizeof(key));
-	map_del(&t->service->templates, key);
-	template_free(t);
-	return 0;
 }
 
 /* --- shown --- */
@@ -362,6 +232,30 @@ static void write_time(struct json *j, const char *key, uint64_t ns)
 	jout_str(j, key, when);
 }
 
+static void write_warm(const struct template *t, struct json *j)
+{
+	const json_t *text = json_object_get(t->warm, "ready");
+	const char *key;
+	json_t *v;
+
+	if (!t->warm) {
+		jout_null(j, "warm");
+		return;
+	}
+	jout_object(j, "warm");
+	json_object_foreach(t->warm, key, v)
+		if (v != text)
+			write_json(v, key, j);
+	if (text)
+		jout_str(j, "says", json_string_value(text));
+	jout_bool(j, "ready", t->image[0] != '\0');
+	if (t->image[0])
+		write_time(j, "since", t->since_ns);
+	else
+		jout_null(j, "since");
+	jout_end(j);
+}
+
 void template_write(const struct template *t, struct json *j)
 {
 	jout_object(j, NULL);
@@ -369,7 +263,7 @@ void template_write(const struct template *t, struct json *j)
 	jout_str(j, "tenant", t->tenant->id);
 	jout_u64(j, "version", t->version);
 	jout_str(j, "checkpoint", t->checkpoint[0] ? t->checkpoint : NULL);
-	jout_null(j, "warm");
+	write_warm(t, j);
 	write_json(t->start, "start", j);
 	if (t->want) {
 		jout_object(j, "config");
@@ -492,6 +386,28 @@ int want_from(struct service *s, struct who *who, const json_t *from, struct box
 	return r;
 }
 
+void template_refresh(struct template *t)
+{
+	box_want_free(t->want);
+	t->want = NULL;
+	t->bad = (struct err){ 0 };
+	if (read_own(t, t->config, t->admin, &t->want, NULL, &t->bad) < 0)
+		log_warn("template %s/%s: %s", t->tenant->id, t->name, t->bad.msg);
+}
+
+bool template_stale(const struct template *t, const struct err *e)
+{
+	return t->warm && e->kind == ERR_REFUSED;
+}
+
+int template_cold_want(const struct template *t, struct box_want **ret, struct err *e)
+{
+	struct template cold = *t;
+
+	cold.warm = NULL;
+	return read_own(&cold, t->config, t->admin, ret, NULL, e);
+}
+
 int template_want(const struct template *t, struct box_want **ret, struct err *e)
 {
 	int r = read_own(t, t->config, t->admin, ret, NULL, e);
@@ -531,7 +447,7 @@ const struct template *template_on(struct service *s, const char *checkpoint)
 	size_t at = 0;
 
 	while ((t = map_next(&s->templates, &at)))
-		if (!strcmp(t->checkpoint, checkpoint))
+		if (!strcmp(t->checkpoint, checkpoint) || !strcmp(t->image, checkpoint))
 			return t;
 	return NULL;
 }
@@ -548,7 +464,11 @@ static int load_spec(struct template *t, const char *text, struct err *e)
 		return r;
 	t->config = json_incref(json_object_get(o, "config"));
 	t->start = json_is_object(json_object_get(o, "start")) ? json_incref(json_object_get(o, "start")) : NULL;
+	t->warm = json_is_object(json_object_get(o, "warm")) ? json_incref(json_object_get(o, "warm")) : NULL;
 	t->admin = json_is_true(json_object_get(o, "admin"));
+	id = json_string_value(json_object_get(o, "image"));
+	snprintf(t->image, sizeof(t->image), "%s", id ? id : "");
+	t->since_ns = (uint64_t)json_integer_value(json_object_get(o, "since"));
 	id = json_string_value(json_object_get(t->config, "checkpoint"));
 	snprintf(t->checkpoint, sizeof(t->checkpoint), "%s", id ? id : "");
 	description = json_string_value(json_object_get(o, "description"));
@@ -563,7 +483,7 @@ static int on_row(void *arg, const struct template_row *row)
 	AUTO(template_free) struct template *t = calloc(1, sizeof(*t));
 	struct service *s = arg;
 	struct err e = { 0 };
-	char key[256];
+	char key[TEMPLATE_KEY];
 
 	if (!t)
 		abort();
@@ -577,9 +497,8 @@ static int on_row(void *arg, const struct template_row *row)
 		return 0;
 	}
 	/* The configuration may allow less now: it stays, and each create from it says why it fails. */
-	if (read_own(t, t->config, t->admin, &t->want, NULL, &t->bad) < 0)
-		log_warn("template %s/%s: %s", row->tenant, row->name, t->bad.msg);
-	scoped(t->tenant, t->name, key, sizeof(key));
+	template_refresh(t);
+	template_key(t->tenant, t->name, key);
 	if (map_put(&s->templates, key, t) < 0)
 		abort();
 	(void)TAKE_PTR(t);
@@ -590,6 +509,8 @@ int templates_load(struct service *s, struct err *e)
 {
 	int r = templates_each(s->db, on_row, s, e);
 
+	if (r == 0)
+		warm_sweep(s);
 	return r < 0 ? r : pools_load(s, e);
 }
 
@@ -597,13 +518,13 @@ void templates_forget(struct service *s, const struct tenant *tenant)
 {
 	struct template *t;
 	size_t at = 0;
-	char key[256];
+	char key[TEMPLATE_KEY];
 
 	pools_forget(s, tenant);
 	while ((t = map_next(&s->templates, &at))) {
 		if (t->tenant != tenant)
 			continue;
-		scoped(tenant, t->name, key, sizeof(key));
+		template_key(tenant, t->name, key);
 		map_del(&s->templates, key);
 		template_free(t);
 	}

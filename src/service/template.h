@@ -21,6 +21,10 @@ struct template {
 	uint64_t version; /* grows with every change of what sandboxes get */
 	json_t *config; /* as given */
 	json_t *start; /* an exec, or NULL */
+	json_t *warm; /* as given, or NULL */
+	char image[ID_SIZE]; /* of its warm process: a checkpoint with memory. "" = none */
+	uint64_t since_ns; /* the image was made */
+	uint64_t rewarmed_ns; /* monotonic: because the one before was refused */
 	char checkpoint[ID_SIZE]; /* its sandboxes start from, "" = none. It can not be deleted meanwhile */
 	char *description;
 	bool admin; /* made by one: may lift limits */
@@ -54,7 +58,13 @@ int template_want(const struct template *t, struct box_want **ret, struct err *e
 /* Runs the start command of a sandbox that stands now, in the same transaction. 0 when it has none. */
 int template_start(struct box *b, struct err *e);
 
-/* One that stands on this checkpoint, or NULL. */
+/*
+ * Whether a create from it failed because its warm image is of no use on this host as it is now: after an upgrade, say.
+ * Then it can be made again, at most once a minute; @fn as template_put's.
+ */
+bool template_stale(const struct template *t, const struct err *e);
+void template_rewarm(struct template *t, template_put_fn *fn, void *arg);
+/* One that stands on this checkpoint, also as its warm image, or NULL. */
 const struct template *template_on(struct service *s, const char *checkpoint);
 /* All that are stored; pools too. */
 int templates_load(struct service *s, struct err *e);

@@ -38,6 +38,7 @@ struct box_origin {
 	uint64_t version; /* of the template */
 	char pool[ID_SIZE]; /* counts for that one, "" = none */
 	bool pooled; /* it was ready before it was asked for */
+	bool warm; /* with the processes of the template's warm image */
 	bool ready; /* to be made ready for a pool; not kept, the row's state says it */
 };
 
@@ -84,7 +85,14 @@ void write_milli(struct json *j, const char *key, uint64_t milli);
 void kv_write(const struct kv *k, const char *key, struct json *j);
 int name_check(const char *name, struct err *e);
 
+enum exec_way {
+	EXEC_PROGRAM,
+	EXEC_CODE, /* a fork of the sandbox's warm Python runs it: argv is "python" and the code */
+	EXEC_WARM, /* a warm process: it tells the agent when it is ready */
+};
+
 struct exec_want {
+	enum exec_way way;
 	char **argv;
 	uint32_t argc;
 	struct kv env;

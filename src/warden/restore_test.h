@@ -3,10 +3,10 @@
  * warden does it, but with nobody in between who could mend anything.
  */
 #pragma once
-#include "base/clock.h"
+#include "linux/mount.h"
 #include "proto/memory.h"
 #include "proto/table.h"
-#include "warden/keep_test.h"
+#include "warden/seal_test.h"
 
 #include <sys/mman.h>
 
@@ -149,6 +149,23 @@ static inline bool rt_dump(struct rt_box *b, struct rt_image *m)
 	return rt_dump_on(b, m, NULL, -1);
 }
 
+/* Its files into a layer, which @spec then stands on. */
+static inline bool rt_seal(struct wt *w, struct rt_box *b, struct sandbox_spec *spec)
+{
+	struct client_layer l;
+	struct err e = { 0 };
+	uint64_t pause;
+	char id[ID_SIZE];
+
+	id_new(id, ID_SIZE);
+	if (client_seal(w->client, b->s.handle, id, &l, &pause, &e) < 0) {
+		printf("# seal: %s\n", e.msg);
+		return false;
+	}
+	st_stand_on(spec, id);
+	return true;
+}
+
 struct rt_result {
 	struct frame_restored done;
 	char why[FRAME_FAILED_TEXT_MAX + 1]; /* "": it was restored */
@@ -186,13 +203,54 @@ static inline bool rt_send_fds(struct rt_box *b, const int *fds, uint32_t pages,
 
 static inline bool rt_restore(struct rt_box *b, const struct rt_image *m, struct rt_result *ret)
 {
-	int fds[2] = { openat(m->out, "meta", O_RDONLY | O_CLOEXEC), openat(m->out, "pages", O_RDONLY | O_CLOEXEC) };
+	int fds[2] = { openat(m->out, "meta", O_RDONLY | O_CLOEXEC), mount_open_file(m->out, "pages") };
 	bool ok = fds[0] >= 0 && fds[1] >= 0 && rt_send_fds(b, fds, 1, 0, ret);
 
 	fd_close_many(fds, 2);
 	if (ok && ret->why[0])
 		printf("# %s\n", ret->why);
 	return ok && !ret->why[0];
+}
+
+/* Any program, as @uid, kept, with its stdin; on a terminal when @ret is NULL (STARTED then brings it). */
+static inline bool rt_exec(struct rt_box *b, uint32_t id, uint32_t uid, const char *const *argv, struct kt_pipes *ret)
+{
+	const char *envp[] = { "PATH=/usr/bin:/bin", "HOME=/home/user", "OPENBLAS_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1" };
+	struct frame_exec x = {
+		.flags = FRAME_EXEC_KEEP | (ret ? FRAME_EXEC_STDIN : FRAME_EXEC_TTY), .uid = uid, .gid = uid, .cwd = "/tmp",
+		.rows = 30, .cols = 100, .envc = 4, .argv = argv, .envp = envp, .nofile = 1024,
+	};
+	int pipes[3][2], fds[6];
+	uint8_t out[8000];
+	long len;
+	bool ok;
+
+	while (argv[x.argc])
+		x.argc++;
+	len = frame_exec_encode(&x, out, sizeof(out));
+	if (len < 0)
+		return false;
+	if (!ret)
+		return kt_send(&b->p, FRAME_EXEC, id, out, (size_t)len, NULL, 0);
+	for (int i = 0; i < 3; i++)
+		if (pipe2(pipes[i], O_CLOEXEC) < 0)
+			return false;
+	fds[0] = pipes[0][0];
+	fds[1] = pipes[1][1];
+	fds[2] = pipes[2][1];
+	fds[3] = pipes[1][0];
+	fds[4] = pipes[2][0];
+	fds[5] = pipes[0][1];
+	ok = kt_send(&b->p, FRAME_EXEC, id, out, (size_t)len, fds, 6);
+	for (int i = 0; i < 3; i++)
+		fd_close(fds[i]);
+	*ret = (struct kt_pipes){ pipes[0][1], pipes[1][0], pipes[2][0] };
+	return ok;
+}
+
+static inline bool rt_python(struct rt_box *b, uint32_t id, const char *code, struct kt_pipes *ret)
+{
+	return rt_exec(b, id, 1000, (const char *const[]){ "/usr/bin/python3", "-u", "-c", code, NULL }, ret);
 }
 
 /* What is held of the exec @id, by SYNC. */

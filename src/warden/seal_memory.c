@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SETTLE_TRIES 100 /* for an agent in the middle of something, and file workers at theirs */
-#define SETTLE_NS 10000000
+#define SETTLE_TRIES 200 /* for an agent in the middle of something, and file workers at theirs */
+#define SETTLE_NS 5000000
 #define SEIZED_MS 10000
 #define READY_MS 60000
 #define COPIED_MS 10000
@@ -119,7 +119,10 @@ static int look(const struct seal *x, struct err *e)
 	return 0;
 }
 
-/* Freezes it when the agent does nothing and no file worker is there. A paused one is not woken up for that. */
+/*
+ * Freezes it when the agent does nothing and no file worker is there. A paused one is woken up for that if need be, for a
+ * moment: what is half done in it could never be finished otherwise.
+ */
 static int stop(struct seal *x, uint64_t *ret_since)
 {
 	const struct seal_source *f = &x->impl->from;
@@ -127,21 +130,23 @@ static int stop(struct seal *x, uint64_t *ret_since)
 
 	for (unsigned tries = 0;; tries++) {
 		*ret_since = clock_mono_ns();
-		r = f->paused ? 0 : cgroup_freeze(f->cgroups, f->cgroup, &x->e);
+		r = f->paused && !tries ? 0 : cgroup_freeze(f->cgroups, f->cgroup, &x->e);
 		if (r < 0)
 			return r;
 		r = look(x, &x->e);
-		if (r == 0 || f->paused)
-			break;
-		seal_thaw(x);
 		if (r != -EAGAIN || tries == SETTLE_TRIES)
 			break;
-		if (__atomic_load_n(&x->work.stop, __ATOMIC_RELAXED))
-			return seal_given_up(x);
+		if (__atomic_load_n(&x->work.stop, __ATOMIC_RELAXED)) {
+			r = seal_given_up(x);
+			break;
+		}
+		seal_thaw(x);
 		nanosleep(&(struct timespec){ .tv_nsec = SETTLE_NS }, NULL);
 	}
+	if (r < 0 && !f->paused)
+		seal_thaw(x);
 	if (r == -EAGAIN)
-		err_remedy(&x->e, f->paused ? "resume the sandbox, and try again" : "try again when that is done");
+		err_remedy(&x->e, "try again when that is done");
 	return r;
 }
 

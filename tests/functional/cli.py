@@ -42,6 +42,16 @@ def box(daemon):
     daemon.delete(f"/v1/sandboxes/{made['id']}")
 
 
+@pytest.fixture
+def ok(daemon):
+    """`cloche` that must succeed, and its output without the last line feed."""
+    def call(*args, **kw):
+        r = daemon.cli(*args, **kw)
+        assert r.code == 0, r
+        return r.text.strip()
+    return call
+
+
 class Terminal:
     """cloche on a terminal of its own, as a user has it."""
 

@@ -6,17 +6,7 @@ import subprocess
 import pytest
 
 import host
-from cli import daemon, nothing_is_left_behind  # noqa: F401
-
-
-@pytest.fixture
-def ok(daemon):
-    """`cloche` that must succeed, and its output without the last line feed."""
-    def call(*args, **kw):
-        r = daemon.cli(*args, **kw)
-        assert r.code == 0, r
-        return r.text.strip()
-    return call
+from cli import daemon, nothing_is_left_behind, ok  # noqa: F401
 
 
 @pytest.fixture
@@ -120,3 +110,56 @@ def test_what_is_not_there_is_one_line(daemon, ok, box):
                  ("fork", "nobody"), ("checkpoint", "inspect", "nobody:x"), ("checkpoint", "export", "nothing", "-"), ("create", "--checkpoint", "nothing"),
                  ("create", "--checkpoint", f"{box}:never"), ("diff", "nobody"), ("promote", "nobody", box), ("hibernate", "nobody"), ("wake", "nobody")):
         host.one_line(daemon.cli(*args, stdout=subprocess.PIPE))
+
+
+def test_diff_shows_what_was_changed(daemon, ok, box):
+    ok("checkpoint", box, "base")
+    ok("exec", box, "--", "sh", "-c", "echo two > data; rm dir/kept; mkdir new; printf 'a\\tb\\033[31m\\n' > new/file")
+    home = ok("exec", box, "--", "pwd")
+    assert ok("diff", f"{box}:base", box).splitlines() == [f"M {home}/data  (4, was 4)", f"D {home}/dir/kept  (5)", f"A {home}/new/", f"A {home}/new/file  (9)"]
+    text = ok("diff", "--text", f"{box}:base", box)
+    assert "-one\n+two\n" in text and "\x1b" not in text and "+a\tb\\x1b[31m" in text
+    assert ok("diff", box) == ok("diff", "image", box) and f"A {home}/data" in ok("diff", box)
+    whole = json.loads(ok("diff", "--json", f"{box}:base", box))
+    assert (whole["added"], whole["changed"], whole["removed"]) == (2, 1, 1)
+    assert daemon.cli("diff", "--exit-code", f"{box}:base", box).code == 1
+    assert daemon.cli("diff", "--exit-code", box, box).code == 0
+    ident = json.loads(ok("checkpoint", "inspect", f"{box}:base"))["id"]
+    assert ok("diff", ident, box) == ok("diff", f"{box}:base", box)
+    assert f"A {home}/dir/kept" in ok("diff", "image", ident)
+
+
+def test_carried_as_one_file(daemon, ok, box, tmp_path):
+    ident = ok("checkpoint", "--label", "to go", box, "base")
+    path = tmp_path / "base.cloche"
+    assert ok("checkpoint", "export", f"{box}:base", path) == ""
+    assert path.stat().st_mode & 0o777 == 0o600
+    told = json.loads(ok("checkpoint", "export", "--json", ident, tmp_path / "again"))
+    assert told["bytes"] == (tmp_path / "again").stat().st_size
+    with open(tmp_path / "piped", "wb") as f:
+        assert daemon.cli("checkpoint", "export", ident, "-", stdout=f).code == 0
+    assert (tmp_path / "piped").stat().st_size > 0
+    ok("rm", box)
+    ok("checkpoint", "rm", ident)
+    new = ok("checkpoint", "import", "--name", "there", path)
+    shown = json.loads(ok("checkpoint", "inspect", new))
+    assert shown["name"] == "there" and shown["label"] == "to go"
+    ok("restore", "--as", "arrived", new)
+    assert ok("exec", "arrived", "--", "sh", "-c", "cat data dir/kept; echo $COLOUR") == "one\nkept\nred"
+    with open(tmp_path / "piped", "rb") as f:
+        assert ok("checkpoint", "import", "-", stdin=f)
+
+
+def test_a_bad_file_is_refused_and_what_was_there_stays(daemon, ok, box, tmp_path):
+    ident = ok("checkpoint", box, "base")
+    path = tmp_path / "base"
+    ok("checkpoint", "export", ident, path)
+    whole = path.read_bytes()
+    count = len(json.loads(ok("checkpoint", "ls", "--json")))
+    for bad in (whole[:len(whole) // 2], whole[:-20], b"", b"no archive", whole[:100] + bytes([whole[100] ^ 1]) + whole[101:]):
+        (tmp_path / "bad").write_bytes(bad)
+        host.one_line(daemon.cli("checkpoint", "import", tmp_path / "bad"))
+    assert len(json.loads(ok("checkpoint", "ls", "--json"))) == count
+    path.write_text("mine")
+    host.one_line(daemon.cli("checkpoint", "export", "nothing", path))
+    assert path.read_text() == "mine" and sorted(os.listdir(tmp_path)) == ["bad", "base"]

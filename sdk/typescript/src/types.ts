@@ -420,7 +420,10 @@ export interface Promoted {
 }
 
 /** What makes a template's processes warm. */
-export type Warm = { python: string } | { cmd: readonly string[]; ready: string };
+export type Warm = ({ python: string } | { cmd: readonly string[]; /** What it writes when it is ready. */ ready: string }) & {
+  /** It must be ready within this time. */
+  timeout?: Duration;
+};
 
 export interface TemplateOptions extends Omit<CreateOptions, 'name' | 'key' | 'template' | 'idempotencyKey'> {
   /** Started in the background of every new sandbox. */
@@ -453,15 +456,19 @@ export interface PoolOptions extends CallOptions {
 
 export interface Pool {
   name: string;
+  tenant: string;
   template: string;
   min: number;
   max: number;
   ready: number;
+  /** Ready, or given out and still there. */
+  alive: number;
   /** Creates that got one, and those that had to be made. */
   served: number;
   missed: number;
   failed: number;
   lastError: string | null;
+  createdAt: string;
 }
 
 export interface ServerInfo {

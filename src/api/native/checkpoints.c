@@ -194,7 +194,7 @@ static bool has_meta(const struct kv *k, const char *key, const char *value)
 
 static bool fits(const struct filter *f, const struct checkpoint *cp)
 {
-	if (!cp->listed || (f->tenant && cp->tenant != f->tenant) || (f->box && strcmp(f->box, cp->box)) ||
+	if (!cp->listed || checkpoint_hidden(cp) || (f->tenant && cp->tenant != f->tenant) || (f->box && strcmp(f->box, cp->box)) ||
 	    (f->name && strcmp(f->name, cp->name)) || (f->label && strcmp(f->label, cp->label)))
 		return false;
 	for (unsigned i = 0; i < f->nmeta; i++)

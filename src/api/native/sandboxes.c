@@ -28,21 +28,88 @@ void call_box_json(struct call *c, int status, const struct box *b)
 
 /* --- create --- */
 
+struct creating {
+	json_t *body;
+	char idem[129];
+	uint8_t idem_body[32];
+	bool again; /* its template was made warm again for it */
+};
+
+static void creating_done(struct call *c)
+{
+	struct creating *x = c->data;
+
+	json_decref(x->body);
+	free(x);
+	c->data = NULL;
+}
+
+static void create(struct call *c);
+
+static void on_warm(void *arg, struct template *t, bool created, const struct err *e)
+{
+	struct call *c = arg;
+	struct err why = { 0 };
+
+	(void)created;
+	if (t) {
+		create(c);
+		return;
+	}
+	why = *e;
+	err_wrap(&why, 0, "its template has to be made warm again");
+	creating_done(c);
+	call_fail(c, &why);
+}
+
+static void create_failed(struct call *c, const struct err *e)
+{
+	struct creating *x = c->data;
+	const char *name = json_string_value(json_object_get(x->body, "template"));
+	struct template *t = name ? template_find(c->api->s, c->who.tenant, name, NULL) : NULL;
+	struct err why = *e;
+
+	if (t && !x->again && template_stale(t, e)) {
+		x->again = true;
+		template_rewarm(t, on_warm, c);
+		return;
+	}
+	creating_done(c);
+	call_fail(c, &why);
+}
+
 static void on_made(void *arg, struct box *b, bool found, const struct err *e)
 {
 	struct call *c = arg;
 
 	if (!b) {
-		call_fail(c, e);
+		create_failed(c, e);
 		return;
 	}
+	creating_done(c);
 	if (!found)
 		call_audited(c);
 	call_box_json(c, found ? 200 : 201, b);
 }
 
+static void create(struct call *c)
+{
+	struct creating *x = c->data;
+	struct box_want *w = NULL;
+	struct err e = { 0 };
+
+	c->pending = true;
+	if (want_from(c->api->s, &c->who, x->body, &w, &e) < 0) {
+		create_failed(c, &e);
+		return;
+	}
+	memcpy(w->idem, x->idem, sizeof(w->idem));
+	memcpy(w->idem_body, x->idem_body, sizeof(w->idem_body));
+	box_create(c->api->s, &c->who, w, on_made, c);
+}
+
 /* The key's earlier answer. Returns 1 when the call has been answered. */
-static int replay(struct call *c, const struct box_want *w)
+static int replay(struct call *c, const struct creating *w)
 {
 	struct err e = { 0 };
 	struct idem_row row;
@@ -91,31 +158,30 @@ int idem_read(struct call *c, const char *data, size_t len, char key[129], uint8
 
 static void create_body(struct call *c, const char *data, size_t len)
 {
-	AUTO(json_decref) json_t *o = NULL;
-	struct box_want *w = NULL;
+	struct creating *x = calloc(1, sizeof(*x));
 	struct err e = { 0 };
-	int r = jin_parse(data, len, &o, &e);
+	int r;
 
+	if (!x)
+		abort();
+	c->data = x;
+	r = jin_parse(data, len, &x->body, &e);
 	if (r == 0)
-		r = want_from(c->api->s, &c->who, o, &w, &e);
-	if (r == 0)
-		r = idem_read(c, data, len, w->idem, w->idem_body, &e);
+		r = idem_read(c, data, len, x->idem, x->idem_body, &e);
+	if (r > 0) {
+		if (replay(c, x)) {
+			json_decref(x->body);
+			free(x);
+			return;
+		}
+		r = idem_hold(c, x->idem, &e);
+	}
 	if (r < 0) {
-		box_want_free(w);
+		creating_done(c);
 		call_fail(c, &e);
 		return;
 	}
-	if (r > 0 && replay(c, w)) {
-		box_want_free(w);
-		return;
-	}
-	if (r > 0 && idem_hold(c, w->idem, &e) < 0) {
-		box_want_free(w);
-		call_fail(c, &e);
-		return;
-	}
-	c->pending = true;
-	box_create(c->api->s, &c->who, w, on_made, c);
+	create(c);
 }
 
 void post_sandboxes(void *arg, struct http_req *q, const struct route *r)

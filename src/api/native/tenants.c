@@ -3,6 +3,7 @@
 #include "service/jin.h"
 #include "service/pool.h"
 #include "service/template.h"
+#include "service/warm.h"
 
 /* What is left out stays as it was. */
 static bool read_quotas(struct jin *j, struct tenant_quota *q)
@@ -203,8 +204,10 @@ void delete_tenant(void *arg, struct http_req *q, const struct route *r)
 
 	if (!t)
 		return;
-	if (pools_only(c->api->s, t))
+	if (pools_only(c->api->s, t) && warm_only(c->api->s, t)) {
 		pools_clear(c->api->s, t);
+		warm_clear(c->api->s, t);
+	}
 	if (tenant_remove(c->api->s->access, t, &who, &e) < 0) {
 		pools_soon(c->api->s);
 		call_fail(c, &e);

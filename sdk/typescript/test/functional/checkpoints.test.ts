@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { ConflictError, NotFoundError, type Cloche } from '@cloche/sdk';
+import { ConflictError, NotFoundError, RefusedError, type Cloche } from '@cloche/sdk';
 import { startDaemon, type Daemon } from '../support/daemon.js';
 
 let daemon: Daemon;
@@ -87,3 +87,59 @@ test('forks go their own way', async () => {
   assert.deepEqual(out.map((r) => r.stdout), ['one\n', '0\n', '1\n', 'one\n']);
   await Promise.all(all.map((f) => f.delete()));
 });
+
+test('what was changed, as a list and as text', async () => {
+  const s = await client.sandboxes.create();
+  await s.exec('echo one > data; echo kept > kept');
+  const c = await s.checkpoint();
+  await s.exec('echo two > data; rm kept; mkdir new');
+  const d = await s.diff({ from: { checkpoint: c.id }, text: true });
+  assert.deepEqual([d.added, d.changed, d.removed, d.truncated], [1, 1, 1, false]);
+  const home = (await s.exec('pwd')).stdout.trim();
+  assert.deepEqual(
+    d.entries.map((e) => [e.path, e.change, e.type]),
+    [
+      [`${home}/data`, 'changed', 'file'],
+      [`${home}/kept`, 'removed', 'file'],
+      [`${home}/new`, 'added', 'dir'],
+    ],
+  );
+  assert.deepEqual([d.entries[0]!.size, d.entries[0]!.oldSize], [4, 4]);
+  assert.match(d.entries[0]!.text!, /^-one\n\+two$/m);
+  const own = await client.checkpoints.diff(c);
+  assert.ok(own.entries.some((e) => e.path === `${home}/kept` && e.change === 'added'));
+  assert.equal((await client.checkpoints.diff(c, { from: { sandbox: s.id } })).removed, 1);
+  await s.delete();
+  await client.checkpoints.delete(c);
+});
+
+test('carried as one file, by streams', async () => {
+  const s = await client.sandboxes.create({ env: { COLOUR: 'red' } });
+  await s.exec('head -c 300000 /dev/urandom > data; sha256sum data > sum');
+  const c = await s.checkpoint('golden', { label: 'to go' });
+  const piped = await client.checkpoints.import(await client.checkpoints.export(c), { name: 'piped' });
+  assert.deepEqual([piped.name, piped.label, piped.id === c.id], ['piped', 'to go', false]);
+  const parts: Buffer[] = [];
+  for await (const p of await client.checkpoints.export(c)) parts.push(p as Buffer);
+  const file = Buffer.concat(parts);
+  const whole = await client.checkpoints.import(file, { name: 'whole', label: 'here' });
+  assert.equal(whole.label, 'here');
+  await s.delete();
+  await client.checkpoints.delete(c);
+  const copy = await client.checkpoints.restore(whole);
+  assert.equal((await copy.exec('sha256sum --status -c sum && echo $COLOUR')).stdout, 'red\n');
+  await copy.delete();
+  const count = (await all()).length;
+  await assert.rejects(client.checkpoints.import(file.subarray(0, file.length / 2)), RefusedError);
+  const altered = Buffer.from(file);
+  altered[altered.length >> 1]! ^= 1;
+  await assert.rejects(client.checkpoints.import(altered), RefusedError);
+  assert.equal((await all()).length, count);
+  await Promise.all([piped, whole].map((x) => client.checkpoints.delete(x)));
+});
+
+async function all(): Promise<string[]> {
+  const out: string[] = [];
+  for await (const c of client.checkpoints.list()) out.push(c.id);
+  return out;
+}

@@ -1,0 +1,308 @@
+"""The warm process for Python: runs the warm-up code once, then one fork per request. Started as `python3 -c THIS CODE`
+with the agent's socket as descriptor 3 (src/proto/warm.h). What it forks is the agent's child and behaves as if started by
+`python3 -c`. It trusts nobody but itself: who runs here is one user in a sandbox of its own, and the agent believes
+nothing it says but what the kernel vouches for."""
+import atexit
+import ctypes
+import fcntl
+import gc
+import io
+import os
+import random
+import resource
+import signal
+import socket
+import stat
+import struct
+import sys
+import threading
+import time
+import types
+
+MAGIC = 0x4D524157
+REQUEST = struct.Struct("<IIIIQQII")
+ANSWER = struct.Struct("<IIIi")
+TTY, GROUP = 1, 2
+STDIO, RLIMIT, CWD, GROUP_STAGE, CLONE = 20, 21, 23, 28, 18  # enum frame_stage
+CLONE_PARENT, CHILD_CLEARTID, CHILD_SETTID = 0x8000, 0x200000, 0x1000000
+SYS = {"x86_64": (56, 274, 273), "aarch64": (220, 100, 99)}.get(os.uname().machine)  # clone, get_ and set_robust_list
+TIOCSCTTY = 0x540E
+
+
+def _cloner():
+    """A fork() whose child has our parent. As the C library does it, which only knows its own flags."""
+    libc = ctypes.PyDLL(None, use_errno=True)
+    call, api, word = libc.syscall, ctypes.pythonapi, ctypes.c_ulong
+    call.restype = ctypes.c_long
+    tid, head, size = word(), word(), word()
+    if libc.prctl(40, ctypes.byref(tid), word(0), word(0), word(0)) != 0:  # PR_GET_TID_ADDRESS
+        return _twice
+    call(word(SYS[1]), word(0), ctypes.byref(head), ctypes.byref(size))
+    flags = word(CLONE_PARENT | CHILD_CLEARTID | CHILD_SETTID | signal.SIGCHLD)
+    args = (word(SYS[0]), flags, word(0), word(0)) + ((tid, word(0)) if SYS[0] == 56 else (word(0), tid))
+    robust = (word(SYS[2]), head, size)
+
+    def fork():
+        api.PyOS_BeforeFork()
+        pid = call(*args)
+        if pid == 0:
+            call(*robust)
+            api.PyOS_AfterFork_Child()
+            return 0
+        error = ctypes.get_errno()
+        api.PyOS_AfterFork_Parent()
+        if pid < 0:
+            raise OSError(error, os.strerror(error))
+        return pid
+
+    return fork
+
+
+def _twice():
+    """The same with what every Python has: an orphan is the agent's. For other C libraries, and when there are threads,
+    whose libraries want to be asked before a fork."""
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        return pid
+    if os.fork():
+        os._exit(0)
+    while os.getppid() != 1:
+        time.sleep(0.0002)
+    return 0
+
+
+def _glibc():
+    try:
+        return bool(os.confstr("CS_GNU_LIBC_VERSION")) and SYS is not None
+    except (ValueError, OSError):
+        return False
+
+
+def _alone():
+    return len(os.listdir("/proc/self/task")) == 1
+
+
+def _reseed():
+    random.seed()
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        numpy.seed(int.from_bytes(os.urandom(4), "little"))
+    temp = sys.modules.get("tempfile")
+    if temp is not None:
+        temp._name_sequence = None
+
+
+def _stream(fd, mode, like, errors):
+    raw = os.environ.get("PYTHONUNBUFFERED", "") != "" and mode == "wb"
+    f = io.open(fd, mode, 0 if raw else -1, closefd=False)
+    tty = os.isatty(fd)
+    name = "<stdin>" if fd == 0 else "<stdout>" if fd == 1 else "<stderr>"
+    text = io.TextIOWrapper(f, like.encoding if like else "utf-8", errors, newline="\n" if mode == "wb" else None,
+                            line_buffering=fd == 2 or tty, write_through=raw)
+    try:
+        (f if raw else f.raw).name = name
+    except AttributeError:
+        pass
+    text.mode = mode[0]
+    return text
+
+
+def _streams(like):
+    return (_stream(0, "rb", like[0], "strict"),
+            _stream(1, "wb", like[1], like[1].errors if like[1] else "strict"),
+            _stream(2, "wb", like[2], "backslashreplace"))
+
+
+def _stdio(ready):
+    """Streams made ahead will do for pipes and terminals: those have no position, and all that is kept is the number."""
+    modes = [os.fstat(i).st_mode for i in range(3)]
+    if any(stat.S_ISREG(m) for m in modes) or os.environ.get("PYTHONUNBUFFERED"):
+        ready = _streams(ready)
+    elif stat.S_ISCHR(modes[1]) and os.isatty(1):
+        ready[1].reconfigure(line_buffering=True)
+    sys.stdin = sys.__stdin__ = ready[0]
+    sys.stdout = sys.__stdout__ = ready[1]
+    sys.stderr = sys.__stderr__ = ready[2]
+
+
+def _main(code, args):
+    """As `python3 -c` does it: the exit status."""
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = __builtins__
+    main.__dict__["__annotations__"] = {}
+    sys.modules["__main__"] = main
+    sys.argv = ["-c"] + args
+    sys.orig_argv = [sys.executable, "-c", code] + args
+    status = 0
+    try:
+        exec(compile(code, "<string>", "exec"), main.__dict__)
+    except SystemExit as e:
+        status = _status(e.code)
+    except BaseException as e:
+        status = _report(e)
+    try:
+        threading._shutdown()
+    except BaseException as e:
+        _report(e)
+    atexit._run_exitfuncs()
+    return _flush(status)
+
+
+def _status(code):
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    try:
+        print(code, file=sys.stderr)
+    except Exception:
+        pass
+    return 1
+
+
+def _report(e):
+    tb = e.__traceback__.tb_next if e.__traceback__ is not None else None  # ours is none of theirs
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except Exception:
+        pass
+    try:
+        sys.last_type, sys.last_value, sys.last_traceback = type(e), e, tb
+        sys.excepthook(type(e), e.with_traceback(tb), tb)
+    except SystemExit as other:
+        return _status(other.code)
+    except BaseException:
+        sys.__excepthook__(type(e), e, tb)
+    if isinstance(e, KeyboardInterrupt):
+        _flush(0)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    return 1
+
+
+def _flush(status):
+    try:
+        if sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()
+    except Exception as e:
+        try:
+            print("Exception ignored in: <stdout>\n%s: %s" % (type(e).__name__, e), file=sys.stderr)
+        except Exception:
+            pass
+        status = status or 120
+    try:
+        if sys.stderr is not None and not sys.stderr.closed:
+            sys.stderr.flush()
+    except Exception:
+        status = status or 120
+    return status
+
+
+def _settle(request, fds, streams):
+    """In the child: becomes what was asked for. The stage and the error that it failed by, or what to run."""
+    _, _, flags, length, nofile, cpu, argc, envc = request
+    stage = GROUP_STAGE
+    try:
+        os.setsid()
+        if flags & GROUP:
+            os.write(fds[5], b"0")
+        stage = STDIO
+        text = b""
+        while len(text) < length:
+            part = os.pread(fds[0], length - len(text), len(text))
+            if not part:
+                raise OSError(5, "cut off")
+            text += part
+        words = [os.fsdecode(w) for w in text.split(b"\0")]
+        if len(words) != argc + envc + 2:
+            raise OSError(74, "not as many words as it says")
+        for i in range(3):
+            os.dup2(fds[2 + i], i)
+        if flags & TTY:
+            fcntl.ioctl(0, TIOCSCTTY, 0)
+        for fd in fds[:1] + fds[2:]:
+            os.close(fd)
+        stage = RLIMIT
+        if nofile:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (nofile, nofile))
+        if cpu:
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu + 1, cpu + 2))
+        stage = CWD
+        os.chdir(words[0])
+        os.umask(0o022)
+        for pair in words[1 + argc:-1]:
+            key, sep, value = pair.partition("=")
+            if key and sep:
+                os.environ[key] = value
+        _stdio(streams)
+        _reseed()
+        return 0, 0, words[1:1 + argc]
+    except OSError as e:
+        return stage, e.errno or 5, None
+    except Exception:
+        return stage, 5, None
+
+
+def _child(sock, request, fds, streams):
+    stage, error, argv = _settle(request, fds, streams)
+    sock.send(ANSWER.pack(MAGIC, request[1], stage, error))
+    if error or os.read(fds[1], 1) != b"g":
+        os._exit(127)
+    os.close(fds[1])
+    sock.close()
+    gc.enable()
+    status = _main(argv[1], argv[2:])
+    ctypes.CDLL(None).fflush(None)  # what C code has printed
+    os._exit(status)
+
+
+def _serve(sock, fork, streams):
+    data, ancillary, _, _ = sock.recvmsg(256, socket.CMSG_SPACE(8 * 4), 0x40000000)  # MSG_CMSG_CLOEXEC
+    if not data:
+        os._exit(0)
+    fds = []
+    for level, kind, raw in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds += struct.unpack("<%di" % (len(raw) // 4), raw[:len(raw) // 4 * 4])
+    try:
+        request = REQUEST.unpack(data)
+        if request[0] != MAGIC or len(fds) != (6 if request[2] & GROUP else 5):
+            return
+        try:
+            pid = fork()
+        except OSError as e:
+            sock.send(ANSWER.pack(MAGIC, request[1], CLONE, e.errno or 11))
+            return
+        if pid == 0:
+            _child(sock, request, fds, streams)
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def _run():
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")  # a fork takes no threads along
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, 3)
+    sock.set_inheritable(False)
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    code = sys.argv[1] if len(sys.argv) > 1 else ""
+    exec(compile(code, "<warm-up>", "exec"), {"__name__": "__warmup__", "__builtins__": __builtins__})
+    for f in (sys.stdout, sys.stderr):
+        if f is not None:
+            f.flush()
+    sys.path[:1] = [""] if sys.path[:1] != [""] else sys.path[:1]
+    fork = _cloner() if _glibc() and _alone() else _twice
+    gc.collect()
+    gc.disable()
+    gc.freeze()
+    os.environ.clear()  # whoever comes brings its own
+    streams = _streams(streams)
+    sock.send(ANSWER.pack(MAGIC, 0, 0, 0))
+    while True:
+        _serve(sock, fork, streams)
+
+
+_run()

@@ -1,0 +1,62 @@
+"""`cloche template` and `cloche pool`, against a real daemon."""
+import json
+
+import pytest
+
+import host
+from cli import daemon, nothing_is_left_behind, ok  # noqa: F401
+
+
+@pytest.fixture(autouse=True)
+def clean(daemon):
+    yield
+    for noun in ("pool", "template"):
+        for one in json.loads(daemon.cli(noun, "ls", "--json").text):
+            daemon.cli(noun, "rm", one["name"])
+    daemon.cli("rm", "--all")
+    for c in json.loads(daemon.cli("checkpoint", "ls", "--json").text):
+        daemon.cli("checkpoint", "rm", c["id"])
+
+
+def test_a_template_says_what_a_create_gets(daemon, ok):
+    assert ok("template", "set", "--memory", "64M", "--cpus", "0.5", "-e", "COLOUR=red", "--meta", "team=x", "--idle", "1h", "--description", "a tool", "tool") == ""
+    shown = json.loads(ok("template", "inspect", "tool"))
+    assert shown["description"] == "a tool" and shown["config"]["memory"] == 64 << 20 and shown["version"] == 1 and shown["warm"] is None
+    ok("create", "--template", "tool", "--name", "t1", "-e", "SIZE=big")
+    info = json.loads(ok("inspect", "t1"))
+    assert info["memory"] == 64 << 20 and info["cpus"] == 0.5 and info["metadata"] == {"team": "x"} and info["template"] == "tool"
+    assert ok("exec", "t1", "--", "sh", "-c", "echo $COLOUR $SIZE") == "red big"
+    assert json.loads(ok("template", "set", "--json", "--memory", "96M", "tool"))["version"] == 2
+    lines = ok("template", "ls").splitlines()
+    assert lines[0].split() == ["NAME", "VERSION", "IMAGE", "CHECKPOINT", "WARM", "UPDATED", "DESCRIPTION"] and lines[1].split()[:3] == ["tool", "2", "host"]
+    assert ok("template", "rm", "tool") == "tool"
+    assert "tool" in host.one_line(daemon.cli("template", "rm", "tool"))
+    assert ok("template", "rm", "-f", "tool") == "" and ok("exec", "t1", "--", "echo", "alive") == "alive"
+    host.one_line(daemon.cli("create", "--template", "tool"))
+
+
+def test_one_that_begins_with_a_checkpoint_and_starts_something(daemon, ok):
+    ok("create", "--name", "base")
+    ok("exec", "base", "--", "sh", "-c", "echo one > data")
+    ident = ok("checkpoint", "base", "golden")
+    ok("template", "set", "--checkpoint", "base:golden", "--start", "echo begun > /tmp/begun", "worker")
+    assert json.loads(ok("template", "inspect", "worker"))["checkpoint"] == ident
+    ok("create", "--template", "worker", "--name", "w")
+    assert ok("exec", "w", "--", "sh", "-c", "cat data; until cat /tmp/begun 2>/dev/null; do sleep 0.01; done") == "one\nbegun"
+    assert "worker" in host.one_line(daemon.cli("checkpoint", "rm", ident))
+
+
+def test_a_pool_serves_ready_ones(daemon, ok):
+    ok("template", "set", "--memory", "64M", "small")
+    assert json.loads(ok("pool", "set", "--json", "--template", "small", "--min", "2", "--max", "9", "ready"))["min"] == 2
+    host.wait_for(lambda: json.loads(ok("pool", "inspect", "ready"))["ready"] == 2, 20, "ready ones")
+    taken = json.loads(ok("create", "--json", "--template", "small", "--name", "mine"))
+    assert taken["pooled"] is True and taken["name"] == "mine"
+    assert json.loads(ok("create", "--json", "--template", "small", "--memory", "96M"))["pooled"] is False
+    lines = ok("pool", "ls").splitlines()
+    assert lines[0].split()[:9] == ["NAME", "TEMPLATE", "MIN", "MAX", "READY", "ALIVE", "SERVED", "MISSED", "FAILED"]
+    assert lines[1].split()[:4] == ["ready", "small", "2", "9"] and lines[1].split()[6] == "1"
+    assert "ready" in host.one_line(daemon.cli("template", "rm", "small"))
+    assert ok("pool", "rm", "ready") == "ready" and ok("exec", "mine", "--", "echo", "alive") == "alive"
+    for args in (("pool", "set", "--template", "nothing", "--min", "1", "p"), ("pool", "set", "--template", "small", "--min", "300", "p"), ("pool", "inspect", "p")):
+        host.one_line(daemon.cli(*args))

@@ -26,7 +26,8 @@ uint64_t show_u64(const json_t *o, const char *key)
 
 int show_dump(const json_t *v, enum show_style style, struct buf *b)
 {
-	AUTO_FREE char *text = json_dumps(v, JSON_ENCODE_ANY | (style == SHOW_PRETTY ? JSON_INDENT(2) : JSON_COMPACT));
+	AUTO_FREE char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15) |
+						     (style == SHOW_PRETTY ? JSON_INDENT(2) : JSON_COMPACT));
 	int r = 0;
 
 	if (!text)

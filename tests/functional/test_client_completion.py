@@ -38,6 +38,25 @@ def test_bash_completes_commands_options_and_names(daemon):
         daemon.cli("rm", "tab-one", "tab-two")
 
 
+def test_bash_completes_names_of_every_kind(daemon):
+    daemon.create(name="tab-box")
+    ident = daemon.post("/v1/sandboxes/tab-box/checkpoints", {"name": "kept"}).json["id"]
+    assert daemon.request("PUT", "/v1/templates/tab-template", {}).status == 201
+    assert daemon.request("PUT", "/v1/pools/tab-pool", {"template": "tab-template", "min": 0}).status == 201
+    try:
+        assert complete(daemon, "cloche", "restore", "") == {"tab-box", ident}
+        assert complete(daemon, "cloche", "checkpoint", "rm", "") == {ident}
+        assert complete(daemon, "cloche", "create", "--checkpoint", "") == {ident}
+        assert complete(daemon, "cloche", "create", "--template", "") == {"tab-template"}
+        assert complete(daemon, "cloche", "pool", "set", "--template", "") == {"tab-template"}
+        assert complete(daemon, "cloche", "template", "rm", "tab") == {"tab-template"}
+        assert complete(daemon, "cloche", "pool", "inspect", "") == {"tab-pool"}
+        assert complete(daemon, "cloche", "checkpoint", "ls", "--sandbox", "") == {"tab-box"}
+    finally:
+        for path in ("pools/tab-pool", "templates/tab-template", f"checkpoints/{ident}", "sandboxes/tab-box"):
+            assert daemon.delete(f"/v1/{path}").status == 204
+
+
 def test_completion_is_quick_and_silent_without_a_daemon(daemon):
     r = daemon.cli("completion", "names", env={"CLOCHE_URL": "http://127.0.0.1:1"})
     assert (r.code, r.out, r.err) == (0, b"", b"") and r.wall < 2

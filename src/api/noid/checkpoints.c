@@ -240,14 +240,23 @@ static void restore_body(struct call *c, const char *data, size_t len)
 	restore_new(cp, &c->who, p, on_new, c);
 }
 
+static bool has_any(const struct call *c, const char *name)
+{
+	const struct checkpoint *cp;
+	size_t at = 0;
+
+	while ((cp = map_next(&c->api->s->checkpoints, &at)))
+		if (is_of(c, cp, name))
+			return true;
+	return false;
+}
+
 void noid_post_restore(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 	const char *name = find_vm(c);
-	size_t n = 0;
-	AUTO_FREE struct checkpoint **list = c->box ? NULL : list_of(c, name, &n);
 
-	if (!c->box && !n)
+	if (!c->box && !has_any(c, name))
 		no_vm(c, name);
 	else
 		call_body(c, restore_body);

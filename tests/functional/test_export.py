@@ -217,6 +217,31 @@ def test_bombs_end_at_a_limit(d, clean):
     assert os.statvfs(d.data).f_bavail * os.statvfs(d.data).f_frsize > free - (300 << 20)
 
 
+def test_fixed_roots_are_carried_too(d, clean):
+    b = d.create(read_only=True, user="root", workdir="/work/there")
+    sh(d, b, "echo 1 > a; echo 2 > /tmp/b")
+    r = bring(d, export(d, checkpoint(d, b)))
+    assert r.status == 201, r
+    n, = restore(d, r.json)
+    assert sh(d, n, "cat a /tmp/b; touch /etc/x 2>/dev/null || echo fixed") == "1\n2\nfixed"
+
+
+def test_what_is_damaged_is_not_carried_on():
+    with Daemon() as own:
+        b = own.create(user="root")
+        sh(own, b, "echo right > /root/f")
+        c = checkpoint(own, b)
+        own.delete(f"/v1/sandboxes/{b['id']}")
+        own.stop()
+        f = own.data / "layers" / c["id"] / "fs/u/root/f"
+        f.write_text("wrong\n")
+        own.start()
+        error(own.get(f"/v1/checkpoints/{c['id']}/export"), 422, "refused")
+        error(own.get(f"/v1/checkpoints/{c['id']}/diff"), 422, "refused")
+        assert own.get(f"/v1/checkpoints/{c['id']}").json["state"] == "damaged"
+        own.delete(f"/v1/checkpoints/{c['id']}")
+
+
 def test_settings_of_a_file_are_no_way_around_the_limits(d, clean):
     t = as_tenant(d, "small")
     error(bring(t, pack([], {**GOOD, "config": {"image": "host", "memory": 0}})), 422, "refused")

@@ -1,6 +1,7 @@
 """`cloche checkpoint`, `restore`, `fork`, `diff`, `promote`, `hibernate` and `wake`, against a real daemon."""
 import json
 import os
+import pty
 import subprocess
 
 import pytest
@@ -163,3 +164,24 @@ def test_a_bad_file_is_refused_and_what_was_there_stays(daemon, ok, box, tmp_pat
     path.write_text("mine")
     host.one_line(daemon.cli("checkpoint", "export", "nothing", path))
     assert path.read_text() == "mine" and sorted(os.listdir(tmp_path)) == ["bad", "base"]
+
+
+def test_carrying_shows_progress_on_a_terminal_only(daemon, ok, box):
+    ok("exec", box, "--", "sh", "-c", "head -c 30000000 /dev/urandom > big")
+    ok("checkpoint", box, "base")
+    # Whoever reads slowly keeps it from ending within half a second; so does who writes slowly.
+    slow = f"'{host.CLOCHE}' checkpoint export {box}:base - | (sleep 1; cat) | (head -c 1000000; sleep 1; cat) | '{host.CLOCHE}' checkpoint import --name slow -"
+    master, slave = pty.openpty()
+    p = subprocess.Popen(["sh", "-c", slow], stderr=slave, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=daemon.environment())
+    try:
+        ident = p.communicate(timeout=60)[0].decode().strip()
+        assert p.returncode == 0
+        seen = os.read(master, 65536)
+        assert f"{box}:base".encode() in seen and b"/s  stdin" in seen, seen
+    finally:
+        host.end(p)
+        os.close(slave)
+        os.close(master)
+    assert json.loads(ok("checkpoint", "inspect", ident))["name"] == "slow"
+    r = daemon.cli("checkpoint", "export", ident, "/dev/null")
+    assert (r.code, r.out, r.err) == (0, b"", b""), r

@@ -185,3 +185,27 @@ def test_carrying_shows_progress_on_a_terminal_only(daemon, ok, box):
     assert json.loads(ok("checkpoint", "inspect", ident))["name"] == "slow"
     r = daemon.cli("checkpoint", "export", ident, "/dev/null")
     assert (r.code, r.out, r.err) == (0, b"", b""), r
+
+
+def test_one_that_is_cut_on_the_way_is_no_file(daemon, ok, box, tmp_path):
+    ok("exec", box, "--", "sh", "-c", "head -c 30000000 /dev/urandom > big")
+    ident = ok("checkpoint", box, "base")
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    p = subprocess.Popen([str(host.CLOCHE), "checkpoint", "export", ident, str(fifo)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, env=daemon.environment())
+    try:
+        with open(fifo, "rb") as f:
+            head = f.read(100000)
+            daemon.kill9("api")
+            f.read()
+        out, err = p.communicate(timeout=30)
+    finally:
+        host.end(p)
+    assert p.returncode == 125 and out == b"" and err.count(b"\n") == 1, (p.returncode, out, err)
+    host.wait_for(lambda: daemon.get("/healthz").status == 200, 20, "the daemon")
+    count = len(json.loads(ok("checkpoint", "ls", "--json")))
+    (tmp_path / "cut").write_bytes(head)
+    host.one_line(daemon.cli("checkpoint", "import", tmp_path / "cut"))
+    assert len(json.loads(ok("checkpoint", "ls", "--json"))) == count
+    assert ok("restore", "--as", "whole", ident)

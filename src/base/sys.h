@@ -89,7 +89,7 @@ enum sys_id {
 const char *sys_name(enum sys_id id);
 
 #ifdef CLOCHE_FAULTS
-/* Make call number @nth (1 = the next) of @id return -errnum. */
+/* Make call number @nth (1 = the next) of @id return -errnum; with 0, this process is killed instead. */
 void sys_test_fail(enum sys_id id, int errnum, unsigned nth);
 /*
  * "NAME:ERRNO:NTH", "@FILE" or both: FILE (large enough, writable) then holds the records below. The host takes it from

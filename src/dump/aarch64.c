@@ -27,6 +27,11 @@ uint64_t arch_ip(const uint64_t *regs)
 	return regs[PC];
 }
 
+uint64_t arch_sp(const uint64_t *regs)
+{
+	return regs[SP];
+}
+
 void arch_set_ip(uint64_t *regs, uint64_t ip)
 {
 	regs[PC] = ip;

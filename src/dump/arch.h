@@ -23,9 +23,16 @@ struct call {
 	uint8_t in_page; /* bit i: arg[i] is an offset in the page that the code makes for results */
 };
 
+/* ---- vdso.c: where code is put ---- */
+int vdso_self(struct dump *d, struct err *e);
+int vdso_find(const struct dump *d, struct proc *p, struct err *e);
+int vdso_settle(struct proc *p, struct thread *t, struct err *e);
+int vdso_room(const struct proc *p, struct code *c, struct err *e);
+
 /* NULL, or why a thread with such registers can not be carried. */
 const char *arch_check(const uint64_t *regs);
 uint64_t arch_ip(const uint64_t *regs);
+uint64_t arch_sp(const uint64_t *regs);
 void arch_set_ip(uint64_t *regs, uint64_t ip);
 long arch_result(const uint64_t *regs); /* of a system call */
 /* Whether a system call was interrupted here, and is to be made again. */

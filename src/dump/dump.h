@@ -50,7 +50,7 @@ struct proc {
 	size_t n_threads;
 	struct vma *vma;
 	size_t n_vmas;
-	uint64_t vdso, vdso_end;
+	uint64_t vdso, vdso_tail, vdso_end; /* the tail is behind what belongs to it */
 	uint64_t caught, ignored; /* signals */
 	uint64_t dirty; /* about so many bytes have to be copied */
 	pid_t copy; /* host id of the stopped fork that is read instead, 0 = none */
@@ -94,6 +94,7 @@ struct dump {
 	dev_t root_dev;
 	ino_t root_ino;
 	uint64_t filters; /* the agent's */
+	uint64_t vdso_len, vdso_used; /* of everybody's */
 	struct idmap uids, gids;
 	struct {
 		char id[32];

@@ -180,7 +180,7 @@ static inline void dt_end(struct dt *t)
 }
 
 /* Starts it; @more: "ID:FD" or NULL. */
-static inline bool dt_launch(struct dt *t, const char *more)
+static inline bool dt_launch_as(struct dt *t, const char *name, const char *more)
 {
 	char program[512], arg[6][16];
 	const char *argv[9] = { program };
@@ -188,7 +188,7 @@ static inline bool dt_launch(struct dt *t, const char *more)
 
 	dt_forget(t);
 	snprintf(t->dir, sizeof(t->dir), "/tmp/dump-test-XXXXXX");
-	if (!dt_program("cloche-dump", program, sizeof(program)) || !mkdtemp(t->dir) ||
+	if (!dt_program(name, program, sizeof(program)) || !mkdtemp(t->dir) ||
 	    (t->out = open(t->dir, O_RDONLY | O_DIRECTORY)) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) < 0)
 		return false;
 	const int number[] = { t->pidfd, t->agent, t->table, t->out, t->out, pair[1] };
@@ -210,6 +210,11 @@ static inline bool dt_launch(struct dt *t, const char *more)
 	close(pair[1]);
 	t->control = pair[0];
 	return true;
+}
+
+static inline bool dt_launch(struct dt *t, const char *more)
+{
+	return dt_launch_as(t, "cloche-dump", more);
 }
 
 /* Its next word. */

@@ -35,25 +35,6 @@ const void *inject_answer(const struct inject *j, size_t call)
 	return j->page + j->answer[call];
 }
 
-/* Where nothing is: what a killed one of us left behind may still be run by somebody, so it is not used again. */
-static int find_room(const struct proc *p, struct code *c, struct err *e)
-{
-	uint8_t page[PAGE];
-	uint64_t start = p->vdso_end - PAGE;
-	size_t n = PAGE;
-
-	if (pread(p->mem, page, PAGE, (off_t)start) != (ssize_t)PAGE)
-		return err_sys(e, ERR_INTERNAL, -errno, "read the vdso of process %u", p->pid);
-	while (n && !page[n - 1])
-		n--;
-	n = (n + 31) & ~15UL;
-	if (n + 512 > PAGE)
-		return proc_refuse(p, e, "has no room behind its vdso");
-	c->at = start + n;
-	c->max = PAGE - n;
-	return 0;
-}
-
 static int set_regs(const struct thread *t, uint64_t *regs)
 {
 	struct iovec io = { regs, t->regs_len };
@@ -140,7 +121,7 @@ static int make_round(struct proc *p, struct thread *t, struct inject *j, size_t
 	struct code c = { 0 };
 	static const uint8_t zeros[CODE_MAX];
 	size_t n = 0;
-	int r = find_room(p, &c, e);
+	int r = vdso_room(p, &c, e);
 
 	if (r < 0)
 		return r;

@@ -20,6 +20,7 @@
 #include "dump/dump.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "dump/arch.h"
 #include "dump/object.h"
 #include "linux/caps.h"
 
@@ -185,6 +186,10 @@ static int read_processes(struct dump *d, struct err *e)
 		r = proc_read(d, p, e);
 		if (r == 0 && !p->zombie)
 			r = stop_memory(p, e);
+		if (r == 0 && !p->zombie)
+			r = vdso_find(d, p, e);
+		for (size_t t = 0; r == 0 && t < p->n_threads; t++)
+			r = vdso_settle(p, &p->thread[t], e);
 		for (size_t t = 0; r == 0 && t < p->n_threads; t++)
 			r = thread_read(d, p, &p->thread[t], e);
 	}
@@ -275,10 +280,15 @@ int main(int argc, char **argv)
 		fputs("cloche-dump: started by cloche-warden only\n", stderr);
 		return 2;
 	}
+#ifdef CLOCHE_FAULTS
+	sys_test_parse(getenv("CLOCHE_FAULT_DUMP"));
+#endif
 	alarm(STUCK_S);
 	sys_prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
 	image_init(&d.image);
-	r = enter_network(&d, &e);
+	r = vdso_self(&d, &e);
+	if (r == 0)
+		r = enter_network(&d, &e);
 	if (r == 0)
 		r = drop(&e);
 	sys_prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);

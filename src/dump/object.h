@@ -10,6 +10,7 @@ struct object {
 	uint32_t num;
 	int fd; /* a copy of our own */
 	bool done; /* content was taken */
+	uint32_t peer; /* of a unix socket: the inode of the other end */
 };
 
 /* What is known of a descriptor when its object is made. */
@@ -31,6 +32,8 @@ int object_anon(struct opened *x, struct err *e); /* eventfd and its kin */
 int object_socket(struct opened *x, struct err *e);
 /* Once all objects are known: pairs, queues, watches. */
 int object_link(struct dump *d, struct err *e);
+
+int object_link_unix(struct dump *d, uint32_t at, struct err *e);
 
 const struct external *external_find(const struct dump *d, dev_t dev, ino_t ino);
 const struct external *external_tty(const struct dump *d, uint32_t pts);

@@ -153,8 +153,8 @@ static int begin(struct dump *d, struct proc *p, const char *line, struct vma *v
 	}
 	if (named(name, "[vdso]")) {
 		v->kind = MEM_VMA_VDSO;
-		p->vdso = v->start;
-		p->vdso_end = v->end;
+		if (p->vdso != v->start || p->vdso_end != v->end)
+			return proc_refuse(p, e, "has moved its vdso");
 	} else if (!strncmp(name, "[vvar", 5)) {
 		v->kind = MEM_VMA_VVAR;
 	} else if (v->shared || named(name, "[uprobes]")) {
@@ -217,7 +217,8 @@ int vma_read(struct dump *d, struct proc *p, struct err *e)
 		}
 		line = next ? next + 1 : line + strlen(line);
 	}
-	if (r >= 0 && !p->vdso)
-		r = proc_refuse(p, e, "has unmapped its vdso");
-	return r < 0 ? r : 0;
+	for (size_t i = 0; r >= 0 && i < p->n_vmas; i++)
+		if (p->vma[i].kind == MEM_VMA_VDSO)
+			return 0;
+	return r < 0 ? r : proc_refuse(p, e, "has unmapped its vdso");
 }

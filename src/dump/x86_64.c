@@ -35,6 +35,11 @@ uint64_t arch_ip(const uint64_t *regs)
 	return regs[RIP];
 }
 
+uint64_t arch_sp(const uint64_t *regs)
+{
+	return regs[RSP];
+}
+
 void arch_set_ip(uint64_t *regs, uint64_t ip)
 {
 	regs[RIP] = ip;

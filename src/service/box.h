@@ -63,6 +63,7 @@ struct box {
 	struct box *ready_next, **ready_prev; /* of the pool's */
 	struct file_worker *files; /* idle, of service/file.c */
 	uint32_t file_tag;
+	bool promoting; /* a fork's changes are being brought into it */
 	struct tenant_quota charged; /* what its tenant has used up for it */
 	const struct box_maker *maker; /* while it is made */
 	void *maker_arg;

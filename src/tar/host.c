@@ -3,6 +3,7 @@
 #include "base/sys.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static int lost(struct err *e, const char *what)
@@ -10,12 +11,36 @@ static int lost(struct err *e, const char *what)
 	return err_set(e, ERR_LOST, -EREMOTEIO, "the sandbox's file worker %s", what);
 }
 
+/* One that takes nothing is as stuck as one that says nothing. */
+static int write_out(const struct host *h, size_t len)
+{
+	const uint8_t *p = h->out;
+
+	if (!h->patience)
+		return fd_write_all(TAR_FILES, p, len);
+	while (len) {
+		struct pollfd ready = { .fd = TAR_FILES, .events = POLLOUT };
+		ssize_t n;
+
+		if (poll(&ready, 1, h->patience) == 0)
+			return -ETIMEDOUT;
+		n = send(TAR_FILES, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			continue;
+		if (n <= 0)
+			return -EPIPE;
+		p += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
 int host_send(struct host *h, enum file_type type, const void *data, size_t len, struct err *e)
 {
 	file_head(h->out, type, 0, h->tag, (uint32_t)len);
 	if (len)
 		memcpy(h->out + FILE_HEAD, data, len);
-	return fd_write_all(TAR_FILES, h->out, FILE_HEAD + len) < 0 ? lost(e, "is gone") : 0;
+	return write_out(h, FILE_HEAD + len) < 0 ? lost(e, "is gone") : 0;
 }
 
 int host_ask(struct host *h, enum file_type type, unsigned flags, const struct file_request *q, struct err *e)
@@ -26,7 +51,7 @@ int host_ask(struct host *h, enum file_type type, unsigned flags, const struct f
 		return err_set(e, ERR_INVALID, (int)n, "a path is too long");
 	h->tag++;
 	file_head(h->out, type, flags, h->tag, (uint32_t)n);
-	return fd_write_all(TAR_FILES, h->out, FILE_HEAD + (size_t)n) < 0 ? lost(e, "is gone") : 0;
+	return write_out(h, FILE_HEAD + (size_t)n) < 0 ? lost(e, "is gone") : 0;
 }
 
 int host_dress(struct host *h, const struct file_dress *x, struct err *e)
@@ -37,14 +62,15 @@ int host_dress(struct host *h, const struct file_dress *x, struct err *e)
 		return err_set(e, ERR_INVALID, (int)n, "a path is too long, or its attributes");
 	h->tag++;
 	file_head(h->out, FILE_DRESS, FILE_BENEATH, h->tag, (uint32_t)n);
-	return fd_write_all(TAR_FILES, h->out, FILE_HEAD + (size_t)n) < 0 ? lost(e, "is gone") : 0;
+	return write_out(h, FILE_HEAD + (size_t)n) < 0 ? lost(e, "is gone") : 0;
 }
 
-static int read_exact(uint8_t *to, size_t len)
+static int read_exact(const struct host *h, uint8_t *to, size_t len)
 {
 	while (len) {
-		ssize_t n = read(TAR_FILES, to, len);
 		struct pollfd p = { .fd = TAR_FILES, .events = POLLIN };
+		/* Whoever runs as the same user inside can stop a worker, and nobody tells us. */
+		ssize_t n = h->patience && poll(&p, 1, h->patience) == 0 ? 0 : read(TAR_FILES, to, len);
 
 		if (n < 0 && errno == EAGAIN) {
 			poll(&p, 1, -1);
@@ -65,12 +91,12 @@ int host_next(struct host *h, struct file_frame *ret, struct err *e)
 	uint32_t len;
 	long n;
 
-	if (read_exact(h->in, FILE_HEAD) < 0)
-		return lost(e, "is gone");
+	if (read_exact(h, h->in, FILE_HEAD) < 0)
+		return lost(e, "is gone, or does not move");
 	n = file_decode(FILE_FROM_WORKER, h->in, FILE_HEAD, ret);
 	if (n == 0) {
 		memcpy(&len, h->in + 8, sizeof(len)); /* checked: not beyond what a frame may have */
-		if (read_exact(h->in + FILE_HEAD, len) < 0)
+		if (read_exact(h, h->in + FILE_HEAD, len) < 0)
 			return lost(e, "is gone");
 		n = file_decode(FILE_FROM_WORKER, h->in, FILE_HEAD + len, ret);
 	}

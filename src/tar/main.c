@@ -27,6 +27,8 @@
 #include <stdarg.h>
 #include <unistd.h>
 
+#define PATIENCE_MS 60000
+
 void tar_skip(struct tar_result *r, const char *name, const char *fmt, ...)
 {
 	va_list ap;
@@ -168,6 +170,7 @@ static int run(unsigned mode, const struct tar_opts *o, struct tar_result *resul
 {
 	static struct host host;
 
+	host.patience = mode == UNPACK || mode == APPLY ? PATIENCE_MS : 0;
 	switch (mode) {
 	case OUT:
 		return tar_out(o, &host, result, e);

@@ -80,10 +80,16 @@ static int make_file(struct maker *m, const struct thing *t, struct err *e)
 static int make_folder(struct maker *m, const struct thing *t, struct err *e)
 {
 	struct file_request q = { .path = t->path, .mode = 0700 };
-	int r = judge(m, ask(m, FILE_MKDIR, FILE_PARENTS, &q, e), t->path, e);
 	size_t n = strlen(t->path) + 1;
 	struct folder *f;
+	int r = ask(m, FILE_MKDIR, FILE_PARENTS, &q, e);
 
+	if (r == -EEXIST) { /* of another type */
+		r = make_none(m, t, e);
+		if (r == 0)
+			r = ask(m, FILE_MKDIR, FILE_PARENTS, &q, e);
+	}
+	r = judge(m, r, t->path, e);
 	if (r < 0)
 		return r;
 	f = malloc(sizeof(*f) + t->xattrs_len + n);
@@ -109,6 +115,14 @@ static int make_name(struct maker *m, enum file_type type, const struct thing *t
 	return type == FILE_LINK ? 0 : dress(m, t, e);
 }
 
+static int clear_folder(struct maker *m, const struct thing *t, struct err *e)
+{
+	struct file_request q = { .path = t->path };
+	int r = ask(m, FILE_LIST, 0, &q, e); /* only of a folder */
+
+	return r == 0 ? make_none(m, t, e) : r == -EREMOTEIO ? r : 0;
+}
+
 int make_thing(struct maker *m, const struct thing *t, struct err *e)
 {
 	if (m->max_entries && m->entries++ >= m->max_entries)
@@ -117,6 +131,12 @@ int make_thing(struct maker *m, const struct thing *t, struct err *e)
 		return err_set(e, ERR_INVALID, -EXDEV, "the name '%.100s' leads elsewhere", t->path);
 	if (!t->mode)
 		return make_none(m, t, e);
+	if (m->replace && !S_ISDIR(t->mode)) {
+		int r = clear_folder(m, t, e);
+
+		if (r < 0)
+			return r;
+	}
 	if (t->link)
 		return make_name(m, FILE_LINK, t, t->link, e);
 	switch (t->mode & S_IFMT) {

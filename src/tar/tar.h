@@ -41,6 +41,7 @@ bool tar_name_ok(const char *name);
 /* --- host.c: the blocking host of a file worker --- */
 struct host {
 	uint32_t tag;
+	int patience; /* ms a worker may be silent while it is waited for; 0 = for ever */
 	uint8_t in[FILE_FRAME_MAX];
 	uint8_t out[FILE_FRAME_MAX];
 	struct file_end end; /* of the last operation */
@@ -98,6 +99,7 @@ struct maker {
 	struct tar_result *r;
 	uint64_t max_bytes, max_entries, entries;
 	struct folder *folders;
+	bool replace; /* folders may be in the way of other things, and go */
 };
 /* Nothing is left out: what can not be made is an error. */
 int make_thing(struct maker *m, const struct thing *t, struct err *e);

@@ -213,6 +213,10 @@ def test_answers_about_checkpoints_fit(d, call):
     call("get", f"{at}/diff?text=1", SB + "/diff", want=200)
     call("get", f"{at}/diff?from=nothing", SB + "/diff", want=400)
     call("get", f"/v1/checkpoints/{c}/diff?from=sandbox:{b}", of + "/diff", want=200)
+    f = d.post(f"{at}/fork", {"memory": False}).json["sandboxes"][0]["id"]
+    call("post", f"{at}/promote", SB + "/promote", {"from": f, "force": False}, 200)
+    call("post", f"{at}/promote", SB + "/promote", {"from": b}, 409)
+    d.delete(f"/v1/sandboxes/{f}")
     data = call("get", f"/v1/checkpoints/{c}/export", of + "/export", want=200).body
     call("post", "/v1/checkpoints/import?name=again", "/v1/checkpoints/import", data, 201)
     call("post", "/v1/checkpoints/import", "/v1/checkpoints/import", data[:-1], 422)

@@ -10,6 +10,8 @@ route_fn post_sandboxes, get_sandboxes, get_sandbox, patch_sandbox, delete_sandb
 	post_extend, get_stats;
 /* diff.c */
 route_fn get_sandbox_diff, get_checkpoint_diff;
+/* promote.c */
+route_fn post_promote;
 /* transfer.c */
 route_fn get_export, post_import;
 /* checkpoints.c */

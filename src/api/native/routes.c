@@ -33,6 +33,7 @@ static const struct route routes[] = {
 	ROUTE(POST, "/v1/checkpoints/import", SANDBOX, post_import),
 	ROUTE(GET, "/v1/checkpoints/{c}/export", EXEC, get_export),
 	ROUTE(GET, "/v1/checkpoints/{c}/diff", EXEC, get_checkpoint_diff),
+	ROUTE(POST, "/v1/sandboxes/{id}/promote", SANDBOX, post_promote),
 	ROUTE(GET, "/v1/sandboxes/{id}/diff", EXEC, get_sandbox_diff),
 
 	ROUTE(POST, "/v1/sandboxes/{id}/execs", EXEC, post_execs),

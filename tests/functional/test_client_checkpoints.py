@@ -209,3 +209,17 @@ def test_one_that_is_cut_on_the_way_is_no_file(daemon, ok, box, tmp_path):
     host.one_line(daemon.cli("checkpoint", "import", tmp_path / "cut"))
     assert len(json.loads(ok("checkpoint", "ls", "--json"))) == count
     assert ok("restore", "--as", "whole", ident)
+
+
+def test_promote_brings_a_fork_back(daemon, ok, box):
+    ok("fork", "--name", "trial", box)
+    ok("exec", "trial", "--", "sh", "-c", "echo better > data; echo new > more; rm dir/kept")
+    assert ok("promote", "trial", box) == "1 added, 1 changed, 1 removed"
+    assert ok("exec", box, "--", "sh", "-c", "cat data more; ls dir") == "better\nnew"
+    ok("fork", "--name", "other", box)
+    ok("exec", "other", "--", "sh", "-c", "echo theirs > data")
+    ok("exec", box, "--", "sh", "-c", "echo mine > data")
+    assert "data" in host.one_line(daemon.cli("promote", "other", box))
+    assert ok("exec", box, "--", "cat", "data") == "mine"
+    assert daemon.cli("promote", "--force", "other", box).code == 0
+    assert ok("exec", box, "--", "cat", "data") == "theirs"

@@ -47,7 +47,7 @@ static int head_line(const char *line, struct vma *v, const char **ret_name, boo
 
 static bool has_flag(const char *flags, const char *two)
 {
-	for (; *flags && *flags != '\n'; flags += 3 > strlen(flags) ? strlen(flags) : 3)
+	for (; flags[0] && flags[0] != '\n' && flags[1] && flags[2]; flags += 3)
 		if (flags[0] == two[0] && flags[1] == two[1])
 			return true;
 	return false;

@@ -98,6 +98,8 @@ struct exec_started {
 /* Starts a process. The descriptors stay the caller's; those in *ret are the caller's, too. */
 int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, struct exec_started *ret,
 	       enum frame_stage *stage);
+/* The other end of a terminal, close-on-exec. */
+int exec_open_slave(int master, int flags);
 /* Has a warm process start it. It waits for "g" in *ret_go when this returns. */
 int warm_start(struct agent *a, const struct frame_exec *x, const int stdio[3], int group, pid_t *ret_pid, int *ret_go,
 	       enum frame_stage *stage);

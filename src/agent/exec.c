@@ -175,6 +175,20 @@ static int child(void *arg)
 	return 127;
 }
 
+/*
+ * Not O_CLOEXEC at birth, since this way of opening keeps that among the flags of the open file: who looks later takes
+ * every descriptor of it for one that is closed. We have no other thread that could start something in between.
+ */
+int exec_open_slave(int master, int flags)
+{
+	int fd = sys_ioctl(master, TIOCGPTPEER, (void *)(uintptr_t)(unsigned)(flags | O_NOCTTY));
+	int r = fd < 0 ? fd : sys_fcntl(fd, F_SETFD, FD_CLOEXEC);
+
+	if (fd >= 0 && r < 0)
+		fd_close(fd);
+	return r < 0 ? r : fd;
+}
+
 static int open_tty(const struct frame_exec *x, int *ret_master, int *ret_slave)
 {
 	struct winsize ws = { .ws_row = (unsigned short)x->rows, .ws_col = (unsigned short)x->cols };
@@ -187,7 +201,7 @@ static int open_tty(const struct frame_exec *x, int *ret_master, int *ret_slave)
 	r = sys_ioctl(master, TIOCSPTLCK, &unlock);
 	if (r < 0)
 		return r;
-	slave = sys_ioctl(master, TIOCGPTPEER, (void *)(uintptr_t)(O_RDWR | O_NOCTTY | O_CLOEXEC));
+	slave = exec_open_slave(master, O_RDWR);
 	if (slave < 0)
 		return slave;
 	if (fchown(slave, x->uid, TTY_GROUP) < 0 && fchown(slave, x->uid, (gid_t)-1) < 0)

@@ -218,27 +218,27 @@ static void read_add(struct build *b, struct reading *g, const struct mem_run *x
 	g->n++;
 	*v = (struct iovec){ (void *)(uintptr_t)x->start, x->len };
 	g->len += x->len;
-	b->read += x->len;
 }
 
-static bool read_it(const struct build *b, const struct mem_vma *m, const struct mem_run *x)
+/* @used: what was read so far. */
+static bool read_it(const struct build *b, const struct mem_vma *m, const struct mem_run *x, uint64_t used)
 {
 	if (m->flags & MEM_VMA_GROWSDOWN)
 		return true;
 	return m->kind == MEM_VMA_ANON && m->prot & PROT_WRITE && x->len <= SMALL_PAGES * b->r->m.head->page_size &&
-	       m->run.n > 4 && b->read + x->len <= READ_MAX;
+	       m->run.n > 4 && used + x->len <= READ_MAX;
 }
 
 static void map_private(struct build *b, const struct mem_vma *m)
 {
 	struct reading g = { 0 };
-	uint64_t from = m->start;
+	uint64_t from = m->start, used = b->read;
 	struct mem_run x;
 
 	for (uint32_t i = 0; i < m->run.n;) {
 		i = next_run(b->r, m, i, &x);
-		if (read_it(b, m, &x)) {
-			read_add(b, &g, &x);
+		if (read_it(b, m, &x, used)) {
+			used += x.len;
 			continue;
 		}
 		map_base(b, m, from, x.start);
@@ -246,6 +246,14 @@ static void map_private(struct build *b, const struct mem_vma *m)
 		from = x.start + x.len;
 	}
 	map_base(b, m, from, m->end);
+	/* Once there is something to read into. */
+	for (uint32_t i = 0; used != b->read && i < m->run.n;) {
+		i = next_run(b->r, m, i, &x);
+		if (!read_it(b, m, &x, b->read))
+			continue;
+		b->read += x.len;
+		read_add(b, &g, &x);
+	}
 	read_end(b, &g);
 }
 

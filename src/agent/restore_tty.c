@@ -16,7 +16,6 @@
 #define LOCK 0x40045431UL /* TIOCSPTLCK */
 #define PACKET 0x5420UL /* TIOCPKT */
 #define SET_SIZE 0x5414UL /* TIOCSWINSZ */
-#define GET_PEER 0x5441UL /* TIOCGPTPEER */
 #define GET_TERM 0x802c542aUL /* TCGETS2 */
 #define SET_TERM 0x402c542bUL /* TCSETS2 */
 #define STATUS_FLAGS (O_APPEND | O_NONBLOCK)
@@ -27,8 +26,7 @@ struct size {
 
 static int slave_of(int master, uint32_t flags)
 {
-	return sys_ioctl(master, GET_PEER,
-			 (void *)(uintptr_t)((flags & (O_ACCMODE | STATUS_FLAGS)) | O_NOCTTY | O_CLOEXEC));
+	return exec_open_slave(master, (int)(flags & (O_ACCMODE | STATUS_FLAGS)));
 }
 
 /* What was said and not read yet goes in raw, before the terminal's own settings. */

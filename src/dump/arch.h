@@ -27,6 +27,7 @@ struct call {
 int vdso_self(struct dump *d, struct err *e);
 int vdso_find(const struct dump *d, struct proc *p, struct err *e);
 int vdso_settle(struct proc *p, struct thread *t, struct err *e);
+int vdso_write(const struct proc *p, uint64_t at, const void *data, size_t n); /* behind it; whole words */
 int vdso_room(const struct proc *p, struct code *c, struct err *e);
 
 /* NULL, or why a thread with such registers can not be carried. */

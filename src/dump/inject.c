@@ -133,8 +133,9 @@ static int make_round(struct proc *p, struct thread *t, struct inject *j, size_t
 	code_end(&c, regs, t->mask, t);
 	if (c.full || !n)
 		return proc_refuse(p, e, "has no room behind its vdso");
-	if (pwrite(p->mem, c.byte, c.n, (off_t)c.at) != (ssize_t)c.n)
-		return err_sys(e, ERR_INTERNAL, -errno, "write behind the vdso of process %u", p->pid);
+	r = vdso_write(p, c.at, c.byte, c.n);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "write behind the vdso of process %u", p->pid);
 	memcpy(regs, t->regs, sizeof(regs));
 	arch_enter(regs, c.at);
 	r = set_regs(t, regs);
@@ -146,8 +147,9 @@ static int make_round(struct proc *p, struct thread *t, struct inject *j, size_t
 		r = leave(t);
 	if (r < 0) /* it is in the code, and finds its way back when it is let go */
 		return err_sys(e, ERR_CONFLICT, r, "a call made by process %u (%s)", p->pid, p->name);
-	if (pwrite(p->mem, zeros, c.n, (off_t)c.at) != (ssize_t)c.n)
-		return err_sys(e, ERR_INTERNAL, -errno, "clear behind the vdso of process %u", p->pid);
+	r = vdso_write(p, c.at, zeros, c.n);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "clear behind the vdso of process %u", p->pid);
 	return (int)n;
 }
 

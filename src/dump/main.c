@@ -37,8 +37,8 @@
 #ifndef CAP_CHECKPOINT_RESTORE
 #define CAP_CHECKPOINT_RESTORE 40
 #endif
-/* Looking into processes; the files behind mappings; folders below a stranger's root, and /proc/PID/mem for writing. */
-#define KEEP (BIT(CAP_SYS_PTRACE) | BIT(CAP_CHECKPOINT_RESTORE) | BIT(CAP_DAC_OVERRIDE))
+/* Looking into processes; the files behind mappings; folders below a stranger's root. */
+#define KEEP (BIT(CAP_SYS_PTRACE) | BIT(CAP_CHECKPOINT_RESTORE) | BIT(CAP_DAC_READ_SEARCH))
 #define CONTROL_MS 600000
 #define STUCK_S 120 /* whatever holds us up, the sandbox must not stand still for ever */
 

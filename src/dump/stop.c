@@ -276,7 +276,7 @@ int stop_wait(struct dump *d, struct err *e)
 
 int stop_memory(struct proc *p, struct err *e)
 {
-	p->mem = sys_openat(p->dir, "mem", O_RDWR | O_CLOEXEC, 0);
+	p->mem = sys_openat(p->dir, "mem", O_RDONLY | O_CLOEXEC, 0);
 	return p->mem < 0 ? err_sys(e, ERR_INTERNAL, p->mem, "open the memory of process %u", p->pid) : 0;
 }
 

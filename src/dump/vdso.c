@@ -103,6 +103,21 @@ static bool on_stack(const struct proc *p, const struct thread *t)
 	return false;
 }
 
+/* Word by word: the memory file would need the right to write anybody's files. */
+int vdso_write(const struct proc *p, uint64_t at, const void *data, size_t n)
+{
+	const uint8_t *from = data;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < n; i += 8) {
+		uint64_t word = 0;
+
+		memcpy(&word, from + i, n - i < 8 ? n - i : 8);
+		r = (int)sys_ptrace(PTRACE_POKEDATA, p->thread[0].host, at + i, (void *)(uintptr_t)word);
+	}
+	return r;
+}
+
 int vdso_room(const struct proc *p, struct code *c, struct err *e)
 {
 	static const uint8_t zeros[PAGE];
@@ -117,8 +132,10 @@ int vdso_room(const struct proc *p, struct code *c, struct err *e)
 	for (size_t i = 0; n && !used && i < p->n_threads; i++)
 		used = on_stack(p, &p->thread[i]);
 	if (n && !used) {
-		if (pwrite(p->mem, zeros, n, (off_t)p->vdso_tail) != (ssize_t)n)
-			return err_sys(e, ERR_INTERNAL, -errno, "clear behind the vdso of process %u", p->pid);
+		int r = vdso_write(p, p->vdso_tail, zeros, n);
+
+		if (r < 0)
+			return err_sys(e, ERR_INTERNAL, r, "clear behind the vdso of process %u", p->pid);
 		n = 0;
 	}
 	n = (n + 15) & ~15UL;

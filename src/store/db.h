@@ -79,6 +79,7 @@ struct box_row {
 	const char *layers; /* ids it stands on, the oldest first, a space between; "" = none */
 	const char *checkpoint; /* that it came from, "" = none */
 	const char *restored; /* JSON: what that did, "" = none */
+	uint32_t asleep; /* state hibernated: 1 its files are kept, 2 its memory, too */
 };
 int boxes_insert(struct db *d, const struct box_row *b, struct err *e);
 /* all columns but id and tenant */
@@ -97,6 +98,7 @@ struct checkpoint_row {
 	const char *config; /* JSON: what a create takes */
 	bool memory;
 	const char *refused; /* why not, "" = nobody asked */
+	const char *execs; /* JSON: those that ran, "" = none */
 	uint64_t size, memory_size, files, pause_ns;
 	uint8_t sum[32];
 	uint64_t created_ns;

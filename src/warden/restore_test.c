@@ -346,3 +346,97 @@ TEST(no_path_of_the_host_is_in_the_maps)
 	CHECK_STR(maps, "/usr/bin/python3 /usr/bin/python3.11 python3 True\n");
 	CHECK(end());
 }
+
+/* The terminal of exec @id. */
+static int attach_tty(struct rt_box *from, uint32_t id)
+{
+	struct kt_held held[4];
+	int n = kt_sync(&from->p, held, 4);
+
+	if (n != 1 || held[0].id != id || !(held[0].held.flags & FRAME_HELD_TTY))
+		return -1;
+	return held[0].pipes.out;
+}
+
+static bool types(int tty, const char *line, const char *want)
+{
+	return write(tty, line, strlen(line)) == (ssize_t)strlen(line) && kt_reads(tty, want);
+}
+
+TEST(a_terminal_has_its_number_size_modes_and_jobs)
+{
+	struct frame f;
+	int fds[8], tty;
+
+	x = y = (struct kt_pipes){ -1, -1, -1 };
+	CHECK(begin());
+	CHECK(rt_exec(&a, 7, 1000, (const char *const[]){ "/bin/bash", "--norc", "-i", NULL }, NULL));
+	CHECK(kt_wait(&a.p, FRAME_STARTED, 7, &f, fds));
+	CHECK(types(fds[0], "PS1='> '; stty -echo; tty; stty size\n", "30 100"));
+	CHECK(types(fds[0], "sleep 1000 & echo in front; sleep 1001\n", "in front"));
+	wt_sleep_ms(300);
+	CHECK(types(fds[0], "\032", "Stopped"));
+	CHECK(types(fds[0], "echo mark$((40 + 2))\n", "mark42"));
+	wt_sleep_ms(100);
+	while (poll(&(struct pollfd){ .fd = fds[0], .events = POLLIN }, 1, 100) == 1)
+		CHECK(read(fds[0], (char[256]){ 0 }, 256) > 0);
+	CHECK(rt_dump(&a, &m));
+	CHECK(rt_create(&w, &spec, &b));
+	CHECK(rt_restore(&b, &m, &res));
+	CHECK_EQ(res.done.procs, 3);
+	tty = attach_tty(&b, 7);
+	CHECK(tty >= 0);
+	CHECK(types(tty, "tty\n", "/dev/pts/0\r\n"));
+	CHECK(types(tty, "stty size\n", "30 100\r\n"));
+	CHECK(types(tty, "stty -a | grep -c -- '-echo '\n", "1\r\n"));
+	CHECK(types(tty, "jobs; kill %1; wait %1; echo $?\n", "143"));
+	CHECK(types(tty, "kill -CONT %2; kill %2; wait %2; echo code $?\n", "code 143"));
+	/* The terminal knows who is in front: ^C ends what runs there, and not the shell. */
+	CHECK(types(tty, "echo in front; sleep 1000\n", "in front"));
+	wt_sleep_ms(300);
+	CHECK(types(tty, "\003", "> "));
+	CHECK(types(tty, "echo code $?\n", "code 130"));
+	CHECK(types(tty, "exit 3\n", "exit"));
+	CHECK(kt_exited(&b.p, 7, 3 << 8));
+	fd_close(tty);
+	fd_close(fds[0]);
+	CHECK(end());
+}
+
+/* An image of what was restored points into the one it came from. */
+TEST(a_clone_of_a_clone_has_what_both_have_changed)
+{
+	static char big[300];
+	struct rt_box c;
+	struct rt_image second = { .out = -1 };
+	struct stat one, two;
+	struct kt_pipes z;
+	int fds[3];
+
+	CHECK(begin());
+	CHECK(rt_python(&a, 7, "x = bytearray(b'1' * 8000000)\nprint('up')\n" REPL, &x));
+	CHECK(kt_reads(x.out, "up\n"));
+	CHECK(move());
+	CHECK(says(&y, "x[5000000] = 50; y = 'second'; print('changed')\n", "changed\n"));
+	fds[1] = mount_open_file(m.out, "pages");
+	snprintf(big, sizeof(big), "abcdefghijklmnopqrstuvwxyz");
+	CHECK(rt_dump_on(&b, &second, big, fds[1]));
+	CHECK(fstatat(m.out, "pages", &one, 0) == 0 && fstatat(second.out, "pages", &two, 0) == 0);
+	printf("# %lld and %lld KiB of pages\n", (long long)one.st_size / 1024, (long long)two.st_size / 1024);
+	CHECK(two.st_size * 4 < one.st_size);
+	CHECK(rt_create(&w, &spec, &c));
+	fds[2] = fds[1];
+	fds[0] = openat(second.out, "meta", O_RDONLY | O_CLOEXEC);
+	fds[1] = mount_open_file(second.out, "pages");
+	CHECK(rt_send_fds(&c, fds, 2, 0, &res));
+	CHECK_STR(res.why, "");
+	CHECK(rt_attach(&c, 7, &z));
+	CHECK(says(&z, "print(y, x[5000000], x[4999999], x[7999999], len(x))\n", "second 50 49 49 8000000"));
+	CHECK(says(&y, "print(y, x[5000000])\n", "second 50"));
+	CHECK(says(&x, "print('y' in globals(), x[5000000])\n", "False 49"));
+	fd_close_many(fds, 3);
+	kt_pipes_close(&z);
+	rt_forget(&second);
+	CHECK(rt_destroy(&w, &c));
+	CHECK(end());
+}

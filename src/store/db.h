@@ -23,6 +23,8 @@ void db_close(struct db *d);
 DEFINE_AUTO(struct db, db_close)
 /* Every write below opens the turn's transaction by itself; this ends it. 0 when there was none. */
 int db_commit(struct db *d, struct err *e);
+/* A change will come soon: begins its transaction now, if that can be done. Without it the change does. */
+void db_begin(struct db *d);
 /* For a worker thread: moves the log into the file, without holding up who writes. Takes the path, not the handle. */
 int db_checkpoint(const char *path);
 /* How large the log is after the last commit; past DB_LOG_MAX it is time for a checkpoint. */

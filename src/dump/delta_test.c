@@ -109,3 +109,89 @@ TEST(without_its_ancestors_everything_is_written_again)
 	dt_end(&t);
 	unlink(ANCESTOR);
 }
+
+#define BIG_PAGES (96UL * 256)
+
+static void has_much(struct dt_shared *s)
+{
+	uint64_t *m = mmap(NULL, BIG_PAGES * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t *wiped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	madvise(wiped, 4096, MADV_WIPEONFORK);
+	for (uint64_t i = 0; i < BIG_PAGES; i++)
+		m[i * 512] = i + 1;
+	wiped[3] = 77;
+	s->value[0] = (uintptr_t)m;
+	s->value[1] = (uintptr_t)wiped;
+	s->ready = 1;
+	/* Changes pages all the time: the image has them as they all were at one moment. */
+	for (uint64_t round = 1; !s->stop; round++) {
+		for (uint64_t i = 0; i < BIG_PAGES; i += 64)
+			m[i * 512 + 1] = round;
+		s->count++;
+	}
+}
+
+static unsigned tasks(pid_t agent)
+{
+	char path[64], text[4096];
+	unsigned n = 0;
+	ssize_t len;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)agent, (int)agent);
+	len = fd_get(AT_FDCWD, path, text, sizeof(text));
+	for (ssize_t i = 0; i < len; i++)
+		n += text[i] == ' ';
+	return n;
+}
+
+TEST(a_large_heap_is_copied_behind_its_back)
+{
+	uint64_t value[2], last = 0, count;
+	const struct mem_proc *p;
+	unsigned changes = 0;
+	struct dt t;
+
+	CHECK(dt_start(&t, has_much));
+	CHECK(dt_reaches(&t.shared->ready, 1));
+	CHECK(dt_dump(&t));
+	printf("# paused for %llu us\n", (unsigned long long)t.pause_ns / 1000);
+	count = t.shared->count;
+	CHECK(dt_reaches(&t.shared->count, count + 2));
+	CHECK_EQ(t.image.n[MEM_S_PROC], 1);
+	p = &t.image.proc[0];
+	for (uint64_t i = 0; i < BIG_PAGES; i++) {
+		CHECK(dt_peek(&t, p, t.shared->value[0] + i * 4096, value, sizeof(value)));
+		CHECK_EQ(value[0], i + 1);
+		if (i % 64)
+			continue;
+		changes += i && value[1] != last;
+		last = value[1];
+	}
+	CHECK(changes <= 1); /* in the middle of one round, or between two */
+	CHECK(dt_peek(&t, p, t.shared->value[1] + 24, value, 8));
+	CHECK_EQ(value[0], 77);
+	for (int i = 0; i < 200 && tasks(t.agent) > 1; i++)
+		dt_sleep_ms(5);
+	CHECK_EQ(tasks(t.agent), 1);
+	dt_end(&t);
+}
+
+TEST(a_copy_does_not_outlive_who_made_it)
+{
+	struct dt t;
+
+	CHECK(dt_start(&t, has_much));
+	CHECK(dt_reaches(&t.shared->ready, 1));
+	CHECK(dt_launch(&t, NULL));
+	CHECK(dt_hears(&t, "seized"));
+	CHECK(dt_hears(&t, "ready"));
+	CHECK_EQ(tasks(t.agent), 2);
+	kill(t.dump, SIGKILL);
+	waitpid(t.dump, NULL, 0);
+	t.dump = 0;
+	for (int i = 0; i < 200 && tasks(t.agent) > 1; i++)
+		dt_sleep_ms(5);
+	CHECK_EQ(tasks(t.agent), 1);
+	dt_end(&t);
+}

@@ -185,7 +185,7 @@ def part_fuzz(p):
     args = ('-Dprograms=false', '-Dfuzz=true', '-Dwerror=true')
     if not p.check('setup', p.meson_setup(folder, *args, env={'CC': 'clang'})):
         return
-    if not p.check('build', p.run('ninja', '-C', folder) == 0):
+    if not p.check('build', p.run('ninja', '-C', folder, 'fuzzers') == 0):
         return
     targets = sorted(n for n in os.listdir(folder) if n.startswith('fuzz-') and not n.endswith('.p'))
     if not targets:

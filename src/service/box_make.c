@@ -87,6 +87,7 @@ void box_leave(struct box *b)
 	exec_drop_all(b);
 	alink_close(&b->link);
 	b->state = BOX_ENDING;
+	box_revive_over(b);
 	box_unref(b);
 }
 
@@ -122,6 +123,7 @@ int box_enter(struct box *b, const struct who *who, struct err *e)
 	int r;
 
 	b->state = BOX_RUNNING;
+	box_restored(b);
 	r = box_store(b, e);
 	/* In the same transaction, so that a repeated request finds either both or nothing. */
 	if (r == 0 && b->want->idem[0]) {
@@ -144,8 +146,15 @@ int box_enter(struct box *b, const struct who *who, struct err *e)
 		return r;
 	}
 	b->maker = NULL;
+	box_revive(b);
 	box_note(b, who, !b->pooled ? "sandbox.create" : b->want->origin.pool[0] ? "pool.fill" : "template.fill");
 	return 0;
+}
+
+static void on_revived(void *arg, struct box *b)
+{
+	(void)arg;
+	tell_makers(b, 0, NULL);
 }
 
 void box_stand(struct box *b)
@@ -161,7 +170,7 @@ void box_stand(struct box *b)
 	if (r < 0)
 		box_give_up(b, r, &e);
 	else
-		tell_makers(b, 0, NULL);
+		box_when_revived(b, on_revived, NULL);
 }
 
 /* --- create --- */
@@ -281,9 +290,12 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	box_ref(b); /* the call's */
 	want_spec(want, &spec);
 	spec.tenant = p->tenant->number;
+	if (want->memory)
+		spec.flags |= SPEC_MEMORY;
 	if (spec.layers)
 		layer_hold(s, spec.layer[spec.layers - 1]);
 	wlink_call(s->warden, WARDEN_CREATE, 0, 0, &spec, on_created, b);
+	db_begin(s->db); /* while the warden is at it, for the row that follows */
 	*ret = b;
 	return 0;
 }

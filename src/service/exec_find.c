@@ -76,6 +76,7 @@ int exec_load(struct box *b, const struct exec_row *row, struct err *e)
 {
 	AUTO(json_decref) json_t *spec = NULL;
 	AUTO(json_decref) json_t *result = NULL;
+	const char *was;
 	struct exec *x;
 	int r = jin_parse(row->spec, strlen(row->spec), &spec, e);
 
@@ -91,6 +92,8 @@ int exec_load(struct box *b, const struct exec_row *row, struct err *e)
 		exec_unref(x);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for an exec");
 	}
+	was = json_string_value(json_object_get(spec, "was"));
+	snprintf(x->was, sizeof(x->was), "%s", was ? was : "");
 	x->started_ns = row->started_ns;
 	x->stored = true;
 	x->stream[EXEC_OUT].digest.bad = x->stream[EXEC_ERR].digest.bad = true;
@@ -157,7 +160,7 @@ void exec_synced(struct box *b)
 	for (struct exec *x = b->execs; x; x = x->next) {
 		bool sent = x->adopted || x->state == EXEC_STARTED;
 
-		if (x->ended_ns || x->exited || x->named || !sent)
+		if (x->ended_ns || x->exited || x->named || x->revived || !sent)
 			continue;
 		x->lost = true;
 		x->exited = true;

@@ -308,6 +308,8 @@ void box_create(struct service *s, const struct who *who, struct box_want *want,
 	int r = 0;
 
 	op->made = fn;
+	if (!want->origin.ready)
+		s->called_ns = clock_mono_ns();
 	if (there) {
 		op->found = true;
 		box_want_free(want);

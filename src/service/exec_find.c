@@ -40,6 +40,7 @@ static struct exec_want *load_want(const struct box *b, const json_t *spec)
 		user_parse(user, &w->user, NULL);
 	way = json_string_value(json_object_get(spec, "way"));
 	w->way = !way ? EXEC_PROGRAM : !strcmp(way, "code") ? EXEC_CODE : EXEC_WARM;
+	w->standing = json_is_true(json_object_get(spec, "standing"));
 	w->background = json_is_true(json_object_get(spec, "background"));
 	w->tty = json_is_true(json_object_get(spec, "tty"));
 	w->timeout_ms = (uint64_t)json_integer_value(json_object_get(spec, "timeout_ms"));
@@ -116,7 +117,8 @@ int exec_load(struct box *b, const struct exec_row *row, struct err *e)
 	b->running++;
 	b->service->running_execs++;
 	tenant_force(b->tenant, &(struct tenant_quota){ .execs = 1 });
-	box_use(b);
+	if (!x->want->standing)
+		box_use(b);
 	if (x->want->timeout_ms) {
 		/* Time stands still while it is paused. */
 		uint64_t until = b->state == BOX_PAUSED ? b->paused_ns : clock_real_ns();

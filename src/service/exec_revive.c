@@ -16,7 +16,7 @@ int exec_save(const struct box *b, uint64_t since_ns, struct buf *to)
 		if (x->ended_ns && x->ended_ns < since_ns)
 			continue;
 		jout_object(&j, NULL);
-		jout_str(&j, "id", x->id);
+		jout_str(&j, "id", x->was[0] ? x->was : x->id);
 		jout_u64(&j, "number", x->number);
 		jout_u64(&j, "ran_ns", now > x->started_ns ? now - x->started_ns : 0);
 		jout_object(&j, "spec");
@@ -83,9 +83,8 @@ static int revive(struct box *b, const json_t *o, struct err *e)
 	}
 	if (x)
 		drop(x);
-	/* Ids are nobody else's. In the sandbox it was in it is the same again, elsewhere it is found by both. */
-	snprintf(own, sizeof(own), "%s", id);
-	r = map_get(&b->service->execs, id) ? id_new(own, sizeof(own)) : 0;
+	/* Ids are nobody else's, and what is kept of its output before stays apart. It is found by both. */
+	r = id_new(own, sizeof(own));
 	row.id = own;
 	row.started_ns = now > ran ? now - ran : now;
 	if (r == 0)
@@ -96,8 +95,7 @@ static int revive(struct box *b, const json_t *o, struct err *e)
 	x = b->execs;
 	x->stored = false;
 	x->revived = true;
-	if (strcmp(own, id))
-		memcpy(x->was, id, ID_SIZE);
+	memcpy(x->was, id, ID_SIZE);
 	return exec_store(x, NULL, e);
 }
 

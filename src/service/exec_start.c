@@ -435,7 +435,8 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 	exec_list(x);
 	b->running++;
 	b->service->running_execs++;
-	box_use(b);
+	if (!x->want->standing)
+		box_use(b);
 	if (x->want->background) {
 		struct audit_rec rec = who_rec(who, "exec.start");
 		struct json *j;

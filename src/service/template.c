@@ -432,7 +432,7 @@ int template_start(struct box *b, struct err *e)
 	own.exec_timeout_ms = 0;
 	r = exec_want_parse(&b->service->o, &own, b->want->start, &x, e);
 	if (r == 0) {
-		x->background = true;
+		x->background = x->standing = true;
 		r = exec_new(b, &daemon, TAKE_PTR(x), NULL, &run, e);
 	}
 	if (r < 0)

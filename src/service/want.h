@@ -93,6 +93,7 @@ enum exec_way {
 
 struct exec_want {
 	enum exec_way way;
+	bool standing; /* part of what the sandbox is: it may be idle all the same */
 	char **argv;
 	uint32_t argc;
 	struct kv env;

@@ -54,8 +54,8 @@ static const char *const steps[] = {
 	" STRICT, WITHOUT ROWID;"
 	"CREATE INDEX pools_template ON pools(tenant, template);",
 	/* 4: memory. Which execs go on from a checkpoint; how a sandbox sleeps. */
-	"ALTER TABLE checkpoints ADD COLUMN execs TEXT NOT NULL DEFAULT '';"
-	"ALTER TABLE boxes ADD COLUMN asleep INTEGER NOT NULL DEFAULT 0;",
+	("ALTER TABLE checkpoints ADD COLUMN execs TEXT NOT NULL DEFAULT '';"
+	 "ALTER TABLE boxes ADD COLUMN asleep INTEGER NOT NULL DEFAULT 0;"),
 };
 
 static int number_cb(void *arg, int n, char **values, char **names)

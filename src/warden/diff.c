@@ -130,9 +130,9 @@ static void say_end(struct diff *d, int r)
 	if (r < 0) {
 		d->end.errnum = (uint32_t)-r;
 		d->end.msg = reason(r);
-		d->end.kind = r == -ENAMETOOLONG || r == -EMSGSIZE || r == -E2BIG ? ERR_TOO_LARGE :
-			      r == -ENOMEM					    ? ERR_EXHAUSTED :
-										      ERR_INTERNAL;
+		d->end.kind = r == -ENAMETOOLONG || r == -EMSGSIZE || r == -E2BIG ? ERR_TOO_LARGE
+			      : r == -ENOMEM					  ? ERR_EXHAUSTED
+										  : ERR_INTERNAL;
 	}
 	to = out_room(&d->out, &r);
 	if (!to)

@@ -5,7 +5,11 @@
 
 The last line is "N passed, N failed". With CLOCHE_NO_SKIP=1 a skip counts as a failure. Each part's output is in
 build/test-logs/<part>.log; a failed part's end is shown.
+
+Parts that run sandboxes on this host run one after the other, since they look for what is left behind. What only
+compiles, or has a machine of its own, goes on beside them and is counted at its place.
 """
+import concurrent.futures
 import json
 import os
 import re
@@ -15,6 +19,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree
 
@@ -29,13 +34,17 @@ os.environ.setdefault('CLOCHE_SOAK', '8')
 MESON = '/usr/bin/meson'
 AGENT_MAX = 1 << 20
 ELF_AARCH64 = 183
+RUNNING = set()
 
 
 class Part:
     """One part's tests, counted, and its log."""
 
-    def __init__(self, name):
+    def __init__(self, name, beside=False, low=False):
         self.name = name
+        self.beside = beside  # others are at work,
+        self.low = low  # and must not be held up
+        self.seconds = 0
         self.passed = self.failed = self.skipped = 0
         self.notes = []
         os.makedirs(LOGS, exist_ok=True)
@@ -46,9 +55,14 @@ class Part:
         """Runs a command into the log. Returns its exit code; a program that hangs is killed with its children."""
         self.log.write(f'$ {" ".join(argv)}\n')
         self.log.flush()
+        if self.low:
+            # Sessions share the processors evenly, however nice their processes are: the session has to be, too.
+            argv = ('sh', '-c', 'echo 19 2>&- >/proc/self/autogroup; exec nice -n 19 "$@"', 'sh', *argv)
+            timeout *= 4  # of the time that is left over
         p = subprocess.Popen(argv, cwd=kw.get('cwd', ROOT), env=dict(os.environ, **kw.get('env', {})),
                              stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT,
                              start_new_session=True)
+        RUNNING.add(p)
         try:
             return p.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -56,6 +70,8 @@ class Part:
             p.wait()
             self.log.write(f'killed after {timeout} s\n')
             return 124
+        finally:
+            RUNNING.discard(p)
 
     def check(self, what, ok):
         """Counts one thing as a test."""
@@ -105,7 +121,7 @@ class Part:
         result = os.path.join(folder, 'meson-logs/testlog.json')
         if os.path.exists(result):
             os.unlink(result)
-        args = [x for s in suites for x in ('--suite', s)]
+        args = [x for s in suites for x in ('--suite', s)] + (['-t', '10'] if self.low else [])
         self.run(MESON, 'test', '-C', folder, '--print-errorlogs', *args)
         if not os.path.exists(result):
             return self.fail('the unit tests did not build')
@@ -149,10 +165,17 @@ def part_unit(p):
     p.meson_test(BUILD)
 
 
-def part_asan(p):
+def build_asan(p):
     folder = os.path.join(ROOT, 'build-asan')
-    if p.check('setup', p.meson_setup(folder, '-Db_sanitize=address,undefined', '-Dprograms=false', '-Dwerror=true')):
-        p.meson_test(folder)
+    args = ('-Db_sanitize=address,undefined', '-Dprograms=false', '-Dwerror=true')
+    return p.check('setup', p.meson_setup(folder, *args)) and p.run('ninja', '-C', folder) == 0
+
+
+def part_asan(p):
+    if build_asan(p):
+        p.meson_test(os.path.join(ROOT, 'build-asan'))
+    else:
+        p.fail('build')
 
 
 def part_clang(p):
@@ -180,22 +203,38 @@ def part_aarch64(p):
     p.meson_test(folder, 'base', 'proto')
 
 
-def part_fuzz(p):
+def build_fuzz(p):
     folder = os.path.join(ROOT, 'build-fuzz')
     args = ('-Dprograms=false', '-Dfuzz=true', '-Dwerror=true')
-    if not p.check('setup', p.meson_setup(folder, *args, env={'CC': 'clang'})):
-        return
-    if not p.check('build', p.run('ninja', '-C', folder) == 0):
+    return (p.check('setup', p.meson_setup(folder, *args, env={'CC': 'clang'})) and
+            p.check('build', p.run('ninja', '-C', folder, 'fuzzers') == 0))
+
+
+def part_fuzz(p):
+    folder = os.path.join(ROOT, 'build-fuzz')
+    if not build_fuzz(p):
         return
     targets = sorted(n for n in os.listdir(folder) if n.startswith('fuzz-') and not n.endswith('.p'))
     if not targets:
         p.fail('no fuzz targets')
-    for name in targets:
-        corpus = os.path.join(folder, 'corpus', name)
-        os.makedirs(corpus, exist_ok=True)
-        p.check(name, p.run(os.path.join(folder, name), corpus, f'-max_total_time={FUZZ_SECONDS}', '-timeout=10',
-                            '-rss_limit_mb=1024', '-print_final_stats=1', f'-artifact_prefix={corpus}-',
-                            timeout=FUZZ_SECONDS + 60) == 0)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for name, ok in zip(targets, pool.map(lambda name: fuzz_one(p, folder, name), targets)):
+            p.check(name, ok)
+
+
+def fuzz_one(p, folder, name):
+    """One target, for a moment; several run at once, so each has a log of its own."""
+    corpus = os.path.join(folder, 'corpus', name)
+    os.makedirs(corpus, exist_ok=True)
+    apart = Part(name)
+    ok = apart.run(os.path.join(folder, name), corpus, f'-max_total_time={FUZZ_SECONDS}', '-timeout=10',
+                   '-rss_limit_mb=1024', '-print_final_stats=1', f'-artifact_prefix={corpus}-',
+                   timeout=FUZZ_SECONDS + 60) == 0
+    apart.log.close()
+    if not ok:
+        with open(apart.path, encoding='utf-8', errors='replace') as f:
+            p.log.write(f.read())
+    return ok
 
 
 def part_demo(p):
@@ -299,6 +338,75 @@ PARTS = {
     'readme': part_readme,
     'v2': part_v2,
 }
+# What goes on beside others: from when a part is over (or at once, if it is not asked for), one after the other. Whole
+# parts, or only the builds of some that have to run alone. All but the machine, which measures time, with the lowest
+# priority.
+BESIDE = (
+    ('build', (('fuzz', build_fuzz, False), ('asan', build_asan, False), ('clang', part_clang, True),
+               ('aarch64', part_aarch64, True))),
+    ('sdk', (('v2', part_v2, True),)),
+)
+
+
+class Beside(threading.Thread):
+    """Jobs that run while the parts do."""
+
+    def __init__(self, jobs):
+        super().__init__(daemon=True)
+        self.jobs, self.parts = jobs, {}
+        self.over = {name: threading.Event() for name, _, _ in jobs}
+        self.start()
+
+    def run(self):
+        for name, fn, whole in self.jobs:
+            p = Part(name if whole else name + '-build', beside=True, low=fn is not part_v2)
+            run_part(p, fn)
+            if whole:
+                self.parts[name] = p
+            self.over[name].set()
+
+
+def run_part(p, fn):
+    start = time.monotonic()
+    try:
+        fn(p)
+    except Exception as e:  # the runner's own mistakes must not hide the other parts
+        p.fail(f'{type(e).__name__}: {e}')
+    p.log.close()
+    p.seconds = time.monotonic() - start
+    return p
+
+
+def show(p):
+    bad = p.failed + (p.skipped if NO_SKIP else 0)
+    print(f'{"FAIL" if bad else "ok":4}  {p.name:12} {p.passed:4} passed {p.failed:3} failed {p.skipped:3} skipped '
+          f'{p.seconds:6.1f} s{" beside others" if p.beside else ""}', flush=True)
+    for note in p.notes:
+        print(f'      {note}')
+    if p.failed:
+        with open(p.path, encoding='utf-8', errors='replace') as f:
+            for line in f.read().splitlines()[-60:]:
+                print(f'      | {line}')
+
+
+def run_all(names):
+    """Every part, in order: (passed, failed, skipped)."""
+    waiting, beside, done = list(BESIDE), {}, []
+    for name in [None] + names:
+        if name:
+            if name in beside:
+                beside[name].over[name].wait()
+            done.append(beside[name].parts.get(name) if name in beside else None)
+            done[-1] = done[-1] or run_part(Part(name), PARTS[name])
+            show(done[-1])
+        for entry in waiting[:]:
+            after, jobs = entry
+            jobs = [j for j in jobs if j[0] in names]
+            if after == name or (name is None and after not in names):
+                waiting.remove(entry)
+                thread = Beside(jobs) if len(names) > 1 else None
+                beside.update({j[0]: thread for j in jobs if thread})
+    return tuple(sum(getattr(p, x) for p in done) for x in ('passed', 'failed', 'skipped'))
 
 
 def heed_signals():
@@ -306,6 +414,7 @@ def heed_signals():
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # with what it started
 
 
 def main():
@@ -317,24 +426,11 @@ def main():
     unknown = [n for n in names if n not in PARTS]
     if unknown:
         sys.exit(f'test.py: no part {unknown[0]}; there are: {" ".join(PARTS)}')
-    passed = failed = skipped = 0
-    for name in names:
-        p, start = Part(name), time.monotonic()
-        try:
-            PARTS[name](p)
-        except Exception as e:  # the runner's own mistakes must not hide the other parts
-            p.fail(f'{type(e).__name__}: {e}')
-        p.log.close()
-        bad = p.failed + (p.skipped if NO_SKIP else 0)
-        print(f'{"FAIL" if bad else "ok":4}  {name:12} {p.passed:4} passed {p.failed:3} failed {p.skipped:3} skipped '
-              f'{time.monotonic() - start:6.1f} s', flush=True)
-        for note in p.notes:
-            print(f'      {note}')
-        if p.failed:
-            with open(p.path, encoding='utf-8', errors='replace') as f:
-                for line in f.read().splitlines()[-60:]:
-                    print(f'      | {line}')
-        passed, failed, skipped = passed + p.passed, failed + p.failed, skipped + p.skipped
+    try:
+        passed, failed, skipped = run_all(names)
+    finally:
+        for p in list(RUNNING):
+            os.killpg(p.pid, 9)
     if skipped:
         print(f'{skipped} skipped' + (', which counts as failed here' if NO_SKIP else ''))
     failed += skipped if NO_SKIP else 0

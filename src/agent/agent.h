@@ -46,6 +46,7 @@ struct agent {
 	bool host_writable; /* a folder of the host can be written */
 	uint32_t fresh; /* what SETUP made anew: FRAME_RESTORED_* */
 	struct agent_exec execs[AGENT_EXECS_MAX];
+	size_t top; /* of ->execs, never used from here on: not looked at, since most sandboxes have one or two */
 	pid_t workers[AGENT_WORKERS_MAX]; /* of files; 0 = free */
 	unsigned warm_hosts; /* execs with ->warm */
 	uint32_t warm_tag; /* of the last request to a warm process */

@@ -10,15 +10,15 @@
 
 struct agent_exec *held_free(struct agent *a)
 {
-	for (size_t i = 0; i < AGENT_EXECS_MAX; i++)
+	for (size_t i = 0; i < a->top; i++)
 		if (!a->execs[i].used)
 			return &a->execs[i];
-	return NULL;
+	return a->top < AGENT_EXECS_MAX ? &a->execs[a->top++] : NULL;
 }
 
 struct agent_exec *held_find(struct agent *a, uint32_t id)
 {
-	for (size_t i = 0; i < AGENT_EXECS_MAX; i++)
+	for (size_t i = 0; i < a->top; i++)
 		if (a->execs[i].used && a->execs[i].id == id)
 			return &a->execs[i];
 	return NULL;
@@ -26,7 +26,7 @@ struct agent_exec *held_find(struct agent *a, uint32_t id)
 
 static struct agent_exec *find_pid(struct agent *a, pid_t pid)
 {
-	for (size_t i = 0; i < AGENT_EXECS_MAX; i++)
+	for (size_t i = 0; i < a->top; i++)
 		if (a->execs[i].used && a->execs[i].pid == pid)
 			return &a->execs[i];
 	return NULL;
@@ -146,7 +146,7 @@ static void tell(const struct agent_exec *x)
 
 void held_tell(const struct agent *a)
 {
-	for (size_t i = 0; i < AGENT_EXECS_MAX; i++)
+	for (size_t i = 0; i < a->top; i++)
 		if (a->execs[i].used && a->execs[i].keep)
 			tell(&a->execs[i]);
 	agent_send(FRAME_SYNCED, 0, NULL, 0, NULL, 0);

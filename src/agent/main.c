@@ -234,7 +234,7 @@ static void serve_signal(struct agent *a, const struct frame *f)
 		kill(-1, (int)sig);
 		return;
 	}
-	for (size_t i = 0; i < AGENT_EXECS_MAX; i++) {
+	for (size_t i = 0; i < a->top; i++) {
 		if (!a->execs[i].pid || a->execs[i].id != f->id)
 			continue;
 		kill(scope == FRAME_SCOPE_GROUP ? -a->execs[i].pid : a->execs[i].pid, (int)sig);

@@ -28,7 +28,7 @@ int table_open(struct agent *a, int fd)
 	a->table = t;
 	t->busy = 1; /* it is a frame that we are serving */
 	t->magic = TABLE_MAGIC;
-	for (size_t i = 0; i < AGENT_EXECS_MAX; i++)
+	for (size_t i = 0; i < a->top; i++)
 		if (a->execs[i].used)
 			table_put(a, &a->execs[i]);
 	for (size_t i = 0; i < AGENT_WORKERS_MAX; i++)

@@ -59,7 +59,7 @@ unsigned warm_list(struct agent *a, struct agent_exec *ret[AGENT_WARM_MAX])
 {
 	unsigned n = 0;
 
-	for (size_t i = 0; n < a->warm_hosts && i < AGENT_EXECS_MAX; i++)
+	for (size_t i = 0; n < a->warm_hosts && i < a->top; i++)
 		if (a->execs[i].used && a->execs[i].warm >= 0)
 			ret[n++] = &a->execs[i];
 	return n;
@@ -193,7 +193,7 @@ static bool our_child(pid_t pid)
 
 static bool known(const struct agent *a, pid_t pid)
 {
-	for (size_t i = 0; i < AGENT_EXECS_MAX; i++)
+	for (size_t i = 0; i < a->top; i++)
 		if (a->execs[i].used && a->execs[i].pid == pid)
 			return true;
 	for (size_t i = 0; i < AGENT_WORKERS_MAX; i++)

@@ -150,7 +150,15 @@ void sha256_init(struct sha256 *s)
 {
 	sha256_init_plain(s);
 #if defined(__x86_64__)
-	if (have_x86())
+	/* In a virtual machine each question takes a way out of it: asked once. Any thread finds the same. */
+	static int have; /* 0: not asked */
+	int h = __atomic_load_n(&have, __ATOMIC_RELAXED);
+
+	if (!h) {
+		h = have_x86() ? 1 : -1;
+		__atomic_store_n(&have, h, __ATOMIC_RELAXED);
+	}
+	if (h > 0)
 		s->blocks = blocks_x86;
 #endif
 }

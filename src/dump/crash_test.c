@@ -186,15 +186,15 @@ TEST(killed_at_random_moments_it_harms_nobody)
 
 TEST(killed_at_each_of_its_steps_it_harms_nobody)
 {
-	/* Another fifth of them each time. */
-	unsigned nth = 1 + (unsigned)getpid() % 5;
+	/* Another part of them each time. */
+	unsigned nth = 1 + (unsigned)getpid() % 17;
 	char fault[64];
 	struct dt t;
 	bool done = false;
 
 	CHECK(dt_start(&t, works));
 	CHECK(dt_reaches(&t.shared->ready, 1));
-	for (; !done && nth < 4000; nth += 5) {
+	for (; !done && nth < 4000; nth += 17) {
 		snprintf(fault, sizeof(fault), "ptrace:0:%u", nth);
 		setenv("CLOCHE_FAULT_DUMP", fault, 1);
 		CHECK(dt_launch_as(&t, "faulty/cloche-dump", NULL));
@@ -203,7 +203,7 @@ TEST(killed_at_each_of_its_steps_it_harms_nobody)
 				done = true, send(t.control, "go", 2, 0);
 		waitpid(t.dump, NULL, 0);
 		t.dump = 0;
-		if (nth % 4 == 0 || done)
+		if (nth % 3 == 0 || done)
 			CHECK(unharmed(&t));
 		CHECK_EQ(t.shared->bad, 0);
 	}

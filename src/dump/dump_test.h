@@ -27,6 +27,7 @@ struct dt_shared {
 
 struct dt {
 	pid_t agent; /* 0: none */
+	pid_t middle; /* its parent, our child */
 	int pidfd, table;
 	struct dt_shared *shared;
 	char dir[64];
@@ -95,15 +96,14 @@ static inline void dt_bind_self(void)
 /* Namespaces, and a first process that only reaps. @fn runs in a child of it, which leads a session. */
 static inline bool dt_start(struct dt *t, void (*fn)(struct dt_shared *s))
 {
-	pid_t middle;
 	int up[2];
 
 	*t = (struct dt){ .pidfd = -1, .table = -1, .out = -1, .control = -1 };
 	t->shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (t->shared == MAP_FAILED || pipe2(up, O_CLOEXEC) < 0)
 		return false;
-	middle = fork();
-	if (middle == 0) {
+	t->middle = fork();
+	if (t->middle == 0) {
 		pid_t first;
 
 		if (unshare(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS) < 0)
@@ -170,8 +170,8 @@ static inline void dt_end(struct dt *t)
 	dt_forget(t);
 	if (t->agent > 0)
 		kill(t->agent, SIGKILL);
-	while (waitpid(-1, NULL, 0) > 0)
-		;
+	if (t->middle > 0)
+		waitpid(t->middle, NULL, 0);
 	fd_close(t->pidfd);
 	fd_close(t->table);
 	if (t->shared)

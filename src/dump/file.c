@@ -30,6 +30,8 @@ struct statx_mount {
 };
 static_assert(sizeof(struct statx_mount) == 256, "the kernel's size");
 
+#define OVERLAY_MAGIC 0x794c7630UL
+
 static int mount_of(int dir, const char *name, int flags, uint64_t *ret)
 {
 	struct statx_mount x;
@@ -53,7 +55,8 @@ static void look(const struct dump *d, struct found *f)
 		return;
 	f->named = true;
 	f->fs = (unsigned long)fs.f_type;
-	f->own = f->mount == d->root_mount;
+	/* /usr is an overlay of its own where it can be written. Nobody inside can mount one. */
+	f->own = f->mount == d->root_mount || f->fs == OVERLAY_MAGIC;
 	f->carried = f->own || fs.f_flags & ST_RDONLY || f->fs == PROC_MAGIC || f->fs == SYSFS_MAGIC || f->fs == DEVPTS_MAGIC;
 }
 

@@ -165,9 +165,24 @@ static int master(struct opened *x, struct err *e)
 	return image_bytes(&x->d->image, &pty, sizeof(pty), &o->rec.data, e);
 }
 
+/* The host's own, as stdin of a command that was given none: the sandbox has the same under its own name. */
+static bool same_inside(struct opened *x, const char *path)
+{
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	AUTO_CLOSE int at = sys_openat2(x->d->root, path, &how);
+	struct stat st;
+
+	if (at < 0 || fstat(at, &st) < 0 || !S_ISCHR(st.st_mode) || st.st_rdev != x->f.st.st_rdev)
+		return false;
+	x->f.st = st;
+	snprintf(x->f.path, sizeof(x->f.path), "%s", path);
+	return true;
+}
+
 int object_device(struct opened *x, struct err *e)
 {
-	static const unsigned plain[] = { 3, 5, 7, 8, 9 }; /* null zero full random urandom */
+	static const unsigned plain[] = { 3, 5, 7, 8, 9 };
+	static const char *const names[] = { "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom" };
 	unsigned major_nr = major(x->f.st.st_rdev), minor_nr = minor(x->f.st.st_rdev);
 
 	if (major_nr == 5 && minor_nr == 2)
@@ -175,7 +190,7 @@ int object_device(struct opened *x, struct err *e)
 	if ((major_nr >= PTS_MAJOR && major_nr < PTS_MAJOR + 8) || (major_nr == 5 && minor_nr == 0))
 		return slave(x, e);
 	for (size_t i = 0; major_nr == 1 && i < ARRAY_LEN(plain); i++)
-		if (minor_nr == plain[i] && x->f.named) {
+		if (minor_nr == plain[i] && (x->f.named || same_inside(x, names[i]))) {
 			x->o->rec.kind = MEM_OBJ_DEV;
 			return image_file(&x->d->image, x->f.path, &x->f.st, 0, &x->o->rec.file, e);
 		}

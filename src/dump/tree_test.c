@@ -93,7 +93,9 @@ TEST(a_family_with_groups_sessions_zombies_and_threads)
 	CHECK_EQ(t.image.thread[first->thread.first].tid, 2);
 	CHECK_EQ(t.image.thread[first->thread.first + 1].tid, t.shared->value[4]);
 	CHECK(t.image.thread[first->thread.first + 1].tid_address != 0);
+#ifdef __GLIBC__ /* another libc makes one when it is used */
 	CHECK(t.image.thread[first->thread.first + 1].robust_list != 0);
+#endif
 	CHECK_EQ(&t.image.proc[child->parent] - first, 0);
 	CHECK_EQ(child->pgid, child->pid);
 	CHECK_EQ(child->sid, 2);

@@ -176,6 +176,7 @@ void box_lose(struct box *b, const char *why)
 	b->state = BOX_LOST;
 	alink_close(&b->link);
 	exec_lose_all(b);
+	box_revive_over(b);
 	if (b->handle)
 		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 	b->handle = 0;
@@ -225,11 +226,16 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 	} else if (f->type == FRAME_SYNCED) {
 		b->breaks = 0;
 		exec_synced(b);
+		box_revive_over(b);
 	} else if (f->id) {
 		exec_frame(b, f, fds, nfds);
 	} else if (f->type == FRAME_READY) {
 		on_ready(b, f);
 	} else if (f->type == FRAME_UP && b->state == BOX_MAKING) {
+		struct wire_in in = { f->payload, f->payload + f->len, false };
+
+		if (f->len)
+			b->fresh |= wire_get_u32(&in);
 		box_stand(b);
 	} else if (f->type == FRAME_FAILED) {
 		on_failed(b, f);
@@ -250,6 +256,7 @@ void box_move(struct box *b, struct box *from)
 	b->handle = from->handle;
 	from->handle = 0;
 	b->receipt = from->receipt;
+	b->fresh = from->fresh;
 	b->stat = from->stat;
 	b->synced = true;
 	b->found = b->attaching = false;
@@ -277,6 +284,7 @@ int box_attach(struct box *b, int sock, const struct msg_receipt *receipt, struc
 		wlink_call_first(b->service->warden, WARDEN_STAT, b->handle, 0, on_counted, b);
 	}
 	msg_get_receipt(receipt, &b->receipt);
+	b->fresh |= b->receipt.restored;
 	b->receipt.landlock_abi = abi;
 	alink_close(&b->link);
 	return alink_open(&b->link, b->service->loop, sock, on_frame, b, e);

@@ -30,6 +30,8 @@ struct box_maker {
 };
 struct file_worker;
 
+#define BOX_HELD_MAX 32 /* execs of a memory image: there are fewer */
+
 struct box {
 	struct service *service;
 	char id[ID_SIZE];
@@ -70,6 +72,12 @@ struct box {
 	struct swap *swap; /* another is made to take its place */
 	struct sealing *sealing; /* who wants its files sealed, the first is at it */
 	char *restored; /* JSON: what came of its checkpoint; NULL = it is of none */
+	uint32_t fresh; /* FRAME_RESTORED_*: what its agent made anew */
+	bool reviving; /* execs of a memory image are looked for */
+	uint32_t held[BOX_HELD_MAX]; /* then: numbers its agent named */
+	unsigned nheld;
+	void (*revived)(void *arg, struct box *b);
+	void *revived_arg;
 };
 
 /* @b is NULL when it failed; *e says why. @found: `key` led to one that was there. */
@@ -88,6 +96,8 @@ struct box_plan {
 };
 int box_begin(struct service *s, const struct box_plan *p, struct box **ret, struct err *e);
 int box_enter(struct box *b, const struct who *who, struct err *e); /* stored with this turn, to be seen from now on */
+/* When the execs of its memory image are known, or it has none or is gone: at once, or later. */
+void box_when_revived(struct box *b, void (*fn)(void *arg, struct box *b), void *arg);
 /*
  * Another sandbox, as @want says (taken over), takes the place of what @b has now: made first, then swapped, so that a
  * failure leaves the old one. @b keeps id, name, events.

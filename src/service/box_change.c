@@ -11,20 +11,33 @@
 
 /* --- delete --- */
 
+static void destroy(const struct box *b)
+{
+	if (b->handle)
+		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
+}
+
 /*
- * The row is gone: from now on whoever finds the sandbox ends it, so the answer need not wait for that. The shorter the time between the two, the
- * fewer callers are left in doubt by a crash.
+ * The row is gone: from now on whoever finds the sandbox ends it, so the answer need not wait for that, nor for waking
+ * the warden. Its room is free before the answer, since the next request may stand behind this one. A daemon that
+ * drains ends with its last answer: then the warden hears of it first.
  */
 static void on_unstored(void *arg)
 {
 	struct box_op *op = arg;
 	struct box *b = op->box;
+	bool first = b->service->draining;
 
-	if (b->handle)
-		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
+	box_ref(b);
+	if (first)
+		destroy(b);
 	b->service->ending--;
-	box_leave(b);
+	box_make_room(b);
 	box_op_end(op);
+	if (!first)
+		destroy(b);
+	box_leave(b);
+	box_unref(b);
 }
 
 void box_delete(struct box *b, const struct who *who, const char *kind, box_done_fn *fn, void *arg)

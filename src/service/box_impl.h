@@ -39,6 +39,11 @@ struct tenant_quota box_quota(const struct box_want *w);
 /* box_pool.c: 1 and a referenced one that was ready, stored with the turn; then @want is taken over. 0: there is none */
 int box_from_pool(struct service *s, const struct who *who, struct box_want *want, struct box **ret, struct err *e);
 
+/* box_revive.c */
+void box_revive(struct box *b); /* it is stored: execs of its memory image get their rows, and are asked for */
+void box_revive_over(struct box *b); /* its agent has told all it has, or will not */
+void box_restored(struct box *b); /* ->restored says what was done */
+
 /* box.c */
 void box_note(struct box *b, const struct who *who, const char *kind); /* audit record and event */
 int box_lost(const struct box *b, struct err *e);

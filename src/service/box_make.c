@@ -87,6 +87,7 @@ void box_leave(struct box *b)
 	exec_drop_all(b);
 	alink_close(&b->link);
 	b->state = BOX_ENDING;
+	box_revive_over(b);
 	box_unref(b);
 }
 
@@ -122,6 +123,7 @@ int box_enter(struct box *b, const struct who *who, struct err *e)
 	int r;
 
 	b->state = BOX_RUNNING;
+	box_restored(b);
 	r = box_store(b, e);
 	/* In the same transaction, so that a repeated request finds either both or nothing. */
 	if (r == 0 && b->want->idem[0]) {
@@ -134,8 +136,11 @@ int box_enter(struct box *b, const struct who *who, struct err *e)
 		return r;
 	}
 	b->up = true;
-	r = template_start(b, e);
+	box_revive(b);
+	r = template_start(b, e); /* behind those that go on: numbers are theirs already */
 	if (r < 0) {
+		b->state = BOX_ENDING;
+		exec_lose_all(b);
 		boxes_delete(b->service->db, b->id, NULL);
 		if (b->want->idem[0])
 			idem_delete(b->service->db, b->tenant->id, b->want->idem, NULL);
@@ -146,6 +151,12 @@ int box_enter(struct box *b, const struct who *who, struct err *e)
 	b->maker = NULL;
 	box_note(b, who, !b->pooled ? "sandbox.create" : b->want->origin.pool[0] ? "pool.fill" : "template.fill");
 	return 0;
+}
+
+static void on_revived(void *arg, struct box *b)
+{
+	(void)arg;
+	tell_makers(b, 0, NULL);
 }
 
 void box_stand(struct box *b)
@@ -161,7 +172,7 @@ void box_stand(struct box *b)
 	if (r < 0)
 		box_give_up(b, r, &e);
 	else
-		tell_makers(b, 0, NULL);
+		box_when_revived(b, on_revived, NULL);
 }
 
 /* --- create --- */
@@ -281,9 +292,12 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	box_ref(b); /* the call's */
 	want_spec(want, &spec);
 	spec.tenant = p->tenant->number;
+	if (want->memory)
+		spec.flags |= SPEC_MEMORY;
 	if (spec.layers)
 		layer_hold(s, spec.layer[spec.layers - 1]);
 	wlink_call(s->warden, WARDEN_CREATE, 0, 0, &spec, on_created, b);
+	db_begin(s->db); /* while the warden is at it, for the row that follows */
 	*ret = b;
 	return 0;
 }
@@ -296,6 +310,8 @@ void box_create(struct service *s, const struct who *who, struct box_want *want,
 	int r = 0;
 
 	op->made = fn;
+	if (!want->origin.ready)
+		s->called_ns = clock_mono_ns();
 	if (there) {
 		op->found = true;
 		box_want_free(want);

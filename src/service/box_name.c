@@ -70,6 +70,7 @@ struct box *box_find(struct service *s, const struct who *who, const char *id, s
 		return NULL;
 	}
 	b->used_ns = clock_real_ns();
+	s->called_ns = clock_mono_ns();
 	return b;
 }
 

@@ -24,6 +24,17 @@ struct swap {
 	struct turn_wait wait;
 };
 
+static void on_revived(void *arg, struct box *b)
+{
+	struct swap *x = arg;
+
+	if (x->fn)
+		x->fn(x->arg, x->r, x->r < 0 ? &x->e : NULL);
+	box_rest(b);
+	box_unref(b);
+	free(x);
+}
+
 static void on_told(void *arg)
 {
 	struct swap *x = arg;
@@ -31,11 +42,10 @@ static void on_told(void *arg)
 
 	if (x->old)
 		wlink_call(b->service->warden, WARDEN_DESTROY, x->old, 0, NULL, NULL, NULL);
-	if (x->fn)
-		x->fn(x->arg, x->r, x->r < 0 ? &x->e : NULL);
-	box_rest(b);
-	box_unref(b);
-	free(x);
+	if (x->r < 0)
+		on_revived(x, b);
+	else
+		box_when_revived(b, on_revived, x);
 }
 
 static void finish(struct swap *x, int r)
@@ -116,7 +126,10 @@ static void on_up(void *arg)
 		return;
 	}
 	turn_over(x);
+	box_restored(b);
 	r = box_store(b, &x->e);
+	if (r == 0)
+		box_revive(b);
 	if (r == 0)
 		box_note(b, &x->who, "sandbox.restore");
 	n->maker = NULL;

@@ -40,6 +40,7 @@ void checkpoint_unref(struct checkpoint *c)
 	free(c->chain);
 	free(c->config);
 	free(c->refused);
+	free(c->execs);
 	free(c);
 }
 
@@ -121,6 +122,7 @@ static int store(struct checkpoint *c, bool fresh, struct err *e)
 		.config = c->config,
 		.memory = c->memory,
 		.refused = c->refused ? c->refused : "",
+		.execs = c->execs,
 		.size = c->size,
 		.memory_size = c->memory_size,
 		.files = c->files,
@@ -162,6 +164,7 @@ static int load(struct service *s, const struct checkpoint_row *row, struct err 
 	memcpy(c->sum, row->sum, sizeof(c->sum));
 	c->config = strdup(row->config);
 	c->refused = *row->refused ? strdup(row->refused) : NULL;
+	c->execs = *row->execs ? strdup(row->execs) : NULL;
 	r = c->config ? layers_parse(row->layers, c->chain, e) : -ENOMEM;
 	if (r == 0)
 		r = jin_parse(row->metadata, strlen(row->metadata), &meta, e);

@@ -89,7 +89,11 @@ struct exec *exec_find(struct box *b, const char *id, struct err *e)
 {
 	struct exec *x = map_get(&b->service->execs, id);
 
-	if (!x || x->box != b) {
+	/* One that goes on from a memory image is also found by what it was called before. */
+	if (!x || x->box != b)
+		for (x = b->execs; x && strcmp(x->was, id); x = x->next)
+			;
+	if (!x || !*id) {
 		err_set(e, ERR_NOT_FOUND, -ENOENT, "no exec '%.64s' in this sandbox", id);
 		return NULL;
 	}
@@ -284,6 +288,8 @@ void exec_frame(struct box *b, const struct frame *f, int *fds, size_t nfds)
 	struct exec *x = by_number(b, f->id);
 	struct err e = { 0 };
 
+	if (b->reviving && f->type == FRAME_HELD && b->nheld < BOX_HELD_MAX)
+		b->held[b->nheld++] = f->id;
 	if (!x) {
 		/*
 		 * One we do not know: after a restart, of something that was never acknowledged. Nobody could end it

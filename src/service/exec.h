@@ -49,6 +49,8 @@ struct exec {
 	uint64_t group_no; /* 0 = none */
 	uint64_t started_ns, ended_ns, started_mono, ended_mono;
 	bool timed_out, cpu_out, killed, lost, exited, failed;
+	bool revived; /* of a memory image, and not named by its agent so far */
+	char was[ID_SIZE]; /* the id it had in the sandbox it was first in, "" = this is it */
 	bool orphan; /* the sandbox it ran in was replaced: there is nobody to tell */
 	bool warm; /* a warm process that is ready */
 	bool adopted; /* found again after a restart */
@@ -134,6 +136,12 @@ void exec_clock(struct box *b, bool stop);
 int exec_load(struct box *b, const struct exec_row *row, struct err *e);
 void exec_sync(struct box *b); /* asks the agent which it still has */
 void exec_synced(struct box *b);
+/* Which ran at some moment since @since_ns, as JSON: for exec_revive in a sandbox from its memory. */
+int exec_save(const struct box *b, uint64_t since_ns, struct buf *to);
+/* They get rows, and wait for the agent to name them. Old ones of the same numbers go. */
+int exec_revive(struct box *b, const char *saved, struct err *e);
+/* Those that were not named are forgotten. */
+void exec_revived(struct box *b);
 /* Rows for those that run for longer than a moment. */
 void exec_store_running(struct service *s);
 /* Old spools and the memory of old output, once in a while. */

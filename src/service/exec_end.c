@@ -364,7 +364,8 @@ static void on_stored(void *arg)
 	exec_keep(x);
 	service_soon(b->service); /* what is kept is not kept for ever */
 	forget_old(b);
-	box_rest(b);
+	if (!x->want->standing)
+		box_rest(b);
 	exec_unref(x);
 }
 

@@ -40,6 +40,7 @@ static struct exec_want *load_want(const struct box *b, const json_t *spec)
 		user_parse(user, &w->user, NULL);
 	way = json_string_value(json_object_get(spec, "way"));
 	w->way = !way ? EXEC_PROGRAM : !strcmp(way, "code") ? EXEC_CODE : EXEC_WARM;
+	w->standing = json_is_true(json_object_get(spec, "standing"));
 	w->background = json_is_true(json_object_get(spec, "background"));
 	w->tty = json_is_true(json_object_get(spec, "tty"));
 	w->timeout_ms = (uint64_t)json_integer_value(json_object_get(spec, "timeout_ms"));
@@ -76,6 +77,7 @@ int exec_load(struct box *b, const struct exec_row *row, struct err *e)
 {
 	AUTO(json_decref) json_t *spec = NULL;
 	AUTO(json_decref) json_t *result = NULL;
+	const char *was;
 	struct exec *x;
 	int r = jin_parse(row->spec, strlen(row->spec), &spec, e);
 
@@ -91,6 +93,8 @@ int exec_load(struct box *b, const struct exec_row *row, struct err *e)
 		exec_unref(x);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for an exec");
 	}
+	was = json_string_value(json_object_get(spec, "was"));
+	snprintf(x->was, sizeof(x->was), "%s", was ? was : "");
 	x->started_ns = row->started_ns;
 	x->stored = true;
 	x->stream[EXEC_OUT].digest.bad = x->stream[EXEC_ERR].digest.bad = true;
@@ -113,7 +117,8 @@ int exec_load(struct box *b, const struct exec_row *row, struct err *e)
 	b->running++;
 	b->service->running_execs++;
 	tenant_force(b->tenant, &(struct tenant_quota){ .execs = 1 });
-	box_use(b);
+	if (!x->want->standing)
+		box_use(b);
 	if (x->want->timeout_ms) {
 		/* Time stands still while it is paused. */
 		uint64_t until = b->state == BOX_PAUSED ? b->paused_ns : clock_real_ns();
@@ -157,7 +162,7 @@ void exec_synced(struct box *b)
 	for (struct exec *x = b->execs; x; x = x->next) {
 		bool sent = x->adopted || x->state == EXEC_STARTED;
 
-		if (x->ended_ns || x->exited || x->named || !sent)
+		if (x->ended_ns || x->exited || x->named || x->revived || !sent)
 			continue;
 		x->lost = true;
 		x->exited = true;

@@ -354,6 +354,8 @@ int exec_store(struct exec *x, const char *result, struct err *e)
 
 	jout_object(&j, NULL);
 	exec_want_write(x->want, &j);
+	if (x->was[0])
+		jout_str(&j, "was", x->was);
 	jout_end(&j);
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_TOO_LARGE, -E2BIG, "the command is too large to be kept");
@@ -433,7 +435,8 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 	exec_list(x);
 	b->running++;
 	b->service->running_execs++;
-	box_use(b);
+	if (!x->want->standing)
+		box_use(b);
 	if (x->want->background) {
 		struct audit_rec rec = who_rec(who, "exec.start");
 		struct json *j;

@@ -201,6 +201,8 @@ void exec_want_write(const struct exec_want *x, struct json *j)
 		if (x->way != EXEC_WARM || i != 2)
 			jout_str(j, NULL, x->argv[i]);
 	jout_end(j);
+	if (x->standing)
+		jout_bool(j, "standing", true);
 	if (x->way != EXEC_PROGRAM)
 		jout_str(j, "way", x->way == EXEC_CODE ? "code" : "warm");
 	jout_str(j, "cwd", x->cwd);

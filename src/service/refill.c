@@ -1,7 +1,7 @@
 /*
- * Keeping pools filled, behind everything else: at most two sandboxes are in the making for all pools together, so that
- * a create waits for at most those. The pool that is emptiest comes first. One whose sandboxes fail waits longer each
- * time.
+ * Keeping pools filled, behind everything else: at most two sandboxes are in the making for all pools together, and while
+ * anybody calls one, with pauses that are longer than the making. The pool that is emptiest comes first. One whose
+ * sandboxes fail waits longer each time.
  */
 #include "base/base.h"
 #include "base/clock.h"
@@ -10,6 +10,8 @@
 #include "service/template.h"
 
 #define AT_ONCE 2U
+#define CALLED_NS 50000000ULL /* so long after a call others are likely */
+#define GENTLE_NS 20000000ULL /* then: at least so long between two */
 #define SOON_MS 2 /* after a create: its own execs come first */
 #define PAUSE_MS 250
 #define PAUSE_MAX_MS 60000
@@ -18,10 +20,12 @@ struct refill {
 	struct service *s;
 	uv_timer_t timer;
 	unsigned making;
+	uint64_t next_ns; /* while somebody calls: not before */
 };
 
 struct filling {
 	struct service *s;
+	uint64_t begun_ns;
 	char pool[ID_SIZE]; /* it may be gone by then */
 };
 
@@ -69,9 +73,11 @@ static void on_filled(void *arg, struct box *b, bool found, const struct err *e)
 	struct filling *f = arg;
 	struct service *s = f->s;
 	struct pool *p = map_get(&s->pools, f->pool);
+	uint64_t now = clock_mono_ns();
 	const char *why = NULL;
 
 	(void)found;
+	s->refill->next_ns = now + (now - f->begun_ns > GENTLE_NS / 3 ? 3 * (now - f->begun_ns) : GENTLE_NS);
 	free(f);
 	s->refill->making--;
 	if (p)
@@ -116,6 +122,7 @@ static void fill(struct pool *p)
 	if (!f)
 		abort();
 	f->s = s;
+	f->begun_ns = clock_mono_ns();
 	memcpy(f->pool, p->id, sizeof(f->pool));
 	memcpy(w->origin.pool, p->id, sizeof(w->origin.pool));
 	w->origin.ready = true;
@@ -146,13 +153,32 @@ static struct pool *neediest(struct service *s, uint64_t now, uint64_t *ret_wait
 	return found;
 }
 
+/* Whether one more may be begun now; else *ret_wait is lowered. */
+static bool may_fill(const struct service *s, uint64_t *ret_wait)
+{
+	const struct refill *f = s->refill;
+	uint64_t now = clock_mono_ns(), ms;
+
+	if (s->draining || f->making >= AT_ONCE)
+		return false;
+	if (now - s->called_ns > CALLED_NS)
+		return true;
+	if (f->making)
+		return false;
+	if (now >= f->next_ns)
+		return true;
+	ms = (f->next_ns - now) / 1000000ULL + 1;
+	*ret_wait = ms < *ret_wait ? ms : *ret_wait;
+	return false;
+}
+
 static void on_time(uv_timer_t *t)
 {
 	struct service *s = t->data;
 	uint64_t wait = UINT64_MAX;
 	struct pool *p;
 
-	while (!s->draining && s->refill->making < AT_ONCE && (p = neediest(s, clock_mono_ns(), &wait)))
+	while ((p = neediest(s, clock_mono_ns(), &wait)) && may_fill(s, &wait))
 		fill(p);
 	if (wait != UINT64_MAX && !s->draining && s->refill->making < AT_ONCE)
 		uv_timer_start(t, on_time, wait, 0);

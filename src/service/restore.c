@@ -77,7 +77,9 @@ int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct bo
 	memcpy(w->spec->layer, c->chain->layer, sizeof(w->spec->layer));
 	memcpy(w->checkpoint, c->listed ? c->id : c->parent, sizeof(w->checkpoint));
 	w->restored = restored_text(c);
-	if (!w->restored)
+	w->memory = c->memory;
+	w->execs = c->execs ? strdup(c->execs) : NULL;
+	if (!w->restored || (c->execs && !w->execs))
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	*ret = TAKE_PTR(w);
 	return 0;
@@ -89,7 +91,7 @@ struct batch {
 	struct checkpoint *c;
 	struct box *of; /* a fork's, or NULL */
 	struct who who;
-	unsigned n, up, gone;
+	unsigned n, up, revived;
 	struct box *box[RESTORE_MAX]; /* referenced */
 	bool doomed, over;
 	restored_fn *fn;
@@ -157,6 +159,15 @@ static int note_idem(struct batch *x, struct err *e)
 	return idem_note(x->c->service, x->c->tenant, x->idem, x->idem_body, buf_str(&ids), e);
 }
 
+static void on_revived(void *arg, struct box *b)
+{
+	struct batch *x = arg;
+
+	(void)b;
+	if (++x->revived == x->n)
+		finish(x, 0);
+}
+
 /* All stand: they get their rows in one turn. The caller's request is noted once, for all. */
 static void enter_all(struct batch *x)
 {
@@ -173,7 +184,8 @@ static void enter_all(struct batch *x)
 		note(x);
 		for (unsigned i = 0; i < x->n; i++)
 			event_add(x->c->service, x->box[i], "sandbox.restored", "");
-		finish(x, 0);
+		for (unsigned i = 0; i < x->n; i++)
+			box_when_revived(x->box[i], on_revived, x);
 		return;
 	}
 	x->doomed = true;

@@ -1,7 +1,9 @@
 #include "service/seal.h"
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "service/box_impl.h"
+#include "service/exec.h"
 #include "service/layer.h"
 #include "service/wlink.h"
 
@@ -12,6 +14,8 @@ struct sealing {
 	struct box *box;
 	struct checkpoint *c;
 	enum want_memory memory;
+	bool asked; /* for memory, this time */
+	uint64_t begun_ns;
 	unsigned tries;
 	box_done_fn *fn;
 	void *arg;
@@ -67,6 +71,38 @@ static int put_chain(struct checkpoint *c, const char *parent, struct err *e)
 	return 0;
 }
 
+static int save_execs(struct sealing *x)
+{
+	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
+
+	if (exec_save(x->box, x->begun_ns, &text) < 0)
+		return err_set(&x->e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
+	free(x->c->execs);
+	x->c->execs = buf_take(&text);
+	return 0;
+}
+
+/* Processes that can not be carried: that is for the caller to decide on. The warden's word says which, and why. */
+static bool refuses(const struct sealing *x, int r)
+{
+	return x->asked && r < 0 && r != -EEXIST && r != -ESRCH && r != -ECANCELED && x->e.kind != ERR_EXHAUSTED;
+}
+
+static int refused(struct sealing *x, int r)
+{
+	if (x->memory == MEMORY_YES) {
+		x->e.kind = ERR_REFUSED;
+		if (!x->e.remedy[0])
+			err_remedy(&x->e, "leave `memory` out, or say \"auto\", to have the files alone");
+		return r;
+	}
+	free(x->c->refused);
+	x->c->refused = strdup(x->e.msg);
+	x->memory = MEMORY_NO;
+	x->e = (struct err){ 0 };
+	return 0;
+}
+
 static void on_sealed(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
 	struct sealing *x = arg;
@@ -82,11 +118,24 @@ static void on_sealed(void *arg, int r, const struct wlink_answer *a, const stru
 		start(x);
 		return;
 	}
+	if (refuses(x, r)) {
+		r = refused(x, r);
+		if (r == 0) {
+			layer_drop(x->box->service, c->id);
+			c->held = false;
+			start(x);
+			return;
+		}
+	}
 	if (r == -ESRCH || r == -ECANCELED)
 		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was ended or restored meanwhile", x->box->want->name);
 	if (r == 0)
 		r = put_chain(c, l->parent, &x->e);
+	if (r == 0 && l->flags & MSG_LAYER_MEMORY)
+		r = save_execs(x);
 	if (r == 0) {
+		c->memory = l->flags & MSG_LAYER_MEMORY;
+		c->memory_size = l->memory;
 		c->size = l->size;
 		c->files = l->files;
 		c->pause_ns = a->rep->arg;
@@ -118,29 +167,12 @@ static int ready(const struct box *b, struct err *e)
 	return 0;
 }
 
-/* Not in this version. Never less than asked without a word. */
-static int no_memory(struct sealing *x)
-{
-	static const char why[] = "checkpoints of memory are not in this version";
-
-	if (x->memory == MEMORY_YES) {
-		err_set(&x->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "%s", why);
-		err_remedy(&x->e, "leave `memory` out, or say \"auto\"");
-		return -EOPNOTSUPP;
-	}
-	if (x->memory == MEMORY_AUTO && !x->c->refused)
-		x->c->refused = strdup(why);
-	return 0;
-}
-
 static void start(struct sealing *x)
 {
 	struct box *b = x->box;
 	struct checkpoint *c = x->c;
 	int r = ready(b, &x->e);
 
-	if (r == 0)
-		r = no_memory(x);
 
 	if (r == 0)
 		r = config_of(b, c, &x->e);
@@ -158,7 +190,9 @@ static void start(struct sealing *x)
 	memcpy(c->chain->layer, b->want->spec->layer, sizeof(c->chain->layer));
 	layer_hold(b->service, c->id);
 	c->held = true;
-	wlink_call_layer(b->service->warden, WARDEN_SEAL, b->handle, 0, c->id, on_sealed, x);
+	x->asked = x->memory != MEMORY_NO;
+	x->begun_ns = clock_real_ns();
+	wlink_call_layer(b->service->warden, WARDEN_SEAL, b->handle, x->asked, c->id, on_sealed, x);
 }
 
 void seal_box(struct box *b, struct checkpoint *c, enum want_memory memory, box_done_fn *fn, void *arg)

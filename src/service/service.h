@@ -52,6 +52,7 @@ struct service {
 	struct map pools; /* by id */
 	struct map warming; /* templates whose image is being made, by "tenant/name" */
 	struct refill *refill; /* what keeps pools filled */
+	uint64_t called_ns; /* monotonic: when somebody last wanted a sandbox */
 	struct map checkpoints; /* by id */
 	struct map checkpoint_names; /* by "sandbox id/name" */
 	struct layer_book *layers;

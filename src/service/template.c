@@ -216,7 +216,7 @@ int template_store(const struct template *t, struct err *e)
 
 static void write_json(const json_t *v, const char *key, struct json *j)
 {
-	AUTO_FREE char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+	AUTO_FREE char *text = v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
 
 	if (text)
 		jout_raw(j, key, text, strlen(text));
@@ -432,7 +432,7 @@ int template_start(struct box *b, struct err *e)
 	own.exec_timeout_ms = 0;
 	r = exec_want_parse(&b->service->o, &own, b->want->start, &x, e);
 	if (r == 0) {
-		x->background = true;
+		x->background = x->standing = true;
 		r = exec_new(b, &daemon, TAKE_PTR(x), NULL, &run, e);
 	}
 	if (r < 0)

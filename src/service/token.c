@@ -1,11 +1,11 @@
 #include "service/access.h"
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/sha256.h"
 #include "base/sys.h"
 #include "service/access_impl.h"
 
 #include <openssl/crypto.h>
-#include <openssl/sha.h>
 
 #define KNOWN_MIN 16
 #define KNOWN_MAX 128
@@ -87,7 +87,11 @@ static struct token_key *table_find(const struct access *x, const uint8_t hash[3
 
 static void hash_text(const char *text, uint8_t ret[32])
 {
-	SHA256((const unsigned char *)text, strlen(text), ret);
+	struct sha256 s;
+
+	sha256_init(&s);
+	sha256_add(&s, text, strlen(text));
+	sha256_end(&s, ret);
 }
 
 /* TOKEN_PREFIX and 43 characters of base64url. */

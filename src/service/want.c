@@ -530,6 +530,7 @@ void box_want_free(struct box_want *w)
 	kv_done(&w->env);
 	kv_done(&w->metadata);
 	free(w->restored);
+	free(w->execs);
 	free(w->spec);
 	free(w);
 }

@@ -53,6 +53,8 @@ struct box_want {
 	json_t *start; /* an exec to begin with, or NULL; not kept */
 	char checkpoint[ID_SIZE]; /* that it comes from; ->spec->layer[] are its layers. "" = none. Not part of the JSON */
 	char *restored; /* then: what that does, as JSON */
+	bool memory; /* then: its processes go on */
+	char *execs; /* those of them that were execs, as exec_save wrote them; NULL = none */
 	char idem[KEY_MAX_LEN + 1]; /* the request's Idempotency-Key, "" = none */
 	uint8_t idem_body[32];
 };
@@ -91,6 +93,7 @@ enum exec_way {
 
 struct exec_want {
 	enum exec_way way;
+	bool standing; /* part of what the sandbox is: it may be idle all the same */
 	char **argv;
 	uint32_t argc;
 	struct kv env;

@@ -202,6 +202,7 @@ static int start(struct warming *w, struct err *e)
 	if (r < 0)
 		return r;
 	x->way = python ? EXEC_WARM : EXEC_PROGRAM;
+	x->standing = true;
 	w->timer = malloc(sizeof(*w->timer));
 	if (!w->timer)
 		abort();

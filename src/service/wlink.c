@@ -10,7 +10,7 @@
 
 /* Connections: the first for what is quick, the others for one kind of what is not, one request at a time each. */
 enum kind { QUICK, SEALS, STANDS, KINDS };
-static const enum kind lanes[] = { QUICK, SEALS, SEALS, SEALS, STANDS, STANDS, STANDS };
+static const enum kind lanes[] = { QUICK, SEALS, SEALS, SEALS, STANDS, STANDS, STANDS, STANDS, STANDS, STANDS };
 #define LANES ARRAY_LEN(lanes)
 
 struct wcall {

@@ -4,20 +4,21 @@
 
 #define COLUMNS                                                                                                        \
 	"id, tenant, name, key, handle, state, spec, created_ns, expires_ns, used_ns, next_exec, layers, checkpoint, " \
-	"restored"
+	"restored, asleep"
 
 static void put_origin(sqlite3_stmt *s, int at, const struct box_row *b)
 {
 	q_text(s, at, b->layers ? b->layers : "");
 	q_text(s, at + 1, b->checkpoint ? b->checkpoint : "");
 	q_text(s, at + 2, b->restored ? b->restored : "");
+	q_u64(s, at + 3, b->asleep);
 }
 
 int boxes_insert(struct db *d, const struct box_row *b, struct err *e)
 {
 	sqlite3_stmt *s;
 	int r = q_begin(d, Q_BOX_INSERT,
-			"INSERT INTO boxes (" COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)", &s, e);
+			"INSERT INTO boxes (" COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15)", &s, e);
 
 	if (r < 0)
 		return r;
@@ -43,7 +44,7 @@ int boxes_update(struct db *d, const struct box_row *b, struct err *e)
 	int r = q_begin(
 		d, Q_BOX_UPDATE,
 		"UPDATE boxes SET name=?2, state=?3, spec=?4, expires_ns=?5, used_ns=?6, next_exec=?7, handle=?8, "
-		"layers=?9, checkpoint=?10, restored=?11, key=?12, created_ns=?13 WHERE id = ?1",
+		"layers=?9, checkpoint=?10, restored=?11, asleep=?12, key=?13, created_ns=?14 WHERE id = ?1",
 		&s, e);
 
 	if (r < 0)
@@ -57,8 +58,8 @@ int boxes_update(struct db *d, const struct box_row *b, struct err *e)
 	q_u64(s, 7, b->next_exec);
 	q_u64(s, 8, b->handle);
 	put_origin(s, 9, b);
-	q_text(s, 12, b->key);
-	q_u64(s, 13, b->created_ns);
+	q_text(s, 13, b->key);
+	q_u64(s, 14, b->created_ns);
 	r = q_run(d, s, "store a sandbox", e);
 	if (r == 0)
 		return err_set(e, ERR_NOT_FOUND, -ENOENT, "state: no sandbox '%s'", b->id);
@@ -100,6 +101,7 @@ static int row(void *ctx, sqlite3_stmt *s)
 		.layers = q_get_text(s, 11),
 		.checkpoint = q_get_text(s, 12),
 		.restored = q_get_text(s, 13),
+		.asleep = (uint32_t)q_get_u64(s, 14),
 	};
 
 	return x->fn(x->arg, &b);

@@ -23,6 +23,8 @@ void db_close(struct db *d);
 DEFINE_AUTO(struct db, db_close)
 /* Every write below opens the turn's transaction by itself; this ends it. 0 when there was none. */
 int db_commit(struct db *d, struct err *e);
+/* A change will come soon: begins its transaction now, if that can be done. Without it the change does. */
+void db_begin(struct db *d);
 /* For a worker thread: moves the log into the file, without holding up who writes. Takes the path, not the handle. */
 int db_checkpoint(const char *path);
 /* How large the log is after the last commit; past DB_LOG_MAX it is time for a checkpoint. */
@@ -79,6 +81,7 @@ struct box_row {
 	const char *layers; /* ids it stands on, the oldest first, a space between; "" = none */
 	const char *checkpoint; /* that it came from, "" = none */
 	const char *restored; /* JSON: what that did, "" = none */
+	uint32_t asleep; /* state hibernated: 1 its files are kept, 2 its memory, too */
 };
 int boxes_insert(struct db *d, const struct box_row *b, struct err *e);
 /* all columns but id and tenant */
@@ -97,6 +100,7 @@ struct checkpoint_row {
 	const char *config; /* JSON: what a create takes */
 	bool memory;
 	const char *refused; /* why not, "" = nobody asked */
+	const char *execs; /* JSON: those that ran, "" = none */
 	uint64_t size, memory_size, files, pause_ns;
 	uint8_t sum[32];
 	uint64_t created_ns;

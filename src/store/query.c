@@ -9,20 +9,33 @@ int q_prepare(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret
 	return 0;
 }
 
-int q_begin(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, struct err *e)
+static int begin(struct db *d, struct err *e)
 {
 	sqlite3_stmt *s = NULL;
 	int r;
 
-	if (!d->begun) {
-		r = q_prepare(d, Q_BEGIN, "BEGIN IMMEDIATE", &s, e);
-		if (r < 0)
-			return r;
+	if (d->begun)
+		return 0;
+	r = q_prepare(d, Q_BEGIN, "BEGIN IMMEDIATE", &s, e);
+	if (r == 0)
 		r = q_run(d, s, "begin", e);
-		if (r < 0)
-			return r;
-		d->begun = true;
-	}
+	if (r < 0)
+		return r;
+	d->begun = true;
+	return 0;
+}
+
+void db_begin(struct db *d)
+{
+	begin(d, NULL);
+}
+
+int q_begin(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, struct err *e)
+{
+	int r = begin(d, e);
+
+	if (r < 0)
+		return r;
 	if (sqlite3_get_autocommit(d->sql))
 		return err_set(e, ERR_INTERNAL, -EIO, "state: the turn's changes were undone by an earlier failure");
 	return q_prepare(d, q, sql, ret, e);

@@ -53,6 +53,9 @@ static const char *const steps[] = {
 	" UNIQUE (tenant, name), FOREIGN KEY (tenant, template) REFERENCES templates(tenant, name) ON DELETE CASCADE)"
 	" STRICT, WITHOUT ROWID;"
 	"CREATE INDEX pools_template ON pools(tenant, template);",
+	/* 4: memory. Which execs go on from a checkpoint; how a sandbox sleeps. */
+	("ALTER TABLE checkpoints ADD COLUMN execs TEXT NOT NULL DEFAULT '';"
+	 "ALTER TABLE boxes ADD COLUMN asleep INTEGER NOT NULL DEFAULT 0;"),
 };
 
 static int number_cb(void *arg, int n, char **values, char **names)

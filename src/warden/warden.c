@@ -293,8 +293,7 @@ static int set_up(struct warden *w, struct warden_sandbox *s, const struct sandb
 
 	if (it->stands) {
 		s->root = it->root;
-		r = early_meminfo(&s->root.early, spec->limits.memory, 0); /* as of now */
-		return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write meminfo") : 0;
+		return 0;
 	}
 	r = root_build(&w->env, &w->env.image, &s->shell, spec, &it->early, &s->root, e);
 	return r < 0 ? r : root_send(&s->root, s->shell.sock, e);

@@ -122,6 +122,14 @@ def test_start_runs_in_every_new_sandbox(d):
     assert d.get(f"/v1/sandboxes/{b['id']}/execs/{runs[0]['id']}").json["state"] == "running"
 
 
+def test_start_does_not_keep_it_from_being_idle(d):
+    put(d, "t", start={"cmd": ["sleep", "1000"]}, idle=0.7)
+    b = d.create(template="t")
+    d.restart()
+    host.wait_for(lambda: d.get("/v1/sandboxes").json["sandboxes"] == [], 5, "its end")
+    assert b["id"] in [x["sandbox"] for x in d.get("/v1/audit?kind=sandbox.expire").json["records"]]
+
+
 def test_a_start_that_can_not_begin_fails_the_create_and_leaves_nothing(d):
     put(d, "t", start={"cmd": ["/no/such/program"]})
     b = d.create(template="t")  # it began: that it failed is its result

@@ -187,3 +187,32 @@ def test_a_tenant_goes_with_its_images(d):
     assert other.post(f"/v1/sandboxes/{b['id']}/execs", {"code": "print(2)"}).json["stdout"] == "2\n"
     assert other.delete(f"/v1/sandboxes/{b['id']}").status == 204
     assert d.delete("/v1/tenants/warm-o").status == 204
+
+
+def test_a_start_that_can_not_begin_ends_what_went_on(d):
+    other = as_tenant(d, "warm-s", quotas={"execs": 3})
+    assert other.put("/v1/templates/py", {"warm": {"python": "1"}, "start": {"cmd": ["sleep", "1000"]}}).status == 201
+    b = other.create(template="py")  # two execs: the warm one, and the start
+    error(other.post("/v1/sandboxes", {"template": "py"}), 429, "quota")
+    assert used(d, "warm-s")["sandboxes"] == 1 and used(d, "warm-s")["execs"] == 2
+    assert [x["id"] for x in other.get("/v1/sandboxes").json["sandboxes"]] == [b["id"]]
+    assert other.delete(f"/v1/sandboxes/{b['id']}").status == 204
+    assert used(d, "warm-s")["execs"] == 0
+
+
+def test_any_runtime_can_be_warm(d):
+    node = "const big = require('zlib'); let n = 0; setInterval(() => { require('fs').writeFileSync('/tmp/n', String(++n)) }, 20); console.log('node is ready')"
+    put(d, "js", warm={"cmd": ["node", "-e", node], "ready": "node is ready"}, memory="1G")
+    seen = []
+    for _ in range(2):
+        b = d.create(template="js")
+        first = host.wait_for(lambda b=b: sh(d, b, "cat /tmp/n 2>/dev/null"), 10, "a sign of life")
+        host.wait_for(lambda b=b, first=first: int(sh(d, b, "cat /tmp/n") or 0) > int(first) + 2, 10, "it to go on")
+        seen.append([x for x in d.get(f"/v1/sandboxes/{b['id']}/execs").json["execs"] if x["state"] == "running"][0]["id"])
+    assert len(set(seen)) == 2
+
+
+def test_idle_is_idle_also_with_a_warm_process(d):
+    put(d, "py", warm={"python": "1"}, idle=0.8)
+    b = d.create(template="py")
+    host.wait_for(lambda: d.get(f"/v1/sandboxes?name={b['name']}").json["sandboxes"] == [], 6, "its end")

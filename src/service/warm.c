@@ -106,8 +106,8 @@ static void fail(struct warming *w, const char *why)
 	while (n && strchr(" \n\r\t", text[n - 1]))
 		n--;
 	from = n > 150 ? n - 150 : 0;
-	err_set(&e, ERR_REFUSED, -ECHILD, "the warm process %s%s%s%.*s", why, n ? ": " : "", from ? "…" : "", (int)(n - from),
-		text + from);
+	err_set(&e, ERR_REFUSED, -ECHILD, "the warm process %s%s%s%.*s", why, n ? ": " : "", from ? "…" : "",
+		(int)(n - from), text + from);
 	err_remedy(&e, "run the same in an ordinary sandbox to see all it says");
 	finish(w, NULL, &e);
 }
@@ -155,7 +155,7 @@ static void on_data(void *arg, enum exec_stream s, const char *p, size_t len)
 		n = len < TAIL ? len : TAIL;
 		if (buf_add(b, p, n) < 0)
 			buf_clear(b);
-		if (s == EXEC_OUT && w->ready && !w->sealing && b->len && memmem(b->data, b->len, w->ready, strlen(w->ready)))
+		if (s == EXEC_OUT && w->ready && b->len && memmem(b->data, b->len, w->ready, strlen(w->ready)))
 			seal(w);
 		if (b->len > TAIL)
 			buf_drop(b, b->len - TAIL);
@@ -194,15 +194,17 @@ static int start(struct warming *w, struct err *e)
 		return r;
 	w->ready = ready;
 	own.exec_timeout_ms = 0;
-	o = python ? json_pack("{s:[s,s,s,s], s:b}", "cmd", "python3", "-c", warm_runner_python(), python, "background", 1) :
-		     json_pack("{s:O, s:b}", "cmd", json_object_get(w->spec, "cmd"), "background", 1);
+	if (python)
+		o = json_pack("{s:[s,s,s,s]}", "cmd", "python3", "-c", warm_runner_python(), python);
+	else
+		o = json_pack("{s:O}", "cmd", json_object_get(w->spec, "cmd"));
 	if (!o)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
 	r = exec_want_parse(&w->s->o, &own, o, &x, e);
 	if (r < 0)
 		return r;
 	x->way = python ? EXEC_WARM : EXEC_PROGRAM;
-	x->standing = true;
+	x->background = x->standing = true;
 	w->timer = malloc(sizeof(*w->timer));
 	if (!w->timer)
 		abort();

@@ -102,7 +102,7 @@ static int read_warm(const struct template *t, const json_t *o, bool admin, stru
 	if (r == 0)
 		r = restore_want(c, rest, admin, ret, e);
 	if (r == 0) {
-		(*ret)->origin.warm = true;
+		(*ret)->origin.reseeds = json_object_get(t->warm, "python") != NULL;
 		memcpy((*ret)->checkpoint, t->checkpoint, sizeof((*ret)->checkpoint));
 	}
 	return r;

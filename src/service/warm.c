@@ -121,15 +121,21 @@ static void on_time(uv_timer_t *t)
 
 static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 {
+	struct warming *w = arg;
 	struct err why = { 0 };
+	char id[ID_SIZE];
 
-	if (c) {
-		finish(arg, c->id, NULL);
-		return;
+	if (!c) {
+		why = *e;
+		err_wrap(&why, 0, "image the warm process");
+		finish(w, NULL, &why);
+	} else if (w->exec->exited) { /* the image may be without it */
+		memcpy(id, c->id, sizeof(id));
+		warm_drop(w->s, id);
+		fail(w, "ended when it was ready");
+	} else {
+		finish(w, c->id, NULL);
 	}
-	why = *e;
-	err_wrap(&why, 0, "image the warm process");
-	finish(arg, NULL, &why);
 }
 
 static void seal(struct warming *w)

@@ -17,7 +17,7 @@ def used(d, tenant="default"):
     ({"python": "1", "more": 1}, 400, "more"), ({"python": "x" * 65537}, 400, "python"), ("python", 400, "warm"),
     ({"cmd": ["/no/such"], "ready": "x"}, 422, "/no/such"), ({"cmd": ["sh", "-c", "echo out; echo why not >&2; exit 3"], "ready": "ready"}, 422, "ended with 3 before it was ready: why not"),
     ({"cmd": ["sh", "-c", "echo alone"], "ready": "ready"}, 422, "alone"), ({"cmd": ["sleep", "1000"], "ready": "x", "timeout": 0.3}, 422, "in time"),
-    ({"cmd": ["sh", "-c", "kill -9 $$"], "ready": "x"}, 422, "ended with 137"),
+    ({"cmd": ["sh", "-c", "kill -9 $$"], "ready": "x"}, 422, "ended with 137"), ({"cmd": ["sh", "-c", "sleep 1000 >/dev/null 2>&1 </dev/null & echo ready"], "ready": "ready"}, 422, "ended"),
     ({"python": "import nothing_of_the_sort"}, 422, "ModuleNotFoundError: No module named 'nothing_of_the_sort'"), ({"python": "1 +"}, 422, "SyntaxError"),
     ({"python": "raise SystemExit(4)"}, 422, "ended with 4"), ({"python": "import time; time.sleep(100)", "timeout": 0.5}, 422, "in time"),
 ])
@@ -86,7 +86,7 @@ def test_a_warm_python_runs_code_at_once(d):
     assert t["warm"]["ready"] is True and t["warm"]["since"] and t["warm"]["python"].startswith("import json") and t["version"] == 1
     a, b = d.create(template="py"), d.create(template="py")
     for box in (a, b):
-        assert box["template"] == "py" and box["restored"]["memory"] is True and box["checkpoint"] is None
+        assert box["template"] == "py" and box["restored"]["memory"] is True and box["checkpoint"] is None and "random" in box["restored"]["done"]
         r = code(d, box, "import sys, os; print(FROM, 'json' in sys.modules, __name__, os.environ['A'], os.getcwd())")
         assert (r["exit_code"], r["stdout"], r["stderr"]) == (0, "warm-up True __main__ b /home/user\n", ""), r
     assert code(d, a, "import builtins; builtins.FROM = 'changed'")["exit_code"] == 0

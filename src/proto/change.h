@@ -75,8 +75,8 @@ struct change_end {
 };
 
 /*
- * Decodes the frame at the start of @data. Returns its whole length, 0 when more bytes are needed, or -EBADMSG when this
- * can never become a frame.
+ * Decodes the frame at the start of @data. Returns its whole length, 0 when more bytes are needed, or -EBADMSG when
+ * this can never become a frame.
  */
 long change_decode(const uint8_t *data, size_t len, struct change_frame *ret);
 /* CHANGE_HEAD bytes. */

@@ -28,10 +28,24 @@ TEST(an_entry_comes_back_as_it_was)
 	uint8_t xattrs[64], extents[32];
 	const struct change_xattr a = { "user.x", (const uint8_t *)"ab\0c", 4 };
 	long len = change_xattr_encode(&a, xattrs, sizeof(xattrs));
-	struct change_entry x = { .what = CHANGE_CHANGED, .flags = CHANGE_CONTENT, .mode = 0100644, .old_mode = 0100600, .uid = 1,
-				  .gid = 2, .nlink = 3, .size = 100, .old_size = 5, .mtime = -7, .dev = 8, .ino = 9,
-				  .path = "/a/b", .target = "", .xattrs = xattrs, .xattrs_len = (uint32_t)len,
-				  .extents = extents, .nextents = 2 };
+	struct change_entry x = { .what = CHANGE_CHANGED,
+				  .flags = CHANGE_CONTENT,
+				  .mode = 0100644,
+				  .old_mode = 0100600,
+				  .uid = 1,
+				  .gid = 2,
+				  .nlink = 3,
+				  .size = 100,
+				  .old_size = 5,
+				  .mtime = -7,
+				  .dev = 8,
+				  .ino = 9,
+				  .path = "/a/b",
+				  .target = "",
+				  .xattrs = xattrs,
+				  .xattrs_len = (uint32_t)len,
+				  .extents = extents,
+				  .nextents = 2 };
 	struct change_xattr b;
 	struct change_entry y;
 	struct change_frame f;
@@ -71,7 +85,8 @@ TEST(paths_that_lead_elsewhere_are_refused)
 TEST(extents_outside_of_the_file_are_refused)
 {
 	uint8_t extents[32];
-	struct change_entry x = { .what = CHANGE_ADDED, .path = "/a", .size = 100, .extents = extents, .nextents = 2 }, y;
+	struct change_entry x = { .what = CHANGE_ADDED, .path = "/a", .size = 100, .extents = extents, .nextents = 2 },
+			    y;
 	struct change_frame f;
 	long n;
 
@@ -92,7 +107,9 @@ TEST(extents_outside_of_the_file_are_refused)
 
 TEST(an_end_comes_back_and_rubbish_does_not)
 {
-	const struct change_end x = { .errnum = 5, .kind = 1, .truncated = true, .added = 1, .changed = 2, .removed = 3, .msg = "no" };
+	const struct change_end x = {
+		.errnum = 5, .kind = 1, .truncated = true, .added = 1, .changed = 2, .removed = 3, .msg = "no"
+	};
 	long n = change_end_encode(&x, out + CHANGE_HEAD, 1000);
 	struct change_frame f;
 	struct change_end y;

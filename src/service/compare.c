@@ -22,7 +22,8 @@ int state_find(struct service *s, const struct who *who, const char *text, struc
 		ret->box = box_find(s, who, text + 8, e);
 		return ret->box ? 0 : -ENOENT;
 	}
-	return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': \"image\", \"checkpoint:ID\" or \"sandbox:ID\" is wanted", text);
+	return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': \"image\", \"checkpoint:ID\" or \"sandbox:ID\" is wanted",
+		       text);
 }
 
 struct opening {
@@ -247,7 +248,9 @@ int compare_list(struct service *s, const struct compare_want *w, compare_list_f
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		abort();
-	*c = (struct collect){ .s = s, .tenant = t, .fd = -1, .buf = BUF_INIT(COMPARE_STREAM_MAX), .fn = fn, .arg = arg };
+	*c = (struct collect){
+		.s = s, .tenant = t, .fd = -1, .buf = BUF_INIT(COMPARE_STREAM_MAX), .fn = fn, .arg = arg
+	};
 	r = compare_open(s, w, on_stream, c, e);
 	if (r < 0) {
 		free(c);

@@ -171,11 +171,12 @@ struct told { /* by the manifest */
 	uint64_t size, layers;
 };
 
-/* As the config says, but for files alone: nothing of the host's, nothing that ends it, and room for the whole chain. */
+/* As the config says, but for files alone: nothing of the host's, nothing that ends it, room for the whole chain. */
 static void strip(const struct import *x, struct box_want *w, const struct told *t)
 {
 	/* Each of the layers had that much room; here they are one. */
-	uint64_t max = x->s->o.disk_max ? x->s->o.disk_max : DISK_MAX, disk = w->spec->limits.disk * t->layers, size = t->size;
+	uint64_t max = x->s->o.disk_max ? x->s->o.disk_max : DISK_MAX, disk = w->spec->limits.disk * t->layers,
+		 size = t->size;
 
 	w->name[0] = w->key[0] = '\0';
 	w->timeout_ms = w->idle_ms = 0;
@@ -293,17 +294,21 @@ static void on_manifest(uv_poll_t *p, int status, int events)
 		begin_box(x);
 }
 
-int import_start(struct service *s, const struct who *who, const char *name, const char *label, import_fn *fn, void *arg,
-		 struct import **ret, int *ret_stream, struct err *e)
+int import_start(struct service *s, const struct who *who, const char *name, const char *label, import_fn *fn,
+		 void *arg, struct import **ret, int *ret_stream, struct err *e)
 {
 	AUTO_CLOSE int theirs = -1, files = -1, manifest = -1, stream = -1;
-	struct tar_child_plan p = { .mode = "unpack", .option = { "--files", "--stream", "--manifest" }, .tenant = who->tenant };
+	struct tar_child_plan p = { .mode = "unpack",
+				    .option = { "--files", "--stream", "--manifest" },
+				    .tenant = who->tenant };
 	struct import *x = calloc(1, sizeof(*x));
 	int pair[2][2] = { { -1, -1 }, { -1, -1 } }, pipes[2] = { -1, -1 }, r = 0;
 
 	if (!x)
 		abort();
-	*x = (struct import){ .s = s, .who = *who, .manifest = -1, .worker = -1, .text = BUF_INIT(MANIFEST_TEXT), .fn = fn, .arg = arg };
+	*x = (struct import){
+		.s = s, .who = *who, .manifest = -1, .worker = -1, .text = BUF_INIT(MANIFEST_TEXT), .fn = fn, .arg = arg
+	};
 	x->name = strdup(name ? name : "");
 	x->label = strdup(label ? label : "");
 	if (!x->name || !x->label)

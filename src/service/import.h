@@ -11,8 +11,8 @@ struct import;
 typedef void import_fn(void *arg, struct checkpoint *c, const struct err *e);
 
 /* @ret_stream: where the file's bytes go, the caller's; shut down or closed behind the last. */
-int import_start(struct service *s, const struct who *who, const char *name, const char *label, import_fn *fn, void *arg,
-		 struct import **ret, int *ret_stream, struct err *e);
+int import_start(struct service *s, const struct who *who, const char *name, const char *label, import_fn *fn,
+		 void *arg, struct import **ret, int *ret_stream, struct err *e);
 void import_cancel(struct import *x);
 
 /* What goes into an exported file first: see docs/design/0008-diff.md. */

@@ -78,7 +78,8 @@ struct judge {
 };
 
 /* Calls @fn for each entry of a stream; its end goes to *ret. */
-static int each(const struct buf *b, int (*fn)(void *arg, const struct change_entry *x), void *arg, struct change_end *ret)
+static int each(const struct buf *b, int (*fn)(void *arg, const struct change_entry *x), void *arg,
+		struct change_end *ret)
 {
 	struct change_frame f;
 	struct change_entry x;
@@ -176,7 +177,8 @@ static int judge(struct promote *p, struct judge *j)
 	for (unsigned i = 0; r == 0 && i < LISTS; i++) {
 		r = each(&p->stream[i], remember, &j->by_path[i], &p->end[i]);
 		if (r == 0 && p->end[i].errnum)
-			return err_set(&p->e, p->end[i].kind < ERR_KIND_COUNT ? (enum err_kind)p->end[i].kind : ERR_INTERNAL,
+			return err_set(&p->e,
+				       p->end[i].kind < ERR_KIND_COUNT ? (enum err_kind)p->end[i].kind : ERR_INTERNAL,
 				       -EIO, "compare: %s", p->end[i].msg);
 		if (r == 0 && p->end[i].truncated)
 			return err_set(&p->e, ERR_TOO_LARGE, -E2BIG, "more than %u changes", ENTRIES_MAX);
@@ -257,7 +259,9 @@ static void on_content(void *arg, int fd, const struct err *e)
 {
 	struct user_want root = { .text = "root" };
 	struct promote *p = arg;
-	struct tar_child_plan plan = { .mode = "apply", .option = { "--files", "--changes" }, .tenant = p->into->tenant };
+	struct tar_child_plan plan = { .mode = "apply",
+				       .option = { "--files", "--changes" },
+				       .tenant = p->into->tenant };
 	AUTO_CLOSE int changes = fd, files = -1;
 	struct tar_child *child;
 	int r;
@@ -305,8 +309,8 @@ static void judged(uv_work_t *work, int status)
 		return;
 	}
 	if (p->nconflicts && !p->force) {
-		err_set(&p->e, ERR_CONFLICT, 0, "both changed %llu path%s, and differently", (unsigned long long)p->nconflicts,
-			p->nconflicts == 1 ? "" : "s");
+		err_set(&p->e, ERR_CONFLICT, 0, "both changed %llu path%s, and differently",
+			(unsigned long long)p->nconflicts, p->nconflicts == 1 ? "" : "s");
 		err_remedy(&p->e, "`force` takes the fork's");
 		finish(p, -EEXIST);
 		return;
@@ -360,7 +364,9 @@ static int find_base(const struct box *into, const struct box *from, struct sand
 	if (into == from || into->tenant != from->tenant || b->layers <= a->layers ||
 	    memcmp(a->layer, b->layer, a->layers * sizeof(a->layer[0]))) {
 		err_set(e, ERR_CONFLICT, -EINVAL, "'%s' is no fork of '%s'", from->want->name, into->want->name);
-		err_remedy(e, "only what was forked from a sandbox can be brought back into it, and before that is restored");
+		err_remedy(
+			e,
+			"only what was forked from a sandbox can be brought back into it, and before that is restored");
 		return -EINVAL;
 	}
 	s = calloc(1, sizeof(*s));
@@ -379,7 +385,8 @@ int promote_start(const struct promote_want *w, const struct who *who, promote_f
 	int r = box_ready(w->into, e);
 
 	if (r == 0 && w->into->promoting)
-		r = err_set(e, ERR_CONFLICT, -EBUSY, "another fork is being brought back into '%s'", w->into->want->name);
+		r = err_set(e, ERR_CONFLICT, -EBUSY, "another fork is being brought back into '%s'",
+			    w->into->want->name);
 	if (r == 0)
 		r = find_base(w->into, w->from, &base, e);
 	if (r < 0)
@@ -387,7 +394,9 @@ int promote_start(const struct promote_want *w, const struct who *who, promote_f
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		abort();
-	*p = (struct promote){ .s = w->into->service, .who = *who, .into = w->into, .from = w->from, .force = w->force, .base = base };
+	*p = (struct promote){
+		.s = w->into->service, .who = *who, .into = w->into, .from = w->from, .force = w->force, .base = base
+	};
 	p->fn = fn;
 	p->arg = arg;
 	p->conflicts = (struct buf)BUF_INIT(32 * MIB);

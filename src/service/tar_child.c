@@ -57,7 +57,8 @@ static int verdict(const struct tar_child *x, json_t **ret, struct err *e)
 	if (!error)
 		return x->status ? err_set(e, ERR_INTERNAL, -EPROTO, "the archive's process failed") : 0;
 	text = json_string_value(json_object_get(error, "message"));
-	return err_set(e, kind_of(json_string_value(json_object_get(error, "code"))), -EINVAL, "%s", text ? text : "it failed");
+	return err_set(e, kind_of(json_string_value(json_object_get(error, "code"))), -EINVAL, "%s",
+		       text ? text : "it failed");
 }
 
 static void check_end(struct tar_child *x)
@@ -111,7 +112,9 @@ static int spawn(struct tar_child *x, const struct tar_child_plan *p, int report
 		{ .flags = UV_INHERIT_FD, .data.fd = report },
 		{ .flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO },
 	};
-	uv_process_options_t o = { .exit_cb = on_exit_, .file = x->s->o.tar, .args = args, .stdio = io, .stdio_count = 3 };
+	uv_process_options_t o = {
+		.exit_cb = on_exit_, .file = x->s->o.tar, .args = args, .stdio = io, .stdio_count = 3
+	};
 	char *env[] = { NULL };
 	unsigned n = 2;
 
@@ -122,16 +125,16 @@ static int spawn(struct tar_child *x, const struct tar_child_plan *p, int report
 		io[3 + i] = (uv_stdio_container_t){ .flags = UV_INHERIT_FD, .data.fd = p->fd[i] };
 		o.stdio_count++;
 	}
-	args[n++] = (char *)(uintptr_t)"--max-bytes";
+	args[n++] = (char *)(uintptr_t) "--max-bytes";
 	args[n++] = (char *)(uintptr_t)TAR_CHILD_BYTES;
-	args[n++] = (char *)(uintptr_t)"--max-entries";
+	args[n++] = (char *)(uintptr_t) "--max-entries";
 	args[n] = (char *)(uintptr_t)TAR_CHILD_ENTRIES;
 	o.env = env;
 	return uv_spawn(x->s->loop, &x->process, &o);
 }
 
-int tar_child_start(struct service *s, const struct tar_child_plan *p, tar_child_fn *fn, void *arg, struct tar_child **ret,
-		    struct err *e)
+int tar_child_start(struct service *s, const struct tar_child_plan *p, tar_child_fn *fn, void *arg,
+		    struct tar_child **ret, struct err *e)
 {
 	struct tar_child *x;
 	AUTO_CLOSE int theirs = -1;
@@ -145,7 +148,9 @@ int tar_child_start(struct service *s, const struct tar_child_plan *p, tar_child
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		abort();
-	*x = (struct tar_child){ .s = s, .tenant = p->tenant, .fd = report[0], .said = BUF_INIT(2 * MIB), .fn = fn, .arg = arg };
+	*x = (struct tar_child){
+		.s = s, .tenant = p->tenant, .fd = report[0], .said = BUF_INIT(2 * MIB), .fn = fn, .arg = arg
+	};
 	x->process.data = x->report.data = x;
 	r = spawn(x, p, theirs);
 	if (r < 0) { /* the loop knows its handle, also of one that did not start */

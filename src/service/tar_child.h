@@ -1,4 +1,4 @@
-/* cloche-tar for what is not one call about one path: a child that is given descriptors and says in one line how it went. */
+/* cloche-tar for what is not a call about one path: a child that gets descriptors and says in one line how it went. */
 #pragma once
 #include <jansson.h>
 
@@ -20,6 +20,6 @@ struct tar_child_plan {
 	struct tenant *tenant; /* has at most a few at once */
 };
 
-int tar_child_start(struct service *s, const struct tar_child_plan *p, tar_child_fn *fn, void *arg, struct tar_child **ret,
-		    struct err *e);
+int tar_child_start(struct service *s, const struct tar_child_plan *p, tar_child_fn *fn, void *arg,
+		    struct tar_child **ret, struct err *e);
 void tar_child_kill(struct tar_child *x);

@@ -30,7 +30,11 @@ bool text_is(const char *p, size_t len)
 	const unsigned char *s = (const unsigned char *)p, *end = s + len;
 
 	while (s < end) {
-		unsigned more = *s < 0x80 ? 0 : *s >= 0xc2 && *s < 0xe0 ? 1 : *s >= 0xe0 && *s < 0xf0 ? 2 : *s >= 0xf0 && *s < 0xf5 ? 3 : 9;
+		unsigned more = *s < 0x80		  ? 0
+				: *s >= 0xc2 && *s < 0xe0 ? 1
+				: *s >= 0xe0 && *s < 0xf0 ? 2
+				: *s >= 0xf0 && *s < 0xf5 ? 3
+							  : 9;
 
 		if (!*s || more == 9 || (size_t)(end - s) <= more)
 			return false;
@@ -85,7 +89,7 @@ static int number(struct work *w)
 		for (uint32_t k = 0; k < l->len; k++)
 			h = (h ^ (unsigned char)l->text[k]) * 0x100000001b3ULL;
 		slot = (h ^ h >> 29) & (size - 1);
-		/* Somebody may choose lines that meet here: then some count as different, which costs nothing but beauty. */
+		/* Somebody may choose lines that meet here: then some count as different, which is only less pretty. */
 		while (at[slot] && tries++ < 64 && (at[slot]->len != l->len || memcmp(at[slot]->text, l->text, l->len)))
 			slot = (slot + 1) & (size - 1);
 		if (!at[slot]) {

@@ -56,7 +56,9 @@ int tar_apply(const struct tar_opts *o, struct host *h, struct tar_result *res, 
 	int r;
 
 	a.c.fd = TAR_STREAM;
-	a.m = (struct maker){ .h = h, .r = res, .max_bytes = o->max_bytes, .max_entries = o->max_entries, .replace = true };
+	a.m = (struct maker){
+		.h = h, .r = res, .max_bytes = o->max_bytes, .max_entries = o->max_entries, .replace = true
+	};
 	a.links = links_new();
 	if (!a.links)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "out of memory");

@@ -8,8 +8,8 @@
  * one descriptor and the archive's bytes on the other. It closes everything else, locks itself up (confine.c), and
  * only then touches a byte: `out` lists the sandbox's folder with all contents and writes an archive, `in` reads one
  * and makes what is in it below PATH. What can go wrong in the library that reads archives goes wrong here, in a
- * process that can open nothing and reaches one sandbox only, as the user whose worker it was given. `pack` makes a checkpoint's
- * file of a stream of changes (proto/change.h) and a manifest, `unpack` gives the manifest back and makes the rest in a
+ * process that can open nothing and reaches one sandbox only, as the user whose worker it was given. `pack` makes a
+ * checkpoint's file of a stream of changes (proto/change.h) and a manifest, `unpack` gives the manifest back and makes the rest in a
  * sandbox, `apply` does changes of one sandbox in another.
  *
  * It says how it went in one line of JSON on stdout: {"files", "bytes", "skipped": [{"name", "why"}],
@@ -106,8 +106,11 @@ static const struct mode {
 	const char *name;
 	unsigned needs;
 } modes[] = {
-	{ "out", FILES | STREAM | PATH },      { "in", FILES | STREAM | PATH },	 { "pack", CHANGES | STREAM | MANIFEST },
-	{ "unpack", FILES | STREAM | MANIFEST }, { "apply", FILES | CHANGES },
+	{ "out", FILES | STREAM | PATH },
+	{ "in", FILES | STREAM | PATH },
+	{ "pack", CHANGES | STREAM | MANIFEST },
+	{ "unpack", FILES | STREAM | MANIFEST },
+	{ "apply", FILES | CHANGES },
 };
 enum { OUT, IN, PACK, UNPACK, APPLY, MODES };
 
@@ -142,16 +145,17 @@ static int parse(int argc, char **argv, struct tar_opts *o, struct fds *f, unsig
 		if (r < 0)
 			return r;
 	}
-	return argc % 2 || (o->path && strlen(o->path) >= FILE_PATH_MAX) || f->files > INT32_MAX || f->stream > INT32_MAX ||
-			       f->manifest > INT32_MAX || f->changes > INT32_MAX ?
-		       -EINVAL :
-		       0;
+	return argc % 2 || (o->path && strlen(o->path) >= FILE_PATH_MAX) || f->files > INT32_MAX ||
+			       f->stream > INT32_MAX || f->manifest > INT32_MAX || f->changes > INT32_MAX
+		       ? -EINVAL
+		       : 0;
 }
 
 /* The descriptors to their places, everything else closed. */
 static int place(const struct fds *f, unsigned mode)
 {
-	const uint64_t from[] = { mode == PACK ? f->changes : f->files, mode == APPLY ? f->changes : f->stream, f->manifest };
+	const uint64_t from[] = { mode == PACK ? f->changes : f->files, mode == APPLY ? f->changes : f->stream,
+				  f->manifest };
 	const unsigned n = modes[mode].needs & MANIFEST ? 3 : 2;
 	int high[3];
 

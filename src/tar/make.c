@@ -31,8 +31,14 @@ static int ask(struct maker *m, enum file_type type, unsigned flags, struct file
 
 static int dress(struct maker *m, const struct thing *t, struct err *e)
 {
-	const struct file_dress x = { .mode = t->mode & 07777, .uid = t->uid, .gid = t->gid, .mtime = t->mtime,
-				      .path = t->path, .under = "/", .xattrs = t->xattrs, .xattrs_len = t->xattrs_len };
+	const struct file_dress x = { .mode = t->mode & 07777,
+				      .uid = t->uid,
+				      .gid = t->gid,
+				      .mtime = t->mtime,
+				      .path = t->path,
+				      .under = "/",
+				      .xattrs = t->xattrs,
+				      .xattrs_len = t->xattrs_len };
 	int r = host_dress(m->h, &x, e);
 
 	return r < 0 ? r : judge(m, host_wait(m->h, e), t->path, e);
@@ -161,8 +167,13 @@ int make_finish(struct maker *m, struct err *e)
 
 	/* The last first: children before parents. */
 	for (const struct folder *f = m->folders; r == 0 && f; f = f->next) {
-		const struct thing t = { .path = f->name, .mode = f->mode, .uid = f->uid, .gid = f->gid, .mtime = f->mtime,
-					 .xattrs = f->xattrs, .xattrs_len = f->xattrs_len };
+		const struct thing t = { .path = f->name,
+					 .mode = f->mode,
+					 .uid = f->uid,
+					 .gid = f->gid,
+					 .mtime = f->mtime,
+					 .xattrs = f->xattrs,
+					 .xattrs_len = f->xattrs_len };
 
 		r = dress(m, &t, e);
 	}

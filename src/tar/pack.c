@@ -1,6 +1,6 @@
 /*
- * A checkpoint as one file: a tar, packed by zstd, then the trailer (tar.h). manifest.json is the first entry; below fs/
- * is what differs from the image. What is gone is a character device 0:0 of that name, as overlay has it; what has
+ * A checkpoint as one file: a tar, packed by zstd, then the trailer (tar.h). manifest.json is the first entry; below
+ * fs/ is what differs from the image. What is gone is a character device 0:0 of that name, as overlay has it; what has
  * become of another type is gone first. Sockets are left out.
  */
 #include "tar/tar.h"
@@ -141,7 +141,8 @@ static int put_content(struct pack *x, uint64_t size, struct err *e)
 
 static int put_file(struct pack *x, const struct change_entry *c, struct err *e)
 {
-	const char *first = c->nlink > 1 ? links_find(x->links, c->dev, c->ino, archive_entry_pathname(x->entry)) : NULL;
+	const char *first =
+		c->nlink > 1 ? links_find(x->links, c->dev, c->ino, archive_entry_pathname(x->entry)) : NULL;
 	const uint64_t size = c->size;
 	int r;
 
@@ -203,7 +204,8 @@ int tar_pack(const struct tar_opts *o, struct tar_result *res, struct err *e)
 		r = put_manifest(&x, e);
 	while (r == 0 && (r = changes_entry(&x.c, &c, e)) == 1) {
 		if (o->max_entries && n++ >= o->max_entries)
-			return err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %llu entries", (unsigned long long)o->max_entries);
+			return err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %llu entries",
+				       (unsigned long long)o->max_entries);
 		r = put(&x, &c, e);
 	}
 	if (r < 0)
@@ -212,5 +214,7 @@ int tar_pack(const struct tar_opts *o, struct tar_result *res, struct err *e)
 		return failed(&x, e);
 	sha256_end(&x.sum, sum);
 	trailer_put(end, sum);
-	return fd_write_all(TAR_STREAM, end, sizeof(end)) < 0 ? err_set(e, ERR_INTERNAL, -EIO, "cannot write the archive") : 0;
+	return fd_write_all(TAR_STREAM, end, sizeof(end)) < 0
+		       ? err_set(e, ERR_INTERNAL, -EIO, "cannot write the archive")
+		       : 0;
 }

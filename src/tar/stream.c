@@ -1,4 +1,4 @@
-/* Changes as the warden writes them. Names and bytes are a sandbox's; the frames around them are checked like any stranger's. */
+/* Changes as the warden writes them. Names and bytes are a sandbox's; frames are checked like any stranger's. */
 #include "tar/tar.h"
 #include "base/base.h"
 
@@ -72,7 +72,8 @@ int changes_entry(struct changes *c, struct change_entry *ret, struct err *e)
 			if (change_end_decode(&c->next, &c->end) < 0)
 				return garbled(e);
 			if (c->end.errnum)
-				return err_set(e, c->end.kind < ERR_KIND_COUNT ? (enum err_kind)c->end.kind : ERR_INTERNAL,
+				return err_set(e,
+					       c->end.kind < ERR_KIND_COUNT ? (enum err_kind)c->end.kind : ERR_INTERNAL,
 					       -EIO, "%s", c->end.msg);
 			return 0;
 		}
@@ -94,8 +95,8 @@ ssize_t changes_data(struct changes *c, uint64_t size, uint64_t *at, uint8_t *bu
 	if (r < 0)
 		return r;
 	if (c->next.type == CHANGE_DATA) {
-		if (change_data_decode(&c->next, &offset, &data, &len) < 0 || offset < *at || len > room || offset > size ||
-		    len > size - offset)
+		if (change_data_decode(&c->next, &offset, &data, &len) < 0 || offset < *at || len > room ||
+		    offset > size || len > size - offset)
 			return garbled(e);
 		if (offset == *at) {
 			memcpy(buf, data, len);

@@ -1,6 +1,6 @@
 /*
- * cloche-tar's parts: a worker's host (host.c), folders in both directions (in.c, out.c), checkpoints (pack.c, unpack.c),
- * changes done again (apply.c), and locking up (confine.c).
+ * cloche-tar's parts: a worker's host (host.c), folders in both directions (in.c, out.c), checkpoints (pack.c,
+ * unpack.c), changes done again (apply.c), and locking up (confine.c).
  */
 #pragma once
 #include <stdbool.h>
@@ -73,7 +73,7 @@ struct changes {
 	bool peeked;
 	struct change_end end;
 };
-/* The next entry: 1, 0 at the end that says all came, or -errno. What it points to is good until the next call of these. */
+/* The next entry: 1, 0 at the end that says all came, or -errno. What it points to is good until the next call. */
 int changes_entry(struct changes *c, struct change_entry *ret, struct err *e);
 /*
  * The content of the entry before, in order and with its holes filled: bytes, 0 at the end. Of @size bytes, of which

@@ -2,8 +2,8 @@
 #include "base/base.h"
 
 static const uint8_t head[TRAILER - 32] = {
-	0x5c, 0x2a, 0x4d, 0x18, TRAILER - 8, 0, 0, 0, /* a frame to be skipped, and its length */
-	'c', 'l', 'o', 'c', 'h', 'e', '-', 's', 'h', 'a', '2', '5', '6', '-', '1', '\n',
+	0x5c, 0x2a, 0x4d, 0x18, TRAILER - 8, 0,	  0,   0, /* a frame to be skipped, and its length */
+	'c',  'l',  'o',  'c',	'h',	     'e', '-', 's', 'h', 'a', '2', '5', '6', '-', '1', '\n',
 };
 
 void trailer_put(uint8_t out[TRAILER], const uint8_t sum[32])

@@ -148,9 +148,9 @@ static int take_xattrs(struct unpack *x, struct archive_entry *n, struct thing *
 
 		a.value = value;
 		a.len = (uint32_t)len;
-		put = len > CHANGE_XATTRS_MAX || !a.name || !*a.name || strlen(a.name) > 255 ?
-			      -EMSGSIZE :
-			      change_xattr_encode(&a, x->xattrs + t->xattrs_len, sizeof(x->xattrs) - t->xattrs_len);
+		put = len > CHANGE_XATTRS_MAX || !a.name || !*a.name || strlen(a.name) > 255
+			      ? -EMSGSIZE
+			      : change_xattr_encode(&a, x->xattrs + t->xattrs_len, sizeof(x->xattrs) - t->xattrs_len);
 		if (put < 0)
 			return odd(t->path, "more extended attributes than fit", e);
 		t->xattrs_len += (uint32_t)put;
@@ -168,7 +168,9 @@ static int put(struct unpack *x, struct archive_entry *n, struct err *e)
 {
 	const char *name = archive_entry_pathname(n), *to = archive_entry_hardlink(n);
 	char path[CHANGE_PATH_MAX];
-	struct thing t = { .path = path, .target = archive_entry_symlink(n), .link = inside(to), .read = read_content, .arg = x };
+	struct thing t = {
+		.path = path, .target = archive_entry_symlink(n), .link = inside(to), .read = read_content, .arg = x
+	};
 	int64_t sec = archive_entry_mtime(n);
 	size_t len;
 

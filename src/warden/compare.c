@@ -53,10 +53,12 @@ void warden_compare_end(struct warden *w)
 
 static const uint32_t root_kind = SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE;
 
-static int live_state(const struct warden_sandbox *s, const struct sandbox_spec *spec, struct diff_state *ret, struct err *e)
+static int live_state(const struct warden_sandbox *s, const struct sandbox_spec *spec, struct diff_state *ret,
+		      struct err *e)
 {
 	if (strcmp(s->image, spec->image) || (s->flags & root_kind) != (spec->flags & root_kind))
-		return err_set(e, ERR_REFUSED, -EINVAL, "only states of the same image and kind of root can be compared");
+		return err_set(e, ERR_REFUSED, -EINVAL,
+			       "only states of the same image and kind of root can be compared");
 	if (s->root.early.upper < 0)
 		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
 	ret->upper = s->root.early.upper;
@@ -76,8 +78,8 @@ static int sealed_state(const struct warden *w, const struct sandbox_spec *spec,
 	memcpy(ret->layer, spec->layer, sizeof(ret->layer));
 	if (!spec->layers)
 		return 0;
-	r = w->layers ? layers_check(w->layers, spec, e) :
-			err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
+	r = w->layers ? layers_check(w->layers, spec, e)
+		      : err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
 	if (r == 0 && layers_unverified(w->layers, spec))
 		r = err_set(e, ERR_REFUSED, -EAGAIN, "a layer's files were not compared with its manifest");
 	return r;

@@ -39,8 +39,9 @@ static bool read_stream(int fd)
 			if (ended)
 				return false;
 			if (f.type == CHANGE_ENTRY && change_entry_decode(&f, &x) == 0 && len < sizeof(told) - 8192)
-				len += (size_t)snprintf(told + len, sizeof(told) - len, "%s%c %c %s %llu %llu", len ? "\n" : "",
-							"-ACR"[x.what], type_of(x.mode ? x.mode : x.old_mode), x.path,
+				len += (size_t)snprintf(told + len, sizeof(told) - len, "%s%c %c %s %llu %llu",
+							len ? "\n" : "", "-ACR"[x.what],
+							type_of(x.mode ? x.mode : x.old_mode), x.path,
 							(unsigned long long)x.size, (unsigned long long)x.old_size);
 			else if (f.type == CHANGE_END && change_end_decode(&f, &sum) == 0) {
 				ended = true;
@@ -48,8 +49,9 @@ static bool read_stream(int fd)
 			} else if (change_data_decode(&f, &at, &p, &m) < 0)
 				return false;
 			else if (m < 64 && len < sizeof(told) - 8192)
-				len += (size_t)snprintf(told + len, sizeof(told) - len, " %c%llu:%.*s", f.type == CHANGE_OLD ? '<' : '>',
-							(unsigned long long)at, (int)m, (const char *)p);
+				len += (size_t)snprintf(told + len, sizeof(told) - len, " %c%llu:%.*s",
+							f.type == CHANGE_OLD ? '<' : '>', (unsigned long long)at,
+							(int)m, (const char *)p);
 		}
 		if (r < 0)
 			return false;
@@ -105,14 +107,18 @@ TEST(a_new_sandbox_differs_in_nothing_and_then_in_what_it_did)
 	CHECK(compare(&w, &d));
 	CHECK_STR(told, "\n");
 	CHECK(!sum.added && !sum.changed && !sum.removed && !sum.truncated);
-	CHECK_EQ(st_run(&a, 0, "cd /root; printf hello > f; ln -s f l; mkdir -p d/e; printf 12 > d/e/g; mkfifo p; "
-			       "rm /etc/hostname; printf 'abc' > /etc/hosts; touch /etc/passwd; chmod 600 /etc/group; "
-			       "cat /etc/nsswitch.conf > /tmp/s; printf x > /etc/nsswitch.conf; cat /tmp/s > /etc/nsswitch.conf; rm /tmp/s; "
-			       "rm -r /etc/profile.d 2>/dev/null; mkdir /etc/profile.d; printf new > /etc/profile.d/only"), 0);
+	CHECK_EQ(st_run(&a, 0,
+			"cd /root; printf hello > f; ln -s f l; mkdir -p d/e; printf 12 > d/e/g; mkfifo p; "
+			"rm /etc/hostname; printf 'abc' > /etc/hosts; touch /etc/passwd; chmod 600 /etc/group; "
+			"cat /etc/nsswitch.conf > /tmp/s; printf x > /etc/nsswitch.conf; cat /tmp/s > "
+			"/etc/nsswitch.conf; rm /tmp/s; "
+			"rm -r /etc/profile.d 2>/dev/null; mkdir /etc/profile.d; printf new > /etc/profile.d/only"),
+		 0);
 	CHECK(compare(&w, &d));
 	CHECK(has("A f /root/f 5 0") && has("A l /root/l 1 0") && has("A d /root/d 0 0") && has("A d /root/d/e 0 0"));
 	CHECK(has("A f /root/d/e/g 2 0") && has("A o /root/p 0 0"));
-	CHECK(strstr(told, "R f /etc/hostname 0 ") && strstr(told, "C f /etc/hosts 3 ") && strstr(told, "C f /etc/group "));
+	CHECK(strstr(told, "R f /etc/hostname 0 ") && strstr(told, "C f /etc/hosts 3 ") &&
+	      strstr(told, "C f /etc/group "));
 	CHECK(strstr(told, "/etc/profile.d/only 3 "));
 	/* Copied up, but the same. */
 	CHECK(!strstr(told, "/etc/passwd") && !strstr(told, "/etc/nsswitch.conf") && !strstr(told, "/tmp"));
@@ -141,19 +147,26 @@ TEST(layers_and_sandboxes_are_compared_with_each_other)
 	st_fresh();
 	CHECK(wt_open(&w, st_args()));
 	CHECK(st_create(&w, &spec, &a));
-	CHECK_EQ(st_run(&a, 0, "cd /root; printf one > same; printf 1 > c; printf gone > g; mkdir -p dir/sub; printf x > dir/sub/f; "
-			       "mkdir whole; printf 1 > whole/old; rm -r /etc/init.d 2>/dev/null; true"), 0);
+	CHECK_EQ(st_run(&a, 0,
+			"cd /root; printf one > same; printf 1 > c; printf gone > g; mkdir -p dir/sub; printf x > "
+			"dir/sub/f; "
+			"mkdir whole; printf 1 > whole/old; rm -r /etc/init.d 2>/dev/null; true"),
+		 0);
 	CHECK(st_seal(&w, &a, id[0], &l, &pause));
 	CHECK(st_end(&w, &a));
 	st_stand_on(&one, id[0]);
 	CHECK(st_create(&w, &one, &b));
-	CHECK_EQ(st_run(&b, 0, "cd /root; cat same > t; cat t > same; rm t; printf 22 > c; rm g; rm -r dir; mkdir dir; printf n > dir/new; "
-			       "rm -r whole; printf file > whole"), 0);
+	CHECK_EQ(st_run(&b, 0,
+			"cd /root; cat same > t; cat t > same; rm t; printf 22 > c; rm g; rm -r dir; mkdir dir; printf "
+			"n > dir/new; "
+			"rm -r whole; printf file > whole"),
+		 0);
 	CHECK(st_seal(&w, &b, id[1], &l, &pause));
 	two = one;
 	st_stand_on(&two, id[1]);
 	CHECK(compare(&w, &d));
-	CHECK_STR(told, "C f /root/c 2 1\nA f /root/dir/new 1 0\nR d /root/dir/sub 0 0\nR f /root/dir/sub/f 0 1\nR f /root/g 0 4\n"
+	CHECK_STR(told, "C f /root/c 2 1\nA f /root/dir/new 1 0\nR d /root/dir/sub 0 0\nR f /root/dir/sub/f 0 1\nR f "
+			"/root/g 0 4\n"
 			"C f /root/whole 4 0\nR f /root/whole/old 0 1\n");
 	/* With what was there: before and now. */
 	d.flags = DIFF_TEXT;
@@ -209,9 +222,13 @@ TEST(what_is_carried_has_attributes_holes_and_links_and_only_the_top_of_what_is_
 	st_fresh();
 	CHECK(wt_open(&w, st_args()));
 	CHECK(st_create(&w, &spec, &a));
-	CHECK_EQ(st_run(&a, 0, "cd /root; truncate -s 1G sparse; printf end | dd of=sparse bs=1 seek=500M conv=notrunc status=none; "
-			       "printf a > a; ln a b; setfattr -n user.k -v v a 2>/dev/null; rm -r /usr/share/doc; printf m > /usr/share/mine; "
-			       "touch -d 2001-01-01 /etc/hosts"), 0);
+	CHECK_EQ(st_run(&a, 0,
+			"cd /root; truncate -s 1G sparse; printf end | dd of=sparse bs=1 seek=500M conv=notrunc "
+			"status=none; "
+			"printf a > a; ln a b; setfattr -n user.k -v v a 2>/dev/null; rm -r /usr/share/doc; printf m > "
+			"/usr/share/mine; "
+			"touch -d 2001-01-01 /etc/hosts"),
+		 0);
 	d.to = a.s.handle;
 	CHECK(compare(&w, &d));
 	CHECK(strstr(told, "A f /root/sparse 1073741824 0 >") || strstr(told, "A f /root/sparse 1073741824 0\n"));
@@ -238,8 +255,12 @@ TEST(hostile_trees_cost_nothing_but_themselves)
 	st_fresh();
 	CHECK(wt_open(&w, st_args()));
 	CHECK(st_create(&w, &spec, &a));
-	CHECK_EQ(st_run(&a, 0, "cd /root; c=dddddddd; for i in 1 2 3 4 5 6 7; do c=$c/$c; done; for i in 1 2 3 4 5; do mkdir -p $c; cd -P $c; done; "
-			       "cd /tmp; i=0; while [ $i -lt 3000 ]; do : > n$i; i=$((i+1)); done; printf x > \"$(printf 'a\\377\\n')\""), 0);
+	CHECK_EQ(st_run(&a, 0,
+			"cd /root; c=dddddddd; for i in 1 2 3 4 5 6 7; do c=$c/$c; done; for i in 1 2 3 4 5; do mkdir "
+			"-p $c; cd -P $c; done; "
+			"cd /tmp; i=0; while [ $i -lt 3000 ]; do : > n$i; i=$((i+1)); done; printf x > \"$(printf "
+			"'a\\377\\n')\""),
+		 0);
 	d.to = a.s.handle;
 	CHECK(compare(&w, &d));
 	CHECK(sum.truncated && sum.added > 3400);
@@ -249,7 +270,9 @@ TEST(hostile_trees_cost_nothing_but_themselves)
 	CHECK(read_stream(fd) && sum.errnum == ENAMETOOLONG && strstr(sum_msg, "4095"));
 	fd_close(fd);
 	d.flags = 0;
-	running = st_start(&a, 0, "rm -r /root/dddddddd; mkdir -p /tmp/x/y; while :; do mv /tmp/x /tmp/z; ln -s / /tmp/x; rm /tmp/x; mv /tmp/z /tmp/x; done");
+	running = st_start(&a, 0,
+			   "rm -r /root/dddddddd; mkdir -p /tmp/x/y; while :; do mv /tmp/x /tmp/z; ln -s / /tmp/x; rm "
+			   "/tmp/x; mv /tmp/z /tmp/x; done");
 	CHECK(running >= 0);
 	for (int i = 0; i < 30; i++) {
 		CHECK(compare(&w, &d));

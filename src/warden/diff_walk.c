@@ -330,7 +330,8 @@ static int same_xattrs(const struct diff_walk *d, const struct pair *p)
 static int differ(const struct diff_walk *d, struct pair *p, unsigned *ret)
 {
 	const struct stat *a = &p->f[0].st, *b = &p->f[1].st;
-	bool attrs = a->st_mode != b->st_mode || inside(d, 0, &p->f[0], a->st_uid) != inside(d, 1, &p->f[1], b->st_uid) ||
+	bool attrs = a->st_mode != b->st_mode ||
+		     inside(d, 0, &p->f[0], a->st_uid) != inside(d, 1, &p->f[1], b->st_uid) ||
 		     inside(d, 0, &p->f[0], a->st_gid) != inside(d, 1, &p->f[1], b->st_gid) ||
 		     (d->flags & DIFF_DATA && !same_time(a, b)) || a->st_rdev != b->st_rdev;
 	int r;
@@ -338,7 +339,8 @@ static int differ(const struct diff_walk *d, struct pair *p, unsigned *ret)
 	*ret = 0;
 	if (S_ISLNK(a->st_mode)) {
 		char x[CHANGE_PATH_MAX + 1], y[CHANGE_PATH_MAX + 1];
-		ssize_t n = read_link(d, 0, &p->f[0], p->name, x), m = n < 0 ? n : read_link(d, 1, &p->f[1], p->name, y);
+		ssize_t n = read_link(d, 0, &p->f[0], p->name, x),
+			m = n < 0 ? n : read_link(d, 1, &p->f[1], p->name, y);
 
 		if (m < 0)
 			return (int)m;

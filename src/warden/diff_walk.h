@@ -1,4 +1,4 @@
-/* The parts of a comparison: the stream that is written (diff_out.c), and two stacks of layers walked at once (diff_walk.c). */
+/* The parts of a comparison: the stream that is written (diff_out.c), two stacks of layers walked at once (diff_walk.c). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -191,7 +191,7 @@ TEST(a_node_process_goes_on)
 TEST(an_image_of_what_an_image_became_holds_what_changed)
 {
 	char id[3][ID_SIZE], text[128];
-	struct client_layer l, first;
+	struct client_layer l, first = { 0 };
 	struct sandbox_spec spec;
 	struct kt_held held[2];
 	struct err e = { 0 };

@@ -41,7 +41,8 @@ static void put_path(struct json *j, const char *path)
 	if (text_is(path, n))
 		return;
 	for (size_t i = 0; i < n; i += 3) {
-		uint32_t v = (uint32_t)p[i] << 16 | (i + 1 < n ? (uint32_t)p[i + 1] << 8 : 0) | (i + 2 < n ? p[i + 2] : 0);
+		uint32_t v =
+			(uint32_t)p[i] << 16 | (i + 1 < n ? (uint32_t)p[i + 1] << 8 : 0) | (i + 2 < n ? p[i + 2] : 0);
 
 		text[at++] = digits[v >> 18];
 		text[at++] = digits[v >> 12 & 63];
@@ -61,8 +62,8 @@ static int put_text(struct diff *d, struct json *j)
 	    !text_is(buf_str(&d->now), d->now.len))
 		return 0;
 	buf_clear(&d->hunks);
-	r = buf_addf(&d->hunks, "--- %s%s\n+++ %s%s\n", had ? "a" : "/dev/null", had ? x->path : "", has ? "b" : "/dev/null",
-		     has ? x->path : "");
+	r = buf_addf(&d->hunks, "--- %s%s\n+++ %s%s\n", had ? "a" : "/dev/null", had ? x->path : "",
+		     has ? "b" : "/dev/null", has ? x->path : "");
 	if (r == 0)
 		r = text_diff(buf_str(&d->old), d->old.len, buf_str(&d->now), d->now.len, &d->hunks);
 	if (r == 0)
@@ -148,8 +149,8 @@ static int take(struct diff *d, const struct change_frame *f, struct json *j)
 	if (change_end_decode(f, &end) < 0)
 		return -EBADMSG;
 	if (end.errnum)
-		return err_set(&d->e, end.kind < ERR_KIND_COUNT ? (enum err_kind)end.kind : ERR_INTERNAL, -(int)end.errnum,
-			       "compare: %s", end.msg);
+		return err_set(&d->e, end.kind < ERR_KIND_COUNT ? (enum err_kind)end.kind : ERR_INTERNAL,
+			       -(int)end.errnum, "compare: %s", end.msg);
 	jout_end(j);
 	jout_bool(j, "truncated", end.truncated);
 	jout_u64(j, "added", end.added);
@@ -186,7 +187,8 @@ static void run(uv_work_t *w)
 		if (r == -E2BIG)
 			err_set(&d->e, ERR_TOO_LARGE, r, "what differs does not fit into one answer");
 		else
-			err_sys(&d->e, r == -ENOMEM ? ERR_EXHAUSTED : ERR_LOST, r, "the list of changes can not be read");
+			err_sys(&d->e, r == -ENOMEM ? ERR_EXHAUSTED : ERR_LOST, r,
+				"the list of changes can not be read");
 	}
 }
 
@@ -234,8 +236,8 @@ static void start(struct call *c, const struct state *to)
 	struct compare_want w = { .to = *to, .max = ENTRIES_MAX };
 	struct err e = { 0 };
 	struct diff *d;
-	int r = text && strcmp(text, "0") && strcmp(text, "1") ? err_set(&e, ERR_INVALID, -EINVAL, "text: 0 or 1") :
-								  call_room(c, &e);
+	int r = text && strcmp(text, "0") && strcmp(text, "1") ? err_set(&e, ERR_INVALID, -EINVAL, "text: 0 or 1")
+							       : call_room(c, &e);
 
 	if (r == 0)
 		r = state_find(c->api->s, &c->who, from && *from ? from : "image", &w.from, &e);
@@ -249,9 +251,15 @@ static void start(struct call *c, const struct state *to)
 	d->c = c;
 	d->text = text && *text == '1';
 	w.flags = d->text ? DIFF_TEXT : 0;
-	snprintf(d->from, sizeof(d->from), "%s%s", w.from.box ? "sandbox:" : w.from.checkpoint ? "checkpoint:" : "image",
-		 w.from.box ? w.from.box->id : w.from.checkpoint ? w.from.checkpoint->id : "");
-	snprintf(d->to, sizeof(d->to), "%s:%s", to->box ? "sandbox" : "checkpoint", to->box ? to->box->id : to->checkpoint->id);
+	snprintf(d->from, sizeof(d->from), "%s%s",
+		 w.from.box	     ? "sandbox:"
+		 : w.from.checkpoint ? "checkpoint:"
+				     : "image",
+		 w.from.box	     ? w.from.box->id
+		 : w.from.checkpoint ? w.from.checkpoint->id
+				     : "");
+	snprintf(d->to, sizeof(d->to), "%s:%s", to->box ? "sandbox" : "checkpoint",
+		 to->box ? to->box->id : to->checkpoint->id);
 	c->pending = true;
 	r = compare_list(c->api->s, &w, on_list, d, &e);
 	if (r < 0) {

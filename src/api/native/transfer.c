@@ -1,4 +1,4 @@
-/* A checkpoint as one file, out and in. Both ends of it are cloche-tar's; here are only bytes, as fast as the client's. */
+/* A checkpoint as one file, out and in. Both ends of it are cloche-tar's; here are bytes, as fast as the client's. */
 #include "api/native/checkpoints.h"
 #include "base/base.h"
 #include "service/compare.h"

@@ -1,24 +1,11 @@
 """`cloche checkpoint`, `restore`, `fork`, `diff`, `promote`, `hibernate` and `wake`, against a real daemon."""
 import json
 import os
+import pty
 import subprocess
 
-import pytest
-
 import host
-from cli import daemon, nothing_is_left_behind, ok  # noqa: F401
-
-
-@pytest.fixture
-def box(daemon, ok):
-    """One with a file in it, by a name of its own; what came from it is gone afterwards, too."""
-    name = f"box{os.urandom(4).hex()}"
-    ok("create", "--name", name, "-e", "COLOUR=red", "--memory", "128M")
-    ok("exec", name, "--", "sh", "-c", "echo one > data; mkdir -p dir; echo kept > dir/kept")
-    yield name
-    daemon.cli("rm", "--all")
-    for c in json.loads(daemon.cli("checkpoint", "ls", "--json").text):
-        daemon.cli("checkpoint", "rm", c["id"])
+from cli import daemon, nothing_is_left_behind, ok, started_box as box  # noqa: F401
 
 
 def test_back_in_place_as_often_as_wanted(daemon, ok, box):
@@ -122,6 +109,8 @@ def test_diff_shows_what_was_changed(daemon, ok, box):
     assert ok("diff", box) == ok("diff", "image", box) and f"A {home}/data" in ok("diff", box)
     whole = json.loads(ok("diff", "--json", f"{box}:base", box))
     assert (whole["added"], whole["changed"], whole["removed"]) == (2, 1, 1)
+    ok("exec", box, "--", "chmod", "700", "data")
+    assert ok("diff", f"{box}:base", box).splitlines()[0] == f"M {home}/data  (4, was 4, mode 0700, was 0644)"
     assert daemon.cli("diff", "--exit-code", f"{box}:base", box).code == 1
     assert daemon.cli("diff", "--exit-code", box, box).code == 0
     ident = json.loads(ok("checkpoint", "inspect", f"{box}:base"))["id"]
@@ -163,3 +152,62 @@ def test_a_bad_file_is_refused_and_what_was_there_stays(daemon, ok, box, tmp_pat
     path.write_text("mine")
     host.one_line(daemon.cli("checkpoint", "export", "nothing", path))
     assert path.read_text() == "mine" and sorted(os.listdir(tmp_path)) == ["bad", "base"]
+
+
+def test_carrying_shows_progress_on_a_terminal_only(daemon, ok, box):
+    ok("exec", box, "--", "sh", "-c", "head -c 30000000 /dev/urandom > big")
+    ok("checkpoint", box, "base")
+    # Whoever reads slowly keeps it from ending within half a second; so does who writes slowly.
+    slow = f"'{host.CLOCHE}' checkpoint export {box}:base - | (sleep 1; cat) | (head -c 1000000; sleep 1; cat) | '{host.CLOCHE}' checkpoint import --name slow -"
+    master, slave = pty.openpty()
+    p = subprocess.Popen(["sh", "-c", slow], stderr=slave, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=daemon.environment())
+    try:
+        ident = p.communicate(timeout=60)[0].decode().strip()
+        assert p.returncode == 0
+        seen = os.read(master, 65536)
+        assert f"{box}:base".encode() in seen and b"/s  stdin" in seen, seen
+    finally:
+        host.end(p)
+        os.close(slave)
+        os.close(master)
+    assert json.loads(ok("checkpoint", "inspect", ident))["name"] == "slow"
+    r = daemon.cli("checkpoint", "export", ident, "/dev/null")
+    assert (r.code, r.out, r.err) == (0, b"", b""), r
+
+
+def test_one_that_is_cut_on_the_way_is_no_file(daemon, ok, box, tmp_path):
+    ok("exec", box, "--", "sh", "-c", "head -c 30000000 /dev/urandom > big")
+    ident = ok("checkpoint", box, "base")
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    p = subprocess.Popen([str(host.CLOCHE), "checkpoint", "export", ident, str(fifo)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, env=daemon.environment())
+    try:
+        with open(fifo, "rb") as f:
+            head = f.read(100000)
+            daemon.kill9("api")
+            f.read()
+        out, err = p.communicate(timeout=30)
+    finally:
+        host.end(p)
+    assert p.returncode == 125 and out == b"" and err.count(b"\n") == 1, (p.returncode, out, err)
+    host.wait_for(lambda: daemon.get("/healthz").status == 200, 20, "the daemon")
+    count = len(json.loads(ok("checkpoint", "ls", "--json")))
+    (tmp_path / "cut").write_bytes(head)
+    host.one_line(daemon.cli("checkpoint", "import", tmp_path / "cut"))
+    assert len(json.loads(ok("checkpoint", "ls", "--json"))) == count
+    assert ok("restore", "--as", "whole", ident)
+
+
+def test_promote_brings_a_fork_back(daemon, ok, box):
+    ok("fork", "--name", "trial", box)
+    ok("exec", "trial", "--", "sh", "-c", "echo better > data; echo new > more; rm dir/kept")
+    assert ok("promote", "trial", box) == "1 added, 1 changed, 1 removed"
+    assert ok("exec", box, "--", "sh", "-c", "cat data more; ls dir") == "better\nnew"
+    ok("fork", "--name", "other", box)
+    ok("exec", "other", "--", "sh", "-c", "echo theirs > data")
+    ok("exec", box, "--", "sh", "-c", "echo mine > data")
+    assert "data" in host.one_line(daemon.cli("promote", "other", box))
+    assert ok("exec", box, "--", "cat", "data") == "mine"
+    assert daemon.cli("promote", "--force", "other", box).code == 0
+    assert ok("exec", box, "--", "cat", "data") == "theirs"

@@ -171,7 +171,7 @@ static int run_import(struct args *a, struct err *e)
 	}
 	r = conn_open(&a->conn, &c, e);
 	if (r == 0)
-		r = deliver(c, &x, a->rest[0], buf_str(&query), &v, e);
+		r = deliver(c, &x, fd < 0 ? "stdin" : a->rest[0], buf_str(&query), &v, e);
 	if (r < 0)
 		return r;
 	if (a->json)

@@ -224,6 +224,7 @@ int conn_get(struct conn *c, const char *path, json_t **ret, struct err *e)
 /* ---- calls ---- */
 
 #define PULL_MAX (1 * MIB)
+#define ERROR_MAX (8 * MIB) /* a thousand paths of a conflict */
 
 struct call {
 	struct conn *conn;
@@ -256,7 +257,7 @@ static size_t on_data(char *data, size_t one, size_t n, void *arg)
 	c->head = true;
 	c->conn->happened = true;
 	if (status_of(c) >= 400)
-		return c->body.len + n > 64 * KIB || buf_add(&c->body, data, n) < 0 ? CURL_WRITEFUNC_ERROR : n;
+		return c->body.len + n > ERROR_MAX || buf_add(&c->body, data, n) < 0 ? CURL_WRITEFUNC_ERROR : n;
 	if (c->s.sink) {
 		r = c->s.sink(c->s.arg, data, n);
 		if (r < 0)

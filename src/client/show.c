@@ -144,9 +144,13 @@ int show_set_pair(json_t *o, const char *text, struct err *e)
 
 void show_not_done(const json_t *sandbox)
 {
-	const json_t *list = json_object_get(json_object_get(sandbox, "restored"), "not_done"), *one;
+	const json_t *restored = json_object_get(sandbox, "restored"), *one;
+	const json_t *list = json_object_get(restored, "not_done");
 	size_t i;
 
+	/* Without processes there is nobody whom it could concern. */
+	if (!json_is_true(json_object_get(restored, "memory")))
+		return;
 	json_array_foreach(list, i, one) show_warn("%s: %s", show_str(one, "what"), show_str(one, "why"));
 }
 

@@ -33,7 +33,7 @@ int show_pairs(const json_t *o, struct buf *b);
 /* Sets @key to TEXT's part behind the first '=' in the object @o; its name before it. -EINVAL without one. */
 int show_set_pair(json_t *o, const char *text, struct err *e);
 
-/* What could not be done for a sandbox that was made of a checkpoint, on stderr. */
+/* What could not be done for the processes of a sandbox that was made of a checkpoint, on stderr. */
 void show_not_done(const json_t *sandbox);
 /* The answer {"sandboxes":[…]}: as it is, or the ids. */
 int show_made(bool json, const json_t *answer, struct err *e);

@@ -36,6 +36,7 @@ struct copy {
 	const struct vma *v;
 	struct mem_range *run;
 	pid_t pid; /* who is read */
+	int mem; /* its memory */
 	uint64_t at; /* up to here runs are complete */
 	struct iovec piece[PIECES];
 	size_t pieces, pages;
@@ -65,7 +66,7 @@ static int read_bytes(const struct copy *c, uint8_t *to, size_t len, struct err 
 	/* What a process may not read itself can be read this way; what lies behind a file's end is nothing. */
 	for (size_t i = 0; i < c->pieces; i++)
 		for (size_t k = 0; k < c->piece[i].iov_len; k += PAGE, at += PAGE) {
-			n = pread(c->p->mem, to + at, PAGE, (off_t)((uintptr_t)c->piece[i].iov_base + k));
+			n = pread(c->mem, to + at, PAGE, (off_t)((uintptr_t)c->piece[i].iov_base + k));
 			if (n < 0 && !c->v->all)
 				return err_sys(e, ERR_INTERNAL, -errno, "read memory of process %u", c->p->pid);
 			if (n != (ssize_t)PAGE)
@@ -235,6 +236,7 @@ static bool joins(const struct mem_vma *a, const struct mem_vma *b)
 	       a->flags == b->flags && a->advice == b->advice && !(a->flags & MEM_VMA_GROWSDOWN);
 }
 
+/* The runs of one record lie together: none can be added to what was copied earlier. */
 static int add_record(struct dump *d, struct proc *p, const struct vma *v, uint32_t *ret, struct err *e)
 {
 	struct mem_vma rec = {
@@ -250,7 +252,7 @@ static int add_record(struct dump *d, struct proc *p, const struct vma *v, uint3
 	if (p->rec.vma.n) {
 		struct mem_vma *last = image_at(&d->image, MEM_S_VMA, p->rec.vma.first + p->rec.vma.n - 1);
 
-		if (joins(last, &rec)) {
+		if (!v->copied && joins(last, &rec)) {
 			last->end = rec.end;
 			*ret = p->rec.vma.first + p->rec.vma.n - 1;
 			return 0;
@@ -263,28 +265,77 @@ static int add_record(struct dump *d, struct proc *p, const struct vma *v, uint3
 	return r;
 }
 
+/* Who is read: the process, or the fork that stands for it. */
+struct source {
+	pid_t pid;
+	int mem, pagemap;
+};
+
+static void source_donep(struct source *s)
+{
+	fd_close(s->mem);
+	fd_close(s->pagemap);
+}
+
+static int source_open(const struct proc *p, pid_t pid, struct source *ret, struct err *e)
+{
+	char path[64];
+
+	ret->pid = pid;
+	snprintf(path, sizeof(path), "/proc/%d/pagemap", (int)pid);
+	ret->pagemap = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
+	ret->mem = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (ret->pagemap < 0 || ret->mem < 0)
+		return err_sys(e, ERR_INTERNAL, ret->mem < 0 ? ret->mem : ret->pagemap, "memory of process %u", p->pid);
+	return 0;
+}
+
+static int copy_content(struct dump *d, struct proc *p, const struct vma *v, const struct source *s, struct mem_range *run,
+			struct err *e)
+{
+	struct copy c = { .d = d, .p = p, .v = v, .run = run, .pid = s->pid, .mem = s->mem, .at = v->start,
+			  .gap = v->ancestor == MEM_NONE ? GAP : GAP_DELTA };
+
+	return copy_vma(&c, s->pagemap, e);
+}
+
+static bool has_content(const struct vma *v)
+{
+	return v->kind == MEM_VMA_ANON || v->kind == MEM_VMA_FILE;
+}
+
+int vma_dump_early(struct dump *d, struct proc *p, struct err *e)
+{
+	__attribute__((cleanup(source_donep))) struct source s = { .mem = -1, .pagemap = -1 };
+	int r = source_open(p, p->host, &s, e);
+
+	for (size_t i = 0; r == 0 && i < p->n_vmas; i++)
+		if (p->vma[i].in_source && has_content(&p->vma[i])) {
+			r = copy_content(d, p, &p->vma[i], &s, &p->vma[i].run, e);
+			p->vma[i].copied = true;
+		}
+	return r;
+}
+
 int vma_dump(struct dump *d, struct proc *p, struct err *e)
 {
-	AUTO_CLOSE int pagemap = sys_openat(p->dir, "pagemap", O_RDONLY | O_CLOEXEC, 0);
-	int r = 0;
+	__attribute__((cleanup(source_donep))) struct source s = { .mem = -1, .pagemap = -1 };
+	int r = source_open(p, p->copy ? p->copy : p->host, &s, e);
 
-	if (pagemap < 0)
-		return err_sys(e, ERR_INTERNAL, pagemap, "pagemap of process %u", p->pid);
 	for (size_t i = 0; r == 0 && i < p->n_vmas; i++) {
 		const struct vma *v = &p->vma[i];
-		struct mem_range run = { 0 };
+		struct mem_vma *rec;
 		uint32_t at;
 
 		r = add_record(d, p, v, &at, e);
-		if (r == 0 && (v->kind == MEM_VMA_ANON || v->kind == MEM_VMA_FILE)) {
-			struct mem_vma *rec = image_at(&d->image, MEM_S_VMA, at);
-			struct copy c = { .d = d, .p = p, .v = v, .run = &run, .pid = p->host, .at = v->start,
-					  .gap = v->ancestor == MEM_NONE ? GAP : GAP_DELTA };
-
-			run = rec->run;
-			r = copy_vma(&c, pagemap, e);
-			rec->run = run;
-		}
+		if (r < 0 || !has_content(v))
+			continue;
+		rec = image_at(&d->image, MEM_S_VMA, at);
+		if (v->copied)
+			rec->run = v->run;
+		else
+			r = copy_content(d, p, v, &s, &rec->run, e);
 	}
 	return r;
 }

@@ -26,6 +26,8 @@ struct vma {
 	uint32_t ancestor; /* pages file it maps, MEM_NONE: none */
 	bool shared, all; /* all: also pages that are the file's own have to be stored */
 	bool in_source; /* a fork does not have it as it is */
+	bool copied; /* ahead of the others: */
+	struct mem_range run;
 };
 
 struct thread {
@@ -53,7 +55,7 @@ struct proc {
 	uint64_t vdso, vdso_tail, vdso_end; /* the tail is behind what belongs to it */
 	uint64_t caught, ignored; /* signals */
 	uint64_t dirty; /* about so many bytes have to be copied */
-	pid_t copy; /* host id of the stopped fork that is read instead, 0 = none */
+	pid_t copy; /* host id of a fork that stands still and is read instead, 0 = none */
 	char *status;
 	struct mem_proc rec;
 };
@@ -171,6 +173,8 @@ int file_find(const struct dump *d, int dir, const char *link, struct found *ret
 int vma_read(struct dump *d, struct proc *p, struct err *e);
 /* Records of the process's mappings and their pages, into ->image and ->pages. */
 int vma_dump(struct dump *d, struct proc *p, struct err *e);
+/* Only what its fork does not have; vma_dump() comes later. */
+int vma_dump_early(struct dump *d, struct proc *p, struct err *e);
 int pages_init(struct pages *g, int fd, struct err *e);
 void pages_done(struct pages *g);
 /* Everything that is in memory into the file. */
@@ -191,9 +195,9 @@ int thread_read(struct dump *d, struct proc *p, struct thread *t, struct err *e)
 int thread_pending(struct dump *d, pid_t tid, bool shared, struct mem_span *ret, struct err *e);
 /* What only the process itself can be asked: the calls are made by it. */
 int inject_proc(struct dump *d, struct proc *p, struct err *e);
-/* A fork that stands still; *ret is its host id. */
-int inject_fork(struct dump *d, struct proc *p, struct err *e);
-void inject_forget(struct dump *d, struct proc *p);
+/* Makes ->copy, a fork that stands still, and ends when it is let go. -EAGAIN when it may not have one. */
+int inject_fork(struct proc *p, struct err *e);
+void inject_forget(struct proc *p); /* lets it go */
 
 /* ---- fd.c, object.c: descriptors ---- */
 int external_read(struct dump *d, struct err *e);
@@ -203,4 +207,5 @@ void object_done(struct dump *d);
 int object_shmem(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e);
 
 /* ---- tree.c ---- */
-int tree_read(struct dump *d, struct err *e); /* placeholders, execs, parents: the records of processes */
+int tree_read(struct dump *d, struct err *e); /* placeholders, execs, parents, terminals */
+int tree_records(struct dump *d, struct err *e); /* when all the rest is known: the records of processes */

@@ -9,7 +9,9 @@
 
 #include <elf.h>
 #include <linux/ptrace.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -160,4 +162,93 @@ int inject_run(struct proc *p, struct thread *t, struct inject *j, struct err *e
 	for (size_t at = 0; r >= 0 && at < j->n; at += (size_t)r)
 		r = make_round(p, t, j, at, e);
 	return r < 0 ? r : 0;
+}
+
+#define OPTIONS PTRACE_O_TRACESYSGOOD
+
+/* Into the clone, past its announcement, and out of it; then the page goes, and the thread is put back. */
+static int make_fork(struct thread *t, pid_t *ret)
+{
+	unsigned long child = 0;
+	int status, r;
+	long page, ended;
+
+	r = one_call(t, &page);
+	if (r == 0)
+		r = run_to(t, 0);
+	if (r == 0)
+		r = (int)sys_ptrace(PTRACE_SYSCALL, t->host, 0, NULL);
+	if (r == 0)
+		r = stop_next(t->host, &status);
+	if (r == 0 && (status >> 16 == PTRACE_EVENT_CLONE || status >> 16 == PTRACE_EVENT_FORK)) {
+		r = (int)sys_ptrace(PTRACE_GETEVENTMSG, t->host, 0, &child);
+		if (r == 0)
+			r = run_to(t, 0);
+	}
+	if (r == 0)
+		r = one_call(t, &ended);
+	if (r == 0)
+		r = leave(t);
+	if (r == 0 && child)
+		r = stop_next((pid_t)child, &status);
+	if (r == 0)
+		*ret = (pid_t)child;
+	return r;
+}
+
+/*
+ * A sibling, not a child: the agent is its parent then, which reaps whoever is not an exec of it without a word. So it
+ * is only for the agent's own children. It is stopped from birth, and when nobody holds it any more it ends by itself.
+ */
+int inject_fork(struct proc *p, struct err *e)
+{
+	const struct call fork = { SYS_clone, { CLONE_PARENT | SIGCHLD }, 0 };
+	struct thread *t = &p->thread[0];
+	uint64_t regs[DUMP_REGS_MAX];
+	struct code c = { 0 };
+	static const uint8_t zeros[CODE_MAX];
+	int r = vdso_room(p, &c, e);
+
+	if (r < 0)
+		return r;
+	code_begin(&c);
+	code_call(&c, &fork);
+	code_end_child(&c);
+	memcpy(regs, t->regs, sizeof(regs));
+	arch_restart(regs);
+	code_end(&c, regs, t->mask, t);
+	if (c.full)
+		return proc_refuse(p, e, "has no room behind its vdso");
+	r = vdso_write(p, c.at, c.byte, c.n);
+	if (r == 0)
+		r = (int)sys_ptrace(PTRACE_SETOPTIONS, t->host, 0, (void *)(uintptr_t)(OPTIONS | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK));
+	memcpy(regs, t->regs, sizeof(regs));
+	arch_enter(regs, c.at);
+	if (r == 0)
+		r = set_regs(t, regs);
+	if (r == 0)
+		r = set_mask(t, UINT64_MAX);
+	if (r == 0)
+		r = make_fork(t, &p->copy);
+	if (r == 0)
+		r = (int)sys_ptrace(PTRACE_SETOPTIONS, t->host, 0, (void *)(uintptr_t)OPTIONS);
+	if (r == 0 && p->copy)
+		sys_ptrace(PTRACE_SETOPTIONS, p->copy, 0, (void *)(uintptr_t)(OPTIONS | PTRACE_O_EXITKILL));
+	if (r == 0)
+		r = vdso_write(p, c.at, zeros, c.n);
+	if (r < 0)
+		return err_sys(e, ERR_CONFLICT, r, "a copy of process %u (%s)", p->pid, p->name);
+	return p->copy ? 0 : -EAGAIN;
+}
+
+void inject_forget(struct proc *p)
+{
+	int status;
+
+	if (!p->copy)
+		return;
+	sys_ptrace(PTRACE_CONT, p->copy, 0, NULL);
+	while (sys_wait4(p->copy, &status, __WALL) == p->copy && WIFSTOPPED(status))
+		sys_ptrace(PTRACE_CONT, p->copy, 0, NULL);
+	p->copy = 0;
 }

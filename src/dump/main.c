@@ -33,6 +33,7 @@
 #include <unistd.h>
 
 #define BIG (64ULL << 20) /* more than this is not copied while everybody waits */
+#define BIG_ONE (16ULL << 20) /* and one process of that much gets a fork */
 #define BIT(cap) (1ULL << (cap))
 #ifndef CAP_CHECKPOINT_RESTORE
 #define CAP_CHECKPOINT_RESTORE 40
@@ -201,6 +202,28 @@ static int read_processes(struct dump *d, struct err *e)
 	return r == 0 ? object_link(d, e) : r;
 }
 
+/* With so much to copy, who can gets a fork that is read while it runs on. */
+static int fork_big(struct dump *d, struct err *e)
+{
+	uint64_t all = 0;
+	int r = 0;
+
+	for (size_t i = 1; i < d->n_procs; i++)
+		all += d->proc[i].dirty;
+	for (size_t i = 1; r == 0 && all > BIG && i < d->n_procs; i++) {
+		struct proc *p = &d->proc[i];
+
+		if (p->zombie || p->parent || p->dirty < BIG_ONE)
+			continue;
+		r = inject_fork(p, e);
+		if (r == 0)
+			r = vma_dump_early(d, p, e);
+		else if (r == -EAGAIN)
+			r = 0; /* everybody waits a little longer then */
+	}
+	return r;
+}
+
 static int copy_all(struct dump *d, struct err *e)
 {
 	int r = 0;
@@ -208,10 +231,25 @@ static int copy_all(struct dump *d, struct err *e)
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
 		if (!d->proc[i].zombie)
 			r = inject_proc(d, &d->proc[i], e);
+	if (r == 0)
+		r = fork_big(d, e);
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
-		if (!d->proc[i].zombie)
+		if (!d->proc[i].zombie && !d->proc[i].copy)
 			r = vma_dump(d, &d->proc[i], e);
-	return r == 0 ? tree_read(d, e) : r;
+	return r;
+}
+
+/* What was left for when everybody runs again. */
+static int copy_rest(struct dump *d, struct err *e)
+{
+	int r = 0;
+
+	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
+		if (d->proc[i].copy) {
+			r = vma_dump(d, &d->proc[i], e);
+			inject_forget(&d->proc[i]);
+		}
+	return r;
 }
 
 static int hold_and_read(struct dump *d, struct err *e)
@@ -231,7 +269,9 @@ static int hold_and_read(struct dump *d, struct err *e)
 	d->boottime = now(CLOCK_BOOTTIME);
 	if (r == 0)
 		r = read_processes(d, e);
-	return r == 0 ? copy_all(d, e) : r;
+	if (r == 0)
+		r = copy_all(d, e);
+	return r == 0 ? tree_read(d, e) : r;
 }
 
 static int run(struct dump *d, struct err *e)
@@ -251,6 +291,10 @@ static int run(struct dump *d, struct err *e)
 	stop_release(d);
 	if (r == 0)
 		r = say(d, "copied");
+	if (r == 0)
+		r = copy_rest(d, e);
+	if (r == 0)
+		r = tree_records(d, e);
 	if (r == 0)
 		r = pages_flush(&d->pages, e);
 	if (r == 0)

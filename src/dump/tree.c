@@ -187,9 +187,9 @@ static int add_threads(struct dump *d, struct proc *p, struct err *e)
 	return r;
 }
 
-static int add_proc(struct dump *d, struct proc *p, struct err *e)
+static int read_proc(struct dump *d, struct proc *p, struct err *e)
 {
-	int r = 0;
+	int r;
 
 	p->rec.state = p->zombie ? MEM_ZOMBIE : MEM_ALIVE;
 	p->rec.pid = p->pid;
@@ -199,20 +199,19 @@ static int add_proc(struct dump *d, struct proc *p, struct err *e)
 	if (p->zombie) {
 		p->rec.exe = p->rec.cwd = p->rec.root = MEM_NONE;
 		memcpy(p->rec.comm, p->name, sizeof(p->rec.comm));
-	} else {
-		r = terminal(d, p, e);
-		memcpy(p->rec.comm, p->thread[0].rec.comm, sizeof(p->rec.comm));
-		if (r == 0)
-			r = thread_pending(d, p->host, true, &p->rec.pending, e);
-		if (r == 0)
-			r = add_threads(d, p, e);
+		return 0;
 	}
-	return r == 0 ? image_add(&d->image, MEM_S_PROC, &p->rec, &p->index, e) : r;
+	memcpy(p->rec.comm, p->thread[0].rec.comm, sizeof(p->rec.comm));
+	r = terminal(d, p, e);
+	if (r == 0)
+		r = thread_pending(d, p->host, true, &p->rec.pending, e);
+	return r == 0 ? add_threads(d, p, e) : r;
 }
 
 int tree_read(struct dump *d, struct err *e)
 {
 	struct buf *x = &d->image.section[MEM_S_EXEC];
+	uint32_t at = 0;
 	int r = execs(d, e);
 
 	if (x->len)
@@ -222,8 +221,21 @@ int tree_read(struct dump *d, struct err *e)
 		d->proc[i].index = d->proc[i].zombie && !d->proc[i].parent ? MEM_NONE : 0;
 	if (r == 0)
 		r = placeholders(d, e);
+	for (size_t i = 1; i < d->n_procs; i++)
+		if (d->proc[i].index != MEM_NONE)
+			d->proc[i].index = d->placeholders + at++;
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
 		if (d->proc[i].index != MEM_NONE)
-			r = add_proc(d, &d->proc[i], e);
+			r = read_proc(d, &d->proc[i], e);
+	return r;
+}
+
+int tree_records(struct dump *d, struct err *e)
+{
+	int r = 0;
+
+	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
+		if (d->proc[i].index != MEM_NONE)
+			r = image_add(&d->image, MEM_S_PROC, &d->proc[i].rec, NULL, e);
 	return r;
 }

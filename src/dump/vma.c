@@ -20,6 +20,16 @@ static const char *name_of(const char *line)
 	return line;
 }
 
+/* From the device on. */
+static const char *device_of(const char *line)
+{
+	for (unsigned i = 0; i < 3; i++) {
+		line += strcspn(line, " \n");
+		line += strspn(line, " ");
+	}
+	return line;
+}
+
 static bool named(const char *name, const char *what)
 {
 	size_t n = strlen(what);
@@ -114,20 +124,50 @@ static uint32_t ancestor_of(const struct dump *d, const struct stat *st)
 	return MEM_NONE;
 }
 
-static int file_vma(struct dump *d, struct proc *p, struct vma *v, struct err *e)
+/*
+ * What was found lately. A library has five mappings, and all say the same of themselves: device, inode and name, which
+ * is @key up to the end of its line.
+ */
+#define SEEN 32U
+struct seen {
+	struct {
+		const char *key;
+		struct found f;
+	} file[SEEN];
+	unsigned next;
+};
+
+static const struct found *look_up(const struct seen *s, const char *key)
 {
-	struct found f;
+	size_t n = strcspn(key, "\n");
+
+	for (unsigned i = 0; i < SEEN; i++)
+		if (s->file[i].key && !strncmp(s->file[i].key, key, n + 1))
+			return &s->file[i].f;
+	return NULL;
+}
+
+static int file_vma(struct dump *d, struct proc *p, struct vma *v, const char *key, struct seen *seen, struct err *e)
+{
+	const struct found *have = look_up(seen, key);
+	struct found *f = &seen->file[seen->next].f;
 	char link[64];
 	int r;
 
 	snprintf(link, sizeof(link), "map_files/%llx-%llx", (unsigned long long)v->start, (unsigned long long)v->end);
-	r = file_find(d, p->dir, link, &f, e);
-	if (r < 0)
-		return r;
+	if (!have) {
+		seen->file[seen->next].key = NULL;
+		r = file_find(d, p->dir, link, f, e);
+		if (r < 0)
+			return r;
+		seen->file[seen->next].key = key;
+		seen->next = (seen->next + 1) % SEEN;
+		have = f;
+	}
 	if (v->shared)
-		return shared_file(d, p, v, link, &f, e);
-	v->ancestor = ancestor_of(d, &f.st);
-	if (v->ancestor != MEM_NONE || !f.named || !f.carried || !S_ISREG(f.st.st_mode)) {
+		return shared_file(d, p, v, link, have, e);
+	v->ancestor = ancestor_of(d, &have->st);
+	if (v->ancestor != MEM_NONE || !have->named || !have->carried || !S_ISREG(have->st.st_mode)) {
 		v->kind = MEM_VMA_ANON;
 		v->all = v->ancestor == MEM_NONE || d->flat;
 		if (v->all)
@@ -135,11 +175,11 @@ static int file_vma(struct dump *d, struct proc *p, struct vma *v, struct err *e
 		return 0;
 	}
 	v->kind = MEM_VMA_FILE;
-	return image_file(&d->image, f.path, &f.st, 1, &v->file, e);
+	return image_file(&d->image, have->path, &have->st, 1, &v->file, e);
 }
 
 /* A mapping by its first line. 1: it counts. */
-static int begin(struct dump *d, struct proc *p, const char *line, struct vma *v, struct err *e)
+static int begin(struct dump *d, struct proc *p, const char *line, struct vma *v, struct seen *seen, struct err *e)
 {
 	const char *name;
 	bool file;
@@ -148,7 +188,7 @@ static int begin(struct dump *d, struct proc *p, const char *line, struct vma *v
 	if (r <= 0)
 		return r < 0 ? err_set(e, ERR_INTERNAL, -EINVAL, "smaps makes no sense") : 0;
 	if (file) {
-		r = file_vma(d, p, v, e);
+		r = file_vma(d, p, v, device_of(line), seen, e);
 		return r < 0 ? r : 1;
 	}
 	if (named(name, "[vdso]")) {
@@ -195,10 +235,11 @@ static int detail(struct proc *p, struct vma *v, const char *line, struct err *e
 
 int vma_read(struct dump *d, struct proc *p, struct err *e)
 {
+	AUTO_FREE struct seen *seen = calloc(1, sizeof(*seen));
 	AUTO_FREE char *text = NULL;
 	struct vma *v = NULL, skipped;
 	size_t room = 0;
-	int r = proc_text(p->dir, "smaps", SMAPS_MAX, &text, NULL);
+	int r = seen ? proc_text(p->dir, "smaps", SMAPS_MAX, &text, NULL) : -ENOMEM;
 
 	if (r < 0)
 		return err_sys(e, r == -EFBIG ? ERR_TOO_LARGE : ERR_INTERNAL, r, "mappings of process %u", p->pid);
@@ -208,7 +249,7 @@ int vma_read(struct dump *d, struct proc *p, struct err *e)
 		if (*line >= 'A' && *line <= 'Z') {
 			r = v ? detail(p, v, line, e) : 0;
 		} else {
-			r = begin(d, p, line, &skipped, e);
+			r = begin(d, p, line, &skipped, seen, e);
 			v = NULL;
 			if (r > 0) {
 				r = keep_vma(p, &skipped, &room, e);

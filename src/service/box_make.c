@@ -140,8 +140,11 @@ int box_enter(struct box *b, const struct who *who, struct err *e)
 		return r;
 	}
 	b->up = true;
-	r = template_start(b, e);
+	box_revive(b);
+	r = template_start(b, e); /* behind those that go on: numbers are theirs already */
 	if (r < 0) {
+		b->state = BOX_ENDING;
+		exec_lose_all(b);
 		boxes_delete(b->service->db, b->id, NULL);
 		if (b->want->idem[0])
 			idem_delete(b->service->db, b->tenant->id, b->want->idem, NULL);
@@ -150,7 +153,6 @@ int box_enter(struct box *b, const struct who *who, struct err *e)
 		return r;
 	}
 	b->maker = NULL;
-	box_revive(b);
 	box_note(b, who, !b->pooled ? "sandbox.create" : b->want->origin.pool[0] ? "pool.fill" : "template.fill");
 	return 0;
 }

@@ -49,7 +49,8 @@ static void drop(struct exec *x)
 		tenant_give(b->tenant, &one);
 		b->running--;
 		b->service->running_execs--;
-		box_rest(b);
+		if (!x->want->standing)
+			box_rest(b);
 		exec_timer_stop(x);
 	}
 	stream_close(&x->stream[EXEC_OUT]);

@@ -216,7 +216,7 @@ int template_store(const struct template *t, struct err *e)
 
 static void write_json(const json_t *v, const char *key, struct json *j)
 {
-	AUTO_FREE char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+	AUTO_FREE char *text = v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
 
 	if (text)
 		jout_raw(j, key, text, strlen(text));

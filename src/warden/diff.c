@@ -93,7 +93,8 @@ static int walk_all(struct diff *d)
 {
 	const bool usr = d->o.spec_flags & SPEC_SYSTEM_WRITABLE, fixed = d->o.spec_flags & SPEC_READ_ONLY;
 	const struct tree trees[] = {
-		{ "u", "", d->o.image },
+		/* Of a fixed root only we make something there: folders to mount on. */
+		{ fixed ? NULL : "u", "", d->o.image },
 		{ usr ? "uu" : NULL, "/usr", d->o.usr },
 		{ usr ? "ud" : NULL, "/var/lib/dpkg", d->o.dpkg },
 		{ fixed ? "t" : NULL, "/tmp", -1 },
@@ -172,6 +173,24 @@ static int copy_fd(int *fd)
 	return *fd < -1 ? *fd : 0;
 }
 
+/* As paths are told: one slash before each name, none behind; @to has SPEC_PATH bytes. */
+static void put_prefix(char *to, const char *path)
+{
+	size_t at = 0;
+
+	while (*path) {
+		size_t n = strcspn(path, "/");
+
+		if (n && !(n == 1 && *path == '.') && at + n + 2 <= SPEC_PATH) {
+			to[at++] = '/';
+			memcpy(to + at, path, n);
+			at += n;
+		}
+		path += n + (path[n] == '/');
+	}
+	to[at] = '\0';
+}
+
 static int copy_all(struct diff *d, const struct diff_opts *o)
 {
 	int *const fds[] = { &d->o.from.upper, &d->o.to.upper, &d->o.image, &d->o.usr, &d->o.dpkg };
@@ -184,7 +203,7 @@ static int copy_all(struct diff *d, const struct diff_opts *o)
 		else
 			r = copy_fd(fds[i]);
 	}
-	snprintf(d->workdir, sizeof(d->workdir), "%s", o->workdir);
+	put_prefix(d->workdir, o->workdir);
 	snprintf(d->opaque, sizeof(d->opaque), "%s", o->opaque);
 	d->walk.flags = o->flags;
 	d->walk.max = o->max;

@@ -1,6 +1,7 @@
 """`cloche checkpoint`, `restore`, `fork`, `diff`, `promote`, `hibernate` and `wake`, against a real daemon."""
 import json
 import os
+import pty
 import subprocess
 
 import pytest
@@ -163,3 +164,62 @@ def test_a_bad_file_is_refused_and_what_was_there_stays(daemon, ok, box, tmp_pat
     path.write_text("mine")
     host.one_line(daemon.cli("checkpoint", "export", "nothing", path))
     assert path.read_text() == "mine" and sorted(os.listdir(tmp_path)) == ["bad", "base"]
+
+
+def test_carrying_shows_progress_on_a_terminal_only(daemon, ok, box):
+    ok("exec", box, "--", "sh", "-c", "head -c 30000000 /dev/urandom > big")
+    ok("checkpoint", box, "base")
+    # Whoever reads slowly keeps it from ending within half a second; so does who writes slowly.
+    slow = f"'{host.CLOCHE}' checkpoint export {box}:base - | (sleep 1; cat) | (head -c 1000000; sleep 1; cat) | '{host.CLOCHE}' checkpoint import --name slow -"
+    master, slave = pty.openpty()
+    p = subprocess.Popen(["sh", "-c", slow], stderr=slave, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=daemon.environment())
+    try:
+        ident = p.communicate(timeout=60)[0].decode().strip()
+        assert p.returncode == 0
+        seen = os.read(master, 65536)
+        assert f"{box}:base".encode() in seen and b"/s  stdin" in seen, seen
+    finally:
+        host.end(p)
+        os.close(slave)
+        os.close(master)
+    assert json.loads(ok("checkpoint", "inspect", ident))["name"] == "slow"
+    r = daemon.cli("checkpoint", "export", ident, "/dev/null")
+    assert (r.code, r.out, r.err) == (0, b"", b""), r
+
+
+def test_one_that_is_cut_on_the_way_is_no_file(daemon, ok, box, tmp_path):
+    ok("exec", box, "--", "sh", "-c", "head -c 30000000 /dev/urandom > big")
+    ident = ok("checkpoint", box, "base")
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    p = subprocess.Popen([str(host.CLOCHE), "checkpoint", "export", ident, str(fifo)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, env=daemon.environment())
+    try:
+        with open(fifo, "rb") as f:
+            head = f.read(100000)
+            daemon.kill9("api")
+            f.read()
+        out, err = p.communicate(timeout=30)
+    finally:
+        host.end(p)
+    assert p.returncode == 125 and out == b"" and err.count(b"\n") == 1, (p.returncode, out, err)
+    host.wait_for(lambda: daemon.get("/healthz").status == 200, 20, "the daemon")
+    count = len(json.loads(ok("checkpoint", "ls", "--json")))
+    (tmp_path / "cut").write_bytes(head)
+    host.one_line(daemon.cli("checkpoint", "import", tmp_path / "cut"))
+    assert len(json.loads(ok("checkpoint", "ls", "--json"))) == count
+    assert ok("restore", "--as", "whole", ident)
+
+
+def test_promote_brings_a_fork_back(daemon, ok, box):
+    ok("fork", "--name", "trial", box)
+    ok("exec", "trial", "--", "sh", "-c", "echo better > data; echo new > more; rm dir/kept")
+    assert ok("promote", "trial", box) == "1 added, 1 changed, 1 removed"
+    assert ok("exec", box, "--", "sh", "-c", "cat data more; ls dir") == "better\nnew"
+    ok("fork", "--name", "other", box)
+    ok("exec", "other", "--", "sh", "-c", "echo theirs > data")
+    ok("exec", box, "--", "sh", "-c", "echo mine > data")
+    assert "data" in host.one_line(daemon.cli("promote", "other", box))
+    assert ok("exec", box, "--", "cat", "data") == "mine"
+    assert daemon.cli("promote", "--force", "other", box).code == 0
+    assert ok("exec", box, "--", "cat", "data") == "theirs"

@@ -134,6 +134,9 @@ def test_what_is_refused(d, clean):
 
 
 def test_read_only_roots_and_a_changed_system(d, clean):
+    odd = d.create(read_only=True, user="root", workdir="//work/./there/")
+    sh(d, odd, "echo 1 > a")
+    assert set(by_path(diff(d, odd))) == {"/work/there/a"}
     b = d.create(read_only=True, user="root", workdir="/work")
     sh(d, b, "echo 1 > /work/a; echo 2 > /tmp/b")
     assert {"/work/a", "/tmp/b"} <= set(by_path(diff(d, b)))

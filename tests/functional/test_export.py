@@ -217,6 +217,31 @@ def test_bombs_end_at_a_limit(d, clean):
     assert os.statvfs(d.data).f_bavail * os.statvfs(d.data).f_frsize > free - (300 << 20)
 
 
+def test_fixed_roots_are_carried_too(d, clean):
+    b = d.create(read_only=True, user="root", workdir="/work/there")
+    sh(d, b, "echo 1 > a; echo 2 > /tmp/b")
+    r = bring(d, export(d, checkpoint(d, b)))
+    assert r.status == 201, r
+    n, = restore(d, r.json)
+    assert sh(d, n, "cat a /tmp/b; touch /etc/x 2>/dev/null || echo fixed") == "1\n2\nfixed"
+
+
+def test_what_is_damaged_is_not_carried_on():
+    with Daemon() as own:
+        b = own.create(user="root")
+        sh(own, b, "echo right > /root/f")
+        c = checkpoint(own, b)
+        own.delete(f"/v1/sandboxes/{b['id']}")
+        own.stop()
+        f = own.data / "layers" / c["id"] / "fs/u/root/f"
+        f.write_text("wrong\n")
+        own.start()
+        error(own.get(f"/v1/checkpoints/{c['id']}/export"), 422, "refused")
+        error(own.get(f"/v1/checkpoints/{c['id']}/diff"), 422, "refused")
+        assert own.get(f"/v1/checkpoints/{c['id']}").json["state"] == "damaged"
+        own.delete(f"/v1/checkpoints/{c['id']}")
+
+
 def test_settings_of_a_file_are_no_way_around_the_limits(d, clean):
     t = as_tenant(d, "small")
     error(bring(t, pack([], {**GOOD, "config": {"image": "host", "memory": 0}})), 422, "refused")
@@ -291,3 +316,48 @@ def test_the_death_of_the_daemon_in_the_middle_leaves_nothing(golden):
         assert bring(own, data).status == 201
         for x in own.get("/v1/checkpoints").json["checkpoints"]:
             own.delete(f"/v1/checkpoints/{x['id']}")
+
+
+def test_an_image_of_ones_own():
+    """A small one: busybox, and a big file nobody reads."""
+    root = pathlib.Path("/var/tmp") / f"cloche-test-images-{os.getpid()}"
+    image = root / "tiny"
+    for folder in ("bin", "etc", "proc", "sys", "dev", "tmp", "root", "home/user", "usr", "var", "run", "data"):
+        (image / folder).mkdir(parents=True)
+    subprocess.run(["cp", "/bin/busybox", str(image / "bin/busybox")], check=True)
+    for name in ("sh", "cat", "rm", "ls", "mkdir", "echo", "seq"):
+        (image / "bin" / name).symlink_to("busybox")
+    (image / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n")
+    (image / "etc/old").write_text("old\n")
+    for i in range(3000):
+        (image / "data" / f"f{i}").write_text(str(i))
+    with open(image / "data/big", "wb") as f:
+        f.truncate(1 << 30)
+    try:
+        with Daemon(None, "--images", str(root)) as own:
+            b = own.create(image="tiny", user="root")
+            assert own.get(f"/v1/sandboxes/{b['id']}/diff").json["entries"] == []
+            sh(own, b, "echo new > /root/n; rm /etc/old; echo 1 > /data/f1x; rm -r /data/f7")
+            best = 1
+            for _ in range(5):
+                start = time.monotonic()
+                changed = {e["path"]: e["change"] for e in own.get(f"/v1/sandboxes/{b['id']}/diff").json["entries"]}
+                best = min(best, time.monotonic() - start)
+            assert changed == {"/root/n": "added", "/etc/old": "removed", "/data/f1x": "added", "/data/f7": "removed"}
+            assert best < 0.05, best
+            c = checkpoint(own, b)
+            r = bring(own, export(own, c))
+            assert r.status == 201 and r.json["image"] == "tiny", r
+            n, = restore(own, r.json)
+            assert sh(own, n, "cat /root/n /data/f1x; ls /etc/old /data/f7 2>/dev/null; echo .") == "new\n1\n."
+            assert own.get(f"/v1/sandboxes/{n['id']}/diff?from=checkpoint:{c['id']}").json["entries"] == []
+            # Of another image: neither compared with nor made from.
+            other = own.create()
+            error(own.get(f"/v1/sandboxes/{other['id']}/diff?from=checkpoint:{c['id']}"), 422, "refused")
+            data = export(own, c)
+            with Daemon() as without:
+                error(bring(without, data), 422, "refused")
+            for x in own.get("/v1/checkpoints").json["checkpoints"]:
+                own.delete(f"/v1/checkpoints/{x['id']}")
+    finally:
+        subprocess.run(["rm", "-rf", str(root)], check=True)

@@ -1,6 +1,7 @@
 """Warm templates: what takes long is done once, ahead, and every sandbox goes on from there."""
 import pytest
 
+import host
 from api import as_tenant, d, error, nothing_is_left_behind  # noqa: F401
 from test_templates import clean, put, sh  # noqa: F401
 
@@ -47,3 +48,142 @@ def test_code_needs_a_warm_python(d):
     for bad in ({"code": "1", "cmd": ["a"]}, {"code": "1", "shell": "a"}, {"code": 1}):
         error(d.post(f"/v1/sandboxes/{b['id']}/execs", bad), 400, "invalid")
     assert sh(d, b, "echo on") == "on\n"
+
+
+# --- warm ones ---
+
+COUNTER = """
+import sys, time, threading
+n = 40
+print("warming", flush=True)
+n += 1
+print("now I am ready", flush=True)
+while True:
+    n += 1
+    open("/tmp/n", "w").write(str(n))
+    time.sleep(0.02)
+"""
+
+
+def code(d, box, text, **fields):
+    r = d.post(f"/v1/sandboxes/{box['id']}/execs", {"code": text, **fields})
+    assert r.status == 200, r
+    return r.json
+
+
+def image(d, template):
+    """The id of its image: nobody else's business, so from the audit log."""
+    noted = [x for x in d.get("/v1/audit?limit=10000").json["records"] if x["kind"] in ("template.create", "template.update", "template.warm") and x["template"] == template]
+    return noted[-1].get("image")
+
+
+def layers(d):
+    return {p.name for p in (d.data / "layers").iterdir() if p.is_dir()}
+
+
+def test_a_warm_python_runs_code_at_once(d):
+    t = put(d, "py", warm={"python": "import json, builtins\nbuiltins.FROM = 'warm-up'\nprint('said while warming')"}, env={"A": "b"})
+    assert t["warm"]["ready"] is True and t["warm"]["since"] and t["warm"]["python"].startswith("import json") and t["version"] == 1
+    a, b = d.create(template="py"), d.create(template="py")
+    for box in (a, b):
+        assert box["template"] == "py" and box["restored"]["memory"] is True and box["checkpoint"] is None
+        r = code(d, box, "import sys, os; print(FROM, 'json' in sys.modules, __name__, os.environ['A'], os.getcwd())")
+        assert (r["exit_code"], r["stdout"], r["stderr"]) == (0, "warm-up True __main__ b /home/user\n", ""), r
+    assert code(d, a, "import builtins; builtins.FROM = 'changed'")["exit_code"] == 0
+    assert code(d, a, "print(FROM)")["stdout"] == "warm-up\n"  # each is a fork of its own
+    assert code(d, a, "raise SystemExit(7)")["exit_code"] == 7
+    assert "ZeroDivisionError" in code(d, a, "1/0")["stderr"]
+    assert code(d, a, "import sys; print(sys.stdin.read())", stdin="in")["stdout"] == "in\n"
+    assert code(d, a, "import time; time.sleep(100)", timeout=0.3)["verdict"]["cause"] == "timeout"
+    assert sh(d, a, "echo plain execs too") == "plain execs too\n"
+    assert d.get("/v1/checkpoints").json["checkpoints"] == [] and d.get("/v1/sandboxes?tenant=*").json["sandboxes"].__len__() == 2
+
+
+def test_sandboxes_share_no_random_numbers_and_nothing_else(d):
+    put(d, "py", warm={"python": "import random, uuid, secrets\nrandom.seed(1)"})
+    boxes = [d.create(template="py") for _ in range(4)]
+    assert len({code(d, b, "import random; print(random.random())")["stdout"] for b in boxes}) == 4
+    assert len({sh(d, b, "cat /run/cloche/generation") for b in boxes}) == 4
+    code(d, boxes[0], "open('/tmp/mine', 'w').write('x')")
+    assert code(d, boxes[1], "import os; print(os.path.exists('/tmp/mine'))")["stdout"] == "False\n"
+
+
+def test_a_command_that_says_it_is_ready_goes_on_in_every_sandbox(d):
+    t = put(d, "cmd", warm={"cmd": ["python3", "-c", COUNTER], "ready": "I am ready"})
+    assert t["warm"] == {"cmd": ["python3", "-c", COUNTER], "says": "I am ready", "ready": True, "since": t["warm"]["since"]}
+    for _ in range(2):
+        b = d.create(template="cmd")
+        first = host.wait_for(lambda b=b: sh(d, b, "cat /tmp/n 2>/dev/null"), 5, "a sign of life")
+        assert int(first) > 41
+        host.wait_for(lambda b=b, first=first: int(sh(d, b, "cat /tmp/n") or 0) > int(first) + 3, 5, "it to go on")
+        runs = [x for x in d.get(f"/v1/sandboxes/{b['id']}/execs").json["execs"] if x["state"] == "running"]
+        assert len(runs) == 1 and runs[0]["background"] and runs[0]["id"] in b["restored"]["execs"]
+        assert d.delete(f"/v1/sandboxes/{b['id']}/execs/{runs[0]['id']}").status == 200
+        e = error(d.post(f"/v1/sandboxes/{b['id']}/execs", {"code": "1"}), 409, "conflict")
+        assert "warm" in e["message"]
+
+
+def test_its_image_is_kept_and_goes_with_it(d):
+    before = layers(d)
+    t = put(d, "py", warm={"python": "import json"})
+    first = image(d, "py")
+    assert layers(d) - before == {first} and used(d)["checkpoints"] == 1
+    error(d.get(f"/v1/checkpoints/{first}"), 404, "not_found")
+    error(d.delete(f"/v1/checkpoints/{first}"), 404, "not_found")
+    assert put(d, "py", 200, warm={"python": "import json"}, description="x")["warm"]["since"] == t["warm"]["since"] and image(d, "py") == first
+    d.restart()
+    assert code(d, d.create(template="py"), "print(1)")["stdout"] == "1\n"
+    t2 = put(d, "py", 200, warm={"python": "import json, decimal"})
+    assert t2["version"] == 2 and image(d, "py") != first
+    assert code(d, d.create(template="py"), "import sys; print('decimal' in sys.modules)")["stdout"] == "True\n"
+    assert used(d)["checkpoints"] == 1
+    for b in d.get("/v1/sandboxes").json["sandboxes"]:
+        d.delete(f"/v1/sandboxes/{b['id']}")
+    assert d.delete("/v1/templates/py").status == 204
+    assert used(d)["checkpoints"] == 0
+    host.wait_for(lambda: not layers(d) - before, 10, "the end of its images")
+
+
+def test_ready_clones(d):
+    put(d, "py", warm={"python": "import builtins\nbuiltins.N = 41"}, start={"shell": "echo started > /tmp/started"})
+    r = d.put("/v1/pools/p", {"template": "py", "min": 3})
+    assert r.status == 201, r
+    host.wait_for(lambda: d.get("/v1/pools/p").json["ready"] == 3, 15, "ready clones")
+    boxes = [d.create(template="py") for _ in range(3)]
+    assert all(b["pooled"] for b in boxes)
+    assert len({code(d, b, "import random; print(N + 1, random.random())")["stdout"] for b in boxes}) == 3
+    assert all(code(d, b, "print(N + 1)")["stdout"] == "42\n" for b in boxes)
+    host.wait_for(lambda: sh(d, boxes[0], "cat /tmp/started 2>/dev/null") == "started\n", 5, "the start command")
+    d.restart()
+    host.wait_for(lambda: d.get("/v1/pools/p").json["ready"] == 3, 15, "ready clones")
+    b = d.create(template="py")
+    assert b["pooled"] and code(d, b, "print(N)")["stdout"] == "41\n"
+    other = d.create(template="py", env={"A": "1"})
+    assert not other["pooled"] and code(d, other, "import os; print(N, os.environ['A'])")["stdout"] == "41 1\n"
+
+
+def test_an_image_that_is_refused_is_made_again_once(d):
+    t = put(d, "py", warm={"python": "import builtins\nbuiltins.N = 41"})
+    first = image(d, "py")
+    d.stop()
+    meta = d.data / "layers" / first / "mem/meta"
+    data = bytearray(meta.read_bytes())
+    data[len(data) // 2] ^= 1
+    meta.write_bytes(data)
+    d.start()
+    b = d.create(template="py")
+    assert code(d, b, "print(N)")["stdout"] == "41\n" and image(d, "py") != first
+    now = d.get("/v1/templates/py").json
+    assert now["warm"]["since"] > t["warm"]["since"] and now["version"] == 1 and used(d)["checkpoints"] == 1
+    assert len([x for x in d.get("/v1/audit?kind=template.warm").json["records"] if x["template"] == "py"]) == 1
+
+
+def test_a_tenant_goes_with_its_images(d):
+    other = as_tenant(d, "warm-o")
+    assert other.put("/v1/templates/py", {"warm": {"python": "1"}}).status == 201
+    assert used(d, "warm-o")["checkpoints"] == 1
+    b = other.create(template="py")
+    error(d.delete("/v1/tenants/warm-o"), 409, "conflict")
+    assert other.post(f"/v1/sandboxes/{b['id']}/execs", {"code": "print(2)"}).json["stdout"] == "2\n"
+    assert other.delete(f"/v1/sandboxes/{b['id']}").status == 204
+    assert d.delete("/v1/tenants/warm-o").status == 204

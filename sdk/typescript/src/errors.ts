@@ -15,6 +15,7 @@ export interface ClocheErrorInit {
   requestId?: string | null;
   /** Milliseconds. */
   retryAfter?: number;
+  details?: Record<string, unknown>;
 }
 
 /** The parent of everything this package throws on purpose, but for an abort: that is the signal's own reason. */
@@ -31,6 +32,8 @@ export class ClocheError extends Error {
   readonly requestId: string | null;
   /** Milliseconds until a repetition may succeed, when the server said so. */
   readonly retryAfter: number | undefined;
+  /** What the server said besides: `conflicts` of a promote, say. */
+  readonly details: Record<string, unknown>;
 
   constructor(message: string, init: ClocheErrorInit) {
     super(message);
@@ -41,6 +44,7 @@ export class ClocheError extends Error {
     this.remedy = init.remedy ?? null;
     this.requestId = init.requestId ?? null;
     this.retryAfter = init.retryAfter;
+    this.details = init.details ?? {};
   }
 }
 
@@ -96,7 +100,7 @@ const KINDS: Record<string, [number, ErrorClass]> = {
 export function errorFromWire(
   wire: unknown,
   status = 0,
-  more: { requestId?: string | null; retryAfter?: number } = {},
+  more: { requestId?: string | null; retryAfter?: number; details?: Record<string, unknown> } = {},
 ): ClocheError {
   const w: WireError = typeof wire === 'object' && wire !== null ? (wire as WireError) : {};
   const byStatus = Object.entries(KINDS).find(([, [s]]) => s === status);
@@ -112,6 +116,7 @@ export function errorFromWire(
     remedy: typeof w.remedy === 'string' ? w.remedy : null,
     requestId: typeof w.request_id === 'string' ? w.request_id : (more.requestId ?? null),
     retryAfter: more.retryAfter,
+    details: more.details,
   });
 }
 

@@ -18,7 +18,7 @@ import {
   ProtocolError,
   TimeoutError,
 } from './errors.js';
-import { queryString, type QueryValue } from './wire.js';
+import { fromWire, queryString, type QueryValue } from './wire.js';
 import { handshake, Socket } from './ws.js';
 
 /** Anything that can be sent as a body. */
@@ -71,7 +71,7 @@ export function once<T extends Call>(call: T, key: string = randomUUID()): T {
 }
 
 const MAX_JSON = 256 * 1024 * 1024;
-const MAX_ERROR = 256 * 1024;
+const MAX_ERROR = 8 * 1024 * 1024;
 /* A server that asks for more patience than this gets none: the caller decides. */
 const MAX_RETRY_AFTER = 60_000;
 const IDLE_SOCKET = 10_000;
@@ -160,9 +160,12 @@ export class Transport {
 
   async #error(answer: Answer, guard: Guard): Promise<ClocheError> {
     let wire: unknown;
+    let details: Record<string, unknown> | undefined;
     try {
       const text = (await collect(answer.body, MAX_ERROR, guard)).toString('utf8');
-      wire = (JSON.parse(text) as { error?: unknown }).error;
+      const { error, ...rest } = JSON.parse(text) as { error?: unknown };
+      wire = error;
+      details = fromWire(rest);
       if (typeof wire === 'string') wire = { message: wire };
     } catch (e) {
       if (guard.fired) throw e;
@@ -170,6 +173,7 @@ export class Transport {
     return errorFromWire(wire, answer.status, {
       requestId: answer.headers['x-request-id'] ?? null,
       retryAfter: retryAfter(answer.headers['retry-after']),
+      details,
     });
   }
 

@@ -416,7 +416,7 @@ export interface Promoted {
   changed: number;
   removed: number;
   /** Paths that both had changed, with `force`. */
-  conflicts: unknown[];
+  conflicts: string[];
 }
 
 /** What makes a template's processes warm. */

@@ -143,3 +143,21 @@ async function all(): Promise<string[]> {
   for await (const c of client.checkpoints.list()) out.push(c.id);
   return out;
 }
+
+test('a fork brings back what it has done', async () => {
+  const s = await client.sandboxes.create();
+  await s.exec('echo one > data; echo old > gone');
+  const [fork] = await s.fork();
+  await fork!.exec('echo two > data; rm gone; echo new > more');
+  const done = await s.promote(fork!);
+  assert.deepEqual([done.added, done.changed, done.removed, done.conflicts], [1, 1, 1, []]);
+  assert.equal((await s.exec('cat data more; ls')).stdout, 'two\nnew\ndata\nmore\n');
+  const [other] = await s.fork();
+  await other!.exec('echo theirs > data');
+  await s.exec('echo mine > data');
+  const path = (await s.exec('realpath data')).stdout.trim();
+  await assert.rejects(s.promote(other!), (e) => e instanceof ConflictError && (e.details.conflicts as string[])[0] === path);
+  assert.equal((await s.promote(other!.id, { force: true })).changed, 1);
+  assert.equal((await s.exec('cat data')).stdout, 'theirs\n');
+  await Promise.all([s, fork!, other!].map((x) => x.delete()));
+});

@@ -1,6 +1,7 @@
 /* Golden snapshot: install once, keep the state by name, start every task from it. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { NoidAPIError } from '@cloche/sdk/noid';
 import { vmName, withNoid, world } from './samples.js';
 
 withNoid();
@@ -39,5 +40,13 @@ test('destroying the base does not break what was restored from it', async () =>
   await noid.restore(base, 'golden', { as: copy });
   await noid.destroyVM(base);
   assert.equal((await noid.exec(copy, 'cat /root/file')).stdout, 'data\n');
-  await noid.destroyVM(copy);
+  // Nor what can still be made of it, by the name it had.
+  assert.deepEqual((await noid.listCheckpoints(base)).map((c) => c.name), ['golden']);
+  const late = vmName('late');
+  await noid.restore(base, 'golden', { as: late });
+  const again = await noid.restore(base, 'golden');
+  assert.equal(again.name, base);
+  for (const name of [late, base]) assert.equal((await noid.exec(name, 'cat /root/file')).stdout, 'data\n');
+  await assert.rejects(noid.restore(vmName('never'), 'golden'), (e) => e instanceof NoidAPIError && e.isNotFound());
+  await Promise.all([copy, late, base].map((n) => noid.destroyVM(n)));
 });

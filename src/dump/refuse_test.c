@@ -1,0 +1,224 @@
+/* What can not be carried is refused with a reason, and nobody is harmed by the attempt. */
+#include "base/base.h"
+#include "base/test.h"
+#include "dump/dump_test.h"
+
+#include <arpa/inet.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/ipc.h>
+#include <sys/ptrace.h>
+#include <sys/shm.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+
+static void wait_here(struct dt_shared *s)
+{
+	s->ready = 1;
+	for (;;) {
+		s->count++;
+		dt_sleep_ms(1);
+	}
+}
+
+static bool refused(void (*fn)(struct dt_shared *), const char *why)
+{
+	struct dt t;
+	bool ok = dt_start(&t, fn) && dt_reaches(&t.shared->ready, 1);
+	uint64_t count;
+
+	ok = ok && dt_refuses(&t, why) && strstr(t.said, "process ") && strstr(t.said, "refused unsupported ");
+	count = t.shared->count;
+	ok = ok && dt_reaches(&t.shared->count, count + 3);
+	dt_end(&t);
+	return ok;
+}
+
+static void loopback_up(void)
+{
+	struct ifreq r = { .ifr_flags = IFF_UP };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	snprintf(r.ifr_name, sizeof(r.ifr_name), "lo");
+	if (ioctl(fd, SIOCSIFFLAGS, &r) < 0)
+		_exit(1);
+	close(fd);
+}
+
+static void with_tcp(struct dt_shared *s)
+{
+	struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(4712) };
+	int a = socket(AF_INET, SOCK_STREAM, 0), b = socket(AF_INET, SOCK_STREAM, 0);
+
+	loopback_up();
+	if (bind(a, (struct sockaddr *)&in, sizeof(in)) < 0 || listen(a, 1) < 0 ||
+	    connect(b, (struct sockaddr *)&in, sizeof(in)) < 0 || accept(a, NULL, NULL) < 0)
+		_exit(1);
+	wait_here(s);
+}
+
+static void with_outside_socket(struct dt_shared *s)
+{
+	int p[2], gone[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, p) < 0 || pipe(gone) < 0)
+		_exit(1);
+	/* In flight, and nowhere else: a descriptor that nobody has. */
+	struct iovec io = { "x", 1 };
+	_Alignas(8) char control[CMSG_SPACE(sizeof(int))];
+	struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &gone[0], sizeof(int));
+	if (sendmsg(p[0], &m, 0) != 1)
+		_exit(1);
+	close(gone[0]);
+	close(gone[1]);
+	wait_here(s);
+}
+
+static void with_filter(struct dt_shared *s)
+{
+	struct sock_filter code[] = { { BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW } };
+	struct sock_fprog prog = { 1, code };
+
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
+		_exit(1);
+	wait_here(s);
+}
+
+static void with_lock(struct dt_shared *s)
+{
+	int fd = open("/dump-test-lock", O_RDWR | O_CREAT, 0600);
+
+	unlink("/dump-test-lock");
+	if (flock(fd, LOCK_EX) < 0)
+		_exit(1);
+	wait_here(s);
+}
+
+static void with_tracer(struct dt_shared *s)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		wait_here(s);
+	if (ptrace(PTRACE_SEIZE, pid, 0, 0) < 0)
+		_exit(1);
+	for (;;)
+		pause();
+}
+
+static void with_sysv(struct dt_shared *s)
+{
+	int id = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);
+
+	if (id < 0 || shmat(id, NULL, 0) == (void *)-1)
+		_exit(1);
+	shmctl(id, IPC_RMID, NULL);
+	wait_here(s);
+}
+
+static void with_namespace(struct dt_shared *s)
+{
+	if (unshare(CLONE_NEWUTS) < 0)
+		_exit(1);
+	wait_here(s);
+}
+
+static void with_root(struct dt_shared *s)
+{
+	if (chroot("/usr") < 0)
+		_exit(1);
+	wait_here(s);
+}
+
+static void with_watch(struct dt_shared *s)
+{
+	int fd = inotify_init1(0);
+
+	if (inotify_add_watch(fd, "/", IN_CREATE) < 0)
+		_exit(1);
+	wait_here(s);
+}
+
+
+static void with_shared_files(struct dt_shared *s)
+{
+	/* As threads that are none. */
+	if (syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0) == 0)
+		wait_here(s);
+	for (;;)
+		pause();
+}
+
+static void with_device(struct dt_shared *s)
+{
+	int fd = open("/dev/kmsg", O_RDONLY);
+
+	if (fd < 0)
+		_exit(1);
+	wait_here(s);
+}
+
+TEST(a_tcp_connection)
+{
+	CHECK(refused(with_tcp, "TCP connection"));
+}
+
+TEST(descriptors_on_their_way)
+{
+	CHECK(refused(with_outside_socket, "descriptors on their way"));
+}
+
+TEST(a_filter_of_its_own)
+{
+	CHECK(refused(with_filter, "filter of its own"));
+}
+
+TEST(a_file_lock)
+{
+	CHECK(refused(with_lock, "holds a lock"));
+}
+
+TEST(a_process_that_is_traced)
+{
+	CHECK(refused(with_tracer, "is traced"));
+}
+
+TEST(system_v_shared_memory)
+{
+	CHECK(refused(with_sysv, "System V"));
+}
+
+TEST(a_namespace_of_its_own)
+{
+	CHECK(refused(with_namespace, "namespace of its own (ns/uts)"));
+}
+
+TEST(another_root_folder)
+{
+	CHECK(refused(with_root, "another root folder"));
+}
+
+TEST(watched_files)
+{
+	CHECK(refused(with_watch, "inotify"));
+}
+
+TEST(descriptors_that_two_processes_share)
+{
+	CHECK(refused(with_shared_files, "shares memory, descriptors"));
+}
+
+TEST(a_device)
+{
+	CHECK(refused(with_device, "has a device open"));
+}

@@ -18,6 +18,9 @@ static void scoped(const struct tenant *t, const char *name, char *to, size_t si
 
 void pool_add_ready(struct pool *p, struct box *b)
 {
+	/* The first exec need not wait for it then. */
+	if (b->group < 0 && b->handle)
+		box_want_group(b);
 	b->ready_next = NULL;
 	b->ready_prev = p->ready_last;
 	*p->ready_last = b;
@@ -468,6 +471,17 @@ int pools_list(struct service *s, const struct tenant *tenant, struct pool ***re
 	*ret = all;
 	*ret_n = n;
 	return 0;
+}
+
+unsigned pools_ready(const struct service *s)
+{
+	const struct pool *p;
+	unsigned n = 0;
+	size_t at = 0;
+
+	while ((p = map_next(&s->pools, &at)))
+		n += p->nready;
+	return n;
 }
 
 /* --- found again --- */

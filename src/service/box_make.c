@@ -153,6 +153,8 @@ int box_enter(struct box *b, const struct who *who, struct err *e)
 		return r;
 	}
 	b->maker = NULL;
+	if (b->want->memory && b->group < 0)
+		box_want_group(b); /* the first exec is likely to come soon */
 	box_note(b, who, !b->pooled ? "sandbox.create" : b->want->origin.pool[0] ? "pool.fill" : "template.fill");
 	return 0;
 }

@@ -32,7 +32,8 @@ struct creating {
 	json_t *body;
 	char idem[129];
 	uint8_t idem_body[32];
-	bool again; /* its template was made warm again for it */
+	bool again; /* its template was made warm again for it, */
+	struct err first; /* because of this */
 };
 
 static void creating_done(struct call *c)
@@ -49,6 +50,7 @@ static void create(struct call *c);
 static void on_warm(void *arg, struct template *t, bool created, const struct err *e)
 {
 	struct call *c = arg;
+	struct creating *x = c->data;
 	struct err why = { 0 };
 
 	(void)created;
@@ -57,7 +59,7 @@ static void on_warm(void *arg, struct template *t, bool created, const struct er
 		return;
 	}
 	why = *e;
-	err_wrap(&why, 0, "its template has to be made warm again");
+	err_wrap(&why, 0, "its template must be made warm again (%.90s)", x->first.msg);
 	creating_done(c);
 	call_fail(c, &why);
 }
@@ -71,6 +73,7 @@ static void create_failed(struct call *c, const struct err *e)
 
 	if (t && !x->again && template_stale(t, e)) {
 		x->again = true;
+		x->first = why;
 		template_rewarm(t, on_warm, c);
 		return;
 	}

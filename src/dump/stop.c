@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define STOP_MS 5000
+#define STUCK_MS 40 /* one the kernel does something for: it may be waiting for another that we hold (vfork) */
 #define PASSES_MAX 100
 #ifndef __WALL
 #define __WALL 0x40000000
@@ -242,9 +243,21 @@ static int stopped(struct proc *p, struct thread *t, int status, struct err *e)
 	return r < 0 ? err_sys(e, ERR_INTERNAL, (int)r, "stop process %u (%s)", p->pid, p->name) : 0;
 }
 
+/* Sleeps where no signal wakes it. */
+static bool in_kernel(const struct proc *p, const struct thread *t)
+{
+	char path[48], text[512], *at;
+
+	snprintf(path, sizeof(path), "task/%d/stat", (int)t->host);
+	if (fd_get(p->dir, path, text, sizeof(text)) < 0 || !(at = strrchr(text, ')')))
+		return false;
+	return at[1] == ' ' && at[2] == 'D';
+}
+
 static int wait_one(struct proc *p, struct thread *t, uint64_t until, struct err *e)
 {
 	const struct timespec nap = { 0, 20000 };
+	const uint64_t stuck = clock_mono_ns() + STUCK_MS * 1000000ULL;
 	int r = 0, status;
 
 	while (r == 0 && !t->stopped) {
@@ -254,7 +267,7 @@ static int wait_one(struct proc *p, struct thread *t, uint64_t until, struct err
 			r = stopped(p, t, status, e);
 		else if (got < 0 && got != -EINTR)
 			r = err_set(e, ERR_CONFLICT, -ESRCH, "process %u (%s) ended meanwhile", p->pid, p->name);
-		else if (clock_mono_ns() > until)
+		else if (clock_mono_ns() > until || (clock_mono_ns() > stuck && in_kernel(p, t)))
 			r = err_set(e, ERR_CONFLICT, -ETIMEDOUT, "process %u (%s) can not be stopped: the kernel is busy for it",
 				    p->pid, p->name);
 		else

@@ -49,6 +49,19 @@ static bool is_zombie(const char *status)
 	return proc_field(status, "State", &at) && at[strspn(at, "\t")] == 'Z';
 }
 
+/* A thread on its last steps can be found, and then not be held any more. */
+static bool has_ended(const struct proc *p, pid_t tid)
+{
+	AUTO_FREE char *status = NULL;
+	char name[64];
+	const char *at;
+
+	snprintf(name, sizeof(name), "task/%d/status", (int)tid);
+	if (proc_text(p->dir, name, DUMP_TEXT_MAX, &status, NULL) < 0)
+		return true;
+	return proc_field(status, "State", &at) && strchr("ZX", at[strspn(at, "\t")]);
+}
+
 static int add_proc(struct dump *d, pid_t host, uint32_t parent, struct err *e)
 {
 	struct proc *more, *p;
@@ -75,7 +88,9 @@ static int add_proc(struct dump *d, pid_t host, uint32_t parent, struct err *e)
 	d->n_procs++; /* from here on it is freed with the others */
 	if (!p->zombie) {
 		p->pidfd = sys_pidfd_open(host, 0);
-		if (p->pidfd < 0)
+		if (p->pidfd < 0 && has_ended(p, host))
+			p->zombie = true;
+		else if (p->pidfd < 0)
 			return err_sys(e, ERR_INTERNAL, p->pidfd, "hold process %u", p->pid);
 	}
 	return 1;
@@ -110,8 +125,10 @@ static int seize(struct dump *d, struct proc *p, pid_t tid, struct err *e)
 		return err_sys(e, ERR_INTERNAL, -ENOMEM, "threads");
 	p->thread = more;
 	r = sys_ptrace(PTRACE_SEIZE, tid, 0, (void *)(uintptr_t)PTRACE_O_TRACESYSGOOD);
-	if (r == -ESRCH)
+	if ((r == -ESRCH || r == -EPERM) && has_ended(p, tid)) {
+		p->zombie |= tid == p->host && !p->n_threads;
 		return 0;
+	}
 	if (r == -EPERM && proc_number(p->status, "TracerPid", 10, 0))
 		return proc_refuse(p, e, "is traced by another process");
 	if (r < 0)
@@ -228,8 +245,6 @@ static int stopped(struct proc *p, struct thread *t, int status, struct err *e)
 	int event = status >> 16;
 	long r;
 
-	if (!WIFSTOPPED(status))
-		return err_set(e, ERR_CONFLICT, -ESRCH, "process %u (%s) ended meanwhile", p->pid, p->name);
 	if (event == PTRACE_EVENT_STOP) {
 		t->stopped = true;
 		if (WSTOPSIG(status) != SIGTRAP)
@@ -242,6 +257,19 @@ static int stopped(struct proc *p, struct thread *t, int status, struct err *e)
 	return r < 0 ? err_sys(e, ERR_INTERNAL, (int)r, "stop process %u (%s)", p->pid, p->name) : 0;
 }
 
+/* It was on its way out already. Its parent is held, so it stays as it is from here on. */
+static int ended(struct dump *d, struct proc *p, size_t at, struct err *e)
+{
+	if (p->thread[at].host == p->host && p->n_threads > 1)
+		return proc_refuse(p, e, "its first thread has ended, others have not");
+	memmove(&p->thread[at], &p->thread[at + 1], (p->n_threads - at - 1) * sizeof(*p->thread));
+	p->n_threads--;
+	d->n_threads--;
+	p->zombie = !p->n_threads;
+	return 0;
+}
+
+/* 1: it has ended. */
 static int wait_one(struct proc *p, struct thread *t, uint64_t until, struct err *e)
 {
 	const struct timespec nap = { 0, 20000 };
@@ -250,10 +278,10 @@ static int wait_one(struct proc *p, struct thread *t, uint64_t until, struct err
 	while (r == 0 && !t->stopped) {
 		pid_t got = sys_wait4(t->host, &status, __WALL | WNOHANG);
 
-		if (got == t->host)
+		if (got == t->host && WIFSTOPPED(status))
 			r = stopped(p, t, status, e);
-		else if (got < 0 && got != -EINTR)
-			r = err_set(e, ERR_CONFLICT, -ESRCH, "process %u (%s) ended meanwhile", p->pid, p->name);
+		else if (got == t->host || (got < 0 && got != -EINTR))
+			r = 1;
 		else if (clock_mono_ns() > until)
 			r = err_set(e, ERR_CONFLICT, -ETIMEDOUT, "process %u (%s) can not be stopped: the kernel is busy for it",
 				    p->pid, p->name);
@@ -263,15 +291,60 @@ static int wait_one(struct proc *p, struct thread *t, uint64_t until, struct err
 	return r;
 }
 
-int stop_wait(struct dump *d, struct err *e)
+static int wait_all(struct dump *d, uint64_t until, struct err *e)
 {
-	uint64_t until = clock_mono_ns() + STOP_MS * 1000000ULL;
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < d->n_procs; i++)
-		for (size_t t = 0; r == 0 && t < d->proc[i].n_threads; t++)
+		for (size_t t = 0; r == 0 && t < d->proc[i].n_threads;) {
 			r = wait_one(&d->proc[i], &d->proc[i].thread[t], until, e);
+			if (r == 0)
+				t++;
+			else if (r > 0)
+				r = ended(d, &d->proc[i], t, e);
+		}
 	return r;
+}
+
+/* Now that nothing changes any more: who is still there, and whose children they are. */
+static int settle(struct dump *d, struct err *e)
+{
+	for (size_t i = 1; i < d->n_procs; i++) {
+		struct proc *p = &d->proc[i];
+		AUTO_FREE char *status = NULL;
+		pid_t parent;
+
+		if (proc_text(p->dir, "status", DUMP_TEXT_MAX, &status, NULL) < 0) {
+			if (!p->zombie)
+				return err_set(e, ERR_CONFLICT, -ESRCH, "process %u (%s) ended meanwhile", p->pid, p->name);
+			p->gone = true;
+			continue;
+		}
+		parent = (pid_t)proc_number(status, "PPid", 10, 0);
+		p->parent = 0;
+		for (uint32_t k = 1; k < i; k++)
+			if (d->proc[k].host == parent)
+				p->parent = k;
+		free(p->status);
+		p->status = TAKE_PTR(status);
+	}
+	return 0;
+}
+
+/* Who was in the middle of a fork has ended it before it stopped. */
+int stop_wait(struct dump *d, struct err *e)
+{
+	uint64_t until = clock_mono_ns() + STOP_MS * 1000000ULL;
+	int r;
+
+	do {
+		r = wait_all(d, until, e);
+		if (r == 0)
+			r = pass(d, e);
+	} while (r > 0);
+	if (r == 0 && d->proc[0].zombie)
+		r = err_set(e, ERR_LOST, -ESRCH, "the agent is gone");
+	return r == 0 ? settle(d, e) : r;
 }
 
 int stop_memory(struct proc *p, struct err *e)

@@ -80,26 +80,35 @@ static void print_text(const char *text)
 	}
 }
 
-static void print_entry(const json_t *one)
+/* "(4K, was 3K, mode 0755, was 0644)": what of a file is new, and what it was. */
+static void add_sizes(struct buf *b, const json_t *one, char change)
 {
-	const char *change = show_str(one, "change"), *type = show_str(one, "type"), *text = show_str(one, "text");
-	AUTO(buf_done) struct buf b = BUF_INIT(64 * KIB);
+	const char *mode = show_str(one, "mode"), *old_mode = show_str(one, "old_mode");
 	char size[32], old[32];
 
-	text_escape(&b, show_str(one, "path"), strlen(show_str(one, "path")));
-	if (!strcmp(type, "dir"))
-		buf_adds(&b, "/");
 	text_size(show_u64(one, "size"), size, sizeof(size));
 	text_size(show_u64(one, "old_size"), old, sizeof(old));
-	if (strcmp(type, "file") && *type)
-		printf("%c %s\n", *change == 'a' ? 'A' : *change == 'r' ? 'D' : 'M', buf_str(&b));
-	else if (*change == 'a')
-		printf("A %s  (%s)\n", buf_str(&b), size);
-	else if (*change == 'r')
-		printf("D %s  (%s)\n", buf_str(&b), old);
+	if (change == 'M')
+		buf_addf(b, "  (%s, was %s", size, old);
 	else
-		printf("M %s  (%s, was %s)\n", buf_str(&b), size, old);
-	print_text(text);
+		buf_addf(b, "  (%s", change == 'A' ? size : old);
+	if (change == 'M' && *mode && *old_mode && strcmp(mode, old_mode))
+		buf_addf(b, ", mode %.8s, was %.8s", mode, old_mode);
+	buf_adds(b, ")");
+}
+
+static void print_entry(const json_t *one)
+{
+	const char *change = show_str(one, "change"), *type = show_str(one, "type"), *path = show_str(one, "path");
+	char letter = *change == 'a' ? 'A' : *change == 'r' ? 'D' : 'M';
+	AUTO(buf_done) struct buf raw = BUF_INIT(64 * KIB), b = BUF_INIT(256 * KIB);
+
+	buf_addf(&raw, "%s%s", path, !strcmp(type, "dir") ? "/" : "");
+	if (!strcmp(type, "file"))
+		add_sizes(&raw, one, letter);
+	text_escape(&b, buf_str(&raw), raw.len);
+	printf("%c %s\n", letter, buf_str(&b));
+	print_text(show_str(one, "text"));
 }
 
 static int print(const json_t *v, struct err *e)

@@ -43,7 +43,9 @@ void box_restored(struct box *b)
 		say(not_done, "machine-id", "there is none in its image");
 	if (b->fresh & FRAME_RESTORED_GENERATION)
 		say(done, "generation", NULL);
-	if (b->want->memory)
+	if (b->want->origin.reseeds)
+		say(done, "random", NULL);
+	else if (b->want->memory)
 		say(not_done, "random", "what a program has drawn ahead for itself can not be changed from outside");
 	if (b->fresh & FRAME_RESTORED_CLOCK_BACK)
 		say(not_done, "monotonic-clock", "it is behind what the processes have seen");

@@ -470,6 +470,17 @@ int pools_list(struct service *s, const struct tenant *tenant, struct pool ***re
 	return 0;
 }
 
+unsigned pools_ready(const struct service *s)
+{
+	const struct pool *p;
+	unsigned n = 0;
+	size_t at = 0;
+
+	while ((p = map_next(&s->pools, &at)))
+		n += p->nready;
+	return n;
+}
+
 /* --- found again --- */
 
 static int on_row(void *arg, const struct pool_row *row)

@@ -65,6 +65,7 @@ bool pools_only(struct service *s, const struct tenant *t);
 void pools_clear(struct service *s, const struct tenant *t);
 /* It is gone: its pools and their rows go with their templates. */
 void pools_forget(struct service *s, const struct tenant *t);
+unsigned pools_ready(const struct service *s); /* in all of them */
 bool pools_settled(const struct service *s); /* none is in the making */
 /* Looks what is missing, in a moment. */
 void pools_soon(struct service *s);

@@ -1,7 +1,7 @@
 /*
- * Keeping pools filled, behind everything else: at most two sandboxes are in the making for all pools together, and while
- * anybody calls one, with pauses that are longer than the making. The pool that is emptiest comes first. One whose
- * sandboxes fail waits longer each time.
+ * Keeping pools filled, behind everything else: at most two sandboxes are in the making for all pools together, and
+ * while anybody calls one, with pauses that are longer than the making. The pool that is emptiest comes first. One
+ * whose sandboxes fail waits longer each time.
  */
 #include "base/base.h"
 #include "base/clock.h"

@@ -102,7 +102,7 @@ static int read_warm(const struct template *t, const json_t *o, bool admin, stru
 	if (r == 0)
 		r = restore_want(c, rest, admin, ret, e);
 	if (r == 0) {
-		(*ret)->origin.warm = true;
+		(*ret)->origin.reseeds = json_object_get(t->warm, "python") != NULL;
 		memcpy((*ret)->checkpoint, t->checkpoint, sizeof((*ret)->checkpoint));
 	}
 	return r;
@@ -179,9 +179,10 @@ int template_read(struct service *s, const json_t *body, struct template *t, str
 
 static int spec_text(const struct template *t, char **ret, struct err *e)
 {
-	AUTO(json_decref) json_t *o = json_pack("{s:O, s:O?, s:O?, s:s?, s:b, s:s, s:I}", "config", t->config, "start",
-						t->start, "warm", t->warm, "description", t->description, "admin", t->admin,
-						"image", t->image, "since", (json_int_t)t->since_ns);
+	AUTO(json_decref) json_t *o =
+		json_pack("{s:O, s:O?, s:O?, s:s?, s:b, s:s, s:I}", "config", t->config, "start", t->start, "warm",
+			  t->warm, "description", t->description, "admin", t->admin, "image", t->image, "since",
+			  (json_int_t)t->since_ns);
 	char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
 	if (!text)
@@ -352,10 +353,12 @@ static void set_origin(const struct template *t, struct box_want *w)
 
 static int want_plain(struct service *s, struct who *who, const json_t *from, struct box_want **ret, struct err *e)
 {
-	AUTO(json_decref) json_t *plain = json_object_get(from, "template") ? json_copy((json_t *)(uintptr_t)from) : NULL;
+	AUTO(json_decref) json_t *plain = NULL;
 	struct checkpoint *c;
 	int r;
 
+	if (json_object_get(from, "template"))
+		plain = json_copy((json_t *)(uintptr_t)from);
 	if (plain)
 		json_object_del(plain, "template");
 	r = read_want(s, who, plain ? plain : from, &c, ret, e);

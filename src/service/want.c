@@ -517,7 +517,7 @@ bool want_like(const struct box_want *a, const struct box_want *b)
 
 	want_spec(a, &x);
 	want_spec(b, &y);
-	return !memcmp(&x, &y, sizeof(x)) && a->nofile == b->nofile && a->output_limit == b->output_limit &&
+	return !memcmp(&x, &y, sizeof(x)) && a->memory == b->memory && a->nofile == b->nofile && a->output_limit == b->output_limit &&
 	       a->exec_timeout_ms == b->exec_timeout_ms && !strcmp(a->user.text, b->user.text) &&
 	       kv_same(&a->env, &b->env);
 }

@@ -38,7 +38,7 @@ struct box_origin {
 	uint64_t version; /* of the template */
 	char pool[ID_SIZE]; /* counts for that one, "" = none */
 	bool pooled; /* it was ready before it was asked for */
-	bool warm; /* with the processes of the template's warm image */
+	bool reseeds; /* its warm process draws new random numbers for each exec; not kept */
 	bool ready; /* to be made ready for a pool; not kept, the row's state says it */
 };
 

@@ -106,8 +106,8 @@ static void fail(struct warming *w, const char *why)
 	while (n && strchr(" \n\r\t", text[n - 1]))
 		n--;
 	from = n > 150 ? n - 150 : 0;
-	err_set(&e, ERR_REFUSED, -ECHILD, "the warm process %s%s%s%.*s", why, n ? ": " : "", from ? "…" : "", (int)(n - from),
-		text + from);
+	err_set(&e, ERR_REFUSED, -ECHILD, "the warm process %s%s%s%.*s", why, n ? ": " : "", from ? "…" : "",
+		(int)(n - from), text + from);
 	err_remedy(&e, "run the same in an ordinary sandbox to see all it says");
 	finish(w, NULL, &e);
 }
@@ -121,15 +121,21 @@ static void on_time(uv_timer_t *t)
 
 static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 {
+	struct warming *w = arg;
 	struct err why = { 0 };
+	char id[ID_SIZE];
 
-	if (c) {
-		finish(arg, c->id, NULL);
-		return;
+	if (!c) {
+		why = *e;
+		err_wrap(&why, 0, "image the warm process");
+		finish(w, NULL, &why);
+	} else if (w->exec->exited) { /* the image may be without it */
+		memcpy(id, c->id, sizeof(id));
+		warm_drop(w->s, id);
+		fail(w, "ended when it was ready");
+	} else {
+		finish(w, c->id, NULL);
 	}
-	why = *e;
-	err_wrap(&why, 0, "image the warm process");
-	finish(arg, NULL, &why);
 }
 
 static void seal(struct warming *w)
@@ -155,7 +161,7 @@ static void on_data(void *arg, enum exec_stream s, const char *p, size_t len)
 		n = len < TAIL ? len : TAIL;
 		if (buf_add(b, p, n) < 0)
 			buf_clear(b);
-		if (s == EXEC_OUT && w->ready && !w->sealing && b->len && memmem(b->data, b->len, w->ready, strlen(w->ready)))
+		if (s == EXEC_OUT && w->ready && b->len && memmem(b->data, b->len, w->ready, strlen(w->ready)))
 			seal(w);
 		if (b->len > TAIL)
 			buf_drop(b, b->len - TAIL);
@@ -194,15 +200,17 @@ static int start(struct warming *w, struct err *e)
 		return r;
 	w->ready = ready;
 	own.exec_timeout_ms = 0;
-	o = python ? json_pack("{s:[s,s,s,s], s:b}", "cmd", "python3", "-c", warm_runner_python(), python, "background", 1) :
-		     json_pack("{s:O, s:b}", "cmd", json_object_get(w->spec, "cmd"), "background", 1);
+	if (python)
+		o = json_pack("{s:[s,s,s,s]}", "cmd", "python3", "-c", warm_runner_python(), python);
+	else
+		o = json_pack("{s:O}", "cmd", json_object_get(w->spec, "cmd"));
 	if (!o)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
 	r = exec_want_parse(&w->s->o, &own, o, &x, e);
 	if (r < 0)
 		return r;
 	x->way = python ? EXEC_WARM : EXEC_PROGRAM;
-	x->standing = true;
+	x->background = x->standing = true;
 	w->timer = malloc(sizeof(*w->timer));
 	if (!w->timer)
 		abort();

@@ -1,5 +1,6 @@
 """What the tests of the client share: a daemon for a whole file, a sandbox, a terminal."""
 import fcntl
+import json
 import os
 import pty
 import re
@@ -50,6 +51,18 @@ def ok(daemon):
         assert r.code == 0, r
         return r.text.strip()
     return call
+
+
+@pytest.fixture
+def started_box(daemon, ok):
+    """One with a file in it, by a name of its own; what came from it is gone afterwards, too."""
+    name = f"box{os.urandom(4).hex()}"
+    ok("create", "--name", name, "-e", "COLOUR=red", "--memory", "128M")
+    ok("exec", name, "--", "sh", "-c", "echo one > data; mkdir -p dir; echo kept > dir/kept")
+    yield name
+    daemon.cli("rm", "--all")
+    for c in json.loads(daemon.cli("checkpoint", "ls", "--json").text):
+        daemon.cli("checkpoint", "rm", c["id"])
 
 
 class Terminal:

@@ -4,22 +4,8 @@ import os
 import pty
 import subprocess
 
-import pytest
-
 import host
-from cli import daemon, nothing_is_left_behind, ok  # noqa: F401
-
-
-@pytest.fixture
-def box(daemon, ok):
-    """One with a file in it, by a name of its own; what came from it is gone afterwards, too."""
-    name = f"box{os.urandom(4).hex()}"
-    ok("create", "--name", name, "-e", "COLOUR=red", "--memory", "128M")
-    ok("exec", name, "--", "sh", "-c", "echo one > data; mkdir -p dir; echo kept > dir/kept")
-    yield name
-    daemon.cli("rm", "--all")
-    for c in json.loads(daemon.cli("checkpoint", "ls", "--json").text):
-        daemon.cli("checkpoint", "rm", c["id"])
+from cli import daemon, nothing_is_left_behind, ok, started_box as box  # noqa: F401
 
 
 def test_back_in_place_as_often_as_wanted(daemon, ok, box):
@@ -123,6 +109,8 @@ def test_diff_shows_what_was_changed(daemon, ok, box):
     assert ok("diff", box) == ok("diff", "image", box) and f"A {home}/data" in ok("diff", box)
     whole = json.loads(ok("diff", "--json", f"{box}:base", box))
     assert (whole["added"], whole["changed"], whole["removed"]) == (2, 1, 1)
+    ok("exec", box, "--", "chmod", "700", "data")
+    assert ok("diff", f"{box}:base", box).splitlines()[0] == f"M {home}/data  (4, was 4, mode 0700, was 0644)"
     assert daemon.cli("diff", "--exit-code", f"{box}:base", box).code == 1
     assert daemon.cli("diff", "--exit-code", box, box).code == 0
     ident = json.loads(ok("checkpoint", "inspect", f"{box}:base"))["id"]

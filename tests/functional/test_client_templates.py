@@ -60,3 +60,23 @@ def test_a_pool_serves_ready_ones(daemon, ok):
     assert ok("pool", "rm", "ready") == "ready" and ok("exec", "mine", "--", "echo", "alive") == "alive"
     for args in (("pool", "set", "--template", "nothing", "--min", "1", "p"), ("pool", "set", "--template", "small", "--min", "300", "p"), ("pool", "inspect", "p")):
         host.one_line(daemon.cli(*args))
+
+
+def test_code_runs_in_a_warm_python(daemon, ok, tmp_path):
+    (tmp_path / "warm.py").write_text("import json, decimal\n")
+    ok("template", "set", "--warm-python", f"@{tmp_path}/warm.py", "--warm-timeout", "30s", "warm")
+    assert json.loads(ok("template", "inspect", "warm"))["warm"]["ready"] is True
+    assert ok("template", "ls").splitlines()[1].split()[4] == "ready"
+    ok("create", "--template", "warm", "--name", "w")
+    assert ok("exec", "--code", "w", "import sys; print('decimal' in sys.modules)") == "True"
+    assert ok("exec", "--code", "w", "-", input=b"for i in range(3):\n    print(i)\n") == "0\n1\n2"
+    r = daemon.cli("exec", "--code", "-e", "X=1", "w", "import os, sys; print(os.environ['X'], file=sys.stderr); sys.exit(3)")
+    assert (r.code, r.out, r.err) == (3, b"", b"1\n"), r
+    assert ok("exec", "--code", "-i", "w", "print(input())", input=b"said\n") == "said"
+    assert json.loads(ok("exec", "--json", "--code", "w", "print(1)"))["stdout"] == "1\n"
+    assert "nothing_of_the_sort" in host.one_line(daemon.cli("template", "set", "--warm-python", "import nothing_of_the_sort", "broken"))
+    ok("create", "--name", "cold")
+    assert "warm" in host.one_line(daemon.cli("exec", "--code", "cold", "print(1)"))
+    ok("template", "set", "--warm", "echo listening; exec sleep 1000", "--ready", "listening", "server")
+    ok("create", "--template", "server", "--name", "s")
+    assert ok("exec", "s", "--", "pgrep", "-c", "sleep") == "1"

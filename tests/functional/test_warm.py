@@ -17,7 +17,7 @@ def used(d, tenant="default"):
     ({"python": "1", "more": 1}, 400, "more"), ({"python": "x" * 65537}, 400, "python"), ("python", 400, "warm"),
     ({"cmd": ["/no/such"], "ready": "x"}, 422, "/no/such"), ({"cmd": ["sh", "-c", "echo out; echo why not >&2; exit 3"], "ready": "ready"}, 422, "ended with 3 before it was ready: why not"),
     ({"cmd": ["sh", "-c", "echo alone"], "ready": "ready"}, 422, "alone"), ({"cmd": ["sleep", "1000"], "ready": "x", "timeout": 0.3}, 422, "in time"),
-    ({"cmd": ["sh", "-c", "kill -9 $$"], "ready": "x"}, 422, "ended with 137"),
+    ({"cmd": ["sh", "-c", "kill -9 $$"], "ready": "x"}, 422, "ended with 137"), ({"cmd": ["sh", "-c", "sleep 1000 >/dev/null 2>&1 </dev/null & echo ready"], "ready": "ready"}, 422, "ended"),
     ({"python": "import nothing_of_the_sort"}, 422, "ModuleNotFoundError: No module named 'nothing_of_the_sort'"), ({"python": "1 +"}, 422, "SyntaxError"),
     ({"python": "raise SystemExit(4)"}, 422, "ended with 4"), ({"python": "import time; time.sleep(100)", "timeout": 0.5}, 422, "in time"),
 ])
@@ -86,7 +86,7 @@ def test_a_warm_python_runs_code_at_once(d):
     assert t["warm"]["ready"] is True and t["warm"]["since"] and t["warm"]["python"].startswith("import json") and t["version"] == 1
     a, b = d.create(template="py"), d.create(template="py")
     for box in (a, b):
-        assert box["template"] == "py" and box["restored"]["memory"] is True and box["checkpoint"] is None
+        assert box["template"] == "py" and box["restored"]["memory"] is True and box["checkpoint"] is None and "random" in box["restored"]["done"]
         r = code(d, box, "import sys, os; print(FROM, 'json' in sys.modules, __name__, os.environ['A'], os.getcwd())")
         assert (r["exit_code"], r["stdout"], r["stderr"]) == (0, "warm-up True __main__ b /home/user\n", ""), r
     assert code(d, a, "import builtins; builtins.FROM = 'changed'")["exit_code"] == 0
@@ -187,3 +187,32 @@ def test_a_tenant_goes_with_its_images(d):
     assert other.post(f"/v1/sandboxes/{b['id']}/execs", {"code": "print(2)"}).json["stdout"] == "2\n"
     assert other.delete(f"/v1/sandboxes/{b['id']}").status == 204
     assert d.delete("/v1/tenants/warm-o").status == 204
+
+
+def test_a_start_that_can_not_begin_ends_what_went_on(d):
+    other = as_tenant(d, "warm-s", quotas={"execs": 3})
+    assert other.put("/v1/templates/py", {"warm": {"python": "1"}, "start": {"cmd": ["sleep", "1000"]}}).status == 201
+    b = other.create(template="py")  # two execs: the warm one, and the start
+    error(other.post("/v1/sandboxes", {"template": "py"}), 429, "quota")
+    assert used(d, "warm-s")["sandboxes"] == 1 and used(d, "warm-s")["execs"] == 2
+    assert [x["id"] for x in other.get("/v1/sandboxes").json["sandboxes"]] == [b["id"]]
+    assert other.delete(f"/v1/sandboxes/{b['id']}").status == 204
+    assert used(d, "warm-s")["execs"] == 0
+
+
+def test_any_runtime_can_be_warm(d):
+    node = "const big = require('zlib'); let n = 0; setInterval(() => { require('fs').writeFileSync('/tmp/n', String(++n)) }, 20); console.log('node is ready')"
+    put(d, "js", warm={"cmd": ["node", "-e", node], "ready": "node is ready"}, memory="1G")
+    seen = []
+    for _ in range(2):
+        b = d.create(template="js")
+        first = host.wait_for(lambda b=b: sh(d, b, "cat /tmp/n 2>/dev/null"), 10, "a sign of life")
+        host.wait_for(lambda b=b, first=first: int(sh(d, b, "cat /tmp/n") or 0) > int(first) + 2, 10, "it to go on")
+        seen.append([x for x in d.get(f"/v1/sandboxes/{b['id']}/execs").json["execs"] if x["state"] == "running"][0]["id"])
+    assert len(set(seen)) == 2
+
+
+def test_idle_is_idle_also_with_a_warm_process(d):
+    put(d, "py", warm={"python": "1"}, idle=0.8)
+    b = d.create(template="py")
+    host.wait_for(lambda: d.get(f"/v1/sandboxes?name={b['name']}").json["sandboxes"] == [], 6, "its end")

@@ -394,10 +394,18 @@ export interface DiffOptions extends CallOptions {
 
 export interface DiffEntry {
   path: string;
+  /** Of a path that is not UTF-8. */
+  pathBase64?: string;
   change: 'added' | 'changed' | 'removed';
   type: string;
-  size: number;
-  oldSize: number;
+  /** Null when it is gone. */
+  size: number | null;
+  /** Null when it is new. */
+  oldSize: number | null;
+  /** Octal, as in `0644`. */
+  mode?: string;
+  oldMode?: string;
+  /** A unified diff. */
   text?: string;
 }
 

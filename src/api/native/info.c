@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "config.h"
+#include "service/pool.h"
 #include "service/wlink.h"
 
 static void send_json(struct http_req *q, struct buf *b)
@@ -106,6 +107,7 @@ void get_metrics(void *arg, struct http_req *q, const struct route *r)
 		return;
 	}
 	put(&b, "sandboxes", "gauge", "Sandboxes there are.", a->s->boxes.count);
+	put(&b, "sandboxes_ready", "gauge", "Of them: ready, in pools.", pools_ready(a->s));
 	put(&b, "execs_running", "gauge", "Execs that run now.", a->s->running_execs);
 	put(&b, "spool_bytes", "gauge", "Output kept in files.", a->s->spooled.used);
 	put(&b, "requests_total", "counter", "Requests since the start.", a->requests);

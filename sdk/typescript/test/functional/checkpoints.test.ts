@@ -161,3 +161,25 @@ test('a fork brings back what it has done', async () => {
   assert.equal((await s.exec('cat data')).stdout, 'theirs\n');
   await Promise.all([s, fork!, other!].map((x) => x.delete()));
 });
+
+test('what runs goes on in every copy', async () => {
+  const s = await client.sandboxes.create();
+  const counter = await s.background(['python3', '-uc', 'import time\nn = 0\nwhile True:\n  n += 1\n  print(n)\n  time.sleep(0.02)']);
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  const c = await s.checkpoint('running', { memory: true });
+  assert.deepEqual([c.memory, c.memoryRefused], [true, null]);
+  const copies = await client.checkpoints.restoreMany(c, { count: 2 });
+  for (const copy of copies) {
+    assert.ok(copy.restored?.memory);
+    assert.equal(copy.restored?.execs.length, 1);
+    const goesOn = await copy.attach(counter.id); // found by the id it had
+    const seen: number[] = [];
+    for await (const { text } of goesOn) {
+      seen.push(...text.trim().split('\n').map(Number));
+      if (seen.length > 5) break;
+    }
+    assert.ok(seen.at(-1)! > seen[0]! && seen[0]! > 1, `${seen}`);
+  }
+  await Promise.all([s, ...copies].map((x) => x.delete()));
+  await client.checkpoints.delete(c);
+});

@@ -18,6 +18,9 @@ static void scoped(const struct tenant *t, const char *name, char *to, size_t si
 
 void pool_add_ready(struct pool *p, struct box *b)
 {
+	/* The first exec need not wait for it then. */
+	if (b->group < 0 && b->handle)
+		box_want_group(b);
 	b->ready_next = NULL;
 	b->ready_prev = p->ready_last;
 	*p->ready_last = b;

@@ -165,17 +165,37 @@ def test_ready_clones(d):
 def test_an_image_that_is_refused_is_made_again_once(d):
     t = put(d, "py", warm={"python": "import builtins\nbuiltins.N = 41"})
     first = image(d, "py")
+    spoil(d, first)
+    b = d.create(template="py")
+    assert code(d, b, "print(N)")["stdout"] == "41\n" and image(d, "py") != first
+    now = d.get("/v1/templates/py").json
+    assert now["warm"]["since"] > t["warm"]["since"] and now["version"] == 1 and used(d)["checkpoints"] == 1
+    assert len([x for x in d.get("/v1/audit?kind=template.warm").json["records"] if x["template"] == "py"]) == 1
+
+
+def spoil(d, first):
     d.stop()
     meta = d.data / "layers" / first / "mem/meta"
     data = bytearray(meta.read_bytes())
     data[len(data) // 2] ^= 1
     meta.write_bytes(data)
     d.start()
-    b = d.create(template="py")
-    assert code(d, b, "print(N)")["stdout"] == "41\n" and image(d, "py") != first
-    now = d.get("/v1/templates/py").json
-    assert now["warm"]["since"] > t["warm"]["since"] and now["version"] == 1 and used(d)["checkpoints"] == 1
-    assert len([x for x in d.get("/v1/audit?kind=template.warm").json["records"] if x["template"] == "py"]) == 1
+
+
+def test_why_it_could_not_be_made_again_is_told(d):
+    other = as_tenant(d, "warm-r")
+    assert other.put("/v1/templates/py", {"warm": {"python": "1"}, "memory": "128M"}).status == 201
+    assert other.put("/v1/pools/p", {"template": "py", "min": 0}).status == 201
+    spoil(d, image(d, "py"))
+    assert d.request("PATCH", "/v1/tenants/warm-r", {"quotas": {"memory": "64M"}}).status == 200
+    e = error(other.post("/v1/sandboxes", {"template": "py", "memory": "32M"}), 429, "quota")
+    assert "made warm again" in e["message"] and "damaged" in e["message"] and "quota of memory" in e["message"], e
+    assert d.request("PATCH", "/v1/tenants/warm-r", {"quotas": {"memory": 0}}).status == 200
+    # A pool sees to it by itself.
+    assert other.put("/v1/pools/p", {"template": "py", "min": 2}).status == 200
+    host.wait_for(lambda: other.get("/v1/pools/p").json["ready"] == 2, 20, "ready clones")
+    b = other.create(template="py")
+    assert b["pooled"] and other.post(f"/v1/sandboxes/{b['id']}/execs", {"code": "print(2)"}).json["stdout"] == "2\n"
 
 
 def test_a_tenant_goes_with_its_images(d):

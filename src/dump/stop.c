@@ -8,6 +8,7 @@
 #include "base/sys.h"
 
 #include <dirent.h>
+#include <linux/kcmp.h>
 #include <linux/ptrace.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -15,6 +16,8 @@
 #include <unistd.h>
 
 #define STOP_MS 5000
+#define STUCK_MS 100 /* in the kernel, where nothing wakes it: who wants an image tries again */
+#define VFORK_MS 2
 #define PASSES_MAX 100
 #ifndef __WALL
 #define __WALL 0x40000000
@@ -269,40 +272,89 @@ static int ended(struct dump *d, struct proc *p, size_t at, struct err *e)
 	return 0;
 }
 
-/* 1: it has ended. */
-static int wait_one(struct proc *p, struct thread *t, uint64_t until, struct err *e)
+/* Sleeps where no signal wakes it. */
+static bool in_kernel(const struct proc *p, const struct thread *t)
 {
-	const struct timespec nap = { 0, 20000 };
-	int r = 0, status;
+	char path[48], text[512], *at;
 
-	while (r == 0 && !t->stopped) {
-		pid_t got = sys_wait4(t->host, &status, __WALL | WNOHANG);
-
-		if (got == t->host && WIFSTOPPED(status))
-			r = stopped(p, t, status, e);
-		else if (got == t->host || (got < 0 && got != -EINTR))
-			r = 1;
-		else if (clock_mono_ns() > until)
-			r = err_set(e, ERR_CONFLICT, -ETIMEDOUT, "process %u (%s) can not be stopped: the kernel is busy for it",
-				    p->pid, p->name);
-		else
-			nanosleep(&nap, NULL);
-	}
-	return r;
+	snprintf(path, sizeof(path), "task/%d/stat", (int)t->host);
+	if (fd_get(p->dir, path, text, sizeof(text)) < 0 || !(at = strrchr(text, ')')))
+		return false;
+	return at[1] == ' ' && at[2] == 'D';
 }
 
-static int wait_all(struct dump *d, uint64_t until, struct err *e)
+/*
+ * Whoever starts a program by vfork waits for it in the kernel until it is started. When it is the child that we hold in
+ * between, it goes on until then: it stops with its execve, or ends. Returns whether there is such a child.
+ */
+static bool help_vfork(struct dump *d, size_t at)
 {
+	bool found = false;
+
+	for (size_t i = at + 1; i < d->n_procs; i++) {
+		struct proc *c = &d->proc[i];
+		struct thread *t = c->thread;
+
+		if (c->parent != at || c->n_threads != 1 || sys_kcmp(d->proc[at].host, c->host, KCMP_VM, 0, 0) != 0)
+			continue;
+		found = true;
+		if (!t->stopped)
+			continue;
+		if (sys_ptrace(PTRACE_SETOPTIONS, t->host, 0, (void *)(uintptr_t)(PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXEC)) < 0 ||
+		    sys_ptrace(PTRACE_CONT, t->host, 0, NULL) < 0)
+			return false;
+		t->stopped = false;
+	}
+	return found;
+}
+
+static int look_at_one(struct dump *d, size_t at, size_t *thread, uint64_t since, struct err *e)
+{
+	struct proc *p = &d->proc[at];
+	struct thread *t = &p->thread[*thread];
+	uint64_t waited = clock_mono_ns() - since;
+	int status;
+	pid_t got = sys_wait4(t->host, &status, __WALL | WNOHANG);
+
+	if (got == t->host && WIFSTOPPED(status)) {
+		++*thread;
+		return stopped(p, t, status, e);
+	}
+	if (got == t->host || (got < 0 && got != -EINTR))
+		return ended(d, p, *thread, e);
+	++*thread;
+	if (waited < VFORK_MS * 1000000ULL || (waited < STOP_MS * 1000000ULL && !in_kernel(p, t)))
+		return 0;
+	if (waited < STOP_MS * 1000000ULL && (help_vfork(d, at) || waited < STUCK_MS * 1000000ULL))
+		return 0;
+	return err_set(e, ERR_CONFLICT, -ETIMEDOUT, "process %u (%s) can not be stopped: the kernel is busy for it", p->pid,
+		       p->name);
+}
+
+static int wait_all(struct dump *d, struct err *e)
+{
+	const struct timespec nap = { 0, 20000 };
+	uint64_t begin = clock_mono_ns(), since = begin;
+	bool waiting;
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && i < d->n_procs; i++)
-		for (size_t t = 0; r == 0 && t < d->proc[i].n_threads;) {
-			r = wait_one(&d->proc[i], &d->proc[i].thread[t], until, e);
-			if (r == 0)
-				t++;
-			else if (r > 0)
-				r = ended(d, &d->proc[i], t, e);
-		}
+	do {
+		/* The agent can always be stopped: until then everybody is still frozen. */
+		if (d->proc[0].n_threads && !d->proc[0].thread[0].stopped && clock_mono_ns() - begin < STOP_MS * 1000000ULL)
+			since = clock_mono_ns();
+		waiting = false;
+		for (size_t i = 0; r == 0 && i < d->n_procs; i++)
+			for (size_t t = 0; r == 0 && t < d->proc[i].n_threads;) {
+				if (d->proc[i].thread[t].stopped) {
+					t++;
+					continue;
+				}
+				waiting = true;
+				r = look_at_one(d, i, &t, since, e);
+			}
+		if (waiting)
+			nanosleep(&nap, NULL);
+	} while (r == 0 && waiting);
 	return r;
 }
 
@@ -327,6 +379,7 @@ static int settle(struct dump *d, struct err *e)
 				p->parent = k;
 		free(p->status);
 		p->status = TAKE_PTR(status);
+		name_proc(p); /* it may have started a program since */
 	}
 	return 0;
 }
@@ -334,11 +387,10 @@ static int settle(struct dump *d, struct err *e)
 /* Who was in the middle of a fork has ended it before it stopped. */
 int stop_wait(struct dump *d, struct err *e)
 {
-	uint64_t until = clock_mono_ns() + STOP_MS * 1000000ULL;
 	int r;
 
 	do {
-		r = wait_all(d, until, e);
+		r = wait_all(d, e);
 		if (r == 0)
 			r = pass(d, e);
 	} while (r > 0);

@@ -445,3 +445,36 @@ TEST(children_that_come_and_go_are_there_or_not)
 	}
 	dt_end(&t);
 }
+
+/* Programs that are started by vfork: the parent can not be stopped until they are. */
+static void vforks(struct dt_shared *s)
+{
+	for (;;) {
+		pid_t pid = vfork();
+
+		if (pid == 0) {
+			for (volatile int i = 0; i < 200000; i++)
+				;
+			execl("/bin/true", "true", NULL);
+			_exit(1);
+		}
+		waitpid(pid, NULL, 0);
+		s->count++;
+		s->ready = 1;
+	}
+}
+
+TEST(a_parent_that_waits_for_its_vfork_is_helped)
+{
+	struct dt t;
+
+	CHECK(dt_start(&t, vforks));
+	CHECK(dt_reaches(&t.shared->ready, 1));
+	for (int i = 0; i < 20; i++) {
+		uint64_t count = t.shared->count;
+
+		CHECK(dt_dump(&t));
+		CHECK(dt_reaches(&t.shared->count, count + 3));
+	}
+	dt_end(&t);
+}

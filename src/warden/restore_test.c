@@ -440,3 +440,31 @@ TEST(a_clone_of_a_clone_has_what_both_have_changed)
 	CHECK(rt_destroy(&w, &c));
 	CHECK(end());
 }
+
+TEST(sockets_without_a_stranger_at_their_other_end_are_as_they_were)
+{
+	static const char code[] =
+		"import os, socket\n"
+		"bad = []\n"
+		"def t(name, ok):\n"
+		" if not ok: bad.append(name)\n"
+		"s1, s2 = socket.socketpair(); s1.send(b'to s2'); s2.send(b'to s1')\n"
+		"q1, q2 = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET); q1.send(b'three')\n"
+		"tl = socket.socket(); tl.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); tl.bind(('127.0.0.1', 8123)); tl.listen(3)\n"
+		"ul = socket.socket(socket.AF_UNIX); ul.bind('/tmp/sock'); ul.listen(1)\n"
+		"def check():\n"
+		" t('pair', s2.recv(9) == b'to s2' and s1.recv(9) == b'to s1')\n"
+		" t('seqpacket', q2.recv(9) == b'three')\n"
+		" k = socket.create_connection(('127.0.0.1', 8123), 2); p, _ = tl.accept(); p.send(b'hi'); t('tcp', k.recv(9) == b'hi')\n"
+		" k = socket.socket(socket.AF_UNIX); k.connect('/tmp/sock'); p, _ = ul.accept(); p.send(b'ho'); t('unix', k.recv(9) == b'ho')\n"
+		" print('checked', bad)\n"
+		"print('made')\n" REPL;
+
+	CHECK(begin());
+	CHECK(rt_python(&a, 7, code, &x));
+	CHECK(kt_reads(x.out, "made"));
+	CHECK(move());
+	CHECK(says(&y, "check()\n", "checked []"));
+	CHECK(says(&x, "check()\n", "checked []"));
+	CHECK(end());
+}

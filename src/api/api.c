@@ -215,7 +215,7 @@ void api_request(void *arg, struct http_req *q)
 		if (dialects[i].dress)
 			dialects[i].dress(q);
 	r = router_find(a->router, q);
-	if (r && let_in(a, q, r) == 0)
+	if (r && let_in(a, q, r) == 0 && api_awake(a, q, r))
 		r->handle(a, q, r);
 }
 

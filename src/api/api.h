@@ -44,6 +44,11 @@ void api_unstand(struct standing *s); /* fine when it does not stand */
 /* The daemon is about to stop: ends every standing stream. Commands that run go on. */
 void api_end_standing(struct api *a);
 
+/*
+ * Whether the sandbox a request needs is awake. If not it is woken up, and the request handled, or refused, then.
+ * (wake.c)
+ */
+bool api_awake(struct api *a, struct http_req *q, const struct route *r);
 /* Who calls, once it was let in. */
 struct who api_who(struct http_req *q);
 

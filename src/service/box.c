@@ -9,6 +9,7 @@
 #include "service/exec.h"
 #include "service/file.h"
 #include "service/jin.h"
+#include "service/layer.h"
 #include "service/pool.h"
 #include "service/service_impl.h"
 #include "service/wlink.h"
@@ -24,6 +25,8 @@ const char *box_state_name(enum box_state s)
 		return "running";
 	case BOX_PAUSED:
 		return "paused";
+	case BOX_HIBERNATED:
+		return "hibernated";
 	case BOX_LOST:
 		return "lost";
 	case BOX_ENDING:
@@ -53,6 +56,7 @@ void box_unref(struct box *b)
 	fd_close(b->group);
 	box_want_free(b->want);
 	free(b->restored);
+	free(b->memory_refused);
 	free(b);
 }
 
@@ -92,6 +96,7 @@ int box_store(struct box *b, struct err *e)
 	row.layers = layers;
 	row.checkpoint = b->want->checkpoint;
 	row.restored = b->restored;
+	row.asleep = b->state == BOX_PAUSED && b->idle_paused ? BOX_ROW_IDLE : b->asleep;
 	jout_object(&j, NULL);
 	box_want_write(b->want, &j);
 	box_origin_write(b->want, &j);
@@ -110,6 +115,8 @@ static void tell_event(struct box *b, const char *kind)
 
 	if (!strcmp(kind, "sandbox.expire"))
 		kind = "sandbox.delete"; /* to who watches it is the same */
+	if (!strcmp(kind, "sandbox.wake"))
+		kind = "sandbox.woken";
 	snprintf(text, sizeof(text), "%s%s", kind, verb ? "d" : "");
 	event_add(b->service, b, text, "");
 }
@@ -423,7 +430,10 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 	b->next_exec = row->next_exec;
 	b->paused_ns = row->used_ns;
 	b->pooled = !strcmp(row->state, "pooled");
-	b->state = !strcmp(row->state, "paused") ? BOX_PAUSED : !strcmp(row->state, "lost") ? BOX_LOST : BOX_RUNNING;
+	b->state = !strcmp(row->state, "paused")     ? BOX_PAUSED :
+		   !strcmp(row->state, "hibernated") ? BOX_HIBERNATED :
+		   !strcmp(row->state, "lost")	     ? BOX_LOST :
+						       BOX_RUNNING;
 	snprintf(b->id, sizeof(b->id), "%s", row->id);
 	r = box_want_load(&s->o, spec, &b->want, e);
 	if (r == 0)
@@ -439,6 +449,12 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 		return NULL;
 	}
 	b->charged = box_quota(b->want);
+	b->idle_paused = b->state == BOX_PAUSED && row->asleep == BOX_ROW_IDLE;
+	if (b->state == BOX_HIBERNATED && b->want->spec->layers) {
+		b->asleep = row->asleep == ASLEEP_MEMORY ? ASLEEP_MEMORY : ASLEEP_FILES;
+		layer_hold(s, b->want->spec->layer[b->want->spec->layers - 1]);
+		b->charged.memory = b->charged.cpu_milli = 0;
+	}
 	tenant_force(t, &b->charged);
 	pool_joined(b);
 	return b;

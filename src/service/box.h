@@ -11,6 +11,7 @@ enum box_state {
 	BOX_MAKING, /* not to be seen yet */
 	BOX_RUNNING,
 	BOX_PAUSED,
+	BOX_HIBERNATED, /* nothing of it runs: its layers are all there is */
 	BOX_LOST,
 	BOX_ENDING, /* not to be seen any more */
 };
@@ -22,6 +23,14 @@ struct pool;
 struct box_op;
 struct swap;
 struct sealing;
+struct sleep;
+
+/* Somebody who needs a sandbox that may be asleep. */
+struct box_waiter {
+	struct box_waiter *next;
+	void (*fn)(void *arg, int r, const struct err *e); /* once; then it is not waiting any more */
+	void *arg;
+};
 
 /* Who makes a box otherwise than by box_create; each is told once. */
 struct box_maker {
@@ -72,6 +81,13 @@ struct box {
 	struct swap *swap; /* another is made to take its place */
 	struct sealing *sealing; /* who wants its files sealed, the first is at it */
 	char *restored; /* JSON: what came of its checkpoint; NULL = it is of none */
+	enum { ASLEEP_NOT, ASLEEP_FILES, ASLEEP_MEMORY } asleep; /* state HIBERNATED: what was kept; its newest layer is held */
+	uint64_t tried_ns; /* not to be hibernated by itself again before */
+	bool idle_paused; /* by itself: a call resumes it */
+	char *memory_refused; /* why it sleeps without its processes, or NULL */
+	struct sleep *sleep; /* it falls asleep */
+	bool waking;
+	struct box_waiter *waiters; /* for it to be awake */
 	uint32_t fresh; /* FRAME_RESTORED_*: what its agent made anew */
 	bool reviving; /* execs of a memory image are looked for */
 	uint32_t held[BOX_HELD_MAX]; /* then: numbers its agent named */
@@ -116,8 +132,19 @@ static inline bool box_seen(const struct box *b)
 }
 /* Ends one of a pool that is nobody's. Its room is free at once. */
 void box_discard(struct box *b, const char *why);
-/* What may change: times (ms, UINT64_MAX = as is), name (NULL), metadata (NULL; taken over). Stored with the turn. */
-int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, uint64_t idle_ms, const char *name,
+/*
+ * Everything of it is freed, but for its files and, with @memory, its processes: ERR_REFUSED when those can not be
+ * carried; MEMORY_AUTO: then they end, and ->memory_refused says why.
+ */
+void box_hibernate(struct box *b, const struct who *who, bool must_carry, box_done_fn *fn, void *arg);
+/*
+ * Whether it is awake, as far as it depends on us. If not it is woken up, and @w is told: 0, or why not. A sandbox that
+ * was paused since nobody used it counts as asleep.
+ */
+bool box_awake(struct box *b, struct box_waiter *w);
+void box_wait_cancel(struct box *b, struct box_waiter *w);
+/* What may change: timeout (ms, UINT64_MAX = as is), idle (NULL), name (NULL), metadata (NULL; taken over). Stored with the turn. */
+int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, const struct want_idle *idle, const char *name,
 	       struct kv *metadata, struct err *e);
 /* ->stat is fresh when @fn is called. */
 void box_stat(struct box *b, box_done_fn *fn, void *arg);

@@ -88,6 +88,7 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 	(void)a;
 	if (r == 0 && b->handle == op->handle && (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
 		b->state = pause ? BOX_PAUSED : BOX_RUNNING;
+		b->idle_paused = pause && !op->done;
 		exec_clock(b, pause);
 		box_reattach(b);
 		r = box_store(b, &op->err);
@@ -107,10 +108,14 @@ static void freeze(struct box *b, const struct who *who, bool pause, box_done_fn
 	struct err e = { 0 };
 
 	op->kind = pause ? "sandbox.pause" : "sandbox.resume";
+	if (fn)
+		b->idle_paused = b->idle_paused && !pause; /* from now on it is the caller's will */
 	if (b->state == want)
 		box_tell(b->service, op, 0, NULL);
 	else if (b->state == BOX_LOST)
 		box_tell(b->service, op, box_lost(b, &e), &e);
+	else if (!b->handle || b->sleep)
+		box_tell(b->service, op, box_ready(b, &e), &e);
 	else
 		wlink_call(b->service->warden, pause ? WARDEN_FREEZE : WARDEN_THAW, b->handle, 0, NULL, on_frozen, op);
 }
@@ -127,7 +132,7 @@ void box_resume(struct box *b, const struct who *who, box_done_fn *fn, void *arg
 
 /* --- the rest --- */
 
-int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, uint64_t idle_ms, const char *name,
+int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, const struct want_idle *idle, const char *name,
 	       struct kv *metadata, struct err *e)
 {
 	int r = b->state == BOX_LOST ? box_lost(b, e) : 0;
@@ -140,8 +145,8 @@ int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, uint64
 		b->want->timeout_ms = timeout_ms;
 		b->expires_ns = timeout_ms ? clock_real_ns() + timeout_ms * 1000000ULL : 0;
 	}
-	if (idle_ms != UINT64_MAX)
-		b->want->idle_ms = idle_ms;
+	if (idle)
+		b->want->idle = *idle;
 	if (metadata) {
 		kv_done(&b->want->metadata);
 		b->want->metadata = *metadata;
@@ -169,7 +174,10 @@ void box_stat(struct box *b, box_done_fn *fn, void *arg)
 	struct box_op *op = box_op_new(b, &nobody, fn, arg);
 	struct err e = { 0 };
 
-	if (b->handle)
+	if (b->state == BOX_HIBERNATED) {
+		b->stat = (struct warden_stat){ 0 };
+		box_tell(b->service, op, 0, NULL);
+	} else if (b->handle)
 		wlink_call(b->service->warden, WARDEN_STAT, b->handle, 0, NULL, on_stat, op);
 	else
 		box_tell(b->service, op, box_lost(b, &e), &e);
@@ -177,6 +185,11 @@ void box_stat(struct box *b, box_done_fn *fn, void *arg)
 
 int box_ready(const struct box *b, struct err *e)
 {
+	if (b->state == BOX_HIBERNATED || b->sleep) {
+		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s", b->want->name, b->sleep ? "being hibernated" : "hibernated");
+		err_remedy(e, "resume it first");
+		return -EBUSY;
+	}
 	if (b->state == BOX_RUNNING)
 		return 0;
 	if (b->state == BOX_PAUSED) {

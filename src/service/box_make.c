@@ -81,6 +81,10 @@ void box_make_room(struct box *b)
 void box_leave(struct box *b)
 {
 	box_make_room(b);
+	if (b->asleep) {
+		b->asleep = ASLEEP_NOT;
+		layer_drop(b->service, b->want->spec->layer[b->want->spec->layers - 1]);
+	}
 	if (b->want->spec->layers)
 		layer_sweep_soon(b->service);
 	file_workers_drop(b);
@@ -262,7 +266,7 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	struct box_want *want = p->want;
 	struct sandbox_spec spec;
 	struct box *b;
-	int r = room_for(s, want, e);
+	int r = p->stand_in && !s->draining ? 0 : room_for(s, want, e);
 
 	if (r < 0)
 		return r;

@@ -30,7 +30,7 @@ void box_restored(struct box *b)
 	json_t *done = json_array(), *not_done = json_array();
 	char *text;
 
-	if (!o || !done || !not_done) {
+	if (!o || !done || !not_done || b->want->wake) {
 		json_decref(done);
 		json_decref(not_done);
 		return;
@@ -86,6 +86,7 @@ void box_revive_over(struct box *b)
 	if (b->state == BOX_RUNNING) {
 		exec_revived(b);
 		box_restored(b);
+		b->want->wake = false;
 		box_store(b, NULL);
 		turn_dirty(b->service->turn);
 	}

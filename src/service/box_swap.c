@@ -83,7 +83,7 @@ static int keep_identity(const struct box *b, struct box_want *want, struct err 
 	memcpy(want->name, old->name, sizeof(want->name));
 	memcpy(want->key, old->key, sizeof(want->key));
 	want->timeout_ms = old->timeout_ms;
-	want->idle_ms = old->idle_ms;
+	want->idle = old->idle;
 	want->origin = old->origin;
 	return 0;
 }
@@ -95,11 +95,22 @@ static void turn_over(struct swap *x)
 
 	x->old = b->handle;
 	file_workers_drop(b);
-	exec_leave_all(b);
+	/* Those of one that slept with them go on. */
+	if (!n->want->wake)
+		exec_leave_all(b);
 	box_move(b, n);
 	b->want = n->want;
 	n->want = was; /* freed with it */
 	b->state = BOX_RUNNING;
+	b->idle_paused = false;
+	if (b->asleep) {
+		b->asleep = ASLEEP_NOT;
+		layer_drop(b->service, was->spec->layer[was->spec->layers - 1]);
+	}
+	if (b->want->wake) {
+		exec_clock(b, false);
+		return;
+	}
 	free(b->restored);
 	b->restored = TAKE_PTR(n->restored);
 	if (was->spec->layers)
@@ -131,7 +142,7 @@ static void on_up(void *arg)
 	if (r == 0)
 		box_revive(b);
 	if (r == 0)
-		box_note(b, &x->who, "sandbox.restore");
+		box_note(b, &x->who, b->want->wake ? "sandbox.wake" : "sandbox.restore");
 	n->maker = NULL;
 	n->state = BOX_ENDING;
 	box_leave(n);
@@ -170,8 +181,9 @@ void box_replace(struct box *b, const struct who *who, struct box_want *want, bo
 	*x = (struct swap){ .b = b, .who = *who, .fn = fn, .arg = arg };
 	box_ref(b);
 	box_use(b);
-	if (b->swap)
-		r = err_set(&x->e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored already", b->want->name);
+	if (b->swap || b->sleep)
+		r = err_set(&x->e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being %s", b->want->name,
+			    b->swap ? "restored already" : "hibernated");
 	if (r == 0)
 		r = box_begin(b->service, &plan, &x->n, &x->e);
 	if (r < 0) {

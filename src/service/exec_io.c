@@ -459,6 +459,21 @@ void stdin_close(struct exec *x)
 	x->in = -1;
 }
 
+void exec_let_go(struct box *b)
+{
+	for (struct exec *x = b->execs; x; x = x->next) {
+		if (x->lingering) {
+			x->lingering = false;
+			x->group_no = 0;
+		}
+		stream_close(&x->stream[EXEC_OUT]);
+		stream_close(&x->stream[EXEC_ERR]);
+		close_poll(&x->in_poll);
+		fd_close(x->in);
+		x->in = -1;
+	}
+}
+
 int exec_write(struct exec *x, const char *data, size_t len, struct err *e)
 {
 	if (x->in < 0 || x->in_closing || x->exited)

@@ -127,18 +127,21 @@ void exec_revived(struct box *b)
 	/* The i-th of the image is in group i + 1. */
 	qsort(b->held, b->nheld, sizeof(b->held[0]), by_value);
 	for (struct exec *x = b->execs; x; x = next) {
+		uint64_t group = 0;
+
 		next = x->next;
-		if (!x->revived)
-			continue;
-		x->revived = false;
-		if (!x->named) {
+		if (x->revived && !x->named) {
 			drop(x);
 			continue;
 		}
+		x->revived = false;
 		for (unsigned i = 0; i < b->nheld; i++)
 			if (b->held[i] == x->number)
-				x->group_no = i + 1;
-		if (execs_group(b->service->db, x->id, x->group_no, &e) < 0)
+				group = i + 1;
+		if (!group)
+			continue;
+		x->group_no = group;
+		if (x->stored && execs_group(b->service->db, x->id, x->group_no, &e) < 0)
 			log_warn("exec %s: %s", x->id, e.msg);
 	}
 }

@@ -179,7 +179,8 @@ static void strip(const struct import *x, struct box_want *w, const struct told 
 		 size = t->size;
 
 	w->name[0] = w->key[0] = '\0';
-	w->timeout_ms = w->idle_ms = 0;
+	w->timeout_ms = 0;
+	w->idle = (struct want_idle){ 0 };
 	w->spec->nmounts = w->spec->ntmpfs = 0;
 	w->spec->limits.inodes = 0;
 	w->spec->limits.io_bps = 0;

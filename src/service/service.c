@@ -14,6 +14,7 @@
 
 #define SOON_MS 250
 #define LATER_MS 5000
+#define TRY_AGAIN_NS (60ULL * 1000000000ULL) /* one that could not be hibernated */
 #define PRUNE_NS 4500000000ULL
 
 static int open_maps(struct service *s, struct err *e)
@@ -74,15 +75,44 @@ bool service_settled(const struct service *s)
 
 /* --- time --- */
 
+/* Commands in the background that nobody looks at are no reason not to rest: they go on afterwards. */
+static unsigned callers(const struct box *b)
+{
+	unsigned alone = 0;
+
+	for (const struct exec *x = b->execs; x; x = x->next)
+		alone += !x->ended_ns && x->want->background && !x->watches;
+	return b->calls > alone ? b->calls - alone : 0;
+}
+
+static void rest(struct box *b, uint64_t now)
+{
+	const struct want_idle *i = &b->want->idle;
+	struct who daemon = { .tenant = b->tenant };
+	uint64_t still = now > b->used_ns ? now - b->used_ns : 0;
+
+	if (b->sleep || b->swap || b->waking || b->pooled || callers(b))
+		return;
+	if (i->hibernate_ms && still >= i->hibernate_ms * 1000000ULL && now >= b->tried_ns &&
+	    (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
+		b->tried_ns = now + TRY_AGAIN_NS;
+		box_hibernate(b, &daemon, true, NULL, NULL);
+	} else if (i->pause_ms && still >= i->pause_ms * 1000000ULL && b->state == BOX_RUNNING) {
+		box_pause(b, &daemon, NULL, NULL);
+	}
+}
+
 static void expire(struct box *b, uint64_t now)
 {
 	struct who daemon = { .tenant = b->tenant };
-	uint64_t idle = b->want->idle_ms * 1000000ULL;
+	uint64_t idle = b->want->idle.delete_ms * 1000000ULL;
 
-	if (b->state == BOX_MAKING || b->state == BOX_ENDING || b->pooled)
+	if (b->state == BOX_MAKING || b->state == BOX_ENDING)
 		return;
 	if ((b->expires_ns && now >= b->expires_ns) || (idle && !b->calls && now >= b->used_ns + idle))
 		box_delete(b, &daemon, "sandbox.expire", NULL, NULL);
+	else
+		rest(b, now);
 }
 
 /* Looks at whatever has a time, and again only while something has: a daemon that has nothing to do sleeps. */
@@ -99,7 +129,7 @@ static void on_tick(uv_timer_t *t)
 			box_reattach(b);
 			s->soon |= b->state == BOX_RUNNING;
 		}
-		if (b->expires_ns || b->want->idle_ms) {
+		if (b->expires_ns || b->want->idle.delete_ms || b->want->idle.hibernate_ms || b->want->idle.pause_ms) {
 			expire(b, now);
 			s->soon = true;
 		}

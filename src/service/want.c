@@ -192,6 +192,41 @@ static void read_tmpfs(struct jin *j, bool admin, struct sandbox_spec *s)
 	}
 }
 
+bool idle_read(struct jin *j, struct want_idle *ret)
+{
+	const json_t *v = json_object_get(j->o, "idle");
+	struct want_idle i = { 0 };
+
+	if (!json_is_object(v)) {
+		if (!jin_ms(j, "idle", &i.delete_ms))
+			return false;
+	} else {
+		struct jin in = JIN_INIT(jin_object(j, "idle"), j->e);
+
+		if (j->r < 0)
+			return false;
+		jin_ms(&in, "pause", &i.pause_ms);
+		jin_ms(&in, "hibernate", &i.hibernate_ms);
+		jin_ms(&in, "delete", &i.delete_ms);
+		j->r = jin_end(&in);
+	}
+	*ret = i;
+	return true;
+}
+
+static void write_idle(const struct want_idle *i, struct json *j)
+{
+	if (!i->pause_ms && !i->hibernate_ms) {
+		write_milli(j, "idle", i->delete_ms);
+		return;
+	}
+	jout_object(j, "idle");
+	write_milli(j, "pause", i->pause_ms);
+	write_milli(j, "hibernate", i->hibernate_ms);
+	write_milli(j, "delete", i->delete_ms);
+	jout_end(j);
+}
+
 static void read_limits(const struct service_opts *o, struct jin *j, bool admin, struct box_want *w)
 {
 	struct spec_limits *l = &w->spec->limits;
@@ -210,7 +245,7 @@ static void read_limits(const struct service_opts *o, struct jin *j, bool admin,
 	jin_u64(j, "nofile", &w->nofile, 0, 1 << 20);
 	jin_size(j, "output_limit", &w->output_limit);
 	jin_ms(j, "timeout", &w->timeout_ms);
-	jin_ms(j, "idle", &w->idle_ms);
+	idle_read(j, &w->idle);
 	jin_ms(j, "exec_timeout", &w->exec_timeout_ms);
 	l->pids = (uint32_t)pids;
 	if (w->output_limit > OUTPUT_LIMIT_MAX)
@@ -453,7 +488,7 @@ void box_want_write_config(const struct box_want *w, struct json *j)
 	jout_u64(j, "nofile", w->nofile);
 	jout_u64(j, "output_limit", w->output_limit);
 	write_milli(j, "timeout", w->timeout_ms);
-	write_milli(j, "idle", w->idle_ms);
+	write_idle(&w->idle, j);
 	write_milli(j, "exec_timeout", w->exec_timeout_ms);
 	jout_object(j, "network");
 	jout_str(j, "mode", "none");

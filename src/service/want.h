@@ -42,11 +42,19 @@ struct box_origin {
 	bool ready; /* to be made ready for a pool; not kept, the row's state says it */
 };
 
+struct want_idle { /* ms without a call until it is …; 0 = never */
+	uint64_t pause_ms, hibernate_ms, delete_ms;
+};
+struct jin;
+/* A number of seconds is ->delete_ms; or {pause, hibernate, delete}. Whether it was there. */
+bool idle_read(struct jin *j, struct want_idle *ret);
+
 struct box_want {
 	char name[NAME_MAX_LEN + 1]; /* "" = none */
 	char key[KEY_MAX_LEN + 1]; /* "" = none */
 	struct sandbox_spec *spec; /* shortened when it has neither mounts nor tmpfs */
-	uint64_t nofile, output_limit, timeout_ms, idle_ms, exec_timeout_ms;
+	uint64_t nofile, output_limit, timeout_ms, exec_timeout_ms;
+	struct want_idle idle;
 	struct user_want user;
 	struct kv env, metadata;
 	struct box_origin origin;
@@ -54,6 +62,7 @@ struct box_want {
 	char checkpoint[ID_SIZE]; /* that it comes from; ->spec->layer[] are its layers. "" = none. Not part of the JSON */
 	char *restored; /* then: what that does, as JSON */
 	bool memory; /* then: its processes go on */
+	bool wake; /* it goes on where it fell asleep */
 	char *execs; /* those of them that were execs, as exec_save wrote them; NULL = none */
 	char idem[KEY_MAX_LEN + 1]; /* the request's Idempotency-Key, "" = none */
 	uint8_t idem_body[32];

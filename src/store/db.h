@@ -71,6 +71,7 @@ int tokens_delete(struct db *d, const char *id, struct err *e);
 int tokens_each(struct db *d, int (*fn)(void *arg, const struct token_row *t), void *arg, struct err *e);
 
 /* --- sandboxes --- */
+#define BOX_ROW_IDLE 3U
 struct box_row {
 	const char *id, *tenant, *name, *key; /* key NULL = none */
 	uint64_t handle;
@@ -81,7 +82,7 @@ struct box_row {
 	const char *layers; /* ids it stands on, the oldest first, a space between; "" = none */
 	const char *checkpoint; /* that it came from, "" = none */
 	const char *restored; /* JSON: what that did, "" = none */
-	uint32_t asleep; /* state hibernated: 1 its files are kept, 2 its memory, too */
+	uint32_t asleep; /* state hibernated: 1 its files are kept, 2 its memory, too; paused: BOX_ROW_IDLE, by itself */
 };
 int boxes_insert(struct db *d, const struct box_row *b, struct err *e);
 /* all columns but id and tenant */

@@ -150,10 +150,11 @@ static int gave_up(char *said, struct err *e)
 	if (!strncmp(said, "refused ", 8)) {
 		const char *kind = said + 8;
 		size_t n = strcspn(kind, " ");
+		int r = kind_of(kind, n) == ERR_CONFLICT ? -EAGAIN : -EOPNOTSUPP;
 
-		err_set(e, kind_of(kind, n), -EOPNOTSUPP, "%.220s", kind[n] ? kind + n + 1 : "refused");
-		err_remedy(e, "checkpoint its files alone, or end what can not be saved");
-		return -EOPNOTSUPP;
+		err_set(e, kind_of(kind, n), r, "%.220s", kind[n] ? kind + n + 1 : "refused");
+		err_remedy(e, r == -EAGAIN ? "try again" : "checkpoint its files alone, or end what can not be saved");
+		return r;
 	}
 	if (!strncmp(said, "failed ", 7))
 		return err_set(e, ERR_INTERNAL, -EIO, "save the memory: %.200s", said + 7);

@@ -31,8 +31,8 @@ void dump_init(struct dump *d);
 /* The calling thread must not end before the program does: it would go with it. */
 int dump_start(const struct dump_source *s, struct dump *ret, struct err *e);
 /*
- * Waits for @word. -ECANCELED when *@stop is set meanwhile; ->refused's own kind and text in @e when it gives up, as
- * -EOPNOTSUPP; ERR_INTERNAL for whatever else. It is to be ended then.
+ * Waits for @word. -ECANCELED when *@stop is set meanwhile; when it refuses, its own kind and text in @e: -EAGAIN for
+ * what may be over in a moment (`conflict`), else -EOPNOTSUPP. ERR_INTERNAL for whatever else. It is to be ended then.
  */
 int dump_wait(struct dump *d, const char *word, unsigned ms, const int *stop, struct err *e);
 int dump_say(struct dump *d, const char *word, struct err *e);

@@ -172,10 +172,11 @@ struct rt_result {
 	uint64_t ns;
 };
 
-/* With descriptors of meta and pages. True when there was an answer. */
-static inline bool rt_send_fds(struct rt_box *b, const int *fds, uint32_t pages, uint32_t groups, struct rt_result *ret)
+/* With descriptors of meta, pages, and a filter if @flags say so. True when there was an answer. */
+static inline bool rt_send_flags(struct rt_box *b, const int *fds, uint32_t pages, uint32_t flags, struct rt_result *ret)
 {
-	struct frame_restore x = { .pages = pages, .groups = groups, .generation = { 0x1234, clock_mono_ns() } };
+	struct frame_restore x = { .flags = flags, .pages = pages, .nofile = 777,
+				   .generation = { 0x1234, clock_mono_ns() } };
 	uint64_t start = clock_mono_ns();
 	struct frame_failed d;
 	uint8_t out[128];
@@ -184,7 +185,7 @@ static inline bool rt_send_fds(struct rt_box *b, const int *fds, uint32_t pages,
 	int got[8];
 
 	memset(ret, 0, sizeof(*ret));
-	if (!kt_send(&b->p, FRAME_RESTORE, 0, out, (size_t)len, fds, 1 + pages + groups))
+	if (!kt_send(&b->p, FRAME_RESTORE, 0, out, (size_t)len, fds, frame_restore_fds(&x).n))
 		return false;
 	while (kt_next(&b->p, 40000, &f, got)) {
 		ret->ns = clock_mono_ns() - start;
@@ -201,10 +202,15 @@ static inline bool rt_send_fds(struct rt_box *b, const int *fds, uint32_t pages,
 	return false;
 }
 
+static inline bool rt_send_fds(struct rt_box *b, const int *fds, uint32_t pages, struct rt_result *ret)
+{
+	return rt_send_flags(b, fds, pages, 0, ret);
+}
+
 static inline bool rt_restore(struct rt_box *b, const struct rt_image *m, struct rt_result *ret)
 {
 	int fds[2] = { openat(m->out, "meta", O_RDONLY | O_CLOEXEC), mount_open_file(m->out, "pages") };
-	bool ok = fds[0] >= 0 && fds[1] >= 0 && rt_send_fds(b, fds, 1, 0, ret);
+	bool ok = fds[0] >= 0 && fds[1] >= 0 && rt_send_fds(b, fds, 1, ret);
 
 	fd_close_many(fds, 2);
 	if (ok && ret->why[0])
@@ -218,7 +224,7 @@ static inline bool rt_exec(struct rt_box *b, uint32_t id, uint32_t uid, const ch
 	const char *envp[] = { "PATH=/usr/bin:/bin", "HOME=/home/user", "OPENBLAS_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1" };
 	struct frame_exec x = {
 		.flags = FRAME_EXEC_KEEP | (ret ? FRAME_EXEC_STDIN : FRAME_EXEC_TTY), .uid = uid, .gid = uid, .cwd = "/tmp",
-		.rows = 30, .cols = 100, .envc = 4, .argv = argv, .envp = envp, .nofile = 1024,
+		.rows = 30, .cols = 100, .envc = 4, .argv = argv, .envp = envp, .nofile = 777,
 	};
 	int pipes[3][2], fds[6];
 	uint8_t out[8000];

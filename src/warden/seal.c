@@ -81,6 +81,22 @@ static int make_folder(int dir, const char *name, int *ret)
 	return 0;
 }
 
+int seal_begin_anew(struct seal *x)
+{
+	static const char *const names[] = { "fs", "links", "mem" };
+	struct seal_impl *i = x->impl;
+	int *const fds[] = { &i->fs, &i->links, &i->mem };
+	int r = 0;
+
+	for (unsigned n = 0; r == 0 && n < ARRAY_LEN(names); n++) {
+		fd_close(TAKE_FD(*fds[n]));
+		r = tree_remove(i->tmp, names[n]);
+		if (r == 0)
+			r = make_folder(i->tmp, names[n], fds[n]);
+	}
+	return r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id) : 0;
+}
+
 /* Before the sandbox is stopped. */
 static int prepare(struct seal *x)
 {

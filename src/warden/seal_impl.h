@@ -24,6 +24,8 @@ struct seal_impl {
 /* --- seal.c --- */
 int seal_copy_files(struct seal *x);
 int seal_given_up(struct seal *x);
+/* Nothing was copied yet. */
+int seal_begin_anew(struct seal *x);
 void seal_thaw(struct seal *x);
 
 /* --- seal_memory.c --- */

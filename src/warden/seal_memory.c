@@ -13,9 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SETTLE_TRIES 200 /* for an agent in the middle of something, and file workers at theirs */
+#define SETTLE_TRIES 100 /* for an agent in the middle of something, and file workers at theirs */
 #define SETTLE_NS 5000000
 #define SEIZED_MS 10000
+#define BUSY_TRIES 20 /* for processes the kernel is in the middle of something for */
 #define READY_MS 60000
 #define COPIED_MS 10000
 #define DONE_MS 300000
@@ -180,7 +181,8 @@ static int copy_held(struct seal *x, bool *ret_frozen)
 	return r == 0 ? wait_for(x, "copied", COPIED_MS) : r;
 }
 
-int seal_memory_copy(struct seal *x)
+/* The sandbox runs, or is paused, as before when this returns. */
+static int attempt(struct seal *x)
 {
 	const struct seal_source *f = &x->impl->from;
 	bool frozen = true;
@@ -204,7 +206,24 @@ int seal_memory_copy(struct seal *x)
 	if (!f->paused && frozen)
 		seal_thaw(x);
 	if (!f->paused)
-		x->pause = clock_mono_ns() - since;
+		x->pause += clock_mono_ns() - since;
+	return r;
+}
+
+int seal_memory_copy(struct seal *x)
+{
+	int r;
+
+	for (unsigned tries = 0; (r = attempt(x)) == -EAGAIN && tries < BUSY_TRIES; tries++) {
+		if (__atomic_load_n(&x->work.stop, __ATOMIC_RELAXED))
+			return seal_given_up(x);
+		nanosleep(&(struct timespec){ .tv_nsec = SETTLE_NS }, NULL);
+		memset(&x->e, 0, sizeof(x->e));
+		r = seal_begin_anew(x);
+		if (r < 0)
+			return r;
+		x->impl->source.out = x->impl->mem;
+	}
 	return r;
 }
 

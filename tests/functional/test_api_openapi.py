@@ -134,6 +134,10 @@ def test_answers_about_sandboxes_fit(d, call):
     call("post", at + "/execs", SB + "/execs", {"cmd": ["true"]}, 409)
     call("post", at + "/resume", SB + "/resume", want=200)
     call("get", at + "/stats", SB + "/stats", want=200)
+    call("post", at + "/hibernate", SB + "/hibernate", {"memory": "auto"}, 200)
+    call("get", at + "/stats", SB + "/stats", want=200)
+    call("patch", at, SB, {"idle": {"pause": 10, "hibernate": "1h"}}, 200)
+    call("post", at + "/hibernate", SB + "/hibernate", {"memory": False}, 400, question=False)
     call("delete", at, SB, want=204)
     call("get", at, SB, want=404)
 

@@ -101,3 +101,10 @@ def test_what_can_not_be_carried_is_told(d, clean):
     assert d.get(f"/v1/sandboxes/{b['id']}").json["state"] == "running"
     n, = d.post(f"/v1/checkpoints/{r.json['id']}/restore").json["sandboxes"]
     assert n["restored"]["memory"] is False
+
+
+def test_where_nothing_runs_there_are_the_files(d, clean):
+    b = d.create()
+    for memory in (True, "auto"):
+        r = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": memory})
+        assert r.status == 201 and r.json["memory"] is False and r.json["memory_refused"] is None, r

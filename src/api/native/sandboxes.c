@@ -1,4 +1,4 @@
-#include "api/native/native.h"
+#include "api/native/checkpoints.h"
 #include "base/base.h"
 #include "base/str.h"
 #include "service/exec.h"
@@ -378,9 +378,41 @@ void post_resume(void *arg, struct http_req *q, const struct route *r)
 	box_resume(c->box, &c->who, on_done_box, c);
 }
 
+static void hibernate_body(struct call *c, const char *data, size_t len)
+{
+	AUTO(json_decref) json_t *o = NULL;
+	enum want_memory memory = MEMORY_YES;
+	struct err e = { 0 };
+	int r = jin_parse(data, len, &o, &e);
+
+	if (r == 0) {
+		struct jin j = JIN_INIT(o, &e);
+
+		if (read_memory(&j, &memory) > 0 && memory == MEMORY_NO)
+			jin_bad(&j, "memory", "true or \"auto\" is wanted");
+		r = jin_end(&j);
+	}
+	if (r < 0) {
+		call_fail(c, &e);
+		return;
+	}
+	c->pending = true;
+	box_hibernate(c->box, &c->who, memory == MEMORY_YES, on_done_box, c);
+}
+
+void post_hibernate(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (call_box(c) == 0)
+		call_body(c, hibernate_body);
+}
+
 static void update_body(struct call *c, const char *data, size_t len)
 {
-	uint64_t timeout = UINT64_MAX, idle = UINT64_MAX;
+	uint64_t timeout = UINT64_MAX;
+	struct want_idle idle = { 0 };
+	bool has_idle = false;
 	AUTO(json_decref) json_t *o = NULL;
 	const char *name = NULL;
 	struct kv meta = { 0 };
@@ -393,7 +425,7 @@ static void update_body(struct call *c, const char *data, size_t len)
 
 		jin_ms(&j, "timeout", &timeout);
 		if (c->data == NULL) { /* PATCH; `extend` has the time alone */
-			jin_ms(&j, "idle", &idle);
+			has_idle = idle_read(&j, &idle);
 			jin_str(&j, "name", &name, NAME_MAX_LEN);
 			m = jin_object(&j, "metadata");
 		} else if (timeout == UINT64_MAX) {
@@ -404,7 +436,7 @@ static void update_body(struct call *c, const char *data, size_t len)
 	if (r == 0 && m)
 		r = kv_parse(m, "metadata", META_MAX, false, &meta, &e);
 	if (r == 0)
-		r = box_update(c->box, &c->who, timeout, idle, name, m ? &meta : NULL, &e);
+		r = box_update(c->box, &c->who, timeout, has_idle ? &idle : NULL, name, m ? &meta : NULL, &e);
 	kv_done(&meta);
 	if (r < 0) {
 		call_fail(c, &e);

@@ -32,6 +32,7 @@ static const char *state_name(enum box_state s)
 	switch (s) {
 	case BOX_RUNNING:
 		return "running";
+	case BOX_HIBERNATED:
 	case BOX_PAUSED:
 		return "paused";
 	case BOX_LOST:

@@ -1,0 +1,91 @@
+/* Sandboxes that sleep are woken up by the requests that need them. */
+#include "api/api.h"
+#include "base/base.h"
+
+struct waking {
+	struct api *api;
+	struct http_req *q;
+	const struct route *r;
+	struct box *box;
+	struct box_waiter w;
+};
+
+static bool ends_in(const char *text, const char *tail)
+{
+	size_t n = strlen(text), m = strlen(tail);
+
+	return n >= m && !strcmp(text + n - m, tail);
+}
+
+/* Commands and files do; of the rest, what looks at, or changes, what runs. */
+static bool needs(const struct route *r)
+{
+	static const char *const also[] = { "/pause", "/resume", "/fork", "/promote", "/diff", "/wait" };
+
+	if (!strstr(r->pattern, "{id}/"))
+		return false;
+	if (r->scope == SCOPE_EXEC || (r->method == HTTP_M_POST && ends_in(r->pattern, "/checkpoints")))
+		return true;
+	for (size_t i = 0; i < ARRAY_LEN(also); i++)
+		if (ends_in(r->pattern, also[i]))
+			return true;
+	return false;
+}
+
+static void waking_free(struct waking *x)
+{
+	box_rest(x->box);
+	box_unref(x->box);
+	free(x);
+}
+
+static void on_gone(void *arg)
+{
+	struct waking *x = arg;
+
+	box_wait_cancel(x->box, &x->w);
+	waking_free(x);
+}
+
+static void on_awake(void *arg, int r, const struct err *e)
+{
+	struct waking *x = arg;
+	struct http_req *q = x->q;
+	const struct route *route = x->r;
+	struct api *a = x->api;
+
+	http_set_gone(q, NULL, NULL);
+	if (r < 0 && e && e->kind == ERR_EXHAUSTED)
+		http_fail_retry(q, e, 1);
+	else if (r < 0)
+		http_fail(q, e);
+	else
+		route->handle(a, q, route);
+	waking_free(x);
+}
+
+bool api_awake(struct api *a, struct http_req *q, const struct route *r)
+{
+	struct who who;
+	struct waking *x;
+	struct box *b;
+
+	if (r->scope == SCOPE_NONE || !needs(r))
+		return true;
+	who = api_who(q);
+	b = box_find(a->s, &who, router_param(r, q, "id"), NULL);
+	if (!b || (b->state == BOX_RUNNING && !b->sleep && !b->waking))
+		return true;
+	x = calloc(1, sizeof(*x));
+	if (!x)
+		abort();
+	*x = (struct waking){ .api = a, .q = q, .r = r, .box = b, .w = { .fn = on_awake, .arg = x } };
+	if (box_awake(b, &x->w)) {
+		free(x);
+		return true;
+	}
+	box_ref(b);
+	box_use(b);
+	http_set_gone(q, on_gone, x);
+	return false;
+}

@@ -1,0 +1,331 @@
+/* Hibernation: of a sandbox that sleeps there are layers and rows, and nothing else. */
+#include "base/base.h"
+#include "base/clock.h"
+#include "service/box_impl.h"
+#include "service/checkpoint.h"
+#include "service/exec.h"
+#include "service/file.h"
+#include "service/jin.h"
+#include "service/layer.h"
+#include "service/service_impl.h"
+#include "service/wlink.h"
+
+#define SETTLE_MS 20 /* for file workers to end; a frozen one could not */
+#define AGAIN_MS 100
+#define TRIES 30U
+
+/*
+ * Frozen first, so that nothing happens between its image and its end; its pipes are let go of before, so that what was
+ * not read yet is in the image, and read once. Then the row says that it sleeps, and when that is stored the sandbox is
+ * ended. Dying before leaves it as it was: the next one thaws it.
+ */
+struct sleep {
+	struct box *b;
+	struct who who;
+	bool must_carry;
+	bool froze;
+	unsigned tries;
+	uint64_t handle;
+	uv_timer_t *timer;
+	char *why; /* its processes could not be carried */
+	box_done_fn *fn;
+	void *arg;
+	int r;
+	struct err e;
+	struct turn_wait wait;
+};
+
+static void begin(struct sleep *x);
+static void look_after_waiters(struct box *b, int r, const struct err *e);
+
+static void free_timer(uv_handle_t *h)
+{
+	free(h);
+}
+
+static void on_told(void *arg)
+{
+	struct sleep *x = arg;
+	struct box *b = x->b;
+
+	if (x->r == 0)
+		wlink_call(b->service->warden, WARDEN_DESTROY, x->handle, 0, NULL, NULL, NULL);
+	b->sleep = NULL;
+	if (x->fn)
+		x->fn(x->arg, x->r, x->r < 0 ? &x->e : NULL);
+	look_after_waiters(b, 0, NULL);
+	uv_close((uv_handle_t *)x->timer, free_timer);
+	free(x->why);
+	box_unref(b);
+	free(x);
+}
+
+/* It goes on as it was. */
+static void thaw(struct sleep *x)
+{
+	struct box *b = x->b;
+
+	if (!x->froze)
+		return;
+	x->froze = false;
+	if (b->handle != x->handle || b->state != BOX_RUNNING)
+		return;
+	wlink_call(b->service->warden, WARDEN_THAW, b->handle, 0, NULL, NULL, NULL);
+	exec_clock(b, false);
+	exec_sync(b);
+}
+
+static void finish(struct sleep *x, int r)
+{
+	if (r < 0)
+		thaw(x);
+	x->r = r;
+	turn_after(x->b->service->turn, &x->wait, on_told, x);
+}
+
+static void fall_asleep(struct sleep *x, const struct checkpoint *c)
+{
+	struct box *b = x->b;
+	struct sandbox_spec *s = b->want->spec;
+	struct tenant_quota less = b->charged;
+	int r;
+
+	if (!c->memory)
+		exec_leave_all(b);
+	s->layers = c->chain->layers;
+	memcpy(s->layer, c->chain->layer, sizeof(s->layer));
+	layer_hold(b->service, s->layer[s->layers - 1]);
+	b->asleep = c->memory ? ASLEEP_MEMORY : ASLEEP_FILES;
+	b->state = BOX_HIBERNATED;
+	b->handle = 0;
+	b->synced = false;
+	b->found = false;
+	b->idle_paused = false;
+	b->nrelease = 0;
+	b->ended_group = 0;
+	alink_close(&b->link);
+	fd_close(b->group);
+	b->group = -1;
+	less.memory = less.cpu_milli = 0;
+	tenant_give(b->tenant, &b->charged);
+	tenant_force(b->tenant, &less);
+	b->charged = less;
+	free(b->memory_refused);
+	b->memory_refused = TAKE_PTR(x->why);
+	r = box_store(b, &x->e);
+	if (r == 0)
+		box_note(b, &x->who, "sandbox.hibernate");
+	finish(x, r);
+}
+
+static void on_again(uv_timer_t *t)
+{
+	begin(t->data);
+}
+
+static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
+{
+	struct sleep *x = arg;
+	struct box *b = x->b;
+
+	if (c && b->handle == x->handle && (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
+		fall_asleep(x, c);
+		return;
+	}
+	if (c) {
+		finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"));
+		return;
+	}
+	x->e = *e;
+	if (e->errnum == EAGAIN && x->tries++ < TRIES) { /* files were being read, or the agent was at something */
+		thaw(x);
+		uv_timer_start(x->timer, on_again, AGAIN_MS, 0);
+	} else if (e->kind == ERR_REFUSED && !x->must_carry && !x->why) {
+		x->why = strdup(e->msg);
+		checkpoint_make_hidden(b, &x->who, MEMORY_NO, on_sealed, x);
+	} else {
+		finish(x, -(e->errnum ? e->errnum : EIO));
+	}
+}
+
+static void on_frozen(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct sleep *x = arg;
+	struct box *b = x->b;
+
+	(void)a;
+	if (r == -EBUSY && x->tries++ < TRIES) { /* a checkpoint is being made of it */
+		uv_timer_start(x->timer, on_again, AGAIN_MS, 0);
+		return;
+	}
+	if (r < 0 && e)
+		x->e = *e;
+	if (r == 0 && (b->handle != x->handle || b->state != BOX_RUNNING))
+		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile");
+	if (r < 0) {
+		finish(x, r);
+		return;
+	}
+	x->froze = true;
+	exec_clock(b, true);
+	exec_let_go(b);
+	checkpoint_make_hidden(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, on_sealed, x);
+}
+
+static void begin(struct sleep *x)
+{
+	struct box *b = x->b;
+
+	if (b->handle != x->handle || (b->state != BOX_RUNNING && b->state != BOX_PAUSED)) {
+		finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"));
+		return;
+	}
+	if (b->state == BOX_RUNNING) {
+		wlink_call(b->service->warden, WARDEN_FREEZE, b->handle, 0, NULL, on_frozen, x);
+		return;
+	}
+	exec_let_go(b);
+	checkpoint_make_hidden(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, on_sealed, x);
+}
+
+void box_hibernate(struct box *b, const struct who *who, bool must_carry, box_done_fn *fn, void *arg)
+{
+	struct err e = { 0 };
+	struct sleep *x;
+	int r = 1;
+
+	if (b->state == BOX_LOST)
+		r = box_lost(b, &e);
+	else if (b->sleep || b->swap || b->waking)
+		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being hibernated, woken up or restored", b->want->name);
+	else if (b->state == BOX_HIBERNATED)
+		r = 0;
+	if (r <= 0) {
+		box_tell(b->service, box_op_new(b, who, fn, arg), r, &e);
+		return;
+	}
+	x = calloc(1, sizeof(*x));
+	if (x)
+		x->timer = malloc(sizeof(*x->timer));
+	if (!x || !x->timer)
+		abort();
+	x->b = b;
+	x->who = *who;
+	x->must_carry = must_carry;
+	x->handle = b->handle;
+	x->fn = fn;
+	x->arg = arg;
+	uv_timer_init(b->service->loop, x->timer);
+	x->timer->data = x;
+	box_ref(b);
+	b->sleep = x;
+	file_workers_drop(b);
+	uv_timer_start(x->timer, on_again, SETTLE_MS, 0);
+}
+
+/* --- waking up --- */
+
+static void tell_waiters(struct box *b, int r, const struct err *e)
+{
+	struct box_waiter *w;
+
+	while ((w = b->waiters)) {
+		b->waiters = w->next;
+		w->next = NULL;
+		w->fn(w->arg, r, e);
+	}
+}
+
+static void on_woken(void *arg, int r, const struct err *e)
+{
+	struct box *b = arg;
+
+	b->waking = false;
+	tell_waiters(b, r, e);
+	box_unref(b);
+}
+
+/* What it was, to be made again. */
+static int want_again(const struct box *b, struct box_want **ret, struct err *e)
+{
+	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
+	AUTO(json_decref) json_t *o = NULL;
+	struct json j = JSON_INIT(&text);
+	struct box_want *w = NULL;
+	int r;
+
+	jout_object(&j, NULL);
+	box_want_write(b->want, &j);
+	jout_end(&j);
+	r = jout_done(&j) < 0 ? err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox") :
+				jin_parse(text.data, text.len, &o, e);
+	if (r == 0)
+		r = box_want_parse(&b->service->o, o, true, &w, e);
+	if (r < 0)
+		return r;
+	w->spec->layers = b->want->spec->layers;
+	memcpy(w->spec->layer, b->want->spec->layer, sizeof(w->spec->layer));
+	memcpy(w->checkpoint, b->want->checkpoint, sizeof(w->checkpoint));
+	w->origin = b->want->origin;
+	w->wake = true;
+	w->memory = b->asleep == ASLEEP_MEMORY;
+	*ret = w;
+	return 0;
+}
+
+static void wake(struct box *b)
+{
+	struct who daemon = { .tenant = b->tenant };
+	struct box_want *w = NULL;
+	struct err e = { 0 };
+	int r = want_again(b, &w, &e);
+
+	b->waking = true;
+	box_ref(b);
+	if (r < 0)
+		box_tell(b->service, box_op_new(b, &daemon, on_woken, b), r, &e);
+	else
+		box_replace(b, &daemon, w, on_woken, b);
+}
+
+static void look_after_waiters(struct box *b, int r, const struct err *e)
+{
+	if (!b->waiters || b->waking || b->sleep)
+		return;
+	if (b->state == BOX_HIBERNATED)
+		wake(b);
+	else
+		tell_waiters(b, r, e);
+}
+
+bool box_awake(struct box *b, struct box_waiter *w)
+{
+	struct who daemon = { .tenant = b->tenant };
+	struct box_waiter **last = &b->waiters;
+	bool paused = b->state == BOX_PAUSED && b->idle_paused;
+
+	if (b->state != BOX_HIBERNATED && !b->sleep && !b->waking && !paused)
+		return true;
+	b->used_ns = clock_real_ns();
+	while (*last)
+		last = &(*last)->next;
+	w->next = NULL;
+	*last = w;
+	if (b->state == BOX_HIBERNATED && !b->sleep && !b->waking) {
+		wake(b);
+	} else if (paused && !b->sleep && !b->waking) {
+		b->waking = true;
+		box_ref(b);
+		box_resume(b, &daemon, on_woken, b);
+	}
+	return false;
+}
+
+void box_wait_cancel(struct box *b, struct box_waiter *w)
+{
+	for (struct box_waiter **p = &b->waiters; *p; p = &(*p)->next)
+		if (*p == w) {
+			*p = w->next;
+			return;
+		}
+}

@@ -8,7 +8,7 @@
 #if defined(__clang__)
 #define PLAIN __attribute__((no_stack_protector, no_sanitize("all")))
 #else
-#define PLAIN __attribute__((no_stack_protector, no_sanitize("address", "undefined"), optimize("no-jump-tables")))
+#define PLAIN __attribute__((no_stack_protector, no_sanitize("address", "undefined")))
 #endif
 #define BLOB __attribute__((section("cloche_blob"), noinline, used, visibility("hidden"))) PLAIN
 
@@ -90,12 +90,54 @@ INLINE long spawn(uint64_t args, uint64_t size, uint64_t list, uint64_t cookie)
 #endif
 }
 
+/* The compiler's own may be calls of functions that are chosen at run time. */
+#if defined(__x86_64__)
+INLINE int claim(uint32_t *word)
+{
+	uint32_t none = 0;
+
+	return __atomic_compare_exchange_n(word, &none, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+INLINE void count(uint32_t *word)
+{
+	__atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
+}
+#else
+INLINE int claim(uint32_t *word)
+{
+	uint32_t was, busy;
+
+	do {
+		__asm__ volatile("ldaxr %w0, [%1]" : "=&r"(was) : "r"(word) : "memory");
+		if (was) {
+			__asm__ volatile("clrex" ::: "memory");
+			return 0;
+		}
+		__asm__ volatile("stlxr %w0, %w1, [%2]" : "=&r"(busy) : "r"(1), "r"(word) : "memory");
+	} while (busy);
+	return 1;
+}
+
+INLINE void count(uint32_t *word)
+{
+	uint32_t is, busy;
+
+	__asm__ volatile("1: ldaxr %w0, [%2]\n\t"
+			 "add %w0, %w0, #1\n\t"
+			 "stlxr %w1, %w0, [%2]\n\t"
+			 "cbnz %w1, 1b"
+			 : "=&r"(is), "=&r"(busy)
+			 : "r"(word)
+			 : "memory");
+}
+#endif
+
 INLINE void fail(const struct blob_list *l, const struct blob_op *o, uint32_t nth, long r)
 {
 	struct blob_shared *s = l->shared;
-	uint32_t none = 0;
 
-	if (__atomic_compare_exchange_n(&s->failed, &none, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+	if (claim(&s->failed)) {
 		s->what = o->what;
 		s->proc = l->proc;
 		s->detail = nth;
@@ -109,17 +151,12 @@ INLINE void fail(const struct blob_list *l, const struct blob_op *o, uint32_t nt
 		call3(SYS_exit_group, 127, 0, 0);
 }
 
+/* Few cases, on purpose: a table of jumps would be data. */
 INLINE int wrong(const struct blob_op *o, long r)
 {
-	if (o->want == BLOB_ANY)
-		return 0;
-	if (o->want == BLOB_FIRST)
-		return (uint64_t)r != o->a[0];
-	if (o->want == BLOB_FIFTH)
-		return (uint64_t)r != o->a[4];
-	if (o->want == BLOB_SIXTH)
-		return (uint64_t)r != o->a[5];
-	return (uint64_t)r > (uint64_t)-4096L;
+	if (o->want <= BLOB_SIXTH)
+		return (uint64_t)r != o->a[o->want];
+	return o->want != BLOB_ANY && (uint64_t)r > (uint64_t)-4096L;
 }
 
 BLOB void blob_run(const struct blob_list *l)
@@ -139,7 +176,7 @@ BLOB void blob_run(const struct blob_list *l)
 		if (wrong(o, r))
 			fail(l, o, (uint32_t)i, r);
 	}
-	__atomic_add_fetch(&s->ready, 1, __ATOMIC_SEQ_CST);
+	count(&s->ready);
 	call3(SYS_futex, (uint64_t)(uintptr_t)&s->ready, FUTEX_WAKE, 1);
 	for (;;)
 		call3(SYS_futex, (uint64_t)(uintptr_t)&s->hold, FUTEX_WAIT, 0);

@@ -7,10 +7,10 @@
 #include <stdint.h>
 
 enum blob_want {
+	BLOB_FIRST = 0, /* the result is the first argument: mmap at a fixed place */
+	BLOB_FIFTH = 4, /* the fifth: mremap to a fixed place */
+	BLOB_SIXTH = 5, /* the sixth, which the call does not have: bytes that were to be read */
 	BLOB_OK, /* no error */
-	BLOB_FIRST, /* the result is the first argument: mmap at a fixed place */
-	BLOB_FIFTH, /* the fifth: mremap to a fixed place */
-	BLOB_SIXTH, /* the sixth, which the call does not have: bytes that were to be read */
 	BLOB_ANY,
 	BLOB_SAME, /* no call: the u32 at the first argument is the second */
 	BLOB_SPAWN, /* clone3 of a thread that goes on with the list at ->a[2] */

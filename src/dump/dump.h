@@ -46,6 +46,7 @@ struct proc {
 	uint32_t parent; /* index of struct proc */
 	uint32_t index; /* of its record; MEM_NONE: it has none */
 	bool zombie, stopped;
+	bool gone; /* and waited for: it was only there while they were being stopped. A zombie, too */
 	int dir, pidfd, mem; /* /proc/PID, itself, its memory; -1 = none */
 	char name[16]; /* printable */
 	struct thread *thread;

@@ -177,9 +177,12 @@ static int read_table(struct dump *d, struct err *e)
 
 static int read_processes(struct dump *d, struct err *e)
 {
+	size_t alive = 0;
 	int r = 0;
 
-	if (d->n_procs < 2)
+	for (size_t i = 1; i < d->n_procs; i++)
+		alive += !d->proc[i].zombie;
+	if (!alive)
 		return err_set(e, ERR_NOT_FOUND, -ESRCH, "nothing runs in the sandbox");
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++) {
 		struct proc *p = &d->proc[i];

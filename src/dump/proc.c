@@ -322,15 +322,11 @@ static int check(const struct dump *d, const struct proc *p, struct err *e)
 int proc_read(struct dump *d, struct proc *p, struct err *e)
 {
 	uint64_t f[53];
-	int r = stat_fields(p, f, e);
+	int r = p->gone ? 0 : stat_fields(p, f, e);
 
-	if (r < 0)
+	if (r < 0 || p->gone)
 		return r;
 	p->rec.status = (int32_t)f[52];
-	free(TAKE_PTR(p->status));
-	r = proc_text(p->dir, "status", DUMP_TEXT_MAX, &p->status, NULL);
-	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "status of process %u", p->pid);
 	p->rec.pgid = proc_inside(p->status, "NSpgid");
 	p->rec.sid = proc_inside(p->status, "NSsid");
 	if (p->zombie)

@@ -8,6 +8,7 @@
 #include "base/sys.h"
 
 #include <dirent.h>
+#include <linux/kcmp.h>
 #include <linux/ptrace.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -15,7 +16,8 @@
 #include <unistd.h>
 
 #define STOP_MS 5000
-#define STUCK_MS 40 /* one the kernel does something for: it may be waiting for another that we hold (vfork) */
+#define STUCK_MS 100 /* in the kernel, where nothing wakes it: who wants an image tries again */
+#define VFORK_MS 2
 #define PASSES_MAX 100
 #ifndef __WALL
 #define __WALL 0x40000000
@@ -50,6 +52,19 @@ static bool is_zombie(const char *status)
 	return proc_field(status, "State", &at) && at[strspn(at, "\t")] == 'Z';
 }
 
+/* A thread on its last steps can be found, and then not be held any more. */
+static bool has_ended(const struct proc *p, pid_t tid)
+{
+	AUTO_FREE char *status = NULL;
+	char name[64];
+	const char *at;
+
+	snprintf(name, sizeof(name), "task/%d/status", (int)tid);
+	if (proc_text(p->dir, name, DUMP_TEXT_MAX, &status, NULL) < 0)
+		return true;
+	return proc_field(status, "State", &at) && strchr("ZX", at[strspn(at, "\t")]);
+}
+
 static int add_proc(struct dump *d, pid_t host, uint32_t parent, struct err *e)
 {
 	struct proc *more, *p;
@@ -76,7 +91,9 @@ static int add_proc(struct dump *d, pid_t host, uint32_t parent, struct err *e)
 	d->n_procs++; /* from here on it is freed with the others */
 	if (!p->zombie) {
 		p->pidfd = sys_pidfd_open(host, 0);
-		if (p->pidfd < 0)
+		if (p->pidfd < 0 && has_ended(p, host))
+			p->zombie = true;
+		else if (p->pidfd < 0)
 			return err_sys(e, ERR_INTERNAL, p->pidfd, "hold process %u", p->pid);
 	}
 	return 1;
@@ -111,8 +128,10 @@ static int seize(struct dump *d, struct proc *p, pid_t tid, struct err *e)
 		return err_sys(e, ERR_INTERNAL, -ENOMEM, "threads");
 	p->thread = more;
 	r = sys_ptrace(PTRACE_SEIZE, tid, 0, (void *)(uintptr_t)PTRACE_O_TRACESYSGOOD);
-	if (r == -ESRCH)
+	if ((r == -ESRCH || r == -EPERM) && has_ended(p, tid)) {
+		p->zombie |= tid == p->host && !p->n_threads;
 		return 0;
+	}
 	if (r == -EPERM && proc_number(p->status, "TracerPid", 10, 0))
 		return proc_refuse(p, e, "is traced by another process");
 	if (r < 0)
@@ -229,8 +248,6 @@ static int stopped(struct proc *p, struct thread *t, int status, struct err *e)
 	int event = status >> 16;
 	long r;
 
-	if (!WIFSTOPPED(status))
-		return err_set(e, ERR_CONFLICT, -ESRCH, "process %u (%s) ended meanwhile", p->pid, p->name);
 	if (event == PTRACE_EVENT_STOP) {
 		t->stopped = true;
 		if (WSTOPSIG(status) != SIGTRAP)
@@ -241,6 +258,18 @@ static int stopped(struct proc *p, struct thread *t, int status, struct err *e)
 	if (r == 0)
 		r = sys_ptrace(PTRACE_CONT, t->host, 0, (void *)(uintptr_t)(event ? 0 : WSTOPSIG(status)));
 	return r < 0 ? err_sys(e, ERR_INTERNAL, (int)r, "stop process %u (%s)", p->pid, p->name) : 0;
+}
+
+/* It was on its way out already. Its parent is held, so it stays as it is from here on. */
+static int ended(struct dump *d, struct proc *p, size_t at, struct err *e)
+{
+	if (p->thread[at].host == p->host && p->n_threads > 1)
+		return proc_refuse(p, e, "its first thread has ended, others have not");
+	memmove(&p->thread[at], &p->thread[at + 1], (p->n_threads - at - 1) * sizeof(*p->thread));
+	p->n_threads--;
+	d->n_threads--;
+	p->zombie = !p->n_threads;
+	return 0;
 }
 
 /* Sleeps where no signal wakes it. */
@@ -254,37 +283,120 @@ static bool in_kernel(const struct proc *p, const struct thread *t)
 	return at[1] == ' ' && at[2] == 'D';
 }
 
-static int wait_one(struct proc *p, struct thread *t, uint64_t until, struct err *e)
+/*
+ * Whoever starts a program by vfork waits for it in the kernel until it is started. When it is the child that we hold in
+ * between, it goes on until then: it stops with its execve, or ends. Returns whether there is such a child.
+ */
+static bool help_vfork(struct dump *d, size_t at)
+{
+	bool found = false;
+
+	for (size_t i = at + 1; i < d->n_procs; i++) {
+		struct proc *c = &d->proc[i];
+		struct thread *t = c->thread;
+
+		if (c->parent != at || c->n_threads != 1 || sys_kcmp(d->proc[at].host, c->host, KCMP_VM, 0, 0) != 0)
+			continue;
+		found = true;
+		if (!t->stopped)
+			continue;
+		if (sys_ptrace(PTRACE_SETOPTIONS, t->host, 0, (void *)(uintptr_t)(PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXEC)) < 0 ||
+		    sys_ptrace(PTRACE_CONT, t->host, 0, NULL) < 0)
+			return false;
+		t->stopped = false;
+	}
+	return found;
+}
+
+static int look_at_one(struct dump *d, size_t at, size_t *thread, uint64_t since, struct err *e)
+{
+	struct proc *p = &d->proc[at];
+	struct thread *t = &p->thread[*thread];
+	uint64_t waited = clock_mono_ns() - since;
+	int status;
+	pid_t got = sys_wait4(t->host, &status, __WALL | WNOHANG);
+
+	if (got == t->host && WIFSTOPPED(status)) {
+		++*thread;
+		return stopped(p, t, status, e);
+	}
+	if (got == t->host || (got < 0 && got != -EINTR))
+		return ended(d, p, *thread, e);
+	++*thread;
+	if (waited < VFORK_MS * 1000000ULL || (waited < STOP_MS * 1000000ULL && !in_kernel(p, t)))
+		return 0;
+	if (waited < STOP_MS * 1000000ULL && (help_vfork(d, at) || waited < STUCK_MS * 1000000ULL))
+		return 0;
+	return err_set(e, ERR_CONFLICT, -ETIMEDOUT, "process %u (%s) can not be stopped: the kernel is busy for it", p->pid,
+		       p->name);
+}
+
+static int wait_all(struct dump *d, struct err *e)
 {
 	const struct timespec nap = { 0, 20000 };
-	const uint64_t stuck = clock_mono_ns() + STUCK_MS * 1000000ULL;
-	int r = 0, status;
+	uint64_t begin = clock_mono_ns(), since = begin;
+	bool waiting;
+	int r = 0;
 
-	while (r == 0 && !t->stopped) {
-		pid_t got = sys_wait4(t->host, &status, __WALL | WNOHANG);
-
-		if (got == t->host)
-			r = stopped(p, t, status, e);
-		else if (got < 0 && got != -EINTR)
-			r = err_set(e, ERR_CONFLICT, -ESRCH, "process %u (%s) ended meanwhile", p->pid, p->name);
-		else if (clock_mono_ns() > until || (clock_mono_ns() > stuck && in_kernel(p, t)))
-			r = err_set(e, ERR_CONFLICT, -ETIMEDOUT, "process %u (%s) can not be stopped: the kernel is busy for it",
-				    p->pid, p->name);
-		else
+	do {
+		/* The agent can always be stopped: until then everybody is still frozen. */
+		if (d->proc[0].n_threads && !d->proc[0].thread[0].stopped && clock_mono_ns() - begin < STOP_MS * 1000000ULL)
+			since = clock_mono_ns();
+		waiting = false;
+		for (size_t i = 0; r == 0 && i < d->n_procs; i++)
+			for (size_t t = 0; r == 0 && t < d->proc[i].n_threads;) {
+				if (d->proc[i].thread[t].stopped) {
+					t++;
+					continue;
+				}
+				waiting = true;
+				r = look_at_one(d, i, &t, since, e);
+			}
+		if (waiting)
 			nanosleep(&nap, NULL);
-	}
+	} while (r == 0 && waiting);
 	return r;
 }
 
+/* Now that nothing changes any more: who is still there, and whose children they are. */
+static int settle(struct dump *d, struct err *e)
+{
+	for (size_t i = 1; i < d->n_procs; i++) {
+		struct proc *p = &d->proc[i];
+		AUTO_FREE char *status = NULL;
+		pid_t parent;
+
+		if (proc_text(p->dir, "status", DUMP_TEXT_MAX, &status, NULL) < 0) {
+			if (!p->zombie)
+				return err_set(e, ERR_CONFLICT, -ESRCH, "process %u (%s) ended meanwhile", p->pid, p->name);
+			p->gone = true;
+			continue;
+		}
+		parent = (pid_t)proc_number(status, "PPid", 10, 0);
+		p->parent = 0;
+		for (uint32_t k = 1; k < i; k++)
+			if (d->proc[k].host == parent)
+				p->parent = k;
+		free(p->status);
+		p->status = TAKE_PTR(status);
+		name_proc(p); /* it may have started a program since */
+	}
+	return 0;
+}
+
+/* Who was in the middle of a fork has ended it before it stopped. */
 int stop_wait(struct dump *d, struct err *e)
 {
-	uint64_t until = clock_mono_ns() + STOP_MS * 1000000ULL;
-	int r = 0;
+	int r;
 
-	for (size_t i = 0; r == 0 && i < d->n_procs; i++)
-		for (size_t t = 0; r == 0 && t < d->proc[i].n_threads; t++)
-			r = wait_one(&d->proc[i], &d->proc[i].thread[t], until, e);
-	return r;
+	do {
+		r = wait_all(d, e);
+		if (r == 0)
+			r = pass(d, e);
+	} while (r > 0);
+	if (r == 0 && d->proc[0].zombie)
+		r = err_set(e, ERR_LOST, -ESRCH, "the agent is gone");
+	return r == 0 ? settle(d, e) : r;
 }
 
 int stop_memory(struct proc *p, struct err *e)

@@ -218,7 +218,7 @@ int tree_read(struct dump *d, struct err *e)
 		qsort(x->data, x->len / sizeof(struct mem_exec), sizeof(struct mem_exec), by_id);
 	/* What has ended and only waits for the agent to notice is not worth a record. */
 	for (size_t i = 1; i < d->n_procs; i++)
-		d->proc[i].index = d->proc[i].zombie && !d->proc[i].parent ? MEM_NONE : 0;
+		d->proc[i].index = d->proc[i].gone || (d->proc[i].zombie && !d->proc[i].parent) ? MEM_NONE : 0;
 	if (r == 0)
 		r = placeholders(d, e);
 	for (size_t i = 1; i < d->n_procs; i++)

@@ -329,7 +329,7 @@ static void check_files(const struct dt *t, const struct mem_proc *p, uint64_t s
 			CHECK_EQ(t->image.vma[p->vma.first + i].object, dt_fd(t, p, F_MEM)->object);
 			return;
 		}
-	CHECK(!"the shared mapping is not there");
+	TEST_FAIL("the shared mapping is not there");
 }
 
 static void check_sockets(const struct dt *t, const struct mem_proc *p)
@@ -413,5 +413,68 @@ TEST(a_stopped_process_stays_stopped_and_can_go_on)
 	CHECK_EQ(t.shared->count, count);
 	t.shared->stop = 1;
 	CHECK(dt_reaches(&t.shared->count, count + 5));
+	dt_end(&t);
+}
+
+/* Children that come and go all the time. */
+static void spawns(struct dt_shared *s)
+{
+	for (;;) {
+		pid_t pid = fork();
+
+		if (pid == 0)
+			_exit(0);
+		waitpid(pid, NULL, 0);
+		s->count++;
+		s->ready = 1;
+	}
+}
+
+TEST(children_that_come_and_go_are_there_or_not)
+{
+	struct dt t;
+
+	CHECK(dt_start(&t, spawns));
+	CHECK(dt_reaches(&t.shared->ready, 1));
+	for (int i = 0; i < 20; i++) {
+		uint64_t count = t.shared->count;
+
+		CHECK(dt_dump(&t));
+		CHECK(t.image.n[MEM_S_PROC] <= 2);
+		CHECK(dt_reaches(&t.shared->count, count + 3));
+	}
+	dt_end(&t);
+}
+
+/* Programs that are started by vfork: the parent can not be stopped until they are. */
+static void vforks(struct dt_shared *s)
+{
+	for (;;) {
+		pid_t pid = vfork();
+
+		if (pid == 0) {
+			for (volatile int i = 0; i < 200000; i++)
+				;
+			execl("/bin/true", "true", NULL);
+			_exit(1);
+		}
+		waitpid(pid, NULL, 0);
+		s->count++;
+		s->ready = 1;
+	}
+}
+
+TEST(a_parent_that_waits_for_its_vfork_is_helped)
+{
+	struct dt t;
+
+	CHECK(dt_start(&t, vforks));
+	CHECK(dt_reaches(&t.shared->ready, 1));
+	for (int i = 0; i < 20; i++) {
+		uint64_t count = t.shared->count;
+
+		CHECK(dt_dump(&t));
+		CHECK(dt_reaches(&t.shared->count, count + 3));
+	}
 	dt_end(&t);
 }

@@ -4,6 +4,8 @@
 #include "proto/frame.h"
 #include "proto/memory_test.h"
 
+#include <sys/auxv.h>
+
 static struct test_image im;
 static struct mem_image got;
 static struct err e;
@@ -187,6 +189,11 @@ TEST(a_machine_is_the_same_as_itself)
 {
 	uint8_t a[32], b[32] = { 0 };
 
+	/* An emulator may give programs none, and has no processes worth an image. */
+	if (!getauxval(AT_SYSINFO_EHDR)) {
+		CHECK_EQ(mem_host(a, &e), -EOPNOTSUPP);
+		return;
+	}
 	CHECK_EQ(mem_host(a, &e), 0);
 	CHECK(memcmp(a, b, sizeof(a)) != 0);
 	CHECK_EQ(mem_host(b, &e), 0);

@@ -53,7 +53,7 @@ static bool end(void)
 static bool try(const uint8_t *bytes, size_t len)
 {
 	int fds[2] = { sys_memfd_create("meta", MFD_CLOEXEC), pages };
-	bool ok = fds[0] >= 0 && write(fds[0], bytes, len) == (ssize_t)len && rt_send_fds(&b, fds, 1, 0, &res);
+	bool ok = fds[0] >= 0 && write(fds[0], bytes, len) == (ssize_t)len && rt_send_fds(&b, fds, 1, &res);
 
 	fd_close(fds[0]);
 	return ok;

@@ -3,6 +3,14 @@
 #include "base/test.h"
 #include "warden/restore_test.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/syscall.h>
+
+#ifndef SYS_mkdir
+#define SYS_mkdir SYS_mkdirat
+#endif
+
 static struct wt w;
 static struct rt_box a, b;
 static struct rt_image m = { .out = -1 };
@@ -308,6 +316,7 @@ static bool same_rights(uint32_t uid)
 	    !answer(&y, ask, is, sizeof(is)))
 		return false;
 	/* A fresh exec in the sandbox where it is restored is the measure. */
+	b.grouped = b.s.group >= 0;
 	if (!rt_exec(&b, 8, uid, argv, &z) || !answer(&z, ask, fresh, sizeof(fresh)))
 		return false;
 	kt_pipes_close(&z);
@@ -428,7 +437,7 @@ TEST(a_clone_of_a_clone_has_what_both_have_changed)
 	fds[2] = fds[1];
 	fds[0] = openat(second.out, "meta", O_RDONLY | O_CLOEXEC);
 	fds[1] = mount_open_file(second.out, "pages");
-	CHECK(rt_send_fds(&c, fds, 2, 0, &res));
+	CHECK(rt_send_fds(&c, fds, 2, &res));
 	CHECK_STR(res.why, "");
 	CHECK(rt_attach(&c, 7, &z));
 	CHECK(says(&z, "print(y, x[5000000], x[4999999], x[7999999], len(x))\n", "second 50 49 49 8000000"));
@@ -438,5 +447,72 @@ TEST(a_clone_of_a_clone_has_what_both_have_changed)
 	kt_pipes_close(&z);
 	rt_forget(&second);
 	CHECK(rt_destroy(&w, &c));
+	CHECK(end());
+}
+
+TEST(sockets_without_a_stranger_at_their_other_end_are_as_they_were)
+{
+	static const char code[] =
+		"import os, socket\n"
+		"bad = []\n"
+		"def t(name, ok):\n"
+		" if not ok: bad.append(name)\n"
+		"s1, s2 = socket.socketpair(); s1.send(b'to s2'); s2.send(b'to s1')\n"
+		"q1, q2 = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET); q1.send(b'three')\n"
+		"tl = socket.socket(); tl.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); tl.bind(('127.0.0.1', 8123)); tl.listen(3)\n"
+		"ul = socket.socket(socket.AF_UNIX); ul.bind('/tmp/sock'); ul.listen(1)\n"
+		"def check():\n"
+		" t('pair', s2.recv(9) == b'to s2' and s1.recv(9) == b'to s1')\n"
+		" t('seqpacket', q2.recv(9) == b'three')\n"
+		" k = socket.create_connection(('127.0.0.1', 8123), 2); p, _ = tl.accept(); p.send(b'hi'); t('tcp', k.recv(9) == b'hi')\n"
+		" k = socket.socket(socket.AF_UNIX); k.connect('/tmp/sock'); p, _ = ul.accept(); p.send(b'ho'); t('unix', k.recv(9) == b'ho')\n"
+		" print('checked', bad)\n"
+		"print('made')\n" REPL;
+
+	CHECK(begin());
+	CHECK(rt_python(&a, 7, code, &x));
+	CHECK(kt_reads(x.out, "made"));
+	CHECK(move());
+	CHECK(says(&y, "check()\n", "checked []"));
+	CHECK(says(&x, "check()\n", "checked []"));
+	CHECK(end());
+}
+
+/* A sandbox may have a stricter filter than the one its image was taken in; and lower limits. */
+TEST(the_filter_and_limits_of_the_new_sandbox_are_on_every_thread)
+{
+	static const struct sock_filter no_mkdir[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mkdir, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EROFS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	static const char code[] = "import threading, queue, os, resource\n"
+				   "q, out = queue.Queue(), queue.Queue()\n"
+				   "def make(name):\n"
+				   " try: os.mkdir(name); return 'made'\n"
+				   " except OSError as e: return e.errno\n"
+				   "def work():\n"
+				   " while True: out.put(make(q.get()))\n"
+				   "threading.Thread(target=work, daemon=True).start()\n"
+				   "print('up')\n" REPL;
+	int fds[3];
+
+	CHECK(begin());
+	CHECK(rt_python(&a, 7, code, &x));
+	CHECK(kt_reads(x.out, "up\n"));
+	CHECK(rt_dump(&a, &m));
+	CHECK(rt_create(&w, &spec, &b));
+	fds[0] = openat(m.out, "meta", O_RDONLY | O_CLOEXEC);
+	fds[1] = mount_open_file(m.out, "pages");
+	fds[2] = sys_memfd_create("filter", MFD_CLOEXEC);
+	CHECK(write(fds[2], no_mkdir, sizeof(no_mkdir)) == (ssize_t)sizeof(no_mkdir));
+	CHECK(rt_send_flags(&b, fds, 1, FRAME_RESTORE_FILTER, 0, &res));
+	CHECK_STR(res.why, "");
+	CHECK(rt_attach(&b, 7, &y));
+	CHECK(says(&y, "q.put('/tmp/a'); print('got', make('/tmp/b'), out.get(), resource.getrlimit(7))\n",
+		   "got 30 30 (777, 777)"));
+	CHECK(says(&x, "q.put('/tmp/a'); print('got', make('/tmp/b'), out.get())\n", "got made made"));
+	fd_close_many(fds, 3);
 	CHECK(end());
 }

@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
@@ -14,6 +15,13 @@ from daemon import Daemon
 ADAPTER = pathlib.Path(__file__).resolve().parent / "adapter.py"
 SHARED = pathlib.Path(os.environ.get("CLOCHE_PROBES") or host.ROOT.parent / "shared/security")
 PARTS = ["api", "warden", "supervisor", "all"]
+
+
+def end_agent(pid):
+    """Kills it. It is dead when all in its sandbox are, which takes a moment on a busy machine."""
+    with os.fdopen(os.pidfd_open(pid), "rb") as pidfd:
+        os.kill(pid, signal.SIGKILL)
+        assert select.select([pidfd], [], [], 30)[0]
 
 
 class Crashing(Daemon):

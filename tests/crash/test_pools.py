@@ -2,14 +2,13 @@
 import http.client
 import os
 import random
-import signal
 import threading
 import time
 
 import pytest
 
 import host
-from crash import PARTS
+from crash import PARTS, end_agent
 
 ALL = PARTS + ["term"]
 
@@ -59,7 +58,7 @@ def test_one_that_died_with_the_daemon_is_replaced(daemon):
     daemon.kill9("all")
     for pid in mine[:2]:
         with open(f"/proc/{pid}/stat", encoding="ascii") as f:
-            os.kill(int(f.read().rsplit(")", 1)[1].split()[1]), signal.SIGKILL)
+            end_agent(int(f.read().rsplit(")", 1)[1].split()[1]))
     daemon.start()
     ready(daemon, 3)
     for _ in range(3):

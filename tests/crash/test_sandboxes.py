@@ -1,7 +1,6 @@
 """Sandboxes whose daemon dies: none is lost, none comes back, none stays half-made."""
 import os
 import random
-import select
 import signal
 import socket
 import sqlite3
@@ -11,7 +10,7 @@ import time
 import pytest
 
 import host
-from crash import PARTS, running
+from crash import PARTS, end_agent, running
 from test_kill9 import Storm
 
 SOAK = float(os.environ.get("CLOCHE_SOAK", "15"))
@@ -75,10 +74,7 @@ def test_an_agent_that_died_with_everybody_else_is_noted_as_lost(daemon):
     x = daemon.background(one, "exec sleep 1000")
     agent = host.wait_for(lambda: agents(daemon, b"1000"), 5, "the sleep")[0]
     daemon.kill9("all")
-    with os.fdopen(os.pidfd_open(agent), "rb") as pidfd:
-        os.kill(agent, signal.SIGKILL)
-        # It is dead when all in it are, which takes a moment on a busy machine.
-        assert select.select([pidfd], [], [], 30)[0]
+    end_agent(agent)
     daemon.start()
     assert daemon.states() == {one: "lost", other: "running"}
     assert daemon.end_of(one, x)["verdict"]["cause"] == "lost"

@@ -32,3 +32,16 @@ def test_what_runs_goes_on_in_every_copy(daemon, ok, box):
     # In place, too.
     ok("restore", box, "running")
     host.wait_for(lambda: count(ok, box) > 5, 10, "it counts again")
+
+
+def test_hibernated_ones_wake_at_the_next_call(daemon, ok, box):
+    ok("exec", "-d", box, "--", "python3", "-c", COUNTER)
+    host.wait_for(lambda: daemon.cli("exec", box, "--", "cat", "count").text.strip().isdigit(), 10, "it counts")
+    assert json.loads(ok("hibernate", "--json", box))["state"] == "hibernated"
+    assert json.loads(ok("inspect", box))["state"] == "hibernated"
+    assert box in ok("ls", "--state", "hibernated")
+    at = count(ok, box)
+    assert json.loads(ok("inspect", box))["state"] == "running"
+    host.wait_for(lambda: count(ok, box) > at, 10, "it counts on")
+    ok("hibernate", box)
+    assert ok("wake", box) == "" and json.loads(ok("inspect", box))["state"] == "running"

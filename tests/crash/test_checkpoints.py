@@ -15,7 +15,8 @@ ROUNDS, WORKERS = 3, 6
 class Storm:
     """Callers that note what was answered, and only that."""
 
-    def __init__(self, d):
+    def __init__(self, d, memory=False):
+        self.memory = memory
         self.d, self.stop, self.lock = d, threading.Event(), threading.Lock()
         self.boxes, self.checkpoints = {}, {}  # id → what its file says
         self.deleted, self.doubt = set(), set()
@@ -40,11 +41,13 @@ class Storm:
             return
         self.note(self.boxes, box, text)
         place = f"/v1/sandboxes/{box['id']}"
-        c = self.call("POST", place + "/checkpoints", {"name": "c"})
+        if self.memory:
+            self.call("POST", place + "/execs", {"cmd": ["sleep", "1000"], "background": True})
+        c = self.call("POST", place + "/checkpoints", {"name": "c", "memory": "auto" if self.memory else False})
         if not c:
             return
         self.note(self.checkpoints, c, text)
-        for made in (self.call("POST", f"/v1/checkpoints/{c['id']}/restore", {"count": 2}), self.call("POST", place + "/fork", {"count": 2})):
+        for made in (self.call("POST", f"/v1/checkpoints/{c['id']}/restore", {"count": 2}), self.call("POST", place + "/fork", {"count": 2, "memory": "auto" if self.memory else False})):
             for b in (made or {}).get("sandboxes", []):
                 self.note(self.boxes, b, text)
         # Until it is answered the file is the old one or the new one.
@@ -119,9 +122,10 @@ class Storm:
         host.wait_for(lambda: [p.name for p in layers.iterdir()] == ["lock"], 30, "an empty store")
 
 
+@pytest.mark.parametrize("memory", [False, True])
 @pytest.mark.parametrize("part", ["api", "warden", "supervisor", "all"])
-def test_what_was_answered_is_there(daemon, part):
-    storm = Storm(daemon)
+def test_what_was_answered_is_there(daemon, part, memory):
+    storm = Storm(daemon, memory)
     for _ in range(ROUNDS):
         storm.blow(random.uniform(0.2, 1.5), lambda: daemon.kill9(part))
         if part in ("supervisor", "all"):
@@ -158,5 +162,39 @@ def test_the_source_runs_on_and_nothing_half_made_stays(daemon, part):
             assert daemon.sh(new["id"], "sha256sum -c s")["stdout"] == "f: OK\n"
             assert daemon.delete(f"/v1/sandboxes/{new['id']}").status == 204
             assert daemon.delete(f"/v1/checkpoints/{c['id']}").status == 204
+    daemon.delete(f"/v1/sandboxes/{box}")
+    host.wait_for(lambda: [p.name for p in (daemon.data / "layers").iterdir()] == ["lock"], 30, "an empty store")
+
+
+@pytest.mark.parametrize("part", ["api", "warden", "all"])
+def test_it_sleeps_and_wakes_whatever_dies(daemon, part):
+    """Killed at some moment of falling asleep or waking up: it is the one or the other, with all it had, and nothing is said twice."""
+    box = daemon.create(memory="128M")["id"]
+    daemon.sh(box, "echo kept > f")
+    x = daemon.background(box, "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done")
+    host.wait_for(lambda: len(daemon.output_of(box, x)) > 10, 10, "its first words")
+    for n in range(8):
+        def ask(turn=n):
+            try:
+                if turn % 2:
+                    daemon.post(f"/v1/sandboxes/{box}/execs", {"cmd": ["cat", "f"]}, timeout=30)
+                else:
+                    daemon.post(f"/v1/sandboxes/{box}/hibernate", {}, timeout=30)
+            except (OSError, http.client.HTTPException):
+                pass
+        t = threading.Thread(target=ask)
+        t.start()
+        time.sleep(random.uniform(0, 0.15))
+        daemon.crash(part)
+        t.join(40)
+        assert not t.is_alive()
+        state = daemon.get(f"/v1/sandboxes/{box}").json["state"]
+        assert state in ("running", "hibernated"), (state, "\n".join(daemon.log[-20:]))
+    assert daemon.sh(box, "cat f")["stdout"] == "kept\n"
+    assert daemon.get(f"/v1/sandboxes/{box}/execs/{x}").json["state"] == "running"
+    before = len(daemon.output_of(box, x))
+    host.wait_for(lambda: len(daemon.output_of(box, x)) > before + 20, 10, "it goes on")
+    numbers = [int(i) for i in daemon.output_of(box, x).split(b"\n")[:-1]]
+    assert numbers == list(range(1, len(numbers) + 1)), numbers
     daemon.delete(f"/v1/sandboxes/{box}")
     host.wait_for(lambda: [p.name for p in (daemon.data / "layers").iterdir()] == ["lock"], 30, "an empty store")

@@ -81,7 +81,8 @@ struct box {
 	struct swap *swap; /* another is made to take its place */
 	struct sealing *sealing; /* who wants its files sealed, the first is at it */
 	char *restored; /* JSON: what came of its checkpoint; NULL = it is of none */
-	enum { ASLEEP_NOT, ASLEEP_FILES, ASLEEP_MEMORY } asleep; /* state HIBERNATED: what was kept; its newest layer is held */
+	/* State HIBERNATED: what was kept. Its newest layer is held then. */
+	enum { ASLEEP_NOT, ASLEEP_FILES, ASLEEP_MEMORY } asleep;
 	uint64_t tried_ns; /* not to be hibernated by itself again before */
 	bool idle_paused; /* by itself: a call resumes it */
 	char *memory_refused; /* why it sleeps without its processes, or NULL */
@@ -143,9 +144,9 @@ void box_hibernate(struct box *b, const struct who *who, bool must_carry, box_do
  */
 bool box_awake(struct box *b, struct box_waiter *w);
 void box_wait_cancel(struct box *b, struct box_waiter *w);
-/* What may change: timeout (ms, UINT64_MAX = as is), idle (NULL), name (NULL), metadata (NULL; taken over). Stored with the turn. */
-int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, const struct want_idle *idle, const char *name,
-	       struct kv *metadata, struct err *e);
+/* What may change: timeout (ms, UINT64_MAX = as is), idle, name, metadata (taken over; NULL = as is). Stored with the turn. */
+int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, const struct want_idle *idle,
+	       const char *name, struct kv *metadata, struct err *e);
 /* ->stat is fresh when @fn is called. */
 void box_stat(struct box *b, box_done_fn *fn, void *arg);
 /* Running, not paused, not lost; else ERR_CONFLICT, ERR_LOST. */

@@ -132,8 +132,8 @@ void box_resume(struct box *b, const struct who *who, box_done_fn *fn, void *arg
 
 /* --- the rest --- */
 
-int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, const struct want_idle *idle, const char *name,
-	       struct kv *metadata, struct err *e)
+int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, const struct want_idle *idle,
+	       const char *name, struct kv *metadata, struct err *e)
 {
 	int r = b->state == BOX_LOST ? box_lost(b, e) : 0;
 

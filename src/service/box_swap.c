@@ -9,8 +9,8 @@
 #include "service/wlink.h"
 
 /*
- * The other one, @n, is made beside the old one. When it is up everything turns to it within one turn of the loop: rows,
- * links, execs; once that is stored, the old one is ended. Dying before leaves the old one (the new one has no row and
+ * The other one, @n, is made beside the old one. When it is up everything turns to it within one turn of the loop:
+ * rows, links, execs; once that is stored, the old one is ended. Dying before leaves the old one (the new one has no row and
  * is ended), dying after the new one.
  */
 struct swap {

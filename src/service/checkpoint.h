@@ -58,7 +58,8 @@ int checkpoint_load_all(struct service *s, struct err *e);
 /* Seals the sandbox's files and stores it under a name. The sandbox runs on, whatever happens. */
 void checkpoint_make(struct box *b, const struct who *who, struct checkpoint_want *w, checkpoint_fn *fn, void *arg);
 /* The same without a name and without a row: for as long as it is referenced, and things stand on it. */
-void checkpoint_make_hidden(struct box *b, const struct who *who, enum want_memory memory, checkpoint_fn *fn, void *arg);
+void checkpoint_make_hidden(struct box *b, const struct who *who, enum want_memory memory, checkpoint_fn *fn,
+			    void *arg);
 void checkpoint_ref(struct checkpoint *c);
 void checkpoint_unref(struct checkpoint *c);
 /*

@@ -130,7 +130,7 @@ void exec_frame(struct box *b, const struct frame *f, int *fds, size_t nfds);
 void exec_group_came(struct box *b, int r, const struct err *e);
 void exec_lose_all(struct box *b);
 void exec_leave_all(struct box *b);
-/* Of all pipes and terminals, without a word: the agent has them, too, and gives them back when it is asked (exec_sync). */
+/* Of all pipes and terminals, without a word: the agent has them, too, and gives them back when asked (exec_sync). */
 void exec_let_go(struct box *b);
 void exec_drop_all(struct box *b);
 void exec_clock(struct box *b, bool stop);

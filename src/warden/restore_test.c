@@ -316,6 +316,7 @@ static bool same_rights(uint32_t uid)
 	    !answer(&y, ask, is, sizeof(is)))
 		return false;
 	/* A fresh exec in the sandbox where it is restored is the measure. */
+	b.grouped = b.s.group >= 0;
 	if (!rt_exec(&b, 8, uid, argv, &z) || !answer(&z, ask, fresh, sizeof(fresh)))
 		return false;
 	kt_pipes_close(&z);
@@ -506,7 +507,7 @@ TEST(the_filter_and_limits_of_the_new_sandbox_are_on_every_thread)
 	fds[1] = mount_open_file(m.out, "pages");
 	fds[2] = sys_memfd_create("filter", MFD_CLOEXEC);
 	CHECK(write(fds[2], no_mkdir, sizeof(no_mkdir)) == (ssize_t)sizeof(no_mkdir));
-	CHECK(rt_send_flags(&b, fds, 1, FRAME_RESTORE_FILTER, &res));
+	CHECK(rt_send_flags(&b, fds, 1, FRAME_RESTORE_FILTER, 0, &res));
 	CHECK_STR(res.why, "");
 	CHECK(rt_attach(&b, 7, &y));
 	CHECK(says(&y, "q.put('/tmp/a'); print('got', make('/tmp/b'), out.get(), resource.getrlimit(7))\n",

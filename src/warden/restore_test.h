@@ -14,6 +14,7 @@ struct rt_box {
 	struct client_sandbox s;
 	struct kt_peer p;
 	pid_t agent; /* as the host numbers it */
+	bool grouped; /* execs join the group that came with it */
 };
 
 struct rt_image {
@@ -173,9 +174,10 @@ struct rt_result {
 };
 
 /* With descriptors of meta, pages, and a filter if @flags say so. True when there was an answer. */
-static inline bool rt_send_flags(struct rt_box *b, const int *fds, uint32_t pages, uint32_t flags, struct rt_result *ret)
+static inline bool rt_send_flags(struct rt_box *b, const int *fds, uint32_t pages, uint32_t flags, uint32_t groups,
+				 struct rt_result *ret)
 {
-	struct frame_restore x = { .flags = flags, .pages = pages, .nofile = 777,
+	struct frame_restore x = { .flags = flags, .pages = pages, .groups = groups, .nofile = 777,
 				   .generation = { 0x1234, clock_mono_ns() } };
 	uint64_t start = clock_mono_ns();
 	struct frame_failed d;
@@ -204,13 +206,14 @@ static inline bool rt_send_flags(struct rt_box *b, const int *fds, uint32_t page
 
 static inline bool rt_send_fds(struct rt_box *b, const int *fds, uint32_t pages, struct rt_result *ret)
 {
-	return rt_send_flags(b, fds, pages, 0, ret);
+	return rt_send_flags(b, fds, pages, 0, 0, ret);
 }
 
 static inline bool rt_restore(struct rt_box *b, const struct rt_image *m, struct rt_result *ret)
 {
-	int fds[2] = { openat(m->out, "meta", O_RDONLY | O_CLOEXEC), mount_open_file(m->out, "pages") };
-	bool ok = fds[0] >= 0 && fds[1] >= 0 && rt_send_fds(b, fds, 1, ret);
+	/* An image of one exec: it joins the group that came with the sandbox. */
+	int fds[3] = { openat(m->out, "meta", O_RDONLY | O_CLOEXEC), mount_open_file(m->out, "pages"), b->s.group };
+	bool ok = fds[0] >= 0 && fds[1] >= 0 && rt_send_flags(b, fds, 1, 0, b->s.group >= 0, ret);
 
 	fd_close_many(fds, 2);
 	if (ok && ret->why[0])
@@ -223,10 +226,12 @@ static inline bool rt_exec(struct rt_box *b, uint32_t id, uint32_t uid, const ch
 {
 	const char *envp[] = { "PATH=/usr/bin:/bin", "HOME=/home/user", "OPENBLAS_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1" };
 	struct frame_exec x = {
-		.flags = FRAME_EXEC_KEEP | (ret ? FRAME_EXEC_STDIN : FRAME_EXEC_TTY), .uid = uid, .gid = uid, .cwd = "/tmp",
+		.flags = FRAME_EXEC_KEEP | (ret ? FRAME_EXEC_STDIN : FRAME_EXEC_TTY) |
+			 (ret && b->grouped ? FRAME_EXEC_GROUP : 0),
+		.uid = uid, .gid = uid, .cwd = "/tmp",
 		.rows = 30, .cols = 100, .envc = 4, .argv = argv, .envp = envp, .nofile = 777,
 	};
-	int pipes[3][2], fds[6];
+	int pipes[3][2], fds[7], n = 0;
 	uint8_t out[8000];
 	long len;
 	bool ok;
@@ -241,13 +246,15 @@ static inline bool rt_exec(struct rt_box *b, uint32_t id, uint32_t uid, const ch
 	for (int i = 0; i < 3; i++)
 		if (pipe2(pipes[i], O_CLOEXEC) < 0)
 			return false;
-	fds[0] = pipes[0][0];
-	fds[1] = pipes[1][1];
-	fds[2] = pipes[2][1];
-	fds[3] = pipes[1][0];
-	fds[4] = pipes[2][0];
-	fds[5] = pipes[0][1];
-	ok = kt_send(&b->p, FRAME_EXEC, id, out, (size_t)len, fds, 6);
+	fds[n++] = pipes[0][0];
+	fds[n++] = pipes[1][1];
+	fds[n++] = pipes[2][1];
+	if (b->grouped)
+		fds[n++] = b->s.group;
+	fds[n++] = pipes[1][0];
+	fds[n++] = pipes[2][0];
+	fds[n++] = pipes[0][1];
+	ok = kt_send(&b->p, FRAME_EXEC, id, out, (size_t)len, fds, (size_t)n);
 	for (int i = 0; i < 3; i++)
 		fd_close(fds[i]);
 	*ret = (struct kt_pipes){ pipes[0][1], pipes[1][0], pipes[2][0] };

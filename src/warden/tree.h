@@ -29,8 +29,8 @@ int tree_copy(const struct tree_copy *c, int from, int to);
  */
 int tree_join(const struct tree_copy *c, int from, int to);
 /*
- * After joining: whiteouts may be in folders that nothing is below. Overlay looks for them there, instead of showing them
- * as names without anything behind, when a folder says that it may have been copied up.
+ * After joining: whiteouts may be in folders that nothing is below. Overlay looks for them there, instead of showing
+ * them as names without anything behind, when a folder says that it may have been copied up.
  */
 int tree_mark_whiteouts(int dir, const int *stop);
 

@@ -160,3 +160,37 @@ def test_the_source_runs_on_and_nothing_half_made_stays(daemon, part):
             assert daemon.delete(f"/v1/checkpoints/{c['id']}").status == 204
     daemon.delete(f"/v1/sandboxes/{box}")
     host.wait_for(lambda: [p.name for p in (daemon.data / "layers").iterdir()] == ["lock"], 30, "an empty store")
+
+
+@pytest.mark.parametrize("part", ["api", "warden", "all"])
+def test_it_sleeps_and_wakes_whatever_dies(daemon, part):
+    """Killed at some moment of falling asleep or waking up: it is the one or the other, with all it had, and nothing is said twice."""
+    box = daemon.create(memory="128M")["id"]
+    daemon.sh(box, "echo kept > f")
+    x = daemon.background(box, "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done")
+    host.wait_for(lambda: len(daemon.output_of(box, x)) > 10, 10, "its first words")
+    for n in range(8):
+        def ask(turn=n):
+            try:
+                if turn % 2:
+                    daemon.post(f"/v1/sandboxes/{box}/execs", {"cmd": ["cat", "f"]}, timeout=30)
+                else:
+                    daemon.post(f"/v1/sandboxes/{box}/hibernate", {}, timeout=30)
+            except (OSError, http.client.HTTPException):
+                pass
+        t = threading.Thread(target=ask)
+        t.start()
+        time.sleep(random.uniform(0, 0.15))
+        daemon.crash(part)
+        t.join(40)
+        assert not t.is_alive()
+        state = daemon.get(f"/v1/sandboxes/{box}").json["state"]
+        assert state in ("running", "hibernated"), (state, "\n".join(daemon.log[-20:]))
+    assert daemon.sh(box, "cat f")["stdout"] == "kept\n"
+    assert daemon.get(f"/v1/sandboxes/{box}/execs/{x}").json["state"] == "running"
+    before = len(daemon.output_of(box, x))
+    host.wait_for(lambda: len(daemon.output_of(box, x)) > before + 20, 10, "it goes on")
+    numbers = [int(i) for i in daemon.output_of(box, x).split(b"\n")[:-1]]
+    assert numbers == list(range(1, len(numbers) + 1)), numbers
+    daemon.delete(f"/v1/sandboxes/{box}")
+    host.wait_for(lambda: [p.name for p in (daemon.data / "layers").iterdir()] == ["lock"], 30, "an empty store")

@@ -15,8 +15,8 @@ route_fn post_promote;
 /* transfer.c */
 route_fn get_export, post_import;
 /* checkpoints.c */
-route_fn post_checkpoints, get_checkpoints, get_sandbox_checkpoints, get_checkpoint, patch_checkpoint, delete_checkpoint,
-	post_checkpoint_restore, post_restore, post_fork;
+route_fn post_checkpoints, get_checkpoints, get_sandbox_checkpoints, get_checkpoint, patch_checkpoint,
+	delete_checkpoint, post_checkpoint_restore, post_restore, post_fork;
 /* execs.c */
 route_fn post_execs, get_execs, get_exec, get_exec_wait, post_exec_stdin, post_exec_signal, post_exec_resize,
 	delete_exec;

@@ -406,6 +406,13 @@ TEST(a_terminal_has_its_number_size_modes_and_jobs)
 	CHECK_EQ(res.done.procs, 3);
 	tty = attach_tty(&b, 7);
 	CHECK(tty >= 0);
+	/* The shell knows of its stopped job, and is not told again. */
+	if (poll(&(struct pollfd){ .fd = tty, .events = POLLIN }, 1, 300) == 1) {
+		char early[256] = "";
+
+		CHECK(read(tty, early, sizeof(early) - 1) > 0);
+		CHECK(!strstr(early, "Stopped"));
+	}
 	CHECK(types(tty, "tty\n", "/dev/pts/0\r\n"));
 	CHECK(types(tty, "stty size\n", "30 100\r\n"));
 	CHECK(types(tty, "stty -a | grep -c -- '-echo '\n", "1\r\n"));

@@ -34,9 +34,15 @@ static struct blob_shared *outside;
 static _Noreturn void jump(uint64_t code, uint64_t stack, uint64_t list)
 {
 #if defined(__x86_64__)
-	__asm__ volatile("mov %0, %%rsp\n\tmov %2, %%rdi\n\tcall *%1" : : "r"(stack), "r"(code), "r"(list) : "memory", "rdi");
+	__asm__ volatile("mov %0, %%rsp\n\tmov %2, %%rdi\n\tcall *%1"
+			 :
+			 : "r"(stack), "r"(code), "r"(list)
+			 : "memory", "rdi");
 #else
-	__asm__ volatile("mov sp, %0\n\tmov x0, %2\n\tblr %1" : : "r"(stack), "r"(code), "r"(list) : "memory", "x0", "x30");
+	__asm__ volatile("mov sp, %0\n\tmov x0, %2\n\tblr %1"
+			 :
+			 : "r"(stack), "r"(code), "r"(list)
+			 : "memory", "x0", "x30");
 #endif
 	__builtin_unreachable();
 }
@@ -62,8 +68,12 @@ static int run(void (*fill)(struct place *p))
 		p->list = (struct blob_list){ outside ? outside : &p->shared, p->op, 0, 3, 0 };
 		p->op[p->list.n++] = (struct blob_op){ SYS_munmap, BLOB_OK, 1, { 0, AREA_AT } };
 		/* What is shared with the test stays: it lies above. */
-		p->op[p->list.n++] = (struct blob_op){ SYS_munmap, BLOB_OK, 1,
-			{ AREA_AT + LEN, (outside ? (uint64_t)(uintptr_t)outside : TASK_END) - AREA_AT - LEN } };
+		p->op[p->list.n++] =
+			(struct blob_op){ SYS_munmap,
+					  BLOB_OK,
+					  1,
+					  { AREA_AT + LEN,
+					    (outside ? (uint64_t)(uintptr_t)outside : TASK_END) - AREA_AT - LEN } };
 		fill(p);
 		jump(AREA_AT + (uint64_t)((uintptr_t)blob_run - (uintptr_t)__start_cloche_blob),
 		     (uint64_t)(uintptr_t)(p->stack + sizeof(p->stack)), (uint64_t)(uintptr_t)&p->list);
@@ -80,10 +90,16 @@ static void add(struct place *p, struct blob_op o)
 static void all_kinds(struct place *p)
 {
 	p->number = 77;
-	add(p, (struct blob_op){ SYS_mmap, BLOB_FIRST, 2,
-		{ AREA_AT - 65536, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, (uint64_t)-1, 0 } });
-	add(p, (struct blob_op){ SYS_mremap, BLOB_FIFTH, 2,
-		{ AREA_AT - 65536, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, AREA_AT - 2 * 65536, 0 } });
+	add(p, (struct blob_op){ SYS_mmap,
+				 BLOB_FIRST,
+				 2,
+				 { AREA_AT - 65536, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+				   (uint64_t)-1, 0 } });
+	add(p,
+	    (struct blob_op){ SYS_mremap,
+			      BLOB_FIFTH,
+			      2,
+			      { AREA_AT - 65536, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, AREA_AT - 2 * 65536, 0 } });
 	add(p, (struct blob_op){ 0, BLOB_SAME, 2, { (uint64_t)(uintptr_t)&p->number, 77 } });
 	add(p, (struct blob_op){ SYS_close, BLOB_ANY, 2, { 100000 } });
 	add(p, (struct blob_op){ SYS_getpid, BLOB_OK, 2, { 0 } });
@@ -107,9 +123,13 @@ static void with_thread(struct place *p)
 	p->thread_list = (struct blob_list){ outside, p->thread_op, 1, 3, 0 };
 	p->thread_op[0] = (struct blob_op){ SYS_exit_group, BLOB_OK, 4, { 43 } };
 	p->clone = (struct clone_args){ .flags = 0x00010f00 /* VM FS FILES SIGHAND THREAD */,
-		.stack = (uint64_t)(uintptr_t)p->thread_stack, .stack_size = sizeof(p->thread_stack) };
-	add(p, (struct blob_op){ SYS_clone3, BLOB_SPAWN, 2,
-		{ (uint64_t)(uintptr_t)&p->clone, sizeof(p->clone), (uint64_t)(uintptr_t)&p->thread_list } });
+					.stack = (uint64_t)(uintptr_t)p->thread_stack,
+					.stack_size = sizeof(p->thread_stack) };
+	add(p, (struct blob_op){
+		       SYS_clone3,
+		       BLOB_SPAWN,
+		       2,
+		       { (uint64_t)(uintptr_t)&p->clone, sizeof(p->clone), (uint64_t)(uintptr_t)&p->thread_list } });
 }
 
 /* High up, so that one unmapping leaves it. */

@@ -5,8 +5,8 @@
  * When all wait they get their registers and are let go, all at once. Whatever fails before that ends all of them: a
  * sandbox never has half of its processes.
  *
- * Nothing of the image's runs before the end, so what is in between (copies of the agent, a capability more than an exec
- * has, the filter's secret) is never in the same process as a stranger's code.
+ * Nothing of the image's runs before the end, so what is in between (copies of the agent, a capability more than an
+ * exec has, the filter's secret) is never in the same process as a stranger's code.
  */
 #include "agent/restore.h"
 #include "base/base.h"
@@ -73,11 +73,11 @@ static int read_image(struct restore *r, int meta, const int *pages, struct err 
 	if (r->m.head->page_size != (uint32_t)sysconf(_SC_PAGESIZE))
 		return err_set(e, ERR_CONFLICT, -ESTALE, "the image has another page size");
 	if (r->m.head->page_files != r->frame->pages)
-		return err_set(e, ERR_INVALID, -EBADMSG, "the image has %u pages files, %u were given", r->m.head->page_files,
-			       r->frame->pages);
+		return err_set(e, ERR_INVALID, -EBADMSG, "the image has %u pages files, %u were given",
+			       r->m.head->page_files, r->frame->pages);
 	if (r->frame->groups && r->frame->groups != r->m.n[MEM_S_EXEC])
-		return err_set(e, ERR_INVALID, -EBADMSG, "the image has %u execs, %u groups were given", r->m.n[MEM_S_EXEC],
-			       r->frame->groups);
+		return err_set(e, ERR_INVALID, -EBADMSG, "the image has %u execs, %u groups were given",
+			       r->m.n[MEM_S_EXEC], r->frame->groups);
 	for (uint32_t i = 0; i < r->m.n[MEM_S_RUN]; i++) {
 		const struct mem_run *run = &r->m.run[i];
 

@@ -46,7 +46,7 @@ enum restore_what {
 #define X(name, text) RESTORE_##name,
 	RESTORE_WHATS(X)
 #undef X
-	RESTORE_WHAT_COUNT
+		RESTORE_WHAT_COUNT
 };
 
 #define RESTORE_VDSO_MAX 8 /* mappings: vvar, its pages for virtual clocks, vdso */

@@ -68,8 +68,8 @@ static uint64_t copy(struct build *b, const void *data, size_t n)
 	return (uint64_t)(uintptr_t)memcpy(room(b, n), data, n);
 }
 
-static struct blob_op *add(struct build *b, enum restore_what what, enum blob_want want, long nr, uint64_t a0, uint64_t a1,
-			   uint64_t a2, uint64_t a3, uint64_t a4, uint64_t a5)
+static struct blob_op *add(struct build *b, enum restore_what what, enum blob_want want, long nr, uint64_t a0,
+			   uint64_t a1, uint64_t a2, uint64_t a3, uint64_t a4, uint64_t a5)
 {
 	struct blob_op *o = &b->op[b->n_ops];
 
@@ -197,8 +197,8 @@ struct reading {
 static void read_end(struct build *b, struct reading *g)
 {
 	if (g->n)
-		add(b, RESTORE_READ, BLOB_SIXTH, SYS_preadv, (uint64_t)b->r->pages[g->file], (uint64_t)(uintptr_t)g->iov, g->n,
-		    g->off, 0, g->len);
+		add(b, RESTORE_READ, BLOB_SIXTH, SYS_preadv, (uint64_t)b->r->pages[g->file],
+		    (uint64_t)(uintptr_t)g->iov, g->n, g->off, 0, g->len);
 	g->n = 0;
 }
 
@@ -263,8 +263,8 @@ static void map_vma(struct build *b, const struct mem_vma *m)
 		uint32_t bit;
 		int advice;
 	} advices[] = {
-		{ MEM_VMA_DONTFORK, MADV_DONTFORK },	 { MEM_VMA_WIPEONFORK, 18 /* MADV_WIPEONFORK */ },
-		{ MEM_VMA_HUGEPAGE, MADV_HUGEPAGE },	 { MEM_VMA_NOHUGEPAGE, MADV_NOHUGEPAGE },
+		{ MEM_VMA_DONTFORK, MADV_DONTFORK }, { MEM_VMA_WIPEONFORK, 18 /* MADV_WIPEONFORK */ },
+		{ MEM_VMA_HUGEPAGE, MADV_HUGEPAGE }, { MEM_VMA_NOHUGEPAGE, MADV_NOHUGEPAGE },
 		{ MEM_VMA_DONTDUMP, MADV_DONTDUMP },
 	};
 	uint64_t len = m->end - m->start;
@@ -344,7 +344,10 @@ static void set_timers(struct build *b)
 			uint64_t value;
 			int32_t signo, notify, tid;
 			int32_t zero[11];
-		} event = { .value = t->value, .signo = (int32_t)t->signo, .notify = (int32_t)t->notify, .tid = (int32_t)t->tid };
+		} event = { .value = t->value,
+			    .signo = (int32_t)t->signo,
+			    .notify = (int32_t)t->notify,
+			    .tid = (int32_t)t->tid };
 		uint64_t spec[4] = { t->interval_s, t->interval_ns, t->value_s, t->value_ns };
 		uint64_t id = copy(b, &t->id, 4);
 
@@ -412,12 +415,15 @@ static void set_thread(struct build *b, const struct mem_thread *t)
 		add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_sched_setscheduler, 0, t->sched_policy,
 		    copy(b, &t->sched_priority, 4), 0, 0, 0);
 	if (t->nice)
-		add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_setpriority, PRIO_PROCESS, 0, (uint64_t)(int64_t)t->nice, 0, 0, 0);
+		add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_setpriority, PRIO_PROCESS, 0, (uint64_t)(int64_t)t->nice, 0, 0,
+		    0);
 	queue(b, t->pending, t->tid);
 	for (unsigned i = 0; i < 2; i++)
-		data[i] = (struct __user_cap_data_struct){ (uint32_t)(effective >> (32 * i)), (uint32_t)(caps >> (32 * i)),
+		data[i] = (struct __user_cap_data_struct){ (uint32_t)(effective >> (32 * i)),
+							   (uint32_t)(caps >> (32 * i)),
 							   (uint32_t)((caps & b->p->caps[0]) >> (32 * i)) };
-	add(b, RESTORE_CAPS, BLOB_OK, SYS_capset, copy(b, &head, sizeof(head)), copy(b, data, sizeof(data)), 0, 0, 0, 0);
+	add(b, RESTORE_CAPS, BLOB_OK, SYS_capset, copy(b, &head, sizeof(head)), copy(b, data, sizeof(data)), 0, 0, 0,
+	    0);
 }
 
 /* The last of all: what follows is only the waiting. */
@@ -452,7 +458,8 @@ static void start_thread(struct build *b, const struct mem_thread *t)
 	struct build own = *b;
 	struct clone_args c = {
 		.flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM,
-		.stack_size = STACK, .set_tid_size = 1,
+		.stack_size = STACK,
+		.set_tid_size = 1,
 	};
 	uint64_t l;
 
@@ -491,8 +498,8 @@ static uint64_t count_ops(const struct restore *r, const struct mem_proc *p)
 static uint64_t count_bytes(const struct restore *r, const struct mem_proc *p, uint64_t ops)
 {
 	uint64_t filter = r->filter_len * sizeof(struct sock_filter) + 64, runs = 0;
-	uint64_t n = ops * sizeof(struct blob_op) + 64 * 48 + RLIMITS * 16 + p->auxv.len + p->pending.len + p->timer.n * 160ULL +
-		     STACK + filter + 4096;
+	uint64_t n = ops * sizeof(struct blob_op) + 64 * 48 + RLIMITS * 16 + p->auxv.len + p->pending.len +
+		     p->timer.n * 160ULL + STACK + filter + 4096;
 
 	for (uint32_t t = 0; t < p->thread.n; t++) {
 		const struct mem_thread *x = &r->m.thread[p->thread.first + t];
@@ -513,7 +520,8 @@ static uint64_t find_place(const struct restore *r, const struct mem_proc *p, ui
 		const struct mem_vma *m = v < p->vma.n ? &r->m.vma[p->vma.first + v] : NULL;
 		uint64_t to = m ? m->start : TASK_END;
 
-		for (uint64_t at = from + GUARD; to > from && to - from > need && at + need - GUARD < to; at += 64 * GUARD) {
+		for (uint64_t at = from + GUARD; to > from && to - from > need && at + need - GUARD < to;
+		     at += 64 * GUARD) {
 			void *got = mmap((void *)(uintptr_t)at, len, PROT_READ | PROT_WRITE,
 					 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
 
@@ -592,7 +600,8 @@ void restore_enter(struct restore *r, uint32_t i)
 		restore_die(r, i, RESTORE_AREA, -errno, 3);
 	r->places[2 * i] = b.start;
 	r->places[2 * i + 1] = b.len;
-	moved = mremap(r->shared, shared, shared, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)(uintptr_t)(b.start + b.len - shared));
+	moved = mremap(r->shared, shared, shared, MREMAP_MAYMOVE | MREMAP_FIXED,
+		       (void *)(uintptr_t)(b.start + b.len - shared));
 	if (moved == MAP_FAILED)
 		restore_die(r, i, RESTORE_AREA, -errno, 4);
 	r->shared = moved;

@@ -284,7 +284,8 @@ static int make_inotify(struct restore *r, uint32_t i)
 		f = &r->m.file[w[2]];
 		memcpy(path, restore_bytes(r, f->path), f->path.len);
 		path[f->path.len] = '\0';
-		x = watch_as(fd, path, w[1] & (IN_ALL_EVENTS | IN_ONLYDIR | IN_DONT_FOLLOW | IN_EXCL_UNLINK | IN_ONESHOT),
+		x = watch_as(fd, path,
+			     w[1] & (IN_ALL_EVENTS | IN_ONLYDIR | IN_DONT_FOLLOW | IN_EXCL_UNLINK | IN_ONESHOT),
 			     (int)w[0]);
 	}
 	while (sys_read(fd, drop, sizeof(drop)) > 0)
@@ -412,9 +413,24 @@ static int make(struct restore *r, uint32_t i)
 static const char *kind_name(uint32_t kind)
 {
 	static const char *const names[] = {
-		"a file", "a pipe", "a FIFO", "a socket pair", "an eventfd", "an epoll", "a timerfd", "a signalfd",
-		"an inotify", "a terminal", "a terminal", "a device", "a file of /proc", "shared memory", "a file without name",
-		"a listening socket", "a pidfd", "the pipes of an exec",
+		"a file",
+		"a pipe",
+		"a FIFO",
+		"a socket pair",
+		"an eventfd",
+		"an epoll",
+		"a timerfd",
+		"a signalfd",
+		"an inotify",
+		"a terminal",
+		"a terminal",
+		"a device",
+		"a file of /proc",
+		"shared memory",
+		"a file without name",
+		"a listening socket",
+		"a pidfd",
+		"the pipes of an exec",
 	};
 
 	return kind < ARRAY_LEN(names) ? names[kind] : "?";

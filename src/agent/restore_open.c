@@ -55,8 +55,9 @@ static int compare(struct opener *o, uint32_t file, int fd)
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	o->differs = (st.st_mode & S_IFMT) != (f->mode & S_IFMT) ||
-		     (f->flags & 1 && ((uint64_t)st.st_size != f->size || st.st_mode != f->mode ||
-				       (uint64_t)st.st_mtim.tv_sec * 1000000000ULL + (uint64_t)st.st_mtim.tv_nsec != f->mtime_ns));
+		     (f->flags & 1 &&
+		      ((uint64_t)st.st_size != f->size || st.st_mode != f->mode ||
+		       (uint64_t)st.st_mtim.tv_sec * 1000000000ULL + (uint64_t)st.st_mtim.tv_nsec != f->mtime_ns));
 	return o->differs ? -ESTALE : 0;
 }
 
@@ -84,7 +85,7 @@ static int set_options(int fd, const uint8_t *at, const uint8_t *end)
 	return 0;
 }
 
-/* Sockets that nobody is connected to. A name in the file system is there already, of a socket that nobody has any more. */
+/* Sockets that nobody is connected to. A name in the file system is there already: of a socket nobody has any more. */
 static int open_socket(struct opener *o, const struct mem_object *x)
 {
 	const uint8_t *data = restore_bytes(o->r, x->data);
@@ -123,7 +124,8 @@ static int open_object(struct opener *o, uint32_t i)
 	if (x->kind == MEM_OBJ_LISTEN)
 		fd = open_socket(o, x);
 	else if (x->kind == MEM_OBJ_FIFO)
-		fd = open_path(o, x->file, O_RDWR | O_NONBLOCK); /* waits for nobody; restore_object.c makes it what it was */
+		fd = open_path(o, x->file,
+			       O_RDWR | O_NONBLOCK); /* waits for nobody; restore_object.c makes it what it was */
 	else
 		fd = open_path(o, x->file, (int)x->flags & KEEP_FLAGS);
 	o->r->object[i] = fd < 0 ? -1 : fd;
@@ -162,8 +164,8 @@ static int open_all(struct opener *o)
 		const struct mem_object *b = &r->m.object[i];
 
 		o->index = i;
-		if (b->kind != MEM_OBJ_FILE && b->kind != MEM_OBJ_DEV && b->kind != MEM_OBJ_FIFO && b->kind != MEM_OBJ_LISTEN &&
-		    (b->kind != MEM_OBJ_PROC || restore_is_own(r, b)))
+		if (b->kind != MEM_OBJ_FILE && b->kind != MEM_OBJ_DEV && b->kind != MEM_OBJ_FIFO &&
+		    b->kind != MEM_OBJ_LISTEN && (b->kind != MEM_OBJ_PROC || restore_is_own(r, b)))
 			continue;
 		if (r->object[i] >= 0 || !same_user(r, o->object_of[i], o->user))
 			continue;
@@ -207,7 +209,8 @@ static int say(const struct opener *o, struct err *e)
 	if (file >= r->m.n[MEM_S_FILE])
 		return err_sys(e, ERR_INTERNAL, o->error, "open files as their user");
 	if (o->differs)
-		return err_set(e, ERR_CONFLICT, o->error, "file '%.160s' is not the one it was when the image was taken", o->path);
+		return err_set(e, ERR_CONFLICT, o->error,
+			       "file '%.160s' is not the one it was when the image was taken", o->path);
 	return err_sys(e, ERR_CONFLICT, o->error, "open '%.160s' again", o->path);
 }
 

@@ -92,7 +92,8 @@ static void join_family(struct restore *r, uint32_t i)
 	int x = 0;
 
 	/* Before there are children, who then are in it already. */
-	if (r->groups && p->exec != MEM_NONE && p->state == MEM_ALIVE && (by == MEM_NONE || r->m.proc[by].exec != p->exec))
+	if (r->groups && p->exec != MEM_NONE && p->state == MEM_ALIVE &&
+	    (by == MEM_NONE || r->m.proc[by].exec != p->exec))
 		x = (int)sys_write(r->groups[p->exec], "0", 1);
 	if (x < 0)
 		restore_die(r, i, RESTORE_CGROUP, x, 0);
@@ -140,7 +141,7 @@ static _Noreturn void be_dead(struct restore *r, uint32_t i)
 	_exit(p->status >> 8 & 0xff);
 }
 
-/* Our children that have ended: until they have, and then without the signal that told of it, which was taken long ago. */
+/* Our children that have ended: until they have, and without the signal that told of it, which was taken long ago. */
 static void bury(struct restore *r, uint32_t i)
 {
 	static const struct timespec now;
@@ -215,7 +216,8 @@ static int open_own(struct restore *r, const struct mem_object *o)
 	f = &r->m.file[o->file];
 	memcpy(path, restore_bytes(r, f->path), f->path.len);
 	path[f->path.len] = '\0';
-	fd = sys_openat(AT_FDCWD, path, (int)(o->flags & (O_ACCMODE | O_NONBLOCK | O_DIRECTORY)) | O_CLOEXEC | O_NOCTTY, 0);
+	fd = sys_openat(AT_FDCWD, path, (int)(o->flags & (O_ACCMODE | O_NONBLOCK | O_DIRECTORY)) | O_CLOEXEC | O_NOCTTY,
+			0);
 	if (fd >= 0 && o->pos)
 		lseek(fd, (off_t)o->pos, SEEK_SET);
 	return fd;
@@ -237,7 +239,8 @@ static void open_owns(struct restore *r, uint32_t i)
 		if (fd >= 0)
 			fd = restore_high(r, fd);
 		if (fd < 0)
-			restore_die(r, i, o->kind == MEM_OBJ_PIDFD ? RESTORE_PIDFD : RESTORE_REOPEN, fd, (uint32_t)o->a);
+			restore_die(r, i, o->kind == MEM_OBJ_PIDFD ? RESTORE_PIDFD : RESTORE_REOPEN, fd,
+				    (uint32_t)o->a);
 		r->object[d->object] = fd; /* in our own memory only */
 	}
 }

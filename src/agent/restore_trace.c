@@ -93,7 +93,7 @@ static long result(const uint64_t *regs)
 #endif
 }
 
-/* A call made by the thread itself. The instruction may be gone when it returns: it is stopped before it could notice. */
+/* A call made by the thread itself. The instruction may be gone when it returns: it is stopped before it notices. */
 static int inject(const struct restore *r, uint32_t tid, uint64_t at, long nr, uint64_t a, uint64_t b)
 {
 	uint64_t regs[REGS];

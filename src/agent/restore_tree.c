@@ -1,6 +1,6 @@
 /*
- * Who starts whom. A process inherits its session from who starts it, so that is not always its parent: one whose parent
- * has ended is the agent's child, but of somebody else's session. It is started by the session's first process through
+ * Who starts whom. A process inherits its session from who starts it, so that is not always its parent: one whose
+ * parent has ended is the agent's child, but of somebody else's session. It is started by the session's first process through
  * another one that ends at once; the kernel then gives it to the agent, as it did before.
  */
 #include "agent/restore.h"
@@ -72,7 +72,8 @@ int restore_plan(struct restore *r, struct err *e)
 			up = r->proc[up].creator;
 		if (up != MEM_NONE || (all[i].sid != all[i].pid && born_session(r, i) != all[i].sid)) {
 			err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-				"process %u is in session %u, which cannot be made again for it", all[i].pid, all[i].sid);
+				"process %u is in session %u, which cannot be made again for it", all[i].pid,
+				all[i].sid);
 			return -EOPNOTSUPP;
 		}
 	}

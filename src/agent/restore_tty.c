@@ -55,8 +55,13 @@ static int fill(int slave, const uint8_t *bytes, uint64_t len)
 static int set_up(int master, int slave, const struct mem_pty *p)
 {
 	struct termios2 t = {
-		.c_iflag = p->iflag, .c_oflag = p->oflag, .c_cflag = p->cflag, .c_lflag = p->lflag, .c_line = p->line,
-		.c_ispeed = p->ispeed, .c_ospeed = p->ospeed,
+		.c_iflag = p->iflag,
+		.c_oflag = p->oflag,
+		.c_cflag = p->cflag,
+		.c_lflag = p->lflag,
+		.c_line = p->line,
+		.c_ispeed = p->ispeed,
+		.c_ospeed = p->ospeed,
 	};
 	struct size ws = { p->rows, p->cols, p->xpixel, p->ypixel };
 	int locked = (int)p->locked, packet = (int)p->packet, r;

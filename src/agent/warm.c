@@ -1,6 +1,6 @@
 /*
- * Execs that a warm process starts (proto/warm.h): it is the user's own and may say anything, or nothing. What counts is
- * what the kernel says of who answers: its id, its user, and that it is a child of ours. It is waited for a bounded
+ * Execs that a warm process starts (proto/warm.h): it is the user's own and may say anything, or nothing. What counts
+ * is what the kernel says of who answers: its id, its user, and that it is a child of ours. It is waited for a bounded
  * time, and one that does not answer again and again is not asked any more.
  */
 #include "agent/agent.h"

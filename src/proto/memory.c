@@ -28,19 +28,18 @@
 #endif
 
 #define VMA_FLAGS (MEM_VMA_GROWSDOWN | MEM_VMA_LOCKED | MEM_VMA_NORESERVE | MEM_VMA_HEAP)
-#define VMA_ADVICE                                                                                                     \
-	(MEM_VMA_DONTFORK | MEM_VMA_WIPEONFORK | MEM_VMA_HUGEPAGE | MEM_VMA_NOHUGEPAGE | MEM_VMA_DONTDUMP)
+#define VMA_ADVICE (MEM_VMA_DONTFORK | MEM_VMA_WIPEONFORK | MEM_VMA_HUGEPAGE | MEM_VMA_NOHUGEPAGE | MEM_VMA_DONTDUMP)
 #define PROC_FLAGS                                                                                                     \
 	(MEM_PROC_DUMPABLE | MEM_PROC_SUBREAPER | MEM_PROC_NO_NEW_PRIVS | MEM_PROC_THP_DISABLE | MEM_PROC_STOPPED)
 #define EXEC_FLAGS (MEM_EXEC_TTY | MEM_EXEC_STDIN | MEM_EXEC_WARM)
 
 static const uint32_t sizes[MEM_SECTIONS] = {
-	[MEM_S_PROC] = sizeof(struct mem_proc),	    [MEM_S_THREAD] = sizeof(struct mem_thread),
-	[MEM_S_VMA] = sizeof(struct mem_vma),	    [MEM_S_RUN] = sizeof(struct mem_run),
-	[MEM_S_FD] = sizeof(struct mem_fd),	    [MEM_S_OBJECT] = sizeof(struct mem_object),
-	[MEM_S_WATCH] = sizeof(struct mem_watch),   [MEM_S_ACTION] = sizeof(struct mem_action),
-	[MEM_S_TIMER] = sizeof(struct mem_timer),   [MEM_S_EXEC] = sizeof(struct mem_exec),
-	[MEM_S_FILE] = sizeof(struct mem_file),	    [MEM_S_BYTES] = 1,
+	[MEM_S_PROC] = sizeof(struct mem_proc),	  [MEM_S_THREAD] = sizeof(struct mem_thread),
+	[MEM_S_VMA] = sizeof(struct mem_vma),	  [MEM_S_RUN] = sizeof(struct mem_run),
+	[MEM_S_FD] = sizeof(struct mem_fd),	  [MEM_S_OBJECT] = sizeof(struct mem_object),
+	[MEM_S_WATCH] = sizeof(struct mem_watch), [MEM_S_ACTION] = sizeof(struct mem_action),
+	[MEM_S_TIMER] = sizeof(struct mem_timer), [MEM_S_EXEC] = sizeof(struct mem_exec),
+	[MEM_S_FILE] = sizeof(struct mem_file),	  [MEM_S_BYTES] = 1,
 };
 
 /* The image, how much of each section was claimed by a range, and where we are, for the message. */
@@ -155,10 +154,10 @@ static int check_head(struct check *c, const void *data, size_t len)
 static int check_sections(struct check *c, const void *data, size_t len)
 {
 	const void **at[MEM_SECTIONS] = {
-		(const void **)&c->m.proc,   (const void **)&c->m.thread, (const void **)&c->m.vma,
-		(const void **)&c->m.run,    (const void **)&c->m.fd,	  (const void **)&c->m.object,
-		(const void **)&c->m.watch,  (const void **)&c->m.action, (const void **)&c->m.timer,
-		(const void **)&c->m.exec,   (const void **)&c->m.file,	  (const void **)&c->m.bytes,
+		(const void **)&c->m.proc,  (const void **)&c->m.thread, (const void **)&c->m.vma,
+		(const void **)&c->m.run,   (const void **)&c->m.fd,	 (const void **)&c->m.object,
+		(const void **)&c->m.watch, (const void **)&c->m.action, (const void **)&c->m.timer,
+		(const void **)&c->m.exec,  (const void **)&c->m.file,	 (const void **)&c->m.bytes,
 	};
 	uint64_t end = sizeof(struct mem_head);
 
@@ -182,7 +181,8 @@ static int check_run(const struct check *c, const struct mem_run *r, uint64_t *f
 	NEED(c, r->len && aligned(c, r->start) && aligned(c, r->len) && aligned(c, r->off) && !r->zero, "run: aligned");
 	NEED(c, r->start >= *from && r->start < end && r->len <= end - r->start, "run: place");
 	NEED(c, r->file < c->m.head->page_files, "run: file");
-	NEED(c, r->off < SIZE_MAX_FILE && (r->file || (r->off <= c->m.head->pages && r->len <= c->m.head->pages - r->off)),
+	NEED(c,
+	     r->off < SIZE_MAX_FILE && (r->file || (r->off <= c->m.head->pages && r->len <= c->m.head->pages - r->off)),
 	     "run: outside of its file");
 	*from = r->start + r->len;
 	return 0;
@@ -200,15 +200,21 @@ static int check_runs(struct check *c, struct mem_range range, uint64_t from, ui
 
 static int check_vma(struct check *c, const struct mem_vma *v, uint64_t *from)
 {
-	NEED(c, aligned(c, v->start) && aligned(c, v->end) && v->start >= *from && v->start && v->start < v->end &&
-			v->end <= TASK_END, "place");
+	NEED(c,
+	     aligned(c, v->start) && aligned(c, v->end) && v->start >= *from && v->start && v->start < v->end &&
+		     v->end <= TASK_END,
+	     "place");
 	NEED(c, v->prot <= 7 && !(v->flags & ~VMA_FLAGS) && !(v->advice & ~VMA_ADVICE), "flags");
 	NEED(c, v->kind <= MEM_VMA_VVAR, "kind");
-	NEED(c, (v->kind == MEM_VMA_FILE || v->kind == MEM_VMA_FILE_SHARED) ? index_ok(c, MEM_S_FILE, v->file) :
-									       v->file == MEM_NONE, "file");
-	NEED(c, v->kind == MEM_VMA_SHMEM ? index_ok(c, MEM_S_OBJECT, v->object) &&
-						   c->m.object[v->object].kind == MEM_OBJ_SHMEM :
-					   v->object == MEM_NONE, "object");
+	NEED(c,
+	     (v->kind == MEM_VMA_FILE || v->kind == MEM_VMA_FILE_SHARED) ? index_ok(c, MEM_S_FILE, v->file)
+									 : v->file == MEM_NONE,
+	     "file");
+	NEED(c,
+	     v->kind == MEM_VMA_SHMEM
+		     ? index_ok(c, MEM_S_OBJECT, v->object) && c->m.object[v->object].kind == MEM_OBJ_SHMEM
+		     : v->object == MEM_NONE,
+	     "object");
 	NEED(c, aligned(c, v->offset) && v->offset < SIZE_MAX_FILE, "offset");
 	NEED(c, !v->run.n || v->kind == MEM_VMA_ANON || v->kind == MEM_VMA_FILE, "runs");
 	NEED(c, !(v->flags & MEM_VMA_GROWSDOWN) || v->kind == MEM_VMA_ANON, "grows");
@@ -245,11 +251,14 @@ static int check_thread(struct check *c, const struct mem_thread *t)
 {
 	NEED(c, take_id(c, t->tid), "id");
 	NEED(c, text_ok(t->comm, sizeof(t->comm)), "name");
-	NEED(c, t->tid_address < TASK_END && t->robust_list < TASK_END && t->rseq < TASK_END &&
-			t->altstack[0] < TASK_END && t->altstack[2] < TASK_END, "address");
+	NEED(c,
+	     t->tid_address < TASK_END && t->robust_list < TASK_END && t->rseq < TASK_END &&
+		     t->altstack[0] < TASK_END && t->altstack[2] < TASK_END,
+	     "address");
 	NEED(c, t->rseq_len <= 4096 && t->robust_len <= 4096, "lengths");
 	NEED(c, span_ok(c, t->regs) && t->regs.len == REGS_SIZE, "registers");
-	NEED(c, span_ok(c, t->fp) && t->fp.len >= FP_MIN && t->fp.len <= FP_MAX && !(t->fp.len & 7), "vector registers");
+	NEED(c, span_ok(c, t->fp) && t->fp.len >= FP_MIN && t->fp.len <= FP_MAX && !(t->fp.len & 7),
+	     "vector registers");
 	NEED(c, extra_ok(c, t->extra) && pending_ok(c, t->pending), "spans");
 	NEED(c, t->sched_policy <= 7 && t->sched_priority <= 99 && t->nice >= -20 && t->nice <= 19, "scheduling");
 	return 0;
@@ -306,8 +315,10 @@ static int check_timers(struct check *c, const struct mem_proc *p)
 
 		c->at = p->timer.first + i;
 		NEED(c, t->id < INT32_MAX && t->clock < 16 && t->signo <= 64, "numbers");
-		NEED(c, t->interval_ns < 1000000000 && t->value_ns < 1000000000 && t->interval_s < SIZE_MAX_FILE &&
-				t->value_s < SIZE_MAX_FILE, "time");
+		NEED(c,
+		     t->interval_ns < 1000000000 && t->value_ns < 1000000000 && t->interval_s < SIZE_MAX_FILE &&
+			     t->value_s < SIZE_MAX_FILE,
+		     "time");
 	}
 	return 0;
 }
@@ -319,10 +330,14 @@ static int check_alive(struct check *c, const struct mem_proc *p)
 
 	NEED(c, span_ok(c, p->groups) && !(p->groups.len % 4) && p->groups.len <= 65536 * 4, "groups");
 	for (unsigned i = 0; i < 4; i++)
-		NEED(c, p->uid[i] != UINT32_MAX && p->gid[i] != UINT32_MAX && p->uid[i] != AGENT_UID &&
-				p->gid[i] != AGENT_UID, "user");
-	NEED(c, p->umask <= 0777 && p->pdeathsig <= 64 && (int32_t)p->oom_score_adj >= -1000 &&
-			(int32_t)p->oom_score_adj <= 1000 && !(p->flags & ~PROC_FLAGS), "settings");
+		NEED(c,
+		     p->uid[i] != UINT32_MAX && p->gid[i] != UINT32_MAX && p->uid[i] != AGENT_UID &&
+			     p->gid[i] != AGENT_UID,
+		     "user");
+	NEED(c,
+	     p->umask <= 0777 && p->pdeathsig <= 64 && (int32_t)p->oom_score_adj >= -1000 &&
+		     (int32_t)p->oom_score_adj <= 1000 && !(p->flags & ~PROC_FLAGS),
+	     "settings");
 	NEED(c, index_ok(c, MEM_S_FILE, p->exe) && index_ok(c, MEM_S_FILE, p->cwd) && p->root == MEM_NONE, "files");
 	NEED(c, span_ok(c, p->auxv) && p->auxv.len <= AUXV_MAX && !(p->auxv.len % 16), "auxv");
 	for (unsigned i = 0; i < 12; i++)
@@ -356,9 +371,11 @@ static int check_family(const struct check *c, const struct mem_proc *p)
 	NEED(c, session->sid == session->pid && session->pgid == session->pid, "session");
 	NEED(c, group->pgid == group->pid && group->sid == p->sid, "group");
 	NEED(c, p->parent == MEM_NONE || (p->parent < c->at && c->m.proc[p->parent].state == MEM_ALIVE), "parent");
-	NEED(c, p->tty == MEM_NONE || (index_ok(c, MEM_S_OBJECT, p->tty) &&
-				       (c->m.object[p->tty].kind == MEM_OBJ_PTS ||
-					c->m.object[p->tty].kind == MEM_OBJ_EXTERNAL)), "terminal");
+	NEED(c,
+	     p->tty == MEM_NONE ||
+		     (index_ok(c, MEM_S_OBJECT, p->tty) &&
+		      (c->m.object[p->tty].kind == MEM_OBJ_PTS || c->m.object[p->tty].kind == MEM_OBJ_EXTERNAL)),
+	     "terminal");
 	NEED(c, index_or_none(c, MEM_S_EXEC, p->exec), "exec");
 	return 0;
 }

@@ -244,7 +244,8 @@ struct mem_exec {
 	uint32_t rows, cols;
 	uint32_t pipe_flags[3]; /* what the descriptors of stdin, stdout, stderr can hold, 0 = not there */
 	uint32_t zero;
-	struct mem_span queued[3]; /* what lay in its stdin, stdout, stderr pipes; for a terminal [1] is what it had said */
+	struct mem_span
+		queued[3]; /* what lay in its stdin, stdout, stderr pipes; for a terminal [1] is what it had said */
 };
 #define MEM_EXEC_TTY 1U
 #define MEM_EXEC_STDIN 2U
@@ -281,6 +282,7 @@ int mem_check(const void *data, size_t len, struct mem_image *ret, struct err *e
 int mem_host(uint8_t out[32], struct err *e);
 
 static_assert(sizeof(struct mem_head) == 8 + 16 + 16 + 32 + MEM_PAGE_FILES * 32 + 24 + MEM_SECTIONS * 16, "no padding");
-static_assert(sizeof(struct mem_vma) == 56 && sizeof(struct mem_run) == 32 && sizeof(struct mem_fd) == 16, "no padding");
+static_assert(sizeof(struct mem_vma) == 56 && sizeof(struct mem_run) == 32 && sizeof(struct mem_fd) == 16,
+	      "no padding");
 static_assert(sizeof(struct mem_pty) == 64 && sizeof(struct mem_socket) == 152, "no padding");
 static_assert(sizeof(struct mem_action) == 32 && sizeof(struct mem_watch) == 24, "no padding");

@@ -21,7 +21,8 @@ static void walk(const struct mem_image *m)
 		const struct mem_proc *p = &m->proc[i];
 
 		for (uint32_t t = 0; t < p->thread.n; t++) {
-			touch(m->bytes + m->thread[p->thread.first + t].regs.off, m->thread[p->thread.first + t].regs.len);
+			touch(m->bytes + m->thread[p->thread.first + t].regs.off,
+			      m->thread[p->thread.first + t].regs.len);
 			touch(m->bytes + m->thread[p->thread.first + t].fp.off, m->thread[p->thread.first + t].fp.len);
 		}
 		for (uint32_t v = 0; v < p->vma.n; v++) {

@@ -46,7 +46,7 @@ int table_new(void);
 /* Whether @fd is one, by seals and size. */
 int table_is(int fd);
 /*
- * Reads and checks all of it. -EAGAIN: the agent is busy. -EBADMSG: it makes no sense (also as long as the agent has not
- * heard KEEP).
+ * Reads and checks all of it. -EAGAIN: the agent is busy. -EBADMSG: it makes no sense (also as long as the agent has
+ * not heard KEEP).
  */
 int table_read(int fd, struct table *ret);

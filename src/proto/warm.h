@@ -1,7 +1,7 @@
 /*
- * What the agent and a warm process (src/warm) say to each other, over a SOCK_SEQPACKET pair: the warm process has its end
- * as descriptor 3. It says it is ready once, by an answer to tag 0. Each request is answered by the process it started,
- * itself, when it has become what was asked for and waits at the pipe: so the kernel tells the agent who that is, and
+ * What the agent and a warm process (src/warm) say to each other, over a SOCK_SEQPACKET pair: the warm process has its
+ * end as descriptor 3. It says it is ready once, by an answer to tag 0. Each request is answered by the process it
+ * started, itself, when it has become what was asked for and waits at the pipe: so the kernel tells the agent who that is, and
  * nobody has to be believed. "g" in the pipe, and it runs; the pipe's end, and it goes. Who could not be started is
  * answered for by the warm process.
  */
@@ -26,8 +26,8 @@ struct warm_answer {
 	int32_t error; /* errno, 0: it waits */
 };
 /*
- * The warm process for Python: `python3 -c <this> <warm-up code>`, started with FRAME_EXEC_WARM_HOST. Any image that has
- * python3 (3.8 or later) can run it.
+ * The warm process for Python: `python3 -c <this> <warm-up code>`, started with FRAME_EXEC_WARM_HOST. Any image that
+ * has python3 (3.8 or later) can run it.
  */
 const char *warm_runner_python(void);
 

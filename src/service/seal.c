@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "service/box_impl.h"
 #include "service/exec.h"
+#include "service/file.h"
 #include "service/layer.h"
 #include "service/wlink.h"
 
@@ -197,6 +198,9 @@ static void start(struct sealing *x)
 	layer_hold(b->service, c->id);
 	c->held = true;
 	x->asked = x->memory != MEMORY_NO;
+	/* Those that only wait for more to do would be waited for. */
+	if (x->asked)
+		file_workers_drop(b);
 	x->begun_ns = clock_real_ns();
 	wlink_call_layer(b->service->warden, WARDEN_SEAL, b->handle, x->asked, c->id, on_sealed, x);
 }

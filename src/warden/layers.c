@@ -376,8 +376,8 @@ void layers_verdict(struct layers *l, const char *id, bool good)
 }
 
 /*
- * By a mount of that one file, attached nowhere: what shows the path of a mapping inside a sandbox then shows nothing of
- * the host's. Closing such a mount takes a wait, which is a worker's.
+ * By a mount of that one file, attached nowhere: what shows the path of a mapping inside a sandbox then shows nothing
+ * of the host's. Closing such a mount takes a wait, which is a worker's.
  */
 static int open_lone(struct layers *l, const struct layer *x, unsigned mark)
 {

@@ -15,9 +15,11 @@ static const struct program {
 } programs[PROGRAMS] = {
 	{
 		"exec python3 -i -q -u 2>&1",
-		"import numpy as np, os; a = np.arange(1000.0); b = {'k': [1, 2]}; f = open('/home/user/log', 'w+'); f.write('early '); f.flush(); print('ready', a.sum())\n",
+		"import numpy as np, os; a = np.arange(1000.0); b = {'k': [1, 2]}; f = open('/home/user/log', 'w+')\n"
+		"_ = f.write('early '); f.flush(); print('ready', a.sum())\n",
 		"ready 499500.0",
-		{ "a += %d; b['k'].append(%d); f.write('late %d'); f.flush(); f.seek(0); print(a.sum(), b, f.read(), os.getpid())\n",
+		{ "a += %d; b['k'].append(%d); _ = f.write('late %d'); f.flush(); _ = f.seek(0); "
+		  "print(a.sum(), b, f.read(), os.getpid())\n",
 		  "print(np.linalg.det(np.eye(%d + 3)))\n" },
 		{ "%d00.0 {'k': [1, 2, %d]} early late %d", "1.0" },
 	},
@@ -25,7 +27,8 @@ static const struct program {
 		"exec bash --norc 2>&1",
 		"x=1; (while sleep 0.05; do echo tick >> /home/user/ticks; done) & bg=$!; echo ready\n",
 		"ready",
-		{ "x=$((x + %d)); echo x=$x; kill -0 $bg && n=$(wc -l < /home/user/ticks); sleep 0.3; test $(wc -l < /home/user/ticks) -gt $n && echo grows\n",
+		{ "x=$((x + %d)); echo x=$x; kill -0 $bg && n=$(wc -l < /home/user/ticks); sleep 0.3; "
+		  "test $(wc -l < /home/user/ticks) -gt $n && echo grows\n",
 		  "kill $bg; wait $bg; echo status $? of %d; jobs\n" },
 		{ "grows", "status 143 of %d" },
 	},
@@ -37,7 +40,8 @@ static const struct program {
 		"exec node -i 2>&1",
 		"var n = 41; var q = []; void setInterval(() => q.push(1), 20); console.log('ready', typeof n)\n",
 		"ready number",
-		{ "console.log('sum', n + %d, q.length > 0)\n", "var was = q.length; void setTimeout(() => console.log('more', q.length > was, %d), 200)\n" },
+		{ "console.log('sum', n + %d, q.length > 0)\n",
+		  "var was = q.length; void setTimeout(() => console.log('more', q.length > was, %d), 200)\n" },
 		{ "sum %d", "more true %d" },
 	},
 };
@@ -232,7 +236,8 @@ TEST(an_image_of_what_an_image_became_holds_what_changed)
 		x = held[0].pipes;
 		snprintf(text, sizeof(text), "a += 1; b['k'].append(%d); print(a.sum(), b)\n", i);
 		CHECK(say(&x, text));
-		snprintf(text, sizeof(text), "%d.0 {'k': [1, 2, 0%s%s]}", 499500 + 1000 * (i + 1), i ? ", 1" : "", i > 1 ? ", 2" : "");
+		snprintf(text, sizeof(text), "%d.0 {'k': [1, 2, 0%s%s]}", 499500 + 1000 * (i + 1), i ? ", 1" : "",
+			 i > 1 ? ", 2" : "");
 		CHECK(kt_reads(x.out, text));
 	}
 	kt_pipes_close(&x);

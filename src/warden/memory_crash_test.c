@@ -4,11 +4,14 @@
 #include "base/test.h"
 #include "warden/seal_test.h"
 
+#include <sys/un.h>
+
 #define ROUNDS 40
 
 #define COUNTER                                                                                                        \
 	"i=0; while :; do i=$((i+1)); echo $i; sleep 0.005; done & "                                                   \
-	"python3 -c 'import time, threading\nx = bytearray(3000000)\ndef f():\n  while True: x[:] = bytes(len(x)); time.sleep(.01)\n" \
+	"python3 -c 'import time, threading\nx = bytearray(3000000)\ndef f():\n"                                        \
+	"  while True: x[:] = bytes(len(x)); time.sleep(.01)\n"                                                        \
 	"threading.Thread(target=f).start()' & wait"
 
 static pid_t parent_of(pid_t pid)
@@ -304,5 +307,96 @@ TEST(a_warden_killed_while_it_restores_leaves_no_sandbox_behind)
 	kt_pipes_close(&x);
 	CHECK(st_end(&w, &a));
 	CHECK_EQ(client_unseal(w.client, id, &e), 0);
+	CHECK(st_stop(&w));
+}
+
+static struct client *connect_to(const char *path)
+{
+	struct sockaddr_un to = { .sun_family = AF_UNIX };
+	struct client *c = NULL;
+	struct err e = { 0 };
+
+	snprintf(to.sun_path, sizeof(to.sun_path), "%s", path);
+	for (int i = 0; i < 500 && !c; i++) {
+		int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+		if (connect(fd, (const struct sockaddr *)&to, sizeof(to)) == 0)
+			client_connect(fd, &c, &e);
+		else
+			fd_close(fd);
+		if (!c)
+			wt_sleep_ms(10);
+	}
+	return c;
+}
+
+/* In a process of its own. Its exit code: 0 made, 1 given up, 2 something else. */
+static pid_t seal_aside(const char *sock, uint64_t handle, const char *id)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct client *c = connect_to(sock);
+		struct client_layer l;
+		struct err e = { 0 };
+		uint64_t pause;
+		int r = c ? client_seal_memory(c, handle, id, &l, &pause, &e) : -EPIPE;
+
+		if (r != 0 && r != -ECANCELED && r != -ESRCH)
+			dprintf(1, "# %d: %s\n", r, e.msg);
+		_exit(r == 0 ? 0 : r == -ECANCELED || r == -ESRCH ? 1 : 2);
+	}
+	return pid;
+}
+
+TEST(a_sandbox_that_ends_while_its_memory_is_sealed_ends)
+{
+	char sock[128], program[512];
+	unsigned made = 0, given_up = 0;
+	struct sandbox_spec spec;
+	struct err e = { 0 };
+	struct wt w = { .sock = -1 };
+
+	st_fresh();
+	wt_spec(&spec);
+	snprintf(sock, sizeof(sock), "%s.sock", kt_dir);
+	CHECK(wt_program("cloche-warden", program, sizeof(program)));
+	w.pid = fork();
+	if (w.pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		execl(program, program, "--listen", sock, "--keep", "--state", kt_dir, "--layers", st_store, "--pool", "2", NULL);
+		_exit(127);
+	}
+	w.client = connect_to(sock);
+	CHECK(w.client);
+	for (unsigned i = 0; i < 24; i++) {
+		struct kt_pipes x;
+		struct st_box a;
+		char id[ID_SIZE];
+		long last = 0;
+		int status;
+		pid_t pid;
+
+		CHECK(st_create(&w, &spec, &a) && kt_exec(&a.p, 1, COUNTER, a.s.group, &x));
+		CHECK(counts_on(x.out, &last));
+		id_new(id, sizeof(id));
+		pid = seal_aside(sock, a.s.handle, id);
+		wt_sleep_ms(i * 4);
+		CHECK_EQ(client_destroy(w.client, a.s.handle, &e), 0);
+		CHECK(wt_gone(a.s.pidfd, 5000));
+		CHECK_EQ(waitpid(pid, &status, 0), pid);
+		made += status == 0;
+		given_up += status == 1 << 8;
+		CHECK(none_half_made());
+		if (status == 0)
+			CHECK_EQ(client_unseal(w.client, id, &e), 0);
+		CHECK_EQ(client_layers(w.client, "", &(struct client_layer){ 0 }, &e), 0);
+		kt_pipes_close(&x);
+		kt_close(&a.p);
+		client_sandbox_done(&a.s);
+	}
+	printf("# 24 sandboxes ended: %u layers made, %u given up\n", made, given_up);
+	CHECK(given_up > 0 && made + given_up >= 20);
+	CHECK(!find_dump(w.pid));
 	CHECK(st_stop(&w));
 }

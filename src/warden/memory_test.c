@@ -295,7 +295,8 @@ TEST(three_sandboxes_go_on_from_one_image_each_for_itself)
 	long at, there[3];
 
 	CHECK(begin(&w, &a));
-	CHECK(kt_exec(&a.p, 1, "i=0; while :; do i=$((i+1)); echo $i; echo $i >> /home/user/count; sleep 0.02; done", a.s.group, &x));
+	CHECK(kt_exec(&a.p, 1, "i=0; while :; do i=$((i+1)); echo $i; echo $i >> /home/user/count; sleep 0.02; done",
+		      a.s.group, &x));
 	for (at = next_line(x.out, 0); at > 0 && at < 10;)
 		at = next_line(x.out, at);
 	CHECK_EQ(at, 10);

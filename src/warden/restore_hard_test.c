@@ -113,9 +113,10 @@ static bool all_confined(pid_t pid)
 		if (strstr(text, "State:\tZ"))
 			continue;
 		caps = strtoull(field(text, "CapPrm:"), NULL, 16) | strtoull(field(text, "CapInh:"), NULL, 16);
-		if (strtoul(field(text, "NoNewPrivs:"), NULL, 10) != 1 || strtoul(field(text, "Seccomp:"), NULL, 10) != 2 ||
-		    strtoul(field(text, "Seccomp_filters:"), NULL, 10) < filters || strtoull(field(text, "CapBnd:"), NULL, 16) ||
-		    caps & ~0x800004fbULL) {
+		if (strtoul(field(text, "NoNewPrivs:"), NULL, 10) != 1 ||
+		    strtoul(field(text, "Seccomp:"), NULL, 10) != 2 ||
+		    strtoul(field(text, "Seccomp_filters:"), NULL, 10) < filters ||
+		    strtoull(field(text, "CapBnd:"), NULL, 16) || caps & ~0x800004fbULL) {
 			printf("# %s", text);
 			return false;
 		}

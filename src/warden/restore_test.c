@@ -45,7 +45,8 @@ static bool says(const struct kt_pipes *p, const char *line, const char *want)
 /* Dumps what runs in @a, restores it in @b, and attaches to exec 7. */
 static bool move(void)
 {
-	return rt_dump(&a, &m) && rt_seal(&w, &a, &spec) && rt_create(&w, &spec, &b) && rt_restore(&b, &m, &res) && rt_attach(&b, 7, &y);
+	return rt_dump(&a, &m) && rt_seal(&w, &a, &spec) && rt_create(&w, &spec, &b) && rt_restore(&b, &m, &res) &&
+	       rt_attach(&b, 7, &y);
 }
 
 TEST(a_shell_goes_on_where_it_was)
@@ -97,8 +98,8 @@ TEST(python_with_numpy_is_restored_in_milliseconds_and_shares_its_memory)
 	for (int i = 0; i < 5; i++) {
 		CHECK(rt_create(&w, &spec, &b));
 		CHECK(rt_restore(&b, &m, &res));
-		printf("# restored in %llu us, by its own clock %u us; %llu KiB private\n", (unsigned long long)res.ns / 1000,
-		       res.done.usec, (unsigned long long)private_kib(b.agent));
+		printf("# restored in %llu us, by its own clock %u us; %llu KiB private\n",
+		       (unsigned long long)res.ns / 1000, res.done.usec, (unsigned long long)private_kib(b.agent));
 		best = res.ns < best ? res.ns : best;
 		CHECK(private_kib(b.agent) <= 1024);
 		CHECK(rt_attach(&b, 7, &y));
@@ -238,21 +239,26 @@ static const char things[] =
 
 static const char checks[] =
 	"def check():\n"
-	" t('pipe', os.read(r, 100) == b'in the pipe'); os.write(w, b'x'); t('epoll', (r, 1) in ep.poll(1)); os.read(r, 1)\n"
+	" t('pipe', os.read(r, 100) == b'in the pipe'); os.write(w, b'x'); t('epoll', (r, 1) in ep.poll(1)); "
+	"os.read(r, 1)\n"
 	" t('fifo', os.read(fr, 100) == b'in the fifo')\n"
 	" t('eventfd', os.eventfd_read(ev) == 5 and [os.eventfd_read(es) for i in range(3)] == [1, 1, 1])\n"
-	" t('file', f.read(2) == b'45' and os.read(fd2, 2) == b'67'); os.write(fa, b'!'); f.seek(0); t('append', f.read() == b'0123456789!')\n"
-	" t('unlinked', u.read() == b' a name' or u.tell() == 14); u.seek(0); t('unlinked all', u.read() == b'without a name')\n"
+	" t('file', f.read(2) == b'45' and os.read(fd2, 2) == b'67'); os.write(fa, b'!'); f.seek(0); t('append', "
+	"f.read() == b'0123456789!')\n"
+	" t('unlinked', u.read() == b' a name' or u.tell() == 14); u.seek(0); t('unlinked all', u.read() == b'without "
+	"a name')\n"
 	" os.lseek(mf, 0, 0); t('memfd', os.read(mf, 99) == b'in memory')\n"
 	" t('shared', sm[0:6] == b'shared'); v = sm[100]; time.sleep(0.1); t('shared with the child', sm[100] != v)\n"
 	" os.write(null, b'x')\n"
-	" cur = ctypes.create_string_buffer(32); c.timerfd_gettime(tf, cur); v = struct.unpack('4q', cur.raw); t('timerfd %s' % (v,), 30 < v[2] < 60)\n"
+	" cur = ctypes.create_string_buffer(32); c.timerfd_gettime(tf, cur); v = struct.unpack('4q', cur.raw); "
+	"t('timerfd %s' % (v,), 30 < v[2] < 60)\n"
 	" t('signalfd', struct.unpack_from('I', os.read(sf, 128))[0] == 12)\n"
 	" t('pending', signal.sigpending() == {10})\n"
 	" t('tty', os.ttyname(ps) == tty); os.write(pm, b'hello\\n'); t('tty line', os.read(ps, 99) == b'hello\\n')\n"
 	" t('itimer', 50 < signal.getitimer(0)[0] <= 100)\n"
 	" c.timer_gettime(tid, cur); v = struct.unpack('4q', cur.raw); t('timer %s' % (v,), 20 < v[2] <= 50)\n"
-	" c.timer_settime(tid, 0, struct.pack('4q', 0, 0, 0, 1000000), None); time.sleep(0.05); t('timer fires', got == [34])\n"
+	" c.timer_settime(tid, 0, struct.pack('4q', 0, 0, 0, 1000000), None); time.sleep(0.05); t('timer fires', got "
+	"== [34])\n"
 	" signal.pidfd_send_signal(pf, 9); t('pidfd', os.waitpid(pid, 0)[1] == 9)\n"
 	" t('umask', os.umask(0) == 0o27)\n"
 	" t('proc', prc.read().startswith('Name'))\n"
@@ -276,14 +282,17 @@ TEST(everything_a_descriptor_can_be_is_as_it_was)
 #define RIGHTS                                                                                                         \
 	"def rights():\n"                                                                                              \
 	" import os, resource\n"                                                                                       \
-	" s = [l for l in open('/proc/self/status') if l.split(':')[0] in ('Uid', 'Gid', 'Groups', 'CapInh', 'CapPrm',"   \
-	" 'CapEff', 'CapBnd', 'CapAmb', 'NoNewPrivs', 'Seccomp', 'Seccomp_filters', 'CoreDumping', 'TracerPid', 'Umask',"  \
-	" 'Cpus_allowed', 'Mems_allowed')]\n"                                                                            \
-	" s += open('/proc/self/limits').readlines() + open('/proc/self/cgroup').readlines()\n"                         \
-	" s += open('/proc/self/oom_score_adj').readlines() + open('/proc/self/uid_map').readlines()\n"                 \
-	" s += [os.readlink('/proc/self/ns/' + n).split(':')[0] for n in sorted(os.listdir('/proc/self/ns'))]\n"         \
-	" s += [str(os.readlink('/proc/self/ns/' + n) == os.readlink('/proc/thread-self/ns/' + n)) for n in ('user', 'mnt')]\n" \
-	" s += ['owner %d' % os.stat('/proc/self/mem').st_uid, 'fds %d' % len(os.listdir('/proc/self/fd'))]\n"           \
+	" s = [l for l in open('/proc/self/status') if l.split(':')[0] in ('Uid', 'Gid', 'Groups', 'CapInh', "         \
+	"'CapPrm',"                                                                                                    \
+	" 'CapEff', 'CapBnd', 'CapAmb', 'NoNewPrivs', 'Seccomp', 'Seccomp_filters', 'CoreDumping', 'TracerPid', "      \
+	"'Umask',"                                                                                                     \
+	" 'Cpus_allowed', 'Mems_allowed')]\n"                                                                          \
+	" s += open('/proc/self/limits').readlines() + open('/proc/self/cgroup').readlines()\n"                        \
+	" s += open('/proc/self/oom_score_adj').readlines() + open('/proc/self/uid_map').readlines()\n"                \
+	" s += [os.readlink('/proc/self/ns/' + n).split(':')[0] for n in sorted(os.listdir('/proc/self/ns'))]\n"       \
+	" s += [str(os.readlink('/proc/self/ns/' + n) == os.readlink('/proc/thread-self/ns/' + n)) for n in ('user', " \
+	"'mnt')]\n"                                                                                                    \
+	" s += ['owner %d' % os.stat('/proc/self/mem').st_uid, 'fds %d' % len(os.listdir('/proc/self/fd'))]\n"         \
 	" return repr(s)\n"
 
 /* One line, however it comes. */
@@ -344,13 +353,15 @@ TEST(no_path_of_the_host_is_in_the_maps)
 	CHECK(rt_python(&a, 7, REPL, &x));
 	CHECK(says(&x, "print('up')\n", "up\n")); /* what is not read would be restored, too */
 	CHECK(move());
-	CHECK(answer(&y, "print({l.split()[5] for l in open('/proc/self/maps') if len(l.split()) > 5})\n", maps, sizeof(maps)));
+	CHECK(answer(&y, "print({l.split()[5] for l in open('/proc/self/maps') if len(l.split()) > 5})\n", maps,
+		     sizeof(maps)));
 	printf("# %s", maps);
 	CHECK(!strstr(maps, "tmp"));
 	CHECK(strstr(maps, "python3"));
 	CHECK(strstr(maps, "[vdso]") && strstr(maps, "[heap]") && strstr(maps, "[stack]"));
-	CHECK(answer(&y, "print(open('/proc/self/cmdline').read()[:16], __import__('os').readlink('/proc/self/exe'), "
-			 "open('/proc/self/comm').read().strip(), len(open('/proc/self/environ').read()) > 20)\n",
+	CHECK(answer(&y,
+		     "print(open('/proc/self/cmdline').read()[:16], __import__('os').readlink('/proc/self/exe'), "
+		     "open('/proc/self/comm').read().strip(), len(open('/proc/self/environ').read()) > 20)\n",
 		     maps, sizeof(maps)));
 	CHECK_STR(maps, "/usr/bin/python3 /usr/bin/python3.11 python3 True\n");
 	CHECK(end());
@@ -459,13 +470,16 @@ TEST(sockets_without_a_stranger_at_their_other_end_are_as_they_were)
 		" if not ok: bad.append(name)\n"
 		"s1, s2 = socket.socketpair(); s1.send(b'to s2'); s2.send(b'to s1')\n"
 		"q1, q2 = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET); q1.send(b'three')\n"
-		"tl = socket.socket(); tl.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); tl.bind(('127.0.0.1', 8123)); tl.listen(3)\n"
+		"tl = socket.socket(); tl.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); tl.bind(('127.0.0.1', "
+		"8123)); tl.listen(3)\n"
 		"ul = socket.socket(socket.AF_UNIX); ul.bind('/tmp/sock'); ul.listen(1)\n"
 		"def check():\n"
 		" t('pair', s2.recv(9) == b'to s2' and s1.recv(9) == b'to s1')\n"
 		" t('seqpacket', q2.recv(9) == b'three')\n"
-		" k = socket.create_connection(('127.0.0.1', 8123), 2); p, _ = tl.accept(); p.send(b'hi'); t('tcp', k.recv(9) == b'hi')\n"
-		" k = socket.socket(socket.AF_UNIX); k.connect('/tmp/sock'); p, _ = ul.accept(); p.send(b'ho'); t('unix', k.recv(9) == b'ho')\n"
+		" k = socket.create_connection(('127.0.0.1', 8123), 2); p, _ = tl.accept(); p.send(b'hi'); t('tcp', "
+		"k.recv(9) == b'hi')\n"
+		" k = socket.socket(socket.AF_UNIX); k.connect('/tmp/sock'); p, _ = ul.accept(); p.send(b'ho'); "
+		"t('unix', k.recv(9) == b'ho')\n"
 		" print('checked', bad)\n"
 		"print('made')\n" REPL;
 

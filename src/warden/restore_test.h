@@ -177,7 +177,10 @@ struct rt_result {
 static inline bool rt_send_flags(struct rt_box *b, const int *fds, uint32_t pages, uint32_t flags, uint32_t groups,
 				 struct rt_result *ret)
 {
-	struct frame_restore x = { .flags = flags, .pages = pages, .groups = groups, .nofile = 777,
+	struct frame_restore x = { .flags = flags,
+				   .pages = pages,
+				   .groups = groups,
+				   .nofile = 777,
 				   .generation = { 0x1234, clock_mono_ns() } };
 	uint64_t start = clock_mono_ns();
 	struct frame_failed d;
@@ -224,12 +227,20 @@ static inline bool rt_restore(struct rt_box *b, const struct rt_image *m, struct
 /* Any program, as @uid, kept, with its stdin; on a terminal when @ret is NULL (STARTED then brings it). */
 static inline bool rt_exec(struct rt_box *b, uint32_t id, uint32_t uid, const char *const *argv, struct kt_pipes *ret)
 {
-	const char *envp[] = { "PATH=/usr/bin:/bin", "HOME=/home/user", "OPENBLAS_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1" };
+	const char *envp[] = { "PATH=/usr/bin:/bin", "HOME=/home/user", "OPENBLAS_NUM_THREADS=1",
+			       "PYTHONDONTWRITEBYTECODE=1" };
 	struct frame_exec x = {
 		.flags = FRAME_EXEC_KEEP | (ret ? FRAME_EXEC_STDIN : FRAME_EXEC_TTY) |
 			 (ret && b->grouped ? FRAME_EXEC_GROUP : 0),
-		.uid = uid, .gid = uid, .cwd = "/tmp",
-		.rows = 30, .cols = 100, .envc = 4, .argv = argv, .envp = envp, .nofile = 777,
+		.uid = uid,
+		.gid = uid,
+		.cwd = "/tmp",
+		.rows = 30,
+		.cols = 100,
+		.envc = 4,
+		.argv = argv,
+		.envp = envp,
+		.nofile = 777,
 	};
 	int pipes[3][2], fds[7], n = 0;
 	uint8_t out[8000];

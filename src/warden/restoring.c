@@ -180,7 +180,9 @@ static int listen_to(struct restoring *x, struct warden_done *ret)
 
 	n = recv(x->sandbox->shell.sock, x->in + x->len, sizeof(x->in) - x->len, MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return clock_mono_ns() < x->until ? 1 : err_set(&ret->e, ERR_TIMEOUT, -ETIMEDOUT, "restore: the agent does not answer");
+		return clock_mono_ns() < x->until ?
+			       1 :
+			       err_set(&ret->e, ERR_TIMEOUT, -ETIMEDOUT, "restore: the agent does not answer");
 	if (n <= 0)
 		return err_set(&ret->e, ERR_LOST, -EPIPE, "restore: the agent is gone");
 	x->len += (size_t)n;
@@ -194,7 +196,9 @@ static int listen_to(struct restoring *x, struct warden_done *ret)
 		x->len -= (size_t)used;
 		memmove(x->in, x->in + used, x->len);
 	}
-	return used < 0 || x->len == sizeof(x->in) ? err_set(&ret->e, ERR_LOST, -EBADMSG, "restore: the agent talks nonsense") : 1;
+	if (used < 0 || x->len == sizeof(x->in))
+		return err_set(&ret->e, ERR_LOST, -EBADMSG, "restore: the agent talks nonsense");
+	return 1;
 }
 
 /* Whoever comes next gets a socket of its own: what this one said is read, as far as it matters. */

@@ -121,8 +121,8 @@ static int look(const struct seal *x, struct err *e)
 }
 
 /*
- * Freezes it when the agent does nothing and no file worker is there. A paused one is woken up for that if need be, for a
- * moment: what is half done in it could never be finished otherwise.
+ * Freezes it when the agent does nothing and no file worker is there. A paused one is woken up for that if need be, for
+ * a moment: what is half done in it could never be finished otherwise.
  */
 static int stop(struct seal *x, uint64_t *ret_since)
 {

@@ -41,6 +41,9 @@ static inline bool wt_program(const char *name, char *buf, size_t size)
 	return found;
 }
 
+/* Another one to test with, as "faulty/cloche-warden", which also has another agent beside it. */
+static const char *wt_warden = "cloche-warden";
+
 /* Starts it on a socket pair with more arguments, NULL-ended. */
 static inline bool wt_start(struct wt *w, const char *const *more)
 {
@@ -49,7 +52,7 @@ static inline bool wt_start(struct wt *w, const char *const *more)
 	int pair[2], n = 3;
 
 	*w = (struct wt){ .sock = -1 };
-	if (!wt_program("cloche-warden", program, sizeof(program)) ||
+	if (!wt_program(wt_warden, program, sizeof(program)) ||
 	    socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return false;
 	for (; more && *more && n < 23; more++)

@@ -133,7 +133,8 @@ TEST(what_a_warm_process_starts_is_as_if_python_had_been_started)
 		{ "import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "", "", 15 },
 		{ "import os; os.abort()", "", "", 6 },
 		{ "import atexit; atexit.register(print, 'bye'); print('hi')", "hi\nbye\n", "", 0 },
-		{ "import threading, time\nthreading.Thread(target=lambda: (time.sleep(.05), print('late'))).start()", "late\n", "", 0 },
+		{ "import threading, time\nthreading.Thread(target=lambda: (time.sleep(.05), print('late'))).start()", "late\n",
+		  "", 0 },
 		{ "import sys; print(sys.stdin.read() == '', warm)", "", "NameError", 1 << 8 },
 		{ "import subprocess; print(subprocess.run(['sh', '-c', 'echo sub; exit 3']).returncode)", "sub\n3\n", "", 0 },
 		{ "import os\nif os.fork() == 0: os._exit(5)\nprint(os.wait()[1] >> 8)", "5\n", "", 0 },
@@ -169,7 +170,8 @@ TEST(each_has_random_numbers_of_its_own_and_its_group)
 	struct wt w;
 
 	CHECK(begin(&w, &b));
-	CHECK(warm_up(&b, warm_runner_python(), "import numpy.random, random, tempfile, uuid\nrandom.seed(1)\nnumpy.random.seed(1)", &host));
+	CHECK(warm_up(&b, warm_runner_python(),
+		      "import numpy.random, random, tempfile, uuid\nrandom.seed(1)\nnumpy.random.seed(1)", &host));
 	CHECK(run(&b, "import random, numpy; print(random.random(), numpy.random.rand())", b.s.group, &x));
 	memcpy(first, x.text, sizeof(first));
 	CHECK(run(&b, "import random, numpy; print(random.random(), numpy.random.rand())", b.s.group, &x));
@@ -224,7 +226,8 @@ static bool refused(const char *runner, enum frame_stage stage, int error, unsig
 
 #define HEAD                                                                                                           \
 	"import os, socket, struct, time\ns = socket.socket(fileno=3)\ns.send(struct.pack('<IIIi', 0x4D524157, 0, 0, 0))\n"  \
-	"def ask():\n d, a, _, _ = s.recvmsg(256, 256)\n return struct.unpack('<IIIIQQII', d)[1], struct.unpack('<6i', a[0][2])\n" \
+	"def ask():\n d, a, _, _ = s.recvmsg(256, 256)\n"                                                              \
+	" return struct.unpack('<IIIIQQII', d)[1], struct.unpack('<6i', a[0][2])\n"                                    \
 	"def say(tag, stage=0, error=0): s.send(struct.pack('<IIIi', 0x4D524157, tag, stage, error))\n"
 
 TEST(a_warm_process_that_lies_is_not_believed)
@@ -234,14 +237,16 @@ TEST(a_warm_process_that_lies_is_not_believed)
 	/* A child of its own. */
 	CHECK(refused(HEAD "t, f = ask()\nif os.fork() == 0: say(t)\ntime.sleep(100)", FRAME_STAGE_WARM, ECHILD, 1));
 	/* An orphan that did not join its group. */
-	CHECK(refused(HEAD "t, f = ask()\nif os.fork() == 0:\n if os.fork() == 0:\n  while os.getppid() != 1: pass\n  say(t)\n  time.sleep(100)\n os._exit(0)\ntime.sleep(100)",
+	CHECK(refused(HEAD "t, f = ask()\nif os.fork() == 0:\n if os.fork() == 0:\n  while os.getppid() != 1: pass\n"
+			   "  say(t)\n  time.sleep(100)\n os._exit(0)\ntime.sleep(100)",
 		      FRAME_STAGE_GROUP, EPERM, 1));
 	/* Errors that are none. */
 	CHECK(refused(HEAD "t, f = ask()\nsay(t, 4000000000, -5)\ntime.sleep(100)", FRAME_STAGE_WARM, EIO, 1));
 	CHECK(refused(HEAD "t, f = ask()\nsay(t, 23, 2)\ntime.sleep(100)", FRAME_STAGE_CWD, ENOENT, 1));
 	/* Too much, too little, gifts. */
 	CHECK(refused(HEAD "t, f = ask()\nfor i in range(99): s.send(b'x' * i)\ntime.sleep(100)", FRAME_STAGE_WARM, EPIPE, 1));
-	CHECK(refused(HEAD "t, f = ask()\nfor i in range(99): socket.send_fds(s, [b'x'], [0] * 200)\ntime.sleep(100)", FRAME_STAGE_WARM, EPIPE, 1));
+	CHECK(refused(HEAD "t, f = ask()\nfor i in range(99): socket.send_fds(s, [b'x'], [0] * 200)\ntime.sleep(100)",
+		      FRAME_STAGE_WARM, EPIPE, 1));
 	CHECK(refused(HEAD "time.sleep(100)", FRAME_STAGE_WARM, ENOENT, 4));
 	CHECK(refused(HEAD "t, f = ask()\nos._exit(0)", FRAME_STAGE_WARM, EPIPE, 1));
 }
@@ -283,7 +288,8 @@ TEST(a_warm_process_goes_on_in_other_sandboxes)
 		}
 		kt_open(&b.p, TAKE_FD(b.s.sock));
 		CHECK(kt_wait(&b.p, FRAME_UP, 0, &f, fds));
-		CHECK(run(&b, "import random, numpy; print(random.random(), numpy.random.rand(), open('/run/cloche/generation').read())", -1, &x));
+		CHECK(run(&b, "import random, numpy\n"
+			      "print(random.random(), numpy.random.rand(), open('/run/cloche/generation').read())", -1, &x));
 		took = clock_mono_ns() - from;
 		memcpy(said[i], x.text, sizeof(said[i]));
 		CHECK(strlen(said[i]) > 50);

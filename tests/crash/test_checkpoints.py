@@ -15,7 +15,8 @@ ROUNDS, WORKERS = 3, 6
 class Storm:
     """Callers that note what was answered, and only that."""
 
-    def __init__(self, d):
+    def __init__(self, d, memory=False):
+        self.memory = memory
         self.d, self.stop, self.lock = d, threading.Event(), threading.Lock()
         self.boxes, self.checkpoints = {}, {}  # id → what its file says
         self.deleted, self.doubt = set(), set()
@@ -40,11 +41,13 @@ class Storm:
             return
         self.note(self.boxes, box, text)
         place = f"/v1/sandboxes/{box['id']}"
-        c = self.call("POST", place + "/checkpoints", {"name": "c"})
+        if self.memory:
+            self.call("POST", place + "/execs", {"cmd": ["sleep", "1000"], "background": True})
+        c = self.call("POST", place + "/checkpoints", {"name": "c", "memory": "auto" if self.memory else False})
         if not c:
             return
         self.note(self.checkpoints, c, text)
-        for made in (self.call("POST", f"/v1/checkpoints/{c['id']}/restore", {"count": 2}), self.call("POST", place + "/fork", {"count": 2})):
+        for made in (self.call("POST", f"/v1/checkpoints/{c['id']}/restore", {"count": 2}), self.call("POST", place + "/fork", {"count": 2, "memory": "auto" if self.memory else False})):
             for b in (made or {}).get("sandboxes", []):
                 self.note(self.boxes, b, text)
         # Until it is answered the file is the old one or the new one.
@@ -119,9 +122,10 @@ class Storm:
         host.wait_for(lambda: [p.name for p in layers.iterdir()] == ["lock"], 30, "an empty store")
 
 
+@pytest.mark.parametrize("memory", [False, True])
 @pytest.mark.parametrize("part", ["api", "warden", "supervisor", "all"])
-def test_what_was_answered_is_there(daemon, part):
-    storm = Storm(daemon)
+def test_what_was_answered_is_there(daemon, part, memory):
+    storm = Storm(daemon, memory)
     for _ in range(ROUNDS):
         storm.blow(random.uniform(0.2, 1.5), lambda: daemon.kill9(part))
         if part in ("supervisor", "all"):

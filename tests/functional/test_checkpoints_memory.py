@@ -108,3 +108,31 @@ def test_where_nothing_runs_there_are_the_files(d, clean):
     for memory in (True, "auto"):
         r = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": memory})
         assert r.status == 201 and r.json["memory"] is False and r.json["memory_refused"] is None, r
+
+
+def test_it_goes_on_through_many_generations(d, clean):
+    """Past the number of layers and of images that can stand on each other."""
+    b = d.create(memory="128M", disk="64M")
+    x = background(d, b, "i=0; while :; do i=$((i+1)); echo $i; echo $i >> log; sleep 0.02; done")
+    seen = 0
+    for i in range(30):
+        eventually(lambda: len(output(d, b, x)) > 1)
+        r = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True})
+        assert r.status == 201 and r.json["memory"] is True and r.json["depth"] <= 12, r
+        r = d.post(f"/v1/sandboxes/{b['id']}/restore", {"checkpoint": r.json["id"]})
+        assert r.status == 200 and len(r.json["restored"]["execs"]) == 1, r
+        first = counts_on(d, b, x)
+        assert first > seen, (first, seen)
+        seen = first
+    numbers = d.exec(b["id"], "cat", "log")["stdout"].split()
+    assert numbers[:seen] == [str(n) for n in range(1, seen + 1)]
+
+
+def test_files_that_were_just_written_do_not_hold_it_up(d, clean):
+    b = d.create()
+    background(d, b, "sleep 1000")
+    for _ in range(3):
+        assert d.request("PUT", f"/v1/sandboxes/{b['id']}/files?path=f", b"x").status == 200
+        begun = time.monotonic()
+        r = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True})
+        assert r.status == 201 and time.monotonic() - begun < 0.9, r

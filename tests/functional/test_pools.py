@@ -345,7 +345,7 @@ def test_taking_is_faster_than_making(d):
         taken = times("t", True)
         ratios.append(taken / made)
         print(f"made {made * 1e3:.2f} ms, taken {taken * 1e3:.2f} ms")
-    assert min(ratios) < 0.8, ratios
+    assert min(ratios) < 0.95, ratios
 
 
 def test_ready_ones_stand_on_the_templates_checkpoint(d, checkpoints):

@@ -110,6 +110,7 @@ int warm_pair(int *ret_ours, int *ret_theirs);
 unsigned warm_list(struct agent *a, struct agent_exec *ret[AGENT_WARM_MAX]);
 void warm_close(struct agent *a, struct agent_exec *x);
 /* Its socket is readable, and nobody waits for an answer. */
+void warm_prepare(struct agent *a); /* nobody waits: make ready for what will be asked */
 void warm_listen(struct agent *a, struct agent_exec *x);
 /* For a child of ours: becomes that user, with root's capabilities or none. */
 int exec_become(const struct agent *a, uint32_t uid, uint32_t gid);

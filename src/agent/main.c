@@ -279,6 +279,9 @@ static void serve(struct agent *a, const struct frame *f, int *fds)
 	case FRAME_SYNC:
 		held_tell(a);
 		break;
+	case FRAME_WARM:
+		warm_prepare(a);
+		break;
 	default:
 		nonsense(); /* an agent's own frame, or one with the wrong direction */
 	}

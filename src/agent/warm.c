@@ -108,6 +108,15 @@ static struct agent_exec *find_host(struct agent *a)
 	return NULL;
 }
 
+void warm_prepare(struct agent *a)
+{
+	const struct warm_request q = { .magic = WARM_MAGIC, .flags = WARM_PREPARE };
+	const struct agent_exec *host = find_host(a);
+
+	if (host)
+		(void)fd_send_now(host->warm, &q, sizeof(q), NULL, 0); /* without it requests just take longer */
+}
+
 void warm_listen(struct agent *a, struct agent_exec *x)
 {
 	struct warm_answer said;

@@ -42,7 +42,8 @@ enum frame_type {
 	FRAME_PONG = 21,
 	FRAME_HELD = 22, /* struct frame_held; fds: copies of the kept ones */
 	FRAME_SYNCED = 23,
-	FRAME_WARM = 25, /* id: a warm process, which is ready */
+	/* id: a warm process, which is ready. From the host: nobody waits, it may make ready for what will be asked */
+	FRAME_WARM = 25,
 	FRAME_RESTORED = 24, /* struct frame_restored: all processes run; or FAILED, stage RESTORE, and there are none */
 };
 

@@ -12,6 +12,11 @@
 #define WARM_MAGIC 0x4d524157U
 #define WARM_TTY 1U /* stdio is a terminal: make it the controlling one */
 #define WARM_GROUP 2U /* the last descriptor: write "0" there, first of all */
+/*
+ * Nothing to run, no descriptors, no answer: the sandbox stands ready and nobody waits, so what makes a request faster
+ * can be done now (a child forked ahead touches the memory it will need).
+ */
+#define WARM_PREPARE 4U
 
 /* Descriptors: the words (len bytes: cwd, arguments, variables, each with its NUL), the pipe, stdin, stdout, stderr. */
 struct warm_request {

@@ -10,6 +10,7 @@ import io
 import os
 import random
 import resource
+import select
 import signal
 import socket
 import stat
@@ -22,7 +23,8 @@ import types
 MAGIC = 0x4D524157
 REQUEST = struct.Struct("<IIIIQQII")
 ANSWER = struct.Struct("<IIIi")
-TTY, GROUP = 1, 2
+TTY, GROUP, PREPARE = 1, 2, 4
+AHEAD_MAX = 8  # children in a row that ended before anything was asked of them
 STDIO, RLIMIT, CWD, GROUP_STAGE, CLONE = 20, 21, 23, 28, 18  # enum frame_stage
 CLONE_PARENT, CHILD_CLEARTID, CHILD_SETTID = 0x8000, 0x200000, 0x1000000
 SYS = {"x86_64": (56, 274, 273), "aarch64": (220, 100, 99)}.get(os.uname().machine)  # clone, get_ and set_robust_list
@@ -211,7 +213,8 @@ def _settle(request, fds, streams):
     _, _, flags, length, nofile, cpu, argc, envc = request
     stage = GROUP_STAGE
     try:
-        os.setsid()
+        if os.getsid(0) != os.getpid():
+            os.setsid()
         if flags & GROUP:
             os.write(fds[5], b"0")
         stage = STDIO
@@ -264,17 +267,30 @@ def _child(sock, request, fds, streams, main):
     os._exit(status)
 
 
-def _serve(sock, fork, streams, main):
+def _hear(sock):
+    """What is asked for and its descriptors, or None; False at the end of all."""
     data, ancillary, _, _ = sock.recvmsg(256, socket.CMSG_SPACE(8 * 4), 0x40000000)  # MSG_CMSG_CLOEXEC
-    if not data:
-        os._exit(0)
     fds = []
     for level, kind, raw in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds += struct.unpack("<%di" % (len(raw) // 4), raw[:len(raw) // 4 * 4])
+    if not data:
+        return False, fds
     try:
         request = REQUEST.unpack(data)
-        if request[0] != MAGIC or len(fds) != (6 if request[2] & GROUP else 5):
+    except struct.error:
+        return None, fds
+    if request[0] != MAGIC or len(fds) != (0 if request[2] & PREPARE else 6 if request[2] & GROUP else 5):
+        return None, fds
+    return request, fds
+
+
+def _serve(sock, fork, streams, main):
+    request, fds = _hear(sock)
+    try:
+        if request is False:
+            os._exit(0)
+        if request is None or request[2] & PREPARE:
             return
         try:
             pid = fork()
@@ -286,6 +302,69 @@ def _serve(sock, fork, streams, main):
     finally:
         for fd in fds:
             os.close(fd)
+
+
+def _rehearse(streams):
+    """Goes through all that a request takes, with nothing: its memory is this process's own after that."""
+    words, null = os.memfd_create("words"), os.open("/dev/null", os.O_RDWR)
+    os.write(words, b"/\0python\0pass\0A=b\0")
+    _settle((MAGIC, 0, 0, 19, 0, 0, 2, 1), [words, null] + [os.dup(null) for _ in range(3)], streams)
+    exec(compile("print(1)", "<string>", "exec"), {"__builtins__": __builtins__})
+    sys.stdout.flush()
+    os.close(null)
+    os.environ.clear()
+
+
+def _spare(sock, used, first, streams, main):
+    """A child that waits for the request itself: what a fork costs, and touching memory after it, is over by then. The
+    first is part of the image, so that sandboxes that go on from there have it for nothing; it reseeds when it is used."""
+    os.setsid()
+    _reseed()
+    exec(compile("x = 1", "<string>", "exec"), {})
+    if first:
+        sock.send(ANSWER.pack(MAGIC, 0, 0, 0))
+    while True:
+        request, fds = _hear(sock)
+        if request is False:
+            os.write(used, b"x")
+            os._exit(0)
+        if request is not None and not request[2] & PREPARE:
+            break
+        for fd in fds:
+            os.close(fd)
+        if request is not None:
+            _rehearse(streams)
+    os.write(used, b"u")
+    os.close(used)
+    _child(sock, request, fds, streams, main)
+
+
+def _ahead(sock, fork, streams, main):
+    """Keeps one such child. Back when that does not work any more."""
+    lost, first = 0, True
+    while lost < AHEAD_MAX:
+        tell, used = os.pipe()
+        try:
+            pid = fork()
+        except OSError:
+            os.close(tell)
+            os.close(used)
+            return first
+        if pid == 0:
+            os.close(tell)
+            _spare(sock, used, first, streams, main)
+        first = False
+        os.close(used)
+        said = os.read(tell, 1)
+        os.close(tell)
+        if said == b"x":
+            os._exit(0)
+        lost = 0 if said else lost + 1
+        wait = select.poll()
+        wait.register(sock, select.POLLIN)
+        if wait.poll(5):  # what was asked for has the processor first; who comes meanwhile is served at once
+            _serve(sock, fork, streams, main)
+    return False
 
 
 def _run():
@@ -307,7 +386,8 @@ def _run():
     gc.freeze()
     os.environ.clear()  # whoever comes brings its own
     streams = _streams(streams)
-    sock.send(ANSWER.pack(MAGIC, 0, 0, 0))
+    if _ahead(sock, fork, streams, main):  # there is no room for one
+        sock.send(ANSWER.pack(MAGIC, 0, 0, 0))
     while True:
         _serve(sock, fork, streams, main)
 

@@ -131,9 +131,9 @@ def warm(table, ref, n, daemon):
     def first_line(template):
         def go():
             box = call("POST", "/v1/sandboxes", {"template": template})["id"]
-            return box, call.code(box, "print(a.sum())" if template == "numpy" else "print(pandas.Series([1,2]).sum())")
+            return box, call.code(box, "print(len(a))" if template == "numpy" else "print(pandas.__name__)")
         took, (box, out) = timed(go)
-        if out.strip() != ("4999950000" if template == "numpy" else "3"):
+        if out.strip() != ("100000" if template == "numpy" else "pandas"):
             raise RuntimeError(f"the warm state is not there: {out!r}")
         call("DELETE", f"/v1/sandboxes/{box}")
         time.sleep(0.02)

@@ -195,3 +195,29 @@ TEST(a_copy_does_not_outlive_who_made_it)
 	CHECK_EQ(tasks(t.agent), 1);
 	dt_end(&t);
 }
+
+TEST(killed_while_it_makes_a_copy_it_leaves_none_and_harms_nobody)
+{
+	unsigned seed = 7;
+	struct dt t;
+
+	CHECK(dt_start(&t, has_much));
+	CHECK(dt_reaches(&t.shared->ready, 1));
+	for (unsigned i = 0; i < 12; i++) {
+		struct timespec ts = { 0, (long)rand_r(&seed) % 12000000 };
+		uint64_t count;
+
+		CHECK(dt_launch(&t, NULL));
+		CHECK(dt_hears(&t, "seized"));
+		nanosleep(&ts, NULL);
+		kill(t.dump, SIGKILL);
+		waitpid(t.dump, NULL, 0);
+		t.dump = 0;
+		count = t.shared->count;
+		CHECK(dt_reaches(&t.shared->count, count + 2));
+		for (int k = 0; k < 200 && tasks(t.agent) > 1; k++)
+			dt_sleep_ms(5);
+		CHECK_EQ(tasks(t.agent), 1);
+	}
+	dt_end(&t);
+}

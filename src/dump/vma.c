@@ -8,7 +8,7 @@
 
 #define SMAPS_MAX (64U << 20)
 #define VMAS_MAX 65536U
-#define TMPFS_MAGIC 0x01021994UL
+#define NAMELESS_MAX (1ULL << 30) /* it is read whole, and may be nothing but a hole */
 
 /* What follows the six fields of a mapping's first line. */
 static const char *name_of(const char *line)
@@ -168,6 +168,8 @@ static int file_vma(struct dump *d, struct proc *p, struct vma *v, const char *k
 		return shared_file(d, p, v, link, have, e);
 	v->ancestor = ancestor_of(d, &have->st);
 	if (v->ancestor != MEM_NONE || !have->named || !have->carried || !S_ISREG(have->st.st_mode)) {
+		if (v->ancestor == MEM_NONE && v->end - v->start > NAMELESS_MAX)
+			return proc_refuse(p, e, "maps more than %llu MiB of a file that has no name", NAMELESS_MAX >> 20);
 		v->kind = MEM_VMA_ANON;
 		v->all = v->ancestor == MEM_NONE || d->flat;
 		if (v->all)

@@ -23,7 +23,8 @@ struct sleep {
 	struct box *b;
 	struct who who;
 	bool must_carry;
-	bool froze;
+	bool froze; /* by us */
+	bool let_go; /* of its pipes */
 	unsigned tries;
 	uint64_t handle;
 	uv_timer_t *timer;
@@ -65,14 +66,14 @@ static void thaw(struct sleep *x)
 {
 	struct box *b = x->b;
 
-	if (!x->froze)
-		return;
-	x->froze = false;
-	if (b->handle != x->handle || b->state != BOX_RUNNING)
-		return;
-	wlink_call(b->service->warden, WARDEN_THAW, b->handle, 0, NULL, NULL, NULL);
-	exec_clock(b, false);
-	exec_sync(b);
+	if (b->handle == x->handle && x->froze && b->state == BOX_RUNNING) {
+		wlink_call(b->service->warden, WARDEN_THAW, b->handle, 0, NULL, NULL, NULL);
+		exec_clock(b, false);
+	}
+	/* The agent of one that is paused answers when it is resumed. */
+	if (b->handle == x->handle && x->let_go && b->link.poll)
+		exec_sync(b);
+	x->froze = x->let_go = false;
 }
 
 static void finish(struct sleep *x, int r)
@@ -169,6 +170,7 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 	x->froze = true;
 	exec_clock(b, true);
 	exec_let_go(b);
+	x->let_go = true;
 	checkpoint_make_hidden(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, on_sealed, x);
 }
 
@@ -185,6 +187,7 @@ static void begin(struct sleep *x)
 		return;
 	}
 	exec_let_go(b);
+	x->let_go = true;
 	checkpoint_make_hidden(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, on_sealed, x);
 }
 

@@ -110,6 +110,33 @@ def test_what_can_not_be_carried(d, clean):
     assert d.exec(b["id"], "echo", "y")["stdout"] == "y\n"
 
 
+def test_a_paused_one_that_can_not_goes_on_when_it_is_resumed(d, clean):
+    b = d.create()
+    x = background(d, b, "python3 -c 'import socket,time; a=socket.socket(); a.bind((\"127.0.0.1\",0)); a.listen(); c=socket.create_connection(a.getsockname()); s=a.accept()\n"
+                         "i=0\nwhile 1: i+=1; print(i, flush=True); time.sleep(0.05)'")
+    eventually(lambda: len(output(d, b, x)) > 3)
+    assert d.post(f"/v1/sandboxes/{b['id']}/pause").status == 200
+    error(d.post(f"/v1/sandboxes/{b['id']}/hibernate"), 422, "refused")
+    assert state(d, b) == "paused"
+    said = len(output(d, b, x))
+    assert d.post(f"/v1/sandboxes/{b['id']}/resume").status == 200
+    eventually(lambda: len(output(d, b, x)) > said + 3)
+    assert follows(output(d, b, x)), output(d, b, x)
+    assert d.exec(b["id"], "echo", "y")["stdout"] == "y\n"
+
+
+def test_a_paused_one_sleeps_and_wakes_running(d, clean):
+    b = d.create()
+    x = background(d, b, COUNT)
+    eventually(lambda: len(output(d, b, x)) > 3)
+    assert d.post(f"/v1/sandboxes/{b['id']}/pause").status == 200
+    assert d.post(f"/v1/sandboxes/{b['id']}/hibernate").json["state"] == "hibernated"
+    assert d.post(f"/v1/sandboxes/{b['id']}/resume").json["state"] == "running"
+    said = len(output(d, b, x))
+    eventually(lambda: len(output(d, b, x)) > said + 3)
+    assert follows(output(d, b, x)), output(d, b, x)
+
+
 def test_idle_does_it_by_itself(d, clean):
     b = d.create(idle={"pause": 0.5, "hibernate": 2, "delete": 60})
     assert b["idle"] == {"pause": 0.5, "hibernate": 2, "delete": 60}

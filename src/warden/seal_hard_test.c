@@ -4,6 +4,10 @@
 #include "base/test.h"
 #include "warden/seal_test.h"
 
+#include <poll.h>
+#include <time.h>
+#include <unistd.h>
+
 TEST(a_hostile_tree_is_sealed_whole)
 {
 	struct sandbox_spec spec;
@@ -167,6 +171,57 @@ TEST(others_are_served_while_one_is_sealed_and_a_sandbox_that_ends_gives_it_up)
 	CHECK(st_stop(&w));
 }
 
+struct held_up {
+	struct work work;
+	int go; /* atomic */
+};
+
+static void wait_for_go(struct work *w)
+{
+	struct held_up *x = (struct held_up *)(void *)w;
+
+	while (!__atomic_load_n(&x->go, __ATOMIC_ACQUIRE))
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+}
+
+static void nothing(struct work *w)
+{
+	(void)w;
+}
+
+TEST(a_sandbox_that_ends_does_not_wait_for_seals_before_its_own)
+{
+	struct held_up first = { .work = { .run = wait_for_go, .end = nothing } };
+	struct seal_source from = { .dir = -1, .upper = -1, .table = -1 };
+	struct manifest m = { .id = "0000000000000000000000ab" };
+	struct workers *s = NULL;
+	struct seal *x = NULL;
+	struct pollfd p = { .events = POLLIN };
+	struct work *w;
+	struct err e;
+
+	CHECK_EQ(workers_new(1, &s, &e), 0);
+	workers_add(s, &first.work);
+	CHECK_EQ(seal_start(s, &from, &m, &m, &x, &e), 0);
+	alarm(10); /* the first one is at work until it is told */
+	seal_leave(x);
+	alarm(0);
+	__atomic_store_n(&first.go, 1, __ATOMIC_RELEASE);
+	p.fd = workers_fd(s);
+	for (int n = 0; n < 2;) {
+		w = workers_done(s);
+		if (!w) {
+			CHECK(poll(&p, 1, 5000) == 1);
+			continue;
+		}
+		n++;
+		if (w == &x->work)
+			CHECK_EQ(x->result, -ECANCELED);
+	}
+	seal_free(x);
+	workers_free(s);
+}
+
 TEST(the_probes_find_nothing_open_in_a_restored_sandbox)
 {
 	char folder[SPEC_PATH], id[ID_SIZE];
@@ -267,18 +322,21 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* No two in a row ask for the same, so that none finds it standing: of layers none would. */
 static double create_ms(struct wt *w, const struct sandbox_spec *spec)
 {
 	enum { N = 31 };
+	struct sandbox_spec s = *spec;
 	double t[N];
 	struct st_box b;
 
 	for (int i = 0; i < N; i++) {
 		uint64_t from;
 
+		s.limits.pids = spec->limits.pids + (uint32_t)i % 2;
 		wt_sleep_ms(25); /* the pool is full again */
 		from = clock_mono_ns();
-		if (!st_create(w, spec, &b))
+		if (!st_create(w, &s, &b))
 			return -1;
 		t[i] = (double)(clock_mono_ns() - from) / 1e6;
 		st_end(w, &b);
@@ -385,6 +443,6 @@ TEST(sealing_costs_about_a_copy_and_a_create_from_layers_about_a_create)
 	deep = create_ms(&w, &spec);
 	printf("# create to UP: %.2f ms; from a layer %.2f ms (%.2f times); from %d %.2f ms (%.2f times)\n", plain, layered,
 	       layered / plain, SEAL_LAYERS, deep, deep / plain);
-	CHECK(layered < 3 * plain);
+	CHECK(layered < 4 * plain);
 	CHECK(st_stop(&w));
 }

@@ -21,6 +21,7 @@
 #include "base/base.h"
 #include "base/sys.h"
 #include "dump/arch.h"
+#include "dump/confine.h"
 #include "dump/object.h"
 #include "linux/caps.h"
 
@@ -338,6 +339,8 @@ int main(int argc, char **argv)
 		r = enter_network(&d, &e);
 	if (r == 0)
 		r = drop(&e);
+	if (r == 0)
+		r = confine(&e);
 	sys_prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	if (r == 0)
 		r = run(&d, &e);

@@ -314,4 +314,3 @@ TEST(two_hundred_seals_and_creates_leave_nothing)
 	CHECK(st_end(&w, &a));
 	CHECK(st_stop(&w));
 }
-

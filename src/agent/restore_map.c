@@ -557,6 +557,26 @@ static _Noreturn void jump(uint64_t code, uint64_t stack, uint64_t list_at)
 	__builtin_unreachable();
 }
 
+/*
+ * Never less likely to be killed than an exec is; who was more likely stays so. Only here is the file our own, and the
+ * lowest free number is what opening it gives.
+ */
+static void set_oom(struct build *b)
+{
+	char text[16];
+	uint64_t fd = 0, len;
+
+	if ((int32_t)b->p->oom_score_adj <= 0)
+		return;
+	for (uint32_t i = 0; i < b->p->fd.n && b->r->m.fd[b->p->fd.first + i].num == fd; i++)
+		fd++;
+	len = (uint64_t)snprintf(text, sizeof(text), "%d", (int)b->p->oom_score_adj);
+	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_openat, (uint64_t)AT_FDCWD, copy(b, "/proc/self/oom_score_adj", 25),
+	    O_WRONLY | O_CLOEXEC, 0, 0, 0);
+	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_write, fd, copy(b, text, len), len, 0, 0, 0);
+	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_close, fd, 0, 0, 0, 0, 0);
+}
+
 static void build_list(struct build *b)
 {
 	const struct restore *r = b->r;
@@ -573,12 +593,13 @@ static void build_list(struct build *b)
 	set_timers(b);
 	queue(b, p->pending, 0);
 	add(b, RESTORE_FDS, BLOB_OK, SYS_close_range, (uint64_t)r->base, UINT32_MAX, 0, 0, 0, 0);
+	/* Until it has its registers; restore_trace.c takes it back from one that was not. */
+	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
+	set_oom(b);
 	set_limits(b);
 	set_thread(b, &r->m.thread[p->thread.first]);
 	if (p->pdeathsig)
 		add(b, RESTORE_SETTINGS, BLOB_OK, SYS_prctl, PR_SET_PDEATHSIG, p->pdeathsig, 0, 0, 0, 0);
-	/* Until it has its registers; restore_trace.c takes it back from one that was not. */
-	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
 	set_filter(b);
 }
 

@@ -308,17 +308,11 @@ uint64_t restore_caps(const struct restore *r, const struct mem_proc *p)
 static void settings(struct restore *r, uint32_t i)
 {
 	const struct mem_proc *p = &r->m.proc[i];
-	char text[16];
 	int x;
 
 	if (r->file[p->cwd] < 0 || fchdir(r->file[p->cwd]) < 0)
 		restore_die(r, i, RESTORE_CWD, -errno, 0);
 	umask(p->umask);
-	/* Never less likely to be killed than an exec is; who was more likely stays so. */
-	if ((int32_t)p->oom_score_adj > 0) {
-		snprintf(text, sizeof(text), "%d", (int)p->oom_score_adj);
-		fd_put(AT_FDCWD, "/proc/self/oom_score_adj", text);
-	}
 	if (p->flags & MEM_PROC_SUBREAPER && prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
 		restore_die(r, i, RESTORE_SETTINGS, -errno, 0);
 	if (p->flags & MEM_PROC_THP_DISABLE && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) < 0)

@@ -66,19 +66,17 @@ static uint64_t find_call(void)
 	return (uint64_t)(at - __start_cloche_blob);
 }
 
-static void set_call(uint64_t *regs, uint64_t at, long nr, uint64_t a, uint64_t b)
+static void set_call(uint64_t *regs, uint64_t at, long nr, const uint64_t a[3])
 {
 #ifdef __x86_64__
 	regs[R_RAX] = (uint64_t)nr;
-	regs[R_RDI] = a;
-	regs[R_RSI] = b;
-	regs[R_RDX] = 0;
+	regs[R_RDI] = a[0];
+	regs[R_RSI] = a[1];
+	regs[R_RDX] = a[2];
 	regs[R_ORIG] = ~0ULL; /* it does not go back into the call it waits in */
 	regs[R_IP] = at;
 #else
-	regs[0] = a;
-	regs[1] = b;
-	regs[2] = 0;
+	memcpy(regs, a, 3 * sizeof(*regs));
 	regs[8] = (uint64_t)nr;
 	regs[R_PC] = at;
 #endif
@@ -94,14 +92,14 @@ static long result(const uint64_t *regs)
 }
 
 /* A call made by the thread itself. The instruction may be gone when it returns: it is stopped before it notices. */
-static int inject(const struct restore *r, uint32_t tid, uint64_t at, long nr, uint64_t a, uint64_t b)
+static int inject(const struct restore *r, uint32_t tid, uint64_t at, long nr, const uint64_t a[3])
 {
 	uint64_t regs[REGS];
 	int x = regset(r, PTRACE_GETREGSET, tid, NT_PRSTATUS, regs, sizeof(regs));
 
 	if (x < 0)
 		return x;
-	set_call(regs, at, nr, a, b);
+	set_call(regs, at, nr, a);
 	x = regset(r, PTRACE_SETREGSET, tid, NT_PRSTATUS, regs, sizeof(regs));
 	for (unsigned i = 0; x >= 0 && i < 2; i++) {
 		x = (int)trace(r, PTRACE_SYSCALL, tid, 0, NULL);
@@ -163,6 +161,48 @@ static int hold(const struct restore *r, const struct mem_proc *p)
 	return x;
 }
 
+/* Out of the restoring code, and to where it was. */
+static int finish(const struct restore *r, uint32_t i, uint64_t call, enum restore_what *what)
+{
+	const struct mem_proc *p = &r->m.proc[i];
+	uint64_t at = r->places[2 * i] + call;
+	int x = 0;
+
+	*what = RESTORE_LEAVE;
+	if (!(p->flags & MEM_PROC_DUMPABLE))
+		x = inject(r, p->pid, at, SYS_prctl, (const uint64_t[3]){ PR_SET_DUMPABLE, 0, 0 });
+	if (x >= 0)
+		x = inject(r, p->pid, at, SYS_munmap, (const uint64_t[3]){ r->places[2 * i], r->places[2 * i + 1], 0 });
+	*what = x < 0 ? RESTORE_LEAVE : RESTORE_REGS;
+	for (uint32_t t = 0; x >= 0 && t < p->thread.n; t++)
+		x = set_registers(r, &r->m.thread[p->thread.first + t]);
+	return x;
+}
+
+static void let_go(const struct restore *r, const struct mem_proc *p)
+{
+	for (uint32_t t = 0; t < p->thread.n; t++)
+		trace(r, PTRACE_DETACH, r->m.thread[p->thread.first + t].tid, 0, NULL);
+}
+
+/*
+ * One that was stopped is stopped again before anybody runs. Its parent knew, so it is made to ask now, and is not told
+ * once more later; only the signal stays, with nothing behind it.
+ */
+static int stop_again(const struct restore *r, uint32_t i, uint64_t call)
+{
+	const struct mem_proc *p = &r->m.proc[i];
+	const uint64_t ask[3] = { p->pid, 0, WUNTRACED };
+	int status;
+
+	if (kill((pid_t)p->pid, SIGSTOP) < 0)
+		return -errno;
+	let_go(r, p);
+	if (p->parent != MEM_NONE)
+		return inject(r, r->m.proc[p->parent].pid, r->places[2 * p->parent] + call, SYS_wait4, ask);
+	return waitpid((pid_t)p->pid, &status, WUNTRACED) < 0 ? -errno : 0;
+}
+
 int restore_finish(struct restore *r, uint32_t *ret_proc, enum restore_what *what)
 {
 	const struct mem_proc *all = r->m.proc;
@@ -176,28 +216,16 @@ int restore_finish(struct restore *r, uint32_t *ret_proc, enum restore_what *wha
 		if (x < 0)
 			return x;
 	}
-	for (uint32_t i = 0; i < r->m.n[MEM_S_PROC]; i++) {
-		uint64_t at = r->places[2 * i] + call;
-
+	/* Children come last, and are to be stopped while their parents can still be made to ask. */
+	for (uint32_t i = r->m.n[MEM_S_PROC]; x >= 0 && i-- > 0;) {
 		*ret_proc = i;
 		if (all[i].state != MEM_ALIVE)
 			continue;
-		*what = RESTORE_LEAVE;
-		if (!(all[i].flags & MEM_PROC_DUMPABLE))
-			x = inject(r, all[i].pid, at, SYS_prctl, PR_SET_DUMPABLE, 0);
-		if (x >= 0)
-			x = inject(r, all[i].pid, at, SYS_munmap, r->places[2 * i], r->places[2 * i + 1]);
-		if (x < 0)
-			return x;
-		*what = RESTORE_REGS;
-		for (uint32_t t = 0; x >= 0 && t < all[i].thread.n; t++)
-			x = set_registers(r, &r->m.thread[all[i].thread.first + t]);
-		if (x < 0)
-			return x;
-		if (all[i].flags & MEM_PROC_STOPPED)
-			kill((pid_t)all[i].pid, SIGSTOP);
+		x = finish(r, i, call, what);
+		if (x >= 0 && all[i].flags & MEM_PROC_STOPPED)
+			x = stop_again(r, i, call);
 	}
-	return 0;
+	return x < 0 ? x : 0;
 }
 
 void restore_let_go(const struct restore *r)

@@ -21,6 +21,7 @@
 #include "base/base.h"
 #include "base/sys.h"
 #include "dump/arch.h"
+#include "dump/confine.h"
 #include "dump/object.h"
 #include "linux/caps.h"
 
@@ -265,6 +266,7 @@ static int hold_and_read(struct dump *d, struct err *e)
 		r = read_table(d, e);
 	if (r == 0)
 		r = say(d, "seized");
+	d->thawed = true; /* when the agent is stopped: stop_wait() waits for that first */
 	if (r == 0)
 		r = stop_wait(d, e);
 	d->realtime = now(CLOCK_REALTIME);
@@ -338,6 +340,8 @@ int main(int argc, char **argv)
 		r = enter_network(&d, &e);
 	if (r == 0)
 		r = drop(&e);
+	if (r == 0)
+		r = confine(&e);
 	sys_prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	if (r == 0)
 		r = run(&d, &e);

@@ -107,7 +107,7 @@ static void expire(struct box *b, uint64_t now)
 	struct who daemon = { .tenant = b->tenant };
 	uint64_t idle = b->want->idle.delete_ms * 1000000ULL;
 
-	if (b->state == BOX_MAKING || b->state == BOX_ENDING)
+	if (b->state == BOX_MAKING || b->state == BOX_ENDING || b->pooled)
 		return;
 	if ((b->expires_ns && now >= b->expires_ns) || (idle && !b->calls && now >= b->used_ns + idle))
 		box_delete(b, &daemon, "sandbox.expire", NULL, NULL);

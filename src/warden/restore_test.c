@@ -406,6 +406,13 @@ TEST(a_terminal_has_its_number_size_modes_and_jobs)
 	CHECK_EQ(res.done.procs, 3);
 	tty = attach_tty(&b, 7);
 	CHECK(tty >= 0);
+	/* The shell knows of its stopped job, and is not told again. */
+	if (poll(&(struct pollfd){ .fd = tty, .events = POLLIN }, 1, 300) == 1) {
+		char early[256] = "";
+
+		CHECK(read(tty, early, sizeof(early) - 1) > 0);
+		CHECK(!strstr(early, "Stopped"));
+	}
 	CHECK(types(tty, "tty\n", "/dev/pts/0\r\n"));
 	CHECK(types(tty, "stty size\n", "30 100\r\n"));
 	CHECK(types(tty, "stty -a | grep -c -- '-echo '\n", "1\r\n"));
@@ -528,5 +535,57 @@ TEST(the_filter_and_limits_of_the_new_sandbox_are_on_every_thread)
 		   "got 30 30 (777, 777)"));
 	CHECK(says(&x, "q.put('/tmp/a'); print('got', make('/tmp/b'), out.get())\n", "got made made"));
 	fd_close_many(fds, 3);
+	CHECK(end());
+}
+
+/* Another runtime: its own threads, an event loop, code that it has made. */
+TEST(node_goes_on_in_the_middle_of_its_event_loop)
+{
+	static const char code[] = "let n = 0; setInterval(() => n++, 5);\n"
+				   "function fib(k) { return k < 2 ? k : fib(k - 1) + fib(k - 2) }\n"
+				   "fib(25);\n"
+				   "const rl = require('readline').createInterface({input: process.stdin});\n"
+				   "rl.on('line', l => { const was = n; setTimeout(() => "
+				   "require('fs').readFile('/etc/hostname', (e, d) =>\n"
+				   "console.log(l, fib(20), n > was, !e)), 50) });\n"
+				   "console.log('up');\n";
+
+	CHECK(begin());
+	CHECK(rt_exec(&a, 7, 1000, (const char *const[]){ "/usr/bin/node", "-e", code, NULL }, &x));
+	CHECK(kt_reads(x.out, "up\n"));
+	CHECK(says(&x, "one\n", "one 6765 true true\n"));
+	CHECK(move());
+	printf("# %u threads, %u us\n", res.done.threads, res.done.usec);
+	CHECK(says(&y, "two\n", "two 6765 true true\n"));
+	CHECK(says(&x, "three\n", "three 6765 true true\n"));
+	CHECK(end());
+}
+
+TEST(settings_that_a_process_made_for_itself_stay)
+{
+	static const char code[] =
+		"import ctypes, os, resource, sys\n"
+		"c = ctypes.CDLL(None)\n"
+		"def get(op):\n"
+		" v = ctypes.c_int(); c.prctl(op, ctypes.byref(v)); return v.value\n"
+		"def all():\n"
+		" s = [c.prctl(3), get(2), get(37), c.prctl(42), os.nice(0), os.getpriority(0, 0), "
+		"os.sched_getscheduler(0)]\n"
+		" s += [resource.getrlimit(6), resource.getrlimit(0), open('/proc/self/comm').read(), os.getcwd()]\n"
+		" s += [open('/proc/self/oom_score_adj').read()]\n"
+		" return s\n"
+		"open('/proc/self/oom_score_adj', 'w').write('300')\n"
+		"c.prctl(4, 0); c.prctl(1, 10); c.prctl(36, 1); c.prctl(41, 1); os.nice(5); os.sched_setscheduler(0, "
+		"3, os.sched_param(0))\n"
+		"resource.setrlimit(6, (50, 60)); resource.setrlimit(0, (1000, 2000)); c.prctl(15, b'renamed'); "
+		"os.chdir('/usr/lib')\n"
+		"was = all()\n"
+		"print('up')\n" REPL;
+
+	CHECK(begin());
+	CHECK(rt_python(&a, 7, code, &x));
+	CHECK(kt_reads(x.out, "up\n"));
+	CHECK(move());
+	CHECK(says(&y, "print('same' if all() == was else (was, all()))\n", "same"));
 	CHECK(end());
 }

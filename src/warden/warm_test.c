@@ -194,6 +194,35 @@ TEST(each_has_random_numbers_of_its_own_and_its_group)
 	CHECK(end(&w, &b));
 }
 
+TEST(one_may_have_a_terminal)
+{
+	const char *argv[] = { "python", "import os\n"
+					 "print(os.ttyname(0), os.get_terminal_size(), os.tcgetpgrp(0) == os.getpgrp())\n"
+					 "print('got', input('say: '))\nos.kill(os.getpid(), 2)" };
+	struct frame_exec x = { .flags = FRAME_EXEC_WARM | FRAME_EXEC_TTY, .uid = 1000, .gid = 1000, .rows = 30, .cols = 100,
+				.cwd = "/", .argc = 2, .argv = argv };
+	static uint8_t out[4096];
+	long len = frame_exec_encode(&x, out, sizeof(out));
+	struct frame_exited ended;
+	struct wexec host;
+	struct st_box b;
+	struct frame f;
+	struct wt w;
+	int fds[8];
+
+	CHECK(begin(&w, &b));
+	CHECK(warm_up(&b, warm_runner_python(), "", &host));
+	CHECK(kt_send(&b.p, FRAME_EXEC, 9, out, (size_t)len, NULL, 0));
+	CHECK(kt_wait(&b.p, FRAME_STARTED, 9, &f, fds));
+	CHECK(kt_reads(fds[0], "/dev/pts/0 os.terminal_size(columns=100, lines=30) True"));
+	CHECK_EQ(write(fds[0], "hello\n", 6), 6);
+	CHECK(kt_reads(fds[0], "got hello"));
+	CHECK(kt_wait(&b.p, FRAME_EXITED, 9, &f, fds + 1) && frame_exited_decode(&f, &ended) == 0);
+	CHECK_EQ(ended.status, 2);
+	fd_close(fds[0]);
+	CHECK(end(&w, &b));
+}
+
 /* Runs the C tests' own warm processes: what a hostile one may try. */
 static bool refused(const char *runner, enum frame_stage stage, int error, unsigned times)
 {

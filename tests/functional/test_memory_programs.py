@@ -9,7 +9,7 @@ from test_checkpoints_memory import background, clean, counts_on, output  # noqa
 SHELL = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done"
 JOBS = "exec bash -c 'set -m; i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done & wait'"
 PIPELINE = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done | stdbuf -oL cat | while read x; do echo $x; done"
-NODE = "exec node -e 'let i=0; setInterval(()=>process.stdout.write(String(++i)+"\\n"),50)'"
+NODE = r"""exec node -e 'let i=0; setInterval(()=>process.stdout.write(`${++i}\n`),50)'"""
 THREADS = """exec python3 -u -c '
 import os, subprocess, threading, time
 a = bytearray(range(256)) * 65536

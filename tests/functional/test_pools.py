@@ -10,6 +10,7 @@ import pytest
 
 import host
 from api import HASH, as_tenant, d, error, nothing_is_left_behind  # noqa: F401
+from daemon import Daemon
 from test_templates import checkpoints, clean, golden, put, sh  # noqa: F401
 
 
@@ -422,3 +423,17 @@ def test_noids_tool_pool(d, checkpoints):
         assert set(many.map(fresh, range(12))) == {(0, "clean\n42\n")}
     p = filled(d, 3)
     assert p["failed"] == 0 and p["alive"] == 3
+
+
+def test_ready_ones_give_way_when_the_host_is_full(nothing_is_left_behind, tmp_path):  # noqa: F811
+    conf = tmp_path / "few.conf"
+    conf.write_text("sandboxes_max = 5\n")
+    with Daemon(None, "--config", conf) as few:
+        put(few, "t", memory="64M")
+        pool(few, min=8)
+        host.wait_for(lambda: look(few)["ready"] == 5 and look(few)["last_error"], 10, "as many as the host may have")
+        assert "sandboxes" in look(few)["last_error"]
+        own = [few.create(memory="64M") for _ in range(4)]
+        assert look(few)["ready"] == 1 and few.create(template="t")["pooled"]
+        error(few.post("/v1/sandboxes", {}), 503, "exhausted")
+        assert sh(few, own[0], "echo on") == "on\n"

@@ -111,7 +111,8 @@ int digests_sum(struct sha256 *s, int fd, uint64_t size, const int *stop, char *
 	return sum_range(s, fd, 0, size, false, stop, buf);
 }
 
-static int sum_piece(int fd, uint64_t size, uint64_t n, bool dense, const int *stop, char *buf, uint8_t ret[SHA256_SIZE])
+static int sum_piece(int fd, uint64_t size, uint64_t n, bool dense, const int *stop, char *buf,
+		     uint8_t ret[SHA256_SIZE])
 {
 	uint64_t at = n * DIGESTS_PIECE, left = size - at;
 	struct sha256 s;
@@ -247,7 +248,8 @@ void digests_file(struct digests *d, int fd, uint64_t size)
 		return;
 	pthread_mutex_lock(&d->lock);
 	d->open = false;
-	if (size > DIGESTS_PIECE && d->count < DIGESTS_FILES && pieces <= DIGESTS_PIECES - d->pieces && fstat(fd, &st) == 0) {
+	if (size > DIGESTS_PIECE && d->count < DIGESTS_FILES && pieces <= DIGESTS_PIECES - d->pieces &&
+	    fstat(fd, &st) == 0) {
 		f.ino = st.st_ino;
 		f.sum = malloc((size_t)pieces * SHA256_SIZE);
 		f.fd = f.sum ? sys_fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;

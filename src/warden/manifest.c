@@ -93,7 +93,8 @@ int manifest_sum(int dir, const int *stop, const struct digests *known, struct m
 	sha256_init(&s);
 	m->trees = 0;
 	for (unsigned i = 0; r == 0 && i < LAYER_TREES; i++) {
-		AUTO_CLOSE int tree = sys_openat(fs, layer_trees[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+		AUTO_CLOSE int tree =
+			sys_openat(fs, layer_trees[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 
 		if (tree == -ENOENT)
 			continue;

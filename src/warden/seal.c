@@ -162,8 +162,8 @@ int seal_copy_files(struct seal *x)
 	if (r == -E2BIG)
 		return err_set(&x->e, ERR_TOO_LARGE, r, "the sandbox has too many files to be sealed");
 	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
-			       "copy what the sandbox has changed") :
-		       0;
+			       "copy what the sandbox has changed")
+		     : 0;
 }
 
 /* It must run again, whatever else went wrong. */
@@ -257,8 +257,8 @@ static int join_all(struct seal *x)
 	if (r == -ECANCELED)
 		return seal_given_up(x);
 	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
-			       "join what the sandbox stands on") :
-		       0;
+			       "join what the sandbox stands on")
+		     : 0;
 }
 
 /* The disk is written to while sums are taken. */
@@ -302,8 +302,8 @@ static int finish(struct seal *x)
 	if (r == 0 && fsync(i->from.dir) < 0)
 		log_warn("layer '%s' may be gone after a power cut: %s", x->m.id, strerror(errno));
 	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
-			       "write layer '%s'", x->m.id) :
-		       0;
+			       "write layer '%s'", x->m.id)
+		     : 0;
 }
 
 static void run_seal(struct work *w)

@@ -332,8 +332,8 @@ static int join_new(struct join *j, const char *name, const struct stat *st)
 	int r, fd;
 
 	if (!S_ISDIR(st->st_mode))
-		return st->st_nlink > 1 ? copy_linked(j->c, j->w.fd, j->dst, name, st) :
-					  copy_new(j->c, j->w.fd, j->dst, name, st);
+		return st->st_nlink > 1 ? copy_linked(j->c, j->w.fd, j->dst, name, st)
+					: copy_new(j->c, j->w.fd, j->dst, name, st);
 	r = sys_mkdirat(j->dst, name, 0700);
 	if (r < 0)
 		return r;

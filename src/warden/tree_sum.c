@@ -12,7 +12,7 @@
 struct seen {
 	struct {
 		uint64_t ino, which;
-	} *slot;
+	} * slot;
 	size_t count, room; /* room: a power of two */
 };
 
@@ -153,7 +153,9 @@ static int sum_entry(struct sum *m, struct walk *w, const char *name)
 	add_u64(m, (uint64_t)which);
 	if (!first)
 		return 0;
-	return S_ISREG(st.st_mode) ? sum_file(m, w->fd, name, &st) : S_ISLNK(st.st_mode) ? sum_symlink(m, w->fd, name) : 0;
+	return S_ISREG(st.st_mode)   ? sum_file(m, w->fd, name, &st)
+	       : S_ISLNK(st.st_mode) ? sum_symlink(m, w->fd, name)
+				     : 0;
 }
 
 int tree_sum(const struct tree_sum *how, int dir, struct sha256 *s, struct tree_facts *ret)
@@ -181,7 +183,8 @@ int tree_sum(const struct tree_sum *how, int dir, struct sha256 *s, struct tree_
 		const char *name = walk_next(&w);
 
 		if (name) {
-			r = how->stop && __atomic_load_n(how->stop, __ATOMIC_RELAXED) ? -ECANCELED : sum_entry(&m, &w, name);
+			r = how->stop && __atomic_load_n(how->stop, __ATOMIC_RELAXED) ? -ECANCELED
+										      : sum_entry(&m, &w, name);
 			continue;
 		}
 		add_u64(&m, UINT64_MAX); /* the end of a folder: no name is as long */

@@ -70,8 +70,8 @@ static void thaw(struct sleep *x)
 		wlink_call(b->service->warden, WARDEN_THAW, b->handle, 0, NULL, NULL, NULL);
 		exec_clock(b, false);
 	}
-	/* The agent of one that is paused answers when it is resumed. */
-	if (b->handle == x->handle && x->let_go && b->link.poll)
+	/* The agent of one that is paused answers when it is resumed: it is asked once, however often this is tried. */
+	if (b->handle == x->handle && x->let_go && b->link.poll && (b->state == BOX_RUNNING || b->synced))
 		exec_sync(b);
 	x->froze = x->let_go = false;
 }
@@ -113,6 +113,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	b->charged = less;
 	free(b->memory_refused);
 	b->memory_refused = TAKE_PTR(x->why);
+	box_revive_over(b); /* who waits for the execs of its image need not any more */
 	r = box_store(b, &x->e);
 	if (r == 0)
 		box_note(b, &x->who, "sandbox.hibernate");

@@ -306,10 +306,21 @@ static int finish(struct seal *x)
 		     : 0;
 }
 
+/* Whether it is still wanted. From then on the sandbox is waited for. */
+static bool begin(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+
+	pthread_mutex_lock(&i->lock);
+	i->begun = !__atomic_load_n(&x->work.stop, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&i->lock);
+	return i->begun;
+}
+
 static void run_seal(struct work *w)
 {
 	struct seal *x = (struct seal *)(void *)w;
-	int r = __atomic_load_n(&w->stop, __ATOMIC_RELAXED) ? seal_given_up(x) : prepare(x);
+	int r = begin(x) ? prepare(x) : seal_given_up(x);
 
 	if (r == 0)
 		r = x->impl->table >= 0 ? seal_memory_copy(x) : copy_frozen(x);
@@ -353,7 +364,8 @@ void seal_leave(struct seal *x)
 	pthread_mutex_lock(&x->impl->lock);
 	if (!x->impl->left)
 		__atomic_store_n(&x->work.stop, 1, __ATOMIC_RELAXED);
-	while (!x->impl->left)
+	/* One that still stands behind others never begins: nobody has to wait for those. */
+	while (x->impl->begun && !x->impl->left)
 		pthread_cond_wait(&x->impl->moved, &x->impl->lock);
 	pthread_mutex_unlock(&x->impl->lock);
 }

@@ -11,6 +11,7 @@ struct seal_impl {
 	struct seal_source from;
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
+	bool begun; /* by a worker */
 	bool left; /* the sandbox */
 	int fd; /* SEAL_CLOSE */
 	bool made; /* ->tmp_name is ours to remove */

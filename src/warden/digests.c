@@ -26,6 +26,7 @@ struct digests {
 	struct file file[DIGESTS_FILES];
 	unsigned count, at; /* at: the first that is not all taken */
 	uint64_t pieces;
+	bool started; /* ->thread: with the first file */
 	bool open; /* the last file may be told more of */
 	bool end;
 	int failed;
@@ -205,11 +206,6 @@ struct digests *digests_new(const int *stop)
 	d->stop = stop;
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->moved, NULL);
-	d->buf = malloc(TREE_BUF);
-	if (!d->buf || pthread_create(&d->thread, NULL, digests_main, d) != 0) {
-		destroy(d);
-		return NULL;
-	}
 	return d;
 }
 
@@ -222,9 +218,9 @@ static void finish(struct digests *d, char *buf)
 	while (buf && sum_one(d, buf))
 		;
 	pthread_mutex_unlock(&d->lock);
-	if (d->thread)
+	if (d->started)
 		pthread_join(d->thread, NULL);
-	d->thread = 0;
+	d->started = false;
 }
 
 void digests_free(struct digests *d)
@@ -238,6 +234,15 @@ void digests_free(struct digests *d)
 	destroy(d);
 }
 
+static bool start(struct digests *d)
+{
+	if (!d->buf)
+		d->buf = malloc(TREE_BUF);
+	if (!d->started)
+		d->started = d->buf && pthread_create(&d->thread, NULL, digests_main, d) == 0;
+	return d->started;
+}
+
 void digests_file(struct digests *d, int fd, uint64_t size)
 {
 	uint64_t pieces = size / DIGESTS_PIECE + !!(size % DIGESTS_PIECE);
@@ -246,10 +251,11 @@ void digests_file(struct digests *d, int fd, uint64_t size)
 
 	if (!d)
 		return;
-	pthread_mutex_lock(&d->lock);
 	d->open = false;
-	if (size > DIGESTS_PIECE && d->count < DIGESTS_FILES && pieces <= DIGESTS_PIECES - d->pieces &&
-	    fstat(fd, &st) == 0) {
+	if (size <= DIGESTS_PIECE || !start(d))
+		return;
+	pthread_mutex_lock(&d->lock);
+	if (d->count < DIGESTS_FILES && pieces <= DIGESTS_PIECES - d->pieces && fstat(fd, &st) == 0) {
 		f.ino = st.st_ino;
 		f.sum = malloc((size_t)pieces * SHA256_SIZE);
 		f.fd = f.sum ? sys_fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;

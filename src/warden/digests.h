@@ -16,14 +16,14 @@
 struct digests;
 
 /*
- * What is in a file: runs of blocks that are not zeros, where each begins, what is in it, how long it is. Zeros are the same
- * as a hole. @buf is of TREE_BUF bytes.
+ * What is in a file: runs of blocks that are not zeros, where each begins, what is in it, how long it is. Zeros are the
+ * same as a hole. @buf is of TREE_BUF bytes.
  */
 int digests_sum(struct sha256 *s, int fd, uint64_t size, const int *stop, char *buf);
 /* The same, of piece @n of a file of @size. */
 int digests_piece(int fd, uint64_t size, uint64_t n, const int *stop, char *buf, uint8_t ret[SHA256_SIZE]);
 
-/* NULL when there is no memory or no thread. All may be called with NULL. */
+/* For one thread. NULL when there is no memory. All may be called with NULL. */
 struct digests *digests_new(const int *stop);
 void digests_free(struct digests *d);
 /* A file, open for reading, that is to become of @size. Best without holes: those are read. */

@@ -3,16 +3,20 @@
 #include "base/sys.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
+
+#define EXT4 0xef53
 
 struct flush {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
+	bool started; /* ->thread: only for what takes long */
 	int fd[FLUSH_FILES]; /* all that were added */
 	unsigned count;
-	unsigned begun; /* of those, writing was begun */
-	int more; /* the one being copied, or -1: ours */
+	int more; /* one to begin with, or -1: ours */
 	bool all; /* of the filesystem */
 	bool end, quit;
 	int dir; /* not ours */
@@ -25,38 +29,33 @@ static void begin(int fd)
 	(void)!sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 
-/* What to begin with next, or -1. */
-static int next(struct flush *f)
-{
-	int fd = TAKE_FD(f->more);
-
-	if (fd < 0 && !f->all && f->begun < f->count)
-		fd = sys_fcntl(f->fd[f->begun++], F_DUPFD_CLOEXEC, 3);
-	return fd;
-}
-
 static void *flush_main(void *arg)
 {
 	struct flush *f = arg;
 
 	pthread_mutex_lock(&f->lock);
 	while (!f->quit && !f->end) {
-		int fd = next(f);
+		AUTO_CLOSE int fd = TAKE_FD(f->more);
 
-		if (fd < 0 && (f->all || f->begun == f->count)) {
+		if (fd < 0) {
 			pthread_cond_wait(&f->moved, &f->lock);
 			continue;
 		}
 		pthread_mutex_unlock(&f->lock);
-		if (fd >= 0)
-			begin(fd);
-		fd_close(fd);
+		begin(fd);
 		pthread_mutex_lock(&f->lock);
 	}
 	pthread_mutex_unlock(&f->lock);
 	if (f->end && f->all)
 		f->result = syncfs(f->dir) < 0 ? -errno : 0;
 	return NULL;
+}
+
+static bool start(struct flush *f)
+{
+	if (!f->started)
+		f->started = pthread_create(&f->thread, NULL, flush_main, f) == 0;
+	return f->started;
 }
 
 struct flush *flush_new(void)
@@ -68,12 +67,6 @@ struct flush *flush_new(void)
 	f->more = f->dir = -1;
 	pthread_mutex_init(&f->lock, NULL);
 	pthread_cond_init(&f->moved, NULL);
-	if (pthread_create(&f->thread, NULL, flush_main, f) != 0) {
-		pthread_cond_destroy(&f->moved);
-		pthread_mutex_destroy(&f->lock);
-		free(f);
-		return NULL;
-	}
 	return f;
 }
 
@@ -87,10 +80,9 @@ static void tell(struct flush *f, bool *what)
 
 static void join(struct flush *f)
 {
-	if (f->thread) {
+	if (f->started)
 		pthread_join(f->thread, NULL);
-		f->thread = 0;
-	}
+	f->started = false;
 }
 
 void flush_free(struct flush *f)
@@ -109,13 +101,12 @@ void flush_free(struct flush *f)
 
 void flush_more(struct flush *f, int fd)
 {
-	if (!f)
+	if (!f || f->all || !start(f))
 		return;
 	pthread_mutex_lock(&f->lock);
-	if (!f->all && f->more < 0) {
+	if (f->more < 0)
 		f->more = sys_fcntl(fd, F_DUPFD_CLOEXEC, 3);
-		pthread_cond_signal(&f->moved);
-	}
+	pthread_cond_signal(&f->moved);
 	pthread_mutex_unlock(&f->lock);
 }
 
@@ -123,39 +114,63 @@ void flush_add(struct flush *f, int fd)
 {
 	int own;
 
-	if (!f)
+	if (!f || f->all)
 		return;
-	pthread_mutex_lock(&f->lock);
-	own = f->all || f->count == FLUSH_FILES ? -1 : sys_fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	own = f->count < FLUSH_FILES ? sys_fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
 	if (own < 0)
 		f->all = true;
 	else
 		f->fd[f->count++] = own;
-	pthread_cond_signal(&f->moved);
-	pthread_mutex_unlock(&f->lock);
 }
 
 void flush_other(struct flush *f)
 {
 	if (f)
-		tell(f, &f->all);
+		f->all = true;
 }
 
 void flush_end(struct flush *f, int dir)
 {
 	if (!f)
 		return;
+	for (unsigned i = 0; !f->all && i < f->count; i++)
+		begin(f->fd[i]);
 	f->dir = dir;
+	if (f->all && !start(f))
+		return;
 	tell(f, &f->end);
+}
+
+/*
+ * What ext4 commits to its journal holds all that was done before: with one file made sure of, so are the folders, and
+ * only what is in files is left. Elsewhere that is nobody's promise.
+ */
+bool flush_ordered(int fd)
+{
+	struct statfs st;
+
+	return fstatfs(fd, &st) == 0 && st.f_type == EXT4;
+}
+
+static int write_each(const struct flush *f, int dir)
+{
+	bool ordered = flush_ordered(dir);
+
+	for (unsigned i = 0; i < f->count; i++) {
+		struct stat st;
+
+		if (fstat(f->fd[i], &st) < 0)
+			return -errno;
+		if ((!ordered || S_ISREG(st.st_mode)) && fsync(f->fd[i]) < 0)
+			return -errno;
+	}
+	return !ordered && fsync(dir) < 0 ? -errno : 0;
 }
 
 int flush_wait(struct flush *f, int dir)
 {
-	if (!f)
+	if (!f || (f->all && !f->started))
 		return syncfs(dir) < 0 ? -errno : 0;
 	join(f);
-	for (unsigned i = 0; !f->all && i < f->count; i++)
-		if (fsync(f->fd[i]) < 0)
-			return -errno;
-	return f->result < 0 ? f->result : fsync(dir) < 0 ? -errno : 0;
+	return f->all ? f->result : write_each(f, dir);
 }

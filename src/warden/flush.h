@@ -11,7 +11,7 @@
 
 struct flush;
 
-/* NULL when there is no memory or no thread: then flush_wait() does all of it. */
+/* For one thread. NULL when there is no memory: then flush_wait() does all of it. */
 struct flush *flush_new(void);
 void flush_free(struct flush *f);
 /* More of this file, open for writing, is there than when this was called last. All may be called with NULL. */
@@ -22,5 +22,7 @@ void flush_add(struct flush *f, int fd);
 void flush_other(struct flush *f);
 /* Everything is in @dir. Begins with what takes long, aside. */
 void flush_end(struct flush *f, int dir);
-/* Until it is on the disk. Few files are so quickly once something else was made sure of: one commit is for all. */
+/* After something made later than all of it was made sure of (fsync). Until everything is on the disk. */
 int flush_wait(struct flush *f, int dir);
+/* If on that filesystem folders need no fsync of their own when something made later had one. */
+bool flush_ordered(int fd);

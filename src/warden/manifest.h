@@ -41,7 +41,7 @@ void manifest_seal(struct manifest *m);
 int manifest_write(int dir, const struct manifest *m);
 /* -EBADMSG when it is not one, or not of @id. Also reads earlier versions: what those do not have is 0. */
 int manifest_read(int dir, const char *id, struct manifest *ret);
-/* Walks all trees in @dir/fs: fills entries, files, size, trees and ->sum, as ->version has it; and those of @dir/mem. */
+/* Walks @dir/fs: fills entries, files, size, trees and ->sum as ->version has it. And @dir/mem. */
 int manifest_sum(int dir, const int *stop, const struct digests *known, struct manifest *m);
 /* -EBADMSG when the files are not those that @m speaks of. */
 int manifest_verify(int dir, const int *stop, const struct manifest *m);

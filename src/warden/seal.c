@@ -294,7 +294,7 @@ static int finish(struct seal *x)
 	}
 	if (r == 0)
 		r = sum_and_write(x);
-	if (r == 0 && fsync(i->tmp) < 0)
+	if (r == 0 && !flush_ordered(i->tmp) && fsync(i->tmp) < 0)
 		r = -errno;
 	/* Never over another: one that is there is not empty, and stays. */
 	if (r == 0 && renameat(i->from.dir, i->tmp_name, i->from.dir, x->m.id) < 0)

@@ -47,8 +47,8 @@ struct tree_facts {
 
 /*
  * Adds everything about the tree at @dir that a sandbox could see to @s, in an order that depends on names only. Data
- * that is zeros is the same as a hole. Files that are larger than a piece are the sums of their pieces (digests.h), which
- * may be known, or, with @whole, as the first version of layers has it, what is in them.
+ * that is zeros is the same as a hole. Files that are larger than a piece are the sums of their pieces (digests.h),
+ * which may be known, or, with ->whole, as the first versions of layers have it, what is in them.
  */
 struct tree_sum {
 	const int *stop;

@@ -108,6 +108,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	fd_close(b->group);
 	b->group = -1;
 	less.memory = less.cpu_milli = 0;
+	less.checkpoint_bytes = c->size + c->memory_size;
 	tenant_give(b->tenant, &b->charged);
 	tenant_force(b->tenant, &less);
 	b->charged = less;

@@ -2,7 +2,9 @@
 #pragma once
 #include <pthread.h>
 
+#include "warden/digests.h"
 #include "warden/dump.h"
+#include "warden/flush.h"
 #include "warden/seal.h"
 
 struct seal_impl {
@@ -19,7 +21,8 @@ struct seal_impl {
 	struct dump_source source;
 	char tmp_name[ID_SIZE + 8];
 	char *buf;
-	int synced;
+	struct flush *flush;
+	struct digests *digests;
 };
 
 /* --- seal.c --- */

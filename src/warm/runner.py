@@ -126,12 +126,18 @@ def _stdio(ready):
     sys.stderr = sys.__stderr__ = ready[2]
 
 
-def _main(code, args):
-    """As `python3 -c` does it: the exit status."""
+def _module():
+    """The module that the warm-up code and, in a fork, what comes later run in: as one program, cut in two. Ours is out of
+    their sight."""
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
     main.__dict__["__annotations__"] = {}
     sys.modules["__main__"] = main
+    return main
+
+
+def _main(main, code, args):
+    """As `python3 -c` does it: the exit status."""
     sys.argv = ["-c"] + args
     sys.orig_argv = [sys.executable, "-c", code] + args
     status = 0
@@ -245,7 +251,7 @@ def _settle(request, fds, streams):
         return stage, 5, None
 
 
-def _child(sock, request, fds, streams):
+def _child(sock, request, fds, streams, main):
     stage, error, argv = _settle(request, fds, streams)
     sock.send(ANSWER.pack(MAGIC, request[1], stage, error))
     if error or os.read(fds[1], 1) != b"g":
@@ -253,12 +259,12 @@ def _child(sock, request, fds, streams):
     os.close(fds[1])
     sock.close()
     gc.enable()
-    status = _main(argv[1], argv[2:])
+    status = _main(main, argv[1], argv[2:])
     ctypes.CDLL(None).fflush(None)  # what C code has printed
     os._exit(status)
 
 
-def _serve(sock, fork, streams):
+def _serve(sock, fork, streams, main):
     data, ancillary, _, _ = sock.recvmsg(256, socket.CMSG_SPACE(8 * 4), 0x40000000)  # MSG_CMSG_CLOEXEC
     if not data:
         os._exit(0)
@@ -276,7 +282,7 @@ def _serve(sock, fork, streams):
             sock.send(ANSWER.pack(MAGIC, request[1], CLONE, e.errno or 11))
             return
         if pid == 0:
-            _child(sock, request, fds, streams)
+            _child(sock, request, fds, streams, main)
     finally:
         for fd in fds:
             os.close(fd)
@@ -289,7 +295,8 @@ def _run():
     sock.set_inheritable(False)
     streams = (sys.stdin, sys.stdout, sys.stderr)
     code = sys.argv[1] if len(sys.argv) > 1 else ""
-    exec(compile(code, "<warm-up>", "exec"), {"__name__": "__warmup__", "__builtins__": __builtins__})
+    main = _module()
+    exec(compile(code, "<warm-up>", "exec"), main.__dict__)
     for f in (sys.stdout, sys.stderr):
         if f is not None:
             f.flush()
@@ -302,7 +309,7 @@ def _run():
     streams = _streams(streams)
     sock.send(ANSWER.pack(MAGIC, 0, 0, 0))
     while True:
-        _serve(sock, fork, streams)
+        _serve(sock, fork, streams, main)
 
 
 _run()

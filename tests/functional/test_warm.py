@@ -99,6 +99,17 @@ def test_a_warm_python_runs_code_at_once(d):
     assert d.get("/v1/checkpoints").json["checkpoints"] == [] and d.get("/v1/sandboxes?tenant=*").json["sandboxes"].__len__() == 2
 
 
+def test_code_goes_on_where_the_warm_up_ended(d):
+    """One program, cut in two: names, functions that use them, classes that can be pickled. Every run has its own copy."""
+    put(d, "py", warm={"python": "import json as j, pickle\nn = 1\ndef more():\n    return n + 1\nclass C:\n    pass\n"})
+    b = d.create(template="py")
+    assert code(d, b, "print(j.dumps([n, more()]), __name__)")["stdout"] == "[1, 2] __main__\n"
+    assert code(d, b, "n = 40; print(more())")["stdout"] == "41\n"
+    assert code(d, b, "print(n, more())")["stdout"] == "1 2\n"
+    r = code(d, b, "import __main__; print(type(pickle.loads(pickle.dumps(C()))) is C, __main__.n, sorted(x for x in dir() if x[0] == '_' and x[1] != '_'))")
+    assert r["stdout"] == "True 1 []\n", r  # and nothing of ours
+
+
 def test_sandboxes_share_no_random_numbers_and_nothing_else(d):
     put(d, "py", warm={"python": "import random, uuid, secrets\nrandom.seed(1)"})
     boxes = [d.create(template="py") for _ in range(4)]

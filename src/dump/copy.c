@@ -55,12 +55,32 @@ static int fill_ancestor(struct copy *c, uint64_t to, struct err *e)
 	return pages_run(c->d, c->run, &run, e);
 }
 
+static ssize_t read_pieces(const struct copy *c, uint8_t *to)
+{
+	ssize_t all = 0, n;
+
+	for (size_t i = 0; i < c->pieces; i++, all += n) {
+		n = pread(c->mem, to + all, c->piece[i].iov_len, (off_t)(uintptr_t)c->piece[i].iov_base);
+		if (n != (ssize_t)c->piece[i].iov_len)
+			return n < 0 ? -errno : all + n;
+	}
+	return all;
+}
+
 static int read_bytes(const struct copy *c, uint8_t *to, size_t len, struct err *e)
 {
 	struct iovec local = { to, len };
-	ssize_t n = sys_process_vm_readv(c->pid, &local, 1, c->piece, c->pieces);
+	ssize_t n;
 	size_t at = 0;
 
+	/*
+	 * That call pins pages, for which the kernel gives a process its own copy of each that it shares since a fork: the
+	 * sandbox would pay for them, and its limit could end it.
+	 */
+	if (c->p->copy || c->v->cow)
+		n = read_pieces(c, to);
+	else
+		n = sys_process_vm_readv(c->pid, &local, 1, c->piece, c->pieces);
 	if (n == (ssize_t)len)
 		return 0;
 	/* What a process may not read itself can be read this way; what lies behind a file's end is nothing. */

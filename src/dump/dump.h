@@ -26,6 +26,7 @@ struct vma {
 	uint32_t ancestor; /* pages file it maps, MEM_NONE: none */
 	bool shared, all; /* all: also pages that are the file's own have to be stored */
 	bool in_source; /* a fork does not have it as it is */
+	bool cow; /* some of it is shared with another process until one of them writes */
 	bool copied; /* ahead of the others: */
 	struct mem_range run;
 };
@@ -97,6 +98,7 @@ struct dump {
 	dev_t root_dev;
 	ino_t root_ino;
 	uint64_t filters; /* the agent's */
+	bool thawed; /* the sandbox, since everybody is held */
 	uint64_t vdso_len, vdso_used; /* of everybody's */
 	struct idmap uids, gids;
 	struct {

@@ -266,6 +266,7 @@ static int hold_and_read(struct dump *d, struct err *e)
 		r = read_table(d, e);
 	if (r == 0)
 		r = say(d, "seized");
+	d->thawed = true; /* when the agent is stopped: stop_wait() waits for that first */
 	if (r == 0)
 		r = stop_wait(d, e);
 	d->realtime = now(CLOCK_REALTIME);

@@ -79,10 +79,15 @@ static int watch(struct dump *d, struct object *o, const char *line, struct err 
 		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of an epoll makes no sense");
 	w.data = data;
 	slot.tfd = w.fd_num;
-	for (uint32_t i = 0; i < d->n_objects; i++) {
+	/* The kernel looks through all that an epoll waits for, each time: what most likely is it comes first. */
+	for (uint32_t n = 0; n < 2 * d->n_objects; n++) {
+		uint32_t i = n % (uint32_t)d->n_objects;
 		const struct object *t = &d->object[i];
+		bool likely = t->p == o->p && t->num == w.fd_num;
 
-		if (t->p && sys_kcmp(t->p->host, o->p->host, KCMP_EPOLL_TFD, t->num, (uintptr_t)&slot) == 0) {
+		if (!t->p || likely != (n < d->n_objects))
+			continue;
+		if (sys_kcmp(t->p->host, o->p->host, KCMP_EPOLL_TFD, t->num, (uintptr_t)&slot) == 0) {
 			w.object = i;
 			return image_add(&d->image, MEM_S_WATCH, &w, NULL, e);
 		}

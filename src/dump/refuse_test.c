@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <linux/filter.h>
+#include <linux/io_uring.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <sys/file.h>
@@ -168,6 +169,15 @@ static void with_device(struct dt_shared *s)
 	wait_here(s);
 }
 
+static void with_ring(struct dt_shared *s)
+{
+	struct io_uring_params p = { 0 };
+
+	if (syscall(SYS_io_uring_setup, 4, &p) < 0)
+		_exit(1);
+	wait_here(s);
+}
+
 TEST(a_tcp_connection)
 {
 	CHECK(refused(with_tcp, "TCP connection"));
@@ -221,4 +231,9 @@ TEST(descriptors_that_two_processes_share)
 TEST(a_device)
 {
 	CHECK(refused(with_device, "has a device open"));
+}
+
+TEST(an_io_uring)
+{
+	CHECK(refused(with_ring, "io_uring"));
 }

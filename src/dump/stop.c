@@ -65,6 +65,11 @@ static bool has_ended(const struct proc *p, pid_t tid)
 	return proc_field(status, "State", &at) && strchr("ZX", at[strspn(at, "\t")]);
 }
 
+static int first_is_gone(const struct proc *p, struct err *e)
+{
+	return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): its first thread has ended, others have not", p->pid, p->name);
+}
+
 static int add_proc(struct dump *d, pid_t host, uint32_t parent, struct err *e)
 {
 	struct proc *more, *p;
@@ -89,6 +94,8 @@ static int add_proc(struct dump *d, pid_t host, uint32_t parent, struct err *e)
 	p->pid = proc_inside(p->status, "NSpid");
 	p->zombie = is_zombie(p->status);
 	d->n_procs++; /* from here on it is freed with the others */
+	if (p->zombie && proc_number(p->status, "Threads", 10, 1) > 1)
+		return first_is_gone(p, e);
 	if (!p->zombie) {
 		p->pidfd = sys_pidfd_open(host, 0);
 		if (p->pidfd < 0 && has_ended(p, host))
@@ -142,6 +149,20 @@ static int seize(struct dump *d, struct proc *p, pid_t tid, struct err *e)
 	return r < 0 && r != -ESRCH ? err_sys(e, ERR_INTERNAL, (int)r, "stop thread %d", (int)tid) : 1;
 }
 
+static int add_children(struct dump *d, size_t at, pid_t tid, struct err *e);
+
+/*
+ * One that was stopped by a signal changes from that stop into ours when it is seized, and the kernel makes us wait for
+ * that; but while version 1's freezer has it, it can not. It is left for later, when all who could wake it up are held.
+ */
+static bool must_thaw_first(const struct dump *d, const struct proc *p, pid_t tid)
+{
+	char path[48], text[64];
+
+	snprintf(path, sizeof(path), "task/%d/wchan", (int)tid);
+	return !d->thawed && fd_get(p->dir, path, text, sizeof(text)) >= 0 && !strcmp(text, "do_signal_stop");
+}
+
 static int seize_threads(struct dump *d, size_t at, struct err *e)
 {
 	int fd = open_proc(d->proc[at].host, "/task");
@@ -156,12 +177,19 @@ static int seize_threads(struct dump *d, size_t at, struct err *e)
 	while (r >= 0 && (de = readdir(dir))) {
 		pid_t tid = (pid_t)strtol(de->d_name, NULL, 10);
 
-		if (tid > 0 && !known_thread(&d->proc[at], tid)) {
+		if (tid <= 0 || known_thread(&d->proc[at], tid))
+			continue;
+		if (must_thaw_first(d, &d->proc[at], tid)) {
+			r = add_children(d, at, tid, e);
+			new += r > 0 ? r : 0;
+		} else {
 			r = seize(d, &d->proc[at], tid, e);
 			new += r > 0;
 		}
 	}
 	closedir(dir);
+	if (r >= 0 && d->proc[at].zombie && d->proc[at].n_threads)
+		return first_is_gone(&d->proc[at], e);
 	return r < 0 ? r : new;
 }
 
@@ -264,7 +292,7 @@ static int stopped(struct proc *p, struct thread *t, int status, struct err *e)
 static int ended(struct dump *d, struct proc *p, size_t at, struct err *e)
 {
 	if (p->thread[at].host == p->host && p->n_threads > 1)
-		return proc_refuse(p, e, "its first thread has ended, others have not");
+		return first_is_gone(p, e);
 	memmove(&p->thread[at], &p->thread[at + 1], (p->n_threads - at - 1) * sizeof(*p->thread));
 	p->n_threads--;
 	d->n_threads--;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #define SMAPS_MAX (64U << 20)
-#define VMAS_MAX 65536U
+#define VMAS_MAX 32768U /* half of what the kernel allows: they take some more while they are restored */
 #define NAMELESS_MAX (1ULL << 30) /* it is read whole, and may be nothing but a hole */
 
 /* What follows the six fields of a mapping's first line. */
@@ -197,6 +197,9 @@ static int begin(struct dump *d, struct proc *p, const char *line, struct vma *v
 		v->kind = MEM_VMA_VDSO;
 		if (p->vdso != v->start || p->vdso_end != v->end)
 			return proc_refuse(p, e, "has moved its vdso");
+		/* What is asked of a process is run there. */
+		if ((v->prot & (PROT_READ | PROT_EXEC)) != (PROT_READ | PROT_EXEC))
+			return proc_refuse(p, e, "has forbidden its vdso to be run");
 	} else if (!strncmp(name, "[vvar", 5)) {
 		v->kind = MEM_VMA_VVAR;
 	} else if (v->shared || named(name, "[uprobes]")) {
@@ -230,6 +233,8 @@ static int detail(struct proc *p, struct vma *v, const char *line, struct err *e
 		return flag_line(p, v, line + 8, e);
 	if (!strncmp(line, "ProtectionKey:", 14) && strtoul(line + 14, NULL, 10))
 		return proc_refuse(p, e, "uses memory protection keys");
+	if (!strncmp(line, "Shared_Dirty:", 13) && strtoull(line + 13, NULL, 10))
+		v->cow = true;
 	if (!strncmp(line, "Anonymous:", 10) && !v->shared)
 		p->dirty += v->all ? v->end - v->start : strtoull(line + 10, NULL, 10) * 1024;
 	return 0;

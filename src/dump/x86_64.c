@@ -11,6 +11,7 @@
 
 #define FP_MAX 65536U
 #define CS_64 0x33U
+#define TF 0x100U
 
 /* struct user_regs_struct */
 enum { R15, R14, R13, R12, RBP, RBX, R11, R10, R9, R8, RAX, RCX, RDX, RSI, RDI, ORIG_RAX, RIP, CS, FLAGS, RSP, SS, FS_BASE,
@@ -27,7 +28,10 @@ enum { N_RAX, N_RCX, N_RDX, N_RBX, N_RSP, N_RBP, N_RSI, N_RDI, N_R8, N_R9, N_R10
 
 const char *arch_check(const uint64_t *regs)
 {
-	return regs[CS] == CS_64 ? NULL : "runs 32-bit code";
+	if (regs[CS] != CS_64)
+		return "runs 32-bit code";
+	/* Each instruction of ours would be a trap that nobody expects. */
+	return regs[FLAGS] & TF ? "steps through its own code (trap flag)" : NULL;
 }
 
 uint64_t arch_ip(const uint64_t *regs)

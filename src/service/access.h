@@ -42,6 +42,7 @@ struct tenant {
 	unsigned conns; /* connections, and bytes of answers they have not taken yet */
 	size_t unsent;
 	struct spool_room spooled; /* output of its execs, in files */
+	uint64_t loose, looser; /* bytes of layers that no checkpoint of its has; being counted anew: service/layer.h */
 	/* the module's own below */
 	struct tenant *next;
 };

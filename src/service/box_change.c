@@ -79,6 +79,12 @@ void box_discard(struct box *b, const char *why)
 
 /* --- pause, resume --- */
 
+/* Somebody called while it was being frozen: then that waits in there, and may be the last call for long. */
+static bool used_again(const struct box *b)
+{
+	return b->idle_paused && clock_real_ns() - b->used_ns < b->want->idle.pause_ms * 1000000ULL;
+}
+
 static void on_frozen(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
 	struct box_op *op = arg;
@@ -94,6 +100,8 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 		r = box_store(b, &op->err);
 		box_note(b, &op->who, op->kind);
 		e = &op->err;
+		if (used_again(b))
+			box_resume(b, &op->who, NULL, NULL);
 	} else if (r == 0) {
 		r = err_set(&op->err, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile");
 		e = &op->err;

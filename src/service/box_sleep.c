@@ -70,8 +70,8 @@ static void thaw(struct sleep *x)
 		wlink_call(b->service->warden, WARDEN_THAW, b->handle, 0, NULL, NULL, NULL);
 		exec_clock(b, false);
 	}
-	/* The agent of one that is paused answers when it is resumed. */
-	if (b->handle == x->handle && x->let_go && b->link.poll)
+	/* The agent of one that is paused answers when it is resumed: it is asked once, however often this is tried. */
+	if (b->handle == x->handle && x->let_go && b->link.poll && (b->state == BOX_RUNNING || b->synced))
 		exec_sync(b);
 	x->froze = x->let_go = false;
 }
@@ -108,11 +108,13 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	fd_close(b->group);
 	b->group = -1;
 	less.memory = less.cpu_milli = 0;
+	less.checkpoint_bytes = c->size + c->memory_size;
 	tenant_give(b->tenant, &b->charged);
 	tenant_force(b->tenant, &less);
 	b->charged = less;
 	free(b->memory_refused);
 	b->memory_refused = TAKE_PTR(x->why);
+	box_revive_over(b); /* who waits for the execs of its image need not any more */
 	r = box_store(b, &x->e);
 	if (r == 0)
 		box_note(b, &x->who, "sandbox.hibernate");

@@ -94,6 +94,7 @@ static void turn_over(struct swap *x)
 	struct box_want *was = b->want;
 
 	x->old = b->handle;
+	box_revive_over(b); /* who waits for the execs of the old one would wait for ever */
 	file_workers_drop(b);
 	/* Those of one that slept with them go on. */
 	if (!n->want->wake)

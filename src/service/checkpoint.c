@@ -314,6 +314,16 @@ static int enter(struct making *m)
 	return 0;
 }
 
+static int room_for(struct tenant *t, uint64_t bytes, struct err *e)
+{
+	struct tenant_quota q = { .checkpoint_bytes = bytes };
+	int r = tenant_take(t, &q, e);
+
+	if (r == 0)
+		tenant_give(t, &q);
+	return r;
+}
+
 static void on_sealed(void *arg, int r, const struct err *e)
 {
 	struct making *m = arg;
@@ -326,8 +336,8 @@ static void on_sealed(void *arg, int r, const struct err *e)
 		free(c->config);
 		c->config = TAKE_PTR(m->config);
 	}
-	if (r == 0 && !m->hidden)
-		r = enter(m);
+	if (r == 0)
+		r = m->hidden ? room_for(c->tenant, c->size + c->memory_size, &m->e) : enter(m);
 	if (r < 0 && !m->hidden) {
 		unreserve(c);
 		tenant_give(c->tenant, &one);
@@ -352,7 +362,7 @@ static struct making *begin(struct box *b, const struct who *who, checkpoint_fn 
 
 void checkpoint_make(struct box *b, const struct who *who, struct checkpoint_want *w, checkpoint_fn *fn, void *arg)
 {
-	struct tenant_quota one = { .checkpoints = 1 }, byte = { .checkpoint_bytes = 1 };
+	struct tenant_quota one = { .checkpoints = 1 };
 	struct making *m = begin(b, who, fn, arg);
 	struct checkpoint *c = m->c;
 	int r = id_new(c->id, sizeof(c->id));
@@ -374,11 +384,9 @@ void checkpoint_make(struct box *b, const struct who *who, struct checkpoint_wan
 	memcpy(m->idem_body, w->idem_body, sizeof(m->idem_body));
 	/* Who has used up the bytes need not wait for the copy to hear of it. */
 	if (r == 0)
-		r = tenant_take(c->tenant, &byte, &m->e);
-	if (r == 0) {
-		tenant_give(c->tenant, &byte);
+		r = room_for(c->tenant, 1, &m->e);
+	if (r == 0)
 		r = tenant_take(c->tenant, &one, &m->e);
-	}
 	if (r == 0) {
 		r = reserve(c, &m->e);
 		if (r < 0)
@@ -397,7 +405,11 @@ void checkpoint_make_hidden(struct box *b, const struct who *who, enum want_memo
 
 	m->hidden = true;
 	if (r < 0)
-		tell(m, err_sys(&m->e, ERR_INTERNAL, r, "make an id"));
+		err_sys(&m->e, ERR_INTERNAL, r, "make an id");
+	else
+		r = room_for(b->tenant, 1, &m->e);
+	if (r < 0)
+		tell(m, r);
 	else
 		seal_box(b, m->c, memory, on_sealed, m);
 }
@@ -459,6 +471,7 @@ int checkpoint_update(struct checkpoint *c, const struct who *who, const char *n
 int checkpoint_remove(struct checkpoint *c, const struct who *who, struct err *e)
 {
 	const struct template *t = template_on(c->service, c->id);
+	struct service *s = c->service;
 	int r;
 
 	if (t) {
@@ -473,6 +486,7 @@ int checkpoint_remove(struct checkpoint *c, const struct who *who, struct err *e
 	unlist(c);
 	count(c, false);
 	checkpoint_unref(c);
+	layer_sweep_soon(s); /* who stands on it keeps its bytes */
 	return 0;
 }
 

@@ -14,6 +14,7 @@
 #define FORMAT "cloche-checkpoint"
 #define VERSION 1
 #define MANIFEST_TEXT (4U << 20)
+#define SPARE (64ULL << 20) /* what a file system takes for itself */
 #define DISK_MAX (16ULL << 30) /* where the configuration says nothing */
 
 struct import {
@@ -177,6 +178,16 @@ static void strip(const struct import *x, struct box_want *w, const struct told 
 	/* Each of the layers had that much room; here they are one. */
 	uint64_t max = x->s->o.disk_max ? x->s->o.disk_max : DISK_MAX, disk = w->spec->limits.disk * t->layers,
 		 size = t->size;
+	const struct tenant_quota *q = &x->who.tenant->quota, *used = &x->who.tenant->used;
+
+	/* What could not be kept is not unpacked either. */
+	if (q->checkpoint_bytes) {
+		uint64_t room = SPARE;
+
+		if (q->checkpoint_bytes > used->checkpoint_bytes)
+			room += q->checkpoint_bytes - used->checkpoint_bytes;
+		max = room < max ? room : max;
+	}
 
 	w->name[0] = w->key[0] = '\0';
 	w->timeout_ms = 0;
@@ -185,7 +196,7 @@ static void strip(const struct import *x, struct box_want *w, const struct told 
 	w->spec->limits.inodes = 0;
 	w->spec->limits.io_bps = 0;
 	w->spec->flags |= SPEC_DISK;
-	size = size < max ? size + size / 4 + 64 * MIB : max;
+	size = size < max ? size + size / 4 + SPARE : max;
 	disk = disk && disk > size ? disk : size;
 	w->spec->limits.disk = disk < max ? disk : max;
 }

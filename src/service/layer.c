@@ -66,6 +66,31 @@ void layer_sweep_soon(struct service *s)
 	service_soon(s);
 }
 
+static void set_loose(struct tenant *t, uint64_t bytes)
+{
+	tenant_give(t, &(struct tenant_quota){ .checkpoint_bytes = t->loose });
+	t->loose = bytes;
+	tenant_force(t, &(struct tenant_quota){ .checkpoint_bytes = t->loose });
+}
+
+void layer_loose(struct service *s, struct tenant *t, uint64_t bytes)
+{
+	set_loose(t, t->loose + bytes);
+	layer_sweep_soon(s);
+}
+
+/* Its checkpoint is deleted, or never had a name, and sandboxes or other layers stand on it. */
+static void count_loose(struct layer_book *l, const struct msg_layer *x)
+{
+	const struct checkpoint *c = map_get(&l->s->checkpoints, l->at);
+
+	if (!x->users || (c && c->counted))
+		return;
+	for (struct tenant *t = tenant_first(l->s->access); t; t = t->next)
+		if (t->number == x->tenant)
+			t->looser += x->size + x->memory;
+}
+
 static void ask_next(struct layer_book *l);
 
 static void swept(struct layer_book *l)
@@ -103,11 +128,14 @@ static void on_layer(void *arg, int r, const struct wlink_answer *a, const struc
 			log_warn("could not ask for the layers: %s", e ? e->msg : "the warden is gone");
 		if (r == 0)
 			checkpoints_looked_at(l->s);
+		for (struct tenant *t = tenant_first(l->s->access); r == 0 && t; t = t->next)
+			set_loose(t, t->looser);
 		swept(l);
 		return;
 	}
 	memcpy(l->at, rep->id, ID_LEN);
 	checkpoint_saw_layer(l->s, l->at, rep->layer.flags & MSG_LAYER_BAD);
+	count_loose(l, &rep->layer);
 	if (!rep->layer.users && !map_get(&l->held, l->at))
 		wlink_call_layer(l->s->warden, WARDEN_UNSEAL, 0, 0, l->at, on_unsealed, l);
 	ask_next(l);
@@ -133,6 +161,8 @@ bool layer_tick(struct service *s)
 	l->begun_ns = now;
 	memset(l->at, 0, sizeof(l->at));
 	checkpoints_look(s);
+	for (struct tenant *t = tenant_first(s->access); t; t = t->next)
+		t->looser = 0;
 	ask_next(l);
 	return true;
 }

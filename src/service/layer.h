@@ -11,6 +11,11 @@ int layer_book_new(struct service *s, struct layer_book **ret, struct err *e);
 /* Counted, by id. Who holds one also keeps those below it: they have it on them. */
 void layer_hold(struct service *s, const char *id);
 void layer_drop(struct service *s, const char *id);
+/*
+ * A layer without a checkpoint of its own, a fork's or a deleted one's, counts for its tenant's quota of bytes as long as
+ * anything stands on it: each sweep counts them anew. This one was made just now.
+ */
+void layer_loose(struct service *s, struct tenant *t, uint64_t bytes);
 /* Something may have become garbage. */
 void layer_sweep_soon(struct service *s);
 /* From the clock, four times a second while there is something to do. Whether there still is. */

@@ -3,6 +3,7 @@
 #include "service/box_impl.h"
 #include "service/event.h"
 #include "service/jin.h"
+#include "service/layer.h"
 #include "service/wlink.h"
 
 /* --- what it should be --- */
@@ -329,6 +330,7 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 	if (c) {
 		x->c = c;
 		checkpoint_ref(c);
+		layer_loose(c->service, c->tenant, c->size + c->memory_size);
 		begin_all(x, &f->plan);
 	} else {
 		x->fn(x->arg, NULL, 0, e);

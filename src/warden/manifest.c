@@ -26,7 +26,6 @@ static void self_sum(const struct manifest *m, uint8_t ret[SHA256_SIZE])
 void manifest_seal(struct manifest *m)
 {
 	memcpy(m->magic, magic, sizeof(magic));
-	m->version = MANIFEST_VERSION;
 	self_sum(m, m->self);
 }
 
@@ -64,7 +63,7 @@ int manifest_read(int dir, const char *id, struct manifest *ret)
 	n = pread(fd, &m, sizeof(m), 0);
 	if (n != (ssize_t)st.st_size)
 		return n < 0 ? -errno : -EBADMSG;
-	if (m.version != (n == FIRST_LEN ? 1 : MANIFEST_VERSION))
+	if (n == FIRST_LEN ? m.version != 1 : m.version < 2 || m.version > MANIFEST_VERSION)
 		return -EBADMSG;
 	if (m.version == 1) {
 		memcpy(m.self, (const uint8_t *)&m + offsetof(struct manifest, meta), SHA256_SIZE);
@@ -80,10 +79,11 @@ int manifest_read(int dir, const char *id, struct manifest *ret)
 	return 0;
 }
 
-int manifest_sum(int dir, const int *stop, struct manifest *m)
+int manifest_sum(int dir, const int *stop, const struct digests *known, struct manifest *m)
 {
 	AUTO_CLOSE int fs = sys_openat(dir, "fs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	AUTO_FREE char *buf = malloc(TREE_BUF);
+	const struct tree_sum how = { stop, buf, known, m->version < 3 };
 	struct tree_facts facts = { 0 };
 	struct sha256 s;
 	int r = 0;
@@ -93,13 +93,14 @@ int manifest_sum(int dir, const int *stop, struct manifest *m)
 	sha256_init(&s);
 	m->trees = 0;
 	for (unsigned i = 0; r == 0 && i < LAYER_TREES; i++) {
-		AUTO_CLOSE int tree = sys_openat(fs, layer_trees[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+		AUTO_CLOSE int tree =
+			sys_openat(fs, layer_trees[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 
 		if (tree == -ENOENT)
 			continue;
 		sha256_add(&s, layer_trees[i], strlen(layer_trees[i]) + 1);
 		m->trees |= 1U << i;
-		r = tree < 0 ? tree : tree_sum(tree, stop, buf, &s, &facts);
+		r = tree < 0 ? tree : tree_sum(&how, tree, &s, &facts);
 	}
 	if (r < 0)
 		return r;
@@ -113,7 +114,7 @@ int manifest_sum(int dir, const int *stop, struct manifest *m)
 int manifest_verify(int dir, const int *stop, const struct manifest *m)
 {
 	struct manifest is = *m;
-	int r = manifest_sum(dir, stop, &is);
+	int r = manifest_sum(dir, stop, NULL, &is);
 
 	return r < 0 ? r : memcmp(&is, m, sizeof(is)) ? -EBADMSG : 0;
 }

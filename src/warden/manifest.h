@@ -7,7 +7,9 @@
 #include "base/sha256.h"
 #include "warden/spec.h"
 
-#define MANIFEST_VERSION 2U /* 1: ends, but for ->self, before ->meta */
+struct digests;
+
+#define MANIFEST_VERSION 3U /* 2: large files are summed up whole; 1: and it ends, but for ->self, before ->meta */
 #define MANIFEST_ID 32 /* an id, filled up with zeros */
 
 struct manifest {
@@ -33,13 +35,13 @@ static_assert(sizeof(struct manifest) == 528, "no padding");
 #define LAYER_TREES 5
 extern const char *const layer_trees[LAYER_TREES];
 
-/* Fills magic, version and ->self. */
+/* Fills magic and ->self. */
 void manifest_seal(struct manifest *m);
 /* Makes the file "manifest" in @dir, on the disk when this returns. */
 int manifest_write(int dir, const struct manifest *m);
-/* -EBADMSG when it is not one, or not of @id. Also reads the earlier version: what that does not have is 0. */
+/* -EBADMSG when it is not one, or not of @id. Also reads earlier versions: what those do not have is 0. */
 int manifest_read(int dir, const char *id, struct manifest *ret);
-/* Walks all trees in @dir/fs: fills entries, files, size, trees and ->sum; and those of @dir/mem. */
-int manifest_sum(int dir, const int *stop, struct manifest *m);
+/* Walks @dir/fs: fills entries, files, size, trees and ->sum as ->version has it. And @dir/mem. */
+int manifest_sum(int dir, const int *stop, const struct digests *known, struct manifest *m);
 /* -EBADMSG when the files are not those that @m speaks of. */
 int manifest_verify(int dir, const int *stop, const struct manifest *m);

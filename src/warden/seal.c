@@ -32,6 +32,8 @@ void seal_free(struct seal *x)
 	struct seal_impl *i = x ? x->impl : NULL;
 
 	if (i) {
+		flush_free(i->flush);
+		digests_free(i->digests);
 		fd_close(i->fd);
 		fd_close(i->tmp);
 		fd_close(i->fs);
@@ -88,6 +90,9 @@ int seal_begin_anew(struct seal *x)
 	int *const fds[] = { &i->fs, &i->links, &i->mem };
 	int r = 0;
 
+	/* Files are known by their numbers, and those come again. */
+	digests_free(i->digests);
+	i->digests = digests_new(&x->work.stop);
 	for (unsigned n = 0; r == 0 && n < ARRAY_LEN(names); n++) {
 		fd_close(TAKE_FD(*fds[n]));
 		r = tree_remove(i->tmp, names[n]);
@@ -115,8 +120,14 @@ static int prepare(struct seal *x)
 		r = i->buf ? 0 : -ENOMEM;
 	}
 	/* Not in the middle of the pause: the buffer's pages. */
-	if (r == 0)
+	if (r == 0) {
 		memset(i->buf, 0, TREE_BUF);
+		i->flush = flush_new();
+		i->digests = digests_new(&x->work.stop);
+	}
+	/* Memory is written by cloche-dump, and joining goes back to folders that were left. */
+	if (i->table >= 0 || i->from.joins)
+		flush_other(i->flush);
 	if (r < 0)
 		return err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id);
 	return i->table >= 0 ? seal_memory_prepare(x) : 0;
@@ -125,7 +136,7 @@ static int prepare(struct seal *x)
 static int copy_tree(struct seal *x, const char *name)
 {
 	struct seal_impl *i = x->impl;
-	const struct tree_copy c = { i->from.uid_base, i->links, &x->work.stop, i->buf };
+	const struct tree_copy c = { i->from.uid_base, i->links, &x->work.stop, i->buf, i->flush, i->digests };
 	AUTO_CLOSE int from = sys_openat(i->from.upper, name, FOLDER, 0), to = -1;
 	int r;
 
@@ -151,8 +162,8 @@ int seal_copy_files(struct seal *x)
 	if (r == -E2BIG)
 		return err_set(&x->e, ERR_TOO_LARGE, r, "the sandbox has too many files to be sealed");
 	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
-			       "copy what the sandbox has changed") :
-		       0;
+			       "copy what the sandbox has changed")
+		     : 0;
 }
 
 /* It must run again, whatever else went wrong. */
@@ -194,34 +205,11 @@ static int copy_frozen(struct seal *x)
 	return r;
 }
 
-static void *sync_main(void *arg)
-{
-	struct seal_impl *i = arg;
-
-	i->synced = syncfs(i->tmp) < 0 ? -errno : 0;
-	return NULL;
-}
-
-/* One reads while the other writes: summing up takes about as long as the disk does. */
-static int sum_and_sync(struct seal *x)
-{
-	struct seal_impl *i = x->impl;
-	pthread_t writer;
-	bool aside = pthread_create(&writer, NULL, sync_main, i) == 0;
-	int r = manifest_sum(i->tmp, &x->work.stop, &x->m);
-
-	if (aside)
-		pthread_join(writer, NULL);
-	else
-		sync_main(i);
-	return r < 0 ? r : i->synced;
-}
-
 /* One layer's files below those that are there. They are looked at first: what is damaged must not get a new sum. */
 static int join_layer(struct seal *x, const char *id)
 {
 	struct seal_impl *i = x->impl;
-	const struct tree_copy c = { 0, i->links, &x->work.stop, i->buf };
+	const struct tree_copy c = { 0, i->links, &x->work.stop, i->buf, i->flush, i->digests };
 	AUTO_CLOSE int dir = sys_openat(i->from.dir, id, FOLDER, 0), fs = -1;
 	struct manifest m;
 	int r = dir < 0 ? dir : manifest_read(dir, id, &m);
@@ -269,8 +257,26 @@ static int join_all(struct seal *x)
 	if (r == -ECANCELED)
 		return seal_given_up(x);
 	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
-			       "join what the sandbox stands on") :
-		       0;
+			       "join what the sandbox stands on")
+		     : 0;
+}
+
+/* The disk is written to while sums are taken. */
+static int sum_and_write(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+	int r;
+
+	flush_end(i->flush, i->fs);
+	digests_end(i->digests, i->buf);
+	x->m.version = MANIFEST_VERSION;
+	r = manifest_sum(i->tmp, &x->work.stop, i->digests, &x->m);
+	if (r == 0) {
+		x->m.made = clock_real_ns();
+		manifest_seal(&x->m);
+		r = manifest_write(i->tmp, &x->m);
+	}
+	return r == 0 ? flush_wait(i->flush, i->fs) : r;
 }
 
 static int finish(struct seal *x)
@@ -287,13 +293,8 @@ static int finish(struct seal *x)
 			return r;
 	}
 	if (r == 0)
-		r = sum_and_sync(x);
-	if (r == 0) {
-		x->m.made = clock_real_ns();
-		manifest_seal(&x->m);
-		r = manifest_write(i->tmp, &x->m);
-	}
-	if (r == 0 && fsync(i->tmp) < 0)
+		r = sum_and_write(x);
+	if (r == 0 && !flush_ordered(i->tmp) && fsync(i->tmp) < 0)
 		r = -errno;
 	/* Never over another: one that is there is not empty, and stays. */
 	if (r == 0 && renameat(i->from.dir, i->tmp_name, i->from.dir, x->m.id) < 0)
@@ -301,14 +302,25 @@ static int finish(struct seal *x)
 	if (r == 0 && fsync(i->from.dir) < 0)
 		log_warn("layer '%s' may be gone after a power cut: %s", x->m.id, strerror(errno));
 	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
-			       "write layer '%s'", x->m.id) :
-		       0;
+			       "write layer '%s'", x->m.id)
+		     : 0;
+}
+
+/* Whether it is still wanted. From then on the sandbox is waited for. */
+static bool begin(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+
+	pthread_mutex_lock(&i->lock);
+	i->begun = !__atomic_load_n(&x->work.stop, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&i->lock);
+	return i->begun;
 }
 
 static void run_seal(struct work *w)
 {
 	struct seal *x = (struct seal *)(void *)w;
-	int r = __atomic_load_n(&w->stop, __ATOMIC_RELAXED) ? seal_given_up(x) : prepare(x);
+	int r = begin(x) ? prepare(x) : seal_given_up(x);
 
 	if (r == 0)
 		r = x->impl->table >= 0 ? seal_memory_copy(x) : copy_frozen(x);
@@ -352,7 +364,8 @@ void seal_leave(struct seal *x)
 	pthread_mutex_lock(&x->impl->lock);
 	if (!x->impl->left)
 		__atomic_store_n(&x->work.stop, 1, __ATOMIC_RELAXED);
-	while (!x->impl->left)
+	/* One that still stands behind others never begins: nobody has to wait for those. */
+	while (x->impl->begun && !x->impl->left)
 		pthread_cond_wait(&x->impl->moved, &x->impl->lock);
 	pthread_mutex_unlock(&x->impl->lock);
 }

@@ -4,6 +4,10 @@
 #include "base/test.h"
 #include "warden/seal_test.h"
 
+#include <poll.h>
+#include <time.h>
+#include <unistd.h>
+
 TEST(a_hostile_tree_is_sealed_whole)
 {
 	struct sandbox_spec spec;
@@ -167,6 +171,57 @@ TEST(others_are_served_while_one_is_sealed_and_a_sandbox_that_ends_gives_it_up)
 	CHECK(st_stop(&w));
 }
 
+struct held_up {
+	struct work work;
+	int go; /* atomic */
+};
+
+static void wait_for_go(struct work *w)
+{
+	struct held_up *x = (struct held_up *)(void *)w;
+
+	while (!__atomic_load_n(&x->go, __ATOMIC_ACQUIRE))
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+}
+
+static void nothing(struct work *w)
+{
+	(void)w;
+}
+
+TEST(a_sandbox_that_ends_does_not_wait_for_seals_before_its_own)
+{
+	struct held_up first = { .work = { .run = wait_for_go, .end = nothing } };
+	struct seal_source from = { .dir = -1, .upper = -1, .table = -1 };
+	struct manifest m = { .id = "0000000000000000000000ab" };
+	struct workers *s = NULL;
+	struct seal *x = NULL;
+	struct pollfd p = { .events = POLLIN };
+	struct work *w;
+	struct err e;
+
+	CHECK_EQ(workers_new(1, &s, &e), 0);
+	workers_add(s, &first.work);
+	CHECK_EQ(seal_start(s, &from, &m, &m, &x, &e), 0);
+	alarm(10); /* the first one is at work until it is told */
+	seal_leave(x);
+	alarm(0);
+	__atomic_store_n(&first.go, 1, __ATOMIC_RELEASE);
+	p.fd = workers_fd(s);
+	for (int n = 0; n < 2;) {
+		w = workers_done(s);
+		if (!w) {
+			CHECK(poll(&p, 1, 5000) == 1);
+			continue;
+		}
+		n++;
+		if (w == &x->work)
+			CHECK_EQ(x->result, -ECANCELED);
+	}
+	seal_free(x);
+	workers_free(s);
+}
+
 TEST(the_probes_find_nothing_open_in_a_restored_sandbox)
 {
 	char folder[SPEC_PATH], id[ID_SIZE];
@@ -259,4 +314,3 @@ TEST(two_hundred_seals_and_creates_leave_nothing)
 	CHECK(st_end(&w, &a));
 	CHECK(st_stop(&w));
 }
-

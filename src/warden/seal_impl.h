@@ -2,13 +2,16 @@
 #pragma once
 #include <pthread.h>
 
+#include "warden/digests.h"
 #include "warden/dump.h"
+#include "warden/flush.h"
 #include "warden/seal.h"
 
 struct seal_impl {
 	struct seal_source from;
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
+	bool begun; /* by a worker */
 	bool left; /* the sandbox */
 	int fd; /* SEAL_CLOSE */
 	bool made; /* ->tmp_name is ours to remove */
@@ -18,7 +21,8 @@ struct seal_impl {
 	struct dump_source source;
 	char tmp_name[ID_SIZE + 8];
 	char *buf;
-	int synced;
+	struct flush *flush;
+	struct digests *digests;
 };
 
 /* --- seal.c --- */

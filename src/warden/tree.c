@@ -1,6 +1,8 @@
 #include "warden/tree.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "warden/digests.h"
+#include "warden/flush.h"
 #include "warden/walk.h"
 #include "warden/xattr.h"
 
@@ -50,16 +52,25 @@ static int copy_range(const struct tree_copy *c, int from, int to, off_t at, off
 		if (r < 0)
 			return r;
 		at += n;
+		if (at / FLUSH_STEP != (at - n) / FLUSH_STEP)
+			flush_more(c->flush, to);
+		digests_more(c->digests, (uint64_t)at);
 	}
 	return 0;
 }
 
-static int copy_data(const struct tree_copy *c, int from, int to, off_t size)
+/* As much on the disk, or in memory, as it is long. */
+static bool is_dense(const struct stat *st)
 {
-	off_t at = 0;
+	return st->st_blocks >= st->st_size / 512 + !!(st->st_size % 512);
+}
+
+static int copy_data(const struct tree_copy *c, int from, int to, const struct stat *st)
+{
+	off_t at = 0, size = st->st_size;
 	int r = 0;
 
-	if (size <= (off_t)SMALL)
+	if (size <= (off_t)SMALL || is_dense(st))
 		return copy_range(c, from, to, 0, size);
 	while (r == 0 && at < size) {
 		off_t data = lseek(from, at, SEEK_DATA), hole;
@@ -122,10 +133,14 @@ static int copy_file(const struct tree_copy *c, int src, int dst, const char *na
 		return -errno;
 	if (is.st_ino != st->st_ino || !S_ISREG(is.st_mode))
 		return -ESTALE;
-	to = sys_openat(dst, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	to = sys_openat(dst, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (to < 0)
 		return to;
-	r = copy_data(c, from, to, is.st_size);
+	digests_file(c->digests, to, is_dense(&is) ? (uint64_t)is.st_size : 0);
+	r = copy_data(c, from, to, &is);
+	if (r == 0)
+		digests_more(c->digests, (uint64_t)is.st_size);
+	flush_add(c->flush, to);
 	return r == 0 ? dress_fd(c, from, to, &is) : r;
 }
 
@@ -155,6 +170,7 @@ static int copy_new(const struct tree_copy *c, int src, int dst, const char *nam
 {
 	if (S_ISREG(st->st_mode))
 		return copy_file(c, src, dst, name, st);
+	flush_other(c->flush);
 	if (S_ISLNK(st->st_mode))
 		return copy_symlink(c, src, dst, name, st);
 	return copy_node(c, dst, name, st);
@@ -166,6 +182,7 @@ static int copy_linked(const struct tree_copy *c, int src, int dst, const char *
 	char number[24];
 	int r;
 
+	flush_other(c->flush);
 	snprintf(number, sizeof(number), "%llu", (unsigned long long)st->st_ino);
 	if (linkat(c->links, number, dst, name, 0) == 0)
 		return 0;
@@ -214,6 +231,7 @@ static int leave(const struct tree_copy *c, struct walk *w, int *dst)
 
 	if (fstat(w->fd, &st) < 0)
 		return -errno;
+	flush_add(c->flush, *dst);
 	r = dress_fd(c, w->fd, *dst, &st);
 	if (r < 0 || w->depth == 1)
 		return r < 0 ? r : 1;
@@ -314,8 +332,8 @@ static int join_new(struct join *j, const char *name, const struct stat *st)
 	int r, fd;
 
 	if (!S_ISDIR(st->st_mode))
-		return st->st_nlink > 1 ? copy_linked(j->c, j->w.fd, j->dst, name, st) :
-					  copy_new(j->c, j->w.fd, j->dst, name, st);
+		return st->st_nlink > 1 ? copy_linked(j->c, j->w.fd, j->dst, name, st)
+					: copy_new(j->c, j->w.fd, j->dst, name, st);
 	r = sys_mkdirat(j->dst, name, 0700);
 	if (r < 0)
 		return r;

@@ -6,11 +6,16 @@
 
 #include "base/sha256.h"
 
+struct digests;
+struct flush;
+
 struct tree_copy {
 	uint32_t uid_base; /* ids from here on become 0, 1, ... */
 	int links; /* an empty folder beside the copy: files with several names are found again there */
 	const int *stop; /* atomic: not 0 any more means to give up with -ECANCELED */
 	char *buf; /* TREE_BUF bytes */
+	struct flush *flush; /* is told of all that is made, or NULL */
+	struct digests *digests; /* is told of large files, or NULL */
 };
 
 #define TREE_BUF (512U << 10)
@@ -42,8 +47,15 @@ struct tree_facts {
 
 /*
  * Adds everything about the tree at @dir that a sandbox could see to @s, in an order that depends on names only. Data
- * that is zeros is the same as a hole.
+ * that is zeros is the same as a hole. Files that are larger than a piece are the sums of their pieces (digests.h),
+ * which may be known, or, with ->whole, as the first versions of layers have it, what is in them.
  */
-int tree_sum(int dir, const int *stop, char *buf, struct sha256 *s, struct tree_facts *ret);
+struct tree_sum {
+	const int *stop;
+	char *buf; /* TREE_BUF bytes */
+	const struct digests *known;
+	bool whole;
+};
+int tree_sum(const struct tree_sum *how, int dir, struct sha256 *s, struct tree_facts *ret);
 /* With all that is in it. 0 also when there is none. */
 int tree_remove(int parent, const char *name);

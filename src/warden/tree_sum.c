@@ -1,26 +1,24 @@
 #include "warden/tree.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "warden/digests.h"
 #include "warden/walk.h"
 #include "warden/xattr.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BLOCK 4096U
-
 /* Files with several names, by number: content is read once however many there are. */
 struct seen {
 	struct {
 		uint64_t ino, which;
-	} *slot;
+	} * slot;
 	size_t count, room; /* room: a power of two */
 };
 
 struct sum {
+	const struct tree_sum *how;
 	struct sha256 *s;
-	const int *stop;
-	char *buf;
 	struct seen seen;
 	struct tree_facts facts;
 };
@@ -75,65 +73,22 @@ static void add_u64(struct sum *m, uint64_t v)
 	sha256_add(m->s, &v, sizeof(v));
 }
 
-static bool all_zero(const char *p, size_t n)
+static int sum_data(struct sum *m, int fd, const struct stat *st)
 {
-	return !p[0] && (n == 1 || !memcmp(p, p + 1, n - 1));
-}
+	uint64_t size = (uint64_t)st->st_size;
+	int r = 0;
 
-/* Runs of blocks that are not zeros: where each begins, what is in it, how long it was. */
-static void sum_piece(struct sum *m, const char *data, size_t len, uint64_t at, uint64_t *run)
-{
-	size_t from = 0;
+	if (m->how->whole || size <= DIGESTS_PIECE)
+		return digests_sum(m->s, fd, size, m->how->stop, m->how->buf);
+	for (uint64_t n = 0; r == 0 && n * DIGESTS_PIECE < size; n++) {
+		uint8_t sum[SHA256_SIZE];
 
-	for (size_t i = 0; i < len; i += BLOCK) {
-		size_t n = len - i < BLOCK ? len - i : BLOCK;
-		bool empty = all_zero(data + i, n);
-
-		if (!empty && *run == UINT64_MAX) {
-			*run = at + i;
-			add_u64(m, *run);
-			from = i;
-		} else if (empty && *run != UINT64_MAX) {
-			sha256_add(m->s, data + from, i - from);
-			add_u64(m, at + i - *run);
-			*run = UINT64_MAX;
-		}
+		if (!digests_find(m->how->known, st->st_ino, size, n, sum))
+			r = digests_piece(fd, size, n, m->how->stop, m->how->buf, sum);
+		if (r == 0)
+			sha256_add(m->s, sum, sizeof(sum));
 	}
-	if (*run != UINT64_MAX)
-		sha256_add(m->s, data + from, len - from);
-}
-
-static int sum_data(struct sum *m, int fd, uint64_t size)
-{
-	uint64_t at = 0, run = UINT64_MAX;
-
-	while (at < size) {
-		off_t data = lseek(fd, (off_t)at, SEEK_DATA);
-		ssize_t n;
-
-		if (data < 0 && errno != ENXIO)
-			return -errno;
-		if ((data < 0 || (uint64_t)data > at) && run != UINT64_MAX) {
-			add_u64(m, at - run);
-			run = UINT64_MAX;
-		}
-		if (data < 0)
-			break;
-		at = (uint64_t)data - (uint64_t)data % BLOCK;
-		n = pread(fd, m->buf, TREE_BUF, (off_t)at);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -ESTALE;
-		if (m->stop && __atomic_load_n(m->stop, __ATOMIC_RELAXED))
-			return -ECANCELED;
-		sum_piece(m, m->buf, (size_t)n, at, &run);
-		at += (uint64_t)n;
-	}
-	if (run != UINT64_MAX)
-		add_u64(m, size - run);
-	add_u64(m, UINT64_MAX);
-	return 0;
+	return r;
 }
 
 static int sum_file(struct sum *m, int dir, const char *name, const struct stat *st)
@@ -145,8 +100,8 @@ static int sum_file(struct sum *m, int dir, const char *name, const struct stat 
 		return fd;
 	m->facts.files++;
 	m->facts.size += (uint64_t)st->st_size;
-	r = xattr_sum(fd, m->buf, m->s);
-	return r == 0 ? sum_data(m, fd, (uint64_t)st->st_size) : r;
+	r = xattr_sum(fd, m->how->buf, m->s);
+	return r == 0 ? sum_data(m, fd, st) : r;
 }
 
 static int sum_symlink(struct sum *m, int dir, const char *name)
@@ -189,7 +144,7 @@ static int sum_entry(struct sum *m, struct walk *w, const char *name)
 	if (S_ISDIR(st.st_mode)) {
 		int r = walk_down(w, name);
 
-		return r == 0 ? xattr_sum(w->fd, m->buf, m->s) : r;
+		return r == 0 ? xattr_sum(w->fd, m->how->buf, m->s) : r;
 	}
 	if (st.st_nlink > 1)
 		which = see(&m->seen, st.st_ino, &first);
@@ -198,12 +153,14 @@ static int sum_entry(struct sum *m, struct walk *w, const char *name)
 	add_u64(m, (uint64_t)which);
 	if (!first)
 		return 0;
-	return S_ISREG(st.st_mode) ? sum_file(m, w->fd, name, &st) : S_ISLNK(st.st_mode) ? sum_symlink(m, w->fd, name) : 0;
+	return S_ISREG(st.st_mode)   ? sum_file(m, w->fd, name, &st)
+	       : S_ISLNK(st.st_mode) ? sum_symlink(m, w->fd, name)
+				     : 0;
 }
 
-int tree_sum(int dir, const int *stop, char *buf, struct sha256 *s, struct tree_facts *ret)
+int tree_sum(const struct tree_sum *how, int dir, struct sha256 *s, struct tree_facts *ret)
 {
-	struct sum m = { .s = s, .stop = stop, .buf = buf };
+	struct sum m = { .how = how, .s = s };
 	int top = sys_openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0), r;
 	struct stat st;
 	struct walk w;
@@ -216,7 +173,7 @@ int tree_sum(int dir, const int *stop, char *buf, struct sha256 *s, struct tree_
 		return r;
 	}
 	sum_stat(&m, &st);
-	r = xattr_sum(top, buf, s);
+	r = xattr_sum(top, how->buf, s);
 	if (r < 0) {
 		fd_close(top);
 		return r;
@@ -226,7 +183,8 @@ int tree_sum(int dir, const int *stop, char *buf, struct sha256 *s, struct tree_
 		const char *name = walk_next(&w);
 
 		if (name) {
-			r = stop && __atomic_load_n(stop, __ATOMIC_RELAXED) ? -ECANCELED : sum_entry(&m, &w, name);
+			r = how->stop && __atomic_load_n(how->stop, __ATOMIC_RELAXED) ? -ECANCELED
+										      : sum_entry(&m, &w, name);
 			continue;
 		}
 		add_u64(&m, UINT64_MAX); /* the end of a folder: no name is as long */

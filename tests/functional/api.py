@@ -257,6 +257,7 @@ def eventually(fn, seconds=10):
     end = time.monotonic() + seconds
     while True:
         v = fn()
-        if v or time.monotonic() > end:
+        if v:
             return v
+        assert time.monotonic() < end, f"not within {seconds} seconds"
         time.sleep(0.05)

@@ -122,9 +122,9 @@ def test_many_at_once_or_none(d, clean):
     b = d.create(memory="32M", disk="16M")
     sh(d, b, "echo shared > f")
     c = checkpoint(d, b)
-    many = restore(d, c, count=40)
-    assert len({m["id"] for m in many}) == 40
-    assert set(parallel(8, lambda i: sh(d, many[i * 5], f"cat f; echo {i} > f; cat f")[:6])) == {"shared"}
+    many = restore(d, c, count=100)
+    assert len({m["id"] for m in many}) == 100
+    assert set(parallel(8, lambda i: sh(d, many[i * 12], f"cat f; echo {i} > f; cat f")[:6])) == {"shared"}
     named = restore(d, c, count=3, names=["a1", "a2"])
     assert [m["name"] for m in named[:2]] == ["a1", "a2"] and named[2]["name"] == named[2]["id"]
     before = d.get("/v1/tenants/default").json["used"]

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from api import Raw, as_tenant, d, error, nothing_is_left_behind, parallel, rss  # noqa: F401
+from api import Raw, as_tenant, d, error, eventually, nothing_is_left_behind, parallel, rss  # noqa: F401
 from daemon import Daemon
 from test_checkpoints import checkpoint, clean, layers, restore, sh  # noqa: F401
 
@@ -277,6 +277,22 @@ def test_a_slow_reader_and_one_that_goes_away(d, golden):
         raise AssertionError("cloche-tar stays")
     d.delete(f"/v1/sandboxes/{b['id']}")
     d.delete(f"/v1/checkpoints/{c['id']}")
+
+
+def test_one_that_goes_away_when_all_is_packed(d, clean):
+    """The rest of the file waits in the daemon then, and nothing else will ever happen to it: it is let go at once."""
+    b = d.create(user="root")
+    sh(d, b, "head -c 1000000 /dev/urandom > /root/r")
+    for _ in range(50):
+        sh(d, b, "head -c 150000 /dev/urandom >> /root/r")
+        c = checkpoint(d, b)
+        slow = Raw(d, "GET", f"/v1/checkpoints/{c['id']}/export")
+        assert slow.head()[0] == 200
+        time.sleep(0.15)
+        slow.close()
+        assert d.delete(f"/v1/checkpoints/{c['id']}").status == 204
+    d.delete(f"/v1/sandboxes/{b['id']}")
+    eventually(lambda: not layers(d), 20)  # those of a checkpoint that somebody holds stay
 
 
 def _comm(p):

@@ -179,6 +179,8 @@ static void out_gone(struct call *c)
 	stop_stream(t);
 	if (t->child)
 		tar_child_kill(t->child);
+	else
+		check_out(t); /* all was packed, and waited for this client only */
 }
 
 static int put_manifest(const struct checkpoint *cp, int *ret, struct err *e)

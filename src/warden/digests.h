@@ -1,0 +1,36 @@
+/*
+ * The sums of large files' pieces, taken in another thread while the files are still being copied: they are half of the
+ * work of sealing. What is not found here is summed up by who asks (tree_sum).
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/sha256.h"
+
+#define DIGESTS_PIECE (1U << 20) /* files larger than one are summed up by pieces */
+#define DIGESTS_FILES 64U
+#define DIGESTS_PIECES (64U << 10) /* of all files */
+
+struct digests;
+
+/*
+ * What is in a file: runs of blocks that are not zeros, where each begins, what is in it, how long it is. Zeros are the
+ * same as a hole. @buf is of TREE_BUF bytes.
+ */
+int digests_sum(struct sha256 *s, int fd, uint64_t size, const int *stop, char *buf);
+/* The same, of piece @n of a file of @size. */
+int digests_piece(int fd, uint64_t size, uint64_t n, const int *stop, char *buf, uint8_t ret[SHA256_SIZE]);
+
+/* For one thread. NULL when there is no memory. All may be called with NULL. */
+struct digests *digests_new(const int *stop);
+void digests_free(struct digests *d);
+/* A file, open for reading, that is to become of @size. Best without holes: those are read. */
+void digests_file(struct digests *d, int fd, uint64_t size);
+/* That file is as it will be up to @at. */
+void digests_more(struct digests *d, uint64_t at);
+/* No more files. Helps until the last sum was taken. */
+void digests_end(struct digests *d, char *buf);
+/* After digests_end(). False when it is not known. */
+bool digests_find(const struct digests *d, uint64_t ino, uint64_t size, uint64_t n, uint8_t ret[SHA256_SIZE]);

@@ -36,7 +36,7 @@ TEST(a_good_spec_with_everything_passes)
 	struct sandbox_spec s = good();
 
 	CHECK_EQ(check(&s), 0);
-	s.flags = SPEC_FLAGS;
+	s.flags = SPEC_FLAGS & ~SPEC_MEMORY;
 	s.uid = s.gid = 0;
 	CHECK_EQ(check(&s), 0);
 	s.uid = s.gid = 65535;
@@ -166,8 +166,14 @@ TEST(counts_and_flags_out_of_range_are_refused)
 	for (unsigned bit = 0; bit < 32; bit++) {
 		s = good();
 		s.flags = 1U << bit;
-		CHECK_EQ(check(&s), s.flags & SPEC_FLAGS ? 0 : -EINVAL);
+		CHECK_EQ(check(&s), s.flags & SPEC_FLAGS & ~SPEC_MEMORY ? 0 : -EINVAL);
 	}
+	s = good();
+	s.flags = SPEC_MEMORY; /* of which layer? */
+	CHECK_EQ(check(&s), -EINVAL);
+	s.layers = 1;
+	id_new(s.layer[0], sizeof(s.layer[0]));
+	CHECK_EQ(check(&s), 0);
 }
 
 TEST(ids_that_are_not_mapped_or_the_agents_are_refused)

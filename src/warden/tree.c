@@ -459,7 +459,7 @@ static int remove_entry(struct walk *w, const char *name)
 	return r == -EISDIR ? walk_down(w, name) : r == -ENOENT ? 0 : r;
 }
 
-int tree_remove(int parent, const char *name)
+static int remove_once(int parent, const char *name)
 {
 	int dir = sys_openat(parent, name, FOLDER, 0), r;
 	struct walk w;
@@ -484,4 +484,14 @@ int tree_remove(int parent, const char *name)
 	}
 	walk_done(&w);
 	return r == 0 ? sys_unlinkat(parent, name, AT_REMOVEDIR) : r;
+}
+
+int tree_remove(int parent, const char *name)
+{
+	int r = remove_once(parent, name);
+
+	/* A moment without memory or descriptors is no reason to leave it behind. What is gone already stays gone. */
+	for (unsigned i = 0; r < 0 && i < 2; i++)
+		r = remove_once(parent, name);
+	return r;
 }

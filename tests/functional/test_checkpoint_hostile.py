@@ -137,6 +137,18 @@ def test_what_processes_share_since_a_fork_stays_shared(d, box):  # noqa: F811  
     assert running(d, b, x) and not stats["oom_kills"] and stats["memory_peak"] < 100 << 20, stats
 
 
+def test_more_mappings_than_could_be_made_again(d, box):  # noqa: F811  pylint: disable=redefined-outer-name
+    refused(d, box, """
+        import mmap
+        m = mmap.mmap(-1, 60000 * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        at = ctypes.addressof(ctypes.c_char.from_buffer(m))
+        for i in range(0, 60000, 2):
+            libc.mprotect(ctypes.c_void_p(at + i * 4096), ctypes.c_size_t(4096), 1)
+        os.write(1, b"up")
+        libc.pause()
+        """, "too many mappings")
+
+
 def test_an_epoll_with_many_descriptors(d, box):  # noqa: F811  pylint: disable=redefined-outer-name
     b, x = box("""
         import select

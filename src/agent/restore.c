@@ -36,11 +36,20 @@ static uint64_t now_ns(clockid_t clock)
 	return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
 }
 
+/* What calls that have returned have left of it. */
+static __attribute__((noinline)) void wipe_stack(void)
+{
+	char below[16384];
+
+	explicit_bzero(below, sizeof(below));
+}
+
 void agent_forget(struct agent *a)
 {
 	if (!a->cookie || !a->up)
 		return;
 	a->cookie = 0;
+	wipe_stack();
 	if (caps_set(CAPS_AGENT, CAPS_ROOT) < 0)
 		_exit(1);
 }

@@ -10,10 +10,13 @@
 #ifndef PR_GET_TID_ADDRESS
 #define PR_GET_TID_ADDRESS 40
 #endif
+#ifndef PR_GET_MDWE
+#define PR_GET_MDWE 66
+#endif
 #define TIMERS_MAX 32U
 
 struct asked { /* numbers of calls */
-	size_t brk, dumpable, securebits, pdeathsig, subreaper, itimer[3], sigaction[64], timer[TIMERS_MAX];
+	size_t brk, dumpable, securebits, mdwe, pdeathsig, subreaper, itimer[3], sigaction[64], timer[TIMERS_MAX];
 	size_t altstack, tid;
 	struct mem_timer list[TIMERS_MAX];
 	uint32_t timers;
@@ -76,6 +79,7 @@ static void add_process(const struct proc *p, struct inject *j, struct asked *a)
 	a->brk = inject_add(j, &(struct call){ SYS_brk, { 0 }, 0 }, -1, 0);
 	a->dumpable = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_DUMPABLE }, 0 }, -1, 0);
 	a->securebits = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_SECUREBITS }, 0 }, -1, 0);
+	a->mdwe = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_MDWE }, 0 }, -1, 0);
 	a->pdeathsig = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_PDEATHSIG }, 0 }, 1, 4);
 	a->subreaper = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_CHILD_SUBREAPER }, 0 }, 1, 4);
 	for (unsigned i = 0; i < 3; i++)
@@ -150,6 +154,11 @@ static int ask(struct dump *d, struct proc *p, size_t at, struct err *e)
 		add_process(p, j, a);
 	}
 	r = inject_run(p, t, j, e);
+	/* What a process has taken from itself must not come back; kernels before 6.3 know nothing of it. */
+	if (r == 0 && at == 0 && j->result[a->mdwe] > 0)
+		r = proc_refuse(p, e, "allows itself no memory that is written and run (PR_SET_MDWE)");
+	if (r == 0 && at == 0)
+		j->result[a->mdwe] = 0;
 	if (r == 0)
 		r = failed(p, j, e);
 	if (r < 0)

@@ -302,11 +302,16 @@ static int settings(struct proc *p, struct err *e)
 static int check(const struct dump *d, const struct proc *p, struct err *e)
 {
 	static const char *const spaces[] = { "ns/user", "ns/mnt", "ns/net", "ns/ipc", "ns/uts", "ns/cgroup", "ns/pid" };
-	const char *features;
+	static const char *const guesses[] = { "Speculation_Store_Bypass", "SpeculationIndirectBranch" };
+	const char *features, *mine, *agents;
 	struct stat st, agent;
 
 	if (proc_number(p->status, "Seccomp_filters", 10, 0) != d->filters)
 		return proc_refuse(p, e, "has a system call filter of its own");
+	for (unsigned i = 0; i < ARRAY_LEN(guesses); i++)
+		if (proc_field(p->status, guesses[i], &mine) && proc_field(d->proc[0].status, guesses[i], &agents) &&
+		    (strcspn(mine, "\n") != strcspn(agents, "\n") || strncmp(mine, agents, strcspn(mine, "\n")) != 0))
+			return proc_refuse(p, e, "has forbidden the CPU to guess ahead (PR_SET_SPECULATION_CTRL)");
 	if (proc_field(p->status, "x86_Thread_features", &features) && !strncmp(features + strspn(features, " \t"), "shstk", 5))
 		return proc_refuse(p, e, "has a shadow stack");
 	for (unsigned i = 0; i < ARRAY_LEN(spaces); i++)

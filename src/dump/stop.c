@@ -152,8 +152,8 @@ static int seize(struct dump *d, struct proc *p, pid_t tid, struct err *e)
 static int add_children(struct dump *d, size_t at, pid_t tid, struct err *e);
 
 /*
- * One that was stopped by a signal changes from that stop into ours when it is seized, and we wait for it in the kernel;
- * but while version 1's freezer has it, it can not. It is left for later, when everybody who could wake it up is held.
+ * One that was stopped by a signal changes from that stop into ours when it is seized, and the kernel makes us wait for
+ * that; but while version 1's freezer has it, it can not. It is left for later, when all who could wake it up are held.
  */
 static bool must_thaw_first(const struct dump *d, const struct proc *p, pid_t tid)
 {

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #define SMAPS_MAX (64U << 20)
-#define VMAS_MAX 65536U
+#define VMAS_MAX 32768U /* half of what the kernel allows: they take some more while they are restored */
 #define NAMELESS_MAX (1ULL << 30) /* it is read whole, and may be nothing but a hole */
 
 /* What follows the six fields of a mapping's first line. */

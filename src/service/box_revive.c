@@ -47,6 +47,12 @@ void box_restored(struct box *b)
 		say(done, "random", NULL);
 	else if (b->want->memory)
 		say(not_done, "random", "what a program has drawn ahead for itself can not be changed from outside");
+	if (b->want->memory) {
+		say(not_done, "layout",
+		    "addresses, stack guards and hash seeds of processes are as in all that go on from the same image");
+		say(not_done, "landlock",
+		    "whether a process had restricted itself by Landlock can not be seen: it has not any more");
+	}
 	if (b->fresh & FRAME_RESTORED_CLOCK_BACK)
 		say(not_done, "monotonic-clock", "it is behind what the processes have seen");
 	json_object_set_new(o, "memory", json_boolean(b->want->memory));

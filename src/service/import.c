@@ -182,9 +182,11 @@ static void strip(const struct import *x, struct box_want *w, const struct told 
 
 	/* What could not be kept is not unpacked either. */
 	if (q->checkpoint_bytes) {
-		uint64_t room = q->checkpoint_bytes > used->checkpoint_bytes ? q->checkpoint_bytes - used->checkpoint_bytes : 0;
+		uint64_t room = SPARE;
 
-		max = room + SPARE < max ? room + SPARE : max;
+		if (q->checkpoint_bytes > used->checkpoint_bytes)
+			room += q->checkpoint_bytes - used->checkpoint_bytes;
+		max = room < max ? room : max;
 	}
 
 	w->name[0] = w->key[0] = '\0';

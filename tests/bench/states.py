@@ -83,39 +83,43 @@ def available():
         return next(int(line.split()[1]) / 1024 for line in f if line.startswith("MemAvailable"))
 
 
-def settle(call, path="/metrics"):
-    time.sleep(0.3)
+class Reference:
+    """Cold starts and CRIU. Taken again between what is measured against them: a machine is not as fast at all times."""
 
+    def __init__(self, build, stack):
+        command = criu.find(build)
+        self.start("import numpy, pandas")
+        if not command:
+            print("criu: neither Debian's nor the next release's works on this kernel", flush=True)
+        self.process = stack.enter_context(criu.Process(command, [PYTHON, "-c", SOURCE], ENV)) if command else None
+        self.begin()
 
-def references(table, n, build):
-    """Cold starts and CRIU, in turn."""
-    command = criu.find(build)
-    cold, pandas, dump, restore = [], [], [], []
-
+    @staticmethod
     def start(code):
         return timed(lambda: subprocess.run([PYTHON, "-c", code], env=ENV, check=True))[0]
 
-    start("import numpy, pandas")
-    if not command:
-        print("criu: neither Debian's nor the next release's works on this kernel", flush=True)
-    with contextlib.ExitStack() as stack:
-        p = stack.enter_context(criu.Process(command, [PYTHON, "-c", SOURCE], ENV)) if command else None
-        for i in range(n):
-            cold.append(start("import numpy"))
-            if i % 3 == 0:
-                pandas.append(start("import numpy, pandas"))
-            if p:
-                dump.append(p.dump())
-                p.end()
-                restore.append(p.restore())
-    ref = {"cold": p50(cold), "pandas": p50(pandas), "dump": p50(dump) if dump else None,
-           "restore": p50(restore) if restore else None}
-    table.add("cold python3 -c 'import numpy'", ref["cold"] * 1e3)
-    table.add("cold python3 -c 'import numpy, pandas'", ref["pandas"] * 1e3)
-    if command:
-        table.add("criu dump (python + numpy, tmpfs)", ref["dump"] * 1e3)
-        table.add("criu restore", ref["restore"] * 1e3)
-    return ref
+    def begin(self):
+        """Of the next part of the table."""
+        self.taken = {"cold": [], "pandas": [], "dump": [], "restore": []}
+
+    def cold(self):
+        self.taken["cold"].append(self.start("import numpy"))
+        self.taken["pandas"].append(self.start("import numpy, pandas"))
+
+    def criu(self):
+        if self.process:
+            self.taken["dump"].append(self.process.dump())
+            self.process.end()
+            self.taken["restore"].append(self.process.restore())
+
+    def __getitem__(self, name):
+        return p50(self.taken[name]) if self.taken[name] else None
+
+    def show(self, table):
+        for name, what in (("cold", "cold python3 -c 'import numpy'"), ("pandas", "cold python3 -c 'import numpy, pandas'"),
+                           ("dump", "criu dump (python + numpy, tmpfs)"), ("restore", "criu restore")):
+            if self.taken[name]:
+                table.add(what, self[name] * 1e3)
 
 
 def versus(table, what, seconds, reference, of, bound):
@@ -140,11 +144,17 @@ def warm(table, ref, n, daemon):
         return took
 
     first_line("numpy"), first_line("pandas")
-    on_demand = [first_line("numpy") for _ in range(n)]
-    big = [first_line("pandas") for _ in range(n)]
+    on_demand, big, ready = [], [], []
+    ref.begin()
+    for i in range(n):
+        ref.criu()
+        on_demand.append(first_line("numpy"))
+        if i % 3 == 0:
+            ref.cold()
+        big.append(first_line("pandas"))
     call("PUT", "/v1/pools/numpy", {"template": "numpy", "min": 8})
-    ready = []
     for _ in range(n):
+        ref.criu()
         while call("GET", "/v1/pools/numpy")["ready"] < 8:
             time.sleep(0.02)
         time.sleep(0.05)
@@ -152,6 +162,7 @@ def warm(table, ref, n, daemon):
     while call("GET", "/v1/pools/numpy")["ready"] < 8:
         time.sleep(0.02)
     call("DELETE", "/v1/pools/numpy")
+    ref.show(table)
     versus(table, "warm template → first line, on demand", p50(on_demand), ref["restore"], "criu restore", 0.2)
     versus(table, "warm template → first line, from ready clones", p50(ready), ref["restore"], "criu restore", 0.06)
     versus(table, "warm template with pandas → first line", p50(big), ref["pandas"], "cold import", 0.015)
@@ -179,7 +190,9 @@ def running(table, ref, n, daemon):
     c = call("POST", f"/v1/sandboxes/{box}/checkpoints", {"memory": True})
     full = c["pause_ms"] / 1e3
     times, pauses = [], []
+    ref.begin()
     for _ in range(n):
+        ref.criu()
         took, b = timed(lambda: call("POST", "/v1/sandboxes", {"checkpoint": c["id"]}))
         times.append(took)
         time.sleep(0.05)
@@ -188,6 +201,7 @@ def running(table, ref, n, daemon):
         call("DELETE", f"/v1/sandboxes/{b['id']}")
         call("DELETE", f"/v1/checkpoints/{d['id']}")
         time.sleep(0.02)
+    ref.show(table)
     versus(table, "memory restore as a new sandbox", p50(times), ref["restore"], "criu restore", 0.3)
     versus(table, "pause of a full memory checkpoint", full, ref["dump"], "criu dump", None)
     versus(table, "pause of a delta checkpoint", p50(pauses), ref["dump"], "criu dump", 0.4)
@@ -196,9 +210,10 @@ def running(table, ref, n, daemon):
     took, made = timed(lambda: call("POST", f"/v1/sandboxes/{box}/fork", {"count": 100, "memory": True}))
     time.sleep(1)
     versus(table, "100 forks of a numpy sandbox", took, ref["restore"], "criu restore", 40)
-    table.add("100 forks: memory in all", before - available(), "MiB", bound=150)
+    table.add("100 forks: memory in all (the machine's, others' too)", before - available(), "MiB", bound=150)
     ids = [b["id"] for b in made["sandboxes"]]
     stats = [call("GET", f"/v1/sandboxes/{i}/stats")["memory"] / (1 << 20) for i in ids[1:]]
+    table.add("100 forks: what the cgroups of all but one are charged", sum(stats), "MiB", bound=150)
     table.add("an idle clone: what its cgroup is charged", p50(stats), "MiB", bound=1)
     for i in ids:
         call("DELETE", f"/v1/sandboxes/{i}")
@@ -210,9 +225,8 @@ CHANGE = "import os\nfor i in range(%d):\n open(f'/home/user/f{i}','wb').write(o
 
 
 def files(table, n, daemon, scratch):
-    """10 MB changed on a 1 GB image."""
+    """10 MB changed on the machine's own system, which is larger than 1 GB."""
     call = Keep(daemon)
-    image = scratch / "image"
     for name, count, size in (("one file", 1, 10_000_000), ("1,000 files", 1000, 10_000)):
         ours, copy, create, restore = [], [], [], []
         source = scratch / "change"
@@ -220,7 +234,7 @@ def files(table, n, daemon, scratch):
         source.mkdir()
         for i in range(count):
             (source / f"f{i}").write_bytes(os.urandom(size))
-        box = call("POST", "/v1/sandboxes", {"image": str(image)} if image.exists() else {})["id"]
+        box = call("POST", "/v1/sandboxes", {})["id"]
         call("POST", f"/v1/sandboxes/{box}/execs", {"cmd": ["/usr/bin/python3", "-c", CHANGE % (count, size)]})
         for _ in range(n):
             took, c = timed(lambda: call("POST", f"/v1/sandboxes/{box}/checkpoints", {}))
@@ -271,8 +285,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="cloche-bench-", dir="/var/tmp") as scratch:
         scratch = pathlib.Path(scratch)
         os.chmod(scratch, 0o755)
-        ref = references(table, n, host.BUILD) if {"warm", "running"} & set(only) else {}
-        with Daemon() as daemon:
+        with contextlib.ExitStack() as stack, Daemon() as daemon:
+            ref = Reference(host.BUILD, stack) if {"warm", "running"} & set(only) else None
             if "warm" in only:
                 warm(table, ref, n, daemon)
             if "running" in only:

@@ -78,16 +78,36 @@ def test_a_vdso_that_can_not_be_run(d, box):  # noqa: F811  pylint: disable=rede
         """, "vdso")
 
 
+@pytest.mark.parametrize("call, why", [("65, 1", "MDWE"), ("53, 0, 4", "SPECULATION")])
+def test_what_a_process_has_taken_from_itself(d, box, call, why):  # noqa: F811  pylint: disable=redefined-outer-name
+    """It would have it back in a clone."""
+    b = d.create()["id"]
+    can = d.exec(b, "python3", "-c", f"import ctypes; print(ctypes.CDLL(None).prctl({call}, 0, 0, 0))")["stdout"].strip() == "0"
+    d.delete(f"/v1/sandboxes/{b}")
+    if not can:
+        pytest.skip("this kernel or CPU does not have it")
+    refused(d, box, f"""
+        libc.prctl({call}, 0, 0, 0)
+        os.write(1, b"up")
+        libc.pause()
+        """, why)
+
+
 @x86
 def test_a_process_that_steps_through_itself(d, box):  # noqa: F811  pylint: disable=redefined-outer-name
-    refused(d, box, """
+    """In the handler of its traps it can be carried."""
+    b, x = box("""
         import mmap
         m = mmap.mmap(-1, 4096, prot=7)
         m.write(bytes.fromhex("9c810c2400010000") + bytes.fromhex("9d") + b"\\x90" * 200 + bytes.fromhex("e92affffff"))
         signal.signal(signal.SIGTRAP, lambda *_: None)
         os.write(1, b"up")
         ctypes.CFUNCTYPE(None)(ctypes.addressof(ctypes.c_char.from_buffer(m)))()
-        """, "steps through")
+        """)
+    for _ in range(8):
+        r = checkpoint(d, b)
+        assert r.status == 201 and r.json["memory"] or r.status == 422 and "steps through" in r.json["error"]["message"], r
+        assert running(d, b, x)
 
 
 def test_a_big_heap_costs_its_sandbox_nothing(d, box):  # noqa: F811  pylint: disable=redefined-outer-name
@@ -115,6 +135,18 @@ def test_what_processes_share_since_a_fork_stays_shared(d, box):  # noqa: F811  
     assert r.status == 201 and r.json["memory"], r
     stats = d.get(f"/v1/sandboxes/{b}/stats").json
     assert running(d, b, x) and not stats["oom_kills"] and stats["memory_peak"] < 100 << 20, stats
+
+
+def test_more_mappings_than_could_be_made_again(d, box):  # noqa: F811  pylint: disable=redefined-outer-name
+    refused(d, box, """
+        import mmap
+        m = mmap.mmap(-1, 60000 * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        at = ctypes.addressof(ctypes.c_char.from_buffer(m))
+        for i in range(0, 60000, 2):
+            libc.mprotect(ctypes.c_void_p(at + i * 4096), ctypes.c_size_t(4096), 1)
+        os.write(1, b"up")
+        libc.pause()
+        """, "too many mappings")
 
 
 def test_an_epoll_with_many_descriptors(d, box):  # noqa: F811  pylint: disable=redefined-outer-name

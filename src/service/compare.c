@@ -80,6 +80,8 @@ static int box_live(const struct box *b, struct err *e)
 {
 	if (b->state == BOX_LOST)
 		return box_lost(b, e);
+	if (b->state == BOX_HIBERNATED || b->sleep)
+		return box_ready(b, e);
 	if ((b->state != BOX_RUNNING && b->state != BOX_PAUSED) || !b->handle)
 		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' is not there just now", b->want->name);
 	return 0;

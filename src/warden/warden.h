@@ -109,7 +109,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void *tag, struct err *e);
 int warden_unseal(struct warden *w, const char *id, struct err *e);
 /* The next larger id after @id ("": the first). False: there is none. */
-bool warden_layer_next(const struct warden *w, const char *id, struct layer_facts *ret);
+bool warden_layer_next(struct warden *w, const char *id, struct layer_facts *ret);
 /* Readable when warden_done() has something; -1: never. */
 int warden_done_fd(const struct warden *w);
 enum warden_done_what {

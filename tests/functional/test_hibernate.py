@@ -84,6 +84,18 @@ def test_all_that_come_at_once_are_served(d, clean):
     d.delete(f"/v1/checkpoints/{c['id']}")
 
 
+def test_a_second_one_that_a_call_names_is_not_woken(d, clean):
+    b = d.create()
+    kid = d.post(f"/v1/sandboxes/{b['id']}/fork").json["sandboxes"][0]
+    d.exec(kid["id"], "sh", "-c", "echo 1 > f")
+    assert d.post(f"/v1/sandboxes/{kid['id']}/hibernate").status == 200
+    for r in (d.post(f"/v1/sandboxes/{b['id']}/promote", {"from": kid["id"]}), d.get(f"/v1/sandboxes/{b['id']}/diff?from=sandbox:{kid['id']}")):
+        assert "resume" in error(r, 409, "conflict")["remedy"], r
+    assert d.post(f"/v1/sandboxes/{kid['id']}/resume").json["state"] == "running"
+    assert d.post(f"/v1/sandboxes/{b['id']}/promote", {"from": kid["id"]}).json["added"] == 1
+    assert d.exec(b["id"], "cat", "f")["stdout"] == "1\n"
+
+
 def test_quotas_count_it_as_a_sandbox_only(d, clean):
     a = as_tenant(d, "sleepy", quotas={"memory": "512M", "cpus": 1, "sandboxes": 3})
     one = a.create(memory="512M")

@@ -416,6 +416,23 @@ void checkpoint_make_hidden(struct box *b, const struct who *who, enum want_memo
 
 /* --- looking, changing --- */
 
+/* The sandbox is gone: by the name it had, if that tells one from all others. */
+static struct checkpoint *find_orphan(struct service *s, const struct who *who, const char *text, const char *box)
+{
+	struct checkpoint *c, *found = NULL;
+	size_t at = 0;
+
+	while ((c = map_next(&s->checkpoints, &at))) {
+		if (c->tenant != who->tenant || !c->listed || checkpoint_hidden(c) || strcmp(c->name, text) ||
+		    strcmp(c->box_name, box))
+			continue;
+		if (found)
+			return NULL;
+		found = c;
+	}
+	return found;
+}
+
 struct checkpoint *checkpoint_find(struct service *s, const struct who *who, const char *text, const char *box,
 				   struct err *e)
 {
@@ -427,12 +444,14 @@ struct checkpoint *checkpoint_find(struct service *s, const struct who *who, con
 		b = box_find(s, who, box, NULL);
 		snprintf(key, sizeof(key), "%.64s/%.64s", b ? b->id : box, text);
 		c = map_get(&s->checkpoint_names, key);
+		if (!c && !b)
+			c = find_orphan(s, who, text, box);
 	}
 	if (c && c->listed && !checkpoint_hidden(c) && (c->tenant == who->tenant || who->scope == SCOPE_ADMIN))
 		return c;
 	err_set(e, ERR_NOT_FOUND, -ENOENT, "no checkpoint '%.64s'", text);
 	if (!box && !id_valid(text))
-		err_remedy(e, "a name needs its sandbox: ?sandbox=");
+		err_remedy(e, "give its id; below /v1/checkpoints a name is found with ?sandbox=, by the CLI as SANDBOX:NAME");
 	return NULL;
 }
 

@@ -360,19 +360,20 @@ static int find_base(const struct box *into, const struct box *from, struct sand
 {
 	const struct sandbox_spec *a = into->want->spec, *b = from->want->spec;
 	struct sandbox_spec *s;
+	uint32_t same = 0;
 
-	if (into == from || into->tenant != from->tenant || b->layers <= a->layers ||
-	    memcmp(a->layer, b->layer, a->layers * sizeof(a->layer[0]))) {
+	/* The fork's next layer is how the parent was then. What that one stands on now may be another: it has slept. */
+	while (same < a->layers && same < b->layers && !memcmp(a->layer[same], b->layer[same], sizeof(a->layer[0])))
+		same++;
+	if (into == from || into->tenant != from->tenant || strcmp(a->image, b->image) || b->layers <= same) {
 		err_set(e, ERR_CONFLICT, -EINVAL, "'%s' is no fork of '%s'", from->want->name, into->want->name);
-		err_remedy(
-			e,
-			"only what was forked from a sandbox can be brought back into it, and before that is restored");
+		err_remedy(e, "only what was forked from a sandbox can be brought back into it");
 		return -EINVAL;
 	}
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		abort();
-	s->layers = a->layers + 1;
+	s->layers = same + 1;
 	memcpy(s->layer, b->layer, s->layers * sizeof(s->layer[0]));
 	*ret = s;
 	return 0;

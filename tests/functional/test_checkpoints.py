@@ -78,6 +78,20 @@ def test_settings_come_along_and_can_be_changed(d, clean):
     error(d.post("/v1/sandboxes", {"checkpoint": "0000aaaaaaaaaaaaaaaaaaaa"}), 404, "not_found")
 
 
+def test_a_name_is_found_when_its_sandbox_is_gone(d, clean):
+    b = d.create(name="base")
+    c = checkpoint(d, b, name="golden")
+    d.delete("/v1/sandboxes/base")
+    r = d.get("/v1/checkpoints/golden?sandbox=base")
+    assert r.status == 200 and r.json["id"] == c["id"], r
+    t = as_tenant(d, "nosy")
+    assert t.get("/v1/checkpoints/golden?sandbox=base").status == 404
+    b = d.create(name="base")  # a second of that name: which one is meant can not be told
+    checkpoint(d, b, name="golden")
+    d.delete("/v1/sandboxes/base")
+    assert d.get("/v1/checkpoints/golden?sandbox=base").status == 404
+
+
 def test_in_place_as_often_as_wanted(d, clean):
     b = d.create(name="here", key="the-key", metadata={"a": "b"})
     sh(d, b, "echo good > f")

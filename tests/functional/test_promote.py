@@ -77,6 +77,22 @@ def test_forks_of_what_was_restored_and_forks_of_forks(d, clean):
     error(promote(d, b, f), 409, "conflict")
 
 
+def test_a_parent_that_slept_or_was_restored_is_still_the_parent(d, clean):
+    b = d.create(user="root", workdir="/w")
+    sh(d, b, "echo 1 > a")
+    c = checkpoint(d, b)
+    f, = fork(d, b)
+    sh(d, f, "echo 2 > a; echo new > n")
+    assert d.post(f"/v1/sandboxes/{b['id']}/hibernate").status == 200
+    assert d.post(f"/v1/sandboxes/{b['id']}/resume").status == 200
+    r = promote(d, b, f).json
+    assert (r["added"], r["changed"]) == (1, 1), r
+    assert sh(d, b, "cat a n") == "2\nnew"
+    assert d.post(f"/v1/sandboxes/{b['id']}/restore", {"checkpoint": c["id"]}).status == 200
+    assert sh(d, b, "cat a") == "1"
+    assert promote(d, b, f).status == 200 and sh(d, b, "cat a n") == "2\nnew"
+
+
 def test_what_is_refused(d, clean):
     b = d.create(user="root")
     stranger = d.create()

@@ -249,7 +249,7 @@ def run_pytest(p, folder):
     if os.path.exists(result):
         os.unlink(result)
     code = p.run('/usr/bin/python3', '-m', 'pytest', '-q', '-p', 'no:cacheprovider', '--junitxml', result, folder,
-                 env={'CLOCHE_BUILD': BUILD, 'PYTHONDONTWRITEBYTECODE': '1'}, timeout=600)
+                 env={'CLOCHE_BUILD': BUILD, 'PYTHONDONTWRITEBYTECODE': '1'}, timeout=900)
     bad = 0
     if os.path.exists(result):
         for case in xml.etree.ElementTree.parse(result).iter('testcase'):

@@ -264,7 +264,11 @@ static int leave_root(const struct agent *a)
 		if (r == 0)
 			r = sys_prctl(PR_SET_KEEPCAPS, 0, 0, 0, 0);
 	}
-	return r == 0 ? caps_set(CAPS_AGENT_FIRST, CAPS_ROOT) : r;
+	if (r < 0)
+		return r;
+	r = caps_set(CAPS_AGENT_FIRST, CAPS_ROOT);
+	/* One that was never given what restoring takes (a rootless one) can not restore, and does all else. */
+	return r == -EPERM ? caps_set(CAPS_AGENT, CAPS_ROOT) : r;
 }
 
 int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, enum frame_stage *stage, uint32_t *which)

@@ -57,7 +57,12 @@ static void on_awake(void *arg, int r, const struct err *e)
 	http_set_gone(q, NULL, NULL);
 	if (r < 0 && e && e->kind == ERR_EXHAUSTED)
 		http_fail_retry(q, e, 1);
-	else if (r < 0)
+	else if (r < 0 && e && e->kind == ERR_REFUSED && !e->remedy[0]) {
+		struct err more = *e;
+
+		snprintf(more.remedy, sizeof(more.remedy), "POST .../resume?memory=0 wakes it with its files, without its processes");
+		http_fail(q, &more);
+	} else if (r < 0)
 		http_fail(q, e);
 	else
 		route->handle(a, q, route);
@@ -76,6 +81,8 @@ bool api_awake(struct api *a, struct http_req *q, const struct route *r)
 	b = box_find(a->s, &who, router_param(r, q, "id"), NULL);
 	if (!b || (b->state == BOX_RUNNING && !b->sleep && !b->waking))
 		return true;
+	if (ends_in(r->pattern, "/resume") && http_query(q, "memory") && !strcmp(http_query(q, "memory"), "0"))
+		box_forget_memory(b);
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		abort();

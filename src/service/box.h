@@ -143,6 +143,8 @@ void box_hibernate(struct box *b, const struct who *who, bool must_carry, box_do
  * was paused since nobody used it counts as asleep.
  */
 bool box_awake(struct box *b, struct box_waiter *w);
+/* One that sleeps wakes up without its processes, which end: for when they can not go on. */
+void box_forget_memory(struct box *b);
 void box_wait_cancel(struct box *b, struct box_waiter *w);
 /* What may change: timeout (ms, UINT64_MAX = as is), idle, name, metadata (taken over; NULL = as is). Stored with the turn. */
 int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, const struct want_idle *idle,

@@ -250,6 +250,16 @@ static void on_woken(void *arg, int r, const struct err *e)
 	box_unref(b);
 }
 
+void box_forget_memory(struct box *b)
+{
+	if (b->state != BOX_HIBERNATED || b->asleep != ASLEEP_MEMORY || b->sleep || b->waking)
+		return;
+	exec_leave_all(b);
+	b->asleep = ASLEEP_FILES;
+	free(b->memory_refused);
+	b->memory_refused = strdup("it was asked to wake up with its files only");
+}
+
 /* What it was, to be made again. */
 static int want_again(const struct box *b, struct box_want **ret, struct err *e)
 {

@@ -272,7 +272,7 @@ static long rss_kib(pid_t pid)
 	return strtol(at + 6, NULL, 10);
 }
 
-TEST(two_hundred_seals_and_creates_leave_nothing)
+TEST(a_hundred_seals_and_creates_leave_nothing)
 {
 	struct sandbox_spec spec;
 	struct client_layer l;
@@ -288,7 +288,7 @@ TEST(two_hundred_seals_and_creates_leave_nothing)
 	CHECK(wt_open(&w, st_args()));
 	CHECK(st_create(&w, &spec, &a));
 	CHECK_EQ(st_run(&a, 1000, "cd /home/user; for i in $(seq 30); do echo $i > f$i; done"), 0);
-	for (unsigned i = 0; i < 220; i++) {
+	for (unsigned i = 0; i < 120; i++) {
 		char id[ID_SIZE];
 
 		CHECK(st_seal(&w, &a, id, &l, &pause));
@@ -299,7 +299,7 @@ TEST(two_hundred_seals_and_creates_leave_nothing)
 			CHECK(st_end(&w, &b));
 		}
 		CHECK_EQ(client_unseal(w.client, id, &e), 0);
-		if (i == 19 || i == 219) {
+		if (i == 19 || i == 119) {
 			CHECK(none_half_made());
 			wt_sleep_ms(500);
 		}

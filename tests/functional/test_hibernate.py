@@ -65,6 +65,18 @@ def test_it_sleeps_and_the_next_call_wakes_it(d, clean):
     assert ended["verdict"]["cause"] == "killed"
 
 
+def test_it_can_be_woken_with_its_files_only(d, clean):
+    b = d.create()
+    d.exec(b["id"], "sh", "-c", "echo kept > f")
+    x = background(d, b, COUNT)
+    eventually(lambda: len(output(d, b, x)) > 2)
+    assert d.post(f"/v1/sandboxes/{b['id']}/hibernate").json["state"] == "hibernated"
+    r = d.post(f"/v1/sandboxes/{b['id']}/resume?memory=0")
+    assert r.status == 200 and r.json["state"] == "running", r
+    assert d.get(f"/v1/sandboxes/{b['id']}/execs/{x}").json["state"] == "ended"
+    assert d.exec(b["id"], "cat", "f")["stdout"] == "kept\n"
+
+
 def test_all_that_come_at_once_are_served(d, clean):
     b = d.create()
     d.exec(b["id"], "sh", "-c", "echo 1 > f")

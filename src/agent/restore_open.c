@@ -96,7 +96,8 @@ static int open_socket(struct opener *o, const struct mem_object *x)
 
 	memcpy(&k, data, sizeof(k));
 	memcpy(&addr, k.addr, k.addr_len);
-	fd = socket((int)k.family, (int)k.type | SOCK_CLOEXEC, (int)k.protocol);
+	fd = socket((int)k.family, (int)k.type | SOCK_CLOEXEC | (x->flags & O_NONBLOCK ? SOCK_NONBLOCK : 0),
+		    (int)k.protocol);
 	if (fd < 0)
 		return -errno;
 	fd = restore_high(o->r, fd);
@@ -105,10 +106,14 @@ static int open_socket(struct opener *o, const struct mem_object *x)
 		return r;
 	if (k.state >= MEM_SOCK_BOUND) {
 		const struct sockaddr_un *un = (const struct sockaddr_un *)&addr;
+		bool named = k.family == AF_UNIX && un->sun_path[0], was = named && lstat(un->sun_path, &st) == 0;
 
-		if (k.family == AF_UNIX && un->sun_path[0] && lstat(un->sun_path, &st) == 0 && S_ISSOCK(st.st_mode))
+		if (was && S_ISSOCK(st.st_mode))
 			unlink(un->sun_path);
 		if (bind(fd, (const struct sockaddr *)&addr, k.addr_len) < 0)
+			return -errno;
+		/* As it was found: with its mode, or without a name if somebody had removed that. */
+		if (named && (was ? chmod(un->sun_path, st.st_mode & 07777) : unlink(un->sun_path)) < 0)
 			return -errno;
 	}
 	if (k.state == MEM_SOCK_LISTEN && listen(fd, (int)k.backlog) < 0)

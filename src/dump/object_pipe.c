@@ -129,6 +129,8 @@ int object_pipe(struct opened *x, struct err *e)
 		o->b = ext->role;
 		return 0;
 	}
+	if (o->flags & O_DIRECT)
+		return proc_refuse(x->p, e, "has a pipe in packet mode");
 	o->kind = MEM_OBJ_PIPE;
 	if (x->f.path[0] != '/')
 		return 0;

@@ -125,13 +125,21 @@ static bool is_bound(const struct mem_socket *k)
 	return k->addr_len > 2 && memcmp(k->addr + 2, zeros, 2) != 0; /* the port */
 }
 
+/* Also an empty message, which no count of bytes tells of. */
+static bool unread(int fd)
+{
+	char byte;
+
+	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
+}
+
 static int inet(struct opened *x, struct mem_socket *k, struct err *e)
 {
 	struct tcp_info info = { 0 };
 	socklen_t len = sizeof(info);
 	struct sockaddr_storage peer;
 	socklen_t plen = sizeof(peer);
-	int fd = x->o->fd, waiting = 0;
+	int fd = x->o->fd;
 
 	if (k->type == SOCK_STREAM && k->protocol == IPPROTO_TCP) {
 		if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
@@ -150,7 +158,7 @@ static int inet(struct opened *x, struct mem_socket *k, struct err *e)
 		return proc_refuse(x->p, e, "has a socket of a kind that can not be carried");
 	if (getpeername(fd, (struct sockaddr *)&peer, &plen) == 0)
 		return proc_refuse(x->p, e, "has a connected UDP socket");
-	if (ioctl(fd, FIONREAD, &waiting) == 0 && waiting > 0)
+	if (unread(fd))
 		return proc_refuse(x->p, e, "has a UDP socket with data that was not read");
 	return alone(x, k, e);
 }
@@ -159,10 +167,12 @@ static int unix_socket(struct opened *x, struct mem_socket *k, struct err *e)
 {
 	const struct external *ext;
 	struct unix_info info;
-	int r = ask_unix(x->f.st.st_ino, &info), waiting = 0;
+	int r = ask_unix(x->f.st.st_ino, &info);
 
 	if (r < 0)
 		return proc_refuse(x->p, e, "has a unix socket, and this kernel does not tell its other end");
+	if (k->state == MEM_SOCK_BOUND && k->addr[2] && k->addr[2] != '/')
+		return proc_refuse(x->p, e, "has a unix socket with a name that is relative to some folder");
 	if (number_opt(x->o->fd, SOL_SOCKET, SO_ACCEPTCONN) > 0) {
 		if (info.queued)
 			return proc_refuse(x->p, e, "has connections that it did not accept yet");
@@ -177,7 +187,7 @@ static int unix_socket(struct opened *x, struct mem_socket *k, struct err *e)
 			x->o->rec.b = 3;
 			return 0;
 		}
-		if (ioctl(x->o->fd, FIONREAD, &waiting) == 0 && waiting > 0)
+		if (k->type == SOCK_DGRAM && unread(x->o->fd))
 			return proc_refuse(x->p, e, "has a unix socket with data that was not read");
 		return alone(x, k, e);
 	}
@@ -256,10 +266,10 @@ static int read_queue(struct dump *d, struct object *o, struct err *e)
 	bool fds;
 	ssize_t n;
 
+	if (o->rec.a == SOCK_DGRAM)
+		return unread(o->fd) ? proc_refuse(o->p, e, "has datagrams that were not read") : 0;
 	if (sys_ioctl(o->fd, FIONREAD, &waiting) < 0 || !waiting)
 		return 0;
-	if (o->rec.a == SOCK_DGRAM)
-		return proc_refuse(o->p, e, "has datagrams that were not read");
 	if (waiting > QUEUE_MAX)
 		return proc_refuse(o->p, e, "has more than %u MiB in a unix socket", QUEUE_MAX >> 20);
 	data = malloc(4 + waiting);

@@ -444,6 +444,15 @@ print(where == s.getsockname(), s.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPT
 """
 LISTENED = "True 1 1 b'hello' b''"
 
+SERVER = ("""
+s = socket.socket(socket.AF_UNIX)
+s.bind(os.path.abspath("private")); os.chmod("private", 0o600); s.listen(5); s.setblocking(False)
+t = socket.socket(socket.AF_UNIX)
+t.bind(os.path.abspath("hidden")); os.unlink("hidden"); t.listen(5)
+gate()
+print(fails(s.accept), os.get_blocking(s.fileno()), os.get_blocking(t.fileno()), oct(os.stat("private").st_mode), os.path.exists("hidden"))
+""", "BlockingIOError False True 0o140600 False")
+
 UDP = ("""
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind(("127.0.0.1", 0))
@@ -475,7 +484,8 @@ GROUPS = {
                   "pidfd": PIDFD, "folder": FOLDER, "limits": LIMITS, "shared": SHARED},
     "streams": {"pipe": PIPE, "fifo": FIFO, "stream": STREAM, "dgram": DGRAM, "seqpacket": SEQPACKET, "pty": PTY, "terminal": TERMINAL, "udp": UDP,
                 "unix": (LISTENING % ("AF_UNIX", "os.path.abspath('socket')"), LISTENED), "abstract": (LISTENING % ("AF_UNIX", "'\\0name'"), LISTENED),
-                "tcp": (LISTENING % ("AF_INET", "('127.0.0.1', 0)"), LISTENED)},
+                "tcp": (LISTENING % ("AF_INET", "('127.0.0.1', 0)"), LISTENED),
+                "server": SERVER},
     "files": {"files": FILES, "unlinked": UNLINKED, "memfd": MEMFD, "mapped": MAPPED, "duplicates": DUPLICATES, "eventfd": EVENTFD,
               "semaphore": SEMAPHORE},
     "events": {"epoll-level": EPOLL_LEVEL, "epoll-edge": EPOLL_EDGE, "timerfd": TIMERFD, "signalfd": SIGNALFD, "pending": PENDING,
@@ -532,6 +542,9 @@ REFUSED = {
     "connected udp": ("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('127.0.0.1', 9))", "has a connected UDP socket"),
     "udp queue": ("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('127.0.0.1', 0)); s.sendto(b'x', s.getsockname())",
                   "UDP socket with data that was not read"),
+    "empty datagram": ("a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); a.send(b'')", "datagrams that were not read"),
+    "relative name": ("s = socket.socket(socket.AF_UNIX); s.bind('here'); s.listen()", "a name that is relative"),
+    "packets in a pipe": ("r, w = os.pipe2(os.O_DIRECT)", "a pipe in packet mode"),
     "dgram queue": ("a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); a.send(b'x')", "datagrams that were not read"),
     "seqpacket queue": ("a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET); a.send(b'x'); a.send(b'y')", "has several messages"),
     "descriptors on their way": ("a, b = socket.socketpair(); socket.send_fds(a, [b'x'], [0])", "descriptors on their way"),

@@ -253,6 +253,7 @@ static int set_cpus(uint64_t mask)
  */
 static int leave_root(const struct agent *a)
 {
+	uint64_t have;
 	int r = 0;
 
 	if (!a->single_id) {
@@ -264,11 +265,10 @@ static int leave_root(const struct agent *a)
 		if (r == 0)
 			r = sys_prctl(PR_SET_KEEPCAPS, 0, 0, 0, 0);
 	}
-	if (r < 0)
-		return r;
-	r = caps_set(CAPS_AGENT_FIRST, CAPS_ROOT);
+	if (r == 0)
+		r = caps_permitted(&have);
 	/* One that was never given what restoring takes (a rootless one) can not restore, and does all else. */
-	return r == -EPERM ? caps_set(CAPS_AGENT, CAPS_ROOT) : r;
+	return r == 0 ? caps_set(CAPS_AGENT | (CAPS_AGENT_FIRST & have), CAPS_ROOT) : r;
 }
 
 int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, enum frame_stage *stage, uint32_t *which)

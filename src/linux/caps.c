@@ -19,6 +19,16 @@ int caps_set(uint64_t pe, uint64_t inh)
 	return sys_capset(&h, d);
 }
 
+int caps_permitted(uint64_t *ret)
+{
+	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct d[2] = { 0 };
+	int r = sys_capget(&h, d);
+
+	*ret = (uint64_t)d[1].permitted << 32 | d[0].permitted;
+	return r;
+}
+
 int caps_raise_effective(void)
 {
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };

@@ -22,6 +22,7 @@
 
 /* All return 0 or -errno. */
 int caps_set(uint64_t permitted_effective, uint64_t inheritable);
+int caps_permitted(uint64_t *ret);
 int caps_raise_effective(void); /* all that are permitted */
 int caps_inherit(uint64_t inheritable); /* the other sets stay */
 int caps_drop_bounding(uint64_t keep); /* drops all others, up to the kernel's last */

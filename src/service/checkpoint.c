@@ -438,7 +438,7 @@ struct checkpoint *checkpoint_find(struct service *s, const struct who *who, con
 {
 	struct checkpoint *c = map_get(&s->checkpoints, text);
 	struct box *b;
-	char key[128];
+	char key[136];
 
 	if (!c && box) {
 		b = box_find(s, who, box, NULL);

@@ -1,0 +1,186 @@
+/*
+ * Between cloche-egress and its owner (the API process, or `cloche run`): messages over a SOCK_SEQPACKET socket, one
+ * per packet. docs/design/0010-egress.md tells the story; this header is the contract. Numbers are little-endian
+ * (proto/wire.h), strings as wire_put_str writes them. Nothing here allocates; what is decoded points into the packet.
+ * Each side treats the other's bytes as a stranger's: a packet that makes no sense ends the connection, not the process.
+ *
+ *	version u8 | type u8 | zero u16 | seq u32 | payload
+ *
+ * On connect egress sends HELLO, one HAVE per sandbox whose sockets it holds, and HAVE with box 0: that is all. The
+ * owner then sends CONFIG, BOX for each sandbox there is, and KEEP: those not named since are closed. One owner at a
+ * time: a new connection ends the one before.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+
+#define EGRESS_VERSION 1
+#define EGRESS_HEAD 8
+#define EGRESS_MSG_MAX (128U * 1024U)
+#define EGRESS_RULES_MAX 256U
+#define EGRESS_NAMES_MAX 4096U /* synthetic addresses of one sandbox; of which EGRESS_BATCH fit into one NAMES */
+#define EGRESS_INJECTS_MAX 16U
+#define EGRESS_BATCH 256U
+#define EGRESS_TEXT_MAX 256U /* reasons, commands */
+
+enum egress_type {
+	/* owner → egress */
+	EGRESS_CONFIG = 1, /* struct egress_config */
+	EGRESS_BOX, /* struct egress_box; with EGRESS_SOCKETS descriptors, or none when egress has them: the policy changes */
+	EGRESS_GONE, /* box: streams are reset, sockets closed; a last COUNTS and the ends of its streams come, then GONE */
+	EGRESS_KEEP, /* nothing: see above */
+	EGRESS_THEY, /* struct egress_they: the answer to a WHO, with its seq */
+	EGRESS_NAMES, /* struct egress_names: synthetic addresses it had before; behind its first BOX */
+	/* egress → owner */
+	EGRESS_HELLO = 32,
+	EGRESS_HAVE, /* box */
+	EGRESS_STREAM, /* struct egress_stream: one has ended, or was refused */
+	EGRESS_LOOKUP, /* struct egress_stream: a name was refused; port 0 */
+	EGRESS_NAMED, /* struct egress_names: new synthetic addresses, to be kept with the sandbox */
+	EGRESS_COUNTS, /* struct egress_counts: at most four times a second, when they changed */
+	EGRESS_WHO, /* struct egress_who: whose connection is that? Answered by THEY within a second, or not at all */
+	EGRESS_DONE, /* box; seq of the BOX: its policy is in force, or its sockets are refused (arg: errno) */
+};
+
+/* The descriptors of a BOX, in this order: made by the warden inside the sandbox's network namespace (linux/steer.h). */
+enum egress_socket { EGRESS_TCP, EGRESS_DNS_UDP, EGRESS_DNS_TCP, EGRESS_SOCKETS };
+
+enum egress_mode {
+	EGRESS_NONE, /* every stream and name is refused */
+	EGRESS_ALLOW, /* what a rule names */
+	EGRESS_OPEN, /* the public internet */
+	EGRESS_OBSERVE, /* what the outer rules of CONFIG allow; each stream and name is told with the rule it would need */
+};
+
+/* 0 = none. Of one sandbox, or of a tree of forks together. */
+struct egress_budget {
+	uint64_t bytes_out, bytes_in;
+	uint64_t connections; /* ever */
+	uint64_t bandwidth; /* bytes a second, both ways together */
+	uint64_t dns; /* queries, ever */
+	uint32_t concurrent;
+	uint32_t requests; /* HTTP requests, or streams that are none, a minute and name */
+};
+
+struct egress_counts {
+	uint64_t box;
+	uint64_t bytes_out, bytes_in, connections, refused, dns, dns_refused;
+	uint32_t concurrent;
+};
+
+enum egress_inject_kind { EGRESS_HEADER = 1, EGRESS_BASIC, EGRESS_QUERY };
+
+/* One value for one destination. Never written to a log, never told anybody but that server. */
+struct egress_inject {
+	uint8_t kind;
+	bool tls; /* only ever sent over TLS with the server's certificate verified; false: plain HTTP, an administrator's wish */
+	uint16_t port;
+	const char *host; /* a name, exact */
+	const char *field; /* the header's or parameter's name; of BASIC the user */
+	const char *value; /* as sent: "Bearer abc" */
+	const char *secret; /* its name, for the audit */
+};
+
+struct egress_box {
+	uint64_t box; /* the owner's number for it, never 0 and never used again */
+	uint64_t tree; /* which tree of forks it is of, never 0 */
+	char id[ID_SIZE]; /* for people */
+	uint8_t mode;
+	uint32_t rules; /* texts of proto/net_rule.h, sets resolved; EGRESS_RULES_MAX at most */
+	uint32_t privates; /* rules of addresses that are not public and an administrator lets it reach */
+	uint32_t injects;
+	const char *rule[EGRESS_RULES_MAX];
+	const char *private[EGRESS_RULES_MAX];
+	struct egress_inject inject[EGRESS_INJECTS_MAX];
+	struct egress_budget budget, tree_budget;
+	struct egress_counts counts; /* what it and, in tree_counts, its tree had used before: egress goes on from there */
+	struct egress_counts tree_counts; /* used when egress does not know the tree yet */
+	const char *ca_cert, *ca_key; /* PEM, "" when nothing is injected over TLS */
+};
+
+struct egress_config {
+	const char *resolver; /* "1.2.3.4", "[::1]:5353", several with a space between; "" = the host's /etc/resolv.conf */
+	uint32_t hosts; /* "name address": the administrator's own answers, before any resolver */
+	const char *host[EGRESS_RULES_MAX];
+	uint32_t outer; /* rules for mode observe; none: as open */
+	const char *rule[EGRESS_RULES_MAX];
+	const char *ca_file; /* what the servers' certificates are verified with, "" = the system's */
+};
+
+struct egress_names { /* index i is 198.18.1.0 + i, and fd63:6c6f:6368:65::1:0 + i */
+	uint64_t box;
+	uint32_t n;
+	struct {
+		uint32_t index;
+		const char *name;
+	} name[EGRESS_BATCH];
+};
+
+enum egress_verdict {
+	EGRESS_V_OK, /* it ended as its two sides wanted */
+	EGRESS_V_CUT, /* by us: policy changed, budget used up, sandbox gone */
+	EGRESS_V_FAILED, /* the server could not be reached, or broke off */
+	EGRESS_V_DENIED, /* refused by the policy */
+	EGRESS_V_BUDGET, /* refused by a budget */
+};
+
+struct egress_stream {
+	uint64_t box;
+	uint64_t out, in; /* bytes */
+	uint64_t usec; /* it lasted */
+	uint8_t verdict;
+	uint8_t family; /* of ->addr: 4, 6, 0 = none */
+	uint16_t port;
+	uint8_t addr[16]; /* connected to, or asked for */
+	uint32_t pid; /* inside; 0 = not known */
+	uint32_t requests; /* HTTP requests seen */
+	uint32_t times; /* how often the same was refused since the last report; else 1 */
+	const char *name; /* "" = by address */
+	const char *rule; /* that let it through; of a refusal the one that would ("pypi.org:443"), or "" when none can */
+	const char *reason; /* of everything but OK: one line */
+	const char *command; /* "" = not known */
+	const char *secrets; /* names of those injected, a space between */
+};
+
+struct egress_who {
+	uint64_t box;
+	uint8_t family; /* of the client's socket */
+	uint16_t client_port, port;
+	uint8_t client[16], addr[16];
+};
+
+struct egress_they {
+	uint64_t box;
+	uint32_t pid;
+	const char *command;
+};
+
+struct egress_msg {
+	uint8_t type;
+	uint32_t seq;
+	uint64_t box, arg; /* of those that have no struct of their own */
+	const uint8_t *payload;
+	size_t len;
+};
+
+/* 0, or -EBADMSG. Each struct has its own below. */
+int egress_decode(const uint8_t *data, size_t len, struct egress_msg *ret);
+/* Whole packets: their length, or -EMSGSIZE. */
+long egress_plain_encode(enum egress_type type, uint32_t seq, uint64_t box, uint64_t arg, uint8_t *out, size_t size);
+long egress_config_encode(const struct egress_config *c, uint8_t *out, size_t size);
+int egress_config_decode(const struct egress_msg *m, struct egress_config *ret);
+long egress_box_encode(const struct egress_box *b, uint32_t seq, uint8_t *out, size_t size);
+int egress_box_decode(const struct egress_msg *m, struct egress_box *ret);
+long egress_names_encode(enum egress_type type, const struct egress_names *n, uint8_t *out, size_t size);
+int egress_names_decode(const struct egress_msg *m, struct egress_names *ret);
+long egress_stream_encode(enum egress_type type, const struct egress_stream *s, uint8_t *out, size_t size);
+int egress_stream_decode(const struct egress_msg *m, struct egress_stream *ret);
+long egress_counts_encode(const struct egress_counts *c, uint8_t *out, size_t size);
+int egress_counts_decode(const struct egress_msg *m, struct egress_counts *ret);
+long egress_who_encode(const struct egress_who *w, uint32_t seq, uint8_t *out, size_t size);
+int egress_who_decode(const struct egress_msg *m, struct egress_who *ret);
+long egress_they_encode(const struct egress_they *t, uint32_t seq, uint8_t *out, size_t size);
+int egress_they_decode(const struct egress_msg *m, struct egress_they *ret);

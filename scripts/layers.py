@@ -19,6 +19,8 @@ BELOW = {
     'probe': ['base'],
     'seccomp': ['base'],
     'tar': ['proto', 'base'],
+    'tls': ['base'],
+    'egress': ['tls', 'proto', 'linux', 'base'],
     'http': ['base'],
     'audit': ['base'],
     'store': ['base'],

@@ -21,13 +21,12 @@ BELOW = {
     'tar': ['proto', 'base'],
     'tls': ['base'],
     'egress': ['tls', 'proto', 'linux', 'base'],
-    'egress': ['proto', 'linux', 'base'],
     'http': ['base'],
     'audit': ['base'],
     'store': ['base'],
-    'service': ['store', 'audit', 'driver', 'warden', 'proto', 'linux', 'base'],
-    'api': ['http', 'service', 'store', 'audit', 'driver', 'warden', 'proto', 'linux', 'base'],
-    'daemon': ['api', 'http', 'service', 'store', 'audit', 'driver', 'warden', 'proto', 'linux', 'base'],
+    'service': ['tls', 'store', 'audit', 'driver', 'warden', 'proto', 'linux', 'base'],
+    'api': ['http', 'service', 'tls', 'store', 'audit', 'driver', 'warden', 'proto', 'linux', 'base'],
+    'daemon': ['api', 'http', 'service', 'tls', 'store', 'audit', 'driver', 'warden', 'proto', 'linux', 'base'],
     'client': ['audit', 'base'],
 }
 GENERATED = {'config.h': None, 'tools/seccomp_filter.h': ['linux']}  # name: who may include it

@@ -698,7 +698,7 @@ static int on_name(void *arg, const struct net_name_row *row)
 	return 0;
 }
 
-int box_nets_load(struct service *s, struct err *e)
+static int load_all(struct service *s, struct err *e)
 {
 	struct net_run *run;
 	size_t at = 0;
@@ -739,7 +739,7 @@ int box_nets_new(struct service *s, struct err *e)
 int box_nets_start(struct service *s, struct err *e)
 {
 	const struct elink_user u = { .have = on_have, .down = on_down, .message = on_message, .arg = s->nets };
-	int r = box_nets_load(s, e);
+	int r = load_all(s, e);
 
 	if (r == 0)
 		box_nets_store(s); /* trees nobody is of go */

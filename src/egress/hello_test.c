@@ -13,6 +13,7 @@ static uint8_t made[HELLO_MAX * 2], cut[HELLO_MAX * 8];
 static size_t make(const char *name, const char *alpn, int version)
 {
 	SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+	char own[300]; /* OpenSSL's macro casts const away */
 	SSL *ssl;
 	int n;
 
@@ -20,8 +21,9 @@ static size_t make(const char *name, const char *alpn, int version)
 	ssl = SSL_new(ctx);
 	SSL_set_bio(ssl, BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
 	SSL_set_connect_state(ssl);
+	snprintf(own, sizeof(own), "%s", name ? name : "");
 	if (name)
-		SSL_set_tlsext_host_name(ssl, name);
+		SSL_set_tlsext_host_name(ssl, own);
 	if (alpn)
 		SSL_set_alpn_protos(ssl, (const unsigned char *)alpn, (unsigned)strlen(alpn));
 	SSL_do_handshake(ssl);

@@ -31,6 +31,8 @@ enum question {
 	Q_TEMPLATE_DELETE,
 	Q_POOL_PUT,
 	Q_POOL_DELETE,
+	Q_PORT_PUT,
+	Q_PORT_DELETE,
 	Q_COUNT
 };
 

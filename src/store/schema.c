@@ -56,6 +56,10 @@ static const char *const steps[] = {
 	/* 4: memory. Which execs go on from a checkpoint; how a sandbox sleeps. */
 	("ALTER TABLE checkpoints ADD COLUMN execs TEXT NOT NULL DEFAULT '';"
 	 "ALTER TABLE boxes ADD COLUMN asleep INTEGER NOT NULL DEFAULT 0;"),
+	/* 5: ports that others may use. */
+	("CREATE TABLE ports (box TEXT NOT NULL REFERENCES boxes(id) ON DELETE CASCADE, port INTEGER NOT NULL,"
+	 " public INTEGER NOT NULL, token BLOB CHECK(length(token) = 32), created_ns INTEGER NOT NULL,"
+	 " PRIMARY KEY (box, port)) STRICT, WITHOUT ROWID;"),
 };
 
 static int number_cb(void *arg, int n, char **values, char **names)

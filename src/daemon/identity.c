@@ -66,7 +66,7 @@ int identity_find(const char *user, struct identity *ret, struct err *e)
 	if (r < 0)
 		return r;
 	if (!found.uid || !found.gid)
-		return err_set(e, ERR_INVALID, -EPERM, "user '%.60s': it must not be root", user);
+		return err_set(e, ERR_INVALID, -EPERM, "user '%.60s': must not run as root", user);
 	*ret = found;
 	return 0;
 }

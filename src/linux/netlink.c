@@ -35,6 +35,11 @@ void netlink_free(struct netlink *n)
 	free(n);
 }
 
+int netlink_take(struct netlink *n)
+{
+	return TAKE_FD(n->fd);
+}
+
 /* Room for @size bytes and what aligns them, zeroed; NULL when there is none. */
 static void *grow(struct netlink *n, size_t size)
 {

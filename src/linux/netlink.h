@@ -23,6 +23,8 @@ struct netlink {
 /* In the network namespace the caller is in: it stays that one's. @family: NETLINK_ROUTE and so on. */
 int netlink_new(int family, struct netlink **ret, struct err *e);
 void netlink_free(struct netlink *n);
+/* Its descriptor, the caller's from now on: one of nftables that has deleted something takes a while to close. */
+int netlink_take(struct netlink *n);
 DEFINE_AUTO(struct netlink, netlink_free)
 
 /* @head: what follows the header, of its family's own shape. */

@@ -376,34 +376,47 @@ int steer_up(const struct steer_rules *r, struct err *e)
 	return nft_commit(&b, e);
 }
 
-int steer_change(const struct steer_rules *r, struct err *e)
+static int commit_late(struct nft *b, int *ret_late, struct err *e)
+{
+	int r = nft_commit(b, e);
+
+	if (ret_late)
+		*ret_late = netlink_take(b->link);
+	return r;
+}
+
+int steer_change(const struct steer_rules *r, int *ret_late, struct err *e)
 {
 	AUTO(netlink_free) struct netlink *n = NULL;
 	struct nft b;
 	int x = open_nft(&n, e);
 
+	if (ret_late)
+		*ret_late = -1;
 	if (x < 0)
 		return x;
 	nft_begin(&b, n, TABLE, CHAIN);
 	nft_flush(&b);
 	rules(&b, r);
-	return nft_commit(&b, e);
+	return commit_late(&b, ret_late, e);
 }
 
-int steer_down(struct err *e)
+int steer_down(int *ret_late, struct err *e)
 {
 	AUTO(netlink_free) struct netlink *n = NULL;
 	struct nft b;
 	/* The routes first: an address without rules must not lead anywhere, not even to the sandbox itself. */
 	int r = routes(RTM_DELADDR, RTM_DELROUTE, 0, e);
 
+	if (ret_late)
+		*ret_late = -1;
 	if (r == 0)
 		r = open_nft(&n, e);
 	if (r < 0)
 		return r;
 	nft_begin(&b, n, TABLE, CHAIN);
 	nft_table_delete(&b);
-	return nft_commit(&b, e);
+	return commit_late(&b, ret_late, e);
 }
 
 /* --- sockets --- */

@@ -295,7 +295,7 @@ TEST(the_sandboxs_own_services_are_reached_by_its_own_addresses_only)
 	CHECK_EQ(wait_in(wild, 0), 0);
 	r.mode = STEER_OPEN;
 	r.n = 0;
-	CHECK_EQ(steer_change(&r, NULL), 0);
+	CHECK_EQ(steer_change(&r, NULL, NULL), 0);
 	CHECK_EQ(refused("5.6.7.8", 8080), -ECONNREFUSED);
 	CHECK_EQ(refused("5.6.7.8", 9090), -ECONNREFUSED);
 	CHECK_EQ(wait_in(wild, 0), 0);
@@ -334,18 +334,18 @@ TEST(each_mode_lets_through_what_it_says)
 	CHECK_EQ(refused("1.1.1.1", 443), -ECONNREFUSED);
 	CHECK_EQ(ask("198.18.0.1", 53), 0);
 	for (r.mode = STEER_OPEN; r.mode <= STEER_OBSERVE; r.mode++) {
-		CHECK_EQ(steer_change(&r, NULL), 0);
+		CHECK_EQ(steer_change(&r, NULL, NULL), 0);
 		CHECK(reaches(s[STEER_TCP], NAME4, 443));
 		CHECK(reaches(s[STEER_TCP], "1.1.1.1", 443));
 		CHECK(reaches(s[STEER_TCP], "2606:4700::1111", 853));
 		CHECK_EQ(refused("198.18.0.3", 443), -ECONNREFUSED);
 	}
 	r = allow();
-	CHECK_EQ(steer_change(&r, NULL), 0);
+	CHECK_EQ(steer_change(&r, NULL, NULL), 0);
 	CHECK_EQ(refused("1.1.1.1", 443), -ECONNREFUSED);
 	CHECK(reaches(s[STEER_TCP], "10.1.0.1", 5432));
 	r.n = 0;
-	CHECK_EQ(steer_change(&r, NULL), 0);
+	CHECK_EQ(steer_change(&r, NULL, NULL), 0);
 	CHECK_EQ(refused("10.1.0.1", 5432), -ECONNREFUSED);
 	CHECK(reaches(s[STEER_TCP], NAME4, 443));
 	fd_close_many(s, STEER_SOCKETS);
@@ -393,7 +393,7 @@ TEST(what_the_kernel_refused_is_told_with_how_often)
 		CHECK_EQ(refused("9.8.7.6", (uint16_t)(3000 + i)), -ECONNREFUSED);
 	CHECK_EQ(steer_denied(d, NULL), STEER_DENIED);
 	/* Other rules forget nothing. */
-	CHECK_EQ(steer_change(&r, NULL), 0);
+	CHECK_EQ(steer_change(&r, NULL, NULL), 0);
 	CHECK_EQ(steer_denied(d, NULL), STEER_DENIED);
 	fd_close_many(s, STEER_SOCKETS);
 }
@@ -495,7 +495,7 @@ TEST(taken_down_nothing_is_left)
 	CHECK(contents(during));
 	CHECK(during[0] == before[0] + 2 && during[2] > before[2] && during[4] == before[4] + 1);
 	fd_close_many(s, STEER_SOCKETS);
-	CHECK_EQ(steer_down(NULL), 0);
+	CHECK_EQ(steer_down(NULL, NULL), 0);
 	CHECK(contents(after));
 	for (unsigned i = 0; i < 6; i++)
 		CHECK_EQ(after[i], before[i]);
@@ -514,7 +514,7 @@ TEST(steering_sends_nothing)
 	char text[4096];
 
 	CHECK(steered(&r, s));
-	CHECK_EQ(steer_change(&r, NULL), 0);
+	CHECK_EQ(steer_change(&r, NULL, NULL), 0);
 	CHECK(fd_get(AT_FDCWD, "/proc/thread-self/net/dev", text, sizeof(text)) > 0);
 	CHECK(strstr(text, "lo:") && strtoull(strstr(text, "lo:") + 3, NULL, 10) == 0);
 	fd_close_many(s, STEER_SOCKETS);
@@ -560,7 +560,7 @@ static int try_as_root_inside(void)
 		return 5;
 	if (socket(AF_INET, SOCK_RAW, IPPROTO_TCP) >= 0 || socket(AF_PACKET, SOCK_RAW, 0) >= 0)
 		return 6;
-	if (steer_change(&r, NULL) == 0 || steer_down(NULL) == 0 || steer_sockets(s, NULL) == 0)
+	if (steer_change(&r, NULL, NULL) == 0 || steer_down(NULL, NULL) == 0 || steer_sockets(s, NULL) == 0)
 		return 7;
 	/* In a namespace of its own it may do all that, and is alone there. */
 	return refused("1.1.1.1", 443) == -ECONNREFUSED ? 0 : 8;

@@ -149,7 +149,8 @@ int warden_compare(struct warden *w, const struct warden_compare *c, int *ret_fd
 void warden_net_sockets(struct warden_sandbox *s, int ret[STEER_SOCKETS]);
 /*
  * Other rules, all at once or not at all; and when @ret_sockets is given, three new sockets: ERR_CONFLICT while somebody
- * still has the old ones. ERR_CONFLICT as well for a sandbox made without SPEC_NET.
+ * still has the old ones. A sandbox made without SPEC_NET gets its way out by this, with @ret_sockets (a policy may be
+ * given while it runs); without them ERR_CONFLICT.
  */
 int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_rules *rules, int *ret_sockets,
 	       struct err *e);

@@ -263,6 +263,7 @@ static int upgrade(struct proxy *x, struct http_req *q, const char *protocol)
 		return r;
 	x->q = NULL;
 	x->begun = true;
+	x->out_end = false; /* the request has ended, and what is said from now on has not */
 	api_stand(x->api, &x->standing, on_stop, x);
 	return 0;
 }

@@ -4,6 +4,7 @@
  */
 #include "egress/mitm.h"
 
+#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -45,6 +46,7 @@ static struct {
 	uint64_t out, in, most;
 	unsigned requests, allowed;
 	unsigned pending; /* threads */
+	int go[2]; /* a pipe: the server waits for a byte of the test */
 	bool ended;
 	uint8_t verdict;
 	char reason[EGRESS_TEXT_MAX];
@@ -706,8 +708,11 @@ static void ask_rotated(struct peer *p)
 
 static void answer_rotated(struct peer *p)
 {
+	char c;
+
 	hear_until(p, "s3cret\r\n\r\n");
-	say(p, OK, strlen(OK));
+	if (read(f.go[0], &c, 1) == 1)
+		say(p, OK, strlen(OK));
 	hear_until(p, "fresh\r\n\r\n");
 	say(p, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone", 42);
 }
@@ -717,16 +722,19 @@ TEST(a_rotated_value_is_used_from_the_next_request_on)
 	struct inject *old;
 
 	up(true);
+	CHECK_EQ(pipe2(f.go, O_CLOEXEC), 0);
 	begin(true, ask_rotated);
 	serve(f.world, NAME, answer_rotated);
 	/* Between the first request's way out and its answer. */
 	for (int i = 0; i < 3000 && !f.out; i++)
-		loop_turn(&f.loop, 1);
+		loop_turn(&f.loop, 20);
 	old = f.inject;
 	set_inject("fresh", true);
 	mitm_set_inject(f.m, f.inject);
 	inject_unref(old);
+	CHECK_EQ(write(f.go[1], "x", 1), 1);
 	turn();
+	fd_close_many(f.go, 2);
 	CHECK_CONTAINS(f.client.got, "done");
 	CHECK_CONTAINS(f.server.got, "fresh");
 	down();

@@ -122,7 +122,7 @@ static int more(struct upstream *u, uint8_t *ret_which)
 		if (u->attempt[i].f.fd < 0)
 			a = &u->attempt[i];
 	while (a && u->next < u->n) {
-		int fd, r;
+		int fd = -1, r;
 
 		*ret_which = u->next++;
 		r = dial(&u->addr[*ret_which], u->port, &fd);

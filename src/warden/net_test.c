@@ -189,11 +189,21 @@ TEST(rules_are_replaced_while_it_runs_and_sockets_made_anew_once_the_old_ones_ar
 	fd_close(take(again[STEER_TCP], &who));
 	CHECK_EQ(who.port, 80);
 	fd_close_many(again, STEER_SOCKETS);
-	/* One made without stays without. */
+	/* One made without has no rules to be changed; but it can be given a way out. */
 	CHECK(make(&w, NULL, &b));
 	CHECK(client_net(w.client, b.s.handle, &r, NULL, &e) < 0);
 	CHECK_EQ(e.kind, ERR_CONFLICT);
 	CHECK_EQ(client_denied(w.client, b.s.handle, d, &e), 0);
+	CHECK_EQ(client_net(w.client, b.s.handle, &r, again, &e), 0);
+	CHECK(says(&b, "t('203.0.113.1', 80); print(t('9.9.9.9', 853))", "ConnectionRefusedError"));
+	fd_close(take(again[STEER_TCP], &who));
+	CHECK_EQ(who.port, 80);
+	CHECK_EQ(client_net(w.client, b.s.handle, &open_all, NULL, &e), 0);
+	CHECK_EQ(client_freeze(w.client, b.s.handle, &e), 0);
+	CHECK_EQ(client_thaw(w.client, b.s.handle, &e), 0);
+	fd_close_many(again, STEER_SOCKETS);
+	CHECK_EQ(client_net(w.client, b.s.handle, &r, again, &e), 0);
+	fd_close_many(again, STEER_SOCKETS);
 	CHECK(end(&w, &a) && end(&w, &b));
 	CHECK_EQ(wt_stop(&w), 0);
 }

@@ -56,6 +56,14 @@ static const char *const steps[] = {
 	/* 4: memory. Which execs go on from a checkpoint; how a sandbox sleeps. */
 	("ALTER TABLE checkpoints ADD COLUMN execs TEXT NOT NULL DEFAULT '';"
 	 "ALTER TABLE boxes ADD COLUMN asleep INTEGER NOT NULL DEFAULT 0;"),
+	/* 5: secrets, sealed by service/vault.c. Those that are gone are kept while somebody's output may show them. */
+	("CREATE TABLE secrets (tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE, name TEXT NOT NULL,"
+	 " version INTEGER NOT NULL, gone INTEGER NOT NULL, description TEXT NOT NULL, created_ns INTEGER NOT NULL,"
+	 " updated_ns INTEGER NOT NULL, PRIMARY KEY (tenant, name)) STRICT, WITHOUT ROWID;"
+	 "CREATE TABLE secret_values (tenant TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,"
+	 " sealed BLOB NOT NULL, PRIMARY KEY (tenant, name, version), FOREIGN KEY (tenant, name)"
+	 " REFERENCES secrets(tenant, name) ON DELETE CASCADE) STRICT, WITHOUT ROWID;"
+	 "ALTER TABLE tenants ADD COLUMN secrets INTEGER NOT NULL DEFAULT 0;"),
 };
 
 static int number_cb(void *arg, int n, char **values, char **names)

@@ -22,6 +22,7 @@ static bool read_quotas(struct jin *j, struct tenant_quota *q)
 	jin_u64(&in, "execs", &q->execs, 0, UINT32_MAX);
 	jin_u64(&in, "checkpoints", &q->checkpoints, 0, UINT32_MAX);
 	jin_size(&in, "checkpoint_bytes", &q->checkpoint_bytes);
+	jin_u64(&in, "secrets", &q->secrets, 0, UINT32_MAX);
 	j->r = jin_end(&in);
 	return j->r == 0;
 }
@@ -50,6 +51,7 @@ static void put_quotas(struct json *j, const char *key, const struct tenant_quot
 	jout_u64(j, "execs", q->execs);
 	jout_u64(j, "checkpoints", q->checkpoints);
 	jout_u64(j, "checkpoint_bytes", q->checkpoint_bytes);
+	jout_u64(j, "secrets", q->secrets);
 	jout_end(j);
 }
 

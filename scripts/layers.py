@@ -19,12 +19,14 @@ BELOW = {
     'probe': ['base'],
     'seccomp': ['base'],
     'tar': ['proto', 'base'],
+    'tls': ['base'],
+    'egress': ['tls', 'proto', 'linux', 'base'],
     'http': ['base'],
     'audit': ['base'],
     'store': ['base'],
-    'service': ['store', 'audit', 'driver', 'warden', 'proto', 'linux', 'base'],
-    'api': ['http', 'service', 'store', 'audit', 'driver', 'warden', 'proto', 'linux', 'base'],
-    'daemon': ['api', 'http', 'service', 'store', 'audit', 'driver', 'warden', 'proto', 'linux', 'base'],
+    'service': ['tls', 'store', 'audit', 'driver', 'warden', 'egress', 'proto', 'linux', 'base'],
+    'api': ['http', 'service', 'tls', 'store', 'audit', 'driver', 'warden', 'egress', 'proto', 'linux', 'base'],
+    'daemon': ['api', 'http', 'service', 'tls', 'store', 'audit', 'driver', 'warden', 'egress', 'proto', 'linux', 'base'],
     'client': ['audit', 'base'],
 }
 GENERATED = {'config.h': None, 'tools/seccomp_filter.h': ['linux']}  # name: who may include it

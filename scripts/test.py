@@ -8,6 +8,9 @@ build/test-logs/<part>.log; a failed part's end is shown.
 
 Parts that run sandboxes on this host run one after the other, since they look for what is left behind. What only
 compiles, or has a machine of its own, goes on beside them and is counted at its place.
+
+A few tests that failed get a second look when nothing else runs: what then passes was held up by the machine's load. It
+counts as passed, and is listed as unsteady, so that it is mended. More than a few are failures, without a second look.
 """
 import concurrent.futures
 import json
@@ -35,6 +38,7 @@ MESON = '/usr/bin/meson'
 AGENT_MAX = 1 << 20
 ELF_AARCH64 = 183
 RUNNING = set()
+SECOND_LOOKS = 6  # failures of one part
 
 
 class Part:
@@ -47,6 +51,7 @@ class Part:
         self.seconds = 0
         self.passed = self.failed = self.skipped = 0
         self.notes = []
+        self.second = []  # functions that run failed tests again: the names of those that pass now
         os.makedirs(LOGS, exist_ok=True)
         self.path = os.path.join(LOGS, name + '.log')
         self.log = open(self.path, 'w', encoding='utf-8')
@@ -84,6 +89,19 @@ class Part:
     def fail(self, what):
         self.failed += 1
         self.notes.append(what)
+
+    def look_again(self):
+        """What failed once more, alone."""
+        if not 0 < self.failed <= SECOND_LOOKS or not self.second:
+            return
+        self.log = open(self.path, 'a', encoding='utf-8')
+        self.low = False
+        for name in {name for fn in self.second for name in fn()}:
+            if name in self.notes:
+                self.notes[self.notes.index(name)] = f'unsteady: {name} passed when run again, alone'
+                self.failed -= 1
+                self.passed += 1
+        self.log.close()
 
     def skip(self, what):
         self.skipped += 1
@@ -125,9 +143,10 @@ class Part:
         self.run(MESON, 'test', '-C', folder, '--print-errorlogs', *args)
         if not os.path.exists(result):
             return self.fail('the unit tests did not build')
+        before = len(self.notes)
         with open(result, encoding='utf-8') as f:
-            for line in f:
-                t = json.loads(line)
+            tests = [json.loads(line) for line in f]
+            for t in tests:
                 name, text, ok = t['name'].split(' / ')[-1], t.get('stdout') or '', t['result'] == 'OK'
                 if re.search(r'^1\.\.\d', text, re.M):
                     self.tap(name, text, ok)
@@ -135,6 +154,15 @@ class Part:
                     self.skip(name)
                 else:
                     self.check(name, ok)  # its exit code is all it says
+        bad = [t['name'].split(' / ')[-1] for t in tests if t['result'] not in ('OK', 'SKIP')]
+        notes = self.notes[before:]
+        if bad:
+            self.second.append(lambda: self.meson_again(folder, bad, notes))
+
+    def meson_again(self, folder, programs, notes):
+        """A program that passes as a whole clears all that was said of it."""
+        good = [n for n in programs if self.run(MESON, 'test', '-C', folder, '--print-errorlogs', n) == 0]
+        return [x for x in notes if x in good or any(x.startswith(n + ': ') for n in good)]
 
 
 def setup_args():
@@ -167,7 +195,7 @@ def part_unit(p):
 
 def build_asan(p):
     folder = os.path.join(ROOT, 'build-asan')
-    args = ('-Db_sanitize=address,undefined', '-Dprograms=false', '-Dwerror=true')
+    args = ('-Db_sanitize=address,undefined', '-Doptimization=1', '-Dprograms=false', '-Dwerror=true')
     return p.check('setup', p.meson_setup(folder, *args)) and p.run('ninja', '-C', folder) == 0
 
 
@@ -180,7 +208,7 @@ def part_asan(p):
 
 def part_clang(p):
     folder = os.path.join(ROOT, 'build-clang')
-    if p.check('setup', p.meson_setup(folder, '-Dwerror=true', env={'CC': 'clang'})):
+    if p.check('setup', p.meson_setup(folder, '-Doptimization=1', '-Dwerror=true', env={'CC': 'clang'})):
         p.check('programs', p.run('ninja', '-C', folder, 'programs') == 0)
         p.check('tests', p.run('ninja', '-C', folder) == 0)
 
@@ -248,21 +276,41 @@ def run_pytest(p, folder):
     result = os.path.join(LOGS, p.name + '.xml')
     if os.path.exists(result):
         os.unlink(result)
-    code = p.run('/usr/bin/python3', '-m', 'pytest', '-q', '-p', 'no:cacheprovider', '--junitxml', result, folder,
-                 env={'CLOCHE_BUILD': BUILD, 'PYTHONDONTWRITEBYTECODE': '1'}, timeout=900)
-    bad = 0
-    if os.path.exists(result):
-        for case in xml.etree.ElementTree.parse(result).iter('testcase'):
-            name = f'{case.get("classname")}::{case.get("name")}'
-            if case.find('failure') is not None or case.find('error') is not None:
-                bad += 1
-                p.fail(name)
-            elif case.find('skipped') is not None:
-                p.skip(f'{name}: {case.find("skipped").get("message")}')
-            else:
-                p.passed += 1
-    if code != 0 and not bad:
+    cache = os.path.join(LOGS, p.name + '.cache')
+    shutil.rmtree(cache, ignore_errors=True)
+    argv = ('/usr/bin/python3', '-m', 'pytest', '-q', '-o', 'cache_dir=' + cache, '--junitxml', result)
+    env = {'CLOCHE_BUILD': BUILD, 'PYTHONDONTWRITEBYTECODE': '1'}
+    code = p.run(*argv, folder, env=env, timeout=1500)
+    cases = list(junit(result))
+    for name, bad, skipped in cases:
+        if bad:
+            p.fail(name)
+        elif skipped is not None:
+            p.skip(f'{name}: {skipped}')
+        else:
+            p.passed += 1
+    if code != 0 and not any(bad for _, bad, _ in cases):
         p.fail(f'pytest {folder}: exit {code}')
+
+    def again():
+        if os.path.exists(result):
+            os.unlink(result)
+        p.run(*argv, '--lf', '--lfnf=none', folder, env=env)
+        return [name for name, bad, skipped in junit(result) if not bad and skipped is None]
+    p.second.append(again)
+
+
+def junit(path):
+    """(name, whether it failed, why it was skipped or None) of each test. A test with two entries failed at its end."""
+    cases = {}
+    if os.path.exists(path):
+        for case in xml.etree.ElementTree.parse(path).iter('testcase'):
+            name = f'{case.get("classname")}::{case.get("name")}'
+            skipped = case.find('skipped')
+            bad = case.find('failure') is not None or case.find('error') is not None
+            old = cases.get(name, (False, None))
+            cases[name] = (bad or old[0], skipped.get('message') if skipped is not None else old[1])
+    return [(name, bad, skipped) for name, (bad, skipped) in cases.items()]
 
 
 def part_functional(p):
@@ -293,8 +341,11 @@ def part_sdk(p):
         text = f.read()
     for word, field in (('pass', 'passed'), ('fail', 'failed'), ('skipped', 'skipped')):
         setattr(p, field, getattr(p, field) + sum(int(n) for n in re.findall(rf'^# {word} (\d+)$', text, re.M)))
+    bad = [f'npm test: failure {n + 1}' for n in range(p.failed)]
+    p.notes += bad
     if not p.passed or (code and not p.failed):
         p.fail(f'npm test: exit {code}, {p.passed} passed')
+    p.second.append(lambda: bad if p.run('npm', 'test', cwd=folder, env={'CLOCHE_BUILD': BUILD}) == 0 else [])
 
 
 def part_v2(p):
@@ -309,7 +360,9 @@ def part_v2(p):
         p.passed, p.failed = map(int, counts[-1])
     if not counts or (code != 0 and not p.failed):
         p.fail(f'tests/v2/run: exit {code}')
-    p.notes += re.findall(r'not ok \d+ - (.*)', text)
+    bad = re.findall(r'not ok \d+ - (.*)', text)
+    p.notes += bad
+    p.second.append(lambda: bad if p.run('tests/v2/run', env={'CLOCHE_BUILD': BUILD}) == 0 else [])
 
 
 def part_readme(p):
@@ -406,6 +459,13 @@ def run_all(names):
                 waiting.remove(entry)
                 thread = Beside(jobs) if len(names) > 1 else None
                 beside.update({j[0]: thread for j in jobs if thread})
+    for p in done:
+        if p.failed:
+            before = p.failed
+            p.look_again()
+            if p.failed < before:
+                print('second look:')
+                show(p)
     return tuple(sum(getattr(p, x) for p in done) for x in ('passed', 'failed', 'skipped'))
 
 

@@ -182,7 +182,8 @@ static int stop(int sig)
 
 static void clean(void)
 {
-	static const char *const names[] = { "lock", "state.db", "first-start", "cloche.sock", "warden.sock", "token" };
+	static const char *const names[] = { "lock", "state.db", "first-start", "cloche.sock", "warden.sock", "egress.sock", "token",
+						"layers/lock" };
 	char path[300];
 
 	fd_close(d.out);
@@ -190,6 +191,8 @@ static void clean(void)
 		snprintf(path, sizeof(path), "%s/%s", d.data, names[i]);
 		unlink(path);
 	}
+	snprintf(path, sizeof(path), "%s/layers", d.data);
+	rmdir(path);
 	rmdir(d.data);
 	rmdir(d.base);
 }

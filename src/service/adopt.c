@@ -12,6 +12,7 @@
 #include "service/checkpoint.h"
 #include "service/exec.h"
 #include "service/pool.h"
+#include "service/port.h"
 #include "service/service_impl.h"
 #include "service/template.h"
 #include "service/wlink.h"
@@ -268,6 +269,8 @@ void service_start(struct service *s, void (*ready)(void *arg, int r, const stru
 		r = boxes_each(s->db, on_box, a, &e);
 	if (r == 0)
 		r = execs_each(s->db, on_exec, a, &e);
+	if (r == 0)
+		r = ports_load(s, &e);
 	if (r == 0)
 		spool_sweep(s);
 	if (r == 0)

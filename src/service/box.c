@@ -11,6 +11,7 @@
 #include "service/jin.h"
 #include "service/layer.h"
 #include "service/pool.h"
+#include "service/port.h"
 #include "service/service_impl.h"
 #include "service/wlink.h"
 
@@ -54,6 +55,7 @@ void box_unref(struct box *b)
 	assert(!b->making && !b->execs);
 	alink_close(&b->link);
 	fd_close(b->group);
+	ports_free(b);
 	box_want_free(b->want);
 	free(b->restored);
 	free(b->memory_refused);

@@ -21,6 +21,7 @@ struct box;
 struct exec;
 struct pool;
 struct box_op;
+struct port;
 struct swap;
 struct sealing;
 struct sleep;
@@ -73,6 +74,7 @@ struct box {
 	bool pooled; /* ready, and nobody's: not to be seen */
 	struct box *ready_next, **ready_prev; /* of the pool's */
 	struct file_worker *files; /* idle, of service/file.c */
+	struct port *ports; /* of service/port.c */
 	uint32_t file_tag;
 	bool promoting; /* a fork's changes are being brought into it */
 	struct tenant_quota charged; /* what its tenant has used up for it */

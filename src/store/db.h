@@ -164,6 +164,17 @@ int pools_put(struct db *d, const struct pool_row *p, struct err *e); /* insert,
 int pools_delete(struct db *d, const char *id, struct err *e);
 int pools_each(struct db *d, int (*fn)(void *arg, const struct pool_row *p), void *arg, struct err *e); /* by created */
 
+/* --- ports of sandboxes that others may use; loaded whole --- */
+struct port_row {
+	const char *box;
+	uint16_t port;
+	bool public;
+	uint8_t token[32]; /* SHA-256 of its token; zeros = none */
+	uint64_t created_ns;
+};
+int ports_put(struct db *d, const struct port_row *p, struct err *e); /* insert or replace */
+int ports_delete(struct db *d, const char *box, uint16_t port, struct err *e);
+int ports_each(struct db *d, int (*fn)(void *arg, const struct port_row *p), void *arg, struct err *e);
 /* --- secrets: few; loaded whole. Values are sealed by service/vault.h, and never here otherwise --- */
 struct secret_row {
 	const char *tenant, *name, *description; /* description "" = none */

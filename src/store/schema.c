@@ -56,7 +56,11 @@ static const char *const steps[] = {
 	/* 4: memory. Which execs go on from a checkpoint; how a sandbox sleeps. */
 	("ALTER TABLE checkpoints ADD COLUMN execs TEXT NOT NULL DEFAULT '';"
 	 "ALTER TABLE boxes ADD COLUMN asleep INTEGER NOT NULL DEFAULT 0;"),
-	/* 5: secrets, sealed by service/vault.c. Those that are gone are kept while somebody's output may show them. */
+	/* 5: ports that others may use. */
+	("CREATE TABLE ports (box TEXT NOT NULL REFERENCES boxes(id) ON DELETE CASCADE, port INTEGER NOT NULL,"
+	 " public INTEGER NOT NULL, token BLOB CHECK(length(token) = 32), created_ns INTEGER NOT NULL,"
+	 " PRIMARY KEY (box, port)) STRICT, WITHOUT ROWID;"),
+	/* 6: secrets, sealed by service/vault.c. Those that are gone are kept while somebody's output may show them. */
 	("CREATE TABLE secrets (tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE, name TEXT NOT NULL,"
 	 " version INTEGER NOT NULL, gone INTEGER NOT NULL, description TEXT NOT NULL, created_ns INTEGER NOT NULL,"
 	 " updated_ns INTEGER NOT NULL, PRIMARY KEY (tenant, name)) STRICT, WITHOUT ROWID;"

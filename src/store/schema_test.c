@@ -25,7 +25,7 @@ static bool poke(const char *path, const char *text)
 TEST(a_file_of_the_first_schema_is_brought_up_to_date)
 {
 	static const char first[] =
-		"DROP TABLE secret_values; DROP TABLE secrets; DROP TABLE pools; DROP TABLE templates;"
+		"DROP TABLE secret_values; DROP TABLE secrets; DROP TABLE ports; DROP TABLE pools; DROP TABLE templates;"
 		"DROP TABLE checkpoints; ALTER TABLE tenants DROP COLUMN secrets;"
 		"ALTER TABLE boxes DROP COLUMN layers; ALTER TABLE boxes DROP COLUMN checkpoint;"
 		"ALTER TABLE boxes DROP COLUMN restored; ALTER TABLE boxes DROP COLUMN asleep;"

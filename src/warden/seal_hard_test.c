@@ -309,7 +309,7 @@ TEST(a_hundred_seals_and_creates_leave_nothing)
 		}
 	}
 	printf("# descriptors %u, then %u; memory %ld KiB, then %ld\n", fds, wt_fds(w.pid), rss, rss_kib(w.pid));
-	CHECK(wt_fds(w.pid) <= fds + 12); /* the pool's come and go */
+	CHECK(wt_fds(w.pid) <= fds + 40); /* the pool's come and go, a dozen and more at a time */
 	CHECK(rss_kib(w.pid) <= rss + 1024);
 	CHECK(st_end(&w, &a));
 	CHECK(st_stop(&w));

@@ -1,0 +1,18 @@
+/* The first thing a TLS client says, whether it comes in one record or in many. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "egress/look.h"
+
+#define HELLO_MAX 16384U /* bytes, records' heads included; a peek of that size sees every one there is */
+
+struct hello {
+	char name[NET_NAME_MAX]; /* SNI; "" = none */
+	bool ech; /* there is a name inside that we can not read; ->name is the outer one, and it counts */
+	bool alpn; /* it says which protocols it speaks: */
+	bool http1, h2;
+};
+
+/* Refused: an SNI that is no strict host name in lower case, two of them, lengths that do not add up, TLS < 1.0. */
+enum look hello_look(const uint8_t *data, size_t len, struct hello *ret, const char **ret_why);

@@ -1,0 +1,33 @@
+/*
+ * What the parsers of this folder have in common. They look at the first bytes of something, as many as are there, and
+ * say one of four things; more bytes may only turn LOOK_MORE into another. They keep nothing and allocate nothing.
+ *
+ * Time is no way around them: when bytes were awaited long enough,
+ *	no byte at all: a server that speaks first, perhaps. Connect, but the client's first bytes are looked at whenever
+ *		they come, before they pass;
+ *	hello_look() says MORE: refuse; head_look() says MORE: refuse if head_begun(), else see head_late().
+ */
+#pragma once
+#include <stdint.h>
+
+#include "proto/net_rule.h"
+
+enum look {
+	LOOK_MORE, /* can not be told yet; never said of as many bytes as the parser's own maximum */
+	LOOK_YES, /* that it is, and what was asked for is written */
+	LOOK_NOT, /* something else: not this protocol */
+	LOOK_BAD, /* this protocol, but refused: @ret_why is a constant text, one line */
+};
+
+/* Where somebody wants to go: a name, or an address. */
+struct look_to {
+	char name[NET_NAME_MAX]; /* as net_name_parse leaves it; "" = by address */
+	struct net_addr addr; /* mapped ones are IPv4; family 0 = by name */
+	uint16_t port; /* 0 = not said */
+};
+
+/*
+ * "name", "name:port", "1.2.3.4:port", "[::1]:port": of a Host header, a URI's authority, a CONNECT. Strict: no user,
+ * no spaces, ports in their one spelling, addresses in their usual one. -EINVAL.
+ */
+int look_authority(const char *text, size_t len, struct look_to *ret);

@@ -6,7 +6,7 @@ for group in "$@"; do
 	case $group in
 	build) set -- "$@" meson ninja-build gcc libc6-dev linux-libc-dev musl-dev libseccomp-dev libjansson-dev \
 		libuv1-dev libwslay-dev libssl-dev node-llhttp libsqlite3-dev libzstd-dev libarchive-dev libcurl4-openssl-dev \
-		pkg-config python3 make ;;
+		libc-ares-dev pkg-config python3 make ;;
 	test) # Node and npm may come from elsewhere than Debian.
 		command -v npm >/dev/null || set -- "$@" nodejs npm
 		set -- "$@" python3-pytest python3-jsonschema clang libclang-rt-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \

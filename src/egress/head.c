@@ -139,10 +139,12 @@ static long head_end(const char *data, size_t len, const char **ret_why)
 }
 
 /* "METHOD target HTTP/1.x", with one space each. */
-static const char *read_line(const char *data, struct head *h)
+static const char *read_line(const char *data, size_t len, struct head *h)
 {
-	const char *end = memchr(data, '\r', h->len), *space, *last;
+	const char *end = memchr(data, '\r', len), *space, *last;
 
+	if (!end)
+		return "a line of the head does not end with CR and LF";
 	space = memchr(data, ' ', (size_t)(end - data));
 	last = memrchr(data, ' ', (size_t)(end - data));
 	if (!space || last == space || end - last != 9 || memcmp(last + 1, "HTTP/1.", 7) != 0 ||
@@ -312,13 +314,15 @@ enum look head_look(const char *data, size_t len, struct head *ret, const char *
 		return r;
 	if (len >= 4 && !memcmp(data, "PRI ", 4))
 		return bad(ret_why, "HTTP/2 without TLS is not for here");
+	/* The line alone: a request of HTTP/0.9 has nothing behind it. */
+	if (memchr(data, '\n', len))
+		s.why = read_line(data, len, &h);
+	if (s.why)
+		return bad(ret_why, s.why);
 	end = head_end(data, len, ret_why);
 	if (end <= 0)
 		return end ? LOOK_BAD : LOOK_MORE;
 	h.len = (size_t)end;
-	s.why = read_line(data, &h);
-	if (s.why)
-		return bad(ret_why, s.why);
 	h.connect = h.method_len == 7 && !memcmp(data, "CONNECT", 7);
 	s.why = read_target(data, &h);
 	if (!s.why)

@@ -38,6 +38,7 @@ static long shake(SSL_CTX *server, const char *pem, const char *name, const char
 	X509 *root = read_cert(pem);
 	BIO *a, *b;
 	const unsigned char *chosen;
+	char own[300]; /* OpenSSL's macro casts const away */
 	unsigned n = 0;
 	long r = -1;
 
@@ -46,7 +47,8 @@ static long shake(SSL_CTX *server, const char *pem, const char *name, const char
 	SSL_CTX_set_verify(cc, SSL_VERIFY_PEER, NULL);
 	c = SSL_new(cc);
 	SSL_set1_host(c, name);
-	SSL_set_tlsext_host_name(c, name);
+	snprintf(own, sizeof(own), "%s", name);
+	SSL_set_tlsext_host_name(c, own);
 	if (alpn)
 		SSL_set_alpn_protos(c, (const unsigned char *)alpn, (unsigned)strlen(alpn));
 	BIO_new_bio_pair(&a, 0, &b, 0);

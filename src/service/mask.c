@@ -417,12 +417,18 @@ int mask_feed(struct mask_stream *x, const void *data, size_t len, struct buf *o
 		return r;
 	x->state = s;
 	x->pos += len;
-	return tell(x, x->pos - m->node[s].depth, out);
+	/* What was shown already (mask_show) can not be held any more. */
+	return x->pos - m->node[s].depth > x->base ? tell(x, x->pos - m->node[s].depth, out) : 0;
 }
 
 int mask_end(struct mask_stream *x, struct buf *out)
 {
 	x->state = 0;
+	return tell(x, x->pos, out);
+}
+
+int mask_show(struct mask_stream *x, struct buf *out)
+{
 	return tell(x, x->pos, out);
 }
 

@@ -52,6 +52,8 @@ void mask_stream_done(struct mask_stream *x); /* what is held is forgotten */
  */
 int mask_feed(struct mask_stream *x, const void *data, size_t len, struct buf *out);
 int mask_end(struct mask_stream *x, struct buf *out); /* what is held */
+/* The same, but it goes on: of a value that has begun, the rest is still masked. */
+int mask_show(struct mask_stream *x, struct buf *out);
 /* There are other values now: what is held is looked at anew. */
 int mask_stream_change(struct mask_stream *x, struct mask *m, struct buf *out);
 static inline size_t mask_held(const struct mask_stream *x)

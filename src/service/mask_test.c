@@ -149,6 +149,31 @@ TEST(a_change_of_values_keeps_what_is_held)
 	mask_unref(b);
 }
 
+TEST(what_was_shown_early_does_not_unmask_the_rest)
+{
+	struct mask *m = mask_of("s3cr3t-value", NULL);
+	AUTO(buf_done) struct buf out = BUF_INIT(MIB);
+	struct mask_stream x;
+
+	mask_stream_init(&x, m);
+	CHECK_EQ(mask_feed(&x, "s", 1, &out), 0);
+	CHECK_EQ(mask_show(&x, &out), 0);
+	CHECK_EQ(mask_feed(&x, "3", 1, &out), 0);
+	CHECK_EQ(mask_show(&x, &out), 0);
+	CHECK_STR(buf_str(&out), "s3");
+	CHECK_EQ(mask_feed(&x, "cr3t-val", 8, &out), 0);
+	CHECK_STR(buf_str(&out), "s3");
+	CHECK_EQ(mask_feed(&x, "ue!", 3, &out), 0);
+	CHECK_STR(buf_str(&out), "s3***!");
+	CHECK_EQ(mask_feed(&x, "s3", 2, &out), 0);
+	CHECK_EQ(mask_show(&x, &out), 0);
+	CHECK_EQ(mask_feed(&x, "?", 1, &out), 0);
+	CHECK_EQ(mask_end(&x, &out), 0);
+	CHECK_STR(buf_str(&out), "s3***!s3?");
+	mask_stream_done(&x);
+	mask_unref(m);
+}
+
 /* Whoever sets a secret may write the output: neither may make the other slow. */
 TEST(a_repeating_value_of_full_length_takes_one_pass)
 {

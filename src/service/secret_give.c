@@ -10,7 +10,7 @@
 #define VALUES_MAX (512U * 1024U) /* of one sandbox: they are all looked for in its output */
 #define CA_FILE SECRET_DIR "/.ca-certificates.crt"
 #define IMAGE_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
-#define STEPS_MAX (2 * SECRET_USES_MAX + 2)
+#define STEPS_MAX (4 * SECRET_USES_MAX + 2)
 
 static bool over_tls(const struct secret_uses *u)
 {
@@ -160,6 +160,7 @@ int secrets_begin(struct box *b, struct err *e)
 	if (!x)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	b->secrets = x;
+	x->stale = b->found; /* we may have died between a rotation and its files */
 	r = make_mask(b, &x->mask, e);
 	if (r < 0)
 		secrets_free(b);
@@ -207,8 +208,8 @@ struct step {
 	enum file_type type;
 	bool as_root, optional;
 	uint32_t mode;
-	char path[FILE_PATH_MAX];
-	char to[sizeof(SECRET_DIR) + SECRET_NAME_SIZE + 1]; /* of a link */
+	char path[1100];
+	char to[sizeof(SECRET_DIR) + SECRET_NAME_SIZE + 8]; /* of a link, or a move */
 	struct buf data;
 };
 
@@ -255,6 +256,14 @@ static void finish(struct give *g, int r)
 	turn_after(g->box->service->turn, &g->wait, on_told, g);
 }
 
+static void on_entry(void *arg, const struct file_entry *x)
+{
+	struct give *g = arg;
+
+	if (g->step[g->at].type == FILE_WRITE && !g->step[g->at].as_root)
+		g->of->dev = x->dev;
+}
+
 static void on_done(void *arg, int r, const struct file_end *x, unsigned flags, const struct err *e)
 {
 	struct give *g = arg;
@@ -273,12 +282,12 @@ static void on_done(void *arg, int r, const struct file_end *x, unsigned flags, 
 
 static void run_step(struct give *g)
 {
-	static const struct file_calls calls = { .done = on_done };
+	static const struct file_calls calls = { .entry = on_entry, .done = on_done };
 	static const struct user_want root = { .text = "root" };
 	struct box *b = g->box;
 	struct step *s = &g->step[g->at];
 	struct file_request q = { .path = s->path, .to = s->to, .mode = s->mode };
-	unsigned flags = FILE_PARENTS | (s->type == FILE_WRITE ? FILE_MODE : 0);
+	unsigned flags = s->type == FILE_REMOVE ? 0 : s->type == FILE_WRITE ? FILE_PARENTS | FILE_MODE : FILE_PARENTS;
 	struct file_op *op;
 	int r;
 
@@ -313,10 +322,29 @@ static struct step *step_add(struct give *g, enum file_type type, const char *pa
 	return s;
 }
 
+/* One that is there can not be written, not even by its owner: another takes its place. */
+static int plan_file(struct give *g, const struct secret *c, const char *path, struct err *e)
+{
+	bool there = g->box->state != BOX_MAKING;
+	char fresh[sizeof(SECRET_DIR) + SECRET_NAME_SIZE + 8];
+	struct step *s;
+	int r;
+
+	snprintf(fresh, sizeof(fresh), SECRET_DIR "/.%s.new", c->name);
+	if (there)
+		step_add(g, FILE_REMOVE, fresh)->optional = true;
+	s = step_add(g, FILE_WRITE, there ? fresh : path);
+	s->mode = 0400;
+	r = secret_read(c, &s->data, e);
+	if (there)
+		snprintf(step_add(g, FILE_MOVE, fresh)->to, sizeof(s->to), "%s", path);
+	return r;
+}
+
 static int plan_files(struct give *g, struct err *e)
 {
 	const struct secret_uses *u = &g->box->want->secrets;
-	char path[sizeof(SECRET_DIR) + SECRET_NAME_SIZE + 1];
+	char path[sizeof(SECRET_DIR) + SECRET_NAME_SIZE + 8];
 	int r = 0;
 
 	for (uint32_t i = 0; r == 0 && i < u->n; i++) {
@@ -329,9 +357,7 @@ static int plan_files(struct give *g, struct err *e)
 		if (c->gone)
 			return err_set(e, ERR_CONFLICT, -ENOENT, "secret '%s' was deleted meanwhile", c->name);
 		snprintf(path, sizeof(path), SECRET_DIR "/%s", c->name);
-		s = step_add(g, FILE_WRITE, path);
-		s->mode = 0400;
-		r = secret_read(c, &s->data, e);
+		r = plan_file(g, c, path, e);
 		if (r < 0 || !u->use[i].path || !strcmp(u->use[i].path, path))
 			continue;
 		s = step_add(g, FILE_SYMLINK, u->use[i].path);

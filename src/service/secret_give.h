@@ -4,6 +4,9 @@
 #include "service/box.h"
 #include "service/mask.h"
 #include "service/secret_want.h"
+#include "service/vault.h"
+
+#define SECRETS_ENV_MAX (1024U * 1024U)
 
 struct secret;
 struct give;
@@ -13,6 +16,7 @@ struct box_secrets {
 	struct mask *mask; /* all values it may have seen */
 	struct give *giving; /* files are being written */
 	bool stale; /* they are to be written again */
+	uint64_t dev; /* of the filesystem they are on, as it is called inside; 0 = not known */
 	char *ca_cert, *ca_key; /* PEM, of a sandbox where something is injected into TLS; else NULL */
 };
 
@@ -42,6 +46,11 @@ void secrets_free(struct box *b);
 int secrets_env(const struct box *b, struct buf *text, struct err *e);
 /* What is told egress: box_net_inject_fn. */
 void secrets_inject(struct box *b, struct egress_box *to);
+/* Whether what lies on @dev is not for the API's callers. */
+static inline bool secrets_own(const struct box *b, uint64_t dev)
+{
+	return b->secrets && b->secrets->dev && b->secrets->dev == dev;
+}
 /* What masks its output, or NULL. */
 static inline struct mask *box_mask(const struct box *b)
 {

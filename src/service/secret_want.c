@@ -187,6 +187,7 @@ static int read_one(const json_t *v, bool admin, struct secret_use *u, struct er
 {
 	struct jin j = JIN_INIT(v, e);
 	const char *name = NULL, *as = NULL;
+	int r;
 
 	if (!json_is_object(v))
 		return err_set(e, ERR_INVALID, -EINVAL, "'secrets': objects {name, as, …} are wanted");
@@ -225,7 +226,8 @@ static int read_one(const json_t *v, bool admin, struct secret_use *u, struct er
 	}
 	if (secret_injected(u))
 		read_to(&j, admin, u);
-	return jin_end(&j) < 0 ? err_wrap(e, j.r, "secret '%s'", u->name) : 0;
+	r = jin_end(&j);
+	return r < 0 ? err_wrap(e, r, "secret '%s'", u->name) : 0;
 }
 
 static bool same_text(const char *a, const char *b)

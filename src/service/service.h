@@ -20,6 +20,7 @@ struct wlink;
 struct events;
 struct adopt;
 struct layer_book;
+struct vault;
 
 /* Bounds and defaults, from the configuration. 0 max = none of ours. */
 struct service_opts {
@@ -33,6 +34,8 @@ struct service_opts {
 	const char *tar; /* cloche-tar's path */
 	int warden_place; /* see daemon.h */
 	bool audit_output;
+	const void *secrets_key; /* from secrets_key_command, NULL = none; not needed after service_new */
+	size_t secrets_key_len;
 };
 
 struct service {
@@ -53,6 +56,8 @@ struct service {
 	struct map warming; /* templates whose image is being made, by "tenant/name" */
 	struct refill *refill; /* what keeps pools filled */
 	uint64_t called_ns; /* monotonic: when somebody last wanted a sandbox */
+	struct map secrets; /* by "tenant/name" */
+	struct vault *vault; /* what seals them */
 	struct map checkpoints; /* by id */
 	struct map checkpoint_names; /* by "sandbox id/name" */
 	struct layer_book *layers;

@@ -359,6 +359,9 @@ static int read_all(const struct service_opts *o, const json_t *from, bool admin
 	kv = jin_object(&j, "env");
 	if (kv && j.r == 0)
 		j.r = kv_parse(kv, "env", ENV_MAX, true, &w->env, e);
+	kv = jin_any(&j, "secrets");
+	if (kv && j.r == 0)
+		j.r = secret_uses_parse(kv, admin, &w->secrets, e);
 	kv = jin_object(&j, "metadata");
 	if (kv && j.r == 0)
 		j.r = kv_parse(kv, "metadata", META_MAX, false, &w->metadata, e);
@@ -494,6 +497,7 @@ void box_want_write_config(const struct box_want *w, struct json *j)
 	jout_str(j, "mode", "none");
 	jout_end(j);
 	kv_write(&w->env, "env", j);
+	secret_uses_write(&w->secrets, "secrets", j);
 	kv_write(&w->metadata, "metadata", j);
 	jout_str(j, "user", w->user.text);
 	jout_str(j, "workdir", s->workdir);
@@ -554,7 +558,7 @@ bool want_like(const struct box_want *a, const struct box_want *b)
 	want_spec(b, &y);
 	return !memcmp(&x, &y, sizeof(x)) && a->memory == b->memory && a->nofile == b->nofile && a->output_limit == b->output_limit &&
 	       a->exec_timeout_ms == b->exec_timeout_ms && !strcmp(a->user.text, b->user.text) &&
-	       kv_same(&a->env, &b->env);
+	       kv_same(&a->env, &b->env) && secret_uses_same(&a->secrets, &b->secrets);
 }
 
 void box_want_free(struct box_want *w)
@@ -564,6 +568,7 @@ void box_want_free(struct box_want *w)
 	json_decref(w->start);
 	kv_done(&w->env);
 	kv_done(&w->metadata);
+	secret_uses_done(&w->secrets);
 	free(w->restored);
 	free(w->execs);
 	free(w->spec);

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "service/jin.h"
 #include "service/pool.h"
+#include "service/secret.h"
 #include "service/template.h"
 #include "service/warm.h"
 
@@ -216,5 +217,6 @@ void delete_tenant(void *arg, struct http_req *q, const struct route *r)
 		return;
 	}
 	templates_forget(c->api->s, t);
+	secrets_forget(c->api->s, t);
 	call_stored(c, 204, NULL);
 }

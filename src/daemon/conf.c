@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum kind { PATH, PATHS, LISTEN, USER, COUNT, SIZE, TIME, CPUS, YES_NO, AUDIT_SYNC, NOID };
+enum kind { PATH, PATHS, LISTEN, USER, COUNT, SIZE, TIME, CPUS, YES_NO, AUDIT_SYNC, NOID, NETWORK, NETWORKS, DOMAIN };
 
 #define FIELD(name) offsetof(struct daemon_config, name), sizeof(((struct daemon_config *)NULL)->name)
 
@@ -49,7 +49,15 @@ static const struct key {
 	{ "output_limit", SIZE, FIELD(output_limit), 0, 16ULL << 20 },
 	{ "exec_timeout", TIME, FIELD(exec_timeout_ms), 0, 0 },
 	{ "exec_timeout_max", TIME, FIELD(exec_timeout_max_ms), 0, 0 },
+	{ "ports_domain", DOMAIN, FIELD(ports_domain), 0, 0 },
 	{ "noid_isolation", NOID, FIELD(noid_isolation), 0, 0 },
+	{ "network_open", NETWORK, FIELD(network), 0, 0 },
+	{ "network_set", NETWORKS, FIELD(network), 0, 0 },
+	{ "network_private", NETWORKS, FIELD(network), 0, 0 },
+	{ "network_outer", NETWORKS, FIELD(network), 0, 0 },
+	{ "network_hosts", NETWORKS, FIELD(network), 0, 0 },
+	{ "network_resolver", NETWORK, FIELD(network), 0, 0 },
+	{ "network_ca", NETWORK, FIELD(network), 0, 0 },
 };
 
 const char *conf_key(size_t n)
@@ -168,6 +176,17 @@ static int put_listen(struct daemon_config *c, const char *value, struct err *e)
 	return r;
 }
 
+/* "ports.example.com", or "localhost": what stands behind the first dot of a Host header. */
+static int put_domain(char *at, size_t size, const char *value, struct err *e)
+{
+	static const char fit[] = "abcdefghijklmnopqrstuvwxyz0123456789-.";
+	size_t n = strlen(value);
+
+	if (!n || strspn(value, fit) != n || value[0] == '.' || value[n - 1] == '.' || strstr(value, ".."))
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be a domain in lower case, without a dot at its ends", value);
+	return put_text(at, size, value, e);
+}
+
 static int put(struct daemon_config *c, const struct key *k, const char *value, struct err *e)
 {
 	char *at = (char *)c + k->at;
@@ -195,10 +214,17 @@ static int put(struct daemon_config *c, const struct key *k, const char *value, 
 		return put_yes_no(at, value, "yes", "no", e);
 	case AUDIT_SYNC:
 		return put_yes_no(at, value, "always", "second", e);
+	case DOMAIN:
+		return put_domain(at, k->size, value, e);
 	case NOID:
 		if (strcmp(value, "auto") && strcmp(value, "container") && strcmp(value, "vm"))
 			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': want auto, container or vm", value);
 		return put_text(at, k->size, value, e);
+	case NETWORK:
+	case NETWORKS:
+		if (!printable(value))
+			return err_set(e, ERR_INVALID, -EINVAL, "control bytes are not allowed");
+		return net_conf_add(&c->network, k->name, value, e);
 	}
 	return -EINVAL;
 }
@@ -258,7 +284,7 @@ static int parse_line(struct daemon_config *c, char *line, bool *seen, struct er
 	if (r < 0)
 		return r;
 	k = find(name);
-	if (seen[k - keys] && k->kind != LISTEN && k->kind != PATHS)
+	if (seen[k - keys] && k->kind != LISTEN && k->kind != PATHS && k->kind != NETWORKS)
 		return err_set(e, ERR_INVALID, -EEXIST, "%s is there twice", name);
 	seen[k - keys] = true;
 	return 0;
@@ -360,6 +386,9 @@ static int check_one(const char *name, const char *path, mode_t type, struct err
 int conf_check_files(const struct daemon_config *c, struct err *e)
 {
 	int r = check_one("images", c->images, S_IFDIR, e);
+
+	if (r == 0)
+		r = check_one("network_ca", c->network.ca, S_IFREG, e);
 
 	for (unsigned i = 0; r == 0 && i < c->nallow_mount; i++)
 		r = check_one("allow_mount", c->allow_mount[i], S_IFDIR, e);

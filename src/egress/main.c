@@ -112,6 +112,7 @@ int main(int argc, char **argv)
 	struct err e = { 0 };
 	int r = parse(argc, argv, &o, &e);
 
+	prctl(PR_SET_NAME, "cloche-egress"); /* started by a descriptor it would be called by that */
 	if (r < 0) {
 		log_error("cloche-egress: %s", e.msg);
 		usage(stderr);

@@ -9,6 +9,7 @@
 #include "base/base.h"
 #include "base/log.h"
 #include "service/box.h"
+#include "service/box_net.h"
 #include "service/checkpoint.h"
 #include "service/exec.h"
 #include "service/pool.h"
@@ -276,6 +277,8 @@ void service_start(struct service *s, void (*ready)(void *arg, int r, const stru
 		r = ports_load(s, &e);
 	if (r == 0)
 		spool_sweep(s);
+	if (r == 0)
+		r = box_nets_start(s, &e);
 	if (r == 0)
 		r = wlink_new(s->loop, s->o.warden_place, on_back, s, &s->warden, &e);
 	if (r < 0)

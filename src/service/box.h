@@ -26,6 +26,8 @@ struct swap;
 struct sealing;
 struct sleep;
 struct box_secrets;
+struct net_state;
+struct net_run;
 
 /* Somebody who needs a sandbox that may be asleep. */
 struct box_waiter {
@@ -59,6 +61,9 @@ struct box {
 	uint64_t created_ns, expires_ns, used_ns; /* wall clock */
 	uint64_t paused_ns; /* of one that was found again paused: about since when */
 	unsigned calls; /* under way: not idle */
+	uint64_t tree; /* of forks, that it is of */
+	struct net_state *net; /* service/box_net.h: what it has used, or NULL: it never had a network */
+	struct net_run *run; /* what egress has of it, or NULL */
 	struct exec *execs; /* newest first */
 	unsigned nexecs, running;
 	uint32_t next_exec;
@@ -114,6 +119,8 @@ struct box_plan {
 	const struct box_maker *maker;
 	void *arg;
 	bool stand_in; /* for another that is there: neither listed by name nor counted */
+	struct box *like; /* that one, or NULL */
+	uint64_t tree; /* of forks it is to be of; 0 = a new one */
 };
 int box_begin(struct service *s, const struct box_plan *p, struct box **ret, struct err *e);
 int box_enter(struct box *b, const struct who *who, struct err *e); /* stored with this turn, to be seen from now on */

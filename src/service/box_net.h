@@ -18,7 +18,8 @@
 typedef void box_net_inject_fn(struct box *b, struct egress_box *to);
 
 /* The link to egress, and trees of forks as they were stored. */
-int box_nets_start(struct service *s, struct err *e);
+int box_nets_new(struct service *s, struct err *e); /* before any sandbox */
+int box_nets_start(struct service *s, struct err *e); /* when they are loaded */
 
 /* --- a sandbox comes into being (box_make.c) --- */
 

@@ -79,6 +79,8 @@ void net_state_observe(struct net_state *s, const char *rule);
 /* The shortest list that has all that was observed: ports of one name together, what a wider one has left out. */
 void net_state_observed_write(const struct net_state *s, const char *key, struct json *j);
 
+/* What @now has more than @last is added. */
+void net_counts_add(struct egress_counts *to, const struct egress_counts *last, const struct egress_counts *now);
 void net_counts_write(const struct egress_counts *c, const char *key, struct json *j);
 int net_counts_text(const struct egress_counts *c, char *text, size_t size); /* for the store */
 void net_counts_read(const char *text, struct egress_counts *ret);

@@ -60,7 +60,15 @@ static const char *const steps[] = {
 	("CREATE TABLE ports (box TEXT NOT NULL REFERENCES boxes(id) ON DELETE CASCADE, port INTEGER NOT NULL,"
 	 " public INTEGER NOT NULL, token BLOB CHECK(length(token) = 32), created_ns INTEGER NOT NULL,"
 	 " PRIMARY KEY (box, port)) STRICT, WITHOUT ROWID;"),
-	/* 6: secrets, sealed by service/vault.c. Those that are gone are kept while somebody's output may show them. */
+	/* 6: networks. Which tree of forks a sandbox is of; what it, and the tree, has used; its synthetic addresses. */
+	("ALTER TABLE boxes ADD COLUMN tree INTEGER NOT NULL DEFAULT 0;"
+	 "ALTER TABLE checkpoints ADD COLUMN names TEXT NOT NULL DEFAULT '';"
+	 "CREATE TABLE nets (box TEXT NOT NULL PRIMARY KEY REFERENCES boxes(id) ON DELETE CASCADE, counts TEXT NOT NULL,"
+	 " observed TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+	 "CREATE TABLE net_names (box TEXT NOT NULL REFERENCES boxes(id) ON DELETE CASCADE, number INTEGER NOT NULL,"
+	 " name TEXT NOT NULL, PRIMARY KEY (box, number)) STRICT, WITHOUT ROWID;"
+	 "CREATE TABLE net_trees (id INTEGER PRIMARY KEY, counts TEXT NOT NULL) STRICT;"),
+	/* 7: secrets, sealed by service/vault.c. Those that are gone are kept while somebody's output may show them. */
 	("CREATE TABLE secrets (tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE, name TEXT NOT NULL,"
 	 " version INTEGER NOT NULL, gone INTEGER NOT NULL, description TEXT NOT NULL, created_ns INTEGER NOT NULL,"
 	 " updated_ns INTEGER NOT NULL, PRIMARY KEY (tenant, name)) STRICT, WITHOUT ROWID;"

@@ -55,6 +55,10 @@ struct warden {
 void warden_compare_reap(struct warden *w);
 void warden_compare_end(struct warden *w);
 
+/* --- net.c --- */
+/* Makes a shell's network what @spec wants, whatever it was made ready for. */
+int net_fit(struct warden *w, struct shell *s, const struct sandbox_spec *spec, struct err *e);
+
 /* --- restoring.c --- */
 int restoring_open(struct warden *w, struct err *e);
 void restoring_close(struct warden *w);

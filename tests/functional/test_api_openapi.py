@@ -128,6 +128,10 @@ def test_answers_about_sandboxes_fit(d, call):
     call("get", "/v1/sandboxes?limit=1", "/v1/sandboxes", want=200)
     call("get", "/v1/sandboxes?limit=0", "/v1/sandboxes", want=400)
     call("get", at, SB, want=200)
+    call("get", at + "/network", SB + "/network", want=200)
+    call("get", at + "/network?why", SB + "/network", want=200)
+    call("put", at + "/network", SB + "/network", {"mode": "none", "budget": {"bytes_out": "10M"}}, 200)
+    call("put", at + "/network", SB + "/network", {"allow": ["no name"]}, 400)
     call("patch", at, SB, {"name": "doc2", "timeout": 50}, 200)
     call("post", at + "/extend", SB + "/extend", {"timeout": "1m"}, 200)
     call("post", at + "/pause", SB + "/pause", want=200)
@@ -274,6 +278,20 @@ def test_answers_about_access_audit_and_the_daemon_fit(d, call):
     call("get", "/v1/audit/verify", "/v1/audit/verify", want=200)
     for path in ("/healthz", "/version", "/v1/openapi.json", "/v1/whoami", "/v1/info", "/metrics"):
         call("get", path, path, want=200)
+
+
+def test_answers_about_ports_fit(d, call):
+    b = d.create()["id"]
+    at, of = f"/v1/sandboxes/{b}/ports", SB + "/ports"
+    call("put", at + "/8000", of + "/{port}", {"public": True, "token": True}, 200)
+    call("put", at + "/8000", of + "/{port}", {"public": 1}, 400, question=False)
+    call("put", at + "/0", of + "/{port}", {}, 400)
+    call("get", at + "/8000", of + "/{port}", want=200)
+    call("get", at + "/8001", of + "/{port}", want=200)
+    call("get", at, of, want=200)
+    call("get", f"/v1/sandboxes/{b}/tunnels/8000", SB + "/tunnels/{port}", want=400)
+    call("delete", at + "/8000", of + "/{port}", want=204)
+    d.delete(f"/v1/sandboxes/{b}")
 
 
 def test_nearly_every_operation_was_tried(call):

@@ -8,6 +8,8 @@ typedef void route_fn(void *arg, struct http_req *q, const struct route *r);
 /* sandboxes.c */
 route_fn post_sandboxes, get_sandboxes, get_sandbox, patch_sandbox, delete_sandbox, post_pause, post_resume,
 	post_extend, post_hibernate, get_stats;
+/* network.c */
+route_fn get_network, put_network;
 /* diff.c */
 route_fn get_sandbox_diff, get_checkpoint_diff;
 /* promote.c */
@@ -36,6 +38,8 @@ struct tenant *call_tenant_of(struct call *c, bool *ret_all);
 route_fn put_pool, get_pool, get_pools, delete_pool;
 /* secrets.c */
 route_fn put_secret, get_secret, get_secrets, delete_secret;
+/* ports.c */
+route_fn get_ports, get_port, put_port_access, delete_port, get_tunnel;
 /* tokens.c */
 route_fn get_tokens, post_tokens, get_token, post_token_rotate, delete_token;
 /* audit.c */

@@ -21,6 +21,8 @@ static const struct route routes[] = {
 	ROUTE(POST, "/v1/sandboxes/{id}/extend", SANDBOX, post_extend),
 	ROUTE(GET, "/v1/sandboxes/{id}/stats", READ, get_stats),
 	ROUTE(GET, "/v1/sandboxes/{id}/events", READ, get_sandbox_events),
+	ROUTE(GET, "/v1/sandboxes/{id}/network", READ, get_network),
+	ROUTE(PUT, "/v1/sandboxes/{id}/network", SANDBOX, put_network),
 
 	ROUTE(POST, "/v1/sandboxes/{id}/checkpoints", SANDBOX, post_checkpoints),
 	ROUTE(GET, "/v1/sandboxes/{id}/checkpoints", READ, get_sandbox_checkpoints),
@@ -53,6 +55,12 @@ static const struct route routes[] = {
 	ROUTE(PUT, "/v1/sandboxes/{id}/files", EXEC, put_files),
 	ROUTE(POST, "/v1/sandboxes/{id}/files", EXEC, post_files),
 	ROUTE(DELETE, "/v1/sandboxes/{id}/files", EXEC, delete_files),
+
+	ROUTE(GET, "/v1/sandboxes/{id}/ports", READ, get_ports),
+	ROUTE(GET, "/v1/sandboxes/{id}/ports/{port}", READ, get_port),
+	ROUTE(PUT, "/v1/sandboxes/{id}/ports/{port}", SANDBOX, put_port_access),
+	ROUTE(DELETE, "/v1/sandboxes/{id}/ports/{port}", SANDBOX, delete_port),
+	ROUTE(GET, "/v1/sandboxes/{id}/tunnels/{port}", EXEC, get_tunnel),
 
 	ROUTE(GET, "/v1/templates", READ, get_templates),
 	ROUTE(PUT, "/v1/templates/{name}", SANDBOX, put_template),

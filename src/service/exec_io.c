@@ -281,7 +281,7 @@ static bool deliver_masked(struct stream *st, const char *data, size_t len)
 		return true;
 	if (r == 0)
 		r = mask_feed(st->mask, data, len, &out);
-	if (r == 0 && st->exec->want->tty && mask_held(st->mask) <= TYPED)
+	if (r == 0 && st->exec->want->tty && mask_begun(st->mask) <= TYPED)
 		r = mask_show(st->mask, &out);
 	if (r < 0)
 		mute(st, r);

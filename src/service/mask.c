@@ -427,6 +427,11 @@ int mask_end(struct mask_stream *x, struct buf *out)
 	return tell(x, x->pos, out);
 }
 
+size_t mask_begun(const struct mask_stream *x)
+{
+	return x->m->node[x->state].depth;
+}
+
 int mask_show(struct mask_stream *x, struct buf *out)
 {
 	return tell(x, x->pos, out);

@@ -61,5 +61,8 @@ static inline size_t mask_held(const struct mask_stream *x)
 	return (size_t)(x->pos - x->base);
 }
 
+/* How much of a value there may be at the end of what came, shown or held. */
+size_t mask_begun(const struct mask_stream *x);
+
 /* A whole text. NULL mask: as it is. */
 int mask_text(struct mask *m, const void *data, size_t len, struct buf *out);

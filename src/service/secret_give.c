@@ -79,6 +79,9 @@ static int check_one(struct service *s, const struct tenant *t, struct box_want 
 		err_remedy(e, "set it: `cloche secret set %s`; or go on without any: \"secrets\": \"drop\"", u->name);
 		return -ENOENT;
 	}
+	if (secret_injected(u))
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "secret '%s': '%s' is not in this version", u->name,
+			       secret_as_name(u->as));
 	r = secret_read(c, &value, e);
 	if (r == 0)
 		r = check_fits(u, &value, e);

@@ -10,6 +10,8 @@
 #include "linux/diag.h"
 #include "linux/steer.h"
 #include "warden/holder.h"
+#include "warden/keep.h"
+#include "warden/record.h"
 
 #include <netinet/in.h>
 #include <sched.h>
@@ -93,6 +95,41 @@ void warden_net_sockets(struct warden_sandbox *s, int ret[STEER_SOCKETS])
 		ret[i] = TAKE_FD(s->shell.way[i]);
 }
 
+/* Before it is done: a warden that finds the record knows that the namespace is not what it was. */
+static int note_late(struct warden *w, struct warden_sandbox *s, struct err *e)
+{
+	uint32_t flags = RECORD_STEERED | (s->frozen ? RECORD_FROZEN : 0);
+	int r;
+
+	keep_settle(&s->shell);
+	r = s->shell.recorded ? records_flag(&w->env.records, s->shell.slot, flags) : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write the sandbox's record") : 0;
+}
+
+/*
+ * A way out for one that had none. Half of it is no harm: nobody has the sockets then, and the next try takes away what
+ * is there first.
+ */
+static int steer_late(struct warden_sandbox *s, const struct steer_rules *rules, int *ret_sockets, struct err *e)
+{
+	int r = steer_sockets(ret_sockets, e);
+
+	if (r < 0)
+		return r;
+	if (s->late)
+		steer_down(NULL, NULL);
+	s->late = true;
+	r = steer_up(rules, e);
+	if (r < 0) {
+		fd_close_many(ret_sockets, STEER_SOCKETS);
+		steer_down(NULL, NULL);
+		return r;
+	}
+	s->shell.steered = true;
+	s->shell.rules = *rules;
+	return 0;
+}
+
 int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_rules *rules, int *ret_sockets,
 	       struct err *e)
 {
@@ -100,10 +137,16 @@ int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_ru
 
 	if (r < 0)
 		return r;
-	if (!s->shell.steered) {
+	if (!s->shell.steered && !ret_sockets) {
 		err_set(e, ERR_CONFLICT, -ENETDOWN, "the sandbox was made without a network");
-		err_remedy(e, "make one with a network, if need be of mode none");
+		err_remedy(e, "ask for its sockets, too");
 		return -ENETDOWN;
+	}
+	if (!s->shell.steered) {
+		r = note_late(w, s, e);
+		if (r == 0)
+			r = enter(&s->shell, e);
+		return r < 0 ? r : leave(&w->env, steer_late(s, rules, ret_sockets, e), e);
 	}
 	r = enter(&s->shell, e);
 	if (r < 0)
@@ -113,6 +156,10 @@ int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_ru
 		r = steer_sockets(ret_sockets, e);
 	if (r == 0) {
 		r = steer_change(rules, &late, e);
+		if (r < 0 && s->late) { /* who gave it its way out died on the way */
+			steer_down(NULL, NULL);
+			r = steer_up(rules, e);
+		}
 		if (r < 0 && ret_sockets)
 			fd_close_many(ret_sockets, STEER_SOCKETS);
 	}

@@ -78,7 +78,8 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	};
 	s->tenant = rec->spec_tenant;
 	s->flags = rec->spec_flags;
-	s->shell.steered = s->flags & SPEC_NET;
+	s->late = rec->flags & RECORD_STEERED;
+	s->shell.steered = s->flags & SPEC_NET || s->late;
 	s->layers = rec->layers;
 	memcpy(s->image, rec->image, sizeof(s->image));
 	memcpy(s->layer, rec->layer, sizeof(s->layer));
@@ -505,6 +506,11 @@ static int refuse_busy(const struct warden_sandbox *s, struct err *e)
 	return -EBUSY;
 }
 
+static uint32_t late_flag(const struct warden_sandbox *s)
+{
+	return s->late ? RECORD_STEERED : 0;
+}
+
 int warden_freeze(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	int r = refuse_busy(s, e);
@@ -512,7 +518,7 @@ int warden_freeze(struct warden *w, struct warden_sandbox *s, struct err *e)
 	if (r < 0)
 		return r;
 	keep_settle(&s->shell);
-	r = s->shell.recorded ? records_flag(&w->env.records, s->shell.slot, RECORD_FROZEN) : 0;
+	r = s->shell.recorded ? records_flag(&w->env.records, s->shell.slot, RECORD_FROZEN | late_flag(s)) : 0;
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "write the sandbox's record");
 	s->frozen = true; /* also when it fails: some of it may be */
@@ -525,7 +531,7 @@ int warden_thaw(struct warden *w, struct warden_sandbox *s, struct err *e)
 
 	if (r == 0)
 		r = cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, e);
-	if (r == 0 && s->shell.recorded && records_flag(&w->env.records, s->shell.slot, 0) < 0)
+	if (r == 0 && s->shell.recorded && records_flag(&w->env.records, s->shell.slot, late_flag(s)) < 0)
 		log_error("slot %u: its record still says that it is paused", s->shell.slot);
 	if (r == 0)
 		s->frozen = false;

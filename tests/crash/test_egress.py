@@ -13,9 +13,9 @@ from crash import Crashing
 sys.path.insert(0, str(host.ROOT / "tests/functional"))
 from net_world import World  # noqa: E402
 
-STREAM = ("import socket,sys,time\ns=socket.create_connection(('echo.test',7)); s.sendall(b'a'); s.recv(1); print('up', flush=True)\n"
+STREAM = ("import socket,sys,time\ns=socket.create_connection(('echo.test',7)); s.sendall(b'\\0'); s.recv(1); print('up', flush=True)\n"
           "while True:\n"
-          " try:\n  s.sendall(b'b'); r=s.recv(1)\n"
+          " try:\n  s.sendall(b'\\0'); r=s.recv(1)\n"
           " except ConnectionResetError: print('reset', flush=True); break\n"
           " if not r: print('clean end', flush=True); break\n"
           " print('.', end='', flush=True); time.sleep(0.02)\n")

@@ -20,7 +20,8 @@ def w():
 
 @pytest.fixture(scope="module")
 def d(w):
-    config = w.config("network_set = packages: pypi.test, npm.test", "network_set = packages: other.test:443")
+    config = w.folder / "sets.conf"
+    config.write_bytes(w.config("network_set = packages: pypi.test, npm.test", "network_set = packages: other.test:443").read_bytes())
     with Daemon(None, "--config", config) as one:
         yield one
 
@@ -69,6 +70,18 @@ def error(r, status, code, says=""):
     assert r.status == status and r.json["error"]["code"] == code and says in r.json["error"]["message"], r
     assert r.json["error"]["remedy"] or status == 400
     return r.json["error"]
+
+
+def forked(d, box):
+    r = d.post(f"/v1/sandboxes/{box}/fork", {})
+    assert r.status == 201, r
+    return r.json["sandboxes"][0]["id"]
+
+
+def restored(d, checkpoint, **fields):
+    r = d.post(f"/v1/checkpoints/{checkpoint}/restore", fields)
+    assert r.status == 201, r
+    return r.json["sandboxes"][0]
 
 
 # --- modes ---
@@ -141,12 +154,14 @@ def test_what_can_not_be_is_refused_everywhere(d, network, status, code, says):
 
 
 def test_open_can_be_forbidden(w):
-    with Daemon(None, "--config", w.config()) as d:
+    config = w.folder / "other.conf"
+    config.write_bytes(w.config().read_bytes())
+    with Daemon(None, "--config", config) as d:
         box = d.create(name="was", network="open")["id"]
         assert get(d, box, "http://web.test/hello")
         c = d.post(f"/v1/sandboxes/{box}/checkpoints", {}).json["id"]
         assert d.put("/v1/templates/open", {"network": "open"}).status == 201
-        w.config("network_open = no")
+        config.write_text(config.read_text() + "network_open = no\n")
         d.restart()
         for r in (d.post("/v1/sandboxes", {"network": "open"}), d.post("/v1/sandboxes", {"network": {"mode": "observe"}}),
                   d.put("/v1/templates/more", {"network": "open"}), d.post(f"/v1/checkpoints/{c}/restore", {}),
@@ -158,8 +173,7 @@ def test_open_can_be_forbidden(w):
         error(d.put(f"/v1/sandboxes/{box}/network", {"mode": "open"}), 403, "denied")
         put(d, box, {"allow": ["web.test"]})
         assert get(d, box, "http://web.test/hello") and "less" not in look(d, box)
-        one = d.post(f"/v1/checkpoints/{c}/restore", {"network": {"allow": ["web.test"]}})
-        assert one.status == 201 and get(d, one.json["id"], "http://web.test/hello")
+        assert get(d, restored(d, c, network={"allow": ["web.test"]})["id"], "http://web.test/hello")
         vm = d.post("/v1/vms", {"name": "vm"})
         assert vm.status == 201 and d.get("/v1/sandboxes/vm").json["network"] == {"mode": "none"}
 
@@ -186,7 +200,7 @@ def test_a_policy_is_changed_while_it_runs(d):
 
 def test_a_stream_that_is_not_allowed_any_more_is_cut(d, w):
     box = d.create(network={"allow": ["echo.test:7"]})["id"]
-    script = ("import socket,sys\ns=socket.create_connection(('echo.test',7)); s.sendall(b'a'); s.recv(1); print('up', flush=True)\n"
+    script = ("import socket,sys\ns=socket.create_connection(('echo.test',7)); s.sendall(b'\\0'); s.recv(1); print('up', flush=True)\n"
               "try: print('got', s.recv(1))\nexcept ConnectionResetError: print('reset')")
     x = d.post(f"/v1/sandboxes/{box}/execs", {"cmd": ["python3", "-c", script], "background": True}).json["id"]
     host.wait_for(lambda: b"up" in d.get(f"/v1/sandboxes/{box}/execs/{x}/output").body, 10, "the stream")
@@ -236,7 +250,7 @@ def test_streams_are_counted_and_recorded(d):
 
 def test_a_stream_of_a_sandbox_that_is_deleted_is_recorded(d):
     box = d.create(network={"allow": ["echo.test:7"]})["id"]
-    script = "import socket\ns=socket.create_connection(('echo.test',7)); s.sendall(b'abc'); s.recv(3); print('up', flush=True); s.recv(1)"
+    script = "import socket\ns=socket.create_connection(('echo.test',7)); s.sendall(b'\\0bc'); s.recv(3); print('up', flush=True); s.recv(1)"
     x = d.post(f"/v1/sandboxes/{box}/execs", {"cmd": ["python3", "-c", script], "background": True}).json["id"]
     host.wait_for(lambda: b"up" in d.get(f"/v1/sandboxes/{box}/execs/{x}/output").body, 10, "the stream")
     assert d.delete(f"/v1/sandboxes/{box}").status == 204
@@ -260,11 +274,11 @@ def test_a_tree_of_forks_has_one_budget(d):
     policy = {"allow": ["web.test"], "tree_budget": {"connections": 3}}
     box = d.create(network=policy)["id"]
     assert get(d, box, "http://web.test/hello")
-    fork = d.post(f"/v1/sandboxes/{box}/fork", {}).json["id"]
-    assert d.get(f"/v1/sandboxes/{fork}").json["network"] == policy
+    fork = forked(d, box)
+    assert d.get(f"/v1/sandboxes/{fork}").json["network"] == {"mode": "allow", **policy}
     assert get(d, fork, "http://web.test/hello")
     host.wait_for(lambda: look(d, box)["tree_counts"]["connections"] == 2, 10, "the counts")
-    grandchild = d.post(f"/v1/sandboxes/{fork}/fork", {}).json["id"]
+    grandchild = forked(d, fork)
     assert get(d, grandchild, "http://web.test/hello")
     for one in (box, fork, grandchild):
         assert get(d, one, "http://web.test/hello") is None
@@ -309,11 +323,11 @@ def test_a_checkpoint_has_policy_and_names(d):
     before = addresses(d, box, "web.test", "other.test", "git.test")
     c = d.post(f"/v1/sandboxes/{box}/checkpoints", {}).json["id"]
     d.restart()
-    new = d.post(f"/v1/checkpoints/{c}/restore", {}).json
+    new = restored(d, c)
     assert new["network"] == policy and get(d, new["id"], "http://git.test/hello")
     assert addresses(d, new["id"], "git.test", "web.test", "other.test") == [before[2], before[0], before[1]]
-    assert look(d, new["id"])["counts"]["connections"] == 1  # a new one
-    less = d.post(f"/v1/checkpoints/{c}/restore", {"network": "none"}).json
+    host.wait_for(lambda: look(d, new["id"])["counts"]["connections"] == 1, 10, "the counts of a new one")
+    less = restored(d, c, network="none")
     assert less["network"] == {"mode": "none"} and get(d, less["id"], "http://web.test/hello") is None
     # In place, what it was allowed last counts: an older checkpoint does not bring back more.
     put(d, box, {"allow": ["web.test"]})

@@ -356,13 +356,17 @@ static int plan_files(struct give *g, struct err *e)
 static int plan_ca(struct give *g, struct err *e)
 {
 	AUTO(buf_done) struct buf theirs = BUF_INIT(2 * MIB);
+	const struct net_conf *net = g->box->service->o.net;
 	bool there = g->box->state != BOX_MAKING;
 	struct step *s, *image;
 	int r;
 
 	if (!g->of->ca_cert || !g->of->ca_fresh)
 		return 0;
+	/* What the host trusts, and what the administrator has egress trust. */
 	r = ca_system(NULL, &theirs, e);
+	if ((r == 0 || r == -ENOENT) && net && net->ca[0])
+		r = ca_system(net->ca, &theirs, e);
 	if (r < 0 && r != -ENOENT)
 		return r;
 	if (there)

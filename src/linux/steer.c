@@ -1,8 +1,6 @@
 #include "linux/steer.h"
 #include "base/base.h"
-#include "base/sys.h"
 #include "linux/nft.h"
-#include "linux/ns.h"
 
 #include <arpa/inet.h>
 #include <linux/if_addr.h>
@@ -10,8 +8,6 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <netinet/in.h>
-#include <pthread.h>
-#include <sched.h>
 #include <unistd.h>
 
 #ifndef IPV6_TRANSPARENT
@@ -510,47 +506,4 @@ int steer_denied(struct steer_denied *ret, struct err *e)
 		return r;
 	r = nft_set_read(n, TABLE, DENIED, take_denied, &d);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "read what a sandbox's network has refused") : d.n;
-}
-
-/* --- can it be done here? --- */
-
-struct probe {
-	int result;
-	struct err e;
-};
-
-static void *probe(void *arg)
-{
-	const struct steer_rules rules = { .mode = STEER_ALLOW };
-	struct probe *p = arg;
-	int fds[STEER_SOCKETS];
-
-	p->result = sys_unshare(CLONE_NEWNET);
-	if (p->result < 0) {
-		err_sys(&p->e, ERR_UNSUPPORTED, p->result, "make a network namespace");
-		return NULL;
-	}
-	p->result = ns_loopback_up();
-	if (p->result < 0)
-		err_sys(&p->e, ERR_UNSUPPORTED, p->result, "bring the loopback interface up");
-	else
-		p->result = steer_up(&rules, &p->e);
-	if (p->result == 0)
-		p->result = steer_sockets(fds, &p->e);
-	if (p->result == 0)
-		fd_close_many(fds, STEER_SOCKETS);
-	return NULL;
-}
-
-int steer_probe(struct err *e)
-{
-	struct probe p = { 0 };
-	pthread_t t;
-
-	if (pthread_create(&t, NULL, probe, &p))
-		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "cannot start a thread");
-	pthread_join(t, NULL);
-	if (p.result < 0)
-		*e = p.e;
-	return p.result;
 }

@@ -72,5 +72,3 @@ int steer_down(int *ret_late, struct err *e);
 int steer_sockets(int ret[STEER_SOCKETS], struct err *e);
 /* Up to STEER_DENIED; returns how many. */
 int steer_denied(struct steer_denied *ret, struct err *e);
-/* 0, or what the kernel lacks: tried out in a namespace made for that, by a thread made for that. */
-int steer_probe(struct err *e);

@@ -586,14 +586,24 @@ TEST(root_of_a_nested_user_namespace_can_change_none_of_it)
 	CHECK_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(a_probe_finds_that_all_is_there_and_leaves_us_where_we_are)
+/* What a kernel says that has none of it: the message names what to load. */
+TEST(a_kernel_that_lacks_a_piece_is_told_by_its_name)
 {
+	struct steer_rules r = allow();
 	struct err e = { 0 };
-	size_t before[6], after[6];
 
 	CHECK(fresh());
-	CHECK(contents(before));
-	CHECK_EQ(steer_probe(&e), 0);
-	CHECK(contents(after));
-	CHECK(!memcmp(before, after, sizeof(before)));
+	sys_test_fail(SYSID_sendmsg, EOPNOTSUPP, 2); /* the first has the routes */
+	CHECK_EQ(steer_up(&r, &e), -EOPNOTSUPP);
+	CHECK_EQ(e.kind, ERR_UNSUPPORTED);
+	CHECK_CONTAINS(e.msg, "nf_tables");
+	CHECK_CONTAINS(e.remedy, "modprobe nf_tables");
+	CHECK(fresh());
+	sys_test_fail(SYSID_sendmsg, EAFNOSUPPORT, 1);
+	CHECK_EQ(steer_up(&r, &e), -EAFNOSUPPORT);
+	CHECK_CONTAINS(e.remedy, "IPv6");
+	/* An answer that never came is no success. */
+	CHECK(fresh());
+	sys_test_fail(SYSID_recvmsg, ENOBUFS, 1);
+	CHECK_EQ(steer_up(&r, &e), -ENOBUFS);
 }

@@ -2,7 +2,7 @@
 #include "warden/warden.h"
 #include "base/base.h"
 #include "base/test.h"
-#include "warden/keep_test.h"
+#include "warden/seal_test.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -434,4 +434,71 @@ TEST(root_inside_can_not_take_the_ports_nor_the_rules)
 	fd_close(out[0]);
 	CHECK(end(&w, &b));
 	CHECK_EQ(wt_stop(&w), 0);
+}
+
+/* Streams to the outside are cut in a copy, as by a failing network; in the source they go on. */
+TEST(a_sandbox_is_sealed_with_memory_while_streams_are_open_and_its_copy_finds_them_reset)
+{
+	static const char program[] =
+		"exec python3 -u -c \"" TRY
+		"import select, errno\n"
+		"a, b, n = t('198.18.1.1', 80), t('fd63:6c6f:6368:65::1:2', 443), t('203.0.113.2', 80)\n"
+		"n.setblocking(False)\n"
+		"p = select.epoll(); p.register(n.fileno(), select.EPOLLIN)\n"
+		"print('open')\n"
+		"while True:\n"
+		"    input(); r = []\n"
+		"    ready = len(p.poll(0))\n"
+		"    for s in (a, b, n):\n"
+		"        s.settimeout(0.05 if s is not n else 0)\n"
+		"        try: r.append(s.recv(9).decode() or 'end')\n"
+		"        except OSError as e: r.append(errno.errorcode.get(e.errno, 'timeout'))\n"
+		"    print('got', ready, *r)\n"
+		"    c = t('198.18.1.3', 80)\n"
+		"    print('new', c if isinstance(c, str) else 'yes')\n\" 2>&1";
+	struct steer_rules r = allow();
+	struct sandbox_spec spec;
+	struct client_layer l;
+	struct warden_who who;
+	struct kt_held held[2];
+	struct err e = { 0 };
+	struct st_box a, b;
+	struct kt_pipes x;
+	char id[ID_SIZE];
+	uint64_t pause;
+	struct wt w;
+	int fd[3];
+
+	st_fresh();
+	CHECK(wt_open(&w, st_args()));
+	net_spec(&spec, &r);
+	CHECK(st_create(&w, &spec, &a));
+	CHECK(kt_exec(&a.p, 1, program, -1, &x));
+	for (unsigned i = 0; i < 3; i++) {
+		fd[i] = take(a.s.net[STEER_TCP], &who);
+		CHECK(fd[i] >= 0);
+	}
+	CHECK(kt_reads(x.out, "open"));
+	CHECK_EQ(write(fd[1], "unread", 6), 6); /* lost in the copy */
+	id_new(id, sizeof(id));
+	if (client_seal_memory(w.client, a.s.handle, id, &l, &pause, &e) < 0)
+		TEST_FAIL("%s", e.msg);
+	st_stand_on(&spec, id);
+	spec.flags |= SPEC_MEMORY;
+	CHECK(st_create(&w, &spec, &b));
+	CHECK(b.s.net[0] >= 0 && b.s.net[1] >= 0 && b.s.net[2] >= 0);
+	CHECK_EQ(kt_sync(&b.p, held, 2), 1);
+	CHECK_EQ(write(held[0].pipes.in, "\n", 1), 1);
+	CHECK(kt_reads(held[0].pipes.out, "got 1 ECONNRESET ECONNRESET ECONNRESET\nnew yes"));
+	fd_close(take(b.s.net[STEER_TCP], &who));
+	CHECK_EQ(who.port, 80);
+	/* The source has felt nothing. */
+	CHECK_EQ(write(fd[0], "first", 5), 5);
+	CHECK_EQ(write(x.in, "\n", 1), 1);
+	CHECK(kt_reads(x.out, "got 0 first unread EAGAIN\nnew yes"));
+	fd_close_many(fd, 3);
+	kt_pipes_close(&held[0].pipes);
+	kt_pipes_close(&x);
+	CHECK(st_end(&w, &a) && st_end(&w, &b));
+	CHECK(st_stop(&w));
 }

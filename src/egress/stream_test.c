@@ -102,6 +102,45 @@ TEST(a_server_that_speaks_first_is_heard)
 	CHECK(finish());
 }
 
+TEST(a_byte_that_begins_no_request_is_not_waited_with)
+{
+	struct egress_box b = allow("server.test:*");
+	int client, far;
+
+	CHECK(begin(&b));
+	CHECK(reach("server.test", &client, &far));
+	CHECK(says(client, "x"));
+	CHECK(arrives(far, "x"));
+	CHECK(says(client, "yz\n"));
+	CHECK(arrives(far, "yz\n"));
+	CHECK(says(client, "GET / HTTP/1.1\r\n")); /* what follows a first line is its own affair */
+	CHECK(arrives(far, "GET / HTTP/1.1\r\n"));
+	CHECK_EQ(shutdown(client, SHUT_WR), 0);
+	CHECK_EQ(recv(far, &(char){ 0 }, 1, 0), 0);
+	close(client);
+	close(far);
+	CHECK(finish());
+}
+
+TEST(a_request_whose_method_nobody_knows_is_found_when_it_comes_in_pieces)
+{
+	struct egress_box b = allow("server.test:*");
+	char got[64];
+	int client, far;
+
+	CHECK(begin(&b));
+	CHECK(reach("server.test", &client, &far));
+	CHECK(says(client, "x"));
+	CHECK(arrives(far, "x"));
+	CHECK(says(client, "get / HTTP/1.1\r\nHost: other.test\r\n\r\n"));
+	CHECK(recv(far, got, sizeof(got), 0) <= 0);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.verdict, EGRESS_V_DENIED);
+	close(client);
+	close(far);
+	CHECK(finish());
+}
+
 TEST(a_name_that_is_not_allowed_does_not_exist)
 {
 	struct egress_box b = allow("server.test:*");

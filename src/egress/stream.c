@@ -218,15 +218,15 @@ static int pump_out(struct stream *s, bool *ret_more)
 		count(s, true, s->out.pass - before);
 		plain = s->out.len ? 0 : request_plain(&s->http->request);
 		s->out.held = !plain;
-	}
-	if (s->late) {
+	} else if (s->late) {
 		uint32_t before = s->out.pass;
 
 		stream_late(s);
 		if (s->stage != STREAM_AIMED || s->a.fd < 0)
 			return 1;
 		count(s, true, s->out.pass - before);
-		plain = s->late ? 0 : plain;
+		plain = s->late ? 0 : UINT64_MAX;
+		s->out.held = !plain;
 	}
 	if (!s->up)
 		return 0;
@@ -237,9 +237,8 @@ static int pump_out(struct stream *s, bool *ret_more)
 	count(s, true, n);
 	if (s->http && n)
 		request_passed(&s->http->request, n);
-	if (state == RELAY_MORE ||
-	    (s->http && s->client.in && !s->stopped && !s->out.pass && !s->out.broken && !request_waits(&s->http->request)) ||
-	    (s->late && s->client.in && !s->out.pass && !s->out.broken))
+	if (state == RELAY_MORE || (s->late && s->client.in && !s->out.len && !s->out.broken) ||
+	    (s->http && s->client.in && !s->stopped && !s->out.pass && !s->out.broken && !request_waits(&s->http->request)))
 		*ret_more = true;
 	if (state == RELAY_SRC_BROKE) {
 		stream_end(s, EGRESS_V_FAILED, "the sandbox broke off");

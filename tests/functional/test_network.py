@@ -340,6 +340,38 @@ def test_a_checkpoint_has_policy_and_names(d):
     host.wait_for(lambda: look(d, box)["counts"]["connections"] == 2, 10, "the counts go on")
 
 
+def test_processes_that_go_on_know_the_addresses_they_knew(d):
+    """With memory: an address that was looked up before is still that name, in place, as a new one, in forks, asleep."""
+    box = d.create(network={"allow": ["web.test", "other.test"]})["id"]
+    script = ("import socket,time,os\na=[socket.gethostbyname(n) for n in ('other.test','web.test')]\n"
+              "open('ready','w').close()\n"
+              "while True:\n"
+              " if os.path.exists('go'):\n"
+              "  s=socket.create_connection((a[1],80),10); s.sendall(b'GET /hello HTTP/1.1\\r\\nHost: web.test\\r\\nConnection: close\\r\\n\\r\\n')\n"
+              "  t=s.makefile().read(); os.unlink('go'); open('said.new','w').write(t); os.rename('said.new','said')\n"
+              " time.sleep(0.02)\n")
+    r = d.post(f"/v1/sandboxes/{box}/execs", {"cmd": ["python3", "-c", script], "background": True})
+    assert r.status == 201, r
+    host.wait_for(lambda: d.exec(box, "test", "-e", "ready")["exit_code"] == 0, 10, "its addresses")
+
+    def goes_on(one):
+        assert d.exec(one, "sh", "-c", "rm -f said; touch go")["exit_code"] == 0
+        said = host.wait_for(lambda: d.exec(one, "sh", "-c", "cat said 2>/dev/null")["stdout"], 15, "an answer")
+        assert '"site": "web.test"' in said, said
+
+    goes_on(box)
+    c = d.post(f"/v1/sandboxes/{box}/checkpoints", {"memory": True})
+    assert c.status == 201 and c.json["memory"], c
+    goes_on(restored(d, c.json["id"])["id"])
+    r = d.post(f"/v1/sandboxes/{box}/fork", {"memory": True})
+    assert r.status == 201, r
+    goes_on(r.json["sandboxes"][0]["id"])
+    assert d.post(f"/v1/sandboxes/{box}/restore", {"checkpoint": c.json["id"]}).status == 200
+    goes_on(box)
+    assert d.post(f"/v1/sandboxes/{box}/hibernate").status == 200
+    goes_on(box)
+
+
 def test_templates_and_pools_have_a_network(d):
     policy = {"mode": "allow", "allow": ["web.test"]}
     assert d.put("/v1/templates/net", {"network": policy}).json["config"]["network"] == policy

@@ -151,6 +151,7 @@ void stream_end(struct stream *s, uint8_t verdict, const char *reason)
 	relay_half_done(&b->g->relay, &s->out);
 	relay_half_done(&b->g->relay, &s->in);
 	free(s->http);
+	free(s->late);
 	if (s->name) {
 		s->name->streams--;
 		s->name->used = (uint32_t)(l->now / LOOP_SEC);
@@ -224,6 +225,15 @@ static int pump_out(struct stream *s, bool *ret_more)
 		count(s, true, s->out.pass - before);
 		plain = s->out.len ? 0 : request_plain(&s->http->request);
 		s->out.held = !plain;
+	} else if (s->late) {
+		uint32_t before = s->out.pass;
+
+		stream_late(s);
+		if (s->stage != STREAM_AIMED || s->a.fd < 0)
+			return 1;
+		count(s, true, s->out.pass - before);
+		plain = s->late ? 0 : UINT64_MAX;
+		s->out.held = !plain;
 	}
 	if (!s->up)
 		return 0;
@@ -234,7 +244,7 @@ static int pump_out(struct stream *s, bool *ret_more)
 	count(s, true, n);
 	if (s->http && n)
 		request_passed(&s->http->request, n);
-	if (state == RELAY_MORE ||
+	if (state == RELAY_MORE || (s->late && s->client.in && !s->out.len && !s->out.broken) ||
 	    (s->http && s->client.in && !s->stopped && !s->out.pass && !s->out.broken && !request_waits(&s->http->request)))
 		*ret_more = true;
 	if (state == RELAY_SRC_BROKE) {

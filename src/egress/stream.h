@@ -39,6 +39,7 @@ struct stream {
 	struct resolve_query *query;
 	struct upstream *upstream;
 	struct stream_http *http;
+	struct head_late *late; /* its first line has no end yet, and passes as it comes */
 	struct mitm *mitm;
 	struct refused *refused;
 	struct name *name; /* NULL: by address */
@@ -74,6 +75,7 @@ void stream_aim(struct stream *s);
 /* stream_look.c: what the client's first bytes, or its requests, are. True: it goes on with the bytes (->out.pass). */
 void stream_look(struct stream *s);
 void stream_requests(struct stream *s); /* those in ->out.buf */
+void stream_late(struct stream *s); /* reads on while ->late */
 void stream_answer(struct stream *s); /* the server's, to an Upgrade */
 /* Charges a request; false: it was refused. */
 bool stream_charge(struct stream *s);

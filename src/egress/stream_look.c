@@ -126,6 +126,52 @@ static void look_tls(struct stream *s, const uint8_t *data, size_t len)
 		pass(s);
 }
 
+/* A protocol of letters and without lines, most likely: its bytes pass, but they are watched. */
+static void watch(struct stream *s, const char *data, size_t len)
+{
+	struct head_late *l;
+
+	if (!charge(s))
+		return;
+	l = calloc(1, sizeof(*l));
+	if (!l) {
+		refuse(s, EGRESS_V_FAILED, "no memory");
+		return;
+	}
+	s->late = l;
+	/* What was not taken from the socket yet is seen when it is. */
+	if (s->out.len && !head_late(l, data, len)) {
+		refuse(s, EGRESS_V_DENIED, "an HTTP request that begins like none");
+		return;
+	}
+	s->looking = false;
+	s->out.pass = s->out.len;
+}
+
+void stream_late(struct stream *s)
+{
+	ssize_t n;
+
+	if (s->out.len || !s->client.in || s->out.broken)
+		return; /* what is there goes first */
+	n = relay_hold(&s->box->g->relay, &s->out, &s->client, RELAY_READ);
+	if (n == 0 || n == -EAGAIN)
+		return;
+	if (n < 0) {
+		stream_end(s, EGRESS_V_FAILED, "the sandbox broke off");
+		return;
+	}
+	if (!head_late(s->late, s->out.buf + s->out.off, s->out.len)) {
+		refuse(s, EGRESS_V_DENIED, "an HTTP request that begins like none");
+		return;
+	}
+	s->out.pass = s->out.len;
+	if (s->late->done) {
+		free(s->late);
+		s->late = NULL;
+	}
+}
+
 static void look_http(struct stream *s, const char *data, size_t len)
 {
 	const char *why = "";
@@ -135,6 +181,8 @@ static void look_http(struct stream *s, const char *data, size_t len)
 	free(h);
 	switch (look) {
 	case LOOK_MORE:
+		if (!head_begun(data, len))
+			watch(s, data, len);
 		return;
 	case LOOK_BAD:
 		refuse(s, EGRESS_V_DENIED, h ? why : "no memory");

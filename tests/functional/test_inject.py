@@ -119,6 +119,20 @@ def test_through_a_proxy_it_is_the_same(d, w, proxy):
     assert sent(w.web, "Authorization") == ["Bearer " + VALUE]
 
 
+PLAIN = {"name": "KEY", "as": "header", "header": "X-Key", "format": "{}", "to": "web.test:80", "plain": True}
+
+
+@pytest.mark.parametrize("how", ["", "-x http://198.18.0.1:3128", "-p -x http://198.18.0.1:3128", "-x socks5h://198.18.0.1:1080"])
+def test_without_tls_when_an_admin_wants_it_so(d, w, how):
+    b = box(d, PLAIN)
+    code, out, err = sh(d, b, f"curl -sS {how} -d abc http://web.test/hello")
+    assert code == 0, (out, err)
+    assert w.web.requests[-1] == ("POST", "/hello", "web.test") and sent(w.web, "X-Key") == [VALUE]
+    w_ca = w.give_ca(d, b)
+    assert sh(d, b, f"curl -sS {how} --cacert {w_ca} https://web.test/hello")[0] == 0
+    assert not sent(w.web, "X-Key")
+
+
 # --- for that server only ---
 
 

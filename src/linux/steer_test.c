@@ -357,7 +357,9 @@ TEST(as_many_rules_as_there_can_be_fit)
 	int s[STEER_SOCKETS];
 
 	for (unsigned i = 0; i < STEER_RULES; i++)
-		r.rule[i] = (struct steer_rule){ .family = 6, .prefix = 57, .first = 2, .last = 9, .addr = { 0x20, 1, [6] = (uint8_t)i } };
+		r.rule[i] = (struct steer_rule){
+			.family = 6, .prefix = 57, .first = 2, .last = 9, .addr = { 0x20, 1, [6] = (uint8_t)i }
+		};
 	CHECK_EQ(steer_check(&r, NULL), 0);
 	CHECK(steered(&r, s));
 	CHECK(reaches(s[STEER_TCP], "2001:0:0:1f7f::1", 9));

@@ -12,6 +12,7 @@
 #include "service/jin.h"
 #include "service/layer.h"
 #include "service/pool.h"
+#include "service/secret_give.h"
 #include "service/port.h"
 #include "service/service_impl.h"
 #include "service/wlink.h"
@@ -58,6 +59,7 @@ void box_unref(struct box *b)
 	fd_close(b->group);
 	box_net_free(b);
 	ports_free(b);
+	secrets_free(b);
 	box_want_free(b->want);
 	free(b->restored);
 	free(b->memory_refused);
@@ -240,6 +242,7 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 		b->breaks = 0;
 		exec_synced(b);
 		box_revive_over(b);
+		secrets_refresh(b);
 	} else if (f->id) {
 		exec_frame(b, f, fds, nfds);
 	} else if (f->type == FRAME_READY) {
@@ -450,6 +453,8 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 		snprintf(b->want->checkpoint, sizeof(b->want->checkpoint), "%s", row->checkpoint);
 	if (r == 0 && *row->restored && !(b->restored = strdup(row->restored)))
 		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	if (r == 0)
+		r = secrets_begin(b, e);
 	if (r == 0)
 		r = box_list(b, e);
 	if (r == 0)

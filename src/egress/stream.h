@@ -53,6 +53,7 @@ struct stream {
 	bool looking; /* at the first bytes */
 	bool stopped; /* the client's further bytes are for nobody */
 	bool secrets; /* something was injected */
+	bool broke; /* the client did not end it, but broke off */
 	uint32_t requests;
 };
 
@@ -65,6 +66,7 @@ void stream_turn(struct stream *s);
 void stream_queue(struct stream *s);
 /* Without an in-band answer; the report is made unless it was refused, which refuse.c does. */
 void stream_end(struct stream *s, uint8_t verdict, const char *reason);
+void stream_broke(struct stream *s); /* the client did: ends it */
 /* The policy is another one: ends it when it would not begin any more. */
 void stream_judge(struct stream *s);
 /* The target is known (->name or ->addr, ->port): decides, resolves, connects. */

@@ -59,8 +59,10 @@ bool stream_charge(struct stream *s)
 		snprintf(text, sizeof(text), "%s", s->name->text);
 	else
 		net_addr_text(&s->addr, text);
-	if (most && !n)
-		n = names_get(&b->names, text, now);
+	if (most && !n && (n = names_get(&b->names, text, now)) && !n->told) {
+		n->told = true; /* an address that is only counted here is nothing to be kept */
+		b->names.untold--;
+	}
 	if (tree_most)
 		t = names_get(&b->tree->names, text, now);
 	if (most)
@@ -213,7 +215,10 @@ static void look_without_taking(struct stream *s)
 	if (n < 0 && errno == EAGAIN)
 		return;
 	if (n <= 0) {
-		stream_end(s, n < 0 ? EGRESS_V_FAILED : EGRESS_V_OK, n < 0 ? "the sandbox broke off" : "");
+		if (n < 0)
+			stream_broke(s);
+		else
+			stream_end(s, EGRESS_V_OK, "");
 		return;
 	}
 	if (bytes[0] == 0x16) {
@@ -240,7 +245,7 @@ void stream_look(struct stream *s)
 	if (s->client.in)
 		n = relay_hold(&s->box->g->relay, &s->out, &s->client, HEAD_MAX);
 	if (n < 0 && n != -EAGAIN && n != -ENOBUFS) {
-		stream_end(s, EGRESS_V_FAILED, "the sandbox broke off");
+		stream_broke(s);
 		return;
 	}
 	if (!s->out.len) {
@@ -334,7 +339,7 @@ void stream_requests(struct stream *s)
 		if (r == 0 || r == -EAGAIN)
 			return;
 		if (r < 0) {
-			stream_end(s, EGRESS_V_FAILED, "the sandbox broke off");
+			stream_broke(s);
 			return;
 		}
 	}

@@ -10,6 +10,7 @@
 #include "daemon/confine.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
+#include "service/box_net.h"
 #include "service/upkeep.h"
 #include "warden/program.h"
 
@@ -318,6 +319,7 @@ int daemon_serve(const struct daemon_start *s)
 	}
 	uv_run(&v->loop, UV_RUN_DEFAULT);
 	/* The process ends here; what counts is on disk, and nothing that was not stored has been answered. */
+	box_nets_store(v->service);
 	db_commit(v->db, NULL);
 	audit_flush(v->audit, NULL);
 	fdatasync(audit_fd(v->audit));

@@ -285,6 +285,23 @@ static void set_meter(struct meter *m, const struct egress_budget *budget)
 	m->budget = *budget;
 }
 
+void box_judge(struct box *b)
+{
+	for (struct stream *s = b->streams, *next; s; s = next) {
+		next = s->next;
+		stream_judge(s);
+	}
+}
+
+void box_cut_waiting(struct box *b)
+{
+	for (struct stream *s = b->streams, *next; s; s = next) {
+		next = s->next;
+		if (s->mitm && (s->query || s->upstream))
+			stream_end(s, EGRESS_V_CUT, "the configuration was changed");
+	}
+}
+
 int box_put(struct egress *g, const struct egress_box *want, int *fds, size_t nfds)
 {
 	struct box *b = egress_box(g, want->box);
@@ -324,10 +341,7 @@ int box_put(struct egress *g, const struct egress_box *want, int *fds, size_t nf
 	b->ca = ca;
 	b->late = false;
 	loop_timer_stop(&g->loop, &b->timer);
-	for (struct stream *s = b->streams, *next; s; s = next) {
-		next = s->next;
-		stream_judge(s);
-	}
+	box_judge(b);
 	if (b->ready_first)
 		box_queue(b);
 	report_counts(b);

@@ -51,4 +51,6 @@ void box_free(struct box *b); /* all its streams are cut; last reports are sent 
 void box_queue(struct box *b); /* it has work */
 /* Does some. True: there is more. */
 bool box_turn(struct box *b);
+void box_judge(struct box *b); /* ends the streams that would not begin any more */
+void box_cut_waiting(struct box *b); /* those that would verify their server by what is about to go */
 const struct policy *box_outer(const struct box *b);

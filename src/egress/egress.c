@@ -82,12 +82,18 @@ static int set_config(struct egress *g, const struct egress_msg *m)
 	free(g->config);
 	g->config = copy;
 	g->config_len = m->len;
-	resolve_free(g->resolve);
+	resolve_free(g->resolve); /* which answers what runs */
+	g->resolve = resolve;
+	for (uint32_t i = 0; i < EGRESS_BUCKETS; i++)
+		for (struct box *b = g->box[i]; b; b = b->next)
+			box_cut_waiting(b);
 	policy_free(g->outer);
 	trust_free(g->trust);
-	g->resolve = resolve;
 	g->outer = outer;
 	g->trust = trust;
+	for (uint32_t i = 0; i < EGRESS_BUCKETS; i++)
+		for (struct box *b = g->box[i]; b; b = b->next)
+			box_judge(b);
 	return 0;
 }
 
@@ -118,6 +124,9 @@ static int put_box(struct egress *g, const struct egress_msg *m, int *fds, size_
 	if (r < 0)
 		return r;
 	r = box_put(g, want, fds, nfds);
+	/* Before the word that it is done: who asks for a checkpoint's sake knows all names by that. */
+	if (r == 0 && egress_box(g, want->box))
+		report_names(egress_box(g, want->box));
 	say(g, EGRESS_DONE, m->seq, want->box, (uint64_t)-r);
 	return 0;
 }

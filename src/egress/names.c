@@ -87,7 +87,7 @@ static int least_used(const struct names *s, uint32_t now_sec)
 	for (uint32_t i = 0; i < s->n; i++) {
 		if (!s->at[i])
 			return (int)i;
-		if (!s->at[i]->streams && now_sec - s->at[i]->used >= NAMES_REST &&
+		if (!s->at[i]->streams && (int32_t)(now_sec - s->at[i]->used) >= (int32_t)NAMES_REST &&
 		    (best < 0 || (int32_t)(s->at[i]->used - s->at[best]->used) < 0))
 			best = (int)i;
 	}

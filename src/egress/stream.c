@@ -10,6 +10,7 @@
 #define IDLE (3600 * LOOP_SEC)
 #define IDLE_HALF (600 * LOOP_SEC) /* one side has ended */
 #define LOOK_PATIENCE (15 * LOOP_SEC)
+#define ASK_PATIENCE (30 * LOOP_SEC) /* what a proxy is wanted for */
 #define PROXY_HTTP 3128
 #define PROXY_SOCKS 1080
 
@@ -138,7 +139,7 @@ void stream_end(struct stream *s, uint8_t verdict, const char *reason)
 	upstream_cancel(s->upstream);
 	if (s->mitm)
 		mitm_free(s->mitm);
-	if (verdict == EGRESS_V_OK) {
+	if (verdict == EGRESS_V_OK && !s->broke) {
 		soft_close(s, &s->a);
 		soft_close(s, &s->b);
 	} else {
@@ -150,6 +151,7 @@ void stream_end(struct stream *s, uint8_t verdict, const char *reason)
 	relay_half_done(&b->g->relay, &s->out);
 	relay_half_done(&b->g->relay, &s->in);
 	free(s->http);
+	free(s->late);
 	if (s->name) {
 		s->name->streams--;
 		s->name->used = (uint32_t)(l->now / LOOP_SEC);
@@ -164,6 +166,12 @@ void stream_end(struct stream *s, uint8_t verdict, const char *reason)
 	b->tree->meter.counts.concurrent--;
 	report_counts(b);
 	loop_bury(l, s);
+}
+
+void stream_broke(struct stream *s)
+{
+	s->broke = true;
+	stream_end(s, EGRESS_V_OK, "the sandbox broke off");
 }
 
 /* ---- moving bytes ------------------------------------------------------------------------------------------------ */
@@ -217,6 +225,15 @@ static int pump_out(struct stream *s, bool *ret_more)
 		count(s, true, s->out.pass - before);
 		plain = s->out.len ? 0 : request_plain(&s->http->request);
 		s->out.held = !plain;
+	} else if (s->late) {
+		uint32_t before = s->out.pass;
+
+		stream_late(s);
+		if (s->stage != STREAM_AIMED || s->a.fd < 0)
+			return 1;
+		count(s, true, s->out.pass - before);
+		plain = s->late ? 0 : UINT64_MAX;
+		s->out.held = !plain;
 	}
 	if (!s->up)
 		return 0;
@@ -227,11 +244,11 @@ static int pump_out(struct stream *s, bool *ret_more)
 	count(s, true, n);
 	if (s->http && n)
 		request_passed(&s->http->request, n);
-	if (state == RELAY_MORE ||
+	if (state == RELAY_MORE || (s->late && s->client.in && !s->out.len && !s->out.broken) ||
 	    (s->http && s->client.in && !s->stopped && !s->out.pass && !s->out.broken && !request_waits(&s->http->request)))
 		*ret_more = true;
 	if (state == RELAY_SRC_BROKE) {
-		stream_end(s, EGRESS_V_FAILED, "the sandbox broke off");
+		stream_broke(s);
 		return 1;
 	}
 	/* The server takes no more; what it said before is still for the client. */
@@ -260,8 +277,12 @@ static int pump_in(struct stream *s, bool *ret_more)
 	count(s, false, n);
 	if (state == RELAY_MORE)
 		*ret_more = true;
-	if (state == RELAY_SRC_BROKE || state == RELAY_DST_BROKE) {
-		stream_end(s, EGRESS_V_FAILED, state == RELAY_SRC_BROKE ? "the server broke off" : "the sandbox broke off");
+	if (state == RELAY_SRC_BROKE) {
+		stream_end(s, EGRESS_V_FAILED, "the server broke off");
+		return 1;
+	}
+	if (state == RELAY_DST_BROKE) {
+		stream_broke(s);
 		return 1;
 	}
 	return 0;
@@ -523,6 +544,7 @@ static void begin(struct stream *s)
 
 	if (own && (s->port == PROXY_HTTP || s->port == PROXY_SOCKS)) {
 		s->stage = s->port == PROXY_HTTP ? STREAM_HTTP_PROXY : STREAM_SOCKS_GREET;
+		loop_timer_set(&b->g->loop, &s->timer, b->g->loop.now + ASK_PATIENCE);
 		return;
 	}
 	s->stage = STREAM_AIMED;

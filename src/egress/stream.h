@@ -39,6 +39,7 @@ struct stream {
 	struct resolve_query *query;
 	struct upstream *upstream;
 	struct stream_http *http;
+	struct head_late *late; /* its first line has no end yet, and passes as it comes */
 	struct mitm *mitm;
 	struct refused *refused;
 	struct name *name; /* NULL: by address */
@@ -52,6 +53,7 @@ struct stream {
 	bool looking; /* at the first bytes */
 	bool stopped; /* the client's further bytes are for nobody */
 	bool secrets; /* something was injected */
+	bool broke; /* the client did not end it, but broke off */
 	uint32_t requests;
 };
 
@@ -64,6 +66,7 @@ void stream_turn(struct stream *s);
 void stream_queue(struct stream *s);
 /* Without an in-band answer; the report is made unless it was refused, which refuse.c does. */
 void stream_end(struct stream *s, uint8_t verdict, const char *reason);
+void stream_broke(struct stream *s); /* the client did: ends it */
 /* The policy is another one: ends it when it would not begin any more. */
 void stream_judge(struct stream *s);
 /* The target is known (->name or ->addr, ->port): decides, resolves, connects. */
@@ -72,6 +75,7 @@ void stream_aim(struct stream *s);
 /* stream_look.c: what the client's first bytes, or its requests, are. True: it goes on with the bytes (->out.pass). */
 void stream_look(struct stream *s);
 void stream_requests(struct stream *s); /* those in ->out.buf */
+void stream_late(struct stream *s); /* reads on while ->late */
 void stream_answer(struct stream *s); /* the server's, to an Upgrade */
 /* Charges a request; false: it was refused. */
 bool stream_charge(struct stream *s);

@@ -59,8 +59,10 @@ bool stream_charge(struct stream *s)
 		snprintf(text, sizeof(text), "%s", s->name->text);
 	else
 		net_addr_text(&s->addr, text);
-	if (most && !n)
-		n = names_get(&b->names, text, now);
+	if (most && !n && (n = names_get(&b->names, text, now)) && !n->told) {
+		n->told = true; /* an address that is only counted here is nothing to be kept */
+		b->names.untold--;
+	}
 	if (tree_most)
 		t = names_get(&b->tree->names, text, now);
 	if (most)
@@ -124,6 +126,52 @@ static void look_tls(struct stream *s, const uint8_t *data, size_t len)
 		pass(s);
 }
 
+/* A protocol of letters and without lines, most likely: its bytes pass, but they are watched. */
+static void watch(struct stream *s, const char *data, size_t len)
+{
+	struct head_late *l;
+
+	if (!charge(s))
+		return;
+	l = calloc(1, sizeof(*l));
+	if (!l) {
+		refuse(s, EGRESS_V_FAILED, "no memory");
+		return;
+	}
+	s->late = l;
+	/* What was not taken from the socket yet is seen when it is. */
+	if (s->out.len && !head_late(l, data, len)) {
+		refuse(s, EGRESS_V_DENIED, "an HTTP request that begins like none");
+		return;
+	}
+	s->looking = false;
+	s->out.pass = s->out.len;
+}
+
+void stream_late(struct stream *s)
+{
+	ssize_t n;
+
+	if (s->out.len || !s->client.in || s->out.broken)
+		return; /* what is there goes first */
+	n = relay_hold(&s->box->g->relay, &s->out, &s->client, RELAY_READ);
+	if (n == 0 || n == -EAGAIN)
+		return;
+	if (n < 0) {
+		stream_end(s, EGRESS_V_FAILED, "the sandbox broke off");
+		return;
+	}
+	if (!head_late(s->late, s->out.buf + s->out.off, s->out.len)) {
+		refuse(s, EGRESS_V_DENIED, "an HTTP request that begins like none");
+		return;
+	}
+	s->out.pass = s->out.len;
+	if (s->late->done) {
+		free(s->late);
+		s->late = NULL;
+	}
+}
+
 static void look_http(struct stream *s, const char *data, size_t len)
 {
 	const char *why = "";
@@ -133,6 +181,8 @@ static void look_http(struct stream *s, const char *data, size_t len)
 	free(h);
 	switch (look) {
 	case LOOK_MORE:
+		if (!head_begun(data, len))
+			watch(s, data, len);
 		return;
 	case LOOK_BAD:
 		refuse(s, EGRESS_V_DENIED, h ? why : "no memory");
@@ -165,7 +215,10 @@ static void look_without_taking(struct stream *s)
 	if (n < 0 && errno == EAGAIN)
 		return;
 	if (n <= 0) {
-		stream_end(s, n < 0 ? EGRESS_V_FAILED : EGRESS_V_OK, n < 0 ? "the sandbox broke off" : "");
+		if (n < 0)
+			stream_broke(s);
+		else
+			stream_end(s, EGRESS_V_OK, "");
 		return;
 	}
 	if (bytes[0] == 0x16) {
@@ -192,7 +245,7 @@ void stream_look(struct stream *s)
 	if (s->client.in)
 		n = relay_hold(&s->box->g->relay, &s->out, &s->client, HEAD_MAX);
 	if (n < 0 && n != -EAGAIN && n != -ENOBUFS) {
-		stream_end(s, EGRESS_V_FAILED, "the sandbox broke off");
+		stream_broke(s);
 		return;
 	}
 	if (!s->out.len) {
@@ -286,7 +339,7 @@ void stream_requests(struct stream *s)
 		if (r == 0 || r == -EAGAIN)
 			return;
 		if (r < 0) {
-			stream_end(s, EGRESS_V_FAILED, "the sandbox broke off");
+			stream_broke(s);
 			return;
 		}
 	}

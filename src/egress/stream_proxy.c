@@ -23,7 +23,7 @@ static bool say(struct stream *s, const void *data, size_t len)
 {
 	if (send(s->client.fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)len)
 		return true;
-	stream_end(s, EGRESS_V_FAILED, "the sandbox broke off");
+	stream_broke(s);
 	return false;
 }
 
@@ -93,6 +93,10 @@ static void ask_http(struct stream *s)
 		}
 	}
 	aim_at(s, &to);
+	if (s->asked == STREAM_ABSOLUTE && s->stage == STREAM_AIMED && s->a.fd >= 0 && stream_wants_mitm(s, false)) {
+		free(TAKE_PTR(s->http));
+		stream_mitm(s, false);
+	}
 }
 
 static void ask_socks(struct stream *s)
@@ -143,7 +147,7 @@ void stream_ask(struct stream *s)
 	if (n == -EAGAIN)
 		return;
 	if (n <= 0) {
-		stream_end(s, n == 0 && !s->out.len ? EGRESS_V_OK : EGRESS_V_FAILED, "the sandbox broke off");
+		stream_broke(s);
 		return;
 	}
 	if (s->stage == STREAM_HTTP_PROXY)

@@ -44,6 +44,15 @@ static bool reach(const char *name, int *ret_client, int *ret_server)
 	return *ret_server >= 0;
 }
 
+/* The client sees a reset, with nothing before it. */
+static bool is_reset(int client)
+{
+	char byte;
+	ssize_t n = recv(client, &byte, 1, 0);
+
+	return n < 0 && (errno == ECONNRESET || errno == EPIPE);
+}
+
 TEST(a_name_that_is_allowed_has_an_address_and_leads_to_its_server)
 {
 	struct egress_box b = allow("server.test:*");
@@ -102,6 +111,44 @@ TEST(a_server_that_speaks_first_is_heard)
 	CHECK(finish());
 }
 
+TEST(letters_without_a_line_pass_at_once_and_a_request_that_comes_so_does_not)
+{
+	struct egress_box b = allow("server.test:*");
+	char byte;
+	int client, far;
+
+	CHECK(begin(&b));
+	CHECK(reach("server.test", &client, &far));
+	CHECK(says(client, "x"));
+	CHECK(arrives(far, "x"));
+	CHECK(says(far, "x"));
+	CHECK(arrives(client, "x"));
+	CHECK(says(client, "yz"));
+	CHECK(arrives(far, "yz"));
+	CHECK(says(client, " /\r\nmore"));
+	CHECK(arrives(far, " /\r\nmore"));
+	CHECK(says(client, " HTTP/1.1\r\n"));
+	CHECK(arrives(far, " HTTP/1.1\r\n"));
+	CHECK_EQ(shutdown(client, SHUT_WR), 0);
+	CHECK_EQ(recv(far, &byte, 1, 0), 0);
+	close(far);
+	CHECK_EQ(recv(client, &byte, 1, 0), 0);
+	close(client);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.out, 22);
+	CHECK(reach("server.test", &client, &far));
+	CHECK(says(client, "FOO / HT"));
+	CHECK(arrives(far, "FOO / HT"));
+	CHECK(says(client, "TP/1.1\r\nHost: other.test\r\n\r\n"));
+	CHECK(is_reset(client));
+	CHECK(recv(far, &byte, 1, 0) <= 0);
+	close(client);
+	close(far);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.verdict, EGRESS_V_DENIED);
+	CHECK(finish());
+}
+
 TEST(a_name_that_is_not_allowed_does_not_exist)
 {
 	struct egress_box b = allow("server.test:*");
@@ -121,15 +168,6 @@ TEST(a_name_that_is_not_allowed_does_not_exist)
 	CHECK_EQ(cell_ask(&w, &c, "a.server.test", 1, addr), 3);
 	CHECK_EQ(cell_ask(&w, &c, "server.test.", 1, addr), 0);
 	CHECK(finish());
-}
-
-/* The client sees a reset, with nothing before it. */
-static bool is_reset(int client)
-{
-	char byte;
-	ssize_t n = recv(client, &byte, 1, 0);
-
-	return n < 0 && (errno == ECONNRESET || errno == EPIPE);
 }
 
 TEST(a_name_that_leads_to_a_private_address_is_refused_and_the_owner_is_asked_whose_it_was)

@@ -107,6 +107,7 @@ int box_store(struct box *b, struct err *e)
 	jout_object(&j, NULL);
 	box_want_write(b->want, &j);
 	box_origin_write(b->want, &j);
+	secrets_store(b, &j);
 	jout_end(&j);
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a sandbox");
@@ -417,6 +418,7 @@ void box_want_group(struct box *b)
 struct box *box_load(struct service *s, const struct box_row *row, struct err *e)
 {
 	AUTO(json_decref) json_t *spec = NULL;
+	AUTO(json_decref) json_t *ca = NULL;
 	struct tenant *t = tenant_find(s->access, row->tenant);
 	struct box *b;
 	int r = jin_parse(row->spec, strlen(row->spec), &spec, e);
@@ -446,6 +448,8 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 		   !strcmp(row->state, "lost")	     ? BOX_LOST :
 						       BOX_RUNNING;
 	snprintf(b->id, sizeof(b->id), "%s", row->id);
+	ca = json_incref(json_object_get(spec, "ca"));
+	json_object_del(spec, "ca");
 	r = box_want_load(&s->o, spec, &b->want, e);
 	if (r == 0)
 		r = layers_parse(row->layers, b->want->spec, e);
@@ -454,7 +458,9 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 	if (r == 0 && *row->restored && !(b->restored = strdup(row->restored)))
 		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	if (r == 0)
-		r = secrets_begin(b, e);
+		r = secrets_begin(b, NULL, e);
+	if (r == 0)
+		r = secrets_found(b, json_string_value(ca), e);
 	if (r == 0)
 		r = box_list(b, e);
 	if (r == 0)

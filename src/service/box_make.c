@@ -330,7 +330,7 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	if (r == 0)
 		r = secrets_check(s, p->tenant, want, e);
 	if (r == 0)
-		r = secrets_begin(b, e);
+		r = secrets_begin(b, p->like, e);
 	if (r == 0 && !want->name[0])
 		snprintf(want->name, sizeof(want->name), "%s", b->id);
 	if (r == 0)

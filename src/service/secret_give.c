@@ -1,6 +1,7 @@
 #include "service/secret_give.h"
 #include "base/base.h"
 #include "base/log.h"
+#include "service/box_net.h"
 #include "service/exec.h"
 #include "service/file.h"
 #include "service/secret.h"
@@ -10,46 +11,14 @@
 #define VALUES_MAX (512U * 1024U) /* of one sandbox: they are all looked for in its output */
 #define CA_FILE SECRET_DIR "/.ca-certificates.crt"
 #define IMAGE_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
-#define STEPS_MAX (4 * SECRET_USES_MAX + 2)
-
-static bool over_tls(const struct secret_uses *u)
-{
-	for (uint32_t i = 0; i < u->n; i++)
-		if (secret_injected(&u->use[i]) && !u->use[i].plain)
-			return true;
-	return false;
-}
+#define STEPS_MAX (4 * SECRET_USES_MAX + 3)
 
 static bool needs_dir(const struct box_want *w)
 {
-	return secret_uses_as(&w->secrets, SECRET_FILE) || over_tls(&w->secrets);
+	return secret_uses_as(&w->secrets, SECRET_FILE) || secrets_need_ca(&w->secrets);
 }
 
 /* --- whether it may --- */
-
-/* What a header, or a URL, can not hold. The end of a line is left out of what is sent. */
-static size_t sent_len(const struct buf *value)
-{
-	size_t n = value->len;
-
-	while (n && (value->data[n - 1] == '\n' || value->data[n - 1] == '\r'))
-		n--;
-	return n;
-}
-
-static int check_fits(const struct secret_use *u, const struct buf *value, struct err *e)
-{
-	size_t n = sent_len(value);
-
-	if (u->as == SECRET_ENV && memchr(value->data, '\0', value->len))
-		return err_set(e, ERR_INVALID, -EINVAL, "secret '%s' has a NUL byte: it can not be given as env", u->name);
-	for (size_t i = 0; secret_injected(u) && i < n; i++)
-		if ((unsigned char)value->data[i] < 0x20 || value->data[i] == 0x7f)
-			return err_set(e, ERR_INVALID, -EINVAL,
-				       "secret '%s' has control characters: it can not be given as %s", u->name,
-				       secret_as_name(u->as));
-	return 0;
-}
 
 static void only_mask(struct secret_use *u)
 {
@@ -79,12 +48,11 @@ static int check_one(struct service *s, const struct tenant *t, struct box_want 
 		err_remedy(e, "set it: `cloche secret set %s`; or go on without any: \"secrets\": \"drop\"", u->name);
 		return -ENOENT;
 	}
-	if (secret_injected(u))
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "secret '%s': '%s' is not in this version", u->name,
-			       secret_as_name(u->as));
 	r = secret_read(c, &value, e);
-	if (r == 0)
-		r = check_fits(u, &value, e);
+	if (r == 0 && u->as == SECRET_ENV && memchr(value.data, '\0', value.len))
+		r = err_set(e, ERR_INVALID, -EINVAL, "secret '%s' has a NUL byte: it can not be given as env", u->name);
+	if (r == 0 && secret_injected(u))
+		r = secrets_check_inject(s, w, u, &value, e);
 	*total += value.len;
 	return r;
 }
@@ -92,8 +60,13 @@ static int check_one(struct service *s, const struct tenant *t, struct box_want 
 int secrets_check(struct service *s, const struct tenant *t, struct box_want *want, struct err *e)
 {
 	size_t total = 0;
+	unsigned injected = 0;
 	int r = 0;
 
+	for (uint32_t i = 0; i < want->secrets.n; i++)
+		injected += secret_injected(&want->secrets.use[i]);
+	if (injected > EGRESS_INJECTS_MAX)
+		r = err_set(e, ERR_INVALID, -E2BIG, "'secrets': at most %u that are injected", EGRESS_INJECTS_MAX);
 	for (uint32_t i = 0; r == 0 && i < want->secrets.n; i++)
 		r = check_one(s, t, want, &want->secrets.use[i], &total, e);
 	if (r == 0 && total > VALUES_MAX)
@@ -152,7 +125,7 @@ static int make_mask(const struct box *b, struct mask **ret, struct err *e)
 	return r < 0 ? err_set(e, ERR_EXHAUSTED, r, "no memory for a sandbox") : 0;
 }
 
-int secrets_begin(struct box *b, struct err *e)
+int secrets_begin(struct box *b, const struct box *like, struct err *e)
 {
 	struct box_secrets *x;
 	int r;
@@ -165,6 +138,8 @@ int secrets_begin(struct box *b, struct err *e)
 	b->secrets = x;
 	x->stale = b->found; /* we may have died between a rotation and its files */
 	r = make_mask(b, &x->mask, e);
+	if (r == 0 && !b->found)
+		r = secrets_make_ca(b, like, e);
 	if (r < 0)
 		secrets_free(b);
 	return r;
@@ -193,6 +168,8 @@ void secrets_free(struct box *b)
 	if (x->ca_key)
 		explicit_bzero(x->ca_key, strlen(x->ca_key));
 	free(x->ca_key);
+	free(x->ca_sealed);
+	vault_wipe(&x->told);
 	free(x);
 	b->secrets = NULL;
 }
@@ -203,6 +180,10 @@ void secrets_move(struct box *b, struct box *from)
 
 	b->secrets = from->secrets;
 	from->secrets = was; /* freed with it */
+	if (b->secrets) { /* sealed for another id */
+		free(b->secrets->ca_sealed);
+		b->secrets->ca_sealed = NULL;
+	}
 }
 
 /* --- files --- */
@@ -245,6 +226,8 @@ static void on_told(void *arg)
 	struct box *b = g->box;
 
 	g->of->giving = NULL;
+	if (g->r == 0)
+		g->of->ca_fresh = false;
 	g->fn(b, g->r, g->r < 0 ? &g->e : NULL);
 	/* What was changed meanwhile. */
 	if (b->secrets == g->of && g->of->stale && g->r == 0)
@@ -373,14 +356,21 @@ static int plan_files(struct give *g, struct err *e)
 static int plan_ca(struct give *g, struct err *e)
 {
 	AUTO(buf_done) struct buf theirs = BUF_INIT(2 * MIB);
+	const struct net_conf *net = g->box->service->o.net;
+	bool there = g->box->state != BOX_MAKING;
 	struct step *s, *image;
 	int r;
 
-	if (!g->of->ca_cert)
+	if (!g->of->ca_cert || !g->of->ca_fresh)
 		return 0;
+	/* What the host trusts, and what the administrator has egress trust. */
 	r = ca_system(NULL, &theirs, e);
+	if ((r == 0 || r == -ENOENT) && net && net->ca[0])
+		r = ca_system(net->ca, &theirs, e);
 	if (r < 0 && r != -ENOENT)
 		return r;
+	if (there)
+		step_add(g, FILE_REMOVE, CA_FILE)->optional = true;
 	s = step_add(g, FILE_WRITE, CA_FILE);
 	s->mode = 0444;
 	r = ca_bundle(buf_str(&theirs), g->of->ca_cert, &s->data, e);
@@ -470,6 +460,8 @@ static void change_one(struct box *b)
 	}
 	b->secrets->stale = true;
 	secrets_refresh(b);
+	if (secret_uses_inject(&b->want->secrets))
+		box_net_tell(b);
 }
 
 void secrets_changed(struct secret *c)

@@ -18,6 +18,9 @@ struct box_secrets {
 	bool stale; /* they are to be written again */
 	uint64_t dev; /* of the filesystem they are on, as it is called inside; 0 = not known */
 	char *ca_cert, *ca_key; /* PEM, of a sandbox where something is injected into TLS; else NULL */
+	char *ca_sealed; /* both, as they are stored; NULL = not yet */
+	bool ca_fresh; /* it is to be put into the sandbox */
+	struct buf told; /* values, as egress was told them last */
 };
 
 /*
@@ -25,8 +28,8 @@ struct box_secrets {
  * the network policy lets them. One that wakes up goes on without those that are gone.
  */
 int secrets_check(struct service *s, const struct tenant *t, struct box_want *want, struct err *e);
-/* It is about to be made, or was found again: its masks. Nothing for one without secrets. */
-int secrets_begin(struct box *b, struct err *e);
+/* It is about to be made (@like goes on in it, or NULL), or was found again: masks and a CA. Nothing without secrets. */
+int secrets_begin(struct box *b, const struct box *like, struct err *e);
 /* What the warden is told besides: room for files. */
 void secrets_spec(const struct box_want *want, struct sandbox_spec *spec);
 /* Writes its files. False: there is nothing to be done. Else @fn is called once, with 0 or why not. */
@@ -44,6 +47,15 @@ void secrets_free(struct box *b);
 
 /* "NAME=VALUE" of those given as env, each ended by a NUL, added to @text, which the caller wipes; their number. */
 int secrets_env(const struct box *b, struct buf *text, struct err *e);
+/* --- injected ones (secret_inject.c) --- */
+
+bool secrets_need_ca(const struct secret_uses *u);
+int secrets_check_inject(struct service *s, const struct box_want *w, const struct secret_use *u, const struct buf *value,
+			 struct err *e);
+int secrets_make_ca(struct box *b, const struct box *like, struct err *e);
+/* What is kept of it in the sandbox's row, beside what was asked: a field "ca"; and back, NULL = there is none. */
+void secrets_store(struct box *b, struct json *j);
+int secrets_found(struct box *b, const char *ca, struct err *e);
 /* What is told egress: box_net_inject_fn. */
 void secrets_inject(struct box *b, struct egress_box *to);
 /* Whether what lies on @dev is not for the API's callers. */

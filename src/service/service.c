@@ -8,6 +8,7 @@
 #include "service/exec.h"
 #include "service/layer.h"
 #include "service/pool.h"
+#include "service/secret_give.h"
 #include "service/service_impl.h"
 #include "service/vault.h"
 #include "service/wlink.h"
@@ -55,6 +56,7 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 		r = vault_new(&(struct vault_opts){ .data = o->data, .given = o->secrets_key, .given_len = o->secrets_key_len },
 			      &s->vault, e);
 	s->o.secrets_key = NULL;
+	s->net_inject = secrets_inject;
 	snprintf(path, sizeof(path), "%s/spool", o->data);
 	if (r == 0 && mkdir(path, 0700) < 0 && errno != EEXIST)
 		r = err_sys(e, ERR_INTERNAL, -errno, "make '%s'", path);

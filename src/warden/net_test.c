@@ -272,7 +272,8 @@ TEST(a_socket_inside_reaches_what_listens_there_with_or_without_a_network)
 		CHECK(make(&w, net ? &r : NULL, &b));
 		CHECK(kt_exec(&b.p, ++b.execs,
 			      "exec python3 -u -c 'import socket\n"
-			      "l = socket.create_server((\"127.0.0.1\", 8000)); m = socket.create_server((\"::1\", 8001), family=socket.AF_INET6)\n"
+			      "l = socket.create_server((\"127.0.0.1\", 8000))\n"
+			      "m = socket.create_server((\"::1\", 8001), family=socket.AF_INET6)\n"
 			      "print(\"up\"); c, _ = l.accept(); c.send(b\"4\"); c, _ = m.accept(); c.send(b\"6\")' 2>&1",
 			      -1, &x));
 		CHECK(kt_reads(x.out, "up"));
@@ -310,7 +311,9 @@ TEST(whatever_the_pool_had_ready_each_gets_its_own_rules_or_none)
 			CHECK(end(&w, &b)); /* unused: its namespace serves again */
 			continue;
 		}
-		CHECK(says(&b, "print(*(s if isinstance(s, str) else 'yes' for s in (t('203.0.113.1', 80), t('9.9.9.9', 80), t('198.18.1.1', 80))))",
+		CHECK(says(&b,
+			   "s = t('203.0.113.1', 80), t('9.9.9.9', 80), t('198.18.1.1', 80)\n"
+			   "print(*(x if isinstance(x, str) else 'yes' for x in s))",
 			   kind == 0 ? "yes ConnectionRefusedError yes" :
 			   kind == 1 ? "yes yes yes" :
 				       "ConnectionRefusedError ConnectionRefusedError ConnectionRefusedError"));
@@ -410,7 +413,9 @@ TEST(root_inside_can_not_take_the_ports_nor_the_rules)
 		"print(os.getuid(), *r)";
 	struct steer_rules r = allow();
 	const char *argv[] = { "/usr/bin/python3", "-u", "-c", NULL }, *envp[] = { "PATH=/usr/bin:/bin" };
-	struct frame_exec x = { .flags = FRAME_EXEC_KEEP | FRAME_EXEC_STDIN, .cwd = "/", .argc = 4, .envc = 1, .argv = argv, .envp = envp };
+	struct frame_exec x = {
+		.flags = FRAME_EXEC_KEEP | FRAME_EXEC_STDIN, .cwd = "/", .argc = 4, .envc = 1, .argv = argv, .envp = envp,
+	};
 	int in[2], out[2];
 	uint8_t buf[4096];
 	char text[2000];

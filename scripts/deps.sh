@@ -6,13 +6,13 @@ for group in "$@"; do
 	case $group in
 	build) set -- "$@" meson ninja-build gcc libc6-dev linux-libc-dev musl-dev libseccomp-dev libjansson-dev \
 		libuv1-dev libwslay-dev libssl-dev node-llhttp libsqlite3-dev libzstd-dev libarchive-dev libcurl4-openssl-dev \
-		pkg-config python3 make ;;
+		libc-ares-dev pkg-config python3 make ;;
 	test) # Node and npm may come from elsewhere than Debian.
 		command -v npm >/dev/null || set -- "$@" nodejs npm
 		set -- "$@" python3-pytest python3-jsonschema clang libclang-rt-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
 		linux-libc-dev-arm64-cross qemu-user qemu-system-x86 e2fsprogs bubblewrap git util-linux procps \
-		busybox-static mmdebstrap python3-pip zsh fish patch ;;
-	bench) set -- "$@" bubblewrap crun criu mmdebstrap python3 python3-numpy python3-pandas ;;
+		busybox-static mmdebstrap python3-pip zsh fish patch curl openssl ;;
+	bench) set -- "$@" bubblewrap crun criu mmdebstrap python3 python3-numpy python3-pandas passt slirp4netns iproute2 ;;
 	tidy) set -- "$@" clang-tidy clang-format ;;
 	demo) set -- "$@" python3 ;;
 	*) echo "deps.sh: no group '$group'" >&2; exit 2 ;;

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum kind { PATH, PATHS, LISTEN, USER, COUNT, SIZE, TIME, CPUS, YES_NO, AUDIT_SYNC, NOID };
+enum kind { PATH, PATHS, LISTEN, USER, COUNT, SIZE, TIME, CPUS, YES_NO, AUDIT_SYNC, NOID, NETWORK, NETWORKS };
 
 #define FIELD(name) offsetof(struct daemon_config, name), sizeof(((struct daemon_config *)NULL)->name)
 
@@ -50,6 +50,13 @@ static const struct key {
 	{ "exec_timeout", TIME, FIELD(exec_timeout_ms), 0, 0 },
 	{ "exec_timeout_max", TIME, FIELD(exec_timeout_max_ms), 0, 0 },
 	{ "noid_isolation", NOID, FIELD(noid_isolation), 0, 0 },
+	{ "network_open", NETWORK, FIELD(network), 0, 0 },
+	{ "network_set", NETWORKS, FIELD(network), 0, 0 },
+	{ "network_private", NETWORKS, FIELD(network), 0, 0 },
+	{ "network_outer", NETWORKS, FIELD(network), 0, 0 },
+	{ "network_hosts", NETWORKS, FIELD(network), 0, 0 },
+	{ "network_resolver", NETWORK, FIELD(network), 0, 0 },
+	{ "network_ca", NETWORK, FIELD(network), 0, 0 },
 };
 
 const char *conf_key(size_t n)
@@ -199,6 +206,11 @@ static int put(struct daemon_config *c, const struct key *k, const char *value, 
 		if (strcmp(value, "auto") && strcmp(value, "container") && strcmp(value, "vm"))
 			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': want auto, container or vm", value);
 		return put_text(at, k->size, value, e);
+	case NETWORK:
+	case NETWORKS:
+		if (!printable(value))
+			return err_set(e, ERR_INVALID, -EINVAL, "control bytes are not allowed");
+		return net_conf_add(&c->network, k->name, value, e);
 	}
 	return -EINVAL;
 }
@@ -258,7 +270,7 @@ static int parse_line(struct daemon_config *c, char *line, bool *seen, struct er
 	if (r < 0)
 		return r;
 	k = find(name);
-	if (seen[k - keys] && k->kind != LISTEN && k->kind != PATHS)
+	if (seen[k - keys] && k->kind != LISTEN && k->kind != PATHS && k->kind != NETWORKS)
 		return err_set(e, ERR_INVALID, -EEXIST, "%s is there twice", name);
 	seen[k - keys] = true;
 	return 0;
@@ -360,6 +372,9 @@ static int check_one(const char *name, const char *path, mode_t type, struct err
 int conf_check_files(const struct daemon_config *c, struct err *e)
 {
 	int r = check_one("images", c->images, S_IFDIR, e);
+
+	if (r == 0)
+		r = check_one("network_ca", c->network.ca, S_IFREG, e);
 
 	for (unsigned i = 0; r == 0 && i < c->nallow_mount; i++)
 		r = check_one("allow_mount", c->allow_mount[i], S_IFDIR, e);

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "service/net_conf.h"
 
 #define DAEMON_LISTENERS 8
 #define DAEMON_PATH 1024
@@ -35,6 +36,7 @@ struct daemon_config {
 	uint64_t exec_timeout_ms, exec_timeout_max_ms;
 	unsigned sandboxes_max;
 	char noid_isolation[16]; /* auto, container, vm */
+	struct net_conf network;
 };
 
 struct daemon_start {
@@ -42,6 +44,7 @@ struct daemon_start {
 	int listener[DAEMON_LISTENERS]; /* as config->listen; then the unix socket of the data folder: */
 	int unix_listener;
 	int warden_place; /* O_PATH of the warden's listening socket: connect by /proc/self/fd/N */
+	int egress_place; /* cloche-egress's, likewise */
 	int ready; /* write one byte when serving; the supervisor tells systemd and prints the URL */
 	int life; /* readable when the supervisor is gone */
 	uid_t owner; /* who started the daemon: may use the unix socket */

@@ -48,6 +48,10 @@ static int look_up(const char *user, struct identity *ret, struct err *e)
 		*ret = (struct identity){ IDENTITY_FALLBACK, IDENTITY_FALLBACK };
 		return 0;
 	}
+	if (!strcmp(user, IDENTITY_EGRESS)) {
+		*ret = (struct identity){ IDENTITY_EGRESS_FALLBACK, IDENTITY_EGRESS_FALLBACK };
+		return 0;
+	}
 	err_set(e, ERR_NOT_FOUND, r ? -r : -ENOENT, "there is no user '%.60s'", user);
 	err_remedy(e, "make it with `useradd --system %.60s`, or name another with --user", user);
 	return -ENOENT;
@@ -62,7 +66,7 @@ int identity_find(const char *user, struct identity *ret, struct err *e)
 	if (r < 0)
 		return r;
 	if (!found.uid || !found.gid)
-		return err_set(e, ERR_INVALID, -EPERM, "user '%.60s': the API must not run as root", user);
+		return err_set(e, ERR_INVALID, -EPERM, "user '%.60s': must not run as root", user);
 	*ret = found;
 	return 0;
 }

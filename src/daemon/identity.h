@@ -11,6 +11,9 @@
  */
 #define IDENTITY_FALLBACK 61987
 #define IDENTITY_DEFAULT "cloche"
+/* Whom cloche-egress runs as, and no one else: what may speak for sandboxes may not touch the API's files. */
+#define IDENTITY_EGRESS_FALLBACK 61988
+#define IDENTITY_EGRESS "cloche-egress"
 
 struct identity {
 	uid_t uid;

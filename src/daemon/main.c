@@ -1,13 +1,14 @@
 /*
  * cloche-serve: the daemon, as `cloche serve` starts it.
  *
- * Theory of operation. Three processes. This one, the supervisor, is root: it reads options and configuration, makes
- * the data folder and takes its lock, opens every socket, and then does nothing but keep the other two alive. The
+ * Theory of operation. Four processes. This one, the supervisor, is root: it reads options and configuration, makes
+ * the data folder and takes its lock, opens every socket, and then does nothing but keep the others alive. The
  * warden (cloche-warden, root with few capabilities) makes and ends sandboxes. The API process is a fork of this one
- * that becomes the user `cloche` and speaks HTTP (daemon_serve()); it alone reads what strangers send.
+ * that becomes the user `cloche` and speaks HTTP (daemon_serve()); it reads what clients send. cloche-egress, as a user of
+ * its own, carries what sandboxes send to the network and decides about it; it has no files.
  *
- * Sockets belong to no process in particular: when one of the two dies it is started again on the same ones, and
- * clients wait in the backlog. Both die with the supervisor. Sandboxes die with nobody.
+ * Sockets belong to no process in particular: when one of the three dies it is started again on the same ones, and
+ * clients wait in the backlog. All die with the supervisor. Sandboxes die with nobody.
  */
 #include "base/base.h"
 #include "base/log.h"
@@ -189,7 +190,7 @@ static void raise_nofile(void)
 static int run(const struct daemon_config *c, struct err *e)
 {
 	struct supervisor_opts so = { .config = c, .serve = daemon_serve, .out = STDOUT_FILENO };
-	char warden[512];
+	char warden[512], egress[512];
 	int r;
 
 	if (geteuid() != 0) {
@@ -201,9 +202,12 @@ static int run(const struct daemon_config *c, struct err *e)
 	r = tidy_fds(so.activated, e);
 	if (r == 0)
 		r = program_path("cloche-warden", warden, sizeof(warden), e);
+	if (r == 0)
+		r = program_path("cloche-egress", egress, sizeof(egress), e);
 	if (r < 0)
 		return r;
 	so.warden = warden;
+	so.egress = egress;
 	raise_nofile();
 	return supervisor_run(&so, e);
 }

@@ -11,6 +11,7 @@
 
 #define API_SOCKET "cloche.sock"
 #define WARDEN_SOCKET "warden.sock"
+#define EGRESS_SOCKET "egress.sock"
 #define RUN_SOCKET "unix:" FOLDER_RUN "/cloche.sock"
 
 static bool is_unix(const char *text)
@@ -77,23 +78,31 @@ static void open_run_socket(struct places *p)
 	memset(&c->listen[i], 0, sizeof(c->listen[i]));
 }
 
+static int place(const struct places *p, const char *name, struct err *e)
+{
+	int r = sys_openat(p->data, name, O_PATH | O_NOFOLLOW | O_CLOEXEC, 0);
+
+	return r < 0 ? err_sys(e, ERR_LOST, r, "%s", name) : r;
+}
+
 /* Those in the data folder: made as its owner, who could otherwise lead root to any other file. */
 static int open_inner(struct places *p, struct err *e)
 {
 	static const struct listen_unix_opts api = { .type = SOCK_STREAM, .mode = 0666, .ours = true };
-	static const struct listen_unix_opts warden = { .type = SOCK_SEQPACKET, .mode = 0600, .ours = true };
+	static const struct listen_unix_opts inner = { .type = SOCK_SEQPACKET, .mode = 0600, .ours = true };
 	int r = identity_files_as(&p->who, e);
 
 	if (r < 0)
 		return r;
 	r = p->unix_listener = listen_unix_at(p->data, API_SOCKET, &api, e);
 	if (r >= 0)
-		r = p->warden_listener = listen_unix_at(p->data, WARDEN_SOCKET, &warden, e);
-	if (r >= 0) {
-		r = p->warden_place = sys_openat(p->data, WARDEN_SOCKET, O_PATH | O_NOFOLLOW | O_CLOEXEC, 0);
-		if (r < 0)
-			err_sys(e, ERR_LOST, r, WARDEN_SOCKET);
-	}
+		r = p->warden_listener = listen_unix_at(p->data, WARDEN_SOCKET, &inner, e);
+	if (r >= 0)
+		r = p->warden_place = place(p, WARDEN_SOCKET, e);
+	if (r >= 0)
+		r = p->egress_listener = listen_unix_at(p->data, EGRESS_SOCKET, &inner, e);
+	if (r >= 0)
+		r = p->egress_place = place(p, EGRESS_SOCKET, e);
 	identity_files_back();
 	return r < 0 ? err_wrap(e, r, "data folder '%.100s'", p->config.data) : 0;
 }
@@ -143,7 +152,7 @@ static int open_all(struct places *p, int activated, struct err *e)
 int places_open(struct places *p, const struct daemon_config *c, int activated, struct err *e)
 {
 	*p = (struct places){ .config = *c, .data = -1, .lock = -1, .unix_listener = -1, .warden_listener = -1,
-			      .warden_place = -1 };
+			      .warden_place = -1, .egress_listener = -1, .egress_place = -1 };
 	for (unsigned i = 0; i < DAEMON_LISTENERS; i++)
 		p->listener[i] = -1;
 	p->owner = identity_owner();
@@ -158,6 +167,8 @@ static void remove_inner(struct places *p)
 		sys_unlinkat(p->data, API_SOCKET, 0);
 	if (p->warden_listener >= 0)
 		sys_unlinkat(p->data, WARDEN_SOCKET, 0);
+	if (p->egress_listener >= 0)
+		sys_unlinkat(p->data, EGRESS_SOCKET, 0);
 	identity_files_back();
 }
 
@@ -176,8 +187,11 @@ void places_close(struct places *p)
 	fd_close(p->unix_listener);
 	fd_close(p->warden_listener);
 	fd_close(p->warden_place);
+	fd_close(p->egress_listener);
+	fd_close(p->egress_place);
 	fd_close(p->lock);
 	fd_close(p->data);
 	p->data = p->lock = p->unix_listener = p->warden_listener = p->warden_place = -1;
+	p->egress_listener = p->egress_place = -1;
 	explicit_bzero(p->token, sizeof(p->token));
 }

@@ -17,6 +17,7 @@ struct places {
 	unsigned shown; /* of the listeners, those that were asked for */
 	int unix_listener;
 	int warden_listener, warden_place;
+	int egress_listener, egress_place;
 	char state[64]; /* the warden's folder */
 	char token[160];
 	bool first; /* never was ready on this folder */

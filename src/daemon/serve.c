@@ -120,6 +120,8 @@ static struct service_opts options(const struct serve *v)
 		.images = c->images,
 		.tar = v->tar,
 		.warden_place = v->start->warden_place,
+		.egress_place = v->start->egress_place,
+		.net = &c->network,
 		.audit_output = c->audit_output,
 	};
 }

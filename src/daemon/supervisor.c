@@ -18,6 +18,7 @@
 #define HURRY_MS 1000 /* after a second signal */
 #define WARDEN_END_MS 15000
 #define WARDEN_END_ALL_MS 60000
+#define EGRESS_REST_MS 10000
 #define NEVER UINT64_MAX
 
 enum phase { SERVING, DRAINING, ENDING, OVER };
@@ -33,7 +34,8 @@ struct child {
 struct supervisor {
 	const struct supervisor_opts *o;
 	struct places places;
-	struct child api, warden;
+	struct child api, warden, egress;
+	int egress_program; /* O_PATH: it may lie where its user can not get */
 	int signals, life[2];
 	int ready; /* what the API process says; -1 after it did */
 	bool was_ready;
@@ -82,6 +84,7 @@ _Noreturn static void api_child(struct supervisor *s, pid_t parent, int ready)
 		.config = &p->config,
 		.unix_listener = p->unix_listener,
 		.warden_place = p->warden_place,
+		.egress_place = p->egress_place,
 		.ready = ready,
 		.life = s->life[0],
 		.owner = p->owner,
@@ -93,10 +96,13 @@ _Noreturn static void api_child(struct supervisor *s, pid_t parent, int ready)
 	memcpy(start.token, p->token, sizeof(start.token));
 	/* The lock stays open: as long as any of us lives, no other daemon starts on this folder. */
 	fd_close(p->warden_listener);
+	fd_close(p->egress_listener);
+	fd_close(s->egress_program);
 	fd_close(p->data);
 	fd_close(s->life[1]);
 	fd_close(s->signals);
 	fd_close(s->warden.pidfd);
+	fd_close(s->egress.pidfd);
 	sigprocmask(SIG_SETMASK, &s->mask, NULL);
 	signal(SIGPIPE, SIG_DFL);
 	exit(s->o->serve(&start));
@@ -192,6 +198,46 @@ static int start_warden(struct supervisor *s, struct err *e)
 	return child_started(&s->warden, pid, e);
 }
 
+/* Everything it has is its listening socket: who it is for comes by that. Nothing of ours is open in it. */
+_Noreturn static void egress_child(struct supervisor *s, pid_t parent)
+{
+	char listen[16], pid[16], name[] = "cloche-egress", fd_opt[] = "--listen-fd", parent_opt[] = "--parent";
+	char *argv[] = { name, fd_opt, listen, parent_opt, pid, NULL };
+	char path[32];
+	struct identity who;
+	struct err e = { 0 };
+	int r;
+
+	child_begin(parent, SIGKILL);
+	sigprocmask(SIG_SETMASK, &s->mask, NULL);
+	signal(SIGPIPE, SIG_DFL);
+	snprintf(listen, sizeof(listen), "%d", s->places.egress_listener);
+	snprintf(pid, sizeof(pid), "%d", parent);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->egress_program);
+	r = identity_find(IDENTITY_EGRESS, &who, &e);
+	if (r == 0)
+		r = identity_become(&who, parent, &e);
+	if (r == 0) {
+		r = sys_fcntl(s->places.egress_listener, F_SETFD, 0);
+		if (r == 0)
+			r = sys_execve(path, argv, environ);
+		err_sys(&e, ERR_INTERNAL, r, "start %.200s", s->o->egress);
+	}
+	log_error("%s", e.msg);
+	_exit(127);
+}
+
+static int start_egress(struct supervisor *s, struct err *e)
+{
+	pid_t parent = getpid(), pid = fork();
+
+	if (pid < 0)
+		return err_sys(e, ERR_EXHAUSTED, -errno, "fork");
+	if (pid == 0)
+		egress_child(s, parent);
+	return child_started(&s->egress, pid, e);
+}
+
 /* ---- ending ------------------------------------------------------------------------------------------------------ */
 
 static void end_warden(struct supervisor *s)
@@ -202,7 +248,9 @@ static void end_warden(struct supervisor *s)
 	/* What it left running can only be ended by one that finds it again. */
 	if (!s->warden.pid && all && start_warden(s, &e) < 0)
 		log_error("%s", e.msg);
-	s->warden.start_at = NEVER;
+	s->warden.start_at = s->egress.start_at = NEVER;
+	if (s->egress.pid) /* it has nothing to finish: what it carries breaks off, and nobody is told it went well */
+		sys_pidfd_send_signal(s->egress.pidfd, SIGKILL);
 	if (!s->warden.pid) {
 		s->phase = OVER;
 		return;
@@ -291,6 +339,17 @@ static void died(struct supervisor *s, struct child *c, int status)
 		return;
 	}
 	pause = restart_after(&c->restart, now_ms());
+	/*
+	 * What comes from sandboxes may be what kills it. Those without a network, and the API, need not suffer: it is
+	 * tried again in a while, and until then there is no way out.
+	 */
+	if (pause < 0 && c == &s->egress) {
+		log_error("%s: %d times within %d s; the next try is in %d s, until then sandboxes have no network", text,
+			  RESTART_DEATHS, RESTART_WITHIN_MS / 1000, EGRESS_REST_MS / 1000);
+		c->restart = (struct restart){ 0 };
+		c->start_at = now_ms() + EGRESS_REST_MS;
+		return;
+	}
 	if (pause < 0) {
 		err_set(&s->failed, ERR_LOST, -ECHILD, "%s: %d times within %d s, giving up", text, RESTART_DEATHS,
 			RESTART_WITHIN_MS / 1000);
@@ -322,7 +381,7 @@ static void reap(struct supervisor *s, struct child *c)
 			died(s, c, status); /* the API still needs it for its last calls */
 		break;
 	case ENDING:
-		if (c == &s->warden)
+		if (c == &s->warden) /* the last */
 			s->phase = OVER;
 		break;
 	case OVER:
@@ -383,6 +442,8 @@ static uint64_t next_time(const struct supervisor *s)
 
 	if (s->api.start_at < t)
 		t = s->api.start_at;
+	if (s->egress.start_at < t)
+		t = s->egress.start_at;
 	return s->warden.start_at < t ? s->warden.start_at : t;
 }
 
@@ -395,10 +456,12 @@ static void do_due(struct supervisor *s)
 		too_late(s);
 	if (s->warden.start_at <= now)
 		r = start_warden(s, &s->failed);
+	if (r == 0 && s->egress.start_at <= now)
+		r = start_egress(s, &s->failed);
 	if (r == 0 && s->api.start_at <= now)
 		r = start_api(s, &s->failed);
 	if (r < 0) {
-		s->warden.start_at = s->api.start_at = NEVER;
+		s->warden.start_at = s->api.start_at = s->egress.start_at = NEVER;
 		give_up(s, r);
 	}
 }
@@ -410,6 +473,7 @@ static int turn(struct supervisor *s, struct err *e)
 		{ .fd = s->api.pidfd, .events = POLLIN },
 		{ .fd = s->warden.pidfd, .events = POLLIN },
 		{ .fd = s->ready, .events = POLLIN },
+		{ .fd = s->egress.pidfd, .events = POLLIN },
 	};
 	uint64_t t = next_time(s), now = now_ms();
 	int wait = t == NEVER ? -1 : t <= now ? 0 : t - now > 60000 ? 60000 : (int)(t - now);
@@ -427,6 +491,8 @@ static int turn(struct supervisor *s, struct err *e)
 		reap(s, &s->api);
 	if (p[2].revents)
 		reap(s, &s->warden);
+	if (p[4].revents)
+		reap(s, &s->egress);
 	if (s->phase != OVER)
 		do_due(s);
 	return 0;
@@ -461,6 +527,8 @@ int supervisor_run(const struct supervisor_opts *o, struct err *e)
 		.o = o,
 		.api = { .name = "the API process", .pidfd = -1 },
 		.warden = { .name = "the warden", .pidfd = -1 },
+		.egress = { .name = "cloche-egress", .pidfd = -1 },
+		.egress_program = -1,
 		.signals = -1,
 		.life = { -1, -1 },
 		.ready = -1,
@@ -471,10 +539,19 @@ int supervisor_run(const struct supervisor_opts *o, struct err *e)
 
 	umask(022);
 	r = places_open(&s.places, o->config, o->activated, e);
+	if (r == 0) {
+		s.egress_program = sys_openat(AT_FDCWD, o->egress, O_PATH | O_CLOEXEC, 0);
+		if (s.egress_program < 0)
+			r = err_sys(e, ERR_INTERNAL, s.egress_program, "open %.200s", o->egress);
+	}
 	if (r == 0)
 		r = begin(&s, e);
 	while (r == 0 && s.phase != OVER)
 		r = turn(&s, e);
+	if (s.egress.pid) {
+		sys_pidfd_send_signal(s.egress.pidfd, SIGKILL);
+		waitpid(s.egress.pid, NULL, 0);
+	}
 	if (s.phase == OVER)
 		folder_state_done(s.places.state);
 	places_close(&s.places);
@@ -483,6 +560,8 @@ int supervisor_run(const struct supervisor_opts *o, struct err *e)
 	fd_close_many(s.life, 2);
 	fd_close(s.api.pidfd);
 	fd_close(s.warden.pidfd);
+	fd_close(s.egress.pidfd);
+	fd_close(s.egress_program);
 	if (r == 0 && s.result < 0) {
 		if (e)
 			*e = s.failed;

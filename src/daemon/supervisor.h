@@ -1,6 +1,7 @@
 /*
- * Two children, kept alive: the warden (another program, root) and the API process (a fork of this one). It opens
- * everything first, starts them, and from then on reads nothing but signals, deaths and the one byte that says ready.
+ * Three children, kept alive: the warden (another program, root), egress (another program, a user of its own) and the
+ * API process (a fork of this one). It opens everything first, starts them, and from then on reads nothing but signals,
+ * deaths and the one byte that says ready.
  */
 #pragma once
 #include "base/err.h"
@@ -12,12 +13,12 @@ struct supervisor_opts {
 	const struct daemon_config *config; /* finished */
 	int activated; /* sockets from fd 3 on */
 	int (*serve)(const struct daemon_start *s); /* the API process: daemon_serve() */
-	const char *warden; /* its program */
+	const char *warden, *egress; /* their programs */
 	int out; /* where the lines of ready.h go */
 };
 
 /*
- * Needs root and a process without other threads. Returns 0 after SIGTERM, SIGINT or SIGHUP ended both, or an error
+ * Needs root and a process without other threads. Returns 0 after SIGTERM, SIGINT or SIGHUP ended all, or an error
  * when something could not be opened or a child does not stay alive.
  */
 int supervisor_run(const struct supervisor_opts *o, struct err *e);

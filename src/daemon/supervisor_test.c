@@ -25,7 +25,7 @@
 #define STUBBORN 4711 /* connections: a test that wants an API process that does not end by itself */
 
 static struct {
-	char base[64], data[220], warden[512];
+	char base[64], data[220], warden[512], egress[512];
 	struct daemon_config config;
 	pid_t pid;
 	int out;
@@ -116,6 +116,7 @@ static bool prepare(void)
 	conf_init(&d.config);
 	d.config.pool = 1;
 	return wt_program("cloche-warden", d.warden, sizeof(d.warden)) &&
+	       wt_program("cloche-egress", d.egress, sizeof(d.egress)) &&
 	       conf_set(&d.config, "data", d.data, &e) == 0 && conf_set(&d.config, "user", "61988", &e) == 0 &&
 	       conf_set(&d.config, "listen", "127.0.0.1:0", &e) == 0 && conf_finish(&d.config, &e) == 0;
 }
@@ -130,7 +131,7 @@ static bool start(const char *last)
 	d.pid = fork();
 	if (d.pid == 0) {
 		struct supervisor_opts o = {
-			.config = &d.config, .serve = serve_in_data, .warden = d.warden, .out = p[1]
+			.config = &d.config, .serve = serve_in_data, .warden = d.warden, .egress = d.egress, .out = p[1]
 		};
 		struct err e = { 0 };
 		int r;

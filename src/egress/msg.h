@@ -35,7 +35,7 @@ enum egress_type {
 	EGRESS_THEY, /* struct egress_they: the answer to a WHO, with its seq */
 	EGRESS_NAMES, /* struct egress_names: synthetic addresses it had before; behind its first BOX */
 	/* egress → owner */
-	EGRESS_HELLO = 32,
+	EGRESS_HELLO = 32, /* arg: reports that were lost since the last one, since nobody read them */
 	EGRESS_HAVE, /* box */
 	EGRESS_STREAM, /* struct egress_stream: one has ended, or was refused */
 	EGRESS_LOOKUP, /* struct egress_stream: a name was refused; port 0 */

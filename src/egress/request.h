@@ -4,15 +4,15 @@
  *
  *	switch (request_step(&q, data, len, &head, &n, &why)) {
  *	case REQUEST_MORE:	nothing yet: get more bytes (there is never more than HEAD_MAX to hold)
- *	case REQUEST_HEAD:	the first n are a head; look at head->host; let them pass, call request_step() for the rest
+ *	case REQUEST_HEAD:	the first n are a head; look at head->host; let them pass, go on with the rest
  *	case REQUEST_BODY:	the first n (not 0) may pass as they are
  *	case REQUEST_WAIT:	nothing, until request_answer() was told what the server says to an Upgrade
  *	case REQUEST_LAST:	no further request may follow: what comes is not for the server
  *	case REQUEST_BAD:	end it, *why says why
  *	}
  *
- * request_plain() says how many of the next bytes need not be looked at (for splice); request_passed() counts those that
- * went that way.
+ * request_plain() says how many of the next bytes need not be looked at (for splice); request_passed() counts those
+ * that went that way.
  */
 #pragma once
 #include "egress/head.h"

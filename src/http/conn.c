@@ -46,6 +46,8 @@ static enum wait_kind wait_due(const struct conn *c)
 		return c->eof && q->res == RES_BEGUN ? WAIT_FIN : WAIT_NONE;
 	case CONN_WS:
 		return WAIT_PING;
+	case CONN_TUNNEL: /* how long it may be quiet only those at its two ends know */
+		return WAIT_NONE;
 	case CONN_LINGER:
 		return c->queued ? WAIT_NONE : WAIT_LINGER;
 	case CONN_DEAD:
@@ -116,6 +118,8 @@ static void bury(struct conn *c)
 	}
 	if (c->ws)
 		ws_gone(TAKE_PTR(c->ws));
+	if (c->tunnel)
+		tunnel_gone(TAKE_PTR(c->tunnel));
 	req_free(TAKE_PTR(c->req));
 	conn_out_free(c);
 	conn_give(c, NULL, NULL);
@@ -192,6 +196,8 @@ static size_t consume(struct conn *c, char *p, size_t n)
 		return req_feed(c->req, p, n);
 	case CONN_WS:
 		return ws_feed(c->ws, p, n);
+	case CONN_TUNNEL:
+		return tunnel_feed(c->tunnel, p, n);
 	case CONN_LINGER:
 		c->lingered += n;
 		if (c->lingered > LINGER_MAX)
@@ -234,10 +240,16 @@ static bool callbacks(struct conn *c)
 		ws_gone(TAKE_PTR(c->ws));
 		return true;
 	}
+	if (c->tunnel && c->state != CONN_TUNNEL) {
+		tunnel_gone(TAKE_PTR(c->tunnel));
+		return true;
+	}
 	if (c->state == CONN_REQ)
 		return req_callbacks(c->req) || finish_request(c);
 	if (c->state == CONN_WS)
 		return ws_callbacks(c->ws);
+	if (c->state == CONN_TUNNEL)
+		return tunnel_callbacks(c->tunnel);
 	return false;
 }
 
@@ -288,6 +300,12 @@ static void end_of_input(struct conn *c)
 	if (!c->eof && c->state == CONN_REQ && c->req->sse)
 		sse_comment(c->req);
 	c->eof = true;
+}
+
+/* Tells a tunnel, once all that came before has been delivered. True when it did. */
+static bool tunnel_end_of_input(struct conn *c)
+{
+	return c->state == CONN_TUNNEL && c->eof && !c->in.len && tunnel_eof(c->tunnel);
 }
 
 /* Content of TLS records that have been read. True when there was some. */
@@ -343,6 +361,8 @@ static bool wants_input(const struct conn *c)
 		return c->req->body_done || req_wants_body(c->req);
 	case CONN_WS:
 		return ws_wants(c->ws);
+	case CONN_TUNNEL:
+		return tunnel_wants(c->tunnel);
 	case CONN_LINGER:
 		return true;
 	case CONN_DEAD:
@@ -369,9 +389,18 @@ static void at_eof(struct conn *c)
 	case CONN_WS:
 		conn_kill(c);
 		break;
+	case CONN_TUNNEL: /* its other half goes on; tunnel_callbacks tells */
 	case CONN_DEAD:
 		break;
 	}
+}
+
+/* Nothing more goes out. */
+static int shut(struct conn *c)
+{
+	c->shut = true;
+	tls_shut(c);
+	return shutdown(c->fd, SHUT_WR) < 0 ? -errno : 0;
 }
 
 /* Nothing here calls back. */
@@ -381,16 +410,18 @@ static void settle(struct conn *c)
 	enum wait_kind kind;
 	int events = 0;
 
-	if (c->state == CONN_WS)
+	if (c->state == CONN_WS || c->state == CONN_TUNNEL)
 		req_free(TAKE_PTR(c->req)); /* its upgrade's */
 	if (c->eof && !c->in.len)
 		at_eof(c);
 	if (c->state == CONN_HEAD && s->draining && !c->req && !c->in.len && !c->queued)
 		conn_stop(c);
-	if (c->state == CONN_LINGER && !c->queued && !c->shut) {
-		c->shut = true;
-		tls_shut(c);
-		if (shutdown(c->fd, SHUT_WR) < 0 || c->eof)
+	if (c->state == CONN_TUNNEL && !c->queued && !c->shut && tunnel_shuts(c->tunnel) && shut(c) < 0)
+		conn_kill(c);
+	if (c->state == CONN_LINGER && !c->queued) {
+		if (!c->shut && shut(c) < 0)
+			conn_kill(c);
+		if (c->eof)
 			conn_kill(c);
 	}
 	if (c->state == CONN_DEAD)
@@ -404,12 +435,18 @@ static void settle(struct conn *c)
 		events |= UV_READABLE;
 	if (c->queued)
 		events |= UV_WRITABLE;
-	/* Something must be asked for, or a connection that breaks is not heard of. */
-	if (!events)
+	/*
+	 * Something must be asked for, or a connection that breaks is not heard of. Where both sides have said all they
+	 * will, the kernel says the same as of a broken one: a tunnel whose last bytes wait is then heard of by nobody.
+	 */
+	if (!events && !(c->state == CONN_TUNNEL && c->shut))
 		events = c->hup || c->eof ? UV_PRIORITIZED : UV_DISCONNECT;
 	if (events != c->events) {
 		c->events = events;
-		uv_poll_start(&c->poll, events, conn_event);
+		if (events)
+			uv_poll_start(&c->poll, events, conn_event);
+		else
+			uv_poll_stop(&c->poll);
 	}
 }
 
@@ -429,7 +466,7 @@ void conn_turn(struct conn *c)
 
 	c->turn = true;
 	while (more && c->state != CONN_DEAD && rounds++ < TURN_ROUNDS)
-		more = callbacks(c) || feed_kept(c) || feed_tls(c);
+		more = callbacks(c) || feed_kept(c) || feed_tls(c) || tunnel_end_of_input(c);
 	more = more || c->served == TURN_REQUESTS;
 	c->served = 0;
 	c->turn = false;
@@ -444,7 +481,8 @@ void conn_after(struct conn *c)
 {
 	if (c->turn)
 		return;
-	if (c->in.len || c->state == CONN_DEAD || (c->ws && c->state != CONN_WS) || (c->req && c->req->tell_gone)) {
+	if (c->in.len || c->state == CONN_DEAD || (c->ws && c->state != CONN_WS) ||
+	    (c->tunnel && c->state != CONN_TUNNEL) || (c->req && c->req->tell_gone)) {
 		conn_kick(c);
 		return;
 	}

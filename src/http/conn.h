@@ -99,7 +99,8 @@ struct http_req {
 	unsigned n_query;
 	enum http_method method;
 	uint8_t method_raw; /* llhttp's number */
-	bool v10, keep, expect, upgrade;
+	bool v10, keep, expect, upgrade, foreign;
+	const char *query_text;
 	char id[72];
 	uint64_t started;
 	void (*gone)(void *arg);
@@ -123,7 +124,7 @@ struct http_req {
 	int status;
 	struct buf set; /* "Name: value\r\n"… */
 	http_shape *shape; /* of errors; NULL: our own */
-	bool chunked, until_close, no_body, sse;
+	bool chunked, until_close, no_body, sse, bare;
 	int64_t res_left; /* of a Content-Length that was promised */
 	void (*drain)(void *arg);
 	void *drain_arg;
@@ -139,6 +140,7 @@ enum conn_state {
 	CONN_HEAD, /* idle, or in the middle of a head (req) */
 	CONN_REQ,
 	CONN_WS,
+	CONN_TUNNEL,
 	CONN_LINGER, /* sends what is left, then waits for the client to close */
 	CONN_DEAD,
 };
@@ -157,6 +159,7 @@ struct conn {
 	unsigned served; /* requests, in this turn */
 	struct http_req *req;
 	struct ws *ws;
+	struct tunnel *tunnel;
 	llhttp_t parser;
 	char *in_to; /* see parse_chunks */
 	struct {
@@ -241,6 +244,7 @@ void conn_give(struct conn *c, unsigned *count, size_t *unsent); /* NULL: nobody
 void conn_unlend(struct conn *c);
 
 /* --- parse.c --- */
+bool parse_is_token(unsigned char ch); /* may stand in a header's name */
 /*
  * Takes bytes of a head. Returns how many were used; *ret_status is 0 when more are needed, 1 when the head is whole,
  * else the HTTP status it is refused with and *ret_why the reason.
@@ -281,6 +285,16 @@ bool ws_wants(const struct ws *w);
 void ws_ping(struct ws *w);
 /* The connection is gone: tells the layer above unless it closed itself, and frees. */
 void ws_gone(struct ws *w);
+
+/* --- tunnel.c --- */
+size_t tunnel_feed(struct tunnel *t, const char *p, size_t n);
+bool tunnel_callbacks(struct tunnel *t);
+void tunnel_queue_fell(struct tunnel *t);
+bool tunnel_wants(const struct tunnel *t);
+bool tunnel_eof(struct tunnel *t); /* true when it was told just now */
+bool tunnel_shuts(const struct tunnel *t); /* wants to, once all is sent */
+/* As ws_gone. */
+void tunnel_gone(struct tunnel *t);
 
 /* --- tls.c --- */
 int tls_new(const char *cert, const char *key, SSL_CTX **ret, struct err *e);

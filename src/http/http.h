@@ -25,6 +25,7 @@ struct uv_loop_s;
 struct http_server;
 struct http_req;
 struct ws;
+struct tunnel;
 
 #define HTTP_HEAD_MAX (64U * 1024U) /* request line and headers; 431 beyond */
 #define HTTP_PATH_MAX 8192U /* 414 beyond */
@@ -37,6 +38,11 @@ enum http_method { HTTP_M_GET, HTTP_M_HEAD, HTTP_M_POST, HTTP_M_PUT, HTTP_M_PATC
 struct http_opts {
 	struct uv_loop_s *loop;
 	void (*request)(void *arg, struct http_req *q);
+	/*
+	 * Whether a request is for somebody else, to be passed on: then its path and query are theirs, and not looked at
+	 * (no segments, no parameters). Asked when headers and http_path() are there; NULL: none is.
+	 */
+	bool (*foreign)(void *arg, const struct http_req *q);
 	void *arg;
 	unsigned conns_max; /* further ones wait in the backlog */
 	/* Milliseconds; 0 = the default. */
@@ -61,6 +67,9 @@ enum http_method http_method(const struct http_req *q);
 const char *http_method_name(const struct http_req *q);
 /* The path as sent, without the query. */
 const char *http_path(const struct http_req *q);
+bool http_foreign(const struct http_req *q);
+/* What stands behind the "?", as sent; NULL without one. Of a foreign request only. */
+const char *http_query_text(const struct http_req *q);
 /*
  * Its parts, decoded: "/v1/sandboxes/a%20b" has three. A path with an empty part, "." or "..", a NUL, a slash or a
  * control character (raw or encoded), or bad encoding never reaches the handler: 400.
@@ -76,9 +85,15 @@ void http_query_at(const struct http_req *q, size_t i, const char **ret_name, co
  * bytes.
  */
 const char *http_header(const struct http_req *q, const char *name);
+/* All of them, in order. */
+size_t http_header_count(const struct http_req *q);
+void http_header_at(const struct http_req *q, size_t i, const char **ret_name, const char **ret_value);
 /* Bytes the client said the body has; 0 = none, -1 = chunked. */
 int64_t http_body_len(const struct http_req *q);
 bool http_is_ws(const struct http_req *q); /* asks for an upgrade */
+/* To anything; a GET without a body. The header says to what. */
+bool http_is_upgrade(const struct http_req *q);
+bool http_is_tls(const struct http_req *q);
 /* The peer: -1 unless it came over a unix socket. */
 int64_t http_peer_uid(const struct http_req *q);
 /* "127.0.0.1", "unix". */
@@ -119,6 +134,8 @@ void http_body_resume(struct http_req *q);
 /* Before http_send/http_begin; text is copied; a value with control bytes is dropped. */
 void http_set(struct http_req *q, const char *name, const char *value);
 void http_setf(struct http_req *q, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The answer is somebody else's, passed on: of ours only what the message itself needs is added to it. */
+void http_bare(struct http_req *q);
 /* Whole answer; @body is copied (or, when small, sent at once). Ends the request. */
 void http_send(struct http_req *q, int status, const char *type, const void *body, size_t len);
 /* The same, taking @body (malloc'ed) over without a copy. */
@@ -192,3 +209,26 @@ void ws_pause(struct ws *w);
 void ws_resume(struct ws *w);
 /* Sends what is queued, then the close frame; @w must not be touched afterwards. */
 void ws_close(struct ws *w, unsigned code, const char *reason);
+
+/* --- bytes: a connection that was upgraded to something we do not know --- */
+struct tunnel_calls {
+	void (*data)(void *arg, const char *p, size_t len); /* may tunnel_pause(); what came with it is still delivered */
+	void (*eof)(void *arg); /* the client sends nothing more; it may still read */
+	void (*drain)(void *arg); /* tunnel_queued fell below HTTP_HIGH / 2 */
+	void (*gone)(void *arg); /* broken, or cut; the last call. Not called after tunnel_end() or tunnel_cut() */
+};
+/*
+ * Answers 101 with what http_set said and "Upgrade: @protocol", and ends the request. -EPROTO when none was asked for:
+ * the request is still to be answered then.
+ */
+int tunnel_accept(struct http_req *q, const char *protocol, const struct tunnel_calls *calls, void *arg,
+		  struct tunnel **ret);
+void tunnel_write(struct tunnel *t, const void *data, size_t len); /* queues a copy */
+size_t tunnel_queued(const struct tunnel *t);
+void tunnel_pause(struct tunnel *t);
+void tunnel_resume(struct tunnel *t);
+void tunnel_shut(struct tunnel *t); /* nothing more will be written: the client sees an end, and may go on sending */
+/* Sends what is queued and closes; @t must not be touched afterwards. */
+void tunnel_end(struct tunnel *t);
+/* Closes so that the client sees that something broke. */
+void tunnel_cut(struct tunnel *t);

@@ -94,7 +94,7 @@ static const llhttp_settings_t settings = {
 	.on_message_complete = on_end,
 };
 
-static bool is_token(unsigned char ch)
+bool parse_is_token(unsigned char ch)
 {
 	if ((ch >= '0' && ch <= '9') || (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z'))
 		return true;
@@ -118,7 +118,7 @@ static int cut_headers(struct http_req *q, const char **ret_why)
 		struct header *h = &q->headers[i];
 		char *name = q->head + (h->name - q->head), *p = name, *value, *stop;
 
-		while (p < end && is_token((unsigned char)*p))
+		while (p < end && parse_is_token((unsigned char)*p))
 			p++;
 		if (p == name || p == end || *p != ':')
 			return refuse(ret_why, 400, "a header's name holds what it must not");

@@ -164,6 +164,11 @@ int req_target(struct http_req *q, const char **ret_why)
 		return 414;
 	}
 	q->path = url;
+	q->foreign = q->conn->server->o.foreign && q->conn->server->o.foreign(q->conn->server->o.arg, q);
+	if (q->foreign) {
+		q->query_text = query;
+		return 0;
+	}
 	memcpy(copy, url, len + 1);
 	if (split_path(q, copy) < 0)
 		return 400;
@@ -186,6 +191,16 @@ const char *http_method_name(const struct http_req *q)
 const char *http_path(const struct http_req *q)
 {
 	return q->path;
+}
+
+bool http_foreign(const struct http_req *q)
+{
+	return q->foreign;
+}
+
+const char *http_query_text(const struct http_req *q)
+{
+	return q->query_text;
 }
 
 size_t http_segments(const struct http_req *q)
@@ -227,6 +242,18 @@ const char *http_header(const struct http_req *q, const char *name)
 	return NULL;
 }
 
+size_t http_header_count(const struct http_req *q)
+{
+	return q->n_headers;
+}
+
+void http_header_at(const struct http_req *q, size_t i, const char **ret_name, const char **ret_value)
+{
+	assert(i < q->n_headers);
+	*ret_name = q->headers[i].name;
+	*ret_value = q->headers[i].value;
+}
+
 int64_t http_body_len(const struct http_req *q)
 {
 	return q->body_len;
@@ -237,6 +264,16 @@ bool http_is_ws(const struct http_req *q)
 	const char *upgrade = http_header(q, "upgrade");
 
 	return q->upgrade && !q->v10 && upgrade && !strcasecmp(upgrade, "websocket");
+}
+
+bool http_is_upgrade(const struct http_req *q)
+{
+	return q->upgrade && !q->v10 && !q->body_len && http_header(q, "upgrade");
+}
+
+bool http_is_tls(const struct http_req *q)
+{
+	return q->conn->ssl;
 }
 
 int64_t http_peer_uid(const struct http_req *q)

@@ -124,8 +124,10 @@ static void make_head(struct http_req *q, struct res_head *h, int status, const 
 	q->chunked = len < 0 && !empty && !q->v10;
 	q->until_close = len < 0 && !empty && q->v10;
 	h->len = 0;
-	add(h, "HTTP/1.1 %d %s\r\nServer: cloche\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\n", status,
-	    status_text(status), http_request_id(q));
+	add(h, "HTTP/1.1 %d %s\r\n", status, status_text(status));
+	if (!q->bare)
+		add(h, "Server: cloche\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\n",
+		    http_request_id(q));
 	if (type && !empty)
 		add(h, "Content-Type: %.100s\r\n", type);
 	if (q->chunked)
@@ -151,6 +153,11 @@ static void finish(struct http_req *q)
 	if (c->lent)
 		conn_unlend(c);
 	conn_after(c);
+}
+
+void http_bare(struct http_req *q)
+{
+	q->bare = true;
 }
 
 /* ---- whole answers ---------------------------------------------------------------------------------------------- */
@@ -366,6 +373,8 @@ void res_queue_fell(struct conn *c)
 
 	if (c->ws)
 		ws_queue_fell(c->ws);
+	if (c->tunnel)
+		tunnel_queue_fell(c->tunnel);
 	if (!q || q->res != RES_BEGUN)
 		return;
 	if (q->above && c->queued < HTTP_HIGH / 2) {

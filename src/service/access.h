@@ -97,6 +97,9 @@ void tenant_force(struct tenant *t, const struct tenant_quota *want);
 void tenant_give(struct tenant *t, const struct tenant_quota *had);
 
 #define TOKEN_TEXT_MAX 64
+/* @prefix (20 bytes at most) and 43 characters that stand for 32 random bytes; and what is kept of such a text. */
+int token_text_new(const char *prefix, char text[TOKEN_TEXT_MAX], struct err *e);
+void token_text_hash(const char *text, uint8_t ret[32]);
 /* The secret's text is written to @text once, and nowhere else. @name and @rate may be NULL. */
 int token_add(struct access *x, struct tenant *t, const char *name, enum scope scope, uint64_t expires_ns,
 	      const struct rate_rule *rate, const struct audit_rec *who, char text[TOKEN_TEXT_MAX], struct token **ret,

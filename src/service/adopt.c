@@ -9,9 +9,11 @@
 #include "base/base.h"
 #include "base/log.h"
 #include "service/box.h"
+#include "service/box_net.h"
 #include "service/checkpoint.h"
 #include "service/exec.h"
 #include "service/pool.h"
+#include "service/port.h"
 #include "service/service_impl.h"
 #include "service/template.h"
 #include "service/wlink.h"
@@ -269,7 +271,11 @@ void service_start(struct service *s, void (*ready)(void *arg, int r, const stru
 	if (r == 0)
 		r = execs_each(s->db, on_exec, a, &e);
 	if (r == 0)
+		r = ports_load(s, &e);
+	if (r == 0)
 		spool_sweep(s);
+	if (r == 0)
+		r = box_nets_start(s, &e);
 	if (r == 0)
 		r = wlink_new(s->loop, s->o.warden_place, on_back, s, &s->warden, &e);
 	if (r < 0)

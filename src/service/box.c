@@ -5,12 +5,14 @@
 #include "driver/link.h"
 #include "proto/wire.h"
 #include "service/box_impl.h"
+#include "service/box_net.h"
 #include "service/event.h"
 #include "service/exec.h"
 #include "service/file.h"
 #include "service/jin.h"
 #include "service/layer.h"
 #include "service/pool.h"
+#include "service/port.h"
 #include "service/service_impl.h"
 #include "service/wlink.h"
 
@@ -54,6 +56,8 @@ void box_unref(struct box *b)
 	assert(!b->making && !b->execs);
 	alink_close(&b->link);
 	fd_close(b->group);
+	box_net_free(b);
+	ports_free(b);
 	box_want_free(b->want);
 	free(b->restored);
 	free(b->memory_refused);
@@ -94,6 +98,7 @@ int box_store(struct box *b, struct err *e)
 
 	layers_text(b->want->spec, layers);
 	row.layers = layers;
+	row.tree = b->tree;
 	row.checkpoint = b->want->checkpoint;
 	row.restored = b->restored;
 	row.asleep = b->state == BOX_PAUSED && b->idle_paused ? BOX_ROW_IDLE : b->asleep;
@@ -141,7 +146,7 @@ void box_note(struct box *b, const struct who *who, const char *kind)
 			jout_bool(j, "pooled", true);
 		jout_str(j, "image", b->want->spec->image);
 		jout_str(j, "isolation", "container");
-		jout_str(j, "network", "none");
+		net_want_write(b->want->net, "network", j);
 		jout_u64(j, "memory", b->want->spec->limits.memory);
 		jout_u64(j, "cpu_milli", b->want->spec->limits.cpu_milli);
 	}
@@ -182,6 +187,7 @@ void box_lose(struct box *b, const char *why)
 	log_warn("sandbox %s is lost: %s", b->id, why);
 	b->state = BOX_LOST;
 	alink_close(&b->link);
+	box_net_end(b);
 	exec_lose_all(b);
 	box_revive_over(b);
 	if (b->handle)
@@ -263,6 +269,7 @@ void box_move(struct box *b, struct box *from)
 	b->handle = from->handle;
 	from->handle = 0;
 	b->receipt = from->receipt;
+	box_net_move(b, from);
 	b->fresh = from->fresh;
 	b->stat = from->stat;
 	b->synced = true;
@@ -429,6 +436,7 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 	b->used_ns = clock_real_ns();
 	b->next_exec = row->next_exec;
 	b->paused_ns = row->used_ns;
+	b->tree = row->tree ? row->tree : b->created_ns & INT64_MAX; /* of a time before networks: one of its own */
 	b->pooled = !strcmp(row->state, "pooled");
 	b->state = !strcmp(row->state, "paused")     ? BOX_PAUSED :
 		   !strcmp(row->state, "hibernated") ? BOX_HIBERNATED :
@@ -444,6 +452,8 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	if (r == 0)
 		r = box_list(b, e);
+	if (r == 0)
+		r = box_net_load(b, e);
 	if (r < 0) {
 		box_unref(b);
 		return NULL;

@@ -21,9 +21,12 @@ struct box;
 struct exec;
 struct pool;
 struct box_op;
+struct port;
 struct swap;
 struct sealing;
 struct sleep;
+struct net_state;
+struct net_run;
 
 /* Somebody who needs a sandbox that may be asleep. */
 struct box_waiter {
@@ -57,6 +60,9 @@ struct box {
 	uint64_t created_ns, expires_ns, used_ns; /* wall clock */
 	uint64_t paused_ns; /* of one that was found again paused: about since when */
 	unsigned calls; /* under way: not idle */
+	uint64_t tree; /* of forks, that it is of */
+	struct net_state *net; /* service/box_net.h: what it has used, or NULL: it never had a network */
+	struct net_run *run; /* what egress has of it, or NULL */
 	struct exec *execs; /* newest first */
 	unsigned nexecs, running;
 	uint32_t next_exec;
@@ -73,6 +79,7 @@ struct box {
 	bool pooled; /* ready, and nobody's: not to be seen */
 	struct box *ready_next, **ready_prev; /* of the pool's */
 	struct file_worker *files; /* idle, of service/file.c */
+	struct port *ports; /* of service/port.c */
 	uint32_t file_tag;
 	bool promoting; /* a fork's changes are being brought into it */
 	struct tenant_quota charged; /* what its tenant has used up for it */
@@ -110,6 +117,8 @@ struct box_plan {
 	const struct box_maker *maker;
 	void *arg;
 	bool stand_in; /* for another that is there: neither listed by name nor counted */
+	struct box *like; /* that one, or NULL */
+	uint64_t tree; /* of forks it is to be of; 0 = a new one */
 };
 int box_begin(struct service *s, const struct box_plan *p, struct box **ret, struct err *e);
 int box_enter(struct box *b, const struct who *who, struct err *e); /* stored with this turn, to be seen from now on */

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/box_impl.h"
+#include "service/box_net.h"
 #include "service/event.h"
 #include "service/exec.h"
 #include "service/pool.h"
@@ -11,8 +12,9 @@
 
 /* --- delete --- */
 
-static void destroy(const struct box *b)
+static void destroy(struct box *b)
 {
+	box_net_end(b); /* first: who holds its sockets holds its namespace */
 	if (b->handle)
 		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/box_impl.h"
+#include "service/box_net.h"
 #include "service/checkpoint.h"
 #include "service/event.h"
 #include "service/exec.h"
@@ -12,6 +13,8 @@
 #include "service/service_impl.h"
 #include "service/template.h"
 #include "service/wlink.h"
+
+#include <sys/random.h>
 
 /* --- who waits --- */
 
@@ -87,6 +90,7 @@ void box_leave(struct box *b)
 	}
 	if (b->want->spec->layers)
 		layer_sweep_soon(b->service);
+	box_net_end(b);
 	file_workers_drop(b);
 	exec_drop_all(b);
 	alink_close(&b->link);
@@ -111,6 +115,7 @@ void box_give_up(struct box *b, int r, const struct err *e)
 	const struct box_maker *m = b->maker;
 	struct service *s = b->service;
 
+	box_net_end(b);
 	if (b->handle)
 		wlink_call(s->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 	b->handle = 0;
@@ -140,6 +145,7 @@ int box_enter(struct box *b, const struct who *who, struct err *e)
 		return r;
 	}
 	b->up = true;
+	box_net_entered(b);
 	box_revive(b);
 	r = template_start(b, e); /* behind those that go on: numbers are theirs already */
 	if (r < 0) {
@@ -199,6 +205,7 @@ static void on_created(void *arg, int r, const struct wlink_answer *a, const str
 		r = -ECANCELED;
 	} else if (r == 0) {
 		b->handle = a->rep->handle;
+		box_net_made(b, a->fds, a->nfds);
 		if (a->nfds > 2 && a->rep->arg) {
 			b->group = a->fds[2];
 			b->group_no = a->rep->arg;
@@ -261,6 +268,18 @@ static int claim(struct box *b, bool stand_in, struct err *e)
 	return r;
 }
 
+/* Forks of one sandbox have its tree, one that goes on keeps its own. */
+static int tree_new(const struct box_plan *p, uint64_t *ret)
+{
+	uint64_t tree = p->like ? p->like->tree : p->tree;
+	ssize_t n = 0;
+
+	if (!tree)
+		n = getrandom(&tree, sizeof(tree), 0);
+	*ret = (tree & INT64_MAX) ? tree & INT64_MAX : 1;
+	return n < 0 ? -errno : 0;
+}
+
 int box_begin(struct service *s, const struct box_plan *p, struct box **ret, struct err *e)
 {
 	struct box_want *want = p->want;
@@ -268,6 +287,9 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	struct box *b;
 	int r = p->stand_in && !s->draining ? 0 : room_for(s, want, e);
 
+	/* One that wakes up has what it had, or less: see net_want_policy(). */
+	if (r == 0 && !want->wake)
+		r = net_want_check(s->o.net, want->net, e);
 	if (r < 0)
 		return r;
 	b = calloc(1, sizeof(*b));
@@ -282,6 +304,8 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	b->created_ns = b->used_ns = clock_real_ns();
 	b->expires_ns = want->timeout_ms ? b->created_ns + want->timeout_ms * 1000000ULL : 0;
 	r = id_new(b->id, sizeof(b->id));
+	if (r == 0)
+		r = tree_new(p, &b->tree);
 	if (r < 0)
 		err_sys(e, ERR_INTERNAL, r, "make an id");
 	if (r == 0 && !want->name[0])
@@ -300,6 +324,7 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	spec.tenant = p->tenant->number;
 	if (want->memory)
 		spec.flags |= SPEC_MEMORY;
+	box_net_begin(b, p->like, &spec);
 	if (spec.layers)
 		layer_hold(s, spec.layer[spec.layers - 1]);
 	wlink_call(s->warden, WARDEN_CREATE, 0, 0, &spec, on_created, b);
@@ -331,7 +356,9 @@ void box_create(struct service *s, const struct who *who, struct box_want *want,
 		}
 		there->used_ns = clock_real_ns();
 	} else {
-		r = box_from_pool(s, who, want, &op->box, &e);
+		r = net_want_check(s->o.net, want->net, &e);
+		if (r == 0)
+			r = box_from_pool(s, who, want, &op->box, &e);
 		if (r == 0) {
 			r = box_begin(s, &(struct box_plan){ .tenant = who->tenant, .want = want }, &there, &e);
 			if (r == 0) {

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "service/box_impl.h"
+#include "service/box_net.h"
 #include "service/checkpoint.h"
 #include "service/exec.h"
 #include "service/file.h"
@@ -105,6 +106,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	b->nrelease = 0;
 	b->ended_group = 0;
 	alink_close(&b->link);
+	box_net_end(b);
 	fd_close(b->group);
 	b->group = -1;
 	less.memory = less.cpu_milli = 0;

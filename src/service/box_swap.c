@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "service/box_impl.h"
+#include "service/box_net.h"
 #include "service/exec.h"
 #include "service/file.h"
 #include "service/layer.h"
@@ -141,6 +142,8 @@ static void on_up(void *arg)
 	box_restored(b);
 	r = box_store(b, &x->e);
 	if (r == 0)
+		box_net_entered(b);
+	if (r == 0)
 		box_revive(b);
 	if (r == 0)
 		box_note(b, &x->who, b->want->wake ? "sandbox.wake" : "sandbox.restore");
@@ -174,7 +177,7 @@ static const struct box_maker maker = { .up = up, .failed = failed };
 void box_replace(struct box *b, const struct who *who, struct box_want *want, box_done_fn *fn, void *arg)
 {
 	struct swap *x = calloc(1, sizeof(*x));
-	struct box_plan plan = { .tenant = b->tenant, .want = want, .maker = &maker, .arg = x, .stand_in = true };
+	struct box_plan plan = { .tenant = b->tenant, .want = want, .maker = &maker, .arg = x, .stand_in = true, .like = b };
 	int r = 0;
 
 	if (!x)
@@ -185,6 +188,11 @@ void box_replace(struct box *b, const struct who *who, struct box_want *want, bo
 	if (b->swap || b->sleep)
 		r = err_set(&x->e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being %s", b->want->name,
 			    b->swap ? "restored already" : "hibernated");
+	if (r == 0 && !want->wake) {
+		/* The policy is what was asked last: a checkpoint of an earlier, wider one does not bring that back. */
+		net_want_free(want->net);
+		want->net = net_want_copy(b->want->net);
+	}
 	if (r == 0)
 		r = box_begin(b->service, &plan, &x->n, &x->e);
 	if (r < 0) {

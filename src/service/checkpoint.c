@@ -41,6 +41,7 @@ void checkpoint_unref(struct checkpoint *c)
 	free(c->config);
 	free(c->refused);
 	free(c->execs);
+	free(c->names);
 	free(c);
 }
 
@@ -123,6 +124,7 @@ static int store(struct checkpoint *c, bool fresh, struct err *e)
 		.memory = c->memory,
 		.refused = c->refused ? c->refused : "",
 		.execs = c->execs,
+		.names = c->names,
 		.size = c->size,
 		.memory_size = c->memory_size,
 		.files = c->files,
@@ -165,6 +167,7 @@ static int load(struct service *s, const struct checkpoint_row *row, struct err 
 	c->config = strdup(row->config);
 	c->refused = *row->refused ? strdup(row->refused) : NULL;
 	c->execs = *row->execs ? strdup(row->execs) : NULL;
+	c->names = *row->names ? strdup(row->names) : NULL;
 	r = c->config ? layers_parse(row->layers, c->chain, e) : -ENOMEM;
 	if (r == 0)
 		r = jin_parse(row->metadata, strlen(row->metadata), &meta, e);

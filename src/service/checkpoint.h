@@ -20,6 +20,7 @@ struct checkpoint {
 	struct sandbox_spec *chain; /* ->layers and ->layer: what a sandbox from it stands on, its own as the last */
 	char *config; /* JSON: what a create takes, without name and key */
 	bool memory;
+	char *names; /* behind its synthetic addresses, or NULL */
 	char *execs; /* then: JSON, those that ran (service/exec.h) */
 	char *refused; /* why it has no memory although it was asked for; NULL = it was not */
 	uint64_t size, memory_size, files, pause_ns, created_ns;

@@ -68,6 +68,7 @@ struct exec {
 	struct err fail; /* why it did not start */
 	struct verdict verdict;
 	uint64_t oom_base, pids_base, cpu_base;
+	uint64_t net_base; /* what its sandbox had moved over the network when it began */
 	uint64_t memory_peak;
 	struct exec_sink *sink;
 	struct exec_watch *watches;

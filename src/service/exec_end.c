@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "service/box_net.h"
 #include "service/event.h"
 #include "service/exec_impl.h"
 #include "service/service_impl.h"
@@ -161,13 +162,15 @@ static void put_verdict(const struct verdict *v, struct json *j)
 
 static void put_usage(const struct exec *x, struct json *j)
 {
+	uint64_t net = box_net_bytes(x->box);
+
 	jout_object(j, "usage");
 	jout_u64(j, "wall_ms", wall_ms(x));
 	jout_u64(j, "cpu_ms", x->exit.cpu_usec / 1000);
 	jout_u64(j, "memory_peak", x->memory_peak);
 	jout_u64(j, "disk_used", x->box->stat.disk_used);
 	jout_u64(j, "io_bytes", x->box->stat.group.io_bytes);
-	jout_u64(j, "net_bytes", 0);
+	jout_u64(j, "net_bytes", net > x->net_base ? net - x->net_base : 0);
 	jout_end(j);
 }
 

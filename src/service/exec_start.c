@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "driver/exec.h"
+#include "service/box_net.h"
 #include "service/event.h"
 #include "service/exec_impl.h"
 #include "service/service_impl.h"
@@ -268,6 +269,7 @@ static void start(struct exec *x)
 	x->state = EXEC_STARTED;
 	x->started_mono = clock_mono_ns();
 	x->deadline_ns = x->want->timeout_ms ? x->started_mono + x->want->timeout_ms * 1000000ULL : 0;
+	x->net_base = box_net_bytes(x->box);
 	x->oom_base = x->box->stat.group.oom_kills;
 	x->pids_base = x->box->stat.group.pids_refused;
 	if (x->want->cpu_ms)
@@ -294,7 +296,7 @@ void exec_group_came(struct box *b, int r, const struct err *e)
 	struct exec *x = next_waiting(b);
 	struct err why = { 0 };
 
-	if (!x || (r == 0 && !b->synced))
+	if (!x || (r == 0 && (!b->synced || !box_net_ready(b))))
 		return;
 	if (r < 0) {
 		/* Without a group it could not be ended as a whole: not weaker than asked. */
@@ -319,6 +321,8 @@ static void on_stored(void *arg)
 	}
 	if (!x->box->synced)
 		return; /* the agent may have some we do not know: not before it has told us */
+	if (!box_net_ready(x->box))
+		return; /* what it would ask the network for first would fail */
 	if (x->box->group >= 0)
 		start(x);
 	else
@@ -329,7 +333,7 @@ void exec_start_waiting(struct box *b)
 {
 	struct exec *x = next_waiting(b);
 
-	if (!x)
+	if (!x || !b->synced || !box_net_ready(b))
 		return;
 	if (b->group >= 0)
 		start(x);

@@ -231,6 +231,8 @@ static int read_manifest(struct import *x, struct box_want **ret, struct told *r
 	x->config = jout_done(&j) < 0 ? NULL : buf_take(&config);
 	if (!x->config)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
+	net_want_free((*ret)->net); /* what unpacks it needs none; who restores it is asked then whether it may have it */
+	(*ret)->net = NULL;
 	box = json_string_value(json_object_get(o, "sandbox_name"));
 	if (box && name_check(box, NULL) == 0)
 		snprintf(x->box_name, sizeof(x->box_name), "%s", box);

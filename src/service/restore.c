@@ -80,7 +80,8 @@ int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct bo
 	w->restored = restored_text(c);
 	w->memory = c->memory;
 	w->execs = c->execs ? strdup(c->execs) : NULL;
-	if (!w->restored || (c->execs && !w->execs))
+	w->names = c->names ? strdup(c->names) : NULL;
+	if (!w->restored || (c->execs && !w->execs) || (c->names && !w->names))
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	*ret = TAKE_PTR(w);
 	return 0;
@@ -236,7 +237,7 @@ static const struct box_maker maker = { .up = up, .failed = failed };
 
 static int begin_one(struct batch *x, const struct restore_plan *plan, struct err *e)
 {
-	struct box_plan p = { .tenant = x->c->tenant, .maker = &maker, .arg = x };
+	struct box_plan p = { .tenant = x->c->tenant, .maker = &maker, .arg = x, .tree = x->of ? x->of->tree : 0 };
 	AUTO(box_want_free) struct box_want *w = NULL;
 	const char *name = plan->names[x->n];
 	struct box *b;

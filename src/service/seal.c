@@ -6,6 +6,7 @@
 #include "service/exec.h"
 #include "service/file.h"
 #include "service/layer.h"
+#include "service/net_state.h"
 #include "service/wlink.h"
 
 #define TRIES 8U
@@ -161,6 +162,15 @@ static int config_of(const struct box *b, struct checkpoint *c, struct err *e)
 	jout_end(&j);
 	free(c->config);
 	c->config = jout_done(&j) < 0 ? NULL : buf_take(&text);
+	free(c->names);
+	c->names = NULL;
+	if (c->config && b->net && b->net->nnames) {
+		AUTO(buf_done) struct buf names = BUF_INIT(2 * MIB);
+
+		if (net_state_names_write(b->net, &names) < 0)
+			return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
+		c->names = buf_take(&names);
+	}
 	return c->config ? 0 : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
 }
 

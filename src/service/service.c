@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/box.h"
+#include "service/box_net.h"
 #include "service/event.h"
 #include "service/exec.h"
 #include "service/layer.h"
@@ -44,6 +45,8 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 	r = s->scratch ? open_maps(s, e) : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the service");
 	if (r == 0)
 		r = events_new(&s->events, e);
+	if (r == 0)
+		r = box_nets_new(s, e);
 	if (r == 0)
 		r = layer_book_new(s, &s->layers, e);
 	snprintf(path, sizeof(path), "%s/spool", o->data);

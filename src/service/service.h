@@ -20,6 +20,10 @@ struct wlink;
 struct events;
 struct adopt;
 struct layer_book;
+struct nets;
+struct net_conf;
+struct box;
+struct egress_box;
 
 /* Bounds and defaults, from the configuration. 0 max = none of ours. */
 struct service_opts {
@@ -31,7 +35,8 @@ struct service_opts {
 	const char *data; /* the data folder */
 	const char *images; /* folder of images, "" = none */
 	const char *tar; /* cloche-tar's path */
-	int warden_place; /* see daemon.h */
+	int warden_place, egress_place; /* see daemon.h */
+	const struct net_conf *net; /* what the administrator says about networks */
 	bool audit_output;
 };
 
@@ -56,6 +61,8 @@ struct service {
 	struct map checkpoints; /* by id */
 	struct map checkpoint_names; /* by "sandbox id/name" */
 	struct layer_book *layers;
+	struct nets *nets; /* service/box_net.h; */
+	void (*net_inject)(struct box *b, struct egress_box *to); /* see box_net_inject_fn; NULL = nobody adds anything */
 	unsigned running_execs;
 	unsigned ending; /* sandboxes whose end the warden is still to hear of */
 	unsigned fresh; /* things put off since the last look: rows of execs, what agents and the warden need not know at once */

@@ -142,6 +142,8 @@ static int read_rest(struct service *s, struct template *t, struct err *e)
 		json_object_del(t->config, others[i]);
 	}
 	r = read_own(t, t->config, t->admin, &t->want, t->checkpoint, e);
+	if (r == 0)
+		r = net_want_check(s->o.net, t->want->net, e);
 	if (r == 0 && t->start)
 		r = check_start(s, t->want, t->start, e);
 	return r;
@@ -407,8 +409,15 @@ int template_cold_want(const struct template *t, struct box_want **ret, struct e
 {
 	struct template cold = *t;
 
+	int r;
+
 	cold.warm = NULL;
-	return read_own(&cold, t->config, t->admin, ret, NULL, e);
+	r = read_own(&cold, t->config, t->admin, ret, NULL, e);
+	if (r == 0) { /* its image is made without a network, each sandbox from it has its own */
+		net_want_free((*ret)->net);
+		(*ret)->net = NULL;
+	}
+	return r;
 }
 
 int template_want(const struct template *t, struct box_want **ret, struct err *e)

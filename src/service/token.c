@@ -85,7 +85,7 @@ static struct token_key *table_find(const struct access *x, const uint8_t hash[3
  * --- tokens ---------------------------------------------------------------------------------------------------------
  */
 
-static void hash_text(const char *text, uint8_t ret[32])
+void token_text_hash(const char *text, uint8_t ret[32])
 {
 	struct sha256 s;
 
@@ -94,12 +94,11 @@ static void hash_text(const char *text, uint8_t ret[32])
 	sha256_end(&s, ret);
 }
 
-/* TOKEN_PREFIX and 43 characters of base64url. */
-static int new_text(char text[TOKEN_TEXT_MAX], struct err *e)
+int token_text_new(const char *prefix, char text[TOKEN_TEXT_MAX], struct err *e)
 {
 	static const char symbols[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 	unsigned char raw[SECRET + 1] = { 0 };
-	size_t n = sizeof(TOKEN_PREFIX) - 1;
+	size_t n = strlen(prefix);
 	ssize_t got;
 
 	do {
@@ -107,7 +106,7 @@ static int new_text(char text[TOKEN_TEXT_MAX], struct err *e)
 	} while (got == -EINTR);
 	if (got != SECRET)
 		return err_sys(e, ERR_INTERNAL, got < 0 ? (int)got : -EIO, "make a token");
-	memcpy(text, TOKEN_PREFIX, n);
+	memcpy(text, prefix, n);
 	for (size_t i = 0; i < SECRET; i += 3) {
 		/* The last group has two bytes, and one of ours that is zero: three symbols say it all. */
 		unsigned v = (unsigned)raw[i] << 16 | (unsigned)raw[i + 1] << 8 | raw[i + 2];
@@ -293,7 +292,7 @@ static int add(struct access *x, struct tenant *t, const char *name, enum scope 
 	k->expires_ns = expires_ns;
 	if (rate)
 		k->rate = *rate;
-	hash_text(text, k->key.hash);
+	token_text_hash(text, k->key.hash);
 	r = put(x, k, k->key.hash, NULL, 0, e);
 	if (r < 0)
 		return r;
@@ -311,7 +310,7 @@ int token_add(struct access *x, struct tenant *t, const char *name, enum scope s
 	      struct err *e)
 {
 	char secret[TOKEN_TEXT_MAX];
-	int r = new_text(secret, e);
+	int r = token_text_new(TOKEN_PREFIX, secret, e);
 
 	if (r < 0)
 		return r;
@@ -334,7 +333,7 @@ int token_add_known(struct access *x, struct tenant *t, const char *name, enum s
 	if (n < KNOWN_MIN || n > KNOWN_MAX || text[n])
 		return err_set(e, ERR_INVALID, -EINVAL, "a token has %d to %d printable characters and no spaces",
 			       KNOWN_MIN, KNOWN_MAX);
-	hash_text(text, hash);
+	token_text_hash(text, hash);
 	known = table_find(x, hash);
 	if (!known)
 		return add(x, t, name, scope, 0, NULL, text, who, NULL, e);
@@ -357,12 +356,12 @@ int token_rotate(struct access *x, struct token *k, uint64_t grace_ms, const str
 	r = table_room(x);
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "rotate a token");
-	r = new_text(secret, e);
+	r = token_text_new(TOKEN_PREFIX, secret, e);
 	if (r < 0)
 		return r;
 	if (grace_ms)
 		until = now + grace_ms * 1000000;
-	hash_text(secret, hash);
+	token_text_hash(secret, hash);
 	memcpy(old, k->key.hash, 32);
 	r = put(x, k, hash, until ? old : NULL, until, e);
 	if (r == 0) {
@@ -420,7 +419,7 @@ int token_check(struct access *x, const char *text, struct token **ret, unsigned
 	unsigned wait;
 
 	if (strnlen(text, KNOWN_MAX + 1) <= KNOWN_MAX) {
-		hash_text(text, hash);
+		token_text_hash(text, hash);
 		key = table_find(x, hash);
 	}
 	k = key ? key->token : NULL;

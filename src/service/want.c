@@ -267,29 +267,13 @@ static void read_limits(const struct service_opts *o, struct jin *j, bool admin,
 	}
 }
 
-static void read_network(struct jin *j)
+/* Whether it may be is asked when it is to be made: what was stored must be read in any case. */
+static void read_network(struct jin *j, struct box_want *w)
 {
-	const json_t *v = jin_any(j, "network"), *mode = v;
+	const json_t *v = jin_any(j, "network");
 
-	if (json_is_object(v)) {
-		struct jin n = JIN_INIT(v, j->e);
-
-		mode = jin_any(&n, "mode");
-		if (jin_end(&n) < 0) {
-			j->r = -EINVAL;
-			return;
-		}
-	}
-	if (!v)
-		return;
-	if (!json_is_string(mode)) {
-		jin_bad(j, "network", "\"none\" is wanted");
-	} else if (strcmp(json_string_value(mode), "none") && j->r == 0) {
-		/* Never weaker than asked, and never less than asked without a word. */
-		j->r = err_set(j->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "network '%.40s' is not in this version",
-			       json_string_value(mode));
-		err_remedy(j->e, "leave `network` out, or say \"none\"");
-	}
+	if (v && j->r == 0)
+		j->r = net_want_parse(v, &w->net, j->e);
 }
 
 static void read_tier(struct jin *j)
@@ -353,7 +337,7 @@ static int read_all(const struct service_opts *o, const json_t *from, bool admin
 	if (j.r == 0)
 		j.r = user_parse(user, &w->user, e);
 	read_tier(&j);
-	read_network(&j);
+	read_network(&j, w);
 	read_limits(o, &j, admin, w);
 	read_files(o, &j, admin, w);
 	kv = jin_object(&j, "env");
@@ -490,9 +474,7 @@ void box_want_write_config(const struct box_want *w, struct json *j)
 	write_milli(j, "timeout", w->timeout_ms);
 	write_idle(&w->idle, j);
 	write_milli(j, "exec_timeout", w->exec_timeout_ms);
-	jout_object(j, "network");
-	jout_str(j, "mode", "none");
-	jout_end(j);
+	net_want_write(w->net, "network", j);
 	kv_write(&w->env, "env", j);
 	kv_write(&w->metadata, "metadata", j);
 	jout_str(j, "user", w->user.text);
@@ -554,7 +536,7 @@ bool want_like(const struct box_want *a, const struct box_want *b)
 	want_spec(b, &y);
 	return !memcmp(&x, &y, sizeof(x)) && a->memory == b->memory && a->nofile == b->nofile && a->output_limit == b->output_limit &&
 	       a->exec_timeout_ms == b->exec_timeout_ms && !strcmp(a->user.text, b->user.text) &&
-	       kv_same(&a->env, &b->env);
+	       kv_same(&a->env, &b->env) && net_want_same(a->net, b->net);
 }
 
 void box_want_free(struct box_want *w)
@@ -566,6 +548,8 @@ void box_want_free(struct box_want *w)
 	kv_done(&w->metadata);
 	free(w->restored);
 	free(w->execs);
+	free(w->names);
+	net_want_free(w->net);
 	free(w->spec);
 	free(w);
 }

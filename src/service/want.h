@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "service/net_want.h"
 #include "service/service.h"
 #include "warden/spec.h"
 
@@ -56,6 +57,7 @@ struct box_want {
 	uint64_t nofile, output_limit, timeout_ms, exec_timeout_ms;
 	struct want_idle idle;
 	struct user_want user;
+	struct net_want *net; /* NULL = none */
 	struct kv env, metadata;
 	struct box_origin origin;
 	json_t *start; /* an exec to begin with, or NULL; not kept */
@@ -63,6 +65,7 @@ struct box_want {
 	char *restored; /* then: what that does, as JSON */
 	bool memory; /* then: its processes go on */
 	bool wake; /* it goes on where it fell asleep */
+	char *names; /* then: behind its synthetic addresses; NULL = none */
 	char *execs; /* those of them that were execs, as exec_save wrote them; NULL = none */
 	char idem[KEY_MAX_LEN + 1]; /* the request's Idempotency-Key, "" = none */
 	uint8_t idem_body[32];

@@ -22,6 +22,8 @@ struct wcall {
 	char id[MSG_ID]; /* of a layer */
 	struct sandbox_spec *spec; /* CREATE, DIFF only */
 	struct msg_diff *diff; /* DIFF only */
+	struct steer_rules *net; /* NET only */
+	struct warden_who who; /* WHO only */
 	bool once; /* of finding out what is there: not repeated, for all of it is done again */
 };
 
@@ -83,6 +85,7 @@ static void call_free(struct wcall *c)
 {
 	free(c->spec);
 	free(c->diff);
+	free(c->net);
 	free(c);
 }
 
@@ -167,6 +170,7 @@ static void put_head(struct wlink *w, const struct wcall *c)
 	w->req.handle = c->handle;
 	w->req.arg = c->op_arg;
 	memcpy(w->req.id, c->id, sizeof(w->req.id));
+	w->req.spec.flags = c->spec ? c->spec->flags : 0;
 }
 
 static int send_one(struct lane *l, struct wcall *c)
@@ -179,6 +183,9 @@ static int send_one(struct lane *l, struct wcall *c)
 		msg_put_spec(c->spec, &w->req.spec);
 	else
 		memset(&w->req.spec, 0, sizeof(w->req.spec));
+	if (c->net)
+		msg_put_net(c->net, &w->req.spec.net);
+	w->req.who = c->who;
 	w->req.diff = c->diff ? *c->diff : (struct msg_diff){ 0 };
 	do {
 		n = send(l->fd, &w->req, sizeof(w->req), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -422,6 +429,27 @@ void wlink_diff(struct wlink *w, uint64_t handle, const struct sandbox_spec *spe
 	*c->diff = *diff;
 	queue_add(&w->waiting[STANDS], c);
 	send_more(w, STANDS);
+}
+
+void wlink_net(struct wlink *w, uint64_t handle, uint64_t arg, const struct steer_rules *rules, wlink_fn *fn, void *fn_arg)
+{
+	struct wcall *c = call_new(w, WARDEN_NET, handle, arg, fn, fn_arg);
+
+	c->net = malloc(sizeof(*rules));
+	if (!c->net)
+		abort();
+	*c->net = *rules;
+	queue_add(&w->waiting[QUICK], c);
+	send_more(w, QUICK);
+}
+
+void wlink_who(struct wlink *w, uint64_t handle, const struct warden_who *who, wlink_fn *fn, void *fn_arg)
+{
+	struct wcall *c = call_new(w, WARDEN_WHO, handle, 0, fn, fn_arg);
+
+	c->who = *who;
+	queue_add(&w->waiting[QUICK], c);
+	send_more(w, QUICK);
 }
 
 void wlink_call_layer(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const char *id, wlink_fn *fn,

@@ -38,6 +38,10 @@ void wlink_call(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t ar
 /* DIFF, with what warden/msg.h wants for it. The answer's descriptor is the stream. */
 void wlink_diff(struct wlink *w, uint64_t handle, const struct sandbox_spec *spec, const struct msg_diff *diff, wlink_fn *fn,
 		void *fn_arg);
+/* NET; @arg 1: with new sockets, the answer's descriptors in the order of enum steer_socket. */
+void wlink_net(struct wlink *w, uint64_t handle, uint64_t arg, const struct steer_rules *rules, wlink_fn *fn, void *fn_arg);
+/* WHO. SOCKET and DENIED are for wlink_call(). */
+void wlink_who(struct wlink *w, uint64_t handle, const struct warden_who *who, wlink_fn *fn, void *fn_arg);
 /* SEAL, UNSEAL, LAYERS: @id is the layer's, NULL for none. */
 void wlink_call_layer(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const char *id, wlink_fn *fn,
 		      void *fn_arg);

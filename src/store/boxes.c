@@ -4,7 +4,7 @@
 
 #define COLUMNS                                                                                                        \
 	"id, tenant, name, key, handle, state, spec, created_ns, expires_ns, used_ns, next_exec, layers, checkpoint, " \
-	"restored, asleep"
+	"restored, asleep, tree"
 
 static void put_origin(sqlite3_stmt *s, int at, const struct box_row *b)
 {
@@ -18,7 +18,7 @@ int boxes_insert(struct db *d, const struct box_row *b, struct err *e)
 {
 	sqlite3_stmt *s;
 	int r = q_begin(d, Q_BOX_INSERT,
-			"INSERT INTO boxes (" COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15)", &s, e);
+			"INSERT INTO boxes (" COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)", &s, e);
 
 	if (r < 0)
 		return r;
@@ -34,6 +34,7 @@ int boxes_insert(struct db *d, const struct box_row *b, struct err *e)
 	q_u64(s, 10, b->used_ns);
 	q_u64(s, 11, b->next_exec);
 	put_origin(s, 12, b);
+	q_u64(s, 16, b->tree);
 	r = q_run(d, s, "store a sandbox", e);
 	return r < 0 ? r : 0;
 }
@@ -102,6 +103,7 @@ static int row(void *ctx, sqlite3_stmt *s)
 		.checkpoint = q_get_text(s, 12),
 		.restored = q_get_text(s, 13),
 		.asleep = (uint32_t)q_get_u64(s, 14),
+		.tree = q_get_u64(s, 15),
 	};
 
 	return x->fn(x->arg, &b);

@@ -83,9 +83,10 @@ struct box_row {
 	const char *checkpoint; /* that it came from, "" = none */
 	const char *restored; /* JSON: what that did, "" = none */
 	uint32_t asleep; /* state hibernated: 1 its files are kept, 2 its memory, too; paused: BOX_ROW_IDLE, by itself */
+	uint64_t tree; /* of forks, never changed; 0 = of a time before networks */
 };
 int boxes_insert(struct db *d, const struct box_row *b, struct err *e);
-/* all columns but id and tenant */
+/* all columns but id, tenant and tree */
 int boxes_update(struct db *d, const struct box_row *b, struct err *e);
 int boxes_delete(struct db *d, const char *id, struct err *e); /* its execs too */
 int boxes_each(struct db *d, int (*fn)(void *arg, const struct box_row *b), void *arg, struct err *e); /* by created */
@@ -102,6 +103,7 @@ struct checkpoint_row {
 	bool memory;
 	const char *refused; /* why not, "" = nobody asked */
 	const char *execs; /* JSON: those that ran, "" = none */
+	const char *names; /* behind its synthetic addresses, as the service wrote them, "" = none */
 	uint64_t size, memory_size, files, pause_ns;
 	uint8_t sum[32];
 	uint64_t created_ns;
@@ -111,6 +113,29 @@ int checkpoints_update(struct db *d, const struct checkpoint_row *c, struct err 
 int checkpoints_delete(struct db *d, const char *id, struct err *e);
 /* by created */
 int checkpoints_each(struct db *d, int (*fn)(void *arg, const struct checkpoint_row *c), void *arg, struct err *e);
+
+/* --- networks: what sandboxes and trees of forks have used, and the names they know --- */
+struct net_row {
+	const char *box;
+	const char *counts; /* as the service wrote them */
+	const char *observed; /* rules, a newline between */
+};
+int nets_put(struct db *d, const struct net_row *n, struct err *e); /* insert or replace */
+int nets_each(struct db *d, int (*fn)(void *arg, const struct net_row *n), void *arg, struct err *e);
+struct net_name_row {
+	const char *box, *name;
+	uint32_t number;
+};
+int net_names_put(struct db *d, const struct net_name_row *n, struct err *e); /* insert or replace */
+int net_names_clear(struct db *d, const char *box, struct err *e);
+int net_names_each(struct db *d, int (*fn)(void *arg, const struct net_name_row *n), void *arg, struct err *e);
+struct net_tree_row {
+	uint64_t id; /* fits 63 bits */
+	const char *counts;
+};
+int net_trees_put(struct db *d, const struct net_tree_row *t, struct err *e); /* insert or replace */
+int net_trees_delete(struct db *d, uint64_t id, struct err *e);
+int net_trees_each(struct db *d, int (*fn)(void *arg, const struct net_tree_row *t), void *arg, struct err *e);
 
 /* --- execs --- */
 struct exec_row {
@@ -163,3 +188,15 @@ struct pool_row {
 int pools_put(struct db *d, const struct pool_row *p, struct err *e); /* insert, or replace what may change */
 int pools_delete(struct db *d, const char *id, struct err *e);
 int pools_each(struct db *d, int (*fn)(void *arg, const struct pool_row *p), void *arg, struct err *e); /* by created */
+
+/* --- ports of sandboxes that others may use; loaded whole --- */
+struct port_row {
+	const char *box;
+	uint16_t port;
+	bool public;
+	uint8_t token[32]; /* SHA-256 of its token; zeros = none */
+	uint64_t created_ns;
+};
+int ports_put(struct db *d, const struct port_row *p, struct err *e); /* insert or replace */
+int ports_delete(struct db *d, const char *box, uint16_t port, struct err *e);
+int ports_each(struct db *d, int (*fn)(void *arg, const struct port_row *p), void *arg, struct err *e);

@@ -56,6 +56,18 @@ static const char *const steps[] = {
 	/* 4: memory. Which execs go on from a checkpoint; how a sandbox sleeps. */
 	("ALTER TABLE checkpoints ADD COLUMN execs TEXT NOT NULL DEFAULT '';"
 	 "ALTER TABLE boxes ADD COLUMN asleep INTEGER NOT NULL DEFAULT 0;"),
+	/* 5: ports that others may use. */
+	("CREATE TABLE ports (box TEXT NOT NULL REFERENCES boxes(id) ON DELETE CASCADE, port INTEGER NOT NULL,"
+	 " public INTEGER NOT NULL, token BLOB CHECK(length(token) = 32), created_ns INTEGER NOT NULL,"
+	 " PRIMARY KEY (box, port)) STRICT, WITHOUT ROWID;"),
+	/* 6: networks. Which tree of forks a sandbox is of; what it, and the tree, has used; its synthetic addresses. */
+	("ALTER TABLE boxes ADD COLUMN tree INTEGER NOT NULL DEFAULT 0;"
+	 "ALTER TABLE checkpoints ADD COLUMN names TEXT NOT NULL DEFAULT '';"
+	 "CREATE TABLE nets (box TEXT NOT NULL PRIMARY KEY REFERENCES boxes(id) ON DELETE CASCADE, counts TEXT NOT NULL,"
+	 " observed TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+	 "CREATE TABLE net_names (box TEXT NOT NULL REFERENCES boxes(id) ON DELETE CASCADE, number INTEGER NOT NULL,"
+	 " name TEXT NOT NULL, PRIMARY KEY (box, number)) STRICT, WITHOUT ROWID;"
+	 "CREATE TABLE net_trees (id INTEGER PRIMARY KEY, counts TEXT NOT NULL) STRICT;"),
 };
 
 static int number_cb(void *arg, int n, char **values, char **names)

@@ -17,10 +17,10 @@ struct ca;
  * cleaned by the caller (ca_wipe). */
 int ca_make(const char *id, unsigned days, struct buf *ret_cert, struct buf *ret_key, struct err *e);
 /*
- * A bundle for use inside: what @system holds (PEM text, the host's or the image's own bundle; may be "") and @cert
+ * A bundle for use inside: what @theirs holds (PEM text, the host's or the image's own bundle; may be "") and @cert
  * behind it. Appended to @out.
  */
-int ca_bundle(const char *system, const char *cert, struct buf *out, struct err *e);
+int ca_bundle(const char *theirs, const char *cert, struct buf *out, struct err *e);
 /* The host's own bundle as text, from where distributions keep it; @file not NULL or "": that one. -ENOENT. */
 int ca_system(const char *file, struct buf *out, struct err *e);
 void ca_wipe(struct buf *b); /* zeroes and frees */

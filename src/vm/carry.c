@@ -311,7 +311,7 @@ static int pass_to_ctl(struct carry *c)
 
 	if (c->side == CARRY_HOST && !c->to_sent)
 		r = release_to_ctl(c);
-	while (r == 0) {
+	while (r == 0 && c->ctl >= 0) {
 		struct frame f;
 		long n = frame_decode(out->data, out->len, &f);
 

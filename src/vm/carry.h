@@ -57,7 +57,7 @@ struct carry_held {
 
 struct carry {
 	enum carry_side side;
-	int port, ctl; /* not owned; non-blocking */
+	int port, ctl; /* not owned; the port does not block. ->ctl may be -1 at first: what is for it waits */
 	uint32_t epoch;
 	uint32_t uid, gid; /* who may open made pipes by name; UINT32_MAX: leave */
 	/* HELLO, START, ASK, STAT, FAILED. Negative ends it. */

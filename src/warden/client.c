@@ -72,7 +72,7 @@ static int call(struct client *c, enum warden_op op, uint64_t handle, int fds[MS
 
 static int call_plain(struct client *c, enum warden_op op, uint64_t handle, struct err *e)
 {
-	int fds[MSG_FDS] = { -1, -1, -1 };
+	int fds[MSG_FDS] = MSG_NO_FDS;
 
 	memset(&c->req.spec, 0, sizeof(c->req.spec));
 	return call(c, op, handle, fds, e);
@@ -110,13 +110,15 @@ static void take(struct client *c, const int fds[MSG_FDS], struct client_sandbox
 	ret->handle = c->rep.handle;
 	ret->sock = fds[0];
 	ret->pidfd = fds[1];
-	ret->group = fds[2];
+	ret->group = c->rep.arg ? fds[2] : -1;
+	for (unsigned i = 0; i < STEER_SOCKETS; i++)
+		ret->net[i] = fds[i + (c->rep.arg ? 3 : 2)];
 	msg_get_receipt(&c->rep.receipt, &ret->receipt);
 }
 
 int client_create(struct client *c, const struct sandbox_spec *spec, struct client_sandbox *ret, struct err *e)
 {
-	int fds[MSG_FDS] = { -1, -1, -1 }, r;
+	int fds[MSG_FDS] = MSG_NO_FDS, r;
 
 	msg_put_spec(spec, &c->req.spec);
 	r = call(c, WARDEN_CREATE, 0, fds, e);
@@ -127,7 +129,7 @@ int client_create(struct client *c, const struct sandbox_spec *spec, struct clie
 
 int client_attach(struct client *c, uint64_t handle, struct client_sandbox *ret, struct err *e)
 {
-	int fds[MSG_FDS] = { -1, -1, -1 }, r;
+	int fds[MSG_FDS] = MSG_NO_FDS, r;
 
 	memset(&c->req.spec, 0, sizeof(c->req.spec));
 	r = call(c, WARDEN_ATTACH, handle, fds, e);
@@ -142,6 +144,7 @@ void client_sandbox_done(struct client_sandbox *s)
 	fd_close(s->pidfd);
 	fd_close(s->group);
 	s->sock = s->pidfd = s->group = -1;
+	fd_close_many(s->net, STEER_SOCKETS);
 }
 
 int client_destroy(struct client *c, uint64_t handle, struct err *e)
@@ -204,7 +207,7 @@ int client_next(struct client *c, uint64_t after, uint64_t *ret, struct warden_r
 
 int client_group(struct client *c, uint64_t handle, uint32_t *ret, int *ret_fd, struct err *e)
 {
-	int fds[MSG_FDS] = { -1, -1, -1 }, r;
+	int fds[MSG_FDS] = MSG_NO_FDS, r;
 
 	memset(&c->req.spec, 0, sizeof(c->req.spec));
 	r = call(c, WARDEN_GROUP, handle, fds, e);
@@ -305,7 +308,7 @@ int client_layers(struct client *c, const char *after, struct client_layer *ret,
 
 int client_diff(struct client *c, const struct client_diff *d, int *ret_fd, struct err *e)
 {
-	int fds[MSG_FDS] = { -1, -1, -1 }, r;
+	int fds[MSG_FDS] = MSG_NO_FDS, r;
 
 	msg_put_spec(d->spec, &c->req.spec);
 	msg_put_diff(d->from, d->older, d->flags, d->max, &c->req.diff);
@@ -314,4 +317,53 @@ int client_diff(struct client *c, const struct client_diff *d, int *ret_fd, stru
 	if (r == 0)
 		*ret_fd = fds[0];
 	return r;
+}
+
+int client_net(struct client *c, uint64_t handle, const struct steer_rules *rules, int *ret_sockets, struct err *e)
+{
+	int fds[MSG_FDS] = MSG_NO_FDS, r;
+
+	memset(&c->req.spec, 0, sizeof(c->req.spec));
+	msg_put_net(rules, &c->req.spec.net);
+	c->req.arg = ret_sockets != NULL;
+	r = call(c, WARDEN_NET, handle, fds, e);
+	c->req.arg = 0;
+	if (r == 0 && ret_sockets)
+		memcpy(ret_sockets, fds, STEER_SOCKETS * sizeof(int));
+	return r;
+}
+
+int client_socket(struct client *c, uint64_t handle, unsigned family, int *ret_fd, struct err *e)
+{
+	int fds[MSG_FDS] = MSG_NO_FDS, r;
+
+	memset(&c->req.spec, 0, sizeof(c->req.spec));
+	c->req.arg = family;
+	r = call(c, WARDEN_SOCKET, handle, fds, e);
+	c->req.arg = 0;
+	if (r == 0)
+		*ret_fd = fds[0];
+	return r;
+}
+
+int client_who(struct client *c, uint64_t handle, const struct warden_who *who, struct warden_they *ret, struct err *e)
+{
+	int r;
+
+	c->req.who = *who;
+	r = call_plain(c, WARDEN_WHO, handle, e);
+	c->req.who = (struct warden_who){ 0 };
+	if (r == 0)
+		*ret = c->rep.they;
+	return r;
+}
+
+int client_denied(struct client *c, uint64_t handle, struct steer_denied ret[STEER_DENIED], struct err *e)
+{
+	int r = call_plain(c, WARDEN_DENIED, handle, e);
+
+	if (r < 0)
+		return r;
+	memcpy(ret, c->rep.denied, sizeof(c->rep.denied));
+	return (int)c->rep.arg;
 }

@@ -14,6 +14,7 @@ struct client_sandbox {
 	int sock; /* the agent's; the caller's own copy */
 	int pidfd; /* of the first process; likewise */
 	int group; /* what exec group 1 is joined by; likewise, -1 = none */
+	int net[STEER_SOCKETS]; /* its way out, with SPEC_NET; likewise */
 	struct warden_receipt receipt;
 };
 
@@ -70,4 +71,9 @@ struct client_diff {
 	uint32_t flags, max;
 };
 int client_diff(struct client *c, const struct client_diff *d, int *ret_fd, struct err *e);
+/* See warden/warden.h. @ret_sockets: NULL = only the rules. */
+int client_net(struct client *c, uint64_t handle, const struct steer_rules *rules, int *ret_sockets, struct err *e);
+int client_socket(struct client *c, uint64_t handle, unsigned family, int *ret_fd, struct err *e);
+int client_who(struct client *c, uint64_t handle, const struct warden_who *who, struct warden_they *ret, struct err *e);
+int client_denied(struct client *c, uint64_t handle, struct steer_denied ret[STEER_DENIED], struct err *e);
 int client_group_end(struct client *c, uint64_t handle, uint32_t group, struct err *e);

@@ -273,7 +273,7 @@ TEST(a_warden_killed_while_it_restores_leaves_no_sandbox_behind)
 	st_stand_on(&spec, id);
 	spec.flags = SPEC_MEMORY;
 	for (unsigned i = 0; i < ROUNDS; i++) {
-		struct client_sandbox s = { .sock = -1, .pidfd = -1, .group = -1 };
+		struct client_sandbox s = { .sock = -1, .pidfd = -1, .group = -1, .net = { -1, -1, -1 } };
 		unsigned before = i ? 1 : 0; /* the first has to look at the layer */
 		pid_t killer = kill_later(w.pid, false, before ? i * 900 % 33000 : 1000);
 		int r = client_create(w.client, &spec, &s, &e);

@@ -41,6 +41,7 @@ static bool unused_zero(const struct sandbox_spec *s)
 
 		ok = i < s->ntmpfs ? zero_tail(t->path, SPEC_PATH) : zero(t, sizeof(*t));
 	}
+	ok = ok && zero(s->net.rule + s->net.n, (STEER_RULES - s->net.n) * sizeof(s->net.rule[0]));
 	return ok;
 }
 
@@ -60,6 +61,40 @@ static bool id_ok(const struct warden_req *q)
 static bool wants_arg(uint32_t op)
 {
 	return op == WARDEN_GROUP_KILL || op == WARDEN_GROUP_END;
+}
+
+static bool arg_ok(const struct warden_req *q)
+{
+	if (q->op == WARDEN_SEAL || q->op == WARDEN_NET)
+		return q->arg <= 1;
+	if (q->op == WARDEN_SOCKET)
+		return q->arg == 4 || q->arg == 6;
+	return wants_arg(q->op) == (q->arg != 0) && q->arg <= UINT32_MAX;
+}
+
+static bool who_ok(const struct warden_req *q)
+{
+	const struct warden_who *w = &q->who;
+
+	if (q->op != WARDEN_WHO)
+		return zero(w, sizeof(*w));
+	if (w->zero || w->zero2 || (w->family != 4 && w->family != 6))
+		return false;
+	return w->family == 6 || (zero(w->client + 4, 12) && zero(w->addr + 4, 12));
+}
+
+/* Rules come alone. */
+static int check_net(const struct sandbox_spec *s, struct err *e)
+{
+	const size_t behind = offsetof(struct sandbox_spec, net) + sizeof(s->net);
+	int r;
+
+	if (!zero(s, offsetof(struct sandbox_spec, net)) || behind != sizeof(*s))
+		return err_set(e, ERR_INVALID, -EINVAL, "request: unused bytes");
+	r = steer_check(&s->net, e);
+	if (r < 0)
+		return r;
+	return unused_zero(s) ? 0 : err_set(e, ERR_INVALID, -EINVAL, "rules: unused bytes");
 }
 
 static bool diff_ok(const struct warden_req *q)
@@ -95,12 +130,16 @@ int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 	if (q->op != WARDEN_NEXT && q->op != WARDEN_DIFF && wants_handle(q->op) != (q->handle != 0))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: a handle %s",
 			       q->handle ? "is not used" : "is needed");
-	if (q->op == WARDEN_SEAL ? q->arg > 1 : wants_arg(q->op) != (q->arg != 0) || q->arg > UINT32_MAX)
-		return err_set(e, ERR_INVALID, -EINVAL, "request: no such group");
+	if (!arg_ok(q))
+		return err_set(e, ERR_INVALID, -EINVAL, "request: no such group or argument");
 	if (!id_ok(q))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: not an id of a layer");
 	if (!diff_ok(q))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: no such states to compare");
+	if (!who_ok(q))
+		return err_set(e, ERR_INVALID, -EINVAL, "request: not a connection");
+	if (q->op == WARDEN_NET)
+		return check_net(&q->spec, e);
 	if (q->op != WARDEN_CREATE && q->op != WARDEN_DIFF)
 		return zero(&q->spec, sizeof(q->spec)) ? 0 : err_set(e, ERR_INVALID, -EINVAL, "request: unused bytes");
 	r = spec_check(&q->spec, e);
@@ -114,17 +153,19 @@ static bool text_ok(const char *s, size_t size)
 	return strnlen(s, size) < size;
 }
 
-/* How many descriptors come with a success. */
-static size_t fds_of(const struct warden_rep *p)
+size_t msg_fds(const struct warden_rep *p, const struct warden_req *q)
 {
 	switch ((enum warden_op)p->op) {
 	case WARDEN_CREATE:
-		return p->arg ? 3 : 2;
+		return (p->arg ? 3 : 2) + (q->spec.flags & SPEC_NET ? STEER_SOCKETS : 0);
 	case WARDEN_ATTACH:
 		return 2;
 	case WARDEN_GROUP:
 	case WARDEN_DIFF:
+	case WARDEN_SOCKET:
 		return 1;
+	case WARDEN_NET:
+		return q->arg ? STEER_SOCKETS : 0;
 	case WARDEN_HELLO:
 	case WARDEN_DESTROY:
 	case WARDEN_STAT:
@@ -138,6 +179,8 @@ static size_t fds_of(const struct warden_rep *p)
 	case WARDEN_SEAL:
 	case WARDEN_UNSEAL:
 	case WARDEN_LAYERS:
+	case WARDEN_WHO:
+	case WARDEN_DENIED:
 	case WARDEN_OP_END:
 		break;
 	}
@@ -157,6 +200,8 @@ static bool gives_ok(const struct warden_rep *p, const struct warden_req *q)
 		return p->arg && p->arg <= UINT32_MAX;
 	if (p->op == WARDEN_LAYERS)
 		return !p->arg && (!p->id[0] || (strnlen(p->id, sizeof(p->id)) == ID_LEN && id_valid(p->id)));
+	if (p->op == WARDEN_DENIED)
+		return p->arg <= STEER_DENIED;
 	return p->op == WARDEN_SEAL || !p->arg;
 }
 
@@ -167,9 +212,10 @@ int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const str
 	if (p->result > 0 || p->result < -4095 || p->kind >= ERR_KIND_COUNT || !text_ok(p->msg, sizeof(p->msg)) ||
 	    !text_ok(p->remedy, sizeof(p->remedy)) || p->receipt.flags > MSG_RECEIPT_FLAGS ||
 	    !text_ok(p->id, sizeof(p->id)) || !text_ok(p->layer.parent, sizeof(p->layer.parent)) ||
+	    !text_ok(p->they.command, sizeof(p->they.command)) ||
 	    p->layer.flags > (MSG_LAYER_BAD | MSG_LAYER_MEMORY))
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is garbled");
-	if (nfds != (p->result == 0 ? fds_of(p) : 0U))
+	if (nfds != (p->result == 0 ? msg_fds(p, q) : 0U))
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer came with %zu descriptors", nfds);
 	if (p->result == 0 && !gives_ok(p, q))
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer has no handle or group of ours");
@@ -206,6 +252,17 @@ void msg_put_spec(const struct sandbox_spec *from, struct sandbox_spec *to)
 		put_text(to->tmpfs[i].path, from->tmpfs[i].path, SPEC_PATH);
 		to->tmpfs[i].size = from->tmpfs[i].size;
 	}
+	if (from->flags & SPEC_NET)
+		msg_put_net(&from->net, &to->net);
+}
+
+void msg_put_net(const struct steer_rules *from, struct steer_rules *to)
+{
+	memset(to, 0, sizeof(*to));
+	to->mode = from->mode;
+	to->n = from->n;
+	for (uint32_t i = 0; i < STEER_RULES && i < from->n; i++)
+		to->rule[i] = from->rule[i];
 }
 
 void msg_put_diff(uint64_t from, const struct sandbox_spec *older, uint32_t flags, uint32_t max, struct msg_diff *to)

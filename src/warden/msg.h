@@ -13,7 +13,7 @@
 #include "warden/spec.h"
 #include "warden/warden.h"
 
-#define MSG_VERSION 5U
+#define MSG_VERSION 6U
 #define MSG_ID 32 /* an id, filled up with zeros */
 
 enum warden_op {
@@ -22,7 +22,7 @@ enum warden_op {
 	 * spec → handle, receipt; fds: the agent's socket, the first process's pidfd; and when ->arg is 1, as in a
 	 * warden that keeps, a third: what the processes of exec group 1 join it by. With SPEC_MEMORY it is answered when
 	 * the processes run: they are execs of the agent's, which SYNC tells of, and exec group i + 1 is that of the i-th
-	 * by id; a third descriptor comes only when there is none
+	 * by id; a third descriptor comes only when there is none. With SPEC_NET the last three are the STEER_SOCKETS
 	 */
 	WARDEN_CREATE,
 	/*
@@ -55,6 +55,14 @@ enum warden_op {
 	 * of root are the spec's; both sides must be of those
 	 */
 	WARDEN_DIFF,
+	/*
+	 * handle, spec.net (all else of the spec zero), arg → other rules for its way out; with arg 1 fds: STEER_SOCKETS new
+	 * sockets, after who had the old ones died
+	 */
+	WARDEN_NET,
+	WARDEN_SOCKET, /* handle, arg: 4 or 6 → fd: an unconnected TCP socket inside */
+	WARDEN_WHO, /* handle, who → they */
+	WARDEN_DENIED, /* handle → arg: how many of denied */
 	WARDEN_OP_END
 };
 
@@ -72,14 +80,16 @@ struct warden_req {
 	uint32_t op;
 	uint64_t seq; /* comes back in the reply */
 	uint64_t handle;
-	uint64_t arg; /* GROUP_KILL, GROUP_END: which group; SEAL: 1 with memory; else 0 */
+	uint64_t arg; /* GROUP_KILL, GROUP_END: which group; SEAL: 1 with memory; NET, SOCKET: see there; else 0 */
 	char id[MSG_ID]; /* SEAL, UNSEAL, LAYERS only: which layer */
 	struct msg_diff diff; /* DIFF only */
-	struct sandbox_spec spec; /* CREATE, DIFF only */
+	struct warden_who who; /* WHO only */
+	struct sandbox_spec spec; /* CREATE, DIFF only; of NET its ->net */
 };
-static_assert(sizeof(struct sandbox_spec) == 7288, "the spec is part of the protocol: raise MSG_VERSION");
+static_assert(sizeof(struct sandbox_spec) == 7288 + sizeof(struct steer_rules), "the spec is part of the protocol: raise MSG_VERSION");
 static_assert(sizeof(struct msg_diff) == 24 + SPEC_LAYERS * ID_SIZE, "no padding");
-static_assert(sizeof(struct warden_req) == 64 + sizeof(struct msg_diff) + sizeof(struct sandbox_spec), "no padding");
+static_assert(sizeof(struct steer_rules) == 8 + STEER_RULES * 24 && sizeof(struct warden_who) == 40, "no padding");
+static_assert(sizeof(struct warden_req) == 64 + 40 + sizeof(struct msg_diff) + sizeof(struct sandbox_spec), "no padding");
 
 #define MSG_IDMAPPED 1U
 #define MSG_ROOTLESS 2U
@@ -120,7 +130,7 @@ struct warden_rep {
 	uint32_t op;
 	uint64_t seq;
 	uint64_t handle;
-	uint64_t arg;
+	uint64_t arg; /* CREATE, GROUP, SEAL, DENIED; else 0 */
 	int32_t result; /* 0 or -errno; then: */
 	uint32_t kind; /* enum err_kind */
 	char msg[sizeof(((struct err *)0)->msg)];
@@ -130,11 +140,14 @@ struct warden_rep {
 	struct msg_counts counts;
 	char id[MSG_ID]; /* LAYERS only */
 	struct msg_layer layer; /* SEAL, LAYERS only */
+	struct warden_they they; /* WHO only */
+	struct steer_denied denied[STEER_DENIED]; /* DENIED only */
 };
 static_assert(sizeof(struct warden_stat) == 14 * sizeof(uint64_t), "usage is part of the protocol: raise MSG_VERSION");
-static_assert(sizeof(struct warden_rep) == 40 + 440 + 40 + 112 + 56 + 32 + 128, "no padding");
+static_assert(sizeof(struct warden_rep) == 40 + 440 + 40 + 112 + 56 + 32 + 128 + 136 + STEER_DENIED * 32, "no padding");
 
-#define MSG_FDS 3 /* at most */
+#define MSG_FDS 6 /* at most */
+#define MSG_NO_FDS { -1, -1, -1, -1, -1, -1 }
 
 /*
  * Checks @len received bytes as a request, all of it: size, version, operation, that a handle is given exactly where
@@ -147,8 +160,12 @@ int msg_check_req(const struct warden_req *q, size_t len, struct err *e);
  */
 int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const struct warden_req *q, struct err *e);
 
+/* How many descriptors come with @p, a success of @q. */
+size_t msg_fds(const struct warden_rep *p, const struct warden_req *q);
+
 /* Copies a spec so that msg_check_req() accepts its unused bytes. */
 void msg_put_spec(const struct sandbox_spec *from, struct sandbox_spec *to);
+void msg_put_net(const struct steer_rules *from, struct steer_rules *to);
 /* @older: its layers count, unless @from is a handle. */
 void msg_put_diff(uint64_t from, const struct sandbox_spec *older, uint32_t flags, uint32_t max, struct msg_diff *to);
 void msg_put_receipt(const struct warden_receipt *from, struct msg_receipt *to);

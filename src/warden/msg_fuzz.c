@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		q.op = (data[0] >> 4) % WARDEN_OP_END;
 		q.seq = p.seq;
 		q.handle = p.arg;
-		if (msg_check_rep(&p, sizeof(p), (data[0] >> 1) & 3, &q, &e) == 0) {
+		if (msg_check_rep(&p, sizeof(p), (data[0] >> 1) & 7, &q, &e) == 0) {
 			msg_get_receipt(&p.receipt, &receipt);
 			assert(strlen(p.msg) < sizeof(p.msg) && strlen(p.remedy) < sizeof(p.remedy));
 		}
@@ -34,9 +34,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		q.version = MSG_VERSION;
 	if (data[0] & 4)
 		q.op = WARDEN_CREATE;
-	if (msg_check_req(&q, sizeof(q), &e) == 0 && q.op == WARDEN_CREATE) {
+	if (data[0] & 8)
+		q.op = WARDEN_NET;
+	if (msg_check_req(&q, sizeof(q), &e) == 0 && (q.op == WARDEN_CREATE || q.op == WARDEN_NET)) {
 		again = q;
-		msg_put_spec(&q.spec, &again.spec);
+		if (q.op == WARDEN_CREATE)
+			msg_put_spec(&q.spec, &again.spec);
+		else
+			msg_put_net(&q.spec.net, &again.spec.net);
 		assert(!memcmp(&q, &again, sizeof(q)));
 	}
 	msg_check_req(&q, size, &e);

@@ -79,7 +79,10 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 	static struct warden_req q;
 
 	for (uint32_t op = WARDEN_HELLO; op < WARDEN_OP_END; op++) {
-		bool takes = op == WARDEN_GROUP_KILL || op == WARDEN_GROUP_END;
+		bool takes = op == WARDEN_GROUP_KILL || op == WARDEN_GROUP_END, may = op == WARDEN_SEAL || op == WARDEN_NET;
+
+		if (op == WARDEN_SOCKET) /* has its own: a family */
+			continue;
 
 		if (op == WARDEN_CREATE || op == WARDEN_DIFF)
 			create(&q);
@@ -90,11 +93,12 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 					   op == WARDEN_LAYERS ?
 				   0 :
 				   5;
+		q.who.family = op == WARDEN_WHO ? 4 : 0;
 		if (op == WARDEN_SEAL || op == WARDEN_UNSEAL)
 			memcpy(q.id, "0000abcdefghjkmnpqrstvwx", 24);
 		CHECK_EQ(check(&q), takes ? -EINVAL : 0);
-		q.arg = 1; /* a group, or with memory */
-		CHECK_EQ(check(&q), takes || op == WARDEN_SEAL ? 0 : -EINVAL);
+		q.arg = 1; /* a group, or with memory, or sockets */
+		CHECK_EQ(check(&q), takes || may ? 0 : -EINVAL);
 		q.arg = 2;
 		CHECK_EQ(check(&q), takes ? 0 : -EINVAL);
 		q.arg = 1ULL << 32;
@@ -311,7 +315,7 @@ TEST(each_reply_has_its_own_number_of_descriptors)
 		reply(&p, &q);
 		p.arg = op == WARDEN_GROUP;
 		for (unsigned n = 0; n <= MSG_FDS; n++) {
-			unsigned want = op == WARDEN_CREATE || op == WARDEN_ATTACH ? 2 : op == WARDEN_GROUP || op == WARDEN_DIFF;
+			unsigned want = op == WARDEN_CREATE || op == WARDEN_ATTACH ? 2 : op == WARDEN_GROUP || op == WARDEN_DIFF || op == WARDEN_SOCKET;
 
 			CHECK_EQ(msg_check_rep(&p, sizeof(p), n, &q, NULL), n == want ? 0 : -EBADMSG);
 		}
@@ -323,6 +327,122 @@ TEST(each_reply_has_its_own_number_of_descriptors)
 	CHECK_EQ(msg_check_rep(&p, sizeof(p), 3, &q, NULL), 0);
 	p.arg = 2;
 	CHECK_EQ(msg_check_rep(&p, sizeof(p), 3, &q, NULL), -EBADMSG);
+	/* With a way out, its sockets too. */
+	q.spec.flags |= SPEC_NET;
+	p.arg = 1;
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 3, &q, NULL), -EBADMSG);
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 6, &q, NULL), 0);
+	p.arg = 0;
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 5, &q, NULL), 0);
+	hello(&q);
+	q.op = WARDEN_NET;
+	q.handle = 77;
+	q.arg = 1;
+	reply(&p, &q);
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 0, &q, NULL), -EBADMSG);
+	CHECK_EQ(msg_check_rep(&p, sizeof(p), 3, &q, NULL), 0);
+}
+
+static void rules(struct warden_req *q)
+{
+	hello(q);
+	q->op = WARDEN_NET;
+	q->handle = 5;
+	q->spec.net = (struct steer_rules){ .mode = STEER_ALLOW, .n = 2 };
+	q->spec.net.rule[0] = (struct steer_rule){ .family = 4, .prefix = 12, .first = 80, .last = 81, .addr = { 172, 16 } };
+	q->spec.net.rule[1] = (struct steer_rule){ .family = 6, .prefix = 128, .first = 1, .last = 65535, .addr = { 0xfd, [15] = 1 } };
+}
+
+TEST(rules_of_a_network_come_alone_and_whole)
+{
+	static struct warden_req q;
+	unsigned char *bytes = (unsigned char *)&q.spec;
+
+	rules(&q);
+	CHECK_EQ(check(&q), 0);
+	q.arg = 1;
+	CHECK_EQ(check(&q), 0);
+	q.arg = 2;
+	CHECK_EQ(check(&q), -EINVAL);
+	for (size_t i = 0; i < offsetof(struct sandbox_spec, net); i++) {
+		rules(&q);
+		bytes[i] = 1;
+		CHECK_EQ(check(&q), -EINVAL);
+		bytes[i] = 0;
+	}
+	for (size_t i = offsetof(struct sandbox_spec, net.rule[2]); i < sizeof(q.spec); i++) {
+		rules(&q);
+		bytes[i] = 1;
+		CHECK_EQ(check(&q), -EINVAL);
+		bytes[i] = 0;
+	}
+	rules(&q);
+	q.spec.net.mode = STEER_OPEN; /* looks at none */
+	CHECK_EQ(check(&q), -EINVAL);
+	rules(&q);
+	q.spec.net.mode = STEER_OBSERVE + 1;
+	CHECK_EQ(check(&q), -EINVAL);
+	rules(&q);
+	q.spec.net.n = STEER_RULES + 1;
+	CHECK_EQ(check(&q), -E2BIG);
+	rules(&q);
+	q.spec.net.n = UINT32_MAX;
+	CHECK_EQ(check(&q), -E2BIG);
+	rules(&q);
+	q.spec.net.rule[0].addr[1] = 17; /* has more bits than its prefix */
+	CHECK_EQ(check(&q), -EINVAL);
+	rules(&q);
+	q.spec.net.rule[0].addr[9] = 1;
+	CHECK_EQ(check(&q), -EINVAL);
+	rules(&q);
+	q.spec.net.rule[0].prefix = 33;
+	CHECK_EQ(check(&q), -EINVAL);
+	rules(&q);
+	q.spec.net.rule[0].family = 5;
+	CHECK_EQ(check(&q), -EINVAL);
+	rules(&q);
+	q.spec.net.rule[1].first = 0;
+	CHECK_EQ(check(&q), -EINVAL);
+	rules(&q);
+	q.spec.net.rule[0].last = 79;
+	CHECK_EQ(check(&q), -EINVAL);
+	/* In a spec: exactly when the flag says so. */
+	rules(&q);
+	struct steer_rules net = q.spec.net;
+	create(&q);
+	q.spec.net = net;
+	CHECK_EQ(check(&q), -EINVAL);
+	q.spec.flags |= SPEC_NET;
+	CHECK_EQ(check(&q), 0);
+	q.spec.net.rule[5].family = 4;
+	CHECK_EQ(check(&q), -EINVAL);
+}
+
+TEST(a_connection_and_a_family_are_asked_for_exactly)
+{
+	static struct warden_req q;
+
+	for (uint64_t arg = 0; arg < 8; arg++) {
+		hello(&q);
+		q.op = WARDEN_SOCKET;
+		q.handle = 5;
+		q.arg = arg;
+		CHECK_EQ(check(&q), arg == 4 || arg == 6 ? 0 : -EINVAL);
+	}
+	hello(&q);
+	q.who.port = 1;
+	CHECK_EQ(check(&q), -EINVAL);
+	q.op = WARDEN_WHO;
+	q.handle = 5;
+	CHECK_EQ(check(&q), -EINVAL);
+	q.who.family = 4;
+	CHECK_EQ(check(&q), 0);
+	q.who.addr[4] = 1;
+	CHECK_EQ(check(&q), -EINVAL);
+	q.who.family = 6;
+	CHECK_EQ(check(&q), 0);
+	q.who.zero2 = 1;
+	CHECK_EQ(check(&q), -EINVAL);
 }
 
 TEST(handles_are_told_in_order_and_no_other_than_asked)

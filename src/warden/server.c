@@ -36,7 +36,7 @@ struct server {
 		char more; /* tells a request that is too long */
 	} in;
 	struct warden_rep out;
-	int passing; /* a descriptor that is the receiver's alone once the reply is sent, or -1 */
+	int passing[MSG_FDS]; /* descriptors that are the receiver's alone once the reply is sent, or -1 */
 };
 
 static struct entry *find(struct server *s, uint64_t handle)
@@ -158,12 +158,20 @@ static void next_layer(struct server *s)
 /* What the reply to CREATE has. There is room. */
 static void made(struct server *s, struct warden_sandbox *x, int fds[MSG_FDS])
 {
+	unsigned n = 2;
+
 	add(s, x, NULL);
 	tell(s, &s->table[s->count - 1]);
 	fds[0] = warden_sock(x);
 	fds[1] = warden_pidfd(x);
-	fds[2] = s->passing = warden_first_group(x);
-	s->out.arg = fds[2] >= 0;
+	s->passing[0] = warden_first_group(x);
+	s->out.arg = s->passing[0] >= 0;
+	if (s->out.arg)
+		fds[n++] = s->passing[0];
+	if (s->in.q.spec.flags & SPEC_NET) {
+		warden_net_sockets(x, s->passing + 1);
+		memcpy(fds + n, s->passing + 1, STEER_SOCKETS * sizeof(int));
+	}
 }
 
 /* 1: it is answered later: a layer has to be looked at, or its processes are not there yet. */
@@ -192,12 +200,12 @@ static int create(struct server *s, int fds[MSG_FDS], struct err *e)
 }
 static int attach(struct server *s, const struct entry *x, int fds[MSG_FDS], struct err *e)
 {
-	int r = warden_attach(x->sandbox, &s->passing, e);
+	int r = warden_attach(x->sandbox, s->passing, e);
 
 	if (r < 0)
 		return r;
 	tell(s, x);
-	fds[0] = s->passing >= 0 ? s->passing : warden_sock(x->sandbox);
+	fds[0] = s->passing[0] >= 0 ? s->passing[0] : warden_sock(x->sandbox);
 	fds[1] = warden_pidfd(x->sandbox);
 	return 0;
 }
@@ -216,12 +224,12 @@ static void next(struct server *s)
 static int group(struct server *s, const struct entry *x, int fds[MSG_FDS], struct err *e)
 {
 	uint32_t n = 0;
-	int r = warden_group(s->warden, x->sandbox, &n, &s->passing, e);
+	int r = warden_group(s->warden, x->sandbox, &n, s->passing, e);
 
 	if (r < 0)
 		return r;
 	s->out.arg = n;
-	fds[0] = s->passing;
+	fds[0] = s->passing[0];
 	return 0;
 }
 
@@ -281,9 +289,18 @@ static int compare(struct server *s, const struct entry *to, int fds[MSG_FDS], s
 	if (r == 0)
 		r = ready(s, &s->in.q.spec, e);
 	if (r == 0)
-		r = warden_compare(s->warden, &c, &s->passing, e);
+		r = warden_compare(s->warden, &c, s->passing, e);
 	if (r == 0)
-		fds[0] = s->passing;
+		fds[0] = s->passing[0];
+	return r;
+}
+
+static int net(struct server *s, const struct entry *x, int fds[MSG_FDS], struct err *e)
+{
+	int r = warden_net(s->warden, x->sandbox, &s->in.q.spec.net, s->in.q.arg ? s->passing : NULL, e);
+
+	if (r == 0)
+		memcpy(fds, s->passing, STEER_SOCKETS * sizeof(int));
 	return r;
 }
 
@@ -292,6 +309,7 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 {
 	enum warden_op op = (enum warden_op)s->in.q.op;
 	struct entry *x = s->in.q.handle ? find(s, s->in.q.handle) : NULL;
+	int r;
 
 	if (s->in.q.handle && !x && op != WARDEN_NEXT)
 		return err_set(e, ERR_NOT_FOUND, -ESRCH, "no sandbox has this handle");
@@ -333,6 +351,18 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 		return 0;
 	case WARDEN_DIFF:
 		return compare(s, x, fds, e);
+	case WARDEN_NET:
+		return net(s, x, fds, e);
+	case WARDEN_SOCKET:
+		r = warden_socket(s->warden, x->sandbox, (unsigned)s->in.q.arg, s->passing, e);
+		fds[0] = r < 0 ? -1 : s->passing[0];
+		return r;
+	case WARDEN_WHO:
+		return warden_who(s->warden, x->sandbox, &s->in.q.who, &s->out.they, e);
+	case WARDEN_DENIED:
+		r = warden_denied(s->warden, x->sandbox, s->out.denied, e);
+		s->out.arg = r < 0 ? 0 : (uint64_t)r;
+		return r < 0 ? r : 0;
 	case WARDEN_OP_END:
 		break;
 	}
@@ -375,8 +405,7 @@ static int reply(struct server *s, int sock, int r, const struct err *e, const i
 		memcpy(s->out.remedy, e->remedy, strlen(e->remedy));
 	}
 	r = sock < 0 ? -EPIPE : answer(s, sock, fds);
-	fd_close(s->passing);
-	s->passing = -1;
+	fd_close_many(s->passing, MSG_FDS);
 	if (s->in.q.op == WARDEN_CREATE && fds[0] >= 0) {
 		struct entry *made = find(s, s->out.handle);
 
@@ -392,14 +421,13 @@ static int reply(struct server *s, int sock, int r, const struct err *e, const i
 /* One request and its reply: 1, or 0 when there is none (any more now). Less ends the connection. */
 static int serve(struct server *s, int sock)
 {
-	int fds[MSG_FDS] = { -1, -1, -1 }, r;
+	int fds[MSG_FDS] = MSG_NO_FDS, r;
 	struct err e = { 0 };
 	size_t nfds = 0;
 	ssize_t n;
 	bool bad;
 
 	memset(&s->in, 0, sizeof(s->in));
-	s->passing = -1;
 	n = fd_recv(sock, &s->in, sizeof(s->in), NULL, 0, &nfds);
 	if (n == -EAGAIN)
 		return 0;
@@ -462,7 +490,7 @@ static int go_on(struct server *s, struct warden_done *d, int fds[MSG_FDS])
 static void finish_one(struct server *s, struct warden_done *d)
 {
 	struct slow *x = d->tag;
-	int fds[MSG_FDS] = { -1, -1, -1 }, r = d->result;
+	int fds[MSG_FDS] = MSG_NO_FDS, r = d->result;
 	const int at = x->peer;
 
 	if (at >= 0)
@@ -470,7 +498,6 @@ static void finish_one(struct server *s, struct warden_done *d)
 	s->in.q = x->q;
 	free(x);
 	memset(&s->out, 0, sizeof(s->out));
-	s->passing = -1;
 	s->at = at;
 	if (r == 0)
 		r = go_on(s, d, fds);
@@ -601,6 +628,7 @@ int server_run(const struct server_opts *o, struct err *e)
 	if (!s)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a server");
 	s->opts = o;
+	memset(s->passing, 0xff, sizeof(s->passing)); /* -1 */
 	for (int i = 0; i < PEERS; i++)
 		s->peer[i] = -1;
 	r = open_sock(s, e);

@@ -121,5 +121,9 @@ int spec_check(const struct sandbox_spec *s, struct err *e)
 	}
 	for (uint32_t i = 0; r == 0 && i < s->ntmpfs; i++)
 		r = check_target(s->tmpfs[i].path, "tmpfs", e);
+	if (r == 0 && s->flags & SPEC_NET)
+		r = steer_check(&s->net, e);
+	else if (r == 0 && (s->net.mode || s->net.n))
+		r = err_set(e, ERR_INVALID, -EINVAL, "spec: rules of a network it does not have");
 	return r;
 }

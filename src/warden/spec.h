@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/id.h"
+#include "linux/steer.h"
 
 #define SPEC_PATH 256
 #define SPEC_MOUNTS 8
@@ -17,7 +18,8 @@
 #define SPEC_DISK 2U /* changes go to a disk file of the given size instead of memory */
 #define SPEC_SYSTEM_WRITABLE 4U /* image host: /usr can be changed (for root's package managers) */
 #define SPEC_MEMORY 8U /* its newest layer's memory, too: the processes in it go on */
-#define SPEC_FLAGS (SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE | SPEC_MEMORY)
+#define SPEC_NET 16U /* it has a way out (docs/design/0010-egress.md), as ->net says; without it ->net is zero */
+#define SPEC_FLAGS (SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE | SPEC_MEMORY | SPEC_NET)
 
 struct spec_limits { /* 0 = not limited */
 	uint64_t memory, disk, inodes, io_bps;
@@ -47,6 +49,7 @@ struct sandbox_spec {
 	char layer[SPEC_LAYERS][ID_SIZE]; /* sealed layers it stands on, above the image: the oldest first */
 	struct spec_mount mount[SPEC_MOUNTS];
 	struct spec_tmpfs tmpfs[SPEC_TMPFS];
+	struct steer_rules net;
 };
 
 /*

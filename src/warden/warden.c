@@ -312,6 +312,8 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 		r = limit_check(&w->env, &spec->limits, e);
 	if (r == 0 && spec->layers)
 		r = sealing_check(w, spec, e);
+	if (r == 0 && spec->flags & SPEC_NET)
+		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden gives no network yet");
 	if (r == 0 && spec->flags & SPEC_MEMORY && !w->env.keep)
 		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory is restored by a warden that keeps its sandboxes");
 	if (r < 0)

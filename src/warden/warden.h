@@ -142,6 +142,41 @@ struct warden_compare {
 };
 int warden_compare(struct warden *w, const struct warden_compare *c, int *ret_fd, struct err *e);
 
+/*
+ * The way out of a sandbox made with SPEC_NET (linux/steer.h). The sockets that came with it, in the order of enum
+ * steer_socket: the caller's, once; -1 where there are none (any more). Who holds them keeps its namespace alive.
+ */
+void warden_net_sockets(struct warden_sandbox *s, int ret[STEER_SOCKETS]);
+/*
+ * Other rules, all at once or not at all; and when @ret_sockets is given, three new sockets: ERR_CONFLICT while somebody
+ * still has the old ones. A sandbox made without SPEC_NET gets its way out by this, with @ret_sockets (a policy may be
+ * given while it runs); without them ERR_CONFLICT.
+ */
+int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_rules *rules, int *ret_sockets,
+	       struct err *e);
+/* A TCP socket inside, not connected, for who wants to reach a port there; of any sandbox. @family: 4 or 6. */
+int warden_socket(struct warden *w, struct warden_sandbox *s, unsigned family, int *ret, struct err *e);
+
+/* One TCP connection of a sandbox: of the socket inside, which is the client's. */
+struct warden_who {
+	uint8_t family; /* 4 or 6 */
+	uint8_t zero;
+	uint16_t client_port, port; /* port: of ->addr, where it is connected to */
+	uint16_t zero2;
+	uint8_t client[16], addr[16]; /* IPv4 in the first four, the rest zero */
+};
+#define WARDEN_COMMAND 128
+struct warden_they {
+	uint32_t pid; /* inside; 0 = nobody was found: it has ended, or there are too many to look at */
+	uint32_t zero;
+	char command[WARDEN_COMMAND]; /* its arguments, as far as they fit; printable */
+};
+/* Looks at a bounded number of processes and descriptors, then gives up: 0 and pid 0. */
+int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_who *who, struct warden_they *ret,
+	       struct err *e);
+/* What the kernel refused of late, up to STEER_DENIED; returns how many. */
+int warden_denied(struct warden *w, struct warden_sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e);
+
 struct warden_counts {
 	unsigned alive, ready, cleaning;
 	uint64_t made, ended, cleanup_retries, cleanup_failures;

@@ -117,7 +117,7 @@ class Daemon:
         return self.process.pid
 
     def children(self):
-        """{"warden": pid, "api": pid}, as far as they are there."""
+        """{"warden": pid, "egress": pid, "api": pid}, as far as they are there."""
         found = {}
         for pid in host.children(self.pid):
             try:
@@ -126,12 +126,14 @@ class Daemon:
                 continue
             if name.startswith("cloche-warden"):
                 found["warden"] = pid
+            elif name.startswith("cloche-egress"):
+                found["egress"] = pid
             elif name.startswith("cloche"):
                 found["api"] = pid
         return found
 
     def kill9(self, which="api"):
-        """One of api, warden, supervisor, all."""
+        """One of api, warden, egress, supervisor, all."""
         parts = {**self.children(), "supervisor": self.pid}
         for name in parts if which == "all" else [which]:
             os.kill(parts[name], signal.SIGKILL)

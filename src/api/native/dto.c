@@ -23,9 +23,26 @@ void dto_error(struct json *j, const char *key, const struct err *e, const char 
 	jout_end(j);
 }
 
+/* The network is the policy's, which is not part of what a driver knows. */
 static void put_enforced(void *arg, const char *name, const char *how)
 {
-	jout_str(arg, name, how);
+	if (strcmp(name, "network"))
+		jout_str(arg, name, how);
+}
+
+static void put_network(struct json *j, const struct net_want *w)
+{
+	char text[128];
+
+	if (!net_want_on(w))
+		snprintf(text, sizeof(text), "none");
+	else if (w->mode == EGRESS_ALLOW)
+		snprintf(text, sizeof(text), "streams to %u rules by cloche-egress, the rest refused", w->nallow);
+	else if (w->mode == EGRESS_OPEN)
+		snprintf(text, sizeof(text), "streams to public addresses by cloche-egress, the rest refused");
+	else
+		snprintf(text, sizeof(text), "streams within the outer rules by cloche-egress, observed; the rest refused");
+	jout_str(j, "network", text);
 }
 
 void dto_box(struct json *j, const char *key, const struct box *b)
@@ -54,6 +71,7 @@ void dto_box(struct json *j, const char *key, const struct box *b)
 	dto_time(j, "last_used_at", b->used_ns);
 	jout_object(j, "enforced");
 	sandbox_enforced(&as, &spec, put_enforced, j);
+	put_network(j, b->want->net);
 	snprintf(text, sizeof(text), "%llu per process", (unsigned long long)b->want->nofile);
 	jout_str(j, "nofile", b->want->nofile ? text : "not limited");
 	jout_end(j);

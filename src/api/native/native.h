@@ -8,6 +8,8 @@ typedef void route_fn(void *arg, struct http_req *q, const struct route *r);
 /* sandboxes.c */
 route_fn post_sandboxes, get_sandboxes, get_sandbox, patch_sandbox, delete_sandbox, post_pause, post_resume,
 	post_extend, post_hibernate, get_stats;
+/* network.c */
+route_fn get_network, put_network;
 /* diff.c */
 route_fn get_sandbox_diff, get_checkpoint_diff;
 /* promote.c */

@@ -21,6 +21,8 @@ static const struct route routes[] = {
 	ROUTE(POST, "/v1/sandboxes/{id}/extend", SANDBOX, post_extend),
 	ROUTE(GET, "/v1/sandboxes/{id}/stats", READ, get_stats),
 	ROUTE(GET, "/v1/sandboxes/{id}/events", READ, get_sandbox_events),
+	ROUTE(GET, "/v1/sandboxes/{id}/network", READ, get_network),
+	ROUTE(PUT, "/v1/sandboxes/{id}/network", SANDBOX, put_network),
 
 	ROUTE(POST, "/v1/sandboxes/{id}/checkpoints", SANDBOX, post_checkpoints),
 	ROUTE(GET, "/v1/sandboxes/{id}/checkpoints", READ, get_sandbox_checkpoints),

@@ -1,6 +1,7 @@
 #include "api/native/checkpoints.h"
 #include "base/base.h"
 #include "base/str.h"
+#include "service/box_net.h"
 #include "service/exec.h"
 #include "service/jin.h"
 #include "service/template.h"
@@ -480,6 +481,7 @@ static void on_stat(void *arg, int r, const struct err *e)
 	AUTO(buf_done) struct buf out = BUF_INIT(64 * KIB);
 	struct json j = JSON_INIT(&out);
 	struct call *c = arg;
+	static const struct egress_counts no_counts;
 	const struct warden_stat *st = &c->box->stat;
 
 	if (r < 0) {
@@ -498,7 +500,8 @@ static void on_stat(void *arg, int r, const struct err *e)
 	jout_u64(&j, "disk_limit", st->disk_size);
 	jout_u64(&j, "inodes", st->inodes_used);
 	jout_u64(&j, "io_bytes", st->group.io_bytes);
-	jout_u64(&j, "net_bytes", 0);
+	jout_u64(&j, "net_bytes", box_net_bytes(c->box));
+	net_counts_write(c->box->net ? &c->box->net->counts : &no_counts, "network", &j);
 	jout_u64(&j, "execs", c->box->running);
 	jout_end(&j);
 	call_json(c, 200, &out);

@@ -1,0 +1,170 @@
+#include "egress/hello.h"
+
+#include "base/base.h"
+
+/* RFC 8446 and 6066: as much of them as stands before a name. */
+enum { RECORD_HANDSHAKE = 22, CLIENT_HELLO = 1, EXT_SNI = 0, EXT_ALPN = 16, EXT_ECH = 0xfe0d, SNI_HOST = 0 };
+
+struct span {
+	const uint8_t *p;
+	size_t n;
+};
+
+static bool take(struct span *s, size_t n, struct span *ret)
+{
+	if (s->n < n)
+		return false;
+	*ret = (struct span){ s->p, n };
+	s->p += n;
+	s->n -= n;
+	return true;
+}
+
+static bool take_num(struct span *s, unsigned bytes, size_t *ret)
+{
+	struct span t;
+
+	if (!take(s, bytes, &t))
+		return false;
+	*ret = 0;
+	for (unsigned i = 0; i < bytes; i++)
+		*ret = *ret << 8 | t.p[i];
+	return true;
+}
+
+/* What has its length, of @bytes bytes, in front. */
+static bool take_part(struct span *s, unsigned bytes, struct span *ret)
+{
+	size_t n;
+
+	return take_num(s, bytes, &n) && take(s, n, ret);
+}
+
+static enum look bad(const char **ret_why, const char *why)
+{
+	*ret_why = why;
+	return LOOK_BAD;
+}
+
+static const char *read_sni(struct span ext, struct hello *ret)
+{
+	struct span list, name;
+	size_t kind;
+
+	if (!take_part(&ext, 2, &list) || ext.n || !take_num(&list, 1, &kind) || !take_part(&list, 2, &name))
+		return "the ClientHello's server name makes no sense";
+	if (kind != SNI_HOST || list.n)
+		return "the ClientHello has more than one server name";
+	for (size_t i = 0; i < name.n; i++)
+		if (name.p[i] >= 'A' && name.p[i] <= 'Z')
+			return "the ClientHello's server name is not in lower case";
+	if (net_name_parse((const char *)name.p, name.n, ret->name) < 0)
+		return "the ClientHello's server name is no host name";
+	return NULL;
+}
+
+static bool read_alpn(struct span ext, struct hello *ret)
+{
+	struct span list, name;
+
+	if (!take_part(&ext, 2, &list) || ext.n || !list.n)
+		return false;
+	ret->alpn = true;
+	while (list.n) {
+		if (!take_part(&list, 1, &name) || !name.n)
+			return false;
+		if (name.n == 2 && !memcmp(name.p, "h2", 2))
+			ret->h2 = true;
+		if (name.n == 8 && !memcmp(name.p, "http/1.1", 8))
+			ret->http1 = true;
+	}
+	return true;
+}
+
+static const char *read_extensions(struct span all, struct hello *ret)
+{
+	bool sni = false, alpn = false;
+	const char *why;
+	struct span ext;
+	size_t type;
+
+	while (all.n) {
+		if (!take_num(&all, 2, &type) || !take_part(&all, 2, &ext))
+			return "the ClientHello's extensions do not add up";
+		if (type == EXT_SNI) {
+			/* Of two, ours and the server's choice might differ. */
+			why = sni ? "the ClientHello has more than one server name" : read_sni(ext, ret);
+			if (why)
+				return why;
+			sni = true;
+		} else if (type == EXT_ALPN) {
+			if (alpn || !read_alpn(ext, ret))
+				return "the ClientHello's protocols make no sense";
+			alpn = true;
+		} else if (type == EXT_ECH) {
+			ret->ech = true;
+		}
+	}
+	return NULL;
+}
+
+static enum look read_hello(struct span body, struct hello *ret, const char **ret_why)
+{
+	struct hello h = { 0 };
+	struct span part, exts = { 0 };
+	const char *why;
+	size_t version;
+
+	if (!take_num(&body, 2, &version) || !take(&body, 32, &part) || !take_part(&body, 1, &part) || part.n > 32 ||
+	    !take_part(&body, 2, &part) || !part.n || part.n % 2 || !take_part(&body, 1, &part) || !part.n)
+		return bad(ret_why, "the ClientHello makes no sense");
+	if (version < 0x0301)
+		return bad(ret_why, "SSL 3 and older can not say where they go");
+	if (body.n && (!take_part(&body, 2, &exts) || body.n))
+		return bad(ret_why, "the ClientHello's extensions do not add up");
+	why = read_extensions(exts, &h);
+	if (why)
+		return bad(ret_why, why);
+	*ret = h;
+	return LOOK_YES;
+}
+
+enum look hello_look(const uint8_t *data, size_t len, struct hello *ret, const char **ret_why)
+{
+	uint8_t body[HELLO_MAX];
+	struct span in = { data, len < HELLO_MAX ? len : HELLO_MAX }, record;
+	size_t have = 0, need = 4, type, version, n;
+	enum look more = in.n == HELLO_MAX ? bad(ret_why, "the ClientHello is too large") : LOOK_MORE;
+
+	if (in.n && in.p[0] != RECORD_HANDSHAKE)
+		return LOOK_NOT;
+	if (in.n > 1 && in.p[1] != 3)
+		return LOOK_NOT;
+	while (have < need) {
+		if (in.n && in.p[0] != RECORD_HANDSHAKE)
+			return bad(ret_why, "something stands inside the ClientHello");
+		if (!take_num(&in, 1, &type) || !take_num(&in, 2, &version) || !take_num(&in, 2, &n))
+			return more;
+		if (version >> 8 != 3 || !n || n > HELLO_MAX)
+			return bad(ret_why, "the ClientHello's records make no sense");
+		/* A part of a record counts: its first bytes tell how much is to come. */
+		record = (struct span){ in.p, n < in.n ? n : in.n };
+		memcpy(body + have, record.p, record.n);
+		have += record.n;
+		if (have && body[0] != CLIENT_HELLO)
+			return bad(ret_why, "TLS begins with something else than a ClientHello");
+		if (have >= 4)
+			need = 4 + ((size_t)body[1] << 16 | (size_t)body[2] << 8 | body[3]);
+		if (need > HELLO_MAX)
+			return bad(ret_why, "the ClientHello is too large");
+		if (have > need)
+			return bad(ret_why, "something stands behind the ClientHello in its record");
+		in.p += record.n;
+		in.n -= record.n;
+		if (record.n < n && have < need)
+			return more;
+		if (record.n < n)
+			return bad(ret_why, "something stands behind the ClientHello in its record");
+	}
+	return read_hello((struct span){ body + 4, need - 4 }, ret, ret_why);
+}

@@ -1,0 +1,44 @@
+/*
+ * The owner's connection. One at a time: a new one ends the one before. What can not be sent at once waits, also while
+ * there is no owner, up to LINK_WAITING; what comes then is dropped and counted, and the next HELLO tells the number.
+ */
+#pragma once
+#include <stdbool.h>
+
+#include "egress/loop.h"
+#include "egress/msg.h"
+
+#define LINK_WAITING (1024U * 1024U)
+
+struct link_wait;
+
+struct link_ops {
+	void (*joined)(void *ctx); /* HELLO was said; what has to follow is sent now, before what waited */
+	/* -EBADMSG ends the connection. Takes the descriptors it sets to -1. */
+	int (*message)(void *ctx, const struct egress_msg *m, int *fds, size_t nfds);
+	void (*left)(void *ctx);
+};
+
+struct link {
+	struct loop *loop;
+	const struct link_ops *ops;
+	void *ctx;
+	struct loop_fd listener, owner;
+	bool full; /* the socket was: EPOLLOUT is awaited */
+	bool once; /* no listener: the end of the owner is the end of all */
+	bool ended;
+	struct link_wait *first, **last;
+	size_t waiting; /* bytes */
+	uint64_t dropped;
+	uint8_t *packet; /* EGRESS_MSG_MAX */
+};
+
+/* @listen_fd or @owner_fd, the other -1. Takes it on success. */
+int link_init(struct link *k, struct loop *loop, int listen_fd, int owner_fd, const struct link_ops *ops, void *ctx);
+void link_done(struct link *k);
+bool link_owned(const struct link *k);
+/* 0; -ENOBUFS: dropped, and counted. Never blocks. */
+int link_send(struct link *k, const uint8_t *packet, size_t len);
+/* The same for what has no use later: not sent and not counted without an owner who reads. */
+int link_send_now(struct link *k, const uint8_t *packet, size_t len);
+bool link_has_room(const struct link *k); /* for a packet of EGRESS_MSG_MAX */

@@ -1,0 +1,129 @@
+/*
+ * cloche-egress: the only way out of a sandbox.
+ *
+ * Theory of operation. A sandbox's network namespace has loopback and nothing else; the kernel steers every TCP
+ * connection and DNS query of it to sockets that the warden made inside and that this program holds. It knows a sandbox
+ * by its sockets, never by an address. One thread, one epoll; no capabilities, no files, a filter (confine.c). It takes
+ * the bytes of every sandbox and of the internet, so it is assumed that somebody may take it over: what it could do
+ * then is talk to the network, which is what the sandboxes do through it, and know their injected secrets.
+ *
+ * Its owner (the API process, or `cloche run`) tells policies and gets reports (egress/msg.h). Owners come and go, and
+ * streams stay: without an owner the policies in force stay as they are. When this program dies its sockets close, and
+ * the kernel refuses what was steered to them.
+ */
+#include "base/base.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "egress/link.h"
+#include "egress/loop.h"
+
+#include <getopt.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+struct options {
+	uint64_t listen_fd, owner_fd, parent;
+	bool listen, owner, help;
+};
+
+static void usage(FILE *to)
+{
+	fputs("usage: cloche-egress --listen-fd N | --owner-fd N [--parent PID]\n\n"
+	      "  --listen-fd N  a listening SOCK_SEQPACKET socket: one owner at a time\n"
+	      "  --owner-fd N   a connected one: ends with it\n"
+	      "  --parent PID   end when this process, which started us, has ended\n",
+	      to);
+}
+
+static int parse(int argc, char **argv, struct options *o, struct err *e)
+{
+	static const struct option known[] = {
+		{ "listen-fd", required_argument, NULL, 'l' },
+		{ "owner-fd", required_argument, NULL, 'o' },
+		{ "parent", required_argument, NULL, 'P' },
+		{ "help", no_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 },
+	};
+	int c, r = 0;
+
+	opterr = 0;
+	while (r == 0 && (c = getopt_long(argc, argv, "", known, NULL)) != -1) {
+		if (c == 'l')
+			o->listen = true, r = parse_u64(optarg, &o->listen_fd, e);
+		else if (c == 'o')
+			o->owner = true, r = parse_u64(optarg, &o->owner_fd, e);
+		else if (c == 'P')
+			r = parse_u64(optarg, &o->parent, e);
+		else if (c == 'h')
+			o->help = true;
+		else
+			r = err_set(e, ERR_INVALID, -EINVAL, "unknown option or missing value: '%s'", argv[optind - 1]);
+	}
+	if (r == 0 && !o->help && (o->listen == o->owner || optind != argc || o->listen_fd > INT32_MAX ||
+				   o->owner_fd > INT32_MAX || o->parent > INT32_MAX))
+		r = err_set(e, ERR_INVALID, -EINVAL, "either --listen-fd or --owner-fd is needed");
+	return r;
+}
+
+static void joined(void *ctx)
+{
+	struct link *k = ctx;
+	uint8_t packet[EGRESS_HEAD + 16];
+	long n = egress_plain_encode(EGRESS_HAVE, 0, 0, 0, packet, sizeof(packet));
+
+	link_send(k, packet, (size_t)n);
+}
+
+static int message(void *ctx, const struct egress_msg *m, int *fds, size_t nfds)
+{
+	(void)ctx, (void)m, (void)fds, (void)nfds;
+	return 0;
+}
+
+static void left(void *ctx)
+{
+	(void)ctx;
+}
+
+static int run(const struct options *o, struct err *e)
+{
+	static const struct link_ops ops = { joined, message, left };
+	static struct link link;
+	static struct loop loop;
+	int r;
+
+	if (o->parent && (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != (pid_t)o->parent))
+		return err_set(e, ERR_LOST, -ESRCH, "the process that started us is gone");
+	signal(SIGPIPE, SIG_IGN);
+	r = loop_init(&loop);
+	if (r == 0)
+		r = link_init(&link, &loop, o->listen ? (int)o->listen_fd : -1, o->owner ? (int)o->owner_fd : -1, &ops, &link);
+	while (r == 0 && !link.ended)
+		r = loop_turn(&loop, -1);
+	link_done(&link);
+	loop_done(&loop);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "cannot go on") : 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = { 0 };
+	struct err e = { 0 };
+	int r = parse(argc, argv, &o, &e);
+
+	prctl(PR_SET_NAME, "cloche-egress"); /* started by a descriptor it would be called by that */
+	if (r < 0) {
+		log_error("cloche-egress: %s", e.msg);
+		usage(stderr);
+		return 2;
+	}
+	if (o.help) {
+		usage(stdout);
+		return 0;
+	}
+	r = run(&o, &e);
+	if (r < 0)
+		log_error("cloche-egress: %s", e.msg);
+	return r < 0;
+}

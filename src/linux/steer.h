@@ -1,0 +1,53 @@
+/*
+ * What makes every address of a network namespace lead to three sockets, and nowhere else: routes that call all of them
+ * local, a few nftables rules, and the sockets, for whoever decides. See docs/design/0010-egress.md. The namespace has no
+ * interface but loopback, so nothing here is what keeps packets in: without it, a program inside reaches itself.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define STEER_RULES 32
+#define STEER_DENIED 32
+
+enum steer_mode {
+	STEER_NONE, /* refused by the kernel, but for names: those are refused by who answers them */
+	STEER_ALLOW, /* synthetic addresses, and those of the rules */
+	STEER_OPEN, /* all of them */
+	STEER_OBSERVE, /* likewise */
+};
+
+/*
+ * Addresses that are let through to the sockets, by number. What does not fit (more than STEER_RULES) is for STEER_OPEN:
+ * whoever has the sockets decides about each stream anyhow, the kernel is only faster in saying no.
+ */
+struct steer_rule {
+	uint8_t family; /* 4 or 6 */
+	uint8_t prefix; /* of ->addr, whose further bits are zero */
+	uint16_t first, last; /* ports, 1-65535 */
+	uint16_t zero;
+	uint8_t addr[16]; /* IPv4 in the first four, the rest zero */
+};
+
+struct steer_rules {
+	uint32_t mode;
+	uint32_t n; /* only of STEER_ALLOW; those behind are zero */
+	struct steer_rule rule[STEER_RULES];
+};
+
+enum steer_socket { STEER_TCP, STEER_DNS_UDP, STEER_DNS_TCP, STEER_SOCKETS };
+
+/* A connection that the kernel refused by itself. */
+struct steer_denied {
+	uint8_t family; /* 4 or 6 */
+	uint8_t zero;
+	uint16_t port;
+	uint32_t zero2;
+	uint64_t count;
+	uint8_t addr[16];
+};
+
+/* Checks rules as if a stranger had written them. */
+int steer_check(const struct steer_rules *r, struct err *e);

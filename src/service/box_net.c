@@ -1,0 +1,747 @@
+#include "service/box_net.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "service/box_net_impl.h"
+#include "service/exec_impl.h"
+#include "service/wlink.h"
+
+#define TICK_MS 250
+#define READY_NS 2000000000ULL /* an exec does not wait longer: without egress its network is closed, that is all */
+
+/* --- trees of forks --- */
+
+struct net_tree *net_tree_get(struct nets *n, uint64_t id)
+{
+	struct net_tree *t;
+	char key[NET_KEY];
+
+	net_key(id, key);
+	t = map_get(&n->trees, key);
+	if (t)
+		return t;
+	t = calloc(1, sizeof(*t));
+	if (!t || map_put(&n->trees, key, t) < 0)
+		abort();
+	t->id = id;
+	return t;
+}
+
+static void tree_store(struct nets *n, struct net_tree *t)
+{
+	char text[160], key[NET_KEY];
+
+	if (!t->refs) { /* its last sandbox is gone */
+		net_key(t->id, key);
+		map_del(&n->trees, key);
+		net_trees_delete(n->service->db, t->id, NULL);
+		free(t);
+		return;
+	}
+	if (!t->dirty)
+		return;
+	net_counts_text(&t->counts, text, sizeof(text));
+	if (net_trees_put(n->service->db, &(struct net_tree_row){ t->id, text }, NULL) == 0)
+		t->dirty = false;
+}
+
+static void state_store(struct service *s, const struct box *b)
+{
+	struct net_state *st = b->net;
+	AUTO(buf_done) struct buf observed = BUF_INIT(MIB);
+	char text[160];
+
+	if (!st->dirty || !b->up)
+		return;
+	for (uint32_t i = 0; i < st->nobserved; i++)
+		buf_addf(&observed, "%s%s", i ? "\n" : "", st->observed[i]);
+	net_counts_text(&st->counts, text, sizeof(text));
+	if (nets_put(s->db, &(struct net_row){ b->id, text, buf_str(&observed) }, NULL) == 0)
+		st->dirty = false;
+}
+
+void box_nets_store(struct service *s)
+{
+	struct net_tree *t;
+	struct box *b;
+	size_t at = 0;
+
+	while ((b = map_next(&s->boxes, &at)))
+		if (b->net)
+			state_store(s, b);
+	at = 0;
+	while ((t = map_next(&s->nets->trees, &at)))
+		tree_store(s->nets, t);
+	turn_dirty(s->turn);
+}
+
+/* --- one that egress knows --- */
+
+struct net_run *net_run_new(struct box *b)
+{
+	struct net_run *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		abort();
+	*r = (struct net_run){ .nets = b->service->nets, .box = b, .tenant = b->tenant, .sock = { -1, -1, -1 } };
+	r->state = net_state_ref(b->net);
+	r->since_ns = clock_mono_ns();
+	memcpy(r->id, b->id, sizeof(r->id));
+	b->run = r;
+	return r;
+}
+
+void net_run_list(struct net_run *r, uint64_t number)
+{
+	char key[NET_KEY];
+
+	r->number = number;
+	net_key(number, key);
+	if (map_put(&r->nets->runs, key, r) < 0)
+		abort();
+}
+
+static void run_free(struct net_run *r)
+{
+	char key[NET_KEY];
+
+	net_key(r->number, key);
+	if (r->number && map_get(&r->nets->runs, key) == r)
+		map_del(&r->nets->runs, key);
+	fd_close_many(r->sock, EGRESS_SOCKETS);
+	net_state_unref(r->state);
+	free(r);
+}
+
+static struct net_run *run_of(const struct nets *n, uint64_t number)
+{
+	char key[NET_KEY];
+
+	net_key(number, key);
+	return map_get(&n->runs, key);
+}
+
+static void let_go_on(struct net_run *r)
+{
+	if (r->ready)
+		return;
+	r->ready = true;
+	if (r->box && r->box->state == BOX_RUNNING)
+		exec_start_waiting(r->box);
+}
+
+/* --- telling egress --- */
+
+static void send_plain(struct nets *n, enum egress_type type, uint64_t box)
+{
+	uint8_t *out = elink_room(n->link);
+	long len = egress_plain_encode(type, 0, box, 0, out, EGRESS_MSG_MAX);
+
+	assert(len > 0);
+	elink_send(n->link, out, (size_t)len, NULL, 0);
+}
+
+static void send_config(struct nets *n)
+{
+	struct egress_config *c = calloc(1, sizeof(*c));
+	uint8_t *out = elink_room(n->link);
+	long len;
+
+	if (!c)
+		abort();
+	net_conf_egress(n->service->o.net, c);
+	len = egress_config_encode(c, out, EGRESS_MSG_MAX);
+	free(c);
+	if (len < 0)
+		log_error("the configuration of networks is too large for cloche-egress");
+	else
+		elink_send(n->link, out, (size_t)len, NULL, 0);
+}
+
+/* What it knew before, so that addresses its programs remember stay what they were. */
+static void send_names(struct net_run *r)
+{
+	const struct net_state *st = r->state;
+	struct egress_names *m = r->nets->names;
+	uint8_t *out = elink_room(r->nets->link);
+	long len;
+
+	for (uint32_t i = 0; i < st->nnames; i += m->n) {
+		m->box = r->number;
+		for (m->n = 0; m->n < EGRESS_BATCH && i + m->n < st->nnames; m->n++) {
+			m->name[m->n].index = st->names[i + m->n].index;
+			m->name[m->n].name = st->names[i + m->n].name;
+		}
+		len = egress_names_encode(EGRESS_NAMES, m, out, EGRESS_MSG_MAX);
+		if (len < 0)
+			log_error("sandbox %s: its names do not fit into a message", r->id);
+		else
+			elink_send(r->nets->link, out, (size_t)len, NULL, 0);
+	}
+}
+
+static void send_box(struct net_run *r)
+{
+	struct egress_box *m = r->nets->box;
+	uint8_t *out = elink_room(r->nets->link);
+	struct net_state *st = net_state_now(r->state);
+	struct service *s = r->nets->service;
+	bool fresh = r->sock[0] >= 0;
+	long len;
+
+	memset(m, 0, sizeof(*m));
+	m->box = r->number;
+	m->tree = st->tree->id;
+	memcpy(m->id, r->id, sizeof(m->id));
+	m->ca_cert = m->ca_key = "";
+	r->less = !net_want_policy(s->o.net, r->box->want->net, m);
+	if (fresh) {
+		m->counts = st->counts;
+		m->tree_counts = st->tree->counts;
+		r->last = st->counts;
+	}
+	m->counts.box = m->tree_counts.box = r->number;
+	if (s->net_inject)
+		s->net_inject(r->box, m);
+	r->seq = elink_seq(r->nets->link);
+	r->in_force = false;
+	len = egress_box_encode(m, r->seq, out, EGRESS_MSG_MAX);
+	if (len < 0) {
+		log_error("sandbox %s: its policy does not fit into a message", r->id);
+		r->seq = 0;
+		net_put_done(r, EMSGSIZE);
+		return;
+	}
+	elink_send(r->nets->link, out, (size_t)len, r->sock, fresh ? EGRESS_SOCKETS : 0);
+	explicit_bzero(out, (size_t)len);
+	r->held = true;
+	if (fresh)
+		send_names(r);
+}
+
+struct asked {
+	struct nets *nets;
+	uint64_t number;
+	bool sockets;
+};
+
+static void on_sockets(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct asked q = *(struct asked *)arg;
+	struct net_run *x = run_of(q.nets, q.number);
+
+	free(arg);
+	if (!x || !x->box)
+		return;
+	x->asking = false;
+	if (r < 0) {
+		/* Who had the old ones may not be quite gone. What does not help a second time is told once. */
+		if (!x->again && r != -ESRCH)
+			log_warn("sandbox %s: no way out: %s", x->id, e ? e->msg : "the warden is gone");
+		x->again = r != -ESRCH;
+		nets_soon(q.nets);
+		return;
+	}
+	x->again = false;
+	if (!q.sockets || a->nfds != EGRESS_SOCKETS)
+		return;
+	fd_close_many(x->sock, EGRESS_SOCKETS);
+	for (unsigned i = 0; i < EGRESS_SOCKETS; i++) {
+		x->sock[i] = a->fds[i];
+		a->fds[i] = -1;
+	}
+	net_run_sync(x);
+}
+
+static void ask(struct net_run *r, bool sockets)
+{
+	struct asked *q = malloc(sizeof(*q));
+	struct steer_rules rules;
+
+	if (!q)
+		abort();
+	*q = (struct asked){ .nets = r->nets, .number = r->number, .sockets = sockets };
+	r->asking = r->asking || sockets;
+	net_want_steer(r->nets->service->o.net, r->box->want->net, &rules);
+	wlink_net(r->nets->service->warden, r->number, sockets, &rules, on_sockets, q);
+}
+
+void net_run_resteer(struct nets *n, uint64_t number)
+{
+	struct net_run *r = run_of(n, number);
+
+	if (r && r->box)
+		ask(r, !r->held && r->sock[0] < 0 && !r->asking);
+}
+
+void net_run_sync(struct net_run *r)
+{
+	if (!r->box || !r->number || !elink_up(r->nets->link))
+		return;
+	if (r->sock[0] >= 0 || r->held)
+		send_box(r);
+	else if (!r->asking)
+		ask(r, true);
+}
+
+/* --- what egress tells --- */
+
+static void on_have(void *arg, uint64_t box)
+{
+	struct nets *n = arg;
+	struct net_run *r;
+	size_t at = 0;
+
+	if (box) {
+		r = run_of(n, box);
+		if (r && r->box)
+			r->held = true;
+		return;
+	}
+	send_config(n);
+	while ((r = map_next(&n->runs, &at))) {
+		bool held = r->held;
+
+		if (!r->box)
+			continue;
+		net_run_sync(r);
+		/* We may have died between a change of the kernel's rules and our note of it: what is noted counts. */
+		if (held && !n->met)
+			ask(r, false);
+	}
+	send_plain(n, EGRESS_KEEP, 0);
+	n->met = true;
+}
+
+static void on_down(void *arg)
+{
+	struct nets *n = arg;
+	struct net_run *r;
+	size_t at = 0;
+
+	while ((r = map_next(&n->runs, &at))) {
+		r->held = r->in_force = false;
+		r->seq = 0;
+		if (!r->box) /* nobody will tell of it any more */
+			run_free(r);
+	}
+}
+
+static void on_done(struct net_run *r, const struct egress_msg *m)
+{
+	if (!r->box || !r->seq || m->seq != r->seq)
+		return;
+	r->seq = 0;
+	r->in_force = !m->arg;
+	if (m->arg) {
+		log_error("sandbox %s: cloche-egress refuses its sockets: %s", r->id, strerror((int)m->arg));
+		r->held = false;
+	}
+	net_put_done(r, (int)m->arg);
+	let_go_on(r);
+}
+
+static void on_named(struct net_run *r, const struct egress_msg *m)
+{
+	struct egress_names *names = r->nets->names;
+	struct service *s = r->nets->service;
+
+	if (egress_names_decode(m, names) < 0)
+		return;
+	for (uint32_t i = 0; i < names->n; i++) {
+		if (!net_state_name(r->state, names->name[i].index, names->name[i].name))
+			continue;
+		if (r->box && r->box->up && r->box->net == r->state)
+			net_names_put(s->db,
+				      &(struct net_name_row){ .box = r->id, .number = names->name[i].index,
+							      .name = names->name[i].name },
+				      NULL);
+		turn_dirty(s->turn);
+	}
+}
+
+struct asking {
+	struct nets *nets;
+	uint64_t number;
+	uint32_t seq;
+};
+
+static void on_they(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct asking q = *(struct asking *)arg;
+	struct egress_they t = { .box = q.number, .command = "" };
+	uint8_t *out = elink_room(q.nets->link);
+	char command[WARDEN_COMMAND + 1];
+	long len;
+
+	(void)e;
+	free(arg);
+	if (r == 0) {
+		t.pid = a->rep->they.pid;
+		snprintf(command, sizeof(command), "%.*s", WARDEN_COMMAND, a->rep->they.command);
+		t.command = command;
+	}
+	if (!elink_up(q.nets->link))
+		return;
+	len = egress_they_encode(&t, q.seq, out, EGRESS_MSG_MAX);
+	if (len > 0)
+		elink_send(q.nets->link, out, (size_t)len, NULL, 0);
+}
+
+static void on_who(struct net_run *r, const struct egress_msg *m)
+{
+	struct asking *q;
+	struct egress_who w;
+	struct warden_who who = { 0 };
+
+	if (!r->box || egress_who_decode(m, &w) < 0)
+		return;
+	q = malloc(sizeof(*q));
+	if (!q)
+		abort();
+	*q = (struct asking){ .nets = r->nets, .number = r->number, .seq = m->seq };
+	who.family = w.family;
+	who.client_port = w.client_port;
+	who.port = w.port;
+	memcpy(who.client, w.client, w.family == 4 ? 4 : 16);
+	memcpy(who.addr, w.addr, w.family == 4 ? 4 : 16);
+	wlink_who(r->nets->service->warden, r->number, &who, on_they, q);
+}
+
+static void on_counts(struct net_run *r, const struct egress_msg *m)
+{
+	struct egress_counts c;
+
+	if (egress_counts_decode(m, &c) < 0)
+		return;
+	net_state_count(r->state, &r->last, &c);
+	nets_soon(r->nets);
+}
+
+static void on_stream(struct nets *n, const struct egress_msg *m)
+{
+	struct egress_stream x;
+	struct net_run *r;
+
+	if (egress_stream_decode(m, &x) < 0)
+		return;
+	r = run_of(n, x.box);
+	if (r)
+		net_log_stream(r, &x, m->type == EGRESS_LOOKUP);
+	else
+		net_log_unknown(n->service, &x);
+}
+
+/* The box a message is about: those with a struct of their own begin with it. */
+static struct net_run *about(const struct nets *n, const struct egress_msg *m)
+{
+	struct egress_names *names = n->names;
+	struct egress_counts c;
+	struct egress_who w;
+
+	if (m->type == EGRESS_NAMED)
+		return egress_names_decode(m, names) < 0 ? NULL : run_of(n, names->box);
+	if (m->type == EGRESS_COUNTS)
+		return egress_counts_decode(m, &c) < 0 ? NULL : run_of(n, c.box);
+	if (m->type == EGRESS_WHO)
+		return egress_who_decode(m, &w) < 0 ? NULL : run_of(n, w.box);
+	return run_of(n, m->box);
+}
+
+static void on_message(void *arg, const struct egress_msg *m)
+{
+	struct nets *n = arg;
+	struct net_run *r;
+
+	if (m->type == EGRESS_STREAM || m->type == EGRESS_LOOKUP) {
+		on_stream(n, m);
+		return;
+	}
+	r = about(n, m);
+	if (!r)
+		return;
+	if (m->type == EGRESS_DONE)
+		on_done(r, m);
+	else if (m->type == EGRESS_NAMED)
+		on_named(r, m);
+	else if (m->type == EGRESS_COUNTS)
+		on_counts(r, m);
+	else if (m->type == EGRESS_WHO)
+		on_who(r, m);
+	else if (m->type == EGRESS_GONE && !r->box)
+		run_free(r);
+}
+
+/* --- now and then --- */
+
+static void on_tick(uv_timer_t *t)
+{
+	struct nets *n = t->data;
+	uint64_t now = clock_mono_ns();
+	struct net_run *r;
+	size_t at = 0;
+
+	n->ticking = false;
+	while ((r = map_next(&n->runs, &at))) {
+		if (!r->box)
+			continue;
+		if (!r->ready && now - r->since_ns >= READY_NS)
+			let_go_on(r);
+		else if (!r->ready)
+			nets_soon(n);
+		if (r->again && !r->asking) {
+			nets_soon(n);
+			if (elink_up(n->link))
+				ask(r, !r->held);
+		}
+	}
+	box_nets_store(n->service);
+}
+
+void nets_soon(struct nets *n)
+{
+	if (n->ticking)
+		return;
+	n->ticking = true;
+	uv_timer_start(&n->timer, on_tick, TICK_MS, 0);
+}
+
+/* --- a sandbox's --- */
+
+void box_net_begin(struct box *b, struct box *like, struct sandbox_spec *spec)
+{
+	struct nets *n = b->service->nets;
+	const struct net_want *w = b->want->net;
+
+	if (like && like->net) {
+		b->net = net_state_new(like->net->tree);
+		b->net->counts = b->net->copied = like->net->counts;
+		if (b->want->wake)
+			net_state_names_copy(b->net, like->net);
+		for (uint32_t i = 0; i < like->net->nobserved; i++)
+			net_state_observe(b->net, like->net->observed[i]);
+	} else if (net_want_on(w)) {
+		b->net = net_state_new(net_tree_get(n, b->tree));
+	}
+	if (b->net && b->want->names)
+		net_state_names_read(b->net, b->want->names);
+	free(b->want->names);
+	b->want->names = NULL;
+	if (!net_want_on(w))
+		return;
+	net_run_new(b);
+	spec->flags |= SPEC_NET;
+	net_want_steer(b->service->o.net, w, &spec->net);
+}
+
+void box_net_made(struct box *b, int *fds, size_t n)
+{
+	struct net_run *r = b->run;
+
+	if (!r)
+		return;
+	net_run_list(r, b->handle);
+	if (n >= EGRESS_SOCKETS)
+		for (unsigned i = 0; i < EGRESS_SOCKETS; i++) {
+			r->sock[i] = fds[n - EGRESS_SOCKETS + i];
+			fds[n - EGRESS_SOCKETS + i] = -1;
+		}
+	net_run_sync(r);
+	nets_soon(r->nets);
+}
+
+void box_net_entered(struct box *b)
+{
+	struct service *s = b->service;
+
+	if (!b->net)
+		return;
+	net_names_clear(s->db, b->id, NULL);
+	for (uint32_t i = 0; i < b->net->nnames; i++)
+		net_names_put(s->db,
+			      &(struct net_name_row){ .box = b->id, .number = b->net->names[i].index,
+						      .name = b->net->names[i].name },
+			      NULL);
+	state_store(s, b);
+}
+
+void box_net_end(struct box *b)
+{
+	struct net_run *r = b->run;
+	struct err e = { 0 };
+
+	if (!r)
+		return;
+	b->run = NULL;
+	net_put_fail(r, err_set(&e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"), &e);
+	r->box = NULL;
+	fd_close_many(r->sock, EGRESS_SOCKETS);
+	for (unsigned i = 0; i < EGRESS_SOCKETS; i++)
+		r->sock[i] = -1;
+	if (r->number && r->held && elink_up(r->nets->link))
+		send_plain(r->nets, EGRESS_GONE, r->number);
+	else
+		run_free(r);
+}
+
+void box_net_move(struct box *b, struct box *from)
+{
+	struct net_state *old = b->net;
+
+	box_net_end(b);
+	b->run = from->run;
+	from->run = NULL;
+	b->net = from->net;
+	from->net = NULL;
+	if (b->run) {
+		b->run->box = b;
+		memcpy(b->run->id, b->id, sizeof(b->run->id));
+	}
+	if (!old)
+		return;
+	if (b->net) {
+		/* What the old one used while the new one was made counts, and was counted for the tree already. */
+		net_counts_add(&b->net->counts, &b->net->copied, &old->counts);
+		for (uint32_t i = 0; i < old->nobserved; i++)
+			net_state_observe(b->net, old->observed[i]);
+		old->forward = net_state_ref(b->net);
+	} else {
+		b->net = net_state_ref(old); /* without a network by now; what it has used stays known */
+	}
+	net_state_unref(old);
+}
+
+void box_net_free(struct box *b)
+{
+	box_net_end(b);
+	net_state_unref(b->net);
+	b->net = NULL;
+}
+
+bool box_net_ready(const struct box *b)
+{
+	return !b->run || b->run->ready;
+}
+
+void box_net_tell(struct box *b)
+{
+	if (b->run)
+		net_run_sync(b->run);
+}
+
+uint64_t box_net_bytes(const struct box *b)
+{
+	return b->net ? b->net->counts.bytes_out + b->net->counts.bytes_in : 0;
+}
+
+/* --- found again --- */
+
+int box_net_load(struct box *b, struct err *e)
+{
+	struct nets *n = b->service->nets;
+
+	(void)e;
+	if (!net_want_on(b->want->net))
+		return 0;
+	b->net = net_state_new(net_tree_get(n, b->tree));
+	if (!b->handle || b->state == BOX_LOST)
+		return 0;
+	net_run_new(b)->ready = true; /* its execs go on as they are */
+	net_run_list(b->run, b->handle);
+	return 0;
+}
+
+static int on_tree(void *arg, const struct net_tree_row *row)
+{
+	struct nets *n = arg;
+	char key[NET_KEY];
+	struct net_tree *t;
+
+	net_key(row->id, key);
+	t = net_tree_get(n, row->id);
+	net_counts_read(row->counts, &t->counts);
+	return 0;
+}
+
+/* A tree without a network by now keeps what it has used, when the sandbox is there. */
+static struct net_state *state_of(struct nets *n, const char *box)
+{
+	struct box *b = map_get(&n->service->boxes, box);
+
+	if (b && !b->net && b->tree)
+		b->net = net_state_new(net_tree_get(n, b->tree));
+	return b ? b->net : NULL;
+}
+
+static int on_net(void *arg, const struct net_row *row)
+{
+	struct net_state *st = state_of(arg, row->box);
+	AUTO_FREE char *text = st ? strdup(row->observed) : NULL;
+	char *rest = text, *one;
+
+	if (!st)
+		return 0;
+	net_counts_read(row->counts, &st->counts);
+	while (rest && *rest && (one = strsep(&rest, "\n")))
+		net_state_observe(st, one);
+	st->dirty = false;
+	return 0;
+}
+
+static int on_name(void *arg, const struct net_name_row *row)
+{
+	struct net_state *st = state_of(arg, row->box);
+
+	if (st)
+		net_state_name(st, row->number, row->name);
+	return 0;
+}
+
+static int load_all(struct service *s, struct err *e)
+{
+	struct net_run *run;
+	size_t at = 0;
+	int r = net_trees_each(s->db, on_tree, s->nets, e);
+
+	if (r == 0)
+		r = nets_each(s->db, on_net, s->nets, e);
+	if (r == 0)
+		r = net_names_each(s->db, on_name, s->nets, e);
+	while ((run = map_next(&s->nets->runs, &at)))
+		run->last = run->state->counts;
+	return r;
+}
+
+int box_nets_new(struct service *s, struct err *e)
+{
+	struct nets *n = calloc(1, sizeof(*n));
+
+	if (n) {
+		n->box = calloc(1, sizeof(*n->box));
+		n->names = calloc(1, sizeof(*n->names));
+	}
+	if (!n || !n->box || !n->names || map_init(&n->runs) < 0 || map_init(&n->trees) < 0) {
+		if (n) {
+			free(n->box);
+			free(n->names);
+		}
+		free(n);
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for networks");
+	}
+	n->service = s;
+	uv_timer_init(s->loop, &n->timer);
+	n->timer.data = n;
+	s->nets = n;
+	return 0;
+}
+
+int box_nets_start(struct service *s, struct err *e)
+{
+	const struct elink_user u = { .have = on_have, .down = on_down, .message = on_message, .arg = s->nets };
+	int r = load_all(s, e);
+
+	if (r == 0)
+		box_nets_store(s); /* trees nobody is of go */
+	return r < 0 ? r : elink_new(s->loop, s->o.egress_place, &u, &s->nets->link, e);
+}

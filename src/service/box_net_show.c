@@ -1,0 +1,153 @@
+/* What GET …/network tells. */
+#include "base/base.h"
+#include "base/clock.h"
+#include "service/box_net_impl.h"
+#include "service/wlink.h"
+
+static void write_time(struct json *j, const char *key, uint64_t ns)
+{
+	char when[32];
+
+	clock_iso(ns, when);
+	jout_str(j, key, when);
+}
+
+/* One line that would let it through, as far as anything could. */
+static void write_fix(const struct box *b, const struct net_refusal *r, struct json *j)
+{
+	const struct net_want *w = b->want->net;
+	char text[NET_RULE_TEXT + 96];
+
+	if (r->verdict == EGRESS_V_BUDGET)
+		snprintf(text, sizeof(text), "raise the budget: PUT …/network with a larger `budget`");
+	else if (!*r->rule)
+		snprintf(text, sizeof(text), "an administrator can name it with `network_private`");
+	else if (w && w->mode == EGRESS_ALLOW)
+		snprintf(text, sizeof(text), "add \"%s\" to `allow`", r->rule);
+	else
+		snprintf(text, sizeof(text), "PUT …/network {\"allow\": [\"%s\"]}", r->rule);
+	jout_str(j, "fix", text);
+}
+
+static void write_refusals(const struct box *b, struct json *j)
+{
+	const struct net_state *st = b->net;
+	uint32_t n = !st ? 0 : st->nrefusals < NET_REFUSALS ? st->nrefusals : NET_REFUSALS;
+
+	jout_array(j, "refusals");
+	for (uint32_t i = 0; i < n; i++) { /* the newest first */
+		const struct net_refusal *r = &st->refusal[(st->nrefusals - 1 - i) % NET_REFUSALS];
+
+		jout_object(j, NULL);
+		write_time(j, "time", r->at_ns);
+		write_time(j, "first", r->first_ns);
+		jout_u64(j, "times", r->times);
+		jout_str(j, "to", r->target);
+		if (r->port)
+			jout_u64(j, "port", r->port);
+		else
+			jout_null(j, "port");
+		jout_str(j, "what", !r->port ? "lookup" : "stream");
+		if (r->pid)
+			jout_u64(j, "pid", r->pid);
+		else
+			jout_null(j, "pid");
+		jout_str(j, "command", *r->command ? r->command : NULL);
+		jout_str(j, "reason", r->reason);
+		jout_str(j, "rule", *r->rule ? r->rule : NULL);
+		write_fix(b, r, j);
+		jout_end(j);
+	}
+	jout_end(j);
+}
+
+static const char *state_of(const struct box *b)
+{
+	if (!net_want_on(b->want->net))
+		return "off";
+	if (b->state == BOX_HIBERNATED)
+		return "hibernated";
+	return b->run && b->run->in_force ? "in force" : "closed";
+}
+
+void box_net_write(const struct box *b, bool why, struct json *j)
+{
+	static const struct egress_counts none;
+	const struct net_state *st = b->net;
+
+	jout_object(j, NULL);
+	net_want_write(b->want->net, "policy", j);
+	jout_str(j, "state", state_of(b));
+	if (b->run && b->run->less)
+		jout_str(j, "less", "the daemon's configuration allows less than this policy asks for");
+	net_counts_write(st ? &st->counts : &none, "counts", j);
+	net_counts_write(st ? &st->tree->counts : &none, "tree_counts", j);
+	if (b->want->net && b->want->net->mode == EGRESS_OBSERVE) {
+		jout_object(j, "observed");
+		if (st) {
+			net_state_observed_write(st, "allow", j);
+		} else {
+			jout_array(j, "allow");
+			jout_end(j);
+		}
+		jout_bool(j, "complete", !st || !st->observed_all);
+		jout_end(j);
+	}
+	if (why)
+		write_refusals(b, j);
+	jout_end(j);
+}
+
+/* A rule for an address that the kernel did not let through, or "" when it is none of the public internet. */
+static void kernel_rule(const struct box *b, const struct net_addr *a, uint16_t port, char *rule, size_t size,
+			const char **reason)
+{
+	struct net_rule r = { .kind = NET_RULE_ADDR, .family = a->family, .prefix = a->family == 4 ? 32 : 128, .nports = 1 };
+	const char *what = NULL;
+	char text[64];
+
+	r.port[0].first = r.port[0].last = port;
+	memcpy(r.addr, a->addr, sizeof(r.addr));
+	net_addr_text(a, text);
+	*rule = '\0';
+	if (!net_addr_public(a, &what) && !net_conf_private(b->service->o.net, &r)) {
+		*reason = what;
+		return;
+	}
+	*reason = "no rule has this address";
+	snprintf(rule, size, a->family == 4 ? "%s:%u" : "[%s]:%u", text, port);
+}
+
+static void on_denied(void *arg, int r, const struct wlink_answer *w, const struct err *e)
+{
+	struct box_op *op = arg;
+	struct box *b = op->box;
+
+	(void)e;
+	for (uint64_t i = 0; r == 0 && b->net && b->handle == op->handle && i < w->rep->arg && i < STEER_DENIED; i++) {
+		const struct steer_denied *d = &w->rep->denied[i];
+		struct net_addr a = { .family = d->family };
+		char rule[96];
+		struct egress_stream x = { .verdict = EGRESS_V_DENIED, .family = d->family, .port = d->port, .name = "",
+					   .rule = rule, .command = "", .secrets = "" };
+
+		memcpy(a.addr, d->addr, sizeof(a.addr));
+		memcpy(x.addr, d->addr, sizeof(x.addr));
+		x.times = d->count > UINT32_MAX ? UINT32_MAX : (uint32_t)d->count;
+		kernel_rule(b, &a, d->port, rule, sizeof(rule), &x.reason);
+		net_state_refuse(b->net, &x, true);
+	}
+	/* What the kernel can not tell (any more) is no reason not to tell the rest. */
+	box_tell(b->service, op, 0, NULL);
+}
+
+void box_net_look(struct box *b, bool why, box_done_fn *fn, void *arg)
+{
+	const struct who nobody = { .tenant = b->tenant };
+	struct box_op *op = box_op_new(b, &nobody, fn, arg);
+
+	if (why && b->run && b->handle && b->net)
+		wlink_call(b->service->warden, WARDEN_DENIED, b->handle, 0, NULL, on_denied, op);
+	else
+		box_tell(b->service, op, 0, NULL);
+}

@@ -1,0 +1,105 @@
+/* What went through, and what was refused: audit records and events. Values of secrets are in neither. */
+#include "base/base.h"
+#include "base/buf.h"
+#include "service/box_net_impl.h"
+#include "service/event.h"
+
+static const char *verdict_name(uint8_t v)
+{
+	static const char *const names[] = {
+		[EGRESS_V_OK] = "ok",		[EGRESS_V_CUT] = "cut",	      [EGRESS_V_FAILED] = "failed",
+		[EGRESS_V_DENIED] = "denied", [EGRESS_V_BUDGET] = "budget",
+	};
+
+	return v < ARRAY_LEN(names) ? names[v] : "unknown";
+}
+
+static bool refused(const struct egress_stream *x)
+{
+	return x->verdict == EGRESS_V_DENIED || x->verdict == EGRESS_V_BUDGET;
+}
+
+static void write_fields(const struct egress_stream *x, bool lookup, struct json *j)
+{
+	struct net_addr a = { .family = x->family };
+	char text[64];
+
+	if (*x->name)
+		jout_str(j, "name", x->name);
+	if (x->family) {
+		memcpy(a.addr, x->addr, sizeof(a.addr));
+		net_addr_text(&a, text);
+		jout_str(j, "address", text);
+	}
+	if (!lookup)
+		jout_u64(j, "port", x->port);
+	jout_str(j, "verdict", verdict_name(x->verdict));
+	if (!refused(x) && !lookup) {
+		jout_u64(j, "bytes_out", x->out);
+		jout_u64(j, "bytes_in", x->in);
+		jout_u64(j, "duration_ms", x->usec / 1000);
+		if (x->requests)
+			jout_u64(j, "requests", x->requests);
+	} else {
+		jout_u64(j, "times", x->times ? x->times : 1);
+	}
+	if (*x->rule)
+		jout_str(j, "rule", x->rule);
+	if (*x->reason)
+		jout_str(j, "reason", x->reason);
+	if (x->pid)
+		jout_u64(j, "pid", x->pid);
+	if (*x->command)
+		jout_str(j, "command", x->command);
+	if (*x->secrets)
+		jout_str(j, "secrets", x->secrets);
+}
+
+static const char *kind_of(const struct egress_stream *x, bool lookup)
+{
+	return lookup ? "network.lookup" : refused(x) ? "network.refused" : "network.stream";
+}
+
+static void audit(struct service *s, const struct audit_rec *rec, const struct egress_stream *x, bool lookup)
+{
+	struct json *j = audit_begin(s->audit, rec);
+
+	write_fields(x, lookup, j);
+	audit_end(s->audit, NULL);
+	turn_dirty(s->turn);
+}
+
+void net_log_stream(struct net_run *r, const struct egress_stream *x, bool lookup)
+{
+	struct service *s = r->nets->service;
+	struct audit_rec rec = { .kind = kind_of(x, lookup), .tenant = r->tenant->id, .sandbox = r->id };
+	struct box *b = r->box;
+	bool no = refused(x) || lookup;
+
+	audit(s, &rec, x, lookup);
+	if (no)
+		net_state_refuse(r->state, x, false);
+	else if (*x->rule && b && b->want->net && b->want->net->mode == EGRESS_OBSERVE)
+		net_state_observe(r->state, x->rule);
+	if (no && b) {
+		AUTO(buf_done) struct buf text = BUF_INIT(16 * KIB);
+		struct json j = JSON_INIT(&text);
+
+		jout_object(&j, NULL);
+		write_fields(x, lookup, &j);
+		jout_end(&j);
+		if (jout_done(&j) == 0 && text.len > 2) { /* without its braces */
+			text.data[text.len - 1] = '\0';
+			event_add(s, b, rec.kind, text.data + 1);
+		}
+	}
+	nets_soon(r->nets);
+}
+
+/* Of one that ended while we were away: who it was is not known any more. */
+void net_log_unknown(struct service *s, const struct egress_stream *x)
+{
+	struct audit_rec rec = { .kind = kind_of(x, false) };
+
+	audit(s, &rec, x, false);
+}

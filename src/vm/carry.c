@@ -257,11 +257,11 @@ static ssize_t send_some(int sock, const void *data, size_t len, const int *fds,
 
 		memset(control, 0, sizeof(control));
 		m.msg_control = control;
-		m.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
+		m.msg_controllen = (socklen_t)CMSG_SPACE(nfds * sizeof(int));
 		h = CMSG_FIRSTHDR(&m);
 		h->cmsg_level = SOL_SOCKET;
 		h->cmsg_type = SCM_RIGHTS;
-		h->cmsg_len = CMSG_LEN(nfds * sizeof(int));
+		h->cmsg_len = (socklen_t)CMSG_LEN(nfds * sizeof(int));
 		memcpy(CMSG_DATA(h), fds, nfds * sizeof(int));
 	}
 	return sys_sendmsg(sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL);

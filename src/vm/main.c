@@ -165,6 +165,7 @@ static int start(struct vmm *v)
 	struct qemu_opts o = {
 		.memory_mib = v->start.memory_mib,
 		.cpus = v->start.cpus,
+		.io_bps = v->start.io_bps,
 		.initrd = v->fds[VM_FD_INITRD],
 		.root = v->fds[VM_FD_ROOT],
 		.disk = v->fds[VM_FD_DISK],

@@ -10,6 +10,7 @@
 
 #include <linux/prctl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <unistd.h>
 
 #define ARGS_MAX 72
@@ -72,7 +73,7 @@ static void add_machine(struct args *a, const struct qemu_opts *o)
 }
 #endif
 
-static void add_disk(struct args *a, int fd, const char *name, bool read_only)
+static void add_disk(struct args *a, const struct qemu_opts *o, int fd, const char *name, bool read_only)
 {
 	const char *ro = read_only ? "on" : "off";
 
@@ -83,8 +84,12 @@ static void add_disk(struct args *a, int fd, const char *name, bool read_only)
 	    read_only ? "" : ",discard=unmap");
 	add(a, "-blockdev");
 	add(a, "driver=raw,node-name=d-%s,file=f-%s,read-only=%s%s", name, name, ro, read_only ? "" : ",discard=unmap");
+	if (o->io_bps) {
+		add(a, "-blockdev");
+		add(a, "driver=throttle,node-name=t-%s,throttle-group=io,file=d-%s", name, name);
+	}
 	add(a, "-device");
-	add(a, "virtio-blk-device,drive=d-%s,serial=%s", name, name);
+	add(a, "virtio-blk-device,drive=%s-%s,serial=%s", o->io_bps ? "t" : "d", name, name);
 }
 
 static void add_devices(struct args *a, const struct qemu_opts *o)
@@ -103,8 +108,13 @@ static void add_devices(struct args *a, const struct qemu_opts *o)
 	add(a, "rng-builtin,id=rng");
 	add(a, "-device");
 	add(a, "virtio-rng-device,rng=rng");
-	add_disk(a, o->root, "root", true);
-	add_disk(a, o->disk, "rw", false);
+	if (o->io_bps) {
+		add(a, "-object");
+		add(a, "throttle-group,id=io,x-bps-read=%llu,x-bps-write=%llu", (unsigned long long)o->io_bps,
+		    (unsigned long long)o->io_bps);
+	}
+	add_disk(a, o, o->root, "root", true);
+	add_disk(a, o, o->disk, "rw", false);
 }
 
 static void fill(struct args *a, const struct qemu_opts *o)

@@ -19,7 +19,8 @@ enum vm_fd {
 struct vm_start {
 	uint32_t version;
 	uint32_t memory_mib, cpus;
-	uint32_t spec_len;
+	uint64_t io_bps; /* of its disks together, each way; 0: as it can */
+	uint32_t spec_len, zero;
 };
 
 /* After that, each as one message: "s" asks for what the guest says of itself, and MUX_STAT_LEN bytes answer. */

@@ -15,10 +15,12 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CACHE "/var/cache/cloche"
 #define NAME_HEX 16
+#define KEEP_SECONDS (30 * 24 * 3600)
 
 static void add_stat(struct sha256 *s, const char *name, const struct stat *st)
 {
@@ -93,9 +95,10 @@ static int make_name(const char *path, int dir, char *name, size_t size, struct 
 	return 0;
 }
 
-/* What the same folder was before, and what somebody left half-made. Who has one open keeps it. */
+/* What the same folder was before, and what nobody used for long. Who has one open keeps it. */
 static void sweep(int cache, const char *name)
 {
+	const time_t old = time(NULL) - KEEP_SECONDS;
 	int fd = sys_openat(cache, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *d;
@@ -104,15 +107,21 @@ static void sweep(int cache, const char *name)
 		fd_close(fd);
 		return;
 	}
-	while ((d = readdir(dir)))
-		if (!strncmp(d->d_name, name, NAME_HEX + 1) && strcmp(d->d_name, name))
+	while ((d = readdir(dir))) {
+		struct stat st;
+
+		if (d->d_name[0] == '.' || !strcmp(d->d_name, name))
+			continue;
+		if (!strncmp(d->d_name, name, NAME_HEX + 1) ||
+		    (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_mtime < old))
 			sys_unlinkat(fd, d->d_name, 0);
+	}
 	closedir(dir);
 }
 
 static int run_mkfs(const char *out, const char *path, struct err *e)
 {
-	char *argv[] = { (char *)(uintptr_t) "mkfs.erofs", (char *)(uintptr_t) "--quiet", (char *)(uintptr_t) "-T0",
+	char *argv[] = { (char *)(uintptr_t) "mkfs.erofs", (char *)(uintptr_t) "--quiet", (char *)(uintptr_t) "--preserve-mtime",
 			 (char *)(uintptr_t) "-Enoinline_data", (char *)(uintptr_t)out, (char *)(uintptr_t)path, NULL };
 	char *envp[] = { (char *)(uintptr_t) "PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL };
 	int status = -1;
@@ -200,6 +209,7 @@ int vm_image(const char *path, int *ret, struct err *e)
 	}
 	if (fd < 0)
 		return err_sys(e, ERR_INTERNAL, fd, "open %s/%s", folder, name);
+	futimens(fd, NULL); /* it is in use: see sweep() */
 	*ret = TAKE_FD(fd);
 	return 0;
 }

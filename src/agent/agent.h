@@ -68,6 +68,8 @@ int setup_early(const struct agent *a, const struct frame_mounts *m, const int *
 int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, enum frame_stage *stage, uint32_t *which);
 /* As root, in the image's root: what no two sandboxes may share. What was done: FRAME_RESTORED_*. */
 uint32_t fresh_make(void);
+/* Who answers for names. Before the root is read-only. */
+int resolver_make(void);
 /* The table of execs (held.c). */
 struct agent_exec *held_free(struct agent *a); /* NULL: none */
 struct agent_exec *held_find(struct agent *a, uint32_t id);

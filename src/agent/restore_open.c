@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "base/sys.h"
 
+#include <netinet/in.h>
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -85,6 +86,26 @@ static int set_options(int fd, const uint8_t *at, const uint8_t *end)
 	return 0;
 }
 
+/*
+ * Connects @fd to a listener of our own that cuts it off at once: its next read is "connection reset", as if the network had
+ * failed. Both are on loopback, where that has happened when the last close returns.
+ */
+static int reset_socket(int fd, int family)
+{
+	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr *a = family == AF_INET ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6;
+	socklen_t len = family == AF_INET ? sizeof(v4) : sizeof(v6);
+	const struct linger now = { .l_onoff = 1 };
+	AUTO_CLOSE int listener = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), other = -1;
+
+	if (listener < 0 || bind(listener, a, len) < 0 || listen(listener, 1) < 0 || getsockname(listener, a, &len) < 0 ||
+	    connect(fd, a, len) < 0)
+		return -errno;
+	other = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	return other < 0 || setsockopt(other, SOL_SOCKET, SO_LINGER, &now, sizeof(now)) < 0 ? -errno : 0;
+}
+
 /* Sockets that nobody is connected to. A name in the file system is there already: of a socket nobody has any more. */
 static int open_socket(struct opener *o, const struct mem_object *x)
 {
@@ -96,7 +117,7 @@ static int open_socket(struct opener *o, const struct mem_object *x)
 
 	memcpy(&k, data, sizeof(k));
 	memcpy(&addr, k.addr, k.addr_len);
-	fd = socket((int)k.family, (int)k.type | SOCK_CLOEXEC | (x->flags & O_NONBLOCK ? SOCK_NONBLOCK : 0),
+	fd = socket((int)k.family, (int)k.type | SOCK_CLOEXEC | (x->flags & O_NONBLOCK && k.state != MEM_SOCK_RESET ? SOCK_NONBLOCK : 0),
 		    (int)k.protocol);
 	if (fd < 0)
 		return -errno;
@@ -104,6 +125,12 @@ static int open_socket(struct opener *o, const struct mem_object *x)
 	r = fd < 0 ? fd : set_options(fd, data + sizeof(k), data + x->data.len);
 	if (r < 0)
 		return r;
+	if (k.state == MEM_SOCK_RESET) {
+		r = reset_socket(fd, (int)k.family);
+		if (r == 0 && x->flags & O_NONBLOCK)
+			r = sys_fcntl(fd, F_SETFL, (long)(O_RDWR | O_NONBLOCK));
+		return r < 0 ? r : fd;
+	}
 	if (k.state >= MEM_SOCK_BOUND) {
 		const struct sockaddr_un *un = (const struct sockaddr_un *)&addr;
 		bool named = k.family == AF_UNIX && un->sun_path[0], was = named && lstat(un->sun_path, &st) == 0;

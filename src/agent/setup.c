@@ -314,6 +314,10 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 		return r;
 	if (s->flags & FRAME_SETUP_FRESH)
 		a->fresh = fresh_make();
+	*stage = FRAME_STAGE_RESOLVER;
+	r = s->flags & FRAME_SETUP_NET ? resolver_make() : 0;
+	if (r < 0)
+		return r;
 	*stage = FRAME_STAGE_HOSTNAME;
 	r = sys_sethostname(s->hostname, strlen(s->hostname), a->cookie);
 	if (r < 0)

@@ -1,6 +1,7 @@
 #include "api/api.h"
 #include "api/native/native.h"
 #include "api/noid/noid.h"
+#include "api/port.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -47,7 +48,7 @@ const struct route *api_routes(size_t *ret_n)
 	return table.all;
 }
 
-int api_new(struct service *s, uid_t owner, const char *noid_isolation, struct api **ret, struct err *e)
+int api_new(struct service *s, const struct api_opts *o, struct api **ret, struct err *e)
 {
 	struct api *a = calloc(1, sizeof(*a));
 	const struct route *r;
@@ -55,7 +56,11 @@ int api_new(struct service *s, uid_t owner, const char *noid_isolation, struct a
 
 	if (!a)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the API");
-	*a = (struct api){ .s = s, .owner = owner, .noid_isolation = noid_isolation, .started_ns = clock_real_ns() };
+	*a = (struct api){ .s = s,
+			   .owner = o->owner,
+			   .noid_isolation = o->noid_isolation,
+			   .ports_domain = o->ports_domain,
+			   .started_ns = clock_real_ns() };
 	r = api_routes(&n);
 	a->router = router_new(r, n);
 	if (!a->router || map_init(&a->busy) < 0) {
@@ -102,7 +107,7 @@ struct tenant *api_tenant(struct api *a, struct http_req *q, const struct who *w
 	return t;
 }
 
-static const char *bearer(const struct http_req *q)
+const char *api_bearer(const struct http_req *q)
 {
 	const char *h = http_header(q, "Authorization");
 
@@ -133,11 +138,21 @@ static void note_refused(struct api *a, const struct http_req *q, const char *wh
 	turn_dirty(a->s->turn);
 }
 
-/* One tenant leaves connections and memory to the others; admins are let in to see to it. */
-static int share(struct http_req *q, struct caller *c)
+int api_note(struct http_req *q, struct tenant *t, enum scope scope, const char *token, struct err *e)
 {
+	struct caller *c = http_note(q);
+
+	if (t->gone)
+		return err_set(e, ERR_NOT_FOUND, -ENOENT, "its tenant is gone");
+	*c = (struct caller){ .tenant = t, .scope = scope };
+	snprintf(c->token, sizeof(c->token), "%s", token);
+	return 0;
+}
+
+int api_share(struct http_req *q, struct err *e)
+{
+	const struct caller *c = http_note(q);
 	struct tenant *t = c->tenant;
-	struct err e = { 0 };
 
 	if (c->scope == SCOPE_ADMIN) {
 		http_give(q, NULL, NULL);
@@ -145,64 +160,78 @@ static int share(struct http_req *q, struct caller *c)
 	}
 	http_give(q, &t->conns, &t->unsent);
 	if (t->conns > http_conns_max(q) / 2) {
-		err_set(&e, ERR_EXHAUSTED, -EAGAIN, "tenant '%s' has %u connections, as many as it may", t->id,
-			t->conns - 1);
-		err_remedy(&e, "close some, or use one for several requests");
 		http_last(q);
-	} else if (http_method(q) == HTTP_M_GET && t->unsent > API_UNSENT_MAX) {
-		err_set(&e, ERR_EXHAUSTED, -EAGAIN, "%zu bytes of other answers wait to be read", t->unsent);
+		err_set(e, ERR_EXHAUSTED, -EAGAIN, "tenant '%s' has %u connections, as many as it may", t->id,
+			t->conns - 1);
+		err_remedy(e, "close some, or use one for several requests");
+		return -EAGAIN;
 	}
-	if (!e.msg[0])
-		return 0;
-	http_fail_retry(q, &e, 1);
-	return -EAGAIN;
+	if (http_method(q) == HTTP_M_GET && t->unsent > API_UNSENT_MAX)
+		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "%zu bytes of other answers wait to be read", t->unsent);
+	return 0;
+}
+
+int api_try(struct api *a, struct http_req *q, enum scope scope, unsigned *ret_retry, struct err *e)
+{
+	const char *text = api_bearer(q);
+	int64_t uid = http_peer_uid(q);
+	struct token *k = NULL;
+	char name[ID_SIZE];
+	int r;
+
+	if (!text && uid >= 0 && (uid == 0 || uid == (int64_t)a->owner)) {
+		snprintf(name, sizeof(name), "uid-%lld", (long long)uid);
+		return api_note(q, tenant_find(a->s->access, TENANT_DEFAULT), SCOPE_ADMIN, name, e);
+	}
+	if (!text) {
+		err_set(e, ERR_UNAUTHORIZED, -EACCES, "a token is needed");
+		err_remedy(e, "send it as `Authorization: Bearer TOKEN`");
+		return -EACCES;
+	}
+	r = token_check(a->s->access, text, &k, ret_retry, e);
+	if (r == 0 && k->scope < scope) {
+		r = err_set(e, ERR_DENIED, -EPERM, "this token may '%s', and '%s' is needed", scope_name(k->scope),
+			    scope_name(scope));
+		err_remedy(e, "use a token with a larger scope");
+	}
+	return r < 0 ? r : api_note(q, k->tenant, k->scope, k->id, e);
+}
+
+void api_refuse(struct api *a, struct http_req *q, const struct err *e, unsigned retry)
+{
+	if (e->kind == ERR_UNAUTHORIZED || e->kind == ERR_DENIED)
+		note_refused(a, q, e->msg);
+	if (e->kind == ERR_UNAUTHORIZED)
+		http_set(q, "WWW-Authenticate", "Bearer");
+	http_fail_retry(q, e, retry);
 }
 
 /* Lets the caller in, or answers. */
 static int let_in(struct api *a, struct http_req *q, const struct route *r)
 {
-	struct caller *c = http_note(q);
-	const char *text = bearer(q);
-	struct token *k = NULL;
 	struct err e = { 0 };
 	unsigned retry = 0;
-	int64_t uid = http_peer_uid(q);
 	int rc;
 
 	if (r->scope == SCOPE_NONE)
 		return 0;
-	if (!text && uid >= 0 && (uid == 0 || uid == (int64_t)a->owner)) {
-		c->tenant = tenant_find(a->s->access, TENANT_DEFAULT);
-		c->scope = SCOPE_ADMIN;
-		snprintf(c->token, sizeof(c->token), "uid-%lld", (long long)uid);
-		return 0;
+	rc = api_try(a, q, (enum scope)r->scope, &retry, &e);
+	/* One tenant leaves connections and memory to the others; admins are let in to see to it. */
+	if (rc == 0) {
+		rc = api_share(q, &e);
+		retry = rc < 0;
 	}
-	if (text) {
-		rc = token_check(a->s->access, text, &k, &retry, &e);
-	} else {
-		rc = err_set(&e, ERR_UNAUTHORIZED, -EACCES, "a token is needed");
-		err_remedy(&e, "send it as `Authorization: Bearer TOKEN`");
-	}
-	if (rc == 0 && k->scope < r->scope) {
-		rc = err_set(&e, ERR_DENIED, -EPERM, "this token may '%s', and '%s' is needed", scope_name(k->scope),
-			     scope_name((enum scope)r->scope));
-		err_remedy(&e, "use a token with a larger scope");
-	}
-	if (rc < 0) {
-		if (e.kind != ERR_RATE)
-			note_refused(a, q, e.msg);
-		if (e.kind == ERR_UNAUTHORIZED)
-			http_set(q, "WWW-Authenticate", "Bearer");
-		if (retry)
-			http_fail_retry(q, &e, retry);
-		else
-			http_fail(q, &e);
-		return rc;
-	}
-	c->tenant = k->tenant;
-	c->scope = k->scope;
-	snprintf(c->token, sizeof(c->token), "%s", k->id);
-	return share(q, c);
+	if (rc < 0)
+		api_refuse(a, q, &e, retry);
+	return rc;
+}
+
+bool api_foreign(void *arg, const struct http_req *q)
+{
+	const struct api *a = arg;
+	struct port_place p;
+
+	return port_place(a->ports_domain, q, &p);
 }
 
 void api_request(void *arg, struct http_req *q)
@@ -211,6 +240,10 @@ void api_request(void *arg, struct http_req *q)
 	const struct route *r;
 
 	a->requests++;
+	if (http_foreign(q)) {
+		port_proxy(a, q);
+		return;
+	}
 	for (size_t i = 0; i < ARRAY_LEN(dialects); i++)
 		if (dialects[i].dress)
 			dialects[i].dress(q);

@@ -23,6 +23,7 @@ struct api {
 	struct router *router;
 	uid_t owner; /* who started the daemon: may come by the unix socket without a token */
 	const char *noid_isolation;
+	const char *ports_domain; /* servers inside are {port}-{id}. of it; "" = by path only */
 	uint64_t started_ns;
 	struct standing *standing;
 	uint64_t requests, refused; /* for the metrics */
@@ -32,10 +33,16 @@ struct api {
 	struct map busy; /* idempotency keys whose first request is under way, by "tenant/key" */
 };
 
-int api_new(struct service *s, uid_t owner, const char *noid_isolation, struct api **ret, struct err *e);
+struct api_opts { /* texts stay the caller's */
+	uid_t owner;
+	const char *noid_isolation, *ports_domain;
+};
+int api_new(struct service *s, const struct api_opts *o, struct api **ret, struct err *e);
 void api_free(struct api *a);
 /* The http server's handler; @arg is the api. */
 void api_request(void *arg, struct http_req *q);
+/* Likewise, its `foreign`: what goes to a server inside a sandbox. */
+bool api_foreign(void *arg, const struct http_req *q);
 /* Every route of every dialect, for the router and for the test of the OpenAPI document. */
 const struct route *api_routes(size_t *ret_n);
 
@@ -49,6 +56,15 @@ void api_end_standing(struct api *a);
  * (wake.c)
  */
 bool api_awake(struct api *a, struct http_req *q, const struct route *r);
+/*
+ * Letting in, in steps, for who has other ways in, too: the token of the request, if it may so much; noting who it is;
+ * its tenant's share of connections. Each fills @e and answers nothing; api_refuse() does.
+ */
+const char *api_bearer(const struct http_req *q); /* the token that was sent, or NULL */
+int api_try(struct api *a, struct http_req *q, enum scope scope, unsigned *ret_retry, struct err *e);
+int api_note(struct http_req *q, struct tenant *t, enum scope scope, const char *token, struct err *e);
+int api_share(struct http_req *q, struct err *e);
+void api_refuse(struct api *a, struct http_req *q, const struct err *e, unsigned retry);
 /* Who calls, once it was let in. */
 struct who api_who(struct http_req *q);
 

@@ -73,6 +73,7 @@ static const struct command {
 	{ "wake", cmd_client, "wake a hibernated sandbox" },
 	{ "template", cmd_client, "what new sandboxes are to be like" },
 	{ "pool", cmd_client, "sandboxes kept ready" },
+	{ "port-forward", cmd_client, "reach servers inside a sandbox" },
 	{ "logs", cmd_client, "the output of an exec" },
 	{ "stats", cmd_client, "what a sandbox uses" },
 	{ "top", cmd_client, "what all sandboxes use, live" },
@@ -88,7 +89,7 @@ static void usage(FILE *to)
 	for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
 		if (commands[i].run == cmd_client && commands[i - 1].run != cmd_client)
 			fputs("\nwith a daemon:\n", to);
-		fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].text);
+		fprintf(to, "  %-12s %s\n", commands[i].name, commands[i].text);
 	}
 	fputs("\n`cloche COMMAND --help` tells more.\n", to);
 }

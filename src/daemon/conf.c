@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum kind { PATH, PATHS, LISTEN, USER, COUNT, SIZE, TIME, CPUS, YES_NO, AUDIT_SYNC, NOID, NETWORK, NETWORKS };
+enum kind { PATH, PATHS, LISTEN, USER, COUNT, SIZE, TIME, CPUS, YES_NO, AUDIT_SYNC, NOID, NETWORK, NETWORKS, DOMAIN };
 
 #define FIELD(name) offsetof(struct daemon_config, name), sizeof(((struct daemon_config *)NULL)->name)
 
@@ -49,6 +49,7 @@ static const struct key {
 	{ "output_limit", SIZE, FIELD(output_limit), 0, 16ULL << 20 },
 	{ "exec_timeout", TIME, FIELD(exec_timeout_ms), 0, 0 },
 	{ "exec_timeout_max", TIME, FIELD(exec_timeout_max_ms), 0, 0 },
+	{ "ports_domain", DOMAIN, FIELD(ports_domain), 0, 0 },
 	{ "noid_isolation", NOID, FIELD(noid_isolation), 0, 0 },
 	{ "network_open", NETWORK, FIELD(network), 0, 0 },
 	{ "network_set", NETWORKS, FIELD(network), 0, 0 },
@@ -175,6 +176,17 @@ static int put_listen(struct daemon_config *c, const char *value, struct err *e)
 	return r;
 }
 
+/* "ports.example.com", or "localhost": what stands behind the first dot of a Host header. */
+static int put_domain(char *at, size_t size, const char *value, struct err *e)
+{
+	static const char fit[] = "abcdefghijklmnopqrstuvwxyz0123456789-.";
+	size_t n = strlen(value);
+
+	if (!n || strspn(value, fit) != n || value[0] == '.' || value[n - 1] == '.' || strstr(value, ".."))
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be a domain in lower case, without a dot at its ends", value);
+	return put_text(at, size, value, e);
+}
+
 static int put(struct daemon_config *c, const struct key *k, const char *value, struct err *e)
 {
 	char *at = (char *)c + k->at;
@@ -202,6 +214,8 @@ static int put(struct daemon_config *c, const struct key *k, const char *value, 
 		return put_yes_no(at, value, "yes", "no", e);
 	case AUDIT_SYNC:
 		return put_yes_no(at, value, "always", "second", e);
+	case DOMAIN:
+		return put_domain(at, k->size, value, e);
 	case NOID:
 		if (strcmp(value, "auto") && strcmp(value, "container") && strcmp(value, "vm"))
 			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': want auto, container or vm", value);

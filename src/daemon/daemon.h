@@ -35,6 +35,7 @@ struct daemon_config {
 	uint32_t cpu_milli, cpu_milli_max, pids, pids_max, nofile;
 	uint64_t exec_timeout_ms, exec_timeout_max_ms;
 	unsigned sandboxes_max;
+	char ports_domain[128]; /* "" = none */
 	char noid_isolation[16]; /* auto, container, vm */
 	struct net_conf network;
 };

@@ -155,7 +155,8 @@ static int open_state(struct serve *v, struct err *e)
 	o = options(v);
 	r = service_new(&v->loop, &o, v->db, v->audit, v->turn, v->access, &v->service, e);
 	if (r == 0)
-		r = api_new(v->service, v->start->owner, c->noid_isolation, &v->api, e);
+		r = api_new(v->service,
+			    &(struct api_opts){ v->start->owner, c->noid_isolation, c->ports_domain }, &v->api, e);
 	return r;
 }
 
@@ -232,6 +233,11 @@ static void on_request(void *arg, struct http_req *q)
 	api_request(((struct serve *)arg)->api, q);
 }
 
+static bool on_foreign(void *arg, const struct http_req *q)
+{
+	return api_foreign(((struct serve *)arg)->api, q);
+}
+
 static int become(const char *user, struct err *e)
 {
 	struct identity who;
@@ -269,6 +275,7 @@ static int begin(struct serve *v, struct err *e)
 	struct http_opts h = {
 		.loop = &v->loop,
 		.request = on_request,
+		.foreign = on_foreign,
 		.arg = v,
 		.conns_max = c->conns_max,
 		.tls_cert = c->tls_cert[0] ? c->tls_cert : NULL,

@@ -23,6 +23,7 @@ struct sandbox {
 	int pidfd; /* of its first process, owned by the tier */
 	struct warden_receipt receipt;
 	bool up;
+	int net[STEER_SOCKETS]; /* its way out, with SPEC_NET: for who takes them. -1 */
 	void *tier; /* the tier's own */
 };
 
@@ -37,6 +38,9 @@ struct driver {
 	int (*thaw)(struct sandbox *s, struct err *e);
 	/* Brings what /proc shows up to date; called before an exec. */
 	int (*refresh)(struct sandbox *s);
+	/* Of the way out: see warden/warden.h. */
+	int (*who)(struct sandbox *s, const struct warden_who *who, struct warden_they *ret, struct err *e);
+	int (*denied)(struct sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e);
 };
 
 extern const struct driver container_driver;

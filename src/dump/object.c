@@ -129,6 +129,8 @@ int object_link(struct dump *d, struct err *e)
 			r = link_epoll(d, &d->object[i], e);
 		} else if (d->object[i].rec.kind == MEM_OBJ_UNIX) {
 			r = object_link_unix(d, i, e);
+		} else if (d->object[i].connected) {
+			r = object_link_tcp(d, i, e);
 		}
 	}
 	for (uint32_t i = 0; r == 0 && i < d->n_objects; i++)

@@ -11,6 +11,7 @@ struct object {
 	int fd; /* a copy of our own */
 	bool done; /* content was taken */
 	uint32_t peer; /* of a unix socket: the inode of the other end */
+	bool connected; /* a TCP socket: not closed, not listening */
 };
 
 /* What is known of a descriptor when its object is made. */
@@ -34,6 +35,8 @@ int object_socket(struct opened *x, struct err *e);
 int object_link(struct dump *d, struct err *e);
 
 int object_link_unix(struct dump *d, uint32_t at, struct err *e);
+/* A TCP connection to somebody else inside is refused. */
+int object_link_tcp(struct dump *d, uint32_t at, struct err *e);
 
 const struct external *external_find(const struct dump *d, dev_t dev, ino_t ino);
 const struct external *external_tty(const struct dump *d, uint32_t pts);

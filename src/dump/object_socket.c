@@ -150,7 +150,11 @@ static int inet(struct opened *x, struct mem_socket *k, struct err *e)
 			k->state = MEM_SOCK_LISTEN;
 			k->backlog = info.tcpi_sacked < 65535 ? info.tcpi_sacked : 65535;
 		} else if (info.tcpi_state != TCP_IS_CLOSED) {
-			return proc_refuse(x->p, e, "has a TCP connection");
+			/* Whoever is at the other end, outside, is not carried: as after a failure of the network. */
+			k->state = MEM_SOCK_RESET;
+			k->addr_len = 0;
+			memset(k->addr, 0, sizeof(k->addr));
+			x->o->connected = true;
 		}
 		return alone(x, k, e);
 	}
@@ -161,6 +165,50 @@ static int inet(struct opened *x, struct mem_socket *k, struct err *e)
 	if (unread(fd))
 		return proc_refuse(x->p, e, "has a UDP socket with data that was not read");
 	return alone(x, k, e);
+}
+
+/* One end's address and port, IPv4 as mapped. */
+struct end {
+	uint8_t addr[16];
+	uint16_t port;
+};
+
+static bool end_of(int fd, int (*name)(int, struct sockaddr *, socklen_t *), struct end *ret)
+{
+	struct sockaddr_in6 a = { 0 };
+	const struct sockaddr_in *in = (const struct sockaddr_in *)&a;
+	socklen_t len = sizeof(a);
+
+	if (name(fd, (struct sockaddr *)&a, &len) < 0)
+		return false;
+	memset(ret, 0, sizeof(*ret));
+	if (a.sin6_family == AF_INET) {
+		ret->addr[10] = ret->addr[11] = 0xff;
+		memcpy(ret->addr + 12, &in->sin_addr, 4);
+		ret->port = in->sin_port;
+	} else {
+		memcpy(ret->addr, &a.sin6_addr, 16);
+		ret->port = a.sin6_port;
+	}
+	return true;
+}
+
+int object_link_tcp(struct dump *d, uint32_t at, struct err *e)
+{
+	struct end here, there, a, b;
+	const struct object *o = &d->object[at];
+
+	/* One that only begins to connect has no other end yet. */
+	if (!end_of(o->fd, getsockname, &here) || !end_of(o->fd, getpeername, &there))
+		return 0;
+	for (uint32_t i = 0; i < d->n_objects; i++) {
+		const struct object *other = &d->object[i];
+
+		if (i != at && other->connected && end_of(other->fd, getsockname, &a) && end_of(other->fd, getpeername, &b) &&
+		    !memcmp(&a, &there, sizeof(a)) && !memcmp(&b, &here, sizeof(b)))
+			return proc_refuse(o->p, e, "has a TCP connection to process %u, inside", other->p->pid);
+	}
+	return 0;
 }
 
 static int unix_socket(struct opened *x, struct mem_socket *k, struct err *e)

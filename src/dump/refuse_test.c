@@ -178,9 +178,9 @@ static void with_ring(struct dt_shared *s)
 	wait_here(s);
 }
 
-TEST(a_tcp_connection)
+TEST(a_tcp_connection_of_two_who_are_both_inside)
 {
-	CHECK(refused(with_tcp, "TCP connection"));
+	CHECK(refused(with_tcp, "TCP connection to process"));
 }
 
 TEST(descriptors_on_their_way)

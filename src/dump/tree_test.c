@@ -4,6 +4,7 @@
 #include "dump/dump_test.h"
 
 #include <arpa/inet.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <pty.h>
@@ -11,6 +12,7 @@
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
+#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
@@ -113,7 +115,7 @@ TEST(a_family_with_groups_sessions_zombies_and_threads)
 }
 
 enum { F_PIPE = 10, F_UNIX = 12, F_SEQ = 14, F_EVENT = 16, F_EPOLL, F_TIMER, F_SIGNAL, F_INOTIFY, F_MASTER, F_SLAVE, F_FILE,
-       F_UNLINKED, F_MEM, F_FIFO, F_LISTEN, F_UDP, F_ULISTEN, F_DUP, F_SOCKET, F_LAST };
+       F_UNLINKED, F_MEM, F_FIFO, F_LISTEN, F_UDP, F_ULISTEN, F_DUP, F_SOCKET, F_CUT, F_LAST };
 
 static void at(int fd, int place)
 {
@@ -173,6 +175,16 @@ static void files(struct dt_shared *s)
 	at(open("/dump-test-fifo", O_RDWR), F_FIFO);
 }
 
+static void loopback_up(void)
+{
+	struct ifreq r = { .ifr_name = "lo", .ifr_flags = IFF_UP };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	if (ioctl(fd, SIOCSIFFLAGS, &r) < 0)
+		_exit(1);
+	close(fd);
+}
+
 static void sockets(void)
 {
 	struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY), .sin_port = htons(4711) };
@@ -193,6 +205,16 @@ static void sockets(void)
 		_exit(1);
 	at(fd, F_ULISTEN);
 	at(socket(AF_INET6, SOCK_STREAM, 0), F_SOCKET);
+	/* One whose other end is nobody's here: closed, but it does not have to be ours to know. */
+	loopback_up();
+	in.sin_port = htons(4714);
+	in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	at(socket(AF_INET, SOCK_STREAM, 0), F_CUT);
+	if (bind(fd, (struct sockaddr *)&in, sizeof(in)) < 0 || listen(fd, 1) < 0 ||
+	    connect(F_CUT, (struct sockaddr *)&in, sizeof(in)) < 0 || close(accept(fd, NULL, NULL)) < 0)
+		_exit(1);
+	close(fd);
 }
 
 static void many(struct dt_shared *s)
@@ -350,6 +372,9 @@ static void check_sockets(const struct dt *t, const struct mem_proc *p)
 	CHECK_EQ(k.family, AF_UNIX);
 	memcpy(&k, t->image.bytes + dt_object(t, p, F_SOCKET)->data.off, sizeof(k));
 	CHECK_EQ(k.state, MEM_SOCK_UNBOUND);
+	memcpy(&k, t->image.bytes + dt_object(t, p, F_CUT)->data.off, sizeof(k));
+	CHECK_EQ(k.state, MEM_SOCK_RESET);
+	CHECK_EQ(k.addr_len, 0);
 }
 
 TEST(every_kind_of_descriptor)

@@ -345,7 +345,9 @@ static int add_target(struct job *j, const char *data, const struct head *h)
 		r = buf_addc(j->out, '/');
 	if (!r)
 		r = buf_add(j->out, p, (size_t)(query - p));
-	return r < 0 ? r : add_query(j, query < end ? query + 1 : end, end);
+	if (r < 0 || (query == end && *p == '*')) /* OPTIONS of the whole server has no parameters */
+		return r;
+	return add_query(j, query < end ? query + 1 : end, end);
 }
 
 static int add_values(struct job *j)

@@ -73,6 +73,8 @@ static int read_header(struct answer *a, char *line, const char **ret_why)
 		p++;
 	while (end > p && (end[-1] == ' ' || end[-1] == '\t'))
 		*--end = '\0';
+	for (char *tab = p; (tab = strchr(tab, '\t'));)
+		*tab = ' ';
 	if (a->n == ANSWER_HEADERS_MAX)
 		return bad(ret_why, "it has too many headers");
 	a->header[a->n].name = line;

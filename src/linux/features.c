@@ -5,6 +5,7 @@
 #include "linux/landlock.h"
 #include "linux/mount.h"
 #include "linux/ns.h"
+#include "linux/steer.h"
 
 #include <linux/capability.h>
 #include <linux/kvm.h>
@@ -604,6 +605,44 @@ static int check_kvm(struct feature *f)
 	return r;
 }
 
+struct steer_result {
+	char msg[160], remedy[160];
+};
+
+static int child_steer(void *arg)
+{
+	const struct steer_rules rules = { .mode = STEER_ALLOW };
+	struct steer_result *out = arg;
+	struct err e = { 0 };
+	int flag = CLONE_NEWNET, fds[STEER_SOCKETS], r = child_unshare(&flag);
+
+	if (r == 0)
+		r = ns_loopback_up();
+	if (r == 0)
+		r = steer_up(&rules, &e);
+	if (r == 0)
+		r = steer_sockets(fds, &e);
+	snprintf(out->msg, sizeof(out->msg), "%.159s", e.msg);
+	snprintf(out->remedy, sizeof(out->remedy), "%.159s", e.remedy);
+	return r;
+}
+
+/* The child says what it lacks in memory that we share. */
+static int check_steer(struct feature *f)
+{
+	struct steer_result *res = mmap(NULL, sizeof(*res), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int r;
+
+	if (res == MAP_FAILED)
+		return -errno;
+	r = in_child(child_steer, res);
+	say(f, "%s", r == 0 ? "nftables with tproxy, reject, limit" : res->msg[0] ? res->msg : strerror(-r));
+	if (r < 0 && res->remedy[0])
+		advise(f, "%s", res->remedy);
+	munmap(res, sizeof(*res));
+	return r;
+}
+
 static int check_admin(struct feature *f)
 {
 	bool yes = have_cap(CAP_SYS_ADMIN);
@@ -636,6 +675,8 @@ static const struct {
 	{ "cgroup", "control groups", check_cgroup, true, "" },
 	{ "clone_into_cgroup", "birth inside a control group", check_clone_into, false,
 	  "cgroup version 2 and Linux 5.7" },
+	{ "steer", "a sandbox's network", check_steer, false,
+	  "CONFIG_NF_TABLES_INET, CONFIG_NFT_TPROXY, CONFIG_NFT_REJECT_INET, CONFIG_NFT_LIMIT, CONFIG_IPV6" },
 	{ "swap", "swap", check_swap, false, "swapoff -a, or boot with swapaccount=1" },
 	{ "admin", "root's power (CAP_SYS_ADMIN)", check_admin, false,
 	  "run as root for idmapped images and all limits" },

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -79,7 +80,8 @@ static int as_nobody(const char *id, enum feature_state *ret)
 		struct feature f[FEATURES_MAX];
 		size_t n;
 
-		if (setgid(65534) < 0 || setuid(65534) < 0)
+		/* As one who was never anybody else: with its own /proc/self. */
+		if (setgid(65534) < 0 || setuid(65534) < 0 || prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
 			_exit(100);
 		n = features_check(f, ARRAY_LEN(f));
 		_exit((int)find(f, n, id)->state);
@@ -100,6 +102,22 @@ TEST(an_ordinary_user_lacks_root_s_power_and_idmapped_mounts)
 	CHECK_EQ(s, FEATURE_OPTIONAL_MISSING);
 	CHECK_EQ(as_nobody("idmap", &s), 0);
 	CHECK_EQ(s, FEATURE_OPTIONAL_MISSING);
+}
+
+TEST(a_sandboxs_network_works_here_for_root_and_for_others)
+{
+	struct feature f[FEATURES_MAX];
+	size_t n = features_check(f, ARRAY_LEN(f));
+	const struct feature *x = find(f, n, "steer");
+	enum feature_state s;
+
+	CHECK(x);
+	if (x->state != FEATURE_OK)
+		TEST_FAIL("%s; %s", x->detail, x->remedy);
+	if (geteuid() != 0)
+		SKIP("needs root");
+	CHECK_EQ(as_nobody("steer", &s), 0);
+	CHECK_EQ(s, FEATURE_OK);
 }
 
 TEST(a_folder_of_proc_cannot_be_idmapped)

@@ -12,6 +12,9 @@
 #define STEER_RULES 32
 #define STEER_DENIED 32
 
+/* For /etc/resolv.conf. */
+#define STEER_RESOLV_CONF "nameserver 198.18.0.1\nsearch .\noptions timeout:2 attempts:2\n"
+
 enum steer_mode {
 	STEER_NONE, /* refused by the kernel, but for names: those are refused by who answers them */
 	STEER_ALLOW, /* synthetic addresses, and those of the rules */
@@ -51,3 +54,21 @@ struct steer_denied {
 
 /* Checks rules as if a stranger had written them. */
 int steer_check(const struct steer_rules *r, struct err *e);
+
+/*
+ * These work in the network namespace the calling thread is in, and need its CAP_NET_ADMIN (and CAP_NET_BIND_SERVICE for
+ * the sockets). A kernel that lacks a piece is ERR_UNSUPPORTED, and named. One that fails leaves what it was doing half
+ * done, but for steer_change(): the namespace is of no more use then.
+ */
+int steer_up(const struct steer_rules *r, struct err *e); /* of one with loopback, up, and nothing else */
+/*
+ * Other rules, in one step; what was counted stays. *ret_late: a descriptor, or -1, whose close waits until no packet can
+ * be in the old rules any more, tens of milliseconds: for the caller to close when there is time. NULL: closed here.
+ */
+int steer_change(const struct steer_rules *r, int *ret_late, struct err *e);
+/* As before steer_up(). The sockets are their holders' to close. */
+int steer_down(int *ret_late, struct err *e);
+/* -EADDRINUSE: those made before are still open somewhere. Not blocking, close-on-exec. */
+int steer_sockets(int ret[STEER_SOCKETS], struct err *e);
+/* Up to STEER_DENIED; returns how many. */
+int steer_denied(struct steer_denied *ret, struct err *e);

@@ -101,6 +101,7 @@ struct frame_setup {
 #define FRAME_SETUP_HOST_WRITABLE 2U
 /* its files were another's: /etc/machine-id, where there is one, and /run/cloche/generation are made anew */
 #define FRAME_SETUP_FRESH 4U
+#define FRAME_SETUP_NET 8U /* /etc/resolv.conf says who answers for names (linux/steer.h) */
 
 long frame_mounts_encode(const struct frame_mounts *m, uint8_t *out, size_t size); /* payload length or -EMSGSIZE */
 int frame_mounts_decode(const struct frame *f, struct frame_mounts *ret); /* 0 or -EBADMSG; points into the frame */
@@ -244,7 +245,8 @@ struct frame_held {
 	X(PROTOCOL, "read a frame")                                                                                    \
 	X(GROUP, "join its group")                                                                                     \
 	X(RESTORE, "restore the processes")                                                                             \
-	X(WARM, "ask the warm process")
+	X(WARM, "ask the warm process")                                                                                \
+	X(RESOLVER, "write /etc/resolv.conf")
 
 enum frame_stage {
 #define X(name, text) FRAME_STAGE_##name,

@@ -6,6 +6,9 @@
 #include "base/base.h"
 #include "proto/frame.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #define ID_MAX 4194304U /* the kernel's own limit of process ids */
 #define IDS 8192U /* places of the table of ids: a power of two, and many more than there can be ids */
 #define FD_NUM_MAX (1U << 20)
@@ -450,7 +453,10 @@ static bool socket_ok(const struct check *c, struct mem_span s)
 	if (s.len < sizeof(k))
 		return false;
 	memcpy(&k, c->m.bytes + s.off, sizeof(k));
-	if (k.state > MEM_SOCK_LISTEN || k.addr_len > sizeof(k.addr) || k.backlog > 65535)
+	if (k.state > MEM_SOCK_RESET || k.addr_len > sizeof(k.addr) || k.backlog > 65535)
+		return false;
+	if (k.state == MEM_SOCK_RESET &&
+	    ((k.family != AF_INET && k.family != AF_INET6) || k.type != SOCK_STREAM || k.protocol != IPPROTO_TCP))
 		return false;
 	while (at < s.len) {
 		uint32_t n;

@@ -179,7 +179,8 @@ enum mem_object_kind {
 	MEM_OBJ_PROC, /* ->file: below /proc or /sys, opened again */
 	MEM_OBJ_SHMEM, /* memfd, or what is mapped shared and anonymous: ->a size, ->b seals, ->run; name in ->data */
 	MEM_OBJ_UNLINKED, /* a file without a name: ->a size, ->b mode, ->pos, ->run; ->pair: same number, same file */
-	MEM_OBJ_LISTEN, /* a listening, unbound or bound TCP, UDP or unix socket: ->data: struct mem_socket, options */
+	/* a listening, unbound or bound TCP, UDP or unix socket, or a TCP connection to be cut: ->data: mem_socket, options */
+	MEM_OBJ_LISTEN,
 	MEM_OBJ_PIDFD, /* ->a pid inside */
 	/* the agent has the other end: ->a exec's id, ->b enum mem_role. MEM_TTY (a slave): ->data: mem_pty, or nothing */
 	MEM_OBJ_EXTERNAL,
@@ -207,7 +208,12 @@ struct mem_pty {
 	uint8_t line, cc[19];
 };
 
-enum mem_socket_state { MEM_SOCK_UNBOUND, MEM_SOCK_BOUND, MEM_SOCK_LISTEN };
+enum mem_socket_state {
+	MEM_SOCK_UNBOUND,
+	MEM_SOCK_BOUND,
+	MEM_SOCK_LISTEN,
+	MEM_SOCK_RESET, /* TCP: was connected to somebody outside, and finds the connection reset. No address */
+};
 
 struct mem_socket {
 	uint32_t family, type, protocol;

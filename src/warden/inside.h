@@ -17,6 +17,7 @@ struct warden_sandbox {
 	struct groups groups;
 	uint64_t memory;
 	bool frozen;
+	bool late; /* it was made without a way out, and given one */
 	/* What a layer sealed from it says, and what it stands on. */
 	uint64_t tenant;
 	uint32_t flags, layers;
@@ -54,6 +55,10 @@ struct warden {
 /* Lets go of what comparisons that are over have held; all of them, stopped if need be. */
 void warden_compare_reap(struct warden *w);
 void warden_compare_end(struct warden *w);
+
+/* --- net.c --- */
+/* Makes a shell's network what @spec wants, whatever it was made ready for. */
+int net_fit(struct warden *w, struct shell *s, const struct sandbox_spec *spec, struct err *e);
 
 /* --- restoring.c --- */
 int restoring_open(struct warden *w, struct err *e);

@@ -168,6 +168,7 @@ static int start_one(struct pool *p, struct way *w, struct err *e)
 		ground_end(p->env, &ground);
 	w->start.ground = &ground;
 	w->start.keep_net = true;
+	w->start.steer = guessed && g.net ? &g.rules : NULL;
 	w->start.cpus = guessed ? g.cpus : 0;
 	w->start.image = p->img.base >= 0 ? &p->img : &p->env->image;
 	r = shell_make(p->env, &w->start, p->env->controllers, 0, &it.shell, e);
@@ -566,19 +567,27 @@ static bool dead(const struct shell *s)
 	return poll(&p, 1, 0) != 0;
 }
 
+/* How little is left to be done to it: one that stands is the best, and other rules for a network cost most. */
+static unsigned worth(const struct pool_item *it, const struct sandbox_spec *spec)
+{
+	const bool net = spec->flags & SPEC_NET;
+
+	return (it->stands ? 1U : 0U) + (it->shell.steered == net && (!net || !memcmp(&it->shell.rules, &spec->net, sizeof(spec->net))) ? 2U : 0U);
+}
+
 /* Brings the oldest that fits to the front, one that stands before others. @same: it is what they stand for. */
-static bool find_fit(struct pool *p, uint64_t tenant, bool same)
+static bool find_fit(struct pool *p, const struct sandbox_spec *spec, bool same)
 {
 	struct pool_item *best = NULL, first;
 
 	for (unsigned i = 0; i < p->ready; i++) {
 		struct pool_item *it = &p->items[(p->first + i) % p->target];
 
-		if (it->shell.used && it->shell.tenant != tenant)
+		if (it->shell.used && it->shell.tenant != spec->tenant)
 			continue;
 		if (it->stands && (!same || it->stands != p->stand.number))
 			continue;
-		if (!best || (it->stands && !best->stands))
+		if (!best || worth(it, spec) > worth(best, spec))
 			best = it;
 	}
 	if (!best)
@@ -598,7 +607,7 @@ int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item 
 
 	pool_lock(p);
 	for (;;) {
-		bool fit = find_fit(p, tenant, stand_same(&p->stand, spec));
+		bool fit = find_fit(p, spec, stand_same(&p->stand, spec));
 
 		/* Full of what only others may have: one of them makes room. */
 		if (fit || p->ready == p->target) {

@@ -26,6 +26,8 @@ struct pool_guess {
 	uint64_t size, inodes;
 	unsigned cpus;
 	uint64_t tenant;
+	bool net; /* with a way out, of ->rules */
+	struct steer_rules rules;
 };
 
 struct pool_counts {

@@ -9,6 +9,7 @@
 #define PRIVILEGES                                                                                                     \
 	((1ULL << CAP_CHOWN) | (1ULL << CAP_DAC_OVERRIDE) | (1ULL << CAP_FOWNER) | (1ULL << CAP_FSETID) |              \
 	 (1ULL << CAP_KILL) | (1ULL << CAP_SETGID) | (1ULL << CAP_SETUID) | (1ULL << CAP_NET_ADMIN) |                  \
+	 (1ULL << CAP_NET_BIND_SERVICE) |                                                                              \
 	 (1ULL << CAP_SYS_PTRACE) | (1ULL << CAP_SYS_ADMIN) | (1ULL << CAP_MKNOD) | (1ULL << CAP_SETFCAP) |            \
 	 (1ULL << CAP_DAC_READ_SEARCH) | (1ULL << CAP_CHECKPOINT_RESTORE))
 

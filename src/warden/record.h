@@ -16,6 +16,7 @@
 #define RECORD_VERSION 2U
 #define RECORD_FROZEN 1U
 #define RECORD_RESTORING 2U /* not made yet: who finds it ends it */
+#define RECORD_STEERED 4U /* it was given a way out while it ran, or that was begun */
 
 struct record {
 	uint32_t version;

@@ -26,7 +26,7 @@ void shell_init(struct shell *s)
 {
 	*s = (struct shell){
 		.pidfd = -1, .sock = -1, .userns = -1, .net = -1,   .slot_fd = -1,
-		.take = -1,  .give = -1, .table = -1,  .group = -1,
+		.take = -1,  .give = -1, .table = -1,  .group = -1, .way = { -1, -1, -1 },
 	};
 	cgroup_init(&s->cgroup);
 }
@@ -135,6 +135,47 @@ static bool net_used(void)
 	return !lo || strtoull(lo + 3, NULL, 10) != 0;
 }
 
+static int new_net(struct shell *s, struct err *e)
+{
+	int r = sys_unshare(CLONE_NEWNET);
+
+	s->steered = false;
+	if (r < 0)
+		return err_sys(e, ERR_UNSUPPORTED, r, "make a network namespace");
+	r = ns_loopback_up();
+	return r < 0 ? err_sys(e, ERR_UNSUPPORTED, r, "bring the loopback interface up") : 0;
+}
+
+/* Rules can be changed, but making another namespace is quicker than waiting until the old ones are gone. */
+static bool rules_fit(const struct shell_start *start, const struct shell *s)
+{
+	return !s->steered || (start->steer && !memcmp(start->steer, &s->rules, sizeof(s->rules)));
+}
+
+/* Gives the namespace we are in its way out. @net: one that served before, and is given up when it can not be had. */
+static int steer(const struct shell_start *start, struct shell *s, int *net, struct err *e)
+{
+	int r = 0;
+
+	if (s->steered) {
+		r = steer_sockets(s->way, e);
+		if (r != -EADDRINUSE)
+			return r;
+		/* Whoever carried its streams has not let go yet. */
+		fd_close(TAKE_FD(*net));
+		r = new_net(s, e);
+	}
+	if (r == 0)
+		r = steer_up(start->steer, e);
+	if (r == 0)
+		r = steer_sockets(s->way, e);
+	if (r < 0)
+		return r;
+	s->steered = true;
+	s->rules = *start->steer;
+	return 0;
+}
+
 /*
  * The network namespace is made here, not by the clone: so it belongs to our user namespace, and root of the sandbox
  * has no power over it.
@@ -142,21 +183,16 @@ static bool net_used(void)
 static int enter_net(struct env *v, const struct shell_start *start, struct shell *s, struct err *e)
 {
 	AUTO_CLOSE int ahead = s->net >= 0 ? TAKE_FD(s->net) : env_take_net(v);
-	int r = ahead >= 0 ? sys_setns(ahead, CLONE_NEWNET) : sys_unshare(CLONE_NEWNET), back;
+	int r = ahead >= 0 ? sys_setns(ahead, CLONE_NEWNET) : new_net(s, e), back;
 
 	if (r < 0)
-		return err_sys(e, ERR_UNSUPPORTED, r, "make a network namespace");
-	if (ahead >= 0 && s->used && net_used()) {
+		return ahead >= 0 ? err_sys(e, ERR_UNSUPPORTED, r, "enter a network namespace") : r;
+	if (ahead >= 0 && s->used && (net_used() || !rules_fit(start, s))) {
 		fd_close(TAKE_FD(ahead));
-		r = sys_unshare(CLONE_NEWNET);
-		if (r < 0)
-			err_sys(e, ERR_UNSUPPORTED, r, "make a network namespace");
+		r = new_net(s, e);
 	}
-	if (r == 0 && ahead < 0) {
-		r = ns_loopback_up();
-		if (r < 0)
-			err_sys(e, ERR_UNSUPPORTED, r, "bring the loopback interface up");
-	}
+	if (r == 0 && start->steer)
+		r = steer(start, s, &ahead, e);
 	if (r == 0 && start->keep_net) {
 		s->net = ahead >= 0 ? TAKE_FD(ahead) :
 				      sys_openat(AT_FDCWD, "/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC, 0);
@@ -316,6 +352,8 @@ static void take_ground(struct shell_start *start, struct shell *s)
 	s->limited = g->limited;
 	s->limits = g->limits;
 	s->net = g->net; /* entered by enter_net */
+	s->steered = g->steered;
+	s->rules = g->rules;
 	s->used = true;
 	ground_init(g);
 }
@@ -476,11 +514,12 @@ int shell_end_keep(struct env *v, struct shell *s, struct ground *ret, struct er
 	ground_init(ret);
 	end_processes(s);
 	fd_close_many((int[]){ s->take, s->give, s->table, s->group }, 4);
+	fd_close_many(s->way, STEER_SOCKETS);
 	if (s->uid_base && s->net >= 0 && s->cgroup.mask &&
 	    (!s->grouped || cgroup_children_remove(&v->cgroups, &s->cgroup) == 0) &&
 	    cgroup_recycle(&v->cgroups, &s->cgroup) == 0) {
-		*ret = (struct ground){ true,	   s->slot,    TAKE_FD(s->slot_fd), TAKE_FD(s->net), s->tenant,
-					s->cgroup, s->limited, s->limits };
+		*ret = (struct ground){ true,	    s->slot,   TAKE_FD(s->slot_fd), TAKE_FD(s->net), s->steered,
+					s->rules,   s->tenant, s->cgroup,	    s->limited,	     s->limits };
 		cgroup_init(&s->cgroup);
 		s->uid_base = 0;
 	} else {

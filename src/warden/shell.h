@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "linux/cgroup.h"
 #include "linux/ns.h"
+#include "linux/steer.h"
 #include "warden/env.h"
 
 struct shell {
@@ -16,6 +17,9 @@ struct shell {
 	int sock; /* the host's end of the agent's control socket */
 	int userns;
 	int net; /* its network namespace, kept only when ->start asked for it */
+	bool steered; /* ->rules are in force there */
+	struct steer_rules rules;
+	int way[STEER_SOCKETS]; /* its way out, until it was handed out; -1 */
 	bool used; /* it stands on what a sandbox of ->tenant left */
 	uint64_t tenant;
 	unsigned cpus; /* as many it was pinned to, 0 = to none */
@@ -43,6 +47,8 @@ struct ground {
 	uint32_t slot;
 	int slot_fd; /* holds its lock, or -1 */
 	int net;
+	bool steered;
+	struct steer_rules rules; /* in force in ->net */
 	uint64_t tenant;
 	struct cgroup cgroup;
 	bool limited;
@@ -58,6 +64,7 @@ struct shell_start {
 	struct ground *ground; /* to build on, taken over when valid; NULL = none */
 	unsigned cpus; /* pin it to as many, 0 = to none */
 	uint64_t cpu_mask; /* the ones */
+	const struct steer_rules *steer; /* the way out its network namespace is to have; NULL = none */
 	bool keep_net; /* keep the network namespace's descriptor in the shell */
 	/*
 	 * Numbers kept free for what the new process needs, so low that nothing else has to be copied for it: a warden

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/sys.h"
+#include "linux/steer.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -12,7 +13,7 @@
 #define COPY_DEPTH_MAX 8
 
 /* Bumped when what is made below changes, so that an older cache is not used. */
-#define SKELETON_VERSION 5U
+#define SKELETON_VERSION 6U
 
 /*
  * What of /etc is taken along, and only what everybody may read: programs in /usr expect these. Nothing that could
@@ -36,7 +37,8 @@ static const struct made files[] = {
 	{ "etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n" },
 	{ "etc/hostname", "sandbox\n" },
 	{ "etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n" },
-	{ "etc/resolv.conf", "" },
+	/* Of a sandbox without a network, too: there it is an address that nothing leads to. */
+	{ "etc/resolv.conf", STEER_RESOLV_CONF },
 	{ "etc/shells", "/bin/sh\n/bin/bash\n" },
 	{ "etc/apt/sources.list", "" },
 };

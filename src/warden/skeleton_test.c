@@ -39,6 +39,8 @@ TEST(a_skeleton_has_what_programs_expect_and_nothing_private)
 	CHECK(S_ISLNK(mode_of(dir, "root/bin")) || S_ISDIR(mode_of(dir, "root/bin")));
 	CHECK(fd_get(dir, "root/etc/passwd", text, sizeof(text)) > 0);
 	CHECK_CONTAINS(text, "user:x:1000:1000:");
+	CHECK(fd_get(dir, "root/etc/resolv.conf", text, sizeof(text)) > 0);
+	CHECK_CONTAINS(text, "nameserver 198.18.0.1\n");
 	for (size_t i = 0; i < ARRAY_LEN(missing); i++)
 		CHECK_EQ(mode_of(dir, missing[i]), 0);
 	if (geteuid() == 0) {

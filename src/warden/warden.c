@@ -44,6 +44,7 @@ static void forget(struct warden *w, struct warden_sandbox *s)
 	sealing_leave(w, s);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		fd_close(fds[i]);
+	fd_close_many(s->shell.way, STEER_SOCKETS);
 	cgroup_done(&s->shell.cgroup);
 	groups_done(&s->groups);
 	root_done(&s->root);
@@ -77,6 +78,8 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	};
 	s->tenant = rec->spec_tenant;
 	s->flags = rec->spec_flags;
+	s->late = rec->flags & RECORD_STEERED;
+	s->shell.steered = s->flags & SPEC_NET || s->late;
 	s->layers = rec->layers;
 	memcpy(s->image, rec->image, sizeof(s->image));
 	memcpy(s->layer, rec->layer, sizeof(s->layer));
@@ -181,14 +184,17 @@ void warden_free(struct warden *w)
 /* Sandboxes of one host are much alike: the next shells are prepared for what was asked last. */
 static void learn(struct warden *w, const struct sandbox_spec *spec, const struct root *root)
 {
-	const struct pool_guess g = {
+	struct pool_guess g = {
 		.limits = limit_groups(&spec->limits),
 		.size = root->disk,
 		.inodes = root->inodes,
 		.cpus = truth_cpus(spec->limits.cpu_milli),
 		.tenant = spec->tenant,
+		.net = spec->flags & SPEC_NET,
 	};
 
+	if (g.net)
+		g.rules = spec->net;
 	if (w->pool && !spec->limits.io_bps && !(spec->flags & SPEC_DISK))
 		pool_learn(w->pool, &g, spec);
 }
@@ -221,6 +227,7 @@ static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct 
 	}
 	w->start.image = &w->env.image;
 	w->start.cpus = truth_cpus(spec->limits.cpu_milli);
+	w->start.steer = spec->flags & SPEC_NET ? &spec->net : NULL;
 	r = shell_make(&w->env, &w->start, controllers, spec->uid, &ret->shell, e);
 	/* The next one starts on the same stack. */
 	if (r == 0 && !w->env.one_shot)
@@ -312,8 +319,6 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 		r = limit_check(&w->env, &spec->limits, e);
 	if (r == 0 && spec->layers)
 		r = sealing_check(w, spec, e);
-	if (r == 0 && spec->flags & SPEC_NET)
-		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden gives no network yet");
 	if (r == 0 && spec->flags & SPEC_MEMORY && !w->env.keep)
 		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory is restored by a warden that keeps its sandboxes");
 	if (r < 0)
@@ -344,6 +349,8 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	memcpy(s->layer, spec->layer, sizeof(s->layer));
 	r = set_up(w, s, spec, &it, e);
 	/* While the agent works. Nothing of the sandbox's own runs before its first exec. */
+	if (r == 0)
+		r = net_fit(w, &s->shell, spec, e);
 	if (r == 0)
 		r = limit_set(&w->env, &s->shell, &s->root, &spec->limits, e);
 	if (r < 0)
@@ -499,6 +506,11 @@ static int refuse_busy(const struct warden_sandbox *s, struct err *e)
 	return -EBUSY;
 }
 
+static uint32_t late_flag(const struct warden_sandbox *s)
+{
+	return s->late ? RECORD_STEERED : 0;
+}
+
 int warden_freeze(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	int r = refuse_busy(s, e);
@@ -506,7 +518,7 @@ int warden_freeze(struct warden *w, struct warden_sandbox *s, struct err *e)
 	if (r < 0)
 		return r;
 	keep_settle(&s->shell);
-	r = s->shell.recorded ? records_flag(&w->env.records, s->shell.slot, RECORD_FROZEN) : 0;
+	r = s->shell.recorded ? records_flag(&w->env.records, s->shell.slot, RECORD_FROZEN | late_flag(s)) : 0;
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "write the sandbox's record");
 	s->frozen = true; /* also when it fails: some of it may be */
@@ -519,7 +531,7 @@ int warden_thaw(struct warden *w, struct warden_sandbox *s, struct err *e)
 
 	if (r == 0)
 		r = cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, e);
-	if (r == 0 && s->shell.recorded && records_flag(&w->env.records, s->shell.slot, 0) < 0)
+	if (r == 0 && s->shell.recorded && records_flag(&w->env.records, s->shell.slot, late_flag(s)) < 0)
 		log_error("slot %u: its record still says that it is paused", s->shell.slot);
 	if (r == 0)
 		s->frozen = false;

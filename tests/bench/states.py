@@ -5,7 +5,6 @@
 """
 import argparse
 import contextlib
-import http.client
 import json
 import os
 import pathlib
@@ -15,66 +14,18 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "functional"))
 import criu  # noqa: E402
 import host  # noqa: E402
 from daemon import Daemon  # noqa: E402
+from keep import Keep  # noqa: E402
+from table import Table, p50, timed  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
 ENV = {"PATH": "/usr/bin:/bin", "OPENBLAS_NUM_THREADS": "1"}
 WARM = "import numpy\na = numpy.arange(100000)\n"
 SOURCE = WARM + "import sys, time\nprint('r', flush=True)\nsys.stdout.close()\ntime.sleep(1e6)\n"
-
-
-def p50(values):
-    return statistics.median(values)
-
-
-class Keep:
-    """One keep-alive connection."""
-
-    def __init__(self, daemon):
-        place = urllib.parse.urlsplit(daemon.url)
-        self.c = http.client.HTTPConnection(place.hostname, place.port, timeout=120)
-        self.head = {"Authorization": f"Bearer {daemon.token}", "Content-Type": "application/json"}
-
-    def __call__(self, method, path, body=None, ok=(200, 201, 204)):
-        self.c.request(method, path, None if body is None else json.dumps(body), self.head)
-        r = self.c.getresponse()
-        data = r.read()
-        if r.status not in ok:
-            raise RuntimeError(f"{method} {path}: {r.status} {data[:500]!r}")
-        return json.loads(data) if data else None
-
-    def code(self, box, code):
-        r = self("POST", f"/v1/sandboxes/{box}/execs", {"code": code})
-        if r["exit_code"] != 0:
-            raise RuntimeError(f"{code!r}: {r}")
-        return r["stdout"]
-
-
-def timed(call):
-    start = time.perf_counter()
-    result = call()
-    return time.perf_counter() - start, result
-
-
-class Table:
-    def __init__(self):
-        self.rows = []
-
-    def add(self, what, value, unit="ms", bound=None, ratio=None, of=None):
-        self.rows.append({"what": what, "value": value, "unit": unit, "ratio": ratio, "of": of, "bound": bound})
-        line = f"{what:<58} {value:>10.2f} {unit:<4}"
-        if ratio is not None:
-            line += f"  {ratio:>7.3f} x {of}"
-            if bound is not None:
-                line += f"  (bound {bound}) " + ("ok" if ratio <= bound else "MISSED")
-        elif bound is not None:
-            line += f"  (bound {bound} {unit}) " + ("ok" if value <= bound else "MISSED")
-        print(line, flush=True)
 
 
 def available():

@@ -30,7 +30,7 @@ class Crashing(Daemon):
         if which == "term":
             self.restart()
             return
-        before = host.wait_for(lambda: len(self.children()) == 2 and self.children(), 10, "both children")
+        before = host.wait_for(lambda: len(self.children()) == 3 and self.children(), 10, "all children")
         self.kill9(which)
         if which in ("supervisor", "all"):
             for pid in before.values():

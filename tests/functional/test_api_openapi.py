@@ -264,6 +264,20 @@ def test_answers_about_access_audit_and_the_daemon_fit(d, call):
         call("get", path, path, want=200)
 
 
+def test_answers_about_ports_fit(d, call):
+    b = d.create()["id"]
+    at, of = f"/v1/sandboxes/{b}/ports", SB + "/ports"
+    call("put", at + "/8000", of + "/{port}", {"public": True, "token": True}, 200)
+    call("put", at + "/8000", of + "/{port}", {"public": 1}, 400, question=False)
+    call("put", at + "/0", of + "/{port}", {}, 400)
+    call("get", at + "/8000", of + "/{port}", want=200)
+    call("get", at + "/8001", of + "/{port}", want=200)
+    call("get", at, of, want=200)
+    call("get", f"/v1/sandboxes/{b}/tunnels/8000", SB + "/tunnels/{port}", want=400)
+    call("delete", at + "/8000", of + "/{port}", want=204)
+    d.delete(f"/v1/sandboxes/{b}")
+
+
 def test_nearly_every_operation_was_tried(call):
     """Streams of events without an end are test_api_sandboxes.py's and test_watch.py's."""
     missing = {(p, m) for p, m, _ in OPERATIONS} - {(p, m) for p, m, _ in call.seen}

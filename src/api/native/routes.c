@@ -56,6 +56,12 @@ static const struct route routes[] = {
 	ROUTE(POST, "/v1/sandboxes/{id}/files", EXEC, post_files),
 	ROUTE(DELETE, "/v1/sandboxes/{id}/files", EXEC, delete_files),
 
+	ROUTE(GET, "/v1/sandboxes/{id}/ports", READ, get_ports),
+	ROUTE(GET, "/v1/sandboxes/{id}/ports/{port}", READ, get_port),
+	ROUTE(PUT, "/v1/sandboxes/{id}/ports/{port}", SANDBOX, put_port_access),
+	ROUTE(DELETE, "/v1/sandboxes/{id}/ports/{port}", SANDBOX, delete_port),
+	ROUTE(GET, "/v1/sandboxes/{id}/tunnels/{port}", EXEC, get_tunnel),
+
 	ROUTE(GET, "/v1/templates", READ, get_templates),
 	ROUTE(PUT, "/v1/templates/{name}", SANDBOX, put_template),
 	ROUTE(GET, "/v1/templates/{name}", READ, get_template),

@@ -21,12 +21,14 @@ static int container_create(struct engine *g, const struct sandbox_spec *spec, s
 	ret->pidfd = warden_pidfd(ws);
 	ret->receipt = *warden_receipt(ws);
 	link_init(&ret->link, warden_sock(ws));
+	warden_net_sockets(ws, ret->net);
 	return 0;
 }
 
 static int container_destroy(struct sandbox *s, struct err *e)
 {
 	link_done(&s->link);
+	fd_close_many(s->net, STEER_SOCKETS);
 	return warden_destroy(engine_warden(s->engine), tier(s), e);
 }
 
@@ -52,6 +54,16 @@ static int container_refresh(struct sandbox *s)
 	return warden_refresh(engine_warden(s->engine), tier(s));
 }
 
+static int container_who(struct sandbox *s, const struct warden_who *who, struct warden_they *ret, struct err *e)
+{
+	return warden_who(engine_warden(s->engine), tier(s), who, ret, e);
+}
+
+static int container_denied(struct sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e)
+{
+	return warden_denied(engine_warden(s->engine), tier(s), ret, e);
+}
+
 const struct driver container_driver = {
 	.name = "container",
 	.abilities = DRIVER_FREEZE,
@@ -61,4 +73,6 @@ const struct driver container_driver = {
 	.freeze = container_freeze,
 	.thaw = container_thaw,
 	.refresh = container_refresh,
+	.who = container_who,
+	.denied = container_denied,
 };

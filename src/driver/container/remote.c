@@ -23,6 +23,8 @@ static int remote_create(struct engine *g, const struct sandbox_spec *spec, stru
 	ret->pidfd = cs->pidfd;
 	ret->receipt = cs->receipt;
 	link_init(&ret->link, cs->sock);
+	for (unsigned i = 0; i < STEER_SOCKETS; i++)
+		ret->net[i] = TAKE_FD(cs->net[i]);
 	return 0;
 }
 
@@ -31,6 +33,7 @@ static int remote_destroy(struct sandbox *s, struct err *e)
 	int r = client_destroy(engine_client(s->engine), tier(s)->handle, e);
 
 	link_done(&s->link);
+	fd_close_many(s->net, STEER_SOCKETS);
 	client_sandbox_done(tier(s));
 	free(s->tier);
 	s->tier = NULL;
@@ -57,6 +60,16 @@ static int remote_refresh(struct sandbox *s)
 	return client_refresh(engine_client(s->engine), tier(s)->handle, NULL);
 }
 
+static int remote_who(struct sandbox *s, const struct warden_who *who, struct warden_they *ret, struct err *e)
+{
+	return client_who(engine_client(s->engine), tier(s)->handle, who, ret, e);
+}
+
+static int remote_denied(struct sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e)
+{
+	return client_denied(engine_client(s->engine), tier(s)->handle, ret, e);
+}
+
 const struct driver container_remote = {
 	.name = "container",
 	.abilities = DRIVER_FREEZE,
@@ -66,4 +79,6 @@ const struct driver container_remote = {
 	.freeze = remote_freeze,
 	.thaw = remote_thaw,
 	.refresh = remote_refresh,
+	.who = remote_who,
+	.denied = remote_denied,
 };

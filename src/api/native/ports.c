@@ -1,0 +1,145 @@
+/* Who may come to a sandbox's ports; and connections to them. What is proxied is in api/port_proxy.c. */
+#include "api/native/native.h"
+#include "api/port.h"
+#include "base/base.h"
+#include "base/str.h"
+#include "service/jin.h"
+
+#include <openssl/crypto.h>
+
+/* The one in the path. 0: it has been answered. */
+static uint16_t call_port(struct call *c)
+{
+	const char *text = router_param(c->route, c->q, "port");
+	struct err e = { 0 };
+	uint64_t v = 0;
+
+	if (parse_u64(text, &v, &e) == 0 && v >= 1 && v <= UINT16_MAX)
+		return (uint16_t)v;
+	err_set(&e, ERR_INVALID, -EINVAL, "'%.20s' is no port: want 1 to 65535", text);
+	call_fail(c, &e);
+	return 0;
+}
+
+/* @p NULL: private. @text NULL or "": its token is not told (again). */
+static void put_port(struct json *j, const struct call *c, uint16_t number, const struct port *p, const char *text)
+{
+	const char *domain = c->api->ports_domain;
+	char place[256];
+
+	jout_object(j, NULL);
+	jout_u64(j, "port", number);
+	jout_bool(j, "public", p && p->public);
+	jout_bool(j, "has_token", p && p->has_token);
+	if (text && *text)
+		jout_str(j, "token", text);
+	snprintf(place, sizeof(place), "/v1/sandboxes/%s/ports/%u/", c->box->id, number);
+	jout_str(j, "path", place);
+	snprintf(place, sizeof(place), "%u-%s.%s", number, c->box->id, domain);
+	jout_str(j, "host", *domain ? place : NULL);
+	dto_time(j, "created_at", p ? p->created_ns : 0);
+	jout_end(j);
+}
+
+void get_ports(void *arg, struct http_req *q, const struct route *r)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(64 * KIB);
+	struct call *c = call_new(arg, q, r);
+	struct json j = JSON_INIT(&out);
+
+	if (call_box(c) < 0)
+		return;
+	jout_object(&j, NULL);
+	jout_array(&j, "ports");
+	for (const struct port *p = c->box->ports; p; p = p->next)
+		put_port(&j, c, p->number, p, NULL);
+	jout_end(&j);
+	jout_end(&j);
+	call_list(c, &j);
+}
+
+void get_port(void *arg, struct http_req *q, const struct route *r)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(4 * KIB);
+	struct call *c = call_new(arg, q, r);
+	struct json j = JSON_INIT(&out);
+	uint16_t number;
+
+	if (call_box(c) < 0 || !(number = call_port(c)))
+		return;
+	put_port(&j, c, number, port_find(c->box, number), NULL);
+	call_json(c, 200, &out);
+}
+
+static void put_body(struct call *c, const char *data, size_t len)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(4 * KIB);
+	AUTO(json_decref) json_t *o = NULL;
+	char text[TOKEN_TEXT_MAX] = "";
+	struct json j = JSON_INIT(&out);
+	bool public = false, token = false;
+	struct port_want want = { 0 };
+	struct port *p = NULL;
+	struct err e = { 0 };
+	uint16_t number;
+	int r;
+
+	if (call_box(c) < 0 || !(number = call_port(c)))
+		return;
+	r = jin_parse(data, len, &o, &e);
+	if (r == 0) {
+		struct jin in = JIN_INIT(o, &e);
+
+		if (jin_bool(&in, "public", &public))
+			want.public = &public;
+		if (jin_bool(&in, "token", &token))
+			want.token = &token;
+		r = jin_end(&in);
+	}
+	if (r == 0)
+		r = port_set(c->box, &c->who, number, &want, text, &p, &e);
+	if (r < 0) {
+		call_fail(c, &e);
+		return;
+	}
+	put_port(&j, c, number, p, text);
+	OPENSSL_cleanse(text, sizeof(text));
+	call_stored(c, 200, &out);
+}
+
+void put_port_access(void *arg, struct http_req *q, const struct route *r)
+{
+	call_body(call_new(arg, q, r), put_body);
+}
+
+void delete_port(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	struct err e = { 0 };
+	uint16_t number;
+
+	if (call_box(c) < 0 || !(number = call_port(c)))
+		return;
+	if (port_remove(c->box, &c->who, number, &e) < 0)
+		call_fail(c, &e);
+	else
+		call_stored(c, 204, NULL);
+}
+
+void get_tunnel(void *arg, struct http_req *q, const struct route *r)
+{
+	const char *to = http_header(q, "upgrade");
+	struct call *c = call_new(arg, q, r);
+	struct err e = { 0 };
+	uint16_t number;
+
+	if (call_box(c) < 0 || !(number = call_port(c)))
+		return;
+	if (http_is_upgrade(q) && to && !strcasecmp(to, "tcp")) {
+		port_tunnel(c, number);
+		return;
+	}
+	err_set(&e, ERR_INVALID, -EPROTO, "this is a connection: an upgrade is needed");
+	err_remedy(&e, "send `Connection: Upgrade` and `Upgrade: tcp`, or use `cloche port-forward`");
+	call_fail(c, &e);
+}

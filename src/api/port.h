@@ -1,0 +1,55 @@
+/*
+ * Servers inside sandboxes, reached through the daemon: by path, /v1/sandboxes/{id}/ports/{port}/rest, or by host,
+ * {port}-{id}.{ports_domain}. What is inside is hostile to us, and to what else a browser knows under our name.
+ */
+#pragma once
+#include "api/api.h"
+#include "http/answer.h"
+#include "service/port.h"
+
+#define PORT_NAME_MAX 64
+#define PORT_COOKIE "cloche_port"
+#define PORT_PARAMETER "cloche_token"
+#define PORT_HEADER "X-Cloche-Port-Token"
+
+/* --- port_place.c: whom a request is for --- */
+struct port_place {
+	bool hosted; /* by host: all of it is the server's own */
+	uint16_t number;
+	char box[PORT_NAME_MAX + 1]; /* id or name */
+	const char *path; /* as the server sees it, from its first slash on; within the request */
+	char prefix[PORT_NAME_MAX + 48]; /* what stands before it: "" by host */
+};
+/* Whether it is for a server inside. @domain "": only by path. */
+bool port_place(const char *domain, const struct http_req *q, struct port_place *ret);
+
+/* A request on its way in; see port_proxy.c. */
+struct port_pass {
+	struct box *box; /* referenced and in use */
+	bool our_token; /* Authorization held a token of ours */
+	bool by_query; /* a token stood in the query, and was good */
+	char token[TOKEN_TEXT_MAX]; /* that one */
+};
+
+/* --- port_access.c: whether it may --- */
+/* -errno: it has been answered. On success *ret is filled. */
+int port_enter(struct api *a, struct http_req *q, const struct port_place *p, struct port_pass *ret);
+/* Answers a request that brought a token in its query: with a cookie, and the same address without it. */
+void port_give_cookie(struct http_req *q, const struct port_place *p, const char *token);
+
+/* --- port_head.c: heads, as they are passed on --- */
+/* The request's, for the server. -E2BIG. */
+int port_head_out(const struct http_req *q, const struct port_place *p, const struct port_pass *pass, struct buf *to);
+/* The answer's headers, for the client: http_set. */
+void port_head_in(const struct answer *a, const struct port_place *p, struct http_req *q);
+/* A query without our parameter: copies into @to (@size). Returns its length, 0 when nothing is left. */
+size_t port_query_rest(const char *query, char *to, size_t size);
+/* The value of our parameter, or of our cookie in a Cookie header. False when it is not there, or too long. */
+bool port_query_token(const char *query, char to[TOKEN_TEXT_MAX]);
+bool port_cookie_token(const char *cookies, char to[TOKEN_TEXT_MAX]);
+
+/* --- port_proxy.c --- */
+/* A request for which port_place() is true. */
+void port_proxy(struct api *a, struct http_req *q);
+/* A connection to the port itself; the call's box has been found. Takes the call over. */
+void port_tunnel(struct call *c, uint16_t number);

@@ -1,0 +1,96 @@
+#include "api/port.h"
+#include "base/base.h"
+
+#include <openssl/crypto.h>
+#include <strings.h>
+
+/* Whose request this is, when it is let in by what its sandbox says and not by a token of the API. */
+static int as_its_tenant(struct http_req *q, struct box *b, struct err *e)
+{
+	return api_note(q, b->tenant, SCOPE_EXEC, "port", e);
+}
+
+/* Any of the ways a port's own token may come. */
+static bool own_token(const struct http_req *q, const struct port *p, struct port_pass *ret)
+{
+	const char *header = http_header(q, PORT_HEADER), *bearer = api_bearer(q), *name, *value;
+	char text[TOKEN_TEXT_MAX];
+
+	if (bearer && port_token_is(p, bearer))
+		return true;
+	if (header && port_token_is(p, header))
+		return true;
+	for (size_t i = 0; i < http_header_count(q); i++) {
+		http_header_at(q, i, &name, &value);
+		if (!strcasecmp(name, "cookie") && port_cookie_token(value, text) && port_token_is(p, text))
+			return true;
+	}
+	if (http_query_text(q) && port_query_token(http_query_text(q), text) && port_token_is(p, text)) {
+		ret->by_query = true;
+		memcpy(ret->token, text, sizeof(text));
+		return true;
+	}
+	return false;
+}
+
+int port_enter(struct api *a, struct http_req *q, const struct port_place *p, struct port_pass *ret)
+{
+	const char *bearer = api_bearer(q);
+	const struct port *own;
+	struct err e = { 0 };
+	unsigned retry = 0;
+	struct box *b = NULL;
+	struct who who;
+	int r;
+
+	*ret = (struct port_pass){ 0 };
+	r = api_try(a, q, SCOPE_EXEC, &retry, &e);
+	/* A text that looks like one of ours, or is one that may not do this, is nothing to be told inside. */
+	ret->our_token = bearer && (r == 0 || e.kind != ERR_UNAUTHORIZED || !strncmp(bearer, TOKEN_PREFIX, sizeof(TOKEN_PREFIX) - 1));
+	if (r == 0) {
+		who = api_who(q);
+		b = box_find(a->s, &who, p->box, &e);
+		r = b ? 0 : -ENOENT;
+	}
+	if (!b && e.kind != ERR_RATE) {
+		b = map_get(&a->s->boxes, p->box);
+		own = b && box_seen(b) ? port_find(b, p->number) : NULL;
+		if (own && (own_token(q, own, ret) || own->public))
+			r = as_its_tenant(q, b, &e);
+		else
+			b = NULL;
+	}
+	if (b && r == 0)
+		r = api_share(q, &e);
+	if (!b || r < 0) {
+		api_refuse(a, q, &e, retry ? retry : e.kind == ERR_EXHAUSTED);
+		return r < 0 ? r : -EACCES;
+	}
+	box_ref(b);
+	box_use(b);
+	ret->box = b;
+	return 0;
+}
+
+void port_give_cookie(struct http_req *q, const struct port_place *p, const char *token)
+{
+	static const char page[] = "<!doctype html><title>…</title>\n";
+	AUTO(buf_done) struct buf to = BUF_INIT(2 * HTTP_PATH_MAX);
+	const char *path = http_path(q), *query = http_query_text(q);
+	char rest[HTTP_PATH_MAX];
+	size_t n = port_query_rest(query ? query : "", rest, sizeof(rest));
+
+	/* "//host/" would be another server's address. */
+	while (path[0] == '/' && path[1] == '/')
+		path++;
+	if (buf_addf(&to, "%s%s%.*s", path, n ? "?" : "", (int)n, rest) < 0) {
+		http_fail_as(q, 414, "too_large", "the path is too long", NULL, NULL);
+		return;
+	}
+	http_set(q, "Location", buf_str(&to));
+	http_setf(q, "Set-Cookie", PORT_COOKIE "=%s; Path=%s/; HttpOnly; SameSite=Lax%s", token, p->prefix,
+		  http_is_tls(q) ? "; Secure" : "");
+	http_set(q, "Cache-Control", "no-store");
+	http_set(q, "Referrer-Policy", "no-referrer");
+	http_send(q, 303, "text/html; charset=utf-8", page, sizeof(page) - 1);
+}

@@ -1,0 +1,575 @@
+#include "egress/mitm.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+
+#include "base/base.h"
+#include "base/json.h"
+#include "egress/request.h"
+#include "egress/side.h"
+
+#define PIECE 16384U /* read and written at a time: a TLS record */
+#define ROUNDS 16 /* of one stream before others have their turn */
+#define SHAKE_TIME (20 * LOOP_SEC)
+#define IDLE_TIME (300 * LOOP_SEC)
+#define TUNNEL_TIME (3600 * LOOP_SEC)
+#define DRAIN_TIME (1 * LOOP_SEC)
+#define DRAIN_MAX (256U * 1024U)
+
+struct refusal {
+	int status; /* 0: none */
+	uint8_t verdict;
+	const char *code, *remedy;
+	char why[EGRESS_TEXT_MAX];
+};
+
+struct mitm {
+	struct loop *loop; /* not a loop_fd: the loop overwrites the first word of what is buried */
+	struct side client, server;
+	struct loop_timer timer, again;
+	const struct mitm_ops *ops;
+	void *arg;
+	const struct trust *trust;
+	struct inject *inject;
+	char name[NET_NAME_MAX];
+	uint16_t port;
+	bool tls;
+	struct request request;
+	struct buf in; /* from the sandbox, not looked at yet */
+	struct buf out; /* to the server: holds values, and is never moved while it does */
+	struct buf down; /* to the sandbox */
+	uint64_t last; /* when something moved */
+	uint32_t drained;
+	bool some; /* a request went to the server */
+	bool answered; /* and it has said something since */
+	bool closing; /* what is in ->down is the last */
+	bool draining; /* and it is gone: the sandbox may not be told with a reset before it has read it */
+	bool gone;
+	struct refusal refusal;
+};
+
+static void release(struct mitm *m, bool reset)
+{
+	m->gone = true;
+	side_close(&m->client, m->loop, reset);
+	side_close(&m->server, m->loop, reset);
+	loop_timer_stop(m->loop, &m->timer);
+	loop_timer_stop(m->loop, &m->again);
+	buf_done(&m->in);
+	buf_done(&m->down);
+	ca_wipe(&m->out);
+	inject_unref(TAKE_PTR(m->inject));
+	loop_bury(m->loop, m);
+}
+
+static void end(struct mitm *m, uint8_t verdict, const char *reason)
+{
+	const struct mitm_ops *ops = m->ops;
+	void *arg = m->arg;
+	char text[EGRESS_TEXT_MAX];
+
+	snprintf(text, sizeof(text), "%s", reason);
+	release(m, verdict == EGRESS_V_CUT || verdict == EGRESS_V_FAILED);
+	ops->ended(arg, verdict, text);
+}
+
+/* ---- telling the sandbox ----------------------------------------------------------------------------------------- */
+
+static const char *status_text(int status)
+{
+	switch (status) {
+	case 400:
+		return "Bad Request";
+	case 421:
+		return "Misdirected Request";
+	case 429:
+		return "Too Many Requests";
+	case 504:
+		return "Gateway Timeout";
+	default:
+		return "Bad Gateway";
+	}
+}
+
+/* Remembered until a request is there that can be answered; the first one counts. */
+static void refuse(struct mitm *m, int status, uint8_t verdict, const char *why, const char *remedy)
+{
+	struct refusal *r = &m->refusal;
+
+	if (r->status)
+		return;
+	*r = (struct refusal){ .status = status, .verdict = verdict, .remedy = remedy };
+	r->code = verdict == EGRESS_V_BUDGET ? "budget" : verdict == EGRESS_V_DENIED ? "denied" : "unreachable";
+	snprintf(r->why, sizeof(r->why), "%s", why);
+}
+
+/* The answer to the request that is there, and the end. */
+static void answer(struct mitm *m)
+{
+	AUTO(buf_done) struct buf body = BUF_INIT(4096);
+	struct json j = JSON_INIT(&body);
+	const struct refusal *r = &m->refusal;
+
+	/* In the middle of another answer nothing of ours can stand. */
+	if (m->down.len || (m->some && !m->answered)) {
+		end(m, EGRESS_V_CUT, r->why);
+		return;
+	}
+	jout_object(&j, NULL);
+	jout_str(&j, "code", r->code);
+	jout_str(&j, "message", r->why);
+	jout_str(&j, "remedy", r->remedy);
+	jout_end(&j);
+	buf_clear(&m->in);
+	ca_wipe(&m->out);
+	side_close(&m->server, m->loop, true);
+	m->closing = true;
+	if (jout_done(&j) < 0 || buf_addf(&m->down,
+					  "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
+					  "Connection: close\r\n\r\n%s",
+					  r->status, status_text(r->status), body.len, buf_str(&body)) < 0)
+		end(m, r->verdict, r->why);
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+/* A Host without a port is also what some clients say of servers on other ports than the usual one. */
+static bool host_fits(const struct mitm *m, const struct look_to *to)
+{
+	return !strcmp(to->name, m->name) && (!to->port || to->port == m->port);
+}
+
+static void pass_head(struct mitm *m, const struct head *h)
+{
+	const char *why;
+
+	if (!host_fits(m, &h->host)) {
+		refuse(m, 421, EGRESS_V_DENIED, "the request is for another host than the connection",
+		       "open a connection to each host of its own");
+		answer(m);
+		return;
+	}
+	why = m->ops->request ? m->ops->request(m->arg, !m->some) : NULL;
+	if (why) {
+		refuse(m, 429, EGRESS_V_BUDGET, why, "wait, or ask for a larger budget");
+		answer(m);
+		return;
+	}
+	/* All the memory it will need, at once: what grows leaves copies of what it held. */
+	ca_wipe(&m->out);
+	if (!buf_room(&m->out, h->len + INJECT_ADDED_MAX + 64) ||
+	    inject_head(m->inject, m->name, m->port, m->tls, buf_str(&m->in), h, &m->out) < 0) {
+		end(m, EGRESS_V_FAILED, "no memory for a request's head");
+		return;
+	}
+	buf_drop(&m->in, h->len);
+	m->some = true;
+	m->answered = false;
+}
+
+/* How much of a body fits, without moving what is there. */
+static size_t out_room(struct mitm *m)
+{
+	if (!m->out.data && !buf_room(&m->out, PIECE))
+		return 0;
+	return m->out.cap > m->out.len + 1 ? m->out.cap - m->out.len - 1 : 0;
+}
+
+/* Takes what the sandbox sent and can pass. true: something happened. */
+static bool take_requests(struct mitm *m)
+{
+	enum request_step step;
+	const char *why = "";
+	struct head h;
+	size_t n = 0, len = m->in.len;
+
+	if (!len || m->closing || (!m->server.ready && !m->refusal.status))
+		return false;
+	/* A head needs a buffer of its own; nothing of one is taken before what is in it has gone. */
+	if (request_between(&m->request) && m->out.len)
+		return false;
+	if (request_plain(&m->request) || !request_between(&m->request))
+		len = len < out_room(m) ? len : out_room(m);
+	if (!len)
+		return false;
+	step = request_step(&m->request, m->in.data, len, &h, &n, &why);
+	switch (step) {
+	case REQUEST_MORE:
+		if (m->client.eof)
+			buf_clear(&m->in); /* a part of a head is nothing */
+		return false;
+	case REQUEST_WAIT:
+		return false;
+	case REQUEST_HEAD:
+		if (m->refusal.status)
+			answer(m);
+		else
+			pass_head(m, &h);
+		return true;
+	case REQUEST_BODY:
+		if (buf_add(&m->out, m->in.data, n) < 0) {
+			end(m, EGRESS_V_FAILED, "no memory for a request's body");
+			return true;
+		}
+		buf_drop(&m->in, n);
+		return true;
+	case REQUEST_LAST:
+		buf_clear(&m->in);
+		return false;
+	case REQUEST_BAD:
+		refuse(m, 400, EGRESS_V_DENIED, why, "send requests as HTTP/1.1 says");
+		answer(m);
+		return true;
+	}
+	return false;
+}
+
+/* ---- moving bytes: each says whether it did something ------------------------------------------------------------- */
+
+static bool shake(struct mitm *m)
+{
+	char why[EGRESS_TEXT_MAX];
+	bool moved = false;
+	int r;
+
+	r = side_shake(&m->client);
+	if (r < 0) {
+		end(m, EGRESS_V_FAILED,
+		    "the program inside ended the TLS handshake: it does not trust the sandbox's CA (SSL_CERT_FILE)");
+		return true;
+	}
+	moved |= r > 0;
+	r = m->server.f.fd < 0 ? 0 : side_shake(&m->server);
+	if (r < 0) {
+		trust_why(m->server.ssl, m->name, why, sizeof(why));
+		refuse(m, 502, EGRESS_V_FAILED, why, "the administrator's network_ca names authorities that are trusted");
+		side_close(&m->server, m->loop, true);
+		moved = true;
+	}
+	return moved || r > 0;
+}
+
+static bool read_client(struct mitm *m)
+{
+	char *p;
+	ssize_t n;
+
+	if (!m->client.ready || m->client.eof || m->closing || m->in.len + 1 >= HEAD_MAX)
+		return false;
+	p = buf_room(&m->in, HEAD_MAX - 1 - m->in.len < PIECE ? HEAD_MAX - 1 - m->in.len : PIECE);
+	if (!p) {
+		end(m, EGRESS_V_FAILED, "no memory");
+		return true;
+	}
+	n = side_read(&m->client, p, HEAD_MAX - 1 - m->in.len < PIECE ? HEAD_MAX - 1 - m->in.len : PIECE);
+	if (n == -EAGAIN)
+		return false;
+	if (n < 0) {
+		end(m, EGRESS_V_OK, "");
+		return true;
+	}
+	buf_added(&m->in, (size_t)n);
+	return true;
+}
+
+static size_t may(struct mitm *m, size_t want)
+{
+	if (want > PIECE)
+		want = PIECE;
+	return want && m->ops->may ? m->ops->may(m->arg, want) : want;
+}
+
+static bool write_server(struct mitm *m)
+{
+	size_t want = m->server.ready && !m->closing ? may(m, m->out.len) : 0;
+	ssize_t n;
+
+	if (!want)
+		return false;
+	n = side_write(&m->server, m->out.data, want);
+	if (n == -EAGAIN)
+		return false;
+	if (n < 0) {
+		/* It may have said why, and not listen any more: that is still to be read. */
+		ca_wipe(&m->out);
+		m->server.shut = true;
+		return true;
+	}
+	OPENSSL_cleanse(m->out.data, (size_t)n);
+	buf_drop(&m->out, (size_t)n);
+	if (!m->out.len)
+		ca_wipe(&m->out);
+	if (!m->ops->moved(m->arg, (size_t)n, 0))
+		end(m, EGRESS_V_CUT, "a budget is used up");
+	return true;
+}
+
+static bool read_server(struct mitm *m)
+{
+	size_t want;
+	ssize_t n;
+	char *p;
+
+	if (!m->server.ready || m->server.eof || m->closing || m->down.len >= PIECE)
+		return false;
+	want = may(m, PIECE - m->down.len);
+	if (!want)
+		return false;
+	p = buf_room(&m->down, want);
+	n = p ? side_read(&m->server, p, want) : -ENOMEM;
+	if (n == -EAGAIN)
+		return false;
+	if (n < 0) {
+		if (m->some && m->answered)
+			end(m, EGRESS_V_FAILED, "the server broke off");
+		else
+			m->server.eof = m->server.torn = true;
+		return true;
+	}
+	if (!n)
+		return true;
+	buf_added(&m->down, (size_t)n);
+	m->answered = true;
+	if (request_waits(&m->request))
+		(void)request_answer(&m->request, m->down.data, m->down.len);
+	if (!m->ops->moved(m->arg, 0, (size_t)n))
+		end(m, EGRESS_V_CUT, "a budget is used up");
+	return true;
+}
+
+static bool write_client(struct mitm *m)
+{
+	ssize_t n;
+
+	if (!m->down.len || !m->client.ready || (request_waits(&m->request) && !m->closing && !m->server.eof))
+		return false;
+	n = side_write(&m->client, m->down.data, m->down.len < PIECE ? m->down.len : PIECE);
+	if (n == -EAGAIN)
+		return false;
+	if (n < 0) {
+		end(m, EGRESS_V_OK, ""); /* it does not want the answer */
+		return true;
+	}
+	buf_drop(&m->down, (size_t)n);
+	return true;
+}
+
+/* ---- ends -------------------------------------------------------------------------------------------------------- */
+
+/* All was said: what the sandbox still sends is thrown away until it has seen the end. */
+static bool drain(struct mitm *m)
+{
+	char junk[4096];
+	ssize_t n;
+
+	while (m->drained < DRAIN_MAX) {
+		n = m->client.eof ? 0 : side_read(&m->client, junk, sizeof(junk));
+		if (n == -EAGAIN)
+			return false;
+		if (n <= 0)
+			break;
+		m->drained += (uint32_t)n;
+	}
+	end(m, m->refusal.status ? m->refusal.verdict : EGRESS_V_OK, m->refusal.why);
+	return true;
+}
+
+static bool finish(struct mitm *m)
+{
+	bool said = !m->down.len && (m->closing || m->server.eof);
+
+	if (m->draining)
+		return drain(m);
+	if (said) {
+		/* An answer whose end is not sure stays one: no farewell in TLS. */
+		if (m->server.torn && m->client.ssl)
+			m->client.shut = true, (void)shutdown(m->client.f.fd, SHUT_WR);
+		else
+			side_shut(&m->client);
+		side_close(&m->server, m->loop, true);
+		m->closing = m->draining = true;
+		m->last = m->loop->now;
+		return true;
+	}
+	if (!m->client.eof || m->server.shut)
+		return false;
+	if (m->refusal.status || m->server.f.fd < 0) {
+		end(m, m->refusal.status ? m->refusal.verdict : EGRESS_V_OK, m->refusal.why);
+		return true;
+	}
+	if (!m->server.ready || m->in.len || m->out.len || request_waits(&m->request))
+		return false;
+	side_shut(&m->server);
+	return true;
+}
+
+static void set_timer(struct mitm *m)
+{
+	uint64_t at = m->last + IDLE_TIME;
+
+	if (m->draining)
+		at = m->last + DRAIN_TIME;
+	else if (!m->client.ready || (m->server.f.fd >= 0 && !m->server.ready))
+		at = m->last + SHAKE_TIME;
+	else if (request_plain(&m->request) == UINT64_MAX)
+		at = m->last + TUNNEL_TIME;
+	if (loop_timer_set(m->loop, &m->timer, at) < 0)
+		end(m, EGRESS_V_FAILED, "no memory for a timer");
+}
+
+static void pump(struct mitm *m)
+{
+	static bool (*const steps[])(struct mitm *m) = { shake,	       read_client,  take_requests, write_server,
+							 read_server, write_client, finish };
+	bool moved = true;
+
+	for (unsigned round = 0; moved && round < ROUNDS; round++) {
+		moved = false;
+		for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+			moved |= steps[i](m);
+			if (m->gone)
+				return;
+		}
+		if (moved && !m->draining)
+			m->last = m->loop->now;
+	}
+	if (!m->in.len)
+		buf_done(&m->in);
+	if (!m->out.len)
+		ca_wipe(&m->out);
+	if (!m->down.len)
+		buf_done(&m->down);
+	set_timer(m);
+	if (!m->gone && moved && loop_timer_set(m->loop, &m->again, m->loop->now) < 0)
+		end(m, EGRESS_V_FAILED, "no memory for a timer");
+}
+
+static void due(struct loop_timer *t)
+{
+	struct mitm *m = (struct mitm *)((char *)t - offsetof(struct mitm, timer));
+
+	if (m->draining)
+		end(m, m->refusal.status ? m->refusal.verdict : EGRESS_V_OK, m->refusal.why);
+	else if (m->client.ready && m->server.f.fd >= 0 && !m->server.ready) {
+		refuse(m, 504, EGRESS_V_FAILED, "the server did not finish the TLS handshake", "try again later");
+		side_close(&m->server, m->loop, true);
+		pump(m);
+	} else if (!m->client.ready)
+		end(m, EGRESS_V_FAILED, "the program inside did not finish the TLS handshake");
+	else
+		end(m, EGRESS_V_CUT, "nothing was said for too long");
+}
+
+static void due_again(struct loop_timer *t)
+{
+	pump((struct mitm *)((char *)t - offsetof(struct mitm, again)));
+}
+
+static void client_ready(struct loop_fd *f, uint32_t events)
+{
+	(void)events;
+	pump((struct mitm *)((char *)f - offsetof(struct mitm, client.f)));
+}
+
+static void server_ready(struct loop_fd *f, uint32_t events)
+{
+	(void)events;
+	pump((struct mitm *)((char *)f - offsetof(struct mitm, server.f)));
+}
+
+int mitm_new(const struct mitm_opts *o, struct mitm **ret, struct err *e)
+{
+	SSL_CTX *ctx = NULL;
+	struct mitm *m;
+	SSL *ssl = NULL;
+	int r;
+
+	if (o->tls) {
+		r = o->ca ? ca_context(o->ca, o->name, &ctx, e) : err_set(e, ERR_INVALID, -EINVAL, "no CA for the sandbox");
+		if (r < 0)
+			return r;
+		ssl = SSL_new(ctx);
+	}
+	m = calloc(1, sizeof(*m));
+	if (!m || (o->tls && !ssl) || o->first_len >= HEAD_MAX) {
+		SSL_free(ssl);
+		free(m);
+		return err_sys(e, ERR_INTERNAL, -ENOMEM, "terminate a stream");
+	}
+	if (ssl)
+		SSL_set_accept_state(ssl);
+	m->loop = o->loop;
+	m->ops = o->ops;
+	m->arg = o->arg;
+	m->trust = o->trust;
+	m->port = o->port;
+	m->tls = o->tls;
+	m->in.max = HEAD_MAX + 1;
+	m->out.max = HEAD_MAX + INJECT_ADDED_MAX + 128;
+	m->down.max = 2 * PIECE;
+	m->last = o->loop->now;
+	m->timer.due = due;
+	m->again.due = due_again;
+	m->client.f = (struct loop_fd){ client_ready, -1 };
+	m->server.f = (struct loop_fd){ server_ready, -1 };
+	snprintf(m->name, sizeof(m->name), "%s", o->name);
+	r = o->first_len ? buf_add(&m->in, o->first, o->first_len) : 0;
+	if (!r)
+		r = loop_timer_set(m->loop, &m->timer, m->last + SHAKE_TIME);
+	if (!r)
+		r = side_open(&m->client, m->loop, o->client, ssl);
+	if (r < 0) {
+		SSL_free(ssl);
+		loop_timer_stop(m->loop, &m->timer);
+		buf_done(&m->in);
+		free(m);
+		return err_sys(e, ERR_INTERNAL, r, "terminate a stream");
+	}
+	m->inject = inject_ref(o->inject);
+	*ret = m;
+	return 0;
+}
+
+void mitm_connected(struct mitm *m, int fd, const char *why)
+{
+	SSL *ssl = NULL;
+
+	if (fd < 0)
+		refuse(m, 502, EGRESS_V_FAILED, why, "see whether the server is up");
+	else if (m->tls && !m->trust)
+		refuse(m, 502, EGRESS_V_FAILED, "there are no certificates of authorities to verify the server with",
+		       "the administrator can install ca-certificates, or set network_ca");
+	else if (m->tls && !(ssl = trust_connect(m->trust, m->name)))
+		refuse(m, 502, EGRESS_V_FAILED, "no memory for TLS", "try again later");
+	else if (side_open(&m->server, m->loop, fd, ssl) < 0) {
+		refuse(m, 502, EGRESS_V_FAILED, "no memory for a connection", "try again later");
+		SSL_free(ssl);
+	}
+	if (fd >= 0 && m->server.f.fd < 0)
+		fd_close(fd);
+	pump(m);
+}
+
+void mitm_go(struct mitm *m)
+{
+	pump(m);
+}
+
+void mitm_set_inject(struct mitm *m, struct inject *in)
+{
+	inject_ref(in);
+	inject_unref(m->inject);
+	m->inject = in;
+}
+
+bool mitm_idle(const struct mitm *m)
+{
+	return request_between(&m->request) && !m->in.len && !m->out.len && !m->down.len;
+}
+
+void mitm_free(struct mitm *m)
+{
+	if (m && !m->gone)
+		release(m, true);
+}

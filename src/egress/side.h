@@ -1,0 +1,27 @@
+/* One of the two connections of a terminated stream: plain or TLS, and never waiting. */
+#pragma once
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "egress/loop.h"
+
+typedef struct ssl_st SSL;
+
+struct side {
+	struct loop_fd f; /* ->fd -1: none (yet) */
+	SSL *ssl; /* NULL: plain */
+	bool ready; /* handshake done, or none needed */
+	bool eof; /* it says no more */
+	bool torn; /* and did not say so in TLS: what came may lack its end */
+	bool shut; /* we say no more */
+};
+
+/* Takes @fd, and @ssl when not NULL (in its accept or connect state). 0, or -errno: nothing is taken. */
+int side_open(struct side *s, struct loop *l, int fd, SSL *ssl);
+/* @reset: the peer shall see that it was not the end. */
+void side_close(struct side *s, struct loop *l, bool reset);
+int side_shake(struct side *s); /* 1: done now; 0: not yet (or long ago); -EPROTO; -EPIPE: the peer went */
+/* Bytes; 0: the end, ->eof is set (and ->torn); -EAGAIN; -errno. */
+ssize_t side_read(struct side *s, void *data, size_t len);
+ssize_t side_write(struct side *s, const void *data, size_t len); /* bytes, -EAGAIN, -errno */
+void side_shut(struct side *s);

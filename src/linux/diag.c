@@ -1,0 +1,57 @@
+#include "linux/diag.h"
+#include "base/base.h"
+#include "linux/netlink.h"
+
+#include <arpa/inet.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+static int take(void *arg, const uint8_t *body, size_t len)
+{
+	struct inet_diag_msg m;
+	uint64_t *ret = arg;
+
+	if (len < sizeof(m))
+		return -EBADMSG;
+	memcpy(&m, body, sizeof(m));
+	/* Where there is no connection, a listener on that port is found. */
+	if (m.idiag_state != TCP_LISTEN)
+		*ret = m.idiag_inode;
+	return 0;
+}
+
+int diag_inode(const struct diag_tcp *c, uint64_t *ret, struct err *e)
+{
+	struct inet_diag_req_v2 q = {
+		.sdiag_family = c->family == 4 ? AF_INET : AF_INET6,
+		.sdiag_protocol = IPPROTO_TCP,
+		.idiag_states = ~0U,
+		.id = {
+			.idiag_sport = htons(c->local_port),
+			.idiag_dport = htons(c->remote_port),
+			.idiag_cookie = { INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE },
+		},
+	};
+	AUTO(netlink_free) struct netlink *n = NULL;
+	uint64_t inode = 0;
+	int r = netlink_new(NETLINK_SOCK_DIAG, &n, e);
+
+	if (r < 0)
+		return r;
+	memcpy(q.id.idiag_src, c->local, sizeof(q.id.idiag_src));
+	memcpy(q.id.idiag_dst, c->remote, sizeof(q.id.idiag_dst));
+	netlink_begin(n, SOCK_DIAG_BY_FAMILY, 0, &q, sizeof(q));
+	r = netlink_ask(n, take, &inode);
+	if (r == 0 && !inode)
+		r = -ENOENT;
+	if (r == -ENOENT)
+		return err_set(e, ERR_NOT_FOUND, r, "no such connection");
+	if (r < 0)
+		return err_sys(e, ERR_UNSUPPORTED, r, "look for a connection (tcp_diag)");
+	*ret = inode;
+	return 0;
+}

@@ -4,7 +4,7 @@
 #include "client/client.h"
 #include "client/show.h"
 
-enum { OPT_CPUS = 768, OPT_META, OPT_READ_ONLY, OPT_TMPFS, OPT_MOUNT, OPT_LATER, OPT_IDLE };
+enum { OPT_CPUS = 768, OPT_META, OPT_READ_ONLY, OPT_TMPFS, OPT_MOUNT, OPT_LATER, OPT_NETWORK, OPT_ALLOW, OPT_BUDGET, OPT_TREE_BUDGET, OPT_IDLE };
 #define IDLE_PAUSE (OPT_IDLE + 1)
 #define IDLE_HIBERNATE (OPT_IDLE + 2)
 
@@ -30,7 +30,6 @@ static const struct plain {
 	{ "workdir", "workdir", TEXT },
 	{ "user", "user", TEXT },
 	{ "hostname", "hostname", TEXT },
-	{ "network", "network", TEXT },
 };
 #define PLAIN 512 /* + its index */
 
@@ -50,7 +49,10 @@ const struct option want_options[] = {
 	{ "workdir", required_argument, NULL, PLAIN + 12 },
 	{ "user", required_argument, NULL, PLAIN + 13 },
 	{ "hostname", required_argument, NULL, PLAIN + 14 },
-	{ "network", required_argument, NULL, PLAIN + 15 },
+	{ "network", required_argument, NULL, OPT_NETWORK },
+	{ "allow", required_argument, NULL, OPT_ALLOW },
+	{ "budget", required_argument, NULL, OPT_BUDGET },
+	{ "tree-budget", required_argument, NULL, OPT_TREE_BUDGET },
 	{ "idle", required_argument, NULL, OPT_IDLE },
 	{ "idle-pause", required_argument, NULL, IDLE_PAUSE },
 	{ "idle-hibernate", required_argument, NULL, IDLE_HIBERNATE },
@@ -60,7 +62,6 @@ const struct option want_options[] = {
 	{ "read-only", no_argument, NULL, OPT_READ_ONLY },
 	{ "tmpfs", required_argument, NULL, OPT_TMPFS },
 	{ "mount", required_argument, NULL, OPT_MOUNT },
-	{ "allow", required_argument, NULL, OPT_LATER },
 	{ "secret", required_argument, NULL, OPT_LATER },
 	{ "seccomp", required_argument, NULL, OPT_LATER },
 	{ "cpu-time", required_argument, NULL, OPT_LATER },
@@ -94,9 +95,13 @@ const char want_help[] =
 	"  --meta NAME=VALUE   to find it again with `ls --meta` (repeatable)\n"
 	"  --user NAME|UID[:GID]  user, root (of the sandbox), or ids        user\n"
 	"  -e, --env NAME[=VALUE] a variable of every exec; without a value, ours (repeatable)\n"
-	"  --network none      no network at all                             none\n"
 	"  --hostname NAME     the host name inside                          sandbox\n"
-	"  --isolation TIER    container                                     container\n";
+	"  --isolation TIER    container                                     container\n"
+	"network (docs/network.md)\n"
+	"  --network MODE      none; allow: what --allow names; open: the public internet; observe   none\n"
+	"  --allow RULE        NAME, *.NAME, ADDRESS[/N], @SET, with :PORTS (repeatable)\n"
+	"  --budget NAME=N     bytes_out, bytes_in, connections, concurrent, bandwidth, dns or requests_per_minute\n"
+	"                      (repeatable); --tree-budget: of it and its forks together\n";
 
 static int set_new(json_t *o, const char *key, json_t *value, struct err *e)
 {
@@ -188,6 +193,52 @@ static int set_idle(json_t *body, int opt, const char *arg, struct err *e)
 	return args_set_time(parts, opt == OPT_IDLE ? "delete" : opt == IDLE_PAUSE ? "pause" : "hibernate", arg, e);
 }
 
+/* The object "network", made when it is not there. */
+static json_t *network_of(json_t *body)
+{
+	json_t *net = json_object_get(body, "network");
+
+	if (!net) {
+		net = json_object();
+		json_object_set_new(body, "network", net);
+	}
+	return net;
+}
+
+int want_allow(json_t *net, const char *arg, struct err *e)
+{
+	json_t *rule = json_string(arg);
+
+	if (!rule || json_array_append_new(list_of(net, "allow"), rule) < 0)
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': not UTF-8", arg);
+	/* Rules that nobody asks for would be none. */
+	return json_object_get(net, "mode") ? 0 : set_new(net, "mode", json_string("allow"), e);
+}
+
+int want_budget(json_t *net, const char *which, const char *arg, struct err *e)
+{
+	const char *eq = strchr(arg, '=');
+	json_t *all = json_object_get(net, which), *value;
+	char name[32] = "";
+	uint64_t v = 0;
+	int r;
+
+	if (!eq || eq == arg || (size_t)(eq - arg) >= sizeof(name))
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be NAME=N, as bytes_out=10M", arg);
+	memcpy(name, arg, (size_t)(eq - arg));
+	r = parse_size(eq + 1, &v, e);
+	if (r == 0 && v > INT64_MAX)
+		r = err_set(e, ERR_INVALID, -ERANGE, "'%.60s': too large", arg);
+	if (r < 0)
+		return r;
+	if (!all) {
+		all = json_object();
+		json_object_set_new(net, which, all);
+	}
+	value = json_integer((json_int_t)v);
+	return set_new(all, name, value, e);
+}
+
 static int apply(json_t *body, int opt, const char *arg, struct err *e)
 {
 	uint32_t milli;
@@ -209,6 +260,14 @@ static int apply(json_t *body, int opt, const char *arg, struct err *e)
 		return add_tmpfs(body, arg, e);
 	case OPT_MOUNT:
 		return add_mount(body, arg, e);
+	case OPT_NETWORK:
+		return args_set_text(network_of(body), "mode", arg, e);
+	case OPT_ALLOW:
+		return want_allow(network_of(body), arg, e);
+	case OPT_BUDGET:
+		return want_budget(network_of(body), "budget", arg, e);
+	case OPT_TREE_BUDGET:
+		return want_budget(network_of(body), "tree_budget", arg, e);
 	case OPT_IDLE:
 	case IDLE_PAUSE:
 	case IDLE_HIBERNATE:

@@ -14,8 +14,8 @@
 #include "base/base.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "egress/link.h"
-#include "egress/loop.h"
+#include "egress/confine.h"
+#include "egress/egress.h"
 
 #include <getopt.h>
 #include <signal.h>
@@ -66,44 +66,24 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 	return r;
 }
 
-static void joined(void *ctx)
-{
-	struct link *k = ctx;
-	uint8_t packet[EGRESS_HEAD + 16];
-	long n = egress_plain_encode(EGRESS_HAVE, 0, 0, 0, packet, sizeof(packet));
-
-	link_send(k, packet, (size_t)n);
-}
-
-static int message(void *ctx, const struct egress_msg *m, int *fds, size_t nfds)
-{
-	(void)ctx, (void)m, (void)fds, (void)nfds;
-	return 0;
-}
-
-static void left(void *ctx)
-{
-	(void)ctx;
-}
-
 static int run(const struct options *o, struct err *e)
 {
-	static const struct link_ops ops = { joined, message, left };
-	static struct link link;
-	static struct loop loop;
+	static struct egress g;
 	int r;
 
 	if (o->parent && (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != (pid_t)o->parent))
 		return err_set(e, ERR_LOST, -ESRCH, "the process that started us is gone");
 	signal(SIGPIPE, SIG_IGN);
-	r = loop_init(&loop);
+	r = egress_init(&g, o->listen ? (int)o->listen_fd : -1, o->owner ? (int)o->owner_fd : -1, e);
 	if (r == 0)
-		r = link_init(&link, &loop, o->listen ? (int)o->listen_fd : -1, o->owner ? (int)o->owner_fd : -1, &ops, &link);
-	while (r == 0 && !link.ended)
-		r = loop_turn(&loop, -1);
-	link_done(&link);
-	loop_done(&loop);
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "cannot go on") : 0;
+		r = confine(e);
+	while (r == 0 && !g.link.ended) {
+		r = egress_turn(&g, -1);
+		if (r < 0)
+			err_sys(e, ERR_INTERNAL, r, "cannot go on");
+	}
+	egress_done(&g);
+	return r;
 }
 
 int main(int argc, char **argv)

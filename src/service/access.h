@@ -27,7 +27,7 @@ int scope_parse(const char *text, enum scope *ret, struct err *e); /* not "none"
 #define TOKEN_NAME_MAX 64
 
 struct tenant_quota { /* 0 = no limit */
-	uint64_t sandboxes, cpu_milli, memory, disk, execs, checkpoints, checkpoint_bytes;
+	uint64_t sandboxes, cpu_milli, memory, disk, execs, checkpoints, checkpoint_bytes, secrets;
 };
 
 struct tenant {

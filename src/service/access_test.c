@@ -132,7 +132,7 @@ TEST(scopes_have_names_in_order)
 
 TEST(tenants_are_kept_with_their_quotas_and_rates)
 {
-	const struct tenant_quota q = { 1, 2, 3, 4, 5, 6, 7 };
+	const struct tenant_quota q = { 1, 2, 3, 4, 5, 6, 7, 8 };
 	const struct rate_rule r = { 6, 7, 8 };
 	struct tenant *t = NULL;
 	struct err e;

@@ -13,6 +13,7 @@
 #include "service/checkpoint.h"
 #include "service/exec.h"
 #include "service/pool.h"
+#include "service/secret.h"
 #include "service/port.h"
 #include "service/service_impl.h"
 #include "service/template.h"
@@ -263,7 +264,9 @@ void service_start(struct service *s, void (*ready)(void *arg, int r, const stru
 		abort();
 	*a = (struct adopt){ .s = s, .known = a->known, .unread = a->unread, .ready = ready, .arg = arg };
 	s->adopting = a;
-	r = checkpoint_load_all(s, &e);
+	r = secrets_load(s, &e);
+	if (r == 0)
+		r = checkpoint_load_all(s, &e);
 	if (r == 0)
 		r = templates_load(s, &e);
 	if (r == 0)

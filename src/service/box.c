@@ -12,6 +12,7 @@
 #include "service/jin.h"
 #include "service/layer.h"
 #include "service/pool.h"
+#include "service/secret_give.h"
 #include "service/port.h"
 #include "service/service_impl.h"
 #include "service/wlink.h"
@@ -58,6 +59,7 @@ void box_unref(struct box *b)
 	fd_close(b->group);
 	box_net_free(b);
 	ports_free(b);
+	secrets_free(b);
 	box_want_free(b->want);
 	free(b->restored);
 	free(b->memory_refused);
@@ -105,6 +107,7 @@ int box_store(struct box *b, struct err *e)
 	jout_object(&j, NULL);
 	box_want_write(b->want, &j);
 	box_origin_write(b->want, &j);
+	secrets_store(b, &j);
 	jout_end(&j);
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a sandbox");
@@ -240,6 +243,7 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 		b->breaks = 0;
 		exec_synced(b);
 		box_revive_over(b);
+		secrets_refresh(b);
 	} else if (f->id) {
 		exec_frame(b, f, fds, nfds);
 	} else if (f->type == FRAME_READY) {
@@ -414,6 +418,7 @@ void box_want_group(struct box *b)
 struct box *box_load(struct service *s, const struct box_row *row, struct err *e)
 {
 	AUTO(json_decref) json_t *spec = NULL;
+	AUTO(json_decref) json_t *ca = NULL;
 	struct tenant *t = tenant_find(s->access, row->tenant);
 	struct box *b;
 	int r = jin_parse(row->spec, strlen(row->spec), &spec, e);
@@ -443,6 +448,8 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 		   !strcmp(row->state, "lost")	     ? BOX_LOST :
 						       BOX_RUNNING;
 	snprintf(b->id, sizeof(b->id), "%s", row->id);
+	ca = json_incref(json_object_get(spec, "ca"));
+	json_object_del(spec, "ca");
 	r = box_want_load(&s->o, spec, &b->want, e);
 	if (r == 0)
 		r = layers_parse(row->layers, b->want->spec, e);
@@ -450,6 +457,10 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 		snprintf(b->want->checkpoint, sizeof(b->want->checkpoint), "%s", row->checkpoint);
 	if (r == 0 && *row->restored && !(b->restored = strdup(row->restored)))
 		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	if (r == 0)
+		r = secrets_begin(b, NULL, e);
+	if (r == 0)
+		r = secrets_found(b, json_string_value(ca), e);
 	if (r == 0)
 		r = box_list(b, e);
 	if (r == 0)

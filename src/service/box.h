@@ -25,6 +25,7 @@ struct port;
 struct swap;
 struct sealing;
 struct sleep;
+struct box_secrets;
 struct net_state;
 struct net_run;
 
@@ -81,6 +82,7 @@ struct box {
 	struct file_worker *files; /* idle, of service/file.c */
 	struct port *ports; /* of service/port.c */
 	uint32_t file_tag;
+	struct box_secrets *secrets; /* NULL: it has none. See service/secret_give.h */
 	bool promoting; /* a fork's changes are being brought into it */
 	struct tenant_quota charged; /* what its tenant has used up for it */
 	const struct box_maker *maker; /* while it is made */

@@ -7,6 +7,7 @@
 #include "service/event.h"
 #include "service/exec.h"
 #include "service/pool.h"
+#include "service/secret_give.h"
 #include "service/service_impl.h"
 #include "service/wlink.h"
 
@@ -99,6 +100,7 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 		b->idle_paused = pause && !op->done;
 		exec_clock(b, pause);
 		box_reattach(b);
+		secrets_refresh(b);
 		r = box_store(b, &op->err);
 		box_note(b, &op->who, op->kind);
 		e = &op->err;

@@ -10,6 +10,7 @@
 #include "service/file.h"
 #include "service/layer.h"
 #include "service/pool.h"
+#include "service/secret_give.h"
 #include "service/service_impl.h"
 #include "service/template.h"
 #include "service/wlink.h"
@@ -162,6 +163,7 @@ int box_enter(struct box *b, const struct who *who, struct err *e)
 	if (b->want->memory && b->group < 0)
 		box_want_group(b); /* the first exec is likely to come soon */
 	box_note(b, who, !b->pooled ? "sandbox.create" : b->want->origin.pool[0] ? "pool.fill" : "template.fill");
+	secrets_note(b, who);
 	return 0;
 }
 
@@ -171,7 +173,7 @@ static void on_revived(void *arg, struct box *b)
 	tell_makers(b, 0, NULL);
 }
 
-void box_stand(struct box *b)
+static void stand(struct box *b)
 {
 	struct err e = { 0 };
 	int r;
@@ -185,6 +187,23 @@ void box_stand(struct box *b)
 		box_give_up(b, r, &e);
 	else
 		box_when_revived(b, on_revived, NULL);
+}
+
+static void on_given(struct box *b, int r, const struct err *e)
+{
+	if (b->state != BOX_MAKING)
+		return;
+	if (r < 0)
+		box_give_up(b, r, e);
+	else
+		stand(b);
+}
+
+/* Nothing is asked of it before it has its secrets. */
+void box_stand(struct box *b)
+{
+	if (!secrets_give(b, on_given))
+		stand(b);
 }
 
 /* --- create --- */
@@ -308,6 +327,10 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 		r = tree_new(p, &b->tree);
 	if (r < 0)
 		err_sys(e, ERR_INTERNAL, r, "make an id");
+	if (r == 0)
+		r = secrets_check(s, p->tenant, want, e);
+	if (r == 0)
+		r = secrets_begin(b, p->like, e);
 	if (r == 0 && !want->name[0])
 		snprintf(want->name, sizeof(want->name), "%s", b->id);
 	if (r == 0)
@@ -321,6 +344,7 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	pool_joined(b);
 	box_ref(b); /* the call's */
 	want_spec(want, &spec);
+	secrets_spec(want, &spec);
 	spec.tenant = p->tenant->number;
 	if (want->memory)
 		spec.flags |= SPEC_MEMORY;

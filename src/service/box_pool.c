@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "service/box_impl.h"
 #include "service/pool.h"
+#include "service/secret_give.h"
 #include "service/service_impl.h"
 
 /* One that was ready becomes the caller's: what may differ is the caller's, the rest is as it was made. */
@@ -34,6 +35,7 @@ static int hand_over(struct box *b, const struct who *who, struct box_want *want
 	}
 	box_want_free(made);
 	box_note(b, who, "sandbox.create");
+	secrets_note(b, who);
 	service_soon(s);
 	return 0;
 }
@@ -48,6 +50,8 @@ int box_from_pool(struct service *s, const struct who *who, struct box_want *wan
 	if (s->draining)
 		return err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
 	r = box_name_free(s, who->tenant, want->name, e);
+	if (r == 0)
+		r = secrets_check(s, who->tenant, want, e);
 	if (r == 0)
 		r = pools_take(s, who, want, &b, e);
 	if (r <= 0)

@@ -6,6 +6,7 @@
 #include "service/exec.h"
 #include "service/file.h"
 #include "service/layer.h"
+#include "service/secret_give.h"
 #include "service/service_impl.h"
 #include "service/wlink.h"
 
@@ -103,6 +104,7 @@ static void turn_over(struct swap *x)
 	box_move(b, n);
 	b->want = n->want;
 	n->want = was; /* freed with it */
+	secrets_move(b, n);
 	b->state = BOX_RUNNING;
 	b->idle_paused = false;
 	if (b->asleep) {
@@ -147,6 +149,8 @@ static void on_up(void *arg)
 		box_revive(b);
 	if (r == 0)
 		box_note(b, &x->who, b->want->wake ? "sandbox.wake" : "sandbox.restore");
+	if (r == 0)
+		secrets_note(b, &x->who);
 	n->maker = NULL;
 	n->state = BOX_ENDING;
 	box_leave(n);

@@ -77,6 +77,7 @@ void exec_unref(struct exec *x)
 		stream_close(&x->stream[i]);
 		spool_drop(&x->stream[i].spool);
 		digest_done(&x->stream[i].digest);
+		stream_unmask(&x->stream[i]);
 	}
 	stdin_close(x);
 	buf_done(&x->in_queue);

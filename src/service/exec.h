@@ -7,6 +7,7 @@
 #include "driver/verdict.h"
 #include "service/box.h"
 #include "service/digest.h"
+#include "service/mask.h"
 #include "service/spool.h"
 
 enum exec_state { EXEC_WAITING, EXEC_STARTED, EXEC_ENDED };
@@ -25,7 +26,9 @@ struct stream {
 	bool late; /* it exited while something was being written: to be looked at then */
 	uint64_t left; /* after the exit: bytes to be read still */
 	unsigned full; /* reads that filled the buffer */
-	struct digest digest; /* of everything it said */
+	struct digest digest; /* of everything it said, as it is told */
+	struct mask_stream *mask; /* what is left out of it; NULL: nothing, the box has no secrets */
+	bool muted; /* it could not be masked any more: nothing is told */
 	struct spool spool;
 };
 

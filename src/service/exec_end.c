@@ -5,6 +5,7 @@
 #include "service/box_net.h"
 #include "service/event.h"
 #include "service/exec_impl.h"
+#include "service/secret_give.h"
 #include "service/service_impl.h"
 #include "service/wlink.h"
 
@@ -191,7 +192,7 @@ int exec_write_result(struct exec *x, bool output, struct json *j)
 	jout_str(j, "sandbox", x->box->id);
 	jout_array(j, "cmd");
 	for (uint32_t i = 0; i < x->want->argc; i++)
-		jout_str(j, NULL, x->want->argv[i]);
+		write_masked(x->want->argv[i], box_mask(x->box), j);
 	jout_end(j);
 	jout_str(j, "user", x->want->user.text);
 	jout_bool(j, "background", x->want->background);
@@ -252,7 +253,7 @@ static void note(struct exec *x)
 	if (x->want->background || x->adopted)
 		rec.request_id = NULL; /* exec.start has it, or nobody waits any more */
 	j = audit_begin(s->audit, &rec);
-	exec_want_write(x->want, j);
+	exec_want_write(x->want, box_mask(x->box), j);
 	if (x->failed)
 		jout_str(j, "error", x->fail.msg);
 	else
@@ -437,6 +438,10 @@ void exec_check_end(struct exec *x)
 	if (!x->exited || x->ended_ns || x->silent || !x->stream[0].drained || !x->stream[1].drained ||
 	    stream_busy(&x->stream[0]) || stream_busy(&x->stream[1]))
 		return;
+	stream_end(&x->stream[0]);
+	stream_end(&x->stream[1]);
+	if (stream_busy(&x->stream[0]) || stream_busy(&x->stream[1]))
+		return; /* and again when that is written */
 	if (x->exit.status == 0 && !x->timed_out && !x->cpu_out && !x->killed) {
 		exec_end(x);
 		return;
@@ -464,6 +469,9 @@ static void exec_end_all(struct box *b, bool killed)
 		turn_cancel(&x->wait);
 		stream_exited(&x->stream[EXEC_OUT]);
 		stream_exited(&x->stream[EXEC_ERR]);
+		for (int i = 0; i < 2; i++)
+			if (!stream_busy(&x->stream[i]))
+				stream_end(&x->stream[i]);
 		exec_end(x);
 	}
 }

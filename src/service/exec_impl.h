@@ -12,6 +12,8 @@ int stream_arm(struct stream *st, struct err *e);
 void stream_close(struct stream *st);
 bool stream_busy(const struct stream *st); /* a worker has something of it */
 void stream_pump(struct stream *st);
+void stream_end(struct stream *st); /* what is held back is told: no more will come */
+void stream_unmask(struct stream *st);
 void stream_exited(struct stream *st); /* what is there now is all that counts */
 void stdin_open(struct exec *x, int fd); /* takes @fd */
 void stdin_open_terminal(struct exec *x); /* behind stream_open of the terminal */

@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/log.h"
 #include "service/exec_impl.h"
+#include "service/secret_give.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -215,7 +216,8 @@ static bool pull(struct stream *st, size_t want)
 {
 	const struct exec *x = st->exec;
 
-	if (!x->want->background || x->sink || x->lingering)
+	/* What is masked has to come by here. */
+	if (!x->want->background || x->sink || x->lingering || box_mask(x->box) || st->mask)
 		return false;
 	st->spool.show = digest_wants(&st->digest);
 	if (want == SCRATCH && !st->spool.show && !x->want->tty)
@@ -242,6 +244,70 @@ static bool deliver(struct stream *st, const char *data, size_t len)
 		return true;
 	}
 	return false;
+}
+
+/* --- what may not be told --- */
+
+#define TYPED 2U /* bytes of a value that a terminal shows: who types its first letter wants to see it */
+
+static void mute(struct stream *st, int r)
+{
+	log_error("exec %s: its output can not be masked any more, and is left out: %s", st->exec->id, strerror(-r));
+	st->muted = true;
+	st->digest.bad = true;
+}
+
+/* Values may have been added since. */
+static int mask_ready(struct stream *st, struct buf *out)
+{
+	struct mask *m = box_mask(st->exec->box);
+
+	if (!st->mask) {
+		st->mask = malloc(sizeof(*st->mask));
+		if (!st->mask)
+			return -ENOMEM;
+		mask_stream_init(st->mask, m);
+	}
+	/* A sandbox in its place may have none: what this one was given stays masked. */
+	return m && st->mask->m != m ? mask_stream_change(st->mask, m, out) : 0;
+}
+
+static bool deliver_masked(struct stream *st, const char *data, size_t len)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(len + 8 * MIB);
+	int r = st->muted ? 0 : mask_ready(st, &out);
+
+	if (st->muted)
+		return true;
+	if (r == 0)
+		r = mask_feed(st->mask, data, len, &out);
+	if (r == 0 && st->exec->want->tty && mask_begun(st->mask) <= TYPED)
+		r = mask_show(st->mask, &out);
+	if (r < 0)
+		mute(st, r);
+	return out.len ? deliver(st, out.data, out.len) : true;
+}
+
+void stream_end(struct stream *st)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(16 * MIB);
+	int r;
+
+	if (!st->mask || st->muted || !mask_held(st->mask))
+		return;
+	r = mask_end(st->mask, &out);
+	if (r < 0)
+		mute(st, r);
+	if (out.len)
+		deliver(st, out.data, out.len);
+}
+
+void stream_unmask(struct stream *st)
+{
+	if (st->mask)
+		mask_stream_done(st->mask);
+	free(st->mask);
+	st->mask = NULL;
 }
 
 /*
@@ -306,7 +372,7 @@ static bool pump_once(struct stream *st)
 	if (x->exited)
 		st->left -= (uint64_t)n < st->left ? (uint64_t)n : st->left;
 	note_full(st, (size_t)n);
-	return deliver(st, buf, (size_t)n);
+	return st->mask || box_mask(x->box) ? deliver_masked(st, buf, (size_t)n) : deliver(st, buf, (size_t)n);
 }
 
 void stream_pump(struct stream *st)

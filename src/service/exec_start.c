@@ -6,6 +6,7 @@
 #include "service/box_net.h"
 #include "service/event.h"
 #include "service/exec_impl.h"
+#include "service/secret_give.h"
 #include "service/service_impl.h"
 
 #include <fcntl.h>
@@ -34,11 +35,11 @@ static void env_put(const char **env, uint32_t *n, const char *item)
 	env[(*n)++] = item;
 }
 
-/* Base, the sandbox's, the exec's own: of a name that comes twice the last counts. */
-static const char **make_env(const struct exec *x, uint32_t *ret_n)
+/* Base, the sandbox's, its secrets (@nsecret texts), the exec's own: of a name that comes twice the last counts. */
+static const char **make_env(const struct exec *x, const char *secret, unsigned nsecret, uint32_t *ret_n)
 {
 	const struct kv *more[] = { &x->box->want->env, &x->want->env };
-	const char **env = calloc(8 + more[0]->n + more[1]->n, sizeof(*env));
+	const char **env = calloc(8 + more[0]->n + nsecret + more[1]->n, sizeof(*env));
 	bool root = x->want->user.uid == 0;
 	uint32_t n = 0;
 
@@ -50,9 +51,12 @@ static const char **make_env(const struct exec *x, uint32_t *ret_n)
 	env_put(env, &n, "LANG=C.UTF-8");
 	if (x->want->tty)
 		env_put(env, &n, "TERM=xterm-256color");
-	for (size_t k = 0; k < ARRAY_LEN(more); k++)
+	for (size_t k = 0; k < ARRAY_LEN(more); k++) {
 		for (uint32_t i = 0; i < more[k]->n; i++)
 			env_put(env, &n, more[k]->item[i]);
+		for (unsigned i = 0; k == 0 && i < nsecret; i++, secret += strlen(secret) + 1)
+			env_put(env, &n, secret);
+	}
 	*ret_n = n;
 	return env;
 }
@@ -125,6 +129,7 @@ static int encode(const struct exec *x, uint32_t flags, uint8_t **ret, size_t *r
 	const struct exec_want *w = x->want;
 	AUTO_FREE const char **env = NULL;
 	AUTO_FREE uint8_t *out = NULL;
+	AUTO(vault_wipe) struct buf secret = BUF_INIT(SECRETS_ENV_MAX);
 	struct exec_spec spec = { .argv = (const char *const *)w->argv, .argc = w->argc, .filter = -1 };
 	struct frame_exec f = {
 		.flags = flags,
@@ -140,9 +145,11 @@ static int encode(const struct exec *x, uint32_t flags, uint8_t **ret, size_t *r
 	};
 	size_t size = 512 + strlen(f.cwd) + 8ULL * (w->argc + ENV_MAX * 2);
 	long len;
-	int r;
+	int r = x->box->secrets ? secrets_env(x->box, &secret, e) : 0;
 
-	env = make_env(x, &f.envc);
+	if (r < 0)
+		return r;
+	env = make_env(x, buf_str(&secret), (unsigned)r, &f.envc);
 	if (!env)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
 	spec.envp = f.envp = env;
@@ -357,7 +364,7 @@ int exec_store(struct exec *x, const char *result, struct err *e)
 	int r;
 
 	jout_object(&j, NULL);
-	exec_want_write(x->want, &j);
+	exec_want_write(x->want, box_mask(x->box), &j);
 	if (x->was[0])
 		jout_str(&j, "was", x->was);
 	jout_end(&j);
@@ -449,7 +456,7 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 		rec.sandbox = b->id;
 		rec.exec = x->id;
 		j = audit_begin(b->service->audit, &rec);
-		exec_want_write(x->want, j);
+		exec_want_write(x->want, box_mask(b), j);
 		audit_end(b->service->audit, NULL);
 	}
 	snprintf(field, sizeof(field), "\"exec\":\"%s\"", x->id);

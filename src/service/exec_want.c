@@ -2,7 +2,10 @@
 #include "base/str.h"
 #include "driver/exec.h"
 #include "service/jin.h"
+#include "service/mask.h"
 #include "service/want.h"
+
+#define MASKED_ROOM 64
 
 static int text_copy(const char *text, char **ret)
 {
@@ -62,8 +65,7 @@ static int base64_value(char c)
 	return c == '+' || c == '-' ? 62 : c == '/' || c == '_' ? 63 : -1;
 }
 
-/* -EINVAL for what is none. @to has room for three quarters of @len. */
-static ssize_t base64_decode(const char *from, size_t len, char *to)
+ssize_t base64_decode(const char *from, size_t len, char *to)
 {
 	uint32_t bits = 0;
 	unsigned have = 0;
@@ -193,13 +195,25 @@ int exec_want_parse(const struct service_opts *o, const struct box_want *w, cons
 	return 0;
 }
 
-void exec_want_write(const struct exec_want *x, struct json *j)
+void write_masked(const char *text, struct mask *m, struct json *j)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(strlen(text) + MASKED_ROOM);
+
+	if (!m)
+		jout_str(j, NULL, text);
+	else if (mask_text(m, text, strlen(text), &b) == 0)
+		jout_strn(j, NULL, buf_str(&b), b.len);
+	else
+		jout_str(j, NULL, MASK_TEXT);
+}
+
+void exec_want_write(const struct exec_want *x, struct mask *m, struct json *j)
 {
 	jout_array(j, "cmd");
 	/* Of a warm process its own text is long, and ours. */
 	for (uint32_t i = 0; i < x->argc; i++)
 		if (x->way != EXEC_WARM || i != 2)
-			jout_str(j, NULL, x->argv[i]);
+			write_masked(x->argv[i], m, j);
 	jout_end(j);
 	if (x->standing)
 		jout_bool(j, "standing", true);

@@ -1,5 +1,6 @@
 #include "service/file.h"
 #include "base/base.h"
+#include "service/secret_give.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -325,6 +326,18 @@ static void on_event(uv_poll_t *p, int status, int events)
 		watch(w);
 }
 
+/* Also one in the making, for what is put into it before anybody else comes (service/secret_give.h). */
+static int usable(const struct box *b, struct err *e)
+{
+	return b->state == BOX_MAKING && b->secrets && b->secrets->giving ? 0 : box_ready(b, e);
+}
+
+/* Of a memory image the numbers are not known yet. */
+static uint32_t worker_number(struct box *b)
+{
+	return b->state == BOX_MAKING && b->want->memory ? UINT32_MAX - 1 : b->next_exec++;
+}
+
 int file_worker_give(struct box *b, const struct user_want *user, int fd, struct err *e)
 {
 	struct frame_files f = { .uid = user->uid, .gid = user->gid, .cwd = b->want->spec->workdir };
@@ -334,13 +347,13 @@ int file_worker_give(struct box *b, const struct user_want *user, int fd, struct
 
 	if (len < 0)
 		return err_set(e, ERR_INVALID, (int)len, "the working folder is too long");
-	r = alink_send(&b->link, FRAME_FILES, b->next_exec++, payload, (size_t)len, &fd, 1);
+	r = alink_send(&b->link, FRAME_FILES, worker_number(b), payload, (size_t)len, &fd, 1);
 	return r < 0 ? err_sys(e, ERR_LOST, r, "ask for a file worker") : 0;
 }
 
 int file_worker_open(struct box *b, const struct user_want *user, int *ret_fd, struct err *e)
 {
-	int pair[2], r = box_ready(b, e);
+	int pair[2], r = usable(b, e);
 
 	if (r < 0)
 		return r;
@@ -399,7 +412,7 @@ int file_begin(struct box *b, const struct user_want *user, enum file_type type,
 	long len = file_request_encode(q, payload, sizeof(payload));
 	struct file_worker *w;
 	struct file_op *op;
-	int r = box_ready(b, e);
+	int r = usable(b, e);
 
 	if (r < 0)
 		return r;

@@ -193,6 +193,7 @@ static void strip(const struct import *x, struct box_want *w, const struct told 
 	w->timeout_ms = 0;
 	w->idle = (struct want_idle){ 0 };
 	w->spec->nmounts = w->spec->ntmpfs = 0;
+	secret_uses_done(&w->secrets);
 	w->spec->limits.inodes = 0;
 	w->spec->limits.io_bps = 0;
 	w->spec->flags |= SPEC_DISK;

@@ -14,6 +14,7 @@ static const struct {
 	{ "execs", "", offsetof(struct tenant_quota, execs) },
 	{ "checkpoints", "", offsetof(struct tenant_quota, checkpoints) },
 	{ "checkpoint_bytes", " bytes", offsetof(struct tenant_quota, checkpoint_bytes) },
+	{ "secrets", "", offsetof(struct tenant_quota, secrets) },
 };
 
 static uint64_t *field(struct tenant_quota *q, size_t i)

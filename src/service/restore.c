@@ -59,8 +59,10 @@ int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct bo
 {
 	AUTO(json_decref) json_t *config = NULL;
 	AUTO(box_want_free) struct box_want *w = NULL;
+	AUTO(json_decref) json_t *had = NULL;
 	int r = jin_parse(c->config, strlen(c->config), &config, e);
 
+	had = r == 0 ? json_incref(json_object_get(config, "secrets")) : NULL;
 	if (r == 0 && json_object_size(body)) {
 		/* What the caller asks for is held against what it may; what the checkpoint has it was given before. */
 		r = box_want_parse(&c->service->o, body, admin, &w, e);
@@ -69,6 +71,9 @@ int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct bo
 			r = check_fixed(config, body, e);
 		if (r == 0)
 			r = merge(config, body, e);
+		if (r == 0 && had &&
+		    json_object_set_new(config, "secrets", secret_uses_after(had, json_object_get(body, "secrets"))) < 0)
+			r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	}
 	if (r == 0)
 		r = box_want_parse(&c->service->o, config, true, &w, e);
@@ -243,7 +248,9 @@ static int begin_one(struct batch *x, const struct restore_plan *plan, struct er
 	struct box *b;
 	int r = restore_want(x->c, plan->body, plan->admin, &w, e);
 
-	if (r == 0 && name) {
+	if (r < 0)
+		return r;
+	if (name) {
 		r = name_check(name, e);
 		if (r == 0)
 			snprintf(w->name, sizeof(w->name), "%s", name);
@@ -299,8 +306,20 @@ void restore_new(struct checkpoint *c, const struct who *who, const struct resto
 
 /* --- in place --- */
 
-void restore_in_place(struct box *b, struct checkpoint *c, const struct who *who, box_done_fn *fn, void *arg)
+/* A create's body that says nothing else; NULL of NULL. */
+static json_t *only_secrets(const json_t *secrets)
 {
+	json_t *body = secrets ? json_pack("{s:O}", "secrets", secrets) : NULL;
+
+	if (secrets && !body)
+		abort();
+	return body;
+}
+
+void restore_in_place(struct box *b, struct checkpoint *c, const struct who *who, const json_t *secrets, box_done_fn *fn,
+		      void *arg)
+{
+	AUTO(json_decref) json_t *body = only_secrets(secrets);
 	struct box_want *w = NULL;
 	struct err e = { 0 };
 	int r = checkpoint_ready(c, &e);
@@ -308,7 +327,7 @@ void restore_in_place(struct box *b, struct checkpoint *c, const struct who *who
 	if (r == 0 && b->tenant != c->tenant)
 		r = err_set(&e, ERR_NOT_FOUND, -ENOENT, "no checkpoint '%s'", c->id);
 	if (r == 0)
-		r = restore_want(c, NULL, true, &w, &e);
+		r = restore_want(c, body, who->scope == SCOPE_ADMIN, &w, &e);
 	if (r < 0)
 		box_tell(b->service, box_op_new(b, who, fn, arg), r, &e);
 	else
@@ -332,6 +351,7 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 		x->c = c;
 		checkpoint_ref(c);
 		layer_loose(c->service, c->tenant, c->size + c->memory_size);
+		f->plan.body = f->plan.secrets;
 		begin_all(x, &f->plan);
 	} else {
 		x->fn(x->arg, NULL, 0, e);
@@ -339,6 +359,7 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 		box_unref(x->of);
 		free(x);
 	}
+	json_decref(f->plan.secrets);
 	free(f);
 }
 
@@ -350,6 +371,8 @@ void restore_fork(struct box *b, const struct who *who, const struct restore_pla
 		abort();
 	f->plan = *plan;
 	f->plan.body = NULL;
+	f->plan.secrets = only_secrets(plan->secrets);
+	f->plan.admin = who->scope == SCOPE_ADMIN;
 	for (unsigned i = 0; i < plan->count; i++) {
 		if (!plan->names[i])
 			continue;

@@ -16,6 +16,7 @@ struct restore_plan {
 	const json_t *body; /* as restore_want; without a name when count > 1. NULL: none */
 	bool admin;
 	enum want_memory memory; /* of a fork */
+	json_t *secrets; /* as a create's, of a fork or in place; NULL: as they were */
 	char idem[KEY_MAX_LEN + 1];
 	uint8_t idem_body[32];
 };
@@ -24,7 +25,8 @@ typedef void restored_fn(void *arg, struct box **box, unsigned n, const struct e
 /* New ones, of the checkpoint's tenant. @plan is not needed when this returns. */
 void restore_new(struct checkpoint *c, const struct who *who, const struct restore_plan *plan, restored_fn *fn,
 		 void *arg);
-/* In place: @b keeps id, name, key, metadata and times; its execs end. */
-void restore_in_place(struct box *b, struct checkpoint *c, const struct who *who, box_done_fn *fn, void *arg);
+/* In place: @secrets as of a create, NULL: as they were. @b keeps id, name, key, metadata and times; its execs end. */
+void restore_in_place(struct box *b, struct checkpoint *c, const struct who *who, const json_t *secrets, box_done_fn *fn,
+		      void *arg);
 /* Of a running or paused one: sealed, and then as many new ones. ->body is not used. */
 void restore_fork(struct box *b, const struct who *who, const struct restore_plan *plan, restored_fn *fn, void *arg);

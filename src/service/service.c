@@ -8,7 +8,9 @@
 #include "service/exec.h"
 #include "service/layer.h"
 #include "service/pool.h"
+#include "service/secret_give.h"
 #include "service/service_impl.h"
+#include "service/vault.h"
 #include "service/wlink.h"
 
 #include <sys/stat.h>
@@ -21,7 +23,8 @@
 static int open_maps(struct service *s, struct err *e)
 {
 	struct map *all[] = { &s->boxes,       &s->names,	    &s->keys,	    &s->execs, &s->checkpoints,
-			      &s->checkpoint_names, &s->templates, &s->pool_names, &s->pools, &s->warming };
+			      &s->checkpoint_names, &s->templates, &s->pool_names, &s->pools, &s->warming,
+			      &s->secrets };
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(all); i++)
@@ -49,6 +52,11 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 		r = box_nets_new(s, e);
 	if (r == 0)
 		r = layer_book_new(s, &s->layers, e);
+	if (r == 0)
+		r = vault_new(&(struct vault_opts){ .data = o->data, .given = o->secrets_key, .given_len = o->secrets_key_len },
+			      &s->vault, e);
+	s->o.secrets_key = NULL;
+	s->net_inject = secrets_inject;
 	snprintf(path, sizeof(path), "%s/spool", o->data);
 	if (r == 0 && mkdir(path, 0700) < 0 && errno != EEXIST)
 		r = err_sys(e, ERR_INTERNAL, -errno, "make '%s'", path);

@@ -20,6 +20,7 @@ struct wlink;
 struct events;
 struct adopt;
 struct layer_book;
+struct vault;
 struct nets;
 struct net_conf;
 struct box;
@@ -38,6 +39,8 @@ struct service_opts {
 	int warden_place, egress_place; /* see daemon.h */
 	const struct net_conf *net; /* what the administrator says about networks */
 	bool audit_output;
+	const void *secrets_key; /* from secrets_key_command, NULL = none; not needed after service_new */
+	size_t secrets_key_len;
 };
 
 struct service {
@@ -58,6 +61,8 @@ struct service {
 	struct map warming; /* templates whose image is being made, by "tenant/name" */
 	struct refill *refill; /* what keeps pools filled */
 	uint64_t called_ns; /* monotonic: when somebody last wanted a sandbox */
+	struct map secrets; /* by "tenant/name" */
+	struct vault *vault; /* what seals them */
 	struct map checkpoints; /* by id */
 	struct map checkpoint_names; /* by "sandbox id/name" */
 	struct layer_book *layers;

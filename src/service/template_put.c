@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "service/event.h"
 #include "service/pool.h"
+#include "service/secret_give.h"
 #include "service/template_impl.h"
 #include "service/warm.h"
 
@@ -194,6 +195,7 @@ static int warm_up(struct put_op *op, const struct template *t, warm_fn *fn, str
 
 	if (r < 0)
 		return r;
+	secret_uses_done(&want->secrets); /* they are each sandbox's, and never in an image */
 	template_key(op->tenant, op->name, key);
 	if (map_put(&op->s->warming, key, op) < 0) {
 		box_want_free(want);
@@ -218,6 +220,8 @@ static int begin(struct put_op *op, const json_t *body)
 	r = name_check(op->name, &op->err);
 	if (r == 0)
 		r = template_read(op->s, body, d, &op->err);
+	if (r == 0)
+		r = secrets_check(op->s, op->tenant, d->want, &op->err);
 	if (r < 0)
 		return r;
 	memcpy(d->name, op->name, sizeof(d->name));

@@ -56,7 +56,7 @@ static int load_one(void *arg, const struct tenant_row *row)
 	snprintf(t->id, sizeof(t->id), "%s", row->id);
 	t->number = row->number;
 	t->quota = (struct tenant_quota){ row->sandboxes, row->cpu_milli, row->memory, row->disk, row->execs,
-					  row->checkpoints, row->checkpoint_bytes };
+					  row->checkpoints, row->checkpoint_bytes, row->secrets };
 	t->rate = (struct rate_rule){ row->rate_points, row->rate_window_ms, row->rate_block_ms };
 	t->created_ns = row->created_ns;
 	if (rate_check(&t->rate, NULL) < 0) {
@@ -94,6 +94,7 @@ static int put(struct access *x, const struct tenant *t, const struct tenant_quo
 				   .execs = q->execs,
 				   .checkpoints = q->checkpoints,
 				   .checkpoint_bytes = q->checkpoint_bytes,
+				   .secrets = q->secrets,
 				   .rate_points = r->points,
 				   .rate_window_ms = r->window_ms,
 				   .rate_block_ms = r->block_ms,
@@ -117,6 +118,7 @@ static void note(struct access *x, const char *kind, const struct tenant *t, con
 	jout_u64(j, "execs", q->execs);
 	jout_u64(j, "checkpoints", q->checkpoints);
 	jout_u64(j, "checkpoint_bytes", q->checkpoint_bytes);
+	jout_u64(j, "secrets", q->secrets);
 	jout_end(j);
 	access_note_rate(j, &t->rate);
 	audit_end(x->audit, NULL);

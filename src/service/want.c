@@ -343,6 +343,9 @@ static int read_all(const struct service_opts *o, const json_t *from, bool admin
 	kv = jin_object(&j, "env");
 	if (kv && j.r == 0)
 		j.r = kv_parse(kv, "env", ENV_MAX, true, &w->env, e);
+	kv = jin_any(&j, "secrets");
+	if (kv && j.r == 0)
+		j.r = secret_uses_parse(kv, admin, &w->secrets, e);
 	kv = jin_object(&j, "metadata");
 	if (kv && j.r == 0)
 		j.r = kv_parse(kv, "metadata", META_MAX, false, &w->metadata, e);
@@ -476,6 +479,7 @@ void box_want_write_config(const struct box_want *w, struct json *j)
 	write_milli(j, "exec_timeout", w->exec_timeout_ms);
 	net_want_write(w->net, "network", j);
 	kv_write(&w->env, "env", j);
+	secret_uses_write(&w->secrets, "secrets", j);
 	kv_write(&w->metadata, "metadata", j);
 	jout_str(j, "user", w->user.text);
 	jout_str(j, "workdir", s->workdir);
@@ -536,7 +540,8 @@ bool want_like(const struct box_want *a, const struct box_want *b)
 	want_spec(b, &y);
 	return !memcmp(&x, &y, sizeof(x)) && a->memory == b->memory && a->nofile == b->nofile && a->output_limit == b->output_limit &&
 	       a->exec_timeout_ms == b->exec_timeout_ms && !strcmp(a->user.text, b->user.text) &&
-	       kv_same(&a->env, &b->env) && net_want_same(a->net, b->net);
+	       kv_same(&a->env, &b->env) && net_want_same(a->net, b->net) &&
+	       secret_uses_same(&a->secrets, &b->secrets);
 }
 
 void box_want_free(struct box_want *w)
@@ -546,6 +551,7 @@ void box_want_free(struct box_want *w)
 	json_decref(w->start);
 	kv_done(&w->env);
 	kv_done(&w->metadata);
+	secret_uses_done(&w->secrets);
 	free(w->restored);
 	free(w->execs);
 	free(w->names);

@@ -12,6 +12,7 @@
 #include "base/id.h"
 #include "base/json.h"
 #include "service/net_want.h"
+#include "service/secret_want.h"
 #include "service/service.h"
 #include "warden/spec.h"
 
@@ -47,6 +48,7 @@ struct want_idle { /* ms without a call until it is …; 0 = never */
 	uint64_t pause_ms, hibernate_ms, delete_ms;
 };
 struct jin;
+struct mask;
 /* A number of seconds is ->delete_ms; or {pause, hibernate, delete}. Whether it was there. */
 bool idle_read(struct jin *j, struct want_idle *ret);
 
@@ -59,6 +61,7 @@ struct box_want {
 	struct user_want user;
 	struct net_want *net; /* NULL = none */
 	struct kv env, metadata;
+	struct secret_uses secrets;
 	struct box_origin origin;
 	json_t *start; /* an exec to begin with, or NULL; not kept */
 	char checkpoint[ID_SIZE]; /* that it comes from; ->spec->layer[] are its layers. "" = none. Not part of the JSON */
@@ -123,9 +126,13 @@ struct exec_want {
 /* @w: the sandbox's defaults. */
 int exec_want_parse(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want **ret,
 		    struct err *e);
-/* What is kept of it: no environment, no stdin. */
-void exec_want_write(const struct exec_want *x, struct json *j);
+/* What is kept of it: no environment, no stdin, nothing that @m (may be NULL) masks. */
+void exec_want_write(const struct exec_want *x, struct mask *m, struct json *j);
+/* A text in an array, as far as @m (may be NULL) lets it be told. */
+void write_masked(const char *text, struct mask *m, struct json *j);
 void exec_want_free(struct exec_want *x);
 DEFINE_AUTO(struct exec_want, exec_want_free)
+/* -EINVAL for what is none. @to has room for three quarters of @len. */
+ssize_t base64_decode(const char *from, size_t len, char *to);
 /* "user", "root", "UID", "UID:GID". */
 int user_parse(const char *text, struct user_want *ret, struct err *e);

@@ -43,7 +43,7 @@ struct tenant_row {
 	const char *id; /* its name, [a-z0-9][a-z0-9_-]{0,31} */
 	uint64_t number; /* never used twice; what the warden is told */
 	uint64_t sandboxes, cpu_milli, memory, disk, execs; /* quotas, 0 = none */
-	uint64_t checkpoints, checkpoint_bytes;
+	uint64_t checkpoints, checkpoint_bytes, secrets;
 	uint64_t rate_points, rate_window_ms, rate_block_ms; /* 0 points = none */
 	uint64_t created_ns;
 };
@@ -200,3 +200,24 @@ struct port_row {
 int ports_put(struct db *d, const struct port_row *p, struct err *e); /* insert or replace */
 int ports_delete(struct db *d, const char *box, uint16_t port, struct err *e);
 int ports_each(struct db *d, int (*fn)(void *arg, const struct port_row *p), void *arg, struct err *e);
+/* --- secrets: few; loaded whole. Values are sealed by service/vault.h, and never here otherwise --- */
+struct secret_row {
+	const char *tenant, *name, *description; /* description "" = none */
+	uint64_t version; /* of its newest value */
+	bool gone; /* deleted: its values are kept for masks alone */
+	uint64_t created_ns, updated_ns;
+};
+int secrets_put(struct db *d, const struct secret_row *s, struct err *e); /* insert or replace */
+int secrets_delete(struct db *d, const char *tenant, const char *name, struct err *e); /* its values too */
+/* by tenant and name */
+int secrets_each(struct db *d, int (*fn)(void *arg, const struct secret_row *s), void *arg, struct err *e);
+struct secret_value_row {
+	const char *tenant, *name;
+	uint64_t version;
+	const void *sealed;
+	size_t len;
+};
+int secret_values_put(struct db *d, const struct secret_value_row *v, struct err *e);
+int secret_values_delete(struct db *d, const char *tenant, const char *name, uint64_t version, struct err *e);
+/* by tenant, name and version */
+int secret_values_each(struct db *d, int (*fn)(void *arg, const struct secret_value_row *v), void *arg, struct err *e);

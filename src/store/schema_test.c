@@ -26,7 +26,8 @@ TEST(a_file_of_the_first_schema_is_brought_up_to_date)
 {
 	static const char first[] =
 		"DROP TABLE nets; DROP TABLE net_names; DROP TABLE net_trees; ALTER TABLE boxes DROP COLUMN tree;"
-		"DROP TABLE ports; DROP TABLE pools; DROP TABLE templates; DROP TABLE checkpoints;"
+		"DROP TABLE secret_values; DROP TABLE secrets; DROP TABLE ports; DROP TABLE pools; DROP TABLE templates;"
+		"DROP TABLE checkpoints; ALTER TABLE tenants DROP COLUMN secrets;"
 		"ALTER TABLE boxes DROP COLUMN layers; ALTER TABLE boxes DROP COLUMN checkpoint;"
 		"ALTER TABLE boxes DROP COLUMN restored; ALTER TABLE boxes DROP COLUMN asleep;"
 		"ALTER TABLE tenants DROP COLUMN checkpoints; ALTER TABLE tenants DROP COLUMN checkpoint_bytes;"

@@ -4,16 +4,16 @@
 
 #define COLUMNS                                                                                                        \
 	"id, number, sandboxes, cpu_milli, memory, disk, execs, rate_points, rate_window_ms, rate_block_ms, "          \
-	"created_ns, checkpoints, checkpoint_bytes"
+	"created_ns, checkpoints, checkpoint_bytes, secrets"
 
 int tenants_put(struct db *d, const struct tenant_row *t, struct err *e)
 {
 	sqlite3_stmt *s;
 	int r = q_begin(d, Q_TENANT_PUT,
 			"INSERT INTO tenants (" COLUMNS
-			") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13) ON CONFLICT (id) DO UPDATE SET "
+			") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14) ON CONFLICT (id) DO UPDATE SET "
 			"sandboxes=?3, cpu_milli=?4, memory=?5, disk=?6, execs=?7, rate_points=?8, rate_window_ms=?9, "
-			"rate_block_ms=?10, checkpoints=?12, checkpoint_bytes=?13",
+			"rate_block_ms=?10, checkpoints=?12, checkpoint_bytes=?13, secrets=?14",
 			&s, e);
 
 	if (r < 0)
@@ -31,6 +31,7 @@ int tenants_put(struct db *d, const struct tenant_row *t, struct err *e)
 	q_u64(s, 11, t->created_ns);
 	q_u64(s, 12, t->checkpoints);
 	q_u64(s, 13, t->checkpoint_bytes);
+	q_u64(s, 14, t->secrets);
 	r = q_run(d, s, "store a tenant", e);
 	return r < 0 ? r : 0;
 }
@@ -85,6 +86,7 @@ static int row(void *ctx, sqlite3_stmt *s)
 		.created_ns = q_get_u64(s, 10),
 		.checkpoints = q_get_u64(s, 11),
 		.checkpoint_bytes = q_get_u64(s, 12),
+		.secrets = q_get_u64(s, 13),
 	};
 
 	return x->fn(x->arg, &t);

@@ -1,5 +1,6 @@
 /*
  * cloche-tar out|in --files FD --stream FD --path PATH [--format tar|tar.zst] [--max-bytes N] [--max-entries N]
+ *	[--skip-dev N]
  * cloche-tar pack --changes FD --stream FD --manifest FD …
  * cloche-tar unpack --files FD --stream FD --manifest FD …
  * cloche-tar apply --files FD --changes FD …
@@ -91,7 +92,7 @@ static int say(const struct tar_result *r, int failed, const struct err *e)
 static int usage(void)
 {
 	static const char text[] = "usage: cloche-tar out|in --files FD --stream FD --path PATH [--format tar|tar.zst] "
-				   "[--max-bytes N] [--max-entries N]\n"
+				   "[--max-bytes N] [--max-entries N] [--skip-dev N]\n"
 				   "       cloche-tar pack --changes FD --stream FD --manifest FD\n"
 				   "       cloche-tar unpack --files FD --stream FD --manifest FD\n"
 				   "       cloche-tar apply --files FD --changes FD\n";
@@ -136,6 +137,8 @@ static int parse(int argc, char **argv, struct tar_opts *o, struct fds *f, unsig
 			r = parse_u64(value, &o->max_bytes, NULL);
 		else if (!strcmp(key, "--max-entries"))
 			r = parse_u64(value, &o->max_entries, NULL);
+		else if (!strcmp(key, "--skip-dev"))
+			r = parse_u64(value, &o->skip_dev, NULL);
 		else if (!strcmp(key, "--path"))
 			o->path = value, *ret_given |= PATH;
 		else if (!strcmp(key, "--format") && (!strcmp(value, "tar") || !strcmp(value, "tar.zst")))

@@ -72,7 +72,7 @@ static const char *odd(uint32_t mode)
 /* Begins an entry. What cannot be in an archive is named, its bytes are dropped. */
 static int begin(struct out *x, const struct file_entry *f, const char *name, struct err *e)
 {
-	const char *why = odd(f->mode), *first = NULL;
+	const char *why = x->o->skip_dev && f->dev == x->o->skip_dev ? "a secret" : odd(f->mode), *first = NULL;
 	struct archive_entry *n = x->entry;
 
 	x->left = S_ISREG(f->mode) && !f->errnum ? f->size : 0;

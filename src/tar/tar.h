@@ -20,6 +20,7 @@ struct tar_opts {
 	const char *path;
 	bool zstd; /* out: how it is packed. In: its bytes tell */
 	uint64_t max_bytes, max_entries; /* 0 = no limit */
+	uint64_t skip_dev; /* OUT: what lies on this device is left out; 0 = none */
 };
 
 struct tar_skipped {

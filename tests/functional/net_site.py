@@ -96,6 +96,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def serve(self):
         where = urllib.parse.urlsplit(self.path)
         self.site.requests.append((self.command, self.path, self.headers.get("Host")))
+        self.site.heads.append(self.headers.items())
         first = where.path.strip("/").split("/")[0]
         way = getattr(self, "at_" + first.replace("-", "_"), None)
         if way:
@@ -208,6 +209,7 @@ class Site:
     def __init__(self, name, address, tls, ports=(80, 443), folder=None):
         self.name, self.address, self.folder = name, address, folder
         self.requests = []
+        self.heads = []  # their headers
         self.held, self.release = threading.Event(), threading.Event()
         self.wheel, self.tarball = wheel(), tarball()
         handler = type("Of" + name.replace(".", "_"), (Handler,), {"site": self})

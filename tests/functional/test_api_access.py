@@ -62,8 +62,8 @@ def test_a_tenant_is_made_changed_and_removed(d):
     made = d.post("/v1/tenants", {"id": "life", "quotas": {"memory": "1G", "cpus": 1.5}})
     assert made.status == 201 and made.headers["X-Cloche-Audit"], made
     t = made.json
-    assert t["quotas"] == {"sandboxes": 0, "cpus": 1.5, "memory": 1 << 30, "disk": 0, "execs": 0, "checkpoints": 0, "checkpoint_bytes": 0} and t["rate"] is None
-    assert t["used"] == {"sandboxes": 0, "cpus": 0, "memory": 0, "disk": 0, "execs": 0, "checkpoints": 0, "checkpoint_bytes": 0}
+    assert t["quotas"] == {"sandboxes": 0, "cpus": 1.5, "memory": 1 << 30, "disk": 0, "execs": 0, "checkpoints": 0, "checkpoint_bytes": 0, "secrets": 0} and t["rate"] is None
+    assert t["used"] == {"sandboxes": 0, "cpus": 0, "memory": 0, "disk": 0, "execs": 0, "checkpoints": 0, "checkpoint_bytes": 0, "secrets": 0}
     error(d.post("/v1/tenants", {"id": "life"}), 409, "conflict")
     changed = d.request("PATCH", "/v1/tenants/life", {"quotas": {"disk": "2G"}, "rate": {"points": 5, "window": "1m", "block": 0.5}})
     assert changed.status == 200, changed

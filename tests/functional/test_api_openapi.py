@@ -239,6 +239,22 @@ def test_answers_about_checkpoints_fit(d, call):
         d.delete(f"/v1/sandboxes/{x['id']}")
 
 
+def test_answers_about_secrets_fit(d, call):
+    one, every = "/v1/secrets/{name}", "/v1/secrets"
+    call("put", "/v1/secrets/DOC", one, {"value": "a value", "description": "x"}, 201)
+    call("put", "/v1/secrets/DOC", one, {"value_base64": "YW5vdGhlcg=="}, 200)
+    call("put", "/v1/secrets/DOC", one, {"value": "no"}, 400)
+    call("get", "/v1/secrets/DOC", one, want=200)
+    call("get", every, every, want=200)
+    box = call("post", "/v1/sandboxes", "/v1/sandboxes", {"secrets": [{"name": "DOC", "as": "file"}, {"name": "DOC", "as": "env", "env": "D"}]}, 201).json["id"]
+    call("post", f"/v1/sandboxes/{box}/fork", SB + "/fork", {"memory": False, "secrets": "drop"}, 201)
+    call("delete", "/v1/secrets/DOC", one, want=204)
+    call("get", "/v1/secrets/DOC", one, want=404)
+    call("post", "/v1/sandboxes", "/v1/sandboxes", {"secrets": [{"name": "DOC", "as": "file"}]}, 404)
+    for x in d.get("/v1/sandboxes").json["sandboxes"]:
+        d.delete(f"/v1/sandboxes/{x['id']}")
+
+
 def test_answers_about_access_audit_and_the_daemon_fit(d, call):
     call("post", "/v1/tenants", "/v1/tenants", {"id": "doc", "quotas": {"memory": "1G", "cpus": 2.5}, "rate": {"points": 100, "window": "1m", "block": 0.5}}, 201)
     call("post", "/v1/tenants", "/v1/tenants", {"id": "doc"}, 409)

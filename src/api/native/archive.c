@@ -4,6 +4,7 @@
  */
 #include "api/native/file_call.h"
 #include "base/base.h"
+#include "service/secret_give.h"
 #include "base/log.h"
 #include "service/jin.h"
 
@@ -325,9 +326,9 @@ static void on_gone(struct call *c)
 
 static int spawn(struct file_call *f, bool in, const char *format, int files, int stream, int report, struct archive *a)
 {
-	char tar[] = "cloche-tar";
+	char tar[] = "cloche-tar", dev[24];
 	char *args[] = { tar,	      in ? "in" : "out", "--files", "3",		  "--stream", "4", "--path", f->path,
-			 "--max-bytes", BYTES_MAX,	  "--max-entries", "1000000", format ? "--format" : NULL,
+			 "--max-bytes", BYTES_MAX,	  "--max-entries", "1000000", "--skip-dev", dev, format ? "--format" : NULL,
 			 (char *)(uintptr_t)format, NULL };
 	uv_stdio_container_t io[] = {
 		{ .flags = UV_IGNORE },
@@ -346,6 +347,7 @@ static int spawn(struct file_call *f, bool in, const char *format, int files, in
 		.stdio_count = ARRAY_LEN(io),
 	};
 
+	snprintf(dev, sizeof(dev), "%llu", (unsigned long long)(f->c->box->secrets ? f->c->box->secrets->dev : 0));
 	return uv_spawn(a->loop, &a->process, &o);
 }
 

@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "service/event.h"
 #include "service/jin.h"
+#include "service/secret_give.h"
 
 #include <sys/stat.h>
 
@@ -288,6 +289,16 @@ static void refuse_range(struct file_call *f, uint64_t size)
 	call_free(c);
 }
 
+static void refuse_secret(struct file_call *f)
+{
+	struct err e = { 0 };
+
+	err_set(&e, ERR_DENIED, -EACCES, "'%.100s' is a secret of this sandbox: the API does not tell it", f->path);
+	file_cancel(f->op);
+	f->op = NULL;
+	file_call_fail(f, &e);
+}
+
 static void on_read_entry(void *arg, const struct file_entry *x)
 {
 	struct file_call *f = arg;
@@ -296,6 +307,10 @@ static void on_read_entry(void *arg, const struct file_entry *x)
 
 	if (f->begun)
 		return;
+	if (secrets_own(f->c->box, x->dev)) {
+		refuse_secret(f);
+		return;
+	}
 	if (f->ranged && !left) {
 		refuse_range(f, x->size);
 		return;

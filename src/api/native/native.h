@@ -36,6 +36,8 @@ route_fn put_template, get_template, get_templates, delete_template;
 struct tenant *call_tenant_of(struct call *c, bool *ret_all);
 /* pools.c */
 route_fn put_pool, get_pool, get_pools, delete_pool;
+/* secrets.c */
+route_fn put_secret, get_secret, get_secrets, delete_secret;
 /* ports.c */
 route_fn get_ports, get_port, put_port_access, delete_port, get_tunnel;
 /* tokens.c */

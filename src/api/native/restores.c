@@ -198,8 +198,10 @@ static void on_in_place(void *arg, int r, const struct err *e)
 static void in_place_body(struct call *c, const char *data, size_t len)
 {
 	AUTO(json_decref) json_t *o = NULL;
+	AUTO(json_decref) json_t *body = NULL;
 	AUTO_FREE struct restore_plan *p = calloc(1, sizeof(*p));
 	const char *as = NULL, *text = NULL;
+	const json_t *secrets = NULL;
 	struct checkpoint *cp = NULL;
 	struct err e = { 0 };
 	int r = jin_parse(data, len, &o, &e);
@@ -212,6 +214,7 @@ static void in_place_body(struct call *c, const char *data, size_t len)
 		if (!jin_str(&j, "checkpoint", &text, 64))
 			jin_bad(&j, "checkpoint", "the id or name of one is wanted");
 		jin_str(&j, "as", &as, NAME_MAX_LEN);
+		secrets = jin_any(&j, "secrets");
 		r = jin_end(&j);
 	}
 	if (r == 0) {
@@ -224,13 +227,16 @@ static void in_place_body(struct call *c, const char *data, size_t len)
 	}
 	if (!as) {
 		c->pending = true;
-		restore_in_place(c->box, cp, &c->who, on_in_place, c);
+		restore_in_place(c->box, cp, &c->who, secrets, on_in_place, c);
 		return;
 	}
 	p->count = 1;
 	p->names[0] = as;
 	if (idempotent(c, data, len, cp->tenant, p, true))
 		return;
+	if (secrets)
+		p->body = body = json_pack("{s:O}", "secrets", secrets);
+	p->admin = c->who.scope == SCOPE_ADMIN;
 	c->pending = true;
 	restore_new(cp, &c->who, p, on_one, c);
 }
@@ -258,6 +264,8 @@ static void fork_body(struct call *c, const char *data, size_t len)
 
 		read_plan(&j, p);
 		read_memory(&j, &p->memory);
+		p->secrets = json_object_get(o, "secrets");
+		jin_any(&j, "secrets");
 		r = jin_end(&j);
 	}
 	if (r < 0) {

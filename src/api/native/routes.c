@@ -72,6 +72,11 @@ static const struct route routes[] = {
 	ROUTE(GET, "/v1/pools/{name}", READ, get_pool),
 	ROUTE(DELETE, "/v1/pools/{name}", SANDBOX, delete_pool),
 
+	ROUTE(GET, "/v1/secrets", READ, get_secrets),
+	ROUTE(PUT, "/v1/secrets/{name}", SANDBOX, put_secret),
+	ROUTE(GET, "/v1/secrets/{name}", READ, get_secret),
+	ROUTE(DELETE, "/v1/secrets/{name}", SANDBOX, delete_secret),
+
 	ROUTE(GET, "/v1/tenants", ADMIN, get_tenants),
 	ROUTE(POST, "/v1/tenants", ADMIN, post_tenants),
 	ROUTE(GET, "/v1/tenants/{t}", ADMIN, get_tenant),

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "service/jin.h"
 #include "service/pool.h"
+#include "service/secret.h"
 #include "service/template.h"
 #include "service/warm.h"
 
@@ -22,6 +23,7 @@ static bool read_quotas(struct jin *j, struct tenant_quota *q)
 	jin_u64(&in, "execs", &q->execs, 0, UINT32_MAX);
 	jin_u64(&in, "checkpoints", &q->checkpoints, 0, UINT32_MAX);
 	jin_size(&in, "checkpoint_bytes", &q->checkpoint_bytes);
+	jin_u64(&in, "secrets", &q->secrets, 0, UINT32_MAX);
 	j->r = jin_end(&in);
 	return j->r == 0;
 }
@@ -50,6 +52,7 @@ static void put_quotas(struct json *j, const char *key, const struct tenant_quot
 	jout_u64(j, "execs", q->execs);
 	jout_u64(j, "checkpoints", q->checkpoints);
 	jout_u64(j, "checkpoint_bytes", q->checkpoint_bytes);
+	jout_u64(j, "secrets", q->secrets);
 	jout_end(j);
 }
 
@@ -214,5 +217,6 @@ void delete_tenant(void *arg, struct http_req *q, const struct route *r)
 		return;
 	}
 	templates_forget(c->api->s, t);
+	secrets_forget(c->api->s, t);
 	call_stored(c, 204, NULL);
 }

@@ -231,7 +231,7 @@ static void restore_body(struct call *c, const char *data, size_t len)
 	}
 	c->pending = true;
 	if (c->box && !name) {
-		restore_in_place(c->box, cp, &c->who, on_in_place, c);
+		restore_in_place(c->box, cp, &c->who, NULL, on_in_place, c);
 		return;
 	}
 	/* A VM that is gone comes back under its name. */

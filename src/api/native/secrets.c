@@ -1,0 +1,148 @@
+/* Values go in here, and never come out. */
+#include "api/native/native.h"
+#include "base/base.h"
+#include "service/jin.h"
+#include "service/secret.h"
+
+static void answer(struct call *c, int status, const struct secret *x)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(64 * KIB);
+	struct json j = JSON_INIT(&out);
+
+	secret_write(x, &j);
+	if (status == 200 && http_method(c->q) == HTTP_M_GET)
+		call_json(c, status, &out);
+	else
+		call_stored(c, status, &out);
+}
+
+/* What the library says about a body may quote it. */
+static int parse(const char *data, size_t len, json_t **ret, struct err *e)
+{
+	int r = jin_parse(data, len, ret, NULL);
+
+	if (r < 0)
+		err_set(e, ERR_INVALID, r, "JSON: an object {value, description} is wanted");
+	return r;
+}
+
+static int decode(const char *coded, struct buf *value, struct err *e)
+{
+	size_t n = strlen(coded);
+	char *to = buf_room(value, n + 1);
+	ssize_t got;
+
+	if (!to)
+		return err_set(e, ERR_TOO_LARGE, -E2BIG, "'value_base64': a secret has at most %u KiB",
+			       VAULT_VALUE_MAX / 1024U);
+	got = base64_decode(coded, n, to);
+	if (got < 0)
+		return err_set(e, ERR_INVALID, -EINVAL, "'value_base64': not base64");
+	buf_added(value, (size_t)got);
+	return 0;
+}
+
+static void put_body(struct call *c, const char *data, size_t len)
+{
+	struct tenant *tenant = call_tenant_of(c, NULL);
+	AUTO(vault_wipe) struct buf value = BUF_INIT(2 * (size_t)VAULT_VALUE_MAX);
+	const char *text = NULL, *coded = NULL, *description = NULL;
+	AUTO(json_decref) json_t *o = NULL;
+	struct secret *x = NULL;
+	struct err e = { 0 };
+	bool created = false;
+	int r;
+
+	if (!tenant)
+		return;
+	r = parse(data, len, &o, &e);
+	if (r == 0) {
+		struct jin j = JIN_INIT(o, &e);
+
+		jin_str(&j, "value", &text, SIZE_MAX);
+		jin_str(&j, "value_base64", &coded, SIZE_MAX);
+		jin_str(&j, "description", &description, SECRET_DESCRIPTION_MAX);
+		if (!text == !coded)
+			jin_bad(&j, "value", "one of `value` and `value_base64` is needed");
+		r = jin_end(&j);
+	}
+	if (r == 0 && coded)
+		r = decode(coded, &value, &e);
+	if (r == 0)
+		r = secret_put(c->api->s, &c->who, tenant, router_param(c->route, c->q, "name"), coded ? buf_str(&value) : text,
+			       coded ? value.len : strlen(text), description, &x, &created, &e);
+	if (r < 0)
+		call_fail(c, &e);
+	else
+		answer(c, created ? 201 : 200, x);
+}
+
+void put_secret(void *arg, struct http_req *q, const struct route *r)
+{
+	call_body(call_new(arg, q, r), put_body);
+}
+
+/* The one in the path. NULL: it has been answered. */
+static struct secret *call_secret(struct call *c)
+{
+	struct tenant *tenant = call_tenant_of(c, NULL);
+	struct err e = { 0 };
+	struct secret *x;
+
+	if (!tenant)
+		return NULL;
+	x = secret_find(c->api->s, tenant, router_param(c->route, c->q, "name"), &e);
+	if (!x)
+		call_fail(c, &e);
+	return x;
+}
+
+void get_secret(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	const struct secret *x = call_secret(c);
+
+	if (x)
+		answer(c, 200, x);
+}
+
+void get_secrets(void *arg, struct http_req *q, const struct route *r)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
+	AUTO_FREE struct secret **list = NULL;
+	struct call *c = call_new(arg, q, r);
+	struct json j = JSON_INIT(&out);
+	struct err e = { 0 };
+	bool all = false;
+	struct tenant *t = call_tenant_of(c, &all);
+	size_t n = 0;
+
+	if (!t && !all)
+		return;
+	if (secrets_list(c->api->s, t, &list, &n) < 0) {
+		err_set(&e, ERR_EXHAUSTED, -ENOMEM, "no memory for the list");
+		call_fail(c, &e);
+		return;
+	}
+	jout_object(&j, NULL);
+	jout_array(&j, "secrets");
+	for (size_t i = 0; i < n; i++)
+		secret_write(list[i], &j);
+	jout_end(&j);
+	jout_end(&j);
+	call_list(c, &j);
+}
+
+void delete_secret(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	struct secret *x = call_secret(c);
+	struct err e = { 0 };
+
+	if (!x)
+		return;
+	if (secret_remove(x, &c->who, &e) < 0)
+		call_fail(c, &e);
+	else
+		call_stored(c, 204, NULL);
+}

@@ -1,0 +1,56 @@
+/* A sandbox, as egress knows it: by its sockets. */
+#pragma once
+#include "egress/egress.h"
+#include "egress/inject.h"
+#include "egress/names.h"
+#include "tls/ca.h"
+
+struct stream;
+struct fold;
+struct dns_conn;
+
+struct box {
+	struct egress *g;
+	struct box *next; /* of its bucket */
+	uint64_t number;
+	char id[ID_SIZE];
+	bool kept; /* named since the owner joined */
+	bool closing;
+	struct tree *tree;
+	struct policy *policy;
+	struct names names;
+	struct meter meter;
+	struct inject *inject; /* NULL: nothing is injected */
+	struct ca *ca;
+
+	struct loop_fd tcp, udp, dns;
+	struct dns_conn *dns_conns;
+	uint32_t dns_conn_count;
+	uint32_t dns_tokens;
+	uint64_t dns_at;
+
+	struct stream *streams;
+	uint32_t refusing; /* streams that only wait for their end */
+
+	/* work */
+	struct stream *ready_first, **ready_last;
+	struct box *run_next;
+	bool queued, want_accept, want_dns, late; /* ->late: no bytes before ->timer */
+	struct loop_timer timer;
+
+	/* reports */
+	struct box *dirty_next, *fold_next;
+	bool dirty;
+	struct fold *fold; /* NULL: nothing was refused lately */
+};
+
+/* @fds are EGRESS_SOCKETS, or none (@nfds 0) when the box is known. Takes those it sets to -1. 0 or -errno. */
+int box_put(struct egress *g, const struct egress_box *want, int *fds, size_t nfds);
+void box_names(struct egress *g, const struct egress_names *n);
+void box_free(struct box *b); /* all its streams are cut; last reports are sent */
+void box_queue(struct box *b); /* it has work */
+/* Does some. True: there is more. */
+bool box_turn(struct box *b);
+void box_judge(struct box *b); /* ends the streams that would not begin any more */
+void box_cut_waiting(struct box *b); /* those that would verify their server by what is about to go */
+const struct policy *box_outer(const struct box *b);

@@ -1,0 +1,8 @@
+#pragma once
+#include "base/err.h"
+
+/*
+ * No capabilities, no_new_privs, not dumpable, no cores, and a filter: streams and datagrams of the network, files read
+ * only (the resolver's configuration, authorities), no new programs, nothing of other processes. What fails is fatal.
+ */
+int confine(struct err *e);

@@ -1,0 +1,303 @@
+#include "egress/dns.h"
+#include "base/base.h"
+#include "egress/report.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define HEAD 12U
+#define A_TURN 8
+#define A_SECOND 200U /* queries answered properly */
+#define CONNS 8U
+#define CONN_PATIENCE (10 * LOOP_SEC)
+
+static uint16_t get16(const uint8_t *p)
+{
+	return (uint16_t)(p[0] << 8 | p[1]);
+}
+
+/* ---- packets ----------------------------------------------------------------------------------------------------- */
+
+int dns_parse(const uint8_t *query, size_t len, struct dns_question *ret)
+{
+	char text[NET_NAME_MAX + 1];
+	size_t at = HEAD, n = 0;
+
+	*ret = (struct dns_question){ 0 };
+	if (len < HEAD || query[2] & 0x80)
+		return -EINVAL;
+	/* A plain query, one question, nothing else but an OPT at most. */
+	if (len > DNS_QUERY_MAX || query[2] & 0x7a || get16(query + 4) != 1 || get16(query + 6) || get16(query + 8) ||
+	    get16(query + 10) > 1)
+		return -EBADMSG;
+	for (;;) {
+		size_t label = at < len ? query[at++] : 64;
+
+		if (!label)
+			break;
+		if (label > 63 || at + label > len || n + label + 1 > NET_NAME_MAX)
+			return -EBADMSG;
+		for (size_t i = 0; i < label; i++) {
+			/* A dot within a label would make another name of it; so would a NUL. */
+			char c = (char)query[at++];
+
+			text[n++] = c == '.' || c == '\0' ? '?' : c;
+		}
+		text[n++] = '.';
+	}
+	if (at + 4 > len || get16(query + at + 2) != 1)
+		return -EBADMSG;
+	ret->type = get16(query + at);
+	ret->end = at + 4;
+	if (n && net_name_parse(text, n - 1, ret->name) < 0)
+		ret->name[0] = '\0';
+	return 0;
+}
+
+size_t dns_answer(const uint8_t *query, size_t len, const struct dns_question *q, enum dns_code code, const uint8_t *addr,
+		  uint8_t out[DNS_ANSWER_MAX])
+{
+	size_t n = q->end && q->end <= len ? q->end : HEAD, size = q->type == DNS_A ? 4 : 16;
+	const uint8_t record[] = { 0xc0, HEAD, 0, (uint8_t)q->type, 0, 1, 0, 0, 0, DNS_TTL, 0, (uint8_t)size };
+
+	memcpy(out, query, n);
+	out[2] = (uint8_t)(0x84 | (query[2] & 0x01)); /* an answer, by who knows; "recursion desired" comes back */
+	out[3] = (uint8_t)(0x80 | code);
+	memset(out + 4, 0, 8);
+	out[5] = n > HEAD;
+	if (code == DNS_OK && addr && n > HEAD) {
+		out[7] = 1;
+		memcpy(out + n, record, sizeof(record));
+		memcpy(out + n + sizeof(record), addr, size);
+		n += sizeof(record) + size;
+	}
+	return n;
+}
+
+/* ---- deciding ---------------------------------------------------------------------------------------------------- */
+
+static void refused(struct box *b, const struct dns_question *q, uint8_t verdict, const char *reason)
+{
+	struct egress_stream s = { .verdict = verdict, .name = q->name, .reason = reason };
+
+	b->meter.counts.dns_refused++;
+	b->tree->meter.counts.dns_refused++;
+	/* Who only asks for an address's name learns nothing by it and wants no rule. */
+	if (q->type == DNS_PTR || !q->name[0])
+		return;
+	if (verdict == EGRESS_V_DENIED)
+		s.rule = q->name;
+	report_refused(b, &s, true);
+}
+
+static bool too_fast(struct box *b)
+{
+	uint64_t now = b->g->loop.now;
+
+	if (now - b->dns_at >= LOOP_SEC) {
+		b->dns_at = now;
+		b->dns_tokens = A_SECOND;
+	}
+	if (!b->dns_tokens)
+		return true;
+	b->dns_tokens--;
+	return false;
+}
+
+static enum dns_code decide(struct box *b, const struct dns_question *q, uint8_t addr[16], bool *ret_addr)
+{
+	const char *why = meter_dns(&b->meter, &b->tree->meter);
+	struct name *n;
+
+	if (why || too_fast(b)) {
+		refused(b, q, EGRESS_V_BUDGET, why ? why : "too many DNS queries a second");
+		return DNS_REFUSED;
+	}
+	b->meter.counts.dns++;
+	b->tree->meter.counts.dns++;
+	if (!q->name[0] || !policy_knows(b->policy, box_outer(b), q->name)) {
+		refused(b, q, EGRESS_V_DENIED, b->policy->mode == EGRESS_NONE ? "the sandbox has no network"
+									     : "no rule names this host");
+		return DNS_NO_NAME;
+	}
+	if (q->type != DNS_A && q->type != DNS_AAAA)
+		return DNS_OK;
+	n = names_get(&b->names, q->name, (uint32_t)(b->g->loop.now / LOOP_SEC));
+	if (!n) {
+		refused(b, q, EGRESS_V_BUDGET, "too many names are in use");
+		return DNS_FAILED;
+	}
+	if (q->type == DNS_A)
+		names_v4(n->index, addr);
+	else
+		names_v6(n->index, addr);
+	*ret_addr = true;
+	return DNS_OK;
+}
+
+size_t dns_serve(struct box *b, const uint8_t *query, size_t len, uint8_t out[DNS_ANSWER_MAX])
+{
+	struct dns_question q;
+	enum dns_code code = DNS_REFUSED;
+	bool has = false;
+	uint8_t addr[16];
+	int r = dns_parse(query, len, &q);
+
+	if (r == -EINVAL)
+		return 0;
+	report_counts(b);
+	if (r == 0)
+		code = decide(b, &q, addr, &has);
+	else
+		b->meter.counts.dns_refused++;
+	return dns_answer(query, len, &q, code, has ? addr : NULL, out);
+}
+
+/* ---- UDP --------------------------------------------------------------------------------------------------------- */
+
+bool dns_turn(struct box *b)
+{
+	for (int i = 0; i < A_TURN; i++) {
+		uint8_t query[DNS_QUERY_MAX + 1], out[DNS_ANSWER_MAX];
+		_Alignas(struct cmsghdr) char control[256];
+		struct sockaddr_in6 from;
+		struct iovec v = { query, sizeof(query) };
+		struct msghdr m = { .msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &v, .msg_iovlen = 1,
+				    .msg_control = control, .msg_controllen = sizeof(control) };
+		ssize_t n = recvmsg(b->udp.fd, &m, MSG_DONTWAIT);
+		struct cmsghdr *c;
+
+		if (n < 0)
+			return false;
+		v = (struct iovec){ out, dns_serve(b, query, (size_t)n, out) };
+		/* The answer comes from the address that was asked: some clients look. */
+		for (c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
+			if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO)
+				break;
+		if (c) {
+			struct in6_pktinfo info;
+
+			memcpy(&info, CMSG_DATA(c), sizeof(info));
+			info.ipi6_ifindex = 0;
+			c = (struct cmsghdr *)(void *)control;
+			c->cmsg_level = IPPROTO_IPV6;
+			c->cmsg_type = IPV6_PKTINFO;
+			c->cmsg_len = CMSG_LEN(sizeof(info));
+			memcpy(CMSG_DATA(c), &info, sizeof(info));
+			m.msg_controllen = CMSG_SPACE(sizeof(info));
+		} else {
+			m.msg_control = NULL;
+			m.msg_controllen = 0;
+		}
+		m.msg_flags = 0;
+		if (v.iov_len)
+			sendmsg(b->udp.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+	}
+	return true;
+}
+
+/* ---- TCP --------------------------------------------------------------------------------------------------------- */
+
+struct dns_conn {
+	struct loop_fd f; /* first */
+	struct box *b;
+	struct dns_conn *next;
+	struct loop_timer timer;
+	size_t have;
+	uint8_t data[2 + DNS_QUERY_MAX];
+};
+
+static void conn_end(struct dns_conn *c)
+{
+	struct box *b = c->b;
+	struct dns_conn **at = &b->dns_conns;
+
+	while (*at && *at != c)
+		at = &(*at)->next;
+	if (*at)
+		*at = c->next;
+	b->dns_conn_count--;
+	loop_timer_stop(&b->g->loop, &c->timer);
+	loop_close(&b->g->loop, &c->f);
+	loop_bury(&b->g->loop, c);
+}
+
+/* One query that is complete; false: not yet. */
+static bool conn_answer(struct dns_conn *c, bool *ret_bad)
+{
+	uint8_t out[2 + DNS_ANSWER_MAX];
+	size_t len = get16(c->data), n;
+
+	if (c->have < 2)
+		return false;
+	if (len > DNS_QUERY_MAX) {
+		*ret_bad = true;
+		return false;
+	}
+	if (c->have < 2 + len)
+		return false;
+	n = dns_serve(c->b, c->data + 2, len, out + 2);
+	out[0] = (uint8_t)(n >> 8);
+	out[1] = (uint8_t)n;
+	/* Who does not read its answers gets no more. */
+	if (n && send(c->f.fd, out, n + 2, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)n + 2)
+		*ret_bad = true;
+	c->have -= 2 + len;
+	memmove(c->data, c->data + 2 + len, c->have);
+	return true;
+}
+
+static void conn_ready(struct loop_fd *f, uint32_t events)
+{
+	struct dns_conn *c = (struct dns_conn *)f;
+	ssize_t n = recv(f->fd, c->data + c->have, sizeof(c->data) - c->have, MSG_DONTWAIT);
+	bool bad = false;
+
+	(void)events;
+	if (n < 0 && errno == EAGAIN)
+		return;
+	if (n <= 0) {
+		conn_end(c);
+		return;
+	}
+	c->have += (size_t)n;
+	while (!bad && conn_answer(c, &bad))
+		;
+	if (bad)
+		conn_end(c);
+}
+
+static void conn_late(struct loop_timer *t)
+{
+	conn_end((struct dns_conn *)((char *)t - offsetof(struct dns_conn, timer)));
+}
+
+void dns_accept(struct box *b)
+{
+	struct egress *g = b->g;
+	int fd = accept4(b->dns.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	struct dns_conn *c;
+
+	if (fd < 0)
+		return;
+	c = b->dns_conn_count < CONNS ? calloc(1, sizeof(*c)) : NULL;
+	if (!c) {
+		close(fd);
+		return;
+	}
+	c->f = (struct loop_fd){ conn_ready, fd };
+	c->b = b;
+	c->timer.due = conn_late;
+	c->next = b->dns_conns;
+	b->dns_conns = c;
+	b->dns_conn_count++;
+	if (loop_add(&g->loop, &c->f, EPOLLIN) < 0 || loop_timer_set(&g->loop, &c->timer, g->loop.now + CONN_PATIENCE) < 0)
+		conn_end(c);
+}
+
+void dns_close(struct box *b)
+{
+	while (b->dns_conns)
+		conn_end(b->dns_conns);
+}

@@ -1,0 +1,231 @@
+#include "egress/egress.h"
+#include "base/base.h"
+#include "base/log.h"
+#include "egress/box.h"
+#include "egress/refuse.h"
+#include "egress/report.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define MOST 8192U
+
+struct box *egress_box(const struct egress *g, uint64_t number)
+{
+	struct box *b = g->box[number % EGRESS_BUCKETS];
+
+	while (b && b->number != number)
+		b = b->next;
+	return b;
+}
+
+static void say(struct egress *g, enum egress_type type, uint32_t seq, uint64_t box, uint64_t arg)
+{
+	uint8_t packet[EGRESS_HEAD + 16];
+	long n = egress_plain_encode(type, seq, box, arg, packet, sizeof(packet));
+
+	link_send(&g->link, packet, (size_t)n);
+}
+
+/* ---- the owner --------------------------------------------------------------------------------------------------- */
+
+static void joined(void *ctx)
+{
+	struct egress *g = ctx;
+
+	for (uint32_t i = 0; i < EGRESS_BUCKETS; i++)
+		for (struct box *b = g->box[i]; b; b = b->next) {
+			b->kept = false;
+			say(g, EGRESS_HAVE, 0, b->number, 0);
+			report_counts(b);
+		}
+	say(g, EGRESS_HAVE, 0, 0, 0);
+	if (g->dirty)
+		loop_timer_set(&g->loop, &g->counts_timer, g->loop.now);
+}
+
+static void left(void *ctx)
+{
+	(void)ctx; /* policies stay in force; reports wait */
+}
+
+static int set_config(struct egress *g, const struct egress_msg *m)
+{
+	struct egress_config c;
+	struct resolve *resolve = NULL;
+	struct policy *outer = NULL;
+	struct trust *trust = NULL;
+	struct err e = { 0 };
+	char *copy;
+	int r = egress_config_decode(m, &c);
+
+	if (r < 0)
+		return r;
+	/* An owner that comes back says the same again: running queries go on then. */
+	if (g->config && g->config_len == m->len && !memcmp(g->config, m->payload, m->len))
+		return 0;
+	r = resolve_new(&g->loop, c.resolver, c.host, c.hosts, &resolve, &e);
+	if (r == 0)
+		r = policy_new(EGRESS_ALLOW, c.rule, c.outer, NULL, 0, &outer, &e);
+	copy = malloc(m->len + 1);
+	if (r < 0 || !copy) {
+		log_warn("cloche-egress: the configuration stays as it was: %s", r < 0 ? e.msg : "no memory");
+		resolve_free(resolve);
+		policy_free(outer);
+		free(copy);
+		return 0;
+	}
+	/* Without authorities no server is verified, and nothing injected: the rest works. */
+	if (trust_new(c.ca_file, &trust, &e) < 0)
+		log_warn("cloche-egress: no server can be verified: %s", e.msg);
+	memcpy(copy, m->payload, m->len);
+	free(g->config);
+	g->config = copy;
+	g->config_len = m->len;
+	resolve_free(g->resolve); /* which answers what runs */
+	g->resolve = resolve;
+	for (uint32_t i = 0; i < EGRESS_BUCKETS; i++)
+		for (struct box *b = g->box[i]; b; b = b->next)
+			box_cut_waiting(b);
+	policy_free(g->outer);
+	trust_free(g->trust);
+	g->outer = outer;
+	g->trust = trust;
+	for (uint32_t i = 0; i < EGRESS_BUCKETS; i++)
+		for (struct box *b = g->box[i]; b; b = b->next)
+			box_judge(b);
+	return 0;
+}
+
+static void keep(struct egress *g)
+{
+	for (uint32_t i = 0; i < EGRESS_BUCKETS; i++)
+		for (struct box *b = g->box[i], *next; b; b = next) {
+			next = b->next;
+			if (!b->kept)
+				box_free(b);
+		}
+}
+
+static void gone(struct egress *g, uint64_t number)
+{
+	struct box *b = egress_box(g, number);
+
+	if (b)
+		box_free(b);
+	say(g, EGRESS_GONE, 0, number, 0);
+}
+
+static int put_box(struct egress *g, const struct egress_msg *m, int *fds, size_t nfds)
+{
+	AUTO_FREE struct egress_box *want = malloc(sizeof(*want));
+	int r = want ? egress_box_decode(m, want) : -ENOMEM;
+
+	if (r < 0)
+		return r;
+	r = box_put(g, want, fds, nfds);
+	say(g, EGRESS_DONE, m->seq, want->box, (uint64_t)-r);
+	return 0;
+}
+
+static int message(void *ctx, const struct egress_msg *m, int *fds, size_t nfds)
+{
+	struct egress *g = ctx;
+	struct egress_they they;
+	int r = 0;
+
+	switch (m->type) {
+	case EGRESS_CONFIG:
+		return set_config(g, m);
+	case EGRESS_BOX:
+		return put_box(g, m, fds, nfds);
+	case EGRESS_GONE:
+		gone(g, m->box);
+		return 0;
+	case EGRESS_KEEP:
+		keep(g);
+		return 0;
+	case EGRESS_THEY:
+		r = egress_they_decode(m, &they);
+		if (r == 0)
+			refuse_they(g, m->seq, &they);
+		return r;
+	case EGRESS_NAMES: {
+		AUTO_FREE struct egress_names *n = malloc(sizeof(*n));
+
+		r = n ? egress_names_decode(m, n) : -ENOMEM;
+		if (r == 0)
+			box_names(g, n);
+		return r;
+	}
+	default:
+		return -EBADMSG;
+	}
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static uint32_t most_streams(void)
+{
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l) < 0)
+		return 256;
+	if (l.rlim_cur < l.rlim_max) {
+		l.rlim_cur = l.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &l);
+	}
+	return l.rlim_cur / 8 < MOST ? (uint32_t)(l.rlim_cur / 8) : MOST;
+}
+
+int egress_init(struct egress *g, int listen_fd, int owner_fd, struct err *e)
+{
+	static const struct link_ops ops = { joined, message, left };
+	int r;
+
+	*g = (struct egress){ .spare = -1, .most = most_streams() };
+	g->run_last = &g->run_first;
+	g->counts_timer.due = report_counts_due;
+	g->fold_timer.due = report_fold_due;
+	r = loop_init(&g->loop);
+	if (r == 0)
+		r = relay_init(&g->relay);
+	if (r == 0 && (g->spare = dup(g->loop.ep)) < 0)
+		r = -errno;
+	if (r == 0)
+		r = link_init(&g->link, &g->loop, listen_fd, owner_fd, &ops, g);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "cannot begin") : 0;
+}
+
+void egress_done(struct egress *g)
+{
+	for (uint32_t i = 0; i < EGRESS_BUCKETS; i++)
+		while (g->box[i])
+			box_free(g->box[i]);
+	resolve_free(g->resolve);
+	policy_free(g->outer);
+	trust_free(g->trust);
+	own_done(&g->own);
+	free(g->config);
+	if (g->link.packet)
+		link_done(&g->link);
+	relay_done(&g->relay);
+	fd_close(g->spare);
+	loop_done(&g->loop);
+}
+
+int egress_turn(struct egress *g, int most_ms)
+{
+	int r = loop_turn(&g->loop, g->run_first ? 0 : most_ms);
+	struct box *b = g->run_first, *next;
+
+	g->run_first = NULL;
+	g->run_last = &g->run_first;
+	for (; b; b = next) {
+		next = b->run_next;
+		b->queued = false;
+		if (box_turn(b))
+			box_queue(b);
+	}
+	return r;
+}

@@ -1,0 +1,50 @@
+/*
+ * All that cloche-egress has. Turns: the loop only notes what is ready; then each sandbox that has work gets a turn, a
+ * few new streams, queries and a bounded number of bytes, one sandbox after the other. So a sandbox that floods waits
+ * for itself.
+ */
+#pragma once
+#include "egress/budget.h"
+#include "egress/link.h"
+#include "egress/loop.h"
+#include "egress/policy.h"
+#include "egress/relay.h"
+#include "egress/resolve.h"
+#include "egress/trust.h"
+#include "egress/upstream.h"
+
+#define EGRESS_BUCKETS 1024U
+#define EGRESS_ASKED 64U /* WHOs without an answer */
+
+struct box;
+
+struct egress {
+	struct loop loop;
+	struct link link;
+	struct relay relay;
+	struct resolve *resolve;
+	struct policy *outer; /* of mode observe */
+	struct trust *trust;
+	char *config; /* the CONFIG in force, as it came */
+	size_t config_len;
+	struct own own;
+	struct upstream_past past;
+	struct box *box[EGRESS_BUCKETS]; /* by number */
+	struct tree *tree;
+	uint32_t boxes;
+	struct box *run_first, **run_last; /* those with work */
+	struct box *dirty; /* counts changed */
+	struct box *folding; /* refusals are folded */
+	struct loop_timer counts_timer, fold_timer;
+	uint32_t seq, asked;
+	uint32_t most; /* streams of one sandbox, whatever its budget says */
+	int spare; /* a descriptor to give when there are none left */
+};
+
+/* @listen_fd or @owner_fd, the other -1; see link_init(). */
+int egress_init(struct egress *g, int listen_fd, int owner_fd, struct err *e);
+void egress_done(struct egress *g);
+/* One round: waits no longer than @most_ms (-1: for ever). 0 or -errno. */
+int egress_turn(struct egress *g, int most_ms);
+
+struct box *egress_box(const struct egress *g, uint64_t number);

@@ -1,0 +1,214 @@
+/* Budgets, as streams feel them. */
+#include "egress/egress_test.h"
+
+static struct world w;
+static struct cell c;
+static int server;
+static uint16_t port;
+
+static bool begin(struct egress_box *b)
+{
+	static const struct egress_config config = { .resolver = "127.0.0.1:1", .hosts = 1, .host = { "server.test 127.0.0.1" },
+						     .ca_file = "" };
+
+	port = 0;
+	server = server_begin("127.0.0.1", &port);
+	b->mode = EGRESS_ALLOW;
+	b->rules = 1;
+	b->rule[0] = "server.test:*";
+	b->privates = 1;
+	b->private[0] = "127.0.0.1:*";
+	return server >= 0 && world_begin(&w, &config) && cell_begin(&w, &c, b);
+}
+
+static bool finish(void)
+{
+	close(server);
+	cell_end(&c);
+	return world_end(&w);
+}
+
+static int dial(void)
+{
+	char addr[64];
+
+	return cell_ask(&w, &c, "server.test", 1, addr) == 0 ? cell_dial(&w, &c, addr, port) : -1;
+}
+
+static bool ends(int fd)
+{
+	char buf[4096];
+	ssize_t n;
+
+	while ((n = recv(fd, buf, sizeof(buf), 0)) > 0)
+		;
+	return n == 0 || errno == ECONNRESET;
+}
+
+TEST(past_the_bytes_streams_are_cut_and_new_ones_refused_with_the_reason)
+{
+	struct egress_box b = { .budget.bytes_out = 1000 };
+	static char bytes[600] = { 1 };
+	char got[1200];
+	int client, far;
+
+	CHECK(begin(&b));
+	client = dial();
+	far = server_accept(server);
+	CHECK_EQ(send(client, bytes, sizeof(bytes), MSG_NOSIGNAL), sizeof(bytes));
+	CHECK_EQ(recv(far, got, sizeof(bytes), MSG_WAITALL), sizeof(bytes));
+	CHECK_EQ(send(client, bytes, sizeof(bytes), MSG_NOSIGNAL), sizeof(bytes));
+	CHECK_EQ(recv(far, got, 400, MSG_WAITALL), 400);
+	/* Not one byte more, though 200 were sent. */
+	CHECK(recv(far, got, 1, 0) <= 0);
+	CHECK(ends(client));
+	close(client);
+	close(far);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.verdict, EGRESS_V_CUT);
+	CHECK_EQ(w.last.out, 1000);
+	CHECK_CONTAINS(w.last.reason, "bytes out");
+	client = dial();
+	CHECK(client >= 0 && ends(client));
+	close(client);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.verdict, EGRESS_V_BUDGET);
+	CHECK_CONTAINS(w.last.reason, "bytes out");
+	CHECK(finish());
+}
+
+TEST(more_connections_at_once_than_allowed_are_reset_and_not_left_waiting)
+{
+	struct egress_box b = { .budget.concurrent = 2 };
+	int client[2], far[2], third;
+
+	CHECK(begin(&b));
+	for (int i = 0; i < 2; i++) {
+		client[i] = dial();
+		far[i] = server_accept(server);
+		CHECK(client[i] >= 0 && far[i] >= 0);
+	}
+	third = dial();
+	CHECK(third >= 0);
+	CHECK(ends(third));
+	close(third);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.verdict, EGRESS_V_BUDGET);
+	close(client[0]);
+	CHECK(ends(far[0]));
+	close(far[0]);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	third = dial();
+	far[0] = server_accept(server);
+	CHECK(third >= 0 && far[0] >= 0);
+	CHECK(says(third, "\x01") && arrives(far[0], "\x01"));
+	close(third);
+	close(far[0]);
+	close(client[1]);
+	close(far[1]);
+	CHECK(finish());
+}
+
+TEST(a_tree_shares_its_budget)
+{
+	struct egress_box b = { .tree = 99, .tree_budget.connections = 3 }, d;
+	struct cell second;
+	char addr[64];
+	int fd;
+
+	b.tree_counts.connections = 1; /* used before egress knew it */
+	CHECK(begin(&b));
+	d = b;
+	CHECK(cell_begin(&w, &second, &d));
+	fd = dial();
+	CHECK(fd >= 0);
+	close(server_accept(server));
+	CHECK(ends(fd));
+	close(fd);
+	CHECK_EQ(cell_ask(&w, &second, "server.test", 1, addr), 0);
+	fd = cell_dial(&w, &second, addr, port);
+	CHECK(fd >= 0);
+	close(server_accept(server));
+	CHECK(ends(fd));
+	close(fd);
+	fd = dial();
+	CHECK(fd >= 0 && ends(fd));
+	close(fd);
+	do
+		CHECK(world_stream(&w, EGRESS_STREAM));
+	while (w.last.verdict != EGRESS_V_BUDGET);
+	CHECK_CONTAINS(w.last.reason, "tree");
+	cell_end(&second);
+	CHECK(finish());
+}
+
+TEST(queries_past_their_budget_are_refused)
+{
+	struct egress_box b = { .budget.dns = 2 };
+	char addr[64];
+
+	CHECK(begin(&b));
+	CHECK_EQ(cell_ask(&w, &c, "server.test", 1, addr), 0);
+	CHECK_EQ(cell_ask(&w, &c, "other.test", 1, addr), 3);
+	CHECK_EQ(cell_ask(&w, &c, "server.test", 1, addr), 5);
+	CHECK(finish());
+}
+
+TEST(requests_to_a_host_are_counted_by_the_minute)
+{
+	struct egress_box b = { .budget.requests = 2 };
+	static const char get[] = "GET / HTTP/1.1\r\nHost: server.test\r\n\r\n";
+	char got[1024] = "";
+	int client, far, tries = 0;
+
+	CHECK(begin(&b));
+	/* A minute may end between the requests, once. */
+	do {
+		client = dial();
+		far = server_accept(server);
+		CHECK(client >= 0 && far >= 0);
+		CHECK(says(client, get));
+		memset(got, 0, sizeof(got));
+		if (recv(far, got, sizeof(get) - 1, MSG_WAITALL) == (ssize_t)sizeof(get) - 1) {
+			CHECK(says(far, "HTTP/1.1 204 x\r\nConnection: close\r\n\r\n"));
+			close(far);
+			far = -1;
+		}
+		CHECK(recv(client, got, sizeof(got) - 1, 0) > 0);
+		close(client);
+		fd_close(far);
+	} while (!strstr(got, " 429 ") && ++tries < 5);
+	CHECK(tries >= 2 && tries <= 4);
+	CHECK_CONTAINS(got, "\"quota\"");
+	CHECK(finish());
+}
+
+TEST(bandwidth_holds_streams_back_and_loses_nothing)
+{
+	struct egress_box b = { .budget.bandwidth = 4000000 };
+	static char bytes[3000000];
+	uint64_t start;
+	int client, far, status;
+	double sec;
+	pid_t pid;
+
+	memset(bytes, 1, sizeof(bytes));
+	CHECK(begin(&b));
+	client = dial();
+	far = server_accept(server);
+	CHECK(client >= 0 && far >= 0);
+	start = clock_mono_ns();
+	pid = fork();
+	if (pid == 0)
+		_exit(fd_write_all(client, bytes, sizeof(bytes)) < 0);
+	CHECK_EQ(recv(far, bytes, sizeof(bytes), MSG_WAITALL), sizeof(bytes));
+	sec = (double)(clock_mono_ns() - start) / 1e9;
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK_EQ(status, 0);
+	printf("# 3 MB at 4 MB a second: %.2f s\n", sec);
+	/* Half a megabyte comes at once, the rest at its pace. */
+	CHECK(sec > 0.55 && sec < 8);
+	close(client);
+	close(far);
+	CHECK(finish());
+}

@@ -1,0 +1,43 @@
+/*
+ * The names of one sandbox that have a synthetic address: index i is 198.18.1.0 + i and fd63:6c6f:6368:65::1:0 + i.
+ * Programs keep addresses for long, so a place is given to another name only when all are taken, it is the least
+ * recently used one, no stream uses it, and NAMES_REST has passed since.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "egress/msg.h"
+#include "proto/net_rule.h"
+
+#define NAMES_REST 120U /* seconds; twice what the DNS answers say */
+
+struct name {
+	uint32_t streams; /* that use it now */
+	uint32_t used; /* seconds */
+	uint32_t minute, requests; /* budget "requests": how many in which minute */
+	uint16_t index;
+	bool told; /* the owner knows */
+	char text[];
+};
+
+struct names {
+	struct name **at; /* NULL: a hole */
+	uint32_t *hash;
+	uint32_t n, room;
+	uint32_t untold;
+};
+
+void names_done(struct names *s);
+/* Finds or makes. NULL: none is free, or no memory. Marks it as used. */
+struct name *names_get(struct names *s, const char *text, uint32_t now_sec);
+struct name *names_at(const struct names *s, uint32_t index); /* NULL: nobody has it */
+/* As it was before: told. -EINVAL when it is no name, -EBUSY when the place is another one's and in use, -ENOMEM. */
+int names_set(struct names *s, uint32_t index, const char *text, uint32_t now_sec);
+/* Up to EGRESS_BATCH that were not told yet: are told then. Their number. */
+uint32_t names_tell(struct names *s, struct egress_names *ret);
+
+void names_v4(uint32_t index, uint8_t ret[4]);
+void names_v6(uint32_t index, uint8_t ret[16]);
+/* Whether that is one of ours: the index, else -1. -2: ours, but no name's (198.18.0.x, ...::1, beyond the last). */
+int names_index(const struct net_addr *a);

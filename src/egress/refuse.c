@@ -1,0 +1,291 @@
+#include "egress/refuse.h"
+#include "base/base.h"
+#include "base/json.h"
+#include "egress/head.h"
+#include "egress/report.h"
+#include "egress/socks.h"
+
+#include <sys/socket.h>
+
+#define WHO_PATIENCE (100 * LOOP_MS)
+#define SAY_PATIENCE LOOP_SEC
+#define AT_ONCE 64U /* of a sandbox: more of them get their reset at once */
+
+struct refused {
+	uint8_t verdict;
+	bool fresh; /* it has to be told */
+	bool counted; /* in ->refusing */
+	bool listening; /* for a request, to answer it */
+	bool said; /* an answer was given; the rest is thrown away */
+	uint32_t who; /* seq of the question; 0: none */
+	uint32_t pid;
+	uint64_t until; /* who's answer */
+	char reason[EGRESS_TEXT_MAX], rule[NET_RULE_TEXT], command[EGRESS_TEXT_MAX];
+};
+
+static struct egress_stream as_report(const struct stream *s, const struct refused *f)
+{
+	struct egress_stream e = { .out = s->bytes_out, .in = s->bytes_in, .verdict = f->verdict, .family = s->addr.family,
+				   .port = s->port, .pid = f->pid, .requests = s->requests,
+				   .name = s->name ? s->name->text : "", .rule = f->rule, .reason = f->reason,
+				   .command = f->command };
+
+	if (f->verdict == EGRESS_V_FAILED)
+		e.usec = (s->box->g->loop.now - s->began) / 1000;
+	memcpy(e.addr, s->addr.addr, sizeof(e.addr));
+	return e;
+}
+
+void refuse_free(struct stream *s)
+{
+	struct refused *f = s->refused;
+	struct egress *g = s->box->g;
+
+	if (f->fresh) {
+		struct egress_stream e = as_report(s, f);
+
+		if (f->verdict == EGRESS_V_FAILED)
+			report_stream(s->box, &e);
+		else
+			report_refused(s->box, &e, false);
+	}
+	g->asked -= f->who != 0;
+	s->box->refusing -= f->counted;
+	free(f);
+	s->refused = NULL;
+}
+
+static void finish(struct stream *s)
+{
+	/* The answer has to arrive, so no reset then. */
+	stream_end(s, s->refused->said ? EGRESS_V_OK : s->refused->verdict, "");
+}
+
+/* ---- in-band ----------------------------------------------------------------------------------------------------- */
+
+static void remedy_text(const struct stream *s, const struct refused *f, char *out, size_t size)
+{
+	if (f->verdict == EGRESS_V_FAILED)
+		snprintf(out, size, "try again later, or another host");
+	else if (f->verdict == EGRESS_V_BUDGET)
+		snprintf(out, size, "have the sandbox's network budget raised");
+	else if (f->rule[0])
+		snprintf(out, size, "have '%s' added to the sandbox's network rules", f->rule);
+	else
+		snprintf(out, size, "%s", s->name ? "ask for the host that the connection is made to"
+						  : "an administrator can name such addresses in the configuration");
+}
+
+static void say_http(struct stream *s)
+{
+	static const struct {
+		const char *line, *code;
+	} as[] = {
+		[EGRESS_V_FAILED] = { "502 Bad Gateway", "unreachable" },
+		[EGRESS_V_DENIED] = { "403 Forbidden", "denied" },
+		[EGRESS_V_BUDGET] = { "429 Too Many Requests", "quota" },
+	};
+	AUTO(buf_done) struct buf body = BUF_INIT(4 * KIB);
+	AUTO(buf_done) struct buf all = BUF_INIT(8 * KIB);
+	struct json j = JSON_INIT(&body);
+	struct refused *f = s->refused;
+	char remedy[NET_RULE_TEXT + 64], to[NET_RULE_TEXT], message[NET_RULE_TEXT + EGRESS_TEXT_MAX + 32];
+
+	policy_wish(s->name ? s->name->text : "", &s->addr, s->port, to);
+	snprintf(message, sizeof(message), "%s: %s", s->stage == STREAM_REFUSED && s->port ? to : "request", f->reason);
+	remedy_text(s, f, remedy, sizeof(remedy));
+	jout_object(&j, NULL);
+	jout_str(&j, "code", as[f->verdict].code);
+	jout_str(&j, "message", message);
+	jout_str(&j, "remedy", remedy);
+	jout_end(&j);
+	if (jout_done(&j) < 0 ||
+	    buf_addf(&all, "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n"
+			   "X-Cloche-Egress: %s\r\n\r\n%s",
+		     as[f->verdict].line, body.len, as[f->verdict].code, buf_str(&body)) < 0)
+		return;
+	f->said = send(s->client.fd, all.data, all.len, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)all.len;
+}
+
+static void say_socks(struct stream *s)
+{
+	uint8_t reply[SOCKS_REPLY];
+	struct refused *f = s->refused;
+
+	socks_reply(f->verdict != EGRESS_V_FAILED ? SOCKS_NOT_ALLOWED : SOCKS_HOST_UNREACHABLE, reply);
+	f->said = send(s->client.fd, reply, sizeof(reply), MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof(reply);
+}
+
+/* Whether the client can still be told in its own protocol, now or with its first request. */
+static void say(struct stream *s, uint8_t stage)
+{
+	struct refused *f = s->refused;
+
+	if (stage == STREAM_HTTP_PROXY || ((s->asked == STREAM_CONNECT || s->asked == STREAM_ABSOLUTE) && !s->up))
+		say_http(s);
+	else if (s->asked == STREAM_SOCKS && !s->up)
+		say_socks(s);
+	else if (stage == STREAM_SOCKS_GREET || stage == STREAM_SOCKS_ASK)
+		f->said = true; /* by who read it */
+	else if (s->http && !s->requests && !s->bytes_in)
+		say_http(s);
+	else if (s->http && s->requests == 1 && !s->up && f->verdict == EGRESS_V_FAILED)
+		say_http(s);
+	else
+		f->listening = !s->http && !s->bytes_in && !s->bytes_out && s->port == 80;
+	if (f->said)
+		shutdown(s->client.fd, SHUT_WR);
+}
+
+static void listen_for_request(struct stream *s)
+{
+	struct refused *f = s->refused;
+	AUTO_FREE struct head *h = malloc(sizeof(*h));
+	const char *why;
+	enum look look = LOOK_MORE;
+
+	if (s->client.in && relay_hold(&s->box->g->relay, &s->out, &s->client, HEAD_MAX) == 0)
+		look = LOOK_NOT;
+	if (!h)
+		look = LOOK_NOT;
+	else if (s->out.len)
+		look = head_look(s->out.buf + s->out.off, s->out.len, h, &why);
+	if (look == LOOK_MORE)
+		return;
+	f->listening = false;
+	if (look == LOOK_YES)
+		say_http(s);
+	if (f->said)
+		shutdown(s->client.fd, SHUT_WR);
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
+
+static bool asks(const struct stream *s)
+{
+	const struct refused *f = s->refused;
+
+	return f->who && !f->pid && f->until > s->box->g->loop.now;
+}
+
+/* Ends it, unless there is something to wait for. */
+static void go_on(struct stream *s)
+{
+	struct refused *f = s->refused;
+	uint64_t until = f->listening || f->said ? s->last + SAY_PATIENCE : f->until;
+
+	if ((f->said && s->out.eof && !asks(s)) || (!f->listening && !f->said && !asks(s)) ||
+	    s->box->g->loop.now >= until || loop_timer_set(&s->box->g->loop, &s->timer, until) < 0)
+		finish(s);
+}
+
+void refuse_ready(struct stream *s)
+{
+	struct refused *f = s->refused;
+
+	if (f->listening)
+		listen_for_request(s);
+	for (int i = 0; f->said && s->client.in && !s->out.eof && i < 16; i++) {
+		ssize_t n = recv(s->client.fd, s->box->g->relay.bytes, RELAY_READ, MSG_DONTWAIT);
+
+		if (n < 0)
+			s->client.in = false;
+		if (n == 0 || (n < 0 && errno != EAGAIN))
+			s->out.eof = true;
+	}
+	go_on(s);
+}
+
+void refuse_due(struct stream *s)
+{
+	/* Only whose it is was awaited: a request may still come. */
+	if (s->refused->listening && s->box->g->loop.now < s->last + SAY_PATIENCE)
+		go_on(s);
+	else
+		finish(s);
+}
+
+void refuse_they(struct egress *g, uint32_t seq, const struct egress_they *t)
+{
+	struct box *b = egress_box(g, t->box);
+
+	for (struct stream *s = b ? b->streams : NULL; s; s = s->next) {
+		struct refused *f = s->refused;
+
+		if (!f || f->who != seq)
+			continue;
+		f->who = 0;
+		g->asked--;
+		f->pid = t->pid;
+		snprintf(f->command, sizeof(f->command), "%s", t->command);
+		go_on(s);
+		return;
+	}
+}
+
+static void ask_who(struct stream *s)
+{
+	struct egress_who w = { .box = s->box->number, .family = s->client_addr.family, .client_port = s->client_port,
+				.port = s->port };
+	struct refused *f = s->refused;
+
+	memcpy(w.client, s->client_addr.addr, sizeof(w.client));
+	memcpy(w.addr, s->addr.addr, sizeof(w.addr));
+	f->who = report_who(s->box, &w);
+	s->box->g->asked += f->who != 0;
+	f->until = s->box->g->loop.now + WHO_PATIENCE;
+}
+
+void refuse(struct stream *s, uint8_t verdict, const char *reason)
+{
+	struct box *b = s->box;
+	struct refused *f;
+	uint8_t stage = s->stage;
+	uint16_t rule;
+
+	if (s->stage == STREAM_REFUSED)
+		return;
+	s->stage = STREAM_REFUSED;
+	resolve_cancel(s->query);
+	s->query = NULL;
+	upstream_cancel(s->upstream);
+	s->upstream = NULL;
+	if (s->b.fd >= 0)
+		loop_close(&b->g->loop, &s->b);
+	s->looking = false;
+	s->last = b->g->loop.now;
+	if (verdict != EGRESS_V_FAILED) {
+		b->meter.counts.refused++;
+		b->tree->meter.counts.refused++;
+		report_counts(b);
+	}
+	f = calloc(1, sizeof(*f));
+	s->refused = f;
+	if (!f) {
+		stream_end(s, verdict, reason);
+		return;
+	}
+	f->verdict = verdict;
+	f->counted = true;
+	b->refusing++;
+	snprintf(f->reason, sizeof(f->reason), "%s", reason);
+	/* What would help is a rule only where one is missing. */
+	if (verdict == EGRESS_V_DENIED && stage == STREAM_AIMED && names_index(&s->addr) != -2 &&
+	    !(s->name ? policy_has_name(b->policy, box_outer(b), s->name->text, s->port, &rule)
+		      : policy_has_addr(b->policy, box_outer(b), &s->addr, s->port, &rule)))
+		policy_wish(s->name ? s->name->text : "", &s->addr, s->port, f->rule);
+	f->fresh = true;
+	if (verdict != EGRESS_V_FAILED) {
+		struct egress_stream e = as_report(s, f);
+
+		f->fresh = report_is_new(b, &e);
+	}
+	if (b->refusing <= AT_ONCE) {
+		if (f->fresh && verdict != EGRESS_V_FAILED)
+			ask_who(s);
+		say(s, stage);
+	}
+	if (f->listening && s->out.len)
+		listen_for_request(s);
+	go_on(s);
+}

@@ -1,0 +1,283 @@
+#include "egress/report.h"
+#include "base/base.h"
+
+#define FOLDED 32U
+#define FOLD_EVERY LOOP_SEC
+#define COUNTS_EVERY (250 * LOOP_MS)
+#define REPORT_MAX 8192U
+
+struct folded {
+	struct folded *next;
+	struct egress_stream s;
+	bool lookup;
+	uint64_t at;
+	uint32_t times; /* since it was told */
+	char name[NET_NAME_MAX], rule[NET_RULE_TEXT], reason[EGRESS_TEXT_MAX];
+};
+
+struct fold {
+	struct folded *first;
+	uint32_t n;
+};
+
+static const char *text(const char *s)
+{
+	return s ? s : "";
+}
+
+static void send_stream(struct box *b, enum egress_type type, struct egress_stream *s)
+{
+	uint8_t packet[REPORT_MAX];
+	long n;
+
+	s->box = b->number;
+	s->name = text(s->name);
+	s->rule = text(s->rule);
+	s->reason = text(s->reason);
+	s->command = text(s->command);
+	s->secrets = text(s->secrets);
+	n = egress_stream_encode(type, s, packet, sizeof(packet));
+	if (n > 0)
+		link_send(&b->g->link, packet, (size_t)n);
+}
+
+void report_stream(struct box *b, struct egress_stream *s)
+{
+	s->times = 1;
+	send_stream(b, EGRESS_STREAM, s);
+}
+
+/* ---- folding ----------------------------------------------------------------------------------------------------- */
+
+static bool same(const struct folded *f, const struct egress_stream *s, bool lookup)
+{
+	return f->lookup == lookup && f->s.verdict == s->verdict && f->s.port == s->port && f->s.family == s->family &&
+	       !memcmp(f->s.addr, s->addr, sizeof(s->addr)) && !strcmp(f->name, text(s->name)) &&
+	       !strcmp(f->reason, text(s->reason));
+}
+
+static void tell_folded(struct box *b, struct folded *f)
+{
+	if (!f->times)
+		return;
+	f->s.times = f->times;
+	f->times = 0;
+	send_stream(b, f->lookup ? EGRESS_LOOKUP : EGRESS_STREAM, &f->s);
+}
+
+static void drop_oldest(struct box *b)
+{
+	struct folded **at = &b->fold->first, **oldest = at, *f;
+
+	for (; *at; at = &(*at)->next)
+		if ((*at)->at < (*oldest)->at)
+			oldest = at;
+	f = *oldest;
+	tell_folded(b, f);
+	*oldest = f->next;
+	b->fold->n--;
+	free(f);
+}
+
+static void remember(struct box *b, const struct egress_stream *s, bool lookup)
+{
+	struct folded *f = calloc(1, sizeof(*f));
+
+	if (!b->fold) {
+		b->fold = calloc(1, sizeof(*b->fold));
+		if (b->fold) {
+			b->fold_next = b->g->folding;
+			b->g->folding = b;
+		}
+	}
+	if (!f || !b->fold ||
+	    (!b->g->fold_timer.slot && loop_timer_set(&b->g->loop, &b->g->fold_timer, b->g->loop.now + FOLD_EVERY) < 0)) {
+		free(f); /* then each is told by itself */
+		return;
+	}
+	if (b->fold->n == FOLDED)
+		drop_oldest(b);
+	f->s = *s;
+	f->lookup = lookup;
+	f->at = b->g->loop.now;
+	snprintf(f->name, sizeof(f->name), "%s", text(s->name));
+	snprintf(f->rule, sizeof(f->rule), "%s", text(s->rule));
+	snprintf(f->reason, sizeof(f->reason), "%s", text(s->reason));
+	f->s.name = f->name;
+	f->s.rule = f->rule;
+	f->s.reason = f->reason;
+	f->s.command = f->s.secrets = "";
+	f->s.pid = 0;
+	f->next = b->fold->first;
+	b->fold->first = f;
+	b->fold->n++;
+}
+
+static bool is_new(struct box *b, const struct egress_stream *s, bool lookup)
+{
+	for (struct folded *f = b->fold ? b->fold->first : NULL; f; f = f->next)
+		if (same(f, s, lookup)) {
+			f->times++;
+			f->at = b->g->loop.now;
+			return false;
+		}
+	remember(b, s, lookup);
+	return true;
+}
+
+bool report_is_new(struct box *b, const struct egress_stream *s)
+{
+	return is_new(b, s, false);
+}
+
+void report_refused(struct box *b, struct egress_stream *s, bool lookup)
+{
+	if (lookup && !is_new(b, s, true))
+		return;
+	s->times = 1;
+	send_stream(b, lookup ? EGRESS_LOOKUP : EGRESS_STREAM, s);
+}
+
+/* Tells what was folded, forgets what did not come again; true: something is left. */
+static bool fold_round(struct box *b, bool all)
+{
+	for (struct folded **at = &b->fold->first; *at;) {
+		struct folded *f = *at;
+
+		tell_folded(b, f);
+		if (!all && b->g->loop.now - f->at < FOLD_EVERY) {
+			at = &f->next;
+			continue;
+		}
+		*at = f->next;
+		b->fold->n--;
+		free(f);
+	}
+	return b->fold->n;
+}
+
+static void fold_end(struct box *b)
+{
+	struct box **at = &b->g->folding;
+
+	while (*at && *at != b)
+		at = &(*at)->fold_next;
+	if (*at)
+		*at = b->fold_next;
+	free(b->fold);
+	b->fold = NULL;
+}
+
+void report_fold_due(struct loop_timer *t)
+{
+	struct egress *g = (struct egress *)((char *)t - offsetof(struct egress, fold_timer));
+	struct box *next;
+
+	for (struct box *b = g->folding; b; b = next) {
+		next = b->fold_next;
+		if (!fold_round(b, false))
+			fold_end(b);
+	}
+	if (g->folding)
+		loop_timer_set(&g->loop, t, g->loop.now + FOLD_EVERY);
+}
+
+/* ---- counts and names -------------------------------------------------------------------------------------------- */
+
+static void send_counts(struct box *b)
+{
+	uint8_t packet[256];
+	long n;
+
+	b->meter.counts.box = b->number;
+	n = egress_counts_encode(&b->meter.counts, packet, sizeof(packet));
+	if (n > 0)
+		link_send(&b->g->link, packet, (size_t)n);
+}
+
+void report_counts(struct box *b)
+{
+	struct egress *g = b->g;
+
+	if (b->dirty)
+		return;
+	b->dirty = true;
+	b->dirty_next = g->dirty;
+	g->dirty = b;
+	if (!g->counts_timer.slot && link_owned(&g->link))
+		loop_timer_set(&g->loop, &g->counts_timer, g->loop.now + COUNTS_EVERY);
+}
+
+/* Without an owner they wait where they are: only the last ones count. */
+void report_counts_due(struct loop_timer *t)
+{
+	struct egress *g = (struct egress *)((char *)t - offsetof(struct egress, counts_timer));
+	struct box *b;
+
+	while (link_owned(&g->link) && link_has_room(&g->link) && (b = g->dirty)) {
+		g->dirty = b->dirty_next;
+		b->dirty = false;
+		send_counts(b);
+		report_names(b);
+	}
+	if (g->dirty && link_owned(&g->link))
+		loop_timer_set(&g->loop, t, g->loop.now + COUNTS_EVERY);
+}
+
+void report_names(struct box *b)
+{
+	AUTO_FREE uint8_t *packet = NULL;
+	AUTO_FREE struct egress_names *n = NULL;
+	long len;
+
+	if (!b->names.untold || !link_owned(&b->g->link) || !link_has_room(&b->g->link))
+		return;
+	packet = malloc(EGRESS_MSG_MAX);
+	n = malloc(sizeof(*n));
+	while (packet && n && b->names.untold && link_has_room(&b->g->link)) {
+		n->box = b->number;
+		names_tell(&b->names, n);
+		len = egress_names_encode(EGRESS_NAMED, n, packet, EGRESS_MSG_MAX);
+		if (len < 0)
+			return;
+		link_send(&b->g->link, packet, (size_t)len);
+	}
+	if (b->names.untold)
+		report_counts(b); /* comes back to it */
+}
+
+void report_flush(struct box *b)
+{
+	report_names(b);
+	if (b->fold && !fold_round(b, true))
+		fold_end(b);
+	send_counts(b);
+}
+
+void report_done(struct box *b)
+{
+	struct box **at = &b->g->dirty;
+
+	while (*at && *at != b)
+		at = &(*at)->dirty_next;
+	if (*at)
+		*at = b->dirty_next;
+	b->dirty = false;
+	if (b->fold) {
+		fold_round(b, true);
+		fold_end(b);
+	}
+}
+
+uint32_t report_who(struct box *b, const struct egress_who *w)
+{
+	uint8_t packet[128];
+	struct egress *g = b->g;
+	long n;
+
+	if (g->asked >= EGRESS_ASKED || !link_owned(&g->link))
+		return 0;
+	g->seq += g->seq == UINT32_MAX ? 2 : 1;
+	n = egress_who_encode(w, g->seq, packet, sizeof(packet));
+	return n > 0 && link_send_now(&g->link, packet, (size_t)n) == 0 ? g->seq : 0;
+}

@@ -1,0 +1,20 @@
+/* What the owner is told. */
+#pragma once
+#include "egress/box.h"
+
+/* A stream's end; everything but DENIED and BUDGET. @s->rule and the others may be NULL for "". */
+void report_stream(struct box *b, struct egress_stream *s);
+/*
+ * Something was refused. The first of its kind is told at once, the same again within a second only counted. True: it
+ * was the first. @lookup: a name, asked of the DNS.
+ */
+bool report_is_new(struct box *b, const struct egress_stream *s);
+void report_refused(struct box *b, struct egress_stream *s, bool lookup);
+void report_counts(struct box *b); /* soon */
+void report_flush(struct box *b); /* counts, names and what was folded, now */
+void report_names(struct box *b); /* new ones, now */
+void report_done(struct box *b); /* frees what it keeps for it */
+void report_counts_due(struct loop_timer *t);
+void report_fold_due(struct loop_timer *t);
+/* Asks whose connection that is: the seq, or 0 when it can not be asked now. */
+uint32_t report_who(struct box *b, const struct egress_who *w);

@@ -1,0 +1,32 @@
+/* Names to addresses: the administrator's hosts, then c-ares. Nothing is checked here: see policy_addr_open(). */
+#pragma once
+#include <stdint.h>
+
+#include "base/err.h"
+#include "egress/loop.h"
+#include "egress/msg.h"
+#include "proto/net_rule.h"
+
+#define RESOLVE_MAX 8 /* addresses of a name that are looked at */
+
+struct resolve_answer {
+	struct net_addr addr[RESOLVE_MAX];
+	uint32_t n;
+	const char *why; /* of none: a constant text */
+};
+
+struct resolve;
+struct resolve_query;
+typedef void resolve_fn(void *arg, const struct resolve_answer *a);
+
+/* @resolver as in struct egress_config. ERR_INVALID: not so written. */
+int resolve_new(struct loop *loop, const char *resolver, const char *const *host, uint32_t hosts, struct resolve **ret,
+		struct err *e);
+void resolve_free(struct resolve *r); /* running queries are answered with none */
+/*
+ * 1: known, and in *ret. 0: *ret_query runs, and @fn will be called once, never from within this call, unless it is
+ * cancelled. -errno: it can not be asked.
+ */
+int resolve_name(struct resolve *r, const char *name, struct resolve_answer *ret, struct resolve_query **ret_query,
+		 resolve_fn *fn, void *arg);
+void resolve_cancel(struct resolve_query *q);

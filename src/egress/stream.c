@@ -1,0 +1,612 @@
+#include "egress/stream.h"
+#include "base/base.h"
+#include "egress/refuse.h"
+#include "egress/report.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define IDLE (3600 * LOOP_SEC)
+#define IDLE_HALF (600 * LOOP_SEC) /* one side has ended */
+#define LOOK_PATIENCE (15 * LOOP_SEC)
+#define ASK_PATIENCE (30 * LOOP_SEC) /* what a proxy is wanted for */
+#define PROXY_HTTP 3128
+#define PROXY_SOCKS 1080
+
+/* ---- ready and not ----------------------------------------------------------------------------------------------- */
+
+void stream_queue(struct stream *s)
+{
+	struct box *b = s->box;
+
+	if (s->ready_prev)
+		return;
+	s->ready_next = NULL;
+	s->ready_prev = b->ready_last;
+	*b->ready_last = s;
+	b->ready_last = &s->ready_next;
+	box_queue(b);
+}
+
+static void unqueue(struct stream *s)
+{
+	struct box *b = s->box;
+
+	if (!s->ready_prev)
+		return;
+	*s->ready_prev = s->ready_next;
+	if (s->ready_next)
+		s->ready_next->ready_prev = s->ready_prev;
+	else
+		b->ready_last = s->ready_prev;
+	s->ready_prev = NULL;
+}
+
+static void note(struct relay_side *side, uint32_t events)
+{
+	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		side->in = true;
+	if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		side->hup = true;
+	if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR))
+		side->out = true;
+}
+
+static void client_ready(struct loop_fd *f, uint32_t events)
+{
+	struct stream *s = (struct stream *)((char *)f - offsetof(struct stream, a));
+
+	note(&s->client, events);
+	if (s->client.in || s->in.in_pipe || s->in.len)
+		stream_queue(s);
+}
+
+static void server_ready(struct loop_fd *f, uint32_t events)
+{
+	struct stream *s = (struct stream *)((char *)f - offsetof(struct stream, b));
+
+	note(&s->server, events);
+	if (s->server.in || s->out.in_pipe || s->out.len)
+		stream_queue(s);
+}
+
+static void timer_due(struct loop_timer *t)
+{
+	struct stream *s = (struct stream *)((char *)t - offsetof(struct stream, timer));
+	struct loop *l = &s->box->g->loop;
+	uint64_t idle = s->out.eof || s->in.eof ? IDLE_HALF : IDLE;
+
+	if (s->stage == STREAM_REFUSED) {
+		refuse_due(s);
+		return;
+	}
+	if ((s->looking && s->out.len) || s->stage < STREAM_AIMED) {
+		refuse(s, EGRESS_V_DENIED, "its first bytes did not come in time");
+		return;
+	}
+	if (l->now - s->last < idle && loop_timer_set(l, t, s->last + idle) == 0)
+		return;
+	stream_end(s, EGRESS_V_CUT, "nothing was said for too long");
+}
+
+/* ---- end --------------------------------------------------------------------------------------------------------- */
+
+static void soft_close(struct stream *s, struct loop_fd *f)
+{
+	static const struct linger soft = { 0, 0 };
+
+	if (f->fd < 0)
+		return;
+	setsockopt(f->fd, SOL_SOCKET, SO_LINGER, &soft, sizeof(soft));
+	loop_close(&s->box->g->loop, f);
+}
+
+static void report(struct stream *s, uint8_t verdict, const char *reason)
+{
+	char rule[NET_RULE_TEXT], secrets[EGRESS_TEXT_MAX] = "";
+	struct box *b = s->box;
+	struct egress_stream e = { .out = s->bytes_out, .in = s->bytes_in, .usec = (b->g->loop.now - s->began) / 1000,
+				   .verdict = verdict, .family = s->addr.family, .port = s->port, .requests = s->requests,
+				   .name = s->name ? s->name->text : "", .rule = rule, .reason = reason,
+				   .secrets = secrets };
+
+	memcpy(e.addr, s->addr.addr, sizeof(e.addr));
+	if (b->policy->mode == EGRESS_OBSERVE)
+		policy_wish(e.name, &s->addr, s->port, rule);
+	else
+		policy_rule_text(b->policy, s->rule, rule);
+	if (s->secrets && b->inject && s->name) {
+		inject_secrets(b->inject, s->name->text, s->port, true, secrets, sizeof(secrets));
+		if (!secrets[0])
+			inject_secrets(b->inject, s->name->text, s->port, false, secrets, sizeof(secrets));
+	}
+	report_stream(b, &e);
+}
+
+void stream_end(struct stream *s, uint8_t verdict, const char *reason)
+{
+	struct box *b = s->box;
+	struct loop *l = &b->g->loop;
+
+	if (s->refused)
+		refuse_free(s);
+	else if (s->stage == STREAM_AIMED)
+		report(s, verdict, reason);
+	unqueue(s);
+	loop_timer_stop(l, &s->timer);
+	resolve_cancel(s->query);
+	upstream_cancel(s->upstream);
+	if (s->mitm)
+		mitm_free(s->mitm);
+	if (verdict == EGRESS_V_OK && !s->broke) {
+		soft_close(s, &s->a);
+		soft_close(s, &s->b);
+	} else {
+		if (s->a.fd >= 0)
+			loop_close(l, &s->a);
+		if (s->b.fd >= 0)
+			loop_close(l, &s->b);
+	}
+	relay_half_done(&b->g->relay, &s->out);
+	relay_half_done(&b->g->relay, &s->in);
+	free(s->http);
+	free(s->late);
+	if (s->name) {
+		s->name->streams--;
+		s->name->used = (uint32_t)(l->now / LOOP_SEC);
+	}
+	if (s->prev)
+		s->prev->next = s->next;
+	else
+		b->streams = s->next;
+	if (s->next)
+		s->next->prev = s->prev;
+	b->meter.counts.concurrent--;
+	b->tree->meter.counts.concurrent--;
+	report_counts(b);
+	loop_bury(l, s);
+}
+
+void stream_broke(struct stream *s)
+{
+	s->broke = true;
+	stream_end(s, EGRESS_V_OK, "the sandbox broke off");
+}
+
+/* ---- moving bytes ------------------------------------------------------------------------------------------------ */
+
+/* How many bytes may be read for that direction now. 0: the stream has ended, or waits for its box's timer. */
+static size_t allowance(struct stream *s, bool out)
+{
+	struct box *b = s->box;
+	uint64_t wait, n;
+	const char *why;
+
+	n = meter_bytes(&b->meter, &b->tree->meter, out, b->g->loop.now, &wait, &why);
+	if (why) {
+		stream_end(s, EGRESS_V_CUT, why);
+		return 0;
+	}
+	if (!n) {
+		b->late = loop_timer_set(&b->g->loop, &b->timer, b->g->loop.now + wait) == 0;
+		stream_queue(s);
+	}
+	return n < STREAM_A_TURN ? (size_t)n : STREAM_A_TURN;
+}
+
+static void count(struct stream *s, bool out, size_t n)
+{
+	if (!n)
+		return;
+	meter_used(&s->box->meter, out, n);
+	meter_used(&s->box->tree->meter, out, n);
+	if (out)
+		s->bytes_out += n;
+	else
+		s->bytes_in += n;
+	s->last = s->box->g->loop.now;
+	report_counts(s->box);
+}
+
+/* 0: go on; 1: the stream is over or waits. */
+static int pump_out(struct stream *s, bool *ret_more)
+{
+	uint64_t plain = UINT64_MAX;
+	size_t n = 0, most;
+	enum relay_state state;
+
+	if (s->http) {
+		uint32_t before = s->out.pass;
+
+		stream_requests(s);
+		if (s->stage != STREAM_AIMED || s->a.fd < 0 || s->mitm)
+			return 1;
+		count(s, true, s->out.pass - before);
+		plain = s->out.len ? 0 : request_plain(&s->http->request);
+		s->out.held = !plain;
+	} else if (s->late) {
+		uint32_t before = s->out.pass;
+
+		stream_late(s);
+		if (s->stage != STREAM_AIMED || s->a.fd < 0)
+			return 1;
+		count(s, true, s->out.pass - before);
+		plain = s->late ? 0 : UINT64_MAX;
+		s->out.held = !plain;
+	}
+	if (!s->up)
+		return 0;
+	most = s->stopped ? 0 : allowance(s, true);
+	if (!most && !s->stopped)
+		return 1;
+	state = relay_pump(&s->box->g->relay, &s->out, &s->client, &s->server, most, s->stopped ? 0 : plain, &n);
+	count(s, true, n);
+	if (s->http && n)
+		request_passed(&s->http->request, n);
+	if (state == RELAY_MORE || (s->late && s->client.in && !s->out.len && !s->out.broken) ||
+	    (s->http && s->client.in && !s->stopped && !s->out.pass && !s->out.broken && !request_waits(&s->http->request)))
+		*ret_more = true;
+	if (state == RELAY_SRC_BROKE) {
+		stream_broke(s);
+		return 1;
+	}
+	/* The server takes no more; what it said before is still for the client. */
+	return 0;
+}
+
+static int pump_in(struct stream *s, bool *ret_more)
+{
+	size_t n = 0, most = allowance(s, false);
+	enum relay_state state;
+
+	if (!most)
+		return 1;
+	if (s->http && request_waits(&s->http->request)) {
+		size_t before = s->in.pass;
+
+		stream_answer(s);
+		if (s->stage != STREAM_AIMED)
+			return 1;
+		count(s, false, s->in.pass - before);
+		s->in.held = request_waits(&s->http->request);
+		if (!s->in.held)
+			*ret_more = true;
+	}
+	state = relay_pump(&s->box->g->relay, &s->in, &s->server, &s->client, most, UINT64_MAX, &n);
+	count(s, false, n);
+	if (state == RELAY_MORE)
+		*ret_more = true;
+	if (state == RELAY_SRC_BROKE) {
+		stream_end(s, EGRESS_V_FAILED, "the server broke off");
+		return 1;
+	}
+	if (state == RELAY_DST_BROKE) {
+		stream_broke(s);
+		return 1;
+	}
+	return 0;
+}
+
+void stream_turn(struct stream *s)
+{
+	bool more = false;
+
+	unqueue(s);
+	if (s->stage == STREAM_REFUSED) {
+		refuse_ready(s);
+		return;
+	}
+	if (s->mitm) {
+		mitm_go(s->mitm);
+		return;
+	}
+	if (s->stage < STREAM_AIMED) {
+		if (s->client.in)
+			stream_ask(s);
+		return;
+	}
+	if (s->looking && (s->client.in || s->out.len)) {
+		uint32_t before = s->out.pass;
+
+		stream_look(s);
+		if (s->stage != STREAM_AIMED || s->mitm || s->a.fd < 0)
+			return;
+		count(s, true, s->out.pass - before);
+	}
+	if (s->looking) {
+		if (s->out.len && s->timer.at > s->last + LOOK_PATIENCE)
+			loop_timer_set(&s->box->g->loop, &s->timer, s->box->g->loop.now + LOOK_PATIENCE);
+	} else if (pump_out(s, &more)) {
+		return;
+	}
+	if (s->up && pump_in(s, &more))
+		return;
+	if (s->in.shut && (s->out.shut || s->out.broken || s->stopped)) {
+		if (s->out.broken && !s->stopped)
+			stream_end(s, EGRESS_V_FAILED, "the server broke off");
+		else
+			stream_end(s, EGRESS_V_OK, "");
+		return;
+	}
+	if (more)
+		stream_queue(s);
+}
+
+/* ---- connecting -------------------------------------------------------------------------------------------------- */
+
+static void connected(struct stream *s, int fd, const struct net_addr *a)
+{
+	s->addr = *a;
+	if (s->mitm) {
+		mitm_connected(s->mitm, fd, NULL);
+		return;
+	}
+	s->b.fd = s->server.fd = fd;
+	s->server.out = true;
+	s->up = true;
+	if (loop_add(&s->box->g->loop, &s->b, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) < 0) {
+		stream_end(s, EGRESS_V_FAILED, "no room for another connection");
+		return;
+	}
+	if (!stream_granted(s))
+		return;
+	if (s->out.len || s->client.in)
+		stream_queue(s);
+}
+
+static void failed(struct stream *s, int error)
+{
+	char why[EGRESS_TEXT_MAX];
+
+	snprintf(why, sizeof(why), "the server can not be reached: %s", strerror(-error));
+	if (s->mitm)
+		mitm_connected(s->mitm, -1, why);
+	else
+		refuse(s, EGRESS_V_FAILED, why);
+}
+
+static void upstream_done(void *arg, int fd, const struct net_addr *a)
+{
+	struct stream *s = arg;
+
+	s->upstream = NULL;
+	if (fd < 0)
+		failed(s, fd);
+	else
+		connected(s, fd, a);
+}
+
+static void dial(struct stream *s, const struct net_addr *addr, unsigned n)
+{
+	struct egress *g = s->box->g;
+	struct net_addr to = s->addr;
+	int fd = upstream_start(&g->loop, &g->past, addr, n, s->port, &to, &s->upstream, upstream_done, s);
+
+	if (fd >= 0)
+		connected(s, fd, &to);
+	else if (fd != -EINPROGRESS)
+		failed(s, fd);
+}
+
+static void refuse_or_tell(struct stream *s, uint8_t verdict, const char *why)
+{
+	if (s->mitm)
+		mitm_connected(s->mitm, -1, why);
+	else
+		refuse(s, verdict, why);
+}
+
+/* One resolution, every address checked, and no other used. */
+static void resolved(void *arg, const struct resolve_answer *a)
+{
+	struct stream *s = arg;
+	struct box *b = s->box;
+	struct net_addr good[RESOLVE_MAX];
+	const char *what = NULL;
+	char why[EGRESS_TEXT_MAX], text[64];
+	unsigned n = 0, bad = 0;
+
+	s->query = NULL;
+	if (!a->n) {
+		refuse_or_tell(s, EGRESS_V_FAILED, a->why);
+		return;
+	}
+	if (own_refresh(&b->g->own, b->g->loop.now) < 0) {
+		refuse_or_tell(s, EGRESS_V_FAILED, "this host's own addresses can not be learned");
+		return;
+	}
+	for (unsigned i = 0; i < a->n; i++) {
+		if (policy_addr_open(b->policy, &b->g->own, &a->addr[i], s->port, &what))
+			good[n++] = a->addr[i];
+		else
+			bad = i;
+	}
+	if (n) {
+		dial(s, good, n);
+		return;
+	}
+	s->addr = a->addr[bad];
+	net_addr_text(&a->addr[bad], text);
+	snprintf(why, sizeof(why), "the name leads to %s, %s", text, what);
+	refuse_or_tell(s, EGRESS_V_DENIED, why);
+}
+
+void stream_aim(struct stream *s)
+{
+	struct box *b = s->box;
+	struct resolve_answer answer;
+	const char *what = "not to be checked now";
+	char why[EGRESS_TEXT_MAX];
+	int r;
+
+	s->stage = STREAM_AIMED;
+	if (s->name ? !policy_has_name(b->policy, box_outer(b), s->name->text, s->port, &s->rule)
+		    : !policy_has_addr(b->policy, box_outer(b), &s->addr, s->port, &s->rule)) {
+		refuse(s, EGRESS_V_DENIED, b->policy->mode == EGRESS_NONE ? "the sandbox has no network"
+					   : s->name			  ? "no rule names this host with this port"
+									  : "no rule names this address with this port");
+		return;
+	}
+	b->meter.counts.connections++;
+	b->tree->meter.counts.connections++;
+	report_counts(b);
+	s->looking = s->asked != STREAM_ABSOLUTE;
+	s->out.held = true;
+	if (s->name) {
+		if (!b->g->resolve)
+			r = -EAGAIN;
+		else
+			r = resolve_name(b->g->resolve, s->name->text, &answer, &s->query, resolved, s);
+		if (r == 1)
+			resolved(s, &answer);
+		else if (r < 0)
+			refuse(s, EGRESS_V_FAILED, "the name can not be resolved");
+		return;
+	}
+	if (own_refresh(&b->g->own, b->g->loop.now) < 0 ||
+	    !policy_addr_open(b->policy, &b->g->own, &s->addr, s->port, &what)) {
+		char text[64];
+
+		net_addr_text(&s->addr, text);
+		snprintf(why, sizeof(why), "%s is %s", text, what);
+		refuse(s, EGRESS_V_DENIED, why);
+		return;
+	}
+	dial(s, &s->addr, 1);
+}
+
+void stream_judge(struct stream *s)
+{
+	struct box *b = s->box;
+	bool ok;
+
+	if (s->stage != STREAM_AIMED)
+		return;
+	ok = s->name ? policy_has_name(b->policy, box_outer(b), s->name->text, s->port, &s->rule)
+		     : policy_has_addr(b->policy, box_outer(b), &s->addr, s->port, &s->rule);
+	if (ok && (s->up || !s->name))
+		ok = policy_addr_open(b->policy, &b->g->own, &s->addr, s->port, NULL);
+	if (s->mitm && !stream_wants_mitm(s, true) && !stream_wants_mitm(s, false))
+		ok = false;
+	if (!ok)
+		stream_end(s, EGRESS_V_CUT, "the policy was changed");
+	else if (s->mitm)
+		mitm_set_inject(s->mitm, b->inject);
+}
+
+/* ---- accepting --------------------------------------------------------------------------------------------------- */
+
+static void from_sockaddr(const struct sockaddr_in6 *from, struct net_addr *ret, uint16_t *ret_port)
+{
+	*ret = (struct net_addr){ .family = 6 };
+	*ret_port = ntohs(from->sin6_port);
+	if (IN6_IS_ADDR_V4MAPPED(&from->sin6_addr)) {
+		ret->family = 4;
+		memcpy(ret->addr, from->sin6_addr.s6_addr + 12, 4);
+	} else {
+		memcpy(ret->addr, &from->sin6_addr, 16);
+	}
+}
+
+static struct stream *make(struct box *b, int fd)
+{
+	struct stream *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->a = (struct loop_fd){ client_ready, fd };
+	s->b = (struct loop_fd){ server_ready, -1 };
+	s->client = (struct relay_side){ .fd = fd, .out = true };
+	s->server.fd = -1;
+	relay_half_init(&s->out);
+	relay_half_init(&s->in);
+	s->box = b;
+	s->timer.due = timer_due;
+	s->began = s->last = b->g->loop.now;
+	s->rule = POLICY_NO_RULE;
+	s->next = b->streams;
+	if (s->next)
+		s->next->prev = s;
+	b->streams = s;
+	b->meter.counts.concurrent++;
+	b->tree->meter.counts.concurrent++;
+	return s;
+}
+
+/* What the address it was made to stands for. */
+static void begin(struct stream *s)
+{
+	struct box *b = s->box;
+	int index = names_index(&s->addr);
+	bool own = index == -2 && ((s->addr.family == 4 && s->addr.addr[2] == 0 && s->addr.addr[3] == 1) ||
+				   (s->addr.family == 6 && s->addr.addr[13] == 0 && s->addr.addr[14] == 0 && s->addr.addr[15] == 1));
+
+	if (own && (s->port == PROXY_HTTP || s->port == PROXY_SOCKS)) {
+		s->stage = s->port == PROXY_HTTP ? STREAM_HTTP_PROXY : STREAM_SOCKS_GREET;
+		loop_timer_set(&b->g->loop, &s->timer, b->g->loop.now + ASK_PATIENCE);
+		return;
+	}
+	s->stage = STREAM_AIMED;
+	if (index == -1) {
+		stream_aim(s);
+		return;
+	}
+	if (index >= 0)
+		s->name = names_at(&b->names, (uint32_t)index);
+	if (!s->name) {
+		refuse(s, EGRESS_V_DENIED, "no name was ever given this address");
+		return;
+	}
+	s->name->streams++;
+	stream_aim(s);
+}
+
+/* There are no descriptors left: the client is told, instead of waiting in a queue that keeps us awake. */
+static void give_spare(struct box *b)
+{
+	struct egress *g = b->g;
+	int fd;
+
+	fd_close(g->spare);
+	fd = accept4(b->tcp.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	fd_close(fd);
+	g->spare = dup(g->loop.ep);
+	b->meter.counts.refused++;
+	report_counts(b);
+}
+
+bool stream_accept(struct box *b)
+{
+	struct sockaddr_in6 peer, to;
+	socklen_t len = sizeof(peer);
+	int fd = accept4(b->tcp.fd, (struct sockaddr *)&peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	struct stream *s;
+	const char *why;
+
+	if (fd < 0) {
+		if (errno == EMFILE || errno == ENFILE)
+			give_spare(b);
+		return false;
+	}
+	why = meter_stream(&b->meter, &b->tree->meter);
+	if (!why && b->meter.counts.concurrent >= b->g->most)
+		why = "too many connections at once";
+	len = sizeof(to);
+	if (getsockname(fd, (struct sockaddr *)&to, &len) < 0 || !(s = make(b, fd))) {
+		close(fd);
+		return true;
+	}
+	from_sockaddr(&peer, &s->client_addr, &s->client_port);
+	from_sockaddr(&to, &s->addr, &s->port);
+	if (loop_add(&b->g->loop, &s->a, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) < 0 ||
+	    loop_timer_set(&b->g->loop, &s->timer, b->g->loop.now + IDLE) < 0) {
+		stream_end(s, EGRESS_V_FAILED, "no room for another connection");
+		return true;
+	}
+	if (why)
+		refuse(s, EGRESS_V_BUDGET, why);
+	else
+		begin(s);
+	return true;
+}

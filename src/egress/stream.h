@@ -1,0 +1,89 @@
+/*
+ * One connection of a sandbox. Accepted, it has a target (the address it was made to, which may stand for a name, or
+ * what it asks a proxy for), which is looked up in the policy; it is connected while its first bytes are looked at, and
+ * those wait until they are known to be for that target. See docs/design/0010-egress.md.
+ */
+#pragma once
+#include "egress/box.h"
+#include "egress/look.h"
+#include "egress/mitm.h"
+#include "egress/relay.h"
+#include "egress/request.h"
+
+enum stream_stage {
+	STREAM_HTTP_PROXY, /* it says where to first */
+	STREAM_SOCKS_GREET,
+	STREAM_SOCKS_ASK,
+	STREAM_AIMED, /* it has a target */
+	STREAM_REFUSED, /* it waits for its end: see refuse.h */
+};
+
+enum stream_asked { STREAM_DIRECT, STREAM_CONNECT, STREAM_ABSOLUTE, STREAM_SOCKS }; /* how it said where to */
+
+struct stream_http { /* of those that speak plain HTTP */
+	struct request request;
+	uint8_t first_len;
+	char first[16]; /* what the server says to an Upgrade */
+};
+
+struct refused;
+
+struct stream {
+	struct loop_fd a, b; /* the sandbox's side, the server's */
+	struct relay_side client, server;
+	struct relay_half out, in;
+	struct box *box;
+	struct stream *prev, *next;
+	struct stream *ready_next, **ready_prev; /* NULL: not queued */
+	struct loop_timer timer;
+	struct resolve_query *query;
+	struct upstream *upstream;
+	struct stream_http *http;
+	struct head_late *late; /* its first line has no end yet, and passes as it comes */
+	struct mitm *mitm;
+	struct refused *refused;
+	struct name *name; /* NULL: by address */
+	uint64_t began, last; /* ns */
+	uint64_t bytes_out, bytes_in;
+	struct net_addr addr; /* wanted, then connected to */
+	struct net_addr client_addr;
+	uint16_t client_port, port, rule;
+	uint8_t stage, asked;
+	bool up; /* the server is connected */
+	bool looking; /* at the first bytes */
+	bool stopped; /* the client's further bytes are for nobody */
+	bool secrets; /* something was injected */
+	bool broke; /* the client did not end it, but broke off */
+	uint32_t requests;
+};
+
+#define STREAM_A_TURN (512U * 1024U) /* bytes */
+
+/* One that waits in the listener. False: none does. */
+bool stream_accept(struct box *b);
+/* Its turn: moves what can be moved. */
+void stream_turn(struct stream *s);
+void stream_queue(struct stream *s);
+/* Without an in-band answer; the report is made unless it was refused, which refuse.c does. */
+void stream_end(struct stream *s, uint8_t verdict, const char *reason);
+void stream_broke(struct stream *s); /* the client did: ends it */
+/* The policy is another one: ends it when it would not begin any more. */
+void stream_judge(struct stream *s);
+/* The target is known (->name or ->addr, ->port): decides, resolves, connects. */
+void stream_aim(struct stream *s);
+
+/* stream_look.c: what the client's first bytes, or its requests, are. True: it goes on with the bytes (->out.pass). */
+void stream_look(struct stream *s);
+void stream_requests(struct stream *s); /* those in ->out.buf */
+void stream_late(struct stream *s); /* reads on while ->late */
+void stream_answer(struct stream *s); /* the server's, to an Upgrade */
+/* Charges a request; false: it was refused. */
+bool stream_charge(struct stream *s);
+
+/* stream_proxy.c */
+void stream_ask(struct stream *s); /* reads what the client wants of a proxy */
+bool stream_granted(struct stream *s); /* tells it that the server is there; false: it is gone */
+
+/* stream_mitm.c: hands the stream over when something is injected there. */
+bool stream_wants_mitm(const struct stream *s, bool tls);
+void stream_mitm(struct stream *s, bool tls);

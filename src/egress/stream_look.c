@@ -1,0 +1,370 @@
+#include "base/base.h"
+#include "egress/hello.h"
+#include "egress/refuse.h"
+#include "egress/stream.h"
+
+#include <sys/socket.h>
+
+static_assert(HEAD_MAX >= HELLO_MAX, "one buffer holds both");
+
+/* ---- whose is it ------------------------------------------------------------------------------------------------- */
+
+/* Whether somebody who speaks of @name may do so on this stream. */
+static bool name_fits(const struct stream *s, const char *name)
+{
+	uint16_t rule;
+
+	if (s->name)
+		return !strcmp(s->name->text, name);
+	return policy_has_name(s->box->policy, box_outer(s->box), name, s->port, &rule);
+}
+
+static bool host_fits(const struct stream *s, const struct look_to *host)
+{
+	if (host->port && host->port != s->port)
+		return false;
+	if (!host->addr.family)
+		return name_fits(s, host->name);
+	return !s->name && host->addr.family == s->addr.family &&
+	       !memcmp(host->addr.addr, s->addr.addr, host->addr.family == 4 ? 4 : 16);
+}
+
+static void mismatch(struct stream *s, const char *what, const struct look_to *to)
+{
+	char why[EGRESS_TEXT_MAX], text[NET_NAME_MAX];
+
+	if (to->addr.family)
+		net_addr_text(&to->addr, text);
+	else
+		snprintf(text, sizeof(text), "%s", to->name);
+	if (strlen(text) > 120)
+		memcpy(text + 117, "...", 4);
+	snprintf(why, sizeof(why), "%s says '%s', which is not where this connection goes", what, text);
+	refuse(s, EGRESS_V_DENIED, why);
+}
+
+bool stream_charge(struct stream *s)
+{
+	struct box *b = s->box;
+	uint32_t now = (uint32_t)(b->g->loop.now / LOOP_SEC), most = b->meter.budget.requests;
+	uint32_t tree_most = b->tree->meter.budget.requests;
+	struct name *n = s->name, *t = NULL;
+	char text[NET_NAME_MAX];
+	bool ok = true;
+
+	s->requests++;
+	if (!most && !tree_most)
+		return true;
+	if (s->name)
+		snprintf(text, sizeof(text), "%s", s->name->text);
+	else
+		net_addr_text(&s->addr, text);
+	if (most && !n && (n = names_get(&b->names, text, now)) && !n->told) {
+		n->told = true; /* an address that is only counted here is nothing to be kept */
+		b->names.untold--;
+	}
+	if (tree_most)
+		t = names_get(&b->tree->names, text, now);
+	if (most)
+		ok = n && meter_request(n, most, b->g->loop.now);
+	if (ok && tree_most)
+		ok = t && meter_request(t, tree_most, b->g->loop.now);
+	if (!ok)
+		s->requests--;
+	return ok;
+}
+
+static bool charge(struct stream *s)
+{
+	if (stream_charge(s))
+		return true;
+	refuse(s, EGRESS_V_BUDGET, "too many requests to this host within a minute");
+	return false;
+}
+
+/* ---- the first bytes --------------------------------------------------------------------------------------------- */
+
+static void pass(struct stream *s)
+{
+	s->looking = false;
+	s->out.held = false;
+	s->out.pass = s->out.len;
+}
+
+static void look_tls(struct stream *s, const uint8_t *data, size_t len)
+{
+	const char *why = "";
+	struct hello h;
+
+	switch (hello_look(data, len, &h, &why)) {
+	case LOOK_MORE:
+		return;
+	case LOOK_BAD:
+		refuse(s, EGRESS_V_DENIED, why);
+		return;
+	case LOOK_YES:
+		if (h.name[0] && !name_fits(s, h.name)) {
+			struct look_to to = { .port = s->port };
+
+			memcpy(to.name, h.name, sizeof(to.name));
+			mismatch(s, "the TLS client", &to);
+			return;
+		}
+		if (stream_wants_mitm(s, true)) {
+			stream_mitm(s, true);
+			return;
+		}
+		break;
+	case LOOK_NOT:
+		if (stream_wants_mitm(s, true)) {
+			refuse(s, EGRESS_V_DENIED, "only TLS is spoken with this host, since a secret is injected there");
+			return;
+		}
+		break;
+	}
+	if (charge(s))
+		pass(s);
+}
+
+/* A protocol of letters and without lines, most likely: its bytes pass, but they are watched. */
+static void watch(struct stream *s, const char *data, size_t len)
+{
+	struct head_late *l;
+
+	if (!charge(s))
+		return;
+	l = calloc(1, sizeof(*l));
+	if (!l) {
+		refuse(s, EGRESS_V_FAILED, "no memory");
+		return;
+	}
+	s->late = l;
+	/* What was not taken from the socket yet is seen when it is. */
+	if (s->out.len && !head_late(l, data, len)) {
+		refuse(s, EGRESS_V_DENIED, "an HTTP request that begins like none");
+		return;
+	}
+	s->looking = false;
+	s->out.pass = s->out.len;
+}
+
+void stream_late(struct stream *s)
+{
+	ssize_t n;
+
+	if (s->out.len || !s->client.in || s->out.broken)
+		return; /* what is there goes first */
+	n = relay_hold(&s->box->g->relay, &s->out, &s->client, RELAY_READ);
+	if (n == 0 || n == -EAGAIN)
+		return;
+	if (n < 0) {
+		stream_end(s, EGRESS_V_FAILED, "the sandbox broke off");
+		return;
+	}
+	if (!head_late(s->late, s->out.buf + s->out.off, s->out.len)) {
+		refuse(s, EGRESS_V_DENIED, "an HTTP request that begins like none");
+		return;
+	}
+	s->out.pass = s->out.len;
+	if (s->late->done) {
+		free(s->late);
+		s->late = NULL;
+	}
+}
+
+static void look_http(struct stream *s, const char *data, size_t len)
+{
+	const char *why = "";
+	struct head *h = malloc(sizeof(*h)); /* a few hundred bytes that the stack need not have */
+	enum look look = h ? head_look(data, len, h, &why) : LOOK_BAD;
+
+	free(h);
+	switch (look) {
+	case LOOK_MORE:
+		if (!head_begun(data, len))
+			watch(s, data, len);
+		return;
+	case LOOK_BAD:
+		refuse(s, EGRESS_V_DENIED, h ? why : "no memory");
+		return;
+	case LOOK_YES:
+		if (stream_wants_mitm(s, false)) {
+			stream_mitm(s, false);
+			return;
+		}
+		s->http = calloc(1, sizeof(*s->http));
+		if (!s->http) {
+			refuse(s, EGRESS_V_FAILED, "no memory");
+			return;
+		}
+		s->looking = false;
+		return; /* stream_requests() goes on */
+	case LOOK_NOT:
+		if (charge(s))
+			pass(s);
+	}
+}
+
+/* Where TLS may have to be terminated nothing is taken from the socket before that is known. */
+static void look_without_taking(struct stream *s)
+{
+	char *bytes = s->box->g->relay.bytes;
+	ssize_t n = recv(s->client.fd, bytes, HEAD_MAX, MSG_PEEK | MSG_DONTWAIT);
+
+	s->client.in = false;
+	if (n < 0 && errno == EAGAIN)
+		return;
+	if (n <= 0) {
+		if (n < 0)
+			stream_broke(s);
+		else
+			stream_end(s, EGRESS_V_OK, "");
+		return;
+	}
+	if (bytes[0] == 0x16) {
+		look_tls(s, (const uint8_t *)bytes, (size_t)n);
+	} else {
+		look_http(s, bytes, (size_t)n);
+		if (s->stage == STREAM_AIMED && !s->mitm && !s->looking)
+			s->client.in = true; /* all of it is still there */
+	}
+}
+
+void stream_look(struct stream *s)
+{
+	const char *data;
+	ssize_t n = 1;
+
+	if (stream_wants_mitm(s, true) || stream_wants_mitm(s, false)) {
+		if (s->out.len)
+			refuse(s, EGRESS_V_DENIED, "bytes came before the proxy had answered");
+		else if (s->client.in)
+			look_without_taking(s);
+		return;
+	}
+	if (s->client.in)
+		n = relay_hold(&s->box->g->relay, &s->out, &s->client, HEAD_MAX);
+	if (n < 0 && n != -EAGAIN && n != -ENOBUFS) {
+		stream_broke(s);
+		return;
+	}
+	if (!s->out.len) {
+		if (s->out.eof)
+			pass(s); /* its end is all it has to say */
+		return;
+	}
+	data = s->out.buf + s->out.off;
+	if (data[0] == 0x16)
+		look_tls(s, (const uint8_t *)data, s->out.len);
+	else
+		look_http(s, data, s->out.len);
+	if (s->stage == STREAM_AIMED && s->looking && (s->out.eof || s->out.len >= HEAD_MAX))
+		refuse(s, EGRESS_V_DENIED, "its first bytes make no whole");
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+/* False: the stream is refused. */
+static bool one_head(struct stream *s, const struct head *h)
+{
+	if (h->connect) {
+		refuse(s, EGRESS_V_DENIED, "CONNECT is for the proxy at 198.18.0.1:3128");
+		return false;
+	}
+	if (!host_fits(s, &h->host)) {
+		mismatch(s, "the HTTP request", &h->host);
+		return false;
+	}
+	return charge(s);
+}
+
+/* 1: there is more to look at; 0: bytes are needed; -1: not now. */
+static int one_step(struct stream *s)
+{
+	struct head *h = malloc(sizeof(*h));
+	const char *why = "";
+	size_t n = 0;
+	int r = -1;
+
+	if (!h) {
+		stream_end(s, EGRESS_V_FAILED, "no memory");
+		return -1;
+	}
+	switch (request_step(&s->http->request, s->out.buf + s->out.off + s->out.pass, s->out.len - s->out.pass, h, &n, &why)) {
+	case REQUEST_MORE:
+		r = 0;
+		break;
+	case REQUEST_HEAD:
+		if (one_head(s, h)) {
+			s->out.pass += (uint32_t)n;
+			r = 1;
+		}
+		break;
+	case REQUEST_BODY:
+		s->out.pass += (uint32_t)n;
+		r = 1;
+		break;
+	case REQUEST_WAIT:
+		s->in.held = true;
+		break;
+	case REQUEST_LAST:
+		s->out.len = s->out.pass;
+		s->stopped = true;
+		break;
+	case REQUEST_BAD:
+		refuse(s, EGRESS_V_DENIED, why);
+		break;
+	}
+	free(h);
+	return r;
+}
+
+void stream_requests(struct stream *s)
+{
+	while (!s->stopped) {
+		int r = 0;
+
+		if (s->out.len > s->out.pass)
+			r = one_step(s);
+		else if (s->out.len || request_plain(&s->http->request))
+			return; /* written, or moved, without looking */
+		if (r > 0)
+			continue;
+		/* What may pass goes first: so no more is held than one head. */
+		if (r < 0 || s->out.pass || !s->client.in)
+			return;
+		r = (int)relay_hold(&s->box->g->relay, &s->out, &s->client, HEAD_MAX);
+		if (r == 0)
+			s->out.len = s->out.pass; /* half a request is none */
+		if (r == 0 || r == -EAGAIN)
+			return;
+		if (r < 0) {
+			stream_broke(s);
+			return;
+		}
+	}
+}
+
+void stream_answer(struct stream *s)
+{
+	struct stream_http *h = s->http;
+	uint32_t before = s->in.len, n;
+	ssize_t r;
+
+	if (!s->server.in || s->in.len)
+		return;
+	r = relay_hold(&s->box->g->relay, &s->in, &s->server, RELAY_READ);
+	if (r < 0 && r != -EAGAIN) {
+		stream_end(s, EGRESS_V_FAILED, "the server broke off");
+		return;
+	}
+	n = s->in.len - before;
+	if (n > sizeof(h->first) - h->first_len)
+		n = (uint32_t)(sizeof(h->first) - h->first_len);
+	if (n)
+		memcpy(h->first + h->first_len, s->in.buf + s->in.off + before, n);
+	h->first_len = (uint8_t)(h->first_len + n);
+	if (request_answer(&h->request, h->first, h->first_len) != LOOK_MORE)
+		h->first_len = 0;
+	s->in.pass = s->in.len;
+}

@@ -1,0 +1,467 @@
+#include "egress/egress_test.h"
+
+static struct world w;
+static struct cell c;
+static int server;
+static uint16_t port;
+
+/* server.test and other.test are 127.0.0.1, which an administrator allows; wrong.test leads to where nobody may go. */
+static bool begin(struct egress_box *b)
+{
+	static const struct egress_config config = {
+		.resolver = "127.0.0.1:1",
+		.hosts = 4,
+		.host = { "server.test 127.0.0.1", "other.test 127.0.0.1", "wrong.test 127.0.0.2", "imds.test 169.254.169.254" },
+		.ca_file = "",
+	};
+
+	port = 0;
+	server = server_begin("127.0.0.1", &port);
+	b->private[b->privates++] = "127.0.0.1:*";
+	return server >= 0 && world_begin(&w, &config) && cell_begin(&w, &c, b);
+}
+
+static bool finish(void)
+{
+	close(server);
+	cell_end(&c);
+	return world_end(&w);
+}
+
+static struct egress_box allow(const char *rule)
+{
+	return (struct egress_box){ .mode = EGRESS_ALLOW, .rules = 1, .rule = { rule } };
+}
+
+/* Both ends of a stream to @name. */
+static bool reach(const char *name, int *ret_client, int *ret_server)
+{
+	char addr[64];
+
+	if (cell_ask(&w, &c, name, 1, addr) != 0 || (*ret_client = cell_dial(&w, &c, addr, port)) < 0)
+		return false;
+	*ret_server = server_accept(server);
+	return *ret_server >= 0;
+}
+
+/* The client sees a reset, with nothing before it. */
+static bool is_reset(int client)
+{
+	char byte;
+	ssize_t n = recv(client, &byte, 1, 0);
+
+	return n < 0 && (errno == ECONNRESET || errno == EPIPE);
+}
+
+TEST(a_name_that_is_allowed_has_an_address_and_leads_to_its_server)
+{
+	struct egress_box b = allow("server.test:*");
+	char addr[64], byte;
+	int client, far;
+
+	CHECK(begin(&b));
+	CHECK_EQ(cell_ask(&w, &c, "Server.TEST", 1, addr), 0);
+	CHECK_STR(addr, "198.18.1.0");
+	CHECK_EQ(cell_ask(&w, &c, "server.test", 28, addr), 0);
+	CHECK_STR(addr, "fd63:6c6f:6368:65::1:0");
+	CHECK_EQ(cell_ask(&w, &c, "server.test", 16, addr), 0);
+	CHECK_STR(addr, "");
+	CHECK(world_await(&w, EGRESS_NAMED));
+	client = cell_dial(&w, &c, "fd63:6c6f:6368:65::1:0", port);
+	CHECK(client >= 0);
+	far = server_accept(server);
+	CHECK(far >= 0);
+	CHECK(says(client, "\x01hello"));
+	CHECK(arrives(far, "\x01hello"));
+	CHECK(says(far, "answer"));
+	CHECK(arrives(client, "answer"));
+	/* Each side ends by itself, and the other can go on. */
+	CHECK_EQ(shutdown(client, SHUT_WR), 0);
+	CHECK_EQ(recv(far, &byte, 1, 0), 0);
+	CHECK(says(far, "late"));
+	CHECK(arrives(client, "late"));
+	close(far);
+	CHECK_EQ(recv(client, &byte, 1, 0), 0);
+	close(client);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_STR(w.last.name, "server.test");
+	CHECK_STR(w.last.rule, "server.test:*");
+	CHECK_EQ(w.last.verdict, EGRESS_V_OK);
+	CHECK_EQ(w.last.out, 6);
+	CHECK_EQ(w.last.in, 10);
+	CHECK_EQ(w.last.port, port);
+	CHECK_EQ(w.last.family, 4);
+	CHECK(!memcmp(w.last.addr, "\x7f\0\0\1", 4));
+	CHECK(finish());
+}
+
+TEST(a_server_that_speaks_first_is_heard)
+{
+	struct egress_box b = allow("server.test:*");
+	int client, far;
+
+	CHECK(begin(&b));
+	CHECK(reach("server.test", &client, &far));
+	CHECK(says(far, "220 welcome\r\n"));
+	CHECK(arrives(client, "220 welcome\r\n"));
+	CHECK(says(client, "EHLO x\r\n"));
+	CHECK(arrives(far, "EHLO x\r\n"));
+	close(client);
+	close(far);
+	CHECK(finish());
+}
+
+TEST(letters_without_a_line_pass_at_once_and_a_request_that_comes_so_does_not)
+{
+	struct egress_box b = allow("server.test:*");
+	char byte;
+	int client, far;
+
+	CHECK(begin(&b));
+	CHECK(reach("server.test", &client, &far));
+	CHECK(says(client, "x"));
+	CHECK(arrives(far, "x"));
+	CHECK(says(far, "x"));
+	CHECK(arrives(client, "x"));
+	CHECK(says(client, "yz"));
+	CHECK(arrives(far, "yz"));
+	CHECK(says(client, " /\r\nmore"));
+	CHECK(arrives(far, " /\r\nmore"));
+	CHECK(says(client, " HTTP/1.1\r\n"));
+	CHECK(arrives(far, " HTTP/1.1\r\n"));
+	CHECK_EQ(shutdown(client, SHUT_WR), 0);
+	CHECK_EQ(recv(far, &byte, 1, 0), 0);
+	close(far);
+	CHECK_EQ(recv(client, &byte, 1, 0), 0);
+	close(client);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.out, 22);
+	CHECK(reach("server.test", &client, &far));
+	CHECK(says(client, "FOO / HT"));
+	CHECK(arrives(far, "FOO / HT"));
+	CHECK(says(client, "TP/1.1\r\nHost: other.test\r\n\r\n"));
+	CHECK(is_reset(client));
+	CHECK(recv(far, &byte, 1, 0) <= 0);
+	close(client);
+	close(far);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.verdict, EGRESS_V_DENIED);
+	CHECK(finish());
+}
+
+TEST(a_name_that_is_not_allowed_does_not_exist)
+{
+	struct egress_box b = allow("server.test:*");
+	char addr[64];
+
+	CHECK(begin(&b));
+	CHECK_EQ(cell_ask(&w, &c, "other.test", 1, addr), 3);
+	CHECK(world_stream(&w, EGRESS_LOOKUP));
+	CHECK_STR(w.last.name, "other.test");
+	CHECK_STR(w.last.rule, "other.test");
+	CHECK_EQ(w.last.verdict, EGRESS_V_DENIED);
+	CHECK_EQ(w.last.times, 1);
+	for (int i = 0; i < 5; i++)
+		CHECK_EQ(cell_ask(&w, &c, "other.test", 28, addr), 3);
+	CHECK(world_stream(&w, EGRESS_LOOKUP));
+	CHECK_EQ(w.last.times, 5);
+	CHECK_EQ(cell_ask(&w, &c, "a.server.test", 1, addr), 3);
+	CHECK_EQ(cell_ask(&w, &c, "server.test.", 1, addr), 0);
+	CHECK(finish());
+}
+
+TEST(a_name_that_leads_to_a_private_address_is_refused_and_the_owner_is_asked_whose_it_was)
+{
+	struct egress_box b = { .mode = EGRESS_OPEN };
+	struct egress_they they = { .pid = 77, .command = "curl x" };
+	struct egress_who who;
+	uint8_t packet[512];
+	char addr[64];
+	int client;
+	long n;
+
+	CHECK(begin(&b));
+	CHECK_EQ(cell_ask(&w, &c, "imds.test", 1, addr), 0);
+	client = cell_dial(&w, &c, addr, 443);
+	CHECK(client >= 0);
+	CHECK(world_await(&w, EGRESS_WHO));
+	CHECK_EQ(egress_who_decode(&w.msg, &who), 0);
+	CHECK_EQ(who.box, c.number);
+	CHECK_EQ(who.family, 4);
+	they.box = who.box;
+	n = egress_they_encode(&they, w.msg.seq, packet, sizeof(packet));
+	CHECK_EQ(send(w.owner, packet, (size_t)n, 0), n);
+	CHECK(is_reset(client));
+	close(client);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.verdict, EGRESS_V_DENIED);
+	CHECK_EQ(w.last.pid, 77);
+	CHECK_STR(w.last.command, "curl x");
+	CHECK_CONTAINS(w.last.reason, "169.254.169.254, a cloud's metadata service");
+	CHECK_STR(w.last.rule, "");
+	/* The second one waits for nobody, and is only counted. */
+	client = cell_dial(&w, &c, addr, 443);
+	CHECK(client >= 0);
+	CHECK(is_reset(client));
+	close(client);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.times, 1);
+	CHECK_EQ(w.last.pid, 0);
+	CHECK(finish());
+}
+
+TEST(addresses_are_reached_by_rules_and_never_private_ones)
+{
+	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "127.0.0.1:*", "127.0.0.2:*" } };
+	char text[32];
+	uint16_t other = 0;
+	int client, far, second;
+
+	CHECK(begin(&b));
+	second = server_begin("127.0.0.2", &other);
+	CHECK(second >= 0);
+	/* Loopback addresses stay inside, so the proxy is asked for them. */
+	client = cell_dial(&w, &c, "198.18.0.1", 3128);
+	CHECK(client >= 0);
+	snprintf(text, sizeof(text), "CONNECT 127.0.0.1:%u", port);
+	CHECK(says(client, text) && says(client, " HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"));
+	far = server_accept(server);
+	CHECK(far >= 0);
+	CHECK(arrives(client, "HTTP/1.1 200 "));
+	close(client);
+	close(far);
+	client = cell_dial(&w, &c, "198.18.0.1", 3128);
+	snprintf(text, sizeof(text), "CONNECT 127.0.0.2:%u", other);
+	CHECK(says(client, text) && says(client, " HTTP/1.1\r\nHost: 127.0.0.2\r\n\r\n"));
+	CHECK(arrives(client, "HTTP/1.1 403 "));
+	close(client);
+	do
+		CHECK(world_stream(&w, EGRESS_STREAM));
+	while (w.last.verdict != EGRESS_V_DENIED);
+	CHECK_CONTAINS(w.last.reason, "127.0.0.2 is a loopback address");
+	close(second);
+	CHECK(finish());
+}
+
+/* A ClientHello with that SNI, as short as one can be. */
+static size_t hello(uint8_t *out, const char *name)
+{
+	size_t n = strlen(name), ext = n + 9, body = 2 + 32 + 1 + 4 + 2 + 2 + ext, at = 0;
+	const uint8_t head[] = { 0x16, 3, 1, (uint8_t)((body + 4) >> 8), (uint8_t)(body + 4), 1, 0, (uint8_t)(body >> 8),
+				 (uint8_t)body, 3, 3 };
+
+	memcpy(out, head, sizeof(head));
+	at = sizeof(head);
+	memset(out + at, 7, 32);
+	at += 32;
+	memcpy(out + at, "\0\0\2\x13\x01\1\0", 7);
+	at += 7;
+	out[at++] = (uint8_t)(ext >> 8);
+	out[at++] = (uint8_t)ext;
+	memcpy(out + at, "\0\0", 2);
+	at += 2;
+	out[at++] = 0;
+	out[at++] = (uint8_t)(n + 5);
+	out[at++] = 0;
+	out[at++] = (uint8_t)(n + 3);
+	out[at++] = 0;
+	out[at++] = 0;
+	out[at++] = (uint8_t)n;
+	memcpy(out + at, name, n);
+	return at + n;
+}
+
+TEST(tls_to_another_name_than_was_looked_up_is_reset)
+{
+	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "server.test:*", "other.test:*" } };
+	uint8_t bytes[512], got[512];
+	size_t n;
+	int client, far;
+
+	CHECK(begin(&b));
+	CHECK(reach("server.test", &client, &far));
+	n = hello(bytes, "server.test");
+	/* In pieces, as networks like to deliver it. */
+	CHECK_EQ(send(client, bytes, 3, 0), 3);
+	CHECK_EQ(send(client, bytes + 3, n - 3, 0), n - 3);
+	CHECK_EQ(recv(far, got, n, MSG_WAITALL), n);
+	CHECK(!memcmp(got, bytes, n));
+	close(client);
+	close(far);
+	CHECK(reach("server.test", &client, &far));
+	n = hello(bytes, "other.test");
+	CHECK_EQ(send(client, bytes, n, 0), n);
+	CHECK(is_reset(client));
+	CHECK(recv(far, got, 1, 0) <= 0);
+	close(client);
+	close(far);
+	do
+		CHECK(world_stream(&w, EGRESS_STREAM));
+	while (w.last.verdict != EGRESS_V_DENIED);
+	CHECK_CONTAINS(w.last.reason, "other.test");
+	CHECK_EQ(w.last.out, 0);
+	CHECK(finish());
+}
+
+TEST(every_request_of_a_connection_is_for_its_host)
+{
+	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "server.test:*", "other.test:*" } };
+	static const char one[] = "POST /a HTTP/1.1\r\nHost: server.test\r\nContent-Length: 5\r\n\r\nhello";
+	static const char two[] = "GET /b HTTP/1.1\r\nHost: server.test\r\n\r\n";
+	static const char bad[] = "GET /c HTTP/1.1\r\nHost: other.test\r\n\r\n";
+	char got[1024] = "";
+	int client, far;
+
+	CHECK(begin(&b));
+	CHECK(reach("server.test", &client, &far));
+	CHECK(says(client, one) && says(client, two));
+	CHECK(arrives(far, one) && arrives(far, two));
+	CHECK(says(far, "HTTP/1.1 204 x\r\n\r\n"));
+	CHECK(arrives(client, "HTTP/1.1 204 x\r\n\r\n"));
+	CHECK(says(client, bad));
+	CHECK(is_reset(client));
+	CHECK(recv(far, got, 1, 0) <= 0);
+	close(client);
+	close(far);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.verdict, EGRESS_V_DENIED);
+	CHECK_EQ(w.last.requests, 2);
+	/* The first one can be told why. */
+	CHECK(reach("server.test", &client, &far));
+	CHECK(says(client, bad));
+	CHECK(recv(client, got, sizeof(got) - 1, 0) > 0);
+	CHECK_CONTAINS(got, "HTTP/1.1 403 ");
+	CHECK_CONTAINS(got, "\"remedy\"");
+	CHECK_CONTAINS(got, "other.test");
+	CHECK_EQ(recv(client, got, 1, 0), 0);
+	CHECK(recv(far, got, 1, 0) <= 0);
+	close(client);
+	close(far);
+	CHECK(finish());
+}
+
+TEST(a_policy_that_changes_cuts_what_it_no_longer_allows)
+{
+	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "server.test:*", "other.test:*" } };
+	int client, far, client2, far2;
+	char addr[64];
+
+	CHECK(begin(&b));
+	CHECK(reach("server.test", &client, &far));
+	CHECK(reach("other.test", &client2, &far2));
+	CHECK(says(client2, "\x01") && arrives(far2, "\x01"));
+	b.rules = 1;
+	CHECK_EQ(cell_put(&w, &b, NULL, 0), 0);
+	CHECK(is_reset(client2));
+	CHECK(says(client, "\x01") && arrives(far, "\x01"));
+	CHECK_EQ(cell_ask(&w, &c, "other.test", 1, addr), 3);
+	b.mode = EGRESS_NONE;
+	CHECK_EQ(cell_put(&w, &b, NULL, 0), 0);
+	CHECK(is_reset(client));
+	CHECK_EQ(cell_ask(&w, &c, "server.test", 1, addr), 3);
+	close(client);
+	close(far);
+	close(client2);
+	close(far2);
+	CHECK(finish());
+}
+
+TEST(a_sandbox_that_is_gone_has_its_streams_reset_and_its_last_words_told)
+{
+	struct egress_box b = allow("server.test:*");
+	struct egress_counts counts;
+	uint8_t packet[64];
+	int client, far;
+	long n;
+
+	CHECK(begin(&b));
+	CHECK(reach("server.test", &client, &far));
+	CHECK(says(client, "\x01") && arrives(far, "\x01"));
+	n = egress_plain_encode(EGRESS_GONE, 0, c.number, 0, packet, sizeof(packet));
+	CHECK_EQ(send(w.owner, packet, (size_t)n, 0), n);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.verdict, EGRESS_V_CUT);
+	CHECK(world_await(&w, EGRESS_COUNTS));
+	CHECK_EQ(egress_counts_decode(&w.msg, &counts), 0);
+	CHECK_EQ(counts.bytes_out, 1);
+	CHECK_EQ(counts.concurrent, 0);
+	CHECK(world_await(&w, EGRESS_GONE));
+	CHECK_EQ(w.msg.box, c.number);
+	CHECK(is_reset(client));
+	close(client);
+	close(far);
+	CHECK_EQ(cell_put(&w, &b, NULL, 0), ENOENT);
+	CHECK(finish());
+}
+
+TEST(many_bytes_arrive_as_they_were_sent_both_ways_at_once)
+{
+	enum { SIZE = 1 << 20, ROUNDS = 48 };
+	struct egress_box b = allow("server.test:*");
+	static uint8_t bytes[SIZE], got[SIZE];
+	int client, far, status;
+	uint64_t start;
+	pid_t pid;
+
+	for (size_t i = 0; i < SIZE; i++)
+		bytes[i] = (uint8_t)(i * 2654435761U >> 13);
+	bytes[0] = 1;
+	CHECK(begin(&b));
+	CHECK(reach("server.test", &client, &far));
+	start = clock_mono_ns();
+	/* A child reads and sends back what comes, until the end. */
+	pid = fork();
+	if (pid == 0) {
+		ssize_t n;
+
+		close(client);
+		while ((n = recv(far, got, sizeof(got), 0)) > 0)
+			if (fd_write_all(far, got, (size_t)n) < 0)
+				_exit(1);
+		_exit(n < 0);
+	}
+	close(far);
+	far = fork();
+	if (far == 0) {
+		for (int i = 0; i < ROUNDS; i++)
+			if (fd_write_all(client, bytes, SIZE) < 0)
+				_exit(1);
+		_exit(shutdown(client, SHUT_WR) < 0);
+	}
+	for (int i = 0; i < ROUNDS; i++) {
+		CHECK_EQ(recv(client, got, SIZE, MSG_WAITALL), SIZE);
+		CHECK(!memcmp(got, bytes, SIZE));
+	}
+	CHECK_EQ(recv(client, got, 1, 0), 0);
+	printf("# %u MB there and back: %llu ms\n", ROUNDS, (unsigned long long)((clock_mono_ns() - start) / 1000000));
+	close(client);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK_EQ(status, 0);
+	CHECK_EQ(waitpid(far, &status, 0), far);
+	CHECK_EQ(status, 0);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.verdict, EGRESS_V_OK);
+	CHECK_EQ(w.last.out, (uint64_t)SIZE * ROUNDS);
+	CHECK_EQ(w.last.in, (uint64_t)SIZE * ROUNDS);
+	CHECK(finish());
+}
+
+TEST(a_server_that_is_not_there_is_told_as_such)
+{
+	struct egress_box b = allow("server.test:*");
+	char addr[64];
+	int client;
+
+	CHECK(begin(&b));
+	CHECK_EQ(cell_ask(&w, &c, "server.test", 1, addr), 0);
+	close(server);
+	client = cell_dial(&w, &c, addr, port);
+	CHECK(client >= 0);
+	CHECK(is_reset(client));
+	close(client);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.verdict, EGRESS_V_FAILED);
+	CHECK_CONTAINS(w.last.reason, "can not be reached");
+	server = -1;
+	CHECK(finish());
+}

@@ -1,0 +1,68 @@
+/*
+ * Values that must not be read in what comes out of a sandbox. A mask finds them all in one pass over a stream, however
+ * it is cut into pieces, and puts MASK_TEXT in their place: as they are, as JSON, URLs, base64 (at each of its three
+ * places in a longer text) and hex write them, and line by line.
+ *
+ * This is against accidents (a log, an error message, `env`), not against a program that wants to tell: that can write
+ * a value backwards.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+#define MASK_TEXT "***"
+#define MASK_VALUE_MIN 4U /* shorter ones would be found in everything */
+
+struct mask; /* never changes; counted */
+
+struct mask_value {
+	const char *data;
+	size_t len;
+};
+
+/* Values of less than MASK_VALUE_MIN bytes, without what ends their line, are left out. 0 or -ENOMEM. */
+int mask_new(const struct mask_value *v, size_t n, struct mask **ret);
+struct mask *mask_ref(struct mask *m);
+void mask_unref(struct mask *m); /* NULL is fine; the last one wipes it */
+size_t mask_bytes(const struct mask *m); /* memory it takes */
+
+struct mask_span {
+	uint64_t from, to;
+};
+
+/* One stream. All zeros at first, but for ->m, which it does not count: mask_stream_init. */
+struct mask_stream {
+	struct mask *m;
+	struct buf held; /* bytes from ->base to ->pos: they may be the beginning of a value */
+	uint64_t base, pos;
+	uint32_t state;
+	struct mask_span *span; /* of what is held, to be masked; apart, in order */
+	uint32_t nspans, room;
+	uint64_t shown; /* up to here there is a MASK_TEXT in the output */
+};
+
+void mask_stream_init(struct mask_stream *x, struct mask *m); /* refers to @m until mask_stream_done */
+void mask_stream_done(struct mask_stream *x); /* what is held is forgotten */
+/*
+ * Takes @len bytes and adds what can be told now to @out, never more than came in so far. -ENOMEM or -E2BIG: then
+ * nothing more can be told of this stream.
+ */
+int mask_feed(struct mask_stream *x, const void *data, size_t len, struct buf *out);
+int mask_end(struct mask_stream *x, struct buf *out); /* what is held */
+/* The same, but it goes on: of a value that has begun, the rest is still masked. */
+int mask_show(struct mask_stream *x, struct buf *out);
+/* There are other values now: what is held is looked at anew. */
+int mask_stream_change(struct mask_stream *x, struct mask *m, struct buf *out);
+static inline size_t mask_held(const struct mask_stream *x)
+{
+	return (size_t)(x->pos - x->base);
+}
+
+/* How much of a value there may be at the end of what came, shown or held. */
+size_t mask_begun(const struct mask_stream *x);
+
+/* A whole text. NULL mask: as it is. */
+int mask_text(struct mask *m, const void *data, size_t len, struct buf *out);

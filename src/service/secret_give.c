@@ -1,0 +1,516 @@
+#include "service/secret_give.h"
+#include "base/base.h"
+#include "base/log.h"
+#include "service/box_net.h"
+#include "service/exec.h"
+#include "service/file.h"
+#include "service/secret.h"
+#include "tls/ca.h"
+
+#define DIR_SIZE (4 * MIB)
+#define VALUES_MAX (512U * 1024U) /* of one sandbox: they are all looked for in its output */
+#define CA_FILE SECRET_DIR "/.ca-certificates.crt"
+#define IMAGE_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
+#define STEPS_MAX (4 * SECRET_USES_MAX + 3)
+
+static bool needs_dir(const struct box_want *w)
+{
+	return secret_uses_as(&w->secrets, SECRET_FILE) || secrets_need_ca(&w->secrets);
+}
+
+/* --- whether it may --- */
+
+static void only_mask(struct secret_use *u)
+{
+	free(u->path);
+	free(u->field);
+	free(u->format);
+	free(u->host);
+	u->path = u->field = u->format = u->host = NULL;
+	u->as = SECRET_MASK;
+}
+
+static int check_one(struct service *s, const struct tenant *t, struct box_want *w, struct secret_use *u, size_t *total,
+		     struct err *e)
+{
+	AUTO(vault_wipe) struct buf value = BUF_INIT(VAULT_VALUE_MAX + 1);
+	const struct secret *c = secret_any(s, t, u->name);
+	int r;
+
+	if (u->as == SECRET_MASK)
+		return 0;
+	if (!c || c->gone) {
+		if (w->wake) { /* it was deleted while this one slept */
+			only_mask(u);
+			return 0;
+		}
+		err_set(e, ERR_NOT_FOUND, -ENOENT, "secret '%s' is not there%s", u->name, c ? " any more" : "");
+		err_remedy(e, "set it: `cloche secret set %s`; or go on without any: \"secrets\": \"drop\"", u->name);
+		return -ENOENT;
+	}
+	r = secret_read(c, &value, e);
+	if (r == 0 && u->as == SECRET_ENV && memchr(value.data, '\0', value.len))
+		r = err_set(e, ERR_INVALID, -EINVAL, "secret '%s' has a NUL byte: it can not be given as env", u->name);
+	if (r == 0 && secret_injected(u))
+		r = secrets_check_inject(s, w, u, &value, e);
+	*total += value.len;
+	return r;
+}
+
+int secrets_check(struct service *s, const struct tenant *t, struct box_want *want, struct err *e)
+{
+	size_t total = 0;
+	unsigned injected = 0;
+	int r = 0;
+
+	for (uint32_t i = 0; i < want->secrets.n; i++)
+		injected += secret_injected(&want->secrets.use[i]);
+	if (injected > EGRESS_INJECTS_MAX)
+		r = err_set(e, ERR_INVALID, -E2BIG, "'secrets': at most %u that are injected", EGRESS_INJECTS_MAX);
+	for (uint32_t i = 0; r == 0 && i < want->secrets.n; i++)
+		r = check_one(s, t, want, &want->secrets.use[i], &total, e);
+	if (r == 0 && total > VALUES_MAX)
+		r = err_set(e, ERR_TOO_LARGE, -E2BIG, "the secrets of a sandbox have at most %u KiB", VALUES_MAX / 1024U);
+	if (r == 0 && needs_dir(want) && want->spec->ntmpfs == SPEC_TMPFS)
+		r = err_set(e, ERR_INVALID, -E2BIG, "'tmpfs': at most %d with secrets, which need one", SPEC_TMPFS - 1);
+	return r;
+}
+
+/* --- masks --- */
+
+/* Every value of @c that is kept. The texts are in @text, and their ends in @end. */
+static int gather(const struct secret *c, struct buf *text, size_t *end, size_t *n, struct err *e)
+{
+	int r = 0;
+
+	for (const struct secret_value *v = c->values; r == 0 && v; v = v->next) {
+		r = secret_read_version(c, v, text, e);
+		/* One from before a change of the key was never given by us since. */
+		if (r == -EBADMSG && v->version != c->version) {
+			log_warn("%s", e->msg);
+			r = 0;
+			continue;
+		}
+		if (r == 0)
+			end[(*n)++] = text->len;
+	}
+	return r;
+}
+
+static int make_mask(const struct box *b, struct mask **ret, struct err *e)
+{
+	const struct secret_uses *u = &b->want->secrets;
+	AUTO(vault_wipe) struct buf text = BUF_INIT((size_t)SECRET_USES_MAX * SECRET_VERSIONS * (VAULT_VALUE_MAX + 1));
+	AUTO_FREE struct mask_value *v = calloc(SECRET_USES_MAX * SECRET_VERSIONS + 1, sizeof(*v));
+	AUTO_FREE size_t *end = calloc(SECRET_USES_MAX * SECRET_VERSIONS + 1, sizeof(*end));
+	size_t n = 0, at = 0;
+	int r = v && end ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; r == 0 && i < u->n; i++) {
+		const struct secret *c = secret_any(b->service, b->tenant, u->use[i].name);
+		bool had = false;
+
+		for (uint32_t k = 0; k < i; k++)
+			had |= !strcmp(u->use[k].name, u->use[i].name);
+		if (c && !had)
+			r = gather(c, &text, end, &n, e);
+	}
+	if (r < 0)
+		return r == -ENOMEM ? err_set(e, ERR_EXHAUSTED, r, "no memory for a sandbox") : r;
+	for (size_t i = 0; i < n; i++) {
+		v[i] = (struct mask_value){ text.data + at, end[i] - at };
+		at = end[i];
+	}
+	r = mask_new(v, n, ret);
+	return r < 0 ? err_set(e, ERR_EXHAUSTED, r, "no memory for a sandbox") : 0;
+}
+
+int secrets_begin(struct box *b, const struct box *like, struct err *e)
+{
+	struct box_secrets *x;
+	int r;
+
+	if (!b->want->secrets.n)
+		return 0;
+	x = calloc(1, sizeof(*x));
+	if (!x)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	b->secrets = x;
+	x->stale = b->found; /* we may have died between a rotation and its files */
+	r = make_mask(b, &x->mask, e);
+	if (r == 0 && !b->found)
+		r = secrets_make_ca(b, like, e);
+	if (r < 0)
+		secrets_free(b);
+	return r;
+}
+
+void secrets_spec(const struct box_want *want, struct sandbox_spec *spec)
+{
+	struct spec_tmpfs *t;
+
+	if (!needs_dir(want) || spec->ntmpfs == SPEC_TMPFS)
+		return;
+	t = &spec->tmpfs[spec->ntmpfs++];
+	*t = (struct spec_tmpfs){ .size = DIR_SIZE };
+	snprintf(t->path, sizeof(t->path), SECRET_DIR);
+}
+
+void secrets_free(struct box *b)
+{
+	struct box_secrets *x = b->secrets;
+
+	if (!x)
+		return;
+	assert(!x->giving);
+	mask_unref(x->mask);
+	free(x->ca_cert);
+	if (x->ca_key)
+		explicit_bzero(x->ca_key, strlen(x->ca_key));
+	free(x->ca_key);
+	free(x->ca_sealed);
+	vault_wipe(&x->told);
+	free(x);
+	b->secrets = NULL;
+}
+
+void secrets_move(struct box *b, struct box *from)
+{
+	struct box_secrets *was = b->secrets;
+
+	b->secrets = from->secrets;
+	from->secrets = was; /* freed with it */
+	if (b->secrets) { /* sealed for another id */
+		free(b->secrets->ca_sealed);
+		b->secrets->ca_sealed = NULL;
+	}
+}
+
+/* --- files --- */
+
+struct step {
+	enum file_type type;
+	bool as_root, optional;
+	uint32_t mode;
+	char path[1100];
+	char to[sizeof(SECRET_DIR) + SECRET_NAME_SIZE + 8]; /* of a link, or a move */
+	struct buf data;
+};
+
+struct give {
+	struct box *box;
+	struct box_secrets *of;
+	uint64_t handle;
+	secrets_given_fn *fn;
+	struct step *step;
+	unsigned n, at;
+	int r;
+	struct err e;
+	struct turn_wait wait;
+};
+
+static void run_step(struct give *g);
+
+static void give_free(struct give *g)
+{
+	for (unsigned i = 0; i < g->n; i++)
+		vault_wipe(&g->step[i].data);
+	free(g->step);
+	box_unref(g->box);
+	free(g);
+}
+
+static void on_told(void *arg)
+{
+	struct give *g = arg;
+	struct box *b = g->box;
+
+	g->of->giving = NULL;
+	if (g->r == 0)
+		g->of->ca_fresh = false;
+	g->fn(b, g->r, g->r < 0 ? &g->e : NULL);
+	/* What was changed meanwhile. */
+	if (b->secrets == g->of && g->of->stale && g->r == 0)
+		secrets_refresh(b);
+	give_free(g);
+}
+
+/* Never from within the call that began it. */
+static void finish(struct give *g, int r)
+{
+	g->r = r;
+	turn_after(g->box->service->turn, &g->wait, on_told, g);
+}
+
+static void on_entry(void *arg, const struct file_entry *x)
+{
+	struct give *g = arg;
+
+	if (g->step[g->at].type == FILE_WRITE && !g->step[g->at].as_root)
+		g->of->dev = x->dev;
+}
+
+static void on_done(void *arg, int r, const struct file_end *x, unsigned flags, const struct err *e)
+{
+	struct give *g = arg;
+
+	(void)x;
+	(void)flags;
+	if (r < 0 && (!g->step[g->at].optional || r == -EPIPE)) {
+		g->e = *e;
+		err_wrap(&g->e, r, "secrets");
+		finish(g, r);
+		return;
+	}
+	g->at++;
+	run_step(g);
+}
+
+static void run_step(struct give *g)
+{
+	static const struct file_calls calls = { .entry = on_entry, .done = on_done };
+	static const struct user_want root = { .text = "root" };
+	struct box *b = g->box;
+	struct step *s = &g->step[g->at];
+	struct file_request q = { .path = s->path, .to = s->to, .mode = s->mode };
+	unsigned flags = s->type == FILE_REMOVE ? 0 : s->type == FILE_WRITE ? FILE_PARENTS | FILE_MODE : FILE_PARENTS;
+	struct file_op *op;
+	int r;
+
+	if (g->at == g->n) {
+		finish(g, 0);
+		return;
+	}
+	if (b->handle != g->handle) {
+		finish(g, err_set(&g->e, ERR_LOST, -ESRCH, "the sandbox has ended"));
+		return;
+	}
+	if (s->optional)
+		flags &= ~(unsigned)FILE_PARENTS;
+	r = file_begin(b, s->as_root ? &root : &b->want->user, s->type, flags, &q, &calls, g, &op, &g->e);
+	if (r < 0) {
+		finish(g, r);
+		return;
+	}
+	if (s->type == FILE_WRITE) {
+		file_feed(op, s->data.data, s->data.len);
+		file_feed_end(op);
+	}
+}
+
+static struct step *step_add(struct give *g, enum file_type type, const char *path)
+{
+	struct step *s = &g->step[g->n++];
+
+	assert(g->n <= STEPS_MAX);
+	*s = (struct step){ .type = type, .data = BUF_INIT(DIR_SIZE) };
+	snprintf(s->path, sizeof(s->path), "%s", path);
+	return s;
+}
+
+/* One that is there can not be written, not even by its owner: another takes its place. */
+static int plan_file(struct give *g, const struct secret *c, const char *path, struct err *e)
+{
+	bool there = g->box->state != BOX_MAKING;
+	char fresh[sizeof(SECRET_DIR) + SECRET_NAME_SIZE + 8];
+	struct step *s;
+	int r;
+
+	snprintf(fresh, sizeof(fresh), SECRET_DIR "/.%s.new", c->name);
+	if (there)
+		step_add(g, FILE_REMOVE, fresh)->optional = true;
+	s = step_add(g, FILE_WRITE, there ? fresh : path);
+	s->mode = 0400;
+	r = secret_read(c, &s->data, e);
+	if (there)
+		snprintf(step_add(g, FILE_MOVE, fresh)->to, sizeof(s->to), "%s", path);
+	return r;
+}
+
+static int plan_files(struct give *g, struct err *e)
+{
+	const struct secret_uses *u = &g->box->want->secrets;
+	char path[sizeof(SECRET_DIR) + SECRET_NAME_SIZE + 8];
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < u->n; i++) {
+		const struct secret *c = secret_any(g->box->service, g->box->tenant, u->use[i].name);
+		struct step *s;
+
+		/* One that was deleted: what is there stays, and nothing new comes. */
+		if (u->use[i].as != SECRET_FILE || !c || (c->gone && g->box->state != BOX_MAKING))
+			continue;
+		if (c->gone)
+			return err_set(e, ERR_CONFLICT, -ENOENT, "secret '%s' was deleted meanwhile", c->name);
+		snprintf(path, sizeof(path), SECRET_DIR "/%s", c->name);
+		r = plan_file(g, c, path, e);
+		if (r < 0 || !u->use[i].path || !strcmp(u->use[i].path, path))
+			continue;
+		s = step_add(g, FILE_SYMLINK, u->use[i].path);
+		s->as_root = true;
+		memcpy(s->to, path, sizeof(path));
+	}
+	return r;
+}
+
+static int plan_ca(struct give *g, struct err *e)
+{
+	AUTO(buf_done) struct buf theirs = BUF_INIT(2 * MIB);
+	const struct net_conf *net = g->box->service->o.net;
+	bool there = g->box->state != BOX_MAKING;
+	struct step *s, *image;
+	int r;
+
+	if (!g->of->ca_cert || !g->of->ca_fresh)
+		return 0;
+	/* What the host trusts, and what the administrator has egress trust. */
+	r = ca_system(NULL, &theirs, e);
+	if ((r == 0 || r == -ENOENT) && net && net->ca[0])
+		r = ca_system(net->ca, &theirs, e);
+	if (r < 0 && r != -ENOENT)
+		return r;
+	if (there)
+		step_add(g, FILE_REMOVE, CA_FILE)->optional = true;
+	s = step_add(g, FILE_WRITE, CA_FILE);
+	s->mode = 0444;
+	r = ca_bundle(buf_str(&theirs), g->of->ca_cert, &s->data, e);
+	if (r < 0 || g->box->want->spec->flags & SPEC_READ_ONLY)
+		return r;
+	/* For programs that ask nobody where to look. Not every image has it there. */
+	image = step_add(g, FILE_WRITE, IMAGE_BUNDLE);
+	image->mode = 0644;
+	image->as_root = image->optional = true;
+	return buf_add(&image->data, s->data.data, s->data.len) < 0 ?
+		       err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox") :
+		       0;
+}
+
+bool secrets_give(struct box *b, secrets_given_fn *fn)
+{
+	struct give *g;
+	int r;
+
+	if (!b->secrets || !needs_dir(b->want) || b->secrets->giving)
+		return false;
+	g = calloc(1, sizeof(*g));
+	if (g)
+		g->step = calloc(STEPS_MAX, sizeof(*g->step));
+	if (!g || !g->step)
+		abort();
+	g->box = b;
+	g->of = b->secrets;
+	g->handle = b->handle;
+	g->fn = fn;
+	box_ref(b);
+	b->secrets->giving = g;
+	b->secrets->stale = false;
+	r = plan_files(g, &g->e);
+	if (r == 0)
+		r = plan_ca(g, &g->e);
+	if (r < 0)
+		finish(g, r);
+	else
+		run_step(g);
+	return true;
+}
+
+void secrets_note(struct box *b, const struct who *who)
+{
+	for (uint32_t i = 0; i < b->want->secrets.n; i++) {
+		const struct secret_use *u = &b->want->secrets.use[i];
+		const struct secret *c = secret_any(b->service, b->tenant, u->name);
+
+		if (c && u->as != SECRET_MASK)
+			secret_note_use(c, who, b->id, secret_as_name(u->as));
+	}
+}
+
+/* --- what changes while it is there --- */
+
+static void on_refreshed(struct box *b, int r, const struct err *e)
+{
+	if (r == 0 || b->state != BOX_RUNNING)
+		return;
+	log_warn("sandbox %s: its secrets could not be brought up to date: %s", b->id, e->msg);
+	b->secrets->stale = true; /* when it is attached to, or resumed, again */
+}
+
+void secrets_refresh(struct box *b)
+{
+	struct box_secrets *x = b->secrets;
+
+	if (!x || !x->stale || x->giving)
+		return;
+	if (b->state != BOX_RUNNING || !b->link.poll)
+		return; /* later */
+	secrets_give(b, on_refreshed);
+}
+
+static void change_one(struct box *b)
+{
+	struct mask *m = NULL;
+	struct err e = { 0 };
+
+	/* The old ones go on masking while the new ones can not be had. */
+	if (make_mask(b, &m, &e) < 0) {
+		log_error("sandbox %s: %s", b->id, e.msg);
+	} else {
+		mask_unref(b->secrets->mask);
+		b->secrets->mask = m;
+	}
+	b->secrets->stale = true;
+	secrets_refresh(b);
+	if (secret_uses_inject(&b->want->secrets))
+		box_net_tell(b);
+}
+
+void secrets_changed(struct secret *c)
+{
+	struct box *b;
+	size_t at = 0;
+
+	while ((b = map_next(&c->service->boxes, &at)))
+		if (b->tenant == c->tenant && b->secrets && secret_uses_have(&b->want->secrets, c->name))
+			change_one(b);
+}
+
+/* --- env --- */
+
+static int add_ca_env(struct buf *text)
+{
+	static const char *const names[] = { "SSL_CERT_FILE",	"NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
+					     "CURL_CA_BUNDLE",	"GIT_SSL_CAINFO",      "PIP_CERT",
+					     "AWS_CA_BUNDLE" };
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(names); i++) {
+		r = buf_addf(text, "%s=" CA_FILE, names[i]);
+		if (r == 0)
+			r = buf_addc(text, '\0');
+	}
+	return r < 0 ? r : (int)ARRAY_LEN(names);
+}
+
+int secrets_env(const struct box *b, struct buf *text, struct err *e)
+{
+	const struct secret_uses *u = &b->want->secrets;
+	int n = 0, r = 0;
+
+	if (b->secrets && b->secrets->ca_cert)
+		n = r = add_ca_env(text);
+	for (uint32_t i = 0; r >= 0 && i < u->n; i++) {
+		const struct secret *c = secret_any(b->service, b->tenant, u->use[i].name);
+
+		if (u->use[i].as != SECRET_ENV || !c || c->gone)
+			continue;
+		r = buf_addf(text, "%s=", u->use[i].field);
+		if (r == 0)
+			r = secret_read(c, text, e);
+		if (r == 0)
+			r = buf_addc(text, '\0');
+		n++;
+	}
+	if (r == -E2BIG || r == -ENOMEM)
+		return err_set(e, ERR_EXHAUSTED, r, "no memory for the environment");
+	return r < 0 ? r : n;
+}

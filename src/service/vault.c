@@ -1,0 +1,253 @@
+#include "service/vault.h"
+#include "base/base.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <openssl/evp.h>
+#include <openssl/kdf.h>
+#include <openssl/rand.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NONCE 12
+#define TAG 16
+#define SALT 16
+#define PATH_ROOM 1200
+
+struct vault {
+	char path[PATH_ROOM];
+	uint8_t key[VAULT_KEY];
+	bool ready; /* the key is known */
+	bool in_use;
+};
+
+void vault_wipe(struct buf *b)
+{
+	if (b->data)
+		explicit_bzero(b->data, b->cap);
+	buf_done(b);
+}
+
+/* --- files --- */
+
+/* Exactly @size bytes, ours alone. -ENOENT without a word: it is not there. */
+static int read_own(const char *path, void *to, size_t size, struct err *e)
+{
+	AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	uint8_t more[1];
+	struct stat st;
+	int r = 0;
+
+	if (fd < 0 && errno == ENOENT)
+		return -ENOENT;
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "open '%s'", path);
+	if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 077 || st.st_nlink != 1) {
+		err_set(e, ERR_INTERNAL, -EPERM, "'%s' is not a file of the daemon's user alone (uid %u, mode %04o)", path,
+			(unsigned)st.st_uid, (unsigned)st.st_mode & 07777);
+		err_remedy(e, "chown it to uid %u and chmod it to 0600, if nobody else has read it", (unsigned)geteuid());
+		return -EPERM;
+	}
+	if (read(fd, to, size) != (ssize_t)size || read(fd, more, 1) != 0) {
+		r = err_set(e, ERR_INTERNAL, -EBADMSG, "'%s' does not have %zu bytes", path, size);
+		err_remedy(e, "put back the one that was made with this data folder");
+	}
+	return r;
+}
+
+/* On the disk before it is used: what is sealed with it would be lost otherwise. */
+static int write_own(const char *path, const void *data, size_t size, struct err *e)
+{
+	char fresh[PATH_ROOM + 8], folder[PATH_ROOM];
+	AUTO_CLOSE int fd = -1, dir = -1;
+	char *slash;
+	int r;
+
+	snprintf(fresh, sizeof(fresh), "%s.new", path);
+	snprintf(folder, sizeof(folder), "%s", path);
+	slash = strrchr(folder, '/');
+	if (slash)
+		*slash = '\0';
+	unlink(fresh); /* of one that died */
+	fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	r = fd < 0 ? -errno : fd_write_all(fd, data, size);
+	if (r == 0 && (fchmod(fd, 0600) < 0 || fsync(fd) < 0 || rename(fresh, path) < 0))
+		r = -errno;
+	if (r < 0) {
+		unlink(fresh);
+		return err_sys(e, ERR_INTERNAL, r, "make '%s'", path);
+	}
+	dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0 || fsync(dir) < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "sync '%s'", folder);
+	return 0;
+}
+
+/* --- the key --- */
+
+static int stretch(struct vault *v, const void *pass, size_t len, const uint8_t salt[SALT], struct err *e)
+{
+	if (EVP_PBE_scrypt(pass, len, salt, SALT, 1 << 15, 8, 1, 64 * MIB, v->key, VAULT_KEY) != 1)
+		return err_set(e, ERR_INTERNAL, -EINVAL, "the passphrase could not be made a key");
+	v->ready = true;
+	return 0;
+}
+
+static int key_given(struct vault *v, const char *data, const uint8_t *given, size_t len, struct err *e)
+{
+	char path[PATH_ROOM];
+	uint8_t salt[SALT];
+	int r;
+
+	if (len == VAULT_KEY) {
+		memcpy(v->key, given, VAULT_KEY);
+		v->ready = true;
+		return 0;
+	}
+	if (len && given[len - 1] == '\n')
+		len--;
+	if (len && given[len - 1] == '\r')
+		len--;
+	if (len < VAULT_PASSPHRASE_MIN || len > VAULT_GIVEN_MAX) {
+		err_set(e, ERR_INVALID, -EINVAL, "secrets_key_command gave %zu bytes", len);
+		err_remedy(e, "it must write %u bytes, the key, or a passphrase of %u to %u bytes, to its standard output",
+			   VAULT_KEY, VAULT_PASSPHRASE_MIN, VAULT_GIVEN_MAX);
+		return -EINVAL;
+	}
+	snprintf(path, sizeof(path), "%s/secrets.salt", data);
+	r = read_own(path, salt, sizeof(salt), e);
+	if (r == -ENOENT) {
+		r = RAND_bytes(salt, sizeof(salt)) == 1 ? write_own(path, salt, sizeof(salt), e) :
+							  err_set(e, ERR_INTERNAL, -EIO, "no random bytes");
+	}
+	return r < 0 ? r : stretch(v, given, len, salt, e);
+}
+
+static int key_file(struct vault *v, bool make, struct err *e)
+{
+	int r = read_own(v->path, v->key, VAULT_KEY, e);
+
+	if (r == -ENOENT && (!make || v->in_use)) {
+		err_set(e, ERR_INTERNAL, -ENOKEY, "'%s', the key of all secrets, is missing", v->path);
+		err_remedy(e, "put it back from a backup, or delete the secrets and set them again");
+		return -ENOKEY;
+	}
+	if (r == -ENOENT) {
+		r = RAND_priv_bytes(v->key, VAULT_KEY) == 1 ? 0 : err_set(e, ERR_INTERNAL, -EIO, "no random bytes");
+		if (r == 0)
+			r = write_own(v->path, v->key, VAULT_KEY, e);
+	}
+	if (r < 0)
+		explicit_bzero(v->key, sizeof(v->key));
+	v->ready = r == 0;
+	return r;
+}
+
+int vault_new(const struct vault_opts *o, struct vault **ret, struct err *e)
+{
+	AUTO(vault_free) struct vault *v = calloc(1, sizeof(*v));
+	int r = 0;
+
+	if (!v)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the vault");
+	if (snprintf(v->path, sizeof(v->path), "%s/secrets.key", o->data) >= (int)sizeof(v->path))
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "the data folder's name is too long");
+	if (o->given)
+		r = key_given(v, o->data, o->given, o->given_len, e);
+	if (r < 0)
+		return r;
+	*ret = TAKE_PTR(v);
+	return 0;
+}
+
+void vault_free(struct vault *v)
+{
+	if (!v)
+		return;
+	explicit_bzero(v, sizeof(*v));
+	free(v);
+}
+
+void vault_in_use(struct vault *v)
+{
+	v->in_use = true;
+}
+
+/* --- seal and open --- */
+
+static void put_aad(const struct vault_name *n, char out[256], int *ret_len)
+{
+	/* Neither a tenant's nor a secret's name has a bar. */
+	*ret_len = snprintf(out, 256, "cloche secret 1|%s|%s|%" PRIu64, n->tenant, n->name, n->version);
+	assert(*ret_len < 256);
+}
+
+int vault_seal(struct vault *v, const struct vault_name *n, const void *value, size_t len, struct buf *ret,
+	       struct err *e)
+{
+	EVP_CIPHER_CTX *c = NULL;
+	char aad[256];
+	uint8_t *to;
+	int got = 0, aad_len, r = v->ready ? 0 : key_file(v, true, e);
+
+	if (r < 0)
+		return r;
+	if (len > VAULT_VALUE_MAX)
+		return err_set(e, ERR_TOO_LARGE, -E2BIG, "a secret has at most %u KiB", VAULT_VALUE_MAX / 1024U);
+	to = buf_room(ret, len + VAULT_OVERHEAD);
+	c = EVP_CIPHER_CTX_new();
+	put_aad(n, aad, &aad_len);
+	if (!to || !c || RAND_bytes(to, NONCE) != 1 ||
+	    EVP_EncryptInit_ex2(c, EVP_aes_256_gcm(), v->key, to, NULL) != 1 ||
+	    EVP_EncryptUpdate(c, NULL, &got, (const uint8_t *)aad, aad_len) != 1 ||
+	    EVP_EncryptUpdate(c, to + NONCE, &got, value, (int)len) != 1 || (size_t)got != len ||
+	    EVP_EncryptFinal_ex(c, to + NONCE + len, &got) != 1 ||
+	    EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_GCM_GET_TAG, TAG, to + NONCE + len) != 1)
+		r = err_set(e, ERR_INTERNAL, -EIO, "secret '%s' could not be sealed", n->name);
+	else
+		buf_added(ret, len + VAULT_OVERHEAD);
+	EVP_CIPHER_CTX_free(c);
+	return r;
+}
+
+static int does_not_open(const struct vault_name *n, struct err *e)
+{
+	err_set(e, ERR_INTERNAL, -EBADMSG, "secret '%s' of tenant '%s' (version %" PRIu64 ") can not be decrypted", n->name,
+		n->tenant, n->version);
+	err_remedy(e, "it was sealed with another key (secrets.key, secrets_key_command), or its row was changed: set it again");
+	return -EBADMSG;
+}
+
+int vault_open(struct vault *v, const struct vault_name *n, const void *sealed, size_t len, struct buf *ret,
+	       struct err *e)
+{
+	const uint8_t *from = sealed;
+	size_t plain = len - VAULT_OVERHEAD;
+	EVP_CIPHER_CTX *c = NULL;
+	uint8_t tag[TAG], *to;
+	char aad[256];
+	int got = 0, aad_len, r = v->ready ? 0 : key_file(v, false, e);
+
+	if (r < 0)
+		return err_wrap(e, r, "secret '%s'", n->name);
+	if (len < VAULT_OVERHEAD || plain > VAULT_VALUE_MAX)
+		return does_not_open(n, e);
+	to = buf_room(ret, plain + 1);
+	c = EVP_CIPHER_CTX_new();
+	put_aad(n, aad, &aad_len);
+	memcpy(tag, from + len - TAG, TAG);
+	if (!to || !c)
+		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a secret");
+	else if (EVP_DecryptInit_ex2(c, EVP_aes_256_gcm(), v->key, from, NULL) != 1 ||
+		 EVP_DecryptUpdate(c, NULL, &got, (const uint8_t *)aad, aad_len) != 1 ||
+		 EVP_DecryptUpdate(c, to, &got, from + NONCE, (int)plain) != 1 || (size_t)got != plain ||
+		 EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_GCM_SET_TAG, TAG, tag) != 1 ||
+		 EVP_DecryptFinal_ex(c, to + plain, &got) != 1) {
+		explicit_bzero(to, plain);
+		r = does_not_open(n, e);
+	} else {
+		buf_added(ret, plain);
+	}
+	EVP_CIPHER_CTX_free(c);
+	return r;
+}

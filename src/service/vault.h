@@ -1,0 +1,53 @@
+/*
+ * Values that lie on a disk, sealed: AES-256-GCM with a nonce of its own each, bound to whose, which and what version it
+ * is. What was changed, or belongs elsewhere, does not open.
+ *
+ * The key is `secrets.key` in the data folder (32 bytes, 0600, made when the first value is sealed), or comes from
+ * outside (secrets_key_command): 32 bytes are the key; anything else is a passphrase, stretched by scrypt with
+ * `secrets.salt` of the data folder.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+
+struct vault;
+
+#define VAULT_KEY 32U
+#define VAULT_PASSPHRASE_MIN 12U
+#define VAULT_GIVEN_MAX 1024U
+#define VAULT_VALUE_MAX (64U * 1024U)
+#define VAULT_OVERHEAD 28U /* nonce and tag */
+
+struct vault_opts {
+	const char *data; /* the data folder */
+	const void *given; /* from outside, NULL = none */
+	size_t given_len;
+};
+
+/* Copies what it needs. A passphrase is stretched here, which takes a moment. */
+int vault_new(const struct vault_opts *o, struct vault **ret, struct err *e);
+void vault_free(struct vault *v); /* and wipes it */
+DEFINE_AUTO(struct vault, vault_free)
+/* Something was sealed before: a key that is missing now is an error, and no new one is made. */
+void vault_in_use(struct vault *v);
+
+struct vault_name {
+	const char *tenant, *name;
+	uint64_t version;
+};
+/* Adds to @ret. */
+int vault_seal(struct vault *v, const struct vault_name *n, const void *value, size_t len, struct buf *ret,
+	       struct err *e);
+/* ERR_INTERNAL that names the secret when it does not open. @ret is wiped by who has it: vault_wipe. */
+int vault_open(struct vault *v, const struct vault_name *n, const void *sealed, size_t len, struct buf *ret,
+	       struct err *e);
+void vault_wipe(struct buf *b);
+static inline void vault_wipep(struct buf *b)
+{
+	vault_wipe(b);
+}

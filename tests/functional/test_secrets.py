@@ -1,0 +1,376 @@
+"""Secrets: set, given to sandboxes, rotated, never shown."""
+import base64
+import json
+import os
+import time
+import urllib.parse
+
+import pytest
+
+from api import d, error, events, nothing_is_left_behind, as_tenant, token, As  # noqa: F401
+from daemon import Daemon
+
+VALUE = "hunter22-correct/horse+battery"
+
+
+@pytest.fixture(autouse=True)
+def clean(d):
+    yield
+    for p in d.get("/v1/pools?tenant=*").json["pools"]:
+        d.delete(f"/v1/pools/{p['name']}?tenant={p['tenant']}")
+    for b in d.get("/v1/sandboxes?limit=1000&tenant=*").json["sandboxes"]:
+        d.delete(f"/v1/sandboxes/{b['id']}")
+    for c in d.get("/v1/checkpoints?limit=1000&tenant=*").json["checkpoints"]:
+        d.delete(f"/v1/checkpoints/{c['id']}")
+    for t in d.get("/v1/templates?tenant=*").json["templates"]:
+        d.delete(f"/v1/templates/{t['name']}?tenant={t['tenant']}")
+    for s in d.get("/v1/secrets?tenant=*").json["secrets"]:
+        d.delete(f"/v1/secrets/{s['name']}?tenant={s['tenant']}")
+
+
+def put(d, name, value, status=201, **fields):
+    r = d.put(f"/v1/secrets/{name}", {"value": value, **fields})
+    assert r.status == status, r
+    return r.json
+
+
+def sh(d, box, script, **fields):
+    r = d.exec(box["id"], "/bin/sh", "-c", script, **fields)
+    assert r["exit_code"] == 0, r
+    return r["stdout"]
+
+
+def spelled(d, box, script):
+    """What a script says, letter by letter: nothing masks that."""
+    return sh(d, box, f"({script}) | sed 's/./& /g'").replace(" ", "")
+
+
+def until(what, seconds=20):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+# --- the API ---
+
+def test_set_rotate_list_and_delete_never_tell_the_value(d):
+    assert d.get("/v1/secrets").json == {"secrets": []}
+    s = put(d, "API_KEY", VALUE, description="for the test")
+    assert {k: s[k] for k in ("name", "tenant", "version", "size", "description")} == {
+        "name": "API_KEY", "tenant": "default", "version": 1, "size": len(VALUE), "description": "for the test"}
+    assert d.get("/v1/secrets/API_KEY").json == s and d.get("/v1/secrets").json == {"secrets": [s]}
+    again = put(d, "API_KEY", VALUE + "2", 200)
+    assert again["version"] == 2 and again["description"] == "for the test" and again["created_at"] == s["created_at"]
+    r = d.put("/v1/secrets/RAW", {"value_base64": base64.b64encode(bytes(range(256))).decode()})
+    assert r.status == 201 and r.json["size"] == 256
+    assert d.delete("/v1/secrets/API_KEY").status == 204
+    error(d.get("/v1/secrets/API_KEY"), 404, "not_found")
+    error(d.delete("/v1/secrets/API_KEY"), 404, "not_found")
+    kinds = [x["kind"] for x in d.get("/v1/audit?limit=1000").json["records"] if x["kind"].startswith("secret.")]
+    assert kinds[-4:] == ["secret.set", "secret.rotate", "secret.set", "secret.delete"]
+
+
+@pytest.mark.parametrize("name,body,status,code", [
+    ("K", {}, 400, "invalid"), ("K", {"value": "abc"}, 400, "invalid"), ("K", {"value": "abc\n\n"}, 400, "invalid"), ("K", {"value": 7}, 400, "invalid"),
+    ("K", {"value": "x" * 65537}, 413, "too_large"), ("K", {"value_base64": "A" * 200000}, 413, "too_large"), ("K", {"value_base64": "!!"}, 400, "invalid"),
+    ("K", {"value": "long enough", "value_base64": "AAAAAAAA"}, 400, "invalid"), ("K", {"value": "long enough", "what": 1}, 400, "invalid"),
+    (".hidden", {"value": "long enough"}, 400, "invalid"), ("a%2Fb", {"value": "long enough"}, 400, "invalid"), ("x" * 65, {"value": "long enough"}, 400, "invalid"),
+])
+def test_what_is_no_secret_is_refused(d, name, body, status, code):
+    error(d.put(f"/v1/secrets/{name}", body), status, code)
+    assert d.get("/v1/secrets").json == {"secrets": []}
+
+
+def test_a_body_that_is_no_json_is_not_quoted(d):
+    r = d.request("PUT", "/v1/secrets/K", body=b'{"value": ' + VALUE.encode() + b"}", headers={"Content-Type": "application/json"})
+    assert VALUE not in json.dumps(error(r, 400, "invalid")) and "hunter22" not in r.body.decode()
+
+
+def test_tenants_scopes_and_quotas(d):
+    mine = as_tenant(d, "mine", quotas={"secrets": 2})
+    reader = As(d, token(d, tenant="mine", scope="read")["token"])
+    put(d, "SHARED", VALUE)
+    assert mine.get("/v1/secrets").json == {"secrets": []}
+    error(mine.get("/v1/secrets/SHARED"), 404, "not_found")
+    error(mine.post("/v1/sandboxes", {"secrets": [{"name": "SHARED", "as": "env"}]}), 404, "not_found")
+    for name in ("A", "B"):
+        assert mine.put(f"/v1/secrets/{name}", {"value": "mine-" + name}).status == 201
+    error(mine.put("/v1/secrets/C", {"value": "too many"}), 429, "quota")
+    assert mine.put("/v1/secrets/A", {"value": "another one"}).json["version"] == 2
+    error(reader.put("/v1/secrets/A", {"value": "not mine"}), 403, "denied")
+    error(reader.delete("/v1/secrets/A"), 403, "denied")
+    assert [s["name"] for s in reader.get("/v1/secrets").json["secrets"]] == ["A", "B"]
+    assert [s["name"] for s in d.get("/v1/secrets?tenant=mine").json["secrets"]] == ["A", "B"]
+    assert d.get("/v1/tenants/mine").json["used"]["secrets"] == 2
+    assert mine.delete("/v1/secrets/B").status == 204 and mine.put("/v1/secrets/C", {"value": "room again"}).status == 201
+    assert d.delete("/v1/tenants/mine").status == 204
+
+
+# --- given ---
+
+def test_a_file_is_the_users_alone_on_a_tmpfs(d):
+    put(d, "KEY", VALUE)
+    b = d.create(secrets=[{"name": "KEY", "as": "file"}, {"name": "KEY", "as": "env", "env": "OTHER"}])
+    assert b["secrets"] == [{"name": "KEY", "as": "file"}, {"name": "KEY", "as": "env", "env": "OTHER"}] and b["tmpfs"] == []
+    assert sh(d, b, "stat -c '%a %u %F' /run/secrets/KEY; stat -f -c %T /run/secrets") == "400 1000 regular file\ntmpfs\n"
+    assert spelled(d, b, "cat /run/secrets/KEY") == VALUE
+    assert sh(d, b, "cat /run/secrets/KEY") == "***"
+    assert d.get("/v1/sandboxes/" + b["id"]).json["secrets"] == b["secrets"]
+    kinds = [(x["secret"], x["as"]) for x in d.get(f"/v1/audit?limit=1000&sandbox={b['id']}").json["records"] if x["kind"] == "secret.use"]
+    assert kinds == [("KEY", "file"), ("KEY", "env")]
+
+
+def test_a_path_elsewhere_leads_to_it(d):
+    put(d, "KEY", VALUE)
+    b = d.create(secrets=[{"name": "KEY", "as": "file", "path": "/etc/app/key.txt"}])
+    assert sh(d, b, "readlink /etc/app/key.txt") == "/run/secrets/KEY\n"
+    assert spelled(d, b, "cat /etc/app/key.txt") == VALUE
+    ro = d.post("/v1/sandboxes", {"read_only": True, "secrets": [{"name": "KEY", "as": "file", "path": "/etc/app/key.txt"}]})
+    assert ro.status >= 400 and "secrets" in ro.json["error"]["message"], ro
+    b = d.create(read_only=True, secrets=[{"name": "KEY", "as": "file"}])
+    assert spelled(d, b, "cat /run/secrets/KEY") == VALUE
+
+
+def test_env_is_for_commands_and_nowhere_else(d):
+    put(d, "TOKEN", VALUE)
+    b = d.create(env={"TOKEN": "below", "A": "1"}, secrets=[{"name": "TOKEN", "as": "env"}])
+    assert spelled(d, b, "printf %s \"$TOKEN\"") == VALUE and sh(d, b, "echo $A") == "1\n"
+    assert sh(d, b, "echo $TOKEN", env={"TOKEN": "own"}) == "own\n"
+    assert b["env"] == {"TOKEN": "below", "A": "1"}
+    assert VALUE not in json.dumps(d.get(f"/v1/sandboxes/{b['id']}/execs").json)
+    assert sh(d, d.create(), "echo \"<$TOKEN>\"") == "<>\n"
+
+
+@pytest.mark.parametrize("use", [
+    {"as": "file"}, {"name": "KEY"}, {"name": "KEY", "as": "what"}, {"name": "KEY", "as": "file", "path": "relative"}, {"name": "KEY", "as": "file", "path": "/a/../b"},
+    {"name": "KEY", "as": "env", "env": "1X"}, {"name": "KEY", "as": "env", "env": "A=B"}, {"name": "KEY", "as": "header"}, {"name": "KEY", "as": "header", "to": "10.0.0.1"},
+    {"name": "KEY", "as": "header", "to": "*.example.com"}, {"name": "KEY", "as": "header", "to": "a.example.com:0"}, {"name": "KEY", "as": "header", "to": "a.example.com", "header": "Host"},
+    {"name": "KEY", "as": "header", "to": "a.example.com", "format": "none"}, {"name": "KEY", "as": "header", "to": "a.example.com", "header": "A\r\nB"},
+    {"name": "KEY", "as": "basic", "to": "a.example.com"}, {"name": "KEY", "as": "basic", "to": "a.example.com", "user": "a:b"}, {"name": "KEY", "as": "query", "to": "a.example.com"},
+    {"name": "KEY", "as": "file", "more": 1}, {"name": "../KEY", "as": "file"}, "KEY",
+])
+def test_ways_that_make_no_sense_are_refused(d, use):
+    put(d, "KEY", VALUE)
+    error(d.post("/v1/sandboxes", {"secrets": [use]}), 400, "invalid")
+
+
+def test_one_that_is_not_there_is_named(d):
+    e = error(d.post("/v1/sandboxes", {"secrets": [{"name": "NOT_SET", "as": "env"}]}), 404, "not_found")
+    assert "NOT_SET" in e["message"] and "secret set NOT_SET" in e["remedy"]
+    error(d.put("/v1/templates/t", {"secrets": [{"name": "NOT_SET", "as": "env"}]}), 404, "not_found")
+    d.put("/v1/secrets/NUL", {"value_base64": base64.b64encode(b"with\0nul").decode()})
+    assert "NUL" in error(d.post("/v1/sandboxes", {"secrets": [{"name": "NUL", "as": "env"}]}), 400, "invalid")["message"]
+    b = d.create(secrets=[{"name": "NUL", "as": "file"}])
+    assert sh(d, b, "od -An -c /run/secrets/NUL | tr -d ' \\n'") == "with\\0nul"
+
+
+# --- masked ---
+
+def test_output_is_masked_in_every_form_and_way(d):
+    put(d, "KEY", VALUE)
+    b = d.create(secrets=[{"name": "KEY", "as": "env"}])
+    forms = [VALUE, base64.b64encode(VALUE.encode()).decode(), urllib.parse.quote(VALUE), urllib.parse.quote(VALUE, safe=""), VALUE.encode().hex()]
+    r = d.exec(b["id"], "/bin/sh", "-c", "echo \"$KEY\"; echo \"$KEY\" | base64; printf %s \"$KEY\" >&2; env | grep KEY")
+    assert r["stdout"] == "***\n***\nKEY=***\n" and r["stderr"] == "***"
+    for form in forms:  # said by whoever knows it
+        assert d.exec(b["id"], "/bin/echo", f"a{form[:3]} {form} b")["stdout"] == f"a{form[:3]} *** b\n"
+    r = d.exec(b["id"], "/bin/sh", "-c", "echo \"$KEY\"", encoding="base64")
+    assert base64.b64decode(r["stdout_base64"]) == b"***\n"
+
+
+def test_a_value_in_pieces_is_masked_in_streams_and_spools(d):
+    put(d, "KEY", VALUE)
+    b = d.create(secrets=[{"name": "KEY", "as": "env"}])
+    pieces = "i=1; while [ $i -le ${#KEY} ]; do printf %s \"$(printf %s \"$KEY\" | cut -c$i)\"; i=$((i+1)); done; echo; echo done"
+    said = "".join(data["data"] for kind, data in events(d, f"/v1/sandboxes/{b['id']}/execs", {"cmd": ["/bin/sh", "-c", pieces]}) if kind == "stdout")
+    assert said == "***\ndone\n"
+    x = d.post(f"/v1/sandboxes/{b['id']}/execs", {"cmd": ["/bin/sh", "-c", pieces], "background": True}).json
+    r = d.get(f"/v1/sandboxes/{b['id']}/execs/{x['id']}/wait?timeout=30").json
+    assert r["stdout"] == "***\ndone\n"
+    assert d.get(f"/v1/sandboxes/{b['id']}/execs/{x['id']}/output?stream=stdout").body == b"***\ndone\n"
+    x = d.post(f"/v1/sandboxes/{b['id']}/execs", {"cmd": ["/bin/sh", "-c", "echo \"<$KEY>\"; " + pieces], "background": True, "tty": True}).json
+    tty = d.get(f"/v1/sandboxes/{b['id']}/execs/{x['id']}/wait?timeout=30").json["stdout"]
+    # Of a value that comes letter by letter a terminal shows the first two at most: somebody may be typing.
+    assert tty.replace("\r", "") in [f"<***>\n{VALUE[:n]}***\ndone\n" for n in (0, 1, 2)], tty
+
+
+def test_output_of_others_and_much_of_it_is_left_alone(d):
+    put(d, "KEY", VALUE)
+    b = d.create(secrets=[{"name": "KEY", "as": "env"}], output_limit="8M")
+    assert d.exec(b["id"], "/bin/sh", "-c", f"printf %s {VALUE[:-1]}")["stdout"] == VALUE[:-1]
+    r = d.exec(b["id"], "/bin/sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' h; echo \"$KEY\"")
+    assert r["stdout"] == "h" * 3000000 + "***\n"
+    assert d.exec(d.create()["id"], "/bin/echo", VALUE)["stdout"] == VALUE + "\n"
+
+
+def test_nothing_of_it_is_in_the_data_folder(d):
+    value = "told-nowhere-2718281828"
+    put(d, "KEY", value)
+    b = d.create(secrets=[{"name": "KEY", "as": "env"}, {"name": "KEY", "as": "file"}])
+    d.exec(b["id"], "/bin/sh", "-c", "cat /run/secrets/KEY; echo $KEY; echo $KEY | base64 >&2")
+    x = d.post(f"/v1/sandboxes/{b['id']}/execs", {"cmd": ["/bin/sh", "-c", "cat /run/secrets/KEY; echo; yes | head -c 200000"], "background": True}).json
+    d.get(f"/v1/sandboxes/{b['id']}/execs/{x['id']}/wait?timeout=30")
+    told = d.exec(b["id"], "/bin/echo", value)
+    assert told["cmd"] == ["/bin/echo", "***"] and told["stdout"] == "***\n"
+    r = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"name": "one"})
+    assert r.status == 201, r
+    assert os.stat(d.data / "secrets.key").st_mode & 0o7777 == 0o600
+    for folder, _, files in os.walk(d.data):
+        for name in files:
+            path = os.path.join(folder, name)
+            if os.path.isfile(path):
+                with open(path, "rb") as f:
+                    assert value.encode() not in f.read(), path
+    assert not any(value in line for line in d.log)
+
+
+def test_files_of_secrets_are_not_read_by_the_api(d):
+    put(d, "KEY", VALUE)
+    b = d.create(secrets=[{"name": "KEY", "as": "file"}])
+    sh(d, b, "ln -s /run/secrets/KEY /tmp/link; echo plain > /tmp/plain")
+    for path in ("/run/secrets/KEY", "/run/../run/secrets//KEY", "/tmp/link"):
+        e = error(d.get(f"/v1/sandboxes/{b['id']}/files?path=" + urllib.parse.quote(path)), 403, "denied")
+        assert "secret" in e["message"]
+    assert d.get(f"/v1/sandboxes/{b['id']}/files?path=/tmp/plain").body == b"plain\n"
+    r = d.get(f"/v1/sandboxes/{b['id']}/files?path=/run&op=archive")
+    assert r.status == 200 and VALUE.encode() not in r.body
+
+
+# --- rotated ---
+
+def test_running_sandboxes_get_the_new_value(d):
+    put(d, "KEY", VALUE)
+    b = d.create(secrets=[{"name": "KEY", "as": "env"}, {"name": "KEY", "as": "file"}])
+    paused = d.create(secrets=[{"name": "KEY", "as": "file"}])
+    assert d.post(f"/v1/sandboxes/{paused['id']}/pause").status == 200
+    assert spelled(d, b, "cat /run/secrets/KEY") == VALUE
+    sh(d, b, "cp /run/secrets/KEY /tmp/old")
+    put(d, "KEY", "brand-new-value", 200)
+    assert spelled(d, b, "printf %s $KEY") == "brand-new-value"
+    until(lambda: spelled(d, b, "cat /run/secrets/KEY") == "brand-new-value")
+    assert sh(d, b, "stat -c %a /run/secrets/KEY; cat /tmp/old; echo $KEY") == "400\n***\n"
+    assert d.post(f"/v1/sandboxes/{paused['id']}/resume").status == 200
+    until(lambda: spelled(d, paused, "cat /run/secrets/KEY") == "brand-new-value")
+
+
+def test_a_deleted_one_is_given_to_nobody_and_stays_masked(d):
+    put(d, "KEY", VALUE)
+    b = d.create(secrets=[{"name": "KEY", "as": "env"}, {"name": "KEY", "as": "file"}])
+    sh(d, b, "cp /run/secrets/KEY /tmp/old")
+    assert d.delete("/v1/secrets/KEY").status == 204
+    assert sh(d, b, "echo \"<$KEY>\"; cat /tmp/old") == "<>\n***"
+    error(d.post("/v1/sandboxes", {"secrets": [{"name": "KEY", "as": "env"}]}), 404, "not_found")
+    assert put(d, "KEY", "and again one")["version"] == 2
+    assert sh(d, b, "echo \"<$KEY>\"; cat /tmp/old") == "<***>\n***"
+
+
+# --- templates, pools, checkpoints, forks, sleep ---
+
+def test_templates_and_pools_hand_them_out(d):
+    put(d, "KEY", VALUE)
+    r = d.put("/v1/templates/t", {"secrets": [{"name": "KEY", "as": "env"}, {"name": "KEY", "as": "file"}]})
+    assert r.status == 201 and r.json["config"]["secrets"][0]["name"] == "KEY"
+    assert d.put("/v1/pools/p", {"template": "t", "min": 1}).status == 201
+    until(lambda: d.get("/v1/pools/p").json["ready"] == 1)
+    put(d, "KEY", "rotated-in-the-pool", 200)
+    b = d.create(template="t")
+    assert b["pooled"] is True
+    until(lambda: spelled(d, b, "cat /run/secrets/KEY") == "rotated-in-the-pool")
+    assert spelled(d, b, "printf %s $KEY") == "rotated-in-the-pool"
+    none = d.create(template="t", secrets="drop")
+    assert none["secrets"] == [] and sh(d, none, "echo \"<$KEY>\"; ls /run/secrets 2>/dev/null || true") == "<>\n"
+
+
+def test_a_checkpoint_has_none_and_a_restore_asks_again(d):
+    put(d, "KEY", VALUE)
+    b = d.create(secrets=[{"name": "KEY", "as": "file"}, {"name": "KEY", "as": "env"}])
+    sh(d, b, "cp /run/secrets/KEY /home/user/copy")
+    c = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"name": "one"}).json
+    put(d, "KEY", "second-value", 200)
+    again = d.create(checkpoint=c["id"])
+    assert again["secrets"] == b["secrets"] and spelled(d, again, "cat /run/secrets/KEY") == "second-value"
+    assert sh(d, again, "cat /home/user/copy; echo; cat /run/secrets/KEY") == "***\n***"
+    assert d.delete("/v1/secrets/KEY").status == 204
+    e = error(d.post("/v1/sandboxes", {"checkpoint": c["id"]}), 404, "not_found")
+    assert "KEY" in e["message"] and "drop" in e["remedy"]
+    error(d.post(f"/v1/sandboxes/{b['id']}/fork", {}), 404, "not_found")
+    error(d.post(f"/v1/sandboxes/{b['id']}/restore", {"checkpoint": c["id"]}), 404, "not_found")
+    for box in (d.create(checkpoint=c["id"], secrets="drop"), d.post(f"/v1/sandboxes/{b['id']}/fork", {"secrets": "drop"}).json["sandboxes"][0],
+                d.post(f"/v1/sandboxes/{b['id']}/restore", {"checkpoint": c["id"], "secrets": "drop"}).json):
+        assert box["secrets"] == [{"name": "KEY", "as": "mask"}]
+        assert sh(d, box, "cat /home/user/copy; echo \"<$KEY>\"; ls /run/secrets 2>/dev/null || true") == "***<>\n"
+
+
+def test_a_fork_with_memory_masks_what_its_processes_knew(d):
+    put(d, "KEY", VALUE)
+    b = d.create(secrets=[{"name": "KEY", "as": "env"}, {"name": "KEY", "as": "file"}])
+    x = d.post(f"/v1/sandboxes/{b['id']}/execs", {"cmd": ["/bin/sh", "-c", "while :; do echo \"had $KEY\"; sleep 0.2; done"], "background": True}).json
+    until(lambda: "had ***" in d.get(f"/v1/sandboxes/{b['id']}/execs/{x['id']}/output?stream=stdout").body.decode())
+    put(d, "KEY", "second-value", 200)
+    r = d.post(f"/v1/sandboxes/{b['id']}/fork", {"memory": True})
+    assert r.status == 201, r
+    fork = r.json["sandboxes"][0]
+    assert fork["restored"]["memory"] is True and spelled(d, fork, "cat /run/secrets/KEY") == "second-value"
+    theirs = f"/v1/sandboxes/{fork['id']}/execs/{fork['restored']['execs'][0]}"
+    until(lambda: d.get(theirs + "/output?stream=stdout").body.count(b"had ***") >= 2)
+    assert VALUE not in d.get(theirs + "/output?stream=stdout").body.decode()
+    assert sh(d, fork, "printf %s $KEY") == "***"
+
+
+def test_sleep_and_waking_up_give_them_anew(d):
+    put(d, "KEY", VALUE)
+    b = d.create(secrets=[{"name": "KEY", "as": "file"}])
+    sh(d, b, "cp /run/secrets/KEY /home/user/copy")
+    assert d.post(f"/v1/sandboxes/{b['id']}/hibernate", {"memory": "auto"}).status == 200
+    put(d, "KEY", "second-value", 200)
+    assert spelled(d, b, "cat /run/secrets/KEY") == "second-value"
+    assert d.post(f"/v1/sandboxes/{b['id']}/hibernate", {"memory": "auto"}).status == 200
+    assert d.delete("/v1/secrets/KEY").status == 204
+    assert sh(d, b, "cat /home/user/copy; ls /run/secrets 2>/dev/null || true") == "***"
+    assert d.get(f"/v1/sandboxes/{b['id']}").json["secrets"] == [{"name": "KEY", "as": "mask"}]
+
+
+# --- the daemon ---
+
+def test_a_restart_keeps_values_masks_and_files(d):
+    with Daemon() as own:
+        put(own, "KEY", VALUE)
+        b = own.create(secrets=[{"name": "KEY", "as": "file"}, {"name": "KEY", "as": "env"}])
+        sh(own, b, "cp /run/secrets/KEY /tmp/old")
+        put(own, "KEY", "second-value", 200)
+        own.stop()
+        own.start()
+        assert own.get("/v1/secrets/KEY").json["version"] == 2
+        assert sh(own, b, "cat /tmp/old; echo \" $KEY\"") == "*** ***\n"
+        until(lambda: spelled(own, b, "cat /run/secrets/KEY") == "second-value")
+        assert spelled(own, b, "printf %s $KEY") == "second-value"
+
+
+def test_a_key_that_is_lost_or_open_to_others_is_told(d):
+    with Daemon() as own:
+        put(own, "KEY", VALUE)
+        own.stop()
+        key = own.data / "secrets.key"
+        kept = key.read_bytes()
+        key.chmod(0o644)
+        own.start()
+        e = error(own.post("/v1/sandboxes", {"secrets": [{"name": "KEY", "as": "env"}]}), 500, "internal")
+        assert "secrets.key" in e["message"] and "0600" in e["remedy"]
+        own.stop()
+        who = key.stat()
+        key.unlink()
+        own.start()
+        e = error(own.put("/v1/secrets/OTHER", {"value": "another one"}), 500, "internal")
+        assert "missing" in e["message"] and not key.exists()
+        own.stop()
+        key.write_bytes(bytes(32))
+        os.chown(key, who.st_uid, who.st_gid)
+        key.chmod(0o600)
+        own.start()
+        e = error(own.post("/v1/sandboxes", {"secrets": [{"name": "KEY", "as": "env"}]}), 500, "internal")
+        assert "KEY" in e["message"] and "decrypted" in e["message"]
+        own.stop()
+        key.write_bytes(kept)
+        own.start()
+        assert spelled(own, own.create(secrets=[{"name": "KEY", "as": "env"}]), "printf %s $KEY") == VALUE

@@ -294,6 +294,7 @@ static const struct kind {
 	{ "checkpoint", "/v1/checkpoints?limit=1000", "checkpoints", "id" },
 	{ "template", "/v1/templates", "templates", "name" },
 	{ "pool", "/v1/pools", "pools", "name" },
+	{ "secret", "/v1/secrets", "secrets", "name" },
 };
 
 static void names_of(struct conn *c, const struct kind *k)

@@ -131,6 +131,18 @@ static void let_go_on(struct net_run *r)
 		exec_start_waiting(r->box);
 }
 
+/* Each may begin something new: those are not told. */
+static void flushed(struct net_run *r)
+{
+	struct net_flush *f, *list = r->flushes;
+
+	r->flushes = NULL;
+	while ((f = list)) {
+		list = f->next;
+		f->fn(f->arg);
+	}
+}
+
 /* --- telling egress --- */
 
 static void send_plain(struct nets *n, enum egress_type type, uint64_t box)
@@ -323,6 +335,7 @@ static void on_down(void *arg)
 	while ((r = map_next(&n->runs, &at))) {
 		r->held = r->in_force = false;
 		r->seq = 0;
+		flushed(r);
 		if (!r->box) /* nobody will tell of it any more */
 			run_free(r);
 	}
@@ -340,6 +353,7 @@ static void on_done(struct net_run *r, const struct egress_msg *m)
 	}
 	net_put_done(r, (int)m->arg);
 	let_go_on(r);
+	flushed(r);
 }
 
 static void on_named(struct net_run *r, const struct egress_msg *m)
@@ -486,6 +500,10 @@ static void on_tick(uv_timer_t *t)
 	while ((r = map_next(&n->runs, &at))) {
 		if (!r->box)
 			continue;
+		if (r->flushes && now - r->flush_ns >= READY_NS)
+			flushed(r);
+		else if (r->flushes)
+			nets_soon(n);
 		if (!r->ready && now - r->since_ns >= READY_NS)
 			let_go_on(r);
 		else if (!r->ready)
@@ -576,6 +594,7 @@ void box_net_end(struct box *b)
 	b->run = NULL;
 	net_put_fail(r, err_set(&e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"), &e);
 	r->box = NULL;
+	flushed(r);
 	fd_close_many(r->sock, EGRESS_SOCKETS);
 	for (unsigned i = 0; i < EGRESS_SOCKETS; i++)
 		r->sock[i] = -1;
@@ -617,6 +636,21 @@ void box_net_free(struct box *b)
 	box_net_end(b);
 	net_state_unref(b->net);
 	b->net = NULL;
+}
+
+bool box_net_flushed(struct box *b, struct net_flush *f)
+{
+	struct net_run *r = b->run;
+
+	if (!r || !r->held || !elink_up(r->nets->link))
+		return true;
+	if (!r->flushes)
+		r->flush_ns = clock_mono_ns();
+	f->next = r->flushes;
+	r->flushes = f;
+	net_run_sync(r); /* the same policy again: the word that it is done comes behind the names */
+	nets_soon(r->nets);
+	return false;
 }
 
 bool box_net_ready(const struct box *b)

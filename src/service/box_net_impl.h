@@ -25,6 +25,8 @@ struct net_run {
 	bool less; /* the configuration has less than was asked for */
 	struct egress_counts last; /* as egress told */
 	struct net_put *put; /* who waits for a change */
+	struct net_flush *flushes; /* and for names */
+	uint64_t flush_ns; /* monotonic: since when */
 };
 
 struct nets {

@@ -442,6 +442,46 @@ TEST(an_ambiguous_request_is_refused)
 	down();
 }
 
+static void farewell(struct peer *p)
+{
+	hear_until(p, "\r\n\r\n");
+	say(p, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nall", 42);
+}
+
+static void ask_much(struct peer *p)
+{
+	char line[1024];
+
+	say(p, "GET / HTTP/1.1\r\nHost: " NAME "\r\nX: ", 26 + strlen(NAME));
+	memset(line, 'x', sizeof(line));
+	for (int i = 0; i < 40; i++)
+		say(p, line, sizeof(line));
+	hear_until(p, NULL);
+}
+
+TEST(a_head_that_never_ends_is_refused)
+{
+	up(true);
+	begin(true, ask_much);
+	serve(f.world, NAME, listen_only);
+	turn();
+	CHECK_CONTAINS(f.client.got, "HTTP/1.1 400 ");
+	CHECK_CONTAINS(f.client.got, "too large");
+	CHECK_EQ(f.server.len, 0);
+	down();
+}
+
+TEST(who_is_trusted_is_settled_when_it_begins)
+{
+	up(true);
+	begin(true, ask_once);
+	trust_free(TAKE_PTR(f.trust)); /* a new configuration came */
+	serve(f.world, NAME, farewell);
+	turn();
+	CHECK_CONTAINS(f.client.got, "all");
+	down();
+}
+
 TEST(a_budget_of_requests_is_told)
 {
 	up(true);
@@ -666,12 +706,6 @@ TEST(an_answer_that_breaks_off_does_not_look_whole)
 	CHECK_CONTAINS(f.client.got, "half");
 	CHECK(f.client.torn);
 	down();
-}
-
-static void farewell(struct peer *p)
-{
-	hear_until(p, "\r\n\r\n");
-	say(p, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nall", 42);
 }
 
 TEST(an_answer_with_its_end_has_it)

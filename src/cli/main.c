@@ -73,6 +73,7 @@ static const struct command {
 	{ "wake", cmd_client, "wake a hibernated sandbox" },
 	{ "template", cmd_client, "what new sandboxes are to be like" },
 	{ "pool", cmd_client, "sandboxes kept ready" },
+	{ "secret", cmd_client, "values for sandboxes alone" },
 	{ "network", cmd_client, "what a sandbox may reach, and what it used" },
 	{ "why", cmd_client, "what was refused, and how to allow it" },
 	{ "port-forward", cmd_client, "reach servers inside a sandbox" },

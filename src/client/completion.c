@@ -20,7 +20,7 @@ static const struct elsewhere {
 	{ "run", "run a command in a sandbox of its own",
 	  "--isolation --image --cpus --memory --disk --inodes --storage --pids --nofile --timeout --cpu-time "
 	  "--output-limit "
-	  "--io-bps --read-only --tmpfs --network --env --mount --workdir --user --hostname --seccomp --json --tty "
+	  "--io-bps --read-only --tmpfs --network --allow --allow-private --resolver --host --env --mount --workdir --user --hostname --seccomp --json --tty "
 	  "--no-tty "
 	  "--help" },
 	{ "doctor", "check what this host can enforce", "--attack --json --help" },
@@ -294,6 +294,7 @@ static const struct kind {
 	{ "checkpoint", "/v1/checkpoints?limit=1000", "checkpoints", "id" },
 	{ "template", "/v1/templates", "templates", "name" },
 	{ "pool", "/v1/pools", "pools", "name" },
+	{ "secret", "/v1/secrets", "secrets", "name" },
 };
 
 static void names_of(struct conn *c, const struct kind *k)

@@ -23,10 +23,16 @@ static int pool_url(struct buf *b, const char *word)
 	return url_add(b, "/v1/pools/%s", word);
 }
 
+static int secret_url(struct buf *b, const char *word)
+{
+	return url_add(b, "/v1/secrets/%s", word);
+}
+
 const struct thing thing_sandbox = { "SANDBOX", sandbox_url };
 const struct thing thing_checkpoint = { "CHECKPOINT", checkpoint_url };
 const struct thing thing_template = { "TEMPLATE", template_url };
 const struct thing thing_pool = { "POOL", pool_url };
+const struct thing thing_secret = { "SECRET", secret_url };
 
 const struct option thing_rm_options[] = {
 	{ "force", no_argument, NULL, 'f' },

@@ -7,7 +7,7 @@ struct thing {
 	const char *word; /* for errors: "SANDBOX" */
 	int (*url)(struct buf *b, const char *word);
 };
-extern const struct thing thing_sandbox, thing_checkpoint, thing_template, thing_pool;
+extern const struct thing thing_sandbox, thing_checkpoint, thing_template, thing_pool, thing_secret;
 
 /* A command that shows everything known about those named, as JSON; several become one array. */
 int thing_inspect(struct args *a, const struct thing *t, struct err *e);

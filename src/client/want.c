@@ -4,7 +4,8 @@
 #include "client/client.h"
 #include "client/show.h"
 
-enum { OPT_CPUS = 768, OPT_META, OPT_READ_ONLY, OPT_TMPFS, OPT_MOUNT, OPT_LATER, OPT_NETWORK, OPT_ALLOW, OPT_BUDGET, OPT_TREE_BUDGET, OPT_IDLE };
+enum { OPT_CPUS = 768, OPT_META, OPT_READ_ONLY, OPT_TMPFS, OPT_MOUNT, OPT_LATER, OPT_NETWORK, OPT_ALLOW, OPT_BUDGET, OPT_TREE_BUDGET, OPT_SECRET,
+	OPT_NO_SECRETS, OPT_IDLE };
 #define IDLE_PAUSE (OPT_IDLE + 1)
 #define IDLE_HIBERNATE (OPT_IDLE + 2)
 
@@ -62,7 +63,8 @@ const struct option want_options[] = {
 	{ "read-only", no_argument, NULL, OPT_READ_ONLY },
 	{ "tmpfs", required_argument, NULL, OPT_TMPFS },
 	{ "mount", required_argument, NULL, OPT_MOUNT },
-	{ "secret", required_argument, NULL, OPT_LATER },
+	{ "secret", required_argument, NULL, OPT_SECRET },
+	{ "no-secrets", no_argument, NULL, OPT_NO_SECRETS },
 	{ "seccomp", required_argument, NULL, OPT_LATER },
 	{ "cpu-time", required_argument, NULL, OPT_LATER },
 	{ NULL, 0, NULL, 0 },
@@ -97,6 +99,10 @@ const char want_help[] =
 	"  -e, --env NAME[=VALUE] a variable of every exec; without a value, ours (repeatable)\n"
 	"  --hostname NAME     the host name inside                          sandbox\n"
 	"  --isolation TIER    container                                     container\n"
+	"secrets (docs/secrets.md)\n"
+	"  --secret NAME[:HOW]  a file /run/secrets/NAME. HOW: file=PATH, env[=VAR], header[=HEADER]@HOST[:PORT],\n"
+	"                      basic=USER@HOST[:PORT], query=PARAMETER@HOST[:PORT], mask (repeatable)\n"
+	"  --no-secrets        none, although the template or checkpoint has some\n"
 	"network (docs/network.md)\n"
 	"  --network MODE      none; allow: what --allow names; open: the public internet; observe   none\n"
 	"  --allow RULE        NAME, *.NAME, ADDRESS[/N], @SET, with :PORTS (repeatable)\n"
@@ -239,6 +245,37 @@ int want_budget(json_t *net, const char *which, const char *arg, struct err *e)
 	return set_new(all, name, value, e);
 }
 
+/* NAME[:HOW[=FIELD][@HOST]] */
+static int want_secret(json_t *body, const char *arg, struct err *e)
+{
+	static const char *const fields[][2] = { { "file", "path" }, { "env", "env" },	  { "header", "header" },
+						 { "basic", "user" }, { "query", "parameter" }, { "mask", NULL } };
+	const char *how = strchr(arg, ':'), *eq, *host = NULL, *end;
+	size_t n, i;
+	json_t *one;
+
+	end = arg + strlen(arg);
+	how = how ? how + 1 : "file";
+	n = strcspn(how, "=@");
+	for (i = 0; i < ARRAY_LEN(fields); i++)
+		if (strlen(fields[i][0]) == n && !strncmp(fields[i][0], how, n))
+			break;
+	if (i == ARRAY_LEN(fields) || *arg == ':')
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be NAME, or NAME: and file, env, header, basic, query or mask",
+			       arg);
+	if (i >= 2 && i <= 4 && (host = strrchr(how, '@'))) /* a path may well hold one */
+		end = host;
+	eq = how[n] == '=' ? how + n + 1 : NULL;
+	one = json_pack("{s:s%, s:s}", "name", arg, strcspn(arg, ":"), "as", fields[i][0]);
+	if (one && eq && fields[i][1])
+		json_object_set_new(one, fields[i][1], json_stringn(eq, (size_t)(end - eq)));
+	if (one && host)
+		json_object_set_new(one, "to", json_string(host + 1));
+	if (!one || json_array_append_new(list_of(body, "secrets"), one) < 0)
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': not UTF-8", arg);
+	return 0;
+}
+
 static int apply(json_t *body, int opt, const char *arg, struct err *e)
 {
 	uint32_t milli;
@@ -268,6 +305,10 @@ static int apply(json_t *body, int opt, const char *arg, struct err *e)
 		return want_budget(network_of(body), "budget", arg, e);
 	case OPT_TREE_BUDGET:
 		return want_budget(network_of(body), "tree_budget", arg, e);
+	case OPT_SECRET:
+		return want_secret(body, arg, e);
+	case OPT_NO_SECRETS:
+		return args_set_text(body, "secrets", "drop", e);
 	case OPT_IDLE:
 	case IDLE_PAUSE:
 	case IDLE_HIBERNATE:

@@ -9,6 +9,7 @@
 
 #define DAEMON_LISTENERS 8
 #define DAEMON_PATH 1024
+#define DAEMON_KEY 1026 /* a passphrase, with the end of its line */
 
 struct daemon_config {
 	char data[DAEMON_PATH]; /* absolute, real */
@@ -37,6 +38,7 @@ struct daemon_config {
 	unsigned sandboxes_max;
 	char ports_domain[128]; /* "" = none */
 	char noid_isolation[16]; /* auto, container, vm */
+	char secrets_key_command[DAEMON_PATH]; /* writes the key of all secrets; "" = a file of the data folder */
 	struct net_conf network;
 };
 
@@ -50,6 +52,8 @@ struct daemon_start {
 	int life; /* readable when the supervisor is gone */
 	uid_t owner; /* who started the daemon: may use the unix socket */
 	char token[160]; /* an admin token to know from now on, "" = none */
+	const uint8_t *secrets_key; /* what secrets_key_command wrote, NULL = there is none */
+	size_t secrets_key_len;
 };
 
 /*

@@ -10,6 +10,7 @@
 #include "daemon/confine.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
+#include "service/box_net.h"
 #include "service/upkeep.h"
 #include "warden/program.h"
 
@@ -123,6 +124,8 @@ static struct service_opts options(const struct serve *v)
 		.egress_place = v->start->egress_place,
 		.net = &c->network,
 		.audit_output = c->audit_output,
+		.secrets_key = v->start->secrets_key,
+		.secrets_key_len = v->start->secrets_key_len,
 	};
 }
 
@@ -318,6 +321,7 @@ int daemon_serve(const struct daemon_start *s)
 	}
 	uv_run(&v->loop, UV_RUN_DEFAULT);
 	/* The process ends here; what counts is on disk, and nothing that was not stored has been answered. */
+	box_nets_store(v->service);
 	db_commit(v->db, NULL);
 	audit_flush(v->audit, NULL);
 	fdatasync(audit_fd(v->audit));

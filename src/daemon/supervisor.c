@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "daemon/folder.h"
+#include "daemon/key_command.h"
 #include "daemon/places.h"
 #include "daemon/ready.h"
 #include "daemon/restart.h"
@@ -42,6 +43,8 @@ struct supervisor {
 	enum phase phase;
 	uint64_t deadline;
 	sigset_t mask; /* as we were started */
+	uint8_t key[DAEMON_KEY]; /* of secrets, as the command gave it: each API process gets it */
+	size_t key_len;
 	struct err failed; /* why it ends, when nobody told it to */
 	int result;
 };
@@ -88,6 +91,8 @@ _Noreturn static void api_child(struct supervisor *s, pid_t parent, int ready)
 		.ready = ready,
 		.life = s->life[0],
 		.owner = p->owner,
+		.secrets_key = s->key_len ? s->key : NULL,
+		.secrets_key_len = s->key_len,
 	};
 
 	child_begin(parent, SIGKILL);
@@ -544,6 +549,8 @@ int supervisor_run(const struct supervisor_opts *o, struct err *e)
 		if (s.egress_program < 0)
 			r = err_sys(e, ERR_INTERNAL, s.egress_program, "open %.200s", o->egress);
 	}
+	if (r == 0 && s.places.config.secrets_key_command[0])
+		r = key_command_run(s.places.config.secrets_key_command, KEY_COMMAND_MS, s.key, sizeof(s.key), &s.key_len, e);
 	if (r == 0)
 		r = begin(&s, e);
 	while (r == 0 && s.phase != OVER)
@@ -555,6 +562,7 @@ int supervisor_run(const struct supervisor_opts *o, struct err *e)
 	if (s.phase == OVER)
 		folder_state_done(s.places.state);
 	places_close(&s.places);
+	explicit_bzero(s.key, sizeof(s.key));
 	fd_close(s.signals);
 	fd_close(s.ready);
 	fd_close_many(s.life, 2);

@@ -71,10 +71,19 @@ void stream_mitm(struct stream *s, bool tls)
 			       .ca = tls ? s->box->ca : NULL, .trust = g->trust, .inject = s->box->inject, .ops = &ops,
 			       .arg = s };
 	struct err e = { 0 };
+	int r;
 
+	/* Of a proxy's client the request is here already. */
+	if (!tls && s->out.len) {
+		o.first = s->out.buf + s->out.off;
+		o.first_len = s->out.len;
+	}
 	s->looking = false;
 	loop_forget(&g->loop, &s->a);
-	if (mitm_new(&o, &s->mitm, &e) < 0) {
+	r = mitm_new(&o, &s->mitm, &e);
+	relay_half_done(&g->relay, &s->out);
+	relay_half_init(&s->out);
+	if (r < 0) {
 		s->a.fd = client; /* not watched: it only has to be closed */
 		s->mitm = NULL;
 		stream_end(s, EGRESS_V_FAILED, e.msg);

@@ -93,6 +93,10 @@ static void ask_http(struct stream *s)
 		}
 	}
 	aim_at(s, &to);
+	if (s->asked == STREAM_ABSOLUTE && s->stage == STREAM_AIMED && s->a.fd >= 0 && stream_wants_mitm(s, false)) {
+		free(TAKE_PTR(s->http));
+		stream_mitm(s, false);
+	}
 }
 
 static void ask_socks(struct stream *s)

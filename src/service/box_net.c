@@ -28,52 +28,59 @@ struct net_tree *net_tree_get(struct nets *n, uint64_t id)
 	return t;
 }
 
-static void tree_store(struct nets *n, struct net_tree *t)
+static bool tree_store(struct nets *n, struct net_tree *t)
 {
 	char text[160], key[NET_KEY];
 
 	if (!t->refs) { /* its last sandbox is gone */
 		net_key(t->id, key);
 		map_del(&n->trees, key);
-		net_trees_delete(n->service->db, t->id, NULL);
+		if (t->stored)
+			net_trees_delete(n->service->db, t->id, NULL);
 		free(t);
-		return;
+		return true;
 	}
 	if (!t->dirty)
-		return;
+		return false;
 	net_counts_text(&t->counts, text, sizeof(text));
-	if (net_trees_put(n->service->db, &(struct net_tree_row){ t->id, text }, NULL) == 0)
+	if (net_trees_put(n->service->db, &(struct net_tree_row){ t->id, text }, NULL) == 0) {
 		t->dirty = false;
+		t->stored = true;
+	}
+	return true;
 }
 
-static void state_store(struct service *s, const struct box *b)
+static bool state_store(struct service *s, const struct box *b)
 {
 	struct net_state *st = b->net;
 	AUTO(buf_done) struct buf observed = BUF_INIT(MIB);
 	char text[160];
 
 	if (!st->dirty || !b->up)
-		return;
+		return false;
 	for (uint32_t i = 0; i < st->nobserved; i++)
 		buf_addf(&observed, "%s%s", i ? "\n" : "", st->observed[i]);
 	net_counts_text(&st->counts, text, sizeof(text));
 	if (nets_put(s->db, &(struct net_row){ b->id, text, buf_str(&observed) }, NULL) == 0)
 		st->dirty = false;
+	return true;
 }
 
 void box_nets_store(struct service *s)
 {
 	struct net_tree *t;
 	struct box *b;
+	bool changed = false;
 	size_t at = 0;
 
 	while ((b = map_next(&s->boxes, &at)))
 		if (b->net)
-			state_store(s, b);
+			changed |= state_store(s, b);
 	at = 0;
 	while ((t = map_next(&s->nets->trees, &at)))
-		tree_store(s->nets, t);
-	turn_dirty(s->turn);
+		changed |= tree_store(s->nets, t);
+	if (changed)
+		turn_dirty(s->turn);
 }
 
 /* --- one that egress knows --- */
@@ -84,10 +91,11 @@ struct net_run *net_run_new(struct box *b)
 
 	if (!r)
 		abort();
-	*r = (struct net_run){ .nets = b->service->nets, .box = b, .tenant = b->tenant, .sock = { -1, -1, -1 } };
+	*r = (struct net_run){ .nets = b->service->nets, .box = b, .sock = { -1, -1, -1 } };
 	r->state = net_state_ref(b->net);
 	r->since_ns = clock_mono_ns();
 	memcpy(r->id, b->id, sizeof(r->id));
+	snprintf(r->tenant, sizeof(r->tenant), "%s", b->tenant->id);
 	b->run = r;
 	return r;
 }
@@ -129,6 +137,18 @@ static void let_go_on(struct net_run *r)
 	r->ready = true;
 	if (r->box && r->box->state == BOX_RUNNING)
 		exec_start_waiting(r->box);
+}
+
+/* Each may begin something new: those are not told. */
+static void flushed(struct net_run *r)
+{
+	struct net_flush *f, *list = r->flushes;
+
+	r->flushes = NULL;
+	while ((f = list)) {
+		list = f->next;
+		f->fn(f->arg);
+	}
 }
 
 /* --- telling egress --- */
@@ -323,6 +343,7 @@ static void on_down(void *arg)
 	while ((r = map_next(&n->runs, &at))) {
 		r->held = r->in_force = false;
 		r->seq = 0;
+		flushed(r);
 		if (!r->box) /* nobody will tell of it any more */
 			run_free(r);
 	}
@@ -340,6 +361,7 @@ static void on_done(struct net_run *r, const struct egress_msg *m)
 	}
 	net_put_done(r, (int)m->arg);
 	let_go_on(r);
+	flushed(r);
 }
 
 static void on_named(struct net_run *r, const struct egress_msg *m)
@@ -486,6 +508,10 @@ static void on_tick(uv_timer_t *t)
 	while ((r = map_next(&n->runs, &at))) {
 		if (!r->box)
 			continue;
+		if (r->flushes && now - r->flush_ns >= READY_NS)
+			flushed(r);
+		else if (r->flushes)
+			nets_soon(n);
 		if (!r->ready && now - r->since_ns >= READY_NS)
 			let_go_on(r);
 		else if (!r->ready)
@@ -557,7 +583,6 @@ void box_net_entered(struct box *b)
 
 	if (!b->net)
 		return;
-	net_names_clear(s->db, b->id, NULL);
 	for (uint32_t i = 0; i < b->net->nnames; i++)
 		net_names_put(s->db,
 			      &(struct net_name_row){ .box = b->id, .number = b->net->names[i].index,
@@ -576,6 +601,7 @@ void box_net_end(struct box *b)
 	b->run = NULL;
 	net_put_fail(r, err_set(&e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"), &e);
 	r->box = NULL;
+	flushed(r);
 	fd_close_many(r->sock, EGRESS_SOCKETS);
 	for (unsigned i = 0; i < EGRESS_SOCKETS; i++)
 		r->sock[i] = -1;
@@ -619,6 +645,21 @@ void box_net_free(struct box *b)
 	b->net = NULL;
 }
 
+bool box_net_flushed(struct box *b, struct net_flush *f)
+{
+	struct net_run *r = b->run;
+
+	if (!r || !r->held || !elink_up(r->nets->link))
+		return true;
+	if (!r->flushes)
+		r->flush_ns = clock_mono_ns();
+	f->next = r->flushes;
+	r->flushes = f;
+	net_run_sync(r); /* the same policy again: the word that it is done comes behind the names */
+	nets_soon(r->nets);
+	return false;
+}
+
 bool box_net_ready(const struct box *b)
 {
 	return !b->run || b->run->ready;
@@ -660,6 +701,7 @@ static int on_tree(void *arg, const struct net_tree_row *row)
 
 	net_key(row->id, key);
 	t = net_tree_get(n, row->id);
+	t->stored = true;
 	net_counts_read(row->counts, &t->counts);
 	return 0;
 }

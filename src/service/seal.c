@@ -3,10 +3,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/box_impl.h"
+#include "service/box_net.h"
 #include "service/exec.h"
 #include "service/file.h"
 #include "service/layer.h"
-#include "service/net_state.h"
 #include "service/wlink.h"
 
 #define TRIES 8U
@@ -23,6 +23,7 @@ struct sealing {
 	void *arg;
 	int r;
 	struct err e;
+	struct net_flush flush;
 	struct turn_wait wait;
 };
 
@@ -111,6 +112,24 @@ static int refused(struct sealing *x, int r)
 	return 0;
 }
 
+/* Of all addresses its programs may know: more than at that moment does no harm. */
+static void on_names(void *arg)
+{
+	AUTO(buf_done) struct buf names = BUF_INIT(2 * MIB);
+	struct sealing *x = arg;
+	const struct net_state *net = x->box->net;
+	int r = 0;
+
+	if (net && net->nnames) {
+		r = net_state_names_write(net, &names);
+		if (r < 0)
+			r = err_set(&x->e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
+		else
+			x->c->names = buf_take(&names);
+	}
+	finish(x, r);
+}
+
 static void on_sealed(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
 	struct sealing *x = arg;
@@ -149,7 +168,11 @@ static void on_sealed(void *arg, int r, const struct wlink_answer *a, const stru
 		c->pause_ns = a->rep->arg;
 		memcpy(c->sum, l->sum, sizeof(c->sum));
 	}
-	finish(x, r);
+	x->flush = (struct net_flush){ .fn = on_names, .arg = x };
+	if (r < 0)
+		finish(x, r);
+	else if (box_net_flushed(x->box, &x->flush))
+		on_names(x);
 }
 
 static int config_of(const struct box *b, struct checkpoint *c, struct err *e)
@@ -162,15 +185,6 @@ static int config_of(const struct box *b, struct checkpoint *c, struct err *e)
 	jout_end(&j);
 	free(c->config);
 	c->config = jout_done(&j) < 0 ? NULL : buf_take(&text);
-	free(c->names);
-	c->names = NULL;
-	if (c->config && b->net && b->net->nnames) {
-		AUTO(buf_done) struct buf names = BUF_INIT(2 * MIB);
-
-		if (net_state_names_write(b->net, &names) < 0)
-			return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
-		c->names = buf_take(&names);
-	}
 	return c->config ? 0 : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
 }
 

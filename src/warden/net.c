@@ -5,6 +5,7 @@
  */
 #include "warden/inside.h"
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "linux/diag.h"
@@ -16,6 +17,8 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <sys/socket.h>
+
+#define WHO_PAUSE_NS 2000000000ULL
 
 /* A sandbox taken over has no descriptor of its namespace here; its first process leads there as well. */
 static int enter(const struct shell *s, struct err *e)
@@ -204,8 +207,9 @@ int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_w
 	r = leave(&w->env, diag_inode(&c, &inode, e), e);
 	if (r == -ENOENT)
 		return 0;
-	if (r == 0 && inode)
-		holder_find(s->shell.pid, inode, ret);
+	/* A sandbox that makes this slow, with processes and descriptors without number, is not looked at so soon again. */
+	if (r == 0 && inode && clock_mono_ns() >= s->no_who && !holder_find(s->shell.pid, inode, ret))
+		s->no_who = clock_mono_ns() + WHO_PAUSE_NS;
 	return r;
 }
 

@@ -272,7 +272,8 @@ TEST(a_socket_inside_reaches_what_listens_there_with_or_without_a_network)
 		CHECK(make(&w, net ? &r : NULL, &b));
 		CHECK(kt_exec(&b.p, ++b.execs,
 			      "exec python3 -u -c 'import socket\n"
-			      "l = socket.create_server((\"127.0.0.1\", 8000)); m = socket.create_server((\"::1\", 8001), family=socket.AF_INET6)\n"
+			      "l = socket.create_server((\"127.0.0.1\", 8000))\n"
+			      "m = socket.create_server((\"::1\", 8001), family=socket.AF_INET6)\n"
 			      "print(\"up\"); c, _ = l.accept(); c.send(b\"4\"); c, _ = m.accept(); c.send(b\"6\")' 2>&1",
 			      -1, &x));
 		CHECK(kt_reads(x.out, "up"));
@@ -310,7 +311,9 @@ TEST(whatever_the_pool_had_ready_each_gets_its_own_rules_or_none)
 			CHECK(end(&w, &b)); /* unused: its namespace serves again */
 			continue;
 		}
-		CHECK(says(&b, "print(*(s if isinstance(s, str) else 'yes' for s in (t('203.0.113.1', 80), t('9.9.9.9', 80), t('198.18.1.1', 80))))",
+		CHECK(says(&b,
+			   "s = t('203.0.113.1', 80), t('9.9.9.9', 80), t('198.18.1.1', 80)\n"
+			   "print(*(x if isinstance(x, str) else 'yes' for x in s))",
 			   kind == 0 ? "yes ConnectionRefusedError yes" :
 			   kind == 1 ? "yes yes yes" :
 				       "ConnectionRefusedError ConnectionRefusedError ConnectionRefusedError"));
@@ -410,7 +413,9 @@ TEST(root_inside_can_not_take_the_ports_nor_the_rules)
 		"print(os.getuid(), *r)";
 	struct steer_rules r = allow();
 	const char *argv[] = { "/usr/bin/python3", "-u", "-c", NULL }, *envp[] = { "PATH=/usr/bin:/bin" };
-	struct frame_exec x = { .flags = FRAME_EXEC_KEEP | FRAME_EXEC_STDIN, .cwd = "/", .argc = 4, .envc = 1, .argv = argv, .envp = envp };
+	struct frame_exec x = {
+		.flags = FRAME_EXEC_KEEP | FRAME_EXEC_STDIN, .cwd = "/", .argc = 4, .envc = 1, .argv = argv, .envp = envp,
+	};
 	int in[2], out[2];
 	uint8_t buf[4096];
 	char text[2000];
@@ -501,4 +506,88 @@ TEST(a_sandbox_is_sealed_with_memory_while_streams_are_open_and_its_copy_finds_t
 	kt_pipes_close(&x);
 	CHECK(st_end(&w, &a) && st_end(&w, &b));
 	CHECK(st_stop(&w));
+}
+
+/* In this process, as nobody in particular: what `cloche run` does without root. 0, or the line it failed at. */
+static int rootless(const char *cache)
+{
+	struct warden_opts o = { .env.one_shot = true, .env.cache = cache };
+	struct steer_rules r = allow();
+	struct steer_denied d[STEER_DENIED];
+	struct warden_they they = { 0 };
+	struct warden_sandbox *s;
+	struct sandbox_spec spec;
+	struct err e = { 0 };
+	struct warden_who who;
+	char agent[512];
+	struct warden *w;
+	struct frame f;
+	struct box b = { 0 };
+	struct kt_pipes x;
+	int fds[8], fd;
+
+	if (setgid(65534) < 0 || setuid(65534) < 0 || prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 ||
+	    !wt_program("cloche-agent", agent, sizeof(agent)))
+		return __LINE__;
+	o.env.agent = agent;
+	net_spec(&spec, &r);
+	memset(&spec.limits, 0, sizeof(spec.limits)); /* which need groups */
+	if (warden_new(&o, &w, &e) < 0 || warden_create(w, &spec, &s, &e) < 0) {
+		printf("# %s; %s\n", e.msg, e.remedy);
+		return __LINE__;
+	}
+	warden_net_sockets(s, b.s.net);
+	kt_open(&b.p, warden_sock(s));
+	if (!kt_wait(&b.p, FRAME_UP, 0, &f, fds) || b.s.net[0] < 0 || b.s.net[1] < 0 || b.s.net[2] < 0)
+		return __LINE__;
+	if (!says(&b, "print(t('203.0.113.9', 81), t('2001:db8::1', 80))", "ConnectionRefusedError ConnectionRefusedError"))
+		return __LINE__;
+	if (!kt_exec(&b.p, 9, "exec python3 -c \"" TRY "s = t('203.0.113.9', 80); input()\"", -1, &x))
+		return __LINE__;
+	fd = take(b.s.net[STEER_TCP], &who);
+	if (fd < 0 || who.port != 80)
+		return __LINE__;
+	if (warden_who(w, s, &who, &they, &e) < 0 || they.pid < 2 || strncmp(they.command, "python3 -c", 10) != 0) {
+		printf("# %s\n", e.msg);
+		return __LINE__;
+	}
+	if (warden_denied(w, s, d, &e) != 2)
+		return __LINE__;
+	kt_pipes_close(&x);
+	fd_close(fd);
+	fd_close_many(b.s.net, STEER_SOCKETS);
+	/* And nobody inside, not even the user it is mapped to, can have the ports that are free now. */
+	if (!says(&b,
+		  "def p(*a):\n"
+		  "    try: a[0](*a[1:]); return 'yes'\n"
+		  "    except OSError: return 'no'\n"
+		  "s = socket.socket(socket.AF_INET6); print(p(s.bind, ('::', 1)), p(s.bind, ('::', 53)), p(s.setsockopt, 41, 75, 1))",
+		  "no no no"))
+		return __LINE__;
+	warden_free(w);
+	return 0;
+}
+
+TEST(without_root_it_is_the_same)
+{
+	char cache[64], cmd[96];
+	int status = -1;
+	pid_t pid;
+
+	snprintf(cache, sizeof(cache), "/var/tmp/cloche-net-test-%d", (int)getpid());
+	CHECK(mkdir(cache, 0700) == 0 && chown(cache, 65534, 65534) == 0);
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		int line = rootless(cache);
+
+		if (line)
+			printf("# %s:%d\n", __FILE__, line);
+		fflush(stdout);
+		_exit(line != 0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", cache);
+	st_shell(cmd);
+	CHECK_EQ(status, 0);
 }

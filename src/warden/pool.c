@@ -571,8 +571,9 @@ static bool dead(const struct shell *s)
 static unsigned worth(const struct pool_item *it, const struct sandbox_spec *spec)
 {
 	const bool net = spec->flags & SPEC_NET;
+	const bool same = it->shell.steered == net && (!net || !memcmp(&it->shell.rules, &spec->net, sizeof(spec->net)));
 
-	return (it->stands ? 1U : 0U) + (it->shell.steered == net && (!net || !memcmp(&it->shell.rules, &spec->net, sizeof(spec->net))) ? 2U : 0U);
+	return (it->stands ? 1U : 0U) + (same ? 2U : 0U);
 }
 
 /* Brings the oldest that fits to the front, one that stands before others. @same: it is what they stand for. */

@@ -166,7 +166,7 @@ static int mount_overlay(struct build *b, struct lowers *l, const int *fds, int 
 		snprintf(l->one[i], sizeof(l->one[i]), "/proc/self/fd/%d", fds[i]);
 		l->opt[o++] = (struct mount_opt){ n == 1 ? "lowerdir" : "lowerdir+", l->one[i] };
 		if (len < LOWER_TEXT)
-			len += (size_t)snprintf(l->joined + len, LOWER_TEXT - len, "%s%s", i ? ":" : "", l->one[i]);
+			len += (size_t)snprintf(l->joined + len, LOWER_TEXT - len, "%s/proc/self/fd/%d", i ? ":" : "", fds[i]);
 	}
 	for (const struct mount_opt *p = rest; p->key; p++)
 		l->opt[o++] = *p;

@@ -374,3 +374,69 @@ def test_a_key_that_is_lost_or_open_to_others_is_told(d):
         key.write_bytes(kept)
         own.start()
         assert spelled(own, own.create(secrets=[{"name": "KEY", "as": "env"}]), "printf %s $KEY") == VALUE
+
+
+def conf(folder, text):
+    path = folder / "serve.conf"
+    path.write_text(text)
+    return path
+
+
+def test_the_key_can_come_from_a_command(tmp_path):
+    ran = tmp_path / "ran"
+    config = conf(tmp_path, f"secrets_key_command = echo x >> {ran}; echo correct horse battery staple\n")
+    with Daemon(None, "--config", config) as own:
+        put(own, "KEY", VALUE)
+        b = own.create(secrets=[{"name": "KEY", "as": "env"}])
+        assert not (own.data / "secrets.key").exists() and os.stat(own.data / "secrets.salt").st_mode & 0o7777 == 0o600
+        own.stop()
+        own.start()
+        assert spelled(own, b, "printf %s $KEY") == VALUE and ran.read_text() == "x\nx\n"
+        own.stop()
+        conf(tmp_path, "secrets_key_command = echo another horse battery staple\n")
+        own.start()
+        assert "KEY" in error(own.post("/v1/sandboxes", {"secrets": [{"name": "KEY", "as": "env"}]}), 500, "internal")["message"]
+        own.stop()
+        conf(tmp_path, f"secrets_key_command = echo x >> {ran}; echo correct horse battery staple\n")
+        own.start()
+        assert spelled(own, b, "printf %s $KEY") == VALUE
+
+
+@pytest.mark.parametrize("command,word", [("exit 3", "exit code 3"), ("true", "wrote nothing"), ("echo short", "5 bytes")])
+def test_a_key_command_that_fails_keeps_the_daemon_from_starting(tmp_path, command, word):
+    own = Daemon(None, "--config", conf(tmp_path, f"secrets_key_command = {command}\n"))
+    try:
+        with pytest.raises(Exception):
+            own.start()
+        until(lambda: any(word in line for line in own.log))
+    finally:
+        own.__exit__(None, None, None)
+
+
+# --- the client ---
+
+def test_the_client_sets_lists_and_removes(d, tmp_path):
+    def cli(*args, **kw):
+        r = d.cli("secret", *args, **kw)
+        assert r.code == 0, r.err
+        return r.text
+
+    file = tmp_path / "value"
+    file.write_bytes(b"from\0a file\n")
+    cli("set", "A", "--description", "by hand", input=b"typed-value\n")
+    assert d.get("/v1/secrets/A").json["size"] == 11
+    cli("set", "B", "--from-file", str(file))
+    cli("set", "C", "--from-env", "HAS_IT", env={"HAS_IT": "from-env"})
+    assert [x["size"] for x in d.get("/v1/secrets").json["secrets"]] == [11, 12, 8]
+    cli("rotate", "A", input=b"another-value")
+    assert d.get("/v1/secrets/A").json["version"] == 2
+    listed = cli("ls")
+    assert "by hand" in listed and "typed" not in listed and "another" not in listed
+    assert json.loads(cli("inspect", "A"))["name"] == "A"
+    assert d.cli("secret", "rotate", "NOT_THERE", input=b"long enough").code == 125
+    assert d.cli("secret", "set", "A", "value-on-the-command-line", input=b"x").code == 125
+    box = d.cli("create", "--json", "--secret", "A", "--secret", "C:env=VAR", "--secret", "A:mask").json
+    assert box["secrets"] == [{"name": "A", "as": "file"}, {"name": "C", "as": "env", "env": "VAR"}, {"name": "A", "as": "mask"}]
+    assert spelled(d, box, "printf %s $VAR; cat /run/secrets/A") == "from-envanother-value"
+    cli("rm", "A", "B", "C")
+    assert d.get("/v1/secrets").json == {"secrets": []}

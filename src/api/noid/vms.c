@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "service/jin.h"
+#include "service/net_conf.h"
 
 #include <unistd.h>
 
@@ -108,7 +109,7 @@ static int read_create(const struct api *a, const json_t *from, bool admin, stru
 	const struct service_opts *o = &a->s->o;
 	uint64_t pids = o->pids_max && o->pids_max < NOID_PIDS ? o->pids_max : NOID_PIDS;
 	uint64_t cpus = 1, mem = noid_mem_mib(o);
-	const char *name = NULL, *network = "isolated";
+	const char *name = NULL, *network = NULL;
 	struct jin j = JIN_INIT(from, e);
 	AUTO(json_decref) json_t *own = NULL;
 
@@ -119,14 +120,15 @@ static int read_create(const struct api *a, const json_t *from, bool admin, stru
 	jin_u64(&j, "cpus", &cpus, 1, 1000);
 	jin_u64(&j, "mem_mib", &mem, 1, 1U << 24);
 	jin_str(&j, "network", &network, 64);
-	if (j.r == 0 && strcmp(network, "isolated"))
-		jin_bad(&j, "network", "\"isolated\" is what there is");
+	if (j.r == 0 && network && strcmp(network, "isolated"))
+		jin_bad(&j, "network", "\"isolated\", or nothing");
 	if (j.r == 0)
 		j.r = check_tier(a->noid_isolation, e);
 	if (j.r < 0)
 		return j.r;
-	own = json_pack("{s:s, s:s, s:I, s:I, s:I}", "name", name, "user", "root", "cpus", (json_int_t)cpus, "memory",
-			(json_int_t)(mem * MIB), "pids", (json_int_t)pids);
+	/* A machine of Noid's has the internet unless it is isolated; here the administrator may say that none has. */
+	own = json_pack("{s:s, s:s, s:I, s:I, s:I, s:s}", "name", name, "user", "root", "cpus", (json_int_t)cpus, "memory",
+			(json_int_t)(mem * MIB), "pids", (json_int_t)pids, "network", network || o->net->closed ? "none" : "open");
 	if (!own)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a VM");
 	return box_want_parse(o, own, admin, ret, e);

@@ -1,0 +1,297 @@
+#include "client/client.h"
+#include "base/base.h"
+#include "client/base64.h"
+#include "client/input.h"
+#include "client/show.h"
+#include "client/table.h"
+#include "client/thing.h"
+#include "client/tty.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#define VALUE_MAX (64 * KIB)
+
+enum { OPT_FROM_FILE = 256, OPT_FROM_ENV, OPT_DESCRIPTION };
+
+static const char help[] = "usage: cloche secret set [options] NAME\n"
+			   "       cloche secret rotate [options] NAME\n"
+			   "       cloche secret ls\n"
+			   "       cloche secret inspect NAME…\n"
+			   "       cloche secret rm [-f] NAME…\n"
+			   "\n"
+			   "Values that sandboxes get, and nobody else: `cloche create --secret NAME`. No command shows one.\n"
+			   "\n";
+
+/* ---- set, rotate ---- */
+
+static const struct option set_options[] = {
+	{ "from-file", required_argument, NULL, OPT_FROM_FILE },
+	{ "from-env", required_argument, NULL, OPT_FROM_ENV },
+	{ "description", required_argument, NULL, OPT_DESCRIPTION },
+	{ NULL, 0, NULL, 0 },
+};
+
+static const char set_help[] =
+	"usage: cloche secret set [options] NAME\n"
+	"\n"
+	"Sets a secret. One that is there gets a new value, which running sandboxes get, too. The value is read from stdin,\n"
+	"or typed; never from the command line, which others can see.\n"
+	"\n"
+	"  --from-file FILE    the value is all of this file              stdin, without a last newline\n"
+	"  --from-env VAR      the value of this variable of ours\n"
+	"  --description TEXT  what it is for\n";
+
+static const char rotate_help[] =
+	"usage: cloche secret rotate [options] NAME\n"
+	"\n"
+	"Gives a secret that is there a new value. Running sandboxes get it, too: files and injected ones at once, variables\n"
+	"with their next exec.\n"
+	"\n"
+	"  --from-file FILE    the value is all of this file              stdin, without a last newline\n"
+	"  --from-env VAR      the value of this variable of ours\n"
+	"  --description TEXT  what it is for\n";
+
+static void wipe(struct buf *b)
+{
+	if (b->data)
+		explicit_bzero(b->data, b->cap);
+	buf_done(b);
+}
+
+static void wipep(struct buf *b)
+{
+	wipe(b);
+}
+
+/* One line, not shown while it is typed. */
+static int read_typed(struct buf *to, struct err *e)
+{
+	static const char ask[] = "value: ";
+	AUTO(tty_restore) struct tty t = TTY_INIT;
+	char c;
+
+	if (tty_quiet(&t, STDIN_FILENO) < 0)
+		return err_set(e, ERR_INVALID, -ENOTTY, "the terminal can not be kept from showing what is typed");
+	fd_write_all(STDERR_FILENO, ask, sizeof(ask) - 1);
+	while (read(STDIN_FILENO, &c, 1) == 1 && c != '\n' && c != '\r' && c != 4) {
+		if (c == 127 || c == 8)
+			buf_cut(to, to->len ? to->len - 1 : 0);
+		else if (buf_addc(to, c) < 0)
+			return err_set(e, ERR_TOO_LARGE, -E2BIG, "a secret has at most 64K");
+	}
+	fd_write_all(STDERR_FILENO, "\n", 1);
+	return 0;
+}
+
+static int read_value(const char *file, const char *var, struct buf *to, struct err *e)
+{
+	AUTO_CLOSE int fd = -1;
+	const char *value;
+	int r;
+
+	if (file && var)
+		return err_set(e, ERR_INVALID, -EINVAL, "--from-file does not go together with --from-env");
+	if (var) {
+		value = getenv(var);
+		if (!value)
+			return err_set(e, ERR_NOT_FOUND, -ENOENT, "--from-env: there is no variable %.60s", var);
+		return buf_adds(to, value) < 0 ? err_set(e, ERR_TOO_LARGE, -E2BIG, "a secret has at most 64K") : 0;
+	}
+	if (!file && isatty(STDIN_FILENO))
+		return read_typed(to, e);
+	if (file) {
+		fd = open(file, O_RDONLY | O_CLOEXEC);
+		if (fd < 0)
+			return err_sys(e, ERR_NOT_FOUND, -errno, "%.150s", file);
+	}
+	r = input_read(file ? fd : STDIN_FILENO, file ? file : "stdin", to, e);
+	if (r < 0)
+		return r == -E2BIG ? err_set(e, ERR_TOO_LARGE, r, "a secret has at most 64K") : r;
+	if (!file && to->len && to->data[to->len - 1] == '\n')
+		buf_cut(to, to->len - 1);
+	return 0;
+}
+
+static int put_value(json_t *body, const struct buf *value, struct err *e)
+{
+	json_t *text = memchr(buf_str(value), '\0', value->len) ? NULL : json_stringn(buf_str(value), value->len);
+	size_t size = (value->len + 2) / 3 * 4 + 1;
+	AUTO_FREE char *coded = NULL;
+
+	if (text)
+		return json_object_set_new(body, "value", text) < 0 ? err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory") : 0;
+	coded = malloc(size);
+	if (!coded || base64_encode(value->data, value->len, coded, size) < 0)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
+	json_object_set_new(body, "value_base64", json_string(coded));
+	explicit_bzero(coded, size);
+	return 0;
+}
+
+static int put(struct args *a, bool there, struct err *e)
+{
+	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
+	AUTO(wipe) struct buf value = BUF_INIT(VALUE_MAX + 1);
+	AUTO_JSON json_t *body = json_object(), *v = NULL, *old = NULL;
+	AUTO(conn_close) struct conn *c = NULL;
+	const char *file = NULL, *var = NULL;
+	int opt, r;
+
+	while ((r = args_next(a, &opt, e)) > 0) {
+		if (opt == OPT_FROM_FILE)
+			file = optarg;
+		else if (opt == OPT_FROM_ENV)
+			var = optarg;
+		else if ((r = args_set_text(body, "description", optarg, e)) < 0)
+			return r;
+	}
+	if (r < 0 || a->help)
+		return r;
+	r = args_count(a, 1, 1, "NAME", e);
+	if (r == 0)
+		r = conn_open(&a->conn, &c, e);
+	if (r == 0)
+		r = url_add(&path, "/v1/secrets/%s", a->rest[0]);
+	if (r == 0 && there)
+		r = conn_get(c, buf_str(&path), &old, e);
+	if (r == 0)
+		r = read_value(file, var, &value, e);
+	if (r == 0)
+		r = put_value(body, &value, e);
+	if (r == 0)
+		r = conn_json(c, "PUT", buf_str(&path), body, &v, e);
+	return r == 0 && a->json ? show_json(v, SHOW_LINE, e) : r;
+}
+
+static int run_set(struct args *a, struct err *e)
+{
+	return put(a, false, e);
+}
+
+static int run_rotate(struct args *a, struct err *e)
+{
+	return put(a, true, e);
+}
+
+/* ---- ls, inspect, rm ---- */
+
+static const char ls_help[] = "usage: cloche secret ls\n"
+			      "\n"
+			      "Lists secrets; never their values.\n"
+			      "\n";
+
+static int run_ls(struct args *a, struct err *e)
+{
+	static const char *const titles[] = { "NAME", "VERSION", "SIZE", "UPDATED", "DESCRIPTION" };
+	AUTO(conn_close) struct conn *c = NULL;
+	AUTO(table_done) struct table t;
+	AUTO_JSON json_t *v = NULL;
+	const json_t *list, *one;
+	char tmp[32];
+	size_t i;
+	int r = args_only(a, e);
+
+	table_init(&t, titles, ARRAY_LEN(titles), 2);
+	if (r == 0 && !a->help)
+		r = args_count(a, 0, 0, "options", e);
+	if (r < 0 || a->help)
+		return r;
+	r = conn_open(&a->conn, &c, e);
+	if (r == 0)
+		r = conn_get(c, "/v1/secrets", &v, e);
+	if (r < 0)
+		return r;
+	list = json_object_get(v, "secrets");
+	if (a->json)
+		return show_json(list, SHOW_LINE, e);
+	json_array_foreach(list, i, one)
+	{
+		table_add(&t, show_str(one, "name"));
+		table_addf(&t, "%llu", (unsigned long long)show_u64(one, "version"));
+		table_addf(&t, "%llu", (unsigned long long)show_u64(one, "size"));
+		table_add(&t, show_age(show_str(one, "updated_at"), tmp, sizeof(tmp)));
+		table_add(&t, show_str(one, "description"));
+	}
+	return table_print(&t, e);
+}
+
+static const char inspect_help[] = "usage: cloche secret inspect NAME…\n"
+				   "\n"
+				   "Shows what is known about secrets but their values, as JSON; several become one array.\n"
+				   "\n";
+
+static int run_inspect(struct args *a, struct err *e)
+{
+	return thing_inspect(a, &thing_secret, e);
+}
+
+static const char rm_help[] =
+	"usage: cloche secret rm [-f] NAME…\n"
+	"\n"
+	"Removes secrets. Sandboxes that have one get nothing new of it: it is injected no more, and no new command has it as\n"
+	"a variable; a file stays until its sandbox ends.\n"
+	"\n"
+	"  -f, --force         one that is not there is no error\n";
+
+static int run_rm(struct args *a, struct err *e)
+{
+	return thing_rm(a, &thing_secret, e);
+}
+
+static const struct command set = {
+	.name = "secret set",
+	.text = "set a secret",
+	.help = set_help,
+	.options = set_options,
+	.complete = COMPLETE_NAMES,
+	.names = "secret",
+	.run = run_set,
+};
+
+static const struct command rotate = {
+	.name = "secret rotate",
+	.text = "give a secret a new value",
+	.help = rotate_help,
+	.options = set_options,
+	.complete = COMPLETE_NAMES,
+	.names = "secret",
+	.run = run_rotate,
+};
+
+static const struct command ls = {
+	.name = "secret ls",
+	.text = "list secrets",
+	.help = ls_help,
+	.run = run_ls,
+};
+
+static const struct command inspect = {
+	.name = "secret inspect",
+	.text = "everything about a secret but its value",
+	.help = inspect_help,
+	.complete = COMPLETE_NAMES,
+	.names = "secret",
+	.run = run_inspect,
+};
+
+static const struct command rm = {
+	.name = "secret rm",
+	.text = "remove secrets",
+	.help = rm_help,
+	.letters = "f",
+	.options = thing_rm_options,
+	.complete = COMPLETE_NAMES,
+	.names = "secret",
+	.run = run_rm,
+};
+
+static const struct command *const verbs[] = { &set, &rotate, &ls, &inspect, &rm, NULL };
+
+const struct command cmd_secret = {
+	.name = "secret",
+	.text = "values for sandboxes alone",
+	.help = help,
+	.verbs = verbs,
+	.run = args_noun,
+};

@@ -111,7 +111,7 @@ void options_help(void)
 	      "  -e, --env NAME[=VALUE] a variable; without a value, ours (repeatable)\n"
 	      "  --seccomp FILE      a profile in OCI/Docker JSON, on top of ours\n"
 	      "  --hostname NAME     the host name inside                      sandbox\n"
-	      "  --isolation TIER    container                                 container\n"
+	      "  --isolation TIER    container or vm                           container\n"
 	      "  -t, --tty | --no-tty   a terminal inside                      when stdin and stdout are one\n"
 	      "  --json              the whole result as one JSON object on stdout\n"
 	      "\n"

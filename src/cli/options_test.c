@@ -160,7 +160,7 @@ TEST(mistakes_name_the_option)
 		{ { "--tmpfs", "/a:sise=1", "x" }, "--tmpfs" },
 		{ { "--tmpfs", "/a:size=0", "x" }, "--tmpfs" },
 		{ { "--image", "/no/such/image", "x" }, "--image" },
-		{ { "--isolation", "vm", "x" }, "vm" },
+		{ { "--isolation", "wasm", "x" }, "wasm" },
 		{ { "--isolation", "zoo", "x" }, "zoo" },
 		{ { "--network", "open", "--allow", "a.test", "x" }, "--allow" },
 		{ { "--allow", "not a name", "x" }, "--allow" },

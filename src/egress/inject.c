@@ -20,6 +20,7 @@ struct item {
 struct inject {
 	unsigned refs;
 	uint32_t n;
+	size_t size;
 	struct item item[];
 };
 
@@ -143,7 +144,6 @@ static int fill(struct item *it, const struct egress_inject *from, struct err *e
 int inject_new(const struct egress_inject *list, uint32_t n, struct inject **ret, struct err *e)
 {
 	struct inject *in;
-	size_t total = 0;
 	int r = 0;
 
 	if (n > EGRESS_INJECTS_MAX)
@@ -157,9 +157,9 @@ int inject_new(const struct egress_inject *list, uint32_t n, struct inject **ret
 
 		r = fill(it, &list[in->n - 1], e);
 		if (!r)
-			total += strlen(it->field) + strlen(it->value) + 4;
+			in->size += strlen(it->field) + strlen(it->value) + 4;
 	}
-	if (!r && total > INJECT_ADDED_MAX)
+	if (!r && in->size > INJECT_ADDED_MAX)
 		r = err_set(e, ERR_INVALID, -EINVAL, "inject: the values are too long together");
 	if (r < 0) {
 		inject_unref(in);
@@ -167,6 +167,11 @@ int inject_new(const struct egress_inject *list, uint32_t n, struct inject **ret
 	}
 	*ret = in;
 	return 0;
+}
+
+size_t inject_size(const struct inject *in)
+{
+	return in->size;
 }
 
 struct inject *inject_ref(struct inject *in)

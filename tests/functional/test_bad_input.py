@@ -40,7 +40,7 @@ WRONG = {
     "empty image": ["--image", "", "--", "true"],
     "storage unknown": ["--storage", "tape", "--", "true"],
     "isolation unknown": ["--isolation", "magic", "--", "true"],
-    "isolation not there yet": ["--isolation", "vm", "--", "true"],
+    "isolation not there yet": ["--isolation", "wasm", "--", "true"],
     "isolation weaker": ["--isolation", "process", "--", "true"],
     "network open and a rule": ["--network", "open", "--allow", "example.test", "--", "true"],
     "network none and a rule": ["--network", "none", "--allow", "example.test", "--", "true"],

@@ -429,6 +429,49 @@ def test_a_flood_leaves_the_neighbour_alone(allow, opened):
     host.wait_for(lambda: opened.one("knock", "echo.test", 7) == "came back", 20, "the flooder's own connections afterwards")
 
 
+def test_connections_that_say_nothing_leave_the_neighbour_alone(allow, opened):
+    """Thousands, at every port there is, half of them in the middle of a sentence; held while the neighbour works."""
+    script = ("import socket, sys, time; sys.path.insert(0, '/tmp'); import net_inside as n\n"
+              "held, starts = [], {53: b'\\xff', 3128: b'CONNECT web', 1080: b'\\5', 80: b'GET / HTTP/1.1\\r\\nHost: ', 443: b'\\x16\\3\\1\\2', 7: b''}\n"
+              "to = {p: (socket.gethostbyname('echo.test' if p == 7 else 'web.test') if p in (7, 80, 443) else n.GATE, p) for p in starts}\n"
+              "for i in range(900):\n"
+              "    port = list(starts)[i % 6]\n"
+              "    s = socket.socket(); s.settimeout(5)\n"
+              "    try: s.connect(to[port]); s.send(starts[port]); held.append(s)\n"
+              "    except OSError: pass\n"
+              "open(f'/tmp/held-{sys.argv[1]}', 'w').write(str(len(held)))\n"
+              "while not __import__('os').path.exists('/tmp/let-go'): time.sleep(0.05)\n")
+    ids = []
+    for i in range(4):
+        r = opened.d.post(f"/v1/sandboxes/{opened.id}/execs", {"cmd": [PYTHON, "-c", script, str(i)], "background": True})
+        assert r.status in (200, 201, 202), r
+        ids.append(r.json["id"])
+    try:
+        for i in range(4):
+            path = f"/v1/sandboxes/{opened.id}/files?path=/tmp/held-{i}"
+            host.wait_for(lambda path=path: opened.d.get(path).body.isdigit(), 60, "its connections")
+        held = sum(int(opened.d.get(f"/v1/sandboxes/{opened.id}/files?path=/tmp/held-{i}").body) for i in range(4))
+        assert held > 500, held
+        got = allow.inside(*[("knock", "echo.test", 7)] * 20, ("proxied", "web.test:80", HELLO.format("hello", "web.test")), ("tls", "web.test", 443, "web.test"))
+        assert got[:20] == ["came back"] * 20 and "200 OK" in got[20] and "200 OK" in got[21], got
+    finally:
+        opened.d.request("PUT", f"/v1/sandboxes/{opened.id}/files?path=/tmp/let-go", b"")
+    for one in ids:
+        host.wait_for(lambda one=one: opened.d.get(f"/v1/sandboxes/{opened.id}/execs/{one}").json["state"] == "ended", 20, "its end")
+    host.wait_for(lambda: opened.one("knock", "echo.test", 7) == "came back", 20, "its own connections afterwards")
+
+
+def test_egress_itself_has_no_power(d, allow):  # pylint: disable=unused-argument
+    pid = d.children()["egress"]
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
+        assert "0" not in status["Uid"].split() and "0" not in status["Gid"].split() and not status["Groups"].split(), status
+        assert {int(status[x], 16) for x in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {0}, status
+        assert status["NoNewPrivs"] == "1" and status["Seccomp"] == "2", status
+    files = {os.readlink(x) for x in pathlib.Path(f"/proc/{pid}/fd").iterdir()}
+    assert not [f for f in files if not f.startswith(("socket:", "anon_inode:", "pipe:")) and f not in ("/dev/null", "/dev/urandom")], files
+
+
 def test_a_policy_taken_away_is_taken_away(d, w):
     box = Box(d, w, {"allow": ["web.test", "echo.test:7"]})
     assert box.one("knock", "echo.test", 7) == "came back"

@@ -25,8 +25,13 @@ unit: all
 	@$(MESON) test -C $(BUILD) --print-errorlogs
 
 test:
-	@scripts/deps.sh build test
+	@scripts/deps.sh build test vm
 	@$(PYTHON) scripts/test.py $(PARTS)
+
+# The kernel that virtual machines run, from Debian: $(BUILD)/vm/. Then `cloche run --isolation vm` works.
+vm-kernel:
+	@scripts/deps.sh vm
+	@$(PYTHON) scripts/vm_kernel.py $(BUILD)/vm
 
 demo: all
 	@scripts/deps.sh demo
@@ -50,9 +55,10 @@ install: $(BUILD)/build.ninja
 	@grep -qF '"$(PREFIX)/libexec/cloche"' $(BUILD)/config.h || $(MESON) configure $(BUILD) -Dprefix=$(PREFIX)
 	@$(NINJA) -C $(BUILD) --quiet programs
 	@DESTDIR=$(abspath $(DESTDIR)) $(MESON) install -C $(BUILD) --no-rebuild --strip --quiet
+	@! test -e $(BUILD)/vm/release || install -D -m 0644 -t $(DESTDIR)$(PREFIX)/libexec/cloche/vm $(BUILD)/vm/kernel $(BUILD)/vm/modules.cpio
 	@echo "installed below $(DESTDIR)$(PREFIX)"
 
 clean:
 	rm -rf $(BUILD) build-asan build-clang build-aarch64 build-fuzz build-sysroot-arm64
 
-.PHONY: all faulty unit test demo bench tidy format install clean
+.PHONY: all faulty unit test vm-kernel demo bench tidy format install clean

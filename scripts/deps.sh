@@ -11,7 +11,13 @@ for group in "$@"; do
 		command -v npm >/dev/null || set -- "$@" nodejs npm
 		set -- "$@" python3-pytest python3-jsonschema clang libclang-rt-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
 		linux-libc-dev-arm64-cross qemu-user qemu-system-x86 e2fsprogs bubblewrap git util-linux procps \
-		busybox-static mmdebstrap python3-pip zsh fish patch curl openssl ;;
+		busybox-static mmdebstrap python3-pip zsh fish patch curl openssl iproute2 ;;
+	vm) # What virtual machines take, with `make vm-kernel`.
+		case $(dpkg --print-architecture) in
+		arm64) set -- "$@" qemu-system-arm ;;
+		*) set -- "$@" qemu-system-x86 ;;
+		esac
+		set -- "$@" erofs-utils e2fsprogs lz4 xz-utils ;;
 	bench) set -- "$@" bubblewrap crun criu mmdebstrap python3 python3-numpy python3-pandas passt slirp4netns iproute2 ;;
 	tidy) set -- "$@" clang-tidy clang-format ;;
 	demo) set -- "$@" python3 ;;

@@ -23,6 +23,10 @@ enum {
 	OPT_READ_ONLY,
 	OPT_TMPFS,
 	OPT_NETWORK,
+	OPT_ALLOW,
+	OPT_ALLOW_PRIVATE,
+	OPT_RESOLVER,
+	OPT_HOST,
 	OPT_MOUNT,
 	OPT_WORKDIR,
 	OPT_USER,
@@ -50,6 +54,10 @@ static const struct option table[] = {
 	{ "read-only", no_argument, NULL, OPT_READ_ONLY },
 	{ "tmpfs", required_argument, NULL, OPT_TMPFS },
 	{ "network", required_argument, NULL, OPT_NETWORK },
+	{ "allow", required_argument, NULL, OPT_ALLOW },
+	{ "allow-private", required_argument, NULL, OPT_ALLOW_PRIVATE },
+	{ "resolver", required_argument, NULL, OPT_RESOLVER },
+	{ "host", required_argument, NULL, OPT_HOST },
 	{ "env", required_argument, NULL, 'e' },
 	{ "mount", required_argument, NULL, OPT_MOUNT },
 	{ "workdir", required_argument, NULL, OPT_WORKDIR },
@@ -61,7 +69,6 @@ static const struct option table[] = {
 	{ "no-tty", no_argument, NULL, OPT_NO_TTY },
 	{ "help", no_argument, NULL, 'h' },
 	{ "template", required_argument, NULL, OPT_LATER },
-	{ "allow", required_argument, NULL, OPT_LATER },
 	{ "secret", required_argument, NULL, OPT_LATER },
 	{ NULL, 0, NULL, 0 },
 };
@@ -72,7 +79,7 @@ void options_help(void)
 	      "\n"
 	      "Runs a command in a sandbox of its own and exits with its exit code\n"
 	      "(128+N ended by signal N, 124 timeout, 125 cloche itself failed, 126 not executable, 127 not found,\n"
-	      "137 killed by a limit). There is no network inside, and what is written goes with the sandbox.\n"
+	      "137 killed by a limit). There is no network inside but what is allowed, and what is written goes with the sandbox.\n"
 	      "\n"
 	      "limits (0 lifts one)                                           default\n"
 	      "  --cpus N            cores, as 0.5 or 2                        1\n"
@@ -92,13 +99,19 @@ void options_help(void)
 	      "  --tmpfs PATH[:size=SIZE]   more writable memory (repeatable)\n"
 	      "  --mount SRC:DST[:ro]       a folder or file of this host, its owner's rights included (repeatable)\n"
 	      "  --workdir DIR       where it starts; made if missing          the home\n"
+	      "network\n"
+	      "  --network MODE      none; allow: what --allow names; open: the public internet    none\n"
+	      "  --allow RULE        NAME, *.NAME or ADDRESS[/N], with :PORTS; else 80 and 443 (repeatable)\n"
+	      "  --allow-private ADDRESS[/N][:PORTS]   may be reached although it is not public, if a rule or `open`\n"
+	      "                      lets it (repeatable)\n"
+	      "  --resolver ADDRESS  asked for names                           those of this host\n"
+	      "  --host NAME=ADDRESS our own answer for a name (repeatable)\n"
 	      "other\n"
 	      "  --user NAME|UID[:GID]  user, root (of the sandbox), or ids    user\n"
 	      "  -e, --env NAME[=VALUE] a variable; without a value, ours (repeatable)\n"
-	      "  --network none      no network at all                         none\n"
 	      "  --seccomp FILE      a profile in OCI/Docker JSON, on top of ours\n"
 	      "  --hostname NAME     the host name inside                      sandbox\n"
-	      "  --isolation TIER    container                                 container\n"
+	      "  --isolation TIER    container or vm                           container\n"
 	      "  -t, --tty | --no-tty   a terminal inside                      when stdin and stdout are one\n"
 	      "  --json              the whole result as one JSON object on stdout\n"
 	      "\n"
@@ -265,16 +278,6 @@ static int parse_storage(struct options *o, const char *text, struct err *e)
 	return 0;
 }
 
-static int parse_network(const char *text, struct err *e)
-{
-	if (!strcmp(text, "none"))
-		return 0;
-	err_set(e, !strcmp(text, "allow") || !strcmp(text, "open") ? ERR_UNSUPPORTED : ERR_INVALID, -EOPNOTSUPP,
-		"'%s': sandboxes have no network in this version", text);
-	err_remedy(e, "use --network none");
-	return -EOPNOTSUPP;
-}
-
 static int apply(struct options *o, int opt, char *arg, struct err *e)
 {
 	struct spec_limits *l = &o->spec.limits;
@@ -313,7 +316,16 @@ static int apply(struct options *o, int opt, char *arg, struct err *e)
 	case OPT_TMPFS:
 		return parse_tmpfs(&o->spec, arg, e);
 	case OPT_NETWORK:
-		return parse_network(arg, e);
+		return network_want_mode(&o->network, arg, e);
+	case OPT_ALLOW:
+		return network_want_rule(&o->network, arg, e);
+	case OPT_ALLOW_PRIVATE:
+		return network_want_private(&o->network, arg, e);
+	case OPT_RESOLVER:
+		o->network.resolver = arg;
+		return 0;
+	case OPT_HOST:
+		return network_want_host(&o->network, arg, e);
 	case 'e':
 		return parse_env(o, arg, e);
 	case OPT_MOUNT:
@@ -390,6 +402,8 @@ static int bad_option(int opt, const char *at, struct err *e)
 
 static int finish(struct options *o, struct err *e)
 {
+	int r;
+
 	if (!o->argc) {
 		err_set(e, ERR_INVALID, -EINVAL, "no command given");
 		err_remedy(e, "give one, as in `cloche run -- echo hello`");
@@ -404,7 +418,8 @@ static int finish(struct options *o, struct err *e)
 		snprintf(o->spec.workdir, sizeof(o->spec.workdir), "%s", o->home);
 	if (o->json && o->tty == TTY_YES)
 		return err_set(e, ERR_INVALID, -EINVAL, "--json and --tty do not go together");
-	return spec_check(&o->spec, e);
+	r = network_want_finish(&o->network, &o->spec, e);
+	return r < 0 ? r : spec_check(&o->spec, e);
 }
 
 int options_parse(int argc, char **argv, struct options *ret, struct err *e)
@@ -442,6 +457,7 @@ void options_done(struct options *o)
 {
 	free(o->env);
 	o->env = NULL;
+	network_want_done(&o->network);
 }
 
 /* Whether the name of @var is given among the variables from number @k on. */

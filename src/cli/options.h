@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "cli/network.h"
 #include "driver/driver.h"
 #include "driver/exec.h"
 
@@ -11,6 +12,7 @@ struct options {
 	struct sandbox_spec spec;
 	const struct driver *driver;
 	const char *seccomp; /* a profile's path */
+	struct network_want network;
 	bool json, help;
 	enum { TTY_AUTO, TTY_YES, TTY_NO } tty;
 	uint64_t nofile, timeout_ms, cpu_ms, output;

@@ -106,6 +106,30 @@ TEST(mounts_are_read)
 	options_done(&o);
 }
 
+TEST(networks_are_read)
+{
+	CHECK_EQ(PARSE("--allow", "a.test", "--allow", "10.1.0.0/16:5432,80-90", "--host", "A.test=127.0.0.1", "x"), 0);
+	CHECK_EQ(o.network.mode, EGRESS_ALLOW);
+	CHECK_EQ(o.spec.flags & SPEC_NET, SPEC_NET);
+	CHECK_EQ(o.spec.net.mode, STEER_ALLOW);
+	CHECK_EQ(o.spec.net.n, 2); /* names are not for the kernel */
+	CHECK(o.spec.net.rule[0].prefix == 16 && o.spec.net.rule[1].prefix == 16);
+	CHECK_STR(o.network.host[0], "a.test 127.0.0.1");
+	options_done(&o);
+	CHECK_EQ(PARSE("--network", "open", "--allow-private", "127.0.0.0/8:*", "x"), 0);
+	CHECK_EQ(o.spec.net.mode, STEER_OPEN);
+	CHECK_EQ(o.network.privates, 1);
+	options_done(&o);
+	CHECK_EQ(PARSE("--network", "none", "x"), 0);
+	CHECK_EQ(o.spec.flags & SPEC_NET, 0);
+	options_done(&o);
+	/* An empty list allows nothing, but it is a network. */
+	CHECK_EQ(PARSE("--network", "allow", "x"), 0);
+	CHECK_EQ(o.spec.net.mode, STEER_ALLOW);
+	CHECK_EQ(o.spec.net.n, 0);
+	options_done(&o);
+}
+
 TEST(mistakes_name_the_option)
 {
 	static const struct {
@@ -136,9 +160,15 @@ TEST(mistakes_name_the_option)
 		{ { "--tmpfs", "/a:sise=1", "x" }, "--tmpfs" },
 		{ { "--tmpfs", "/a:size=0", "x" }, "--tmpfs" },
 		{ { "--image", "/no/such/image", "x" }, "--image" },
-		{ { "--isolation", "vm", "x" }, "vm" },
+		{ { "--isolation", "wasm", "x" }, "wasm" },
 		{ { "--isolation", "zoo", "x" }, "zoo" },
-		{ { "--network", "open", "x" }, "--network" },
+		{ { "--network", "open", "--allow", "a.test", "x" }, "--allow" },
+		{ { "--allow", "not a name", "x" }, "--allow" },
+		{ { "--allow", "@packages", "x" }, "--allow" },
+		{ { "--allow-private", "a.test", "x" }, "--allow-private" },
+		{ { "--allow-private", "10.0.0.1", "x" }, "--allow-private" },
+		{ { "--host", "a.test", "x" }, "--host" },
+		{ { "--host", "a.test=b.test", "x" }, "--host" },
 		{ { "--network", "zoo", "x" }, "--network" },
 		{ { "--storage", "tape", "x" }, "--storage" },
 		{ { "--env", "=x", "x" }, "--env" },

@@ -12,7 +12,7 @@
 #define GRACE_NS 2000000000ULL /* after a kill, for the agent to tell the exit */
 #define CPU_STEP_NS 20000000ULL
 
-enum { P_LINK, P_SIGNALS, P_OUT, P_ERR, P_STDIN, P_TO, P_COUNT };
+enum { P_LINK, P_SIGNALS, P_OUT, P_ERR, P_STDIN, P_TO, P_NETWORK, P_COUNT };
 
 /* Everything in the sandbox, not only the command: daemons it left too. */
 static void kill_all(struct run *r)
@@ -222,6 +222,7 @@ static int relay_loop(struct run *r, struct err *e)
 			[P_ERR] = { .fd = r->err.from, .events = POLLIN },
 			[P_STDIN] = { .fd = in_stream_wants_read(&r->in) && r->in.to >= 0 ? r->in.from : -1, .events = POLLIN },
 			[P_TO] = { .fd = r->in.at < r->in.len ? r->in.to : -1, .events = POLLOUT },
+			[P_NETWORK] = { .fd = r->network.closed ? -1 : r->network.fd, .events = POLLIN },
 		};
 
 		if (poll(p, P_COUNT, wait_ms(r)) < 0 && errno != EINTR)
@@ -238,6 +239,8 @@ static int relay_loop(struct run *r, struct err *e)
 			in_stream_read(&r->in);
 		if (p[P_TO].revents)
 			in_stream_write(&r->in);
+		if (p[P_NETWORK].revents)
+			network_read(&r->network, &r->sandbox);
 		if (p[P_LINK].revents) {
 			rc = read_link(r, e);
 			if (rc < 0)

@@ -78,7 +78,7 @@ static void put_usage(struct json *j, const struct run *r)
 	jout_u64(j, "pids_peak", g->pids_peak);
 	jout_u64(j, "disk_used", r->stat.disk_used);
 	jout_u64(j, "io_bytes", g->io_bytes);
-	jout_u64(j, "net_bytes", 0);
+	jout_u64(j, "net_bytes", r->network.counts.bytes_out + r->network.counts.bytes_in);
 	jout_end(j);
 }
 

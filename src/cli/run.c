@@ -137,6 +137,8 @@ static int start(struct run *r, struct exec_spec *x, struct err *e)
 	if (rc == 0 && r->o.seccomp)
 		rc = filter_load(r->o.seccomp, &r->filter, e);
 	if (rc == 0)
+		rc = network_start(&r->network, &r->o.spec, e);
+	if (rc == 0)
 		rc = open_signals(r, e);
 	if (rc == 0)
 		rc = engine_new(&g, &r->engine, e);
@@ -145,6 +147,9 @@ static int start(struct run *r, struct exec_spec *x, struct err *e)
 	if (rc < 0)
 		return rc;
 	r->made = true;
+	rc = network_give(&r->network, &r->o.network, &r->sandbox, e);
+	if (rc < 0)
+		return rc;
 	if (r->o.cpu_ms && !(r->sandbox.receipt.controllers & CGROUP_BIT(CGROUP_CPUACCT))) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "--cpu-time: nothing here counts the CPU time of a whole sandbox");
 		err_remedy(e, "mount the cpuacct controller, or lift the limit with --cpu-time 0");
@@ -242,6 +247,8 @@ static int end(struct run *r, int rc, struct err *e)
 		judge(r);
 	}
 	if (r->made)
+		network_finish(&r->network, &r->o.network, &r->sandbox);
+	if (r->made)
 		ended = r->sandbox.driver->destroy(&r->sandbox, &own);
 	if (rc == 0 && ended < 0) {
 		*e = own;
@@ -266,13 +273,14 @@ static void run_done(struct run *r)
 	fd_close(r->err.from);
 	fd_close(r->filter);
 	fd_close(r->signals);
+	network_done(&r->network);
 	engine_free(r->engine);
 	options_done(&r->o);
 }
 
 int cmd_run(int argc, char **argv)
 {
-	static struct run r = { .signals = -1, .filter = -1, .in = { .from = -1, .to = -1 }, .out.from = -1, .err.from = -1 };
+	static struct run r = { .signals = -1, .network = { .fd = -1 }, .filter = -1, .in = { .from = -1, .to = -1 }, .out.from = -1, .err.from = -1 };
 	AUTO_FREE const char **env = NULL;
 	struct exec_spec x = { .filter = -1 };
 	struct err e = { 0 };
@@ -313,6 +321,7 @@ int cmd_run(int argc, char **argv)
 		rc = result_print(&r, &e);
 	else if (rc == 0)
 		rc = tell(&r, &e);
+	network_tell(&r.network);
 	if (rc < 0)
 		print_error(&r.o, &e);
 	rc = rc < 0 ? exit_of_failure(&r) : r.verdict.exit_code;

@@ -16,6 +16,7 @@ struct run {
 	bool tty;
 	int signals; /* signalfd */
 	int filter; /* the user's profile, compiled, or -1 */
+	struct network network;
 	struct in_stream in;
 	struct out_stream out, err;
 	struct termios saved; /* of our terminal, while raw */

@@ -20,7 +20,7 @@ static const struct elsewhere {
 	{ "run", "run a command in a sandbox of its own",
 	  "--isolation --image --cpus --memory --disk --inodes --storage --pids --nofile --timeout --cpu-time "
 	  "--output-limit "
-	  "--io-bps --read-only --tmpfs --network --env --mount --workdir --user --hostname --seccomp --json --tty "
+	  "--io-bps --read-only --tmpfs --network --allow --allow-private --resolver --host --env --mount --workdir --user --hostname --seccomp --json --tty "
 	  "--no-tty "
 	  "--help" },
 	{ "doctor", "check what this host can enforce", "--attack --json --help" },

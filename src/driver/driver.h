@@ -46,6 +46,8 @@ struct driver {
 extern const struct driver container_driver;
 /* The same tier, made by a warden in another process. A sandbox of ours says itself which it is: sandbox.driver. */
 extern const struct driver container_remote;
+/* A virtual machine, jailed as a container of its own. */
+extern const struct driver vm_driver;
 /* NULL and ERR_UNSUPPORTED or ERR_INVALID for what is not there. */
 const struct driver *driver_find(const char *name, struct err *e);
 

@@ -6,11 +6,11 @@ struct engine {
 	struct client *client; /* of one in another */
 };
 
-static const struct driver *const drivers[] = { &container_driver };
+static const struct driver *const drivers[] = { &container_driver, &vm_driver };
 
 const struct driver *driver_find(const char *name, struct err *e)
 {
-	static const char *const later[] = { "process", "vm", "wasm" };
+	static const char *const later[] = { "process", "wasm" };
 
 	for (size_t i = 0; i < ARRAY_LEN(drivers); i++)
 		if (!strcmp(drivers[i]->name, name))
@@ -19,11 +19,11 @@ const struct driver *driver_find(const char *name, struct err *e)
 		if (strcmp(later[i], name))
 			continue;
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation '%s' is not in this version", name);
-		err_remedy(e, "use --isolation container");
+		err_remedy(e, "use --isolation container or vm");
 		return NULL;
 	}
 	err_set(e, ERR_INVALID, -EINVAL, "isolation '%s': unknown", name);
-	err_remedy(e, "use --isolation container");
+	err_remedy(e, "use --isolation container or vm");
 	return NULL;
 }
 

@@ -72,6 +72,7 @@ static void say_limits(const struct sandbox *s, const struct sandbox_spec *spec,
 		       void (*fn)(void *arg, const char *name, const char *how), void *arg)
 {
 	const struct spec_limits *l = &spec->limits;
+	const bool vm = s->driver == &vm_driver;
 	char text[96];
 
 	if (s->receipt.controllers) {
@@ -79,7 +80,8 @@ static void say_limits(const struct sandbox *s, const struct sandbox_spec *spec,
 		fn(arg, "cgroups", text);
 	}
 	if (l->memory) {
-		snprintf(text, sizeof(text), "%llu bytes, no swap", (unsigned long long)l->memory);
+		snprintf(text, sizeof(text), "%llu bytes%s, no swap", (unsigned long long)l->memory,
+			 vm ? " with the guest's kernel" : "");
 		fn(arg, "memory", text);
 	}
 	if (l->pids) {
@@ -96,7 +98,7 @@ static void say_limits(const struct sandbox *s, const struct sandbox_spec *spec,
 	}
 	if (s->receipt.disk) {
 		snprintf(text, sizeof(text), "%llu bytes, %s", (unsigned long long)s->receipt.disk,
-			 spec->flags & SPEC_DISK ? "on disk" : "in memory");
+			 vm || spec->flags & SPEC_DISK ? "on disk" : "in memory");
 		fn(arg, "disk", text);
 	}
 	if (s->receipt.inodes) {
@@ -112,6 +114,11 @@ void sandbox_enforced(const struct sandbox *s, const struct sandbox_spec *spec,
 	char text[96];
 
 	fn(arg, "isolation", s->driver->name);
+	if (s->driver == &vm_driver) {
+		/* All that follows is so inside, where the same warden made the sandbox. */
+		fn(arg, "machine", "QEMU without hardware acceleration, no network card, no default devices");
+		fn(arg, "machine_jail", "a container: user ids of its own, no capabilities, no_new_privs, two filters, no network");
+	}
 	fn(arg, "namespaces", "user, pid, mount, net, ipc, uts, cgroup, time");
 	fn(arg, "user", r->rootless ? "one id, the caller's own" : "65536 ids of its own");
 	fn(arg, "root", spec->flags & SPEC_READ_ONLY ? "overlay, pivot_root, read-only" : "overlay, pivot_root");

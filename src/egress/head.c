@@ -10,6 +10,7 @@
  * llhttp, then by what its fields mean. Servers differ in what they forgive; what one of them could read otherwise than
  * we do is refused here.
  */
+#define METHOD_MAX 1024U /* no server takes a longer one */
 #define LATE_MAX (1U << 20) /* no server waits longer than that for the end of a first line */
 
 static const char *const methods[] = { "GET ",     "HEAD ",   "POST ",  "PUT ",	  "DELETE ",
@@ -73,6 +74,10 @@ static enum look first_line(const char *data, size_t len, const char **ret_why)
 		return p == data ? LOOK_YES : bad(ret_why, "something stands before the HTTP request");
 	if (stop < end)
 		return LOOK_NOT;
+	for (stop = p; stop < end && is_token(*stop); stop++)
+		;
+	if (len >= HEAD_MAX && stop - p > METHOD_MAX)
+		return LOOK_NOT; /* one long word is no request, whatever follows it */
 	return len >= HEAD_MAX ? bad(ret_why, "the first line is too long") : LOOK_MORE;
 }
 

@@ -10,7 +10,7 @@
 #include "egress/side.h"
 
 #define PIECE 16384U /* read and written at a time: a TLS record */
-#define ROUNDS 16 /* of one stream before others have their turn */
+#define ROUNDS 32 /* of one stream before others have their turn */
 #define SHAKE_TIME (20 * LOOP_SEC)
 #define IDLE_TIME (300 * LOOP_SEC)
 #define TUNNEL_TIME (3600 * LOOP_SEC)
@@ -30,7 +30,7 @@ struct mitm {
 	struct loop_timer timer, again;
 	const struct mitm_ops *ops;
 	void *arg;
-	const struct trust *trust;
+	SSL *later; /* for the server, until it is connected: whom to trust is settled now */
 	struct inject *inject;
 	char name[NET_NAME_MAX];
 	uint16_t port;
@@ -54,6 +54,7 @@ static void release(struct mitm *m, bool reset)
 	m->gone = true;
 	side_close(&m->client, m->loop, reset);
 	side_close(&m->server, m->loop, reset);
+	SSL_free(TAKE_PTR(m->later));
 	loop_timer_stop(m->loop, &m->timer);
 	loop_timer_stop(m->loop, &m->again);
 	buf_done(&m->in);
@@ -252,17 +253,18 @@ static bool shake(struct mitm *m)
 
 static bool read_client(struct mitm *m)
 {
+	size_t want = HEAD_MAX - m->in.len < PIECE ? HEAD_MAX - m->in.len : PIECE;
 	char *p;
 	ssize_t n;
 
-	if (!m->client.ready || m->client.eof || m->closing || m->in.len + 1 >= HEAD_MAX)
+	if (!m->client.ready || m->client.eof || m->closing || m->in.len >= HEAD_MAX)
 		return false;
-	p = buf_room(&m->in, HEAD_MAX - 1 - m->in.len < PIECE ? HEAD_MAX - 1 - m->in.len : PIECE);
+	p = buf_room(&m->in, want);
 	if (!p) {
 		end(m, EGRESS_V_FAILED, "no memory");
 		return true;
 	}
-	n = side_read(&m->client, p, HEAD_MAX - 1 - m->in.len < PIECE ? HEAD_MAX - 1 - m->in.len : PIECE);
+	n = side_read(&m->client, p, want);
 	if (n == -EAGAIN)
 		return false;
 	if (n < 0) {
@@ -441,7 +443,7 @@ static void pump(struct mitm *m)
 	if (!m->down.len)
 		buf_done(&m->down);
 	set_timer(m);
-	if (!m->gone && moved && loop_timer_set(m->loop, &m->again, m->loop->now) < 0)
+	if (!m->gone && moved && loop_timer_set(m->loop, &m->again, m->loop->now + 1) < 0) /* not in this turn */
 		end(m, EGRESS_V_FAILED, "no memory for a timer");
 }
 
@@ -499,10 +501,11 @@ int mitm_new(const struct mitm_opts *o, struct mitm **ret, struct err *e)
 	}
 	if (ssl)
 		SSL_set_accept_state(ssl);
+	if (o->tls && o->trust)
+		m->later = trust_connect(o->trust, o->name);
 	m->loop = o->loop;
 	m->ops = o->ops;
 	m->arg = o->arg;
-	m->trust = o->trust;
 	m->port = o->port;
 	m->tls = o->tls;
 	m->in.max = HEAD_MAX + 1;
@@ -521,6 +524,7 @@ int mitm_new(const struct mitm_opts *o, struct mitm **ret, struct err *e)
 		r = side_open(&m->client, m->loop, o->client, ssl);
 	if (r < 0) {
 		SSL_free(ssl);
+		SSL_free(m->later);
 		loop_timer_stop(m->loop, &m->timer);
 		buf_done(&m->in);
 		free(m);
@@ -533,19 +537,19 @@ int mitm_new(const struct mitm_opts *o, struct mitm **ret, struct err *e)
 
 void mitm_connected(struct mitm *m, int fd, const char *why)
 {
-	SSL *ssl = NULL;
+	SSL *ssl = TAKE_PTR(m->later);
 
-	if (fd < 0)
+	if (fd < 0) {
 		refuse(m, 502, EGRESS_V_FAILED, why, "see whether the server is up");
-	else if (m->tls && !m->trust)
+	} else if (m->tls && !ssl) {
 		refuse(m, 502, EGRESS_V_FAILED, "there are no certificates of authorities to verify the server with",
 		       "the administrator can install ca-certificates, or set network_ca");
-	else if (m->tls && !(ssl = trust_connect(m->trust, m->name)))
-		refuse(m, 502, EGRESS_V_FAILED, "no memory for TLS", "try again later");
-	else if (side_open(&m->server, m->loop, fd, ssl) < 0) {
+	} else if (side_open(&m->server, m->loop, fd, ssl) < 0) {
 		refuse(m, 502, EGRESS_V_FAILED, "no memory for a connection", "try again later");
-		SSL_free(ssl);
+	} else {
+		ssl = NULL; /* taken */
 	}
+	SSL_free(ssl);
 	if (fd >= 0 && m->server.f.fd < 0)
 		fd_close(fd);
 	pump(m);

@@ -37,9 +37,7 @@ static void mismatch(struct stream *s, const char *what, const struct look_to *t
 		net_addr_text(&to->addr, text);
 	else
 		snprintf(text, sizeof(text), "%s", to->name);
-	if (strlen(text) > 120)
-		memcpy(text + 117, "...", 4);
-	snprintf(why, sizeof(why), "%s says '%s', which is not where this connection goes", what, text);
+	snprintf(why, sizeof(why), "%s says '%.120s', which is not where this connection goes", what, text);
 	refuse(s, EGRESS_V_DENIED, why);
 }
 

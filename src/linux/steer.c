@@ -30,7 +30,7 @@
 #define PORT_HTTP 3128
 #define PORT_SOCKS 1080
 
-/* New connections a second, and how many at once: a program is not held up by it, a flood does not get to egress. */
+/* New connections a second, and how many at once; questions for names likewise: a program is not held up by it, a flood does not get to egress. */
 #define RATE 2000
 #define BURST 4000
 #define BACKLOG 4096
@@ -249,6 +249,11 @@ static void rules_other(struct nft *b)
 		uint8_t proto, echo;
 	} icmp[] = { { IPPROTO_ICMP, 8 }, { IPPROTO_ICMPV6, 128 } };
 
+	nft_rule(b);
+	nft_proto(b, NFT_IS, IPPROTO_UDP);
+	nft_faster_than(b, RATE, BURST);
+	nft_unreachable(b);
+	nft_rule_end(b);
 	accept_dns(b, IPPROTO_UDP, 4, &host4);
 	accept_dns(b, IPPROTO_UDP, 6, &host6);
 	for (size_t i = 0; i < ARRAY_LEN(icmp); i++) {

@@ -433,6 +433,33 @@ TEST(a_flood_of_connections_is_cut_short)
 	fd_close_many(s, 2);
 }
 
+TEST(a_flood_of_questions_is_cut_short)
+{
+	struct steer_rules r = allow();
+	unsigned asked = 0, came = 0;
+	struct sockaddr_storage a;
+	socklen_t len = address("198.18.0.1", 53, &a);
+	AUTO_CLOSE int fd = -1;
+	int s[STEER_SOCKETS];
+	uint64_t from, took;
+	char c;
+
+	CHECK(steered(&r, s));
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	CHECK(connect(fd, (struct sockaddr *)&a, len) == 0);
+	from = clock_mono_ns();
+	do {
+		asked++;
+		if (send(fd, "q", 1, 0) == 1 && recv(s[STEER_DNS_UDP], &c, 1, MSG_DONTWAIT) == 1)
+			came++;
+		took = clock_mono_ns() - from;
+	} while (asked < 20000 && took < 3000000000ULL);
+	printf("# %u of %u came in %llu ms\n", came, asked, (unsigned long long)took / 1000000);
+	CHECK(came > 500);
+	CHECK(came <= 4000 + 2200 * (took / 1000000 + 10) / 1000);
+	fd_close_many(s, STEER_SOCKETS);
+}
+
 TEST(sockets_are_made_anew_only_when_the_old_ones_are_gone)
 {
 	struct steer_rules r = allow();

@@ -28,52 +28,59 @@ struct net_tree *net_tree_get(struct nets *n, uint64_t id)
 	return t;
 }
 
-static void tree_store(struct nets *n, struct net_tree *t)
+static bool tree_store(struct nets *n, struct net_tree *t)
 {
 	char text[160], key[NET_KEY];
 
 	if (!t->refs) { /* its last sandbox is gone */
 		net_key(t->id, key);
 		map_del(&n->trees, key);
-		net_trees_delete(n->service->db, t->id, NULL);
+		if (t->stored)
+			net_trees_delete(n->service->db, t->id, NULL);
 		free(t);
-		return;
+		return true;
 	}
 	if (!t->dirty)
-		return;
+		return false;
 	net_counts_text(&t->counts, text, sizeof(text));
-	if (net_trees_put(n->service->db, &(struct net_tree_row){ t->id, text }, NULL) == 0)
+	if (net_trees_put(n->service->db, &(struct net_tree_row){ t->id, text }, NULL) == 0) {
 		t->dirty = false;
+		t->stored = true;
+	}
+	return true;
 }
 
-static void state_store(struct service *s, const struct box *b)
+static bool state_store(struct service *s, const struct box *b)
 {
 	struct net_state *st = b->net;
 	AUTO(buf_done) struct buf observed = BUF_INIT(MIB);
 	char text[160];
 
 	if (!st->dirty || !b->up)
-		return;
+		return false;
 	for (uint32_t i = 0; i < st->nobserved; i++)
 		buf_addf(&observed, "%s%s", i ? "\n" : "", st->observed[i]);
 	net_counts_text(&st->counts, text, sizeof(text));
 	if (nets_put(s->db, &(struct net_row){ b->id, text, buf_str(&observed) }, NULL) == 0)
 		st->dirty = false;
+	return true;
 }
 
 void box_nets_store(struct service *s)
 {
 	struct net_tree *t;
 	struct box *b;
+	bool changed = false;
 	size_t at = 0;
 
 	while ((b = map_next(&s->boxes, &at)))
 		if (b->net)
-			state_store(s, b);
+			changed |= state_store(s, b);
 	at = 0;
 	while ((t = map_next(&s->nets->trees, &at)))
-		tree_store(s->nets, t);
-	turn_dirty(s->turn);
+		changed |= tree_store(s->nets, t);
+	if (changed)
+		turn_dirty(s->turn);
 }
 
 /* --- one that egress knows --- */
@@ -84,10 +91,11 @@ struct net_run *net_run_new(struct box *b)
 
 	if (!r)
 		abort();
-	*r = (struct net_run){ .nets = b->service->nets, .box = b, .tenant = b->tenant, .sock = { -1, -1, -1 } };
+	*r = (struct net_run){ .nets = b->service->nets, .box = b, .sock = { -1, -1, -1 } };
 	r->state = net_state_ref(b->net);
 	r->since_ns = clock_mono_ns();
 	memcpy(r->id, b->id, sizeof(r->id));
+	snprintf(r->tenant, sizeof(r->tenant), "%s", b->tenant->id);
 	b->run = r;
 	return r;
 }
@@ -575,7 +583,6 @@ void box_net_entered(struct box *b)
 
 	if (!b->net)
 		return;
-	net_names_clear(s->db, b->id, NULL);
 	for (uint32_t i = 0; i < b->net->nnames; i++)
 		net_names_put(s->db,
 			      &(struct net_name_row){ .box = b->id, .number = b->net->names[i].index,
@@ -694,6 +701,7 @@ static int on_tree(void *arg, const struct net_tree_row *row)
 
 	net_key(row->id, key);
 	t = net_tree_get(n, row->id);
+	t->stored = true;
 	net_counts_read(row->counts, &t->counts);
 	return 0;
 }

@@ -20,8 +20,10 @@ static void write_fix(const struct box *b, const struct net_refusal *r, struct j
 
 	if (r->verdict == EGRESS_V_BUDGET)
 		snprintf(text, sizeof(text), "raise the budget: PUT …/network with a larger `budget`");
-	else if (!*r->rule)
+	else if (!*r->rule && r->private)
 		snprintf(text, sizeof(text), "an administrator can name it with `network_private`");
+	else if (!*r->rule)
+		snprintf(text, sizeof(text), "none by a rule: it must be asked for otherwise, as the reason says");
 	else if (w && w->mode == EGRESS_ALLOW)
 		snprintf(text, sizeof(text), "add \"%s\" to `allow`", r->rule);
 	else

@@ -143,8 +143,10 @@ static void on_up(void *arg)
 	turn_over(x);
 	box_restored(b);
 	r = box_store(b, &x->e);
-	if (r == 0)
+	if (r == 0) {
+		net_names_clear(b->service->db, b->id, NULL);
 		box_net_entered(b);
+	}
 	if (r == 0)
 		box_revive(b);
 	if (r == 0)

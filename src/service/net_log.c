@@ -72,7 +72,7 @@ static void audit(struct service *s, const struct audit_rec *rec, const struct e
 void net_log_stream(struct net_run *r, const struct egress_stream *x, bool lookup)
 {
 	struct service *s = r->nets->service;
-	struct audit_rec rec = { .kind = kind_of(x, lookup), .tenant = r->tenant->id, .sandbox = r->id };
+	struct audit_rec rec = { .kind = kind_of(x, lookup), .tenant = r->tenant, .sandbox = r->id };
 	struct box *b = r->box;
 	bool no = refused(x) || lookup;
 

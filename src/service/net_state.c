@@ -240,6 +240,16 @@ static void target_of(const struct egress_stream *x, char *text, size_t size)
 	net_addr_text(&a, text);
 }
 
+/* By a name, the address is one of ours: what it led to is in the reason alone. */
+static bool is_private(const struct egress_stream *x)
+{
+	struct net_addr a = { .family = x->family };
+	const char *what;
+
+	memcpy(a.addr, x->addr, sizeof(a.addr));
+	return *x->name ? strstr(x->reason, " leads to ") != NULL : x->family && !net_addr_public(&a, &what);
+}
+
 static struct net_refusal *same_refusal(struct net_state *s, const struct egress_stream *x, const char *target,
 					bool kernel)
 {
@@ -270,7 +280,7 @@ void net_state_refuse(struct net_state *s, const struct egress_stream *x, bool k
 	if (!r) {
 		r = &s->refusal[s->nrefusals++ % NET_REFUSALS];
 		refusal_done(r);
-		*r = (struct net_refusal){ .verdict = x->verdict, .port = x->port, .kernel = kernel };
+		*r = (struct net_refusal){ .verdict = x->verdict, .port = x->port, .kernel = kernel, .private = is_private(x) };
 		r->first_ns = clock_real_ns();
 		r->target = copy(target);
 		r->rule = copy(x->rule);

@@ -21,6 +21,7 @@ struct net_refusal {
 	uint16_t port; /* 0: only its name was asked for */
 	uint32_t pid;
 	bool kernel; /* by its rules alone */
+	bool private; /* since it is no address of the public internet, or the name leads to none */
 	char *target; /* name, or address */
 	char *rule, *reason, *command; /* rule: that would let it through, "" when none can */
 };
@@ -34,7 +35,7 @@ struct net_name {
 struct net_tree {
 	uint64_t id;
 	unsigned refs;
-	bool dirty;
+	bool dirty, stored;
 	struct egress_counts counts;
 };
 

@@ -10,7 +10,7 @@
 #define DISK_DEFAULT (16ULL * GIB)
 #define DISK_FOLDER "/var/tmp"
 
-static int format(int file, uint64_t inodes, struct err *e)
+int disk_format(int file, uint64_t inodes, struct err *e)
 {
 	char path[32], count[24];
 	char *argv[] = { (char *)(uintptr_t) "mke2fs", (char *)(uintptr_t) "-q", (char *)(uintptr_t) "-F",
@@ -88,11 +88,18 @@ int disk_new(uint64_t size, uint64_t inodes, struct err *e)
 	r = sys_ftruncate(file, (off_t)size);
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "disk layer: size %llu", (unsigned long long)size);
-	r = format(file, inodes ? inodes : size / 8192, e);
+	r = disk_format(file, inodes ? inodes : size / 8192, e);
 	if (r < 0)
 		return r;
 	loop = attach_loop(file, path, sizeof(path), e);
 	if (loop < 0)
 		return loop;
+	return mount_new_err("ext4", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
+}
+
+int disk_open(const char *device, struct err *e)
+{
+	const struct mount_opt opts[] = { { "source", device }, { "noinit_itable", NULL }, { NULL, NULL } };
+
 	return mount_new_err("ext4", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
 }

@@ -9,3 +9,7 @@
 
 /* Returns a detached mount or -errno. */
 int disk_new(uint64_t size, uint64_t inodes, struct err *e);
+/* Makes an empty ext4 filesystem of the whole file. */
+int disk_format(int file, uint64_t inodes, struct err *e);
+/* A mount of an ext4 block device that was made for it. Size and inodes are its maker's matter. */
+int disk_open(const char *device, struct err *e);

@@ -316,6 +316,7 @@ int env_open(const struct env_opts *o, struct env *ret, struct err *e)
 	int r;
 
 	v.policy = o->policy ? *o->policy : policy_all;
+	v.disk = o->disk;
 	image_host_init(&v.image);
 	for (size_t i = 0; i < CGROUP_CONTROLLERS; i++)
 		v.cgroups.base[i] = -1;

@@ -22,6 +22,7 @@ struct env {
 	bool keep; /* sandboxes outlive us */
 	struct records records; /* of those */
 	int layers; /* the folder of sealed layers, -1: none */
+	const char *disk; /* as in env_opts */
 	struct image_host image;
 	struct env_policy policy; /* how images and mount sources are opened */
 	int agent; /* the program */
@@ -42,6 +43,11 @@ struct env_opts {
 	bool accounting; /* also count CPU time per sandbox where that takes a group of its own (version 1) */
 	const char *state; /* keep sandboxes, and their records in this folder; NULL: they end with us */
 	const char *layers; /* where sealed layers are (root only); NULL: none */
+	/*
+	 * An ext4 block device that layers on disk go to, for the only sandbox there is: a VM's. Not copied. NULL: each gets a
+	 * nameless file.
+	 */
+	const char *disk;
 	bool one_shot; /* one sandbox, as soon as possible: make its network namespace while the rest is opened */
 };
 

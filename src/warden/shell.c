@@ -185,9 +185,9 @@ static int enter_net(struct env *v, const struct shell_start *start, struct shel
 	AUTO_CLOSE int ahead = s->net >= 0 ? TAKE_FD(s->net) : env_take_net(v);
 	int r = ahead >= 0 ? sys_setns(ahead, CLONE_NEWNET) : new_net(s, e), back;
 
-	if (r < 0)
-		return ahead >= 0 ? err_sys(e, ERR_UNSUPPORTED, r, "enter a network namespace") : r;
-	if (ahead >= 0 && s->used && (net_used() || !rules_fit(start, s))) {
+	if (r < 0 && ahead >= 0)
+		return err_sys(e, ERR_UNSUPPORTED, r, "enter a network namespace");
+	if (r == 0 && ahead >= 0 && s->used && (net_used() || !rules_fit(start, s))) {
 		fd_close(TAKE_FD(ahead));
 		r = new_net(s, e);
 	}

@@ -96,7 +96,7 @@ int upper_new(struct env *v, const struct upper_opts *o, struct err *e)
 	int r;
 
 	if (o->disk) {
-		upper = disk_new(o->size, o->inodes, e);
+		upper = v->disk ? disk_open(v->disk, e) : disk_new(o->size, o->inodes, e);
 	} else {
 		const struct mount_opt opts[] = {
 			{ "size", size }, { "nr_inodes", inodes }, { "mode", "0755" }, { NULL, NULL }

@@ -40,12 +40,17 @@ WRONG = {
     "empty image": ["--image", "", "--", "true"],
     "storage unknown": ["--storage", "tape", "--", "true"],
     "isolation unknown": ["--isolation", "magic", "--", "true"],
-    "isolation not there yet": ["--isolation", "vm", "--", "true"],
+    "isolation not there yet": ["--isolation", "wasm", "--", "true"],
     "isolation weaker": ["--isolation", "process", "--", "true"],
-    "network open": ["--network", "open", "--", "true"],
-    "network allow": ["--network", "allow", "--", "true"],
+    "network open and a rule": ["--network", "open", "--allow", "example.test", "--", "true"],
+    "network none and a rule": ["--network", "none", "--allow", "example.test", "--", "true"],
     "network unknown": ["--network", "some", "--", "true"],
-    "allow": ["--allow", "example.org", "--", "true"],
+    "rule with a scheme": ["--allow", "https://example.test", "--", "true"],
+    "rule of a set": ["--allow", "@packages", "--", "true"],
+    "address spelled oddly": ["--allow", "0x7f000001", "--", "true"],
+    "private name": ["--network", "open", "--allow-private", "example.test", "--", "true"],
+    "host without an address": ["--network", "open", "--host", "example.test", "--", "true"],
+    "host without a network": ["--host", "example.test=127.0.0.1", "--", "true"],
     "secret": ["--secret", "x", "--", "true"],
     "template": ["--template", "x", "--", "true"],
     "mount without target": ["--mount", "/tmp", "--", "true"],
@@ -92,7 +97,7 @@ def test_it_is_refused_with_one_line(args):
     assert len(line) > 20 and "\x1b" not in line and "%" not in line
 
 
-@pytest.mark.parametrize("name", ["unknown option", "tiny memory", "image that is missing", "network open",
+@pytest.mark.parametrize("name", ["unknown option", "tiny memory", "image that is missing", "network open and a rule",
                                   "mount on proc", "work folder is a file", "isolation not there yet", "no command"])
 def test_with_json_the_error_is_an_object_too(name):
     r = run("--json", *WRONG[name])
@@ -108,14 +113,14 @@ def test_json_and_a_terminal_do_not_go_together():
 
 
 def test_what_this_host_cannot_do_names_the_remedy():
-    for name in ("network open", "image that is missing"):
+    for name in ("network open and a rule", "image that is missing"):
         error = run("--json", *WRONG[name]).json["error"]
         assert error["remedy"], name
 
 
 @pytest.mark.parametrize("option", ["--isolation", "--image", "--cpus", "--memory", "--disk", "--inodes", "--storage",
                                     "--pids", "--nofile", "--timeout", "--cpu-time", "--output-limit", "--io-bps",
-                                    "--tmpfs", "--network", "--env", "--mount", "--workdir", "--user", "--hostname",
+                                    "--tmpfs", "--network", "--allow", "--allow-private", "--resolver", "--host", "--env", "--mount", "--workdir", "--user", "--hostname",
                                     "--seccomp"])
 def test_an_option_at_the_end_without_its_value_is_refused(option):
     assert option in one_line(run(option))

@@ -111,6 +111,13 @@ def test_large_bodies_pass_both_ways(d, w):
     assert sent(w.web, "Authorization") == ["Bearer " + VALUE]
 
 
+def test_many_at_once(d, w):
+    b = box(d, TO)
+    code, out, err = sh(d, b, "seq 40 | xargs -P 10 -I{} curl -sS -o /dev/null -w '%{http_code}\\n' https://web.test/hello?{} | sort | uniq -c")
+    assert code == 0 and out.split() == ["40", "200"], (out, err)
+    assert len(w.web.heads) == 40 and all(("Authorization", "Bearer " + VALUE) in h for h in w.web.heads)
+
+
 @pytest.mark.parametrize("proxy", ["http://198.18.0.1:3128", "socks5h://198.18.0.1:1080", "socks5://198.18.0.1:1080"])
 def test_through_a_proxy_it_is_the_same(d, w, proxy):
     b = box(d, TO)

@@ -12,7 +12,7 @@ from host import BUILD, Result, one_line
 
 UID = 64321
 LIFTED = ["--memory", "0", "--pids", "0", "--cpus", "0"]
-PROGRAMS = ["cloche", "cloche-agent", "cloche-seccomp", "cloche-probe"]
+PROGRAMS = ["cloche", "cloche-agent", "cloche-seccomp", "cloche-probe", "cloche-egress"]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,141 @@
+#include "base/base.h"
+#include "base/sys.h"
+#include "config.h"
+#include "driver/vm/vm.h"
+#include "warden/disk.h"
+#include "warden/program.h"
+
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DISK_FOLDER "/var/tmp"
+#define DISK_DEFAULT (16ULL * GIB)
+#define DISK_MIN (16ULL * MIB)
+
+int vm_file(const char *name, char *buf, size_t size, struct err *e)
+{
+	ssize_t n = readlink("/proc/self/exe", buf, size - 1);
+	char *slash;
+
+	if (n > 0) {
+		buf[n] = '\0';
+		slash = strrchr(buf, '/');
+		if (slash && (size_t)snprintf(slash, size - (size_t)(slash - buf), "/vm/%s", name) < size - (size_t)(slash - buf) &&
+		    access(buf, R_OK) == 0)
+			return 0;
+	}
+	if ((size_t)snprintf(buf, size, "%s/vm/%s", CLOCHE_LIBEXEC, name) < size && access(buf, R_OK) == 0)
+		return 0;
+	err_set(e, ERR_UNSUPPORTED, -ENOENT, "there is no kernel for virtual machines: no vm/%s beside this program or in %s", name,
+		CLOCHE_LIBEXEC);
+	err_remedy(e, "run `make vm-kernel`, or use --isolation container");
+	return -ENOENT;
+}
+
+static int append(int to, const char *path, size_t *ret_len, struct err *e)
+{
+	AUTO_CLOSE int from = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	size_t sum = 0;
+	ssize_t n = from;
+
+	while (n >= 0) {
+		n = sendfile(to, from, NULL, 1 << 20);
+		if (n < 0)
+			n = -errno;
+		if (n <= 0)
+			break;
+		sum += (size_t)n;
+	}
+	*ret_len = sum;
+	return n < 0 ? err_sys(e, ERR_INTERNAL, (int)n, "copy %s into the initramfs", path) : 0;
+}
+
+static int pad(int to, size_t len)
+{
+	return fd_write_all(to, "\0\0\0", (4 - len % 4) % 4);
+}
+
+/* An entry of the kernel's own archive format ("newc"): a head of hexadecimal numbers, the name, the data. */
+static int entry(int to, unsigned ino, const char *name, unsigned mode, size_t size)
+{
+	char head[111 + 64];
+	int n = snprintf(head, sizeof(head), "070701%08x%08x%08x%08x%08x%08x%08zx%08x%08x%08x%08x%08zx%08x%s", ino, mode, 0U, 0U, 1U,
+			 0U, size, 0U, 0U, 0U, 0U, strlen(name) + 1, 0U, name);
+	int r = fd_write_all(to, head, (size_t)n + 1);
+
+	return r < 0 ? r : pad(to, (size_t)n + 1);
+}
+
+static int add_program(int to, unsigned ino, const char *program, const char *name, struct err *e)
+{
+	char path[512];
+	struct stat st;
+	size_t len;
+	int r = program_path(program, path, sizeof(path), e);
+
+	if (r < 0)
+		return r;
+	if (stat(path, &st) < 0)
+		return err_sys(e, ERR_NOT_FOUND, -errno, "%s", path);
+	r = entry(to, ino, name, S_IFREG | 0755, (size_t)st.st_size);
+	if (r == 0) {
+		r = append(to, path, &len, e);
+		if (r == 0 && len != (size_t)st.st_size)
+			r = err_set(e, ERR_CONFLICT, -ESTALE, "%s changed while it was read", path);
+		if (r < 0)
+			return r;
+		r = pad(to, len);
+	}
+	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "write the initramfs") : 0;
+}
+
+int vm_initrd(int *ret, struct err *e)
+{
+	AUTO_CLOSE int fd = -1;
+	char path[512];
+	size_t len;
+	int r = vm_file("modules.cpio", path, sizeof(path), e);
+
+	if (r < 0)
+		return r;
+	fd = sys_memfd_create("initrd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return err_sys(e, ERR_EXHAUSTED, fd, "make a file in memory");
+	r = append(fd, path, &len, e);
+	if (r == 0)
+		r = add_program(fd, 0x10001, "cloche-guest", "init", e);
+	if (r == 0)
+		r = add_program(fd, 0x10002, "cloche-agent", "cloche-agent", e);
+	if (r < 0)
+		return r;
+	r = entry(fd, 0x10003, "TRAILER!!!", 0, 0);
+	/* It is opened again by name where nobody may change it. */
+	if (r == 0)
+		r = sys_fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
+	if (r < 0)
+		return err_sys(e, ERR_EXHAUSTED, r, "write the initramfs");
+	*ret = TAKE_FD(fd);
+	return 0;
+}
+
+int vm_disk(uint64_t size, uint64_t inodes, int *ret, struct err *e)
+{
+	AUTO_CLOSE int fd = -1;
+	int r;
+
+	size = size ? size : DISK_DEFAULT;
+	if (size < DISK_MIN)
+		return err_set(e, ERR_INVALID, -EINVAL, "disk: a virtual machine needs at least 16M");
+	fd = sys_openat(AT_FDCWD, DISK_FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_sys(e, ERR_UNSUPPORTED, fd, "disk: a nameless file in " DISK_FOLDER);
+	r = sys_ftruncate(fd, (off_t)(size & ~4095ULL));
+	if (r < 0)
+		return err_sys(e, ERR_EXHAUSTED, r, "disk: size %llu", (unsigned long long)size);
+	r = disk_format(fd, inodes ? inodes : size / 8192, e);
+	if (r == 0)
+		*ret = TAKE_FD(fd);
+	return r;
+}

@@ -1,0 +1,215 @@
+/*
+ * Images for virtual machines. A folder becomes one erofs file in the cache, named by the folder's path and by a digest
+ * of all that lstat tells of everything in it: a change makes another file, and the old one goes. Machines share it and
+ * only read it.
+ */
+#include "base/base.h"
+#include "base/sha256.h"
+#include "base/sys.h"
+#include "driver/vm/vm.h"
+#include "warden/image.h"
+#include "warden/walk.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CACHE "/var/cache/cloche"
+#define NAME_HEX 16
+#define KEEP_SECONDS (30 * 24 * 3600)
+
+static void add_stat(struct sha256 *s, const char *name, const struct stat *st)
+{
+	const uint64_t facts[] = { st->st_mode, st->st_uid, st->st_gid, (uint64_t)st->st_size, st->st_ino,
+				   st->st_rdev, (uint64_t)st->st_mtim.tv_sec, (uint64_t)st->st_mtim.tv_nsec,
+				   (uint64_t)st->st_ctim.tv_sec, (uint64_t)st->st_ctim.tv_nsec };
+
+	sha256_add(s, name, strlen(name) + 1);
+	sha256_add(s, facts, sizeof(facts));
+}
+
+/* Contents are not read: whoever changes a file changes its times. */
+static int digest(int dir, struct sha256 *s)
+{
+	struct walk w;
+	struct stat st;
+	const char *name;
+	int r;
+
+	if (fstat(dir, &st) < 0)
+		return -errno;
+	add_stat(s, "/", &st);
+	dir = sys_openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	r = dir < 0 ? dir : walk_begin(&w, dir, true);
+	if (r < 0)
+		return r;
+	while (r == 0 && w.depth) {
+		name = walk_next(&w);
+		if (!name) {
+			sha256_add(s, "", 1);
+			if (w.depth == 1)
+				break;
+			r = walk_up(&w);
+			continue;
+		}
+		if (fstatat(w.fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+			r = -errno;
+			break;
+		}
+		add_stat(s, name, &st);
+		if (S_ISDIR(st.st_mode))
+			r = walk_down(&w, name);
+	}
+	walk_done(&w);
+	return r;
+}
+
+static void put_hex(char *out, const uint8_t *sum)
+{
+	for (size_t i = 0; i < NAME_HEX / 2; i++)
+		snprintf(out + 2 * i, 3, "%02x", sum[i]);
+}
+
+static int make_name(const char *path, int dir, char *name, size_t size, struct err *e)
+{
+	uint8_t sum[SHA256_SIZE];
+	char which[NAME_HEX + 1], what[NAME_HEX + 1];
+	struct sha256 s;
+	int r;
+
+	sha256_init(&s);
+	sha256_add(&s, path, strlen(path));
+	sha256_end(&s, sum);
+	put_hex(which, sum);
+	sha256_init(&s);
+	r = digest(dir, &s);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "image '%s': look through it", path);
+	sha256_end(&s, sum);
+	put_hex(what, sum);
+	snprintf(name, size, "%s-%s.erofs", which, what);
+	return 0;
+}
+
+/* What the same folder was before, and what nobody used for long. Who has one open keeps it. */
+static void sweep(int cache, const char *name)
+{
+	const time_t old = time(NULL) - KEEP_SECONDS;
+	int fd = sys_openat(cache, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *d;
+
+	if (!dir) {
+		fd_close(fd);
+		return;
+	}
+	while ((d = readdir(dir))) {
+		struct stat st;
+
+		if (d->d_name[0] == '.' || !strcmp(d->d_name, name))
+			continue;
+		if (!strncmp(d->d_name, name, NAME_HEX + 1) ||
+		    (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_mtime < old))
+			sys_unlinkat(fd, d->d_name, 0);
+	}
+	closedir(dir);
+}
+
+static int run_mkfs(const char *out, const char *path, struct err *e)
+{
+	char *argv[] = { (char *)(uintptr_t) "mkfs.erofs", (char *)(uintptr_t) "--quiet", (char *)(uintptr_t) "--preserve-mtime",
+			 (char *)(uintptr_t) "-Enoinline_data", (char *)(uintptr_t)out, (char *)(uintptr_t)path, NULL };
+	char *envp[] = { (char *)(uintptr_t) "PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL };
+	int status = -1;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		sigset_t none;
+
+		sigemptyset(&none);
+		sigprocmask(SIG_SETMASK, &none, NULL);
+		execve("/usr/bin/mkfs.erofs", argv, envp);
+		execve("/usr/sbin/mkfs.erofs", argv, envp);
+		_exit(127);
+	}
+	if (pid < 0)
+		return err_sys(e, ERR_EXHAUSTED, -errno, "start mkfs.erofs");
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		return 0;
+	err_set(e, ERR_UNSUPPORTED, -EIO, "image '%s': mkfs.erofs failed (status %d)", path,
+		WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+	err_remedy(e, "install erofs-utils, or use --isolation container");
+	return -EIO;
+}
+
+static int make(int cache, const char *folder, const char *name, const char *path, struct err *e)
+{
+	char part[128], whole[600];
+	int r;
+
+	snprintf(part, sizeof(part), "%s.part", name);
+	snprintf(whole, sizeof(whole), "%s/%s", folder, part);
+	sys_unlinkat(cache, part, 0);
+	r = run_mkfs(whole, path, e);
+	if (r == 0 && renameat(cache, part, cache, name) < 0)
+		r = err_sys(e, ERR_INTERNAL, -errno, "keep the image");
+	if (r < 0)
+		sys_unlinkat(cache, part, 0);
+	else
+		sweep(cache, name);
+	return r;
+}
+
+static int open_cache(char *folder, size_t size, struct err *e)
+{
+	const char *own = getenv("CLOCHE_CACHE");
+	int fd, r;
+
+	if ((size_t)snprintf(folder, size, "%s/vm", own && own[0] == '/' ? own : CACHE) >= size)
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "cache folder: path too long");
+	r = sys_mkdirat(AT_FDCWD, folder, 0700);
+	if (r < 0 && r != -EEXIST)
+		return err_sys(e, ERR_INTERNAL, r, "make %s", folder);
+	fd = sys_openat(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	return fd < 0 ? err_sys(e, ERR_INTERNAL, fd, "open %s", folder) : fd;
+}
+
+int vm_image(const char *path, int *ret, struct err *e)
+{
+	AUTO_CLOSE int dir = -1, cache = -1, fd = -1;
+	char folder[400], name[2 * NAME_HEX + 16];
+	int r = image_open(path, &dir, e);
+
+	if (r < 0)
+		return r;
+	cache = open_cache(folder, sizeof(folder), e);
+	if (cache < 0)
+		return cache;
+	r = make_name(path, dir, name, sizeof(name), e);
+	if (r < 0)
+		return r;
+	fd = sys_openat(cache, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (fd == -ENOENT) {
+		/* One makes it, others wait. */
+		if (flock(cache, LOCK_EX) < 0)
+			return err_sys(e, ERR_INTERNAL, -errno, "lock %s", folder);
+		fd = sys_openat(cache, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
+		if (fd == -ENOENT) {
+			r = make(cache, folder, name, path, e);
+			fd = r < 0 ? -1 : sys_openat(cache, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
+		}
+		if (r < 0)
+			return r;
+	}
+	if (fd < 0)
+		return err_sys(e, ERR_INTERNAL, fd, "open %s/%s", folder, name);
+	futimens(fd, NULL); /* it is in use: see sweep() */
+	*ret = TAKE_FD(fd);
+	return 0;
+}

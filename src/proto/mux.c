@@ -1,0 +1,112 @@
+#include "proto/mux.h"
+#include "base/base.h"
+#include "proto/wire.h"
+
+/* Not against forgers: so that payload bytes are not taken for a head after a cut. */
+static uint32_t check(const uint8_t *head)
+{
+	uint32_t h = 2166136261U;
+
+	for (unsigned i = 0; i < MUX_HEAD - 4; i++)
+		h = (h ^ head[i]) * 16777619U;
+	return h;
+}
+
+void mux_head(uint8_t *out, enum mux_type type, uint32_t epoch, uint32_t channel, uint32_t len)
+{
+	struct wire_out w = { out, out + MUX_HEAD, false };
+
+	wire_put_u32(&w, MUX_MAGIC);
+	wire_put_u32(&w, epoch);
+	wire_put_u32(&w, channel);
+	wire_put_u32(&w, len);
+	wire_put_u32(&w, (uint32_t)type);
+	wire_put_u32(&w, check(out));
+}
+
+long mux_decode(const uint8_t *data, size_t len, struct mux *ret)
+{
+	struct wire_in r = { data, data + (len < MUX_HEAD ? len : MUX_HEAD), false };
+	uint32_t magic, type, sum;
+	struct mux m = { 0 };
+
+	/* Already its first bytes tell, so that one who sends too few of them does not hold us up. */
+	for (size_t i = 0; i < len && i < 4; i++)
+		if (data[i] != (uint8_t)(MUX_MAGIC >> (8 * i)))
+			return -EBADMSG;
+	if (len < MUX_HEAD)
+		return 0;
+	magic = wire_get_u32(&r);
+	m.epoch = wire_get_u32(&r);
+	m.channel = wire_get_u32(&r);
+	m.len = wire_get_u32(&r);
+	type = wire_get_u32(&r);
+	sum = wire_get_u32(&r);
+	if (magic != MUX_MAGIC || sum != check(data) || m.len > MUX_PAYLOAD_MAX || m.channel >= MUX_CHANNELS ||
+	    type < MUX_HELLO || type > MUX_FAILED)
+		return -EBADMSG;
+	if (len < MUX_HEAD + (size_t)m.len)
+		return 0;
+	m.type = (uint8_t)type;
+	m.payload = data + MUX_HEAD;
+	*ret = m;
+	return (long)(MUX_HEAD + m.len);
+}
+
+size_t mux_skip(const uint8_t *data, size_t len)
+{
+	size_t i = 1;
+
+	while (i < len && data[i] != (uint8_t)MUX_MAGIC)
+		i++;
+	return i;
+}
+
+void mux_start_encode(const struct mux_start *s, uint8_t out[MUX_START_LEN])
+{
+	struct wire_out w = { out, out + MUX_START_LEN, false };
+
+	wire_put_u64(&w, s->real_ns);
+	for (size_t i = 0; i < sizeof(s->seed); i++)
+		wire_put_u8(&w, s->seed[i]);
+	wire_put_u32(&w, s->spec_len);
+}
+
+int mux_start_decode(const struct mux *m, struct mux_start *ret, const uint8_t **ret_spec)
+{
+	struct wire_in r = { m->payload, m->payload + m->len, false };
+	struct mux_start s;
+
+	s.real_ns = wire_get_u64(&r);
+	for (size_t i = 0; i < sizeof(s.seed); i++)
+		s.seed[i] = wire_get_u8(&r);
+	s.spec_len = wire_get_u32(&r);
+	if (r.bad || s.spec_len != (size_t)(r.end - r.at))
+		return -EBADMSG;
+	*ret = s;
+	*ret_spec = r.at;
+	return 0;
+}
+
+void mux_stat_encode(const struct mux_stat *s, uint8_t out[MUX_STAT_LEN])
+{
+	struct wire_out w = { out, out + MUX_STAT_LEN, false };
+
+#define X(name) wire_put_u64(&w, s->name);
+	MUX_STAT_FIELDS(X)
+#undef X
+}
+
+int mux_stat_decode(const struct mux *m, struct mux_stat *ret)
+{
+	struct wire_in r = { m->payload, m->payload + m->len, false };
+	struct mux_stat s;
+
+#define X(name) s.name = wire_get_u64(&r);
+	MUX_STAT_FIELDS(X)
+#undef X
+	if (r.bad || r.at != r.end)
+		return -EBADMSG;
+	*ret = s;
+	return 0;
+}

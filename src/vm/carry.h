@@ -1,0 +1,101 @@
+/*
+ * An agent's socket, carried over a VM's serial port. Both ends run this: in the guest between the port and the agent,
+ * on the host between the port and whoever speaks to the agent. Frames pass as they are; each descriptor that comes with
+ * one becomes a channel (proto/mux.h), and the other end makes a descriptor of its kind for it. So neither the agent nor
+ * the host above knows that there is a machine in between.
+ *
+ * EXITED never overtakes output: it waits until what the command had written was read here and written there.
+ */
+#pragma once
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/frame.h"
+#include "proto/mux.h"
+
+#define CARRY_OUT (256U * 1024U)
+/* Kept free for what answers the other end: its amount is bounded by the windows, not by us. */
+#define CARRY_SPARE (64U * 1024U)
+#define CARRY_HELD 64
+#define CARRY_FRAME (FRAME_HEAD + FRAME_PAYLOAD_MAX)
+#define CARRY_FDS (2 * FRAME_FDS_MAX)
+
+enum carry_side { CARRY_HOST, CARRY_GUEST };
+
+struct chan {
+	bool used;
+	bool tty;
+	bool sends, takes; /* data goes from ->fd to the port; from the port to ->fd */
+	bool end_sent, end_got, stop_sent, closed_sent, closed_got;
+	int fd;
+	uint32_t credit; /* we may still send */
+	uint32_t window; /* the other may still send */
+	uint32_t owed; /* was written to ->fd, and not told yet */
+	uint8_t *buf; /* for ->fd: MUX_WINDOW bytes when there is one */
+	size_t at, len;
+	uint32_t exec; /* the frame's id that it came with */
+	uint64_t due; /* so many bytes before its exec's EXITED may go */
+	uint32_t rows, cols;
+};
+
+/* Whole frames for one side: bytes arrive in pieces, descriptors before them. */
+struct carry_frames {
+	uint8_t *data; /* CARRY_FRAME */
+	size_t len;
+	int fds[CARRY_FDS];
+	uint32_t chan[CARRY_FDS]; /* that belongs to it */
+	size_t nfds;
+};
+
+struct carry_held {
+	uint8_t data[FRAME_HEAD + 64];
+	size_t len;
+	uint32_t exec;
+};
+
+struct carry {
+	enum carry_side side;
+	int port, ctl; /* not owned; the port does not block. ->ctl may be -1 at first: what is for it waits */
+	uint32_t epoch;
+	uint32_t uid, gid; /* who may open made pipes by name; UINT32_MAX: leave */
+	/* HELLO, START, ASK, STAT, FAILED. Negative ends it. */
+	int (*other)(void *arg, const struct mux *m);
+	void *arg;
+	struct chan *chan; /* MUX_CHANNELS; [0] is the control stream, without ->fd */
+	uint8_t *in; /* from the port */
+	size_t in_len;
+	uint8_t *out; /* to the port */
+	size_t out_at, out_len;
+	struct carry_frames from, to; /* ->ctl */
+	size_t from_said, to_sent; /* of the frame at their start */
+	struct carry_held held[CARRY_HELD];
+	size_t nheld;
+};
+
+/* 0 or -ENOMEM. */
+int carry_init(struct carry *c, enum carry_side side, int port, int ctl, uint32_t epoch);
+void carry_done(struct carry *c);
+/* A message of its own; -ENOBUFS when the other end does not read. */
+int carry_say(struct carry *c, enum mux_type type, uint32_t channel, const void *payload, size_t len);
+/*
+ * Waits at most @ms for anything, also for @extra (its revents are filled), and does what can be done. 0, or: -EPIPE the
+ * port has closed, -ECONNRESET ->ctl has, -EBADMSG the other end talks nonsense, or what ->other returned.
+ */
+int carry_turn(struct carry *c, struct pollfd *extra, size_t nextra, int ms);
+/* Whether all that was said has gone into the port. */
+bool carry_flushed(const struct carry *c);
+
+/* chan.c */
+int chan_open_local(struct carry *c, int fd, uint32_t exec); /* takes @fd */
+int chan_open_remote(struct carry *c, const struct mux *m, int *ret_fd); /* for ->to's next frame */
+int chan_message(struct carry *c, const struct mux *m);
+/* Whether it is to be polled now, and for what. */
+bool chan_poll(const struct carry *c, const struct chan *x, short *ret);
+int chan_serve(struct carry *c, uint32_t n, short revents);
+void chan_free(struct chan *x);
+/* The terminals' sizes, where they have changed. True: there are some to be looked at again in a while. */
+bool chan_sizes(struct carry *c);
+/* So much data of our own may go into the port now. */
+size_t carry_room(const struct carry *c);

@@ -1,0 +1,448 @@
+#include "base/base.h"
+#include "base/sys.h"
+#include "vm/carry.h"
+
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <termios.h>
+#include <unistd.h>
+
+static void put_u32(uint8_t *out, uint32_t v)
+{
+	for (unsigned i = 0; i < 4; i++)
+		out[i] = (uint8_t)(v >> (8 * i));
+}
+
+static uint32_t get_u32(const uint8_t *in)
+{
+	return (uint32_t)in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16 | (uint32_t)in[3] << 24;
+}
+
+static int say_u32(struct carry *c, enum mux_type type, uint32_t n, uint32_t v)
+{
+	uint8_t out[4];
+
+	put_u32(out, v);
+	return carry_say(c, type, n, out, sizeof(out));
+}
+
+static uint32_t number(const struct carry *c, const struct chan *x)
+{
+	return (uint32_t)(x - c->chan);
+}
+
+void chan_free(struct chan *x)
+{
+	fd_close(x->fd);
+	free(x->buf);
+	*x = (struct chan){ .fd = -1 };
+}
+
+static int begin(struct chan *x, int fd, enum mux_kind kind, bool ours)
+{
+	*x = (struct chan){ .used = true, .fd = fd, .tty = kind == MUX_TTY, .credit = MUX_WINDOW, .window = MUX_WINDOW };
+	/* The kind says what the one who gets it does: of a pipe to read, the opener has what is read. */
+	x->sends = kind == MUX_BOTH || kind == MUX_TTY || (kind == MUX_READ) == ours;
+	x->takes = kind == MUX_BOTH || kind == MUX_TTY || !x->sends;
+	if (x->takes) {
+		x->buf = malloc(MUX_WINDOW);
+		if (!x->buf)
+			return -ENOMEM;
+	}
+	x->end_sent = !x->sends;
+	x->end_got = !x->takes;
+	return 0;
+}
+
+/* When both directions are over: our last word, and the number is free once the other end's is there. */
+static int settle(struct carry *c, struct chan *x)
+{
+	int r = 0;
+
+	if (x->end_sent && x->end_got && !x->len) {
+		fd_close(x->fd);
+		x->fd = -1;
+		if (!x->closed_sent)
+			r = carry_say(c, MUX_CLOSED, number(c, x), NULL, 0);
+		x->closed_sent = true;
+		x->due = 0;
+		if (x->closed_got)
+			chan_free(x);
+	}
+	return r;
+}
+
+/* No more will be read here. Whoever writes to the other end of ->fd finds out by its closing, or by shutdown. */
+static int end_sending(struct carry *c, struct chan *x)
+{
+	int r = 0;
+
+	if (!x->end_sent)
+		r = carry_say(c, MUX_END, number(c, x), NULL, 0);
+	x->end_sent = true;
+	x->due = x->takes ? x->due : 0;
+	if (r == 0 && x->takes && !x->end_got && !x->tty && x->fd >= 0)
+		shutdown(x->fd, SHUT_RD);
+	return r;
+}
+
+/* Nobody reads what we write here. */
+static int stop_taking(struct carry *c, struct chan *x)
+{
+	int r = 0;
+
+	x->len = x->at = 0;
+	x->due = 0;
+	if (!x->stop_sent && !x->end_got)
+		r = carry_say(c, MUX_STOP, number(c, x), NULL, 0);
+	x->stop_sent = true;
+	/* A terminal is one thing: without a reader there is no writer either. */
+	if (r == 0 && x->tty)
+		r = end_sending(c, x);
+	if (x->end_sent) {
+		/* Nothing is left to do with it, and its poll would go on telling of its end. */
+		fd_close(x->fd);
+		x->fd = -1;
+	}
+	return r;
+}
+
+static int kind_of(int fd, enum mux_kind *ret)
+{
+	int flags = sys_fcntl(fd, F_GETFL, 0);
+	struct stat st;
+
+	if (flags < 0)
+		return flags;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (S_ISFIFO(st.st_mode) && (flags & O_ACCMODE) != O_RDWR)
+		*ret = (flags & O_ACCMODE) == O_RDONLY ? MUX_READ : MUX_WRITE;
+	else if (S_ISSOCK(st.st_mode))
+		*ret = MUX_BOTH;
+	else if (S_ISREG(st.st_mode))
+		*ret = MUX_BLOB;
+	else if (S_ISCHR(st.st_mode) && isatty(fd))
+		*ret = MUX_TTY;
+	else
+		return -EOPNOTSUPP;
+	return 0;
+}
+
+static int send_blob(struct carry *c, int fd)
+{
+	AUTO_FREE uint8_t *out = malloc(MUX_PAYLOAD_MAX);
+	ssize_t n;
+
+	if (!out)
+		return -ENOMEM;
+	put_u32(out, MUX_BLOB);
+	n = pread(fd, out + 4, MUX_PAYLOAD_MAX - 4, 0);
+	if (n < 0)
+		return -errno;
+	if (n == MUX_PAYLOAD_MAX - 4)
+		return -EFBIG;
+	return carry_say(c, MUX_OPEN, 0, out, (size_t)n + 4);
+}
+
+/* Numbers of ours: the host's are odd, the guest's even. */
+static struct chan *free_number(struct carry *c)
+{
+	for (uint32_t n = c->side == CARRY_HOST ? 1 : 2; n < MUX_CHANNELS; n += 2)
+		if (!c->chan[n].used)
+			return &c->chan[n];
+	return NULL;
+}
+
+int chan_open_local(struct carry *c, int fd, uint32_t exec)
+{
+	enum mux_kind kind = MUX_BLOB;
+	struct chan *x;
+	int r = kind_of(fd, &kind);
+
+	if (r == 0 && kind == MUX_BLOB) {
+		r = send_blob(c, fd);
+		fd_close(fd);
+		return r;
+	}
+	x = free_number(c);
+	if (r == 0)
+		r = x ? fd_set_nonblock(fd) : -EMFILE;
+	if (r < 0) {
+		fd_close(fd);
+		return r;
+	}
+	r = begin(x, fd, kind, true);
+	x->exec = exec;
+	if (r == 0)
+		r = say_u32(c, MUX_OPEN, number(c, x), kind);
+	if (r < 0)
+		chan_free(x);
+	return r;
+}
+
+static int make_blob(const uint8_t *data, size_t len, int *ret)
+{
+	AUTO_CLOSE int fd = sys_memfd_create("carried", MFD_CLOEXEC);
+	int r = fd < 0 ? fd : fd_write_all(fd, data, len);
+
+	if (r == 0)
+		*ret = TAKE_FD(fd);
+	return r;
+}
+
+/* A terminal that changes nothing: the real one is in the guest. */
+static int make_tty(int ends[2])
+{
+	AUTO_CLOSE int master = sys_openat(AT_FDCWD, "/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC, 0), slave = -1;
+	struct termios t;
+	int unlock = 0, r = master < 0 ? master : sys_ioctl(master, TIOCSPTLCK, &unlock);
+
+	if (r == 0)
+		r = slave = sys_ioctl(master, TIOCGPTPEER, (void *)(uintptr_t)(unsigned)(O_RDWR | O_NOCTTY));
+	if (r >= 0)
+		r = sys_fcntl(slave, F_SETFD, FD_CLOEXEC);
+	if (r < 0)
+		return r;
+	if (tcgetattr(slave, &t) < 0)
+		return -errno;
+	cfmakeraw(&t);
+	if (tcsetattr(slave, TCSANOW, &t) < 0)
+		return -errno;
+	ends[0] = TAKE_FD(slave);
+	ends[1] = TAKE_FD(master);
+	return 0;
+}
+
+/* ends[0] is ours, ends[1] for the process. */
+static int make_ends(const struct carry *c, enum mux_kind kind, int ends[2])
+{
+	int p[2], r;
+
+	if (kind == MUX_TTY)
+		return make_tty(ends);
+	if (kind == MUX_BOTH)
+		return sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends);
+	r = sys_pipe2(p, O_CLOEXEC);
+	if (r < 0)
+		return r;
+	ends[0] = p[kind == MUX_READ];
+	ends[1] = p[kind != MUX_READ];
+	/* Programs open /dev/stdout by name, and that asks for rights on the pipe itself. */
+	if (c->uid != UINT32_MAX)
+		r = sys_fchownat(ends[1], "", c->uid, c->gid, AT_EMPTY_PATH);
+	if (r < 0)
+		fd_close_many(ends, 2);
+	return r;
+}
+
+int chan_open_remote(struct carry *c, const struct mux *m, int *ret_fd)
+{
+	struct chan *x = &c->chan[m->channel];
+	int ends[2] = { -1, -1 }, r;
+	uint32_t kind;
+
+	if (m->len < 4)
+		return -EBADMSG;
+	kind = get_u32(m->payload);
+	if (kind == MUX_BLOB)
+		return m->channel ? -EBADMSG : make_blob(m->payload + 4, m->len - 4, ret_fd);
+	if (kind < MUX_READ || kind > MUX_TTY || m->len != 4 || x->used || !m->channel ||
+	    (m->channel & 1) == (c->side == CARRY_HOST))
+		return -EBADMSG;
+	/* What an agent hands out is a terminal; a guest that asks for anything else is not our agent's. */
+	if (c->side == CARRY_HOST && kind != MUX_TTY)
+		return -EBADMSG;
+	r = make_ends(c, (enum mux_kind)kind, ends);
+	if (r == 0)
+		r = fd_set_nonblock(ends[0]);
+	if (r == 0)
+		r = begin(x, ends[0], (enum mux_kind)kind, false);
+	if (r < 0) {
+		chan_free(x);
+		fd_close(ends[1]);
+		return r;
+	}
+	*ret_fd = ends[1];
+	return 0;
+}
+
+static int take_data(struct chan *x, const struct mux *m)
+{
+	if (!x->takes || x->end_got || m->len > x->window || !m->len)
+		return -EBADMSG;
+	x->window -= m->len;
+	if (x->stop_sent || x->fd < 0)
+		return 0;
+	memmove(x->buf, x->buf + x->at, x->len - x->at);
+	x->len -= x->at;
+	x->at = 0;
+	memcpy(x->buf + x->len, m->payload, m->len);
+	x->len += m->len;
+	return 0;
+}
+
+static void take_size(const struct chan *x, const struct mux *m)
+{
+	struct winsize ws = { .ws_row = (unsigned short)get_u32(m->payload),
+			      .ws_col = (unsigned short)get_u32(m->payload + 4) };
+
+	sys_ioctl(x->fd, TIOCSWINSZ, &ws);
+}
+
+int chan_message(struct carry *c, const struct mux *m)
+{
+	struct chan *x = &c->chan[m->channel];
+	uint32_t n;
+
+	if (!x->used || x->closed_got)
+		return -EBADMSG;
+	switch ((enum mux_type)m->type) {
+	case MUX_DATA:
+		return take_data(x, m);
+	case MUX_CREDIT:
+		n = m->len == 4 ? get_u32(m->payload) : 0;
+		if (!x->sends || !n || n > MUX_WINDOW - x->credit)
+			return -EBADMSG;
+		x->credit += n;
+		return 0;
+	case MUX_END:
+		if (!x->takes || x->end_got)
+			return -EBADMSG;
+		x->end_got = true;
+		break;
+	case MUX_STOP:
+		if (!x->sends)
+			return -EBADMSG;
+		return end_sending(c, x) < 0 ? -ENOBUFS : settle(c, x);
+	case MUX_CLOSED:
+		if (!x->end_got || !x->end_sent)
+			return -EBADMSG;
+		x->closed_got = true;
+		break;
+	case MUX_SIZE:
+		if (!x->tty || m->len != 8)
+			return -EBADMSG;
+		if (c->side == CARRY_GUEST && x->fd >= 0)
+			take_size(x, m);
+		return 0;
+	case MUX_HELLO:
+	case MUX_START:
+	case MUX_OPEN:
+	case MUX_ASK:
+	case MUX_STAT:
+	case MUX_FAILED:
+		return -EBADMSG;
+	}
+	return x->len ? 0 : chan_serve(c, m->channel, 0);
+}
+
+bool chan_poll(const struct carry *c, const struct chan *x, short *ret)
+{
+	bool reads = x->sends && !x->end_sent;
+
+	*ret = 0;
+	if (reads && x->credit && carry_room(c) > MUX_HEAD)
+		*ret |= POLLIN;
+	if (x->len)
+		*ret |= POLLOUT;
+	/* A hang-up behind bytes that can not go on now would be told again and again. */
+	return x->fd >= 0 && (*ret || !reads);
+}
+
+static int read_some(struct carry *c, struct chan *x)
+{
+	uint8_t data[MUX_DATA_MAX];
+	size_t room = carry_room(c), max = sizeof(data);
+	ssize_t n;
+
+	if (room <= MUX_HEAD)
+		return 0;
+	max = max < room - MUX_HEAD ? max : room - MUX_HEAD;
+	max = max < x->credit ? max : x->credit;
+	n = sys_read(x->fd, data, max);
+	if (n == -EAGAIN || n == -EINTR)
+		return 0;
+	if (n <= 0) {
+		int r = end_sending(c, x);
+
+		return r == 0 && x->tty ? stop_taking(c, x) : r;
+	}
+	x->credit -= (uint32_t)n;
+	x->due -= x->due < (uint64_t)n ? x->due : (uint64_t)n;
+	return carry_say(c, MUX_DATA, number(c, x), data, (size_t)n);
+}
+
+static int write_some(struct carry *c, struct chan *x)
+{
+	size_t have = x->len - x->at;
+	ssize_t n = sys_write(x->fd, x->buf + x->at, have);
+
+	if (n == -EAGAIN || n == -EINTR)
+		return 0;
+	if (n < 0)
+		return stop_taking(c, x);
+	x->at += (size_t)n;
+	x->owed += (uint32_t)n;
+	x->due -= x->due < (uint64_t)n ? x->due : (uint64_t)n;
+	if (x->at == x->len)
+		x->at = x->len = 0;
+	if (x->end_got || (x->owed < MUX_WINDOW / 4 && x->len))
+		return 0;
+	x->window += x->owed;
+	n = say_u32(c, MUX_CREDIT, number(c, x), x->owed);
+	x->owed = 0;
+	return (int)n;
+}
+
+/* All that came is written: then whoever reads there hears of the end. */
+static int finish_taking(struct carry *c, struct chan *x)
+{
+	if (!x->takes || !x->end_got || x->len || x->fd < 0)
+		return 0;
+	if (x->tty)
+		return end_sending(c, x);
+	if (!x->end_sent)
+		shutdown(x->fd, SHUT_WR);
+	return 0;
+}
+
+int chan_serve(struct carry *c, uint32_t n, short revents)
+{
+	struct chan *x = &c->chan[n];
+	int r = 0;
+
+	if (x->fd >= 0 && x->len && revents & (POLLOUT | POLLERR | POLLHUP))
+		r = write_some(c, x);
+	/* Its reader is gone. Found out also when there is nothing to write. */
+	if (r == 0 && x->fd >= 0 && revents & (POLLERR | POLLHUP) && x->takes && x->end_sent)
+		r = stop_taking(c, x);
+	if (r == 0 && x->fd >= 0 && revents & (POLLIN | POLLHUP | POLLERR) && x->sends && !x->end_sent && x->credit)
+		r = read_some(c, x);
+	if (r == 0)
+		r = finish_taking(c, x);
+	return r < 0 ? r : settle(c, x);
+}
+
+bool chan_sizes(struct carry *c)
+{
+	bool any = false;
+
+	for (uint32_t n = 2; c->side == CARRY_HOST && n < MUX_CHANNELS; n += 2) {
+		struct chan *x = &c->chan[n];
+		struct winsize ws;
+		uint8_t out[8];
+
+		if (!x->used || !x->tty || x->fd < 0)
+			continue;
+		any = true;
+		if (sys_ioctl(x->fd, TIOCGWINSZ, &ws) < 0 || (x->rows == ws.ws_row && x->cols == ws.ws_col))
+			continue;
+		put_u32(out, x->rows = ws.ws_row);
+		put_u32(out + 4, x->cols = ws.ws_col);
+		carry_say(c, MUX_SIZE, n, out, sizeof(out));
+	}
+	return any;
+}

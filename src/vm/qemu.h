@@ -1,0 +1,15 @@
+/* The machine: QEMU's arguments and its process. */
+#pragma once
+#include <stdint.h>
+#include <sys/types.h>
+
+struct qemu_opts {
+	uint32_t memory_mib, cpus;
+	int initrd, root, disk;
+	int port, console; /* its ends of stream sockets */
+	uint64_t io_bps;
+	uint32_t tsc_khz; /* x86: how fast the processor counts */
+};
+
+/* In this process's jail. The descriptors stay the caller's. -errno when it could not even be forked. */
+pid_t qemu_start(const struct qemu_opts *o);

@@ -1,0 +1,226 @@
+"""`cloche run --isolation vm`: the same promises as a container's, kept by a machine. Each test boots one, emulated."""
+import fcntl
+import hashlib
+import os
+import pathlib
+import pty
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+
+import pytest
+
+import host
+from host import BUILD, ROOT, children, one_line, run, wait_for
+
+BOOT = 120  # seconds: emulated, on a busy machine
+
+
+@pytest.fixture(scope="module")
+def image():
+    """A small root filesystem. It stays in the build folder, so that its disk image in the cache is used again."""
+    subprocess.run([sys.executable, ROOT / "scripts/vm_kernel.py", BUILD / "vm"], check=True, stdout=subprocess.DEVNULL)
+    folder = BUILD / "vm" / "test-image"
+    if not (folder / "done").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        for d in ("bin", "etc", "home/user", "root", "proc", "dev", "sys", "run", "var/tmp", "tmp"):
+            (folder / d).mkdir(parents=True)
+        os.chown(folder / "home/user", 1000, 1000)
+        (folder / "tmp").chmod(0o1777)
+        (folder / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n")
+        busybox = shutil.which("busybox", path="/usr/bin:/bin")
+        assert busybox, "busybox-static is not installed"
+        shutil.copy(busybox, folder / "bin/busybox")
+        for name in subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split():
+            if name != "busybox":
+                (folder / "bin" / name).symlink_to("busybox")
+        (folder / "done").touch()
+    return folder
+
+
+def vm(image, *args, **kw):
+    return run("--isolation", "vm", "--image", image, *args, timeout=BOOT, **kw)
+
+
+def descendants(pid):
+    for child in children(pid):
+        yield child
+        yield from descendants(child)
+
+
+def machine_of(pid):
+    """The host's pid of QEMU below cloche process `pid`."""
+    for p in descendants(pid):
+        try:
+            if os.readlink(f"/proc/{p}/exe").startswith("/usr/bin/qemu-system-"):
+                return p
+        except OSError:
+            pass
+    return None
+
+
+def status(task):
+    return dict(line.split(":\t", 1) for line in task.read_text().splitlines() if ":\t" in line)
+
+
+def booted(popen, image, *args, script="echo up; cat"):
+    """A machine in which the command runs. -> (process, pid of QEMU)"""
+    p = popen("--isolation", "vm", "--image", image, "--timeout", "60s", *args, "--", "sh", "-c", script)
+    assert p.stdout.readline() == b"up\n"
+    qemu = machine_of(p.pid)
+    assert qemu
+    return p, qemu
+
+
+def test_streams_exit_code_user_and_size_are_as_asked(image):
+    script = "cat; echo oops >&2; id -u; pwd; hostname; echo $X; nproc; head -1 /proc/meminfo; df -k / | tail -1; uname -r; exit 7"
+    r = vm(image, "--json", "--cpus", "2", "--memory", "200M", "--disk", "64M", "--hostname", "box", "-e", "X=y z", "--", "sh", "-c",
+           script, input=b"in\n")
+    assert r.code == 7 and r.cause == "exited", r
+    lines = r.json["stdout"].splitlines()
+    assert lines[:6] == ["in", "1000", "/home/user", "box", "y z", "2"], r
+    assert 100 * 1024 < int(lines[6].split()[1]) <= 200 * 1024, r
+    assert 40 * 1024 < int(lines[7].split()[1]) <= 64 * 1024, r
+    assert "cloud" in lines[8] and lines[8] != os.uname().release, r
+    assert r.json["stderr"] == "oops\n"
+    assert r.json["enforced"]["isolation"] == "vm" and "no network card" in r.json["enforced"]["machine"], r
+
+
+def test_large_streams_arrive_whole_both_ways(image):
+    data = os.urandom(1 << 20) * 2
+    r = vm(image, "--output-limit", "16M", "--", "sh", "-c", "tee /tmp/x; md5sum < /tmp/x >&2", input=data)
+    assert r.code == 0 and r.out == data, (r.code, len(r.out), r.err[-300:])
+    assert r.err.split()[0].decode() == hashlib.md5(data).hexdigest()
+
+
+def test_a_signal_reaches_the_command(image, popen):
+    p, _ = booted(popen, image, script="trap 'echo got it; exit 3' TERM; echo up; while :; do sleep 0.1; done")
+    p.send_signal(signal.SIGTERM)
+    out, _ = p.communicate(timeout=BOOT)
+    assert out == b"got it\n" and p.returncode == 3
+
+
+def test_time_is_up_however_busy_it_is(image):
+    r = vm(image, "--json", "--timeout", "1s", "--", "sh", "-c", "trap '' TERM INT; while :; do :; done")
+    assert r.code == 124 and r.cause == "timeout", r
+
+
+def test_too_much_memory_is_oom(image):
+    r = vm(image, "--json", "--memory", "128M", "--", "sh", "-c", "x=a; while :; do x=$x$x; done")
+    assert r.code == 137 and r.cause == "oom", r
+
+
+def test_a_full_disk_is_told_and_so_are_too_many_processes(image):
+    r = vm(image, "--json", "--disk", "24M", "--pids", "16", "--", "sh", "-c",
+           "(for i in $(seq 40); do sleep 5 & done) 2>/dev/null; dd if=/dev/zero of=big bs=1M 2>/dev/null")
+    assert r.code != 0 and r.cause in ("disk", "pids"), r
+    assert r.json["usage"]["disk_used"] > 10 << 20 and r.json["usage"]["pids_peak"] <= 16, r
+
+
+def test_a_terminal_has_its_size_and_hears_of_another(image):
+    master, slave = pty.openpty()
+
+    def size(rows, columns):
+        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    size(30, 99)
+    p = subprocess.Popen(host.command("--isolation", "vm", "--image", image, "-t", "--", "sh", "-c",
+                                      "stty size; trap 'stty size; exit 4' WINCH; echo now; while :; do sleep 0.1; done"),
+                         stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+                         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+    os.close(slave)
+    seen = b""
+
+    def read_until(what):
+        nonlocal seen
+        while what not in seen:
+            seen += os.read(master, 1000)
+
+    watchdog = threading.Timer(BOOT, p.kill)
+    watchdog.start()
+    try:
+        read_until(b"now")
+        assert b"30 99" in seen, seen
+        size(41, 77)
+        read_until(b"41 77")
+        assert p.wait(BOOT) == 4, seen
+    finally:
+        watchdog.cancel()
+        p.kill()
+        p.wait()
+        os.close(master)
+
+
+def test_the_machine_is_jailed_and_when_it_is_killed_all_is_lost(image, popen):
+    """V01 of the threat model."""
+    p, qemu = booted(popen, image, "--memory", "128M")
+    proc = pathlib.Path(f"/proc/{qemu}")
+    tasks = list(proc.glob("task/*/status"))
+    assert len(tasks) >= 2
+    for task in map(status, tasks):
+        assert int(task["Uid"].split()[0]) >= host.UID_BASE and len(set(task["Uid"].split())) == 1, task
+        assert int(task["Gid"].split()[0]) >= host.UID_BASE and task["Groups"].strip() == "", task
+        for caps in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+            assert int(task[caps], 16) == 0, task
+        assert task["NoNewPrivs"] == "1" and task["Seccomp"] == "2" and int(task["Seccomp_filters"]) >= 2, task
+    for ns in ("mnt", "pid", "net", "ipc", "uts", "user"):
+        assert os.readlink(proc / "ns" / ns) != os.readlink(f"/proc/self/ns/{ns}"), ns
+    args = (proc / "cmdline").read_bytes().decode().split("\0")
+    for wanted in ("-nodefaults", "-no-user-config", "-sandbox"):
+        assert wanted in args
+    for forbidden in ("-netdev", "-nic", "-net", "-fsdev", "-virtfs", "-usb", "-qmp", "-monitor", "-vnc"):
+        assert forbidden not in args
+    # All of its files came as descriptors, but the kernel, which is there read-only.
+    assert [a for a in args if a.startswith("/") and "/proc/self/fd/" not in a] == [args[0], "/vm/kernel"]
+    # No network to speak of, and nothing of the host's to be seen.
+    assert re.findall(r"^ *(\w+):", (proc / "net/dev").read_text(), re.M) == ["lo"]
+    assert not (proc / "root/work").exists() and not (proc / "root/var/lib/cloche").exists()
+    groups = (proc / "cgroup").read_text()
+    assert "/cloche/" in groups, groups
+    os.kill(qemu, signal.SIGKILL)
+    out, err = p.communicate(timeout=BOOT)
+    assert p.returncode == 125 and err.startswith(b"cloche: lost:"), (out, err)
+
+
+def test_killed_from_outside_nothing_stays(image, popen):
+    p, qemu = booted(popen, image)
+    p.kill()
+    p.wait()
+    wait_for(lambda: not os.path.exists(f"/proc/{qemu}") or status(pathlib.Path(f"/proc/{qemu}/status"))["State"][0] in "ZX",
+             30, "the machine's end")
+
+
+def test_two_machines_have_nothing_in_common(image):
+    both = [vm(image, "--", "sh", "-c", "head -c 16 /dev/urandom | md5sum; cat /proc/sys/kernel/random/boot_id; date +%s") for _ in range(2)]
+    a, b = (r.text.split() for r in both)
+    assert a[0] != b[0] and a[2] != b[2], both
+    assert abs(int(b[-1]) - time.time()) < 60, both
+
+
+@pytest.mark.parametrize("args, word", [
+    (["--memory", "32M"], "memory"),
+    (["--mount", "/usr:/mnt:ro"], "mount"),
+    (["--disk", "4M"], "disk"),
+])
+def test_what_a_machine_can_not_do_is_refused(image, args, word):
+    assert word in one_line(vm(image, *args, "--", "true"))
+
+
+def test_without_a_kernel_it_says_how_to_get_one(image, tmp_path):
+    for name in ("cloche", "cloche-agent"):
+        shutil.copy(BUILD / name, tmp_path / name)
+    p = subprocess.run([tmp_path / "cloche", "run", "--isolation", "vm", "--image", image, "--", "true"], capture_output=True, timeout=BOOT)
+    assert p.returncode == 125 and b"make vm-kernel" in p.stderr, p
+
+
+def test_a_changed_image_is_seen(image):
+    (image / "etc/word").write_text("one")
+    assert vm(image, "--", "cat", "/etc/word").text == "one"
+    (image / "etc/word").write_text("two")
+    assert vm(image, "--", "cat", "/etc/word").text == "two"

@@ -19,7 +19,6 @@ test('a secret is set, rotated, listed and deleted, and never read', async () =>
   assert.deepEqual((await client.secrets.list()).map((x) => [x.name, x.size]), [['KEY', 5]]);
   assert.equal((await client.secrets.get('KEY')).description, 'a key');
   await client.secrets.delete('KEY');
-  await client.secrets.delete('KEY');
   await assert.rejects(client.secrets.get('KEY'), NotFoundError);
   await assert.rejects(client.secrets.set('KEY', 'abc'), InvalidError);
 });

@@ -20,6 +20,7 @@ struct item {
 struct inject {
 	unsigned refs;
 	uint32_t n;
+	size_t size;
 	struct item item[];
 };
 
@@ -43,8 +44,9 @@ static bool is_token(const char *p)
 /* Headers that decide where a request ends or whom it is for. */
 static bool frames(const char *field)
 {
-	static const char *const own[] = { "host",	    "content-length", "transfer-encoding", "connection", "upgrade",
-					   "expect",	    "te",	      "trailer",	   "keep-alive", "proxy-connection" };
+	static const char *const own[] = { "host",    "content-length", "transfer-encoding", "connection",
+					   "upgrade", "expect",		"te",		     "trailer",
+					   "keep-alive", "proxy-connection" };
 
 	for (size_t i = 0; i < ARRAY_LEN(own); i++)
 		if (!strcasecmp(field, own[i]))
@@ -106,7 +108,8 @@ static int fill(struct item *it, const struct egress_inject *from, struct err *e
 	bool ok;
 
 	if (net_name_parse(from->host, strlen(from->host), host) < 0 || !from->port)
-		return err_set(e, ERR_INVALID, -EINVAL, "inject '%s': the server must be a name with a port", from->secret);
+		return err_set(e, ERR_INVALID, -EINVAL, "inject '%s': the server must be a name with a port",
+			       from->secret);
 	switch (from->kind) {
 	case EGRESS_HEADER:
 		ok = is_token(from->field) && !frames(from->field) && is_value(from->value);
@@ -122,7 +125,8 @@ static int fill(struct item *it, const struct egress_inject *from, struct err *e
 		ok = false;
 	}
 	if (!ok)
-		return err_set(e, ERR_INVALID, -EINVAL, "inject '%s': its name or value can not stand there", from->secret);
+		return err_set(e, ERR_INVALID, -EINVAL, "inject '%s': its name or value can not stand there",
+			       from->secret);
 	it->kind = from->kind == EGRESS_QUERY ? EGRESS_QUERY : EGRESS_HEADER;
 	it->tls = from->tls;
 	it->port = from->port;
@@ -143,7 +147,6 @@ static int fill(struct item *it, const struct egress_inject *from, struct err *e
 int inject_new(const struct egress_inject *list, uint32_t n, struct inject **ret, struct err *e)
 {
 	struct inject *in;
-	size_t total = 0;
 	int r = 0;
 
 	if (n > EGRESS_INJECTS_MAX)
@@ -157,9 +160,9 @@ int inject_new(const struct egress_inject *list, uint32_t n, struct inject **ret
 
 		r = fill(it, &list[in->n - 1], e);
 		if (!r)
-			total += strlen(it->field) + strlen(it->value) + 4;
+			in->size += strlen(it->field) + strlen(it->value) + 4;
 	}
-	if (!r && total > INJECT_ADDED_MAX)
+	if (!r && in->size > INJECT_ADDED_MAX)
 		r = err_set(e, ERR_INVALID, -EINVAL, "inject: the values are too long together");
 	if (r < 0) {
 		inject_unref(in);
@@ -167,6 +170,11 @@ int inject_new(const struct egress_inject *list, uint32_t n, struct inject **ret
 	}
 	*ret = in;
 	return 0;
+}
+
+size_t inject_size(const struct inject *in)
+{
+	return in->size;
 }
 
 struct inject *inject_ref(struct inject *in)

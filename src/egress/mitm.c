@@ -82,6 +82,8 @@ static const char *status_text(int status)
 	switch (status) {
 	case 400:
 		return "Bad Request";
+	case 403:
+		return "Forbidden";
 	case 421:
 		return "Misdirected Request";
 	case 429:
@@ -151,6 +153,12 @@ static void pass_head(struct mitm *m, const struct head *h)
 		answer(m);
 		return;
 	}
+	/* Whose answer is the request as it came, value and all. */
+	if (h->method_len == 5 && (!memcmp(m->in.data, "TRACE", 5) || !memcmp(m->in.data, "TRACK", 5))) {
+		refuse(m, 403, EGRESS_V_DENIED, "TRACE would show what was added to the request", "use another method");
+		answer(m);
+		return;
+	}
 	why = m->ops->request ? m->ops->request(m->arg, !m->some) : NULL;
 	if (why) {
 		refuse(m, 429, EGRESS_V_BUDGET, why, "wait, or ask for a larger budget");
@@ -159,7 +167,7 @@ static void pass_head(struct mitm *m, const struct head *h)
 	}
 	/* All the memory it will need, at once: what grows leaves copies of what it held. */
 	ca_wipe(&m->out);
-	if (!buf_room(&m->out, h->len + INJECT_ADDED_MAX + 64) ||
+	if (!buf_room(&m->out, h->len + inject_size(m->inject) + 64) ||
 	    inject_head(m->inject, m->name, m->port, m->tls, buf_str(&m->in), h, &m->out) < 0) {
 		end(m, EGRESS_V_FAILED, "no memory for a request's head");
 		return;
@@ -226,7 +234,7 @@ static bool take_requests(struct mitm *m)
 	return false;
 }
 
-/* ---- moving bytes: each says whether it did something ------------------------------------------------------------- */
+/* ---- moving bytes: each says whether it did something ------------------------------------------------------------ */
 
 static bool shake(struct mitm *m)
 {
@@ -236,15 +244,20 @@ static bool shake(struct mitm *m)
 
 	r = side_shake(&m->client);
 	if (r < 0) {
+		bool h2 = ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_NO_APPLICATION_PROTOCOL;
+
 		end(m, EGRESS_V_FAILED,
-		    "the program inside ended the TLS handshake: it does not trust the sandbox's CA (SSL_CERT_FILE)");
+		    h2 ? "the program inside speaks HTTP/2 only: a secret is injected here, which needs HTTP/1.1" :
+			 "the program inside broke off the TLS handshake; does it trust the sandbox's CA "
+			 "(SSL_CERT_FILE)?");
 		return true;
 	}
 	moved |= r > 0;
 	r = m->server.f.fd < 0 ? 0 : side_shake(&m->server);
 	if (r < 0) {
 		trust_why(m->server.ssl, m->name, why, sizeof(why));
-		refuse(m, 502, EGRESS_V_FAILED, why, "the administrator's network_ca names authorities that are trusted");
+		refuse(m, 502, EGRESS_V_FAILED, why,
+		       "the administrator's network_ca names authorities that are trusted");
 		side_close(&m->server, m->loop, true);
 		moved = true;
 	}
@@ -488,7 +501,8 @@ int mitm_new(const struct mitm_opts *o, struct mitm **ret, struct err *e)
 	int r;
 
 	if (o->tls) {
-		r = o->ca ? ca_context(o->ca, o->name, &ctx, e) : err_set(e, ERR_INVALID, -EINVAL, "no CA for the sandbox");
+		r = o->ca ? ca_context(o->ca, o->name, &ctx, e) :
+			    err_set(e, ERR_INVALID, -EINVAL, "no CA for the sandbox");
 		if (r < 0)
 			return r;
 		ssl = SSL_new(ctx);

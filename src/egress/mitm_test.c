@@ -28,7 +28,8 @@ TEST(every_request_of_a_connection_gets_the_value)
 	turn();
 	CHECK_EQ(f.client.shook, 1);
 	CHECK_STR(f.client.got, OK);
-	CHECK_CONTAINS(f.server.got, "GET /b HTTP/1.1\r\nHost: " NAME ":443\r\nConnection: close\r\nX-Key: s3cret\r\n\r\n");
+	CHECK_CONTAINS(f.server.got, "GET /b HTTP/1.1\r\nHost: " NAME ":443\r\nConnection: close\r\n"
+				     "X-Key: s3cret\r\n\r\n");
 	CHECK(!strstr(f.server.got, "mine"));
 	CHECK_EQ(f.requests, 2);
 	CHECK_EQ(f.out, f.server.len);
@@ -130,7 +131,8 @@ TEST(a_request_for_another_host_is_refused_and_not_passed_on)
 
 static void ask_badly(struct peer *p)
 {
-	static const char bad[] = "POST / HTTP/1.1\r\nHost: " NAME "\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n";
+	static const char bad[] = "POST / HTTP/1.1\r\nHost: " NAME "\r\nContent-Length: 1\r\n"
+				  "Transfer-Encoding: chunked\r\n\r\n";
 
 	say(p, bad, strlen(bad));
 	hear_until(p, NULL);
@@ -182,6 +184,38 @@ TEST(who_is_trusted_is_settled_when_it_begins)
 	down();
 }
 
+static void ask_trace(struct peer *p)
+{
+	static const char trace[] = "TRACE / HTTP/1.1\r\nHost: " NAME "\r\n\r\n";
+
+	say(p, trace, strlen(trace));
+	hear_until(p, NULL);
+}
+
+TEST(a_request_that_would_be_repeated_is_refused)
+{
+	up(true);
+	begin(true, ask_trace);
+	serve(f.world, NAME, listen_only);
+	turn();
+	CHECK_CONTAINS(f.client.got, "HTTP/1.1 403 Forbidden");
+	CHECK_EQ(f.server.len, 0);
+	CHECK_EQ(f.requests, 0);
+	down();
+}
+
+TEST(a_client_that_only_speaks_http_2_is_told_in_the_report)
+{
+	up(true);
+	SSL_CTX_set_alpn_protos(f.client.ctx, (const unsigned char *)"\x02h2", 3);
+	begin(true, ask_once);
+	serve(f.world, NAME, listen_only);
+	turn();
+	CHECK(f.client.shook != 1);
+	CHECK_CONTAINS(f.reason, "HTTP/2 only");
+	down();
+}
+
 TEST(a_budget_of_requests_is_told)
 {
 	up(true);
@@ -205,7 +239,7 @@ TEST(a_client_that_does_not_trust_us_ends_it)
 	serve(f.world, NAME, listen_only);
 	turn();
 	CHECK(f.client.shook != 1);
-	CHECK_CONTAINS(f.reason, "does not trust the sandbox's CA");
+	CHECK_CONTAINS(f.reason, "does it trust the sandbox's CA");
 	CHECK_EQ(f.server.len, 0);
 	down();
 }

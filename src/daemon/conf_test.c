@@ -76,12 +76,36 @@ TEST(errors_name_file_and_line)
 		{ "listen = 127.0.0.1:1\nlisten = 127.0.0.1:1\n", "f:2: listen: '127.0.0.1:1' is there twice" },
 		{ "output_limit = 1G\n", "f:1: output_limit: '1G' is not between" },
 		{ "= 3\n", "f:1: unknown key ''" },
+		{ "network_open = maybe\n", "f:1: network_open: 'maybe': want yes or no" },
+		{ "network_open = no\nnetwork_open = no\n", "f:2: network_open is there twice" },
+		{ "network_set = a.example\n", "f:1: network_set: want NAME: RULE" },
+		{ "network_private = a.example\n", "f:1: network_private: 'a.example': addresses are wanted" },
+		{ "network_hosts = a\x01 1.2.3.4\n", "f:1: network_hosts: control bytes" },
+		{ "network_ca = ca.pem\n", "f:1: network_ca: 'ca.pem': must be an absolute path" },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		CHECK(parse(bad[i].text) < 0);
 		CHECK_CONTAINS(e.msg, bad[i].says);
 	}
+}
+
+TEST(networks_are_lists_and_a_copy_is_as_good)
+{
+	const char *list[EGRESS_RULES_MAX];
+	struct daemon_config copy;
+
+	CHECK_EQ(parse("network_set = p: a.example, b.example:8443\nnetwork_set = p: c.example\nnetwork_set = q: d.example\n"
+		       "network_private = 10.0.0.0/8:5432\nnetwork_private = [fd00::1]:*\nnetwork_hosts = a.example 10.0.0.1\n"
+		       "network_resolver = 10.0.0.53\nnetwork_open = no\n"),
+		 0);
+	copy = c;
+	conf_init(&c);
+	CHECK(!c.network.closed && copy.network.closed);
+	CHECK_EQ(net_conf_set(&copy.network, "p", list), 3);
+	CHECK_STR(list[2], "c.example");
+	CHECK_EQ(net_conf_list(&copy.network, NET_CONF_PRIVATE, list), 2);
+	CHECK_STR(copy.network.resolver, "10.0.0.53");
 }
 
 TEST(a_nul_byte_and_a_long_line_are_errors)

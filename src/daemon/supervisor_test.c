@@ -417,6 +417,67 @@ TEST(a_warden_that_is_killed_comes_back_and_finds_its_sandbox)
 	clean();
 }
 
+static pid_t egress_child(void)
+{
+	for (int i = 0; i < 300; i++, nap(10)) {
+		pid_t pid = child_named("cloche-egress");
+
+		if (pid)
+			return pid;
+	}
+	return 0;
+}
+
+/* Connected to as the API process would be. */
+static int egress_connect(void)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "%.90s/egress.sock", d.data);
+	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0)
+		return fd;
+	fd_close(fd);
+	return -1;
+}
+
+TEST(egress_is_nobody_else_and_comes_back_on_the_same_socket_while_the_others_stay)
+{
+	pid_t api, warden, egress, next;
+	char path[64], text[2048] = "", packet[256];
+	int fd;
+
+	CHECK(prepare());
+	CHECK(start("try: "));
+	api = ask(NULL, 0);
+	warden = warden_child();
+	egress = egress_child();
+	CHECK(api > 0 && warden > 0 && egress > 0);
+	fd = egress_connect();
+	CHECK(fd >= 0);
+	CHECK(recv(fd, packet, sizeof(packet), 0) > 0); /* it has begun for good, and says so */
+	snprintf(path, sizeof(path), "/proc/%d/status", egress);
+	CHECK(fd_get(AT_FDCWD, path, text, sizeof(text)) > 0);
+	CHECK_CONTAINS(text, "Uid:\t61988\t61988\t61988\t61988");
+	CHECK_CONTAINS(text, "CapPrm:\t0000000000000000");
+	CHECK_CONTAINS(text, "NoNewPrivs:\t1");
+	CHECK_EQ(kill(egress, SIGKILL), 0);
+	CHECK_EQ(readable(fd, 5000), 1);
+	fd_close(fd);
+	CHECK(gone(egress));
+	fd = egress_connect(); /* waits in the backlog */
+	CHECK(fd >= 0);
+	CHECK(recv(fd, packet, sizeof(packet), 0) > 0);
+	next = egress_child();
+	CHECK(next > 0 && next != egress);
+	CHECK_EQ(ask(NULL, 0), api);
+	CHECK_EQ(warden_child(), warden);
+	fd_close(fd);
+	CHECK_EQ(stop(SIGTERM), 0);
+	CHECK(gone(next) && !is_there("egress.sock"));
+	clean();
+}
+
 TEST(children_die_with_the_supervisor_and_its_folder_is_free_again)
 {
 	struct client *c;

@@ -218,7 +218,8 @@ static const char *see_host(struct seen *s, const char *data, const struct head_
 		return "there must be one Host header";
 	if (look_authority(data + f->value, f->value_len, &to) < 0)
 		return "the Host header is no proper host name";
-	if (h->absolute && (!same_host(&to, &h->host) || (to.port ? to.port : 80) != (h->host.port ? h->host.port : 80)))
+	if (h->absolute &&
+	    (!same_host(&to, &h->host) || (to.port ? to.port : 80) != (h->host.port ? h->host.port : 80)))
 		return "the Host header is another one than the target's";
 	if (h->connect && (!same_host(&to, &h->host) || (to.port && to.port != h->host.port)))
 		return "the Host header is another one than CONNECT's";

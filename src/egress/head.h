@@ -31,18 +31,18 @@ struct head {
 };
 
 /*
- * LOOK_NOT: no HTTP/1 request, told by the first line: neither a method that everybody knows in front nor "HTTP/" in it.
- * LOOK_BAD: HTTP/2's preface, HTTP/0.9, a method of its own; bare CR or LF, NUL, folding, a space before a colon; no Host
- * or two, one that is not strict, or another one than the absolute target's; a body whose length is said twice or in a
- * way of its own; an Upgrade to anything else; too large.
+ * LOOK_NOT: no HTTP/1 request, told by the first line: neither a method that everybody knows in front nor "HTTP/" in
+ * it. LOOK_BAD: HTTP/2's preface, HTTP/0.9, a method of its own; bare CR or LF, NUL, folding, a space before a colon;
+ * no Host or two, one that is not strict, or another one than the absolute target's; a body whose length is said twice or
+ * in a way of its own; an Upgrade to anything else; too large.
  */
 enum look head_look(const char *data, size_t len, struct head *ret, const char **ret_why);
 /* Of bytes that are LOOK_MORE: they begin with a known method, or with a part of one. If not, they may pass at once: */
 bool head_begun(const char *data, size_t len);
 /*
  * Bytes that were let pass although their first line had no end yet (a protocol with few bytes, of letters): shown all
- * bytes of the client from the first one until ->done, this says false when it is an HTTP request after all. Then end it,
- * before these bytes pass. Such a client gets no better: it is slow on purpose.
+ * bytes of the client from the first one until ->done, this says false when it is an HTTP request after all. Then end
+ * it, before these bytes pass. Such a client gets no better: it is slow on purpose.
  */
 struct head_late { /* zeroed */
 	uint32_t seen;

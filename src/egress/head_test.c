@@ -65,7 +65,8 @@ TEST(a_host_must_be_one_and_strict)
 {
 	static const char *const bad[] = { "a.test.", "user@a.test", "a.test#b", "a.test/b", "2130706433", "0x7f000001",
 					   "127.1",   "0177.0.0.1",  "a b",	 "",	     "a.test:",	   "a.test:080",
-					   "a.test:0", "a.test:65536", "[::1", "::1", "[127.0.0.1]", "a.test,b.test", "*.a.test",
+					   "a.test:0", "a.test:65536", "[::1", "::1", "[127.0.0.1]", "a.test,b.test",
+					   "*.a.test",
 					   "a.test:80:80", "[::1]80", "\xc3\xb6.test", "[fe80::1%1]" };
 	char text[200];
 
@@ -140,7 +141,8 @@ TEST(a_body_s_length_is_said_once)
 	CHECK_CONTAINS(refused(GET HOST "Content-Length: 1\r\nContent-Length: 1\r\n\r\n"), "two ways");
 	CHECK_CONTAINS(refused(GET HOST "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"), "two ways");
 	CHECK_CONTAINS(refused(GET HOST "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n"), "two ways");
-	CHECK_CONTAINS(refused(GET HOST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"), "two ways");
+	CHECK_CONTAINS(refused(GET HOST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"),
+		       "two ways");
 	CHECK_CONTAINS(refused("POST / HTTP/1.0\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n"), "two ways");
 	CHECK_CONTAINS(refused(GET HOST "Transfer-Encoding: gzip, chunked\r\n\r\n"), "must be chunked");
 	CHECK_CONTAINS(refused(GET HOST "Transfer-Encoding: identity\r\n\r\n"), "must be chunked");
@@ -155,7 +157,8 @@ TEST(upgrades_are_to_websocket)
 {
 	CHECK_EQ(look(GET HOST "Connection: Upgrade\r\nUpgrade: WebSocket\r\n\r\n"), LOOK_YES);
 	CHECK_EQ(h.upgrade, HEAD_WEBSOCKET);
-	CHECK_EQ(look(GET HOST "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n\r\n"), LOOK_YES);
+	CHECK_EQ(look(GET HOST "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n\r\n"),
+		 LOOK_YES);
 	CHECK_EQ(h.upgrade, HEAD_H2C);
 	CHECK_CONTAINS(refused(GET HOST "Upgrade: TLS/1.0\r\n\r\n"), "websocket");
 	CHECK_CONTAINS(refused(GET HOST "Upgrade: websocket, h2c\r\n\r\n"), "websocket");
@@ -178,7 +181,8 @@ TEST(connect_says_where)
 
 TEST(other_protocols_are_told)
 {
-	static const char *const other[] = { "SSH-2.0-x\r\n", "EHLO x\r\n", "\x16\x03\x01", "*1\r\n$4\r\nPING\r\n", "{\"a\":1}",
+	static const char *const other[] = { "SSH-2.0-x\r\n", "EHLO x\r\n", "\x16\x03\x01", "*1\r\n$4\r\nPING\r\n",
+					     "{\"a\":1}",
 					     "get key\r\n", "a1 LOGIN x\r\n", "G\n", "GETX y\r\n" };
 
 	for (size_t i = 0; i < ARRAY_LEN(other); i++)
@@ -204,9 +208,11 @@ static bool late(struct head_late *l, const char *text)
 
 TEST(a_request_that_comes_slowly_is_found_out)
 {
-	static const char *const found[] = { "FOO / HTTP/1.1\r\n", "\r\n\r\nFOO / hTTp/1.1\r\n", "GET http://b.test/\r\n",
+	static const char *const found[] = { "FOO / HTTP/1.1\r\n", "\r\n\r\nFOO / hTTp/1.1\r\n",
+					     "GET http://b.test/\r\n",
 					     "x HHTTP/", "POST /\n" };
-	static const char *const fine[] = { "x\n", "SSH-2.0\r\nFOO / HTTP/1.1\r\n", "\x01 HTTP/1.1", "PUTX\r\n", "G\n" };
+	static const char *const fine[] = { "x\n", "SSH-2.0\r\nFOO / HTTP/1.1\r\n", "\x01 HTTP/1.1", "PUTX\r\n",
+					    "G\n" };
 	char line[64] = "hello";
 	struct head_late l;
 

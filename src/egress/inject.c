@@ -44,8 +44,9 @@ static bool is_token(const char *p)
 /* Headers that decide where a request ends or whom it is for. */
 static bool frames(const char *field)
 {
-	static const char *const own[] = { "host",	    "content-length", "transfer-encoding", "connection", "upgrade",
-					   "expect",	    "te",	      "trailer",	   "keep-alive", "proxy-connection" };
+	static const char *const own[] = { "host",    "content-length", "transfer-encoding", "connection",
+					   "upgrade", "expect",		"te",		     "trailer",
+					   "keep-alive", "proxy-connection" };
 
 	for (size_t i = 0; i < ARRAY_LEN(own); i++)
 		if (!strcasecmp(field, own[i]))
@@ -107,7 +108,8 @@ static int fill(struct item *it, const struct egress_inject *from, struct err *e
 	bool ok;
 
 	if (net_name_parse(from->host, strlen(from->host), host) < 0 || !from->port)
-		return err_set(e, ERR_INVALID, -EINVAL, "inject '%s': the server must be a name with a port", from->secret);
+		return err_set(e, ERR_INVALID, -EINVAL, "inject '%s': the server must be a name with a port",
+			       from->secret);
 	switch (from->kind) {
 	case EGRESS_HEADER:
 		ok = is_token(from->field) && !frames(from->field) && is_value(from->value);
@@ -123,7 +125,8 @@ static int fill(struct item *it, const struct egress_inject *from, struct err *e
 		ok = false;
 	}
 	if (!ok)
-		return err_set(e, ERR_INVALID, -EINVAL, "inject '%s': its name or value can not stand there", from->secret);
+		return err_set(e, ERR_INVALID, -EINVAL, "inject '%s': its name or value can not stand there",
+			       from->secret);
 	it->kind = from->kind == EGRESS_QUERY ? EGRESS_QUERY : EGRESS_HEADER;
 	it->tls = from->tls;
 	it->port = from->port;

@@ -1,5 +1,5 @@
 /*
- * What is added to the requests of one sandbox for certain servers, and for no others. Values are copied, are wiped when
+ * What is added to the requests of one sandbox for certain servers, and for no others. Values are copied, wiped when
  * the last user lets go, and are written nowhere but into a request's head.
  */
 #pragma once
@@ -12,16 +12,16 @@
 struct inject;
 
 /*
- * ERR_INVALID: a name or value that can not stand where it would have to (control bytes, a header that frames requests),
- * or too much. HEADER: "field: value", in place of every header of that name the sandbox sent ("_" and "-" are the same
- * here, as they are to many servers). BASIC: "Authorization: Basic …" of field ":" value. QUERY: "field=value", value
- * encoded, in place of every parameter of that name.
+ * ERR_INVALID: a name or value that can not stand where it would have to (control bytes, a header that frames
+ * requests), or too much. HEADER: "field: value", in place of every header of that name the sandbox sent ("_" and "-"
+ * are the same here, as they are to many servers). BASIC: "Authorization: Basic …" of field ":" value. QUERY:
+ * "field=value", value encoded, in place of every parameter of that name.
  */
 int inject_new(const struct egress_inject *list, uint32_t n, struct inject **ret, struct err *e);
 struct inject *inject_ref(struct inject *in);
 void inject_unref(struct inject *in); /* NULL is fine */
 
-/* Whether something is added for that server: then its streams of that kind go through egress/mitm.h, all others never. */
+/* Whether something is added for that server: then its streams of that kind go through egress/mitm.h, others never. */
 bool inject_wants(const struct inject *in, const char *name, uint16_t port, bool tls);
 /* Their names, a space between, for reports; cut to fit. */
 void inject_secrets(const struct inject *in, const char *name, uint16_t port, bool tls, char *out, size_t size);

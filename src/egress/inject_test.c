@@ -45,7 +45,9 @@ TEST(a_header_is_added_in_place_of_what_the_sandbox_sent)
 
 TEST(basic_is_user_and_password)
 {
-	CHECK_STR(made(one((struct egress_inject){ EGRESS_BASIC, true, 443, "api.test", "Aladdin", "open sesame", "K" }),
+	struct egress_inject i = { EGRESS_BASIC, true, 443, "api.test", "Aladdin", "open sesame", "K" };
+
+	CHECK_STR(made(one(i),
 		       "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Basic eA==\r\n\r\n"),
 		  "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n\r\n");
 }

@@ -3,8 +3,8 @@
  * say one of four things; more bytes may only turn LOOK_MORE into another. They keep nothing and allocate nothing.
  *
  * Time is no way around them: when bytes were awaited long enough,
- *	no byte at all: a server that speaks first, perhaps. Connect, but the client's first bytes are looked at whenever
- *		they come, before they pass;
+ *	no byte at all: a server that speaks first, perhaps. Connect, but the client's first bytes are looked at
+ *		whenever they come, before they pass;
  *	hello_look() says MORE: refuse; head_look() says MORE: refuse if head_begun(), else see head_late().
  */
 #pragma once

@@ -154,7 +154,7 @@ static void pass_head(struct mitm *m, const struct head *h)
 		return;
 	}
 	/* Whose answer is the request as it came, value and all. */
-	if ((h->method_len == 5 && !memcmp(m->in.data, "TRACE", 5)) || (h->method_len == 5 && !memcmp(m->in.data, "TRACK", 5))) {
+	if (h->method_len == 5 && (!memcmp(m->in.data, "TRACE", 5) || !memcmp(m->in.data, "TRACK", 5))) {
 		refuse(m, 403, EGRESS_V_DENIED, "TRACE would show what was added to the request", "use another method");
 		answer(m);
 		return;
@@ -234,7 +234,7 @@ static bool take_requests(struct mitm *m)
 	return false;
 }
 
-/* ---- moving bytes: each says whether it did something ------------------------------------------------------------- */
+/* ---- moving bytes: each says whether it did something ------------------------------------------------------------ */
 
 static bool shake(struct mitm *m)
 {
@@ -248,14 +248,16 @@ static bool shake(struct mitm *m)
 
 		end(m, EGRESS_V_FAILED,
 		    h2 ? "the program inside speaks HTTP/2 only: a secret is injected here, which needs HTTP/1.1" :
-			 "the program inside broke off the TLS handshake; does it trust the sandbox's CA (SSL_CERT_FILE)?");
+			 "the program inside broke off the TLS handshake; does it trust the sandbox's CA "
+			 "(SSL_CERT_FILE)?");
 		return true;
 	}
 	moved |= r > 0;
 	r = m->server.f.fd < 0 ? 0 : side_shake(&m->server);
 	if (r < 0) {
 		trust_why(m->server.ssl, m->name, why, sizeof(why));
-		refuse(m, 502, EGRESS_V_FAILED, why, "the administrator's network_ca names authorities that are trusted");
+		refuse(m, 502, EGRESS_V_FAILED, why,
+		       "the administrator's network_ca names authorities that are trusted");
 		side_close(&m->server, m->loop, true);
 		moved = true;
 	}
@@ -499,7 +501,8 @@ int mitm_new(const struct mitm_opts *o, struct mitm **ret, struct err *e)
 	int r;
 
 	if (o->tls) {
-		r = o->ca ? ca_context(o->ca, o->name, &ctx, e) : err_set(e, ERR_INVALID, -EINVAL, "no CA for the sandbox");
+		r = o->ca ? ca_context(o->ca, o->name, &ctx, e) :
+			    err_set(e, ERR_INVALID, -EINVAL, "no CA for the sandbox");
 		if (r < 0)
 			return r;
 		ssl = SSL_new(ctx);

@@ -18,8 +18,8 @@ struct mitm;
 
 struct mitm_ops {
 	/*
-	 * Another request is about to pass (budgets; @first: also the audit's "secrets used"). NULL: fine; else why not, one
-	 * line: the sandbox gets a 429.
+	 * Another request is about to pass (budgets; @first: also the audit's "secrets used"). NULL: fine; else why
+	 * not, one line: the sandbox gets a 429.
 	 */
 	const char *(*request)(void *arg, bool first);
 	/* How many of @want bytes may move now, either way; 0: none, mitm_go() is called when some may. NULL: all. */

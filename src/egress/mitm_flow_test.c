@@ -84,7 +84,8 @@ static void post_big(struct peer *p)
 	char head[128];
 
 	say(p, head,
-	    (size_t)snprintf(head, sizeof(head), "PUT /a HTTP/1.1\r\nHost: " NAME "\r\nContent-Length: %llu\r\n\r\n", BIG));
+	    (size_t)snprintf(head, sizeof(head), "PUT /a HTTP/1.1\r\nHost: " NAME "\r\nContent-Length: %llu\r\n\r\n",
+			     BIG));
 	send_big(p, false);
 	hear_until(p, "ok");
 }

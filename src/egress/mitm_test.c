@@ -28,7 +28,8 @@ TEST(every_request_of_a_connection_gets_the_value)
 	turn();
 	CHECK_EQ(f.client.shook, 1);
 	CHECK_STR(f.client.got, OK);
-	CHECK_CONTAINS(f.server.got, "GET /b HTTP/1.1\r\nHost: " NAME ":443\r\nConnection: close\r\nX-Key: s3cret\r\n\r\n");
+	CHECK_CONTAINS(f.server.got, "GET /b HTTP/1.1\r\nHost: " NAME ":443\r\nConnection: close\r\n"
+				     "X-Key: s3cret\r\n\r\n");
 	CHECK(!strstr(f.server.got, "mine"));
 	CHECK_EQ(f.requests, 2);
 	CHECK_EQ(f.out, f.server.len);
@@ -130,7 +131,8 @@ TEST(a_request_for_another_host_is_refused_and_not_passed_on)
 
 static void ask_badly(struct peer *p)
 {
-	static const char bad[] = "POST / HTTP/1.1\r\nHost: " NAME "\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n";
+	static const char bad[] = "POST / HTTP/1.1\r\nHost: " NAME "\r\nContent-Length: 1\r\n"
+				  "Transfer-Encoding: chunked\r\n\r\n";
 
 	say(p, bad, strlen(bad));
 	hear_until(p, NULL);

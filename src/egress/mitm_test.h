@@ -211,8 +211,8 @@ static inline void begin(bool tls, void (*client)(struct peer *p))
 	int ours;
 
 	pair(&ours, &f.client.fd);
-	if (mitm_new(&(struct mitm_opts){ .loop = &f.loop, .client = ours, .name = NAME, .port = tls ? 443 : 80, .tls = tls,
-					  .ca = f.box, .trust = f.trust, .inject = f.inject, .ops = &ops },
+	if (mitm_new(&(struct mitm_opts){ .loop = &f.loop, .client = ours, .name = NAME, .port = tls ? 443 : 80,
+					  .tls = tls, .ca = f.box, .trust = f.trust, .inject = f.inject, .ops = &ops },
 		     &f.m, &e) < 0)
 		printf("# %s\n", e.msg);
 	if (tls) {

@@ -17,7 +17,8 @@ static enum look connect_to(const char *where)
 {
 	char text[400];
 
-	snprintf(text, sizeof(text), "CONNECT %s HTTP/1.1\r\nHost: %s\r\nProxy-Connection: keep-alive\r\n\r\n", where, where);
+	snprintf(text, sizeof(text), "CONNECT %s HTTP/1.1\r\nHost: %s\r\nProxy-Connection: keep-alive\r\n\r\n", where,
+		 where);
 	return look(text);
 }
 
@@ -50,7 +51,8 @@ TEST(forged_destinations_are_refused)
 					   "a.test:",		 "a.test:0",	  "a.test:99999",  "a.test.:80",
 					   "a.test:80/",	 "http://a.test:80", "[::1%lo]:80",	 "::1:80",
 					   "[::1]",		 "a.test:+80",	  "a.test:0x50",   "%61.test:80",
-					   "127.0.0.1.:80",	 "[127.0.0.1]:80", "a.test,b.test:80", "\xe2\x91\xa0.test:80",
+					   "127.0.0.1.:80",	 "[127.0.0.1]:80", "a.test,b.test:80",
+					   "\xe2\x91\xa0.test:80",
 					   "0:80",		 "127.0.0.0x1:80", "a.test:80:443" };
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
@@ -80,10 +82,13 @@ TEST(an_absolute_request_is_what_a_server_wants)
 	CHECK_EQ(h.host.port, 81);
 	CHECK_STR(rewritten("GET http://a.test?q HTTP/1.1\r\nHost: a.test\r\n\r\n", &out),
 		  "GET /?q HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
-	CHECK_STR(rewritten("GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+	CHECK_STR(rewritten("GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\n"
+			    "Upgrade: websocket\r\n\r\n",
 			    &out),
 		  "GET / HTTP/1.1\r\nHost: a.test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
-	CHECK_STR(rewritten("GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", &out),
+	CHECK_STR(rewritten("GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\n"
+			    "Upgrade: h2c\r\n\r\n",
+			    &out),
 		  "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
 }
 

@@ -54,7 +54,8 @@ int trust_new(const char *ca_file, struct trust **ret, struct err *e)
 	}
 	if (!add_all(SSL_CTX_get_cert_store(t->ctx), &pem)) {
 		trust_free(t);
-		return err_set(e, ERR_INVALID, -EINVAL, "no certificate in '%s'", *ca_file ? ca_file : "the host's bundle");
+		return err_set(e, ERR_INVALID, -EINVAL, "no certificate in '%s'",
+			       *ca_file ? ca_file : "the host's bundle");
 	}
 	SSL_CTX_set_verify(t->ctx, SSL_VERIFY_PEER, NULL);
 	SSL_CTX_set_options(t->ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
@@ -95,7 +96,8 @@ void trust_why(SSL *ssl, const char *name, char *out, unsigned size)
 	const char *text = error ? ERR_reason_error_string(error) : NULL;
 
 	if (code != X509_V_OK)
-		snprintf(out, size, "the certificate of %s is not trusted: %s", name, X509_verify_cert_error_string(code));
+		snprintf(out, size, "the certificate of %s is not trusted: %s", name,
+			 X509_verify_cert_error_string(code));
 	else
 		snprintf(out, size, "no TLS connection to %s: %s", name, text ? text : "it broke off");
 }

@@ -5,7 +5,7 @@
 typedef struct ssl_st SSL;
 struct trust;
 
-/* The authorities of that PEM file; "": the host's own. An error (no file, nothing in it) means nobody can be verified. */
+/* The authorities of that PEM file; "": the host's own. An error (no file, nothing in it): nobody can be verified. */
 int trust_new(const char *ca_file, struct trust **ret, struct err *e);
 void trust_free(struct trust *t);
 /* A client's SSL for a connection to @name, HTTP/1.1 only; the caller gives it a socket. NULL: no memory. */

@@ -83,7 +83,7 @@ static int enter_root(struct err *e)
 {
 	static const char *const places[] = { NEW_ROOT "/proc", NEW_ROOT "/sys", NEW_ROOT "/dev", NEW_ROOT "/run", NEW_ROOT "/usr",
 					      NEW_ROOT "/etc", NEW_ROOT "/var", NEW_ROOT "/var/tmp", NEW_ROOT "/var/cache",
-					      NEW_ROOT GUEST_IMAGE, NEW_ROOT "/tmp" };
+					      NEW_ROOT GUEST_IMAGE, NEW_ROOT GUEST_DISK, NEW_ROOT "/tmp" };
 	static const char *const moved[] = { "/proc", "/sys", "/dev" };
 	char to[32];
 	int r = make_dirs((const char *const[]){ NEW_ROOT }, 1, e);
@@ -191,6 +191,41 @@ int boot(struct guest_places *ret, struct err *e)
 	if (r == 0)
 		r = attach("erofs", image, GUEST_IMAGE, MS_RDONLY | MS_NODEV | MS_NOATIME, NULL, e);
 	return r;
+}
+
+/* /bin and its like, which are links into /usr. */
+static int copy_links(struct err *e)
+{
+	DIR *dir = opendir(GUEST_IMAGE);
+	struct dirent *d;
+	int r = dir ? 0 : -errno;
+
+	while (r == 0 && (d = readdir(dir))) {
+		char target[256];
+		ssize_t n = readlinkat(dirfd(dir), d->d_name, target, sizeof(target) - 1);
+
+		if (n < 0)
+			continue;
+		target[n] = '\0';
+		r = sys_symlinkat(target, AT_FDCWD, d->d_name); /* we are in the root */
+	}
+	if (dir)
+		closedir(dir);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "guest: make the links of the root") : 0;
+}
+
+int boot_host(const struct guest_places *p, struct err *e)
+{
+	char usr[32];
+	int r = wait_device("/sys/block", "serial", "usr", usr, sizeof(usr), e);
+
+	if (r == 0)
+		r = attach("erofs", usr, "/usr", MS_RDONLY | MS_NODEV | MS_NOATIME, NULL, e);
+	if (r == 0)
+		r = attach("ext4", p->disk, GUEST_DISK, MS_NOSUID, "noinit_itable", e);
+	if (r == 0)
+		r = attach("bind", GUEST_IMAGE "/etc", "/etc", MS_BIND, NULL, e);
+	return r < 0 ? r : copy_links(e);
 }
 
 int boot_fresh(uint64_t real_ns, const uint8_t seed[32], struct err *e)

@@ -7,6 +7,7 @@
 
 #define GUEST_AGENT "/cloche-agent"
 #define GUEST_IMAGE "/image"
+#define GUEST_DISK "/disk" /* also there with image `host`: its skeleton needs a filesystem that can be given other ids */
 
 struct guest_places {
 	int port; /* the serial port to the host, not blocking */
@@ -18,6 +19,8 @@ struct guest_places {
  * control groups, the image, the port. What is opened stays until the machine ends.
  */
 int boot(struct guest_places *ret, struct err *e);
+/* Image `host`: the machine's own /usr and /etc become those of the host. */
+int boot_host(const struct guest_places *p, struct err *e);
 /* The time, and what no two machines may have in common. */
 int boot_fresh(uint64_t real_ns, const uint8_t seed[32], struct err *e);
 /* Memory that is not in use, in bytes. */

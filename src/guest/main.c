@@ -63,7 +63,14 @@ static int say_stat(struct guest *g)
 
 static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 {
-	const struct warden_opts o = { .env = { .agent = GUEST_AGENT, .one_shot = true, .accounting = true, .disk = g->places.disk } };
+	const bool host = !strcmp(spec->image, "host");
+	const struct warden_opts o = { .env = {
+		.agent = GUEST_AGENT,
+		.one_shot = true,
+		.accounting = true,
+		.disk = g->places.disk,
+		.cache = host ? GUEST_DISK "/cache" : NULL,
+	} };
 	uint64_t left = boot_memory_left();
 	int r;
 
@@ -77,7 +84,11 @@ static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 	spec->limits.cpu_milli = 0;
 	spec->limits.io_bps = 0;
 	spec->flags |= SPEC_DISK;
-	snprintf(spec->image, sizeof(spec->image), GUEST_IMAGE);
+	r = host ? boot_host(&g->places, &g->e) : 0;
+	if (r < 0)
+		return r;
+	if (!host)
+		snprintf(spec->image, sizeof(spec->image), GUEST_IMAGE);
 	r = warden_new(&o, &g->warden, &g->e);
 	if (r == 0)
 		r = warden_create(g->warden, spec, &g->sandbox, &g->e);

@@ -110,10 +110,23 @@ void net_run_list(struct net_run *r, uint64_t number)
 		abort();
 }
 
+static void not_fresh(struct net_run *r)
+{
+	struct net_run **at = &r->nets->fresh;
+
+	if (!r->fresh)
+		return;
+	r->fresh = false;
+	while (*at != r)
+		at = &(*at)->fresh_next;
+	*at = r->fresh_next;
+}
+
 static void run_free(struct net_run *r)
 {
 	char key[NET_KEY];
 
+	not_fresh(r);
 	net_key(r->number, key);
 	if (r->number && map_get(&r->nets->runs, key) == r)
 		map_del(&r->nets->runs, key);
@@ -568,13 +581,24 @@ void box_net_made(struct box *b, int *fds, size_t n)
 	if (!r)
 		return;
 	net_run_list(r, b->handle);
+	r->since_ns = clock_mono_ns();
 	if (n >= EGRESS_SOCKETS)
 		for (unsigned i = 0; i < EGRESS_SOCKETS; i++) {
 			r->sock[i] = fds[n - EGRESS_SOCKETS + i];
 			fds[n - EGRESS_SOCKETS + i] = -1;
 		}
-	net_run_sync(r);
-	nets_soon(r->nets);
+}
+
+static void on_tell(uv_timer_t *t)
+{
+	struct nets *n = t->data;
+	struct net_run *r;
+
+	while ((r = n->fresh)) {
+		not_fresh(r);
+		net_run_sync(r);
+	}
+	nets_soon(n);
 }
 
 void box_net_entered(struct box *b)
@@ -583,6 +607,13 @@ void box_net_entered(struct box *b)
 
 	if (!b->net)
 		return;
+	if (b->run && !b->run->fresh && !b->run->ready) {
+		if (!s->nets->fresh)
+			uv_timer_start(&s->nets->tell, on_tell, 0, 0);
+		b->run->fresh = true;
+		b->run->fresh_next = s->nets->fresh;
+		s->nets->fresh = b->run;
+	}
 	for (uint32_t i = 0; i < b->net->nnames; i++)
 		net_names_put(s->db,
 			      &(struct net_name_row){ .box = b->id, .number = b->net->names[i].index,
@@ -774,6 +805,8 @@ int box_nets_new(struct service *s, struct err *e)
 	n->service = s;
 	uv_timer_init(s->loop, &n->timer);
 	n->timer.data = n;
+	uv_timer_init(s->loop, &n->tell);
+	n->tell.data = n;
 	s->nets = n;
 	return 0;
 }

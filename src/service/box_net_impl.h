@@ -18,6 +18,8 @@ struct net_run {
 	bool asking; /* the warden is asked for them */
 	bool again; /* it refused: to be asked again */
 	bool ready; /* its first exec may begin */
+	bool fresh; /* made a moment ago, and on ->nets->fresh */
+	struct net_run *fresh_next;
 	uint64_t since_ns; /* monotonic: it waits */
 	uint32_t seq; /* of the BOX that is not answered yet; 0 = none */
 	bool in_force; /* egress has said so of what it was told last */
@@ -35,6 +37,8 @@ struct nets {
 	struct map trees; /* by id */
 	uv_timer_t timer; /* what changed is stored, who waits too long is let go on */
 	bool ticking;
+	uv_timer_t tell; /* those made in this turn are told egress in the next: nobody who waits for one waits for that */
+	struct net_run *fresh;
 	bool met; /* egress and we have met before: the kernel's rules are as we know them */
 	struct egress_box *box; /* for putting one together */
 	struct egress_names *names;

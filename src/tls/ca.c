@@ -114,7 +114,8 @@ static int write_pem(X509 *x, EVP_PKEY *key, struct buf *cert, struct buf *priv)
 	__attribute__((cleanup(bio_freep))) BIO *k = BIO_new(BIO_s_secmem());
 	int r;
 
-	if (!c || !k || PEM_write_bio_X509(c, x) != 1 || PEM_write_bio_PrivateKey(k, key, NULL, NULL, 0, NULL, NULL) != 1)
+	if (!c || !k || PEM_write_bio_X509(c, x) != 1 ||
+	    PEM_write_bio_PrivateKey(k, key, NULL, NULL, 0, NULL, NULL) != 1)
 		return -ENOMEM;
 	r = add_bio(c, cert);
 	return r < 0 ? r : add_bio(k, priv);
@@ -197,7 +198,8 @@ int ca_system(const char *file, struct buf *out, struct err *e)
 	if (!r)
 		return 0;
 	buf_cut(out, before);
-	r = err_sys(e, ERR_NOT_FOUND, r, "certificates of authorities%s%s", file && *file ? ": " : "", file ? file : "");
+	r = err_sys(e, ERR_NOT_FOUND, r, "certificates of authorities%s%s", file && *file ? ": " : "",
+		    file ? file : "");
 	err_remedy(e, "install the package ca-certificates, or name a PEM file with network_ca");
 	return r;
 }

@@ -187,7 +187,8 @@ TEST(nonsense_and_a_key_of_another_are_refused)
 
 TEST(a_bundle_holds_the_system_s_and_ours)
 {
-	struct buf cert = BUF_INIT(CA_PEM_MAX), key = BUF_INIT(CA_PEM_MAX), out = BUF_INIT(64 * 1024), small = BUF_INIT(16);
+	struct buf cert = BUF_INIT(CA_PEM_MAX), key = BUF_INIT(CA_PEM_MAX), out = BUF_INIT(64 * 1024);
+	struct buf small = BUF_INIT(16);
 	struct err e;
 
 	CHECK_EQ(ca_make("a", 1, &cert, &key, &e), 0);

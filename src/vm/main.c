@@ -44,8 +44,10 @@ static int read_start(struct vmm *v)
 	size_t nfds = 0;
 	ssize_t n = fd_recv(SIDE, data, sizeof(data), v->fds, VM_FDS, &nfds);
 
-	if (n < (ssize_t)sizeof(v->start) || nfds != VM_FDS)
+	if (n < (ssize_t)sizeof(v->start) || nfds < VM_FD_USR)
 		return -EBADMSG;
+	if (nfds == VM_FD_USR)
+		v->fds[VM_FD_USR] = -1;
 	memcpy(&v->start, data, sizeof(v->start));
 	if (v->start.version != VM_START_VERSION || v->start.spec_len != (size_t)n - sizeof(v->start))
 		return -EPROTO;
@@ -169,6 +171,7 @@ static int start(struct vmm *v)
 		.initrd = v->fds[VM_FD_INITRD],
 		.root = v->fds[VM_FD_ROOT],
 		.disk = v->fds[VM_FD_DISK],
+		.usr = v->fds[VM_FD_USR],
 	};
 
 	o.tsc_khz = tsc_khz();

@@ -13,7 +13,7 @@
 #include <stdarg.h>
 #include <unistd.h>
 
-#define ARGS_MAX 72
+#define ARGS_MAX 96
 #define TEXT_MAX 4096
 
 struct args {
@@ -115,6 +115,8 @@ static void add_devices(struct args *a, const struct qemu_opts *o)
 	}
 	add_disk(a, o, o->root, "root", true);
 	add_disk(a, o, o->disk, "rw", false);
+	if (o->usr >= 0)
+		add_disk(a, o, o->usr, "usr", true);
 }
 
 static void fill(struct args *a, const struct qemu_opts *o)
@@ -139,7 +141,7 @@ pid_t qemu_start(const struct qemu_opts *o)
 {
 	static struct args a;
 	static char *const envp[] = { NULL };
-	const int keep[] = { o->initrd, o->root, o->disk, o->port, o->console };
+	const int keep[] = { o->initrd, o->root, o->disk, o->port, o->console, o->usr };
 	pid_t pid, parent = getpid();
 
 	a = (struct args){ 0 };
@@ -155,7 +157,7 @@ pid_t qemu_start(const struct qemu_opts *o)
 	if (getppid() != parent)
 		_exit(1);
 	for (size_t i = 0; i < ARRAY_LEN(keep); i++)
-		if (sys_fcntl(keep[i], F_SETFD, 0) < 0)
+		if (keep[i] >= 0 && sys_fcntl(keep[i], F_SETFD, 0) < 0)
 			_exit(1);
 	sys_execve(QEMU, a.argv, envp);
 	dprintf(STDERR_FILENO, "%s: %s\n", QEMU, strerror(errno));

@@ -6,6 +6,7 @@
 struct qemu_opts {
 	uint32_t memory_mib, cpus;
 	int initrd, root, disk;
+	int usr; /* or -1 */
 	int port, console; /* its ends of stream sockets */
 	uint64_t io_bps;
 	uint32_t tsc_khz; /* x86: how fast the processor counts */

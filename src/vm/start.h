@@ -13,6 +13,7 @@ enum vm_fd {
 	VM_FD_INITRD,
 	VM_FD_ROOT, /* the image, erofs, read-only */
 	VM_FD_DISK, /* ext4, for changes */
+	VM_FD_USR, /* only of image `host`: its /usr, as ->ROOT */
 	VM_FDS,
 };
 

@@ -508,6 +508,42 @@ TEST(a_sandbox_is_sealed_with_memory_while_streams_are_open_and_its_copy_finds_t
 	CHECK(st_stop(&w));
 }
 
+/* What an image has for resolv.conf is its own business, until it is to find somebody. */
+TEST(in_any_image_the_resolver_is_found)
+{
+	static const char *const had[] = {
+		"mkdir etc; ln -s ../run/systemd/resolve/stub-resolv.conf etc/resolv.conf",
+		"mkdir etc; echo nameserver 10.0.0.1 > etc/resolv.conf",
+		"mkdir etc",
+		"true",
+	};
+	char dir[64], cmd[400], path[64], text[256];
+
+	snprintf(dir, sizeof(dir), "/var/tmp/cloche-net-image-%d", (int)getpid());
+	for (size_t i = 0; i < 2 * ARRAY_LEN(had); i++) {
+		const char *more[] = { "--pool", "1", "--images", dir, NULL };
+		struct steer_rules r = allow();
+		struct sandbox_spec spec;
+		struct st_box b;
+		struct wt w;
+
+		snprintf(cmd, sizeof(cmd), "rm -rf %s && mkdir -p %s/i && cd %s/i && %s", dir, dir, dir, had[i / 2]);
+		CHECK_EQ(st_shell(cmd), 0);
+		CHECK(wt_open(&w, more));
+		net_spec(&spec, &r);
+		spec.flags |= i % 2 ? SPEC_READ_ONLY : 0;
+		snprintf(spec.image, sizeof(spec.image), "%s/i", dir);
+		CHECK(st_create(&w, &spec, &b));
+		snprintf(path, sizeof(path), "/proc/%d/root/etc/resolv.conf", (int)wt_pid(b.s.pidfd));
+		CHECK(fd_get(AT_FDCWD, path, text, sizeof(text)) > 0);
+		CHECK_STR(text, STEER_RESOLV_CONF);
+		CHECK(st_end(&w, &b));
+		CHECK_EQ(wt_stop(&w), 0);
+	}
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+	st_shell(cmd);
+}
+
 /* In this process, as nobody in particular: what `cloche run` does without root. 0, or the line it failed at. */
 static int rootless(const char *cache)
 {

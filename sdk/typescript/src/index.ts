@@ -8,6 +8,7 @@ export { Pools, Templates } from './templates.js';
 export { Sandbox } from './sandbox.js';
 export { Exec } from './exec.js';
 export { Files } from './files.js';
+export { Ports } from './ports.js';
 export {
   ClocheError,
   ConflictError,

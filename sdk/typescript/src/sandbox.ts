@@ -3,6 +3,7 @@ import { abortReason, ClocheError, NotFoundError, UnsupportedError } from './err
 import { diffSource } from './diff.js';
 import { attachExec, execBody, readResult, startBackground, startExec, waitFor, type Exec } from './exec.js';
 import { Files } from './files.js';
+import { Ports } from './ports.js';
 import { once, type Call, type Transport } from './http.js';
 import { readEvents } from './sse.js';
 import type {
@@ -18,6 +19,9 @@ import type {
   ExecOptions,
   ForkOptions,
   Memory,
+  Network,
+  NetworkRefusal,
+  NetworkState,
   Promoted,
   Result,
   SandboxEvent,
@@ -37,6 +41,7 @@ export interface Sandbox extends SandboxInfo {
 // eslint-disable-next-line @typescript-eslint/no-unsafe-declaration-merging
 export class Sandbox {
   readonly files: Files;
+  readonly ports: Ports;
   readonly #transport: Transport;
   readonly #path: string;
 
@@ -46,7 +51,9 @@ export class Sandbox {
     this.#take(wire);
     this.#path = `/v1/sandboxes/${encodeURIComponent(this.id)}`;
     this.files = new Files(transport, this.#path);
+    this.ports = new Ports(transport, this.#path);
     Object.defineProperty(this, 'files', { enumerable: false });
+    Object.defineProperty(this, 'ports', { enumerable: false });
   }
 
   /* What the server says of it. A field never hides a method: of later servers, too. */
@@ -153,6 +160,25 @@ export class Sandbox {
 
   async stats(options: CallOptions = {}): Promise<Stats> {
     return fromWire(await this.#transport.json(this.#call('GET', '/stats', options)));
+  }
+
+  /** What it may reach, and what it used. */
+  async getNetwork(options: CallOptions = {}): Promise<NetworkState> {
+    return fromWire(await this.#transport.json(this.#call('GET', '/network', options)));
+  }
+
+  /** Changes what it may reach, while it runs: in force when this resolves. Connections no longer allowed end. */
+  async setNetwork(network: Network, options: CallOptions = {}): Promise<NetworkState> {
+    const body = typeof network === 'string' ? { mode: network } : network;
+    const state = fromWire<NetworkState>(await this.#transport.json(this.#call('PUT', '/network', options, toWire(body))));
+    this.network = state.policy;
+    return state;
+  }
+
+  /** What it was refused, the newest first, each with what would allow it. */
+  async why(options: CallOptions = {}): Promise<NetworkRefusal[]> {
+    const call = { ...this.#call('GET', '/network', options), query: { why: true } };
+    return fromWire((await this.#transport.json<{ refusals: unknown[] }>(call)).refusals);
   }
 
   /** What happens to it, as it happens; `lastEventId` goes on where an earlier loop ended. */

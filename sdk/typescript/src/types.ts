@@ -20,7 +20,88 @@ export interface Idle {
   hibernate?: Duration;
   delete?: Duration;
 }
-export type Network = 'none' | 'open' | { mode: string; allow?: string[] };
+/** What may be used, ever; 0 or nothing: no bound. Of sizes also texts like `"10M"`. */
+export interface NetworkBudget {
+  bytesOut?: Size;
+  bytesIn?: Size;
+  connections?: number;
+  concurrent?: number;
+  /** Bytes a second, both ways together. */
+  bandwidth?: Size;
+  dns?: number;
+  /** Of one name. */
+  requestsPerMinute?: number;
+}
+/** What a sandbox may reach. A rule: `name`, `*.name`, `address/n` or `@set`, with `:ports`; else 80 and 443. */
+export interface NetworkPolicy {
+  mode?: 'none' | 'allow' | 'open' | 'observe';
+  allow?: string[];
+  budget?: NetworkBudget;
+  /** Of it and its forks together. */
+  treeBudget?: NetworkBudget;
+}
+export type Network = 'none' | 'open' | 'observe' | NetworkPolicy;
+
+export interface NetworkCounts {
+  bytesOut: number;
+  bytesIn: number;
+  connections: number;
+  concurrent: number;
+  refused: number;
+  dns: number;
+  dnsRefused: number;
+}
+
+/** What is in force, and what it used. */
+export interface NetworkState {
+  policy: NetworkPolicy & { mode: string };
+  /** `in force`, `off`, `hibernated`, or `closed`: nothing passes until egress is back. */
+  state: string;
+  counts: NetworkCounts;
+  /** Of it and its forks together. */
+  treeCounts: NetworkCounts;
+  /** Mode `observe`: the rules that would have been enough. */
+  observed?: { allow: string[]; complete: boolean };
+}
+
+/** Something it wanted to reach and was refused. */
+export interface NetworkRefusal {
+  time: string;
+  first: string;
+  times: number;
+  /** A name or an address. */
+  to: string;
+  port: number | null;
+  what: 'stream' | 'lookup';
+  /** Inside. */
+  pid: number | null;
+  command: string | null;
+  reason: string;
+  /** That would allow it; null: none can. */
+  rule: string | null;
+  fix: string;
+}
+
+export interface PortOptions extends CallOptions {
+  /** Anybody may use it. */
+  public?: boolean;
+  /** true: a new token for this port only, and one from before ends; false: none. */
+  token?: boolean;
+}
+
+/** A port of a sandbox that others may use. */
+export interface Port {
+  port: number;
+  public: boolean;
+  hasToken: boolean;
+  /** Only in the answer that made it. */
+  token?: string;
+  /** Below the server's URL. */
+  path: string;
+  /** Its own host name, where the server has one for it. */
+  host: string | null;
+  createdAt: string | null;
+}
 
 export interface CreateOptions extends CallOptions {
   /** Unique within the tenant while it lives. Default: the id. */
@@ -85,7 +166,7 @@ export interface SandboxInfo {
   timeout: number;
   idle: number | Idle;
   execTimeout: number;
-  network: { mode: string };
+  network: NetworkPolicy & { mode: string };
   env: Record<string, string>;
   metadata: Record<string, string>;
   user: string;

@@ -142,7 +142,7 @@ static int run_mkfs(const char *out, const char *path, struct err *e)
 		;
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return 0;
-	err_set(e, ERR_UNSUPPORTED, -EIO, "image '%s': mkfs.erofs failed (status %d)", path,
+	err_set(e, ERR_UNSUPPORTED, -EIO, "mkfs.erofs failed (status %d)",
 		WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 	err_remedy(e, "install erofs-utils, or use --isolation container");
 	return -EIO;
@@ -182,16 +182,23 @@ static int open_cache(char *folder, size_t size, struct err *e)
 
 int vm_image(const char *path, int *ret, struct err *e)
 {
-	AUTO_CLOSE int dir = -1, cache = -1, fd = -1;
-	char folder[400], name[2 * NAME_HEX + 16];
+	AUTO_CLOSE int dir = -1;
 	int r = image_open(path, &dir, e);
 
-	if (r < 0)
-		return r;
+	return r < 0 ? r : vm_image_of(path, dir, ret, e);
+}
+
+int vm_image_of(const char *key, int dir, int *ret, struct err *e)
+{
+	AUTO_CLOSE int cache = -1, fd = -1;
+	char folder[400], name[2 * NAME_HEX + 16], path[64];
+	int r;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d/.", (int)getpid(), dir);
 	cache = open_cache(folder, sizeof(folder), e);
 	if (cache < 0)
 		return cache;
-	r = make_name(path, dir, name, sizeof(name), e);
+	r = make_name(key, dir, name, sizeof(name), e);
 	if (r < 0)
 		return r;
 	fd = sys_openat(cache, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
@@ -205,7 +212,7 @@ int vm_image(const char *path, int *ret, struct err *e)
 			fd = r < 0 ? -1 : sys_openat(cache, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
 		}
 		if (r < 0)
-			return r;
+			return err_wrap(e, r, "image '%s'", key);
 	}
 	if (fd < 0)
 		return err_sys(e, ERR_INTERNAL, fd, "open %s/%s", folder, name);

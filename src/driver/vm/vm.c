@@ -57,8 +57,6 @@ static int check(struct engine *g, const struct sandbox_spec *s, struct err *e)
 		return unsupported("not through a daemon in this version", "use `cloche run`", e);
 	if (geteuid() != 0)
 		return unsupported("needs root in this version", "run as root, or use --isolation container", e);
-	if (!strcmp(s->image, "host"))
-		return unsupported("image 'host' is not in this version", "give the folder of a root filesystem: --image DIR", e);
 	if (s->nmounts)
 		return unsupported("folders of the host cannot be mounted in this version", "leave --mount out", e);
 	if (s->layers || s->flags & SPEC_MEMORY)
@@ -147,13 +145,25 @@ static int send_start(const struct vm *v, const struct sandbox_spec *spec, const
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a message");
 	memcpy(out, &s, sizeof(s));
 	memcpy(out + sizeof(s), spec, sizeof(*spec));
-	r = fd_send(v->side, out, sizeof(s) + sizeof(*spec), fds, VM_FDS);
+	r = fd_send(v->side, out, sizeof(s) + sizeof(*spec), fds, fds[VM_FD_USR] < 0 ? VM_FD_USR : VM_FDS);
 	return r < 0 ? err_sys(e, ERR_LOST, r, "tell cloche-vmm what to run") : 0;
 }
 
-static int open_files(const struct sandbox_spec *spec, int fds[VM_FDS], struct err *e)
+/* Of image `host` there are two: the skeleton, which is small and changes with /etc, and /usr. */
+static int open_images(struct engine *g, const struct sandbox_spec *spec, int fds[VM_FDS], struct err *e)
 {
-	int r = vm_image(spec->image, &fds[VM_FD_ROOT], e);
+	const struct image_host *host = warden_image(engine_warden(g));
+	int r;
+
+	if (strcmp(spec->image, "host"))
+		return vm_image(spec->image, &fds[VM_FD_ROOT], e);
+	r = vm_image_of("host", host->root, &fds[VM_FD_ROOT], e);
+	return r < 0 ? r : vm_image_of("/usr", host->usr, &fds[VM_FD_USR], e);
+}
+
+static int open_files(struct engine *g, const struct sandbox_spec *spec, int fds[VM_FDS], struct err *e)
+{
+	int r = open_images(g, spec, fds, e);
 
 	if (r == 0)
 		r = vm_initrd(&fds[VM_FD_INITRD], e);
@@ -204,7 +214,8 @@ static int explain(struct vm *v, int r, struct err *e)
 	if (!said[0] || r == -ETIMEDOUT)
 		return r;
 	err_set(e, ERR_UNSUPPORTED, r, "the machine did not start: %s", said);
-	err_remedy(e, "see `cloche doctor`; QEMU has to be installed (qemu-system-x86 or qemu-system-arm)");
+	if (strstr(said, "/qemu-system"))
+		err_remedy(e, "install QEMU: qemu-system-x86 or qemu-system-arm");
 	return r;
 }
 
@@ -218,9 +229,9 @@ static void vm_free(struct vm *v)
 
 static int bring_up(struct vm *v, const struct sandbox_spec *spec, struct sandbox *s, struct err *e)
 {
-	int fds[VM_FDS] = { -1, -1, -1, -1 }, side[2] = { -1, -1 }, sock[2] = { -1, -1 }, log[2] = { -1, -1 };
+	int fds[VM_FDS] = { -1, -1, -1, -1, -1 }, side[2] = { -1, -1 }, sock[2] = { -1, -1 }, log[2] = { -1, -1 };
 	struct warden_stat st;
-	int r = open_files(spec, fds, e);
+	int r = open_files(s->engine, spec, fds, e);
 
 	if (r == 0)
 		r = make_jail(s->engine, spec, &v->jail, e);

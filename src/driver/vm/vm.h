@@ -13,3 +13,5 @@ int vm_initrd(int *ret, struct err *e);
 int vm_disk(uint64_t size, uint64_t inodes, int *ret, struct err *e);
 /* A root filesystem folder as an erofs image: made once, kept in the cache, made again when anything in it changes. */
 int vm_image(const char *path, int *ret, struct err *e);
+/* The same of a folder that is open. @key: what it is called, from one run to the next. */
+int vm_image_of(const char *key, int dir, int *ret, struct err *e);

@@ -139,7 +139,7 @@ struct egress_stream {
 	uint32_t requests; /* HTTP requests seen */
 	uint32_t times; /* how often the same was refused since the last report; else 1 */
 	const char *name; /* "" = by address */
-	const char *rule; /* that let it through; of a refusal the one that would ("pypi.org:443"), or "" when none can */
+	const char *rule; /* that let it through; of a refusal the one that would ("api.example.com:443"), or "" when none can */
 	const char *reason; /* of everything but OK: one line */
 	const char *command; /* "" = not known */
 	const char *secrets; /* names of those injected, a space between */

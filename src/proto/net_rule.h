@@ -1,9 +1,9 @@
 /*
  * One entry of an allowlist, as people write it:
  *
- *	pypi.org		exactly that name, ports 80 and 443
- *	pypi.org:8443		that port; "80,443,8000-8100" and "*" (all) are ports too
- *	*.debian.org		any name below, at any depth; not debian.org itself
+ *	api.example.com		exactly that name, ports 80 and 443
+ *	api.example.com:8443		that port; "80,443,8000-8100" and "*" (all) are ports too
+ *	*.example.org		any name below, at any depth; not example.org itself
  *	10.1.0.0/16:5432	addresses; [fd00::1]:22 and [fd00::]/8 of IPv6. No /n: that one. Also ports 80 and 443 when silent
  *
  * Names: letters, digits, "-" inside labels, "_"; at least one dot or the word a test host has; lower-cased; no final

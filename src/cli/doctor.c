@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/json.h"
 #include "cli/attack.h"
+#include "driver/driver.h"
 #include "linux/cgroup.h"
 #include "linux/features.h"
 
@@ -15,6 +16,8 @@ struct report {
 	bool run_works; /* a real sandbox was started */
 	uint64_t run_ms;
 	char run_error[300];
+	bool vm; /* what a machine needs is there */
+	struct err vm_error;
 };
 
 static const struct {
@@ -68,6 +71,7 @@ static void examine(struct report *r)
 		cgroup_host_done(&h);
 	}
 	try_run(r);
+	r->vm = vm_ready(&r->vm_error) == 0;
 }
 
 static unsigned count(const struct report *r, enum feature_state s)
@@ -109,6 +113,12 @@ static int print_json(const struct report *r)
 	jout_bool(&j, "works", r->run_works);
 	jout_u64(&j, "ms", r->run_ms);
 	jout_str(&j, "error", r->run_works ? NULL : r->run_error);
+	jout_end(&j);
+	jout_object(&j, "vm");
+	jout_bool(&j, "ready", r->vm);
+	jout_str(&j, "accelerator", "tcg");
+	jout_str(&j, "error", r->vm ? NULL : r->vm_error.msg);
+	jout_str(&j, "remedy", r->vm || !r->vm_error.remedy[0] ? NULL : r->vm_error.remedy);
 	jout_end(&j);
 	jout_end(&j);
 	if (jout_done(&j) < 0 || buf_addc(&b, '\n') < 0)
@@ -161,6 +171,11 @@ static void print_table(const struct report *r)
 		       (unsigned long long)r->run_ms);
 	else
 		printf("`cloche run` as uid %u: fails: %s\n", geteuid(), r->run_error);
+	if (r->vm)
+		printf("Virtual machines (--isolation vm): can be made here; emulated, KVM is not used in this version.\n");
+	else
+		printf("Virtual machines (--isolation vm): not here: %s%s%s\n", r->vm_error.msg, r->vm_error.remedy[0] ? "; " : "",
+		       r->vm_error.remedy);
 	printf("%s: %u of %zu features, %u missing, %u optional ones missing.\n",
 	       r->run_works ? "Sandboxes can run here" : "Sandboxes cannot run here", count(r, FEATURE_OK), r->n,
 	       count(r, FEATURE_MISSING), count(r, FEATURE_OPTIONAL_MISSING));

@@ -97,7 +97,8 @@ static uint64_t left(const struct meter *m, bool out)
 	return !budget ? UINT64_MAX : used < budget ? budget - used : 0;
 }
 
-uint64_t meter_bytes(struct meter *m, struct meter *tree, bool out, uint64_t now, uint64_t *ret_wait, const char **ret_why)
+uint64_t meter_bytes(struct meter *m, struct meter *tree, bool out, uint64_t now, uint64_t *ret_wait,
+		     const char **ret_why)
 {
 	uint64_t a = left(m, out), b = left(tree, out), wait = 0, n, k;
 

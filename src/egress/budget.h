@@ -26,11 +26,12 @@ struct tree {
 	struct names names; /* for ->requests of its budget only */
 };
 
-/* NULL: another stream may begin. Else why not: a constant text. @what: "the sandbox's" or "its tree's". */
+/* NULL: another stream may begin. Else why not: a constant text. */
 const char *meter_stream(const struct meter *m, const struct meter *tree);
 const char *meter_dns(const struct meter *m, const struct meter *tree);
 /* How many bytes may go on now: 0 and *ret_why when a budget is used up, 0 and *ret_wait (ns) when it is too early. */
-uint64_t meter_bytes(struct meter *m, struct meter *tree, bool out, uint64_t now, uint64_t *ret_wait, const char **ret_why);
+uint64_t meter_bytes(struct meter *m, struct meter *tree, bool out, uint64_t now, uint64_t *ret_wait,
+		     const char **ret_why);
 void meter_used(struct meter *m, bool out, uint64_t bytes);
 /* Counts one request to @name. False: too many this minute. @most 0: no limit. */
 bool meter_request(struct name *n, uint32_t most, uint64_t now);

@@ -54,7 +54,8 @@ static int allow_arg(scmp_filter_ctx c, int nr, unsigned arg, scmp_datum_t mask,
 
 static int filter(void)
 {
-	const scmp_datum_t writing = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_PATH | (O_TMPFILE & ~O_DIRECTORY);
+	const scmp_datum_t writing = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_PATH |
+				     (O_TMPFILE & ~O_DIRECTORY);
 	scmp_filter_ctx c = seccomp_init(SCMP_ACT_ERRNO(EPERM));
 	int r = c ? 0 : -ENOMEM;
 

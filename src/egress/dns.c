@@ -55,8 +55,8 @@ int dns_parse(const uint8_t *query, size_t len, struct dns_question *ret)
 	return 0;
 }
 
-size_t dns_answer(const uint8_t *query, size_t len, const struct dns_question *q, enum dns_code code, const uint8_t *addr,
-		  uint8_t out[DNS_ANSWER_MAX])
+size_t dns_answer(const uint8_t *query, size_t len, const struct dns_question *q, enum dns_code code,
+		  const uint8_t *addr, uint8_t out[DNS_ANSWER_MAX])
 {
 	size_t n = q->end && q->end <= len ? q->end : HEAD, size = q->type == DNS_A ? 4 : 16;
 	const uint8_t record[] = { 0xc0, HEAD, 0, (uint8_t)q->type, 0, 1, 0, 0, 0, DNS_TTL, 0, (uint8_t)size };
@@ -292,7 +292,8 @@ void dns_accept(struct box *b)
 	c->next = b->dns_conns;
 	b->dns_conns = c;
 	b->dns_conn_count++;
-	if (loop_add(&g->loop, &c->f, EPOLLIN) < 0 || loop_timer_set(&g->loop, &c->timer, g->loop.now + CONN_PATIENCE) < 0)
+	if (loop_add(&g->loop, &c->f, EPOLLIN) < 0 ||
+	    loop_timer_set(&g->loop, &c->timer, g->loop.now + CONN_PATIENCE) < 0)
 		conn_end(c);
 }
 

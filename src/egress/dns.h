@@ -25,8 +25,8 @@ struct dns_question {
 /* 0; -EBADMSG: malformed, to be refused; -EINVAL: not even an answer can be made, to be dropped. */
 int dns_parse(const uint8_t *query, size_t len, struct dns_question *ret);
 /* An answer to that query; @addr is of the question's type or NULL: no data. Its length. */
-size_t dns_answer(const uint8_t *query, size_t len, const struct dns_question *q, enum dns_code code, const uint8_t *addr,
-		  uint8_t out[DNS_ANSWER_MAX]);
+size_t dns_answer(const uint8_t *query, size_t len, const struct dns_question *q, enum dns_code code,
+		  const uint8_t *addr, uint8_t out[DNS_ANSWER_MAX]);
 
 struct box;
 /* One query of @b, counted, decided and answered: the answer's length, 0: none. */

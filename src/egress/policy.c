@@ -73,7 +73,8 @@ static const struct policy *judge(const struct policy *p, const struct policy *o
 	return p->mode == EGRESS_OBSERVE ? outer : p;
 }
 
-bool policy_has_name(const struct policy *p, const struct policy *outer, const char *name, uint16_t port, uint16_t *ret_rule)
+bool policy_has_name(const struct policy *p, const struct policy *outer, const char *name, uint16_t port,
+		     uint16_t *ret_rule)
 {
 	const struct policy *by = judge(p, outer);
 

@@ -23,7 +23,8 @@ void policy_free(struct policy *p);
  * Whether a stream to that name or address and port is let through, by which rule. @outer: of mode observe, may be
  * NULL. A name's addresses are checked by policy_addr_open() once they are known, and so is @a.
  */
-bool policy_has_name(const struct policy *p, const struct policy *outer, const char *name, uint16_t port, uint16_t *ret_rule);
+bool policy_has_name(const struct policy *p, const struct policy *outer, const char *name, uint16_t port,
+		     uint16_t *ret_rule);
 bool policy_has_addr(const struct policy *p, const struct policy *outer, const struct net_addr *a, uint16_t port,
 		     uint16_t *ret_rule);
 bool policy_knows(const struct policy *p, const struct policy *outer, const char *name); /* at any port: of a lookup */

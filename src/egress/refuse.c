@@ -25,8 +25,8 @@ struct refused {
 
 static struct egress_stream as_report(const struct stream *s, const struct refused *f)
 {
-	struct egress_stream e = { .out = s->bytes_out, .in = s->bytes_in, .verdict = f->verdict, .family = s->addr.family,
-				   .port = s->port, .pid = f->pid, .requests = s->requests,
+	struct egress_stream e = { .out = s->bytes_out, .in = s->bytes_in, .verdict = f->verdict,
+				   .family = s->addr.family, .port = s->port, .pid = f->pid, .requests = s->requests,
 				   .name = s->name ? s->name->text : "", .rule = f->rule, .reason = f->reason,
 				   .command = f->command };
 

@@ -187,7 +187,9 @@ static ssize_t splice_in(struct relay *r, struct relay_half *h, struct relay_sid
 		h->large = 0; /* the other way needs none */
 		return -EINTR;
 	}
-	n = splice(src->fd, NULL, h->pipe[1], NULL, most < (1U << 20) ? most : 1U << 20, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+	if (most > 1U << 20)
+		most = 1U << 20;
+	n = splice(src->fd, NULL, h->pipe[1], NULL, most, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 	if (n < 0)
 		return -errno;
 	h->in_pipe = (uint32_t)n;

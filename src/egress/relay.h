@@ -48,7 +48,7 @@ void relay_half_done(struct relay *r, struct relay_half *h);
  */
 enum relay_state relay_pump(struct relay *r, struct relay_half *h, struct relay_side *src, struct relay_side *dst,
 			    size_t most, uint64_t plain, size_t *ret_read);
-/* Reads behind what ->buf holds, up to @max bytes in all. > 0: so many came; 0: end; -EAGAIN, -ENOBUFS (full), -errno. */
+/* Reads behind what ->buf holds, up to @max in all. > 0: so many came; 0: end; -EAGAIN, -ENOBUFS (full), -errno. */
 ssize_t relay_hold(struct relay *r, struct relay_half *h, struct relay_side *src, size_t max);
 /* Puts bytes behind what waits, as if read. -ENOMEM. */
 int relay_put(struct relay_half *h, const void *data, size_t len);

@@ -90,8 +90,8 @@ static void remember(struct box *b, const struct egress_stream *s, bool lookup)
 			b->g->folding = b;
 		}
 	}
-	if (!f || !b->fold ||
-	    (!b->g->fold_timer.slot && loop_timer_set(&b->g->loop, &b->g->fold_timer, b->g->loop.now + FOLD_EVERY) < 0)) {
+	if (!f || !b->fold || (!b->g->fold_timer.slot && loop_timer_set(&b->g->loop, &b->g->fold_timer,
+									b->g->loop.now + FOLD_EVERY) < 0)) {
 		free(f); /* then each is told by itself */
 		return;
 	}

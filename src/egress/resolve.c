@@ -52,8 +52,8 @@ static void set_timer(struct resolve *r)
 
 	if (!t)
 		loop_timer_stop(r->loop, &r->timer);
-	else if (loop_timer_set(r->loop, &r->timer, r->loop->now + (uint64_t)t->tv_sec * LOOP_SEC + (uint64_t)t->tv_usec * 1000 +
-								LOOP_MS) < 0)
+	else if (loop_timer_set(r->loop, &r->timer, r->loop->now + LOOP_MS + (uint64_t)t->tv_sec * LOOP_SEC +
+								(uint64_t)t->tv_usec * 1000) < 0)
 		ares_cancel(r->channel);
 }
 
@@ -163,9 +163,10 @@ static void take_nodes(const struct ares_addrinfo *info, struct resolve_answer *
 {
 	for (const struct ares_addrinfo_node *i = info->nodes; i && a->n < RESOLVE_MAX; i = i->ai_next) {
 		char text[INET6_ADDRSTRLEN];
-		const void *at = i->ai_family == AF_INET
-					 ? (const void *)&((const struct sockaddr_in *)(const void *)i->ai_addr)->sin_addr
-					 : (const void *)&((const struct sockaddr_in6 *)(const void *)i->ai_addr)->sin6_addr;
+		const char *at = (const char *)i->ai_addr;
+
+		at += i->ai_family == AF_INET ? offsetof(struct sockaddr_in, sin_addr)
+					      : offsetof(struct sockaddr_in6, sin6_addr);
 
 		/* Through its text, so that mapped ones become what they are. */
 		if ((i->ai_family != AF_INET && i->ai_family != AF_INET6) ||
@@ -281,8 +282,8 @@ int resolve_new(struct loop *loop, const char *resolver, const char *const *host
 		struct err *e)
 {
 	char lookups[] = "b";
-	struct ares_options o = { .flags = ARES_FLAG_NOSEARCH, .timeout = 2000, .tries = 3, .sock_state_cb = socket_state,
-				  .lookups = lookups };
+	struct ares_options o = { .flags = ARES_FLAG_NOSEARCH, .timeout = 2000, .tries = 3,
+				  .sock_state_cb = socket_state, .lookups = lookups };
 	struct resolve *r = calloc(1, sizeof(*r));
 	int k = 0;
 

@@ -7,7 +7,7 @@ static int server, dns;
 static uint16_t port;
 static pid_t dns_pid;
 
-/* a.test: 127.0.0.1. both.test: 127.0.0.3, where nobody answers, and 127.0.0.1. odd.test: 10.0.0.1 first, then 127.0.0.1. */
+/* a.test: 127.0.0.1. both.test: also 127.0.0.3, where nobody answers. rebind.test: 127.0.0.1, then 10.0.0.1. */
 static size_t answer(const uint8_t *q, size_t len, uint8_t *out, unsigned asked)
 {
 	static const uint8_t good[4] = { 127, 0, 0, 1 }, bad[4] = { 10, 0, 0, 1 }, dead[4] = { 127, 0, 0, 3 };

@@ -107,9 +107,9 @@ static void report(struct stream *s, uint8_t verdict, const char *reason)
 	char rule[NET_RULE_TEXT], secrets[EGRESS_TEXT_MAX] = "";
 	struct box *b = s->box;
 	struct egress_stream e = { .out = s->bytes_out, .in = s->bytes_in, .usec = (b->g->loop.now - s->began) / 1000,
-				   .verdict = verdict, .family = s->addr.family, .port = s->port, .requests = s->requests,
-				   .name = s->name ? s->name->text : "", .rule = rule, .reason = reason,
-				   .secrets = secrets };
+				   .verdict = verdict, .family = s->addr.family, .port = s->port,
+				   .requests = s->requests, .name = s->name ? s->name->text : "", .rule = rule,
+				   .reason = reason, .secrets = secrets };
 
 	memcpy(e.addr, s->addr.addr, sizeof(e.addr));
 	if (b->policy->mode == EGRESS_OBSERVE)
@@ -148,6 +148,7 @@ void stream_end(struct stream *s, uint8_t verdict, const char *reason)
 		if (s->b.fd >= 0)
 			loop_close(l, &s->b);
 	}
+	s->client.fd = s->server.fd = -1;
 	relay_half_done(&b->g->relay, &s->out);
 	relay_half_done(&b->g->relay, &s->in);
 	free(s->http);
@@ -244,8 +245,9 @@ static int pump_out(struct stream *s, bool *ret_more)
 	count(s, true, n);
 	if (s->http && n)
 		request_passed(&s->http->request, n);
-	if (state == RELAY_MORE || (s->late && s->client.in && !s->out.len && !s->out.broken) ||
-	    (s->http && s->client.in && !s->stopped && !s->out.pass && !s->out.broken && !request_waits(&s->http->request)))
+	/* Who looks at bytes stops before they are all read. A server that takes none is waited for, though. */
+	if (state == RELAY_MORE || (s->client.in && !s->stopped && !s->out.broken && !s->out.pass && !s->out.in_pipe &&
+				    ((s->late && !s->out.len) || (s->http && !request_waits(&s->http->request)))))
 		*ret_more = true;
 	if (state == RELAY_SRC_BROKE) {
 		stream_broke(s);
@@ -266,7 +268,7 @@ static int pump_in(struct stream *s, bool *ret_more)
 		size_t before = s->in.pass;
 
 		stream_answer(s);
-		if (s->stage != STREAM_AIMED)
+		if (s->stage != STREAM_AIMED || s->a.fd < 0)
 			return 1;
 		count(s, false, s->in.pass - before);
 		s->in.held = request_waits(&s->http->request);
@@ -539,8 +541,8 @@ static void begin(struct stream *s)
 {
 	struct box *b = s->box;
 	int index = names_index(&s->addr);
-	bool own = index == -2 && ((s->addr.family == 4 && s->addr.addr[2] == 0 && s->addr.addr[3] == 1) ||
-				   (s->addr.family == 6 && s->addr.addr[13] == 0 && s->addr.addr[14] == 0 && s->addr.addr[15] == 1));
+	const uint8_t *a = s->addr.addr;
+	bool own = index == -2 && (s->addr.family == 4 ? a[2] == 0 && a[3] == 1 : a[13] == 0 && a[14] == 0 && a[15] == 1);
 
 	if (own && (s->port == PROXY_HTTP || s->port == PROXY_SOCKS)) {
 		s->stage = s->port == PROXY_HTTP ? STREAM_HTTP_PROXY : STREAM_SOCKS_GREET;

@@ -115,7 +115,7 @@ static void look_tls(struct stream *s, const uint8_t *data, size_t len)
 		break;
 	case LOOK_NOT:
 		if (stream_wants_mitm(s, true)) {
-			refuse(s, EGRESS_V_DENIED, "only TLS is spoken with this host, since a secret is injected there");
+			refuse(s, EGRESS_V_DENIED, "only TLS is spoken with a host where a secret is injected");
 			return;
 		}
 		break;
@@ -288,7 +288,8 @@ static int one_step(struct stream *s)
 		stream_end(s, EGRESS_V_FAILED, "no memory");
 		return -1;
 	}
-	switch (request_step(&s->http->request, s->out.buf + s->out.off + s->out.pass, s->out.len - s->out.pass, h, &n, &why)) {
+	switch (request_step(&s->http->request, s->out.buf + s->out.off + s->out.pass, s->out.len - s->out.pass, h, &n,
+			     &why)) {
 	case REQUEST_MORE:
 		r = 0;
 		break;

@@ -446,6 +446,64 @@ TEST(many_bytes_arrive_as_they_were_sent_both_ways_at_once)
 	CHECK(finish());
 }
 
+/* Hundredths of a second that egress has used. */
+static long used(void)
+{
+	char path[64], line[512] = "";
+	long user = 0, sys = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", w.pid);
+	f = fopen(path, "re");
+	if (!f || !fgets(line, sizeof(line), f) ||
+	    sscanf(line, "%*d %*s %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user, &sys) != 2)
+		user = -1;
+	if (f)
+		fclose(f);
+	return user + sys;
+}
+
+TEST(a_server_that_does_not_read_is_waited_for_without_work)
+{
+	static const char post[] = "POST / HTTP/1.1\r\nHost: server.test\r\nContent-Length: 400000000\r\n\r\n";
+	struct egress_box b = allow("server.test:*");
+	static char bytes[1 << 20];
+	size_t all = 0, far_got = 0;
+	int client, far;
+	long before;
+
+	CHECK(begin(&b));
+	CHECK(reach("server.test", &client, &far));
+	CHECK(says(client, post));
+	/* Until nothing more goes in: all buffers are full. */
+	fcntl(client, F_SETFL, O_NONBLOCK);
+	for (;;) {
+		struct pollfd p = { .fd = client, .events = POLLOUT };
+		ssize_t n;
+
+		if (poll(&p, 1, 500) != 1)
+			break;
+		n = send(client, bytes, sizeof(bytes), MSG_NOSIGNAL);
+		CHECK(n > 0);
+		all += (size_t)n;
+		CHECK(all < 300000000);
+	}
+	before = used();
+	CHECK(before >= 0);
+	CHECK_EQ(poll(NULL, 0, 1000), 0); /* time in which it could work, and should not */
+	CHECK(used() - before < 20);
+	/* And when it reads again nothing is missing. */
+	while (far_got < all) {
+		ssize_t n = recv(far, bytes, sizeof(bytes), 0);
+
+		CHECK(n > 0);
+		far_got += (size_t)n;
+	}
+	close(client);
+	close(far);
+	CHECK(finish());
+}
+
 TEST(a_server_that_is_not_there_is_told_as_such)
 {
 	struct egress_box b = allow("server.test:*");

@@ -184,8 +184,8 @@ static void timer_due(struct loop_timer *t)
 	go_on((struct upstream *)((char *)t - offsetof(struct upstream, timer)));
 }
 
-int upstream_start(struct loop *loop, struct upstream_past *past, const struct net_addr *addr, unsigned n, uint16_t port,
-		   struct net_addr *ret_addr, struct upstream **ret, upstream_fn *fn, void *arg)
+int upstream_start(struct loop *loop, struct upstream_past *past, const struct net_addr *addr, unsigned n,
+		   uint16_t port, struct net_addr *ret_addr, struct upstream **ret, upstream_fn *fn, void *arg)
 {
 	struct upstream *u = calloc(1, sizeof(*u));
 	uint8_t which = 0;

@@ -11,7 +11,7 @@
 #define UPSTREAM_ADDRS 8
 
 struct upstream;
-/* fd >= 0: connected, non-blocking, the receiver's, and not watched; else -errno. Called once, not from within start. */
+/* fd >= 0: connected, non-blocking, the receiver's, not watched; else -errno. Called once, not from within start. */
 typedef void upstream_fn(void *arg, int fd, const struct net_addr *a);
 
 /* What was learned: addresses of a family that answers late are tried second for a while. */
@@ -23,6 +23,6 @@ struct upstream_past {
  * fd >= 0: connected at once, *ret_addr says to where. -EINPROGRESS: *ret goes on, and calls @fn. Else -errno.
  * @n is at most UPSTREAM_ADDRS.
  */
-int upstream_start(struct loop *loop, struct upstream_past *past, const struct net_addr *addr, unsigned n, uint16_t port,
-		   struct net_addr *ret_addr, struct upstream **ret, upstream_fn *fn, void *arg);
+int upstream_start(struct loop *loop, struct upstream_past *past, const struct net_addr *addr, unsigned n,
+		   uint16_t port, struct net_addr *ret_addr, struct upstream **ret, upstream_fn *fn, void *arg);
 void upstream_cancel(struct upstream *u); /* NULL is fine; not from within @fn */

@@ -6,6 +6,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/err.h"
 
@@ -51,6 +52,12 @@ struct steer_denied {
 	uint64_t count;
 	uint8_t addr[16];
 };
+
+/* In the same order, too: of checked ones only. */
+static inline bool steer_same(const struct steer_rules *a, const struct steer_rules *b)
+{
+	return a->mode == b->mode && a->n == b->n && !memcmp(a->rule, b->rule, a->n * sizeof(a->rule[0]));
+}
 
 /* Checks rules as if a stranger had written them. */
 int steer_check(const struct steer_rules *r, struct err *e);

@@ -388,7 +388,8 @@ static int tell(struct mask_stream *x, uint64_t until, struct buf *out)
 	}
 	if (r < 0)
 		return r;
-	memmove(x->span, x->span + i, (x->nspans - i) * sizeof(*x->span));
+	if (i)
+		memmove(x->span, x->span + i, (x->nspans - i) * sizeof(*x->span));
 	x->nspans -= i;
 	if (x->nspans && x->span[0].from < until)
 		x->span[0].from = until;

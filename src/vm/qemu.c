@@ -43,7 +43,6 @@ static void add(struct args *a, const char *fmt, ...)
 }
 
 #if defined(__x86_64__)
-#define QEMU "/usr/bin/qemu-system-x86_64"
 static void add_machine(struct args *a, const struct qemu_opts *o)
 {
 	/*
@@ -59,7 +58,6 @@ static void add_machine(struct args *a, const struct qemu_opts *o)
 	       "cgroup_no_v1=all no_timer_check mitigations=off tsc=reliable tsc_early_khz=%u", o->tsc_khz);
 }
 #elif defined(__aarch64__)
-#define QEMU "/usr/bin/qemu-system-aarch64"
 static void add_machine(struct args *a, const struct qemu_opts *o)
 {
 	(void)o;
@@ -121,7 +119,7 @@ static void add_devices(struct args *a, const struct qemu_opts *o)
 
 static void fill(struct args *a, const struct qemu_opts *o)
 {
-	static const char *const fixed[] = { QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-sandbox",
+	static const char *const fixed[] = { QEMU_PROGRAM, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-sandbox",
 					     "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny", "-accel",
 					     "tcg,tb-size=64", "-kernel", VM_KERNEL };
 
@@ -159,7 +157,7 @@ pid_t qemu_start(const struct qemu_opts *o)
 	for (size_t i = 0; i < ARRAY_LEN(keep); i++)
 		if (keep[i] >= 0 && sys_fcntl(keep[i], F_SETFD, 0) < 0)
 			_exit(1);
-	sys_execve(QEMU, a.argv, envp);
-	dprintf(STDERR_FILENO, "%s: %s\n", QEMU, strerror(errno));
+	sys_execve(QEMU_PROGRAM, a.argv, envp);
+	dprintf(STDERR_FILENO, "%s: %s\n", QEMU_PROGRAM, strerror(errno));
 	_exit(127);
 }

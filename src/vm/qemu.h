@@ -3,6 +3,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#if defined(__x86_64__)
+#define QEMU_NAME "qemu-system-x86_64"
+#define QEMU_PACKAGE "qemu-system-x86"
+#elif defined(__aarch64__)
+#define QEMU_NAME "qemu-system-aarch64"
+#define QEMU_PACKAGE "qemu-system-arm"
+#endif
+#define QEMU_PROGRAM "/usr/bin/" QEMU_NAME
+
 struct qemu_opts {
 	uint32_t memory_mib, cpus;
 	int initrd, root, disk;

@@ -71,7 +71,7 @@ int net_fit(struct warden *w, struct shell *s, const struct sandbox_spec *spec, 
 	const bool net = spec->flags & SPEC_NET;
 	int way[STEER_SOCKETS] = { -1, -1, -1 }, r;
 
-	if (net == s->steered && (!net || !memcmp(&s->rules, &spec->net, sizeof(s->rules))))
+	if (net == s->steered && (!net || steer_same(&s->rules, &spec->net)))
 		return 0;
 	/* Nobody but us has ever had these. */
 	if (!net)

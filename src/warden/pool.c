@@ -172,6 +172,12 @@ static int start_one(struct pool *p, struct way *w, struct err *e)
 	w->start.cpus = guessed ? g.cpus : 0;
 	w->start.image = p->img.base >= 0 ? &p->img : &p->env->image;
 	r = shell_make(p->env, &w->start, p->env->controllers, 0, &it.shell, e);
+	/* Who has no use for a network must not suffer from one that can not be made; who has is told when asking. */
+	if (r < 0 && w->start.steer) {
+		log_warn("no network stands ahead: %s", e->msg);
+		w->start.steer = NULL;
+		r = shell_make(p->env, &w->start, p->env->controllers, 0, &it.shell, e);
+	}
 	if (r < 0)
 		return r;
 	if (guessed)
@@ -571,7 +577,7 @@ static bool dead(const struct shell *s)
 static unsigned worth(const struct pool_item *it, const struct sandbox_spec *spec)
 {
 	const bool net = spec->flags & SPEC_NET;
-	const bool same = it->shell.steered == net && (!net || !memcmp(&it->shell.rules, &spec->net, sizeof(spec->net)));
+	const bool same = it->shell.steered == net && (!net || steer_same(&it->shell.rules, &spec->net));
 
 	return (it->stands ? 1U : 0U) + (same ? 2U : 0U);
 }

@@ -149,7 +149,7 @@ static int new_net(struct shell *s, struct err *e)
 /* Rules can be changed, but making another namespace is quicker than waiting until the old ones are gone. */
 static bool rules_fit(const struct shell_start *start, const struct shell *s)
 {
-	return !s->steered || (start->steer && !memcmp(start->steer, &s->rules, sizeof(s->rules)));
+	return !s->steered || (start->steer && steer_same(start->steer, &s->rules));
 }
 
 /* Gives the namespace we are in its way out. @net: one that served before, and is given up when it can not be had. */

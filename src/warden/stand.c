@@ -14,7 +14,7 @@ static bool same(const struct sandbox_spec *a, const struct sandbox_spec *b)
 	const size_t from = offsetof(struct sandbox_spec, image), to = offsetof(struct sandbox_spec, layer);
 
 	return !memcmp((const char *)a + from, (const char *)b + from, to - from) &&
-	       !memcmp(&a->net, &b->net, sizeof(a->net));
+	       steer_same(&a->net, &b->net);
 }
 
 bool stand_same(const struct stand *t, const struct sandbox_spec *spec)

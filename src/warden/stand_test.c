@@ -89,3 +89,22 @@ TEST(forgotten_it_takes_two_again_and_the_number_is_another)
 	CHECK(stand_learn(&t, &a));
 	CHECK_EQ(t.number, 2);
 }
+
+TEST(other_rules_for_a_network_are_another_request)
+{
+	struct sandbox_spec spec = { .image = "host", .workdir = "/w", .flags = SPEC_NET, .net = { .mode = STEER_ALLOW, .n = 1 } };
+	struct stand t = { 0 };
+
+	spec.net.rule[0] = (struct steer_rule){ .family = 4, .prefix = 8, .first = 80, .last = 80, .addr = { 10 } };
+	stand_learn(&t, &spec);
+	CHECK(stand_learn(&t, &spec));
+	CHECK(stand_same(&t, &spec));
+	spec.net.rule[0].last = 81;
+	CHECK(!stand_same(&t, &spec));
+	spec.net.rule[0].last = 80;
+	spec.net.n = 0;
+	CHECK(!stand_same(&t, &spec));
+	spec.net.n = 1;
+	spec.flags = 0;
+	CHECK(!stand_same(&t, &spec));
+}

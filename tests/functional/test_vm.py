@@ -1,6 +1,7 @@
 """`cloche run --isolation vm`: the same promises as a container's, kept by a machine. Each test boots one, emulated."""
 import fcntl
 import hashlib
+import json
 import os
 import pathlib
 import pty
@@ -217,6 +218,14 @@ def test_without_a_kernel_it_says_how_to_get_one(image, tmp_path):
         shutil.copy(BUILD / name, tmp_path / name)
     p = subprocess.run([tmp_path / "cloche", "run", "--isolation", "vm", "--image", image, "--", "true"], capture_output=True, timeout=BOOT)
     assert p.returncode == 125 and b"make vm-kernel" in p.stderr, p
+
+
+def test_the_doctor_says_whether_machines_can_be_made(image, tmp_path):
+    p = subprocess.run([BUILD / "cloche", "doctor", "--json"], capture_output=True, timeout=BOOT)
+    assert json.loads(p.stdout)["vm"] == {"ready": True, "accelerator": "tcg", "error": None, "remedy": None}, p
+    shutil.copy(BUILD / "cloche", tmp_path / "cloche")
+    p = subprocess.run([tmp_path / "cloche", "doctor"], capture_output=True, timeout=BOOT)
+    assert b"make vm-kernel" in p.stdout, p
 
 
 def test_a_changed_image_is_seen(image):

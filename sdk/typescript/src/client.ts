@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { Checkpoints } from './checkpoints.js';
 import { collect, get, Transport } from './http.js';
 import { followEvents, Sandbox } from './sandbox.js';
+import { Secrets } from './secrets.js';
 import { Pools, Templates } from './templates.js';
 import type {
   AuditRecord,
@@ -40,6 +41,7 @@ export class Cloche {
   readonly checkpoints: Checkpoints;
   readonly templates: Templates;
   readonly pools: Pools;
+  readonly secrets: Secrets;
   readonly tokens: Tokens;
   readonly tenants: Tenants;
   readonly audit: Audit;
@@ -69,6 +71,7 @@ export class Cloche {
     this.checkpoints = new Checkpoints(this.transport);
     this.templates = new Templates(this.transport);
     this.pools = new Pools(this.transport);
+    this.secrets = new Secrets(this.transport);
     this.tokens = new Tokens(this.transport);
     this.tenants = new Tenants(this.transport);
     this.audit = new Audit(this.transport);

@@ -4,6 +4,7 @@
  */
 export { Cloche, type ClocheOptions, type CreateTokenOptions } from './client.js';
 export { Checkpoints, type CheckpointRef } from './checkpoints.js';
+export { Secrets } from './secrets.js';
 export { Pools, Templates } from './templates.js';
 export { Sandbox } from './sandbox.js';
 export { Exec } from './exec.js';

@@ -239,8 +239,8 @@ export class Sandbox {
 
   /** Copies of it as it stands; it runs on. */
   async fork(count?: number, options: ForkOptions = {}): Promise<Sandbox[]> {
-    const { names, memory } = options;
-    const body = toWire({ count: count ?? names?.length ?? 1, names, memory });
+    const { names, memory, secrets } = options;
+    const body = toWire({ count: count ?? names?.length ?? 1, names, memory, secrets });
     const call = once(this.#call('POST', '/fork', options, body));
     const wire = await this.#able<{ sandboxes: unknown[] }>('checkpoints', call);
     return wire.sandboxes.map((s) => new Sandbox(this.#transport, s));

@@ -103,6 +103,32 @@ export interface Port {
   createdAt: string | null;
 }
 
+/** How a sandbox gets a secret. Those with `to` are added to its requests for that host alone: it never sees them. */
+export type SecretUse =
+  | { name: string; as: 'file'; /** Also a link to /run/secrets/NAME from here. */ path?: string }
+  | { name: string; as: 'env'; /** The variable. Default: the secret's name. */ env?: string }
+  | { name: string; as: 'header'; to: string; header?: string; /** With one `{}`. */ format?: string; plain?: boolean }
+  | { name: string; as: 'basic'; to: string; user: string; plain?: boolean }
+  | { name: string; as: 'query'; to: string; parameter: string; plain?: boolean }
+  | { name: string; as: 'mask' };
+/** `drop`: none, although the template or checkpoint has some. */
+export type SecretUses = SecretUse[] | 'drop';
+
+/** A secret as the server describes it: never its value. */
+export interface Secret {
+  name: string;
+  tenant: string;
+  version: number;
+  size: number;
+  description: string | null;
+  createdAt: string;
+  updatedAt: string;
+}
+
+export interface SetSecretOptions extends CallOptions {
+  description?: string;
+}
+
 export interface CreateOptions extends CallOptions {
   /** Unique within the tenant while it lives. Default: the id. */
   name?: string;
@@ -132,6 +158,7 @@ export interface CreateOptions extends CallOptions {
   network?: Network;
   /** For every exec. */
   env?: Record<string, string>;
+  secrets?: SecretUses;
   /** To find it again. */
   metadata?: Record<string, string>;
   /** `user`, `root` or `"UID:GID"`. */
@@ -168,6 +195,7 @@ export interface SandboxInfo {
   execTimeout: number;
   network: NetworkPolicy & { mode: string };
   env: Record<string, string>;
+  secrets: SecretUse[];
   metadata: Record<string, string>;
   user: string;
   workdir: string;
@@ -461,6 +489,8 @@ export interface ForkOptions extends CallOptions {
   names?: string[];
   /** Default `auto`. */
   memory?: Memory;
+  /** Default: those it has, with the values they have now. */
+  secrets?: SecretUses;
 }
 
 /** A state to compare with. */

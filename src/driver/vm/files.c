@@ -1,7 +1,9 @@
 #include "base/base.h"
 #include "base/sys.h"
 #include "config.h"
+#include "driver/driver.h"
 #include "driver/vm/vm.h"
+#include "vm/qemu.h"
 #include "warden/disk.h"
 #include "warden/program.h"
 
@@ -32,6 +34,41 @@ int vm_file(const char *name, char *buf, size_t size, struct err *e)
 		CLOCHE_LIBEXEC);
 	err_remedy(e, "run `make vm-kernel`, or use --isolation container");
 	return -ENOENT;
+}
+
+/* One of two places, as Debian moved some. */
+static bool installed(const char *name)
+{
+	static const char *const folders[] = { "/usr/bin", "/usr/sbin", "/sbin" };
+	char path[64];
+
+	for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+		snprintf(path, sizeof(path), "%s/%s", folders[i], name);
+		if (access(path, X_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+int vm_ready(struct err *e)
+{
+	static const struct {
+		const char *program, *package;
+	} needs[] = { { QEMU_NAME, QEMU_PACKAGE }, { "mkfs.erofs", "erofs-utils" }, { "mke2fs", "e2fsprogs" } };
+	char path[512];
+	int r = vm_file("kernel", path, sizeof(path), e);
+
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(needs); i++) {
+		if (installed(needs[i].program))
+			continue;
+		r = err_set(e, ERR_UNSUPPORTED, -ENOENT, "there is no %s", needs[i].program);
+		err_remedy(e, "install %s", needs[i].package);
+	}
+	if (r == 0 && geteuid() != 0) {
+		r = err_set(e, ERR_UNSUPPORTED, -EPERM, "needs root in this version");
+		err_remedy(e, "run as root");
+	}
+	return r;
 }
 
 static int append(int to, const char *path, size_t *ret_len, struct err *e)

@@ -53,10 +53,13 @@ static int unsupported(const char *what, const char *remedy, struct err *e)
 
 static int check(struct engine *g, const struct sandbox_spec *s, struct err *e)
 {
+	int r;
+
 	if (!engine_warden(g))
 		return unsupported("not through a daemon in this version", "use `cloche run`", e);
-	if (geteuid() != 0)
-		return unsupported("needs root in this version", "run as root, or use --isolation container", e);
+	r = vm_ready(e);
+	if (r < 0)
+		return err_wrap(e, r, "isolation 'vm'");
 	if (s->nmounts)
 		return unsupported("folders of the host cannot be mounted in this version", "leave --mount out", e);
 	if (s->layers || s->flags & SPEC_MEMORY)

@@ -27,6 +27,7 @@ static void leave(struct link *k)
 	if (k->owner.fd < 0)
 		return;
 	loop_close(k->loop, &k->owner);
+	loop_timer_stop(k->loop, &k->soon);
 	k->full = false;
 	k->ended = k->once;
 	k->ops->left(k->ctx);
@@ -91,8 +92,37 @@ static int wait_send(struct link *k, const uint8_t *packet, size_t len)
 	return 0;
 }
 
+static void soon_due(struct loop_timer *t)
+{
+	struct link *k = (struct link *)((char *)t - offsetof(struct link, soon));
+
+	k->told = k->loop->now;
+	flush(k);
+}
+
+/* What was only put aside goes before what comes now. */
+static void hurry(struct link *k)
+{
+	if (k->soon.slot) {
+		loop_timer_stop(k->loop, &k->soon);
+		flush(k);
+	}
+}
+
+int link_send_soon(struct link *k, const uint8_t *packet, size_t len)
+{
+	if (k->soon.slot)
+		return wait_send(k, packet, len);
+	if (!k->first && k->owner.fd >= 0 && k->loop->now - k->told < LINK_SOON &&
+	    loop_timer_set(k->loop, &k->soon, k->told + LINK_SOON) == 0)
+		return wait_send(k, packet, len);
+	k->told = k->loop->now;
+	return link_send(k, packet, len);
+}
+
 int link_send(struct link *k, const uint8_t *packet, size_t len)
 {
+	hurry(k);
 	if (!k->first && k->owner.fd >= 0) {
 		int r = fd_send_now(k->owner.fd, packet, len, NULL, 0);
 
@@ -108,6 +138,7 @@ int link_send(struct link *k, const uint8_t *packet, size_t len)
 
 int link_send_now(struct link *k, const uint8_t *packet, size_t len)
 {
+	hurry(k);
 	return k->owner.fd >= 0 && !k->first && fd_send_now(k->owner.fd, packet, len, NULL, 0) == 0 ? 0 : -ENOBUFS;
 }
 
@@ -196,6 +227,7 @@ int link_init(struct link *k, struct loop *loop, int listen_fd, int owner_fd, co
 		.ctx = ctx,
 		.listener = { listener_ready, -1 },
 		.owner = { owner_ready, -1 },
+		.soon = { .due = soon_due },
 		.once = listen_fd < 0,
 		.packet = malloc(EGRESS_MSG_MAX),
 	};
@@ -219,6 +251,7 @@ int link_init(struct link *k, struct loop *loop, int listen_fd, int owner_fd, co
 
 void link_done(struct link *k)
 {
+	hurry(k);
 	while (k->first)
 		drop_first(k);
 	if (k->listener.fd >= 0)

@@ -9,6 +9,7 @@
 #include "egress/msg.h"
 
 #define LINK_WAITING (1024U * 1024U)
+#define LINK_SOON (5 * LOOP_MS)
 
 struct link_wait;
 
@@ -27,6 +28,8 @@ struct link {
 	bool full; /* the socket was: EPOLLOUT is awaited */
 	bool once; /* no listener: the end of the owner is the end of all */
 	bool ended;
+	struct loop_timer soon; /* for what link_send_soon() put aside */
+	uint64_t told; /* when it last sent something of that kind */
 	struct link_wait *first, **last;
 	size_t waiting; /* bytes */
 	uint64_t dropped;
@@ -39,6 +42,11 @@ void link_done(struct link *k);
 bool link_owned(const struct link *k);
 /* 0; -ENOBUFS: dropped, and counted. Never blocks. */
 int link_send(struct link *k, const uint8_t *packet, size_t len);
-/* The same for what has no use later: not sent and not counted without an owner who reads. */
+/*
+ * The same for what comes often: at once when that was not the case for LINK_SOON, else together with what follows, not
+ * later than that. So thousands of streams a second do not wake their owner for each.
+ */
+int link_send_soon(struct link *k, const uint8_t *packet, size_t len);
+/* As link_send() for what has no use later: not sent and not counted without an owner who reads. */
 int link_send_now(struct link *k, const uint8_t *packet, size_t len);
 bool link_has_room(const struct link *k); /* for a packet of EGRESS_MSG_MAX */

@@ -169,3 +169,48 @@ TEST(reports_wait_for_an_owner_in_order_and_what_is_too_much_is_counted)
 	close(a);
 	finish(&s);
 }
+
+TEST(what_comes_often_is_told_together_and_before_what_follows)
+{
+	struct side s;
+	struct egress_msg m;
+	uint8_t p[64];
+	int a;
+
+	CHECK(begin(&s));
+	a = dial(&s);
+	CHECK_EQ(take(a, &m), 0);
+	CHECK_EQ(take(a, &m), 0);
+	s.link.told = 0; /* long ago */
+	for (uint64_t i = 1; i <= 4; i++) {
+		long len = egress_plain_encode(EGRESS_DONE, 0, i, 0, p, sizeof(p));
+
+		CHECK_EQ(link_send_soon(&s.link, p, (size_t)len), 0);
+	}
+	CHECK_EQ(take(a, &m), 0);
+	CHECK_EQ(m.box, 1);
+	CHECK(take(a, &m) < 0);
+	for (int i = 0; i < 100 && s.link.first; i++)
+		loop_turn(&s.loop, 1000);
+	for (uint64_t i = 2; i <= 4; i++) {
+		CHECK_EQ(take(a, &m), 0);
+		CHECK_EQ(m.box, i);
+	}
+	CHECK(take(a, &m) < 0);
+	/* What is urgent takes along what was put aside, in order; and so does the end. */
+	s.link.told = s.loop.now;
+	for (uint64_t i = 5; i <= 7; i++) {
+		long len = egress_plain_encode(EGRESS_DONE, 0, i, 0, p, sizeof(p));
+
+		CHECK_EQ(i == 6 ? link_send(&s.link, p, (size_t)len) : link_send_soon(&s.link, p, (size_t)len), 0);
+	}
+	CHECK_EQ(take(a, &m), 0);
+	CHECK_EQ(m.box, 5);
+	CHECK_EQ(take(a, &m), 0);
+	CHECK_EQ(m.box, 6);
+	CHECK(take(a, &m) < 0);
+	finish(&s);
+	CHECK_EQ(take(a, &m), 0);
+	CHECK_EQ(m.box, 7);
+	close(a);
+}

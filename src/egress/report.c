@@ -38,7 +38,7 @@ static void send_stream(struct box *b, enum egress_type type, struct egress_stre
 	s->secrets = text(s->secrets);
 	n = egress_stream_encode(type, s, packet, sizeof(packet));
 	if (n > 0)
-		link_send(&b->g->link, packet, (size_t)n);
+		link_send_soon(&b->g->link, packet, (size_t)n);
 }
 
 void report_stream(struct box *b, struct egress_stream *s)

@@ -174,7 +174,7 @@ TEST(what_makes_no_sense_is_refused_with_a_reason)
 		"HTTP/1.1 600 High\r\n\r\n",
 		"HTTP/1.1 200 OK\nContent-Length: 1\n\nx",
 		"HTTP/1.1 200 OK\r\nX: a\rb\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nX: a\x01" "b\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nX: a\001b\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nX: a\r\n folded\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nX Y: a\r\n\r\n",
 		"HTTP/1.1 200 OK\r\n: a\r\n\r\n",

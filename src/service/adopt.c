@@ -85,6 +85,8 @@ static void on_wait(uv_timer_t *t)
 	uv_close((uv_handle_t *)t, free_timer);
 	a->timer = NULL;
 	a->ready = NULL;
+	secrets_sweep(a->s);
+	turn_dirty(a->s->turn);
 	pools_start(a->s);
 	ready(a->arg, 0, NULL);
 }

@@ -58,6 +58,10 @@ void net_run_resteer(struct nets *n, uint64_t number); /* the kernel's rules are
 struct net_tree *net_tree_get(struct nets *n, uint64_t id);
 void nets_soon(struct nets *n);
 
+/* box_net_send.c */
+void net_send_config(struct nets *n);
+void net_send_box(struct net_run *r); /* its policy, its sockets when egress has none of them, and its names */
+
 /* box_net_put.c */
 void net_put_done(struct net_run *r, int errnum); /* egress has answered */
 void net_put_fail(struct net_run *r, int ret, const struct err *e);

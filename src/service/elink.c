@@ -54,10 +54,9 @@ static void watch(struct elink *l, int events)
 	l->events = events;
 }
 
-static void disconnect(struct elink *l)
+static void hang_up(struct elink *l)
 {
 	struct packet *p;
-	bool was = l->up;
 
 	if (l->poll) {
 		uv_poll_stop(l->poll);
@@ -72,6 +71,13 @@ static void disconnect(struct elink *l)
 	}
 	l->last = &l->first;
 	l->hello = l->up = l->broken = false;
+}
+
+static void disconnect(struct elink *l)
+{
+	bool was = l->up;
+
+	hang_up(l);
 	uv_timer_start(&l->again, on_again, AGAIN_MS, 0);
 	if (was) {
 		log_warn("cloche-egress is gone; sandboxes have no network until it is back");
@@ -224,6 +230,23 @@ int elink_new(uv_loop_t *loop, int place, const struct elink_user *u, struct eli
 		uv_timer_start(&l->again, on_again, AGAIN_MS, 0);
 	*ret = l;
 	return 0;
+}
+
+static void on_freed(uv_handle_t *h)
+{
+	struct elink *l = h->data;
+
+	free(l->in);
+	free(l->out);
+	free(l);
+}
+
+void elink_free(struct elink *l)
+{
+	if (!l)
+		return;
+	hang_up(l);
+	uv_close((uv_handle_t *)&l->again, on_freed);
 }
 
 bool elink_up(const struct elink *l)

@@ -20,8 +20,10 @@ struct elink_user {
 	void *arg;
 };
 
-/* @place: an O_PATH descriptor of its listening socket, the caller's. There until the process ends. */
+/* @place: an O_PATH descriptor of its listening socket, the caller's. */
 int elink_new(uv_loop_t *loop, int place, const struct elink_user *u, struct elink **ret, struct err *e);
+/* Nothing is told any more. The loop must run once more, for libuv lets go of handles only then. */
+void elink_free(struct elink *l);
 /* Whether it stands, and have(0) was told. */
 bool elink_up(const struct elink *l);
 uint32_t elink_seq(struct elink *l); /* a number for a message */

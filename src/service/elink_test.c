@@ -104,6 +104,9 @@ static void meet(void)
 
 static void over(void)
 {
+	elink_free(k.link);
+	uv_run(&k.loop, UV_RUN_DEFAULT);
+	CHECK_EQ(uv_loop_close(&k.loop), 0);
 	close(k.listener);
 	close(k.peer);
 	close(k.place);

@@ -170,8 +170,7 @@ static int forget(struct secret *c, struct err *e)
 	return 0;
 }
 
-/* Those that are gone, and that nobody can show any more. */
-static void sweep(struct service *s)
+void secrets_sweep(struct service *s)
 {
 	struct secret *c;
 	size_t at = 0;
@@ -341,7 +340,7 @@ int secret_put(struct service *s, const struct who *who, struct tenant *t, const
 	note(c, who, added ? "secret.set" : "secret.rotate", added ? "secret.set" : "secret.rotated");
 	if (c->values->next)
 		secrets_changed(c);
-	sweep(s);
+	secrets_sweep(s);
 	*ret = c;
 	*ret_created = added;
 	return 0;

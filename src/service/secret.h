@@ -49,6 +49,8 @@ int secret_read_version(const struct secret *c, const struct secret_value *v, st
 void secret_write(const struct secret *c, struct json *j);
 /* Those of the tenant (NULL: all), by name; to be freed. */
 int secrets_list(struct service *s, const struct tenant *t, struct secret ***ret, size_t *ret_n);
+/* Those that are gone, and that no sandbox or checkpoint can show any more, are forgotten. */
+void secrets_sweep(struct service *s);
 /* The tenant goes, and its rows with it. */
 void secrets_forget(struct service *s, const struct tenant *t);
 /* One audit record: it was given to a sandbox, as @how says ("file", "env", …), or withheld. */

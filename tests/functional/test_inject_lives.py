@@ -69,6 +69,13 @@ def test_it_goes_on_through_everything(d, w):
     assert asks(d, w, box, VALUE + "-2") == ca
     assert d.post(at + "/pause").status == 200 and d.post(at + "/resume").status == 200
     asks(d, w, box, VALUE + "-2")
+    # A policy that lets it through no more keeps nobody from waking up, nor from forking.
+    assert d.put(at + "/network", {"mode": "none"}).status == 200
+    assert d.post(at + "/hibernate", {"memory": "auto"}).status == 200
+    assert d.exec(box, "/bin/sh", "-c", "curl -sS -m 20 https://web.test/hello")["exit_code"] != 0
+    assert d.post(at + "/fork", {}).status == 201
+    assert d.put(at + "/network", {"allow": ["web.test"]}).status == 200
+    asks(d, w, box, VALUE + "-2")
     assert d.delete("/v1/secrets/KEY").status == 204
     asks(d, w, box, None)
     asks(d, w, fork, None)

@@ -282,6 +282,16 @@ def test_templates_and_pools_hand_them_out(d):
     assert none["secrets"] == [] and sh(d, none, "echo \"<$KEY>\"; ls /run/secrets 2>/dev/null || true") == "<>\n"
 
 
+def test_warm_code_has_them_and_its_image_has_not(d):
+    put(d, "KEY", VALUE)
+    r = d.put("/v1/templates/warm", {"warm": {"python": "import json"}, "secrets": [{"name": "KEY", "as": "env"}]}, timeout=60)
+    assert r.status == 201, r
+    put(d, "KEY", "newer-than-the-image", 200)
+    b = d.create(template="warm")
+    r = d.post(f"/v1/sandboxes/{b['id']}/execs", {"code": "import os; print(' '.join(os.environ['KEY'])); print(os.environ['KEY'])"}).json
+    assert r["stdout"] == " ".join("newer-than-the-image") + "\n***\n", r
+
+
 def test_a_checkpoint_has_none_and_a_restore_asks_again(d):
     put(d, "KEY", VALUE)
     b = d.create(secrets=[{"name": "KEY", "as": "file"}, {"name": "KEY", "as": "env"}])

@@ -308,6 +308,9 @@ int secret_put(struct service *s, const struct who *who, struct tenant *t, const
 		return r;
 	c = secret_any(s, t, name);
 	added = !c || c->gone;
+	r = c ? secrets_fit(c, len, e) : 0;
+	if (r < 0)
+		return r;
 	if (!c)
 		c = fresh = secret_new(s, t, name);
 	r = added ? take(s, t, e) : 0;

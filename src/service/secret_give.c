@@ -8,7 +8,7 @@
 #include "tls/ca.h"
 
 #define DIR_SIZE (4 * MIB)
-#define VALUES_MAX (512U * 1024U) /* of one sandbox: they are all looked for in its output */
+#define VALUES_MAX (128U * 1024U) /* of one sandbox: they are all looked for in its output, by a process that serves all */
 #define CA_FILE SECRET_DIR "/.ca-certificates.crt"
 #define IMAGE_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
 #define STEPS_MAX (4 * SECRET_USES_MAX + 3)
@@ -30,8 +30,26 @@ static void only_mask(struct secret_use *u)
 	u->as = SECRET_MASK;
 }
 
-static int check_one(struct service *s, const struct tenant *t, struct box_want *w, struct secret_use *u, size_t *total,
-		     struct err *e)
+static size_t value_len(const struct secret *c)
+{
+	return c && c->values && c->values->len > VAULT_OVERHEAD ? c->values->len - VAULT_OVERHEAD : 0;
+}
+
+/* What a sandbox with these has to have looked for, when @c has @len bytes. */
+static size_t values_len(struct service *s, const struct tenant *t, const struct secret_uses *u, const struct secret *c,
+			 size_t len)
+{
+	size_t total = 0;
+
+	for (uint32_t i = 0; i < u->n; i++) {
+		const struct secret *one = secret_uses_first(u, i) ? secret_any(s, t, u->use[i].name) : NULL;
+
+		total += one && one == c ? len : value_len(one);
+	}
+	return total;
+}
+
+static int check_one(struct service *s, const struct tenant *t, struct box_want *w, struct secret_use *u, struct err *e)
 {
 	AUTO(vault_wipe) struct buf value = BUF_INIT(VAULT_VALUE_MAX + 1);
 	const struct secret *c = secret_any(s, t, u->name);
@@ -53,13 +71,11 @@ static int check_one(struct service *s, const struct tenant *t, struct box_want 
 		r = err_set(e, ERR_INVALID, -EINVAL, "secret '%s' has a NUL byte: it can not be given as env", u->name);
 	if (r == 0 && secret_injected(u))
 		r = secrets_check_inject(s, w, u, &value, e);
-	*total += value.len;
 	return r;
 }
 
 int secrets_check(struct service *s, const struct tenant *t, struct box_want *want, struct err *e)
 {
-	size_t total = 0;
 	unsigned injected = 0;
 	int r = 0;
 
@@ -68,8 +84,9 @@ int secrets_check(struct service *s, const struct tenant *t, struct box_want *wa
 	if (injected > EGRESS_INJECTS_MAX)
 		r = err_set(e, ERR_INVALID, -E2BIG, "'secrets': at most %u that are injected", EGRESS_INJECTS_MAX);
 	for (uint32_t i = 0; r == 0 && i < want->secrets.n; i++)
-		r = check_one(s, t, want, &want->secrets.use[i], &total, e);
-	if (r == 0 && total > VALUES_MAX)
+		r = check_one(s, t, want, &want->secrets.use[i], e);
+	/* One that wakes up had them all before. */
+	if (r == 0 && !want->wake && values_len(s, t, &want->secrets, NULL, 0) > VALUES_MAX)
 		r = err_set(e, ERR_TOO_LARGE, -E2BIG, "the secrets of a sandbox have at most %u KiB", VALUES_MAX / 1024U);
 	if (r == 0 && needs_dir(want) && want->spec->ntmpfs == SPEC_TMPFS)
 		r = err_set(e, ERR_INVALID, -E2BIG, "'tmpfs': at most %d with secrets, which need one", SPEC_TMPFS - 1);
@@ -78,51 +95,107 @@ int secrets_check(struct service *s, const struct tenant *t, struct box_want *wa
 
 /* --- masks --- */
 
-/* Every value of @c that is kept. The texts are in @text, and their ends in @end. */
-static int gather(const struct secret *c, struct buf *text, size_t *end, size_t *n, struct err *e)
-{
-	int r = 0;
+/* Values as they are gathered: their texts, one behind the other, and where each ends. */
+struct gathered {
+	struct buf text;
+	size_t end[SECRET_USES_MAX * SECRET_VERSIONS];
+	size_t n;
+};
 
-	for (const struct secret_value *v = c->values; r == 0 && v; v = v->next) {
-		r = secret_read_version(c, v, text, e);
-		/* One from before a change of the key was never given by us since. */
-		if (r == -EBADMSG && v->version != c->version) {
-			log_warn("%s", e->msg);
-			r = 0;
-			continue;
-		}
-		if (r == 0)
-			end[(*n)++] = text->len;
+/* The value of @c that has @older newer ones, if it is kept and fits. */
+static int gather(const struct secret *c, unsigned older, struct gathered *g, struct err *e)
+{
+	const struct secret_value *v = c->values;
+	int r;
+
+	for (unsigned i = 0; v && i < older; i++)
+		v = v->next;
+	if (!v || (older && g->text.len + v->len > VALUES_MAX))
+		return 0;
+	r = secret_read_version(c, v, &g->text, e);
+	/* One from before a change of the key was never given by us since. */
+	if (r == -EBADMSG && v->version != c->version) {
+		log_warn("%s", e->msg);
+		return 0;
 	}
+	if (r == 0)
+		g->end[g->n++] = g->text.len;
 	return r;
 }
 
-static int make_mask(const struct box *b, struct mask **ret, struct err *e)
+/* Those it has now, all of them; then older ones, the younger first, while there is room. */
+static int gather_all(const struct box *b, struct gathered *g, struct err *e)
 {
 	const struct secret_uses *u = &b->want->secrets;
-	AUTO(vault_wipe) struct buf text = BUF_INIT((size_t)SECRET_USES_MAX * SECRET_VERSIONS * (VAULT_VALUE_MAX + 1));
-	AUTO_FREE struct mask_value *v = calloc(SECRET_USES_MAX * SECRET_VERSIONS + 1, sizeof(*v));
-	AUTO_FREE size_t *end = calloc(SECRET_USES_MAX * SECRET_VERSIONS + 1, sizeof(*end));
-	size_t n = 0, at = 0;
-	int r = v && end ? 0 : -ENOMEM;
+	const struct secret *c;
+	int r = 0;
 
-	for (uint32_t i = 0; r == 0 && i < u->n; i++) {
-		const struct secret *c = secret_any(b->service, b->tenant, u->use[i].name);
-		bool had = false;
+	for (unsigned older = 0; r == 0 && older < SECRET_VERSIONS; older++)
+		for (uint32_t i = 0; r == 0 && i < u->n; i++) {
+			c = secret_uses_first(u, i) ? secret_any(b->service, b->tenant, u->use[i].name) : NULL;
+			r = c ? gather(c, older, g, e) : 0;
+		}
+	return r;
+}
 
-		for (uint32_t k = 0; k < i; k++)
-			had |= !strcmp(u->use[k].name, u->use[i].name);
-		if (c && !had)
-			r = gather(c, &text, end, &n, e);
+/* Sandboxes with the same values have one mask. NULL: nobody has it yet. */
+static struct mask *same_mask(const struct box *b, const uint8_t sum[SHA256_SIZE])
+{
+	const struct box *other;
+	size_t at = 0;
+
+	while ((other = map_next(&b->service->boxes, &at)))
+		if (other->tenant == b->tenant && other->secrets && other->secrets->mask &&
+		    !memcmp(other->secrets->mask_sum, sum, SHA256_SIZE))
+			return mask_ref(other->secrets->mask);
+	return NULL;
+}
+
+static int make_mask(const struct box *b, struct mask **ret, uint8_t sum[SHA256_SIZE], struct err *e)
+{
+	AUTO_FREE struct gathered *g = calloc(1, sizeof(*g));
+	AUTO_FREE struct mask_value *v = calloc(SECRET_USES_MAX * SECRET_VERSIONS, sizeof(*v));
+	struct sha256 hash;
+	size_t at = 0;
+	int r = g && v ? 0 : -ENOMEM;
+
+	if (r == 0) {
+		g->text = (struct buf)BUF_INIT((size_t)SECRET_USES_MAX * (VAULT_VALUE_MAX + 1) + VALUES_MAX);
+		r = gather_all(b, g, e);
 	}
-	if (r < 0)
-		return r == -ENOMEM ? err_set(e, ERR_EXHAUSTED, r, "no memory for a sandbox") : r;
-	for (size_t i = 0; i < n; i++) {
-		v[i] = (struct mask_value){ text.data + at, end[i] - at };
-		at = end[i];
+	sha256_init(&hash);
+	for (size_t i = 0; r == 0 && i < g->n; i++) {
+		v[i] = (struct mask_value){ g->text.data + at, g->end[i] - at };
+		at = g->end[i];
+		sha256_add(&hash, &v[i].len, sizeof(v[i].len));
+		sha256_add(&hash, v[i].data, v[i].len);
 	}
-	r = mask_new(v, n, ret);
-	return r < 0 ? err_set(e, ERR_EXHAUSTED, r, "no memory for a sandbox") : 0;
+	sha256_end(&hash, sum);
+	*ret = r == 0 ? same_mask(b, sum) : NULL;
+	if (r == 0 && !*ret)
+		r = mask_new(v, g->n, ret);
+	if (g)
+		vault_wipe(&g->text);
+	return r == -ENOMEM ? err_set(e, ERR_EXHAUSTED, r, "no memory for a sandbox") : r;
+}
+
+int secrets_fit(const struct secret *c, size_t len, struct err *e)
+{
+	const struct box *b;
+	size_t at = 0;
+
+	if (len <= value_len(c))
+		return 0;
+	while ((b = map_next(&c->service->boxes, &at))) {
+		if (b->tenant != c->tenant || !secret_uses_have(&b->want->secrets, c->name) ||
+		    values_len(c->service, b->tenant, &b->want->secrets, c, len) <= VALUES_MAX)
+			continue;
+		err_set(e, ERR_TOO_LARGE, -E2BIG, "with this value the secrets of sandbox '%s' would have more than %u KiB",
+			b->want->name, VALUES_MAX / 1024U);
+		err_remedy(e, "delete that sandbox first, or set a secret of another name");
+		return -E2BIG;
+	}
+	return 0;
 }
 
 int secrets_begin(struct box *b, const struct box *like, struct err *e)
@@ -137,7 +210,7 @@ int secrets_begin(struct box *b, const struct box *like, struct err *e)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	b->secrets = x;
 	x->stale = b->found; /* we may have died between a rotation and its files */
-	r = make_mask(b, &x->mask, e);
+	r = make_mask(b, &x->mask, x->mask_sum, e);
 	if (r == 0 && !b->found)
 		r = secrets_make_ca(b, like, e);
 	if (r < 0)
@@ -448,15 +521,17 @@ void secrets_refresh(struct box *b)
 
 static void change_one(struct box *b)
 {
+	uint8_t sum[SHA256_SIZE];
 	struct mask *m = NULL;
 	struct err e = { 0 };
 
 	/* The old ones go on masking while the new ones can not be had. */
-	if (make_mask(b, &m, &e) < 0) {
+	if (make_mask(b, &m, sum, &e) < 0) {
 		log_error("sandbox %s: %s", b->id, e.msg);
 	} else {
 		mask_unref(b->secrets->mask);
 		b->secrets->mask = m;
+		memcpy(b->secrets->mask_sum, sum, sizeof(sum));
 	}
 	b->secrets->stale = true;
 	secrets_refresh(b);

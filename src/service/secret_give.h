@@ -1,5 +1,6 @@
 /* How a sandbox gets its secrets, and how its output is kept from showing them. */
 #pragma once
+#include "base/sha256.h"
 #include "egress/msg.h"
 #include "service/box.h"
 #include "service/mask.h"
@@ -13,7 +14,8 @@ struct give;
 
 /* Of a sandbox that has some. */
 struct box_secrets {
-	struct mask *mask; /* all values it may have seen */
+	struct mask *mask; /* all values it may have seen, as far as there is room for old ones */
+	uint8_t mask_sum[SHA256_SIZE]; /* of those */
 	struct give *giving; /* files are being written */
 	bool stale; /* they are to be written again */
 	uint64_t dev; /* of the filesystem they are on, as it is called inside; 0 = not known */
@@ -41,6 +43,8 @@ void secrets_note(struct box *b, const struct who *who);
 void secrets_refresh(struct box *b);
 /* One was rotated or deleted. */
 void secrets_changed(struct secret *c);
+/* Whether @c may have a value of @len bytes: those of each sandbox that has it stay few enough to be looked for. */
+int secrets_fit(const struct secret *c, size_t len, struct err *e);
 /* @b turns to what @from has. */
 void secrets_move(struct box *b, struct box *from);
 void secrets_free(struct box *b);

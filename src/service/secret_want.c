@@ -340,6 +340,14 @@ bool secret_uses_have(const struct secret_uses *u, const char *name)
 	return false;
 }
 
+bool secret_uses_first(const struct secret_uses *u, uint32_t i)
+{
+	for (uint32_t k = 0; k < i; k++)
+		if (!strcmp(u->use[k].name, u->use[i].name))
+			return false;
+	return true;
+}
+
 bool secret_uses_as(const struct secret_uses *u, enum secret_as as)
 {
 	for (uint32_t i = 0; i < u->n; i++)

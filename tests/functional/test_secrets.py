@@ -450,3 +450,34 @@ def test_the_client_sets_lists_and_removes(d, tmp_path):
     assert spelled(d, box, "printf %s $VAR; cat /run/secrets/A") == "from-envanother-value"
     cli("rm", "A", "B", "C")
     assert d.get("/v1/secrets").json == {"secrets": []}
+
+
+def test_values_a_sandbox_may_show_are_few_enough_to_be_looked_for(d):
+    """Whoever sets secrets must not keep the process busy that serves everybody, nor fill its memory."""
+    def api_rss():
+        with open(f"/proc/{d.children()['api']}/status") as f:
+            return next(int(line.split()[1]) for line in f if line.startswith("VmRSS"))
+
+    def big():
+        return {"value_base64": base64.b64encode(os.urandom(65536)).decode()}
+
+    for i in range(16):
+        for name in "AB":
+            assert d.put(f"/v1/secrets/{name}", big()).status == (200 if i else 201)
+    put(d, "C", "hunter22")
+    before = api_rss()
+    for _ in range(4):
+        start = time.monotonic()
+        d.create(secrets=[{"name": n, "as": "mask"} for n in "AB"])
+        assert time.monotonic() - start < 10  # without the bound, minutes
+    assert api_rss() - before < 200 << 10  # nor more with each: 0.5 GiB without
+    error(d.post("/v1/sandboxes", {"secrets": [{"name": n, "as": "mask"} for n in "ABC"]}), 413, "too_large")
+    box = d.create(secrets=[{"name": n, "as": "file"} for n in "AC"])
+    error(d.put("/v1/secrets/C", {"value": "x" * 65537}), 413, "too_large")
+    put(d, "C", "x" * 60000, 200)
+    until(lambda: sh(d, box, "cat /run/secrets/C") == "***")
+    put(d, "D", "hunter23")
+    box = d.create(secrets=[{"name": n, "as": "file"} for n in "ACD"])
+    assert "sandbox" in error(d.put("/v1/secrets/D", {"value": "x" * 8000}), 413, "too_large")["message"]
+    put(d, "D", "x" * 800, 200)
+    until(lambda: sh(d, box, "cat /run/secrets/D") == "***")

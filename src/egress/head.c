@@ -39,13 +39,21 @@ static bool is_control(char c)
 	return ((unsigned char)c < 0x20 && !is_blank(c)) || c == 0x7f;
 }
 
+/* What one server or another takes for a space in a request's first line: Python's split at all of these. */
+static bool is_space(char c)
+{
+	unsigned char u = (unsigned char)c;
+
+	return is_blank(c) || c == '\v' || c == '\f' || (u >= 0x1c && u <= 0x1f) || u == 0x85 || u == 0xa0;
+}
+
 /* Whether the bytes begin with a known method and a space, or could. */
 static bool known_method(const char *p, size_t n)
 {
 	for (size_t i = 0; i < ARRAY_LEN(methods); i++) {
-		size_t m = strlen(methods[i]);
+		size_t m = strlen(methods[i]) - 1;
 
-		if (!memcmp(p, methods[i], n < m ? n : m))
+		if (!memcmp(p, methods[i], n < m ? n : m) && (n <= m || is_space(p[m])))
 			return true;
 	}
 	return false;
@@ -63,13 +71,14 @@ static bool says_http(const char *p, size_t n)
 static enum look first_line(const char *data, size_t len, const char **ret_why)
 {
 	const char *p = data, *end = data + len, *stop;
+	bool word = false; /* and a space behind it: now anything may stand in the line, until it says HTTP */
 
-	while (p < end && is_blank(*p))
+	while (p < end && is_space(*p))
 		p++;
 	if (p < end && !is_token(*p))
 		return LOOK_NOT;
-	for (stop = p; stop < end && *stop != '\n' && !is_control(*stop); stop++)
-		;
+	for (stop = p; stop < end && *stop != '\n' && (word || is_space(*stop) || !is_control(*stop)); stop++)
+		word |= is_space(*stop);
 	if (says_http(p, (size_t)(stop - p)) || (stop < end && known_method(p, (size_t)(stop - p + 1))))
 		return p == data ? LOOK_YES : bad(ret_why, "something stands before the HTTP request");
 	if (stop < end)
@@ -95,15 +104,16 @@ bool head_late(struct head_late *l, const char *data, size_t len)
 	for (; len && !l->done; data++, len--) {
 		char c = *data, low = (char)(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
 
-		if (++l->seen > LATE_MAX || is_control(c))
+		if (++l->seen > LATE_MAX || (is_control(c) && !is_space(c) && !l->space))
 			l->done = true;
-		else if (!l->text && is_blank(c))
+		else if (!l->text && is_space(c))
 			continue;
 		else if (!l->text && !is_token(c))
 			l->done = true;
 		if (l->done)
 			break;
 		l->text = true;
+		l->space |= is_space(c);
 		if (l->words < sizeof(l->word))
 			l->word[l->words++] = c;
 		if (c == '\n') {

@@ -47,7 +47,7 @@ bool head_begun(const char *data, size_t len);
 struct head_late { /* zeroed */
 	uint32_t seen;
 	uint8_t matched, words;
-	bool done, text;
+	bool done, text, space;
 	char word[12];
 };
 bool head_late(struct head_late *l, const char *data, size_t len);

@@ -236,6 +236,28 @@ TEST(a_request_that_comes_slowly_is_found_out)
 	CHECK(l.done);
 }
 
+/* What Python's split() takes for a space, and what stands in a line of a method that only some servers know. */
+TEST(a_request_that_only_some_servers_read_is_one)
+{
+	static const char *const found[] = { "GET\v/ HTTP/1.1\r\n",   "\fGET / HTTP/1.1\r\n",   "\x1fGET / HTTP/1.1\r\n",
+					     "\xa0GET / HTTP/1.1\r\n", "GET\x85/\x1cHTTP/1.1\r\n", "FOO /\x01 HTTP/1.1\r\n",
+					     "FOO\v/\x7f HTTP/1.1\r\n", "POST\v/\r\n" };
+	struct head_late l = { 0 };
+
+	for (size_t i = 0; i < ARRAY_LEN(found); i++) {
+		if (look(found[i]) != LOOK_BAD)
+			TEST_FAIL("%zu: %s", i, found[i]);
+		l = (struct head_late){ 0 };
+		if (late(&l, found[i]))
+			TEST_FAIL("%zu, slowly: %s", i, found[i]);
+	}
+	/* One of many letters. */
+	l = (struct head_late){ 0 };
+	for (unsigned i = 0; i < HEAD_MAX + 1; i++)
+		CHECK(head_late(&l, "M", 1));
+	CHECK(!late(&l, " / HTTP/1.1\r\n"));
+}
+
 TEST(heads_are_bounded)
 {
 	static char big[HEAD_MAX + 100];

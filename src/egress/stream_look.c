@@ -144,6 +144,10 @@ static void watch(struct stream *s, const char *data, size_t len)
 	}
 	s->looking = false;
 	s->out.pass = s->out.len;
+	if (l->done) {
+		s->out.held = false;
+		free(TAKE_PTR(s->late));
+	}
 }
 
 void stream_late(struct stream *s)
@@ -198,8 +202,8 @@ static void look_http(struct stream *s, const char *data, size_t len)
 		s->looking = false;
 		return; /* stream_requests() goes on */
 	case LOOK_NOT:
-		if (charge(s))
-			pass(s);
+		/* A first word so long that there is no end of it yet may still be a method, to some. */
+		watch(s, data, len);
 	}
 }
 

@@ -258,6 +258,7 @@ static void release(struct box *b)
 	names_done(&b->names);
 	inject_unref(b->inject);
 	ca_close(b->ca);
+	resolve_asker_free(b->asker);
 	loop_bury(&g->loop, b);
 }
 

@@ -29,6 +29,7 @@ struct box {
 	uint32_t dns_tokens;
 	uint64_t dns_at;
 
+	struct resolve_asker *asker; /* NULL: it had no name resolved yet */
 	struct stream *streams;
 	uint32_t refusing; /* streams that only wait for their end */
 
@@ -41,6 +42,8 @@ struct box {
 	/* reports */
 	struct box *dirty_next, *fold_next;
 	bool dirty;
+	uint64_t told_at; /* ->told is of then */
+	uint32_t told; /* different refusals, of late */
 	struct fold *fold; /* NULL: nothing was refused lately */
 };
 

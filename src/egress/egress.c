@@ -8,7 +8,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define MOST 8192U
+#define MOST 8192U /* streams of a sandbox */
+#define LEAST 4U
 
 struct box *egress_box(const struct egress *g, uint64_t number)
 {
@@ -168,17 +169,28 @@ static int message(void *ctx, const struct egress_msg *m, int *fds, size_t nfds)
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-static uint32_t most_streams(void)
+static uint32_t most_files(void)
 {
 	struct rlimit l;
 
 	if (getrlimit(RLIMIT_NOFILE, &l) < 0)
-		return 256;
+		return 1024;
 	if (l.rlim_cur < l.rlim_max) {
 		l.rlim_cur = l.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &l);
 	}
-	return l.rlim_cur / 8 < MOST ? (uint32_t)(l.rlim_cur / 8) : MOST;
+	return l.rlim_cur < UINT32_MAX / 2 ? (uint32_t)l.rlim_cur : UINT32_MAX / 2;
+}
+
+uint32_t egress_share(const struct egress *g)
+{
+	/* Two for each stream; each sandbox has three and some for its questions, and pipes are an eighth at most. */
+	uint32_t other = g->files / 8 + 8 * g->boxes + 64, room = g->files > other ? (g->files - other) / 2 : 0;
+	uint32_t share = room > g->streams ? (room - g->streams) / 8 : 0;
+
+	if (share < LEAST)
+		share = LEAST;
+	return share < g->most ? share : g->most;
 }
 
 int egress_init(struct egress *g, int listen_fd, int owner_fd, struct err *e)
@@ -186,13 +198,15 @@ int egress_init(struct egress *g, int listen_fd, int owner_fd, struct err *e)
 	static const struct link_ops ops = { joined, message, left };
 	int r;
 
-	*g = (struct egress){ .spare = -1, .most = most_streams() };
+	*g = (struct egress){ .spare = -1, .files = most_files() };
+	g->most = g->files / 8 < MOST ? g->files / 8 : MOST;
 	g->run_last = &g->run_first;
 	g->counts_timer.due = report_counts_due;
 	g->fold_timer.due = report_fold_due;
 	r = loop_init(&g->loop);
 	if (r == 0)
 		r = relay_init(&g->relay);
+	g->relay.most = g->files / 16;
 	if (r == 0 && (g->spare = dup(g->loop.ep)) < 0)
 		r = -errno;
 	if (r == 0)

@@ -38,6 +38,7 @@ struct egress {
 	struct loop_timer counts_timer, fold_timer;
 	uint32_t seq, asked;
 	uint32_t most; /* streams of one sandbox, whatever its budget says */
+	uint32_t streams, files; /* of all; descriptors there may be */
 	int spare; /* a descriptor to give when there are none left */
 };
 
@@ -47,4 +48,6 @@ void egress_done(struct egress *g);
 /* One round: waits no longer than @most_ms (-1: for ever). 0 or -errno. */
 int egress_turn(struct egress *g, int most_ms);
 
+/* Streams that a sandbox may have now: an eighth of what all have left, so that a few can not take it all. */
+uint32_t egress_share(const struct egress *g);
 struct box *egress_box(const struct egress *g, uint64_t number);

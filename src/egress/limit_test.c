@@ -212,3 +212,43 @@ TEST(bandwidth_holds_streams_back_and_loses_nothing)
 	close(far);
 	CHECK(finish());
 }
+
+/* Each refusal is a record of a log that all share. */
+TEST(who_makes_up_names_is_not_told_about_each)
+{
+	struct egress_box b = { 0 };
+	unsigned told = 0, others = 0;
+	char name[64], addr[64];
+
+	CHECK(begin(&b));
+	for (unsigned i = 0; i < 900; i++) {
+		snprintf(name, sizeof(name), "n%u.else.test", i);
+		CHECK(cell_ask(&w, &c, name, 1, addr) > 0);
+	}
+	while (told + others < 900 && world_stream(&w, EGRESS_LOOKUP)) {
+		if (strcmp(w.last.name, "*"))
+			told += w.last.times;
+		else
+			others += w.last.times;
+	}
+	CHECK_EQ(told + others, 900);
+	CHECK(told >= 256 && told < 500);
+	CHECK(finish());
+}
+
+TEST(who_has_many_streams_leaves_some_to_others)
+{
+	static struct egress g = { .files = 4000, .most = 4000 };
+
+	CHECK(egress_share(&g) > 200);
+	/* Sandbox after sandbox takes all it may have: there is always something left. */
+	for (unsigned i = 0; i < 12; i++) {
+		uint32_t mine = 0;
+
+		for (; mine < egress_share(&g); mine++)
+			g.streams++;
+		CHECK(mine >= 40);
+		CHECK(egress_share(&g) >= 40);
+		CHECK(g.streams * 2 < 3500);
+	}
+}

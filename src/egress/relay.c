@@ -11,7 +11,7 @@
 
 int relay_init(struct relay *r)
 {
-	*r = (struct relay){ .bytes = malloc(RELAY_READ) };
+	*r = (struct relay){ .bytes = malloc(RELAY_READ), .most = UINT32_MAX };
 	return r->bytes ? 0 : -ENOMEM;
 }
 
@@ -39,10 +39,11 @@ static int take_pipe(struct relay *r, struct relay_half *h)
 		memcpy(h->pipe, r->pipe[--r->pipes], sizeof(h->pipe));
 		return 0;
 	}
-	if (pipe2(h->pipe, O_NONBLOCK | O_CLOEXEC) < 0) {
+	if (r->open >= r->most || pipe2(h->pipe, O_NONBLOCK | O_CLOEXEC) < 0) {
 		h->pipe[0] = h->pipe[1] = -1;
-		return -errno;
+		return -EMFILE;
 	}
+	r->open++;
 	fcntl(h->pipe[1], F_SETPIPE_SZ, PIPE_SIZE); /* or smaller: an ordinary user may not have many large ones */
 	return 0;
 }
@@ -52,6 +53,7 @@ static void give_pipe(struct relay *r, struct relay_half *h)
 	if (h->pipe[0] < 0)
 		return;
 	if (h->in_pipe || r->pipes == RELAY_PIPES) {
+		r->open--;
 		close(h->pipe[0]);
 		close(h->pipe[1]);
 	} else {

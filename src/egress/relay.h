@@ -14,6 +14,7 @@
 struct relay { /* what all streams share */
 	int pipe[RELAY_PIPES][2];
 	uint32_t pipes;
+	uint32_t open, most; /* pipes there are, and may be */
 	char *bytes; /* RELAY_READ of them */
 };
 

@@ -5,6 +5,8 @@
 #define FOLD_EVERY LOOP_SEC
 #define COUNTS_EVERY (250 * LOOP_MS)
 #define REPORT_MAX 8192U
+#define TOLD_MAX 256U /* refusals that are told one by one, of a sandbox that makes up ever new ones */
+#define TOLD_EVERY (LOOP_SEC / 4) /* and one more */
 
 struct folded {
 	struct folded *next;
@@ -113,16 +115,46 @@ static void remember(struct box *b, const struct egress_stream *s, bool lookup)
 	b->fold->n++;
 }
 
-static bool is_new(struct box *b, const struct egress_stream *s, bool lookup)
+static bool too_many(struct box *b)
+{
+	uint64_t n = (b->g->loop.now - b->told_at) / TOLD_EVERY;
+
+	b->told = n < b->told ? b->told - (uint32_t)n : 0;
+	b->told_at += n * TOLD_EVERY;
+	if (b->told >= TOLD_MAX)
+		return true;
+	b->told++;
+	return false;
+}
+
+static bool again(struct box *b, const struct egress_stream *s, bool lookup)
 {
 	for (struct folded *f = b->fold ? b->fold->first : NULL; f; f = f->next)
 		if (same(f, s, lookup)) {
 			f->times++;
 			f->at = b->g->loop.now;
-			return false;
+			return true;
 		}
-	remember(b, s, lookup);
-	return true;
+	return false;
+}
+
+/* Each is a record of a log that all share: who never asks for the same twice must not fill it. */
+static bool is_new(struct box *b, const struct egress_stream *s, bool lookup)
+{
+	const struct egress_stream others = { .verdict = s->verdict, .name = "*",
+					      .reason = "others, too many and too different to be told one by one" };
+
+	if (again(b, s, lookup))
+		return false;
+	if (!too_many(b)) {
+		remember(b, s, lookup);
+		return true;
+	}
+	if (!again(b, &others, lookup)) {
+		remember(b, &others, lookup);
+		again(b, &others, lookup);
+	}
+	return false;
 }
 
 bool report_is_new(struct box *b, const struct egress_stream *s)

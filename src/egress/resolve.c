@@ -9,6 +9,7 @@
 #define CACHE 256
 #define CACHE_SEC 30U
 #define SOCKETS 64
+#define RUNNING 8192U /* names; each is two queries */
 
 struct host {
 	char name[NET_NAME_MAX];
@@ -33,11 +34,14 @@ struct resolve {
 	uint32_t hosts;
 	struct watched socket[SOCKETS];
 	struct loop_timer timer;
+	uint32_t running;
 	struct cached cache[CACHE];
 };
 
 struct resolve_query {
 	struct resolve *r;
+	struct loop *loop; /* one that is answered outlives ->r */
+	struct resolve_asker *asker;
 	resolve_fn *fn; /* NULL: nobody waits any more */
 	void *arg;
 	char name[NET_NAME_MAX];
@@ -150,7 +154,7 @@ static void tell(struct resolve_query *q)
 {
 	if (q->fn)
 		q->fn(q->arg, &q->answer);
-	loop_timer_stop(q->r->loop, &q->timer);
+	loop_timer_stop(q->loop, &q->timer);
 	free(q);
 }
 
@@ -194,12 +198,29 @@ static const char *status_text(int status)
 	}
 }
 
+void resolve_asker_free(struct resolve_asker *a)
+{
+	if (a && a->running)
+		a->gone = true; /* its last query frees it */
+	else
+		free(a);
+}
+
+static void ran(struct resolve_query *q)
+{
+	q->r->running--;
+	if (!--q->asker->running && q->asker->gone)
+		free(q->asker);
+	q->asker = NULL;
+}
+
 static void answered(void *arg, int status, int timeouts, struct ares_addrinfo *info)
 {
 	struct resolve_query *q = arg;
 	uint32_t ttl = CACHE_SEC;
 
 	(void)timeouts;
+	ran(q);
 	if (status == ARES_SUCCESS && info)
 		take_nodes(info, &q->answer, &ttl);
 	if (info)
@@ -217,8 +238,8 @@ static void answered(void *arg, int status, int timeouts, struct ares_addrinfo *
 		q->fn = NULL; /* resolve_name() sees it */
 }
 
-int resolve_name(struct resolve *r, const char *name, struct resolve_answer *ret, struct resolve_query **ret_query,
-		 resolve_fn *fn, void *arg)
+int resolve_name(struct resolve *r, struct resolve_asker *a, const char *name, struct resolve_answer *ret,
+		 struct resolve_query **ret_query, resolve_fn *fn, void *arg)
 {
 	const struct ares_addrinfo_hints hints = { .ai_family = AF_UNSPEC, .ai_flags = ARES_AI_NOSORT,
 						   .ai_socktype = SOCK_STREAM };
@@ -231,10 +252,14 @@ int resolve_name(struct resolve *r, const char *name, struct resolve_answer *ret
 		*ret = c->answer;
 		return 1;
 	}
+	if (a->running >= (RUNNING - r->running) / 2)
+		return -EBUSY;
 	q = calloc(1, sizeof(*q));
 	if (!q)
 		return -ENOMEM;
-	*q = (struct resolve_query){ .r = r, .fn = fn, .arg = arg, .inside = true, .timer = { .due = told_later } };
+	r->running++;
+	a->running++;
+	*q = (struct resolve_query){ .r = r, .loop = r->loop, .asker = a, .fn = fn, .arg = arg, .inside = true, .timer = { .due = told_later } };
 	memcpy(q->name, name, strlen(name) + 1);
 	ares_getaddrinfo(r->channel, name, NULL, &hints, answered, q);
 	q->inside = false;
@@ -252,7 +277,7 @@ void resolve_cancel(struct resolve_query *q)
 	if (!q)
 		return;
 	if (q->timer.slot) { /* answered, and not told yet */
-		loop_timer_stop(q->r->loop, &q->timer);
+		loop_timer_stop(q->loop, &q->timer);
 		free(q);
 		return;
 	}

@@ -1,5 +1,6 @@
 /* Names to addresses: the administrator's hosts, then c-ares. Nothing is checked here: see policy_addr_open(). */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -17,6 +18,16 @@ struct resolve_answer {
 
 struct resolve;
 struct resolve_query;
+
+/*
+ * Whose queries they are: who has many running, also such as nobody waits for any more, gets no more of them than others
+ * have left. There is a number for each, of 16 bits, and c-ares looks for a free one until it finds it.
+ */
+struct resolve_asker {
+	uint32_t running;
+	bool gone;
+};
+void resolve_asker_free(struct resolve_asker *a); /* from malloc; NULL is fine; its queries go on */
 typedef void resolve_fn(void *arg, const struct resolve_answer *a);
 
 /* @resolver as in struct egress_config. ERR_INVALID: not so written. */
@@ -25,8 +36,8 @@ int resolve_new(struct loop *loop, const char *resolver, const char *const *host
 void resolve_free(struct resolve *r); /* running queries are answered with none */
 /*
  * 1: known, and in *ret. 0: *ret_query runs, and @fn will be called once, never from within this call, unless it is
- * cancelled. -errno: it can not be asked.
+ * cancelled. -errno: it can not be asked (-EBUSY: now).
  */
-int resolve_name(struct resolve *r, const char *name, struct resolve_answer *ret, struct resolve_query **ret_query,
-		 resolve_fn *fn, void *arg);
+int resolve_name(struct resolve *r, struct resolve_asker *a, const char *name, struct resolve_answer *ret,
+		 struct resolve_query **ret_query, resolve_fn *fn, void *arg);
 void resolve_cancel(struct resolve_query *q);

@@ -220,3 +220,44 @@ TEST(a_client_that_leaves_while_its_name_is_asked_for_harms_nobody)
 	close(far);
 	CHECK(finish());
 }
+
+static void never(void *arg, const struct resolve_answer *a)
+{
+	(void)a;
+	++*(int *)arg;
+}
+
+/* c-ares has a number of 16 bits for each, and looks for a free one for ever. */
+TEST(queries_that_nobody_answers_are_bounded_and_leave_room_for_others)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct resolve_asker *one = calloc(1, sizeof(*one)), *two = calloc(1, sizeof(*two));
+	int silent = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), told = 0, r = 0, n;
+	struct resolve_answer answer;
+	struct resolve_query *q;
+	socklen_t len = sizeof(a);
+	struct resolve *resolve = NULL;
+	struct loop loop;
+	char text[64];
+
+	CHECK_EQ(bind(silent, (struct sockaddr *)&a, sizeof(a)), 0);
+	CHECK_EQ(getsockname(silent, (struct sockaddr *)&a, &len), 0);
+	snprintf(text, sizeof(text), "127.0.0.1:%u", ntohs(a.sin_port));
+	CHECK_EQ(loop_init(&loop), 0);
+	CHECK_EQ(resolve_new(&loop, text, NULL, 0, &resolve, NULL), 0);
+	for (n = 0; n < 40000 && r == 0; n++) {
+		snprintf(text, sizeof(text), "n%d.test", n);
+		r = resolve_name(resolve, one, text, &answer, &q, never, &told);
+		if (r == 0)
+			resolve_cancel(q); /* its stream has gone */
+	}
+	CHECK_EQ(r, -EBUSY);
+	CHECK(n > 1000);
+	CHECK_EQ(resolve_name(resolve, two, "other.test", &answer, &q, never, &told), 0);
+	resolve_asker_free(one);
+	resolve_free(resolve);
+	CHECK_EQ(told, 1);
+	resolve_asker_free(two);
+	loop_done(&loop);
+	close(silent);
+}

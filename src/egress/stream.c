@@ -165,6 +165,7 @@ void stream_end(struct stream *s, uint8_t verdict, const char *reason)
 		s->next->prev = s->prev;
 	b->meter.counts.concurrent--;
 	b->tree->meter.counts.concurrent--;
+	b->g->streams--;
 	report_counts(b);
 	loop_bury(l, s);
 }
@@ -456,14 +457,17 @@ void stream_aim(struct stream *s)
 	s->looking = s->asked != STREAM_ABSOLUTE;
 	s->out.held = true;
 	if (s->name) {
-		if (!b->g->resolve)
+		if (!b->asker)
+			b->asker = calloc(1, sizeof(*b->asker));
+		if (!b->g->resolve || !b->asker)
 			r = -EAGAIN;
 		else
-			r = resolve_name(b->g->resolve, s->name->text, &answer, &s->query, resolved, s);
+			r = resolve_name(b->g->resolve, b->asker, s->name->text, &answer, &s->query, resolved, s);
 		if (r == 1)
 			resolved(s, &answer);
 		else if (r < 0)
-			refuse(s, EGRESS_V_FAILED, "the name can not be resolved");
+			refuse(s, EGRESS_V_FAILED, r == -EBUSY ? "too many names are being resolved, and not answered"
+							       : "the name can not be resolved");
 		return;
 	}
 	if (own_refresh(&b->g->own, b->g->loop.now) < 0 ||
@@ -533,6 +537,7 @@ static struct stream *make(struct box *b, int fd)
 	b->streams = s;
 	b->meter.counts.concurrent++;
 	b->tree->meter.counts.concurrent++;
+	b->g->streams++;
 	return s;
 }
 
@@ -592,7 +597,7 @@ bool stream_accept(struct box *b)
 		return false;
 	}
 	why = meter_stream(&b->meter, &b->tree->meter);
-	if (!why && b->meter.counts.concurrent >= b->g->most)
+	if (!why && b->meter.counts.concurrent >= egress_share(b->g))
 		why = "too many connections at once";
 	len = sizeof(to);
 	if (getsockname(fd, (struct sockaddr *)&to, &len) < 0 || !(s = make(b, fd))) {

@@ -226,6 +226,9 @@ static int read_manifest(struct import *x, struct box_want **ret, struct told *r
 	r = box_want_parse(&x->s->o, json_object_get(o, "config"), x->who.scope == SCOPE_ADMIN, ret, e);
 	if (r < 0)
 		return err_wrap(e, r, "its settings");
+	/* Who made the file has no say in where our secrets of the same names go. */
+	for (uint32_t i = 0; i < (*ret)->secrets.n; i++)
+		secret_use_only_mask(&(*ret)->secrets.use[i]);
 	jout_object(&j, NULL);
 	box_want_write_config(*ret, &j);
 	jout_end(&j);

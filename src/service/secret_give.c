@@ -20,16 +20,6 @@ static bool needs_dir(const struct box_want *w)
 
 /* --- whether it may --- */
 
-static void only_mask(struct secret_use *u)
-{
-	free(u->path);
-	free(u->field);
-	free(u->format);
-	free(u->host);
-	u->path = u->field = u->format = u->host = NULL;
-	u->as = SECRET_MASK;
-}
-
 static size_t value_len(const struct secret *c)
 {
 	return c && c->values && c->values->len > VAULT_OVERHEAD ? c->values->len - VAULT_OVERHEAD : 0;
@@ -59,7 +49,7 @@ static int check_one(struct service *s, const struct tenant *t, struct box_want 
 		return 0;
 	if (!c || c->gone) {
 		if (w->wake) { /* it was deleted while this one slept */
-			only_mask(u);
+			secret_use_only_mask(u);
 			return 0;
 		}
 		err_set(e, ERR_NOT_FOUND, -ENOENT, "secret '%s' is not there%s", u->name, c ? " any more" : "");

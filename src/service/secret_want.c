@@ -241,7 +241,8 @@ static int check_apart(const struct secret_uses *u, struct err *e)
 	for (uint32_t i = 0; i < u->n; i++)
 		for (uint32_t k = 0; k < i; k++) {
 			const struct secret_use *a = &u->use[i], *b = &u->use[k];
-			bool same = a->as == b->as && !strcmp(a->name, b->name) && a->as != SECRET_ENV && !secret_injected(a);
+			/* Masked twice is masked: a sandbox that had one in two ways has that when it is gone. */
+			bool same = a->as == SECRET_FILE && b->as == SECRET_FILE && !strcmp(a->name, b->name);
 
 			if (a->as == SECRET_ENV && b->as == SECRET_ENV && !strcmp(a->field, b->field))
 				same = true;
@@ -338,6 +339,16 @@ bool secret_uses_have(const struct secret_uses *u, const char *name)
 		if (!strcmp(u->use[i].name, name))
 			return true;
 	return false;
+}
+
+void secret_use_only_mask(struct secret_use *u)
+{
+	free(u->path);
+	free(u->field);
+	free(u->format);
+	free(u->host);
+	u->path = u->field = u->format = u->host = NULL;
+	u->as = SECRET_MASK;
 }
 
 bool secret_uses_first(const struct secret_uses *u, uint32_t i)

@@ -50,6 +50,7 @@ int secret_uses_parse(const json_t *v, bool admin, struct secret_uses *ret, stru
 void secret_uses_write(const struct secret_uses *u, const char *key, struct json *j); /* an array */
 bool secret_uses_same(const struct secret_uses *a, const struct secret_uses *b);
 bool secret_uses_have(const struct secret_uses *u, const char *name); /* in whatever way */
+void secret_use_only_mask(struct secret_use *u); /* not given any more, but still looked for */
 bool secret_uses_first(const struct secret_uses *u, uint32_t i); /* none before it has the same name */
 bool secret_uses_as(const struct secret_uses *u, enum secret_as as); /* whether one is given like that */
 bool secret_uses_inject(const struct secret_uses *u);

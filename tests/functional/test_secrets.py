@@ -481,3 +481,23 @@ def test_values_a_sandbox_may_show_are_few_enough_to_be_looked_for(d):
     assert "sandbox" in error(d.put("/v1/secrets/D", {"value": "x" * 8000}), 413, "too_large")["message"]
     put(d, "D", "x" * 800, 200)
     until(lambda: sh(d, box, "cat /run/secrets/D") == "***")
+
+
+def test_an_imported_file_has_no_say_in_whose_secrets_go_where(d):
+    """Who is given a checkpoint's file and restores it would give its maker the secrets of the same names."""
+    put(d, "K", VALUE)
+    box = d.create(network={"allow": ["thief.test"]}, secrets=[{"name": "K", "as": "env"}, {"name": "K", "as": "header", "to": "thief.test"}])
+    made = d.post(f"/v1/sandboxes/{box['id']}/checkpoints", {})
+    assert made.status == 201, made
+    data = d.get(f"/v1/checkpoints/{made.json['id']}/export").body
+    v = as_tenant(d, "victim")
+    assert v.put("/v1/secrets/K", {"value": "the-victims-own"}).status == 201
+    brought = v.request("POST", "/v1/checkpoints/import", data)
+    assert brought.status == 201, brought
+    r = v.post("/v1/sandboxes", {"checkpoint": brought.json["id"]})
+    assert r.status == 201, r
+    assert {(s["name"], s["as"]) for s in r.json["secrets"]} == {("K", "mask")}, r
+    said = v.post(f"/v1/sandboxes/{r.json['id']}/execs", {"cmd": ["/bin/sh", "-c", "env | sed 's/./& /g'"]}).json["stdout"]
+    assert "the-victims-own" not in said.replace(" ", "")
+    assert v.delete(f"/v1/sandboxes/{r.json['id']}").status == 204
+    assert v.delete(f"/v1/checkpoints/{brought.json['id']}").status == 204

@@ -257,7 +257,9 @@ void port_head_in(const struct answer *a, const struct port_place *p, struct htt
 	for (unsigned i = 0; i < a->n; i++) {
 		const char *name = a->header[i].name, *value = a->header[i].value;
 
-		if (of_the_hop(name) || names_it(connection, name) || (!p->hosted && of_the_origin(name)))
+		/* X-Cloche-Audit is our word for what was done. */
+		if (of_the_hop(name) || names_it(connection, name) || (!p->hosted && of_the_origin(name)) ||
+		    !strncasecmp(name, "x-cloche-", 9))
 			continue;
 		if (!strcasecmp(name, "set-cookie"))
 			set_cookie(q, p, value);

@@ -109,7 +109,7 @@ def serve(s):
         elif path == "/empty":
             s.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
         elif path == "/tricks":
-            answer(s, 302, b"", "Location: /next?x=1", "Set-Cookie: a=1; Domain=.example; Path=/; HttpOnly", "Set-Cookie: cloche_port=x", "Clear-Site-Data: *", "Server: own",
+            answer(s, 302, b"", "Location: /next?x=1", "Set-Cookie: a=1; Domain=.example; Path=/; HttpOnly", "Set-Cookie: cloche_port=x", "Clear-Site-Data: *", "Server: own", "X-Cloche-Audit: 9:forged",
                    "Connection: X-Hop", "X-Hop: 1", "Keep-Alive: timeout=5")
         else:
             data = json.dumps({"method": method, "target": target, "headers": fields, "body": b"".join(body(f, fields)).decode("latin1"), "peer": s.getpeername()[0]}).encode()

@@ -259,7 +259,8 @@ int resolve_name(struct resolve *r, struct resolve_asker *a, const char *name, s
 		return -ENOMEM;
 	r->running++;
 	a->running++;
-	*q = (struct resolve_query){ .r = r, .loop = r->loop, .asker = a, .fn = fn, .arg = arg, .inside = true, .timer = { .due = told_later } };
+	*q = (struct resolve_query){ .r = r, .loop = r->loop, .asker = a, .fn = fn, .arg = arg, .inside = true,
+				     .timer = { .due = told_later } };
 	memcpy(q->name, name, strlen(name) + 1);
 	ares_getaddrinfo(r->channel, name, NULL, &hints, answered, q);
 	q->inside = false;

@@ -227,7 +227,7 @@ static void never(void *arg, const struct resolve_answer *a)
 	++*(int *)arg;
 }
 
-/* c-ares has a number of 16 bits for each, and looks for a free one for ever. */
+/* They run on when nobody waits for them any more. */
 TEST(queries_that_nobody_answers_are_bounded_and_leave_room_for_others)
 {
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };

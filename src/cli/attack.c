@@ -478,7 +478,7 @@ static void check_host(struct attack *a)
 		struct row *row = &a->rows[a->nrows++];
 
 		*row = (struct row){ 0 };
-		snprintf(row->id, sizeof(row->id), "H%02d", i + 1);
+		snprintf(row->id, sizeof(row->id), "%s", i ? "H02" : "H01");
 		snprintf(row->name, sizeof(row->name),
 			 i ? "the mounted program is unchanged" : "the host's files are unchanged");
 		snprintf(row->anchor, sizeof(row->anchor), "checked on the host, afterwards");

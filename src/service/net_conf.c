@@ -149,12 +149,12 @@ static int set_resolver(struct net_conf *c, char *value, struct err *e)
 
 	if (!*value || strlen(value) >= sizeof(c->resolver))
 		return err_set(e, ERR_INVALID, -EINVAL, "must have 1 to %zu bytes", sizeof(c->resolver) - 1);
-	snprintf(copy, sizeof(copy), "%s", value);
+	memcpy(copy, value, strlen(value) + 1);
 	while ((one = word(&rest, " \t")))
 		if (*one && !resolver_ok(one))
 			return err_set(e, ERR_INVALID, -EINVAL,
 				       "addresses are wanted, with a port or without: 1.2.3.4, [::1]:5353");
-	snprintf(c->resolver, sizeof(c->resolver), "%s", value);
+	memcpy(c->resolver, value, strlen(value) + 1);
 	return 0;
 }
 
@@ -172,7 +172,7 @@ static int set_ca(struct net_conf *c, const char *value, struct err *e)
 {
 	if (*value != '/' || strlen(value) >= sizeof(c->ca))
 		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be an absolute path", value);
-	snprintf(c->ca, sizeof(c->ca), "%s", value);
+	memcpy(c->ca, value, strlen(value) + 1);
 	return 0;
 }
 
@@ -182,7 +182,7 @@ int net_conf_add(struct net_conf *c, const char *key, const char *value, struct 
 
 	if (strlen(value) >= sizeof(copy))
 		return err_set(e, ERR_INVALID, -E2BIG, "more than %zu bytes", sizeof(copy) - 1);
-	snprintf(copy, sizeof(copy), "%s", value);
+	memcpy(copy, value, strlen(value) + 1);
 	if (!strcmp(key, "network_set"))
 		return add_set(c, copy, e);
 	if (!strcmp(key, "network_private"))

@@ -37,7 +37,8 @@ struct resolve {
 };
 
 struct resolve_query {
-	struct resolve *r;
+	struct resolve *r; /* may be gone before what waits with ->timer is */
+	struct loop *loop;
 	resolve_fn *fn; /* NULL: nobody waits any more */
 	void *arg;
 	char name[NET_NAME_MAX];
@@ -150,7 +151,6 @@ static void tell(struct resolve_query *q)
 {
 	if (q->fn)
 		q->fn(q->arg, &q->answer);
-	loop_timer_stop(q->r->loop, &q->timer);
 	free(q);
 }
 
@@ -209,7 +209,7 @@ static void answered(void *arg, int status, int timeouts, struct ares_addrinfo *
 	else
 		keep(q->r, q->name, &q->answer, ttl);
 	/* While ares still holds the pen its caller has not got the query yet. */
-	if (q->inside && loop_timer_set(q->r->loop, &q->timer, q->r->loop->now) == 0)
+	if (q->inside && loop_timer_set(q->loop, &q->timer, q->loop->now) == 0)
 		return;
 	if (!q->inside)
 		tell(q);
@@ -234,7 +234,8 @@ int resolve_name(struct resolve *r, const char *name, struct resolve_answer *ret
 	q = calloc(1, sizeof(*q));
 	if (!q)
 		return -ENOMEM;
-	*q = (struct resolve_query){ .r = r, .fn = fn, .arg = arg, .inside = true, .timer = { .due = told_later } };
+	*q = (struct resolve_query){ .r = r, .loop = r->loop, .fn = fn, .arg = arg, .inside = true,
+				     .timer = { .due = told_later } };
 	memcpy(q->name, name, strlen(name) + 1);
 	ares_getaddrinfo(r->channel, name, NULL, &hints, answered, q);
 	q->inside = false;
@@ -252,7 +253,7 @@ void resolve_cancel(struct resolve_query *q)
 	if (!q)
 		return;
 	if (q->timer.slot) { /* answered, and not told yet */
-		loop_timer_stop(q->r->loop, &q->timer);
+		loop_timer_stop(q->loop, &q->timer);
 		free(q);
 		return;
 	}

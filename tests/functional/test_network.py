@@ -128,6 +128,14 @@ def test_observe_tells_the_list_that_would_have_sufficed(d):
     assert get(d, again, "http://web.test/hello") and get(d, again, "http://other.test/hello")
     assert get(d, again, "http://git.test/hello") is None
     d.kill9("api")
+
+    def healthy():
+        try:
+            return d.get("/healthz", timeout=10).status == 200
+        except OSError:  # the one that was killed had taken the connection
+            return False
+
+    host.wait_for(healthy, 20, "another one")
     assert host.wait_for(lambda: set(look(d, box)["observed"]["allow"]) == set(observed["allow"]), 10, "what is remembered")
 
 

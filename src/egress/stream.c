@@ -353,7 +353,7 @@ static void connected(struct stream *s, int fd, const struct net_addr *a)
 	}
 	if (!stream_granted(s))
 		return;
-	if (s->out.len || s->client.in)
+	if (s->out.len || s->out.eof || s->client.in)
 		stream_queue(s);
 }
 

@@ -150,8 +150,9 @@ class Pasta(Peer):
         found = host.children(self.pid)
         for pid in found:
             found += host.children(pid)
-            if pathlib.Path(f"/proc/{pid}/comm").read_text(encoding="ascii").strip() == "sleep":
-                return pid
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # one that has just ended
+                if pathlib.Path(f"/proc/{pid}/comm").read_text(encoding="ascii").strip() == "sleep":
+                    return pid
         return None
 
     def end(self):

@@ -79,6 +79,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except OSError:  # a client that went away, or whose TLS came to nothing
             pass
 
+    def end_headers(self):
+        if self.close_connection:  # else a client that looks too soon sends its next request into a connection that ends
+            self.send_header("Connection", "close")
+        super().end_headers()
+
     def give(self, status, body=b"", kind="text/plain", **headers):
         self.send_response(status)
         self.send_header("Content-Type", kind)
@@ -133,7 +138,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Ends with the connection: no length, so that only a reset tells a cut from an end."""
         self.close_connection = True
         self.send_response(200)
-        self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(b"begun\n")
         self.wfile.flush()

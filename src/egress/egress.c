@@ -125,6 +125,9 @@ static int put_box(struct egress *g, const struct egress_msg *m, int *fds, size_
 	if (r < 0)
 		return r;
 	r = box_put(g, want, fds, nfds);
+	/* What it had is not what it is to have: rather nothing, until its owner knows better. */
+	if (r < 0 && egress_box(g, want->box))
+		box_free(egress_box(g, want->box));
 	/* Before the word that it is done: who asks for a checkpoint's sake knows all names by that. */
 	if (r == 0 && egress_box(g, want->box))
 		report_names(egress_box(g, want->box));

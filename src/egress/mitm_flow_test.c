@@ -107,6 +107,19 @@ TEST(a_large_body_arrives_whole)
 	down();
 }
 
+/* What TLS has begun to write it wants to be given again, however little a budget has left by then. */
+TEST(a_body_that_may_go_now_more_and_now_less_arrives_whole)
+{
+	up(true);
+	f.uneven = 1;
+	begin(true, post_big);
+	serve(f.world, NAME, take_big);
+	turn();
+	CHECK_EQ(f.server.count, BIG);
+	CHECK_CONTAINS(f.client.got, OK);
+	down();
+}
+
 static void post_chunks(struct peer *p)
 {
 	static const char head[] = "PUT /a HTTP/1.1\r\nHost: " NAME "\r\nTransfer-Encoding: chunked\r\n\r\n";

@@ -42,7 +42,7 @@ enum egress_type {
 	EGRESS_NAMED, /* struct egress_names: new synthetic addresses, to be kept with the sandbox */
 	EGRESS_COUNTS, /* struct egress_counts: at most four times a second, when they changed */
 	EGRESS_WHO, /* struct egress_who: whose connection is that? Answered by THEY within a second, or not at all */
-	EGRESS_DONE, /* box; seq of the BOX: its policy is in force, or its sockets are refused (arg: errno); behind all NAMED so far */
+	EGRESS_DONE, /* box; seq of the BOX: its policy is in force, or refused (arg: errno) and the box gone, if it was there; behind all NAMED so far */
 };
 
 /* The descriptors of a BOX, in this order: made by the warden inside the sandbox's network namespace (linux/steer.h). */

@@ -152,7 +152,8 @@ TEST(other_sockets_for_a_known_sandbox_take_the_place_of_the_old_ones)
 TEST(sockets_that_are_not_what_they_should_be_are_refused)
 {
 	struct egress_box b = box(EGRESS_ALLOW, "server.test:*"), d = b;
-	int pair[2], fds[EGRESS_SOCKETS];
+	int pair[2], fds[EGRESS_SOCKETS], client;
+	char addr[64];
 
 	CHECK(begin(&b));
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
@@ -163,7 +164,14 @@ TEST(sockets_that_are_not_what_they_should_be_are_refused)
 	CHECK_EQ(cell_put(&w, &d, NULL, 0), ENOENT);
 	d = b;
 	d.rule[0] = "127.1";
+	CHECK_EQ(cell_ask(&w, &c, "server.test", 1, addr), 0);
+	client = cell_dial(&w, &c, addr, port);
+	CHECK(client >= 0);
+	close(client);
+	/* One that is known and gets a policy that makes no sense has none: not the one from before either. */
 	CHECK_EQ(cell_put(&w, &d, NULL, 0), EINVAL);
+	CHECK_EQ(cell_dial(&w, &c, addr, port), -1);
+	CHECK_EQ(cell_put(&w, &b, NULL, 0), ENOENT);
 	close(pair[0]);
 	close(pair[1]);
 	CHECK(finish());

@@ -7,7 +7,7 @@
 
 #include <sys/socket.h>
 
-#define WHO_PATIENCE (100 * LOOP_MS)
+#define WHO_PATIENCE (500 * LOOP_MS) /* a busy machine's; it takes a millisecond as a rule */
 #define SAY_PATIENCE LOOP_SEC
 #define AT_ONCE 64U /* of a sandbox: more of them get their reset at once */
 

@@ -108,10 +108,16 @@ ssize_t side_write(struct side *s, const void *data, size_t len)
 	if (s->ssl) {
 		ERR_clear_error();
 		errno = 0;
+		/* A record that was begun is as long as it is, whatever may be sent by now. */
+		if (len < s->owed)
+			len = s->owed;
 		n = SSL_write(s->ssl, data, (int)len);
+		s->owed = 0;
 		if (n > 0)
 			return n;
 		n = outcome(s, (int)n);
+		if (n == -EAGAIN)
+			s->owed = len;
 		return n ? n : -EPIPE;
 	}
 	n = send(s->f.fd, data, len, MSG_NOSIGNAL);

@@ -14,6 +14,7 @@ struct side {
 	bool eof; /* it says no more */
 	bool torn; /* and did not say so in TLS: what came may lack its end */
 	bool shut; /* we say no more */
+	size_t owed; /* bytes that a write was given and TLS wants again: no fewer */
 };
 
 /* Takes @fd, and @ssl when not NULL (in its accept or connect state). 0, or -errno: nothing is taken. */
@@ -23,5 +24,7 @@ void side_close(struct side *s, struct loop *l, bool reset);
 int side_shake(struct side *s); /* 1: done now; 0: not yet (or long ago); -EPROTO; -EPIPE: the peer went */
 /* Bytes; 0: the end, ->eof is set (and ->torn); -EAGAIN; -errno. */
 ssize_t side_read(struct side *s, void *data, size_t len);
-ssize_t side_write(struct side *s, const void *data, size_t len); /* bytes, -EAGAIN, -errno */
+/* Bytes, -EAGAIN, -errno. After -EAGAIN @data has to begin with all that it was then; perhaps more of it is written than
+ * @len. */
+ssize_t side_write(struct side *s, const void *data, size_t len);
 void side_shut(struct side *s);

@@ -374,10 +374,14 @@ static void upstream_done(void *arg, int fd, const struct net_addr *a)
 	struct stream *s = arg;
 
 	s->upstream = NULL;
-	if (fd < 0)
+	if (fd < 0) {
 		failed(s, fd);
-	else
+	} else if (!policy_addr_open(s->box->policy, &s->box->g->own, a, s->port, NULL)) {
+		fd_close(fd);
+		stream_end(s, EGRESS_V_CUT, "the policy was changed");
+	} else {
 		connected(s, fd, a);
+	}
 }
 
 static void dial(struct stream *s, const struct net_addr *addr, unsigned n)
@@ -491,7 +495,8 @@ void stream_judge(struct stream *s)
 		return;
 	ok = s->name ? policy_has_name(b->policy, box_outer(b), s->name->text, s->port, &s->rule)
 		     : policy_has_addr(b->policy, box_outer(b), &s->addr, s->port, &s->rule);
-	if (ok && (s->up || !s->name))
+	/* Of a name, the address is one of ours until the server is connected. */
+	if (ok && s->addr.family && names_index(&s->addr) == -1)
 		ok = policy_addr_open(b->policy, &b->g->own, &s->addr, s->port, NULL);
 	if (s->mitm && !stream_wants_mitm(s, true) && !stream_wants_mitm(s, false))
 		ok = false;

@@ -178,8 +178,12 @@ static void look_http(struct stream *s, const char *data, size_t len)
 {
 	const char *why = "";
 	struct head *h = malloc(sizeof(*h)); /* a few hundred bytes that the stack need not have */
-	enum look look = h ? head_look(data, len, h, &why) : LOOK_BAD;
+	enum look look = LOOK_BAD;
 
+	if (h)
+		look = head_look(data, len, h, &why);
+	else
+		why = "no memory";
 	free(h);
 	switch (look) {
 	case LOOK_MORE:
@@ -187,7 +191,7 @@ static void look_http(struct stream *s, const char *data, size_t len)
 			watch(s, data, len);
 		return;
 	case LOOK_BAD:
-		refuse(s, EGRESS_V_DENIED, h ? why : "no memory");
+		refuse(s, EGRESS_V_DENIED, why);
 		return;
 	case LOOK_YES:
 		if (stream_wants_mitm(s, false)) {
@@ -230,6 +234,8 @@ static void look_without_taking(struct stream *s)
 		if (s->stage == STREAM_AIMED && !s->mitm && !s->looking)
 			s->client.in = true; /* all of it is still there */
 	}
+	if (s->stage == STREAM_AIMED && s->a.fd >= 0 && !s->mitm && s->looking && (s->client.hup || n == HEAD_MAX))
+		refuse(s, EGRESS_V_DENIED, "its first bytes make no whole");
 }
 
 void stream_look(struct stream *s)

@@ -471,6 +471,7 @@ TEST(a_server_that_does_not_read_is_waited_for_without_work)
 	size_t all = 0, far_got = 0;
 	int client, far;
 	long before;
+	int tries = 0;
 
 	CHECK(begin(&b));
 	CHECK(reach("server.test", &client, &far));
@@ -488,10 +489,13 @@ TEST(a_server_that_does_not_read_is_waited_for_without_work)
 		all += (size_t)n;
 		CHECK(all < 300000000);
 	}
-	before = used();
-	CHECK(before >= 0);
-	CHECK_EQ(poll(NULL, 0, 1000), 0); /* time in which it could work, and should not */
-	CHECK(used() - before < 20);
+	/* Time in which it could work, and should not; on a busy machine it may still have had some to do. */
+	do {
+		before = used();
+		CHECK(before >= 0);
+		CHECK_EQ(poll(NULL, 0, 1000), 0);
+	} while (used() - before >= 20 && ++tries < 10);
+	CHECK(tries < 10);
 	/* And when it reads again nothing is missing. */
 	while (far_got < all) {
 		ssize_t n = recv(far, bytes, sizeof(bytes), 0);

@@ -31,19 +31,30 @@ static size_t sent_len(const struct buf *value)
 	return n;
 }
 
-int secrets_check_inject(struct service *s, const struct box_want *w, const struct secret_use *u, const struct buf *value,
-			 struct err *e)
+/* Why it can not stand in a request: egress would refuse it, and all else of the sandbox with it. */
+static const char *unfit(const struct secret_use *u, const struct buf *value)
 {
 	size_t n = sent_len(value);
 
 	for (size_t i = 0; i < n; i++)
 		if ((unsigned char)value->data[i] < 0x20 || value->data[i] == 0x7f)
-			return err_set(e, ERR_INVALID, -EINVAL,
-				       "secret '%s' has control characters: it can not be given as %s", u->name,
-				       secret_as_name(u->as));
-	if (n > VALUE_MAX)
+			return "has control characters";
+	if (u->as == SECRET_HEADER && n && (value->data[0] == ' ' || value->data[n - 1] == ' '))
+		return "begins or ends with a blank";
+	return n > VALUE_MAX ? "is too long" : NULL;
+}
+
+int secrets_check_inject(struct service *s, const struct box_want *w, const struct secret_use *u, const struct buf *value,
+			 struct err *e)
+{
+	const char *why = unfit(u, value);
+
+	if (sent_len(value) > VALUE_MAX)
 		return err_set(e, ERR_TOO_LARGE, -E2BIG, "secret '%s': what is given as %s has at most %u bytes", u->name,
 			       secret_as_name(u->as), VALUE_MAX);
+	if (why)
+		return err_set(e, ERR_INVALID, -EINVAL, "secret '%s' %s: it can not be given as %s", u->name, why,
+			       secret_as_name(u->as));
 	/* One that goes on may have had its policy changed since: then the way is closed, and nothing is sent. */
 	if (w->wake || w->spec->layers || net_want_lets(s->o.net, w->net, u->host, u->port))
 		return 0;
@@ -155,7 +166,6 @@ int secrets_found(struct box *b, const char *ca, struct err *e)
 
 /* --- what is told egress --- */
 
-
 static int add_value(const struct secret_use *u, const struct buf *value, struct buf *to, size_t *ret_at)
 {
 	const char *at = u->format ? strstr(u->format, "{}") : NULL;
@@ -186,15 +196,17 @@ void secrets_inject(struct box *b, struct egress_box *to)
 	for (uint32_t i = 0; i < u->n && n < EGRESS_INJECTS_MAX; i++) {
 		AUTO(vault_wipe) struct buf value = BUF_INIT(VAULT_VALUE_MAX + 1);
 		const struct secret *c = secret_any(b->service, b->tenant, u->use[i].name);
+		const char *why = NULL;
 		struct err e = { 0 };
 
 		/* One that was deleted goes out no more. */
 		if (!secret_injected(&u->use[i]) || !c || c->gone)
 			continue;
-		if (secret_read(c, &value, &e) < 0 || sent_len(&value) > VALUE_MAX || memchr(value.data, '\0', value.len) ||
+		/* A value that was rotated in may be of a kind that can not. */
+		if (secret_read(c, &value, &e) < 0 || (why = unfit(&u->use[i], &value)) ||
 		    add_value(&u->use[i], &value, &x->told, &at[n]) < 0) {
-			log_error("sandbox %s: secret '%s' is not sent: %s", b->id, u->use[i].name,
-				  e.msg[0] ? e.msg : "it does not fit");
+			log_error("sandbox %s: secret '%s' is not sent: %s%s", b->id, u->use[i].name, why ? "it " : "",
+				  why ? why : e.msg[0] ? e.msg : "it does not fit");
 			continue;
 		}
 		to->inject[n++] = (struct egress_inject){

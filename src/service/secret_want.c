@@ -6,6 +6,7 @@
 #include "service/want.h"
 
 #define FIELD_MAX 256U
+#define INJECT_FIELD_MAX 128U /* egress has no longer ones */
 #define FORMAT_MAX 1024U
 #define PATH_LEN_MAX 1024U
 
@@ -138,7 +139,7 @@ static void read_header(struct jin *j, struct secret_use *u)
 {
 	const char *header = "Authorization", *format = NULL, *at;
 
-	jin_str(j, "header", &header, FIELD_MAX);
+	jin_str(j, "header", &header, INJECT_FIELD_MAX);
 	jin_str(j, "format", &format, FORMAT_MAX);
 	if (j->r < 0)
 		return;
@@ -149,6 +150,8 @@ static void read_header(struct jin *j, struct secret_use *u)
 		jin_bad(j, "header", "'%.60s' can not be set", header);
 	else if (!at || strstr(at + 2, "{}") || !is_printable(format))
 		jin_bad(j, "format", "a text with one \"{}\" is wanted, where the value goes");
+	else if (*format == ' ' || format[strlen(format) - 1] == ' ')
+		jin_bad(j, "format", "no blank at its beginning or end");
 	else
 		keep(j, header, &u->field);
 	if (j->r == 0)
@@ -159,7 +162,7 @@ static void read_basic(struct jin *j, struct secret_use *u)
 {
 	const char *user = NULL;
 
-	if (!jin_str(j, "user", &user, FIELD_MAX) && j->r == 0)
+	if (!jin_str(j, "user", &user, INJECT_FIELD_MAX) && j->r == 0)
 		jin_bad(j, "user", "is needed");
 	if (j->r < 0)
 		return;
@@ -173,7 +176,7 @@ static void read_query(struct jin *j, struct secret_use *u)
 {
 	const char *parameter = NULL;
 
-	if (!jin_str(j, "parameter", &parameter, FIELD_MAX) && j->r == 0)
+	if (!jin_str(j, "parameter", &parameter, INJECT_FIELD_MAX) && j->r == 0)
 		jin_bad(j, "parameter", "is needed");
 	if (j->r < 0)
 		return;

@@ -135,7 +135,7 @@ static void read_side(struct vmm *v, const struct pollfd *p)
 	if (!p->revents)
 		return;
 	n = recv(SIDE, byte, sizeof(byte), MSG_DONTWAIT);
-	if (n <= 0 && errno != EAGAIN)
+	if (!n || (n < 0 && errno != EAGAIN))
 		_exit(0); /* the driver is gone */
 	if (n == 1 && byte[0] == VM_ASK_STAT)
 		carry_say(&v->carry, MUX_ASK, 0, ask, sizeof(ask));

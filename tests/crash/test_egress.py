@@ -122,7 +122,7 @@ def test_the_api_dies_and_streams_go_on(d):
 def test_what_happened_while_the_api_was_away_is_told_later(d):
     box = d.create(network={"allow": ["web.test"]})["id"]
     assert get(d, box) == "web.test"
-    before = len(records(d, box))
+    before = len(host.wait_for(lambda: records(d, box), 10, "its record"))  # else it would be counted with those that follow
     script = "import time,urllib.request as u\ntime.sleep(0.5)\nfor _ in range(5): u.urlopen('http://web.test/hello', timeout=10).read()\n"
     x = d.background(box, f'exec python3 -c "{script}"')
     d.crash("api")

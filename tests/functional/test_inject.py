@@ -220,6 +220,22 @@ def test_a_new_value_is_used_at_once(d, w):
         d.put("/v1/secrets/KEY", {"value": VALUE})
 
 
+def test_a_value_that_can_not_stand_in_a_request_takes_nothing_else_along(d, w):
+    b = box(d, TO)
+    try:
+        for value in ("two\nlines of it", "blank at its end "):
+            assert d.put("/v1/secrets/KEY", {"value": value}).status == 200
+            assert sh(d, b, "curl -sS https://web.test/hello --cacert /etc/ssl/certs/ca-certificates.crt; curl -sS http://other.test/hello")[0] == 0
+            assert not [x for site in (w.web, w.other) for h in site.heads for k, x in h if value[:3] in x]
+            r = d.post("/v1/sandboxes", {"network": {"allow": ["web.test"]}, "secrets": [TO]})
+            assert r.status == 400 and "KEY" in r.json["error"]["message"], r
+            assert d.get(f"/v1/sandboxes/{b}/network").json["state"] == "in force"
+    finally:
+        d.put("/v1/secrets/KEY", {"value": VALUE})
+    assert sh(d, b, "curl -sS https://web.test/hello")[0] == 0
+    assert sent(w.web, "Authorization") == ["Bearer " + VALUE]
+
+
 def test_its_use_is_in_the_audit_and_the_value_is_not(d):
     b = box(d, TO)
     assert sh(d, b, "curl -sS https://web.test/hello")[0] == 0

@@ -128,7 +128,25 @@ def test_observe_tells_the_list_that_would_have_sufficed(d):
     assert get(d, again, "http://web.test/hello") and get(d, again, "http://other.test/hello")
     assert get(d, again, "http://git.test/hello") is None
     d.kill9("api")
+
+    def healthy():
+        try:
+            return d.get("/healthz", timeout=10).status == 200
+        except OSError:  # the one that was killed had taken the connection
+            return False
+
+    host.wait_for(healthy, 20, "another one")
     assert host.wait_for(lambda: set(look(d, box)["observed"]["allow"]) == set(observed["allow"]), 10, "what is remembered")
+
+
+def test_what_an_outer_policy_refuses_is_not_observed_either(w):
+    config = w.folder / "outer.conf"
+    config.write_bytes(w.config("network_outer = web.test", "network_outer = *.web.test").read_bytes())
+    with Daemon(None, "--config", config) as d:
+        box = d.create(network="observe")["id"]
+        assert get(d, box, "http://web.test/hello") and get(d, box, "http://other.test/hello") is None
+        observed = host.wait_for(lambda: look(d, box)["observed"]["allow"], 10, "the name")
+        assert [r.split(":")[0] for r in observed] == ["web.test"]
 
 
 # --- what can be asked for ---
@@ -219,15 +237,19 @@ def test_refusals_say_who_and_how_to_help(d):
     connect(d, box, "9.9.9.9", 853)
     connect(d, box, "10.1.2.3", 5432)
     assert get(d, box, "http://git.test/") is None
-    assert connect(d, box, "web.test", 8080) != "nothing"
+    # Whose it is can be told while it waits.
+    ask = "import socket\ns = socket.socket(); s.settimeout(20); s.connect(('web.test', 8080))\ntry: print(s.recv(1))\nexcept OSError as e: print(type(e).__name__)"
+    assert d.exec(box, "python3", "-c", ask)["stdout"] == "ConnectionResetError\n"
 
     def seen():
         found = {(r["to"], r["port"]): r for r in look(d, box, why=True)["refusals"]}
-        return found if {("9.9.9.9", 853), ("10.1.2.3", 5432), ("git.test", None)} <= set(found) else None
+        return found if {("9.9.9.9", 853), ("10.1.2.3", 5432), ("git.test", None), ("web.test", 8080)} <= set(found) else None
 
     found = host.wait_for(seen, 10, "all refusals")
     assert found["9.9.9.9", 853]["times"] == 2 and found["9.9.9.9", 853]["rule"] == "9.9.9.9:853"
     assert found["10.1.2.3", 5432]["rule"] is None and "network_private" in found["10.1.2.3", 5432]["fix"]
+    asked = found["web.test", 8080]
+    assert asked["pid"] > 1 and asked["command"].startswith("python3 -c import socket") and asked["rule"] == "web.test:8080", asked
     name = found["git.test", None]
     assert name["what"] == "lookup" and name["rule"].startswith("git.test") and name["rule"] in name["fix"]
     put(d, box, {"allow": ["web.test", name["rule"]]})

@@ -534,6 +534,7 @@ static struct stream *make(struct box *b, int fd)
 	relay_half_init(&s->in);
 	s->box = b;
 	s->timer.due = timer_due;
+	s->stage = STREAM_AIMED; /* one that is refused at once was none of a proxy's */
 	s->began = s->last = b->g->loop.now;
 	s->rule = POLICY_NO_RULE;
 	s->next = b->streams;

@@ -292,6 +292,48 @@ def test_past_a_budget_streams_are_refused_with_a_reason(d):
     assert get(d, box, "http://web.test/hello")
 
 
+ECHO = """
+import socket, sys, time
+def one():
+    s = socket.create_connection(("echo.test", 7), timeout=20)
+    s.sendall(b"\\0hello")
+    return s if s.recv(6) == b"\\0hello" else None
+def there_and_back(s, times):
+    for i in range(times):
+        s.sendall(bytes(10000))
+        got = 0
+        while got < 10000:
+            got += len(s.recv(10000 - got)) or 1 / 0
+"""
+OVER = {
+    "dns": ({"dns": 3}, "for i in range(9): socket.getaddrinfo('echo.test', 7)"),
+    "concurrent": ({"concurrent": 2}, "held = [one() for i in range(3)]\nassert all(held)"),
+    "bytes_out": ({"bytes_out": "100K"}, "there_and_back(one(), 99)"),
+    "bytes_in": ({"bytes_in": 100000}, "there_and_back(one(), 99)"),
+    "requests_per_minute": ({"requests_per_minute": 2}, "for i in range(6): assert one()"),
+}
+
+
+@pytest.mark.parametrize("what", OVER)
+def test_each_budget_bounds_what_it_names(d, what):
+    budget, script = OVER[what]
+    free, bound = (d.create(network={"allow": ["echo.test:7"], **b})["id"] for b in ({}, {"budget": budget}))
+    assert d.exec(free, "python3", "-c", ECHO + script)["exit_code"] == 0
+    assert d.exec(bound, "python3", "-c", ECHO + "assert one()")["exit_code"] == 0
+    assert d.exec(bound, "python3", "-c", ECHO + script)["exit_code"] == 1
+    host.wait_for(lambda: look(d, bound)["counts"]["dns_refused" if what == "dns" else "refused"] or what.startswith("bytes"), 10, "the counts")
+    if what.startswith("bytes"):
+        assert look(d, bound)["counts"][what] <= 2 * 100 * 1024
+
+
+def test_a_bandwidth_holds_streams_back(d):
+    box = d.create(network={"allow": ["echo.test:7"], "budget": {"bandwidth": 200000}})["id"]
+    script = ECHO + "s = one(); t = time.monotonic(); there_and_back(s, 30); print(time.monotonic() - t)"
+    r = d.exec(box, "python3", "-c", script)
+    # 600 kB both ways; a second's worth may go at once.
+    assert r["exit_code"] == 0 and float(r["stdout"]) > 1.5, r
+
+
 def test_a_tree_of_forks_has_one_budget(d):
     policy = {"allow": ["web.test"], "tree_budget": {"connections": 3}}
     box = d.create(network=policy)["id"]

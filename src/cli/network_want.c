@@ -116,6 +116,11 @@ int network_want_finish(struct network_want *w, struct sandbox_spec *spec, struc
 				       "--allow-private, --host and --resolver need --network open or --allow");
 		return 0;
 	}
+	if (w->resolver && !net_server_ok(w->resolver)) {
+		err_set(e, ERR_INVALID, -EINVAL, "--resolver '%.60s' is no address", w->resolver);
+		err_remedy(e, "write it as 192.0.2.1, 192.0.2.1:5353 or [2001:db8::1]:5353");
+		return -EINVAL;
+	}
 	spec->flags |= SPEC_NET;
 	spec->net.mode = w->mode;
 	for (uint32_t i = 0; fits && w->mode == EGRESS_ALLOW && i < w->rules; i++)

@@ -124,7 +124,7 @@ void sandbox_enforced(const struct sandbox *s, const struct sandbox_spec *spec,
 	fn(arg, "root", spec->flags & SPEC_READ_ONLY ? "overlay, pivot_root, read-only" : "overlay, pivot_root");
 	fn(arg, "layers", r->idmapped ? "idmapped, read-only" : "read-only, foreign owners shown as nobody");
 	fn(arg, "proc", "own, masked; no sysfs");
-	fn(arg, "network", "none");
+	fn(arg, "network", spec->flags & SPEC_NET ? "streams that cloche-egress lets through, the rest refused" : "none");
 	fn(arg, "capabilities", spec->uid ? "none" : "chown dac_override fowner fsetid kill setgid setuid "
 						     "net_bind_service setfcap, in its own user namespace");
 	fn(arg, "no_new_privs", "on");

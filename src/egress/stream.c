@@ -547,11 +547,23 @@ static struct stream *make(struct box *b, int fd)
 	return s;
 }
 
+/* As names_index() says. */
+static int name_it(struct stream *s)
+{
+	int index = names_index(&s->addr);
+
+	if (index >= 0)
+		s->name = names_at(&s->box->names, (uint32_t)index);
+	if (s->name)
+		s->name->streams++;
+	return index;
+}
+
 /* What the address it was made to stands for. */
 static void begin(struct stream *s)
 {
 	struct box *b = s->box;
-	int index = names_index(&s->addr);
+	int index = name_it(s);
 	const uint8_t *a = s->addr.addr;
 	bool own = index == -2 && (s->addr.family == 4 ? a[2] == 0 && a[3] == 1 : a[13] == 0 && a[14] == 0 && a[15] == 1);
 
@@ -565,14 +577,10 @@ static void begin(struct stream *s)
 		stream_aim(s);
 		return;
 	}
-	if (index >= 0)
-		s->name = names_at(&b->names, (uint32_t)index);
-	if (!s->name) {
+	if (!s->name)
 		refuse(s, EGRESS_V_DENIED, "no name was ever given this address");
-		return;
-	}
-	s->name->streams++;
-	stream_aim(s);
+	else
+		stream_aim(s);
 }
 
 /* There are no descriptors left: the client is told, instead of waiting in a queue that keeps us awake. */
@@ -617,9 +625,11 @@ bool stream_accept(struct box *b)
 		stream_end(s, EGRESS_V_FAILED, "no room for another connection");
 		return true;
 	}
-	if (why)
+	if (why) {
+		name_it(s);
 		refuse(s, EGRESS_V_BUDGET, why);
-	else
+	} else {
 		begin(s);
+	}
 	return true;
 }

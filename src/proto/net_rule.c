@@ -454,3 +454,26 @@ bool net_rule_has_addr(const struct net_rule *r, const struct net_addr *a, uint1
 	return r->kind == NET_RULE_ADDR && r->family == a->family && same_bits(r->addr, a->addr, r->prefix) &&
 	       has_port(r, port);
 }
+
+static bool port_ok(const char *text)
+{
+	size_t n = strlen(text);
+
+	return n > 0 && n < 6 && strspn(text, "0123456789") == n && strtoul(text, NULL, 10) > 0 &&
+	       strtoul(text, NULL, 10) < 65536;
+}
+
+bool net_server_ok(const char *text)
+{
+	const bool six = *text == '[';
+	const char *end = strchr(text, six ? ']' : ':'), *port = !end ? NULL : six ? end + 1 : end;
+	char address[64];
+	struct net_addr a;
+
+	if (net_addr_parse(text, &a) == 0)
+		return true;
+	if (!end || (size_t)(end - text) >= sizeof(address) || (*port && (*port != ':' || !port_ok(port + 1))))
+		return false;
+	snprintf(address, sizeof(address), "%.*s", (int)(end - text - six), text + six);
+	return net_addr_parse(address, &a) == 0 && a.family == (six ? 6 : 4);
+}

@@ -50,6 +50,8 @@ int net_name_parse(const char *text, size_t len, char ret[NET_NAME_MAX]);
 /* An address in its one usual spelling ("1.2.3.4", "::1", no zone); mapped ones become IPv4. -EINVAL. */
 int net_addr_parse(const char *text, struct net_addr *ret);
 void net_addr_text(const struct net_addr *a, char out[64]);
+/* A resolver's place: "1.2.3.4", "1.2.3.4:53", "::1", "[::1]:5353". */
+bool net_server_ok(const char *text);
 /*
  * Whether this is an address of the public internet. Everything special is not: private, loopback, link-local, CGNAT,
  * multicast, benchmarking, documentation, reserved, unspecified, metadata services, ULA; and what embeds one of those

@@ -164,3 +164,15 @@ TEST(only_usual_spellings_are_addresses)
 	net_addr_text(&a, text);
 	CHECK_STR(text, "1.2.3.4");
 }
+
+TEST(a_resolver_is_an_address_with_a_port_or_without)
+{
+	static const char *const good[] = { "1.2.3.4", "1.2.3.4:53", "::1", "[::1]", "[::1]:5353" };
+	static const char *const bad[] = { "", "foo", "1.2.3.4:", "1.2.3.4:0", "1.2.3.4:65536", "1.2.3.4:5x", "[::1", "[::1]5", "[1.2.3.4]:5",
+					   "dns.example:53", "[]:53", ":53", "1.2.3:53" };
+
+	for (size_t i = 0; i < ARRAY_LEN(good); i++)
+		CHECK(net_server_ok(good[i]));
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		CHECK(!net_server_ok(bad[i]));
+}

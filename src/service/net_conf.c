@@ -114,35 +114,6 @@ static int add_host(struct net_conf *c, char *value, struct err *e)
 	return keep(c, NET_CONF_HOST, 0, line, e);
 }
 
-static bool port_ok(const char *text)
-{
-	size_t n = strlen(text);
-
-	return n > 0 && n < 6 && strspn(text, "0123456789") == n && strtoul(text, NULL, 10) > 0 &&
-	       strtoul(text, NULL, 10) < 65536;
-}
-
-/* "1.2.3.4", "1.2.3.4:53", "::1", "[::1]:5353". */
-static bool resolver_ok(char *text)
-{
-	char *colon = strrchr(text, ':'), *close;
-	struct net_addr a;
-
-	if (net_addr_parse(text, &a) == 0)
-		return true;
-	if (*text == '[') {
-		close = strchr(text, ']');
-		if (!close || (close[1] && (close[1] != ':' || !port_ok(close + 2))))
-			return false;
-		*close = '\0';
-		return net_addr_parse(text + 1, &a) == 0 && a.family == 6;
-	}
-	if (!colon || !port_ok(colon + 1))
-		return false;
-	*colon = '\0';
-	return net_addr_parse(text, &a) == 0 && a.family == 4;
-}
-
 static int set_resolver(struct net_conf *c, char *value, struct err *e)
 {
 	char copy[sizeof(c->resolver)], *rest = copy, *one;
@@ -151,7 +122,7 @@ static int set_resolver(struct net_conf *c, char *value, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "must have 1 to %zu bytes", sizeof(c->resolver) - 1);
 	memcpy(copy, value, strlen(value) + 1);
 	while ((one = word(&rest, " \t")))
-		if (*one && !resolver_ok(one))
+		if (*one && !net_server_ok(one))
 			return err_set(e, ERR_INVALID, -EINVAL,
 				       "addresses are wanted, with a port or without: 1.2.3.4, [::1]:5353");
 	memcpy(c->resolver, value, strlen(value) + 1);

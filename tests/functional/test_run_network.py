@@ -110,6 +110,12 @@ def test_the_result_as_json_counts_bytes():
     with web() as port:
         r = run("--json", "--allow", f"web.test:{port}", "--host", "web.test=127.0.0.1", "--allow-private", f"127.0.0.1:{port}", "--", "python3", "-c", FETCH, f"http://web.test:{port}/")
         assert r.json["exit_code"] == 0 and r.json["stdout"] == "hello\n" and r.json["usage"]["net_bytes"] > 50, r
+        assert "cloche-egress" in r.json["enforced"]["network"]
+
+
+def test_a_resolver_that_is_none_is_refused():
+    r = run("--network", "open", "--resolver", "foo", "--", "true")
+    assert r.code == 125 and b"--resolver 'foo' is no address" in r.err, r
 
 
 def test_big_and_half_closed_streams_pass():

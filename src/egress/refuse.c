@@ -9,7 +9,6 @@
 
 #define WHO_PATIENCE (500 * LOOP_MS) /* a busy machine's; it takes a millisecond as a rule */
 #define SAY_PATIENCE LOOP_SEC
-#define SAY_BRIEFLY (200 * LOOP_MS) /* at a port where others than HTTP are as likely: some wait for the server's first word */
 #define AT_ONCE 64U /* of a sandbox: more of them get their reset at once */
 
 struct refused {
@@ -133,7 +132,7 @@ static void say(struct stream *s, uint8_t stage)
 	else if (s->http && s->requests == 1 && !s->up && f->verdict == EGRESS_V_FAILED)
 		say_http(s);
 	else
-		f->listening = !s->http && !s->bytes_in && !s->bytes_out && s->port != 443;
+		f->listening = !s->http && !s->bytes_in && !s->bytes_out && s->port == 80;
 	if (f->said)
 		shutdown(s->client.fd, SHUT_WR);
 }
@@ -173,8 +172,7 @@ static bool asks(const struct stream *s)
 static void go_on(struct stream *s)
 {
 	struct refused *f = s->refused;
-	uint64_t say = f->said || s->port == 80 ? SAY_PATIENCE : SAY_BRIEFLY;
-	uint64_t until = f->listening || f->said ? s->last + say : f->until;
+	uint64_t until = f->listening || f->said ? s->last + SAY_PATIENCE : f->until;
 
 	if ((f->said && s->out.eof && !asks(s)) || (!f->listening && !f->said && !asks(s)) ||
 	    s->box->g->loop.now >= until || loop_timer_set(&s->box->g->loop, &s->timer, until) < 0)

@@ -223,3 +223,26 @@ TEST(what_is_beyond_the_counts_is_not_looked_at)
 	s.nmounts = 3;
 	CHECK_EQ(check(&s), -EINVAL);
 }
+
+TEST(a_machine_has_a_size_and_no_mounts)
+{
+	struct sandbox_spec s = good();
+
+	s.flags |= SPEC_VM;
+	s.nmounts = 0;
+	s.limits.memory = SPEC_VM_MEMORY;
+	CHECK_EQ(check(&s), 0);
+	s.limits.memory = SPEC_VM_MEMORY - 1;
+	CHECK_EQ(check(&s), -EINVAL);
+	s.limits.memory = 0;
+	CHECK_EQ(check(&s), -EINVAL);
+	s.limits.memory = SPEC_VM_MEMORY;
+	s.limits.disk = SPEC_VM_DISK - 1;
+	CHECK_EQ(check(&s), -EINVAL);
+	s.limits.disk = 0;
+	s.nmounts = 1;
+	CHECK_EQ(check(&s), -EOPNOTSUPP);
+	s = good();
+	s.flags |= SPEC_JAIL;
+	CHECK_EQ(check(&s), -EINVAL);
+}

@@ -199,10 +199,11 @@ int qmp_greet(struct qmp *q, char ret[QMP_VERSION], struct err *e)
 		static const char *const names[] = { "major", "minor", "micro", "package" };
 		size_t len = i < 3 ? qmp_member(number, number_len, names[i], &part) : qmp_member(version, version_len, "package", &part);
 
-		put_text(text, sizeof(text), part, len);
-		k += (size_t)snprintf(ret + k, QMP_VERSION - k, "%s%s", i == 0 ? "" : i < 3 ? "." : " ", len ? text : "");
-		if (k >= QMP_VERSION)
-			break;
+		put_text(text, sizeof(text), len ? part : "", len);
+		if (i && k + 1 < QMP_VERSION)
+			ret[k++] = i < 3 ? '.' : ' ';
+		for (const char *c = text; *c && k + 1 < QMP_VERSION; c++)
+			ret[k++] = *c;
 	}
 	drop(q, (size_t)n);
 	return qmp_do(q, -1, "qmp_capabilities", e, "%s", "");

@@ -74,6 +74,21 @@ static int check_limits(const struct spec_limits *l, struct err *e)
 	return 0;
 }
 
+/* What a machine can not be, or be with. */
+static int check_vm(const struct sandbox_spec *s, struct err *e)
+{
+	if (s->nmounts) {
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation 'vm': folders of the host can not be mounted");
+		err_remedy(e, "copy the files into it, or use isolation 'container'");
+		return -EOPNOTSUPP;
+	}
+	if (s->limits.memory < SPEC_VM_MEMORY)
+		return err_set(e, ERR_INVALID, -EINVAL, "memory: a virtual machine needs a size of at least %lluM", SPEC_VM_MEMORY >> 20);
+	if (s->limits.disk && s->limits.disk < SPEC_VM_DISK)
+		return err_set(e, ERR_INVALID, -EINVAL, "disk: a virtual machine needs at least %lluM", SPEC_VM_DISK >> 20);
+	return 0;
+}
+
 static int check_layers(const struct sandbox_spec *s, struct err *e)
 {
 	if (s->layers > SPEC_LAYERS) {
@@ -114,6 +129,8 @@ int spec_check(const struct sandbox_spec *s, struct err *e)
 		r = check_limits(&s->limits, e);
 	if (r == 0)
 		r = check_layers(s, e);
+	if (r == 0 && s->flags & SPEC_VM)
+		r = check_vm(s, e);
 	for (uint32_t i = 0; r == 0 && i < s->nmounts; i++) {
 		r = check_path(s->mount[i].src, "mount source", e);
 		if (r == 0)

@@ -19,7 +19,12 @@
 #define SPEC_SYSTEM_WRITABLE 4U /* image host: /usr can be changed (for root's package managers) */
 #define SPEC_MEMORY 8U /* its newest layer's memory, too: the processes in it go on */
 #define SPEC_NET 16U /* it has a way out (docs/design/0010-egress.md), as ->net says; without it ->net is zero */
-#define SPEC_FLAGS (SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE | SPEC_MEMORY | SPEC_NET)
+#define SPEC_VM 32U /* on a kernel of its own, in a virtual machine (docs/design/0011-vm.md) */
+#define SPEC_FLAGS (SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE | SPEC_MEMORY | SPEC_NET | SPEC_VM)
+
+/* The least a machine works with: its kernel and initramfs, and a filesystem that has room for something. */
+#define SPEC_VM_MEMORY (96ULL << 20)
+#define SPEC_VM_DISK (16ULL << 20)
 
 struct spec_limits { /* 0 = not limited */
 	uint64_t memory, disk, inodes, io_bps;

@@ -315,6 +315,8 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	early_init(&it.early);
 	root_init(&it.root);
 	r = spec_check(spec, e);
+	if (r == 0 && spec->flags & SPEC_VM)
+		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation 'vm' is not in this warden yet");
 	if (r == 0)
 		r = limit_check(&w->env, &spec->limits, e);
 	if (r == 0 && spec->layers)

@@ -74,21 +74,6 @@ static int check_limits(const struct spec_limits *l, struct err *e)
 	return 0;
 }
 
-/* What a machine can not be, or be with. */
-static int check_vm(const struct sandbox_spec *s, struct err *e)
-{
-	if (s->nmounts) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation 'vm': folders of the host can not be mounted");
-		err_remedy(e, "copy the files into it, or use isolation 'container'");
-		return -EOPNOTSUPP;
-	}
-	if (s->limits.memory < SPEC_VM_MEMORY)
-		return err_set(e, ERR_INVALID, -EINVAL, "memory: a virtual machine needs a size of at least %lluM", SPEC_VM_MEMORY >> 20);
-	if (s->limits.disk && s->limits.disk < SPEC_VM_DISK)
-		return err_set(e, ERR_INVALID, -EINVAL, "disk: a virtual machine needs at least %lluM", SPEC_VM_DISK >> 20);
-	return 0;
-}
-
 static int check_layers(const struct sandbox_spec *s, struct err *e)
 {
 	if (s->layers > SPEC_LAYERS) {
@@ -99,6 +84,21 @@ static int check_layers(const struct sandbox_spec *s, struct err *e)
 	for (uint32_t i = 0; i < s->layers; i++)
 		if (strnlen(s->layer[i], ID_SIZE) != ID_LEN || !id_valid(s->layer[i]))
 			return err_set(e, ERR_INVALID, -EINVAL, "layer %u: not an id", i);
+	return 0;
+}
+
+static int check_vm(const struct sandbox_spec *s, struct err *e)
+{
+	if (s->nmounts) {
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation 'vm': folders of the host can not be mounted");
+		err_remedy(e, "leave the mounts out and copy the files, or use isolation 'container'");
+		return -EOPNOTSUPP;
+	}
+	if (s->limits.memory < SPEC_VM_MEMORY)
+		return err_set(e, ERR_INVALID, -EINVAL, "memory: a virtual machine needs a size of at least %lluM",
+			       (unsigned long long)(SPEC_VM_MEMORY / MIB));
+	if (s->limits.disk && s->limits.disk < SPEC_VM_DISK)
+		return err_set(e, ERR_INVALID, -EINVAL, "disk: a virtual machine needs at least 16M");
 	return 0;
 }
 

@@ -10,7 +10,6 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import threading
 import time
@@ -18,7 +17,7 @@ import time
 import pytest
 
 import host
-from host import BUILD, ROOT, children, one_line, run, wait_for
+from host import BUILD, children, one_line, run, wait_for
 
 BOOT = 120  # seconds: emulated, on a busy machine
 
@@ -26,7 +25,7 @@ BOOT = 120  # seconds: emulated, on a busy machine
 @pytest.fixture(scope="module")
 def image():
     """A small root filesystem. It stays in the build folder, so that its disk image in the cache is used again."""
-    subprocess.run([sys.executable, ROOT / "scripts/vm_kernel.py", BUILD / "vm"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([BUILD / "cloche", "image", "vm-kernel"], check=True, stdout=subprocess.DEVNULL)
     folder = BUILD / "vm" / "test-image"
     if not (folder / "done").exists():
         shutil.rmtree(folder, ignore_errors=True)

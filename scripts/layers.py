@@ -12,7 +12,7 @@ BELOW = {
     'linux': ['base'],
     'proto': ['base'],
     'agent': ['proto', 'linux', 'base'],
-    'warden': ['proto', 'linux', 'base'],
+    'warden': ['vm', 'proto', 'linux', 'base'],
     'dump': ['proto', 'linux', 'base'],
     'vm': ['proto', 'linux', 'base'],
     'guest': ['vm', 'warden', 'proto', 'linux', 'base'],

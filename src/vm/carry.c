@@ -402,7 +402,15 @@ static int take(struct carry *c, const struct mux *m)
 	case MUX_ASK:
 	case MUX_STAT:
 	case MUX_FAILED:
+	case MUX_GROUP:
 		return c->other ? c->other(c->arg, m) : 0;
+	case MUX_QUIESCE:
+	case MUX_QUIET:
+	case MUX_GO_ON:
+	case MUX_RESUME:
+	case MUX_RESUMED:
+		return -EBADMSG;
+	case MUX_RESET:
 	case MUX_DATA:
 	case MUX_CREDIT:
 	case MUX_END:

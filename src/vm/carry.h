@@ -55,12 +55,34 @@ struct carry_held {
 	uint32_t exec;
 };
 
+/* A whole frame on its way, and its descriptors: in place, to be changed or taken. */
+struct carry_frame {
+	struct frame f;
+	uint8_t *data; /* head and payload; ->f is decoded from it again when it was changed */
+	int *fds;
+	const uint32_t *chan; /* of ->fds, towards ->ctl: the channels behind them */
+};
+#define CARRY_TAKEN 1 /* it goes no further, and its descriptors are closed */
+#define CARRY_LATER 2 /* not now: asked again at the next turn */
+
+/* Who looks at the frames that pass. Each may be NULL; negative ends it. 0: it goes on. */
+struct carry_hooks {
+	int (*from_ctl)(void *arg, struct carry_frame *f); /* may also be CARRY_TAKEN or _LATER */
+	int (*to_ctl)(void *arg, struct carry_frame *f); /* may also be CARRY_TAKEN */
+	/* Sends frames of its own to ->ctl, between others. 1: there is no room. */
+	int (*own)(void *arg);
+};
+
 struct carry {
 	enum carry_side side;
 	int port, ctl; /* not owned; the port does not block. ->ctl may be -1 at first: what is for it waits */
 	uint32_t epoch;
 	uint32_t uid, gid; /* who may open made pipes by name; UINT32_MAX: leave */
-	/* HELLO, START, ASK, STAT, FAILED. Negative ends it. */
+	bool keeps; /* host: the end of ->ctl, which is closed then, ends nothing. What is for it then goes nowhere */
+	bool net; /* host: the guest may open connections; they are made from here */
+	struct carry_hooks hooks;
+	void *hook_arg;
+	/* HELLO, START, ASK, STAT, FAILED, GROUP; guest: QUIESCE, GO_ON, RESUME before they take effect. Negative ends it. */
 	int (*other)(void *arg, const struct mux *m);
 	void *arg;
 	struct chan *chan; /* MUX_CHANNELS; [0] is the control stream, without ->fd */
@@ -72,6 +94,17 @@ struct carry {
 	size_t from_said, to_sent; /* of the frame at their start */
 	struct carry_held held[CARRY_HELD];
 	size_t nheld;
+	uint32_t top; /* of ->chan: none is used from here on */
+	/* Standing still (still.c). */
+	bool stop; /* host: QUIESCE is to be said, once no frame is half said */
+	bool still; /* what is said waits; ->out up to ->out_stop still goes */
+	bool quiet, resumed; /* host: the guest has answered */
+	int refused; /* host: why it does not stand, as -errno */
+	unsigned quiet_due; /* host: QUIETs that have to come */
+	size_t out_stop;
+	uint32_t restored; /* host: what RESUMED said */
+	/* Host: whether the guest still answers. */
+	uint64_t heard_ns, asked_ns, looked_ns; /* ->asked_ns: 0 when nothing is due */
 };
 
 /* 0 or -ENOMEM. */
@@ -86,6 +119,16 @@ int carry_say(struct carry *c, enum mux_type type, uint32_t channel, const void 
 int carry_turn(struct carry *c, struct pollfd *extra, size_t nextra, int ms);
 /* Whether all that was said has gone into the port. */
 bool carry_flushed(const struct carry *c);
+
+/* still.c, host: see vm/kept.h for their order. */
+int carry_quiesce(struct carry *c);
+/* 1: no byte is under way, and none will be until it goes on. 0: not yet. Negative: the guest can not. */
+int carry_quiet(const struct carry *c);
+/* In the same machine; also when it never became quiet. */
+int carry_go_on(struct carry *c);
+bool carry_resumed(const struct carry *c, uint32_t *ret_restored);
+/* Asks whether it lives, when @busy or when it was asked: to be called each turn. -ETIMEDOUT: a minute without a word. */
+int carry_alive(struct carry *c, bool busy, uint64_t now_ns);
 
 /* chan.c */
 int chan_open_local(struct carry *c, int fd, uint32_t exec); /* takes @fd */

@@ -334,6 +334,13 @@ int chan_message(struct carry *c, const struct mux *m)
 	case MUX_ASK:
 	case MUX_STAT:
 	case MUX_FAILED:
+	case MUX_QUIESCE:
+	case MUX_QUIET:
+	case MUX_GO_ON:
+	case MUX_RESUME:
+	case MUX_RESUMED:
+	case MUX_GROUP:
+	case MUX_RESET:
 		return -EBADMSG;
 	}
 	return x->len ? 0 : chan_serve(c, m->channel, 0);

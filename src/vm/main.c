@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/sys.h"
 #include "vm/carry.h"
-#include "vm/qemu.h"
+#include "vm/machine.h"
 #include "vm/start.h"
 
 #include <signal.h>
@@ -24,14 +24,14 @@
 #define SIDE 0 /* the driver's socket */
 #define EPOCH 1
 #define CONSOLE_MAX 2048 /* of what the kernel said last */
-#define TSC_NS 25000000ULL
-#define TSC_TRIES 50U
+#define TSC_NS 25000000L
 
 struct vmm {
-	struct vm_start start;
+	struct old_start start;
 	uint8_t spec[VM_SPEC_MAX];
-	int fds[VM_FDS];
+	int fds[OLD_FDS];
 	int console;
+	struct machine machine;
 	struct carry carry;
 	bool started; /* the guest knows what to be */
 	bool failed; /* it said why not */
@@ -41,53 +41,19 @@ struct vmm {
 
 static int read_start(struct vmm *v)
 {
-	static uint8_t data[sizeof(struct vm_start) + VM_SPEC_MAX];
+	static uint8_t data[sizeof(struct old_start) + VM_SPEC_MAX];
 	size_t nfds = 0;
-	ssize_t n = fd_recv(SIDE, data, sizeof(data), v->fds, VM_FDS, &nfds);
+	ssize_t n = fd_recv(SIDE, data, sizeof(data), v->fds, OLD_FDS, &nfds);
 
-	if (n < (ssize_t)sizeof(v->start) || nfds < VM_FD_USR)
+	if (n < (ssize_t)sizeof(v->start) || nfds < OLD_FD_USR)
 		return -EBADMSG;
-	if (nfds == VM_FD_USR)
-		v->fds[VM_FD_USR] = -1;
+	if (nfds == OLD_FD_USR)
+		v->fds[OLD_FD_USR] = -1;
 	memcpy(&v->start, data, sizeof(v->start));
 	if (v->start.version != VM_START_VERSION || v->start.spec_len != (size_t)n - sizeof(v->start))
 		return -EPROTO;
 	memcpy(v->spec, data + sizeof(v->start), v->start.spec_len);
 	return 0;
-}
-
-#if defined(__x86_64__)
-/* Both clocks at one moment: of several tries the one in which the least went by, since anybody may take the processor. */
-static void look(uint64_t *ret_ns, uint64_t *ret_count)
-{
-	uint64_t best = UINT64_MAX;
-
-	for (unsigned i = 0; i < TSC_TRIES; i++) {
-		uint64_t before = clock_mono_ns(), count = __builtin_ia32_rdtsc(), gap = clock_mono_ns() - before;
-
-		if (gap >= best)
-			continue;
-		best = gap;
-		*ret_ns = before + gap / 2;
-		*ret_count = count;
-	}
-}
-#endif
-
-/* How fast the processor counts, in kHz; 0 where nobody asks. */
-static uint32_t tsc_khz(void)
-{
-#if defined(__x86_64__)
-	const struct timespec nap = { .tv_nsec = (long)TSC_NS };
-	uint64_t ns[2] = { 0 }, count[2] = { 0 };
-
-	look(&ns[0], &count[0]);
-	nanosleep(&nap, NULL);
-	look(&ns[1], &count[1]);
-	return (uint32_t)((count[1] - count[0]) * 1000000ULL / (ns[1] - ns[0]));
-#else
-	return 0;
-#endif
 }
 
 static int begin(struct vmm *v)
@@ -102,7 +68,7 @@ static int begin(struct vmm *v)
 	memcpy(out + MUX_START_LEN, v->spec, v->start.spec_len);
 	r = carry_say(&v->carry, MUX_START, 0, out, MUX_START_LEN + v->start.spec_len);
 	/* What the host has to say comes behind it. */
-	v->carry.ctl = v->fds[VM_FD_AGENT];
+	v->carry.ctl = v->fds[OLD_FD_AGENT];
 	v->started = true;
 	return r;
 }
@@ -182,36 +148,37 @@ static int loop(struct vmm *v)
 
 static int start(struct vmm *v)
 {
-	int port[2] = { -1, -1 }, con[2] = { -1, -1 }, r;
-	struct qemu_opts o = {
+	const struct timespec nap = { .tv_nsec = TSC_NS };
+	struct counted before, after;
+	struct machine *m = &v->machine;
+	struct err e = { 0 };
+	int r;
+
+	m->opts = (struct qemu_opts){
+		.role = VM_COLD,
+		.accel = VM_TCG,
 		.memory_mib = v->start.memory_mib,
 		.cpus = v->start.cpus,
 		.io_bps = v->start.io_bps,
-		.initrd = v->fds[VM_FD_INITRD],
-		.root = v->fds[VM_FD_ROOT],
-		.disk = v->fds[VM_FD_DISK],
-		.usr = v->fds[VM_FD_USR],
+		.ram = -1,
+		.initrd = v->fds[OLD_FD_INITRD],
+		.root = v->fds[OLD_FD_ROOT],
+		.disk = { v->fds[OLD_FD_DISK] },
+		.disks = 1,
+		.usr = v->fds[OLD_FD_USR],
 	};
-
-	o.tsc_khz = tsc_khz();
-	r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, port);
-	if (r == 0)
-		r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, con);
-	if (r == 0)
-		r = fd_set_nonblock(port[0]);
-	if (r == 0)
-		r = carry_init(&v->carry, CARRY_HOST, port[0], -1, EPOCH);
+	counted_look(&before);
+	nanosleep(&nap, NULL);
+	counted_look(&after);
+	m->opts.tsc_khz = counted_khz(&before, &after);
+	r = machine_start(m, &e);
+	v->console = m->console;
 	if (r < 0)
 		return r;
+	r = carry_init(&v->carry, CARRY_HOST, m->port, -1, EPOCH);
 	v->carry.other = on_message;
 	v->carry.arg = v;
-	v->console = con[0];
-	o.port = port[1];
-	o.console = con[1];
-	r = qemu_start(&o);
-	fd_close(port[1]);
-	fd_close(con[1]);
-	return r < 0 ? r : 0;
+	return r;
 }
 
 int main(void)

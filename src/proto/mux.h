@@ -84,6 +84,18 @@ size_t mux_skip(const uint8_t *data, size_t len);
 /* Writes a head for a payload of @len into @out (MUX_HEAD bytes). */
 void mux_head(uint8_t *out, enum mux_type type, uint32_t epoch, uint32_t channel, uint32_t len);
 
+/* Numbers of a payload. */
+static inline void mux_put_u32(uint8_t out[4], uint32_t v)
+{
+	for (unsigned i = 0; i < 4; i++)
+		out[i] = (uint8_t)(v >> (8 * i));
+}
+
+static inline uint32_t mux_u32(const uint8_t in[4])
+{
+	return (uint32_t)in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16 | (uint32_t)in[3] << 24;
+}
+
 /* Before the sandbox's spec in START. */
 struct mux_start {
 	uint64_t real_ns; /* the time now */

@@ -19,6 +19,7 @@
 /* Kept free for what answers the other end: its amount is bounded by the windows, not by us. */
 #define CARRY_SPARE (64U * 1024U)
 #define CARRY_HELD 512
+#define CHAN_SPARE 128U /* numbers that connections leave to terminals */
 #define CARRY_FRAME (FRAME_HEAD + FRAME_PAYLOAD_MAX)
 #define CARRY_FDS (2 * FRAME_FDS_MAX)
 
@@ -122,6 +123,8 @@ int carry_init(struct carry *c, enum carry_side side, int port, int ctl, uint32_
 void carry_done(struct carry *c);
 /* A message of its own; -ENOBUFS when the other end does not read. */
 int carry_say(struct carry *c, enum mux_type type, uint32_t channel, const void *payload, size_t len);
+/* Guest: a whole small frame of our own to the host, as if it came from ->ctl. */
+int carry_tell(struct carry *c, const uint8_t *frame, size_t len);
 /*
  * Waits at most @ms for anything, also for @extra (its revents are filled), and does what can be done. 0, or: -EPIPE the
  * port has closed, -ECONNRESET ->ctl has, -EBADMSG the other end talks nonsense, -ETIMEDOUT (host) it has not said a word for
@@ -161,6 +164,7 @@ int chan_open_remote(struct carry *c, const struct mux *m, int *ret_fd); /* for 
 int chan_open_net(struct carry *c, int fd, const struct mux_net *to);
 /* @fd takes the place of what is behind it, once it is connected; the other end is told by a byte. Takes @fd, also -errno. */
 int chan_connect(struct carry *c, uint32_t n, int fd);
+int chan_reset(struct carry *c, uint32_t n); /* of a connection: both ends are over at once */
 size_t chan_numbers(const struct carry *c); /* of ours that are free */
 int chan_message(struct carry *c, const struct mux *m);
 /* Whether it is to be polled now, and for what. */

@@ -10,8 +10,6 @@
 #include <termios.h>
 #include <unistd.h>
 
-#define CHAN_SPARE 128U /* numbers that connections leave to terminals */
-
 static int say_u32(struct carry *c, enum mux_type type, uint32_t n, uint32_t v)
 {
 	uint8_t out[4];
@@ -133,6 +131,11 @@ static int reset(struct carry *c, struct chan *x)
 	int r = carry_say(c, MUX_RESET, number(c, x), NULL, 0);
 
 	return r < 0 ? r : cut(c, x);
+}
+
+int chan_reset(struct carry *c, uint32_t n)
+{
+	return reset(c, &c->chan[n]);
 }
 
 static int kind_of(int fd, enum mux_kind *ret)
@@ -364,7 +367,7 @@ int chan_ends(const struct carry *c, const struct chan *x, uint32_t n, int ends[
 	const bool ours = (n & 1) == (c->side == CARRY_HOST);
 	int theirs[2], r;
 
-	if (x->net || (x->sends && x->takes && !x->tty))
+	if (x->sends && x->takes && !x->tty)
 		return sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends);
 	if (x->tty || !ours)
 		return make_ends(c, x->tty ? MUX_TTY : x->sends ? MUX_WRITE : MUX_READ, ends);

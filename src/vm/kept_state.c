@@ -217,8 +217,9 @@ static int load_chan(struct carry *c, struct wire_in *r, struct far *far)
 			memcpy(x.buf, data, len);
 		x.len = len;
 	}
-	e = flags & HAS_FD ? chan_ends(c, &x, n, ends) : 0;
-	if (e == 0 && flags & HAS_FD)
+	/* A connection does not outlive its machine: see cut_net(). */
+	e = flags & HAS_FD && !x.net ? chan_ends(c, &x, n, ends) : 0;
+	if (e == 0 && ends[0] >= 0)
 		e = fd_set_nonblock(ends[0]);
 	x.fd = ends[0];
 	far->fd[n] = ends[1];
@@ -413,6 +414,17 @@ static int load_groups(struct kept *k, struct wire_in *r)
 	return r->bad ? -EBADMSG : 0;
 }
 
+/* Connections were the other machine's. Who has them inside finds them reset. */
+static int cut_net(struct carry *c)
+{
+	int r = 0;
+
+	for (uint32_t n = 2; r == 0 && n < c->top; n += 2)
+		if (c->chan[n].used && c->chan[n].net && !c->chan[n].closed_sent)
+			r = chan_reset(c, n);
+	return r;
+}
+
 int kept_load(struct kept *k, const uint8_t *data, size_t len)
 {
 	struct wire_in r = { data, data + len, false };
@@ -431,6 +443,8 @@ int kept_load(struct kept *k, const uint8_t *data, size_t len)
 	}
 	if (e == 0)
 		e = load_groups(k, &r);
+	if (e == 0)
+		e = cut_net(k->c);
 	if (e == 0 && r.at != r.end)
 		e = -EBADMSG;
 	fd_close_many(far.fd, MUX_CHANNELS);

@@ -87,6 +87,12 @@ static int say_control(struct carry *c, const uint8_t *data, size_t len)
 	return 0;
 }
 
+int carry_tell(struct carry *c, const uint8_t *frame, size_t len)
+{
+	/* Ours go whole, so none is half said. */
+	return c->from_said || control_room(c) < len ? -ENOBUFS : say_control(c, frame, len);
+}
+
 static void frames_drop(struct carry_frames *f, size_t len, size_t nfds)
 {
 	f->len -= len;

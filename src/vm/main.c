@@ -17,7 +17,6 @@
 #include "vm/vmm.h"
 
 #include <signal.h>
-#include <stdatomic.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -52,13 +51,11 @@ void vmm_say_failed(const struct err *e)
 /* For whoever reads usage at any moment: odd while it is not whole. */
 static void put_stat(struct vm_stat *to, const struct mux_stat *s)
 {
-	_Atomic uint64_t *seq = (_Atomic uint64_t *)&to->seq;
-
-	atomic_fetch_add(seq, 1);
-	atomic_thread_fence(memory_order_seq_cst);
+	__atomic_fetch_add(&to->seq, 1, __ATOMIC_SEQ_CST);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	to->stat = *s;
-	atomic_thread_fence(memory_order_seq_cst);
-	atomic_fetch_add(seq, 1);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&to->seq, 1, __ATOMIC_SEQ_CST);
 }
 
 static int on_message(void *arg, const struct mux *m)

@@ -63,6 +63,7 @@ static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 		.agent = GUEST_AGENT,
 		.one_shot = true,
 		.accounting = true,
+		.freezer = true,
 		.disk = g->places.disk,
 		.cache = host ? GUEST_DISK "/cache" : NULL,
 	} };

@@ -279,8 +279,11 @@ void dns_accept(struct box *b)
 	int fd = accept4(b->dns.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	struct dns_conn *c;
 
-	if (fd < 0)
+	if (fd < 0) {
+		if (errno == EMFILE || errno == ENFILE)
+			egress_give_spare(g, b->dns.fd);
 		return;
+	}
 	c = b->dns_conn_count < CONNS ? calloc(1, sizeof(*c)) : NULL;
 	if (!c) {
 		close(fd);

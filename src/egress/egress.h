@@ -50,4 +50,6 @@ int egress_turn(struct egress *g, int most_ms);
 
 /* Streams that a sandbox may have now: an eighth of what all have left, so that a few can not take it all. */
 uint32_t egress_share(const struct egress *g);
+/* There are no descriptors left: who waits in @listener is told, instead of waiting in a queue that keeps us awake. */
+void egress_give_spare(struct egress *g, int listener);
 struct box *egress_box(const struct egress *g, uint64_t number);

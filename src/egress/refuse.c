@@ -274,8 +274,9 @@ void refuse(struct stream *s, uint8_t verdict, const char *reason)
 	    !(s->name ? policy_has_name(b->policy, box_outer(b), s->name->text, s->port, &rule)
 		      : policy_has_addr(b->policy, box_outer(b), &s->addr, s->port, &rule)))
 		policy_wish(s->name ? s->name->text : "", &s->addr, s->port, f->rule);
+	/* Who tries again and again to reach what is not there fills the log no more than who may not. */
 	f->fresh = true;
-	if (verdict != EGRESS_V_FAILED) {
+	if (verdict != EGRESS_V_FAILED || !s->up) {
 		struct egress_stream e = as_report(s, f);
 
 		f->fresh = report_is_new(b, &e);

@@ -109,7 +109,8 @@ static void remember(struct box *b, const struct egress_stream *s, bool lookup)
 	f->s.rule = f->rule;
 	f->s.reason = f->reason;
 	f->s.command = f->s.secrets = "";
-	f->s.pid = 0;
+	f->s.pid = f->s.requests = 0;
+	f->s.usec = f->s.in = f->s.out = 0;
 	f->next = b->fold->first;
 	b->fold->first = f;
 	b->fold->n++;

@@ -15,7 +15,7 @@ BELOW = {
     'warden': ['vm', 'proto', 'linux', 'base'],
     'dump': ['proto', 'linux', 'base'],
     'vm': ['proto', 'linux', 'base'],
-    'guest': ['vm', 'warden', 'proto', 'linux', 'base'],
+    'guest': ['agent', 'vm', 'warden', 'proto', 'linux', 'base'],
     'driver': ['vm', 'warden', 'proto', 'linux', 'base'],
     'cli': ['driver', 'vm', 'warden', 'proto', 'linux', 'base'],
     'probe': ['base'],

@@ -17,10 +17,10 @@
 #define MUX_MAGIC 0xC10C5E41U
 #define MUX_HEAD 24
 #define MUX_PAYLOAD_MAX (40U * 1024U)
-#define MUX_DATA_MAX (16U * 1024U) /* of one DATA message: others get their turn */
+#define MUX_DATA_MAX (32U * 1024U) /* of one DATA message: others get their turn */
 #define MUX_CHANNELS 1024U /* 0 is the agent's control stream */
 /* So much may be under way in one direction of a channel, before its reader says that it has read. */
-#define MUX_WINDOW (64U * 1024U)
+#define MUX_WINDOW (128U * 1024U)
 
 enum mux_type {
 	MUX_HELLO = 1, /* guest: u32 version, u64 bytes of memory it has. Asks for START */
@@ -83,6 +83,18 @@ long mux_decode(const uint8_t *data, size_t len, struct mux *ret);
 size_t mux_skip(const uint8_t *data, size_t len);
 /* Writes a head for a payload of @len into @out (MUX_HEAD bytes). */
 void mux_head(uint8_t *out, enum mux_type type, uint32_t epoch, uint32_t channel, uint32_t len);
+
+/* Numbers of a payload. */
+static inline void mux_put_u32(uint8_t out[4], uint32_t v)
+{
+	for (unsigned i = 0; i < 4; i++)
+		out[i] = (uint8_t)(v >> (8 * i));
+}
+
+static inline uint32_t mux_u32(const uint8_t in[4])
+{
+	return (uint32_t)in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16 | (uint32_t)in[3] << 24;
+}
 
 /* Before the sandbox's spec in START. */
 struct mux_start {

@@ -79,6 +79,7 @@ void get_info(void *arg, struct http_req *q, const struct route *r)
 	jout_object(&j, "features");
 	jout_bool(&j, "checkpoints", true);
 	jout_bool(&j, "network", true);
+	jout_bool(&j, "kvm", o->kvm);
 	jout_end(&j);
 	jout_object(&j, "limits");
 	jout_u64(&j, "cpu_milli", o->cpu_milli);

@@ -92,14 +92,21 @@ static void on_made(void *arg, struct box *b, bool found, const struct err *e)
 	noid_answer_vm(c, 201, b);
 }
 
+/* Emulated machines are slow: who wants those says so. */
+static const char *tier_of(const struct api *a)
+{
+	bool fast = !strcmp(a->noid_isolation, "auto") && a->s->o.kvm;
+
+	return fast || !strcmp(a->noid_isolation, "vm") ? "vm" : "container";
+}
+
 /* Noid's fields, as a sandbox of our own. */
 static int read_create(const struct api *a, const json_t *from, bool admin, struct box_want **ret, struct err *e)
 {
 	const struct service_opts *o = &a->s->o;
 	uint64_t pids = o->pids_max && o->pids_max < NOID_PIDS ? o->pids_max : NOID_PIDS;
 	uint64_t cpus = 1, mem = noid_mem_mib(o);
-	/* Emulated machines are slow: who wants them says so. */
-	const char *name = NULL, *network = NULL, *tier = strcmp(a->noid_isolation, "vm") ? "container" : "vm";
+	const char *name = NULL, *network = NULL, *tier = tier_of(a);
 	struct jin j = JIN_INIT(from, e);
 	AUTO(json_decref) json_t *own = NULL;
 

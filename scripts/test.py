@@ -6,13 +6,14 @@
 The last line is "N passed, N failed". With CLOCHE_NO_SKIP=1 a skip counts as a failure. Each part's output is in
 build/test-logs/<part>.log; a failed part's end is shown.
 
-Parts that run sandboxes on this host run one after the other, since they look for what is left behind. What only
-compiles, or has a machine of its own, goes on beside them and is counted at its place.
+When the programs are built, parts run beside each other (LANES). What looks for things that were left behind has a /tmp,
+/run/cloche and cgroups of its own, or asks only for its own.
 
 A few tests that failed get a second look when nothing else runs: what then passes was held up by the machine's load. It
 counts as passed, and is listed as unsteady, so that it is mended. More than a few are failures, without a second look.
 """
 import concurrent.futures
+import glob
 import json
 import os
 import re
@@ -44,11 +45,10 @@ SECOND_LOOKS = 6  # failures of one part
 class Part:
     """One part's tests, counted, and its log."""
 
-    def __init__(self, name, beside=False, low=False):
+    def __init__(self, name, low=False):
         self.name = name
-        self.beside = beside  # others are at work,
-        self.low = low  # and must not be held up
-        self.seconds = 0
+        self.low = low  # others are at work and must not be held up
+        self.start, self.seconds = time.monotonic(), 0
         self.passed = self.failed = self.skipped = 0
         self.notes = []
         self.second = []  # functions that run failed tests again: the names of those that pass now
@@ -56,14 +56,13 @@ class Part:
         self.path = os.path.join(LOGS, name + '.log')
         self.log = open(self.path, 'w', encoding='utf-8')
 
-    def run(self, *argv, timeout=900, **kw):
+    def run(self, *argv, timeout=1800, **kw):
         """Runs a command into the log. Returns its exit code; a program that hangs is killed with its children."""
         self.log.write(f'$ {" ".join(argv)}\n')
         self.log.flush()
         if self.low:
             # Sessions share the processors evenly, however nice their processes are: the session has to be, too.
             argv = ('sh', '-c', 'echo 19 2>&- >/proc/self/autogroup; exec nice -n 19 "$@"', 'sh', *argv)
-            timeout *= 4  # of the time that is left over
         p = subprocess.Popen(argv, cwd=kw.get('cwd', ROOT), env=dict(os.environ, **kw.get('env', {})),
                              stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT,
                              start_new_session=True)
@@ -139,7 +138,7 @@ class Part:
         result = os.path.join(folder, 'meson-logs/testlog.json')
         if os.path.exists(result):
             os.unlink(result)
-        args = [x for s in suites for x in ('--suite', s)] + (['-t', '10'] if self.low else [])
+        args = [x for s in suites for x in ('--suite', s)] + ['-t', '10' if self.low else '3']
         self.run(MESON, 'test', '-C', folder, '--print-errorlogs', *args)
         if not os.path.exists(result):
             return self.fail('the unit tests did not build')
@@ -269,35 +268,79 @@ def part_demo(p):
     p.check('make demo', p.run('scripts/demo.sh', env={'BUILD': BUILD}) == 0)
 
 
-def run_pytest(p, folder):
-    path = os.path.join(ROOT, folder)
-    if not os.path.isdir(path) or not any(n.startswith('test_') for n in os.listdir(path)):
-        return p.skip(f'no tests in {folder}')
-    result = os.path.join(LOGS, p.name + '.xml')
-    if os.path.exists(result):
-        os.unlink(result)
-    cache = os.path.join(LOGS, p.name + '.cache')
-    shutil.rmtree(cache, ignore_errors=True)
-    argv = ('/usr/bin/python3', '-m', 'pytest', '-q', '-o', 'cache_dir=' + cache, '--junitxml', result)
-    env = {'CLOCHE_BUILD': BUILD, 'PYTHONDONTWRITEBYTECODE': '1'}
-    code = p.run(*argv, folder, env=env, timeout=1500)
-    cases = list(junit(result))
-    for name, bad, skipped in cases:
-        if bad:
-            p.fail(name)
-        elif skipped is not None:
-            p.skip(f'{name}: {skipped}')
-        else:
-            p.passed += 1
-    if code != 0 and not any(bad for _, bad, _ in cases):
-        p.fail(f'pytest {folder}: exit {code}')
+class Shared:
+    """Tests that several pytest processes run at once; see scripts/share.py."""
 
-    def again():
-        if os.path.exists(result):
-            os.unlink(result)
-        p.run(*argv, '--lf', '--lfnf=none', folder, env=env)
-        return [name for name, bad, skipped in junit(result) if not bad and skipped is None]
-    p.second.append(again)
+    def __init__(self, p, args, lanes):
+        self.p, self.args, self.lanes = p, args, lanes
+        self.workers = []
+        self.lock = threading.Lock()
+        self.claims = tempfile.TemporaryDirectory(prefix=p.name + '-taken-', dir=LOGS)  # /tmp is another one there
+
+    def work(self):
+        """One process's share: all that nobody else has taken. Whether it was the last process."""
+        with self.lock:
+            worker = Worker(self, len(self.workers))
+            self.workers.append(worker)
+        worker.run()
+        with self.lock:
+            self.lanes -= 1
+            return self.lanes == 0
+
+    def count(self):
+        p, cases = self.p, [c for w in self.workers for c in junit(w.result)]
+        for name, bad, skipped in cases:
+            if bad:
+                p.fail(name)
+            elif skipped is not None:
+                p.skip(f'{name}: {skipped}')
+            else:
+                p.passed += 1
+        if not cases:
+            p.fail(f'{p.name}: no tests')
+        for w in self.workers:
+            if w.code not in (0, NO_TESTS) and not any(bad for _, bad, _ in junit(w.result)):
+                p.fail(f'pytest {p.name}: exit {w.code}')
+            p.second.append(w.again)
+        collected = [int(n.split('.')[0]) for n in os.listdir(self.claims.name) if n.endswith('.collected')]
+        if collected != [len(cases)] and not p.failed:
+            p.fail(f'{collected} tests were found, {len(cases)} have run')
+        self.claims.cleanup()
+
+
+NO_TESTS = 5  # pytest's exit code
+
+
+class Worker:
+    def __init__(self, shared, number):
+        self.p, self.shared = shared.p, shared
+        base = os.path.join(LOGS, f'{shared.p.name}-{number}')
+        self.result, self.cache, self.code = base + '.xml', base + '.cache', None
+        shutil.rmtree(self.cache, ignore_errors=True)
+        self.argv = ('/usr/bin/python3', '-m', 'pytest', '-q', '-o', 'cache_dir=' + self.cache, '--junitxml', self.result)
+        self.env = {'CLOCHE_BUILD': BUILD, 'PYTHONDONTWRITEBYTECODE': '1'}
+
+    def forget(self):
+        if os.path.exists(self.result):
+            os.unlink(self.result)
+
+    def run(self):
+        self.forget()
+        apart = Part(os.path.basename(self.result)[:-len('.xml')])  # a log of its own
+        env = {**self.env, 'CLOCHE_SHARE': self.shared.claims.name, 'PYTHONPATH': os.path.join(ROOT, 'scripts'),
+               'PYTHONHASHSEED': '0'}  # all must collect the same
+        self.code = apart.run(*self.argv, '-p', 'share', *self.shared.args, env=env, timeout=1500)
+        apart.log.close()
+        with open(apart.path, encoding='utf-8', errors='replace') as f, self.shared.lock:
+            self.p.log.write(f.read())
+
+    def again(self):
+        cases = list(junit(self.result))
+        if not any(bad for _, bad, _ in cases):
+            return []
+        self.forget()
+        self.p.run(*self.argv, '--lf', '--lfnf=none', *self.shared.args, env=self.env)
+        return [name for name, bad, skipped in junit(self.result) if not bad and skipped is None]
 
 
 def junit(path):
@@ -313,20 +356,18 @@ def junit(path):
     return [(name, bad, skipped) for name, (bad, skipped) in cases.items()]
 
 
-def part_functional(p):
-    run_pytest(p, 'tests/functional')
+def vm_tests():
+    return sorted(os.path.relpath(f, ROOT) for f in glob.glob(os.path.join(ROOT, 'tests/functional/test_vm*.py')))
 
 
-def part_security(p):
-    run_pytest(p, 'tests/security')
-
-
-def part_crash(p):
-    run_pytest(p, 'tests/crash')
-
-
-def part_compat(p):
-    run_pytest(p, 'tests/compat/noid')
+# Parts that are pytest's: where their tests are. Machines are emulated, which takes a processor each: they are a part.
+PYTEST = {
+    'functional': lambda: ['tests/functional', *('--ignore=' + f for f in vm_tests())],
+    'security': lambda: ['tests/security'],
+    'crash': lambda: ['tests/crash'],
+    'compat': lambda: ['tests/compat/noid'],
+    'vm': vm_tests,
+}
 
 
 def part_sdk(p):
@@ -373,16 +414,11 @@ def part_readme(p):
         p.tap('README', f.read(), code == 0)
 
 
-# What is quick and what the rest depends on comes first.
 PARTS = {
     'layers': part_layers,
     'build': part_build,
     'unit': part_unit,
     'demo': part_demo,
-    'functional': part_functional,
-    'security': part_security,
-    'crash': part_crash,
-    'compat': part_compat,
     'sdk': part_sdk,
     'asan': part_asan,
     'clang': part_clang,
@@ -391,82 +427,103 @@ PARTS = {
     'readme': part_readme,
     'v2': part_v2,
 }
-# What goes on beside others: from when a part is over (or at once, if it is not asked for), one after the other. Whole
-# parts, or only the builds of some that have to run alone. All but the machine, which measures time, with the lowest
-# priority.
-BESIDE = (
-    ('build', (('fuzz', build_fuzz, False), ('asan', build_asan, False), ('clang', part_clang, True),
-               ('aarch64', part_aarch64, True))),
-    ('sdk', (('v2', part_v2, True),)),
+# What comes first: the rest depends on it.
+FIRST = ('layers', 'build')
+# Then lanes, all at once: each does its parts one after the other. Most tests wait more than they work, so there are
+# more lanes than processors; what only compiles fills the gaps, with the lowest priority. A part of pytest's that is in
+# several lanes is shared by them. "build x" is x's build, ahead of it; "after x" waits.
+TESTS = ('functional', 'security', 'crash', 'compat')
+LANES = (
+    TESTS, TESTS, TESTS,
+    ('unit', 'demo', 'sdk', 'readme'),
+    ('build fuzz', 'build asan', 'clang', 'aarch64', 'asan', 'fuzz'),
+    ('after crash', 'after unit', 'v2', 'vm'),  # emulated machines take processors and measure time
 )
+BUILDS = {'fuzz': build_fuzz, 'asan': build_asan}
+LOW = ('clang', 'aarch64')
 
 
-class Beside(threading.Thread):
-    """Jobs that run while the parts do."""
+class Run:
+    """The parts that were asked for."""
 
-    def __init__(self, jobs):
-        super().__init__(daemon=True)
-        self.jobs, self.parts = jobs, {}
-        self.over = {name: threading.Event() for name, _, _ in jobs}
-        self.start()
+    def __init__(self, names):
+        self.names, self.parts, self.shares = names, [], {}
+        self.over = {name: threading.Event() for name in names}
+        self.lock = threading.Lock()
 
-    def run(self):
-        for name, fn, whole in self.jobs:
-            p = Part(name if whole else name + '-build', beside=True, low=fn is not part_v2)
-            run_part(p, fn)
-            if whole:
-                self.parts[name] = p
-            self.over[name].set()
+    def all(self):
+        for name in FIRST:
+            self.step(name)
+        lanes = [threading.Thread(target=self.lane, args=(lane,), daemon=True) for lane in LANES]
+        for t in lanes:
+            t.start()
+        for t in lanes:
+            t.join()
+        for name in self.names:
+            if not self.over[name].is_set():
+                lost = Part(name)
+                lost.fail(f'{name} did not run to its end')
+                self.end(lost)
+        for p in self.parts:
+            before = p.failed
+            p.look_again()
+            if p.failed < before:
+                print('second look:')
+                show(p)
+        return tuple(sum(getattr(p, x) for p in self.parts) for x in ('passed', 'failed', 'skipped'))
+
+    def lane(self, steps):
+        for step in steps:
+            self.step(step)
+
+    def step(self, step):
+        kind, name = step.split() if ' ' in step else ('', step)
+        if name not in self.names:
+            return
+        if kind == 'after':
+            self.over[name].wait()
+        elif kind == 'build':
+            run_part(Part(name + '-build', low=True), BUILDS[name])
+        elif name in PYTEST:
+            self.share(name)
+        else:
+            self.end(run_part(Part(name, low=name in LOW), PARTS[name]))
+
+    def share(self, name):
+        with self.lock:
+            if name not in self.shares:
+                self.shares[name] = Shared(Part(name), PYTEST[name](), sum(name in lane for lane in LANES))
+            shared = self.shares[name]
+        if shared.work():  # the last
+            self.end(run_part(shared.p, lambda p: shared.count()))
+
+    def end(self, p):
+        with self.lock:
+            self.parts.append(p)
+            show(p)
+        self.over[p.name].set()
 
 
 def run_part(p, fn):
-    start = time.monotonic()
     try:
         fn(p)
     except Exception as e:  # the runner's own mistakes must not hide the other parts
         p.fail(f'{type(e).__name__}: {e}')
     p.log.close()
-    p.seconds = time.monotonic() - start
+    p.seconds = time.monotonic() - p.start
     return p
 
 
 def show(p):
     bad = p.failed + (p.skipped if NO_SKIP else 0)
     print(f'{"FAIL" if bad else "ok":4}  {p.name:12} {p.passed:4} passed {p.failed:3} failed {p.skipped:3} skipped '
-          f'{p.seconds:6.1f} s{" beside others" if p.beside else ""}', flush=True)
+          f'{p.seconds:6.1f} s', flush=True)
     for note in p.notes:
         print(f'      {note}')
     if p.failed:
         with open(p.path, encoding='utf-8', errors='replace') as f:
             for line in f.read().splitlines()[-60:]:
                 print(f'      | {line}')
-
-
-def run_all(names):
-    """Every part, in order: (passed, failed, skipped)."""
-    waiting, beside, done = list(BESIDE), {}, []
-    for name in [None] + names:
-        if name:
-            if name in beside:
-                beside[name].over[name].wait()
-            done.append(beside[name].parts.get(name) if name in beside else None)
-            done[-1] = done[-1] or run_part(Part(name), PARTS[name])
-            show(done[-1])
-        for entry in waiting[:]:
-            after, jobs = entry
-            jobs = [j for j in jobs if j[0] in names]
-            if after == name or (name is None and after not in names):
-                waiting.remove(entry)
-                thread = Beside(jobs) if len(names) > 1 else None
-                beside.update({j[0]: thread for j in jobs if thread})
-    for p in done:
-        if p.failed:
-            before = p.failed
-            p.look_again()
-            if p.failed < before:
-                print('second look:')
-                show(p)
-    return tuple(sum(getattr(p, x) for p in done) for x in ('passed', 'failed', 'skipped'))
 
 
 def heed_signals():
@@ -479,15 +536,15 @@ def heed_signals():
 
 def main():
     heed_signals()
-    names = sys.argv[1:] or (os.environ.get('PARTS') or '').split() or list(PARTS)
+    names = sys.argv[1:] or (os.environ.get('PARTS') or '').split() or [*PARTS, *PYTEST]
     if os.environ.get('CLOCHE_README_TEST') == '1':
         # `make test` in the README: show that it works, without running all of this inside itself.
         names = ['layers', 'build', 'unit']
-    unknown = [n for n in names if n not in PARTS]
+    unknown = [n for n in names if n not in PARTS and n not in PYTEST]
     if unknown:
-        sys.exit(f'test.py: no part {unknown[0]}; there are: {" ".join(PARTS)}')
+        sys.exit(f'test.py: no part {unknown[0]}; there are: {" ".join([*PARTS, *PYTEST])}')
     try:
-        passed, failed, skipped = run_all(names)
+        passed, failed, skipped = Run(names).all()
     finally:
         for p in list(RUNNING):
             os.killpg(p.pid, 9)

@@ -173,17 +173,15 @@ int setup_early(const struct agent *a, const struct frame_mounts *m, const int *
 	int r = 0;
 
 	for (*which = 0; r == 0 && *which < m->n; ++*which) {
-		const char *target = m->mount[*which].target;
-		AUTO_CLOSE int at = -1;
-
 		if (m->mount[*which].kind == FRAME_MOUNT_PARK) {
 			r = mount_attach(fds[*which], "/k", a->cookie);
 			continue;
 		}
-		at = open_in(AT_FDCWD, target, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+		/* Nothing of anybody else's is here yet, so a path leads where it says. */
+		r = mount_attach(fds[*which], m->mount[*which].target, a->cookie);
 		/* What this kernel's /proc does not have needs no truth. */
-		if (at != -ENOENT)
-			r = at < 0 ? at : mount_attach_at(fds[*which], at, a->cookie);
+		if (r == -ENOENT)
+			r = 0;
 	}
 	return r;
 }

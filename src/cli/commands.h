@@ -3,3 +3,4 @@
 #include "cli/doctor.h"
 
 int cmd_run(int argc, char **argv);
+int cmd_image(int argc, char **argv);

@@ -54,6 +54,7 @@ static const struct command {
 } commands[] = {
 	{ "run", cmd_run, "run a command in a sandbox of its own" },
 	{ "doctor", cmd_doctor, "check what this host can enforce; --attack tries to break out" },
+	{ "image", cmd_image, "fetch the kernel that virtual machines run" },
 	{ "serve", cmd_serve, "the daemon: sandboxes over HTTP" },
 	{ "create", cmd_client, "make a sandbox" },
 	{ "exec", cmd_client, "run a command in a sandbox" },

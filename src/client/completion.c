@@ -24,6 +24,7 @@ static const struct elsewhere {
 	  "--no-tty "
 	  "--help" },
 	{ "doctor", "check what this host can enforce", "--attack --json --help" },
+	{ "image", "fetch the kernel of virtual machines", "vm-kernel --help" },
 	{ "serve", "the daemon",
 	  "--data --layers --listen --token-file --config --user --images --allow-mount --pool --tls-cert --tls-key "
 	  "--stop-sandboxes "

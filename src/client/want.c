@@ -98,7 +98,7 @@ const char want_help[] =
 	"  --user NAME|UID[:GID]  user, root (of the sandbox), or ids        user\n"
 	"  -e, --env NAME[=VALUE] a variable of every exec; without a value, ours (repeatable)\n"
 	"  --hostname NAME     the host name inside                          sandbox\n"
-	"  --isolation TIER    container                                     container\n"
+	"  --isolation TIER    container, or vm: a kernel of its own         container\n"
 	"secrets (docs/secrets.md)\n"
 	"  --secret NAME[:HOW]  a file /run/secrets/NAME. HOW: file=PATH, env[=VAR], header[=HEADER]@HOST[:PORT],\n"
 	"                      basic=USER@HOST[:PORT], query=PARAMETER@HOST[:PORT], mask (repeatable)\n"

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum kind { PATH, PATHS, LISTEN, USER, COUNT, SIZE, TIME, CPUS, YES_NO, AUDIT_SYNC, NOID, NETWORK, NETWORKS, DOMAIN };
+enum kind { PATH, PATHS, LISTEN, USER, COUNT, SIZE, TIME, CPUS, YES_NO, AUDIT_SYNC, NOID, ACCEL, NETWORK, NETWORKS, DOMAIN };
 
 #define FIELD(name) offsetof(struct daemon_config, name), sizeof(((struct daemon_config *)NULL)->name)
 
@@ -27,6 +27,9 @@ static const struct key {
 	{ "user", USER, FIELD(user), 0, 0 },
 	{ "images", PATH, FIELD(images), 0, 0 },
 	{ "layers", PATH, FIELD(layers), 0, 0 },
+	{ "vm", PATH, FIELD(vm), 0, 0 },
+	{ "vm_accel", ACCEL, FIELD(vm_accel), 0, 0 },
+	{ "vm_ready", COUNT, FIELD(vm_ready), 0, 64 },
 	{ "allow_mount", PATHS, FIELD(allow_mount), 0, 0 },
 	{ "pool", COUNT, FIELD(pool), 1, 1024 },
 	{ "connections_max", COUNT, FIELD(conns_max), 16, 1000000 },
@@ -84,6 +87,8 @@ void conf_init(struct daemon_config *c)
 		.nofile = 1024,
 		.exec_timeout_ms = 300 * 1000,
 		.noid_isolation = "auto",
+		.vm_accel = "auto",
+		.vm_ready = 1,
 	};
 }
 
@@ -220,6 +225,10 @@ static int put(struct daemon_config *c, const struct key *k, const char *value, 
 	case NOID:
 		if (strcmp(value, "auto") && strcmp(value, "container") && strcmp(value, "vm"))
 			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': want auto, container or vm", value);
+		return put_text(at, k->size, value, e);
+	case ACCEL:
+		if (strcmp(value, "auto") && strcmp(value, "tcg") && strcmp(value, "kvm"))
+			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': want auto, tcg or kvm", value);
 		return put_text(at, k->size, value, e);
 	case NETWORK:
 	case NETWORKS:

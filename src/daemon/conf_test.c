@@ -28,6 +28,8 @@ TEST(without_a_file_everything_has_a_value)
 	CHECK_EQ(c.cpu_milli, 1000);
 	CHECK_EQ(c.exec_timeout_ms, 300000);
 	CHECK_STR(c.noid_isolation, "auto");
+	CHECK_STR(c.vm_accel, "auto");
+	CHECK_EQ(c.vm_ready, 1);
 }
 
 TEST(every_kind_of_value_is_understood)
@@ -71,6 +73,8 @@ TEST(errors_name_file_and_line)
 		{ "cpus = 1e3\n", "f:1: cpus: bad number of CPUs" },
 		{ "audit_output = true\n", "f:1: audit_output: 'true': want yes or no" },
 		{ "audit_sync = yes\n", "f:1: audit_sync: 'yes': want always or second" },
+		{ "vm_accel = hvf\n", "f:1: vm_accel: 'hvf': want auto" },
+		{ "vm_ready = 65\n", "f:1: vm_ready: '65' is not between" },
 		{ "noid_isolation = wasm\n", "f:1: noid_isolation: 'wasm': want auto" },
 		{ "listen = 7070\n", "f:1: listen: address '7070'" },
 		{ "listen = 127.0.0.1:1\nlisten = 127.0.0.1:1\n", "f:2: listen: '127.0.0.1:1' is there twice" },

@@ -23,6 +23,9 @@ struct daemon_config {
 	char user[64]; /* whom the API process runs as */
 	char images[DAEMON_PATH]; /* "" = only `host` */
 	char layers[DAEMON_PATH]; /* where checkpoints are; "" = "layers" below ->data */
+	char vm[DAEMON_PATH]; /* where templates of virtual machines are; "" = "vm" below ->data */
+	char vm_accel[8]; /* auto, tcg, kvm */
+	unsigned vm_ready; /* machines kept ready for each template in use */
 	char allow_mount[16][DAEMON_PATH];
 	unsigned nallow_mount;
 	unsigned pool; /* sandboxes kept ready */

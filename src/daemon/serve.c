@@ -124,6 +124,7 @@ static struct service_opts options(const struct serve *v)
 		.egress_place = v->start->egress_place,
 		.net = &c->network,
 		.audit_output = c->audit_output,
+		.kvm = !strcmp(c->vm_accel, "kvm"),
 		.secrets_key = v->start->secrets_key,
 		.secrets_key_len = v->start->secrets_key_len,
 	};

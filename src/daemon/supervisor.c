@@ -139,7 +139,7 @@ struct warden_args {
 	char *argv[WARDEN_ARGS];
 	unsigned n;
 	char fd[16], uid[16], pool[16], parent[16];
-	char layers[DAEMON_PATH + 8];
+	char layers[DAEMON_PATH + 8], vm[DAEMON_PATH + 8], vm_ready[16];
 };
 
 static void add_arg(struct warden_args *a, const char *option, const char *value)
@@ -171,6 +171,14 @@ static void warden_command(const struct supervisor *s, struct warden_args *a)
 	else
 		snprintf(a->layers, sizeof(a->layers), "%s/layers", c->data);
 	add_arg(a, "--layers", a->layers);
+	if (c->vm[0])
+		snprintf(a->vm, sizeof(a->vm), "%s", c->vm);
+	else
+		snprintf(a->vm, sizeof(a->vm), "%s/vm", c->data);
+	snprintf(a->vm_ready, sizeof(a->vm_ready), "%u", c->vm_ready);
+	add_arg(a, "--vm", a->vm);
+	add_arg(a, "--vm-ready", a->vm_ready);
+	add_arg(a, "--vm-accel", c->vm_accel);
 	if (c->images[0])
 		add_arg(a, "--images", c->images);
 	for (unsigned i = 0; i < c->nallow_mount; i++)

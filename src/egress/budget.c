@@ -129,16 +129,33 @@ void meter_used(struct meter *m, bool out, uint64_t bytes)
 		m->bucket.bytes -= (int64_t)bytes;
 }
 
+/* Forgets what was longer ago than a minute; how many are left. */
+static uint64_t window_move(struct window *w, uint32_t step)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; w->step != step && i < WINDOW_STEPS; i++)
+		w->n[++w->step % WINDOW_STEPS] = 0;
+	w->step = step;
+	for (uint32_t i = 0; i < WINDOW_STEPS; i++)
+		sum += w->n[i];
+	return sum;
+}
+
 bool meter_request(struct name *n, uint32_t most, uint64_t now)
 {
-	uint32_t minute = (uint32_t)(now / SEC / 60) + 1;
+	uint32_t step = (uint32_t)(now / SEC / WINDOW_STEP);
 
-	if (n->minute != minute) {
-		n->minute = minute;
-		n->requests = 0;
+	if (!most)
+		return true;
+	if (!n->window) {
+		n->window = calloc(1, sizeof(*n->window));
+		if (!n->window)
+			return false;
+		n->window->step = step;
 	}
-	if (most && n->requests >= most)
+	if (window_move(n->window, step) >= most)
 		return false;
-	n->requests++;
+	n->window->n[step % WINDOW_STEPS]++;
 	return true;
 }

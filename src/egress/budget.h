@@ -33,5 +33,5 @@ const char *meter_dns(const struct meter *m, const struct meter *tree);
 uint64_t meter_bytes(struct meter *m, struct meter *tree, bool out, uint64_t now, uint64_t *ret_wait,
 		     const char **ret_why);
 void meter_used(struct meter *m, bool out, uint64_t bytes);
-/* Counts one request to @name. False: too many this minute. @most 0: no limit. */
+/* Counts one request to @name. False: too many within the last minute, to 5 seconds. @most 0: no limit. */
 bool meter_request(struct name *n, uint32_t most, uint64_t now);

@@ -78,13 +78,25 @@ TEST(a_small_rate_is_not_lost_in_small_steps)
 	CHECK(given >= 298 && given <= 301);
 }
 
-TEST(requests_are_counted_by_the_minute)
+TEST(never_more_requests_than_allowed_within_any_minute)
 {
 	struct name n = { 0 };
+	uint64_t given[64], first = 0, count = 0;
 
-	for (int i = 0; i < 3; i++)
-		CHECK(meter_request(&n, 3, 61 * SEC));
-	CHECK(!meter_request(&n, 3, 119 * SEC));
-	CHECK(meter_request(&n, 3, 121 * SEC));
-	CHECK(meter_request(&n, 0, 121 * SEC));
+	/* One a second, of which four a minute may be. */
+	for (uint64_t now = 59 * SEC; now < 600 * SEC; now += SEC) {
+		if (!meter_request(&n, 4, now))
+			continue;
+		CHECK(count < ARRAY_LEN(given));
+		given[count++] = now;
+		while (now - given[first] >= 60 * SEC)
+			first++;
+		CHECK(count - first <= 4);
+	}
+	/* Nor many fewer: what is a minute and a step old is forgotten. */
+	CHECK(count >= 4 * (600 - 59) / 66);
+	CHECK(!meter_request(&n, 4, 600 * SEC));
+	CHECK(meter_request(&n, 0, 600 * SEC));
+	CHECK(meter_request(&n, 4, 100000 * SEC));
+	free(n.window);
 }

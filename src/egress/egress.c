@@ -6,6 +6,7 @@
 #include "egress/report.h"
 
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define MOST 8192U /* streams of a sandbox */
@@ -194,6 +195,13 @@ uint32_t egress_share(const struct egress *g)
 	if (share < LEAST)
 		share = LEAST;
 	return share < g->most ? share : g->most;
+}
+
+void egress_give_spare(struct egress *g, int listener)
+{
+	fd_close(g->spare);
+	fd_close(accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+	g->spare = dup(g->loop.ep);
 }
 
 int egress_init(struct egress *g, int listen_fd, int owner_fd, struct err *e)

@@ -37,6 +37,7 @@ struct egress {
 	struct box *folding; /* refusals are folded */
 	struct loop_timer counts_timer, fold_timer;
 	uint32_t seq, asked;
+	uint64_t who_late; /* ns: the owner took too long to say whose a query was; not asked before that */
 	uint32_t most; /* streams of one sandbox, whatever its budget says */
 	uint32_t streams, files; /* of all; descriptors there may be */
 	int spare; /* a descriptor to give when there are none left */
@@ -50,4 +51,6 @@ int egress_turn(struct egress *g, int most_ms);
 
 /* Streams that a sandbox may have now: an eighth of what all have left, so that a few can not take it all. */
 uint32_t egress_share(const struct egress *g);
+/* There are no descriptors left: who waits in @listener is told, instead of waiting in a queue that keeps us awake. */
+void egress_give_spare(struct egress *g, int listener);
 struct box *egress_box(const struct egress *g, uint64_t number);

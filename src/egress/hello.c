@@ -55,9 +55,7 @@ static const char *read_sni(struct span ext, struct hello *ret)
 		return "the ClientHello's server name makes no sense";
 	if (kind != SNI_HOST || list.n)
 		return "the ClientHello has more than one server name";
-	for (size_t i = 0; i < name.n; i++)
-		if (name.p[i] >= 'A' && name.p[i] <= 'Z')
-			return "the ClientHello's server name is not in lower case";
+	/* In lower case from here on, whatever it was: names are the same so, to who compares and to servers. */
 	if (net_name_parse((const char *)name.p, name.n, ret->name) < 0)
 		return "the ClientHello's server name is no host name";
 	return NULL;

@@ -14,10 +14,17 @@ static uint32_t hash_of(const char *text)
 	return h;
 }
 
+static void drop(struct name *n)
+{
+	if (n)
+		free(n->window);
+	free(n);
+}
+
 void names_done(struct names *s)
 {
 	for (uint32_t i = 0; i < s->n; i++)
-		free(s->at[i]);
+		drop(s->at[i]);
 	free(s->at);
 	free(s->hash);
 	*s = (struct names){ 0 };
@@ -62,7 +69,7 @@ static struct name *place(struct names *s, uint32_t index, const char *text, uin
 	memcpy(n->text, text, len);
 	if (s->at[index]) {
 		s->untold -= !s->at[index]->told;
-		free(s->at[index]);
+		drop(s->at[index]);
 	}
 	s->at[index] = n;
 	s->hash[index] = hash_of(text);

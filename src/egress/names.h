@@ -12,10 +12,18 @@
 
 #define NAMES_REST 120U /* seconds; twice what the DNS answers say */
 
+#define WINDOW_STEP 5U /* seconds */
+#define WINDOW_STEPS 13U /* a minute, and the step that has begun */
+
+struct window { /* what was of late */
+	uint32_t step; /* the current one, since the clock began */
+	uint32_t n[WINDOW_STEPS]; /* by step modulo that */
+};
+
 struct name {
 	uint32_t streams; /* that use it now */
 	uint32_t used; /* seconds */
-	uint32_t minute, requests; /* budget "requests": how many in which minute */
+	struct window *window; /* budget "requests"; NULL: none was counted yet */
 	uint16_t index;
 	bool told; /* the owner knows */
 	char text[];

@@ -1,6 +1,7 @@
 #include "egress/refuse.h"
 #include "base/base.h"
 #include "base/json.h"
+#include "egress/dns.h"
 #include "egress/head.h"
 #include "egress/report.h"
 #include "egress/socks.h"
@@ -221,6 +222,8 @@ void refuse_they(struct egress *g, uint32_t seq, const struct egress_they *t)
 		go_on(s);
 		return;
 	}
+	if (b)
+		dns_they(b, seq, t);
 }
 
 static void ask_who(struct stream *s)
@@ -274,11 +277,12 @@ void refuse(struct stream *s, uint8_t verdict, const char *reason)
 	    !(s->name ? policy_has_name(b->policy, box_outer(b), s->name->text, s->port, &rule)
 		      : policy_has_addr(b->policy, box_outer(b), &s->addr, s->port, &rule)))
 		policy_wish(s->name ? s->name->text : "", &s->addr, s->port, f->rule);
+	/* Who tries again and again to reach what is not there fills the log no more than who may not. */
 	f->fresh = true;
-	if (verdict != EGRESS_V_FAILED) {
+	if (verdict != EGRESS_V_FAILED || !s->up) {
 		struct egress_stream e = as_report(s, f);
 
-		f->fresh = report_is_new(b, &e);
+		f->fresh = report_is_new(b, &e, false);
 	}
 	if (b->refusing <= AT_ONCE) {
 		if (f->fresh && verdict != EGRESS_V_FAILED)

@@ -583,19 +583,6 @@ static void begin(struct stream *s)
 		stream_aim(s);
 }
 
-/* There are no descriptors left: the client is told, instead of waiting in a queue that keeps us awake. */
-static void give_spare(struct box *b)
-{
-	struct egress *g = b->g;
-	int fd;
-
-	fd_close(g->spare);
-	fd = accept4(b->tcp.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	fd_close(fd);
-	g->spare = dup(g->loop.ep);
-	b->meter.counts.refused++;
-	report_counts(b);
-}
 
 bool stream_accept(struct box *b)
 {
@@ -606,8 +593,11 @@ bool stream_accept(struct box *b)
 	const char *why;
 
 	if (fd < 0) {
-		if (errno == EMFILE || errno == ENFILE)
-			give_spare(b);
+		if (errno == EMFILE || errno == ENFILE) {
+			egress_give_spare(b->g, b->tcp.fd);
+			b->meter.counts.refused++;
+			report_counts(b);
+		}
 		return false;
 	}
 	why = meter_stream(&b->meter, &b->tree->meter);

@@ -57,7 +57,7 @@ struct stream {
 	uint32_t requests;
 };
 
-#define STREAM_A_TURN (512U * 1024U) /* bytes */
+#define STREAM_A_TURN (1024U * 1024U) /* bytes */
 
 /* One that waits in the listener. False: none does. */
 bool stream_accept(struct box *b);

@@ -1,9 +1,12 @@
 /* PID 1 of a virtual machine, and its parts. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
+#include "vm/carry.h"
+#include "warden/warden.h"
 
 #define GUEST_AGENT "/cloche-agent"
 #define GUEST_IMAGE "/image"
@@ -12,6 +15,26 @@
 struct guest_places {
 	int port; /* the serial port to the host, not blocking */
 	char disk[32]; /* the device for changes */
+};
+
+/* The host's key of an exec group, and the warden's number of it. */
+struct guest_group {
+	uint32_t key, number;
+};
+
+struct guest_net;
+
+struct guest {
+	struct guest_places places;
+	struct carry carry;
+	struct warden *warden;
+	struct warden_sandbox *sandbox;
+	struct guest_group *group;
+	size_t ngroup;
+	struct guest_net *net; /* NULL: it has none */
+	bool watch; /* something may run: the host hears of usage every second */
+	uint64_t stat_ns; /* when it did last */
+	struct err e;
 };
 
 /*
@@ -25,3 +48,21 @@ int boot_host(const struct guest_places *p, struct err *e);
 int boot_fresh(uint64_t real_ns, const uint8_t seed[32], struct err *e);
 /* Memory that is not in use, in bytes. */
 uint64_t boot_memory_left(void);
+
+/*
+ * A machine that goes on from another's state, while its sandbox is frozen: random numbers and clock, then, with
+ * MUX_RESUME_DROP, the end of all its processes; host name, machine-id and generation. FRAME_RESTORED_*, what was made anew.
+ */
+int resume_as(struct guest *g, const struct mux_resume *who, struct err *e);
+
+/* Frames between the host and the agent, as they pass (hooks of the carry). */
+int frames_to_agent(void *arg, struct carry_frame *f);
+int frames_from_agent(void *arg, struct carry_frame *f);
+int frames_group(struct guest *g, const struct mux *m); /* MUX_GROUP */
+/* What the host hears of usage. */
+int guest_say_stat(struct guest *g);
+
+/* The sandbox's way out: what it connects to and asks, as channels. Takes the sockets that the warden made. */
+int net_open(struct guest *g, struct err *e);
+int net_poll(const struct guest *g); /* to be polled for reading; -1: nothing now */
+int net_serve(struct guest *g);

@@ -8,11 +8,10 @@
  * ends the agent, or cuts the port, ends the machine.
  */
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/sys.h"
 #include "guest/guest.h"
-#include "vm/carry.h"
-#include "vm/start.h"
-#include "warden/warden.h"
+#include "vm/side.h"
 
 #include <signal.h>
 #include <sys/reboot.h>
@@ -22,19 +21,12 @@
 #define KEEP_FREE (16 * MIB) /* of its memory, for us and the agent */
 #define LAST_TURNS 200
 #define LAST_MS 10
-
-struct guest {
-	struct guest_places places;
-	struct carry carry;
-	struct warden *warden;
-	struct warden_sandbox *sandbox;
-	struct err e;
-};
+#define STAT_NS 1000000000ULL
 
 static_assert(sizeof(struct sandbox_spec) <= VM_SPEC_MAX, "the spec fits into a message");
 static_assert(MUX_START_LEN + VM_SPEC_MAX <= MUX_PAYLOAD_MAX, "and that into one");
 
-static int say_stat(struct guest *g)
+int guest_say_stat(struct guest *g)
 {
 	struct warden_stat s;
 	struct mux_stat m;
@@ -57,6 +49,9 @@ static int say_stat(struct guest *g)
 		.inodes_used = s.inodes_used,
 		.inodes_size = s.inodes_size,
 	};
+	/* Only the agent is left: nothing changes by itself. */
+	g->watch = g->watch && m.pids > 1;
+	g->stat_ns = clock_mono_ns();
 	mux_stat_encode(&m, out);
 	return carry_say(&g->carry, MUX_STAT, 0, out, sizeof(out));
 }
@@ -68,6 +63,7 @@ static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 		.agent = GUEST_AGENT,
 		.one_shot = true,
 		.accounting = true,
+		.freezer = true,
 		.disk = g->places.disk,
 		.cache = host ? GUEST_DISK "/cache" : NULL,
 	} };
@@ -84,6 +80,10 @@ static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 	spec->limits.cpu_milli = 0;
 	spec->limits.io_bps = 0;
 	spec->flags |= SPEC_DISK;
+	spec->flags &= ~(SPEC_VM | SPEC_MEMORY);
+	/* Who decides is on the host; here everything is let through to there. */
+	if (spec->flags & SPEC_NET)
+		spec->net = (struct steer_rules){ .mode = STEER_OPEN };
 	r = host ? boot_host(&g->places, &g->e) : 0;
 	if (r < 0)
 		return r;
@@ -97,7 +97,39 @@ static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 	g->carry.uid = warden_receipt(g->sandbox)->uid_base + spec->uid;
 	g->carry.gid = warden_receipt(g->sandbox)->uid_base + spec->gid;
 	g->carry.ctl = warden_sock(g->sandbox);
-	return 0;
+	g->carry.hooks = (struct carry_hooks){ .from_ctl = frames_from_agent, .to_ctl = frames_to_agent };
+	g->carry.hook_arg = g;
+	return spec->flags & SPEC_NET ? net_open(g, &g->e) : 0;
+}
+
+/* Not the end of the machine: the host hears of it, and it goes on. */
+static int stand_still(struct guest *g)
+{
+	struct err e;
+	int r = g->sandbox ? warden_freeze(g->warden, g->sandbox, &e) : 0;
+
+	if (r < 0)
+		warden_thaw(g->warden, g->sandbox, NULL);
+	return r;
+}
+
+static int go_on(struct guest *g)
+{
+	return g->sandbox ? warden_thaw(g->warden, g->sandbox, &g->e) : 0;
+}
+
+static int resume(struct guest *g, const struct mux *m)
+{
+	struct mux_resume who;
+	int done = mux_resume_decode(m, &who), r;
+
+	if (done == 0)
+		done = resume_as(g, &who, &g->e);
+	if (done < 0)
+		return done;
+	g->watch = true;
+	r = go_on(g);
+	return r < 0 ? r : done;
 }
 
 static int on_message(void *arg, const struct mux *m)
@@ -108,8 +140,20 @@ static int on_message(void *arg, const struct mux *m)
 	const uint8_t *bytes;
 	int r;
 
-	if (m->type == MUX_ASK)
-		return say_stat(g);
+	switch (m->type) {
+	case MUX_ASK:
+		return guest_say_stat(g);
+	case MUX_GROUP:
+		return frames_group(g, m);
+	case MUX_QUIESCE:
+		return stand_still(g);
+	case MUX_GO_ON:
+		return go_on(g);
+	case MUX_RESUME:
+		return resume(g, m);
+	default:
+		break;
+	}
 	if (m->type != MUX_START || g->sandbox)
 		return -EBADMSG;
 	r = mux_start_decode(m, &start, &bytes);
@@ -138,7 +182,7 @@ static _Noreturn void end(struct guest *g, int r)
 		if (g->places.port >= 0)
 			carry_say(&g->carry, MUX_FAILED, 0, g->e.msg, strlen(g->e.msg));
 	} else if (r == -ECONNRESET) {
-		say_stat(g);
+		guest_say_stat(g);
 	}
 	g->carry.ctl = -1;
 	for (unsigned i = 0; g->places.port >= 0 && i < LAST_TURNS && !carry_flushed(&g->carry); i++)
@@ -147,6 +191,19 @@ static _Noreturn void end(struct guest *g, int r)
 	reboot(RB_AUTOBOOT);
 	for (;;)
 		pause();
+}
+
+static int turn(struct guest *g)
+{
+	struct pollfd net = { .fd = net_poll(g), .events = POLLIN };
+	uint64_t now = clock_mono_ns(), next = g->stat_ns + STAT_NS;
+	int r = 0;
+
+	if (g->watch && !g->carry.still && now >= next)
+		r = guest_say_stat(g);
+	if (r == 0)
+		r = carry_turn(&g->carry, &net, 1, !g->watch ? -1 : now >= next ? 1000 : (int)((next - now) / 1000000) + 1);
+	return r == 0 && net.revents && !g->carry.still ? net_serve(g) : r;
 }
 
 int main(void)
@@ -166,6 +223,6 @@ int main(void)
 	g.carry.arg = &g;
 	r = hello(&g);
 	while (r == 0)
-		r = carry_turn(&g.carry, NULL, 0, -1);
+		r = turn(&g);
 	end(&g, r);
 }

@@ -135,6 +135,11 @@ int cgroup_child_open(const struct cgroup_host *h, const struct cgroup *c, uint3
 int cgroup_child_kill(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
 /* As good as new for other members: 0; -EBUSY when it still has some. */
 int cgroup_child_reset(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
+/*
+ * For a sandbox that comes after: 0 when it is the only child, takes processes and was never refused one; -EBUSY when
+ * not. That nobody is in it the caller knows from the parent, who counts its members as well.
+ */
+int cgroup_child_recycle(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
 int cgroup_child_remove(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
 /* The largest number there is, and how many. */
 int cgroup_children(const struct cgroup_host *h, const struct cgroup *c, uint32_t *ret_last, uint32_t *ret_count);

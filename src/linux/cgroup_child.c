@@ -6,6 +6,8 @@
 #include "linux/cgroup_impl.h"
 #include "linux/cgroup_parse.h"
 
+#include <sys/stat.h>
+
 #define GONE_MS 100
 
 static int parent_of(const struct cgroup_host *h, const struct cgroup *c)
@@ -117,6 +119,31 @@ int cgroup_child_reset(const struct cgroup_host *h, const struct cgroup *c, uint
 		return r < 0 ? r : -EBUSY;
 	if (h->version == 2)
 		return 0;
+	put_name(name, n, "pids.max");
+	return fd_put(parent, name, "max");
+}
+
+int cgroup_child_recycle(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
+{
+	int parent = parent_of(h, c);
+	char name[48], text[256];
+	uint64_t refused;
+	struct stat st;
+	ssize_t len;
+
+	if (parent < 0)
+		return parent;
+	/* Folders count those right below them: 3 links are one. */
+	if (fstat(parent, &st) < 0)
+		return -errno;
+	if (st.st_nlink != 3)
+		return -EBUSY;
+	put_name(name, n, "pids.events");
+	len = fd_get(parent, name, text, sizeof(text));
+	if (len < 0)
+		return (int)len;
+	if (cgroup_parse_kv(text, "max", &refused) < 0 || refused)
+		return -EBUSY;
 	put_name(name, n, "pids.max");
 	return fd_put(parent, name, "max");
 }

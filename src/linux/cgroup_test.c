@@ -432,6 +432,42 @@ TEST(children_of_a_group_are_removed_with_it)
 	CHECK_EQ(groups(&host), 0);
 }
 
+TEST(a_child_is_used_again_only_when_it_is_alone_and_has_no_past)
+{
+	int tries = 20, join;
+	struct cgroup c, child;
+	char max[16];
+
+	CHECK_EQ(cgroup_make(&host, "heir", CGROUP_BIT(CGROUP_PIDS), &c, &err), 0);
+	CHECK_EQ(cgroup_child_recycle(&host, &c, 1) < 0, true);
+	join = cgroup_child_make(&host, &c, 1);
+	CHECK(join >= 0);
+	fd_close(join);
+	if (host.version == 1) {
+		child = c;
+		child.dir[CGROUP_PIDS] = sys_openat(c.dir[CGROUP_PIDS], "x1", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+		child.join[0] = cgroup_child_open(&host, &c, 1);
+		child.njoin = 1;
+		CHECK(child.dir[CGROUP_PIDS] >= 0 && child.join[0] >= 0);
+		/* Whoever was ended in it leaves it closed to others. */
+		CHECK_EQ(cgroup_child_kill(&host, &c, 1), 0);
+		CHECK_EQ(cgroup_child_recycle(&host, &c, 1), 0);
+		CHECK(fd_get(child.dir[CGROUP_PIDS], "pids.max", max, sizeof(max)) > 0);
+		CHECK_STR(max, "max\n");
+		fd_close(cgroup_child_make(&host, &c, 2));
+		CHECK_EQ(cgroup_child_recycle(&host, &c, 1), -EBUSY);
+		CHECK_EQ(cgroup_child_remove(&host, &c, 2), 0);
+		CHECK_EQ(cgroup_child_recycle(&host, &c, 1), 0);
+		CHECK_EQ(fd_put(child.dir[CGROUP_PIDS], "pids.max", "3"), 0);
+		CHECK_EQ(finish(spawn(&host, &child, fork_until_refused, &tries)), 42 << 8);
+		CHECK_EQ(cgroup_child_recycle(&host, &c, 1), -EBUSY);
+		CHECK_EQ(cgroup_child_kill(&host, &c, 1), 0);
+		fd_close(child.dir[CGROUP_PIDS]);
+		fd_close(child.join[0]);
+	}
+	CHECK_EQ(clear(&host, &c), 0);
+}
+
 TEST(a_name_that_is_taken_is_refused_and_the_first_stays)
 {
 	struct cgroup c, d;

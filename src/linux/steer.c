@@ -8,6 +8,7 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <unistd.h>
 
 #ifndef IPV6_TRANSPARENT
@@ -34,6 +35,12 @@
 #define RATE 2000
 #define BURST 4000
 #define BACKLOG 4096
+
+/*
+ * How TCP sends inside, both ways. Nothing is lost on loopback and nobody shares it: pacing, which the host may well have
+ * for the world outside (bbr), only costs time there. Every kernel has this one.
+ */
+#define CONGESTION "reno"
 
 #define IP4_DST 16
 #define IP6_DST 24
@@ -118,10 +125,16 @@ static void put_route(struct netlink *n, uint16_t type, uint16_t flags, int fami
 		.rtm_type = RTN_LOCAL,
 	};
 	const uint32_t lo = LOOPBACK;
+	size_t metrics;
 
 	netlink_begin(n, type, flags, &m, sizeof(m));
 	netlink_put(n, RTA_OIF, &lo, sizeof(lo));
 	netlink_put(n, RTA_PREFSRC, own->addr, family == AF_INET ? 4 : 16);
+	if (type == RTM_DELROUTE)
+		return;
+	metrics = netlink_nest(n, RTA_METRICS);
+	netlink_put_str(n, RTAX_CC_ALGO, CONGESTION);
+	netlink_close(n, metrics);
 }
 
 static int routes(uint16_t addr, uint16_t route, uint16_t flags, struct err *e)
@@ -441,6 +454,9 @@ static int open_socket(enum steer_socket which)
 		r = set(fd, IPPROTO_IPV6, IPV6_TRANSPARENT, 1);
 		if (r == 0)
 			r = set(fd, IPPROTO_IP, IP_TRANSPARENT, 1);
+		/* What is accepted has this from its listener; the sandbox's own end from the route. */
+		if (r == 0 && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, CONGESTION, strlen(CONGESTION)) < 0)
+			r = -errno;
 	}
 	/* What is accepted has ports a server inside may want: 8080 of another host must not keep it from having 8080. */
 	if (r == 0 && !udp)

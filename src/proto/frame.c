@@ -16,6 +16,7 @@ static bool known(uint8_t type)
 	case FRAME_SYNC:
 	case FRAME_FILES:
 	case FRAME_RESTORE:
+	case FRAME_CONNECT:
 	case FRAME_READY:
 	case FRAME_UP:
 	case FRAME_STARTED:
@@ -217,8 +218,6 @@ static bool exec_flags_ok(uint32_t flags)
 		return false;
 	if (flags & FRAME_EXEC_WARM && flags & (FRAME_EXEC_WARM_HOST | FRAME_EXEC_FILTER))
 		return false;
-	if (flags & FRAME_EXEC_WARM_HOST && !(flags & FRAME_EXEC_KEEP))
-		return false;
 	return !(flags & FRAME_EXEC_STDIN) || (flags & (FRAME_EXEC_KEEP | FRAME_EXEC_TTY)) == FRAME_EXEC_KEEP;
 }
 
@@ -299,6 +298,28 @@ struct frame_restore_fds frame_restore_fds(const struct frame_restore *x)
 		at.groups = (int)at.n;
 	at.n += x->groups;
 	return at;
+}
+
+long frame_connect_encode(const struct frame_connect *x, uint8_t *out, size_t size)
+{
+	struct wire_out w = { out, out + size, false };
+
+	wire_put_u32(&w, x->family);
+	wire_put_u32(&w, x->port);
+	return done_out(&w, out);
+}
+
+int frame_connect_decode(const struct frame *f, struct frame_connect *ret)
+{
+	struct wire_in r = { f->payload, f->payload + f->len, false };
+	struct frame_connect x;
+
+	x.family = wire_get_u32(&r);
+	x.port = wire_get_u32(&r);
+	if (done_in(&r) < 0 || f->nfds != 1 || (x.family != 4 && x.family != 6) || !x.port || x.port > 65535)
+		return -EBADMSG;
+	*ret = x;
+	return 0;
 }
 
 long frame_restore_encode(const struct frame_restore *x, uint8_t *out, size_t size)

@@ -33,6 +33,11 @@ enum frame_type {
 	FRAME_FILES = 10, /* struct frame_files; fd: a stream socket. Starts a file worker on it */
 	/* struct frame_restore; fds: frame_restore_fds() tells which. After KEEP, before the first EXEC or FILES */
 	FRAME_RESTORE = 11,
+	/*
+	 * struct frame_connect; fd: a stream socket. Of machines only: what answers at that port of the sandbox's loopback is
+	 * at the other end of it, behind one byte: 0, or the errno of connecting there, and then nothing
+	 */
+	FRAME_CONNECT = 12,
 	/* agent → host */
 	FRAME_READY = 16, /* u32 protocol version, u32 Landlock ABI: locked down, waits for SETUP */
 	FRAME_UP = 17, /* the sandbox stands; with FRAME_SETUP_FRESH: u32 of FRAME_RESTORED_*, what was made anew */
@@ -116,7 +121,7 @@ int frame_setup_decode(const struct frame *f, struct frame_setup *ret); /* 0 or 
 #define FRAME_EXEC_GROUP 16U /* a descriptor to join its group by: "0" is written there */
 /* Started by the sandbox's warm process (proto/warm.h), by a fork of it: argv[0] is its kind, argv[1] the code. No FILTER. */
 #define FRAME_EXEC_WARM 32U
-#define FRAME_EXEC_WARM_HOST 64U /* it is a warm process: the agent's socket is its descriptor 3. With KEEP */
+#define FRAME_EXEC_WARM_HOST 64U /* it is a warm process: the agent's socket is its descriptor 3 */
 #define FRAME_STRINGS_MAX 8192 /* arguments and variables together */
 
 struct frame_exec {
@@ -164,6 +169,14 @@ struct frame_files {
 };
 long frame_files_encode(const struct frame_files *x, uint8_t *out, size_t size);
 int frame_files_decode(const struct frame *f, struct frame_files *ret); /* 0 or -EBADMSG; points into the frame */
+
+/* --- CONNECT --- */
+struct frame_connect {
+	uint32_t family; /* 4 or 6 */
+	uint32_t port;
+};
+long frame_connect_encode(const struct frame_connect *x, uint8_t *out, size_t size);
+int frame_connect_decode(const struct frame *f, struct frame_connect *ret); /* 0 or -EBADMSG */
 
 /* --- RESTORE: the processes of a memory image (proto/memory.h) --- */
 #define FRAME_RESTORE_FILTER 1U /* a descriptor holds a seccomp program to add, as for execs of this sandbox */

@@ -59,7 +59,7 @@ TEST(what_can_never_be_a_frame_is_refused_at_once)
 		unsigned at;
 		uint8_t value;
 	} cases[] = {
-		{ "version 0", 0, 0 },	 { "version 2", 0, 2 },	      { "type 0", 1, 0 },	  { "type 12", 1, 12 },
+		{ "version 0", 0, 0 },	 { "version 2", 0, 2 },	      { "type 0", 1, 0 },	  { "type 13", 1, 13 },
 		{ "type 26", 1, 26 },	 { "type 255", 1, 255 },      { "33 descriptors", 2, 33 }, { "reserved", 3, 1 },
 		{ "length 16M", 11, 1 }, { "length 2^31", 11, 0x80 },
 	};
@@ -261,8 +261,8 @@ TEST(an_exec_outside_the_rules_is_bad)
 	CHECK_EQ(exec_of(x, 4), -EBADMSG);
 	x.flags = FRAME_EXEC_WARM | FRAME_EXEC_WARM_HOST | FRAME_EXEC_KEEP;
 	CHECK_EQ(exec_of(x, 5), -EBADMSG);
-	x.flags = FRAME_EXEC_WARM_HOST;
-	CHECK_EQ(exec_of(x, 3), -EBADMSG);
+	x.flags = FRAME_EXEC_WARM_HOST; /* also when nobody keeps it */
+	CHECK_EQ(exec_of(x, 3), 0);
 	x.flags = FRAME_EXEC_WARM;
 	CHECK_EQ(exec_of(x, 3), 0);
 	x.argc = 1;
@@ -530,4 +530,23 @@ TEST(every_stage_has_a_text)
 		CHECK(frame_stage_text(i)[0]);
 	CHECK_STR(frame_stage_text(FRAME_STAGE_COUNT), "?");
 	CHECK_STR(frame_stage_text(UINT32_MAX), "?");
+}
+
+TEST(a_connect_has_one_socket_a_family_and_a_port)
+{
+	struct frame_connect x = { .family = 6, .port = 8080 }, y;
+	uint8_t out[16];
+	struct frame f = { .type = FRAME_CONNECT, .nfds = 1, .payload = out };
+
+	f.len = (uint32_t)frame_connect_encode(&x, out, sizeof(out));
+	CHECK_EQ(frame_connect_decode(&f, &y), 0);
+	CHECK(y.family == 6 && y.port == 8080);
+	f.nfds = 0;
+	CHECK_EQ(frame_connect_decode(&f, &y), -EBADMSG);
+	f.nfds = 1;
+	f.len++;
+	CHECK_EQ(frame_connect_decode(&f, &y), -EBADMSG);
+	x.port = 0;
+	f.len = (uint32_t)frame_connect_encode(&x, out, sizeof(out));
+	CHECK_EQ(frame_connect_decode(&f, &y), -EBADMSG);
 }

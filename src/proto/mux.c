@@ -43,7 +43,7 @@ long mux_decode(const uint8_t *data, size_t len, struct mux *ret)
 	type = wire_get_u32(&r);
 	sum = wire_get_u32(&r);
 	if (magic != MUX_MAGIC || sum != check(data) || m.len > MUX_PAYLOAD_MAX || m.channel >= MUX_CHANNELS ||
-	    type < MUX_HELLO || type > MUX_FAILED)
+	    type < MUX_HELLO || type > MUX_TYPE_LAST)
 		return -EBADMSG;
 	if (len < MUX_HEAD + (size_t)m.len)
 		return 0;
@@ -85,6 +85,77 @@ int mux_start_decode(const struct mux *m, struct mux_start *ret, const uint8_t *
 		return -EBADMSG;
 	*ret = s;
 	*ret_spec = r.at;
+	return 0;
+}
+
+static void put_bytes(struct wire_out *w, const void *data, size_t len)
+{
+	const uint8_t *at = data;
+
+	for (size_t i = 0; i < len; i++)
+		wire_put_u8(w, at[i]);
+}
+
+static void get_bytes(struct wire_in *r, void *ret, size_t len)
+{
+	uint8_t *at = ret;
+
+	for (size_t i = 0; i < len; i++)
+		at[i] = wire_get_u8(r);
+}
+
+void mux_resume_encode(const struct mux_resume *x, uint8_t out[MUX_RESUME_LEN])
+{
+	struct wire_out w = { out, out + MUX_RESUME_LEN, false };
+
+	wire_put_u32(&w, x->epoch);
+	wire_put_u32(&w, x->flags);
+	wire_put_u64(&w, x->real_ns);
+	put_bytes(&w, x->seed, sizeof(x->seed));
+	put_bytes(&w, x->generation, sizeof(x->generation));
+	put_bytes(&w, x->hostname, sizeof(x->hostname));
+}
+
+int mux_resume_decode(const struct mux *m, struct mux_resume *ret)
+{
+	struct wire_in r = { m->payload, m->payload + m->len, false };
+	struct mux_resume x = { 0 };
+
+	x.epoch = wire_get_u32(&r);
+	x.flags = wire_get_u32(&r);
+	x.real_ns = wire_get_u64(&r);
+	get_bytes(&r, x.seed, sizeof(x.seed));
+	get_bytes(&r, x.generation, sizeof(x.generation));
+	get_bytes(&r, x.hostname, sizeof(x.hostname));
+	if (r.bad || r.at != r.end || x.flags & ~(MUX_RESUME_DROP | MUX_RESUME_FRESH) ||
+	    !memchr(x.hostname, 0, sizeof(x.hostname)))
+		return -EBADMSG;
+	*ret = x;
+	return 0;
+}
+
+void mux_net_encode(const struct mux_net *x, uint8_t out[MUX_NET_LEN])
+{
+	struct wire_out w = { out, out + MUX_NET_LEN, false };
+
+	wire_put_u32(&w, MUX_NET);
+	wire_put_u32(&w, x->family);
+	wire_put_u32(&w, x->port);
+	put_bytes(&w, x->addr, sizeof(x->addr));
+}
+
+int mux_net_decode(const struct mux *m, struct mux_net *ret)
+{
+	struct wire_in r = { m->payload, m->payload + m->len, false };
+	uint32_t kind = wire_get_u32(&r);
+	struct mux_net x;
+
+	x.family = wire_get_u32(&r);
+	x.port = wire_get_u32(&r);
+	get_bytes(&r, x.addr, sizeof(x.addr));
+	if (r.bad || r.at != r.end || kind != MUX_NET || (x.family != 4 && x.family != 6) || !x.port || x.port > 65535)
+		return -EBADMSG;
+	*ret = x;
 	return 0;
 }
 

@@ -17,10 +17,10 @@
 #define MUX_MAGIC 0xC10C5E41U
 #define MUX_HEAD 24
 #define MUX_PAYLOAD_MAX (40U * 1024U)
-#define MUX_DATA_MAX (16U * 1024U) /* of one DATA message: others get their turn */
-#define MUX_CHANNELS 256U /* 0 is the agent's control stream */
+#define MUX_DATA_MAX (32U * 1024U) /* of one DATA message: others get their turn */
+#define MUX_CHANNELS 1024U /* 0 is the agent's control stream */
 /* So much may be under way in one direction of a channel, before its reader says that it has read. */
-#define MUX_WINDOW (64U * 1024U)
+#define MUX_WINDOW (128U * 1024U)
 
 enum mux_type {
 	MUX_HELLO = 1, /* guest: u32 version, u64 bytes of memory it has. Asks for START */
@@ -35,7 +35,19 @@ enum mux_type {
 	MUX_ASK = 10, /* host: u32 enum mux_ask */
 	MUX_STAT = 11, /* guest: struct mux_stat, the answer, or its last word */
 	MUX_FAILED = 12, /* guest: what could not be done, text. Then it ends */
+	/*
+	 * Standing still, for a checkpoint. Host: QUIESCE, and then nothing. Guest: its sandbox is frozen, then QUIET, u32
+	 * errno (0: it stands), and then nothing. After that no byte is under way.
+	 */
+	MUX_QUIESCE = 13,
+	MUX_QUIET = 14,
+	MUX_GO_ON = 15, /* host: in the same machine, as if nothing had been */
+	MUX_RESUME = 16, /* host: in another, struct mux_resume. Of any epoch; the new one begins behind it */
+	MUX_RESUMED = 17, /* guest: u32 FRAME_RESTORED_*, what was made anew. The sandbox goes on */
+	MUX_GROUP = 18, /* host: u32 key of an exec group (what its descriptor said), u32 enum mux_group */
+	MUX_RESET = 19, /* the connection behind the channel was refused or cut; END and STOP follow */
 };
+#define MUX_TYPE_LAST MUX_RESET
 
 /* What the receiver's process is to get. */
 enum mux_kind {
@@ -44,6 +56,13 @@ enum mux_kind {
 	MUX_BOTH = 3, /* a stream socket */
 	MUX_TTY = 4, /* a terminal's master */
 	MUX_BLOB = 5, /* a file with these bytes; no channel stays */
+	/* guest: a connection to the outside, struct mux_net: the host makes it. Belongs to no frame */
+	MUX_NET = 6,
+};
+
+enum mux_group {
+	MUX_GROUP_KILL = 1, /* all that is in it */
+	MUX_GROUP_END = 2, /* it is not needed any more */
 };
 
 enum mux_ask {
@@ -65,6 +84,18 @@ size_t mux_skip(const uint8_t *data, size_t len);
 /* Writes a head for a payload of @len into @out (MUX_HEAD bytes). */
 void mux_head(uint8_t *out, enum mux_type type, uint32_t epoch, uint32_t channel, uint32_t len);
 
+/* Numbers of a payload. */
+static inline void mux_put_u32(uint8_t out[4], uint32_t v)
+{
+	for (unsigned i = 0; i < 4; i++)
+		out[i] = (uint8_t)(v >> (8 * i));
+}
+
+static inline uint32_t mux_u32(const uint8_t in[4])
+{
+	return (uint32_t)in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16 | (uint32_t)in[3] << 24;
+}
+
 /* Before the sandbox's spec in START. */
 struct mux_start {
 	uint64_t real_ns; /* the time now */
@@ -74,6 +105,31 @@ struct mux_start {
 #define MUX_START_LEN (8 + 32 + 4)
 void mux_start_encode(const struct mux_start *s, uint8_t out[MUX_START_LEN]);
 int mux_start_decode(const struct mux *m, struct mux_start *ret, const uint8_t **ret_spec); /* 0 or -EBADMSG */
+
+/* Who a machine is that goes on from another's state. */
+struct mux_resume {
+	uint32_t epoch; /* of what follows, both ways */
+	uint32_t flags; /* MUX_RESUME_* */
+	uint64_t real_ns; /* the time now */
+	uint8_t seed[32]; /* for the guest's random numbers */
+	uint8_t generation[16];
+	char hostname[64]; /* NUL-ended; "": as it was */
+};
+#define MUX_RESUME_DROP 1U /* all processes but the agent are ended first */
+#define MUX_RESUME_FRESH 2U /* its files were another's: new machine-id and generation */
+#define MUX_RESUME_LEN (4 + 4 + 8 + 32 + 16 + 64)
+void mux_resume_encode(const struct mux_resume *x, uint8_t out[MUX_RESUME_LEN]);
+int mux_resume_decode(const struct mux *m, struct mux_resume *ret); /* 0 or -EBADMSG */
+
+/* Where to. */
+struct mux_net {
+	uint32_t family; /* 4 or 6 */
+	uint32_t port; /* 1-65535 */
+	uint8_t addr[16]; /* IPv4 in the first four, the rest zero */
+};
+#define MUX_NET_LEN (4 + 4 + 4 + 16) /* with the kind before it */
+void mux_net_encode(const struct mux_net *x, uint8_t out[MUX_NET_LEN]);
+int mux_net_decode(const struct mux *m, struct mux_net *ret); /* 0 or -EBADMSG */
 
 /* What the guest says of itself: nothing of it is trusted, and nothing is decided by it but words. */
 #define MUX_STAT_FIELDS(X)                                                                                             \

@@ -56,7 +56,7 @@ TEST(sizes_types_and_channels_out_of_range_are_none)
 	CHECK_EQ(mux_decode(data, sizeof(data), &m), -EBADMSG);
 	mux_head(data, MUX_DATA, 0, MUX_CHANNELS, 0);
 	CHECK_EQ(mux_decode(data, sizeof(data), &m), -EBADMSG);
-	mux_head(data, (enum mux_type)(MUX_FAILED + 1), 0, 0, 0);
+	mux_head(data, (enum mux_type)(MUX_TYPE_LAST + 1), 0, 0, 0);
 	CHECK_EQ(mux_decode(data, sizeof(data), &m), -EBADMSG);
 	mux_head(data, (enum mux_type)0, 0, 0, 0);
 	CHECK_EQ(mux_decode(data, sizeof(data), &m), -EBADMSG);
@@ -105,4 +105,29 @@ TEST(start_and_stat_are_exactly_as_long_as_they_say)
 	CHECK(b.oom_kills == 3 && b.inodes_size == UINT64_MAX);
 	m.len++;
 	CHECK_EQ(mux_stat_decode(&m, &b), -EBADMSG);
+}
+
+TEST(resume_and_net_are_exactly_as_they_went)
+{
+	uint8_t data[256];
+	struct mux_resume a = { .epoch = 9, .flags = MUX_RESUME_DROP, .real_ns = 5, .seed = { 7 }, .generation = { 8 }, .hostname = "h" };
+	struct mux_resume b;
+	struct mux_net n = { .family = 6, .port = 443, .addr = { [15] = 1 } }, o;
+	struct mux m = { .payload = data, .len = MUX_RESUME_LEN };
+
+	mux_resume_encode(&a, data);
+	CHECK_EQ(mux_resume_decode(&m, &b), 0);
+	CHECK(!memcmp(&a, &b, sizeof(a)));
+	memset(data + MUX_RESUME_LEN - 64, 'x', 64); /* a name without an end */
+	CHECK_EQ(mux_resume_decode(&m, &b), -EBADMSG);
+	mux_net_encode(&n, data);
+	m.len = MUX_NET_LEN;
+	CHECK_EQ(mux_net_decode(&m, &o), 0);
+	CHECK(!memcmp(&n, &o, sizeof(n)));
+	m.len++;
+	CHECK_EQ(mux_net_decode(&m, &o), -EBADMSG);
+	n.family = 5;
+	mux_net_encode(&n, data);
+	m.len = MUX_NET_LEN;
+	CHECK_EQ(mux_net_decode(&m, &o), -EBADMSG);
 }

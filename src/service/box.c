@@ -148,7 +148,7 @@ void box_note(struct box *b, const struct who *who, const char *kind)
 		if (b->want->origin.pooled)
 			jout_bool(j, "pooled", true);
 		jout_str(j, "image", b->want->spec->image);
-		jout_str(j, "isolation", "container");
+		jout_str(j, "isolation", tier_name(b->want->spec));
 		net_want_write(b->want->net, "network", j);
 		jout_u64(j, "memory", b->want->spec->limits.memory);
 		jout_u64(j, "cpu_milli", b->want->spec->limits.cpu_milli);

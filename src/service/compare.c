@@ -113,6 +113,16 @@ static int spec_of(const struct state *t, struct sandbox_spec *ret, struct err *
 	return 0;
 }
 
+/* A machine's files are on a disk that only a machine reads. */
+static int check_tier(const struct sandbox_spec *s, struct err *e)
+{
+	if (!(s->flags & SPEC_VM))
+		return 0;
+	err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the files of a virtual machine can not be compared, exported or promoted");
+	err_remedy(e, "fetch what is needed as an archive (`cloche cp`, GET …/files?op=archive), or use isolation \"container\"");
+	return -EOPNOTSUPP;
+}
+
 static struct tenant *tenant_of(const struct state *t)
 {
 	return t->box ? t->box->tenant : t->checkpoint ? t->checkpoint->tenant : NULL;
@@ -120,7 +130,7 @@ static struct tenant *tenant_of(const struct state *t)
 
 static int older_of(const struct state *t, const struct sandbox_spec *spec, struct sandbox_spec *ret, struct err *e)
 {
-	const uint32_t kind = SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE;
+	const uint32_t kind = SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE | SPEC_VM;
 	int r = 0;
 
 	*ret = *spec;
@@ -148,6 +158,8 @@ int compare_open(struct service *s, const struct compare_want *w, compare_fn *fn
 	if (other && other != t)
 		return err_set(e, ERR_REFUSED, -EPERM, "both must be of the same tenant");
 	r = spec_of(&w->to, &spec, e);
+	if (r == 0)
+		r = check_tier(&spec, e);
 	if (r == 0)
 		r = older_of(&w->from, &spec, &older, e);
 	if (r < 0)

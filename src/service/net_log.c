@@ -40,6 +40,8 @@ static void write_fields(const struct egress_stream *x, bool lookup, struct json
 		jout_u64(j, "duration_ms", x->usec / 1000);
 		if (x->requests)
 			jout_u64(j, "requests", x->requests);
+		if (x->times > 1)
+			jout_u64(j, "times", x->times);
 	} else {
 		jout_u64(j, "times", x->times ? x->times : 1);
 	}

@@ -261,6 +261,20 @@ static void on_connected(uv_poll_t *h, int status, int events)
 		finish(d, NULL);
 }
 
+static int watch(struct port_dial *d, int events, uv_poll_cb fn)
+{
+	int r;
+
+	d->poll = malloc(sizeof(*d->poll));
+	r = d->poll ? uv_poll_init(d->box->service->loop, d->poll, d->fd) : -ENOMEM;
+	if (r < 0) {
+		free(TAKE_PTR(d->poll));
+		return r;
+	}
+	d->poll->data = d;
+	return uv_poll_start(d->poll, events, fn);
+}
+
 static int start(struct port_dial *d)
 {
 	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(d->number) };
@@ -280,14 +294,52 @@ static int start(struct port_dial *d)
 		r = connect(d->fd, (const struct sockaddr *)&in, sizeof(in));
 	if (r < 0 && errno != EINPROGRESS)
 		return -errno;
-	d->poll = malloc(sizeof(*d->poll));
-	r = d->poll ? uv_poll_init(d->box->service->loop, d->poll, d->fd) : -ENOMEM;
-	if (r < 0) {
-		free(TAKE_PTR(d->poll));
-		return r;
-	}
-	d->poll->data = d;
-	return uv_poll_start(d->poll, UV_WRITABLE, on_connected);
+	return watch(d, UV_WRITABLE, on_connected);
+}
+
+/* --- into a machine: its agent's link carries it, and says in the first byte how it went --- */
+
+static void on_said(uv_poll_t *h, int status, int events)
+{
+	struct port_dial *d = h->data;
+	uint8_t why = 0;
+	ssize_t n = status < 0 ? 0 : recv(d->fd, &why, 1, MSG_DONTWAIT);
+
+	(void)events;
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	stop_poll(d);
+	if (n == 1 && !why)
+		finish(d, NULL);
+	else
+		refused(d, n == 1 ? why : ECONNRESET);
+}
+
+static int reach_in(struct port_dial *d)
+{
+	const struct frame_connect x = { .family = d->v6 ? 6 : 4, .port = d->number };
+	int pair[2], r;
+	uint8_t out[16];
+	long len = frame_connect_encode(&x, out, sizeof(out));
+
+	if (len < 0)
+		return (int)len;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+		return -errno;
+	d->fd = pair[0];
+	r = alink_send(&d->box->link, FRAME_CONNECT, 0, out, (size_t)len, &pair[1], 1);
+	fd_close(pair[1]);
+	return r < 0 ? r : watch(d, UV_READABLE, on_said);
+}
+
+static void on_broken(uv_timer_t *t)
+{
+	struct port_dial *d = t->data;
+	struct err e = { 0 };
+
+	err_set(&e, ERR_LOST, -EPIPE, "sandbox '%s' can not be reached just now", d->box->want->name);
+	err_remedy(&e, "try again");
+	finish(d, &e);
 }
 
 static void on_socket(void *arg, int r, const struct wlink_answer *a, const struct err *e)
@@ -317,6 +369,11 @@ static void on_socket(void *arg, int r, const struct wlink_answer *a, const stru
 
 static void ask(struct port_dial *d)
 {
+	if (d->box->want->spec->flags & SPEC_VM) {
+		if (reach_in(d) < 0)
+			uv_timer_start(d->timer, on_broken, 0, 0); /* not from within the call that asks */
+		return;
+	}
 	d->asking = true;
 	wlink_call(d->box->service->warden, WARDEN_SOCKET, d->box->handle, d->v6 ? 6 : 4, NULL, on_socket, d);
 }

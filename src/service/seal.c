@@ -158,10 +158,11 @@ static void on_sealed(void *arg, int r, const struct wlink_answer *a, const stru
 		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was ended or restored meanwhile", x->box->want->name);
 	if (r == 0)
 		r = put_chain(c, l->parent, &x->e);
-	if (r == 0 && l->flags & MSG_LAYER_MEMORY)
+	/* A machine's is always in it; what was asked for says whether its processes are to go on. */
+	if (r == 0 && x->asked && l->flags & MSG_LAYER_MEMORY)
 		r = save_execs(x);
 	if (r == 0) {
-		c->memory = l->flags & MSG_LAYER_MEMORY;
+		c->memory = x->asked && l->flags & MSG_LAYER_MEMORY;
 		c->memory_size = l->memory;
 		c->size = l->size;
 		c->files = l->files;
@@ -222,8 +223,8 @@ static void start(struct sealing *x)
 	layer_hold(b->service, c->id);
 	c->held = true;
 	x->asked = x->memory != MEMORY_NO;
-	/* Those that only wait for more to do would be waited for. */
-	if (x->asked)
+	/* Those that only wait for more to do would be waited for; in a machine they would be part of what is saved. */
+	if (x->asked || b->want->spec->flags & SPEC_VM)
 		file_workers_drop(b);
 	x->begun_ns = clock_real_ns();
 	wlink_call_layer(b->service->warden, WARDEN_SEAL, b->handle, x->asked, c->id, on_sealed, x);

@@ -276,25 +276,34 @@ static void read_network(struct jin *j, struct box_want *w)
 		j->r = net_want_parse(v, &w->net, j->e);
 }
 
-static void read_tier(struct jin *j)
+const char *tier_name(const struct sandbox_spec *s)
+{
+	return s->flags & SPEC_VM ? "vm" : "container";
+}
+
+/* The flag of it. Whether this host can make one is the warden's to say. */
+static uint32_t read_tier(struct jin *j)
 {
 	const char *tier = "container";
+	bool later;
 
 	jin_str(j, "isolation", &tier, 32);
-	if (j->r == 0 && strcmp(tier, "container")) {
-		bool later = !strcmp(tier, "vm") || !strcmp(tier, "process") || !strcmp(tier, "wasm");
-
-		j->r = later ? err_set(j->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation '%s' is not in this version",
-				       tier)
-			     : err_set(j->e, ERR_INVALID, -EINVAL, "isolation '%s': unknown", tier);
-		err_remedy(j->e, "use isolation \"container\"");
-	}
+	if (j->r < 0 || !strcmp(tier, "container"))
+		return 0;
+	if (!strcmp(tier, "vm"))
+		return SPEC_VM;
+	later = !strcmp(tier, "process") || !strcmp(tier, "wasm");
+	j->r = later ? err_set(j->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation '%s' is not in this version", tier)
+		     : err_set(j->e, ERR_INVALID, -EINVAL, "isolation '%s': unknown", tier);
+	err_remedy(j->e, "use isolation \"container\" or \"vm\"");
+	return 0;
 }
 
 static void read_files(const struct service_opts *o, struct jin *j, bool admin, struct box_want *w)
 {
 	static const char fit_host[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
-	const char *image = "host", *hostname = "sandbox", *storage = "memory", *workdir = NULL;
+	const uint32_t tier = read_tier(j);
+	const char *image = "host", *hostname = "sandbox", *storage = tier ? "disk" : "memory", *workdir = NULL;
 	struct sandbox_spec *s = w->spec;
 	bool read_only = false;
 
@@ -318,9 +327,12 @@ static void read_files(const struct service_opts *o, struct jin *j, bool admin, 
 		jin_bad(j, "hostname", "letters, digits, '-' and '.' are wanted, the first a letter or digit");
 	if (strcmp(storage, "memory") && strcmp(storage, "disk"))
 		jin_bad(j, "storage", "\"memory\" or \"disk\" is wanted");
+	else if (tier && strcmp(storage, "disk"))
+		jin_bad(j, "storage", "a virtual machine's is \"disk\"");
 	snprintf(s->hostname, sizeof(s->hostname), "%s", hostname);
 	snprintf(s->workdir, sizeof(s->workdir), "%s", workdir ? workdir : w->user.uid ? "/home/user" : "/root");
-	s->flags = (read_only ? SPEC_READ_ONLY : SPEC_SYSTEM_WRITABLE) | (!strcmp(storage, "disk") ? SPEC_DISK : 0);
+	s->flags = (read_only ? SPEC_READ_ONLY : SPEC_SYSTEM_WRITABLE) | (!strcmp(storage, "disk") ? SPEC_DISK : 0) |
+		   tier;
 }
 
 static int read_all(const struct service_opts *o, const json_t *from, bool admin, struct box_want *w, struct err *e)
@@ -336,7 +348,6 @@ static int read_all(const struct service_opts *o, const json_t *from, bool admin
 	jin_str(&j, "user", &user, sizeof(w->user.text) - 1);
 	if (j.r == 0)
 		j.r = user_parse(user, &w->user, e);
-	read_tier(&j);
 	read_network(&j, w);
 	read_limits(o, &j, admin, w);
 	read_files(o, &j, admin, w);
@@ -464,7 +475,7 @@ void box_want_write_config(const struct box_want *w, struct json *j)
 	const struct sandbox_spec *s = w->spec;
 	const char *image = strrchr(s->image, '/');
 
-	jout_str(j, "isolation", "container");
+	jout_str(j, "isolation", tier_name(s));
 	jout_str(j, "image", image ? image + 1 : s->image);
 	write_milli(j, "cpus", s->limits.cpu_milli);
 	jout_u64(j, "memory", s->limits.memory);

@@ -79,6 +79,8 @@ struct box_want {
 void layers_text(const struct sandbox_spec *s, char text[LAYERS_TEXT]);
 int layers_parse(const char *text, struct sandbox_spec *s, struct err *e);
 
+/* "container" or "vm". */
+const char *tier_name(const struct sandbox_spec *s);
 /* A whole spec again, from one that may be short. */
 void want_spec(const struct box_want *w, struct sandbox_spec *ret);
 /* @admin: may lift limits, and go beyond the configured ones. */

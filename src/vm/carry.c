@@ -1,12 +1,15 @@
 #include "vm/carry.h"
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/sys.h"
-
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 
 #define IN_SIZE (2 * (MUX_HEAD + MUX_PAYLOAD_MAX))
 #define SIZES_MS 100 /* how often a terminal's size is looked at */
+#define EXTRA_MAX 8U
+/* A guest that says nothing while something runs is asked; one that does not answer is lost. */
+#define LOOK_MS 5000
+#define ASK_NS 10000000000ULL
+#define LOST_NS 60000000000ULL
 
 static void frames_free(struct carry_frames *f)
 {
@@ -28,6 +31,7 @@ int carry_init(struct carry *c, enum carry_side side, int port, int ctl, uint32_
 	}
 	for (uint32_t n = 0; n < MUX_CHANNELS; n++)
 		c->chan[n].fd = -1;
+	c->top = 1;
 	c->chan[0] = (struct chan){ .used = true, .fd = -1, .credit = MUX_WINDOW, .window = MUX_WINDOW };
 	return 0;
 }
@@ -46,7 +50,7 @@ void carry_done(struct carry *c)
 
 bool carry_flushed(const struct carry *c)
 {
-	return c->out_at == c->out_len;
+	return c->out_at >= (c->still ? c->out_stop : c->out_len);
 }
 
 size_t carry_room(const struct carry *c)
@@ -61,6 +65,7 @@ int carry_say(struct carry *c, enum mux_type type, uint32_t channel, const void 
 	if (c->out_at) {
 		memmove(c->out, c->out + c->out_at, c->out_len - c->out_at);
 		c->out_len -= c->out_at;
+		c->out_stop -= c->out_stop < c->out_at ? c->out_stop : c->out_at;
 		c->out_at = 0;
 	}
 	if (len > MUX_PAYLOAD_MAX || CARRY_OUT - c->out_len < MUX_HEAD + len)
@@ -74,8 +79,10 @@ int carry_say(struct carry *c, enum mux_type type, uint32_t channel, const void 
 
 static int flush_port(struct carry *c)
 {
-	while (c->out_at < c->out_len) {
-		ssize_t n = sys_write(c->port, c->out + c->out_at, c->out_len - c->out_at);
+	const size_t end = c->still ? c->out_stop : c->out_len;
+
+	while (c->out_at < end) {
+		ssize_t n = sys_write(c->port, c->out + c->out_at, end - c->out_at);
 
 		if (n == -EAGAIN || n == -EINTR)
 			return 0;
@@ -83,317 +90,33 @@ static int flush_port(struct carry *c)
 			return -EPIPE;
 		c->out_at += (size_t)n;
 	}
-	c->out_at = c->out_len = 0;
+	if (!c->still)
+		c->out_at = c->out_len = 0;
 	return 0;
-}
-
-/* Starts the wait of an EXITED. How many bytes it is for. */
-static uint64_t due(struct carry *c, uint32_t exec)
-{
-	uint64_t sum = 0;
-
-	for (uint32_t n = 1; n < MUX_CHANNELS; n++) {
-		struct chan *x = &c->chan[n];
-		int waiting = 0;
-
-		if (!x->used || x->exec != exec || x->fd < 0)
-			continue;
-		if (c->side == CARRY_HOST)
-			x->due = x->takes ? x->len - x->at : 0;
-		else if (x->sends && !x->end_sent && ioctl(x->fd, FIONREAD, &waiting) == 0 && waiting > 0)
-			x->due = (uint64_t)waiting;
-		sum += x->due;
-	}
-	return sum;
-}
-
-static uint64_t still_due(const struct carry *c, uint32_t exec)
-{
-	uint64_t sum = 0;
-
-	for (uint32_t n = 1; n < MUX_CHANNELS; n++)
-		if (c->chan[n].used && c->chan[n].exec == exec)
-			sum += c->chan[n].due;
-	return sum;
-}
-
-/* 1: the frame waits for its exec's output, and is put aside. */
-static int hold(struct carry *c, const struct frame *f, const uint8_t *data, size_t len)
-{
-	struct carry_held *h = &c->held[c->nheld];
-
-	if (f->type != FRAME_EXITED || f->nfds || len > sizeof(h->data) || !due(c, f->id))
-		return 0;
-	if (c->nheld == CARRY_HELD)
-		return -ENOBUFS;
-	memcpy(h->data, data, len);
-	h->len = len;
-	h->exec = f->id;
-	c->nheld++;
-	return 1;
-}
-
-/* Control bytes into the port, as far as the other end has room for. */
-static size_t control_room(const struct carry *c)
-{
-	size_t room = carry_room(c), credit = c->chan[0].credit;
-
-	room = room < MUX_HEAD ? 0 : room - MUX_HEAD;
-	return credit < room ? credit : room;
-}
-
-static int say_control(struct carry *c, const uint8_t *data, size_t len)
-{
-	for (size_t n; len; data += n, len -= n) {
-		int r;
-
-		n = len < MUX_DATA_MAX ? len : MUX_DATA_MAX;
-		r = carry_say(c, MUX_DATA, 0, data, n);
-		if (r < 0)
-			return r;
-		c->chan[0].credit -= (uint32_t)n;
-	}
-	return 0;
-}
-
-static void frames_drop(struct carry_frames *f, size_t len, size_t nfds)
-{
-	f->len -= len;
-	memmove(f->data, f->data + len, f->len);
-	f->nfds -= nfds;
-	memmove(f->fds, f->fds + nfds, f->nfds * sizeof(*f->fds));
-	memmove(f->chan, f->chan + nfds, f->nfds * sizeof(*f->chan));
-}
-
-/* Released EXITED frames first: they came before what is behind them. */
-static int release_to_port(struct carry *c)
-{
-	for (size_t i = 0; i < c->nheld;) {
-		struct carry_held *h = &c->held[i];
-		int r;
-
-		if (still_due(c, h->exec) || control_room(c) < h->len) {
-			i++;
-			continue;
-		}
-		r = say_control(c, h->data, h->len);
-		if (r < 0)
-			return r;
-		*h = c->held[--c->nheld];
-	}
-	return 0;
-}
-
-/* Whole frames from ->ctl into the port; descriptors become channels. */
-static int pass_to_port(struct carry *c)
-{
-	struct carry_frames *in = &c->from;
-	int r = c->from_said || c->side == CARRY_HOST ? 0 : release_to_port(c);
-
-	while (r == 0) {
-		struct frame f;
-		long n = frame_decode(in->data, in->len, &f);
-		size_t rest, room;
-
-		if (n == 0)
-			return 0;
-		if (n < 0 || f.nfds > in->nfds)
-			return -EBADMSG;
-		if (!c->from_said) {
-			r = c->side == CARRY_HOST ? 0 : hold(c, &f, in->data, (size_t)n);
-			if (r == 1) {
-				frames_drop(in, (size_t)n, 0);
-				r = 0;
-				continue;
-			}
-			if (r == 0 && !control_room(c))
-				return 0;
-			for (size_t i = 0; r == 0 && i < f.nfds; i++)
-				r = chan_open_local(c, TAKE_FD(in->fds[i]), f.id);
-			if (r < 0)
-				return r;
-		}
-		room = control_room(c);
-		rest = (size_t)n - c->from_said;
-		rest = rest < room ? rest : room;
-		if (!rest)
-			return 0;
-		r = say_control(c, in->data + c->from_said, rest);
-		c->from_said += rest;
-		if (r < 0 || c->from_said < (size_t)n)
-			return r;
-		c->from_said = 0;
-		frames_drop(in, (size_t)n, f.nfds);
-	}
-	return r;
-}
-
-static int read_ctl(struct carry *c)
-{
-	struct carry_frames *in = &c->from;
-	size_t got = 0;
-	ssize_t n;
-
-	if (in->len == CARRY_FRAME)
-		return 0;
-	n = fd_recv(c->ctl, in->data + in->len, CARRY_FRAME - in->len, in->fds + in->nfds, CARRY_FDS - in->nfds, &got);
-	if (n == -EAGAIN || n == -EINTR)
-		return 0;
-	if (n <= 0)
-		return -ECONNRESET;
-	in->len += (size_t)n;
-	in->nfds += got;
-	return 0;
-}
-
-static ssize_t send_some(int sock, const void *data, size_t len, const int *fds, size_t nfds)
-{
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(FRAME_FDS_MAX * sizeof(int))];
-	struct iovec iov = { (void *)(uintptr_t)data, len };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
-
-	if (nfds) {
-		struct cmsghdr *h;
-
-		memset(control, 0, sizeof(control));
-		m.msg_control = control;
-		m.msg_controllen = (socklen_t)CMSG_SPACE(nfds * sizeof(int));
-		h = CMSG_FIRSTHDR(&m);
-		h->cmsg_level = SOL_SOCKET;
-		h->cmsg_type = SCM_RIGHTS;
-		h->cmsg_len = (socklen_t)CMSG_LEN(nfds * sizeof(int));
-		memcpy(CMSG_DATA(h), fds, nfds * sizeof(int));
-	}
-	return sys_sendmsg(sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
-/* 1: it did not fit now. */
-static int send_ctl(struct carry *c, const uint8_t *data, size_t len, const int *fds, size_t nfds)
-{
-	while (c->to_sent < len) {
-		ssize_t n = send_some(c->ctl, data + c->to_sent, len - c->to_sent, fds, c->to_sent ? 0 : nfds);
-
-		if (n == -EAGAIN || n == -EINTR)
-			return 1;
-		if (n <= 0)
-			return -ECONNRESET;
-		c->to_sent += (size_t)n;
-	}
-	c->to_sent = 0;
-	return 0;
-}
-
-static int release_to_ctl(struct carry *c)
-{
-	for (size_t i = 0; i < c->nheld;) {
-		struct carry_held *h = &c->held[i];
-		int r;
-
-		if (still_due(c, h->exec)) {
-			i++;
-			continue;
-		}
-		r = fd_send_now(c->ctl, h->data, h->len, NULL, 0);
-		if (r == -EAGAIN)
-			return 1;
-		if (r < 0)
-			return -ECONNRESET;
-		*h = c->held[--c->nheld];
-	}
-	return 0;
-}
-
-/* Whole frames to ->ctl, each with its descriptors. 1: there is no room. */
-static int pass_to_ctl(struct carry *c)
-{
-	struct carry_frames *out = &c->to;
-	int r = 0;
-
-	if (c->side == CARRY_HOST && !c->to_sent)
-		r = release_to_ctl(c);
-	while (r == 0 && c->ctl >= 0) {
-		struct frame f;
-		long n = frame_decode(out->data, out->len, &f);
-
-		if (n == 0)
-			return 0;
-		if (n < 0 || f.nfds > out->nfds)
-			return -EBADMSG;
-		if (!c->to_sent) {
-			for (size_t i = 0; i < f.nfds; i++)
-				if (out->chan[i])
-					c->chan[out->chan[i]].exec = f.id;
-			r = c->side == CARRY_HOST ? hold(c, &f, out->data, (size_t)n) : 0;
-		}
-		if (r == 0)
-			r = send_ctl(c, out->data, (size_t)n, out->fds, f.nfds);
-		else if (r == 1)
-			r = 0;
-		if (r == 0) {
-			fd_close_many(out->fds, f.nfds);
-			frames_drop(out, (size_t)n, f.nfds);
-		}
-	}
-	return r;
-}
-
-/* What was read of it gives room again, unless a whole frame waits to be taken. */
-static int credit_control(struct carry *c)
-{
-	struct chan *x = &c->chan[0];
-	struct frame f;
-	uint8_t out[4];
-
-	if (!x->owed || frame_decode(c->to.data, c->to.len, &f) != 0)
-		return 0;
-	for (unsigned i = 0; i < 4; i++)
-		out[i] = (uint8_t)(x->owed >> (8 * i));
-	x->window += x->owed;
-	x->owed = 0;
-	return carry_say(c, MUX_CREDIT, 0, out, sizeof(out));
-}
-
-static int take_control(struct carry *c, const struct mux *m)
-{
-	struct chan *x = &c->chan[0];
-	uint32_t n;
-	int r;
-
-	if (m->type == MUX_CREDIT) {
-		n = m->len == 4 ? (uint32_t)m->payload[0] | (uint32_t)m->payload[1] << 8 | (uint32_t)m->payload[2] << 16 |
-					  (uint32_t)m->payload[3] << 24 : 0;
-		if (!n || n > MUX_WINDOW - x->credit)
-			return -EBADMSG;
-		x->credit += n;
-		return 0;
-	}
-	if (m->type != MUX_DATA || !m->len || m->len > x->window || c->to.len + m->len > CARRY_FRAME + MUX_WINDOW)
-		return -EBADMSG;
-	memcpy(c->to.data + c->to.len, m->payload, m->len);
-	c->to.len += m->len;
-	x->window -= m->len;
-	x->owed += m->len;
-	r = pass_to_ctl(c);
-	return r < 0 ? r : credit_control(c);
 }
 
 static int take_open(struct carry *c, const struct mux *m)
 {
 	struct carry_frames *out = &c->to;
-	int r;
+	int r, fd = -1;
 
 	if (out->nfds == CARRY_FDS)
 		return -EBADMSG;
-	r = chan_open_remote(c, m, &out->fds[out->nfds]);
-	if (r == 0)
-		out->chan[out->nfds++] = m->channel;
-	return r;
+	r = chan_open_remote(c, m, &fd);
+	if (r < 0 || fd < 0)
+		return r;
+	out->fds[out->nfds] = fd;
+	out->chan[out->nfds++] = m->channel;
+	return 0;
 }
 
 static int take(struct carry *c, const struct mux *m)
 {
-	if (m->epoch != c->epoch)
+	if (m->epoch != c->epoch && (m->type != MUX_RESUME || c->side == CARRY_HOST))
 		return 0;
+	/* Who stands still has said its last word. */
+	if (c->quiet || (c->still && c->side == CARRY_GUEST && m->type != MUX_GO_ON && m->type != MUX_RESUME))
+		return -EBADMSG;
 	switch ((enum mux_type)m->type) {
 	case MUX_OPEN:
 		return take_open(c, m);
@@ -402,7 +125,15 @@ static int take(struct carry *c, const struct mux *m)
 	case MUX_ASK:
 	case MUX_STAT:
 	case MUX_FAILED:
+	case MUX_GROUP:
 		return c->other ? c->other(c->arg, m) : 0;
+	case MUX_QUIESCE:
+	case MUX_QUIET:
+	case MUX_GO_ON:
+	case MUX_RESUME:
+	case MUX_RESUMED:
+		return still_take(c, m);
+	case MUX_RESET:
 	case MUX_DATA:
 	case MUX_CREDIT:
 	case MUX_END:
@@ -414,17 +145,11 @@ static int take(struct carry *c, const struct mux *m)
 	return m->channel ? chan_message(c, m) : take_control(c, m);
 }
 
-static int read_port(struct carry *c)
+static int take_all(struct carry *c)
 {
-	ssize_t n = sys_read(c->port, c->in + c->in_len, IN_SIZE - c->in_len);
 	size_t at = 0;
 	int r = 0;
 
-	if (n == -EAGAIN || n == -EINTR)
-		return 0;
-	if (n <= 0)
-		return -EPIPE;
-	c->in_len += (size_t)n;
 	while (r == 0 && at < c->in_len) {
 		struct mux m;
 		long len = mux_decode(c->in + at, c->in_len - at, &m);
@@ -439,8 +164,30 @@ static int read_port(struct carry *c)
 		at += (size_t)len;
 	}
 	c->in_len -= at;
-	memmove(c->in, c->in + at, c->in_len);
+	if (at)
+		memmove(c->in, c->in + at, c->in_len);
 	return r;
+}
+
+/* A guest's port gives a page at a time, so it is asked until the buffer is full; which has room for any message. */
+static int read_port(struct carry *c)
+{
+	while (c->in_len < IN_SIZE) {
+		ssize_t n = sys_read(c->port, c->in + c->in_len, IN_SIZE - c->in_len);
+
+		if (n == -EAGAIN || n == -EINTR)
+			break;
+		if (n <= 0 && c->in_len) {
+			int r = take_all(c);
+
+			return r < 0 ? r : -EPIPE;
+		}
+		if (n <= 0)
+			return -EPIPE;
+		c->in_len += (size_t)n;
+		c->heard = true;
+	}
+	return take_all(c);
 }
 
 static int serve_chans(struct carry *c, const struct pollfd *p, const uint32_t *which, size_t n)
@@ -453,31 +200,84 @@ static int serve_chans(struct carry *c, const struct pollfd *p, const uint32_t *
 	return r;
 }
 
-int carry_turn(struct carry *c, struct pollfd *extra, size_t nextra, int ms)
+/* How long may be waited; -ETIMEDOUT: the guest is of no more use. Time in which we did not run ourselves does not count. */
+static int look_alive(struct carry *c, int ms)
 {
-	struct pollfd p[2 + 8 + MUX_CHANNELS];
-	uint32_t which[MUX_CHANNELS];
-	size_t n = 2 + nextra, chans = 0;
-	bool waiting, full;
-	int r = pass_to_ctl(c);
+	const uint8_t ask[4] = { MUX_ASK_STAT };
+	uint64_t now = clock_mono_ns(), gone = now - c->looked_ns;
 
-	assert(nextra <= 8);
-	waiting = r == 1;
+	if (c->side == CARRY_GUEST || c->still || !c->hooks.busy)
+		return ms;
+	if (gone > 2 * LOOK_MS * 1000000ULL && c->asked_ns)
+		c->asked_ns += gone;
+	if (gone > 2 * LOOK_MS * 1000000ULL)
+		c->heard_ns += gone;
+	c->looked_ns = now;
+	if (c->heard) {
+		c->heard_ns = now;
+		c->asked_ns = 0;
+	}
+	c->heard = false;
+	if (!c->asked_ns && !c->hooks.busy(c->hook_arg))
+		return ms;
+	if (c->asked_ns && now > c->asked_ns && now - c->asked_ns > LOST_NS)
+		return -ETIMEDOUT;
+	if (!c->asked_ns && now > c->heard_ns && now - c->heard_ns > ASK_NS && carry_say(c, MUX_ASK, 0, ask, sizeof(ask)) == 0)
+		c->asked_ns = now;
+	return ms < 0 || ms > LOOK_MS ? LOOK_MS : ms;
+}
+
+/* What can be done without waiting. 1: ->ctl has no room. */
+static int before_turn(struct carry *c)
+{
+	int waiting = pass_to_ctl(c), r = waiting;
+
 	if (r == 0)
 		r = credit_control(c);
 	r = r < 0 ? r : pass_to_port(c);
+	r = r < 0 ? r : still_begin(c);
+	return r < 0 ? r : waiting;
+}
+
+static int after_turn(struct carry *c, const struct pollfd *p)
+{
+	int r = 0;
+
+	if (p[0].revents & (POLLIN | POLLHUP | POLLERR))
+		r = read_port(c);
+	if (r == 0 && p[1].revents & (POLLIN | POLLHUP | POLLERR))
+		r = read_ctl(c);
+	if (r == 0 && !c->still)
+		r = pass_to_port(c);
+	return r < 0 ? r : flush_port(c);
+}
+
+int carry_turn(struct carry *c, struct pollfd *extra, size_t nextra, int ms)
+{
+	struct pollfd p[2 + EXTRA_MAX + MUX_CHANNELS];
+	uint32_t which[MUX_CHANNELS];
+	size_t n = 2 + nextra, chans = 0;
+	bool waiting, full;
+	int r = c->still ? 0 : before_turn(c);
+
+	assert(nextra <= EXTRA_MAX);
+	waiting = r == 1;
+	r = r < 0 ? r : flush_port(c);
 	if (r < 0)
 		return r;
-	if (chan_sizes(c) && (ms < 0 || ms > SIZES_MS))
+	if (!c->still && chan_sizes(c) && (ms < 0 || ms > SIZES_MS))
 		ms = SIZES_MS;
+	r = ms = look_alive(c, ms);
+	if (r == -ETIMEDOUT)
+		return r;
 	p[0] = (struct pollfd){ .fd = c->port, .events = (short)(POLLIN | (carry_flushed(c) ? 0 : POLLOUT)) };
 	/* Frames that have to wait are enough; one who hangs up meanwhile is heard of after them. */
 	full = c->from.len == CARRY_FRAME || c->from.nfds > CARRY_FDS / 2;
-	p[1] = (struct pollfd){ .fd = full && !waiting ? -1 : c->ctl,
+	p[1] = (struct pollfd){ .fd = c->still || (full && !waiting) ? -1 : c->ctl,
 				.events = (short)((full ? 0 : POLLIN) | (waiting ? POLLOUT : 0)) };
 	if (nextra)
 		memcpy(p + 2, extra, nextra * sizeof(*extra));
-	for (uint32_t i = 1; i < MUX_CHANNELS; i++) {
+	for (uint32_t i = 1; i < c->top && !c->still; i++) {
 		short events;
 
 		if (!c->chan[i].used || !chan_poll(c, &c->chan[i], &events))
@@ -490,11 +290,5 @@ int carry_turn(struct carry *c, struct pollfd *extra, size_t nextra, int ms)
 	if (nextra)
 		memcpy(extra, p + 2, nextra * sizeof(*extra));
 	r = serve_chans(c, p + 2 + nextra, which, chans);
-	if (r == 0 && p[0].revents & (POLLIN | POLLHUP | POLLERR))
-		r = read_port(c);
-	if (r == 0 && p[1].revents & (POLLIN | POLLHUP | POLLERR))
-		r = read_ctl(c);
-	if (r == 0)
-		r = pass_to_port(c);
-	return r < 0 ? r : flush_port(c);
+	return r < 0 ? r : after_turn(c, p);
 }

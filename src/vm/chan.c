@@ -2,6 +2,7 @@
 #include "base/sys.h"
 #include "vm/carry.h"
 
+#include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -9,22 +10,13 @@
 #include <termios.h>
 #include <unistd.h>
 
-static void put_u32(uint8_t *out, uint32_t v)
-{
-	for (unsigned i = 0; i < 4; i++)
-		out[i] = (uint8_t)(v >> (8 * i));
-}
-
-static uint32_t get_u32(const uint8_t *in)
-{
-	return (uint32_t)in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16 | (uint32_t)in[3] << 24;
-}
+#define PIPE_SIZE (256 * 1024)
 
 static int say_u32(struct carry *c, enum mux_type type, uint32_t n, uint32_t v)
 {
 	uint8_t out[4];
 
-	put_u32(out, v);
+	mux_put_u32(out, v);
 	return carry_say(c, type, n, out, sizeof(out));
 }
 
@@ -40,12 +32,17 @@ void chan_free(struct chan *x)
 	*x = (struct chan){ .fd = -1 };
 }
 
-static int begin(struct chan *x, int fd, enum mux_kind kind, bool ours)
+static int begin(struct carry *c, struct chan *x, int fd, enum mux_kind kind, bool ours)
 {
-	*x = (struct chan){ .used = true, .fd = fd, .tty = kind == MUX_TTY, .credit = MUX_WINDOW, .window = MUX_WINDOW };
+	const bool both = kind == MUX_BOTH || kind == MUX_TTY || kind == MUX_NET;
+
+	*x = (struct chan){ .used = true, .fd = fd, .tty = kind == MUX_TTY, .net = kind == MUX_NET,
+			    .credit = MUX_WINDOW, .window = MUX_WINDOW };
+	if (number(c, x) >= c->top)
+		c->top = number(c, x) + 1;
 	/* The kind says what the one who gets it does: of a pipe to read, the opener has what is read. */
-	x->sends = kind == MUX_BOTH || kind == MUX_TTY || (kind == MUX_READ) == ours;
-	x->takes = kind == MUX_BOTH || kind == MUX_TTY || !x->sends;
+	x->sends = both || (kind == MUX_READ) == ours;
+	x->takes = both || !x->sends;
 	if (x->takes) {
 		x->buf = malloc(MUX_WINDOW);
 		if (!x->buf)
@@ -109,6 +106,40 @@ static int stop_taking(struct carry *c, struct chan *x)
 	return r;
 }
 
+/* Whatever is behind it is over at once: a connection's other end finds it reset. */
+static int cut(struct carry *c, struct chan *x)
+{
+	const struct linger now = { .l_onoff = 1, .l_linger = 0 };
+	int r = 0;
+
+	if (x->fd >= 0 && x->net)
+		setsockopt(x->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+	fd_close(x->fd);
+	x->fd = -1;
+	x->connecting = false;
+	x->len = x->at = 0;
+	x->due = 0;
+	if (!x->end_sent)
+		r = carry_say(c, MUX_END, number(c, x), NULL, 0);
+	x->end_sent = true;
+	if (r == 0 && !x->stop_sent && !x->end_got)
+		r = carry_say(c, MUX_STOP, number(c, x), NULL, 0);
+	x->stop_sent = true;
+	return r < 0 ? r : settle(c, x);
+}
+
+static int reset(struct carry *c, struct chan *x)
+{
+	int r = carry_say(c, MUX_RESET, number(c, x), NULL, 0);
+
+	return r < 0 ? r : cut(c, x);
+}
+
+int chan_reset(struct carry *c, uint32_t n)
+{
+	return reset(c, &c->chan[n]);
+}
+
 static int kind_of(int fd, enum mux_kind *ret)
 {
 	int flags = sys_fcntl(fd, F_GETFL, 0);
@@ -138,7 +169,7 @@ static int send_blob(struct carry *c, int fd)
 
 	if (!out)
 		return -ENOMEM;
-	put_u32(out, MUX_BLOB);
+	mux_put_u32(out, MUX_BLOB);
 	n = pread(fd, out + 4, MUX_PAYLOAD_MAX - 4, 0);
 	if (n < 0)
 		return -errno;
@@ -156,7 +187,16 @@ static struct chan *free_number(struct carry *c)
 	return NULL;
 }
 
-int chan_open_local(struct carry *c, int fd, uint32_t exec)
+size_t chan_numbers(const struct carry *c)
+{
+	size_t n = 0;
+
+	for (uint32_t i = c->side == CARRY_HOST ? 1 : 2; i < MUX_CHANNELS; i += 2)
+		n += !c->chan[i].used;
+	return n;
+}
+
+int chan_open_local(struct carry *c, int fd, uint32_t exec, uint32_t place)
 {
 	enum mux_kind kind = MUX_BLOB;
 	struct chan *x;
@@ -174,12 +214,98 @@ int chan_open_local(struct carry *c, int fd, uint32_t exec)
 		fd_close(fd);
 		return r;
 	}
-	r = begin(x, fd, kind, true);
+	r = begin(c, x, fd, kind, true);
 	x->exec = exec;
+	x->place = place;
 	if (r == 0)
 		r = say_u32(c, MUX_OPEN, number(c, x), kind);
 	if (r < 0)
 		chan_free(x);
+	return r;
+}
+
+int chan_open_net(struct carry *c, int fd, const struct mux_net *to)
+{
+	struct chan *x = chan_numbers(c) > CHAN_SPARE ? free_number(c) : NULL;
+	uint8_t out[MUX_NET_LEN];
+	int r = x ? begin(c, x, fd, MUX_NET, true) : -EMFILE;
+
+	if (!x) {
+		fd_close(fd);
+		return r;
+	}
+	mux_net_encode(to, out);
+	if (r == 0)
+		r = carry_say(c, MUX_OPEN, number(c, x), out, sizeof(out));
+	if (r < 0)
+		chan_free(x);
+	return r;
+}
+
+/* The guest wants to be connected: from here, where whoever decides about it is met. */
+static int open_net(struct carry *c, struct chan *x, const struct mux *m)
+{
+	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6 };
+	struct sockaddr_in in4 = { .sin_family = AF_INET };
+	struct mux_net to;
+	int fd, r = mux_net_decode(m, &to);
+
+	if (r < 0 || !c->net)
+		return -EBADMSG;
+	memcpy(&in6.sin6_addr, to.addr, sizeof(in6.sin6_addr));
+	memcpy(&in4.sin_addr, to.addr, sizeof(in4.sin_addr));
+	in6.sin6_port = in4.sin_port = htons((uint16_t)to.port);
+	fd = socket(to.family == 4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+	if (fd >= 0 && to.family == 4)
+		r = connect(fd, (struct sockaddr *)&in4, sizeof(in4));
+	else if (fd >= 0)
+		r = connect(fd, (struct sockaddr *)&in6, sizeof(in6));
+	if (fd < 0 || (r < 0 && errno != EINPROGRESS)) {
+		fd_close(fd);
+		fd = -1;
+	}
+	r = begin(c, x, fd, MUX_NET, false);
+	x->connecting = true;
+	if (r < 0)
+		chan_free(x);
+	else if (fd < 0)
+		r = reset(c, x);
+	return r;
+}
+
+int chan_connect(struct carry *c, uint32_t n, int fd)
+{
+	struct chan *x = &c->chan[n];
+	uint8_t status = (uint8_t)(fd < 0 ? (-fd < 255 ? -fd : ECONNREFUSED) : 0);
+	int r;
+
+	if (fd >= 0) {
+		fd_close(x->fd);
+		x->fd = fd;
+		x->connecting = x->tell = true;
+		return 0;
+	}
+	r = x->credit ? carry_say(c, MUX_DATA, n, &status, 1) : -EBADMSG;
+	x->credit -= r == 0;
+	return r < 0 ? r : cut(c, x);
+}
+
+/* It is connected, or not. */
+static int finish_connecting(struct carry *c, struct chan *x)
+{
+	socklen_t len = sizeof(int);
+	uint8_t status = 0;
+	int why = 0, r;
+
+	if (getsockopt(x->fd, SOL_SOCKET, SO_ERROR, &why, &len) < 0)
+		why = errno;
+	if (why)
+		return x->tell ? chan_connect(c, number(c, x), -why) : reset(c, x);
+	x->connecting = false;
+	if (!x->tell)
+		return 0;
+	r = x->credit ? carry_say(c, MUX_DATA, number(c, x), &status, 1) : -EBADMSG;
+	x->credit -= r == 0;
 	return r;
 }
 
@@ -230,11 +356,32 @@ static int make_ends(const struct carry *c, enum mux_kind kind, int ends[2])
 		return r;
 	ends[0] = p[kind == MUX_READ];
 	ends[1] = p[kind != MUX_READ];
+	/* Fewer turns between us and who is at the other end, where each is emulated. */
+	if (c->side == CARRY_GUEST)
+		sys_fcntl(p[0], F_SETPIPE_SZ, PIPE_SIZE);
 	/* Programs open /dev/stdout by name, and that asks for rights on the pipe itself. */
 	if (c->uid != UINT32_MAX)
 		r = sys_fchownat(ends[1], "", c->uid, c->gid, AT_EMPTY_PATH);
 	if (r < 0)
 		fd_close_many(ends, 2);
+	return r;
+}
+
+int chan_ends(const struct carry *c, const struct chan *x, uint32_t n, int ends[2])
+{
+	const bool ours = (n & 1) == (c->side == CARRY_HOST);
+	int theirs[2], r;
+
+	if (x->sends && x->takes && !x->tty)
+		return sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends);
+	if (x->tty || !ours)
+		return make_ends(c, x->tty ? MUX_TTY : x->sends ? MUX_WRITE : MUX_READ, ends);
+	/* What was opened here is what a process has. */
+	r = make_ends(c, x->sends ? MUX_READ : MUX_WRITE, theirs);
+	if (r == 0) {
+		ends[0] = theirs[1];
+		ends[1] = theirs[0];
+	}
 	return r;
 }
 
@@ -246,7 +393,9 @@ int chan_open_remote(struct carry *c, const struct mux *m, int *ret_fd)
 
 	if (m->len < 4)
 		return -EBADMSG;
-	kind = get_u32(m->payload);
+	kind = mux_u32(m->payload);
+	if (kind == MUX_NET)
+		return c->side == CARRY_GUEST || x->used || !m->channel || m->channel & 1 ? -EBADMSG : open_net(c, x, m);
 	if (kind == MUX_BLOB)
 		return m->channel ? -EBADMSG : make_blob(m->payload + 4, m->len - 4, ret_fd);
 	if (kind < MUX_READ || kind > MUX_TTY || m->len != 4 || x->used || !m->channel ||
@@ -259,7 +408,7 @@ int chan_open_remote(struct carry *c, const struct mux *m, int *ret_fd)
 	if (r == 0)
 		r = fd_set_nonblock(ends[0]);
 	if (r == 0)
-		r = begin(x, ends[0], (enum mux_kind)kind, false);
+		r = begin(c, x, ends[0], (enum mux_kind)kind, false);
 	if (r < 0) {
 		chan_free(x);
 		fd_close(ends[1]);
@@ -269,25 +418,143 @@ int chan_open_remote(struct carry *c, const struct mux *m, int *ret_fd)
 	return 0;
 }
 
-static int take_data(struct chan *x, const struct mux *m)
+
+bool chan_poll(const struct carry *c, const struct chan *x, short *ret)
 {
+	bool reads = x->sends && !x->end_sent;
+
+	*ret = POLLOUT;
+	if (x->connecting)
+		return x->fd >= 0;
+	*ret = 0;
+	if (reads && x->credit && carry_room(c) > MUX_HEAD)
+		*ret |= POLLIN;
+	if (x->len)
+		*ret |= POLLOUT;
+	/* A hang-up behind bytes that can not go on now would be told again and again. */
+	return x->fd >= 0 && (*ret || !reads);
+}
+
+static int read_some(struct carry *c, struct chan *x)
+{
+	uint8_t data[MUX_DATA_MAX];
+	size_t room = carry_room(c), max = sizeof(data);
+	ssize_t n;
+
+	if (room <= MUX_HEAD)
+		return 0;
+	max = max < room - MUX_HEAD ? max : room - MUX_HEAD;
+	max = max < x->credit ? max : x->credit;
+	n = sys_read(x->fd, data, max);
+	if (n == -EAGAIN || n == -EINTR)
+		return 0;
+	if (n < 0 && x->net)
+		return reset(c, x);
+	if (n <= 0) {
+		int r = end_sending(c, x);
+
+		return r == 0 && x->tty ? stop_taking(c, x) : r;
+	}
+	x->credit -= (uint32_t)n;
+	x->due -= x->due < (uint64_t)n ? x->due : (uint64_t)n;
+	return carry_say(c, MUX_DATA, number(c, x), data, (size_t)n);
+}
+
+/* So many bytes are out: the other end may send as many again, told when it is worth a message. */
+static int give_credit(struct carry *c, struct chan *x, size_t n)
+{
+	int r;
+
+	x->owed += (uint32_t)n;
+	x->due -= x->due < n ? x->due : n;
+	if (x->end_got || x->owed < MUX_WINDOW / 4)
+		return 0;
+	x->window += x->owed;
+	r = say_u32(c, MUX_CREDIT, number(c, x), x->owed);
+	x->owed = 0;
+	return r;
+}
+
+static int write_some(struct carry *c, struct chan *x)
+{
+	ssize_t n = sys_write(x->fd, x->buf + x->at, x->len - x->at);
+
+	if (n == -EAGAIN || n == -EINTR)
+		return 0;
+	if (n < 0 && x->net)
+		return reset(c, x);
+	if (n < 0)
+		return stop_taking(c, x);
+	x->at += (size_t)n;
+	if (x->at == x->len)
+		x->at = x->len = 0;
+	return give_credit(c, x, (size_t)n);
+}
+
+static int take_data(struct carry *c, struct chan *x, const struct mux *m)
+{
+	size_t done = 0;
+	int r = 0;
+
 	if (!x->takes || x->end_got || m->len > x->window || !m->len)
 		return -EBADMSG;
 	x->window -= m->len;
 	if (x->stop_sent || x->fd < 0)
 		return 0;
+	/* Most often it can go on at once. What fails is found out by who waits for it. */
+	if (!x->len && !x->connecting && !c->still) {
+		ssize_t n = sys_write(x->fd, m->payload, m->len);
+
+		done = n > 0 ? (size_t)n : 0;
+		r = done ? give_credit(c, x, done) : 0;
+	}
 	memmove(x->buf, x->buf + x->at, x->len - x->at);
 	x->len -= x->at;
 	x->at = 0;
-	memcpy(x->buf + x->len, m->payload, m->len);
-	x->len += m->len;
+	memcpy(x->buf + x->len, m->payload + done, m->len - done);
+	x->len += m->len - done;
+	return r;
+}
+
+/* All that came is written: then whoever reads there hears of the end. */
+static int finish_taking(struct carry *c, struct chan *x)
+{
+	if (!x->takes || !x->end_got || x->len || x->fd < 0)
+		return 0;
+	if (x->tty)
+		return end_sending(c, x);
+	if (!x->end_sent)
+		shutdown(x->fd, SHUT_WR);
 	return 0;
+}
+
+int chan_serve(struct carry *c, uint32_t n, short revents)
+{
+	struct chan *x = &c->chan[n];
+	int r = 0;
+
+	if (x->connecting && x->fd >= 0) {
+		r = revents ? finish_connecting(c, x) : 0;
+		if (r < 0 || x->connecting || x->fd < 0)
+			return r;
+		revents = 0;
+	}
+	if (x->fd >= 0 && x->len && revents & (POLLOUT | POLLERR | POLLHUP))
+		r = write_some(c, x);
+	/* Its reader is gone. Found out also when there is nothing to write. */
+	if (r == 0 && x->fd >= 0 && revents & (POLLERR | POLLHUP) && x->takes && x->end_sent)
+		r = stop_taking(c, x);
+	if (r == 0 && x->fd >= 0 && revents & (POLLIN | POLLHUP | POLLERR) && x->sends && !x->end_sent && x->credit)
+		r = read_some(c, x);
+	if (r == 0)
+		r = finish_taking(c, x);
+	return r < 0 ? r : settle(c, x);
 }
 
 static void take_size(const struct chan *x, const struct mux *m)
 {
-	struct winsize ws = { .ws_row = (unsigned short)get_u32(m->payload),
-			      .ws_col = (unsigned short)get_u32(m->payload + 4) };
+	struct winsize ws = { .ws_row = (unsigned short)mux_u32(m->payload),
+			      .ws_col = (unsigned short)mux_u32(m->payload + 4) };
 
 	sys_ioctl(x->fd, TIOCSWINSZ, &ws);
 }
@@ -301,9 +568,9 @@ int chan_message(struct carry *c, const struct mux *m)
 		return -EBADMSG;
 	switch ((enum mux_type)m->type) {
 	case MUX_DATA:
-		return take_data(x, m);
+		return take_data(c, x, m);
 	case MUX_CREDIT:
-		n = m->len == 4 ? get_u32(m->payload) : 0;
+		n = m->len == 4 ? mux_u32(m->payload) : 0;
 		if (!x->sends || !n || n > MUX_WINDOW - x->credit)
 			return -EBADMSG;
 		x->credit += n;
@@ -334,103 +601,24 @@ int chan_message(struct carry *c, const struct mux *m)
 	case MUX_ASK:
 	case MUX_STAT:
 	case MUX_FAILED:
+	case MUX_QUIESCE:
+	case MUX_QUIET:
+	case MUX_GO_ON:
+	case MUX_RESUME:
+	case MUX_RESUMED:
+	case MUX_GROUP:
 		return -EBADMSG;
+	case MUX_RESET:
+		return x->net ? cut(c, x) : -EBADMSG;
 	}
 	return x->len ? 0 : chan_serve(c, m->channel, 0);
-}
-
-bool chan_poll(const struct carry *c, const struct chan *x, short *ret)
-{
-	bool reads = x->sends && !x->end_sent;
-
-	*ret = 0;
-	if (reads && x->credit && carry_room(c) > MUX_HEAD)
-		*ret |= POLLIN;
-	if (x->len)
-		*ret |= POLLOUT;
-	/* A hang-up behind bytes that can not go on now would be told again and again. */
-	return x->fd >= 0 && (*ret || !reads);
-}
-
-static int read_some(struct carry *c, struct chan *x)
-{
-	uint8_t data[MUX_DATA_MAX];
-	size_t room = carry_room(c), max = sizeof(data);
-	ssize_t n;
-
-	if (room <= MUX_HEAD)
-		return 0;
-	max = max < room - MUX_HEAD ? max : room - MUX_HEAD;
-	max = max < x->credit ? max : x->credit;
-	n = sys_read(x->fd, data, max);
-	if (n == -EAGAIN || n == -EINTR)
-		return 0;
-	if (n <= 0) {
-		int r = end_sending(c, x);
-
-		return r == 0 && x->tty ? stop_taking(c, x) : r;
-	}
-	x->credit -= (uint32_t)n;
-	x->due -= x->due < (uint64_t)n ? x->due : (uint64_t)n;
-	return carry_say(c, MUX_DATA, number(c, x), data, (size_t)n);
-}
-
-static int write_some(struct carry *c, struct chan *x)
-{
-	size_t have = x->len - x->at;
-	ssize_t n = sys_write(x->fd, x->buf + x->at, have);
-
-	if (n == -EAGAIN || n == -EINTR)
-		return 0;
-	if (n < 0)
-		return stop_taking(c, x);
-	x->at += (size_t)n;
-	x->owed += (uint32_t)n;
-	x->due -= x->due < (uint64_t)n ? x->due : (uint64_t)n;
-	if (x->at == x->len)
-		x->at = x->len = 0;
-	if (x->end_got || (x->owed < MUX_WINDOW / 4 && x->len))
-		return 0;
-	x->window += x->owed;
-	n = say_u32(c, MUX_CREDIT, number(c, x), x->owed);
-	x->owed = 0;
-	return (int)n;
-}
-
-/* All that came is written: then whoever reads there hears of the end. */
-static int finish_taking(struct carry *c, struct chan *x)
-{
-	if (!x->takes || !x->end_got || x->len || x->fd < 0)
-		return 0;
-	if (x->tty)
-		return end_sending(c, x);
-	if (!x->end_sent)
-		shutdown(x->fd, SHUT_WR);
-	return 0;
-}
-
-int chan_serve(struct carry *c, uint32_t n, short revents)
-{
-	struct chan *x = &c->chan[n];
-	int r = 0;
-
-	if (x->fd >= 0 && x->len && revents & (POLLOUT | POLLERR | POLLHUP))
-		r = write_some(c, x);
-	/* Its reader is gone. Found out also when there is nothing to write. */
-	if (r == 0 && x->fd >= 0 && revents & (POLLERR | POLLHUP) && x->takes && x->end_sent)
-		r = stop_taking(c, x);
-	if (r == 0 && x->fd >= 0 && revents & (POLLIN | POLLHUP | POLLERR) && x->sends && !x->end_sent && x->credit)
-		r = read_some(c, x);
-	if (r == 0)
-		r = finish_taking(c, x);
-	return r < 0 ? r : settle(c, x);
 }
 
 bool chan_sizes(struct carry *c)
 {
 	bool any = false;
 
-	for (uint32_t n = 2; c->side == CARRY_HOST && n < MUX_CHANNELS; n += 2) {
+	for (uint32_t n = 2; c->side == CARRY_HOST && n < c->top; n += 2) {
 		struct chan *x = &c->chan[n];
 		struct winsize ws;
 		uint8_t out[8];
@@ -440,8 +628,8 @@ bool chan_sizes(struct carry *c)
 		any = true;
 		if (sys_ioctl(x->fd, TIOCGWINSZ, &ws) < 0 || (x->rows == ws.ws_row && x->cols == ws.ws_col))
 			continue;
-		put_u32(out, x->rows = ws.ws_row);
-		put_u32(out + 4, x->cols = ws.ws_col);
+		mux_put_u32(out, x->rows = ws.ws_row);
+		mux_put_u32(out + 4, x->cols = ws.ws_col);
 		carry_say(c, MUX_SIZE, n, out, sizeof(out));
 	}
 	return any;

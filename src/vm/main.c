@@ -1,110 +1,61 @@
 /*
  * cloche-vmm: one virtual machine.
  *
- * Theory of operation. The driver starts this program in a sandbox of the container tier, as its only command: a user id
- * of its own, no capabilities, no network, the filter, a cgroup of the machine's size and a little more. Its stdin is a
- * socket on which the driver sends what the machine is to be, with the files it needs as descriptors. It starts QEMU in
- * the same jail and then carries frames (carry.h) between the guest's serial port and the socket on which the host takes
- * this process for an agent. Its stderr tells why when the machine does not come up.
+ * Theory of operation. The warden starts this program in a sandbox of the container tier, as its only command: a user id
+ * of its own, no capabilities, the filter, a cgroup of the machine's size and a little more. Its stdin is a socket (side.h) on
+ * which the warden says what the machine is to be, with all files as descriptors. It starts QEMU in the same jail (begin.c,
+ * machine.c) and carries frames (carry.h) between the guest's serial port and the socket on which the host takes this process
+ * for an agent (kept.h). Machines boot once, as a template; what runs are clones of that, or of a checkpoint (save.c).
  *
- * All that comes over the port is hostile: what makes no sense ends this process, QEMU with it, and so the sandbox.
+ * All that comes over the port, and from QEMU, is hostile: what makes no sense ends this process, QEMU with it, and so the
+ * sandbox.
  */
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/sys.h"
-#include "vm/carry.h"
-#include "vm/qemu.h"
 #include "vm/start.h"
+#include "vm/vmm.h"
 
 #include <signal.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-#define SIDE 0 /* the driver's socket */
-#define EPOCH 1
-#define CONSOLE_MAX 2048 /* of what the kernel said last */
-#define TSC_NS 25000000ULL
-#define TSC_TRIES 50U
+#define FDS_MAX (6 + VM_CHAIN_MAX)
 
-struct vmm {
-	struct vm_start start;
-	uint8_t spec[VM_SPEC_MAX];
-	int fds[VM_FDS];
-	int console;
-	struct carry carry;
-	bool started; /* the guest knows what to be */
-	bool failed; /* it said why not */
-	char said[CONSOLE_MAX];
-	size_t said_len;
-};
-
-static int read_start(struct vmm *v)
+void vmm_say(const struct vm_msg *m)
 {
-	static uint8_t data[sizeof(struct vm_start) + VM_SPEC_MAX];
-	size_t nfds = 0;
-	ssize_t n = fd_recv(SIDE, data, sizeof(data), v->fds, VM_FDS, &nfds);
+	struct vm_msg out = *m;
 
-	if (n < (ssize_t)sizeof(v->start) || nfds < VM_FD_USR)
-		return -EBADMSG;
-	if (nfds == VM_FD_USR)
-		v->fds[VM_FD_USR] = -1;
-	memcpy(&v->start, data, sizeof(v->start));
-	if (v->start.version != VM_START_VERSION || v->start.spec_len != (size_t)n - sizeof(v->start))
-		return -EPROTO;
-	memcpy(v->spec, data + sizeof(v->start), v->start.spec_len);
-	return 0;
+	out.version = VM_SIDE_VERSION;
+	/* One answer for each of its own messages: there is room, or the warden is gone. */
+	send(VMM_SIDE, &out, sizeof(out), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-#if defined(__x86_64__)
-/* Both clocks at one moment: of several tries the one in which the least went by, since anybody may take the processor. */
-static void look(uint64_t *ret_ns, uint64_t *ret_count)
+static void put_text(char *ret, size_t size, const char *text)
 {
-	uint64_t best = UINT64_MAX;
+	size_t n = 0;
 
-	for (unsigned i = 0; i < TSC_TRIES; i++) {
-		uint64_t before = clock_mono_ns(), count = __builtin_ia32_rdtsc(), gap = clock_mono_ns() - before;
-
-		if (gap >= best)
-			continue;
-		best = gap;
-		*ret_ns = before + gap / 2;
-		*ret_count = count;
-	}
-}
-#endif
-
-/* How fast the processor counts, in kHz; 0 where nobody asks. */
-static uint32_t tsc_khz(void)
-{
-#if defined(__x86_64__)
-	const struct timespec nap = { .tv_nsec = (long)TSC_NS };
-	uint64_t ns[2] = { 0 }, count[2] = { 0 };
-
-	look(&ns[0], &count[0]);
-	nanosleep(&nap, NULL);
-	look(&ns[1], &count[1]);
-	return (uint32_t)((count[1] - count[0]) * 1000000ULL / (ns[1] - ns[0]));
-#else
-	return 0;
-#endif
+	for (; *text && n + 1 < size; text++)
+		ret[n++] = *text >= ' ' && *text < 127 ? *text : '?';
+	ret[n] = '\0';
 }
 
-static int begin(struct vmm *v)
+void vmm_say_failed(const struct err *e)
 {
-	static uint8_t out[MUX_START_LEN + VM_SPEC_MAX];
-	struct mux_start s = { .real_ns = clock_real_ns(), .spec_len = v->start.spec_len };
-	int r;
+	struct vm_msg m = { .type = VM_FAILED, .failed.errnum = e->errnum ? e->errnum : EIO };
 
-	if (sys_getrandom(s.seed, sizeof(s.seed), 0) != (ssize_t)sizeof(s.seed))
-		return -EIO;
-	mux_start_encode(&s, out);
-	memcpy(out + MUX_START_LEN, v->spec, v->start.spec_len);
-	r = carry_say(&v->carry, MUX_START, 0, out, MUX_START_LEN + v->start.spec_len);
-	/* What the host has to say comes behind it. */
-	v->carry.ctl = v->fds[VM_FD_AGENT];
-	v->started = true;
-	return r;
+	put_text(m.failed.text, sizeof(m.failed.text), e->msg);
+	vmm_say(&m);
+}
+
+/* For whoever reads usage at any moment: odd while it is not whole. */
+static void put_stat(struct vm_stat *to, const struct mux_stat *s)
+{
+	__atomic_fetch_add(&to->seq, 1, __ATOMIC_SEQ_CST);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	to->stat = *s;
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&to->seq, 1, __ATOMIC_SEQ_CST);
 }
 
 static int on_message(void *arg, const struct mux *m)
@@ -112,50 +63,111 @@ static int on_message(void *arg, const struct mux *m)
 	struct vmm *v = arg;
 	struct mux_stat stat;
 
-	if (m->type == MUX_HELLO && !v->started)
-		return begin(v);
-	if (m->type == MUX_STAT && mux_stat_decode(m, &stat) == 0) {
-		send(SIDE, m->payload, m->len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (m->type == MUX_HELLO && v->state == VMM_BOOTS && !v->hello) {
+		v->hello = true;
 		return 0;
 	}
-	if (m->type == MUX_FAILED && m->len <= 512) {
-		fd_write_all(STDERR_FILENO, m->payload, m->len);
-		v->failed = true;
-		return -ECANCELED;
+	if (m->type == MUX_STAT && mux_stat_decode(m, &stat) == 0) {
+		put_stat(v->stat, &stat);
+		return 0;
+	}
+	if (m->type == MUX_FAILED && m->len < sizeof(v->e.msg)) {
+		char text[sizeof(v->e.msg)] = "", clean[sizeof(v->e.msg)];
+
+		memcpy(text, m->payload, m->len);
+		put_text(clean, sizeof(clean), text);
+		return err_set(&v->e, ERR_UNSUPPORTED, -ECANCELED, "%s", clean);
 	}
 	return -EBADMSG;
 }
 
-static void read_side(struct vmm *v, const struct pollfd *p)
+static int hear_go(struct vmm *v, const struct vm_go *go, int *agent)
 {
-	uint8_t ask[4] = { MUX_ASK_STAT };
-	char byte[16];
-	ssize_t n;
+	struct mux_resume who = { .real_ns = clock_real_ns() };
+	int r;
 
-	if (!p->revents)
-		return;
-	n = recv(SIDE, byte, sizeof(byte), MSG_DONTWAIT);
-	if (!n || (n < 0 && errno != EAGAIN))
-		_exit(0); /* the driver is gone */
-	if (n == 1 && byte[0] == VM_ASK_STAT)
-		carry_say(&v->carry, MUX_ASK, 0, ask, sizeof(ask));
+	if (v->state != VMM_LOADED || *agent < 0 || go->flags & ~(VM_GO_DROP | VM_GO_FRESH) ||
+	    !memchr(go->hostname, 0, sizeof(go->hostname)))
+		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "GO makes no sense");
+	v->agent = TAKE_FD(*agent);
+	if (v->start.role == VM_COLD)
+		return vmm_begin(v, go->seed);
+	who.flags = (go->flags & VM_GO_DROP ? MUX_RESUME_DROP : 0) | (go->flags & VM_GO_FRESH ? MUX_RESUME_FRESH : 0);
+	memcpy(who.seed, go->seed, sizeof(who.seed));
+	memcpy(who.generation, go->generation, sizeof(who.generation));
+	memcpy(who.hostname, go->hostname, sizeof(who.hostname));
+	r = machine_go(&v->machine, &v->e);
+	if (r < 0)
+		return r;
+	v->state = VMM_RISES;
+	r = kept_resume(v->kept, &who);
+	return r < 0 ? err_sys(&v->e, ERR_LOST, r, "tell the guest to go on") : 0;
 }
 
-/* The last of what the guest's kernel said: of use when it says nothing more. */
-static void read_console(struct vmm *v, struct pollfd *p)
+/* Negative ends it: ->e says why. */
+static int hear(struct vmm *v, const struct vm_msg *m, int *fds, size_t nfds)
+{
+	switch ((enum vm_type)m->type) {
+	case VM_GO:
+		return hear_go(v, &m->go, &fds[0]);
+	case VM_ATTACH:
+		if (nfds == 1 && (v->state == VMM_RUNS || v->state == VMM_STOPS) && kept_attach(v->kept, fds[0], 0) == 0)
+			fds[0] = -1;
+		return 0;
+	case VM_SAVE:
+		if (vmm_save(v, fds, nfds) < 0) {
+			vmm_say_failed(&v->e);
+			v->e = (struct err){ 0 };
+		}
+		return 0;
+	case VM_GROUP_KILL:
+	case VM_GROUP_END:
+		if (v->state != VMM_RUNS && v->state != VMM_STOPS)
+			return 0;
+		return kept_group(v->kept, m->group.number, m->type == VM_GROUP_KILL ? MUX_GROUP_KILL : MUX_GROUP_END);
+	case VM_START:
+	case VM_LOADED:
+	case VM_TEMPLATED:
+	case VM_UP:
+	case VM_SAVED:
+	case VM_FAILED:
+		break;
+	}
+	return err_set(&v->e, ERR_INTERNAL, -EPROTO, "the warden talked nonsense");
+}
+
+static int read_side(struct vmm *v)
+{
+	int fds[FDS_MAX] = { -1 }, r;
+	struct vm_msg m;
+	size_t nfds = 0;
+	ssize_t n = fd_recv(VMM_SIDE, &m, sizeof(m), fds, FDS_MAX, &nfds);
+
+	if (n == -EAGAIN || n == -EINTR)
+		return 0;
+	if (n <= 0)
+		_exit(0); /* the warden, and who would come after it, are gone */
+	if (n != (ssize_t)sizeof(m) || m.version != VM_SIDE_VERSION)
+		r = err_set(&v->e, ERR_INTERNAL, -EPROTO, "the warden is of another version");
+	else
+		r = hear(v, &m, fds, nfds);
+	fd_close_many(fds, nfds);
+	return r;
+}
+
+/* The last of what QEMU and the guest's kernel said: of use when they say nothing more. */
+static void read_console(struct vmm *v)
 {
 	char data[512];
-	ssize_t n;
+	ssize_t n = recv(v->machine.console, data, sizeof(data), MSG_DONTWAIT);
 
-	if (!p->revents)
-		return;
-	n = read(v->console, data, sizeof(data));
 	if (n <= 0) {
-		v->console = -1;
+		if (!n || (errno != EAGAIN && errno != EINTR))
+			fd_close(TAKE_FD(v->machine.console));
 		return;
 	}
-	if (v->said_len + (size_t)n > CONSOLE_MAX) {
-		size_t drop = v->said_len + (size_t)n - CONSOLE_MAX;
+	if (v->said_len + (size_t)n > VMM_SAID) {
+		size_t drop = v->said_len + (size_t)n - VMM_SAID;
 
 		memmove(v->said, v->said + drop, v->said_len - drop);
 		v->said_len -= drop;
@@ -164,73 +176,147 @@ static void read_console(struct vmm *v, struct pollfd *p)
 	v->said_len += (size_t)n;
 }
 
+static int come_up(struct vmm *v)
+{
+	struct vm_msg m = { .type = VM_UP };
+	int r = v->start.role == VM_CLONE ? carry_resumed(&v->carry, &m.up.restored) : kept_up(v->kept, &v->e);
+
+	if (r <= 0)
+		return r;
+	if (v->start.role == VM_TEMPLATE)
+		return vmm_save_template(v);
+	m.up.landlock = kept_landlock(v->kept);
+	r = kept_attach(v->kept, v->agent, m.up.restored);
+	if (r < 0)
+		return err_sys(&v->e, ERR_LOST, r, "answer as an agent");
+	v->agent = -1;
+	v->state = VMM_RUNS;
+	vmm_say(&m);
+	return 0;
+}
+
+static int advance(struct vmm *v)
+{
+	uint8_t seed[32];
+
+	switch (v->state) {
+	case VMM_BOOTS:
+		if (!v->hello)
+			return 0;
+		if (v->start.role == VM_COLD) {
+			v->state = VMM_LOADED;
+			vmm_say(&(struct vm_msg){ .type = VM_LOADED });
+			return 0;
+		}
+		if (sys_getrandom(seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
+			return err_set(&v->e, ERR_INTERNAL, -EIO, "no random numbers");
+		return vmm_begin(v, seed);
+	case VMM_RISES:
+		return come_up(v);
+	case VMM_STOPS:
+		return vmm_save_turn(v);
+	case VMM_LOADED:
+	case VMM_RUNS:
+	case VMM_ENDED:
+		break;
+	}
+	return 0;
+}
+
 static int loop(struct vmm *v)
 {
 	int r = 0;
 
-	while (r == 0) {
-		struct pollfd extra[] = { { .fd = SIDE, .events = POLLIN }, { .fd = v->console, .events = POLLIN } };
+	v->carry.other = on_message;
+	v->carry.arg = v;
+	while (r == 0 && v->state != VMM_ENDED) {
+		struct pollfd extra[] = { { .fd = VMM_SIDE, .events = POLLIN },
+					  { .fd = v->machine.console, .events = POLLIN },
+					  { .fd = v->machine.qmp_fd, .events = POLLIN } };
 
-		r = carry_turn(&v->carry, extra, ARRAY_LEN(extra), -1);
-		if (r == 0 || r == -EPIPE) {
-			read_console(v, &extra[1]);
-			read_side(v, &extra[0]);
-		}
+		r = carry_turn(&v->carry, extra, ARRAY_LEN(extra), vmm_save_wait(v));
+		if (v->machine.console >= 0 && (extra[1].revents || r == -EPIPE))
+			read_console(v);
+		if (r == 0)
+			r = advance(v);
+		if (r == 0 && v->state != VMM_ENDED && extra[2].revents)
+			r = qmp_drain(&v->machine.qmp);
+		if (r == 0 && v->state != VMM_ENDED && extra[0].revents)
+			r = read_side(v);
 	}
 	return r;
 }
 
-static int start(struct vmm *v)
+/* The last line of what was said, as far as it is one. */
+static const char *last_line(struct vmm *v)
 {
-	int port[2] = { -1, -1 }, con[2] = { -1, -1 }, r;
-	struct qemu_opts o = {
-		.memory_mib = v->start.memory_mib,
-		.cpus = v->start.cpus,
-		.io_bps = v->start.io_bps,
-		.initrd = v->fds[VM_FD_INITRD],
-		.root = v->fds[VM_FD_ROOT],
-		.disk = v->fds[VM_FD_DISK],
-		.usr = v->fds[VM_FD_USR],
-	};
+	char *line;
 
-	o.tsc_khz = tsc_khz();
-	r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, port);
-	if (r == 0)
-		r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, con);
-	if (r == 0)
-		r = fd_set_nonblock(port[0]);
-	if (r == 0)
-		r = carry_init(&v->carry, CARRY_HOST, port[0], -1, EPOCH);
-	if (r < 0)
-		return r;
-	v->carry.other = on_message;
-	v->carry.arg = v;
-	v->console = con[0];
-	o.port = port[1];
-	o.console = con[1];
-	r = qemu_start(&o);
-	fd_close(port[1]);
-	fd_close(con[1]);
-	return r < 0 ? r : 0;
+	while (v->said_len && strchr(" \r\n", v->said[v->said_len - 1]))
+		v->said_len--;
+	v->said[v->said_len < VMM_SAID ? v->said_len : VMM_SAID - 1] = '\0';
+	line = strrchr(v->said, '\n');
+	return line ? line + 1 : v->said;
+}
+
+/* Why it ends, for the warden where it waits for an answer, and for the log. */
+static void last_words(struct vmm *v, int r)
+{
+	char line[160];
+
+	if (!v->e.msg[0] || v->e.kind == ERR_LOST) {
+		if (v->machine.console >= 0)
+			read_console(v);
+		put_text(line, sizeof(line), last_line(v));
+		if (line[0])
+			err_set(&v->e, ERR_LOST, r, "the machine has ended: %s", line);
+		else if (!v->e.msg[0])
+			err_set(&v->e, ERR_LOST, r, "%s", r == -EPIPE	 ? "the machine has ended" :
+							  r == -EBADMSG	 ? "the guest talked nonsense" :
+							  r == -ETIMEDOUT ? "the guest hangs" :
+									    strerror(-r));
+	}
+	dprintf(STDERR_FILENO, "%s\n", v->e.msg);
+	if (v->state != VMM_RUNS)
+		vmm_say_failed(&v->e);
+}
+
+static int first_message(struct vmm *v)
+{
+	static struct {
+		struct vm_msg m;
+		uint8_t spec[VM_SPEC_MAX];
+	} in;
+	int fds[FDS_MAX], r;
+	size_t nfds = 0;
+	ssize_t n = fd_recv(VMM_SIDE, &in, sizeof(in), fds, FDS_MAX, &nfds);
+
+	if (n < (ssize_t)sizeof(in.m) || in.m.version != VM_SIDE_VERSION || in.m.type != VM_START ||
+	    (size_t)n - sizeof(in.m) != in.m.start.spec_len)
+		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "the warden is of another version");
+	v->spec = in.spec;
+	r = vmm_start(v, &in.m, fds, nfds);
+	fd_close_many(fds, nfds);
+	return r;
 }
 
 int main(void)
 {
-	static struct vmm v;
+	static struct vmm v = { .state = VMM_BOOTS, .meta = -1, .agent = -1, .save = { -1, -1, -1 } };
+	uint32_t version = 0;
 	int r;
 
 	signal(SIGPIPE, SIG_IGN);
 	sys_prctl(4 /* PR_SET_DUMPABLE */, 0, 0, 0, 0);
-	r = read_start(&v);
-	if (r == 0)
-		r = start(&v);
+	sys_fcntl(VMM_SIDE, F_SETFD, FD_CLOEXEC);
+	if (recv(VMM_SIDE, &version, sizeof(version), MSG_PEEK) == (ssize_t)sizeof(version) && version == VM_START_VERSION)
+		return old_main();
+	r = first_message(&v);
 	if (r == 0)
 		r = loop(&v);
-	if (v.failed || r == -ECONNRESET)
-		return 1;
-	if (v.said_len)
-		fd_write_all(STDERR_FILENO, v.said, v.said_len);
-	dprintf(STDERR_FILENO, "\n%s\n", r == -EPIPE ? "the machine has ended" : r == -EBADMSG ? "the guest talked nonsense" :
-									       strerror(-r));
+	if (r == 0)
+		return 0;
+	if (r != -ECONNRESET)
+		last_words(&v, r);
 	return 1;
 }

@@ -48,6 +48,10 @@ struct env_opts {
 	 * nameless file.
 	 */
 	const char *disk;
+	/* Of virtual machines: the folder of templates (root only; NULL: /var/cache/cloche/vm), clones kept ready per template, */
+	const char *vm;
+	unsigned vm_ready;
+	enum env_accel { ENV_ACCEL_AUTO, ENV_ACCEL_TCG, ENV_ACCEL_KVM } accel; /* AUTO: KVM where a trial shows that it works */
 	bool one_shot; /* one sandbox, as soon as possible: make its network namespace while the rest is opened */
 };
 

@@ -7,6 +7,8 @@
 #include "warden/record.h"
 #include "warden/shell.h"
 
+#define KEEP_FIRST_GROUP 1 /* the exec group every sandbox has */
+
 /* Ahead of time, for a shell that was made: the rendezvous, exec group 1, when it was started. */
 int keep_prepare(struct env *v, struct shell *s, struct err *e);
 /* Writes @rec (its sandbox's part of it; the shell's is added) and tells the agent. After SETUP. */

@@ -302,6 +302,11 @@ static int check_one(const struct layer *x, const struct sandbox_spec *spec, uin
 		return err_set(e, ERR_INVALID, -EINVAL, "layer '%s': is of image '%.80s'", x->id, x->m.image);
 	if (x->m.tenant && x->m.tenant != spec->tenant)
 		return err_set(e, ERR_DENIED, -EACCES, "layer '%s': another tenant's", x->id);
+	if ((x->m.flags ^ spec->flags) & SPEC_VM) {
+		err_set(e, ERR_INVALID, -EINVAL, "layer '%s': of a %s", x->id, x->m.flags & SPEC_VM ? "virtual machine" : "container");
+		err_remedy(e, "use the same isolation as the sandbox it is of");
+		return -EINVAL;
+	}
 	if ((x->m.flags ^ spec->flags) & ro || x->m.flags & ~spec->flags & sys) {
 		err_set(e, ERR_INVALID, -EINVAL, "layer '%s': made with a %s", x->id,
 			(x->m.flags ^ spec->flags) & ro ? "root of another kind (read-only or not)" : "writable /usr");

@@ -36,7 +36,9 @@ struct options {
 	struct policy policy;
 	uint64_t pool, uid;
 	uint64_t parent; /* 0: none */
-	const char *state, *layers;
+	const char *state, *layers, *vm;
+	uint64_t vm_ready;
+	enum env_accel accel;
 	bool keep;
 	const char *agent;
 	bool help;
@@ -54,6 +56,9 @@ static void usage(FILE *to)
 	      "  --keep             sandboxes outlive this program; needs --state\n"
 	      "  --state DIR        where records of kept sandboxes are, and only root may write\n"
 	      "  --layers DIR       where sealed layers are, and only root may enter\n"
+	      "  --vm DIR           where templates of virtual machines are, and only root may enter\n"
+	      "  --vm-ready N       machines kept ready for each template in use, 0 to 64 (1)\n"
+	      "  --vm-accel HOW     auto (KVM where it works), tcg or kvm\n"
 	      "  --parent PID       end when this process, which started us, has ended\n"
 	      "  --agent PATH       the agent's program, if not beside this one\n"
 	      "  --version, --help\n",
@@ -99,6 +104,19 @@ static int add_mount(struct options *o, const char *text, struct err *e)
 	return r;
 }
 
+static int parse_accel(const char *text, enum env_accel *ret, struct err *e)
+{
+	static const char *const names[] = { [ENV_ACCEL_AUTO] = "auto", [ENV_ACCEL_TCG] = "tcg", [ENV_ACCEL_KVM] = "kvm" };
+
+	for (unsigned i = 0; i < ARRAY_LEN(names); i++) {
+		if (strcmp(names[i], text))
+			continue;
+		*ret = (enum env_accel)i;
+		return 0;
+	}
+	return err_set(e, ERR_INVALID, -EINVAL, "--vm-accel '%.60s': want auto, tcg or kvm", text);
+}
+
 static int parse(int argc, char **argv, struct options *o, struct err *e)
 {
 	static const struct option known[] = {
@@ -108,6 +126,8 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 		{ "agent", required_argument, NULL, 'a' },     { "help", no_argument, NULL, 'h' },
 		{ "keep", no_argument, NULL, 'k' },	       { "state", required_argument, NULL, 't' },
 		{ "parent", required_argument, NULL, 'P' },    { "layers", required_argument, NULL, 'L' },
+		{ "vm", required_argument, NULL, 'v' },	       { "vm-ready", required_argument, NULL, 'r' },
+		{ "vm-accel", required_argument, NULL, 'A' },
 		{ NULL, 0, NULL, 0 },
 	};
 	uint64_t fd;
@@ -135,6 +155,12 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 			o->state = optarg;
 		else if (c == 'L')
 			o->layers = optarg;
+		else if (c == 'v')
+			o->vm = optarg;
+		else if (c == 'r')
+			r = parse_number("vm-ready", optarg, 0, 64, &o->vm_ready, e);
+		else if (c == 'A')
+			r = parse_accel(optarg, &o->accel, e);
 		else if (c == 'P')
 			r = parse_number("parent", optarg, 1, INT32_MAX, &o->parent, e);
 		else if (c == 'h')
@@ -155,6 +181,8 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "--state '%s': must be an absolute path", o->state);
 	if (o->layers && o->layers[0] != '/')
 		return err_set(e, ERR_INVALID, -EINVAL, "--layers '%s': must be an absolute path", o->layers);
+	if (o->vm && o->vm[0] != '/')
+		return err_set(e, ERR_INVALID, -EINVAL, "--vm '%s': must be an absolute path", o->vm);
 	return 0;
 }
 
@@ -277,6 +305,9 @@ static int run(const struct options *o, struct err *e)
 	so.warden.env.policy = &policy;
 	so.warden.env.state = o->state;
 	so.warden.env.layers = o->layers;
+	so.warden.env.vm = o->vm;
+	so.warden.env.vm_ready = (unsigned)o->vm_ready;
+	so.warden.env.accel = o->accel;
 	so.warden.env.agent = o->agent ? o->agent : agent;
 	r = tidy_fds(o->socket_fd, e);
 	if (r == 0 && !o->agent)
@@ -313,7 +344,7 @@ static int run(const struct options *o, struct err *e)
 
 int main(int argc, char **argv)
 {
-	struct options o = { .socket_fd = -1, .pool = 8 };
+	struct options o = { .socket_fd = -1, .pool = 8, .vm_ready = 1 };
 	struct err e = { 0 };
 	int r;
 

@@ -13,7 +13,7 @@
 #include "warden/spec.h"
 #include "warden/warden.h"
 
-#define MSG_VERSION 6U
+#define MSG_VERSION 7U
 #define MSG_ID 32 /* an id, filled up with zeros */
 
 enum warden_op {

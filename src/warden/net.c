@@ -190,8 +190,9 @@ int warden_socket(struct warden *w, struct warden_sandbox *s, unsigned family, i
 int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_who *who, struct warden_they *ret,
 	       struct err *e)
 {
-	struct diag_tcp c = {
+	struct diag_flow c = {
 		.family = who->family,
+		.udp = who->udp,
 		.local_port = who->client_port,
 		.remote_port = who->port,
 	};

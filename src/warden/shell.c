@@ -348,6 +348,7 @@ static void take_ground(struct shell_start *start, struct shell *s)
 	s->slot_fd = g->slot_fd;
 	s->uid_base = slot_uid(g->slot);
 	s->cgroup = g->cgroup;
+	s->grouped = g->grouped;
 	s->tenant = g->tenant;
 	s->limited = g->limited;
 	s->limits = g->limits;
@@ -507,6 +508,17 @@ static int remove_groups(struct env *v, struct cgroup *c, struct err *e)
 	return r;
 }
 
+/* Whether its cgroups are as good as new. Exec group 1, which every sandbox has, stays when it is, too. */
+static bool recycle_groups(const struct env *v, struct shell *s)
+{
+	if (!s->cgroup.mask || cgroup_recycle(&v->cgroups, &s->cgroup) < 0)
+		return false;
+	if (!s->grouped || cgroup_child_recycle(&v->cgroups, &s->cgroup, KEEP_FIRST_GROUP) == 0)
+		return true;
+	s->grouped = false;
+	return cgroup_children_remove(&v->cgroups, &s->cgroup) == 0;
+}
+
 int shell_end_keep(struct env *v, struct shell *s, struct ground *ret, struct err *e)
 {
 	int r = 0;
@@ -515,11 +527,20 @@ int shell_end_keep(struct env *v, struct shell *s, struct ground *ret, struct er
 	end_processes(s);
 	fd_close_many((int[]){ s->take, s->give, s->table, s->group }, 4);
 	fd_close_many(s->way, STEER_SOCKETS);
-	if (s->uid_base && s->net >= 0 && s->cgroup.mask &&
-	    (!s->grouped || cgroup_children_remove(&v->cgroups, &s->cgroup) == 0) &&
-	    cgroup_recycle(&v->cgroups, &s->cgroup) == 0) {
-		*ret = (struct ground){ true,	    s->slot,   TAKE_FD(s->slot_fd), TAKE_FD(s->net), s->steered,
-					s->rules,   s->tenant, s->cgroup,	    s->limited,	     s->limits };
+	if (s->uid_base && s->net >= 0 && recycle_groups(v, s)) {
+		*ret = (struct ground){
+			.valid = true,
+			.slot = s->slot,
+			.slot_fd = TAKE_FD(s->slot_fd),
+			.net = TAKE_FD(s->net),
+			.steered = s->steered,
+			.rules = s->rules,
+			.tenant = s->tenant,
+			.cgroup = s->cgroup,
+			.grouped = s->grouped,
+			.limited = s->limited,
+			.limits = s->limits,
+		};
 		cgroup_init(&s->cgroup);
 		s->uid_base = 0;
 	} else {

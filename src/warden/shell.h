@@ -51,6 +51,7 @@ struct ground {
 	struct steer_rules rules; /* in force in ->net */
 	uint64_t tenant;
 	struct cgroup cgroup;
+	bool grouped; /* exec group 1 is there, as good as new */
 	bool limited;
 	struct cgroup_limits limits;
 };

@@ -87,6 +87,21 @@ static int check_layers(const struct sandbox_spec *s, struct err *e)
 	return 0;
 }
 
+static int check_vm(const struct sandbox_spec *s, struct err *e)
+{
+	if (s->nmounts) {
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation 'vm': folders of the host can not be mounted");
+		err_remedy(e, "leave the mounts out and copy the files, or use isolation 'container'");
+		return -EOPNOTSUPP;
+	}
+	if (s->limits.memory < SPEC_VM_MEMORY)
+		return err_set(e, ERR_INVALID, -EINVAL, "memory: a virtual machine needs a size of at least %lluM",
+			       (unsigned long long)(SPEC_VM_MEMORY / MIB));
+	if (s->limits.disk && s->limits.disk < SPEC_VM_DISK)
+		return err_set(e, ERR_INVALID, -EINVAL, "disk: a virtual machine needs at least 16M");
+	return 0;
+}
+
 int spec_check(const struct sandbox_spec *s, struct err *e)
 {
 	int r;
@@ -114,6 +129,8 @@ int spec_check(const struct sandbox_spec *s, struct err *e)
 		r = check_limits(&s->limits, e);
 	if (r == 0)
 		r = check_layers(s, e);
+	if (r == 0 && s->flags & SPEC_VM)
+		r = check_vm(s, e);
 	for (uint32_t i = 0; r == 0 && i < s->nmounts; i++) {
 		r = check_path(s->mount[i].src, "mount source", e);
 		if (r == 0)

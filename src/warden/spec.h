@@ -19,7 +19,11 @@
 #define SPEC_SYSTEM_WRITABLE 4U /* image host: /usr can be changed (for root's package managers) */
 #define SPEC_MEMORY 8U /* its newest layer's memory, too: the processes in it go on */
 #define SPEC_NET 16U /* it has a way out (docs/design/0010-egress.md), as ->net says; without it ->net is zero */
-#define SPEC_FLAGS (SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE | SPEC_MEMORY | SPEC_NET)
+#define SPEC_VM 32U /* in a virtual machine of its own (docs/design/0011-vm.md); no mounts then */
+#define SPEC_FLAGS (SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE | SPEC_MEMORY | SPEC_NET | SPEC_VM)
+#define SPEC_JAIL (1U << 31) /* nobody may ask for it: what a machine runs in, whose mounts are ours */
+#define SPEC_VM_MEMORY (96ULL << 20) /* a machine's memory, at least */
+#define SPEC_VM_DISK (16ULL << 20) /* and its disk, when one is asked for */
 
 struct spec_limits { /* 0 = not limited */
 	uint64_t memory, disk, inodes, io_bps;

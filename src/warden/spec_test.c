@@ -36,7 +36,7 @@ TEST(a_good_spec_with_everything_passes)
 	struct sandbox_spec s = good();
 
 	CHECK_EQ(check(&s), 0);
-	s.flags = SPEC_FLAGS & ~SPEC_MEMORY;
+	s.flags = SPEC_FLAGS & ~SPEC_MEMORY & ~SPEC_VM;
 	s.uid = s.gid = 0;
 	CHECK_EQ(check(&s), 0);
 	s.uid = s.gid = 65535;
@@ -164,9 +164,11 @@ TEST(counts_and_flags_out_of_range_are_refused)
 	s.ntmpfs = SPEC_TMPFS + 1;
 	CHECK_EQ(check(&s), -EINVAL);
 	for (unsigned bit = 0; bit < 32; bit++) {
+		if (1U << bit == SPEC_VM) /* not with all that a good one has */
+			continue;
 		s = good();
 		s.flags = 1U << bit;
-		CHECK_EQ(check(&s), s.flags & SPEC_FLAGS & ~SPEC_MEMORY ? 0 : -EINVAL);
+		CHECK_EQ(check(&s), s.flags & SPEC_FLAGS & ~SPEC_MEMORY & ~SPEC_VM ? 0 : -EINVAL);
 	}
 	s = good();
 	s.flags = SPEC_MEMORY; /* of which layer? */
@@ -221,5 +223,28 @@ TEST(what_is_beyond_the_counts_is_not_looked_at)
 	s.nmounts = s.ntmpfs = 2;
 	CHECK_EQ(check(&s), 0);
 	s.nmounts = 3;
+	CHECK_EQ(check(&s), -EINVAL);
+}
+
+TEST(a_machine_has_a_size_and_no_mounts)
+{
+	struct sandbox_spec s = good();
+
+	s.flags |= SPEC_VM;
+	s.nmounts = 0;
+	s.limits.memory = SPEC_VM_MEMORY;
+	CHECK_EQ(check(&s), 0);
+	s.limits.memory = SPEC_VM_MEMORY - 1;
+	CHECK_EQ(check(&s), -EINVAL);
+	s.limits.memory = 0;
+	CHECK_EQ(check(&s), -EINVAL);
+	s.limits.memory = SPEC_VM_MEMORY;
+	s.limits.disk = SPEC_VM_DISK - 1;
+	CHECK_EQ(check(&s), -EINVAL);
+	s.limits.disk = 0;
+	s.nmounts = 1;
+	CHECK_EQ(check(&s), -EOPNOTSUPP);
+	s = good();
+	s.flags |= SPEC_JAIL;
 	CHECK_EQ(check(&s), -EINVAL);
 }

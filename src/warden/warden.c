@@ -319,6 +319,8 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 		r = limit_check(&w->env, &spec->limits, e);
 	if (r == 0 && spec->layers)
 		r = sealing_check(w, spec, e);
+	if (r == 0 && spec->flags & SPEC_VM)
+		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation 'vm': not by this warden yet");
 	if (r == 0 && spec->flags & SPEC_MEMORY && !w->env.keep)
 		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory is restored by a warden that keeps its sandboxes");
 	if (r < 0)

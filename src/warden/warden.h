@@ -159,10 +159,10 @@ int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_ru
 /* A TCP socket inside, not connected, for who wants to reach a port there; of any sandbox. @family: 4 or 6. */
 int warden_socket(struct warden *w, struct warden_sandbox *s, unsigned family, int *ret, struct err *e);
 
-/* One TCP connection of a sandbox: of the socket inside, which is the client's. */
+/* One TCP connection of a sandbox, or who sends datagrams: of the socket inside, which is the client's. */
 struct warden_who {
 	uint8_t family; /* 4 or 6 */
-	uint8_t zero;
+	uint8_t udp; /* 0 or 1 */
 	uint16_t client_port, port; /* port: of ->addr, where it is connected to */
 	uint16_t zero2;
 	uint8_t client[16], addr[16]; /* IPv4 in the first four, the rest zero */

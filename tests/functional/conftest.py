@@ -6,6 +6,7 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+pytest.register_assert_rewrite("tier_suite")
 import host  # noqa: E402
 
 # Whoever started us may have told us to ignore these (nohup, a shell's background job), and cloche would obey, too.

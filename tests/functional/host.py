@@ -1,7 +1,7 @@
 """The real binaries, and an eye on what they leave on the machine.
 
-Others may use sandboxes on the same machine meanwhile. So the tests have a /tmp and (cgroup version 1) cgroups of their
-own, and every process stays below this one, whoever dies in between (we are a "subreaper"): what is left is told for
+Others may use sandboxes on the same machine meanwhile. So the tests have /tmp, /run/cloche and (cgroup version 1) cgroups of
+their own, and every process stays below this one, whoever dies in between (we are a "subreaper"): what is left is told for
 sure.
 """
 import ctypes
@@ -43,7 +43,7 @@ def become_subreaper():
 
 
 class PrivateTmp:
-    """A mount namespace with an empty /tmp and /var/tmp, so that whatever turns up there is ours.
+    """A mount namespace with an empty /tmp, /var/tmp and /run/cloche, so that whatever turns up there is ours.
 
     "/" is shared, as systemd has it: a mount that escapes a sandbox's namespace would show up here.
     """
@@ -53,6 +53,7 @@ class PrivateTmp:
         _check(libc.unshare(CLONE_NEWNS), "unshare")
         _check(libc.mount(b"none", b"/", None, MS_REC | MS_SLAVE, None), "make / a slave")
         self.outside = os.open("/var/tmp", os.O_PATH)
+        self._private_run()
         for name in ("tmp", "var/tmp"):
             place = os.path.join(self.folder, name.replace("/", "-"))
             os.mkdir(place)
@@ -60,8 +61,20 @@ class PrivateTmp:
             _check(libc.mount(place.encode(), b"/" + name.encode(), None, MS_BIND, None), "bind")
         _check(libc.mount(b"none", b"/", None, MS_REC | MS_SHARED, None), "share /")
 
+    def _private_run(self):
+        """Daemons note there what they have, in folders named after their data's path. The slots stay everybody's."""
+        os.makedirs("/run/cloche", 0o755, exist_ok=True)
+        os.close(os.open(SLOTS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        place = os.path.join(self.folder, "run")
+        os.mkdir(place)
+        os.chmod(place, 0o755)
+        slots = os.path.join(place, "slots")
+        os.close(os.open(slots, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        _check(libc.mount(SLOTS.encode(), slots.encode(), None, MS_BIND, None), "bind")
+        _check(libc.mount(place.encode(), b"/run/cloche", None, MS_BIND | MS_REC, None), "bind")
+
     def done(self):
-        for place in (b"/var/tmp", b"/tmp"):
+        for place in (b"/run/cloche", os.path.join(self.folder, "run/slots").encode(), b"/var/tmp", b"/tmp"):
             libc.umount2(place, MNT_DETACH)
         shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self.outside)

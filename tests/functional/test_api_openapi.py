@@ -122,7 +122,7 @@ def test_answers_about_sandboxes_fit(d, call):
     call("post", "/v1/sandboxes", "/v1/sandboxes", {"key": "doc"}, 200)
     call("post", "/v1/sandboxes", "/v1/sandboxes", {"name": "doc"}, 409)
     call("post", "/v1/sandboxes", "/v1/sandboxes", {"bad": 1}, 400, question=False)
-    call("post", "/v1/sandboxes", "/v1/sandboxes", {"isolation": "vm"}, 501, question=False)
+    call("post", "/v1/sandboxes", "/v1/sandboxes", {"isolation": "wasm"}, 501, question=False)
     call("post", "/v1/sandboxes", "/v1/sandboxes", {}, 401, token="cloche_nothing")
     at = f"/v1/sandboxes/{b['id']}"
     call("get", "/v1/sandboxes?limit=1", "/v1/sandboxes", want=200)

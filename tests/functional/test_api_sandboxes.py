@@ -58,7 +58,7 @@ def test_each_option_has_its_effect(d, boxes):
     ({"workdir": "relative"}, 400, "invalid"), ({"workdir": "/a/../b"}, 400, "invalid"), ({"tmpfs": [{"path": "rel"}]}, 400, "invalid"), ({"tmpfs": [{}]}, 400, "invalid"),
     ({"tmpfs": [{"path": "/a", "more": 1}]}, 400, "invalid"), ({"hostname": "a b"}, 400, "invalid"), ({"hostname": "x" * 100}, 400, "invalid"),
     ({"storage": "tape"}, 400, "invalid"), ({"image": "no-such"}, 404, "not_found"), ({"image": "../etc"}, 404, "not_found"),
-    ({"isolation": "vm"}, 501, "unsupported"), ({"isolation": "magic"}, 400, "invalid"), ({"network": "some"}, 400, "invalid"),
+    ({"isolation": "wasm"}, 501, "unsupported"), ({"isolation": "magic"}, 400, "invalid"), ({"network": "some"}, 400, "invalid"),
     ({"network": {"mode": "none", "x": 1}}, 400, "invalid"),
 ])
 def test_what_makes_no_sense_or_can_not_be_is_refused(d, body, status, code):

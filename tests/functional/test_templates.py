@@ -57,7 +57,7 @@ def test_the_body_counts_where_both_say_something(d):
 
 @pytest.mark.parametrize("body,status,code", [
     ({"name": "x"}, 400, "invalid"), ({"key": "x"}, 400, "invalid"), ({"template": "t"}, 400, "invalid"), ({"memory": "1X"}, 400, "invalid"), ({"what": 1}, 400, "invalid"),
-    ({"network": "some"}, 400, "invalid"), ({"isolation": "vm"}, 501, "unsupported"), ({"image": "none-such"}, 404, "not_found"),
+    ({"network": "some"}, 400, "invalid"), ({"isolation": "wasm"}, 501, "unsupported"), ({"image": "none-such"}, 404, "not_found"),
     ({"start": {}}, 400, "invalid"), ({"start": "ls"}, 400, "invalid"), ({"start": {"cmd": ["a"], "shell": "b"}}, 400, "invalid"), ({"start": {"cmd": ["a"], "what": 1}}, 400, "invalid"),
     ({"description": 7}, 400, "invalid"), ({"description": "x" * 1025}, 400, "invalid"), ({"env": {"A=": ""}}, 400, "invalid"),
     ({"env": {str(i): "x" * 4000 for i in range(80)}}, 413, "too_large"),

@@ -10,7 +10,6 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import threading
 import time
@@ -18,31 +17,15 @@ import time
 import pytest
 
 import host
-from host import BUILD, ROOT, children, one_line, run, wait_for
+from host import BUILD, children, one_line, run, wait_for
+from small_image import machine_image
 
 BOOT = 120  # seconds: emulated, on a busy machine
 
 
 @pytest.fixture(scope="module")
 def image():
-    """A small root filesystem. It stays in the build folder, so that its disk image in the cache is used again."""
-    subprocess.run([sys.executable, ROOT / "scripts/vm_kernel.py", BUILD / "vm"], check=True, stdout=subprocess.DEVNULL)
-    folder = BUILD / "vm" / "test-image"
-    if not (folder / "done").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        for d in ("bin", "etc", "home/user", "root", "proc", "dev", "sys", "run", "var/tmp", "tmp"):
-            (folder / d).mkdir(parents=True)
-        os.chown(folder / "home/user", 1000, 1000)
-        (folder / "tmp").chmod(0o1777)
-        (folder / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n")
-        busybox = shutil.which("busybox", path="/usr/bin:/bin")
-        assert busybox, "busybox-static is not installed"
-        shutil.copy(busybox, folder / "bin/busybox")
-        for name in subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split():
-            if name != "busybox":
-                (folder / "bin" / name).symlink_to("busybox")
-        (folder / "done").touch()
-    return folder
+    return machine_image()
 
 
 def vm(image, *args, **kw):

@@ -10,10 +10,12 @@
 void dto_checkpoint(struct json *j, const char *key, const struct checkpoint *c)
 {
 	AUTO(json_decref) json_t *config = NULL;
-	const char *image = NULL;
+	const char *image = NULL, *tier = NULL;
 
-	if (jin_parse(c->config, strlen(c->config), &config, NULL) == 0)
+	if (jin_parse(c->config, strlen(c->config), &config, NULL) == 0) {
 		image = json_string_value(json_object_get(config, "image"));
+		tier = json_string_value(json_object_get(config, "isolation"));
+	}
 	jout_object(j, key);
 	jout_str(j, "id", c->id);
 	jout_str(j, "name", c->name);
@@ -24,7 +26,7 @@ void dto_checkpoint(struct json *j, const char *key, const struct checkpoint *c)
 	jout_str(j, "sandbox_name", c->box_name);
 	jout_str(j, "parent", c->parent[0] ? c->parent : NULL);
 	jout_str(j, "image", image);
-	jout_str(j, "isolation", "container");
+	jout_str(j, "isolation", tier ? tier : "container");
 	jout_bool(j, "memory", c->memory);
 	jout_str(j, "memory_refused", c->refused);
 	jout_u64(j, "size", c->size);

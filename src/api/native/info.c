@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "config.h"
+#include "driver/driver.h"
 #include "service/pool.h"
 #include "service/wlink.h"
 
@@ -49,6 +50,14 @@ void get_whoami(void *arg, struct http_req *q, const struct route *r)
 	send_json(q, &b);
 }
 
+/* What they take is there. We are not root, but the warden is. */
+static bool has_machines(void)
+{
+	struct err e = { 0 };
+
+	return vm_ready(&e) == 0 || e.errnum == EPERM;
+}
+
 void get_info(void *arg, struct http_req *q, const struct route *r)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(16 * KIB);
@@ -64,10 +73,13 @@ void get_info(void *arg, struct http_req *q, const struct route *r)
 	jout_u64(&j, "api", 1);
 	jout_array(&j, "isolation");
 	jout_str(&j, NULL, "container");
+	if (has_machines())
+		jout_str(&j, NULL, "vm");
 	jout_end(&j);
 	jout_object(&j, "features");
 	jout_bool(&j, "checkpoints", true);
 	jout_bool(&j, "network", true);
+	jout_bool(&j, "kvm", o->kvm);
 	jout_end(&j);
 	jout_object(&j, "limits");
 	jout_u64(&j, "cpu_milli", o->cpu_milli);

@@ -131,10 +131,10 @@ static int start_vmm(struct vm *v, int side, int log, struct err *e)
 	return exec_send(&v->jail, VMM_EXEC, &x, (int[]){ side, log, log }, e);
 }
 
-static int send_start(const struct vm *v, const struct sandbox_spec *spec, const int fds[VM_FDS], struct err *e)
+static int send_start(const struct vm *v, const struct sandbox_spec *spec, const int fds[OLD_FDS], struct err *e)
 {
 	static_assert(sizeof(*spec) <= VM_SPEC_MAX, "the spec fits");
-	struct vm_start s = {
+	struct old_start s = {
 		.version = VM_START_VERSION,
 		.memory_mib = (uint32_t)(spec->limits.memory / MIB),
 		.cpus = cpus(&spec->limits),
@@ -148,30 +148,30 @@ static int send_start(const struct vm *v, const struct sandbox_spec *spec, const
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a message");
 	memcpy(out, &s, sizeof(s));
 	memcpy(out + sizeof(s), spec, sizeof(*spec));
-	r = fd_send(v->side, out, sizeof(s) + sizeof(*spec), fds, fds[VM_FD_USR] < 0 ? VM_FD_USR : VM_FDS);
+	r = fd_send(v->side, out, sizeof(s) + sizeof(*spec), fds, fds[OLD_FD_USR] < 0 ? OLD_FD_USR : OLD_FDS);
 	return r < 0 ? err_sys(e, ERR_LOST, r, "tell cloche-vmm what to run") : 0;
 }
 
 /* Of image `host` there are two: the skeleton, which is small and changes with /etc, and /usr. */
-static int open_images(struct engine *g, const struct sandbox_spec *spec, int fds[VM_FDS], struct err *e)
+static int open_images(struct engine *g, const struct sandbox_spec *spec, int fds[OLD_FDS], struct err *e)
 {
 	const struct image_host *host = warden_image(engine_warden(g));
 	int r;
 
 	if (strcmp(spec->image, "host"))
-		return vm_image(spec->image, &fds[VM_FD_ROOT], e);
-	r = vm_image_of("host", host->root, &fds[VM_FD_ROOT], e);
-	return r < 0 ? r : vm_image_of("/usr", host->usr, &fds[VM_FD_USR], e);
+		return vm_image(spec->image, &fds[OLD_FD_ROOT], e);
+	r = vm_image_of("host", host->root, &fds[OLD_FD_ROOT], e);
+	return r < 0 ? r : vm_image_of("/usr", host->usr, &fds[OLD_FD_USR], e);
 }
 
-static int open_files(struct engine *g, const struct sandbox_spec *spec, int fds[VM_FDS], struct err *e)
+static int open_files(struct engine *g, const struct sandbox_spec *spec, int fds[OLD_FDS], struct err *e)
 {
 	int r = open_images(g, spec, fds, e);
 
 	if (r == 0)
-		r = vm_initrd(&fds[VM_FD_INITRD], e);
+		r = vm_initrd(&fds[OLD_FD_INITRD], e);
 	if (r == 0)
-		r = vm_disk(spec->limits.disk, spec->limits.inodes, &fds[VM_FD_DISK], e);
+		r = vm_disk(spec->limits.disk, spec->limits.inodes, &fds[OLD_FD_DISK], e);
 	return r;
 }
 
@@ -232,7 +232,7 @@ static void vm_free(struct vm *v)
 
 static int bring_up(struct vm *v, const struct sandbox_spec *spec, struct sandbox *s, struct err *e)
 {
-	int fds[VM_FDS] = { -1, -1, -1, -1, -1 }, side[2] = { -1, -1 }, sock[2] = { -1, -1 }, log[2] = { -1, -1 };
+	int fds[OLD_FDS] = { -1, -1, -1, -1, -1 }, side[2] = { -1, -1 }, sock[2] = { -1, -1 }, log[2] = { -1, -1 };
 	struct warden_stat st;
 	int r = open_files(s->engine, spec, fds, e);
 
@@ -249,7 +249,7 @@ static int bring_up(struct vm *v, const struct sandbox_spec *spec, struct sandbo
 	v->side = side[0];
 	v->sock = sock[0];
 	v->log = log[0];
-	fds[VM_FD_AGENT] = sock[1];
+	fds[OLD_FD_AGENT] = sock[1];
 	if (r < 0) {
 		err_sys(e, ERR_EXHAUSTED, r, "make a socket pair");
 		goto out;
@@ -264,7 +264,7 @@ static int bring_up(struct vm *v, const struct sandbox_spec *spec, struct sandbo
 	if (r == 0)
 		r = send_start(v, spec, fds, e);
 	/* With our copies open we would not hear of their end. */
-	fd_close_many(fds, VM_FDS);
+	fd_close_many(fds, OLD_FDS);
 	fd_close(TAKE_FD(side[1]));
 	fd_close(TAKE_FD(log[1]));
 	sock[1] = -1;
@@ -277,7 +277,7 @@ static int bring_up(struct vm *v, const struct sandbox_spec *spec, struct sandbo
 out:
 	fd_close(side[1]);
 	fd_close(log[1]);
-	fd_close_many(fds, VM_FDS);
+	fd_close_many(fds, OLD_FDS);
 	return r;
 }
 

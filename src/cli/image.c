@@ -1,0 +1,47 @@
+/* `cloche image`: what sandboxes are made of, beside the images that users bring. */
+#include "base/base.h"
+#include "base/sys.h"
+#include "cli/commands.h"
+#include "warden/program.h"
+
+#include <unistd.h>
+
+static void usage(FILE *to)
+{
+	fputs("usage: cloche image vm-kernel\n"
+	      "Fetches the kernel that virtual machines run (Debian's cloud kernel, unpacked, never installed), and what of its\n"
+	      "modules they need. Needs apt, lz4, xz-utils and python3, and whoever may write beside the programs.\n",
+	      to);
+}
+
+/* Made beside the program that makes it, which is where vm_file() looks. */
+static int fetch_kernel(void)
+{
+	char program[512], folder[520], python[] = "/usr/bin/python3";
+	struct err e = { 0 };
+	int r = program_path("cloche-vm-kernel", program, sizeof(program), &e);
+
+	if (r == 0) {
+		snprintf(folder, sizeof(folder), "%.*s/vm", (int)(strrchr(program, '/') - program), program);
+		r = sys_execve(python, (char *[]){ python, program, folder, NULL }, environ);
+		err_sys(&e, ERR_UNSUPPORTED, r, "start %s", python);
+		err_remedy(&e, "install python3");
+	}
+	fprintf(stderr, "cloche: %s%s%s\n", e.msg, e.remedy[0] ? "; " : "", e.remedy);
+	return 125;
+}
+
+int cmd_image(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "";
+
+	if (argc == 2 && (!strcmp(what, "--help") || !strcmp(what, "-h"))) {
+		usage(stdout);
+		return 0;
+	}
+	if (argc == 2 && !strcmp(what, "vm-kernel"))
+		return fetch_kernel();
+	fprintf(stderr, "cloche: image: want vm-kernel%s%.60s%s; see `cloche image --help`\n", argc > 1 ? ", not '" : "", what,
+		argc > 1 ? "'" : "");
+	return 125;
+}

@@ -1,0 +1,99 @@
+/*
+ * Who a machine is that goes on from another's memory. All of it happens before anything of the sandbox runs: until then it
+ * has the other's random numbers, clock and names.
+ */
+#include "agent/agent.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "guest/guest.h"
+
+#include <dirent.h>
+#include <grp.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FAILED_STATUS 100
+
+/* Every process of the sandbox but the agent. They are frozen, so none makes another; they die so, too. */
+static int kill_all(const struct guest *g)
+{
+	const pid_t agent = warden_pid(g->sandbox);
+	char path[64], want[64] = "", have[64];
+	DIR *dir = opendir("/proc");
+	struct dirent *d;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)agent);
+	if (!dir || readlink(path, want, sizeof(want) - 1) <= 0) {
+		if (dir)
+			closedir(dir);
+		return -ESRCH;
+	}
+	while ((d = readdir(dir))) {
+		unsigned long pid = strtoul(d->d_name, NULL, 10);
+		ssize_t n;
+
+		if (!pid || pid == (unsigned long)agent)
+			continue;
+		snprintf(path, sizeof(path), "/proc/%lu/ns/pid", pid);
+		n = readlink(path, have, sizeof(have) - 1);
+		if (n <= 0)
+			continue;
+		have[n] = '\0';
+		if (!strcmp(have, want))
+			kill((pid_t)pid, SIGKILL);
+	}
+	closedir(dir);
+	return 0;
+}
+
+/* In a child: as root of the sandbox, in it. */
+static _Noreturn void be_inside(int pidfd, int root, const struct mux_resume *who)
+{
+	uint32_t done = 0;
+	int r = sys_setns(pidfd, CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWUTS);
+
+	if (r == 0 && (fchdir(root) < 0 || sys_chroot(".", 0) < 0))
+		r = -EPERM;
+	if (r == 0 && (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0))
+		r = -EPERM;
+	if (r == 0 && who->hostname[0] && sethostname(who->hostname, strlen(who->hostname)) < 0)
+		r = -errno;
+	if (r == 0 && who->flags & MUX_RESUME_FRESH)
+		done = fresh_make();
+	_exit(r < 0 ? FAILED_STATUS : (int)done);
+}
+
+static int name_it(const struct guest *g, const struct mux_resume *who, struct err *e)
+{
+	AUTO_CLOSE int root = -1;
+	char path[64];
+	int status = 0;
+	pid_t pid;
+
+	snprintf(path, sizeof(path), "/proc/%d/root", (int)warden_pid(g->sandbox));
+	root = sys_openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	if (root < 0)
+		return err_sys(e, ERR_INTERNAL, root, "guest: open the sandbox's root");
+	pid = fork();
+	if (pid == 0)
+		be_inside(warden_pidfd(g->sandbox), root, who);
+	if (pid < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "guest: start a process");
+	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) == FAILED_STATUS)
+		return err_set(e, ERR_INTERNAL, -EIO, "guest: the sandbox could not be given its name");
+	return WEXITSTATUS(status);
+}
+
+int resume_as(struct guest *g, const struct mux_resume *who, struct err *e)
+{
+	int r = boot_fresh(who->real_ns, who->seed, e);
+
+	if (r == 0 && who->flags & MUX_RESUME_DROP) {
+		r = kill_all(g);
+		if (r < 0)
+			err_sys(e, ERR_INTERNAL, r, "guest: end the sandbox's processes");
+	}
+	return r < 0 ? r : name_it(g, who, e);
+}

@@ -1,0 +1,37 @@
+/*
+ * What QEMU is told while it runs: its monitor, one JSON object a line each way. QEMU is as hostile as its guest, so answers
+ * are only looked at for what they are, bounded in length and time; nothing of them is kept but a version and an error's text.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define QMP_LINE (64U * 1024U)
+#define QMP_VERSION 64
+
+struct qmp {
+	int fd; /* not owned; a stream socket, does not block */
+	char *line; /* QMP_LINE */
+	size_t len;
+	uint32_t id; /* of the last command */
+	int migration; /* what was told of it last: 0 nothing, 1 complete, -1 failed */
+};
+
+int qmp_init(struct qmp *q, int fd); /* 0 or -ENOMEM */
+void qmp_done(struct qmp *q);
+/* Its greeting, whose version is written to @ret, and the end of negotiations. */
+int qmp_greet(struct qmp *q, char ret[QMP_VERSION], struct err *e);
+/*
+ * One command with its arguments ("" or members without braces: our own words and numbers), and its answer waited for. @fd
+ * goes with it; -1: none. ERR_LOST when QEMU does not answer.
+ */
+int qmp_do(struct qmp *q, int fd, const char *command, struct err *e, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* Until an incoming migration is complete. */
+int qmp_wait_migration(struct qmp *q, struct err *e);
+/* Reads what came unasked, without waiting. -EPIPE: QEMU has closed it. */
+int qmp_drain(struct qmp *q);
+
+/* The value of member @key of the object at @text: its length and place, or 0. Nothing is changed or unescaped. */
+size_t qmp_member(const char *text, size_t len, const char *key, const char **ret);

@@ -186,7 +186,7 @@ static void add_devices(struct args *a, const struct qemu_opts *o)
 	static const char *const fixed[] = { "-serial", "chardev:con", "-device", "virtio-serial-device,max_ports=2", "-device",
 					     "virtserialport,chardev=agent,name=cloche", "-object", "rng-builtin,id=rng", "-device",
 					     "virtio-rng-device,rng=rng", "-mon", "chardev=qmp,mode=control", "-object",
-					     "main-loop,id=loop,thread-pool-max=" THREADS };
+					     ("main-loop,id=loop,thread-pool-max=" THREADS) };
 	const struct {
 		const char *id;
 		int fd;

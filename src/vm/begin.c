@@ -105,7 +105,7 @@ static int make_port(struct vmm *v)
 {
 	int r = carry_init(&v->carry, CARRY_HOST, v->machine.port, -1, EPOCH);
 
-	v->carry.keeps = v->start.flags & VM_KEEP;
+	v->carry.keeps = v->start.flags & VM_KEEP || v->start.role == VM_TEMPLATE;
 	v->carry.net = v->start.flags & VM_NET;
 	if (r == 0)
 		r = kept_new(&v->carry, &v->kept);

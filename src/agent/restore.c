@@ -27,6 +27,7 @@
 #define TIMEOUT_MS 30000
 #define LOOK_MS 100
 #define LOWEST_BASE 192 /* above what the agent itself has open, or a frame brings */
+#define SPARE_FDS 64U /* of our own, beside one for each file and object */
 
 static uint64_t now_ns(clockid_t clock)
 {
@@ -116,13 +117,24 @@ static int choose_base(struct restore *r, struct err *e)
 		top = LOWEST_BASE + 3 * r->m.n[MEM_S_EXEC];
 	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "ask for the limit of descriptors");
-	if (lim.rlim_max < (uint64_t)top + r->m.n[MEM_S_FILE] + r->m.n[MEM_S_OBJECT] + 64)
+	if (lim.rlim_max < (uint64_t)top + r->m.n[MEM_S_FILE] + r->m.n[MEM_S_OBJECT] + SPARE_FDS)
 		return err_set(e, ERR_EXHAUSTED, -EMFILE, "the image needs %u descriptors, %llu are allowed here",
-			       top + r->m.n[MEM_S_FILE] + r->m.n[MEM_S_OBJECT] + 64, (unsigned long long)lim.rlim_max);
+			       top + r->m.n[MEM_S_FILE] + r->m.n[MEM_S_OBJECT] + SPARE_FDS, (unsigned long long)lim.rlim_max);
 	if (sys_prlimit(RLIMIT_NOFILE, lim.rlim_max, lim.rlim_max) < 0)
 		return err_set(e, ERR_INTERNAL, -EMFILE, "raise the limit of descriptors");
 	r->base = (int)top;
 	return 0;
+}
+
+/*
+ * The table of descriptors grows now, to what it will hold: later a child shares it (restore_open()), and the kernel
+ * would let that one wait until no processor can be looking at the old table any more, which is milliseconds each time.
+ */
+static void grow_table(const struct restore *r, int fd)
+{
+	long last = (long)r->base + r->m.n[MEM_S_FILE] + r->m.n[MEM_S_OBJECT] + SPARE_FDS - 1;
+
+	fd_close(sys_fcntl(fd, F_DUPFD_CLOEXEC, last)); /* without it all just takes longer */
 }
 
 /* What came with the frame, to where the processes' own numbers are not in the way. */
@@ -131,6 +143,7 @@ static int take_fds(struct restore *r, const int *fds, struct err *e)
 	struct frame_restore_fds at = frame_restore_fds(r->frame);
 	int x = 0;
 
+	grow_table(r, fds[0]);
 	for (uint32_t i = 0; x >= 0 && i < r->frame->pages; i++)
 		x = r->pages[i] = sys_fcntl(fds[at.pages + (int)i], F_DUPFD_CLOEXEC, r->base);
 	for (uint32_t i = 0; x >= 0 && i < r->frame->groups; i++)

@@ -256,6 +256,7 @@ static void answer_who(struct network *n, struct sandbox *s, const struct egress
 	if (egress_who_decode(m, &asked) < 0 || !s->driver->who)
 		return;
 	who.family = asked.family;
+	who.udp = asked.udp;
 	who.client_port = asked.client_port;
 	who.port = asked.port;
 	memcpy(who.client, asked.client, sizeof(who.client));

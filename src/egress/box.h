@@ -8,6 +8,7 @@
 struct stream;
 struct fold;
 struct dns_conn;
+struct dns_asked;
 
 struct box {
 	struct egress *g;
@@ -25,7 +26,8 @@ struct box {
 
 	struct loop_fd tcp, udp, dns;
 	struct dns_conn *dns_conns;
-	uint32_t dns_conn_count;
+	struct dns_asked *dns_asked; /* refused, and not answered yet */
+	uint32_t dns_conn_count, dns_asked_count;
 	uint32_t dns_tokens;
 	uint64_t dns_at;
 

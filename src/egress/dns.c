@@ -11,6 +11,9 @@
 #define A_SECOND 200U /* queries answered properly */
 #define CONNS 8U
 #define CONN_PATIENCE (10 * LOOP_SEC)
+#define ASKED 8U /* refused queries of a sandbox that wait for the owner's word */
+#define WHO_PATIENCE (500 * LOOP_MS) /* it takes a millisecond as a rule; resolvers wait for two seconds */
+#define WHO_PAUSE (2 * LOOP_SEC)
 
 static uint16_t get16(const uint8_t *p)
 {
@@ -77,17 +80,44 @@ size_t dns_answer(const uint8_t *query, size_t len, const struct dns_question *q
 
 /* ---- deciding ---------------------------------------------------------------------------------------------------- */
 
-static void refused(struct box *b, const struct dns_question *q, uint8_t verdict, const char *reason)
+/* What the owner is told of a refused query: once, and then how often. */
+struct news {
+	uint8_t verdict;
+	const char *reason; /* NULL: nothing */
+	char name[NET_NAME_MAX];
+};
+
+static struct egress_stream as_report(const struct news *n)
 {
-	struct egress_stream s = { .verdict = verdict, .name = q->name, .reason = reason };
+	struct egress_stream s = { .verdict = n->verdict, .name = n->name, .reason = n->reason };
+
+	if (n->verdict == EGRESS_V_DENIED)
+		s.rule = n->name;
+	return s;
+}
+
+static void refused(struct box *b, const struct dns_question *q, uint8_t verdict, const char *reason, struct news *ret)
+{
+	struct egress_stream s;
 
 	b->meter.counts.dns_refused++;
 	b->tree->meter.counts.dns_refused++;
 	/* Who only asks for an address's name learns nothing by it and wants no rule. */
 	if (q->type == DNS_PTR || !q->name[0])
 		return;
-	if (verdict == EGRESS_V_DENIED)
-		s.rule = q->name;
+	*ret = (struct news){ .verdict = verdict, .reason = reason };
+	memcpy(ret->name, q->name, sizeof(ret->name));
+	s = as_report(ret);
+	if (!report_is_new(b, &s, true))
+		ret->reason = NULL;
+}
+
+static void tell(struct box *b, const struct news *n, uint32_t pid, const char *command)
+{
+	struct egress_stream s = as_report(n);
+
+	s.pid = pid;
+	s.command = command;
 	report_refused(b, &s, true);
 }
 
@@ -105,27 +135,28 @@ static bool too_fast(struct box *b)
 	return false;
 }
 
-static enum dns_code decide(struct box *b, const struct dns_question *q, uint8_t addr[16], bool *ret_addr)
+static enum dns_code decide(struct box *b, const struct dns_question *q, uint8_t addr[16], bool *ret_addr,
+			    struct news *ret_news)
 {
 	const char *why = meter_dns(&b->meter, &b->tree->meter);
 	struct name *n;
 
 	if (why || too_fast(b)) {
-		refused(b, q, EGRESS_V_BUDGET, why ? why : "too many DNS queries a second");
+		refused(b, q, EGRESS_V_BUDGET, why ? why : "too many DNS queries a second", ret_news);
 		return DNS_REFUSED;
 	}
 	b->meter.counts.dns++;
 	b->tree->meter.counts.dns++;
 	if (!q->name[0] || !policy_knows(b->policy, box_outer(b), q->name)) {
-		refused(b, q, EGRESS_V_DENIED, b->policy->mode == EGRESS_NONE ? "the sandbox has no network"
-									     : "no rule names this host");
+		refused(b, q, EGRESS_V_DENIED,
+			b->policy->mode == EGRESS_NONE ? "the sandbox has no network" : "no rule names this host", ret_news);
 		return DNS_NO_NAME;
 	}
 	if (q->type != DNS_A && q->type != DNS_AAAA)
 		return DNS_OK;
 	n = names_get(&b->names, q->name, (uint32_t)(b->g->loop.now / LOOP_SEC));
 	if (!n) {
-		refused(b, q, EGRESS_V_BUDGET, "too many names are in use");
+		refused(b, q, EGRESS_V_BUDGET, "too many names are in use", ret_news);
 		return DNS_FAILED;
 	}
 	if (q->type == DNS_A)
@@ -136,7 +167,7 @@ static enum dns_code decide(struct box *b, const struct dns_question *q, uint8_t
 	return DNS_OK;
 }
 
-size_t dns_serve(struct box *b, const uint8_t *query, size_t len, uint8_t out[DNS_ANSWER_MAX])
+static size_t serve(struct box *b, const uint8_t *query, size_t len, uint8_t out[DNS_ANSWER_MAX], struct news *ret_news)
 {
 	struct dns_question q;
 	enum dns_code code = DNS_REFUSED;
@@ -144,55 +175,181 @@ size_t dns_serve(struct box *b, const uint8_t *query, size_t len, uint8_t out[DN
 	uint8_t addr[16];
 	int r = dns_parse(query, len, &q);
 
+	ret_news->reason = NULL;
 	if (r == -EINVAL)
 		return 0;
 	report_counts(b);
 	if (r == 0)
-		code = decide(b, &q, addr, &has);
+		code = decide(b, &q, addr, &has, ret_news);
 	else
 		b->meter.counts.dns_refused++;
 	return dns_answer(query, len, &q, code, has ? addr : NULL, out);
 }
 
+size_t dns_serve(struct box *b, const uint8_t *query, size_t len, uint8_t out[DNS_ANSWER_MAX])
+{
+	struct news news;
+	size_t n = serve(b, query, len, out, &news);
+
+	if (news.reason)
+		tell(b, &news, 0, "");
+	return n;
+}
+
+/* ---- whose was it ------------------------------------------------------------------------------------------------ */
+
+/* A datagram that came, or goes back. */
+struct dns_mail {
+	struct sockaddr_in6 from; /* the client */
+	struct in6_pktinfo to; /* where it went; ->ipi6_ifindex 0 */
+	bool has_to;
+};
+
+/* The client has its socket as long as it waits for the answer: so that comes when the owner has looked. */
+struct dns_asked {
+	struct box *b;
+	struct dns_asked *next;
+	struct loop_timer timer;
+	uint32_t who;
+	struct news news;
+	struct dns_mail mail;
+	size_t len;
+	uint8_t answer[DNS_ANSWER_MAX];
+};
+
+/* The answer comes from the address that was asked: some clients look. */
+static void post(struct box *b, struct dns_mail *mail, uint8_t *data, size_t len)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(mail->to))] = { 0 };
+	struct iovec v = { data, len };
+	struct msghdr m = { .msg_name = &mail->from, .msg_namelen = sizeof(mail->from), .msg_iov = &v, .msg_iovlen = 1 };
+
+	if (mail->has_to) {
+		struct cmsghdr *c = (struct cmsghdr *)(void *)control;
+
+		c->cmsg_level = IPPROTO_IPV6;
+		c->cmsg_type = IPV6_PKTINFO;
+		c->cmsg_len = CMSG_LEN(sizeof(mail->to));
+		memcpy(CMSG_DATA(c), &mail->to, sizeof(mail->to));
+		m.msg_control = control;
+		m.msg_controllen = sizeof(control);
+	}
+	sendmsg(b->udp.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static void asked_end(struct dns_asked *a, uint32_t pid, const char *command)
+{
+	struct box *b = a->b;
+	struct dns_asked **at = &b->dns_asked;
+
+	while (*at != a)
+		at = &(*at)->next;
+	*at = a->next;
+	b->dns_asked_count--;
+	b->g->asked--;
+	loop_timer_stop(&b->g->loop, &a->timer);
+	tell(b, &a->news, pid, command);
+	if (b->udp.fd >= 0)
+		post(b, &a->mail, a->answer, a->len);
+	free(a);
+}
+
+static void asked_late(struct loop_timer *t)
+{
+	struct dns_asked *a = (struct dns_asked *)((char *)t - offsetof(struct dns_asked, timer));
+	struct egress *g = a->b->g;
+
+	g->who_late = g->loop.now + WHO_PAUSE;
+	asked_end(a, 0, "");
+}
+
+void dns_they(struct box *b, uint32_t seq, const struct egress_they *t)
+{
+	struct dns_asked *a = b->dns_asked;
+
+	while (a && a->who != seq)
+		a = a->next;
+	if (a)
+		asked_end(a, t->pid, t->command);
+}
+
+static void put_addr(const struct in6_addr *from, uint8_t *ret_family, uint8_t ret[16])
+{
+	bool v4 = IN6_IS_ADDR_V4MAPPED(from);
+
+	*ret_family = v4 ? 4 : 6;
+	memset(ret, 0, 16);
+	memcpy(ret, from->s6_addr + (v4 ? 12 : 0), v4 ? 4 : 16);
+}
+
+/* True: the owner was asked, and the answer goes out later. */
+static bool ask(struct box *b, const struct dns_mail *mail, const struct news *news, const uint8_t *answer, size_t len)
+{
+	struct egress *g = b->g;
+	struct egress_who w = { .box = b->number, .udp = true, .client_port = ntohs(mail->from.sin6_port), .port = 53 };
+	struct dns_asked *a;
+	uint8_t family;
+
+	if (!mail->has_to || b->dns_asked_count == ASKED || g->loop.now < g->who_late)
+		return false;
+	put_addr(&mail->from.sin6_addr, &w.family, w.client);
+	put_addr(&mail->to.ipi6_addr, &family, w.addr);
+	a = family == w.family ? calloc(1, sizeof(*a)) : NULL;
+	if (!a)
+		return false;
+	*a = (struct dns_asked){ .b = b, .next = b->dns_asked, .timer.due = asked_late, .news = *news, .mail = *mail,
+				 .len = len };
+	memcpy(a->answer, answer, len);
+	if (loop_timer_set(&g->loop, &a->timer, g->loop.now + WHO_PATIENCE) < 0 || !(a->who = report_who(b, &w))) {
+		loop_timer_stop(&g->loop, &a->timer);
+		free(a);
+		return false;
+	}
+	g->asked++;
+	b->dns_asked = a;
+	b->dns_asked_count++;
+	return true;
+}
+
 /* ---- UDP --------------------------------------------------------------------------------------------------------- */
+
+static ssize_t fetch(struct box *b, uint8_t *query, size_t size, struct dns_mail *ret)
+{
+	_Alignas(struct cmsghdr) char control[256];
+	struct iovec v = { query, size };
+	struct msghdr m = { .msg_name = &ret->from, .msg_namelen = sizeof(ret->from), .msg_iov = &v, .msg_iovlen = 1,
+			    .msg_control = control, .msg_controllen = sizeof(control) };
+	ssize_t n = recvmsg(b->udp.fd, &m, MSG_DONTWAIT);
+
+	ret->has_to = false;
+	for (struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+		if (c->cmsg_level != IPPROTO_IPV6 || c->cmsg_type != IPV6_PKTINFO)
+			continue;
+		memcpy(&ret->to, CMSG_DATA(c), sizeof(ret->to));
+		ret->to.ipi6_ifindex = 0;
+		ret->has_to = true;
+	}
+	return n;
+}
 
 bool dns_turn(struct box *b)
 {
 	for (int i = 0; i < A_TURN; i++) {
 		uint8_t query[DNS_QUERY_MAX + 1], out[DNS_ANSWER_MAX];
-		_Alignas(struct cmsghdr) char control[256];
-		struct sockaddr_in6 from;
-		struct iovec v = { query, sizeof(query) };
-		struct msghdr m = { .msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &v, .msg_iovlen = 1,
-				    .msg_control = control, .msg_controllen = sizeof(control) };
-		ssize_t n = recvmsg(b->udp.fd, &m, MSG_DONTWAIT);
-		struct cmsghdr *c;
+		struct dns_mail mail;
+		struct news news;
+		ssize_t n = fetch(b, query, sizeof(query), &mail);
+		size_t len;
 
 		if (n < 0)
 			return false;
-		v = (struct iovec){ out, dns_serve(b, query, (size_t)n, out) };
-		/* The answer comes from the address that was asked: some clients look. */
-		for (c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
-			if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO)
-				break;
-		if (c) {
-			struct in6_pktinfo info;
-
-			memcpy(&info, CMSG_DATA(c), sizeof(info));
-			info.ipi6_ifindex = 0;
-			c = (struct cmsghdr *)(void *)control;
-			c->cmsg_level = IPPROTO_IPV6;
-			c->cmsg_type = IPV6_PKTINFO;
-			c->cmsg_len = CMSG_LEN(sizeof(info));
-			memcpy(CMSG_DATA(c), &info, sizeof(info));
-			m.msg_controllen = CMSG_SPACE(sizeof(info));
-		} else {
-			m.msg_control = NULL;
-			m.msg_controllen = 0;
-		}
-		m.msg_flags = 0;
-		if (v.iov_len)
-			sendmsg(b->udp.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+		len = serve(b, query, (size_t)n, out, &news);
+		if (news.reason && ask(b, &mail, &news, out, len))
+			continue;
+		if (news.reason)
+			tell(b, &news, 0, "");
+		if (len)
+			post(b, &mail, out, len);
 	}
 	return true;
 }
@@ -304,4 +461,6 @@ void dns_close(struct box *b)
 {
 	while (b->dns_conns)
 		conn_end(b->dns_conns);
+	while (b->dns_asked)
+		asked_end(b->dns_asked, 0, "");
 }

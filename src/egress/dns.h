@@ -34,4 +34,7 @@ size_t dns_serve(struct box *b, const uint8_t *query, size_t len, uint8_t out[DN
 /* Some queries that wait in the UDP socket. True: there may be more. */
 bool dns_turn(struct box *b);
 void dns_accept(struct box *b); /* the TCP one */
-void dns_close(struct box *b); /* connections */
+void dns_close(struct box *b); /* connections, and what waits for a word of who asked */
+/* The owner's word about whose query that was, if one has that number. */
+struct egress_they;
+void dns_they(struct box *b, uint32_t seq, const struct egress_they *t);

@@ -70,6 +70,7 @@ static inline bool world_begin(struct world *w, const struct egress_config *c)
 #ifndef TEST_SANITIZED
 		if (r == 0)
 			r = confine(&e);
+		g.confined = r == 0;
 #endif
 		if (r < 0)
 			printf("# egress: %s\n", e.msg);
@@ -209,16 +210,14 @@ static inline int cell_dial(const struct world *w, const struct cell *c, const c
 	return fd;
 }
 
-/* What the DNS inside says: the code, and the address as text when there is one. -1: nothing. */
-static inline int cell_ask(const struct world *w, const struct cell *c, const char *name, uint16_t type, char addr[64])
+/* A question, asked: the socket it was asked with, or -1; *ret_len bytes. */
+static inline int cell_query(const struct world *w, const struct cell *c, const char *name, uint16_t type, size_t *ret_len)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(53), .sin_addr.s_addr = htonl(0xc6120001) };
-	uint8_t q[512] = { 1, 2, 1, 0, 0, 1 }, a[1024];
+	uint8_t q[512] = { 1, 2, 1, 0, 0, 1 };
 	size_t n = 12;
 	int fd = cell_socket(w, c, AF_INET, SOCK_DGRAM);
-	ssize_t k;
 
-	addr[0] = '\0';
 	for (const char *p = name; *p;) {
 		size_t label = strcspn(p, ".");
 
@@ -233,12 +232,25 @@ static inline int cell_ask(const struct world *w, const struct cell *c, const ch
 	q[n++] = 0;
 	q[n++] = 1;
 	fd_patience(fd);
-	if (connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0 || send(fd, q, n, 0) != (ssize_t)n ||
-	    (k = recv(fd, a, sizeof(a), 0)) < 12) {
-		close(fd);
-		return -1;
-	}
+	*ret_len = n;
+	if (connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0 && send(fd, q, n, 0) == (ssize_t)n)
+		return fd;
 	close(fd);
+	return -1;
+}
+
+/* What the DNS inside says: the code, and the address as text when there is one. -1: nothing. */
+static inline int cell_ask(const struct world *w, const struct cell *c, const char *name, uint16_t type, char addr[64])
+{
+	uint8_t a[1024];
+	size_t n = 0;
+	int fd = cell_query(w, c, name, type, &n);
+	ssize_t k = fd < 0 ? -1 : recv(fd, a, sizeof(a), 0);
+
+	fd_close(fd);
+	addr[0] = '\0';
+	if (k < 12)
+		return -1;
 	if (a[7] == 1)
 		inet_ntop(a[n + 3] == 1 ? AF_INET : AF_INET6, a + n + 12, addr, 64);
 	return a[3] & 15;

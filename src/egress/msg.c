@@ -403,6 +403,7 @@ long egress_who_encode(const struct egress_who *q, uint32_t seq, uint8_t *out, s
 
 	wire_put_u64(&w, q->box);
 	wire_put_u8(&w, q->family);
+	wire_put_u8(&w, q->udp);
 	wire_put_u32(&w, q->client_port);
 	wire_put_u32(&w, q->port);
 	put_addr(&w, q->client);
@@ -417,6 +418,7 @@ int egress_who_decode(const struct egress_msg *m, struct egress_who *ret)
 	memset(ret, 0, sizeof(*ret));
 	ret->box = wire_get_u64(&r);
 	ret->family = get_family(&r);
+	ret->udp = get_upto(&r, 1);
 	ret->client_port = get_u16(&r);
 	ret->port = get_u16(&r);
 	get_addr(&r, ret->client);

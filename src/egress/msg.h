@@ -148,6 +148,7 @@ struct egress_stream {
 struct egress_who {
 	uint64_t box;
 	uint8_t family; /* of the client's socket */
+	bool udp; /* it sent a datagram, and has no connection */
 	uint16_t client_port, port;
 	uint8_t client[16], addr[16];
 };

@@ -143,7 +143,9 @@ TEST(streams_names_config_counts_who_and_they_come_back)
 				   .rule = { "*.com" }, .ca_file = "/x" },
 			     c2;
 	struct egress_counts t = { .box = 3, .refused = 4, .dns_refused = 5, .concurrent = 6 }, t2;
-	struct egress_who w = { .box = 1, .family = 6, .client_port = 40000, .port = 80, .client = { 1 }, .addr = { 2 } }, w2;
+	struct egress_who w = { .box = 1, .family = 6, .udp = true, .client_port = 40000, .port = 80, .client = { 1 },
+				.addr = { 2 } },
+			  w2;
 	struct egress_they y = { .box = 1, .pid = 5, .command = "sh" }, y2;
 	long n = egress_stream_encode(EGRESS_LOOKUP, &s, out, sizeof(out));
 
@@ -179,6 +181,7 @@ TEST(streams_names_config_counts_who_and_they_come_back)
 	CHECK_EQ(egress_who_decode(&m, &w2), 0);
 	CHECK(!memcmp(w2.client, w.client, 16) && !memcmp(w2.addr, w.addr, 16));
 	CHECK_EQ(w2.client_port, 40000);
+	CHECK(w2.udp);
 	n = egress_they_encode(&y, 11, out, sizeof(out));
 	CHECK_EQ(egress_decode(out, (size_t)n, &m), 0);
 	CHECK_EQ(m.seq, 11);

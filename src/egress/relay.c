@@ -7,7 +7,13 @@
 
 #define LARGE 16384 /* a read that counts as large */
 #define LARGE_ROW 3 /* so many of them, and it is worth a pipe */
-#define PIPE_SIZE (256 * 1024)
+/*
+ * The larger, the fewer turns and wakeups a byte costs. But a user's pipes have a bound together (64 MiB as a rule), past
+ * which new ones hold next to nothing: when many are in use, the later ones are smaller.
+ */
+#define PIPE_SIZE (1024 * 1024)
+#define PIPE_SIZE_MANY (256 * 1024)
+#define PIPES_MANY 16U
 
 int relay_init(struct relay *r)
 {
@@ -43,8 +49,9 @@ static int take_pipe(struct relay *r, struct relay_half *h)
 		h->pipe[0] = h->pipe[1] = -1;
 		return -EMFILE;
 	}
+	/* Or as it is, where that is not allowed: slower, and nothing else. */
+	fcntl(h->pipe[1], F_SETPIPE_SZ, r->open < PIPES_MANY ? PIPE_SIZE : PIPE_SIZE_MANY);
 	r->open++;
-	fcntl(h->pipe[1], F_SETPIPE_SZ, PIPE_SIZE); /* or smaller: an ordinary user may not have many large ones */
 	return 0;
 }
 

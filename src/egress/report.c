@@ -140,7 +140,7 @@ static bool again(struct box *b, const struct egress_stream *s, bool lookup)
 }
 
 /* Each is a record of a log that all share: who never asks for the same twice must not fill it. */
-static bool is_new(struct box *b, const struct egress_stream *s, bool lookup)
+bool report_is_new(struct box *b, const struct egress_stream *s, bool lookup)
 {
 	const struct egress_stream others = { .verdict = s->verdict, .name = "*",
 					      .reason = "others, too many and too different to be told one by one" };
@@ -158,15 +158,8 @@ static bool is_new(struct box *b, const struct egress_stream *s, bool lookup)
 	return false;
 }
 
-bool report_is_new(struct box *b, const struct egress_stream *s)
-{
-	return is_new(b, s, false);
-}
-
 void report_refused(struct box *b, struct egress_stream *s, bool lookup)
 {
-	if (lookup && !is_new(b, s, true))
-		return;
 	s->times = 1;
 	send_stream(b, lookup ? EGRESS_LOOKUP : EGRESS_STREAM, s);
 }

@@ -8,7 +8,8 @@ void report_stream(struct box *b, struct egress_stream *s);
  * Something was refused. The first of its kind is told at once, the same again within a second only counted. True: it
  * was the first. @lookup: a name, asked of the DNS.
  */
-bool report_is_new(struct box *b, const struct egress_stream *s);
+bool report_is_new(struct box *b, const struct egress_stream *s, bool lookup);
+/* One that was new. */
 void report_refused(struct box *b, struct egress_stream *s, bool lookup);
 void report_counts(struct box *b); /* soon */
 void report_flush(struct box *b); /* counts, names and what was folded, now */

@@ -170,6 +170,45 @@ TEST(a_name_that_is_not_allowed_does_not_exist)
 	CHECK(finish());
 }
 
+/* Its socket is there as long as it waits: so the answer comes when somebody has looked. */
+TEST(who_asked_for_a_name_that_is_refused_is_found_out_before_the_answer)
+{
+	struct egress_box b = allow("server.test:*");
+	struct egress_they they = { .pid = 78, .command = "git pull" };
+	struct sockaddr_in own;
+	socklen_t len = sizeof(own);
+	struct egress_who who;
+	uint8_t packet[512];
+	size_t size;
+	int fd;
+	long n;
+
+	CHECK(begin(&b));
+	fd = cell_query(&w, &c, "other.test", 1, &size);
+	CHECK(fd >= 0 && getsockname(fd, (struct sockaddr *)&own, &len) == 0);
+	CHECK(world_await(&w, EGRESS_WHO));
+	CHECK_EQ(egress_who_decode(&w.msg, &who), 0);
+	CHECK(who.udp && who.family == 4 && who.port == 53 && who.box == c.number);
+	CHECK_EQ(who.client_port, ntohs(own.sin_port));
+	CHECK(!memcmp(who.client, "\306\22\0\2", 4) && !memcmp(who.addr, "\306\22\0\1", 4));
+	they.box = who.box;
+	n = egress_they_encode(&they, w.msg.seq, packet, sizeof(packet));
+	CHECK_EQ(send(w.owner, packet, (size_t)n, 0), n);
+	CHECK_EQ(recv(fd, packet, sizeof(packet), 0), size);
+	CHECK_EQ(packet[3] & 15, 3);
+	close(fd);
+	CHECK(world_stream(&w, EGRESS_LOOKUP));
+	CHECK_EQ(w.last.pid, 78);
+	CHECK_STR(w.last.command, "git pull");
+	/* An owner that says nothing is waited for once, and then not for a while. */
+	fd = cell_query(&w, &c, "third.test", 1, &size);
+	CHECK(fd >= 0 && recv(fd, packet, sizeof(packet), 0) > 0);
+	close(fd);
+	CHECK(world_stream(&w, EGRESS_LOOKUP));
+	CHECK(!w.last.pid);
+	CHECK(finish());
+}
+
 TEST(a_name_that_leads_to_a_private_address_is_refused_and_the_owner_is_asked_whose_it_was)
 {
 	struct egress_box b = { .mode = EGRESS_OPEN };
@@ -326,7 +365,29 @@ TEST(every_request_of_a_connection_is_for_its_host)
 	CHECK(world_stream(&w, EGRESS_STREAM));
 	CHECK_EQ(w.last.verdict, EGRESS_V_DENIED);
 	CHECK_EQ(w.last.requests, 2);
-	/* The first one can be told why. */
+	/* One that comes when all before are answered is told why, behind the server's last words. */
+	CHECK(reach("server.test", &client, &far));
+	CHECK(says(client, two) && arrives(far, two));
+	CHECK(says(far, "HTTP/1.1 204 x\r\n\r\n") && arrives(client, "HTTP/1.1 204 x\r\n\r\n"));
+	CHECK(says(client, bad));
+	CHECK_EQ(recv(far, got, 1, 0), 0);
+	CHECK(says(far, "HTTP/1.1 408 x\r\n\r\n"));
+	close(far);
+	CHECK(arrives(client, "HTTP/1.1 408 x\r\n\r\nHTTP/1.1 403 "));
+	CHECK(recv(client, got, sizeof(got) - 1, 0) > 0);
+	CHECK_CONTAINS(got, "other.test");
+	close(client);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.verdict, EGRESS_V_DENIED); /* the same as before: folded with it */
+	/* But not when the server does not end. */
+	CHECK(reach("server.test", &client, &far));
+	CHECK(says(client, two) && arrives(far, two));
+	CHECK(says(far, "HTTP/1.1 204 x\r\n\r\n") && arrives(client, "HTTP/1.1 204 x\r\n\r\n"));
+	CHECK(says(client, bad));
+	CHECK(is_reset(client));
+	close(client);
+	close(far);
+	/* The first one can be told, too. */
 	CHECK(reach("server.test", &client, &far));
 	CHECK(says(client, bad));
 	CHECK(recv(client, got, sizeof(got) - 1, 0) > 0);

@@ -18,21 +18,21 @@ static int take(void *arg, const uint8_t *body, size_t len)
 	if (len < sizeof(m))
 		return -EBADMSG;
 	memcpy(&m, body, sizeof(m));
-	/* Where there is no connection, a listener on that port is found. */
+	/* Where there is no connection, a listener on that port is found. (No datagram socket is ever in that state.) */
 	if (m.idiag_state != TCP_LISTEN)
 		*ret = m.idiag_inode;
 	return 0;
 }
 
-int diag_inode(const struct diag_tcp *c, uint64_t *ret, struct err *e)
+int diag_inode(const struct diag_flow *c, uint64_t *ret, struct err *e)
 {
 	struct inet_diag_req_v2 q = {
 		.sdiag_family = c->family == 4 ? AF_INET : AF_INET6,
-		.sdiag_protocol = IPPROTO_TCP,
+		.sdiag_protocol = c->udp ? IPPROTO_UDP : IPPROTO_TCP,
 		.idiag_states = ~0U,
 		.id = {
-			.idiag_sport = htons(c->local_port),
-			.idiag_dport = htons(c->remote_port),
+			.idiag_sport = htons(c->udp ? c->remote_port : c->local_port),
+			.idiag_dport = htons(c->udp ? c->local_port : c->remote_port),
 			.idiag_cookie = { INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE },
 		},
 	};
@@ -42,8 +42,9 @@ int diag_inode(const struct diag_tcp *c, uint64_t *ret, struct err *e)
 
 	if (r < 0)
 		return r;
-	memcpy(q.id.idiag_src, c->local, sizeof(q.id.idiag_src));
-	memcpy(q.id.idiag_dst, c->remote, sizeof(q.id.idiag_dst));
+	/* Of datagrams the kernel wants to know who would get one, so the other way round. */
+	memcpy(q.id.idiag_src, c->udp ? c->remote : c->local, sizeof(q.id.idiag_src));
+	memcpy(q.id.idiag_dst, c->udp ? c->local : c->remote, sizeof(q.id.idiag_dst));
 	netlink_begin(n, SOCK_DIAG_BY_FAMILY, 0, &q, sizeof(q));
 	r = netlink_ask(n, take, &inode);
 	if (r == 0 && !inode)
@@ -51,7 +52,7 @@ int diag_inode(const struct diag_tcp *c, uint64_t *ret, struct err *e)
 	if (r == -ENOENT)
 		return err_set(e, ERR_NOT_FOUND, r, "no such connection");
 	if (r < 0)
-		return err_sys(e, ERR_UNSUPPORTED, r, "look for a connection (tcp_diag)");
+		return err_sys(e, ERR_UNSUPPORTED, r, "look for a connection (%s)", c->udp ? "udp_diag" : "tcp_diag");
 	*ret = inode;
 	return 0;
 }

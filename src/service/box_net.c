@@ -359,6 +359,7 @@ static void on_who(struct net_run *r, const struct egress_msg *m)
 		abort();
 	*q = (struct asking){ .nets = r->nets, .number = r->number, .seq = m->seq };
 	who.family = w.family;
+	who.udp = w.udp;
 	who.client_port = w.client_port;
 	who.port = w.port;
 	memcpy(who.client, w.client, w.family == 4 ? 4 : 16);

@@ -13,7 +13,7 @@ static void write_time(struct json *j, const char *key, uint64_t ns)
 }
 
 /* One line that would let it through, as far as anything could. */
-static void write_fix(const struct box *b, const struct net_refusal *r, struct json *j)
+static void write_fix(const struct box *b, const struct net_lets *lets, const struct net_refusal *r, struct json *j)
 {
 	const struct net_want *w = b->want->net;
 	char text[NET_RULE_TEXT + 96];
@@ -24,6 +24,8 @@ static void write_fix(const struct box *b, const struct net_refusal *r, struct j
 		snprintf(text, sizeof(text), "an administrator can name it with `network_private`");
 	else if (!*r->rule)
 		snprintf(text, sizeof(text), "none by a rule: it must be asked for otherwise, as the reason says");
+	else if (net_lets(lets, r->target, r->port))
+		snprintf(text, sizeof(text), "done: the policy has it by now");
 	else if (w && w->mode == EGRESS_ALLOW)
 		snprintf(text, sizeof(text), "add \"%s\" to `allow`", r->rule);
 	else
@@ -35,6 +37,7 @@ static void write_refusals(const struct box *b, struct json *j)
 {
 	const struct net_state *st = b->net;
 	uint32_t n = !st ? 0 : st->nrefusals < NET_REFUSALS ? st->nrefusals : NET_REFUSALS;
+	struct net_lets *lets = net_lets_new(b->service->o.net, b->want->net);
 
 	jout_array(j, "refusals");
 	for (uint32_t i = 0; i < n; i++) { /* the newest first */
@@ -57,10 +60,11 @@ static void write_refusals(const struct box *b, struct json *j)
 		jout_str(j, "command", *r->command ? r->command : NULL);
 		jout_str(j, "reason", r->reason);
 		jout_str(j, "rule", *r->rule ? r->rule : NULL);
-		write_fix(b, r, j);
+		write_fix(b, lets, r, j);
 		jout_end(j);
 	}
 	jout_end(j);
+	free(lets);
 }
 
 static const char *state_of(const struct box *b)

@@ -383,27 +383,50 @@ void net_want_steer(const struct net_conf *c, const struct net_want *w, struct s
 	free(policy);
 }
 
-bool net_want_lets(const struct net_conf *c, const struct net_want *w, const char *name, uint16_t port)
+struct net_lets *net_lets_new(const struct net_conf *c, const struct net_want *w)
 {
 	struct egress_box *policy = calloc(1, sizeof(*policy));
+	struct net_lets *l = calloc(1, sizeof(*l));
 	const char **rules, *outer[EGRESS_RULES_MAX];
-	struct net_rule r;
 	uint32_t n;
-	bool lets;
 
-	if (!policy)
+	if (!policy || !l)
 		abort();
 	net_want_policy(c, w, policy);
 	rules = policy->rule;
 	n = policy->rules;
-	lets = policy->mode == EGRESS_OPEN;
+	l->all = policy->mode == EGRESS_OPEN;
 	if (policy->mode == EGRESS_OBSERVE) {
 		n = net_conf_list(c, NET_CONF_OUTER, outer);
 		rules = outer;
-		lets = !n;
+		l->all = !n;
 	}
-	for (uint32_t i = 0; !lets && i < n; i++)
-		lets = net_rule_parse(rules[i], &r, NULL) == 0 && net_rule_has_name(&r, name, port);
+	for (uint32_t i = 0; i < n; i++)
+		if (net_rule_parse(rules[i], &l->rule[l->n], NULL) == 0)
+			l->n++;
 	free(policy);
+	return l;
+}
+
+bool net_lets(const struct net_lets *l, const char *target, uint16_t port)
+{
+	struct net_addr a = { 0 };
+	bool addr = net_addr_parse(target, &a) == 0, lets = l->all;
+
+	for (uint32_t i = 0; !lets && i < l->n; i++) {
+		const struct net_rule *r = &l->rule[i];
+		uint16_t at = port ? port : r->nports ? r->port[0].first : 1;
+
+		lets = addr ? net_rule_has_addr(r, &a, at) : net_rule_has_name(r, target, at);
+	}
+	return lets;
+}
+
+bool net_want_lets(const struct net_conf *c, const struct net_want *w, const char *name, uint16_t port)
+{
+	struct net_lets *l = net_lets_new(c, w);
+	bool lets = net_lets(l, name, port);
+
+	free(l);
 	return lets;
 }

@@ -50,5 +50,14 @@ static inline bool net_want_on(const struct net_want *w)
 bool net_want_policy(const struct net_conf *c, const struct net_want *w, struct egress_box *to);
 /* What the kernel lets through to egress. */
 void net_want_steer(const struct net_conf *c, const struct net_want *w, struct steer_rules *to);
+/* A policy to ask often, as it is now; free() it. */
+struct net_lets {
+	bool all;
+	uint32_t n;
+	struct net_rule rule[EGRESS_RULES_MAX];
+};
+struct net_lets *net_lets_new(const struct net_conf *c, const struct net_want *w);
+/* Whether it has that name or address; with any port when @port is 0. What is private is another matter. */
+bool net_lets(const struct net_lets *l, const char *target, uint16_t port);
 /* Whether a stream to that name would be let through: for secrets that are to be injected there. */
 bool net_want_lets(const struct net_conf *c, const struct net_want *w, const char *name, uint16_t port);

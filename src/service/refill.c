@@ -12,7 +12,8 @@
 #define AT_ONCE 2U
 #define CALLED_NS 50000000ULL /* so long after a call others are likely */
 #define GENTLE_NS 20000000ULL /* then: at least so long between two */
-#define SOON_MS 2 /* after a create: its own execs come first */
+#define SOON_MS 2 /* after a create that took the last one */
+#define LATER_MS 10 /* after another: what runs in it first has the processor for itself */
 #define PAUSE_MS 250
 #define PAUSE_MAX_MS 60000
 
@@ -31,10 +32,30 @@ struct filling {
 
 static void on_time(uv_timer_t *t);
 
+static bool lacks(const struct pool *p)
+{
+	return p->nready + p->making < p->min && (!p->max || p->alive < p->max);
+}
+
+static bool any_empty(struct service *s)
+{
+	struct pool *p;
+	size_t at = 0;
+
+	while ((p = map_next(&s->pools, &at)))
+		if (lacks(p) && !p->nready)
+			return true;
+	return false;
+}
+
 void pools_soon(struct service *s)
 {
-	if (s->refill && !uv_is_active((uv_handle_t *)&s->refill->timer))
-		uv_timer_start(&s->refill->timer, on_time, SOON_MS, 0);
+	uint64_t ms = any_empty(s) ? SOON_MS : LATER_MS;
+	uv_timer_t *t = s->refill ? &s->refill->timer : NULL;
+
+	/* Never put off: who calls all the time would wait for ever. */
+	if (t && (!uv_is_active((uv_handle_t *)t) || uv_timer_get_due_in(t) > ms))
+		uv_timer_start(t, on_time, ms, 0);
 }
 
 void refill_again(struct pool *p)
@@ -98,11 +119,6 @@ static void on_filled(void *arg, struct box *b, bool found, const struct err *e)
 		alink_send(&b->link, FRAME_WARM, 0, NULL, 0, NULL, 0); /* for a warm process, if there is one */
 	}
 	uv_timer_start(&s->refill->timer, on_time, 0, 0);
-}
-
-static bool lacks(const struct pool *p)
-{
-	return p->nready + p->making < p->min && (!p->max || p->alive < p->max);
 }
 
 static void fill(struct pool *p)

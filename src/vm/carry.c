@@ -145,18 +145,11 @@ static int take(struct carry *c, const struct mux *m)
 	return m->channel ? chan_message(c, m) : take_control(c, m);
 }
 
-static int read_port(struct carry *c)
+static int take_all(struct carry *c)
 {
-	ssize_t n = sys_read(c->port, c->in + c->in_len, IN_SIZE - c->in_len);
 	size_t at = 0;
 	int r = 0;
 
-	if (n == -EAGAIN || n == -EINTR)
-		return 0;
-	if (n <= 0)
-		return -EPIPE;
-	c->in_len += (size_t)n;
-	c->heard = true;
 	while (r == 0 && at < c->in_len) {
 		struct mux m;
 		long len = mux_decode(c->in + at, c->in_len - at, &m);
@@ -171,8 +164,30 @@ static int read_port(struct carry *c)
 		at += (size_t)len;
 	}
 	c->in_len -= at;
-	memmove(c->in, c->in + at, c->in_len);
+	if (at)
+		memmove(c->in, c->in + at, c->in_len);
 	return r;
+}
+
+/* A guest's port gives a page at a time, so it is asked until the buffer is full; which has room for any message. */
+static int read_port(struct carry *c)
+{
+	while (c->in_len < IN_SIZE) {
+		ssize_t n = sys_read(c->port, c->in + c->in_len, IN_SIZE - c->in_len);
+
+		if (n == -EAGAIN || n == -EINTR)
+			break;
+		if (n <= 0 && c->in_len) {
+			int r = take_all(c);
+
+			return r < 0 ? r : -EPIPE;
+		}
+		if (n <= 0)
+			return -EPIPE;
+		c->in_len += (size_t)n;
+		c->heard = true;
+	}
+	return take_all(c);
 }
 
 static int serve_chans(struct carry *c, const struct pollfd *p, const uint32_t *which, size_t n)

@@ -7,8 +7,11 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <termios.h>
 #include <unistd.h>
+
+#define PIPE_SIZE (256 * 1024)
 
 static int say_u32(struct carry *c, enum mux_type type, uint32_t n, uint32_t v)
 {
@@ -152,7 +155,9 @@ static int kind_of(int fd, enum mux_kind *ret)
 	else if (S_ISSOCK(st.st_mode))
 		*ret = MUX_BOTH;
 	else if (S_ISREG(st.st_mode))
-		*ret = MUX_BLOB;
+		*ret = st.st_size < (off_t)MUX_PAYLOAD_MAX - 4 ? MUX_BLOB : MUX_READ; /* much to read is a stream that ends */
+	else if (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3) && (flags & O_ACCMODE) == O_RDONLY)
+		*ret = MUX_BLOB; /* /dev/null: nothing */
 	else if (S_ISCHR(st.st_mode) && isatty(fd))
 		*ret = MUX_TTY;
 	else
@@ -312,6 +317,8 @@ static int make_blob(const uint8_t *data, size_t len, int *ret)
 	AUTO_CLOSE int fd = sys_memfd_create("carried", MFD_CLOEXEC);
 	int r = fd < 0 ? fd : fd_write_all(fd, data, len);
 
+	if (r == 0 && lseek(fd, 0, SEEK_SET) < 0) /* it may be read as a command's stdin */
+		r = -errno;
 	if (r == 0)
 		*ret = TAKE_FD(fd);
 	return r;
@@ -354,6 +361,9 @@ static int make_ends(const struct carry *c, enum mux_kind kind, int ends[2])
 		return r;
 	ends[0] = p[kind == MUX_READ];
 	ends[1] = p[kind != MUX_READ];
+	/* Fewer turns between us and who is at the other end, where each is emulated. */
+	if (c->side == CARRY_GUEST)
+		sys_fcntl(p[0], F_SETPIPE_SZ, PIPE_SIZE);
 	/* Programs open /dev/stdout by name, and that asks for rights on the pipe itself. */
 	if (c->uid != UINT32_MAX)
 		r = sys_fchownat(ends[1], "", c->uid, c->gid, AT_EMPTY_PATH);
@@ -413,19 +423,137 @@ int chan_open_remote(struct carry *c, const struct mux *m, int *ret_fd)
 	return 0;
 }
 
-static int take_data(struct chan *x, const struct mux *m)
+
+bool chan_poll(const struct carry *c, const struct chan *x, short *ret)
 {
+	bool reads = x->sends && !x->end_sent;
+
+	*ret = POLLOUT;
+	if (x->connecting)
+		return x->fd >= 0;
+	*ret = 0;
+	if (reads && x->credit && carry_room(c) > MUX_HEAD)
+		*ret |= POLLIN;
+	if (x->len)
+		*ret |= POLLOUT;
+	/* A hang-up behind bytes that can not go on now would be told again and again. */
+	return x->fd >= 0 && (*ret || !reads);
+}
+
+static int read_some(struct carry *c, struct chan *x)
+{
+	uint8_t data[MUX_DATA_MAX];
+	size_t room = carry_room(c), max = sizeof(data);
+	ssize_t n;
+
+	if (room <= MUX_HEAD)
+		return 0;
+	max = max < room - MUX_HEAD ? max : room - MUX_HEAD;
+	max = max < x->credit ? max : x->credit;
+	n = sys_read(x->fd, data, max);
+	if (n == -EAGAIN || n == -EINTR)
+		return 0;
+	if (n < 0 && x->net)
+		return reset(c, x);
+	if (n <= 0) {
+		int r = end_sending(c, x);
+
+		return r == 0 && x->tty ? stop_taking(c, x) : r;
+	}
+	x->credit -= (uint32_t)n;
+	x->due -= x->due < (uint64_t)n ? x->due : (uint64_t)n;
+	return carry_say(c, MUX_DATA, number(c, x), data, (size_t)n);
+}
+
+/* So many bytes are out: the other end may send as many again, told when it is worth a message. */
+static int give_credit(struct carry *c, struct chan *x, size_t n)
+{
+	int r;
+
+	x->owed += (uint32_t)n;
+	x->due -= x->due < n ? x->due : n;
+	if (x->end_got || x->owed < MUX_WINDOW / 4)
+		return 0;
+	x->window += x->owed;
+	r = say_u32(c, MUX_CREDIT, number(c, x), x->owed);
+	x->owed = 0;
+	return r;
+}
+
+static int write_some(struct carry *c, struct chan *x)
+{
+	ssize_t n = sys_write(x->fd, x->buf + x->at, x->len - x->at);
+
+	if (n == -EAGAIN || n == -EINTR)
+		return 0;
+	if (n < 0 && x->net)
+		return reset(c, x);
+	if (n < 0)
+		return stop_taking(c, x);
+	x->at += (size_t)n;
+	if (x->at == x->len)
+		x->at = x->len = 0;
+	return give_credit(c, x, (size_t)n);
+}
+
+static int take_data(struct carry *c, struct chan *x, const struct mux *m)
+{
+	size_t done = 0;
+	int r = 0;
+
 	if (!x->takes || x->end_got || m->len > x->window || !m->len)
 		return -EBADMSG;
 	x->window -= m->len;
 	if (x->stop_sent || x->fd < 0)
 		return 0;
+	/* Most often it can go on at once. What fails is found out by who waits for it. */
+	if (!x->len && !x->connecting && !c->still) {
+		ssize_t n = sys_write(x->fd, m->payload, m->len);
+
+		done = n > 0 ? (size_t)n : 0;
+		r = done ? give_credit(c, x, done) : 0;
+	}
 	memmove(x->buf, x->buf + x->at, x->len - x->at);
 	x->len -= x->at;
 	x->at = 0;
-	memcpy(x->buf + x->len, m->payload, m->len);
-	x->len += m->len;
+	memcpy(x->buf + x->len, m->payload + done, m->len - done);
+	x->len += m->len - done;
+	return r;
+}
+
+/* All that came is written: then whoever reads there hears of the end. */
+static int finish_taking(struct carry *c, struct chan *x)
+{
+	if (!x->takes || !x->end_got || x->len || x->fd < 0)
+		return 0;
+	if (x->tty)
+		return end_sending(c, x);
+	if (!x->end_sent)
+		shutdown(x->fd, SHUT_WR);
 	return 0;
+}
+
+int chan_serve(struct carry *c, uint32_t n, short revents)
+{
+	struct chan *x = &c->chan[n];
+	int r = 0;
+
+	if (x->connecting && x->fd >= 0) {
+		r = revents ? finish_connecting(c, x) : 0;
+		if (r < 0 || x->connecting || x->fd < 0)
+			return r;
+		revents = 0;
+	}
+	if (x->fd >= 0 && x->len && revents & (POLLOUT | POLLERR | POLLHUP))
+		r = write_some(c, x);
+	/* Its reader is gone. Found out also when there is nothing to write. */
+	if (r == 0 && x->fd >= 0 && revents & (POLLERR | POLLHUP) && x->takes && x->end_sent)
+		r = stop_taking(c, x);
+	if (r == 0 && x->fd >= 0 && revents & (POLLIN | POLLHUP | POLLERR) && x->sends && !x->end_sent && x->credit)
+		r = read_some(c, x);
+	if (r == 0)
+		r = finish_taking(c, x);
+	return r < 0 ? r : settle(c, x);
 }
 
 static void take_size(const struct chan *x, const struct mux *m)
@@ -445,7 +573,7 @@ int chan_message(struct carry *c, const struct mux *m)
 		return -EBADMSG;
 	switch ((enum mux_type)m->type) {
 	case MUX_DATA:
-		return take_data(x, m);
+		return take_data(c, x, m);
 	case MUX_CREDIT:
 		n = m->len == 4 ? mux_u32(m->payload) : 0;
 		if (!x->sends || !n || n > MUX_WINDOW - x->credit)
@@ -489,106 +617,6 @@ int chan_message(struct carry *c, const struct mux *m)
 		return x->net ? cut(c, x) : -EBADMSG;
 	}
 	return x->len ? 0 : chan_serve(c, m->channel, 0);
-}
-
-bool chan_poll(const struct carry *c, const struct chan *x, short *ret)
-{
-	bool reads = x->sends && !x->end_sent;
-
-	*ret = POLLOUT;
-	if (x->connecting)
-		return x->fd >= 0;
-	*ret = 0;
-	if (reads && x->credit && carry_room(c) > MUX_HEAD)
-		*ret |= POLLIN;
-	if (x->len)
-		*ret |= POLLOUT;
-	/* A hang-up behind bytes that can not go on now would be told again and again. */
-	return x->fd >= 0 && (*ret || !reads);
-}
-
-static int read_some(struct carry *c, struct chan *x)
-{
-	uint8_t data[MUX_DATA_MAX];
-	size_t room = carry_room(c), max = sizeof(data);
-	ssize_t n;
-
-	if (room <= MUX_HEAD)
-		return 0;
-	max = max < room - MUX_HEAD ? max : room - MUX_HEAD;
-	max = max < x->credit ? max : x->credit;
-	n = sys_read(x->fd, data, max);
-	if (n == -EAGAIN || n == -EINTR)
-		return 0;
-	if (n < 0 && x->net)
-		return reset(c, x);
-	if (n <= 0) {
-		int r = end_sending(c, x);
-
-		return r == 0 && x->tty ? stop_taking(c, x) : r;
-	}
-	x->credit -= (uint32_t)n;
-	x->due -= x->due < (uint64_t)n ? x->due : (uint64_t)n;
-	return carry_say(c, MUX_DATA, number(c, x), data, (size_t)n);
-}
-
-static int write_some(struct carry *c, struct chan *x)
-{
-	size_t have = x->len - x->at;
-	ssize_t n = sys_write(x->fd, x->buf + x->at, have);
-
-	if (n == -EAGAIN || n == -EINTR)
-		return 0;
-	if (n < 0 && x->net)
-		return reset(c, x);
-	if (n < 0)
-		return stop_taking(c, x);
-	x->at += (size_t)n;
-	x->owed += (uint32_t)n;
-	x->due -= x->due < (uint64_t)n ? x->due : (uint64_t)n;
-	if (x->at == x->len)
-		x->at = x->len = 0;
-	if (x->end_got || (x->owed < MUX_WINDOW / 4 && x->len))
-		return 0;
-	x->window += x->owed;
-	n = say_u32(c, MUX_CREDIT, number(c, x), x->owed);
-	x->owed = 0;
-	return (int)n;
-}
-
-/* All that came is written: then whoever reads there hears of the end. */
-static int finish_taking(struct carry *c, struct chan *x)
-{
-	if (!x->takes || !x->end_got || x->len || x->fd < 0)
-		return 0;
-	if (x->tty)
-		return end_sending(c, x);
-	if (!x->end_sent)
-		shutdown(x->fd, SHUT_WR);
-	return 0;
-}
-
-int chan_serve(struct carry *c, uint32_t n, short revents)
-{
-	struct chan *x = &c->chan[n];
-	int r = 0;
-
-	if (x->connecting && x->fd >= 0) {
-		r = revents ? finish_connecting(c, x) : 0;
-		if (r < 0 || x->connecting || x->fd < 0)
-			return r;
-		revents = 0;
-	}
-	if (x->fd >= 0 && x->len && revents & (POLLOUT | POLLERR | POLLHUP))
-		r = write_some(c, x);
-	/* Its reader is gone. Found out also when there is nothing to write. */
-	if (r == 0 && x->fd >= 0 && revents & (POLLERR | POLLHUP) && x->takes && x->end_sent)
-		r = stop_taking(c, x);
-	if (r == 0 && x->fd >= 0 && revents & (POLLIN | POLLHUP | POLLERR) && x->sends && !x->end_sent && x->credit)
-		r = read_some(c, x);
-	if (r == 0)
-		r = finish_taking(c, x);
-	return r < 0 ? r : settle(c, x);
 }
 
 bool chan_sizes(struct carry *c)

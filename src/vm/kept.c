@@ -171,8 +171,9 @@ static int from_host(void *arg, struct carry_frame *cf)
 	switch ((enum frame_type)cf->f.type) {
 	case FRAME_EXEC:
 		return serve_exec(k, cf);
-	case FRAME_FILES:
 	case FRAME_CONNECT:
+		return chan_numbers(k->c) < cf->f.nfds ? CARRY_TAKEN : 0; /* its socket ends without a word */
+	case FRAME_FILES:
 		return chan_numbers(k->c) < cf->f.nfds ? fail(k, cf->f.id, FRAME_STAGE_LIMIT, -EAGAIN) : 0;
 	case FRAME_SIGNAL:
 	case FRAME_PING:

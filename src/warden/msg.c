@@ -78,7 +78,7 @@ static bool who_ok(const struct warden_req *q)
 
 	if (q->op != WARDEN_WHO)
 		return zero(w, sizeof(*w));
-	if (w->zero || w->zero2 || (w->family != 4 && w->family != 6))
+	if (w->udp > 1 || w->zero2 || (w->family != 4 && w->family != 6))
 		return false;
 	return w->family == 6 || (zero(w->client + 4, 12) && zero(w->addr + 4, 12));
 }

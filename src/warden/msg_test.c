@@ -441,6 +441,11 @@ TEST(a_connection_and_a_family_are_asked_for_exactly)
 	CHECK_EQ(check(&q), -EINVAL);
 	q.who.family = 6;
 	CHECK_EQ(check(&q), 0);
+	q.who.udp = 1;
+	CHECK_EQ(check(&q), 0);
+	q.who.udp = 2;
+	CHECK_EQ(check(&q), -EINVAL);
+	q.who.udp = 0;
 	q.who.zero2 = 1;
 	CHECK_EQ(check(&q), -EINVAL);
 }

@@ -47,8 +47,9 @@ DEFINE_AUTO(struct warden, warden_free)
 
 /*
  * The agent is setting the sandbox up when this returns: READY and UP, or FAILED, come on the socket, and execs may be
- * sent already. Nothing is left behind on failure. 1, with SPEC_MEMORY in a warden that keeps: its processes are being
- * restored, and it comes back by warden_done(); until then nobody should hear of it.
+ * sent already. Nothing is left behind on failure. 1, with SPEC_MEMORY in a warden that keeps, and with SPEC_VM in any:
+ * its processes are being restored, or the machine is being made, and it comes back by warden_done(); until then nobody
+ * should hear of it.
  */
 int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e);
 /* With which tag it comes back. */
@@ -117,7 +118,7 @@ int warden_done_fd(const struct warden *w);
 enum warden_done_what {
 	WARDEN_DONE_LOOKED, /* at a layer: when ->result is 0 ask warden_layers_ready() again */
 	WARDEN_DONE_SEALED,
-	WARDEN_DONE_RESTORED, /* or not, then the sandbox is destroyed already */
+	WARDEN_DONE_RESTORED, /* or made; or not, then the sandbox is destroyed already */
 };
 struct warden_done {
 	enum warden_done_what what;
@@ -159,10 +160,10 @@ int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_ru
 /* A TCP socket inside, not connected, for who wants to reach a port there; of any sandbox. @family: 4 or 6. */
 int warden_socket(struct warden *w, struct warden_sandbox *s, unsigned family, int *ret, struct err *e);
 
-/* One TCP connection of a sandbox: of the socket inside, which is the client's. */
+/* One TCP connection of a sandbox, or who sends datagrams: of the socket inside, which is the client's. */
 struct warden_who {
 	uint8_t family; /* 4 or 6 */
-	uint8_t zero;
+	uint8_t udp; /* 0 or 1 */
 	uint16_t client_port, port; /* port: of ->addr, where it is connected to */
 	uint16_t zero2;
 	uint8_t client[16], addr[16]; /* IPv4 in the first four, the rest zero */

@@ -29,6 +29,7 @@ STDIO, RLIMIT, CWD, GROUP_STAGE, CLONE = 20, 21, 23, 28, 18  # enum frame_stage
 CLONE_PARENT, CHILD_CLEARTID, CHILD_SETTID = 0x8000, 0x200000, 0x1000000
 SYS = {"x86_64": (56, 274, 273), "aarch64": (220, 100, 99)}.get(os.uname().machine)  # clone, get_ and set_robust_list
 TIOCSCTTY = 0x540E
+_libc = ctypes.CDLL(None)
 
 
 def _cloner():
@@ -138,23 +139,33 @@ def _module():
     return main
 
 
-def _main(main, code, args):
-    """As `python3 -c` does it: the exit status."""
+def _exec(main, code, args):
+    """As `python3 -c` does it, until the code is through: the exit status."""
     sys.argv = ["-c"] + args
     sys.orig_argv = [sys.executable, "-c", code] + args
-    status = 0
     try:
         exec(compile(code, "<string>", "exec"), main.__dict__)
     except SystemExit as e:
-        status = _status(e.code)
+        return _status(e.code)
     except BaseException as e:
-        status = _report(e)
+        return _report(e)
+    return 0
+
+
+def _main(main, code, args):
+    status = _exec(main, code, args)
     try:
         threading._shutdown()
     except BaseException as e:
         _report(e)
     atexit._run_exitfuncs()
-    return _flush(status)
+    return _end(status)
+
+
+def _end(status):
+    status = _flush(status)
+    _libc.fflush(None)  # what C code has printed
+    return status
 
 
 def _status(code):
@@ -263,7 +274,6 @@ def _child(sock, request, fds, streams, main):
     sock.close()
     gc.enable()
     status = _main(main, argv[1], argv[2:])
-    ctypes.CDLL(None).fflush(None)  # what C code has printed
     os._exit(status)
 
 
@@ -307,11 +317,16 @@ def _serve(sock, fork, streams, main):
 def _rehearse(streams):
     """Goes through all that a request takes, with nothing: its memory is this process's own after that."""
     words, null = os.memfd_create("words"), os.open("/dev/null", os.O_RDWR)
-    os.write(words, b"/\0python\0pass\0A=b\0")
-    _settle((MAGIC, 0, 0, 19, 0, 0, 2, 1), [words, null] + [os.dup(null) for _ in range(3)], streams)
-    exec(compile("print(1)", "<string>", "exec"), {"__builtins__": __builtins__})
-    sys.stdout.flush()
+    text = b"/\0python\0import time; print(time.time(), 1)\0A=b\0"
+    os.write(words, text)
+    fds = [words, null] + [os.dup(null) for _ in range(3)]
+    argv = _settle((MAGIC, 0, 0, len(text), 0, 0, 2, 1), fds, streams)[2]
     os.close(null)
+    if argv is not None:
+        module = types.ModuleType("__main__")
+        module.__dict__["__builtins__"] = __builtins__
+        _end(_exec(module, argv[1], argv[2:]))
+    gc.freeze()  # or the first collection would look at what is left of this
     os.environ.clear()
 
 

@@ -251,9 +251,12 @@ def test_refusals_say_who_and_how_to_help(d):
     asked = found["web.test", 8080]
     assert asked["pid"] > 1 and asked["command"].startswith("python3 -c import socket") and asked["rule"] == "web.test:8080", asked
     name = found["git.test", None]
+    assert name["pid"] > 1 and name["command"], name
     assert name["what"] == "lookup" and name["rule"].startswith("git.test") and name["rule"] in name["fix"]
     put(d, box, {"allow": ["web.test", name["rule"]]})
     assert get(d, box, "http://git.test/hello")["site"] == "git.test"
+    fixes = {(r["to"], r["port"]): r["fix"] for r in look(d, box, why=True)["refusals"]}
+    assert fixes["git.test", None].startswith("done") and "9.9.9.9:853" in fixes["9.9.9.9", 853] and "web.test:8080" in fixes["web.test", 8080]
     assert "refusals" not in look(d, box)
 
 

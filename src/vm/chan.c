@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -155,6 +156,8 @@ static int kind_of(int fd, enum mux_kind *ret)
 		*ret = MUX_BOTH;
 	else if (S_ISREG(st.st_mode))
 		*ret = MUX_BLOB;
+	else if (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3) && (flags & O_ACCMODE) == O_RDONLY)
+		*ret = MUX_BLOB; /* /dev/null: nothing */
 	else if (S_ISCHR(st.st_mode) && isatty(fd))
 		*ret = MUX_TTY;
 	else

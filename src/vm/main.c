@@ -267,12 +267,12 @@ static void last_words(struct vmm *v, int r)
 {
 	char line[160];
 
-	if (!v->e.msg[0] || v->e.kind == ERR_LOST) {
+	if (!v->e.msg[0] || v->e.kind == ERR_LOST || v->unloadable) {
 		if (v->machine.console >= 0)
 			read_console(v);
 		put_text(line, sizeof(line), last_line(v));
 		if (line[0])
-			err_set(&v->e, ERR_LOST, r, "the machine has ended: %s", line);
+			err_set(&v->e, ERR_LOST, r, "%s: %s", v->unloadable ? "QEMU can not load this state" : "the machine has ended", line);
 		else if (!v->e.msg[0])
 			err_set(&v->e, ERR_LOST, r, "%s", r == -EPIPE	 ? "the machine has ended" :
 							  r == -EBADMSG	 ? "the guest talked nonsense" :

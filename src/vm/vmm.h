@@ -32,6 +32,7 @@ struct vmm {
 	struct carry carry;
 	struct kept *kept;
 	bool hello; /* it has booted */
+	bool unloadable; /* a clone: QEMU did not take its state, and may have said why */
 	int agent; /* GO's, until it is attached */
 	int warm; /* a template: our end as its agent's host */
 	int save[VMM_SAVE_FDS];

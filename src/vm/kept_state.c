@@ -392,15 +392,6 @@ static int load_execs(struct kept *k, struct wire_in *r, struct far *far)
 	return e;
 }
 
-static int end_group(struct kept *k, uint32_t key)
-{
-	uint8_t out[8];
-
-	mux_put_u32(out, key);
-	mux_put_u32(out + 4, MUX_GROUP_END);
-	return carry_say(k->c, MUX_GROUP, 0, out, sizeof(out));
-}
-
 /* Groups that nobody has a number for any more. */
 static int load_groups(struct kept *k, struct wire_in *r)
 {
@@ -408,13 +399,16 @@ static int load_groups(struct kept *k, struct wire_in *r)
 
 	for (uint32_t i = 0; i < n && !r->bad; i++) {
 		uint32_t key = wire_get_u32(r);
+		uint8_t out[8];
 		bool used = false;
 
 		for (size_t j = 0; j < k->ngroup; j++)
 			used = used || k->group[j].key == key;
 		if (used || r->bad)
 			continue;
-		if (end_group(k, key) < 0)
+		mux_put_u32(out, key);
+		mux_put_u32(out + 4, MUX_GROUP_END);
+		if (carry_say(k->c, MUX_GROUP, 0, out, sizeof(out)) < 0)
 			return -ENOBUFS;
 	}
 	return r->bad ? -EBADMSG : 0;
@@ -461,11 +455,8 @@ int kept_load(struct kept *k, const uint8_t *data, size_t len)
 	return 0;
 }
 
-/* Execs of before, and their groups: the numbers are given anew. */
-static int drop_all(struct kept *k)
+static void drop_all(struct kept *k)
 {
-	int r = 0;
-
 	for (size_t i = 0; i < k->top; i++) {
 		struct kept_exec *x = &k->exec[i];
 
@@ -476,9 +467,8 @@ static int drop_all(struct kept *k)
 		x->dropped = true;
 		k->dropped++;
 	}
-	while (r == 0 && k->ngroup)
-		r = end_group(k, k->group[--k->ngroup].key);
-	return r;
+	/* The host's numbers begin anew, and none of them is a group that was. */
+	k->ngroup = 0;
 }
 
 int kept_resume(struct kept *k, const struct mux_resume *who)
@@ -489,9 +479,8 @@ int kept_resume(struct kept *k, const struct mux_resume *who)
 
 	if (!k->loaded || k->c->resuming)
 		return -EBUSY;
-	r = w.flags & MUX_RESUME_DROP ? drop_all(k) : 0;
-	if (r < 0)
-		return r;
+	if (w.flags & MUX_RESUME_DROP)
+		drop_all(k);
 	do {
 		if (sys_getrandom(&w.epoch, sizeof(w.epoch), 0) != (ssize_t)sizeof(w.epoch))
 			return -EIO;

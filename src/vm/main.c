@@ -13,7 +13,6 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/sys.h"
-#include "vm/start.h"
 #include "vm/vmm.h"
 
 #include <signal.h>
@@ -306,14 +305,11 @@ static int first_message(struct vmm *v)
 int main(void)
 {
 	static struct vmm v = { .state = VMM_BOOTS, .meta = -1, .agent = -1, .warm = -1, .save = { -1, -1, -1 } };
-	uint32_t version = 0;
 	int r;
 
 	signal(SIGPIPE, SIG_IGN);
 	sys_prctl(4 /* PR_SET_DUMPABLE */, 0, 0, 0, 0);
 	sys_fcntl(VMM_SIDE, F_SETFD, FD_CLOEXEC);
-	if (recv(VMM_SIDE, &version, sizeof(version), MSG_PEEK) == (ssize_t)sizeof(version) && version == VM_START_VERSION)
-		return old_main();
 	r = first_message(&v);
 	if (r == 0)
 		r = loop(&v);

@@ -62,5 +62,3 @@ int vmm_save_wait(const struct vmm *v);
 /* main.c: an answer to the warden. */
 void vmm_say(const struct vm_msg *m);
 void vmm_say_failed(const struct err *e);
-
-int old_main(void);

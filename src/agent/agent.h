@@ -16,7 +16,7 @@ enum {
 };
 
 /* These two, and what KEEP brings (enum frame_keep_place), are places that nothing else ever gets. */
-#define AGENT_PLACES_END (FRAME_KEEP_TABLE + 1)
+#define AGENT_PLACES_END (FRAME_KEEP_STAT + 1)
 static_assert(FRAME_KEEP_SLOT == 4 && FRAME_KEEP_TABLE - FRAME_KEEP_SLOT + 1 == FRAME_KEEP_FDS, "in a row");
 
 #define AGENT_EXECS_MAX 512

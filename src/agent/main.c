@@ -168,9 +168,10 @@ static void nonsense(void)
 /* Puts what a host that comes back will ask for where it knows to look. */
 static void serve_keep(struct agent *a, const struct frame *f, const int *fds)
 {
-	int r = a->up && !ctl.kept && f->nfds == FRAME_KEEP_FDS && !f->len ? 0 : -EBADMSG;
+	const bool known = f->nfds == FRAME_KEEP_FDS || f->nfds == FRAME_KEEP_FDS + FRAME_KEEP_VM_FDS;
+	int r = a->up && !ctl.kept && known && !f->len ? 0 : -EBADMSG;
 
-	for (int i = 0; r >= 0 && i < FRAME_KEEP_FDS; i++)
+	for (int i = 0; r >= 0 && i < (int)f->nfds; i++)
 		r = sys_dup3(fds[i], FRAME_KEEP_SLOT + i, O_CLOEXEC);
 	if (r >= 0)
 		r = table_open(a, FRAME_KEEP_TABLE);

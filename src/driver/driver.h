@@ -11,6 +11,7 @@
 #include "driver/link.h"
 #include "warden/client.h"
 #include "warden/program.h"
+#include "warden/vm_files.h"
 #include "warden/warden.h"
 
 enum { DRIVER_FREEZE = 1 };
@@ -48,8 +49,6 @@ extern const struct driver container_driver;
 extern const struct driver container_remote;
 /* A virtual machine, jailed as a container of its own. */
 extern const struct driver vm_driver;
-/* Whether what a machine needs is installed. Starts none. */
-int vm_ready(struct err *e);
 /* NULL and ERR_UNSUPPORTED or ERR_INVALID for what is not there. */
 const struct driver *driver_find(const char *name, struct err *e);
 

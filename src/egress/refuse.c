@@ -10,6 +10,7 @@
 
 #define WHO_PATIENCE (500 * LOOP_MS) /* a busy machine's; it takes a millisecond as a rule */
 #define SAY_PATIENCE LOOP_SEC
+#define DRAIN_MAX (256U * 1024U)
 #define AT_ONCE 64U /* of a sandbox: more of them get their reset at once */
 
 struct refused {
@@ -18,6 +19,9 @@ struct refused {
 	bool counted; /* in ->refusing */
 	bool listening; /* for a request, to answer it */
 	bool said; /* an answer was given; the rest is thrown away */
+	bool draining; /* the server's last words go first */
+	uint32_t drained; /* bytes of them */
+	uint64_t drain_until;
 	uint32_t who; /* seq of the question; 0: none */
 	uint32_t pid;
 	uint64_t until; /* who's answer */
@@ -138,6 +142,54 @@ static void say(struct stream *s, uint8_t stage)
 		shutdown(s->client.fd, SHUT_WR);
 }
 
+/*
+ * A later request of a connection is answered behind the answers to those before. When these have ended only their
+ * sender knows for sure, and says so when he is told that nothing more comes. From a client that sends the next request
+ * before it has an answer this could be mistaken for one that is due: he gets a reset.
+ */
+static bool has_answers(const struct stream *s, uint8_t verdict)
+{
+	const struct stream_http *h = s->http;
+
+	return h && h->at_head && !h->ahead && s->requests && s->up && s->b.fd >= 0 && s->bytes_in > h->answered &&
+	       s->asked != STREAM_ABSOLUTE && !s->out.pass && !s->out.in_pipe && !s->in.held && !s->in.eof &&
+	       verdict != EGRESS_V_FAILED;
+}
+
+static void drain_begin(struct stream *s)
+{
+	struct refused *f = s->refused;
+
+	f->draining = true;
+	f->drain_until = s->box->g->loop.now + SAY_PATIENCE;
+	s->in.shut = true; /* the client is told of the end by the answer */
+	shutdown(s->b.fd, SHUT_WR);
+	stream_queue(s);
+}
+
+/* False: the stream has ended. */
+static bool drain(struct stream *s)
+{
+	struct refused *f = s->refused;
+	size_t n = 0;
+	int r = stream_drain(s, &n);
+
+	f->drained += (uint32_t)n;
+	if (r < 0 || f->drained > DRAIN_MAX) {
+		finish(s);
+		return false;
+	}
+	if (r == 0)
+		return true;
+	f->draining = false;
+	loop_close(&s->box->g->loop, &s->b);
+	s->last = s->box->g->loop.now;
+	say_http(s);
+	if (f->said)
+		shutdown(s->client.fd, SHUT_WR);
+	return true;
+}
+
 static void listen_for_request(struct stream *s)
 {
 	struct refused *f = s->refused;
@@ -173,9 +225,9 @@ static bool asks(const struct stream *s)
 static void go_on(struct stream *s)
 {
 	struct refused *f = s->refused;
-	uint64_t until = f->listening || f->said ? s->last + SAY_PATIENCE : f->until;
+	uint64_t until = f->draining ? f->drain_until : f->listening || f->said ? s->last + SAY_PATIENCE : f->until;
 
-	if ((f->said && s->out.eof && !asks(s)) || (!f->listening && !f->said && !asks(s)) ||
+	if ((f->said && s->out.eof && !asks(s)) || (!f->draining && !f->listening && !f->said && !asks(s)) ||
 	    s->box->g->loop.now >= until || loop_timer_set(&s->box->g->loop, &s->timer, until) < 0)
 		finish(s);
 }
@@ -184,6 +236,8 @@ void refuse_ready(struct stream *s)
 {
 	struct refused *f = s->refused;
 
+	if (f->draining && !drain(s))
+		return;
 	if (f->listening)
 		listen_for_request(s);
 	for (int i = 0; f->said && s->client.in && !s->out.eof && i < 16; i++) {
@@ -245,6 +299,7 @@ void refuse(struct stream *s, uint8_t verdict, const char *reason)
 	struct refused *f;
 	uint8_t stage = s->stage;
 	uint16_t rule;
+	bool later;
 
 	if (s->stage == STREAM_REFUSED)
 		return;
@@ -253,7 +308,8 @@ void refuse(struct stream *s, uint8_t verdict, const char *reason)
 	s->query = NULL;
 	upstream_cancel(s->upstream);
 	s->upstream = NULL;
-	if (s->b.fd >= 0)
+	later = has_answers(s, verdict) && b->refusing < AT_ONCE;
+	if (s->b.fd >= 0 && !later)
 		loop_close(&b->g->loop, &s->b);
 	s->looking = false;
 	s->last = b->g->loop.now;
@@ -287,7 +343,10 @@ void refuse(struct stream *s, uint8_t verdict, const char *reason)
 	if (b->refusing <= AT_ONCE) {
 		if (f->fresh && verdict != EGRESS_V_FAILED)
 			ask_who(s);
-		say(s, stage);
+		if (later)
+			drain_begin(s);
+		else
+			say(s, stage);
 	}
 	if (f->listening && s->out.len)
 		listen_for_request(s);

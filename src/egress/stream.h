@@ -24,6 +24,9 @@ struct stream_http { /* of those that speak plain HTTP */
 	struct request request;
 	uint8_t first_len;
 	char first[16]; /* what the server says to an Upgrade */
+	bool at_head; /* what was looked at last was to be a request's head */
+	bool ahead; /* a request came before anything was said to the one before */
+	uint64_t answered; /* ->bytes_in when the last request was let through */
 };
 
 struct refused;
@@ -67,6 +70,11 @@ void stream_queue(struct stream *s);
 /* Without an in-band answer; the report is made unless it was refused, which refuse.c does. */
 void stream_end(struct stream *s, uint8_t verdict, const char *reason);
 void stream_broke(struct stream *s); /* the client did: ends it */
+/*
+ * Of a stream that is refused, but has answers under way: lets them through. 1: the server has ended, and all it said is
+ * with the client; 0: not yet; -1: one of the two broke off. At most RELAY_READ bytes a turn, *ret_n of them.
+ */
+int stream_drain(struct stream *s, size_t *ret_n);
 /* The policy is another one: ends it when it would not begin any more. */
 void stream_judge(struct stream *s);
 /* The target is known (->name or ->addr, ->port): decides, resolves, connects. */

@@ -298,6 +298,7 @@ static int one_step(struct stream *s)
 		stream_end(s, EGRESS_V_FAILED, "no memory");
 		return -1;
 	}
+	s->http->at_head = request_between(&s->http->request);
 	switch (request_step(&s->http->request, s->out.buf + s->out.off + s->out.pass, s->out.len - s->out.pass, h, &n,
 			     &why)) {
 	case REQUEST_MORE:
@@ -305,6 +306,8 @@ static int one_step(struct stream *s)
 		break;
 	case REQUEST_HEAD:
 		if (one_head(s, h)) {
+			s->http->ahead |= s->requests > 1 && s->bytes_in == s->http->answered;
+			s->http->answered = s->bytes_in;
 			s->out.pass += (uint32_t)n;
 			r = 1;
 		}

@@ -365,7 +365,29 @@ TEST(every_request_of_a_connection_is_for_its_host)
 	CHECK(world_stream(&w, EGRESS_STREAM));
 	CHECK_EQ(w.last.verdict, EGRESS_V_DENIED);
 	CHECK_EQ(w.last.requests, 2);
-	/* The first one can be told why. */
+	/* One that comes when all before are answered is told why, behind the server's last words. */
+	CHECK(reach("server.test", &client, &far));
+	CHECK(says(client, two) && arrives(far, two));
+	CHECK(says(far, "HTTP/1.1 204 x\r\n\r\n") && arrives(client, "HTTP/1.1 204 x\r\n\r\n"));
+	CHECK(says(client, bad));
+	CHECK_EQ(recv(far, got, 1, 0), 0);
+	CHECK(says(far, "HTTP/1.1 408 x\r\n\r\n"));
+	close(far);
+	CHECK(arrives(client, "HTTP/1.1 408 x\r\n\r\nHTTP/1.1 403 "));
+	CHECK(recv(client, got, sizeof(got) - 1, 0) > 0);
+	CHECK_CONTAINS(got, "other.test");
+	close(client);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.verdict, EGRESS_V_DENIED); /* the same as before: folded with it */
+	/* But not when the server does not end. */
+	CHECK(reach("server.test", &client, &far));
+	CHECK(says(client, two) && arrives(far, two));
+	CHECK(says(far, "HTTP/1.1 204 x\r\n\r\n") && arrives(client, "HTTP/1.1 204 x\r\n\r\n"));
+	CHECK(says(client, bad));
+	CHECK(is_reset(client));
+	close(client);
+	close(far);
+	/* The first one can be told, too. */
 	CHECK(reach("server.test", &client, &far));
 	CHECK(says(client, bad));
 	CHECK(recv(client, got, sizeof(got) - 1, 0) > 0);

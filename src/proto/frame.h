@@ -153,6 +153,7 @@ struct frame_exec_fds frame_exec_fds(uint32_t flags);
 
 /* --- KEEP: the agent puts them on fixed places, where a host that comes back takes them from --- */
 #define FRAME_KEEP_FDS 6
+#define FRAME_KEEP_VM_FDS 2 /* more, of a virtual machine's jail */
 enum frame_keep_place {
 	FRAME_KEEP_SLOT = 4, /* the lock of the sandbox's slot */
 	FRAME_KEEP_TAKE = 5, /* the agent's end of the rendezvous, a SOCK_SEQPACKET pair: a message with a new socket */
@@ -160,6 +161,9 @@ enum frame_keep_place {
 	FRAME_KEEP_MEMINFO = 7, /* what /proc/meminfo shows, a file of the writable layer */
 	FRAME_KEEP_UPPER = 8, /* the writable layer's own folder: what is sealed into a layer is read there */
 	FRAME_KEEP_TABLE = 9, /* proto/table.h: its execs, for who takes an image of its processes */
+	/* only in a virtual machine's jail: */
+	FRAME_KEEP_SIDE = 10, /* the warden's end of cloche-vmm's socket (vm/side.h) */
+	FRAME_KEEP_STAT = 11, /* what the machine says of itself, a file in memory */
 };
 
 /* --- FILES --- */

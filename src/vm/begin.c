@@ -105,7 +105,7 @@ static int make_port(struct vmm *v)
 {
 	int r = carry_init(&v->carry, CARRY_HOST, v->machine.port, -1, EPOCH);
 
-	v->carry.keeps = v->start.flags & VM_KEEP;
+	v->carry.keeps = v->start.flags & VM_KEEP || v->start.role == VM_TEMPLATE;
 	v->carry.net = v->start.flags & VM_NET;
 	if (r == 0)
 		r = kept_new(&v->carry, &v->kept);
@@ -153,8 +153,10 @@ static int start_clone(struct vmm *v)
 	counted_look(&after);
 	if (r == 0)
 		r = check_was(v, counted_khz(&before, &after));
-	if (r == 0)
+	if (r == 0) {
 		r = machine_load(&v->machine, rest + v->was.carry_len, v->was.state_len, &v->e);
+		v->unloadable = r < 0;
+	}
 	if (r == 0)
 		r = make_port(v);
 	if (r < 0)

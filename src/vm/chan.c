@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -154,7 +155,9 @@ static int kind_of(int fd, enum mux_kind *ret)
 	else if (S_ISSOCK(st.st_mode))
 		*ret = MUX_BOTH;
 	else if (S_ISREG(st.st_mode))
-		*ret = MUX_BLOB;
+		*ret = st.st_size < (off_t)MUX_PAYLOAD_MAX - 4 ? MUX_BLOB : MUX_READ; /* much to read is a stream that ends */
+	else if (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3) && (flags & O_ACCMODE) == O_RDONLY)
+		*ret = MUX_BLOB; /* /dev/null: nothing */
 	else if (S_ISCHR(st.st_mode) && isatty(fd))
 		*ret = MUX_TTY;
 	else
@@ -314,6 +317,8 @@ static int make_blob(const uint8_t *data, size_t len, int *ret)
 	AUTO_CLOSE int fd = sys_memfd_create("carried", MFD_CLOEXEC);
 	int r = fd < 0 ? fd : fd_write_all(fd, data, len);
 
+	if (r == 0 && lseek(fd, 0, SEEK_SET) < 0) /* it may be read as a command's stdin */
+		r = -errno;
 	if (r == 0)
 		*ret = TAKE_FD(fd);
 	return r;

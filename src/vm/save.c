@@ -61,7 +61,7 @@ int vmm_save_wait(const struct vmm *v)
 {
 	uint64_t now = clock_mono_ns();
 
-	if (v->state != VMM_STOPS)
+	if (v->state != VMM_STOPS && v->state != VMM_WARMS)
 		return -1;
 	return now >= v->until ? 0 : (int)((v->until - now) / 1000000ULL) + 1;
 }

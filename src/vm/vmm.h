@@ -13,6 +13,7 @@ enum vmm_state {
 	VMM_BOOTS, /* until HELLO */
 	VMM_LOADED, /* until GO */
 	VMM_RISES, /* until the sandbox stands, or goes on */
+	VMM_WARMS, /* a template: until its one command has ended */
 	VMM_RUNS,
 	VMM_STOPS, /* until no byte is under way: then it is saved */
 	VMM_ENDED, /* a template that is complete */
@@ -31,9 +32,11 @@ struct vmm {
 	struct carry carry;
 	struct kept *kept;
 	bool hello; /* it has booted */
+	bool unloadable; /* a clone: QEMU did not take its state, and may have said why */
 	int agent; /* GO's, until it is attached */
+	int warm; /* a template: our end as its agent's host */
 	int save[VMM_SAVE_FDS];
-	uint64_t since, until; /* VMM_STOPS */
+	uint64_t since, until; /* VMM_STOPS, VMM_WARMS */
 	char said[VMM_SAID];
 	size_t said_len;
 	struct err e;
@@ -48,13 +51,14 @@ int vmm_begin(struct vmm *v, const uint8_t seed[32]);
 int vmm_save(struct vmm *v, int *fds, size_t nfds);
 /* Likewise for a template: all of it is its own already. */
 int vmm_save_template(struct vmm *v);
+/* warm.c: begins a template's one command; in VMM_WARMS, each turn: saves it behind that. */
+int vmm_warm(struct vmm *v);
+int vmm_warm_turn(struct vmm *v);
 /* In VMM_STOPS, each turn: does it once all is quiet, and says so. Negative: the machine can not go on. */
 int vmm_save_turn(struct vmm *v);
-/* So many ms may go by until the next, -1: any. */
+/* So many ms may go by until the next turn of either, -1: any. */
 int vmm_save_wait(const struct vmm *v);
 
 /* main.c: an answer to the warden. */
 void vmm_say(const struct vm_msg *m);
 void vmm_say_failed(const struct err *e);
-
-int old_main(void);

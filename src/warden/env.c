@@ -317,6 +317,10 @@ int env_open(const struct env_opts *o, struct env *ret, struct err *e)
 
 	v.policy = o->policy ? *o->policy : policy_all;
 	v.disk = o->disk;
+	if (o->vm && (size_t)snprintf(v.vm, sizeof(v.vm), "%s", o->vm) >= sizeof(v.vm))
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "folder of templates: path too long");
+	v.vm_ready = o->vm_ready;
+	v.accel = o->accel;
 	image_host_init(&v.image);
 	for (size_t i = 0; i < CGROUP_CONTROLLERS; i++)
 		v.cgroups.base[i] = -1;

@@ -23,6 +23,9 @@ struct env {
 	struct records records; /* of those */
 	int layers; /* the folder of sealed layers, -1: none */
 	const char *disk; /* as in env_opts */
+	char vm[400]; /* "": the default */
+	unsigned vm_ready;
+	unsigned accel; /* enum env_accel */
 	struct image_host image;
 	struct env_policy policy; /* how images and mount sources are opened */
 	int agent; /* the program */

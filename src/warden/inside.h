@@ -26,6 +26,7 @@ struct warden_sandbox {
 	char layer[SPEC_LAYERS][ID_SIZE];
 	struct sealing *sealing; /* under way, and it may still need us; or NULL */
 	struct restoring *restoring; /* its processes are not there yet; or NULL */
+	struct machine *vm; /* what runs in it, when it is a virtual machine's jail; or NULL (warden/vm.h) */
 };
 
 /* A seal's tag: the sandbox may end before it does. */
@@ -51,7 +52,22 @@ struct warden {
 	struct restoring *restorings;
 	int done, timer; /* an epoll: workers, agents that restore, a clock for those; -1 without layers */
 	struct comparing *comparing; /* see warden/compare.c */
+	struct vms *vms; /* NULL: no virtual machine yet */
 };
+
+/* --- warden.c --- */
+/* What is known of it before it is made. */
+int sandbox_new(const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e);
+/* The container. Its agent is setting it up when this returns; on failure nothing is left but @s. */
+int sandbox_make(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox *s, struct err *e);
+/* From now on it outlives us. */
+int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e);
+/* It is one of those there are. */
+void sandbox_show(struct warden *w, struct warden_sandbox *s);
+/* The end of one that is not. */
+int sandbox_end(struct warden *w, struct warden_sandbox *s, struct err *e);
+/* Workers, and what tells that they are done. Once. */
+int sandbox_workers(struct warden *w, struct err *e);
 
 /* Lets go of what comparisons that are over have held; all of them, stopped if need be. */
 void warden_compare_reap(struct warden *w);

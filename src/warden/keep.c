@@ -40,12 +40,16 @@ int keep_prepare(struct env *v, struct shell *s, struct err *e)
 	return 0;
 }
 
-int keep_start(struct env *v, struct shell *s, int meminfo, int upper, struct record *rec, struct err *e)
+int keep_start(struct env *v, struct shell *s, int meminfo, int upper, const int *more, struct record *rec,
+	       struct err *e)
 {
-	const int fds[FRAME_KEEP_FDS] = { s->slot_fd, s->take, s->give, meminfo, upper, s->table };
+	int fds[FRAME_KEEP_FDS + FRAME_KEEP_VM_FDS] = { s->slot_fd, s->take, s->give, meminfo, upper, s->table };
+	const unsigned n = FRAME_KEEP_FDS + (more ? FRAME_KEEP_VM_FDS : 0);
 	uint8_t out[FRAME_HEAD];
 	int r;
 
+	if (more)
+		memcpy(fds + FRAME_KEEP_FDS, more, FRAME_KEEP_VM_FDS * sizeof(int));
 	rec->slot = s->slot;
 	rec->uid_base = s->uid_base;
 	rec->pid = (uint32_t)s->pid;
@@ -56,8 +60,8 @@ int keep_start(struct env *v, struct shell *s, int meminfo, int upper, struct re
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "write the sandbox's record");
 	s->recorded = true;
-	frame_head(out, FRAME_KEEP, FRAME_KEEP_FDS, 0, 0);
-	r = fd_send(s->sock, out, sizeof(out), fds, FRAME_KEEP_FDS);
+	frame_head(out, FRAME_KEEP, (uint8_t)n, 0, 0);
+	r = fd_send(s->sock, out, sizeof(out), fds, n);
 	if (r < 0)
 		return err_sys(e, ERR_LOST, r, "tell the agent to stay");
 	/* The agent's end is the agent's, and so is its table; the other end stays here as well. */
@@ -145,6 +149,11 @@ int keep_table(const struct shell *s)
 	int r = fd < 0 ? fd : table_is(fd);
 
 	return r < 0 ? r : TAKE_FD(fd);
+}
+
+int keep_vm(const struct shell *s, int place)
+{
+	return place == FRAME_KEEP_SIDE ? take_socket(s->pidfd, place) : sys_pidfd_getfd(s->pidfd, place);
 }
 
 /* KEEP may still be on its way; an agent that will never get it dies with the warden that did not send it. */

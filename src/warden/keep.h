@@ -12,7 +12,11 @@
 /* Ahead of time, for a shell that was made: the rendezvous, exec group 1, when it was started. */
 int keep_prepare(struct env *v, struct shell *s, struct err *e);
 /* Writes @rec (its sandbox's part of it; the shell's is added) and tells the agent. After SETUP. */
-int keep_start(struct env *v, struct shell *s, int meminfo, int upper, struct record *rec, struct err *e);
+/* @more: of a machine's jail, FRAME_KEEP_VM_FDS; else NULL. */
+int keep_start(struct env *v, struct shell *s, int meminfo, int upper, const int *more, struct record *rec,
+	       struct err *e);
+/* What the agent holds for a machine: FRAME_KEEP_SIDE, a SOCK_SEQPACKET socket; FRAME_KEEP_STAT. Or -errno. */
+int keep_vm(const struct shell *s, int place);
 /*
  * Returns once the agent has heard KEEP, which it does when it has set the sandbox up: one that is frozen before could
  * not be attached to by another warden.

@@ -175,8 +175,11 @@ int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_ru
 int warden_socket(struct warden *w, struct warden_sandbox *s, unsigned family, int *ret, struct err *e)
 {
 	AUTO_CLOSE int fd = -1;
-	int r = enter(&s->shell, e);
+	int r;
 
+	if (s->vm) /* what is inside is behind its agent's socket */
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "a virtual machine's network is its own");
+	r = enter(&s->shell, e);
 	if (r < 0)
 		return r;
 	fd = socket(family == 4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
@@ -202,6 +205,8 @@ int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_w
 	memcpy(c.local, who->client, sizeof(c.local));
 	memcpy(c.remote, who->addr, sizeof(c.remote));
 	*ret = (struct warden_they){ 0 };
+	if (s->vm)
+		return 0; /* it would be cloche-vmm */
 	r = enter(&s->shell, e);
 	if (r < 0)
 		return r;

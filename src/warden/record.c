@@ -124,6 +124,13 @@ int records_flag(const struct records *r, uint32_t slot, uint32_t flags)
 	return n == (ssize_t)sizeof(flags) ? 0 : n < 0 ? -errno : -EIO;
 }
 
+int records_own(const struct records *r, uint32_t slot, uint32_t own)
+{
+	ssize_t n = pwrite(r->fd, &own, sizeof(own), place(slot) + (off_t)offsetof(struct record, vm_own));
+
+	return n == (ssize_t)sizeof(own) ? 0 : n < 0 ? -errno : -EIO;
+}
+
 uint32_t records_end(const struct records *r)
 {
 	struct stat st;

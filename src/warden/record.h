@@ -13,7 +13,7 @@
 #include "warden/slot.h"
 #include "warden/spec.h"
 
-#define RECORD_VERSION 2U
+#define RECORD_VERSION 2U /* what an older warden wrote has zeros where newer ones know more */
 #define RECORD_FROZEN 1U
 #define RECORD_RESTORING 2U /* not made yet: who finds it ends it */
 #define RECORD_STEERED 4U /* it was given a way out while it ran, or that was begun */
@@ -37,7 +37,11 @@ struct record {
 	uint32_t spec_flags, layers; /* what a layer sealed from it has to say */
 	char image[SPEC_PATH];
 	char layer[SPEC_LAYERS][ID_SIZE];
-	uint8_t unused[208];
+	/* of a virtual machine */
+	uint8_t vm_key[32]; /* its template */
+	uint64_t vm_cpu_base;
+	uint32_t vm_own, vm_cold; /* disks of its own; it has no template */
+	uint8_t unused[160];
 };
 static_assert(sizeof(struct record) == 1024, "no padding");
 
@@ -57,6 +61,8 @@ int records_write(const struct records *r, struct record *x);
 /* 1 and *ret, or 0 when there is none (or none of this version and boot) at @slot, or -errno. */
 int records_read(const struct records *r, uint32_t slot, struct record *ret);
 int records_clear(const struct records *r, uint32_t slot);
+/* A machine got one more disk of its own. */
+int records_own(const struct records *r, uint32_t slot, uint32_t own);
 int records_flag(const struct records *r, uint32_t slot, uint32_t flags);
 /* Slots that the file has room for: no record is behind. */
 uint32_t records_end(const struct records *r);

@@ -9,6 +9,7 @@
 #include "base/sys.h"
 #include "warden/keep.h"
 #include "warden/memory.h"
+#include "warden/vm.h"
 
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
@@ -151,6 +152,8 @@ void warden_restoring(struct warden_sandbox *s, void *tag)
 {
 	if (s->restoring)
 		s->restoring->tag = tag;
+	if (s->vm)
+		s->vm->tag = tag;
 }
 
 static int refused(const struct frame *f, struct err *e)

@@ -344,7 +344,9 @@ static int add_mount(struct build *b, const struct spec_mount *m)
 	struct stat st;
 	int mnt;
 
-	src = b->env->policy.mount(b->env->policy.arg, m->src, b->e);
+	/* A jail's are ours, and nobody could ask for others. */
+	src = b->spec->flags & SPEC_JAIL ? policy_all.mount(NULL, m->src, b->e) :
+					   b->env->policy.mount(b->env->policy.arg, m->src, b->e);
 	if (src < 0)
 		return src;
 	if (fstat(src, &st) < 0)

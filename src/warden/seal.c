@@ -17,7 +17,7 @@ static struct seal_impl *impl_new(void)
 	struct seal_impl *i = calloc(1, sizeof(*i));
 
 	if (i) {
-		i->fd = i->tmp = i->fs = i->links = i->mem = i->table = -1;
+		i->fd = i->tmp = i->fs = i->links = i->mem = i->table = i->from.side = -1;
 		dump_init(&i->dump);
 		for (unsigned n = 0; n < MEM_PAGE_FILES; n++)
 			i->source.pages[n] = -1;
@@ -42,6 +42,7 @@ void seal_free(struct seal *x)
 		fd_close(i->mem);
 		fd_close(i->table);
 		fd_close_many(i->source.pages, MEM_PAGE_FILES);
+		fd_close_many(i->from.disk, i->from.disks);
 		pthread_cond_destroy(&i->moved);
 		pthread_mutex_destroy(&i->lock);
 		free(i->buf);
@@ -130,10 +131,12 @@ static int prepare(struct seal *x)
 		i->digests = digests_new();
 	}
 	/* Memory is written by cloche-dump, and joining goes back to folders that were left. */
-	if (i->table >= 0 || i->from.joins)
+	if (i->table >= 0 || i->from.joins || i->from.side >= 0)
 		flush_other(i->flush);
 	if (r < 0)
 		return err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id);
+	if (i->from.side >= 0)
+		return seal_machine_prepare(x);
 	return i->table >= 0 ? seal_memory_prepare(x) : 0;
 }
 
@@ -287,7 +290,7 @@ static int sum_and_write(struct seal *x)
 static int finish(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
-	int r = i->table >= 0 ? seal_memory_finish(x) : 0;
+	int r = i->from.side >= 0 ? seal_machine_finish(x) : i->table >= 0 ? seal_memory_finish(x) : 0;
 
 	if (r < 0)
 		return r;
@@ -328,7 +331,9 @@ static void run_seal(struct work *w)
 	int r = begin(x) ? prepare(x) : seal_given_up(x);
 
 	if (r == 0)
-		r = x->impl->table >= 0 ? seal_memory_copy(x) : copy_frozen(x);
+		r = x->impl->from.side >= 0 ? seal_machine_copy(x) :
+		    x->impl->table >= 0	    ? seal_memory_copy(x) :
+					      copy_frozen(x);
 	leave(x);
 	if (r == 0)
 		r = finish(x);

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "linux/cgroup.h"
+#include "vm/side.h"
 #include "warden/manifest.h"
 #include "warden/work.h"
 
@@ -45,6 +46,14 @@ struct seal_source {
 	int program; /* cloche-dump; stays the caller's */
 	int pidfd; /* the agent's; likewise, while seal_busy() */
 	pid_t pid;
+	/*
+	 * Of a virtual machine: cloche-vmm's socket, and nobody else's while seal_busy(); -1: a container. Then its disks, taken
+	 * over by seal_start(): those that become the layer's, and one that is put on top of them.
+	 */
+	int side;
+	uint32_t disks;
+	int disk[VM_CHAIN_MAX];
+	uint8_t key[SHA256_SIZE]; /* its template */
 	char restored[ID_SIZE]; /* the layer whose memory it was made from, "": none */
 };
 

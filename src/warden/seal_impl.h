@@ -41,3 +41,8 @@ int seal_memory_prepare(struct seal *x);
 int seal_memory_copy(struct seal *x);
 /* Until what cloche-dump writes is complete and makes sense. */
 int seal_memory_finish(struct seal *x);
+
+/* --- seal_machine.c: the same of a virtual machine --- */
+int seal_machine_prepare(struct seal *x);
+int seal_machine_copy(struct seal *x);
+int seal_machine_finish(struct seal *x);

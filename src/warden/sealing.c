@@ -2,6 +2,7 @@
 #include "warden/inside.h"
 #include "base/base.h"
 #include "warden/keep.h"
+#include "warden/vm.h"
 
 static void sealing_free(struct warden *w, struct sealing *x)
 {
@@ -113,9 +114,10 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 		.cgroups = &w->env.cgroups,
 		.cgroup = &s->shell.cgroup,
 		.table = -1,
+		.side = -1,
 	};
 	struct manifest m = {
-		.flags = s->flags & (SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE),
+		.flags = s->flags & (SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE | SPEC_VM),
 		.tenant = s->tenant,
 	};
 	int r = seal_allowed(w, s, id, e);
@@ -124,7 +126,8 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 	if (r < 0)
 		return r;
 	snprintf(m.id, sizeof(m.id), "%s", id);
-	choose_joins(w, s, &from);
+	if (!s->vm)
+		choose_joins(w, s, &from);
 	m.depth = s->layers - from.joins + 1;
 	if (m.depth > 1)
 		snprintf(m.parent, sizeof(m.parent), "%s", s->layer[m.depth - 2]);
@@ -133,10 +136,18 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 	if (!x)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to seal a sandbox");
 	keep_settle(&s->shell);
-	r = what == WARDEN_WITH_MEMORY ? source_memory(w, s, &from, e) : 0;
+	/* A machine's memory is always part of it: its disk alone is in the middle of something. */
+	if (s->vm)
+		r = vm_seal_begin(w, s, &from, e);
+	else
+		r = what == WARDEN_WITH_MEMORY ? source_memory(w, s, &from, e) : 0;
 	if (r == 0)
 		r = seal_start(w->workers, &from, &m, x, &x->seal, e);
 	if (r < 0) {
+		if (s->vm && from.disks) {
+			fd_close_many(from.disk, from.disks);
+			vm_seal_end(w, s);
+		}
 		fd_close(from.table);
 		free(x);
 		return r;
@@ -192,10 +203,14 @@ int warden_done_fd(const struct warden *w)
 
 bool warden_done(struct warden *w, struct warden_done *ret)
 {
-	struct seal *x = w->workers ? (struct seal *)(void *)workers_done(w->workers) : NULL;
+	struct work *work;
+	struct seal *x;
 
-	if (!x)
-		return w->workers && restoring_done(w, ret);
+	while ((work = w->workers ? workers_done(w->workers) : NULL) && work->vm)
+		vm_worked(w, work);
+	if (!work)
+		return (w->workers && restoring_done(w, ret)) || vm_done(w, ret);
+	x = (struct seal *)(void *)work;
 	*ret = (struct warden_done){ .what = WARDEN_DONE_LOOKED, .tag = x->tag, .result = x->result };
 	if (x->kind == SEAL_VERIFY) {
 		const int r = x->result;
@@ -217,8 +232,11 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 		ret->pause = x->pause;
 		if (x->result == 0)
 			ret->result = layers_add(w->layers, &x->m, &ret->e);
-		if (s->sandbox)
+		if (s->sandbox) {
 			s->sandbox->sealing = NULL;
+			if (s->sandbox->vm)
+				vm_seal_end(w, s->sandbox);
+		}
 		sealing_free(w, s);
 	}
 	seal_free(x);

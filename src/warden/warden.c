@@ -8,6 +8,7 @@
 #include "warden/limit.h"
 #include "warden/sweep.h"
 #include "warden/truth.h"
+#include "warden/vm.h"
 
 #include <poll.h>
 #include <sys/statfs.h>
@@ -42,6 +43,7 @@ static void forget(struct warden *w, struct warden_sandbox *s)
 
 	take_out(w, s);
 	sealing_leave(w, s);
+	vm_leave(w, s);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		fd_close(fds[i]);
 	fd_close_many(s->shell.way, STEER_SOCKETS);
@@ -94,6 +96,10 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 		log_warn("slot %u: its warden died while it was being restored", rec->slot);
 		return warden_destroy(w, s, e);
 	}
+	if (s->flags & SPEC_VM && (r = vm_adopt(w, s, rec, e)) < 0) {
+		log_error("slot %u: %s", rec->slot, e->msg);
+		return warden_destroy(w, s, e);
+	}
 	r = groups_init(&s->groups, &w->env.cgroups, &s->shell.cgroup);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "list the exec groups of slot %u", rec->slot) : 0;
 }
@@ -117,6 +123,13 @@ static void adopt_all(struct warden *w)
 	}
 }
 
+int sandbox_workers(struct warden *w, struct err *e)
+{
+	int r = w->workers ? 0 : workers_new(WORKERS, &w->workers, e);
+
+	return r == 0 && w->done < 0 ? restoring_open(w, e) : r;
+}
+
 int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 {
 	struct warden *w = calloc(1, sizeof(*w));
@@ -131,11 +144,9 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 		return r;
 	}
 	if (w->env.layers >= 0) {
-		r = workers_new(WORKERS, &w->workers, e);
+		r = sandbox_workers(w, e);
 		if (r == 0)
 			r = layers_new(w->env.layers, w->workers, &w->layers, e);
-		if (r == 0)
-			r = restoring_open(w, e);
 		if (r < 0) {
 			warden_free(w);
 			return r;
@@ -143,6 +154,9 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 	}
 	if (w->env.keep)
 		adopt_all(w);
+	/* What the last one left half-made goes, also when no machine is ever asked for again. */
+	if (w->env.vm[0] && w->env.keep && access(w->env.vm, F_OK) == 0 && vm_open(w, e) < 0)
+		log_error("virtual machines: %s", e->msg);
 	if (o->pool) {
 		sweep_groups(&w->env);
 		r = w->env.rootless ? err_set(e, ERR_UNSUPPORTED, -EPERM, "a pool needs root") :
@@ -161,6 +175,7 @@ void warden_free(struct warden *w)
 	if (!w)
 		return;
 	warden_compare_end(w);
+	vm_close(w);
 	while (w->alive) {
 		if (w->env.keep && !w->alive->restoring)
 			forget(w, w->alive);
@@ -170,6 +185,7 @@ void warden_free(struct warden *w)
 	guard_end(&w->guard);
 	restoring_close(w);
 	workers_free(w->workers);
+	vm_free(w);
 	sealing_end_all(w);
 	layers_free(w->layers);
 	if (w->pool) {
@@ -264,7 +280,7 @@ static int new_handle(uint64_t *ret, struct err *e)
 	return 0;
 }
 
-static int keep(struct warden *w, struct warden_sandbox *s, struct err *e)
+int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	struct record rec = {
 		.handle = s->handle,
@@ -280,8 +296,9 @@ static int keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 		.spec_tenant = s->tenant,
 		.spec_flags = s->flags,
 		.layers = s->layers,
-		.flags = s->flags & SPEC_MEMORY ? RECORD_RESTORING : 0,
+		.flags = s->flags & (SPEC_MEMORY | SPEC_VM) ? RECORD_RESTORING : 0,
 	};
+	int more[FRAME_KEEP_VM_FDS];
 	AUTO_CLOSE int upper = sys_openat(s->root.early.upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 
 	if (upper < 0)
@@ -289,7 +306,16 @@ static int keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 	memcpy(rec.image, s->image, sizeof(rec.image));
 	memcpy(rec.layer, s->layer, sizeof(rec.layer));
 	s->groups.last = s->groups.count = s->shell.grouped;
-	return keep_start(&w->env, &s->shell, s->root.early.meminfo, upper, &rec, e);
+	if (s->vm) {
+		if (s->vm->template)
+			memcpy(rec.vm_key, s->vm->template->key, sizeof(rec.vm_key));
+		rec.vm_cpu_base = s->vm->cpu_base;
+		rec.vm_own = s->vm->nown;
+		rec.vm_cold = s->vm->role == VM_COLD;
+		more[0] = s->vm->side;
+		more[1] = s->vm->page;
+	}
+	return keep_start(&w->env, &s->shell, s->root.early.meminfo, upper, s->vm ? more : NULL, &rec, e);
 }
 
 /* Its mounts, unless it stands already. */
@@ -306,71 +332,111 @@ static int set_up(struct warden *w, struct warden_sandbox *s, const struct sandb
 	return r < 0 ? r : root_send(&s->root, s->shell.sock, e);
 }
 
-int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
+int sandbox_make(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox *s, struct err *e)
 {
-	struct warden_sandbox *s;
 	struct pool_item it = { 0 };
 	int r;
 
 	early_init(&it.early);
 	root_init(&it.root);
-	r = spec_check(spec, e);
-	if (r == 0)
-		r = limit_check(&w->env, &spec->limits, e);
-	if (r == 0 && spec->layers)
-		r = sealing_check(w, spec, e);
-	if (r == 0 && spec->flags & SPEC_VM)
-		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation 'vm': not by this warden yet");
-	if (r == 0 && spec->flags & SPEC_MEMORY && !w->env.keep)
-		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory is restored by a warden that keeps its sandboxes");
-	if (r < 0)
-		return r;
-	s = calloc(1, sizeof(*s));
-	if (!s)
-		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
-	root_init(&s->root);
-	r = new_handle(&s->handle, e);
-	if (r < 0) {
-		free(s);
-		return r;
-	}
 	guard_end(&w->guard);
 	w->start.guard = w->pool ? NULL : &w->guard;
 	r = take_shell(w, spec, &it, e);
 	if (r < 0) {
 		guard_end(&w->guard);
-		free(s);
 		return r;
 	}
 	s->shell = it.shell;
-	s->memory = spec->limits.memory;
-	s->tenant = spec->tenant;
-	s->flags = spec->flags;
-	s->layers = spec->layers;
-	memcpy(s->image, spec->image, sizeof(s->image));
-	memcpy(s->layer, spec->layer, sizeof(s->layer));
 	r = set_up(w, s, spec, &it, e);
 	/* While the agent works. Nothing of the sandbox's own runs before its first exec. */
 	if (r == 0)
 		r = net_fit(w, &s->shell, spec, e);
 	if (r == 0)
 		r = limit_set(&w->env, &s->shell, &s->root, &spec->limits, e);
+	if (r == 0) {
+		fill_receipt(w, s);
+		return 0;
+	}
+	shell_end(&w->env, &s->shell, NULL);
+	guard_end(&w->guard);
+	root_done(&s->root);
+	shell_init(&s->shell);
+	root_init(&s->root);
+	return r;
+}
+
+int sandbox_new(const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
+{
+	struct warden_sandbox *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	root_init(&s->root);
+	shell_init(&s->shell);
+	r = new_handle(&s->handle, e);
+	if (r < 0) {
+		free(s);
+		return r;
+	}
+	s->memory = spec->limits.memory;
+	s->tenant = spec->tenant;
+	s->flags = spec->flags;
+	s->layers = spec->layers;
+	memcpy(s->image, spec->image, sizeof(s->image));
+	memcpy(s->layer, spec->layer, sizeof(s->layer));
+	*ret = s;
+	return 0;
+}
+
+void sandbox_show(struct warden *w, struct warden_sandbox *s)
+{
+	fd_close_many(s->root.fds, s->root.setup.mounts.n);
+	add(w, s);
+	w->counts.made++;
+}
+
+static int check(struct warden *w, const struct sandbox_spec *spec, struct err *e)
+{
+	int r = spec_check(spec, e);
+
+	if (r == 0)
+		r = limit_check(&w->env, &spec->limits, e);
+	if (r == 0 && spec->layers)
+		r = sealing_check(w, spec, e);
+	if (r == 0 && spec->flags & SPEC_MEMORY && !w->env.keep)
+		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory is restored by a warden that keeps its sandboxes");
+	return r;
+}
+
+int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
+{
+	struct warden_sandbox *s;
+	int r = check(w, spec, e);
+
 	if (r < 0)
-		goto fail;
-	fill_receipt(w, s);
-	r = w->env.keep ? keep(w, s, e) : 0;
+		return r;
+	if (spec->flags & SPEC_VM)
+		return vm_create(w, spec, ret, e);
+	r = sandbox_new(spec, &s, e);
+	if (r < 0)
+		return r;
+	r = sandbox_make(w, spec, s, e);
+	if (r < 0) {
+		free(s);
+		return r;
+	}
+	r = w->env.keep ? sandbox_keep(w, s, e) : 0;
 	if (r == 0 && spec->flags & SPEC_MEMORY)
 		r = restoring_start(w, s, e);
 	if (r < 0)
 		goto fail;
 	learn(w, spec, &s->root);
-	fd_close_many(s->root.fds, s->root.setup.mounts.n);
 	if (w->layers) {
 		seal_close(w->workers, TAKE_FD(s->root.store));
 		layers_hold(w->layers, s->layer, s->layers);
 	}
-	add(w, s);
-	w->counts.made++;
+	sandbox_show(w, s);
 	*ret = s;
 	return s->restoring != NULL;
 fail:
@@ -381,15 +447,21 @@ fail:
 	return r;
 }
 
-int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e)
+int sandbox_end(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	int r = 0;
 
-	take_out(w, s);
 	restoring_leave(w, s);
 	sealing_leave(w, s);
-	w->counts.ended++;
+	if (s->vm)
+		s->vm->ends = true;
+	vm_leave(w, s);
 	groups_done(&s->groups);
+	if (s->shell.pidfd < 0) {
+		root_done(&s->root);
+		free(s);
+		return 0;
+	}
 	sys_pidfd_send_signal(s->shell.pidfd, SIGKILL);
 	/* On version 1 what is frozen does not even die. */
 	if (s->frozen)
@@ -401,6 +473,13 @@ int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e)
 	}
 	free(s);
 	return r;
+}
+
+int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e)
+{
+	take_out(w, s);
+	w->counts.ended++;
+	return sandbox_end(w, s, e);
 }
 
 const struct image_host *warden_image(const struct warden *w)
@@ -420,29 +499,41 @@ struct warden_sandbox *warden_next(struct warden *w, struct warden_sandbox *s)
 
 int warden_sock(const struct warden_sandbox *s)
 {
-	return s->shell.sock;
+	return s->vm ? s->vm->sock : s->shell.sock;
 }
 
 void warden_let_go(struct warden_sandbox *s)
 {
 	if (s->shell.recorded)
-		fd_close(TAKE_FD(s->shell.sock));
+		fd_close(s->vm ? TAKE_FD(s->vm->sock) : TAKE_FD(s->shell.sock));
 }
 
 int warden_attach(struct warden_sandbox *s, int *ret_sock, struct err *e)
 {
 	*ret_sock = -1;
+	if (s->vm && s->shell.recorded)
+		return vm_attach(s, ret_sock, e);
 	return s->shell.recorded ? keep_attach(&s->shell, ret_sock, e) : 0;
 }
 
 int warden_first_group(struct warden_sandbox *s)
 {
+	if (s->vm && s->flags & SPEC_MEMORY)
+		return -1; /* its execs have the first ones */
+	if (s->vm && s->vm->group)
+		return -1;
+	if (s->vm)
+		return vm_group_fd(s->vm->group = 1, NULL);
 	return TAKE_FD(s->shell.group);
 }
 
 int warden_group(struct warden *w, struct warden_sandbox *s, uint32_t *ret, int *ret_fd, struct err *e)
 {
-	int fd = groups_new(&s->groups, &w->env.cgroups, &s->shell.cgroup, ret, e);
+	int fd;
+
+	if (s->vm)
+		return vm_group(s, ret, ret_fd, e);
+	fd = groups_new(&s->groups, &w->env.cgroups, &s->shell.cgroup, ret, e);
 
 	if (fd < 0)
 		return fd;
@@ -453,11 +544,15 @@ int warden_group(struct warden *w, struct warden_sandbox *s, uint32_t *ret, int 
 
 int warden_group_kill(struct warden *w, struct warden_sandbox *s, uint32_t group, struct err *e)
 {
+	if (s->vm)
+		return vm_group_say(s, VM_GROUP_KILL, group, e);
 	return groups_kill(&s->groups, &w->env.cgroups, &s->shell.cgroup, group, e);
 }
 
 int warden_group_end(struct warden *w, struct warden_sandbox *s, uint32_t group, struct err *e)
 {
+	if (s->vm)
+		return vm_group_say(s, VM_GROUP_END, group, e);
 	return groups_end(&s->groups, &w->env.cgroups, &s->shell.cgroup, group, e);
 }
 
@@ -487,6 +582,8 @@ int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_
 	struct statfs fs;
 	int r;
 
+	if (s->vm)
+		return vm_stat(w, s, ret);
 	if (s->shell.cgroup.mask) {
 		r = cgroup_stat(&w->env.cgroups, &s->shell.cgroup, &st.group);
 		if (r < 0)
@@ -549,6 +646,8 @@ int warden_refresh(struct warden *w, const struct warden_sandbox *s)
 {
 	struct cgroup_stat st = { 0 };
 
+	if (s->vm)
+		return 0; /* the guest's own warden does it */
 	if (s->shell.cgroup.mask)
 		cgroup_stat(&w->env.cgroups, &s->shell.cgroup, &st);
 	return early_meminfo(&s->root.early, s->memory, st.memory);

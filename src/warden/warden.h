@@ -47,8 +47,9 @@ DEFINE_AUTO(struct warden, warden_free)
 
 /*
  * The agent is setting the sandbox up when this returns: READY and UP, or FAILED, come on the socket, and execs may be
- * sent already. Nothing is left behind on failure. 1, with SPEC_MEMORY in a warden that keeps: its processes are being
- * restored, and it comes back by warden_done(); until then nobody should hear of it.
+ * sent already. Nothing is left behind on failure. 1, with SPEC_MEMORY in a warden that keeps, and with SPEC_VM in any:
+ * its processes are being restored, or the machine is being made, and it comes back by warden_done(); until then nobody
+ * should hear of it.
  */
 int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e);
 /* With which tag it comes back. */
@@ -117,7 +118,7 @@ int warden_done_fd(const struct warden *w);
 enum warden_done_what {
 	WARDEN_DONE_LOOKED, /* at a layer: when ->result is 0 ask warden_layers_ready() again */
 	WARDEN_DONE_SEALED,
-	WARDEN_DONE_RESTORED, /* or not, then the sandbox is destroyed already */
+	WARDEN_DONE_RESTORED, /* or made; or not, then the sandbox is destroyed already */
 };
 struct warden_done {
 	enum warden_done_what what;

@@ -11,6 +11,7 @@ struct work {
 	struct work *next;
 	void (*run)(struct work *w); /* in a worker's thread */
 	void (*end)(struct work *w); /* frees it, when nobody will ask for it any more */
+	bool vm; /* a virtual machine's (warden/vm.h), not a seal */
 	bool quiet; /* ended by the worker: it does not come back */
 	int stop; /* atomic: set when it should give up soon */
 };

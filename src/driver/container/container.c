@@ -2,9 +2,32 @@
 #include "base/base.h"
 #include "driver/driver.h"
 
+#include <poll.h>
+
 static struct warden_sandbox *tier(struct sandbox *s)
 {
 	return s->tier;
+}
+
+/* One that is not there at once: nothing else is done here meanwhile. */
+static int wait_made(struct warden *w, struct warden_sandbox **ret, struct err *e)
+{
+	struct pollfd p = { .fd = warden_done_fd(w), .events = POLLIN };
+	struct warden_done d;
+
+	for (;;) {
+		while (warden_done(w, &d)) {
+			if (d.what != WARDEN_DONE_RESTORED)
+				continue;
+			if (d.result < 0)
+				*e = d.e;
+			else
+				*ret = d.sandbox;
+			return d.result;
+		}
+		if (poll(&p, 1, -1) < 0 && errno != EINTR)
+			return err_sys(e, ERR_INTERNAL, -errno, "poll");
+	}
 }
 
 static int container_create(struct engine *g, const struct sandbox_spec *spec, struct sandbox *ret, struct err *e)
@@ -15,6 +38,8 @@ static int container_create(struct engine *g, const struct sandbox_spec *spec, s
 	if (engine_client(g))
 		return container_remote.create(g, spec, ret, e);
 	r = warden_create(engine_warden(g), spec, &ws, e);
+	if (r == 1)
+		r = wait_made(engine_warden(g), &ws, e);
 	if (r < 0)
 		return r;
 	*ret = (struct sandbox){ .driver = &container_driver, .engine = g, .tier = ws };

@@ -6,8 +6,7 @@
 #include "base/base.h"
 #include "base/sha256.h"
 #include "base/sys.h"
-#include "driver/vm/vm.h"
-#include "warden/image.h"
+#include "warden/vm_files.h"
 #include "warden/walk.h"
 
 #include <dirent.h>
@@ -74,7 +73,7 @@ static void put_hex(char *out, const uint8_t *sum)
 		snprintf(out + 2 * i, 3, "%02x", sum[i]);
 }
 
-static int make_name(const char *path, int dir, char *name, size_t size, struct err *e)
+static int make_name(const char *path, int dir, char *name, size_t size, uint8_t id[SHA256_SIZE], struct err *e)
 {
 	uint8_t sum[SHA256_SIZE];
 	char which[NAME_HEX + 1], what[NAME_HEX + 1];
@@ -91,6 +90,7 @@ static int make_name(const char *path, int dir, char *name, size_t size, struct 
 		return err_sys(e, ERR_INTERNAL, r, "image '%s': look through it", path);
 	sha256_end(&s, sum);
 	put_hex(what, sum);
+	memcpy(id, sum, SHA256_SIZE);
 	snprintf(name, size, "%s-%s.erofs", which, what);
 	return 0;
 }
@@ -110,7 +110,7 @@ static void sweep(int cache, const char *name)
 	while ((d = readdir(dir))) {
 		struct stat st;
 
-		if (d->d_name[0] == '.' || !strcmp(d->d_name, name))
+		if (d->d_name[0] == '.' || !strcmp(d->d_name, name) || !strstr(d->d_name, ".erofs"))
 			continue;
 		if (!strncmp(d->d_name, name, NAME_HEX + 1) ||
 		    (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_mtime < old))
@@ -119,17 +119,21 @@ static void sweep(int cache, const char *name)
 	closedir(dir);
 }
 
-static int run_mkfs(const char *out, const char *path, struct err *e)
+static int run_mkfs(const char *out, int dir, struct err *e)
 {
+	char path[40];
 	char *argv[] = { (char *)(uintptr_t) "mkfs.erofs", (char *)(uintptr_t) "--quiet", (char *)(uintptr_t) "--preserve-mtime",
-			 (char *)(uintptr_t) "-Enoinline_data", (char *)(uintptr_t)out, (char *)(uintptr_t)path, NULL };
+			 (char *)(uintptr_t) "-Enoinline_data", (char *)(uintptr_t)out, path, NULL };
 	char *envp[] = { (char *)(uintptr_t) "PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL };
 	int status = -1;
-	pid_t pid = fork();
+	pid_t pid;
 
+	snprintf(path, sizeof(path), "/proc/self/fd/%d/.", dir);
+	pid = fork();
 	if (pid == 0) {
 		sigset_t none;
 
+		fcntl(dir, F_SETFD, 0);
 		sigemptyset(&none);
 		sigprocmask(SIG_SETMASK, &none, NULL);
 		execve("/usr/bin/mkfs.erofs", argv, envp);
@@ -148,7 +152,7 @@ static int run_mkfs(const char *out, const char *path, struct err *e)
 	return -EIO;
 }
 
-static int make(int cache, const char *folder, const char *name, const char *path, struct err *e)
+static int make(int cache, const char *folder, const char *name, int dir, struct err *e)
 {
 	char part[128], whole[600];
 	int r;
@@ -156,7 +160,7 @@ static int make(int cache, const char *folder, const char *name, const char *pat
 	snprintf(part, sizeof(part), "%s.part", name);
 	snprintf(whole, sizeof(whole), "%s/%s", folder, part);
 	sys_unlinkat(cache, part, 0);
-	r = run_mkfs(whole, path, e);
+	r = run_mkfs(whole, dir, e);
 	if (r == 0 && renameat(cache, part, cache, name) < 0)
 		r = err_sys(e, ERR_INTERNAL, -errno, "keep the image");
 	if (r < 0)
@@ -180,25 +184,16 @@ static int open_cache(char *folder, size_t size, struct err *e)
 	return fd < 0 ? err_sys(e, ERR_INTERNAL, fd, "open %s", folder) : fd;
 }
 
-int vm_image(const char *path, int *ret, struct err *e)
-{
-	AUTO_CLOSE int dir = -1;
-	int r = image_open(path, &dir, e);
-
-	return r < 0 ? r : vm_image_of(path, dir, ret, e);
-}
-
-int vm_image_of(const char *key, int dir, int *ret, struct err *e)
+int vm_image(const char *key, int dir, int *ret, uint8_t ret_id[SHA256_SIZE], struct err *e)
 {
 	AUTO_CLOSE int cache = -1, fd = -1;
-	char folder[400], name[2 * NAME_HEX + 16], path[64];
+	char folder[400], name[2 * NAME_HEX + 16];
 	int r;
 
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d/.", (int)getpid(), dir);
 	cache = open_cache(folder, sizeof(folder), e);
 	if (cache < 0)
 		return cache;
-	r = make_name(key, dir, name, sizeof(name), e);
+	r = make_name(key, dir, name, sizeof(name), ret_id, e);
 	if (r < 0)
 		return r;
 	fd = sys_openat(cache, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
@@ -208,7 +203,7 @@ int vm_image_of(const char *key, int dir, int *ret, struct err *e)
 			return err_sys(e, ERR_INTERNAL, -errno, "lock %s", folder);
 		fd = sys_openat(cache, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
 		if (fd == -ENOENT) {
-			r = make(cache, folder, name, path, e);
+			r = make(cache, folder, name, dir, e);
 			fd = r < 0 ? -1 : sys_openat(cache, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
 		}
 		if (r < 0)

@@ -1,8 +1,7 @@
+#include "warden/vm_files.h"
 #include "base/base.h"
 #include "base/sys.h"
 #include "config.h"
-#include "driver/driver.h"
-#include "driver/vm/vm.h"
 #include "vm/qemu.h"
 #include "warden/disk.h"
 #include "warden/program.h"
@@ -12,9 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DISK_FOLDER "/var/tmp"
 #define DISK_DEFAULT (16ULL * GIB)
-#define DISK_MIN (16ULL * MIB)
 
 int vm_file(const char *name, char *buf, size_t size, struct err *e)
 {
@@ -157,22 +154,92 @@ int vm_initrd(int *ret, struct err *e)
 	return 0;
 }
 
-int vm_disk(uint64_t size, uint64_t inodes, int *ret, struct err *e)
+int vm_disk(int fd, uint64_t size, uint64_t inodes, struct err *e)
 {
-	AUTO_CLOSE int fd = -1;
 	int r;
 
 	size = size ? size : DISK_DEFAULT;
-	if (size < DISK_MIN)
-		return err_set(e, ERR_INVALID, -EINVAL, "disk: a virtual machine needs at least 16M");
-	fd = sys_openat(AT_FDCWD, DISK_FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return err_sys(e, ERR_UNSUPPORTED, fd, "disk: a nameless file in " DISK_FOLDER);
 	r = sys_ftruncate(fd, (off_t)(size & ~4095ULL));
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "disk: size %llu", (unsigned long long)size);
-	r = disk_format(fd, inodes ? inodes : size / 8192, e);
+	return disk_format(fd, inodes ? inodes : size / 8192, e);
+}
+
+/* Who replaces a file changes one of these. */
+static int add_identity(struct sha256 *s, const char *path, struct err *e)
+{
+	struct stat st;
+	uint64_t facts[7];
+
+	if (stat(path, &st) < 0)
+		return err_sys(e, ERR_UNSUPPORTED, -errno, "%s", path);
+	facts[0] = st.st_dev;
+	facts[1] = st.st_ino;
+	facts[2] = (uint64_t)st.st_size;
+	facts[3] = (uint64_t)st.st_mtim.tv_sec;
+	facts[4] = (uint64_t)st.st_mtim.tv_nsec;
+	facts[5] = (uint64_t)st.st_ctim.tv_sec;
+	facts[6] = (uint64_t)st.st_ctim.tv_nsec;
+	sha256_add(s, path, strlen(path) + 1);
+	sha256_add(s, facts, sizeof(facts));
+	return 0;
+}
+
+int vm_identity(uint8_t ret[SHA256_SIZE], struct err *e)
+{
+	static const char *const files[] = { "kernel", "modules.cpio" };
+	static const char *const programs[] = { "cloche-guest", "cloche-agent", "cloche-vmm" };
+	char path[512];
+	struct sha256 s;
+	int r;
+
+	sha256_init(&s);
+	r = add_identity(&s, QEMU_PROGRAM, e);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(files); i++) {
+		r = vm_file(files[i], path, sizeof(path), e);
+		if (r == 0)
+			r = add_identity(&s, path, e);
+	}
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(programs); i++) {
+		r = program_path(programs[i], path, sizeof(path), e);
+		if (r == 0)
+			r = add_identity(&s, path, e);
+	}
 	if (r == 0)
-		*ret = TAKE_FD(fd);
+		sha256_end(&s, ret);
 	return r;
+}
+
+int vm_sum(int fd, uint8_t ret[SHA256_SIZE])
+{
+	AUTO_FREE char *buf = malloc(1 << 18);
+	struct sha256 s;
+	off_t at = 0;
+	ssize_t n;
+
+	if (!buf)
+		return -ENOMEM;
+	sha256_init(&s);
+	while ((n = pread(fd, buf, 1 << 18, at)) > 0) {
+		sha256_add(&s, buf, (size_t)n);
+		at += n;
+	}
+	if (n < 0)
+		return -errno;
+	sha256_end(&s, ret);
+	return 0;
+}
+
+int vm_kernel_sum(uint8_t ret[SHA256_SIZE], struct err *e)
+{
+	char path[512];
+	AUTO_CLOSE int fd = -1;
+	int r = vm_file("kernel", path, sizeof(path), e);
+
+	if (r < 0)
+		return r;
+	r = fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (r >= 0)
+		r = vm_sum(fd, ret);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "read %s", path) : 0;
 }

@@ -1,0 +1,149 @@
+/*
+ * Sealing a virtual machine: cloche-vmm saves it (vm/side.h) while its side socket is ours. Its disks are then no longer
+ * written, and are copied: QEMU still has them open, and what it might do to them must not reach a layer.
+ */
+#include "warden/seal_impl.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "vm/meta.h"
+#include "warden/memory.h"
+#include "warden/vm_copy.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#define SAVED_NS (120ULL * 1000000000ULL)
+#define LOOK_MS 100
+
+int seal_machine_prepare(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+	int r = sys_mkdirat(i->tmp, "mem", 0700);
+
+	if (r == 0)
+		r = i->mem = sys_openat(i->tmp, "mem", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (r >= 0)
+		r = sys_mkdirat(i->fs, layer_trees[0], 0755);
+	return r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id) : 0;
+}
+
+static int failed(struct seal *x, const struct vm_failed *f)
+{
+	char text[sizeof(f->text) + 1];
+
+	snprintf(text, sizeof(text), "%.*s", (int)sizeof(f->text), f->text);
+	for (char *c = text; *c; c++)
+		if (*c < ' ' || *c > '~')
+			*c = '?';
+	return err_set(&x->e, f->errnum == EBUSY || f->errnum == EAGAIN ? ERR_CONFLICT : ERR_INTERNAL,
+		       f->errnum > 0 && f->errnum < 4096 ? -f->errnum : -EIO, "save the machine: %.200s", text);
+}
+
+static int wait_saved(struct seal *x)
+{
+	const uint64_t since = clock_mono_ns();
+	const int side = x->impl->from.side;
+
+	for (;;) {
+		struct pollfd p = { .fd = side, .events = POLLIN };
+		struct vm_msg in = { 0 };
+		size_t nfds = 0;
+		ssize_t n;
+
+		if (__atomic_load_n(&x->work.stop, __ATOMIC_RELAXED))
+			return seal_given_up(x);
+		if (clock_mono_ns() - since > SAVED_NS)
+			return err_set(&x->e, ERR_TIMEOUT, -ETIMEDOUT, "save the machine: it does not answer");
+		if (poll(&p, 1, LOOK_MS) <= 0)
+			continue;
+		n = fd_recv(side, &in, sizeof(in), NULL, 0, &nfds);
+		if (n == -EAGAIN || n == -EINTR)
+			continue;
+		if (n != (ssize_t)sizeof(in) || in.version != VM_SIDE_VERSION)
+			return err_set(&x->e, ERR_LOST, -EPIPE, "save the machine: it has ended");
+		if (in.type == VM_FAILED)
+			return failed(x, &in.failed);
+		if (in.type == VM_SAVED) {
+			const uint64_t all = clock_mono_ns() - since;
+
+			x->pause = in.saved.pause_ns < all ? in.saved.pause_ns : all;
+			return 0;
+		}
+	}
+}
+
+static int save(struct seal *x)
+{
+	const struct vm_msg m = { .version = VM_SIDE_VERSION, .type = VM_SAVE };
+	const struct seal_source *f = &x->impl->from;
+	AUTO_CLOSE int meta = -1, pages = -1;
+	int r;
+
+	r = meta = sys_openat(x->impl->mem, "meta", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (r >= 0)
+		r = pages = sys_openat(x->impl->mem, "pages", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (r < 0)
+		return err_sys(&x->e, ERR_EXHAUSTED, r, "make files for layer '%s'", x->m.id);
+	r = fd_send_now(f->side, &m, sizeof(m), (int[]){ meta, pages, f->disk[f->disks - 1] }, 3);
+	if (r < 0)
+		return err_sys(&x->e, ERR_LOST, r, "reach the machine");
+	return wait_saved(x);
+}
+
+int seal_machine_copy(struct seal *x)
+{
+	const struct seal_source *f = &x->impl->from;
+	struct err e = { 0 };
+	int r;
+
+	/* Who is frozen can not save anything. Nothing of the guest runs before it stands still again. */
+	if (f->paused) {
+		r = cgroup_thaw(f->cgroups, f->cgroup, &x->e);
+		if (r < 0)
+			return r;
+	}
+	r = save(x);
+	if (f->paused) {
+		x->pause = 0;
+		if (cgroup_freeze(f->cgroups, f->cgroup, &e) < 0)
+			log_error("a paused sandbox that was sealed runs: %s", e.msg);
+	}
+	return r;
+}
+
+static int check_meta(struct seal *x)
+{
+	AUTO_CLOSE int meta = memory_open(x->impl->tmp, "meta");
+	struct vm_meta head;
+	int r = meta < 0 ? err_sys(&x->e, ERR_INTERNAL, meta, "open what was saved") : meta_head(meta, &head, &x->e);
+
+	if (r == 0 && memcmp(head.what.key, x->impl->from.key, sizeof(head.what.key)))
+		r = err_set(&x->e, ERR_INTERNAL, -EBADMSG, "what was saved is of another template");
+	return r;
+}
+
+int seal_machine_finish(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+	int r = check_meta(x);
+
+	if (r < 0)
+		return r;
+	/* But for the newest, which is written to now. */
+	for (uint32_t n = 0; r == 0 && n + 1 < i->from.disks; n++) {
+		AUTO_CLOSE int to = -1;
+		char path[32];
+
+		snprintf(path, sizeof(path), "%s/disk.%02u", layer_trees[0], n);
+		r = to = sys_openat(i->fs, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		if (r >= 0)
+			r = vm_copy(i->from.disk[n], to, &x->work.stop);
+		if (r == 0 && fsync(to) < 0)
+			r = -errno;
+	}
+	if (r == -ECANCELED)
+		return seal_given_up(x);
+	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r, "copy a machine's disk") : 0;
+}

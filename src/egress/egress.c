@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/log.h"
 #include "egress/box.h"
+#include "egress/confine.h"
 #include "egress/refuse.h"
 #include "egress/report.h"
 
@@ -80,6 +81,14 @@ static int set_config(struct egress *g, const struct egress_msg *m)
 	/* Without authorities no server is verified, and nothing injected: the rest works. */
 	if (trust_new(c.ca_file, &trust, &e) < 0)
 		log_warn("cloche-egress: no server can be verified: %s", e.msg);
+	if (g->confined && !g->config && confine_files(&e) < 0) {
+		log_error("cloche-egress: %s", e.msg);
+		resolve_free(resolve);
+		policy_free(outer);
+		trust_free(trust);
+		free(copy);
+		return -EPERM;
+	}
 	memcpy(copy, m->payload, m->len);
 	free(g->config);
 	g->config = copy;

@@ -25,6 +25,7 @@ struct egress {
 	struct resolve *resolve;
 	struct policy *outer; /* of mode observe */
 	struct trust *trust;
+	bool confined; /* by confine(): files are given up with the first CONFIG, which was what they were for */
 	char *config; /* the CONFIG in force, as it came */
 	size_t config_len;
 	struct own own;

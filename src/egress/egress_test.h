@@ -70,6 +70,7 @@ static inline bool world_begin(struct world *w, const struct egress_config *c)
 #ifndef TEST_SANITIZED
 		if (r == 0)
 			r = confine(&e);
+		g.confined = r == 0;
 #endif
 		if (r < 0)
 			printf("# egress: %s\n", e.msg);

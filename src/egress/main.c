@@ -77,6 +77,7 @@ static int run(const struct options *o, struct err *e)
 	r = egress_init(&g, o->listen ? (int)o->listen_fd : -1, o->owner ? (int)o->owner_fd : -1, e);
 	if (r == 0)
 		r = confine(e);
+	g.confined = r == 0;
 	while (r == 0 && !g.link.ended) {
 		r = egress_turn(&g, -1);
 		if (r < 0)

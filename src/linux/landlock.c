@@ -8,6 +8,10 @@
 #define FS_MAKE_BLOCK (1ULL << 11)
 #define FS_REFER (1ULL << 13)
 #define FS_TRUNCATE (1ULL << 14)
+#define FS_IOCTL_DEV (1ULL << 15)
+#define FS_READ_FILE (1ULL << 2)
+#define FS_READ_DIR (1ULL << 3)
+#define NET_BIND_TCP (1ULL << 0)
 #define SCOPE_ABSTRACT_UNIX (1ULL << 0)
 #define SCOPE_SIGNAL (1ULL << 1)
 #define RULESET_VERSION 1U
@@ -31,29 +35,56 @@ int landlock_abi(void)
 	return abi == 1 ? 0 : abi;
 }
 
+/* Of what @a forbids, @below is allowed below /. */
+static int restrict_self(int abi, struct ruleset *a, uint64_t below)
+{
+	/* An older kernel refuses the longer struct only if the part it does not know is not zero. */
+	const size_t size = abi >= 6 ? sizeof(*a) : abi >= 4 ? offsetof(struct ruleset, scoped) : sizeof(a->fs);
+	AUTO_CLOSE int rules = -1, root = -1;
+	int r = 0;
+
+	if (abi >= 3)
+		a->fs |= FS_TRUNCATE;
+	if (abi >= 6)
+		a->scoped = SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL;
+	rules = sys_landlock_create_ruleset(a, size, 0);
+	if (rules < 0)
+		return rules;
+	if (below) {
+		root = sys_openat(AT_FDCWD, "/", O_PATH | O_CLOEXEC | O_DIRECTORY, 0);
+		if (root < 0)
+			return root;
+		r = sys_landlock_add_rule(rules, RULE_PATH_BENEATH, &(struct path_beneath){ below, root });
+	}
+	return r < 0 ? r : sys_landlock_restrict_self(rules);
+}
+
 int landlock_restrict(void)
 {
 	int abi = landlock_abi();
-	struct ruleset a = { .fs = FS_ALL_V1 | FS_REFER };
-	AUTO_CLOSE int rules = -1, root = -1;
-	int r;
+	struct ruleset a = { .fs = FS_ALL_V1 | FS_REFER | (abi >= 3 ? FS_TRUNCATE : 0) };
 
 	if (abi <= 0)
 		return abi < 0 ? abi : -EOPNOTSUPP;
-	if (abi >= 3)
-		a.fs |= FS_TRUNCATE;
-	if (abi >= 6)
-		a.scoped = SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL;
-	/* An older kernel refuses the longer struct only if the part it does not know is not zero. */
-	rules = sys_landlock_create_ruleset(&a, abi >= 6 ? sizeof(a) : sizeof(a.fs), 0);
-	if (rules < 0)
-		return rules;
-	root = sys_openat(AT_FDCWD, "/", O_PATH | O_CLOEXEC | O_DIRECTORY, 0);
-	if (root < 0)
-		return root;
-	r = sys_landlock_add_rule(rules, RULE_PATH_BENEATH,
-				  &(struct path_beneath){ a.fs & ~(FS_MAKE_CHAR | FS_MAKE_BLOCK), root });
-	if (r < 0)
-		return r;
-	return sys_landlock_restrict_self(rules);
+	return restrict_self(abi, &a, a.fs & ~(FS_MAKE_CHAR | FS_MAKE_BLOCK));
+}
+
+static int allow_files(uint64_t what)
+{
+	int abi = landlock_abi();
+	struct ruleset a = { .fs = FS_ALL_V1 | FS_REFER | (abi >= 5 ? FS_IOCTL_DEV : 0), .net = abi >= 4 ? NET_BIND_TCP : 0 };
+
+	if (abi <= 0)
+		return abi < 0 ? abi : -EOPNOTSUPP;
+	return restrict_self(abi, &a, what);
+}
+
+int landlock_read_only(void)
+{
+	return allow_files(FS_READ_FILE | FS_READ_DIR);
+}
+
+int landlock_no_files(void)
+{
+	return allow_files(0);
 }

@@ -11,3 +11,10 @@ int landlock_abi(void);
  * signal sent and no abstract socket reached outside. Needs no_new_privs. Returns 0 or -errno.
  */
 int landlock_restrict(void);
+/*
+ * For programs that need no files: nothing but reading them, or not even that (paths; what is open stays). From ABI 4 no
+ * TCP port can be bound either; the rest as above. What is given up once does not come back. -EOPNOTSUPP: the kernel has
+ * no Landlock. Needs no_new_privs.
+ */
+int landlock_read_only(void);
+int landlock_no_files(void);

@@ -415,6 +415,8 @@ TEST(another_programs_file_is_refused_and_left_alone)
 	gone();
 }
 
+#define PAGE 4096
+
 static void write_at(off_t at, const char *text, size_t n)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -424,9 +426,37 @@ static void write_at(off_t at, const char *text, size_t n)
 	close(fd);
 }
 
+/* Neither a page for what does not fit, nor the list of free ones: the row's own page, and the one of its name. */
+TEST(a_usual_sandbox_costs_two_pages_when_it_comes_and_when_it_goes)
+{
+	struct box_row b = a_box("b1", "one", NULL);
+	struct db *d = NULL;
+	struct err e;
+	uint64_t before;
+	char spec[460];
+
+	memset(spec, 'x', sizeof(spec) - 1);
+	spec[sizeof(spec) - 1] = '\0';
+	b.spec = spec;
+	fresh();
+	d = opened();
+	for (int i = 0; i < 3; i++) {
+		before = db_log_bytes(d);
+		CHECK_EQ(boxes_insert(d, &b, &e), 0);
+		CHECK_EQ(db_commit(d, &e), 0);
+		CHECK(db_log_bytes(d) - before <= 2 * (PAGE + 24));
+		before = db_log_bytes(d);
+		CHECK_EQ(boxes_delete(d, b.id, &e), 0);
+		CHECK_EQ(db_commit(d, &e), 0);
+		CHECK(db_log_bytes(d) - before <= 2 * (PAGE + 24));
+	}
+	db_close(d);
+	gone();
+}
+
 TEST(a_damaged_file_is_an_error_with_a_remedy)
 {
-	static char junk[2048];
+	static char junk[PAGE];
 	struct box_row b = a_box("b1", "one", NULL);
 	struct db *d = NULL;
 	struct err e;
@@ -445,9 +475,9 @@ TEST(a_damaged_file_is_an_error_with_a_remedy)
 	CHECK_EQ(db_commit(d, &e), 0);
 	db_close(d);
 	CHECK_EQ(stat(path, &st), 0);
-	CHECK(st.st_size >= 8 * 2048);
-	for (off_t at = 2048; at < st.st_size; at += 2048) {
-		char saved[2048];
+	CHECK(st.st_size >= 8 * PAGE);
+	for (off_t at = PAGE; at < st.st_size; at += PAGE) {
+		char saved[PAGE];
 		int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 		CHECK_EQ(pread(fd, saved, sizeof(saved), at), sizeof(saved));

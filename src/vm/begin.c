@@ -153,8 +153,10 @@ static int start_clone(struct vmm *v)
 	counted_look(&after);
 	if (r == 0)
 		r = check_was(v, counted_khz(&before, &after));
-	if (r == 0)
+	if (r == 0) {
 		r = machine_load(&v->machine, rest + v->was.carry_len, v->was.state_len, &v->e);
+		v->unloadable = r < 0;
+	}
 	if (r == 0)
 		r = make_port(v);
 	if (r < 0)

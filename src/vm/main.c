@@ -13,7 +13,6 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/sys.h"
-#include "vm/start.h"
 #include "vm/vmm.h"
 
 #include <signal.h>
@@ -267,12 +266,12 @@ static void last_words(struct vmm *v, int r)
 {
 	char line[160];
 
-	if (!v->e.msg[0] || v->e.kind == ERR_LOST) {
+	if (!v->e.msg[0] || v->e.kind == ERR_LOST || v->unloadable) {
 		if (v->machine.console >= 0)
 			read_console(v);
 		put_text(line, sizeof(line), last_line(v));
 		if (line[0])
-			err_set(&v->e, ERR_LOST, r, "the machine has ended: %s", line);
+			err_set(&v->e, ERR_LOST, r, "%s: %s", v->unloadable ? "QEMU can not load this state" : "the machine has ended", line);
 		else if (!v->e.msg[0])
 			err_set(&v->e, ERR_LOST, r, "%s", r == -EPIPE	 ? "the machine has ended" :
 							  r == -EBADMSG	 ? "the guest talked nonsense" :
@@ -306,14 +305,11 @@ static int first_message(struct vmm *v)
 int main(void)
 {
 	static struct vmm v = { .state = VMM_BOOTS, .meta = -1, .agent = -1, .warm = -1, .save = { -1, -1, -1 } };
-	uint32_t version = 0;
 	int r;
 
 	signal(SIGPIPE, SIG_IGN);
 	sys_prctl(4 /* PR_SET_DUMPABLE */, 0, 0, 0, 0);
 	sys_fcntl(VMM_SIDE, F_SETFD, FD_CLOEXEC);
-	if (recv(VMM_SIDE, &version, sizeof(version), MSG_PEEK) == (ssize_t)sizeof(version) && version == VM_START_VERSION)
-		return old_main();
 	r = first_message(&v);
 	if (r == 0)
 		r = loop(&v);

@@ -159,11 +159,11 @@ static void add_node(struct args *a, int fd, const char *name, const char *forma
 	add(a, "driver=%s,node-name=d-%s,file=f-%s,read-only=%s%s%s", format, name, name, ro, backing, discard);
 }
 
-static void add_drive(struct args *a, const struct qemu_opts *o, const char *node, const char *serial)
+static void add_drive(struct args *a, const struct qemu_opts *o, const char *node, const char *serial, const char *read_only)
 {
 	if (o->io_bps) {
 		add(a, "-blockdev");
-		add(a, "driver=throttle,node-name=t-%s,throttle-group=io,file=d-%s", serial, node);
+		add(a, "driver=throttle,node-name=t-%s,throttle-group=io,file=d-%s,read-only=%s", serial, node, read_only);
 	}
 	add(a, "-device");
 	add(a, "virtio-blk-device,drive=%s-%s,serial=%s", o->io_bps ? "t" : "d", o->io_bps ? serial : node, serial);
@@ -178,7 +178,7 @@ static void add_chain(struct args *a, const struct qemu_opts *o)
 		add_node(a, o->disk[i], name, i ? "qcow2" : "raw", backing, i + 1 < o->disks);
 		snprintf(backing, sizeof(backing), ",backing=d-%s", name);
 	}
-	add_drive(a, o, name, QEMU_DISK);
+	add_drive(a, o, name, QEMU_DISK, "off");
 }
 
 static void add_devices(struct args *a, const struct qemu_opts *o)
@@ -204,11 +204,11 @@ static void add_devices(struct args *a, const struct qemu_opts *o)
 		    (unsigned long long)o->io_bps);
 	}
 	add_node(a, o->root, "root", "raw", "", true);
-	add_drive(a, o, "root", "root");
+	add_drive(a, o, "root", "root", "on");
 	add_chain(a, o);
 	if (o->usr >= 0) {
 		add_node(a, o->usr, "usr", "raw", "", true);
-		add_drive(a, o, "usr", "usr");
+		add_drive(a, o, "usr", "usr", "on");
 	}
 }
 

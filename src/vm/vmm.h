@@ -32,6 +32,7 @@ struct vmm {
 	struct carry carry;
 	struct kept *kept;
 	bool hello; /* it has booted */
+	bool unloadable; /* a clone: QEMU did not take its state, and may have said why */
 	int agent; /* GO's, until it is attached */
 	int warm; /* a template: our end as its agent's host */
 	int save[VMM_SAVE_FDS];
@@ -61,5 +62,3 @@ int vmm_save_wait(const struct vmm *v);
 /* main.c: an answer to the warden. */
 void vmm_say(const struct vm_msg *m);
 void vmm_say_failed(const struct err *e);
-
-int old_main(void);

@@ -134,11 +134,15 @@ def test_a_checkpoint_in_the_middle_of_writes_is_whole_six_times(tier, clean, tm
 def check_disk(tier, checkpoint, scratch):
     """e2fsck on a copy of the checkpoint's disk: its journal is played back, and nothing else is to be mended."""
     layer = pathlib.Path(tier.d.data) / "layers" / checkpoint["id"]
-    top, = layer.rglob("disk")
-    base = max((pathlib.Path(tier.d.data) / "vm").glob("t-*/disk"), key=os.path.getmtime)  # of two processors: the newest
+    below, kind = max((pathlib.Path(tier.d.data) / "vm").glob("t-*/disk"), key=os.path.getmtime), "raw"  # of two processors: the newest
+    disks = sorted(layer.rglob("disk.*"))
+    assert disks
+    for disk in disks:
+        top = shutil.copy(disk, scratch / disk.name)
+        subprocess.run(["qemu-img", "rebase", "-u", "-f", "qcow2", "-F", kind, "-b", below, top], check=True, capture_output=True)
+        below, kind = top, "qcow2"
     raw = scratch / "raw"
-    subprocess.run(["qemu-img", "rebase", "-u", "-F", "raw", "-b", base, shutil.copy(top, scratch / "top")], check=True, capture_output=True)
-    subprocess.run(["qemu-img", "convert", "-O", "raw", scratch / "top", raw], check=True, capture_output=True)
+    subprocess.run(["qemu-img", "convert", "-f", kind, "-O", "raw", below, raw], check=True, capture_output=True)
     first = subprocess.run(["e2fsck", "-fy", "-E", "journal_only", raw], capture_output=True, text=True)
     assert first.returncode in (0, 1), first
     second = subprocess.run(["e2fsck", "-fn", raw], capture_output=True, text=True)

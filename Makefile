@@ -59,6 +59,6 @@ install: $(BUILD)/build.ninja
 	@echo "installed below $(DESTDIR)$(PREFIX)"
 
 clean:
-	rm -rf $(BUILD) build-asan build-clang build-aarch64 build-fuzz build-sysroot-arm64
+	rm -rf $(BUILD) build-asan build-clang build-aarch64 build-sysroot-arm64
 
 .PHONY: all faulty unit test vm-kernel demo bench tidy format install clean

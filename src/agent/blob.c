@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 
 #if defined(__clang__)
-#define PLAIN __attribute__((no_stack_protector, no_sanitize("all")))
+#define PLAIN __attribute__((no_stack_protector, no_sanitize("all"), no_sanitize("coverage")))
 #else
 #define PLAIN __attribute__((no_stack_protector, no_sanitize("address", "undefined")))
 #endif

@@ -275,6 +275,7 @@ static void feed(struct conn *c, char *p, size_t n)
 		return;
 	}
 	memcpy(c->in.data, p, n);
+	explicit_bzero(p, n); /* it may be part of a body of which nothing is to stay; who reads that is given the copy */
 	c->in.off = 0;
 	c->in.len = n;
 }

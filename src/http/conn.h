@@ -113,6 +113,7 @@ struct http_req {
 	const char *frame; /* of chunks, not yet looked at */
 	enum body_mode mode;
 	bool body_done, body_told, paused, tell_gone;
+	bool wiped; /* the body's bytes are, wherever they were */
 	size_t body_max;
 	struct buf body;
 	void (*body_fn)(void *arg, const char *data, size_t len); /* whole, or a piece */

@@ -115,6 +115,8 @@ void http_give(struct http_req *q, unsigned *count, size_t *unsent);
 unsigned http_conns_max(const struct http_req *q);
 void http_last(struct http_req *q); /* the connection closes after this answer */
 
+/* Before its body is asked for: nothing of it stays in memory behind the request. */
+void http_body_wiped(struct http_req *q);
 /* --- its body: one of these, in the handler or later; without any, it is thrown away (64 KiB, then cut) --- */
 /*
  * @done gets the whole body, NUL-ended, good until the request ends. Beyond @max: 413, and @done is not called but

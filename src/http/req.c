@@ -42,6 +42,8 @@ void req_free(struct http_req *q)
 	s = q->conn->server;
 	if (q->head != q->small)
 		free(q->head);
+	if (q->wiped && q->body.data)
+		explicit_bzero(q->body.data, q->body.cap);
 	buf_done(&q->body);
 	if (q->set.cap > SPARE_MEMORY)
 		buf_done(&q->set);
@@ -366,6 +368,11 @@ static void too_large(struct http_req *q)
 	res_refuse(q, 413, "too_large", "the body is too large");
 }
 
+void http_body_wiped(struct http_req *q)
+{
+	q->wiped = true;
+}
+
 void http_read_body(struct http_req *q, size_t max, void (*done)(void *arg, const char *data, size_t len), void *arg)
 {
 	if (q->res == RES_ENDED)
@@ -375,6 +382,11 @@ void http_read_body(struct http_req *q, size_t max, void (*done)(void *arg, cons
 	q->body_max = max;
 	q->body.max = max;
 	if (q->body_len > 0 && (uint64_t)q->body_len > max) {
+		too_large(q);
+		return;
+	}
+	/* One that grows leaves copies behind. */
+	if (q->wiped && !buf_room(&q->body, q->body_len >= 0 ? (size_t)q->body_len : max)) {
 		too_large(q);
 		return;
 	}
@@ -413,8 +425,10 @@ bool req_wants_body(const struct http_req *q)
 }
 
 /* Content that arrived. The callback may end the request. */
-static void deliver(struct http_req *q, const char *data, size_t len)
+static void deliver(struct http_req *q, char *data, size_t len)
 {
+	bool wiped = q->wiped; /* @q may be gone then */
+
 	q->body_seen += len;
 	switch (q->mode) {
 	case BODY_WHOLE:
@@ -432,6 +446,8 @@ static void deliver(struct http_req *q, const char *data, size_t len)
 	case BODY_UNASKED:
 		break;
 	}
+	if (wiped)
+		explicit_bzero(data, len);
 }
 
 /*
@@ -461,6 +477,7 @@ size_t req_feed(struct http_req *q, char *p, size_t n)
 	struct conn *c = q->conn;
 	size_t len = n;
 	ssize_t used;
+	bool wiped = q->wiped;
 
 	if (!req_wants_body(q))
 		return 0;
@@ -488,6 +505,8 @@ size_t req_feed(struct http_req *q, char *p, size_t n)
 	}
 	if (len)
 		deliver(q, p, len);
+	if (wiped)
+		explicit_bzero(p, (size_t)used); /* chunks are moved together, within */
 	return (size_t)used;
 }
 

@@ -467,6 +467,8 @@ static void drop_all(struct kept *k)
 		x->dropped = true;
 		k->dropped++;
 	}
+	/* The host's numbers begin anew, and none of them is a group that was. */
+	k->ngroup = 0;
 }
 
 int kept_resume(struct kept *k, const struct mux_resume *who)

@@ -71,6 +71,34 @@ def test_set_rotate_list_and_delete_never_tell_the_value(d):
     assert kinds[-4:] == ["secret.set", "secret.rotate", "secret.set", "secret.delete"]
 
 
+def memory_has(pid, text):
+    """Whether that stands anywhere in what a process can write to."""
+    with open(f"/proc/{pid}/maps", encoding="ascii") as maps, open(f"/proc/{pid}/mem", "rb") as mem:
+        for line in maps:
+            at, rights = line.split()[:2]
+            if not rights.startswith("rw") or "[vvar" in line:
+                continue
+            first, last = (int(x, 16) for x in at.split("-"))
+            mem.seek(first)
+            try:
+                if text in mem.read(last - first):
+                    return True
+            except OSError:  # a guard page
+                continue
+    return False
+
+
+def test_a_value_that_was_set_is_nowhere_in_the_daemons_memory(d):
+    pid = d.children()["api"]
+    for i, fields in enumerate(("value", "value_base64")):
+        value = os.urandom(600).hex()
+        text = base64.b64encode(value.encode()).decode() if i else value
+        assert d.put(f"/v1/secrets/GONE{i}", {fields: text, "description": f"seen-{i}-in-memory"}).status == 201
+        assert memory_has(pid, f"seen-{i}-in-memory".encode())  # it would be found
+        for part in (value[200:240], value[-40:], text[400:440]):
+            assert not memory_has(pid, part.encode())
+
+
 @pytest.mark.parametrize("name,body,status,code", [
     ("K", {}, 400, "invalid"), ("K", {"value": "abc"}, 400, "invalid"), ("K", {"value": "abc\n\n"}, 400, "invalid"), ("K", {"value": 7}, 400, "invalid"),
     ("K", {"value": "x" * 65537}, 413, "too_large"), ("K", {"value_base64": "A" * 200000}, 413, "too_large"), ("K", {"value_base64": "!!"}, 400, "invalid"),

@@ -4,6 +4,8 @@
 #include "service/jin.h"
 #include "service/secret.h"
 
+#include <malloc.h>
+
 static void answer(struct call *c, int status, const struct secret *x)
 {
 	AUTO(buf_done) struct buf out = BUF_INIT(64 * KIB);
@@ -42,7 +44,15 @@ static int decode(const char *coded, struct buf *value, struct err *e)
 	return 0;
 }
 
-static void put_body(struct call *c, const char *data, size_t len)
+/* For jansson, whose parser leaves the text in several places. */
+static void wipe_and_free(void *p)
+{
+	if (p)
+		explicit_bzero(p, malloc_usable_size(p));
+	free(p);
+}
+
+static void put_secret_text(struct call *c, const char *data, size_t len)
 {
 	struct tenant *tenant = call_tenant_of(c, NULL);
 	AUTO(vault_wipe) struct buf value = BUF_INIT(2 * (size_t)VAULT_VALUE_MAX);
@@ -77,8 +87,16 @@ static void put_body(struct call *c, const char *data, size_t len)
 		answer(c, created ? 201 : 200, x);
 }
 
+static void put_body(struct call *c, const char *data, size_t len)
+{
+	json_set_alloc_funcs(malloc, wipe_and_free);
+	put_secret_text(c, data, len);
+	json_set_alloc_funcs(malloc, free);
+}
+
 void put_secret(void *arg, struct http_req *q, const struct route *r)
 {
+	http_body_wiped(q);
 	call_body(call_new(arg, q, r), put_body);
 }
 

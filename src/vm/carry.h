@@ -97,6 +97,7 @@ struct carry {
 	struct chan *chan; /* MUX_CHANNELS; [0] is the control stream, without ->fd */
 	uint8_t *in; /* from the port */
 	size_t in_len;
+	size_t skipped; /* of it, since the last message, as none began there */
 	uint8_t *out; /* to the port */
 	size_t out_at, out_len;
 	struct carry_frames from, to; /* ->ctl */

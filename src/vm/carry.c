@@ -4,6 +4,7 @@
 #include "base/sys.h"
 
 #define IN_SIZE (2 * (MUX_HEAD + MUX_PAYLOAD_MAX))
+#define SKIP_MAX (8 * MUX_PAYLOAD_MAX)
 #define SIZES_MS 100 /* how often a terminal's size is looked at */
 #define EXTRA_MAX 8U
 /* A guest that says nothing while something runs is asked; one that does not answer is lost. */
@@ -157,9 +158,16 @@ static int take_all(struct carry *c)
 		if (len == 0)
 			break;
 		if (len < 0) {
-			at += mux_skip(c->in + at, c->in_len - at);
+			size_t n = mux_skip(c->in + at, c->in_len - at);
+
+			at += n;
+			c->skipped += n;
+			/* A checkpoint cuts a message or two, no more. */
+			if (c->skipped > SKIP_MAX)
+				r = -EBADMSG;
 			continue;
 		}
+		c->skipped = 0;
 		r = take(c, &m);
 		at += (size_t)len;
 	}

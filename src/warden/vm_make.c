@@ -502,6 +502,10 @@ int vm_create(struct warden *w, const struct sandbox_spec *spec, struct warden_s
 	struct warden_sandbox *s;
 	int r = w->env.rootless ? err_set(e, ERR_UNSUPPORTED, -EPERM, "needs root in this version") : vm_ready(e);
 
+	if (r == 0 && w->env.accel == ENV_ACCEL_KVM) {
+		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "KVM is not used by this version");
+		err_remedy(e, "set vm_accel to auto or tcg");
+	}
 	if (r < 0)
 		return err_wrap(e, r, "isolation 'vm'");
 	r = vm_open(w, e);

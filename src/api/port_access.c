@@ -36,6 +36,7 @@ static bool own_token(const struct http_req *q, const struct port *p, struct por
 int port_enter(struct api *a, struct http_req *q, const struct port_place *p, struct port_pass *ret)
 {
 	const char *bearer = api_bearer(q);
+	enum port_by by = PORT_BY_API;
 	const struct port *own;
 	struct err e = { 0 };
 	unsigned retry = 0;
@@ -55,7 +56,8 @@ int port_enter(struct api *a, struct http_req *q, const struct port_place *p, st
 	if (!b && e.kind != ERR_RATE) {
 		b = map_get(&a->s->boxes, p->box);
 		own = b && box_seen(b) ? port_find(b, p->number) : NULL;
-		if (own && (own_token(q, own, ret) || own->public))
+		by = own && own_token(q, own, ret) ? PORT_BY_TOKEN : PORT_BY_PUBLIC;
+		if (own && (by == PORT_BY_TOKEN || own->public))
 			r = as_its_tenant(q, b, &e);
 		else
 			b = NULL;
@@ -66,6 +68,10 @@ int port_enter(struct api *a, struct http_req *q, const struct port_place *p, st
 		api_refuse(a, q, &e, retry ? retry : e.kind == ERR_EXHAUSTED);
 		return r < 0 ? r : -EACCES;
 	}
+	who = api_who(q);
+	if (by != PORT_BY_API)
+		who.token[0] = '\0'; /* nobody's of ours */
+	port_used(b, &who, p->number, by);
 	box_ref(b);
 	box_use(b);
 	ret->box = b;

@@ -177,15 +177,36 @@ static bool is_private(const struct network_want *w, const struct net_addr *a, u
 	return false;
 }
 
-static void on_refused(struct network *n, const struct egress_msg *m)
+/* A stream that went through, with the rule it would have needed. */
+static void observe(struct network *n, const char *rule)
+{
+	struct net_rule r;
+
+	if (net_rule_parse(rule, &r, NULL) < 0)
+		return;
+	for (unsigned i = 0; i < n->observed; i++)
+		if (net_rule_join(&n->observation[i], &r))
+			return;
+	if (n->observed == NETWORK_LIST)
+		n->unobserved++;
+	else
+		n->observation[n->observed++] = r;
+}
+
+static void on_stream(struct network *n, const struct egress_msg *m)
 {
 	struct network_refusal x = { 0 };
 	struct egress_stream s;
 	struct net_addr a;
 	char at[80] = "";
 
-	if (egress_stream_decode(m, &s) < 0 || (s.verdict != EGRESS_V_DENIED && s.verdict != EGRESS_V_BUDGET))
+	if (egress_stream_decode(m, &s) < 0)
 		return;
+	if (s.verdict != EGRESS_V_DENIED && s.verdict != EGRESS_V_BUDGET) {
+		if (n->want && n->want->mode == EGRESS_OBSERVE && m->type == EGRESS_STREAM)
+			observe(n, s.rule);
+		return;
+	}
 	a.family = s.family;
 	memcpy(a.addr, s.addr, sizeof(a.addr));
 	if (s.family)
@@ -242,6 +263,57 @@ void network_tell(const struct network *n)
 	}
 	if (n->more)
 		fprintf(stderr, "cloche: and %u more refusals\n", n->more);
+	if (!n->want || n->want->mode != EGRESS_OBSERVE)
+		return;
+	fprintf(stderr, "cloche: observed: %s", n->observed ? "this would have sufficed:" : "no stream, so --network allow would have sufficed");
+	for (unsigned i = 0; i < n->observed; i++) {
+		char rule[NET_RULE_TEXT];
+
+		net_rule_text(&n->observation[i], rule);
+		fprintf(stderr, " --allow '%s'", rule);
+	}
+	fprintf(stderr, n->unobserved ? ", and more than can be listed\n" : "\n");
+}
+
+void network_write(const struct network *n, struct json *j)
+{
+	if (!n->want) {
+		jout_null(j, "network");
+		return;
+	}
+	jout_object(j, "network");
+	jout_array(j, "refusals");
+	for (unsigned i = 0; i < n->n; i++) {
+		const struct network_refusal *x = &n->refusal[i];
+
+		jout_object(j, NULL);
+		jout_str(j, "to", x->to);
+		jout_u64(j, "times", x->times);
+		if (x->pid)
+			jout_u64(j, "pid", x->pid);
+		else
+			jout_null(j, "pid");
+		jout_str(j, "command", *x->command ? x->command : NULL);
+		jout_str(j, "reason", x->reason);
+		jout_str(j, "fix", *x->fix ? x->fix : NULL);
+		jout_end(j);
+	}
+	jout_end(j);
+	jout_u64(j, "refusals_left_out", n->more);
+	if (n->want->mode == EGRESS_OBSERVE) {
+		jout_object(j, "observed");
+		jout_array(j, "allow");
+		for (unsigned i = 0; i < n->observed; i++) {
+			char rule[NET_RULE_TEXT];
+
+			net_rule_text(&n->observation[i], rule);
+			jout_str(j, NULL, rule);
+		}
+		jout_end(j);
+		jout_bool(j, "complete", !n->unobserved);
+		jout_end(j);
+	}
+	jout_end(j);
 }
 
 /* ---- while it runs ---------------------------------------------------------------------------------------------- */
@@ -275,7 +347,7 @@ static void take(struct network *n, struct sandbox *s, const struct egress_msg *
 	switch (m->type) {
 	case EGRESS_STREAM:
 	case EGRESS_LOOKUP:
-		on_refused(n, m);
+		on_stream(n, m);
 		break;
 	case EGRESS_COUNTS:
 		(void)egress_counts_decode(m, &n->counts);

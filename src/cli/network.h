@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "driver/driver.h"
 #include "egress/msg.h"
 #include "proto/net_rule.h"
@@ -52,6 +53,9 @@ struct network {
 	struct egress_counts counts;
 	unsigned n, more; /* more: that did not fit */
 	struct network_refusal refusal[NETWORK_REFUSALS];
+	/* Mode observe: the rules that would have sufficed. */
+	unsigned observed, unobserved; /* unobserved: that did not fit */
+	struct net_rule observation[NETWORK_LIST];
 };
 
 /* Starts it, when the spec has a network. Before threads and namespaces are made. */
@@ -64,4 +68,6 @@ void network_read(struct network *n, struct sandbox *s);
 void network_finish(struct network *n, const struct network_want *w, struct sandbox *s);
 /* One line on stderr for each thing that was refused. */
 void network_tell(const struct network *n);
+/* The same as a value of the result, and in mode observe the list; null when there was no network. */
+void network_write(const struct network *n, struct json *j);
 void network_done(struct network *n); /* ends it */

@@ -7,7 +7,7 @@ int network_want_mode(struct network_want *w, const char *text, struct err *e)
 	static const struct {
 		const char *name;
 		uint8_t mode;
-	} modes[] = { { "none", EGRESS_NONE }, { "allow", EGRESS_ALLOW }, { "open", EGRESS_OPEN } };
+	} modes[] = { { "none", EGRESS_NONE }, { "allow", EGRESS_ALLOW }, { "open", EGRESS_OPEN }, { "observe", EGRESS_OBSERVE } };
 
 	for (size_t i = 0; i < ARRAY_LEN(modes); i++) {
 		if (strcmp(modes[i].name, text) != 0)
@@ -16,7 +16,7 @@ int network_want_mode(struct network_want *w, const char *text, struct err *e)
 		w->mode = modes[i].mode;
 		return 0;
 	}
-	return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': want none, allow or open", text);
+	return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': want none, allow, open or observe", text);
 }
 
 static int full(struct err *e)
@@ -75,7 +75,8 @@ int network_want_host(struct network_want *w, const char *text, struct err *e)
 	return 0;
 }
 
-static_assert(STEER_ALLOW == (int)EGRESS_ALLOW && STEER_OPEN == (int)EGRESS_OPEN, "one number for both");
+static_assert(STEER_ALLOW == (int)EGRESS_ALLOW && STEER_OPEN == (int)EGRESS_OPEN && STEER_OBSERVE == (int)EGRESS_OBSERVE,
+	      "one number for both");
 
 /* False: it does not fit. */
 static bool steer_add(const char *text, struct steer_rules *to)

@@ -123,6 +123,7 @@ int result_print(const struct run *r, struct err *e)
 	jout_null(&j, "full_url");
 	jout_end(&j);
 	put_usage(&j, r);
+	network_write(&r->network, &j);
 	jout_str(&j, "started_at", when);
 	jout_object(&j, "enforced");
 	sandbox_enforced(&r->sandbox, &r->o.spec, put_enforced, &j);

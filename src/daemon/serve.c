@@ -11,6 +11,7 @@
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "service/box_net.h"
+#include "service/port.h"
 #include "service/upkeep.h"
 #include "warden/program.h"
 
@@ -79,6 +80,7 @@ static void on_signal(uv_signal_t *h, int sig)
 	}
 	v->draining = true;
 	v->service->draining = true;
+	port_uses_tick(v->service, 0);
 	api_end_standing(v->api);
 	http_server_drain(v->http, on_drained, v);
 	uv_timer_start(&v->deadline, on_deadline, DRAIN_MS, 0);

@@ -17,5 +17,8 @@ long ns_clone(struct clone_args *a, int (*fn)(void *), void *arg);
 /* Lets @pid's user namespace map ids 0..@count-1 to @base and up, in both maps. */
 int ns_map_ids(pid_t pid, uint32_t inside, uint32_t base, uint32_t count, struct err *e);
 
+/* A descriptor of @pid's user namespace, or -errno. @pidfd is the same process. */
+int ns_open_user(pid_t pid, int pidfd);
+
 /* Brings the loopback interface of the current network namespace up. */
 int ns_loopback_up(void);

@@ -17,6 +17,7 @@
 #define MUX_MAGIC 0xC10C5E41U
 #define MUX_HEAD 24
 #define MUX_PAYLOAD_MAX (40U * 1024U)
+#define MUX_BLOB_MAX (36 * 1024) /* a file that goes as one message */
 #define MUX_DATA_MAX (32U * 1024U) /* of one DATA message: others get their turn */
 #define MUX_CHANNELS 1024U /* 0 is the agent's control stream */
 /* So much may be under way in one direction of a channel, before its reader says that it has read. */

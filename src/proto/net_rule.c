@@ -455,6 +455,43 @@ bool net_rule_has_addr(const struct net_rule *r, const struct net_addr *a, uint1
 	       has_port(r, port);
 }
 
+static bool same_host(const struct net_rule *a, const struct net_rule *b)
+{
+	return a->kind == b->kind && !strcmp(a->name, b->name) && a->family == b->family && a->prefix == b->prefix &&
+	       !memcmp(a->addr, b->addr, sizeof(a->addr));
+}
+
+bool net_rule_join(struct net_rule *a, const struct net_rule *b)
+{
+	struct net_rule to = *a;
+
+	if (!same_host(a, b))
+		return false;
+	if (!a->nports)
+		return true;
+	if (!b->nports) {
+		a->nports = 0;
+		return true;
+	}
+	for (unsigned i = 0; i < b->nports; i++) {
+		bool has = false;
+		unsigned at;
+
+		for (unsigned k = 0; k < to.nports; k++)
+			has |= to.port[k].first <= b->port[i].first && to.port[k].last >= b->port[i].last;
+		if (has)
+			continue;
+		if (to.nports == NET_PORTS_MAX)
+			return false;
+		for (at = to.nports; at && to.port[at - 1].first > b->port[i].first; at--)
+			to.port[at] = to.port[at - 1];
+		to.port[at] = b->port[i];
+		to.nports++;
+	}
+	*a = to;
+	return true;
+}
+
 static bool port_ok(const char *text)
 {
 	size_t n = strlen(text);

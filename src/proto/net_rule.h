@@ -44,6 +44,8 @@ int net_rule_parse(const char *text, struct net_rule *ret, struct err *e); /* ER
 /* As short as it can be said; what net_rule_parse() reads back as the same. */
 void net_rule_text(const struct net_rule *r, char out[NET_RULE_TEXT]);
 bool net_rule_has_name(const struct net_rule *r, const char *name, uint16_t port); /* @name as net_name_parse left it */
+/* Ports of both, sorted, without what overlaps. False: not of the same host, or more ranges than a rule has. */
+bool net_rule_join(struct net_rule *a, const struct net_rule *b);
 bool net_rule_has_addr(const struct net_rule *r, const struct net_addr *a, uint16_t port);
 /* A host name as strict as above; lower-cased into @ret. -EINVAL. */
 int net_name_parse(const char *text, size_t len, char ret[NET_NAME_MAX]);

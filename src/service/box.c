@@ -59,6 +59,7 @@ void box_unref(struct box *b)
 	fd_close(b->group);
 	box_net_free(b);
 	ports_free(b);
+	port_uses_free(b);
 	secrets_free(b);
 	box_want_free(b->want);
 	free(b->restored);

@@ -81,6 +81,7 @@ struct box {
 	struct box *ready_next, **ready_prev; /* of the pool's */
 	struct file_worker *files; /* idle, of service/file.c */
 	struct port *ports; /* of service/port.c */
+	struct port_use *port_uses; /* requests from outside, not in the audit log yet */
 	uint32_t file_tag;
 	struct box_secrets *secrets; /* NULL: it has none. See service/secret_give.h */
 	bool promoting; /* a fork's changes are being brought into it */

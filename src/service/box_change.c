@@ -7,6 +7,7 @@
 #include "service/event.h"
 #include "service/exec.h"
 #include "service/pool.h"
+#include "service/port.h"
 #include "service/secret_give.h"
 #include "service/service_impl.h"
 #include "service/wlink.h"
@@ -51,6 +52,7 @@ void box_delete(struct box *b, const struct who *who, const char *kind, box_done
 	b->state = BOX_ENDING;
 	box_unlist(b);
 	exec_lose_all(b);
+	port_uses_end(b);
 	/* First the row: dying in between leaves a sandbox that nobody knows, and not one that seems to be lost. */
 	op->r = boxes_delete(b->service->db, b->id, &op->err);
 	if (op->r == 0)

@@ -312,42 +312,6 @@ void net_state_observe(struct net_state *s, const char *rule)
 	s->dirty = true;
 }
 
-static bool same_host(const struct net_rule *a, const struct net_rule *b)
-{
-	return a->kind == b->kind && !strcmp(a->name, b->name) && a->family == b->family && a->prefix == b->prefix &&
-	       !memcmp(a->addr, b->addr, sizeof(a->addr));
-}
-
-/* Ports of both, sorted, without what overlaps. False: more ranges than a rule has. */
-static bool join_ports(struct net_rule *a, const struct net_rule *b)
-{
-	struct net_rule to = *a;
-
-	if (!a->nports)
-		return true;
-	if (!b->nports) {
-		a->nports = 0;
-		return true;
-	}
-	for (unsigned i = 0; i < b->nports; i++) {
-		bool has = false;
-		unsigned at;
-
-		for (unsigned k = 0; k < to.nports; k++)
-			has |= to.port[k].first <= b->port[i].first && to.port[k].last >= b->port[i].last;
-		if (has)
-			continue;
-		if (to.nports == NET_PORTS_MAX)
-			return false;
-		for (at = to.nports; at && to.port[at - 1].first > b->port[i].first; at--)
-			to.port[at] = to.port[at - 1];
-		to.port[at] = b->port[i];
-		to.nports++;
-	}
-	*a = to;
-	return true;
-}
-
 void net_state_observed_write(const struct net_state *s, const char *key, struct json *j)
 {
 	struct net_rule *list = calloc(s->nobserved + 1, sizeof(*list)), r;
@@ -360,7 +324,7 @@ void net_state_observed_write(const struct net_state *s, const char *key, struct
 		if (net_rule_parse(s->observed[i], &r, NULL) < 0)
 			continue;
 		for (at = 0; at < n; at++)
-			if (same_host(&list[at], &r) && join_ports(&list[at], &r))
+			if (net_rule_join(&list[at], &r))
 				break;
 		if (at == n)
 			list[n++] = r;

@@ -31,6 +31,14 @@ bool port_token_is(const struct port *p, const char *text);
 int ports_load(struct service *s, struct err *e); /* when sandboxes are */
 void ports_free(struct box *b);
 
+/* What let a request in: a token of the API, the port's own, or that it is public. */
+enum port_by { PORT_BY_API, PORT_BY_TOKEN, PORT_BY_PUBLIC };
+/* For the audit log (`port.use`), those of a minute together. */
+void port_used(struct box *b, const struct who *who, uint16_t number, enum port_by by);
+void port_uses_end(struct box *b); /* what is left, now: it is about to be deleted */
+void port_uses_tick(struct service *s, uint64_t now_ns); /* those whose minute is over */
+void port_uses_free(struct box *b);
+
 struct port_dial;
 /* @fd: connected, not blocking, the callee's; or -1 and why: ERR_LOST when nobody listens, ERR_TIMEOUT. */
 typedef void port_dialed_fn(void *arg, int fd, const struct err *e);

@@ -8,6 +8,7 @@
 #include "service/exec.h"
 #include "service/layer.h"
 #include "service/pool.h"
+#include "service/port.h"
 #include "service/secret_give.h"
 #include "service/service_impl.h"
 #include "service/vault.h"
@@ -148,13 +149,14 @@ static void on_tick(uv_timer_t *t)
 	s->soon |= layer_tick(s);
 	exec_store_running(s);
 	s->soon |= s->fresh > 0;
+	port_uses_tick(s, now);
 	if (now - s->pruned_ns > PRUNE_NS) {
 		s->pruned_ns = now;
 		exec_prune(s, now);
 	}
 	if (s->soon)
 		uv_timer_start(t, on_tick, SOON_MS, 0);
-	else if (s->spooled.used || s->kept)
+	else if (s->spooled.used || s->kept || s->port_uses)
 		uv_timer_start(t, on_tick, LATER_MS, 0);
 }
 

@@ -75,6 +75,7 @@ struct service {
 	struct exec *unwatched; /* begun a moment ago: their output is not watched yet */
 	uv_timer_t watch;
 	struct spool_room spooled; /* in all spool files */
+	unsigned port_uses; /* that wait for their minute's end */
 	struct exec *kept, **kept_last; /* ended ones whose output is in memory, oldest first */
 	size_t kept_bytes;
 	uv_timer_t tick; /* TTLs, idle times, old spools; runs while there are any */

@@ -97,6 +97,7 @@ struct carry {
 	struct chan *chan; /* MUX_CHANNELS; [0] is the control stream, without ->fd */
 	uint8_t *in; /* from the port */
 	size_t in_len;
+	size_t skipped; /* of it, since the last message, as none began there */
 	uint8_t *out; /* to the port */
 	size_t out_at, out_len;
 	struct carry_frames from, to; /* ->ctl */
@@ -115,6 +116,7 @@ struct carry {
 	uint32_t restored; /* host: what RESUMED said */
 	/* Host: whether the guest still answers. */
 	bool heard; /* since it was looked at last */
+	uint64_t lost_ns; /* so long without an answer; a minute */
 	uint64_t heard_ns, asked_ns, looked_ns; /* ->asked_ns: 0 when nothing is due */
 };
 
@@ -159,6 +161,7 @@ int still_end(struct carry *c, enum mux_type type, const void *payload, size_t l
 
 /* chan.c. Takes @fd, the @place-th of its frame. */
 int chan_open_local(struct carry *c, int fd, uint32_t exec, uint32_t place);
+int chan_kind(int fd, enum mux_kind *ret); /* what it would be; -EOPNOTSUPP: nothing that can be carried */
 int chan_open_remote(struct carry *c, const struct mux *m, int *ret_fd); /* for ->to's next frame; -1: none */
 /* Guest: a connection @fd of somebody inside to @to. Takes @fd. -EMFILE: there are too many. */
 int chan_open_net(struct carry *c, int fd, const struct mux_net *to);

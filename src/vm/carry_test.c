@@ -147,6 +147,38 @@ TEST(pipes_files_and_sockets_become_the_same_on_the_other_side)
 	pair_close(&p);
 }
 
+/* A stdin may be a file, small or large. */
+TEST(a_file_is_read_from_its_beginning_to_its_end)
+{
+	static char data[200000], got[sizeof(data)];
+
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (char)(i % 251);
+	for (unsigned round = 0; round < 3; round++) {
+		const size_t len = round == 2 ? 0 : round ? sizeof(data) : 100;
+		int file = round == 2 ? sys_openat(AT_FDCWD, "/dev/null", O_RDONLY, 0) : sys_memfd_create("f", 0), fds[FRAME_FDS_MAX];
+		struct pair p;
+		struct frame f;
+		size_t have = 0;
+		ssize_t n = 1;
+
+		CHECK(pair_open(&p));
+		CHECK(round == 2 || (write(file, data, len) == (ssize_t)len && lseek(file, 0, SEEK_SET) == 0));
+		CHECK_EQ(send_frame(p.api, FRAME_EXEC, 5, NULL, 0, &file, 1), 0);
+		fd_close(file);
+		settle(&p);
+		CHECK_EQ(recv_frame(p.agent, &f, fds), 1);
+		for (unsigned i = 0; i < 100 && n > 0; i++) {
+			n = read(fds[0], got + have, sizeof(got) - have);
+			have += n > 0 ? (size_t)n : 0;
+			settle(&p);
+		}
+		CHECK(have == len && !memcmp(got, data, len) && !p.r);
+		fd_close(fds[0]);
+		pair_close(&p);
+	}
+}
+
 TEST(a_reader_that_goes_away_is_heard_of_by_the_writer)
 {
 	struct pair p;

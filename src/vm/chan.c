@@ -141,7 +141,7 @@ int chan_reset(struct carry *c, uint32_t n)
 	return reset(c, &c->chan[n]);
 }
 
-static int kind_of(int fd, enum mux_kind *ret)
+int chan_kind(int fd, enum mux_kind *ret)
 {
 	int flags = sys_fcntl(fd, F_GETFL, 0);
 	struct stat st;
@@ -154,10 +154,10 @@ static int kind_of(int fd, enum mux_kind *ret)
 		*ret = (flags & O_ACCMODE) == O_RDONLY ? MUX_READ : MUX_WRITE;
 	else if (S_ISSOCK(st.st_mode))
 		*ret = MUX_BOTH;
-	else if (S_ISREG(st.st_mode))
-		*ret = st.st_size < (off_t)MUX_PAYLOAD_MAX - 4 ? MUX_BLOB : MUX_READ; /* much to read is a stream that ends */
+	else if (S_ISREG(st.st_mode)) /* what is larger can only be something to be read, as a stdin */
+		*ret = st.st_size > MUX_BLOB_MAX ? MUX_READ : MUX_BLOB;
 	else if (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3) && (flags & O_ACCMODE) == O_RDONLY)
-		*ret = MUX_BLOB; /* /dev/null: nothing */
+		*ret = MUX_BLOB; /* /dev/null is an empty file */
 	else if (S_ISCHR(st.st_mode) && isatty(fd))
 		*ret = MUX_TTY;
 	else
@@ -176,7 +176,7 @@ static int send_blob(struct carry *c, int fd)
 	n = pread(fd, out + 4, MUX_PAYLOAD_MAX - 4, 0);
 	if (n < 0)
 		return -errno;
-	if (n == MUX_PAYLOAD_MAX - 4)
+	if (n > MUX_BLOB_MAX)
 		return -EFBIG;
 	return carry_say(c, MUX_OPEN, 0, out, (size_t)n + 4);
 }
@@ -203,7 +203,7 @@ int chan_open_local(struct carry *c, int fd, uint32_t exec, uint32_t place)
 {
 	enum mux_kind kind = MUX_BLOB;
 	struct chan *x;
-	int r = kind_of(fd, &kind);
+	int r = chan_kind(fd, &kind);
 
 	if (r == 0 && kind == MUX_BLOB) {
 		r = send_blob(c, fd);
@@ -317,7 +317,7 @@ static int make_blob(const uint8_t *data, size_t len, int *ret)
 	AUTO_CLOSE int fd = sys_memfd_create("carried", MFD_CLOEXEC);
 	int r = fd < 0 ? fd : fd_write_all(fd, data, len);
 
-	if (r == 0 && lseek(fd, 0, SEEK_SET) < 0) /* it may be read as a command's stdin */
+	if (r == 0 && lseek(fd, 0, SEEK_SET) < 0)
 		r = -errno;
 	if (r == 0)
 		*ret = TAKE_FD(fd);

@@ -98,6 +98,17 @@ static int change_group(struct kept *k, int *fd, uint32_t *ret_key)
 	return 0;
 }
 
+/* Whether all of them can be carried: what can not be is its exec's failure, not the machine's. */
+static int look_at(const int *fds, size_t n)
+{
+	enum mux_kind kind;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < n; i++)
+		r = chan_kind(fds[i], &kind);
+	return r;
+}
+
 static int serve_exec(struct kept *k, struct carry_frame *cf)
 {
 	struct frame_exec_fds at;
@@ -115,6 +126,9 @@ static int serve_exec(struct kept *k, struct carry_frame *cf)
 	at = frame_exec_fds(f.flags);
 	if (chan_numbers(k->c) < at.n || (f.flags & FRAME_EXEC_TTY && k->ttys >= KEPT_TTYS) || !(x = kept_place(k)))
 		return fail(k, cf->f.id, FRAME_STAGE_LIMIT, -EAGAIN);
+	r = look_at(cf->fds, at.n);
+	if (r < 0)
+		return fail(k, cf->f.id, FRAME_STAGE_STDIO, r);
 	r = at.group < 0 ? 0 : change_group(k, &cf->fds[at.group], &key);
 	if (r < 0)
 		return fail(k, cf->f.id, FRAME_STAGE_GROUP, r);

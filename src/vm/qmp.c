@@ -1,6 +1,5 @@
 #include "vm/qmp.h"
 #include "base/base.h"
-#include "base/clock.h"
 #include "base/sys.h"
 
 #include <poll.h>
@@ -8,7 +7,8 @@
 #include <sys/socket.h>
 
 #define COMMAND_MAX 2048
-#define ANSWER_NS (30ULL * 1000000000ULL) /* emulated, on a busy machine */
+#define WAIT_MS 250
+#define ANSWER_WAITS 120U /* of those: emulated, on a busy machine. Waits are counted, since a jail may be frozen for days */
 
 int qmp_init(struct qmp *q, int fd)
 {
@@ -147,13 +147,12 @@ static void drop(struct qmp *q, size_t n)
 	memmove(q->line, q->line + n, q->len);
 }
 
-/* The length of the whole line at the start of the buffer, its end included; 0: not here yet. */
-static ssize_t read_line(struct qmp *q, uint64_t until)
+/* The length of the whole line at the start of the buffer, its end included; 0: not here after so many @waits. */
+static ssize_t read_line(struct qmp *q, unsigned waits)
 {
 	for (;;) {
 		char *end = memchr(q->line, '\n', q->len);
 		struct pollfd p = { .fd = q->fd, .events = POLLIN };
-		uint64_t now;
 		ssize_t n;
 
 		if (end)
@@ -167,10 +166,10 @@ static ssize_t read_line(struct qmp *q, uint64_t until)
 		}
 		if (!n || (errno != EAGAIN && errno != EINTR))
 			return -EPIPE;
-		now = clock_mono_ns();
-		if (now >= until)
+		if (!waits)
 			return 0;
-		poll(&p, 1, (int)((until - now) / 1000000ULL) + 1);
+		if (poll(&p, 1, WAIT_MS) == 0)
+			waits--;
 	}
 }
 
@@ -184,7 +183,7 @@ int qmp_greet(struct qmp *q, char ret[QMP_VERSION], struct err *e)
 {
 	const char *hello, *version, *number, *part;
 	size_t hello_len, version_len, number_len, k = 0;
-	ssize_t n = read_line(q, clock_mono_ns() + ANSWER_NS);
+	ssize_t n = read_line(q, ANSWER_WAITS);
 	char text[QMP_VERSION];
 
 	if (n <= 0)
@@ -211,12 +210,11 @@ int qmp_greet(struct qmp *q, char ret[QMP_VERSION], struct err *e)
 
 static int answer(struct qmp *q, const char *command, struct err *e)
 {
-	uint64_t until = clock_mono_ns() + ANSWER_NS;
 	char want[16];
 
 	snprintf(want, sizeof(want), "%u", q->id);
 	for (;;) {
-		ssize_t n = read_line(q, until);
+		ssize_t n = read_line(q, ANSWER_WAITS);
 		const char *part, *text;
 		size_t len, text_len;
 		int r = 1;
@@ -266,10 +264,9 @@ int qmp_do(struct qmp *q, int fd, const char *command, struct err *e, const char
 
 int qmp_wait_migration(struct qmp *q, struct err *e)
 {
-	uint64_t until = clock_mono_ns() + ANSWER_NS;
 
 	while (!q->migration) {
-		ssize_t n = read_line(q, until);
+		ssize_t n = read_line(q, ANSWER_WAITS);
 
 		if (n <= 0)
 			return lost(n, "loading a state", e);

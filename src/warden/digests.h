@@ -1,6 +1,6 @@
 /*
- * The sums of large files' pieces, taken in another thread while the files are still being copied: they are half of the
- * work of sealing. What is not found here is summed up by who asks (tree_sum).
+ * The sums of large files' pieces, and what is known of them while a layer is made: they are half of the work of sealing,
+ * and taken while the files are copied (pump.h). What is not found here is summed up by who asks (tree_sum).
  */
 #pragma once
 #include <stdbool.h>
@@ -23,14 +23,13 @@ int digests_sum(struct sha256 *s, int fd, uint64_t size, const int *stop, char *
 /* The same, of piece @n of a file of @size. */
 int digests_piece(int fd, uint64_t size, uint64_t n, const int *stop, char *buf, uint8_t ret[SHA256_SIZE]);
 
+/* The same, of a piece that is in memory, and begins at @at of its file. */
+void digests_bytes(const char *data, size_t len, uint64_t at, uint8_t ret[SHA256_SIZE]);
+
 /* For one thread. NULL when there is no memory. All may be called with NULL. */
-struct digests *digests_new(const int *stop);
+struct digests *digests_new(void);
 void digests_free(struct digests *d);
-/* A file, open for reading, that is to become of @size. Best without holes: those are read. */
-void digests_file(struct digests *d, int fd, uint64_t size);
-/* That file is as it will be up to @at. */
-void digests_more(struct digests *d, uint64_t at);
-/* No more files. Helps until the last sum was taken. */
-void digests_end(struct digests *d, char *buf);
-/* After digests_end(). False when it is not known. */
+/* Room for the sums of a file's pieces, to be filled in until somebody looks. NULL when there is none. */
+uint8_t (*digests_add(struct digests *d, uint64_t ino, uint64_t size))[SHA256_SIZE];
+/* False when it is not known. */
 bool digests_find(const struct digests *d, uint64_t ino, uint64_t size, uint64_t n, uint8_t ret[SHA256_SIZE]);

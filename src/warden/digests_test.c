@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define PIECE ((size_t)DIGESTS_PIECE)
@@ -22,65 +21,38 @@ static char *make_data(size_t len)
 	return p;
 }
 
-static bool agrees(size_t size, size_t step)
+TEST(sums_of_what_is_in_memory_are_those_of_the_file)
 {
+	const size_t size = 3 * PIECE + 4097;
 	AUTO_CLOSE int fd = memfd_create("digests", MFD_CLOEXEC);
 	AUTO_FREE char *data = make_data(size), *buf = malloc(TREE_BUF);
-	struct digests *d = digests_new(NULL);
-	bool same = true, known = size > PIECE;
-	struct stat st;
 
-	if (fd < 0 || !data || !buf || !d || fstat(fd, &st) < 0)
-		return false;
-	digests_file(d, fd, size);
-	for (size_t at = 0; at < size; at += step) {
-		size_t n = size - at < step ? size - at : step;
-
-		same = same && pwrite(fd, data + at, n, (off_t)at) == (ssize_t)n;
-		digests_more(d, at + n);
-	}
-	digests_end(d, buf);
+	CHECK(data && buf && pwrite(fd, data, size, 0) == (ssize_t)size);
 	for (size_t n = 0; n * PIECE < size; n++) {
-		uint8_t is[SHA256_SIZE], found[SHA256_SIZE];
+		size_t at = n * PIECE, len = size - at < PIECE ? size - at : PIECE;
+		uint8_t a[SHA256_SIZE], b[SHA256_SIZE];
 
-		same = same && digests_piece(fd, size, n, NULL, buf, is) == 0 &&
-		       digests_find(d, st.st_ino, size, n, found) == known &&
-		       (!known || !memcmp(is, found, sizeof(is)));
-		same = same && !digests_find(d, st.st_ino + 1, size, n, found) &&
-		       !digests_find(d, st.st_ino, size + 1, n, found);
-	}
-	digests_free(d);
-	return same;
-}
-
-TEST(sums_taken_meanwhile_are_those_taken_afterwards)
-{
-	static const size_t sizes[] = { PIECE, PIECE + 1, 2 * PIECE, 5 * PIECE + 4097 };
-
-	for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
-		CHECK(agrees(sizes[i], 512 << 10));
-		CHECK(agrees(sizes[i], 70001));
+		CHECK(digests_piece(fd, size, n, NULL, buf, a) == 0);
+		digests_bytes(data + at, len, at, b);
+		CHECK(!memcmp(a, b, sizeof(a)));
 	}
 }
 
-TEST(a_file_that_was_not_finished_is_not_known)
+TEST(only_what_was_added_is_known_and_only_so_much)
 {
-	AUTO_CLOSE int fd = memfd_create("digests", MFD_CLOEXEC);
-	AUTO_FREE char *buf = malloc(TREE_BUF);
-	struct digests *d = digests_new(NULL);
-	uint8_t sum[SHA256_SIZE];
-	struct stat st;
+	struct digests *d = digests_new();
+	uint8_t (*sum)[SHA256_SIZE] = digests_add(d, 7, 2 * PIECE + 1), found[SHA256_SIZE];
 
-	CHECK(d && buf && ftruncate(fd, 3 * (off_t)PIECE) == 0 && fstat(fd, &st) == 0);
-	digests_file(d, fd, 3 * PIECE);
-	digests_more(d, 2 * PIECE - 1);
-	digests_file(d, fd, 0); /* another: nothing is said of the first any more */
-	digests_more(d, 3 * PIECE);
-	digests_end(d, buf);
-	CHECK(digests_find(d, st.st_ino, 3 * PIECE, 0, sum));
-	CHECK(!digests_find(d, st.st_ino, 3 * PIECE, 1, sum) && !digests_find(d, st.st_ino, 3 * PIECE, 2, sum));
+	CHECK(d && sum);
+	memset(sum[2], 'x', sizeof(sum[2]));
+	CHECK(digests_find(d, 7, 2 * PIECE + 1, 2, found) && found[0] == 'x');
+	CHECK(!digests_find(d, 7, 2 * PIECE + 1, 3, found) && !digests_find(d, 7, 2 * PIECE, 1, found));
+	CHECK(!digests_find(d, 8, 2 * PIECE + 1, 0, found) && !digests_find(NULL, 7, 2 * PIECE + 1, 0, found));
+	CHECK(!digests_add(d, 9, DIGESTS_PIECES * (uint64_t)PIECE) && !digests_add(NULL, 9, PIECE));
+	for (unsigned i = 1; i < DIGESTS_FILES; i++)
+		CHECK(digests_add(d, 100 + i, PIECE));
+	CHECK(!digests_add(d, 9, PIECE));
 	digests_free(d);
-	digests_free(digests_new(NULL));
 	digests_free(NULL);
 }
 

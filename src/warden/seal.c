@@ -33,6 +33,7 @@ void seal_free(struct seal *x)
 
 	if (i) {
 		flush_free(i->flush);
+		pump_free(i->pump);
 		digests_free(i->digests);
 		fd_close(i->fd);
 		fd_close(i->tmp);
@@ -92,8 +93,10 @@ int seal_begin_anew(struct seal *x)
 	int r = 0;
 
 	/* Files are known by their numbers, and those come again. */
+	pump_free(i->pump);
 	digests_free(i->digests);
-	i->digests = digests_new(&x->work.stop);
+	i->pump = pump_new(&x->work.stop);
+	i->digests = digests_new();
 	for (unsigned n = 0; r == 0 && n < ARRAY_LEN(names); n++) {
 		fd_close(TAKE_FD(*fds[n]));
 		r = tree_remove(i->tmp, names[n]);
@@ -124,7 +127,8 @@ static int prepare(struct seal *x)
 	if (r == 0) {
 		memset(i->buf, 0, TREE_BUF);
 		i->flush = flush_new();
-		i->digests = digests_new(&x->work.stop);
+		i->pump = pump_new(&x->work.stop);
+		i->digests = digests_new();
 	}
 	/* Memory is written by cloche-dump, and joining goes back to folders that were left. */
 	if (i->table >= 0 || i->from.joins || i->from.side >= 0)
@@ -139,7 +143,7 @@ static int prepare(struct seal *x)
 static int copy_tree(struct seal *x, const char *name)
 {
 	struct seal_impl *i = x->impl;
-	const struct tree_copy c = { i->from.uid_base, i->links, &x->work.stop, i->buf, i->flush, i->digests };
+	const struct tree_copy c = { i->from.uid_base, i->links, &x->work.stop, i->buf, i->flush, i->pump, i->digests };
 	AUTO_CLOSE int from = sys_openat(i->from.upper, name, FOLDER, 0), to = -1;
 	int r;
 
@@ -212,7 +216,7 @@ static int copy_frozen(struct seal *x)
 static int join_layer(struct seal *x, const char *id)
 {
 	struct seal_impl *i = x->impl;
-	const struct tree_copy c = { 0, i->links, &x->work.stop, i->buf, i->flush, i->digests };
+	const struct tree_copy c = { 0, i->links, &x->work.stop, i->buf, i->flush, i->pump, i->digests };
 	AUTO_CLOSE int dir = sys_openat(i->from.dir, id, FOLDER, 0), fs = -1;
 	struct manifest m;
 	int r = dir < 0 ? dir : manifest_read(dir, id, &m);
@@ -268,10 +272,11 @@ static int join_all(struct seal *x)
 static int sum_and_write(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
-	int r;
+	int r = pump_end(i->pump);
 
+	if (r < 0)
+		return r;
 	flush_end(i->flush, i->fs);
-	digests_end(i->digests, i->buf);
 	x->m.version = MANIFEST_VERSION;
 	r = manifest_sum(i->tmp, &x->work.stop, i->digests, &x->m);
 	if (r == 0) {

@@ -5,6 +5,7 @@
 #include "warden/digests.h"
 #include "warden/dump.h"
 #include "warden/flush.h"
+#include "warden/pump.h"
 #include "warden/seal.h"
 
 struct seal_impl {
@@ -22,6 +23,7 @@ struct seal_impl {
 	char tmp_name[ID_SIZE + 8];
 	char *buf;
 	struct flush *flush;
+	struct pump *pump;
 	struct digests *digests;
 };
 

@@ -320,7 +320,6 @@ static int take_place(struct env *v, struct shell *s, unsigned controllers, stru
 
 static int start_child(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
 {
-	char path[64];
 	int r;
 
 	r = clone_child(v, start, s, e);
@@ -332,10 +331,9 @@ static int start_child(struct env *v, struct shell_start *start, struct shell *s
 		r = ns_map_ids(s->pid, 0, s->uid_base, SLOT_UIDS, e);
 	if (r < 0)
 		return r;
-	snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)s->pid);
-	s->userns = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	s->userns = ns_open_user(s->pid, s->pidfd);
 	if (s->userns < 0)
-		return err_sys(e, ERR_INTERNAL, s->userns, "open %s", path);
+		return err_sys(e, ERR_INTERNAL, s->userns, "open the user namespace of %d", (int)s->pid);
 	r = fd_write_all(s->sock, "g", 1);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "release the agent") : 0;
 }

@@ -1,8 +1,8 @@
 #include "warden/tree.h"
 #include "base/base.h"
 #include "base/sys.h"
-#include "warden/digests.h"
 #include "warden/flush.h"
+#include "warden/pump.h"
 #include "warden/walk.h"
 #include "warden/xattr.h"
 
@@ -54,7 +54,6 @@ static int copy_range(const struct tree_copy *c, int from, int to, off_t at, off
 		at += n;
 		if (at / FLUSH_STEP != (at - n) / FLUSH_STEP)
 			flush_more(c->flush, to);
-		digests_more(c->digests, (uint64_t)at);
 	}
 	return 0;
 }
@@ -136,11 +135,11 @@ static int copy_file(const struct tree_copy *c, int src, int dst, const char *na
 	to = sys_openat(dst, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (to < 0)
 		return to;
-	digests_file(c->digests, to, is_dense(&is) ? (uint64_t)is.st_size : 0);
-	r = copy_data(c, from, to, &is);
-	if (r == 0)
-		digests_more(c->digests, (uint64_t)is.st_size);
 	flush_add(c->flush, to);
+	r = pump_file(c->pump, c->digests, from, to, &is, inside(is.st_uid, c->uid_base), inside(is.st_gid, c->uid_base));
+	if (r != 0)
+		return r < 0 ? r : 0;
+	r = copy_data(c, from, to, &is);
 	return r == 0 ? dress_fd(c, from, to, &is) : r;
 }
 

@@ -8,6 +8,7 @@
 
 struct digests;
 struct flush;
+struct pump;
 
 struct tree_copy {
 	uint32_t uid_base; /* ids from here on become 0, 1, ... */
@@ -15,7 +16,8 @@ struct tree_copy {
 	const int *stop; /* atomic: not 0 any more means to give up with -ECANCELED */
 	char *buf; /* TREE_BUF bytes */
 	struct flush *flush; /* is told of all that is made, or NULL */
-	struct digests *digests; /* is told of large files, or NULL */
+	struct pump *pump; /* takes large files, or NULL: pump_end() comes behind all copies */
+	struct digests *digests; /* gets their sums, or NULL */
 };
 
 #define TREE_BUF (512U << 10)

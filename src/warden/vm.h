@@ -81,7 +81,7 @@ struct machine {
 	struct vm_work *work;
 	int side; /* to cloche-vmm */
 	int sock; /* the agent's, as far as anybody knows; until it is handed out */
-	int log; /* what cloche-vmm and QEMU say, until it runs */
+	int log; /* what cloche-vmm and QEMU say; -1 in one that was taken over */
 	int page; /* STAT */
 	const struct vm_stat *stat; /* mapped */
 	int ram; /* what it is cloned from, -1: the template's */
@@ -186,6 +186,8 @@ int vm_start_clone(struct warden *w, struct machine *m, int meta, int ram, struc
 int vm_go(struct warden *w, struct machine *m, struct err *e);
 /* It did not come up: what the jail or QEMU said may tell more. */
 int vm_explain(struct machine *m, int r, struct err *e);
+/* The last line that cloche-vmm or QEMU said, as far as it is one and somebody listened. "" when none. */
+void vm_last_words(const struct machine *m, char *ret, size_t size);
 /* What goes to the guest: nothing that is this sandbox's alone. */
 void vm_guest_spec(const struct sandbox_spec *from, struct sandbox_spec *to);
 uint32_t vm_cpus(const struct spec_limits *l);

@@ -2,6 +2,7 @@
 #include "warden/inside.h"
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/sys.h"
 #include "warden/vm.h"
 
@@ -108,7 +109,6 @@ static void up(struct warden *w, struct machine *m, const struct vm_up *x)
 		vm_give_up(w, m, err_sys(&e, ERR_INTERNAL, r, "write the sandbox's record"), &e);
 		return;
 	}
-	fd_close(TAKE_FD(m->log));
 	s->receipt.landlock_abi = x->landlock;
 	s->receipt.uid_base = 0; /* nothing of ours belongs to anybody inside */
 	s->receipt.disk = m->spec.limits.disk;
@@ -148,6 +148,10 @@ static void gone(struct warden *w, struct machine *m)
 	epoll_ctl(w->vms->epoll, EPOLL_CTL_DEL, m->side, NULL);
 	m->dead = true;
 	if (m->stage == VM_RUNS) {
+		char said[160];
+
+		vm_last_words(m, said, sizeof(said));
+		log_warn("slot %u: its machine has ended: %s", m->sandbox->shell.slot, said[0] ? said : "nothing was said");
 		/* Then there is nothing to stay for. Who holds the pidfd hears of it. */
 		sys_pidfd_send_signal(m->sandbox->shell.pidfd, SIGKILL);
 		return;

@@ -304,8 +304,7 @@ int vm_go(struct warden *w, struct machine *m, struct err *e)
 	return r;
 }
 
-/* The last line that cloche-vmm or QEMU said, as far as it is one. "" when none. */
-static void last_words(const struct machine *m, char *ret, size_t size)
+void vm_last_words(const struct machine *m, char *ret, size_t size)
 {
 	char text[LOG_MAX + 1], *end, *line;
 	ssize_t n = read(m->log, text, LOG_MAX), more = n;
@@ -356,7 +355,7 @@ int vm_explain(struct machine *m, int r, struct err *e)
 
 	if (why < 0)
 		return why;
-	last_words(m, said, sizeof(said));
+	vm_last_words(m, said, sizeof(said));
 	if (!said[0] || r == -ETIMEDOUT)
 		return r;
 	err_set(e, ERR_UNSUPPORTED, r, "the machine did not start: %s", said);

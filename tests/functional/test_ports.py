@@ -302,6 +302,28 @@ def test_a_public_port_is_open_until_it_is_not(d, box, at):
     assert {"port.set", "port.remove"} <= set(kinds)
 
 
+def test_who_used_a_port_is_in_the_audit_log_once_and_then_how_often(d):
+    box = d.create()["id"]
+    server(d, box, 8000)
+    at = f"/v1/sandboxes/{box}/ports/8000"
+
+    def uses():
+        return [(r["by"], r["port"], r["requests"]) for r in d.get("/v1/audit?limit=1000").json["records"]
+                if r.get("sandbox") == box and r["kind"] == "port.use"]
+
+    assert uses() == []
+    assert d.get(at + "/").status == 200 and uses() == [("api", 8000, 1)]
+    for _ in range(4):
+        assert d.get(at + "/").status == 200
+    d.put(at, {"public": True})
+    for _ in range(3):
+        assert d.get(at + "/", token=None).status == 200
+    assert d.get(f"/v1/sandboxes/{box}/ports/8001/", token=None).status == 401
+    assert sorted(uses()) == [("api", 8000, 1), ("public", 8000, 1)]  # the others follow within a minute, or with the end
+    d.delete(f"/v1/sandboxes/{box}")
+    assert sorted(uses()) == [("api", 8000, 1), ("api", 8000, 4), ("public", 8000, 1), ("public", 8000, 2)]
+
+
 def test_a_ports_own_token_leads_to_it_and_nowhere_else(d, box, at):
     r = d.put(at, {"token": True})
     own = r.json["token"]

@@ -113,6 +113,21 @@ def test_the_result_as_json_counts_bytes():
         assert "cloche-egress" in r.json["enforced"]["network"]
 
 
+def test_observing_tells_what_would_have_sufficed_and_refusals_are_in_the_result():
+    with web() as port:
+        to = ("--host", "web.test=127.0.0.1", "--allow-private", f"127.0.0.1:{port}")
+        fetch = ("--", "python3", "-c", FETCH, f"http://web.test:{port}/")
+        r = run("--json", "--network", "observe", *to, *fetch)
+        assert r.json["stdout"] == "hello\n" and r.json["network"] == {
+            "refusals": [], "refusals_left_out": 0, "observed": {"allow": [f"web.test:{port}"], "complete": True}}, r
+        assert f"--allow 'web.test:{port}'" in r.err.decode()
+        assert run(*(f"--allow={x}" for x in r.json["network"]["observed"]["allow"]), *to, *fetch).code == 0
+        r = run("--json", "--allow", "other.test", *to, *fetch)
+        (no,) = r.json["network"]["refusals"]
+        assert no["to"] == "web.test" and no["fix"] == "--allow web.test" and no["times"] >= 1 and no["pid"] > 1 and "python3" in no["command"], no
+    assert run("--json", "--", "true").json["network"] is None
+
+
 def test_a_resolver_that_is_none_is_refused():
     r = run("--network", "open", "--resolver", "foo", "--", "true")
     assert r.code == 125 and b"--resolver 'foo' is no address" in r.err, r

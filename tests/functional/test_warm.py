@@ -173,6 +173,36 @@ def test_ready_clones(d):
     assert not other["pooled"] and code(d, other, "import os; print(N, os.environ['A'])")["stdout"] == "41 1\n"
 
 
+def spare(d):
+    """Page faults of the process that waits for code, the youngest Python; None while there is none that sleeps."""
+    found, stats = [d.pid], {}
+    for p in found:
+        try:
+            found += host.children(p)
+            name, _, rest = host.lines(f"/proc/{p}/stat")[0].rpartition(")")
+        except OSError:  # it has ended
+            continue
+        if name.endswith("(python3"):
+            stats[p] = rest.split()
+    last = stats[max(stats)] if stats else "?"
+    return int(last[7]) if last[0] == "S" else None
+
+
+def test_a_ready_clone_has_its_memory_before_it_is_asked(d):
+    """It has gone through all that code takes: the rest is a few faults, not hundreds."""
+    own = "print(open('/proc/self/stat').read().rpartition(')')[2].split()[7])"
+    put(d, "py", warm={"python": "import json"})
+    b = d.create(template="py")
+    before = host.wait_for(lambda: spare(d), 5, "a process that waits")
+    on_demand = int(code(d, b, own)["stdout"]) - before
+    d.delete(f"/v1/sandboxes/{b['id']}")
+    assert d.put("/v1/pools/p", {"template": "py", "min": 1}).status == 201
+    host.wait_for(lambda: d.get("/v1/pools/p").json["ready"] == 1, 15, "a ready clone")
+    before = host.wait_for(lambda: (spare(d) or 0) > on_demand * 0.7 and spare(d), 5, "its rehearsal")
+    b = d.create(template="py")
+    assert b["pooled"] and int(code(d, b, own)["stdout"]) - before < on_demand / 2
+
+
 def test_an_image_that_is_refused_is_made_again_once(d):
     t = put(d, "py", warm={"python": "import builtins\nbuiltins.N = 41"})
     first = image(d, "py")

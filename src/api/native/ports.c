@@ -136,6 +136,7 @@ void get_tunnel(void *arg, struct http_req *q, const struct route *r)
 	if (call_box(c) < 0 || !(number = call_port(c)))
 		return;
 	if (http_is_upgrade(q) && to && !strcasecmp(to, "tcp")) {
+		port_used(c->box, &c->who, number, PORT_BY_API);
 		port_tunnel(c, number);
 		return;
 	}

@@ -1,0 +1,311 @@
+#include "warden/pump.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "warden/digests.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define ALIGN 4096U /* what disks want of a write that goes there at once */
+
+struct piece {
+	int fd; /* its file's in ->file */
+	uint64_t at;
+	size_t len;
+	uint8_t *sum;
+	bool summed, written;
+};
+
+struct late {
+	int fd;
+	struct stat st;
+	uint32_t uid, gid;
+};
+
+struct pump {
+	pthread_t summer, writer;
+	pthread_mutex_t lock;
+	pthread_cond_t moved;
+	const int *stop;
+	char *buf; /* PUMP_PIECES of them */
+	/* Counted over all files; the n-th is in piece[n % PUMP_PIECES] until it is both summed up and written. */
+	struct piece piece[PUMP_PIECES];
+	uint64_t read, to_sum, to_write;
+	struct late file[PUMP_FILES];
+	unsigned files;
+	bool started; /* the threads */
+	bool end;
+	int failed;
+};
+
+static char *bytes(const struct pump *p, uint64_t n)
+{
+	return p->buf + n % PUMP_PIECES * (size_t)DIGESTS_PIECE;
+}
+
+static void fail(struct pump *p, int r)
+{
+	p->failed = p->failed ? p->failed : r;
+	pthread_cond_broadcast(&p->moved);
+}
+
+/* With the lock held, which is let go meanwhile. False: there is none to sum up. */
+static bool sum_one(struct pump *p)
+{
+	uint64_t n = p->to_sum;
+	struct piece *x = &p->piece[n % PUMP_PIECES];
+
+	if (p->failed || n == p->read)
+		return false;
+	p->to_sum++;
+	pthread_mutex_unlock(&p->lock);
+	digests_bytes(bytes(p, n), x->len, x->at, x->sum);
+	pthread_mutex_lock(&p->lock);
+	x->summed = true;
+	pthread_cond_broadcast(&p->moved);
+	return true;
+}
+
+static int put(const struct piece *x, const char *data)
+{
+	/* A file's end is written with what is behind it, and cut off at last. */
+	size_t len = (x->len + ALIGN - 1) / ALIGN * ALIGN, done = 0;
+
+	while (done < len) {
+		ssize_t n = pwrite(x->fd, data + done, len - done, (off_t)(x->at + done));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		/* Not as the disk wants it, after all: through the cache. */
+		if (n < 0 && errno == EINVAL && sys_fcntl(x->fd, F_GETFL, 0) & O_DIRECT) {
+			int r = sys_fcntl(x->fd, F_SETFL, O_RDWR);
+
+			if (r < 0)
+				return r;
+			continue;
+		}
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		done += (size_t)n;
+	}
+	/* Only ever a head start: what goes wrong is told by fsync. */
+	(void)!sync_file_range(x->fd, (off_t)x->at, (off_t)len, SYNC_FILE_RANGE_WRITE);
+	return 0;
+}
+
+static bool write_one(struct pump *p)
+{
+	uint64_t n = p->to_write;
+	struct piece *x = &p->piece[n % PUMP_PIECES];
+	int r;
+
+	if (p->failed || n == p->read)
+		return false;
+	p->to_write++;
+	pthread_mutex_unlock(&p->lock);
+	r = put(x, bytes(p, n));
+	pthread_mutex_lock(&p->lock);
+	x->written = true;
+	if (r < 0)
+		fail(p, r);
+	pthread_cond_broadcast(&p->moved);
+	return true;
+}
+
+static void work(struct pump *p, bool (*one)(struct pump *p))
+{
+	pthread_mutex_lock(&p->lock);
+	while (one(p) || (!p->end && !p->failed && pthread_cond_wait(&p->moved, &p->lock) == 0))
+		;
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void *sum_main(void *arg)
+{
+	work(arg, sum_one);
+	return NULL;
+}
+
+static void *write_main(void *arg)
+{
+	work(arg, write_one);
+	return NULL;
+}
+
+static void stop_threads(struct pump *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->end = true;
+	pthread_cond_broadcast(&p->moved);
+	while (sum_one(p))
+		;
+	pthread_mutex_unlock(&p->lock);
+	if (p->started) {
+		pthread_join(p->summer, NULL);
+		pthread_join(p->writer, NULL);
+	}
+	p->started = p->end = false;
+}
+
+static bool start(struct pump *p)
+{
+	const size_t size = (size_t)PUMP_PIECES * DIGESTS_PIECE;
+
+	if (!p->buf) {
+		p->buf = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (p->buf == MAP_FAILED) {
+			p->buf = NULL;
+			return false;
+		}
+		(void)!madvise(p->buf, size, MADV_HUGEPAGE); /* else page by page */
+	}
+	if (p->started)
+		return true;
+	if (pthread_create(&p->summer, NULL, sum_main, p) != 0)
+		return false;
+	p->started = pthread_create(&p->writer, NULL, write_main, p) == 0;
+	if (!p->started) {
+		pthread_mutex_lock(&p->lock);
+		p->end = true;
+		pthread_cond_broadcast(&p->moved);
+		pthread_mutex_unlock(&p->lock);
+		pthread_join(p->summer, NULL);
+		p->end = false;
+	}
+	return p->started;
+}
+
+struct pump *pump_new(const int *stop)
+{
+	struct pump *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->stop = stop;
+	for (unsigned i = 0; i < PUMP_PIECES; i++)
+		p->piece[i].summed = p->piece[i].written = true;
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->moved, NULL);
+	return p;
+}
+
+void pump_free(struct pump *p)
+{
+	if (!p)
+		return;
+	pthread_mutex_lock(&p->lock);
+	fail(p, -ECANCELED);
+	pthread_mutex_unlock(&p->lock);
+	stop_threads(p);
+	for (unsigned i = 0; i < p->files; i++)
+		fd_close(p->file[i].fd);
+	if (p->buf)
+		munmap(p->buf, (size_t)PUMP_PIECES * DIGESTS_PIECE);
+	pthread_cond_destroy(&p->moved);
+	pthread_mutex_destroy(&p->lock);
+	free(p);
+}
+
+/* As much in memory, or on the disk, as it is long; and nothing to be carried over that a write would take away. */
+static bool suits(const struct stat *st, int from)
+{
+	return (uint64_t)st->st_size > DIGESTS_PIECE && st->st_blocks >= st->st_size / 512 + !!(st->st_size % 512) &&
+	       flistxattr(from, NULL, 0) == 0;
+}
+
+/* A place for the next piece, when there is one. */
+static int wait_room(struct pump *p)
+{
+	const struct piece *x = &p->piece[p->read % PUMP_PIECES];
+	int r;
+
+	pthread_mutex_lock(&p->lock);
+	while (!p->failed && !(x->summed && x->written))
+		pthread_cond_wait(&p->moved, &p->lock);
+	r = p->failed;
+	pthread_mutex_unlock(&p->lock);
+	return r;
+}
+
+static int read_piece(struct pump *p, int from, struct piece x)
+{
+	char *to = bytes(p, p->read);
+	size_t done = 0;
+
+	while (done < x.len) {
+		ssize_t n = pread(from, to + done, x.len - done, (off_t)(x.at + done));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -ESTALE; /* shorter than it was */
+		done += (size_t)n;
+	}
+	memset(to + x.len, 0, (ALIGN - x.len % ALIGN) % ALIGN);
+	pthread_mutex_lock(&p->lock);
+	p->piece[p->read++ % PUMP_PIECES] = x;
+	pthread_cond_broadcast(&p->moved);
+	pthread_mutex_unlock(&p->lock);
+	return 0;
+}
+
+int pump_file(struct pump *p, struct digests *d, int from, int to, const struct stat *st, uint32_t uid, uint32_t gid)
+{
+	struct late f = { .fd = -1, .st = *st, .uid = uid, .gid = gid };
+	uint64_t size = (uint64_t)st->st_size, at = 0;
+	uint8_t (*sum)[SHA256_SIZE];
+	struct stat is;
+	int r = 0;
+
+	if (!p || p->files == PUMP_FILES || !suits(st, from) || fstat(to, &is) < 0 || !start(p))
+		return 0;
+	f.fd = sys_fcntl(to, F_DUPFD_CLOEXEC, 3);
+	sum = f.fd < 0 ? NULL : digests_add(d, is.st_ino, size);
+	if (!sum) {
+		fd_close(f.fd);
+		return 0;
+	}
+	p->file[p->files++] = f;
+	(void)sys_fcntl(f.fd, F_SETFL, O_RDWR | O_DIRECT); /* or through the cache */
+	for (; r == 0 && at < size; at += DIGESTS_PIECE, sum++) {
+		size_t len = size - at < DIGESTS_PIECE ? (size_t)(size - at) : DIGESTS_PIECE;
+
+		r = p->stop && __atomic_load_n(p->stop, __ATOMIC_RELAXED) ? -ECANCELED : wait_room(p);
+		if (r == 0)
+			r = read_piece(p, from, (struct piece){ .fd = f.fd, .at = at, .len = len, .sum = *sum });
+	}
+	return r < 0 ? r : 1;
+}
+
+/* Owner first: changing it takes set-id bits away. Times last. */
+static int dress(const struct late *f)
+{
+	const struct timespec times[2] = { f->st.st_atim, f->st.st_mtim };
+	int r = f->st.st_size % ALIGN ? sys_ftruncate(f->fd, f->st.st_size) : 0;
+
+	if (r == 0)
+		r = sys_fchownat(f->fd, "", f->uid, f->gid, AT_EMPTY_PATH);
+	if (r == 0)
+		r = sys_fchmod(f->fd, f->st.st_mode & 07777);
+	if (r == 0 && futimens(f->fd, times) < 0)
+		r = -errno;
+	return r;
+}
+
+int pump_end(struct pump *p)
+{
+	if (!p)
+		return 0;
+	stop_threads(p);
+	for (; p->files; p->files--) {
+		struct late *f = &p->file[p->files - 1];
+		int r = p->failed ? 0 : dress(f);
+
+		if (r < 0)
+			fail(p, r);
+		fd_close(TAKE_FD(f->fd));
+	}
+	return p->failed;
+}

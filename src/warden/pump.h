@@ -1,0 +1,27 @@
+/*
+ * Large files on their way into a layer. Who calls only reads them, as long as there is room in memory; two threads sum
+ * up and write what was read, past the page cache where the filesystem lets us: a layer is seldom read soon, and filling
+ * the cache costs as much as all the rest. So a sandbox stands still for the reading, not for the disk.
+ */
+#pragma once
+#include <stdint.h>
+#include <sys/stat.h>
+
+struct digests;
+struct pump;
+
+#define PUMP_FILES 64U
+#define PUMP_PIECES 6U /* in memory at a time, each of DIGESTS_PIECE bytes */
+
+/* For one thread. NULL when there is no memory; all may be called with NULL. @stop as in struct tree_copy. */
+struct pump *pump_new(const int *stop);
+/* Gives up what is under way. Before what its digests are in is freed. */
+void pump_free(struct pump *p);
+/*
+ * @from, open for reading and as @st says, which nobody changes until this returns, becomes the empty file @to, open for
+ * reading and writing. 1: it will be, with @st's mode and times and as @uid's and @gid's, when pump_end() says so, and
+ * its sums will be in @d; @to may be closed. 0: not a file for it, nothing was done. -errno: as from a copy that failed.
+ */
+int pump_file(struct pump *p, struct digests *d, int from, int to, const struct stat *st, uint32_t uid, uint32_t gid);
+/* Until all is written and summed up; helps. 0, or what went wrong with any of them. May be called again. */
+int pump_end(struct pump *p);

@@ -1,0 +1,148 @@
+#include "warden/pump.h"
+#include "base/base.h"
+#include "base/test.h"
+#include "warden/digests.h"
+#include "warden/tree.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define PIECE ((size_t)DIGESTS_PIECE)
+
+/* Noise with zeros: whole blocks, parts of blocks, across a piece's end. */
+static char *make_data(size_t len)
+{
+	char *p = malloc(len);
+
+	for (size_t i = 0; p && i < len; i++)
+		p[i] = (char)(i * 2654435761U >> 13 | 1);
+	for (size_t at = 100000; p && at + 20000 < len; at += PIECE / 2 - 9000)
+		memset(p + at, 0, 20000);
+	return p;
+}
+
+static int make_source(const char *data, size_t len, struct stat *ret)
+{
+	const struct timespec times[2] = { { 1000000, 1 }, { 2000000, 123456789 } };
+	int fd = memfd_create("source", MFD_CLOEXEC);
+
+	if (pwrite(fd, data, len, 0) != (ssize_t)len || fchmod(fd, 06751) < 0 || futimens(fd, times) < 0 || fstat(fd, ret) < 0)
+		return -1;
+	return fd;
+}
+
+/* On a disk, as layers are. */
+static int make_target(int flags)
+{
+	return open("/var/tmp", O_TMPFILE | flags | O_CLOEXEC, 0600);
+}
+
+static bool arrived(int fd, const char *data, size_t size, const struct digests *d)
+{
+	AUTO_FREE char *is = malloc(size + 1), *buf = malloc(TREE_BUF);
+	struct stat st;
+
+	if (!is || !buf || fstat(fd, &st) < 0 || st.st_size != (off_t)size || st.st_mode != (S_IFREG | 06751) ||
+	    st.st_mtim.tv_sec != 2000000 || st.st_mtim.tv_nsec != 123456789)
+		return false;
+	if (fcntl(fd, F_SETFL, O_RDWR) < 0 || pread(fd, is, size + 1, 0) != (ssize_t)size || memcmp(is, data, size))
+		return false;
+	for (size_t n = 0; n * PIECE < size; n++) {
+		uint8_t sum[SHA256_SIZE], known[SHA256_SIZE];
+
+		if (digests_piece(fd, size, n, NULL, buf, sum) < 0 || !digests_find(d, st.st_ino, size, n, known) ||
+		    memcmp(sum, known, sizeof(sum)))
+			return false;
+	}
+	return true;
+}
+
+TEST(files_arrive_whole_as_they_were_when_they_were_read)
+{
+	static const size_t sizes[] = { PIECE + 1, 2 * PIECE, (PUMP_PIECES + 3) * PIECE + 4097 };
+	struct digests *d = digests_new();
+	struct pump *p = pump_new(NULL);
+	int to[ARRAY_LEN(sizes)];
+	char *data[ARRAY_LEN(sizes)];
+
+	for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
+		struct stat st;
+		AUTO_CLOSE int from = -1;
+
+		data[i] = make_data(sizes[i]);
+		from = make_source(data[i], sizes[i], &st);
+		to[i] = make_target(O_RDWR);
+		CHECK(from >= 0 && to[i] >= 0);
+		CHECK(pump_file(p, d, from, to[i], &st, getuid(), getgid()) == 1);
+		CHECK(ftruncate(from, 0) == 0); /* whoever has it goes on */
+	}
+	CHECK(pump_end(p) == 0 && pump_end(p) == 0);
+	for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
+		CHECK(arrived(to[i], data[i], sizes[i], d));
+		close(to[i]);
+		free(data[i]);
+	}
+	pump_free(p);
+	digests_free(d);
+}
+
+TEST(what_does_not_suit_is_left_to_others)
+{
+	AUTO_FREE char *data = make_data(2 * PIECE);
+	struct digests *d = digests_new();
+	struct pump *p = pump_new(NULL);
+	struct stat st, is;
+	AUTO_CLOSE int from = make_source(data, 2 * PIECE, &st), to = make_target(O_RDWR), named = make_target(O_RDWR);
+
+	CHECK(pump_file(NULL, d, from, to, &st, 0, 0) == 0 && pump_end(NULL) == 0);
+	CHECK(pump_file(p, NULL, from, to, &st, 0, 0) == 0);
+	CHECK(ftruncate(from, 8 * (off_t)PIECE) == 0 && fstat(from, &is) == 0 && pump_file(p, d, from, to, &is, 0, 0) == 0);
+	CHECK(ftruncate(from, (off_t)PIECE) == 0 && fstat(from, &is) == 0 && pump_file(p, d, from, to, &is, 0, 0) == 0);
+	/* A write takes some attributes away, so they would have to come last, when the source has gone on. */
+	CHECK(pwrite(named, data, 2 * PIECE, 0) == (ssize_t)(2 * PIECE) && fsetxattr(named, "user.x", "y", 1, 0) == 0 &&
+	      fsync(named) == 0 && fstat(named, &is) == 0);
+	CHECK(pump_file(p, d, named, to, &is, 0, 0) == 0);
+	CHECK(pump_end(p) == 0 && fstat(to, &is) == 0 && !is.st_size && !(fcntl(to, F_GETFL) & O_DIRECT));
+	pump_free(p);
+	digests_free(d);
+}
+
+TEST(a_write_that_fails_is_told_and_so_is_a_file_that_got_shorter)
+{
+	AUTO_FREE char *data = make_data(20 * PIECE);
+	struct digests *d = digests_new();
+	struct pump *p = pump_new(NULL);
+	struct stat st;
+	AUTO_CLOSE int from = make_source(data, 20 * PIECE, &st), to = make_target(O_RDWR), only = -1;
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", to);
+	only = open(path, O_RDONLY | O_CLOEXEC);
+	CHECK(from >= 0 && only >= 0);
+	CHECK(pump_file(p, d, from, only, &st, 0, 0) == -EBADF); /* more than there is room for: it finds out meanwhile */
+	CHECK(pump_end(p) == -EBADF);
+	pump_free(p);
+	p = pump_new(NULL);
+	CHECK(ftruncate(from, 2 * (off_t)PIECE) == 0 && pump_file(p, d, from, to, &st, 0, 0) == -ESTALE);
+	pump_free(p);
+	digests_free(d);
+}
+
+TEST(who_gives_up_does_not_wait_for_the_rest)
+{
+	AUTO_FREE char *data = make_data(4 * PIECE);
+	struct digests *d = digests_new();
+	int stop = 0;
+	struct pump *p = pump_new(&stop);
+	struct stat st;
+	AUTO_CLOSE int from = make_source(data, 4 * PIECE, &st), to = make_target(O_RDWR), other = make_target(O_RDWR);
+
+	CHECK(pump_file(p, d, from, to, &st, 0, 0) == 1);
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+	CHECK(pump_file(p, d, from, other, &st, 0, 0) == -ECANCELED);
+	pump_free(p); /* with what was read not yet written, or written: both end */
+	digests_free(d);
+	pump_free(NULL);
+}

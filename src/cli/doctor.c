@@ -1,11 +1,15 @@
 #include "cli/doctor.h"
 #include "base/base.h"
 #include "base/json.h"
+#include "base/sys.h"
 #include "cli/attack.h"
 #include "driver/driver.h"
 #include "linux/cgroup.h"
 #include "linux/features.h"
 
+#include <fcntl.h>
+#include <linux/kvm.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 struct report {
@@ -18,6 +22,7 @@ struct report {
 	char run_error[300];
 	bool vm; /* what a machine needs is there */
 	struct err vm_error;
+	bool kvm; /* the kernel offers it; whether it works only a machine would show */
 };
 
 static const struct {
@@ -60,6 +65,13 @@ static void try_run(struct report *r)
 		snprintf(r->run_error, sizeof(r->run_error), "exit status %d", res.status);
 }
 
+static bool has_kvm(void)
+{
+	AUTO_CLOSE int fd = sys_openat(AT_FDCWD, "/dev/kvm", O_RDWR | O_CLOEXEC, 0);
+
+	return fd >= 0 && ioctl(fd, KVM_GET_API_VERSION, 0) == KVM_API_VERSION;
+}
+
 static void examine(struct report *r)
 {
 	struct cgroup_host h;
@@ -72,6 +84,7 @@ static void examine(struct report *r)
 	}
 	try_run(r);
 	r->vm = vm_ready(&r->vm_error) == 0;
+	r->kvm = has_kvm();
 }
 
 static unsigned count(const struct report *r, enum feature_state s)
@@ -117,6 +130,7 @@ static int print_json(const struct report *r)
 	jout_object(&j, "vm");
 	jout_bool(&j, "ready", r->vm);
 	jout_str(&j, "accelerator", "tcg");
+	jout_bool(&j, "kvm", r->kvm);
 	jout_str(&j, "error", r->vm ? NULL : r->vm_error.msg);
 	jout_str(&j, "remedy", r->vm || !r->vm_error.remedy[0] ? NULL : r->vm_error.remedy);
 	jout_end(&j);
@@ -172,7 +186,8 @@ static void print_table(const struct report *r)
 	else
 		printf("`cloche run` as uid %u: fails: %s\n", geteuid(), r->run_error);
 	if (r->vm)
-		printf("Virtual machines (--isolation vm): can be made here; emulated, KVM is not used in this version.\n");
+		printf("Virtual machines (--isolation vm): can be made here; emulated (TCG): %s.\n",
+		       r->kvm ? "KVM is there, but not used in this version" : "there is no KVM");
 	else
 		printf("Virtual machines (--isolation vm): not here: %s%s%s\n", r->vm_error.msg, r->vm_error.remedy[0] ? "; " : "",
 		       r->vm_error.remedy);

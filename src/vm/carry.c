@@ -9,7 +9,6 @@
 #define EXTRA_MAX 8U
 /* A guest that says nothing while something runs is asked; one that does not answer is lost. */
 #define LOOK_MS 5000
-#define ASK_NS 10000000000ULL
 #define LOST_NS 60000000000ULL
 
 static void frames_free(struct carry_frames *f)
@@ -33,6 +32,7 @@ int carry_init(struct carry *c, enum carry_side side, int port, int ctl, uint32_
 	for (uint32_t n = 0; n < MUX_CHANNELS; n++)
 		c->chan[n].fd = -1;
 	c->top = 1;
+	c->lost_ns = LOST_NS;
 	c->chan[0] = (struct chan){ .used = true, .fd = -1, .credit = MUX_WINDOW, .window = MUX_WINDOW };
 	return 0;
 }
@@ -213,6 +213,7 @@ static int look_alive(struct carry *c, int ms)
 {
 	const uint8_t ask[4] = { MUX_ASK_STAT };
 	uint64_t now = clock_mono_ns(), gone = now - c->looked_ns;
+	int most;
 
 	if (c->side == CARRY_GUEST || c->still || !c->hooks.busy)
 		return ms;
@@ -228,11 +229,12 @@ static int look_alive(struct carry *c, int ms)
 	c->heard = false;
 	if (!c->asked_ns && !c->hooks.busy(c->hook_arg))
 		return ms;
-	if (c->asked_ns && now > c->asked_ns && now - c->asked_ns > LOST_NS)
+	if (c->asked_ns && now > c->asked_ns && now - c->asked_ns > c->lost_ns)
 		return -ETIMEDOUT;
-	if (!c->asked_ns && now > c->heard_ns && now - c->heard_ns > ASK_NS && carry_say(c, MUX_ASK, 0, ask, sizeof(ask)) == 0)
+	if (!c->asked_ns && now > c->heard_ns && now - c->heard_ns > c->lost_ns / 6 && carry_say(c, MUX_ASK, 0, ask, sizeof(ask)) == 0)
 		c->asked_ns = now;
-	return ms < 0 || ms > LOOK_MS ? LOOK_MS : ms;
+	most = (int)(c->lost_ns / 12 / 1000000);
+	return ms < 0 || ms > most ? most : ms;
 }
 
 /* What can be done without waiting. 1: ->ctl has no room. */

@@ -116,6 +116,7 @@ struct carry {
 	uint32_t restored; /* host: what RESUMED said */
 	/* Host: whether the guest still answers. */
 	bool heard; /* since it was looked at last */
+	uint64_t lost_ns; /* so long without an answer; a minute */
 	uint64_t heard_ns, asked_ns, looked_ns; /* ->asked_ns: 0 when nothing is due */
 };
 

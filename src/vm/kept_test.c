@@ -466,3 +466,36 @@ TEST(a_state_that_was_changed_is_refused)
 	exec_close(&a);
 	world_close(&w);
 }
+
+static int answer(void *arg, const struct mux *m)
+{
+	static const uint8_t stat[MUX_STAT_LEN];
+
+	return m->type == MUX_ASK ? carry_say(arg, MUX_STAT, 0, stat, sizeof(stat)) : 0;
+}
+
+TEST(a_guest_that_says_nothing_while_something_runs_is_lost_and_one_that_answers_is_not)
+{
+	struct world w;
+	struct exec a;
+	uint32_t key;
+
+	CHECK(world_open(&w));
+	w.host.lost_ns = 120000000;
+	for (unsigned i = 0; i < 30 && !w.r; i++) /* nothing runs: nobody asks */
+		w.r = carry_turn(&w.host, NULL, 0, 10);
+	CHECK_EQ(w.r, 0);
+	CHECK(start(&w, 1, 1, &a, &key));
+	w.guest.other = answer;
+	w.guest.arg = &w.guest;
+	for (unsigned i = 0; i < 40 && !w.r; i++) {
+		w.r = carry_turn(&w.host, NULL, 0, 10);
+		w.r = w.r ? w.r : carry_turn(&w.guest, NULL, 0, 0);
+	}
+	CHECK_EQ(w.r, 0);
+	for (unsigned i = 0; i < 2000 && !w.r; i++)
+		w.r = carry_turn(&w.host, NULL, 0, -1);
+	CHECK_EQ(w.r, -ETIMEDOUT);
+	exec_close(&a);
+	world_close(&w);
+}

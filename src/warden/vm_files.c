@@ -29,7 +29,7 @@ int vm_file(const char *name, char *buf, size_t size, struct err *e)
 		return 0;
 	err_set(e, ERR_UNSUPPORTED, -ENOENT, "there is no kernel for virtual machines: no vm/%s beside this program or in %s", name,
 		CLOCHE_LIBEXEC);
-	err_remedy(e, "run `make vm-kernel`, or use --isolation container");
+	err_remedy(e, "run `cloche image vm-kernel` (in the tree: `make vm-kernel`), or use isolation container");
 	return -ENOENT;
 }
 

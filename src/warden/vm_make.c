@@ -356,6 +356,29 @@ static int start_flatten(struct warden *w, struct machine *m, struct err *e)
 	return 0;
 }
 
+/* A layer's state goes on only where it came from: what a template's own says must be what the layer's says. */
+static int same_ground(const struct machine *m, int meta, struct err *e)
+{
+	struct vm_meta mine, theirs;
+	const struct {
+		const char *what;
+		const uint8_t *a, *b;
+	} parts[] = {
+		{ "kernel", mine.what.kernel, theirs.what.kernel },
+		{ "initramfs", mine.what.initrd, theirs.what.initrd },
+		{ "image", mine.what.root, theirs.what.root },
+		{ "image's /usr", mine.what.usr, theirs.what.usr },
+	};
+	int r = meta_head(meta, &mine, e);
+
+	if (r == 0)
+		r = meta_head(m->template->meta, &theirs, e);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(parts); i++)
+		if (memcmp(parts[i].a, parts[i].b, SHA256_SIZE))
+			r = err_set(e, ERR_REFUSED, -ESTALE, "this checkpoint was made with another %s than its template", parts[i].what);
+	return r;
+}
+
 static int load(struct warden *w, struct machine *m, struct err *e)
 {
 	const struct warden_sandbox *s = m->sandbox;
@@ -367,6 +390,8 @@ static int load(struct warden *w, struct machine *m, struct err *e)
 	/* Opened anew: who reads it has a place in it of its own. */
 	if (s->layers) {
 		r = meta = vm_layer_meta(w, s->layer[s->layers - 1], e);
+		if (r >= 0)
+			r = same_ground(m, meta, e);
 	} else {
 		snprintf(self, sizeof(self), "/proc/self/fd/%d", m->template->meta);
 		r = meta = sys_openat(AT_FDCWD, self, O_RDONLY | O_CLOEXEC, 0);

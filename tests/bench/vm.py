@@ -74,14 +74,14 @@ class Bench:
         cold, clone, pooled, shape = [], [], [], []
         for i in range(self.n):
             cold.append(plain.boot())
-            time.sleep(3 if i else 1)  # until one is ready again
+            time.sleep(1)  # until one is ready again
             took, box = self.first_exec()
             pooled.append(took)
             took, other = self.first_exec()  # nobody is ready for it
             clone.append(took)
             self.delete(box)
             self.delete(other)
-            if i < 2:
+            if i < self.n // 2:
                 took, box = self.first_exec(memory=(SIZE + 8 + 8 * i) * MIB)
                 shape.append(took)
                 self.delete(box)

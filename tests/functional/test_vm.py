@@ -205,7 +205,9 @@ def test_without_a_kernel_it_says_how_to_get_one(image, tmp_path):
 
 def test_the_doctor_says_whether_machines_can_be_made(image, tmp_path):
     p = subprocess.run([BUILD / "cloche", "doctor", "--json"], capture_output=True, timeout=BOOT)
-    assert json.loads(p.stdout)["vm"] == {"ready": True, "accelerator": "tcg", "error": None, "remedy": None}, p
+    said = json.loads(p.stdout)["vm"]
+    assert said.pop("kvm") in (True, False)
+    assert said == {"ready": True, "accelerator": "tcg", "error": None, "remedy": None}, p
     shutil.copy(BUILD / "cloche", tmp_path / "cloche")
     p = subprocess.run([tmp_path / "cloche", "doctor"], capture_output=True, timeout=BOOT)
     assert b"make vm-kernel" in p.stdout, p

@@ -22,7 +22,7 @@ META = {'amd64': 'linux-image-cloud-amd64', 'arm64': 'linux-image-cloud-arm64'}
 # What a machine without PCI needs. A name that is no file is built in, or not of this kernel.
 GUEST_MODULES = ['virtio_mmio', 'virtio_console', 'virtio_blk', 'virtio_rng', 'erofs', 'overlay', 'ext4',
                  # for the way out of its sandbox (linux/steer.h)
-                 'nf_tables', 'nft_limit', 'nft_reject_inet', 'nft_tproxy', 'inet_diag', 'tcp_diag']
+                 'nf_tables', 'nft_limit', 'nft_reject_inet', 'nft_tproxy', 'inet_diag', 'tcp_diag', 'udp_diag']
 
 
 def as_root(argv):

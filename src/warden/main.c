@@ -287,6 +287,11 @@ static void raise_nofile(void)
 	/* A sandbox is some ten descriptors here. What its execs may open is set for each of them. */
 	if (sys_prlimit(RLIMIT_NOFILE, 1 << 20, 1 << 20) < 0 && getrlimit(RLIMIT_NOFILE, &l) == 0)
 		sys_prlimit(RLIMIT_NOFILE, l.rlim_max, l.rlim_max);
+	/*
+	 * Room for hundreds of sandboxes before threads share the table: a shared one grows by waiting for every
+	 * processor, in the middle of a create.
+	 */
+	fd_close(sys_fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 8191));
 }
 
 static int run(const struct options *o, struct err *e)

@@ -93,7 +93,7 @@ def test_without_egress_everything_is_refused_at_once(d):
     box = d.create(network="open")["id"]
     assert get(d, box) == "web.test"
     script = ("import socket,time\nt=time.monotonic()\ns=socket.socket(); s.settimeout(20)\n"
-              "try: s.connect(('192.0.2.1',443)); s.recv(1); print('open')\nexcept OSError as e: print(type(e).__name__, time.monotonic()-t < 5)")
+              "try: s.connect(('192.0.2.1',443)); print('open' if s.recv(1) else 'closed')\nexcept OSError as e: print(type(e).__name__, time.monotonic()-t < 5)")
     for _ in range(3):
         host.wait_for(lambda: d.children().get("egress"), 10, "egress")
         d.kill9("egress")

@@ -54,7 +54,7 @@ def test_half_a_core_is_half_a_core():
     r = python(burn(1.5), "--json", "--cpus", "0.5")
     used = float(r.json["stdout"])
     assert 0.05 < used / 1.5 <= 0.7, r
-    assert abs(r.json["usage"]["cpu_ms"] / 1000 - used) < 0.25
+    assert abs(r.json["usage"]["cpu_ms"] / 1000 - used) < 0.5  # Python's own start
 
 
 def test_open_files_are_limited():

@@ -265,7 +265,8 @@ void network_tell(const struct network *n)
 		fprintf(stderr, "cloche: and %u more refusals\n", n->more);
 	if (!n->want || n->want->mode != EGRESS_OBSERVE)
 		return;
-	fprintf(stderr, "cloche: observed: %s", n->observed ? "this would have sufficed:" : "no stream, so --network allow would have sufficed");
+	fprintf(stderr, "cloche: observed: %s",
+		n->observed ? "this would have sufficed:" : "no stream, so --network allow would have sufficed");
 	for (unsigned i = 0; i < n->observed; i++) {
 		char rule[NET_RULE_TEXT];
 

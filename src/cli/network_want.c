@@ -7,7 +7,10 @@ int network_want_mode(struct network_want *w, const char *text, struct err *e)
 	static const struct {
 		const char *name;
 		uint8_t mode;
-	} modes[] = { { "none", EGRESS_NONE }, { "allow", EGRESS_ALLOW }, { "open", EGRESS_OPEN }, { "observe", EGRESS_OBSERVE } };
+	} modes[] = { { "none", EGRESS_NONE },
+		    { "allow", EGRESS_ALLOW },
+		    { "open", EGRESS_OPEN },
+		    { "observe", EGRESS_OBSERVE } };
 
 	for (size_t i = 0; i < ARRAY_LEN(modes); i++) {
 		if (strcmp(modes[i].name, text) != 0)

@@ -15,7 +15,8 @@ static int opens(const char *path, int flags)
 static int binds(void)
 {
 	struct sockaddr_in any = { .sin_family = AF_INET };
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), r = bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0 ? errno : 0;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int r = bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0 ? errno : 0;
 
 	close(fd);
 	return r;
@@ -23,8 +24,10 @@ static int binds(void)
 
 static int connects(uint16_t port)
 {
-	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), r = connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0 ? errno : 0;
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(port),
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int r = connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0 ? errno : 0;
 
 	close(fd);
 	return r;

@@ -293,8 +293,9 @@ static int pump_in(struct stream *s, bool *ret_more)
 
 int stream_drain(struct stream *s, size_t *ret_n)
 {
-	enum relay_state state = relay_pump(&s->box->g->relay, &s->in, &s->server, &s->client, RELAY_READ, UINT64_MAX, ret_n);
+	enum relay_state state;
 
+	state = relay_pump(&s->box->g->relay, &s->in, &s->server, &s->client, RELAY_READ, UINT64_MAX, ret_n);
 	count(s, false, *ret_n);
 	if (state == RELAY_SRC_BROKE || state == RELAY_DST_BROKE)
 		return -1;

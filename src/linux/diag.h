@@ -1,4 +1,7 @@
-/* Which socket has a TCP connection, or sends datagrams to somebody, asked of the kernel (sock_diag) in the calling thread's network namespace. */
+/*
+ * Which socket has a TCP connection, or sends datagrams to somebody, asked of the kernel (sock_diag) in the calling
+ * thread's network namespace.
+ */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -72,7 +72,8 @@ int landlock_restrict(void)
 static int allow_files(uint64_t what)
 {
 	int abi = landlock_abi();
-	struct ruleset a = { .fs = FS_ALL_V1 | FS_REFER | (abi >= 5 ? FS_IOCTL_DEV : 0), .net = abi >= 4 ? NET_BIND_TCP : 0 };
+	struct ruleset a = { .fs = FS_ALL_V1 | FS_REFER | (abi >= 5 ? FS_IOCTL_DEV : 0),
+			     .net = abi >= 4 ? NET_BIND_TCP : 0 };
 
 	if (abi <= 0)
 		return abi < 0 ? abi : -EOPNOTSUPP;

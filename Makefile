@@ -38,7 +38,7 @@ demo: all
 	@scripts/demo.sh
 
 bench: all
-	@scripts/deps.sh bench
+	@scripts/deps.sh bench vm
 	@tests/bench/run $(ARGS)
 
 # Opinions, not part of the tests.

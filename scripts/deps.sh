@@ -18,7 +18,7 @@ for group in "$@"; do
 		*) set -- "$@" qemu-system-x86 ;;
 		esac
 		set -- "$@" erofs-utils e2fsprogs lz4 xz-utils ;;
-	bench) set -- "$@" bubblewrap crun criu mmdebstrap python3 python3-numpy python3-pandas passt slirp4netns iproute2 ;;
+	bench) set -- "$@" bubblewrap crun criu mmdebstrap python3 python3-numpy python3-pandas passt slirp4netns iproute2 busybox-static ;;
 	tidy) set -- "$@" clang-tidy clang-format ;;
 	demo) set -- "$@" python3 ;;
 	*) echo "deps.sh: no group '$group'" >&2; exit 2 ;;

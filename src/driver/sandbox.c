@@ -117,7 +117,10 @@ void sandbox_enforced(const struct sandbox *s, const struct sandbox_spec *spec,
 	if (s->driver == &vm_driver) {
 		/* All that follows is so inside, where the same warden made the sandbox. */
 		fn(arg, "machine", "QEMU without hardware acceleration, no network card, no default devices");
-		fn(arg, "machine_jail", "a container: user ids of its own, no capabilities, no_new_privs, two filters, no network");
+		fn(arg, "machine_jail",
+		   spec->flags & SPEC_NET ?
+			   "a container: user ids of its own, no capabilities, no_new_privs, two filters, the sandbox's way out" :
+			   "a container: user ids of its own, no capabilities, no_new_privs, two filters, no network");
 	}
 	fn(arg, "namespaces", "user, pid, mount, net, ipc, uts, cgroup, time");
 	fn(arg, "user", r->rootless ? "one id, the caller's own" : "65536 ids of its own");

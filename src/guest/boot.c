@@ -163,6 +163,17 @@ static int open_port(int *ret, struct err *e)
 	return 0;
 }
 
+/*
+ * On a host an allocation is seldom refused, since the host is large, and a sandbox that uses too much meets its limit. In a
+ * machine of that size the kernel would say no ahead: a program would see another world than in a container.
+ */
+static int overcommit(struct err *e)
+{
+	int r = fd_put(AT_FDCWD, "/proc/sys/vm/overcommit_memory", "1");
+
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "guest: let memory be promised") : 0;
+}
+
 int boot(struct guest_places *ret, struct err *e)
 {
 	static const char *const first[] = { "/proc", "/sys", "/dev" };
@@ -180,6 +191,8 @@ int boot(struct guest_places *ret, struct err *e)
 	/* From here on there is somebody to tell what fails. */
 	if (r == 0)
 		r = open_port(&ret->port, e);
+	if (r == 0)
+		r = overcommit(e);
 	if (r == 0)
 		r = enter_root(e);
 	if (r == 0)

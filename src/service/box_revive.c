@@ -50,8 +50,9 @@ void box_restored(struct box *b)
 	if (b->want->memory) {
 		say(not_done, "layout",
 		    "addresses, stack guards and hash seeds of processes are as in all that go on from the same image");
-		say(not_done, "landlock",
-		    "whether a process had restricted itself by Landlock can not be seen: it has not any more");
+		if (!(b->want->spec->flags & SPEC_VM))
+			say(not_done, "landlock",
+			    "whether a process had restricted itself by Landlock can not be seen: it has not any more");
 	}
 	if (b->fresh & FRAME_RESTORED_CLOCK_BACK)
 		say(not_done, "monotonic-clock", "it is behind what the processes have seen");

@@ -151,6 +151,8 @@ void vm_leave(struct warden *w, struct warden_sandbox *s);
 void vm_close(struct warden *w);
 void vm_free(struct warden *w);
 int vm_open(struct warden *w, struct err *e);
+/* Not before all machines that there are were found again: their disks are nobody's until then. */
+void vm_first_sweep(struct warden *w);
 void vm_fail(struct warden *w, struct machine *m, int r, const struct err *e);
 /* Whoever @m was for hears why; one for nobody just goes, and is not there any more. */
 void vm_give_up(struct warden *w, struct machine *m, int r, struct err *e);

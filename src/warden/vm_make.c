@@ -54,9 +54,15 @@ int vm_open(struct warden *w, struct err *e)
 		vm_free(w);
 		return r;
 	}
-	vm_store_sweep(w);
-	v->swept = clock_mono_ns();
 	return 0;
+}
+
+void vm_first_sweep(struct warden *w)
+{
+	if (w->vms->swept)
+		return;
+	w->vms->swept = clock_mono_ns();
+	vm_store_sweep(w);
 }
 
 void vm_free(struct warden *w)
@@ -534,8 +540,10 @@ int vm_create(struct warden *w, const struct sandbox_spec *spec, struct warden_s
 	if (r < 0)
 		return err_wrap(e, r, "isolation 'vm'");
 	r = vm_open(w, e);
-	if (r == 0)
-		r = new_machine(w, spec, &s, e);
+	if (r < 0)
+		return r;
+	vm_first_sweep(w);
+	r = new_machine(w, spec, &s, e);
 	if (r < 0)
 		return r;
 	s->vm->wanted = true;

@@ -155,8 +155,12 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 	if (w->env.keep)
 		adopt_all(w);
 	/* What the last one left half-made goes, also when no machine is ever asked for again. */
-	if (w->env.vm[0] && w->env.keep && access(w->env.vm, F_OK) == 0 && vm_open(w, e) < 0)
-		log_error("virtual machines: %s", e->msg);
+	if (w->env.vm[0] && w->env.keep && access(w->env.vm, F_OK) == 0) {
+		if (vm_open(w, e) < 0)
+			log_error("virtual machines: %s", e->msg);
+		else
+			vm_first_sweep(w);
+	}
 	if (o->pool) {
 		sweep_groups(&w->env);
 		r = w->env.rootless ? err_set(e, ERR_UNSUPPORTED, -EPERM, "a pool needs root") :

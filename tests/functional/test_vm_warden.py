@@ -62,8 +62,10 @@ def test_one_template_serves_all_of_its_kind_also_after_a_restart(tier):
     eventually(lambda: len(machines(tier)) == 2, LONG)  # and one is kept ready
     b = tier.create(hostname="b", io_bps="50M")
     assert [tier.sh(x, "hostname")["stdout"] for x in (a, b)] == ["a\n", "b\n"]
+    tier.d.restart()  # each is found again, with its disk
+    assert [tier.sh(x, "hostname")["stdout"] for x in (a, b)] == ["a\n", "b\n"] and len(store(tier)[1]) == 2
+    assert tier.checkpoint(b)["isolation"] == "vm"
     tier.delete(a, b)
-    tier.d.restart()
     tier.delete(tier.create())
     assert store(tier)[0] == before
     # Another size is another kind.

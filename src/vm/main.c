@@ -278,6 +278,8 @@ static void last_words(struct vmm *v, int r)
 							  r == -ETIMEDOUT ? "the guest hangs" :
 									    strerror(-r));
 	}
+	if (v->unloadable && (v->e.errnum == EIO || v->e.errnum == EPIPE))
+		v->e.errnum = ESTALE; /* it is the state's fault, not this machine's */
 	dprintf(STDERR_FILENO, "%s\n", v->e.msg);
 	if (v->state != VMM_RUNS)
 		vmm_say_failed(&v->e);

@@ -110,8 +110,8 @@ static int hear(struct vmm *v, const struct vm_msg *m, int *fds, size_t nfds)
 	case VM_GO:
 		return hear_go(v, &m->go, &fds[0]);
 	case VM_ATTACH:
-		if (nfds == 1 && (v->state == VMM_RUNS || v->state == VMM_STOPS) && kept_attach(v->kept, fds[0], 0) == 0)
-			fds[0] = -1;
+		if (nfds == 1 && (v->state == VMM_RUNS || v->state == VMM_STOPS))
+			kept_attach(v->kept, TAKE_FD(fds[0]), 0);
 		return 0;
 	case VM_SAVE:
 		if (vmm_save(v, fds, nfds) < 0) {

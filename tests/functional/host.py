@@ -74,7 +74,8 @@ class PrivateTmp:
         _check(libc.mount(place.encode(), b"/run/cloche", None, MS_BIND | MS_REC, None), "bind")
 
     def done(self):
-        for place in (b"/run/cloche", os.path.join(self.folder, "run/slots").encode(), b"/var/tmp", b"/tmp"):
+        # The last one is below what /var/tmp hides.
+        for place in (b"/run/cloche", b"/var/tmp", b"/tmp", os.path.join(self.folder, "run/slots").encode()):
             libc.umount2(place, MNT_DETACH)
         shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self.outside)

@@ -110,8 +110,8 @@ static int hear(struct vmm *v, const struct vm_msg *m, int *fds, size_t nfds)
 	case VM_GO:
 		return hear_go(v, &m->go, &fds[0]);
 	case VM_ATTACH:
-		if (nfds == 1 && (v->state == VMM_RUNS || v->state == VMM_STOPS) && kept_attach(v->kept, fds[0], 0) == 0)
-			fds[0] = -1;
+		if (nfds == 1 && (v->state == VMM_RUNS || v->state == VMM_STOPS))
+			kept_attach(v->kept, TAKE_FD(fds[0]), 0);
 		return 0;
 	case VM_SAVE:
 		if (vmm_save(v, fds, nfds) < 0) {
@@ -278,6 +278,8 @@ static void last_words(struct vmm *v, int r)
 							  r == -ETIMEDOUT ? "the guest hangs" :
 									    strerror(-r));
 	}
+	if (v->unloadable && (v->e.errnum == EIO || v->e.errnum == EPIPE))
+		v->e.errnum = ESTALE; /* it is the state's fault, not this machine's */
 	dprintf(STDERR_FILENO, "%s\n", v->e.msg);
 	if (v->state != VMM_RUNS)
 		vmm_say_failed(&v->e);

@@ -98,7 +98,7 @@ int seal_machine_copy(struct seal *x)
 	struct err e = { 0 };
 	int r;
 
-	/* Who is frozen can not save anything. Nothing of the guest runs before it stands still again. */
+	/* Who is frozen can not save anything. So the guest runs for the moments until it stands still, and until it is frozen. */
 	if (f->paused) {
 		r = cgroup_thaw(f->cgroups, f->cgroup, &x->e);
 		if (r < 0)

@@ -55,6 +55,7 @@ struct vm_template {
 	uint8_t key[SHA256_SIZE];
 	char name[VM_KEY_NAME];
 	enum vm_template_state state;
+	bool failed; /* it is nobody's but those who have it: who asks next looks anew */
 	unsigned users; /* machines */
 	uint64_t used; /* when, last */
 	int meta, ram, disk, root, usr; /* -1; ->ram: in memory, sealed */

@@ -13,6 +13,7 @@
 #define BOOT_NS (120 * SECOND)
 #define STAND_NS (300 * SECOND) /* for so long one is kept ready */
 #define SWEEP_NS (3600 * SECOND)
+#define AT_ONCE 64U
 
 static void picture_worked(struct warden *w, struct vm_work *x)
 {
@@ -123,6 +124,27 @@ static void up(struct warden *w, struct machine *m, const struct vm_up *x)
 	vm_tick(w->vms);
 }
 
+/* Of what cloche-vmm said: what does not fit here, what this host has none or too little of, or just a machine that broke. */
+static enum err_kind kind_of(int errnum, const char *text)
+{
+	switch (errnum) {
+	case ESTALE:
+	case EINVAL:
+		return ERR_REFUSED;
+	case ENOMEM:
+	case ENOSPC:
+	case EDQUOT:
+	case EMFILE:
+		return ERR_EXHAUSTED;
+	case ETIMEDOUT:
+		return ERR_TIMEOUT;
+	case ECANCELED: /* the guest itself could not */
+		return ERR_UNSUPPORTED;
+	default:
+		return strstr(text, "/qemu-system") ? ERR_UNSUPPORTED : ERR_LOST;
+	}
+}
+
 static void failed(struct warden *w, struct machine *m, const struct vm_failed *x)
 {
 	struct err e = { 0 };
@@ -132,8 +154,8 @@ static void failed(struct warden *w, struct machine *m, const struct vm_failed *
 	for (char *c = text; *c; c++)
 		if (*c < ' ' || *c > '~')
 			*c = '?';
-	err_set(&e, x->errnum == ESTALE || x->errnum == EINVAL ? ERR_REFUSED : ERR_UNSUPPORTED,
-		x->errnum > 0 && x->errnum < 4096 ? -x->errnum : -EIO, "the machine did not start: %.200s", text);
+	err_set(&e, kind_of(x->errnum, text), x->errnum > 0 && x->errnum < 4096 ? -x->errnum : -EIO,
+		"the machine did not start: %.200s", text);
 	if (strstr(text, "/qemu-system"))
 		err_remedy(&e, "install QEMU: qemu-system-x86 or qemu-system-arm");
 	vm_give_up(w, m, -EIO, &e);
@@ -214,6 +236,7 @@ static void look_at_clock(struct warden *w)
 			continue;
 		}
 		r = err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "the machine did not come up in time");
+		err_remedy(&e, "try again when this host is less busy, or give it more CPUs");
 		r = vm_explain(m, r, &e);
 		vm_give_up(w, m, r, &e);
 		next = v->machines; /* more than one may have gone */
@@ -229,16 +252,15 @@ static void look_at_clock(struct warden *w)
 
 bool vm_done(struct warden *w, struct warden_done *ret)
 {
-	struct epoll_event ev[16];
+	struct epoll_event ev;
 	struct vms *v = w->vms;
-	int n;
 
 	if (!v)
 		return false;
 	look_at_clock(w);
-	/* One at a time: what one says may be the end of another. */
-	while ((n = epoll_wait(v->epoll, ev, 1, 0)) == 1 && ev[0].data.ptr)
-		listen_to(w, ev[0].data.ptr);
+	/* One at a time: what one says may be the end of another. And some, then all others have their turn: one may not stop. */
+	for (unsigned i = 0; i < AT_ONCE && epoll_wait(v->epoll, &ev, 1, 0) == 1 && ev.data.ptr; i++)
+		listen_to(w, ev.data.ptr);
 	for (struct machine *m = v->machines; m; m = m->next) {
 		struct warden_sandbox *s = m->sandbox;
 

@@ -21,6 +21,7 @@ int vm_kernel_sum(uint8_t ret[SHA256_SIZE], struct err *e);
 
 /*
  * The folder @dir (an image's root; @key: what it is called, from one run to the next) as an erofs file: made once, kept
- * in the cache, made again when anything in it changes. *ret is open for reading; @ret_id names what is in it. Takes long.
+ * in the cache, made again when anything in it changes. *ret is open for reading; @ret_id names what is in it. Takes
+ * long; making it is given up when *stop is not 0 any more.
  */
-int vm_image(const char *key, int dir, int *ret, uint8_t ret_id[SHA256_SIZE], struct err *e);
+int vm_image(const char *key, int dir, const int *stop, int *ret, uint8_t ret_id[SHA256_SIZE], struct err *e);

@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -119,13 +120,27 @@ static void sweep(int cache, const char *name)
 	closedir(dir);
 }
 
-static int run_mkfs(const char *out, int dir, struct err *e)
+/* Its end, or ours. */
+static int wait_mkfs(pid_t pid, const int *stop)
+{
+	const struct timespec nap = { .tv_nsec = 10000000 };
+	int status = -1, r;
+
+	while ((r = sys_wait4(pid, &status, WNOHANG)) == 0 || r == -EINTR) {
+		if (__atomic_load_n(stop, __ATOMIC_RELAXED))
+			kill(pid, SIGKILL);
+		nanosleep(&nap, NULL);
+	}
+	return status;
+}
+
+static int run_mkfs(const char *out, int dir, const int *stop, struct err *e)
 {
 	char path[40];
 	char *argv[] = { (char *)(uintptr_t) "mkfs.erofs", (char *)(uintptr_t) "--quiet", (char *)(uintptr_t) "--preserve-mtime",
 			 (char *)(uintptr_t) "-Enoinline_data", (char *)(uintptr_t)out, path, NULL };
 	char *envp[] = { (char *)(uintptr_t) "PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL };
-	int status = -1;
+	int status;
 	pid_t pid;
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d/.", dir);
@@ -133,6 +148,7 @@ static int run_mkfs(const char *out, int dir, struct err *e)
 	if (pid == 0) {
 		sigset_t none;
 
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* a warden that is killed leaves nothing at work */
 		fcntl(dir, F_SETFD, 0);
 		sigemptyset(&none);
 		sigprocmask(SIG_SETMASK, &none, NULL);
@@ -142,8 +158,9 @@ static int run_mkfs(const char *out, int dir, struct err *e)
 	}
 	if (pid < 0)
 		return err_sys(e, ERR_EXHAUSTED, -errno, "start mkfs.erofs");
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
+	status = wait_mkfs(pid, stop);
+	if (__atomic_load_n(stop, __ATOMIC_RELAXED))
+		return err_set(e, ERR_CONFLICT, -ECANCELED, "the warden ends");
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return 0;
 	err_set(e, ERR_UNSUPPORTED, -EIO, "mkfs.erofs failed (status %d)",
@@ -152,7 +169,7 @@ static int run_mkfs(const char *out, int dir, struct err *e)
 	return -EIO;
 }
 
-static int make(int cache, const char *folder, const char *name, int dir, struct err *e)
+static int make(int cache, const char *folder, const char *name, int dir, const int *stop, struct err *e)
 {
 	char part[128], whole[600];
 	int r;
@@ -160,7 +177,7 @@ static int make(int cache, const char *folder, const char *name, int dir, struct
 	snprintf(part, sizeof(part), "%s.part", name);
 	snprintf(whole, sizeof(whole), "%s/%s", folder, part);
 	sys_unlinkat(cache, part, 0);
-	r = run_mkfs(whole, dir, e);
+	r = run_mkfs(whole, dir, stop, e);
 	if (r == 0 && renameat(cache, part, cache, name) < 0)
 		r = err_sys(e, ERR_INTERNAL, -errno, "keep the image");
 	if (r < 0)
@@ -184,7 +201,7 @@ static int open_cache(char *folder, size_t size, struct err *e)
 	return fd < 0 ? err_sys(e, ERR_INTERNAL, fd, "open %s", folder) : fd;
 }
 
-int vm_image(const char *key, int dir, int *ret, uint8_t ret_id[SHA256_SIZE], struct err *e)
+int vm_image(const char *key, int dir, const int *stop, int *ret, uint8_t ret_id[SHA256_SIZE], struct err *e)
 {
 	AUTO_CLOSE int cache = -1, fd = -1;
 	char folder[400], name[2 * NAME_HEX + 16];
@@ -203,7 +220,7 @@ int vm_image(const char *key, int dir, int *ret, uint8_t ret_id[SHA256_SIZE], st
 			return err_sys(e, ERR_INTERNAL, -errno, "lock %s", folder);
 		fd = sys_openat(cache, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
 		if (fd == -ENOENT) {
-			r = make(cache, folder, name, dir, e);
+			r = make(cache, folder, name, dir, stop, e);
 			fd = r < 0 ? -1 : sys_openat(cache, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
 		}
 		if (r < 0)

@@ -24,6 +24,7 @@
 #define JAIL_DISK (4 * MIB)
 #define CPUS_MAX 16U
 #define LOG_MAX 4096
+#define LOG_READS 16U
 
 struct machine *vm_machine_new(const struct sandbox_spec *spec)
 {
@@ -313,7 +314,8 @@ void vm_last_words(const struct machine *m, char *ret, size_t size)
 	size_t k = 0;
 
 	ret[0] = '\0';
-	while (more > 0) {
+	/* As much as a pipe holds, and not for as long as somebody writes. */
+	for (unsigned i = 0; more > 0 && i < LOG_READS; i++) {
 		char next[LOG_MAX];
 
 		more = read(m->log, next, sizeof(next));
@@ -360,7 +362,7 @@ int vm_explain(struct machine *m, int r, struct err *e)
 	vm_last_words(m, said, sizeof(said));
 	if (!said[0] || r == -ETIMEDOUT)
 		return r;
-	err_set(e, ERR_UNSUPPORTED, r, "the machine did not start: %s", said);
+	err_set(e, strstr(said, "/qemu-system") ? ERR_UNSUPPORTED : ERR_LOST, r, "the machine did not start: %s", said);
 	if (strstr(said, "/qemu-system"))
 		err_remedy(e, "install QEMU: qemu-system-x86 or qemu-system-arm");
 	return r;

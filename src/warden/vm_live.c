@@ -180,16 +180,20 @@ static int take_disks(struct warden *w, struct warden_sandbox *s, uint32_t n)
 	struct machine *m = s->vm;
 	char name[48];
 
-	for (m->nown = 0; m->nown < n && m->nown < VM_OWN_MAX; m->nown++) {
-		int fd;
+	for (m->nown = 0; m->nown < VM_OWN_MAX; m->nown++) {
+		AUTO_CLOSE int fd = -1;
+		struct stat st;
 
 		disk_name(s, m->nown, name, sizeof(name));
 		fd = sys_openat(w->vms->dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+		/* Its warden may have died while it was sealed: then there is one more than it has said, as in vm_seal_end(). */
+		if (m->nown >= n && (fd < 0 || fstat(fd, &st) < 0 || !st.st_size))
+			break;
 		if (fd < 0)
 			return fd;
-		m->own[m->nown] = fd;
+		m->own[m->nown] = TAKE_FD(fd);
 	}
-	return 0;
+	return m->nown > n ? records_own(&w->env.records, s->shell.slot, m->nown) : 0;
 }
 
 int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *rec, struct err *e)

@@ -193,6 +193,35 @@ void vm_loads(struct warden *w, struct machine *m, uint64_t ns)
 
 /* --- the image --- */
 
+/* Somebody is on the way from it to a template. */
+static bool picture_used(const struct vms *v, const struct vm_picture *p)
+{
+	for (const struct machine *m = v->machines; m; m = m->next)
+		if (m->picture == p && m->stage < VM_LOADS)
+			return true;
+	return p->work != NULL;
+}
+
+/* The one that was looked at longest ago goes: anybody may name images, also such as there are none. */
+static bool picture_forget(struct vms *v)
+{
+	struct vm_picture **oldest = NULL, *p;
+
+	for (struct vm_picture **at = &v->pictures; *at; at = &(*at)->next)
+		if (!picture_used(v, *at) && (!oldest || (*at)->looked < (*oldest)->looked))
+			oldest = at;
+	if (!oldest)
+		return false;
+	p = *oldest;
+	*oldest = p->next;
+	for (struct machine *m = v->machines; m; m = m->next)
+		m->picture = m->picture == p ? NULL : m->picture;
+	fd_close(p->root);
+	fd_close(p->usr);
+	free(p);
+	return true;
+}
+
 static struct vm_picture *picture_get(struct warden *w, const char *path, struct err *e)
 {
 	struct vms *v = w->vms;
@@ -202,8 +231,9 @@ static struct vm_picture *picture_get(struct warden *w, const char *path, struct
 	for (p = v->pictures; p; p = p->next, n++)
 		if (!strcmp(p->path, path))
 			return p;
-	if (n >= PICTURES_MAX) {
-		err_set(e, ERR_EXHAUSTED, -E2BIG, "virtual machines of too many images");
+	if (n >= PICTURES_MAX && !picture_forget(v)) {
+		err_set(e, ERR_EXHAUSTED, -EAGAIN, "virtual machines of too many images are in the making");
+		err_remedy(e, "try again in a moment");
 		return NULL;
 	}
 	p = calloc(1, sizeof(*p));

@@ -102,7 +102,7 @@ struct vm_template *vm_template_hold(struct warden *w, const uint8_t key[SHA256_
 	struct vm_template *t;
 
 	for (t = v->templates; t; t = t->next)
-		if (!memcmp(t->key, key, SHA256_SIZE))
+		if (!t->failed && !memcmp(t->key, key, SHA256_SIZE))
 			break;
 	if (!t) {
 		t = calloc(1, sizeof(*t));
@@ -159,9 +159,9 @@ void vm_template_fail(struct warden *w, struct vm_template *t, int r, const stru
 	if (boots)
 		sandbox_end(w, boots, NULL);
 	drop_held(t);
-	/* Who waited still counts until it is told; then the next who asks looks anew. */
+	/* Who waited still counts until it is told. Machines of an earlier warden stand on it: its key goes into their layers. */
 	t->state = VM_T_LOOKS;
-	memset(t->key, 0, sizeof(t->key));
+	t->failed = true;
 }
 
 /* The first of those who wait says what it is to be; templates have no layers. */
@@ -201,16 +201,12 @@ static int start_new(struct warden *w, struct vm_template *t, struct err *e)
 }
 
 /* A machine of its own, which nobody hears of. */
-static int boot(struct warden *w, struct vm_template *t, struct vm_work *x, struct err *e)
+static int boot(struct warden *w, struct vm_template *t, const struct machine *like, struct vm_work *x, struct err *e)
 {
-	const struct machine *like = first_waiting(w, t);
 	struct warden_sandbox *s;
 	struct machine *m;
-	int r;
+	int r = sandbox_new(&like->spec, &s, e);
 
-	if (!like)
-		return err_set(e, ERR_CONFLICT, -ECANCELED, "nobody wants this template any more");
-	r = sandbox_new(&like->spec, &s, e);
 	if (r < 0)
 		return r;
 	m = s->vm = vm_machine_new(&like->spec);
@@ -237,6 +233,24 @@ static int boot(struct warden *w, struct vm_template *t, struct vm_work *x, stru
 	t->boots = s;
 	vm_loads(w, m, BOOT_NS);
 	return 0;
+}
+
+/* A look at the image behind the scenes may have found another meanwhile, or programs were replaced: then it is not its key's. */
+static int still_same(const struct vm_template *t, const struct machine *like, struct err *e)
+{
+	uint8_t id[SHA256_SIZE], key[SHA256_SIZE];
+	int r = vm_identity(id, e);
+
+	if (r < 0)
+		return r;
+	r = vm_key(&like->spec, id, like->picture->root_id, like->picture->usr_id, key);
+	if (r < 0)
+		return err_sys(e, ERR_EXHAUSTED, r, "find a template");
+	if (!memcmp(key, t->key, sizeof(key)))
+		return 0;
+	err_set(e, ERR_CONFLICT, -ESTALE, "the image or the programs changed while a template was made of them");
+	err_remedy(e, "try again");
+	return -ESTALE;
 }
 
 static void took_over(struct vm_template *t, struct vm_work *x)
@@ -281,6 +295,32 @@ void vm_template_booted(struct warden *w, struct vm_template *t, struct machine 
 	workers_add(w->workers, &x->work);
 }
 
+/* What it boots with is made. */
+static int formatted(struct warden *w, struct vm_template *t, struct vm_work *x, struct err *e)
+{
+	const struct machine *like = first_waiting(w, t);
+	int r;
+
+	if (!like)
+		r = err_set(e, ERR_CONFLICT, -ECANCELED, "nobody wants this template any more");
+	else
+		r = still_same(t, like, e);
+	/* The image goes into the template, whatever becomes of its cache. */
+	if (r == 0) {
+		r = x->root = sys_fcntl(like->picture->root, F_DUPFD_CLOEXEC, 3);
+		if (r >= 0 && like->picture->usr >= 0)
+			r = x->usr = sys_fcntl(like->picture->usr, F_DUPFD_CLOEXEC, 3);
+		r = r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "open the image") : boot(w, t, like, x, e);
+	}
+	if (r < 0) {
+		tree_remove(x->dir, x->part);
+		return r;
+	}
+	t->work = x; /* until it has booted */
+	x->held = true;
+	return 0;
+}
+
 /* The work that a template waits for is over. */
 static int worked(struct warden *w, struct vm_template *t, struct vm_work *x, struct err *e)
 {
@@ -294,22 +334,8 @@ static int worked(struct warden *w, struct vm_template *t, struct vm_work *x, st
 		}
 		break;
 	case VM_NEW:
-		if (x->result == 0) {
-			const struct machine *like = first_waiting(w, t);
-			int r;
-
-			/* The image goes into the template, whatever becomes of its cache. */
-			x->root = like ? sys_fcntl(like->picture->root, F_DUPFD_CLOEXEC, 3) : -1;
-			x->usr = like && like->picture->usr >= 0 ? sys_fcntl(like->picture->usr, F_DUPFD_CLOEXEC, 3) : -1;
-			r = boot(w, t, x, e);
-			if (r < 0)
-				tree_remove(x->dir, x->part);
-			if (r == 0) {
-				t->work = x; /* until it has booted */
-				x->held = true;
-			}
-			return r;
-		}
+		if (x->result == 0)
+			return formatted(w, t, x, e);
 		break;
 	case VM_STORE:
 		if (x->result == 0) {
@@ -377,6 +403,10 @@ static bool disk_used(const struct warden *w, const char *name)
 	for (const struct warden_sandbox *s = w->alive; s; s = s->next)
 		if (s->handle == handle)
 			return true;
+	/* In the making, or kept ready: nobody knows them yet. */
+	for (const struct machine *m = w->vms->machines; m; m = m->next)
+		if (m->sandbox->handle == handle)
+			return true;
 	return false;
 }
 
@@ -409,36 +439,66 @@ static void sweep_part(int dir, const char *name)
 		tree_remove(dir, name);
 }
 
+static bool is_part(const char *name)
+{
+	const size_t n = strlen(name);
+
+	return n > 5 && !strcmp(name + n - 5, ".part");
+}
+
+/* When a template was last used; 0: @name is none, or is gone. */
+static int64_t used_at(int dir, const char *name)
+{
+	struct stat st;
+
+	if (strncmp(name, "t-", 2) || is_part(name) || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	return (int64_t)st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec;
+}
+
+/* Since when the newest TEMPLATES_MAX were used. 0: there are no more than that. */
+static int64_t newest_since(int dir, DIR *d)
+{
+	int64_t top[TEMPLATES_MAX] = { 0 };
+	unsigned least = 0;
+	struct dirent *x;
+
+	while ((x = readdir(d))) {
+		const int64_t at = used_at(dir, x->d_name);
+
+		if (at <= top[least])
+			continue;
+		top[least] = at;
+		for (unsigned i = 0; i < TEMPLATES_MAX; i++)
+			least = top[i] < top[least] ? i : least;
+	}
+	rewinddir(d);
+	return top[least];
+}
+
 void vm_store_sweep(struct warden *w)
 {
 	const int dir = w->vms->dir;
 	int fd = sys_openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	const time_t old = time(NULL) - OLD_SECONDS;
+	const int64_t old = (time(NULL) - OLD_SECONDS) * 1000000000LL;
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	unsigned kept = 0;
 	struct dirent *x;
+	int64_t since;
 
 	if (!d) {
 		fd_close(fd);
 		return;
 	}
+	since = newest_since(dir, d);
 	while ((x = readdir(d))) {
 		const char *name = x->d_name;
-		const size_t n = strlen(name);
-		struct stat st;
+		const int64_t at = used_at(dir, name);
 
 		if (!strncmp(name, "d-", 2) && w->env.keep && !disk_used(w, name))
 			sys_unlinkat(dir, name, 0);
-		if (strncmp(name, "t-", 2))
-			continue;
-		if (n > 5 && !strcmp(name + n - 5, ".part")) {
+		else if (!strncmp(name, "t-", 2) && is_part(name))
 			sweep_part(dir, name);
-			continue;
-		}
-		if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			continue;
-		kept++;
-		if ((st.st_mtime < old || kept > TEMPLATES_MAX) && !stood_on(w, name))
+		else if (at && (at < old || at < since) && !stood_on(w, name))
 			tree_remove(dir, name);
 	}
 	closedir(d);

@@ -1,12 +1,15 @@
 /* What of machines needs none: which template a sandbox is a clone of, copies with holes, memory that is kept a while. */
-#include "warden/vm.h"
+#include "warden/inside.h"
 #include "base/base.h"
 #include "base/sys.h"
 #include "base/test.h"
+#include "warden/tree.h"
+#include "warden/vm.h"
 #include "warden/vm_copy.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static const uint8_t programs[SHA256_SIZE] = "programs", root[SHA256_SIZE] = "root", usr[SHA256_SIZE];
@@ -144,4 +147,151 @@ TEST(what_goes_to_a_guest_is_nothing_of_its_host)
 	CHECK_EQ(g.tenant, 0);
 	CHECK_EQ(g.net.mode, STEER_OPEN);
 	CHECK_EQ(g.net.n, 0);
+}
+
+/* A warden with nothing but a folder for machines. */
+static int store(struct warden *w, struct vms *v)
+{
+	static char path[] = "/var/tmp/cloche-vm-XXXXXX";
+
+	memcpy(path + sizeof(path) - 7, "XXXXXX", 6);
+	*v = (struct vms){ .epoll = -1, .timer = -1 };
+	v->dir = mkdtemp(path) ? sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) : -1;
+	snprintf(v->path, sizeof(v->path), "%s", path);
+	*w = (struct warden){ .vms = v, .env.keep = true };
+	return v->dir < 0 ? -1 : 0;
+}
+
+static void store_end(struct vms *v)
+{
+	vm_templates_end(v);
+	fd_close(v->dir);
+	CHECK_EQ(tree_remove(AT_FDCWD, v->path), 0);
+}
+
+static void put_file(int dir, const char *name, const char *text)
+{
+	AUTO_CLOSE int fd = sys_openat(dir, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	CHECK_EQ(fd_write_all(fd, text, strlen(text)), 0);
+}
+
+static void put_folder(int dir, const char *name, time_t used)
+{
+	const struct timespec times[2] = { { .tv_sec = used }, { .tv_sec = used } };
+
+	CHECK_EQ(sys_mkdirat(dir, name, 0700), 0);
+	CHECK_EQ(utimensat(dir, name, times, 0), 0);
+}
+
+static bool there(const struct vms *v, const char *name)
+{
+	return faccessat(v->dir, name, F_OK, 0) == 0;
+}
+
+TEST(a_sweep_leaves_disks_of_machines_that_nobody_knows_yet)
+{
+	struct warden_sandbox s = { .handle = 0xab };
+	struct machine m = { .sandbox = &s };
+	struct warden w;
+	struct vms v;
+
+	CHECK_EQ(store(&w, &v), 0);
+	v.machines = &m;
+	put_file(v.dir, "d-00000000000000ab.0", "x");
+	put_file(v.dir, "d-00000000000000ac.0", "x");
+	vm_store_sweep(&w);
+	CHECK(there(&v, "d-00000000000000ab.0"));
+	CHECK(!there(&v, "d-00000000000000ac.0"));
+	store_end(&v);
+}
+
+TEST(of_templates_beyond_so_many_the_least_used_go)
+{
+	const time_t now = time(NULL);
+	struct vm_template t = { .name = "t-05" };
+	struct warden w;
+	struct vms v;
+	char name[16];
+
+	CHECK_EQ(store(&w, &v), 0);
+	v.templates = &t; /* and that one is in use */
+	for (int i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "t-%02d", (i * 7) % 20);
+		put_folder(v.dir, name, now - 1000 + (i * 7) % 20 * 10); /* t-00 is the oldest */
+	}
+	put_folder(v.dir, "t-05.1.part", now);
+	vm_store_sweep(&w);
+	for (int i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "t-%02d", i);
+		CHECK_EQ(there(&v, name), i >= 4);
+	}
+	CHECK(!there(&v, "t-05.1.part"));
+	CHECK_EQ(utimensat(v.dir, "t-05", (struct timespec[2]){ { .tv_sec = 1 }, { .tv_sec = 1 } }, 0), 0);
+	CHECK_EQ(utimensat(v.dir, "t-06", (struct timespec[2]){ { .tv_sec = 1 }, { .tv_sec = 1 } }, 0), 0);
+	vm_store_sweep(&w);
+	CHECK(there(&v, "t-05"));
+	CHECK(!there(&v, "t-06"));
+	v.templates = NULL;
+	store_end(&v);
+}
+
+TEST(a_template_that_fails_stays_what_its_machines_are_sealed_with)
+{
+	const uint8_t key[SHA256_SIZE] = "key";
+	const struct err e = { 0 };
+	struct vm_template *a, *b;
+	struct warden w;
+	struct vms v;
+
+	CHECK_EQ(store(&w, &v), 0);
+	a = vm_template_hold(&w, key, NULL);
+	vm_template_fail(&w, a, -EIO, &e);
+	b = vm_template_hold(&w, key, NULL);
+	CHECK(a && b && a != b);
+	CHECK(!memcmp(a->key, key, sizeof(key)));
+	vm_template_drop(b);
+	vm_templates_idle(&v, 0);
+	CHECK(v.templates == a && !a->next);
+	vm_template_drop(a);
+	vm_templates_idle(&v, 0);
+	CHECK(!v.templates);
+	store_end(&v);
+}
+
+/* Two `cloche run` of one kind at a time: each boots its template, and one keeps it. */
+TEST(who_comes_second_with_a_template_takes_all_of_the_first)
+{
+	struct vm_work *x = vm_work_new(VM_STORE, NULL);
+	AUTO_CLOSE int theirs = -1;
+	char text[8] = "";
+	struct warden w;
+	struct vms v;
+
+	CHECK_EQ(store(&w, &v), 0);
+	put_folder(v.dir, "t-1", 1);
+	theirs = sys_openat(v.dir, "t-1", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	put_file(theirs, "meta", "theirs");
+	put_file(theirs, "ram", "theirs");
+	put_file(theirs, "disk", "theirs");
+	put_file(theirs, "root.erofs", "theirs");
+	x->dir = v.dir;
+	snprintf(x->name, sizeof(x->name), "t-1");
+	snprintf(x->part, sizeof(x->part), "t-1.1.part");
+	put_folder(v.dir, x->part, 1);
+	x->folder = sys_openat(v.dir, x->part, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	x->disk = sys_openat(x->folder, "disk", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	x->root = file();
+	x->meta = sys_memfd_create("meta", MFD_CLOEXEC);
+	x->ram = sys_memfd_create("ram", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	CHECK_EQ(fd_write_all(x->meta, "ours", 4), 0);
+	CHECK_EQ(fd_write_all(x->ram, "ours", 4), 0);
+	x->work.run(&x->work);
+	CHECK_EQ(x->result, 0);
+	CHECK_EQ(pread(x->ram, text, sizeof(text) - 1, 0), 6);
+	CHECK_STR(text, "theirs");
+	CHECK_EQ(pread(x->meta, text, sizeof(text) - 1, 0), 6);
+	CHECK(!there(&v, x->part));
+	vm_work_free(x);
+	store_end(&v);
 }

@@ -18,10 +18,10 @@
 static void do_picture(struct vm_work *x)
 {
 	const bool host = x->usr >= 0;
-	int root = -1, usr = -1, r = vm_image(host ? "host" : x->path, x->root, &root, x->root_id, &x->e);
+	int root = -1, usr = -1, r = vm_image(host ? "host" : x->path, x->root, &x->work.stop, &root, x->root_id, &x->e);
 
 	if (r == 0 && host)
-		r = vm_image("/usr", x->usr, &usr, x->usr_id, &x->e);
+		r = vm_image("/usr", x->usr, &x->work.stop, &usr, x->usr_id, &x->e);
 	fd_close(x->root);
 	fd_close(x->usr);
 	x->root = root;
@@ -182,9 +182,12 @@ static int store(struct vm_work *x)
 		r = -errno;
 	if (r < 0)
 		return r;
-	/* Another process may have made the same meanwhile: then that is the one. */
-	if (renameat(x->dir, x->part, x->dir, x->name) < 0 && errno != EEXIST && errno != ENOTEMPTY)
-		return -errno;
+	/* Another process may have made the same meanwhile: then that is the one, and its memory goes with its state. */
+	if (renameat(x->dir, x->part, x->dir, x->name) < 0) {
+		if (errno != EEXIST && errno != ENOTEMPTY)
+			return -errno;
+		fd_close(TAKE_FD(x->ram));
+	}
 	fsync(x->dir);
 	return 0;
 }

@@ -235,7 +235,7 @@ int boot_host(const struct guest_places *p, struct err *e)
 	if (r == 0)
 		r = attach("erofs", usr, "/usr", MS_RDONLY | MS_NODEV | MS_NOATIME, NULL, e);
 	if (r == 0)
-		r = attach("ext4", p->disk, GUEST_DISK, MS_NOSUID, "noinit_itable", e);
+		r = attach("ext4", p->disk, GUEST_DISK, MS_NOSUID, "noinit_itable,noauto_da_alloc", e);
 	if (r == 0)
 		r = attach("bind", GUEST_IMAGE "/etc", "/etc", MS_BIND, NULL, e);
 	return r < 0 ? r : copy_links(e);

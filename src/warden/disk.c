@@ -97,9 +97,13 @@ int disk_new(uint64_t size, uint64_t inodes, struct err *e)
 	return mount_new_err("ext4", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
 }
 
+/*
+ * A machine's own disk. It is never found again after a crash without the memory that belongs to it, so a file that takes
+ * another's place need not be on the disk before it does: that would cost each upload over an older one a wait.
+ */
 int disk_open(const char *device, struct err *e)
 {
-	const struct mount_opt opts[] = { { "source", device }, { "noinit_itable", NULL }, { NULL, NULL } };
+	const struct mount_opt opts[] = { { "source", device }, { "noinit_itable", NULL }, { "noauto_da_alloc", NULL }, { NULL, NULL } };
 
 	return mount_new_err("ext4", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
 }

@@ -22,23 +22,41 @@ MIB = 1 << 20
 SIZE = 256
 
 
-def machines(pid):
-    """The QEMUs below it."""
-    found, todo = [], [pid]
+def below(pid):
+    todo = [pid]
     while todo:
         for child in host.children(todo.pop()):
             todo.append(child)
-            try:
-                if os.path.basename(os.readlink(f"/proc/{child}/exe")).startswith("qemu-system-"):
-                    found.append(child)
-            except OSError:
-                pass
+            yield child
+
+
+def machines(pid):
+    """The QEMUs below it."""
+    found = []
+    for child in below(pid):
+        try:
+            if os.path.basename(os.readlink(f"/proc/{child}/exe")).startswith("qemu-system-"):
+                found.append(child)
+        except OSError:
+            pass
     return found
 
 
 def private_mib(pid):
     with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as f:
         return sum(int(line.split()[1]) for line in f if line.startswith(("Private_Clean", "Private_Dirty"))) / 1024
+
+
+def cpu_ms(pid):
+    """Processor time of all below it, in the kernel's ticks."""
+    total = 0
+    for child in below(pid):
+        try:
+            stat = pathlib.Path(f"/proc/{child}/stat").read_text(encoding="utf-8")
+        except OSError:
+            continue
+        total += sum(map(int, stat[stat.rindex(")") + 2:].split()[11:13]))
+    return total * 1e3 / os.sysconf("SC_CLK_TCK")
 
 
 def whole(checkpoint):
@@ -49,6 +67,7 @@ def whole(checkpoint):
 class Bench:
     def __init__(self, table, daemon, n):
         self.table, self.d, self.n, self.call = table, daemon, n, Keep(daemon)
+        self.boot = None  # seconds: ours, cold, to its first exec
 
     def create(self, **fields):
         return self.call("POST", "/v1/sandboxes", {"isolation": "vm", "image": "small", "memory": SIZE * MIB, "disk": 256 * MIB, **fields})["id"]
@@ -72,30 +91,37 @@ class Bench:
             raise RuntimeError("it does not answer")
         return box
 
-    def boots(self, plain):
+    def first_execs(self, n):
+        """Of as many machines, one after the other."""
+        took = []
+        for _ in range(n):
+            t, box = self.first_exec()
+            took.append(t)
+            self.delete(box)
+        return took
+
+    def boots(self, plain, other):
         """Cold boots and clones take turns: whatever else the machine does hits both."""
         first, box = self.first_exec()  # the template is made
         self.delete(box)
-        cold, clone, pooled, shape = [], [], [], []
-        for i in range(self.n):
-            cold.append(plain.boot())
-            time.sleep(1)  # until one is ready again
-            took, box = self.first_exec()
+        bare, cold, clone, pooled = [], [], [], []
+        for _ in range(self.n):
+            bare.append(plain.boot())
+            cold += other.first_execs(1)
+            took, box = self.first_exec()  # one is ready since the last
             pooled.append(took)
-            took, other = self.first_exec()  # nobody is ready for it
+            took, second = self.first_exec()  # nobody is ready for it
             clone.append(took)
             self.delete(box)
-            self.delete(other)
-            if i < self.n // 2:
-                took, box = self.first_exec(memory=(SIZE + 8 + 8 * i) * MIB)
-                shape.append(took)
-                self.delete(box)
-        self.cold = p50(cold)
+            self.delete(second)
+        self.boot = p50(cold)
         add = self.table.add
-        add("plain QEMU, same kernel: cold boot → first program", self.cold * 1e3)
-        add("first create of a shape → first exec (boots its template)", p50([first, *shape]) * 1e3)
-        add("clone → first exec", p50(clone) * 1e3, ratio=p50(clone) / self.cold, of="cold boot", bound=0.2)
-        add("ready clone → first exec", p50(pooled) * 1e3, ratio=p50(pooled) / self.cold, of="cold boot")
+        add("plain QEMU, same kernel: cold boot → first program", p50(bare) * 1e3)
+        add("cold boot → first exec", self.boot * 1e3, ratio=self.boot / p50(bare), of="plain QEMU")
+        add("first create of a shape → first exec (boots its template)", first * 1e3, ratio=first / self.boot, of="cold boot")
+        add("clone → first exec", p50(clone) * 1e3, ratio=p50(clone) / self.boot, of="cold boot", bound=0.2)
+        add("  the same beside plain QEMU", p50(clone) * 1e3, ratio=p50(clone) / p50(bare), of="plain QEMU")
+        add("ready clone → first exec", p50(pooled) * 1e3, ratio=p50(pooled) / self.boot, of="cold boot")
 
     def checkpoints(self):
         """Pause, and size by what was written."""
@@ -116,7 +142,7 @@ class Bench:
             self.delete(other)
         for _ in range(self.n):
             pauses.append(self.call("POST", f"/v1/sandboxes/{box}/checkpoints", {"memory": True})["pause_ms"])
-        self.table.add("checkpoint with memory: pause", p50(pauses), ratio=p50(pauses) / 1e3 / self.cold, of="cold boot", bound=0.05)
+        self.table.add("checkpoint with memory: pause", p50(pauses), ratio=p50(pauses) / 1e3 / self.boot, of="cold boot", bound=0.05)
         self.table.add("checkpoint of one that did nothing", whole(base), unit="MiB")
         for mib, size in sizes.items():
             self.table.add(f"checkpoint of one that wrote {mib} MiB", size, unit="MiB")
@@ -127,7 +153,7 @@ class Bench:
             took, made = timed(lambda: self.call("POST", f"/v1/checkpoints/{base['id']}/restore", {}))
             restored.append(took)
             boxes += [b["id"] for b in made["sandboxes"]]
-        self.table.add("restore as new", p50(restored) * 1e3, ratio=p50(restored) / self.cold, of="cold boot")
+        self.table.add("restore as new", p50(restored) * 1e3, ratio=p50(restored) / self.boot, of="cold boot")
         for b in (box, *boxes):
             self.delete(b)
 
@@ -145,13 +171,16 @@ class Bench:
     def upload(self):
         box = self.create()
         data = os.urandom(8 * MIB)
-        rates = []
+        rates, costs = [], []
         for _ in range(self.n):
+            before = cpu_ms(self.d.pid)
             took, r = timed(lambda: self.d.put(f"/v1/sandboxes/{box}/files?path=/tmp/blob", data))
             if r.status != 200:
                 raise RuntimeError(f"upload: {r}")
             rates.append(len(data) / took / 1e6)
+            costs.append((cpu_ms(self.d.pid) - before) / (len(data) / 1e6))
         self.table.add("file upload, 8 MiB", p50(rates), unit="MB/s", bound=20, least=True)
+        self.table.add("  processor time for each MB of it", p50(costs))
         self.delete(box)
 
 
@@ -168,12 +197,12 @@ def main():
     image = machine_image()
     plain = Plain(host.BUILD, SIZE)
     try:
-        with Daemon(None, "--images", image.parent) as d:
-            b = Bench(table, d, n)
+        with Daemon(None, "--images", image.parent) as d, Daemon(None, "--images", image.parent, env={"CLOCHE_VM_COLD": "1"}) as alone:
+            b, other = Bench(table, d, n), Bench(table, alone, n)
             if "boot" in only:
-                b.boots(plain)
-            else:
-                b.cold = p50([plain.boot() for _ in range(n)])
+                b.boots(plain, other)
+            elif "checkpoint" in only:
+                b.boot = p50(other.first_execs(n))
             if "checkpoint" in only:
                 b.checkpoints()
             if "memory" in only:

@@ -4,8 +4,10 @@ The kernel that virtual machines run: Debian's cloud kernel, downloaded and unpa
 
 As a program (`make vm-kernel`) it fills a folder with `kernel` (what QEMU starts), `modules.cpio` (the first part of the
 initramfs: what the guest needs to find its devices) and `release`. cloche adds the second part, its own programs, for
-each machine. As a module it is what tests/v2/run shares.
+each machine. As a module it is what tests/v2/run shares. With --arch it is the kernel of another architecture than this
+host's, for tests.
 """
+import argparse
 import fcntl
 import gzip
 import lzma
@@ -53,7 +55,7 @@ def apt_depends(meta):
 
 
 def get_kernel(cache, say=lambda text: None):
-    """-> (vmlinuz, modules folder, release). What is in the cache is used without asking apt."""
+    """-> as find_kernel(). What is in the cache is used without asking apt."""
     into = os.path.join(cache, 'kernel')
     if not os.path.isdir(into):
         package = apt_depends(META[ARCH])
@@ -63,12 +65,30 @@ def get_kernel(cache, say=lambda text: None):
         if not package:
             sys.exit(f'vm_kernel: apt knows no {META[ARCH]}')
         apt_unpack(package, into, say)
+    return find_kernel(into)
+
+
+def find_kernel(into):
+    """-> (vmlinuz, modules folder, release) of a folder that a kernel's package was unpacked into."""
     for top in ('lib/modules', 'usr/lib/modules'):
         folder = os.path.join(into, top)
         if os.path.isdir(folder):
             release = os.listdir(folder)[0]
             return os.path.join(into, 'boot', f'vmlinuz-{release}'), os.path.join(folder, release), release
     sys.exit(f'vm_kernel: {into} holds no kernel; remove it and run again')
+
+
+def get_foreign(arch, cache, say):
+    """The same of another architecture."""
+    into = os.path.join(cache, 'kernel')
+    if not os.path.isdir(into):
+        part = into + '.part'
+        shutil.rmtree(part, ignore_errors=True)
+        say(f'downloading {META[arch]}')
+        subprocess.run([os.path.join(os.path.dirname(os.path.abspath(__file__)), 'foreign.sh'), arch, part, '+' + META[arch]],
+                       check=True)
+        os.rename(part, into)
+    return find_kernel(into)
 
 
 class Modules:
@@ -133,11 +153,11 @@ def unpack_payload(data):
     sys.exit('vm_kernel: the kernel is packed in a way unknown here')
 
 
-def start_image(path):
+def start_image(path, arch):
     """What QEMU starts without firmware: on amd64 the ELF file inside, with its PVH entry; else the file as it is."""
     with open(path, 'rb') as f:
         data = f.read()
-    if ARCH != 'amd64':
+    if arch != 'amd64':
         return data
     sectors = data[0x1f1] or 4
     offset, length = struct.unpack_from('<II', data, 0x248)
@@ -156,21 +176,26 @@ def put(path, data):
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit('usage: vm_kernel.py FOLDER')
-    folder = os.path.abspath(sys.argv[1])
-    if ARCH not in META:
-        sys.exit(f'vm_kernel: no machine described for {ARCH}')
+    args = argparse.ArgumentParser(description='The kernel that virtual machines run.')
+    args.add_argument('--arch', default=ARCH, help='of another architecture than this host')
+    args.add_argument('--unpacked', help='the folder that its package was unpacked into already')
+    args.add_argument('folder')
+    args = args.parse_args()
+    folder, say = os.path.abspath(args.folder), lambda text: print(f'vm-kernel: {text}', flush=True)
+    if args.arch not in META:
+        sys.exit(f'vm_kernel: no machine described for {args.arch}')
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, 'lock'), 'w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        path, modules, release = get_kernel(folder_cache(folder), lambda text: print(f'vm-kernel: {text}', flush=True))
+        path, modules, release = (find_kernel(args.unpacked) if args.unpacked else
+                                  get_kernel(folder_cache(folder), say) if args.arch == ARCH else
+                                  get_foreign(args.arch, folder_cache(folder), say))
         with open(os.path.abspath(__file__), 'rb') as f:
             want = f'{release} {len(f.read())}\n'
         have = os.path.join(folder, 'release')
         if os.path.exists(have) and open(have).read() == want:
             return
-        put(os.path.join(folder, 'kernel'), start_image(path))
+        put(os.path.join(folder, 'kernel'), start_image(path, args.arch))
         put(os.path.join(folder, 'modules.cpio'), modules_cpio(modules))
         put(have, want.encode())
         print(f'vm-kernel: {release} in {folder}')

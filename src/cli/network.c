@@ -278,10 +278,8 @@ void network_tell(const struct network *n)
 
 void network_write(const struct network *n, struct json *j)
 {
-	if (!n->want) {
-		jout_null(j, "network");
+	if (!n->want)
 		return;
-	}
 	jout_object(j, "network");
 	jout_array(j, "refusals");
 	for (unsigned i = 0; i < n->n; i++) {

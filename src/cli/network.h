@@ -68,6 +68,6 @@ void network_read(struct network *n, struct sandbox *s);
 void network_finish(struct network *n, const struct network_want *w, struct sandbox *s);
 /* One line on stderr for each thing that was refused. */
 void network_tell(const struct network *n);
-/* The same as a value of the result, and in mode observe the list; null when there was no network. */
+/* The same as a value of the result, and in mode observe the list; nothing when there was no network. */
 void network_write(const struct network *n, struct json *j);
 void network_done(struct network *n); /* ends it */

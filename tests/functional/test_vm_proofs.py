@@ -72,6 +72,9 @@ def test_what_is_around_a_machine(tier, clean):
             assert task["NoNewPrivs"] == "1" and task["Seccomp"] == "2", task
         for ns in ("mnt", "pid", "net", "ipc", "uts", "user"):
             assert os.readlink(proc / "ns" / ns) != os.readlink(f"/proc/self/ns/{ns}"), ns
+        # None of its files can become larger than the machine's memory or disk, and a little.
+        size = [line.split()[3:5] for line in (proc / "limits").read_text().splitlines() if line.startswith("Max file size")][0]
+        assert size[0] == size[1] != "unlimited", size
         # What it has open is nameless, or its own: no file of the host's by which it could reach others.
         for fd in (proc / "fd").iterdir():
             try:
@@ -193,6 +196,20 @@ def test_what_can_not_be_done_with_its_files_says_what_can(tier, clean):
     c = tier.checkpoint(b)
     for path in (f"/v1/sandboxes/{b['id']}/diff", f"/v1/checkpoints/{c['id']}/export"):
         assert "archive" in error(tier.d.get(path), 501, "unsupported")["remedy"]
+    assert error(tier.d.post("/v1/sandboxes", {**tier.fields, "image": "no-such"}), 404, "not_found")["remedy"]
+    # Its disk and its limits inside are what they were: a restore that says otherwise would only be counted otherwise.
+    for field, value in (("disk", "32M"), ("pids", 7), ("inodes", 5000)):
+        r = error(tier.d.post(f"/v1/checkpoints/{c['id']}/restore", {field: value}), 400, "invalid")
+        assert f"'{field}'" in r["message"], r
+
+
+def test_without_a_network_nothing_goes_out_and_servers_inside_are_reached(tier, clean):
+    b = tier.create()
+    r = tier.sh(b, "nc -w 5 9.9.9.9 80 < /dev/null || nc -w 5 198.18.0.1 53 < /dev/null || echo none; tail -n +3 /proc/net/dev | cut -d: -f1; httpd -p 8001 -h /bin")
+    assert r["stdout"].split() == ["none", "lo"], r
+    assert tier.d.get(f"/v1/sandboxes/{b['id']}/ports/8001/busybox", timeout=150).body == pathlib.Path(shutil.which("busybox", path="/usr/bin:/bin")).read_bytes()
+    error(tier.call("PUT", b, "/network", {"allow": ["web.test"]}, 501), 501, "unsupported")
+    assert tier.call("GET", b, "/network").json["state"] == "off"
 
 
 # --- guests in somebody else's hands ---
@@ -237,6 +254,7 @@ def evil(copy):
     (copy / "vm").mkdir()
     for name in ("kernel", "modules.cpio"):
         shutil.copy(host.BUILD / "vm" / name, copy / "vm" / name)
+    shutil.copy(host.BUILD / "faulty" / "cloche-vmm", copy / "cloche-vmm")  # waits a third as long for a word
     real = (copy / "cloche-guest").read_bytes()
     subprocess.run(["cc", "-O1", "-static", "-o", copy / "cloche-guest", host.ROOT / "tests/functional/evil_guest.c"], check=True)
     with open(copy / "cloche-guest", "ab") as f:
@@ -245,13 +263,34 @@ def evil(copy):
         yield Tier("vm", d)
 
 
-@pytest.mark.parametrize("deed", ["poweroff", "panic", "noise"])
-def test_a_hostile_guest_is_the_end_of_itself_alone(evil, deed):
+def obey(evil, deed):
+    """A machine whose guest does it, and the exec that told it to."""
     b = evil.create()
-    x = evil.start(b, f"printf '#!/bin/sh\\nsleep 1000\\n' > /tmp/evil-{deed}; chmod 755 /tmp/evil-{deed}; exec /tmp/evil-{deed}")
-    eventually(lambda: evil.state(b) == "lost", LONG)
+    return b, evil.start(b, f"printf '#!/bin/sh\\nsleep 1000\\n' > /tmp/evil-{deed}; chmod 755 /tmp/evil-{deed}; exec /tmp/evil-{deed}")
+
+
+def ends(evil, b, x, seconds):
+    eventually(lambda: evil.state(b) == "lost", seconds)
     r = evil.call("GET", b, f"/execs/{x}").json
     assert r["state"] == "ended" and r["verdict"]["cause"] == "lost", r
     evil.delete(b)
-    eventually(lambda: len(programs(evil.d.pid, "cloche-vmm")) <= 1, LONG)  # one may be kept ready
+
+
+@pytest.fixture(scope="module")
+def deaf(evil):
+    """Begun first: its end takes time, but nobody's processor."""
+    return *obey(evil, "deaf"), time.monotonic()
+
+
+@pytest.mark.parametrize("deed", ["poweroff", "panic", "noise"])
+def test_a_hostile_guest_is_the_end_of_itself_alone(evil, deaf, deed):  # pylint: disable=unused-argument
+    b, x = obey(evil, deed)
+    ends(evil, b, x, 20)  # sooner than by its silence
     assert json.loads(evil.d.get("/healthz").body)["status"] == "ok"
+
+
+def test_a_guest_that_hangs_is_lost_when_it_was_silent_for_long(evil, deaf):
+    b, x, since = deaf
+    ends(evil, b, x, LONG)
+    assert time.monotonic() - since > 15, "it was not silence that ended it"
+    eventually(lambda: len(programs(evil.d.pid, "cloche-vmm")) <= 1, LONG)  # one may be kept ready

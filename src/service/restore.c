@@ -22,6 +22,29 @@ static int check_fixed(const json_t *config, const json_t *body, struct err *e)
 	return 0;
 }
 
+/* A machine goes on as it was: what only its guest knows of can not become another, and would be counted as if it had. */
+static int check_machine(const struct sandbox_spec *was, const struct sandbox_spec *is, struct err *e)
+{
+	const struct {
+		const char *name;
+		bool same;
+	} inside[] = {
+		{ "disk", was->limits.disk == is->limits.disk },
+		{ "inodes", was->limits.inodes == is->limits.inodes },
+		{ "pids", was->limits.pids == is->limits.pids },
+		{ "tmpfs", was->ntmpfs == is->ntmpfs && !memcmp(was->tmpfs, is->tmpfs, sizeof(was->tmpfs)) },
+	};
+
+	for (size_t i = 0; is->flags & SPEC_VM && i < ARRAY_LEN(inside); i++)
+		if (!inside[i].same) {
+			err_set(e, ERR_INVALID, -EINVAL, "'%s' is the checkpoint's: inside a virtual machine it can not be changed",
+				inside[i].name);
+			err_remedy(e, "leave it out, or copy what is needed into a new sandbox");
+			return -EINVAL;
+		}
+	return 0;
+}
+
 static int merge(json_t *config, const json_t *body, struct err *e)
 {
 	const char *key;
@@ -58,7 +81,7 @@ static char *restored_text(const struct checkpoint *c)
 int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct box_want **ret, struct err *e)
 {
 	AUTO(json_decref) json_t *config = NULL;
-	AUTO(box_want_free) struct box_want *w = NULL;
+	AUTO(box_want_free) struct box_want *w = NULL, *was = NULL;
 	AUTO(json_decref) json_t *had = NULL;
 	int r = jin_parse(c->config, strlen(c->config), &config, e);
 
@@ -70,6 +93,8 @@ int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct bo
 		if (r == 0)
 			r = check_fixed(config, body, e);
 		if (r == 0)
+			r = box_want_parse(&c->service->o, config, true, &was, e);
+		if (r == 0)
 			r = merge(config, body, e);
 		if (r == 0 && had &&
 		    json_object_set_new(config, "secrets", secret_uses_after(had, json_object_get(body, "secrets"))) < 0)
@@ -77,6 +102,8 @@ int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct bo
 	}
 	if (r == 0)
 		r = box_want_parse(&c->service->o, config, true, &w, e);
+	if (r == 0 && was)
+		r = check_machine(was->spec, w->spec, e);
 	if (r < 0)
 		return r;
 	w->spec->layers = c->chain->layers;

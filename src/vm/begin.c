@@ -4,7 +4,9 @@
 #include "base/sys.h"
 #include "vm/vmm.h"
 
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -13,6 +15,7 @@
 #define MEMORY_MAX (1U << 20) /* MiB */
 #define CPUS_MAX 64U
 #define COUNT_NS 25000000L
+#define FILES_OVER (64 * MIB)
 #define KHZ_OFF 500U /* a 500th is not the same speed any more */
 
 /* The descriptors that a role must have; it may have ->usr, and no others. */
@@ -65,6 +68,27 @@ static int check_ram(struct vmm *v)
 	if (v->start.role == VM_CLONE && (sys_fcntl(v->machine.opts.ram, F_GET_SEALS, 0) & (F_SEAL_WRITE | F_SEAL_SHRINK)) !=
 						 (F_SEAL_WRITE | F_SEAL_SHRINK))
 		return err_set(&v->e, ERR_INVALID, -EINVAL, "the memory to clone is not sealed");
+	return 0;
+}
+
+/*
+ * No file of this jail's grows larger than the machine's disk or memory with its tables: not by QEMU either, whoever tells it
+ * what to do. Who writes beyond that hears EFBIG.
+ */
+static int bound_files(struct vmm *v)
+{
+	uint64_t most = v->start.memory_mib * MIB;
+	struct rlimit limit;
+	struct stat st;
+
+	if (fstat(v->machine.opts.disk[0], &st) < 0)
+		return err_sys(&v->e, ERR_INTERNAL, -errno, "look at the machine's disk");
+	if ((uint64_t)st.st_size > most)
+		most = (uint64_t)st.st_size;
+	limit.rlim_cur = limit.rlim_max = most + most / 128 + FILES_OVER;
+	signal(SIGXFSZ, SIG_IGN);
+	if (setrlimit(RLIMIT_FSIZE, &limit) < 0)
+		return err_sys(&v->e, ERR_INTERNAL, -errno, "bound the size of the machine's files");
 	return 0;
 }
 
@@ -183,6 +207,8 @@ int vmm_start(struct vmm *v, const struct vm_msg *m, int *fds, size_t nfds)
 	r = take_fds(v, fds, nfds);
 	if (r == 0 && o->ram >= 0)
 		r = check_ram(v);
+	if (r == 0)
+		r = bound_files(v);
 	if (r < 0)
 		return r;
 	return v->start.role == VM_CLONE ? start_clone(v) : start_boot(v);

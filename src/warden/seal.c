@@ -17,7 +17,7 @@ static struct seal_impl *impl_new(void)
 	struct seal_impl *i = calloc(1, sizeof(*i));
 
 	if (i) {
-		i->fd = i->tmp = i->fs = i->links = i->mem = i->table = i->from.side = -1;
+		i->fd = i->tmp = i->fs = i->links = i->mem = i->table = i->from.side = i->saved[0] = i->saved[1] = -1;
 		dump_init(&i->dump);
 		for (unsigned n = 0; n < MEM_PAGE_FILES; n++)
 			i->source.pages[n] = -1;
@@ -43,6 +43,7 @@ void seal_free(struct seal *x)
 		fd_close(i->table);
 		fd_close_many(i->source.pages, MEM_PAGE_FILES);
 		fd_close_many(i->from.disk, i->from.disks);
+		fd_close_many(i->saved, 2);
 		pthread_cond_destroy(&i->moved);
 		pthread_mutex_destroy(&i->lock);
 		free(i->buf);
@@ -353,6 +354,8 @@ int seal_start(struct workers *s, const struct seal_source *from, const struct m
 	x->tag = tag;
 	x->impl->from = *from;
 	x->impl->table = from->table;
+	/* Its guest may not stand still for as long as it is waited for. */
+	x->work.waits = from->side >= 0;
 	snprintf(x->impl->tmp_name, sizeof(x->impl->tmp_name), "%.24s.tmp", m->id);
 	*ret = x;
 	workers_add(s, &x->work);

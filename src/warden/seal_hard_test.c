@@ -189,6 +189,36 @@ static void nothing(struct work *w)
 	(void)w;
 }
 
+TEST(work_that_waits_for_strangers_never_has_all_workers)
+{
+	struct held_up waits[3] = { 0 }, quick = { .work = { .run = wait_for_go, .end = nothing }, .go = 1 };
+	struct workers *s = NULL;
+	struct pollfd p = { .events = POLLIN };
+	struct work *w;
+	struct err e;
+
+	CHECK_EQ(workers_new(2, &s, &e), 0);
+	for (unsigned i = 0; i < ARRAY_LEN(waits); i++) {
+		waits[i].work = (struct work){ .run = wait_for_go, .end = nothing, .waits = true };
+		workers_add(s, &waits[i].work);
+	}
+	workers_add(s, &quick.work);
+	p.fd = workers_fd(s);
+	CHECK_EQ(poll(&p, 1, 20000), 1);
+	CHECK(workers_done(s) == &quick.work);
+	/* All of them have their turn, the last, too. */
+	for (unsigned n = 0; n < ARRAY_LEN(waits);) {
+		__atomic_store_n(&waits[n].go, 1, __ATOMIC_RELEASE);
+		w = workers_done(s);
+		if (!w) {
+			CHECK(poll(&p, 1, 20000) == 1);
+			continue;
+		}
+		CHECK(w == &waits[n++].work);
+	}
+	workers_free(s);
+}
+
 TEST(a_sandbox_that_ends_does_not_wait_for_seals_before_its_own)
 {
 	struct held_up first = { .work = { .run = wait_for_go, .end = nothing } };

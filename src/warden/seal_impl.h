@@ -18,6 +18,7 @@ struct seal_impl {
 	bool made; /* ->tmp_name is ours to remove */
 	int tmp, fs, links; /* folders of the layer in the making */
 	int mem, table; /* with memory: its folder, and the agent's table */
+	int saved[2]; /* of a machine: META and PAGES as cloche-vmm wrote them, and might go on to */
 	struct dump dump; /* under way */
 	struct dump_source source;
 	char tmp_name[ID_SIZE + 8];

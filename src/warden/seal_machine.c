@@ -1,6 +1,7 @@
 /*
- * Sealing a virtual machine: cloche-vmm saves it (vm/side.h) while its side socket is ours. Its disks are then no longer
- * written, and are copied: QEMU still has them open, and what it might do to them must not reach a layer.
+ * Sealing a virtual machine: cloche-vmm saves it (vm/side.h) while its side socket is ours. What it wrote is then no longer
+ * written, and is copied, disks and memory: QEMU and cloche-vmm may still have them open, and what they might do to them must
+ * not reach a layer.
  */
 #include "warden/seal_impl.h"
 #include "base/base.h"
@@ -12,10 +13,13 @@
 #include "warden/vm_copy.h"
 
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define SAVED_NS (120ULL * 1000000000ULL)
-#define LOOK_MS 100
+#define LOOK_MS 20 /* so long the warden may have to wait for who gives up */
+
+static const char *const saved_names[] = { "meta", "pages" };
 
 int seal_machine_prepare(struct seal *x)
 {
@@ -71,22 +75,31 @@ static int wait_saved(struct seal *x)
 			x->pause = in.saved.pause_ns < all ? in.saved.pause_ns : all;
 			return 0;
 		}
+		return err_set(&x->e, ERR_LOST, -EPROTO, "save the machine: it talks nonsense");
 	}
+}
+
+/* Without a name: it is not the layer's. */
+static int scratch(int dir, const char *name)
+{
+	AUTO_CLOSE int fd = sys_openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	int r = fd < 0 ? fd : sys_unlinkat(dir, name, 0);
+
+	return r < 0 ? r : TAKE_FD(fd);
 }
 
 static int save(struct seal *x)
 {
 	const struct vm_msg m = { .version = VM_SIDE_VERSION, .type = VM_SAVE };
 	const struct seal_source *f = &x->impl->from;
-	AUTO_CLOSE int meta = -1, pages = -1;
-	int r;
+	int *saved = x->impl->saved, r;
 
-	r = meta = sys_openat(x->impl->mem, "meta", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	r = saved[0] = scratch(x->impl->mem, saved_names[0]);
 	if (r >= 0)
-		r = pages = sys_openat(x->impl->mem, "pages", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		r = saved[1] = scratch(x->impl->mem, saved_names[1]);
 	if (r < 0)
 		return err_sys(&x->e, ERR_EXHAUSTED, r, "make files for layer '%s'", x->m.id);
-	r = fd_send_now(f->side, &m, sizeof(m), (int[]){ meta, pages, f->disk[f->disks - 1] }, 3);
+	r = fd_send_now(f->side, &m, sizeof(m), (int[]){ saved[0], saved[1], f->disk[f->disks - 1] }, 3);
 	if (r < 0)
 		return err_sys(&x->e, ERR_LOST, r, "reach the machine");
 	return wait_saved(x);
@@ -115,7 +128,7 @@ int seal_machine_copy(struct seal *x)
 
 static int check_meta(struct seal *x)
 {
-	AUTO_CLOSE int meta = memory_open(x->impl->tmp, "meta");
+	AUTO_CLOSE int meta = memory_open(x->impl->tmp, saved_names[0]);
 	struct vm_meta head;
 	int r = meta < 0 ? err_sys(&x->e, ERR_INTERNAL, meta, "open what was saved") : meta_head(meta, &head, &x->e);
 
@@ -124,26 +137,53 @@ static int check_meta(struct seal *x)
 	return r;
 }
 
+static int copy(struct seal *x, int from, int dir, const char *path)
+{
+	AUTO_CLOSE int to = sys_openat(dir, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int r = to < 0 ? to : vm_copy(from, to, &x->work.stop);
+
+	return r == 0 && fsync(to) < 0 ? -errno : r;
+}
+
+static int copy_disks(struct seal *x)
+{
+	const struct seal_impl *i = x->impl;
+	unsigned copied = 0;
+	int r = 0;
+
+	/* But for the newest, which is written to now. */
+	for (uint32_t n = 0; r == 0 && n + 1 < i->from.disks; n++) {
+		struct stat st;
+		char path[32];
+
+		if (fstat(i->from.disk[n], &st) < 0)
+			return -errno;
+		/* Of a seal that nobody lived or waited to see: it was never put on top. */
+		if (!st.st_size)
+			continue;
+		snprintf(path, sizeof(path), "%s/disk.%02u", layer_trees[0], copied++);
+		r = copy(x, i->from.disk[n], i->fs, path);
+	}
+	return r;
+}
+
 int seal_machine_finish(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
-	int r = check_meta(x);
+	int r = 0;
 
-	if (r < 0)
-		return r;
-	/* But for the newest, which is written to now. */
-	for (uint32_t n = 0; r == 0 && n + 1 < i->from.disks; n++) {
-		AUTO_CLOSE int to = -1;
-		char path[32];
+	for (unsigned n = 0; r == 0 && n < ARRAY_LEN(saved_names); n++) {
+		r = copy(x, i->saved[n], i->mem, saved_names[n]);
+		fd_close(TAKE_FD(i->saved[n]));
+	}
+	if (r == 0) {
+		int bad = check_meta(x);
 
-		snprintf(path, sizeof(path), "%s/disk.%02u", layer_trees[0], n);
-		r = to = sys_openat(i->fs, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-		if (r >= 0)
-			r = vm_copy(i->from.disk[n], to, &x->work.stop);
-		if (r == 0 && fsync(to) < 0)
-			r = -errno;
+		if (bad < 0)
+			return bad;
+		r = copy_disks(x);
 	}
 	if (r == -ECANCELED)
 		return seal_given_up(x);
-	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r, "copy a machine's disk") : 0;
+	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r, "copy what a machine saved") : 0;
 }

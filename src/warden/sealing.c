@@ -146,7 +146,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 	if (r < 0) {
 		if (s->vm && from.disks) {
 			fd_close_many(from.disk, from.disks);
-			vm_seal_end(w, s);
+			vm_seal_end(w, s, r);
 		}
 		fd_close(from.table);
 		free(x);
@@ -235,7 +235,7 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 		if (s->sandbox) {
 			s->sandbox->sealing = NULL;
 			if (s->sandbox->vm)
-				vm_seal_end(w, s->sandbox);
+				vm_seal_end(w, s->sandbox, x->result);
 		}
 		sealing_free(w, s);
 	}

@@ -52,6 +52,7 @@ enum vm_template_state { VM_T_LOOKS, VM_T_BOOTS, VM_T_KEEPS, VM_T_READY };
 
 struct vm_template {
 	struct vm_template *next;
+	uint64_t tenant; /* whose; nobody else's machines stand on it */
 	uint8_t key[SHA256_SIZE];
 	char name[VM_KEY_NAME];
 	enum vm_template_state state;
@@ -91,6 +92,7 @@ struct machine {
 	uint64_t until; /* ns: then it takes too long; of one that stands: nobody wants it */
 	uint64_t cpu_base; /* us that making it took */
 	uint32_t group; /* the last number given */
+	unsigned unasked; /* messages for nobody */
 	bool wanted; /* somebody waits for it */
 	bool finished; /* and it is up, or will never be: ->result */
 	bool saving; /* its side socket is a worker's */
@@ -111,6 +113,7 @@ struct vms {
 	struct vm_picture *pictures;
 	struct vm_flat flat[VM_FLATS];
 	uint64_t swept;
+	unsigned stored; /* templates since then */
 	bool cold; /* a test's wish: no templates */
 	bool kernel_known;
 	uint8_t kernel[SHA256_SIZE]; /* its sum, of the file that ->kernel_id is */
@@ -200,9 +203,9 @@ uint32_t vm_cpus(const struct spec_limits *l);
 int vm_key(const struct sandbox_spec *spec, const uint8_t id[SHA256_SIZE], const uint8_t root[SHA256_SIZE],
 	   const uint8_t usr[SHA256_SIZE], uint8_t ret[SHA256_SIZE]);
 /* So that it stays. */
-struct vm_template *vm_template_hold(struct warden *w, const uint8_t key[SHA256_SIZE], struct err *e);
-/* The same; and it is looked for, or booted: its state tells. */
-struct vm_template *vm_template_get(struct warden *w, const uint8_t key[SHA256_SIZE], struct err *e);
+struct vm_template *vm_template_hold(struct warden *w, uint64_t tenant, const uint8_t key[SHA256_SIZE], struct err *e);
+/* The same; and it is looked for, or booted: its state tells. Refused when the tenant has too many under way. */
+struct vm_template *vm_template_get(struct warden *w, uint64_t tenant, const uint8_t key[SHA256_SIZE], struct err *e);
 void vm_template_worked(struct warden *w, struct vm_work *x);
 /* The machine that boots it has said TEMPLATED. */
 void vm_template_booted(struct warden *w, struct vm_template *t, struct machine *m);
@@ -238,4 +241,4 @@ int vm_layer_pages(struct warden *w, const char *id, struct err *e);
 struct seal_source;
 /* What seal_start() needs of the machine; from then on its side socket is the worker's. */
 int vm_seal_begin(struct warden *w, struct warden_sandbox *s, struct seal_source *from, struct err *e);
-void vm_seal_end(struct warden *w, struct warden_sandbox *s);
+void vm_seal_end(struct warden *w, struct warden_sandbox *s, int result);

@@ -13,6 +13,7 @@
 #define BOOT_NS (120 * SECOND)
 #define STAND_NS (300 * SECOND) /* for so long one is kept ready */
 #define SWEEP_NS (3600 * SECOND)
+#define UNASKED_MAX 16U /* answers that nobody waits for any more: of a save that took too long */
 #define AT_ONCE 64U
 
 static void picture_worked(struct warden *w, struct vm_work *x)
@@ -210,7 +211,8 @@ static void listen_to(struct warden *w, struct machine *m)
 		up(w, m, &in.up);
 	} else if (in.type == VM_FAILED && m->stage != VM_RUNS) {
 		failed(w, m, &in.failed);
-	} else if (m->stage != VM_RUNS) {
+	} else if (m->stage != VM_RUNS || ++m->unasked > UNASKED_MAX) {
+		/* Who goes on talking would keep us from everybody else. */
 		gone(w, m);
 	}
 }

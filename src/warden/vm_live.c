@@ -175,19 +175,21 @@ static int take_page(struct machine *m, const struct shell *s)
 	return m->stat ? 0 : -ENOMEM;
 }
 
+/*
+ * A warden that died in the middle of a seal leaves one more than it had written down. cloche-vmm may still be at it, so that
+ * one counts in any case: empty or begun, it hides nothing of what is below.
+ */
 static int take_disks(struct warden *w, struct warden_sandbox *s, uint32_t n)
 {
 	struct machine *m = s->vm;
 	char name[48];
 
-	for (m->nown = 0; m->nown < VM_OWN_MAX; m->nown++) {
+	for (m->nown = 0; m->nown <= n && m->nown < VM_OWN_MAX; m->nown++) {
 		AUTO_CLOSE int fd = -1;
-		struct stat st;
 
 		disk_name(s, m->nown, name, sizeof(name));
 		fd = sys_openat(w->vms->dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
-		/* Its warden may have died while it was sealed: then there is one more than it has said, as in vm_seal_end(). */
-		if (m->nown >= n && (fd < 0 || fstat(fd, &st) < 0 || !st.st_size))
+		if (fd == -ENOENT && m->nown == n)
 			break;
 		if (fd < 0)
 			return fd;
@@ -225,7 +227,7 @@ int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *re
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "take over a machine");
 	if (m->role == VM_CLONE) {
-		m->template = vm_template_hold(w, rec->vm_key, e);
+		m->template = vm_template_hold(w, rec->spec_tenant, rec->vm_key, e);
 		if (!m->template)
 			return -ENOMEM;
 	}
@@ -290,14 +292,17 @@ int vm_seal_begin(struct warden *w, struct warden_sandbox *s, struct seal_source
 	return 0;
 }
 
-void vm_seal_end(struct warden *w, struct warden_sandbox *s)
+void vm_seal_end(struct warden *w, struct warden_sandbox *s, int result)
 {
 	struct epoll_event in = { .events = EPOLLIN, .data.ptr = s->vm };
 	struct machine *m = s->vm;
 	struct stat st;
 
-	/* An empty one was never put on top. One that was not used, but begun, hides nothing of what is below. */
-	if (fstat(m->own[m->nown], &st) == 0 && st.st_size == 0) {
+	/*
+	 * An empty one was never put on top, unless who has not answered still does that. One that was not used, but begun, hides
+	 * nothing of what is below.
+	 */
+	if (result != -ETIMEDOUT && fstat(m->own[m->nown], &st) == 0 && st.st_size == 0) {
 		fd_close(TAKE_FD(m->own[m->nown]));
 		vm_own_remove(w, s, m->nown);
 	} else {

@@ -23,6 +23,7 @@
 #define LOOKED_NS (60 * SECOND) /* for so long an image is believed to be as it was, */
 #define AGAIN_NS (20 * SECOND) /* and from then on looked at again behind the scenes */
 #define PICTURES_MAX 32U
+#define READY_KINDS 4U /* of machines that are kept ready for one tenant */
 #define SELDOM 15 /* seconds */
 
 int vm_open(struct warden *w, struct err *e)
@@ -128,7 +129,7 @@ void vm_leave(struct warden *w, struct warden_sandbox *s)
 	if (m->side >= 0 && w->vms)
 		epoll_ctl(w->vms->epoll, EPOLL_CTL_DEL, m->side, NULL);
 	/* One that is kept goes on without us, and needs them. */
-	for (unsigned i = 0; i < m->nown && (!s->shell.recorded || m->ends); i++)
+	for (unsigned i = 0; i < m->nown + m->saving && (!s->shell.recorded || m->ends); i++)
 		vm_own_remove(w, s, i);
 	vm_template_drop(m->template);
 	vm_machine_free(m);
@@ -300,9 +301,9 @@ static int boot_cold(struct warden *w, struct machine *m, struct err *e)
 
 static int wait_template(struct warden *w, struct machine *m, const uint8_t key[SHA256_SIZE], struct err *e)
 {
-	m->template = vm_template_get(w, key, e);
+	m->template = vm_template_get(w, m->spec.tenant, key, e);
 	if (!m->template)
-		return -ENOMEM;
+		return -EAGAIN;
 	m->stage = VM_WAITS;
 	if (m->template->state == VM_T_READY)
 		vm_go_on(w, m);
@@ -561,8 +562,12 @@ static int new_machine(struct warden *w, const struct sandbox_spec *spec, struct
 int vm_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
 {
 	struct warden_sandbox *s;
-	int r = w->env.rootless ? err_set(e, ERR_UNSUPPORTED, -EPERM, "needs root in this version") : vm_ready(e);
+	int r = vm_ready(e);
 
+	if (r == 0 && w->env.rootless) {
+		r = err_set(e, ERR_UNSUPPORTED, -EPERM, "needs root in this version");
+		err_remedy(e, "run as root");
+	}
 	if (r == 0 && w->env.accel == ENV_ACCEL_KVM) {
 		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "KVM is not used by this version");
 		err_remedy(e, "set vm_accel to auto or tcg");
@@ -587,19 +592,50 @@ int vm_create(struct warden *w, const struct sandbox_spec *spec, struct warden_s
 	return 1;
 }
 
+static bool is_spare(const struct machine *x)
+{
+	return !x->wanted && x->stage != VM_RUNS && x->role == VM_CLONE;
+}
+
+/*
+ * Those kept ready are in nobody's quota: of one tenant there are a few, whatever it asks for; for another kind the one that
+ * stood longest goes. True: there may be one more.
+ */
+static bool make_room(struct warden *w, const struct machine *like)
+{
+	struct machine *oldest = NULL;
+	unsigned kind = 0, tenant = 0, all = 0;
+
+	for (struct machine *x = w->vms->machines; x; x = x->next) {
+		if (!is_spare(x))
+			continue;
+		all++;
+		kind += x->template == like->template;
+		if (x->spec.tenant != like->spec.tenant)
+			continue;
+		tenant++;
+		if (x->stage == VM_STANDS && x->template != like->template && (!oldest || x->until < oldest->until))
+			oldest = x;
+	}
+	if (kind >= w->env.vm_ready)
+		return false;
+	if (tenant < READY_KINDS * w->env.vm_ready)
+		return all < READY_KINDS * READY_KINDS * w->env.vm_ready;
+	if (oldest)
+		sandbox_end(w, oldest->sandbox, NULL);
+	return oldest;
+}
+
 void vm_keep_ready(struct warden *w, const struct machine *like)
 {
 	struct warden_sandbox *s;
 	struct err e = { 0 };
-	unsigned n = 0;
 
 	if (like->role != VM_CLONE || like->sandbox->layers || w->env.one_shot || like->template->state != VM_T_READY)
 		return;
-	for (const struct machine *x = w->vms->machines; x; x = x->next)
-		n += !x->wanted && x->stage != VM_RUNS && x->role == VM_CLONE && x->template == like->template;
-	if (n >= w->env.vm_ready || new_machine(w, &like->spec, &s, &e) < 0)
+	if (!make_room(w, like) || new_machine(w, &like->spec, &s, &e) < 0)
 		return;
-	s->vm->template = vm_template_get(w, like->template->key, &e);
+	s->vm->template = vm_template_get(w, like->spec.tenant, like->template->key, &e);
 	s->vm->role = VM_CLONE;
 	if (!s->vm->template || load(w, s->vm, &e) < 0) {
 		log_warn("no machine is kept ready: %s", e.msg);

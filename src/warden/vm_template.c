@@ -23,6 +23,10 @@
 #define KEY_DIGITS 32
 #define OLD_SECONDS (30LL * 24 * 3600)
 #define TEMPLATES_MAX 16U /* on the disk, that nothing stands on */
+#define STORED_MAX 4U /* then those on the disk are looked through */
+/* Whatever differs in a spec is another template, and no quota counts them: so a tenant has so many at a time, */
+#define MAKING_MAX 8U /* looked for or booted; */
+#define IDLE_MAX 4U /* in memory, that no machine uses */
 #define IDLE_NS (300ULL * 1000000000ULL) /* then its memory is given back */
 #define BOOT_NS (120ULL * 1000000000ULL)
 
@@ -96,7 +100,7 @@ static int start_look(struct warden *w, struct vm_template *t, struct err *e)
 	return 0;
 }
 
-struct vm_template *vm_template_hold(struct warden *w, const uint8_t key[SHA256_SIZE], struct err *e)
+struct vm_template *vm_template_hold(struct warden *w, uint64_t tenant, const uint8_t key[SHA256_SIZE], struct err *e)
 {
 	struct vms *v = w->vms;
 	struct vm_template *t;
@@ -111,6 +115,7 @@ struct vm_template *vm_template_hold(struct warden *w, const uint8_t key[SHA256_
 			return NULL;
 		}
 		t->meta = t->ram = t->disk = t->root = t->usr = -1;
+		t->tenant = tenant;
 		memcpy(t->key, key, SHA256_SIZE);
 		put_name(key, t->name);
 		t->next = v->templates;
@@ -121,11 +126,24 @@ struct vm_template *vm_template_hold(struct warden *w, const uint8_t key[SHA256_
 	return t;
 }
 
-struct vm_template *vm_template_get(struct warden *w, const uint8_t key[SHA256_SIZE], struct err *e)
+static int check_making(const struct vms *v, uint64_t tenant, struct err *e)
 {
-	struct vm_template *t = vm_template_hold(w, key, e);
+	unsigned n = 0;
 
-	if (t && t->state == VM_T_LOOKS && !t->work && start_look(w, t, e) < 0) {
+	for (const struct vm_template *t = v->templates; t; t = t->next)
+		n += t->tenant == tenant && (t->work || t->boots);
+	if (n < MAKING_MAX)
+		return 0;
+	err_set(e, ERR_EXHAUSTED, -EAGAIN, "%u other kinds of virtual machines are just being booted for this tenant", n);
+	err_remedy(e, "try again when they are up, or ask for machines of fewer sizes");
+	return -EAGAIN;
+}
+
+struct vm_template *vm_template_get(struct warden *w, uint64_t tenant, const uint8_t key[SHA256_SIZE], struct err *e)
+{
+	struct vm_template *t = vm_template_hold(w, tenant, key, e);
+
+	if (t && t->state == VM_T_LOOKS && !t->work && (check_making(w->vms, tenant, e) < 0 || start_look(w, t, e) < 0)) {
 		t->users--;
 		return NULL;
 	}
@@ -341,6 +359,8 @@ static int worked(struct warden *w, struct vm_template *t, struct vm_work *x, st
 		if (x->result == 0) {
 			took_over(t, x);
 			ready(w, t);
+			if (++w->vms->stored >= STORED_MAX)
+				vm_store_sweep(w);
 		}
 		break;
 	case VM_PICTURE:
@@ -485,6 +505,7 @@ void vm_store_sweep(struct warden *w)
 	struct dirent *x;
 	int64_t since;
 
+	w->vms->stored = 0;
 	if (!d) {
 		fd_close(fd);
 		return;
@@ -504,6 +525,21 @@ void vm_store_sweep(struct warden *w)
 	closedir(d);
 }
 
+static bool idle(const struct vm_template *t)
+{
+	return !t->users && !t->work && !t->boots;
+}
+
+/* Whether its tenant has enough that were used later. */
+static bool outnumbered(const struct vms *v, const struct vm_template *t)
+{
+	unsigned n = 0;
+
+	for (const struct vm_template *x = v->templates; x; x = x->next)
+		n += x != t && x->tenant == t->tenant && idle(x) && x->used >= t->used;
+	return n >= IDLE_MAX;
+}
+
 /* Memory of those that nobody has used for a while. */
 void vm_templates_idle(struct vms *v, uint64_t now)
 {
@@ -511,7 +547,7 @@ void vm_templates_idle(struct vms *v, uint64_t now)
 
 	for (struct vm_template *t = v->templates; t; t = next) {
 		next = t->next;
-		if (!t->users && !t->work && !t->boots && (t->state != VM_T_READY || now > t->used + IDLE_NS))
+		if (idle(t) && (t->state != VM_T_READY || now > t->used + IDLE_NS || outnumbered(v, t)))
 			template_free(v, t);
 	}
 }

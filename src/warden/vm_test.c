@@ -7,8 +7,14 @@
 #include "warden/vm.h"
 #include "warden/vm_copy.h"
 
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -245,9 +251,9 @@ TEST(a_template_that_fails_stays_what_its_machines_are_sealed_with)
 	struct vms v;
 
 	CHECK_EQ(store(&w, &v), 0);
-	a = vm_template_hold(&w, key, NULL);
+	a = vm_template_hold(&w, 7, key, NULL);
 	vm_template_fail(&w, a, -EIO, &e);
-	b = vm_template_hold(&w, key, NULL);
+	b = vm_template_hold(&w, 7, key, NULL);
 	CHECK(a && b && a != b);
 	CHECK(!memcmp(a->key, key, sizeof(key)));
 	vm_template_drop(b);
@@ -294,4 +300,139 @@ TEST(who_comes_second_with_a_template_takes_all_of_the_first)
 	CHECK(!there(&v, x->part));
 	vm_work_free(x);
 	store_end(&v);
+}
+
+/* A warden that knows one machine and nothing else. */
+struct lone {
+	struct warden w;
+	struct vms v;
+	struct warden_sandbox s;
+	struct machine *m;
+	int side; /* cloche-vmm's end */
+};
+
+static void lone_open(struct lone *x)
+{
+	const struct sandbox_spec spec = good();
+	struct epoll_event in = { .events = EPOLLIN };
+	int pair[2];
+
+	*x = (struct lone){ .v = { .dir = -1 } };
+	x->w.vms = &x->v;
+	for (unsigned i = 0; i < VM_FLATS; i++)
+		x->v.flat[i].ram = -1;
+	x->v.epoll = epoll_create1(EPOLL_CLOEXEC);
+	x->v.timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	CHECK_EQ(epoll_ctl(x->v.epoll, EPOLL_CTL_ADD, x->v.timer, &in), 0);
+	CHECK_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	shell_init(&x->s.shell);
+	x->s.handle = 0x1234;
+	x->m = x->s.vm = vm_machine_new(&spec);
+	CHECK(x->m != NULL);
+	x->m->sandbox = &x->s;
+	x->m->side = pair[0];
+	x->side = pair[1];
+	x->v.machines = x->m;
+	in.data.ptr = x->m;
+	CHECK_EQ(epoll_ctl(x->v.epoll, EPOLL_CTL_ADD, x->m->side, &in), 0);
+}
+
+static void lone_close(struct lone *x)
+{
+	fd_close(x->side);
+	fd_close(x->v.epoll);
+	fd_close(x->v.timer);
+	fd_close(x->v.dir);
+	vm_machine_free(x->m);
+}
+
+TEST(a_machine_that_never_stops_talking_ends_and_holds_up_nobody)
+{
+	static struct lone x;
+	struct warden_done done;
+	int status = 0;
+	pid_t pid;
+
+	lone_open(&x);
+	x.m->stage = VM_RUNS;
+	pid = fork();
+	if (pid == 0) {
+		const struct vm_msg m = { .version = VM_SIDE_VERSION, .type = VM_SAVED };
+
+		for (;;)
+			send(x.side, &m, sizeof(m), MSG_NOSIGNAL);
+	}
+	CHECK(pid > 0);
+	x.s.shell.pidfd = sys_pidfd_open(pid, 0);
+	alarm(60); /* it may be talking already when it is listened to, and then for ever */
+	while (!x.m->dead) {
+		struct pollfd p = { .fd = x.v.epoll, .events = POLLIN };
+
+		poll(&p, 1, 1000);
+		CHECK(!vm_done(&x.w, &done));
+	}
+	alarm(0);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	fd_close(x.s.shell.pidfd);
+	lone_close(&x);
+}
+
+TEST(who_ends_in_the_middle_of_a_seal_leaves_no_disk)
+{
+	static struct lone x;
+	char path[] = "/var/tmp/vm-test-XXXXXX";
+
+	lone_open(&x);
+	CHECK(mkdtemp(path) != NULL);
+	x.v.dir = sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	x.w.env.keep = true;
+	x.m->stage = VM_RUNS;
+	fd_close(sys_openat(x.v.dir, "d-0000000000001234.0", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+	fd_close(sys_openat(x.v.dir, "d-0000000000001234.1", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+	x.m->prev = &x.v.machines;
+	x.m->nown = 1;
+	x.m->saving = x.m->ends = true;
+	vm_leave(&x.w, &x.s);
+	x.m = NULL;
+	CHECK_EQ(unlinkat(AT_FDCWD, path, AT_REMOVEDIR), 0);
+	lone_close(&x);
+}
+
+TEST(a_tenant_that_varies_its_machines_has_few_templates_at_a_time)
+{
+	struct vm_template *t[8], other = { .tenant = 8, .state = VM_T_READY, .meta = -1, .ram = -1, .disk = -1, .root = -1, .usr = -1 };
+	uint8_t key[SHA256_SIZE] = "key";
+	static struct lone x;
+	struct vm_work busy = { 0 };
+	struct err e = { 0 };
+	unsigned n = 0;
+
+	lone_open(&x);
+	/* As many as are being made, and no more; another tenant's do not count. */
+	for (unsigned i = 0; i < 8; i++) {
+		key[5] = (uint8_t)i;
+		t[i] = vm_template_hold(&x.w, 7, key, &e);
+		CHECK(t[i] != NULL);
+		t[i]->work = &busy;
+	}
+	key[5] = 100;
+	CHECK(!vm_template_get(&x.w, 7, key, &e));
+	CHECK_EQ(e.kind, ERR_EXHAUSTED);
+	/* Of those that nobody uses the last four stay in memory. */
+	for (unsigned i = 0; i < 8; i++) {
+		t[i]->work = NULL;
+		t[i]->users = 0;
+		t[i]->state = VM_T_READY;
+		t[i]->used = 1000 + i;
+	}
+	other.next = x.v.templates;
+	x.v.templates = &other;
+	vm_templates_idle(&x.v, 2000);
+	for (struct vm_template *i = x.v.templates; i; i = i->next, n++)
+		CHECK(i == &other || i->used >= 1004);
+	CHECK_EQ(n, 5);
+	x.v.templates = other.next;
+	vm_templates_end(&x.v);
+	lone_close(&x);
 }

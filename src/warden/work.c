@@ -29,6 +29,27 @@ static void add(struct list *l, struct work *w)
 	l->last = &w->next;
 }
 
+/* The next that may begin: those that wait for strangers never have all workers. */
+static struct work *take_next(struct workers *s)
+{
+	unsigned waiting = 0;
+
+	for (unsigned i = 0; i < s->count; i++)
+		waiting += s->running[i] && s->running[i]->waits;
+	for (struct work **at = &s->waiting.first; *at; at = &(*at)->next) {
+		struct work *w = *at;
+
+		/* At the end all of them are told to give up. */
+		if (w->waits && waiting && waiting + 1 >= s->count && !s->ending)
+			continue;
+		*at = w->next;
+		if (!w->next)
+			s->waiting.last = at;
+		return w;
+	}
+	return NULL;
+}
+
 static struct work *take(struct list *l)
 {
 	struct work *w = l->first;
@@ -51,7 +72,7 @@ static void *work_main(void *arg)
 	while (!pthread_equal(s->thread[me], pthread_self()))
 		me++;
 	for (;;) {
-		struct work *w = take(&s->waiting);
+		struct work *w = take_next(s);
 
 		if (!w && s->ending)
 			break;

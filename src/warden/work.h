@@ -13,6 +13,7 @@ struct work {
 	void (*end)(struct work *w); /* frees it, when nobody will ask for it any more */
 	bool vm; /* a virtual machine's (warden/vm.h), not a seal */
 	bool quiet; /* ended by the worker: it does not come back */
+	bool waits; /* for somebody hostile: of such work there is always a worker that is not at it, if there are two */
 	int stop; /* atomic: set when it should give up soon */
 };
 

@@ -72,6 +72,9 @@ def test_what_is_around_a_machine(tier, clean):
             assert task["NoNewPrivs"] == "1" and task["Seccomp"] == "2", task
         for ns in ("mnt", "pid", "net", "ipc", "uts", "user"):
             assert os.readlink(proc / "ns" / ns) != os.readlink(f"/proc/self/ns/{ns}"), ns
+        # None of its files can become larger than the machine's memory or disk, and a little.
+        size = [line.split()[3:5] for line in (proc / "limits").read_text().splitlines() if line.startswith("Max file size")][0]
+        assert size[0] == size[1] != "unlimited", size
         # What it has open is nameless, or its own: no file of the host's by which it could reach others.
         for fd in (proc / "fd").iterdir():
             try:
@@ -193,6 +196,11 @@ def test_what_can_not_be_done_with_its_files_says_what_can(tier, clean):
     c = tier.checkpoint(b)
     for path in (f"/v1/sandboxes/{b['id']}/diff", f"/v1/checkpoints/{c['id']}/export"):
         assert "archive" in error(tier.d.get(path), 501, "unsupported")["remedy"]
+    assert error(tier.d.post("/v1/sandboxes", {**tier.fields, "image": "no-such"}), 404, "not_found")["remedy"]
+    # Its disk and its limits inside are what they were: a restore that says otherwise would only be counted otherwise.
+    for field, value in (("disk", "32M"), ("pids", 7), ("inodes", 5000)):
+        r = error(tier.d.post(f"/v1/checkpoints/{c['id']}/restore", {field: value}), 400, "invalid")
+        assert f"'{field}'" in r["message"], r
 
 
 def test_without_a_network_nothing_goes_out_and_servers_inside_are_reached(tier, clean):

@@ -3,7 +3,7 @@
  *
  *	net_peer HOST PORT     stdin to there, what comes to stdout; the end of stdin is told (exit 0)
  *	net_peer -q COUNT      so many questions by UDP in one go, never repeated; says how many were answered
- *	net_peer -l PORT       listens on loopback, says "listening"; each connection gets back what it sends, and then its end
+ *	net_peer -l PORT       listens on loopback, says "listening"; each connection gets back what it sends
  *
  * What fails is one word on stderr ("lookup", or an errno's name) and exit 1, also when the stream is reset behind bytes.
  */
@@ -72,8 +72,8 @@ static int talk(int fd)
 
 	if (fork() == 0) {
 		while ((n = read(0, data, sizeof(data))) > 0)
-			if (send(fd, data, (size_t)n, MSG_NOSIGNAL) != n) /* blocking: all of it, or the reader says why not */
-				_exit(1);
+			if (send(fd, data, (size_t)n, MSG_NOSIGNAL) != n)
+				_exit(1); /* the reader says why */
 		shutdown(fd, SHUT_WR);
 		_exit(0);
 	}
@@ -87,7 +87,8 @@ static int talk(int fd)
 static int echo(const char *port)
 {
 	static char data[65536];
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)atoi(port)) };
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+				 .sin_port = htons((uint16_t)atoi(port)) };
 	int l = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 
 	signal(SIGCHLD, SIG_IGN);
@@ -113,7 +114,8 @@ static int echo(const char *port)
 /* For the name echo.test, each by its own number. */
 static int ask(const char *times)
 {
-	unsigned char q[] = { 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 4, 'e', 'c', 'h', 'o', 4, 't', 'e', 's', 't', 0, 0, 1, 0, 1 }, got[512];
+	unsigned char got[512], q[] = { 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 4, 'e', 'c', 'h', 'o', 4, 't', 'e', 's', 't', 0,
+					0, 1, 0, 1 };
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0xc6120001), .sin_port = htons(53) };
 	int fd = socket(AF_INET, SOCK_DGRAM, 0), n = atoi(times), answered = 0;
 
@@ -125,7 +127,8 @@ static int ask(const char *times)
 			fail(errno);
 	}
 	/* Nothing for ten seconds, emulated or not: then no more will come. */
-	while (answered < n && poll(&(struct pollfd){ fd, POLLIN, 0 }, 1, 10000) == 1 && recv(fd, got, sizeof(got), 0) > 12)
+	while (answered < n && poll(&(struct pollfd){ fd, POLLIN, 0 }, 1, 10000) == 1 &&
+	       recv(fd, got, sizeof(got), 0) > 12)
 		answered += got[7] == 1;
 	printf("%d\n", answered);
 	return 0;

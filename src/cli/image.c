@@ -34,13 +34,16 @@ static int fetch_kernel(void)
 int cmd_image(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
+	const char *last = argc > 1 ? argv[argc - 1] : "";
 
-	if (argc == 2 && (!strcmp(what, "--help") || !strcmp(what, "-h"))) {
+	if (!strcmp(last, "--help") || !strcmp(last, "-h")) {
 		usage(stdout);
 		return 0;
 	}
 	if (argc == 2 && !strcmp(what, "vm-kernel"))
 		return fetch_kernel();
+	if (!strcmp(what, "vm-kernel"))
+		what = argv[2];
 	fprintf(stderr, "cloche: image: want vm-kernel%s%.60s%s; see `cloche image --help`\n", argc > 1 ? ", not '" : "", what,
 		argc > 1 ? "'" : "");
 	return 125;

@@ -37,6 +37,7 @@ static void add_row(struct table *t, const json_t *s, bool tenants)
 		table_add(t, show_str(s, "tenant"));
 	table_add(t, show_str(s, "state"));
 	table_add(t, show_str(s, "image"));
+	table_add(t, show_str(s, "isolation"));
 	table_addf(t, "%g", json_number_value(cpus));
 	table_add(t, text_size(show_u64(s, "memory"), tmp, sizeof(tmp)));
 	table_add(t, show_age(show_str(s, "created_at"), tmp, sizeof(tmp)));
@@ -47,16 +48,16 @@ static void add_row(struct table *t, const json_t *s, bool tenants)
 
 static int print(const json_t *list, bool tenants, struct err *e)
 {
-	static const char *const titles[] = { "ID",	"NAME", "STATE",   "IMAGE",   "CPUS",
-					      "MEMORY", "AGE",	"EXPIRES", "METADATA" };
-	static const char *const more[] = { "ID",   "NAME",   "TENANT", "STATE",   "IMAGE",
+	static const char *const titles[] = { "ID",   "NAME",	"STATE", "IMAGE",   "ISOLATION",
+					      "CPUS", "MEMORY", "AGE",	 "EXPIRES", "METADATA" };
+	static const char *const more[] = { "ID",   "NAME",   "TENANT", "STATE",   "IMAGE",   "ISOLATION",
 					    "CPUS", "MEMORY", "AGE",	"EXPIRES", "METADATA" };
 	AUTO(table_done) struct table t;
 	const json_t *s;
 	size_t i;
 
 	table_init(&t, tenants ? more : titles, tenants ? ARRAY_LEN(more) : ARRAY_LEN(titles),
-		   tenants ? 0xf0 << 1 : 0xf0);
+		   tenants ? 0x1e0 << 1 : 0x1e0);
 	json_array_foreach(list, i, s) add_row(&t, s, tenants);
 	return table_print(&t, e);
 }

@@ -330,8 +330,11 @@ int want_apply(json_t *body, int opt, const char *arg, struct err *e)
 {
 	int r;
 
-	if (opt == OPT_LATER)
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "not in this version");
+	if (opt == OPT_LATER) {
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "--seccomp and --cpu-time: not for a sandbox that stays, in this version");
+		err_remedy(e, "leave them out; `cloche run` has both");
+		return -EOPNOTSUPP;
+	}
 	r = apply(body, opt, arg, e);
 	return r < 0 ? err_wrap(e, r, "--%s", option_name(opt)) : 0;
 }

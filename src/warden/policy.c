@@ -48,8 +48,11 @@ static int open_below(const char *dir, const char *rest, uint64_t flags)
 
 static int refuse(struct err *e, int r, const char *what, const char *path)
 {
-	if (r == -ENOENT || r == -ENOTDIR)
-		return err_set(e, ERR_NOT_FOUND, r, "%s '%s': not there", what, path);
+	if (r == -ENOENT || r == -ENOTDIR) {
+		err_set(e, ERR_NOT_FOUND, r, "%s '%s': not there", what, path);
+		err_remedy(e, "look at its name, or make the folder on the daemon's machine");
+		return r;
+	}
 	if (r == -ELOOP || r == -EXDEV)
 		return err_set(e, ERR_DENIED, r, "%s '%s': symbolic links are not followed", what, path);
 	return err_sys(e, ERR_DENIED, r, "%s '%s'", what, path);

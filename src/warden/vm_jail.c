@@ -104,7 +104,9 @@ static int jail_spec(const struct machine *m, struct sandbox_spec *jail, struct 
 	jail->flags = SPEC_READ_ONLY | SPEC_JAIL | (m->spec.flags & SPEC_NET) | (m->accel == VM_KVM ? SPEC_KVM : 0);
 	jail->net = m->spec.net;
 	jail->limits = (struct spec_limits){
-		.memory = l->memory + MEMORY_OVER + vm_cpus(l) * MEMORY_OVER_CPU,
+		/* Twice: a clone's first write to a page that its template never had makes one of the template's memfd, too,
+		 * and that is charged to whoever made it. */
+		.memory = 2 * l->memory + MEMORY_OVER + vm_cpus(l) * MEMORY_OVER_CPU,
 		.disk = JAIL_DISK,
 		.cpu_milli = l->cpu_milli,
 		.pids = JAIL_PIDS,

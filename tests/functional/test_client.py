@@ -92,6 +92,10 @@ def test_an_unknown_option_is_one_line(daemon, command):
     assert "--nonsense" in host.one_line(daemon.cli(*command.split(), "--nonsense"))
 
 
+def test_an_option_that_only_run_has_says_so(daemon):
+    assert "cloche run" in host.one_line(daemon.cli("create", "--seccomp", "/dev/null"))
+
+
 @pytest.mark.parametrize("args", [("inspect",), ("exec",), ("exec", "x"), ("rm",), ("cp", "a"), ("cp", "a", "b"), ("pause",), ("stats",),
                                   ("token",), ("token", "eat"), ("completion", "tcsh"), ("ls", "more"), ("create", "word"),
                                   ("create", "--memory", "lots"), ("create", "--meta", "x"), ("exec", "--timeout", "x", "b", "--", "true"),
@@ -150,8 +154,8 @@ def test_ls_filters_and_escapes(daemon):
         assert b"\x1b" not in table.out and b"\t" not in table.out and "\u202e" not in table.text
         assert "\\x1b[31mred" in table.text
         lines = table.text.splitlines()
-        assert lines[0].split()[:4] == ["ID", "NAME", "STATE", "IMAGE"]
-        assert any(line.startswith(a) and "ls-a" in line and "running" in line for line in lines)
+        assert lines[0].split()[:5] == ["ID", "NAME", "STATE", "IMAGE", "ISOLATION"]
+        assert any(line.split()[:5] == [a, "ls-a", "running", "host", "container"] for line in lines)
         assert {x["id"] for x in daemon.cli("ls", "--json").json} >= {a, b}
         assert daemon.cli("pause", "ls-b").code == 0
         assert daemon.cli("ls", "--state", "paused", "-q").text.split() == [b]

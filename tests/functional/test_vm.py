@@ -100,6 +100,12 @@ def test_too_much_memory_is_oom(image):
     assert r.code == 137 and r.cause == "oom", r
 
 
+def test_all_memory_that_a_machine_shows_can_be_used(image):
+    """Each page that a clone is the first to write is a page of its template's memory, too: its jail has room for both."""
+    r = vm(image, "--json", "--memory", "448M", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=335M", "count=1")
+    assert r.code == 0 and r.json["usage"]["memory_peak"] > 335 << 20, r
+
+
 def test_a_full_disk_is_told_and_so_are_too_many_processes(image):
     r = vm(image, "--json", "--disk", "24M", "--pids", "16", "--", "sh", "-c",
            "(for i in $(seq 40); do sleep 5 & done) 2>/dev/null; dd if=/dev/zero of=big bs=1M 2>/dev/null")
@@ -201,6 +207,12 @@ def test_without_a_kernel_it_says_how_to_get_one(image, tmp_path):
         shutil.copy(BUILD / name, tmp_path / name)
     p = subprocess.run([tmp_path / "cloche", "run", "--isolation", "vm", "--image", image, "--", "true"], capture_output=True, timeout=BOOT)
     assert p.returncode == 125 and b"make vm-kernel" in p.stderr, p
+
+
+def test_the_command_that_fetches_a_kernel_explains_itself():
+    said = [subprocess.run([BUILD / "cloche", "image", "vm-kernel", word], capture_output=True, timeout=BOOT) for word in ("--help", "more")]
+    assert said[0].returncode == 0 and said[0].stdout.startswith(b"usage: cloche image vm-kernel"), said
+    assert said[1].returncode == 125 and b"not 'more'" in said[1].stderr, said
 
 
 def test_the_doctor_says_whether_machines_can_be_made(image, tmp_path):

@@ -562,8 +562,12 @@ static int new_machine(struct warden *w, const struct sandbox_spec *spec, struct
 int vm_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
 {
 	struct warden_sandbox *s;
-	int r = w->env.rootless ? err_set(e, ERR_UNSUPPORTED, -EPERM, "needs root in this version") : vm_ready(e);
+	int r = vm_ready(e);
 
+	if (r == 0 && w->env.rootless) {
+		r = err_set(e, ERR_UNSUPPORTED, -EPERM, "needs root in this version");
+		err_remedy(e, "run as root");
+	}
 	if (r == 0 && w->env.accel == ENV_ACCEL_KVM) {
 		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "KVM is not used by this version");
 		err_remedy(e, "set vm_accel to auto or tcg");

@@ -104,3 +104,19 @@ def test_a_checkpoint_goes_with_its_template_or_not_at_all(tier):
     n, = tier.restore(c)
     assert tier.sh(n, "cat word")["stdout"] == "word\n"
     tier.clean()
+
+
+def test_a_warden_that_dies_in_a_checkpoint_leaves_a_machine_that_can_have_another(tier):
+    b = tier.create()
+    tier.sh(b, "head -c 30000000 /dev/urandom > much; sha256sum much > sum; sync")
+    folder = pathlib.Path(tier.d.data) / "vm"
+    path = f"/v1/sandboxes/{b['id']}/checkpoints"
+    first = threading.Thread(target=lambda: tier.d.post(path, {}, timeout=150))
+    first.start()
+    eventually(lambda: any(f.stat().st_size for f in folder.glob("d-*.1")), LONG)  # QEMU writes there from now on
+    tier.d.kill9("warden")
+    first.join(150)
+    tier.sh(b, "echo later > later")
+    n, = tier.restore(tier.checkpoint(b))
+    assert tier.sh(n, "sha256sum -c sum && cat later")["stdout"] == "much: OK\nlater\n"
+    tier.clean()

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ASKS_MAX 128U
+#define ASKS_MAX 8U /* egress lets a sandbox have 32 connections for questions; the others wait in the socket */
 #define ASK_NS 10000000000ULL
 #define QUERY_MAX 1232U
 #define ANSWER_MAX 4096U
@@ -38,6 +38,7 @@ struct ask {
 struct guest_net {
 	int ep;
 	int way[STEER_SOCKETS];
+	bool full; /* no more questions are taken for now */
 	struct ask ask[ASKS_MAX];
 };
 
@@ -113,10 +114,20 @@ static bool take_stream(struct guest *g, int sock)
 	return true;
 }
 
-static void ask_end(struct ask *a)
+static void set_full(struct guest_net *n, bool full)
+{
+	struct epoll_event ev = { .events = full ? 0 : EPOLLIN, .data.u32 = STEER_DNS_UDP };
+
+	if (n->full != full && epoll_ctl(n->ep, EPOLL_CTL_MOD, n->way[STEER_DNS_UDP], &ev) == 0)
+		n->full = full;
+}
+
+/* Sooner or later of each: by an answer, by egress's patience, or because its stream was cut. */
+static void ask_end(struct guest_net *n, struct ask *a)
 {
 	fd_close(a->fd);
 	a->used = false;
+	set_full(n, false);
 }
 
 static struct ask *free_ask(struct guest_net *n, uint64_t now)
@@ -125,7 +136,7 @@ static struct ask *free_ask(struct guest_net *n, uint64_t now)
 		struct ask *a = &n->ask[i];
 
 		if (a->used && now > a->until)
-			ask_end(a);
+			ask_end(n, a);
 		if (!a->used)
 			return a;
 	}
@@ -166,15 +177,17 @@ static bool take_question(struct guest *g)
 {
 	struct guest_net *n = g->net;
 	uint64_t now = clock_mono_ns();
-	struct ask *a = free_ask(n, now), none = { 0 };
+	struct ask *a = free_ask(n, now);
 	_Alignas(struct cmsghdr) char control[256];
 	uint8_t query[QUERY_MAX];
 	struct iovec v = { query, sizeof(query) };
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
 	ssize_t len;
 
-	/* With too many under way it is read and forgotten: resolvers ask again. */
-	a = a ? a : &none;
+	if (!a) {
+		set_full(n, true);
+		return false;
+	}
 	a->len = 0;
 	a->have_at = false;
 	m.msg_name = &a->from;
@@ -182,7 +195,7 @@ static bool take_question(struct guest *g)
 	len = recvmsg(n->way[STEER_DNS_UDP], &m, MSG_DONTWAIT);
 	if (len < 0)
 		return false;
-	if (a == &none || len < DNS_HEAD || m.msg_flags & MSG_TRUNC)
+	if (len < DNS_HEAD || m.msg_flags & MSG_TRUNC)
 		return true;
 	note_at(a, &m);
 	a->until = now + ASK_NS;
@@ -215,7 +228,7 @@ static void answer(const struct guest_net *n, struct ask *a, size_t len)
 	sendmsg(n->way[STEER_DNS_UDP], &m, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static void take_answer(const struct guest_net *n, struct ask *a)
+static void take_answer(struct guest_net *n, struct ask *a)
 {
 	ssize_t k;
 	size_t want;
@@ -226,7 +239,7 @@ static void take_answer(const struct guest_net *n, struct ask *a)
 	if (k < 0 && errno == EAGAIN)
 		return;
 	if (k <= 0) {
-		ask_end(a);
+		ask_end(n, a);
 		return;
 	}
 	a->len += (size_t)k;
@@ -235,7 +248,7 @@ static void take_answer(const struct guest_net *n, struct ask *a)
 		return;
 	if (want >= DNS_HEAD && want <= ANSWER_MAX)
 		answer(n, a, want);
-	ask_end(a);
+	ask_end(n, a);
 }
 
 int net_serve(struct guest *g)

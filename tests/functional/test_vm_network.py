@@ -106,6 +106,10 @@ def test_what_a_name_leads_to_arrives_whole_both_ways(tier, box):
     assert {(s["name"], s["port"], s["verdict"]) for s in streams} == {("web.test", 80, "ok"), ("echo.test", 7, "ok")}, streams
 
 
+def test_no_question_is_lost_when_there_are_many_at_once(tier, box):
+    assert tier.sh(box, "/tmp/peer -q 100", timeout=LONG)["stdout"] == "100\n"
+
+
 def test_what_is_refused_is_refused_at_once_and_told(tier, box, w):
     before = w.web.requests[:], w.host.connections
     assert dial(tier, box, "git.test", 80) == "lookup"

@@ -6,10 +6,8 @@
 #include "driver/driver.h"
 #include "linux/cgroup.h"
 #include "linux/features.h"
+#include "linux/kvm.h"
 
-#include <fcntl.h>
-#include <linux/kvm.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 struct report {
@@ -22,7 +20,7 @@ struct report {
 	char run_error[300];
 	bool vm; /* what a machine needs is there */
 	struct err vm_error;
-	bool kvm; /* the kernel offers it; whether it works only a machine would show */
+	struct kvm_trial kvm; /* machines run with it when it works */
 };
 
 static const struct {
@@ -65,13 +63,6 @@ static void try_run(struct report *r)
 		snprintf(r->run_error, sizeof(r->run_error), "exit status %d", res.status);
 }
 
-static bool has_kvm(void)
-{
-	AUTO_CLOSE int fd = sys_openat(AT_FDCWD, "/dev/kvm", O_RDWR | O_CLOEXEC, 0);
-
-	return fd >= 0 && ioctl(fd, KVM_GET_API_VERSION, 0) == KVM_API_VERSION;
-}
-
 static void examine(struct report *r)
 {
 	struct cgroup_host h;
@@ -84,7 +75,7 @@ static void examine(struct report *r)
 	}
 	try_run(r);
 	r->vm = vm_ready(&r->vm_error) == 0;
-	r->kvm = has_kvm();
+	kvm_try(&r->kvm);
 }
 
 static unsigned count(const struct report *r, enum feature_state s)
@@ -99,6 +90,7 @@ static unsigned count(const struct report *r, enum feature_state s)
 static int print_json(const struct report *r)
 {
 	static const char *const states[] = { "ok", "missing", "optional_missing" };
+	static const char *const kvm[] = { [KVM_WORKS] = "works", [KVM_NESTED] = "nested", [KVM_ABSENT] = "absent", [KVM_DENIED] = "denied", [KVM_FAILS] = "fails" };
 	AUTO(buf_done) struct buf b = BUF_INIT(64 * KIB);
 	struct json j = JSON_INIT(&b);
 
@@ -129,8 +121,9 @@ static int print_json(const struct report *r)
 	jout_end(&j);
 	jout_object(&j, "vm");
 	jout_bool(&j, "ready", r->vm);
-	jout_str(&j, "accelerator", "tcg");
-	jout_bool(&j, "kvm", r->kvm);
+	jout_str(&j, "accelerator", r->kvm.state == KVM_WORKS ? "kvm" : "tcg");
+	jout_str(&j, "kvm", kvm[r->kvm.state]);
+	jout_str(&j, "why", r->kvm.why);
 	jout_str(&j, "error", r->vm ? NULL : r->vm_error.msg);
 	jout_str(&j, "remedy", r->vm || !r->vm_error.remedy[0] ? NULL : r->vm_error.remedy);
 	jout_end(&j);
@@ -186,8 +179,8 @@ static void print_table(const struct report *r)
 	else
 		printf("`cloche run` as uid %u: fails: %s\n", geteuid(), r->run_error);
 	if (r->vm)
-		printf("Virtual machines (--isolation vm): can be made here; emulated (TCG): %s.\n",
-		       r->kvm ? "KVM is there, but not used in this version" : "there is no KVM");
+		printf("Virtual machines (--isolation vm): can be made here; %s: %s.\n",
+		       r->kvm.state == KVM_WORKS ? "with KVM" : "emulated (TCG)", r->kvm.why);
 	else
 		printf("Virtual machines (--isolation vm): not here: %s%s%s\n", r->vm_error.msg, r->vm_error.remedy[0] ? "; " : "",
 		       r->vm_error.remedy);

@@ -55,6 +55,8 @@ struct daemon_start {
 	int life; /* readable when the supervisor is gone */
 	uid_t owner; /* who started the daemon: may use the unix socket */
 	char token[160]; /* an admin token to know from now on, "" = none */
+	bool kvm; /* machines run with KVM, or are refused: as far as the trial at the start tells */
+	const char *accel_why; /* one line, stays */
 	const uint8_t *secrets_key; /* what secrets_key_command wrote, NULL = there is none */
 	size_t secrets_key_len;
 };

@@ -126,7 +126,8 @@ static struct service_opts options(const struct serve *v)
 		.egress_place = v->start->egress_place,
 		.net = &c->network,
 		.audit_output = c->audit_output,
-		.kvm = !strcmp(c->vm_accel, "kvm"),
+		.kvm = v->start->kvm,
+		.accel_why = v->start->accel_why,
 		.secrets_key = v->start->secrets_key,
 		.secrets_key_len = v->start->secrets_key_len,
 	};

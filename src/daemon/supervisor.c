@@ -9,6 +9,7 @@
 #include "daemon/places.h"
 #include "daemon/ready.h"
 #include "daemon/restart.h"
+#include "linux/kvm.h"
 
 #include <poll.h>
 #include <sys/prctl.h>
@@ -45,6 +46,8 @@ struct supervisor {
 	sigset_t mask; /* as we were started */
 	uint8_t key[DAEMON_KEY]; /* of secrets, as the command gave it: each API process gets it */
 	size_t key_len;
+	bool kvm; /* see daemon.h */
+	char accel_why[160];
 	struct err failed; /* why it ends, when nobody told it to */
 	int result;
 };
@@ -91,6 +94,8 @@ _Noreturn static void api_child(struct supervisor *s, pid_t parent, int ready)
 		.ready = ready,
 		.life = s->life[0],
 		.owner = p->owner,
+		.kvm = s->kvm,
+		.accel_why = s->accel_why,
 		.secrets_key = s->key_len ? s->key : NULL,
 		.secrets_key_len = s->key_len,
 	};
@@ -534,6 +539,21 @@ static int begin(struct supervisor *s, struct err *e)
 	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "make a pipe") : 0;
 }
 
+/* What can be told of machines by who may not look: the warden decides for itself, when it makes the first. */
+static void try_kvm(struct supervisor *s)
+{
+	const char *accel = s->places.config.vm_accel;
+	struct kvm_trial t;
+
+	if (!strcmp(accel, "tcg")) {
+		snprintf(s->accel_why, sizeof(s->accel_why), "vm_accel is tcg");
+		return;
+	}
+	kvm_try(&t);
+	s->kvm = t.state == KVM_WORKS || !strcmp(accel, "kvm");
+	memcpy(s->accel_why, t.why, sizeof(s->accel_why));
+}
+
 int supervisor_run(const struct supervisor_opts *o, struct err *e)
 {
 	struct supervisor s = {
@@ -559,6 +579,8 @@ int supervisor_run(const struct supervisor_opts *o, struct err *e)
 	}
 	if (r == 0 && s.places.config.secrets_key_command[0])
 		r = key_command_run(s.places.config.secrets_key_command, KEY_COMMAND_MS, s.key, sizeof(s.key), &s.key_len, e);
+	if (r == 0)
+		try_kvm(&s);
 	if (r == 0)
 		r = begin(&s, e);
 	while (r == 0 && s.phase != OVER)

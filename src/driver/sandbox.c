@@ -116,7 +116,9 @@ void sandbox_enforced(const struct sandbox *s, const struct sandbox_spec *spec,
 	fn(arg, "isolation", s->driver->name);
 	if (s->driver == &vm_driver) {
 		/* All that follows is so inside, where the same warden made the sandbox. */
-		fn(arg, "machine", "QEMU without hardware acceleration, no network card, no default devices");
+		fn(arg, "machine",
+		   r->kvm ? "QEMU with KVM, no network card, no default devices, no machines inside" :
+			    "QEMU without hardware acceleration, no network card, no default devices");
 		fn(arg, "machine_jail",
 		   spec->flags & SPEC_NET ?
 			   "a container: user ids of its own, no capabilities, no_new_privs, two filters, the sandbox's way out" :

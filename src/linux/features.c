@@ -2,13 +2,13 @@
 #include "base/base.h"
 #include "base/sys.h"
 #include "linux/cgroup.h"
+#include "linux/kvm.h"
 #include "linux/landlock.h"
 #include "linux/mount.h"
 #include "linux/ns.h"
 #include "linux/steer.h"
 
 #include <linux/capability.h>
-#include <linux/kvm.h>
 #include <linux/seccomp.h>
 #include <stdarg.h>
 #include <sys/mman.h>
@@ -552,57 +552,16 @@ static int check_loop(struct feature *f)
 	return fd < 0 ? fd : 0;
 }
 
-#ifdef __x86_64__
-/* The page of the reset vector, with a halt where a processor starts. */
-static int kvm_memory(int vm)
-{
-	struct kvm_userspace_memory_region reg = { .guest_phys_addr = 0xfffff000U, .memory_size = 4096 };
-	unsigned char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (page == MAP_FAILED)
-		return -errno;
-	memset(page, 0xf4, 4096);
-	reg.userspace_addr = (uintptr_t)page;
-	return sys_ioctl(vm, KVM_SET_USER_MEMORY_REGION, &reg);
-}
-#endif
-
-/* To make a machine is not enough: there are hosts whose KVM fails only when one is to run. */
-static int child_kvm(void *arg)
-{
-	int fd = *(int *)arg, vm = sys_ioctl(fd, KVM_CREATE_VM, NULL), cpu = vm, r = 0;
-
-	if (vm >= 0)
-		cpu = sys_ioctl(vm, KVM_CREATE_VCPU, NULL);
-	if (cpu < 0)
-		return cpu;
-#ifdef __x86_64__
-	r = kvm_memory(vm);
-	if (r == 0)
-		r = sys_ioctl(cpu, KVM_RUN, NULL);
-	if (r == 0) {
-		const struct kvm_run *run = mmap(NULL, 4096, PROT_READ, MAP_SHARED, cpu, 0);
-
-		r = run == MAP_FAILED ? -errno : run->exit_reason == KVM_EXIT_HLT ? 0 : -EIO;
-	}
-#endif
-	return r;
-}
-
 static int check_kvm(struct feature *f)
 {
-	AUTO_CLOSE int fd = sys_openat(AT_FDCWD, "/dev/kvm", O_RDWR | O_CLOEXEC, 0);
-	int r = fd < 0 ? fd : in_child(child_kvm, &fd);
+	struct kvm_trial t;
 
-	if (r == 0) {
-		say(f, "a machine runs");
+	kvm_try(&t);
+	say(f, "%s", t.why);
+	if (t.state == KVM_WORKS || t.state == KVM_NESTED)
 		return 0;
-	}
-	say(f, "%s%s", fd < 0 ? "" : "/dev/kvm opens, but no machine runs: ", strerror(-r));
-	advise(f, fd == -EACCES
-			  ? "add the user to group kvm"
-			  : "needed only to make vm sandboxes fast: enable virtualization, or nested virtualization");
-	return r;
+	advise(f, "%s", t.remedy);
+	return t.state == KVM_ABSENT ? -ENOENT : t.state == KVM_DENIED ? -EACCES : -EIO;
 }
 
 struct steer_result {

@@ -39,7 +39,8 @@ struct service_opts {
 	int warden_place, egress_place; /* see daemon.h */
 	const struct net_conf *net; /* what the administrator says about networks */
 	bool audit_output;
-	bool kvm; /* machines are as fast as this host: the administrator says so, the warden holds it */
+	bool kvm; /* machines are as fast as this host: a trial or the administrator says so, the warden holds it */
+	const char *accel_why; /* what the trial said; NULL: nothing */
 	const void *secrets_key; /* from secrets_key_command, NULL = none; not needed after service_new */
 	size_t secrets_key_len;
 };

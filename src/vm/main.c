@@ -224,6 +224,15 @@ static int advance(struct vmm *v)
 	return 0;
 }
 
+/* QEMU stops a machine that KVM can not run any further, or whose disk is full, and waits for somebody to look at it. */
+static int check_goes(struct vmm *v)
+{
+	if (!v->machine.qmp.stopped || v->state == VMM_LOADED || v->state == VMM_STOPS || v->state == VMM_ENDED)
+		return 0;
+	return err_set(&v->e, ERR_UNSUPPORTED, -EIO, "QEMU has stopped the machine: %s",
+		       v->start.accel == VM_KVM ? "KVM can not run it, or its disk can not be written" : "its disk can not be written");
+}
+
 static int loop(struct vmm *v)
 {
 	int r = 0;
@@ -243,6 +252,8 @@ static int loop(struct vmm *v)
 			r = advance(v);
 		if (r == 0 && v->state != VMM_ENDED && extra[2].revents)
 			r = qmp_drain(&v->machine.qmp);
+		if (r == 0)
+			r = check_goes(v);
 		if (r == 0 && v->state != VMM_ENDED && extra[0].revents)
 			r = read_side(v);
 	}

@@ -51,6 +51,9 @@ static void add(struct args *a, const char *fmt, ...)
 #define BOARD_OPTS ",acpi=on,pit=on,pic=on,rtc=on,isa-serial=on"
 /* `max` is many times slower without hardware. With arat the guest needs no regular ticks: idle, it costs a fourth. */
 #define EMULATED "Nehalem-v1,+arat"
+/* No machines inside of machines, no counters of the host's: what is not needed can not be attacked, nor has it to be saved. */
+#define HOST_CPU "host,vmx=off,svm=off,pmu=off"
+#define KVM_OPTS BOARD_OPTS
 #define CONSOLE "ttyS0"
 
 /* Of the real processor, where a guest sees that: which it is, and what it can. */
@@ -85,6 +88,8 @@ static void add_clock(struct args *a, const struct qemu_opts *o)
 #define BOARD "virt"
 #define BOARD_OPTS ",gic-version=3,its=off"
 #define EMULATED "cortex-a57"
+#define HOST_CPU "host,pmu=off"
+#define KVM_OPTS ",gic-version=host,its=off"
 #define CONSOLE "ttyAMA0"
 
 static uint64_t processor(void)
@@ -103,7 +108,7 @@ void qemu_machine(const struct qemu_opts *o, char ret[QEMU_MACHINE])
 {
 	memset(ret, 0, QEMU_MACHINE);
 	if (o->accel == VM_KVM)
-		snprintf(ret, QEMU_MACHINE, BOARD BOARD_OPTS " kvm host %016llx%s 2", (unsigned long long)processor(), o->usr >= 0 ? " usr" : "");
+		snprintf(ret, QEMU_MACHINE, BOARD KVM_OPTS " kvm " HOST_CPU " %016llx%s 2", (unsigned long long)processor(), o->usr >= 0 ? " usr" : "");
 	else
 		snprintf(ret, QEMU_MACHINE, BOARD BOARD_OPTS " tcg " EMULATED "%s 2", o->usr >= 0 ? " usr" : "");
 }
@@ -114,9 +119,9 @@ static void add_machine(struct args *a, const struct qemu_opts *o)
 
 	add(a, "-M");
 	/* States are written without a description of themselves, and read so. */
-	add(a, BOARD BOARD_OPTS ",suppress-vmdesc=on%s", ram);
+	add(a, BOARD "%s,suppress-vmdesc=on%s", o->accel == VM_KVM ? KVM_OPTS : BOARD_OPTS, ram);
 	add(a, "-cpu");
-	add(a, "%s", o->accel == VM_KVM ? "host" : EMULATED);
+	add(a, "%s", o->accel == VM_KVM ? HOST_CPU : EMULATED);
 	add(a, "-accel");
 	/* Translated code is each machine's own memory: a small buffer is filled again when it is full. */
 	add(a, "%s", o->accel == VM_KVM ? "kvm" : "tcg,tb-size=" TB_MIB);

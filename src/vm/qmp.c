@@ -138,6 +138,10 @@ static bool take_event(struct qmp *q, size_t len)
 	n = qmp_member(q->line, len, "data", &data);
 	if (says(q->line, len, "event", "MIGRATION"))
 		q->migration = says(data, n, "status", "completed") ? 1 : says(data, n, "status", "failed") ? -1 : q->migration;
+	else if (says(q->line, len, "event", "STOP"))
+		q->stopped = true;
+	else if (says(q->line, len, "event", "RESUME"))
+		q->stopped = false;
 	return true;
 }
 

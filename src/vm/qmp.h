@@ -3,6 +3,7 @@
  * are only looked at for what they are, bounded in length and time; nothing of them is kept but a version and an error's text.
  */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,6 +17,7 @@ struct qmp {
 	char *line; /* QMP_LINE */
 	size_t len;
 	uint32_t id; /* of the last command */
+	bool stopped; /* the machine stands, as far as events tell: who did not ask for that has lost it */
 	int migration; /* what was told of it last: 0 nothing, 1 complete, -1 failed */
 };
 

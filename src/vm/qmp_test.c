@@ -61,6 +61,25 @@ TEST(a_greeting_tells_the_version_and_commands_their_answers)
 	close_qmp(&q, fd);
 }
 
+TEST(who_stops_and_goes_on_is_remembered_also_when_it_was_not_asked)
+{
+	struct err e = { 0 };
+	int fd[2];
+	struct qmp q = open_qmp(fd);
+
+	CHECK(!q.stopped);
+	say(fd[1], "{\"event\": \"STOP\", \"timestamp\": {\"seconds\": 1}}\r\n{\"return\": {}, \"id\": 1}\r\n");
+	CHECK_EQ(qmp_do(&q, -1, "stop", &e, "%s", ""), 0);
+	CHECK(q.stopped);
+	say(fd[1], "{\"event\": \"RESUME\"}\r\n{\"return\": {}, \"id\": 2}\r\n");
+	CHECK_EQ(qmp_do(&q, -1, "cont", &e, "%s", ""), 0);
+	CHECK(!q.stopped);
+	say(fd[1], "{\"event\": \"STOP\"}\r\n");
+	CHECK_EQ(qmp_drain(&q), 0);
+	CHECK(q.stopped);
+	close_qmp(&q, fd);
+}
+
 TEST(an_answer_to_another_question_a_line_without_end_and_silence_are_its_end)
 {
 	static char flood[QMP_LINE];

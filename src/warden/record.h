@@ -31,7 +31,7 @@ struct record {
 	char boot[40]; /* which boot of the machine pid and start are of */
 	uint64_t memory, io_bps;
 	uint32_t pids, cpu_milli;
-	uint32_t cgroup_version, filter_len, idmapped, zero; /* of the receipt */
+	uint32_t cgroup_version, filter_len, idmapped, kvm; /* of the receipt */
 	uint64_t disk, inodes; /* likewise */
 	uint64_t spec_tenant;
 	uint32_t spec_flags, layers; /* what a layer sealed from it has to say */

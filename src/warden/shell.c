@@ -5,6 +5,7 @@
 #include "linux/caps.h"
 #include "linux/mount.h"
 #include "warden/keep.h"
+#include "warden/skeleton.h"
 #include "warden/truth.h"
 
 #include <linux/prctl.h>
@@ -418,12 +419,15 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 	r = s.used ? 0 : take_place(v, &s, controllers, start->guard, e);
 	if (r < 0)
 		goto fail;
-	r = dev = v->rootless ? mount_clone_tree(devices, "", dev_attrs, -1) :
-				mount_clone(devices, "", dev_attrs, -1);
+	if (start->kvm)
+		r = dev = skeleton_devices_kvm(s.uid_base + start->kvm, (unsigned)dev_attrs);
+	else
+		r = dev = v->rootless ? mount_clone_tree(devices, "", dev_attrs, -1) :
+					mount_clone(devices, "", dev_attrs, -1);
 	if (r >= 0)
 		r = base = mount_clone(start->image->base, "", dev_attrs | MOUNT_ATTR_NODEV, -1);
 	if (r < 0) {
-		err_sys(e, ERR_UNSUPPORTED, r, "copy the device folder's mount");
+		err_sys(e, ERR_UNSUPPORTED, r, start->kvm ? "make a device folder with /dev/kvm" : "copy the device folder's mount");
 		goto fail;
 	}
 	r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);

@@ -63,6 +63,7 @@ struct shell_start {
 	_Alignas(16) char stack[NS_STACK_SIZE];
 	const struct image_host *image; /* whose dev and base are copied, in the caller's mount namespace */
 	struct ground *ground; /* to build on, taken over when valid; NULL = none */
+	uint32_t kvm; /* the id inside that gets a /dev/kvm of its own; 0 = nobody does */
 	unsigned cpus; /* pin it to as many, 0 = to none */
 	uint64_t cpu_mask; /* the ones */
 	const struct steer_rules *steer; /* the way out its network namespace is to have; NULL = none */

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/sys.h"
+#include "linux/mount.h"
 #include "linux/steer.h"
 
 #include <dirent.h>
@@ -291,15 +292,35 @@ static int fill_dev(int dev)
 		unsigned major, minor;
 	} nodes[] = { { "null", 1, 3 },	  { "zero", 1, 5 },    { "full", 1, 7 },
 		      { "random", 1, 8 }, { "urandom", 1, 9 }, { "tty", 5, 0 } };
-	mode_t old = umask(0);
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(nodes); i++)
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(nodes); i++) {
 		r = sys_mknodat(dev, nodes[i].name, S_IFCHR | 0666, (unsigned)makedev(nodes[i].major, nodes[i].minor));
+		/* Whatever the umask: that is all threads'. */
+		if (r == 0 && fchmodat(dev, nodes[i].name, 0666, 0) < 0)
+			r = -errno;
+	}
+	return r == 0 ? skeleton_link_devices(dev) : r;
+}
+
+int skeleton_devices_kvm(uint32_t owner, unsigned attrs)
+{
+	const struct mount_opt opts[] = { { "mode", "0755" }, { "size", "64k" }, { "nr_inodes", "32" }, { NULL, NULL } };
+	struct mount_attr last = { .attr_set = attrs };
+	AUTO_CLOSE int mnt = mount_new("tmpfs", opts, attrs & ~MOUNT_ATTR_RDONLY), dev = -1;
+	int r = mnt;
+
+	if (r >= 0)
+		r = dev = sys_openat(mnt, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	if (r >= 0)
+		r = fill_dev(dev);
 	if (r == 0)
-		r = skeleton_link_devices(dev);
-	umask(old);
-	return r;
+		r = sys_mknodat(dev, "kvm", S_IFCHR | 0600, (unsigned)makedev(10, 232));
+	if (r == 0)
+		r = sys_fchownat(dev, "kvm", owner, owner, AT_SYMLINK_NOFOLLOW);
+	if (r == 0)
+		r = sys_mount_setattr(mnt, "", AT_EMPTY_PATH, &last, sizeof(last));
+	return r < 0 ? r : TAKE_FD(mnt);
 }
 
 /* The agent's stepping stone: see agent/shell.c. */

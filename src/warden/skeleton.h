@@ -11,5 +11,10 @@ uint64_t skeleton_key(void);
 int skeleton_fill(int dir, bool devices, struct err *e);
 /* What a device folder holds besides the nodes: links, and places for pts and shm. */
 int skeleton_link_devices(int dev);
+/*
+ * A device folder of one sandbox's own, with a "kvm" that only @owner may open: a detached mount with @attrs, or -errno. Any
+ * thread's.
+ */
+int skeleton_devices_kvm(uint32_t owner, unsigned attrs);
 /* Removes @name below @dirfd with all it holds. Best effort: 0 or the first -errno. */
 int skeleton_remove(int dirfd, const char *name);

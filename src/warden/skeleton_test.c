@@ -4,6 +4,7 @@
 #include "base/test.h"
 
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 static struct err e;
@@ -51,6 +52,37 @@ TEST(a_skeleton_has_what_programs_expect_and_nothing_private)
 	}
 	CHECK_EQ(skeleton_remove(AT_FDCWD, path), 0);
 	CHECK_EQ(access(path, F_OK), -1);
+}
+
+TEST(a_device_folder_with_kvm_is_one_users_alone)
+{
+	const unsigned attrs = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
+	AUTO_CLOSE int dev = -1, null = -1;
+	struct stat st;
+
+	if (geteuid())
+		SKIP("root");
+	dev = skeleton_devices_kvm(123000, attrs);
+	CHECK(dev >= 0);
+	CHECK_EQ(fstatat(dev, "kvm", &st, AT_SYMLINK_NOFOLLOW), 0);
+	CHECK_EQ(st.st_mode, S_IFCHR | 0600);
+	CHECK_EQ(st.st_uid, 123000);
+	CHECK_EQ(st.st_gid, 123000);
+	CHECK(st.st_rdev == makedev(10, 232));
+	CHECK_EQ(mode_of(dev, "null"), S_IFCHR | 0666);
+	CHECK_EQ(mode_of(dev, "pts") & S_IFMT, S_IFDIR);
+	/* Its nodes work, and nobody adds to them. */
+	null = openat(dev, "null", O_RDWR | O_CLOEXEC);
+	CHECK_EQ(write(null, "x", 1), 1);
+	CHECK_EQ(sys_mknodat(dev, "more", S_IFCHR | 0600, (unsigned)makedev(1, 5)), -EROFS);
+	CHECK_EQ(sys_unlinkat(dev, "kvm", 0), -EROFS);
+	/* Another one is another folder. */
+	fd_close(TAKE_FD(null));
+	null = skeleton_devices_kvm(124000, attrs);
+	CHECK_EQ(fstatat(null, "kvm", &st, AT_SYMLINK_NOFOLLOW), 0);
+	CHECK_EQ(st.st_uid, 124000);
+	CHECK_EQ(fstatat(dev, "kvm", &st, AT_SYMLINK_NOFOLLOW), 0);
+	CHECK_EQ(st.st_uid, 123000);
 }
 
 TEST(a_fill_that_fails_says_so)

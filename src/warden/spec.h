@@ -22,6 +22,7 @@
 #define SPEC_VM 32U /* in a virtual machine of its own (docs/design/0011-vm.md); no mounts then */
 #define SPEC_FLAGS (SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE | SPEC_MEMORY | SPEC_NET | SPEC_VM)
 #define SPEC_JAIL (1U << 31) /* nobody may ask for it: what a machine runs in, whose mounts are ours */
+#define SPEC_KVM (1U << 30) /* likewise: a jail with a /dev/kvm */
 #define SPEC_VM_MEMORY (96ULL << 20) /* a machine's memory, at least */
 #define SPEC_VM_DISK (16ULL << 20) /* and its disk, when one is asked for */
 

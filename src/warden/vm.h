@@ -56,6 +56,7 @@ struct vm_template {
 	uint8_t key[SHA256_SIZE];
 	char name[VM_KEY_NAME];
 	enum vm_template_state state;
+	bool instead; /* as of a machine that waits for it */
 	bool failed; /* it is nobody's but those who have it: who asks next looks anew */
 	unsigned users; /* machines */
 	uint64_t used; /* when, last */
@@ -77,6 +78,8 @@ struct machine {
 	struct warden_sandbox *sandbox;
 	enum vm_stage stage;
 	enum vm_role role;
+	enum vm_accel accel;
+	bool instead; /* emulated, since with KVM its template did not come up */
 	struct sandbox_spec spec; /* as it was asked for */
 	struct vm_picture *picture;
 	struct vm_template *template; /* it stands on, or boots */
@@ -113,6 +116,8 @@ struct vms {
 	struct vm_picture *pictures;
 	struct vm_flat flat[VM_FLATS];
 	uint64_t swept;
+	enum vm_accel accel; /* of new machines; 0: not yet known */
+	char no_kvm[240]; /* why not KVM */
 	unsigned stored; /* templates since then */
 	bool cold; /* a test's wish: no templates */
 	bool kernel_known;
@@ -171,6 +176,19 @@ void vm_go_on(struct warden *w, struct machine *m);
 void vm_loads(struct warden *w, struct machine *m, uint64_t ns);
 void vm_tick(struct vms *v);
 
+/* --- vm_accel.c --- */
+/* Decides once how machines run: KVM where a trial shows that it works, unless told otherwise. Refuses what can not be. */
+int vm_accel_decide(struct warden *w, struct err *e);
+/* Refuses to go on with a state that needs what is not here. */
+int vm_accel_fits(const struct warden *w, enum vm_accel accel, struct err *e);
+/*
+ * @t did not boot. If it was to run with KVM, and the administrator leaves it to us: whoever waits for it, but for those with
+ * layers, waits for an emulated one now.
+ */
+void vm_accel_instead(struct warden *w, struct vm_template *t, const struct err *e);
+/* @t did, in some way. If it is such an emulated one: then it was KVM's fault, and no machine uses that any more. */
+void vm_accel_blame(struct warden *w, const struct vm_template *t);
+
 /* --- vm_done.c --- */
 /* A worker is done. */
 void vm_worked(struct warden *w, struct work *work);
@@ -200,7 +218,7 @@ uint32_t vm_cpus(const struct spec_limits *l);
 
 /* --- vm_template.c --- */
 /* What a machine of @spec is a clone of. @id: of the programs (vm_identity()). 0 or -ENOMEM. */
-int vm_key(const struct sandbox_spec *spec, const uint8_t id[SHA256_SIZE], const uint8_t root[SHA256_SIZE],
+int vm_key(const struct sandbox_spec *spec, enum vm_accel accel, const uint8_t id[SHA256_SIZE], const uint8_t root[SHA256_SIZE],
 	   const uint8_t usr[SHA256_SIZE], uint8_t ret[SHA256_SIZE]);
 /* So that it stays. */
 struct vm_template *vm_template_hold(struct warden *w, uint64_t tenant, const uint8_t key[SHA256_SIZE], struct err *e);

@@ -112,6 +112,7 @@ static void up(struct warden *w, struct machine *m, const struct vm_up *x)
 		return;
 	}
 	s->receipt.landlock_abi = x->landlock;
+	s->receipt.kvm = m->accel == VM_KVM;
 	s->receipt.uid_base = 0; /* nothing of ours belongs to anybody inside */
 	s->receipt.disk = m->spec.limits.disk;
 	s->receipt.inodes = m->spec.limits.inodes;

@@ -101,7 +101,7 @@ static int jail_spec(const struct machine *m, struct sandbox_spec *jail, struct 
 	snprintf(jail->workdir, sizeof(jail->workdir), "/tmp");
 	snprintf(jail->hostname, sizeof(jail->hostname), "vm");
 	jail->uid = jail->gid = VMM_UID;
-	jail->flags = SPEC_READ_ONLY | SPEC_JAIL | (m->spec.flags & SPEC_NET);
+	jail->flags = SPEC_READ_ONLY | SPEC_JAIL | (m->spec.flags & SPEC_NET) | (m->accel == VM_KVM ? SPEC_KVM : 0);
 	jail->net = m->spec.net;
 	jail->limits = (struct spec_limits){
 		/* Twice: a clone's first write to a page that its template never had makes one of the template's memfd, too,
@@ -178,7 +178,7 @@ static int say_start(struct warden *w, struct machine *m, struct vm_msg *msg, co
 	msg->version = VM_SIDE_VERSION;
 	msg->type = VM_START;
 	msg->start.role = m->role;
-	msg->start.accel = VM_TCG;
+	msg->start.accel = m->accel;
 	msg->start.memory_mib = (uint32_t)(m->spec.limits.memory / MIB);
 	msg->start.cpus = vm_cpus(&m->spec.limits);
 	msg->start.io_bps = m->spec.limits.io_bps;

@@ -305,8 +305,11 @@ static int wait_template(struct warden *w, struct machine *m, const uint8_t key[
 	if (!m->template)
 		return -EAGAIN;
 	m->stage = VM_WAITS;
-	if (m->template->state == VM_T_READY)
+	m->template->instead |= m->instead;
+	if (m->template->state == VM_T_READY) {
+		vm_accel_blame(w, m->template);
 		vm_go_on(w, m);
+	}
 	return 0;
 }
 
@@ -484,12 +487,12 @@ int vm_looked(struct warden *w, struct machine *m, struct err *e)
 	r = vm_identity(id, e);
 	if (r < 0)
 		return r;
-	r = vm_key(&m->spec, id, m->picture->root_id, m->picture->usr_id, key);
+	r = vm_key(&m->spec, m->accel, id, m->picture->root_id, m->picture->usr_id, key);
 	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "find a template") : wait_template(w, m, key, e);
 }
 
 /* What a layer says it stands on; and the size must be the one it was made with. */
-static int layer_key(struct warden *w, const struct machine *m, uint8_t ret[SHA256_SIZE], struct err *e)
+static int layer_key(struct warden *w, struct machine *m, uint8_t ret[SHA256_SIZE], struct err *e)
 {
 	const struct warden_sandbox *s = m->sandbox;
 	const char *id = s->layer[s->layers - 1];
@@ -512,6 +515,10 @@ static int layer_key(struct warden *w, const struct machine *m, uint8_t ret[SHA2
 		err_remedy(e, "ask for the same, or a policy that denies everything");
 		return -EINVAL;
 	}
+	m->accel = (enum vm_accel)meta.accel;
+	r = vm_accel_fits(w, m->accel, e);
+	if (r < 0)
+		return err_wrap(e, r, "layer '%s'", id);
 	memcpy(ret, meta.what.key, SHA256_SIZE);
 	return 0;
 }
@@ -552,6 +559,7 @@ static int new_machine(struct warden *w, const struct sandbox_spec *spec, struct
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a machine");
 	}
 	s->vm->sandbox = s;
+	s->vm->accel = w->vms->accel;
 	list(w->vms, s->vm);
 	if (w->layers)
 		layers_hold(w->layers, s->layer, s->layers);
@@ -568,15 +576,14 @@ int vm_create(struct warden *w, const struct sandbox_spec *spec, struct warden_s
 		r = err_set(e, ERR_UNSUPPORTED, -EPERM, "needs root in this version");
 		err_remedy(e, "run as root");
 	}
-	if (r == 0 && w->env.accel == ENV_ACCEL_KVM) {
-		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "KVM is not used by this version");
-		err_remedy(e, "set vm_accel to auto or tcg");
-	}
 	if (r < 0)
 		return err_wrap(e, r, "isolation 'vm'");
 	r = vm_open(w, e);
 	if (r < 0)
 		return r;
+	r = vm_accel_decide(w, e);
+	if (r < 0)
+		return err_wrap(e, r, "isolation 'vm'");
 	vm_first_sweep(w);
 	r = new_machine(w, spec, &s, e);
 	if (r < 0)
@@ -637,6 +644,7 @@ void vm_keep_ready(struct warden *w, const struct machine *like)
 		return;
 	s->vm->template = vm_template_get(w, like->spec.tenant, like->template->key, &e);
 	s->vm->role = VM_CLONE;
+	s->vm->accel = like->accel;
 	if (!s->vm->template || load(w, s->vm, &e) < 0) {
 		log_warn("no machine is kept ready: %s", e.msg);
 		sandbox_end(w, s, NULL);

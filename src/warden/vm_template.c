@@ -30,12 +30,12 @@
 #define IDLE_NS (300ULL * 1000000000ULL) /* then its memory is given back */
 #define BOOT_NS (120ULL * 1000000000ULL)
 
-int vm_key(const struct sandbox_spec *spec, const uint8_t id[SHA256_SIZE], const uint8_t root[SHA256_SIZE],
+int vm_key(const struct sandbox_spec *spec, enum vm_accel accel, const uint8_t id[SHA256_SIZE], const uint8_t root[SHA256_SIZE],
 	   const uint8_t usr[SHA256_SIZE], uint8_t ret[SHA256_SIZE])
 {
 	static const char what[] = "cloche template 1";
 	AUTO_FREE struct sandbox_spec *guest = calloc(2, sizeof(*guest));
-	uint64_t facts[] = { spec->tenant, VM_TCG, vm_cpus(&spec->limits), spec->limits.memory / MIB };
+	uint64_t facts[] = { spec->tenant, accel, vm_cpus(&spec->limits), spec->limits.memory / MIB };
 	struct sha256 s;
 
 	if (!guest)
@@ -171,6 +171,9 @@ void vm_template_fail(struct warden *w, struct vm_template *t, int r, const stru
 {
 	struct warden_sandbox *boots = TAKE_PTR(t->boots);
 
+	t->failed = true;
+	if (t->state == VM_T_BOOTS)
+		vm_accel_instead(w, t, e);
 	for (struct machine *m = w->vms->machines; m; m = m->next)
 		if (m->template == t && m->stage == VM_WAITS)
 			vm_fail(w, m, r, e);
@@ -179,7 +182,6 @@ void vm_template_fail(struct warden *w, struct vm_template *t, int r, const stru
 	drop_held(t);
 	/* Who waited still counts until it is told. Machines of an earlier warden stand on it: its key goes into their layers. */
 	t->state = VM_T_LOOKS;
-	t->failed = true;
 }
 
 /* The first of those who wait says what it is to be; templates have no layers. */
@@ -234,6 +236,7 @@ static int boot(struct warden *w, struct vm_template *t, const struct machine *l
 	}
 	m->sandbox = s;
 	m->role = VM_TEMPLATE;
+	m->accel = like->accel;
 	m->stage = VM_FORMATS;
 	m->picture = like->picture;
 	m->template = t;
@@ -261,7 +264,7 @@ static int still_same(const struct vm_template *t, const struct machine *like, s
 
 	if (r < 0)
 		return r;
-	r = vm_key(&like->spec, id, like->picture->root_id, like->picture->usr_id, key);
+	r = vm_key(&like->spec, like->accel, id, like->picture->root_id, like->picture->usr_id, key);
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "find a template");
 	if (!memcmp(key, t->key, sizeof(key)))
@@ -286,6 +289,7 @@ static void ready(struct warden *w, struct vm_template *t)
 	struct machine *next;
 
 	t->state = VM_T_READY;
+	vm_accel_blame(w, t);
 	for (struct machine *m = w->vms->machines; m; m = next) {
 		next = m->next;
 		if (m->template == t && m->stage == VM_WAITS)

@@ -36,7 +36,7 @@ static bool same(const struct sandbox_spec *s)
 	const struct sandbox_spec g = good();
 	uint8_t a[SHA256_SIZE], b[SHA256_SIZE];
 
-	return vm_key(&g, programs, root, usr, a) == 0 && vm_key(s, programs, root, usr, b) == 0 && !memcmp(a, b, sizeof(a));
+	return vm_key(&g, VM_TCG, programs, root, usr, a) == 0 && vm_key(s, VM_TCG, programs, root, usr, b) == 0 && !memcmp(a, b, sizeof(a));
 }
 
 TEST(what_is_one_sandboxs_own_makes_no_other_template)
@@ -75,10 +75,12 @@ TEST(whatever_a_guest_could_tell_apart_is_another_template)
 	OTHER(s.workdir[1] = 'x');
 	OTHER(s.flags |= SPEC_READ_ONLY);
 	OTHER(s.flags &= ~SPEC_NET; memset(&s.net, 0, sizeof(s.net)));
-	CHECK_EQ(vm_key(&g, programs, root, usr, a), 0);
-	CHECK_EQ(vm_key(&g, programs, root, root, b), 0);
+	CHECK_EQ(vm_key(&g, VM_TCG, programs, root, usr, a), 0);
+	CHECK_EQ(vm_key(&g, VM_TCG, programs, root, root, b), 0);
 	CHECK(memcmp(a, b, sizeof(a)));
-	CHECK_EQ(vm_key(&g, root, root, usr, b), 0);
+	CHECK_EQ(vm_key(&g, VM_KVM, programs, root, usr, b), 0);
+	CHECK(memcmp(a, b, sizeof(a)));
+	CHECK_EQ(vm_key(&g, VM_TCG, root, root, usr, b), 0);
 	CHECK(memcmp(a, b, sizeof(a)));
 }
 

@@ -75,6 +75,7 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 		.filter_len = rec->filter_len,
 		.uid_base = rec->uid_base,
 		.idmapped = rec->idmapped,
+		.kvm = rec->kvm,
 		.disk = rec->disk,
 		.inodes = rec->inodes,
 	};
@@ -242,13 +243,15 @@ static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct 
 	 */
 	if (spec->limits.io_bps)
 		controllers |= w->env.cgroups.have & CGROUP_BIT(CGROUP_IO);
-	else if (w->pool) {
+	/* So does a device that nobody else has. */
+	else if (w->pool && !(spec->flags & SPEC_KVM)) {
 		r = pool_take(w->pool, spec, ret, e);
 		if (r < 0 || !pool_limits_lifted(&ret->shell, &want))
 			return r;
 		pool_give_up(w->pool, ret);
 	}
 	w->start.image = &w->env.image;
+	w->start.kvm = spec->flags & SPEC_KVM ? spec->uid : 0;
 	w->start.cpus = truth_cpus(spec->limits.cpu_milli);
 	w->start.steer = spec->flags & SPEC_NET ? &spec->net : NULL;
 	r = shell_make(&w->env, &w->start, controllers, spec->uid, &ret->shell, e);
@@ -298,6 +301,7 @@ int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 		.cgroup_version = s->receipt.cgroup_version,
 		.filter_len = s->receipt.filter_len,
 		.idmapped = s->receipt.idmapped,
+		.kvm = s->vm && s->vm->accel == VM_KVM,
 		.disk = s->receipt.disk,
 		.inodes = s->receipt.inodes,
 		.spec_tenant = s->tenant,

@@ -218,8 +218,11 @@ def test_the_command_that_fetches_a_kernel_explains_itself():
 def test_the_doctor_says_whether_machines_can_be_made(image, tmp_path):
     p = subprocess.run([BUILD / "cloche", "doctor", "--json"], capture_output=True, timeout=BOOT)
     said = json.loads(p.stdout)["vm"]
-    assert said.pop("kvm") in (True, False)
-    assert said == {"ready": True, "accelerator": "tcg", "error": None, "remedy": None}, p
+    kvm, why = said.pop("kvm"), said.pop("why")
+    assert kvm in ("works", "nested", "absent", "denied", "fails") and why, p
+    assert said == {"ready": True, "accelerator": "kvm" if kvm == "works" else "tcg", "error": None, "remedy": None}, p
+    p = subprocess.run([BUILD / "cloche", "doctor"], capture_output=True, timeout=BOOT)
+    assert f"can be made here; {'with KVM' if kvm == 'works' else 'emulated (TCG)'}: {why}." in p.stdout.decode(), p
     shutil.copy(BUILD / "cloche", tmp_path / "cloche")
     p = subprocess.run([tmp_path / "cloche", "doctor"], capture_output=True, timeout=BOOT)
     assert b"make vm-kernel" in p.stdout, p

@@ -177,7 +177,7 @@ def test_files_go_in_and_out(tier, box):
 @pytest.mark.parametrize("cause, script", [
     ("oom", "x=a; while :; do x=$x$x; done"),
     ("disk", "dd if=/dev/zero of=big bs=1M"),
-    ("pids", "i=0; while [ $i -lt 80 ]; do sleep 1 & i=$((i+1)); done; wait; exit 1"),
+    ("pids", "i=0; while [ $i -lt 80 ]; do sleep 10 & i=$((i+1)); done; exit 1"),
     ("cpu", "while :; do :; done"),
 ])
 def test_what_is_beyond_a_limit_is_told(tier, box, cause, script):

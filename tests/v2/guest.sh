@@ -523,7 +523,7 @@ if [ -x $here/probe_p ] && begin "bombs stop at their limits"; then
 	end
 fi
 if begin "doctor --attack finds nothing open"; then
-	patience=150 # its bombs are slow when emulated
+	patience=300 # its bombs are slow when emulated
 	run $C doctor --attack
 	patience=60
 	rc_is 0

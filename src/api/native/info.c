@@ -81,6 +81,10 @@ void get_info(void *arg, struct http_req *q, const struct route *r)
 	jout_bool(&j, "network", true);
 	jout_bool(&j, "kvm", o->kvm);
 	jout_end(&j);
+	jout_object(&j, "machines");
+	jout_str(&j, "accelerator", o->kvm ? "kvm" : "tcg");
+	jout_str(&j, "why", o->accel_why ? o->accel_why : "");
+	jout_end(&j);
 	jout_object(&j, "limits");
 	jout_u64(&j, "cpu_milli", o->cpu_milli);
 	jout_u64(&j, "memory", o->memory);

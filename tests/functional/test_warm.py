@@ -17,14 +17,15 @@ def used(d, tenant="default"):
     ({"python": "1", "more": 1}, 400, "more"), ({"python": "x" * 65537}, 400, "python"), ("python", 400, "warm"),
     ({"cmd": ["/no/such"], "ready": "x"}, 422, "/no/such"), ({"cmd": ["sh", "-c", "echo out; echo why not >&2; exit 3"], "ready": "ready"}, 422, "ended with 3 before it was ready: why not"),
     ({"cmd": ["sh", "-c", "echo alone"], "ready": "ready"}, 422, "alone"), ({"cmd": ["sleep", "1000"], "ready": "x", "timeout": 0.3}, 422, "in time"),
-    ({"cmd": ["sh", "-c", "kill -9 $$"], "ready": "x"}, 422, "ended with 137"), ({"cmd": ["sh", "-c", "sleep 1000 >/dev/null 2>&1 </dev/null & echo ready"], "ready": "ready"}, 422, "ended"),
+    ({"cmd": ["sh", "-c", "kill -9 $$"], "ready": "x"}, 422, "ended with 137"), ({"cmd": ["sh", "-c", "sleep 1000 >/dev/null 2>&1 </dev/null & echo ready"], "ready": "ready"}, 422, "ended|outside"),
     ({"python": "import nothing_of_the_sort"}, 422, "ModuleNotFoundError: No module named 'nothing_of_the_sort'"), ({"python": "1 +"}, 422, "SyntaxError"),
     ({"python": "raise SystemExit(4)"}, 422, "ended with 4"), ({"python": "import time; time.sleep(100)", "timeout": 0.5}, 422, "in time"),
 ])
 def test_what_does_not_become_warm_is_told_why_and_leaves_nothing(d, warm, status, says):
     before = used(d)
     e = error(d.put("/v1/templates/w", {"warm": warm}), status, "invalid" if status == 400 else "refused")
-    assert says in e["message"], e
+    # One that ends as soon as it is ready may be met in the middle of that.
+    assert any(s in e["message"] for s in says.split("|")), e
     error(d.get("/v1/templates/w"), 404, "not_found")
     assert used(d) == before and d.get("/v1/sandboxes?tenant=*").json["sandboxes"] == [] and d.get("/v1/checkpoints").json["checkpoints"] == []
 

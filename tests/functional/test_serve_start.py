@@ -64,8 +64,11 @@ class Daemon:
 
     def child(self, name):
         for pid in host.children(self.p.pid):
-            if pathlib.Path("/proc", str(pid), "comm").read_text().strip() == name:
-                return pid
+            try:
+                if pathlib.Path("/proc", str(pid), "comm").read_text().strip() == name:
+                    return pid
+            except OSError:
+                pass  # it has ended meanwhile
         return 0
 
     @property

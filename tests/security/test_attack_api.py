@@ -1,6 +1,7 @@
 """A tenant, and the code in its sandbox, that mean harm to the daemon: what they may take is bounded, and nobody waits for them for ever."""
 import ctypes
 import fcntl
+import http.client
 import io
 import os
 import pathlib
@@ -115,11 +116,14 @@ def test_a_file_worker_that_was_stopped_from_inside_is_not_waited_for_for_ever(m
     def one(i):
         method, query, body = calls[i]
         time.sleep(0.05 * i)
-        return mallory.request(method, f"{PATH}/{box}/files?{query}", body, timeout=100)
+        try:
+            return mallory.request(method, f"{PATH}/{box}/files?{query}", body, timeout=100)
+        except http.client.IncompleteRead:
+            return None  # stopped in the middle of its answer, which is then cut
 
     first, *others = parallel(len(calls), one)
     error(first, 504, "timeout")
-    assert all(r.status in (200, 504) for r in others), others
+    assert all(r is None or r.status in (200, 504) for r in others), others
 
 
 def test_answers_nobody_reads_do_not_pile_up(d, mallory, victim, box):

@@ -25,9 +25,10 @@ static const struct program {
 	},
 	{
 		"exec bash --norc 2>&1",
-		"x=1; (while sleep 0.05; do echo tick >> /home/user/ticks; done) & bg=$!; echo ready\n",
+		"x=1; : > /home/user/ticks; (while sleep 0.05; do echo tick >> /home/user/ticks; done) & bg=$!; echo ready\n",
 		"ready",
-		{ "x=$((x + %d)); echo x=$x; kill -0 $bg && n=$(wc -l < /home/user/ticks); sleep 0.3; "
+		{ "x=$((x + %d)); echo x=$x; kill -0 $bg && n=$(wc -l < /home/user/ticks); i=0; "
+		  "until test $(wc -l < /home/user/ticks) -gt $n -o $i -gt 100; do sleep 0.1; i=$((i + 1)); done; "
 		  "test $(wc -l < /home/user/ticks) -gt $n && echo grows\n",
 		  "kill $bg; wait $bg; echo status $? of %d; jobs\n" },
 		{ "grows", "status 143 of %d" },

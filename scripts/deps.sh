@@ -43,7 +43,9 @@ if [ "$(id -u)" != 0 ]; then
 	fi
 	sudo=sudo
 fi
-echo "installing:$missing"
+# shellcheck disable=SC2086
+set -- $missing
+echo "installing $# Debian packages, which can take minutes:$missing"
 export DEBIAN_FRONTEND=noninteractive
 # shellcheck disable=SC2086
 {

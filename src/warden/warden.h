@@ -151,6 +151,7 @@ struct warden_compare {
 	const struct sandbox_spec *from_spec, *to_spec; /* image, tenant, kind of root; ->to_spec always */
 	unsigned flags; /* DIFF_* of warden/diff.h */
 	uint32_t max; /* entries, 0: all */
+	int out; /* without @ret_fd: a pipe's end to write to, which is copied */
 };
 int warden_compare(struct warden *w, const struct warden_compare *c, int *ret_fd, struct err *e);
 

@@ -29,6 +29,7 @@ struct guest {
 	struct carry carry;
 	struct warden *warden;
 	struct warden_sandbox *sandbox;
+	const struct sandbox_spec *spec; /* of it */
 	struct guest_group *group;
 	size_t ngroup;
 	struct guest_net *net; /* NULL: it has none */
@@ -63,6 +64,8 @@ int resume_resolver(const struct guest *g);
 int frames_to_agent(void *arg, struct carry_frame *f);
 int frames_from_agent(void *arg, struct carry_frame *f);
 int frames_group(struct guest *g, const struct mux *m); /* MUX_GROUP */
+/* Only of build/faulty, and only where it is told to: something else than what differs. */
+bool lie_changes(const struct guest *g, int fd);
 /* What the host hears of usage. */
 int guest_say_stat(struct guest *g);
 

@@ -169,7 +169,6 @@ static int start_one(struct pool *p, struct way *w, struct err *e)
 	w->start.ground = &ground;
 	w->start.keep_net = true;
 	w->start.steer = guessed && g.net ? &g.rules : NULL;
-	w->start.cpus = guessed ? g.cpus : 0;
 	w->start.image = p->img.base >= 0 ? &p->img : &p->env->image;
 	r = shell_make(p->env, &w->start, p->env->controllers, 0, &it.shell, e);
 	/* Who has no use for a network must not suffer from one that can not be made; who has is told when asking. */

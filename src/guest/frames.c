@@ -143,6 +143,8 @@ static int tell_changes(struct guest *g, const struct carry_frame *f)
 
 	if (r < 0 || x.flags & ~DIFF_FLAGS || !g->spec)
 		return -EBADMSG;
+	if (lie_changes(g, f->fds[0]))
+		return CARRY_TAKEN;
 	c.flags = x.flags;
 	c.max = x.max;
 	r = warden_compare(g->warden, &c, NULL, &e);
@@ -165,5 +167,10 @@ int frames_to_agent(void *arg, struct carry_frame *f)
 /* A verdict is made of what was used until then. */
 int frames_from_agent(void *arg, struct carry_frame *f)
 {
-	return f->f.type == FRAME_EXITED ? guest_say_stat(arg) : 0;
+	struct guest *g = arg;
+
+	if (f->f.type != FRAME_EXITED)
+		return 0;
+	g->look = true;
+	return guest_say_stat(g);
 }

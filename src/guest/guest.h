@@ -29,6 +29,7 @@ struct guest {
 	struct carry carry;
 	struct warden *warden;
 	struct warden_sandbox *sandbox;
+	const struct sandbox_spec *spec; /* of it */
 	struct guest_group *group;
 	size_t ngroup;
 	struct guest_net *net; /* NULL: it has none */

@@ -94,6 +94,7 @@ static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 		r = warden_create(g->warden, spec, &g->sandbox, &g->e);
 	if (r < 0)
 		return r;
+	g->spec = spec;
 	g->carry.uid = warden_receipt(g->sandbox)->uid_base + spec->uid;
 	g->carry.gid = warden_receipt(g->sandbox)->uid_base + spec->gid;
 	g->carry.ctl = warden_sock(g->sandbox);

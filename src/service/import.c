@@ -192,8 +192,11 @@ static void strip(const struct import *x, struct box_want *w, const struct told 
 	w->name[0] = w->key[0] = '\0';
 	w->timeout_ms = 0;
 	w->idle = (struct want_idle){ 0 };
-	w->spec->nmounts = w->spec->ntmpfs = 0;
 	secret_uses_done(&w->secrets);
+	/* What is inside of a machine is so for good: whoever restores it has what the settings say. */
+	if (w->spec->flags & SPEC_VM)
+		return;
+	w->spec->nmounts = w->spec->ntmpfs = 0;
 	w->spec->limits.inodes = 0;
 	w->spec->limits.io_bps = 0;
 	w->spec->flags |= SPEC_DISK;
@@ -235,6 +238,9 @@ static int read_manifest(struct import *x, struct box_want **ret, struct told *r
 	x->config = jout_done(&j) < 0 ? NULL : buf_take(&config);
 	if (!x->config)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
+	/* As a machine it has the place for one, which leads nowhere: what is restored could have none otherwise. */
+	if (net_want_on((*ret)->net) && (*ret)->spec->flags & SPEC_VM)
+		(*ret)->spec->flags |= SPEC_NET;
 	net_want_free((*ret)->net); /* what unpacks it needs none; who restores it is asked then whether it may have it */
 	(*ret)->net = NULL;
 	box = json_string_value(json_object_get(o, "sandbox_name"));

@@ -82,7 +82,7 @@ struct service {
 	uv_timer_t tick; /* TTLs, idle times, old spools; runs while there are any */
 	bool soon; /* it comes within a quarter of a second */
 	uint64_t pruned_ns;
-	unsigned comparing, children; /* under way: service/compare.h, service/tar_child.h */
+	unsigned comparing, children, hidden; /* under way: service/compare.h, tar_child.h, hidden.h */
 	bool draining; /* no more creates and execs */
 	struct adopt *adopting; /* finding again what was there */
 	char *scratch; /* SCRATCH bytes for reading output, used within one call only */

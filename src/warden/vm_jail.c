@@ -23,6 +23,7 @@
 #define JAIL_PIDS 64
 #define JAIL_DISK (4 * MIB)
 #define CPUS_MAX 16U
+#define CPUS_ANY 4U /* that any host gives a machine */
 #define LOG_MAX 4096
 #define LOG_READS 16U
 
@@ -61,6 +62,27 @@ uint32_t vm_cpus(const struct spec_limits *l)
 	uint32_t n = l->cpu_milli ? (l->cpu_milli + 999) / 1000 : here > 0 ? (uint32_t)here : 1;
 
 	return n < CPUS_MAX ? n : CPUS_MAX;
+}
+
+int vm_fits(const struct spec_limits *l, struct err *e)
+{
+	const long here = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+	/* Few more than there are do no harm, and a checkpoint may come from a larger host. */
+	const uint32_t cpus = here > (long)CPUS_MAX ? CPUS_MAX : here > (long)CPUS_ANY ? (uint32_t)here : CPUS_ANY;
+	const uint64_t memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+
+	if (l->cpu_milli > cpus * 1000U) {
+		err_set(e, ERR_REFUSED, -ERANGE, "cpus: a virtual machine has at most %u here, not %u", cpus, (l->cpu_milli + 999) / 1000);
+		err_remedy(e, "ask for at most %u; a container may ask for more than there are", cpus);
+		return -ERANGE;
+	}
+	if (l->memory > memory) {
+		err_set(e, ERR_REFUSED, -ERANGE, "memory: a virtual machine of %lluM is larger than this host, which has %lluM",
+			(unsigned long long)(l->memory / MIB), (unsigned long long)(memory / MIB));
+		err_remedy(e, "ask for less memory than that");
+		return -ERANGE;
+	}
+	return 0;
 }
 
 void vm_guest_spec(const struct sandbox_spec *from, struct sandbox_spec *to)

@@ -210,7 +210,7 @@ static int start_new(struct warden *w, struct vm_template *t, struct err *e)
 	x->template = t;
 	x->template_wanted = true;
 	memcpy(x->name, t->name, sizeof(x->name));
-	snprintf(x->part, sizeof(x->part), "%s.%d.part", t->name, (int)getpid());
+	snprintf(x->part, sizeof(x->part), "%s.part", t->name);
 	x->memory = m->spec.limits.memory / MIB * MIB;
 	x->size = m->spec.limits.disk;
 	x->inodes = m->spec.limits.inodes;
@@ -252,7 +252,7 @@ static int boot(struct warden *w, struct vm_template *t, const struct machine *l
 	}
 	t->users++;
 	t->boots = s;
-	vm_loads(w, m, BOOT_NS);
+	vm_loads(w, m, vm_accel_patience(w, m, BOOT_NS));
 	return 0;
 }
 
@@ -356,8 +356,12 @@ static int worked(struct warden *w, struct vm_template *t, struct vm_work *x, st
 		}
 		break;
 	case VM_NEW:
-		if (x->result == 0)
+		if (x->result == 0 && !x->found)
 			return formatted(w, t, x, e);
+		if (x->result == 0) {
+			took_over(t, x);
+			ready(w, t);
+		}
 		break;
 	case VM_STORE:
 		if (x->result == 0) {
@@ -382,7 +386,8 @@ void vm_template_worked(struct warden *w, struct vm_work *x)
 	int r;
 
 	if (!t) {
-		if (x->part[0])
+		/* What it boots with; and who could not lock the folder never had it. */
+		if (x->task == VM_NEW && x->result == 0 && !x->found)
 			tree_remove(x->dir, x->part);
 		vm_work_free(x);
 		return;

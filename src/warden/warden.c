@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define WORKERS 2
+#define WORKERS 6
 
 static void add(struct warden *w, struct warden_sandbox *s)
 {

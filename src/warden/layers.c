@@ -15,6 +15,8 @@
 
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
+#define LAYERS_TEMPLATES 64U
+
 enum verdict { UNKNOWN, GOOD, BAD };
 
 /* What of a layer tells that nothing was changed since it was compared. */
@@ -285,6 +287,26 @@ const struct manifest *layers_find(const struct layers *l, const char *id)
 	const struct layer *x = get(l, id);
 
 	return x ? &x->m : NULL;
+}
+
+unsigned layers_templates(const struct layers *l, uint64_t tenant, const uint8_t key[SHA256_SIZE], unsigned max)
+{
+	const uint8_t *seen[LAYERS_TEMPLATES];
+	unsigned n = 0;
+
+	max = max < LAYERS_TEMPLATES ? max : LAYERS_TEMPLATES;
+	for (size_t i = 0; n < max && i < l->count; i++) {
+		const struct layer *x = l->by_id[i];
+		unsigned k = 0;
+
+		if (!(x->m.flags & SPEC_VM) || x->m.tenant != tenant || !memcmp(x->key, key, sizeof(x->key)))
+			continue;
+		while (k < n && memcmp(seen[k], x->key, sizeof(x->key)))
+			k++;
+		if (k == n)
+			seen[n++] = x->key;
+	}
+	return n;
 }
 
 bool layers_of_template(const struct layers *l, const uint8_t *key, size_t len)

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define PINNED_MAX 32U /* templates that the layers of one tenant stand on */
 #define LONG_CHAIN 12U /* disks of a machine that a layer would be made into: from there on they are joined */
 
 void seal_disk_done(struct seal_disk *d)
@@ -236,6 +237,16 @@ static int give_disks(struct warden *w, struct machine *m, struct seal_source *f
 	return 0;
 }
 
+/* A template stays for as long as a layer stands on it, and is in no quota: so there are only so many. */
+static int check_templates(struct warden *w, const struct warden_sandbox *s, struct err *e)
+{
+	if (layers_templates(w->layers, s->tenant, s->vm->template->key, PINNED_MAX) < PINNED_MAX)
+		return 0;
+	err_set(e, ERR_REFUSED, -EDQUOT, "the tenant's checkpoints are of %u kinds of virtual machines, as many as may be", PINNED_MAX);
+	err_remedy(e, "delete those of machines of other images, sizes or settings, or of earlier versions of cloche");
+	return -EDQUOT;
+}
+
 int vm_seal_begin(struct warden *w, struct warden_sandbox *s, struct seal_source *from, struct err *e)
 {
 	struct machine *m = s->vm;
@@ -245,7 +256,9 @@ int vm_seal_begin(struct warden *w, struct warden_sandbox *s, struct seal_source
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "a machine that was booted without a template can not be sealed");
 	if (m->dead)
 		return err_set(e, ERR_LOST, -EPIPE, "the machine has ended");
-	r = choose(w, s, from, e);
+	r = check_templates(w, s, e);
+	if (r == 0)
+		r = choose(w, s, from, e);
 	if (r == 0)
 		r = give_disks(w, m, from, e);
 	if (r < 0) {

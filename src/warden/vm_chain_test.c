@@ -98,6 +98,8 @@ static void one_close(struct one *x)
 	CHECK_EQ(tree_remove(AT_FDCWD, x->path), 0);
 }
 
+static uint8_t key[SHA256_SIZE]; /* of the template, behind "key" */
+
 /* What a machine would have written. */
 static void write_saved(int meta, int pages)
 {
@@ -105,6 +107,7 @@ static void write_saved(int meta, int pages)
 	struct vm_meta m = { .what.key = "key", .memory_mib = MEMORY / MIB };
 	struct err e = { 0 };
 
+	m.what.key[3] = key[3];
 	must(meta_save(meta, &m, "", "", &e) == 0);
 	must(fd_write_all(pages, &h, sizeof(h)) == 0);
 }
@@ -249,5 +252,32 @@ TEST(a_save_that_fails_leaves_no_disk_and_anothers_answer_is_not_taken_for_it)
 	x.m->sandbox = &x.s;
 	CHECK_EQ(vm_own_find(&x.w, &x.s, &rec), 0);
 	CHECK(x.m->nown == 3 && x.m->own[2].number == 23 && x.m->next_disk == 24);
+	one_close(&x);
+}
+
+TEST(layers_of_one_tenant_stand_on_so_many_templates_and_those_stay)
+{
+	static struct one x;
+	struct err e = { 0 };
+	char id[ID_SIZE];
+
+	one_open(&x);
+	x.s.tenant = 7;
+	for (unsigned i = 0; i < 32; i++) {
+		put_id(id, i);
+		key[3] = x.t.key[3] = (uint8_t)(i + 1);
+		CHECK_EQ(seal(&x, id, SAVES), 0);
+	}
+	/* Of the same kind there may be more, and another tenant's are its own. */
+	put_id(id, 32);
+	CHECK_EQ(seal(&x, id, SAVES), 0);
+	key[3] = x.t.key[3] = 100;
+	put_id(id, 33);
+	CHECK_EQ(warden_seal(&x.w, &x.s, id, WARDEN_WITH_MEMORY, NULL, &e), -EDQUOT);
+	CHECK(!layers_of_template(x.w.layers, x.t.key, 16));
+	x.s.tenant = 8;
+	CHECK_EQ(seal(&x, id, SAVES), 0);
+	CHECK(layers_of_template(x.w.layers, x.t.key, 16));
+	memset(key, 0, sizeof(key));
 	one_close(&x);
 }

@@ -143,6 +143,8 @@ static int tell_changes(struct guest *g, const struct carry_frame *f)
 
 	if (r < 0 || x.flags & ~DIFF_FLAGS || !g->spec)
 		return -EBADMSG;
+	if (lie_changes(g, f->fds[0]))
+		return CARRY_TAKEN;
 	c.flags = x.flags;
 	c.max = x.max;
 	r = warden_compare(g->warden, &c, NULL, &e);

@@ -60,6 +60,8 @@ int resume_as(struct guest *g, const struct mux_resume *who, struct err *e);
 int frames_to_agent(void *arg, struct carry_frame *f);
 int frames_from_agent(void *arg, struct carry_frame *f);
 int frames_group(struct guest *g, const struct mux *m); /* MUX_GROUP */
+/* Only of build/faulty, and only where it is told to: something else than what differs. */
+bool lie_changes(const struct guest *g, int fd);
 /* What the host hears of usage. */
 int guest_say_stat(struct guest *g);
 

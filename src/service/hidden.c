@@ -2,8 +2,8 @@
 #include "base/base.h"
 #include "service/box_impl.h"
 
-#define AT_ONCE_TENANT 6U
-#define AT_ONCE 24U
+#define AT_ONCE_TENANT 8U
+#define AT_ONCE 32U
 
 struct hidden {
 	struct service *s;

@@ -10,7 +10,7 @@ struct sluice {
 	struct sluice_opts o;
 	int from, to;
 	uv_poll_t in, out;
-	uv_timer_t timer;
+	uv_timer_t timer, all;
 	unsigned handles;
 	uint64_t bytes;
 	size_t at, len; /* of ->buf */
@@ -34,6 +34,7 @@ void sluice_free(struct sluice *x)
 	uv_close((uv_handle_t *)&x->in, on_closed);
 	uv_close((uv_handle_t *)&x->out, on_closed);
 	uv_close((uv_handle_t *)&x->timer, on_closed);
+	uv_close((uv_handle_t *)&x->all, on_closed);
 	/* The loop does not know them any more. */
 	fd_close(x->from);
 	fd_close(x->to);
@@ -134,11 +135,14 @@ int sluice_open(uv_loop_t *loop, int from, const struct sluice_opts *o, struct s
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		abort();
-	*x = (struct sluice){ .o = *o, .from = from, .to = pipes[1], .handles = 3 };
+	*x = (struct sluice){ .o = *o, .from = from, .to = pipes[1], .handles = 4 };
 	if (fd_set_nonblock(x->to) < 0 || uv_poll_init(loop, &x->in, x->from) < 0 ||
-	    uv_poll_init(loop, &x->out, x->to) < 0 || uv_timer_init(loop, &x->timer) < 0)
+	    uv_poll_init(loop, &x->out, x->to) < 0 || uv_timer_init(loop, &x->timer) < 0 ||
+	    uv_timer_init(loop, &x->all) < 0)
 		abort(); /* both are pipes, and new: this can not be */
-	x->in.data = x->out.data = x->timer.data = x;
+	x->in.data = x->out.data = x->timer.data = x->all.data = x;
+	if (o->all_ms)
+		uv_timer_start(&x->all, on_late, o->all_ms, 0);
 	wait_next(x);
 	*ret = x;
 	*ret_fd = pipes[0];

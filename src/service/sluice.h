@@ -11,6 +11,7 @@ struct sluice;
 struct sluice_opts {
 	uint64_t max; /* bytes; past it the stream is cut */
 	uint64_t silent_ms; /* so long without a byte from where it comes, and it is cut */
+	uint64_t all_ms; /* so long in all, and it is cut; 0: for ever */
 	uint64_t unread_ms; /* so long without room where it goes, and nobody is thought to read */
 	void (*over)(void *arg); /* once, at the end; not from within a call here. The sluice is gone then */
 	void *arg;

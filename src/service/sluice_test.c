@@ -84,6 +84,30 @@ TEST(silence_is_the_end)
 	CHECK_EQ(k.overs, 1);
 }
 
+TEST(a_stream_without_an_end_is_the_end_after_so_long)
+{
+	const struct sluice_opts o = { .max = UINT64_MAX, .silent_ms = 60000, .unread_ms = 60000, .all_ms = 50, .over = over };
+	static char data[4096];
+	int pipes[2];
+
+	memset(&k, 0, sizeof(k));
+	uv_loop_init(&k.loop);
+	CHECK_EQ(pipe2(pipes, O_CLOEXEC), 0);
+	k.from = pipes[1];
+	CHECK_EQ(sluice_open(&k.loop, pipes[0], &o, &k.x, &k.to), 0);
+	fd_set_nonblock(k.from);
+	fd_set_nonblock(k.to);
+	while (!k.overs) {
+		ssize_t n = write(k.from, data, sizeof(data));
+
+		(void)n;
+		uv_run(&k.loop, UV_RUN_NOWAIT);
+		n = read(k.to, data, sizeof(data));
+	}
+	end();
+	CHECK_EQ(k.overs, 1);
+}
+
 TEST(a_reader_that_is_gone_ends_it_at_once)
 {
 	CHECK(begin(10, 60000, 60000));

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #define SILENT_MS 120000 /* emulated, it may compare large files that turn out to be the same */
+#define ALL_MS 3600000 /* as much as a disk of 64G takes at the port's speed */
 #define UNREAD_MS 600000 /* as warden/diff_out.c */
 /* A file's bytes are told for each of its names; so many times its disk a guest may tell, and its lists. */
 #define TIMES 16U
@@ -70,7 +71,12 @@ static void tell(struct asking *a)
 
 static int ask(struct asking *a, struct box *b, struct err *e)
 {
-	struct sluice_opts o = { .max = a->max, .silent_ms = SILENT_MS, .unread_ms = UNREAD_MS, .over = over, .arg = a };
+	const struct sluice_opts o = { .max = a->max,
+				       .silent_ms = SILENT_MS,
+				       .unread_ms = UNREAD_MS,
+				       .all_ms = ALL_MS,
+				       .over = over,
+				       .arg = a };
 	AUTO_CLOSE int from = -1, to = -1;
 	uint8_t out[16];
 	long len = frame_changes_encode(&a->what, out, sizeof(out));

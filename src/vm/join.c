@@ -33,18 +33,21 @@ static int end(struct vmm *v, int r, const struct err *e)
 	return 0;
 }
 
-/* What waits is begun, as long as there is nothing to do about it. */
+/* What waits is begun, as long as there is nothing to wait for. */
 static int begin_all(struct vmm *v)
 {
 	int r = 0;
 
 	while (r == 0 && v->join.id && !v->machine.joins) {
 		struct err e = { 0 };
-		int begun = begin(v, &e);
+		int done = begin(v, &e);
 
-		if (begun == 0)
+		/* It may be over before QEMU has even answered; then nothing would wake us. */
+		if (done == 0)
+			done = machine_joined(&v->machine, &e);
+		if (done == 0)
 			break;
-		r = end(v, begun, &e);
+		r = end(v, done, &e);
 	}
 	return r;
 }

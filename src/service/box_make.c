@@ -208,6 +208,19 @@ void box_stand(struct box *b)
 
 /* --- create --- */
 
+/* How machines run is known for sure once one was made. */
+static void on_machines(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct service *s = arg;
+
+	(void)e;
+	if (r < 0 || a->rep->arg == MSG_MACHINES_UNKNOWN)
+		return;
+	s->o.kvm = a->rep->arg == MSG_MACHINES_KVM;
+	snprintf(s->accel_why, sizeof(s->accel_why), "%.159s", a->rep->msg);
+	s->o.accel_why = s->accel_why;
+}
+
 static void on_created(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
 	struct box *b = arg;
@@ -217,6 +230,8 @@ static void on_created(void *arg, int r, const struct wlink_answer *a, const str
 	/* From here on the warden knows that somebody stands on it. */
 	if (spec->layers)
 		layer_drop(b->service, spec->layer[spec->layers - 1]);
+	if (spec->flags & SPEC_VM)
+		wlink_call(b->service->warden, WARDEN_MACHINES, 0, 0, NULL, on_machines, b->service);
 	if (e)
 		why = *e;
 	if (r == 0 && b->state != BOX_MAKING) { /* given up meanwhile */

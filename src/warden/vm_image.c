@@ -4,6 +4,7 @@
  * only read it.
  */
 #include "base/base.h"
+#include "base/log.h"
 #include "base/sha256.h"
 #include "base/sys.h"
 #include "warden/vm_files.h"
@@ -252,6 +253,7 @@ int vm_image(const char *key, int dir, struct vm_pace *p, int *ret, uint8_t ret_
 			return err_sys(e, ERR_INTERNAL, r, "lock %s", folder);
 		fd = sys_openat(cache, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
 		if (fd == -ENOENT) {
+			log_info("image '%s': making a disk image of it for virtual machines", key);
 			r = make(cache, folder, name, dir, p, e);
 			fd = r < 0 ? -1 : sys_openat(cache, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
 		}

@@ -250,6 +250,8 @@ static int boot(struct warden *w, struct vm_template *t, const struct machine *l
 		sandbox_end(w, s, NULL);
 		return r;
 	}
+	log_info("booting the first virtual machine of a kind: image '%s', %lluM, %u CPUs", like->spec.image,
+		 (unsigned long long)(like->spec.limits.memory / MIB), vm_cpus(&like->spec.limits));
 	t->users++;
 	t->boots = s;
 	vm_loads(w, m, vm_accel_patience(w, m, BOOT_NS));

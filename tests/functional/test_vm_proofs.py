@@ -313,10 +313,12 @@ END = frame(4, struct.pack("<IIBQQQ", 0, 0, 0, 1, 0, 0) + text(b""))
 
 
 def test_whatever_a_guest_tells_of_its_files_is_met_with_a_refusal(evil):
-    """Its faulty cloche-guest tells what a file says: against the image that goes to the daemon, else into a mirror."""
+    """
+    Its faulty cloche-guest tells what a file says: against the image that goes to the daemon, else into a mirror. There are more of
+    those than may be at once, so that one that stayed would be noticed.
+    """
     b, other = evil.create(user="root"), evil.create()
     image, mirror = "?from=image", f"?from=sandbox:{other['id']}"
-    machines = len(programs(evil.d.pid, "cloche-vmm"))
 
     def told(stream, query):
         evil.call("PUT", b, "/files?path=/tmp/what-differs", stream)
@@ -336,6 +338,5 @@ def test_whatever_a_guest_tells_of_its_files_is_met_with_a_refusal(evil):
         assert r.status == 422 and r.json["error"]["code"] == "refused", (bad, r)
     evil.sh(b, "rm /tmp/what-differs")
     assert evil.d.get(f"/v1/sandboxes/{b['id']}/diff", timeout=150).json["entries"] == []
-    eventually(lambda: len(programs(evil.d.pid, "cloche-vmm")) <= machines, LONG)
     evil.delete(b, other)
     assert json.loads(evil.d.get("/healthz").body)["status"] == "ok"

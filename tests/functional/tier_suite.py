@@ -88,7 +88,12 @@ def test_a_sandbox_says_what_it_is(tier, box):
     assert box["enforced"]["isolation"] == tier.name and ("machine" in box["enforced"]) == (tier.name == "vm")
     listed = tier.d.get("/v1/sandboxes?metadata.kept=yes").json["sandboxes"]
     assert [(b["id"], b["isolation"]) for b in listed] == [(box["id"], tier.name)]
-    assert tier.name in tier.d.get("/v1/info").json["isolation"]
+    info = tier.d.get("/v1/info").json
+    assert tier.name in info["isolation"]
+    if tier.name == "vm":  # one was made: so it is known how
+        how = info["machines"]
+        assert (how["accelerator"] == "kvm") == info["features"]["kvm"] == ("with KVM" in box["enforced"]["machine"]), (how, box)
+        assert how["why"] and "not known" not in how["why"], how
 
 
 def test_an_exec_has_all_that_was_asked_for(tier, box):

@@ -112,8 +112,14 @@ int machine_join(struct machine *m, uint32_t base, struct err *e)
 
 int machine_joined(struct machine *m, struct err *e)
 {
+	int r;
+
 	if (!m->joins)
 		return 1;
+	/* What tells of its end may have come right behind an answer, and then nothing more comes. */
+	r = m->qmp.job ? 0 : qmp_drain(&m->qmp);
+	if (r < 0)
+		return err_set(e, ERR_LOST, r, "join the machine's disks: QEMU has ended");
 	if (!m->qmp.job)
 		return 0;
 	m->joins = false;

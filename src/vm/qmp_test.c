@@ -92,6 +92,13 @@ TEST(a_job_is_over_when_that_is_told_also_in_the_middle_of_another_answer)
 	say(fd[1], "{\"event\": \"BLOCK_JOB_COMPLETED\", \"data\": {\"device\": \"join\", \"len\": 8}}\r\n{\"return\": {}, \"id\": 2}\r\n");
 	CHECK_EQ(qmp_do(&q, -1, "remove-fd", &e, "%s", ""), 0);
 	CHECK_EQ(q.job, 1);
+	/* Behind an answer it is not lost, and needs nothing more to come. */
+	q.job = 0;
+	say(fd[1], "{\"return\": {}, \"id\": 3}\r\n{\"event\": \"BLOCK_JOB_COMPLETED\", \"data\": {\"device\": \"join\"}}\r\n");
+	CHECK_EQ(qmp_do(&q, -1, "block-stream", &e, "%s", ""), 0);
+	CHECK_EQ(q.job, 0);
+	CHECK_EQ(qmp_drain(&q), 0);
+	CHECK_EQ(q.job, 1);
 	say(fd[1], "{\"event\": \"BLOCK_JOB_COMPLETED\", \"data\": {\"device\": \"join\", \"error\": \"No space left on device\"}}\r\n");
 	CHECK_EQ(qmp_drain(&q), 0);
 	CHECK_EQ(q.job, -1);

@@ -167,5 +167,10 @@ int frames_to_agent(void *arg, struct carry_frame *f)
 /* A verdict is made of what was used until then. */
 int frames_from_agent(void *arg, struct carry_frame *f)
 {
-	return f->f.type == FRAME_EXITED ? guest_say_stat(arg) : 0;
+	struct guest *g = arg;
+
+	if (f->f.type != FRAME_EXITED)
+		return 0;
+	g->look = true;
+	return guest_say_stat(g);
 }

@@ -23,7 +23,7 @@ struct vm_meta {
 	uint32_t tsc_khz; /* x86: how fast the processor counted. Another speed is another machine */
 	uint32_t accel, memory_mib, cpus;
 	uint32_t epoch; /* of the port's messages */
-	uint32_t flags; /* VM_NET */
+	uint32_t way; /* what the guest knows of its way out: VM_WAY_* */
 	uint64_t carry_len, state_len;
 	struct vm_what what;
 };

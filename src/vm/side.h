@@ -1,6 +1,6 @@
 /*
  * What the warden and cloche-vmm say to each other: SOCK_SEQPACKET, cloche-vmm's stdin. Each message is one struct vm_msg
- * (START: and the sandbox's spec behind it), with descriptors. docs/design/0011-vm.md tells the story.
+ * (START: and the sandbox's spec behind it; STEER: and rules), with descriptors. docs/design/0011-vm.md tells the story.
  *
  * The warden treats what comes from cloche-vmm as a stranger's: that shares its jail with QEMU. What a message does not use
  * is zero.
@@ -15,6 +15,7 @@
 #define VM_SIDE_VERSION 3U
 #define VM_SPEC_MAX 32768 /* of what follows START: the sandbox's spec, as it goes to the guest */
 #define VM_KERNEL "/vm/kernel" /* where it is in the jail; only who boots needs it */
+#define VM_RULES_MAX 1024 /* of what follows STEER: struct steer_rules (linux/steer.h), for the guest */
 #define VM_CHAIN_MAX 15U /* disks on top of each other, the writable one included */
 
 enum vm_type {
@@ -29,6 +30,7 @@ enum vm_type {
 	VM_SAVE,
 	VM_GROUP_KILL, /* vm_group; never answered */
 	VM_GROUP_END, /* likewise */
+	VM_STEER, /* before GO: what is so from then on; after it: from now on. vm_steer; never answered */
 	/*
 	 * as SAVE; vm_join → JOINED: what is in the disks above ->base becomes part of the top one, and they are not used any
 	 * more. The machine runs meanwhile, and no SAVE is taken. One that comes while another is under way follows it
@@ -64,7 +66,15 @@ enum vm_accel {
 
 /* vm_start.flags */
 #define VM_KEEP 1U /* the end of AGENT does not end the machine: ATTACH may follow. Without: it does */
-#define VM_NET 2U /* the guest's streams and names go out here: this jail has a network that is steered */
+
+/*
+ * How a guest's sandbox is steered, in short: not at all, or 1 + enum steer_mode, without addresses; or in another way, or nobody
+ * knows. vm_start.flags has it of a template; later META has. Telling a guest costs it time and memory, so it is not told what it
+ * knows.
+ */
+#define VM_WAY_SHIFT 8U /* in ->flags */
+#define VM_WAY_NONE 0U
+#define VM_WAY_OTHER 15U
 
 /* What a machine's state belongs to. vmm only keeps it, in META, for the warden to compare. */
 struct vm_what {
@@ -77,7 +87,7 @@ struct vm_start {
 	uint32_t role, accel; /* enum vm_role, enum vm_accel */
 	uint32_t memory_mib, cpus;
 	uint64_t io_bps; /* of its disks together, each way; 0: as it can */
-	uint32_t flags; /* VM_KEEP, VM_NET */
+	uint32_t flags; /* VM_KEEP, VM_WAY_* of a template or COLD */
 	uint32_t fds; /* VM_FD_* */
 	/*
 	 * Their count, oldest first: the first is raw ext4, each further one qcow2 on the one before. The last is writable.
@@ -118,6 +128,15 @@ struct vm_group {
 	uint32_t zero;
 };
 
+/*
+ * The machine's way out. Who decides is outside of this jail, in whose network all of it ends; the rules are a hint for the guest,
+ * so that what would be refused anyhow is refused there, at once.
+ */
+struct vm_steer {
+	uint32_t on; /* 1: there is one; 0: none, and no rules follow */
+	uint32_t len; /* of the rules that follow */
+};
+
 struct vm_up {
 	uint32_t restored; /* FRAME_RESTORED_*, what was made anew */
 	uint32_t landlock; /* its ABI in the guest */
@@ -151,6 +170,7 @@ struct vm_msg {
 		struct vm_save save;
 		struct vm_join join;
 		struct vm_group group;
+		struct vm_steer steer;
 		struct vm_up up;
 		struct vm_saved saved;
 		struct vm_joined joined;

@@ -33,6 +33,9 @@ struct vmm {
 	struct kept *kept;
 	bool hello; /* it has booted */
 	bool unloadable; /* a clone: QEMU did not take its state, and may have said why */
+	bool steered; /* STEER was told: */
+	uint32_t rules_len;
+	uint8_t rules[VM_RULES_MAX];
 	int agent; /* GO's, until it is attached */
 	int warm; /* a template: our end as its agent's host */
 	int save[VMM_SAVE_FDS];

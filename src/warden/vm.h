@@ -272,6 +272,8 @@ int vm_group(struct warden_sandbox *s, uint32_t *ret, int *ret_fd, struct err *e
 int vm_group_fd(uint32_t number, struct err *e);
 int vm_group_say(struct warden_sandbox *s, enum vm_type type, uint32_t number, struct err *e);
 int vm_attach(struct warden_sandbox *s, int *ret_sock, struct err *e);
+/* What its guest does about its way out, NULL: there is none. The jail's own network is what decides. */
+int vm_steer(const struct machine *m, const struct steer_rules *rules, struct err *e);
 int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *rec, struct err *e);
 int vm_stat_page(struct err *e);
 const struct vm_stat *vm_stat_map(int page);

@@ -37,7 +37,7 @@ static void remember(enum vm_accel accel, const char *why)
 		log_warn("whether KVM works is not remembered: %s", e.msg);
 }
 
-/* What a machine has to have for an image, and a trial never looks at. */
+/* What a machine has to have for an image. That there is nothing on it is the first thing that a trial's guest says. */
 static int make_blank(struct vms *v, struct err *e)
 {
 	AUTO_CLOSE int fd = sys_openat(v->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);

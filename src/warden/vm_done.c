@@ -156,6 +156,11 @@ static void failed(struct warden *w, struct machine *m, const struct vm_failed *
 	for (char *c = text; *c; c++)
 		if (*c < ' ' || *c > '~')
 			*c = '?';
+	/* The guest's own word, which is all that a trial is for: there is no image for it to mount. */
+	if (m->trial && m->stage == VM_LOADS && x->errnum == ECANCELED) {
+		vm_accel_tried(w, m, 0, NULL);
+		return;
+	}
 	err_set(&e, kind_of(x->errnum, text), x->errnum > 0 && x->errnum < 4096 ? -x->errnum : -EIO,
 		"the machine did not start: %.200s", text);
 	if (strstr(text, "/qemu-system"))

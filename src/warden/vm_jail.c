@@ -95,10 +95,10 @@ void vm_guest_spec(const struct sandbox_spec *from, struct sandbox_spec *to)
 	memset(to->hostname, 0, sizeof(to->hostname));
 	to->limits.cpu_milli = 0;
 	to->limits.io_bps = 0;
-	/* Who decides is outside, where the jail's own way out is. */
+	/* Who decides is outside, where the jail's own way out is. Of what differs it is told when it goes (vm_steer()). */
 	memset(&to->net, 0, sizeof(to->net));
 	if (to->flags & SPEC_NET)
-		to->net.mode = STEER_OPEN;
+		to->net.mode = from->net.mode == STEER_OBSERVE ? STEER_OPEN : from->net.mode;
 }
 
 static int add_mount(struct sandbox_spec *s, const char *src, const char *dst, struct err *e)
@@ -124,8 +124,11 @@ static int jail_spec(const struct machine *m, struct sandbox_spec *jail, struct 
 	snprintf(jail->workdir, sizeof(jail->workdir), "/tmp");
 	snprintf(jail->hostname, sizeof(jail->hostname), "vm");
 	jail->uid = jail->gid = VMM_UID;
-	jail->flags = SPEC_READ_ONLY | SPEC_JAIL | (m->spec.flags & SPEC_NET) | (m->accel == VM_KVM ? SPEC_KVM : 0);
-	jail->net = m->spec.net;
+	jail->flags = SPEC_READ_ONLY | SPEC_JAIL | (m->accel == VM_KVM ? SPEC_KVM : 0);
+	if (m->role != VM_TEMPLATE && m->spec.flags & SPEC_NET) {
+		jail->flags |= SPEC_NET;
+		jail->net = m->spec.net;
+	}
 	jail->limits = (struct spec_limits){
 		/* Twice: a clone's first write to a page that its template never had makes one of the template's memfd, too,
 		 * and that is charged to whoever made it. */
@@ -205,11 +208,13 @@ static int say_start(struct warden *w, struct machine *m, struct vm_msg *msg, co
 	msg->start.memory_mib = (uint32_t)(m->spec.limits.memory / MIB);
 	msg->start.cpus = vm_cpus(&m->spec.limits);
 	msg->start.io_bps = m->spec.limits.io_bps;
-	msg->start.flags = (w->env.keep ? VM_KEEP : 0) | (m->spec.flags & SPEC_NET ? VM_NET : 0);
+	msg->start.flags = w->env.keep ? VM_KEEP : 0;
 	if (m->role != VM_CLONE) {
 		struct sandbox_spec *guest = (struct sandbox_spec *)(void *)(out + len);
 
 		vm_guest_spec(&m->spec, guest);
+		if (guest->flags & SPEC_NET)
+			msg->start.flags |= (1 + guest->net.mode) << VM_WAY_SHIFT;
 		/* Only clones are told later. */
 		if (m->role == VM_COLD)
 			memcpy(guest->hostname, m->spec.hostname, sizeof(guest->hostname));
@@ -322,8 +327,11 @@ int vm_go(struct warden *w, struct machine *m, struct err *e)
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "make a socket pair");
 	m->sock = pair[0];
+	/* What it is made of may have had another. */
+	r = m->spec.flags & SPEC_NET || s->layers ? vm_steer(m, m->spec.flags & SPEC_NET ? &m->spec.net : NULL, e) : 0;
 	/* From here on it may outlive us: who finds it before it is up ends it. */
-	r = w->env.keep ? sandbox_keep(w, s, e) : 0;
+	if (r == 0 && w->env.keep)
+		r = sandbox_keep(w, s, e);
 	if (r == 0) {
 		r = fd_send_now(m->side, &msg, sizeof(msg), &pair[1], 1);
 		if (r < 0)

@@ -116,6 +116,25 @@ int vm_group_say(struct warden_sandbox *s, enum vm_type type, uint32_t number, s
 	return r < 0 ? err_sys(e, ERR_CONFLICT, r, "reach the machine") : 0;
 }
 
+int vm_steer(const struct machine *m, const struct steer_rules *rules, struct err *e)
+{
+	struct {
+		struct vm_msg m;
+		struct steer_rules rules;
+	} out = { .m = { .version = VM_SIDE_VERSION, .type = VM_STEER, .steer = { .on = rules != NULL } } };
+	int r;
+
+	static_assert(sizeof(out) == sizeof(out.m) + sizeof(out.rules) && sizeof(out.rules) <= VM_RULES_MAX, "one behind the other");
+	if (rules) {
+		out.rules = *rules;
+		out.m.steer.len = sizeof(out.rules);
+	}
+	r = fd_send_now(m->side, &out, sizeof(out.m) + out.m.steer.len, NULL, 0);
+	if (r == -EAGAIN)
+		return err_set(e, ERR_CONFLICT, r, "the sandbox's network was changed too often while it was paused");
+	return r < 0 ? err_sys(e, ERR_LOST, r, "reach the machine") : 0;
+}
+
 int vm_attach(struct warden_sandbox *s, int *ret_sock, struct err *e)
 {
 	const struct vm_msg m = { .version = VM_SIDE_VERSION, .type = VM_ATTACH };

@@ -333,11 +333,9 @@ static struct machine *find_ready(struct warden *w, const struct machine *m)
 void vm_let_go(struct warden *w, struct machine *m)
 {
 	struct err e = { 0 };
-	int r = 0;
-
 	/* Its rules may be others than those it was made ready with. */
-	if (m->spec.flags & SPEC_NET)
-		r = net_fit(w, &m->sandbox->shell, &m->spec, &e);
+	int r = net_fit(w, &m->sandbox->shell, &m->spec, &e);
+
 	m->stage = VM_GOES;
 	m->until = clock_mono_ns() + CLONE_NS;
 	if (r == 0)
@@ -518,11 +516,6 @@ static int layer_key(struct warden *w, struct machine *m, uint8_t ret[SHA256_SIZ
 	if (meta.memory_mib != m->spec.limits.memory / MIB || meta.cpus != vm_cpus(&m->spec.limits)) {
 		err_set(e, ERR_REFUSED, -EINVAL, "layer '%s': of a machine with %uM and %u CPUs", id, meta.memory_mib, meta.cpus);
 		err_remedy(e, "ask for the same memory and cpus");
-		return -EINVAL;
-	}
-	if (!(meta.flags & VM_NET) != !(m->spec.flags & SPEC_NET)) {
-		err_set(e, ERR_REFUSED, -EINVAL, "layer '%s': of a machine with%s a network", id, meta.flags & VM_NET ? "" : "out");
-		err_remedy(e, "ask for the same, or a policy that denies everything");
 		return -EINVAL;
 	}
 	m->accel = (enum vm_accel)meta.accel;

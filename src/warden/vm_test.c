@@ -49,7 +49,7 @@ TEST(what_is_one_sandboxs_own_makes_no_other_template)
 	snprintf(s.hostname, sizeof(s.hostname), "box");
 	s.limits.io_bps = 1 << 20;
 	s.limits.cpu_milli = 700; /* still one processor */
-	s.net.mode = STEER_NONE;
+	s.net.mode = STEER_OBSERVE; /* which no guest tells from open */
 	s.flags |= SPEC_MEMORY;
 	memset(s.image + strlen(s.image) + 1, 'x', 20); /* behind the end of a text */
 	CHECK(same(&s));
@@ -77,6 +77,7 @@ TEST(whatever_a_guest_could_tell_apart_is_another_template)
 	OTHER(s.workdir[1] = 'x');
 	OTHER(s.flags |= SPEC_READ_ONLY);
 	OTHER(s.flags &= ~SPEC_NET; memset(&s.net, 0, sizeof(s.net)));
+	OTHER(s.net.mode = STEER_ALLOW);
 	CHECK_EQ(vm_key(&g, VM_TCG, programs, root, usr, a), 0);
 	CHECK_EQ(vm_key(&g, VM_TCG, programs, root, root, b), 0);
 	CHECK(memcmp(a, b, sizeof(a)));

@@ -252,7 +252,6 @@ static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct 
 	}
 	w->start.image = &w->env.image;
 	w->start.kvm = spec->flags & SPEC_KVM ? spec->uid : 0;
-	w->start.cpus = truth_cpus(spec->limits.cpu_milli);
 	w->start.steer = spec->flags & SPEC_NET ? &spec->net : NULL;
 	r = shell_make(&w->env, &w->start, controllers, spec->uid, &ret->shell, e);
 	/* The next one starts on the same stack. */

@@ -38,6 +38,7 @@ struct vmm {
 	uint8_t rules[VM_RULES_MAX];
 	int agent; /* GO's, until it is attached */
 	int warm; /* a template: our end as its agent's host */
+	bool killed; /* its command took too long */
 	int save[VMM_SAVE_FDS];
 	uint64_t save_id;
 	struct vm_join join, join_next; /* ->id 0: none; under way, and behind it */

@@ -98,15 +98,14 @@ struct exec_started {
 	pid_t pid;
 	int master; /* the terminal, or -1 */
 	int warm; /* FRAME_EXEC_WARM_HOST: our end of the socket, else -1 */
-	int go; /* FRAME_EXEC_WARM: write "g" there, and it runs; else -1 */
 };
 /* Starts a process. The descriptors stay the caller's; those in *ret are the caller's, too. */
 int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, struct exec_started *ret,
 	       enum frame_stage *stage);
 /* The other end of a terminal, close-on-exec. */
 int exec_open_slave(int master, int flags);
-/* Has a warm process start it. It waits for "g" in *ret_go when this returns. */
-int warm_start(struct agent *a, const struct frame_exec *x, const int stdio[3], int group, pid_t *ret_pid, int *ret_go,
+/* Has a warm process start it. */
+int warm_start(struct agent *a, const struct frame_exec *x, const int stdio[3], int group, pid_t *ret_pid,
 	       enum frame_stage *stage);
 /* The sockets between us and a warm process: @ret_theirs is its descriptor 3. */
 int warm_pair(int *ret_ours, int *ret_theirs);

@@ -339,9 +339,9 @@ int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, stru
 	}
 	for (int i = 0; i < 3; i++)
 		s.stdio[i] = tty ? slave : fds[i];
-	*ret = (struct exec_started){ .master = -1, .warm = -1, .go = -1 };
+	*ret = (struct exec_started){ .master = -1, .warm = -1 };
 	if (x->flags & FRAME_EXEC_WARM) {
-		r = warm_start(a, x, s.stdio, s.group, &ret->pid, &ret->go, stage);
+		r = warm_start(a, x, s.stdio, s.group, &ret->pid, stage);
 		if (r < 0)
 			return r;
 	} else {

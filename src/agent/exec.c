@@ -108,6 +108,24 @@ static int set_limits(const struct frame_exec *x)
 	return r;
 }
 
+/*
+ * How many CPUs a process may run on is what nproc and its like tell. Which ones does not matter, so it is where the
+ * scheduler has just put us: waiting for one that somebody else is at would be for nothing. We ourselves run anywhere,
+ * but for the moment of the clone. The child begins where we stop, its pages are in no other CPU's tables, and it need
+ * not be told.
+ */
+int exec_pin(const struct agent *a)
+{
+	uint64_t mask[16] = { a->cpu_mask };
+	unsigned cpu;
+
+	if (!a->cpu_mask)
+		return 0;
+	if (syscall(SYS_getcpu, &cpu, NULL, NULL) == 0 && cpu < 64 && !(mask[0] & 1ULL << cpu))
+		mask[0] = (mask[0] & (mask[0] - 1)) | 1ULL << cpu;
+	return sys_sched_setaffinity(mask, sizeof(mask));
+}
+
 int exec_become(const struct agent *a, uint32_t uid, uint32_t gid)
 {
 	return exec_become_with(a, uid, gid, NULL, 0);
@@ -321,9 +339,9 @@ int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, stru
 	}
 	for (int i = 0; i < 3; i++)
 		s.stdio[i] = tty ? slave : fds[i];
-	*ret = (struct exec_started){ .master = -1, .warm = -1, .go = -1 };
+	*ret = (struct exec_started){ .master = -1, .warm = -1 };
 	if (x->flags & FRAME_EXEC_WARM) {
-		r = warm_start(a, x, s.stdio, s.group, &ret->pid, &ret->go, stage);
+		r = warm_start(a, x, s.stdio, s.group, &ret->pid, stage);
 		if (r < 0)
 			return r;
 	} else {
@@ -335,9 +353,20 @@ int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, stru
 		if (r < 0)
 			return r;
 		s.warm = theirs;
+		*stage = FRAME_STAGE_AFFINITY;
+		r = exec_pin(a);
+		if (r < 0)
+			return r;
+		*stage = FRAME_STAGE_CLONE;
 		pid = clone_child(&s);
+		r = a->cpu_mask ? sys_sched_setaffinity(a->cpus, sizeof(a->cpus)) : 0;
 		if (pid < 0)
 			return (int)pid;
+		if (r < 0) {
+			kill((pid_t)pid, SIGKILL);
+			*stage = FRAME_STAGE_AFFINITY;
+			return r;
+		}
 		if (s.error) {
 			*stage = s.stage;
 			return s.error;

@@ -108,7 +108,7 @@ struct frame_setup {
 	const char *workdir; /* made when missing, owned by uid:gid */
 	uint32_t uid, gid; /* who owns a made workdir */
 	uint32_t flags; /* FRAME_SETUP_* */
-	uint64_t cpu_mask; /* CPUs to run on, bit n = CPU n; 0 = leave */
+	uint64_t cpu_mask; /* as many CPUs for what runs inside, these at best, bit n = CPU n; 0 = all */
 	struct frame_mounts mounts; /* the first is the root */
 };
 #define FRAME_SETUP_READ_ONLY 1U /* make the root read-only once everything is attached */

@@ -217,6 +217,14 @@ def test_who_waits_for_code_is_replaced_when_it_is_killed(d, warm):
         assert code(d, b, "print(N + 1)")["stdout"] == "42\n"
 
 
+def test_code_that_ends_at_once_is_told_as_what_it_was(d):
+    """It may be over before the agent has looked which group it is in."""
+    put(d, "py", warm={"python": "import os"})
+    b = d.create(template="py")
+    for i in range(40):
+        assert d.post(f"/v1/sandboxes/{b['id']}/execs", {"code": f"os._exit({i})"}).json["exit_code"] == i
+
+
 def test_an_image_that_is_refused_is_made_again_once(d):
     t = put(d, "py", warm={"python": "import builtins\nbuiltins.N = 41"})
     first = image(d, "py")

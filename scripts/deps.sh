@@ -9,7 +9,7 @@ for group in "$@"; do
 		libc-ares-dev pkg-config python3 make ;;
 	test) # Node and npm may come from elsewhere than Debian.
 		command -v npm >/dev/null || set -- "$@" nodejs npm
-		set -- "$@" python3-pytest python3-jsonschema clang libclang-rt-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
+		set -- "$@" ccache python3-pytest python3-jsonschema clang libclang-rt-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
 		linux-libc-dev-arm64-cross qemu-user qemu-system-x86 qemu-system-arm qemu-utils e2fsprogs bubblewrap \
 		git util-linux procps busybox-static mmdebstrap python3-pip zsh fish patch curl openssl iproute2 ;;
 	vm) # What virtual machines take, with `make vm-kernel`.
@@ -43,7 +43,9 @@ if [ "$(id -u)" != 0 ]; then
 	fi
 	sudo=sudo
 fi
-echo "installing:$missing"
+# shellcheck disable=SC2086
+set -- $missing
+echo "installing $# Debian packages, which can take minutes:$missing"
 export DEBIAN_FRONTEND=noninteractive
 # shellcheck disable=SC2086
 {

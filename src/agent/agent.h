@@ -44,6 +44,7 @@ struct agent {
 	uint32_t single_id; /* not 0: the one id this user namespace maps (plus one), as without root */
 	bool up;
 	bool host_writable; /* a folder of the host can be written */
+	uint64_t cpu_mask; /* as many CPUs everybody else here runs on, these at best; 0 = on all */
 	uint32_t fresh; /* what SETUP made anew: FRAME_RESTORED_* */
 	struct agent_exec execs[AGENT_EXECS_MAX];
 	size_t top; /* of ->execs, never used from here on: not looked at, since most sandboxes have one or two */
@@ -96,15 +97,14 @@ struct exec_started {
 	pid_t pid;
 	int master; /* the terminal, or -1 */
 	int warm; /* FRAME_EXEC_WARM_HOST: our end of the socket, else -1 */
-	int go; /* FRAME_EXEC_WARM: write "g" there, and it runs; else -1 */
 };
 /* Starts a process. The descriptors stay the caller's; those in *ret are the caller's, too. */
 int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, struct exec_started *ret,
 	       enum frame_stage *stage);
 /* The other end of a terminal, close-on-exec. */
 int exec_open_slave(int master, int flags);
-/* Has a warm process start it. It waits for "g" in *ret_go when this returns. */
-int warm_start(struct agent *a, const struct frame_exec *x, const int stdio[3], int group, pid_t *ret_pid, int *ret_go,
+/* Has a warm process start it. */
+int warm_start(struct agent *a, const struct frame_exec *x, const int stdio[3], int group, pid_t *ret_pid,
 	       enum frame_stage *stage);
 /* The sockets between us and a warm process: @ret_theirs is its descriptor 3. */
 int warm_pair(int *ret_ours, int *ret_theirs);
@@ -114,6 +114,8 @@ void warm_close(struct agent *a, struct agent_exec *x);
 /* Its socket is readable, and nobody waits for an answer. */
 void warm_prepare(struct agent *a); /* nobody waits: make ready for what will be asked */
 void warm_listen(struct agent *a, struct agent_exec *x);
+/* For a child of ours: as many CPUs as the sandbox has, the one it is on among them. */
+int exec_pin(const struct agent *a);
 /* For a child of ours: becomes that user, with root's capabilities or none. */
 int exec_become(const struct agent *a, uint32_t uid, uint32_t gid);
 /* And with more groups, u32 each: those of a process that was root once and chose them. */

@@ -108,6 +108,23 @@ static int set_limits(const struct frame_exec *x)
 	return r;
 }
 
+/*
+ * How many CPUs a process may run on is what nproc and its like tell. Which ones does not matter, so it stays where the
+ * scheduler has just put it: one that had to leave, or to wait for a CPU that somebody else is at, would wait for
+ * nothing. We ourselves run anywhere.
+ */
+int exec_pin(const struct agent *a)
+{
+	uint64_t mask[16] = { a->cpu_mask };
+	unsigned cpu;
+
+	if (!a->cpu_mask)
+		return 0;
+	if (syscall(SYS_getcpu, &cpu, NULL, NULL) == 0 && cpu < 64 && !(mask[0] & 1ULL << cpu))
+		mask[0] = (mask[0] & (mask[0] - 1)) | 1ULL << cpu;
+	return sys_sched_setaffinity(mask, sizeof(mask));
+}
+
 int exec_become(const struct agent *a, uint32_t uid, uint32_t gid)
 {
 	return exec_become_with(a, uid, gid, NULL, 0);
@@ -150,6 +167,10 @@ static int child(void *arg)
 	if (r >= 0) {
 		s->stage = FRAME_STAGE_RLIMIT;
 		r = set_limits(s->x);
+	}
+	if (r >= 0) {
+		s->stage = FRAME_STAGE_AFFINITY;
+		r = exec_pin(s->agent);
 	}
 	if (r >= 0) {
 		s->stage = FRAME_STAGE_USER;
@@ -321,9 +342,9 @@ int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, stru
 	}
 	for (int i = 0; i < 3; i++)
 		s.stdio[i] = tty ? slave : fds[i];
-	*ret = (struct exec_started){ .master = -1, .warm = -1, .go = -1 };
+	*ret = (struct exec_started){ .master = -1, .warm = -1 };
 	if (x->flags & FRAME_EXEC_WARM) {
-		r = warm_start(a, x, s.stdio, s.group, &ret->pid, &ret->go, stage);
+		r = warm_start(a, x, s.stdio, s.group, &ret->pid, stage);
 		if (r < 0)
 			return r;
 	} else {

@@ -211,10 +211,6 @@ static void serve_exec(struct agent *a, const struct frame *f, int *fds)
 		return;
 	}
 	held_start(a, slot, f->id, &x, new.pid, fds, new.master, new.warm);
-	if (new.go >= 0) {
-		sys_write(new.go, "g", 1); /* who is dead already is reaped like any other */
-		fd_close(new.go);
-	}
 	if (!slot->tty)
 		return;
 	put_u32s(out, (uint32_t)new.pid, 0);

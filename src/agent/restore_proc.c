@@ -317,6 +317,9 @@ static void settings(struct restore *r, uint32_t i)
 		restore_die(r, i, RESTORE_SETTINGS, -errno, 0);
 	if (p->flags & MEM_PROC_THP_DISABLE && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) < 0)
 		restore_die(r, i, RESTORE_SETTINGS, -errno, 0);
+	x = exec_pin(r->agent);
+	if (x < 0)
+		restore_die(r, i, RESTORE_SETTINGS, x, 0);
 	if (r->agent->host_writable) {
 		x = seccomp_install_no_setid();
 		if (x < 0)

@@ -238,13 +238,6 @@ static int read_only_root(uint64_t cookie)
 	return sys_mount_setattr_cookie(AT_FDCWD, "/", 0, &ro, sizeof(ro), cookie);
 }
 
-static int set_cpus(uint64_t mask)
-{
-	uint64_t wide[16] = { mask };
-
-	return mask ? sys_sched_setaffinity(wide, sizeof(wide)) : 0;
-}
-
 /*
  * An id of its own, which nothing else in the sandbox gets: sandbox root could otherwise lower our limits or priority,
  * as one may with one's own processes.
@@ -326,15 +319,12 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 		if (r < 0)
 			return r;
 	}
-	*stage = FRAME_STAGE_AFFINITY;
-	r = set_cpus(s->cpu_mask);
-	if (r < 0)
-		return r;
 	*stage = FRAME_STAGE_LANDLOCK;
 	r = a->landlock ? landlock_restrict() : 0;
 	if (r < 0)
 		return r;
 	a->host_writable = s->flags & FRAME_SETUP_HOST_WRITABLE;
+	a->cpu_mask = s->cpu_mask;
 	*stage = FRAME_STAGE_CAPS;
 	return leave_root(a);
 }

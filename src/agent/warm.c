@@ -17,6 +17,10 @@
 #define ANSWER_MS 2000
 #define STRAY_MAX 64 /* messages nobody waits for; more end it */
 #define LATE_MAX 3 /* requests in a row without an answer */
+#define STAT_FLAGS 7U /* behind the name in /proc/PID/stat, and in it: */
+#define PF_EXITING 4U
+#define FEW_WORDS 64U
+#define SHORT_TEXT 4096U
 
 /* The runners know them by number. */
 static_assert(FRAME_STAGE_CLONE == 18 && FRAME_STAGE_STDIO == 20 && FRAME_STAGE_RLIMIT == 21 && FRAME_STAGE_CWD == 23 &&
@@ -137,22 +141,41 @@ void warm_listen(struct agent *a, struct agent_exec *x)
 	}
 }
 
-/* cwd, arguments and variables in a file that is nobody's. */
+static int put_text(int fd, const char *text, size_t len)
+{
+	for (size_t done = 0; done < len;) {
+		ssize_t n = sys_write(fd, text + done, len - done);
+
+		if (n < 0 && n != -EINTR)
+			return (int)n;
+		done += n < 0 ? 0 : (size_t)n;
+	}
+	return 0;
+}
+
+/* cwd, arguments and variables in a file that is nobody's. Most are small: memory for them would cost as much as all. */
 static int put_words(const struct frame_exec *x, struct warm_request *q)
 {
 	AUTO_CLOSE int fd = sys_memfd_create("words", MFD_CLOEXEC);
-	AUTO_FREE char **words = calloc(x->argc + x->envc + 3, sizeof(char *));
-	AUTO_FREE char *text = NULL;
-	size_t len = strlen(x->cwd) + 1, n = 0;
+	const size_t count = (size_t)x->argc + x->envc + 3;
+	AUTO_FREE char **more = NULL;
+	AUTO_FREE char *long_text = NULL;
+	char *few[FEW_WORDS], **words = few, short_text[SHORT_TEXT], *text = short_text;
+	size_t len = strlen(x->cwd) + 1, n;
 	int r;
 
-	if (fd < 0 || !words)
-		return fd < 0 ? fd : -ENOMEM;
+	if (fd < 0)
+		return fd;
+	if (count > FEW_WORDS)
+		words = more = calloc(count, sizeof(*more));
+	if (!words)
+		return -ENOMEM;
 	frame_exec_strings(x, words, words + x->argc + 1);
 	memmove(words + x->argc, words + x->argc + 1, x->envc * sizeof(*words)); /* the NULL between them */
 	for (uint32_t i = 0; i < x->argc + x->envc; i++)
 		len += strlen(words[i]) + 1;
-	text = malloc(len);
+	if (len > sizeof(short_text))
+		text = long_text = malloc(len);
 	if (!text)
 		return -ENOMEM;
 	n = strlen(x->cwd) + 1;
@@ -163,7 +186,7 @@ static int put_words(const struct frame_exec *x, struct warm_request *q)
 		memcpy(text + n, words[i], k);
 		n += k;
 	}
-	r = fd_write_all(fd, text, len);
+	r = put_text(fd, text, len);
 	if (r < 0)
 		return r;
 	q->len = (uint32_t)len;
@@ -191,6 +214,21 @@ static bool joined(pid_t pid, int group)
 	snprintf(want, sizeof(want), ":%s\n", name);
 	snprintf(path, sizeof(path), "/proc/%d/cgroup", pid);
 	return fd_get(AT_FDCWD, path, text, sizeof(text)) > 0 && strstr(text, want);
+}
+
+/* Version 1's groups do not know who is on its way out any more. It takes its memory along, and harms nobody. */
+static bool leaving(pid_t pid)
+{
+	char path[32], text[512];
+	const char *s;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	if (fd_get(AT_FDCWD, path, text, sizeof(text)) <= 0)
+		return true; /* for good */
+	s = strrchr(text, ')');
+	for (unsigned i = 0; s && i < STAT_FLAGS; i++)
+		s = strchr(s + 1, ' ');
+	return s && strtoul(s, NULL, 10) & PF_EXITING;
 }
 
 static bool our_child(pid_t pid)
@@ -238,8 +276,9 @@ static int wait_answer(struct agent *a, struct agent_exec *host, uint32_t tag, s
 	return -ETIMEDOUT;
 }
 
+/* Whether it is the one that was asked for. */
 static int check(const struct agent *a, const struct frame_exec *x, const struct warm_answer *said,
-		 const struct ucred *who, int group, enum frame_stage *stage)
+		 const struct ucred *who, enum frame_stage *stage)
 {
 	if (said->error) {
 		*stage = said->stage < FRAME_STAGE_COUNT && said->stage ? (enum frame_stage)said->stage : FRAME_STAGE_WARM;
@@ -253,15 +292,10 @@ static int check(const struct agent *a, const struct frame_exec *x, const struct
 		kill(who->pid, SIGKILL);
 		return -EPERM;
 	}
-	*stage = FRAME_STAGE_GROUP;
-	if (group >= 0 && !joined(who->pid, group)) {
-		kill(who->pid, SIGKILL);
-		return -EPERM;
-	}
 	return 0;
 }
 
-int warm_start(struct agent *a, const struct frame_exec *x, const int stdio[3], int group, pid_t *ret_pid, int *ret_go,
+int warm_start(struct agent *a, const struct frame_exec *x, const int stdio[3], int group, pid_t *ret_pid,
 	       enum frame_stage *stage)
 {
 	struct agent_exec *host = find_host(a);
@@ -293,10 +327,19 @@ int warm_start(struct agent *a, const struct frame_exec *x, const int stdio[3], 
 	if (r == 0)
 		r = wait_answer(a, host, q.tag, &said, &who);
 	if (r == 0)
-		r = check(a, x, &said, &who, group, stage);
+		r = check(a, x, &said, &who, stage);
 	if (r < 0)
 		return r;
+	(void)sys_write(go, "g", 1); /* who is dead already is reaped like any other */
+	/*
+	 * Behind its back, since this takes longer than all the rest: who is not where it should be is not for long, and
+	 * could have run whatever it likes before it answered.
+	 */
+	*stage = FRAME_STAGE_GROUP;
+	if (group >= 0 && !joined(who.pid, group) && !leaving(who.pid)) {
+		kill(who.pid, SIGKILL);
+		return -EPERM;
+	}
 	*ret_pid = who.pid;
-	*ret_go = TAKE_FD(go);
 	return 0;
 }

@@ -7,6 +7,7 @@
 #include "linux/cgroup.h"
 #include "linux/features.h"
 #include "linux/kvm.h"
+#include "warden/vm_verdict.h"
 
 #include <unistd.h>
 
@@ -20,7 +21,9 @@ struct report {
 	char run_error[300];
 	bool vm; /* what a machine needs is there */
 	struct err vm_error;
-	struct kvm_trial kvm; /* machines run with it when it works */
+	struct kvm_trial kvm;
+	bool accel_kvm; /* machines run with it */
+	char accel_why[160], again[600]; /* and how to have it tried again, "": there is nothing to try */
 };
 
 static const struct {
@@ -63,6 +66,27 @@ static void try_run(struct report *r)
 		snprintf(r->run_error, sizeof(r->run_error), "exit status %d", res.status);
 }
 
+/* How the first machine would run, tried as it would be. */
+static void try_machine(struct report *r)
+{
+	const struct engine_opts o = { .one_shot = true };
+	struct engine *g = NULL;
+	struct err e = { 0 };
+	char path[512];
+
+	snprintf(r->accel_why, sizeof(r->accel_why), "%s", r->kvm.why);
+	if (!r->vm)
+		return;
+	if (engine_new(&o, &g, &e) < 0 || engine_accel(g, &r->accel_kvm, r->accel_why, sizeof(r->accel_why), &e) < 0) {
+		r->vm = false;
+		r->vm_error = e;
+	}
+	engine_free(g);
+	vm_verdict_path(path, sizeof(path));
+	if (path[0] && access(path, F_OK) == 0)
+		snprintf(r->again, sizeof(r->again), "rm %s", path);
+}
+
 static void examine(struct report *r)
 {
 	struct cgroup_host h;
@@ -74,8 +98,9 @@ static void examine(struct report *r)
 		cgroup_host_done(&h);
 	}
 	try_run(r);
-	r->vm = vm_ready(&r->vm_error) == 0;
 	kvm_try(&r->kvm);
+	r->vm = vm_ready(&r->vm_error) == 0;
+	try_machine(r);
 }
 
 static unsigned count(const struct report *r, enum feature_state s)
@@ -121,9 +146,10 @@ static int print_json(const struct report *r)
 	jout_end(&j);
 	jout_object(&j, "vm");
 	jout_bool(&j, "ready", r->vm);
-	jout_str(&j, "accelerator", r->kvm.state == KVM_WORKS ? "kvm" : "tcg");
+	jout_str(&j, "accelerator", r->accel_kvm ? "kvm" : "tcg");
 	jout_str(&j, "kvm", kvm[r->kvm.state]);
-	jout_str(&j, "why", r->kvm.why);
+	jout_str(&j, "why", r->accel_why);
+	jout_str(&j, "try_again", r->again[0] ? r->again : NULL);
 	jout_str(&j, "error", r->vm ? NULL : r->vm_error.msg);
 	jout_str(&j, "remedy", r->vm || !r->vm_error.remedy[0] ? NULL : r->vm_error.remedy);
 	jout_end(&j);
@@ -179,8 +205,8 @@ static void print_table(const struct report *r)
 	else
 		printf("`cloche run` as uid %u: fails: %s\n", geteuid(), r->run_error);
 	if (r->vm)
-		printf("Virtual machines (--isolation vm): can be made here; %s: %s.\n",
-		       r->kvm.state == KVM_WORKS ? "with KVM" : "emulated (TCG)", r->kvm.why);
+		printf("Virtual machines (--isolation vm): can be made here; %s: %s.%s%s%s\n", r->accel_kvm ? "with KVM" : "emulated (TCG)",
+		       r->accel_why, r->again[0] ? " To have that tried again: `" : "", r->again, r->again[0] ? "`." : "");
 	else
 		printf("Virtual machines (--isolation vm): not here: %s%s%s\n", r->vm_error.msg, r->vm_error.remedy[0] ? "; " : "",
 		       r->vm_error.remedy);

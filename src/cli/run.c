@@ -131,7 +131,7 @@ static void start_terminal(struct run *r, struct exec_spec *x)
 static int start(struct run *r, struct exec_spec *x, struct err *e)
 {
 	int theirs[3] = { -1, -1, -1 }, rc = 0;
-	struct engine_opts g = { .one_shot = true, .accounting = r->o.json || r->o.cpu_ms };
+	struct engine_opts g = { .one_shot = true, .accounting = r->o.json || r->o.cpu_ms, .waits = wait_tell, .arg = r };
 
 	rc = exec_check(x, e);
 	if (rc == 0 && r->o.seccomp)
@@ -259,6 +259,8 @@ static int end(struct run *r, int rc, struct err *e)
 
 static int exit_of_failure(const struct run *r)
 {
+	if (r->ended_by)
+		return 128 + r->ended_by;
 	if (!r->failed || r->failure.stage != FRAME_STAGE_EXECVE)
 		return 125;
 	return r->failure.errnum == ENOENT || r->failure.errnum == ENOTDIR ? 127 : 126;

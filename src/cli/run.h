@@ -17,6 +17,9 @@ struct run {
 	int signals; /* signalfd */
 	int filter; /* the user's profile, compiled, or -1 */
 	struct network network;
+	uint64_t waits_ns; /* since when its sandbox is being made, 0: not */
+	char waits_line[240]; /* on the terminal, that says so; "": none */
+	int ended_by; /* a signal that came meanwhile */
 	struct in_stream in;
 	struct out_stream out, err;
 	struct termios saved; /* of our terminal, while raw */
@@ -36,6 +39,8 @@ struct run {
 int relay_run(struct run *r, struct err *e);
 /* Reads, compiles and keeps the profile in a descriptor. */
 int filter_load(const char *path, int *ret_fd, struct err *e);
+/* For engine_opts: a line on the terminal that tells what is waited for; and signals end it. @arg: the run. */
+int wait_tell(void *arg, const char *doing, struct err *e);
 /* The whole result as one JSON object. */
 int result_print(const struct run *r, struct err *e);
 void result_print_error(const struct err *e);

@@ -89,11 +89,12 @@ static int run_export(struct args *a, struct err *e)
 
 /* ---- import ---- */
 
-enum { OPT_NAME = 256, OPT_LABEL };
+enum { OPT_NAME = 256, OPT_LABEL, OPT_ISOLATION };
 
 static const struct option import_options[] = {
 	{ "name", required_argument, NULL, OPT_NAME },
 	{ "label", required_argument, NULL, OPT_LABEL },
+	{ "isolation", required_argument, NULL, OPT_ISOLATION },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -104,7 +105,8 @@ static const char import_help[] =
 	"is cut, altered or for another image is refused, and nothing of it is kept.\n"
 	"\n"
 	"  --name NAME         its name here                                 the one it had\n"
-	"  --label TEXT        a text for people                             the one it had\n";
+	"  --label TEXT        a text for people                             the one it had\n"
+	"  --isolation TIER    container or vm: what is made of it           the one it had\n";
 
 static ssize_t from_fd(void *arg, char *buf, size_t len)
 {
@@ -154,7 +156,7 @@ static int run_import(struct args *a, struct err *e)
 	int opt, r;
 
 	while ((r = args_next(a, &opt, e)) > 0) {
-		r = url_add(&query, opt == OPT_NAME ? "&name=%s" : "&label=%s", optarg);
+		r = url_add(&query, opt == OPT_NAME ? "&name=%s" : opt == OPT_LABEL ? "&label=%s" : "&isolation=%s", optarg);
 		if (r < 0)
 			return err_sys(e, ERR_INVALID, r, "too much to ask for");
 	}

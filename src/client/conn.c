@@ -1,5 +1,6 @@
 #include "client/conn.h"
 #include "base/base.h"
+#include "client/progress.h"
 #include "client/settings.h"
 #include "client/show.h"
 #include "config.h"
@@ -13,6 +14,7 @@ struct conn {
 	long timeout_ms;
 	char host[300];
 	const char *prefix;
+	const char *doing; /* as in conn_doing() */
 	bool happened; /* a callback had something for somebody, so nobody waits */
 };
 
@@ -438,12 +440,24 @@ static int outcome(struct call *c, struct err *e)
 	return 0;
 }
 
+void conn_doing(struct conn *c, const char *what)
+{
+	c->doing = what;
+}
+
 int call_wait(struct call *c, struct err *e)
 {
+	const char *doing = c->conn->doing;
+	struct progress p;
 	int r = 0;
 
-	while (r == 0 && !c->ended)
+	progress_init(&p, doing, 0);
+	while (r == 0 && !c->ended) {
 		r = conn_turn(c->conn, 1000, e);
+		if (doing && !c->ended)
+			progress_wait(&p);
+	}
+	progress_done(&p);
 	return r < 0 ? r : outcome(c, e);
 }
 

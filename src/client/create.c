@@ -4,6 +4,8 @@
 #include "client/show.h"
 #include "client/want.h"
 
+#define WAITS "cloche: waiting for the sandbox; a first machine takes longer"
+
 enum { OPT_NAME = 256, OPT_KEY, OPT_TEMPLATE, OPT_CHECKPOINT };
 
 static const struct option options[] = {
@@ -48,6 +50,8 @@ static int run(struct args *a, struct err *e)
 	r = conn_open(&a->conn, &c, e);
 	if (r == 0)
 		r = ref_resolve(c, body, "checkpoint", e);
+	if (r == 0 && !a->json)
+		conn_doing(c, WAITS);
 	if (r == 0)
 		r = conn_json(c, "POST", "/v1/sandboxes", body, &answer, e);
 	if (r < 0)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #define FIRST_NS 500000000ULL
+#define WAIT_NS 2000000000ULL
 #define NEXT_NS 100000000ULL
 #define BAR 24U
 
@@ -46,6 +47,21 @@ static void draw(struct progress *p, uint64_t now)
 	fflush(stderr);
 	p->drawn = true;
 	p->drawn_ns = now;
+}
+
+void progress_wait(struct progress *p)
+{
+	const uint64_t now = clock_mono_ns();
+	unsigned rows, columns = 80;
+	char line[160];
+
+	if (!p->on || now - p->start_ns < WAIT_NS)
+		return;
+	tty_size(STDERR_FILENO, &rows, &columns);
+	snprintf(line, sizeof(line), "%s (%llu s)", p->what, (unsigned long long)((now - p->start_ns) / 1000000000ULL));
+	fprintf(stderr, "\r%.*s\x1b[K", (int)columns - 1, line);
+	fflush(stderr);
+	p->drawn = true;
 }
 
 void progress_add(struct progress *p, uint64_t bytes)

@@ -12,6 +12,8 @@ struct progress {
 
 void progress_init(struct progress *p, const char *what, uint64_t total);
 void progress_add(struct progress *p, uint64_t bytes);
+/* For what has no bytes to count: ->what, and since when. To be called now and then. */
+void progress_wait(struct progress *p);
 /* Removes the line. */
 void progress_done(struct progress *p);
 static inline void progress_donep(struct progress *p)

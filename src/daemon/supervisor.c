@@ -10,6 +10,7 @@
 #include "daemon/ready.h"
 #include "daemon/restart.h"
 #include "linux/kvm.h"
+#include "warden/vm_verdict.h"
 
 #include <poll.h>
 #include <sys/prctl.h>
@@ -543,6 +544,7 @@ static int begin(struct supervisor *s, struct err *e)
 static void try_kvm(struct supervisor *s)
 {
 	const char *accel = s->places.config.vm_accel;
+	struct vm_verdict v;
 	struct kvm_trial t;
 
 	if (!strcmp(accel, "tcg")) {
@@ -550,8 +552,17 @@ static void try_kvm(struct supervisor *s)
 		return;
 	}
 	kvm_try(&t);
-	s->kvm = t.state == KVM_WORKS || !strcmp(accel, "kvm");
 	memcpy(s->accel_why, t.why, sizeof(s->accel_why));
+	s->kvm = t.state == KVM_WORKS || !strcmp(accel, "kvm");
+	if (strcmp(accel, "auto") || (t.state != KVM_WORKS && t.state != KVM_NESTED))
+		return;
+	/* What a boot has shown counts more. */
+	if (vm_verdict_load(&v) == 0) {
+		s->kvm = v.kvm;
+		memcpy(s->accel_why, v.why, sizeof(s->accel_why));
+	} else if (t.state == KVM_NESTED) {
+		snprintf(s->accel_why, sizeof(s->accel_why), "not known yet: this host is a machine itself, and the first machine tries KVM");
+	}
 }
 
 int supervisor_run(const struct supervisor_opts *o, struct err *e)

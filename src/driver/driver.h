@@ -60,10 +60,21 @@ struct engine_opts {
 	const char *agent; /* NULL: beside the running program, else in the libexec folder */
 	bool remote; /* not in this process: ask the warden behind @warden_fd, and let all of the above be its matter */
 	int warden_fd; /* taken over */
+	/*
+	 * Called some times a second while a create takes long, and once behind it with NULL. @doing: one line for people of what is
+	 * waited for. Negative gives up, and is what the create returns, with ->e. Of a warden in this process only; NULL: nobody asks
+	 */
+	int (*waits)(void *arg, const char *doing, struct err *e);
+	void *arg;
 };
 int engine_new(const struct engine_opts *o, struct engine **ret, struct err *e);
 void engine_free(struct engine *g);
 DEFINE_AUTO(struct engine, engine_free)
+/* How virtual machines run here, and why, one line: tried where nobody has yet, which takes seconds. Of a warden in this process. */
+int engine_accel(struct engine *g, bool *ret_kvm, char *why, size_t size, struct err *e);
+/* As in engine_opts, 0 when nobody is there to ask. */
+int engine_waits(struct engine *g, const char *doing, struct err *e);
+bool engine_asks(const struct engine *g);
 /* One of them is NULL. */
 struct warden *engine_warden(struct engine *g);
 struct client *engine_client(struct engine *g);

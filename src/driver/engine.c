@@ -1,9 +1,13 @@
 #include "base/base.h"
 #include "driver/driver.h"
 
+#include <poll.h>
+
 struct engine {
 	struct warden *warden; /* in this process, or */
 	struct client *client; /* of one in another */
+	int (*waits)(void *arg, const char *doing, struct err *e); /* as in engine_opts */
+	void *arg;
 };
 
 static const struct driver *const drivers[] = { &container_driver, &vm_driver };
@@ -51,6 +55,8 @@ int engine_new(const struct engine_opts *o, struct engine **ret, struct err *e)
 		fd_close(o->remote ? o->warden_fd : -1);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for an engine");
 	}
+	g->waits = o->waits;
+	g->arg = o->arg;
 	r = o->remote ? client_connect(o->warden_fd, &g->client, e) : warden_new(&w, &g->warden, e);
 	if (r < 0) {
 		free(g);
@@ -67,6 +73,31 @@ void engine_free(struct engine *g)
 	warden_free(g->warden);
 	client_free(g->client);
 	free(g);
+}
+
+int engine_accel(struct engine *g, bool *ret_kvm, char *why, size_t size, struct err *e)
+{
+	struct warden_done d;
+	int r;
+
+	while ((r = warden_accel(g->warden, WARDEN_ACCEL_TRY, ret_kvm, why, size, e)) == -EAGAIN) {
+		struct pollfd p = { .fd = warden_done_fd(g->warden), .events = POLLIN };
+
+		if (poll(&p, 1, -1) < 0 && errno != EINTR)
+			return err_sys(e, ERR_INTERNAL, -errno, "poll");
+		warden_done(g->warden, &d); /* nothing was asked of it that it could tell */
+	}
+	return r;
+}
+
+bool engine_asks(const struct engine *g)
+{
+	return g->waits;
+}
+
+int engine_waits(struct engine *g, const char *doing, struct err *e)
+{
+	return g->waits ? g->waits(g->arg, doing, e) : 0;
 }
 
 struct warden *engine_warden(struct engine *g)

@@ -107,7 +107,7 @@ static const struct {
 	const char *text;
 } remedies[] = {
 	{ FRAME_STAGE_EXECVE, ENOENT,
-	  "it, or the interpreter it names, must be in the image (on PATH) or come with --mount" },
+	  "it, or the interpreter it names, must be in the image (on PATH); into a container it can also come with --mount" },
 	{ FRAME_STAGE_EXECVE, EACCES, "chmod +x it, open the folders above it to the user, or start it as `sh FILE`" },
 	{ FRAME_STAGE_MOUNT, EROFS,
 	  "what is mounted below /usr must exist there already: mount it elsewhere, as on /work" },

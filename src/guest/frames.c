@@ -1,7 +1,9 @@
-/* What of the agent's frames is this machine's matter: exec groups, connections inwards, usage. */
+/* What of the agent's frames is this machine's matter: exec groups, connections inwards, what differs, usage. */
 #include "base/base.h"
 #include "base/sys.h"
 #include "guest/guest.h"
+#include "proto/change.h"
+#include "warden/diff.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -118,17 +120,57 @@ static int connect_inwards(struct guest *g, const struct carry_frame *f)
 	return r < 0 ? r : CARRY_TAKEN;
 }
 
+/* Whoever reads hears why there is nothing to read; it is small, so it fits. */
+static void refuse_changes(int fd, int r, const struct err *e)
+{
+	const struct change_end end = { .errnum = (uint32_t)-r, .kind = (uint32_t)e->kind, .msg = e->msg };
+	uint8_t out[CHANGE_HEAD + 512];
+	long n = change_end_encode(&end, out + CHANGE_HEAD, sizeof(out) - CHANGE_HEAD);
+
+	if (n < 0)
+		return;
+	change_head(out, CHANGE_END, (uint32_t)n);
+	fd_write_all(fd, out, CHANGE_HEAD + (size_t)n);
+}
+
+/* Nobody else may look at this disk: a kernel that is no guest's would trust it. */
+static int tell_changes(struct guest *g, const struct carry_frame *f)
+{
+	struct warden_compare c = { .to = g->sandbox, .from_spec = g->spec, .to_spec = g->spec, .out = f->fds[0] };
+	struct frame_changes x;
+	struct err e = { 0 };
+	int r = frame_changes_decode(&f->f, &x);
+
+	if (r < 0 || x.flags & ~DIFF_FLAGS || !g->spec)
+		return -EBADMSG;
+	if (lie_changes(g, f->fds[0]))
+		return CARRY_TAKEN;
+	c.flags = x.flags;
+	c.max = x.max;
+	r = warden_compare(g->warden, &c, NULL, &e);
+	if (r < 0)
+		refuse_changes(f->fds[0], r, &e);
+	return CARRY_TAKEN;
+}
+
 int frames_to_agent(void *arg, struct carry_frame *f)
 {
 	struct guest *g = arg;
 
 	if (f->f.type == FRAME_EXEC)
 		return exec_group(g, f);
+	if (f->f.type == FRAME_CHANGES)
+		return tell_changes(g, f);
 	return f->f.type == FRAME_CONNECT ? connect_inwards(g, f) : 0;
 }
 
 /* A verdict is made of what was used until then. */
 int frames_from_agent(void *arg, struct carry_frame *f)
 {
-	return f->f.type == FRAME_EXITED ? guest_say_stat(arg) : 0;
+	struct guest *g = arg;
+
+	if (f->f.type != FRAME_EXITED)
+		return 0;
+	g->look = true;
+	return guest_say_stat(g);
 }

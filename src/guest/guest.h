@@ -29,11 +29,14 @@ struct guest {
 	struct carry carry;
 	struct warden *warden;
 	struct warden_sandbox *sandbox;
+	const struct sandbox_spec *spec; /* of it */
 	struct guest_group *group;
 	size_t ngroup;
 	struct guest_net *net; /* NULL: it has none */
+	bool host; /* the image is the host's, which knows who answers for names */
 	bool watch; /* something may run: the host hears of usage every second */
 	uint64_t stat_ns; /* when it did last */
+	bool look; /* a command has ended: it may have been refused something */
 	struct err e;
 };
 
@@ -54,15 +57,26 @@ uint64_t boot_memory_left(void);
  * MUX_RESUME_DROP, the end of all its processes; host name, machine-id and generation. FRAME_RESTORED_*, what was made anew.
  */
 int resume_as(struct guest *g, const struct mux_resume *who, struct err *e);
+/* The sandbox's /etc/resolv.conf says who answers for names. 0 or -errno. */
+int resume_resolver(const struct guest *g);
 
 /* Frames between the host and the agent, as they pass (hooks of the carry). */
 int frames_to_agent(void *arg, struct carry_frame *f);
 int frames_from_agent(void *arg, struct carry_frame *f);
 int frames_group(struct guest *g, const struct mux *m); /* MUX_GROUP */
+/* Only of build/faulty, and only where it is told to: something else than what differs. */
+bool lie_changes(const struct guest *g, int fd);
 /* What the host hears of usage. */
 int guest_say_stat(struct guest *g);
 
-/* The sandbox's way out: what it connects to and asks, as channels. Takes the sockets that the warden made. */
+/*
+ * The sandbox's way out: what it connects to and asks, as channels. MUX_STEER: given, changed, or taken away. What can not be done
+ * leaves it with less than it may have, and is said on the console: here nothing is decided.
+ */
+int net_steer(struct guest *g, const struct mux *m);
+/* Takes the sockets of one that was made with it. */
 int net_open(struct guest *g, struct err *e);
 int net_poll(const struct guest *g); /* to be polled for reading; -1: nothing now */
 int net_serve(struct guest *g);
+/* Tells the host what was refused here since the last time. */
+int net_denied(struct guest *g);

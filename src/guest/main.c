@@ -66,6 +66,7 @@ static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 		.freezer = true,
 		.disk = g->places.disk,
 		.cache = host ? GUEST_DISK "/cache" : NULL,
+		.resolver = spec->flags & SPEC_READ_ONLY, /* later it could not be written */
 	} };
 	uint64_t left = boot_memory_left();
 	int r;
@@ -81,9 +82,6 @@ static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 	spec->limits.io_bps = 0;
 	spec->flags |= SPEC_DISK;
 	spec->flags &= ~(SPEC_VM | SPEC_MEMORY);
-	/* Who decides is on the host; here everything is let through to there. */
-	if (spec->flags & SPEC_NET)
-		spec->net = (struct steer_rules){ .mode = STEER_OPEN };
 	r = host ? boot_host(&g->places, &g->e) : 0;
 	if (r < 0)
 		return r;
@@ -94,11 +92,13 @@ static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 		r = warden_create(g->warden, spec, &g->sandbox, &g->e);
 	if (r < 0)
 		return r;
+	g->spec = spec;
 	g->carry.uid = warden_receipt(g->sandbox)->uid_base + spec->uid;
 	g->carry.gid = warden_receipt(g->sandbox)->uid_base + spec->gid;
 	g->carry.ctl = warden_sock(g->sandbox);
 	g->carry.hooks = (struct carry_hooks){ .from_ctl = frames_from_agent, .to_ctl = frames_to_agent };
 	g->carry.hook_arg = g;
+	g->host = host;
 	return spec->flags & SPEC_NET ? net_open(g, &g->e) : 0;
 }
 
@@ -145,6 +145,8 @@ static int on_message(void *arg, const struct mux *m)
 		return guest_say_stat(g);
 	case MUX_GROUP:
 		return frames_group(g, m);
+	case MUX_STEER:
+		return net_steer(g, m);
 	case MUX_QUIESCE:
 		return stand_still(g);
 	case MUX_GO_ON:
@@ -199,8 +201,12 @@ static int turn(struct guest *g)
 	uint64_t now = clock_mono_ns(), next = g->stat_ns + STAT_NS;
 	int r = 0;
 
-	if (g->watch && !g->carry.still && now >= next)
+	if (g->watch && !g->carry.still && now >= next) {
 		r = guest_say_stat(g);
+		g->look = true;
+	}
+	if (r == 0 && g->look && !g->carry.still)
+		r = net_denied(g);
 	if (r == 0)
 		r = carry_turn(&g->carry, &net, 1, !g->watch ? -1 : now >= next ? 1000 : (int)((next - now) / 1000000) + 1);
 	return r == 0 && net.revents && !g->carry.still ? net_serve(g) : r;

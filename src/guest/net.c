@@ -1,7 +1,8 @@
 /*
  * The sandbox's way out of a machine that has no network: its streams and questions are met by the steered sockets
  * (linux/steer.h), as on any host, and each becomes a channel. The host connects it, in the jail's own steered network, so
- * that the same cloche-egress decides. A question by UDP goes as one by TCP.
+ * that the same cloche-egress decides. The same rules are here, too, so that what the host's kernel would refuse is refused at
+ * connect(). A question by UDP goes as one by TCP.
  */
 #include "base/base.h"
 #include "base/clock.h"
@@ -40,6 +41,9 @@ struct guest_net {
 	int way[STEER_SOCKETS];
 	bool full; /* no more questions are taken for now */
 	struct ask ask[ASKS_MAX];
+	struct steer_denied told[STEER_DENIED];
+	unsigned ntold;
+	uint64_t fails; /* connections that were refused, when it was looked last */
 };
 
 static const struct mux_net resolver = { .family = 4, .port = DNS_PORT, .addr = { 198, 18, 0, 1 } };
@@ -51,27 +55,84 @@ static int add(const struct guest_net *n, int fd, uint32_t what)
 	return epoll_ctl(n->ep, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
 }
 
-int net_open(struct guest *g, struct err *e)
+static void net_close(struct guest *g)
+{
+	struct guest_net *n = TAKE_PTR(g->net);
+
+	if (!n)
+		return;
+	for (size_t i = 0; i < ASKS_MAX; i++)
+		if (n->ask[i].used)
+			fd_close(n->ask[i].fd);
+	fd_close_many(n->way, STEER_SOCKETS);
+	fd_close(n->ep);
+	free(n);
+}
+
+/* Takes them also when it fails. */
+static int listen_on(struct guest *g, int way[STEER_SOCKETS], struct err *e)
 {
 	struct guest_net *n = calloc(1, sizeof(*n));
-	int r = n ? 0 : -ENOMEM;
+	int r = 0;
 
-	if (n) {
-		warden_net_sockets(g->sandbox, n->way);
-		n->ep = epoll_create1(EPOLL_CLOEXEC);
-		r = n->ep < 0 ? -errno : 0;
-	}
-	for (uint32_t i = 0; r == 0 && i < STEER_SOCKETS; i++)
-		r = n->way[i] < 0 ? -ENOTCONN : add(n, n->way[i], i);
-	if (r < 0) {
-		if (n) {
-			fd_close_many(n->way, STEER_SOCKETS);
-			fd_close(n->ep);
-		}
-		free(n);
-		return err_sys(e, ERR_INTERNAL, r, "guest: the sandbox's way out");
+	if (!n) {
+		fd_close_many(way, STEER_SOCKETS);
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "guest: no memory");
 	}
 	g->net = n;
+	memcpy(n->way, way, sizeof(n->way));
+	n->ep = epoll_create1(EPOLL_CLOEXEC);
+	if (n->ep < 0)
+		r = -errno;
+	for (uint32_t i = 0; r == 0 && i < STEER_SOCKETS; i++)
+		r = n->way[i] < 0 ? -ENOTCONN : add(n, n->way[i], i);
+	if (r < 0)
+		net_close(g);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "guest: the sandbox's way out") : 0;
+}
+
+int net_open(struct guest *g, struct err *e)
+{
+	int way[STEER_SOCKETS];
+
+	warden_net_sockets(g->sandbox, way);
+	return listen_on(g, way, e);
+}
+
+/* For one that was made without. */
+static int net_give(struct guest *g, const struct steer_rules *rules, struct err *e)
+{
+	int way[STEER_SOCKETS], r = warden_net(g->warden, g->sandbox, rules, way, e);
+
+	if (r == 0)
+		r = listen_on(g, way, e);
+	if (r == 0 && !g->host) {
+		r = resume_resolver(g);
+		if (r < 0)
+			err_sys(e, ERR_INTERNAL, r, "guest: /etc/resolv.conf");
+	}
+	return r;
+}
+
+int net_steer(struct guest *g, const struct mux *m)
+{
+	static const struct steer_rules none = { .mode = STEER_NONE };
+	struct steer_rules rules;
+	struct err e = { 0 };
+	int r = 0;
+
+	if (!g->sandbox || (m->len && m->len != sizeof(rules)))
+		return -EBADMSG;
+	if (!m->len && g->net) {
+		net_close(g);
+		r = warden_net(g->warden, g->sandbox, &none, NULL, &e);
+	}
+	if (m->len) {
+		memcpy(&rules, m->payload, sizeof(rules));
+		r = g->net ? warden_net(g->warden, g->sandbox, &rules, NULL, &e) : net_give(g, &rules, &e);
+	}
+	if (r < 0)
+		dprintf(STDERR_FILENO, "cloche-guest: the sandbox's way out: %s\n", e.msg);
 	return 0;
 }
 
@@ -249,6 +310,65 @@ static void take_answer(struct guest_net *n, struct ask *a)
 	if (want >= DNS_HEAD && want <= ANSWER_MAX)
 		answer(n, a, want);
 	ask_end(n, a);
+}
+
+static uint64_t told(const struct guest_net *n, const struct steer_denied *d)
+{
+	for (unsigned i = 0; i < n->ntold; i++)
+		if (n->told[i].family == d->family && n->told[i].port == d->port && !memcmp(n->told[i].addr, d->addr, sizeof(d->addr)))
+			return n->told[i].count;
+	return 0;
+}
+
+/* Whether any connection of the sandbox's was refused, by whomever: that is cheap to know, and most often none was. */
+static bool failed_more(struct guest *g)
+{
+	char path[48], text[4096], *at;
+	uint64_t fails = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/net/snmp", (int)warden_pid(g->sandbox));
+	if (fd_get(AT_FDCWD, path, text, sizeof(text)) < 0)
+		return true;
+	/* A line of names, one of numbers: AttemptFails is the seventh. */
+	at = strstr(text, "\nTcp: ");
+	at = at ? strstr(at + 1, "\nTcp: ") : NULL;
+	for (unsigned i = 0; at && i < 7; i++)
+		at = strchr(at + 1, ' ');
+	fails = at ? strtoull(at, NULL, 10) : g->net->fails + 1;
+	if (fails == g->net->fails)
+		return false;
+	g->net->fails = fails;
+	return true;
+}
+
+int net_denied(struct guest *g)
+{
+	uint8_t out[MUX_DENIED_MAX * MUX_DENIED_LEN];
+	struct steer_denied now[STEER_DENIED];
+	size_t len = 0;
+	int k;
+
+	static_assert(STEER_DENIED <= MUX_DENIED_MAX, "they fit into one message");
+	g->look = false;
+	if (!g->net || carry_room(&g->carry) < sizeof(out) + MUX_HEAD || !failed_more(g))
+		return 0;
+	k = warden_denied(g->warden, g->sandbox, now, NULL);
+	for (int i = 0; i < k; i++) {
+		const uint64_t before = told(g->net, &now[i]), more = now[i].count > before ? now[i].count - before : 0;
+		struct mux_net to = { .family = now[i].family, .port = now[i].port };
+
+		memcpy(to.addr, now[i].addr, sizeof(to.addr));
+		if (!more || !to.port)
+			continue;
+		mux_net_encode(&to, out + len);
+		mux_put_u32(out + len + MUX_NET_LEN, more < UINT32_MAX ? (uint32_t)more : UINT32_MAX);
+		len += MUX_DENIED_LEN;
+	}
+	if (k >= 0) {
+		memcpy(g->net->told, now, (size_t)k * sizeof(now[0]));
+		g->net->ntold = (unsigned)k;
+	}
+	return len ? carry_say(&g->carry, MUX_DENIED, 0, out, len) : 0;
 }
 
 int net_serve(struct guest *g)

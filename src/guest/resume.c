@@ -49,15 +49,22 @@ static int kill_all(const struct guest *g)
 }
 
 /* In a child: as root of the sandbox, in it. */
-static _Noreturn void be_inside(int pidfd, int root, const struct mux_resume *who)
+static int enter(int pidfd, int root)
 {
-	uint32_t done = 0;
 	int r = sys_setns(pidfd, CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWUTS);
 
 	if (r == 0 && (fchdir(root) < 0 || sys_chroot(".", 0) < 0))
 		r = -EPERM;
 	if (r == 0 && (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0))
 		r = -EPERM;
+	return r;
+}
+
+static _Noreturn void be_inside(int pidfd, int root, const struct mux_resume *who)
+{
+	uint32_t done = 0;
+	int r = enter(pidfd, root);
+
 	if (r == 0 && who->hostname[0] && sethostname(who->hostname, strlen(who->hostname)) < 0)
 		r = -errno;
 	if (r == 0 && who->flags & MUX_RESUME_FRESH)
@@ -65,15 +72,33 @@ static _Noreturn void be_inside(int pidfd, int root, const struct mux_resume *wh
 	_exit(r < 0 ? FAILED_STATUS : (int)done);
 }
 
+static int open_root(const struct guest *g)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/root", (int)warden_pid(g->sandbox));
+	return sys_openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+}
+
+int resume_resolver(const struct guest *g)
+{
+	AUTO_CLOSE int root = open_root(g);
+	int status = 0;
+	pid_t pid = root < 0 ? root : fork();
+
+	if (pid == 0)
+		_exit(enter(warden_pidfd(g->sandbox), root) < 0 || resolver_make() < 0 ? FAILED_STATUS : 0);
+	if (root < 0 || pid < 0)
+		return root < 0 ? root : -errno;
+	return waitpid(pid, &status, 0) == pid && !status ? 0 : -EIO;
+}
+
 static int name_it(const struct guest *g, const struct mux_resume *who, struct err *e)
 {
-	AUTO_CLOSE int root = -1;
-	char path[64];
+	AUTO_CLOSE int root = open_root(g);
 	int status = 0;
 	pid_t pid;
 
-	snprintf(path, sizeof(path), "/proc/%d/root", (int)warden_pid(g->sandbox));
-	root = sys_openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 	if (root < 0)
 		return err_sys(e, ERR_INTERNAL, root, "guest: open the sandbox's root");
 	pid = fork();

@@ -267,8 +267,8 @@ void kvm_try_device(const char *path, struct kvm_trial *ret)
 		fails(ret, f, r);
 	} else if (is_guest()) {
 		ret->state = KVM_NESTED;
-		snprintf(ret->why, sizeof(ret->why), "instructions run, but this host is a machine itself, where a kernel may hang");
-		snprintf(ret->remedy, sizeof(ret->remedy), "where KVM is known to work in a machine, set vm_accel to kvm");
+		snprintf(ret->why, sizeof(ret->why), "instructions run; this host is a machine itself, where a kernel may hang: a boot decides");
+		snprintf(ret->remedy, sizeof(ret->remedy), "where KVM is known to work in a machine, vm_accel can also be set to kvm");
 	} else {
 		ret->state = KVM_WORKS;
 		snprintf(ret->why, sizeof(ret->why), "a machine runs");

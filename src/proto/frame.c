@@ -17,6 +17,7 @@ static bool known(uint8_t type)
 	case FRAME_FILES:
 	case FRAME_RESTORE:
 	case FRAME_CONNECT:
+	case FRAME_CHANGES:
 	case FRAME_READY:
 	case FRAME_UP:
 	case FRAME_STARTED:
@@ -317,6 +318,28 @@ int frame_connect_decode(const struct frame *f, struct frame_connect *ret)
 	x.family = wire_get_u32(&r);
 	x.port = wire_get_u32(&r);
 	if (done_in(&r) < 0 || f->nfds != 1 || (x.family != 4 && x.family != 6) || !x.port || x.port > 65535)
+		return -EBADMSG;
+	*ret = x;
+	return 0;
+}
+
+long frame_changes_encode(const struct frame_changes *x, uint8_t *out, size_t size)
+{
+	struct wire_out w = { out, out + size, false };
+
+	wire_put_u32(&w, x->flags);
+	wire_put_u32(&w, x->max);
+	return done_out(&w, out);
+}
+
+int frame_changes_decode(const struct frame *f, struct frame_changes *ret)
+{
+	struct wire_in r = { f->payload, f->payload + f->len, false };
+	struct frame_changes x;
+
+	x.flags = wire_get_u32(&r);
+	x.max = wire_get_u32(&r);
+	if (done_in(&r) < 0 || f->nfds != 1)
 		return -EBADMSG;
 	*ret = x;
 	return 0;

@@ -38,6 +38,11 @@ enum frame_type {
 	 * at the other end of it, behind one byte: 0, or the errno of connecting there, and then nothing
 	 */
 	FRAME_CONNECT = 12,
+	/*
+	 * struct frame_changes; fd: a pipe to write to. Of machines only: what differs between the image and the sandbox's files
+	 * as they are just then (proto/change.h) comes out of it
+	 */
+	FRAME_CHANGES = 13,
 	/* agent → host */
 	FRAME_READY = 16, /* u32 protocol version, u32 Landlock ABI: locked down, waits for SETUP */
 	FRAME_UP = 17, /* the sandbox stands; with FRAME_SETUP_FRESH: u32 of FRAME_RESTORED_*, what was made anew */
@@ -98,7 +103,7 @@ struct frame_setup {
 	const char *workdir; /* made when missing, owned by uid:gid */
 	uint32_t uid, gid; /* who owns a made workdir */
 	uint32_t flags; /* FRAME_SETUP_* */
-	uint64_t cpu_mask; /* CPUs to run on, bit n = CPU n; 0 = leave */
+	uint64_t cpu_mask; /* as many CPUs for what runs inside, these at best, bit n = CPU n; 0 = all */
 	struct frame_mounts mounts; /* the first is the root */
 };
 #define FRAME_SETUP_READ_ONLY 1U /* make the root read-only once everything is attached */
@@ -181,6 +186,14 @@ struct frame_connect {
 };
 long frame_connect_encode(const struct frame_connect *x, uint8_t *out, size_t size);
 int frame_connect_decode(const struct frame *f, struct frame_connect *ret); /* 0 or -EBADMSG */
+
+/* --- CHANGES --- */
+struct frame_changes {
+	uint32_t flags; /* DIFF_* of warden/diff.h: who serves it knows which there are */
+	uint32_t max; /* entries told; 0: all */
+};
+long frame_changes_encode(const struct frame_changes *x, uint8_t *out, size_t size);
+int frame_changes_decode(const struct frame *f, struct frame_changes *ret); /* 0 or -EBADMSG */
 
 /* --- RESTORE: the processes of a memory image (proto/memory.h) --- */
 #define FRAME_RESTORE_FILTER 1U /* a descriptor holds a seccomp program to add, as for execs of this sandbox */

@@ -59,7 +59,7 @@ TEST(what_can_never_be_a_frame_is_refused_at_once)
 		unsigned at;
 		uint8_t value;
 	} cases[] = {
-		{ "version 0", 0, 0 },	 { "version 2", 0, 2 },	      { "type 0", 1, 0 },	  { "type 13", 1, 13 },
+		{ "version 0", 0, 0 },	 { "version 2", 0, 2 },	      { "type 0", 1, 0 },	  { "type 14", 1, 14 },
 		{ "type 26", 1, 26 },	 { "type 255", 1, 255 },      { "33 descriptors", 2, 33 }, { "reserved", 3, 1 },
 		{ "length 16M", 11, 1 }, { "length 2^31", 11, 0x80 },
 	};
@@ -549,4 +549,20 @@ TEST(a_connect_has_one_socket_a_family_and_a_port)
 	x.port = 0;
 	f.len = (uint32_t)frame_connect_encode(&x, out, sizeof(out));
 	CHECK_EQ(frame_connect_decode(&f, &y), -EBADMSG);
+}
+
+TEST(changes_are_asked_for_with_one_pipe)
+{
+	struct frame_changes x = { .flags = 2, .max = 7 }, y;
+	uint8_t out[16];
+	struct frame f = { .type = FRAME_CHANGES, .nfds = 1, .payload = out };
+
+	f.len = (uint32_t)frame_changes_encode(&x, out, sizeof(out));
+	CHECK_EQ(frame_changes_decode(&f, &y), 0);
+	CHECK(y.flags == 2 && y.max == 7);
+	f.nfds = 2;
+	CHECK_EQ(frame_changes_decode(&f, &y), -EBADMSG);
+	f.nfds = 1;
+	f.len--;
+	CHECK_EQ(frame_changes_decode(&f, &y), -EBADMSG);
 }

@@ -47,8 +47,12 @@ enum mux_type {
 	MUX_RESUMED = 17, /* guest: u32 FRAME_RESTORED_*, what was made anew. The sandbox goes on */
 	MUX_GROUP = 18, /* host: u32 key of an exec group (what its descriptor said), u32 enum mux_group */
 	MUX_RESET = 19, /* the connection behind the channel was refused or cut; END and STOP follow */
+	/* host: the way out. Nothing: there is none; or struct steer_rules (linux/steer.h): what may be let through to the host */
+	MUX_STEER = 20,
+	/* guest: what its kernel refused by those rules, up to MUX_DENIED_MAX x (a struct mux_net as in OPEN, u32 how often) */
+	MUX_DENIED = 21,
 };
-#define MUX_TYPE_LAST MUX_RESET
+#define MUX_TYPE_LAST MUX_DENIED
 
 /* What the receiver's process is to get. */
 enum mux_kind {
@@ -131,6 +135,8 @@ struct mux_net {
 #define MUX_NET_LEN (4 + 4 + 4 + 16) /* with the kind before it */
 void mux_net_encode(const struct mux_net *x, uint8_t out[MUX_NET_LEN]);
 int mux_net_decode(const struct mux *m, struct mux_net *ret); /* 0 or -EBADMSG */
+#define MUX_DENIED_MAX 32U
+#define MUX_DENIED_LEN (MUX_NET_LEN + 4)
 
 /* What the guest says of itself: nothing of it is trusted, and nothing is decided by it but words. */
 #define MUX_STAT_FIELDS(X)                                                                                             \

@@ -208,6 +208,19 @@ void box_stand(struct box *b)
 
 /* --- create --- */
 
+/* How machines run is known for sure once one was made. */
+static void on_machines(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct service *s = arg;
+
+	(void)e;
+	if (r < 0 || a->rep->arg == MSG_MACHINES_UNKNOWN)
+		return;
+	s->o.kvm = a->rep->arg == MSG_MACHINES_KVM;
+	snprintf(s->accel_why, sizeof(s->accel_why), "%.159s", a->rep->msg);
+	s->o.accel_why = s->accel_why;
+}
+
 static void on_created(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
 	struct box *b = arg;
@@ -217,6 +230,8 @@ static void on_created(void *arg, int r, const struct wlink_answer *a, const str
 	/* From here on the warden knows that somebody stands on it. */
 	if (spec->layers)
 		layer_drop(b->service, spec->layer[spec->layers - 1]);
+	if (spec->flags & SPEC_VM)
+		wlink_call(b->service->warden, WARDEN_MACHINES, 0, 0, NULL, on_machines, b->service);
 	if (e)
 		why = *e;
 	if (r == 0 && b->state != BOX_MAKING) { /* given up meanwhile */
@@ -260,8 +275,12 @@ static int room_for(struct service *s, const struct box_want *want, struct err *
 struct tenant_quota box_quota(const struct box_want *w)
 {
 	const struct spec_limits *l = &w->spec->limits;
+	struct tenant_quota q = { .sandboxes = 1, .cpu_milli = l->cpu_milli, .memory = l->memory, .disk = l->disk };
 
-	return (struct tenant_quota){ .sandboxes = 1, .cpu_milli = l->cpu_milli, .memory = l->memory, .disk = l->disk };
+	/* A machine of a checkpoint: besides what it writes there is its memory as it was, as long as it lives. */
+	if (w->spec->flags & SPEC_VM && w->spec->layers)
+		q.memory = l->memory > UINT64_MAX / 2 ? UINT64_MAX : 2 * l->memory;
+	return q;
 }
 
 /* In the lists, and counted. One that is to take another's place has neither name nor key, and is not counted. */

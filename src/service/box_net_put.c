@@ -162,11 +162,6 @@ static int check(struct box *b, const struct net_want *want, struct err *e)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored, hibernated or woken up", b->want->name);
 	if (b->run && b->run->put)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "another change of its network is under way");
-	if (b->want->spec->flags & SPEC_VM && !b->run && net_want_on(want)) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "a virtual machine that was made without a network can not be given one");
-		err_remedy(e, "create it with one, such as mode \"allow\" without rules: those can be changed later");
-		return -EOPNOTSUPP;
-	}
 	return net_want_check(b->service->o.net, want, e);
 }
 

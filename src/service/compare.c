@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "service/box_impl.h"
 #include "service/restore.h"
+#include "service/vm_compare.h"
 #include "service/wlink.h"
 
 #include <unistd.h>
@@ -34,7 +35,7 @@ struct opening {
 	void *arg;
 };
 
-static void state_ref(const struct state *t)
+void state_ref(const struct state *t)
 {
 	if (t->box)
 		box_ref(t->box);
@@ -42,7 +43,7 @@ static void state_ref(const struct state *t)
 		checkpoint_ref(t->checkpoint);
 }
 
-static void state_unref(const struct state *t)
+void state_unref(const struct state *t)
 {
 	if (t->box)
 		box_unref(t->box);
@@ -82,13 +83,15 @@ static int box_live(const struct box *b, struct err *e)
 		return box_lost(b, e);
 	if (b->state == BOX_HIBERNATED || b->sleep)
 		return box_ready(b, e);
+	/* One in the making that stands is known to its maker alone. */
+	if (b->state == BOX_MAKING && b->maker && b->handle)
+		return 0;
 	if ((b->state != BOX_RUNNING && b->state != BOX_PAUSED) || !b->handle)
 		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' is not there just now", b->want->name);
 	return 0;
 }
 
-/* Image, kind of root and layers of a state, as a spec. */
-static int spec_of(const struct state *t, struct sandbox_spec *ret, struct err *e)
+int state_spec(const struct state *t, struct sandbox_spec *ret, struct err *e)
 {
 	AUTO(box_want_free) struct box_want *w = NULL;
 	int r;
@@ -113,16 +116,6 @@ static int spec_of(const struct state *t, struct sandbox_spec *ret, struct err *
 	return 0;
 }
 
-/* A machine's files are on a disk that only a machine reads. */
-static int check_tier(const struct sandbox_spec *s, struct err *e)
-{
-	if (!(s->flags & SPEC_VM))
-		return 0;
-	err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the files of a virtual machine can not be compared, exported or promoted");
-	err_remedy(e, "fetch what is needed as an archive (`cloche cp`, GET …/files?op=archive), or use isolation \"container\"");
-	return -EOPNOTSUPP;
-}
-
 static struct tenant *tenant_of(const struct state *t)
 {
 	return t->box ? t->box->tenant : t->checkpoint ? t->checkpoint->tenant : NULL;
@@ -137,7 +130,7 @@ static int older_of(const struct state *t, const struct sandbox_spec *spec, stru
 	ret->layers = 0;
 	memset(ret->layer, 0, sizeof(ret->layer));
 	if (t->box || t->checkpoint)
-		r = spec_of(t, ret, e);
+		r = state_spec(t, ret, e);
 	if (r == 0 && t->chain) {
 		ret->layers = t->chain->layers;
 		memcpy(ret->layer, t->chain->layer, sizeof(ret->layer));
@@ -157,13 +150,13 @@ int compare_open(struct service *s, const struct compare_want *w, compare_fn *fn
 
 	if (other && other != t)
 		return err_set(e, ERR_REFUSED, -EPERM, "both must be of the same tenant");
-	r = spec_of(&w->to, &spec, e);
-	if (r == 0)
-		r = check_tier(&spec, e);
+	r = state_spec(&w->to, &spec, e);
 	if (r == 0)
 		r = older_of(&w->from, &spec, &older, e);
 	if (r < 0)
 		return r;
+	if (spec.flags & SPEC_VM)
+		return vm_compare_open(s, w, fn, arg, e);
 	msg_put_diff(w->from.box ? w->from.box->handle : 0, &older, w->flags, w->max, &diff);
 	o = calloc(1, sizeof(*o));
 	if (!o)

@@ -7,7 +7,7 @@
 struct state { /* one of these, or none: the image */
 	struct box *box;
 	struct checkpoint *checkpoint;
-	const struct sandbox_spec *chain; /* sealed layers, whatever they belong to */
+	const struct sandbox_spec *chain; /* sealed layers, whatever they belong to; not of machines */
 };
 
 struct compare_want {
@@ -18,6 +18,11 @@ struct compare_want {
 
 /* "image", "checkpoint:ID", "sandbox:ID or NAME". */
 int state_find(struct service *s, const struct who *who, const char *text, struct state *ret, struct err *e);
+
+void state_ref(const struct state *t);
+void state_unref(const struct state *t);
+/* Image, kind of root, limits and layers of a box that lives or a checkpoint that is whole. */
+int state_spec(const struct state *t, struct sandbox_spec *ret, struct err *e);
 
 /* @fd is the stream (proto/change.h), the callee's; -1: *e says why not. */
 typedef void compare_fn(void *arg, int fd, const struct err *e);

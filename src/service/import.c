@@ -25,7 +25,7 @@ struct import {
 	uv_poll_t *poll; /* of the manifest */
 	int manifest, worker; /* descriptors */
 	struct buf text;
-	char *name, *label, *config, box_name[NAME_MAX_LEN + 1];
+	char *name, *label, *isolation, *config, box_name[NAME_MAX_LEN + 1];
 	bool canceled, child_done, up, sealing;
 	int r;
 	struct err e; /* the first reason */
@@ -72,6 +72,7 @@ static void import_free(struct import *x)
 	buf_done(&x->text);
 	free(x->name);
 	free(x->label);
+	free(x->isolation);
 	free(x->config);
 	free(x);
 }
@@ -192,14 +193,25 @@ static void strip(const struct import *x, struct box_want *w, const struct told 
 	w->name[0] = w->key[0] = '\0';
 	w->timeout_ms = 0;
 	w->idle = (struct want_idle){ 0 };
-	w->spec->nmounts = w->spec->ntmpfs = 0;
 	secret_uses_done(&w->secrets);
+	/* What is inside of a machine is so for good: whoever restores it has what the settings say. */
+	if (w->spec->flags & SPEC_VM)
+		return;
+	w->spec->nmounts = w->spec->ntmpfs = 0;
 	w->spec->limits.inodes = 0;
 	w->spec->limits.io_bps = 0;
 	w->spec->flags |= SPEC_DISK;
 	size = size < max ? size + size / 4 + SPARE : max;
 	disk = disk && disk > size ? disk : size;
 	w->spec->limits.disk = disk < max ? disk : max;
+}
+
+/* What a machine can not be otherwise comes with it. */
+static void set_isolation(json_t *config, const char *isolation)
+{
+	if (json_object_set_new(config, "isolation", json_string(isolation)) < 0 ||
+	    (!strcmp(isolation, "vm") && json_object_set_new(config, "storage", json_string("disk")) < 0))
+		abort();
 }
 
 static int read_manifest(struct import *x, struct box_want **ret, struct told *ret_told, struct err *e)
@@ -223,6 +235,8 @@ static int read_manifest(struct import *x, struct box_want **ret, struct told *r
 	}
 	if (!json_is_object(json_object_get(o, "config")))
 		return err_set(e, ERR_REFUSED, -EINVAL, "its manifest has no settings");
+	if (x->isolation)
+		set_isolation(json_object_get(o, "config"), x->isolation);
 	r = box_want_parse(&x->s->o, json_object_get(o, "config"), x->who.scope == SCOPE_ADMIN, ret, e);
 	if (r < 0)
 		return err_wrap(e, r, "its settings");
@@ -235,6 +249,9 @@ static int read_manifest(struct import *x, struct box_want **ret, struct told *r
 	x->config = jout_done(&j) < 0 ? NULL : buf_take(&config);
 	if (!x->config)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
+	/* As a machine it has the place for one, which leads nowhere: what is restored could have none otherwise. */
+	if (net_want_on((*ret)->net) && (*ret)->spec->flags & SPEC_VM)
+		(*ret)->spec->flags |= SPEC_NET;
 	net_want_free((*ret)->net); /* what unpacks it needs none; who restores it is asked then whether it may have it */
 	(*ret)->net = NULL;
 	box = json_string_value(json_object_get(o, "sandbox_name"));
@@ -312,8 +329,8 @@ static void on_manifest(uv_poll_t *p, int status, int events)
 		begin_box(x);
 }
 
-int import_start(struct service *s, const struct who *who, const char *name, const char *label, import_fn *fn,
-		 void *arg, struct import **ret, int *ret_stream, struct err *e)
+int import_start(struct service *s, const struct who *who, const struct import_want *w, import_fn *fn, void *arg,
+		 struct import **ret, int *ret_stream, struct err *e)
 {
 	AUTO_CLOSE int theirs = -1, files = -1, manifest = -1, stream = -1;
 	struct tar_child_plan p = { .mode = "unpack",
@@ -327,9 +344,10 @@ int import_start(struct service *s, const struct who *who, const char *name, con
 	*x = (struct import){
 		.s = s, .who = *who, .manifest = -1, .worker = -1, .text = BUF_INIT(MANIFEST_TEXT), .fn = fn, .arg = arg
 	};
-	x->name = strdup(name ? name : "");
-	x->label = strdup(label ? label : "");
-	if (!x->name || !x->label)
+	x->name = strdup(w->name ? w->name : "");
+	x->label = strdup(w->label ? w->label : "");
+	x->isolation = w->isolation ? strdup(w->isolation) : NULL;
+	if (!x->name || !x->label || (w->isolation && !x->isolation))
 		abort();
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair[0]) < 0 ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair[1]) < 0 || pipe2(pipes, O_CLOEXEC) < 0)

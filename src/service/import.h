@@ -10,9 +10,15 @@ struct import;
 /* Called once, later, unless import_cancel() was called. @c is NULL when it failed; *e says why. */
 typedef void import_fn(void *arg, struct checkpoint *c, const struct err *e);
 
+/* Instead of what the file says, each; NULL: that. */
+struct import_want {
+	const char *name, *label;
+	const char *isolation; /* files are files: a container's may become a machine's, and the other way round */
+};
+
 /* @ret_stream: where the file's bytes go, the caller's; shut down or closed behind the last. */
-int import_start(struct service *s, const struct who *who, const char *name, const char *label, import_fn *fn,
-		 void *arg, struct import **ret, int *ret_stream, struct err *e);
+int import_start(struct service *s, const struct who *who, const struct import_want *w, import_fn *fn, void *arg,
+		 struct import **ret, int *ret_stream, struct err *e);
 void import_cancel(struct import *x);
 
 /* What goes into an exported file first: see docs/design/0008-diff.md. */

@@ -5,6 +5,8 @@
 #include "service/compare.h"
 #include "service/event.h"
 #include "service/file.h"
+#include "service/mirror.h"
+#include "service/seal.h"
 #include "service/tar_child.h"
 
 #include <sys/stat.h>
@@ -13,6 +15,8 @@
 
 /* What is compared: since the fork, the fork has changed THEIRS and the other OURS; now they differ in APART. */
 enum list { THEIRS, OURS, APART, LISTS };
+/* What the lists are of. */
+enum { BASE, FROM, INTO, MIRRORS };
 
 struct promote {
 	struct service *s;
@@ -20,6 +24,9 @@ struct promote {
 	struct box *into, *from; /* referenced and in use */
 	bool force;
 	struct sandbox_spec *base; /* the layers the fork began with */
+	struct checkpoint *root; /* machines: as a checkpoint, and of each state */
+	struct mirror *mirror[MIRRORS];
+	unsigned mirrors; /* that are made */
 	enum list at;
 	struct buf stream[LISTS];
 	uv_work_t work;
@@ -38,6 +45,9 @@ static void promote_free(struct promote *p)
 {
 	for (unsigned i = 0; i < LISTS; i++)
 		buf_done(&p->stream[i]);
+	for (unsigned i = 0; i < MIRRORS; i++)
+		mirror_free(p->mirror[i]);
+	checkpoint_unref(p->root);
 	buf_done(&p->conflicts);
 	p->into->promoting = false;
 	box_rest(p->into);
@@ -281,11 +291,25 @@ static void on_content(void *arg, int fd, const struct err *e)
 		finish(p, r == -EEXIST ? -EIO : r);
 }
 
+/* What has the files of each. */
+static int mirrored(struct promote *p, struct compare_want *w)
+{
+	struct box *base = mirror_box(p->mirror[BASE]), *from = mirror_box(p->mirror[FROM]);
+	struct box *into = mirror_box(p->mirror[INTO]);
+
+	if (!base || !from || !into)
+		return err_set(&p->e, ERR_LOST, -ESTALE, "a sandbox that held the files has ended");
+	w->from.box = w->from.chain ? base : into;
+	w->from.chain = NULL;
+	w->to.box = w->to.box == p->into ? into : from;
+	return 0;
+}
+
 static void on_stat(void *arg, int r, const struct err *e)
 {
 	struct promote *p = arg;
 	const struct warden_stat *st = &p->into->stat;
-	const struct compare_want w = { .from.chain = p->base, .to.box = p->from, .flags = DIFF_DATA };
+	struct compare_want w = { .from.chain = p->base, .to.box = p->from, .flags = DIFF_DATA };
 
 	if (r < 0)
 		p->e = *e;
@@ -293,6 +317,8 @@ static void on_stat(void *arg, int r, const struct err *e)
 		r = err_set(&p->e, ERR_REFUSED, -ENOSPC, "the changes need %llu bytes, sandbox '%s' has %llu left",
 			    (unsigned long long)p->bytes, p->into->want->name,
 			    (unsigned long long)(st->disk_size - st->disk_used));
+	if (r == 0 && p->mirrors)
+		r = mirrored(p, &w);
 	if (r == 0)
 		r = compare_open(p->s, &w, on_content, p, &p->e);
 	if (r < 0)
@@ -347,12 +373,58 @@ static void on_list(void *arg, struct buf *stream, const struct err *e)
 static int next_list(struct promote *p)
 {
 	struct compare_want w = { .max = ENTRIES_MAX, .to.box = p->at == OURS ? p->into : p->from };
+	int r;
 
 	if (p->at == APART)
 		w.from.box = p->into;
 	else
 		w.from.chain = p->base;
-	return compare_list(p->s, &w, on_list, p, &p->e);
+	r = p->mirrors ? mirrored(p, &w) : 0;
+	return r < 0 ? r : compare_list(p->s, &w, on_list, p, &p->e);
+}
+
+/* --- machines: the lists are of what has the same files --- */
+
+static int next_mirror(struct promote *p);
+
+static void on_mirror(void *arg, struct mirror *m, const struct err *e)
+{
+	struct promote *p = arg;
+	int r;
+
+	if (!m) {
+		p->e = *e;
+		finish(p, -EIO);
+		return;
+	}
+	p->mirror[p->mirrors++] = m;
+	r = p->mirrors < MIRRORS ? next_mirror(p) : next_list(p);
+	if (r < 0)
+		finish(p, r == -EEXIST ? -EIO : r);
+}
+
+static int next_mirror(struct promote *p)
+{
+	const struct state of[MIRRORS] = { { .checkpoint = p->root }, { .box = p->from }, { .box = p->into } };
+
+	return mirror_make(p->s, &of[p->mirrors], on_mirror, p, &p->e);
+}
+
+/* A clone of it is asked: as the fork is, but with fewer layers. */
+static int begin_machines(struct promote *p)
+{
+	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
+	struct json j = JSON_INIT(&text);
+
+	p->root = checkpoint_alloc(p->s, p->from->tenant);
+	memcpy(p->root->id, p->base->layer[p->base->layers - 1], sizeof(p->root->id));
+	p->root->chain->layers = p->base->layers;
+	memcpy(p->root->chain->layer, p->base->layer, sizeof(p->base->layer));
+	jout_object(&j, NULL);
+	box_want_write_config(p->from->want, &j);
+	jout_end(&j);
+	p->root->config = jout_done(&j) < 0 ? NULL : buf_take(&text);
+	return p->root->config ? next_mirror(p) : err_set(&p->e, ERR_EXHAUSTED, -ENOMEM, "no memory to compare");
 }
 
 /* What the fork began with: what the other stood on, and then the layer that was sealed of it. */
@@ -406,7 +478,7 @@ int promote_start(const struct promote_want *w, const struct who *who, promote_f
 	box_use(p->into);
 	box_ref(p->from);
 	box_use(p->from);
-	r = next_list(p);
+	r = p->into->want->spec->flags & SPEC_VM ? begin_machines(p) : next_list(p);
 	if (r < 0) {
 		*e = p->e;
 		promote_free(p);

@@ -40,7 +40,7 @@ struct service_opts {
 	const struct net_conf *net; /* what the administrator says about networks */
 	bool audit_output;
 	bool kvm; /* machines are as fast as this host: a trial or the administrator says so, the warden holds it */
-	const char *accel_why; /* what the trial said; NULL: nothing */
+	const char *accel_why; /* what the trial said; NULL: nothing. Both as the warden says once it has made a machine */
 	const void *secrets_key; /* from secrets_key_command, NULL = none; not needed after service_new */
 	size_t secrets_key_len;
 };
@@ -80,9 +80,10 @@ struct service {
 	struct exec *kept, **kept_last; /* ended ones whose output is in memory, oldest first */
 	size_t kept_bytes;
 	uv_timer_t tick; /* TTLs, idle times, old spools; runs while there are any */
+	char accel_why[160]; /* what ->o.accel_why is once the warden has told */
 	bool soon; /* it comes within a quarter of a second */
 	uint64_t pruned_ns;
-	unsigned comparing, children; /* under way: service/compare.h, service/tar_child.h */
+	unsigned comparing, children, hidden; /* under way: service/compare.h, tar_child.h, hidden.h */
 	bool draining; /* no more creates and execs */
 	struct adopt *adopting; /* finding again what was there */
 	char *scratch; /* SCRATCH bytes for reading output, used within one call only */

@@ -29,7 +29,7 @@ static uint32_t needs(uint32_t role)
 static bool makes_sense(const struct vm_start *s)
 {
 	return s->role >= VM_COLD && s->role <= VM_CLONE && s->accel >= VM_TCG && s->accel <= VM_KVM && s->memory_mib &&
-	       s->memory_mib <= MEMORY_MAX && s->cpus && s->cpus <= CPUS_MAX && !(s->flags & ~(VM_KEEP | VM_NET)) &&
+	       s->memory_mib <= MEMORY_MAX && s->cpus && s->cpus <= CPUS_MAX && !(s->flags & ~(VM_KEEP | VM_WAY_OTHER << VM_WAY_SHIFT)) &&
 	       (s->fds & ~VM_FD_USR) == needs(s->role) && s->disks && s->disks <= VM_CHAIN_MAX &&
 	       (s->role == VM_CLONE ? s->disks > 1 && !s->spec_len : s->disks == 1 && s->spec_len && s->spec_len <= VM_SPEC_MAX);
 }
@@ -115,8 +115,6 @@ static int check_was(struct vmm *v, uint32_t khz)
 		snprintf(is, sizeof(is), "%uM, %u CPUs", v->start.memory_mib, v->start.cpus);
 		return differs(v, "size", was, is);
 	}
-	if ((m->flags ^ v->start.flags) & VM_NET)
-		return differs(v, "network", m->flags & VM_NET ? "one" : "none", m->flags & VM_NET ? "none" : "one");
 	if (m->tsc_khz > khz + khz / KHZ_OFF || khz > m->tsc_khz + m->tsc_khz / KHZ_OFF) {
 		snprintf(was, sizeof(was), "%u kHz", m->tsc_khz);
 		snprintf(is, sizeof(is), "%u kHz", khz);
@@ -130,7 +128,6 @@ static int make_port(struct vmm *v)
 	int r = carry_init(&v->carry, CARRY_HOST, v->machine.port, -1, EPOCH);
 
 	v->carry.keeps = v->start.flags & VM_KEEP || v->start.role == VM_TEMPLATE;
-	v->carry.net = v->start.flags & VM_NET;
 	if (r == 0)
 		r = kept_new(&v->carry, &v->kept);
 	return r < 0 ? err_sys(&v->e, ERR_EXHAUSTED, r, "make the machine's port") : 0;
@@ -154,7 +151,7 @@ static int start_boot(struct vmm *v)
 		.accel = v->start.accel,
 		.memory_mib = v->start.memory_mib,
 		.cpus = v->start.cpus,
-		.flags = v->start.flags & VM_NET,
+		.way = v->start.flags >> VM_WAY_SHIFT,
 		.what = v->start.what,
 	};
 	memcpy(v->was.qemu, v->machine.version, sizeof(v->was.qemu));

@@ -131,7 +131,10 @@ static int take(struct carry *c, const struct mux *m)
 	case MUX_STAT:
 	case MUX_FAILED:
 	case MUX_GROUP:
+	case MUX_STEER:
 		return c->other ? c->other(c->arg, m) : 0;
+	case MUX_DENIED:
+		return chan_denied(c, m);
 	case MUX_QUIESCE:
 	case MUX_QUIET:
 	case MUX_GO_ON:

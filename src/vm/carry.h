@@ -88,10 +88,10 @@ struct carry {
 	uint32_t epoch;
 	uint32_t uid, gid; /* who may open made pipes by name; UINT32_MAX: leave */
 	bool keeps; /* host: the end of ->ctl, which is closed then, ends nothing. What is for it then goes nowhere */
-	bool net; /* host: the guest may open connections; they are made from here */
+	bool net; /* host: the guest's connections are made from here; without, they are refused */
 	struct carry_hooks hooks;
 	void *hook_arg;
-	/* HELLO, START, ASK, STAT, FAILED, GROUP; guest: QUIESCE, GO_ON, RESUME before they take effect. Negative ends it. */
+	/* HELLO, START, ASK, STAT, FAILED, GROUP, STEER; guest: QUIESCE, GO_ON, RESUME before they take effect. Negative ends it. */
 	int (*other)(void *arg, const struct mux *m);
 	void *arg;
 	struct chan *chan; /* MUX_CHANNELS; [0] is the control stream, without ->fd */
@@ -165,6 +165,11 @@ int chan_kind(int fd, enum mux_kind *ret); /* what it would be; -EOPNOTSUPP: not
 int chan_open_remote(struct carry *c, const struct mux *m, int *ret_fd); /* for ->to's next frame; -1: none */
 /* Guest: a connection @fd of somebody inside to @to. Takes @fd. -EMFILE: there are too many. */
 int chan_open_net(struct carry *c, int fd, const struct mux_net *to);
+/*
+ * Host: what the guest's kernel has refused is tried here, too, and refused as it would have been: so who decides has seen it, and
+ * notes it as any other.
+ */
+int chan_denied(const struct carry *c, const struct mux *m);
 /* @fd takes the place of what is behind it, once it is connected; the other end is told by a byte. Takes @fd, also -errno. */
 int chan_connect(struct carry *c, uint32_t n, int fd);
 int chan_reset(struct carry *c, uint32_t n); /* of a connection: both ends are over at once */

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define PIPE_SIZE (256 * 1024)
+#define DENIED_TIMES 4U /* of one address at once */
 
 static int say_u32(struct carry *c, enum mux_type type, uint32_t n, uint32_t v)
 {
@@ -245,28 +246,35 @@ int chan_open_net(struct carry *c, int fd, const struct mux_net *to)
 	return r;
 }
 
-/* The guest wants to be connected: from here, where whoever decides about it is met. */
-static int open_net(struct carry *c, struct chan *x, const struct mux *m)
+/* From here, where whoever decides about it is met. -1: refused at once. */
+static int dial(const struct mux_net *to)
 {
 	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6 };
 	struct sockaddr_in in4 = { .sin_family = AF_INET };
-	struct mux_net to;
-	int fd, r = mux_net_decode(m, &to);
+	int r = -1, fd = socket(to->family == 4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
 
-	if (r < 0 || !c->net)
-		return -EBADMSG;
-	memcpy(&in6.sin6_addr, to.addr, sizeof(in6.sin6_addr));
-	memcpy(&in4.sin_addr, to.addr, sizeof(in4.sin_addr));
-	in6.sin6_port = in4.sin_port = htons((uint16_t)to.port);
-	fd = socket(to.family == 4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
-	if (fd >= 0 && to.family == 4)
+	memcpy(&in6.sin6_addr, to->addr, sizeof(in6.sin6_addr));
+	memcpy(&in4.sin_addr, to->addr, sizeof(in4.sin_addr));
+	in6.sin6_port = in4.sin_port = htons((uint16_t)to->port);
+	if (fd >= 0 && to->family == 4)
 		r = connect(fd, (struct sockaddr *)&in4, sizeof(in4));
 	else if (fd >= 0)
 		r = connect(fd, (struct sockaddr *)&in6, sizeof(in6));
-	if (fd < 0 || (r < 0 && errno != EINPROGRESS)) {
-		fd_close(fd);
-		fd = -1;
-	}
+	if (fd < 0 || r == 0 || errno == EINPROGRESS)
+		return fd;
+	fd_close(fd);
+	return -1;
+}
+
+/* The guest wants to be connected. One without a way out is not even tried: it may not have heard yet that it has none. */
+static int open_net(struct carry *c, struct chan *x, const struct mux *m)
+{
+	struct mux_net to;
+	int fd, r = mux_net_decode(m, &to);
+
+	if (r < 0)
+		return -EBADMSG;
+	fd = c->net ? dial(&to) : -1;
 	r = begin(c, x, fd, MUX_NET, false);
 	x->connecting = true;
 	if (r < 0)
@@ -274,6 +282,23 @@ static int open_net(struct carry *c, struct chan *x, const struct mux *m)
 	else if (fd < 0)
 		r = reset(c, x);
 	return r;
+}
+
+int chan_denied(const struct carry *c, const struct mux *m)
+{
+	if (c->side == CARRY_GUEST || m->channel || !m->len || m->len % MUX_DENIED_LEN || m->len > MUX_DENIED_MAX * MUX_DENIED_LEN)
+		return -EBADMSG;
+	for (uint32_t at = 0; at < m->len; at += MUX_DENIED_LEN) {
+		const struct mux one = { .len = MUX_NET_LEN, .payload = m->payload + at };
+		uint32_t times = mux_u32(one.payload + MUX_NET_LEN);
+		struct mux_net to;
+
+		if (mux_net_decode(&one, &to) < 0)
+			return -EBADMSG;
+		for (times = times < DENIED_TIMES ? times : DENIED_TIMES; c->net && times; times--)
+			fd_close(dial(&to));
+	}
+	return 0;
 }
 
 int chan_connect(struct carry *c, uint32_t n, int fd)
@@ -613,6 +638,8 @@ int chan_message(struct carry *c, const struct mux *m)
 	case MUX_RESUME:
 	case MUX_RESUMED:
 	case MUX_GROUP:
+	case MUX_STEER:
+	case MUX_DENIED:
 		return -EBADMSG;
 	case MUX_RESET:
 		return x->net ? cut(c, x) : -EBADMSG;

@@ -186,6 +186,7 @@ static int from_host(void *arg, struct carry_frame *cf)
 	case FRAME_EXEC:
 		return serve_exec(k, cf);
 	case FRAME_CONNECT:
+	case FRAME_CHANGES:
 		return chan_numbers(k->c) < cf->f.nfds ? CARRY_TAKEN : 0; /* its socket ends without a word */
 	case FRAME_FILES:
 		return chan_numbers(k->c) < cf->f.nfds ? fail(k, cf->f.id, FRAME_STAGE_LIMIT, -EAGAIN) : 0;
@@ -313,6 +314,7 @@ static int from_guest(void *arg, struct carry_frame *cf)
 	case FRAME_SYNC:
 	case FRAME_FILES:
 	case FRAME_CONNECT:
+	case FRAME_CHANGES:
 	case FRAME_RESTORE:
 	case FRAME_HELD:
 	case FRAME_SYNCED:

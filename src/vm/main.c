@@ -13,6 +13,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/sys.h"
+#include "linux/steer.h"
 #include "vm/vmm.h"
 
 #include <signal.h>
@@ -39,9 +40,9 @@ static void put_text(char *ret, size_t size, const char *text)
 	ret[n] = '\0';
 }
 
-void vmm_say_failed(const struct err *e)
+void vmm_say_failed(uint64_t id, const struct err *e)
 {
-	struct vm_msg m = { .type = VM_FAILED, .failed.errnum = e->errnum ? e->errnum : EIO };
+	struct vm_msg m = { .type = VM_FAILED, .failed = { .id = id, .errnum = e->errnum ? e->errnum : EIO } };
 
 	put_text(m.failed.text, sizeof(m.failed.text), e->msg);
 	vmm_say(&m);
@@ -80,6 +81,45 @@ static int on_message(void *arg, const struct mux *m)
 	return -EBADMSG;
 }
 
+static uint32_t way(const struct vmm *v)
+{
+	struct steer_rules rules;
+
+	static_assert(STEER_OBSERVE + 1 < VM_WAY_OTHER, "a mode is none of the others");
+	if (!v->rules_len)
+		return VM_WAY_NONE;
+	memcpy(&rules, v->rules, sizeof(rules));
+	if (rules.n || rules.mode > STEER_OBSERVE)
+		return VM_WAY_OTHER;
+	return 1 + (rules.mode == STEER_OBSERVE ? STEER_OPEN : rules.mode);
+}
+
+/* What the warden said of the way out, for the guest, unless it knows; in its order with all that is said to it. */
+static int tell_steer(struct vmm *v)
+{
+	const uint32_t now = way(v);
+	int r;
+
+	if (!v->steered || (now == v->was.way && now != VM_WAY_OTHER))
+		return 0;
+	r = carry_say(&v->carry, MUX_STEER, 0, v->rules, v->rules_len);
+	/* A state that is made just now may have it or not. */
+	v->was.way = v->carry.still ? VM_WAY_OTHER : now;
+	return r < 0 ? err_sys(&v->e, ERR_LOST, r, "tell the guest of its way out") : 0;
+}
+
+static int hear_steer(struct vmm *v, const struct vm_steer *s, const uint8_t *rules, size_t len)
+{
+	if (s->on > 1 || s->len != len || len != (s->on ? sizeof(struct steer_rules) : 0) || v->start.role == VM_TEMPLATE)
+		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "STEER makes no sense");
+	v->carry.net = s->on;
+	v->steered = true;
+	v->rules_len = (uint32_t)len;
+	memcpy(v->rules, rules, len);
+	/* Before GO it waits for that: nobody is there to hear it. */
+	return v->state == VMM_RUNS || v->state == VMM_STOPS ? tell_steer(v) : 0;
+}
+
 static int hear_go(struct vmm *v, const struct vm_go *go, int *agent)
 {
 	struct mux_resume who = { .real_ns = clock_real_ns() };
@@ -89,8 +129,10 @@ static int hear_go(struct vmm *v, const struct vm_go *go, int *agent)
 	    !memchr(go->hostname, 0, sizeof(go->hostname)))
 		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "GO makes no sense");
 	v->agent = TAKE_FD(*agent);
-	if (v->start.role == VM_COLD)
-		return vmm_begin(v, go->seed);
+	if (v->start.role == VM_COLD) {
+		r = vmm_begin(v, go->seed);
+		return r < 0 ? r : tell_steer(v);
+	}
 	who.flags = (go->flags & VM_GO_DROP ? MUX_RESUME_DROP : 0) | (go->flags & VM_GO_FRESH ? MUX_RESUME_FRESH : 0);
 	memcpy(who.seed, go->seed, sizeof(who.seed));
 	memcpy(who.generation, go->generation, sizeof(who.generation));
@@ -100,12 +142,14 @@ static int hear_go(struct vmm *v, const struct vm_go *go, int *agent)
 		return r;
 	v->state = VMM_RISES;
 	r = kept_resume(v->kept, &who);
-	return r < 0 ? err_sys(&v->e, ERR_LOST, r, "tell the guest to go on") : 0;
+	return r < 0 ? err_sys(&v->e, ERR_LOST, r, "tell the guest to go on") : tell_steer(v);
 }
 
 /* Negative ends it: ->e says why. */
-static int hear(struct vmm *v, const struct vm_msg *m, int *fds, size_t nfds)
+static int hear(struct vmm *v, const struct vm_msg *m, const uint8_t *more, size_t len, int *fds, size_t nfds)
 {
+	if (len && m->type != VM_STEER)
+		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "the warden talked nonsense");
 	switch ((enum vm_type)m->type) {
 	case VM_GO:
 		return hear_go(v, &m->go, &fds[0]);
@@ -114,21 +158,26 @@ static int hear(struct vmm *v, const struct vm_msg *m, int *fds, size_t nfds)
 			kept_attach(v->kept, TAKE_FD(fds[0]), 0);
 		return 0;
 	case VM_SAVE:
-		if (vmm_save(v, fds, nfds) < 0) {
-			vmm_say_failed(&v->e);
+		if (vmm_save(v, &m->save, fds, nfds) < 0) {
+			vmm_say_failed(m->save.id, &v->e);
 			v->e = (struct err){ 0 };
 		}
 		return 0;
+	case VM_JOIN:
+		return vmm_join(v, &m->join);
 	case VM_GROUP_KILL:
 	case VM_GROUP_END:
 		if (v->state != VMM_RUNS && v->state != VMM_STOPS)
 			return 0;
 		return kept_group(v->kept, m->group.number, m->type == VM_GROUP_KILL ? MUX_GROUP_KILL : MUX_GROUP_END);
+	case VM_STEER:
+		return hear_steer(v, &m->steer, more, len);
 	case VM_START:
 	case VM_LOADED:
 	case VM_TEMPLATED:
 	case VM_UP:
 	case VM_SAVED:
+	case VM_JOINED:
 	case VM_FAILED:
 		break;
 	}
@@ -137,19 +186,22 @@ static int hear(struct vmm *v, const struct vm_msg *m, int *fds, size_t nfds)
 
 static int read_side(struct vmm *v)
 {
+	struct {
+		struct vm_msg m;
+		uint8_t more[VM_RULES_MAX];
+	} in;
 	int fds[FDS_MAX] = { -1 }, r;
-	struct vm_msg m;
 	size_t nfds = 0;
-	ssize_t n = fd_recv(VMM_SIDE, &m, sizeof(m), fds, FDS_MAX, &nfds);
+	ssize_t n = fd_recv(VMM_SIDE, &in, sizeof(in), fds, FDS_MAX, &nfds);
 
 	if (n == -EAGAIN || n == -EINTR)
 		return 0;
 	if (n <= 0)
 		_exit(0); /* the warden, and who would come after it, are gone */
-	if (n != (ssize_t)sizeof(m) || m.version != VM_SIDE_VERSION)
+	if (n < (ssize_t)sizeof(in.m) || in.m.version != VM_SIDE_VERSION)
 		r = err_set(&v->e, ERR_INTERNAL, -EPROTO, "the warden is of another version");
 	else
-		r = hear(v, &m, fds, nfds);
+		r = hear(v, &in.m, in.more, (size_t)n - sizeof(in.m), fds, nfds);
 	fd_close_many(fds, nfds);
 	return r;
 }
@@ -227,7 +279,8 @@ static int advance(struct vmm *v)
 /* QEMU stops a machine that KVM can not run any further, or whose disk is full, and waits for somebody to look at it. */
 static int check_goes(struct vmm *v)
 {
-	if (!v->machine.qmp.stopped || v->state == VMM_LOADED || v->state == VMM_STOPS || v->state == VMM_ENDED)
+	if (!v->machine.qmp.stopped || v->state == VMM_LOADED || v->state == VMM_STOPS || v->state == VMM_ENDED ||
+	    (v->join.id && v->join.flags & VM_JOIN_STILL))
 		return 0;
 	return err_set(&v->e, ERR_UNSUPPORTED, -EIO, "QEMU has stopped the machine: %s",
 		       v->start.accel == VM_KVM ? "KVM can not run it, or its disk can not be written" : "its disk can not be written");
@@ -252,6 +305,8 @@ static int loop(struct vmm *v)
 			r = advance(v);
 		if (r == 0 && v->state != VMM_ENDED && extra[2].revents)
 			r = qmp_drain(&v->machine.qmp);
+		if (r == 0)
+			r = vmm_join_turn(v);
 		if (r == 0)
 			r = check_goes(v);
 		if (r == 0 && v->state != VMM_ENDED && extra[0].revents)
@@ -293,7 +348,7 @@ static void last_words(struct vmm *v, int r)
 		v->e.errnum = ESTALE; /* it is the state's fault, not this machine's */
 	dprintf(STDERR_FILENO, "%s\n", v->e.msg);
 	if (v->state != VMM_RUNS)
-		vmm_say_failed(&v->e);
+		vmm_say_failed(0, &v->e);
 }
 
 static int first_message(struct vmm *v)

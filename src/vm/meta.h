@@ -23,7 +23,7 @@ struct vm_meta {
 	uint32_t tsc_khz; /* x86: how fast the processor counted. Another speed is another machine */
 	uint32_t accel, memory_mib, cpus;
 	uint32_t epoch; /* of the port's messages */
-	uint32_t flags; /* VM_NET */
+	uint32_t way; /* what the guest knows of its way out: VM_WAY_* */
 	uint64_t carry_len, state_len;
 	struct vm_what what;
 };
@@ -51,3 +51,5 @@ struct pages_run {
 
 /* Checks all of the table against @ram_size and the file's size, then writes the pages into @ram (a memfd). */
 int pages_apply(int fd, int ram, uint64_t ram_size, struct err *e);
+/* Those of several, from the oldest on, as one into empty @out: of each page the newest. Checked likewise. */
+int pages_join(const int *fds, unsigned n, uint64_t ram_size, int out, struct err *e);

@@ -114,6 +114,7 @@ static int start(struct warden *w, const struct warden_compare *c, struct compar
 		.store = w->env.layers,
 		.image = -1,
 		.workdir = c->to_spec->workdir,
+		.out = c->out,
 		.opaque = w->env.rootless ? "user.overlay.opaque" : "trusted.overlay.opaque",
 	};
 	int r = c->from ? live_state(c->from, c->to_spec, &o.from, e) : sealed_state(w, c->from_spec, &o.from, e);

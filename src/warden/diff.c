@@ -232,23 +232,37 @@ static int start_thread(struct diff *d)
 	return -r;
 }
 
+static int open_out(struct diff *d, int *ret_from)
+{
+	int pipes[2], r;
+
+	if (ret_from) {
+		r = sys_pipe2(pipes, O_CLOEXEC);
+		if (r < 0)
+			return r;
+		*ret_from = pipes[0];
+		d->out.fd = pipes[1];
+	} else {
+		r = sys_fcntl(d->o.out, F_DUPFD_CLOEXEC, 3);
+		if (r < 0)
+			return r;
+		d->out.fd = r;
+	}
+	return fd_set_nonblock(d->out.fd);
+}
+
 int diff_start(const struct diff_opts *o, struct diff **ret, int *ret_fd, struct err *e)
 {
 	struct diff *d = calloc(1, sizeof(*d));
 	AUTO_CLOSE int from = -1;
-	int pipes[2], r;
+	int r;
 
 	if (!d)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to compare");
 	d->out.fd = -1;
 	r = copy_all(d, o);
 	if (r == 0)
-		r = sys_pipe2(pipes, O_CLOEXEC);
-	if (r == 0) {
-		from = pipes[0];
-		d->out.fd = pipes[1];
-		r = fd_set_nonblock(d->out.fd);
-	}
+		r = open_out(d, ret_fd ? &from : NULL);
 	if (r == 0)
 		r = start_thread(d);
 	if (r < 0) {
@@ -257,7 +271,8 @@ int diff_start(const struct diff_opts *o, struct diff **ret, int *ret_fd, struct
 		return err_sys(e, ERR_EXHAUSTED, r, "begin to compare");
 	}
 	*ret = d;
-	*ret_fd = TAKE_FD(from);
+	if (ret_fd)
+		*ret_fd = TAKE_FD(from);
 	return 0;
 }
 

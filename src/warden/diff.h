@@ -35,12 +35,13 @@ struct diff_opts {
 	int store; /* of layers; the caller's, must stay; -1: none */
 	int image, usr, dpkg; /* below it all; -1: none. Copied */
 	const char *workdir;
+	int out; /* without @ret_fd: a pipe's end to write to. Copied */
 	const char *opaque; /* the attribute that marks folders which hide what is below */
 };
 
 struct diff;
 
-/* *ret_fd, the pipe's end to read from, is the caller's. */
+/* *ret_fd, the pipe's end to read from, is the caller's. NULL: it goes to @o->out. */
 int diff_start(const struct diff_opts *o, struct diff **ret, int *ret_fd, struct err *e);
 /* Whether it has said all it will: it can be freed without a wait. */
 bool diff_over(const struct diff *d);

@@ -317,6 +317,7 @@ int env_open(const struct env_opts *o, struct env *ret, struct err *e)
 
 	v.policy = o->policy ? *o->policy : policy_all;
 	v.disk = o->disk;
+	v.resolver = o->resolver;
 	if (o->vm && (size_t)snprintf(v.vm, sizeof(v.vm), "%s", o->vm) >= sizeof(v.vm))
 		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "folder of templates: path too long");
 	v.vm_ready = o->vm_ready;

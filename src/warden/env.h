@@ -23,6 +23,7 @@ struct env {
 	struct records records; /* of those */
 	int layers; /* the folder of sealed layers, -1: none */
 	const char *disk; /* as in env_opts */
+	bool resolver; /* likewise */
 	char vm[400]; /* "": the default */
 	unsigned vm_ready;
 	unsigned accel; /* enum env_accel */
@@ -51,6 +52,7 @@ struct env_opts {
 	 * nameless file.
 	 */
 	const char *disk;
+	bool resolver; /* /etc/resolv.conf is ours also in a sandbox without a network: it may get one */
 	/* Of virtual machines: the folder of templates (root only; NULL: /var/cache/cloche/vm), clones kept ready per template, */
 	const char *vm;
 	unsigned vm_ready;

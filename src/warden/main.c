@@ -360,6 +360,7 @@ int main(int argc, char **argv)
 		puts("cloche-warden " CLOCHE_VERSION);
 		return 0;
 	}
+	log_set_level(LOG_LEVEL_INFO); /* there is little, and what takes a minute should be told */
 	r = parse(argc, argv, &o, &e);
 	if (r == 0 && o.help) {
 		usage(stdout);

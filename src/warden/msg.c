@@ -47,7 +47,7 @@ static bool unused_zero(const struct sandbox_spec *s)
 
 static bool wants_handle(uint32_t op)
 {
-	return op != WARDEN_HELLO && op != WARDEN_CREATE && op != WARDEN_COUNTS && op != WARDEN_UNSEAL &&
+	return op != WARDEN_HELLO && op != WARDEN_CREATE && op != WARDEN_COUNTS && op != WARDEN_MACHINES && op != WARDEN_UNSEAL &&
 	       op != WARDEN_LAYERS;
 }
 
@@ -181,6 +181,7 @@ size_t msg_fds(const struct warden_rep *p, const struct warden_req *q)
 	case WARDEN_LAYERS:
 	case WARDEN_WHO:
 	case WARDEN_DENIED:
+	case WARDEN_MACHINES:
 	case WARDEN_OP_END:
 		break;
 	}
@@ -202,6 +203,8 @@ static bool gives_ok(const struct warden_rep *p, const struct warden_req *q)
 		return !p->arg && (!p->id[0] || (strnlen(p->id, sizeof(p->id)) == ID_LEN && id_valid(p->id)));
 	if (p->op == WARDEN_DENIED)
 		return p->arg <= STEER_DENIED;
+	if (p->op == WARDEN_MACHINES)
+		return p->arg <= MSG_MACHINES_KVM;
 	return p->op == WARDEN_SEAL || !p->arg;
 }
 

@@ -13,7 +13,7 @@
 #include "warden/spec.h"
 #include "warden/warden.h"
 
-#define MSG_VERSION 7U
+#define MSG_VERSION 8U
 #define MSG_ID 32 /* an id, filled up with zeros */
 
 enum warden_op {
@@ -63,8 +63,13 @@ enum warden_op {
 	WARDEN_SOCKET, /* handle, arg: 4 or 6 → fd: an unconnected TCP socket inside */
 	WARDEN_WHO, /* handle, who → they */
 	WARDEN_DENIED, /* handle → arg: how many of denied */
+	WARDEN_MACHINES, /* → arg: how virtual machines run, MSG_MACHINES_*; msg: why, one line */
 	WARDEN_OP_END
 };
+
+#define MSG_MACHINES_UNKNOWN 0U /* nobody has asked for one yet, or it is just being tried */
+#define MSG_MACHINES_TCG 1U
+#define MSG_MACHINES_KVM 2U
 
 struct msg_diff {
 	uint64_t from; /* a sandbox's handle, or 0 */
@@ -131,9 +136,10 @@ struct warden_rep {
 	uint32_t op;
 	uint64_t seq;
 	uint64_t handle;
-	uint64_t arg; /* CREATE, GROUP, SEAL, DENIED; else 0 */
+	uint64_t arg; /* CREATE, GROUP, SEAL, DENIED, MACHINES; else 0 */
 	int32_t result; /* 0 or -errno; then: */
 	uint32_t kind; /* enum err_kind */
+	/* MACHINES has it, too */
 	char msg[sizeof(((struct err *)0)->msg)];
 	char remedy[sizeof(((struct err *)0)->remedy)];
 	struct msg_receipt receipt;

@@ -89,7 +89,7 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 		else
 			hello(&q);
 		q.op = op;
-		q.handle = op == WARDEN_HELLO || op == WARDEN_CREATE || op == WARDEN_COUNTS || op == WARDEN_UNSEAL ||
+		q.handle = op == WARDEN_HELLO || op == WARDEN_CREATE || op == WARDEN_COUNTS || op == WARDEN_MACHINES || op == WARDEN_UNSEAL ||
 					   op == WARDEN_LAYERS ?
 				   0 :
 				   5;

@@ -13,6 +13,7 @@
 #include "warden/holder.h"
 #include "warden/keep.h"
 #include "warden/record.h"
+#include "warden/vm.h"
 
 #include <netinet/in.h>
 #include <sched.h>
@@ -133,18 +134,10 @@ static int steer_late(struct warden_sandbox *s, const struct steer_rules *rules,
 	return 0;
 }
 
-int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_rules *rules, int *ret_sockets,
-	       struct err *e)
+static int give(struct warden *w, struct warden_sandbox *s, const struct steer_rules *rules, int *ret_sockets, struct err *e)
 {
-	int late = -1, r = steer_check(rules, e);
+	int late = -1, r;
 
-	if (r < 0)
-		return r;
-	if (!s->shell.steered && !ret_sockets) {
-		err_set(e, ERR_CONFLICT, -ENETDOWN, "the sandbox was made without a network");
-		err_remedy(e, "ask for its sockets, too");
-		return -ENETDOWN;
-	}
 	if (!s->shell.steered) {
 		r = note_late(w, s, e);
 		if (r == 0)
@@ -170,6 +163,28 @@ int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_ru
 		s->shell.rules = *rules;
 	close_late(w, late);
 	return leave(&w->env, r, e);
+}
+
+int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_rules *rules, int *ret_sockets,
+	       struct err *e)
+{
+	static const struct steer_rules any = { .mode = STEER_OPEN };
+	const bool had = s->shell.steered;
+	int r = steer_check(rules, e);
+
+	if (r == 0 && !had && !ret_sockets) {
+		r = err_set(e, ERR_CONFLICT, -ENETDOWN, "the sandbox was made without a network");
+		err_remedy(e, "ask for its sockets, too");
+	}
+	/* In a machine there is a second one, which only leads to this one. */
+	if (r == 0 && s->vm)
+		r = vm_steer(s->vm, rules, e);
+	if (r < 0)
+		return r;
+	r = give(w, s, rules, ret_sockets, e);
+	if (r < 0 && s->vm)
+		vm_steer(s->vm, had ? &any : NULL, NULL); /* here it is decided anyhow */
+	return r;
 }
 
 int warden_socket(struct warden *w, struct warden_sandbox *s, unsigned family, int *ret, struct err *e)

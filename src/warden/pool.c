@@ -7,6 +7,7 @@
 #include "warden/limit.h"
 #include "warden/slim.h"
 #include "warden/stand.h"
+#include "warden/truth.h"
 #include "warden/upper.h"
 
 #include <poll.h>
@@ -55,6 +56,8 @@ struct pool {
 	struct stand stand; /* for whom sandboxes stand ahead */
 	unsigned waiting; /* requests that found nothing for them */
 	unsigned strangers; /* of these, who cannot have a network namespace of the guessed tenant */
+	unsigned fillers; /* who waits until it is full, and for nothing else */
+	unsigned few; /* as many in the making while there is no hurry */
 	struct ground kept[KEPT_MAX]; /* to be used again by the same tenant */
 	unsigned nkept;
 	struct image_host img; /* the maker's view of image `host` */
@@ -169,7 +172,6 @@ static int start_one(struct pool *p, struct way *w, struct err *e)
 	w->start.ground = &ground;
 	w->start.keep_net = true;
 	w->start.steer = guessed && g.net ? &g.rules : NULL;
-	w->start.cpus = guessed ? g.cpus : 0;
 	w->start.image = p->img.base >= 0 ? &p->img : &p->env->image;
 	r = shell_make(p->env, &w->start, p->env->controllers, 0, &it.shell, e);
 	/* Who has no use for a network must not suffer from one that can not be made; who has is told when asking. */
@@ -358,7 +360,13 @@ static bool wants_more(struct pool *p, unsigned busy)
 		p->filling = true;
 	if (p->ready >= p->target)
 		p->filling = false;
-	return p->filling && p->ready + busy < p->target;
+	if (!p->filling || p->ready + busy >= p->target)
+		return false;
+	/*
+	 * What is in the making competes with the requests it is made for. One after the other it takes no longer, and a
+	 * command finds a free CPU; many at once are for when nothing is left.
+	 */
+	return busy < p->few || p->waiting || p->fillers || p->ready <= p->low / 2;
 }
 
 static struct pool_item pop(struct pool *p)
@@ -509,6 +517,7 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 	p->env = v;
 	p->target = target;
 	p->low = target / 2;
+	p->few = truth_cpus(0) < WAYS ? truth_cpus(0) : WAYS;
 	p->queue_end = &p->queue;
 	image_host_init(&p->img);
 	/* Now, while the numbers are low. Without them it is only slower. */
@@ -700,6 +709,7 @@ void pool_wait(struct pool *p, unsigned ready)
 	if (ready > p->target)
 		ready = p->target;
 	pool_lock(p);
+	p->fillers++;
 	if (p->ready < ready) {
 		p->filling = true;
 		pthread_cond_signal(&p->work);
@@ -708,6 +718,7 @@ void pool_wait(struct pool *p, unsigned ready)
 		pthread_cond_wait(&p->changed, &p->lock);
 	while (p->cleaning)
 		pthread_cond_wait(&p->changed, &p->lock);
+	p->fillers--;
 	pool_unlock(p);
 }
 

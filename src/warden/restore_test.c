@@ -290,7 +290,7 @@ TEST(everything_a_descriptor_can_be_is_as_it_was)
 	"'CapPrm',"                                                                                                    \
 	" 'CapEff', 'CapBnd', 'CapAmb', 'NoNewPrivs', 'Seccomp', 'Seccomp_filters', 'CoreDumping', 'TracerPid', "      \
 	"'Umask',"                                                                                                     \
-	" 'Cpus_allowed', 'Mems_allowed')]\n"                                                                          \
+	" 'Mems_allowed')] + ['cpus %d' % len(os.sched_getaffinity(0))]\n"                                             \
 	" s += open('/proc/self/limits').readlines() + open('/proc/self/cgroup').readlines()\n"                        \
 	" s += open('/proc/self/oom_score_adj').readlines() + open('/proc/self/uid_map').readlines()\n"                \
 	" s += [os.readlink('/proc/self/ns/' + n).split(':')[0] for n in sorted(os.listdir('/proc/self/ns'))]\n"       \
@@ -518,7 +518,7 @@ TEST(the_filter_and_limits_of_the_new_sandbox_are_on_every_thread)
 				   " try: os.mkdir(name); return 'made'\n"
 				   " except OSError as e: return e.errno\n"
 				   "def work():\n"
-				   " while True: out.put(make(q.get()))\n"
+				   " while True: out.put((make(q.get()), len(os.sched_getaffinity(0))))\n"
 				   "threading.Thread(target=work, daemon=True).start()\n"
 				   "print('up')\n" REPL;
 	int fds[3];
@@ -536,8 +536,8 @@ TEST(the_filter_and_limits_of_the_new_sandbox_are_on_every_thread)
 	CHECK_STR(res.why, "");
 	CHECK(rt_attach(&b, 7, &y));
 	CHECK(says(&y, "q.put('/tmp/a'); print('got', make('/tmp/b'), out.get(), resource.getrlimit(7))\n",
-		   "got 30 30 (777, 777)"));
-	CHECK(says(&x, "q.put('/tmp/a'); print('got', make('/tmp/b'), out.get())\n", "got made made"));
+		   "got 30 (30, 1) (777, 777)"));
+	CHECK(says(&x, "q.put('/tmp/a'); print('got', make('/tmp/b'), out.get())\n", "got made ('made', 1)"));
 	fd_close_many(fds, 3);
 	CHECK(end());
 }

@@ -423,15 +423,6 @@ static int open_early(struct build *b, unsigned cpus, struct early *early)
 	return early_make(b->env, b->img, b->shell, &o, cpus, &r->early, b->e);
 }
 
-/* What has still to be set: most were pinned right when they were made. */
-static uint64_t cpu_mask(const struct shell *s, unsigned cpus)
-{
-	uint64_t mask = s->cpus == cpus ? 0 : truth_cpu_mask(cpus, s->slot);
-
-	/* All of them, for one that was pinned to fewer. */
-	return !mask && s->cpus && s->cpus < cpus ? ~0ULL : mask;
-}
-
 int root_build(struct env *v, const struct image_host *img, const struct shell *s, const struct sandbox_spec *spec,
 	       struct early *early, struct root *ret, struct err *e)
 {
@@ -474,10 +465,10 @@ int root_build(struct env *v, const struct image_host *img, const struct shell *
 	root.setup.uid = spec->uid;
 	root.setup.gid = spec->gid;
 	root.setup.flags = (spec->flags & SPEC_READ_ONLY ? FRAME_SETUP_READ_ONLY : 0) | (spec->layers ? FRAME_SETUP_FRESH : 0) |
-			   (spec->flags & SPEC_NET ? FRAME_SETUP_NET : 0);
+			   (spec->flags & SPEC_NET || v->resolver ? FRAME_SETUP_NET : 0);
 	for (uint32_t i = 0; i < spec->nmounts; i++)
 		root.setup.flags |= spec->mount[i].read_only ? 0 : FRAME_SETUP_HOST_WRITABLE;
-	root.setup.cpu_mask = cpu_mask(s, cpus);
+	root.setup.cpu_mask = truth_cpu_mask(cpus, s->slot);
 	*ret = root;
 	return 0;
 }

@@ -265,6 +265,14 @@ static void counts(struct server *s)
 	};
 }
 
+static void machines(struct server *s)
+{
+	bool kvm;
+
+	if (warden_accel(s->warden, WARDEN_ACCEL_KNOWN, &kvm, s->out.msg, sizeof(s->out.msg), NULL) == 0)
+		s->out.arg = kvm ? MSG_MACHINES_KVM : MSG_MACHINES_TCG;
+}
+
 /* 1: a layer has to be looked at first. */
 static int compare(struct server *s, const struct entry *to, int fds[MSG_FDS], struct err *e)
 {
@@ -363,6 +371,9 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 		r = warden_denied(s->warden, x->sandbox, s->out.denied, e);
 		s->out.arg = r < 0 ? 0 : (uint64_t)r;
 		return r < 0 ? r : 0;
+	case WARDEN_MACHINES:
+		machines(s);
+		return 0;
 	case WARDEN_OP_END:
 		break;
 	}

@@ -6,7 +6,6 @@
 #include "linux/mount.h"
 #include "warden/keep.h"
 #include "warden/skeleton.h"
-#include "warden/truth.h"
 
 #include <linux/prctl.h>
 #include <poll.h>
@@ -101,9 +100,6 @@ static int child(void *arg)
 	/* After joining, so that the groups' paths read "/" inside. The time namespace takes effect with the execve. */
 	if (r == 0)
 		r = sys_unshare(CLONE_NEWCGROUP | CLONE_NEWTIME);
-	/* Early, since it may have to move to another CPU. */
-	if (r == 0 && s->cpu_mask)
-		r = sys_sched_setaffinity(&s->cpu_mask, sizeof(s->cpu_mask));
 	if (r == 0)
 		r = become(s->single_id);
 	if (r == 0)
@@ -445,8 +441,6 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 	start->peer = s.sock;
 	memcpy(start->join, s.cgroup.join, sizeof(start->join));
 	start->njoin = s.cgroup.njoin;
-	start->cpu_mask = start->cpus ? truth_cpu_mask(start->cpus, s.slot) : 0;
-	s.cpus = start->cpu_mask ? start->cpus : 0;
 	start->single_id = v->rootless ? single_id + 1 : 0;
 	snprintf(start->single, sizeof(start->single), "%u", start->single_id);
 	memcpy(start->fault, v->fault, sizeof(start->fault));

@@ -22,7 +22,6 @@ struct shell {
 	int way[STEER_SOCKETS]; /* its way out, until it was handed out; -1 */
 	bool used; /* it stands on what a sandbox of ->tenant left */
 	uint64_t tenant;
-	unsigned cpus; /* as many it was pinned to, 0 = to none */
 	struct cgroup cgroup;
 	bool limited; /* ->limits are in force */
 	struct cgroup_limits limits;
@@ -64,8 +63,6 @@ struct shell_start {
 	const struct image_host *image; /* whose dev and base are copied, in the caller's mount namespace */
 	struct ground *ground; /* to build on, taken over when valid; NULL = none */
 	uint32_t kvm; /* the id inside that gets a /dev/kvm of its own; 0 = nobody does */
-	unsigned cpus; /* pin it to as many, 0 = to none */
-	uint64_t cpu_mask; /* the ones */
 	const struct steer_rules *steer; /* the way out its network namespace is to have; NULL = none */
 	bool keep_net; /* keep the network namespace's descriptor in the shell */
 	/*

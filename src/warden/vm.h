@@ -14,7 +14,9 @@
 #include "base/sha256.h"
 #include "vm/side.h"
 #include "warden/record.h"
+#include "warden/seal.h"
 #include "warden/spec.h"
+#include "warden/vm_files.h"
 #include "warden/work.h"
 
 struct warden;
@@ -27,6 +29,7 @@ struct warden_stat;
 
 enum vm_stage {
 	VM_LOOKS, /* for its image */
+	VM_TRIES, /* waits until it is known whether KVM works */
 	VM_WAITS, /* for its template */
 	VM_FLATTENS, /* memory of its layers */
 	VM_FORMATS, /* what it boots with is made */
@@ -79,6 +82,7 @@ struct machine {
 	enum vm_stage stage;
 	enum vm_role role;
 	enum vm_accel accel;
+	bool trial; /* boots, and that is all: see vm_accel.c */
 	bool instead; /* emulated, since with KVM its template did not come up */
 	struct sandbox_spec spec; /* as it was asked for */
 	struct vm_picture *picture;
@@ -90,8 +94,10 @@ struct machine {
 	int page; /* STAT */
 	const struct vm_stat *stat; /* mapped */
 	int ram; /* what it is cloned from, -1: the template's */
-	int own[VM_OWN_MAX]; /* its disks above those it was made of, the last one is written */
+	struct seal_disk own[VM_OWN_MAX]; /* its disks above those it was made of, the last one is written */
 	unsigned nown;
+	uint32_t next_disk; /* its number */
+	uint32_t joined; /* of the layers it was made of: so many, the newest, are on its own disks by now */
 	uint64_t until; /* ns: then it takes too long; of one that stands: nobody wants it */
 	uint64_t cpu_base; /* us that making it took */
 	uint32_t group; /* the last number given */
@@ -117,7 +123,10 @@ struct vms {
 	struct vm_flat flat[VM_FLATS];
 	uint64_t swept;
 	enum vm_accel accel; /* of new machines; 0: not yet known */
-	char no_kvm[240]; /* why not KVM */
+	char accel_why[160]; /* and why */
+	char no_kvm[160]; /* why it is tried without */
+	struct machine *trial; /* boots to show whether KVM works */
+	struct vm_picture blank; /* its image */
 	unsigned stored; /* templates since then */
 	bool cold; /* a test's wish: no templates */
 	bool kernel_known;
@@ -144,6 +153,8 @@ struct vm_work {
 	uint64_t memory, size, inodes;
 	int meta, ram, disk, initrd, folder;
 	bool template_wanted;
+	bool found; /* another process has made it meanwhile: open */
+	struct vm_pace pace;
 	bool held; /* between two tasks: its template's, not a worker's */
 	uint8_t kernel[SHA256_SIZE], initrd_sum[SHA256_SIZE];
 	int pages[SPEC_LAYERS];
@@ -165,6 +176,12 @@ void vm_first_sweep(struct warden *w);
 void vm_fail(struct warden *w, struct machine *m, int r, const struct err *e);
 /* Whoever @m was for hears why; one for nobody just goes, and is not there any more. */
 void vm_give_up(struct warden *w, struct machine *m, int r, struct err *e);
+/* One that nobody hears of yet. */
+int vm_new_machine(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e);
+/* It boots for itself, without a template. */
+int vm_boot_cold(struct warden *w, struct machine *m, struct err *e);
+/* From its image, or its layers, on; again once it is known how machines run. */
+int vm_begin(struct warden *w, struct machine *m, struct err *e);
 /* Its image is known. */
 int vm_looked(struct warden *w, struct machine *m, struct err *e);
 /* It stands, and somebody wants it. */
@@ -177,8 +194,15 @@ void vm_loads(struct warden *w, struct machine *m, uint64_t ns);
 void vm_tick(struct vms *v);
 
 /* --- vm_accel.c --- */
-/* Decides once how machines run: KVM where a trial shows that it works, unless told otherwise. Refuses what can not be. */
+/*
+ * Decides once how machines run: KVM where a trial shows that it works, unless told otherwise. Refuses what can not be. It may take
+ * a boot: until then vms.accel is 0, and machines wait (VM_TRIES).
+ */
 int vm_accel_decide(struct warden *w, struct err *e);
+/* A trial's machine @m has booted, or not: it ends, and all who waited go on. */
+void vm_accel_tried(struct warden *w, struct machine *m, int r, const struct err *e);
+/* For how long @m may take for what an emulated one may take @ns: with KVM it is fast, or does not work. */
+uint64_t vm_accel_patience(const struct warden *w, const struct machine *m, uint64_t ns);
 /* Refuses to go on with a state that needs what is not here. */
 int vm_accel_fits(const struct warden *w, enum vm_accel accel, struct err *e);
 /*
@@ -188,6 +212,10 @@ int vm_accel_fits(const struct warden *w, enum vm_accel accel, struct err *e);
 void vm_accel_instead(struct warden *w, struct vm_template *t, const struct err *e);
 /* @t did, in some way. If it is such an emulated one: then it was KVM's fault, and no machine uses that any more. */
 void vm_accel_blame(struct warden *w, const struct vm_template *t);
+
+/* --- vm_doing.c --- */
+/* One line for people: what it waits for. */
+void vm_doing(const struct machine *m, char *ret, size_t size);
 
 /* --- vm_done.c --- */
 /* A worker is done. */
@@ -215,6 +243,8 @@ void vm_last_words(const struct machine *m, char *ret, size_t size);
 /* What goes to the guest: nothing that is this sandbox's alone. */
 void vm_guest_spec(const struct sandbox_spec *from, struct sandbox_spec *to);
 uint32_t vm_cpus(const struct spec_limits *l);
+/* Refuses more processors or memory than a machine can sensibly have on this host. */
+int vm_fits(const struct spec_limits *l, struct err *e);
 
 /* --- vm_template.c --- */
 /* What a machine of @spec is a clone of. @id: of the programs (vm_identity()). 0 or -ENOMEM. */
@@ -242,10 +272,9 @@ int vm_group(struct warden_sandbox *s, uint32_t *ret, int *ret_fd, struct err *e
 int vm_group_fd(uint32_t number, struct err *e);
 int vm_group_say(struct warden_sandbox *s, enum vm_type type, uint32_t number, struct err *e);
 int vm_attach(struct warden_sandbox *s, int *ret_sock, struct err *e);
+/* What its guest does about its way out, NULL: there is none. The jail's own network is what decides. */
+int vm_steer(const struct machine *m, const struct steer_rules *rules, struct err *e);
 int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *rec, struct err *e);
-/* A disk of @s, the n-th of its own: new and empty. */
-int vm_own_disk(struct warden *w, const struct warden_sandbox *s, unsigned n, struct err *e);
-void vm_own_remove(struct warden *w, const struct warden_sandbox *s, unsigned n);
 int vm_stat_page(struct err *e);
 const struct vm_stat *vm_stat_map(int page);
 
@@ -255,8 +284,15 @@ int vm_layer_disks(struct warden *w, const char (*ids)[ID_SIZE], uint32_t n, int
 int vm_layer_meta(struct warden *w, const char *id, struct err *e); /* opened */
 int vm_layer_pages(struct warden *w, const char *id, struct err *e);
 
-/* --- vm_live.c: sealing --- */
-struct seal_source;
+/* --- vm_chain.c --- */
+static_assert(RECORD_DISKS == VM_OWN_MAX, "all of them are written down");
+/* The first disk of its own, new and empty, above so many others: ->own[0]. */
+int vm_own_first(struct warden *w, struct machine *m, unsigned below, struct err *e);
+/* Those that a record names, and one that was begun. 0 or -errno. */
+int vm_own_find(struct warden *w, struct warden_sandbox *s, const struct record_vm *rec);
+void vm_own_record(const struct machine *m, struct record_vm *ret);
+void vm_own_remove_all(struct warden *w, struct machine *m); /* their names */
 /* What seal_start() needs of the machine; from then on its side socket is the worker's. */
 int vm_seal_begin(struct warden *w, struct warden_sandbox *s, struct seal_source *from, struct err *e);
-void vm_seal_end(struct warden *w, struct warden_sandbox *s, int result);
+/* It is the machine's again, with the disks it has now; @seal: NULL when it never started, and @from is taken back. */
+void vm_seal_end(struct warden *w, struct warden_sandbox *s, struct seal_source *from, const struct seal *seal);

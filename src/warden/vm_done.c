@@ -76,7 +76,7 @@ static void machine_worked(struct warden *w, struct vm_work *x)
 		if (r == 0)
 			r = vm_start_template(w, m, x, &e);
 		if (r == 0)
-			vm_loads(w, m, BOOT_NS);
+			vm_loads(w, m, vm_accel_patience(w, m, BOOT_NS));
 	}
 	vm_work_free(x);
 	if (r < 0)
@@ -156,6 +156,11 @@ static void failed(struct warden *w, struct machine *m, const struct vm_failed *
 	for (char *c = text; *c; c++)
 		if (*c < ' ' || *c > '~')
 			*c = '?';
+	/* The guest's own word, which is all that a trial is for: there is no image for it to mount. */
+	if (m->trial && m->stage == VM_LOADS && x->errnum == ECANCELED) {
+		vm_accel_tried(w, m, 0, NULL);
+		return;
+	}
 	err_set(&e, kind_of(x->errnum, text), x->errnum > 0 && x->errnum < 4096 ? -x->errnum : -EIO,
 		"the machine did not start: %.200s", text);
 	if (strstr(text, "/qemu-system"))
@@ -201,7 +206,9 @@ static void listen_to(struct warden *w, struct machine *m)
 		gone(w, m);
 		return;
 	}
-	if (in.type == VM_LOADED && m->stage == VM_LOADS && m->role != VM_TEMPLATE) {
+	if (in.type == VM_LOADED && m->stage == VM_LOADS && m->trial) {
+		vm_accel_tried(w, m, 0, NULL);
+	} else if (in.type == VM_LOADED && m->stage == VM_LOADS && m->role != VM_TEMPLATE) {
 		m->stage = VM_STANDS;
 		m->until = clock_mono_ns() + STAND_NS;
 		if (m->wanted)

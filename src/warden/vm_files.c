@@ -210,6 +210,23 @@ int vm_identity(uint8_t ret[SHA256_SIZE], struct err *e)
 	return r;
 }
 
+int vm_board_id(uint8_t ret[SHA256_SIZE], struct err *e)
+{
+	char path[512];
+	struct sha256 s;
+	int r;
+
+	sha256_init(&s);
+	r = add_identity(&s, QEMU_PROGRAM, e);
+	if (r == 0)
+		r = vm_file("kernel", path, sizeof(path), e);
+	if (r == 0)
+		r = add_identity(&s, path, e);
+	if (r == 0)
+		sha256_end(&s, ret);
+	return r;
+}
+
 int vm_sum(int fd, uint8_t ret[SHA256_SIZE])
 {
 	AUTO_FREE char *buf = malloc(1 << 18);

@@ -4,6 +4,7 @@
  * only read it.
  */
 #include "base/base.h"
+#include "base/log.h"
 #include "base/sha256.h"
 #include "base/sys.h"
 #include "warden/vm_files.h"
@@ -20,7 +21,35 @@
 
 #define CACHE "/var/cache/cloche"
 #define NAME_HEX 16
+#define NAP_NS 10000000L
+#define END_NAPS 20U
 #define KEEP_SECONDS (30 * 24 * 3600)
+
+void vm_pace_set(struct vm_pace *p, enum vm_step step, uint64_t bytes)
+{
+	__atomic_store_n(&p->step, step, __ATOMIC_RELAXED);
+	__atomic_store_n(&p->bytes, bytes, __ATOMIC_RELAXED);
+}
+
+bool vm_pace_stopped(const struct vm_pace *p)
+{
+	return __atomic_load_n(p->stop, __ATOMIC_RELAXED);
+}
+
+int vm_pace_lock(struct vm_pace *p, int fd)
+{
+	const struct timespec nap = { .tv_nsec = NAP_NS };
+
+	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return -errno;
+		if (vm_pace_stopped(p))
+			return -ECANCELED;
+		vm_pace_set(p, VM_STEP_OTHER, 0);
+		nanosleep(&nap, NULL);
+	}
+	return 0;
+}
 
 static void add_stat(struct sha256 *s, const char *name, const struct stat *st)
 {
@@ -33,7 +62,7 @@ static void add_stat(struct sha256 *s, const char *name, const struct stat *st)
 }
 
 /* Contents are not read: whoever changes a file changes its times. */
-static int digest(int dir, struct sha256 *s)
+static int digest(int dir, struct sha256 *s, const struct vm_pace *p)
 {
 	struct walk w;
 	struct stat st;
@@ -62,7 +91,7 @@ static int digest(int dir, struct sha256 *s)
 		}
 		add_stat(s, name, &st);
 		if (S_ISDIR(st.st_mode))
-			r = walk_down(&w, name);
+			r = vm_pace_stopped(p) ? -ECANCELED : walk_down(&w, name);
 	}
 	walk_done(&w);
 	return r;
@@ -74,7 +103,8 @@ static void put_hex(char *out, const uint8_t *sum)
 		snprintf(out + 2 * i, 3, "%02x", sum[i]);
 }
 
-static int make_name(const char *path, int dir, char *name, size_t size, uint8_t id[SHA256_SIZE], struct err *e)
+static int make_name(const char *path, int dir, char *name, size_t size, const struct vm_pace *p, uint8_t id[SHA256_SIZE],
+		     struct err *e)
 {
 	uint8_t sum[SHA256_SIZE];
 	char which[NAME_HEX + 1], what[NAME_HEX + 1];
@@ -86,7 +116,7 @@ static int make_name(const char *path, int dir, char *name, size_t size, uint8_t
 	sha256_end(&s, sum);
 	put_hex(which, sum);
 	sha256_init(&s);
-	r = digest(dir, &s);
+	r = digest(dir, &s, p);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "image '%s': look through it", path);
 	sha256_end(&s, sum);
@@ -120,21 +150,29 @@ static void sweep(int cache, const char *name)
 	closedir(dir);
 }
 
-/* Its end, or ours. */
-static int wait_mkfs(pid_t pid, const int *stop)
+/*
+ * Its end, or ours. Gigabytes that are just being written take seconds to go: they have no name any more, and go with the one who
+ * has them open, who is not waited for for long.
+ */
+static int wait_mkfs(pid_t pid, const char *out, struct vm_pace *p)
 {
-	const struct timespec nap = { .tv_nsec = 10000000 };
+	const struct timespec nap = { .tv_nsec = NAP_NS };
+	struct stat st;
+	unsigned ending = 0;
 	int status = -1, r;
 
-	while ((r = sys_wait4(pid, &status, WNOHANG)) == 0 || r == -EINTR) {
-		if (__atomic_load_n(stop, __ATOMIC_RELAXED))
+	while (((r = sys_wait4(pid, &status, WNOHANG)) == 0 || r == -EINTR) && ending < END_NAPS) {
+		if (vm_pace_stopped(p) && ending++ == 0) {
+			sys_unlinkat(AT_FDCWD, out, 0);
 			kill(pid, SIGKILL);
+		}
+		vm_pace_set(p, VM_STEP_MKFS, stat(out, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512);
 		nanosleep(&nap, NULL);
 	}
 	return status;
 }
 
-static int run_mkfs(const char *out, int dir, const int *stop, struct err *e)
+static int run_mkfs(const char *out, int dir, struct vm_pace *p, struct err *e)
 {
 	char path[40];
 	char *argv[] = { (char *)(uintptr_t) "mkfs.erofs", (char *)(uintptr_t) "--quiet", (char *)(uintptr_t) "--preserve-mtime",
@@ -158,8 +196,8 @@ static int run_mkfs(const char *out, int dir, const int *stop, struct err *e)
 	}
 	if (pid < 0)
 		return err_sys(e, ERR_EXHAUSTED, -errno, "start mkfs.erofs");
-	status = wait_mkfs(pid, stop);
-	if (__atomic_load_n(stop, __ATOMIC_RELAXED))
+	status = wait_mkfs(pid, out, p);
+	if (vm_pace_stopped(p))
 		return err_set(e, ERR_CONFLICT, -ECANCELED, "the warden ends");
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return 0;
@@ -169,7 +207,7 @@ static int run_mkfs(const char *out, int dir, const int *stop, struct err *e)
 	return -EIO;
 }
 
-static int make(int cache, const char *folder, const char *name, int dir, const int *stop, struct err *e)
+static int make(int cache, const char *folder, const char *name, int dir, struct vm_pace *p, struct err *e)
 {
 	char part[128], whole[600];
 	int r;
@@ -177,7 +215,7 @@ static int make(int cache, const char *folder, const char *name, int dir, const 
 	snprintf(part, sizeof(part), "%s.part", name);
 	snprintf(whole, sizeof(whole), "%s/%s", folder, part);
 	sys_unlinkat(cache, part, 0);
-	r = run_mkfs(whole, dir, stop, e);
+	r = run_mkfs(whole, dir, p, e);
 	if (r == 0 && renameat(cache, part, cache, name) < 0)
 		r = err_sys(e, ERR_INTERNAL, -errno, "keep the image");
 	if (r < 0)
@@ -187,7 +225,7 @@ static int make(int cache, const char *folder, const char *name, int dir, const 
 	return r;
 }
 
-static int open_cache(char *folder, size_t size, struct err *e)
+int vm_cache_open(char *folder, size_t size, struct err *e)
 {
 	const char *own = getenv("CLOCHE_CACHE");
 	int fd, r;
@@ -201,26 +239,29 @@ static int open_cache(char *folder, size_t size, struct err *e)
 	return fd < 0 ? err_sys(e, ERR_INTERNAL, fd, "open %s", folder) : fd;
 }
 
-int vm_image(const char *key, int dir, const int *stop, int *ret, uint8_t ret_id[SHA256_SIZE], struct err *e)
+int vm_image(const char *key, int dir, struct vm_pace *p, int *ret, uint8_t ret_id[SHA256_SIZE], struct err *e)
 {
 	AUTO_CLOSE int cache = -1, fd = -1;
 	char folder[400], name[2 * NAME_HEX + 16];
 	int r;
 
-	cache = open_cache(folder, sizeof(folder), e);
+	cache = vm_cache_open(folder, sizeof(folder), e);
 	if (cache < 0)
 		return cache;
-	r = make_name(key, dir, name, sizeof(name), ret_id, e);
+	vm_pace_set(p, VM_STEP_WALK, 0);
+	r = make_name(key, dir, name, sizeof(name), p, ret_id, e);
 	if (r < 0)
 		return r;
 	fd = sys_openat(cache, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
 	if (fd == -ENOENT) {
 		/* One makes it, others wait. */
-		if (flock(cache, LOCK_EX) < 0)
-			return err_sys(e, ERR_INTERNAL, -errno, "lock %s", folder);
+		r = vm_pace_lock(p, cache);
+		if (r < 0)
+			return err_sys(e, ERR_INTERNAL, r, "lock %s", folder);
 		fd = sys_openat(cache, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
 		if (fd == -ENOENT) {
-			r = make(cache, folder, name, dir, stop, e);
+			log_info("image '%s': making a disk image of it for virtual machines", key);
+			r = make(cache, folder, name, dir, p, e);
 			fd = r < 0 ? -1 : sys_openat(cache, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
 		}
 		if (r < 0)

@@ -23,6 +23,7 @@
 #define JAIL_PIDS 64
 #define JAIL_DISK (4 * MIB)
 #define CPUS_MAX 16U
+#define CPUS_ANY 4U /* that any host gives a machine */
 #define LOG_MAX 4096
 #define LOG_READS 16U
 
@@ -35,7 +36,7 @@ struct machine *vm_machine_new(const struct sandbox_spec *spec)
 	m->spec = *spec;
 	m->side = m->sock = m->log = m->page = m->ram = -1;
 	for (unsigned i = 0; i < VM_OWN_MAX; i++)
-		m->own[i] = -1;
+		m->own[i].fd = m->own[i].copy = -1;
 	return m;
 }
 
@@ -50,7 +51,8 @@ void vm_machine_free(struct machine *m)
 	fd_close(m->log);
 	fd_close(m->page);
 	fd_close(m->ram);
-	fd_close_many(m->own, VM_OWN_MAX);
+	for (unsigned i = 0; i < VM_OWN_MAX; i++)
+		seal_disk_done(&m->own[i]);
 	free(m);
 }
 
@@ -60,6 +62,27 @@ uint32_t vm_cpus(const struct spec_limits *l)
 	uint32_t n = l->cpu_milli ? (l->cpu_milli + 999) / 1000 : here > 0 ? (uint32_t)here : 1;
 
 	return n < CPUS_MAX ? n : CPUS_MAX;
+}
+
+int vm_fits(const struct spec_limits *l, struct err *e)
+{
+	const long here = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+	/* Few more than there are do no harm, and a checkpoint may come from a larger host. */
+	const uint32_t cpus = here > (long)CPUS_MAX ? CPUS_MAX : here > (long)CPUS_ANY ? (uint32_t)here : CPUS_ANY;
+	const uint64_t memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+
+	if (l->cpu_milli > cpus * 1000U) {
+		err_set(e, ERR_REFUSED, -ERANGE, "cpus: a virtual machine has at most %u here, not %u", cpus, (l->cpu_milli + 999) / 1000);
+		err_remedy(e, "ask for at most %u; a container may ask for more than there are", cpus);
+		return -ERANGE;
+	}
+	if (l->memory > memory) {
+		err_set(e, ERR_REFUSED, -ERANGE, "memory: a virtual machine of %lluM is larger than this host, which has %lluM",
+			(unsigned long long)(l->memory / MIB), (unsigned long long)(memory / MIB));
+		err_remedy(e, "ask for less memory than that");
+		return -ERANGE;
+	}
+	return 0;
 }
 
 void vm_guest_spec(const struct sandbox_spec *from, struct sandbox_spec *to)
@@ -72,10 +95,10 @@ void vm_guest_spec(const struct sandbox_spec *from, struct sandbox_spec *to)
 	memset(to->hostname, 0, sizeof(to->hostname));
 	to->limits.cpu_milli = 0;
 	to->limits.io_bps = 0;
-	/* Who decides is outside, where the jail's own way out is. */
+	/* Who decides is outside, where the jail's own way out is. Of what differs it is told when it goes (vm_steer()). */
 	memset(&to->net, 0, sizeof(to->net));
 	if (to->flags & SPEC_NET)
-		to->net.mode = STEER_OPEN;
+		to->net.mode = from->net.mode == STEER_OBSERVE ? STEER_OPEN : from->net.mode;
 }
 
 static int add_mount(struct sandbox_spec *s, const char *src, const char *dst, struct err *e)
@@ -101,8 +124,11 @@ static int jail_spec(const struct machine *m, struct sandbox_spec *jail, struct 
 	snprintf(jail->workdir, sizeof(jail->workdir), "/tmp");
 	snprintf(jail->hostname, sizeof(jail->hostname), "vm");
 	jail->uid = jail->gid = VMM_UID;
-	jail->flags = SPEC_READ_ONLY | SPEC_JAIL | (m->spec.flags & SPEC_NET) | (m->accel == VM_KVM ? SPEC_KVM : 0);
-	jail->net = m->spec.net;
+	jail->flags = SPEC_READ_ONLY | SPEC_JAIL | (m->accel == VM_KVM ? SPEC_KVM : 0);
+	if (m->role != VM_TEMPLATE && m->spec.flags & SPEC_NET) {
+		jail->flags |= SPEC_NET;
+		jail->net = m->spec.net;
+	}
 	jail->limits = (struct spec_limits){
 		/* Twice: a clone's first write to a page that its template never had makes one of the template's memfd, too,
 		 * and that is charged to whoever made it. */
@@ -182,11 +208,13 @@ static int say_start(struct warden *w, struct machine *m, struct vm_msg *msg, co
 	msg->start.memory_mib = (uint32_t)(m->spec.limits.memory / MIB);
 	msg->start.cpus = vm_cpus(&m->spec.limits);
 	msg->start.io_bps = m->spec.limits.io_bps;
-	msg->start.flags = (w->env.keep ? VM_KEEP : 0) | (m->spec.flags & SPEC_NET ? VM_NET : 0);
+	msg->start.flags = w->env.keep ? VM_KEEP : 0;
 	if (m->role != VM_CLONE) {
 		struct sandbox_spec *guest = (struct sandbox_spec *)(void *)(out + len);
 
 		vm_guest_spec(&m->spec, guest);
+		if (guest->flags & SPEC_NET)
+			msg->start.flags |= (1 + guest->net.mode) << VM_WAY_SHIFT;
 		/* Only clones are told later. */
 		if (m->role == VM_COLD)
 			memcpy(guest->hostname, m->spec.hostname, sizeof(guest->hostname));
@@ -236,14 +264,17 @@ static int chain(struct warden *w, struct machine *m, int *fds, unsigned max, st
 	if (r < 0)
 		return r;
 	fds[0] = m->template->disk;
-	m->own[0] = vm_own_disk(w, s, 0, e);
-	if (m->own[0] < 0) {
-		fd_close_many(fds + 1, (size_t)r);
-		return TAKE_FD(m->own[0]);
+	{
+		const unsigned below = (unsigned)r + 1;
+
+		r = vm_own_first(w, m, below, e);
+		if (r < 0) {
+			fd_close_many(fds + 1, below - 1);
+			return r;
+		}
+		fds[below] = m->own[0].fd;
+		return (int)below + 1;
 	}
-	m->nown = 1;
-	fds[1 + r] = m->own[0];
-	return r + 2;
 }
 
 int vm_start_clone(struct warden *w, struct machine *m, int meta, int ram, struct err *e)
@@ -296,8 +327,11 @@ int vm_go(struct warden *w, struct machine *m, struct err *e)
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "make a socket pair");
 	m->sock = pair[0];
+	/* What it is made of may have had another. */
+	r = m->spec.flags & SPEC_NET || s->layers ? vm_steer(m, m->spec.flags & SPEC_NET ? &m->spec.net : NULL, e) : 0;
 	/* From here on it may outlive us: who finds it before it is up ends it. */
-	r = w->env.keep ? sandbox_keep(w, s, e) : 0;
+	if (r == 0 && w->env.keep)
+		r = sandbox_keep(w, s, e);
 	if (r == 0) {
 		r = fd_send_now(m->side, &msg, sizeof(msg), &pair[1], 1);
 		if (r < 0)

@@ -42,6 +42,7 @@ int vm_open(struct warden *w, struct err *e)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for machines");
 	for (unsigned i = 0; i < VM_FLATS; i++)
 		v->flat[i].ram = -1;
+	v->blank.root = v->blank.usr = -1;
 	v->epoll = epoll_create1(EPOLL_CLOEXEC);
 	v->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	v->dir = vm_store_open(w->env.vm, v->path, sizeof(v->path), e);
@@ -80,6 +81,7 @@ void vm_free(struct warden *w)
 	}
 	for (unsigned i = 0; i < VM_FLATS; i++)
 		fd_close(v->flat[i].ram);
+	fd_close(v->blank.root);
 	fd_close(v->dir);
 	fd_close(v->epoll);
 	fd_close(v->timer);
@@ -129,8 +131,8 @@ void vm_leave(struct warden *w, struct warden_sandbox *s)
 	if (m->side >= 0 && w->vms)
 		epoll_ctl(w->vms->epoll, EPOLL_CTL_DEL, m->side, NULL);
 	/* One that is kept goes on without us, and needs them. */
-	for (unsigned i = 0; i < m->nown + m->saving && (!s->shell.recorded || m->ends); i++)
-		vm_own_remove(w, s, i);
+	if (!s->shell.recorded || m->ends)
+		vm_own_remove_all(w, m);
 	vm_template_drop(m->template);
 	vm_machine_free(m);
 }
@@ -171,7 +173,9 @@ void vm_fail(struct warden *w, struct machine *m, int r, const struct err *e)
 /* One that nobody waits for just goes. */
 void vm_give_up(struct warden *w, struct machine *m, int r, struct err *e)
 {
-	if (m->role == VM_TEMPLATE && m->template) {
+	if (m->trial) {
+		vm_accel_tried(w, m, r, e);
+	} else if (m->role == VM_TEMPLATE && m->template) {
 		vm_template_fail(w, m->template, r, e);
 	} else if (m->wanted) {
 		vm_fail(w, m, r, e);
@@ -282,7 +286,7 @@ static int picture_look(struct warden *w, struct vm_picture *p, struct err *e)
 
 /* --- from its image to its template --- */
 
-static int boot_cold(struct warden *w, struct machine *m, struct err *e)
+int vm_boot_cold(struct warden *w, struct machine *m, struct err *e)
 {
 	struct vm_work *x = vm_work_new(VM_NEW, e);
 
@@ -329,11 +333,9 @@ static struct machine *find_ready(struct warden *w, const struct machine *m)
 void vm_let_go(struct warden *w, struct machine *m)
 {
 	struct err e = { 0 };
-	int r = 0;
-
 	/* Its rules may be others than those it was made ready with. */
-	if (m->spec.flags & SPEC_NET)
-		r = net_fit(w, &m->sandbox->shell, &m->spec, &e);
+	int r = net_fit(w, &m->sandbox->shell, &m->spec, &e);
+
 	m->stage = VM_GOES;
 	m->until = clock_mono_ns() + CLONE_NS;
 	if (r == 0)
@@ -482,8 +484,14 @@ int vm_looked(struct warden *w, struct machine *m, struct err *e)
 	uint8_t key[SHA256_SIZE], id[SHA256_SIZE];
 	int r;
 
+	if (!m->accel)
+		m->accel = w->vms->accel;
+	if (!m->accel) {
+		m->stage = VM_TRIES;
+		return 0;
+	}
 	if (w->vms->cold && !m->sandbox->layers)
-		return boot_cold(w, m, e);
+		return vm_boot_cold(w, m, e);
 	r = vm_identity(id, e);
 	if (r < 0)
 		return r;
@@ -510,11 +518,6 @@ static int layer_key(struct warden *w, struct machine *m, uint8_t ret[SHA256_SIZ
 		err_remedy(e, "ask for the same memory and cpus");
 		return -EINVAL;
 	}
-	if (!(meta.flags & VM_NET) != !(m->spec.flags & SPEC_NET)) {
-		err_set(e, ERR_REFUSED, -EINVAL, "layer '%s': of a machine with%s a network", id, meta.flags & VM_NET ? "" : "out");
-		err_remedy(e, "ask for the same, or a policy that denies everything");
-		return -EINVAL;
-	}
 	m->accel = (enum vm_accel)meta.accel;
 	r = vm_accel_fits(w, m->accel, e);
 	if (r < 0)
@@ -523,12 +526,16 @@ static int layer_key(struct warden *w, struct machine *m, uint8_t ret[SHA256_SIZ
 	return 0;
 }
 
-static int begin(struct warden *w, struct machine *m, struct err *e)
+int vm_begin(struct warden *w, struct machine *m, struct err *e)
 {
 	const uint64_t now = clock_mono_ns();
 	uint8_t key[SHA256_SIZE];
 	int r;
 
+	if (m->sandbox->layers && !w->vms->accel) {
+		m->stage = VM_TRIES;
+		return 0;
+	}
 	if (m->sandbox->layers) {
 		r = layer_key(w, m, key, e);
 		return r < 0 ? r : wait_template(w, m, key, e);
@@ -546,7 +553,7 @@ static int begin(struct warden *w, struct machine *m, struct err *e)
 	return picture_look(w, m->picture, e);
 }
 
-static int new_machine(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
+int vm_new_machine(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
 {
 	struct warden_sandbox *s;
 	int r = sandbox_new(spec, &s, e);
@@ -576,6 +583,8 @@ int vm_create(struct warden *w, const struct sandbox_spec *spec, struct warden_s
 		r = err_set(e, ERR_UNSUPPORTED, -EPERM, "needs root in this version");
 		err_remedy(e, "run as root");
 	}
+	if (r == 0)
+		r = vm_fits(&spec->limits, e);
 	if (r < 0)
 		return err_wrap(e, r, "isolation 'vm'");
 	r = vm_open(w, e);
@@ -585,11 +594,11 @@ int vm_create(struct warden *w, const struct sandbox_spec *spec, struct warden_s
 	if (r < 0)
 		return err_wrap(e, r, "isolation 'vm'");
 	vm_first_sweep(w);
-	r = new_machine(w, spec, &s, e);
+	r = vm_new_machine(w, spec, &s, e);
 	if (r < 0)
 		return r;
 	s->vm->wanted = true;
-	r = begin(w, s->vm, e);
+	r = vm_begin(w, s->vm, e);
 	if (r < 0) {
 		sandbox_end(w, s, NULL);
 		return r;
@@ -640,7 +649,7 @@ void vm_keep_ready(struct warden *w, const struct machine *like)
 
 	if (like->role != VM_CLONE || like->sandbox->layers || w->env.one_shot || like->template->state != VM_T_READY)
 		return;
-	if (!make_room(w, like) || new_machine(w, &like->spec, &s, &e) < 0)
+	if (!make_room(w, like) || vm_new_machine(w, &like->spec, &s, &e) < 0)
 		return;
 	s->vm->template = vm_template_get(w, like->spec.tenant, like->template->key, &e);
 	s->vm->role = VM_CLONE;

@@ -210,7 +210,7 @@ static int start_new(struct warden *w, struct vm_template *t, struct err *e)
 	x->template = t;
 	x->template_wanted = true;
 	memcpy(x->name, t->name, sizeof(x->name));
-	snprintf(x->part, sizeof(x->part), "%s.%d.part", t->name, (int)getpid());
+	snprintf(x->part, sizeof(x->part), "%s.part", t->name);
 	x->memory = m->spec.limits.memory / MIB * MIB;
 	x->size = m->spec.limits.disk;
 	x->inodes = m->spec.limits.inodes;
@@ -250,9 +250,11 @@ static int boot(struct warden *w, struct vm_template *t, const struct machine *l
 		sandbox_end(w, s, NULL);
 		return r;
 	}
+	log_info("booting the first virtual machine of a kind: image '%s', %lluM, %u CPUs", like->spec.image,
+		 (unsigned long long)(like->spec.limits.memory / MIB), vm_cpus(&like->spec.limits));
 	t->users++;
 	t->boots = s;
-	vm_loads(w, m, BOOT_NS);
+	vm_loads(w, m, vm_accel_patience(w, m, BOOT_NS));
 	return 0;
 }
 
@@ -311,6 +313,7 @@ void vm_template_booted(struct warden *w, struct vm_template *t, struct machine 
 	}
 	t->state = VM_T_KEEPS;
 	x->task = VM_STORE;
+	x->work.slow = false;
 	x->held = false;
 	x->result = 0;
 	fd_close(TAKE_FD(x->initrd));
@@ -356,8 +359,12 @@ static int worked(struct warden *w, struct vm_template *t, struct vm_work *x, st
 		}
 		break;
 	case VM_NEW:
-		if (x->result == 0)
+		if (x->result == 0 && !x->found)
 			return formatted(w, t, x, e);
+		if (x->result == 0) {
+			took_over(t, x);
+			ready(w, t);
+		}
 		break;
 	case VM_STORE:
 		if (x->result == 0) {
@@ -382,7 +389,8 @@ void vm_template_worked(struct warden *w, struct vm_work *x)
 	int r;
 
 	if (!t) {
-		if (x->part[0])
+		/* What it boots with; and who could not lock the folder never had it. */
+		if (x->task == VM_NEW && x->result == 0 && !x->found)
 			tree_remove(x->dir, x->part);
 		vm_work_free(x);
 		return;
@@ -434,25 +442,22 @@ static bool disk_used(const struct warden *w, const char *name)
 	return false;
 }
 
+/* Whether a template that is in use has this name, or a layer is of a machine that was a clone of it. */
 static bool stood_on(struct warden *w, const char *name)
 {
-	struct layer_facts f = { 0 };
-	char key[VM_KEY_NAME];
+	uint8_t key[KEY_DIGITS / 2];
 
 	for (const struct vm_template *t = w->vms->templates; t; t = t->next)
 		if (!strcmp(t->name, name))
 			return true;
-	while (w->layers && layers_next(w->layers, f.id, &f)) {
-		AUTO_CLOSE int meta = f.m->flags & SPEC_VM ? vm_layer_meta(w, f.id, NULL) : -1;
-		struct vm_meta m;
+	for (unsigned i = 0; i < sizeof(key); i++) {
+		unsigned byte;
 
-		if (meta < 0 || pread(meta, &m, sizeof(m), 0) != (ssize_t)sizeof(m))
-			continue;
-		put_name(m.what.key, key);
-		if (!strcmp(key, name))
-			return true;
+		if (sscanf(name + 2 + 2 * i, "%2x", &byte) != 1)
+			return false;
+		key[i] = (uint8_t)byte;
 	}
-	return false;
+	return w->layers && layers_of_template(w->layers, key, sizeof(key));
 }
 
 static void sweep_part(int dir, const char *name)

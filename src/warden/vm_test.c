@@ -8,8 +8,10 @@
 #include "warden/vm_copy.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -47,7 +49,7 @@ TEST(what_is_one_sandboxs_own_makes_no_other_template)
 	snprintf(s.hostname, sizeof(s.hostname), "box");
 	s.limits.io_bps = 1 << 20;
 	s.limits.cpu_milli = 700; /* still one processor */
-	s.net.mode = STEER_NONE;
+	s.net.mode = STEER_OBSERVE; /* which no guest tells from open */
 	s.flags |= SPEC_MEMORY;
 	memset(s.image + strlen(s.image) + 1, 'x', 20); /* behind the end of a text */
 	CHECK(same(&s));
@@ -75,6 +77,7 @@ TEST(whatever_a_guest_could_tell_apart_is_another_template)
 	OTHER(s.workdir[1] = 'x');
 	OTHER(s.flags |= SPEC_READ_ONLY);
 	OTHER(s.flags &= ~SPEC_NET; memset(&s.net, 0, sizeof(s.net)));
+	OTHER(s.net.mode = STEER_ALLOW);
 	CHECK_EQ(vm_key(&g, VM_TCG, programs, root, usr, a), 0);
 	CHECK_EQ(vm_key(&g, VM_TCG, programs, root, root, b), 0);
 	CHECK(memcmp(a, b, sizeof(a)));
@@ -267,7 +270,51 @@ TEST(a_template_that_fails_stays_what_its_machines_are_sealed_with)
 	store_end(&v);
 }
 
-/* Two `cloche run` of one kind at a time: each boots its template, and one keeps it. */
+static void *do_work(void *arg)
+{
+	struct vm_work *x = arg;
+
+	x->work.run(&x->work);
+	return NULL;
+}
+
+/* Two `cloche run` of one kind at a time. */
+TEST(who_wants_a_template_that_somebody_makes_waits_and_takes_that)
+{
+	const struct timespec nap = { .tv_nsec = 1000000 };
+	struct vm_work *x = vm_work_new(VM_NEW, NULL);
+	AUTO_CLOSE int theirs = -1;
+	struct vms v;
+	struct warden w;
+	pthread_t thread;
+
+	CHECK_EQ(store(&w, &v), 0);
+	put_folder(v.dir, "t-1.part", 1);
+	theirs = sys_openat(v.dir, "t-1.part", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	CHECK_EQ(flock(theirs, LOCK_EX | LOCK_NB), 0);
+	x->dir = v.dir;
+	x->template_wanted = true;
+	snprintf(x->name, sizeof(x->name), "t-1");
+	snprintf(x->part, sizeof(x->part), "t-1.part");
+	CHECK_EQ(pthread_create(&thread, NULL, do_work, x), 0);
+	while (__atomic_load_n(&x->pace.step, __ATOMIC_RELAXED) != VM_STEP_OTHER)
+		nanosleep(&nap, NULL);
+	put_file(theirs, "meta", "theirs");
+	put_file(theirs, "ram", "theirs");
+	put_file(theirs, "disk", "theirs");
+	put_file(theirs, "root.erofs", "theirs");
+	CHECK_EQ(renameat(v.dir, "t-1.part", v.dir, "t-1"), 0);
+	fd_close(TAKE_FD(theirs));
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(x->result, 0);
+	CHECK(x->found && x->meta >= 0 && x->ram >= 0 && x->disk >= 0);
+	CHECK(!there(&v, "t-1.part"));
+	x->work.end(&x->work);
+	CHECK(there(&v, "t-1"));
+	store_end(&v);
+}
+
+/* And when nobody could tell: of two that were made one is kept. */
 TEST(who_comes_second_with_a_template_takes_all_of_the_first)
 {
 	struct vm_work *x = vm_work_new(VM_STORE, NULL);
@@ -394,6 +441,7 @@ TEST(who_ends_in_the_middle_of_a_seal_leaves_no_disk)
 	fd_close(sys_openat(x.v.dir, "d-0000000000001234.1", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
 	x.m->prev = &x.v.machines;
 	x.m->nown = 1;
+	x.m->next_disk = 1;
 	x.m->saving = x.m->ends = true;
 	vm_leave(&x.w, &x.s);
 	x.m = NULL;

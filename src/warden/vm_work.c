@@ -18,10 +18,10 @@
 static void do_picture(struct vm_work *x)
 {
 	const bool host = x->usr >= 0;
-	int root = -1, usr = -1, r = vm_image(host ? "host" : x->path, x->root, &x->work.stop, &root, x->root_id, &x->e);
+	int root = -1, usr = -1, r = vm_image(host ? "host" : x->path, x->root, &x->pace, &root, x->root_id, &x->e);
 
 	if (r == 0 && host)
-		r = vm_image("/usr", x->usr, &x->work.stop, &usr, x->usr_id, &x->e);
+		r = vm_image("/usr", x->usr, &x->pace, &usr, x->usr_id, &x->e);
 	fd_close(x->root);
 	fd_close(x->usr);
 	x->root = root;
@@ -102,6 +102,55 @@ static void do_look(struct vm_work *x)
 		tree_remove(x->dir, x->name);
 }
 
+/* Whether what we have locked is still what has the name, and not what somebody made or removed before us. */
+static bool is_part(const struct vm_work *x)
+{
+	struct stat a, b;
+
+	return fstat(x->folder, &a) == 0 && fstatat(x->dir, x->part, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_dev == b.st_dev &&
+	       a.st_ino == b.st_ino;
+}
+
+/*
+ * The folder that the template is made in, locked while somebody is at it: the template's own name and ".part". Whoever else
+ * wants the same template waits here, and finds it made (->found), or the folder of one that failed or died, which goes.
+ */
+static int take_part(struct vm_work *x)
+{
+	int r;
+
+	for (;;) {
+		AUTO_CLOSE int done = sys_openat(x->dir, x->name, FOLDER, 0);
+
+		if (done >= 0) {
+			x->found = true;
+			return open_template(x, done);
+		}
+		r = sys_mkdirat(x->dir, x->part, 0700);
+		if (r < 0 && r != -EEXIST)
+			return r;
+		fd_close(TAKE_FD(x->folder));
+		r = x->folder = sys_openat(x->dir, x->part, FOLDER, 0);
+		if (r == -ENOENT)
+			continue;
+		if (r >= 0)
+			r = vm_pace_lock(&x->pace, x->folder);
+		if (r < 0)
+			return r;
+		if (!is_part(x))
+			continue;
+		/* Made while we waited: then the name is free again, and we have just taken it. */
+		if (faccessat(x->dir, x->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+			tree_remove(x->dir, x->part);
+			continue;
+		}
+		r = x->disk = sys_openat(x->folder, "disk", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (r != -EEXIST)
+			return r;
+		tree_remove(x->dir, x->part);
+	}
+}
+
 static int make_disk(struct vm_work *x)
 {
 	int r;
@@ -110,14 +159,7 @@ static int make_disk(struct vm_work *x)
 		x->disk = sys_openat(x->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 		return x->disk < 0 ? err_sys(&x->e, ERR_EXHAUSTED, x->disk, "make a disk") : 0;
 	}
-	r = sys_mkdirat(x->dir, x->part, 0700);
-	if (r == 0)
-		r = x->folder = sys_openat(x->dir, x->part, FOLDER, 0);
-	/* Who sweeps sees that somebody is at it. */
-	if (r >= 0 && flock(x->folder, LOCK_EX | LOCK_NB) < 0)
-		r = -errno;
-	if (r >= 0)
-		r = x->disk = sys_openat(x->folder, "disk", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	r = take_part(x);
 	return r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "make a template's folder") : 0;
 }
 
@@ -125,6 +167,11 @@ static void do_new(struct vm_work *x)
 {
 	int r = make_disk(x);
 
+	if (r < 0 || x->found) {
+		x->result = r;
+		return;
+	}
+	vm_pace_set(&x->pace, VM_STEP_DISK, 0);
 	if (r == 0)
 		r = vm_disk(x->disk, x->size, x->inodes, &x->e);
 	if (r == 0)
@@ -201,7 +248,8 @@ static void do_store(struct vm_work *x)
 	fd_close(TAKE_FD(x->disk));
 	fd_close(TAKE_FD(x->root));
 	fd_close(TAKE_FD(x->usr));
-	tree_remove(x->dir, x->part); /* when it was not used */
+	if (is_part(x)) /* it was not used */
+		tree_remove(x->dir, x->part);
 	if (r == 0)
 		r = dir = sys_openat(x->dir, x->name, FOLDER, 0);
 	if (r >= 0)
@@ -257,7 +305,12 @@ static void run(struct work *w)
 
 static void end(struct work *w)
 {
-	vm_work_free((struct vm_work *)(void *)w);
+	struct vm_work *x = (struct vm_work *)(void *)w;
+
+	/* What a template was to boot with. */
+	if (x->task == VM_NEW && x->result == 0 && x->folder >= 0 && !x->found && is_part(x))
+		tree_remove(x->dir, x->part);
+	vm_work_free(x);
 }
 
 struct vm_work *vm_work_new(enum vm_task task, struct err *e)
@@ -271,7 +324,10 @@ struct vm_work *vm_work_new(enum vm_task task, struct err *e)
 	x->work.run = run;
 	x->work.end = end;
 	x->work.vm = true;
+	/* A disk of a large image, and what another process may be at. */
+	x->work.slow = task == VM_PICTURE || task == VM_NEW;
 	x->task = task;
+	x->pace.stop = &x->work.stop;
 	x->dir = x->root = x->usr = x->meta = x->ram = x->disk = x->initrd = x->folder = -1;
 	return x;
 }

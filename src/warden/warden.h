@@ -114,6 +114,14 @@ int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void 
 int warden_unseal(struct warden *w, const char *id, struct err *e);
 /* The next larger id after @id ("": the first). False: there is none. */
 bool warden_layer_next(struct warden *w, const char *id, struct layer_facts *ret);
+/*
+ * How virtual machines run here, and why, one line. KNOWN: -EAGAIN until the first was asked for. TRY: finds out, which may take
+ * seconds: -EAGAIN until then, call again whenever warden_done_fd() is readable, and warden_done() was asked.
+ */
+enum warden_accel_ask { WARDEN_ACCEL_KNOWN, WARDEN_ACCEL_TRY };
+int warden_accel(struct warden *w, enum warden_accel_ask ask, bool *ret_kvm, char *why, size_t size, struct err *e);
+/* What the first sandbox that is being made waits for, one line for people; "": nothing that takes long. */
+void warden_doing(struct warden *w, char *ret, size_t size);
 /* Readable when warden_done() has something; -1: never. */
 int warden_done_fd(const struct warden *w);
 enum warden_done_what {
@@ -143,6 +151,7 @@ struct warden_compare {
 	const struct sandbox_spec *from_spec, *to_spec; /* image, tenant, kind of root; ->to_spec always */
 	unsigned flags; /* DIFF_* of warden/diff.h */
 	uint32_t max; /* entries, 0: all */
+	int out; /* without @ret_fd: a pipe's end to write to, which is copied */
 };
 int warden_compare(struct warden *w, const struct warden_compare *c, int *ret_fd, struct err *e);
 

@@ -25,11 +25,14 @@ REQUEST = struct.Struct("<IIIIQQII")
 ANSWER = struct.Struct("<IIIi")
 TTY, GROUP, PREPARE = 1, 2, 4
 AHEAD_MAX = 8  # children in a row that ended before anything was asked of them
+AHEAD_NS = 5000000  # after a request; what was asked for has the processor first
+PIDFD_OPEN = 434
 STDIO, RLIMIT, CWD, GROUP_STAGE, CLONE = 20, 21, 23, 28, 18  # enum frame_stage
 CLONE_PARENT, CHILD_CLEARTID, CHILD_SETTID = 0x8000, 0x200000, 0x1000000
 SYS = {"x86_64": (56, 274, 273), "aarch64": (220, 100, 99)}.get(os.uname().machine)  # clone, get_ and set_robust_list
 TIOCSCTTY = 0x540E
 _libc = ctypes.CDLL(None)
+_timer, _timer_old = (ctypes.c_long * 4)(), (ctypes.c_long * 4)()  # struct itimerspec
 
 
 def _cloner():
@@ -64,12 +67,25 @@ def _cloner():
 def _twice():
     """The same with what every Python has: an orphan is the agent's. For other C libraries, and when there are threads,
     whose libraries want to be asked before a fork."""
+    who, tell = os.pipe()
     pid = os.fork()
     if pid:
+        os.close(tell)
         os.waitpid(pid, 0)
-        return pid
-    if os.fork():
+        said = os.read(who, 8)
+        os.close(who)
+        if len(said) != 8:
+            raise OSError(11, "no second fork")
+        return struct.unpack("<q", said)[0]
+    try:
+        pid = os.fork()
+    except OSError:
+        os._exit(1)
+    if pid:
+        os.write(tell, struct.pack("<q", pid))
         os._exit(0)
+    os.close(who)
+    os.close(tell)
     while os.getppid() != 1:
         time.sleep(0.0002)
     return 0
@@ -316,21 +332,44 @@ def _serve(sock, fork, streams, main):
 
 def _rehearse(streams):
     """Goes through all that a request takes, with nothing: its memory is this process's own after that."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     words, null = os.memfd_create("words"), os.open("/dev/null", os.O_RDWR)
-    text = b"/\0python\0import time; print(time.time(), 1)\0A=b\0"
+    wait, go = os.pipe()
+    code = "import time; print(time.time(), 1)"
+    env = ["REHEARSAL_%d=%s" % (i, "/usr/local/bin:" * (i % 3 + 1)) for i in range(10)]
+    text = b"".join(os.fsencode(w) + b"\0" for w in ["/", "python", code] + env)
     os.write(words, text)
-    fds = [words, null] + [os.dup(null) for _ in range(3)]
-    argv = _settle((MAGIC, 0, 0, len(text), 0, 0, 2, 1), fds, streams)[2]
-    os.close(null)
+    os.write(go, b"g")
+    ours.sendmsg([REQUEST.pack(MAGIC, 1, 0, len(text), 0, 0, 2, len(env))],
+                 [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("<5i", words, wait, null, null, null))])
+    for fd in (words, null, wait, go):
+        os.close(fd)
+    request, fds = _hear(theirs)
+    resource.setrlimit(resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
+    stage, error, argv = _settle(request, fds, streams)
     if argv is not None:
+        theirs.send(ANSWER.pack(MAGIC, request[1], stage, error))
+        os.read(fds[1], 1)
         module = types.ModuleType("__main__")
         module.__dict__["__builtins__"] = __builtins__
+        gc.enable()
         _end(_exec(module, argv[1], argv[2:]))
-    gc.freeze()  # or the first collection would look at what is left of this
+        gc.disable()
+    os.close(fds[1])
+    ours.close()
+    theirs.close()
     os.environ.clear()
+    gc.freeze()  # or the first collection would look at what is left of this
 
 
-def _spare(sock, used, first, streams, main):
+def _alarm(clock, ns):
+    """Sets it, and returns what was left of it before."""
+    _timer[3] = ns
+    _libc.timerfd_settime(clock, 0, _timer, _timer_old)
+    return _timer_old[2] or _timer_old[3]
+
+
+def _spare(sock, clock, first, streams, main):
     """A child that waits for the request itself: what a fork costs, and touching memory after it, is over by then. The
     first is part of the image, so that sandboxes that go on from there have it for nothing; it reseeds when it is used."""
     os.setsid()
@@ -341,45 +380,53 @@ def _spare(sock, used, first, streams, main):
     while True:
         request, fds = _hear(sock)
         if request is False:
-            os.write(used, b"x")
             os._exit(0)
         if request is not None and not request[2] & PREPARE:
             break
         for fd in fds:
             os.close(fd)
         if request is not None:
+            _alarm(clock, 0)
             _rehearse(streams)
-    os.write(used, b"u")
-    os.close(used)
+    _alarm(clock, AHEAD_NS)
+    os.close(clock)
     _child(sock, request, fds, streams, main)
+
+
+def _used(clock, pid):
+    """Waits until that child was used, for a while already, or is over. It wakes nobody when it is: who wakes up on the
+    processor it needs is in its way for longer than its own work takes."""
+    watch = _libc.syscall(ctypes.c_long(PIDFD_OPEN), ctypes.c_long(pid), ctypes.c_long(0))
+    if watch < 0:
+        return False
+    wait = select.poll()
+    wait.register(clock, select.POLLIN)
+    wait.register(watch, select.POLLIN)
+    ready = wait.poll()
+    os.close(watch)
+    return bool(_alarm(clock, 0)) or any(fd == clock for fd, _ in ready)
 
 
 def _ahead(sock, fork, streams, main):
     """Keeps one such child. Back when that does not work any more."""
     lost, first = 0, True
-    while lost < AHEAD_MAX:
-        tell, used = os.pipe()
+    clock = _libc.timerfd_create(1, 0o2000000)  # CLOCK_MONOTONIC, TFD_CLOEXEC
+    while clock >= 0 and lost < AHEAD_MAX:
         try:
             pid = fork()
         except OSError:
-            os.close(tell)
-            os.close(used)
-            return first
+            break
         if pid == 0:
-            os.close(tell)
-            _spare(sock, used, first, streams, main)
+            _spare(sock, clock, first, streams, main)
         first = False
-        os.close(used)
-        said = os.read(tell, 1)
-        os.close(tell)
-        if said == b"x":
-            os._exit(0)
-        lost = 0 if said else lost + 1
+        lost = 0 if _used(clock, pid) else lost + 1
         wait = select.poll()
         wait.register(sock, select.POLLIN)
-        if wait.poll(5):  # what was asked for has the processor first; who comes meanwhile is served at once
+        if wait.poll(0):  # who came meanwhile is served at once; so is the end
             _serve(sock, fork, streams, main)
-    return False
+    if clock >= 0:
+        os.close(clock)
+    return first
 
 
 def _run():

@@ -204,6 +204,27 @@ def test_a_ready_clone_has_its_memory_before_it_is_asked(d):
     assert b["pooled"] and int(code(d, b, own)["stdout"]) - before < on_demand / 2
 
 
+@pytest.mark.parametrize("warm", ["N = 41", "import threading, time\nN = 41\nthreading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()"])
+def test_who_waits_for_code_is_replaced_when_it_is_killed(d, warm):
+    """Nobody tells the runner: it watches whom it has forked, also one it is not the parent of."""
+    own = "import os\nfound = []\nwhile len(found) != 2:\n found = [int(p) for p in os.listdir('/proc') if p.isdigit() and " \
+          "p != str(os.getpid()) and open(f'/proc/{p}/comm').read() == 'python3\\n']\nos.kill(max(found), 9)"
+    put(d, "py", warm={"python": warm})
+    b = d.create(template="py")
+    for _ in range(2):
+        assert d.post(f"/v1/sandboxes/{b['id']}/execs", {"cmd": ["/usr/bin/python3", "-c", own]}).json["exit_code"] == 0
+        assert code(d, b, "print(N)")["stdout"] == "41\n"
+        assert code(d, b, "print(N + 1)")["stdout"] == "42\n"
+
+
+def test_code_that_ends_at_once_is_told_as_what_it_was(d):
+    """It may be over before the agent has looked which group it is in."""
+    put(d, "py", warm={"python": "import os"})
+    b = d.create(template="py")
+    for i in range(40):
+        assert d.post(f"/v1/sandboxes/{b['id']}/execs", {"code": f"os._exit({i})"}).json["exit_code"] == i
+
+
 def test_an_image_that_is_refused_is_made_again_once(d):
     t = put(d, "py", warm={"python": "import builtins\nbuiltins.N = 41"})
     first = image(d, "py")

@@ -88,7 +88,12 @@ def test_a_sandbox_says_what_it_is(tier, box):
     assert box["enforced"]["isolation"] == tier.name and ("machine" in box["enforced"]) == (tier.name == "vm")
     listed = tier.d.get("/v1/sandboxes?metadata.kept=yes").json["sandboxes"]
     assert [(b["id"], b["isolation"]) for b in listed] == [(box["id"], tier.name)]
-    assert tier.name in tier.d.get("/v1/info").json["isolation"]
+    info = tier.d.get("/v1/info").json
+    assert tier.name in info["isolation"]
+    if tier.name == "vm":  # one was made: so it is known how
+        how = info["machines"]
+        assert (how["accelerator"] == "kvm") == info["features"]["kvm"] == ("with KVM" in box["enforced"]["machine"]), (how, box)
+        assert how["why"] and "not known" not in how["why"], how
 
 
 def test_an_exec_has_all_that_was_asked_for(tier, box):
@@ -270,6 +275,77 @@ def test_a_fork_is_many_at_once(tier, clean):
     for n in r["sandboxes"]:
         assert numbers(tier, n, n["restored"]["execs"][0])[0] > 3
     assert numbers(tier, b, x)[0] == 1
+
+
+def diff(tier, what, frm="image", **query):
+    """How each path differs."""
+    kind = "sandboxes" if "hostname" in what else "checkpoints"
+    r = tier.d.get(f"/v1/{kind}/{what['id']}/diff?" + urllib.parse.urlencode({"from": frm, **query}), timeout=150)
+    assert r.status == 200, r
+    return {e["path"]: e for e in r.json["entries"]}
+
+
+def changes(*args):
+    return {p: e["change"] for p, e in diff(*args).items()}
+
+
+def test_any_two_states_are_compared(tier, clean):
+    b = tier.create(user="root", workdir="/w")
+    tier.sh(b, "printf 'one\\ntwo\\n' > a; ln a b; ln -s a l; mkdir d; echo x > d/x; rm /etc/passwd; echo gone > g")
+    new = {"/w": "added", **{f"/w/{n}": "added" for n in ("a", "b", "l", "d", "d/x", "g")}, "/etc/passwd": "removed"}
+    assert changes(tier, b) == new
+    c = tier.checkpoint(b)
+    at = f"checkpoint:{c['id']}"
+    tier.sh(b, "printf 'one\\n2\\n' > a.new; mv a.new a; rm -r d g; chmod 600 b; echo n > d")
+    want = {"/w/a": "changed", "/w/b": "changed", "/w/d": "changed", "/w/d/x": "removed", "/w/g": "removed"}
+    e = diff(tier, b, at, text=1)
+    assert {p: x["change"] for p, x in e.items()} == want
+    assert e["/w/a"]["text"] == "--- a/w/a\n+++ b/w/a\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n" and e["/w/b"]["mode"] == "0600"
+    assert changes(tier, c, f"sandbox:{b['id']}") == {**want, "/w/d/x": "added", "/w/g": "added"}
+    assert changes(tier, c) == new
+    tier.call("POST", b, "/pause")
+    assert changes(tier, b, at) == want and tier.state(b) == "paused"
+    tier.call("POST", b, "/resume")
+    assert tier.sh(b, "cat d")["stdout"] == "n\n"
+    other = tier.create(image="host") if tier.name == "container" else None  # a machine of that takes a minute to make
+    if other:
+        error(tier.d.get(f"/v1/sandboxes/{other['id']}/diff?from={at}"), 422, "refused")
+
+
+def test_what_a_fork_did_is_brought_back(tier, clean):
+    b = tier.create(user="root", workdir="/w")
+    tier.sh(b, "echo 1 > both; echo 1 > gone; echo 1 > ours")
+    f, = tier.call("POST", b, "/fork", {}, 201).json["sandboxes"]
+    tier.sh(f, "echo fork > both; rm gone; mkdir -m 750 d; echo new > d/n; ln d/n m; ln -s d l")
+    tier.sh(b, "echo parent > both; echo 2 > ours")
+    r = tier.call("POST", b, "/promote", {"from": f["id"]}, 409).json
+    assert r["conflicts"] == ["/w/both"]
+    r = tier.call("POST", b, "/promote", {"from": f["id"], "force": True}).json
+    assert (r["added"], r["changed"], r["removed"], r["conflicts"]) == (4, 1, 1, ["/w/both"]), r
+    said = tier.sh(b, "cat both ours d/n m l/n; stat -c %a d; stat -c %h m; ls")["stdout"].split()
+    assert said == ["fork", "2", "new", "new", "new", "750", "2", "both", "d", "l", "m", "ours"]
+    assert changes(tier, f, f"sandbox:{b['id']}") == {"/w/ours": "changed"}
+    error(tier.call("POST", f, "/promote", {"from": b["id"]}, 409), 409, "conflict")
+
+
+def test_what_was_exported_is_a_checkpoint_elsewhere(tier, clean):
+    b = tier.create(user="root", workdir="/w", env={"WORD": "kept"}, pids=33, metadata={"a": "b"})
+    tier.sh(b, "echo hello > a; chown 12:13 a; chmod 4750 a; ln a b; ln -s /nowhere l; mkfifo p; rm /etc/passwd;"
+               "dd if=/dev/zero of=hole bs=1 count=1 seek=3000000; mkdir -m 700 d; touch -d '2020-02-03 04:05:06' d/old")
+    look = "stat -c '%n %a %u %g %h %s %Y %F' a b l p hole d/old; stat -c '%a %Y' d; sha256sum a hole; readlink l; ls /etc"
+    had = tier.sh(b, look)["stdout"]
+    c = tier.checkpoint(b, name="carried", memory=True)
+    packed = tier.d.get(f"/v1/checkpoints/{c['id']}/export", timeout=150)
+    assert packed.status == 200
+    tier.clean()
+    error(tier.d.post("/v1/checkpoints/import", packed.body[:-1], timeout=150), 422, "refused")
+    assert tier.d.get("/v1/checkpoints").json["checkpoints"] == []
+    r = tier.d.post("/v1/checkpoints/import?name=again", packed.body, timeout=150)
+    assert r.status == 201 and r.json["name"] == "again" and r.json["isolation"] == tier.name and r.json["memory"] is False, r
+    n, = tier.restore(r.json)
+    assert tier.sh(n, look)["stdout"] == had
+    assert tier.sh(n, "echo $WORD")["stdout"] == "kept\n" and n["pids"] == 33 and n["metadata"] == {"a": "b"}
+    assert tier.sh(n, "pwd; echo more >> a; cat a")["stdout"] == "/w\nhello\nmore\n"
 
 
 def test_it_sleeps_and_the_next_call_wakes_it(tier, clean):

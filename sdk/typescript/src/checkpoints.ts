@@ -89,11 +89,14 @@ export class Checkpoints {
   }
 
   /** What `export` gave. A file that is cut, altered or for another image is refused, and nothing of it is kept. */
-  async import(file: BodySource, options: CallOptions & { name?: string; label?: string } = {}): Promise<Checkpoint> {
-    const { name, label } = options;
+  async import(
+    file: BodySource,
+    options: CallOptions & { name?: string; label?: string; isolation?: 'container' | 'vm' } = {},
+  ): Promise<Checkpoint> {
+    const { name, label, isolation } = options;
     return fromWire(
       await this.transport.json({
-        ...get('/v1/checkpoints/import', options, { name, label }),
+        ...get('/v1/checkpoints/import', options, { name, label, isolation }),
         method: 'POST',
         headers: { 'content-type': 'application/zstd' },
         body: file,

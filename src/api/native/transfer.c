@@ -356,19 +356,23 @@ static void on_body_end(void *arg)
 void post_import(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
-	const char *name = http_query(q, "name"), *label = http_query(q, "label");
+	const char *isolation = http_query(q, "isolation");
+	const struct import_want w = { http_query(q, "name"), http_query(q, "label"),
+				       isolation && *isolation ? isolation : NULL };
 	struct err e = { 0 };
 	struct transfer *t;
-	int rc = name && *name ? name_check(name, &e) : 0;
+	int rc = w.name && *w.name ? name_check(w.name, &e) : 0;
 
-	if (rc == 0 && label && strlen(label) > LABEL_MAX)
+	if (rc == 0 && w.isolation && strcmp(w.isolation, "container") && strcmp(w.isolation, "vm"))
+		rc = err_set(&e, ERR_INVALID, -EINVAL, "isolation: \"container\" or \"vm\" is wanted");
+	if (rc == 0 && w.label && strlen(w.label) > LABEL_MAX)
 		rc = err_set(&e, ERR_INVALID, -EINVAL, "label: at most %d bytes", LABEL_MAX);
 	if (rc < 0) {
 		call_fail(c, &e);
 		return;
 	}
 	t = transfer_new(c);
-	rc = import_start(c->api->s, &c->who, name, label, on_imported, t, &t->import, &t->fd, &e);
+	rc = import_start(c->api->s, &c->who, &w, on_imported, t, &t->import, &t->fd, &e);
 	if (rc < 0) {
 		fail(t, &e);
 		transfer_free(t);

@@ -4,16 +4,22 @@
 
 #include <poll.h>
 
+#define ASK_MS 100
+
 static struct warden_sandbox *tier(struct sandbox *s)
 {
 	return s->tier;
 }
 
-/* One that is not there at once: nothing else is done here meanwhile. */
-static int wait_made(struct warden *w, struct warden_sandbox **ret, struct err *e)
+/* One that is not there at once: nothing else is done here meanwhile. Who gives up has all of it end with the warden. */
+static int wait_made(struct engine *g, struct warden_sandbox **ret, struct err *e)
 {
+	struct warden *w = engine_warden(g);
 	struct pollfd p = { .fd = warden_done_fd(w), .events = POLLIN };
+	const int nap = engine_asks(g) ? ASK_MS : -1;
 	struct warden_done d;
+	char doing[160];
+	int r;
 
 	for (;;) {
 		while (warden_done(w, &d)) {
@@ -25,8 +31,12 @@ static int wait_made(struct warden *w, struct warden_sandbox **ret, struct err *
 				*ret = d.sandbox;
 			return d.result;
 		}
-		if (poll(&p, 1, -1) < 0 && errno != EINTR)
+		if (poll(&p, 1, nap) < 0 && errno != EINTR)
 			return err_sys(e, ERR_INTERNAL, -errno, "poll");
+		warden_doing(w, doing, sizeof(doing));
+		r = engine_waits(g, doing, e);
+		if (r < 0)
+			return r;
 	}
 }
 
@@ -38,8 +48,10 @@ static int container_create(struct engine *g, const struct sandbox_spec *spec, s
 	if (engine_client(g))
 		return container_remote.create(g, spec, ret, e);
 	r = warden_create(engine_warden(g), spec, &ws, e);
-	if (r == 1)
-		r = wait_made(engine_warden(g), &ws, e);
+	if (r == 1) {
+		r = wait_made(g, &ws, e);
+		engine_waits(g, NULL, NULL);
+	}
 	if (r < 0)
 		return r;
 	*ret = (struct sandbox){ .driver = &container_driver, .engine = g, .tier = ws };

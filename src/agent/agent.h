@@ -45,6 +45,7 @@ struct agent {
 	bool up;
 	bool host_writable; /* a folder of the host can be written */
 	uint64_t cpu_mask; /* as many CPUs everybody else here runs on, these at best; 0 = on all */
+	uint64_t cpus[16]; /* that we were given: all */
 	uint32_t fresh; /* what SETUP made anew: FRAME_RESTORED_* */
 	struct agent_exec execs[AGENT_EXECS_MAX];
 	size_t top; /* of ->execs, never used from here on: not looked at, since most sandboxes have one or two */
@@ -114,7 +115,7 @@ void warm_close(struct agent *a, struct agent_exec *x);
 /* Its socket is readable, and nobody waits for an answer. */
 void warm_prepare(struct agent *a); /* nobody waits: make ready for what will be asked */
 void warm_listen(struct agent *a, struct agent_exec *x);
-/* For a child of ours: as many CPUs as the sandbox has, the one it is on among them. */
+/* For the caller and its children: as many CPUs as the sandbox has, the one we are on among them. */
 int exec_pin(const struct agent *a);
 /* For a child of ours: becomes that user, with root's capabilities or none. */
 int exec_become(const struct agent *a, uint32_t uid, uint32_t gid);

@@ -109,9 +109,10 @@ static int set_limits(const struct frame_exec *x)
 }
 
 /*
- * How many CPUs a process may run on is what nproc and its like tell. Which ones does not matter, so it stays where the
- * scheduler has just put it: one that had to leave, or to wait for a CPU that somebody else is at, would wait for
- * nothing. We ourselves run anywhere.
+ * How many CPUs a process may run on is what nproc and its like tell. Which ones does not matter, so it is where the
+ * scheduler has just put us: waiting for one that somebody else is at would be for nothing. We ourselves run anywhere,
+ * but for the moment of the clone. The child begins where we stop, its pages are in no other CPU's tables, and it need
+ * not be told.
  */
 int exec_pin(const struct agent *a)
 {
@@ -167,10 +168,6 @@ static int child(void *arg)
 	if (r >= 0) {
 		s->stage = FRAME_STAGE_RLIMIT;
 		r = set_limits(s->x);
-	}
-	if (r >= 0) {
-		s->stage = FRAME_STAGE_AFFINITY;
-		r = exec_pin(s->agent);
 	}
 	if (r >= 0) {
 		s->stage = FRAME_STAGE_USER;
@@ -356,9 +353,20 @@ int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, stru
 		if (r < 0)
 			return r;
 		s.warm = theirs;
+		*stage = FRAME_STAGE_AFFINITY;
+		r = exec_pin(a);
+		if (r < 0)
+			return r;
+		*stage = FRAME_STAGE_CLONE;
 		pid = clone_child(&s);
+		r = a->cpu_mask ? sys_sched_setaffinity(a->cpus, sizeof(a->cpus)) : 0;
 		if (pid < 0)
 			return (int)pid;
+		if (r < 0) {
+			kill((pid_t)pid, SIGKILL);
+			*stage = FRAME_STAGE_AFFINITY;
+			return r;
+		}
 		if (s.error) {
 			*stage = s.stage;
 			return s.error;

@@ -11,6 +11,7 @@
 
 #include <linux/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define DEFAULT_UID 1000U
@@ -324,7 +325,10 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	if (r < 0)
 		return r;
 	a->host_writable = s->flags & FRAME_SETUP_HOST_WRITABLE;
+	*stage = FRAME_STAGE_AFFINITY;
 	a->cpu_mask = s->cpu_mask;
+	if (a->cpu_mask && syscall(SYS_sched_getaffinity, 0, sizeof(a->cpus), a->cpus) < 0)
+		return -errno;
 	*stage = FRAME_STAGE_CAPS;
 	return leave_root(a);
 }

@@ -275,8 +275,12 @@ static int room_for(struct service *s, const struct box_want *want, struct err *
 struct tenant_quota box_quota(const struct box_want *w)
 {
 	const struct spec_limits *l = &w->spec->limits;
+	struct tenant_quota q = { .sandboxes = 1, .cpu_milli = l->cpu_milli, .memory = l->memory, .disk = l->disk };
 
-	return (struct tenant_quota){ .sandboxes = 1, .cpu_milli = l->cpu_milli, .memory = l->memory, .disk = l->disk };
+	/* A machine of a checkpoint: besides what it writes there is its memory as it was, as long as it lives. */
+	if (w->spec->flags & SPEC_VM && w->spec->layers)
+		q.memory = l->memory > UINT64_MAX / 2 ? UINT64_MAX : 2 * l->memory;
+	return q;
 }
 
 /* In the lists, and counted. One that is to take another's place has neither name nor key, and is not counted. */

@@ -49,7 +49,7 @@ int host_ask(struct host *h, enum file_type type, unsigned flags, const struct f
 
 	if (n < 0)
 		return err_set(e, ERR_INVALID, (int)n, "a path is too long");
-	h->tag++;
+	h->expect = ++h->tag;
 	file_head(h->out, type, flags, h->tag, (uint32_t)n);
 	return write_out(h, FILE_HEAD + (size_t)n) < 0 ? lost(e, "is gone") : 0;
 }
@@ -60,7 +60,7 @@ int host_dress(struct host *h, const struct file_dress *x, struct err *e)
 
 	if (n < 0)
 		return err_set(e, ERR_INVALID, (int)n, "a path is too long, or its attributes");
-	h->tag++;
+	h->expect = ++h->tag;
 	file_head(h->out, FILE_DRESS, FILE_BENEATH, h->tag, (uint32_t)n);
 	return write_out(h, FILE_HEAD + (size_t)n) < 0 ? lost(e, "is gone") : 0;
 }
@@ -100,7 +100,7 @@ int host_next(struct host *h, struct file_frame *ret, struct err *e)
 			return lost(e, "is gone");
 		n = file_decode(FILE_FROM_WORKER, h->in, FILE_HEAD + len, ret);
 	}
-	if (n <= 0 || ret->tag != h->tag)
+	if (n <= 0 || ret->tag != h->expect)
 		return lost(e, "talks nonsense");
 	if (ret->type == FILE_END) {
 		if (file_end_decode(ret, &h->end) < 0)

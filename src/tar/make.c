@@ -20,13 +20,63 @@ static int judge(const struct maker *m, int r, const char *path, struct err *e)
 		       "'/%.100s': cannot %s", path, file_step_text(m->h->end.step));
 }
 
+/* The oldest answer that is due. */
+static int settle_one(struct maker *m, struct err *e)
+{
+	struct due d = m->due[0];
+	int r;
+
+	memmove(m->due, m->due + 1, --m->ndue * sizeof(m->due[0]));
+	m->h->expect = d.tag;
+	r = host_wait(m->h, e);
+	m->h->expect = m->h->tag;
+	if (d.may_miss && (r == -ENOENT || r == -ENOTDIR))
+		r = 0;
+	r = judge(m, r, d.path, e);
+	free(d.path);
+	return r;
+}
+
+static int settle(struct maker *m, unsigned left, struct err *e)
+{
+	int r = 0;
+
+	while (r == 0 && m->ndue > left)
+		r = settle_one(m, e);
+	return r;
+}
+
+/* The answer to what was sent last is looked at later. There is room: settle() came before. */
+static int owe(struct maker *m, const char *path, bool may_miss, struct err *e)
+{
+	char *copy = strdup(path);
+
+	if (!copy)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "out of memory");
+	m->due[m->ndue++] = (struct due){ m->h->tag, may_miss, copy };
+	return 0;
+}
+
+static int ask_ahead(struct maker *m, enum file_type type, unsigned flags, struct file_request *q, struct err *e)
+{
+	int r = settle(m, MAKE_AHEAD - 1, e);
+
+	q->under = "/";
+	if (r == 0)
+		r = host_ask(m->h, type, flags | FILE_BENEATH, q, e);
+	return r < 0 ? r : owe(m, q->path, type == FILE_REMOVE, e);
+}
+
+/* One whose answer is needed now: what the worker says of it; -EREMOTEIO: @e says what is wrong with that or others. */
 static int ask(struct maker *m, enum file_type type, unsigned flags, struct file_request *q, struct err *e)
 {
 	int r;
 
 	q->under = "/";
 	r = host_ask(m->h, type, flags | FILE_BENEATH, q, e);
-	return r < 0 ? r : host_wait(m->h, e);
+	if (r == 0)
+		r = settle(m, 0, e);
+	return r < 0 ? -EREMOTEIO : host_wait(m->h, e);
 }
 
 static int dress(struct maker *m, const struct thing *t, struct err *e)
@@ -39,30 +89,40 @@ static int dress(struct maker *m, const struct thing *t, struct err *e)
 				      .under = "/",
 				      .xattrs = t->xattrs,
 				      .xattrs_len = t->xattrs_len };
-	int r = host_dress(m->h, &x, e);
+	int r = settle(m, MAKE_AHEAD - 1, e);
 
-	return r < 0 ? r : judge(m, host_wait(m->h, e), t->path, e);
+	if (r == 0)
+		r = host_dress(m->h, &x, e);
+	return r < 0 ? r : owe(m, t->path, false, e);
 }
 
 /* What is not there is gone already. */
 static int make_none(struct maker *m, const struct thing *t, struct err *e)
 {
 	struct file_request q = { .path = t->path };
-	int r = ask(m, FILE_REMOVE, FILE_RECURSIVE, &q, e);
 
-	return r == -ENOENT || r == -ENOTDIR ? 0 : judge(m, r, t->path, e);
+	return ask_ahead(m, FILE_REMOVE, FILE_RECURSIVE, &q, e);
 }
 
 static int make_file(struct maker *m, const struct thing *t, struct err *e)
 {
 	static uint8_t piece[FILE_DATA_MAX];
 	struct file_request q = { .path = t->path, .mode = 0600, .under = "/" };
-	int r = host_ask(m->h, FILE_WRITE, FILE_BENEATH | FILE_PARENTS | FILE_MODE | FILE_SPARSE, &q, e);
+	int r = settle(m, MAKE_AHEAD - 1, e);
+	bool sent = false;
 	uint64_t bytes = 0;
 
-	while (r == 0 && !host_answered()) {
-		ssize_t n = t->read(t->arg, piece, sizeof(piece), e);
+	if (r == 0)
+		r = host_ask(m->h, FILE_WRITE, FILE_BENEATH | FILE_PARENTS | FILE_MODE | FILE_SPARSE, &q, e);
+	while (r == 0 && !sent) {
+		ssize_t n;
 
+		while (r == 0 && m->ndue && host_answered())
+			r = settle_one(m, e);
+		/* With none before it this is its own, and too early: it failed. */
+		if (r < 0 || (!m->ndue && host_answered()))
+			break;
+		n = t->read(t->arg, piece, sizeof(piece), e);
 		if (n > 0 && m->max_bytes && (uint64_t)n > m->max_bytes - m->r->bytes - bytes)
 			n = err_set(e, ERR_TOO_LARGE, -EFBIG, "more than %llu bytes", (unsigned long long)m->max_bytes);
 		if (n < 0) {
@@ -71,11 +131,10 @@ static int make_file(struct maker *m, const struct thing *t, struct err *e)
 		}
 		bytes += (uint64_t)n;
 		r = host_send(m->h, n ? FILE_DATA : FILE_END, piece, (size_t)n, e);
-		if (n == 0)
-			break;
+		sent = n == 0;
 	}
 	if (r == 0)
-		r = judge(m, host_wait(m->h, e), t->path, e);
+		r = sent ? owe(m, t->path, false, e) : judge(m, host_wait(m->h, e), t->path, e);
 	if (r < 0)
 		return r;
 	m->r->bytes += bytes;
@@ -113,7 +172,7 @@ static int make_folder(struct maker *m, const struct thing *t, struct err *e)
 static int make_name(struct maker *m, enum file_type type, const struct thing *t, const char *to, struct err *e)
 {
 	struct file_request q = { .path = t->path, .to = to, .mode = t->mode & 0777 };
-	int r = judge(m, ask(m, type, FILE_PARENTS, &q, e), t->path, e);
+	int r = ask_ahead(m, type, FILE_PARENTS, &q, e);
 
 	if (r < 0)
 		return r;
@@ -177,5 +236,5 @@ int make_finish(struct maker *m, struct err *e)
 
 		r = dress(m, &t, e);
 	}
-	return r;
+	return r < 0 ? r : settle(m, 0, e);
 }

@@ -41,7 +41,8 @@ bool tar_name_ok(const char *name);
 
 /* --- host.c: the blocking host of a file worker --- */
 struct host {
-	uint32_t tag;
+	uint32_t tag; /* of the last operation that was asked for */
+	uint32_t expect; /* of the one whose answer is next: that, unless somebody has asked ahead */
 	int patience; /* ms a worker may be silent while it is waited for; 0 = for ever */
 	uint8_t in[FILE_FRAME_MAX];
 	uint8_t out[FILE_FRAME_MAX];
@@ -95,8 +96,18 @@ struct thing {
 	ssize_t (*read)(void *arg, uint8_t *buf, size_t room, struct err *e); /* of a file; 0 at its end */
 	void *arg;
 };
+/* Operations whose answers are due: where a worker is far away, waiting for each would be most of the time. What they are
+ * answered with, a path of 4 KiB each, must fit into a socket: a worker that can not tell does not read either. */
+#define MAKE_AHEAD 12U
+struct due {
+	uint32_t tag;
+	bool may_miss; /* what is not there is fine */
+	char *path;
+};
 struct maker {
 	struct host *h;
+	struct due due[MAKE_AHEAD];
+	unsigned ndue;
 	struct tar_result *r;
 	uint64_t max_bytes, max_entries, entries;
 	struct folder *folders;

@@ -8,6 +8,10 @@
 #include "proto/wire.h"
 #include "vm/kept_impl.h"
 
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #define STATE_VERSION 1U
 
 /* Of a channel. */
@@ -21,7 +25,8 @@
 #define STOP_SENT 128U
 #define CLOSED_SENT 256U
 #define CLOSED_GOT 512U
-#define CHAN_FLAGS 1023U
+#define FILE_REST 1024U /* what it sends is a file's: its bytes that were not sent yet follow */
+#define CHAN_FLAGS 2047U
 /* Of an exec. */
 #define EXEC_KEEP 1U
 #define EXEC_TTY 2U
@@ -57,11 +62,50 @@ static const uint8_t *get_bytes(struct wire_in *r, size_t max, size_t *ret_len)
 	return at;
 }
 
+/* Of a file that is being sent, as a stdin: where the rest begins, and how much that is. False: it is none. */
+static bool rest_of(const struct chan *x, off_t *ret_at, size_t *ret_len)
+{
+	struct stat st;
+
+	*ret_at = 0;
+	*ret_len = 0;
+	if (x->fd < 0 || !x->sends || x->takes || x->end_sent || fstat(x->fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return false;
+	*ret_at = lseek(x->fd, 0, SEEK_CUR);
+	*ret_len = *ret_at >= 0 && st.st_size > *ret_at ? (size_t)(st.st_size - *ret_at) : 0;
+	return *ret_at >= 0;
+}
+
+/* Nobody has changed it since its size was asked for: who wrote it has given it away. */
+static void put_rest(struct wire_out *w, int fd, off_t at, size_t len)
+{
+	wire_put_u32(w, (uint32_t)len);
+	if (w->bad || (size_t)(w->end - w->at) < len) {
+		w->bad = true;
+		return;
+	}
+	while (len) {
+		ssize_t n = pread(fd, w->at, len, at);
+
+		if (n <= 0) {
+			w->bad = true;
+			return;
+		}
+		w->at += n;
+		at += n;
+		len -= (size_t)n;
+	}
+}
+
 static void put_chan(struct wire_out *w, const struct chan *x, uint32_t n)
 {
+	size_t len;
+	off_t at;
+	const bool file = rest_of(x, &at, &len);
+
 	wire_put_u32(w, n);
 	wire_put_u32(w, (x->fd >= 0 ? HAS_FD : 0) | (x->tty ? TTY : 0) | (x->net ? NET : 0) | (x->sends ? SENDS : 0) |
-				(x->takes ? TAKES : 0) | (x->end_sent ? END_SENT : 0) | (x->end_got ? END_GOT : 0) |
+				(file ? FILE_REST : 0) | (x->takes ? TAKES : 0) | (x->end_sent ? END_SENT : 0) | (x->end_got ? END_GOT : 0) |
 				(x->stop_sent ? STOP_SENT : 0) | (x->closed_sent ? CLOSED_SENT : 0) |
 				(x->closed_got ? CLOSED_GOT : 0));
 	wire_put_u32(w, x->credit);
@@ -71,6 +115,8 @@ static void put_chan(struct wire_out *w, const struct chan *x, uint32_t n)
 	wire_put_u32(w, x->place);
 	wire_put_u64(w, x->due);
 	put_bytes(w, x->buf ? x->buf + x->at : NULL, x->len - x->at);
+	if (file)
+		put_rest(w, x->fd, at, len);
 }
 
 /* Those that nobody has seen yet: the others are in the table of execs. */
@@ -145,8 +191,17 @@ int kept_save(const struct kept *k, size_t max, uint8_t **ret, size_t *ret_len)
 
 	if (!k->up || !k->c->quiet)
 		return -EBUSY;
-	for (uint32_t i = 1; i < k->c->top; i++)
-		size += k->c->chan[i].used ? 64 + k->c->chan[i].len : 0;
+	for (uint32_t i = 1; i < k->c->top; i++) {
+		size_t rest;
+		off_t at;
+
+		if (!k->c->chan[i].used)
+			continue;
+		rest_of(&k->c->chan[i], &at, &rest);
+		if (rest > max)
+			return -ENOBUFS;
+		size += 64 + k->c->chan[i].len + rest;
+	}
 	if (size > max)
 		return -ENOBUFS;
 	data = malloc(size);
@@ -156,7 +211,8 @@ int kept_save(const struct kept *k, size_t max, uint8_t **ret, size_t *ret_len)
 	wire_put_u32(&w, STATE_VERSION);
 	put_carry(&w, k->c);
 	put_kept(&w, k);
-	assert(!w.bad);
+	if (w.bad)
+		return -EIO;
 	*ret_len = (size_t)(w.at - data);
 	*ret = TAKE_PTR(data);
 	return 0;
@@ -178,8 +234,23 @@ static bool chan_ok(const struct carry *c, const struct chan *x, uint32_t n, uin
 		return false;
 	if ((!x->takes && (len || !x->end_got)) || (!x->sends && !x->end_sent))
 		return false;
+	if (flags & FILE_REST && (!(flags & HAS_FD) || !ours || !x->sends || x->takes || x->end_sent))
+		return false;
 	/* A guest opens terminals and connections, a host the rest. */
 	return ours ? !x->tty && !x->net : (x->tty || x->net) && x->sends && x->takes;
+}
+
+/* The rest of a file, as one. */
+static int load_rest(struct wire_in *r)
+{
+	AUTO_CLOSE int fd = sys_memfd_create("rest", MFD_CLOEXEC);
+	size_t len;
+	const uint8_t *data = get_bytes(r, SIZE_MAX, &len);
+	int e = fd < 0 ? fd : r->bad ? -EBADMSG : fd_write_all(fd, data, len);
+
+	if (e == 0 && lseek(fd, 0, SEEK_SET) < 0)
+		e = -errno;
+	return e < 0 ? e : TAKE_FD(fd);
 }
 
 static int load_chan(struct carry *c, struct wire_in *r, struct far *far)
@@ -218,7 +289,12 @@ static int load_chan(struct carry *c, struct wire_in *r, struct far *far)
 		x.len = len;
 	}
 	/* A connection does not outlive its machine: see cut_net(). */
-	e = flags & HAS_FD && !x.net ? chan_ends(c, &x, n, ends) : 0;
+	if (flags & FILE_REST) {
+		ends[0] = load_rest(r);
+		e = ends[0] < 0 ? ends[0] : 0;
+	} else {
+		e = flags & HAS_FD && !x.net ? chan_ends(c, &x, n, ends) : 0;
+	}
 	if (e == 0 && ends[0] >= 0)
 		e = fd_set_nonblock(ends[0]);
 	x.fd = ends[0];

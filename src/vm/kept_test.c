@@ -349,6 +349,51 @@ TEST(a_state_saved_in_mid_stream_goes_on_in_another_process)
 	world_close(&n);
 }
 
+#define FILE_LEN 700000U
+
+TEST(a_file_that_is_being_read_is_read_to_its_end_in_a_clone)
+{
+	static const char *const argv[] = { "x" };
+	struct frame_exec x = { .flags = FRAME_EXEC_KEEP, .cwd = "/", .argc = 1, .argv = argv };
+	static uint8_t want[FILE_LEN], got[FILE_LEN + 1];
+	int out[2], err[2], in = sys_memfd_create("in", MFD_CLOEXEC), fds[FRAME_FDS_MAX];
+	uint8_t payload[256];
+	size_t have = 0;
+	struct world w, n;
+	struct frame f;
+
+	for (uint32_t i = 0; i < FILE_LEN; i++)
+		want[i] = (uint8_t)(i * 2654435761U >> 24);
+	CHECK(world_open(&w));
+	CHECK(in >= 0 && fd_write_all(in, want, FILE_LEN) == 0 && lseek(in, 0, SEEK_SET) == 0);
+	CHECK(sys_pipe2(out, O_CLOEXEC) == 0 && sys_pipe2(err, O_CLOEXEC) == 0);
+	CHECK_EQ(send_frame(w.api, FRAME_EXEC, 1, payload, (size_t)frame_exec_encode(&x, payload, sizeof(payload)),
+			    (int[]){ in, out[1], err[1], out[0], err[0] }, 5), 0);
+	fd_close_many((int[]){ in, out[1], err[1] }, 3);
+	settle(&w);
+	CHECK(next_frame(w.agent, &f, fds) == FRAME_EXEC && f.nfds == 3);
+	CHECK(read(fds[0], got, 1000) == 1000);
+	have = 1000;
+	settle(&w);
+	CHECK(clone_host(&w, &n, 0));
+	for (unsigned i = 0; i < 1000 && !n.r; i++) {
+		struct pollfd p = { .fd = fds[0], .events = POLLIN };
+		ssize_t k = poll(&p, 1, 0) == 1 ? read(fds[0], got + have, sizeof(got) - have) : -1;
+
+		if (k == 0)
+			break;
+		have += k > 0 ? (size_t)k : 0;
+		settle(&n);
+	}
+	CHECK_EQ(n.r, 0);
+	CHECK_EQ(have, FILE_LEN);
+	CHECK(!memcmp(want, got, FILE_LEN));
+	fd_close_many(fds, 3);
+	fd_close_many((int[]){ out[0], err[0] }, 2);
+	old_close(&w);
+	world_close(&n);
+}
+
 static int note_group(void *arg, const struct mux *m)
 {
 	if (m->type == MUX_GROUP)

@@ -1,9 +1,8 @@
-#include "vm/machine.h"
+#include "vm/chain.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/sys.h"
 #include "vm/meta.h"
-#include "vm/qcow.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -15,7 +14,6 @@
 
 #define COUNT_TRIES 50U
 #define END_NS (10ULL * 1000000000ULL)
-#define SET_BASE 1000U /* above QEMU's own: those are named by our descriptors' numbers */
 
 /* Both clocks at one moment: of several tries the one in which the least went by, since anybody may take the processor. */
 void counted_look(struct counted *ret)
@@ -68,15 +66,6 @@ static void close_its(struct machine *m)
 	}
 }
 
-/* The new top of a clone's chain: as large as what is below it. */
-static int format_top(const struct machine *m, int disk, struct err *e)
-{
-	struct stat st;
-	int r = fstat(m->opts.disk[0], &st) < 0 ? -errno : qcow_format(disk, (uint64_t)st.st_size);
-
-	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "make the machine's disk") : 0;
-}
-
 int machine_start(struct machine *m, struct err *e)
 {
 	struct qemu_opts *o = &m->opts;
@@ -84,8 +73,8 @@ int machine_start(struct machine *m, struct err *e)
 	int r;
 
 	o->port = o->console = o->qmp = -1;
-	m->port = m->console = m->qmp_fd = m->next = -1;
-	m->chain = o->disks;
+	m->port = m->console = m->qmp_fd = -1;
+	chain_begin(m);
 	r = make_sockets(m);
 	if (r == 0)
 		r = qmp_init(&m->qmp, m->qmp_fd);
@@ -93,7 +82,7 @@ int machine_start(struct machine *m, struct err *e)
 		err_sys(e, ERR_EXHAUSTED, r, "make the machine's sockets");
 		goto out;
 	}
-	r = o->role == VM_CLONE ? format_top(m, o->disk[o->disks - 1], e) : 0;
+	r = o->role == VM_CLONE ? chain_format(m, o->disk[o->disks - 1], e) : 0;
 	if (r < 0)
 		goto out;
 	pid = qemu_start(o);
@@ -133,7 +122,14 @@ int machine_stop(struct machine *m, struct err *e)
 
 int machine_go(struct machine *m, struct err *e)
 {
-	return qmp_do(&m->qmp, -1, "cont", e, "%s", "");
+	int r = qmp_do(&m->qmp, -1, "cont", e, "%s", "");
+
+	/* While it stands QEMU forgets no descriptor, and of those there are only so many. */
+	if (r == 0 && m->old_set) {
+		qmp_do(&m->qmp, -1, "remove-fd", NULL, "\"fdset-id\":%u", m->old_set);
+		m->old_set = 0;
+	}
+	return r;
 }
 
 static int read_state(int fd, uint8_t **ret, size_t *ret_len)
@@ -162,7 +158,7 @@ static int read_state(int fd, uint8_t **ret, size_t *ret_len)
 int machine_state(struct machine *m, uint8_t **ret, size_t *ret_len, struct err *e)
 {
 	AUTO_CLOSE int fd = sys_memfd_create("state", MFD_CLOEXEC), out = -1;
-	uint32_t set = SET_BASE + m->sets++;
+	uint32_t set = chain_set(m);
 	char path[32];
 	int r = fd;
 
@@ -183,49 +179,8 @@ int machine_state(struct machine *m, uint8_t **ret, size_t *ret_len, struct err 
 		if (r < 0)
 			err_sys(e, ERR_EXHAUSTED, r, "read the machine's state");
 	}
-	qmp_do(&m->qmp, -1, "remove-fd", NULL, "\"fdset-id\":%u", set);
+	m->old_set = set;
 	return r;
-}
-
-int machine_overlay(struct machine *m, int disk, struct err *e)
-{
-	uint32_t set = SET_BASE + m->sets++;
-	int r = format_top(m, disk, e);
-
-	if (r < 0)
-		return r;
-	r = qmp_do(&m->qmp, disk, "add-fd", e, "\"fdset-id\":%u", set);
-	if (r < 0)
-		return r;
-	m->next = (int)set;
-	r = qmp_do(&m->qmp, -1, "blockdev-add", e,
-		   "\"driver\":\"qcow2\",\"node-name\":\"d-" QEMU_DISK "-%zu\",\"backing\":null,\"discard\":\"unmap\",\"file\":{"
-		   "\"driver\":\"file\",\"node-name\":\"f-" QEMU_DISK "-%zu\",\"filename\":\"/dev/fdset/%u\",\"locking\":\"off\","
-		   "\"discard\":\"unmap\",\"cache\":{\"no-flush\":true}}", m->chain, m->chain, set);
-	if (r < 0)
-		machine_overlay_drop(m);
-	return r;
-}
-
-int machine_overlay_switch(struct machine *m, struct err *e)
-{
-	int r = qmp_do(&m->qmp, -1, "blockdev-snapshot", e, "\"node\":\"d-" QEMU_DISK "-%zu\",\"overlay\":\"d-" QEMU_DISK "-%zu\"",
-		       m->chain - 1, m->chain);
-
-	if (r == 0) {
-		m->chain++;
-		m->next = -1;
-	}
-	return r;
-}
-
-void machine_overlay_drop(struct machine *m)
-{
-	if (m->next < 0)
-		return;
-	qmp_do(&m->qmp, -1, "blockdev-del", NULL, "\"node-name\":\"d-" QEMU_DISK "-%zu\"", m->chain);
-	qmp_do(&m->qmp, -1, "remove-fd", NULL, "\"fdset-id\":%d", m->next);
-	m->next = -1;
 }
 
 int machine_end(struct machine *m)

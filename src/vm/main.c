@@ -40,9 +40,9 @@ static void put_text(char *ret, size_t size, const char *text)
 	ret[n] = '\0';
 }
 
-void vmm_say_failed(const struct err *e)
+void vmm_say_failed(uint64_t id, const struct err *e)
 {
-	struct vm_msg m = { .type = VM_FAILED, .failed.errnum = e->errnum ? e->errnum : EIO };
+	struct vm_msg m = { .type = VM_FAILED, .failed = { .id = id, .errnum = e->errnum ? e->errnum : EIO } };
 
 	put_text(m.failed.text, sizeof(m.failed.text), e->msg);
 	vmm_say(&m);
@@ -158,11 +158,13 @@ static int hear(struct vmm *v, const struct vm_msg *m, const uint8_t *more, size
 			kept_attach(v->kept, TAKE_FD(fds[0]), 0);
 		return 0;
 	case VM_SAVE:
-		if (vmm_save(v, fds, nfds) < 0) {
-			vmm_say_failed(&v->e);
+		if (vmm_save(v, &m->save, fds, nfds) < 0) {
+			vmm_say_failed(m->save.id, &v->e);
 			v->e = (struct err){ 0 };
 		}
 		return 0;
+	case VM_JOIN:
+		return vmm_join(v, &m->join);
 	case VM_GROUP_KILL:
 	case VM_GROUP_END:
 		if (v->state != VMM_RUNS && v->state != VMM_STOPS)
@@ -175,6 +177,7 @@ static int hear(struct vmm *v, const struct vm_msg *m, const uint8_t *more, size
 	case VM_TEMPLATED:
 	case VM_UP:
 	case VM_SAVED:
+	case VM_JOINED:
 	case VM_FAILED:
 		break;
 	}
@@ -276,7 +279,8 @@ static int advance(struct vmm *v)
 /* QEMU stops a machine that KVM can not run any further, or whose disk is full, and waits for somebody to look at it. */
 static int check_goes(struct vmm *v)
 {
-	if (!v->machine.qmp.stopped || v->state == VMM_LOADED || v->state == VMM_STOPS || v->state == VMM_ENDED)
+	if (!v->machine.qmp.stopped || v->state == VMM_LOADED || v->state == VMM_STOPS || v->state == VMM_ENDED ||
+	    (v->join.id && v->join.flags & VM_JOIN_STILL))
 		return 0;
 	return err_set(&v->e, ERR_UNSUPPORTED, -EIO, "QEMU has stopped the machine: %s",
 		       v->start.accel == VM_KVM ? "KVM can not run it, or its disk can not be written" : "its disk can not be written");
@@ -301,6 +305,8 @@ static int loop(struct vmm *v)
 			r = advance(v);
 		if (r == 0 && v->state != VMM_ENDED && extra[2].revents)
 			r = qmp_drain(&v->machine.qmp);
+		if (r == 0)
+			r = vmm_join_turn(v);
 		if (r == 0)
 			r = check_goes(v);
 		if (r == 0 && v->state != VMM_ENDED && extra[0].revents)
@@ -342,7 +348,7 @@ static void last_words(struct vmm *v, int r)
 		v->e.errnum = ESTALE; /* it is the state's fault, not this machine's */
 	dprintf(STDERR_FILENO, "%s\n", v->e.msg);
 	if (v->state != VMM_RUNS)
-		vmm_say_failed(&v->e);
+		vmm_say_failed(0, &v->e);
 }
 
 static int first_message(struct vmm *v)

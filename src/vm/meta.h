@@ -51,3 +51,5 @@ struct pages_run {
 
 /* Checks all of the table against @ram_size and the file's size, then writes the pages into @ram (a memfd). */
 int pages_apply(int fd, int ram, uint64_t ram_size, struct err *e);
+/* Those of several, from the oldest on, as one into empty @out: of each page the newest. Checked likewise. */
+int pages_join(const int *fds, unsigned n, uint64_t ram_size, int out, struct err *e);

@@ -131,3 +131,44 @@ TEST(pages_outside_of_the_memory_out_of_order_or_missing_are_refused_before_any_
 		CHECK(!memcmp(got, zero, PAGE));
 	}
 }
+
+/* Pages @start to @start + @count, each full of @letter. */
+static int pages_of(uint64_t start, uint64_t count, char letter)
+{
+	const struct pages_head h = { .magic = PAGES_MAGIC, .page = PAGE, .runs = 1, .pages = count };
+	const struct pages_run run = { start, count };
+	char data[PAGE];
+	int fd = memfd(0);
+
+	memset(data, letter, sizeof(data));
+	if (fd_write_all(fd, &h, sizeof(h)) < 0 || fd_write_all(fd, &run, sizeof(run)) < 0)
+		abort();
+	for (uint64_t i = 0; i < count; i++)
+		if (fd_write_all(fd, data, sizeof(data)) < 0)
+			abort();
+	return fd;
+}
+
+TEST(pages_of_several_are_joined_to_what_they_make_one_after_the_other)
+{
+	AUTO_CLOSE int a = pages_of(2, 6, 'a'), b = pages_of(4, 2, 'b'), c = pages_of(7, 3, 'c'), d = pages_of(0, 1, 'd');
+	AUTO_CLOSE int out = memfd(0), one = memfd(PAGES * PAGE), all = memfd(PAGES * PAGE), broken = memfd(100);
+	const int fds[] = { a, b, c, d };
+	char want[PAGE], got[PAGE];
+	struct pages_head h;
+	struct err e = { 0 };
+
+	CHECK_EQ(pages_join(fds, ARRAY_LEN(fds), PAGES * PAGE, out, &e), 0);
+	CHECK_EQ(pread(out, &h, sizeof(h), 0), sizeof(h));
+	CHECK(h.pages == 9 && h.runs == 2);
+	CHECK_EQ(pages_apply(out, one, PAGES * PAGE, &e), 0);
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		CHECK_EQ(pages_apply(fds[i], all, PAGES * PAGE, &e), 0);
+	for (unsigned i = 0; i < PAGES; i++) {
+		CHECK_EQ(pread(all, want, PAGE, i * PAGE), PAGE);
+		CHECK_EQ(pread(one, got, PAGE, i * PAGE), PAGE);
+		CHECK(!memcmp(want, got, PAGE));
+	}
+	CHECK(pages_join((const int[]){ a, broken }, 2, PAGES * PAGE, out, &e) < 0);
+	CHECK(pages_join(fds, ARRAY_LEN(fds), 8 * PAGE, out, &e) < 0); /* of a larger machine */
+}

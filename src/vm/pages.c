@@ -304,3 +304,83 @@ int pages_apply(int fd, int ram, uint64_t ram_size, struct err *e)
 	}
 	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "write a machine's memory") : 0;
 }
+
+/* Whose each page is (0: nobody's), as one table of runs. */
+static int join_runs(const uint8_t *owner, uint64_t ram_pages, struct runs *ret)
+{
+	int r = 0;
+
+	for (uint64_t p = 0; r == 0 && p < ram_pages; p++)
+		if (owner[p])
+			r = runs_add(ret, p, p * PAGE);
+	return r;
+}
+
+/* Of one file those pages that are its own in @owner; @at: where the first page of all is in @out. */
+static int join_file(int fd, uint8_t mine, const uint8_t *owner, uint64_t ram_size, int out, uint64_t at, struct err *e)
+{
+	AUTO_FREE uint8_t *buf = malloc((size_t)BUF_PAGES * PAGE);
+	AUTO_FREE struct pages_run *run = NULL;
+	uint64_t from, rank = 0, seen = 0; /* pages of all before page ->seen */
+	struct pages_head h;
+	int r = read_runs(fd, ram_size, &h, &run, e);
+
+	if (r < 0)
+		return r;
+	if (!buf)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for pages");
+	from = sizeof(h) + h.runs * sizeof(*run);
+	for (uint64_t i = 0; r == 0 && i < h.runs; i++) {
+		const uint64_t end = run[i].start + run[i].count;
+
+		for (; seen < run[i].start; seen++)
+			rank += owner[seen] != 0;
+		while (r == 0 && seen < end) {
+			uint64_t n = 0;
+
+			while (seen + n < end && n < BUF_PAGES && owner[seen + n] == mine)
+				n++;
+			if (n) {
+				r = read_full(fd, buf, n * PAGE, from + (seen - run[i].start) * PAGE);
+				if (r == 0)
+					r = write_full(out, buf, n * PAGE, at + rank * PAGE);
+			}
+			/* One of somebody newer is somebody's, too. */
+			n += n == 0;
+			rank += n;
+			seen += n;
+		}
+		from += run[i].count * PAGE;
+	}
+	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "write a machine's pages") : 0;
+}
+
+int pages_join(const int *fds, unsigned n, uint64_t ram_size, int out, struct err *e)
+{
+	AUTO_FREE uint8_t *owner = calloc(1, ram_size / PAGE + 1);
+	struct runs x = { 0 };
+	struct pages_head h;
+	int r = owner && n < UINT8_MAX ? 0 : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for pages");
+
+	for (unsigned i = 0; r == 0 && i < n; i++) {
+		AUTO_FREE struct pages_run *run = NULL;
+
+		r = read_runs(fds[i], ram_size, &h, &run, e);
+		for (uint64_t k = 0; r == 0 && k < h.runs; k++)
+			memset(owner + run[k].start, (int)i + 1, run[k].count);
+	}
+	if (r < 0)
+		return r;
+	r = join_runs(owner, ram_size / PAGE, &x);
+	h = (struct pages_head){ .magic = PAGES_MAGIC, .page = PAGE, .runs = x.n, .pages = x.pages };
+	if (r == 0)
+		r = write_full(out, &h, sizeof(h), 0);
+	if (r == 0)
+		r = write_full(out, x.run, x.n * sizeof(*x.run), sizeof(h));
+	if (r < 0)
+		err_sys(e, ERR_EXHAUSTED, r, "write a machine's pages");
+	for (unsigned i = 0; r == 0 && i < n; i++)
+		r = join_file(fds[i], (uint8_t)(i + 1), owner, ram_size, out, sizeof(h) + x.n * sizeof(*x.run), e);
+	runs_free(&x);
+	return r;
+}

@@ -127,6 +127,15 @@ static bool says(const char *text, size_t len, const char *key, const char *want
 	return n == w + 2 && !memcmp(value + 1, want, w);
 }
 
+static void take_job(struct qmp *q, const char *data, size_t len)
+{
+	const char *why;
+	size_t n = qmp_member(data, len, "error", &why);
+
+	q->job = n ? -1 : 1;
+	put_text(q->job_why, sizeof(q->job_why), n ? why : "", n);
+}
+
 /* Events of interest are remembered, others forgotten. */
 static bool take_event(struct qmp *q, size_t len)
 {
@@ -138,6 +147,10 @@ static bool take_event(struct qmp *q, size_t len)
 	n = qmp_member(q->line, len, "data", &data);
 	if (says(q->line, len, "event", "MIGRATION"))
 		q->migration = says(data, n, "status", "completed") ? 1 : says(data, n, "status", "failed") ? -1 : q->migration;
+	else if (says(q->line, len, "event", "BLOCK_JOB_COMPLETED"))
+		take_job(q, data, n);
+	else if (says(q->line, len, "event", "BLOCK_JOB_CANCELLED"))
+		q->job = -1;
 	else if (says(q->line, len, "event", "STOP"))
 		q->stopped = true;
 	else if (says(q->line, len, "event", "RESUME"))
@@ -233,7 +246,7 @@ static int answer(struct qmp *q, const char *command, struct err *e)
 			len = r ? qmp_member(q->line, (size_t)n, "error", &part) : 0;
 			text_len = len ? qmp_member(part, len, "desc", &text) : 0;
 			if (text_len) {
-				char why[160];
+				char why[QMP_WHY];
 
 				put_text(why, sizeof(why), text, text_len);
 				r = err_set(e, ERR_INTERNAL, -EIO, "QEMU refused '%s': %s", command, why);

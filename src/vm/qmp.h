@@ -11,6 +11,7 @@
 
 #define QMP_LINE (64U * 1024U)
 #define QMP_VERSION 64
+#define QMP_WHY 160
 
 struct qmp {
 	int fd; /* not owned; a stream socket, does not block */
@@ -19,6 +20,8 @@ struct qmp {
 	uint32_t id; /* of the last command */
 	bool stopped; /* the machine stands, as far as events tell: who did not ask for that has lost it */
 	int migration; /* what was told of it last: 0 nothing, 1 complete, -1 failed */
+	int job; /* likewise of a block job; there is one at a time */
+	char job_why[QMP_WHY]; /* it failed */
 };
 
 int qmp_init(struct qmp *q, int fd); /* 0 or -ENOMEM */

@@ -80,6 +80,32 @@ TEST(who_stops_and_goes_on_is_remembered_also_when_it_was_not_asked)
 	close_qmp(&q, fd);
 }
 
+TEST(a_job_is_over_when_that_is_told_also_in_the_middle_of_another_answer)
+{
+	struct err e = { 0 };
+	int fd[2];
+	struct qmp q = open_qmp(fd);
+
+	say(fd[1], "{\"event\": \"JOB_STATUS_CHANGE\", \"data\": {\"status\": \"running\", \"id\": \"join\"}}\r\n{\"return\": {}, \"id\": 1}\r\n");
+	CHECK_EQ(qmp_do(&q, -1, "block-stream", &e, "%s", ""), 0);
+	CHECK_EQ(q.job, 0);
+	say(fd[1], "{\"event\": \"BLOCK_JOB_COMPLETED\", \"data\": {\"device\": \"join\", \"len\": 8}}\r\n{\"return\": {}, \"id\": 2}\r\n");
+	CHECK_EQ(qmp_do(&q, -1, "remove-fd", &e, "%s", ""), 0);
+	CHECK_EQ(q.job, 1);
+	/* Behind an answer it is not lost, and needs nothing more to come. */
+	q.job = 0;
+	say(fd[1], "{\"return\": {}, \"id\": 3}\r\n{\"event\": \"BLOCK_JOB_COMPLETED\", \"data\": {\"device\": \"join\"}}\r\n");
+	CHECK_EQ(qmp_do(&q, -1, "block-stream", &e, "%s", ""), 0);
+	CHECK_EQ(q.job, 0);
+	CHECK_EQ(qmp_drain(&q), 0);
+	CHECK_EQ(q.job, 1);
+	say(fd[1], "{\"event\": \"BLOCK_JOB_COMPLETED\", \"data\": {\"device\": \"join\", \"error\": \"No space left on device\"}}\r\n");
+	CHECK_EQ(qmp_drain(&q), 0);
+	CHECK_EQ(q.job, -1);
+	CHECK_STR(q.job_why, "No space left on device");
+	close_qmp(&q, fd);
+}
+
 TEST(an_answer_to_another_question_a_line_without_end_and_silence_are_its_end)
 {
 	static char flood[QMP_LINE];

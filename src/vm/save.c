@@ -23,7 +23,7 @@ static void stop_at(struct vmm *v, uint64_t ns)
 	v->state = VMM_STOPS;
 }
 
-int vmm_save(struct vmm *v, int *fds, size_t nfds)
+int vmm_save(struct vmm *v, const struct vm_save *s, int *fds, size_t nfds)
 {
 	int r;
 
@@ -32,7 +32,7 @@ int vmm_save(struct vmm *v, int *fds, size_t nfds)
 	if (v->state != VMM_RUNS || v->start.role != VM_CLONE)
 		return err_set(&v->e, ERR_CONFLICT, -EBUSY, "the machine is not in a state to be saved");
 	/* What can be done while it runs. */
-	r = machine_overlay(&v->machine, fds[VMM_SAVE_DISK], &v->e);
+	r = machine_overlay(&v->machine, s->disk, fds[VMM_SAVE_DISK], &v->e);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < VMM_SAVE_FDS; i++)
@@ -43,6 +43,7 @@ int vmm_save(struct vmm *v, int *fds, size_t nfds)
 		close_save(v);
 		return err_sys(&v->e, ERR_CONFLICT, r, "stop the machine");
 	}
+	v->save_id = s->id;
 	stop_at(v, QUIET_NS);
 	return 0;
 }
@@ -117,13 +118,13 @@ static int take(struct vmm *v, uint64_t *ret_pages)
 /* The machine goes on, saved or not. */
 static int go_on(struct vmm *v, int saved, uint64_t pages)
 {
-	struct vm_msg m = { .type = VM_SAVED, .saved = { .pages = pages } };
+	struct vm_msg m = { .type = VM_SAVED, .saved = { .id = v->save_id, .pages = pages } };
 	struct err e = { 0 };
 	int r;
 
-	if (saved < 0)
-		machine_overlay_drop(&v->machine);
 	r = machine_go(&v->machine, &e);
+	if (r == 0 && saved < 0)
+		machine_overlay_drop(&v->machine);
 	if (r == 0)
 		r = carry_go_on(&v->carry);
 	m.saved.pause_ns = clock_mono_ns() - v->since;
@@ -132,7 +133,7 @@ static int go_on(struct vmm *v, int saved, uint64_t pages)
 	if (r < 0)
 		return err_set(&v->e, ERR_LOST, r, "the machine does not go on after its checkpoint");
 	if (saved < 0)
-		vmm_say_failed(&v->e);
+		vmm_say_failed(v->save_id, &v->e);
 	else
 		vmm_say(&m);
 	v->e = (struct err){ 0 };

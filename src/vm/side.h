@@ -25,18 +25,24 @@ enum vm_type {
 	VM_ATTACH, /* after UP; fd: AGENT, a new one. The old one ends; READY and UP come on the new one */
 	/*
 	 * after UP, of a clone; vm_save; fds: META, PAGES (both empty, writable), DISK (empty, read and write: becomes the
-	 * new top of the chain) → SAVED. Whatever fails, the machine goes on
+	 * new top of the chain) → SAVED. Whatever fails, the machine goes on with the disks it had
 	 */
 	VM_SAVE,
 	VM_GROUP_KILL, /* vm_group; never answered */
 	VM_GROUP_END, /* likewise */
 	VM_STEER, /* before GO: what is so from then on; after it: from now on. vm_steer; never answered */
+	/*
+	 * as SAVE; vm_join → JOINED: what is in the disks above ->base becomes part of the top one, and they are not used any
+	 * more. The machine runs meanwhile, and no SAVE is taken. One that comes while another is under way follows it
+	 */
+	VM_JOIN,
 	/* vmm → warden */
 	VM_LOADED = 32, /* waits for GO. Of COLD: the guest has booted */
 	VM_TEMPLATED, /* META, RAM and DISK[0] are complete; nobody writes them any more; cloche-vmm ends */
 	VM_UP, /* vm_up; READY and UP have gone to AGENT */
 	VM_SAVED, /* vm_saved */
-	VM_FAILED, /* vm_failed: the last START, GO or SAVE. After START and GO cloche-vmm ends */
+	VM_FAILED, /* vm_failed: START, GO, SAVE or JOIN. After START and GO cloche-vmm ends */
+	VM_JOINED, /* vm_joined */
 };
 
 enum vm_role {
@@ -84,8 +90,9 @@ struct vm_start {
 	uint32_t flags; /* VM_KEEP, VM_WAY_* of a template or COLD */
 	uint32_t fds; /* VM_FD_* */
 	/*
-	 * Their number, oldest first: the first is raw ext4, each further one qcow2 on the one before. The last is writable.
-	 * TEMPLATE, COLD: 1. CLONE: at least 2, the last an empty file, which vmm makes a qcow2 of
+	 * Their count, oldest first: the first is raw ext4, each further one qcow2 on the one before. The last is writable.
+	 * TEMPLATE, COLD: 1. CLONE: at least 2, the last an empty file, which vmm makes a qcow2 of. Each is known by its number:
+	 * these have 0, 1, 2 …, those that SAVE brings what that says
 	 */
 	uint32_t disks;
 	uint32_t spec_len; /* of what follows the message; CLONE: 0 */
@@ -102,9 +109,18 @@ struct vm_go {
 	uint32_t zero;
 };
 
+/* ->id of this and the next: not 0, and no other's; the answer has it, too. */
 struct vm_save {
-	uint32_t flags; /* 0 */
+	uint64_t id;
+	uint32_t disk; /* its number: larger than any before */
 	uint32_t zero;
+};
+
+#define VM_JOIN_STILL 1U /* the guest does not run meanwhile: it was not running to begin with */
+struct vm_join {
+	uint64_t id;
+	uint32_t base; /* disks up to this number stay as they are */
+	uint32_t flags; /* VM_JOIN_* */
 };
 
 struct vm_group {
@@ -127,14 +143,22 @@ struct vm_up {
 };
 
 struct vm_saved {
+	uint64_t id;
 	uint64_t pause_ns; /* for so long the guest stood still */
 	uint64_t pages; /* in PAGES */
 };
 
+struct vm_joined {
+	uint64_t id;
+	uint32_t top; /* the number of the one that is written: of those above ->base it is the only one left */
+	uint32_t zero;
+};
+
 struct vm_failed {
+	uint64_t id; /* SAVE's or JOIN's; 0: START, GO */
 	int32_t errnum; /* positive */
 	uint32_t zero;
-	char text[248]; /* printable ASCII, NUL-ended: why */
+	char text[240]; /* printable ASCII, NUL-ended: why */
 };
 
 struct vm_msg {
@@ -144,10 +168,12 @@ struct vm_msg {
 		struct vm_start start;
 		struct vm_go go;
 		struct vm_save save;
+		struct vm_join join;
 		struct vm_group group;
 		struct vm_steer steer;
 		struct vm_up up;
 		struct vm_saved saved;
+		struct vm_joined joined;
 		struct vm_failed failed;
 		uint8_t bytes[256];
 	};

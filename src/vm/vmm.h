@@ -38,7 +38,10 @@ struct vmm {
 	uint8_t rules[VM_RULES_MAX];
 	int agent; /* GO's, until it is attached */
 	int warm; /* a template: our end as its agent's host */
+	bool killed; /* its command took too long */
 	int save[VMM_SAVE_FDS];
+	uint64_t save_id;
+	struct vm_join join, join_next; /* ->id 0: none; under way, and behind it */
 	uint64_t since, until; /* VMM_STOPS, VMM_WARMS */
 	char said[VMM_SAID];
 	size_t said_len;
@@ -51,7 +54,7 @@ int vmm_start(struct vmm *v, const struct vm_msg *m, int *fds, size_t nfds);
 int vmm_begin(struct vmm *v, const uint8_t seed[32]);
 
 /* save.c. Begins to stand still for a save; @fds: enum vmm_save_fd, taken. ->e says why not; the machine goes on. */
-int vmm_save(struct vmm *v, int *fds, size_t nfds);
+int vmm_save(struct vmm *v, const struct vm_save *s, int *fds, size_t nfds);
 /* Likewise for a template: all of it is its own already. */
 int vmm_save_template(struct vmm *v);
 /* warm.c: begins a template's one command; in VMM_WARMS, each turn: saves it behind that. */
@@ -62,6 +65,10 @@ int vmm_save_turn(struct vmm *v);
 /* So many ms may go by until the next turn of either, -1: any. */
 int vmm_save_wait(const struct vmm *v);
 
+/* join.c: begins it, and answers once it is done. Negative: the machine can not go on. */
+int vmm_join(struct vmm *v, const struct vm_join *j);
+int vmm_join_turn(struct vmm *v);
+
 /* main.c: an answer to the warden. */
 void vmm_say(const struct vm_msg *m);
-void vmm_say_failed(const struct err *e);
+void vmm_say_failed(uint64_t id, const struct err *e);

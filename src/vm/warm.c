@@ -8,12 +8,14 @@
 #include "base/sys.h"
 #include "vm/vmm.h"
 
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define WARM_EXEC 1U
 #define WARM_UID 1000U
-#define WARM_NS (20ULL * 1000000000ULL)
+#define WARM_NS (5ULL * 1000000000ULL) /* then it is killed: */
+#define WARM_END_NS (60ULL * 1000000000ULL) /* no clone may have it; and for so long that may take */
 #define FRAME_SIZE 512
 
 /* Nothing to read, and nobody who reads: it says nothing. */
@@ -101,10 +103,29 @@ static bool ended(struct vmm *v)
 	}
 }
 
+/* An image's shell may be anything, and a host so slow that it takes this long. */
+static int give_up(struct vmm *v)
+{
+	const uint32_t what[2] = { SIGKILL, FRAME_SCOPE_ALL }; /* both architectures are little-endian */
+	uint8_t out[FRAME_HEAD + sizeof(what)];
+	int r;
+
+	if (v->killed)
+		return err_set(&v->e, ERR_TIMEOUT, -ETIMEDOUT, "the template's command does not end");
+	frame_head(out, FRAME_SIGNAL, 0, WARM_EXEC, sizeof(what));
+	memcpy(out + FRAME_HEAD, what, sizeof(what));
+	r = fd_send_now(v->warm, out, sizeof(out), NULL, 0);
+	v->killed = true;
+	v->until = clock_mono_ns() + WARM_END_NS;
+	return r < 0 ? err_sys(&v->e, ERR_LOST, r, "end the template's command") : 0;
+}
+
 int vmm_warm_turn(struct vmm *v)
 {
-	if (v->warm >= 0 && (ended(v) || clock_mono_ns() >= v->until))
+	if (v->warm >= 0 && ended(v))
 		fd_close(TAKE_FD(v->warm));
+	else if (v->warm >= 0 && clock_mono_ns() >= v->until)
+		return give_up(v);
 	/* The end of our socket is noticed in a turn: only then is nobody there any more. */
 	return v->warm >= 0 || v->carry.ctl >= 0 ? 0 : vmm_save_template(v);
 }

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "linux/mount.h"
+#include "vm/meta.h"
 #include "warden/memory.h"
 #include "warden/record.h"
 #include "warden/seal.h"
@@ -13,6 +14,8 @@
 #include <unistd.h>
 
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+
+#define LAYERS_TEMPLATES 64U
 
 enum verdict { UNKNOWN, GOOD, BAD };
 
@@ -27,6 +30,7 @@ struct layer {
 	enum verdict verdict;
 	struct stat mark[ARRAY_LEN(marks)]; /* when it was compared */
 	int meta, pages; /* open for agents, or -1 */
+	uint8_t key[SHA256_SIZE]; /* of a machine: its template; zeros: not known */
 };
 
 struct layers {
@@ -92,6 +96,19 @@ static struct layer *get(const struct layers *l, const char *id)
 	return there ? l->by_id[at] : NULL;
 }
 
+/* What the machine was a clone of: that must stay for as long as the layer does. */
+static void read_key(const struct layers *l, struct layer *x)
+{
+	AUTO_CLOSE int dir = sys_openat(l->dir, x->id, FOLDER, 0), fd = -1;
+	struct vm_meta m;
+
+	fd = dir < 0 ? dir : memory_open(dir, "meta");
+	if (fd >= 0 && meta_head(fd, &m, NULL) == 0)
+		memcpy(x->key, m.what.key, sizeof(x->key));
+	else
+		log_error("layer '%s': of which machine it is can not be read", x->id);
+}
+
 static int put(struct layers *l, const char *id, const struct manifest *m, struct layer **ret)
 {
 	bool there;
@@ -114,6 +131,8 @@ static int put(struct layers *l, const char *id, const struct manifest *m, struc
 	x->meta = x->pages = -1;
 	if (m)
 		x->m = *m;
+	if (x->m.flags & SPEC_VM)
+		read_key(l, x);
 	memmove(l->by_id + at + 1, l->by_id + at, (l->count - at) * sizeof(*l->by_id));
 	l->by_id[at] = x;
 	l->count++;
@@ -268,6 +287,34 @@ const struct manifest *layers_find(const struct layers *l, const char *id)
 	const struct layer *x = get(l, id);
 
 	return x ? &x->m : NULL;
+}
+
+unsigned layers_templates(const struct layers *l, uint64_t tenant, const uint8_t key[SHA256_SIZE], unsigned max)
+{
+	const uint8_t *seen[LAYERS_TEMPLATES];
+	unsigned n = 0;
+
+	max = max < LAYERS_TEMPLATES ? max : LAYERS_TEMPLATES;
+	for (size_t i = 0; n < max && i < l->count; i++) {
+		const struct layer *x = l->by_id[i];
+		unsigned k = 0;
+
+		if (!(x->m.flags & SPEC_VM) || x->m.tenant != tenant || !memcmp(x->key, key, sizeof(x->key)))
+			continue;
+		while (k < n && memcmp(seen[k], x->key, sizeof(x->key)))
+			k++;
+		if (k == n)
+			seen[n++] = x->key;
+	}
+	return n;
+}
+
+bool layers_of_template(const struct layers *l, const uint8_t *key, size_t len)
+{
+	for (size_t i = 0; i < l->count; i++)
+		if (l->by_id[i]->m.flags & SPEC_VM && !memcmp(l->by_id[i]->key, key, len))
+			return true;
+	return false;
 }
 
 bool layers_next(const struct layers *l, const char *id, struct layer_facts *ret)

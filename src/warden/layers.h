@@ -39,6 +39,11 @@ const char *layers_unverified(const struct layers *l, const struct sandbox_spec 
 /* What came of that comparison. */
 void layers_verdict(struct layers *l, const char *id, bool good);
 
+/* How many templates other than @key the machines' layers of @tenant stand on; no more than @max are counted. */
+unsigned layers_templates(const struct layers *l, uint64_t tenant, const uint8_t key[SHA256_SIZE], unsigned max);
+/* Whether there is a machine's layer whose template's key begins with these bytes. */
+bool layers_of_template(const struct layers *l, const uint8_t *key, size_t len);
+
 /* A sandbox begins or ends to stand on them, or a seal under way needs them. */
 void layers_hold(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n);
 void layers_drop(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n);

@@ -83,7 +83,8 @@ int manifest_sum(int dir, const int *stop, const struct digests *known, struct m
 {
 	AUTO_CLOSE int fs = sys_openat(dir, "fs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	AUTO_FREE char *buf = malloc(TREE_BUF);
-	const struct tree_sum how = { stop, buf, known, m->version < 3 };
+	/* A machine's disks may be another layer's, too, for as long as that is there. */
+	const struct tree_sum how = { stop, buf, known, m->version < 3, m->flags & SPEC_VM };
 	struct tree_facts facts = { 0 };
 	struct sha256 s;
 	int r = 0;

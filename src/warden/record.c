@@ -124,11 +124,11 @@ int records_flag(const struct records *r, uint32_t slot, uint32_t flags)
 	return n == (ssize_t)sizeof(flags) ? 0 : n < 0 ? -errno : -EIO;
 }
 
-int records_own(const struct records *r, uint32_t slot, uint32_t own)
+int records_vm(const struct records *r, uint32_t slot, const struct record_vm *vm)
 {
-	ssize_t n = pwrite(r->fd, &own, sizeof(own), place(slot) + (off_t)offsetof(struct record, vm_own));
+	ssize_t n = pwrite(r->fd, vm, sizeof(*vm), place(slot) + (off_t)offsetof(struct record, vm));
 
-	return n == (ssize_t)sizeof(own) ? 0 : n < 0 ? -errno : -EIO;
+	return n == (ssize_t)sizeof(*vm) ? 0 : n < 0 ? -errno : -EIO;
 }
 
 uint32_t records_end(const struct records *r)

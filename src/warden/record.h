@@ -18,6 +18,15 @@
 #define RECORD_RESTORING 2U /* not made yet: who finds it ends it */
 #define RECORD_STEERED 4U /* it was given a way out while it ran, or that was begun */
 
+#define RECORD_DISKS 14
+
+struct record_vm {
+	uint32_t own, cold; /* disks of its own; it has no template */
+	uint32_t next; /* the number of the next disk */
+	uint32_t joined; /* layers whose disks became part of its own */
+	uint32_t disk[RECORD_DISKS]; /* numbers of its own */
+};
+
 struct record {
 	uint32_t version;
 	uint32_t slot;
@@ -40,8 +49,8 @@ struct record {
 	/* of a virtual machine */
 	uint8_t vm_key[32]; /* its template */
 	uint64_t vm_cpu_base;
-	uint32_t vm_own, vm_cold; /* disks of its own; it has no template */
-	uint8_t unused[160];
+	struct record_vm vm;
+	uint8_t unused[96];
 };
 static_assert(sizeof(struct record) == 1024, "no padding");
 
@@ -61,8 +70,8 @@ int records_write(const struct records *r, struct record *x);
 /* 1 and *ret, or 0 when there is none (or none of this version and boot) at @slot, or -errno. */
 int records_read(const struct records *r, uint32_t slot, struct record *ret);
 int records_clear(const struct records *r, uint32_t slot);
-/* A machine got one more disk of its own. */
-int records_own(const struct records *r, uint32_t slot, uint32_t own);
+/* A machine has other disks now. */
+int records_vm(const struct records *r, uint32_t slot, const struct record_vm *vm);
 int records_flag(const struct records *r, uint32_t slot, uint32_t flags);
 /* Slots that the file has room for: no record is behind. */
 uint32_t records_end(const struct records *r);

@@ -42,7 +42,8 @@ void seal_free(struct seal *x)
 		fd_close(i->mem);
 		fd_close(i->table);
 		fd_close_many(i->source.pages, MEM_PAGE_FILES);
-		fd_close_many(i->from.disk, i->from.disks);
+		for (uint32_t n = 0; n < i->from.disks; n++)
+			seal_disk_done(&i->from.disk[n]);
 		fd_close_many(i->saved, 2);
 		pthread_cond_destroy(&i->moved);
 		pthread_mutex_destroy(&i->lock);
@@ -296,7 +297,7 @@ static int finish(struct seal *x)
 	if (r < 0)
 		return r;
 	r = tree_remove(i->tmp, "links");
-	if (r == 0 && i->from.joins) {
+	if (r == 0 && i->from.joins && i->from.side < 0) {
 		r = join_all(x);
 		if (r < 0)
 			return r;

@@ -31,6 +31,18 @@ struct seal {
 /* Who stands on so many is sealed together with some of them (older kernels take some twelve). */
 #define SEAL_LAYERS 12
 
+/* One of a machine's own disks. */
+struct seal_disk {
+	uint32_t number; /* as cloche-vmm knows it (vm/side.h) */
+	int fd;
+	/* Of one that is not written any more: what a layer has of it, which others can have, too; -1: none. And its sums. */
+	int copy;
+	uint8_t (*sum)[SHA256_SIZE];
+};
+void seal_disk_done(struct seal_disk *d);
+
+enum seal_save { SEAL_NOT_ASKED, SEAL_ASKED, SEAL_REFUSED, SEAL_SAVED };
+
 struct seal_source {
 	int dir; /* the store; stays the caller's */
 	int upper; /* the sandbox's writable layer, a folder; stays the caller's while seal_busy() */
@@ -48,11 +60,15 @@ struct seal_source {
 	pid_t pid;
 	/*
 	 * Of a virtual machine: cloche-vmm's socket, and nobody else's while seal_busy(); -1: a container. Then its disks, taken
-	 * over by seal_start(): those that become the layer's, and one that is put on top of them.
+	 * over by seal_start(): those that become the layer's, and one that is put on top of them. Some may be joined first. Of
+	 * ->join only the memory is left to be joined: what is on their disks is in the machine's own by then.
 	 */
 	int side;
 	uint32_t disks;
-	int disk[VM_CHAIN_MAX];
+	struct seal_disk disk[VM_CHAIN_MAX];
+	bool joins_disks, joins_or_not; /* into the one that is written, all above number ->base; and it may go on without */
+	uint32_t base;
+	uint64_t memory; /* its size */
 	uint8_t key[SHA256_SIZE]; /* its template */
 	char restored[ID_SIZE]; /* the layer whose memory it was made from, "": none */
 };

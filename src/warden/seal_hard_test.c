@@ -219,6 +219,45 @@ TEST(work_that_waits_for_strangers_never_has_all_workers)
 	workers_free(s);
 }
 
+TEST(what_takes_long_leaves_workers_to_seals_and_seals_of_strangers_to_others)
+{
+	struct held_up slow[4] = { 0 }, waits[4] = { 0 }, quick = { .work = { .run = wait_for_go, .end = nothing }, .go = 1 };
+	struct workers *s = NULL;
+	struct pollfd p = { .events = POLLIN };
+	struct work *w;
+	struct err e;
+
+	CHECK_EQ(workers_new(6, &s, &e), 0);
+	for (unsigned i = 0; i < ARRAY_LEN(slow); i++) {
+		slow[i].work = (struct work){ .run = wait_for_go, .end = nothing, .slow = true };
+		workers_add(s, &slow[i].work);
+	}
+	for (unsigned i = 0; i < ARRAY_LEN(waits); i++) {
+		waits[i].work = (struct work){ .run = wait_for_go, .end = nothing, .waits = true };
+		workers_add(s, &waits[i].work);
+	}
+	workers_add(s, &quick.work);
+	p.fd = workers_fd(s);
+	CHECK_EQ(poll(&p, 1, 20000), 1);
+	CHECK(workers_done(s) == &quick.work);
+	/* One that waits is at it, although all that is slow came first. */
+	__atomic_store_n(&waits[0].go, 1, __ATOMIC_RELEASE);
+	while (!(w = workers_done(s)))
+		CHECK_EQ(poll(&p, 1, 20000), 1);
+	CHECK(w == &waits[0].work);
+	for (unsigned i = 0; i < ARRAY_LEN(slow); i++) {
+		__atomic_store_n(&slow[i].go, 1, __ATOMIC_RELEASE);
+		__atomic_store_n(&waits[i].go, 1, __ATOMIC_RELEASE);
+	}
+	for (unsigned n = 1; n < ARRAY_LEN(slow) + ARRAY_LEN(waits);) {
+		if (workers_done(s))
+			n++;
+		else
+			CHECK(poll(&p, 1, 20000) == 1);
+	}
+	workers_free(s);
+}
+
 TEST(a_sandbox_that_ends_does_not_wait_for_seals_before_its_own)
 {
 	struct held_up first = { .work = { .run = wait_for_go, .end = nothing } };

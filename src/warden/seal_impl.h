@@ -1,4 +1,4 @@
-/* What the parts of sealing share: seal.c and seal_memory.c. */
+/* What the parts of sealing share: seal.c, seal_memory.c, seal_machine.c; and vm_chain.c, which a machine's disks come back to. */
 #pragma once
 #include <pthread.h>
 
@@ -19,6 +19,8 @@ struct seal_impl {
 	int tmp, fs, links; /* folders of the layer in the making */
 	int mem, table; /* with memory: its folder, and the agent's table */
 	int saved[2]; /* of a machine: META and PAGES as cloche-vmm wrote them, and might go on to */
+	enum seal_save save; /* of a machine: what is known of the one asked for */
+	bool joined; /* likewise: and ->from.disk are those that are left */
 	struct dump dump; /* under way */
 	struct dump_source source;
 	char tmp_name[ID_SIZE + 8];

@@ -126,28 +126,26 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 	if (r < 0)
 		return r;
 	snprintf(m.id, sizeof(m.id), "%s", id);
-	if (!s->vm)
-		choose_joins(w, s, &from);
-	m.depth = s->layers - from.joins + 1;
-	if (m.depth > 1)
-		snprintf(m.parent, sizeof(m.parent), "%s", s->layer[m.depth - 2]);
 	memcpy(m.image, s->image, strlen(s->image));
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to seal a sandbox");
 	keep_settle(&s->shell);
 	/* A machine's memory is always part of it: its disk alone is in the middle of something. */
-	if (s->vm)
+	if (s->vm) {
 		r = vm_seal_begin(w, s, &from, e);
-	else
+	} else {
+		choose_joins(w, s, &from);
 		r = what == WARDEN_WITH_MEMORY ? source_memory(w, s, &from, e) : 0;
+	}
+	m.depth = s->layers - from.joins + 1;
+	if (m.depth > 1)
+		snprintf(m.parent, sizeof(m.parent), "%s", s->layer[m.depth - 2]);
 	if (r == 0)
 		r = seal_start(w->workers, &from, &m, x, &x->seal, e);
 	if (r < 0) {
-		if (s->vm && from.disks) {
-			fd_close_many(from.disk, from.disks);
-			vm_seal_end(w, s, r);
-		}
+		if (s->vm && from.disks)
+			vm_seal_end(w, s, &from, NULL);
 		fd_close(from.table);
 		free(x);
 		return r;
@@ -235,7 +233,7 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 		if (s->sandbox) {
 			s->sandbox->sealing = NULL;
 			if (s->sandbox->vm)
-				vm_seal_end(w, s->sandbox, x->result);
+				vm_seal_end(w, s->sandbox, NULL, x);
 		}
 		sealing_free(w, s);
 	}

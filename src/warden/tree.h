@@ -57,6 +57,7 @@ struct tree_sum {
 	char *buf; /* TREE_BUF bytes */
 	const struct digests *known;
 	bool whole;
+	bool lone; /* that a file has several names means nothing: they are not in this tree */
 };
 int tree_sum(const struct tree_sum *how, int dir, struct sha256 *s, struct tree_facts *ret);
 /* With all that is in it. 0 also when there is none. */

@@ -146,7 +146,7 @@ static int sum_entry(struct sum *m, struct walk *w, const char *name)
 
 		return r == 0 ? xattr_sum(w->fd, m->how->buf, m->s) : r;
 	}
-	if (st.st_nlink > 1)
+	if (st.st_nlink > 1 && !m->how->lone)
 		which = see(&m->seen, st.st_ino, &first);
 	if (which < 0)
 		return (int)which;

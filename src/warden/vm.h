@@ -14,6 +14,7 @@
 #include "base/sha256.h"
 #include "vm/side.h"
 #include "warden/record.h"
+#include "warden/seal.h"
 #include "warden/spec.h"
 #include "warden/vm_files.h"
 #include "warden/work.h"
@@ -93,8 +94,10 @@ struct machine {
 	int page; /* STAT */
 	const struct vm_stat *stat; /* mapped */
 	int ram; /* what it is cloned from, -1: the template's */
-	int own[VM_OWN_MAX]; /* its disks above those it was made of, the last one is written */
+	struct seal_disk own[VM_OWN_MAX]; /* its disks above those it was made of, the last one is written */
 	unsigned nown;
+	uint32_t next_disk; /* its number */
+	uint32_t joined; /* of the layers it was made of: so many, the newest, are on its own disks by now */
 	uint64_t until; /* ns: then it takes too long; of one that stands: nobody wants it */
 	uint64_t cpu_base; /* us that making it took */
 	uint32_t group; /* the last number given */
@@ -272,9 +275,6 @@ int vm_attach(struct warden_sandbox *s, int *ret_sock, struct err *e);
 /* What its guest does about its way out, NULL: there is none. The jail's own network is what decides. */
 int vm_steer(const struct machine *m, const struct steer_rules *rules, struct err *e);
 int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *rec, struct err *e);
-/* A disk of @s, the n-th of its own: new and empty. */
-int vm_own_disk(struct warden *w, const struct warden_sandbox *s, unsigned n, struct err *e);
-void vm_own_remove(struct warden *w, const struct warden_sandbox *s, unsigned n);
 int vm_stat_page(struct err *e);
 const struct vm_stat *vm_stat_map(int page);
 
@@ -284,8 +284,15 @@ int vm_layer_disks(struct warden *w, const char (*ids)[ID_SIZE], uint32_t n, int
 int vm_layer_meta(struct warden *w, const char *id, struct err *e); /* opened */
 int vm_layer_pages(struct warden *w, const char *id, struct err *e);
 
-/* --- vm_live.c: sealing --- */
-struct seal_source;
+/* --- vm_chain.c --- */
+static_assert(RECORD_DISKS == VM_OWN_MAX, "all of them are written down");
+/* The first disk of its own, new and empty, above so many others: ->own[0]. */
+int vm_own_first(struct warden *w, struct machine *m, unsigned below, struct err *e);
+/* Those that a record names, and one that was begun. 0 or -errno. */
+int vm_own_find(struct warden *w, struct warden_sandbox *s, const struct record_vm *rec);
+void vm_own_record(const struct machine *m, struct record_vm *ret);
+void vm_own_remove_all(struct warden *w, struct machine *m); /* their names */
 /* What seal_start() needs of the machine; from then on its side socket is the worker's. */
 int vm_seal_begin(struct warden *w, struct warden_sandbox *s, struct seal_source *from, struct err *e);
-void vm_seal_end(struct warden *w, struct warden_sandbox *s, int result);
+/* It is the machine's again, with the disks it has now; @seal: NULL when it never started, and @from is taken back. */
+void vm_seal_end(struct warden *w, struct warden_sandbox *s, struct seal_source *from, const struct seal *seal);

@@ -22,6 +22,7 @@
 #define CACHE "/var/cache/cloche"
 #define NAME_HEX 16
 #define NAP_NS 10000000L
+#define END_NAPS 20U
 #define KEEP_SECONDS (30 * 24 * 3600)
 
 void vm_pace_set(struct vm_pace *p, enum vm_step step, uint64_t bytes)
@@ -149,16 +150,22 @@ static void sweep(int cache, const char *name)
 	closedir(dir);
 }
 
-/* Its end, or ours. */
+/*
+ * Its end, or ours. Gigabytes that are just being written take seconds to go: they have no name any more, and go with the one who
+ * has them open, who is not waited for for long.
+ */
 static int wait_mkfs(pid_t pid, const char *out, struct vm_pace *p)
 {
 	const struct timespec nap = { .tv_nsec = NAP_NS };
 	struct stat st;
+	unsigned ending = 0;
 	int status = -1, r;
 
-	while ((r = sys_wait4(pid, &status, WNOHANG)) == 0 || r == -EINTR) {
-		if (vm_pace_stopped(p))
+	while (((r = sys_wait4(pid, &status, WNOHANG)) == 0 || r == -EINTR) && ending < END_NAPS) {
+		if (vm_pace_stopped(p) && ending++ == 0) {
+			sys_unlinkat(AT_FDCWD, out, 0);
 			kill(pid, SIGKILL);
+		}
 		vm_pace_set(p, VM_STEP_MKFS, stat(out, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512);
 		nanosleep(&nap, NULL);
 	}

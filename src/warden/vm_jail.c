@@ -36,7 +36,7 @@ struct machine *vm_machine_new(const struct sandbox_spec *spec)
 	m->spec = *spec;
 	m->side = m->sock = m->log = m->page = m->ram = -1;
 	for (unsigned i = 0; i < VM_OWN_MAX; i++)
-		m->own[i] = -1;
+		m->own[i].fd = m->own[i].copy = -1;
 	return m;
 }
 
@@ -51,7 +51,8 @@ void vm_machine_free(struct machine *m)
 	fd_close(m->log);
 	fd_close(m->page);
 	fd_close(m->ram);
-	fd_close_many(m->own, VM_OWN_MAX);
+	for (unsigned i = 0; i < VM_OWN_MAX; i++)
+		seal_disk_done(&m->own[i]);
 	free(m);
 }
 
@@ -263,14 +264,17 @@ static int chain(struct warden *w, struct machine *m, int *fds, unsigned max, st
 	if (r < 0)
 		return r;
 	fds[0] = m->template->disk;
-	m->own[0] = vm_own_disk(w, s, 0, e);
-	if (m->own[0] < 0) {
-		fd_close_many(fds + 1, (size_t)r);
-		return TAKE_FD(m->own[0]);
+	{
+		const unsigned below = (unsigned)r + 1;
+
+		r = vm_own_first(w, m, below, e);
+		if (r < 0) {
+			fd_close_many(fds + 1, below - 1);
+			return r;
+		}
+		fds[below] = m->own[0].fd;
+		return (int)below + 1;
 	}
-	m->nown = 1;
-	fds[1 + r] = m->own[0];
-	return r + 2;
 }
 
 int vm_start_clone(struct warden *w, struct machine *m, int meta, int ram, struct err *e)

@@ -154,32 +154,6 @@ int vm_attach(struct warden_sandbox *s, int *ret_sock, struct err *e)
 	return err_sys(e, ERR_LOST, r, "reach the machine");
 }
 
-static void disk_name(const struct warden_sandbox *s, unsigned n, char *name, size_t size)
-{
-	snprintf(name, size, "d-%016llx.%u", (unsigned long long)s->handle, n);
-}
-
-/* One with a name can be found by the next warden. */
-int vm_own_disk(struct warden *w, const struct warden_sandbox *s, unsigned n, struct err *e)
-{
-	char name[48];
-	int fd;
-
-	disk_name(s, n, name, sizeof(name));
-	fd = w->env.keep ? sys_openat(w->vms->dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600) :
-			   sys_openat(w->vms->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	return fd < 0 ? err_sys(e, ERR_EXHAUSTED, fd, "make a disk in %s", w->vms->path) : fd;
-}
-
-void vm_own_remove(struct warden *w, const struct warden_sandbox *s, unsigned n)
-{
-	char name[48];
-
-	disk_name(s, n, name, sizeof(name));
-	if (w->env.keep && w->vms)
-		sys_unlinkat(w->vms->dir, name, 0);
-}
-
 static int take_page(struct machine *m, const struct shell *s)
 {
 	struct stat st;
@@ -192,29 +166,6 @@ static int take_page(struct machine *m, const struct shell *s)
 		return -ESTALE;
 	m->stat = vm_stat_map(m->page);
 	return m->stat ? 0 : -ENOMEM;
-}
-
-/*
- * A warden that died in the middle of a seal leaves one more than it had written down. cloche-vmm may still be at it, so that
- * one counts in any case: empty or begun, it hides nothing of what is below.
- */
-static int take_disks(struct warden *w, struct warden_sandbox *s, uint32_t n)
-{
-	struct machine *m = s->vm;
-	char name[48];
-
-	for (m->nown = 0; m->nown <= n && m->nown < VM_OWN_MAX; m->nown++) {
-		AUTO_CLOSE int fd = -1;
-
-		disk_name(s, m->nown, name, sizeof(name));
-		fd = sys_openat(w->vms->dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
-		if (fd == -ENOENT && m->nown == n)
-			break;
-		if (fd < 0)
-			return fd;
-		m->own[m->nown] = TAKE_FD(fd);
-	}
-	return m->nown > n ? records_own(&w->env.records, s->shell.slot, m->nown) : 0;
 }
 
 int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *rec, struct err *e)
@@ -233,12 +184,12 @@ int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *re
 	if (!m)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a machine");
 	m->sandbox = s;
-	m->role = rec->vm_cold ? VM_COLD : VM_CLONE;
+	m->role = rec->vm.cold ? VM_COLD : VM_CLONE;
 	m->stage = VM_RUNS;
 	m->cpu_base = rec->vm_cpu_base;
 	/* Whatever numbers the last warden gave, these are later ones. */
 	m->group = 0x40000000U | (uint32_t)(clock_mono_ns() >> 20 & 0x3fffffffU);
-	r = take_disks(w, s, rec->vm_own);
+	r = vm_own_find(w, s, &rec->vm);
 	if (r == 0)
 		r = take_page(m, &s->shell);
 	if (r == 0)
@@ -259,76 +210,4 @@ int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *re
 		m->next->prev = &m->next;
 	w->vms->machines = m;
 	return 0;
-}
-
-/* How many disks a machine of this one's layer would have. */
-static int check_chain(struct warden *w, const struct warden_sandbox *s, struct err *e)
-{
-	int fds[VM_CHAIN_MAX], n = s->layers ? vm_layer_disks(w, s->layer, s->layers, fds, VM_CHAIN_MAX, e) : 0;
-
-	if (n < 0)
-		return n;
-	fd_close_many(fds, (size_t)n);
-	/* Besides: the template's, and one that is written. */
-	if ((unsigned)n + s->vm->nown + 2 <= VM_CHAIN_MAX && s->vm->nown < VM_OWN_MAX && s->layers + 1 < SPEC_LAYERS)
-		return 0;
-	err_set(e, ERR_REFUSED, -E2BIG, "the machine was sealed as often as its disk can be (%u)", VM_CHAIN_MAX - 2);
-	err_remedy(e, "copy what is needed into a new sandbox, and seal that");
-	return -E2BIG;
-}
-
-int vm_seal_begin(struct warden *w, struct warden_sandbox *s, struct seal_source *from, struct err *e)
-{
-	struct machine *m = s->vm;
-	int r;
-
-	if (m->role != VM_CLONE)
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "a machine that was booted without a template can not be sealed");
-	if (m->dead)
-		return err_set(e, ERR_LOST, -EPIPE, "the machine has ended");
-	r = check_chain(w, s, e);
-	if (r < 0)
-		return r;
-	r = vm_own_disk(w, s, m->nown, e);
-	if (r < 0)
-		return r;
-	m->own[m->nown] = r;
-	from->side = m->side;
-	memcpy(from->key, m->template->key, sizeof(from->key));
-	for (unsigned i = 0; r >= 0 && i <= m->nown; i++) {
-		r = from->disk[i] = sys_fcntl(m->own[i], F_DUPFD_CLOEXEC, 3);
-		from->disks += r >= 0;
-	}
-	if (r < 0) {
-		fd_close_many(from->disk, from->disks);
-		from->disks = 0;
-		fd_close(TAKE_FD(m->own[m->nown]));
-		vm_own_remove(w, s, m->nown);
-		return err_sys(e, ERR_EXHAUSTED, r, "open a machine's disk");
-	}
-	epoll_ctl(w->vms->epoll, EPOLL_CTL_DEL, m->side, NULL);
-	m->saving = true;
-	return 0;
-}
-
-void vm_seal_end(struct warden *w, struct warden_sandbox *s, int result)
-{
-	struct epoll_event in = { .events = EPOLLIN, .data.ptr = s->vm };
-	struct machine *m = s->vm;
-	struct stat st;
-
-	/*
-	 * An empty one was never put on top, unless who has not answered still does that. One that was not used, but begun, hides
-	 * nothing of what is below.
-	 */
-	if (result != -ETIMEDOUT && fstat(m->own[m->nown], &st) == 0 && st.st_size == 0) {
-		fd_close(TAKE_FD(m->own[m->nown]));
-		vm_own_remove(w, s, m->nown);
-	} else {
-		m->nown++;
-		if (s->shell.recorded && records_own(&w->env.records, s->shell.slot, m->nown) < 0)
-			log_error("slot %u: its record does not know its newest disk", s->shell.slot);
-	}
-	m->saving = false;
-	epoll_ctl(w->vms->epoll, EPOLL_CTL_ADD, m->side, &in);
 }

@@ -131,8 +131,8 @@ void vm_leave(struct warden *w, struct warden_sandbox *s)
 	if (m->side >= 0 && w->vms)
 		epoll_ctl(w->vms->epoll, EPOLL_CTL_DEL, m->side, NULL);
 	/* One that is kept goes on without us, and needs them. */
-	for (unsigned i = 0; i < m->nown + m->saving && (!s->shell.recorded || m->ends); i++)
-		vm_own_remove(w, s, i);
+	if (!s->shell.recorded || m->ends)
+		vm_own_remove_all(w, m);
 	vm_template_drop(m->template);
 	vm_machine_free(m);
 }

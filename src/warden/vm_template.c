@@ -313,6 +313,7 @@ void vm_template_booted(struct warden *w, struct vm_template *t, struct machine 
 	}
 	t->state = VM_T_KEEPS;
 	x->task = VM_STORE;
+	x->work.slow = false;
 	x->held = false;
 	x->result = 0;
 	fd_close(TAKE_FD(x->initrd));
@@ -441,25 +442,22 @@ static bool disk_used(const struct warden *w, const char *name)
 	return false;
 }
 
+/* Whether a template that is in use has this name, or a layer is of a machine that was a clone of it. */
 static bool stood_on(struct warden *w, const char *name)
 {
-	struct layer_facts f = { 0 };
-	char key[VM_KEY_NAME];
+	uint8_t key[KEY_DIGITS / 2];
 
 	for (const struct vm_template *t = w->vms->templates; t; t = t->next)
 		if (!strcmp(t->name, name))
 			return true;
-	while (w->layers && layers_next(w->layers, f.id, &f)) {
-		AUTO_CLOSE int meta = f.m->flags & SPEC_VM ? vm_layer_meta(w, f.id, NULL) : -1;
-		struct vm_meta m;
+	for (unsigned i = 0; i < sizeof(key); i++) {
+		unsigned byte;
 
-		if (meta < 0 || pread(meta, &m, sizeof(m), 0) != (ssize_t)sizeof(m))
-			continue;
-		put_name(m.what.key, key);
-		if (!strcmp(key, name))
-			return true;
+		if (sscanf(name + 2 + 2 * i, "%2x", &byte) != 1)
+			return false;
+		key[i] = (uint8_t)byte;
 	}
-	return false;
+	return w->layers && layers_of_template(w->layers, key, sizeof(key));
 }
 
 static void sweep_part(int dir, const char *name)

@@ -441,6 +441,7 @@ TEST(who_ends_in_the_middle_of_a_seal_leaves_no_disk)
 	fd_close(sys_openat(x.v.dir, "d-0000000000001234.1", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
 	x.m->prev = &x.v.machines;
 	x.m->nown = 1;
+	x.m->next_disk = 1;
 	x.m->saving = x.m->ends = true;
 	vm_leave(&x.w, &x.s);
 	x.m = NULL;

@@ -324,6 +324,8 @@ struct vm_work *vm_work_new(enum vm_task task, struct err *e)
 	x->work.run = run;
 	x->work.end = end;
 	x->work.vm = true;
+	/* A disk of a large image, and what another process may be at. */
+	x->work.slow = task == VM_PICTURE || task == VM_NEW;
 	x->task = task;
 	x->pace.stop = &x->work.stop;
 	x->dir = x->root = x->usr = x->meta = x->ram = x->disk = x->initrd = x->folder = -1;

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define WORKERS 2
+#define WORKERS 6
 
 static void add(struct warden *w, struct warden_sandbox *s)
 {
@@ -320,8 +320,7 @@ int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 		if (s->vm->template)
 			memcpy(rec.vm_key, s->vm->template->key, sizeof(rec.vm_key));
 		rec.vm_cpu_base = s->vm->cpu_base;
-		rec.vm_own = s->vm->nown;
-		rec.vm_cold = s->vm->role == VM_COLD;
+		vm_own_record(s->vm, &rec.vm);
 		more[0] = s->vm->side;
 		more[1] = s->vm->page;
 	}

@@ -5,7 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define WORKERS_MAX 4
+#define WORKERS_MAX 6
 
 struct list {
 	struct work *first, **last;
@@ -29,18 +29,30 @@ static void add(struct list *l, struct work *w)
 	l->last = &w->next;
 }
 
-/* The next that may begin: those that wait for strangers never have all workers. */
+/* Whether @w has to leave workers to others. */
+static bool holds_up(const struct workers *s, const struct work *w, unsigned waiting, unsigned slow)
+{
+	const unsigned kind = w->waits ? waiting : slow, most = s->count < 6 ? 1 : s->count / 3;
+
+	if (!w->waits && !w->slow)
+		return false;
+	return kind >= most || (waiting + slow && waiting + slow + 1 >= s->count);
+}
+
+/* The next that may begin: what may take minutes never has all workers. */
 static struct work *take_next(struct workers *s)
 {
-	unsigned waiting = 0;
+	unsigned waiting = 0, slow = 0;
 
-	for (unsigned i = 0; i < s->count; i++)
+	for (unsigned i = 0; i < s->count; i++) {
 		waiting += s->running[i] && s->running[i]->waits;
+		slow += s->running[i] && s->running[i]->slow;
+	}
 	for (struct work **at = &s->waiting.first; *at; at = &(*at)->next) {
 		struct work *w = *at;
 
 		/* At the end all of them are told to give up. */
-		if (w->waits && waiting && waiting + 1 >= s->count && !s->ending)
+		if (!s->ending && holds_up(s, w, waiting, slow))
 			continue;
 		*at = w->next;
 		if (!w->next)

@@ -13,7 +13,12 @@ struct work {
 	void (*end)(struct work *w); /* frees it, when nobody will ask for it any more */
 	bool vm; /* a virtual machine's (warden/vm.h), not a seal */
 	bool quiet; /* ended by the worker: it does not come back */
-	bool waits; /* for somebody hostile: of such work there is always a worker that is not at it, if there are two */
+	/*
+	 * What may take minutes, each kind for reasons of its own: neither ever has all workers, both together leave one free, and a
+	 * third of them is the most either has, if there are so many.
+	 */
+	bool waits; /* for somebody hostile */
+	bool slow; /* there is much to do */
 	int stop; /* atomic: set when it should give up soon */
 };
 

@@ -55,7 +55,7 @@ int main(int argc, char **argv)
 		s.net.mode = STEER_OPEN;
 	}
 	fwrite(&s, sizeof(s), 1, stdout);
-	return sizeof(struct vm_msg) != 264 || VM_SIDE_VERSION != 2;
+	return sizeof(struct vm_msg) != 264 || VM_SIDE_VERSION != 3;
 }
 """
 
@@ -159,14 +159,14 @@ class Vmm:
 
     def say(self, kind, body, fds=(), behind=b""):
         anc = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        self.side.sendmsg([struct.pack("<II", 2, kind) + body.ljust(256, b"\0") + behind], anc)
+        self.side.sendmsg([struct.pack("<II", 3, kind) + body.ljust(256, b"\0") + behind], anc)
 
     def hear(self, want):
         m = self.side.recv(4096)
         assert len(m) == 264, (len(m), self.process.poll(), self.said())
         version, kind = struct.unpack_from("<II", m)
-        text = m[16:].split(b"\0")[0].decode() if kind == FAILED else ""
-        assert (version, kind) == (2, want), (kind, text, self.said())
+        text = m[24:].split(b"\0")[0].decode() if kind == FAILED else ""
+        assert (version, kind) == (3, want), (kind, text, self.said())
         return m[8:]
 
     def go(self, hostname=b"", flags=0):
@@ -292,9 +292,9 @@ def test_a_template_is_cloned_and_a_clone_is_saved_and_goes_on_elsewhere(files):
         waits = "n=7; echo kept > file; echo ready; until [ -e go ]; do sleep 0.1; done; echo $n; cat file"
         number, reader = m.start(waits, keep=True)
         assert os.read(reader, 64) == b"ready\n"
-        m.say(SAVE, bytes(8), [saved, pages, above])
-        pause, count = struct.unpack_from("<QQ", m.hear(SAVED))
-        assert pause and 0 < count < (MEMORY_MIB << 20) // 4096
+        m.say(SAVE, struct.pack("<QII", 7, 2, 0), [saved, pages, above])
+        answers, pause, count = struct.unpack_from("<QQQ", m.hear(SAVED))
+        assert answers == 7 and pause and 0 < count < (MEMORY_MIB << 20) // 4096
         assert m.run("cat file; echo other > file") == (0, "kept\n")
         id_here = m.run("cat /etc/machine-id")
     with clone(files, saved, with_pages(ram, pages), [again(disk), again(top), files.empty()]) as m:

@@ -232,6 +232,17 @@ def test_a_machine_in_the_making_ends_at_a_signal(image, popen, tmp_path, what, 
     assert not [f for f in left if f.endswith(".part")], left
 
 
+def test_a_shell_that_never_ends_is_in_no_clone(image, tmp_path):
+    """A template runs /bin/sh once before it is saved: whatever that is, it is gone then."""
+    strange = tmp_path / "strange"
+    shutil.copytree(image, strange, symlinks=True)
+    (strange / "bin/sh").unlink()
+    (strange / "bin/sh").write_text("#!/bin/busybox ash\ntrap '' TERM HUP\nwhile :; do sleep 1234; done\n")
+    (strange / "bin/sh").chmod(0o755)
+    r = host.run("--isolation", "vm", "--image", strange, "--user", "root", "--", "ps", timeout=BOOT)
+    assert r.code == 0 and "ps" in r.text and "1234" not in r.text and "ash" not in r.text, r
+
+
 def test_a_daemons_first_machine_is_waited_for_with_a_word(image):
     with Daemon(None, "--images", image.parent) as d:
         master, slave = pty.openpty()

@@ -113,7 +113,7 @@ def test_a_warden_that_dies_in_a_checkpoint_leaves_a_machine_that_can_have_anoth
     path = f"/v1/sandboxes/{b['id']}/checkpoints"
     first = threading.Thread(target=lambda: tier.d.post(path, {}, timeout=150))
     first.start()
-    eventually(lambda: any(f.stat().st_size for f in folder.glob("d-*.1")), LONG)  # QEMU writes there from now on
+    eventually(lambda: any(f.stat().st_size for f in folder.glob("d-*.2")), LONG)  # QEMU writes there from now on
     tier.d.kill9("warden")
     first.join(150)
     tier.sh(b, "echo later > later")

@@ -1,0 +1,114 @@
+"""Checkpoints of one machine without an end: disks are joined, nothing of it is lost, and whoever dies meanwhile takes nothing along."""
+import os
+import pathlib
+import signal
+import threading
+
+import pytest
+
+from api import eventually, nothing_is_left_behind  # noqa: F401
+from daemon import Daemon
+from small_image import machine_image
+from test_vm_proofs import check_disk, programs
+from tier_suite import LONG, Tier, clean  # noqa: F401
+
+# Files that come, change and go; some stay from one step to a far later one.
+STEP = """
+mkdir -p kept; for n in $STEPS; do
+  echo $n >> log; head -c 50000 /dev/urandom > new; mv new now; rm -f kept/$((n - 3)); [ $((n % 2)) = 0 ] || cp now kept/$n
+  [ $((n % 7)) = 0 ] && sync
+done; sha256sum now kept/* > sums; cat log | md5sum"""
+CHECK = "sha256sum -c sums > said 2>&1 && wc -l < log || cat said"
+
+
+@pytest.fixture(scope="module")
+def tier(nothing_is_left_behind, tmp_path_factory):  # noqa: F811
+    conf = tmp_path_factory.mktemp("conf") / "conf"
+    conf.write_text("vm_ready = 0\n")
+    with Daemon(None, "--images", machine_image().parent, "--config", conf) as d:
+        yield Tier("vm", d)
+
+
+def step(tier, box, *numbers):
+    r = tier.sh(box, STEP, env={"STEPS": " ".join(map(str, numbers))})
+    assert r["exit_code"] == 0, r
+
+
+def disks(tier, c=None):
+    """Those of a checkpoint's layer, or of all machines that live."""
+    data = pathlib.Path(tier.d.data)
+    return sorted((data / "layers" / c["id"]).rglob("disk.*")) if c else sorted((data / "vm").glob("d-*"), key=lambda p: int(p.suffix[1:]))
+
+
+def is_as_it_was(tier, c, n):
+    b, = tier.restore(c)
+    assert tier.sh(b, CHECK)["stdout"] == f"{n}\n", (n, tier.sh(b, "cat said log")["stdout"])
+    return b
+
+
+def test_forty_in_a_row_and_more_on_top_of_the_last(tier, clean, tmp_path):  # noqa: F811
+    b = tier.create()
+    made = {}
+    for n in range(1, 41):
+        step(tier, b, n)
+        made[n] = tier.checkpoint(b)
+        assert len(disks(tier)) < 13 and len(disks(tier, made[n])) < 13
+    # What did not change is not written again: it is one file of several layers.
+    assert any(d.stat().st_nlink > 5 for d in disks(tier, made[40]))
+    for n in (2, 14, 17, 39):  # those beside, and where disks were joined
+        tier.d.delete(f"/v1/checkpoints/{made[n]['id']}")
+    for n in (16, 15):
+        tier.delete(is_as_it_was(tier, made[n], n))
+    tier.delete(b)
+    tier.delete(is_as_it_was(tier, made[1], 1))
+    check_disk(tier, made[40], tmp_path)
+    # Now each stands on the one before, which is deleted: layers are joined, too, and their memory.
+    last, pid = made[40], None
+    for n in range(41, 45):
+        b = is_as_it_was(tier, last, n - 1)
+        step(tier, b, n)
+        if pid is None:
+            pid = tier.start(b, "n=0; while :; do n=$((n + 1)); echo $n; sleep 0.1; done")
+        last = tier.checkpoint(b, memory=True)
+        assert len(disks(tier, last)) < 13
+        tier.delete(b)
+    for c in tier.d.get("/v1/checkpoints?limit=1000").json["checkpoints"]:
+        if c["id"] != last["id"]:
+            tier.d.delete(f"/v1/checkpoints/{c['id']}")
+    b = is_as_it_was(tier, last, 44)
+    before = len(tier.output(b, pid))
+    eventually(lambda: len(tier.output(b, pid)) > before, LONG)
+    assert [int(x) for x in tier.output(b, pid)] == sorted(int(x) for x in tier.output(b, pid))
+
+
+@pytest.mark.parametrize("who", ["warden", "cloche-vmm", "qemu-system-"])
+def test_who_dies_while_disks_are_joined_takes_nothing_along(tier, clean, who):  # noqa: F811
+    b = tier.create()
+    tier.sh(b, "head -c 25000000 /dev/urandom > much; sync")
+    n, before = 0, None
+    while True:
+        n += 1
+        step(tier, b, n)
+        if len(disks(tier)) == 11:
+            break
+        before = tier.checkpoint(b)
+    top = disks(tier)[-1]
+    size = top.stat().st_blocks
+    seal = threading.Thread(target=lambda: tier.d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {}, timeout=150))
+    seal.start()
+    eventually(lambda: not seal.is_alive() or top.stat().st_blocks > size + 8000, LONG)
+    if who == "warden":
+        tier.d.kill9("warden")
+    else:
+        for p in programs(tier.d.pid, who):
+            os.kill(p, signal.SIGKILL)
+    seal.join(150)
+    if who == "warden":  # the machine never noticed, and can have another
+        assert tier.sh(b, CHECK)["stdout"] == f"{n}\n"
+        step(tier, b, n + 1)
+        tier.delete(is_as_it_was(tier, tier.checkpoint(b), n + 1))
+    else:
+        eventually(lambda: tier.state(b) == "lost", LONG)
+    tier.delete(b)
+    eventually(lambda: disks(tier) == [], LONG)
+    tier.delete(is_as_it_was(tier, before, n - 1))

@@ -36,9 +36,11 @@ static int connects(uint16_t port)
 /* What it found wrong first: 0, or the line. In a child, which is good for nothing else afterwards. */
 static int inside(uint16_t port, int abi)
 {
+	const struct sched_param none = { 0 };
 	struct err e = { 0 };
 	int r = 0;
 
+	(void)none;
 #define WANT(what)               \
 	do {                     \
 		if (!(what))     \
@@ -46,6 +48,9 @@ static int inside(uint16_t port, int abi)
 	} while (0)
 #ifndef TEST_SANITIZED
 	r = confine(&e);
+	WANT(sched_setscheduler(0, SCHED_BATCH, &none) == 0 && sched_setscheduler(0, SCHED_OTHER, &none) == 0);
+	WANT(sched_setscheduler(0, SCHED_IDLE, &none) < 0 && errno == EPERM);
+	WANT(sched_setscheduler(getpid(), SCHED_BATCH, &none) < 0 && errno == EPERM);
 #else
 	/* The sanitizers need calls that the filter does not let. */
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);

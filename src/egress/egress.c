@@ -227,6 +227,7 @@ int egress_init(struct egress *g, int listen_fd, int owner_fd, struct err *e)
 	if (r == 0)
 		r = relay_init(&g->relay);
 	g->relay.most = g->files / 16;
+	haste_init(&g->haste, &g->loop);
 	if (r == 0 && (g->spare = dup(g->loop.ep)) < 0)
 		r = -errno;
 	if (r == 0)
@@ -264,5 +265,6 @@ int egress_turn(struct egress *g, int most_ms)
 		if (box_turn(b))
 			box_queue(b);
 	}
+	haste_turn(&g->haste);
 	return r;
 }

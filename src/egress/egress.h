@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "egress/budget.h"
+#include "egress/haste.h"
 #include "egress/link.h"
 #include "egress/loop.h"
 #include "egress/policy.h"
@@ -22,6 +23,7 @@ struct egress {
 	struct loop loop;
 	struct link link;
 	struct relay relay;
+	struct haste haste;
 	struct resolve *resolve;
 	struct policy *outer; /* of mode observe */
 	struct trust *trust;

@@ -208,6 +208,7 @@ static void count(struct stream *s, bool out, size_t n)
 	else
 		s->bytes_in += n;
 	s->last = s->box->g->loop.now;
+	s->box->g->haste.moved += n;
 	report_counts(s->box);
 }
 

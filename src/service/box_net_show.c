@@ -58,6 +58,8 @@ static void write_refusals(const struct box *b, struct json *j)
 		else
 			jout_null(j, "pid");
 		jout_str(j, "command", *r->command ? r->command : NULL);
+		if (r->pid && b->want->spec->flags & SPEC_VM)
+			jout_bool(j, "claimed", true); /* the machine says so */
 		jout_str(j, "reason", r->reason);
 		jout_str(j, "rule", *r->rule ? r->rule : NULL);
 		write_fix(b, lets, r, j);

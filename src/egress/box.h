@@ -30,6 +30,7 @@ struct box {
 	uint32_t dns_conn_count, dns_asked_count;
 	uint32_t dns_tokens;
 	uint64_t dns_at;
+	uint64_t who_late; /* ns: nobody said in time whose a query was; not asked before that. A machine says so itself: may not */
 
 	struct resolve_asker *asker; /* NULL: it had no name resolved yet */
 	struct stream *streams;

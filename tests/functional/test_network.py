@@ -302,6 +302,7 @@ def test_past_a_budget_streams_are_refused_with_a_reason(d):
     r = host.wait_for(lambda: [r for r in look(d, box, why=True)["refusals"] if r["port"] == 80], 10, "the refusal")
     assert "connections" in r[0]["reason"] and "budget" in r[0]["fix"]
     put(d, box, {"allow": ["web.test"], "budget": {"connections": 5}})
+    assert look(d, box, why=True)["refusals"][0]["fix"].startswith("done")
     assert get(d, box, "http://web.test/hello")
 
 

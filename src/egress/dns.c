@@ -213,9 +213,13 @@ struct dns_asked {
 	uint32_t who;
 	struct news news;
 	struct dns_mail mail;
+	bool tcp;
+	struct dns_conn *conn; /* by TCP: it goes there, not by ->mail; NULL: that has ended */
 	size_t len;
 	uint8_t answer[DNS_ANSWER_MAX];
 };
+
+static void conn_told(struct dns_conn *c, const uint8_t *answer, size_t len);
 
 /* The answer comes from the address that was asked: some clients look. */
 static void post(struct box *b, struct dns_mail *mail, uint8_t *data, size_t len)
@@ -249,7 +253,9 @@ static void asked_end(struct dns_asked *a, uint32_t pid, const char *command)
 	b->g->asked--;
 	loop_timer_stop(&b->g->loop, &a->timer);
 	tell(b, &a->news, pid, command);
-	if (b->udp.fd >= 0)
+	if (a->conn)
+		conn_told(a->conn, a->answer, a->len);
+	else if (!a->tcp && b->udp.fd >= 0)
 		post(b, &a->mail, a->answer, a->len);
 	free(a);
 }
@@ -282,33 +288,34 @@ static void put_addr(const struct in6_addr *from, uint8_t *ret_family, uint8_t r
 	memcpy(ret, from->s6_addr + (v4 ? 12 : 0), v4 ? 4 : 16);
 }
 
-/* True: the owner was asked, and the answer goes out later. */
-static bool ask(struct box *b, const struct dns_mail *mail, const struct news *news, const uint8_t *answer, size_t len)
+/* The question is in the air, and the answer goes out later. NULL: the owner could not be asked. */
+static struct dns_asked *ask(struct box *b, const struct dns_mail *mail, const struct news *news, const uint8_t *answer, size_t len,
+			     struct dns_conn *conn)
 {
 	struct egress *g = b->g;
-	struct egress_who w = { .box = b->number, .udp = true, .client_port = ntohs(mail->from.sin6_port), .port = 53 };
+	struct egress_who w = { .box = b->number, .udp = !conn, .client_port = ntohs(mail->from.sin6_port), .port = 53 };
 	struct dns_asked *a;
 	uint8_t family;
 
 	if (!mail->has_to || b->dns_asked_count == ASKED || g->loop.now < g->who_late)
-		return false;
+		return NULL;
 	put_addr(&mail->from.sin6_addr, &w.family, w.client);
 	put_addr(&mail->to.ipi6_addr, &family, w.addr);
 	a = family == w.family ? calloc(1, sizeof(*a)) : NULL;
 	if (!a)
-		return false;
+		return NULL;
 	*a = (struct dns_asked){ .b = b, .next = b->dns_asked, .timer.due = asked_late, .news = *news, .mail = *mail,
-				 .len = len };
+				 .tcp = conn != NULL, .conn = conn, .len = len };
 	memcpy(a->answer, answer, len);
 	if (loop_timer_set(&g->loop, &a->timer, g->loop.now + WHO_PATIENCE) < 0 || !(a->who = report_who(b, &w))) {
 		loop_timer_stop(&g->loop, &a->timer);
 		free(a);
-		return false;
+		return NULL;
 	}
 	g->asked++;
 	b->dns_asked = a;
 	b->dns_asked_count++;
-	return true;
+	return a;
 }
 
 /* ---- UDP --------------------------------------------------------------------------------------------------------- */
@@ -344,7 +351,7 @@ bool dns_turn(struct box *b)
 		if (n < 0)
 			return false;
 		len = serve(b, query, (size_t)n, out, &news);
-		if (news.reason && ask(b, &mail, &news, out, len))
+		if (news.reason && ask(b, &mail, &news, out, len, NULL))
 			continue;
 		if (news.reason)
 			tell(b, &news, 0, "");
@@ -361,6 +368,7 @@ struct dns_conn {
 	struct box *b;
 	struct dns_conn *next;
 	struct loop_timer timer;
+	struct dns_asked *asked; /* one of its queries: those behind it wait */
 	size_t have;
 	uint8_t data[2 + DNS_QUERY_MAX];
 };
@@ -375,18 +383,43 @@ static void conn_end(struct dns_conn *c)
 	if (*at)
 		*at = c->next;
 	b->dns_conn_count--;
+	if (c->asked)
+		c->asked->conn = NULL; /* whose it was is still told; the answer goes nowhere */
 	loop_timer_stop(&b->g->loop, &c->timer);
 	loop_close(&b->g->loop, &c->f);
 	loop_bury(&b->g->loop, c);
 }
 
-/* One query that is complete; false: not yet. */
+/* False: who does not read its answers gets no more. */
+static bool conn_say(struct dns_conn *c, const uint8_t *answer, size_t len)
+{
+	uint8_t out[2 + DNS_ANSWER_MAX] = { (uint8_t)(len >> 8), (uint8_t)len };
+
+	memcpy(out + 2, answer, len);
+	return !len || send(c->f.fd, out, len + 2, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)len + 2;
+}
+
+static struct dns_asked *conn_ask(struct dns_conn *c, const struct news *news, const uint8_t *answer, size_t len)
+{
+	struct sockaddr_in6 to = { 0 };
+	struct dns_mail mail = { .has_to = true };
+	socklen_t flen = sizeof(mail.from), tlen = sizeof(to);
+
+	if (getpeername(c->f.fd, (struct sockaddr *)&mail.from, &flen) < 0 ||
+	    getsockname(c->f.fd, (struct sockaddr *)&to, &tlen) < 0 || to.sin6_family != AF_INET6)
+		return NULL;
+	mail.to.ipi6_addr = to.sin6_addr;
+	return ask(c->b, &mail, news, answer, len, c);
+}
+
+/* One query that is complete; false: not yet, or one before it waits. */
 static bool conn_answer(struct dns_conn *c, bool *ret_bad)
 {
-	uint8_t out[2 + DNS_ANSWER_MAX];
+	uint8_t out[DNS_ANSWER_MAX];
 	size_t len = get16(c->data), n;
+	struct news news;
 
-	if (c->have < 2)
+	if (c->asked || c->have < 2)
 		return false;
 	if (len > DNS_QUERY_MAX) {
 		*ret_bad = true;
@@ -394,24 +427,49 @@ static bool conn_answer(struct dns_conn *c, bool *ret_bad)
 	}
 	if (c->have < 2 + len)
 		return false;
-	n = dns_serve(c->b, c->data + 2, len, out + 2);
-	out[0] = (uint8_t)(n >> 8);
-	out[1] = (uint8_t)n;
-	/* Who does not read its answers gets no more. */
-	if (n && send(c->f.fd, out, n + 2, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)n + 2)
+	n = serve(c->b, c->data + 2, len, out, &news);
+	if (news.reason)
+		c->asked = conn_ask(c, &news, out, n);
+	if (news.reason && !c->asked)
+		tell(c->b, &news, 0, "");
+	if (!c->asked && !conn_say(c, out, n))
 		*ret_bad = true;
 	c->have -= 2 + len;
 	memmove(c->data, c->data + 2 + len, c->have);
 	return true;
 }
 
+/* What is complete is answered; and while one waits nothing more is read. */
+static void conn_go_on(struct dns_conn *c)
+{
+	bool bad = false;
+
+	while (!bad && conn_answer(c, &bad))
+		;
+	if (bad || loop_change(&c->b->g->loop, &c->f, c->asked ? 0 : EPOLLIN) < 0)
+		conn_end(c);
+}
+
+static void conn_told(struct dns_conn *c, const uint8_t *answer, size_t len)
+{
+	c->asked = NULL;
+	if (conn_say(c, answer, len))
+		conn_go_on(c);
+	else
+		conn_end(c);
+}
+
 static void conn_ready(struct loop_fd *f, uint32_t events)
 {
 	struct dns_conn *c = (struct dns_conn *)f;
-	ssize_t n = recv(f->fd, c->data + c->have, sizeof(c->data) - c->have, MSG_DONTWAIT);
-	bool bad = false;
+	ssize_t n;
 
 	(void)events;
+	if (c->asked) { /* it has hung up */
+		conn_end(c);
+		return;
+	}
+	n = recv(f->fd, c->data + c->have, sizeof(c->data) - c->have, MSG_DONTWAIT);
 	if (n < 0 && errno == EAGAIN)
 		return;
 	if (n <= 0) {
@@ -419,10 +477,7 @@ static void conn_ready(struct loop_fd *f, uint32_t events)
 		return;
 	}
 	c->have += (size_t)n;
-	while (!bad && conn_answer(c, &bad))
-		;
-	if (bad)
-		conn_end(c);
+	conn_go_on(c);
 }
 
 static void conn_late(struct loop_timer *t)

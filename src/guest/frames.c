@@ -153,6 +153,18 @@ static int tell_changes(struct guest *g, const struct carry_frame *f)
 	return CARRY_TAKEN;
 }
 
+static int tell_who(struct guest *g, const struct carry_frame *f)
+{
+	struct warden_they they;
+
+	if (f->f.len != 4 || f->f.nfds != 1)
+		return -EBADMSG;
+	/* An empty pipe has room for it. */
+	if (net_who(g, mux_u32(f->f.payload), &they) == 0 && they.pid)
+		dprintf(f->fds[0], "%u %.*s", they.pid, (int)sizeof(they.command), they.command);
+	return CARRY_TAKEN;
+}
+
 int frames_to_agent(void *arg, struct carry_frame *f)
 {
 	struct guest *g = arg;
@@ -161,6 +173,8 @@ int frames_to_agent(void *arg, struct carry_frame *f)
 		return exec_group(g, f);
 	if (f->f.type == FRAME_CHANGES)
 		return tell_changes(g, f);
+	if (f->f.type == FRAME_WHO)
+		return tell_who(g, f);
 	return f->f.type == FRAME_CONNECT ? connect_inwards(g, f) : 0;
 }
 

@@ -24,6 +24,13 @@ struct guest_group {
 
 struct guest_net;
 
+/* Whether its memory is so full that it only goes round in circles (squeeze.c). */
+struct guest_squeeze {
+	uint64_t again; /* pages of files that were read again, when it was looked last; 0: it was not full */
+	unsigned seconds; /* for so long */
+	uint64_t kills;
+};
+
 struct guest {
 	struct guest_places places;
 	struct carry carry;
@@ -33,6 +40,8 @@ struct guest {
 	struct guest_group *group;
 	size_t ngroup;
 	struct guest_net *net; /* NULL: it has none */
+	uint64_t limit, used; /* of the sandbox's memory */
+	struct guest_squeeze squeeze;
 	bool host; /* the image is the host's, which knows who answers for names */
 	bool watch; /* something may run: the host hears of usage every second */
 	uint64_t stat_ns; /* when it did last */
@@ -57,6 +66,8 @@ uint64_t boot_memory_left(void);
  * MUX_RESUME_DROP, the end of all its processes; host name, machine-id and generation. FRAME_RESTORED_*, what was made anew.
  */
 int resume_as(struct guest *g, const struct mux_resume *who, struct err *e);
+/* Each process of the sandbox but the agent. */
+int resume_each(const struct guest *g, void (*fn)(void *arg, pid_t pid), void *arg);
 /* The sandbox's /etc/resolv.conf says who answers for names. 0 or -errno. */
 int resume_resolver(const struct guest *g);
 
@@ -66,6 +77,8 @@ int frames_from_agent(void *arg, struct carry_frame *f);
 int frames_group(struct guest *g, const struct mux *m); /* MUX_GROUP */
 /* Only of build/faulty, and only where it is told to: something else than what differs. */
 bool lie_changes(const struct guest *g, int fd);
+/* Every second, while something runs: @used bytes of its memory are. */
+void squeeze_look(struct guest *g, uint64_t used);
 /* What the host hears of usage. */
 int guest_say_stat(struct guest *g);
 
@@ -78,5 +91,7 @@ int net_steer(struct guest *g, const struct mux *m);
 int net_open(struct guest *g, struct err *e);
 int net_poll(const struct guest *g); /* to be polled for reading; -1: nothing now */
 int net_serve(struct guest *g);
+/* Who of the sandbox's is behind a channel of ours; -errno: nobody is. */
+int net_who(struct guest *g, uint32_t channel, struct warden_they *ret);
 /* Tells the host what was refused here since the last time. */
 int net_denied(struct guest *g);

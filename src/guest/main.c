@@ -38,7 +38,7 @@ int guest_say_stat(struct guest *g)
 		.memory = s.group.memory,
 		.memory_peak = s.group.memory_peak,
 		.memory_files = s.group.memory_files,
-		.oom_kills = s.group.oom_kills,
+		.oom_kills = s.group.oom_kills + g->squeeze.kills,
 		.pids = s.group.pids,
 		.pids_peak = s.group.pids_peak,
 		.pids_refused = s.group.pids_refused,
@@ -51,6 +51,7 @@ int guest_say_stat(struct guest *g)
 	};
 	/* Only the agent is left: nothing changes by itself. */
 	g->watch = g->watch && m.pids > 1;
+	g->used = m.memory;
 	g->stat_ns = clock_mono_ns();
 	mux_stat_encode(&m, out);
 	return carry_say(&g->carry, MUX_STAT, 0, out, sizeof(out));
@@ -99,6 +100,7 @@ static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 	g->carry.hooks = (struct carry_hooks){ .from_ctl = frames_from_agent, .to_ctl = frames_to_agent };
 	g->carry.hook_arg = g;
 	g->host = host;
+	g->limit = spec->limits.memory;
 	return spec->flags & SPEC_NET ? net_open(g, &g->e) : 0;
 }
 
@@ -203,6 +205,7 @@ static int turn(struct guest *g)
 
 	if (g->watch && !g->carry.still && now >= next) {
 		r = guest_say_stat(g);
+		squeeze_look(g, g->used);
 		g->look = true;
 	}
 	if (r == 0 && g->look && !g->carry.still)

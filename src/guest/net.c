@@ -27,7 +27,7 @@
 /* One question, and who waits for its answer. */
 struct ask {
 	bool used;
-	int fd; /* our end of the pair whose other end is carried */
+	int fd, carried; /* our end of the pair whose other end is carried */
 	uint64_t until;
 	struct sockaddr_in6 from;
 	struct in6_pktinfo at; /* the address that was asked */
@@ -222,6 +222,7 @@ static int send_ask(struct guest *g, struct ask *a, const uint8_t *query, size_t
 	if (r < 0)
 		return r;
 	a->fd = pair[0];
+	a->carried = pair[1];
 	memcpy(out + 2, query, len);
 	r = fd_send_now(a->fd, out, len + 2, NULL, 0);
 	if (r == 0)
@@ -310,6 +311,47 @@ static void take_answer(struct guest_net *n, struct ask *a)
 	if (want >= DNS_HEAD && want <= ANSWER_MAX)
 		answer(n, a, want);
 	ask_end(n, a);
+}
+
+static void put_end(const struct sockaddr_in6 *a, uint8_t addr[16], uint16_t *port, uint8_t *family)
+{
+	struct mux_net x;
+
+	get_addr(a, &x);
+	memcpy(addr, x.addr, sizeof(x.addr));
+	*port = (uint16_t)x.port;
+	*family = (uint8_t)x.family;
+}
+
+int net_who(struct guest *g, uint32_t channel, struct warden_they *ret)
+{
+	const int fd = channel < MUX_CHANNELS && g->carry.chan[channel].net ? g->carry.chan[channel].fd : -1;
+	struct sockaddr_in6 from = { 0 }, to = { 0 };
+	socklen_t flen = sizeof(from), tlen = sizeof(to);
+	struct warden_who who = { 0 };
+	uint8_t family;
+	uint16_t port;
+
+	if (!g->net || fd < 0)
+		return -ENOENT;
+	for (size_t i = 0; i < ASKS_MAX; i++) {
+		const struct ask *a = &g->net->ask[i];
+
+		if (a->used && a->have_at && a->carried == fd) {
+			from = a->from;
+			to = (struct sockaddr_in6){ .sin6_family = AF_INET6, .sin6_port = htons(DNS_PORT), .sin6_addr = a->at.ipi6_addr };
+			who.udp = 1;
+		}
+	}
+	if (!who.udp && (getpeername(fd, (struct sockaddr *)&from, &flen) < 0 || getsockname(fd, (struct sockaddr *)&to, &tlen) < 0 ||
+			 from.sin6_family != AF_INET6))
+		return -ENOTCONN;
+	put_end(&from, who.client, &port, &family);
+	who.client_port = port;
+	who.family = family;
+	put_end(&to, who.addr, &port, &family);
+	who.port = port;
+	return family == who.family ? warden_who(g->warden, g->sandbox, &who, ret, NULL) : -EAFNOSUPPORT;
 }
 
 static uint64_t told(const struct guest_net *n, const struct steer_denied *d)

@@ -16,8 +16,7 @@
 
 #define FAILED_STATUS 100
 
-/* Every process of the sandbox but the agent. They are frozen, so none makes another; they die so, too. */
-static int kill_all(const struct guest *g)
+int resume_each(const struct guest *g, void (*fn)(void *arg, pid_t pid), void *arg)
 {
 	const pid_t agent = warden_pid(g->sandbox);
 	char path[64], want[64] = "", have[64];
@@ -42,10 +41,16 @@ static int kill_all(const struct guest *g)
 			continue;
 		have[n] = '\0';
 		if (!strcmp(have, want))
-			kill((pid_t)pid, SIGKILL);
+			fn(arg, (pid_t)pid);
 	}
 	closedir(dir);
 	return 0;
+}
+
+static void kill_one(void *arg, pid_t pid)
+{
+	(void)arg;
+	kill(pid, SIGKILL);
 }
 
 /* In a child: as root of the sandbox, in it. */
@@ -116,7 +121,7 @@ int resume_as(struct guest *g, const struct mux_resume *who, struct err *e)
 	int r = boot_fresh(who->real_ns, who->seed, e);
 
 	if (r == 0 && who->flags & MUX_RESUME_DROP) {
-		r = kill_all(g);
+		r = resume_each(g, kill_one, NULL);
 		if (r < 0)
 			err_sys(e, ERR_INTERNAL, r, "guest: end the sandbox's processes");
 	}

@@ -18,6 +18,7 @@ static bool known(uint8_t type)
 	case FRAME_RESTORE:
 	case FRAME_CONNECT:
 	case FRAME_CHANGES:
+	case FRAME_WHO:
 	case FRAME_READY:
 	case FRAME_UP:
 	case FRAME_STARTED:

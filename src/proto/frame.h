@@ -43,6 +43,11 @@ enum frame_type {
 	 * as they are just then (proto/change.h) comes out of it
 	 */
 	FRAME_CHANGES = 13,
+	/*
+	 * u32; fd: a pipe to write to. Of machines only: whose the connection is that cloche-vmm has at that port of its own (the guest
+	 * gets its channel instead): `PID COMMAND` comes out of it, or nothing
+	 */
+	FRAME_WHO = 14,
 	/* agent → host */
 	FRAME_READY = 16, /* u32 protocol version, u32 Landlock ABI: locked down, waits for SETUP */
 	FRAME_UP = 17, /* the sandbox stands; with FRAME_SETUP_FRESH: u32 of FRAME_RESTORED_*, what was made anew */

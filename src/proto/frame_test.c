@@ -59,7 +59,7 @@ TEST(what_can_never_be_a_frame_is_refused_at_once)
 		unsigned at;
 		uint8_t value;
 	} cases[] = {
-		{ "version 0", 0, 0 },	 { "version 2", 0, 2 },	      { "type 0", 1, 0 },	  { "type 14", 1, 14 },
+		{ "version 0", 0, 0 },	 { "version 2", 0, 2 },	      { "type 0", 1, 0 },	  { "type 15", 1, 15 },
 		{ "type 26", 1, 26 },	 { "type 255", 1, 255 },      { "33 descriptors", 2, 33 }, { "reserved", 3, 1 },
 		{ "length 16M", 11, 1 }, { "length 2^31", 11, 0x80 },
 	};

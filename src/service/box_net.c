@@ -135,7 +135,7 @@ static void run_free(struct net_run *r)
 	free(r);
 }
 
-static struct net_run *run_of(const struct nets *n, uint64_t number)
+struct net_run *net_run_of(const struct nets *n, uint64_t number)
 {
 	char key[NET_KEY];
 
@@ -184,7 +184,7 @@ struct asked {
 static void on_sockets(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
 	struct asked q = *(struct asked *)arg;
-	struct net_run *x = run_of(q.nets, q.number);
+	struct net_run *x = net_run_of(q.nets, q.number);
 
 	free(arg);
 	if (!x || !x->box)
@@ -224,7 +224,7 @@ static void ask(struct net_run *r, bool sockets)
 
 void net_run_resteer(struct nets *n, uint64_t number)
 {
-	struct net_run *r = run_of(n, number);
+	struct net_run *r = net_run_of(n, number);
 
 	if (r && r->box)
 		ask(r, !r->held && r->sock[0] < 0 && !r->asking);
@@ -249,7 +249,7 @@ static void on_have(void *arg, uint64_t box)
 	size_t at = 0;
 
 	if (box) {
-		r = run_of(n, box);
+		r = net_run_of(n, box);
 		if (r && r->box)
 			r->held = true;
 		return;
@@ -324,26 +324,29 @@ struct asking {
 	uint32_t seq;
 };
 
+void net_they(struct nets *n, uint64_t number, uint32_t seq, uint32_t pid, const char *command)
+{
+	const struct egress_they t = { .box = number, .pid = pid, .command = command };
+	uint8_t *out = elink_room(n->link);
+	long len;
+
+	if (!elink_up(n->link))
+		return;
+	len = egress_they_encode(&t, seq, out, EGRESS_MSG_MAX);
+	if (len > 0)
+		elink_send(n->link, out, (size_t)len, NULL, 0);
+}
+
 static void on_they(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
 	struct asking q = *(struct asking *)arg;
-	struct egress_they t = { .box = q.number, .command = "" };
-	uint8_t *out = elink_room(q.nets->link);
-	char command[WARDEN_COMMAND + 1];
-	long len;
+	char command[WARDEN_COMMAND + 1] = "";
 
 	(void)e;
 	free(arg);
-	if (r == 0) {
-		t.pid = a->rep->they.pid;
+	if (r == 0)
 		snprintf(command, sizeof(command), "%.*s", WARDEN_COMMAND, a->rep->they.command);
-		t.command = command;
-	}
-	if (!elink_up(q.nets->link))
-		return;
-	len = egress_they_encode(&t, q.seq, out, EGRESS_MSG_MAX);
-	if (len > 0)
-		elink_send(q.nets->link, out, (size_t)len, NULL, 0);
+	net_they(q.nets, q.number, q.seq, r == 0 ? a->rep->they.pid : 0, command);
 }
 
 static void on_who(struct net_run *r, const struct egress_msg *m)
@@ -354,6 +357,11 @@ static void on_who(struct net_run *r, const struct egress_msg *m)
 
 	if (!r->box || egress_who_decode(m, &w) < 0)
 		return;
+	if (r->box->want->spec->flags & SPEC_VM) {
+		if (net_vm_who(r, m->seq, w.client_port) < 0)
+			net_they(r->nets, r->number, m->seq, 0, "");
+		return;
+	}
 	q = malloc(sizeof(*q));
 	if (!q)
 		abort();
@@ -384,7 +392,7 @@ static void on_stream(struct nets *n, const struct egress_msg *m)
 
 	if (egress_stream_decode(m, &x) < 0)
 		return;
-	r = run_of(n, x.box);
+	r = net_run_of(n, x.box);
 	if (r)
 		net_log_stream(r, &x, m->type == EGRESS_LOOKUP);
 	else
@@ -399,12 +407,12 @@ static struct net_run *about(const struct nets *n, const struct egress_msg *m)
 	struct egress_who w;
 
 	if (m->type == EGRESS_NAMED)
-		return egress_names_decode(m, names) < 0 ? NULL : run_of(n, names->box);
+		return egress_names_decode(m, names) < 0 ? NULL : net_run_of(n, names->box);
 	if (m->type == EGRESS_COUNTS)
-		return egress_counts_decode(m, &c) < 0 ? NULL : run_of(n, c.box);
+		return egress_counts_decode(m, &c) < 0 ? NULL : net_run_of(n, c.box);
 	if (m->type == EGRESS_WHO)
-		return egress_who_decode(m, &w) < 0 ? NULL : run_of(n, w.box);
-	return run_of(n, m->box);
+		return egress_who_decode(m, &w) < 0 ? NULL : net_run_of(n, w.box);
+	return net_run_of(n, m->box);
 }
 
 static void on_message(void *arg, const struct egress_msg *m)

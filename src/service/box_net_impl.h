@@ -28,6 +28,7 @@ struct net_run {
 	struct net_put *put; /* who waits for a change */
 	struct net_flush *flushes; /* and for names */
 	uint64_t flush_ns; /* monotonic: since when */
+	unsigned whos; /* a machine: questions whose a connection was, under way */
 };
 
 struct nets {
@@ -69,3 +70,10 @@ void net_put_fail(struct net_run *r, int ret, const struct err *e);
 /* net_log.c */
 void net_log_stream(struct net_run *r, const struct egress_stream *x, bool lookup);
 void net_log_unknown(struct service *s, const struct egress_stream *x);
+
+/* The one with that number, NULL: it is gone. */
+struct net_run *net_run_of(const struct nets *n, uint64_t number);
+/* Egress's answer. */
+void net_they(struct nets *n, uint64_t number, uint32_t seq, uint32_t pid, const char *command);
+/* box_net_who.c: asks the machine about the connection that its jail has at @port. net_they() follows; -errno: it does not. */
+int net_vm_who(struct net_run *r, uint32_t seq, uint16_t port);

@@ -5,6 +5,7 @@
  * no network at all.
  */
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "service/box_net_impl.h"
 #include "service/event.h"
@@ -103,6 +104,15 @@ static void note(struct box *b, const struct who *who)
 	turn_dirty(b->service->turn);
 }
 
+static bool other_budget(const struct net_want *a, const struct net_want *b)
+{
+	static const struct net_want none;
+
+	a = a ? a : &none;
+	b = b ? b : &none;
+	return memcmp(&a->budget, &b->budget, sizeof(a->budget)) || memcmp(&a->tree_budget, &b->tree_budget, sizeof(a->tree_budget));
+}
+
 /* It is what the sandbox has from now on. */
 static int keep(struct box *b, const struct who *who, struct net_want **want, struct err *e)
 {
@@ -115,6 +125,8 @@ static int keep(struct box *b, const struct who *who, struct net_want **want, st
 		b->want->net = old;
 		return r;
 	}
+	if (b->net && other_budget(old, *want))
+		b->net->budget_ns = clock_real_ns();
 	*want = NULL;
 	net_want_free(old);
 	note(b, who);

@@ -18,7 +18,9 @@ static void write_fix(const struct box *b, const struct net_lets *lets, const st
 	const struct net_want *w = b->want->net;
 	char text[NET_RULE_TEXT + 96];
 
-	if (r->verdict == EGRESS_V_BUDGET)
+	if (r->verdict == EGRESS_V_BUDGET && b->net->budget_ns > r->at_ns)
+		snprintf(text, sizeof(text), "done: it has another budget by now");
+	else if (r->verdict == EGRESS_V_BUDGET)
 		snprintf(text, sizeof(text), "raise the budget: PUT …/network with a larger `budget`");
 	else if (!*r->rule && r->private)
 		snprintf(text, sizeof(text), "an administrator can name it with `network_private`");
@@ -58,6 +60,8 @@ static void write_refusals(const struct box *b, struct json *j)
 		else
 			jout_null(j, "pid");
 		jout_str(j, "command", *r->command ? r->command : NULL);
+		if (r->pid && b->want->spec->flags & SPEC_VM)
+			jout_bool(j, "claimed", true); /* the machine says so */
 		jout_str(j, "reason", r->reason);
 		jout_str(j, "rule", *r->rule ? r->rule : NULL);
 		write_fix(b, lets, r, j);

@@ -49,6 +49,7 @@ struct net_state {
 	uint32_t nnames, names_room;
 	struct net_refusal refusal[NET_REFUSALS]; /* a ring */
 	uint32_t nrefusals; /* ever */
+	uint64_t budget_ns; /* when another budget was given last; 0: never */
 	char **observed; /* rules, in the order they were needed */
 	uint32_t nobserved;
 	bool observed_all; /* no: there were more than fit */

@@ -172,6 +172,8 @@ int chan_open_net(struct carry *c, int fd, const struct mux_net *to);
 int chan_denied(const struct carry *c, const struct mux *m);
 /* @fd takes the place of what is behind it, once it is connected; the other end is told by a byte. Takes @fd, also -errno. */
 int chan_connect(struct carry *c, uint32_t n, int fd);
+/* Host: whose end here has that port, of either family; 0: none. */
+uint32_t chan_at_port(const struct carry *c, uint16_t port);
 int chan_reset(struct carry *c, uint32_t n); /* of a connection: both ends are over at once */
 size_t chan_numbers(const struct carry *c); /* of ours that are free */
 int chan_message(struct carry *c, const struct mux *m);

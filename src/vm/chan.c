@@ -284,6 +284,19 @@ static int open_net(struct carry *c, struct chan *x, const struct mux *m)
 	return r;
 }
 
+uint32_t chan_at_port(const struct carry *c, uint16_t port)
+{
+	for (uint32_t n = 2; n < c->top; n += 2) {
+		struct sockaddr_in6 at = { 0 }; /* the port is where the other family has it */
+		socklen_t len = sizeof(at);
+
+		if (c->chan[n].used && c->chan[n].net && c->chan[n].fd >= 0 &&
+		    getsockname(c->chan[n].fd, (struct sockaddr *)&at, &len) == 0 && ntohs(at.sin6_port) == port)
+			return n;
+	}
+	return 0;
+}
+
 int chan_denied(const struct carry *c, const struct mux *m)
 {
 	if (c->side == CARRY_GUEST || m->channel || !m->len || m->len % MUX_DENIED_LEN || m->len > MUX_DENIED_MAX * MUX_DENIED_LEN)

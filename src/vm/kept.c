@@ -173,6 +173,21 @@ static int release(struct kept *k, uint32_t id)
 	return CARRY_TAKEN;
 }
 
+/* The host knows a connection by our port, the guest by its channel. One that is gone is nobody's: the pipe just ends. */
+static int serve_who(struct kept *k, struct carry_frame *cf)
+{
+	uint32_t port, n;
+
+	if (cf->f.len != 4 || cf->f.nfds != 1)
+		return -EBADMSG;
+	port = mux_u32(cf->f.payload);
+	n = port && port <= UINT16_MAX ? chan_at_port(k->c, (uint16_t)port) : 0;
+	if (!n || !chan_numbers(k->c))
+		return CARRY_TAKEN;
+	mux_put_u32(cf->data + FRAME_HEAD, n);
+	return 0;
+}
+
 /* What the host says. */
 static int from_host(void *arg, struct carry_frame *cf)
 {
@@ -188,6 +203,8 @@ static int from_host(void *arg, struct carry_frame *cf)
 	case FRAME_CONNECT:
 	case FRAME_CHANGES:
 		return chan_numbers(k->c) < cf->f.nfds ? CARRY_TAKEN : 0; /* its socket ends without a word */
+	case FRAME_WHO:
+		return serve_who(k, cf);
 	case FRAME_FILES:
 		return chan_numbers(k->c) < cf->f.nfds ? fail(k, cf->f.id, FRAME_STAGE_LIMIT, -EAGAIN) : 0;
 	case FRAME_SIGNAL:
@@ -315,6 +332,7 @@ static int from_guest(void *arg, struct carry_frame *cf)
 	case FRAME_FILES:
 	case FRAME_CONNECT:
 	case FRAME_CHANGES:
+	case FRAME_WHO:
 	case FRAME_RESTORE:
 	case FRAME_HELD:
 	case FRAME_SYNCED:

@@ -610,6 +610,13 @@ int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_
 	return 0;
 }
 
+int warden_memory_stat(const struct warden_sandbox *s, char *text, size_t size)
+{
+	ssize_t n = s->shell.cgroup.dir[0] < 0 ? -ENOENT : fd_get(s->shell.cgroup.dir[0], "memory.stat", text, size);
+
+	return n < 0 ? (int)n : 0;
+}
+
 static int refuse_busy(const struct warden_sandbox *s, struct err *e)
 {
 	if (!s->sealing || !seal_busy(s->sealing->seal))

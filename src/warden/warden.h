@@ -92,6 +92,8 @@ struct warden_stat {
 	uint64_t disk_used, disk_size, inodes_used, inodes_size;
 };
 int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_stat *ret);
+/* memory.stat of its group, with control groups of version 2, as the kernel tells it. */
+int warden_memory_stat(const struct warden_sandbox *s, char *text, size_t size);
 int warden_freeze(struct warden *w, struct warden_sandbox *s, struct err *e);
 int warden_thaw(struct warden *w, struct warden_sandbox *s, struct err *e);
 /* Writes what /proc/meminfo shows anew, from what is used now. */

@@ -25,7 +25,8 @@ REQUEST = struct.Struct("<IIIIQQII")
 ANSWER = struct.Struct("<IIIi")
 TTY, GROUP, PREPARE = 1, 2, 4
 AHEAD_MAX = 8  # children in a row that ended before anything was asked of them
-AHEAD_NS = 5000000  # after a request; what was asked for has the processor first
+AHEAD_NS = 3000000  # after a request: what was asked for has the processor first
+BURST_MS = 2  # and if nobody comes for so long
 PIDFD_OPEN = 434
 STDIO, RLIMIT, CWD, GROUP_STAGE, CLONE = 20, 21, 23, 28, 18  # enum frame_stage
 CLONE_PARENT, CHILD_CLEARTID, CHILD_SETTID = 0x8000, 0x200000, 0x1000000
@@ -311,7 +312,7 @@ def _hear(sock):
     return request, fds
 
 
-def _serve(sock, fork, streams, main):
+def _serve(sock, fork, streams, main, clock=None):
     request, fds = _hear(sock)
     try:
         if request is False:
@@ -324,6 +325,8 @@ def _serve(sock, fork, streams, main):
             sock.send(ANSWER.pack(MAGIC, request[1], CLONE, e.errno or 11))
             return
         if pid == 0:
+            if clock is not None:
+                os.close(clock)
             _child(sock, request, fds, streams, main)
     finally:
         for fd in fds:
@@ -422,8 +425,8 @@ def _ahead(sock, fork, streams, main):
         lost = 0 if _used(clock, pid) else lost + 1
         wait = select.poll()
         wait.register(sock, select.POLLIN)
-        if wait.poll(0):  # who came meanwhile is served at once; so is the end
-            _serve(sock, fork, streams, main)
+        while wait.poll(BURST_MS):  # who came meanwhile, and those behind, are served at once; so is the end
+            _serve(sock, fork, streams, main, clock)
     if clock >= 0:
         os.close(clock)
     return first

@@ -241,9 +241,18 @@ def test_refusals_say_who_and_how_to_help(d):
     ask = "import socket\ns = socket.socket(); s.settimeout(20); s.connect(('web.test', 8080))\ntry: print(s.recv(1))\nexcept OSError as e: print(type(e).__name__)"
     assert d.exec(box, "python3", "-c", ask)["stdout"] == "ConnectionResetError\n"
 
+    # By TCP, two questions at once: in their order, the second behind the owner's word about the first.
+    twice = """import socket, struct
+def q(i, *name): return (lambda m: struct.pack("!H", len(m)) + m)(struct.pack("!6H", i, 256, 1, 0, 0, 0) + b"".join(bytes([len(n)]) + n for n in name) + b"\\0\\0\\1\\0\\1")
+s = socket.create_connection(("198.18.0.1", 53), 20); s.sendall(q(1, b"tcp", b"test") + q(2, b"web", b"test"))
+f = s.makefile("rb")
+for _ in range(2):
+    a = f.read(struct.unpack("!H", f.read(2))[0]); print(a[1], a[3] & 15)"""
+    assert d.exec(box, "python3", "-c", twice)["stdout"] == "1 3\n2 0\n"
+
     def seen():
         found = {(r["to"], r["port"]): r for r in look(d, box, why=True)["refusals"]}
-        return found if {("9.9.9.9", 853), ("10.1.2.3", 5432), ("git.test", None), ("web.test", 8080)} <= set(found) else None
+        return found if {("9.9.9.9", 853), ("10.1.2.3", 5432), ("git.test", None), ("tcp.test", None), ("web.test", 8080)} <= set(found) else None
 
     found = host.wait_for(seen, 10, "all refusals")
     assert found["9.9.9.9", 853]["times"] == 2 and found["9.9.9.9", 853]["rule"] == "9.9.9.9:853"
@@ -252,6 +261,7 @@ def test_refusals_say_who_and_how_to_help(d):
     assert asked["pid"] > 1 and asked["command"].startswith("python3 -c import socket") and asked["rule"] == "web.test:8080", asked
     name = found["git.test", None]
     assert name["pid"] > 1 and name["command"], name
+    assert found["tcp.test", None]["pid"] > 1 and found["tcp.test", None]["command"].startswith("python3 -c import socket, struct"), found
     assert name["what"] == "lookup" and name["rule"].startswith("git.test") and name["rule"] in name["fix"]
     put(d, box, {"allow": ["web.test", name["rule"]]})
     assert get(d, box, "http://git.test/hello")["site"] == "git.test"
@@ -292,6 +302,7 @@ def test_past_a_budget_streams_are_refused_with_a_reason(d):
     r = host.wait_for(lambda: [r for r in look(d, box, why=True)["refusals"] if r["port"] == 80], 10, "the refusal")
     assert "connections" in r[0]["reason"] and "budget" in r[0]["fix"]
     put(d, box, {"allow": ["web.test"], "budget": {"connections": 5}})
+    assert look(d, box, why=True)["refusals"][0]["fix"].startswith("done")
     assert get(d, box, "http://web.test/hello")
 
 

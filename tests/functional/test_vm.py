@@ -100,6 +100,12 @@ def test_too_much_memory_is_oom(image):
     assert r.code == 137 and r.cause == "oom", r
 
 
+def test_who_fills_the_memory_slowly_is_oom_and_not_for_minutes_in_circles(image):
+    """Pages of the programs that run are taken back and read again: the guest's kernel alone would do that for minutes."""
+    r = vm(image, "--json", "--memory", "128M", "--timeout", "50s", "--", "awk", 'BEGIN { for (i = 0; ; i++) a[i] = sprintf("%30000s", i) }')
+    assert r.code == 137 and r.cause == "oom", r
+
+
 def test_all_memory_that_a_machine_shows_can_be_used(image):
     """Each page that a clone is the first to write is a page of its template's memory, too: its jail has room for both."""
     r = vm(image, "--json", "--memory", "448M", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=335M", "count=1")

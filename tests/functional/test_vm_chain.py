@@ -112,3 +112,19 @@ def test_who_dies_while_disks_are_joined_takes_nothing_along(tier, clean, who): 
     tier.delete(b)
     eventually(lambda: disks(tier) == [], LONG)
     tier.delete(is_as_it_was(tier, before, n - 1))
+
+
+def test_a_paused_machine_is_sealed_without_an_end_and_stays_paused(tier, clean):  # noqa: F811
+    """With a throttle, which stands above its disks."""
+    b = tier.create(io_bps="50M")
+    step(tier, b, 1)
+    tier.call("POST", b, "/pause", {})
+    most = 0
+    for _ in range(15):
+        c = tier.checkpoint(b)
+        most = max(most, len(disks(tier)))
+    assert tier.state(b) == "paused" and most >= 13 > len(disks(tier))  # of one that ended a moment ago there may be another
+    tier.call("POST", b, "/resume", {})
+    step(tier, b, 2)
+    tier.delete(is_as_it_was(tier, c, 1))
+    tier.delete(is_as_it_was(tier, tier.checkpoint(b), 2))

@@ -223,6 +223,9 @@ def test_code_that_ends_at_once_is_told_as_what_it_was(d):
     b = d.create(template="py")
     for i in range(40):
         assert d.post(f"/v1/sandboxes/{b['id']}/execs", {"code": f"os._exit({i})"}).json["exit_code"] == i
+    # Whoever served it, one that waited or one forked for it: there is nothing open but what it was given.
+    for i in range(20):
+        assert code(d, b, "print(sorted(os.listdir('/proc/self/fd')))")["stdout"] == "['0', '1', '2', '3']\n"
 
 
 def test_an_image_that_is_refused_is_made_again_once(d):

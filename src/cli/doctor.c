@@ -98,6 +98,10 @@ static void examine(struct report *r)
 		cgroup_host_done(&h);
 	}
 	try_run(r);
+}
+
+static void examine_machines(struct report *r)
+{
 	kvm_try(&r->kvm);
 	r->vm = vm_ready(&r->vm_error) == 0;
 	try_machine(r);
@@ -204,6 +208,19 @@ static void print_table(const struct report *r)
 		       (unsigned long long)r->run_ms);
 	else
 		printf("`cloche run` as uid %u: fails: %s\n", geteuid(), r->run_error);
+}
+
+/* Where a boot decides about KVM that takes seconds, so what is known is on the screen by then. */
+static void print_machines(struct report *r)
+{
+	const bool tty = isatty(STDOUT_FILENO);
+
+	if (tty)
+		printf("Virtual machines (--isolation vm): being tried, for up to ten seconds...");
+	fflush(stdout);
+	examine_machines(r);
+	if (tty)
+		printf("\r\033[K");
 	if (r->vm)
 		printf("Virtual machines (--isolation vm): can be made here; %s: %s.%s%s%s\n", r->accel_kvm ? "with KVM" : "emulated (TCG)",
 		       r->accel_why, r->again[0] ? " To have that tried again: `" : "", r->again, r->again[0] ? "`." : "");
@@ -249,9 +266,13 @@ int cmd_doctor(int argc, char **argv)
 		return 125;
 	}
 	examine(r);
-	if (!json)
+	if (!json) {
 		print_table(r);
-	else if (print_json(r) < 0)
+		print_machines(r);
+		return r->run_works ? 0 : 1;
+	}
+	examine_machines(r);
+	if (print_json(r) < 0)
 		return 125;
 	return r->run_works ? 0 : 1;
 }

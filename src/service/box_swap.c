@@ -57,17 +57,22 @@ static void finish(struct swap *x, int r)
 	turn_after(x->b->service->turn, &x->wait, on_told, x);
 }
 
-/* What it is counts from now on, what it was not any more. */
+/*
+ * What it is counts from now on, what it was not any more. One that wakes up needs room for what it had before it slept: what a
+ * machine has besides from then on counts, but who fell asleep within a quota is not kept asleep by it.
+ */
 static int recharge(struct box *b, const struct box_want *want, struct err *e)
 {
-	struct tenant_quota had = b->charged, now = box_quota(want);
+	struct tenant_quota had = b->charged, now = box_quota(want), room = now, besides = { 0 };
 	int r;
 
+	if (want->wake)
+		room.memory = want->spec->limits.memory;
+	besides.memory = now.memory - room.memory;
 	tenant_give(b->tenant, &had);
-	r = tenant_take(b->tenant, &now, e);
-	if (r < 0)
-		tenant_force(b->tenant, &had);
-	else
+	r = tenant_take(b->tenant, &room, e);
+	tenant_force(b->tenant, r < 0 ? &had : &besides);
+	if (r == 0)
 		b->charged = now;
 	return r;
 }

@@ -123,7 +123,7 @@ static struct tenant *tenant_of(const struct state *t)
 
 static int older_of(const struct state *t, const struct sandbox_spec *spec, struct sandbox_spec *ret, struct err *e)
 {
-	const uint32_t kind = SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE | SPEC_VM;
+	const uint32_t kind = SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE;
 	int r = 0;
 
 	*ret = *spec;
@@ -135,8 +135,16 @@ static int older_of(const struct state *t, const struct sandbox_spec *spec, stru
 		ret->layers = t->chain->layers;
 		memcpy(ret->layer, t->chain->layer, sizeof(ret->layer));
 	}
-	if (r == 0 && (strcmp(ret->image, spec->image) || (ret->flags & kind) != (spec->flags & kind)))
-		r = err_set(e, ERR_REFUSED, -EINVAL, "only states of the same image and kind of root can be compared");
+	if (r < 0)
+		return r;
+	if ((ret->flags ^ spec->flags) & SPEC_VM) {
+		r = err_set(e, ERR_REFUSED, -EINVAL, "a virtual machine and a container can not be compared");
+		err_remedy(e, "make both the same: export a checkpoint of one, and import it with the other's isolation");
+	} else if (strcmp(ret->image, spec->image)) {
+		r = err_set(e, ERR_REFUSED, -EINVAL, "only states of the same image can be compared");
+	} else if ((ret->flags ^ spec->flags) & kind) {
+		r = err_set(e, ERR_REFUSED, -EINVAL, "only states of the same kind of root (read-only or not) can be compared");
+	}
 	return r;
 }
 

@@ -437,7 +437,8 @@ static int find_base(const struct box *into, const struct box *from, struct sand
 	/* The fork's next layer is how the parent was then. What that one stands on now may be another: it has slept. */
 	while (same < a->layers && same < b->layers && !memcmp(a->layer[same], b->layer[same], sizeof(a->layer[0])))
 		same++;
-	if (into == from || into->tenant != from->tenant || strcmp(a->image, b->image) || b->layers <= same) {
+	if (into == from || into->tenant != from->tenant || strcmp(a->image, b->image) ||
+	    (a->flags ^ b->flags) & SPEC_VM || b->layers <= same) {
 		err_set(e, ERR_CONFLICT, -EINVAL, "'%s' is no fork of '%s'", from->want->name, into->want->name);
 		err_remedy(e, "only what was forked from a sandbox can be brought back into it");
 		return -EINVAL;

@@ -72,7 +72,7 @@ static int bad(struct unpack *x, struct err *e)
 {
 	const char *text = archive_error_string(x->a);
 
-	return err_set(e, ERR_INVALID, -EBADMSG, "it can not be read: %s", text ? text : "no reason given");
+	return err_set(e, ERR_INVALID, -EBADMSG, "this is no checkpoint's export, or not all of it: %s", text ? text : "no reason given");
 }
 
 static int odd(const char *name, const char *what, struct err *e)

@@ -532,11 +532,19 @@ static int compare(struct diff_walk *d, struct pair *p)
 	return enter(d, p->name, mask);
 }
 
-/* What a sandbox is given of its own, by us: no work of whoever runs in it, and nobody else's to have. */
+/*
+ * What a sandbox is given of its own, by us: no work of whoever runs in it, and nobody else's to have. Nobody inside sees
+ * the folders below /proc, /dev and /sys, which are made when an image has none.
+ */
 static bool own(const struct diff_walk *d, const char *name)
 {
-	return !*d->prefix && ((!strcmp(d->path, "/run") && !strcmp(name, "cloche")) ||
-			       (!strcmp(d->path, "/etc") && !strcmp(name, "machine-id")));
+	static const char *const places[][2] = { { "/run", "cloche" }, { "/etc", "machine-id" },
+						 { "", "proc" }, { "", "dev" }, { "", "sys" } };
+
+	for (size_t i = 0; !*d->prefix && i < ARRAY_LEN(places); i++)
+		if (!strcmp(d->path, places[i][0]) && !strcmp(name, places[i][1]))
+			return true;
+	return false;
 }
 
 static int step(struct diff_walk *d, const char *name)

@@ -174,9 +174,10 @@ static int choose(struct warden *w, const struct warden_sandbox *s, struct seal_
 		return n;
 	for (int i = 0; i < n; i++)
 		disks += piece[i].disks;
-	from->joins_or_not = disks <= VM_CHAIN_MAX && m->nown < VM_OWN_MAX;
+	/* Besides the one to come there is always a place for one that nobody lived to write down: see vm_own_find(). */
+	from->joins_or_not = disks <= VM_CHAIN_MAX && m->nown + 1 < VM_OWN_MAX;
 	for (int i = n - 1; i >= 0; i--) {
-		const bool fits = disks <= most && layers + 1 < SEAL_LAYERS && m->nown + 1 <= VM_OWN_MAX + (joined > 1 ? (unsigned)joined - 1 : 0);
+		const bool fits = disks <= most && layers + 1 < SEAL_LAYERS && m->nown + 2 <= VM_OWN_MAX + (joined > 1 ? (unsigned)joined - 1 : 0);
 
 		if (fits && (!joined || piece[i].size / 2 > sum))
 			break;

@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "base/test.h"
 #include "vm/meta.h"
+#include "warden/seal_impl.h"
 #include "warden/tree.h"
 #include "warden/vm.h"
 
@@ -279,5 +280,61 @@ TEST(layers_of_one_tenant_stand_on_so_many_templates_and_those_stay)
 	CHECK_EQ(seal(&x, id, SAVES), 0);
 	CHECK(layers_of_template(x.w.layers, x.t.key, 16));
 	memset(key, 0, sizeof(key));
+	one_close(&x);
+}
+
+/* As cloche-vmm and drop_joined() would: of those above ->base the last two are left. */
+static void join(struct seal_source *f)
+{
+	uint32_t left = 0;
+
+	for (uint32_t n = 0; n < f->disks; n++) {
+		if (f->disk[n].number <= f->base || n + 2 >= f->disks)
+			f->disk[left++] = f->disk[n];
+		else
+			seal_disk_done(&f->disk[n]);
+	}
+	f->disks = left;
+}
+
+TEST(a_disk_that_a_dead_warden_did_not_write_down_is_found_however_many_there_are)
+{
+	static struct one x;
+	struct err e = { 0 };
+	unsigned joins = 0;
+
+	one_open(&x);
+	for (unsigned i = 0; i < 40; i++) {
+		/* A paused machine has the most: it is not woken to have them joined while that can wait. */
+		struct seal_source from = { .paused = true, .side = -1 };
+		struct seal_impl impl = { .save = SEAL_SAVED };
+		const struct seal sealed = { .impl = &impl };
+		struct record_vm rec;
+		char name[48];
+
+		CHECK_EQ(vm_seal_begin(&x.w, &x.s, &from, &e), 0);
+		impl.from = from;
+		if (from.joins_disks) {
+			join(&impl.from);
+			joins++;
+		}
+		vm_seal_end(&x.w, &x.s, NULL, &sealed);
+		vm_own_record(x.m, &rec);
+		snprintf(name, sizeof(name), "d-0000000000001234.%u", rec.next);
+		fd_close(sys_openat(x.v.dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+		{
+			const int side = TAKE_FD(x.m->side);
+
+			vm_machine_free(x.m);
+			x.m = x.s.vm = vm_machine_new(&x.spec);
+			x.m->sandbox = &x.s;
+			x.m->template = &x.t;
+			x.m->role = VM_CLONE;
+			x.m->side = side;
+		}
+		CHECK_EQ(vm_own_find(&x.w, &x.s, &rec), 0);
+		CHECK(x.m->nown == rec.own + 1 && x.m->own[rec.own].number == rec.next && x.m->next_disk == rec.next + 1);
+	}
+	CHECK(joins > 1);
 	one_close(&x);
 }

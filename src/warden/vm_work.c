@@ -126,6 +126,9 @@ static int take_part(struct vm_work *x)
 			x->found = true;
 			return open_template(x, done);
 		}
+		/* Whatever else is in the way stays there, and so does what can not be removed: we would go round for ever. */
+		if (done != -ENOENT || vm_pace_stopped(&x->pace))
+			return done != -ENOENT ? done : -ECANCELED;
 		r = sys_mkdirat(x->dir, x->part, 0700);
 		if (r < 0 && r != -EEXIST)
 			return r;
@@ -140,14 +143,15 @@ static int take_part(struct vm_work *x)
 		if (!is_part(x))
 			continue;
 		/* Made while we waited: then the name is free again, and we have just taken it. */
-		if (faccessat(x->dir, x->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
-			tree_remove(x->dir, x->part);
-			continue;
-		}
-		r = x->disk = sys_openat(x->folder, "disk", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-		if (r != -EEXIST)
+		r = faccessat(x->dir, x->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ? -EEXIST : 0;
+		if (r == 0)
+			r = x->disk = sys_openat(x->folder, "disk", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (r == -EEXIST)
+			r = tree_remove(x->dir, x->part);
+		else
 			return r;
-		tree_remove(x->dir, x->part);
+		if (r < 0)
+			return r;
 	}
 }
 

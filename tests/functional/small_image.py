@@ -5,13 +5,14 @@ import subprocess
 
 import host
 
-FOLDERS = ("bin", "etc", "home/user", "root", "proc", "dev", "sys", "run", "var/tmp", "tmp")
+# Without /proc, /dev and /sys, as many images are: what a sandbox has there is no change of its files.
+FOLDERS = ("bin", "etc", "home/user", "root", "run", "var/tmp", "tmp")
 
 
 def small_image():
     """Its folder. It stays in the build folder, so that its disk image in the cache is used again; images/ holds nothing else."""
     folder = host.BUILD / "vm" / "images" / "small"
-    if (folder / "done").exists():
+    if (folder / "done").exists() and not (folder / "proc").exists():
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     for d in FOLDERS:

@@ -1,5 +1,6 @@
 """The network of machines: what is let out and what is not, what is told of it, changes, copies, and servers inside."""
 import hashlib
+import json
 import os
 import platform
 import socket
@@ -7,6 +8,7 @@ import subprocess
 import threading
 import time
 
+import jsonschema
 import pytest
 
 import host
@@ -18,6 +20,7 @@ from small_image import machine_image
 from tier_suite import LONG, Tier
 
 ALLOW = ["web.test", "echo.test:7"]
+REFUSAL = json.loads((host.ROOT / "docs/openapi.json").read_text())["components"]["schemas"]["NetworkRefusal"]
 AT_ONCE = 15  # seconds, emulated on a busy machine: what waits for an answer that never comes takes minutes
 
 
@@ -126,6 +129,8 @@ def test_what_is_refused_is_refused_at_once_and_told(tier, box, w):
     # Whose it was is known inside alone, and the machine says it.
     assert found["web.test", 8080]["command"] == "/tmp/peer web.test 8080" and found["web.test", 8080]["pid"] and found["web.test", 8080]["claimed"], found
     assert found["git.test", None]["command"] == "/tmp/peer git.test 80", found
+    for one in found.values():
+        jsonschema.validate(one, REFUSAL)
     assert found["9.9.9.9", 853]["pid"] is None, found  # its own kernel refused that
     assert found["9.9.9.9", 853]["rule"] == "9.9.9.9:853" and found["10.1.2.3", 5432]["rule"] is None and found["git.test", None]["what"] == "lookup"
     counts = host.wait_for(lambda: (c := network(tier, box)["counts"])["refused"] and c["dns_refused"] and c, LONG, "the counts")

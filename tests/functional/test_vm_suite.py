@@ -17,6 +17,12 @@ def tier(nothing_is_left_behind):  # noqa: F811
 def test_files_of_a_container_become_those_of_a_machine_and_back(tier, clean):  # noqa: F811
     b = tier.create(isolation="container", storage="memory", user="root", workdir="/w", env={"WORD": "kept"})
     tier.sh(b, "echo from a container > a; rm /etc/passwd")
+    m = tier.create()
+    r = tier.d.get(f"/v1/sandboxes/{m['id']}/diff?from=sandbox:{b['id']}")
+    assert "a virtual machine and a container" in error(r, 422, "refused")["message"]
+    f, = tier.call("POST", b, "/fork", {}, 201).json["sandboxes"]
+    assert "no fork of" in error(tier.call("POST", m, "/promote", {"from": f["id"]}, 409), 409, "conflict")["message"]
+    tier.delete(m, f)
     for isolation in ("vm", "container"):
         packed = tier.d.get(f"/v1/checkpoints/{tier.checkpoint(b)['id']}/export", timeout=150)
         r = tier.d.post(f"/v1/checkpoints/import?isolation={isolation}", packed.body, timeout=150)

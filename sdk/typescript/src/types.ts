@@ -76,6 +76,8 @@ export interface NetworkRefusal {
   /** Inside. */
   pid: number | null;
   command: string | null;
+  /** Of a virtual machine: both are what it says of itself. */
+  claimed?: true;
   reason: string;
   /** That would allow it; null: none can. */
   rule: string | null;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define PINNED_MAX 32U /* templates that the layers of one tenant stand on */
+#define HEAVY_DISKS 2U /* times what the disk can hold: what is more is not worth being kept apart, and in nobody's quota */
 #define LONG_CHAIN 12U /* disks of a machine that a layer would be made into: from there on they are joined */
 
 void seal_disk_done(struct seal_disk *d)
@@ -159,7 +160,8 @@ static int find_pieces(struct warden *w, const struct warden_sandbox *s, struct 
 /*
  * As layers of containers are (choose_joins): from the newest disk on one at least, and further ones while they are not much
  * larger than what is joined so far. So each byte is copied a few times in all, however often the machine is sealed. A machine
- * that is paused would have to be woken for it, and is spared that while it can be.
+ * that is paused would have to be woken for it, and is spared that while it can be. Where all was written again and again between
+ * seals, its own disks become one before that: together they are the host's room, not the machine's.
  */
 static int choose(struct warden *w, const struct warden_sandbox *s, struct seal_source *from, struct err *e)
 {
@@ -167,19 +169,24 @@ static int choose(struct warden *w, const struct warden_sandbox *s, struct seal_
 	const struct machine *m = s->vm;
 	uint32_t disks = 2, layers = s->layers - m->joined; /* the template's, and the one to come */
 	const unsigned most = from->paused ? VM_CHAIN_MAX : LONG_CHAIN;
-	uint64_t sum = 0;
+	const int first = (int)layers; /* of its own */
+	uint64_t sum = 0, own = 0;
 	int n = find_pieces(w, s, piece, e), joined = 0;
+	bool heavy;
 
 	if (n < 0)
 		return n;
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
 		disks += piece[i].disks;
+		own += i < first ? 0 : piece[i].size;
+	}
+	heavy = m->spec.limits.disk && m->nown > 1 && own / HEAVY_DISKS > m->spec.limits.disk;
 	/* Besides the one to come there is always a place for one that nobody lived to write down: see vm_own_find(). */
 	from->joins_or_not = disks <= VM_CHAIN_MAX && m->nown + 1 < VM_OWN_MAX;
 	for (int i = n - 1; i >= 0; i--) {
 		const bool fits = disks <= most && layers + 1 < SEAL_LAYERS && m->nown + 2 <= VM_OWN_MAX + (joined > 1 ? (unsigned)joined - 1 : 0);
 
-		if (fits && (!joined || piece[i].size / 2 > sum))
+		if (fits && !(heavy && i >= first) && (!joined || piece[i].size / 2 > sum))
 			break;
 		sum += piece[i].size;
 		/* The top one stays: what is joined becomes part of it. */

@@ -231,6 +231,24 @@ TEST(seals_go_on_for_ever_and_each_has_few_disks_most_of_which_are_others_too)
 	one_close(&x);
 }
 
+TEST(disks_that_are_written_whole_between_seals_take_no_more_than_a_few_times_their_size)
+{
+	static char much[MIB] = { 1 };
+	static struct one x;
+	char id[ID_SIZE];
+
+	one_open(&x);
+	x.m->spec.limits.disk = MIB;
+	for (unsigned i = 1; i <= 9; i++) {
+		CHECK_EQ(fd_write_all(x.m->own[x.m->nown - 1].fd, much, sizeof(much)), 0);
+		put_id(id, i);
+		CHECK_EQ(seal(&x, id, SAVES), 0);
+		CHECK(x.m->nown <= 3);
+	}
+	CHECK(x.joins >= 3);
+	one_close(&x);
+}
+
 TEST(a_save_that_fails_leaves_no_disk_and_anothers_answer_is_not_taken_for_it)
 {
 	static struct one x;

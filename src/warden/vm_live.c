@@ -177,7 +177,8 @@ int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *re
 	if (r < 0)
 		return r;
 	{
-		struct sandbox_spec spec = { .tenant = rec->spec_tenant, .flags = rec->spec_flags, .limits.memory = rec->memory };
+		struct sandbox_spec spec = { .tenant = rec->spec_tenant, .flags = rec->spec_flags,
+					     .limits = { .memory = rec->memory, .disk = rec->disk } };
 
 		m = s->vm = vm_machine_new(&spec);
 	}

@@ -263,9 +263,8 @@ static void asked_end(struct dns_asked *a, uint32_t pid, const char *command)
 static void asked_late(struct loop_timer *t)
 {
 	struct dns_asked *a = (struct dns_asked *)((char *)t - offsetof(struct dns_asked, timer));
-	struct egress *g = a->b->g;
 
-	g->who_late = g->loop.now + WHO_PAUSE;
+	a->b->who_late = a->b->g->loop.now + WHO_PAUSE;
 	asked_end(a, 0, "");
 }
 
@@ -297,7 +296,7 @@ static struct dns_asked *ask(struct box *b, const struct dns_mail *mail, const s
 	struct dns_asked *a;
 	uint8_t family;
 
-	if (!mail->has_to || b->dns_asked_count == ASKED || g->loop.now < g->who_late)
+	if (!mail->has_to || b->dns_asked_count == ASKED || g->loop.now < b->who_late)
 		return NULL;
 	put_addr(&mail->from.sin6_addr, &w.family, w.client);
 	put_addr(&mail->to.ipi6_addr, &family, w.addr);

@@ -40,7 +40,6 @@ struct egress {
 	struct box *folding; /* refusals are folded */
 	struct loop_timer counts_timer, fold_timer;
 	uint32_t seq, asked;
-	uint64_t who_late; /* ns: the owner took too long to say whose a query was; not asked before that */
 	uint32_t most; /* streams of one sandbox, whatever its budget says */
 	uint32_t streams, files; /* of all; descriptors there may be */
 	int spare; /* a descriptor to give when there are none left */

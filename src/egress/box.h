@@ -32,6 +32,7 @@ struct box {
 	uint64_t who_late;
 	uint32_t dns_tokens;
 	uint64_t dns_at;
+	uint64_t who_late; /* ns: nobody said in time whose a query was; not asked before that. A machine says so itself: may not */
 
 	struct resolve_asker *asker; /* NULL: it had no name resolved yet */
 	struct stream *streams;

@@ -237,6 +237,26 @@ TEST(who_makes_up_names_is_not_told_about_each)
 	CHECK(finish());
 }
 
+/* A machine says itself whose its questions are: one that does not must not be why nobody else is asked. */
+TEST(a_sandbox_of_which_nobody_says_whose_a_question_was_is_not_asked_about_and_others_are)
+{
+	struct egress_box b = { 0 };
+	struct egress_who who = { 0 };
+	struct cell silent;
+	char addr[64];
+
+	CHECK(begin(&b));
+	CHECK(cell_begin(&w, &silent, &b));
+	CHECK(silent.number != c.number);
+	CHECK(cell_ask(&w, &silent, "one.else.test", 1, addr) > 0); /* late, without a word of ours */
+	CHECK(world_await(&w, EGRESS_WHO) && egress_who_decode(&w.msg, &who) == 0 && who.box == silent.number);
+	CHECK(cell_ask(&w, &silent, "two.else.test", 1, addr) > 0);
+	CHECK(cell_ask(&w, &c, "three.else.test", 1, addr) > 0);
+	CHECK(world_await(&w, EGRESS_WHO) && egress_who_decode(&w.msg, &who) == 0 && who.box == c.number);
+	cell_end(&silent);
+	CHECK(finish());
+}
+
 static bool may_open(pid_t pid, rlim_t most)
 {
 	struct rlimit l;

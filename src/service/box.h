@@ -119,7 +119,8 @@ struct box_plan {
 	struct box_want *want; /* taken over on success */
 	const struct box_maker *maker;
 	void *arg;
-	bool stand_in; /* for another that is there: neither listed by name nor counted */
+	bool stand_in; /* for another that is there: neither listed by name nor counted, */
+	bool counted; /* but for memory and disk: what nobody asked to have should not be more than somebody may */
 	struct box *like; /* that one, or NULL */
 	uint64_t tree; /* of forks it is to be of; 0 = a new one */
 };

@@ -284,21 +284,22 @@ struct tenant_quota box_quota(const struct box_want *w)
 }
 
 /* In the lists, and counted. One that is to take another's place has neither name nor key, and is not counted. */
-static int claim(struct box *b, bool stand_in, struct err *e)
+static int claim(struct box *b, const struct box_plan *p, struct err *e)
 {
 	struct tenant_quota quota = box_quota(b->want);
 	int r;
 
-	if (stand_in)
-		return map_put(&b->service->boxes, b->id, b) < 0 ?
-			       err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox") :
-			       0;
-	r = tenant_take(b->tenant, &quota, e);
+	if (p->stand_in)
+		quota = (struct tenant_quota){ .memory = p->counted ? quota.memory : 0, .disk = p->counted ? quota.disk : 0 };
+	r = p->stand_in && !p->counted ? 0 : tenant_take(b->tenant, &quota, e);
 	while (r == -EDQUOT && !b->pooled && pool_yield(b->service, b->tenant))
 		r = tenant_take(b->tenant, &quota, e);
 	if (r < 0)
 		return r;
-	r = box_list(b, e);
+	if (!p->stand_in)
+		r = box_list(b, e);
+	else if (map_put(&b->service->boxes, b->id, b) < 0)
+		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	if (r < 0)
 		tenant_give(b->tenant, &quota);
 	else
@@ -353,7 +354,7 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	if (r == 0 && !want->name[0])
 		snprintf(want->name, sizeof(want->name), "%s", b->id);
 	if (r == 0)
-		r = claim(b, p->stand_in, e);
+		r = claim(b, p, e);
 	if (r < 0) {
 		want->restored = TAKE_PTR(b->restored);
 		b->want = NULL; /* the caller's still */

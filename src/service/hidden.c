@@ -4,12 +4,18 @@
 
 #define AT_ONCE_TENANT 8U
 #define AT_ONCE 32U
+/*
+ * What one promotion takes is nobody's expense. More at once are: a machine's guest, whose memory it is, may be hostile and take
+ * all it can for as long as it is asked, and so may who tells what a mirror has to hold.
+ */
+#define FREE_CLONES 1U
+#define FREE_MIRRORS 3U
 
 struct hidden {
 	struct service *s;
 	struct tenant *tenant;
 	struct box *box; /* referenced; NULL: gone */
-	bool up;
+	bool up, vm;
 	hidden_fn *fn;
 	void *arg;
 };
@@ -59,6 +65,7 @@ int hidden_make(struct service *s, struct tenant *t, struct box_want *want, hidd
 {
 	struct box_plan p = { .tenant = t, .want = want, .maker = &maker, .stand_in = true };
 	struct hidden *h;
+	const bool vm = want->spec->flags & SPEC_VM;
 	int r;
 
 	if (s->hidden >= AT_ONCE || t->hidden >= AT_ONCE_TENANT) {
@@ -69,7 +76,8 @@ int hidden_make(struct service *s, struct tenant *t, struct box_want *want, hidd
 	h = calloc(1, sizeof(*h));
 	if (!h)
 		abort();
-	*h = (struct hidden){ .s = s, .tenant = t, .fn = fn, .arg = arg };
+	*h = (struct hidden){ .s = s, .tenant = t, .vm = vm, .fn = fn, .arg = arg };
+	p.counted = vm ? t->clones >= FREE_CLONES : t->hidden - t->clones >= FREE_MIRRORS;
 	p.arg = h;
 	strip(want);
 	r = box_begin(s, &p, &h->box, e);
@@ -80,6 +88,7 @@ int hidden_make(struct service *s, struct tenant *t, struct box_want *want, hidd
 	box_ref(h->box);
 	s->hidden++;
 	t->hidden++;
+	t->clones += vm;
 	*ret = h;
 	return 0;
 }
@@ -98,6 +107,7 @@ void hidden_free(struct hidden *h)
 	b = h->box;
 	h->s->hidden--;
 	h->tenant->hidden--;
+	h->tenant->clones -= h->vm;
 	if (b && b->state != BOX_ENDING) {
 		b->maker = NULL;
 		box_give_up(b, 0, NULL);

@@ -291,6 +291,8 @@ static void begin_box(struct import *x)
 	if (r == 0) {
 		strip(x, w, &t);
 		p.want = w;
+		/* Its memory and disk are as large as the file says: not beyond what a machine of this tenant may have. */
+		p.counted = w->spec->flags & SPEC_VM;
 		r = box_begin(x->s, &p, &b, &e);
 	}
 	if (r < 0) {

@@ -357,6 +357,7 @@ int seal_start(struct workers *s, const struct seal_source *from, const struct m
 	x->impl->table = from->table;
 	/* Its guest may not stand still for as long as it is waited for. */
 	x->work.waits = from->side >= 0;
+	x->work.tenant = m->tenant;
 	snprintf(x->impl->tmp_name, sizeof(x->impl->tmp_name), "%.24s.tmp", m->id);
 	*ret = x;
 	workers_add(s, &x->work);

@@ -219,6 +219,35 @@ TEST(work_that_waits_for_strangers_never_has_all_workers)
 	workers_free(s);
 }
 
+TEST(one_tenant_never_has_all_workers_that_wait_for_strangers)
+{
+	struct held_up theirs[6] = { 0 }, other = { .work = { .run = wait_for_go, .end = nothing, .waits = true, .tenant = 2 }, .go = 1 };
+	struct workers *s = NULL;
+	struct pollfd p = { .events = POLLIN };
+	unsigned n = 0;
+	struct err e;
+
+	CHECK_EQ(workers_new(8, &s, &e), 0);
+	for (unsigned i = 0; i < ARRAY_LEN(theirs); i++) {
+		theirs[i].work = (struct work){ .run = wait_for_go, .end = nothing, .waits = true, .tenant = 1 };
+		workers_add(s, &theirs[i].work);
+	}
+	workers_add(s, &other.work);
+	p.fd = workers_fd(s);
+	CHECK_EQ(poll(&p, 1, 20000), 1);
+	CHECK(workers_done(s) == &other.work);
+	/* And all of theirs have their turn. */
+	for (unsigned i = 0; i < ARRAY_LEN(theirs); i++)
+		__atomic_store_n(&theirs[i].go, 1, __ATOMIC_RELEASE);
+	while (n < ARRAY_LEN(theirs)) {
+		if (workers_done(s))
+			n++;
+		else
+			CHECK(poll(&p, 1, 20000) == 1);
+	}
+	workers_free(s);
+}
+
 TEST(what_takes_long_leaves_workers_to_seals_and_seals_of_strangers_to_others)
 {
 	struct held_up slow[4] = { 0 }, waits[4] = { 0 }, quick = { .work = { .run = wait_for_go, .end = nothing }, .go = 1 };

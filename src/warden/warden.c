@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define WORKERS 6
+#define WORKERS 8
 
 static void add(struct warden *w, struct warden_sandbox *s)
 {

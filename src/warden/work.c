@@ -5,7 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define WORKERS_MAX 6
+#define WORKERS_MAX 8
 
 struct list {
 	struct work *first, **last;
@@ -32,11 +32,14 @@ static void add(struct list *l, struct work *w)
 /* Whether @w has to leave workers to others. */
 static bool holds_up(const struct workers *s, const struct work *w, unsigned waiting, unsigned slow)
 {
-	const unsigned kind = w->waits ? waiting : slow, most = s->count < 6 ? 1 : s->count / 3;
+	const unsigned kind = w->waits ? waiting : slow, most = s->count < 6 ? 1 : w->waits ? s->count / 2 - 1 : s->count / 3;
+	unsigned same = 0;
 
 	if (!w->waits && !w->slow)
 		return false;
-	return kind >= most || (waiting + slow && waiting + slow + 1 >= s->count);
+	for (unsigned i = 0; w->waits && most > 1 && i < s->count; i++)
+		same += s->running[i] && s->running[i]->waits && s->running[i]->tenant == w->tenant;
+	return kind >= most || same + 1 > most - (most > 1) || (waiting + slow && waiting + slow + 1 >= s->count);
 }
 
 /* The next that may begin: what may take minutes never has all workers. */

@@ -4,6 +4,7 @@
  */
 #pragma once
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -14,10 +15,11 @@ struct work {
 	bool vm; /* a virtual machine's (warden/vm.h), not a seal */
 	bool quiet; /* ended by the worker: it does not come back */
 	/*
-	 * What may take minutes, each kind for reasons of its own: neither ever has all workers, both together leave one free, and a
-	 * third of them is the most either has, if there are so many.
+	 * What may take minutes, each kind for reasons of its own: neither ever has all workers, both together leave one free, and
+	 * less than half of them is the most either has, if there are so many. Who waits leaves one of these to other tenants, too.
 	 */
 	bool waits; /* for somebody hostile */
+	uint64_t tenant; /* whose that is */
 	bool slow; /* there is much to do */
 	int stop; /* atomic: set when it should give up soon */
 };

@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import time
@@ -11,7 +12,7 @@ import time
 import pytest
 
 import host
-from api import error, eventually, nothing_is_left_behind  # noqa: F401
+from api import as_tenant, error, eventually, nothing_is_left_behind, place  # noqa: F401
 from daemon import Daemon
 from small_image import machine_image
 from tier_suite import COUNT, LONG, Tier, clean, numbers  # noqa: F401
@@ -340,3 +341,40 @@ def test_whatever_a_guest_tells_of_its_files_is_met_with_a_refusal(evil):
     assert evil.d.get(f"/v1/sandboxes/{b['id']}/diff", timeout=150).json["entries"] == []
     evil.delete(b, other)
     assert json.loads(evil.d.get("/healthz").body)["status"] == "ok"
+
+
+def unread(d, who, path):
+    """A client that has seen the beginning of the answer, and reads no more."""
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.connect(place(d))
+    s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {who.token}\r\n\r\n".encode())
+    s.settimeout(150)
+    assert s.recv(12) == b"HTTP/1.1 200"
+    return s
+
+
+def test_machines_that_nobody_sees_are_in_a_quota_when_there_are_several(tier, clean):
+    """One clone that tells what differs is nobody's expense; for more, and for what an import says it needs, there has to be room."""
+    who = as_tenant(tier.d, "unseen", quotas={"memory": "200M"})
+    b = who.post("/v1/sandboxes", tier.fields, timeout=150).json
+
+    def seal():
+        made = who.post(f"/v1/sandboxes/{b['id']}/checkpoints", {}, timeout=150)
+        return f"/v1/checkpoints/{made.json['id']}"
+
+    little = seal()
+    packed = who.get(little + "/export", timeout=150).body
+    error(who.post("/v1/checkpoints/import", packed, timeout=150), 429, "quota")
+    who.post(f"/v1/sandboxes/{b['id']}/execs", {"shell": "head -c 16000000 /dev/urandom > much"}, timeout=150)
+    much = seal()
+    with unread(tier.d, who, much + "/export"):
+        error(who.get(little + "/export", timeout=150), 429, "quota")
+        assert tier.d.get("/v1/tenants/unseen").json["used"]["memory"] == 128 << 20
+    eventually(lambda: who.get(little + "/export", timeout=150).status == 200, LONG)
+    who.delete(f"/v1/sandboxes/{b['id']}")
+    again = who.post("/v1/checkpoints/import", packed, timeout=150)
+    assert again.status == 201, again
+    for path in (much, little, f"/v1/checkpoints/{again.json['id']}"):
+        who.delete(path)
+    eventually(lambda: tier.d.get("/v1/tenants/unseen").json["used"]["memory"] == 0, LONG)

@@ -28,8 +28,6 @@ struct box {
 	struct dns_conn *dns_conns;
 	struct dns_asked *dns_asked; /* refused, and not answered yet */
 	uint32_t dns_conn_count, dns_asked_count;
-	/* ns: it took too long to hear whose a query was; not asked before that. Of a machine that is in its own hands, so of each box. */
-	uint64_t who_late;
 	uint32_t dns_tokens;
 	uint64_t dns_at;
 	uint64_t who_late; /* ns: nobody said in time whose a query was; not asked before that. A machine says so itself: may not */

@@ -189,7 +189,8 @@ def children(pid):
     return [int(x) for x in read(f'/proc/{pid}/task/{pid}/children').split()]
 
 
-def status(pid):
+def status(pid, agent=False):
+    """How it is confined. The agent is on any processor, but for the moment in which it starts somebody."""
     text = read(f'/proc/{pid}/status')
     wanted = ('NoNewPrivs', 'Seccomp', 'Seccomp_filters', 'CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb', 'Groups',
               'Uid', 'Gid', 'Cpus_allowed')
@@ -198,6 +199,8 @@ def status(pid):
     for k in ('Uid', 'Gid'):
         got[k] = [int(x) % 65536 - 100000000 % 65536 if int(x) >= 100000000 else f'host {x}' for x in got[k].split()]
     got['Cpus_allowed'] = bin(int(got['Cpus_allowed'].replace(',', '') or '0', 16)).count('1')
+    if agent:
+        del got['Cpus_allowed']
     return got
 
 
@@ -247,7 +250,8 @@ def portrait(cloche):
                 continue
             try:
                 return {
-                    'command': status(pid), 'agent': status(agent), 'mounts': mounts(pid), 'groups': limits(pid),
+                    'command': status(pid), 'agent': status(agent, agent=True), 'mounts': mounts(pid),
+                    'groups': limits(pid),
                     'rlimits': read(f'/proc/{pid}/limits'), 'environment': read(f'/proc/{pid}/environ'),
                     'namespaces': {x: [os.readlink(f'/proc/{p}/ns/{x}') != os.readlink(f'/proc/self/ns/{x}')
                                        for p in (pid, agent)] for x in spaces},

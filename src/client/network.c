@@ -244,7 +244,8 @@ static void put_refusal(const json_t *r, const char *sandbox)
 	if (times > 1)
 		buf_addf(&b, ", %llu times", (unsigned long long)times);
 	if (*command || pid)
-		buf_addf(&b, ", by %s (pid %llu)", *command ? command : "?", (unsigned long long)pid);
+		buf_addf(&b, ", by %s (pid %llu%s)", *command ? command : "?", (unsigned long long)pid,
+			 json_is_true(json_object_get(r, "claimed")) ? ", so the machine says" : "");
 	buf_addf(&b, ": %s", show_str(r, "reason"));
 	show_line(buf_str(&b));
 	buf_clear(&b);
@@ -283,8 +284,10 @@ static int run_why(struct args *a, struct err *e)
 	observed = json_object_get(v, "observed");
 	if (observed)
 		put_list("observed", json_object_get(observed, "allow"));
+	buf_clear(&path);
+	buf_addf(&path, "it has no network: `cloche network --add RULE %s` gives it one", a->rest[0]);
 	if (!strcmp(show_str(json_object_get(v, "policy"), "mode"), "none"))
-		show_line("it has no network: `cloche network --add RULE` gives it one");
+		show_line(buf_str(&path));
 	else if (!json_array_size(list) && !observed)
 		show_line("nothing was refused");
 	return 0;

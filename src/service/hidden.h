@@ -9,7 +9,7 @@ typedef void hidden_fn(void *arg, struct box *b, const struct err *e);
 
 /*
  * As @want says, which is taken over on success; but without network, secrets and end of its own. One that is a machine
- * and had a network has one that leads nowhere: its state would not fit otherwise. At most a few at once: ERR_EXHAUSTED;
+ * and had a network has one that leads nowhere: nothing in it has to be changed for that. At most a few at once: ERR_EXHAUSTED;
  * and beyond what one promotion takes their memory and disks are in the tenant's quota: ERR_QUOTA.
  */
 int hidden_make(struct service *s, struct tenant *t, struct box_want *want, hidden_fn *fn, void *arg,

@@ -249,7 +249,7 @@ static int read_manifest(struct import *x, struct box_want **ret, struct told *r
 	x->config = jout_done(&j) < 0 ? NULL : buf_take(&config);
 	if (!x->config)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
-	/* As a machine it has the place for one, which leads nowhere: what is restored could have none otherwise. */
+	/* A machine has the place for one, which leads nowhere: who restores it has not to be told of it first. */
 	if (net_want_on((*ret)->net) && (*ret)->spec->flags & SPEC_VM)
 		(*ret)->spec->flags |= SPEC_NET;
 	net_want_free((*ret)->net); /* what unpacks it needs none; who restores it is asked then whether it may have it */

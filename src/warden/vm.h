@@ -125,6 +125,7 @@ struct vms {
 	enum vm_accel accel; /* of new machines; 0: not yet known */
 	char accel_why[160]; /* and why */
 	char no_kvm[160]; /* why it is tried without */
+	bool kvm_ran; /* a machine of ours came up with it */
 	struct machine *trial; /* boots to show whether KVM works */
 	struct vm_picture blank; /* its image */
 	unsigned stored; /* templates since then */
@@ -210,7 +211,12 @@ int vm_accel_fits(const struct warden *w, enum vm_accel accel, struct err *e);
  * layers, waits for an emulated one now.
  */
 void vm_accel_instead(struct warden *w, struct vm_template *t, const struct err *e);
-/* @t did, in some way. If it is such an emulated one: then it was KVM's fault, and no machine uses that any more. */
+/* A machine has come up. With KVM: so that works, whatever some other one does with it. */
+void vm_accel_ran(struct warden *w, const struct machine *m);
+/*
+ * @t did, in some way. If it is such an emulated one, and none ever came up with KVM: then it was KVM's fault, and no machine
+ * uses that any more.
+ */
 void vm_accel_blame(struct warden *w, const struct vm_template *t);
 
 /* --- vm_doing.c --- */

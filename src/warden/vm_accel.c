@@ -5,8 +5,8 @@
  * remembered for all wardens of this host (vm_verdict.h).
  *
  * What a trial does not show, the first template does: one that does not come up with KVM is booted emulated, and when that
- * works it was KVM's fault. When neither works it was not, and KVM stays: nobody can take it from others by asking for what can
- * not boot.
+ * works it was KVM's fault. When neither works it was not, nor once a machine has come up with it, and KVM stays: nobody can
+ * take it from others by asking for what can not boot, or not in time.
  */
 #include "warden/inside.h"
 #include "base/base.h"
@@ -213,12 +213,22 @@ void vm_accel_instead(struct warden *w, struct vm_template *t, const struct err 
 	}
 }
 
+void vm_accel_ran(struct warden *w, const struct machine *m)
+{
+	w->vms->kvm_ran = w->vms->kvm_ran || m->accel == VM_KVM;
+}
+
 void vm_accel_blame(struct warden *w, const struct vm_template *t)
 {
 	struct vms *v = w->vms;
 
 	if (!t->instead || v->accel == VM_TCG)
 		return;
+	/* Whoever keeps this host busy just while a template boots could take it from all others, and their checkpoints with it. */
+	if (v->kvm_ran) {
+		log_warn("KVM stays in use, since others run with it: %s", v->no_kvm);
+		return;
+	}
 	log_warn("KVM is not used any more: %s", v->no_kvm);
 	settle(v, VM_TCG, v->no_kvm);
 	remember(VM_TCG, v->no_kvm);

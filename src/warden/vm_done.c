@@ -216,6 +216,7 @@ static void listen_to(struct warden *w, struct machine *m)
 	} else if (in.type == VM_TEMPLATED && m->stage == VM_LOADS && m->role == VM_TEMPLATE) {
 		vm_template_booted(w, m->template, m);
 	} else if (in.type == VM_UP && m->stage == VM_GOES) {
+		vm_accel_ran(w, m);
 		up(w, m, &in.up);
 	} else if (in.type == VM_FAILED && m->stage != VM_RUNS) {
 		failed(w, m, &in.failed);

@@ -304,7 +304,7 @@ void vm_template_booted(struct warden *w, struct vm_template *t, struct machine 
 	struct vm_work *x = t->work;
 	struct err e = { 0 };
 
-	(void)m;
+	vm_accel_ran(w, m);
 	/* What VM_NEW made is what VM_STORE keeps. */
 	sandbox_end(w, TAKE_PTR(t->boots), NULL);
 	if (!x || t->state != VM_T_BOOTS) {

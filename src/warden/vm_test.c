@@ -270,6 +270,28 @@ TEST(a_template_that_fails_stays_what_its_machines_are_sealed_with)
 	store_end(&v);
 }
 
+TEST(kvm_that_a_machine_came_up_with_is_not_given_up_for_one_that_did_not)
+{
+	struct vm_template t = { .instead = true };
+	const struct machine m = { .accel = VM_KVM };
+	char folder[] = "/var/tmp/vm-accel-XXXXXX";
+	struct warden w;
+	struct vms v;
+
+	CHECK_EQ(store(&w, &v), 0);
+	CHECK(mkdtemp(folder) && setenv("CLOCHE_CACHE", folder, 1) == 0);
+	v.accel = VM_KVM;
+	vm_accel_ran(&w, &m);
+	vm_accel_blame(&w, &t);
+	CHECK_EQ(v.accel, VM_KVM);
+	v.kvm_ran = false;
+	vm_accel_blame(&w, &t);
+	CHECK_EQ(v.accel, VM_TCG);
+	CHECK_EQ(tree_remove(AT_FDCWD, folder), 0);
+	unsetenv("CLOCHE_CACHE");
+	store_end(&v);
+}
+
 static void *do_work(void *arg)
 {
 	struct vm_work *x = arg;

@@ -38,7 +38,7 @@ def test_what_is_refused_is_told_with_the_command_that_allows_it(d):
         assert f"allow     web.test:{port}\n" in ok(d.cli("network", "n"))
         ok(d.cli("network", "--mode", "none", "n"))
         assert "connected" not in d.exec("n", "python3", "-c", TRY, "web.test", str(port))["stdout"]
-        assert "it has no network" in ok(d.cli("why", "n"))
+        assert "it has no network: `cloche network --add RULE n`" in ok(d.cli("why", "n"))
         assert d.cli("network", "--json", "n").json["policy"]["mode"] == "none"
         assert d.cli("inspect", "n").json["network"]["mode"] == "none"
 

@@ -234,7 +234,9 @@ static void serve_signal(struct agent *a, const struct frame *f)
 	for (size_t i = 0; i < a->top; i++) {
 		if (!a->execs[i].pid || a->execs[i].id != f->id)
 			continue;
-		kill(scope == FRAME_SCOPE_GROUP ? -a->execs[i].pid : a->execs[i].pid, (int)sig);
+		/* One that has just been cloned does not lead a group so far. */
+		if (scope != FRAME_SCOPE_GROUP || kill(-a->execs[i].pid, (int)sig) < 0)
+			kill(a->execs[i].pid, (int)sig);
 	}
 }
 

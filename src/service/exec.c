@@ -169,6 +169,13 @@ int exec_signal(struct exec *x, int sig, enum exec_scope scope, struct err *e)
 		r = box_ready(x->box, e);
 	if (r < 0)
 		return r;
+	if (x->state == EXEC_WAITING) { /* nobody there knows it so far; the first that ends it counts */
+		if (x->early_signal != SIGKILL) {
+			x->early_signal = sig;
+			x->early_scope = scope;
+		}
+		return 0;
+	}
 	if (sig == SIGKILL && scope == EXEC_TREE) {
 		x->killed = true;
 		exec_kill_tree(x);
@@ -216,7 +223,18 @@ static void open_terminal(struct exec *x, int *fd)
 		return;
 	}
 	*fd = -1;
+	if (x->resized)
+		exec_resize(x, x->want->rows, x->want->cols, NULL);
 	stdin_open_terminal(x);
+}
+
+void exec_signal_early(struct exec *x)
+{
+	int sig = x->early_signal;
+
+	x->early_signal = 0;
+	if (sig)
+		exec_signal(x, sig, x->early_scope, NULL);
 }
 
 /* Its pipes, or its terminal, as the agent kept them. */
@@ -256,6 +274,7 @@ static void on_held(struct exec *x, const struct frame *f, int *fds, size_t nfds
 	if (!open)
 		take_held(x, h.flags, fds, nfds);
 	x->state = EXEC_STARTED;
+	exec_signal_early(x);
 	exec_tell(x);
 	if (h.flags & FRAME_HELD_ENDED) {
 		x->exited = true;

@@ -10,6 +10,7 @@
 #include "service/mask.h"
 #include "service/spool.h"
 
+enum exec_scope { EXEC_PROCESS, EXEC_GROUP, EXEC_TREE };
 enum exec_state { EXEC_WAITING, EXEC_STARTED, EXEC_ENDED };
 enum exec_stream { EXEC_OUT, EXEC_ERR };
 
@@ -47,6 +48,10 @@ struct exec {
 	uv_poll_t *in_poll;
 	struct buf in_queue;
 	bool in_closing;
+	/* What was asked for before it was started: a signal (0 = none), another size of its terminal. */
+	int early_signal;
+	enum exec_scope early_scope;
+	bool resized;
 	uv_timer_t *timer;
 	uint64_t deadline_ns, left_ns; /* monotonic; left while paused */
 	uint64_t group_no; /* 0 = none */
@@ -120,7 +125,6 @@ int exec_write(struct exec *x, const char *data, size_t len, struct err *e);
 size_t exec_write_queued(const struct exec *x);
 void exec_close_stdin(struct exec *x);
 int exec_resize(struct exec *x, uint32_t rows, uint32_t cols, struct err *e);
-enum exec_scope { EXEC_PROCESS, EXEC_GROUP, EXEC_TREE };
 int exec_signal(struct exec *x, int sig, enum exec_scope scope, struct err *e);
 int signal_parse(const char *text); /* "TERM", "SIGTERM", "15"; -EINVAL */
 

@@ -36,6 +36,7 @@ int exec_store_end(struct exec *x, struct err *e);
 struct exec *exec_alloc(struct box *b, const char *id, uint32_t number, struct err *e);
 void exec_list(struct exec *x);
 void exec_tell(struct exec *x); /* everybody who watches */
+void exec_signal_early(struct exec *x); /* what was asked for before it was started */
 
 /* exec_find.c */
 void exec_linger(struct exec *x, uint32_t flags, int *fds, size_t nfds); /* it ended before, and is still held */

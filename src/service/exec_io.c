@@ -503,6 +503,8 @@ void stdin_open(struct exec *x, int fd)
 		return;
 	}
 	x->in_poll->data = x;
+	if (x->in_queue.len || x->in_closing) /* what came before it was started */
+		in_flush(x);
 }
 
 /* One descriptor is watched for one thing only, and a terminal's master goes both ways. */
@@ -540,15 +542,22 @@ void exec_let_go(struct box *b)
 	}
 }
 
+/* Who was told its id may write at once: it waits until the command has been sent, or its terminal is there. */
+static bool stdin_to_come(const struct exec *x)
+{
+	return x->want && (x->want->stdin_open || x->want->tty) && !exec_started(x);
+}
+
 int exec_write(struct exec *x, const char *data, size_t len, struct err *e)
 {
-	if (x->in < 0 || x->in_closing || x->exited)
+	if ((x->in < 0 && !stdin_to_come(x)) || x->in_closing || x->exited)
 		return err_set(e, ERR_CONFLICT, -EPIPE, "the stdin of exec '%s' is not open", x->id);
 	if (x->in_queue.len > MIB)
 		return -EAGAIN;
 	if (buf_add(&x->in_queue, data, len) < 0)
 		return err_set(e, ERR_TOO_LARGE, -ENOBUFS, "stdin: more than 1 MiB waits");
-	in_flush(x);
+	if (x->in >= 0)
+		in_flush(x);
 	return 0;
 }
 
@@ -572,6 +581,12 @@ int exec_resize(struct exec *x, uint32_t rows, uint32_t cols, struct err *e)
 {
 	struct winsize ws = { .ws_row = (unsigned short)rows, .ws_col = (unsigned short)cols };
 
+	if (x->want->tty && !x->exited && !exec_started(x)) { /* sent with it, or when its terminal is there */
+		x->want->rows = rows;
+		x->want->cols = cols;
+		x->resized = true;
+		return 0;
+	}
 	if (!x->want->tty || x->stream[0].fd < 0)
 		return err_set(e, ERR_CONFLICT, -ENOTTY, "exec '%s' has no terminal", x->id);
 	if (ioctl(x->stream[0].fd, TIOCSWINSZ, &ws) < 0)

@@ -284,6 +284,7 @@ static void start(struct exec *x)
 	exec_arm(x);
 	if (later)
 		watch_later(x);
+	exec_signal_early(x);
 	exec_tell(x);
 }
 

@@ -65,8 +65,7 @@ void exec_kill_tree(struct exec *x)
 		return;
 	if (x->group_no)
 		wlink_call(b->service->warden, WARDEN_GROUP_KILL, b->handle, x->group_no, NULL, NULL, NULL);
-	else
-		exec_kill_number(b, x->number);
+	exec_kill_number(b, x->number); /* its group may be empty still: this comes right behind EXEC */
 	exec_timer(x, KILL_WAIT_MS, on_kill_overdue);
 }
 

@@ -233,6 +233,28 @@ def test_a_websocket_starts_a_command_and_carries_all(d, box):
     error(d.get(f"/v1/sandboxes/{box}/execs/attach"), 400, "invalid")
 
 
+def test_what_comes_right_behind_the_start_counts(d, box):
+    at = f"/v1/sandboxes/{box}/execs/attach"
+    for _ in range(8):  # the command itself is sent when it has a group: what comes earlier waits for it
+        with WebSocket(d, at) as w:
+            w.send(json.dumps({"cmd": ["sort"], "stdin_open": True}))
+            w.send(b"\x03b\na\n")
+            w.send('{"type":"stdin_close"}')
+            out, _, texts = w.all()
+            assert out == b"a\nb\n" and texts[-1]["exit_code"] == 0, (out, texts)
+        with WebSocket(d, at) as w:
+            w.send(json.dumps({"cmd": ["sleep", "300"]}))
+            w.send('{"type":"signal","signal":"KILL"}')
+            _, _, texts = w.all()
+            assert texts[-1]["verdict"]["cause"] == "killed", texts
+    with WebSocket(d, at) as w:
+        w.send(json.dumps({"shell": "read x; stty size; echo $x", "tty": True, "timeout": 20}))
+        w.send('{"type":"resize","rows":51,"cols":133}')
+        w.send(b"\x03typed\n")
+        out, _, texts = w.all()
+        assert b"51 133" in out and out.count(b"typed") == 2, (out, texts)
+
+
 def test_a_terminal_takes_what_its_program_reads_late(d, box):
     typed = b"x" * (300 << 10)
     want = f"head -c {len(typed)} | wc -c"

@@ -248,7 +248,7 @@ def test_without_a_kernel_it_says_how_to_get_one(copy):
 
 
 @pytest.fixture(scope="module")
-def evil(copy):
+def evil(nothing_is_left_behind, copy):  # noqa: F811
     """Its guests obey the names of processes: see evil_guest.c."""
     (copy / "vm").mkdir()
     for name in ("kernel", "modules.cpio"):

@@ -11,7 +11,6 @@
 
 #include <linux/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define DEFAULT_UID 1000U
@@ -327,8 +326,9 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	a->host_writable = s->flags & FRAME_SETUP_HOST_WRITABLE;
 	*stage = FRAME_STAGE_AFFINITY;
 	a->cpu_mask = s->cpu_mask;
-	if (a->cpu_mask && syscall(SYS_sched_getaffinity, 0, sizeof(a->cpus), a->cpus) < 0)
-		return -errno;
+	r = a->cpu_mask ? sys_sched_getaffinity(a->cpus, sizeof(a->cpus)) : 0;
+	if (r < 0)
+		return r;
 	*stage = FRAME_STAGE_CAPS;
 	return leave_root(a);
 }

@@ -141,18 +141,6 @@ void warm_listen(struct agent *a, struct agent_exec *x)
 	}
 }
 
-static int put_text(int fd, const char *text, size_t len)
-{
-	for (size_t done = 0; done < len;) {
-		ssize_t n = sys_write(fd, text + done, len - done);
-
-		if (n < 0 && n != -EINTR)
-			return (int)n;
-		done += n < 0 ? 0 : (size_t)n;
-	}
-	return 0;
-}
-
 /* cwd, arguments and variables in a file that is nobody's. Most are small: memory for them would cost as much as all. */
 static int put_words(const struct frame_exec *x, struct warm_request *q)
 {
@@ -186,7 +174,7 @@ static int put_words(const struct frame_exec *x, struct warm_request *q)
 		memcpy(text + n, words[i], k);
 		n += k;
 	}
-	r = put_text(fd, text, len);
+	r = fd_write_all(fd, text, len);
 	if (r < 0)
 		return r;
 	q->len = (uint32_t)len;

@@ -409,6 +409,11 @@ int sys_sched_setaffinity(const void *mask, size_t size)
 	return (int)CALL(sched_setaffinity, SYS_sched_setaffinity, 0, size, mask);
 }
 
+int sys_sched_getaffinity(void *mask, size_t size)
+{
+	return (int)CALL(sched_getaffinity, SYS_sched_getaffinity, 0, size, mask);
+}
+
 int sys_landlock_create_ruleset(const void *attr, size_t size, unsigned flags)
 {
 	return (int)CALL(landlock_create_ruleset, SYS_landlock_create_ruleset, attr, size, flags);

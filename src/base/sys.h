@@ -68,6 +68,7 @@
 	X(prlimit64)                                                                                                   \
 	X(seccomp)                                                                                                     \
 	X(sched_setaffinity)                                                                                           \
+	X(sched_getaffinity)                                                                                           \
 	X(landlock_create_ruleset)                                                                                     \
 	X(landlock_add_rule)                                                                                           \
 	X(landlock_restrict_self)                                                                                      \
@@ -163,6 +164,7 @@ int sys_prctl(int op, unsigned long a, unsigned long b, unsigned long c, unsigne
 int sys_prlimit(int resource, uint64_t soft, uint64_t hard);
 int sys_seccomp(unsigned op, unsigned flags, void *args);
 int sys_sched_setaffinity(const void *mask, size_t size);
+int sys_sched_getaffinity(void *mask, size_t size); /* the kernel's count of bytes, or -errno */
 int sys_landlock_create_ruleset(const void *attr, size_t size, unsigned flags);
 int sys_landlock_add_rule(int ruleset, int type, const void *attr);
 int sys_landlock_restrict_self(int ruleset);

@@ -186,16 +186,6 @@ static size_t serve(struct box *b, const uint8_t *query, size_t len, uint8_t out
 	return dns_answer(query, len, &q, code, has ? addr : NULL, out);
 }
 
-size_t dns_serve(struct box *b, const uint8_t *query, size_t len, uint8_t out[DNS_ANSWER_MAX])
-{
-	struct news news;
-	size_t n = serve(b, query, len, out, &news);
-
-	if (news.reason)
-		tell(b, &news, 0, "");
-	return n;
-}
-
 /* ---- whose was it ------------------------------------------------------------------------------------------------ */
 
 /* A datagram that came, or goes back. */

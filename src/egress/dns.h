@@ -29,8 +29,6 @@ size_t dns_answer(const uint8_t *query, size_t len, const struct dns_question *q
 		  const uint8_t *addr, uint8_t out[DNS_ANSWER_MAX]);
 
 struct box;
-/* One query of @b, counted, decided and answered: the answer's length, 0: none. */
-size_t dns_serve(struct box *b, const uint8_t *query, size_t len, uint8_t out[DNS_ANSWER_MAX]);
 /* Some queries that wait in the UDP socket. True: there may be more. */
 bool dns_turn(struct box *b);
 void dns_accept(struct box *b); /* the TCP one */

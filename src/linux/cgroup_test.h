@@ -17,9 +17,9 @@
 	(CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_PIDS) | CGROUP_BIT(CGROUP_CPU) | CGROUP_BIT(CGROUP_CPUACCT) |    \
 	 CGROUP_BIT(CGROUP_FREEZER))
 
-static struct cgroup_host host;
+__attribute__((unused)) static struct cgroup_host host;
 static char base[32];
-static struct err err;
+__attribute__((unused)) static struct err err;
 
 static inline unsigned open_fds(void)
 {

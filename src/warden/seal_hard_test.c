@@ -219,12 +219,23 @@ TEST(work_that_waits_for_strangers_never_has_all_workers)
 	workers_free(s);
 }
 
+/* So many more, whichever. */
+static void await_done(struct workers *s, unsigned n)
+{
+	struct pollfd p = { .fd = workers_fd(s), .events = POLLIN };
+
+	while (n)
+		if (workers_done(s))
+			n--;
+		else
+			CHECK(poll(&p, 1, 20000) == 1);
+}
+
 TEST(one_tenant_never_has_all_workers_that_wait_for_strangers)
 {
 	struct held_up theirs[6] = { 0 }, other = { .work = { .run = wait_for_go, .end = nothing, .waits = true, .tenant = 2 }, .go = 1 };
 	struct workers *s = NULL;
 	struct pollfd p = { .events = POLLIN };
-	unsigned n = 0;
 	struct err e;
 
 	CHECK_EQ(workers_new(8, &s, &e), 0);
@@ -239,12 +250,7 @@ TEST(one_tenant_never_has_all_workers_that_wait_for_strangers)
 	/* And all of theirs have their turn. */
 	for (unsigned i = 0; i < ARRAY_LEN(theirs); i++)
 		__atomic_store_n(&theirs[i].go, 1, __ATOMIC_RELEASE);
-	while (n < ARRAY_LEN(theirs)) {
-		if (workers_done(s))
-			n++;
-		else
-			CHECK(poll(&p, 1, 20000) == 1);
-	}
+	await_done(s, ARRAY_LEN(theirs));
 	workers_free(s);
 }
 
@@ -278,12 +284,7 @@ TEST(what_takes_long_leaves_workers_to_seals_and_seals_of_strangers_to_others)
 		__atomic_store_n(&slow[i].go, 1, __ATOMIC_RELEASE);
 		__atomic_store_n(&waits[i].go, 1, __ATOMIC_RELEASE);
 	}
-	for (unsigned n = 1; n < ARRAY_LEN(slow) + ARRAY_LEN(waits);) {
-		if (workers_done(s))
-			n++;
-		else
-			CHECK(poll(&p, 1, 20000) == 1);
-	}
+	await_done(s, ARRAY_LEN(slow) + ARRAY_LEN(waits) - 1);
 	workers_free(s);
 }
 

@@ -4,6 +4,6 @@
 
 /*
  * Removes groups whose slot nobody holds and in which nothing runs. A group in which something runs is left alone: its
- * sandbox goes on, spoken to by whoever holds its agent's socket. Returns how many were removed.
+ * sandbox goes on, spoken to by whoever holds its agent's socket, or it is dying: for that it waits `ms` at most.
  */
-unsigned sweep_groups(struct env *v);
+void sweep_groups(struct env *v, unsigned ms);

@@ -193,7 +193,7 @@ static int choose(struct warden *w, const struct warden_sandbox *s, struct seal_
 		if (joined++)
 			disks -= piece[i].disks;
 		from->base = piece[i].below;
-		if ((uint32_t)i < s->layers - m->joined) {
+		if (i < first) {
 			layers--;
 			from->joins_or_not = false;
 		}

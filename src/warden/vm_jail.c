@@ -257,6 +257,7 @@ int vm_start_template(struct warden *w, struct machine *m, const struct vm_work 
 static int chain(struct warden *w, struct machine *m, int *fds, unsigned max, struct err *e)
 {
 	const struct warden_sandbox *s = m->sandbox;
+	unsigned below;
 	int r = 0;
 
 	if (s->layers)
@@ -264,17 +265,14 @@ static int chain(struct warden *w, struct machine *m, int *fds, unsigned max, st
 	if (r < 0)
 		return r;
 	fds[0] = m->template->disk;
-	{
-		const unsigned below = (unsigned)r + 1;
-
-		r = vm_own_first(w, m, below, e);
-		if (r < 0) {
-			fd_close_many(fds + 1, below - 1);
-			return r;
-		}
-		fds[below] = m->own[0].fd;
-		return (int)below + 1;
+	below = (unsigned)r + 1;
+	r = vm_own_first(w, m, below, e);
+	if (r < 0) {
+		fd_close_many(fds + 1, below - 1);
+		return r;
 	}
+	fds[below] = m->own[0].fd;
+	return (int)below + 1;
 }
 
 int vm_start_clone(struct warden *w, struct machine *m, int meta, int ram, struct err *e)

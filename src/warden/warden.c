@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define WORKERS 8
+#define DYING_MS 5000
 
 static void add(struct warden *w, struct warden_sandbox *s)
 {
@@ -166,7 +167,7 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 			vm_first_sweep(w);
 	}
 	if (o->pool) {
-		sweep_groups(&w->env);
+		sweep_groups(&w->env, 0);
 		r = w->env.rootless ? err_set(e, ERR_UNSUPPORTED, -EPERM, "a pool needs root") :
 				      pool_new(&w->env, o->pool, &w->pool, e);
 		if (r < 0) {
@@ -198,8 +199,8 @@ void warden_free(struct warden *w)
 	layers_free(w->layers);
 	if (w->pool) {
 		pool_free(w->pool);
-		/* What a killed predecessor kept ready was still dying when we began, and its groups were busy. */
-		sweep_groups(&w->env);
+		/* What a killed predecessor kept ready was dying when we began, and may be so still. */
+		sweep_groups(&w->env, DYING_MS);
 	}
 	env_done(&w->env);
 	free(w);

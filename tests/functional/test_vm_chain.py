@@ -7,10 +7,8 @@ import threading
 import pytest
 
 from api import eventually, nothing_is_left_behind  # noqa: F401
-from daemon import Daemon
-from small_image import machine_image
-from test_vm_proofs import check_disk, programs
-from tier_suite import LONG, Tier, clean  # noqa: F401
+from test_vm_proofs import check_disk, programs, tier  # noqa: F401
+from tier_suite import LONG, clean  # noqa: F401
 
 # Files that come, change and go; some stay from one step to a far later one.
 STEP = """
@@ -19,14 +17,6 @@ mkdir -p kept; for n in $STEPS; do
   [ $((n % 7)) = 0 ] && sync
 done; sha256sum now kept/* > sums; cat log | md5sum"""
 CHECK = "sha256sum -c sums > said 2>&1 && wc -l < log || cat said"
-
-
-@pytest.fixture(scope="module")
-def tier(nothing_is_left_behind, tmp_path_factory):  # noqa: F811
-    conf = tmp_path_factory.mktemp("conf") / "conf"
-    conf.write_text("vm_ready = 0\n")
-    with Daemon(None, "--images", machine_image().parent, "--config", conf) as d:
-        yield Tier("vm", d)
 
 
 def step(tier, box, *numbers):

@@ -1,0 +1,57 @@
+#include "warden/sweep.h"
+#include "base/base.h"
+#include "base/test.h"
+#include "linux/cgroup_test.h"
+#include "warden/warden_test.h"
+
+#include <pthread.h>
+
+static int nap(void *arg)
+{
+	nap_ms(*(const long *)arg);
+	return 0;
+}
+
+static void *reap(void *arg)
+{
+	finish(*(pid_t *)arg);
+	return NULL;
+}
+
+TEST(a_group_whose_last_process_is_dying_is_waited_for)
+{
+	struct env_opts o = { 0 };
+	struct err e = { 0 };
+	struct cgroup c;
+	struct env v;
+	char agent[512], name[16];
+	long ms = 400;
+	pthread_t t;
+	uint32_t slot;
+	pid_t pid;
+
+	CHECK(wt_program("cloche-agent", agent, sizeof(agent)));
+	o.agent = agent;
+	CHECK_EQ(env_open(&o, &v, &e), 0);
+	CHECK_EQ(slots_take(&v.slots, &slot, &e), 0);
+	snprintf(name, sizeof(name), "s%u", slot);
+	CHECK_EQ(cgroup_make(&v.cgroups, name, v.controllers, &c, &e), 0);
+	pid = spawn(&v.cgroups, &c, nap, &ms);
+	CHECK(pid > 0);
+	for (unsigned i = 0; i < CGROUP_CONTROLLERS; i++)
+		while (c.dir[i] >= 0 && !is_member(c.dir[i], pid))
+			nap_ms(1);
+	CHECK_EQ(pthread_create(&t, NULL, reap, &pid), 0);
+
+	sweep_groups(&v, 1000); /* ours: neither removed nor waited for */
+	CHECK_EQ(kill(pid, 0), 0);
+	slots_give(&v.slots, slot, -1);
+	sweep_groups(&v, 0);
+	cgroup_done(&c);
+	CHECK_EQ(cgroup_open(&v.cgroups, name, v.controllers, &c), 0);
+	sweep_groups(&v, 10000);
+	cgroup_done(&c);
+	CHECK_EQ(cgroup_open(&v.cgroups, name, v.controllers, &c), -ENOENT);
+	pthread_join(t, NULL);
+	env_done(&v);
+}

@@ -47,7 +47,7 @@ def test_what_was_observed_is_shown(d):
     with web() as port:
         ok(d.cli("create", "--name", "o", "--network", "observe"))
         assert d.exec("o", "python3", "-c", TRY, "web.test", str(port))["stdout"] == "connected\n"
-        assert f"web.test:{port}" in ok(d.cli("why", "o")).split("observed")[1]
+        eventually(lambda: f"web.test:{port}" in ok(d.cli("why", "o")).split("observed")[1])
 
 
 @pytest.mark.parametrize("args", [("create", "--allow", "not a name"), ("create", "--allow", "@nothing"), ("create", "--network", "some"), ("create", "--network", "open", "--allow", "a.test"),

@@ -9,9 +9,11 @@
 
 static int make_ancestor(void)
 {
-	int fd = open(ANCESTOR, O_RDWR | O_CREAT | O_TRUNC, 0600);
 	char page[4096];
+	int fd;
 
+	dt_alone();
+	fd = open(ANCESTOR, O_RDWR | O_CREAT | O_TRUNC, 0600);
 	for (unsigned i = 0; i < PAGES; i++) {
 		memset(page, (int)('A' + i % 26), sizeof(page));
 		if (write(fd, page, sizeof(page)) != sizeof(page))

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -177,6 +178,18 @@ static inline void dt_end(struct dt *t)
 	if (t->shared)
 		munmap(t->shared, 4096);
 	*t = (struct dt){ .pidfd = -1, .table = -1, .out = -1, .control = -1 };
+}
+
+/* Other builds of the same test use the same names, and may run beside it: not before this program has ended. */
+static inline void dt_alone(void)
+{
+	static int fd = -1;
+
+	if (fd >= 0)
+		return;
+	fd = open("/tmp/dump-test-alone", O_RDONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	CHECK(fd >= 0 && flock(fd, LOCK_EX) == 0);
 }
 
 /* Starts it; @more: "ID:FD" or NULL. */

@@ -395,9 +395,10 @@ static int settle(struct dump *d, struct err *e)
 		pid_t parent;
 
 		if (proc_text(p->dir, "status", DUMP_TEXT_MAX, &status, NULL) < 0) {
-			if (!p->zombie)
+			/* One of which no thread could be held was reaped by its parent before that one stopped. */
+			if (!p->zombie && p->n_threads)
 				return err_set(e, ERR_CONFLICT, -ESRCH, "process %u (%s) ended meanwhile", p->pid, p->name);
-			p->gone = true;
+			p->zombie = p->gone = true;
 			continue;
 		}
 		parent = (pid_t)proc_number(status, "PPid", 10, 0);

@@ -382,6 +382,7 @@ TEST(every_kind_of_descriptor)
 	const struct mem_proc *p;
 	struct dt t;
 
+	dt_alone();
 	CHECK(dt_start(&t, many));
 	CHECK(dt_reaches(&t.shared->ready, 1));
 	CHECK(dt_dump(&t));

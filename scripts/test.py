@@ -39,6 +39,7 @@ os.environ.setdefault('CLOCHE_CHAIN', '26')
 # The copies of the tree that tests build have the same objects, wherever they are: see also scripts/readme_test.py.
 os.environ.setdefault('CCACHE_NOHASHDIR', '1')
 os.environ.setdefault('CCACHE_BASEDIR', ROOT)
+os.environ.setdefault('CCACHE_DEPEND', '1')
 # `make test` as a block of the README: show that it works, without running all of this inside itself.
 IN_README = os.environ.get('CLOCHE_README_TEST') == '1'
 MESON = '/usr/bin/meson'

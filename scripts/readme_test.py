@@ -110,7 +110,7 @@ class Reader:
             f.write(f'url = unix:{self.data}/cloche.sock\n')
         prefix = os.path.join(tmp, 'prefix')
         self.env = dict(os.environ, CLOCHE_README_TEST='1', PREFIX=prefix, XDG_CONFIG_HOME=f'{tmp}/config',
-                        PATH=f'{prefix}/bin:{os.environ["PATH"]}')
+                        PATH=f'{prefix}/bin:{os.environ["PATH"]}', CCACHE_BASEDIR=self.where)
         for name in ('BUILD', 'MAKEFLAGS', 'MAKELEVEL', 'MFLAGS', 'CLOCHE_URL', 'CLOCHE_TOKEN'):
             self.env.pop(name, None)
         self.other = None
@@ -195,8 +195,10 @@ def main():
         reader = Reader(tmp)
         try:
             for number, (line, kind, script) in enumerate(found, 1):
+                begin = time.monotonic()
                 why, output = (reader.sh if kind == 'sh' else reader.console)(script)
                 failed += tell(number, f'README.md:{line}', why, script + output)
+                print(f'# {time.monotonic() - begin:.1f} s', flush=True)
         finally:
             why, output = reader.finish()
         failed += tell(len(found) + 1, 'nothing is left', why, output)

@@ -8,6 +8,7 @@
 #include "linux/caps.h"
 #include "linux/landlock.h"
 #include "linux/mount.h"
+#include "linux/slice.h"
 
 #include <linux/prctl.h>
 #include <sys/stat.h>
@@ -268,6 +269,10 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	int r;
 
 	*which = 0;
+	*stage = FRAME_STAGE_AFFINITY;
+	r = s->flags & FRAME_SETUP_AHEAD ? 0 : slice_usual();
+	if (r < 0)
+		return r;
 	*stage = FRAME_STAGE_ROOT;
 	r = mount_attach(fds[0], IMAGE, a->cookie);
 	if (r == 0)
@@ -327,6 +332,10 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	*stage = FRAME_STAGE_AFFINITY;
 	a->cpu_mask = s->cpu_mask;
 	r = a->cpu_mask ? sys_sched_getaffinity(a->cpus, sizeof(a->cpus)) : 0;
+	if (r < 0)
+		return r;
+	*stage = FRAME_STAGE_AFFINITY;
+	r = s->flags & FRAME_SETUP_AHEAD ? slice_usual() : 0;
 	if (r < 0)
 		return r;
 	*stage = FRAME_STAGE_CAPS;

@@ -414,6 +414,17 @@ int sys_sched_getaffinity(void *mask, size_t size)
 	return (int)CALL(sched_getaffinity, SYS_sched_getaffinity, 0, size, mask);
 }
 
+int sys_sched_setattr(struct sys_sched_attr *a)
+{
+	a->size = sizeof(*a);
+	return (int)CALL(sched_setattr, SYS_sched_setattr, 0, a, 0);
+}
+
+int sys_sched_getattr(struct sys_sched_attr *ret)
+{
+	return (int)CALL(sched_getattr, SYS_sched_getattr, 0, ret, sizeof(*ret), 0);
+}
+
 int sys_landlock_create_ruleset(const void *attr, size_t size, unsigned flags)
 {
 	return (int)CALL(landlock_create_ruleset, SYS_landlock_create_ruleset, attr, size, flags);

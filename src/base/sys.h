@@ -69,6 +69,8 @@
 	X(seccomp)                                                                                                     \
 	X(sched_setaffinity)                                                                                           \
 	X(sched_getaffinity)                                                                                           \
+	X(sched_setattr)                                                                                               \
+	X(sched_getattr)                                                                                               \
 	X(landlock_create_ruleset)                                                                                     \
 	X(landlock_add_rule)                                                                                           \
 	X(landlock_restrict_self)                                                                                      \
@@ -165,6 +167,16 @@ int sys_prlimit(int resource, uint64_t soft, uint64_t hard);
 int sys_seccomp(unsigned op, unsigned flags, void *args);
 int sys_sched_setaffinity(const void *mask, size_t size);
 int sys_sched_getaffinity(void *mask, size_t size); /* the kernel's count of bytes, or -errno */
+/* The kernel's struct, as far as every kernel has it: its header and libc's do not go together. */
+struct sys_sched_attr {
+	uint32_t size, policy;
+	uint64_t flags;
+	int32_t nice;
+	uint32_t priority;
+	uint64_t runtime, deadline, period;
+};
+int sys_sched_setattr(struct sys_sched_attr *a); /* of this thread; ->size is set here */
+int sys_sched_getattr(struct sys_sched_attr *ret);
 int sys_landlock_create_ruleset(const void *attr, size_t size, unsigned flags);
 int sys_landlock_add_rule(int ruleset, int type, const void *attr);
 int sys_landlock_restrict_self(int ruleset);

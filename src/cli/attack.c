@@ -58,6 +58,7 @@ struct attack {
 	struct bait bait;
 	struct row rows[ROWS_MAX];
 	size_t nrows, answers;
+	bool bombs;
 	char failed[300]; /* why a run gave nothing at all */
 };
 
@@ -499,8 +500,10 @@ static int run_all(struct attack *a, struct err *e)
 		if (r == 0 && a->bait.secret_file[0])
 			r = run_plain(a, c, a->bait.secret_file, "F12", e);
 		for (size_t i = 0; i < n && r == 0; i++)
-			if (a->rows[i].id[0] == 'B')
+			if (a->rows[i].id[0] == 'B' && a->bombs)
 				r = run_bomb(a, &a->rows[i], c, e);
+			else if (a->rows[i].id[0] == 'B')
+				note(&a->rows[i].cell[c], MARK_NA, "left out", strlen("left out"));
 		for (size_t i = 0; i < n; i++)
 			if (a->rows[i].cell[c].mark == MARK_NONE)
 				note(&a->rows[i].cell[c], MARK_OPEN, "no answer", strlen("no answer"));
@@ -606,7 +609,7 @@ static int attack(struct attack *a, bool json, struct err *e)
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "print") : n[MARK_OPEN] > 0;
 }
 
-int attack_run(bool json)
+int attack_run(bool json, bool bombs)
 {
 	AUTO_FREE struct attack *a = calloc(1, sizeof(*a));
 	sigset_t set, before;
@@ -617,6 +620,7 @@ int attack_run(bool json)
 		fprintf(stderr, "cloche: out of memory\n");
 		return 125;
 	}
+	a->bombs = bombs;
 	a->bait.listen_tcp = a->bait.listen_unix = -1;
 	end_signals(&set);
 	sigprocmask(SIG_BLOCK, &set, &before);

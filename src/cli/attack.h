@@ -7,7 +7,7 @@
 #include "base/err.h"
 
 /* Exit status: 0 when nothing is open, 1 when something is, 125 when the probes could not be run. */
-int attack_run(bool json);
+int attack_run(bool json, bool bombs);
 
 /* A finished `cloche` command of ours. */
 struct attack_result {

@@ -234,22 +234,25 @@ static void print_machines(struct report *r)
 
 static void usage(FILE *to)
 {
-	fprintf(to, "usage: cloche doctor [--attack] [--json]\n"
+	fprintf(to, "usage: cloche doctor [--attack [--no-bombs]] [--json]\n"
 		    "Checks what this host can do, feature by feature, and starts a sandbox.\n"
-		    "  --attack  run the escape and abuse probes in sandboxes on this host\n"
-		    "  --json    print the result as JSON\n");
+		    "  --attack    run the escape and abuse probes in sandboxes on this host\n"
+		    "  --no-bombs  without those that run into limits and keep the host busy for some seconds\n"
+		    "  --json      print the result as JSON\n");
 }
 
 int cmd_doctor(int argc, char **argv)
 {
 	AUTO_FREE struct report *r = NULL;
-	bool json = false, attack = false;
+	bool json = false, attack = false, bombs = true;
 
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--json")) {
 			json = true;
 		} else if (!strcmp(argv[i], "--attack")) {
 			attack = true;
+		} else if (!strcmp(argv[i], "--no-bombs")) {
+			bombs = false;
 		} else if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
 			usage(stdout);
 			return 0;
@@ -258,8 +261,12 @@ int cmd_doctor(int argc, char **argv)
 			return 125;
 		}
 	}
+	if (!attack && !bombs) {
+		fprintf(stderr, "cloche: doctor: --no-bombs goes with --attack\n");
+		return 125;
+	}
 	if (attack)
-		return attack_run(json);
+		return attack_run(json, bombs);
 	r = calloc(1, sizeof(*r));
 	if (!r) {
 		fprintf(stderr, "cloche: out of memory\n");

@@ -203,7 +203,7 @@ static void on_stream(struct network *n, const struct egress_msg *m)
 	if (egress_stream_decode(m, &s) < 0)
 		return;
 	if (s.verdict != EGRESS_V_DENIED && s.verdict != EGRESS_V_BUDGET) {
-		if (n->want && n->want->mode == EGRESS_OBSERVE && m->type == EGRESS_STREAM)
+		if (n->want && n->want->mode == EGRESS_OBSERVE && m->type != EGRESS_LOOKUP)
 			observe(n, s.rule);
 		return;
 	}
@@ -345,6 +345,7 @@ static void take(struct network *n, struct sandbox *s, const struct egress_msg *
 {
 	switch (m->type) {
 	case EGRESS_STREAM:
+	case EGRESS_SEEN:
 	case EGRESS_LOOKUP:
 		on_stream(n, m);
 		break;

@@ -23,7 +23,7 @@ static const struct elsewhere {
 	  "--io-bps --read-only --tmpfs --network --allow --allow-private --resolver --host --env --mount --workdir --user --hostname --seccomp --json --tty "
 	  "--no-tty "
 	  "--help" },
-	{ "doctor", "check what this host can enforce", "--attack --json --help" },
+	{ "doctor", "check what this host can enforce", "--attack --no-bombs --json --help" },
 	{ "image", "fetch the kernel of virtual machines", "vm-kernel --help" },
 	{ "serve", "the daemon",
 	  "--data --layers --listen --token-file --config --user --images --allow-mount --pool --tls-cert --tls-key "

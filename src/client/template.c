@@ -173,7 +173,7 @@ static const char ls_help[] = "usage: cloche template ls\n"
 static int run_ls(struct args *a, struct err *e)
 {
 	static const char *const titles[] = {
-		"NAME", "VERSION", "IMAGE", "CHECKPOINT", "WARM", "UPDATED", "DESCRIPTION"
+		"NAME", "VERSION", "IMAGE", "ISOLATION", "CHECKPOINT", "WARM", "UPDATED", "DESCRIPTION"
 	};
 	AUTO(conn_close) struct conn *c = NULL;
 	AUTO(table_done) struct table t;
@@ -204,6 +204,7 @@ static int run_ls(struct args *a, struct err *e)
 		table_add(&t, show_str(one, "name"));
 		table_addf(&t, "%llu", (unsigned long long)show_u64(one, "version"));
 		table_add(&t, show_str(json_object_get(one, "config"), "image"));
+		table_add(&t, show_str(json_object_get(one, "config"), "isolation"));
 		table_add(&t, show_str(one, "checkpoint"));
 		table_add(&t, !json_is_object(warm) ? "" : ready ? "ready" : "not yet");
 		table_add(&t, show_age(show_str(one, "updated_at"), tmp, sizeof(tmp)));

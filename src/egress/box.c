@@ -1,6 +1,7 @@
 #include "egress/box.h"
 #include "base/base.h"
 #include "egress/dns.h"
+#include "egress/refuse.h"
 #include "egress/report.h"
 #include "egress/stream.h"
 
@@ -12,6 +13,7 @@
 #define ACCEPTS 8 /* a turn */
 #define STREAMS 8
 #define BYTES (1024U * 1024U)
+#define TELL_TURNS 4U /* before all is told: more than a program has under way that is no flood */
 
 const struct policy *box_outer(const struct box *b)
 {
@@ -24,12 +26,41 @@ void box_queue(struct box *b)
 {
 	struct egress *g = b->g;
 
-	if (b->queued || (b->late && !b->want_accept && !b->want_dns))
+	if (b->queued || (b->late && !b->want_accept && !b->want_dns && !b->tell))
 		return;
 	b->queued = true;
 	b->run_next = NULL;
 	*g->run_last = b;
 	g->run_last = &b->run_next;
+}
+
+void box_tell(struct box *b, uint32_t seq)
+{
+	b->tell = seq;
+	b->tell_turns = TELL_TURNS;
+	box_queue(b);
+}
+
+void box_tell_again(struct box *b)
+{
+	if (b->tell)
+		box_queue(b);
+}
+
+/* True: there is a turn to go. What is refused and not told yet comes back by box_tell_again(). */
+static bool tell(struct box *b)
+{
+	bool all = !b->dns_asked;
+
+	if (b->tell_turns && --b->tell_turns)
+		return true;
+	for (struct stream *s = b->streams; s; s = s->next)
+		all &= refuse_told(s);
+	if (all) {
+		report_now(b, b->tell);
+		b->tell = 0;
+	}
+	return false;
 }
 
 bool box_turn(struct box *b)
@@ -50,6 +81,8 @@ bool box_turn(struct box *b)
 		if (b->meter.counts.bytes_in + b->meter.counts.bytes_out - before >= BYTES)
 			break;
 	}
+	if (b->tell && tell(b))
+		return true;
 	return b->ready_first && !b->late;
 }
 

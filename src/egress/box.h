@@ -40,6 +40,8 @@ struct box {
 	struct stream *ready_first, **ready_last;
 	struct box *run_next;
 	bool queued, want_accept, want_dns, late; /* ->late: no bytes before ->timer */
+	uint8_t tell_turns; /* until ->tell is looked at */
+	uint32_t tell; /* seq of a TELL without its answer; 0: none */
 	struct loop_timer timer;
 
 	/* reports */
@@ -57,6 +59,9 @@ void box_free(struct box *b); /* all its streams are cut; last reports are sent 
 void box_queue(struct box *b); /* it has work */
 /* Does some. True: there is more. */
 bool box_turn(struct box *b);
+/* TOLD is sent when all that happened by now has been: what waits in its sockets is looked at first. */
+void box_tell(struct box *b, uint32_t seq);
+void box_tell_again(struct box *b); /* something it may have waited for was told */
 void box_judge(struct box *b); /* ends the streams that would not begin any more */
 void box_cut_waiting(struct box *b); /* those that would verify their server by what is about to go */
 const struct policy *box_outer(const struct box *b);

@@ -243,6 +243,7 @@ static void asked_end(struct dns_asked *a, uint32_t pid, const char *command)
 	b->g->asked--;
 	loop_timer_stop(&b->g->loop, &a->timer);
 	tell(b, &a->news, pid, command);
+	box_tell_again(b);
 	if (a->conn)
 		conn_told(a->conn, a->answer, a->len);
 	else if (!a->tcp && b->udp.fd >= 0)

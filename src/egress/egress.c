@@ -145,6 +145,16 @@ static int put_box(struct egress *g, const struct egress_msg *m, int *fds, size_
 	return 0;
 }
 
+static void tell(struct egress *g, const struct egress_msg *m)
+{
+	struct box *b = egress_box(g, m->box);
+
+	if (b)
+		box_tell(b, m->seq);
+	else
+		say(g, EGRESS_TOLD, m->seq, m->box, 0);
+}
+
 static int message(void *ctx, const struct egress_msg *m, int *fds, size_t nfds)
 {
 	struct egress *g = ctx;
@@ -161,6 +171,9 @@ static int message(void *ctx, const struct egress_msg *m, int *fds, size_t nfds)
 		return 0;
 	case EGRESS_KEEP:
 		keep(g);
+		return 0;
+	case EGRESS_TELL:
+		tell(g, m);
 		return 0;
 	case EGRESS_THEY:
 		r = egress_they_decode(m, &they);

@@ -28,12 +28,12 @@ static long end(const struct wire_out *w, const uint8_t *out)
 static bool plain(uint8_t type)
 {
 	return type == EGRESS_GONE || type == EGRESS_KEEP || type == EGRESS_HELLO || type == EGRESS_HAVE ||
-	       type == EGRESS_DONE;
+	       type == EGRESS_DONE || type == EGRESS_TELL || type == EGRESS_TOLD;
 }
 
 static bool known(uint8_t type)
 {
-	return (type >= EGRESS_CONFIG && type <= EGRESS_NAMES) || (type >= EGRESS_HELLO && type <= EGRESS_DONE);
+	return (type >= EGRESS_CONFIG && type <= EGRESS_TELL) || (type >= EGRESS_HELLO && type <= EGRESS_TOLD);
 }
 
 static struct wire_in open_payload(const struct egress_msg *m)

@@ -34,6 +34,7 @@ enum egress_type {
 	EGRESS_KEEP, /* nothing: see above */
 	EGRESS_THEY, /* struct egress_they: the answer to a WHO, with its seq */
 	EGRESS_NAMES, /* struct egress_names: synthetic addresses it had before; behind its first BOX */
+	EGRESS_TELL, /* box: all that happened by now is told, then TOLD with its seq */
 	/* egress → owner */
 	EGRESS_HELLO = 32, /* arg: reports that were lost since the last one, since nobody read them */
 	EGRESS_HAVE, /* box */
@@ -43,6 +44,8 @@ enum egress_type {
 	EGRESS_COUNTS, /* struct egress_counts: at most four times a second, when they changed */
 	EGRESS_WHO, /* struct egress_who: whose connection is that? Answered by THEY within a second, or not at all */
 	EGRESS_DONE, /* box; seq of the BOX: its policy is in force, or refused (arg: errno) and the box gone, if it was there; behind all NAMED so far */
+	EGRESS_SEEN, /* struct egress_stream, in mode observe: one was let through just now, and would need that rule */
+	EGRESS_TOLD, /* box; seq of the last TELL, which answers those before it, too: at once, or when it is known whose what was refused is */
 };
 
 /* The descriptors of a BOX, in this order: made by the warden inside the sandbox's network namespace (linux/steer.h). */

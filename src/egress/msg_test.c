@@ -42,7 +42,8 @@ static void nothing_needs_no_struct(enum egress_type type)
 
 TEST(plain_messages_come_back)
 {
-	static const enum egress_type list[] = { EGRESS_GONE, EGRESS_KEEP, EGRESS_HELLO, EGRESS_HAVE, EGRESS_DONE };
+	static const enum egress_type list[] = { EGRESS_GONE, EGRESS_KEEP, EGRESS_HELLO, EGRESS_HAVE, EGRESS_DONE,
+						 EGRESS_TELL, EGRESS_TOLD };
 
 	for (size_t i = 0; i < ARRAY_LEN(list); i++)
 		nothing_needs_no_struct(list[i]);

@@ -93,6 +93,45 @@ TEST(a_refused_request_in_plain_http_is_told_why)
 	CHECK(finish());
 }
 
+static bool tell(uint32_t seq)
+{
+	uint8_t packet[64];
+	long n = egress_plain_encode(EGRESS_TELL, seq, c.number, 0, packet, sizeof(packet));
+
+	return send(w.owner, packet, (size_t)n, 0) == n;
+}
+
+TEST(all_that_happened_is_told_before_the_word_that_it_was)
+{
+	struct egress_box b = box(EGRESS_ALLOW, "server.test:443");
+	struct egress_they they = { .command = "curl", .pid = 42 };
+	uint8_t packet[256];
+	char addr[64], got[2048] = "";
+	int client;
+	long n;
+
+	CHECK(begin(&b));
+	CHECK_EQ(cell_ask(&w, &c, "server.test", 1, addr), 0);
+	client = cell_dial(&w, &c, addr, 80);
+	CHECK(says(client, "GET / HTTP/1.1\r\nHost: server.test\r\n\r\n"));
+	CHECK(recv(client, got, sizeof(got) - 1, 0) > 0);
+	close(client);
+	/* It has its answer, and nobody has said yet whose it was: that is waited for, but no longer. */
+	CHECK(tell(8) && tell(9) && world_await(&w, EGRESS_WHO));
+	they.box = c.number;
+	n = egress_they_encode(&they, w.msg.seq, packet, sizeof(packet));
+	CHECK_EQ(send(w.owner, packet, (size_t)n, 0), n);
+	CHECK(world_stream(&w, EGRESS_STREAM));
+	CHECK_EQ(w.last.pid, 42);
+	CHECK(world_await(&w, EGRESS_COUNTS)); /* as they are now */
+	CHECK(world_await(&w, EGRESS_TOLD));
+	CHECK_EQ(w.msg.seq, 9);
+	CHECK_EQ(w.msg.box, c.number);
+	CHECK(tell(10) && world_await(&w, EGRESS_TOLD));
+	CHECK_EQ(w.msg.seq, 10);
+	CHECK(finish());
+}
+
 TEST(observing_tells_the_rule_that_each_stream_would_need)
 {
 	struct egress_box b = box(EGRESS_OBSERVE, NULL);
@@ -104,11 +143,13 @@ TEST(observing_tells_the_rule_that_each_stream_would_need)
 	client = cell_dial(&w, &c, addr, port);
 	far = server_accept(server);
 	CHECK(client >= 0 && far >= 0);
+	snprintf(want, sizeof(want), "server.test:%u", port);
+	CHECK(world_stream(&w, EGRESS_SEEN)); /* while it lasts */
+	CHECK_STR(w.last.rule, want);
 	CHECK(says(client, "\x01") && arrives(far, "\x01"));
 	close(client);
 	close(far);
 	CHECK(world_stream(&w, EGRESS_STREAM));
-	snprintf(want, sizeof(want), "server.test:%u", port);
 	CHECK_STR(w.last.rule, want);
 	CHECK_EQ(w.last.verdict, EGRESS_V_OK);
 	CHECK(finish());

@@ -41,19 +41,26 @@ static struct egress_stream as_report(const struct stream *s, const struct refus
 	return e;
 }
 
+static void tell(struct stream *s)
+{
+	struct refused *f = s->refused;
+	struct egress_stream e = as_report(s, f);
+
+	f->fresh = false;
+	if (f->verdict == EGRESS_V_FAILED)
+		report_stream(s->box, &e);
+	else
+		report_refused(s->box, &e, false);
+}
+
 void refuse_free(struct stream *s)
 {
 	struct refused *f = s->refused;
 	struct egress *g = s->box->g;
 
-	if (f->fresh) {
-		struct egress_stream e = as_report(s, f);
-
-		if (f->verdict == EGRESS_V_FAILED)
-			report_stream(s->box, &e);
-		else
-			report_refused(s->box, &e, false);
-	}
+	if (f->fresh)
+		tell(s);
+	box_tell_again(s->box);
 	g->asked -= f->who != 0;
 	s->box->refusing -= f->counted;
 	free(f);
@@ -221,6 +228,18 @@ static bool asks(const struct stream *s)
 	return f->who && !f->pid && f->until > s->box->g->loop.now;
 }
 
+bool refuse_told(struct stream *s)
+{
+	struct refused *f = s->refused;
+
+	if (!f || !f->fresh)
+		return true;
+	if (asks(s))
+		return false;
+	tell(s);
+	return true;
+}
+
 /* Ends it, unless there is something to wait for. */
 static void go_on(struct stream *s)
 {
@@ -273,6 +292,7 @@ void refuse_they(struct egress *g, uint32_t seq, const struct egress_they *t)
 		g->asked--;
 		f->pid = t->pid;
 		snprintf(f->command, sizeof(f->command), "%s", t->command);
+		box_tell_again(b);
 		go_on(s);
 		return;
 	}

@@ -11,4 +11,6 @@ void refuse(struct stream *s, uint8_t verdict, const char *reason);
 void refuse_ready(struct stream *s); /* bytes came */
 void refuse_due(struct stream *s); /* its timer */
 void refuse_they(struct egress *g, uint32_t seq, const struct egress_they *t);
+/* It is told now, if it was not and nobody is asked whose it is. False: he is, so it will be. Also of streams that are not refused. */
+bool refuse_told(struct stream *s);
 void refuse_free(struct stream *s);

@@ -49,6 +49,12 @@ void report_stream(struct box *b, struct egress_stream *s)
 	send_stream(b, EGRESS_STREAM, s);
 }
 
+void report_seen(struct box *b, struct egress_stream *s)
+{
+	s->times = 1;
+	send_stream(b, EGRESS_SEEN, s);
+}
+
 /* ---- folding ----------------------------------------------------------------------------------------------------- */
 
 static bool same(const struct folded *f, const struct egress_stream *s, bool lookup)
@@ -278,6 +284,18 @@ void report_flush(struct box *b)
 	if (b->fold && !fold_round(b, true))
 		fold_end(b);
 	send_counts(b);
+}
+
+void report_now(struct box *b, uint32_t seq)
+{
+	uint8_t packet[EGRESS_HEAD + 16];
+	long n = egress_plain_encode(EGRESS_TOLD, seq, b->number, 0, packet, sizeof(packet));
+
+	report_names(b);
+	if (b->fold && !fold_round(b, false))
+		fold_end(b);
+	send_counts(b);
+	link_send(&b->g->link, packet, (size_t)n);
 }
 
 void report_done(struct box *b)

@@ -398,11 +398,25 @@ static void upstream_done(void *arg, int fd, const struct net_addr *a)
 	}
 }
 
+/* Who asks what was needed is to find it, however long the stream lasts. */
+static void seen(struct stream *s)
+{
+	char rule[NET_RULE_TEXT];
+	struct egress_stream e = { .port = s->port, .rule = rule };
+
+	policy_wish(s->name ? s->name->text : "", &s->addr, s->port, rule);
+	report_seen(s->box, &e);
+}
+
 static void dial(struct stream *s, const struct net_addr *addr, unsigned n)
 {
 	struct egress *g = s->box->g;
 	struct net_addr to = s->addr;
-	int fd = upstream_start(&g->loop, &g->past, addr, n, s->port, &to, &s->upstream, upstream_done, s);
+	int fd;
+
+	if (s->box->policy->mode == EGRESS_OBSERVE)
+		seen(s);
+	fd = upstream_start(&g->loop, &g->past, addr, n, s->port, &to, &s->upstream, upstream_done, s);
 
 	if (fd >= 0)
 		connected(s, fd, &to);

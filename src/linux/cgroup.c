@@ -179,6 +179,18 @@ static void scan_mount(const struct cgroup_mount *m, void *arg)
 		s->v2 = *m;
 }
 
+void cgroup_weigh(int base, const char *file, unsigned usual, unsigned most)
+{
+	const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned long long now;
+	char text[24];
+
+	if (cpus < 2 || fd_get_u64(base, file, &now) < 0 || now != usual)
+		return;
+	cgroup_text_u64(text, (uint64_t)cpus < most / usual ? usual * (uint64_t)cpus : most);
+	fd_put(base, file, text);
+}
+
 int cgroup_host_open_as(struct cgroup_host *ret, const char *base, struct err *e)
 {
 	char own[8 * KIB];

@@ -40,6 +40,13 @@ void cgroup_v2_take(struct cgroup_host *h, const struct cgroup_seen *seen, const
 /* Opens the folder @path/@base, making it when missing, if @probe in it can be opened for writing. fd or -errno. */
 int cgroup_base_open(const char *path, const char *base, const char *probe);
 
+/*
+ * All sandboxes together count as one process of ordinary priority on each CPU, unless somebody has chosen otherwise:
+ * as one for all CPUs, which is what a group begins with, they would wait for everything else there is, their own
+ * warden first of all. @usual: what a new one counts. Failing is no error.
+ */
+void cgroup_weigh(int base, const char *file, unsigned usual, unsigned most);
+
 /* Like cgroup_host_open, with another base folder, so that tests stay out of the way of real sandboxes. */
 int cgroup_host_open_as(struct cgroup_host *ret, const char *base, struct err *e);
 /* Removes the (empty) base folders of @h themselves. */

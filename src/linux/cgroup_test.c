@@ -52,6 +52,24 @@ TEST(the_host_opens_and_has_controllers)
 	}
 }
 
+TEST(all_groups_together_count_as_one_process_on_each_cpu_unless_somebody_chose)
+{
+	const char *file = host.version == 1 ? "cpu.shares" : "cpu.weight";
+	const unsigned usual = host.version == 1 ? 1024 : 100;
+	const int dir = host.base[host.version == 1 ? CGROUP_CPU : 0];
+	unsigned long long cpus = (unsigned long long)sysconf(_SC_NPROCESSORS_ONLN), weight = 0;
+
+	CHECK_EQ(fd_get_u64(dir, file, &weight), 0);
+	CHECK_EQ(weight, cpus * usual);
+	CHECK_EQ(fd_put(dir, file, "77"), 0);
+	cgroup_weigh(dir, file, usual, 10000);
+	CHECK_EQ(fd_get_u64(dir, file, &weight), 0);
+	CHECK_EQ(weight, 77);
+	cgroup_weigh(dir, file, 77, cpus > 1 ? 78 : 77); /* never more than the kernel takes */
+	CHECK_EQ(fd_get_u64(dir, file, &weight), 0);
+	CHECK_EQ(weight, cpus > 1 ? 78 : 77);
+}
+
 static void check_join(const struct cgroup_host *h, unsigned mask)
 {
 	volatile unsigned *n = shared();

@@ -57,8 +57,10 @@ void cgroup_v1_finish(struct cgroup_host *h)
 
 		h->swap_accounted = fd != -ENOENT; /* there, but not for us: then setting the limit says so */
 	}
-	if (h->have & CGROUP_BIT(CGROUP_CPU))
+	if (h->have & CGROUP_BIT(CGROUP_CPU)) {
+		cgroup_weigh(h->base[CGROUP_CPU], "cpu.shares", 1024, 262144);
 		keep_key(h->base[CGROUP_CPU]);
+	}
 }
 
 /* The place in ->dir that already has the folder of @i's hierarchy, or -1. */

@@ -160,6 +160,7 @@ void cgroup_v2_take(struct cgroup_host *h, const struct cgroup_seen *seen, const
 	h->have |= CGROUP_BIT(CGROUP_CPUACCT) | CGROUP_BIT(CGROUP_FREEZER);
 	swap = sys_openat(h->base[0], "memory.swap.max", O_WRONLY | O_CLOEXEC, 0);
 	h->swap_accounted = swap != -ENOENT; /* there, but not for us: then setting the limit says so */
+	cgroup_weigh(h->base[0], "cpu.weight", 100, 10000);
 }
 
 static int make(const struct cgroup_host *h, const char *name, unsigned mask, struct cgroup *c)

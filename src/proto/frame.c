@@ -159,7 +159,7 @@ int frame_setup_decode(const struct frame *f, struct frame_setup *ret)
 	s.flags = wire_get_u32(&r);
 	s.cpu_mask = wire_get_u64(&r);
 	get_mounts(&r, f, &s.mounts);
-	if (done_in(&r) < 0 || s.flags & ~(FRAME_SETUP_READ_ONLY | FRAME_SETUP_HOST_WRITABLE | FRAME_SETUP_FRESH | FRAME_SETUP_NET))
+	if (done_in(&r) < 0 || s.flags & ~FRAME_SETUP_FLAGS)
 		return -EBADMSG;
 	*ret = s;
 	return 0;

@@ -235,11 +235,11 @@ TEST(a_setup_with_a_flag_nobody_knows_is_bad)
 	struct frame_setup s = a_setup;
 	struct frame f;
 
-	s.flags = FRAME_SETUP_READ_ONLY | FRAME_SETUP_HOST_WRITABLE | FRAME_SETUP_FRESH | FRAME_SETUP_NET;
+	s.flags = FRAME_SETUP_FLAGS;
 	f = framed(FRAME_SETUP, (uint8_t)s.mounts.n, frame_setup_encode(&s, PAYLOAD, ROOM));
 	CHECK_EQ(frame_setup_decode(&f, &s), 0);
 	s = a_setup;
-	s.flags |= 16;
+	s.flags |= FRAME_SETUP_FLAGS + 1;
 	f = framed(FRAME_SETUP, (uint8_t)s.mounts.n, frame_setup_encode(&s, PAYLOAD, ROOM));
 	CHECK_EQ(frame_setup_decode(&f, &s), -EBADMSG);
 }

@@ -158,18 +158,31 @@ static void flushed(struct net_run *r)
 	struct net_flush *f, *list = r->flushes;
 
 	r->flushes = NULL;
+	for (f = list; f; f = f->next)
+		f->run = NULL; /* one that is told may cancel none of the others: they are told, too */
 	while ((f = list)) {
 		list = f->next;
 		f->fn(f->arg);
 	}
 }
 
+void net_flush_cancel(struct net_flush *f)
+{
+	struct net_flush **at = f->run ? &f->run->flushes : NULL;
+
+	while (at && *at != f)
+		at = &(*at)->next;
+	if (at)
+		*at = f->next;
+	f->run = NULL;
+}
+
 /* --- telling egress --- */
 
-static void send_plain(struct nets *n, enum egress_type type, uint64_t box)
+static void send_plain(struct nets *n, enum egress_type type, uint32_t seq, uint64_t box)
 {
 	uint8_t *out = elink_room(n->link);
-	long len = egress_plain_encode(type, 0, box, 0, out, EGRESS_MSG_MAX);
+	long len = egress_plain_encode(type, seq, box, 0, out, EGRESS_MSG_MAX);
 
 	assert(len > 0);
 	elink_send(n->link, out, (size_t)len, NULL, 0);
@@ -265,7 +278,7 @@ static void on_have(void *arg, uint64_t box)
 		if (held && !n->met)
 			ask(r, false);
 	}
-	send_plain(n, EGRESS_KEEP, 0);
+	send_plain(n, EGRESS_KEEP, 0, 0);
 	n->met = true;
 }
 
@@ -296,7 +309,6 @@ static void on_done(struct net_run *r, const struct egress_msg *m)
 	}
 	net_put_done(r, (int)m->arg);
 	let_go_on(r);
-	flushed(r);
 }
 
 static void on_named(struct net_run *r, const struct egress_msg *m)
@@ -393,6 +405,11 @@ static void on_stream(struct nets *n, const struct egress_msg *m)
 	if (egress_stream_decode(m, &x) < 0)
 		return;
 	r = net_run_of(n, x.box);
+	if (m->type == EGRESS_SEEN) {
+		if (r)
+			net_log_seen(r, x.rule);
+		return;
+	}
 	if (r)
 		net_log_stream(r, &x, m->type == EGRESS_LOOKUP);
 	else
@@ -420,7 +437,7 @@ static void on_message(void *arg, const struct egress_msg *m)
 	struct nets *n = arg;
 	struct net_run *r;
 
-	if (m->type == EGRESS_STREAM || m->type == EGRESS_LOOKUP) {
+	if (m->type == EGRESS_STREAM || m->type == EGRESS_LOOKUP || m->type == EGRESS_SEEN) {
 		on_stream(n, m);
 		return;
 	}
@@ -429,6 +446,8 @@ static void on_message(void *arg, const struct egress_msg *m)
 		return;
 	if (m->type == EGRESS_DONE)
 		on_done(r, m);
+	else if (m->type == EGRESS_TOLD && m->seq == r->flush_seq)
+		flushed(r);
 	else if (m->type == EGRESS_NAMED)
 		on_named(r, m);
 	else if (m->type == EGRESS_COUNTS)
@@ -568,7 +587,7 @@ void box_net_end(struct box *b)
 	for (unsigned i = 0; i < EGRESS_SOCKETS; i++)
 		r->sock[i] = -1;
 	if (r->number && r->held && elink_up(r->nets->link))
-		send_plain(r->nets, EGRESS_GONE, r->number);
+		send_plain(r->nets, EGRESS_GONE, 0, r->number);
 	else
 		run_free(r);
 }
@@ -615,9 +634,11 @@ bool box_net_flushed(struct box *b, struct net_flush *f)
 		return true;
 	if (!r->flushes)
 		r->flush_ns = clock_mono_ns();
+	f->run = r;
 	f->next = r->flushes;
 	r->flushes = f;
-	net_run_sync(r); /* the same policy again: the word that it is done comes behind the names */
+	r->flush_seq = elink_seq(r->nets->link);
+	send_plain(r->nets, EGRESS_TELL, r->flush_seq, r->number);
 	nets_soon(r->nets);
 	return false;
 }

@@ -44,18 +44,23 @@ int box_net_load(struct box *b, struct err *e);
 /* The policy of a running sandbox, taken over: in force, and stored, when @fn is called with 0. ERR_LOST: not in force yet. */
 void box_net_put(struct box *b, const struct who *who, struct net_want *want, box_done_fn *fn, void *arg);
 /*
- * Whether egress has told all names it gave addresses to by now. If not, @f is told when it has, or can not: once. For
- * what is kept with a checkpoint.
+ * Whether there is nothing that egress would have to tell of what happened by now: names it gave addresses to, streams,
+ * refusals, counts. If not, @f is told when it has, or can not: once.
  */
 struct net_flush {
 	struct net_flush *next;
+	struct net_run *run; /* NULL: not waited for (any more) */
 	void (*fn)(void *arg);
 	void *arg;
 };
 bool box_net_flushed(struct box *b, struct net_flush *f);
+void net_flush_cancel(struct net_flush *f); /* it is not told */
 /* The same policy again, as when what is injected has changed. Without a network nothing happens. */
 void box_net_tell(struct box *b);
-/* What is known of it by now, as GET …/network tells it; with @why, refusals too, which the kernel is asked for first. */
+/*
+ * What is known of it by now, as GET …/network tells it: egress is asked first, which takes a tenth of a second at most; with
+ * @why also the kernel, for what it refused.
+ */
 void box_net_look(struct box *b, bool why, box_done_fn *fn, void *arg);
 void box_net_write(const struct box *b, bool why, struct json *j);
 /* Bytes both ways, since it was created. */

@@ -26,7 +26,8 @@ struct net_run {
 	bool less; /* the configuration has less than was asked for */
 	struct egress_counts last; /* as egress told */
 	struct net_put *put; /* who waits for a change */
-	struct net_flush *flushes; /* and for names */
+	struct net_flush *flushes; /* and for what egress has to tell */
+	uint32_t flush_seq; /* of the TELL that was sent last */
 	uint64_t flush_ns; /* monotonic: since when */
 	unsigned whos; /* a machine: questions whose a connection was, under way */
 };
@@ -69,6 +70,7 @@ void net_put_fail(struct net_run *r, int ret, const struct err *e);
 
 /* net_log.c */
 void net_log_stream(struct net_run *r, const struct egress_stream *x, bool lookup);
+void net_log_seen(struct net_run *r, const char *rule); /* one was let through that needs it, in mode observe */
 void net_log_unknown(struct service *s, const struct egress_stream *x);
 
 /* The one with that number, NULL: it is gone. */

@@ -151,13 +151,60 @@ static void on_denied(void *arg, int r, const struct wlink_answer *w, const stru
 	box_tell(b->service, op, 0, NULL);
 }
 
-void box_net_look(struct box *b, bool why, box_done_fn *fn, void *arg)
-{
-	const struct who nobody = { .tenant = b->tenant };
-	struct box_op *op = box_op_new(b, &nobody, fn, arg);
+#define TELL_MS 100 /* a dead or busy egress does not hold up who asks */
 
+struct look {
+	struct box_op *op;
+	struct net_flush flush;
+	uv_timer_t timer;
+	bool why;
+};
+
+static void look_free(uv_handle_t *h)
+{
+	free(h->data);
+}
+
+static void look_on(struct box_op *op, bool why)
+{
+	struct box *b = op->box;
+
+	op->handle = b->handle;
 	if (why && b->run && b->handle && b->net)
 		wlink_call(b->service->warden, WARDEN_DENIED, b->handle, 0, NULL, on_denied, op);
 	else
 		box_tell(b->service, op, 0, NULL);
+}
+
+static void on_told(void *arg)
+{
+	struct look *l = arg;
+
+	uv_close((uv_handle_t *)&l->timer, look_free);
+	look_on(l->op, l->why);
+}
+
+static void on_late(uv_timer_t *t)
+{
+	struct look *l = t->data;
+
+	net_flush_cancel(&l->flush);
+	on_told(l);
+}
+
+void box_net_look(struct box *b, bool why, box_done_fn *fn, void *arg)
+{
+	const struct who nobody = { .tenant = b->tenant };
+	struct box_op *op = box_op_new(b, &nobody, fn, arg);
+	struct look *l = malloc(sizeof(*l));
+
+	if (!l)
+		abort();
+	*l = (struct look){ .op = op, .flush = { .fn = on_told, .arg = l }, .why = why };
+	uv_timer_init(b->service->loop, &l->timer);
+	l->timer.data = l;
+	if (box_net_flushed(b, &l->flush))
+		on_told(l);
+	else
+		uv_timer_start(&l->timer, on_late, TELL_MS, 0);
 }

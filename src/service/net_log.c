@@ -71,6 +71,16 @@ static void audit(struct service *s, const struct audit_rec *rec, const struct e
 	turn_dirty(s->turn);
 }
 
+void net_log_seen(struct net_run *r, const char *rule)
+{
+	const struct box *b = r->box;
+
+	if (!*rule || !b || !b->want->net || b->want->net->mode != EGRESS_OBSERVE)
+		return;
+	net_state_observe(r->state, rule);
+	nets_soon(r->nets);
+}
+
 void net_log_stream(struct net_run *r, const struct egress_stream *x, bool lookup)
 {
 	struct service *s = r->nets->service;
@@ -81,8 +91,8 @@ void net_log_stream(struct net_run *r, const struct egress_stream *x, bool looku
 	audit(s, &rec, x, lookup);
 	if (no)
 		net_state_refuse(r->state, x, false);
-	else if (*x->rule && b && b->want->net && b->want->net->mode == EGRESS_OBSERVE)
-		net_state_observe(r->state, x->rule);
+	else
+		net_log_seen(r, x->rule);
 	if (no && b) {
 		AUTO(buf_done) struct buf text = BUF_INIT(16 * KIB);
 		struct json j = JSON_INIT(&text);

@@ -256,8 +256,10 @@ static struct net_refusal *same_refusal(struct net_state *s, const struct egress
 	for (uint32_t i = 0; i < NET_REFUSALS; i++) {
 		struct net_refusal *r = &s->refusal[i];
 
+		/* Whose it was is not always found out: that makes no other of it. */
 		if (r->target && r->port == x->port && r->verdict == x->verdict && r->kernel == kernel &&
-		    !strcmp(r->target, target) && !strcmp(r->command, x->command) && !strcmp(r->reason, x->reason))
+		    !strcmp(r->target, target) && (!*r->command || !*x->command || !strcmp(r->command, x->command)) &&
+		    !strcmp(r->reason, x->reason))
 			return r;
 	}
 	return NULL;
@@ -287,8 +289,13 @@ void net_state_refuse(struct net_state *s, const struct egress_stream *x, bool k
 		r->reason = copy(x->reason);
 		r->command = copy(x->command);
 	}
+	if (*x->command && !*r->command) {
+		free(r->command);
+		r->command = copy(x->command);
+	}
 	r->at_ns = clock_real_ns();
-	r->pid = x->pid;
+	if (x->pid)
+		r->pid = x->pid;
 	r->times += x->times ? x->times : 1;
 }
 

@@ -111,6 +111,13 @@ TEST(the_last_refusals_are_kept_and_the_same_ones_folded)
 	net_state_refuse(s, &x, false);
 	CHECK_EQ(s->nrefusals, 1);
 	CHECK_EQ(s->refusal[0].times, 5);
+	x.command = ""; /* nobody could say whose it was: no other one for that */
+	x.pid = 0;
+	net_state_refuse(s, &x, false);
+	CHECK_EQ(s->nrefusals, 1);
+	CHECK_EQ(s->refusal[0].times, 8);
+	CHECK_STR(s->refusal[0].command, "curl");
+	CHECK_EQ(s->refusal[0].pid, 3);
 	net_state_refuse(s, &k, true);
 	k.times = 9; /* the kernel tells how often in all */
 	net_state_refuse(s, &k, true);

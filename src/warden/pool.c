@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "linux/slice.h"
 #include "proto/frame.h"
 #include "warden/limit.h"
 #include "warden/slim.h"
@@ -258,8 +259,10 @@ static int stand_up(struct pool *p, struct pool_item *it)
 	if (!number)
 		return 0;
 	r = root_build(p->env, &p->img, &it->shell, &spec, &it->early, &it->root, &e);
-	if (r == 0)
+	if (r == 0) {
+		it->root.setup.flags |= FRAME_SETUP_AHEAD;
 		r = root_send(&it->root, it->shell.sock, &e);
+	}
 	if (r < 0) {
 		log_warn("nothing stands ahead: %s", e.msg);
 		pool_lock(p);
@@ -424,6 +427,8 @@ static void *maker_main(void *arg)
 	struct err e = { 0 };
 	int r = 0;
 
+	/* So do the agents, until they stand: a request that comes goes first. */
+	slice_long();
 	/* What is staged can only be copied where it is attached. */
 	if (!p->env->stage)
 		r = slim_enter(p->env, &p->img, &e);
@@ -477,6 +482,7 @@ static void *janitor_main(void *arg)
 {
 	struct pool *p = arg;
 
+	slice_long();
 	pool_lock(p);
 	for (;;) {
 		struct cleanup *c = p->queue;

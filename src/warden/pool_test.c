@@ -1,7 +1,11 @@
 #include "warden/pool.h"
 #include "base/base.h"
+#include "base/sys.h"
 #include "base/test.h"
+#include "linux/slice.h"
 #include "warden/warden_test.h"
+
+#include <sys/syscall.h>
 
 /* All processes the warden started, as they stand in /proc. */
 static unsigned shells(pid_t pid, pid_t *ret, unsigned max)
@@ -238,6 +242,42 @@ TEST(no_shell_is_used_twice)
 		for (int k = 0; k < i; k++) {
 			CHECK(life[i].pid != life[k].pid); /* the group may be one that this tenant left */
 		}
+	}
+	CHECK_EQ(wt_stop(&w), 0);
+}
+
+static uint64_t slice_of(pid_t pid)
+{
+	struct sys_sched_attr a = { 0 };
+
+	return syscall(SYS_sched_getattr, pid, &a, sizeof(a), 0) < 0 ? UINT64_MAX : a.runtime;
+}
+
+/* They give way while they are made, and to nobody once they are somebody's, whether they stood ahead or not. */
+TEST(a_sandbox_that_is_handed_out_has_its_usual_turn_on_the_cpu)
+{
+	static const char *const more[] = { "--pool", "4", NULL };
+	const uint64_t usual = slice_of(0);
+	struct sandbox_spec spec;
+	struct warden_counts c;
+	struct err e = { 0 };
+	pid_t pid[8];
+	struct wt w;
+
+	CHECK(wt_open(&w, more));
+	CHECK(wait_ready(w.client, 4, &c));
+	CHECK_EQ(shells(w.pid, pid, ARRAY_LEN(pid)), 4);
+	for (int i = 0; i < 4; i++)
+		CHECK_EQ(slice_of(pid[i]), usual ? SLICE_LONG_NS : 0); /* before 6.12 there is none to tell */
+	wt_spec(&spec);
+	for (int i = 0; i < 12; i++) {
+		struct client_sandbox s;
+
+		CHECK_EQ(client_create(w.client, &spec, &s, &e), 0);
+		CHECK(wt_wait_up(s.sock));
+		CHECK_EQ(slice_of(wt_pid(s.pidfd)), usual);
+		CHECK_EQ(client_destroy(w.client, s.handle, &e), 0);
+		client_sandbox_done(&s);
 	}
 	CHECK_EQ(wt_stop(&w), 0);
 }

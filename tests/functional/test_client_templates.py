@@ -28,7 +28,7 @@ def test_a_template_says_what_a_create_gets(daemon, ok):
     assert ok("exec", "t1", "--", "sh", "-c", "echo $COLOUR $SIZE") == "red big"
     assert json.loads(ok("template", "set", "--json", "--memory", "96M", "tool"))["version"] == 2
     lines = ok("template", "ls").splitlines()
-    assert lines[0].split() == ["NAME", "VERSION", "IMAGE", "CHECKPOINT", "WARM", "UPDATED", "DESCRIPTION"] and lines[1].split()[:3] == ["tool", "2", "host"]
+    assert lines[0].split() == ["NAME", "VERSION", "IMAGE", "ISOLATION", "CHECKPOINT", "WARM", "UPDATED", "DESCRIPTION"] and lines[1].split()[:4] == ["tool", "2", "host", "container"]
     assert ok("template", "rm", "tool") == "tool"
     assert "tool" in host.one_line(daemon.cli("template", "rm", "tool"))
     assert ok("template", "rm", "-f", "tool") == "" and ok("exec", "t1", "--", "echo", "alive") == "alive"
@@ -66,7 +66,7 @@ def test_code_runs_in_a_warm_python(daemon, ok, tmp_path):
     (tmp_path / "warm.py").write_text("import json, decimal\n")
     ok("template", "set", "--warm-python", f"@{tmp_path}/warm.py", "--warm-timeout", "30s", "warm")
     assert json.loads(ok("template", "inspect", "warm"))["warm"]["ready"] is True
-    assert ok("template", "ls").splitlines()[1].split()[4] == "ready"
+    assert ok("template", "ls").splitlines()[1].split()[5] == "ready"
     ok("create", "--template", "warm", "--name", "w")
     assert ok("exec", "--code", "w", "import sys; print('decimal' in sys.modules)") == "True"
     assert ok("exec", "--code", "w", "-", input=b"for i in range(3):\n    print(i)\n") == "0\n1\n2"

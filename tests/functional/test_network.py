@@ -121,9 +121,12 @@ def test_none_has_no_way_at_all(d):
 
 def test_observe_tells_the_list_that_would_have_sufficed(d):
     box = d.create(network={"mode": "observe"})["id"]
+    keep = "import socket\ns=socket.create_connection(('echo.test',7)); s.sendall(b'\\0'); s.recv(1); print('up', flush=True); s.recv(1)"
+    x = d.post(f"/v1/sandboxes/{box}/execs", {"cmd": ["python3", "-c", keep], "background": True}).json["id"]
+    host.wait_for(lambda: b"up" in d.get(f"/v1/sandboxes/{box}/execs/{x}/output").body, 10, "the stream")
     assert get(d, box, "http://web.test/hello") and get(d, box, "http://other.test/hello") and get(d, box, "http://web.test/hello")
-    observed = host.wait_for(lambda: len((o := look(d, box)["observed"])["allow"]) == 2 and o, 10, "both names")
-    assert observed["complete"]
+    observed = host.wait_for(lambda: len((o := look(d, box)["observed"])["allow"]) == 3 and o, 10, "all, also of the stream that goes on")
+    assert observed["complete"] and "echo.test:7" in observed["allow"]
     again = d.create(network={"allow": observed["allow"]})["id"]
     assert get(d, again, "http://web.test/hello") and get(d, again, "http://other.test/hello")
     assert get(d, again, "http://git.test/hello") is None

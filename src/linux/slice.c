@@ -1,0 +1,33 @@
+#include "linux/slice.h"
+#include "base/base.h"
+#include "base/sys.h"
+
+#include <sched.h>
+
+/* Policy and nice value stay: who raises its own priority needs a right that it may not have. */
+static int change(struct sys_sched_attr *a, uint64_t ns)
+{
+	a->runtime = ns;
+	a->flags = 0;
+	return sys_sched_setattr(a);
+}
+
+int slice_long(void)
+{
+	struct sys_sched_attr a = { 0 };
+	int r = sys_sched_getattr(&a);
+
+	if (r < 0 || a.policy != SCHED_OTHER)
+		return r;
+	return change(&a, SLICE_LONG_NS);
+}
+
+int slice_usual(void)
+{
+	struct sys_sched_attr a = { 0 };
+	int r = sys_sched_getattr(&a);
+
+	if (r < 0 || a.policy != SCHED_OTHER || a.runtime != SLICE_LONG_NS)
+		return r;
+	return change(&a, 0);
+}

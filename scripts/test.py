@@ -232,7 +232,7 @@ def part_aarch64(p):
     if not p.check('sysroot', p.run('scripts/sysroot.sh', sysroot) == 0):
         return
     if not p.check('setup', p.meson_setup(folder, '--cross-file', sysroot + '/cross.ini', '-Ddaemon=false',
-                                           '-Dwerror=true')):
+                                           '-Dwerror=true', '-Doptimization=1', '-Ddebug=false')):
         return
     p.check('build', p.run('ninja', '-C', folder, 'programs') == 0)
     p.check('kernel', p.run('scripts/vm_kernel.py', '--arch', 'arm64', '--unpacked', sysroot, folder + '/vm') == 0)

@@ -164,6 +164,8 @@ TEST(slow_heads_and_idle_connections_are_cut_however_they_trickle)
 		AUTO_CLOSE int silent = fix_dial(&f), trickling = fix_dial(&f), idle = fix_dial(&f);
 
 		CHECK(cut_after(silent, 100, NULL));
+		for (unsigned i = 0; i < 100 && http_server_conns(f.server); i++)
+			fix_pump(&f, 20);
 		CHECK(http_server_conns(f.server) == 0);
 		fd_close(trickling);
 		trickling = fix_dial(&f);

@@ -27,6 +27,7 @@ TTY, GROUP, PREPARE = 1, 2, 4
 AHEAD_MAX = 8  # children in a row that ended before anything was asked of them
 AHEAD_NS = 3000000  # after a request: what was asked for has the processor first
 BURST_MS = 2  # and if nobody comes for so long
+REHEARSALS = 4  # before an image is taken: what Python notes when code runs for the first times is part of it
 PIDFD_OPEN = 434
 STDIO, RLIMIT, CWD, GROUP_STAGE, CLONE = 20, 21, 23, 28, 18  # enum frame_stage
 CLONE_PARENT, CHILD_CLEARTID, CHILD_SETTID = 0x8000, 0x200000, 0x1000000
@@ -379,6 +380,12 @@ def _spare(sock, clock, first, streams, main):
     _reseed()
     exec(compile("x = 1", "<string>", "exec"), {})
     if first:
+        try:
+            for _ in range(REHEARSALS):
+                _alarm(clock, 0)
+                _rehearse(streams)
+        except Exception:  # then the first request is a little slower
+            pass
         sock.send(ANSWER.pack(MAGIC, 0, 0, 0))
     while True:
         request, fds = _hear(sock)

@@ -111,6 +111,30 @@ TEST(more_connections_at_once_than_allowed_are_reset_and_not_left_waiting)
 	CHECK(finish());
 }
 
+TEST(who_speaks_http_is_told_of_a_budget_that_is_used_up)
+{
+	struct egress_box b = { .budget.connections = 1 };
+	char got[2048];
+	int fd;
+
+	CHECK(begin(&b));
+	fd = dial();
+	close(server_accept(server));
+	CHECK(fd >= 0 && ends(fd));
+	close(fd);
+	for (int i = 0; i < 2; i++) { /* at any port, and of the proxy */
+		fd = i ? cell_dial(&w, &c, "198.18.0.1", 3128) : dial();
+		CHECK(fd >= 0);
+		CHECK(says(fd, i ? "CONNECT server.test:443 HTTP/1.1\r\n\r\n" : "GET / HTTP/1.1\r\nHost: server.test\r\n\r\n"));
+		memset(got, 0, sizeof(got));
+		CHECK(recv(fd, got, sizeof(got) - 1, 0) > 0);
+		CHECK_CONTAINS(got, "HTTP/1.1 429 Too Many Requests\r\n");
+		CHECK_CONTAINS(got, "budget raised");
+		close(fd);
+	}
+	CHECK(finish());
+}
+
 TEST(a_tree_shares_its_budget)
 {
 	struct egress_box b = { .tree = 99, .tree_budget.connections = 3 }, d;

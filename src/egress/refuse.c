@@ -10,6 +10,7 @@
 
 #define WHO_PATIENCE (500 * LOOP_MS) /* a busy machine's; it takes a millisecond as a rule */
 #define SAY_PATIENCE LOOP_SEC
+#define LISTEN_PATIENCE (100 * LOOP_MS) /* at ports that seldom have HTTP: who speaks it does so at once */
 #define DRAIN_MAX (256U * 1024U)
 #define AT_ONCE 64U /* of a sandbox: more of them get their reset at once */
 
@@ -144,7 +145,8 @@ static void say(struct stream *s, uint8_t stage)
 	else if (s->http && s->requests == 1 && !s->up && f->verdict == EGRESS_V_FAILED)
 		say_http(s);
 	else
-		f->listening = !s->http && !s->bytes_in && !s->bytes_out && s->port == 80;
+		/* Past a budget nobody has looked at a byte of it yet: at any port it may be somebody who can be told. */
+		f->listening = !s->http && !s->bytes_in && !s->bytes_out && (s->port == 80 || f->verdict == EGRESS_V_BUDGET);
 	if (f->said)
 		shutdown(s->client.fd, SHUT_WR);
 }
@@ -240,11 +242,18 @@ bool refuse_told(struct stream *s)
 	return true;
 }
 
+static uint64_t patience(const struct stream *s)
+{
+	const struct refused *f = s->refused;
+
+	return f->listening && !s->out.len && s->port != 80 ? LISTEN_PATIENCE : SAY_PATIENCE;
+}
+
 /* Ends it, unless there is something to wait for. */
 static void go_on(struct stream *s)
 {
 	struct refused *f = s->refused;
-	uint64_t until = f->draining ? f->drain_until : f->listening || f->said ? s->last + SAY_PATIENCE : f->until;
+	uint64_t until = f->draining ? f->drain_until : f->listening || f->said ? s->last + patience(s) : f->until;
 
 	if ((f->said && s->out.eof && !asks(s)) || (!f->draining && !f->listening && !f->said && !asks(s)) ||
 	    s->box->g->loop.now >= until || loop_timer_set(&s->box->g->loop, &s->timer, until) < 0)
@@ -273,7 +282,7 @@ void refuse_ready(struct stream *s)
 void refuse_due(struct stream *s)
 {
 	/* Only whose it is was awaited: a request may still come. */
-	if (s->refused->listening && s->box->g->loop.now < s->last + SAY_PATIENCE)
+	if (s->refused->listening && s->box->g->loop.now < s->last + patience(s))
 		go_on(s);
 	else
 		finish(s);

@@ -209,6 +209,8 @@ static void count(struct stream *s, bool out, size_t n)
 		s->bytes_in += n;
 	s->last = s->box->g->loop.now;
 	s->box->g->haste.moved += n;
+	if (n >= RELAY_READ)
+		s->box->g->haste.source = out ? s->client.fd : s->server.fd;
 	report_counts(s->box);
 }
 
@@ -548,6 +550,15 @@ static void from_sockaddr(const struct sockaddr_in6 *from, struct net_addr *ret,
 	}
 }
 
+/* Of an address that names_index() says -2 of: whether it is ours, where proxies are. */
+static bool at_proxy(const struct stream *s, int index)
+{
+	const uint8_t *a = s->addr.addr;
+
+	return index == -2 && (s->port == PROXY_HTTP || s->port == PROXY_SOCKS) &&
+	       (s->addr.family == 4 ? a[2] == 0 && a[3] == 1 : a[13] == 0 && a[14] == 0 && a[15] == 1);
+}
+
 static struct stream *make(struct box *b, int fd)
 {
 	struct stream *s = calloc(1, sizeof(*s));
@@ -592,10 +603,8 @@ static void begin(struct stream *s)
 {
 	struct box *b = s->box;
 	int index = name_it(s);
-	const uint8_t *a = s->addr.addr;
-	bool own = index == -2 && (s->addr.family == 4 ? a[2] == 0 && a[3] == 1 : a[13] == 0 && a[14] == 0 && a[15] == 1);
 
-	if (own && (s->port == PROXY_HTTP || s->port == PROXY_SOCKS)) {
+	if (at_proxy(s, index)) {
 		s->stage = s->port == PROXY_HTTP ? STREAM_HTTP_PROXY : STREAM_SOCKS_GREET;
 		loop_timer_set(&b->g->loop, &s->timer, b->g->loop.now + ASK_PATIENCE);
 		return;
@@ -644,7 +653,8 @@ bool stream_accept(struct box *b)
 		return true;
 	}
 	if (why) {
-		name_it(s);
+		if (at_proxy(s, name_it(s)) && s->port == PROXY_HTTP)
+			s->stage = STREAM_HTTP_PROXY; /* its client reads HTTP, whatever it asks for */
 		refuse(s, EGRESS_V_BUDGET, why);
 	} else {
 		begin(s);

@@ -422,7 +422,7 @@ print(os.getcwd() == where, where.endswith("deep/er/still"), os.listdir(f), os.l
 """, "True True ['still'] ['here']")
 
 LIMITS = ("""
-os.umask(0o027); os.nice(5)
+os.umask(0o027); os.setpriority(os.PRIO_PROCESS, 0, 5)
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200)); resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 1 << 22))
 libc.prctl(15, b"another name")
 gate()

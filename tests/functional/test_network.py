@@ -184,9 +184,12 @@ def test_open_can_be_forbidden(w):
         assert d.put("/v1/templates/open", {"network": "open"}).status == 201
         config.write_text(config.read_text() + "network_open = no\n")
         d.restart()
+        r = d.request("POST", "/v1/checkpoints/import", d.get(f"/v1/checkpoints/{c}/export").body)
+        assert r.status == 201, r
+        brought = r.json["id"]
         for r in (d.post("/v1/sandboxes", {"network": "open"}), d.post("/v1/sandboxes", {"network": {"mode": "observe"}}),
                   d.put("/v1/templates/more", {"network": "open"}), d.post(f"/v1/checkpoints/{c}/restore", {}),
-                  d.post("/v1/sandboxes", {"template": "open"}), d.post(f"/v1/sandboxes/{box}/fork", {})):
+                  d.post("/v1/sandboxes", {"template": "open"}), d.post(f"/v1/sandboxes/{box}/fork", {}), d.post(f"/v1/checkpoints/{brought}/restore", {})):
             assert "network_open" in error(r, 403, "denied", "not allowed")["remedy"]
         # What runs already has less: nothing.
         host.wait_for(lambda: look(d, box).get("less"), 10, "egress")

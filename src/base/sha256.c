@@ -77,39 +77,93 @@ ROUND static v4 load_swapped(const void *p)
 }
 
 /* The instructions want the eight words as ABEF and CDGH. */
-ROUND static void blocks_x86(uint32_t state[8], const uint8_t *data, size_t n)
+struct lane {
+	v4 abef, cdgh, abef_was, cdgh_was, w[4];
+};
+
+ROUND static inline __attribute__((always_inline)) void lane_load(struct lane *l, const uint32_t state[8])
 {
 	v4 abcd = load(state), efgh = load(state + 4);
-	v4 abef = PICK(efgh, abcd, 1, 0, 5, 4), cdgh = PICK(efgh, abcd, 3, 2, 7, 6);
 
-	for (; n; n--, data += SHA256_BLOCK) {
-		const v4 abef_was = abef, cdgh_was = cdgh;
-		v4 w[4];
+	l->abef = PICK(efgh, abcd, 1, 0, 5, 4);
+	l->cdgh = PICK(efgh, abcd, 3, 2, 7, 6);
+}
 
-#pragma GCC unroll 16
-		for (unsigned i = 0; i < 16; i++) {
-			v4 k;
+ROUND static inline __attribute__((always_inline)) void lane_store(const struct lane *l, uint32_t state[8])
+{
+	v4 abcd = PICK(l->abef, l->cdgh, 3, 2, 7, 6), efgh = PICK(l->abef, l->cdgh, 1, 0, 5, 4);
 
-			if (i < 4) {
-				w[i] = load_swapped(data + (size_t)i * 16);
-			} else {
-				/* w[i & 3] holds the words of sixteen rounds ago. */
-				v4 next = (v4)__builtin_ia32_sha256msg1((s4)w[i & 3], (s4)w[(i + 1) & 3]);
-
-				next += PICK(w[(i + 2) & 3], w[(i + 3) & 3], 1, 2, 3, 4);
-				w[i & 3] = (v4)__builtin_ia32_sha256msg2((s4)next, (s4)w[(i + 3) & 3]);
-			}
-			k = w[i & 3] + load(K + (size_t)i * 4);
-			cdgh = (v4)__builtin_ia32_sha256rnds2((s4)cdgh, (s4)abef, (s4)k);
-			abef = (v4)__builtin_ia32_sha256rnds2((s4)abef, (s4)cdgh, (s4)PICK(k, k, 2, 3, 0, 1));
-		}
-		abef += abef_was;
-		cdgh += cdgh_was;
-	}
-	abcd = PICK(abef, cdgh, 3, 2, 7, 6);
-	efgh = PICK(abef, cdgh, 1, 0, 5, 4);
 	memcpy(state, &abcd, sizeof(abcd));
 	memcpy(state + 4, &efgh, sizeof(efgh));
+}
+
+/* Four rounds: @i of sixteen. */
+ROUND static inline __attribute__((always_inline)) void lane_rounds(struct lane *l, const uint8_t *data, unsigned i)
+{
+	v4 k;
+
+	if (i < 4) {
+		l->w[i] = load_swapped(data + (size_t)i * 16);
+	} else {
+		/* w[i & 3] holds the words of sixteen rounds ago. */
+		v4 next = (v4)__builtin_ia32_sha256msg1((s4)l->w[i & 3], (s4)l->w[(i + 1) & 3]);
+
+		next += PICK(l->w[(i + 2) & 3], l->w[(i + 3) & 3], 1, 2, 3, 4);
+		l->w[i & 3] = (v4)__builtin_ia32_sha256msg2((s4)next, (s4)l->w[(i + 3) & 3]);
+	}
+	k = l->w[i & 3] + load(K + (size_t)i * 4);
+	l->cdgh = (v4)__builtin_ia32_sha256rnds2((s4)l->cdgh, (s4)l->abef, (s4)k);
+	l->abef = (v4)__builtin_ia32_sha256rnds2((s4)l->abef, (s4)l->cdgh, (s4)PICK(k, k, 2, 3, 0, 1));
+}
+
+ROUND static inline __attribute__((always_inline)) void lane_begin(struct lane *l)
+{
+	l->abef_was = l->abef;
+	l->cdgh_was = l->cdgh;
+}
+
+ROUND static inline __attribute__((always_inline)) void lane_end(struct lane *l)
+{
+	l->abef += l->abef_was;
+	l->cdgh += l->cdgh_was;
+}
+
+ROUND static void blocks_x86(uint32_t state[8], const uint8_t *data, size_t n)
+{
+	struct lane l;
+
+	lane_load(&l, state);
+	for (; n; n--, data += SHA256_BLOCK) {
+		lane_begin(&l);
+#pragma GCC unroll 16
+		for (unsigned i = 0; i < 16; i++)
+			lane_rounds(&l, data, i);
+		lane_end(&l);
+	}
+	lane_store(&l, state);
+}
+
+/* Each round waits for the one before; meanwhile the CPU can do another's. */
+ROUND static void pairs_x86(uint32_t state[2][8], const uint8_t *data[2], size_t n)
+{
+	const uint8_t *x = data[0], *y = data[1];
+	struct lane a, b;
+
+	lane_load(&a, state[0]);
+	lane_load(&b, state[1]);
+	for (; n; n--, x += SHA256_BLOCK, y += SHA256_BLOCK) {
+		lane_begin(&a);
+		lane_begin(&b);
+#pragma GCC unroll 16
+		for (unsigned i = 0; i < 16; i++) {
+			lane_rounds(&a, x, i);
+			lane_rounds(&b, y, i);
+		}
+		lane_end(&a);
+		lane_end(&b);
+	}
+	lane_store(&a, state[0]);
+	lane_store(&b, state[1]);
 }
 
 /* a: how many there are, for the first. */
@@ -181,6 +235,34 @@ void sha256_add(struct sha256 *s, const void *data, size_t len)
 	}
 	s->blocks(s->state, p, len / SHA256_BLOCK);
 	memcpy(s->part, p + len / SHA256_BLOCK * SHA256_BLOCK, len % SHA256_BLOCK);
+}
+
+void sha256_add_two(struct sha256 *a, const void *x, struct sha256 *b, const void *y, size_t len)
+{
+	size_t head = (SHA256_BLOCK - a->len % SHA256_BLOCK) % SHA256_BLOCK, whole = 0;
+
+	head = head < len ? head : len;
+#if defined(__x86_64__)
+	if (a->blocks == blocks_x86 && b->blocks == blocks_x86 && a->len % SHA256_BLOCK == b->len % SHA256_BLOCK)
+		whole = (len - head) / SHA256_BLOCK * SHA256_BLOCK;
+	if (whole) {
+		const uint8_t *data[2] = { (const uint8_t *)x + head, (const uint8_t *)y + head };
+		uint32_t state[2][8];
+
+		sha256_add(a, x, head);
+		sha256_add(b, y, head);
+		memcpy(state[0], a->state, sizeof(a->state));
+		memcpy(state[1], b->state, sizeof(b->state));
+		pairs_x86(state, data, whole / SHA256_BLOCK);
+		memcpy(a->state, state[0], sizeof(a->state));
+		memcpy(b->state, state[1], sizeof(b->state));
+		a->len += whole;
+		b->len += whole;
+		whole += head;
+	}
+#endif
+	sha256_add(a, (const uint8_t *)x + whole, len - whole);
+	sha256_add(b, (const uint8_t *)y + whole, len - whole);
 }
 
 void sha256_end(struct sha256 *s, uint8_t ret[SHA256_SIZE])

@@ -84,3 +84,32 @@ TEST(both_ways_agree_on_every_length)
 		CHECK(!memcmp(a, b, sizeof(a)));
 	}
 }
+
+TEST(two_at_once_are_as_one_by_one)
+{
+	static const size_t begun[][2] = { { 0, 0 }, { 8, 8 }, { 64, 0 }, { 3, 7 }, { 63, 127 } };
+	uint8_t x[500], y[500], sum[2][SHA256_SIZE], want[2][SHA256_SIZE];
+	struct sha256 s[2], one[2];
+
+	for (size_t i = 0; i < sizeof(x); i++) {
+		x[i] = (uint8_t)(i * 7 + 1);
+		y[i] = (uint8_t)(i * 11 + 5);
+	}
+	for (size_t k = 0; k < ARRAY_LEN(begun); k++)
+		for (size_t n = 0; n <= 300; n += n < 140 ? 1 : 23) {
+			for (unsigned w = 0; w < 2; w++) {
+				sha256_init(&s[w]);
+				sha256_add(&s[w], w ? y : x, begun[k][w]);
+				one[w] = s[w];
+				sha256_add(&one[w], (w ? y : x) + 150, n);
+			}
+			sha256_add_two(&s[0], x + 150, &s[1], y + 150, n);
+			for (unsigned w = 0; w < 2; w++) {
+				sha256_add(&s[w], "end", 3);
+				sha256_add(&one[w], "end", 3);
+				sha256_end(&s[w], sum[w]);
+				sha256_end(&one[w], want[w]);
+			}
+			CHECK(!memcmp(sum, want, sizeof(sum)));
+		}
+}

@@ -123,6 +123,35 @@ void digests_bytes(const char *data, size_t len, uint64_t at, uint8_t ret[SHA256
 	sha256_end(&s, ret);
 }
 
+static bool is_dense(const char *data, size_t len)
+{
+	for (size_t i = 0; i < len; i += BLOCK)
+		if (all_zero(data + i, len - i < BLOCK ? len - i : BLOCK))
+			return false;
+	return true;
+}
+
+void digests_bytes_two(const char *const data[2], size_t len, const uint64_t at[2], uint8_t *const ret[2])
+{
+	struct sha256 s[2];
+
+	if (!len || !is_dense(data[0], len) || !is_dense(data[1], len)) {
+		for (unsigned i = 0; i < 2; i++)
+			digests_bytes(data[i], len, at[i], ret[i]);
+		return;
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		sha256_init(&s[i]);
+		add_u64(&s[i], at[i]);
+	}
+	sha256_add_two(&s[0], data[0], &s[1], data[1], len);
+	for (unsigned i = 0; i < 2; i++) {
+		add_u64(&s[i], len);
+		add_u64(&s[i], UINT64_MAX);
+		sha256_end(&s[i], ret[i]);
+	}
+}
+
 struct digests *digests_new(void)
 {
 	return calloc(1, sizeof(struct digests));

@@ -25,6 +25,8 @@ int digests_piece(int fd, uint64_t size, uint64_t n, const int *stop, char *buf,
 
 /* The same, of a piece that is in memory, and begins at @at of its file. */
 void digests_bytes(const char *data, size_t len, uint64_t at, uint8_t ret[SHA256_SIZE]);
+/* The same, of two pieces of one length: sooner than one after the other. */
+void digests_bytes_two(const char *const data[2], size_t len, const uint64_t at[2], uint8_t *const ret[2]);
 
 /* For one thread. NULL when there is no memory. All may be called with NULL. */
 struct digests *digests_new(void);

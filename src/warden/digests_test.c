@@ -75,3 +75,23 @@ TEST(zeros_are_holes)
 	CHECK(pwrite(b, "y", 1, (off_t)PIECE + 5003) == 1);
 	CHECK(digests_piece(b, 2 * PIECE, 1, NULL, buf, of_b) == 0 && memcmp(of_a, of_b, sizeof(of_a)));
 }
+
+TEST(two_pieces_at_once_have_the_sums_they_have_alone)
+{
+	static char data[2][70001];
+	uint8_t want[2][SHA256_SIZE], got[2][SHA256_SIZE];
+
+	for (size_t i = 0; i < sizeof(data[0]); i++) {
+		data[0][i] = (char)(i * 2654435761U >> 13 | 1);
+		data[1][i] = (char)(i * 40503U >> 5 | 1);
+	}
+	/* Dense; then with a block of zeros in one of them, which is a hole. */
+	for (unsigned round = 0; round < 2; round++) {
+		for (unsigned i = 0; i < 2; i++)
+			digests_bytes(data[i], sizeof(data[i]), 1000000 * (i + 1), want[i]);
+		digests_bytes_two((const char *const[2]){ data[0], data[1] }, sizeof(data[0]),
+				  (const uint64_t[2]){ 1000000, 2000000 }, (uint8_t *const[2]){ got[0], got[1] });
+		CHECK(!memcmp(got, want, sizeof(want)) && memcmp(got[0], got[1], SHA256_SIZE));
+		memset(data[1] + 8192, 0, 4096);
+	}
+}

@@ -3,11 +3,14 @@
 #include "base/sys.h"
 
 #include <pthread.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #define EXT4 0xef53
+#define CHECKPOINT _IOW('f', 43, uint32_t) /* of ext4: EXT4_IOC_CHECKPOINT */
+#define CHECKPOINT_DRY_RUN 4U /* only whether it could: not without a journal */
 
 struct flush {
 	pthread_t thread;
@@ -15,10 +18,16 @@ struct flush {
 	pthread_cond_t moved;
 	bool started; /* ->thread: only for what takes long */
 	int fd[FLUSH_FILES]; /* all that were added */
+	bool holds[FLUSH_FILES]; /* a folder, with files in it or below */
 	unsigned count;
+	unsigned files, before[FLUSH_FILES], depth; /* files so far; and when each folder we are in was entered */
+	bool brings; /* flush_brings_folders() */
+	unsigned folders; /* of these, up to here, are made sure of already */
+	bool copied; /* no more of them, and folders are as they will be */
 	int more; /* one to begin with, or -1: ours */
 	bool all; /* of the filesystem */
 	bool end, quit;
+	bool own; /* ->thread does what is left, and tells ->result */
 	int dir; /* not ours */
 	int result;
 };
@@ -29,25 +38,62 @@ static void begin(int fd)
 	(void)!sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 
+static bool is_file(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) < 0 || S_ISREG(st.st_mode);
+}
+
+/* Files, or folders that no file brings: each is a wait for all the disk is doing. */
+static bool is_due(const struct flush *f, unsigned i, bool files)
+{
+	return is_file(f->fd[i]) == files && !(f->brings && f->holds[i]);
+}
+
+static int each(const struct flush *f, unsigned from, bool files)
+{
+	for (unsigned i = from; i < f->count; i++) {
+		int r = is_due(f, i, files) ? flush_file(f->fd[i]) : 0;
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
 static void *flush_main(void *arg)
 {
 	struct flush *f = arg;
+	int r = 0;
 
 	pthread_mutex_lock(&f->lock);
 	while (!f->quit && !f->end) {
 		AUTO_CLOSE int fd = TAKE_FD(f->more);
+		bool folder = f->copied && r == 0 && f->folders < f->count;
 
-		if (fd < 0) {
+		if (fd < 0 && !folder) {
 			pthread_cond_wait(&f->moved, &f->lock);
 			continue;
 		}
 		pthread_mutex_unlock(&f->lock);
-		begin(fd);
+		if (fd >= 0)
+			begin(fd);
+		else if (is_due(f, f->folders, false))
+			r = flush_file(f->fd[f->folders]);
 		pthread_mutex_lock(&f->lock);
+		f->folders += fd < 0;
 	}
 	pthread_mutex_unlock(&f->lock);
-	if (f->end && f->all)
-		f->result = syncfs(f->dir) < 0 ? -errno : 0;
+	if (f->quit || !f->own)
+		return NULL;
+	if (f->all)
+		r = syncfs(f->dir) < 0 ? -errno : 0;
+	else if (r == 0)
+		r = each(f, 0, true);
+	if (r == 0 && !f->all)
+		r = each(f, f->folders, false);
+	f->result = r;
 	return NULL;
 }
 
@@ -110,7 +156,7 @@ void flush_more(struct flush *f, int fd)
 	pthread_mutex_unlock(&f->lock);
 }
 
-void flush_add(struct flush *f, int fd)
+static void flush_add(struct flush *f, int fd)
 {
 	int own;
 
@@ -123,10 +169,50 @@ void flush_add(struct flush *f, int fd)
 		f->fd[f->count++] = own;
 }
 
+void flush_file_add(struct flush *f, int fd)
+{
+	if (f)
+		f->files++;
+	flush_add(f, fd);
+}
+
+void flush_enter(struct flush *f)
+{
+	if (!f)
+		return;
+	if (f->depth < FLUSH_FILES)
+		f->before[f->depth] = f->files;
+	else
+		f->all = true; /* so many folders are more than are written one by one */
+	f->depth++;
+}
+
+void flush_leave(struct flush *f, int fd)
+{
+	unsigned was = f ? f->count : 0;
+
+	if (!f)
+		return;
+	assert(f->depth);
+	f->depth--;
+	flush_add(f, fd);
+	if (f->count > was)
+		f->holds[was] = f->files > f->before[f->depth];
+}
+
 void flush_other(struct flush *f)
 {
 	if (f)
 		f->all = true;
+}
+
+void flush_copied(struct flush *f, int dir)
+{
+	if (!f || f->all || flush_ordered(dir))
+		return;
+	f->brings = flush_brings_folders(dir);
+	if (start(f))
+		tell(f, &f->copied);
 }
 
 void flush_end(struct flush *f, int dir)
@@ -136,41 +222,58 @@ void flush_end(struct flush *f, int dir)
 	for (unsigned i = 0; !f->all && i < f->count; i++)
 		begin(f->fd[i]);
 	f->dir = dir;
-	if (f->all && !start(f))
+	f->brings = flush_brings_folders(dir);
+	f->own = f->all || !flush_ordered(dir);
+	if (f->own && !start(f)) {
+		f->own = false;
 		return;
+	}
 	tell(f, &f->end);
 }
 
 /*
- * What ext4 commits to its journal holds all that was done before: with one file made sure of, so are the folders, and
- * only what is in files is left. Elsewhere that is nobody's promise.
+ * What ext4 commits to its journal holds all that was done before, and the disk's own cache is emptied first: what was
+ * written and waited for needs no commit of its own, and one at last is good for all. Elsewhere, and on one that was
+ * made without a journal, that is nobody's promise.
  */
 bool flush_ordered(int fd)
+{
+	uint32_t look = CHECKPOINT_DRY_RUN;
+	struct statfs st;
+
+	return fstatfs(fd, &st) == 0 && st.f_type == EXT4 && sys_ioctl(fd, CHECKPOINT, &look) == 0;
+}
+
+int flush_file(int fd)
+{
+	const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+
+	return (flush_ordered(fd) ? sync_file_range(fd, 0, 0, all) : fsync(fd)) < 0 ? -errno : 0;
+}
+
+bool flush_brings_folders(int fd)
 {
 	struct statfs st;
 
 	return fstatfs(fd, &st) == 0 && st.f_type == EXT4;
 }
 
-static int write_each(const struct flush *f, int dir)
-{
-	bool ordered = flush_ordered(dir);
-
-	for (unsigned i = 0; i < f->count; i++) {
-		struct stat st;
-
-		if (fstat(f->fd[i], &st) < 0)
-			return -errno;
-		if ((!ordered || S_ISREG(st.st_mode)) && fsync(f->fd[i]) < 0)
-			return -errno;
-	}
-	return !ordered && fsync(dir) < 0 ? -errno : 0;
-}
-
 int flush_wait(struct flush *f, int dir)
 {
-	if (!f || (f->all && !f->started))
+	int r;
+
+	if (!f || (f->all && !f->own))
 		return syncfs(dir) < 0 ? -errno : 0;
 	join(f);
-	return f->all ? f->result : write_each(f, dir);
+	if (f->own) {
+		r = f->result;
+	} else {
+		r = each(f, 0, true);
+		if (r == 0 && !flush_ordered(dir))
+			r = each(f, 0, false);
+	}
+	/* The folder that holds it all was never added. */
+	if (r == 0 && !f->all && !(f->brings && f->files) && !flush_ordered(dir) && fsync(dir) < 0)
+		r = -errno;
+	return r;
 }

@@ -16,13 +16,22 @@ struct flush *flush_new(void);
 void flush_free(struct flush *f);
 /* More of this file, open for writing, is there than when this was called last. All may be called with NULL. */
 void flush_more(struct flush *f, int fd);
-/* This file or folder will not be written to any more; its attributes may still change. */
-void flush_add(struct flush *f, int fd);
+/* This file will not be written to any more; its attributes may still change. */
+void flush_file_add(struct flush *f, int fd);
+/* What is told until flush_leave() is in a folder, the one told then. */
+void flush_enter(struct flush *f);
+void flush_leave(struct flush *f, int fd);
 /* Something that is not opened was made. */
 void flush_other(struct flush *f);
-/* Everything is in @dir. Begins with what takes long, aside. */
+/* All was added, and folders are as they will be: they may go ahead. Files may still get content and attributes. */
+void flush_copied(struct flush *f, int dir);
+/* Everything is in @dir, for good. Begins with what takes long, aside. */
 void flush_end(struct flush *f, int dir);
-/* After something made later than all of it was made sure of (fsync). Until everything is on the disk. */
+/* Until everything is on the disk, where flush_ordered() but for the commit: whatever has an fsync later brings it. */
 int flush_wait(struct flush *f, int dir);
-/* If on that filesystem folders need no fsync of their own when something made later had one. */
+/* The same of one file. */
+int flush_file(int fd);
+/* If an fsync of a new file brings its name, and the folders above it that are new, too. */
+bool flush_brings_folders(int fd);
+/* If an fsync of anything on that filesystem commits all that was done there before, by whomever. */
 bool flush_ordered(int fd);

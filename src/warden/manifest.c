@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/id.h"
 #include "base/sys.h"
+#include "warden/flush.h"
 #include "warden/memory.h"
 #include "warden/tree.h"
 
@@ -37,7 +38,7 @@ int manifest_write(int dir, const struct manifest *m)
 	if (fd < 0)
 		return fd;
 	r = fd_write_all(fd, m, sizeof(*m));
-	return r == 0 && fsync(fd) < 0 ? -errno : r;
+	return r == 0 ? flush_file(fd) : r;
 }
 
 static bool text_ok(const char *s, size_t size)

@@ -37,7 +37,7 @@ extern const char *const layer_trees[LAYER_TREES];
 
 /* Fills magic and ->self. */
 void manifest_seal(struct manifest *m);
-/* Makes the file "manifest" in @dir, on the disk when this returns. */
+/* Makes the file "manifest" in @dir, as far on the disk as flush_file() brings it. */
 int manifest_write(int dir, const struct manifest *m);
 /* -EBADMSG when it is not one, or not of @id. Also reads earlier versions: what those do not have is 0. */
 int manifest_read(int dir, const char *id, struct manifest *ret);

@@ -5,10 +5,12 @@
 
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #define ALIGN 4096U /* what disks want of a write that goes there at once */
+#define BATCH 4U /* pieces in one write: some are left to be read into meanwhile */
 
 struct piece {
 	int fd; /* its file's in ->file */
@@ -51,30 +53,46 @@ static void fail(struct pump *p, int r)
 	pthread_cond_broadcast(&p->moved);
 }
 
-/* With the lock held, which is let go meanwhile. False: there is none to sum up. */
-static bool sum_one(struct pump *p)
+/* With the lock held, which is let go meanwhile. One, or two that are there. False: there is none to sum up. */
+static bool sum_some(struct pump *p)
 {
 	uint64_t n = p->to_sum;
-	struct piece *x = &p->piece[n % PUMP_PIECES];
+	struct piece *x = &p->piece[n % PUMP_PIECES], *y = &p->piece[(n + 1) % PUMP_PIECES];
+	bool two = n + 1 < p->read && y->len == x->len;
 
 	if (p->failed || n == p->read)
 		return false;
-	p->to_sum++;
+	p->to_sum += two ? 2 : 1;
 	pthread_mutex_unlock(&p->lock);
-	digests_bytes(bytes(p, n), x->len, x->at, x->sum);
+	if (two)
+		digests_bytes_two((const char *const[2]){ bytes(p, n), bytes(p, n + 1) }, x->len,
+				  (const uint64_t[2]){ x->at, y->at }, (uint8_t *const[2]){ x->sum, y->sum });
+	else
+		digests_bytes(bytes(p, n), x->len, x->at, x->sum);
 	pthread_mutex_lock(&p->lock);
 	x->summed = true;
+	y->summed |= two;
 	pthread_cond_broadcast(&p->moved);
 	return true;
 }
 
-static int put(const struct piece *x, const char *data)
+/* @n pieces, one behind the other in one file, from the @first on: at most two stretches of memory. */
+static int put(struct pump *p, uint64_t first, uint64_t n_pieces)
 {
-	/* A file's end is written with what is behind it, and cut off at last. */
-	size_t len = (x->len + ALIGN - 1) / ALIGN * ALIGN, done = 0;
+	const struct piece *x = &p->piece[first % PUMP_PIECES], *last = &p->piece[(first + n_pieces - 1) % PUMP_PIECES];
+	/* What is left of a file's end is there already. */
+	size_t len = (size_t)(last->at - x->at + last->len) / ALIGN * ALIGN, done = 0;
+	size_t straight = (size_t)(PUMP_PIECES - first % PUMP_PIECES) * DIGESTS_PIECE;
 
 	while (done < len) {
-		ssize_t n = pwrite(x->fd, data + done, len - done, (off_t)(x->at + done));
+		struct iovec v[2] = { { p->buf, 0 }, { p->buf, 0 } };
+		size_t one = done < straight ? (len < straight ? len : straight) - done : 0;
+		ssize_t n;
+
+		v[0].iov_base = one ? bytes(p, first) + done : p->buf + (done - straight);
+		v[0].iov_len = one ? one : len - done;
+		v[1].iov_len = one ? len - done - one : 0;
+		n = pwritev(x->fd, v, v[1].iov_len ? 2 : 1, (off_t)(x->at + done));
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -91,23 +109,27 @@ static int put(const struct piece *x, const char *data)
 		done += (size_t)n;
 	}
 	/* Only ever a head start: what goes wrong is told by fsync. */
-	(void)!sync_file_range(x->fd, (off_t)x->at, (off_t)len, SYNC_FILE_RANGE_WRITE);
+	if (len)
+		(void)!sync_file_range(x->fd, (off_t)x->at, (off_t)len, SYNC_FILE_RANGE_WRITE);
 	return 0;
 }
 
-static bool write_one(struct pump *p)
+/* What is there of a file: each write is a wait for the disk, and then for a processor. */
+static bool write_some(struct pump *p)
 {
-	uint64_t n = p->to_write;
-	struct piece *x = &p->piece[n % PUMP_PIECES];
+	uint64_t first = p->to_write, n = 1;
 	int r;
 
-	if (p->failed || n == p->read)
+	if (p->failed || first == p->read)
 		return false;
-	p->to_write++;
+	while (n < BATCH && first + n < p->read && p->piece[(first + n) % PUMP_PIECES].fd == p->piece[first % PUMP_PIECES].fd)
+		n++;
+	p->to_write += n;
 	pthread_mutex_unlock(&p->lock);
-	r = put(x, bytes(p, n));
+	r = put(p, first, n);
 	pthread_mutex_lock(&p->lock);
-	x->written = true;
+	for (uint64_t i = first; i < first + n; i++)
+		p->piece[i % PUMP_PIECES].written = true;
 	if (r < 0)
 		fail(p, r);
 	pthread_cond_broadcast(&p->moved);
@@ -124,13 +146,13 @@ static void work(struct pump *p, bool (*one)(struct pump *p))
 
 static void *sum_main(void *arg)
 {
-	work(arg, sum_one);
+	work(arg, sum_some);
 	return NULL;
 }
 
 static void *write_main(void *arg)
 {
-	work(arg, write_one);
+	work(arg, write_some);
 	return NULL;
 }
 
@@ -139,7 +161,7 @@ static void stop_threads(struct pump *p)
 	pthread_mutex_lock(&p->lock);
 	p->end = true;
 	pthread_cond_broadcast(&p->moved);
-	while (sum_one(p))
+	while (sum_some(p))
 		;
 	pthread_mutex_unlock(&p->lock);
 	if (p->started) {
@@ -223,7 +245,8 @@ static int wait_room(struct pump *p)
 
 	pthread_mutex_lock(&p->lock);
 	while (!p->failed && !(x->summed && x->written))
-		pthread_cond_wait(&p->moved, &p->lock);
+		if (!sum_some(p))
+			pthread_cond_wait(&p->moved, &p->lock);
 	r = p->failed;
 	pthread_mutex_unlock(&p->lock);
 	return r;
@@ -243,11 +266,31 @@ static int read_piece(struct pump *p, int from, struct piece x)
 			return n < 0 ? -errno : -ESTALE; /* shorter than it was */
 		done += (size_t)n;
 	}
-	memset(to + x.len, 0, (ALIGN - x.len % ALIGN) % ALIGN);
 	pthread_mutex_lock(&p->lock);
 	p->piece[p->read++ % PUMP_PIECES] = x;
 	pthread_cond_broadcast(&p->moved);
 	pthread_mutex_unlock(&p->lock);
+	return 0;
+}
+
+/*
+ * What is behind the last whole block, by the cache: past it only whole blocks can be written, and cutting one off
+ * later would be a wait for the disk to read it back.
+ */
+static int put_tail(int from, int to, uint64_t size)
+{
+	size_t len = size % ALIGN;
+	off_t at = (off_t)(size - len);
+	char tail[ALIGN];
+	ssize_t n = len ? pread(from, tail, len, at) : 0;
+
+	if (n != (ssize_t)len)
+		return n < 0 ? -errno : -ESTALE;
+	n = len ? pwrite(to, tail, len, at) : 0;
+	if (n != (ssize_t)len)
+		return n < 0 ? -errno : -EIO;
+	if (len)
+		(void)!sync_file_range(to, at, (off_t)len, SYNC_FILE_RANGE_WRITE);
 	return 0;
 }
 
@@ -268,6 +311,7 @@ int pump_file(struct pump *p, struct digests *d, int from, int to, const struct 
 		return 0;
 	}
 	p->file[p->files++] = f;
+	r = put_tail(from, f.fd, size);
 	(void)sys_fcntl(f.fd, F_SETFL, O_RDWR | O_DIRECT); /* or through the cache */
 	for (; r == 0 && at < size; at += DIGESTS_PIECE, sum++) {
 		size_t len = size - at < DIGESTS_PIECE ? (size_t)(size - at) : DIGESTS_PIECE;
@@ -283,10 +327,8 @@ int pump_file(struct pump *p, struct digests *d, int from, int to, const struct 
 static int dress(const struct late *f)
 {
 	const struct timespec times[2] = { f->st.st_atim, f->st.st_mtim };
-	int r = f->st.st_size % ALIGN ? sys_ftruncate(f->fd, f->st.st_size) : 0;
+	int r = sys_fchownat(f->fd, "", f->uid, f->gid, AT_EMPTY_PATH);
 
-	if (r == 0)
-		r = sys_fchownat(f->fd, "", f->uid, f->gid, AT_EMPTY_PATH);
 	if (r == 0)
 		r = sys_fchmod(f->fd, f->st.st_mode & 07777);
 	if (r == 0 && futimens(f->fd, times) < 0)

@@ -11,7 +11,7 @@ struct digests;
 struct pump;
 
 #define PUMP_FILES 64U
-#define PUMP_PIECES 6U /* in memory at a time, each of DIGESTS_PIECE bytes */
+#define PUMP_PIECES 12U /* in memory at a time, each of DIGESTS_PIECE bytes */
 
 /* For one thread. NULL when there is no memory; all may be called with NULL. @stop as in struct tree_copy. */
 struct pump *pump_new(const int *stop);

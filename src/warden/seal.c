@@ -27,10 +27,8 @@ static struct seal_impl *impl_new(void)
 	return i;
 }
 
-void seal_free(struct seal *x)
+static void impl_free(struct seal_impl *i)
 {
-	struct seal_impl *i = x ? x->impl : NULL;
-
 	if (i) {
 		flush_free(i->flush);
 		pump_free(i->pump);
@@ -50,6 +48,11 @@ void seal_free(struct seal *x)
 		free(i->buf);
 		free(i);
 	}
+}
+
+void seal_free(struct seal *x)
+{
+	impl_free(x ? x->impl : NULL);
 	free(x);
 }
 
@@ -89,9 +92,9 @@ static int make_folder(int dir, const char *name, int *ret)
 
 int seal_begin_anew(struct seal *x)
 {
-	static const char *const names[] = { "fs", "links", "mem" };
+	static const char *const names[] = { "fs", "mem", "links" };
 	struct seal_impl *i = x->impl;
-	int *const fds[] = { &i->fs, &i->links, &i->mem };
+	int *const fds[] = { &i->fs, &i->mem, &i->links };
 	int r = 0;
 
 	/* Files are known by their numbers, and those come again. */
@@ -102,7 +105,7 @@ int seal_begin_anew(struct seal *x)
 	for (unsigned n = 0; r == 0 && n < ARRAY_LEN(names); n++) {
 		fd_close(TAKE_FD(*fds[n]));
 		r = tree_remove(i->tmp, names[n]);
-		if (r == 0)
+		if (r == 0 && fds[n] != &i->links)
 			r = make_folder(i->tmp, names[n], fds[n]);
 	}
 	return r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id) : 0;
@@ -119,15 +122,13 @@ static int prepare(struct seal *x)
 		r = i->tmp = sys_openat(i->from.dir, i->tmp_name, FOLDER, 0);
 	if (r >= 0)
 		r = make_folder(i->tmp, "fs", &i->fs);
-	if (r == 0)
-		r = make_folder(i->tmp, "links", &i->links);
 	if (r == 0) {
 		i->buf = malloc(TREE_BUF);
 		r = i->buf ? 0 : -ENOMEM;
 	}
-	/* Not in the middle of the pause: the buffer's pages. */
+	/* Not in the middle of the pause: the buffer's pages, as many as most files need. */
 	if (r == 0) {
-		memset(i->buf, 0, TREE_BUF);
+		memset(i->buf, 0, 64U << 10);
 		i->flush = flush_new();
 		i->pump = pump_new(&x->work.stop);
 		i->digests = digests_new();
@@ -145,11 +146,12 @@ static int prepare(struct seal *x)
 static int copy_tree(struct seal *x, const char *name)
 {
 	struct seal_impl *i = x->impl;
-	const struct tree_copy c = { i->from.uid_base, i->links, &x->work.stop, i->buf, i->flush, i->pump, i->digests };
+	const struct tree_copy c = { i->from.uid_base, i->tmp, &i->links, &x->work.stop, i->buf,
+				     i->flush, i->pump, i->digests };
 	AUTO_CLOSE int from = sys_openat(i->from.upper, name, FOLDER, 0), to = -1;
 	int r;
 
-	if (from == -ENOENT)
+	if (from == -ENOENT || (from >= 0 && strcmp(name, layer_trees[0]) && tree_is_bare(from, i->from.uid_base)))
 		return 0;
 	r = from < 0 ? from : make_folder(i->fs, name, &to);
 	return r < 0 ? r : tree_copy(&c, from, to);
@@ -218,7 +220,7 @@ static int copy_frozen(struct seal *x)
 static int join_layer(struct seal *x, const char *id)
 {
 	struct seal_impl *i = x->impl;
-	const struct tree_copy c = { 0, i->links, &x->work.stop, i->buf, i->flush, i->pump, i->digests };
+	const struct tree_copy c = { 0, i->tmp, &i->links, &x->work.stop, i->buf, i->flush, i->pump, i->digests };
 	AUTO_CLOSE int dir = sys_openat(i->from.dir, id, FOLDER, 0), fs = -1;
 	struct manifest m;
 	int r = dir < 0 ? dir : manifest_read(dir, id, &m);
@@ -252,9 +254,7 @@ static int join_all(struct seal *x)
 
 	for (uint32_t n = 0; r == 0 && n < i->from.joins; n++) {
 		fd_close(TAKE_FD(i->links));
-		r = make_folder(i->tmp, "links", &i->links);
-		if (r == 0)
-			r = join_layer(x, i->from.join[n]);
+		r = join_layer(x, i->from.join[n]);
 		if (r == -EBADMSG)
 			return err_set(&x->e, ERR_REFUSED, r, "layer '%s', which the sandbox stands on, is damaged",
 				       i->from.join[n]);
@@ -274,8 +274,10 @@ static int join_all(struct seal *x)
 static int sum_and_write(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
-	int r = pump_end(i->pump);
+	int r;
 
+	flush_copied(i->flush, i->fs);
+	r = pump_end(i->pump);
 	if (r < 0)
 		return r;
 	flush_end(i->flush, i->fs);
@@ -287,6 +289,18 @@ static int sum_and_write(struct seal *x)
 		r = manifest_write(i->tmp, &x->m);
 	}
 	return r == 0 ? flush_wait(i->flush, i->fs) : r;
+}
+
+/* One commit of the journal for the new name and, where flush_ordered(), for all that is in it. */
+static int commit(struct seal *x)
+{
+	const struct seal_impl *i = x->impl;
+	int r = fsync(i->from.dir) < 0 ? -errno : 0;
+
+	/* Not for good: then not at all. Under its old name it is removed. */
+	if (r < 0 && renameat(i->from.dir, x->m.id, i->from.dir, i->tmp_name) < 0)
+		log_error("layer '%s', which is not safe on the disk, stays: %s", x->m.id, strerror(errno));
+	return r;
 }
 
 static int finish(struct seal *x)
@@ -304,13 +318,13 @@ static int finish(struct seal *x)
 	}
 	if (r == 0)
 		r = sum_and_write(x);
-	if (r == 0 && !flush_ordered(i->tmp) && fsync(i->tmp) < 0)
+	if (r == 0 && !flush_brings_folders(i->tmp) && fsync(i->tmp) < 0)
 		r = -errno;
 	/* Never over another: one that is there is not empty, and stays. */
 	if (r == 0 && renameat(i->from.dir, i->tmp_name, i->from.dir, x->m.id) < 0)
 		r = -errno;
-	if (r == 0 && fsync(i->from.dir) < 0)
-		log_warn("layer '%s' may be gone after a power cut: %s", x->m.id, strerror(errno));
+	if (r == 0)
+		r = commit(x);
 	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
 			       "write layer '%s'", x->m.id)
 		     : 0;
@@ -408,6 +422,20 @@ int seal_verify(struct workers *s, int dir, const struct manifest *m, void *tag,
 	x->tag = tag;
 	workers_add(s, &x->work);
 	return 0;
+}
+
+/* Closing, and giving memory back, waits for the kernel; who has the answer does not. */
+static void run_retire(struct work *w)
+{
+	struct seal *x = (struct seal *)(void *)w;
+
+	impl_free(TAKE_PTR(x->impl));
+}
+
+void seal_retire(struct workers *s, struct seal *x)
+{
+	x->work = (struct work){ .run = run_retire, .end = end, .quiet = true };
+	workers_add(s, &x->work);
 }
 
 static void run_close(struct work *w)

@@ -84,3 +84,5 @@ int seal_verify(struct workers *s, int dir, const struct manifest *m, void *tag,
 /* Closes @fd, taken over: some take a wait in the kernel. */
 void seal_close(struct workers *s, int fd);
 void seal_free(struct seal *x);
+/* The same, of one that came back, by a worker and at leisure. */
+void seal_retire(struct workers *s, struct seal *x);

@@ -237,6 +237,6 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 		}
 		sealing_free(w, s);
 	}
-	seal_free(x);
+	seal_retire(w->workers, x);
 	return true;
 }

@@ -135,7 +135,7 @@ static int copy_file(const struct tree_copy *c, int src, int dst, const char *na
 	to = sys_openat(dst, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (to < 0)
 		return to;
-	flush_add(c->flush, to);
+	flush_file_add(c->flush, to);
 	r = pump_file(c->pump, c->digests, from, to, &is, inside(is.st_uid, c->uid_base), inside(is.st_gid, c->uid_base));
 	if (r != 0)
 		return r < 0 ? r : 0;
@@ -175,23 +175,34 @@ static int copy_new(const struct tree_copy *c, int src, int dst, const char *nam
 	return copy_node(c, dst, name, st);
 }
 
+static int make_links(const struct tree_copy *c)
+{
+	int r = *c->links >= 0 ? 0 : sys_mkdirat(c->beside, "links", 0700);
+
+	if (r == 0 && *c->links < 0)
+		r = *c->links = sys_openat(c->beside, "links", FOLDER, 0);
+	return r < 0 ? r : 0;
+}
+
 /* A file with several names is linked into ->links under its number, and found there by the next name. */
 static int copy_linked(const struct tree_copy *c, int src, int dst, const char *name, const struct stat *st)
 {
 	char number[24];
-	int r;
+	int r = make_links(c);
 
+	if (r < 0)
+		return r;
 	flush_other(c->flush);
 	snprintf(number, sizeof(number), "%llu", (unsigned long long)st->st_ino);
-	if (linkat(c->links, number, dst, name, 0) == 0)
+	if (linkat(*c->links, number, dst, name, 0) == 0)
 		return 0;
 	/* More names than the store's filesystem allows: then it is one file more. */
 	if (errno != ENOENT && errno != EMLINK)
 		return -errno;
 	if (errno == EMLINK)
-		sys_unlinkat(c->links, number, 0);
+		sys_unlinkat(*c->links, number, 0);
 	r = copy_new(c, src, dst, name, st);
-	if (r == 0 && linkat(dst, name, c->links, number, 0) < 0)
+	if (r == 0 && linkat(dst, name, *c->links, number, 0) < 0)
 		r = -errno;
 	return r;
 }
@@ -219,6 +230,7 @@ static int copy_entry(const struct tree_copy *c, struct walk *w, int *dst, const
 	}
 	fd_close(*dst);
 	*dst = fd;
+	flush_enter(c->flush);
 	return 0;
 }
 
@@ -230,7 +242,7 @@ static int leave(const struct tree_copy *c, struct walk *w, int *dst)
 
 	if (fstat(w->fd, &st) < 0)
 		return -errno;
-	flush_add(c->flush, *dst);
+	flush_leave(c->flush, *dst);
 	r = dress_fd(c, w->fd, *dst, &st);
 	if (r < 0 || w->depth == 1)
 		return r < 0 ? r : 1;
@@ -245,6 +257,21 @@ static int leave(const struct tree_copy *c, struct walk *w, int *dst)
 	return 0;
 }
 
+bool tree_is_bare(int dir, uint32_t uid_base)
+{
+	AUTO_CLOSE int own = sys_openat(dir, ".", FOLDER, 0);
+	struct stat st;
+	struct walk w;
+	bool bare;
+
+	if (own < 0 || fstat(own, &st) < 0 || (st.st_mode & 07777) != 0755 || st.st_uid != uid_base ||
+	    st.st_gid != uid_base || flistxattr(own, NULL, 0) != 0)
+		return false;
+	bare = walk_begin(&w, TAKE_FD(own), false) == 0 && !walk_next(&w);
+	walk_done(&w);
+	return bare;
+}
+
 int tree_copy(const struct tree_copy *c, int from, int to)
 {
 	AUTO_CLOSE int dst = sys_openat(to, ".", FOLDER, 0);
@@ -256,6 +283,7 @@ int tree_copy(const struct tree_copy *c, int from, int to)
 		return dst < 0 ? dst : src;
 	}
 	r = walk_begin(&w, src, false);
+	flush_enter(c->flush);
 	while (r == 0) {
 		const char *name = walk_next(&w);
 

@@ -12,7 +12,8 @@ struct pump;
 
 struct tree_copy {
 	uint32_t uid_base; /* ids from here on become 0, 1, ... */
-	int links; /* an empty folder beside the copy: files with several names are found again there */
+	int beside; /* a folder, where "links" is made when a file has several names: they find it there */
+	int *links; /* that folder once it is made, the caller's to close; else -1 */
 	const int *stop; /* atomic: not 0 any more means to give up with -ECANCELED */
 	char *buf; /* TREE_BUF bytes */
 	struct flush *flush; /* is told of all that is made, or NULL */
@@ -29,6 +30,8 @@ struct tree_copy {
  * never opened. Nobody may change @from meanwhile; who does so all the same can only make it fail.
  */
 int tree_copy(const struct tree_copy *c, int from, int to);
+/* Nothing is in it, and nothing is to be said of it that a new one of root (@uid_base) would not have. */
+bool tree_is_bare(int dir, uint32_t uid_base);
 
 /*
  * Brings what is in the layer's tree @from below what is in @to already, as overlay would show the two: what is there

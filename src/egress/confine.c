@@ -56,7 +56,7 @@ static int allow_arg(scmp_filter_ctx c, int nr, unsigned arg, scmp_datum_t mask,
 	return r == -EDOM || r == -EFAULT ? 0 : r;
 }
 
-/* Whether we interrupt others, and where we run (haste.c); ours alone, and nothing that goes before them. */
+/* Whether we interrupt others (haste.c); ours alone, and nothing that goes before them. */
 static int allow_haste(scmp_filter_ctx c)
 {
 	static const int policies[] = { SCHED_OTHER, SCHED_BATCH };
@@ -70,8 +70,6 @@ static int allow_haste(scmp_filter_ctx c)
 
 		r = seccomp_rule_add_array(c, SCMP_ACT_ALLOW, SCMP_SYS(sched_setscheduler), ARRAY_LEN(when), when);
 	}
-	if (r == 0)
-		r = allow_arg(c, SCMP_SYS(sched_setaffinity), 0, UINT32_MAX, 0);
 	return r;
 }
 

@@ -1,37 +1,13 @@
 #include "egress/haste.h"
 #include "base/base.h"
 
-#include <sys/socket.h>
+#include <sched.h>
 
 #define NS_A_BYTE 2 /* 4 Gb/s: what is slower does not keep a processor busy, neither ours nor a sender's */
 #define WINDOW (2 * LOOP_MS)
 /* It is over when it has become a lot less, for longer than a sender may have to wait for a processor. */
 #define NS_A_BYTE_BATCH 8
 #define WINDOW_BATCH (20 * LOOP_MS)
-
-/* Where the sender's packets come from: of one on this host that is where it runs. */
-static void follow(struct haste *h)
-{
-	cpu_set_t one;
-	int cpu = -1;
-	socklen_t len = sizeof(cpu);
-
-	if (!h->two || h->source < 0 || getsockopt(h->source, SOL_SOCKET, SO_INCOMING_CPU, &cpu, &len) < 0 || cpu == h->cpu ||
-	    cpu < 0 || cpu >= CPU_SETSIZE || !CPU_ISSET((unsigned)cpu, &h->all))
-		return;
-	CPU_ZERO(&one);
-	CPU_SET((unsigned)cpu, &one);
-	if (sched_setaffinity(0, sizeof(one), &one) == 0)
-		h->cpu = cpu;
-}
-
-static void roam(struct haste *h)
-{
-	if (h->cpu >= 0)
-		sched_setaffinity(0, sizeof(h->all), &h->all);
-	h->cpu = -1;
-	h->source = -1;
-}
 
 static void become(struct haste *h, bool batch)
 {
@@ -58,10 +34,6 @@ static void judge(struct haste *h)
 	if (many && loop_timer_set(h->loop, &h->timer, h->since + WINDOW_BATCH) < 0)
 		many = false;
 	become(h, many);
-	if (h->batch)
-		follow(h);
-	else
-		roam(h);
 }
 
 static void due(struct loop_timer *t)
@@ -71,9 +43,8 @@ static void due(struct loop_timer *t)
 
 void haste_init(struct haste *h, struct loop *loop)
 {
-	*h = (struct haste){ .timer = { .due = due }, .loop = loop, .since = loop->now, .source = -1, .cpu = -1,
+	*h = (struct haste){ .timer = { .due = due }, .loop = loop, .since = loop->now,
 			     .fixed = sched_getscheduler(0) != SCHED_OTHER };
-	h->two = sched_getaffinity(0, sizeof(h->all), &h->all) == 0 && CPU_COUNT(&h->all) == 2;
 }
 
 void haste_turn(struct haste *h)

@@ -3,25 +3,16 @@
  * somebody waits for, and wasteful when a fast sender on this host wakes us for each of its packets, since then both go
  * on in small pieces, with cold caches. So while a lot of bytes flow we ask to be batched (SCHED_BATCH: on a processor
  * that is free we run at once as ever, but nobody is interrupted for us), and no longer when they have ceased to flow.
- *
- * Where there are two processors for three, sender, us and receiver, we also stay on the sender's meanwhile. Both others
- * copy every byte and have to be apart; woken by the one and waking the other we would bring them together: our place is
- * beside the sender, whose packets are warm there.
  */
 #pragma once
 #include "egress/loop.h"
 
-#include <sched.h>
 #include <stdbool.h>
 
 struct haste {
 	struct loop_timer timer; /* set while ->batch; first */
 	struct loop *loop;
 	uint64_t since, moved; /* ns; bytes since then */
-	int source; /* the socket that a lot was read from last, open or not; -1 */
-	int cpu; /* where we stay; -1: anywhere */
-	bool two; /* processors, in ->all */
-	cpu_set_t all;
 	bool batch;
 	bool fixed; /* it was somebody's choice, or may not be changed: it stays as it is */
 };

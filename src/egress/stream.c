@@ -209,8 +209,6 @@ static void count(struct stream *s, bool out, size_t n)
 		s->bytes_in += n;
 	s->last = s->box->g->loop.now;
 	s->box->g->haste.moved += n;
-	if (n >= RELAY_READ)
-		s->box->g->haste.source = out ? s->client.fd : s->server.fd;
 	report_counts(s->box);
 }
 

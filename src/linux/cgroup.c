@@ -191,6 +191,11 @@ void cgroup_weigh(int base, const char *file, unsigned usual, unsigned most)
 	fd_put(base, file, text);
 }
 
+int cgroup_host_join_cpu(const struct cgroup_host *h)
+{
+	return h->version == 1 && h->base[CGROUP_CPU] >= 0 ? fd_put(h->base[CGROUP_CPU], "tasks", "0") : -EOPNOTSUPP;
+}
+
 int cgroup_host_open_as(struct cgroup_host *ret, const char *base, struct err *e)
 {
 	char own[8 * KIB];

@@ -74,6 +74,11 @@ struct cgroup_stat { /* what the controllers in the mask tell; 0 otherwise */
  */
 int cgroup_host_open(struct cgroup_host *ret, struct err *e);
 void cgroup_host_done(struct cgroup_host *h);
+/*
+ * From now on the CPU time of this thread, and of whom it starts, is that of all groups together: work that is done for
+ * them is not at the cost of others. -EOPNOTSUPP on version 2, where a group has either members or groups.
+ */
+int cgroup_host_join_cpu(const struct cgroup_host *h);
 
 /*
  * Makes the group @name in every controller of @mask. -EEXIST when it is there already, -EOPNOTSUPP (ERR_UNSUPPORTED)

@@ -70,6 +70,28 @@ TEST(all_groups_together_count_as_one_process_on_each_cpu_unless_somebody_chose)
 	CHECK_EQ(weight, cpus > 1 ? 78 : 77);
 }
 
+TEST(who_works_for_the_groups_is_counted_with_them)
+{
+	char text[4096], want[80];
+	int status = -1;
+	pid_t pid;
+
+	if (host.version == 2) {
+		CHECK_EQ(cgroup_host_join_cpu(&host), -EOPNOTSUPP);
+		return;
+	}
+	snprintf(want, sizeof(want), "/%s\n", base);
+	pid = fork();
+	if (pid == 0)
+		_exit(cgroup_host_join_cpu(&host) == 0 && fd_get(AT_FDCWD, "/proc/self/cgroup", text, sizeof(text)) > 0 &&
+				      strstr(text, want) ?
+			      0 :
+			      1);
+	CHECK(pid > 0);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK_EQ(status, 0);
+}
+
 static void check_join(const struct cgroup_host *h, unsigned mask)
 {
 	volatile unsigned *n = shared();

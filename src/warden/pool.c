@@ -421,14 +421,23 @@ static int step(struct pool *p, struct err *e)
 	return r;
 }
 
+/*
+ * A request that comes goes first. Neither step is needed. With us in their group, sandboxes compete with what is made for
+ * them as equals, one against one; outside, all of them together would have to wait for us whenever they had their part.
+ */
+static void give_way(struct pool *p)
+{
+	cgroup_host_join_cpu(&p->env->cgroups);
+	slice_long();
+}
+
 static void *maker_main(void *arg)
 {
 	struct pool *p = arg;
 	struct err e = { 0 };
 	int r = 0;
 
-	/* So do the agents, until they stand: a request that comes goes first. */
-	slice_long();
+	give_way(p);
 	/* What is staged can only be copied where it is attached. */
 	if (!p->env->stage)
 		r = slim_enter(p->env, &p->img, &e);
@@ -482,7 +491,7 @@ static void *janitor_main(void *arg)
 {
 	struct pool *p = arg;
 
-	slice_long();
+	give_way(p);
 	pool_lock(p);
 	for (;;) {
 		struct cleanup *c = p->queue;
@@ -523,7 +532,9 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 	p->env = v;
 	p->target = target;
 	p->low = target / 2;
-	p->few = truth_cpus(0) < WAYS ? truth_cpus(0) : WAYS;
+	/* A CPU is left for requests, where there is another. */
+	p->few = truth_cpus(0) > 1 ? truth_cpus(0) - 1 : 1;
+	p->few = p->few < WAYS ? p->few : WAYS;
 	p->queue_end = &p->queue;
 	image_host_init(&p->img);
 	/* Now, while the numbers are low. Without them it is only slower. */

@@ -22,6 +22,7 @@
 #define LAST_TURNS 200
 #define LAST_MS 10
 #define STAT_NS 1000000000ULL
+#define SETTLE_MS 15000
 
 static_assert(sizeof(struct sandbox_spec) <= VM_SPEC_MAX, "the spec fits into a message");
 static_assert(MUX_START_LEN + VM_SPEC_MAX <= MUX_PAYLOAD_MAX, "and that into one");
@@ -104,12 +105,17 @@ static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 	return spec->flags & SPEC_NET ? net_open(g, &g->e) : 0;
 }
 
-/* Not the end of the machine: the host hears of it, and it goes on. */
+/*
+ * Not the end of the machine: the host hears of it, and it goes on. A command that the agent was told of and has not started
+ * would be started by whoever goes on from here, also where all commands are to end first.
+ */
 static int stand_still(struct guest *g)
 {
 	struct err e;
-	int r = g->sandbox ? warden_freeze(g->warden, g->sandbox, &e) : 0;
+	int r = g->sandbox ? carry_settle(&g->carry, SETTLE_MS) : 0;
 
+	if (r == 0 && g->sandbox)
+		r = warden_freeze(g->warden, g->sandbox, &e);
 	if (r < 0)
 		warden_thaw(g->warden, g->sandbox, NULL);
 	return r;

@@ -113,6 +113,7 @@ struct carry {
 	int refused; /* host: why it does not stand, as -errno */
 	unsigned quiet_due; /* host: QUIETs that have to come */
 	size_t out_stop;
+	uint32_t settles; /* guest: how often the agent was waited for */
 	uint32_t restored; /* host: what RESUMED said */
 	/* Host: whether the guest still answers. */
 	bool heard; /* since it was looked at last */
@@ -133,6 +134,11 @@ int carry_tell(struct carry *c, const uint8_t *frame, size_t len);
  * a minute although it was asked, or what ->other or a hook returned.
  */
 int carry_turn(struct carry *c, struct pollfd *extra, size_t nextra, int ms);
+/*
+ * Guest: waits until the agent has done all that it was told. -ETIMEDOUT after @ms, -ENOBUFS: it has so much to say that the
+ * host has to hear it first, -ECONNRESET: it is gone.
+ */
+int carry_settle(struct carry *c, unsigned ms);
 /* Whether all that was said has gone into the port. */
 bool carry_flushed(const struct carry *c);
 

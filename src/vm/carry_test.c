@@ -388,3 +388,65 @@ TEST(after_garbage_the_stream_is_found_again)
 	CHECK_EQ(p.r, 0);
 	pair_close(&p);
 }
+
+/* An agent: what it is told, then our PING, which it answers behind something else that it has to say. */
+static int obeys(int sock)
+{
+	static uint8_t in[4096];
+	size_t len = 0, fds;
+	struct frame f;
+
+	for (;;) {
+		ssize_t got = fd_recv(sock, in + len, sizeof(in) - len, NULL, 0, &fds);
+		long n;
+
+		if (got <= 0)
+			return 1;
+		len += (size_t)got;
+		while ((n = frame_decode(in, len, &f)) > 0) {
+			if (f.type == FRAME_PING && f.id != 77)
+				return send_frame(sock, FRAME_PONG, 5, NULL, 0, NULL, 0) ||
+				       send_frame(sock, FRAME_PONG, f.id, NULL, 0, NULL, 0);
+			len -= (size_t)n;
+			memmove(in, in + n, len);
+		}
+	}
+}
+
+TEST(an_agent_is_waited_for_until_it_has_done_what_it_was_told)
+{
+	int fds[FRAME_FDS_MAX], status = -1;
+	struct frame f;
+	struct pair p;
+	pid_t pid;
+
+	CHECK(pair_open(&p));
+	CHECK_EQ(carry_settle(&p.guest, 50), -ETIMEDOUT);
+	recv_frame(p.agent, &f, fds);
+	CHECK_EQ(f.type, FRAME_PING);
+	/* An answer that comes late is not taken for the next one's. */
+	CHECK_EQ(send_frame(p.agent, FRAME_PONG, f.id, NULL, 0, NULL, 0), 0);
+	CHECK_EQ(carry_settle(&p.guest, 50), -ETIMEDOUT);
+	recv_frame(p.agent, &f, fds);
+
+	CHECK_EQ(send_frame(p.api, FRAME_PING, 77, NULL, 0, NULL, 0), 0);
+	settle(&p);
+	recv_frame(p.api, &f, fds); /* the late one */
+	pid = fork();
+	if (pid == 0)
+		_exit(obeys(p.agent));
+	CHECK(pid > 0);
+	CHECK_EQ(carry_settle(&p.guest, 20000), 0);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK_EQ(status, 0);
+	settle(&p);
+	CHECK_EQ(p.r, 0);
+	recv_frame(p.api, &f, fds);
+	CHECK(f.type == FRAME_PONG && f.id == 5);
+	recv_frame(p.api, &f, fds);
+	CHECK_EQ(f.type, 0);
+
+	shutdown(p.agent, SHUT_RDWR);
+	CHECK_EQ(carry_settle(&p.guest, 20000), -ECONNRESET);
+	pair_close(&p);
+}

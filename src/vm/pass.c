@@ -1,5 +1,6 @@
 /* Whole frames between ->ctl and the port. */
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/sys.h"
 #include "vm/carry.h"
 
@@ -7,6 +8,8 @@
 #include <sys/socket.h>
 
 #define SMALL 8192U /* a frame that goes in one piece or waits */
+#define SETTLE_ID 0xfff00000U /* our PINGs: no exec has such an id, and none is another's */
+#define SETTLE_LOOK_MS 100
 
 static int show(struct carry *c, int (*hook)(void *arg, struct carry_frame *f), uint8_t *data, size_t len, int *fds,
 		const uint32_t *chan)
@@ -418,3 +421,53 @@ int take_control(struct carry *c, const struct mux *m)
 	return r < 0 ? r : credit_control(c);
 }
 
+/* Takes our PONG out of what ->ctl has sent; it has no descriptors. */
+static bool found_pong(struct carry_frames *in, uint32_t id)
+{
+	size_t at = 0;
+	struct frame f;
+	long n;
+
+	while ((n = frame_decode(in->data + at, in->len - at, &f)) > 0) {
+		if (f.type == FRAME_PONG && f.id == id) {
+			in->len -= (size_t)n;
+			memmove(in->data + at, in->data + at + n, in->len - at);
+			return true;
+		}
+		at += (size_t)n;
+	}
+	return false;
+}
+
+int carry_settle(struct carry *c, unsigned ms)
+{
+	const uint64_t until = clock_mono_ns() + ms * 1000000ULL;
+	const uint32_t id = SETTLE_ID | (c->settles++ & 0xfffff);
+	struct pollfd p = { .fd = c->ctl };
+	uint8_t ping[FRAME_HEAD];
+	bool asked = false;
+	int r;
+
+	frame_head(ping, FRAME_PING, 0, id, 0);
+	for (;;) {
+		r = pass_to_ctl(c);
+		if (r == 0 && !asked) {
+			r = fd_send_now(c->ctl, ping, sizeof(ping), NULL, 0);
+			asked = r == 0;
+			r = r == -EAGAIN ? 1 : r < 0 ? -ECONNRESET : 0;
+		}
+		if (r >= 0 && found_pong(&c->from, id))
+			return 0;
+		if (r >= 0 && clock_mono_ns() > until)
+			r = -ETIMEDOUT;
+		if (r >= 0 && (c->from.len == CARRY_FRAME || c->from.nfds > CARRY_FDS / 2))
+			r = -ENOBUFS;
+		if (r < 0)
+			return r;
+		p.events = (short)(POLLIN | (r == 1 ? POLLOUT : 0));
+		if (poll(&p, 1, SETTLE_LOOK_MS) > 0 && p.revents & (POLLIN | POLLHUP | POLLERR))
+			r = read_ctl(c);
+		if (r < 0)
+			return r;
+	}
+}

@@ -31,7 +31,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.abspath(os.path.join(ROOT, os.environ.get('BUILD') or 'build'))
 LOGS = os.path.join(BUILD, 'test-logs')
 NO_SKIP = os.environ.get('CLOCHE_NO_SKIP') == '1'
-FUZZ_SECONDS = int(os.environ.get('CLOCHE_FUZZ_SECONDS', '2'))
+FUZZ_SECONDS = int(os.environ.get('CLOCHE_FUZZ_SECONDS', '1'))
 # Storms are shorter here than when run by hand.
 os.environ.setdefault('CLOCHE_STORMS', '50')
 os.environ.setdefault('CLOCHE_SOAK', '8')

@@ -222,7 +222,8 @@ void flush_end(struct flush *f, int dir)
 	for (unsigned i = 0; !f->all && i < f->count; i++)
 		begin(f->fd[i]);
 	f->dir = dir;
-	f->brings = flush_brings_folders(dir);
+	if (!f->copied) /* else its thread may be looking */
+		f->brings = flush_brings_folders(dir);
 	f->own = f->all || !flush_ordered(dir);
 	if (f->own && !start(f)) {
 		f->own = false;

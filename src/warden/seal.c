@@ -143,15 +143,17 @@ static int prepare(struct seal *x)
 	return i->table >= 0 ? seal_memory_prepare(x) : 0;
 }
 
-static int copy_tree(struct seal *x, const char *name)
+static int copy_tree(struct seal *x, unsigned n)
 {
 	struct seal_impl *i = x->impl;
+	const char *name = layer_trees[n];
 	const struct tree_copy c = { i->from.uid_base, i->tmp, &i->links, &x->work.stop, i->buf,
 				     i->flush, i->pump, i->digests };
 	AUTO_CLOSE int from = sys_openat(i->from.upper, name, FOLDER, 0), to = -1;
 	int r;
 
-	if (from == -ENOENT || (from >= 0 && strcmp(name, layer_trees[0]) && tree_is_bare(from, i->from.uid_base)))
+	/* Nothing is in it; but what a layer below says of its owner and mode would count again. */
+	if (from == -ENOENT || (from >= 0 && n && !(i->from.below & 1U << n) && tree_is_bare(from, i->from.uid_base)))
 		return 0;
 	r = from < 0 ? from : make_folder(i->fs, name, &to);
 	return r < 0 ? r : tree_copy(&c, from, to);
@@ -167,7 +169,7 @@ int seal_copy_files(struct seal *x)
 	int r = 0;
 
 	for (unsigned n = 0; r == 0 && n < LAYER_TREES; n++)
-		r = copy_tree(x, layer_trees[n]);
+		r = copy_tree(x, n);
 	if (r == -ECANCELED)
 		return seal_given_up(x);
 	if (r == -E2BIG)

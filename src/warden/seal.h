@@ -53,6 +53,7 @@ struct seal_source {
 	/* Layers the sandbox stands on that become part of the new one, the newest first; held by the caller. */
 	uint32_t joins;
 	char join[SPEC_LAYERS][ID_SIZE];
+	uint32_t below; /* bits of layer_trees[] that any layer it stands on has */
 	/* With memory: the agent's table, taken over by seal_start(). -1: files only, and the rest means nothing. */
 	int table;
 	int program; /* cloche-dump; stays the caller's */

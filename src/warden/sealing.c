@@ -136,6 +136,11 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 		r = vm_seal_begin(w, s, &from, e);
 	} else {
 		choose_joins(w, s, &from);
+		for (uint32_t n = 0; n < s->layers; n++) {
+			const struct manifest *l = layers_find(w->layers, s->layer[n]);
+
+			from.below |= l ? l->trees : ~0U;
+		}
 		r = what == WARDEN_WITH_MEMORY ? source_memory(w, s, &from, e) : 0;
 	}
 	m.depth = s->layers - from.joins + 1;

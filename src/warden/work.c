@@ -29,6 +29,14 @@ static void add(struct list *l, struct work *w)
 	l->last = &w->next;
 }
 
+static void add_first(struct list *l, struct work *w)
+{
+	w->next = l->first;
+	if (!w->next)
+		l->last = &w->next;
+	l->first = w;
+}
+
 /* Whether @w has to leave workers to others. */
 static bool holds_up(const struct workers *s, const struct work *w, unsigned waiting, unsigned slow)
 {
@@ -172,7 +180,11 @@ void workers_free(struct workers *s)
 void workers_add(struct workers *s, struct work *w)
 {
 	pthread_mutex_lock(&s->lock);
-	add(&s->waiting, w);
+	/* What gives memory and descriptors back is not put behind what takes more of them. */
+	if (w->quiet)
+		add_first(&s->waiting, w);
+	else
+		add(&s->waiting, w);
 	pthread_cond_signal(&s->more);
 	pthread_mutex_unlock(&s->lock);
 }

@@ -385,7 +385,8 @@ def _spare(sock, clock, first, streams, main):
                 _alarm(clock, 0)
                 _rehearse(streams)
         except Exception:  # then the first request is a little slower
-            pass
+            os.environ.clear()
+            gc.disable()
         sock.send(ANSWER.pack(MAGIC, 0, 0, 0))
     while True:
         request, fds = _hear(sock)

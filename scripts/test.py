@@ -46,7 +46,7 @@ MESON = '/usr/bin/meson'
 AGENT_MAX = 1 << 20
 ELF_AARCH64 = 183
 RUNNING = set()
-SECOND_LOOKS = 6  # failures of one part
+SECOND_LOOKS = 6  # failures of one part, or programs that failed
 
 
 class Part:
@@ -57,6 +57,7 @@ class Part:
         self.low = low  # others are at work and must not be held up
         self.start, self.seconds, self.cpu = time.monotonic(), 0, 0
         self.passed = self.failed = self.skipped = 0
+        self.same = 0  # of the failed ones: those of a program that is counted already
         self.notes = []
         self.second = []  # functions that run failed tests again: the names of those that pass now
         os.makedirs(LOGS, exist_ok=True)
@@ -102,7 +103,7 @@ class Part:
 
     def look_again(self):
         """What failed once more, alone."""
-        if not 0 < self.failed <= SECOND_LOOKS or not self.second:
+        if not 0 < self.failed <= SECOND_LOOKS + self.same or not self.second:
             return
         self.log = open(self.path, 'a', encoding='utf-8')
         self.low = False
@@ -167,6 +168,8 @@ class Part:
         bad = [t['name'].split(' / ')[-1] for t in tests if t['result'] not in ('OK', 'SKIP')]
         notes = self.notes[before:]
         if bad:
+            # The first test that fails leaves things for the others of its program to fall over.
+            self.same += max(len(notes) - len(bad), 0)
             self.second.append(lambda: self.meson_again(folder, bad, notes))
 
     def meson_again(self, folder, programs, notes):

@@ -324,9 +324,15 @@ TEST(a_cpu_quota_throttles_and_the_time_is_counted)
 
 	CHECK_EQ(cgroup_make(&host, "spin", mask, &c, &err), 0);
 	CHECK_EQ(cgroup_limit(&host, &c, &(struct cgroup_limits){ .cpu_milli = 200 }, &err), 0);
-	CHECK_EQ(finish(spawn(&host, &c, spin, &ns)), 0);
-	CHECK_EQ(cgroup_stat(&host, &c, &s), 0);
-	CHECK(s.cpu_usec > 20000 && s.cpu_usec < 300000);
+	/* On a busy host it may get so little that nothing has to be kept from it. */
+	for (unsigned i = 1; i <= 20; i++) {
+		CHECK_EQ(finish(spawn(&host, &c, spin, &ns)), 0);
+		CHECK_EQ(cgroup_stat(&host, &c, &s), 0);
+		CHECK(s.cpu_usec < i * 300000);
+		if (s.cpu_usec > 20000 && s.throttled_usec > 20000)
+			break;
+	}
+	CHECK(s.cpu_usec > 20000);
 	CHECK(s.throttled_usec > 20000);
 	CHECK_EQ(clear(&host, &c), 0);
 }

@@ -79,6 +79,8 @@ TEST(execs_come_change_and_go_in_the_agents_table)
 
 	CHECK(kt_send(&p, FRAME_RELEASE, 8, NULL, 0, NULL, 0));
 	CHECK(kt_send(&p, FRAME_CLOSE_STDIN, 7, NULL, 0, NULL, 0));
+	CHECK(kt_send(&p, FRAME_PING, 0, NULL, 0, NULL, 0));
+	CHECK(kt_wait(&p, FRAME_PONG, 0, &f, fds));
 	CHECK(shows(table, 1, 0));
 	CHECK_EQ(find(7)->fd[MEM_STDIN], -1);
 	CHECK(find(7)->flags & TABLE_STDIN);

@@ -332,10 +332,8 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	*stage = FRAME_STAGE_AFFINITY;
 	a->cpu_mask = s->cpu_mask;
 	r = a->cpu_mask ? sys_sched_getaffinity(a->cpus, sizeof(a->cpus)) : 0;
-	if (r < 0)
-		return r;
-	*stage = FRAME_STAGE_AFFINITY;
-	r = s->flags & FRAME_SETUP_AHEAD ? slice_usual() : 0;
+	if (r >= 0 && s->flags & FRAME_SETUP_AHEAD)
+		r = slice_usual();
 	if (r < 0)
 		return r;
 	*stage = FRAME_STAGE_CAPS;

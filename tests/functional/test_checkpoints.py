@@ -394,3 +394,13 @@ def test_a_hundred_generations(d, clean):
     first, last = sorted(took[:20]), sorted(took[-20:])
     assert last[10] < 3 * first[10] + 0.05, (first[10], last[10])
     eventually(lambda: len(layers(d)) <= 20, 20)
+
+
+def test_a_mode_that_was_changed_back_stays_so(d, clean):
+    """In the second one nothing of /usr is left but that: it must not be the first one's again."""
+    b = d.create(user="root")
+    sh(d, b, "chmod 700 /usr && touch /usr/new && rm /usr/new")
+    n, = restore(d, checkpoint(d, b))
+    assert sh(d, n, "stat -c %a /usr; chmod 755 /usr") == "700"
+    m, = restore(d, checkpoint(d, n))
+    assert sh(d, m, "stat -c %a /usr") == "755"

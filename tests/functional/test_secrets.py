@@ -440,6 +440,48 @@ def test_the_key_can_come_from_a_command(tmp_path):
         assert spelled(own, b, "printf %s $KEY") == VALUE
 
 
+def test_a_new_key_takes_the_place_of_the_old_one(tmp_path):
+    """From a file to a file, to a passphrase, to another one; sandboxes keep values, masks and their CA."""
+    config = conf(tmp_path, "")
+    with Daemon(None, "--config", config) as own:
+        put(own, "KEY", "first-value")
+        put(own, "KEY", VALUE, 200)
+        b = own.create(network={"allow": ["api.test"]}, secrets=[{"name": "KEY", "as": "env"}, {"name": "KEY", "as": "header", "to": "api.test"}])
+
+        def turn_over(text, lost=False):
+            own.stop()
+            conf(tmp_path, text)
+            own.log.clear()
+            own.start()
+            if lost:
+                return error(own.post("/v1/sandboxes", {"secrets": [{"name": "KEY", "as": "env"}]}), 500, "internal")
+            assert spelled(own, b, "printf %s $KEY") == VALUE and sh(own, b, "echo first-value") == "***\n"
+            assert not any("another CA" in line for line in own.log)
+            return sum("sealed with the new key" in line for line in own.log)
+
+        key, old = own.data / "secrets.key", own.data / "secrets.key.old"
+        key.rename(old)
+        assert turn_over("") == 1
+        assert key.read_bytes() != old.read_bytes() and os.stat(key).st_mode & 0o7777 == 0o600
+        assert turn_over("") == 0  # it was done
+        old.unlink()
+        # As after a death between the new key and what is sealed with it.
+        key.rename(old)
+        key.write_bytes(os.urandom(32))
+        key.chmod(0o600)
+        os.chown(key, old.stat().st_uid, old.stat().st_gid)
+        assert turn_over("") == 1
+        old.unlink()
+        assert turn_over("secrets_key_command = echo correct horse battery staple\n") == 1
+        key.unlink()
+        assert turn_over("secrets_key_command = echo another horse battery staple\nsecrets_old_key_command = echo correct horse battery staple\n") == 1
+        assert turn_over("secrets_key_command = echo another horse battery staple\n") == 0
+        assert "decrypted" in turn_over("secrets_key_command = echo correct horse battery staple\n", lost=True)["message"]
+        assert turn_over("secrets_key_command = echo another horse battery staple\n") == 0
+        rekeyed = [x for x in own.get("/v1/audit?limit=1000").json["records"] if x["kind"] == "secret.rekey"]
+        assert [(x["values"], x["lost"]) for x in rekeyed] == [(2, 0)] * 4
+
+
 @pytest.mark.parametrize("command,word", [("exit 3", "exit code 3"), ("true", "wrote nothing"), ("echo short", "5 bytes")])
 def test_a_key_command_that_fails_keeps_the_daemon_from_starting(tmp_path, command, word):
     own = Daemon(None, "--config", conf(tmp_path, f"secrets_key_command = {command}\n"))

@@ -9,8 +9,11 @@
 
 #include <dirent.h>
 #include <grp.h>
+#include <linux/magic.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,6 +68,41 @@ static int enter(int pidfd, int root)
 	return r;
 }
 
+/*
+ * The files of secrets, which are in memory and so came along. A container that is restored has none until it is given those it is
+ * to have now; that may be others, or none. A folder that is no file system of its own is none of ours.
+ */
+static int forget_secrets(void)
+{
+	AUTO_CLOSE int run = sys_openat(AT_FDCWD, "/run", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	int r = run < 0 ? run : sys_openat(run, "secrets", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	struct stat above, st;
+	struct statfs fs;
+	struct dirent *d;
+	DIR *dir;
+
+	if (r == -ENOENT || r == -ENOTDIR || r == -ELOOP)
+		return 0;
+	if (r < 0)
+		return r;
+	dir = fdopendir(r);
+	if (!dir || fstat(run, &above) < 0 || fstat(r, &st) < 0 || fstatfs(r, &fs) < 0) {
+		const int bad = -errno;
+
+		if (dir)
+			closedir(dir);
+		else
+			fd_close(r);
+		return bad;
+	}
+	r = 0;
+	while (st.st_dev != above.st_dev && fs.f_type == TMPFS_MAGIC && r == 0 && (d = readdir(dir)))
+		if (d->d_type != DT_DIR) /* those are somebody else's */
+			r = sys_unlinkat(dirfd(dir), d->d_name, 0);
+	closedir(dir);
+	return r;
+}
+
 static _Noreturn void be_inside(int pidfd, int root, const struct mux_resume *who)
 {
 	uint32_t done = 0;
@@ -72,6 +110,8 @@ static _Noreturn void be_inside(int pidfd, int root, const struct mux_resume *wh
 
 	if (r == 0 && who->hostname[0] && sethostname(who->hostname, strlen(who->hostname)) < 0)
 		r = -errno;
+	if (r == 0)
+		r = forget_secrets();
 	if (r == 0 && who->flags & MUX_RESUME_FRESH)
 		done = fresh_make();
 	_exit(r < 0 ? FAILED_STATUS : (int)done);

@@ -139,6 +139,7 @@ def test_what_is_refused_is_refused_at_once_and_told(tier, box, w):
     assert dial(tier, box, "web.test", 8080) == "ECONNRESET"
     for address, port in (("10.1.2.3", 5432), ("9.9.9.9", 853), ("169.254.169.254", 80), ("2001:db8::1", 443)):
         assert dial(tier, box, address, port) == "ECONNREFUSED", address  # at connect(), as in a container
+        assert (address, port) in {(r["to"], r["port"]) for r in network(tier, box)["refusals"]}, address  # as soon as the command has ended
     assert dial(tier, box, "127.0.0.1", w.host.port) == "ECONNREFUSED"  # its own, where nobody listens
 
     def seen():

@@ -284,6 +284,9 @@ def test_a_copy_has_the_secrets_of_now(tier, clean):
             assert tier.sh(n, look)["stdout"] == "400 1000 12\nWORD\n12\n***"
         n, = tier.restore(c, secrets="drop")
         assert tier.sh(n, "cat word; ls -A /run/secrets; echo $WORD")["stdout"] == "\n"
+        # Where there was no place for them before: in memory, too.
+        n, = tier.restore(tier.checkpoint(tier.create()), secrets=[{"name": "WORD", "as": "file"}])
+        assert tier.sh(n, "cat /run/secrets/WORD; echo; stat -f -c %T /run/secrets")["stdout"] == "***\ntmpfs\n"
     finally:
         tier.clean()
         tier.d.delete("/v1/secrets/WORD")

@@ -55,6 +55,7 @@ static const struct key {
 	{ "ports_domain", DOMAIN, FIELD(ports_domain), 0, 0 },
 	{ "noid_isolation", NOID, FIELD(noid_isolation), 0, 0 },
 	{ "secrets_key_command", USER, FIELD(secrets_key_command), 0, 0 },
+	{ "secrets_old_key_command", USER, FIELD(secrets_old_key_command), 0, 0 },
 	{ "network_open", NETWORK, FIELD(network), 0, 0 },
 	{ "network_set", NETWORKS, FIELD(network), 0, 0 },
 	{ "network_private", NETWORKS, FIELD(network), 0, 0 },

@@ -42,6 +42,7 @@ struct daemon_config {
 	char ports_domain[128]; /* "" = none */
 	char noid_isolation[16]; /* auto, container, vm */
 	char secrets_key_command[DAEMON_PATH]; /* writes the key of all secrets; "" = a file of the data folder */
+	char secrets_old_key_command[DAEMON_PATH]; /* the one of before; "" = there is none */
 	struct net_conf network;
 };
 
@@ -59,6 +60,8 @@ struct daemon_start {
 	const char *accel_why; /* one line, stays */
 	const uint8_t *secrets_key; /* what secrets_key_command wrote, NULL = there is none */
 	size_t secrets_key_len;
+	const uint8_t *secrets_old_key; /* secrets_old_key_command, likewise */
+	size_t secrets_old_key_len;
 };
 
 /*

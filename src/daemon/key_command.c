@@ -51,7 +51,7 @@ static int begin(const char *command, struct run *x, struct err *e)
 	x->out = pipe[0];
 	if (r == 0)
 		r = x->pidfd = sys_pidfd_open(x->pid, 0);
-	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "start secrets_key_command") : 0;
+	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "start it") : 0;
 }
 
 /* Until its output ends, and then it. */
@@ -66,7 +66,7 @@ static int follow(struct run *x, uint8_t *to, size_t size, struct err *e)
 		ssize_t n;
 
 		if (now >= x->end_ms || poll(p, x->ended ? 2 : 1, (int)(x->end_ms - now)) == 0)
-			return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "secrets_key_command did not end in time");
+			return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "it did not end in time");
 		if (x->ended && p[1].revents)
 			return 0;
 		if (x->ended || !p[0].revents)
@@ -75,7 +75,7 @@ static int follow(struct run *x, uint8_t *to, size_t size, struct err *e)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n > 0 && full)
-			return err_set(e, ERR_REFUSED, -E2BIG, "secrets_key_command wrote more than %zu bytes", size);
+			return err_set(e, ERR_REFUSED, -E2BIG, "it wrote more than %zu bytes", size);
 		x->ended = n <= 0;
 		x->len += n > 0 ? (size_t)n : 0;
 	}
@@ -84,11 +84,11 @@ static int follow(struct run *x, uint8_t *to, size_t size, struct err *e)
 static int judge(const struct run *x, int status, struct err *e)
 {
 	if (WIFSIGNALED(status))
-		return err_set(e, ERR_REFUSED, -ECHILD, "secrets_key_command was killed by signal %d", WTERMSIG(status));
+		return err_set(e, ERR_REFUSED, -ECHILD, "it was killed by signal %d", WTERMSIG(status));
 	if (WEXITSTATUS(status))
-		return err_set(e, ERR_REFUSED, -ECHILD, "secrets_key_command failed: exit code %d", WEXITSTATUS(status));
+		return err_set(e, ERR_REFUSED, -ECHILD, "it failed: exit code %d", WEXITSTATUS(status));
 	if (!x->len)
-		return err_set(e, ERR_REFUSED, -ENODATA, "secrets_key_command wrote nothing");
+		return err_set(e, ERR_REFUSED, -ENODATA, "it wrote nothing");
 	return 0;
 }
 
@@ -111,7 +111,7 @@ int key_command_run(const char *command, unsigned ms, uint8_t *ret, size_t size,
 		while ((got = waitpid(x.pid, &status, 0)) < 0 && errno == EINTR)
 			;
 		if (r == 0 && got != x.pid)
-			r = err_sys(e, ERR_INTERNAL, -errno, "wait for secrets_key_command");
+			r = err_sys(e, ERR_INTERNAL, -errno, "wait for it");
 	}
 	fd_close(x.pidfd);
 	fd_close(x.out);

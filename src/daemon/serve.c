@@ -130,6 +130,8 @@ static struct service_opts options(const struct serve *v)
 		.accel_why = v->start->accel_why,
 		.secrets_key = v->start->secrets_key,
 		.secrets_key_len = v->start->secrets_key_len,
+		.secrets_old_key = v->start->secrets_old_key,
+		.secrets_old_key_len = v->start->secrets_old_key_len,
 	};
 }
 

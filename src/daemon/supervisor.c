@@ -47,6 +47,8 @@ struct supervisor {
 	sigset_t mask; /* as we were started */
 	uint8_t key[DAEMON_KEY]; /* of secrets, as the command gave it: each API process gets it */
 	size_t key_len;
+	uint8_t old_key[DAEMON_KEY]; /* the one of before, likewise */
+	size_t old_key_len;
 	bool kvm; /* see daemon.h */
 	char accel_why[160];
 	struct err failed; /* why it ends, when nobody told it to */
@@ -99,6 +101,8 @@ _Noreturn static void api_child(struct supervisor *s, pid_t parent, int ready)
 		.accel_why = s->accel_why,
 		.secrets_key = s->key_len ? s->key : NULL,
 		.secrets_key_len = s->key_len,
+		.secrets_old_key = s->old_key_len ? s->old_key : NULL,
+		.secrets_old_key_len = s->old_key_len,
 	};
 
 	child_begin(parent, SIGKILL);
@@ -565,6 +569,24 @@ static void try_kvm(struct supervisor *s)
 	}
 }
 
+static int get_keys(struct supervisor *s, struct err *e)
+{
+	const struct daemon_config *c = &s->places.config;
+	int r = 0;
+
+	if (c->secrets_key_command[0]) {
+		r = key_command_run(c->secrets_key_command, KEY_COMMAND_MS, s->key, sizeof(s->key), &s->key_len, e);
+		if (r < 0)
+			return err_wrap(e, r, "secrets_key_command");
+	}
+	if (c->secrets_old_key_command[0]) {
+		r = key_command_run(c->secrets_old_key_command, KEY_COMMAND_MS, s->old_key, sizeof(s->old_key), &s->old_key_len, e);
+		if (r < 0)
+			return err_wrap(e, r, "secrets_old_key_command");
+	}
+	return 0;
+}
+
 int supervisor_run(const struct supervisor_opts *o, struct err *e)
 {
 	struct supervisor s = {
@@ -588,8 +610,8 @@ int supervisor_run(const struct supervisor_opts *o, struct err *e)
 		if (s.egress_program < 0)
 			r = err_sys(e, ERR_INTERNAL, s.egress_program, "open %.200s", o->egress);
 	}
-	if (r == 0 && s.places.config.secrets_key_command[0])
-		r = key_command_run(s.places.config.secrets_key_command, KEY_COMMAND_MS, s.key, sizeof(s.key), &s.key_len, e);
+	if (r == 0)
+		r = get_keys(&s, e);
 	if (r == 0)
 		try_kvm(&s);
 	if (r == 0)
@@ -604,6 +626,7 @@ int supervisor_run(const struct supervisor_opts *o, struct err *e)
 		folder_state_done(s.places.state);
 	places_close(&s.places);
 	explicit_bzero(s.key, sizeof(s.key));
+	explicit_bzero(s.old_key, sizeof(s.old_key));
 	fd_close(s.signals);
 	fd_close(s.ready);
 	fd_close_many(s.life, 2);

@@ -274,6 +274,8 @@ void service_start(struct service *s, void (*ready)(void *arg, int r, const stru
 	if (r == 0)
 		r = boxes_each(s->db, on_box, a, &e);
 	if (r == 0)
+		r = secrets_rekey(s, &e);
+	if (r == 0)
 		r = execs_each(s->db, on_exec, a, &e);
 	if (r == 0)
 		r = ports_load(s, &e);

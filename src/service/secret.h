@@ -33,6 +33,11 @@ struct secret {
 
 /* All that are stored. */
 int secrets_load(struct service *s, struct err *e);
+/*
+ * What was sealed with a key of before is sealed with today's, all at once, and the keys of before are forgotten; when it
+ * returns, that is on the disk. When sandboxes are loaded, too: their CAs are among it. (service/secret_rekey.c)
+ */
+int secrets_rekey(struct service *s, struct err *e);
 /* NULL and ERR_NOT_FOUND, also for one that is gone. */
 struct secret *secret_find(struct service *s, const struct tenant *t, const char *name, struct err *e);
 /* The same, gone ones too. */

@@ -21,6 +21,7 @@ struct box_secrets {
 	uint64_t dev; /* of the filesystem they are on, as it is called inside; 0 = not known */
 	char *ca_cert, *ca_key; /* PEM, of a sandbox where something is injected into TLS; else NULL */
 	char *ca_sealed; /* both, as they are stored; NULL = not yet */
+	bool ca_old; /* the store has it sealed with a key of before */
 	bool ca_fresh; /* it is to be put into the sandbox */
 	struct buf told; /* values, as egress was told them last */
 };

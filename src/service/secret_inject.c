@@ -149,6 +149,7 @@ static int open_ca(struct box *b, const char *text, struct err *e)
 
 	if (r == 0 && !memchr(both.data, '\0', both.len))
 		r = -EBADMSG;
+	b->secrets->ca_old = r == 0 && vault_opened_old(b->service->vault);
 	return r < 0 ? r : keep_ca(b->secrets, both.data, both.data + strlen(both.data) + 1, e);
 }
 

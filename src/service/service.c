@@ -54,9 +54,10 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 	if (r == 0)
 		r = layer_book_new(s, &s->layers, e);
 	if (r == 0)
-		r = vault_new(&(struct vault_opts){ .data = o->data, .given = o->secrets_key, .given_len = o->secrets_key_len },
+		r = vault_new(&(struct vault_opts){ .data = o->data, .given = o->secrets_key, .given_len = o->secrets_key_len,
+						    .old = o->secrets_old_key, .old_len = o->secrets_old_key_len },
 			      &s->vault, e);
-	s->o.secrets_key = NULL;
+	s->o.secrets_key = s->o.secrets_old_key = NULL;
 	s->net_inject = secrets_inject;
 	snprintf(path, sizeof(path), "%s/spool", o->data);
 	if (r == 0 && mkdir(path, 0700) < 0 && errno != EEXIST)

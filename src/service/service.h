@@ -43,6 +43,8 @@ struct service_opts {
 	const char *accel_why; /* what the trial said; NULL: nothing. Both as the warden says once it has made a machine */
 	const void *secrets_key; /* from secrets_key_command, NULL = none; not needed after service_new */
 	size_t secrets_key_len;
+	const void *secrets_old_key; /* from secrets_old_key_command, likewise */
+	size_t secrets_old_key_len;
 };
 
 struct service {

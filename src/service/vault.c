@@ -13,12 +13,17 @@
 #define TAG 16
 #define SALT 16
 #define PATH_ROOM 1200
+#define OLD_MAX 3
 
 struct vault {
 	char path[PATH_ROOM];
 	uint8_t key[VAULT_KEY];
 	bool ready; /* the key is known */
 	bool in_use;
+	uint8_t old[OLD_MAX][VAULT_KEY];
+	unsigned nold;
+	bool opened_old; /* what was opened last */
+	bool proven; /* something was: so a new key may be made, though it is in use */
 };
 
 void vault_wipe(struct buf *b)
@@ -85,23 +90,22 @@ static int write_own(const char *path, const void *data, size_t size, struct err
 
 /* --- the key --- */
 
-static int stretch(struct vault *v, const void *pass, size_t len, const uint8_t salt[SALT], struct err *e)
+static int stretch(const void *pass, size_t len, const uint8_t salt[SALT], uint8_t key[VAULT_KEY], struct err *e)
 {
-	if (EVP_PBE_scrypt(pass, len, salt, SALT, 1 << 15, 8, 1, 64 * MIB, v->key, VAULT_KEY) != 1)
+	if (EVP_PBE_scrypt(pass, len, salt, SALT, 1 << 15, 8, 1, 64 * MIB, key, VAULT_KEY) != 1)
 		return err_set(e, ERR_INTERNAL, -EINVAL, "the passphrase could not be made a key");
-	v->ready = true;
 	return 0;
 }
 
-static int key_given(struct vault *v, const char *data, const uint8_t *given, size_t len, struct err *e)
+static int key_given(const char *data, const char *who, const uint8_t *given, size_t len, uint8_t key[VAULT_KEY],
+		     struct err *e)
 {
 	char path[PATH_ROOM];
 	uint8_t salt[SALT];
 	int r;
 
 	if (len == VAULT_KEY) {
-		memcpy(v->key, given, VAULT_KEY);
-		v->ready = true;
+		memcpy(key, given, VAULT_KEY);
 		return 0;
 	}
 	if (len && given[len - 1] == '\n')
@@ -109,7 +113,7 @@ static int key_given(struct vault *v, const char *data, const uint8_t *given, si
 	if (len && given[len - 1] == '\r')
 		len--;
 	if (len < VAULT_PASSPHRASE_MIN || len > VAULT_GIVEN_MAX) {
-		err_set(e, ERR_INVALID, -EINVAL, "secrets_key_command gave %zu bytes", len);
+		err_set(e, ERR_INVALID, -EINVAL, "%s gave %zu bytes", who, len);
 		err_remedy(e, "it must write %u bytes, the key, or a passphrase of %u to %u bytes, to its standard output",
 			   VAULT_KEY, VAULT_PASSPHRASE_MIN, VAULT_GIVEN_MAX);
 		return -EINVAL;
@@ -120,14 +124,36 @@ static int key_given(struct vault *v, const char *data, const uint8_t *given, si
 		r = RAND_bytes(salt, sizeof(salt)) == 1 ? write_own(path, salt, sizeof(salt), e) :
 							  err_set(e, ERR_INTERNAL, -EIO, "no random bytes");
 	}
-	return r < 0 ? r : stretch(v, given, len, salt, e);
+	return r < 0 ? r : stretch(given, len, salt, key, e);
+}
+
+/* Keys of before. One in a file that does not serve is an error; `secrets.key` beside a command may be anything. */
+static int old_keys(struct vault *v, const struct vault_opts *o, struct err *e)
+{
+	char path[PATH_ROOM + 8];
+	int r = 0;
+
+	if (o->old)
+		r = key_given(o->data, "secrets_old_key_command", o->old, o->old_len, v->old[v->nold], e);
+	if (r == 0 && o->old)
+		v->nold++;
+	if (r < 0)
+		return r;
+	snprintf(path, sizeof(path), "%s.old", v->path);
+	r = read_own(path, v->old[v->nold], VAULT_KEY, e);
+	if (r < 0 && r != -ENOENT)
+		return r;
+	v->nold += r == 0;
+	if (o->given && read_own(v->path, v->old[v->nold], VAULT_KEY, NULL) == 0)
+		v->nold++;
+	return 0;
 }
 
 static int key_file(struct vault *v, bool make, struct err *e)
 {
 	int r = read_own(v->path, v->key, VAULT_KEY, e);
 
-	if (r == -ENOENT && (!make || v->in_use)) {
+	if (r == -ENOENT && (!make || (v->in_use && !v->proven))) {
 		err_set(e, ERR_INTERNAL, -ENOKEY, "'%s', the key of all secrets, is missing", v->path);
 		err_remedy(e, "put it back from a backup, or delete the secrets and set them again");
 		return -ENOKEY;
@@ -152,8 +178,12 @@ int vault_new(const struct vault_opts *o, struct vault **ret, struct err *e)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the vault");
 	if (snprintf(v->path, sizeof(v->path), "%s/secrets.key", o->data) >= (int)sizeof(v->path))
 		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "the data folder's name is too long");
-	if (o->given)
-		r = key_given(v, o->data, o->given, o->given_len, e);
+	if (o->given) {
+		r = key_given(o->data, "secrets_key_command", o->given, o->given_len, v->key, e);
+		v->ready = r == 0;
+	}
+	if (r == 0)
+		r = old_keys(v, o, e);
 	if (r < 0)
 		return r;
 	*ret = TAKE_PTR(v);
@@ -171,6 +201,23 @@ void vault_free(struct vault *v)
 void vault_in_use(struct vault *v)
 {
 	v->in_use = true;
+}
+
+bool vault_has_old(const struct vault *v)
+{
+	return v->nold > 0;
+}
+
+bool vault_opened_old(const struct vault *v)
+{
+	return v->opened_old;
+}
+
+void vault_settle(struct vault *v)
+{
+	explicit_bzero(v->old, sizeof(v->old));
+	v->nold = 0;
+	v->proven = v->opened_old = false;
 }
 
 /* --- seal and open --- */
@@ -218,36 +265,55 @@ static int does_not_open(const struct vault_name *n, struct err *e)
 	return -EBADMSG;
 }
 
-int vault_open(struct vault *v, const struct vault_name *n, const void *sealed, size_t len, struct buf *ret,
-	       struct err *e)
+/* Into @to, which has room for it. -EBADMSG: not with this key. */
+static int open_with(const uint8_t key[VAULT_KEY], const struct vault_name *n, const uint8_t *from, size_t plain, uint8_t *to)
 {
-	const uint8_t *from = sealed;
-	size_t plain = len - VAULT_OVERHEAD;
-	EVP_CIPHER_CTX *c = NULL;
-	uint8_t tag[TAG], *to;
+	EVP_CIPHER_CTX *c = EVP_CIPHER_CTX_new();
+	uint8_t tag[TAG];
 	char aad[256];
-	int got = 0, aad_len, r = v->ready ? 0 : key_file(v, false, e);
+	int got = 0, aad_len, r = 0;
 
-	if (r < 0)
-		return err_wrap(e, r, "secret '%s'", n->name);
-	if (len < VAULT_OVERHEAD || plain > VAULT_VALUE_MAX)
-		return does_not_open(n, e);
-	to = buf_room(ret, plain + 1);
-	c = EVP_CIPHER_CTX_new();
 	put_aad(n, aad, &aad_len);
-	memcpy(tag, from + len - TAG, TAG);
-	if (!to || !c)
-		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a secret");
-	else if (EVP_DecryptInit_ex2(c, EVP_aes_256_gcm(), v->key, from, NULL) != 1 ||
+	memcpy(tag, from + NONCE + plain, TAG);
+	if (!c)
+		r = -ENOMEM;
+	else if (EVP_DecryptInit_ex2(c, EVP_aes_256_gcm(), key, from, NULL) != 1 ||
 		 EVP_DecryptUpdate(c, NULL, &got, (const uint8_t *)aad, aad_len) != 1 ||
 		 EVP_DecryptUpdate(c, to, &got, from + NONCE, (int)plain) != 1 || (size_t)got != plain ||
 		 EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_GCM_SET_TAG, TAG, tag) != 1 ||
-		 EVP_DecryptFinal_ex(c, to + plain, &got) != 1) {
+		 EVP_DecryptFinal_ex(c, to + plain, &got) != 1)
+		r = -EBADMSG;
+	if (r < 0)
 		explicit_bzero(to, plain);
-		r = does_not_open(n, e);
-	} else {
-		buf_added(ret, plain);
-	}
 	EVP_CIPHER_CTX_free(c);
 	return r;
+}
+
+int vault_open(struct vault *v, const struct vault_name *n, const void *sealed, size_t len, struct buf *ret,
+	       struct err *e)
+{
+	size_t plain = len - VAULT_OVERHEAD;
+	int missing = v->ready ? 0 : key_file(v, false, e), r = missing;
+	uint8_t *to;
+
+	v->opened_old = false;
+	if (missing < 0 && !(missing == -ENOKEY && v->nold))
+		return err_wrap(e, missing, "secret '%s'", n->name);
+	if (len < VAULT_OVERHEAD || plain > VAULT_VALUE_MAX)
+		return does_not_open(n, e);
+	to = buf_room(ret, plain + 1);
+	if (!to)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a secret");
+	if (missing == 0)
+		r = open_with(v->key, n, sealed, plain, to);
+	for (unsigned i = 0; r < 0 && i < v->nold; i++) {
+		r = open_with(v->old[i], n, sealed, plain, to);
+		v->opened_old = r == 0;
+		v->proven |= r == 0;
+	}
+	if (r == 0)
+		buf_added(ret, plain);
+	else if (missing < 0)
+		return err_wrap(e, missing, "secret '%s'", n->name);
+	return r < 0 ? does_not_open(n, e) : 0;
 }

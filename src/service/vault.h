@@ -5,6 +5,9 @@
  * The key is `secrets.key` in the data folder (32 bytes, 0600, made when the first value is sealed), or comes from
  * outside (secrets_key_command): 32 bytes are the key; anything else is a passphrase, stretched by scrypt with
  * `secrets.salt` of the data folder.
+ *
+ * Keys of before open what was sealed with them, until vault_settle(): one from outside (secrets_old_key_command),
+ * `secrets.key.old`, and `secrets.key` where the key comes from outside by now. Nothing is sealed with those any more.
  */
 #pragma once
 #include <stdbool.h>
@@ -27,6 +30,8 @@ struct vault_opts {
 	const char *data; /* the data folder */
 	const void *given; /* from outside, NULL = none */
 	size_t given_len;
+	const void *old; /* the one of before, likewise */
+	size_t old_len;
 };
 
 /* Copies what it needs. A passphrase is stretched here, which takes a moment. */
@@ -35,6 +40,11 @@ void vault_free(struct vault *v); /* and wipes it */
 DEFINE_AUTO(struct vault, vault_free)
 /* Something was sealed before: a key that is missing now is an error, and no new one is made. */
 void vault_in_use(struct vault *v);
+/* There are keys of before, or there were when something was opened with one last: then it is to be sealed again. */
+bool vault_has_old(const struct vault *v);
+bool vault_opened_old(const struct vault *v);
+/* Keys of before are forgotten. */
+void vault_settle(struct vault *v);
 
 struct vault_name {
 	const char *tenant, *name;

@@ -25,6 +25,8 @@ static void remove_all(const char *dir)
 
 	path_in(dir, "secrets.key", path);
 	unlink(path);
+	path_in(dir, "secrets.key.old", path);
+	unlink(path);
 	path_in(dir, "secrets.salt", path);
 	unlink(path);
 	rmdir(dir);
@@ -139,5 +141,58 @@ TEST(a_key_or_passphrase_from_outside_is_all_there_is)
 		CHECK_EQ(vault_new(&(struct vault_opts){ .data = dir, .given = "short\n", .given_len = 6 }, &v, &e), -EINVAL);
 		CHECK(!v);
 	}
+	remove_all(dir);
+}
+
+TEST(a_key_of_before_opens_what_is_sealed_again_until_it_is_forgotten)
+{
+	static const char first[] = "correct horse battery staple", then[] = "another horse battery staple";
+	AUTO(vault_wipe) struct buf sealed = BUF_INIT(MIB), again = BUF_INIT(MIB), plain = BUF_INIT(MIB);
+	const struct vault_name unknown = { "default", "KEY", 4 };
+	struct vault *v = NULL;
+	struct err e = { 0 };
+	char dir[64], path[128], old[128];
+
+	folder(dir);
+	path_in(dir, "secrets.key", path);
+	path_in(dir, "secrets.key.old", old);
+	CHECK_EQ(vault_new(&(struct vault_opts){ .data = dir }, &v, &e), 0);
+	CHECK_EQ(vault_seal(v, &name, "value", 5, &sealed, &e), 0);
+	CHECK(!vault_has_old(v));
+	vault_free(v);
+	/* From a file to another: which is not made for what the old one can not open either. */
+	CHECK_EQ(rename(path, old), 0);
+	CHECK_EQ(vault_new(&(struct vault_opts){ .data = dir }, &v, &e), 0);
+	vault_in_use(v);
+	CHECK_EQ(vault_open(v, &unknown, sealed.data, sealed.len, &plain, &e), -ENOKEY);
+	CHECK_EQ(vault_seal(v, &name, "value", 5, &again, &e), -ENOKEY);
+	CHECK_EQ(vault_open(v, &name, sealed.data, sealed.len, &plain, &e), 0);
+	CHECK(vault_has_old(v) && vault_opened_old(v));
+	CHECK_EQ(vault_seal(v, &name, plain.data, plain.len, &again, &e), 0);
+	buf_clear(&plain);
+	CHECK_EQ(vault_open(v, &name, again.data, again.len, &plain, &e), 0);
+	CHECK_STR(buf_str(&plain), "value");
+	CHECK(!vault_opened_old(v));
+	vault_settle(v);
+	CHECK_EQ(vault_open(v, &name, sealed.data, sealed.len, &plain, &e), -EBADMSG);
+	vault_free(v);
+	/* One that others can read is none. */
+	CHECK_EQ(chmod(old, 0644), 0);
+	CHECK_EQ(vault_new(&(struct vault_opts){ .data = dir }, &v, &e), -EPERM);
+	CHECK_CONTAINS(e.msg, "secrets.key.old");
+	CHECK_EQ(unlink(old), 0);
+	/* To a command, and to another one. */
+	CHECK_EQ(vault_new(&(struct vault_opts){ .data = dir, .given = first, .given_len = sizeof(first) - 1 }, &v, &e), 0);
+	CHECK_EQ(vault_open(v, &name, again.data, again.len, &plain, &e), 0);
+	CHECK(vault_opened_old(v));
+	buf_clear(&sealed);
+	CHECK_EQ(vault_seal(v, &name, "value", 5, &sealed, &e), 0);
+	vault_free(v);
+	CHECK_EQ(unlink(path), 0);
+	CHECK_EQ(vault_new(&(struct vault_opts){ .data = dir, .given = then, .given_len = sizeof(then) - 1, .old = first,
+						 .old_len = sizeof(first) - 1 }, &v, &e), 0);
+	CHECK_EQ(vault_open(v, &name, sealed.data, sealed.len, &plain, &e), 0);
+	CHECK(vault_opened_old(v));
+	vault_free(v);
 	remove_all(dir);
 }

@@ -218,6 +218,8 @@ struct secret_value_row {
 	size_t len;
 };
 int secret_values_put(struct db *d, const struct secret_value_row *v, struct err *e);
+/* One that is there, with another key. */
+int secret_values_reseal(struct db *d, const struct secret_value_row *v, struct err *e);
 int secret_values_delete(struct db *d, const char *tenant, const char *name, uint64_t version, struct err *e);
 /* by tenant, name and version */
 int secret_values_each(struct db *d, int (*fn)(void *arg, const struct secret_value_row *v), void *arg, struct err *e);

@@ -83,6 +83,22 @@ int secret_values_put(struct db *d, const struct secret_value_row *v, struct err
 	return r < 0 ? r : 0;
 }
 
+int secret_values_reseal(struct db *d, const struct secret_value_row *v, struct err *e)
+{
+	sqlite3_stmt *s;
+	int r = q_begin(d, Q_SECRET_VALUE_RESEAL,
+			"UPDATE secret_values SET sealed = ?4 WHERE tenant = ?1 AND name = ?2 AND version = ?3", &s, e);
+
+	if (r < 0)
+		return r;
+	q_text(s, 1, v->tenant);
+	q_text(s, 2, v->name);
+	q_u64(s, 3, v->version);
+	sqlite3_bind_blob64(s, 4, v->sealed, v->len, SQLITE_STATIC);
+	r = q_run(d, s, "store a secret's value", e);
+	return r < 0 ? r : 0;
+}
+
 int secret_values_delete(struct db *d, const char *tenant, const char *name, uint64_t version, struct err *e)
 {
 	sqlite3_stmt *s;

@@ -324,6 +324,7 @@ int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 		if (s->vm->template)
 			memcpy(rec.vm_key, s->vm->template->key, sizeof(rec.vm_key));
 		rec.vm_cpu_base = s->vm->cpu_base;
+		rec.vm_side = VM_SIDE_VERSION;
 		vm_own_record(s->vm, &rec.vm);
 		more[0] = s->vm->side;
 		more[1] = s->vm->page;

@@ -223,6 +223,32 @@ def test_a_value_in_pieces_is_masked_in_streams_and_spools(d):
     assert tty.replace("\r", "") in [f"<***>\n{VALUE[:n]}***\ndone\n" for n in (0, 1, 2)], tty
 
 
+def test_refusals_errors_and_records_do_not_tell_it(d):
+    value = "hunter22-as-a-name-0123456789"
+    put(d, "KEY", value)
+    b = d.create(network={"allow": ["*.allowed.test"]}, secrets=[{"name": "KEY", "as": "env"}])
+    at = f"/v1/sandboxes/{b['id']}"
+    sh(d, b, "curl -sS -H \"Authorization: Bearer $KEY\" http://$KEY.denied.test/; curl -sS http://$KEY.allowed.test:81/; true")
+    # So long that the command is cut inside of the value.
+    sh(d, b, "curl -sS -H 'X-Long: " + "x" * 83 + "' -H \"X-Key: $KEY\" http://other.test/; true")
+    why = d.get(f"{at}/network?why").body.decode()
+    assert "***.denied.test" in why and "***.allowed.test" in why and "Bearer ***" in why and "X-Key: ***" in why, why
+    failed = [d.post(f"{at}/execs", {"cmd": [f"/bin/{value}"]}), d.get(f"{at}/files?path=/none/{value}")]
+    assert all("***" in r.json["error"]["message"] for r in failed), failed
+    assert d.request("PUT", f"{at}/files?path=/tmp/{value}", b"x").status == 200
+    d.delete(at)
+    stream, seen = events(d, "/v1/events", method="GET", headers={"Last-Event-ID": "0"}), []
+    for kind, data in stream:
+        seen.append([kind, data])
+        if kind == "sandbox.deleted" and data["sandbox"] == b["id"]:
+            break
+    stream.close()
+    audit = d.get(f"/v1/audit?sandbox={b['id']}&limit=1000").body.decode()
+    for text in (why, *(r.body.decode() for r in failed), json.dumps(seen), audit, "\n".join(d.log)):
+        assert "hunter22-" not in text, text
+    assert "/tmp/***" in json.dumps(seen) and "/tmp/***" in audit and "***.denied.test" in json.dumps(seen)
+
+
 def test_output_of_others_and_much_of_it_is_left_alone(d):
     put(d, "KEY", VALUE)
     b = d.create(secrets=[{"name": "KEY", "as": "env"}], output_limit="8M")
@@ -438,6 +464,48 @@ def test_the_key_can_come_from_a_command(tmp_path):
         conf(tmp_path, f"secrets_key_command = echo x >> {ran}; echo correct horse battery staple\n")
         own.start()
         assert spelled(own, b, "printf %s $KEY") == VALUE
+
+
+def test_a_new_key_takes_the_place_of_the_old_one(tmp_path):
+    """From a file to a file, to a passphrase, to another one; sandboxes keep values, masks and their CA."""
+    config = conf(tmp_path, "")
+    with Daemon(None, "--config", config) as own:
+        put(own, "KEY", "first-value")
+        put(own, "KEY", VALUE, 200)
+        b = own.create(network={"allow": ["api.test"]}, secrets=[{"name": "KEY", "as": "env"}, {"name": "KEY", "as": "header", "to": "api.test"}])
+
+        def turn_over(text, lost=False):
+            own.stop()
+            conf(tmp_path, text)
+            own.log.clear()
+            own.start()
+            if lost:
+                return error(own.post("/v1/sandboxes", {"secrets": [{"name": "KEY", "as": "env"}]}), 500, "internal")
+            assert spelled(own, b, "printf %s $KEY") == VALUE and sh(own, b, "echo first-value") == "***\n"
+            assert not any("another CA" in line for line in own.log)
+            return sum("sealed with the new key" in line for line in own.log)
+
+        key, old = own.data / "secrets.key", own.data / "secrets.key.old"
+        key.rename(old)
+        assert turn_over("") == 1
+        assert key.read_bytes() != old.read_bytes() and os.stat(key).st_mode & 0o7777 == 0o600
+        assert turn_over("") == 0  # it was done
+        old.unlink()
+        # As after a death between the new key and what is sealed with it.
+        key.rename(old)
+        key.write_bytes(os.urandom(32))
+        key.chmod(0o600)
+        os.chown(key, old.stat().st_uid, old.stat().st_gid)
+        assert turn_over("") == 1
+        old.unlink()
+        assert turn_over("secrets_key_command = echo correct horse battery staple\n") == 1
+        key.unlink()
+        assert turn_over("secrets_key_command = echo another horse battery staple\nsecrets_old_key_command = echo correct horse battery staple\n") == 1
+        assert turn_over("secrets_key_command = echo another horse battery staple\n") == 0
+        assert "decrypted" in turn_over("secrets_key_command = echo correct horse battery staple\n", lost=True)["message"]
+        assert turn_over("secrets_key_command = echo another horse battery staple\n") == 0
+        rekeyed = [x for x in own.get("/v1/audit?limit=1000").json["records"] if x["kind"] == "secret.rekey"]
+        assert [(x["values"], x["lost"]) for x in rekeyed] == [(2, 0)] * 4
 
 
 @pytest.mark.parametrize("command,word", [("exit 3", "exit code 3"), ("true", "wrote nothing"), ("echo short", "5 bytes")])

@@ -240,7 +240,7 @@ static int open_as(struct opener all[OPENERS], uint32_t user, struct opener **re
 {
 	unsigned n = all[0].r->m.n[MEM_S_FILE] < MANY ? 1 : OPENERS;
 	pid_t pid[OPENERS];
-	int status, x = 0;
+	int status = 0, x = 0;
 
 	*ret = &all[0];
 	for (unsigned i = 0; i < n; i++) {
@@ -256,17 +256,20 @@ static int open_as(struct opener all[OPENERS], uint32_t user, struct opener **re
 			all[0].error = x;
 		return all[0].error;
 	}
-	for (unsigned i = 0; i < n; i++) {
+	for (unsigned i = 0; i < n; i++)
 		pid[i] = clone(child, stack[i] + sizeof(stack[i]), CLONE_VM | CLONE_FILES | SIGCHLD, &all[i]);
-		if (pid[i] < 0)
-			all[i].error = -EAGAIN;
-	}
 	for (unsigned i = 0; i < n; i++) {
+		int r = 0;
+
 		/* It is our child until we have been told: whatever else this call says is only an interruption. */
 		while (pid[i] > 0 && waitpid(pid[i], &status, 0) != pid[i])
 			;
-		if (pid[i] > 0 && (!WIFEXITED(status) || WEXITSTATUS(status)))
-			all[i].error = -ECHILD;
+		if (pid[i] < 0) /* the sandbox may have room for one at a time */
+			r = as_user(child, &all[i]);
+		else if (!WIFEXITED(status) || WEXITSTATUS(status))
+			r = -ECHILD;
+		if (r < 0)
+			all[i].error = r;
 		if (x == 0 && all[i].error < 0) {
 			x = all[i].error;
 			*ret = &all[i];

@@ -421,11 +421,17 @@ static int check(struct warden *w, const struct sandbox_spec *spec, struct err *
 
 int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
 {
+	struct sandbox_spec settled;
 	struct warden_sandbox *s;
 	int r = check(w, spec, e);
 
 	if (r < 0)
 		return r;
+	if (spec->flags & SPEC_SYSTEM_LATER && !system_later(w, spec)) {
+		settled = *spec;
+		settled.flags &= ~SPEC_SYSTEM_LATER;
+		spec = &settled;
+	}
 	if (spec->flags & SPEC_VM)
 		return vm_create(w, spec, ret, e);
 	r = sandbox_new(spec, &s, e);

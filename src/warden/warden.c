@@ -310,10 +310,7 @@ int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 		.flags = s->flags & (SPEC_MEMORY | SPEC_VM) ? RECORD_RESTORING : 0,
 	};
 	int more[FRAME_KEEP_VM_FDS];
-	AUTO_CLOSE int upper = sys_openat(s->root.early.upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 
-	if (upper < 0)
-		return err_sys(e, ERR_INTERNAL, upper, "open the writable layer");
 	memcpy(rec.image, s->image, sizeof(rec.image));
 	memcpy(rec.layer, s->layer, sizeof(rec.layer));
 	s->groups.last = s->groups.count = s->shell.grouped;
@@ -325,7 +322,7 @@ int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 		more[0] = s->vm->side;
 		more[1] = s->vm->page;
 	}
-	return keep_start(&w->env, &s->shell, s->root.early.meminfo, upper, s->vm ? more : NULL, &rec, e);
+	return keep_start(&w->env, &s->shell, s->root.early.meminfo, s->root.early.upper, s->vm ? more : NULL, &rec, e);
 }
 
 /* Its mounts, unless it stands already. */

@@ -374,7 +374,7 @@ static void receive(struct agent *a, struct inbox *in)
 	n = fd_recv(AGENT_CTL, in->data + in->len, in->size - in->len, in->fds + in->nfds,
 		    ARRAY_LEN(in->fds) - in->nfds, &got);
 	if (n <= 0) {
-		if (!ctl.kept)
+		if (!kept())
 			_exit(0); /* the host is gone, and everything here goes with us */
 		hang_up();
 		empty(in);

@@ -12,6 +12,8 @@
 
 #define EVENTS                                                                                                         \
 	(IN_CREATE | IN_DELETE | IN_MODIFY | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF)
+#define EVENT_MAX (sizeof(struct inotify_event) + NAME_MAX + 1)
+#define MOVE_MS 20
 
 struct seat {
 	int wd; /* 0 = free: the kernel begins at 1 */
@@ -266,15 +268,39 @@ static int event(struct watch *v, const struct inotify_event *e, const struct in
 	return r < 0 ? r : 1;
 }
 
+/*
+ * What something was moved to follows what it was moved from at once, but maybe behind what was read: then it would look like one
+ * that is gone and another that came. More than @n when more is there now.
+ */
+static ssize_t await_move(struct watch *v, char *buf, ssize_t n, size_t size)
+{
+	while (size - (size_t)n >= EVENT_MAX) {
+		struct pollfd p = { .fd = v->notify, .events = POLLIN };
+		const struct inotify_event *last = NULL;
+		ssize_t more;
+
+		for (ssize_t at = 0; at < n; at += (ssize_t)sizeof(*last) + (ssize_t)last->len)
+			last = (const void *)(buf + at);
+		if (!last || !(last->mask & IN_MOVED_FROM) || poll(&p, 1, MOVE_MS) <= 0)
+			break;
+		more = sys_read(v->notify, buf + n, size - (size_t)n);
+		if (more <= 0)
+			break;
+		n += more;
+	}
+	return n;
+}
+
 static int batch(struct watch *v)
 {
 	_Alignas(struct inotify_event) char buf[8192];
-	ssize_t n = sys_read(v->notify, buf, sizeof(buf)), at = 0;
+	ssize_t n = sys_read(v->notify, buf, sizeof(buf) - EVENT_MAX), at = 0;
 
 	if (n == -EINTR || n == -EAGAIN)
 		return 0;
 	if (n < 0)
 		return (int)n;
+	n = await_move(v, buf, n, sizeof(buf));
 	while (at < n) {
 		const struct inotify_event *e = (const void *)(buf + at), *next = NULL;
 		ssize_t behind = at + (ssize_t)sizeof(*e) + (ssize_t)e->len;

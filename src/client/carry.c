@@ -89,12 +89,13 @@ static int run_export(struct args *a, struct err *e)
 
 /* ---- import ---- */
 
-enum { OPT_NAME = 256, OPT_LABEL, OPT_ISOLATION };
+enum { OPT_NAME = 256, OPT_LABEL, OPT_ISOLATION, OPT_KEEP_NETWORK };
 
 static const struct option import_options[] = {
 	{ "name", required_argument, NULL, OPT_NAME },
 	{ "label", required_argument, NULL, OPT_LABEL },
 	{ "isolation", required_argument, NULL, OPT_ISOLATION },
+	{ "keep-network", no_argument, NULL, OPT_KEEP_NETWORK },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -106,7 +107,8 @@ static const char import_help[] =
 	"\n"
 	"  --name NAME         its name here                                 the one it had\n"
 	"  --label TEXT        a text for people                             the one it had\n"
-	"  --isolation TIER    container or vm: what is made of it           the one it had\n";
+	"  --isolation TIER    container or vm: what is made of it           the one it had\n"
+	"  --keep-network      the network policy that its file has          none: a restore asks for one\n";
 
 static ssize_t from_fd(void *arg, char *buf, size_t len)
 {
@@ -156,7 +158,10 @@ static int run_import(struct args *a, struct err *e)
 	int opt, r;
 
 	while ((r = args_next(a, &opt, e)) > 0) {
-		r = url_add(&query, opt == OPT_NAME ? "&name=%s" : opt == OPT_LABEL ? "&label=%s" : "&isolation=%s", optarg);
+		if (opt == OPT_KEEP_NETWORK)
+			r = buf_adds(&query, "&network=keep");
+		else
+			r = url_add(&query, opt == OPT_NAME ? "&name=%s" : opt == OPT_LABEL ? "&label=%s" : "&isolation=%s", optarg);
 		if (r < 0)
 			return err_sys(e, ERR_INVALID, r, "too much to ask for");
 	}

@@ -109,6 +109,7 @@ static const struct {
 	{ FRAME_STAGE_EXECVE, ENOENT,
 	  "it, or the interpreter it names, must be in the image (on PATH); into a container it can also come with --mount" },
 	{ FRAME_STAGE_EXECVE, EACCES, "chmod +x it, open the folders above it to the user, or start it as `sh FILE`" },
+	{ FRAME_STAGE_CLONE, ETIMEDOUT, "something in the sandbox has stopped it on its way, or the host is very busy: try again" },
 	{ FRAME_STAGE_MOUNT, EROFS,
 	  "what is mounted below /usr must exist there already: mount it elsewhere, as on /work" },
 	{ FRAME_STAGE_MOUNT, EINVAL, "a folder can only be mounted on a folder, a file only on a file" },
@@ -128,6 +129,8 @@ int link_error(const struct frame *f, const char *what, struct err *e, struct fr
 		*ret = x;
 	if (x.stage == FRAME_STAGE_EXECVE || x.stage == FRAME_STAGE_CWD)
 		kind = x.errnum == ENOENT ? ERR_NOT_FOUND : ERR_INVALID;
+	else if (x.errnum == ETIMEDOUT)
+		kind = ERR_TIMEOUT;
 	if (x.text && *x.text)
 		r = err_set(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, x.text);
 	else

@@ -207,6 +207,7 @@ TEST(failures_become_errors)
 		{ { FRAME_STAGE_EXECVE, ENOENT, 0, NULL }, ERR_NOT_FOUND, -ENOENT },
 		{ { FRAME_STAGE_CWD, EACCES, 0, NULL }, ERR_INVALID, -EACCES },
 		{ { FRAME_STAGE_PIVOT, EPERM, 0, NULL }, ERR_UNSUPPORTED, -EPERM },
+		{ { FRAME_STAGE_CLONE, ETIMEDOUT, 0, NULL }, ERR_TIMEOUT, -ETIMEDOUT },
 		{ { FRAME_STAGE_PIVOT, 0, 0, NULL }, ERR_UNSUPPORTED, -EIO }, /* never a success */
 	};
 	struct frame_failed back;

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <linux/random.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -164,6 +165,23 @@ static int open_port(int *ret, struct err *e)
 }
 
 /*
+ * A kernel's first process has limits that are made for the size of its machine. What counts here is what the sandbox was given,
+ * as in a container: who has many processes or files meets that limit, and hears of it.
+ */
+static int lift_limits(struct err *e)
+{
+	static const struct {
+		int what;
+		rlim_t to;
+	} limits[] = { { RLIMIT_NOFILE, 1U << 20 }, { RLIMIT_NPROC, RLIM_INFINITY }, { RLIMIT_SIGPENDING, 1U << 16 } };
+	int r = fd_put(AT_FDCWD, "/proc/sys/kernel/threads-max", "65536");
+
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(limits); i++)
+		r = setrlimit(limits[i].what, &(struct rlimit){ limits[i].to, limits[i].to }) < 0 ? -errno : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "guest: lift the limits of its kernel") : 0;
+}
+
+/*
  * On a host an allocation is seldom refused, since the host is large, and a sandbox that uses too much meets its limit. In a
  * machine of that size the kernel would say no ahead: a program would see another world than in a container.
  */
@@ -193,6 +211,8 @@ int boot(struct guest_places *ret, struct err *e)
 		r = open_port(&ret->port, e);
 	if (r == 0)
 		r = overcommit(e);
+	if (r == 0)
+		r = lift_limits(e);
 	if (r == 0)
 		r = enter_root(e);
 	if (r == 0)

@@ -182,9 +182,11 @@ int frames_to_agent(void *arg, struct carry_frame *f)
 int frames_from_agent(void *arg, struct carry_frame *f)
 {
 	struct guest *g = arg;
+	int r;
 
 	if (f->f.type != FRAME_EXITED)
 		return 0;
-	g->look = true;
-	return guest_say_stat(g);
+	/* Ahead of it: who hears of a command's end may ask at once what it was refused, and what it has used. */
+	r = net_denied(g);
+	return r < 0 ? r : guest_say_stat(g);
 }

@@ -45,7 +45,7 @@ struct guest {
 	bool host; /* the image is the host's, which knows who answers for names */
 	bool watch; /* something may run: the host hears of usage every second */
 	uint64_t stat_ns; /* when it did last */
-	bool look; /* a command has ended: it may have been refused something */
+	bool look; /* it may have been refused something that was not told yet */
 	struct err e;
 };
 

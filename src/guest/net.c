@@ -391,8 +391,8 @@ int net_denied(struct guest *g)
 	int k;
 
 	static_assert(STEER_DENIED <= MUX_DENIED_MAX, "they fit into one message");
-	g->look = false;
-	if (!g->net || carry_room(&g->carry) < sizeof(out) + MUX_HEAD || !failed_more(g))
+	g->look = g->net && carry_room(&g->carry) < sizeof(out) + MUX_HEAD;
+	if (!g->net || g->look || !failed_more(g))
 		return 0;
 	k = warden_denied(g->warden, g->sandbox, now, NULL);
 	for (int i = 0; i < k; i++) {

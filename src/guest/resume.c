@@ -9,8 +9,12 @@
 
 #include <dirent.h>
 #include <grp.h>
+#include <linux/magic.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,6 +69,61 @@ static int enter(int pidfd, int root)
 	return r;
 }
 
+/* The folder of secrets, whatever is there, or -errno. */
+static int open_secrets(int *ret_run)
+{
+	int r = *ret_run = sys_openat(AT_FDCWD, "/run", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+
+	return r < 0 ? r : sys_openat(r, "secrets", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+}
+
+static int make_secrets(void)
+{
+	AUTO_CLOSE int run = -1, dir = -1;
+	int r;
+
+	(void)sys_mkdirat(AT_FDCWD, "/run", 0755);
+	(void)sys_mkdirat(AT_FDCWD, SPEC_SECRETS, 0755);
+	r = dir = open_secrets(&run);
+	if (r >= 0)
+		r = fchdir(dir) < 0 ? -errno : sys_mount("none", ".", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777,size=4m");
+	return r;
+}
+
+/*
+ * The files of secrets, which are in memory and so came along. A container that is restored has none until it is given those it is
+ * to have now; that may be others, or none. A folder that is no file system of its own is none of ours. With MUX_RESUME_SECRETS
+ * there is one afterwards, also where there was none: what is given then must not get on the disk.
+ */
+static int forget_secrets(const struct mux_resume *who)
+{
+	AUTO_CLOSE int run = -1;
+	int fd = open_secrets(&run), r = 0;
+	struct stat above, st;
+	struct statfs fs;
+	struct dirent *d;
+	bool ours;
+	DIR *dir;
+
+	if (fd < 0)
+		return who->flags & MUX_RESUME_SECRETS ? make_secrets() : fd == -ENOMEM ? fd : 0;
+	dir = fdopendir(fd);
+	if (!dir || fstat(run, &above) < 0 || fstat(fd, &st) < 0 || fstatfs(fd, &fs) < 0) {
+		r = -errno;
+		if (dir)
+			closedir(dir);
+		else
+			fd_close(fd);
+		return r;
+	}
+	ours = st.st_dev != above.st_dev && fs.f_type == TMPFS_MAGIC;
+	while (ours && r == 0 && (d = readdir(dir)))
+		if (d->d_type != DT_DIR) /* those are somebody else's */
+			r = sys_unlinkat(dirfd(dir), d->d_name, 0);
+	closedir(dir);
+	return r == 0 && !ours && who->flags & MUX_RESUME_SECRETS ? make_secrets() : r;
+}
+
 static _Noreturn void be_inside(int pidfd, int root, const struct mux_resume *who)
 {
 	uint32_t done = 0;
@@ -72,6 +131,8 @@ static _Noreturn void be_inside(int pidfd, int root, const struct mux_resume *wh
 
 	if (r == 0 && who->hostname[0] && sethostname(who->hostname, strlen(who->hostname)) < 0)
 		r = -errno;
+	if (r == 0)
+		r = forget_secrets(who);
 	if (r == 0 && who->flags & MUX_RESUME_FRESH)
 		done = fresh_make();
 	_exit(r < 0 ? FAILED_STATUS : (int)done);
@@ -112,7 +173,7 @@ static int name_it(const struct guest *g, const struct mux_resume *who, struct e
 	if (pid < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "guest: start a process");
 	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) == FAILED_STATUS)
-		return err_set(e, ERR_INTERNAL, -EIO, "guest: the sandbox could not be given its name");
+		return err_set(e, ERR_INTERNAL, -EIO, "guest: the sandbox could not be given its name, or a place for its secrets");
 	return WEXITSTATUS(status);
 }
 

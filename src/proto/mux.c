@@ -127,7 +127,7 @@ int mux_resume_decode(const struct mux *m, struct mux_resume *ret)
 	get_bytes(&r, x.seed, sizeof(x.seed));
 	get_bytes(&r, x.generation, sizeof(x.generation));
 	get_bytes(&r, x.hostname, sizeof(x.hostname));
-	if (r.bad || r.at != r.end || x.flags & ~(MUX_RESUME_DROP | MUX_RESUME_FRESH) ||
+	if (r.bad || r.at != r.end || x.flags & ~(MUX_RESUME_DROP | MUX_RESUME_FRESH | MUX_RESUME_SECRETS) ||
 	    !memchr(x.hostname, 0, sizeof(x.hostname)))
 		return -EBADMSG;
 	*ret = x;

@@ -122,6 +122,7 @@ struct mux_resume {
 };
 #define MUX_RESUME_DROP 1U /* all processes but the agent are ended first */
 #define MUX_RESUME_FRESH 2U /* its files were another's: new machine-id and generation */
+#define MUX_RESUME_SECRETS 4U /* it will be given files of secrets: a place in memory for them is needed */
 #define MUX_RESUME_LEN (4 + 4 + 8 + 32 + 16 + 64)
 void mux_resume_encode(const struct mux_resume *x, uint8_t out[MUX_RESUME_LEN]);
 int mux_resume_decode(const struct mux *m, struct mux_resume *ret); /* 0 or -EBADMSG */

@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "service/box_net_impl.h"
 #include "service/exec_impl.h"
+#include "service/secret_give.h"
 #include "service/wlink.h"
 
 #define TICK_MS 250
@@ -132,6 +133,7 @@ static void run_free(struct net_run *r)
 		map_del(&r->nets->runs, key);
 	fd_close_many(r->sock, EGRESS_SOCKETS);
 	net_state_unref(r->state);
+	mask_unref(r->mask);
 	free(r);
 }
 
@@ -338,12 +340,17 @@ struct asking {
 
 void net_they(struct nets *n, uint64_t number, uint32_t seq, uint32_t pid, const char *command)
 {
-	const struct egress_they t = { .box = number, .pid = pid, .command = command };
+	const struct net_run *r = net_run_of(n, number);
+	char told[WARDEN_COMMAND];
+	const struct egress_they t = { .box = number, .pid = pid, .command = told };
 	uint8_t *out = elink_room(n->link);
 	long len;
 
 	if (!elink_up(n->link))
 		return;
+	snprintf(told, sizeof(told), "%s", command);
+	if (r && r->box)
+		mask_field(box_mask(r->box), told, sizeof(told));
 	len = egress_they_encode(&t, seq, out, EGRESS_MSG_MAX);
 	if (len > 0)
 		elink_send(n->link, out, (size_t)len, NULL, 0);
@@ -581,6 +588,7 @@ void box_net_end(struct box *b)
 		return;
 	b->run = NULL;
 	net_put_fail(r, err_set(&e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"), &e);
+	r->mask = mask_ref(box_mask(b)); /* of what egress still has to tell */
 	r->box = NULL;
 	flushed(r);
 	fd_close_many(r->sock, EGRESS_SOCKETS);

@@ -12,6 +12,7 @@ struct net_run {
 	uint64_t number; /* its handle; 0: it is being made */
 	struct net_state *state; /* referenced */
 	struct box *box; /* NULL: it has ended */
+	struct mask *mask; /* then: of what it had; or NULL */
 	char tenant[TENANT_NAME_MAX + 1], id[ID_SIZE]; /* both may be gone before it is */
 	int sock[EGRESS_SOCKETS]; /* not given to egress yet, or -1 */
 	bool held; /* egress has its sockets */

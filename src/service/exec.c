@@ -7,6 +7,7 @@
 #include "driver/link.h"
 #include "service/event.h"
 #include "service/exec_impl.h"
+#include "service/secret_give.h"
 #include "service/wlink.h"
 
 #include <signal.h>
@@ -300,6 +301,7 @@ static int why_not(const struct exec *x, const struct frame *f, struct err *e)
 	} else if (e->kind == ERR_NOT_FOUND || e->kind == ERR_INVALID || how.stage == FRAME_STAGE_WARM) {
 		e->kind = ERR_REFUSED;
 	}
+	mask_err(box_mask(x->box), e);
 	return r;
 }
 

@@ -192,7 +192,7 @@ int exec_write_result(struct exec *x, bool output, struct json *j)
 	jout_str(j, "sandbox", x->box->id);
 	jout_array(j, "cmd");
 	for (uint32_t i = 0; i < x->want->argc; i++)
-		write_masked(x->want->argv[i], box_mask(x->box), j);
+		mask_write(box_mask(x->box), NULL, x->want->argv[i], j);
 	jout_end(j);
 	jout_str(j, "user", x->want->user.text);
 	jout_bool(j, "background", x->want->background);

@@ -5,7 +5,6 @@
 #include "service/mask.h"
 #include "service/want.h"
 
-#define MASKED_ROOM 64
 
 static int text_copy(const char *text, char **ret)
 {
@@ -195,25 +194,13 @@ int exec_want_parse(const struct service_opts *o, const struct box_want *w, cons
 	return 0;
 }
 
-void write_masked(const char *text, struct mask *m, struct json *j)
-{
-	AUTO(buf_done) struct buf b = BUF_INIT(strlen(text) + MASKED_ROOM);
-
-	if (!m)
-		jout_str(j, NULL, text);
-	else if (mask_text(m, text, strlen(text), &b) == 0)
-		jout_strn(j, NULL, buf_str(&b), b.len);
-	else
-		jout_str(j, NULL, MASK_TEXT);
-}
-
 void exec_want_write(const struct exec_want *x, struct mask *m, struct json *j)
 {
 	jout_array(j, "cmd");
 	/* Of a warm process its own text is long, and ours. */
 	for (uint32_t i = 0; i < x->argc; i++)
 		if (x->way != EXEC_WARM || i != 2)
-			write_masked(x->argv[i], m, j);
+			mask_write(m, NULL, x->argv[i], j);
 	jout_end(j);
 	if (x->standing)
 		jout_bool(j, "standing", true);

@@ -132,13 +132,18 @@ int file_error(struct err *e, uint32_t errnum, uint32_t step, const char *path)
 static void finish(struct file_op *op, int r, const struct file_end *x, unsigned flags, const struct err *e)
 {
 	struct file_worker *w = op->w;
+	struct err told = { 0 };
 
+	if (e) {
+		told = *e;
+		mask_err(box_mask(w->box), &told);
+	}
 	w->op = NULL;
 	uv_timer_stop(w->timer);
 	if (r == -EPIPE || r == -ETIMEDOUT)
 		w->gone = true;
 	if (op->calls.done)
-		op->calls.done(op->arg, r, x, flags, e);
+		op->calls.done(op->arg, r, x, flags, e ? &told : NULL);
 	free(op);
 	rest(w);
 }

@@ -25,6 +25,7 @@ struct import {
 	uv_poll_t *poll; /* of the manifest */
 	int manifest, worker; /* descriptors */
 	struct buf text;
+	bool keep_network;
 	char *name, *label, *isolation, *config, box_name[NAME_MAX_LEN + 1];
 	bool canceled, child_done, up, sealing;
 	int r;
@@ -237,6 +238,9 @@ static int read_manifest(struct import *x, struct box_want **ret, struct told *r
 		return err_set(e, ERR_REFUSED, -EINVAL, "its manifest has no settings");
 	if (x->isolation)
 		set_isolation(json_object_get(o, "config"), x->isolation);
+	/* A sandbox has no network unless somebody here asks for it; a restore can. */
+	if (!x->keep_network)
+		json_object_del(json_object_get(o, "config"), "network");
 	r = box_want_parse(&x->s->o, json_object_get(o, "config"), x->who.scope == SCOPE_ADMIN, ret, e);
 	if (r < 0)
 		return err_wrap(e, r, "its settings");
@@ -348,6 +352,7 @@ int import_start(struct service *s, const struct who *who, const struct import_w
 	};
 	x->name = strdup(w->name ? w->name : "");
 	x->label = strdup(w->label ? w->label : "");
+	x->keep_network = w->keep_network;
 	x->isolation = w->isolation ? strdup(w->isolation) : NULL;
 	if (!x->name || !x->label || (w->isolation && !x->isolation))
 		abort();

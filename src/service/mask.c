@@ -5,6 +5,7 @@
 #include "service/mask.h"
 #include "base/base.h"
 
+#define ROOM 64 /* for what a text may become longer by */
 #define WHOLE_FORMS 4096U /* longer values are found in fewer forms */
 #define FORM_MIN 6U /* of forms that are not the value itself */
 #define LINE_MIN 16U
@@ -306,7 +307,8 @@ int mask_new(const struct mask_value *v, size_t n, struct mask **ret)
 
 struct mask *mask_ref(struct mask *m)
 {
-	m->refs++;
+	if (m)
+		m->refs++;
 	return m;
 }
 
@@ -457,7 +459,7 @@ int mask_stream_change(struct mask_stream *x, struct mask *m, struct buf *out)
 	return r;
 }
 
-int mask_text(struct mask *m, const void *data, size_t len, struct buf *out)
+static int whole(struct mask *m, const void *data, size_t len, bool cut, struct buf *out)
 {
 	struct mask_stream x;
 	int r;
@@ -468,7 +470,43 @@ int mask_text(struct mask *m, const void *data, size_t len, struct buf *out)
 	x.held.max = len > HELD_MAX ? len : HELD_MAX;
 	r = mask_feed(&x, data, len, out);
 	if (r == 0)
-		r = mask_end(&x, out);
+		r = cut && mask_begun(&x) ? buf_adds(out, MASK_TEXT) : mask_end(&x, out);
 	mask_stream_done(&x);
 	return r;
+}
+
+int mask_text(struct mask *m, const void *data, size_t len, struct buf *out)
+{
+	return whole(m, data, len, false, out);
+}
+
+int mask_cut_text(struct mask *m, const void *data, size_t len, struct buf *out)
+{
+	return whole(m, data, len, true, out);
+}
+
+void mask_field(struct mask *m, char *text, size_t size)
+{
+	size_t len = strnlen(text, size);
+	AUTO(buf_done) struct buf b = BUF_INIT(len + ROOM);
+
+	if (!m)
+		return;
+	if (whole(m, text, len, len + 1 >= size, &b) < 0) {
+		buf_clear(&b);
+		buf_adds(&b, MASK_TEXT);
+	}
+	snprintf(text, size, "%s", buf_str(&b));
+}
+
+void mask_write(struct mask *m, const char *key, const char *text, struct json *j)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(strlen(text) + ROOM);
+
+	if (!m)
+		jout_str(j, key, text);
+	else if (mask_text(m, text, strlen(text), &b) == 0)
+		jout_strn(j, key, buf_str(&b), b.len);
+	else
+		jout_str(j, key, MASK_TEXT);
 }

@@ -12,6 +12,8 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
 
 #define MASK_TEXT "***"
 #define MASK_VALUE_MIN 4U /* shorter ones would be found in everything */
@@ -25,8 +27,8 @@ struct mask_value {
 
 /* Values of less than MASK_VALUE_MIN bytes, without what ends their line, are left out. 0 or -ENOMEM. */
 int mask_new(const struct mask_value *v, size_t n, struct mask **ret);
-struct mask *mask_ref(struct mask *m);
-void mask_unref(struct mask *m); /* NULL is fine; the last one wipes it */
+struct mask *mask_ref(struct mask *m); /* NULL is fine, likewise: */
+void mask_unref(struct mask *m); /* the last one wipes it */
 size_t mask_bytes(const struct mask *m); /* memory it takes */
 
 struct mask_span {
@@ -66,3 +68,14 @@ size_t mask_begun(const struct mask_stream *x);
 
 /* A whole text. NULL mask: as it is. */
 int mask_text(struct mask *m, const void *data, size_t len, struct buf *out);
+/* One that was cut: what could be the beginning of a value at its end is masked, too. */
+int mask_cut_text(struct mask *m, const void *data, size_t len, struct buf *out);
+/* In place, in a field of @size bytes; one that is full counts as cut. */
+void mask_field(struct mask *m, char *text, size_t size);
+static inline void mask_err(struct mask *m, struct err *e)
+{
+	mask_field(m, e->msg, sizeof(e->msg));
+}
+
+/* A field of an object, or with NULL an element of an array. */
+void mask_write(struct mask *m, const char *key, const char *text, struct json *j);

@@ -202,6 +202,26 @@ TEST(a_repeating_value_of_full_length_takes_one_pass)
 	mask_unref(m);
 }
 
+TEST(the_end_of_what_was_cut_could_have_been_a_value)
+{
+	const struct mask_value v = { "hunter22-value", 14 };
+	struct mask *m = NULL;
+	struct err e = { 0 };
+	char field[24] = "curl -u me:hunter22-val", whole[24] = "curl -u me:hunter22-v";
+
+	CHECK_EQ(mask_new(&v, 1, &m), 0);
+	mask_field(m, field, sizeof(field));
+	CHECK_STR(field, "curl -u me:***");
+	mask_field(m, whole, sizeof(whole)); /* there was room for more: it is none */
+	CHECK_STR(whole, "curl -u me:hunter22-v");
+	mask_field(NULL, whole, sizeof(whole));
+	CHECK_STR(whole, "curl -u me:hunter22-v");
+	err_set(&e, ERR_INVALID, -EINVAL, "/bin/%s: run", v.data);
+	mask_err(m, &e);
+	CHECK_STR(e.msg, "/bin/***: run");
+	mask_unref(m);
+}
+
 TEST(short_values_are_left_out)
 {
 	struct mask *m = mask_of("abc\n", NULL);

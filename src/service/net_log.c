@@ -3,6 +3,8 @@
 #include "base/buf.h"
 #include "service/box_net_impl.h"
 #include "service/event.h"
+#include "service/mask.h"
+#include "service/secret_give.h"
 
 static const char *verdict_name(uint8_t v)
 {
@@ -17,6 +19,35 @@ static const char *verdict_name(uint8_t v)
 static bool refused(const struct egress_stream *x)
 {
 	return x->verdict == EGRESS_V_DENIED || x->verdict == EGRESS_V_BUDGET;
+}
+
+/* What a name can have in it: a program that puts a value there need not mean to tell it. */
+struct masked {
+	struct buf name, rule, reason;
+};
+
+static void masked_done(struct masked *m)
+{
+	buf_done(&m->name);
+	buf_done(&m->rule);
+	buf_done(&m->reason);
+}
+
+static const char *without(struct mask *m, const char *text, struct buf *to)
+{
+	*to = (struct buf)BUF_INIT(strlen(text) + 64);
+	return !m || !*text ? text : mask_text(m, text, strlen(text), to) < 0 ? MASK_TEXT : buf_str(to);
+}
+
+static struct egress_stream mask_stream_of(const struct net_run *r, const struct egress_stream *x, struct masked *room)
+{
+	struct mask *m = r->box ? box_mask(r->box) : r->mask;
+	struct egress_stream y = *x;
+
+	y.name = without(m, x->name, &room->name);
+	y.rule = without(m, x->rule, &room->rule);
+	y.reason = without(m, x->reason, &room->reason);
+	return y;
 }
 
 static void write_fields(const struct egress_stream *x, bool lookup, struct json *j)
@@ -74,15 +105,18 @@ static void audit(struct service *s, const struct audit_rec *rec, const struct e
 void net_log_seen(struct net_run *r, const char *rule)
 {
 	const struct box *b = r->box;
+	AUTO(buf_done) struct buf room = BUF_INIT(0);
 
 	if (!*rule || !b || !b->want->net || b->want->net->mode != EGRESS_OBSERVE)
 		return;
-	net_state_observe(r->state, rule);
+	net_state_observe(r->state, without(box_mask(b), rule, &room));
 	nets_soon(r->nets);
 }
 
-void net_log_stream(struct net_run *r, const struct egress_stream *x, bool lookup)
+void net_log_stream(struct net_run *r, const struct egress_stream *told, bool lookup)
 {
+	struct masked room;
+	struct egress_stream y = mask_stream_of(r, told, &room), *x = &y;
 	struct service *s = r->nets->service;
 	struct audit_rec rec = { .kind = kind_of(x, lookup), .tenant = r->tenant, .sandbox = r->id };
 	struct box *b = r->box;
@@ -105,6 +139,7 @@ void net_log_stream(struct net_run *r, const struct egress_stream *x, bool looku
 			event_add(s, b, rec.kind, text.data + 1);
 		}
 	}
+	masked_done(&room);
 	nets_soon(r->nets);
 }
 

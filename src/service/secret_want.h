@@ -17,10 +17,11 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "warden/spec.h"
 
 #define SECRET_USES_MAX 32U
 #define SECRET_NAME_SIZE 65U
-#define SECRET_DIR "/run/secrets"
+#define SECRET_DIR SPEC_SECRETS
 
 enum secret_as { SECRET_FILE = 1, SECRET_ENV, SECRET_HEADER, SECRET_BASIC, SECRET_QUERY, SECRET_MASK };
 

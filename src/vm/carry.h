@@ -156,6 +156,8 @@ void carry_hang_up(struct carry *c);
 int pass_to_port(struct carry *c);
 int pass_to_ctl(struct carry *c); /* 1: there is no room */
 int read_ctl(struct carry *c);
+/* All that is there, as far as there is room: one read ends behind each frame that came with descriptors. */
+int read_ctl_rest(struct carry *c);
 int credit_control(struct carry *c);
 int take_control(struct carry *c, const struct mux *m);
 

@@ -491,7 +491,7 @@ int kept_attach(struct kept *k, int sock, uint32_t restored)
 		return r;
 	}
 	if (k->c->ctl >= 0) {
-		r = read_ctl(k->c); /* what it said last still counts */
+		r = read_ctl_rest(k->c); /* what it said last still counts */
 		if (r < 0 && r != -ECONNRESET) {
 			fd_close(sock);
 			return r;

@@ -124,13 +124,12 @@ static int group_fd(uint32_t number)
 }
 
 /* A kept one with stdin, in a group. */
-static bool start(struct world *w, uint32_t id, uint32_t group, struct exec *ret, uint32_t *ret_key)
+static bool ask(struct world *w, uint32_t id, uint32_t group, struct exec *ret)
 {
 	static const char *const argv[] = { "x" };
-	struct frame_exec x = { .flags = FRAME_EXEC_KEEP | FRAME_EXEC_STDIN | FRAME_EXEC_GROUP, .cwd = "/", .argc = 1, .argv = argv }, y;
-	int in[2], out[2], err[2], g = group_fd(group), fds[FRAME_FDS_MAX];
-	uint8_t payload[256], key[4];
-	struct frame f;
+	struct frame_exec x = { .flags = FRAME_EXEC_KEEP | FRAME_EXEC_STDIN | FRAME_EXEC_GROUP, .cwd = "/", .argc = 1, .argv = argv };
+	int in[2], out[2], err[2], g = group_fd(group);
+	uint8_t payload[256];
 	long n = frame_exec_encode(&x, payload, sizeof(payload));
 
 	if (n < 0 || g < 0 || sys_pipe2(in, O_CLOEXEC) < 0 || sys_pipe2(out, O_CLOEXEC) < 0 || sys_pipe2(err, O_CLOEXEC) < 0)
@@ -139,6 +138,18 @@ static bool start(struct world *w, uint32_t id, uint32_t group, struct exec *ret
 		return false;
 	fd_close_many((int[]){ in[0], out[1], err[1], g }, 4);
 	*ret = (struct exec){ in[1], out[0], err[0], { -1, -1, -1 } };
+	return true;
+}
+
+static bool start(struct world *w, uint32_t id, uint32_t group, struct exec *ret, uint32_t *ret_key)
+{
+	int fds[FRAME_FDS_MAX];
+	struct frame_exec y;
+	struct frame f;
+	uint8_t key[4];
+
+	if (!ask(w, id, group, ret))
+		return false;
 	settle(w);
 	if (next_frame(w->agent, &f, fds) != FRAME_EXEC || f.id != id || f.nfds != 4 || frame_exec_decode(&f, &y) < 0 ||
 	    y.flags != FRAME_EXEC_GROUP || pread(fds[3], key, 4, 0) != 4)
@@ -217,6 +228,42 @@ TEST(a_host_that_comes_back_gets_execs_again_and_has_missed_nothing)
 	fd_close_many(a.inside, 3);
 	fd_close_many(b.inside, 3);
 	world_close(&w);
+}
+
+TEST(all_that_a_host_said_before_it_died_is_done_however_soon_the_next_one_comes)
+{
+	const bool still[] = { false, true };
+	struct exec x[3];
+	struct frame f;
+	struct world w;
+	int fds[FRAME_FDS_MAX];
+
+	for (size_t i = 0; i < ARRAY_LEN(still); i++) {
+		CHECK(world_open(&w));
+		if (still[i]) { /* nobody listens to it meanwhile */
+			CHECK_EQ(carry_quiesce(&w.host), 0);
+			settle(&w);
+			CHECK_EQ(carry_quiet(&w.host), 1);
+		}
+		CHECK_EQ(send_frame(w.api, FRAME_PING, 9, NULL, 0, NULL, 0), 0);
+		for (uint32_t n = 0; n < ARRAY_LEN(x); n++)
+			CHECK(ask(&w, n + 1, n + 1, &x[n]));
+		fd_close(w.api);
+		CHECK(attach(&w, 0));
+		if (still[i])
+			CHECK_EQ(carry_go_on(&w.host), 0);
+		settle(&w);
+		CHECK_EQ(w.r, 0);
+		for (uint32_t n = 0; n < ARRAY_LEN(x);) {
+			const int type = next_frame(w.agent, &f, fds);
+
+			CHECK(type == FRAME_PING || (type == FRAME_EXEC && f.id == ++n));
+			fd_close_many(fds, f.nfds);
+		}
+		for (uint32_t n = 0; n < ARRAY_LEN(x); n++)
+			exec_close(&x[n]);
+		world_close(&w);
+	}
 }
 
 TEST(an_id_that_is_held_is_refused_and_what_a_guest_may_not_say_ends_it)

@@ -125,7 +125,7 @@ static int hear_go(struct vmm *v, const struct vm_go *go, int *agent)
 	struct mux_resume who = { .real_ns = clock_real_ns() };
 	int r;
 
-	if (v->state != VMM_LOADED || *agent < 0 || go->flags & ~(VM_GO_DROP | VM_GO_FRESH) ||
+	if (v->state != VMM_LOADED || *agent < 0 || go->flags & ~(VM_GO_DROP | VM_GO_FRESH | VM_GO_SECRETS) ||
 	    !memchr(go->hostname, 0, sizeof(go->hostname)))
 		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "GO makes no sense");
 	v->agent = TAKE_FD(*agent);
@@ -133,7 +133,8 @@ static int hear_go(struct vmm *v, const struct vm_go *go, int *agent)
 		r = vmm_begin(v, go->seed);
 		return r < 0 ? r : tell_steer(v);
 	}
-	who.flags = (go->flags & VM_GO_DROP ? MUX_RESUME_DROP : 0) | (go->flags & VM_GO_FRESH ? MUX_RESUME_FRESH : 0);
+	who.flags = (go->flags & VM_GO_DROP ? MUX_RESUME_DROP : 0) | (go->flags & VM_GO_FRESH ? MUX_RESUME_FRESH : 0) |
+		    (go->flags & VM_GO_SECRETS ? MUX_RESUME_SECRETS : 0);
 	memcpy(who.seed, go->seed, sizeof(who.seed));
 	memcpy(who.generation, go->generation, sizeof(who.generation));
 	memcpy(who.hostname, go->hostname, sizeof(who.hostname));

@@ -261,6 +261,21 @@ int read_ctl(struct carry *c)
 	return 0;
 }
 
+int read_ctl_rest(struct carry *c)
+{
+	while (c->ctl >= 0 && c->from.nfds <= CARRY_FDS / 2) {
+		const size_t had = c->from.len;
+		int r = read_ctl(c);
+
+		if (r < 0 || c->from.len <= had)
+			return r;
+		r = c->still ? 0 : pass_to_port(c);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
 static ssize_t send_some(int sock, const void *data, size_t len, const int *fds, size_t nfds)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(FRAME_FDS_MAX * sizeof(int))];

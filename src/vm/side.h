@@ -101,6 +101,7 @@ struct vm_start {
 
 #define VM_GO_DROP 1U /* the execs that the state had are ended: restore without memory */
 #define VM_GO_FRESH 2U /* made of a checkpoint or template: new machine-id and generation */
+#define VM_GO_SECRETS 4U /* it will be given files of secrets */
 struct vm_go {
 	char hostname[64]; /* NUL-ended; "": as it was */
 	uint8_t generation[16];

@@ -72,6 +72,18 @@ static int attach_loop(int file, char *path, size_t size, struct err *e)
 	return r;
 }
 
+int disk_size(int file, uint64_t size, struct err *e)
+{
+	int r = size > INT64_MAX ? -EFBIG : sys_ftruncate(file, (off_t)size);
+
+	if (r == -EFBIG || r == -EINVAL) {
+		err_set(e, ERR_REFUSED, r, "disk: a file of %llu bytes is more than the file system here can have", (unsigned long long)size);
+		err_remedy(e, "ask for a smaller disk");
+		return r;
+	}
+	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "disk: size %llu", (unsigned long long)size) : 0;
+}
+
 int disk_new(uint64_t size, uint64_t inodes, struct err *e)
 {
 	char path[32];
@@ -85,10 +97,9 @@ int disk_new(uint64_t size, uint64_t inodes, struct err *e)
 	file = sys_openat(AT_FDCWD, DISK_FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (file < 0)
 		return err_sys(e, ERR_UNSUPPORTED, file, "disk layer: a nameless file in " DISK_FOLDER);
-	r = sys_ftruncate(file, (off_t)size);
-	if (r < 0)
-		return err_sys(e, ERR_EXHAUSTED, r, "disk layer: size %llu", (unsigned long long)size);
-	r = disk_format(file, inodes ? inodes : size / 8192, e);
+	r = disk_size(file, size, e);
+	if (r == 0)
+		r = disk_format(file, inodes ? inodes : size / 8192, e);
 	if (r < 0)
 		return r;
 	loop = attach_loop(file, path, sizeof(path), e);

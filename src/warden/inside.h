@@ -48,6 +48,7 @@ struct warden {
 	struct warden_counts counts;
 	struct layers *layers; /* NULL: none here */
 	struct workers *workers; /* for them */
+	struct pump_spare *spare; /* for what they seal */
 	struct sealing *sealings;
 	struct restoring *restorings;
 	int done, timer; /* an epoll: workers, agents that restore, a clock for those; -1 without layers */

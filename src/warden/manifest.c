@@ -30,15 +30,23 @@ void manifest_seal(struct manifest *m)
 	self_sum(m, m->self);
 }
 
-int manifest_write(int dir, const struct manifest *m)
+int manifest_make(int dir)
 {
 	AUTO_CLOSE int fd = sys_openat(dir, "manifest", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	static const struct manifest none;
 	int r;
 
 	if (fd < 0)
 		return fd;
-	r = fd_write_all(fd, m, sizeof(*m));
-	return r == 0 ? flush_file(fd) : r;
+	r = fd_write_all(fd, &none, sizeof(none));
+	return r < 0 ? r : TAKE_FD(fd);
+}
+
+int manifest_write(int fd, const struct manifest *m)
+{
+	ssize_t n = pwrite(fd, m, sizeof(*m), 0);
+
+	return n == (ssize_t)sizeof(*m) ? flush_data(fd) : n < 0 ? -errno : -EIO;
 }
 
 static bool text_ok(const char *s, size_t size)

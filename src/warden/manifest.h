@@ -37,8 +37,10 @@ extern const char *const layer_trees[LAYER_TREES];
 
 /* Fills magic and ->self. */
 void manifest_seal(struct manifest *m);
-/* Makes the file "manifest" in @dir, as far on the disk as flush_file() brings it. */
-int manifest_write(int dir, const struct manifest *m);
+/* Makes the file "manifest" in @dir, as long as it will be, without anything in it yet. A descriptor. */
+int manifest_make(int dir);
+/* What is to be in that file, as far on the disk as flush_data() brings it. */
+int manifest_write(int fd, const struct manifest *m);
 /* -EBADMSG when it is not one, or not of @id. Also reads earlier versions: what those do not have is 0. */
 int manifest_read(int dir, const char *id, struct manifest *ret);
 /* Walks @dir/fs: fills entries, files, size, trees and ->sum as ->version has it. And @dir/mem. */

@@ -21,6 +21,8 @@
 #define READY_NS 10000000000ULL
 /* A failed make is tried again after this, so that a host that is out of something is not hammered. */
 #define PAUSE_MS 200
+#define UPPER_SIZE (64 * MIB) /* of the layer for who asked for no limit */
+#define UPPER_INODES 4096U
 #define KEPT_MAX 64
 #define WAYS 8
 
@@ -134,7 +136,9 @@ static void item_end(struct pool *p, struct pool_item *it)
 /* Everything a create does not have to wait for, for whom the guess says. */
 static int prepare(struct pool *p, const struct pool_guess *g, struct pool_item *it, struct err *e)
 {
-	const struct upper_opts o = { .size = g->size, .inodes = g->inodes, .uid_base = it->shell.uid_base };
+	/* A limit can be lifted later, but none be set where there was none. */
+	const struct upper_opts o = { .size = g->size ? g->size : UPPER_SIZE, .inodes = g->inodes ? g->inodes : UPPER_INODES,
+				      .uid_base = it->shell.uid_base };
 	int r;
 
 	/* A staged mount must be made in the namespace that will use it, which this thread is not in. */

@@ -76,6 +76,34 @@ TEST(it_fills_itself_and_fills_up_again_behind_creates)
 	CHECK_EQ(wt_stop(&w), 0);
 }
 
+TEST(who_comes_after_one_without_limits_has_limits)
+{
+	static const char *const more[] = { "--pool", "3", NULL };
+	struct client_sandbox s;
+	struct sandbox_spec spec;
+	struct warden_counts c;
+	struct err e = { 0 };
+	struct wt w;
+
+	CHECK(wt_open(&w, more));
+	for (unsigned i = 0; i < 8; i++) { /* more than are ready: what comes then was made for the one before */
+		wt_spec(&spec);
+		if (i % 4 == 3) {
+			spec.limits.disk = 8 * MIB;
+			spec.limits.inodes = 100;
+		} else {
+			spec.limits.disk = spec.limits.inodes = spec.limits.memory = 0;
+		}
+		CHECK(wait_ready(w.client, 2, &c));
+		CHECK_EQ(client_create(w.client, &spec, &s, &e), 0);
+		CHECK(wt_wait_up(s.sock));
+		CHECK_EQ(s.receipt.disk, spec.limits.disk);
+		CHECK_EQ(client_destroy(w.client, s.handle, &e), 0);
+		client_sandbox_done(&s);
+	}
+	CHECK_EQ(wt_stop(&w), 0);
+}
+
 TEST(more_creates_than_shells_wait_for_new_ones)
 {
 	static const char *const more[] = { "--pool", "1", NULL };

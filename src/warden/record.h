@@ -50,7 +50,8 @@ struct record {
 	uint8_t vm_key[32]; /* its template */
 	uint64_t vm_cpu_base;
 	struct record_vm vm;
-	uint8_t unused[96];
+	uint32_t vm_side; /* VM_SIDE_VERSION of its cloche-vmm; 0 was written when that was 3 */
+	uint8_t unused[92];
 };
 static_assert(sizeof(struct record) == 1024, "no padding");
 

@@ -110,6 +110,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 		.dir = w->env.layers,
 		.upper = s->root.early.upper,
 		.uid_base = s->shell.uid_base,
+		.spare = w->spare,
 		.paused = s->frozen,
 		.cgroups = &w->env.cgroups,
 		.cgroup = &s->shell.cgroup,

@@ -12,6 +12,7 @@
 #define SPEC_PATH 256
 #define SPEC_MOUNTS 8
 #define SPEC_TMPFS 8
+#define SPEC_SECRETS "/run/secrets" /* the place of a tmpfs for files of secrets: what a machine's checkpoint had there is not kept */
 #define SPEC_LAYERS 16
 
 #define SPEC_READ_ONLY 1U /* root read-only; the work folder and /tmp stay writable */

@@ -159,10 +159,8 @@ int vm_disk(int fd, uint64_t size, uint64_t inodes, struct err *e)
 	int r;
 
 	size = size ? size : DISK_DEFAULT;
-	r = sys_ftruncate(fd, (off_t)(size & ~4095ULL));
-	if (r < 0)
-		return err_sys(e, ERR_EXHAUSTED, r, "disk: size %llu", (unsigned long long)size);
-	return disk_format(fd, inodes ? inodes : size / 8192, e);
+	r = disk_size(fd, size & ~4095ULL, e);
+	return r < 0 ? r : disk_format(fd, inodes ? inodes : size / 8192, e);
 }
 
 /* Who replaces a file changes one of these. */

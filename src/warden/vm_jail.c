@@ -319,6 +319,9 @@ int vm_go(struct warden *w, struct machine *m, struct err *e)
 		msg.go.flags |= VM_GO_FRESH;
 	if (s->layers && !(s->flags & SPEC_MEMORY))
 		msg.go.flags |= VM_GO_DROP;
+	for (uint32_t i = 0; s->layers && i < m->spec.ntmpfs; i++)
+		if (!strcmp(m->spec.tmpfs[i].path, SPEC_SECRETS))
+			msg.go.flags |= VM_GO_SECRETS;
 	if (cgroup_stat(&w->env.cgroups, &s->shell.cgroup, &st.group) == 0)
 		m->cpu_base = st.group.cpu_usec;
 	r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);

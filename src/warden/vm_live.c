@@ -15,6 +15,7 @@
 
 #define PAGE 4096
 #define STAT_TRIES 100
+#define SIDE_UNTOLD 3U /* of records from before it was written down */
 #define PAGE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
 /* Of a size that nobody can change: cut off, our reading it would be the end of us. */
@@ -171,11 +172,15 @@ static int take_page(struct machine *m, const struct shell *s)
 int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *rec, struct err *e)
 {
 	struct epoll_event in = { .events = EPOLLIN };
+	const uint32_t side = rec->vm_side ? rec->vm_side : SIDE_UNTOLD;
 	struct machine *m;
 	int r = vm_open(w, e);
 
 	if (r < 0)
 		return r;
+	if (side != VM_SIDE_VERSION)
+		return err_set(e, ERR_LOST, -EPROTONOSUPPORT, "its machine is of %s version of cloche, which this one can not talk to; it is ended",
+			       side < VM_SIDE_VERSION ? "an older" : "a newer");
 	{
 		struct sandbox_spec spec = { .tenant = rec->spec_tenant, .flags = rec->spec_flags,
 					     .limits = { .memory = rec->memory, .disk = rec->disk } };

@@ -6,6 +6,7 @@
 #include "warden/inside.h"
 #include "warden/keep.h"
 #include "warden/limit.h"
+#include "warden/pump.h"
 #include "warden/sweep.h"
 #include "warden/truth.h"
 #include "warden/vm.h"
@@ -150,6 +151,7 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 	}
 	if (w->env.layers >= 0) {
 		r = sandbox_workers(w, e);
+		w->spare = pump_spare_new();
 		if (r == 0)
 			r = layers_new(w->env.layers, w->workers, &w->layers, e);
 		if (r < 0) {
@@ -194,6 +196,7 @@ void warden_free(struct warden *w)
 	guard_end(&w->guard);
 	restoring_close(w);
 	workers_free(w->workers);
+	pump_spare_free(w->spare);
 	vm_free(w);
 	sealing_end_all(w);
 	layers_free(w->layers);
@@ -318,6 +321,7 @@ int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 		if (s->vm->template)
 			memcpy(rec.vm_key, s->vm->template->key, sizeof(rec.vm_key));
 		rec.vm_cpu_base = s->vm->cpu_base;
+		rec.vm_side = VM_SIDE_VERSION;
 		vm_own_record(s->vm, &rec.vm);
 		more[0] = s->vm->side;
 		more[1] = s->vm->page;

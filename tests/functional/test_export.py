@@ -251,6 +251,23 @@ def test_settings_of_a_file_are_no_way_around_the_limits(d, clean):
     t.delete(f"/v1/checkpoints/{r.json['id']}")
 
 
+def test_a_files_network_is_had_only_by_who_asks_for_it(d, clean, tmp_path):
+    data = pack([], {**GOOD, "config": {"image": "host", "network": {"allow": ["a.test", "@nobody-has-it"]}}})
+    c = bring(d, data)
+    assert c.status == 201 and c.json["config"].get("network", {"mode": "none"}) == {"mode": "none"}, c
+    b, = restore(d, c.json)
+    assert b["network"] == {"mode": "none"}
+    b, = restore(d, c.json, network={"allow": ["b.test"]})
+    assert b["network"]["allow"] == ["b.test"]
+    kept = bring(d, data, "?network=keep").json
+    e = error(d.post(f"/v1/checkpoints/{kept['id']}/restore", {}), 404, "not_found")
+    assert "nobody-has-it" in e["message"]
+    error(bring(d, data, "?network=open"), 400, "invalid")
+    (tmp_path / "f").write_bytes(pack([], {**GOOD, "config": {"image": "host", "network": {"allow": ["a.test"]}}}))
+    r = d.cli("checkpoint", "import", "--keep-network", "--json", str(tmp_path / "f"))
+    assert r.code == 0 and json.loads(r.text)["config"]["network"]["allow"] == ["a.test"], r
+
+
 def test_a_slow_reader_and_one_that_goes_away(d, golden):
     b = d.create(user="root")
     sh(d, b, "head -c 60000000 /dev/urandom > /root/r")

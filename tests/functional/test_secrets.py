@@ -223,6 +223,32 @@ def test_a_value_in_pieces_is_masked_in_streams_and_spools(d):
     assert tty.replace("\r", "") in [f"<***>\n{VALUE[:n]}***\ndone\n" for n in (0, 1, 2)], tty
 
 
+def test_refusals_errors_and_records_do_not_tell_it(d):
+    value = "hunter22-as-a-name-0123456789"
+    put(d, "KEY", value)
+    b = d.create(network={"allow": ["*.allowed.test"]}, secrets=[{"name": "KEY", "as": "env"}])
+    at = f"/v1/sandboxes/{b['id']}"
+    sh(d, b, "curl -sS -H \"Authorization: Bearer $KEY\" http://$KEY.denied.test/; curl -sS http://$KEY.allowed.test:81/; true")
+    # So long that the command is cut inside of the value.
+    sh(d, b, "curl -sS -H 'X-Long: " + "x" * 83 + "' -H \"X-Key: $KEY\" http://other.test/; true")
+    why = d.get(f"{at}/network?why").body.decode()
+    assert "***.denied.test" in why and "***.allowed.test" in why and "Bearer ***" in why and "X-Key: ***" in why, why
+    failed = [d.post(f"{at}/execs", {"cmd": [f"/bin/{value}"]}), d.get(f"{at}/files?path=/none/{value}")]
+    assert all("***" in r.json["error"]["message"] for r in failed), failed
+    assert d.request("PUT", f"{at}/files?path=/tmp/{value}", b"x").status == 200
+    d.delete(at)
+    stream, seen = events(d, "/v1/events", method="GET", headers={"Last-Event-ID": "0"}), []
+    for kind, data in stream:
+        seen.append([kind, data])
+        if kind == "sandbox.deleted" and data["sandbox"] == b["id"]:
+            break
+    stream.close()
+    audit = d.get(f"/v1/audit?sandbox={b['id']}&limit=1000").body.decode()
+    for text in (why, *(r.body.decode() for r in failed), json.dumps(seen), audit, "\n".join(d.log)):
+        assert "hunter22-" not in text, text
+    assert "/tmp/***" in json.dumps(seen) and "/tmp/***" in audit and "***.denied.test" in json.dumps(seen)
+
+
 def test_output_of_others_and_much_of_it_is_left_alone(d):
     put(d, "KEY", VALUE)
     b = d.create(secrets=[{"name": "KEY", "as": "env"}], output_limit="8M")

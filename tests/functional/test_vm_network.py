@@ -1,9 +1,11 @@
 """The network of machines: what is let out and what is not, what is told of it, changes, copies, and servers inside."""
 import hashlib
+import http.client
 import json
 import os
 import platform
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -99,6 +101,13 @@ def held(tier, box, pipe):
     return x
 
 
+def with_nobody_yet(ask):
+    try:
+        return ask()
+    except (ConnectionError, ssl.SSLEOFError):
+        return None
+
+
 def is_cut(tier, box, x):
     r = tier.call("GET", box, f"/execs/{x}/wait?timeout={LONG}").json
     assert r["state"] == "ended" and r["exit_code"] == 1 and "ECONNRESET" in r["stderr"], r
@@ -130,6 +139,7 @@ def test_what_is_refused_is_refused_at_once_and_told(tier, box, w):
     assert dial(tier, box, "web.test", 8080) == "ECONNRESET"
     for address, port in (("10.1.2.3", 5432), ("9.9.9.9", 853), ("169.254.169.254", 80), ("2001:db8::1", 443)):
         assert dial(tier, box, address, port) == "ECONNREFUSED", address  # at connect(), as in a container
+        assert (address, port) in {(r["to"], r["port"]) for r in network(tier, box)["refusals"]}, address  # as soon as the command has ended
     assert dial(tier, box, "127.0.0.1", w.host.port) == "ECONNREFUSED"  # its own, where nobody listens
 
     def seen():
@@ -176,6 +186,37 @@ def test_a_copy_has_the_policy_and_none_of_the_connections(tier, box):
     eventually(lambda: tier.output(box, x) == ["first", "second"], LONG)
     tier.call("DELETE", box, f"/execs/{x}")
     assert get(tier, box, "web.test")
+
+
+def test_secrets_are_given_masked_and_added_outside_of_it(tier, peer):
+    value = "hunter22-of-a-machine"
+    assert tier.d.put("/v1/secrets/KEY", {"value": value}).status == 201
+    ways = [{"name": "KEY", "as": "env"}, {"name": "KEY", "as": "file"}, {"name": "KEY", "as": "header", "to": "other.test"}]
+    n = tier.create(secrets=ways, network={"allow": ["other.test"]})
+    assert tier.sh(n, "echo $KEY; cat /run/secrets/KEY; stat -c %a /run/secrets/KEY", timeout=LONG)["stdout"] == "***\n***400\n"
+    spelled = tier.sh(n, "(echo $KEY; cat /run/secrets/KEY) | sed 's/./& /g'", timeout=LONG)["stdout"].replace(" ", "")
+    assert spelled.split() == [value, value]
+    # Nothing in the image speaks TLS: we do, through the machine.
+    tier.call("PUT", n, "/files?path=/tmp/peer&mode=0755", peer)
+    tier.start(n, "exec nc -ll -p 8003 -e /tmp/peer other.test 443")
+    trust = ssl.create_default_context(cadata=tier.sh(n, "cat $SSL_CERT_FILE", timeout=LONG, output_limit=1 << 20)["stdout"])
+    with subprocess.Popen([str(host.CLOCHE), "port-forward", n["id"], "0:8003"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                          env=tier.d.environment()) as p:
+        try:
+            port = int(p.stdout.readline().split(" ")[0].split(":")[1])
+
+            def ask():
+                with socket.create_connection(("127.0.0.1", port), timeout=LONG) as s, trust.wrap_socket(s, server_hostname="other.test") as tls:
+                    tls.sendall(b"GET /hello HTTP/1.1\r\nHost: other.test\r\nConnection: close\r\n\r\n")
+                    answer = http.client.HTTPResponse(tls)
+                    answer.begin()
+                    return json.loads(answer.read())
+
+            got = host.wait_for(lambda: with_nobody_yet(ask), LONG, "the answer")
+        finally:
+            p.kill()
+    assert got["site"] == "other.test" and got["headers"]["Authorization"] == f"Bearer {value}", got
+    assert any("KEY" in r.get("secrets", "") for r in host.wait_for(lambda: audit(tier, n, "network.stream"), LONG, "the record"))
 
 
 def test_a_machine_made_without_a_network_has_no_way_out_until_it_is_given_one(tier, peer, w):

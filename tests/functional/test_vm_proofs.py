@@ -186,6 +186,7 @@ def test_a_state_of_another_machine_is_refused(tier, clean):
     ({"memory": "64M"}, 400, "memory"),
     ({"disk": "4M"}, 400, "disk"),
     ({"storage": "memory"}, 400, "storage"),
+    ({"disk": "4000000T"}, 422, "disk"),
 ])
 def test_what_a_machine_can_not_be_is_refused(tier, body, status, word):
     r = tier.d.post("/v1/sandboxes", {**tier.fields, **body})

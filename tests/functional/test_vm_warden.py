@@ -74,6 +74,23 @@ def test_one_template_serves_all_of_its_kind_also_after_a_restart(tier):
     tier.delete(other)
 
 
+def test_a_machine_of_another_version_is_lost_and_the_log_says_why(tier):
+    b = tier.create()
+    words = pathlib.Path(f"/proc/{tier.d.children()['warden']}/cmdline").read_bytes().split(b"\0")
+    records = pathlib.Path(words[words.index(b"--state") + 1].decode()) / "boxes"
+    tier.d.stop()
+    data = bytearray(records.read_bytes())
+    for at in range(0, len(data), 1024):  # where struct record has vm_side
+        if any(data[at:at + 1024]):
+            data[at + 928:at + 932] = (99).to_bytes(4, "little")
+    records.write_bytes(data)
+    tier.d.start()
+    eventually(lambda: tier.state(b) == "lost", LONG)
+    assert "of a newer version of cloche" in tier.d.output, tier.d.output
+    eventually(lambda: len(machines(tier)) == 0 and store(tier)[1] == [], LONG)
+    tier.delete(b)
+
+
 def test_a_machine_that_is_killed_is_lost_and_leaves_no_disk(tier):
     b = tier.create()
 

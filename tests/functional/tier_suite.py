@@ -103,6 +103,7 @@ def test_an_exec_has_all_that_was_asked_for(tier, box):
     assert (r["exit_code"], r["signal"], r["verdict"]["cause"]) == (7, None, "exited"), r
     assert base64.b64decode(r["stdout_base64"]) == raw
     assert base64.b64decode(r["stderr_base64"]).decode() == "ü|from the sandbox|/tmp|12:13|55\n"
+    assert tier.sh(box, "ulimit -n", nofile=9000)["stdout"] == "9000\n"  # more than a small machine's kernel begins with
     r = tier.sh(box, "kill -SEGV $$")
     assert (r["exit_code"], r["signal"], r["verdict"]["cause"]) == (139, 11, "signaled")
     error(tier.call("POST", box, "/execs", {"cmd": ["/no/such/program"]}, 422), 422, "refused")
@@ -265,6 +266,30 @@ def test_a_checkpoint_without_memory_has_the_files_alone(tier, clean):
     tier.sh(second, "echo last >> word")
     third, = tier.restore(tier.checkpoint(second))
     assert tier.sh(third, "cat word")["stdout"] == "kept\nmore\nlast\n"
+
+
+def test_a_copy_has_the_secrets_of_now(tier, clean):
+    try:
+        tier.d.put("/v1/secrets/WORD", {"value": "open sesame"})
+        b = tier.create(secrets=[{"name": "WORD", "as": "file", "path": "/home/user/word"}, {"name": "WORD", "as": "env"}])
+        look = "stat -c '%a %u %s' -L word; ls -A /run/secrets; echo ${#WORD}; cat word"
+        assert tier.sh(b, look)["stdout"] == "400 1000 11\nWORD\n11\n***"
+        c = tier.checkpoint(b, memory=True)
+        tier.d.put("/v1/secrets/WORD", {"value": "open barley!"})
+        eventually(lambda: tier.sh(b, look)["stdout"] == "400 1000 12\nWORD\n12\n***", LONG)
+        fork, = tier.call("POST", b, "/fork", {}, 201).json["sandboxes"]
+        for n in (*tier.restore(c), fork, b):
+            if n is b:
+                tier.call("POST", b, "/hibernate")
+            assert tier.sh(n, look)["stdout"] == "400 1000 12\nWORD\n12\n***"
+        n, = tier.restore(c, secrets="drop")
+        assert tier.sh(n, "cat word; ls -A /run/secrets; echo $WORD")["stdout"] == "\n"
+        # Where there was no place for them before: in memory, too.
+        n, = tier.restore(tier.checkpoint(tier.create()), secrets=[{"name": "WORD", "as": "file"}])
+        assert tier.sh(n, "cat /run/secrets/WORD; echo; stat -f -c %T /run/secrets")["stdout"] == "***\ntmpfs\n"
+    finally:
+        tier.clean()
+        tier.d.delete("/v1/secrets/WORD")
 
 
 def test_a_fork_is_many_at_once(tier, clean):

@@ -91,12 +91,12 @@ export class Checkpoints {
   /** What `export` gave. A file that is cut, altered or for another image is refused, and nothing of it is kept. */
   async import(
     file: BodySource,
-    options: CallOptions & { name?: string; label?: string; isolation?: 'container' | 'vm' } = {},
+    options: CallOptions & { name?: string; label?: string; isolation?: 'container' | 'vm'; network?: 'none' | 'keep' } = {},
   ): Promise<Checkpoint> {
-    const { name, label, isolation } = options;
+    const { name, label, isolation, network } = options;
     return fromWire(
       await this.transport.json({
-        ...get('/v1/checkpoints/import', options, { name, label, isolation }),
+        ...get('/v1/checkpoints/import', options, { name, label, isolation, network }),
         method: 'POST',
         headers: { 'content-type': 'application/zstd' },
         body: file,

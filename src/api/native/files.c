@@ -117,14 +117,14 @@ void file_call_note(struct file_call *f, const char *kind, uint64_t bytes, const
 	rec.tenant = c->box->tenant->id;
 	rec.sandbox = c->box->id;
 	j = audit_begin(c->api->s->audit, &rec);
-	jout_str(j, "path", f->path);
+	mask_write(box_mask(c->box), "path", f->path, j);
 	if (to)
-		jout_str(j, "to", to);
+		mask_write(box_mask(c->box), "to", to, j);
 	jout_str(j, "user", f->user.text);
 	jout_u64(j, "bytes", bytes);
 	audit_end(c->api->s->audit, NULL);
 	jout_object(&ej, NULL);
-	jout_str(&ej, "path", f->path);
+	mask_write(box_mask(c->box), "path", f->path, &ej);
 	jout_end(&ej);
 	if (jout_done(&ej) == 0) {
 		buf_cut(&fields, fields.len - 1);

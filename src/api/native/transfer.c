@@ -356,15 +356,17 @@ static void on_body_end(void *arg)
 void post_import(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
-	const char *isolation = http_query(q, "isolation");
+	const char *isolation = http_query(q, "isolation"), *network = http_query(q, "network");
 	const struct import_want w = { http_query(q, "name"), http_query(q, "label"),
-				       isolation && *isolation ? isolation : NULL };
+				       isolation && *isolation ? isolation : NULL, network && !strcmp(network, "keep") };
 	struct err e = { 0 };
 	struct transfer *t;
 	int rc = w.name && *w.name ? name_check(w.name, &e) : 0;
 
 	if (rc == 0 && w.isolation && strcmp(w.isolation, "container") && strcmp(w.isolation, "vm"))
 		rc = err_set(&e, ERR_INVALID, -EINVAL, "isolation: \"container\" or \"vm\" is wanted");
+	if (rc == 0 && network && strcmp(network, "keep") && strcmp(network, "none"))
+		rc = err_set(&e, ERR_INVALID, -EINVAL, "network: \"none\" or \"keep\" is wanted");
 	if (rc == 0 && w.label && strlen(w.label) > LABEL_MAX)
 		rc = err_set(&e, ERR_INVALID, -EINVAL, "label: at most %d bytes", LABEL_MAX);
 	if (rc < 0) {

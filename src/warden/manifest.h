@@ -9,7 +9,9 @@
 
 struct digests;
 
-#define MANIFEST_VERSION 3U /* 2: large files are summed up whole; 1: and it ends, but for ->self, before ->meta */
+/* 3: by pieces of DIGESTS_LARGE; 2: large files are summed up whole; 1: and it ends, but for ->self, before ->meta. */
+#define MANIFEST_VERSION 4U
+#define MANIFEST_VERSION_VM 3U /* a machine's disks are large, and mostly holes */
 #define MANIFEST_ID 32 /* an id, filled up with zeros */
 
 struct manifest {

@@ -283,7 +283,7 @@ static int run(struct restore *r, struct err *e)
 
 	if (x < 0)
 		return say(r, which, what, x, e);
-	for (uint32_t phase = 1; n > 1 && x == 0 && phase <= 2; phase++) {
+	for (uint32_t phase = 1; x == 0 && phase <= r->phases; phase++) {
 		x = restore_wait(r, &r->shared->arrived, phase * n);
 		if (x == 0)
 			next_phase(r, phase);

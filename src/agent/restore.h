@@ -55,6 +55,7 @@ struct restore_proc {
 	uint32_t creator; /* who starts it, or MEM_NONE: the agent */
 	uint32_t temp; /* not 0: creator is not the parent; a process of this id is between and ends at once */
 	bool early; /* before its creator makes a session of its own */
+	bool asks; /* for others by their numbers: they have to be there first */
 	uint64_t area, area_len; /* where it has its blob; written by itself into ->places */
 };
 
@@ -80,6 +81,7 @@ struct restore {
 	} vdso[RESTORE_VDSO_MAX];
 	unsigned n_vdso;
 	uint32_t threads; /* of all */
+	uint32_t phases; /* how often all have to meet: restore_plan() */
 	uint32_t done; /* FRAME_RESTORED_* */
 	struct agent_exec *exec; /* AGENT_EXECS_MAX: what becomes the table's; ids by MEM_S_EXEC */
 	struct err *e;

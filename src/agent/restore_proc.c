@@ -42,14 +42,22 @@ void restore_die(const struct restore *r, uint32_t proc, enum restore_what what,
 	_exit(127);
 }
 
-/* Tells the agent that we are here and waits for the others. */
+/* Tells the agent that we are here. */
+static void arrive(struct restore *r)
+{
+	struct blob_shared *s = r->shared;
+
+	__atomic_add_fetch(&s->arrived, 1, __ATOMIC_SEQ_CST);
+	futex(&s->arrived, FUTEX_WAKE, 1);
+}
+
+/* And waits for the others. */
 static void meet(struct restore *r, uint32_t phase)
 {
 	struct blob_shared *s = r->shared;
 	uint32_t at;
 
-	__atomic_add_fetch(&s->arrived, 1, __ATOMIC_SEQ_CST);
-	futex(&s->arrived, FUTEX_WAKE, 1);
+	arrive(r);
 	while ((at = __atomic_load_n(&s->phase, __ATOMIC_SEQ_CST)) < phase)
 		futex(&s->phase, FUTEX_WAIT, at);
 }
@@ -107,9 +115,12 @@ static void join_family(struct restore *r, uint32_t i)
 	x = restore_spawn(r, i, false, &failed);
 	if (x < 0)
 		restore_die(r, failed, RESTORE_CLONE, x, 0);
-	if (r->m.n[MEM_S_PROC] == 1)
+	if (r->phases == 1 && !r->proc[i].asks)
+		arrive(r);
+	else if (r->phases)
+		meet(r, 1);
+	if (r->phases < 2)
 		return;
-	meet(r, 1);
 	/* The first of a group may be about to make it. */
 	for (unsigned tries = 0; getpgid(0) != (pid_t)p->pgid && setpgid(0, (pid_t)p->pgid) < 0; tries++) {
 		if (errno != EPERM || tries > 20000 || p->pgid == p->pid)

@@ -142,7 +142,7 @@ static int set_registers(const struct restore *r, const struct mem_thread *t)
 	return x;
 }
 
-static int hold(const struct restore *r, const struct mem_proc *p)
+static int seize(const struct restore *r, const struct mem_proc *p)
 {
 	int x = 0;
 
@@ -153,6 +153,13 @@ static int hold(const struct restore *r, const struct mem_proc *p)
 		if (x >= 0)
 			x = (int)trace(r, INTERRUPT, tid, 0, NULL);
 	}
+	return x;
+}
+
+static int hold(const struct restore *r, const struct mem_proc *p)
+{
+	int x = 0;
+
 	for (uint32_t i = 0; x >= 0 && i < p->thread.n; i++) {
 		x = stopped(r->m.thread[p->thread.first + i].tid);
 		if (x >= 0 && x != (SIGTRAP | STOP_EVENT << 8))
@@ -206,18 +213,21 @@ static int stop_again(const struct restore *r, uint32_t i, uint64_t call)
 int restore_finish(struct restore *r, uint32_t *ret_proc, enum restore_what *what)
 {
 	const struct mem_proc *all = r->m.proc;
+	const uint32_t n = r->m.n[MEM_S_PROC];
 	uint64_t call = find_call();
 	int x = 0;
 
 	*what = RESTORE_TRACE;
-	for (uint32_t i = 0; i < r->m.n[MEM_S_PROC]; i++) {
-		*ret_proc = i;
-		x = all[i].state == MEM_ALIVE ? hold(r, &all[i]) : 0;
+	/* All of them first: each stops on its own processor while the next is told. */
+	for (uint32_t i = 0; i < 2 * n; i++) {
+		*ret_proc = i % n;
+		if (all[i % n].state == MEM_ALIVE)
+			x = i < n ? seize(r, &all[i]) : hold(r, &all[i % n]);
 		if (x < 0)
 			return x;
 	}
 	/* Children come last, and are to be stopped while their parents can still be made to ask. */
-	for (uint32_t i = r->m.n[MEM_S_PROC]; x >= 0 && i-- > 0;) {
+	for (uint32_t i = n; x >= 0 && i-- > 0;) {
 		*ret_proc = i;
 		if (all[i].state != MEM_ALIVE)
 			continue;

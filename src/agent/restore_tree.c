@@ -41,6 +41,29 @@ static uint32_t born_session(const struct restore *r, uint32_t i)
 	return r->proc[i].early ? born_session(r, by) : r->m.proc[by].sid;
 }
 
+/*
+ * Meeting is waiting for each other on other processors, and those may be asleep. Who is alone in its session and group
+ * joins nobody's, and needs the others only to be there, if that: a warm process and who was forked ahead of it are so.
+ */
+static void plan_phases(struct restore *r)
+{
+	uint32_t n = r->m.n[MEM_S_PROC];
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct mem_proc *p = &r->m.proc[i];
+
+		if (n > 1 && (p->state != MEM_ALIVE || p->sid != p->pid || p->pgid != p->pid || p->tty != MEM_NONE))
+			r->phases = 2;
+		for (uint32_t f = 0; p->state == MEM_ALIVE && f < p->fd.n; f++) {
+			const struct mem_object *o = &r->m.object[r->m.fd[p->fd.first + f].object];
+
+			r->proc[i].asks |= restore_is_own(r, o) || o->owner_pid;
+		}
+		if (n > 1 && r->proc[i].asks && !r->phases)
+			r->phases = 1;
+	}
+}
+
 int restore_plan(struct restore *r, struct err *e)
 {
 	const struct mem_proc *all = r->m.proc;
@@ -77,6 +100,7 @@ int restore_plan(struct restore *r, struct err *e)
 			return -EOPNOTSUPP;
 		}
 	}
+	plan_phases(r);
 	return 0;
 }
 

@@ -232,10 +232,11 @@ static void put_refusal(const json_t *r, const char *sandbox)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(16 * KIB);
 	const char *command = show_str(r, "command"), *rule = show_str(r, "rule");
+	const char *fix = show_str(r, "fix"), *to = show_str(r, "to");
 	uint64_t times = show_u64(r, "times"), port = show_u64(r, "port"), pid = show_u64(r, "pid");
 	char age[32];
 
-	buf_adds(&b, show_str(r, "to"));
+	buf_addf(&b, port && strchr(to, ':') ? "[%s]" : "%s", to);
 	if (port)
 		buf_addf(&b, ":%llu", (unsigned long long)port);
 	else
@@ -249,10 +250,11 @@ static void put_refusal(const json_t *r, const char *sandbox)
 	buf_addf(&b, ": %s", show_str(r, "reason"));
 	show_line(buf_str(&b));
 	buf_clear(&b);
-	if (*rule)
+	/* What a rule of the sandbox's mends is ours to do; else it is done, or somebody else's. */
+	if (*rule && (!strncmp(fix, "add ", 4) || !strncmp(fix, "PUT ", 4)))
 		buf_addf(&b, "  cloche network --add '%s' %s", rule, sandbox);
 	else
-		buf_addf(&b, "  %s", show_str(r, "fix"));
+		buf_addf(&b, "  %s", fix);
 	show_line(buf_str(&b));
 }
 

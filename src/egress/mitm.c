@@ -12,8 +12,7 @@
 #define PIECE 16384U /* read and written at a time: a TLS record */
 #define ROUNDS 32 /* of one stream before others have their turn */
 #define SHAKE_TIME (20 * LOOP_SEC)
-#define IDLE_TIME (300 * LOOP_SEC)
-#define TUNNEL_TIME (3600 * LOOP_SEC)
+#define IDLE_TIME (3600 * LOOP_SEC) /* as of any stream: an answer may take its time, and we do not count who owes one */
 #define DRAIN_TIME (1 * LOOP_SEC)
 #define DRAIN_MAX (256U * 1024U)
 
@@ -427,8 +426,6 @@ static void set_timer(struct mitm *m)
 		at = m->last + DRAIN_TIME;
 	else if (!m->client.ready || (m->server.f.fd >= 0 && !m->server.ready))
 		at = m->last + SHAKE_TIME;
-	else if (request_plain(&m->request) == UINT64_MAX)
-		at = m->last + TUNNEL_TIME;
 	if (loop_timer_set(m->loop, &m->timer, at) < 0)
 		end(m, EGRESS_V_FAILED, "no memory for a timer");
 }

@@ -359,6 +359,7 @@ void refuse(struct stream *s, uint8_t verdict, const char *reason)
 	snprintf(f->reason, sizeof(f->reason), "%s", reason);
 	/* What would help is a rule only where one is missing. */
 	if (verdict == EGRESS_V_DENIED && stage == STREAM_AIMED && names_index(&s->addr) != -2 &&
+	    (s->name || policy_addr_open(b->policy, &b->g->own, &s->addr, s->port, NULL)) &&
 	    !(s->name ? policy_has_name(b->policy, box_outer(b), s->name->text, s->port, &rule)
 		      : policy_has_addr(b->policy, box_outer(b), &s->addr, s->port, &rule)))
 		policy_wish(s->name ? s->name->text : "", &s->addr, s->port, f->rule);

@@ -476,6 +476,17 @@ void stream_aim(struct stream *s)
 	int r;
 
 	s->stage = STREAM_AIMED;
+	/* First: no rule would help, and nobody is to be told that one is missing. */
+	if (!s->name && b->policy->mode != EGRESS_NONE &&
+	    (own_refresh(&b->g->own, b->g->loop.now) < 0 ||
+	     !policy_addr_open(b->policy, &b->g->own, &s->addr, s->port, &what))) {
+		char text[64];
+
+		net_addr_text(&s->addr, text);
+		snprintf(why, sizeof(why), "%s is %s", text, what);
+		refuse(s, EGRESS_V_DENIED, why);
+		return;
+	}
 	if (s->name ? !policy_has_name(b->policy, box_outer(b), s->name->text, s->port, &s->rule)
 		    : !policy_has_addr(b->policy, box_outer(b), &s->addr, s->port, &s->rule)) {
 		refuse(s, EGRESS_V_DENIED, b->policy->mode == EGRESS_NONE ? "the sandbox has no network"
@@ -500,15 +511,6 @@ void stream_aim(struct stream *s)
 		else if (r < 0)
 			refuse(s, EGRESS_V_FAILED, r == -EBUSY ? "too many names are being resolved, and not answered"
 							       : "the name can not be resolved");
-		return;
-	}
-	if (own_refresh(&b->g->own, b->g->loop.now) < 0 ||
-	    !policy_addr_open(b->policy, &b->g->own, &s->addr, s->port, &what)) {
-		char text[64];
-
-		net_addr_text(&s->addr, text);
-		snprintf(why, sizeof(why), "%s is %s", text, what);
-		refuse(s, EGRESS_V_DENIED, why);
 		return;
 	}
 	dial(s, &s->addr, 1);

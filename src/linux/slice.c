@@ -12,14 +12,24 @@ static int change(struct sys_sched_attr *a, uint64_t ns)
 	return sys_sched_setattr(a);
 }
 
-int slice_long(void)
+static int choose(uint64_t ns)
 {
 	struct sys_sched_attr a = { 0 };
 	int r = sys_sched_getattr(&a);
 
 	if (r < 0 || a.policy != SCHED_OTHER)
 		return r;
-	return change(&a, SLICE_LONG_NS);
+	return change(&a, ns);
+}
+
+int slice_long(void)
+{
+	return choose(SLICE_LONG_NS);
+}
+
+int slice_short(void)
+{
+	return choose(SLICE_SHORT_NS);
 }
 
 int slice_usual(void)

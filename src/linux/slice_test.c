@@ -47,6 +47,16 @@ TEST(a_long_slice_is_inherited_and_given_back_and_changes_nothing_else)
 	CHECK_EQ(now().nice, before.nice < 19 ? before.nice + 1 : 19);
 }
 
+TEST(a_short_slice_is_short)
+{
+	struct sys_sched_attr before = now();
+
+	CHECK_EQ(slice_short(), 0);
+	CHECK_EQ(now().runtime, before.runtime ? SLICE_SHORT_NS : 0);
+	CHECK_EQ(now().nice, before.nice);
+	CHECK_EQ(sys_sched_setattr(&before), 0);
+}
+
 TEST(a_slice_that_somebody_else_chose_stays)
 {
 	struct sys_sched_attr a = now();

@@ -28,6 +28,8 @@ static void write_fix(const struct box *b, const struct net_lets *lets, const st
 		snprintf(text, sizeof(text), "none by a rule: it must be asked for otherwise, as the reason says");
 	else if (net_lets(lets, r->target, r->port))
 		snprintf(text, sizeof(text), "done: the policy has it by now");
+	else if (w && w->mode == EGRESS_OBSERVE)
+		snprintf(text, sizeof(text), "an administrator can add \"%s\" to `network_outer`", r->rule);
 	else if (w && w->mode == EGRESS_ALLOW)
 		snprintf(text, sizeof(text), "add \"%s\" to `allow`", r->rule);
 	else

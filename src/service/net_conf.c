@@ -147,6 +147,36 @@ static int set_ca(struct net_conf *c, const char *value, struct err *e)
 	return 0;
 }
 
+static uint32_t list(const struct net_conf *c, enum net_conf_kind kind, unsigned set, uint32_t n, const char **ret)
+{
+	for (unsigned i = 0; i < c->nitems && n < EGRESS_RULES_MAX; i++) {
+		const char *text = c->text + c->item[i].at;
+
+		if (c->item[i].kind != kind || c->item[i].set != set)
+			continue;
+		if (kind == NET_CONF_OUTER && *text == '@')
+			n = list(c, NET_CONF_SET, (unsigned)find_set(c, text + 1), n, ret);
+		else
+			ret[n++] = text;
+	}
+	return n;
+}
+
+/* A rule, or a set that is there already: with one that has nothing in it all would be allowed, as without any line. */
+static int add_outer(struct net_conf *c, char *value, struct err *e)
+{
+	const char *rule[EGRESS_RULES_MAX], *text = word(&value, "");
+
+	if (*text != '@')
+		return add_rule(c, NET_CONF_OUTER, 0, text, e);
+	if (net_conf_set(c, text + 1, rule) <= 0) {
+		err_set(e, ERR_INVALID, -ENOENT, "there is no set '%.40s' above this line", text);
+		err_remedy(e, "write its `network_set` first");
+		return -ENOENT;
+	}
+	return keep(c, NET_CONF_OUTER, 0, text, e);
+}
+
 int net_conf_add(struct net_conf *c, const char *key, const char *value, struct err *e)
 {
 	char copy[4096];
@@ -159,7 +189,7 @@ int net_conf_add(struct net_conf *c, const char *key, const char *value, struct 
 	if (!strcmp(key, "network_private"))
 		return add_rule(c, NET_CONF_PRIVATE, 0, copy, e);
 	if (!strcmp(key, "network_outer"))
-		return add_rule(c, NET_CONF_OUTER, 0, copy, e);
+		return add_outer(c, copy, e);
 	if (!strcmp(key, "network_hosts"))
 		return add_host(c, copy, e);
 	if (!strcmp(key, "network_resolver"))
@@ -173,26 +203,16 @@ int net_conf_add(struct net_conf *c, const char *key, const char *value, struct 
 
 /* --- asked --- */
 
-static uint32_t list(const struct net_conf *c, enum net_conf_kind kind, unsigned set, const char **ret)
-{
-	uint32_t n = 0;
-
-	for (unsigned i = 0; i < c->nitems && n < EGRESS_RULES_MAX; i++)
-		if (c->item[i].kind == kind && c->item[i].set == set)
-			ret[n++] = c->text + c->item[i].at;
-	return n;
-}
-
 uint32_t net_conf_list(const struct net_conf *c, enum net_conf_kind kind, const char *ret[EGRESS_RULES_MAX])
 {
-	return list(c, kind, 0, ret);
+	return list(c, kind, 0, 0, ret);
 }
 
 int net_conf_set(const struct net_conf *c, const char *name, const char *ret[EGRESS_RULES_MAX])
 {
 	int at = find_set(c, name);
 
-	return at < 0 ? at : (int)list(c, NET_CONF_SET, (unsigned)at, ret);
+	return at < 0 ? at : (int)list(c, NET_CONF_SET, (unsigned)at, 0, ret);
 }
 
 static bool same_bits(const uint8_t *a, const uint8_t *b, unsigned bits)

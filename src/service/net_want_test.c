@@ -206,11 +206,13 @@ TEST(lines_of_the_configuration_are_read_strictly)
 		"network_hosts",    "1.2.3.4 a.b",    "network_resolver", "a.example",	     "network_resolver", "1.2.3.4:0",
 		"network_resolver", "[1.2.3.4]:53",   "network_resolver", "",		     "network_ca",	 "ca.pem",
 		"network_open",	    "maybe",	      "network_outer",	  "*",		     "network_zoo",	 "1",
+		"network_outer",    "@p",
 	};
 	static const char *const good[] = { "network_set", "p: a.example, b.example:8443", "network_set", "p:*.c.example",
 					    "network_hosts", "A.example   10.0.0.1", "network_hosts", "a.example ::1",
 					    "network_resolver", "1.2.3.4 1.2.3.4:53  [::1]:5353 ::1", "network_ca", "/x.pem",
-					    "network_outer", "*.a.example", NULL };
+					    "network_outer", "*.a.example", "network_outer", " @p", "network_set", "p: d.example",
+					    NULL };
 	const char *list[EGRESS_RULES_MAX];
 	struct egress_config *g = calloc(1, sizeof(*g));
 
@@ -225,14 +227,15 @@ TEST(lines_of_the_configuration_are_read_strictly)
 	for (size_t i = 0; good[i]; i += 2)
 		if (net_conf_add(&c, good[i], good[i + 1], &e) < 0)
 			TEST_FAIL("%s = %s: %s", good[i], good[i + 1], e.msg);
-	CHECK_EQ(net_conf_set(&c, "p", list), 3);
+	CHECK_EQ(net_conf_set(&c, "p", list), 4);
 	CHECK_STR(list[2], "*.c.example");
 	CHECK_EQ(net_conf_set(&c, "q", list), -ENOENT);
 	net_conf_egress(&c, g);
 	CHECK_EQ(g->hosts, 2);
 	CHECK_STR(g->host[0], "a.example 10.0.0.1");
 	CHECK_STR(g->host[1], "a.example ::1");
-	CHECK_EQ(g->outer, 1);
+	CHECK_EQ(g->outer, 5); /* the set's, whenever they were added */
+	CHECK_STR(g->rule[4], "d.example");
 	CHECK_STR(g->ca_file, "/x.pem");
 	free(g);
 }

@@ -1,6 +1,7 @@
 #include "warden/flush.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "linux/slice.h"
 
 #include <pthread.h>
 #include <sys/ioctl.h>
@@ -22,6 +23,8 @@ struct flush {
 	unsigned count;
 	unsigned files, before[FLUSH_FILES], depth; /* files so far; and when each folder we are in was entered */
 	bool brings; /* flush_brings_folders() */
+	unsigned first; /* of ->fd, that is a folder; not below ->count: there is none */
+	int ahead; /* or -1: not ours, until ->end */
 	unsigned folders; /* of these, up to here, are made sure of already */
 	bool copied; /* no more of them, and folders are as they will be */
 	int more; /* one to begin with, or -1: ours */
@@ -51,6 +54,15 @@ static bool is_due(const struct flush *f, unsigned i, bool files)
 	return is_file(f->fd[i]) == files && !(f->brings && f->holds[i]);
 }
 
+/*
+ * While content is on its way. A folder that files bring, and those above it: then there is less that they have to bring
+ * at the end. One of these does for all but rare trees.
+ */
+static bool is_early(const struct flush *f, unsigned i)
+{
+	return is_due(f, i, false) || i == f->first;
+}
+
 static int each(const struct flush *f, unsigned from, bool files)
 {
 	for (unsigned i = from; i < f->count; i++) {
@@ -67,22 +79,26 @@ static void *flush_main(void *arg)
 	struct flush *f = arg;
 	int r = 0;
 
+	(void)slice_short(); /* each wait for the disk would be one for a processor, too */
 	pthread_mutex_lock(&f->lock);
 	while (!f->quit && !f->end) {
 		AUTO_CLOSE int fd = TAKE_FD(f->more);
-		bool folder = f->copied && r == 0 && f->folders < f->count;
+		int ahead = fd < 0 && f->copied && r == 0 ? TAKE_FD(f->ahead) : -1;
+		bool folder = fd < 0 && ahead < 0 && f->copied && r == 0 && f->folders < f->count;
 
-		if (fd < 0 && !folder) {
+		if (fd < 0 && ahead < 0 && !folder) {
 			pthread_cond_wait(&f->moved, &f->lock);
 			continue;
 		}
 		pthread_mutex_unlock(&f->lock);
 		if (fd >= 0)
 			begin(fd);
-		else if (is_due(f, f->folders, false))
+		else if (ahead >= 0)
+			r = flush_file(ahead);
+		else if (is_early(f, f->folders))
 			r = flush_file(f->fd[f->folders]);
 		pthread_mutex_lock(&f->lock);
-		f->folders += fd < 0;
+		f->folders += folder;
 	}
 	pthread_mutex_unlock(&f->lock);
 	if (f->quit || !f->own)
@@ -110,7 +126,8 @@ struct flush *flush_new(void)
 
 	if (!f)
 		return NULL;
-	f->more = f->dir = -1;
+	f->more = f->dir = f->ahead = -1;
+	f->first = FLUSH_FILES;
 	pthread_mutex_init(&f->lock, NULL);
 	pthread_cond_init(&f->moved, NULL);
 	return f;
@@ -196,8 +213,16 @@ void flush_leave(struct flush *f, int fd)
 	assert(f->depth);
 	f->depth--;
 	flush_add(f, fd);
-	if (f->count > was)
-		f->holds[was] = f->files > f->before[f->depth];
+	if (f->count == was)
+		return;
+	f->holds[was] = f->files > f->before[f->depth];
+	f->first = f->first < was ? f->first : was;
+}
+
+void flush_ahead(struct flush *f, int fd)
+{
+	if (f)
+		f->ahead = fd;
 }
 
 void flush_other(struct flush *f)
@@ -250,6 +275,11 @@ int flush_file(int fd)
 	const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
 
 	return (flush_ordered(fd) ? sync_file_range(fd, 0, 0, all) : fsync(fd)) < 0 ? -errno : 0;
+}
+
+int flush_data(int fd)
+{
+	return flush_ordered(fd) ? flush_file(fd) : fdatasync(fd) < 0 ? -errno : 0;
 }
 
 bool flush_brings_folders(int fd)

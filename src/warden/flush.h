@@ -23,6 +23,8 @@ void flush_enter(struct flush *f);
 void flush_leave(struct flush *f, int fd);
 /* Something that is not opened was made. */
 void flush_other(struct flush *f);
+/* A file that only gets other content: where it is, how long and in which folders can be made sure of now. Not ours. */
+void flush_ahead(struct flush *f, int fd);
 /* All was added, and folders are as they will be: they may go ahead. Files may still get content and attributes. */
 void flush_copied(struct flush *f, int dir);
 /* Everything is in @dir, for good. Begins with what takes long, aside. */
@@ -31,6 +33,8 @@ void flush_end(struct flush *f, int dir);
 int flush_wait(struct flush *f, int dir);
 /* The same of one file. */
 int flush_file(int fd);
+/* The same, but for what it says of itself unless that is needed to read it. */
+int flush_data(int fd);
 /* If an fsync of a new file brings its name, and the folders above it that are new, too. */
 bool flush_brings_folders(int fd);
 /* If an fsync of anything on that filesystem commits all that was done there before, by whomever. */

@@ -48,6 +48,7 @@ struct warden {
 	struct warden_counts counts;
 	struct layers *layers; /* NULL: none here */
 	struct workers *workers; /* for them */
+	struct pump_spare *spare; /* for what they seal */
 	struct sealing *sealings;
 	struct restoring *restorings;
 	int done, timer; /* an epoll: workers, agents that restore, a clock for those; -1 without layers */
@@ -76,6 +77,10 @@ void warden_compare_end(struct warden *w);
 /* --- net.c --- */
 /* Makes a shell's network what @spec wants, whatever it was made ready for. */
 int net_fit(struct warden *w, struct shell *s, const struct sandbox_spec *spec, struct err *e);
+
+/* --- system.c --- */
+/* Whether a sandbox of @spec, which wishes so, can do without a writable /usr at first. */
+bool system_later(const struct warden *w, const struct sandbox_spec *spec);
 
 /* --- restoring.c --- */
 int restoring_open(struct warden *w, struct err *e);

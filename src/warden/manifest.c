@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/id.h"
 #include "base/sys.h"
+#include "warden/digests.h"
 #include "warden/flush.h"
 #include "warden/memory.h"
 #include "warden/tree.h"
@@ -30,15 +31,23 @@ void manifest_seal(struct manifest *m)
 	self_sum(m, m->self);
 }
 
-int manifest_write(int dir, const struct manifest *m)
+int manifest_make(int dir)
 {
 	AUTO_CLOSE int fd = sys_openat(dir, "manifest", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	static const struct manifest none;
 	int r;
 
 	if (fd < 0)
 		return fd;
-	r = fd_write_all(fd, m, sizeof(*m));
-	return r == 0 ? flush_file(fd) : r;
+	r = fd_write_all(fd, &none, sizeof(none));
+	return r < 0 ? r : TAKE_FD(fd);
+}
+
+int manifest_write(int fd, const struct manifest *m)
+{
+	ssize_t n = pwrite(fd, m, sizeof(*m), 0);
+
+	return n == (ssize_t)sizeof(*m) ? flush_data(fd) : n < 0 ? -errno : -EIO;
 }
 
 static bool text_ok(const char *s, size_t size)
@@ -85,7 +94,8 @@ int manifest_sum(int dir, const int *stop, const struct digests *known, struct m
 	AUTO_CLOSE int fs = sys_openat(dir, "fs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	AUTO_FREE char *buf = malloc(TREE_BUF);
 	/* A machine's disks may be another layer's, too, for as long as that is there. */
-	const struct tree_sum how = { stop, buf, known, m->version < 3, m->flags & SPEC_VM };
+	const uint32_t piece = m->version < 3 ? 0 : m->version == 3 ? DIGESTS_LARGE : DIGESTS_PIECE;
+	const struct tree_sum how = { stop, buf, known, piece, m->flags & SPEC_VM };
 	struct tree_facts facts = { 0 };
 	struct sha256 s;
 	int r = 0;

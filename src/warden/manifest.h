@@ -9,13 +9,15 @@
 
 struct digests;
 
-#define MANIFEST_VERSION 3U /* 2: large files are summed up whole; 1: and it ends, but for ->self, before ->meta */
+/* 3: by pieces of DIGESTS_LARGE; 2: large files are summed up whole; 1: and it ends, but for ->self, before ->meta. */
+#define MANIFEST_VERSION 4U
+#define MANIFEST_VERSION_VM 3U /* a machine's disks are large, and mostly holes */
 #define MANIFEST_ID 32 /* an id, filled up with zeros */
 
 struct manifest {
 	char magic[8];
 	uint32_t version;
-	uint32_t flags; /* SPEC_READ_ONLY, SPEC_SYSTEM_WRITABLE of the sandbox it is of */
+	uint32_t flags; /* SPEC_READ_ONLY, SPEC_SYSTEM_*, SPEC_VM of the sandbox it is of; LATER: as long as nobody had come */
 	char id[MANIFEST_ID];
 	char parent[MANIFEST_ID]; /* the layer it stands on; zeros: the image itself */
 	char image[SPEC_PATH];
@@ -37,8 +39,10 @@ extern const char *const layer_trees[LAYER_TREES];
 
 /* Fills magic and ->self. */
 void manifest_seal(struct manifest *m);
-/* Makes the file "manifest" in @dir, as far on the disk as flush_file() brings it. */
-int manifest_write(int dir, const struct manifest *m);
+/* Makes the file "manifest" in @dir, as long as it will be, without anything in it yet. A descriptor. */
+int manifest_make(int dir);
+/* What is to be in that file, as far on the disk as flush_data() brings it. */
+int manifest_write(int fd, const struct manifest *m);
 /* -EBADMSG when it is not one, or not of @id. Also reads earlier versions: what those do not have is 0. */
 int manifest_read(int dir, const char *id, struct manifest *ret);
 /* Walks @dir/fs: fills entries, files, size, trees and ->sum as ->version has it. And @dir/mem. */

@@ -1,12 +1,13 @@
 #include "warden/pump.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "linux/slice.h"
 #include "warden/digests.h"
+#include "warden/xattr.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #define ALIGN 4096U /* what disks want of a write that goes there at once */
@@ -16,7 +17,7 @@ struct piece {
 	int fd; /* its file's in ->file */
 	uint64_t at;
 	size_t len;
-	uint8_t *sum;
+	uint8_t (*sum)[SHA256_SIZE];
 	bool summed, written;
 };
 
@@ -26,11 +27,17 @@ struct late {
 	uint32_t uid, gid;
 };
 
+struct pump_spare {
+	pthread_mutex_t lock;
+	char *buf; /* NULL: none, or in use */
+};
+
 struct pump {
 	pthread_t summer, writer;
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
 	const int *stop;
+	struct pump_spare *spare;
 	char *buf; /* PUMP_PIECES of them */
 	/* Counted over all files; the n-th is in piece[n % PUMP_PIECES] until it is both summed up and written. */
 	struct piece piece[PUMP_PIECES];
@@ -40,11 +47,15 @@ struct pump {
 	bool started; /* the threads */
 	bool end;
 	int failed;
+	void (*then)(void *arg); /* when all is written */
+	void *then_arg;
 };
+
+#define BUF_SIZE ((size_t)PUMP_PIECES * PUMP_PIECE)
 
 static char *bytes(const struct pump *p, uint64_t n)
 {
-	return p->buf + n % PUMP_PIECES * (size_t)DIGESTS_PIECE;
+	return p->buf + n % PUMP_PIECES * (size_t)PUMP_PIECE;
 }
 
 static void fail(struct pump *p, int r)
@@ -53,25 +64,19 @@ static void fail(struct pump *p, int r)
 	pthread_cond_broadcast(&p->moved);
 }
 
-/* With the lock held, which is let go meanwhile. One, or two that are there. False: there is none to sum up. */
+/* With the lock held, which is let go meanwhile. False: there is none to sum up. */
 static bool sum_some(struct pump *p)
 {
 	uint64_t n = p->to_sum;
-	struct piece *x = &p->piece[n % PUMP_PIECES], *y = &p->piece[(n + 1) % PUMP_PIECES];
-	bool two = n + 1 < p->read && y->len == x->len;
+	struct piece *x = &p->piece[n % PUMP_PIECES];
 
 	if (p->failed || n == p->read)
 		return false;
-	p->to_sum += two ? 2 : 1;
+	p->to_sum++;
 	pthread_mutex_unlock(&p->lock);
-	if (two)
-		digests_bytes_two((const char *const[2]){ bytes(p, n), bytes(p, n + 1) }, x->len,
-				  (const uint64_t[2]){ x->at, y->at }, (uint8_t *const[2]){ x->sum, y->sum });
-	else
-		digests_bytes(bytes(p, n), x->len, x->at, x->sum);
+	digests_bytes_many(bytes(p, n), x->len, x->at, x->sum);
 	pthread_mutex_lock(&p->lock);
 	x->summed = true;
-	y->summed |= two;
 	pthread_cond_broadcast(&p->moved);
 	return true;
 }
@@ -82,7 +87,7 @@ static int put(struct pump *p, uint64_t first, uint64_t n_pieces)
 	const struct piece *x = &p->piece[first % PUMP_PIECES], *last = &p->piece[(first + n_pieces - 1) % PUMP_PIECES];
 	/* What is left of a file's end is there already. */
 	size_t len = (size_t)(last->at - x->at + last->len) / ALIGN * ALIGN, done = 0;
-	size_t straight = (size_t)(PUMP_PIECES - first % PUMP_PIECES) * DIGESTS_PIECE;
+	size_t straight = (size_t)(PUMP_PIECES - first % PUMP_PIECES) * PUMP_PIECE;
 
 	while (done < len) {
 		struct iovec v[2] = { { p->buf, 0 }, { p->buf, 0 } };
@@ -146,13 +151,54 @@ static void work(struct pump *p, bool (*one)(struct pump *p))
 
 static void *sum_main(void *arg)
 {
+	(void)slice_long(); /* whoever reads or writes goes first */
 	work(arg, sum_some);
 	return NULL;
 }
 
+/* Owner first: changing it takes set-id bits away. Times last. */
+static int dress(const struct late *f)
+{
+	const struct timespec times[2] = { f->st.st_atim, f->st.st_mtim };
+	int r = sys_fchownat(f->fd, "", f->uid, f->gid, AT_EMPTY_PATH);
+
+	if (r == 0)
+		r = sys_fchmod(f->fd, f->st.st_mode & 07777);
+	if (r == 0 && futimens(f->fd, times) < 0)
+		r = -errno;
+	return r;
+}
+
+/* Of all of them the last byte is written. */
+static int written(struct pump *p)
+{
+	int r = 0;
+
+	for (unsigned i = 0; r == 0 && i < p->files; i++)
+		r = dress(&p->file[i]);
+	if (r == 0 && p->then)
+		p->then(p->then_arg);
+	return r;
+}
+
 static void *write_main(void *arg)
 {
-	work(arg, write_some);
+	struct pump *p = arg;
+	bool all;
+
+	(void)slice_short(); /* the disk is idle until it is back */
+	work(p, write_some);
+	pthread_mutex_lock(&p->lock);
+	all = p->end && !p->failed;
+	pthread_mutex_unlock(&p->lock);
+	if (all) {
+		int r = written(p);
+
+		pthread_mutex_lock(&p->lock);
+		if (r < 0)
+			fail(p, r);
+		pthread_mutex_unlock(&p->lock);
+	}
 	return NULL;
 }
 
@@ -171,18 +217,66 @@ static void stop_threads(struct pump *p)
 	p->started = p->end = false;
 }
 
+struct pump_spare *pump_spare_new(void)
+{
+	struct pump_spare *s = calloc(1, sizeof(*s));
+
+	if (s)
+		pthread_mutex_init(&s->lock, NULL);
+	return s;
+}
+
+void pump_spare_free(struct pump_spare *s)
+{
+	if (!s)
+		return;
+	if (s->buf)
+		munmap(s->buf, BUF_SIZE);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+static char *spare_swap(struct pump_spare *s, char *buf)
+{
+	char *was;
+
+	if (!s)
+		return buf;
+	pthread_mutex_lock(&s->lock);
+	was = s->buf;
+	s->buf = buf;
+	pthread_mutex_unlock(&s->lock);
+	return was;
+}
+
+static char *buf_new(struct pump_spare *s)
+{
+	char *buf = spare_swap(s, NULL);
+
+	if (buf)
+		return buf;
+	buf = mmap(NULL, BUF_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (buf == MAP_FAILED)
+		return NULL;
+	(void)!madvise(buf, BUF_SIZE, MADV_HUGEPAGE); /* else page by page */
+	return buf;
+}
+
+static void buf_free(struct pump_spare *s, char *buf)
+{
+	/* What is in it means nothing any more: whoever needs the pages may have them. */
+	if (buf && madvise(buf, BUF_SIZE, MADV_FREE) == 0)
+		buf = spare_swap(s, buf);
+	if (buf)
+		munmap(buf, BUF_SIZE);
+}
+
 static bool start(struct pump *p)
 {
-	const size_t size = (size_t)PUMP_PIECES * DIGESTS_PIECE;
-
-	if (!p->buf) {
-		p->buf = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (p->buf == MAP_FAILED) {
-			p->buf = NULL;
-			return false;
-		}
-		(void)!madvise(p->buf, size, MADV_HUGEPAGE); /* else page by page */
-	}
+	if (!p->buf)
+		p->buf = buf_new(p->spare);
+	if (!p->buf)
+		return false;
 	if (p->started)
 		return true;
 	if (pthread_create(&p->summer, NULL, sum_main, p) != 0)
@@ -199,13 +293,14 @@ static bool start(struct pump *p)
 	return p->started;
 }
 
-struct pump *pump_new(const int *stop)
+struct pump *pump_new(const int *stop, struct pump_spare *spare)
 {
 	struct pump *p = calloc(1, sizeof(*p));
 
 	if (!p)
 		return NULL;
 	p->stop = stop;
+	p->spare = spare;
 	for (unsigned i = 0; i < PUMP_PIECES; i++)
 		p->piece[i].summed = p->piece[i].written = true;
 	pthread_mutex_init(&p->lock, NULL);
@@ -223,8 +318,7 @@ void pump_free(struct pump *p)
 	stop_threads(p);
 	for (unsigned i = 0; i < p->files; i++)
 		fd_close(p->file[i].fd);
-	if (p->buf)
-		munmap(p->buf, (size_t)PUMP_PIECES * DIGESTS_PIECE);
+	buf_free(p->spare, p->buf);
 	pthread_cond_destroy(&p->moved);
 	pthread_mutex_destroy(&p->lock);
 	free(p);
@@ -233,8 +327,8 @@ void pump_free(struct pump *p)
 /* As much in memory, or on the disk, as it is long; and nothing to be carried over that a write would take away. */
 static bool suits(const struct stat *st, int from)
 {
-	return (uint64_t)st->st_size > DIGESTS_PIECE && st->st_blocks >= st->st_size / 512 + !!(st->st_size % 512) &&
-	       flistxattr(from, NULL, 0) == 0;
+	return (uint64_t)st->st_size >= PUMP_LEAST && st->st_blocks >= st->st_size / 512 + !!(st->st_size % 512) &&
+	       xattr_none(from);
 }
 
 /* A place for the next piece, when there is one. */
@@ -313,41 +407,31 @@ int pump_file(struct pump *p, struct digests *d, int from, int to, const struct 
 	p->file[p->files++] = f;
 	r = put_tail(from, f.fd, size);
 	(void)sys_fcntl(f.fd, F_SETFL, O_RDWR | O_DIRECT); /* or through the cache */
-	for (; r == 0 && at < size; at += DIGESTS_PIECE, sum++) {
-		size_t len = size - at < DIGESTS_PIECE ? (size_t)(size - at) : DIGESTS_PIECE;
+	for (; r == 0 && at < size; at += PUMP_PIECE, sum += SHA256_MANY) {
+		size_t len = size - at < PUMP_PIECE ? (size_t)(size - at) : PUMP_PIECE;
 
 		r = p->stop && __atomic_load_n(p->stop, __ATOMIC_RELAXED) ? -ECANCELED : wait_room(p);
 		if (r == 0)
-			r = read_piece(p, from, (struct piece){ .fd = f.fd, .at = at, .len = len, .sum = *sum });
+			r = read_piece(p, from, (struct piece){ .fd = f.fd, .at = at, .len = len, .sum = sum });
 	}
 	return r < 0 ? r : 1;
 }
 
-/* Owner first: changing it takes set-id bits away. Times last. */
-static int dress(const struct late *f)
+int pump_end(struct pump *p, void (*then)(void *arg), void *arg)
 {
-	const struct timespec times[2] = { f->st.st_atim, f->st.st_mtim };
-	int r = sys_fchownat(f->fd, "", f->uid, f->gid, AT_EMPTY_PATH);
+	bool started = p && p->started;
+	int r = p ? p->failed : 0;
 
-	if (r == 0)
-		r = sys_fchmod(f->fd, f->st.st_mode & 07777);
-	if (r == 0 && futimens(f->fd, times) < 0)
-		r = -errno;
-	return r;
-}
-
-int pump_end(struct pump *p)
-{
-	if (!p)
-		return 0;
-	stop_threads(p);
-	for (; p->files; p->files--) {
-		struct late *f = &p->file[p->files - 1];
-		int r = p->failed ? 0 : dress(f);
-
-		if (r < 0)
-			fail(p, r);
-		fd_close(TAKE_FD(f->fd));
+	if (p) {
+		p->then = then;
+		p->then_arg = arg;
+		stop_threads(p);
+		p->then = NULL;
+		r = p->failed;
 	}
-	return p->failed;
+	if (!started && r == 0 && then)
+		then(arg);
+	for (; p && p->files; p->files--)
+		fd_close(TAKE_FD(p->file[p->files - 1].fd));
+	return r;
 }

@@ -7,14 +7,25 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-struct digests;
+#include "warden/digests.h"
+
 struct pump;
+struct pump_spare;
 
 #define PUMP_FILES 64U
-#define PUMP_PIECES 12U /* in memory at a time, each of DIGESTS_PIECE bytes */
+#define PUMP_PIECE (SHA256_MANY * DIGESTS_PIECE) /* whose sums are taken at once */
+#define PUMP_PIECES 12U /* in memory at a time */
+#define PUMP_LEAST (256U << 10) /* bytes; smaller files are written through the cache, which takes them at once */
+
+/*
+ * One pump's memory, kept for the next one: fresh pages cost as much time as what is read into them. The kernel may take
+ * them whenever it needs some. For any number of threads; NULL when there is no memory, and then nothing is kept.
+ */
+struct pump_spare *pump_spare_new(void);
+void pump_spare_free(struct pump_spare *s);
 
 /* For one thread. NULL when there is no memory; all may be called with NULL. @stop as in struct tree_copy. */
-struct pump *pump_new(const int *stop);
+struct pump *pump_new(const int *stop, struct pump_spare *spare);
 /* Gives up what is under way. Before what its digests are in is freed. */
 void pump_free(struct pump *p);
 /*
@@ -23,5 +34,8 @@ void pump_free(struct pump *p);
  * its sums will be in @d; @to may be closed. 0: not a file for it, nothing was done. -errno: as from a copy that failed.
  */
 int pump_file(struct pump *p, struct digests *d, int from, int to, const struct stat *st, uint32_t uid, uint32_t gid);
-/* Until all is written and summed up; helps. 0, or what went wrong with any of them. May be called again. */
-int pump_end(struct pump *p);
+/*
+ * Until all is written and summed up; helps. 0, or what went wrong with any of them. May be called again. @written, if any,
+ * is called when everything is written, by whichever thread and before the last sums are there; not when that failed.
+ */
+int pump_end(struct pump *p, void (*written)(void *arg), void *arg);

@@ -9,7 +9,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#define PIECE ((size_t)DIGESTS_PIECE)
+#define PIECE ((size_t)PUMP_PIECE)
 
 /* Noise with zeros: whole blocks, parts of blocks, across a piece's end. */
 static char *make_data(size_t len)
@@ -49,21 +49,25 @@ static bool arrived(int fd, const char *data, size_t size, const struct digests 
 		return false;
 	if (fcntl(fd, F_SETFL, O_RDWR) < 0 || pread(fd, is, size + 1, 0) != (ssize_t)size || memcmp(is, data, size))
 		return false;
-	for (size_t n = 0; n * PIECE < size; n++) {
-		uint8_t sum[SHA256_SIZE], known[SHA256_SIZE];
+	for (uint64_t at = 0; at < size; at += TREE_BUF) {
+		uint8_t sum[DIGESTS_AT_ONCE][SHA256_SIZE], known[SHA256_SIZE];
+		int count = digests_pieces(fd, size, at, NULL, buf, sum);
 
-		if (digests_piece(fd, size, n, NULL, buf, sum) < 0 || !digests_find(d, st.st_ino, size, n, known) ||
-		    memcmp(sum, known, sizeof(sum)))
+		if (count <= 0)
 			return false;
+		for (int i = 0; i < count; i++)
+			if (!digests_find(d, st.st_ino, size, at / DIGESTS_PIECE + (unsigned)i, known) ||
+			    memcmp(sum[i], known, sizeof(known)))
+				return false;
 	}
 	return true;
 }
 
 TEST(files_arrive_whole_as_they_were_when_they_were_read)
 {
-	static const size_t sizes[] = { PIECE + 1, 2 * PIECE, (PUMP_PIECES + 3) * PIECE + 4097 };
-	struct digests *d = digests_new();
-	struct pump *p = pump_new(NULL);
+	static const size_t sizes[] = { PUMP_LEAST, PIECE + 1, 2 * PIECE, (PUMP_PIECES + 3) * PIECE + 4097 };
+	struct digests *d = digests_new(DIGESTS_PIECE);
+	struct pump *p = pump_new(NULL, NULL);
 	int to[ARRAY_LEN(sizes)];
 	char *data[ARRAY_LEN(sizes)];
 
@@ -78,7 +82,7 @@ TEST(files_arrive_whole_as_they_were_when_they_were_read)
 		CHECK(pump_file(p, d, from, to[i], &st, getuid(), getgid()) == 1);
 		CHECK(ftruncate(from, 0) == 0); /* whoever has it goes on */
 	}
-	CHECK(pump_end(p) == 0 && pump_end(p) == 0);
+	CHECK(pump_end(p, NULL, NULL) == 0 && pump_end(p, NULL, NULL) == 0);
 	for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
 		CHECK(arrived(to[i], data[i], sizes[i], d));
 		close(to[i]);
@@ -88,23 +92,58 @@ TEST(files_arrive_whole_as_they_were_when_they_were_read)
 	digests_free(d);
 }
 
+static void note(void *arg)
+{
+	struct stat st;
+	int *fd = arg;
+
+	/* As it will be, whoever looks now. */
+	*fd = fstat(*fd, &st) == 0 && st.st_size == 3 * (off_t)PIECE && st.st_mtim.tv_sec == 2000000 ? -2 : -3;
+}
+
+TEST(memory_is_kept_for_the_next_one_and_what_is_written_is_told)
+{
+	AUTO_FREE char *data = make_data(3 * PIECE);
+	struct pump_spare *spare = pump_spare_new();
+	struct stat st;
+	AUTO_CLOSE int from = make_source(data, 3 * PIECE, &st);
+
+	for (unsigned i = 0; i < 3; i++) {
+		struct pump *p = pump_new(NULL, spare), *beside = pump_new(NULL, spare);
+		struct digests *d = digests_new(DIGESTS_PIECE);
+		AUTO_CLOSE int to = make_target(O_RDWR), other = make_target(O_RDWR);
+		int told = to;
+
+		CHECK(pump_file(p, d, from, to, &st, getuid(), getgid()) == 1);
+		CHECK(pump_file(beside, d, from, other, &st, getuid(), getgid()) == 1);
+		CHECK(pump_end(p, note, &told) == 0 && told == -2);
+		CHECK(pump_end(beside, NULL, NULL) == 0);
+		CHECK(arrived(to, data, 3 * PIECE, d) && arrived(other, data, 3 * PIECE, d));
+		pump_free(p);
+		pump_free(beside);
+		digests_free(d);
+	}
+	pump_spare_free(spare);
+	pump_spare_free(NULL);
+}
+
 TEST(what_does_not_suit_is_left_to_others)
 {
 	AUTO_FREE char *data = make_data(2 * PIECE);
-	struct digests *d = digests_new();
-	struct pump *p = pump_new(NULL);
+	struct digests *d = digests_new(DIGESTS_PIECE);
+	struct pump *p = pump_new(NULL, NULL);
 	struct stat st, is;
 	AUTO_CLOSE int from = make_source(data, 2 * PIECE, &st), to = make_target(O_RDWR), named = make_target(O_RDWR);
 
-	CHECK(pump_file(NULL, d, from, to, &st, 0, 0) == 0 && pump_end(NULL) == 0);
+	CHECK(pump_file(NULL, d, from, to, &st, 0, 0) == 0 && pump_end(NULL, NULL, NULL) == 0);
 	CHECK(pump_file(p, NULL, from, to, &st, 0, 0) == 0);
 	CHECK(ftruncate(from, 8 * (off_t)PIECE) == 0 && fstat(from, &is) == 0 && pump_file(p, d, from, to, &is, 0, 0) == 0);
-	CHECK(ftruncate(from, (off_t)PIECE) == 0 && fstat(from, &is) == 0 && pump_file(p, d, from, to, &is, 0, 0) == 0);
+	CHECK(ftruncate(from, (off_t)PUMP_LEAST - 1) == 0 && fstat(from, &is) == 0 && pump_file(p, d, from, to, &is, 0, 0) == 0);
 	/* A write takes some attributes away, so they would have to come last, when the source has gone on. */
 	CHECK(pwrite(named, data, 2 * PIECE, 0) == (ssize_t)(2 * PIECE) && fsetxattr(named, "user.x", "y", 1, 0) == 0 &&
 	      fsync(named) == 0 && fstat(named, &is) == 0);
 	CHECK(pump_file(p, d, named, to, &is, 0, 0) == 0);
-	CHECK(pump_end(p) == 0 && fstat(to, &is) == 0 && !is.st_size && !(fcntl(to, F_GETFL) & O_DIRECT));
+	CHECK(pump_end(p, NULL, NULL) == 0 && fstat(to, &is) == 0 && !is.st_size && !(fcntl(to, F_GETFL) & O_DIRECT));
 	pump_free(p);
 	digests_free(d);
 }
@@ -112,8 +151,8 @@ TEST(what_does_not_suit_is_left_to_others)
 TEST(a_write_that_fails_is_told_and_so_is_a_file_that_got_shorter)
 {
 	AUTO_FREE char *data = make_data(20 * PIECE);
-	struct digests *d = digests_new();
-	struct pump *p = pump_new(NULL);
+	struct digests *d = digests_new(DIGESTS_PIECE);
+	struct pump *p = pump_new(NULL, NULL);
 	struct stat st;
 	AUTO_CLOSE int from = make_source(data, 20 * PIECE, &st), to = make_target(O_RDWR), only = -1;
 	char path[32];
@@ -122,9 +161,9 @@ TEST(a_write_that_fails_is_told_and_so_is_a_file_that_got_shorter)
 	only = open(path, O_RDONLY | O_CLOEXEC);
 	CHECK(from >= 0 && only >= 0);
 	CHECK(pump_file(p, d, from, only, &st, 0, 0) == -EBADF); /* more than there is room for: it finds out meanwhile */
-	CHECK(pump_end(p) == -EBADF);
+	CHECK(pump_end(p, NULL, NULL) == -EBADF);
 	pump_free(p);
-	p = pump_new(NULL);
+	p = pump_new(NULL, NULL);
 	CHECK(ftruncate(from, 2 * (off_t)PIECE) == 0 && pump_file(p, d, from, to, &st, 0, 0) == -ESTALE);
 	pump_free(p);
 	digests_free(d);
@@ -133,9 +172,9 @@ TEST(a_write_that_fails_is_told_and_so_is_a_file_that_got_shorter)
 TEST(who_gives_up_does_not_wait_for_the_rest)
 {
 	AUTO_FREE char *data = make_data(4 * PIECE);
-	struct digests *d = digests_new();
+	struct digests *d = digests_new(DIGESTS_PIECE);
 	int stop = 0;
-	struct pump *p = pump_new(&stop);
+	struct pump *p = pump_new(&stop, NULL);
 	struct stat st;
 	AUTO_CLOSE int from = make_source(data, 4 * PIECE, &st), to = make_target(O_RDWR), other = make_target(O_RDWR);
 

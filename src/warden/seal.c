@@ -17,7 +17,7 @@ static struct seal_impl *impl_new(void)
 	struct seal_impl *i = calloc(1, sizeof(*i));
 
 	if (i) {
-		i->fd = i->tmp = i->fs = i->links = i->mem = i->table = i->from.side = i->saved[0] = i->saved[1] = -1;
+		i->fd = i->tmp = i->manifest = i->fs = i->links = i->mem = i->table = i->from.side = i->saved[0] = i->saved[1] = -1;
 		dump_init(&i->dump);
 		for (unsigned n = 0; n < MEM_PAGE_FILES; n++)
 			i->source.pages[n] = -1;
@@ -36,6 +36,7 @@ static void impl_free(struct seal_impl *i)
 		fd_close(i->fd);
 		fd_close(i->tmp);
 		fd_close(i->fs);
+		fd_close(i->manifest);
 		fd_close(i->links);
 		fd_close(i->mem);
 		fd_close(i->table);
@@ -100,8 +101,8 @@ int seal_begin_anew(struct seal *x)
 	/* Files are known by their numbers, and those come again. */
 	pump_free(i->pump);
 	digests_free(i->digests);
-	i->pump = pump_new(&x->work.stop);
-	i->digests = digests_new();
+	i->pump = pump_new(&x->work.stop, i->from.spare);
+	i->digests = digests_new(i->from.side >= 0 ? DIGESTS_LARGE : DIGESTS_PIECE);
 	for (unsigned n = 0; r == 0 && n < ARRAY_LEN(names); n++) {
 		fd_close(TAKE_FD(*fds[n]));
 		r = tree_remove(i->tmp, names[n]);
@@ -122,7 +123,9 @@ static int prepare(struct seal *x)
 		r = i->tmp = sys_openat(i->from.dir, i->tmp_name, FOLDER, 0);
 	if (r >= 0)
 		r = make_folder(i->tmp, "fs", &i->fs);
-	if (r == 0) {
+	if (r == 0)
+		r = i->manifest = manifest_make(i->tmp);
+	if (r >= 0) {
 		i->buf = malloc(TREE_BUF);
 		r = i->buf ? 0 : -ENOMEM;
 	}
@@ -130,8 +133,9 @@ static int prepare(struct seal *x)
 	if (r == 0) {
 		memset(i->buf, 0, 64U << 10);
 		i->flush = flush_new();
-		i->pump = pump_new(&x->work.stop);
-		i->digests = digests_new();
+		flush_ahead(i->flush, i->manifest);
+		i->pump = pump_new(&x->work.stop, i->from.spare);
+		i->digests = digests_new(i->from.side >= 0 ? DIGESTS_LARGE : DIGESTS_PIECE);
 	}
 	/* Memory is written by cloche-dump, and joining goes back to folders that were left. */
 	if (i->table >= 0 || i->from.joins || i->from.side >= 0)
@@ -272,6 +276,13 @@ static int join_all(struct seal *x)
 		     : 0;
 }
 
+static void write_out(void *arg)
+{
+	const struct seal *x = arg;
+
+	flush_end(x->impl->flush, x->impl->fs);
+}
+
 /* The disk is written to while sums are taken. */
 static int sum_and_write(struct seal *x)
 {
@@ -279,16 +290,15 @@ static int sum_and_write(struct seal *x)
 	int r;
 
 	flush_copied(i->flush, i->fs);
-	r = pump_end(i->pump);
+	r = pump_end(i->pump, write_out, x);
 	if (r < 0)
 		return r;
-	flush_end(i->flush, i->fs);
-	x->m.version = MANIFEST_VERSION;
+	x->m.version = i->from.side >= 0 ? MANIFEST_VERSION_VM : MANIFEST_VERSION;
 	r = manifest_sum(i->tmp, &x->work.stop, i->digests, &x->m);
 	if (r == 0) {
 		x->m.made = clock_real_ns();
 		manifest_seal(&x->m);
-		r = manifest_write(i->tmp, &x->m);
+		r = manifest_write(i->manifest, &x->m);
 	}
 	return r == 0 ? flush_wait(i->flush, i->fs) : r;
 }

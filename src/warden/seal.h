@@ -28,6 +28,8 @@ struct seal {
 	struct seal_impl *impl;
 };
 
+struct pump_spare;
+
 /* Who stands on so many is sealed together with some of them (older kernels take some twelve). */
 #define SEAL_LAYERS 12
 
@@ -47,6 +49,7 @@ struct seal_source {
 	int dir; /* the store; stays the caller's */
 	int upper; /* the sandbox's writable layer, a folder; stays the caller's while seal_busy() */
 	uint32_t uid_base;
+	struct pump_spare *spare; /* stays the caller's, or NULL */
 	bool paused; /* it is frozen, and stays so */
 	const struct cgroup_host *cgroups;
 	const struct cgroup *cgroup; /* must stay while seal_busy() */

@@ -17,6 +17,7 @@ struct seal_impl {
 	int fd; /* SEAL_CLOSE */
 	bool made; /* ->tmp_name is ours to remove */
 	int tmp, fs, links; /* folders of the layer in the making */
+	int manifest; /* its file, empty until it is written */
 	int mem, table; /* with memory: its folder, and the agent's table */
 	int saved[2]; /* of a machine: META and PAGES as cloche-vmm wrote them, and might go on to */
 	enum seal_save save; /* of a machine: what is known of the one asked for */

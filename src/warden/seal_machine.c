@@ -267,7 +267,7 @@ static int keep_copy(struct seal *x, struct seal_disk *d, const char *path)
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return fd < 0 ? fd : -errno;
-	pieces = ((uint64_t)st.st_size + DIGESTS_PIECE - 1) / DIGESTS_PIECE;
+	pieces = ((uint64_t)st.st_size + DIGESTS_LARGE - 1) / DIGESTS_LARGE;
 	free(d->sum);
 	d->sum = calloc(pieces, SHA256_SIZE);
 	if (!d->sum)
@@ -303,7 +303,7 @@ static void tell_sums(struct seal *x, const struct seal_disk *d)
 		return;
 	to = digests_add(x->impl->digests, st.st_ino, (uint64_t)st.st_size);
 	if (to)
-		memcpy(to, d->sum, ((uint64_t)st.st_size + DIGESTS_PIECE - 1) / DIGESTS_PIECE * SHA256_SIZE);
+		memcpy(to, d->sum, ((uint64_t)st.st_size + DIGESTS_LARGE - 1) / DIGESTS_LARGE * SHA256_SIZE);
 }
 
 static int copy_disks(struct seal *x)

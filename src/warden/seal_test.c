@@ -61,6 +61,14 @@ TEST(what_a_sandbox_changed_is_there_again_in_another)
 	CHECK(st_stop(&w));
 }
 
+static bool edit(const char *id, const char *script)
+{
+	char cmd[400];
+
+	snprintf(cmd, sizeof(cmd), "cd %s/%s && %s", st_store, id, script);
+	return st_shell(cmd) == 0;
+}
+
 TEST(twenty_from_one_layer_are_independent_and_a_chain_of_three_holds)
 {
 	struct sandbox_spec spec;
@@ -72,11 +80,14 @@ TEST(twenty_from_one_layer_are_independent_and_a_chain_of_three_holds)
 	struct wt w;
 
 	wt_spec(&spec);
+	spec.flags = SPEC_SYSTEM_WRITABLE;
 	st_fresh();
 	CHECK(wt_open(&w, st_args()));
 	CHECK(st_create(&w, &spec, &a));
 	CHECK_EQ(st_run(&a, 1000, "echo one > /home/user/one; mkdir /home/user/dir; touch /home/user/dir/x"), 0);
 	CHECK(st_seal(&w, &a, id[0], &l, &pause));
+	/* Nobody changed /usr, whatever overlay has noted on its folder. */
+	CHECK(edit(id[0], "test -d fs/u && test ! -e fs/uu && test ! -e fs/ud"));
 	CHECK(st_end(&w, &a));
 	st_stand_on(&spec, id[0]);
 	for (int i = 0; i < 20; i++)
@@ -115,14 +126,6 @@ TEST(twenty_from_one_layer_are_independent_and_a_chain_of_three_holds)
 		CHECK_EQ(client_create(w.client, &spec, &none, &e), -EINVAL);
 	}
 	CHECK(st_stop(&w));
-}
-
-static bool edit(const char *id, const char *script)
-{
-	char cmd[400];
-
-	snprintf(cmd, sizeof(cmd), "cd %s/%s && %s", st_store, id, script);
-	return st_shell(cmd) == 0;
 }
 
 TEST(an_altered_or_truncated_layer_is_refused_and_the_sandbox_it_is_of_is_not_touched)

@@ -110,6 +110,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 		.dir = w->env.layers,
 		.upper = s->root.early.upper,
 		.uid_base = s->shell.uid_base,
+		.spare = w->spare,
 		.paused = s->frozen,
 		.cgroups = &w->env.cgroups,
 		.cgroup = &s->shell.cgroup,
@@ -117,7 +118,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 		.side = -1,
 	};
 	struct manifest m = {
-		.flags = s->flags & (SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE | SPEC_VM),
+		.flags = s->flags & (SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE | SPEC_SYSTEM_LATER | SPEC_VM),
 		.tenant = s->tenant,
 	};
 	int r = seal_allowed(w, s, id, e);

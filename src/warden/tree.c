@@ -265,7 +265,7 @@ bool tree_is_bare(int dir, uint32_t uid_base)
 	bool bare;
 
 	if (own < 0 || fstat(own, &st) < 0 || (st.st_mode & 07777) != 0755 || st.st_uid != uid_base ||
-	    st.st_gid != uid_base || flistxattr(own, NULL, 0) != 0)
+	    st.st_gid != uid_base || !xattr_none(own))
 		return false;
 	bare = walk_begin(&w, TAKE_FD(own), false) == 0 && !walk_next(&w);
 	walk_done(&w);

@@ -94,6 +94,19 @@ int xattr_copy(int from, int to, uint32_t uid_base, char *buf)
 	return n < 0 ? (int)n : r;
 }
 
+bool xattr_none(int fd)
+{
+	char names[512];
+	ssize_t n = flistxattr(fd, names, sizeof(names));
+
+	if (n < 0)
+		return errno == EOPNOTSUPP;
+	for (const char *p = names; p < names + n; p += strlen(p) + 1)
+		if (wanted(p))
+			return false;
+	return true;
+}
+
 static int by_name(const void *a, const void *b)
 {
 	return strcmp(*(const char *const *)a, *(const char *const *)b);

@@ -1,5 +1,6 @@
 /* Extended attributes of a layer's files: those that still mean the same in another sandbox. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,6 +10,8 @@
 
 /* user.*, file capabilities (for the ids above @uid_base), access lists and overlay's marks of what hides what. */
 int xattr_copy(int from, int to, uint32_t uid_base, char *buf);
+/* If it has none of these: cheaply, so one with very long lists of others counts as having some. */
+bool xattr_none(int fd);
 /* Adds the same ones to @s, by name. */
 int xattr_sum(int fd, char *buf, struct sha256 *s);
 /*

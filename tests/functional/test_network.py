@@ -144,10 +144,15 @@ def test_observe_tells_the_list_that_would_have_sufficed(d):
 
 def test_what_an_outer_policy_refuses_is_not_observed_either(w):
     config = w.folder / "outer.conf"
-    config.write_bytes(w.config("network_outer = web.test", "network_outer = *.web.test").read_bytes())
+    config.write_bytes(w.config("network_set = sites: web.test", "network_outer = @sites", "network_outer = *.web.test").read_bytes())
     with Daemon(None, "--config", config) as d:
         box = d.create(network="observe")["id"]
         assert get(d, box, "http://web.test/hello") and get(d, box, "http://other.test/hello") is None
+        assert get(d, box, "http://169.254.169.254/") is None
+        refused = {r["to"]: (r["rule"], r["fix"]) for r in look(d, box, why=True)["refusals"]}
+        assert refused["other.test"] == ("other.test", 'an administrator can add "other.test" to `network_outer`')
+        assert refused["169.254.169.254"][0] is None and "network_private" in refused["169.254.169.254"][1]
+        assert "--add" not in d.cli("why", box).text
         observed = host.wait_for(lambda: look(d, box)["observed"]["allow"], 10, "the name")
         assert [r.split(":")[0] for r in observed] == ["web.test"]
 
@@ -184,7 +189,7 @@ def test_open_can_be_forbidden(w):
         assert d.put("/v1/templates/open", {"network": "open"}).status == 201
         config.write_text(config.read_text() + "network_open = no\n")
         d.restart()
-        r = d.request("POST", "/v1/checkpoints/import", d.get(f"/v1/checkpoints/{c}/export").body)
+        r = d.request("POST", "/v1/checkpoints/import?network=keep", d.get(f"/v1/checkpoints/{c}/export").body)
         assert r.status == 201, r
         brought = r.json["id"]
         for r in (d.post("/v1/sandboxes", {"network": "open"}), d.post("/v1/sandboxes", {"network": {"mode": "observe"}}),

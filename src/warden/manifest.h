@@ -17,7 +17,7 @@ struct digests;
 struct manifest {
 	char magic[8];
 	uint32_t version;
-	uint32_t flags; /* SPEC_READ_ONLY, SPEC_SYSTEM_WRITABLE of the sandbox it is of */
+	uint32_t flags; /* SPEC_READ_ONLY, SPEC_SYSTEM_*, SPEC_VM of the sandbox it is of; LATER: as long as nobody had come */
 	char id[MANIFEST_ID];
 	char parent[MANIFEST_ID]; /* the layer it stands on; zeros: the image itself */
 	char image[SPEC_PATH];

@@ -18,6 +18,7 @@
 #include "agent/agent.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "proto/table.h"
 
 #include <poll.h>
 #include <sys/mman.h>
@@ -44,14 +45,23 @@ struct inbox {
 /* The connection to the host. Not in struct agent: whatever sends needs it. */
 static struct {
 	bool kept; /* it may end */
+	const struct table *table; /* KEEP has come. One that came ahead: as soon as this says so */
 	bool gone; /* it has: nothing to read or write */
 	bool mute; /* nobody hears; what was sent to us can still be read */
 } ctl;
 
+/* Nobody wakes us up only to say so. */
+static bool kept(void)
+{
+	if (!ctl.kept && ctl.table)
+		ctl.kept = !__atomic_load_n(&ctl.table->ahead, __ATOMIC_ACQUIRE);
+	return ctl.kept;
+}
+
 /* Its place stays taken: what arrives next must not land there. */
 static void hang_up(void)
 {
-	if (!ctl.kept || sys_dup3(0, AGENT_CTL, O_CLOEXEC) < 0)
+	if (!kept() || sys_dup3(0, AGENT_CTL, O_CLOEXEC) < 0)
 		_exit(1);
 	ctl.gone = ctl.mute = true;
 }
@@ -91,7 +101,7 @@ void agent_send(enum frame_type type, uint32_t id, const void *payload, size_t l
 	frame_head(out, type, (uint8_t)nfds, id, (uint32_t)len);
 	if (len)
 		memcpy(out + FRAME_HEAD, payload, len);
-	if (ctl.kept)
+	if (kept())
 		send_kept(out, FRAME_HEAD + len, fds, nfds);
 	else if (fd_send(AGENT_CTL, out, FRAME_HEAD + len, fds, nfds) < 0)
 		_exit(1);
@@ -160,7 +170,7 @@ static void serve_setup(struct agent *a, const struct frame *f, const int *fds)
 /* Not our host. Without KEEP there is no other. */
 static void nonsense(void)
 {
-	if (!ctl.kept)
+	if (!kept())
 		_exit(1);
 	hang_up();
 }
@@ -169,18 +179,20 @@ static void nonsense(void)
 static void serve_keep(struct agent *a, const struct frame *f, const int *fds)
 {
 	const bool known = f->nfds == FRAME_KEEP_FDS || f->nfds == FRAME_KEEP_FDS + FRAME_KEEP_VM_FDS;
-	int r = a->up && !ctl.kept && known && !f->len ? 0 : -EBADMSG;
+	const bool first = !ctl.table;
+	int r = a->up && first && known && !f->len && f->id <= FRAME_KEEP_AHEAD ? 0 : -EBADMSG;
 
 	for (int i = 0; r >= 0 && i < (int)f->nfds; i++)
 		r = sys_dup3(fds[i], FRAME_KEEP_SLOT + i, O_CLOEXEC);
 	if (r >= 0)
 		r = table_open(a, FRAME_KEEP_TABLE);
 	if (r >= 0) {
-		ctl.kept = true;
+		ctl.kept = f->id != FRAME_KEEP_AHEAD;
+		ctl.table = a->table;
 		return;
 	}
 	/* Never when it is kept already: then it is the host who is wrong, and not the sandbox that has to go. */
-	if (ctl.kept) {
+	if (kept()) {
 		nonsense();
 		return;
 	}
@@ -362,7 +374,7 @@ static void receive(struct agent *a, struct inbox *in)
 	n = fd_recv(AGENT_CTL, in->data + in->len, in->size - in->len, in->fds + in->nfds,
 		    ARRAY_LEN(in->fds) - in->nfds, &got);
 	if (n <= 0) {
-		if (!ctl.kept)
+		if (!kept())
 			_exit(0); /* the host is gone, and everything here goes with us */
 		hang_up();
 		empty(in);
@@ -463,7 +475,7 @@ int main(int argc, char **argv)
 		struct pollfd p[3 + AGENT_WARM_MAX] = {
 			{ .fd = ctl.gone ? -1 : AGENT_CTL, .events = POLLIN },
 			{ .fd = sfd, .events = POLLIN },
-			{ .fd = ctl.kept ? FRAME_KEEP_TAKE : -1, .events = POLLIN },
+			{ .fd = ctl.table ? FRAME_KEEP_TAKE : -1, .events = POLLIN },
 		};
 		struct agent_exec *warm[AGENT_WARM_MAX];
 		unsigned hosts = warm_list(&a, warm);

@@ -1,7 +1,7 @@
 #include "base/sha256.h"
 #include "base/base.h"
 
-static const uint32_t K[64] = {
+const uint32_t sha256_k[64] = {
 	0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
 	0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
 	0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
@@ -35,7 +35,7 @@ static void one(uint32_t state[8], const uint8_t *data)
 	}
 	memcpy(s, state, sizeof(s));
 	for (unsigned i = 0; i < 64; i++) {
-		uint32_t x = s[7] + (ror(s[4], 6) ^ ror(s[4], 11) ^ ror(s[4], 25)) + ((s[4] & s[5]) ^ (~s[4] & s[6])) + K[i] + w[i];
+		uint32_t x = s[7] + (ror(s[4], 6) ^ ror(s[4], 11) ^ ror(s[4], 25)) + ((s[4] & s[5]) ^ (~s[4] & s[6])) + sha256_k[i] + w[i];
 		uint32_t y = (ror(s[0], 2) ^ ror(s[0], 13) ^ ror(s[0], 22)) + ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
 
 		memmove(s + 1, s, 7 * sizeof(s[0]));
@@ -111,7 +111,7 @@ ROUND static inline __attribute__((always_inline)) void lane_rounds(struct lane 
 		next += PICK(l->w[(i + 2) & 3], l->w[(i + 3) & 3], 1, 2, 3, 4);
 		l->w[i & 3] = (v4)__builtin_ia32_sha256msg2((s4)next, (s4)l->w[(i + 3) & 3]);
 	}
-	k = l->w[i & 3] + load(K + (size_t)i * 4);
+	k = l->w[i & 3] + load(sha256_k + (size_t)i * 4);
 	l->cdgh = (v4)__builtin_ia32_sha256rnds2((s4)l->cdgh, (s4)l->abef, (s4)k);
 	l->abef = (v4)__builtin_ia32_sha256rnds2((s4)l->abef, (s4)l->cdgh, (s4)PICK(k, k, 2, 3, 0, 1));
 }

@@ -113,3 +113,35 @@ TEST(two_at_once_are_as_one_by_one)
 			CHECK(!memcmp(sum, want, sizeof(sum)));
 		}
 }
+
+TEST(many_at_once_are_as_one_by_one)
+{
+	static const size_t lens[] = { 0, 1, 55, 56, 64, 120, 191, 192, 1000 };
+	uint8_t data[SHA256_MANY][1000], sum[SHA256_SIZE], want[SHA256_SIZE];
+	struct sha256 s[SHA256_MANY], one[SHA256_MANY];
+	const void *from[SHA256_MANY];
+
+	for (size_t i = 0; i < SHA256_MANY; i++)
+		for (size_t k = 0; k < sizeof(data[i]); k++)
+			data[i][k] = (uint8_t)(k * 2654435761U >> (i + 3));
+	/* All began alike, or one did not. */
+	for (unsigned odd = 0; odd < 2; odd++)
+		for (unsigned n = 0; n <= SHA256_MANY; n++)
+			for (size_t l = 0; l < ARRAY_LEN(lens); l++) {
+				for (unsigned i = 0; i < n; i++) {
+					from[i] = data[i];
+					sha256_init(&s[i]);
+					sha256_add(&s[i], data[i], i == odd * 5 ? 8 + odd : 8);
+					one[i] = s[i];
+					sha256_add(&one[i], data[i], lens[l]);
+				}
+				sha256_add_many(s, from, n, lens[l]);
+				for (unsigned i = 0; i < n; i++) {
+					sha256_add(&s[i], "end", 3);
+					sha256_add(&one[i], "end", 3);
+					sha256_end(&s[i], sum);
+					sha256_end(&one[i], want);
+					CHECK(!memcmp(sum, want, sizeof(sum)));
+				}
+			}
+}

@@ -231,7 +231,8 @@ static int run(struct args *a, struct err *e)
 static void put_refusal(const json_t *r, const char *sandbox)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(16 * KIB);
-	const char *command = show_str(r, "command"), *rule = show_str(r, "rule"), *fix = show_str(r, "fix"), *to = show_str(r, "to");
+	const char *command = show_str(r, "command"), *rule = show_str(r, "rule");
+	const char *fix = show_str(r, "fix"), *to = show_str(r, "to");
 	uint64_t times = show_u64(r, "times"), port = show_u64(r, "port"), pid = show_u64(r, "pid");
 	char age[32];
 

@@ -90,17 +90,26 @@ int ns_map_ids(pid_t pid, uint32_t inside, uint32_t base, uint32_t count, struct
 	return 0;
 }
 
-int ns_open_user(pid_t pid, int pidfd)
+static int open_ns(pid_t pid, int pidfd, unsigned long get, const char *name)
 {
-	const unsigned long get_user_ns = 0xff09; /* PIDFD_GET_USER_NAMESPACE, from 6.11 on */
 	char path[64];
-	int fd = sys_ioctl(pidfd, get_user_ns, NULL);
+	int fd = sys_ioctl(pidfd, get, NULL);
 
 	/* By its path it takes five lookups, each of which leaves something that goes with the process. */
 	if (fd != -ENOTTY && fd != -EINVAL && fd != -EOPNOTSUPP)
 		return fd;
-	snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+	snprintf(path, sizeof(path), "/proc/%d/ns/%s", (int)pid, name);
 	return sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+}
+
+int ns_open_user(pid_t pid, int pidfd)
+{
+	return open_ns(pid, pidfd, 0xff09 /* PIDFD_GET_USER_NAMESPACE, from 6.11 on */, "user");
+}
+
+int ns_open_mnt(pid_t pid, int pidfd)
+{
+	return open_ns(pid, pidfd, 0xff03 /* PIDFD_GET_MNT_NAMESPACE */, "mnt");
 }
 
 int ns_loopback_up(void)

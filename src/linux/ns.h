@@ -19,6 +19,8 @@ int ns_map_ids(pid_t pid, uint32_t inside, uint32_t base, uint32_t count, struct
 
 /* A descriptor of @pid's user namespace, or -errno. @pidfd is the same process. */
 int ns_open_user(pid_t pid, int pidfd);
+/* Likewise of its mount namespace. */
+int ns_open_mnt(pid_t pid, int pidfd);
 
 /* Brings the loopback interface of the current network namespace up. */
 int ns_loopback_up(void);

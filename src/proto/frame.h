@@ -25,7 +25,10 @@ enum frame_type {
 	FRAME_SIGNAL = 3, /* u32 signal, u32 enum frame_scope */
 	FRAME_PING = 4, /* answered by PONG with the same id */
 	FRAME_MOUNTS = 5, /* struct frame_mounts; fds: the mounts. Before SETUP: what needs no image */
-	/* after SETUP; fds: FRAME_KEEP_FDS. From now on the end of this connection does not end the agent */
+	/*
+	 * after SETUP; fds: FRAME_KEEP_FDS. From now on the end of this connection does not end the agent; with the id
+	 * FRAME_KEEP_AHEAD not before the table says so
+	 */
 	FRAME_KEEP = 6,
 	FRAME_RELEASE = 7, /* the exec's status and descriptors are not needed any more */
 	FRAME_CLOSE_STDIN = 8, /* closes the kept end of the exec's stdin */
@@ -164,6 +167,7 @@ struct frame_exec_fds {
 struct frame_exec_fds frame_exec_fds(uint32_t flags);
 
 /* --- KEEP: the agent puts them on fixed places, where a host that comes back takes them from --- */
+#define FRAME_KEEP_AHEAD 1U
 #define FRAME_KEEP_FDS 6
 #define FRAME_KEEP_VM_FDS 2 /* more, of a virtual machine's jail */
 enum frame_keep_place {

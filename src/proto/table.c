@@ -20,6 +20,22 @@ int table_new(void)
 	return r < 0 ? r : TAKE_FD(fd);
 }
 
+int table_set_ahead(int fd, bool ahead)
+{
+	const uint32_t x = ahead;
+	ssize_t n = pwrite(fd, &x, sizeof(x), offsetof(struct table, ahead));
+
+	return n == sizeof(x) ? 0 : n < 0 ? -errno : -EIO;
+}
+
+int table_ahead(int fd)
+{
+	uint32_t x;
+	ssize_t n = pread(fd, &x, sizeof(x), offsetof(struct table, ahead));
+
+	return n == sizeof(x) ? x != 0 : n < 0 ? -errno : -EIO;
+}
+
 int table_is(int fd)
 {
 	struct stat st;

@@ -1,7 +1,8 @@
 /*
  * The agent's table of what it has started, in memory that it shares with the warden (place 9 of KEEP): who takes an
  * image of the sandbox has to know which process is an exec's first, and which descriptors of the agent are the host's
- * ends of its pipes. The warden makes and seals it, so it never shrinks under a reader; the agent alone writes.
+ * ends of its pipes. The warden makes and seals it, so it never shrinks under a reader; the agent alone writes, but
+ * for ->ahead.
  *
  * It is read while the agent is frozen, so it can be read plainly, once ->busy has been looked at: it is odd while the
  * agent does something (a process may then be started and not be in here yet, a descriptor closed and still be in
@@ -9,6 +10,7 @@
  */
 #pragma once
 #include <assert.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,7 +37,8 @@ struct table_exec {
 
 struct table {
 	uint32_t magic, busy;
-	uint32_t zero[14];
+	uint32_t ahead; /* the warden's: KEEP came ahead, and the sandbox is nobody's yet */
+	uint32_t zero[13];
 	uint32_t worker[TABLE_WORKERS]; /* processes that serve files, pids inside; 0 = none */
 	struct table_exec exec[TABLE_EXECS];
 };
@@ -43,6 +46,9 @@ static_assert(sizeof(struct table_exec) == 32 && sizeof(struct table) == 64 + 25
 
 /* A new, sealed one, all zeros. A descriptor, or -errno. */
 int table_new(void);
+/* ->ahead: 0 or -errno; 0, 1 or -errno. */
+int table_set_ahead(int fd, bool ahead);
+int table_ahead(int fd);
 /* Whether @fd is one, by seals and size. */
 int table_is(int fd);
 /*

@@ -79,6 +79,8 @@ struct box {
 	struct pool *pool; /* it counts for, or NULL */
 	bool pooled; /* ready, and nobody's: not to be seen */
 	struct box *ready_next, **ready_prev; /* of the pool's */
+	uint64_t system_open, system_asked; /* handles: in which /usr can be changed; of which that was asked for */
+	struct box_late *late; /* of service/box_system.c */
 	struct file_worker *files; /* idle, of service/file.c */
 	struct port *ports; /* of service/port.c */
 	struct port_use *port_uses; /* requests from outside, not in the audit log yet */

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "service/box_impl.h"
 #include "service/box_net.h"
+#include "service/box_system.h"
 #include "service/checkpoint.h"
 #include "service/event.h"
 #include "service/exec.h"
@@ -93,6 +94,7 @@ void box_leave(struct box *b)
 		layer_sweep_soon(b->service);
 	box_net_end(b);
 	file_workers_drop(b);
+	box_system_drop(b);
 	exec_drop_all(b);
 	alink_close(&b->link);
 	b->state = BOX_ENDING;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "driver/exec.h"
 #include "service/box_net.h"
+#include "service/box_system.h"
 #include "service/event.h"
 #include "service/exec_impl.h"
 #include "service/secret_give.h"
@@ -299,12 +300,23 @@ static struct exec *next_waiting(struct box *b)
 	return found;
 }
 
+static bool may_start(struct exec *x)
+{
+	struct box *b = x->box;
+
+	if (!b->synced)
+		return false; /* the agent may have some we do not know: not before it has told us */
+	if (!box_net_ready(b))
+		return false; /* what it would ask the network for first would fail */
+	return box_system_ready(b, &x->want->user);
+}
+
 void exec_group_came(struct box *b, int r, const struct err *e)
 {
 	struct exec *x = next_waiting(b);
 	struct err why = { 0 };
 
-	if (!x || (r == 0 && (!b->synced || !box_net_ready(b))))
+	if (!x || (r == 0 && !may_start(x)))
 		return;
 	if (r < 0) {
 		/* Without a group it could not be ended as a whole: not weaker than asked. */
@@ -327,10 +339,8 @@ static void on_stored(void *arg)
 		exec_fail(x, err_set(&e, ERR_LOST, -ESRCH, "the sandbox has ended"), &e);
 		return;
 	}
-	if (!x->box->synced)
-		return; /* the agent may have some we do not know: not before it has told us */
-	if (!box_net_ready(x->box))
-		return; /* what it would ask the network for first would fail */
+	if (!may_start(x))
+		return;
 	if (x->box->group >= 0)
 		start(x);
 	else
@@ -341,12 +351,25 @@ void exec_start_waiting(struct box *b)
 {
 	struct exec *x = next_waiting(b);
 
-	if (!x || !b->synced || !box_net_ready(b))
+	if (!x || !may_start(x))
 		return;
 	if (b->group >= 0)
 		start(x);
 	if (next_waiting(b))
 		box_want_group(b);
+}
+
+void exec_system_came(struct box *b, int r, const struct err *e)
+{
+	struct err why = { 0 };
+	struct exec *x;
+
+	/* Not in a sandbox that is less than was promised. */
+	while (r < 0 && (x = next_waiting(b)) && user_is_system(&x->want->user)) {
+		err_set(&why, e ? e->kind : ERR_LOST, r, "/usr can not be made writable: %.180s", e ? e->msg : "the warden is gone");
+		exec_fail(x, r, &why);
+	}
+	exec_start_waiting(b);
 }
 
 int exec_store(struct exec *x, const char *result, struct err *e)

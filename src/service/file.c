@@ -1,5 +1,6 @@
 #include "service/file.h"
 #include "base/base.h"
+#include "service/box_system.h"
 #include "service/secret_give.h"
 
 #include <sys/socket.h>
@@ -352,6 +353,8 @@ int file_worker_give(struct box *b, const struct user_want *user, int fd, struct
 
 	if (len < 0)
 		return err_set(e, ERR_INVALID, (int)len, "the working folder is too long");
+	if (!box_system_ready(b, user))
+		return box_system_put_off(b, user, fd, e);
 	r = alink_send(&b->link, FRAME_FILES, worker_number(b), payload, (size_t)len, &fd, 1);
 	return r < 0 ? err_sys(e, ERR_LOST, r, "ask for a file worker") : 0;
 }

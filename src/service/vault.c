@@ -266,7 +266,8 @@ static int does_not_open(const struct vault_name *n, struct err *e)
 }
 
 /* Into @to, which has room for it. -EBADMSG: not with this key. */
-static int open_with(const uint8_t key[VAULT_KEY], const struct vault_name *n, const uint8_t *from, size_t plain, uint8_t *to)
+static int open_with(const uint8_t key[VAULT_KEY], const struct vault_name *n, const uint8_t *from, size_t plain,
+		     uint8_t *to)
 {
 	EVP_CIPHER_CTX *c = EVP_CIPHER_CTX_new();
 	uint8_t tag[TAG];

@@ -333,6 +333,8 @@ static void read_files(const struct service_opts *o, struct jin *j, bool admin, 
 	snprintf(s->workdir, sizeof(s->workdir), "%s", workdir ? workdir : w->user.uid ? "/home/user" : "/root");
 	s->flags = (read_only ? SPEC_READ_ONLY : SPEC_SYSTEM_WRITABLE) | (!strcmp(storage, "disk") ? SPEC_DISK : 0) |
 		   tier;
+	if (!read_only && !tier && !user_is_system(&w->user))
+		s->flags |= SPEC_SYSTEM_LATER;
 }
 
 static int read_all(const struct service_opts *o, const json_t *from, bool admin, struct box_want *w, struct err *e)

@@ -33,6 +33,11 @@ struct user_want {
 	char text[32]; /* as given */
 	uint32_t uid, gid;
 };
+/* Whether somebody like that may have rights in /usr: root, and groups of the system's. */
+static inline bool user_is_system(const struct user_want *u)
+{
+	return u->uid < 1000 || u->gid < 1000;
+}
 
 /* Where a sandbox comes from. Kept in its row, beside what was asked. */
 struct box_origin {

@@ -12,6 +12,7 @@ struct file {
 };
 
 struct digests {
+	uint32_t piece;
 	struct file file[DIGESTS_FILES];
 	unsigned count;
 	uint64_t pieces;
@@ -49,8 +50,7 @@ static void sum_part(struct sha256 *s, const char *data, size_t len, uint64_t at
 		sha256_add(s, data + from, len - from);
 }
 
-/* Where data begins again, at @at or later: @end when nowhere before it. */
-static int64_t find_data(int fd, uint64_t at, uint64_t end)
+int64_t digests_data(int fd, uint64_t at, uint64_t end)
 {
 	off_t data = lseek(fd, (off_t)at, SEEK_DATA);
 
@@ -64,7 +64,7 @@ static int sum_range(struct sha256 *s, int fd, uint64_t at, uint64_t end, const 
 	uint64_t run = UINT64_MAX;
 
 	while (at < end) {
-		int64_t data = find_data(fd, at, end);
+		int64_t data = digests_data(fd, at, end);
 		ssize_t n;
 
 		if (data < 0)
@@ -99,12 +99,12 @@ int digests_sum(struct sha256 *s, int fd, uint64_t size, const int *stop, char *
 
 int digests_piece(int fd, uint64_t size, uint64_t n, const int *stop, char *buf, uint8_t ret[SHA256_SIZE])
 {
-	uint64_t at = n * DIGESTS_PIECE, left = size - at;
+	uint64_t at = n * DIGESTS_LARGE, left = size - at;
 	struct sha256 s;
 	int r;
 
 	sha256_init(&s);
-	r = sum_range(&s, fd, at, at + (left < DIGESTS_PIECE ? left : DIGESTS_PIECE), stop, buf);
+	r = sum_range(&s, fd, at, at + (left < DIGESTS_LARGE ? left : DIGESTS_LARGE), stop, buf);
 	if (r == 0)
 		sha256_end(&s, ret);
 	return r;
@@ -131,30 +131,70 @@ static bool is_dense(const char *data, size_t len)
 	return true;
 }
 
-void digests_bytes_two(const char *const data[2], size_t len, const uint64_t at[2], uint8_t *const ret[2])
+void digests_bytes_many(const char *data, size_t len, uint64_t at, uint8_t (*ret)[SHA256_SIZE])
 {
-	struct sha256 s[2];
+	struct sha256 s[SHA256_MANY];
+	const void *from[SHA256_MANY] = { NULL };
+	unsigned which[SHA256_MANY], n = 0;
 
-	if (!len || !is_dense(data[0], len) || !is_dense(data[1], len)) {
-		for (unsigned i = 0; i < 2; i++)
-			digests_bytes(data[i], len, at[i], ret[i]);
-		return;
+	assert(len <= (size_t)SHA256_MANY * DIGESTS_PIECE);
+	for (unsigned i = 0; (size_t)i * DIGESTS_PIECE < len; i++) {
+		const size_t begin = (size_t)i * DIGESTS_PIECE, left = len - begin;
+
+		/* What is not as long as the others, or in several runs, goes by itself. */
+		if (left < DIGESTS_PIECE || !is_dense(data + begin, DIGESTS_PIECE)) {
+			digests_bytes(data + begin, left < DIGESTS_PIECE ? left : DIGESTS_PIECE, at + begin, ret[i]);
+			continue;
+		}
+		sha256_init(&s[n]);
+		add_u64(&s[n], at + begin);
+		from[n] = data + begin;
+		which[n++] = i;
 	}
-	for (unsigned i = 0; i < 2; i++) {
-		sha256_init(&s[i]);
-		add_u64(&s[i], at[i]);
-	}
-	sha256_add_two(&s[0], data[0], &s[1], data[1], len);
-	for (unsigned i = 0; i < 2; i++) {
-		add_u64(&s[i], len);
+	sha256_add_many(s, from, n, DIGESTS_PIECE);
+	for (unsigned i = 0; i < n; i++) {
+		add_u64(&s[i], DIGESTS_PIECE);
 		add_u64(&s[i], UINT64_MAX);
-		sha256_end(&s[i], ret[i]);
+		sha256_end(&s[i], ret[which[i]]);
 	}
 }
 
-struct digests *digests_new(void)
+int digests_pieces(int fd, uint64_t size, uint64_t at, const int *stop, char *buf, uint8_t (*ret)[SHA256_SIZE])
 {
-	return calloc(1, sizeof(struct digests));
+	const size_t len = size - at < TREE_BUF ? (size_t)(size - at) : TREE_BUF;
+	size_t done = 0;
+
+	static_assert(TREE_BUF == DIGESTS_AT_ONCE * DIGESTS_PIECE && DIGESTS_AT_ONCE <= SHA256_MANY, "one buffer is filled");
+	while (done < len) {
+		ssize_t n = pread(fd, buf + done, len - done, (off_t)(at + done));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -ESTALE;
+		done += (size_t)n;
+	}
+	if (stop && __atomic_load_n(stop, __ATOMIC_RELAXED))
+		return -ECANCELED;
+	digests_bytes_many(buf, len, at, ret);
+	return (int)((len + DIGESTS_PIECE - 1) / DIGESTS_PIECE);
+}
+
+bool digests_is_none(const uint8_t sum[SHA256_SIZE])
+{
+	uint8_t none[SHA256_SIZE];
+
+	digests_bytes("", 0, 0, none);
+	return !memcmp(sum, none, sizeof(none));
+}
+
+struct digests *digests_new(uint32_t piece)
+{
+	struct digests *d = calloc(1, sizeof(*d));
+
+	if (d)
+		d->piece = piece;
+	return d;
 }
 
 void digests_free(struct digests *d)
@@ -166,7 +206,7 @@ void digests_free(struct digests *d)
 
 uint8_t (*digests_add(struct digests *d, uint64_t ino, uint64_t size))[SHA256_SIZE]
 {
-	uint64_t pieces = size / DIGESTS_PIECE + !!(size % DIGESTS_PIECE);
+	uint64_t pieces = d ? size / d->piece + !!(size % d->piece) : 0;
 	struct file f = { .ino = ino, .size = size, .pieces = pieces };
 
 	if (!d || d->count == DIGESTS_FILES || pieces > DIGESTS_PIECES - d->pieces)

@@ -9,9 +9,10 @@
 
 #include "base/sha256.h"
 
-#define DIGESTS_PIECE (1U << 20) /* files larger than one are summed up by pieces */
+#define DIGESTS_PIECE (64U << 10) /* files larger than one are summed up by pieces */
+#define DIGESTS_LARGE (1U << 20) /* the same, of machines' disks, and of layers up to version 3 */
 #define DIGESTS_FILES 64U
-#define DIGESTS_PIECES (64U << 10) /* of all files */
+#define DIGESTS_PIECES (1U << 20) /* of all files */
 
 struct digests;
 
@@ -20,16 +21,23 @@ struct digests;
  * same as a hole. @buf is of TREE_BUF bytes.
  */
 int digests_sum(struct sha256 *s, int fd, uint64_t size, const int *stop, char *buf);
-/* The same, of piece @n of a file of @size. */
+/* The same, of piece @n of a file of @size, each of DIGESTS_LARGE. */
 int digests_piece(int fd, uint64_t size, uint64_t n, const int *stop, char *buf, uint8_t ret[SHA256_SIZE]);
+/* The same, of the pieces of DIGESTS_PIECE from @at on that are TREE_BUF in all, or reach to the end. How many. */
+int digests_pieces(int fd, uint64_t size, uint64_t at, const int *stop, char *buf, uint8_t (*ret)[SHA256_SIZE]);
+#define DIGESTS_AT_ONCE 8U /* of those in TREE_BUF */
+/* Where something is that is not a hole, at @at or later: @end when nowhere before it. */
+int64_t digests_data(int fd, uint64_t at, uint64_t end);
 
 /* The same, of a piece that is in memory, and begins at @at of its file. */
 void digests_bytes(const char *data, size_t len, uint64_t at, uint8_t ret[SHA256_SIZE]);
-/* The same, of two pieces of one length: sooner than one after the other. */
-void digests_bytes_two(const char *const data[2], size_t len, const uint64_t at[2], uint8_t *const ret[2]);
+/* The same, of all pieces of DIGESTS_PIECE that are there, SHA256_MANY at most: much sooner than one after the other. */
+void digests_bytes_many(const char *data, size_t len, uint64_t at, uint8_t (*ret)[SHA256_SIZE]);
+/* If that is the sum of nothing but zeros. */
+bool digests_is_none(const uint8_t sum[SHA256_SIZE]);
 
-/* For one thread. NULL when there is no memory. All may be called with NULL. */
-struct digests *digests_new(void);
+/* For one thread, and pieces of that size. NULL when there is no memory. All may be called with NULL. */
+struct digests *digests_new(uint32_t piece);
 void digests_free(struct digests *d);
 /* Room for the sums of a file's pieces, to be filled in until somebody looks. NULL when there is none. */
 uint8_t (*digests_add(struct digests *d, uint64_t ino, uint64_t size))[SHA256_SIZE];

@@ -1,13 +1,16 @@
 #include "warden/digests.h"
 #include "base/base.h"
 #include "base/test.h"
+#include "warden/manifest.h"
 #include "warden/tree.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#define PIECE ((size_t)DIGESTS_PIECE)
+#define PIECE ((size_t)DIGESTS_LARGE)
 
 /* Noise with zeros: whole blocks, parts of blocks, across a piece's end. */
 static char *make_data(size_t len)
@@ -40,7 +43,7 @@ TEST(sums_of_what_is_in_memory_are_those_of_the_file)
 
 TEST(only_what_was_added_is_known_and_only_so_much)
 {
-	struct digests *d = digests_new();
+	struct digests *d = digests_new(DIGESTS_LARGE);
 	uint8_t (*sum)[SHA256_SIZE] = digests_add(d, 7, 2 * PIECE + 1), found[SHA256_SIZE];
 
 	CHECK(d && sum);
@@ -76,22 +79,66 @@ TEST(zeros_are_holes)
 	CHECK(digests_piece(b, 2 * PIECE, 1, NULL, buf, of_b) == 0 && memcmp(of_a, of_b, sizeof(of_a)));
 }
 
-TEST(two_pieces_at_once_have_the_sums_they_have_alone)
+TEST(many_pieces_at_once_have_the_sums_they_have_alone)
 {
-	static char data[2][70001];
-	uint8_t want[2][SHA256_SIZE], got[2][SHA256_SIZE];
+	const size_t size = SHA256_MANY * (size_t)DIGESTS_PIECE - 5;
+	AUTO_CLOSE int fd = memfd_create("many", MFD_CLOEXEC);
+	AUTO_FREE char *data = make_data(size), *buf = malloc(TREE_BUF);
+	uint8_t got[SHA256_MANY][SHA256_SIZE], read[SHA256_MANY][SHA256_SIZE], want[SHA256_SIZE];
 
-	for (size_t i = 0; i < sizeof(data[0]); i++) {
-		data[0][i] = (char)(i * 2654435761U >> 13 | 1);
-		data[1][i] = (char)(i * 40503U >> 5 | 1);
+	CHECK(data && buf);
+	memset(data + DIGESTS_PIECE, 0, DIGESTS_PIECE);
+	CHECK(pwrite(fd, data, size, 0) == (ssize_t)size);
+	digests_bytes_many(data, size, 7 * (uint64_t)DIGESTS_PIECE, got);
+	CHECK_EQ(digests_pieces(fd, size, 0, NULL, buf, read), DIGESTS_AT_ONCE);
+	CHECK_EQ(digests_pieces(fd, size, TREE_BUF, NULL, buf, read + DIGESTS_AT_ONCE), DIGESTS_AT_ONCE);
+	for (size_t i = 0; i < SHA256_MANY; i++) {
+		const size_t at = i * DIGESTS_PIECE, len = size - at < DIGESTS_PIECE ? size - at : DIGESTS_PIECE;
+
+		digests_bytes(data + at, len, at + 7 * (uint64_t)DIGESTS_PIECE, want);
+		CHECK(!memcmp(got[i], want, sizeof(want)) && digests_is_none(want) == (i == 1));
+		digests_bytes(data + at, len, at, want);
+		CHECK(!memcmp(read[i], want, sizeof(want)));
 	}
-	/* Dense; then with a block of zeros in one of them, which is a hole. */
-	for (unsigned round = 0; round < 2; round++) {
-		for (unsigned i = 0; i < 2; i++)
-			digests_bytes(data[i], sizeof(data[i]), 1000000 * (i + 1), want[i]);
-		digests_bytes_two((const char *const[2]){ data[0], data[1] }, sizeof(data[0]),
-				  (const uint64_t[2]){ 1000000, 2000000 }, (uint8_t *const[2]){ got[0], got[1] });
-		CHECK(!memcmp(got, want, sizeof(want)) && memcmp(got[0], got[1], SHA256_SIZE));
-		memset(data[1] + 8192, 0, 4096);
+	CHECK(ftruncate(fd, 10) == 0 && digests_pieces(fd, size, 0, NULL, buf, read) == -ESTALE);
+}
+
+/* A layer's folder with one large file, and a hole in it. */
+static int make_layer(char *path, const char *data, size_t size)
+{
+	int dir = mkdtemp(path) ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1, fd;
+
+	if (dir < 0 || mkdirat(dir, "fs", 0700) < 0 || mkdirat(dir, "fs/u", 0700) < 0)
+		return -1;
+	fd = openat(dir, "fs/u/f", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0 || pwrite(fd, data, size, 0) != (ssize_t)size || pwrite(fd, "x", 1, 9 * (off_t)PIECE) != 1)
+		return -1;
+	close(fd);
+	return dir;
+}
+
+TEST(a_layer_of_each_version_is_compared_as_that_version_has_it)
+{
+	const size_t size = 2 * PIECE + 4097;
+	AUTO_FREE char *data = make_data(size), *zeros = calloc(1, 3 * PIECE);
+	char path[] = "/var/tmp/cloche-digests-test-XXXXXX";
+	AUTO_CLOSE int dir = make_layer(path, data, size), fd = -1;
+	struct manifest m[MANIFEST_VERSION + 1] = { 0 };
+	struct timespec times[2] = { { 1, 0 }, { 1, 0 } };
+
+	CHECK(dir >= 0 && (fd = openat(dir, "fs/u/f", O_RDWR | O_CLOEXEC)) >= 0 && futimens(fd, times) == 0);
+	for (uint32_t v = 2; v <= MANIFEST_VERSION; v++) {
+		m[v].version = v;
+		CHECK_EQ(manifest_sum(dir, NULL, NULL, &m[v]), 0);
+		CHECK(m[v].files == 1 && memcmp(m[v].sum, m[v - 1].sum, SHA256_SIZE));
 	}
+	/* A hole that was filled is the same, what is moved by a piece is not, nor is one byte. */
+	CHECK(pwrite(fd, zeros, 3 * PIECE, 4 * (off_t)PIECE) == (ssize_t)(3 * PIECE) && futimens(fd, times) == 0);
+	for (uint32_t v = 2; v <= MANIFEST_VERSION; v++)
+		CHECK_EQ(manifest_verify(dir, NULL, &m[v]), 0);
+	CHECK(pwrite(fd, "", 1, 9 * (off_t)PIECE) == 1 && pwrite(fd, "x", 1, 9 * (off_t)PIECE - DIGESTS_PIECE) == 1);
+	CHECK(futimens(fd, times) == 0);
+	for (uint32_t v = 2; v <= MANIFEST_VERSION; v++)
+		CHECK_EQ(manifest_verify(dir, NULL, &m[v]), -EBADMSG);
+	CHECK(tree_remove(AT_FDCWD, path) == 0);
 }

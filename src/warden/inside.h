@@ -78,6 +78,10 @@ void warden_compare_end(struct warden *w);
 /* Makes a shell's network what @spec wants, whatever it was made ready for. */
 int net_fit(struct warden *w, struct shell *s, const struct sandbox_spec *spec, struct err *e);
 
+/* --- system.c --- */
+/* Whether a sandbox of @spec, which wishes so, can do without a writable /usr at first. */
+bool system_later(const struct warden *w, const struct sandbox_spec *spec);
+
 /* --- restoring.c --- */
 int restoring_open(struct warden *w, struct err *e);
 void restoring_close(struct warden *w);

@@ -40,16 +40,56 @@ int keep_prepare(struct env *v, struct shell *s, struct err *e)
 	return 0;
 }
 
-int keep_start(struct env *v, struct shell *s, int meminfo, int upper, const int *more, struct record *rec,
-	       struct err *e)
+static int tell(struct shell *s, uint32_t id, const int *fds, unsigned n, struct err *e)
 {
-	int fds[FRAME_KEEP_FDS + FRAME_KEEP_VM_FDS] = { s->slot_fd, s->take, s->give, meminfo, upper, s->table };
-	const unsigned n = FRAME_KEEP_FDS + (more ? FRAME_KEEP_VM_FDS : 0);
 	uint8_t out[FRAME_HEAD];
 	int r;
 
+	frame_head(out, FRAME_KEEP, (uint8_t)n, id, 0);
+	r = fd_send(s->sock, out, sizeof(out), fds, n);
+	if (r < 0)
+		return err_sys(e, ERR_LOST, r, "tell the agent to stay");
+	/* The agent's end is the agent's; the other end stays here as well. */
+	fd_close(TAKE_FD(s->take));
+	return 0;
+}
+
+/* An open file of its own for the slot: an agent in the pool that outlives us for a moment must not hold that. */
+int keep_ahead(struct env *v, struct shell *s, int meminfo, int upper, struct err *e)
+{
+	AUTO_CLOSE int top = sys_openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	AUTO_CLOSE int again = top < 0 ? top : slots_again(&v->slots);
+	const int fds[FRAME_KEEP_FDS] = { again, s->take, s->give, meminfo, top, s->table };
+	int r = again;
+
+	if (r >= 0)
+		r = table_set_ahead(s->table, true);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "open what the agent keeps");
+	r = tell(s, FRAME_KEEP_AHEAD, fds, FRAME_KEEP_FDS, e);
+	if (r == 0)
+		s->again = TAKE_FD(again);
+	return r;
+}
+
+static int keep_now(struct shell *s, int meminfo, int upper, const int *more, struct err *e)
+{
+	int fds[FRAME_KEEP_FDS + FRAME_KEEP_VM_FDS] = { s->slot_fd, s->take, s->give, meminfo, -1, s->table };
+	AUTO_CLOSE int top = sys_openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+
+	if (top < 0)
+		return err_sys(e, ERR_INTERNAL, top, "open the writable layer");
+	fds[4] = top;
 	if (more)
 		memcpy(fds + FRAME_KEEP_FDS, more, FRAME_KEEP_VM_FDS * sizeof(int));
+	return tell(s, 0, fds, FRAME_KEEP_FDS + (more ? FRAME_KEEP_VM_FDS : 0), e);
+}
+
+int keep_start(struct env *v, struct shell *s, int meminfo, int upper, const int *more, struct record *rec,
+	       struct err *e)
+{
+	int r;
+
 	rec->slot = s->slot;
 	rec->uid_base = s->uid_base;
 	rec->pid = (uint32_t)s->pid;
@@ -60,12 +100,16 @@ int keep_start(struct env *v, struct shell *s, int meminfo, int upper, const int
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "write the sandbox's record");
 	s->recorded = true;
-	frame_head(out, FRAME_KEEP, (uint8_t)n, 0, 0);
-	r = fd_send(s->sock, out, sizeof(out), fds, n);
+	r = s->again >= 0 ? slots_share(s->again, s->slot) : 0;
 	if (r < 0)
-		return err_sys(e, ERR_LOST, r, "tell the agent to stay");
-	/* The agent's end is the agent's, and so is its table; the other end stays here as well. */
-	fd_close(TAKE_FD(s->take));
+		return err_sys(e, ERR_INTERNAL, r, "hold slot %u", s->slot);
+	if (s->again < 0)
+		r = keep_now(s, meminfo, upper, more, e);
+	else if ((r = table_set_ahead(s->table, false)) < 0)
+		err_sys(e, ERR_INTERNAL, r, "tell the agent to stay");
+	if (r < 0)
+		return r;
+	fd_close(TAKE_FD(s->again));
 	fd_close(TAKE_FD(s->table));
 	return 0;
 }
@@ -167,6 +211,17 @@ static int wait_heard(int pidfd)
 	return fd;
 }
 
+/* One whose warden died in between: what it was told ahead it has, and it is going. */
+static void wait_nobodys(int pidfd)
+{
+	AUTO_CLOSE int table = sys_pidfd_getfd(pidfd, FRAME_KEEP_TABLE);
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+
+	if (table >= 0 && table_is(table) == 0 && table_ahead(table) == 1)
+		while (poll(&p, 1, HEARD_MS) < 0 && errno == EINTR)
+			;
+}
+
 void keep_settle(struct shell *s)
 {
 	int fd;
@@ -221,6 +276,8 @@ int keep_adopt(struct env *v, const struct record *rec, struct shell *ret, int *
 		return -ESRCH;
 	}
 	give = wait_heard(pidfd);
+	if (give >= 0)
+		wait_nobodys(pidfd);
 	if (dead(pidfd)) {
 		bury(v, rec);
 		return -ESRCH;

@@ -11,8 +11,10 @@
 
 /* Ahead of time, for a shell that was made: the rendezvous, exec group 1, when it was started. */
 int keep_prepare(struct env *v, struct shell *s, struct err *e);
+/* Tells the agent all of it ahead, after SETUP; that the sandbox is somebody's it then only has to look up. */
+int keep_ahead(struct env *v, struct shell *s, int meminfo, int upper, struct err *e);
 /* Writes @rec (its sandbox's part of it; the shell's is added) and tells the agent. After SETUP. */
-/* @more: of a machine's jail, FRAME_KEEP_VM_FDS; else NULL. */
+/* @upper: the writable layer. @more: of a machine's jail, FRAME_KEEP_VM_FDS; else NULL. */
 int keep_start(struct env *v, struct shell *s, int meminfo, int upper, const int *more, struct record *rec,
 	       struct err *e);
 /* What the agent holds for a machine: FRAME_KEEP_SIDE, a SOCK_SEQPACKET socket; FRAME_KEEP_STAT. Or -errno. */

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/id.h"
 #include "base/sys.h"
+#include "warden/digests.h"
 #include "warden/flush.h"
 #include "warden/memory.h"
 #include "warden/tree.h"
@@ -93,7 +94,8 @@ int manifest_sum(int dir, const int *stop, const struct digests *known, struct m
 	AUTO_CLOSE int fs = sys_openat(dir, "fs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	AUTO_FREE char *buf = malloc(TREE_BUF);
 	/* A machine's disks may be another layer's, too, for as long as that is there. */
-	const struct tree_sum how = { stop, buf, known, m->version < 3, m->flags & SPEC_VM };
+	const uint32_t piece = m->version < 3 ? 0 : m->version == 3 ? DIGESTS_LARGE : DIGESTS_PIECE;
+	const struct tree_sum how = { stop, buf, known, piece, m->flags & SPEC_VM };
 	struct tree_facts facts = { 0 };
 	struct sha256 s;
 	int r = 0;

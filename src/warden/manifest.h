@@ -9,13 +9,15 @@
 
 struct digests;
 
-#define MANIFEST_VERSION 3U /* 2: large files are summed up whole; 1: and it ends, but for ->self, before ->meta */
+/* 3: by pieces of DIGESTS_LARGE; 2: large files are summed up whole; 1: and it ends, but for ->self, before ->meta. */
+#define MANIFEST_VERSION 4U
+#define MANIFEST_VERSION_VM 3U /* a machine's disks are large, and mostly holes */
 #define MANIFEST_ID 32 /* an id, filled up with zeros */
 
 struct manifest {
 	char magic[8];
 	uint32_t version;
-	uint32_t flags; /* SPEC_READ_ONLY, SPEC_SYSTEM_WRITABLE of the sandbox it is of */
+	uint32_t flags; /* SPEC_READ_ONLY, SPEC_SYSTEM_*, SPEC_VM of the sandbox it is of; LATER: as long as nobody had come */
 	char id[MANIFEST_ID];
 	char parent[MANIFEST_ID]; /* the layer it stands on; zeros: the image itself */
 	char image[SPEC_PATH];

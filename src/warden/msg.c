@@ -181,6 +181,7 @@ size_t msg_fds(const struct warden_rep *p, const struct warden_req *q)
 	case WARDEN_LAYERS:
 	case WARDEN_WHO:
 	case WARDEN_DENIED:
+	case WARDEN_SYSTEM:
 	case WARDEN_MACHINES:
 	case WARDEN_OP_END:
 		break;

@@ -13,7 +13,7 @@
 #include "warden/spec.h"
 #include "warden/warden.h"
 
-#define MSG_VERSION 8U
+#define MSG_VERSION 9U
 #define MSG_ID 32 /* an id, filled up with zeros */
 
 enum warden_op {
@@ -63,6 +63,7 @@ enum warden_op {
 	WARDEN_SOCKET, /* handle, arg: 4 or 6 → fd: an unconnected TCP socket inside */
 	WARDEN_WHO, /* handle, who → they */
 	WARDEN_DENIED, /* handle → arg: how many of denied */
+	WARDEN_SYSTEM, /* handle: who comes next may change /usr, if anybody may */
 	WARDEN_MACHINES, /* → arg: how virtual machines run, MSG_MACHINES_*; msg: why, one line */
 	WARDEN_OP_END
 };

@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "linux/slice.h"
 #include "proto/frame.h"
+#include "warden/keep.h"
 #include "warden/limit.h"
 #include "warden/slim.h"
 #include "warden/stand.h"
@@ -267,6 +268,8 @@ static int stand_up(struct pool *p, struct pool_item *it)
 		it->root.setup.flags |= FRAME_SETUP_AHEAD;
 		r = root_send(&it->root, it->shell.sock, &e);
 	}
+	if (r == 0 && p->env->keep)
+		r = keep_ahead(p->env, &it->shell, it->root.early.meminfo, it->root.early.upper, &e);
 	if (r < 0) {
 		log_warn("nothing stands ahead: %s", e.msg);
 		pool_lock(p);

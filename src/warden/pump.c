@@ -17,7 +17,7 @@ struct piece {
 	int fd; /* its file's in ->file */
 	uint64_t at;
 	size_t len;
-	uint8_t *sum;
+	uint8_t (*sum)[SHA256_SIZE];
 	bool summed, written;
 };
 
@@ -51,11 +51,11 @@ struct pump {
 	void *then_arg;
 };
 
-#define BUF_SIZE ((size_t)PUMP_PIECES * DIGESTS_PIECE)
+#define BUF_SIZE ((size_t)PUMP_PIECES * PUMP_PIECE)
 
 static char *bytes(const struct pump *p, uint64_t n)
 {
-	return p->buf + n % PUMP_PIECES * (size_t)DIGESTS_PIECE;
+	return p->buf + n % PUMP_PIECES * (size_t)PUMP_PIECE;
 }
 
 static void fail(struct pump *p, int r)
@@ -64,25 +64,19 @@ static void fail(struct pump *p, int r)
 	pthread_cond_broadcast(&p->moved);
 }
 
-/* With the lock held, which is let go meanwhile. One, or two that are there. False: there is none to sum up. */
+/* With the lock held, which is let go meanwhile. False: there is none to sum up. */
 static bool sum_some(struct pump *p)
 {
 	uint64_t n = p->to_sum;
-	struct piece *x = &p->piece[n % PUMP_PIECES], *y = &p->piece[(n + 1) % PUMP_PIECES];
-	bool two = n + 1 < p->read && y->len == x->len;
+	struct piece *x = &p->piece[n % PUMP_PIECES];
 
 	if (p->failed || n == p->read)
 		return false;
-	p->to_sum += two ? 2 : 1;
+	p->to_sum++;
 	pthread_mutex_unlock(&p->lock);
-	if (two)
-		digests_bytes_two((const char *const[2]){ bytes(p, n), bytes(p, n + 1) }, x->len,
-				  (const uint64_t[2]){ x->at, y->at }, (uint8_t *const[2]){ x->sum, y->sum });
-	else
-		digests_bytes(bytes(p, n), x->len, x->at, x->sum);
+	digests_bytes_many(bytes(p, n), x->len, x->at, x->sum);
 	pthread_mutex_lock(&p->lock);
 	x->summed = true;
-	y->summed |= two;
 	pthread_cond_broadcast(&p->moved);
 	return true;
 }
@@ -93,7 +87,7 @@ static int put(struct pump *p, uint64_t first, uint64_t n_pieces)
 	const struct piece *x = &p->piece[first % PUMP_PIECES], *last = &p->piece[(first + n_pieces - 1) % PUMP_PIECES];
 	/* What is left of a file's end is there already. */
 	size_t len = (size_t)(last->at - x->at + last->len) / ALIGN * ALIGN, done = 0;
-	size_t straight = (size_t)(PUMP_PIECES - first % PUMP_PIECES) * DIGESTS_PIECE;
+	size_t straight = (size_t)(PUMP_PIECES - first % PUMP_PIECES) * PUMP_PIECE;
 
 	while (done < len) {
 		struct iovec v[2] = { { p->buf, 0 }, { p->buf, 0 } };
@@ -333,7 +327,7 @@ void pump_free(struct pump *p)
 /* As much in memory, or on the disk, as it is long; and nothing to be carried over that a write would take away. */
 static bool suits(const struct stat *st, int from)
 {
-	return (uint64_t)st->st_size > DIGESTS_PIECE && st->st_blocks >= st->st_size / 512 + !!(st->st_size % 512) &&
+	return (uint64_t)st->st_size >= PUMP_LEAST && st->st_blocks >= st->st_size / 512 + !!(st->st_size % 512) &&
 	       xattr_none(from);
 }
 
@@ -413,12 +407,12 @@ int pump_file(struct pump *p, struct digests *d, int from, int to, const struct 
 	p->file[p->files++] = f;
 	r = put_tail(from, f.fd, size);
 	(void)sys_fcntl(f.fd, F_SETFL, O_RDWR | O_DIRECT); /* or through the cache */
-	for (; r == 0 && at < size; at += DIGESTS_PIECE, sum++) {
-		size_t len = size - at < DIGESTS_PIECE ? (size_t)(size - at) : DIGESTS_PIECE;
+	for (; r == 0 && at < size; at += PUMP_PIECE, sum += SHA256_MANY) {
+		size_t len = size - at < PUMP_PIECE ? (size_t)(size - at) : PUMP_PIECE;
 
 		r = p->stop && __atomic_load_n(p->stop, __ATOMIC_RELAXED) ? -ECANCELED : wait_room(p);
 		if (r == 0)
-			r = read_piece(p, from, (struct piece){ .fd = f.fd, .at = at, .len = len, .sum = *sum });
+			r = read_piece(p, from, (struct piece){ .fd = f.fd, .at = at, .len = len, .sum = sum });
 	}
 	return r < 0 ? r : 1;
 }

@@ -7,12 +7,15 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-struct digests;
+#include "warden/digests.h"
+
 struct pump;
 struct pump_spare;
 
 #define PUMP_FILES 64U
-#define PUMP_PIECES 12U /* in memory at a time, each of DIGESTS_PIECE bytes */
+#define PUMP_PIECE (SHA256_MANY * DIGESTS_PIECE) /* whose sums are taken at once */
+#define PUMP_PIECES 12U /* in memory at a time */
+#define PUMP_LEAST (256U << 10) /* bytes; smaller files are written through the cache, which takes them at once */
 
 /*
  * One pump's memory, kept for the next one: fresh pages cost as much time as what is read into them. The kernel may take

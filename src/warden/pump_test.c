@@ -9,7 +9,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#define PIECE ((size_t)DIGESTS_PIECE)
+#define PIECE ((size_t)PUMP_PIECE)
 
 /* Noise with zeros: whole blocks, parts of blocks, across a piece's end. */
 static char *make_data(size_t len)
@@ -49,20 +49,24 @@ static bool arrived(int fd, const char *data, size_t size, const struct digests 
 		return false;
 	if (fcntl(fd, F_SETFL, O_RDWR) < 0 || pread(fd, is, size + 1, 0) != (ssize_t)size || memcmp(is, data, size))
 		return false;
-	for (size_t n = 0; n * PIECE < size; n++) {
-		uint8_t sum[SHA256_SIZE], known[SHA256_SIZE];
+	for (uint64_t at = 0; at < size; at += TREE_BUF) {
+		uint8_t sum[DIGESTS_AT_ONCE][SHA256_SIZE], known[SHA256_SIZE];
+		int count = digests_pieces(fd, size, at, NULL, buf, sum);
 
-		if (digests_piece(fd, size, n, NULL, buf, sum) < 0 || !digests_find(d, st.st_ino, size, n, known) ||
-		    memcmp(sum, known, sizeof(sum)))
+		if (count <= 0)
 			return false;
+		for (int i = 0; i < count; i++)
+			if (!digests_find(d, st.st_ino, size, at / DIGESTS_PIECE + (unsigned)i, known) ||
+			    memcmp(sum[i], known, sizeof(known)))
+				return false;
 	}
 	return true;
 }
 
 TEST(files_arrive_whole_as_they_were_when_they_were_read)
 {
-	static const size_t sizes[] = { PIECE + 1, 2 * PIECE, (PUMP_PIECES + 3) * PIECE + 4097 };
-	struct digests *d = digests_new();
+	static const size_t sizes[] = { PUMP_LEAST, PIECE + 1, 2 * PIECE, (PUMP_PIECES + 3) * PIECE + 4097 };
+	struct digests *d = digests_new(DIGESTS_PIECE);
 	struct pump *p = pump_new(NULL, NULL);
 	int to[ARRAY_LEN(sizes)];
 	char *data[ARRAY_LEN(sizes)];
@@ -106,7 +110,7 @@ TEST(memory_is_kept_for_the_next_one_and_what_is_written_is_told)
 
 	for (unsigned i = 0; i < 3; i++) {
 		struct pump *p = pump_new(NULL, spare), *beside = pump_new(NULL, spare);
-		struct digests *d = digests_new();
+		struct digests *d = digests_new(DIGESTS_PIECE);
 		AUTO_CLOSE int to = make_target(O_RDWR), other = make_target(O_RDWR);
 		int told = to;
 
@@ -126,7 +130,7 @@ TEST(memory_is_kept_for_the_next_one_and_what_is_written_is_told)
 TEST(what_does_not_suit_is_left_to_others)
 {
 	AUTO_FREE char *data = make_data(2 * PIECE);
-	struct digests *d = digests_new();
+	struct digests *d = digests_new(DIGESTS_PIECE);
 	struct pump *p = pump_new(NULL, NULL);
 	struct stat st, is;
 	AUTO_CLOSE int from = make_source(data, 2 * PIECE, &st), to = make_target(O_RDWR), named = make_target(O_RDWR);
@@ -134,7 +138,7 @@ TEST(what_does_not_suit_is_left_to_others)
 	CHECK(pump_file(NULL, d, from, to, &st, 0, 0) == 0 && pump_end(NULL, NULL, NULL) == 0);
 	CHECK(pump_file(p, NULL, from, to, &st, 0, 0) == 0);
 	CHECK(ftruncate(from, 8 * (off_t)PIECE) == 0 && fstat(from, &is) == 0 && pump_file(p, d, from, to, &is, 0, 0) == 0);
-	CHECK(ftruncate(from, (off_t)PIECE) == 0 && fstat(from, &is) == 0 && pump_file(p, d, from, to, &is, 0, 0) == 0);
+	CHECK(ftruncate(from, (off_t)PUMP_LEAST - 1) == 0 && fstat(from, &is) == 0 && pump_file(p, d, from, to, &is, 0, 0) == 0);
 	/* A write takes some attributes away, so they would have to come last, when the source has gone on. */
 	CHECK(pwrite(named, data, 2 * PIECE, 0) == (ssize_t)(2 * PIECE) && fsetxattr(named, "user.x", "y", 1, 0) == 0 &&
 	      fsync(named) == 0 && fstat(named, &is) == 0);
@@ -147,7 +151,7 @@ TEST(what_does_not_suit_is_left_to_others)
 TEST(a_write_that_fails_is_told_and_so_is_a_file_that_got_shorter)
 {
 	AUTO_FREE char *data = make_data(20 * PIECE);
-	struct digests *d = digests_new();
+	struct digests *d = digests_new(DIGESTS_PIECE);
 	struct pump *p = pump_new(NULL, NULL);
 	struct stat st;
 	AUTO_CLOSE int from = make_source(data, 20 * PIECE, &st), to = make_target(O_RDWR), only = -1;
@@ -168,7 +172,7 @@ TEST(a_write_that_fails_is_told_and_so_is_a_file_that_got_shorter)
 TEST(who_gives_up_does_not_wait_for_the_rest)
 {
 	AUTO_FREE char *data = make_data(4 * PIECE);
-	struct digests *d = digests_new();
+	struct digests *d = digests_new(DIGESTS_PIECE);
 	int stop = 0;
 	struct pump *p = pump_new(&stop, NULL);
 	struct stat st;

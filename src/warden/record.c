@@ -117,11 +117,21 @@ int records_clear(const struct records *r, uint32_t slot)
 	return put(r, slot, &none);
 }
 
+static int put_u32(const struct records *r, uint32_t slot, size_t at, uint32_t x)
+{
+	ssize_t n = pwrite(r->fd, &x, sizeof(x), place(slot) + (off_t)at);
+
+	return n == (ssize_t)sizeof(x) ? 0 : n < 0 ? -errno : -EIO;
+}
+
 int records_flag(const struct records *r, uint32_t slot, uint32_t flags)
 {
-	ssize_t n = pwrite(r->fd, &flags, sizeof(flags), place(slot) + (off_t)offsetof(struct record, flags));
+	return put_u32(r, slot, offsetof(struct record, flags), flags);
+}
 
-	return n == (ssize_t)sizeof(flags) ? 0 : n < 0 ? -errno : -EIO;
+int records_spec_flags(const struct records *r, uint32_t slot, uint32_t flags)
+{
+	return put_u32(r, slot, offsetof(struct record, spec_flags), flags);
 }
 
 int records_vm(const struct records *r, uint32_t slot, const struct record_vm *vm)

@@ -12,6 +12,7 @@
 
 #define LAYER_ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
 #define TRUTH_ATTRS (LAYER_ATTRS | MOUNT_ATTR_NOEXEC)
+#define DPKG "/var/lib/dpkg"
 
 struct build {
 	struct env *env;
@@ -232,16 +233,26 @@ static int add_clone(struct build *b, int dirfd, const char *path, uint64_t attr
 	return mnt < 0 ? err_sys(b->e, ERR_INTERNAL, mnt, "copy the mount for %s", target) : add(b, mnt, kind, target);
 }
 
-static int add_dpkg(struct build *b)
+/* What root's package managers change, of image `host`. */
+static int add_system(struct build *b)
 {
-	return b->img->dpkg < 0 ? 0 : add_overlay(b, b->img->dpkg, "/var/lib/dpkg", "ud", "dw", "/var/lib/dpkg");
+	int r = add_overlay(b, b->img->usr, "/usr", "uu", "uw", "/usr");
+
+	return r < 0 || b->img->dpkg < 0 ? r : add_overlay(b, b->img->dpkg, DPKG, "ud", "dw", DPKG);
+}
+
+static int add_plain(struct build *b, int dirfd, const char *target)
+{
+	int mnt = layer(b, dirfd, "", target);
+
+	return mnt < 0 ? mnt : add(b, mnt, FRAME_MOUNT_DIR, target);
 }
 
 static int add_image(struct build *b)
 {
 	const struct image_host *host = b->img;
 	AUTO_CLOSE int dir = -1;
-	int r, usr;
+	int r;
 
 	if (strcmp(b->spec->image, "host")) {
 		r = dir = b->env->policy.image(b->env->policy.arg, b->spec->image, b->e);
@@ -251,11 +262,28 @@ static int add_image(struct build *b)
 	if (r < 0)
 		return r;
 	if (b->spec->flags & SPEC_SYSTEM_WRITABLE && !b->env->rootless) {
-		r = add_overlay(b, host->usr, "/usr", "uu", "uw", "/usr");
-		return r < 0 ? r : add_dpkg(b);
+		if (!(b->spec->flags & SPEC_SYSTEM_LATER))
+			return add_system(b);
+		r = add_plain(b, host->usr, "/usr");
+		return r < 0 || host->dpkg < 0 ? r : add_plain(b, host->dpkg, DPKG);
 	}
-	usr = layer(b, host->usr, "", "/usr");
-	return usr < 0 ? usr : add(b, usr, FRAME_MOUNT_DIR, "/usr");
+	return add_plain(b, host->usr, "/usr");
+}
+
+int root_system(struct env *v, const struct image_host *img, const struct shell *s, int upper, struct root *ret, struct err *e)
+{
+	static const struct sandbox_spec spec = { .image = "host", .flags = SPEC_SYSTEM_WRITABLE };
+	struct build b = { v, img, s, &spec, ret, e };
+	int r;
+
+	root_init(ret);
+	ret->idmapped = true;
+	ret->early.upper = upper;
+	r = add_system(&b);
+	ret->early.upper = -1; /* the caller's */
+	if (r < 0)
+		root_done(ret);
+	return r;
 }
 
 /* For another number of CPUs than was shown ahead: on top of that. */

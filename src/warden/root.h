@@ -33,5 +33,7 @@ void root_limits(const struct sandbox_spec *spec, uint64_t *ret_disk, uint64_t *
  */
 int root_build(struct env *v, const struct image_host *img, const struct shell *s, const struct sandbox_spec *spec,
 	       struct early *early, struct root *ret, struct err *e);
+/* Only what is laid over /usr and dpkg's folder of image `host`, to be attached by the caller: ->fds, ->setup.mounts. */
+int root_system(struct env *v, const struct image_host *img, const struct shell *s, int upper, struct root *ret, struct err *e);
 /* Sends it; the descriptors stay open until root_done(), or the caller closes ->fds, which only had to be sent. */
 int root_send(struct root *r, int sock, struct err *e);

@@ -102,7 +102,7 @@ int seal_begin_anew(struct seal *x)
 	pump_free(i->pump);
 	digests_free(i->digests);
 	i->pump = pump_new(&x->work.stop, i->from.spare);
-	i->digests = digests_new();
+	i->digests = digests_new(i->from.side >= 0 ? DIGESTS_LARGE : DIGESTS_PIECE);
 	for (unsigned n = 0; r == 0 && n < ARRAY_LEN(names); n++) {
 		fd_close(TAKE_FD(*fds[n]));
 		r = tree_remove(i->tmp, names[n]);
@@ -135,7 +135,7 @@ static int prepare(struct seal *x)
 		i->flush = flush_new();
 		flush_ahead(i->flush, i->manifest);
 		i->pump = pump_new(&x->work.stop, i->from.spare);
-		i->digests = digests_new();
+		i->digests = digests_new(i->from.side >= 0 ? DIGESTS_LARGE : DIGESTS_PIECE);
 	}
 	/* Memory is written by cloche-dump, and joining goes back to folders that were left. */
 	if (i->table >= 0 || i->from.joins || i->from.side >= 0)
@@ -293,7 +293,7 @@ static int sum_and_write(struct seal *x)
 	r = pump_end(i->pump, write_out, x);
 	if (r < 0)
 		return r;
-	x->m.version = MANIFEST_VERSION;
+	x->m.version = i->from.side >= 0 ? MANIFEST_VERSION_VM : MANIFEST_VERSION;
 	r = manifest_sum(i->tmp, &x->work.stop, i->digests, &x->m);
 	if (r == 0) {
 		x->m.made = clock_real_ns();

@@ -118,7 +118,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 		.side = -1,
 	};
 	struct manifest m = {
-		.flags = s->flags & (SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE | SPEC_VM),
+		.flags = s->flags & (SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE | SPEC_SYSTEM_LATER | SPEC_VM),
 		.tenant = s->tenant,
 	};
 	int r = seal_allowed(w, s, id, e);

@@ -371,6 +371,8 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 		r = warden_denied(s->warden, x->sandbox, s->out.denied, e);
 		s->out.arg = r < 0 ? 0 : (uint64_t)r;
 		return r < 0 ? r : 0;
+	case WARDEN_SYSTEM:
+		return warden_system(s->warden, x->sandbox, e);
 	case WARDEN_MACHINES:
 		machines(s);
 		return 0;

@@ -26,7 +26,7 @@ void shell_init(struct shell *s)
 {
 	*s = (struct shell){
 		.pidfd = -1, .sock = -1, .userns = -1, .net = -1,   .slot_fd = -1,
-		.take = -1,  .give = -1, .table = -1,  .group = -1, .way = { -1, -1, -1 },
+		.take = -1,  .give = -1, .table = -1,  .group = -1, .again = -1, .way = { -1, -1, -1 },
 	};
 	cgroup_init(&s->cgroup);
 }
@@ -521,7 +521,7 @@ int shell_end_keep(struct env *v, struct shell *s, struct ground *ret, struct er
 
 	ground_init(ret);
 	end_processes(s);
-	fd_close_many((int[]){ s->take, s->give, s->table, s->group }, 4);
+	fd_close_many((int[]){ s->take, s->give, s->table, s->group, s->again }, 5);
 	fd_close_many(s->way, STEER_SOCKETS);
 	if (s->uid_base && s->net >= 0 && recycle_groups(v, s)) {
 		*ret = (struct ground){

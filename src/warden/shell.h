@@ -27,6 +27,7 @@ struct shell {
 	struct cgroup_limits limits;
 	/* Of a sandbox that is kept (warden/keep.h), else -1 and false. */
 	int slot_fd; /* holds its slot's lock */
+	int again; /* the agent's own file of slots, which will hold it: KEEP was sent ahead; -1 when it was not, or has come */
 	int take, give; /* the rendezvous; ->take until the agent has it */
 	int table; /* proto/table.h, likewise: keep_table() takes it back */
 	int group; /* what members of exec group 1 join by, until it was handed out */

@@ -71,23 +71,36 @@ int slots_take(struct slots *s, uint32_t *ret, struct err *e)
 	return r;
 }
 
-int slots_take_own(struct slots *s, uint32_t *ret, int *ret_fd, struct err *e)
+int slots_again(const struct slots *s)
 {
-	AUTO_CLOSE int fd = -1;
 	char path[32];
-	int r;
 
 	/* By its descriptor: who makes sandboxes may not see the host's folders any more. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
-	fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+	return sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+}
+
+int slots_take_own(struct slots *s, uint32_t *ret, int *ret_fd, struct err *e)
+{
+	AUTO_CLOSE int fd = slots_again(s);
+	int r;
+
 	if (fd < 0)
 		return err_sys(e, ERR_INTERNAL, fd, "open the file of slots again");
 	pthread_mutex_lock(&s->lock);
 	r = take(s, fd, ret, e);
+	/* As strong against whoever wants the slot, and can be shared with who is to have it: slots_share(). */
+	if (r == 0)
+		lock(fd, *ret, F_RDLCK);
 	pthread_mutex_unlock(&s->lock);
 	if (r == 0)
 		*ret_fd = TAKE_FD(fd);
 	return r;
+}
+
+int slots_share(int fd, uint32_t slot)
+{
+	return lock(fd, slot, F_RDLCK);
 }
 
 int slots_adopt(struct slots *s, uint32_t slot)

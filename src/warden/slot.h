@@ -25,6 +25,10 @@ void slots_done(struct slots *s);
 int slots_take(struct slots *s, uint32_t *ret, struct err *e);
 /* As slots_take, by an open file description of its own, *ret_fd: the slot is taken until its last copy is closed. */
 int slots_take_own(struct slots *s, uint32_t *ret, int *ret_fd, struct err *e);
+/* Another open file description, which holds nothing: a descriptor, or -errno. */
+int slots_again(const struct slots *s);
+/* From now on such a one holds the slot as well, whose owner has it by slots_take_own. */
+int slots_share(int fd, uint32_t slot);
 /* That one is held by a sandbox of ours, whoever has its lock. -EAGAIN when it is marked already. */
 int slots_adopt(struct slots *s, uint32_t slot);
 /* That very one. -EAGAIN when somebody has it. */

@@ -21,7 +21,13 @@
 #define SPEC_MEMORY 8U /* its newest layer's memory, too: the processes in it go on */
 #define SPEC_NET 16U /* it has a way out (docs/design/0010-egress.md), as ->net says; without it ->net is zero */
 #define SPEC_VM 32U /* in a virtual machine of its own (docs/design/0011-vm.md); no mounts then */
-#define SPEC_FLAGS (SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE | SPEC_MEMORY | SPEC_NET | SPEC_VM)
+/*
+ * With SYSTEM_WRITABLE: not before somebody comes who may change it (warden/system.h). A wish: where it can not be put
+ * off it is there from the start
+ */
+#define SPEC_SYSTEM_LATER 64U
+#define SPEC_FLAGS \
+	(SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE | SPEC_MEMORY | SPEC_NET | SPEC_VM | SPEC_SYSTEM_LATER)
 #define SPEC_JAIL (1U << 31) /* nobody may ask for it: what a machine runs in, whose mounts are ours */
 #define SPEC_KVM (1U << 30) /* likewise: a jail with a /dev/kvm */
 #define SPEC_VM_MEMORY (96ULL << 20) /* a machine's memory, at least */

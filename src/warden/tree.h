@@ -53,13 +53,14 @@ struct tree_facts {
 /*
  * Adds everything about the tree at @dir that a sandbox could see to @s, in an order that depends on names only. Data
  * that is zeros is the same as a hole. Files that are larger than a piece are the sums of their pieces (digests.h),
- * which may be known, or, with ->whole, as the first versions of layers have it, what is in them.
+ * which may be known: of DIGESTS_PIECE, each with its number, without those that are nothing but zeros; of DIGESTS_LARGE,
+ * one after the other; or, as the first versions of layers have it, with 0, what is in them.
  */
 struct tree_sum {
 	const int *stop;
 	char *buf; /* TREE_BUF bytes */
 	const struct digests *known;
-	bool whole;
+	uint32_t piece;
 	bool lone; /* that a file has several names means nothing: they are not in this tree */
 };
 int tree_sum(const struct tree_sum *how, int dir, struct sha256 *s, struct tree_facts *ret);

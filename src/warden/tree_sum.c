@@ -73,14 +73,12 @@ static void add_u64(struct sum *m, uint64_t v)
 	sha256_add(m->s, &v, sizeof(v));
 }
 
-static int sum_data(struct sum *m, int fd, const struct stat *st)
+static int sum_large(struct sum *m, int fd, const struct stat *st)
 {
 	uint64_t size = (uint64_t)st->st_size;
 	int r = 0;
 
-	if (m->how->whole || size <= DIGESTS_PIECE)
-		return digests_sum(m->s, fd, size, m->how->stop, m->how->buf);
-	for (uint64_t n = 0; r == 0 && n * DIGESTS_PIECE < size; n++) {
+	for (uint64_t n = 0; r == 0 && n * DIGESTS_LARGE < size; n++) {
 		uint8_t sum[SHA256_SIZE];
 
 		if (!digests_find(m->how->known, st->st_ino, size, n, sum))
@@ -89,6 +87,52 @@ static int sum_data(struct sum *m, int fd, const struct stat *st)
 			sha256_add(m->s, sum, sizeof(sum));
 	}
 	return r;
+}
+
+static void add_piece(struct sum *m, uint64_t n, const uint8_t sum[SHA256_SIZE])
+{
+	if (digests_is_none(sum))
+		return;
+	add_u64(m, n);
+	sha256_add(m->s, sum, SHA256_SIZE);
+}
+
+static int sum_pieces(struct sum *m, int fd, const struct stat *st)
+{
+	uint64_t size = (uint64_t)st->st_size, at = 0;
+	uint8_t sum[DIGESTS_AT_ONCE][SHA256_SIZE];
+
+	if (digests_find(m->how->known, st->st_ino, size, 0, sum[0]))
+		for (uint64_t n = 0; n * DIGESTS_PIECE < size && digests_find(m->how->known, st->st_ino, size, n, sum[0]); n++)
+			add_piece(m, n, sum[0]);
+	else
+		while (at < size) {
+			int64_t data = digests_data(fd, at, size);
+			int count;
+
+			if (data < 0)
+				return (int)data;
+			if ((uint64_t)data == size)
+				break;
+			at = (uint64_t)data / DIGESTS_PIECE * DIGESTS_PIECE;
+			count = digests_pieces(fd, size, at, m->how->stop, m->how->buf, sum);
+			if (count < 0)
+				return count;
+			for (int i = 0; i < count; i++)
+				add_piece(m, at / DIGESTS_PIECE + (unsigned)i, sum[i]);
+			at += TREE_BUF;
+		}
+	add_u64(m, UINT64_MAX);
+	return 0;
+}
+
+static int sum_data(struct sum *m, int fd, const struct stat *st)
+{
+	uint64_t size = (uint64_t)st->st_size;
+
+	if (!m->how->piece || size <= m->how->piece)
+		return digests_sum(m->s, fd, size, m->how->stop, m->how->buf);
+	return m->how->piece == DIGESTS_LARGE ? sum_large(m, fd, st) : sum_pieces(m, fd, st);
 }
 
 static int sum_file(struct sum *m, int dir, const char *name, const struct stat *st)

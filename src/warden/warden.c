@@ -313,10 +313,7 @@ int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 		.flags = s->flags & (SPEC_MEMORY | SPEC_VM) ? RECORD_RESTORING : 0,
 	};
 	int more[FRAME_KEEP_VM_FDS];
-	AUTO_CLOSE int upper = sys_openat(s->root.early.upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 
-	if (upper < 0)
-		return err_sys(e, ERR_INTERNAL, upper, "open the writable layer");
 	memcpy(rec.image, s->image, sizeof(rec.image));
 	memcpy(rec.layer, s->layer, sizeof(rec.layer));
 	s->groups.last = s->groups.count = s->shell.grouped;
@@ -329,7 +326,7 @@ int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 		more[0] = s->vm->side;
 		more[1] = s->vm->page;
 	}
-	return keep_start(&w->env, &s->shell, s->root.early.meminfo, upper, s->vm ? more : NULL, &rec, e);
+	return keep_start(&w->env, &s->shell, s->root.early.meminfo, s->root.early.upper, s->vm ? more : NULL, &rec, e);
 }
 
 /* Its mounts, unless it stands already. */
@@ -425,11 +422,17 @@ static int check(struct warden *w, const struct sandbox_spec *spec, struct err *
 
 int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
 {
+	struct sandbox_spec settled;
 	struct warden_sandbox *s;
 	int r = check(w, spec, e);
 
 	if (r < 0)
 		return r;
+	if (spec->flags & SPEC_SYSTEM_LATER && !system_later(w, spec)) {
+		settled = *spec;
+		settled.flags &= ~SPEC_SYSTEM_LATER;
+		spec = &settled;
+	}
 	if (spec->flags & SPEC_VM)
 		return vm_create(w, spec, ret, e);
 	r = sandbox_new(spec, &s, e);
@@ -656,6 +659,8 @@ int warden_thaw(struct warden *w, struct warden_sandbox *s, struct err *e)
 
 	if (r == 0)
 		r = cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, e);
+	if (r == 0 && s->vm)
+		r = vm_run_again(s->vm, e);
 	if (r == 0 && s->shell.recorded && records_flag(&w->env.records, s->shell.slot, late_flag(s)) < 0)
 		log_error("slot %u: its record still says that it is paused", s->shell.slot);
 	if (r == 0)

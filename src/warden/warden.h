@@ -192,6 +192,12 @@ int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_w
 /* What the kernel refused of late, up to STEER_DENIED; returns how many. */
 int warden_denied(struct warden *w, struct warden_sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e);
 
+/*
+ * Of a sandbox made with SPEC_SYSTEM_LATER: from now on /usr can be changed by who has the right to; of others nothing
+ * has to be done. Whatever runs sees it; files that are open stay what they were.
+ */
+int warden_system(struct warden *w, struct warden_sandbox *s, struct err *e);
+
 struct warden_counts {
 	unsigned alive, ready, cleaning;
 	uint64_t made, ended, cleanup_retries, cleanup_failures;

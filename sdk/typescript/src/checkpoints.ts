@@ -91,7 +91,13 @@ export class Checkpoints {
   /** What `export` gave. A file that is cut, altered or for another image is refused, and nothing of it is kept. */
   async import(
     file: BodySource,
-    options: CallOptions & { name?: string; label?: string; isolation?: 'container' | 'vm'; network?: 'none' | 'keep' } = {},
+    options: CallOptions & {
+      name?: string;
+      label?: string;
+      isolation?: 'container' | 'vm';
+      /** `keep`: the network policy that the file has; else none. */
+      network?: 'none' | 'keep';
+    } = {},
   ): Promise<Checkpoint> {
     const { name, label, isolation, network } = options;
     return fromWire(

@@ -1,0 +1,156 @@
+/*
+ * /usr and what dpkg knows of it, for those who may change them. A sandbox in which nobody may has image `host`'s as plain
+ * mounts: two overlays less to make, to go through at every open, and to take apart. Once somebody comes who may, the
+ * overlays are laid over, from outside: the agent has given up by then what that takes.
+ */
+#include "base/base.h"
+#include "base/sys.h"
+#include "linux/mount.h"
+#include "linux/ns.h"
+#include "warden/inside.h"
+#include "warden/keep.h"
+
+#include <sched.h>
+#include <sys/statfs.h>
+#include <sys/wait.h>
+
+#define OVERLAY_MAGIC 0x794c7630UL
+
+/*
+ * What a process does that enters the sandbox's namespaces for a moment: it looks, and copies the mount of the writable
+ * layer, which can be done only where that is attached; or it attaches what was made from that.
+ */
+struct visit {
+	int user, mnt; /* the namespaces */
+	int upper;
+	const struct root *root; /* NULL: the first time */
+	bool there; /* /usr is an overlay already */
+	int copy;
+	int r;
+};
+
+static int lay(int root, const char *target, int mnt)
+{
+	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+				.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS };
+	int at = sys_openat2(root, target + 1, &how), r;
+
+	r = at < 0 ? at : mount_attach_at(mnt, at, 0);
+	fd_close(at);
+	return r;
+}
+
+/* On the thread's memory and descriptors, while it waits: everything that is opened is closed. */
+static int visit(void *arg)
+{
+	struct visit *v = arg;
+	struct statfs fs;
+	int root;
+
+	/* One after the other: what the second takes comes with the first. */
+	v->r = sys_setns(v->user, CLONE_NEWUSER);
+	if (v->r == 0)
+		v->r = sys_setns(v->mnt, CLONE_NEWNS);
+	if (v->r < 0)
+		return 0;
+	if (!v->root) {
+		v->r = statfs("/usr", &fs) < 0 ? -errno : 0;
+		v->there = v->r == 0 && (unsigned long)fs.f_type == OVERLAY_MAGIC;
+		if (v->r == 0 && !v->there)
+			v->r = v->copy = sys_open_tree(v->upper, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+		return 0;
+	}
+	root = sys_openat(AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	v->r = root < 0 ? root : 0;
+	for (unsigned i = 0; v->r == 0 && i < v->root->setup.mounts.n; i++)
+		v->r = lay(root, v->root->setup.mounts.mount[i].target, v->root->fds[i]);
+	fd_close(root);
+	return 0;
+}
+
+static int send_in(struct visit *v, struct err *e)
+{
+	static _Alignas(16) char stack[NS_STACK_SIZE];
+	struct clone_args a = {
+		.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES,
+		.stack = (uint64_t)(uintptr_t)stack,
+		.stack_size = sizeof(stack),
+	};
+	long pid = ns_clone(&a, visit, v);
+
+	if (pid < 0)
+		return err_sys(e, ERR_EXHAUSTED, (int)pid, "start a process");
+	while (waitpid((pid_t)pid, NULL, __WALL) < 0 && errno == EINTR)
+		;
+	return v->r < 0 ? err_sys(e, ERR_INTERNAL, v->r, "lay a writable /usr over that of the sandbox") : 0;
+}
+
+bool system_later(const struct warden *w, const struct sandbox_spec *spec)
+{
+	const struct manifest *m;
+
+	/* What would lie below is hidden by what is laid over it. On older kernels the layer is attached no more. */
+	if (!(spec->flags & SPEC_SYSTEM_WRITABLE) || strcmp(spec->image, "host") || spec->nmounts || spec->ntmpfs ||
+	    w->env.rootless || w->env.stage || !w->env.keep)
+		return false;
+	if (!spec->layers)
+		return true;
+	/* Its files in /usr may have been changed, and whoever did so may be among its processes. */
+	m = w->layers ? layers_find(w->layers, spec->layer[spec->layers - 1]) : NULL;
+	return m && m->flags & SPEC_SYSTEM_LATER;
+}
+
+/* So that the layers below are closed by who cleans up behind the sandbox: that takes a wait. */
+static void hand_over(struct root *from, int upper, struct root *to)
+{
+	assert(from->nlayers < ROOT_LAYERS_MAX);
+	from->layers[from->nlayers++] = upper;
+	for (unsigned i = 0; i < from->nlayers; i++) {
+		fd_close(to->layers[i]);
+		to->layers[i] = TAKE_FD(from->layers[i]);
+	}
+}
+
+static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
+{
+	AUTO_CLOSE int mnt = ns_open_mnt(s->shell.pid, s->shell.pidfd);
+	struct visit v = { .mnt = mnt, .upper = s->root.early.upper, .copy = -1 };
+	struct root root;
+	int r = mnt;
+
+	if (r >= 0 && s->shell.userns < 0)
+		r = s->shell.userns = ns_open_user(s->shell.pid, s->shell.pidfd);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "open the sandbox's namespaces");
+	v.user = s->shell.userns;
+	r = send_in(&v, e);
+	/* A warden that died may have got as far. Two overlays over one writable layer must not be. */
+	if (r < 0 || v.there)
+		return r < 0 ? r : 0;
+	r = root_system(&w->env, &w->env.image, &s->shell, v.copy, &root, e);
+	if (r < 0) {
+		fd_close(v.copy);
+		return r;
+	}
+	v.root = &root;
+	r = send_in(&v, e);
+	hand_over(&root, v.copy, &s->root);
+	root_done(&root);
+	return r;
+}
+
+int warden_system(struct warden *w, struct warden_sandbox *s, struct err *e)
+{
+	int r;
+
+	if (!(s->flags & SPEC_SYSTEM_LATER))
+		return 0;
+	if (s->root.early.upper < 0)
+		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
+	r = lay_over(w, s, e);
+	if (r < 0)
+		return r;
+	s->flags &= ~SPEC_SYSTEM_LATER;
+	r = s->shell.recorded ? records_spec_flags(&w->env.records, s->shell.slot, s->flags) : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write the sandbox's record") : 0;
+}

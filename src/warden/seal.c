@@ -293,6 +293,8 @@ static int sum_and_write(struct seal *x)
 	r = pump_end(i->pump, write_out, x);
 	if (r < 0)
 		return r;
+	if (i->let_in)
+		x->m.flags &= ~SPEC_SYSTEM_LATER;
 	x->m.version = i->from.side >= 0 ? MANIFEST_VERSION_VM : MANIFEST_VERSION;
 	r = manifest_sum(i->tmp, &x->work.stop, i->digests, &x->m);
 	if (r == 0) {
@@ -398,6 +400,13 @@ bool seal_busy(struct seal *x)
 	left = x->impl->left;
 	pthread_mutex_unlock(&x->impl->lock);
 	return !left;
+}
+
+void seal_system_comes(struct seal *x)
+{
+	pthread_mutex_lock(&x->impl->lock);
+	x->impl->let_in |= !x->impl->left;
+	pthread_mutex_unlock(&x->impl->lock);
 }
 
 void seal_leave(struct seal *x)

@@ -12,9 +12,12 @@
 
 #include <sched.h>
 #include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 
 #define OVERLAY_MAGIC 0x794c7630UL
+#define TMPFS 0x01021994UL
+#define OWN_INODES 16 /* at most so many are the overlays' own */
 
 /*
  * What a process does that enters the sandbox's namespaces for a moment: it looks, and copies the mount of the writable
@@ -45,6 +48,7 @@ static int visit(void *arg)
 {
 	struct visit *v = arg;
 	struct statfs fs;
+	unsigned n = 0;
 	int root;
 
 	/* One after the other: what the second takes comes with the first. */
@@ -62,8 +66,11 @@ static int visit(void *arg)
 	}
 	root = sys_openat(AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 	v->r = root < 0 ? root : 0;
-	for (unsigned i = 0; v->r == 0 && i < v->root->setup.mounts.n; i++)
-		v->r = lay(root, v->root->setup.mounts.mount[i].target, v->root->fds[i]);
+	for (; v->r == 0 && n < v->root->setup.mounts.n; n++)
+		v->r = lay(root, v->root->setup.mounts.mount[n].target, v->root->fds[n]);
+	/* All or none: who finds the first takes the others for granted. The last is the one that failed. */
+	for (unsigned i = v->r < 0 && n ? n - 1 : 0; i-- > 0;)
+		sys_umount2(v->root->setup.mounts.mount[i].target, 2 /* MNT_DETACH */);
 	fd_close(root);
 	return 0;
 }
@@ -89,9 +96,12 @@ bool system_later(const struct warden *w, const struct sandbox_spec *spec)
 {
 	const struct manifest *m;
 
-	/* What would lie below is hidden by what is laid over it. On older kernels the layer is attached no more. */
-	if (!(spec->flags & SPEC_SYSTEM_WRITABLE) || strcmp(spec->image, "host") || spec->nmounts || spec->ntmpfs ||
-	    w->env.rootless || w->env.stage || !w->env.keep)
+	/*
+	 * What would lie below is hidden by what is laid over it. On older kernels the layer is attached no more. A disk may be
+	 * full by then, and can not be made larger as memory can.
+	 */
+	if (!(spec->flags & SPEC_SYSTEM_WRITABLE) || spec->flags & SPEC_DISK || strcmp(spec->image, "host") ||
+	    spec->nmounts || spec->ntmpfs || w->env.rootless || w->env.stage || !w->env.keep)
 		return false;
 	if (!spec->layers)
 		return true;
@@ -111,6 +121,38 @@ static void hand_over(struct root *from, int upper, struct root *to)
 	}
 }
 
+/* What is inside may have used up all there is: that must neither keep root out nor /usr from being writable for ever. */
+static int make_room(int upper)
+{
+	char size[24], inodes[24];
+	struct statfs fs;
+
+	if (fstatfs(upper, &fs) < 0)
+		return -errno;
+	if ((unsigned long)fs.f_type != TMPFS || !fs.f_files || fs.f_ffree >= OWN_INODES)
+		return 0;
+	snprintf(size, sizeof(size), "%llu", (unsigned long long)fs.f_blocks * (unsigned long long)fs.f_bsize);
+	snprintf(inodes, sizeof(inodes), "%llu", (unsigned long long)fs.f_files + OWN_INODES);
+	return mount_resize(upper, size, inodes);
+}
+
+/* An overlay that could not make its own folders is there nevertheless, and can only be read. */
+static int all_writable(const struct root *root, struct err *e)
+{
+	for (unsigned i = 0; i < root->setup.mounts.n; i++) {
+		struct statvfs fs;
+
+		if (fstatvfs(root->fds[i], &fs) < 0)
+			return err_sys(e, ERR_INTERNAL, -errno, "look at the new %s", root->setup.mounts.mount[i].target);
+		if (fs.f_flag & ST_RDONLY) {
+			err_set(e, ERR_EXHAUSTED, -ENOSPC, "the sandbox's disk has no room for it");
+			err_remedy(e, "remove files in it");
+			return -ENOSPC;
+		}
+	}
+	return 0;
+}
+
 static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	AUTO_CLOSE int mnt = ns_open_mnt(s->shell.pid, s->shell.pidfd);
@@ -127,13 +169,20 @@ static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 	/* A warden that died may have got as far. Two overlays over one writable layer must not be. */
 	if (r < 0 || v.there)
 		return r < 0 ? r : 0;
-	r = root_system(&w->env, &w->env.image, &s->shell, v.copy, &root, e);
+	r = make_room(v.copy);
+	r = r < 0 ? err_sys(e, ERR_INTERNAL, r, "make room in the writable layer") :
+		    root_system(&w->env, &w->env.image, &s->shell, v.copy, &root, e);
 	if (r < 0) {
 		fd_close(v.copy);
 		return r;
 	}
 	v.root = &root;
-	r = send_in(&v, e);
+	r = all_writable(&root, e);
+	if (r == 0) {
+		if (s->sealing)
+			seal_system(s->sealing->seal);
+		r = send_in(&v, e);
+	}
 	hand_over(&root, v.copy, &s->root);
 	root_done(&root);
 	return r;
@@ -141,16 +190,19 @@ static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 
 int warden_system(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
+	const uint32_t flags = s->flags & ~SPEC_SYSTEM_LATER;
 	int r;
 
-	if (!(s->flags & SPEC_SYSTEM_LATER))
+	if (flags == s->flags)
 		return 0;
 	if (s->root.early.upper < 0)
 		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
 	r = lay_over(w, s, e);
 	if (r < 0)
 		return r;
-	s->flags &= ~SPEC_SYSTEM_LATER;
-	r = s->shell.recorded ? records_spec_flags(&w->env.records, s->shell.slot, s->flags) : 0;
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write the sandbox's record") : 0;
+	r = s->shell.recorded ? records_spec_flags(&w->env.records, s->shell.slot, flags) : 0;
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "write the sandbox's record");
+	s->flags = flags;
+	return 0;
 }

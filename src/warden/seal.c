@@ -293,7 +293,8 @@ static int sum_and_write(struct seal *x)
 	r = pump_end(i->pump, write_out, x);
 	if (r < 0)
 		return r;
-	if (i->let_in)
+	/* Whoever came before the files were copied has been told of by now; who came since does no harm. */
+	if (__atomic_load_n(&i->opened, __ATOMIC_ACQUIRE))
 		x->m.flags &= ~SPEC_SYSTEM_LATER;
 	x->m.version = i->from.side >= 0 ? MANIFEST_VERSION_VM : MANIFEST_VERSION;
 	r = manifest_sum(i->tmp, &x->work.stop, i->digests, &x->m);
@@ -402,11 +403,9 @@ bool seal_busy(struct seal *x)
 	return !left;
 }
 
-void seal_system_comes(struct seal *x)
+void seal_system(struct seal *x)
 {
-	pthread_mutex_lock(&x->impl->lock);
-	x->impl->let_in |= !x->impl->left;
-	pthread_mutex_unlock(&x->impl->lock);
+	__atomic_store_n(&x->impl->opened, true, __ATOMIC_RELEASE);
 }
 
 void seal_leave(struct seal *x)

@@ -12,8 +12,12 @@
 #include "warden/tree.h"
 
 #include <sched.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
+
+#define TMPFS 0x01021994UL
+#define OWN_INODES 16 /* at most so many are the overlays' own */
 
 /*
  * What a process does that enters the sandbox's namespaces for a moment: it looks, and copies the mount of the writable
@@ -109,9 +113,12 @@ bool system_later(const struct warden *w, const struct sandbox_spec *spec)
 {
 	const struct manifest *m;
 
-	/* What would lie below is hidden by what is laid over it. On older kernels the layer is attached no more. */
-	if (!(spec->flags & SPEC_SYSTEM_WRITABLE) || strcmp(spec->image, "host") || spec->nmounts || spec->ntmpfs ||
-	    w->env.rootless || w->env.stage || !w->env.keep)
+	/*
+	 * What would lie below is hidden by what is laid over it. On older kernels the layer is attached no more. A disk may be
+	 * full by then, and can not be made larger as memory can.
+	 */
+	if (!(spec->flags & SPEC_SYSTEM_WRITABLE) || spec->flags & SPEC_DISK || strcmp(spec->image, "host") ||
+	    spec->nmounts || spec->ntmpfs || w->env.rootless || w->env.stage || !w->env.keep)
 		return false;
 	if (!spec->layers)
 		return true;
@@ -131,6 +138,21 @@ static void hand_over(struct root *from, int upper, struct root *to)
 	}
 }
 
+/* What is inside may have used up all there is: that must neither keep root out nor /usr from being writable for ever. */
+static int make_room(int upper)
+{
+	char size[24], inodes[24];
+	struct statfs fs;
+
+	if (fstatfs(upper, &fs) < 0)
+		return -errno;
+	if ((unsigned long)fs.f_type != TMPFS || !fs.f_files || fs.f_ffree >= OWN_INODES)
+		return 0;
+	snprintf(size, sizeof(size), "%llu", (unsigned long long)fs.f_blocks * (unsigned long long)fs.f_bsize);
+	snprintf(inodes, sizeof(inodes), "%llu", (unsigned long long)fs.f_files + OWN_INODES);
+	return mount_resize(upper, size, inodes);
+}
+
 /* An overlay that was made and never attached has left a mark in its work folder, and no other is made there then. */
 static int clear_work(int upper, unsigned which)
 {
@@ -140,6 +162,23 @@ static int clear_work(int upper, unsigned which)
 	for (unsigned i = 0; r == 0 && i < ARRAY_LEN(work); i++)
 		r = which & 1U << i ? tree_remove(upper, work[i]) : 0;
 	return r;
+}
+
+/* An overlay that could not make its own folders is there nevertheless, and can only be read. */
+static int all_writable(const struct root *root, struct err *e)
+{
+	for (unsigned i = 0; i < root->setup.mounts.n; i++) {
+		struct statvfs fs;
+
+		if (fstatvfs(root->fds[i], &fs) < 0)
+			return err_sys(e, ERR_INTERNAL, -errno, "look at the new %s", root->setup.mounts.mount[i].target);
+		if (fs.f_flag & ST_RDONLY) {
+			err_set(e, ERR_EXHAUSTED, -ENOSPC, "the sandbox's disk has no room for it");
+			err_remedy(e, "remove files in it");
+			return -ENOSPC;
+		}
+	}
+	return 0;
 }
 
 static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
@@ -160,16 +199,21 @@ static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 	if (r < 0 || !v.which)
 		return r;
 	r = clear_work(v.copy, v.which);
-	if (r < 0)
-		err_sys(e, ERR_INTERNAL, r, "prepare the writable layer");
-	else
-		r = root_system(&w->env, &w->env.image, &s->shell, v.copy, v.which, &root, e);
+	if (r == 0)
+		r = make_room(v.copy);
+	r = r < 0 ? err_sys(e, ERR_INTERNAL, r, "make room in the writable layer") :
+		    root_system(&w->env, &w->env.image, &s->shell, v.copy, v.which, &root, e);
 	if (r < 0) {
 		fd_close(v.copy);
 		return r;
 	}
 	v.root = &root;
-	r = send_in(&v, e);
+	r = all_writable(&root, e);
+	if (r == 0) {
+		if (s->sealing)
+			seal_system(s->sealing->seal);
+		r = send_in(&v, e);
+	}
 	hand_over(&root, v.copy, &s->root);
 	root_done(&root);
 	return r;
@@ -177,22 +221,19 @@ static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 
 int warden_system(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
+	const uint32_t flags = s->flags & ~SPEC_SYSTEM_LATER;
 	int r;
 
-	if (!(s->flags & SPEC_SYSTEM_LATER))
+	if (flags == s->flags)
 		return 0;
 	if (s->root.early.upper < 0)
 		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
-	/* A layer that is not copied yet may have what is changed there. */
-	if (s->sealing)
-		seal_system_comes(s->sealing->seal);
 	r = lay_over(w, s, e);
 	if (r < 0)
 		return r;
-	/* Whoever takes it over must know: nobody is let in without. */
-	r = s->shell.recorded ? records_spec_flags(&w->env.records, s->shell.slot, s->flags & ~SPEC_SYSTEM_LATER) : 0;
+	r = s->shell.recorded ? records_spec_flags(&w->env.records, s->shell.slot, flags) : 0;
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "write the sandbox's record");
-	s->flags &= ~SPEC_SYSTEM_LATER;
+	s->flags = flags;
 	return 0;
 }

@@ -5,7 +5,6 @@
 #include "service/mask.h"
 #include "service/want.h"
 
-
 static int text_copy(const char *text, char **ret)
 {
 	*ret = strdup(text);

@@ -135,7 +135,6 @@ int exec_want_parse(const struct service_opts *o, const struct box_want *w, cons
 		    struct err *e);
 /* What is kept of it: no environment, no stdin, nothing that @m (may be NULL) masks. */
 void exec_want_write(const struct exec_want *x, struct mask *m, struct json *j);
-/* A text in an array, as far as @m (may be NULL) lets it be told. */
 void exec_want_free(struct exec_want *x);
 DEFINE_AUTO(struct exec_want, exec_want_free)
 /* -EINVAL for what is none. @to has room for three quarters of @len. */

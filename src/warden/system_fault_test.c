@@ -1,4 +1,4 @@
-/* A /usr that is laid over later, in this process: after any call that failed it can be tried again, and no layer loses what was changed. */
+/* A /usr that is laid over later: after any call that failed it can be tried again, and no layer loses what was changed. */
 #include "base/base.h"
 #include "base/test.h"
 #include "warden/inside.h"

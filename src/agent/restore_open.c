@@ -1,8 +1,7 @@
 /*
  * Files by their path, below the sandbox's own root, which is ours. Each is opened as the user of the process that had
- * it: nobody gets a file back that he could not open himself. The opening is done by children that share our memory and
- * descriptors: two for each user who has many, since a path's first walk in a sandbox is long and most hosts have two
- * processors. They share errno with us, too: who looks at it may see another's reason, but never none.
+ * it: nobody gets a file back that he could not open himself. The opening is done by a child that shares our memory and
+ * descriptors, one for each user.
  */
 #include "agent/restore.h"
 #include "base/base.h"
@@ -20,21 +19,17 @@
 #define MACHINE_ID "/etc/machine-id"
 #define GENERATION "/run/cloche/generation"
 
-#define OPENERS 2U
-#define MANY 16U /* files, that more than one opens */
-
 struct opener {
 	struct restore *r;
 	const uint32_t *file_of, *object_of; /* the first process that has it */
 	uint32_t user; /* a process that has the user whose turn it is */
 	uint32_t index; /* what was being opened */
-	uint32_t part, parts; /* which of them are ours, and how many do the same; objects are the first one's */
 	bool object, differs;
 	int error;
 	char path[MEM_PATH_MAX + 1];
 };
 
-static _Alignas(16) char stack[OPENERS][65536];
+static _Alignas(16) char stack[65536];
 
 static int open_path(struct opener *o, uint32_t file, int flags)
 {
@@ -190,14 +185,14 @@ static int open_all(struct opener *o)
 	o->object = false;
 	for (uint32_t i = 0; i < r->m.n[MEM_S_FILE]; i++) {
 		o->index = i;
-		if (i % o->parts != o->part || !r->file_need[i] || r->file[i] >= 0 || !same_user(r, o->file_of[i], o->user))
+		if (!r->file_need[i] || r->file[i] >= 0 || !same_user(r, o->file_of[i], o->user))
 			continue;
 		x = open_file(o, i);
 		if (x < 0)
 			return x;
 	}
 	o->object = true;
-	for (uint32_t i = 0; !o->part && i < r->m.n[MEM_S_OBJECT]; i++) {
+	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++) {
 		const struct mem_object *b = &r->m.object[i];
 
 		o->index = i;
@@ -226,56 +221,13 @@ static int child(void *arg)
 static int as_user(int (*fn)(void *), void *arg)
 {
 	int status;
-	pid_t pid = clone(fn, stack[0] + sizeof(stack[0]), CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD, arg);
+	pid_t pid = clone(fn, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD, arg);
 
 	if (pid < 0)
 		return -errno;
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	return WIFEXITED(status) && !WEXITSTATUS(status) ? 0 : -ECHILD;
-}
-
-/* All that user @user has. @ret is the one that failed, or the first. */
-static int open_as(struct opener all[OPENERS], uint32_t user, struct opener **ret)
-{
-	unsigned n = all[0].r->m.n[MEM_S_FILE] < MANY ? 1 : OPENERS;
-	pid_t pid[OPENERS];
-	int status = 0, x = 0;
-
-	*ret = &all[0];
-	for (unsigned i = 0; i < n; i++) {
-		all[i].user = user;
-		all[i].index = MEM_NONE;
-		all[i].object = false;
-		all[i].part = i;
-		all[i].parts = n;
-	}
-	if (n == 1) {
-		x = as_user(child, &all[0]);
-		if (x < 0)
-			all[0].error = x;
-		return all[0].error;
-	}
-	for (unsigned i = 0; i < n; i++)
-		pid[i] = clone(child, stack[i] + sizeof(stack[i]), CLONE_VM | CLONE_FILES | SIGCHLD, &all[i]);
-	for (unsigned i = 0; i < n; i++) {
-		int r = 0;
-
-		/* It is our child until we have been told: whatever else this call says is only an interruption. */
-		while (pid[i] > 0 && waitpid(pid[i], &status, 0) != pid[i])
-			;
-		if (pid[i] < 0) /* the sandbox may have room for one at a time */
-			r = as_user(child, &all[i]);
-		else if (!WIFEXITED(status) || WEXITSTATUS(status))
-			r = -ECHILD;
-		if (r < 0)
-			all[i].error = r;
-		if (x == 0 && all[i].error < 0) {
-			x = all[i].error;
-			*ret = &all[i];
-		}
-	}
-	return x;
 }
 
 static int say(const struct opener *o, struct err *e)
@@ -367,15 +319,13 @@ int restore_open(struct restore *r, struct err *e)
 {
 	AUTO_FREE uint32_t *file_of = calloc(r->m.n[MEM_S_FILE] + 1, sizeof(uint32_t));
 	AUTO_FREE uint32_t *object_of = calloc(r->m.n[MEM_S_OBJECT] + 1, sizeof(uint32_t));
-	struct opener o[OPENERS], *who;
+	struct opener o = { .r = r, .file_of = file_of, .object_of = object_of };
 	int first = first_alive(r), x;
 
 	if (!file_of || !object_of)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
 	if (first < 0)
 		return err_set(e, ERR_INVALID, first, "the image has no process that lives");
-	for (unsigned i = 0; i < OPENERS; i++)
-		o[i] = (struct opener){ .r = r, .file_of = file_of, .object_of = object_of };
 	note_needs(r, file_of, object_of);
 	/* What is only waited for, or only mapped, is the first one's. */
 	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++)
@@ -388,9 +338,14 @@ int restore_open(struct restore *r, struct err *e)
 			seen = r->m.proc[q].state == MEM_ALIVE && same_user(r, p, q);
 		if (seen)
 			continue;
-		x = open_as(o, p, &who);
+		o.user = p;
+		o.index = MEM_NONE;
+		o.object = false;
+		x = as_user(child, &o);
+		if (x == 0)
+			x = o.error;
 		if (x < 0)
-			return say(who, e);
+			return say(&o, e);
 	}
 	/* SETUP has done it, where files were another's: that could write where the root is read-only by now. */
 	r->done |= r->agent->fresh;

@@ -15,6 +15,7 @@
 
 #include <signal.h>
 #include <sys/reboot.h>
+#include <time.h>
 #include <unistd.h>
 
 #define EPOCH 1
@@ -23,6 +24,7 @@
 #define LAST_MS 10
 #define STAT_NS 1000000000ULL
 #define SETTLE_MS 15000
+#define LATE_NS 100000000ULL
 
 static_assert(sizeof(struct sandbox_spec) <= VM_SPEC_MAX, "the spec fits into a message");
 static_assert(MUX_START_LEN + VM_SPEC_MAX <= MUX_PAYLOAD_MAX, "and that into one");
@@ -121,6 +123,16 @@ static int stand_still(struct guest *g)
 	return r;
 }
 
+/* Who stood for long is told what time it is; its own clock has stood as well. Never back. */
+static void set_clock(const struct mux *m)
+{
+	const uint64_t real = mux_u32(m->payload) | (uint64_t)mux_u32(m->payload + 4) << 32;
+	const struct timespec now = { .tv_sec = (time_t)(real / 1000000000ULL), .tv_nsec = (long)(real % 1000000000ULL) };
+
+	if (real > clock_real_ns() + LATE_NS && clock_settime(CLOCK_REALTIME, &now) < 0)
+		dprintf(STDERR_FILENO, "cloche-guest: set the clock: %s\n", strerror(errno));
+}
+
 static int go_on(struct guest *g)
 {
 	return g->sandbox ? warden_thaw(g->warden, g->sandbox, &g->e) : 0;
@@ -158,6 +170,7 @@ static int on_message(void *arg, const struct mux *m)
 	case MUX_QUIESCE:
 		return stand_still(g);
 	case MUX_GO_ON:
+		set_clock(m);
 		return go_on(g);
 	case MUX_RESUME:
 		return resume(g, m);

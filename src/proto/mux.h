@@ -42,7 +42,7 @@ enum mux_type {
 	 */
 	MUX_QUIESCE = 13,
 	MUX_QUIET = 14,
-	MUX_GO_ON = 15, /* host: in the same machine, as if nothing had been */
+	MUX_GO_ON = 15, /* host: u64 what time it is, in ns: in the same machine, as if nothing had been */
 	MUX_RESUME = 16, /* host: in another, struct mux_resume. Of any epoch; the new one begins behind it */
 	MUX_RESUMED = 17, /* guest: u32 FRAME_RESTORED_*, what was made anew. The sandbox goes on */
 	MUX_GROUP = 18, /* host: u32 key of an exec group (what its descriptor said), u32 enum mux_group */

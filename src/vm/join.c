@@ -7,9 +7,9 @@ static int begin(struct vmm *v, struct err *e)
 	const bool still = v->join.flags & VM_JOIN_STILL;
 	int r = 0;
 
-	if (v->state != VMM_RUNS || v->start.role != VM_CLONE || v->join.flags & ~VM_JOIN_STILL)
+	if ((v->state != VMM_RUNS && v->state != VMM_STAYS) || v->start.role != VM_CLONE || v->join.flags & ~VM_JOIN_STILL)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "the machine is not in a state to have its disks joined");
-	if (still)
+	if (still && v->state == VMM_RUNS)
 		r = machine_stop(&v->machine, e);
 	return r < 0 ? r : machine_join(&v->machine, v->join.base, e);
 }

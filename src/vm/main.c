@@ -94,6 +94,11 @@ static uint32_t way(const struct vmm *v)
 	return 1 + (rules.mode == STEER_OBSERVE ? STEER_OPEN : rules.mode);
 }
 
+static bool is_up(const struct vmm *v)
+{
+	return v->state == VMM_RUNS || v->state == VMM_STOPS || v->state == VMM_STAYS;
+}
+
 /* What the warden said of the way out, for the guest, unless it knows; in its order with all that is said to it. */
 static int tell_steer(struct vmm *v)
 {
@@ -117,7 +122,7 @@ static int hear_steer(struct vmm *v, const struct vm_steer *s, const uint8_t *ru
 	v->rules_len = (uint32_t)len;
 	memcpy(v->rules, rules, len);
 	/* Before GO it waits for that: nobody is there to hear it. */
-	return v->state == VMM_RUNS || v->state == VMM_STOPS ? tell_steer(v) : 0;
+	return is_up(v) ? tell_steer(v) : 0;
 }
 
 static int hear_go(struct vmm *v, const struct vm_go *go, int *agent)
@@ -155,7 +160,7 @@ static int hear(struct vmm *v, const struct vm_msg *m, const uint8_t *more, size
 	case VM_GO:
 		return hear_go(v, &m->go, &fds[0]);
 	case VM_ATTACH:
-		if (nfds == 1 && (v->state == VMM_RUNS || v->state == VMM_STOPS))
+		if (nfds == 1 && is_up(v))
 			kept_attach(v->kept, TAKE_FD(fds[0]), 0);
 		return 0;
 	case VM_SAVE:
@@ -166,9 +171,11 @@ static int hear(struct vmm *v, const struct vm_msg *m, const uint8_t *more, size
 		return 0;
 	case VM_JOIN:
 		return vmm_join(v, &m->join);
+	case VM_GO_ON:
+		return vmm_go_on(v);
 	case VM_GROUP_KILL:
 	case VM_GROUP_END:
-		if (v->state != VMM_RUNS && v->state != VMM_STOPS)
+		if (!is_up(v))
 			return 0;
 		return kept_group(v->kept, m->group.number, m->type == VM_GROUP_KILL ? MUX_GROUP_KILL : MUX_GROUP_END);
 	case VM_STEER:
@@ -271,6 +278,7 @@ static int advance(struct vmm *v)
 		return vmm_save_turn(v);
 	case VMM_LOADED:
 	case VMM_RUNS:
+	case VMM_STAYS:
 	case VMM_ENDED:
 		break;
 	}
@@ -280,7 +288,7 @@ static int advance(struct vmm *v)
 /* QEMU stops a machine that KVM can not run any further, or whose disk is full, and waits for somebody to look at it. */
 static int check_goes(struct vmm *v)
 {
-	if (!v->machine.qmp.stopped || v->state == VMM_LOADED || v->state == VMM_STOPS || v->state == VMM_ENDED ||
+	if (!v->machine.qmp.stopped || v->state == VMM_LOADED || v->state == VMM_STOPS || v->state == VMM_STAYS || v->state == VMM_ENDED ||
 	    (v->join.id && v->join.flags & VM_JOIN_STILL))
 		return 0;
 	return err_set(&v->e, ERR_UNSUPPORTED, -EIO, "QEMU has stopped the machine: %s",
@@ -348,7 +356,7 @@ static void last_words(struct vmm *v, int r)
 	if (v->unloadable && (v->e.errnum == EIO || v->e.errnum == EPIPE))
 		v->e.errnum = ESTALE; /* it is the state's fault, not this machine's */
 	dprintf(STDERR_FILENO, "%s\n", v->e.msg);
-	if (v->state != VMM_RUNS)
+	if (v->state != VMM_RUNS && v->state != VMM_STAYS)
 		vmm_say_failed(0, &v->e);
 }
 

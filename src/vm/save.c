@@ -29,7 +29,7 @@ int vmm_save(struct vmm *v, const struct vm_save *s, int *fds, size_t nfds)
 
 	if (nfds != VMM_SAVE_FDS)
 		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "SAVE came with %zu descriptors", nfds);
-	if (v->state != VMM_RUNS || v->start.role != VM_CLONE)
+	if ((v->state != VMM_RUNS && v->state != VMM_STAYS) || v->start.role != VM_CLONE || s->flags & ~VM_SAVE_STAY)
 		return err_set(&v->e, ERR_CONFLICT, -EBUSY, "the machine is not in a state to be saved");
 	/* What can be done while it runs. */
 	r = machine_overlay(&v->machine, s->disk, fds[VMM_SAVE_DISK], &v->e);
@@ -37,13 +37,14 @@ int vmm_save(struct vmm *v, const struct vm_save *s, int *fds, size_t nfds)
 		return r;
 	for (size_t i = 0; i < VMM_SAVE_FDS; i++)
 		v->save[i] = TAKE_FD(fds[i]);
-	r = carry_quiesce(&v->carry);
+	r = v->state == VMM_STAYS ? 0 : carry_quiesce(&v->carry);
 	if (r < 0) {
 		machine_overlay_drop(&v->machine);
 		close_save(v);
 		return err_sys(&v->e, ERR_CONFLICT, r, "stop the machine");
 	}
 	v->save_id = s->id;
+	v->stay = s->flags & VM_SAVE_STAY;
 	stop_at(v, QUIET_NS);
 	return 0;
 }
@@ -64,6 +65,9 @@ int vmm_save_wait(const struct vmm *v)
 
 	if (v->state != VMM_STOPS && v->state != VMM_WARMS)
 		return -1;
+	/* One that stood already: there is nobody who would wake us. */
+	if (v->state == VMM_STOPS && carry_quiet(&v->carry))
+		return 0;
 	return now >= v->until ? 0 : (int)((v->until - now) / 1000000ULL) + 1;
 }
 
@@ -115,21 +119,21 @@ static int take(struct vmm *v, uint64_t *ret_pages)
 	return r;
 }
 
-/* The machine goes on, saved or not. */
+/* The machine goes on, saved or not; or stays as it stands. */
 static int go_on(struct vmm *v, int saved, uint64_t pages)
 {
 	struct vm_msg m = { .type = VM_SAVED, .saved = { .id = v->save_id, .pages = pages } };
+	const bool stays = v->stay && carry_quiet(&v->carry) > 0 && v->machine.qmp.stopped;
 	struct err e = { 0 };
-	int r;
+	int r = stays ? 0 : machine_go(&v->machine, &e);
 
-	r = machine_go(&v->machine, &e);
 	if (r == 0 && saved < 0)
 		machine_overlay_drop(&v->machine);
-	if (r == 0)
+	if (r == 0 && !stays)
 		r = carry_go_on(&v->carry);
 	m.saved.pause_ns = clock_mono_ns() - v->since;
 	close_save(v);
-	v->state = VMM_RUNS;
+	v->state = stays ? VMM_STAYS : VMM_RUNS;
 	if (r < 0)
 		return err_set(&v->e, ERR_LOST, r, "the machine does not go on after its checkpoint");
 	if (saved < 0)
@@ -138,6 +142,21 @@ static int go_on(struct vmm *v, int saved, uint64_t pages)
 		vmm_say(&m);
 	v->e = (struct err){ 0 };
 	return 0;
+}
+
+int vmm_go_on(struct vmm *v)
+{
+	int r;
+
+	v->stay = false;
+	if (v->state != VMM_STAYS)
+		return 0;
+	r = machine_go(&v->machine, &v->e);
+	if (r < 0)
+		return r;
+	v->state = VMM_RUNS;
+	r = carry_go_on(&v->carry);
+	return r < 0 ? err_set(&v->e, ERR_LOST, r, "the machine does not go on after its checkpoint") : 0;
 }
 
 int vmm_save_turn(struct vmm *v)

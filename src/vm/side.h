@@ -12,7 +12,7 @@
 
 #include "proto/mux.h"
 
-#define VM_SIDE_VERSION 3U
+#define VM_SIDE_VERSION 4U
 #define VM_SPEC_MAX 32768 /* of what follows START: the sandbox's spec, as it goes to the guest */
 #define VM_KERNEL "/vm/kernel" /* where it is in the jail; only who boots needs it */
 #define VM_RULES_MAX 1024 /* of what follows STEER: struct steer_rules (linux/steer.h), for the guest */
@@ -36,6 +36,7 @@ enum vm_type {
 	 * more. The machine runs meanwhile, and no SAVE is taken. One that comes while another is under way follows it
 	 */
 	VM_JOIN,
+	VM_GO_ON, /* one that stands since a SAVE with STAY runs again, any other does already; never answered */
 	/* vmm → warden */
 	VM_LOADED = 32, /* waits for GO. Of COLD: the guest has booted */
 	VM_TEMPLATED, /* META, RAM and DISK[0] are complete; nobody writes them any more; cloche-vmm ends */
@@ -110,11 +111,12 @@ struct vm_go {
 	uint32_t zero;
 };
 
+#define VM_SAVE_STAY 1U /* it was paused: it does not run behind it until GO_ON, and can be saved and joined again as it stands */
 /* ->id of this and the next: not 0, and no other's; the answer has it, too. */
 struct vm_save {
 	uint64_t id;
 	uint32_t disk; /* its number: larger than any before */
-	uint32_t zero;
+	uint32_t flags; /* VM_SAVE_* */
 };
 
 #define VM_JOIN_STILL 1U /* the guest does not run meanwhile: it was not running to begin with */

@@ -4,6 +4,7 @@
  * guest's in its memory, the host's in what kept_save() writes.
  */
 #include "base/base.h"
+#include "base/clock.h"
 #include "vm/carry.h"
 
 int carry_quiesce(struct carry *c)
@@ -77,8 +78,14 @@ int still_end(struct carry *c, enum mux_type type, const void *payload, size_t l
 
 int carry_go_on(struct carry *c)
 {
-	if (c->still)
-		return still_end(c, MUX_GO_ON, NULL, 0);
+	if (c->still) {
+		const uint64_t real = clock_real_ns();
+		uint8_t now[8];
+
+		mux_put_u32(now, (uint32_t)real);
+		mux_put_u32(now + 4, (uint32_t)(real >> 32));
+		return still_end(c, MUX_GO_ON, now, sizeof(now));
+	}
 	c->stop = false;
 	return 0;
 }
@@ -138,7 +145,7 @@ int still_take(struct carry *c, const struct mux *m)
 			return take_quiesce(c, m);
 		if (m->type == MUX_RESUME && c->still)
 			return take_resume(c, m);
-		if (m->type != MUX_GO_ON || !c->still)
+		if (m->type != MUX_GO_ON || !c->still || m->len != 8)
 			return -EBADMSG;
 		r = c->other ? c->other(c->arg, m) : 0;
 		c->still = false;

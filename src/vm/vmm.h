@@ -16,6 +16,7 @@ enum vmm_state {
 	VMM_WARMS, /* a template: until its one command has ended */
 	VMM_RUNS,
 	VMM_STOPS, /* until no byte is under way: then it is saved */
+	VMM_STAYS, /* it was saved, and nobody has let it run since */
 	VMM_ENDED, /* a template that is complete */
 };
 
@@ -41,6 +42,7 @@ struct vmm {
 	bool killed; /* its command took too long */
 	int save[VMM_SAVE_FDS];
 	uint64_t save_id;
+	bool stay; /* behind the save that is under way */
 	struct vm_join join, join_next; /* ->id 0: none; under way, and behind it */
 	uint64_t since, until; /* VMM_STOPS, VMM_WARMS */
 	char said[VMM_SAID];
@@ -55,7 +57,9 @@ int vmm_begin(struct vmm *v, const uint8_t seed[32]);
 
 /* save.c. Begins to stand still for a save; @fds: enum vmm_save_fd, taken. ->e says why not; the machine goes on. */
 int vmm_save(struct vmm *v, const struct vm_save *s, int *fds, size_t nfds);
-/* Likewise for a template: all of it is its own already. */
+/* GO_ON. Negative: the machine can not. */
+int vmm_go_on(struct vmm *v);
+/* As vmm_save() for a template: all of it is its own already. */
 int vmm_save_template(struct vmm *v);
 /* warm.c: begins a template's one command; in VMM_WARMS, each turn: saves it behind that. */
 int vmm_warm(struct vmm *v);

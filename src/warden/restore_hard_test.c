@@ -13,7 +13,7 @@ static uint8_t *meta;
 static size_t meta_len;
 static int pages = -1;
 
-/* With so many libraries that more than one process opens them. */
+/* With some libraries: the one of many files that differs is to be named. */
 static const char program[] = "import threading, time, os, ssl, sqlite3, lzma, bz2, ctypes, readline\n"
 			      "t = [threading.Thread(target=time.sleep, args=(1000,), daemon=True) for i in range(3)]\n"
 			      "[i.start() for i in t]\n"

@@ -293,6 +293,9 @@ static int sum_and_write(struct seal *x)
 	r = pump_end(i->pump, write_out, x);
 	if (r < 0)
 		return r;
+	/* Whoever came before the files were copied has been told of by now; who came since does no harm. */
+	if (__atomic_load_n(&i->opened, __ATOMIC_ACQUIRE))
+		x->m.flags &= ~SPEC_SYSTEM_LATER;
 	x->m.version = i->from.side >= 0 ? MANIFEST_VERSION_VM : MANIFEST_VERSION;
 	r = manifest_sum(i->tmp, &x->work.stop, i->digests, &x->m);
 	if (r == 0) {
@@ -398,6 +401,11 @@ bool seal_busy(struct seal *x)
 	left = x->impl->left;
 	pthread_mutex_unlock(&x->impl->lock);
 	return !left;
+}
+
+void seal_system(struct seal *x)
+{
+	__atomic_store_n(&x->impl->opened, true, __ATOMIC_RELEASE);
 }
 
 void seal_leave(struct seal *x)

@@ -82,6 +82,8 @@ int seal_start(struct workers *s, const struct seal_source *from, const struct m
 	       struct seal **ret, struct err *e);
 /* Whether the sandbox is still needed. */
 bool seal_busy(struct seal *x);
+/* /usr can be changed from now on: the layer says so if it may be of a later moment. */
+void seal_system(struct seal *x);
 /* Gives up if it still needs the sandbox, and returns when it does not any more. */
 void seal_leave(struct seal *x);
 int seal_verify(struct workers *s, int dir, const struct manifest *m, void *tag, struct err *e);

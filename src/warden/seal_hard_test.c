@@ -321,6 +321,42 @@ TEST(a_sandbox_that_ends_does_not_wait_for_seals_before_its_own)
 	workers_free(s);
 }
 
+/* Its seal had been asked for, and stood behind another: the layer has what root changed, and says so. */
+TEST(a_layer_says_that_usr_was_opened_before_its_seal_began)
+{
+	struct held_up first = { .work = { .run = wait_for_go, .end = nothing } };
+	struct seal_source from = { .paused = true, .table = -1, .side = -1 };
+	struct manifest m = { .id = "0000000000000000000000ab", .flags = SPEC_SYSTEM_WRITABLE | SPEC_SYSTEM_LATER };
+	struct workers *s = NULL;
+	struct seal *x = NULL;
+	struct manifest is;
+	char path[400];
+	struct err e;
+	int dir;
+
+	st_fresh();
+	snprintf(path, sizeof(path), "mkdir -p %s/upper/u %s/upper/uu && echo r > %s/upper/uu/r", st_store, st_store, st_store);
+	CHECK_EQ(st_shell(path), 0);
+	from.dir = open(st_store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	from.upper = openat(from.dir, "upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	CHECK(from.upper >= 0);
+	CHECK_EQ(workers_new(1, &s, &e), 0);
+	workers_add(s, &first.work);
+	CHECK_EQ(seal_start(s, &from, &m, &m, &x, &e), 0);
+	seal_system(x);
+	__atomic_store_n(&first.go, 1, __ATOMIC_RELEASE);
+	await_done(s, 2);
+	CHECK_EQ(x->result, 0);
+	dir = openat(from.dir, m.id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	CHECK_EQ(manifest_read(dir, m.id, &is), 0);
+	CHECK_EQ(is.flags, SPEC_SYSTEM_WRITABLE);
+	CHECK(!memcmp(&is, &x->m, sizeof(is)));
+	seal_free(x);
+	workers_free(s);
+	fd_close_many((int[]){ dir, from.upper, from.dir }, 3);
+	st_remove_store();
+}
+
 TEST(the_probes_find_nothing_open_in_a_restored_sandbox)
 {
 	char folder[SPEC_PATH], id[ID_SIZE];

@@ -14,6 +14,7 @@ struct seal_impl {
 	pthread_cond_t moved;
 	bool begun; /* by a worker */
 	bool left; /* the sandbox */
+	bool opened; /* seal_system(); atomic */
 	int fd; /* SEAL_CLOSE */
 	bool made; /* ->tmp_name is ours to remove */
 	int tmp, fs, links; /* folders of the layer in the making */

@@ -20,6 +20,8 @@
 #define JOINED_NS (900ULL * 1000000000ULL) /* as much as a disk has */
 #define LOOK_MS 20 /* so long the warden may have to wait for who gives up */
 #define OTHERS_MAX 16U
+#define BUSY_NS (25ULL * 1000000000ULL)
+#define BUSY_MS 100
 
 static const char *const saved_names[] = { "meta", "pages" };
 
@@ -161,6 +163,25 @@ static int join(struct seal *x)
 	return r == 1 ? -EIO : r;
 }
 
+/* As wait_for(). */
+static int ask_save(struct seal *x, struct vm_msg *m)
+{
+	const struct seal_source *f = &x->impl->from;
+	const int *saved = x->impl->saved;
+	int r = draw_id(x, &m->save.id);
+	const uint64_t id = m->save.id;
+
+	if (r == 0)
+		r = say(x, m, (int[]){ saved[0], saved[1], f->disk[f->disks - 1].fd }, 3);
+	if (r < 0)
+		return r;
+	x->impl->save = SEAL_ASKED;
+	/* Now it does nothing else first. */
+	if (f->paused)
+		r = cgroup_thaw(f->cgroups, f->cgroup, &x->e);
+	return r < 0 ? r : wait_for(x, "save the machine", VM_SAVED, id, SAVED_NS, m);
+}
+
 static int save(struct seal *x)
 {
 	struct vm_msg m = { .version = VM_SIDE_VERSION, .type = VM_SAVE };
@@ -170,18 +191,24 @@ static int save(struct seal *x)
 	uint64_t all;
 
 	m.save.disk = f->disk[f->disks - 1].number;
+	m.save.flags = f->paused ? VM_SAVE_STAY : 0;
 	r = saved[0] = scratch(x->impl->mem, saved_names[0]);
 	if (r >= 0)
 		r = saved[1] = scratch(x->impl->mem, saved_names[1]);
 	if (r < 0)
 		return err_sys(&x->e, ERR_EXHAUSTED, r, "make files for layer '%s'", x->m.id);
-	r = draw_id(x, &m.save.id);
-	if (r == 0)
-		r = say(x, &m, (int[]){ saved[0], saved[1], f->disk[f->disks - 1].fd }, 3);
-	if (r < 0)
-		return r;
-	x->impl->save = SEAL_ASKED;
-	r = wait_for(x, "save the machine", VM_SAVED, m.save.id, SAVED_NS, &m);
+	/* One that another warden, now dead, has asked for may still be under way. */
+	do {
+		const struct vm_msg ask = m;
+
+		r = ask_save(x, &m);
+		if (r != 1 || x->e.errnum != EBUSY)
+			break;
+		x->impl->save = SEAL_REFUSED;
+		x->e = (struct err){ 0 };
+		m = ask;
+		poll(NULL, 0, BUSY_MS);
+	} while (clock_mono_ns() - since < BUSY_NS);
 	if (r < 0)
 		return r;
 	x->impl->save = r == 0 ? SEAL_SAVED : SEAL_REFUSED;
@@ -196,13 +223,10 @@ int seal_machine_copy(struct seal *x)
 	struct err e = { 0 };
 	int r;
 
-	/* Who is frozen can not save anything. So the guest runs for the moments until it stands still, and until it is frozen. */
-	if (f->paused) {
-		r = cgroup_thaw(f->cgroups, f->cgroup, &x->e);
-		if (r < 0)
-			return r;
-	}
-	r = join(x);
+	/* Who is frozen can not save anything. So the guest runs for the moments until it stands still, the first time. */
+	r = f->paused && f->joins_disks ? cgroup_thaw(f->cgroups, f->cgroup, &x->e) : 0;
+	if (r == 0)
+		r = join(x);
 	if (r == 0)
 		r = save(x);
 	if (f->paused) {

@@ -9,12 +9,15 @@
 #include "linux/ns.h"
 #include "warden/inside.h"
 #include "warden/keep.h"
+#include "warden/tree.h"
 
 #include <sched.h>
 #include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 
-#define OVERLAY_MAGIC 0x794c7630UL
+#define TMPFS 0x01021994UL
+#define OWN_INODES 16 /* at most so many are the overlays' own */
 
 /*
  * What a process does that enters the sandbox's namespaces for a moment: it looks, and copies the mount of the writable
@@ -24,7 +27,7 @@ struct visit {
 	int user, mnt; /* the namespaces */
 	int upper;
 	const struct root *root; /* NULL: the first time */
-	bool there; /* /usr is an overlay already */
+	unsigned which; /* ROOT_SYSTEM_*: what has to be laid over. Once there: less what is */
 	int copy;
 	int r;
 };
@@ -40,11 +43,35 @@ static int lay(int root, const char *target, int mnt)
 	return r;
 }
 
+/* What is ours from the start can be written to by nobody. */
+static int is_plain(const char *path)
+{
+	struct statvfs fs;
+
+	return statvfs(path, &fs) < 0 ? -errno : (fs.f_flag & ST_RDONLY) != 0;
+}
+
+static int look(struct visit *v)
+{
+	static const char *const path[] = { "/usr", ROOT_DPKG };
+
+	for (unsigned i = 0; i < ARRAY_LEN(path); i++) {
+		int r = v->which & 1U << i ? is_plain(path[i]) : 0;
+
+		if (r < 0)
+			return r;
+		if (r == 0)
+			v->which &= ~(1U << i);
+	}
+	if (v->which)
+		v->copy = sys_open_tree(v->upper, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+	return v->which && v->copy < 0 ? v->copy : 0;
+}
+
 /* On the thread's memory and descriptors, while it waits: everything that is opened is closed. */
 static int visit(void *arg)
 {
 	struct visit *v = arg;
-	struct statfs fs;
 	int root;
 
 	/* One after the other: what the second takes comes with the first. */
@@ -54,10 +81,7 @@ static int visit(void *arg)
 	if (v->r < 0)
 		return 0;
 	if (!v->root) {
-		v->r = statfs("/usr", &fs) < 0 ? -errno : 0;
-		v->there = v->r == 0 && (unsigned long)fs.f_type == OVERLAY_MAGIC;
-		if (v->r == 0 && !v->there)
-			v->r = v->copy = sys_open_tree(v->upper, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+		v->r = look(v);
 		return 0;
 	}
 	root = sys_openat(AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
@@ -89,9 +113,12 @@ bool system_later(const struct warden *w, const struct sandbox_spec *spec)
 {
 	const struct manifest *m;
 
-	/* What would lie below is hidden by what is laid over it. On older kernels the layer is attached no more. */
-	if (!(spec->flags & SPEC_SYSTEM_WRITABLE) || strcmp(spec->image, "host") || spec->nmounts || spec->ntmpfs ||
-	    w->env.rootless || w->env.stage || !w->env.keep)
+	/*
+	 * What would lie below is hidden by what is laid over it. On older kernels the layer is attached no more. A disk may be
+	 * full by then, and can not be made larger as memory can.
+	 */
+	if (!(spec->flags & SPEC_SYSTEM_WRITABLE) || spec->flags & SPEC_DISK || strcmp(spec->image, "host") ||
+	    spec->nmounts || spec->ntmpfs || w->env.rootless || w->env.stage || !w->env.keep)
 		return false;
 	if (!spec->layers)
 		return true;
@@ -111,10 +138,54 @@ static void hand_over(struct root *from, int upper, struct root *to)
 	}
 }
 
+/* What is inside may have used up all there is: that must neither keep root out nor /usr from being writable for ever. */
+static int make_room(int upper)
+{
+	char size[24], inodes[24];
+	struct statfs fs;
+
+	if (fstatfs(upper, &fs) < 0)
+		return -errno;
+	if ((unsigned long)fs.f_type != TMPFS || !fs.f_files || fs.f_ffree >= OWN_INODES)
+		return 0;
+	snprintf(size, sizeof(size), "%llu", (unsigned long long)fs.f_blocks * (unsigned long long)fs.f_bsize);
+	snprintf(inodes, sizeof(inodes), "%llu", (unsigned long long)fs.f_files + OWN_INODES);
+	return mount_resize(upper, size, inodes);
+}
+
+/* An overlay that was made and never attached has left a mark in its work folder, and no other is made there then. */
+static int clear_work(int upper, unsigned which)
+{
+	static const char *const work[] = { "uw/work", "dw/work" };
+	int r = 0;
+
+	for (unsigned i = 0; r == 0 && i < ARRAY_LEN(work); i++)
+		r = which & 1U << i ? tree_remove(upper, work[i]) : 0;
+	return r;
+}
+
+/* An overlay that could not make its own folders is there nevertheless, and can only be read. */
+static int all_writable(const struct root *root, struct err *e)
+{
+	for (unsigned i = 0; i < root->setup.mounts.n; i++) {
+		struct statvfs fs;
+
+		if (fstatvfs(root->fds[i], &fs) < 0)
+			return err_sys(e, ERR_INTERNAL, -errno, "look at the new %s", root->setup.mounts.mount[i].target);
+		if (fs.f_flag & ST_RDONLY) {
+			err_set(e, ERR_EXHAUSTED, -ENOSPC, "the sandbox's disk has no room for it");
+			err_remedy(e, "remove files in it");
+			return -ENOSPC;
+		}
+	}
+	return 0;
+}
+
 static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	AUTO_CLOSE int mnt = ns_open_mnt(s->shell.pid, s->shell.pidfd);
-	struct visit v = { .mnt = mnt, .upper = s->root.early.upper, .copy = -1 };
+	struct visit v = { .mnt = mnt, .upper = s->root.early.upper, .copy = -1,
+			   .which = ROOT_SYSTEM_USR | (w->env.image.dpkg < 0 ? 0 : ROOT_SYSTEM_DPKG) };
 	struct root root;
 	int r = mnt;
 
@@ -124,16 +195,25 @@ static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 		return err_sys(e, ERR_INTERNAL, r, "open the sandbox's namespaces");
 	v.user = s->shell.userns;
 	r = send_in(&v, e);
-	/* A warden that died may have got as far. Two overlays over one writable layer must not be. */
-	if (r < 0 || v.there)
-		return r < 0 ? r : 0;
-	r = root_system(&w->env, &w->env.image, &s->shell, v.copy, &root, e);
+	/* A warden that died, or failed, may have got as far. Two overlays over one writable layer must not be. */
+	if (r < 0 || !v.which)
+		return r;
+	r = clear_work(v.copy, v.which);
+	if (r == 0)
+		r = make_room(v.copy);
+	r = r < 0 ? err_sys(e, ERR_INTERNAL, r, "make room in the writable layer") :
+		    root_system(&w->env, &w->env.image, &s->shell, v.copy, v.which, &root, e);
 	if (r < 0) {
 		fd_close(v.copy);
 		return r;
 	}
 	v.root = &root;
-	r = send_in(&v, e);
+	r = all_writable(&root, e);
+	if (r == 0) {
+		if (s->sealing)
+			seal_system(s->sealing->seal);
+		r = send_in(&v, e);
+	}
 	hand_over(&root, v.copy, &s->root);
 	root_done(&root);
 	return r;
@@ -141,16 +221,19 @@ static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 
 int warden_system(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
+	const uint32_t flags = s->flags & ~SPEC_SYSTEM_LATER;
 	int r;
 
-	if (!(s->flags & SPEC_SYSTEM_LATER))
+	if (flags == s->flags)
 		return 0;
 	if (s->root.early.upper < 0)
 		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
 	r = lay_over(w, s, e);
 	if (r < 0)
 		return r;
-	s->flags &= ~SPEC_SYSTEM_LATER;
-	r = s->shell.recorded ? records_spec_flags(&w->env.records, s->shell.slot, s->flags) : 0;
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write the sandbox's record") : 0;
+	r = s->shell.recorded ? records_spec_flags(&w->env.records, s->shell.slot, flags) : 0;
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "write the sandbox's record");
+	s->flags = flags;
+	return 0;
 }

@@ -280,6 +280,8 @@ int vm_group_say(struct warden_sandbox *s, enum vm_type type, uint32_t number, s
 int vm_attach(struct warden_sandbox *s, int *ret_sock, struct err *e);
 /* What its guest does about its way out, NULL: there is none. The jail's own network is what decides. */
 int vm_steer(const struct machine *m, const struct steer_rules *rules, struct err *e);
+/* One that was saved while it was paused stands until it is told so. */
+int vm_run_again(const struct machine *m, struct err *e);
 int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *rec, struct err *e);
 int vm_stat_page(struct err *e);
 const struct vm_stat *vm_stat_map(int page);

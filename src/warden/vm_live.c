@@ -7,6 +7,7 @@
 #include "warden/keep.h"
 #include "warden/vm.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -15,6 +16,8 @@
 
 #define PAGE 4096
 #define STAT_TRIES 100
+#define AGAIN_TRIES 20U
+#define AGAIN_MS 50
 #define SIDE_UNTOLD 3U /* of records from before it was written down */
 #define PAGE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
@@ -153,6 +156,22 @@ int vm_attach(struct warden_sandbox *s, int *ret_sock, struct err *e)
 	if (r == -EAGAIN)
 		return err_set(e, ERR_CONFLICT, r, "the sandbox was attached to too often while it was paused");
 	return err_sys(e, ERR_LOST, r, "reach the machine");
+}
+
+int vm_run_again(const struct machine *m, struct err *e)
+{
+	const struct vm_msg msg = { .version = VM_SIDE_VERSION, .type = VM_GO_ON };
+	int r = -EAGAIN;
+
+	/* What it was told while it was paused may fill its socket: it reads now. */
+	for (unsigned i = 0; r == -EAGAIN && i < AGAIN_TRIES; i++) {
+		r = fd_send_now(m->side, &msg, sizeof(msg), NULL, 0);
+		if (r == -EAGAIN)
+			poll(&(struct pollfd){ .fd = m->side, .events = POLLOUT }, 1, AGAIN_MS);
+	}
+	if (r == -EPIPE || r == -ECONNRESET)
+		return 0; /* it has ended: who waits for that says so */
+	return r < 0 ? err_sys(e, ERR_CONFLICT, r, "reach the machine") : 0;
 }
 
 static int take_page(struct machine *m, const struct shell *s)

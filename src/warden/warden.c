@@ -659,6 +659,8 @@ int warden_thaw(struct warden *w, struct warden_sandbox *s, struct err *e)
 
 	if (r == 0)
 		r = cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, e);
+	if (r == 0 && s->vm)
+		r = vm_run_again(s->vm, e);
 	if (r == 0 && s->shell.recorded && records_flag(&w->env.records, s->shell.slot, late_flag(s)) < 0)
 		log_error("slot %u: its record still says that it is paused", s->shell.slot);
 	if (r == 0)

@@ -6,6 +6,9 @@
 #include "base/base.h"
 #include "base/clock.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #define POOL 64
 #define PART "rounds"
 
@@ -16,7 +19,29 @@ struct rounds {
 	struct box exec; /* stays, for execs */
 	struct samples *peer[PEER_COUNT], *crun_exec, *run, *create, *exec_warm, *lifecycle, *destroy, *burst;
 	unsigned cgroup_version;
+	double stolen;
 };
+
+/* In ticks of all CPUs, since the machine started. */
+struct ticks {
+	uint64_t all, stolen;
+};
+
+static struct ticks ticks_now(void)
+{
+	uint64_t v[8] = { 0 };
+	struct ticks t = { 0 };
+	FILE *f = fopen("/proc/stat", "re");
+
+	if (f && fscanf(f, "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &v[0], &v[1],
+			&v[2], &v[3], &v[4], &v[5], &v[6], &v[7]) == 8)
+		t.stolen = v[7];
+	for (unsigned i = 0; i < ARRAY_LEN(v); i++)
+		t.all += v[i];
+	if (f)
+		fclose(f);
+	return t;
+}
 
 static void name_rows(struct rounds *r)
 {
@@ -49,11 +74,34 @@ static int measure(struct spawner *s, const char *const *argv, struct samples *t
 	return r;
 }
 
+static int measure_exec(struct rounds *r, struct err *e)
+{
+	uint64_t t = clock_mono_ns();
+	int rc = box_exec(&r->exec, e);
+
+	samples_add(r->exec_warm, clock_mono_ns() - t);
+	return rc;
+}
+
+/*
+ * The same command without a sandbox and in one that is there, next to each other and each of them first in turn: what
+ * a contender leaves to be cleaned up is then on both alike.
+ */
+static int measure_pair(struct rounds *r, unsigned round, struct err *e)
+{
+	const struct peer *p = &r->peers.list[PEER_NONE];
+	int rc = round % 2 ? measure_exec(r, e) : 0;
+
+	if (rc == 0)
+		rc = measure(peer_spawner(&r->peers, p), p->argv, r->peer[PEER_NONE], e);
+	return rc == 0 && round % 2 == 0 ? measure_exec(r, e) : rc;
+}
+
 static int measure_peers(struct rounds *r, unsigned round, struct err *e)
 {
-	int rc = 0;
+	int rc = measure_pair(r, round, e);
 
-	for (unsigned i = 0; rc == 0 && i < PEER_COUNT; i++) {
+	for (unsigned i = PEER_NONE + 1; rc == 0 && i < PEER_COUNT; i++) {
 		struct peer *p = &r->peers.list[i];
 
 		if (!p->why_not[0] && round % p->every == 0)
@@ -75,11 +123,7 @@ static int measure_ours(struct rounds *r, struct err *e)
 	rc = measure(&r->peers.host, run, r->run, e);
 	if (rc < 0)
 		return rc;
-	t = clock_mono_ns();
-	rc = box_exec(&r->exec, e);
-	samples_add(r->exec_warm, clock_mono_ns() - t);
-	if (rc == 0)
-		rc = box_lifecycle(r->engine, &ns, e);
+	rc = box_lifecycle(r->engine, &ns, e);
 	if (rc < 0)
 		return rc;
 	samples_add(r->lifecycle, ns);
@@ -145,6 +189,10 @@ static void judge(struct rounds *r)
 	add_ratio(r, "exec p50 / crun exec p50", samples_at(r->exec_warm, 500), r->crun_exec, 0.25);
 	report_fact(&r->b->report, PART, "lifecycle p50 / p50 of bwrap with /proc /dev /tmp",
 		    ratio((double)p50, (double)samples_at(r->peer[PEER_BWRAP_FULL], 500)), "");
+	/* What the machine itself does to a tail: where this is above 3, nothing that runs on it stays below. */
+	report_fact(&r->b->report, PART, "no sandbox: p99 / its own p50",
+		    ratio((double)samples_at(r->peer[PEER_NONE], 990), (double)samples_at(r->peer[PEER_NONE], 500)), "");
+	report_fact(&r->b->report, PART, "CPU time that the host of this machine took away", r->stolen, "%");
 	report_fact(&r->b->report, PART, "back to back: p99 / its own p50",
 		    ratio((double)samples_at(r->burst, 990), (double)samples_at(r->burst, 500)), "");
 	report_fact(&r->b->report, PART, "cgroup version", r->cgroup_version, "");
@@ -154,6 +202,8 @@ static int loop(struct rounds *r, struct err *e)
 {
 	const unsigned least = r->b->quick ? 20 : 30, most = r->b->quick ? 20 : 2000;
 	uint64_t end = clock_mono_ns() + r->b->seconds * 1000000000ULL;
+	const struct ticks before = ticks_now();
+	struct ticks after;
 	int rc = 0;
 
 	warden_pool_wait(engine_warden(r->engine), POOL);
@@ -164,6 +214,8 @@ static int loop(struct rounds *r, struct err *e)
 		if (rc == 0)
 			rc = measure_ours(r, e);
 	}
+	after = ticks_now();
+	r->stolen = 100 * ratio((double)(after.stolen - before.stolen), (double)(after.all - before.all));
 	return rc == 0 ? measure_burst(r, r->b->quick ? 100 : 1000, e) : rc;
 }
 

@@ -86,6 +86,9 @@ class Daemon:
         # Its port stays, so that clients find it again after a restart.
         self.listen = urllib.parse.urlsplit(self.url).netloc or self.listen
         self.token = self.token_file.read_text().strip()
+        # It serves without waiting for egress, which has no name of its own before it has become a program.
+        while "egress" not in self.children() and time.monotonic() < end:
+            time.sleep(0.005)
         self._note_state()
         return self
 

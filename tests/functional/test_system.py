@@ -46,6 +46,14 @@ def test_it_is_carried_by_checkpoints_and_not_by_those_who_never_had_it(d, clean
     assert kind(d, n)[0] == "overlay" and sh(d, n, "cat /usr/local/r /home/user/f; test -e /usr/bin/yes || echo none") == "r\nmine\nnone"
 
 
+def test_a_full_disk_neither_keeps_root_out_nor_usr_from_being_writable(d, clean):
+    for fields, fill in (({"inodes": 100}, "i=0; while [ $i -lt 200 ] && mkdir /tmp/f$i; do i=$((i+1)); done"),
+                         ({"disk": "32M", "storage": "disk"}, "cat /dev/zero > /tmp/f; mkdir /tmp/f0; head -c 9999 /dev/zero > /tmp/f1")):
+        b = d.create(**fields)
+        assert "No space left" in d.post(f"/v1/sandboxes/{b['id']}/execs", {"shell": fill}).json["stderr"]
+        assert sh(d, b, "rm -r /tmp/f*; echo r > /usr/local/r; echo r > /var/lib/dpkg/r; cat /usr/local/r", "root") == "r"
+
+
 def test_what_ran_before_is_carried_too(d, clean):
     """Its program and libraries lie below what was laid over them."""
     b = d.create()

@@ -56,7 +56,7 @@ int main(int argc, char **argv)
 		s.net.mode = STEER_OPEN;
 	}
 	fwrite(&s, sizeof(s), 1, stdout);
-	return sizeof(struct vm_msg) != 264 || VM_SIDE_VERSION != 3;
+	return sizeof(struct vm_msg) != 264 || VM_SIDE_VERSION != 4;
 }
 """
 
@@ -160,14 +160,14 @@ class Vmm:
 
     def say(self, kind, body, fds=(), behind=b""):
         anc = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        self.side.sendmsg([struct.pack("<II", 3, kind) + body.ljust(256, b"\0") + behind], anc)
+        self.side.sendmsg([struct.pack("<II", 4, kind) + body.ljust(256, b"\0") + behind], anc)
 
     def hear(self, want):
         m = self.side.recv(4096)
         assert len(m) == 264, (len(m), self.process.poll(), self.said())
         version, kind = struct.unpack_from("<II", m)
         text = m[24:].split(b"\0")[0].decode() if kind == FAILED else ""
-        assert (version, kind) == (3, want), (kind, text, self.said())
+        assert (version, kind) == (4, want), (kind, text, self.said())
         return m[8:]
 
     def go(self, hostname=b"", flags=0):

@@ -3,6 +3,7 @@ import os
 import pathlib
 import signal
 import threading
+import time
 
 import pytest
 
@@ -110,13 +111,26 @@ def test_a_paused_machine_is_sealed_without_an_end_and_stays_paused(tier, clean)
     """With a throttle, which stands above its disks."""
     b = tier.create(io_bps="50M")
     step(tier, b, 1)
+    x = tier.start(b, "i=0; while :; do i=$((i+1)); echo $i > ticks; done")
+    eventually(lambda: int(tier.sh(b, "cat ticks")["stdout"] or 0) > 9, LONG)
     tier.call("POST", b, "/pause", {})
-    most = 0
-    for _ in range(15):
+    paused, first, most = time.time(), tier.checkpoint(b), 0
+    for _ in range(14):
         c = tier.checkpoint(b)
         most = max(most, len(disks(tier)))
     assert tier.state(b) == "paused" and most >= 13 > len(disks(tier))  # of one that ended a moment ago there may be another
+    # Nothing of it has run since it stood still for the first one.
+    clones = (*tier.restore(first), *tier.restore(c))
+    ticks = [tier.sh(n, "cat ticks")["stdout"] for n in clones]
+    tier.delete(*clones)
+    assert ticks[0] == ticks[1], ticks
+    if time.time() - paused < 3:
+        time.sleep(3 - (time.time() - paused))  # for its clock to be late
     tier.call("POST", b, "/resume", {})
+    resumed = time.time()
+    assert int(tier.sh(b, "date +%s")["stdout"]) > resumed - 2
+    eventually(lambda: int(tier.sh(b, "cat ticks")["stdout"] or 0) > int(ticks[0] or 0), LONG)
+    tier.call("DELETE", b, f"/execs/{x}")
     step(tier, b, 2)
     tier.delete(is_as_it_was(tier, c, 1))
     tier.delete(is_as_it_was(tier, tier.checkpoint(b), 2))

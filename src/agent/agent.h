@@ -44,6 +44,7 @@ struct agent {
 	uint32_t single_id; /* not 0: the one id this user namespace maps (plus one), as without root */
 	bool up;
 	bool host_writable; /* a folder of the host can be written */
+	bool began; /* a command, among the frames that are being served */
 	uint64_t cpu_mask; /* as many CPUs everybody else here runs on, these at best; 0 = on all */
 	uint64_t cpus[16]; /* that we were given: all */
 	uint32_t fresh; /* what SETUP made anew: FRAME_RESTORED_* */

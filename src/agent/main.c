@@ -223,6 +223,7 @@ static void serve_exec(struct agent *a, const struct frame *f, int *fds)
 		return;
 	}
 	held_start(a, slot, f->id, &x, new.pid, fds, new.master, new.warm);
+	a->began = true;
 	if (!slot->tty)
 		return;
 	put_u32s(out, (uint32_t)new.pid, 0);
@@ -336,6 +337,13 @@ static void drain(struct agent *a, struct inbox *in)
 		memmove(in->fds, in->fds + f.nfds, in->nfds * sizeof(int));
 		used += (size_t)n;
 	}
+	/*
+	 * A short command is over by now: it had our CPU. Its end is told without being waited for, but not before our
+	 * copies of its pipes are closed: who hears of it looks whether anybody still writes.
+	 */
+	if (a->began)
+		held_reap(a);
+	a->began = false;
 	if (n < 0)
 		nonsense();
 	in->len -= used;

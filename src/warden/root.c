@@ -12,7 +12,6 @@
 
 #define LAYER_ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
 #define TRUTH_ATTRS (LAYER_ATTRS | MOUNT_ATTR_NOEXEC)
-#define DPKG "/var/lib/dpkg"
 
 struct build {
 	struct env *env;
@@ -237,11 +236,13 @@ static int add_clone(struct build *b, int dirfd, const char *path, uint64_t attr
 }
 
 /* What root's package managers change, of image `host`. */
-static int add_system(struct build *b)
+static int add_system(struct build *b, unsigned which)
 {
-	int r = add_overlay(b, b->img->usr, "/usr", "uu", "uw", "/usr");
+	int r = which & ROOT_SYSTEM_USR ? add_overlay(b, b->img->usr, "/usr", "uu", "uw", "/usr") : 0;
 
-	return r < 0 || b->img->dpkg < 0 ? r : add_overlay(b, b->img->dpkg, DPKG, "ud", "dw", DPKG);
+	if (r < 0 || b->img->dpkg < 0 || !(which & ROOT_SYSTEM_DPKG))
+		return r;
+	return add_overlay(b, b->img->dpkg, ROOT_DPKG, "ud", "dw", ROOT_DPKG);
 }
 
 static int add_plain(struct build *b, int dirfd, const char *target)
@@ -266,14 +267,15 @@ static int add_image(struct build *b)
 		return r;
 	if (b->spec->flags & SPEC_SYSTEM_WRITABLE && !b->env->rootless) {
 		if (!(b->spec->flags & SPEC_SYSTEM_LATER))
-			return add_system(b);
+			return add_system(b, ROOT_SYSTEM_USR | ROOT_SYSTEM_DPKG);
 		r = add_plain(b, host->usr, "/usr");
-		return r < 0 || host->dpkg < 0 ? r : add_plain(b, host->dpkg, DPKG);
+		return r < 0 || host->dpkg < 0 ? r : add_plain(b, host->dpkg, ROOT_DPKG);
 	}
 	return add_plain(b, host->usr, "/usr");
 }
 
-int root_system(struct env *v, const struct image_host *img, const struct shell *s, int upper, struct root *ret, struct err *e)
+int root_system(struct env *v, const struct image_host *img, const struct shell *s, int upper, unsigned which,
+		struct root *ret, struct err *e)
 {
 	static const struct sandbox_spec spec = { .image = "host", .flags = SPEC_SYSTEM_WRITABLE };
 	struct build b = { v, img, s, &spec, ret, e };
@@ -282,7 +284,7 @@ int root_system(struct env *v, const struct image_host *img, const struct shell 
 	root_init(ret);
 	ret->idmapped = true;
 	ret->early.upper = upper;
-	r = add_system(&b);
+	r = add_system(&b, which);
 	ret->early.upper = -1; /* the caller's */
 	if (r < 0)
 		root_done(ret);

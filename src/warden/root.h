@@ -34,6 +34,10 @@ void root_limits(const struct sandbox_spec *spec, uint64_t *ret_disk, uint64_t *
 int root_build(struct env *v, const struct image_host *img, const struct shell *s, const struct sandbox_spec *spec,
 	       struct early *early, struct root *ret, struct err *e);
 /* Only what is laid over /usr and dpkg's folder of image `host`, to be attached by the caller: ->fds, ->setup.mounts. */
-int root_system(struct env *v, const struct image_host *img, const struct shell *s, int upper, struct root *ret, struct err *e);
+#define ROOT_DPKG "/var/lib/dpkg"
+#define ROOT_SYSTEM_USR 1U
+#define ROOT_SYSTEM_DPKG 2U /* if the image has one */
+int root_system(struct env *v, const struct image_host *img, const struct shell *s, int upper, unsigned which,
+		struct root *ret, struct err *e);
 /* Sends it; the descriptors stay open until root_done(), or the caller closes ->fds, which only had to be sent. */
 int root_send(struct root *r, int sock, struct err *e);

@@ -9,13 +9,13 @@
 #include "linux/ns.h"
 #include "warden/inside.h"
 #include "warden/keep.h"
+#include "warden/tree.h"
 
 #include <sched.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 
-#define OVERLAY_MAGIC 0x794c7630UL
 #define TMPFS 0x01021994UL
 #define OWN_INODES 16 /* at most so many are the overlays' own */
 
@@ -27,7 +27,7 @@ struct visit {
 	int user, mnt; /* the namespaces */
 	int upper;
 	const struct root *root; /* NULL: the first time */
-	bool there; /* /usr is an overlay already */
+	unsigned which; /* ROOT_SYSTEM_*: what has to be laid over. Once there: less what is */
 	int copy;
 	int r;
 };
@@ -43,12 +43,35 @@ static int lay(int root, const char *target, int mnt)
 	return r;
 }
 
+/* What is ours from the start can be written to by nobody. */
+static int is_plain(const char *path)
+{
+	struct statvfs fs;
+
+	return statvfs(path, &fs) < 0 ? -errno : (fs.f_flag & ST_RDONLY) != 0;
+}
+
+static int look(struct visit *v)
+{
+	static const char *const path[] = { "/usr", ROOT_DPKG };
+
+	for (unsigned i = 0; i < ARRAY_LEN(path); i++) {
+		int r = v->which & 1U << i ? is_plain(path[i]) : 0;
+
+		if (r < 0)
+			return r;
+		if (r == 0)
+			v->which &= ~(1U << i);
+	}
+	if (v->which)
+		v->copy = sys_open_tree(v->upper, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+	return v->which && v->copy < 0 ? v->copy : 0;
+}
+
 /* On the thread's memory and descriptors, while it waits: everything that is opened is closed. */
 static int visit(void *arg)
 {
 	struct visit *v = arg;
-	struct statfs fs;
-	unsigned n = 0;
 	int root;
 
 	/* One after the other: what the second takes comes with the first. */
@@ -58,19 +81,13 @@ static int visit(void *arg)
 	if (v->r < 0)
 		return 0;
 	if (!v->root) {
-		v->r = statfs("/usr", &fs) < 0 ? -errno : 0;
-		v->there = v->r == 0 && (unsigned long)fs.f_type == OVERLAY_MAGIC;
-		if (v->r == 0 && !v->there)
-			v->r = v->copy = sys_open_tree(v->upper, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+		v->r = look(v);
 		return 0;
 	}
 	root = sys_openat(AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 	v->r = root < 0 ? root : 0;
-	for (; v->r == 0 && n < v->root->setup.mounts.n; n++)
-		v->r = lay(root, v->root->setup.mounts.mount[n].target, v->root->fds[n]);
-	/* All or none: who finds the first takes the others for granted. The last is the one that failed. */
-	for (unsigned i = v->r < 0 && n ? n - 1 : 0; i-- > 0;)
-		sys_umount2(v->root->setup.mounts.mount[i].target, 2 /* MNT_DETACH */);
+	for (unsigned i = 0; v->r == 0 && i < v->root->setup.mounts.n; i++)
+		v->r = lay(root, v->root->setup.mounts.mount[i].target, v->root->fds[i]);
 	fd_close(root);
 	return 0;
 }
@@ -136,6 +153,17 @@ static int make_room(int upper)
 	return mount_resize(upper, size, inodes);
 }
 
+/* An overlay that was made and never attached has left a mark in its work folder, and no other is made there then. */
+static int clear_work(int upper, unsigned which)
+{
+	static const char *const work[] = { "uw/work", "dw/work" };
+	int r = 0;
+
+	for (unsigned i = 0; r == 0 && i < ARRAY_LEN(work); i++)
+		r = which & 1U << i ? tree_remove(upper, work[i]) : 0;
+	return r;
+}
+
 /* An overlay that could not make its own folders is there nevertheless, and can only be read. */
 static int all_writable(const struct root *root, struct err *e)
 {
@@ -156,7 +184,8 @@ static int all_writable(const struct root *root, struct err *e)
 static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	AUTO_CLOSE int mnt = ns_open_mnt(s->shell.pid, s->shell.pidfd);
-	struct visit v = { .mnt = mnt, .upper = s->root.early.upper, .copy = -1 };
+	struct visit v = { .mnt = mnt, .upper = s->root.early.upper, .copy = -1,
+			   .which = ROOT_SYSTEM_USR | (w->env.image.dpkg < 0 ? 0 : ROOT_SYSTEM_DPKG) };
 	struct root root;
 	int r = mnt;
 
@@ -166,12 +195,14 @@ static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 		return err_sys(e, ERR_INTERNAL, r, "open the sandbox's namespaces");
 	v.user = s->shell.userns;
 	r = send_in(&v, e);
-	/* A warden that died may have got as far. Two overlays over one writable layer must not be. */
-	if (r < 0 || v.there)
-		return r < 0 ? r : 0;
-	r = make_room(v.copy);
+	/* A warden that died, or failed, may have got as far. Two overlays over one writable layer must not be. */
+	if (r < 0 || !v.which)
+		return r;
+	r = clear_work(v.copy, v.which);
+	if (r == 0)
+		r = make_room(v.copy);
 	r = r < 0 ? err_sys(e, ERR_INTERNAL, r, "make room in the writable layer") :
-		    root_system(&w->env, &w->env.image, &s->shell, v.copy, &root, e);
+		    root_system(&w->env, &w->env.image, &s->shell, v.copy, v.which, &root, e);
 	if (r < 0) {
 		fd_close(v.copy);
 		return r;

@@ -6,11 +6,13 @@ WERROR ?= 0
 PYTHON := /usr/bin/python3
 MESON := /usr/bin/meson
 NINJA := ninja
+# On a terminal one line tells how far it is; elsewhere there is only what went wrong.
+MAKES = test -t 1 || quiet=--quiet; $(NINJA) -C $(BUILD) $$quiet
 
 export BUILD PREFIX
 
 all: $(BUILD)/build.ninja
-	@$(NINJA) -C $(BUILD) --quiet programs
+	@$(MAKES) programs
 
 $(BUILD)/build.ninja:
 	@scripts/deps.sh build
@@ -18,7 +20,7 @@ $(BUILD)/build.ninja:
 
 # The same programs with a switch that makes any system call fail: $(BUILD)/faulty/.
 faulty: all
-	@$(NINJA) -C $(BUILD) --quiet faulty
+	@$(MAKES) faulty
 
 # Unit tests only, quickly, on what is built.
 unit: all
@@ -53,7 +55,7 @@ format:
 # The prefix is compiled in (the folder of the helpers), so another one reconfigures first.
 install: $(BUILD)/build.ninja
 	@grep -qF '"$(PREFIX)/libexec/cloche"' $(BUILD)/config.h || $(MESON) configure $(BUILD) -Dprefix=$(PREFIX)
-	@$(NINJA) -C $(BUILD) --quiet programs
+	@$(MAKES) programs
 	@DESTDIR=$(abspath $(DESTDIR)) $(MESON) install -C $(BUILD) --no-rebuild --strip --quiet
 	@! test -e $(BUILD)/vm/release || install -D -m 0644 -t $(DESTDIR)$(PREFIX)/libexec/cloche/vm $(BUILD)/vm/kernel $(BUILD)/vm/modules.cpio
 	@echo "installed below $(DESTDIR)$(PREFIX)"

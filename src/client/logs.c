@@ -18,8 +18,8 @@ static const struct option options[] = {
 static const char help[] = "usage: cloche logs [options] SANDBOX [EXEC]\n"
 			   "\n"
 			   "Shows the output of an exec, stdout and stderr each on ours; without EXEC that of the "
-			   "newest. It is kept while\n"
-			   "the exec runs, and for some minutes after its end.\n"
+			   "newest whose output is\n"
+			   "kept: while it runs, and of one in the background for some minutes after its end.\n"
 			   "\n"
 			   "  -f, --follow        until it has ended\n"
 			   "  --stream NAME       only stdout, stderr or tty\n"
@@ -49,13 +49,24 @@ static int get_execs(struct conn *c, const char *sandbox, json_t **ret, struct e
 	return r < 0 ? r : conn_get(c, buf_str(&path), ret, e);
 }
 
+/* What others have been shown while it ran is not kept behind its end. */
+static bool is_kept(const json_t *x)
+{
+	return json_is_true(json_object_get(x, "background")) || strcmp(show_str(x, "state"), "ended") != 0;
+}
+
 static json_t *newest(const json_t *execs)
 {
 	json_t *best = NULL, *x;
 	size_t i;
 
-	json_array_foreach(execs, i, x) if (!best || strcmp(show_str(x, "started_at"), show_str(best, "started_at")) >
-							     0) best = x;
+	json_array_foreach(execs, i, x)
+	{
+		int more = !best ? 1 : (int)is_kept(x) - (int)is_kept(best);
+
+		if (more > 0 || (!more && strcmp(show_str(x, "started_at"), show_str(best, "started_at")) > 0))
+			best = x;
+	}
 	return best;
 }
 
@@ -137,6 +148,9 @@ static int find_exec(struct conn *c, const char *sandbox, const char *given, cha
 		one;
 	if (!x && !given)
 		return err_set(e, ERR_NOT_FOUND, -ENOENT, "nothing was run in '%.64s' yet", sandbox);
+	if (x && !is_kept(x))
+		show_warn("nothing is kept of exec %s, which has shown its output to its caller; `exec -d` keeps it",
+			  show_str(x, "id"));
 	/* One that is not among the newest is known by its id all the same. */
 	snprintf(ret, size, "%s", x ? show_str(x, "id") : given);
 	*ret_tty = json_is_true(json_object_get(x, "tty"));

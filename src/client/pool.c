@@ -43,7 +43,7 @@ static int apply(json_t *body, int opt, const char *arg, struct err *e)
 		return args_set_text(body, "template", arg, e);
 	r = parse_u64(arg, &n, e);
 	if (r == 0 && n > 1024)
-		r = err_set(e, ERR_INVALID, -ERANGE, "'%.40s': too many", arg);
+		r = err_set(e, ERR_INVALID, -ERANGE, "'%.40s': at most 1024", arg);
 	if (r < 0)
 		return err_wrap(e, r, opt == OPT_MIN ? "--min" : "--max");
 	json_object_set_new(body, opt == OPT_MIN ? "min" : "max", json_integer((json_int_t)n));

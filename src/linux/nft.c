@@ -334,6 +334,18 @@ static uint64_t packets(const struct netlink_attr *expr)
 	return be64toh(v);
 }
 
+/* 0 where the kernel does not say. */
+static uint64_t stays(const struct netlink_attr *elem)
+{
+	struct netlink_attr left;
+	uint64_t v;
+
+	if (netlink_find(elem->data, elem->len, NFTA_SET_ELEM_EXPIRATION, &left) < 0 || left.len != sizeof(v))
+		return 0;
+	memcpy(&v, left.data, sizeof(v));
+	return be64toh(v);
+}
+
 static int read_part(void *arg, const uint8_t *body, size_t len)
 {
 	const struct reading *r = arg;
@@ -349,7 +361,7 @@ static int read_part(void *arg, const uint8_t *body, size_t len)
 		    netlink_find(key.data, key.len, NFTA_DATA_VALUE, &val) < 0)
 			continue;
 		r->fn(r->arg, val.data, val.len,
-		      netlink_find(elem.data, elem.len, NFTA_SET_ELEM_EXPR, &expr) == 0 ? packets(&expr) : 0);
+		      netlink_find(elem.data, elem.len, NFTA_SET_ELEM_EXPR, &expr) == 0 ? packets(&expr) : 0, stays(&elem));
 	}
 	return 0;
 }

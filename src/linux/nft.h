@@ -53,6 +53,6 @@ void nft_accept(struct nft *b);
 void nft_reset(struct nft *b); /* a TCP reset; the packet is dropped */
 void nft_unreachable(struct nft *b); /* as if nobody had that port */
 
-/* Calls @fn with each key of a set and how often it was counted. 0, or -errno. */
-typedef void nft_key_fn(void *arg, const uint8_t *key, size_t len, uint64_t count);
+/* Calls @fn with each key of a set, how often it was counted and how long it stays if it is not again. 0, or -errno. */
+typedef void nft_key_fn(void *arg, const uint8_t *key, size_t len, uint64_t count, uint64_t msec);
 int nft_set_read(struct netlink *link, const char *table, const char *set, nft_key_fn *fn, void *arg);

@@ -499,7 +499,7 @@ struct denied {
 	int n;
 };
 
-static void take_denied(void *arg, const uint8_t *key, size_t len, uint64_t count)
+static void take_denied(void *arg, const uint8_t *key, size_t len, uint64_t count, uint64_t stays)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
 	struct denied *d = arg;
@@ -508,6 +508,8 @@ static void take_denied(void *arg, const uint8_t *key, size_t len, uint64_t coun
 	if (len != DENIED_KEY || d->n == STEER_DENIED)
 		return;
 	*x = (struct steer_denied){ .family = 6, .port = (uint16_t)(key[16] << 8 | key[17]), .count = count };
+	if (stays && stays < DENIED_MS)
+		x->ago_ms = (uint32_t)(DENIED_MS - stays);
 	if (!memcmp(key, mapped, sizeof(mapped))) {
 		x->family = 4;
 		memcpy(x->addr, key + sizeof(mapped), 4);

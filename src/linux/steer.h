@@ -48,7 +48,7 @@ struct steer_denied {
 	uint8_t family; /* 4 or 6 */
 	uint8_t zero;
 	uint16_t port;
-	uint32_t zero2;
+	uint32_t ago_ms; /* the last one */
 	uint64_t count;
 	uint8_t addr[16];
 };

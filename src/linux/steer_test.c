@@ -390,12 +390,14 @@ TEST(what_the_kernel_refused_is_told_with_how_often)
 		CHECK_EQ(refused("9.8.7.6", 2222), -ECONNREFUSED);
 	CHECK_EQ(refused("2001:db9::9", 443), -ECONNREFUSED);
 	CHECK(reaches(s[STEER_TCP], NAME4, 443));
+	usleep(50000); /* so long ago it was, at least, as clocks of ticks go */
 	n = steer_denied(d, NULL);
 	CHECK_EQ(n, 2);
 	for (int i = 0; i < n; i++) {
 		if (d[i].family == 4) {
 			CHECK(!memcmp(d[i].addr, (uint8_t[16]){ 9, 8, 7, 6 }, 16) && d[i].port == 2222);
 			CHECK_EQ(d[i].count, 5);
+			CHECK(d[i].ago_ms >= 20 && d[i].ago_ms < 60000);
 		} else {
 			CHECK(d[i].addr[0] == 0x20 && d[i].addr[3] == 0xb9 && d[i].addr[15] == 9 && d[i].port == 443);
 			CHECK_EQ(d[i].count, 1);

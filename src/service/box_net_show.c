@@ -37,15 +37,31 @@ static void write_fix(const struct box *b, const struct net_lets *lets, const st
 	jout_str(j, "fix", text);
 }
 
+/* The newest first: one that was refused again is, and the kernel's are heard of late. */
+static uint32_t by_time(const struct net_state *st, const struct net_refusal *ret[NET_REFUSALS])
+{
+	uint32_t n = !st ? 0 : st->nrefusals < NET_REFUSALS ? st->nrefusals : NET_REFUSALS;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct net_refusal *r = &st->refusal[(st->nrefusals - 1 - i) % NET_REFUSALS];
+		uint32_t at = i;
+
+		for (; at && ret[at - 1]->at_ns < r->at_ns; at--)
+			ret[at] = ret[at - 1];
+		ret[at] = r;
+	}
+	return n;
+}
+
 static void write_refusals(const struct box *b, struct json *j)
 {
-	const struct net_state *st = b->net;
-	uint32_t n = !st ? 0 : st->nrefusals < NET_REFUSALS ? st->nrefusals : NET_REFUSALS;
+	const struct net_refusal *all[NET_REFUSALS];
+	uint32_t n = by_time(b->net, all);
 	struct net_lets *lets = net_lets_new(b->service->o.net, b->want->net);
 
 	jout_array(j, "refusals");
-	for (uint32_t i = 0; i < n; i++) { /* the newest first */
-		const struct net_refusal *r = &st->refusal[(st->nrefusals - 1 - i) % NET_REFUSALS];
+	for (uint32_t i = 0; i < n; i++) {
+		const struct net_refusal *r = all[i];
 
 		jout_object(j, NULL);
 		write_time(j, "time", r->at_ns);
@@ -133,6 +149,7 @@ static void kernel_rule(const struct box *b, const struct net_addr *a, uint16_t 
 static void on_denied(void *arg, int r, const struct wlink_answer *w, const struct err *e)
 {
 	struct box_op *op = arg;
+	const uint64_t now = clock_real_ns();
 	struct box *b = op->box;
 
 	(void)e;
@@ -147,7 +164,7 @@ static void on_denied(void *arg, int r, const struct wlink_answer *w, const stru
 		memcpy(x.addr, d->addr, sizeof(x.addr));
 		x.times = d->count > UINT32_MAX ? UINT32_MAX : (uint32_t)d->count;
 		kernel_rule(b, &a, d->port, rule, sizeof(rule), &x.reason);
-		net_state_refuse(b->net, &x, true);
+		net_state_refuse(b->net, &x, now - d->ago_ms * 1000000ULL);
 	}
 	/* What the kernel can not tell (any more) is no reason not to tell the rest. */
 	box_tell(b->service, op, 0, NULL);

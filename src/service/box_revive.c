@@ -27,13 +27,22 @@ static json_t *execs_of(const struct box *b)
 void box_restored(struct box *b)
 {
 	AUTO(json_decref) json_t *o = b->restored ? json_loads(b->restored, 0, NULL) : NULL;
-	json_t *done = json_array(), *not_done = json_array();
+	json_t *done = json_array(), *not_done = json_array(), *had;
 	char *text;
+	size_t i;
 
 	if (!o || !done || !not_done || b->want->wake) {
 		json_decref(done);
 		json_decref(not_done);
 		return;
+	}
+	/* Told when it was made: what was sealed knew it. */
+	json_array_foreach(json_object_get(o, "not_done"), i, had)
+	{
+		const char *what = json_string_value(json_object_get(had, "what"));
+
+		if (what && !strcmp(what, "memory"))
+			json_array_append(not_done, had);
 	}
 	say(done, "hostname", NULL);
 	say(done, "clock", NULL);

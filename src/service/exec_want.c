@@ -13,11 +13,14 @@ static int text_copy(const char *text, char **ret)
 
 static void read_cmd(struct jin *j, struct exec_want *x)
 {
-	const json_t *cmd = jin_array(j, "cmd", EXEC_ARGS_MAX);
+	const json_t *cmd;
 	const char *shell = NULL, *code = NULL, *text[] = { "/bin/sh", "-c", NULL };
 	size_t n = 3;
 	int r = 0;
 
+	if (j->r == 0 && json_is_string(json_object_get(j->o, "cmd")))
+		jin_bad(j, "cmd", "a list of texts is wanted; a line for a shell is `shell`");
+	cmd = jin_array(j, "cmd", EXEC_ARGS_MAX);
 	jin_str(j, "shell", &shell, EXEC_BYTES_MAX);
 	jin_str(j, "code", &code, EXEC_BYTES_MAX);
 	if (j->r < 0)

@@ -124,7 +124,7 @@ void net_log_stream(struct net_run *r, const struct egress_stream *told, bool lo
 
 	audit(s, &rec, x, lookup);
 	if (no)
-		net_state_refuse(r->state, x, false);
+		net_state_refuse(r->state, x, 0);
 	else
 		net_log_seen(r, x->rule);
 	if (no && b) {

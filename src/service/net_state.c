@@ -265,25 +265,26 @@ static struct net_refusal *same_refusal(struct net_state *s, const struct egress
 	return NULL;
 }
 
-void net_state_refuse(struct net_state *s, const struct egress_stream *x, bool kernel)
+void net_state_refuse(struct net_state *s, const struct egress_stream *x, uint64_t kernel_ns)
 {
+	const uint64_t at = kernel_ns ? kernel_ns : clock_real_ns();
 	char target[NET_NAME_MAX + 64];
 	struct net_refusal *r;
 
 	s = net_state_now(s);
 	target_of(x, target, sizeof(target));
-	r = same_refusal(s, x, target, kernel);
-	if (r && kernel) { /* it tells how often in all */
+	r = same_refusal(s, x, target, kernel_ns != 0);
+	if (r && kernel_ns) { /* it tells how often in all */
 		if (r->times != x->times)
-			r->at_ns = clock_real_ns();
+			r->at_ns = at;
 		r->times = x->times;
 		return;
 	}
 	if (!r) {
 		r = &s->refusal[s->nrefusals++ % NET_REFUSALS];
 		refusal_done(r);
-		*r = (struct net_refusal){ .verdict = x->verdict, .port = x->port, .kernel = kernel, .private = is_private(x) };
-		r->first_ns = clock_real_ns();
+		*r = (struct net_refusal){ .verdict = x->verdict, .port = x->port, .kernel = kernel_ns != 0, .private = is_private(x) };
+		r->first_ns = at;
 		r->target = copy(target);
 		r->rule = copy(x->rule);
 		r->reason = copy(x->reason);
@@ -293,7 +294,7 @@ void net_state_refuse(struct net_state *s, const struct egress_stream *x, bool k
 		free(r->command);
 		r->command = copy(x->command);
 	}
-	r->at_ns = clock_real_ns();
+	r->at_ns = at;
 	if (x->pid)
 		r->pid = x->pid;
 	r->times += x->times ? x->times : 1;

@@ -75,7 +75,8 @@ void net_state_names_copy(struct net_state *s, const struct net_state *from);
 int net_state_names_write(const struct net_state *s, struct buf *to);
 void net_state_names_read(struct net_state *s, const char *text);
 
-void net_state_refuse(struct net_state *s, const struct egress_stream *x, bool kernel);
+/* @kernel_ns: when the kernel refused it itself, which is heard of late; 0: egress did, and tells at once. */
+void net_state_refuse(struct net_state *s, const struct egress_stream *x, uint64_t kernel_ns);
 /* In mode observe: @rule was needed. */
 void net_state_observe(struct net_state *s, const char *rule);
 /* The shortest list that has all that was observed: ports of one name together, what a wider one has left out. */

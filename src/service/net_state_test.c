@@ -44,7 +44,7 @@ TEST(what_is_told_of_one_that_was_replaced_counts_for_its_successor)
 	net_state_count(old, &last, &(struct egress_counts){ .bytes_out = 15 });
 	net_state_refuse(old, &(struct egress_stream){ .verdict = EGRESS_V_DENIED, .name = "x.example", .rule = "", .reason = "no",
 						       .command = "", .port = 1, .times = 1 },
-			 false);
+			 0);
 	CHECK_EQ(new->counts.bytes_out, 15);
 	CHECK_EQ(new->nrefusals, 1);
 	net_state_unref(old);
@@ -106,28 +106,31 @@ TEST(the_last_refusals_are_kept_and_the_same_ones_folded)
 								     .reason = "a private address", .command = "", .times = 5 };
 	char name[32];
 
-	net_state_refuse(s, &x, false);
+	net_state_refuse(s, &x, 0);
 	x.times = 3;
-	net_state_refuse(s, &x, false);
+	net_state_refuse(s, &x, 0);
 	CHECK_EQ(s->nrefusals, 1);
 	CHECK_EQ(s->refusal[0].times, 5);
 	x.command = ""; /* nobody could say whose it was: no other one for that */
 	x.pid = 0;
-	net_state_refuse(s, &x, false);
+	net_state_refuse(s, &x, 0);
 	CHECK_EQ(s->nrefusals, 1);
 	CHECK_EQ(s->refusal[0].times, 8);
 	CHECK_STR(s->refusal[0].command, "curl");
 	CHECK_EQ(s->refusal[0].pid, 3);
-	net_state_refuse(s, &k, true);
+	net_state_refuse(s, &k, 1000);
+	net_state_refuse(s, &k, 1001); /* the same once more, as the clock says: not another one */
+	CHECK_EQ(s->refusal[1].at_ns, 1000);
 	k.times = 9; /* the kernel tells how often in all */
-	net_state_refuse(s, &k, true);
+	net_state_refuse(s, &k, 2000);
+	CHECK(s->refusal[1].first_ns == 1000 && s->refusal[1].at_ns == 2000);
 	CHECK_EQ(s->nrefusals, 2);
 	CHECK_STR(s->refusal[1].target, "10.0.0.1");
 	CHECK_EQ(s->refusal[1].times, 9);
 	for (unsigned i = 0; i < 2 * NET_REFUSALS; i++) {
 		snprintf(name, sizeof(name), "n%u.example", i);
 		x = refusal(name, 443, 1);
-		net_state_refuse(s, &x, false);
+		net_state_refuse(s, &x, 0);
 	}
 	CHECK_EQ(s->nrefusals, 2 + 2 * NET_REFUSALS);
 	CHECK_STR(s->refusal[(s->nrefusals - 1) % NET_REFUSALS].target, "n127.example");

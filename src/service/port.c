@@ -43,7 +43,7 @@ static void note(struct box *b, const struct who *who, const char *kind, uint16_
 	jout_u64(j, "port", number);
 	if (p) {
 		jout_bool(j, "public", p->public);
-		jout_bool(j, "token", p->has_token);
+		jout_bool(j, "has_token", p->has_token); /* `token` is whose call it was */
 	}
 	audit_end(b->service->audit, NULL);
 	turn_dirty(b->service->turn);

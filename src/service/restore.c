@@ -73,6 +73,12 @@ static char *restored_text(const struct checkpoint *c)
 	jout_str(&j, NULL, "clock");
 	jout_end(&j);
 	jout_array(&j, "not_done");
+	if (!c->listed && c->refused) { /* a fork: nothing else tells why nothing runs in it */
+		jout_object(&j, NULL);
+		jout_str(&j, "what", "memory");
+		jout_str(&j, "why", c->refused);
+		jout_end(&j);
+	}
 	jout_end(&j);
 	jout_end(&j);
 	return jout_done(&j) < 0 ? NULL : buf_take(&to);

@@ -53,7 +53,7 @@ static int check_one(struct service *s, const struct tenant *t, struct box_want 
 			return 0;
 		}
 		err_set(e, ERR_NOT_FOUND, -ENOENT, "secret '%s' is not there%s", u->name, c ? " any more" : "");
-		err_remedy(e, "set it: `cloche secret set %s`; or go on without any: \"secrets\": \"drop\"", u->name);
+		err_remedy(e, "set it: `cloche secret set %s`; or go on without any: --no-secrets (\"secrets\": \"drop\")", u->name);
 		return -ENOENT;
 	}
 	r = secret_read(c, &value, e);

@@ -184,16 +184,19 @@ static int overlay(struct build *b, int lower, const char *up, const char *work)
 {
 	char upper[48], workdir[48];
 	/* What a layer may hold was made by others: nothing in it leads to another place. */
-	struct mount_opt rest[] = { { "source", "overlay" }, { "upperdir", upper },   { "workdir", workdir },
-				    { "xino", "off" },	      { "volatile", NULL },    { "metacopy", "off" },
-				    { "index", "off" },	      { NULL, NULL },	       { NULL, NULL } };
+	struct mount_opt rest[] = { { "source", "overlay" }, { "upperdir", upper }, { "workdir", workdir }, { "xino", "off" },
+				    { "metacopy", "off" },   { "index", "off" },    { NULL, NULL },	   { NULL, NULL },
+				    { NULL, NULL } };
 	int fds[LOWERS_MAX], n = 0, r = lower < 0 ? 0 : keep_layer(b, lower);
 	struct lowers l;
 
 	if (r < 0)
 		return r;
-	rest[7] = b->env->rootless ? (struct mount_opt){ "userxattr", NULL } :
+	rest[6] = b->env->rootless ? (struct mount_opt){ "userxattr", NULL } :
 				     (struct mount_opt){ "redirect_dir", "nofollow" };
+	/* In memory there is nothing to be spared; and its mark would keep warden/system.c from a second try. */
+	if (b->spec->flags & SPEC_DISK)
+		rest[7] = (struct mount_opt){ "volatile", NULL };
 	if (b->spec->layers) {
 		r = n = open_sealed(b, up, fds);
 		if (n > 0)

@@ -101,6 +101,8 @@ def test_what_can_not_be_carried_is_told(d, clean):
     assert d.get(f"/v1/sandboxes/{b['id']}").json["state"] == "running"
     n, = d.post(f"/v1/checkpoints/{r.json['id']}/restore").json["sandboxes"]
     assert n["restored"]["memory"] is False
+    n, = d.post(f"/v1/sandboxes/{b['id']}/fork").json["sandboxes"]
+    assert n["restored"]["memory"] is False and ["python3" in x["why"] for x in n["restored"]["not_done"] if x["what"] == "memory"] == [True], n
 
 
 def test_where_nothing_runs_there_are_the_files(d, clean):

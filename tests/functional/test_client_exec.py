@@ -82,6 +82,8 @@ def test_exec_background_then_logs(daemon, box):
     r = daemon.cli("logs", box)
     assert (r.code, r.out, r.err) == (0, b"one\ntwo\n", b"err\n"), r
     assert daemon.cli("logs", "--stream", "stderr", box, x).out == b"err\n"
+    shown = daemon.cli("exec", box, "--", "echo", "shown")  # has had its reader: the newest one that is kept is still the other
+    assert shown.out == b"shown\n" and daemon.cli("logs", box).out == r.out
     table = daemon.cli("logs", "--list", box).text
     assert x in table and "ended" in table and "echo one" in table
 

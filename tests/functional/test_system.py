@@ -1,4 +1,6 @@
 """/usr of image `host`: a plain mount for those who may not change it, laid over for the first one who may."""
+import os
+import resource
 import time
 
 from api import d, eventually, nothing_is_left_behind, parallel  # noqa: F401
@@ -52,6 +54,22 @@ def test_a_full_disk_neither_keeps_root_out_nor_usr_from_being_writable(d, clean
         b = d.create(**fields)
         assert "No space left" in d.post(f"/v1/sandboxes/{b['id']}/execs", {"shell": fill}).json["stderr"]
         assert sh(d, b, "rm -r /tmp/f*; echo r > /usr/local/r; echo r > /var/lib/dpkg/r; cat /usr/local/r", "root") == "r"
+
+
+def test_whatever_it_failed_of_it_is_tried_again(d, clean):
+    """A warden without a free descriptor, with one, with two …: none of it is in the way of the next one."""
+    b, warden = d.create(), d.children()["warden"]
+    limits = resource.prlimit(warden, resource.RLIMIT_NOFILE)
+    refused = 0
+    for n in range(64):
+        used = {int(x) for x in os.listdir(f"/proc/{warden}/fd")}
+        resource.prlimit(warden, resource.RLIMIT_NOFILE, ([x for x in range(1 << 16) if x not in used][n], limits[1]))
+        r = d.post(f"/v1/sandboxes/{b['id']}/execs", {"shell": "echo r > /usr/local/r", "user": "root"})
+        resource.prlimit(warden, resource.RLIMIT_NOFILE, limits)
+        if r.status == 200:
+            break
+        refused += 1
+    assert refused > 4 and sh(d, b, "cat /usr/local/r; echo r > /var/lib/dpkg/r; grep -c ' /usr ' /proc/mounts", "root") == "r\n2", r
 
 
 def test_what_ran_before_is_carried_too(d, clean):

@@ -9,7 +9,6 @@
 #include "linux/ns.h"
 #include "warden/inside.h"
 #include "warden/keep.h"
-#include "warden/tree.h"
 
 #include <sched.h>
 #include <sys/statfs.h>
@@ -153,17 +152,6 @@ static int make_room(int upper)
 	return mount_resize(upper, size, inodes);
 }
 
-/* An overlay that was made and never attached has left a mark in its work folder, and no other is made there then. */
-static int clear_work(int upper, unsigned which)
-{
-	static const char *const work[] = { "uw/work", "dw/work" };
-	int r = 0;
-
-	for (unsigned i = 0; r == 0 && i < ARRAY_LEN(work); i++)
-		r = which & 1U << i ? tree_remove(upper, work[i]) : 0;
-	return r;
-}
-
 /* An overlay that could not make its own folders is there nevertheless, and can only be read. */
 static int all_writable(const struct root *root, struct err *e)
 {
@@ -198,9 +186,7 @@ static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 	/* A warden that died, or failed, may have got as far. Two overlays over one writable layer must not be. */
 	if (r < 0 || !v.which)
 		return r;
-	r = clear_work(v.copy, v.which);
-	if (r == 0)
-		r = make_room(v.copy);
+	r = make_room(v.copy);
 	r = r < 0 ? err_sys(e, ERR_INTERNAL, r, "make room in the writable layer") :
 		    root_system(&w->env, &w->env.image, &s->shell, v.copy, v.which, &root, e);
 	if (r < 0) {

@@ -146,12 +146,17 @@ void show_not_done(const json_t *sandbox)
 {
 	const json_t *restored = json_object_get(sandbox, "restored"), *one;
 	const json_t *list = json_object_get(restored, "not_done");
+	const bool runs = json_is_true(json_object_get(restored, "memory"));
 	size_t i;
 
-	/* Without processes there is nobody whom it could concern. */
-	if (!json_is_true(json_object_get(restored, "memory")))
-		return;
-	json_array_foreach(list, i, one) show_warn("%s: %s", show_str(one, "what"), show_str(one, "why"));
+	/* Without processes there is nobody whom it could concern, but why there are none. */
+	json_array_foreach(list, i, one)
+	{
+		if (!strcmp(show_str(one, "what"), "memory"))
+			show_warn("files only: %s", show_str(one, "why"));
+		else if (runs)
+			show_warn("%s: %s", show_str(one, "what"), show_str(one, "why"));
+	}
 }
 
 int show_made(bool json, const json_t *answer, struct err *e)

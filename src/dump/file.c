@@ -49,11 +49,13 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
 
 /*
  * What was opened before a writable /usr was laid over it (warden/system.c) is still the file that is seen there, as
- * long as nobody has changed that: overlay shows number, size and times of the file below.
+ * long as nobody has changed that: overlay shows number, size and times of the file below. Of a folder the number is its
+ * own, but one that was changed or made anew has other times.
  */
 static bool lies_below(const struct stat *had, const struct stat *seen, const struct statfs *fs)
 {
-	return (unsigned long)fs->f_type == OVERLAY_MAGIC && S_ISREG(had->st_mode) && had->st_size == seen->st_size &&
+	return (unsigned long)fs->f_type == OVERLAY_MAGIC && had->st_mode == seen->st_mode && had->st_size == seen->st_size &&
+	       (S_ISDIR(had->st_mode) || (S_ISREG(had->st_mode) && had->st_ino == seen->st_ino)) &&
 	       same_time(&had->st_mtim, &seen->st_mtim) && same_time(&had->st_ctim, &seen->st_ctim);
 }
 
@@ -64,9 +66,9 @@ static void look(const struct dump *d, struct found *f)
 	struct statfs fs;
 	struct stat st;
 
-	if (at < 0 || fstat(at, &st) < 0 || st.st_ino != f->st.st_ino || fstatfs(at, &fs) < 0)
+	if (at < 0 || fstat(at, &st) < 0 || fstatfs(at, &fs) < 0)
 		return;
-	if (st.st_dev != f->st.st_dev && !lies_below(&f->st, &st, &fs))
+	if (st.st_dev == f->st.st_dev ? st.st_ino != f->st.st_ino : !lies_below(&f->st, &st, &fs))
 		return;
 	if (mount_of(at, "", AT_EMPTY_PATH, &f->mount) < 0)
 		return;

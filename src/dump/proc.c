@@ -258,7 +258,8 @@ static int one_file(struct dump *d, const struct proc *p, const char *link, uint
 	if (r < 0)
 		return r;
 	if (!f.named)
-		return proc_refuse(p, e, "its %s is gone", !strcmp(link, "cwd") ? "working folder" : "program file");
+		return proc_refuse(p, e, "its %s is gone, or was changed",
+				   !strcmp(link, "cwd") ? "working folder" : "program file");
 	if (!f.carried && S_ISREG(f.st.st_mode))
 		return proc_refuse(p, e, "its program is in a folder that a checkpoint does not hold");
 	return image_file(&d->image, f.path, &f.st, flags, ret, e);

@@ -48,6 +48,19 @@ def test_it_is_carried_by_checkpoints_and_not_by_those_who_never_had_it(d, clean
     assert kind(d, n)[0] == "overlay" and sh(d, n, "cat /usr/local/r /home/user/f; test -e /usr/bin/yes || echo none") == "r\nmine\nnone"
 
 
+def test_who_stands_below_usr_is_carried_as_long_as_root_leaves_that_folder_alone(d, clean):
+    b = d.create()
+    at = f"/v1/sandboxes/{b['id']}"
+    d.post(f"{at}/execs", {"shell": "cd /usr/lib; sleep 1000", "background": True})
+    sh(d, b, "until readlink /proc/[0-9]*/cwd | grep -q /usr/lib; do :; done")
+    sh(d, b, "echo r > /usr/local/r", "root")
+    n, = d.post(f"{at}/fork", {"memory": True}).json["sandboxes"]
+    assert sh(d, n, "readlink /proc/[0-9]*/cwd | grep -c /usr/lib") == "2"  # sh and sleep
+    sh(d, b, "echo r > /usr/lib/r", "root")
+    told = d.cli("fork", b["id"])
+    assert told.code == 0 and b"files only: process" in told.err and b"working folder" in told.err, told
+
+
 def test_a_full_disk_neither_keeps_root_out_nor_usr_from_being_writable(d, clean):
     for fields, fill in (({"inodes": 100}, "i=0; while [ $i -lt 200 ] && mkdir /tmp/f$i; do i=$((i+1)); done"),
                          ({"disk": "32M", "storage": "disk"}, "cat /dev/zero > /tmp/f; mkdir /tmp/f0; head -c 9999 /dev/zero > /tmp/f1")):

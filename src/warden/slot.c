@@ -119,7 +119,7 @@ int slots_adopt(struct slots *s, uint32_t slot)
 
 int slots_claim(struct slots *s, uint32_t slot)
 {
-	int r = -EAGAIN;
+	int r = -EALREADY;
 
 	pthread_mutex_lock(&s->lock);
 	if (!(s->mine[slot / 8] & (1U << (slot % 8)))) {

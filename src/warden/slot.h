@@ -31,7 +31,7 @@ int slots_again(const struct slots *s);
 int slots_share(int fd, uint32_t slot);
 /* That one is held by a sandbox of ours, whoever has its lock. -EAGAIN when it is marked already. */
 int slots_adopt(struct slots *s, uint32_t slot);
-/* That very one. -EAGAIN when somebody has it. */
+/* That very one. -EALREADY when we have it, -EAGAIN or -EACCES when somebody else does. */
 int slots_claim(struct slots *s, uint32_t slot);
 /* @fd: of slots_take_own, closed; -1 = it has none. */
 void slots_give(struct slots *s, uint32_t slot, int fd);

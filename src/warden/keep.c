@@ -74,12 +74,11 @@ int keep_ahead(struct env *v, struct shell *s, int meminfo, int upper, struct er
 
 static int keep_now(struct shell *s, int meminfo, int upper, const int *more, struct err *e)
 {
-	int fds[FRAME_KEEP_FDS + FRAME_KEEP_VM_FDS] = { s->slot_fd, s->take, s->give, meminfo, -1, s->table };
 	AUTO_CLOSE int top = sys_openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	int fds[FRAME_KEEP_FDS + FRAME_KEEP_VM_FDS] = { s->slot_fd, s->take, s->give, meminfo, top, s->table };
 
 	if (top < 0)
 		return err_sys(e, ERR_INTERNAL, top, "open the writable layer");
-	fds[4] = top;
 	if (more)
 		memcpy(fds + FRAME_KEEP_FDS, more, FRAME_KEEP_VM_FDS * sizeof(int));
 	return tell(s, 0, fds, FRAME_KEEP_FDS + (more ? FRAME_KEEP_VM_FDS : 0), e);

@@ -90,8 +90,13 @@ int slots_take_own(struct slots *s, uint32_t *ret, int *ret_fd, struct err *e)
 	pthread_mutex_lock(&s->lock);
 	r = take(s, fd, ret, e);
 	/* As strong against whoever wants the slot, and can be shared with who is to have it: slots_share(). */
-	if (r == 0)
-		lock(fd, *ret, F_RDLCK);
+	if (r == 0) {
+		r = lock(fd, *ret, F_RDLCK);
+		if (r < 0) {
+			s->mine[*ret / 8] &= (uint8_t) ~(1U << (*ret % 8));
+			err_sys(e, ERR_INTERNAL, r, "lock slot %u", *ret);
+		}
+	}
 	pthread_mutex_unlock(&s->lock);
 	if (r == 0)
 		*ret_fd = TAKE_FD(fd);

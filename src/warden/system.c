@@ -8,7 +8,6 @@
 #include "linux/mount.h"
 #include "linux/ns.h"
 #include "warden/inside.h"
-#include "warden/keep.h"
 
 #include <sched.h>
 #include <sys/statfs.h>

@@ -444,8 +444,11 @@ static int open_early(struct build *b, unsigned cpus, struct early *early)
 		.gid = b->spec->gid,
 	};
 
-	if (o.disk && b->env->rootless)
-		return err_set(b->e, ERR_UNSUPPORTED, -EPERM, "a layer on disk needs root (loop device)");
+	if (o.disk && b->env->rootless) {
+		err_set(b->e, ERR_UNSUPPORTED, -EPERM, "a layer on disk needs root (loop device)");
+		err_remedy(b->e, "run as root, or keep what is written in memory (--storage memory)");
+		return -EPERM;
+	}
 	if (early->upper >= 0 && !o.disk) {
 		r->early = *early;
 		early_init(early);

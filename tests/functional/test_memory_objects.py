@@ -352,6 +352,15 @@ gate()
 print(counts_down(lambda: signal.getitimer(signal.ITIMER_REAL)[0]), signal.getitimer(signal.ITIMER_REAL)[1])
 """, "True 7.0")
 
+# Its signal is pending when it is looked at: the kernel sets it again only when that is taken.
+TICKS = ("""
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.02)
+while not signal.sigpending(): time.sleep(0.01)
+gate()
+print([signal.sigwait([signal.SIGALRM]) == signal.SIGALRM for _ in range(4)], signal.getitimer(signal.ITIMER_REAL)[1])
+""", "[True, True, True, True] 0.02")
+
 POSIX_TIMER = ("""
 rt = signal.SIGRTMIN + 2
 signal.pthread_sigmask(signal.SIG_BLOCK, [rt])
@@ -489,7 +498,7 @@ GROUPS = {
     "files": {"files": FILES, "unlinked": UNLINKED, "memfd": MEMFD, "mapped": MAPPED, "duplicates": DUPLICATES, "eventfd": EVENTFD,
               "semaphore": SEMAPHORE},
     "events": {"epoll-level": EPOLL_LEVEL, "epoll-edge": EPOLL_EDGE, "timerfd": TIMERFD, "signalfd": SIGNALFD, "pending": PENDING,
-               "handlers": HANDLERS, "itimer": ITIMER, "posix-timer": POSIX_TIMER},
+               "handlers": HANDLERS, "itimer": ITIMER, "ticks": TICKS, "posix-timer": POSIX_TIMER},
 }
 
 

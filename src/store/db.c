@@ -166,6 +166,32 @@ static int set_up(struct db *d, struct err *e)
 	return 0;
 }
 
+static int keep_name(sqlite3_vfs *v, const char *name, int size, char *to)
+{
+	(void)v;
+	return snprintf(to, (size_t)size, "%s", name) < size ? SQLITE_OK : SQLITE_CANTOPEN;
+}
+
+/*
+ * SQLite follows links to find a file's full path, and opens it by that. Of one below an open folder the way there may be
+ * closed to us: then it is to open the name it was given. Returns the name of who does that, or NULL: the usual one.
+ */
+static const char *opener(const char *path)
+{
+	static const char by_fd[] = "/proc/self/fd/", name[] = "cloche-fd";
+	static sqlite3_vfs v;
+
+	if (strncmp(path, by_fd, sizeof(by_fd) - 1))
+		return NULL;
+	if (!sqlite3_vfs_find(name)) {
+		v = *sqlite3_vfs_find(NULL);
+		v.zName = name;
+		v.xFullPathname = keep_name;
+		sqlite3_vfs_register(&v, 0);
+	}
+	return name;
+}
+
 int db_open(const char *path, struct db **ret, struct err *e)
 {
 	AUTO(db_close) struct db *d = calloc(1, sizeof(*d));
@@ -177,7 +203,7 @@ int db_open(const char *path, struct db **ret, struct err *e)
 	r = make_file(path, e);
 	if (r < 0)
 		return r;
-	r = sqlite3_open_v2(path, &d->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+	r = sqlite3_open_v2(path, &d->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, opener(path));
 	if (!d->sql)
 		return err_sys(e, ERR_EXHAUSTED, -ENOMEM, "state");
 	if (r != SQLITE_OK)
@@ -252,7 +278,7 @@ int db_checkpoint(const char *path)
 	AUTO(sqlite3_close) sqlite3 *sql = NULL;
 	int frames = 0, done = 0, r;
 
-	r = sqlite3_open_v2(path, &sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+	r = sqlite3_open_v2(path, &sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, opener(path));
 	if (r != SQLITE_OK)
 		return errno_of(r);
 	sqlite3_busy_timeout(sql, BUSY_MS);

@@ -15,6 +15,7 @@
 #define FILE_LARGE (64 * KIB) /* it is emptied when nothing in it counts any more, */
 #define FILE_FULL (MIB) /* and all in it is settled */
 #define ROW_MAX (32 * KIB)
+#define ROWS_MANY 256U /* each turn looks at all */
 #define TEXTS 9
 #define NUMBERS 7
 #define NO_TEXT UINT32_MAX
@@ -243,7 +244,7 @@ static int append(struct late *l, const void *data, size_t len, struct err *e)
 int late_write(struct db *d, struct err *e)
 {
 	struct late *l = &d->late;
-	int r = l->size > FILE_FULL ? late_settle(d, e) : 0;
+	int r = l->size > FILE_FULL || l->n > ROWS_MANY ? late_settle(d, e) : 0;
 
 	if (r < 0)
 		return r;

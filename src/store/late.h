@@ -1,5 +1,5 @@
 /*
- * Rows of sandboxes that SQLite does not have yet. Most sandboxes live for less than a second, and to insert a row, look
+ * Rows of sandboxes that SQLite does not have yet. Many sandboxes live for less than a second, and to insert a row, look
  * for all that may hang on it, and delete it again was a quarter of what the API process did for one. So a new row goes
  * into a file beside the database, "-late", with one write at the end of its turn. When the sandbox ends soon, a second
  * record takes it back, and SQLite never hears of it; otherwise it is settled, that is inserted, within UPKEEP_MS or as

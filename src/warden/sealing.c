@@ -189,8 +189,13 @@ int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void 
 
 int warden_unseal(struct warden *w, const char *id, struct err *e)
 {
+	int r;
+
 	warden_compare_reap(w);
-	return w->layers ? layers_remove(w->layers, id, e) : no_layers(e);
+	r = w->layers ? layers_remove(w->layers, id, e) : no_layers(e);
+	if (r == 0 && w->pool)
+		pool_unstand(w->pool, id);
+	return r;
 }
 
 bool warden_layer_next(struct warden *w, const char *id, struct layer_facts *ret)

@@ -14,6 +14,7 @@ struct sse_exec {
 	struct call *c;
 	struct exec_sink sink;
 	struct exec_watch watch;
+	struct standing standing;
 	struct buf out; /* events of this piece; lent to the connection while busy */
 	bool busy, over;
 	char rest[2][4]; /* the beginning of a character */
@@ -24,6 +25,7 @@ static const char *const names[] = { "stdout", "stderr" };
 
 static void sse_free(struct sse_exec *t)
 {
+	api_unstand(&t->standing);
 	exec_unwatch(&t->watch);
 	buf_done(&t->out);
 	free(t);
@@ -170,6 +172,21 @@ static void on_gone(struct call *c)
 	sse_free(t);
 }
 
+static void on_stop(void *arg, enum stand_end why)
+{
+	struct sse_exec *t = arg;
+	struct call *c = t->c;
+
+	if (why == STAND_STOP)
+		return; /* it has its end, and some time for that */
+	c->gone = NULL;
+	exec_leave(c->exec);
+	sse_free(t);
+	http_cut(c->q);
+	c->q = NULL;
+	call_free(c);
+}
+
 struct exec_sink *sse_exec_begin(struct call *c)
 {
 	struct sse_exec *t = calloc(1, sizeof(*t));
@@ -201,4 +218,5 @@ void sse_exec_run(struct call *c, struct exec *x)
 	n = snprintf(started, sizeof(started), "{\"id\":\"%s\",\"sandbox\":\"%s\"}", x->id, x->box->id);
 	sse_event(c->q, NULL, "started", started, (size_t)n);
 	exec_watch(x, &t->watch, on_change, t);
+	api_stand(c->api, &t->standing, &c->who, on_stop, t);
 }

@@ -50,7 +50,7 @@ int db_fail(sqlite3 *sql, struct err *e, const char *what)
 		kind = ERR_TOO_LARGE;
 	err_set(e, kind, r, "state: %s: %s", what, sqlite3_errmsg(sql));
 	if (r == -EBADMSG)
-		err_remedy(e, "the state file is damaged: put a copy of it back, or move it and its -wal away "
+		err_remedy(e, "the state file is damaged: put a copy of it back, or move it, its -wal and its -late away "
 			      "(sandboxes still running are "
 			      "then ended)");
 	else if (r == -ENOSPC)
@@ -154,7 +154,7 @@ static int set_up(struct db *d, struct err *e)
 		err_set(e, ERR_INTERNAL, -EBADMSG, "state: the file is damaged: %s", answer);
 		err_remedy(
 			e,
-			"put a copy of it back, or move it and its -wal away (sandboxes still running are then ended)");
+			"put a copy of it back, or move it, its -wal and its -late away (sandboxes still running are then ended)");
 		return -EBADMSG;
 	}
 	r = schema_update(d->sql, version, e);
@@ -199,6 +199,7 @@ int db_open(const char *path, struct db **ret, struct err *e)
 
 	if (!d)
 		return err_sys(e, ERR_EXHAUSTED, -ENOMEM, "state");
+	d->late.fd = -1;
 	r = make_file(path, e);
 	if (r < 0)
 		return r;
@@ -208,6 +209,8 @@ int db_open(const char *path, struct db **ret, struct err *e)
 	if (r != SQLITE_OK)
 		return err_wrap(e, db_fail(d->sql, e, "open"), "'%s'", path);
 	r = set_up(d, e);
+	if (r == 0)
+		r = late_open(d, path, e);
 	if (r < 0)
 		return err_wrap(e, r, "'%s'", path);
 	*ret = TAKE_PTR(d);
@@ -220,18 +223,17 @@ void db_close(struct db *d)
 		return;
 	for (size_t i = 0; i < Q_COUNT; i++)
 		sqlite3_finalize(d->q[i]);
+	late_close(d);
 	free(d->found);
 	sqlite3_close(d->sql); /* what was not committed is undone */
 	free(d);
 }
 
-int db_commit(struct db *d, struct err *e)
+static int commit(struct db *d, struct err *e)
 {
 	sqlite3_stmt *s;
 	int r;
 
-	if (!d->begun)
-		return 0;
 	d->begun = false;
 	/* A full disk may have undone the transaction under us: then nothing of the turn is stored. */
 	if (sqlite3_get_autocommit(d->sql))
@@ -243,6 +245,22 @@ int db_commit(struct db *d, struct err *e)
 	if (r < 0 && !sqlite3_get_autocommit(d->sql))
 		sqlite3_exec(d->sql, "ROLLBACK", NULL, NULL, NULL);
 	return r < 0 ? r : 0;
+}
+
+int db_commit(struct db *d, struct err *e)
+{
+	int r = late_write(d, e);
+
+	if (r == 0 && d->begun)
+		r = commit(d, e);
+	return r < 0 ? r : late_committed(d, e);
+}
+
+int db_settle(struct db *d, struct err *e)
+{
+	int r = late_settle(d, e);
+
+	return r < 0 ? r : d->late.n > 0;
 }
 
 uint64_t db_log_bytes(const struct db *d)

@@ -113,7 +113,7 @@ int box_store(struct box *b, struct err *e)
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a sandbox");
 	row.spec = spec.data;
-	return b->up ? boxes_update(b->service->db, &row, e) : boxes_insert(b->service->db, &row, e);
+	return b->up ? boxes_update(b->service->db, &row, e) : boxes_insert_late(b->service->db, &row, e);
 }
 
 /* The audit log says what was done ("sandbox.create"), an event what has happened ("sandbox.created"). */

@@ -374,7 +374,6 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	if (spec.layers)
 		layer_hold(s, spec.layer[spec.layers - 1]);
 	wlink_call(s->warden, WARDEN_CREATE, 0, 0, &spec, on_created, b);
-	db_begin(s->db); /* while the warden is at it, for the row that follows */
 	*ret = b;
 	return 0;
 }

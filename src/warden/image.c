@@ -12,7 +12,7 @@
 
 void image_host_init(struct image_host *h)
 {
-	*h = (struct image_host){ -1, -1, -1, -1, -1, -1 };
+	*h = (struct image_host){ -1, -1, -1, -1, -1, -1, -1 };
 }
 
 void image_host_done(struct image_host *h)
@@ -22,6 +22,7 @@ void image_host_done(struct image_host *h)
 	fd_close(h->base);
 	fd_close(h->usr);
 	fd_close(h->dpkg);
+	fd_close(h->layers);
 	fd_close(h->lock);
 	image_host_init(h);
 }
@@ -160,7 +161,7 @@ int image_host_open(const char *cache_path, bool devices, struct image_host *ret
 	}
 	r = sys_openat(AT_FDCWD, "/var/lib/dpkg", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 	*ret = (struct image_host){ TAKE_FD(dir),  TAKE_FD(root), TAKE_FD(dev),
-				    TAKE_FD(base), TAKE_FD(usr),  r < 0 ? -1 : r };
+				    TAKE_FD(base), TAKE_FD(usr),  r < 0 ? -1 : r, -1 };
 	return 0;
 }
 

@@ -14,6 +14,7 @@ struct image_host {
 	int base; /* the agent's first root */
 	int usr; /* the host's /usr */
 	int dpkg; /* the host's /var/lib/dpkg, -1 = there is none */
+	int layers; /* the sealed layers, where the mount namespace is not the warden's own; -1 there */
 };
 
 void image_host_init(struct image_host *h);

@@ -347,6 +347,24 @@ int restore_open(struct restore *r, struct err *e)
 		if (x < 0)
 			return say(&o, e);
 	}
+	return 0;
+}
+
+bool restore_unchanged(struct restore *r)
+{
+	struct opener o = { .r = r };
+	struct stat st;
+
+	for (uint32_t i = 0; i < r->m.n[MEM_S_FILE]; i++)
+		if (r->file[i] >= 0 && (compare(&o, i, r->file[i]) < 0 || fstat(r->file[i], &st) < 0 || !st.st_nlink))
+			return false;
+	return true;
+}
+
+int restore_renew(struct restore *r, struct err *e)
+{
+	int x;
+
 	/* SETUP has done it, where files were another's: that could write where the root is read-only by now. */
 	r->done |= r->agent->fresh;
 	x = r->agent->fresh ? 0 : as_user(renumber, r);

@@ -7,9 +7,11 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sys.h"
 #include "proto/frame.h"
 #include "warden/keep.h"
 #include "warden/limit.h"
+#include "warden/memory.h"
 
 #include <unistd.h>
 
@@ -40,6 +42,21 @@ static uint64_t stand_for(struct pool *p, const struct pool_item *it, struct san
 	return number;
 }
 
+/* Its processes, too: the agent reads the image and opens what they had open. Nothing of them runs before RESTORE. */
+static int send_restore(struct pool *p, const struct pool_item *it, const struct sandbox_spec *spec, struct err *e)
+{
+	AUTO_CLOSE int dir = sys_openat(p->img.layers, spec->layer[spec->layers - 1], O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	AUTO_CLOSE int meta = dir < 0 ? dir : memory_open(dir, "meta");
+	uint8_t out[FRAME_HEAD];
+	int r = meta;
+
+	if (r >= 0) {
+		frame_head(out, FRAME_RESTORE, 1, FRAME_RESTORE_AHEAD, 0);
+		r = fd_send(it->shell.sock, out, sizeof(out), &meta, 1);
+	}
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "make a memory image ready") : 0;
+}
+
 /* All that a create would do but handing it out. One that fails is no loss: whoever comes is told why. */
 static int build(struct pool *p, struct pool_item *it, const struct sandbox_spec *spec, uint64_t number)
 {
@@ -52,6 +69,8 @@ static int build(struct pool *p, struct pool_item *it, const struct sandbox_spec
 	}
 	if (r == 0 && p->env->keep)
 		r = keep_ahead(p->env, &it->shell, it->root.early.meminfo, it->root.early.upper, &e);
+	if (r == 0 && p->env->keep && spec->flags & SPEC_MEMORY)
+		r = send_restore(p, it, spec, &e);
 	if (r < 0) {
 		log_warn("nothing stands ahead: %s", e.msg);
 		return r;
@@ -116,7 +135,7 @@ static bool take_shell(struct pool *p, const struct sandbox_spec *spec, struct p
 	for (unsigned i = 0; i < p->ready; i++) {
 		struct pool_item *it = &p->items[(p->first + i) % p->target];
 
-		if (it->stands || it->early.upper < 0 || (it->shell.used && it->shell.tenant != spec->tenant) ||
+		if (it->stands || (it->shell.used && it->shell.tenant != spec->tenant) ||
 		    pool_limits_lifted(&it->shell, &want) || it->shell.steered != net ||
 		    (net && !steer_same(&it->shell.rules, &spec->net)))
 			continue;

@@ -49,6 +49,13 @@ def test_events_tell_what_happened(daemon):
         host.end(p)
 
 
+def test_a_reader_that_has_seen_enough_hears_no_complaint(daemon, box):
+    with subprocess.Popen(f"'{host.CLOCHE}' events {box} | head -n 1", shell=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          env=daemon.environment()) as p:
+        host.wait_for(lambda: daemon.exec(box, "true") and p.poll() is not None, 20, "the end of it")
+        assert b"sandbox.created" in p.stdout.read() and p.stderr.read() == b""
+
+
 def test_audit_shows_and_verifies(daemon, box):
     daemon.exec(box, "true")
     r = daemon.cli("audit", "--sandbox", box)
@@ -102,5 +109,5 @@ def test_tokens_come_and_go(daemon):
     assert daemon.cli("ls", env={"CLOCHE_TOKEN": token}).code == 125
     assert daemon.cli("ls", env={"CLOCHE_TOKEN": new}).code == 0
     ident = [t for t in daemon.cli("token", "ls", "--json").json if t["name"] == "ci"][0]["id"]
-    assert daemon.cli("token", "rm", ident).code == 0
+    assert daemon.cli("token", "rm", "--json", ident).json == [ident]
     assert daemon.cli("ls", env={"CLOCHE_TOKEN": new}).code == 125

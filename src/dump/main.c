@@ -135,8 +135,8 @@ static int arguments(struct dump *d, int argc, char **argv)
 			return -EINVAL;
 	d->room = UINT64_MAX;
 	for (int i = 7; i < argc; i++)
-		if (!strncmp(argv[i], "room=", 5))
-			d->room = strtoull(argv[i] + 5, NULL, 10);
+		if (!strchr(argv[i], ':'))
+			d->room = strtoull(argv[i], NULL, 10);
 		else if (add_ancestor(d, argv[i]) < 0)
 			return -EINVAL;
 	return 0;

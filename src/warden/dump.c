@@ -117,7 +117,7 @@ int dump_start(const struct dump_source *from, struct dump *ret, struct err *e)
 	s.argv[n++] = text[PLACE_OUT];
 	s.argv[n++] = text[PLACE_CONTROL];
 	if (from->room != UINT64_MAX) {
-		snprintf(room, sizeof(room), "room=%llu", (unsigned long long)from->room);
+		snprintf(room, sizeof(room), "%llu", (unsigned long long)from->room);
 		s.argv[n++] = room;
 	}
 	for (unsigned i = 0; i < from->ancestors; i++) {

@@ -16,7 +16,7 @@ all: $(BUILD)/build.ninja
 
 $(BUILD)/build.ninja:
 	@scripts/deps.sh build
-	$(MESON) setup $(BUILD) -Dprefix=$(PREFIX) $(if $(filter 1,$(WERROR)),-Dwerror=true) $(SETUP)
+	$(MESON) setup $(BUILD) -Dprefix='$(PREFIX)' $(if $(filter 1,$(WERROR)),-Dwerror=true) $(SETUP)
 
 # The same programs with a switch that makes any system call fail: $(BUILD)/faulty/.
 faulty: all
@@ -28,7 +28,7 @@ unit: all
 
 test:
 	@scripts/deps.sh build test vm
-	@$(PYTHON) scripts/test.py $(PARTS)
+	@scripts/as_root.sh $(PYTHON) scripts/test.py $(PARTS)
 
 # The kernel that virtual machines run, from Debian: $(BUILD)/vm/. Then `cloche run --isolation vm` works.
 vm-kernel:
@@ -37,11 +37,11 @@ vm-kernel:
 
 demo: all
 	@scripts/deps.sh demo
-	@scripts/demo.sh
+	@scripts/as_root.sh scripts/demo.sh
 
 bench: all
 	@scripts/deps.sh bench vm
-	@tests/bench/run $(ARGS)
+	@scripts/as_root.sh tests/bench/run $(ARGS)
 
 # Opinions, not part of the tests.
 tidy: all
@@ -54,11 +54,9 @@ format:
 
 # The prefix is compiled in (the folder of the helpers), so another one reconfigures first.
 install: $(BUILD)/build.ninja
-	@grep -qF '"$(PREFIX)/libexec/cloche"' $(BUILD)/config.h || $(MESON) configure $(BUILD) -Dprefix=$(PREFIX)
+	@grep -qF '"$(PREFIX)/libexec/cloche"' $(BUILD)/config.h || $(MESON) configure $(BUILD) -Dprefix='$(PREFIX)'
 	@$(MAKES) programs
-	@DESTDIR=$(abspath $(DESTDIR)) $(MESON) install -C $(BUILD) --no-rebuild --strip --quiet
-	@! test -e $(BUILD)/vm/release || install -D -m 0644 -t $(DESTDIR)$(PREFIX)/libexec/cloche/vm $(BUILD)/vm/kernel $(BUILD)/vm/modules.cpio
-	@echo "installed below $(DESTDIR)$(PREFIX)"
+	@scripts/install.sh '$(DESTDIR)'
 
 clean:
 	rm -rf $(BUILD) build-asan build-clang build-aarch64 build-sysroot-arm64

@@ -41,7 +41,7 @@ if [ "$(id -u)" != 0 ]; then
 		echo "deps.sh: missing packages, and neither root nor sudo to install them: apt-get install$missing" >&2
 		exit 1
 	fi
-	sudo=sudo
+	sudo="sudo env DEBIAN_FRONTEND=noninteractive" # which sudo would not let through
 fi
 # shellcheck disable=SC2086
 set -- $missing

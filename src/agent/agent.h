@@ -39,6 +39,7 @@ struct agent_exec {
 };
 
 struct agent {
+	struct restore *ahead; /* made ready for RESTORE, or NULL */
 	uint64_t cookie; /* see linux/seccomp.h; 0 once anything has been started */
 	int landlock; /* ABI, 0 = not usable here */
 	uint32_t single_id; /* not 0: the one id this user namespace maps (plus one), as without root */
@@ -124,6 +125,9 @@ int exec_become(const struct agent *a, uint32_t uid, uint32_t gid);
 int exec_become_with(const struct agent *a, uint32_t uid, uint32_t gid, const void *groups, size_t n);
 
 /* RESTORE (restore.c): the processes of a memory image; RESTORED or FAILED answers. */
+/* RESTORE ahead: what needs nobody to wait for it; and lets go of that. */
+void restore_ahead(struct agent *a, const struct frame *f, const int *fds);
+void restore_drop(struct agent *a);
 void restore_serve(struct agent *a, const struct frame *f, const int *fds);
 /* Before the first process starts: the secret and the capabilities that only restoring needs. */
 void agent_forget(struct agent *a);

@@ -280,7 +280,10 @@ static void serve(struct agent *a, const struct frame *f, int *fds)
 		files_serve(a, f, fds);
 		break;
 	case FRAME_RESTORE:
-		restore_serve(a, f, fds);
+		if (f->id == FRAME_RESTORE_AHEAD)
+			restore_ahead(a, f, fds);
+		else
+			restore_serve(a, f, fds);
 		break;
 	case FRAME_RELEASE:
 		held_release(a, f->id);

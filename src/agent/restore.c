@@ -47,6 +47,7 @@ static __attribute__((noinline)) void wipe_stack(void)
 
 void agent_forget(struct agent *a)
 {
+	restore_drop(a);
 	if (!a->cookie || !a->up)
 		return;
 	a->cookie = 0;
@@ -55,9 +56,8 @@ void agent_forget(struct agent *a)
 		_exit(1);
 }
 
-static int read_image(struct restore *r, int meta, const int *pages, struct err *e)
+static int read_image(struct restore *r, int meta, struct err *e)
 {
-	uint64_t most[MEM_PAGE_FILES] = { 0 };
 	struct stat st;
 	uint8_t host[32];
 	void *at;
@@ -82,6 +82,17 @@ static int read_image(struct restore *r, int meta, const int *pages, struct err 
 			       "the image was taken on another kernel or CPU: processes cannot go on here");
 	if (r->m.head->page_size != (uint32_t)sysconf(_SC_PAGESIZE))
 		return err_set(e, ERR_CONFLICT, -ESTALE, "the image has another page size");
+	r->meta_dev = st.st_dev;
+	r->meta_ino = st.st_ino;
+	return 0;
+}
+
+/* What came with it, against the image. */
+static int check_frame(const struct restore *r, const int *pages, struct err *e)
+{
+	uint64_t most[MEM_PAGE_FILES] = { 0 };
+	struct stat st;
+
 	if (r->m.head->page_files != r->frame->pages)
 		return err_set(e, ERR_INVALID, -EBADMSG, "the image has %u pages files, %u were given",
 			       r->m.head->page_files, r->frame->pages);
@@ -143,7 +154,9 @@ static int take_fds(struct restore *r, const int *fds, struct err *e)
 	struct frame_restore_fds at = frame_restore_fds(r->frame);
 	int x = 0;
 
-	grow_table(r, fds[0]);
+	r->groups = r->frame->groups ? calloc(r->frame->groups, sizeof(int)) : NULL;
+	if (r->frame->groups && !r->groups)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to restore with");
 	for (uint32_t i = 0; x >= 0 && i < r->frame->pages; i++)
 		x = r->pages[i] = sys_fcntl(fds[at.pages + (int)i], F_DUPFD_CLOEXEC, r->base);
 	for (uint32_t i = 0; x >= 0 && i < r->frame->groups; i++)
@@ -172,13 +185,11 @@ static int allocate(struct restore *r, struct err *e)
 	r->file_need = calloc(r->m.n[MEM_S_FILE] + 1, 1);
 	r->proc = calloc(r->m.n[MEM_S_PROC], sizeof(*r->proc));
 	r->exec = calloc(r->m.n[MEM_S_EXEC] + 1, sizeof(*r->exec));
-	r->groups = r->frame->groups ? calloc(r->frame->groups, sizeof(int)) : NULL;
 	if (at != MAP_FAILED) {
 		r->shared = at;
 		r->places = (uint64_t *)(uintptr_t)(r->shared + 1);
 	}
-	if (at == MAP_FAILED || !r->file || !r->object || !r->file_need || !r->proc || !r->exec ||
-	    (r->frame->groups && !r->groups))
+	if (at == MAP_FAILED || !r->file || !r->object || !r->file_need || !r->proc || !r->exec)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to restore with");
 	memset(r->file, 0xff, r->m.n[MEM_S_FILE] * sizeof(int));
 	memset(r->object, 0xff, r->m.n[MEM_S_OBJECT] * sizeof(int));
@@ -337,6 +348,8 @@ static void end_all(struct restore *r)
 
 static void clean(struct restore *r)
 {
+	if (!r)
+		return;
 	if (r->base)
 		sys_close_range((unsigned)r->base, ~0U, 0);
 	if (r->shared)
@@ -350,11 +363,25 @@ static void clean(struct restore *r)
 	free(r->filter);
 	if (r->meta)
 		munmap((void *)(uintptr_t)r->meta, r->meta_len);
+	sys_prlimit(RLIMIT_NOFILE, r->lim.rlim_cur, r->lim.rlim_max);
+	free(r);
 }
 
-static int all_of_it(struct restore *r, const int *fds, struct err *e)
+static struct restore *new(struct agent *a)
 {
-	int x = read_image(r, fds[0], fds + 1, e);
+	struct restore *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return NULL;
+	r->agent = a;
+	getrlimit(RLIMIT_NOFILE, &r->lim);
+	return r;
+}
+
+/* All that can be done before anybody waits for it: nothing of it runs, or tells the time. */
+static int prepare(struct restore *r, int meta, struct err *e)
+{
+	int x = read_image(r, meta, e);
 
 	if (x == 0)
 		x = allocate(r, e);
@@ -362,12 +389,21 @@ static int all_of_it(struct restore *r, const int *fds, struct err *e)
 		x = restore_plan(r, e);
 	if (x == 0)
 		x = choose_base(r, e);
+	if (x == 0) {
+		grow_table(r, meta);
+		x = find_vdso(r, e);
+	}
+	return x == 0 ? restore_open(r, e) : x;
+}
+
+static int go_on(struct restore *r, const int *fds, struct err *e)
+{
+	int x = check_frame(r, fds + 1, e);
+
 	if (x == 0)
 		x = take_fds(r, fds, e);
 	if (x == 0)
-		x = find_vdso(r, e);
-	if (x == 0)
-		x = restore_open(r, e);
+		x = restore_renew(r, e);
 	if (x == 0)
 		x = restore_objects(r, e);
 	if (x == 0)
@@ -375,6 +411,39 @@ static int all_of_it(struct restore *r, const int *fds, struct err *e)
 	if (x == 0)
 		x = adopt(r, e);
 	return x;
+}
+
+void restore_drop(struct agent *a)
+{
+	clean(a->ahead);
+	a->ahead = NULL;
+}
+
+/* What can not be made ready is not told: RESTORE begins anew then, and says why. */
+void restore_ahead(struct agent *a, const struct frame *f, const int *fds)
+{
+	struct err e = { 0 };
+
+	if (f->nfds != 1 || f->len || a->ahead || !a->up || !a->cookie || !a->table)
+		return;
+	a->ahead = new(a);
+	if (a->ahead && prepare(a->ahead, fds[0], &e) < 0)
+		restore_drop(a);
+}
+
+/* What was made ready, if it is of this image, and its files are still what they were. */
+static struct restore *take_ahead(struct agent *a, int meta)
+{
+	struct restore *r = a->ahead;
+	struct stat st;
+
+	if (r && fstat(meta, &st) == 0 && st.st_dev == r->meta_dev && st.st_ino == r->meta_ino &&
+	    (size_t)st.st_size == r->meta_len && restore_unchanged(r)) {
+		a->ahead = NULL;
+		return r;
+	}
+	restore_drop(a);
+	return NULL;
 }
 
 /* Whatever it holds of the image's words: plain letters. */
@@ -398,10 +467,9 @@ void restore_serve(struct agent *a, const struct frame *f, const int *fds)
 {
 	struct frame_restored done = { 0 };
 	struct frame_restore frame = { 0 };
-	struct restore r = { .agent = a, .frame = &frame };
+	struct restore *r;
 	uint64_t began = now_ns(CLOCK_MONOTONIC);
 	struct err e = { 0 };
-	struct rlimit lim;
 	uint8_t out[32];
 	int x = frame_restore_decode(f, &frame);
 
@@ -413,20 +481,26 @@ void restore_serve(struct agent *a, const struct frame *f, const int *fds)
 		fail(&e, x);
 		return;
 	}
-	getrlimit(RLIMIT_NOFILE, &lim);
-	x = all_of_it(&r, fds, &e);
+	r = take_ahead(a, fds[0]);
+	if (!r) {
+		r = new(a);
+		x = r ? prepare(r, fds[0], &e) : err_set(&e, ERR_EXHAUSTED, -ENOMEM, "no memory to restore with");
+	}
+	if (x == 0) {
+		r->frame = &frame;
+		x = go_on(r, fds, &e);
+	}
 	if (x == 0)
-		restore_let_go(&r);
-	else
-		end_all(&r);
+		restore_let_go(r);
+	else if (r)
+		end_all(r);
 	agent_forget(a);
 	if (x == 0) {
-		done.procs = r.m.n[MEM_S_PROC];
-		done.threads = r.m.n[MEM_S_THREAD];
-		done.done = r.done | (r.m.head->monotonic > began ? FRAME_RESTORED_CLOCK_BACK : 0);
+		done.procs = r->m.n[MEM_S_PROC];
+		done.threads = r->m.n[MEM_S_THREAD];
+		done.done = r->done | (r->m.head->monotonic > began ? FRAME_RESTORED_CLOCK_BACK : 0);
 	}
-	clean(&r);
-	sys_prlimit(RLIMIT_NOFILE, lim.rlim_cur, lim.rlim_max);
+	clean(r);
 	if (x < 0) {
 		fail(&e, x);
 		return;

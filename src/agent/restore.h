@@ -7,6 +7,8 @@
 #include "agent/blob.h"
 #include "proto/memory.h"
 
+#include <sys/resource.h>
+
 /* What was being done when it failed, in words that follow "process 7 (python3): cannot ". */
 #define RESTORE_WHATS(X)                                                                                               \
 	X(NOTHING, "be made")                                                                                          \
@@ -61,10 +63,13 @@ struct restore_proc {
 
 struct restore {
 	struct agent *agent;
-	const struct frame_restore *frame;
+	const struct frame_restore *frame; /* not before it has come: what is made ready ahead knows nothing of it */
 	struct mem_image m;
 	const void *meta;
 	size_t meta_len;
+	dev_t meta_dev;
+	ino_t meta_ino;
+	struct rlimit lim; /* of descriptors, as it was */
 	int base; /* all descriptors below are for the processes; ours are from here on */
 	int pages[MEM_PAGE_FILES];
 	int *groups; /* of execs, NULL: none */
@@ -102,6 +107,10 @@ int restore_high(const struct restore *r, int fd);
 
 /* restore_open.c: files by path, each as the user who had it. */
 int restore_open(struct restore *r, struct err *e);
+/* Whether those that are mapped are still what they were, and have a name. */
+bool restore_unchanged(struct restore *r);
+/* What must not be the same in two sandboxes, where SETUP has not done it. */
+int restore_renew(struct restore *r, struct err *e);
 /* restore_object.c: everything else that a descriptor can be. */
 int restore_objects(struct restore *r, struct err *e);
 bool restore_is_own(const struct restore *r, const struct mem_object *o); /* each process opens it for itself */

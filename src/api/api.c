@@ -7,12 +7,14 @@
 #include "base/log.h"
 
 #define ROUTES_MAX 160
+#define LOOK_MS 1000
 
 /* What is noted on a request once its caller is known. */
 struct caller {
 	struct tenant *tenant;
 	enum scope scope;
 	char token[ID_SIZE];
+	struct token_mark mark;
 };
 static_assert(sizeof(struct caller) <= 64, "http_note has so much room");
 
@@ -72,19 +74,26 @@ int api_new(struct service *s, const struct api_opts *o, struct api **ret, struc
 	return 0;
 }
 
+static void free_handle(uv_handle_t *h)
+{
+	free(h);
+}
+
 void api_free(struct api *a)
 {
 	if (!a)
 		return;
 	router_free(a->router);
 	map_done(&a->busy);
+	if (a->looks)
+		uv_close((uv_handle_t *)a->looks, free_handle);
 	free(a);
 }
 
 struct who api_who(struct http_req *q)
 {
 	const struct caller *c = http_note(q);
-	struct who w = { .tenant = c->tenant, .scope = c->scope };
+	struct who w = { .tenant = c->tenant, .scope = c->scope, .mark = c->mark };
 
 	snprintf(w.token, sizeof(w.token), "%s", c->token);
 	snprintf(w.request_id, sizeof(w.request_id), "%s", http_request_id(q));
@@ -194,7 +203,11 @@ int api_try(struct api *a, struct http_req *q, enum scope scope, unsigned *ret_r
 			    scope_name(scope));
 		err_remedy(e, "use a token with a larger scope");
 	}
-	return r < 0 ? r : api_note(q, k->tenant, k->scope, k->id, e);
+	if (r == 0)
+		r = api_note(q, k->tenant, k->scope, k->id, e);
+	if (r == 0)
+		((struct caller *)http_note(q))->mark = token_mark(text);
+	return r;
 }
 
 void api_refuse(struct api *a, struct http_req *q, const struct err *e, unsigned retry)
@@ -252,12 +265,32 @@ void api_request(void *arg, struct http_req *q)
 		r->handle(a, q, r);
 }
 
-void api_stand(struct api *a, struct standing *s, void (*end)(void *arg), void *arg)
+static void on_look(uv_timer_t *t)
 {
-	*s = (struct standing){ .next = a->standing, .prev = &a->standing, .end = end, .arg = arg };
+	api_look_at_standing(t->data);
+}
+
+/* Should there be no memory for it, tokens that expire are not noticed; those that are revoked are. */
+static void look_from_now_on(struct api *a)
+{
+	if (!a->looks) {
+		a->looks = calloc(1, sizeof(*a->looks));
+		if (!a->looks)
+			return;
+		uv_timer_init(a->s->loop, a->looks);
+		a->looks->data = a;
+	}
+	if (!uv_is_active((const uv_handle_t *)a->looks))
+		uv_timer_start(a->looks, on_look, LOOK_MS, LOOK_MS);
+}
+
+void api_stand(struct api *a, struct standing *s, const struct who *who, stand_end_fn *end, void *arg)
+{
+	*s = (struct standing){ .next = a->standing, .prev = &a->standing, .mark = who->mark, .end = end, .arg = arg };
 	if (s->next)
 		s->next->prev = &s->next;
 	a->standing = s;
+	look_from_now_on(a);
 }
 
 void api_unstand(struct standing *s)
@@ -270,12 +303,29 @@ void api_unstand(struct standing *s)
 	s->prev = NULL;
 }
 
+void api_look_at_standing(struct api *a)
+{
+	struct standing *s = a->standing;
+
+	if (!s && a->looks)
+		uv_timer_stop(a->looks);
+	while (s) {
+		if (token_still(a->s->access, &s->mark)) {
+			s = s->next;
+			continue;
+		}
+		api_unstand(s);
+		s->end(s->arg, STAND_DENIED);
+		s = a->standing; /* its end may have been that of others */
+	}
+}
+
 void api_end_standing(struct api *a)
 {
 	struct standing *s;
 
 	while ((s = a->standing)) {
 		api_unstand(s);
-		s->end(s->arg);
+		s->end(s->arg, STAND_STOP);
 	}
 }

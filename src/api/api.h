@@ -11,10 +11,16 @@
 #define API_UNSENT_MAX (64U * 1024U * 1024U) /* of answers a tenant has asked for and does not read */
 #define API_ANSWER_MAX (208U * 1024U * 1024U) /* twice the largest output_limit, each byte as an escape of six */
 
-/* A stream without an end of its own (events, a terminal): when the daemon is to stop, it is ended. */
+/*
+ * A stream without an end of its own (events, a terminal): it is ended when the daemon is to stop, and when the token that
+ * began it is no longer good.
+ */
+enum stand_end { STAND_STOP, STAND_DENIED };
+typedef void stand_end_fn(void *arg, enum stand_end why); /* ends it; it has been taken out already */
 struct standing {
 	struct standing *next, **prev;
-	void (*end)(void *arg); /* ends it; it has been taken out already */
+	struct token_mark mark;
+	stand_end_fn *end;
 	void *arg;
 };
 
@@ -26,6 +32,7 @@ struct api {
 	const char *ports_domain; /* servers inside are {port}-{id}. of it; "" = by path only */
 	uint64_t started_ns;
 	struct standing *standing;
+	uv_timer_t *looks; /* whether their tokens are still good, while there are any */
 	uint64_t requests, refused; /* for the metrics */
 	uint64_t refused_noted_ns;
 	unsigned archives; /* under way */
@@ -46,10 +53,12 @@ bool api_foreign(void *arg, const struct http_req *q);
 /* Every route of every dialect, for the router and for the test of the OpenAPI document. */
 const struct route *api_routes(size_t *ret_n);
 
-void api_stand(struct api *a, struct standing *s, void (*end)(void *arg), void *arg);
+void api_stand(struct api *a, struct standing *s, const struct who *who, stand_end_fn *end, void *arg);
 void api_unstand(struct standing *s); /* fine when it does not stand */
 /* The daemon is about to stop: ends every standing stream. Commands that run go on. */
 void api_end_standing(struct api *a);
+/* Tokens have changed: ends what they no longer allow, at once instead of within a second. */
+void api_look_at_standing(struct api *a);
 
 /*
  * Whether the sandbox a request needs is awake. If not it is woken up, and the request handled, or refused, then.

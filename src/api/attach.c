@@ -266,11 +266,14 @@ static void on_message(void *arg, bool text, const uint8_t *data, size_t len)
 static const struct ws_calls calls = { .message = on_message, .drain = on_drain, .gone = on_gone, .max = MESSAGE_MAX };
 
 /* What it runs goes on, and can be come back to when the daemon is back. */
-static void on_stop(void *arg)
+static void on_stop(void *arg, enum stand_end why)
 {
 	struct attach *t = arg;
 
-	ws_close(t->ws, 1001, "the daemon stops");
+	if (why == STAND_DENIED)
+		ws_close(t->ws, 1008, "the token is no longer good");
+	else
+		ws_close(t->ws, 1001, "the daemon stops");
 	attach_free(t);
 }
 
@@ -311,7 +314,7 @@ void attach_ws(struct call *c, const struct attach_kind *kind, const struct atta
 		return;
 	}
 	c->q = NULL;
-	api_stand(t->api, &t->standing, on_stop, t);
+	api_stand(t->api, &t->standing, &t->who, on_stop, t);
 	t->box = TAKE_PTR(c->box);
 	t->exec = TAKE_PTR(c->exec);
 	call_free(c);

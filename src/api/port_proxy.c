@@ -244,10 +244,11 @@ static const struct tunnel_calls tunnel_calls = {
 	.gone = on_tunnel_gone,
 };
 
-static void on_stop(void *arg)
+static void on_stop(void *arg, enum stand_end why)
 {
 	struct proxy *x = arg;
 
+	(void)why;
 	if (x->tunnel)
 		tunnel_cut(x->tunnel);
 	else
@@ -257,6 +258,7 @@ static void on_stop(void *arg)
 
 static int upgrade(struct proxy *x, struct http_req *q, const char *protocol)
 {
+	struct who who = api_who(q);
 	int r = tunnel_accept(q, protocol, &tunnel_calls, x, &x->tunnel);
 
 	if (r < 0)
@@ -264,7 +266,7 @@ static int upgrade(struct proxy *x, struct http_req *q, const char *protocol)
 	x->q = NULL;
 	x->begun = true;
 	x->out_end = false; /* the request has ended, and what is said from now on has not */
-	api_stand(x->api, &x->standing, on_stop, x);
+	api_stand(x->api, &x->standing, &who, on_stop, x);
 	return 0;
 }
 
@@ -296,8 +298,11 @@ static bool begin_answer(struct proxy *x)
 		return false;
 	}
 	x->begun = true;
-	if (is_events(&x->answer))
-		api_stand(x->api, &x->standing, on_stop, x);
+	if (is_events(&x->answer)) {
+		struct who who = api_who(x->q);
+
+		api_stand(x->api, &x->standing, &who, on_stop, x);
+	}
 	http_begin(x->q, x->answer.status, NULL, x->answer.length);
 	return true;
 }

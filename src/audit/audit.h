@@ -75,3 +75,5 @@ struct audit_verdict {
 	uint64_t torn; /* bytes behind the last whole record */
 };
 int audit_verify(const char *path, struct audit_verdict *ret, struct err *e);
+/* Likewise; and @kept, the head of some time before, must be in it: otherwise its end was cut off, or it is another log. */
+int audit_verify_kept(const char *path, const struct audit_head *kept, struct audit_verdict *ret, struct err *e);

@@ -36,7 +36,7 @@ static const struct {
 	{ "io", CGROUP_BIT(CGROUP_IO) },
 	{ "disk", 0 },
 	{ "nofile", 0 },
-	{ "cpu-time", 0 },
+	{ "cpu-time", CGROUP_BIT(CGROUP_CPUACCT) },
 	{ "timeout", 0 },
 	{ "output", 0 },
 };

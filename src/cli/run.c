@@ -152,7 +152,7 @@ static int start(struct run *r, struct exec_spec *x, struct err *e)
 		return rc;
 	if (r->o.cpu_ms && !(r->sandbox.receipt.controllers & CGROUP_BIT(CGROUP_CPUACCT))) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "--cpu-time: nothing here counts the CPU time of a whole sandbox");
-		err_remedy(e, "mount the cpuacct controller, or lift the limit with --cpu-time 0");
+		err_remedy(e, "run as root, with the cpuacct controller mounted, or lift the limit with --cpu-time 0");
 		return -EOPNOTSUPP;
 	}
 	x->filter = r->filter;

@@ -145,6 +145,9 @@ int args_next(struct args *a, int *ret_opt, struct err *e)
 			return 0;
 		case '?':
 		case ':':
+			/* How the error is told may stand behind it. */
+			for (int i = optind; i < a->argc && strcmp(a->argv[i], "--"); i++)
+				a->json = a->json || !strcmp(a->argv[i], "--json");
 			return bad_option(a, opt, e);
 		case 'h':
 			fputs(a->command->help, stdout);

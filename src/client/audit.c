@@ -11,7 +11,7 @@
 
 #define PAGE 1000
 
-enum { OPT_SANDBOX = 256, OPT_KIND, OPT_AFTER, OPT_DATA, OPT_ONLINE };
+enum { OPT_SANDBOX = 256, OPT_KIND, OPT_AFTER, OPT_DATA, OPT_ONLINE, OPT_HEAD };
 
 static const struct option options[] = {
 	{ "follow", no_argument, NULL, 'f' },
@@ -20,12 +20,13 @@ static const struct option options[] = {
 	{ "after", required_argument, NULL, OPT_AFTER },
 	{ "data", required_argument, NULL, OPT_DATA },
 	{ "online", no_argument, NULL, OPT_ONLINE },
+	{ "head", required_argument, NULL, OPT_HEAD },
 	{ NULL, 0, NULL, 0 },
 };
 
 static const char help[] =
 	"usage: cloche audit [options]\n"
-	"       cloche audit verify [--data DIR | FILE | --online]\n"
+	"       cloche audit verify [--head SEQ:HASH] [--data DIR | FILE | --online]\n"
 	"\n"
 	"Shows the audit log (admin), or checks it: every record, its number and the hashes that chain them. The "
 	"check\n"
@@ -36,13 +37,32 @@ static const char help[] =
 	"  --kind KIND         only of this kind, as exec.end\n"
 	"  --after SEQ         only behind this number\n"
 	"  --data DIR          verify: the daemon's data folder              /var/lib/cloche\n"
+	"  --head SEQ:HASH     verify: this record must be in it, as X-Cloche-Audit of an answer named it: a log whose\n"
+	"                      end was cut off is whole otherwise\n"
 	"  --online            verify: let the daemon check its own\n";
 
 struct audit_cmd {
 	const char *sandbox, *kind, *data;
 	uint64_t after;
 	bool follow, online;
+	struct audit_head head; /* seq 0 = none */
 };
+
+/* SEQ:HASH */
+static int parse_head(const char *text, struct audit_head *ret, struct err *e)
+{
+	const char *colon = strchr(text, ':');
+	char seq[24];
+
+	if (colon && (size_t)(colon - text) < sizeof(seq) && strlen(colon + 1) == 64 &&
+	    strspn(colon + 1, "0123456789abcdef") == 64) {
+		snprintf(seq, sizeof(seq), "%.*s", (int)(colon - text), text);
+		snprintf(ret->hash, sizeof(ret->hash), "%s", colon + 1);
+		if (parse_u64(seq, &ret->seq, NULL) == 0 && ret->seq)
+			return 0;
+	}
+	return err_set(e, ERR_INVALID, -EINVAL, "--head: want SEQ:HASH, as `cloche audit verify` prints it");
+}
 
 static int print_verdict(const struct args *a, const json_t *v, bool ok, struct err *e)
 {
@@ -79,7 +99,7 @@ static int verify(struct args *a, const struct audit_cmd *o, struct err *e)
 		return r < 0 ? r : print_verdict(a, v, json_is_true(json_object_get(v, "ok")), e);
 	}
 	snprintf(path, sizeof(path), "%s/audit.log", o->data ? o->data : "/var/lib/cloche");
-	r = verify_log(a->nrest > 1 ? a->rest[1] : path, &res, e);
+	r = verify_log(a->nrest > 1 ? a->rest[1] : path, o->head.seq ? &o->head : NULL, &res, e);
 	if (r == -ENOENT && !o->data && a->nrest < 2)
 		err_remedy(e, "name the daemon's data folder with --data");
 	if (r < 0)
@@ -170,6 +190,10 @@ static int run(struct args *a, struct err *e)
 			o.kind = optarg;
 		else if (opt == OPT_DATA)
 			o.data = optarg;
+		else if (opt == OPT_HEAD && (r = parse_head(optarg, &o.head, e)) < 0)
+			return r;
+		else if (opt == OPT_HEAD)
+			continue;
 		else if (parse_u64(optarg, &o.after, e) < 0)
 			return err_wrap(e, -EINVAL, "--after");
 	}
@@ -177,6 +201,8 @@ static int run(struct args *a, struct err *e)
 		return r;
 	if (a->nrest && !strcmp(a->rest[0], "verify")) {
 		r = args_count(a, 1, o.data || o.online ? 1 : 2, "FILE", e);
+		if (r == 0 && o.online && o.head.seq)
+			r = err_set(e, ERR_INVALID, -EINVAL, "--head and --online do not go together");
 		return r < 0 ? r : verify(a, &o, e);
 	}
 	r = args_count(a, 0, 0, "options, or verify", e);

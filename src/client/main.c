@@ -13,7 +13,9 @@
 #include "client/text.h"
 
 #include <locale.h>
+#include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
 static void print_error(const struct err *e)
 {
@@ -33,6 +35,13 @@ static int finish(int code)
 	if (errno != EPIPE)
 		fprintf(stderr, "cloche: write to stdout: %s\n", strerror(errno));
 	return EXIT_OURS;
+}
+
+static bool reader_left(void)
+{
+	struct pollfd p = { .fd = STDOUT_FILENO };
+
+	return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
 }
 
 int main(int argc, char **argv)
@@ -56,6 +65,9 @@ int main(int argc, char **argv)
 		r = command->run(&a, &e);
 		if (r >= 0)
 			return finish(a.help ? 0 : r);
+		/* Whoever read has seen enough: `cloche events | head -1`. */
+		if (e.errnum == EPIPE && reader_left())
+			return EXIT_OURS;
 		if (a.json)
 			show_error(&e);
 		fflush(stdout);

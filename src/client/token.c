@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include "client/show.h"
 #include "client/table.h"
+#include "client/thing.h"
 
 enum { OPT_NAME = 256, OPT_SCOPE, OPT_TENANT, OPT_EXPIRES, OPT_GRACE };
 
@@ -73,18 +74,23 @@ static int do_rotate(struct args *a, struct conn *c, const json_t *body, struct 
 	return r < 0 ? r : show_token(a, v, e);
 }
 
+static int token_url(struct buf *to, const char *id)
+{
+	return url_add(to, "/v1/tokens/%s", id);
+}
+
 static int do_rm(struct args *a, struct conn *c, struct err *e)
 {
-	int r = args_count(a, 2, -1, "ID", e);
+	static const struct thing token = { .url = token_url, .word = "ID" };
+	AUTO_JSON json_t *removed = json_array();
+	struct removal m = { .thing = &token, .conn = c, .removed = removed };
+	int r = args_count(a, 2, -1, token.word, e);
 
-	for (int i = 1; i < a->nrest && r == 0; i++) {
-		AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
-
-		r = url_add(&path, "/v1/tokens/%s", a->rest[i]);
-		if (r == 0)
-			r = conn_json(c, "DELETE", buf_str(&path), NULL, NULL, e);
-	}
-	return r;
+	if (r < 0)
+		return r;
+	for (int i = 1; i < a->nrest; i++)
+		removal_one(&m, a->rest[i]);
+	return removal_end(a, &m, e);
 }
 
 static int apply(json_t *body, int opt, const char *arg, struct err *e)

@@ -1,10 +1,9 @@
 #include "client/verify.h"
 #include "base/base.h"
-#include "audit/audit.h"
 
 #include <unistd.h>
 
-int verify_log(const char *path, struct verify_result *ret, struct err *e)
+int verify_log(const char *path, const struct audit_head *kept, struct verify_result *ret, struct err *e)
 {
 	struct audit_verdict v = { 0 };
 	struct err why = { 0 };
@@ -12,7 +11,7 @@ int verify_log(const char *path, struct verify_result *ret, struct err *e)
 
 	if (access(path, R_OK) < 0)
 		return err_sys(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_DENIED, -errno, "%s", path);
-	r = audit_verify(path, &v, &why);
+	r = audit_verify_kept(path, kept, &v, &why);
 	if (r < 0 && r != -EBADMSG) {
 		*e = why;
 		return r;

@@ -12,8 +12,9 @@
 /*
  * Opens @path, and makes it when only its last part is missing: mode 0700, owned by @who. A link in the last part, and
  * a folder of somebody else, are refused; an empty one of root's is taken over. The real path lands in @real.
+ * *ret_reached: whether @who gets there by that path, or only by the descriptor: below a folder that is closed to it.
  */
-int folder_open(const char *path, const struct identity *who, char *real, size_t size, struct err *e);
+int folder_open(const char *path, const struct identity *who, char *real, size_t size, bool *ret_reached, struct err *e);
 
 /*
  * Takes the folder's lock; the descriptor holds it, also for children that have it. While another daemon has it, waits

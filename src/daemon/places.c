@@ -128,7 +128,7 @@ static int open_all(struct places *p, int activated, struct err *e)
 
 	r = identity_find(c->user, &p->who, e);
 	if (r == 0)
-		r = p->data = folder_open(c->data, &p->who, real, sizeof(real), e);
+		r = p->data = folder_open(c->data, &p->who, real, sizeof(real), &p->reached, e);
 	if (r < 0)
 		return r;
 	memcpy(c->data, real, sizeof(real));

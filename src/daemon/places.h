@@ -12,6 +12,7 @@ struct places {
 	struct identity who;
 	uid_t owner;
 	int data, lock; /* the folder and its lock */
+	bool reached; /* the API's user gets to the folder by its path */
 	int listener[DAEMON_LISTENERS];
 	struct stat file[DAEMON_LISTENERS]; /* of a unix socket that we made, else zeros */
 	unsigned shown; /* of the listeners, those that were asked for */

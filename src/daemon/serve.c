@@ -328,6 +328,7 @@ int daemon_serve(const struct daemon_start *s)
 	uv_run(&v->loop, UV_RUN_DEFAULT);
 	/* The process ends here; what counts is on disk, and nothing that was not stored has been answered. */
 	box_nets_store(v->service);
+	db_settle(v->db, NULL);
 	db_commit(v->db, NULL);
 	audit_flush(v->audit, NULL);
 	fdatasync(audit_fd(v->audit));

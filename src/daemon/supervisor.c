@@ -113,7 +113,10 @@ _Noreturn static void api_child(struct supervisor *s, pid_t parent, int ready)
 	fd_close(p->warden_listener);
 	fd_close(p->egress_listener);
 	fd_close(s->egress_program);
-	fd_close(p->data);
+	if (p->reached)
+		fd_close(p->data);
+	else /* it stays open, for as long as we live */
+		snprintf(p->config.data, sizeof(p->config.data), "/proc/self/fd/%d", p->data);
 	fd_close(s->life[1]);
 	fd_close(s->signals);
 	fd_close(s->warden.pidfd);

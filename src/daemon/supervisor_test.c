@@ -625,10 +625,9 @@ TEST(folders_of_others_and_links_are_refused)
 	CHECK(start("try: "));
 	CHECK_EQ(stop(SIGTERM), 0);
 	fd_close(d.out);
-	/* A folder above that does not let the API's user through. */
+	/* A folder above that does not let the API's user through: it has a descriptor. */
 	CHECK_EQ(chmod(d.base, 0700), 0);
-	CHECK(start("error"));
-	CHECK_CONTAINS(d.text, "can not get there");
-	CHECK_EQ(ended(), 125);
+	CHECK(start("serving on"));
+	CHECK_EQ(stop(SIGTERM), 0);
 	clean();
 }

@@ -67,6 +67,7 @@ struct engine_opts {
 	int (*waits)(void *arg, const char *doing, struct err *e);
 	void *arg;
 };
+/* Not remote: also sets this process' umask to 022. */
 int engine_new(const struct engine_opts *o, struct engine **ret, struct err *e);
 void engine_free(struct engine *g);
 DEFINE_AUTO(struct engine, engine_free)

@@ -2,6 +2,7 @@
 #include "driver/driver.h"
 
 #include <poll.h>
+#include <sys/stat.h>
 
 struct engine {
 	struct warden *warden; /* in this process, or */
@@ -57,6 +58,9 @@ int engine_new(const struct engine_opts *o, struct engine **ret, struct err *e)
 	}
 	g->waits = o->waits;
 	g->arg = o->arg;
+	/* What is made is for the sandbox's users, whatever who started us keeps from others: a root of mode 0700 lets none in. */
+	if (!o->remote)
+		umask(022);
 	r = o->remote ? client_connect(o->warden_fd, &g->client, e) : warden_new(&w, &g->warden, e);
 	if (r < 0) {
 		free(g);

@@ -43,13 +43,15 @@ static bool disk_full(const struct verdict_in *in)
 
 static void say_disk(const struct verdict_in *in, struct verdict *v)
 {
+	const bool small = in->disk < 16 * MIB; /* 64K is allowed, and no 0M */
+
 	if (in->inodes && in->inodes_used + 1 >= in->inodes)
 		say(v, VERDICT_DISK, in->inodes, in->inodes_used, "all %llu inodes of the disk are in use (--inodes)",
 		    ULL(in->inodes));
 	else
 		say(v, VERDICT_DISK, in->disk, in->disk_used,
-		    "the disk of %lluM is full (--disk; in memory it also stays below --memory, see --storage)",
-		    MB(in->disk));
+		    "the disk of %llu%c is full (--disk; in memory it also stays below --memory, see --storage)",
+		    ULL(in->disk / (small ? KIB : MIB)), small ? 'K' : 'M');
 }
 
 static void say_oom(const struct verdict_in *in, struct verdict *v)
@@ -63,12 +65,18 @@ static void say_oom(const struct verdict_in *in, struct verdict *v)
 		    MB(in->memory));
 }
 
+/* A limit that was met on the way to another end: a fork bomb mostly runs until the clock ends it. */
+static const char *also_met(const struct verdict_in *in)
+{
+	return in->oom_kills ? "; a process in it was killed by the memory limit" :
+	       in->pids_refused ? "; the pids limit was reached" :
+				  "";
+}
+
 /* What the process itself did, without a limit of ours. */
 static void say_own(const struct verdict_in *in, struct verdict *v)
 {
-	const char *also = in->oom_kills ? "; a process in it was killed by the memory limit" :
-			   in->pids_refused ? "; the pids limit was reached" :
-					      "";
+	const char *also = also_met(in);
 
 	if (v->signal == SIGSYS)
 		say(v, VERDICT_SECCOMP, 0, 0, "killed by SIGSYS: a system call the filter forbids");
@@ -87,12 +95,12 @@ void verdict_make(const struct verdict_in *in, struct verdict *ret)
 	v.exit_code = v.signal ? 128 + v.signal : WEXITSTATUS(in->status);
 	failed = v.exit_code != 0;
 	if (in->timed_out) {
-		say(&v, VERDICT_TIMEOUT, in->timeout_ms, in->wall_ms, "ran longer than %llu ms (--timeout)",
-		    ULL(in->timeout_ms));
+		say(&v, VERDICT_TIMEOUT, in->timeout_ms, in->wall_ms, "ran longer than %llu ms (--timeout)%s",
+		    ULL(in->timeout_ms), also_met(in));
 		v.exit_code = 124;
 	} else if (in->cpu_out) {
-		say(&v, VERDICT_CPU, in->cpu_limit_ms, in->cpu_ms, "used more than %llu ms of CPU (--cpu-time)",
-		    ULL(in->cpu_limit_ms));
+		say(&v, VERDICT_CPU, in->cpu_limit_ms, in->cpu_ms, "used more than %llu ms of CPU (--cpu-time)%s",
+		    ULL(in->cpu_limit_ms), also_met(in));
 		v.exit_code = 137;
 	} else if (in->lost && in->oom_kills) {
 		say_oom(in, &v);

@@ -72,6 +72,18 @@ TEST(each_end_has_its_cause)
 	}
 }
 
+TEST(what_was_met_before_the_clock_and_a_small_disk_are_told)
+{
+	struct verdict v;
+
+	verdict_make(&(struct verdict_in){ LIMITS, .timed_out = true, PIDS }, &v);
+	CHECK(strstr(v.detail, "the pids limit was reached"));
+	verdict_make(&(struct verdict_in){ LIMITS, .cpu_out = true, OOM }, &v);
+	CHECK(strstr(v.detail, "killed by the memory limit"));
+	verdict_make(&(struct verdict_in){ .status = EXIT(1), .disk = 64 * KIB, .disk_used = 64 * KIB }, &v);
+	CHECK(strstr(v.detail, "disk of 64K"));
+}
+
 TEST(every_cause_is_in_the_table_and_has_a_name)
 {
 	static const char *const names[] = { "exited", "signaled", "timeout", "cpu", "oom", "pids", "disk", "output",

@@ -118,8 +118,14 @@ static int take_process(struct dump *d, struct proc *p, const struct inject *j, 
 	p->rec.securebits = (uint32_t)j->result[a->securebits];
 	p->rec.pdeathsig = number(j, a->pdeathsig);
 	p->rec.flags |= number(j, a->subreaper) ? MEM_PROC_SUBREAPER : 0;
-	for (unsigned i = 0; i < 3; i++)
-		memcpy(p->rec.itimer[i], inject_answer(j, a->itimer[i]), 32);
+	for (unsigned i = 0; i < 3; i++) {
+		uint64_t *t = p->rec.itimer[i];
+
+		memcpy(t, inject_answer(j, a->itimer[i]), 32);
+		/* Its signal waits to be taken, and only that would set it again: it is as good as due. */
+		if ((t[0] || t[1]) && !t[2] && !t[3])
+			t[3] = 1;
+	}
 	p->rec.action = (struct mem_range){ image_count(&d->image, MEM_S_ACTION), 64 };
 	for (unsigned i = 0; r == 0 && i < 64; i++) {
 		struct mem_action act = { .handler = p->ignored >> i & 1 ? (uint64_t)(uintptr_t)SIG_IGN : 0 };

@@ -35,6 +35,11 @@ static int timerfd(struct opened *x, struct err *e)
 	for (unsigned i = 0; i < 4; i++)
 		data[i] = v[i];
 	data[4] = proc_number(x->info, "ticks", 10, 0);
+	/* One that comes again and was not read: only reading would set it. So it is due now, and that is the last tick. */
+	if ((data[0] || data[1]) && !data[2] && !data[3] && data[4]) {
+		data[3] = 1;
+		data[4]--;
+	}
 	return image_bytes(&x->d->image, data, sizeof(data), &o->data, e);
 }
 

@@ -34,7 +34,10 @@ enum frame_type {
 	FRAME_CLOSE_STDIN = 8, /* closes the kept end of the exec's stdin */
 	FRAME_SYNC = 9, /* answered by HELD for every exec that was not released, then SYNCED */
 	FRAME_FILES = 10, /* struct frame_files; fd: a stream socket. Starts a file worker on it */
-	/* struct frame_restore; fds: frame_restore_fds() tells which. After KEEP, before the first EXEC or FILES */
+	/*
+	 * struct frame_restore; fds: frame_restore_fds() tells which. After KEEP, before the first EXEC or FILES. With the id
+	 * FRAME_RESTORE_AHEAD nothing but meta: what will be restored, when nobody waits for it yet. That is not answered
+	 */
 	FRAME_RESTORE = 11,
 	/*
 	 * struct frame_connect; fd: a stream socket. Of machines only: what answers at that port of the sandbox's loopback is
@@ -207,6 +210,7 @@ long frame_changes_encode(const struct frame_changes *x, uint8_t *out, size_t si
 int frame_changes_decode(const struct frame *f, struct frame_changes *ret); /* 0 or -EBADMSG */
 
 /* --- RESTORE: the processes of a memory image (proto/memory.h) --- */
+#define FRAME_RESTORE_AHEAD 1U
 #define FRAME_RESTORE_FILTER 1U /* a descriptor holds a seccomp program to add, as for execs of this sandbox */
 #define FRAME_RESTORE_PAGES_MAX 8
 #define FRAME_RESTORE_GROUPS_MAX (FRAME_FDS_MAX - 2 - FRAME_RESTORE_PAGES_MAX)

@@ -28,11 +28,18 @@ static const struct {
 	{ "listns", 470 },
 };
 
+/* From Linux 5.1 on a call has one number everywhere. */
+#define CALLS_SHARED 424
+#define CALLS_END 600
+#define CLONE3 435
+
 struct profile {
 	scmp_filter_ctx filter;
 	uint32_t default_action;
 	unsigned rules;
 	unsigned kernel[2];
+	int newest; /* the highest number named */
+	bool clone3; /* named */
 	char where[80]; /* the part being read, for errors */
 	struct err *e;
 };
@@ -431,6 +438,8 @@ static int add_name(struct profile *p, const char *name, void *arg)
 	const struct rule *rule = arg;
 	int nr = number_of(name), r = 0;
 
+	p->newest = nr > p->newest ? nr : p->newest;
+	p->clone3 |= nr == CLONE3;
 	/* Negative: unknown, or a call of other architectures only. */
 	if (nr < 0 || rule->action == p->default_action)
 		return 0;
@@ -477,6 +486,25 @@ static int add_entry(struct profile *p, const json_t *entry)
 	if (!here)
 		rule.action = p->default_action; /* still read to the end, for its mistakes */
 	return name ? add_name(p, name, &rule) : each_string(p, entry, "names", add_name, &rule);
+}
+
+/*
+ * A list of what is allowed can not name what came after it. libc takes a refusal of such a call for the caller's own (threads can
+ * not be made, files not be read), and falls back on an older one only where the call is not there: so it is not, as with runc.
+ * clone3 is not there in any case, our own filter says.
+ */
+static int hide_newer(struct profile *p)
+{
+	const struct rule absent = { .action = SCMP_ACT_ERRNO(ENOSYS) };
+	int r = 0;
+
+	if ((p->default_action & 0xffff0000U) != SCMP_ACT_ERRNO(0) || p->default_action == absent.action || !p->rules)
+		return 0;
+	if (!p->clone3 && p->newest > CLONE3)
+		r = add_one(p, "clone3", CLONE3, &absent, 0, NULL);
+	for (int nr = p->newest >= CALLS_SHARED ? p->newest + 1 : CALLS_SHARED; nr < CALLS_END && r == 0; nr++)
+		r = add_one(p, "a newer call", nr, &absent, 0, NULL);
+	return r;
 }
 
 /* ---- the whole -------------------------------------------------------------------------------------------------- */
@@ -584,7 +612,8 @@ static int read_all(struct profile *p, const json_t *root)
 		if (r < 0)
 			return r;
 	}
-	return 0;
+	p->where[0] = '\0';
+	return hide_newer(p);
 }
 
 /* libseccomp of Debian 12 can only write to a descriptor. */

@@ -103,6 +103,24 @@ TEST(conditions_are_judged_for_this_kernel_and_no_capabilities)
 	CHECK_EQ(call_under(docker_like, SYS_getsid, 0, 0, 0), -EPERM);
 }
 
+/* Of what is allowed: one from before clone3 and faccessat2, and one from after both that names neither. */
+#define LIST(action, names) \
+	"{\"defaultAction\":\"SCMP_ACT_" action "\",\"syscalls\":[{\"names\":[\"write\",\"exit_group\"" names "]," \
+	"\"action\":\"SCMP_ACT_ALLOW\"}]}"
+
+TEST(calls_newer_than_a_list_are_not_there_instead_of_refused)
+{
+	static const char old[] = LIST("ERRNO", ""), newer[] = LIST("ERRNO", ",\"mseal\"");
+
+	CHECK_EQ(MKDIRAT(old), -EPERM);
+	CHECK_EQ(call_under(old, SYS_clone3, 0, 0, 0), -ENOSYS);
+	CHECK_EQ(call_under(old, SYS_faccessat2, 0, 0, 0), -ENOSYS);
+	CHECK_EQ(call_under(newer, SYS_clone3, 0, 0, 0), -ENOSYS);
+	CHECK_EQ(call_under(newer, SYS_faccessat2, 0, 0, 0), -EPERM);
+	CHECK_EQ(call_under(newer, 463, 0, 0, 0), -ENOSYS);
+	CHECK_EQ(call_under(LIST("KILL_PROCESS", ""), SYS_clone3, 0, 0, 0), DIED(SIGSYS));
+}
+
 #define DENY(names, rest) "{\"defaultAction\":\"SCMP_ACT_ALLOW\",\"syscalls\":[{\"names\":[" names "]," rest "}]}"
 
 TEST(denied_calls_fail_with_the_errno_of_the_profile)

@@ -69,6 +69,11 @@ struct token {
 	struct token *next;
 };
 
+/* By what a token was let in: the beginning of its text's hash. Zeros: by none. */
+struct token_mark {
+	uint8_t hash[16];
+};
+
 struct access;
 
 /* Loads all. A new store gets tenant "default" and no token. */
@@ -121,3 +126,6 @@ struct token *token_first(struct access *x); /* then ->next; oldest first */
  * its rate is charged one point: ERR_RATE with *ret_retry_s (and *ret, so that it can be noted who).
  */
 int token_check(struct access *x, const char *text, struct token **ret, unsigned *ret_retry_s, struct err *e);
+/* What to remember of a text that was let in, and whether it would be now: for what goes on for longer than a call. */
+struct token_mark token_mark(const char *text);
+bool token_still(struct access *x, const struct token_mark *m);

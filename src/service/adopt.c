@@ -12,6 +12,7 @@
 #include "service/box_net.h"
 #include "service/checkpoint.h"
 #include "service/exec.h"
+#include "service/layer.h"
 #include "service/pool.h"
 #include "service/secret.h"
 #include "service/port.h"
@@ -107,6 +108,7 @@ static void finish(struct adopt *a)
 		log_info("%zu sandboxes found again, %u lost, %u half-made ones ended", s->boxes.count, a->lost,
 			 a->ended);
 	forget_known(a);
+	layer_warden_back(s);
 	wlink_go(s->warden);
 	if (!a->ready || a->timer)
 		return;

@@ -113,7 +113,7 @@ int box_store(struct box *b, struct err *e)
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a sandbox");
 	row.spec = spec.data;
-	return b->up ? boxes_update(b->service->db, &row, e) : boxes_insert(b->service->db, &row, e);
+	return b->up ? boxes_update(b->service->db, &row, e) : boxes_insert_late(b->service->db, &row, e);
 }
 
 /* The audit log says what was done ("sandbox.create"), an event what has happened ("sandbox.created"). */
@@ -258,6 +258,9 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 	} else if (f->type == FRAME_FAILED) {
 		on_failed(b, f);
 	}
+	/* What it has to tell is there already, as a rule: then all of it is stored at once. */
+	if (b->reviving && b->link.poll)
+		b->link.short_read = false;
 	box_unref(b);
 }
 

@@ -248,8 +248,10 @@ static void on_created(void *arg, int r, const struct wlink_answer *a, const str
 			a->fds[2] = -1;
 		}
 		r = box_attach(b, a->fds[0], &a->rep->receipt, &why);
-		if (r == 0)
+		if (r == 0) {
 			a->fds[0] = -1;
+			box_revive_ask(b);
+		}
 	} else if (!why.msg[0]) {
 		err_set(&why, ERR_LOST, r, "the warden is gone");
 	} else if (spec->layers) {
@@ -374,7 +376,6 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	if (spec.layers)
 		layer_hold(s, spec.layer[spec.layers - 1]);
 	wlink_call(s->warden, WARDEN_CREATE, 0, 0, &spec, on_created, b);
-	db_begin(s->db); /* while the warden is at it, for the row that follows */
 	*ret = b;
 	return 0;
 }

@@ -454,7 +454,8 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 		x->who = *who;
 		x->sink = sink;
 		x->started_ns = clock_real_ns();
-		r = x->want->background ? exec_store(x, NULL, e) : 0;
+		/* Whoever is told its id before its end must find it again. */
+		r = x->want->background || sink ? exec_store(x, NULL, e) : 0;
 		if (r == 0 && x->want->idem[0])
 			r = idem_note(b->service, b->tenant, x->want->idem, x->want->idem_body, x->id, e);
 	}

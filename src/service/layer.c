@@ -6,7 +6,8 @@
 #include "service/service_impl.h"
 #include "service/wlink.h"
 
-#define APART_NS 1000000000ULL /* between two sweeps; more, when they take long */
+#define APART_NS 1000000000ULL /* between two sweeps; more, when they take long, but never so much that garbage piles up */
+#define APART_MAX_NS (10ULL * 1000000000ULL)
 #define NOW_AND_THEN_NS (600ULL * 1000000000ULL)
 
 struct hold {
@@ -102,7 +103,8 @@ static void swept(struct layer_book *l)
 		log_debug("%u layers nobody needs any more are gone", l->removed);
 	/* What the removed ones stood on may be free now. */
 	l->due |= l->removed > 0;
-	l->next_ns = now + (took * 10 > APART_NS ? took * 10 : APART_NS);
+	took = took < APART_MAX_NS / 10 ? took * 10 : APART_MAX_NS;
+	l->next_ns = now + (took > APART_NS ? took : APART_NS);
 	if (l->due)
 		service_soon(l->s);
 }
@@ -112,9 +114,10 @@ static void on_unsealed(void *arg, int r, const struct wlink_answer *a, const st
 	struct layer_book *l = arg;
 
 	(void)a;
-	if (r == 0)
+	/* Gone already: by a warden that died before it could say so. */
+	if (r == 0 || r == -ESRCH)
 		l->removed++;
-	else if (r != -EBUSY && r != -ESRCH)
+	else if (r != -EBUSY)
 		log_warn("a layer could not be removed: %s", e ? e->msg : "the warden is gone");
 }
 
@@ -144,6 +147,11 @@ static void on_layer(void *arg, int r, const struct wlink_answer *a, const struc
 static void ask_next(struct layer_book *l)
 {
 	wlink_call_layer(l->s->warden, WARDEN_LAYERS, 0, 0, l->at[0] ? l->at : NULL, on_layer, l);
+}
+
+void layer_warden_back(struct service *s)
+{
+	s->layers->begun_ns = clock_mono_ns();
 }
 
 bool layer_tick(struct service *s)

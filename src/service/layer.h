@@ -18,5 +18,7 @@ void layer_drop(struct service *s, const char *id);
 void layer_loose(struct service *s, struct tenant *t, uint64_t bytes);
 /* Something may have become garbage. */
 void layer_sweep_soon(struct service *s);
+/* There is a warden again: that it was waited for does not count as a long sweep. */
+void layer_warden_back(struct service *s);
 /* From the clock, four times a second while there is something to do. Whether there still is. */
 bool layer_tick(struct service *s);

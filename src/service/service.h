@@ -98,6 +98,7 @@ struct who {
 	char token[ID_SIZE]; /* "" = by the unix socket's credentials */
 	enum scope scope;
 	char request_id[65]; /* "" = the daemon itself */
+	struct token_mark mark; /* of the text that let it in */
 };
 
 /* The common fields of an audit record; refers to @w. */

@@ -7,29 +7,27 @@
 #include <unistd.h>
 
 #define MEM_MAX (64U * 1024U)
+#define HOLE_STEP (1024U * 1024U)
 
 void spool_init(struct spool *s, uv_loop_t *loop, const char *path, uint64_t max, struct spool_room *all,
 		struct spool_room *share)
 {
 	*s = (struct spool){ .loop = loop, .fd = -1, .half = max / 2, .all = all, .share = share };
+	s->holed = s->half;
 	s->mem = (struct buf)BUF_INIT(MEM_MAX);
 	snprintf(s->path, sizeof(s->path), "%s", path);
 }
 
-/* Where a byte of the stream is in the file: the end goes round in the second half. */
+/* Where a byte of the stream is in the file. */
 static uint64_t place(const struct spool *s, uint64_t offset)
 {
-	uint64_t at = offset - s->base;
-
-	return at < s->half ? at : s->half + (at - s->half) % s->half;
+	return offset - s->base;
 }
 
-/* Bytes from @offset that are in one piece in the file. */
-static uint64_t run(const struct spool *s, uint64_t offset)
+/* Of a file of so many bytes: what is no hole. */
+static uint64_t bulk(const struct spool *s, uint64_t end)
 {
-	uint64_t at = place(s, offset);
-
-	return at < s->half ? s->half - at : 2 * s->half - at;
+	return end < 2 * s->half ? end : 2 * s->half;
 }
 
 static void set_len(struct spool *s, uint64_t len)
@@ -42,12 +40,31 @@ static void set_len(struct spool *s, uint64_t len)
 /* Room is taken before anything is written: many may write at once. */
 static bool take_room(struct spool *s, uint64_t end)
 {
-	uint64_t more = end > s->file_len ? end - s->file_len : 0;
+	uint64_t more = bulk(s, end) > s->file_len ? bulk(s, end) - s->file_len : 0;
 
 	if (more && (s->all->used + more > s->all->max || s->share->used + more > s->share->max))
 		return false;
 	set_len(s, s->file_len + more);
 	return true;
+}
+
+/*
+ * In a worker: lets go of the middle of a file that had @end bytes before what the worker adds, now and then. Not more:
+ * somebody may be reading the end of that.
+ */
+static int punch(struct spool *s, uint64_t end)
+{
+	uint64_t step = s->half < HOLE_STEP ? s->half : HOLE_STEP, to = end > s->half ? end - s->half : 0;
+	int r;
+
+	if (to < s->holed + step)
+		return 0;
+	do {
+		r = fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)s->holed, (off_t)(to - s->holed)) < 0 ? -errno : 0;
+	} while (r == -EINTR);
+	if (r == 0)
+		s->holed = to;
+	return r;
 }
 
 static void open_file(struct spool *s)
@@ -89,41 +106,62 @@ static bool file_ready(struct spool *s)
 	return s->fd >= 0;
 }
 
-static void write_piece(struct spool *s);
-
-static void on_written(uv_fs_t *q)
+/* The first @len bytes of ->piece. */
+static int write_at(const struct spool *s, size_t len, uint64_t at)
 {
-	struct spool *s = q->data;
-	ssize_t n = q->result;
+	size_t done = 0;
+	ssize_t n;
 
-	uv_fs_req_cleanup(q);
-	if (n <= 0) {
-		give_up(s, s->piece_at, n < 0 ? uv_strerror((int)n) : "no progress");
-		n = (ssize_t)s->piece_len; /* what could not be written is gone */
+	while (done < len) {
+		n = pwrite(s->fd, s->piece + done, len - done, (off_t)(at + done));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -ENOSPC;
+		done += (size_t)n;
 	}
-	s->piece_at += (uint64_t)n;
-	s->piece_len -= (size_t)n;
-	memmove(s->piece, s->piece + n, s->piece_len);
-	write_piece(s);
+	return 0;
 }
 
-static void write_piece(struct spool *s)
+static void write_work(uv_work_t *w)
 {
-	uint64_t room = s->piece_len ? run(s, s->piece_at) : 0;
-	uv_buf_t b = uv_buf_init(s->piece, (unsigned)(room < s->piece_len ? room : s->piece_len));
+	struct spool *s = w->data;
+	uint64_t at = place(s, s->piece_at);
 
-	if (s->piece_len && !s->failed && !take_room(s, place(s, s->piece_at) + b.len))
-		give_up(s, s->piece_at, "the spools are full");
-	if (s->piece_len && s->fd >= 0 && !s->failed) {
-		s->req.data = s;
-		if (uv_fs_write(s->loop, &s->req, s->fd, &b, 1, (int64_t)place(s, s->piece_at), on_written) == 0)
-			return;
-	}
+	s->write_r = write_at(s, s->piece_len, at);
+	if (s->write_r == 0)
+		s->write_r = punch(s, at);
+}
+
+static void piece_done(struct spool *s)
+{
 	free(s->piece);
 	s->piece = NULL;
 	s->piece_len = 0;
 	s->writing = false;
 	s->done(s->arg);
+}
+
+static void write_done(uv_work_t *w, int status)
+{
+	struct spool *s = w->data;
+	int r = status < 0 ? status : s->write_r;
+
+	if (r < 0)
+		give_up(s, s->piece_at, uv_strerror(r)); /* what could not be written is gone */
+	piece_done(s);
+}
+
+static void write_piece(struct spool *s)
+{
+	s->work.data = s;
+	if (!take_room(s, place(s, s->piece_at) + s->piece_len))
+		give_up(s, s->piece_at, "the spools are full");
+	else if (uv_queue_work(s->loop, &s->work, write_work, write_done) == 0)
+		return;
+	else
+		give_up(s, s->piece_at, "no worker");
+	piece_done(s);
 }
 
 /* What is in memory goes first. */
@@ -186,14 +224,8 @@ static void copy_work(struct spool *s)
 		n = read(s->pipe, s->piece, s->pull_max);
 	} while (n < 0 && errno == EINTR);
 	s->pulled = n < 0 && errno == EIO ? 0 : n < 0 ? -errno : n; /* a terminal whose last process is gone */
-	for (ssize_t done = 0, m; done < n; done += m) {
-		m = pwrite(s->fd, s->piece + done, (size_t)(n - done), (off_t)s->piece_at + done);
-		if (m <= 0 && errno != EINTR) {
-			s->short_of = true;
-			return;
-		}
-		m = m < 0 ? 0 : m;
-	}
+	if (n > 0 && write_at(s, (size_t)n, s->piece_at) < 0)
+		s->short_of = true;
 }
 
 static void pull_work(uv_work_t *w)
@@ -207,6 +239,7 @@ static void pull_work(uv_work_t *w)
 			free(s->piece);
 			s->piece = NULL;
 		}
+		s->write_r = punch(s, s->piece_at);
 		return;
 	}
 	do {
@@ -219,6 +252,7 @@ static void pull_work(uv_work_t *w)
 		free(s->piece);
 		s->piece = NULL;
 	}
+	s->write_r = punch(s, s->piece_at);
 }
 
 static void pull_done(uv_work_t *w, int status)
@@ -235,10 +269,12 @@ static void pull_done(uv_work_t *w, int status)
 		end += (uint64_t)s->pulled;
 		s->total += (uint64_t)s->pulled;
 	}
-	set_len(s, end > s->was_len ? end : s->was_len);
+	set_len(s, bulk(s, end) > s->was_len ? bulk(s, end) : s->was_len);
 	if (s->short_of || (s->pulled < 0 && s->pulled != -EAGAIN))
 		give_up(s, s->total - (s->pulled > 0 ? (uint64_t)s->pulled : 0),
 			s->short_of ? "no room" : uv_strerror((int)s->pulled));
+	else if (s->write_r < 0)
+		give_up(s, s->total, uv_strerror(s->write_r));
 	s->seen = seen = TAKE_PTR(s->piece);
 	s->done(s->arg); /* which may let go of us */
 	free(seen);
@@ -246,13 +282,10 @@ static void pull_done(uv_work_t *w, int status)
 
 int spool_pull(struct spool *s, int pipe, enum spool_from from, size_t max, void (*done)(void *arg), void *arg)
 {
-	uint64_t room;
-
 	assert(!s->writing);
 	if (s->mem.len || !file_ready(s))
 		return 0;
-	room = run(s, s->total);
-	s->pull_max = max < room ? max : (size_t)room;
+	s->pull_max = max;
 	s->was_len = s->file_len;
 	if (!take_room(s, place(s, s->total) + s->pull_max)) {
 		give_up(s, s->total, "the spools are full");
@@ -314,10 +347,9 @@ ssize_t spool_read(const struct spool *s, uint64_t offset, char *to, size_t len)
 	}
 	if (offset >= stored)
 		return 0;
-	room = run(s, offset);
-	if (room > stored - offset)
-		room = stored - offset;
-	if (at < s->half && room > s->half - at)
+	room = stored - offset;
+	/* Not into the hole. */
+	if (at < s->half && stored - s->base > 2 * s->half && room > s->half - at)
 		room = s->half - at;
 	n = pread(s->fd, to, room < len ? room : len, (off_t)place(s, offset));
 	return n < 0 ? -errno : n;
@@ -330,8 +362,8 @@ void spool_reopen(struct spool *s)
 	s->fd = open(s->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (s->fd < 0 || fstat(s->fd, &st) < 0)
 		return;
-	set_len(s, (uint64_t)st.st_size);
-	s->total = s->file_len;
+	set_len(s, bulk(s, (uint64_t)st.st_size));
+	s->total = (uint64_t)st.st_size;
 }
 
 bool spool_busy(const struct spool *s)
@@ -348,5 +380,6 @@ void spool_drop(struct spool *s)
 		unlink(s->path);
 	}
 	s->fd = -1;
+	s->holed = s->half;
 	set_len(s, 0);
 }

@@ -2,6 +2,9 @@
  * What a stream of an exec said: all of it up to a bound, then its beginning and its end. Small output stays in memory;
  * more goes to a file, written by a worker thread, one piece at a time: whoever adds waits for it, so that memory stays
  * bounded and a slow disk slows the command, not the daemon.
+ *
+ * A byte's place in the file is its place in the stream, and beyond the bound the middle becomes a hole: so the file's
+ * size says how much came, also to who finds it after a crash.
  */
 #pragma once
 #include <stdbool.h>
@@ -22,7 +25,8 @@ struct spool {
 	uint64_t half; /* of the bound: so much of the beginning, and of the end */
 	uint64_t total; /* bytes that came */
 	uint64_t base; /* what came before was passed on and not kept */
-	uint64_t file_len; /* bytes of the file, those that are being written too */
+	uint64_t file_len; /* bytes of the file that take room, those that are being written too */
+	uint64_t holed; /* where the hole in the file's middle ends. The worker's, while there is one */
 	struct buf mem; /* while there is no file */
 	int fd; /* -1 = none */
 	char *piece; /* being written */
@@ -32,7 +36,7 @@ struct spool {
 	bool failed; /* nothing more is kept */
 	uint64_t lost_at; /* of what was in the file: everything from here on is gone */
 	bool copy, short_of; /* of a pull: it is no pipe; the file took less than there was */
-	uv_fs_t req;
+	int write_r; /* of a write */
 	uv_work_t work;
 	int pipe; /* ours, while something is pulled out of it */
 	size_t pull_max;

@@ -15,7 +15,7 @@
  * --- the table ------------------------------------------------------------------------------------------------------
  */
 
-static size_t place(const uint8_t hash[32], size_t size)
+static size_t place(const uint8_t *hash, size_t size)
 {
 	uint64_t v;
 
@@ -72,11 +72,11 @@ static void table_remove(struct access *x, struct token_key *k)
 }
 
 /* The way to a chain tells at most a few bits of a hash that nobody can turn back. */
-static struct token_key *table_find(const struct access *x, const uint8_t hash[32])
+static struct token_key *table_find(const struct access *x, const uint8_t *hash, size_t len)
 {
 	struct token_key *k = x->size ? x->table[place(hash, x->size)] : NULL;
 
-	while (k && CRYPTO_memcmp(k->hash, hash, 32))
+	while (k && CRYPTO_memcmp(k->hash, hash, len))
 		k = k->next;
 	return k;
 }
@@ -334,7 +334,7 @@ int token_add_known(struct access *x, struct tenant *t, const char *name, enum s
 		return err_set(e, ERR_INVALID, -EINVAL, "a token has %d to %d printable characters and no spaces",
 			       KNOWN_MIN, KNOWN_MAX);
 	token_text_hash(text, hash);
-	known = table_find(x, hash);
+	known = table_find(x, hash, 32);
 	if (!known)
 		return add(x, t, name, scope, 0, NULL, text, who, NULL, e);
 	if (known->token->tenant == t && known->token->scope == scope && known == &known->token->key)
@@ -420,7 +420,7 @@ int token_check(struct access *x, const char *text, struct token **ret, unsigned
 
 	if (strnlen(text, KNOWN_MAX + 1) <= KNOWN_MAX) {
 		token_text_hash(text, hash);
-		key = table_find(x, hash);
+		key = table_find(x, hash, 32);
 	}
 	k = key ? key->token : NULL;
 	if (k && key == &k->old_key && now >= k->old_until_ns) {
@@ -439,4 +439,28 @@ int token_check(struct access *x, const char *text, struct token **ret, unsigned
 	err_set(e, ERR_RATE, -EAGAIN, "too many calls with this token");
 	err_remedy(e, "try again in %u s", wait);
 	return -EAGAIN;
+}
+
+struct token_mark token_mark(const char *text)
+{
+	struct token_mark m;
+	uint8_t hash[32];
+
+	token_text_hash(text, hash);
+	memcpy(m.hash, hash, sizeof(m.hash));
+	return m;
+}
+
+bool token_still(struct access *x, const struct token_mark *m)
+{
+	static const struct token_mark none;
+	uint64_t now = clock_real_ns();
+	const struct token_key *key;
+
+	if (!memcmp(m, &none, sizeof(none)))
+		return true;
+	key = table_find(x, m->hash, sizeof(m->hash));
+	if (!key || (key == &key->token->old_key && now >= key->token->old_until_ns))
+		return false;
+	return !key->token->expires_ns || now < key->token->expires_ns;
 }

@@ -94,12 +94,25 @@ static void prune(struct upkeep *u)
 	turn_dirty(u->turn);
 }
 
+/* Sandboxes that live longer than most. */
+static void settle(struct upkeep *u)
+{
+	struct err e = { 0 };
+	int r = db_settle(u->db, &e);
+
+	if (r < 0)
+		log_warn("%s", e.msg); /* nothing is lost: it is tried again in a second */
+	if (r != 0)
+		turn_dirty(u->turn);
+}
+
 static void tick(uv_timer_t *t)
 {
 	struct upkeep *u = t->data;
 	uint64_t seq = audit_head(u->audit)->seq;
 
 	prune(u);
+	settle(u);
 	if (!u->syncing && seq != u->synced) {
 		u->syncing = start(u, &u->sync, sync_work, sync_done);
 		/* What is not flushed yet waits for the next second. */

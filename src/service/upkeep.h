@@ -1,7 +1,7 @@
 /*
  * What must happen now and then, done by workers so that the loop never waits for a disk: once a second the audit log
- * reaches the disk (when it has grown), the state's log is moved into its file (past DB_LOG_MAX), and answers kept for
- * Idempotency-Key are forgotten after a day.
+ * reaches the disk (when it has grown), and the state's log is moved into its file (past DB_LOG_MAX). Rows that were kept
+ * beside the state are settled, and answers kept for Idempotency-Key are forgotten after a day.
  */
 #pragma once
 #include "audit/audit.h"

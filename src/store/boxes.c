@@ -39,6 +39,13 @@ int boxes_insert(struct db *d, const struct box_row *b, struct err *e)
 	return r < 0 ? r : 0;
 }
 
+int boxes_insert_late(struct db *d, const struct box_row *b, struct err *e)
+{
+	int r = late_insert(d, b, e);
+
+	return r == 0 ? boxes_insert(d, b, e) : r < 0 ? r : 0;
+}
+
 int boxes_update(struct db *d, const struct box_row *b, struct err *e)
 {
 	sqlite3_stmt *s;
@@ -70,8 +77,11 @@ int boxes_update(struct db *d, const struct box_row *b, struct err *e)
 int boxes_delete(struct db *d, const char *id, struct err *e)
 {
 	sqlite3_stmt *s;
-	int r = q_begin(d, Q_BOX_DELETE, "DELETE FROM boxes WHERE id = ?1", &s, e);
+	int r = late_delete(d, id, e);
 
+	if (r != 0)
+		return r < 0 ? r : 0;
+	r = q_begin(d, Q_BOX_DELETE, "DELETE FROM boxes WHERE id = ?1", &s, e);
 	if (r < 0)
 		return r;
 	q_text(s, 1, id);

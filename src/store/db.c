@@ -50,7 +50,7 @@ int db_fail(sqlite3 *sql, struct err *e, const char *what)
 		kind = ERR_TOO_LARGE;
 	err_set(e, kind, r, "state: %s: %s", what, sqlite3_errmsg(sql));
 	if (r == -EBADMSG)
-		err_remedy(e, "the state file is damaged: put a copy of it back, or move it and its -wal away "
+		err_remedy(e, "the state file is damaged: put a copy of it back, or move it, its -wal and its -late away "
 			      "(sandboxes still running are "
 			      "then ended)");
 	else if (r == -ENOSPC)
@@ -154,7 +154,7 @@ static int set_up(struct db *d, struct err *e)
 		err_set(e, ERR_INTERNAL, -EBADMSG, "state: the file is damaged: %s", answer);
 		err_remedy(
 			e,
-			"put a copy of it back, or move it and its -wal away (sandboxes still running are then ended)");
+			"put a copy of it back, or move it, its -wal and its -late away (sandboxes still running are then ended)");
 		return -EBADMSG;
 	}
 	r = schema_update(d->sql, version, e);
@@ -166,6 +166,32 @@ static int set_up(struct db *d, struct err *e)
 	return 0;
 }
 
+static int keep_name(sqlite3_vfs *v, const char *name, int size, char *to)
+{
+	(void)v;
+	return snprintf(to, (size_t)size, "%s", name) < size ? SQLITE_OK : SQLITE_CANTOPEN;
+}
+
+/*
+ * SQLite follows links to find a file's full path, and opens it by that. Of one below an open folder the way there may be
+ * closed to us: then it is to open the name it was given. Returns the name of who does that, or NULL: the usual one.
+ */
+static const char *opener(const char *path)
+{
+	static const char by_fd[] = "/proc/self/fd/", name[] = "cloche-fd";
+	static sqlite3_vfs v;
+
+	if (strncmp(path, by_fd, sizeof(by_fd) - 1))
+		return NULL;
+	if (!sqlite3_vfs_find(name)) {
+		v = *sqlite3_vfs_find(NULL);
+		v.zName = name;
+		v.xFullPathname = keep_name;
+		sqlite3_vfs_register(&v, 0);
+	}
+	return name;
+}
+
 int db_open(const char *path, struct db **ret, struct err *e)
 {
 	AUTO(db_close) struct db *d = calloc(1, sizeof(*d));
@@ -173,15 +199,18 @@ int db_open(const char *path, struct db **ret, struct err *e)
 
 	if (!d)
 		return err_sys(e, ERR_EXHAUSTED, -ENOMEM, "state");
+	d->late.fd = -1;
 	r = make_file(path, e);
 	if (r < 0)
 		return r;
-	r = sqlite3_open_v2(path, &d->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+	r = sqlite3_open_v2(path, &d->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, opener(path));
 	if (!d->sql)
 		return err_sys(e, ERR_EXHAUSTED, -ENOMEM, "state");
 	if (r != SQLITE_OK)
 		return err_wrap(e, db_fail(d->sql, e, "open"), "'%s'", path);
 	r = set_up(d, e);
+	if (r == 0)
+		r = late_open(d, path, e);
 	if (r < 0)
 		return err_wrap(e, r, "'%s'", path);
 	*ret = TAKE_PTR(d);
@@ -194,18 +223,17 @@ void db_close(struct db *d)
 		return;
 	for (size_t i = 0; i < Q_COUNT; i++)
 		sqlite3_finalize(d->q[i]);
+	late_close(d);
 	free(d->found);
 	sqlite3_close(d->sql); /* what was not committed is undone */
 	free(d);
 }
 
-int db_commit(struct db *d, struct err *e)
+static int commit(struct db *d, struct err *e)
 {
 	sqlite3_stmt *s;
 	int r;
 
-	if (!d->begun)
-		return 0;
 	d->begun = false;
 	/* A full disk may have undone the transaction under us: then nothing of the turn is stored. */
 	if (sqlite3_get_autocommit(d->sql))
@@ -217,6 +245,22 @@ int db_commit(struct db *d, struct err *e)
 	if (r < 0 && !sqlite3_get_autocommit(d->sql))
 		sqlite3_exec(d->sql, "ROLLBACK", NULL, NULL, NULL);
 	return r < 0 ? r : 0;
+}
+
+int db_commit(struct db *d, struct err *e)
+{
+	int r = late_write(d, e);
+
+	if (r == 0 && d->begun)
+		r = commit(d, e);
+	return r < 0 ? r : late_committed(d, e);
+}
+
+int db_settle(struct db *d, struct err *e)
+{
+	int r = late_settle(d, e);
+
+	return r < 0 ? r : d->late.n > 0;
 }
 
 uint64_t db_log_bytes(const struct db *d)
@@ -234,7 +278,7 @@ int db_checkpoint(const char *path)
 	AUTO(sqlite3_close) sqlite3 *sql = NULL;
 	int frames = 0, done = 0, r;
 
-	r = sqlite3_open_v2(path, &sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+	r = sqlite3_open_v2(path, &sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, opener(path));
 	if (r != SQLITE_OK)
 		return errno_of(r);
 	sqlite3_busy_timeout(sql, BUSY_MS);

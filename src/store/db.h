@@ -23,8 +23,8 @@ void db_close(struct db *d);
 DEFINE_AUTO(struct db, db_close)
 /* Every write below opens the turn's transaction by itself; this ends it. 0 when there was none. */
 int db_commit(struct db *d, struct err *e);
-/* A change will come soon: begins its transaction now, if that can be done. Without it the change does. */
-void db_begin(struct db *d);
+/* Rows of boxes_insert_late go to where the others are, in the turn's transaction. 1: there were some, 0: none. */
+int db_settle(struct db *d, struct err *e);
 /* For a worker thread: moves the log into the file, without holding up who writes. Takes the path, not the handle. */
 int db_checkpoint(const char *path);
 /* How large the log is after the last commit; past DB_LOG_MAX it is time for a checkpoint. */
@@ -86,6 +86,8 @@ struct box_row {
 	uint64_t tree; /* of forks, never changed; 0 = of a time before networks */
 };
 int boxes_insert(struct db *d, const struct box_row *b, struct err *e);
+/* As good, and cheaper for one that is deleted soon (store/late.h). The caller knows that it breaks no rule. */
+int boxes_insert_late(struct db *d, const struct box_row *b, struct err *e);
 /* all columns but id, tenant and tree */
 int boxes_update(struct db *d, const struct box_row *b, struct err *e);
 int boxes_delete(struct db *d, const char *id, struct err *e); /* its execs too */

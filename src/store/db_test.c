@@ -25,7 +25,7 @@ static void fresh(void)
 
 static void gone(void)
 {
-	static const char *const ends[] = { "", "-wal", "-shm", "-journal" };
+	static const char *const ends[] = { "", "-wal", "-shm", "-journal", "-late" };
 	char name[128];
 
 	for (size_t i = 0; i < ARRAY_LEN(ends); i++) {

@@ -22,6 +22,8 @@ static struct db *opened(void)
 	unlink(name);
 	snprintf(name, sizeof(name), "%s-shm", path);
 	unlink(name);
+	snprintf(name, sizeof(name), "%s-late", path);
+	unlink(name);
 	rmdir(folder);
 	return d;
 }

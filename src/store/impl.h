@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 
 #include "store/db.h"
+#include "store/late.h"
 
 /* Prepared once, at their first use, and kept. */
 enum question {
@@ -52,6 +53,7 @@ struct db {
 	bool begun; /* the turn's transaction */
 	uint64_t frame, log_bytes; /* a page in the log, all of it */
 	char *found; /* idem_find's texts */
+	struct late late;
 };
 
 /* Whether the file is ours and not from the future; changes nothing. */

@@ -25,15 +25,14 @@ static int begin(struct db *d, struct err *e)
 	return 0;
 }
 
-void db_begin(struct db *d)
-{
-	begin(d, NULL);
-}
-
 int q_begin(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, struct err *e)
 {
+	/* What these two do stands on no other row that may not be there yet. */
+	const bool alone = q == Q_BOX_INSERT || q == Q_BOX_DELETE;
 	int r = begin(d, e);
 
+	if (r == 0 && !alone)
+		r = late_settle(d, e);
 	if (r < 0)
 		return r;
 	if (sqlite3_get_autocommit(d->sql))
@@ -97,8 +96,10 @@ int q_each(struct db *d, const char *sql, int (*row)(void *ctx, sqlite3_stmt *s)
 	   struct err *e)
 {
 	sqlite3_stmt *s = NULL;
-	int r, step;
+	int r = late_settle(d, e), step;
 
+	if (r < 0)
+		return r;
 	if (sqlite3_prepare_v2(d->sql, sql, -1, &s, NULL) != SQLITE_OK)
 		return db_fail(d->sql, e, what);
 	for (r = 0; r == 0;) {

@@ -1,5 +1,6 @@
 #include "warden/image.h"
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/sys.h"
 #include "warden/skeleton.h"
 #include "warden/truth.h"
@@ -12,7 +13,7 @@
 
 void image_host_init(struct image_host *h)
 {
-	*h = (struct image_host){ -1, -1, -1, -1, -1, -1 };
+	*h = (struct image_host){ -1, -1, -1, -1, -1, -1, -1 };
 }
 
 void image_host_done(struct image_host *h)
@@ -22,6 +23,7 @@ void image_host_done(struct image_host *h)
 	fd_close(h->base);
 	fd_close(h->usr);
 	fd_close(h->dpkg);
+	fd_close(h->layers);
 	fd_close(h->lock);
 	image_host_init(h);
 }
@@ -160,7 +162,7 @@ int image_host_open(const char *cache_path, bool devices, struct image_host *ret
 	}
 	r = sys_openat(AT_FDCWD, "/var/lib/dpkg", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 	*ret = (struct image_host){ TAKE_FD(dir),  TAKE_FD(root), TAKE_FD(dev),
-				    TAKE_FD(base), TAKE_FD(usr),  r < 0 ? -1 : r };
+				    TAKE_FD(base), TAKE_FD(usr),  r < 0 ? -1 : r, -1 };
 	return 0;
 }
 
@@ -199,11 +201,15 @@ static int fill_cpus(int dir, unsigned cpus)
 
 int image_cpus(const struct image_host *h, unsigned cpus, struct err *e)
 {
-	char name[24], tmp[48];
+	char name[40], tmp[64];
 	AUTO_CLOSE int dir = -1;
 	int r;
 
-	snprintf(name, sizeof(name), "cpus.%u", cpus);
+	/*
+	 * `stat` tells when the machine was started, from which programs work out when processes were: it is another one after the next
+	 * start. A clock that is slowly set right changes nothing for long.
+	 */
+	snprintf(name, sizeof(name), "cpus.%u-%llx", cpus, (unsigned long long)clock_booted_s() / 64);
 	dir = open_dir(h->lock, name);
 	if (dir >= 0)
 		return TAKE_FD(dir);

@@ -9,6 +9,7 @@
 #include "warden/seal.h"
 #include "warden/tree.h"
 #include "warden/walk.h"
+#include "warden/watch.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,6 +29,7 @@ struct layer {
 	struct manifest m; /* zeros: can not be read */
 	unsigned sandboxes, children;
 	enum verdict verdict;
+	bool fresh; /* compared since somebody began to stand on it last */
 	struct stat mark[ARRAY_LEN(marks)]; /* when it was compared */
 	int meta, pages; /* open for agents, or -1 */
 	uint8_t key[SHA256_SIZE]; /* of a machine: its template; zeros: not known */
@@ -36,6 +38,7 @@ struct layer {
 struct layers {
 	int dir, lock;
 	struct workers *workers;
+	struct watch *watch;
 	struct layer **by_id; /* sorted */
 	size_t count, room;
 };
@@ -242,6 +245,12 @@ int layers_new(int dir, struct workers *workers, struct layers **ret, struct err
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for layers");
 	l->dir = dir;
 	l->workers = workers;
+	l->lock = -1;
+	l->watch = watch_new();
+	if (!l->watch) {
+		layers_free(l);
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for layers");
+	}
 	r = l->lock = sys_openat(dir, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (r >= 0)
 		r = record_lock(l->lock);
@@ -278,8 +287,14 @@ void layers_free(struct layers *l)
 	for (size_t i = 0; i < l->count; i++)
 		layer_free(l->by_id[i]);
 	free(l->by_id);
+	watch_free(l->watch);
 	fd_close(l->lock);
 	free(l);
+}
+
+struct watch *layers_watch(const struct layers *l)
+{
+	return l->watch;
 }
 
 const struct manifest *layers_find(const struct layers *l, const char *id)
@@ -377,10 +392,11 @@ int layers_check(const struct layers *l, const struct sandbox_spec *spec, struct
 	return r;
 }
 
+/* By the time of its last change of any kind: the one of its content can be set. */
 static bool same(const struct stat *a, const struct stat *b)
 {
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
-	       a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+	       a->st_ctim.tv_sec == b->st_ctim.tv_sec && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
 static int look(const struct layers *l, const struct layer *x, struct stat ret[ARRAY_LEN(marks)])
@@ -399,22 +415,35 @@ static int look(const struct layers *l, const struct layer *x, struct stat ret[A
 static bool untouched(const struct layers *l, const struct layer *x)
 {
 	struct stat now[ARRAY_LEN(marks)];
-	bool ok = look(l, x, now) == 0;
+	enum watch_state s = watch_look(l->watch, x->id);
+	bool ok = s == WATCH_QUIET || (s == WATCH_BLIND && x->fresh);
 
+	ok = ok && look(l, x, now) == 0;
 	for (size_t i = 0; ok && i < ARRAY_LEN(marks); i++)
 		ok = same(&now[i], &x->mark[i]);
 	return ok;
 }
 
-const char *layers_unverified(const struct layers *l, const struct sandbox_spec *spec)
+const char *layers_unverified(struct layers *l, const struct sandbox_spec *spec)
 {
 	for (uint32_t i = 0; i < spec->layers; i++) {
-		const struct layer *x = get(l, spec->layer[i]);
+		struct layer *x = get(l, spec->layer[i]);
 
-		if (x->verdict == UNKNOWN || !untouched(l, x))
+		/* For others, too, until it is compared. */
+		if (x->verdict == GOOD && !untouched(l, x))
+			x->verdict = UNKNOWN;
+		if (x->verdict == UNKNOWN)
 			return spec->layer[i];
 	}
 	return NULL;
+}
+
+bool layers_good(const struct layers *l, const struct sandbox_spec *spec)
+{
+	for (uint32_t i = 0; i < spec->layers; i++)
+		if (get(l, spec->layer[i])->verdict != GOOD)
+			return false;
+	return true;
 }
 
 void layers_verdict(struct layers *l, const char *id, bool good)
@@ -424,6 +453,7 @@ void layers_verdict(struct layers *l, const char *id, bool good)
 	if (!x)
 		return;
 	x->verdict = good && look(l, x, x->mark) == 0 ? GOOD : BAD;
+	x->fresh = x->verdict == GOOD;
 	close_memory(x);
 }
 
@@ -499,10 +529,12 @@ void layers_hold(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n)
 	for (uint32_t i = 0; i < n; i++) {
 		struct layer *x = get(l, ids[i]);
 
-		if (x)
+		if (x) {
 			x->sandboxes++;
-		else
+			x->fresh = false;
+		} else {
 			log_error("a sandbox stands on layer '%s', which is gone", ids[i]);
+		}
 	}
 }
 
@@ -549,6 +581,7 @@ int layers_remove(struct layers *l, const char *id, struct err *e)
 	count_children(l, x, -1);
 	memmove(l->by_id + at, l->by_id + at + 1, (l->count - at - 1) * sizeof(*l->by_id));
 	l->count--;
+	watch_forget(l->watch, id);
 	layer_free(x);
 	remove_later(l, gone);
 	return 0;

@@ -14,12 +14,15 @@
 #include "warden/work.h"
 
 struct layers;
+struct watch;
 
 /* Makes the folder when it is missing; it must be root's own, mode 0700, and no link on the way. Returns it. */
 int layers_open_dir(const char *path, struct err *e);
 /* @dir stays the caller's. Reads what is there; what is half-made or half-removed is removed by @workers. */
 int layers_new(int dir, struct workers *workers, struct layers **ret, struct err *e);
 void layers_free(struct layers *l);
+/* For who compares layers, or makes them. */
+struct watch *layers_watch(const struct layers *l);
 
 /* The manifest of that layer, NULL when there is none. */
 const struct manifest *layers_find(const struct layers *l, const char *id);
@@ -35,7 +38,9 @@ bool layers_next(const struct layers *l, const char *id, struct layer_facts *ret
 /* Whether @spec may stand on the layers it names: all there, each on the one before, of this image and tenant. */
 int layers_check(const struct layers *l, const struct sandbox_spec *spec, struct err *e);
 /* The first layer of @spec whose files were not compared with its manifest yet, or have changed since; NULL: none. */
-const char *layers_unverified(const struct layers *l, const struct sandbox_spec *spec);
+const char *layers_unverified(struct layers *l, const struct sandbox_spec *spec);
+/* Whether all of them are known to be right; layers_unverified() has just looked. */
+bool layers_good(const struct layers *l, const struct sandbox_spec *spec);
 /* What came of that comparison. */
 void layers_verdict(struct layers *l, const char *id, bool good);
 

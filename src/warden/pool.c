@@ -1,4 +1,4 @@
-#include "warden/pool.h"
+#include "warden/pool_impl.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -8,75 +8,19 @@
 #include "warden/keep.h"
 #include "warden/limit.h"
 #include "warden/slim.h"
-#include "warden/stand.h"
 #include "warden/truth.h"
 #include "warden/upper.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define READY_NS 10000000000ULL
 /* A failed make is tried again after this, so that a host that is out of something is not hammered. */
-#define PAUSE_MS 200
+#define PAUSE_NS 200000000ULL
 #define UPPER_SIZE (64 * MIB) /* of the layer for who asked for no limit */
 #define UPPER_INODES 4096U
-#define KEPT_MAX 64
-#define WAYS 8
-
-struct cleanup {
-	struct cleanup *next;
-	struct shell shell;
-	struct root root;
-};
-
-/* One shell in the making: while its agent works, the next is begun. */
-struct way {
-	struct shell_start start;
-	struct pool_item item;
-	uint64_t since;
-	bool busy;
-};
-
-struct pool {
-	struct env *env;
-	pthread_mutex_t lock;
-	pthread_cond_t changed; /* for who waits for a shell or for the end of cleaning */
-	pthread_cond_t work; /* for the maker */
-	pthread_cond_t dirt; /* for the janitor */
-	pthread_t maker, janitor;
-	bool stop;
-	unsigned target, low, ready, cleaning;
-	bool filling; /* below the low-water mark: fill up again */
-	int last_error; /* of the maker; 0 after a success */
-	struct err why;
-	struct pool_item *items; /* a ring, oldest first */
-	unsigned first;
-	struct cleanup *queue, **queue_end;
-	bool guessed;
-	struct pool_guess guess;
-	struct stand stand; /* for whom sandboxes stand ahead */
-	unsigned waiting; /* requests that found nothing for them */
-	unsigned strangers; /* of these, who cannot have a network namespace of the guessed tenant */
-	unsigned fillers; /* who waits until it is full, and for nothing else */
-	unsigned few; /* as many in the making while there is no hurry */
-	struct ground kept[KEPT_MAX]; /* to be used again by the same tenant */
-	unsigned nkept;
-	struct image_host img; /* the maker's view of image `host` */
-	struct way ways[WAYS];
-};
-
-static void pool_lock(struct pool *p)
-{
-	pthread_mutex_lock(&p->lock);
-}
-
-static void pool_unlock(struct pool *p)
-{
-	pthread_mutex_unlock(&p->lock);
-}
 
 static bool lifted(bool limited, const struct cgroup_limits *have, const struct cgroup_limits *want)
 {
@@ -126,7 +70,7 @@ static void wait_start(const struct shell *s)
 		;
 }
 
-static void item_end(struct pool *p, struct pool_item *it)
+void pool_item_end(struct pool *p, struct pool_item *it)
 {
 	shell_end(p->env, &it->shell, NULL);
 	early_done(&it->early);
@@ -193,7 +137,7 @@ static int start_one(struct pool *p, struct way *w, struct err *e)
 	if (r < 0) {
 		wait_start(&it.shell);
 		shell_start_release(p->env, &w->start);
-		item_end(p, &it);
+		pool_item_end(p, &it);
 		return r;
 	}
 	w->item = it;
@@ -229,65 +173,11 @@ static int first_frame(const struct way *w, struct err *e)
 	return err_sys(e, ERR_LOST, (int)n, "the agent did not start");
 }
 
-/* For whom this one is to stand ahead: *ret and its number, or 0. Half of the pool stays as anybody can use it. */
-static uint64_t stand_for(struct pool *p, const struct pool_item *it, struct sandbox_spec *ret)
-{
-	unsigned standing = 0;
-	uint64_t number;
-
-	pool_lock(p);
-	number = p->stand.number;
-	for (unsigned i = 0; i < p->ready; i++)
-		standing += p->items[(p->first + i) % p->target].stands != 0;
-	/* Who waits may want something else. */
-	if (standing >= p->target / 2 || p->waiting || p->env->stage || it->early.upper < 0)
-		number = 0;
-	if (number)
-		*ret = p->stand.spec;
-	pool_unlock(p);
-	if (number) {
-		const struct cgroup_limits want = limit_groups(&ret->limits);
-
-		number = pool_limits_same(&it->shell, &want) ? number : 0;
-	}
-	return number;
-}
-
-/* All that a create would do but handing it out. One that fails is no loss: whoever comes is told why. */
-static int stand_up(struct pool *p, struct pool_item *it)
-{
-	struct sandbox_spec spec;
-	struct err e = { 0 };
-	uint64_t number = stand_for(p, it, &spec);
-	int r;
-
-	if (!number)
-		return 0;
-	r = root_build(p->env, &p->img, &it->shell, &spec, &it->early, &it->root, &e);
-	if (r == 0) {
-		it->root.setup.flags |= FRAME_SETUP_AHEAD;
-		r = root_send(&it->root, it->shell.sock, &e);
-	}
-	if (r == 0 && p->env->keep)
-		r = keep_ahead(p->env, &it->shell, it->root.early.meminfo, it->root.early.upper, &e);
-	if (r < 0) {
-		log_warn("nothing stands ahead: %s", e.msg);
-		pool_lock(p);
-		stand_forget(&p->stand);
-		pool_unlock(p);
-		return r;
-	}
-	fd_close_many(it->root.fds, it->root.setup.mounts.n);
-	it->root.setup = (struct frame_setup){ 0 };
-	it->stands = number;
-	return 0;
-}
-
-static void admit(struct pool *p, const struct way *w)
+void pool_admit(struct pool *p, const struct pool_item *it)
 {
 	pool_lock(p);
 	p->last_error = 0;
-	p->items[(p->first + p->ready) % p->target] = w->item;
+	p->items[(p->first + p->ready) % p->target] = *it;
 	p->ready++;
 	pthread_cond_broadcast(&p->changed);
 	pool_unlock(p);
@@ -324,12 +214,12 @@ static int collect(struct pool *p, int wait_ms, struct err *e)
 		if (said == 0)
 			continue;
 		w->busy = false;
-		if (said > 0 && stand_up(p, &w->item) == 0) {
-			admit(p, w);
+		if (said > 0 && pool_stand_up(p, &w->item) == 0) {
+			pool_admit(p, &w->item);
 			continue;
 		}
 		r = said < 0 ? said : r;
-		item_end(p, &w->item);
+		pool_item_end(p, &w->item);
 		shell_start_release(p->env, &w->start);
 	}
 	return r;
@@ -352,14 +242,14 @@ static unsigned busy_ways(const struct pool *p)
 	return n;
 }
 
-static void pause_a_little(struct pool *p)
+static void pause_for(struct pool *p, uint64_t ns)
 {
 	struct timespec ts;
 
 	clock_gettime(CLOCK_REALTIME, &ts);
-	ts.tv_nsec += PAUSE_MS * 1000000L;
-	ts.tv_sec += ts.tv_nsec / 1000000000L;
-	ts.tv_nsec %= 1000000000L;
+	ns += (uint64_t)ts.tv_nsec;
+	ts.tv_sec += (time_t)(ns / 1000000000ULL);
+	ts.tv_nsec = (long)(ns % 1000000000ULL);
 	pthread_cond_timedwait(&p->work, &p->lock, &ts);
 }
 
@@ -379,7 +269,7 @@ static bool wants_more(struct pool *p, unsigned busy)
 	return busy < p->few || p->waiting || p->fillers || p->ready <= p->low / 2;
 }
 
-static struct pool_item pop(struct pool *p)
+struct pool_item pool_pop(struct pool *p)
 {
 	struct pool_item it = p->items[p->first];
 
@@ -394,11 +284,11 @@ static bool take_stale(struct pool *p, struct pool_item *ret)
 	for (unsigned i = 0; i < p->ready; i++) {
 		struct pool_item *it = &p->items[(p->first + i) % p->target];
 
-		if (!it->stands || it->stands == p->stand.number)
+		if (!it->stands || stand_current(&p->stand, it->stands))
 			continue;
 		*ret = *it;
 		*it = p->items[p->first];
-		pop(p);
+		pool_pop(p);
 		return true;
 	}
 	return false;
@@ -411,16 +301,22 @@ static int step(struct pool *p, struct err *e)
 	struct way *way = free_way(p);
 	struct pool_item stale;
 	bool more, drop;
+	uint64_t wait;
 	int r = 0;
 
 	pool_lock(p);
 	more = wants_more(p, busy);
 	drop = take_stale(p, &stale);
-	if (!more && !busy && !drop && !p->stop)
+	wait = p->waiting ? UINT64_MAX : pool_stand_wait(p);
+	if (!more && !busy && !drop && !p->stop && wait == UINT64_MAX)
 		pthread_cond_wait(&p->work, &p->lock);
+	else if (!more && !busy && !drop && !p->stop && wait)
+		pause_for(p, wait);
 	pool_unlock(p);
 	if (drop)
 		pool_give_up(p, &stale);
+	if (!wait)
+		pool_stand_layered(p);
 	if (more && way)
 		r = start_one(p, way, e);
 	if (r == 0 && busy_ways(p))
@@ -454,7 +350,7 @@ static void *maker_main(void *arg)
 			p->last_error = r;
 			p->why = e;
 			pthread_cond_broadcast(&p->changed);
-			pause_a_little(p);
+			pause_for(p, PAUSE_NS);
 		}
 		pool_unlock(p);
 		r = step(p, &e);
@@ -465,7 +361,7 @@ static void *maker_main(void *arg)
 		if (!p->ways[i].busy)
 			continue;
 		wait_start(&p->ways[i].item.shell);
-		item_end(p, &p->ways[i].item);
+		pool_item_end(p, &p->ways[i].item);
 	}
 	image_host_done(&p->img);
 	return NULL;
@@ -539,6 +435,7 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 	p->env = v;
 	p->target = target;
 	p->low = target / 2;
+	p->stand.most = target / 8 < STAND_LAYERED ? target / 8 : STAND_LAYERED;
 	/* A CPU is left for requests, where there is another. */
 	p->few = truth_cpus(0) > 1 ? truth_cpus(0) - 1 : 1;
 	p->few = p->few < WAYS ? p->few : WAYS;
@@ -584,9 +481,9 @@ void pool_free(struct pool *p)
 	pthread_join(p->maker, NULL);
 	pthread_join(p->janitor, NULL);
 	while (p->ready) {
-		struct pool_item it = pop(p);
+		struct pool_item it = pool_pop(p);
 
-		item_end(p, &it);
+		pool_item_end(p, &it);
 	}
 	while (p->nkept)
 		ground_end(p->env, &p->kept[--p->nkept]);
@@ -615,8 +512,8 @@ static unsigned worth(const struct pool_item *it, const struct sandbox_spec *spe
 	return (it->stands ? 1U : 0U) + (same ? 2U : 0U);
 }
 
-/* Brings the oldest that fits to the front, one that stands before others. @same: it is what they stand for. */
-static bool find_fit(struct pool *p, const struct sandbox_spec *spec, bool same)
+/* Brings the oldest that fits to the front, one that stands before others. @number: of those that stand for @spec. */
+static bool find_fit(struct pool *p, const struct sandbox_spec *spec, uint64_t number)
 {
 	struct pool_item *best = NULL, first;
 
@@ -625,7 +522,7 @@ static bool find_fit(struct pool *p, const struct sandbox_spec *spec, bool same)
 
 		if (it->shell.used && it->shell.tenant != spec->tenant)
 			continue;
-		if (it->stands && (!same || it->stands != p->stand.number))
+		if (it->stands && it->stands != number)
 			continue;
 		if (!best || worth(it, spec) > worth(best, spec))
 			best = it;
@@ -647,17 +544,17 @@ int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item 
 
 	pool_lock(p);
 	for (;;) {
-		bool fit = find_fit(p, spec, stand_same(&p->stand, spec));
+		bool fit = find_fit(p, spec, stand_number(&p->stand, spec));
 
 		/* Full of what only others may have: one of them makes room. */
 		if (fit || p->ready == p->target) {
-			it = pop(p);
-			if (p->ready <= p->low)
+			it = pool_pop(p);
+			if (p->ready <= p->low || (it.stands && spec->layers))
 				pthread_cond_signal(&p->work);
 			if (fit && !dead(&it.shell))
 				break;
 			pool_unlock(p);
-			item_end(p, &it);
+			pool_item_end(p, &it);
 			pool_lock(p);
 			continue;
 		}
@@ -718,7 +615,7 @@ void pool_give_up(struct pool *p, struct pool_item *it)
 		it->root.early = it->early;
 	early_init(&it->early);
 	if (pool_clean(p, &it->shell, &it->root) < 0)
-		item_end(p, it);
+		pool_item_end(p, it);
 }
 
 void pool_counts(struct pool *p, struct pool_counts *ret)

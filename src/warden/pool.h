@@ -43,8 +43,10 @@ void pool_free(struct pool *p);
  * No process, mount or file of another is ever in it.
  */
 int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret, struct err *e);
-/* @spec: who asks twice in a row for the same gets ones that stand already, from then on. */
+/* @spec: who asks twice in a row for the same gets ones that stand already, from then on; on layers, one. */
 void pool_learn(struct pool *p, const struct pool_guess *g, const struct sandbox_spec *spec);
+/* A layer goes: nothing stands on it any more, in a moment. */
+void pool_unstand(struct pool *p, const char *layer);
 /* Whether a limit is in force that @l does not have: written once, it cannot be unwritten. */
 bool pool_limits_lifted(const struct shell *s, const struct cgroup_limits *l);
 /* Whether these are the limits in force. */

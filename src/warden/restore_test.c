@@ -593,3 +593,70 @@ TEST(settings_that_a_process_made_for_itself_stay)
 	CHECK(says(&y, "print('same' if all() == was else (was, all()))\n", "same"));
 	CHECK(end());
 }
+
+/* How many descriptors the agent has beside its own few. */
+static unsigned held_ready(pid_t agent)
+{
+	char path[64];
+	struct dirent *d;
+	unsigned n = 0;
+	DIR *fds;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)agent);
+	fds = opendir(path);
+	while (fds && (d = readdir(fds)))
+		n += strtoul(d->d_name, NULL, 10) >= 192;
+	if (fds)
+		closedir(fds);
+	return n;
+}
+
+static bool send_ahead(const char *file)
+{
+	AUTO_CLOSE int fd = openat(m.out, file, O_RDONLY | O_CLOEXEC);
+	struct frame f;
+	int fds[8];
+
+	/* When it has answered PING it has done with that. */
+	return fd >= 0 && kt_send(&b.p, FRAME_RESTORE, FRAME_RESTORE_AHEAD, NULL, 0, &fd, 1) &&
+	       kt_send(&b.p, FRAME_PING, 3, NULL, 0, NULL, 0) && kt_wait(&b.p, FRAME_PONG, 3, &f, fds);
+}
+
+TEST(what_was_made_ready_ahead_is_used_let_go_of_or_begun_anew_but_never_believed)
+{
+	char path[64];
+	int fds[2];
+
+	CHECK(begin());
+	CHECK(kt_exec(&a.p, 7, "cp /bin/sh /tmp/own; exec /tmp/own -c 'n=41; while read line; do n=$((n + 1)); echo $line $n $$; done'",
+		      -1, &x));
+	CHECK(says(&x, "one\n", "one 42 2\n"));
+	CHECK(rt_dump(&a, &m) && rt_seal(&w, &a, &spec));
+	for (int i = 0; i < 4; i++) {
+		CHECK(rt_create(&w, &spec, &b));
+		CHECK_EQ(held_ready(b.agent), 0);
+		CHECK(send_ahead(i == 1 ? "pages" : "meta"));
+		CHECK_EQ(held_ready(b.agent) > 0, i != 1); /* the second time it was no image */
+		if (i < 2) {
+			CHECK(rt_restore(&b, &m, &res) && rt_attach(&b, 7, &y));
+			CHECK(says(&y, "two\n", "two 43 2\n"));
+			kt_pipes_close(&y);
+		} else if (i == 2) { /* a file that is mapped was changed meanwhile */
+			snprintf(path, sizeof(path), "/proc/%d/root/tmp/own", (int)b.agent);
+			CHECK_EQ(utimensat(AT_FDCWD, path, NULL, 0), 0);
+			fds[0] = openat(m.out, "meta", O_RDONLY | O_CLOEXEC);
+			fds[1] = mount_open_file(m.out, "pages");
+			CHECK(rt_send_fds(&b, fds, 1, &res));
+			CHECK(strstr(res.why, "is not the one it was"));
+			fd_close_many(fds, 2);
+		} else { /* somebody wanted something else */
+			CHECK(kt_exec(&b.p, 8, "echo else; read line", -1, &y));
+			CHECK(kt_reads(y.out, "else\n"));
+			kt_pipes_close(&y);
+		}
+		CHECK_EQ(held_ready(b.agent), 0);
+		if (i < 3)
+			CHECK(rt_destroy(&w, &b));
+	}
+	CHECK(end());
+}

@@ -323,13 +323,13 @@ static int add_place(struct build *b, const char *up, const char *work, const ch
 /* One mount for all of them, however many. It never gets into the sandbox: only the overlays' own copies do. */
 static int open_store(struct build *b)
 {
-	int mnt, r;
+	int from = b->img->layers >= 0 ? b->img->layers : b->env->layers, mnt, r;
 
 	if (!b->spec->layers)
 		return 0;
-	if (b->env->layers < 0)
+	if (from < 0)
 		return err_set(b->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
-	mnt = mount_clone(b->env->layers, "", LAYER_ATTRS, b->shell->userns);
+	mnt = mount_clone(from, "", LAYER_ATTRS, b->shell->userns);
 	if (mnt == -EINVAL) {
 		err_set(b->e, ERR_UNSUPPORTED, mnt, "layers: this kernel cannot give their filesystem the sandbox's user ids");
 		err_remedy(b->e, "put them on ext4, xfs or btrfs");
@@ -444,8 +444,11 @@ static int open_early(struct build *b, unsigned cpus, struct early *early)
 		.gid = b->spec->gid,
 	};
 
-	if (o.disk && b->env->rootless)
-		return err_set(b->e, ERR_UNSUPPORTED, -EPERM, "a layer on disk needs root (loop device)");
+	if (o.disk && b->env->rootless) {
+		err_set(b->e, ERR_UNSUPPORTED, -EPERM, "a layer on disk needs root (loop device)");
+		err_remedy(b->e, "run as root, or keep what is written in memory (--storage memory)");
+		return -EPERM;
+	}
 	if (early->upper >= 0 && !o.disk) {
 		r->early = *early;
 		early_init(early);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "warden/tree.h"
+#include "warden/watch.h"
 
 #include <sys/stat.h>
 #include <time.h>
@@ -368,6 +369,8 @@ static void run_seal(struct work *w)
 	leave(x);
 	if (r == 0)
 		r = finish(x);
+	if (r == 0)
+		watch_expect(x->impl->from.watch, x->m.id);
 	x->result = r;
 	if (r < 0 && x->impl->made && (r = tree_remove(x->impl->from.dir, x->impl->tmp_name)) < 0)
 		log_error("'%s' stays behind until the next start: %s", x->impl->tmp_name, strerror(-r));
@@ -424,14 +427,17 @@ static void run_verify(struct work *w)
 	struct seal *x = (struct seal *)(void *)w;
 	AUTO_CLOSE int dir = sys_openat(x->impl->from.dir, x->m.id, FOLDER, 0);
 	struct manifest is;
-	int r = dir < 0 ? dir : manifest_read(dir, x->m.id, &is);
+	int r;
 
+	/* First: what is changed while it is being compared counts as changed. */
+	watch_layer(x->impl->from.watch, x->impl->from.dir, x->m.id);
+	r = dir < 0 ? dir : manifest_read(dir, x->m.id, &is);
 	if (r == 0 && memcmp(&is, &x->m, sizeof(is)))
 		r = -EBADMSG;
 	x->result = r == 0 ? manifest_verify(dir, &w->stop, &x->m) : r;
 }
 
-int seal_verify(struct workers *s, int dir, const struct manifest *m, void *tag, struct err *e)
+int seal_verify(struct workers *s, int dir, struct watch *watch, const struct manifest *m, void *tag, struct err *e)
 {
 	struct seal *x = seal_new(SEAL_VERIFY, run_verify);
 
@@ -439,6 +445,7 @@ int seal_verify(struct workers *s, int dir, const struct manifest *m, void *tag,
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to look at a layer");
 	x->m = *m;
 	x->impl->from.dir = dir;
+	x->impl->from.watch = watch;
 	x->tag = tag;
 	workers_add(s, &x->work);
 	return 0;
@@ -448,8 +455,12 @@ int seal_verify(struct workers *s, int dir, const struct manifest *m, void *tag,
 static void run_retire(struct work *w)
 {
 	struct seal *x = (struct seal *)(void *)w;
+	struct watch *watch = x->impl->from.watch;
+	const int store = x->impl->from.dir;
 
 	impl_free(TAKE_PTR(x->impl));
+	if (x->kind == SEAL_LAYER && x->result == 0)
+		watch_expected(watch, store, x->m.id);
 }
 
 void seal_retire(struct workers *s, struct seal *x)

@@ -29,6 +29,7 @@ struct seal {
 };
 
 struct pump_spare;
+struct watch;
 
 /* Who stands on so many is sealed together with some of them (older kernels take some twelve). */
 #define SEAL_LAYERS 12
@@ -47,6 +48,7 @@ enum seal_save { SEAL_NOT_ASKED, SEAL_ASKED, SEAL_REFUSED, SEAL_SAVED };
 
 struct seal_source {
 	int dir; /* the store; stays the caller's */
+	struct watch *watch; /* of the store; likewise, or NULL */
 	int upper; /* the sandbox's writable layer, a folder; stays the caller's while seal_busy() */
 	uint32_t uid_base;
 	struct pump_spare *spare; /* stays the caller's, or NULL */
@@ -59,6 +61,7 @@ struct seal_source {
 	uint32_t below; /* bits of layer_trees[] that any layer it stands on has */
 	/* With memory: the agent's table, taken over by seal_start(). -1: files only, and the rest means nothing. */
 	int table;
+	uint64_t limit; /* of the sandbox's memory; 0: none */
 	int program; /* cloche-dump; stays the caller's */
 	int pidfd; /* the agent's; likewise, while seal_busy() */
 	pid_t pid;
@@ -86,7 +89,7 @@ bool seal_busy(struct seal *x);
 void seal_system(struct seal *x);
 /* Gives up if it still needs the sandbox, and returns when it does not any more. */
 void seal_leave(struct seal *x);
-int seal_verify(struct workers *s, int dir, const struct manifest *m, void *tag, struct err *e);
+int seal_verify(struct workers *s, int dir, struct watch *watch, const struct manifest *m, void *tag, struct err *e);
 /* Closes @fd, taken over: some take a wait in the kernel. */
 void seal_close(struct workers *s, int fd);
 void seal_free(struct seal *x);

@@ -42,7 +42,7 @@ int sealing_check(struct warden *w, const struct sandbox_spec *spec, struct err 
 	int r = w->layers ? layers_check(w->layers, spec, e) :
 			    err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
 
-	if (r == 0 && layers_unverified(w->layers, spec))
+	if (r == 0 && !layers_good(w->layers, spec))
 		r = err_set(e, ERR_REFUSED, -EAGAIN, "a layer's files were not compared with its manifest");
 	return r;
 }
@@ -74,6 +74,7 @@ static int source_memory(struct warden *w, struct warden_sandbox *s, struct seal
 		return err_sys(e, ERR_INTERNAL, table, "take the agent's table");
 	from->table = table;
 	from->program = w->env.dump;
+	from->limit = s->memory;
 	from->pidfd = s->shell.pidfd;
 	from->pid = s->shell.pid;
 	if (s->flags & SPEC_MEMORY)
@@ -108,6 +109,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 {
 	struct seal_source from = {
 		.dir = w->env.layers,
+		.watch = w->layers ? layers_watch(w->layers) : NULL,
 		.upper = s->root.early.upper,
 		.uid_base = s->shell.uid_base,
 		.spare = w->spare,
@@ -182,14 +184,19 @@ int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void 
 	id = layers_unverified(w->layers, spec);
 	if (!id)
 		return 0;
-	r = seal_verify(w->workers, w->env.layers, layers_find(w->layers, id), tag, e);
+	r = seal_verify(w->workers, w->env.layers, layers_watch(w->layers), layers_find(w->layers, id), tag, e);
 	return r < 0 ? r : 1;
 }
 
 int warden_unseal(struct warden *w, const char *id, struct err *e)
 {
+	int r;
+
 	warden_compare_reap(w);
-	return w->layers ? layers_remove(w->layers, id, e) : no_layers(e);
+	r = w->layers ? layers_remove(w->layers, id, e) : no_layers(e);
+	if (r == 0 && w->pool)
+		pool_unstand(w->pool, id);
+	return r;
 }
 
 bool warden_layer_next(struct warden *w, const char *id, struct layer_facts *ret)

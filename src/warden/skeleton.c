@@ -14,7 +14,7 @@
 #define COPY_DEPTH_MAX 8
 
 /* Bumped when what is made below changes, so that an older cache is not used. */
-#define SKELETON_VERSION 6U
+#define SKELETON_VERSION 7U
 
 /*
  * What of /etc is taken along, and only what everybody may read: programs in /usr expect these. Nothing that could
@@ -27,6 +27,7 @@ static const char *const from_etc[] = {
 	"python3.13",	   "perl",	   "profile",	   "bash.bashrc",	 "skel",	"inputrc",
 	"terminfo",	   "magic",	   "magic.mime",   "fonts",		 "ImageMagick-6", "dpkg/origins",
 	"java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "ucf.conf",	 "debconf.conf", "xattr.conf",
+	"login.defs",	   "maven/m2.conf", "maven/logging",
 };
 
 struct made {
@@ -42,6 +43,9 @@ static const struct made files[] = {
 	{ "etc/resolv.conf", STEER_RESOLV_CONF },
 	{ "etc/shells", "/bin/sh\n/bin/bash\n" },
 	{ "etc/apt/sources.list", "" },
+	/* For su, runuser and the like, by root: install scripts use them. Nobody else has a way up, whatever this says. */
+	{ "etc/pam.d/other", "auth sufficient pam_rootok.so\nauth required pam_deny.so\naccount required pam_permit.so\n"
+			     "password required pam_unix.so yescrypt\nsession required pam_permit.so\n" },
 };
 
 static const struct {
@@ -55,6 +59,7 @@ static const struct {
 	{ "var/log", 0755, 0 },	 { "var/lib/dpkg", 0755, 0 }, { "opt", 0755, 0 }, { "mnt", 0755, 0 },
 	{ "srv", 0755, 0 },	 { "media", 0755, 0 },	 { "etc/dpkg", 0755, 0 }, { "etc/apt", 0755, 0 },
 	{ "etc/apt/apt.conf.d", 0755, 0 }, { "etc/apt/sources.list.d", 0755, 0 },
+	{ "etc/pam.d", 0755, 0 },
 };
 
 static const char *const links[] = { "bin", "sbin", "lib", "lib32", "lib64", "libx32" };
@@ -208,7 +213,7 @@ static int copy_etc(int root)
 		const char *slash = strchr(from_etc[i], '/');
 		AUTO_CLOSE int from = -1, to = -1;
 		char sub[64];
-		int r;
+		int r = 0;
 
 		snprintf(sub, sizeof(sub), "%.*s", slash ? (int)(slash - from_etc[i]) : 1, slash ? from_etc[i] : ".");
 		from = sys_openat(etc, sub, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
@@ -220,6 +225,9 @@ static int copy_etc(int root)
 		if (to >= 0 && slash) {
 			int top = to;
 
+			r = sys_mkdirat(top, sub, 0755);
+			if (r < 0 && r != -EEXIST)
+				return r;
 			to = sys_openat(top, sub, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW, 0);
 			fd_close(top);
 		}

@@ -5,11 +5,11 @@
 
 #include <sched.h>
 
-/* A new root with /proc, a place to step on and @image; the old one is let go. */
-static int enter(int image, struct err *e)
+/* A new root with /proc, a place to step on, @image and @layers, if there are any; the old one is let go. */
+static int enter(int image, int layers, struct err *e)
 {
 	static const struct mount_opt opts[] = { { "size", "16k" }, { "mode", "0755" }, { NULL, NULL } };
-	static const char *const places[] = { "usr", "proc", "image" };
+	static const char *const places[] = { "usr", "proc", "image", "layers" };
 	AUTO_CLOSE int root = -1, proc = -1;
 	int r;
 
@@ -27,6 +27,8 @@ static int enter(int image, struct err *e)
 		r = mount_attach(proc, "/usr/proc", 0);
 	if (r == 0)
 		r = mount_attach(image, "/usr/image", 0);
+	if (r == 0 && layers >= 0)
+		r = mount_attach(layers, "/usr/layers", 0);
 	if (r == 0)
 		r = sys_chdir("/usr");
 	if (r == 0)
@@ -41,11 +43,14 @@ static int enter(int image, struct err *e)
 int slim_enter(const struct env *v, struct image_host *ret, struct err *e)
 {
 	AUTO_CLOSE int image = mount_clone(v->image.lock, "", 0, -1);
+	AUTO_CLOSE int layers = v->layers < 0 ? -1 : mount_clone(v->layers, "", 0, -1);
 	struct image_host img;
 	int r;
 
 	if (image < 0)
 		return err_sys(e, ERR_UNSUPPORTED, image, "pool: copy the mount of image 'host'");
+	if (layers < 0 && v->layers >= 0)
+		return err_sys(e, ERR_UNSUPPORTED, layers, "pool: copy the mount of the layers");
 	r = sys_unshare(CLONE_FS | CLONE_NEWNS);
 	if (r == 0)
 		r = mount_tree_private();
@@ -58,7 +63,7 @@ int slim_enter(const struct env *v, struct image_host *ret, struct err *e)
 		return err_sys(e, ERR_UNSUPPORTED, img.usr, "pool: copy the mount of /usr");
 	if (v->image.dpkg >= 0)
 		img.dpkg = mount_clone(AT_FDCWD, "/var/lib/dpkg", 0, -1);
-	r = enter(image, e);
+	r = enter(image, layers, e);
 	if (r == 0) {
 		r = img.dev = sys_openat(image, "dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 		if (r >= 0)
@@ -73,6 +78,7 @@ int slim_enter(const struct env *v, struct image_host *ret, struct err *e)
 		return r;
 	}
 	img.lock = TAKE_FD(image);
+	img.layers = TAKE_FD(layers);
 	*ret = img;
 	return 0;
 }

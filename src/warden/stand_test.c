@@ -108,3 +108,54 @@ TEST(other_rules_for_a_network_are_another_request)
 	spec.flags = 0;
 	CHECK(!stand_same(&t, &spec));
 }
+
+static struct sandbox_spec on_layer(const char *id)
+{
+	struct sandbox_spec s = host(1 << 20);
+
+	s.tenant = 7;
+	s.layers = 1;
+	snprintf(s.layer[0], sizeof(s.layer[0]), "%s", id);
+	return s;
+}
+
+TEST(on_layers_who_comes_back_has_one_although_others_came_in_between)
+{
+	static struct stand t = { .most = 2 };
+	struct sandbox_spec a = on_layer("a"), b = on_layer("b"), c = on_layer("c"), plain = host(1 << 20), x;
+	uint64_t of_a, of_b;
+
+	CHECK(!stand_learn(&t, &a) && !stand_learn(&t, &plain) && !stand_learn(&t, &b));
+	CHECK_EQ(stand_number(&t, &a), 0);
+	CHECK(stand_learn(&t, &a) && stand_learn(&t, &b));
+	of_a = stand_number(&t, &a);
+	of_b = stand_number(&t, &b);
+	CHECK(of_a && of_b && of_a != of_b && stand_current(&t, of_a) && stand_current(&t, of_b));
+	CHECK(!stand_current(&t, 0));
+	/* Nobody else's, with nothing else below, and not of another kind. */
+	x = a;
+	x.tenant = 8;
+	CHECK_EQ(stand_number(&t, &x), 0);
+	x = a;
+	x.flags = SPEC_MEMORY;
+	CHECK_EQ(stand_number(&t, &x), 0);
+	x = a;
+	x.layers = 2;
+	CHECK_EQ(stand_number(&t, &x), 0);
+	x = a;
+	x.nmounts = 1;
+	CHECK_EQ(stand_number(&t, &x), 0);
+	/* There is room for two: who was away longest goes. Many who come once move nobody. */
+	for (char i = 'k'; i < 'z'; i++) {
+		x = on_layer((char[]){ i, '\0' });
+		CHECK(!stand_learn(&t, &x));
+	}
+	CHECK(!stand_learn(&t, &a) && !stand_learn(&t, &c) && stand_learn(&t, &c));
+	CHECK(stand_current(&t, of_a) && !stand_current(&t, of_b) && !stand_number(&t, &b));
+	/* What is below goes. */
+	CHECK(!stand_forget_layer(&t, "b"));
+	CHECK(stand_forget_layer(&t, "a"));
+	CHECK(!stand_number(&t, &a) && !stand_current(&t, of_a) && stand_number(&t, &c));
+	stand_forget_layered(&t, stand_number(&t, &c));
+	CHECK(!stand_number(&t, &c));
+}

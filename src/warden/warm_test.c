@@ -281,9 +281,39 @@ TEST(a_warm_process_that_lies_is_not_believed)
 }
 
 /* A template's: warmed up once, imaged, and used in sandboxes that are restored from that. */
+/* The warden's child that has read an image already: one whose descriptors go that far. 0 = none, after some time. */
+static pid_t made_ready(pid_t warden)
+{
+	char path[96], text[65536], *at, *end;
+	struct dirent *d;
+	pid_t found = 0, pid;
+	DIR *tasks;
+
+	for (int i = 0; !found && i < 2000; i++, wt_sleep_ms(5)) {
+		snprintf(path, sizeof(path), "/proc/%d/task", (int)warden);
+		tasks = opendir(path);
+		while (tasks && (d = readdir(tasks))) {
+			snprintf(path, sizeof(path), "/proc/%d/task/%.16s/children", (int)warden, d->d_name);
+			if (d->d_name[0] == '.' || fd_get(AT_FDCWD, path, text, sizeof(text)) < 0)
+				continue;
+			for (at = text; (pid = (pid_t)strtol(at, &end, 10)) > 0; at = end) {
+				snprintf(path, sizeof(path), "/proc/%d/fd/200", (int)pid);
+				found = faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ? pid : found;
+			}
+		}
+		if (tasks)
+			closedir(tasks);
+	}
+	return found;
+}
+
+/* From the third on, or soon, one stands ahead, with the image read and its files open. */
 TEST(a_warm_process_goes_on_in_other_sandboxes)
 {
-	static char said[3][4096];
+	const char *args[] = { "--keep", "--state", kt_dir, "--layers", st_store, "--pool", "8", NULL };
+	static char said[10][4096];
+	unsigned had = 0;
+	pid_t ready;
 	struct sandbox_spec spec;
 	struct client_layer l;
 	struct wexec host, x;
@@ -298,7 +328,7 @@ TEST(a_warm_process_goes_on_in_other_sandboxes)
 
 	st_fresh();
 	wt_spec(&spec);
-	CHECK(wt_open(&w, st_args()));
+	CHECK(wt_open(&w, args));
 	CHECK(st_create(&w, &spec, &a));
 	CHECK(warm_up(&a, warm_runner_python(), "import numpy, random\nrandom.seed(1)", &host));
 	id_new(id, sizeof(id));
@@ -308,14 +338,16 @@ TEST(a_warm_process_goes_on_in_other_sandboxes)
 	}
 	st_stand_on(&spec, id);
 	spec.flags = SPEC_MEMORY;
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 3 || (!had && i < 10); i++) {
 		memset(&b, 0, sizeof(b));
+		ready = i < 2 ? 0 : made_ready(w.pid);
 		from = clock_mono_ns();
 		if (client_create(w.client, &spec, &b.s, &e) < 0) {
 			TEST_FAIL("%s", e.msg);
 			break;
 		}
 		kt_open(&b.p, TAKE_FD(b.s.sock));
+		had += wt_pid(b.s.pidfd) == ready;
 		CHECK(kt_wait(&b.p, FRAME_UP, 0, &f, fds));
 		CHECK(run(&b, "import random, numpy\n"
 			      "print(random.random(), numpy.random.rand(), open('/run/cloche/generation').read())", -1, &x));
@@ -330,6 +362,7 @@ TEST(a_warm_process_goes_on_in_other_sandboxes)
 		kt_pipes_close(&held[0].pipes);
 		CHECK(st_end(&w, &b));
 	}
+	CHECK(had > 0); /* not at once, maybe: it can be seen a moment before it is there to be had */
 	/* And the source's own is as good as before. */
 	CHECK(run(&a, "print(2)", a.s.group, &x));
 	CHECK_STR(x.text, "2\n");

@@ -1,6 +1,8 @@
 """kill -9 at any moment of checkpoint, restore, fork and delete: what was answered is there, nothing half-made is to be seen."""
 import http.client
+import os
 import random
+import signal
 import threading
 import time
 import uuid
@@ -198,3 +200,17 @@ def test_it_sleeps_and_wakes_whatever_dies(daemon, part):
     assert numbers == list(range(1, len(numbers) + 1)), numbers
     daemon.delete(f"/v1/sandboxes/{box}")
     host.wait_for(lambda: [p.name for p in (daemon.data / "layers").iterdir()] == ["lock"], 30, "an empty store")
+
+
+def test_a_warden_that_hangs_and_dies_does_not_keep_garbage(daemon):
+    """Whoever sweeps the store waits for it; that is no reason to sweep seldom from then on."""
+    box = daemon.create()["id"]
+    first, second = (daemon.post(f"/v1/sandboxes/{box}/checkpoints", {}).json["id"] for _ in range(2))
+    warden = daemon.children()["warden"]
+    os.kill(warden, signal.SIGSTOP)
+    assert daemon.delete(f"/v1/checkpoints/{first}").status == 204
+    time.sleep(2.5)
+    os.kill(warden, signal.SIGKILL)
+    host.wait_for(lambda: not (daemon.data / "layers" / first).exists(), 20, "the end of the first")
+    assert daemon.delete(f"/v1/checkpoints/{second}").status == 204
+    host.wait_for(lambda: not (daemon.data / "layers" / second).exists(), 12, "the end of the second")

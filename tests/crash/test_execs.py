@@ -1,12 +1,14 @@
 """Execs whose daemon dies: nothing they say is missing, nothing about their end is wrong."""
 import http.client
+import json
 import threading
 import time
 
 import pytest
 
 import host
-from crash import PARTS, running
+from api import WebSocket, events
+from crash import PARTS, Crashing, running
 
 ALL = PARTS + ["term"]
 LINES = "i=0; while [ $i -lt %d ]; do echo line $i; i=$((i+1)); [ $((i %% 20)) = 0 ] && sleep 0.02; done; exit 7"
@@ -34,6 +36,40 @@ def test_a_flood_has_no_gap_either(daemon, part):
     assert daemon.end_of(box, x)["exit_code"] == 3
     assert daemon.output_of(box, x) == b"".join(b"%d\n" % i for i in range(1, 1500001))
     assert daemon.output_of(box, x, "stderr") == b"end\n"
+
+
+def test_beyond_what_is_kept_places_in_the_stream_stay_true(nothing_is_left_behind, tmp_path):
+    conf = tmp_path / "conf"
+    conf.write_text("spool_max = 1M\n")
+    with Crashing(None, "--config", conf) as d:
+        box = d.create()["id"]
+        x = d.background(box, "seq 1 600000; while [ ! -e go ]; do sleep 0.01; done; seq 600001 700000", timeout=60)
+        place, all_ = f"/v1/sandboxes/{box}/execs/{x}/output", b"".join(b"%d\n" % i for i in range(1, 700001))
+        first = all_.index(b"600001\n")
+        host.wait_for(lambda: int(d.get(place + f"?offset={first}").headers["X-Cloche-Total"]) == first, 20, "the first part")
+        d.crash("api")
+        assert d.sh(box, "touch go")["exit_code"] == d.end_of(box, x)["exit_code"] == 0
+        r = d.get(place)
+        assert int(r.headers["X-Cloche-Total"]) == len(all_) and r.body == all_[:512 * 1024] + all_[-512 * 1024:]
+        assert (d.data / "spool" / f"{x}.1").stat().st_blocks * 512 < 4 << 20
+
+
+@pytest.mark.parametrize("way", ["events", "socket"])
+def test_a_stream_that_was_told_its_id_is_found_again(daemon, way):
+    """However soon after that."""
+    box = daemon.create()["id"]
+    body = {"cmd": ["sh", "-c", "cat; exit 8"], "stdin_open": True}
+    if way == "events":
+        _, started = next(stream := events(daemon, f"/v1/sandboxes/{box}/execs", body))
+    else:
+        stream = WebSocket(daemon, f"/v1/sandboxes/{box}/execs/attach")
+        stream.send(json.dumps(body))
+        started = stream.receive()
+    daemon.crash("api")
+    stream.close()
+    assert daemon.post(f"/v1/sandboxes/{box}/execs/{started['id']}/stdin?close=1", b"late\n").status == 204
+    end = daemon.end_of(box, started["id"])
+    assert end["exit_code"] == 8 and end["stdout"] == "late\n"
 
 
 @pytest.mark.parametrize("part", ALL)

@@ -1,10 +1,11 @@
 """Tenants, tokens, scopes, rates, quotas over the API."""
+import json
 import subprocess
 import time
 
 import pytest
 
-from api import As, Raw, as_tenant, d, error, eventually, nothing_is_left_behind, tenant, token  # noqa: F401
+from api import As, Raw, WebSocket, as_tenant, d, error, eventually, nothing_is_left_behind, tenant, token  # noqa: F401
 
 
 SCOPES = ["read", "exec", "sandbox", "admin"]
@@ -145,6 +146,40 @@ def test_rotation_gives_the_old_one_a_grace(d):
     assert d.get("/v1/whoami", token=last).status == 200
     error(d.post(f"/v1/tokens/{k['id']}/rotate", {"grace": "100d"}), 400, "invalid")
     error(d.post(f"/v1/tokens/{k['id']}/rotate", {"graze": 1}), 400, "invalid")
+
+
+@pytest.mark.parametrize("how", ["revoke", "rotate", "expire"])
+def test_a_token_that_is_no_longer_good_ends_what_goes_on(d, how):
+    k = token(d, **({"expires_in": 1.5} if how == "expire" else {}))
+    box, seen = d.create()["id"], As(d, k["token"])
+    seen.url = d.url
+    kept = token(d)
+    kept["seen"] = As(d, kept["token"])
+    kept["seen"].url = d.url
+    with WebSocket(seen, f"/v1/sandboxes/{box}/execs/attach") as shell, WebSocket(kept["seen"], f"/v1/sandboxes/{box}/execs/attach") as other, \
+            Raw(seen, "GET", "/v1/events") as told, Raw(seen, "POST", f"/v1/sandboxes/{box}/execs", {"cmd": ["cat"], "stdin_open": True},
+                                                       {"Accept": "text/event-stream"}) as stream:
+        for ws in (shell, other):
+            ws.send(json.dumps({"cmd": ["sh"], "tty": True}))
+            ws.send(b"\3echo al''ive\n")
+            ws.until(lambda out, *_: b"alive" in out)
+        assert told.head()[0] == stream.head()[0] == 200
+        if how == "revoke":
+            assert d.delete(f"/v1/tokens/{k['id']}").status == 204
+        elif how == "rotate":
+            assert d.post(f"/v1/tokens/{k['id']}/rotate").status == 200
+        shell.all()
+        assert shell.closed == 1008
+        for raw in (told, stream):
+            try:
+                assert not list(raw.chunks())[99:]
+            except ValueError:
+                pass  # cut between two pieces
+        # Neither what they ran nor anybody else is concerned.
+        other.send(b"\3echo go''on\n")
+        other.until(lambda out, *_: b"goon" in out)
+        assert [x["state"] for x in d.get(f"/v1/sandboxes/{box}/execs").json["execs"]] == ["running"] * 3
+    assert d.delete(f"/v1/sandboxes/{box}").status == 204
 
 
 def test_a_rate_blocks_and_says_for_how_long(d):

@@ -49,6 +49,13 @@ def test_events_tell_what_happened(daemon):
         host.end(p)
 
 
+def test_a_reader_that_has_seen_enough_hears_no_complaint(daemon, box):
+    with subprocess.Popen(f"'{host.CLOCHE}' events {box} | head -n 1", shell=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          env=daemon.environment()) as p:
+        host.wait_for(lambda: daemon.exec(box, "true") and p.poll() is not None, 20, "the end of it")
+        assert b"sandbox.created" in p.stdout.read() and p.stderr.read() == b""
+
+
 def test_audit_shows_and_verifies(daemon, box):
     daemon.exec(box, "true")
     r = daemon.cli("audit", "--sandbox", box)
@@ -73,6 +80,22 @@ def test_audit_verify_finds_a_changed_byte(daemon, box, tmp_path):
     host.one_line(daemon.cli("audit", "verify", tmp_path / "none"))
 
 
+def test_audit_verify_finds_a_missing_end_by_a_head_that_was_kept(daemon, box, tmp_path):
+    head = daemon.post(f"/v1/sandboxes/{box}/execs", {"cmd": ["true"]}).headers["X-Cloche-Audit"]
+    log = tmp_path / "audit.log"
+    log.write_bytes((daemon.data / "audit.log").read_bytes())
+    assert daemon.cli("audit", "verify", "--head", head, log).code == 0
+    r = daemon.cli("audit", "verify", "--head", head[:-1] + ("0" if head[-1] != "0" else "1"), log)
+    assert r.code == 1 and "another" in r.text, r
+    lines = log.read_bytes().splitlines(True)
+    seq = int(head.split(":")[0])
+    log.write_bytes(b"".join(lines[:seq - 1]))
+    assert daemon.cli("audit", "verify", log).code == 0
+    r = daemon.cli("audit", "verify", "--head", head, log)
+    assert r.code == 1 and r.text.startswith("BROKEN: ") and "was there once" in r.text, r
+    host.one_line(daemon.cli("audit", "verify", "--head", "1:2", log))
+
+
 def test_tokens_come_and_go(daemon):
     token = daemon.cli("token", "create", "--name", "ci", "--scope", "read", "--expires", "1h").text.strip()
     assert token.startswith("cloche_")
@@ -86,5 +109,5 @@ def test_tokens_come_and_go(daemon):
     assert daemon.cli("ls", env={"CLOCHE_TOKEN": token}).code == 125
     assert daemon.cli("ls", env={"CLOCHE_TOKEN": new}).code == 0
     ident = [t for t in daemon.cli("token", "ls", "--json").json if t["name"] == "ci"][0]["id"]
-    assert daemon.cli("token", "rm", ident).code == 0
+    assert daemon.cli("token", "rm", "--json", ident).json == [ident]
     assert daemon.cli("ls", env={"CLOCHE_TOKEN": new}).code == 125

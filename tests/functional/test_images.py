@@ -252,6 +252,12 @@ def test_apt_get_installs_on_disk_storage_too(deb):
     assert r.text.splitlines() == ["hello from a package", "configured", "daemon"], r
 
 
+def test_root_of_the_sandbox_makes_users_and_becomes_them():
+    r = sh("useradd -m bob && su bob -c 'id -un; id -gn' && su - bob -c pwd && runuser -u bob whoami && "
+           "su bob -c 'su -c id 2>&1 || echo no'", "--user", "root")
+    assert r.text.splitlines()[:4] == ["bob", "bob", "/home/bob", "bob"] and r.text.splitlines()[-1] == "no", r
+
+
 def pip_there():
     return subprocess.run(["/usr/bin/python3", "-m", "pip", "--version"], capture_output=True).returncode == 0
 

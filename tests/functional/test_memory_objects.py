@@ -214,12 +214,13 @@ def get(fd):
     spec = ctypes.create_string_buffer(32)
     assert libc.timerfd_gettime(fd, spec) == 0
     return struct.unpack("4q", spec)
-armed, over, off = make(1, 7, 500, 1000, 0), make(0, 0, 0, 0, 1), make(1, 0, 0, 0, 0)
-select.select([over], [], [])
+armed, over, off, again = make(1, 7, 500, 1000, 0), make(0, 0, 0, 0, 1), make(1, 0, 0, 0, 0), make(1, 0, 20000000, 0, 1)
+for fd in (over, again): select.select([fd], [], [])
 gate()
 print(counts_down(lambda: get(armed)[2] + get(armed)[3] / 1e9), get(armed)[:2], fails(os.read, armed, 8))
 print(os.read(over, 8)[0], fails(os.read, over, 8), get(off))
-""", "True (7, 500) BlockingIOError\n1 BlockingIOError (0, 0, 0, 0)")
+print([select.select([again], [], [], 10)[0] == [again] and len(os.read(again, 8)) for _ in range(3)])
+""", "True (7, 500) BlockingIOError\n1 BlockingIOError (0, 0, 0, 0)\n[8, 8, 8]")
 
 SIGNALFD = ("""
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGUSR2])
@@ -351,6 +352,15 @@ signal.setitimer(signal.ITIMER_REAL, 1000, 7)
 gate()
 print(counts_down(lambda: signal.getitimer(signal.ITIMER_REAL)[0]), signal.getitimer(signal.ITIMER_REAL)[1])
 """, "True 7.0")
+
+# Its signal is pending when it is looked at: the kernel sets it again only when that is taken.
+TICKS = ("""
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.02)
+while not signal.sigpending(): time.sleep(0.01)
+gate()
+print([signal.sigwait([signal.SIGALRM]) == signal.SIGALRM for _ in range(4)], signal.getitimer(signal.ITIMER_REAL)[1])
+""", "[True, True, True, True] 0.02")
 
 POSIX_TIMER = ("""
 rt = signal.SIGRTMIN + 2
@@ -489,7 +499,7 @@ GROUPS = {
     "files": {"files": FILES, "unlinked": UNLINKED, "memfd": MEMFD, "mapped": MAPPED, "duplicates": DUPLICATES, "eventfd": EVENTFD,
               "semaphore": SEMAPHORE},
     "events": {"epoll-level": EPOLL_LEVEL, "epoll-edge": EPOLL_EDGE, "timerfd": TIMERFD, "signalfd": SIGNALFD, "pending": PENDING,
-               "handlers": HANDLERS, "itimer": ITIMER, "posix-timer": POSIX_TIMER},
+               "handlers": HANDLERS, "itimer": ITIMER, "ticks": TICKS, "posix-timer": POSIX_TIMER},
 }
 
 

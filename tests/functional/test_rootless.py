@@ -1,4 +1,5 @@
 """cloche run without root: user namespaces, or a clear word why not."""
+import json
 import os
 import pathlib
 import shutil
@@ -49,6 +50,16 @@ def test_limits_that_need_cgroups_are_refused_with_the_remedy(user):
     assert "cgroup" in line and "--memory 0 --pids 0 --cpus 0" in line, line
     r = user("--json", "--", "true")
     assert r.code == 125 and r.json["error"]["code"] == "unsupported" and r.json["error"]["remedy"], r
+
+
+def test_the_doctor_and_a_run_agree_on_every_limit(place, user):
+    p = subprocess.run([str(place / "cloche"), "doctor", "--json"], capture_output=True, timeout=60, user=UID, group=UID, extra_groups=[],
+                       cwd="/", stdin=subprocess.DEVNULL, env={"HOME": str(place / "home"), "PATH": "/usr/bin:/bin"})
+    told = json.loads(p.stdout)["limits"]
+    values = {"memory": "64M", "pids": "9", "cpus": "1", "disk": "1M", "nofile": "99", "cpu-time": "9s", "timeout": "9s"}
+    for name, value in values.items():
+        r = user(*LIFTED, f"--{name}", value, "--", "true")
+        assert told[name] if r.code == 0 else not told[name] and "root" in one_line(r), (name, told, r)
 
 
 def test_without_those_limits_a_sandbox_runs(user):

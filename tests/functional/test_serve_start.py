@@ -160,6 +160,19 @@ def test_the_data_folder_is_closed_to_others(serve, place):
     assert stat.S_IMODE(os.stat(state_folder(place / "data")).st_mode) == 0o700
 
 
+def test_a_folder_above_that_is_closed_to_others_is_no_obstacle(serve, place):
+    """As mktemp -d makes them."""
+    place.chmod(0o700)
+    one = serve()
+    box = json.loads(one.call("POST", "/v1/sandboxes", one.token, {})[1])["id"]
+    x = json.loads(one.call("POST", f"/v1/sandboxes/{box}/execs", one.token, {"shell": "echo kept", "background": True})[1])["id"]
+    token = one.token
+    assert one.stop() == 0
+    two = serve()
+    assert two.call("GET", f"/v1/sandboxes/{box}/execs/{x}/output", token) == (200, b"kept\n")
+    assert two.call("DELETE", f"/v1/sandboxes/{box}", token)[0] == 204
+
+
 def test_a_token_file_is_made_and_its_token_is_not_printed(serve, place):
     file = place / "the token"
     d = serve("--token-file", file, "--stop-sandboxes")

@@ -148,3 +148,9 @@ def test_a_slow_reader_gets_everything(popen):
 def test_stdio_can_be_opened_by_name(user):
     r = run("--user", user, "--", "sh", "-c", "read x < /dev/stdin; echo out $x > /dev/stdout; echo err > /dev/stderr", input=b"in\n")
     assert (r.code, r.out, r.err) == (0, b"out in\n", b"err\n"), r
+
+
+def test_a_umask_that_keeps_others_out_keeps_nobody_out_of_the_sandbox():
+    for mask in (0o077, 0o777):
+        r = sh("umask; stat -c %a /; touch x && stat -c %a . x", "--workdir", "/new/folder", preexec_fn=lambda: os.umask(mask))
+        assert (r.code, r.out) == (0, b"0022\n755\n755\n644\n"), r

@@ -600,6 +600,8 @@ export interface ServerInfo {
   counts: Record<string, number>;
   /** What this server can do beyond the first version of its API. */
   features?: Record<string, unknown>;
+  /** What a VM of Noid's dialect gets that asks for nothing. */
+  noid?: { isolation: Isolation; network: 'none' | 'open'; memMib: number; pids: number };
   [more: string]: unknown;
 }
 

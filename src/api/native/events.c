@@ -46,11 +46,12 @@ static void on_event(void *arg, const struct event *ev)
 	sse_event(l->c->q, id, ev->kind, ev->json, strlen(ev->json));
 }
 
-static void on_stop(void *arg)
+static void on_stop(void *arg, enum stand_end why)
 {
 	struct listener *l = arg;
 	struct call *c = l->c;
 
+	(void)why;
 	listener_end(c);
 	c->gone = NULL;
 	http_end(c->q);
@@ -77,7 +78,7 @@ static void begin(struct call *c, const struct tenant *t, const char *sandbox)
 		event_replay(c->api->s, seq, on_event, l);
 	l->replaying = false;
 	event_listen(c->api->s, &l->l, on_event, l);
-	api_stand(c->api, &l->standing, on_stop, l);
+	api_stand(c->api, &l->standing, &c->who, on_stop, l);
 }
 
 void get_events(void *arg, struct http_req *q, const struct route *r)

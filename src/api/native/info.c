@@ -1,4 +1,5 @@
 #include "api/native/native.h"
+#include "api/noid/noid.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "config.h"
@@ -84,6 +85,9 @@ void get_info(void *arg, struct http_req *q, const struct route *r)
 	jout_object(&j, "machines");
 	jout_str(&j, "accelerator", o->kvm ? "kvm" : "tcg");
 	jout_str(&j, "why", o->accel_why ? o->accel_why : "");
+	jout_end(&j);
+	jout_object(&j, "noid");
+	noid_defaults(a, &j);
 	jout_end(&j);
 	jout_object(&j, "limits");
 	jout_u64(&j, "cpu_milli", o->cpu_milli);

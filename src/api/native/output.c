@@ -95,11 +95,12 @@ static void on_gone(struct call *c)
 }
 
 /* The client can not take what it has for all there is. */
-static void on_stop(void *arg)
+static void on_stop(void *arg, enum stand_end why)
 {
 	struct reader *r = arg;
 	struct call *c = r->c;
 
+	(void)why;
 	reader_free(r);
 	c->gone = NULL;
 	http_cut(c->q);
@@ -164,6 +165,6 @@ void get_exec_output(void *arg, struct http_req *q, const struct route *route)
 	http_begin(q, 200, "application/octet-stream", -1);
 	exec_watch(c->exec, &r->watch, on_change, r);
 	if (r->follow)
-		api_stand(c->api, &r->standing, on_stop, r);
+		api_stand(c->api, &r->standing, &c->who, on_stop, r);
 	read_on(r);
 }

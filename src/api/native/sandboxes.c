@@ -230,6 +230,16 @@ static bool fits(const struct filter *f, const struct box *b)
 	return true;
 }
 
+static bool is_state(const char *text)
+{
+	static const enum box_state seen[] = { BOX_RUNNING, BOX_PAUSED, BOX_HIBERNATED, BOX_LOST };
+
+	for (size_t i = 0; i < ARRAY_LEN(seen); i++)
+		if (!strcmp(text, box_state_name(seen[i])))
+			return true;
+	return false;
+}
+
 static int read_filter(struct call *c, struct filter *f, struct err *e)
 {
 	const char *tenant = http_query(c->q, "tenant"), *limit = http_query(c->q, "limit");
@@ -238,6 +248,8 @@ static int read_filter(struct call *c, struct filter *f, struct err *e)
 	*f = (struct filter){ .state = http_query(c->q, "state"),
 			      .name = http_query(c->q, "name"),
 			      .cursor = http_query(c->q, "cursor") };
+	if (f->state && !is_state(f->state))
+		return err_set(e, ERR_INVALID, -EINVAL, "state: running, paused, hibernated or lost");
 	if (limit && (parse_u64(limit, &n, NULL) < 0 || n < 1 || n > LIST_MAX))
 		return err_set(e, ERR_INVALID, -EINVAL, "limit: 1 to %d", LIST_MAX);
 	f->limit = (size_t)n;

@@ -14,7 +14,9 @@ struct sse_exec {
 	struct call *c;
 	struct exec_sink sink;
 	struct exec_watch watch;
+	struct standing standing;
 	struct buf out; /* events of this piece; lent to the connection while busy */
+	bool told; /* that it has started */
 	bool busy, over;
 	char rest[2][4]; /* the beginning of a character */
 	size_t nrest[2];
@@ -24,6 +26,7 @@ static const char *const names[] = { "stdout", "stderr" };
 
 static void sse_free(struct sse_exec *t)
 {
+	api_unstand(&t->standing);
 	exec_unwatch(&t->watch);
 	buf_done(&t->out);
 	free(t);
@@ -103,6 +106,20 @@ static void on_data(void *arg, enum exec_stream s, const char *p, size_t len)
 	flush(t);
 }
 
+/* Not before its row is stored: whoever knows the id may come back. */
+static void say_started(struct sse_exec *t)
+{
+	const struct exec *x = t->c->exec;
+	char started[96];
+	int n;
+
+	if (t->told || !(exec_started(x) || x->failed))
+		return;
+	t->told = true;
+	n = snprintf(started, sizeof(started), "{\"id\":\"%s\",\"sandbox\":\"%s\"}", x->id, x->box->id);
+	sse_event(t->c->q, NULL, "started", started, (size_t)n);
+}
+
 static void finish(struct sse_exec *t)
 {
 	struct call *c = t->c;
@@ -154,6 +171,7 @@ static void on_change(void *arg, struct exec *x)
 {
 	struct sse_exec *t = arg;
 
+	say_started(t);
 	if (!exec_over(x) || t->over)
 		return;
 	t->over = true;
@@ -168,6 +186,21 @@ static void on_gone(struct call *c)
 	if (c->exec)
 		exec_leave(c->exec);
 	sse_free(t);
+}
+
+static void on_stop(void *arg, enum stand_end why)
+{
+	struct sse_exec *t = arg;
+	struct call *c = t->c;
+
+	if (why == STAND_STOP)
+		return; /* it has its end, and some time for that */
+	c->gone = NULL;
+	exec_leave(c->exec);
+	sse_free(t);
+	http_cut(c->q);
+	c->q = NULL;
+	call_free(c);
 }
 
 struct exec_sink *sse_exec_begin(struct call *c)
@@ -192,13 +225,11 @@ void sse_exec_refuse(struct call *c, const struct err *e)
 void sse_exec_run(struct call *c, struct exec *x)
 {
 	struct sse_exec *t = c->data;
-	char started[96];
-	int n;
 
 	c->gone = on_gone;
 	call_audited(c);
 	sse_begin(c->q);
-	n = snprintf(started, sizeof(started), "{\"id\":\"%s\",\"sandbox\":\"%s\"}", x->id, x->box->id);
-	sse_event(c->q, NULL, "started", started, (size_t)n);
+	say_started(t); /* one that started at once told nobody: we were not watching yet */
 	exec_watch(x, &t->watch, on_change, t);
+	api_stand(c->api, &t->standing, &c->who, on_stop, t);
 }

@@ -159,10 +159,12 @@ static void rotate_body(struct call *c, const char *data, size_t len)
 	}
 	if (r == 0)
 		r = token_rotate(c->api->s->access, k, grace, &who, text, &e);
-	if (r < 0)
+	if (r < 0) {
 		call_fail(c, &e);
-	else
-		answer_secret(c, 200, k, text);
+		return;
+	}
+	api_look_at_standing(c->api);
+	answer_secret(c, 200, k, text);
 }
 
 void post_token_rotate(void *arg, struct http_req *q, const struct route *r)
@@ -179,8 +181,10 @@ void delete_token(void *arg, struct http_req *q, const struct route *r)
 
 	if (!k)
 		return;
-	if (token_remove(c->api->s->access, k, &who, &e) < 0)
+	if (token_remove(c->api->s->access, k, &who, &e) < 0) {
 		call_fail(c, &e);
-	else
-		call_stored(c, 204, NULL);
+		return;
+	}
+	api_look_at_standing(c->api);
+	call_stored(c, 204, NULL);
 }

@@ -13,6 +13,8 @@ void noid_dress(struct http_req *q);
 #define NOID_PIDS 4096U /* a whole machine runs in it */
 /* Memory of a VM that does not say: NOID_MEM_MIB, or less where the configuration allows less. */
 uint64_t noid_mem_mib(const struct service_opts *o);
+/* What a VM gets that asks for nothing, as fields inside an open object: also for clients that make it by our own API. */
+void noid_defaults(const struct api *a, struct json *j);
 
 /* Finds the VM named in the path. On failure it has been answered and ended: returns -errno. */
 int noid_vm(struct call *c);

@@ -100,13 +100,31 @@ static const char *tier_of(const struct api *a)
 	return fast || !strcmp(a->noid_isolation, "vm") ? "vm" : "container";
 }
 
+/* A machine of Noid's has the internet unless it is isolated; here the administrator may say that none has. */
+static const char *network_of(const struct service_opts *o)
+{
+	return o->net->closed ? "none" : "open";
+}
+
+static uint64_t pids_of(const struct service_opts *o)
+{
+	return o->pids_max && o->pids_max < NOID_PIDS ? o->pids_max : NOID_PIDS;
+}
+
+void noid_defaults(const struct api *a, struct json *j)
+{
+	jout_str(j, "isolation", tier_of(a));
+	jout_str(j, "network", network_of(&a->s->o));
+	jout_u64(j, "mem_mib", noid_mem_mib(&a->s->o));
+	jout_u64(j, "pids", pids_of(&a->s->o));
+}
+
 /* Noid's fields, as a sandbox of our own. */
 static int read_create(const struct api *a, const json_t *from, bool admin, struct box_want **ret, struct err *e)
 {
 	const struct service_opts *o = &a->s->o;
-	uint64_t pids = o->pids_max && o->pids_max < NOID_PIDS ? o->pids_max : NOID_PIDS;
 	uint64_t cpus = 1, mem = noid_mem_mib(o);
-	const char *name = NULL, *network = NULL, *tier = tier_of(a);
+	const char *name = NULL, *network = NULL;
 	struct jin j = JIN_INIT(from, e);
 	AUTO(json_decref) json_t *own = NULL;
 
@@ -121,9 +139,8 @@ static int read_create(const struct api *a, const json_t *from, bool admin, stru
 		jin_bad(&j, "network", "\"isolated\", or nothing");
 	if (j.r < 0)
 		return j.r;
-	/* A machine of Noid's has the internet unless it is isolated; here the administrator may say that none has. */
-	own = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:s}", "name", name, "isolation", tier, "user", "root", "cpus", (json_int_t)cpus, "memory",
-			(json_int_t)(mem * MIB), "pids", (json_int_t)pids, "network", network || o->net->closed ? "none" : "open");
+	own = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:s}", "name", name, "isolation", tier_of(a), "user", "root", "cpus", (json_int_t)cpus,
+			"memory", (json_int_t)(mem * MIB), "pids", (json_int_t)pids_of(o), "network", network ? "none" : network_of(o));
 	if (!own)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a VM");
 	return box_want_parse(o, own, admin, ret, e);

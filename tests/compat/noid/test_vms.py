@@ -262,11 +262,13 @@ def test_tenants_and_scopes(d, noid, vm):
 
 def test_the_tier_is_a_setting(make_daemon, tmp_path):
     conf = tmp_path / "conf"
-    conf.write_text("noid_isolation = vm\n")
+    conf.write_text("noid_isolation = vm\nnetwork_open = no\nmemory_max = 512M\npids_max = 100\npids = 50\n")
     d = make_daemon("--config", conf)
     noid = Noid(d.url, d.token)
     r = noid.call("POST", "/v1/vms", {"name": "a", "mem_mib": 64})
     assert r.status == 400 and "virtual machine" in r.error  # a container may be as small
+    # For clients that make them by our own API.
+    assert d.get("/v1/info").json["noid"] == {"isolation": "vm", "network": "none", "mem_mib": 512, "pids": 100}
     assert noid.call("GET", "/v1/vms").json == []
 
 

@@ -60,18 +60,21 @@ export class NoidClient {
 
   /** Makes a VM; it is up when this resolves. */
   async createVM(options: CreateVMOptions): Promise<Vm> {
-    const { name, vcpus = 1, memory = 2048, env } = options;
+    const { name, vcpus = 1, env, network } = options;
     checkName(name);
     checkEnv(env);
     return translated(async () => {
+      const usual = await this.#usual();
+      const isolation = options.isolation ?? this.#isolation;
       const made = await this.cloche.sandboxes.create({
         name,
         cpus: vcpus,
-        memory: memory * MIB,
+        memory: (options.memory ?? usual.memMib) * MIB,
+        pids: usual.pids,
         env,
         user: 'root',
-        network: await this.#network(options.network),
-        isolation: await this.#tier(options.isolation ?? this.#isolation),
+        network: (network ?? usual.network) === 'open' ? 'open' : 'none',
+        isolation: isolation === 'auto' ? usual.isolation : isolation,
       });
       return this.#vm(made);
     });
@@ -114,22 +117,27 @@ export class NoidClient {
   ): Promise<ExecResult> {
     checkName(vmName);
     let env = options.env;
+    let tty = options.tty;
     let cmd: string | readonly string[];
     if (typeof command === 'object' && 'command' in command) {
       cmd = command.command;
+      tty ??= command.tty;
       env = { ...envObject(command.env), ...env };
     } else cmd = command;
     checkEnv(env);
     return translated(async () => {
-      const r = await this.#sandbox(vmName).exec(cmd, {
+      const how = {
         env,
         cwd: options.cwd,
         stdin: options.stdin,
         signal: options.signal,
         user: 'root',
         timeout: options.timeout === undefined ? undefined : options.timeout / 1000,
-      });
-      return execResult(r);
+      };
+      const sandbox = this.#sandbox(vmName);
+      if (!tty) return execResult(await sandbox.exec(cmd, how));
+      const terminal = await sandbox.start(cmd, { ...how, tty: { rows: 24, cols: 80 } });
+      return execResult(await terminal.wait());
     });
   }
 
@@ -258,6 +266,7 @@ export class NoidClient {
   /** What the server allows, by default. */
   async capabilities(): Promise<Capabilities> {
     const { limits } = await translated(() => this.#server());
+    const { memMib } = await this.#usual();
     const number = (key: string, otherwise: number): number =>
       typeof limits?.[key] === 'number' ? (limits[key] as number) : otherwise;
     const timeouts = { exec_timeout_secs: number('execTimeoutMs', 300_000) / 1000, console_timeout_secs: 0 };
@@ -267,10 +276,10 @@ export class NoidClient {
       ...timeouts,
       max_vm_name_length: 64,
       default_cpus: 1,
-      default_mem_mib: 2048,
+      default_mem_mib: memMib,
       timeouts,
       limits: { max_env_vars: 64, max_env_value_len: 32 * 1024 },
-      defaults: { cpus: 1, mem_mib: 2048 },
+      defaults: { cpus: 1, mem_mib: memMib },
     };
   }
 
@@ -297,16 +306,16 @@ export class NoidClient {
     return this.#info;
   }
 
-  async #tier(wanted: Isolation | 'auto'): Promise<Isolation> {
-    if (wanted !== 'auto') return wanted;
+  /* What a VM gets that asks for nothing: the server's administrator has the last word. */
+  async #usual(): Promise<{ isolation: Isolation; network: 'none' | 'open'; memMib: number; pids?: number }> {
     const info = await this.#server();
-    return info.features?.kvm === true && info.isolation.includes('vm') ? 'vm' : 'container';
-  }
-
-  async #network(wanted: CreateVMOptions['network']): Promise<'none' | 'open'> {
-    if (wanted === 'isolated' || wanted === 'none') return 'none';
-    if (wanted === 'open') return 'open';
-    return (await this.#server()).features?.network === true ? 'open' : 'none';
+    const fast = info.features?.kvm === true && info.isolation.includes('vm');
+    return {
+      isolation: info.noid?.isolation ?? (fast ? 'vm' : 'container'),
+      network: info.noid?.network ?? (info.features?.network === true ? 'open' : 'none'),
+      memMib: info.noid?.memMib ?? 2048,
+      pids: info.noid?.pids,
+    };
   }
 }
 

@@ -27,6 +27,9 @@ test('a handle runs programs with arguments and environment', async () => {
   assert.equal(r.exit_code, 0);
   assert.equal(r.timed_out, false);
   assert.equal(r.truncated, false);
+  const terminal = await vm.exec(['sh', '-c', 'echo to both >&2; test -t 1 && stty size'], { tty: true });
+  assert.deepEqual([terminal.stdout, terminal.stderr, terminal.exit_code], ['to both\r\n24 80\r\n', '', 0]);
+  assert.equal((await noid.cloche.sandboxes.get(name)).pids, 4096);
   const slow = await noid.vm(name).exec(['sleep', '60'], { timeout: 0.5 });
   assert.equal(slow.exit_code, null);
   assert.equal(slow.timed_out, true);

@@ -1,0 +1,19 @@
+#!/bin/sh
+# install.sh [DESTDIR]: installs what is built, below DESTDIR when given, else in place; as root where that is needed.
+set -eu
+cd "$(dirname "$0")/.."
+dest=${1:+$(realpath -m -- "$1")}
+to=$dest$PREFIX
+
+over=$to
+while [ ! -e "$over" ]; do
+	over=$(dirname -- "$over")
+done
+if [ ! -w "$over" ] && [ "$(id -u)" != 0 ] && command -v sudo >/dev/null; then
+	exec scripts/as_root.sh "$0" "$dest"
+fi
+DESTDIR=$dest /usr/bin/meson install -C "$BUILD" --no-rebuild --strip --quiet
+if [ -e "$BUILD/vm/release" ]; then
+	install -D -m 0644 -t "$to/libexec/cloche/vm" "$BUILD/vm/kernel" "$BUILD/vm/modules.cpio"
+fi
+echo "installed below $to"

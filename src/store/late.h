@@ -1,0 +1,46 @@
+/*
+ * Rows of sandboxes that SQLite does not have yet. Many sandboxes live for less than a second, and to insert a row, look
+ * for all that may hang on it, and delete it again was a quarter of what the API process did for one. So a new row goes
+ * into a file beside the database, "-late", with one write at the end of its turn. When the sandbox ends soon, a second
+ * record takes it back, and SQLite never hears of it; otherwise it is settled, that is inserted, within UPKEEP_MS or as
+ * soon as something is to be stored that stands on it.
+ *
+ * A row counts as stored when it is in the file, as one in SQLite's log does: neither is synced, both outlive the
+ * process, not a crash of the machine. What the file holds is inserted when it is opened the next time, unless the
+ * machine was started anew in between: then it may be older than what SQLite has, and no sandbox of it runs.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+struct db;
+struct box_row;
+struct late_row;
+
+struct late {
+	int fd; /* -1: none, all rows go to SQLite */
+	char *name;
+	uint64_t size; /* of the file */
+	struct late_row *rows;
+	unsigned n;
+	struct buf gone; /* records of this turn */
+	struct buf out;
+};
+
+/* @path: of the database, whose schema is up to date. */
+int late_open(struct db *d, const char *path, struct err *e);
+/* The file stays when there are rows in it. */
+void late_close(struct db *d);
+
+/* 1: kept. 0: too large, or there is no file. */
+int late_insert(struct db *d, const struct box_row *b, struct err *e);
+/* 1: the row was only here, and is gone. 0: SQLite may have it. */
+int late_delete(struct db *d, const char *id, struct err *e);
+/* Inserts what is here, in the turn's transaction. */
+int late_settle(struct db *d, struct err *e);
+/* The turn's end, before SQLite's commit and after it. */
+int late_write(struct db *d, struct err *e);
+int late_committed(struct db *d, struct err *e);

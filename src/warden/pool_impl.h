@@ -1,0 +1,77 @@
+/* The inside of a pool, for the files it is made of. */
+#pragma once
+#include <pthread.h>
+
+#include "warden/pool.h"
+#include "warden/stand.h"
+
+#define KEPT_MAX 64
+#define WAYS 8
+
+struct cleanup {
+	struct cleanup *next;
+	struct shell shell;
+	struct root root;
+};
+
+/* One shell in the making: while its agent works, the next is begun. */
+struct way {
+	struct shell_start start;
+	struct pool_item item;
+	uint64_t since;
+	bool busy;
+};
+
+struct pool {
+	struct env *env;
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* for who waits for a shell or for the end of cleaning */
+	pthread_cond_t work; /* for the maker */
+	pthread_cond_t dirt; /* for the janitor */
+	pthread_t maker, janitor;
+	bool stop;
+	unsigned target, low, ready, cleaning;
+	bool filling; /* below the low-water mark: fill up again */
+	int last_error; /* of the maker; 0 after a success */
+	struct err why;
+	struct pool_item *items; /* a ring, oldest first */
+	unsigned first;
+	struct cleanup *queue, **queue_end;
+	bool guessed;
+	struct pool_guess guess;
+	struct stand stand; /* for whom sandboxes stand ahead */
+	uint64_t stand_due; /* when one is made for who is on layers and has none standing; 0 = not seen yet */
+	unsigned waiting; /* requests that found nothing for them */
+	unsigned strangers; /* of these, who cannot have a network namespace of the guessed tenant */
+	unsigned fillers; /* who waits until it is full, and for nothing else */
+	unsigned few; /* as many in the making while there is no hurry */
+	struct ground kept[KEPT_MAX]; /* to be used again by the same tenant */
+	unsigned nkept;
+	struct image_host img; /* the maker's view of image `host` */
+	struct way ways[WAYS];
+};
+
+static inline void pool_lock(struct pool *p)
+{
+	pthread_mutex_lock(&p->lock);
+}
+
+static inline void pool_unlock(struct pool *p)
+{
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* pool.c */
+void pool_item_end(struct pool *p, struct pool_item *it);
+/* Its oldest. Called locked. */
+struct pool_item pool_pop(struct pool *p);
+/* By the maker alone, who leaves room for it. */
+void pool_admit(struct pool *p, const struct pool_item *it);
+
+/* pool_stand.c: what stands ahead. Of the maker's thread. */
+/* All that a create would do but handing it out, if there is for whom. -errno: the item is of no use any more. */
+int pool_stand_up(struct pool *p, struct pool_item *it);
+/* In how many ns one for who is on layers should be made; UINT64_MAX: there is nobody. Called locked. */
+uint64_t pool_stand_wait(struct pool *p);
+/* Makes it, of a shell that is ready. */
+void pool_stand_layered(struct pool *p);

@@ -1,0 +1,198 @@
+/*
+ * Sandboxes that stand ahead. For who asks for the same again and again: up to half of the pool, each as soon as its agent
+ * is ready. On layers: one for each of a few requests, made of a shell that is ready a moment after the last was taken,
+ * when who took it has what he came for: he and the maker would be in each other's way.
+ */
+#include "warden/pool_impl.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "proto/frame.h"
+#include "warden/keep.h"
+#include "warden/limit.h"
+#include "warden/memory.h"
+
+#include <unistd.h>
+
+#define LATER_NS 15000000ULL
+#define AGAIN_NS 500000000ULL /* no shell was fit for it */
+
+/* For whom this one is to stand ahead: *ret and its number, or 0. Half of the pool stays as anybody can use it. */
+static uint64_t stand_for(struct pool *p, const struct pool_item *it, struct sandbox_spec *ret)
+{
+	unsigned standing = 0;
+	uint64_t number;
+
+	pool_lock(p);
+	number = p->stand.number;
+	for (unsigned i = 0; i < p->ready; i++)
+		standing += p->items[(p->first + i) % p->target].stands != 0;
+	/* Who waits may want something else. */
+	if (standing >= p->target / 2 || p->waiting || p->env->stage || it->early.upper < 0)
+		number = 0;
+	if (number)
+		*ret = p->stand.spec;
+	pool_unlock(p);
+	if (number) {
+		const struct cgroup_limits want = limit_groups(&ret->limits);
+
+		number = pool_limits_same(&it->shell, &want) ? number : 0;
+	}
+	return number;
+}
+
+/* Its processes, too: the agent reads the image and opens what they had open. Nothing of them runs before RESTORE. */
+static int send_restore(struct pool *p, const struct pool_item *it, const struct sandbox_spec *spec, struct err *e)
+{
+	AUTO_CLOSE int dir = sys_openat(p->img.layers, spec->layer[spec->layers - 1], O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	AUTO_CLOSE int meta = dir < 0 ? dir : memory_open(dir, "meta");
+	uint8_t out[FRAME_HEAD];
+	int r = meta;
+
+	if (r >= 0) {
+		frame_head(out, FRAME_RESTORE, 1, FRAME_RESTORE_AHEAD, 0);
+		r = fd_send(it->shell.sock, out, sizeof(out), &meta, 1);
+	}
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "make a memory image ready") : 0;
+}
+
+/* All that a create would do but handing it out. One that fails is no loss: whoever comes is told why. */
+static int build(struct pool *p, struct pool_item *it, const struct sandbox_spec *spec, uint64_t number)
+{
+	struct err e = { 0 };
+	int r = root_build(p->env, &p->img, &it->shell, spec, &it->early, &it->root, &e);
+
+	if (r == 0) {
+		it->root.setup.flags |= FRAME_SETUP_AHEAD;
+		r = root_send(&it->root, it->shell.sock, &e);
+	}
+	if (r == 0 && p->env->keep)
+		r = keep_ahead(p->env, &it->shell, it->root.early.meminfo, it->root.early.upper, &e);
+	if (r == 0 && p->env->keep && spec->flags & SPEC_MEMORY)
+		r = send_restore(p, it, spec, &e);
+	if (r < 0) {
+		log_warn("nothing stands ahead: %s", e.msg);
+		return r;
+	}
+	fd_close(TAKE_FD(it->root.store));
+	fd_close_many(it->root.fds, it->root.setup.mounts.n);
+	it->root.setup = (struct frame_setup){ 0 };
+	it->stands = number;
+	return 0;
+}
+
+int pool_stand_up(struct pool *p, struct pool_item *it)
+{
+	struct sandbox_spec spec;
+	uint64_t number = stand_for(p, it, &spec);
+	int r = number ? build(p, it, &spec, number) : 0;
+
+	if (r < 0) {
+		pool_lock(p);
+		stand_forget(&p->stand);
+		pool_unlock(p);
+	}
+	return r;
+}
+
+/* --- on layers --- */
+
+/* Who has none, or NULL. Called locked. */
+static const struct stand_layered *lacking(const struct pool *p)
+{
+	for (unsigned i = 0; i < STAND_KNOWN; i++) {
+		const struct stand_layered *l = &p->stand.layered[i];
+		bool there = !l->number;
+
+		for (unsigned k = 0; !there && k < p->ready; k++)
+			there = p->items[(p->first + k) % p->target].stands == l->number;
+		if (!there)
+			return l;
+	}
+	return NULL;
+}
+
+uint64_t pool_stand_wait(struct pool *p)
+{
+	uint64_t now = clock_mono_ns();
+
+	if (p->env->stage || !lacking(p)) {
+		p->stand_due = 0;
+		return UINT64_MAX;
+	}
+	if (!p->stand_due)
+		p->stand_due = now + LATER_NS;
+	return now < p->stand_due ? p->stand_due - now : 0;
+}
+
+/* One that can be made what @spec asks for. The others stay as they are, in their order but for the first. Called locked. */
+static bool take_shell(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret)
+{
+	const struct cgroup_limits want = limit_groups(&spec->limits);
+	const bool net = spec->flags & SPEC_NET;
+
+	for (unsigned i = 0; i < p->ready; i++) {
+		struct pool_item *it = &p->items[(p->first + i) % p->target];
+
+		if (it->stands || (it->shell.used && it->shell.tenant != spec->tenant) ||
+		    pool_limits_lifted(&it->shell, &want) || it->shell.steered != net ||
+		    (net && !steer_same(&it->shell.rules, &spec->net)))
+			continue;
+		*ret = *it;
+		*it = p->items[p->first];
+		pool_pop(p);
+		return true;
+	}
+	return false;
+}
+
+void pool_stand_layered(struct pool *p)
+{
+	const struct stand_layered *l;
+	struct sandbox_spec spec;
+	struct cgroup_limits want;
+	struct pool_item it;
+	struct err e = { 0 };
+	uint64_t number = 0;
+	int r = 0;
+
+	pool_lock(p);
+	l = lacking(p);
+	if (l && take_shell(p, &l->spec, &it)) {
+		number = l->number;
+		spec = l->spec;
+	}
+	/* The next one's turn, or another try. */
+	p->stand_due = number ? 0 : clock_mono_ns() + AGAIN_NS;
+	pool_unlock(p);
+	if (!number)
+		return;
+	want = limit_groups(&spec.limits);
+	if (!pool_limits_same(&it.shell, &want)) {
+		r = cgroup_limit(&p->env->cgroups, &it.shell.cgroup, &want, &e);
+		it.shell.limits = want;
+		it.shell.limited = r == 0;
+		if (r < 0)
+			log_warn("nothing stands ahead: %s", e.msg);
+	}
+	it.shell.tenant = spec.tenant;
+	if (r == 0)
+		r = build(p, &it, &spec, number);
+	if (r == 0) {
+		pool_admit(p, &it);
+		return;
+	}
+	pool_lock(p);
+	stand_forget_layered(&p->stand, number);
+	pool_unlock(p);
+	pool_item_end(p, &it);
+}
+
+void pool_unstand(struct pool *p, const char *layer)
+{
+	pool_lock(p);
+	if (stand_forget_layer(&p->stand, layer))
+		pthread_cond_signal(&p->work);
+	pool_unlock(p);
+}

@@ -1,0 +1,34 @@
+"""What `make` starts, by users who are not root but have sudo."""
+import os
+import pathlib
+import shutil
+import subprocess
+
+SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
+UID = 64321
+
+
+def test_sudo_gets_command_and_settings_and_gives_the_exit_code(tmp_path):
+    """sudo forgets the environment; here it also tells what it was asked for, since it has no power."""
+    sudo = tmp_path / "bin" / "sudo"
+    sudo.parent.mkdir()
+    sudo.write_text('#!/bin/sh\necho "sudo $1" >&2\nexec env -i "$@"\n')
+    sudo.chmod(0o755)
+    script = tmp_path / "scripts" / "as_root.sh"
+    script.parent.mkdir()
+    shutil.copy2(SCRIPTS / "as_root.sh", script)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    env = {"PATH": f"{sudo.parent}:/usr/bin:/bin", "PARTS": "a  b", "CLOCHE_NO_SKIP": "1", "CLOCHE_X": "$(id) 'q'", "SECRET": "s"}
+    p = subprocess.run([script, "sh", "-c", 'echo "$PARTS|$CLOCHE_NO_SKIP|$CLOCHE_X|$SECRET|$PATH|$1"; exit 3', "x", "1 2"],
+                       env=env, cwd=tmp_path, capture_output=True, text=True, user=UID, group=UID, extra_groups=[])
+    assert p.returncode == 3, p
+    assert p.stdout == f"a  b|1|$(id) 'q'||{env['PATH']}|1 2\n", p
+    assert [line for line in p.stderr.splitlines() if line.startswith("sudo")] == ["sudo env", "sudo find"], p
+
+
+def test_root_and_who_has_no_sudo_run_it_as_they_are():
+    for user in (0, UID):
+        p = subprocess.run([SCRIPTS / "as_root.sh", "sh", "-c", "id -u; exit 4"], env={"PATH": "/usr/bin:/bin"} if user else None, cwd="/",
+                           capture_output=True, text=True, user=user, group=user, extra_groups=[])
+        assert user and os.path.exists("/usr/bin/sudo") or (p.returncode, p.stdout) == (4, f"{user}\n"), p

@@ -129,6 +129,17 @@ def test_root_without_its_power_is_told_what_it_lacks(power):
     assert f"CAP_{power.upper() if power != 'all' else 'SYS_ADMIN, CAP_NET_ADMIN'}" in line and "--privileged" in line, line
 
 
+@pytest.mark.parametrize("spoil", ["mount -t tmpfs none /proc/fs", "mount -o remount,bind,ro /sys/fs/cgroup/memory"], ids=["proc", "cgroup"])
+def test_a_container_that_is_too_narrow_is_told_as_one(spoil):
+    """Its /proc is covered in places, its cgroups are read-only."""
+    if "cgroup" in spoil and not os.path.ismount("/sys/fs/cgroup/memory"):
+        return  # that is of version 1; the other is in tests/v2
+    script = f'{spoil} && exec "$0" run -- true'
+    less = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, CLOCHE]
+    p = subprocess.run(less, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+    assert "--privileged" in one_line(Result(less, p.returncode, p.stdout, p.stderr, 0)), p
+
+
 @pytest.mark.parametrize("option", ["--isolation", "--image", "--cpus", "--memory", "--disk", "--inodes", "--storage",
                                     "--pids", "--nofile", "--timeout", "--cpu-time", "--output-limit", "--io-bps",
                                     "--tmpfs", "--network", "--allow", "--allow-private", "--resolver", "--host", "--env", "--mount", "--workdir", "--user", "--hostname",

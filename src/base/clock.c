@@ -21,6 +21,13 @@ uint64_t clock_real_ns(void)
 	return now(CLOCK_REALTIME);
 }
 
+uint64_t clock_booted_s(void)
+{
+	uint64_t real = now(CLOCK_REALTIME), up = now(CLOCK_BOOTTIME);
+
+	return real > up ? (real - up) / 1000000000ULL : 0; /* a clock that starts in 1970, before it is set */
+}
+
 void clock_iso(uint64_t real_ns, char *buf)
 {
 	time_t s = (time_t)(real_ns / 1000000000ULL);

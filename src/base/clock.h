@@ -3,5 +3,7 @@
 
 uint64_t clock_mono_ns(void);
 uint64_t clock_real_ns(void);
+/* When this machine was started: moves when the clock is set. */
+uint64_t clock_booted_s(void);
 /* "2026-11-15T03:41:24.123Z"; @buf holds at least 32 bytes. */
 void clock_iso(uint64_t real_ns, char *buf);

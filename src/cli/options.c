@@ -228,6 +228,15 @@ static int parse_tmpfs(struct sandbox_spec *s, const char *text, struct err *e)
 	return r;
 }
 
+static int parse_hostname(struct options *o, const char *arg, struct err *e)
+{
+	static const char fit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
+
+	if (!*arg || *arg == '-' || *arg == '.' || arg[strspn(arg, fit)])
+		return err_set(e, ERR_INVALID, -EINVAL, "letters, digits, '-' and '.' are wanted, the first a letter or digit");
+	return copy(o->spec.hostname, sizeof(o->spec.hostname), arg, "name", e);
+}
+
 static int parse_env(struct options *o, char *text, struct err *e)
 {
 	const char **grown;
@@ -337,7 +346,7 @@ static int apply(struct options *o, int opt, char *arg, struct err *e)
 	case OPT_USER:
 		return parse_user(o, arg, e);
 	case OPT_HOSTNAME:
-		return copy(o->spec.hostname, sizeof(o->spec.hostname), arg, "name", e);
+		return parse_hostname(o, arg, e);
 	case OPT_SECCOMP:
 		o->seccomp = arg;
 		return 0;

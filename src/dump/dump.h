@@ -109,6 +109,7 @@ struct dump {
 	} ancestor[MEM_PAGE_FILES];
 	uint32_t ancestors;
 	bool flat; /* they may be known, but not pointed to */
+	uint64_t room; /* bytes that the sandbox may have besides what it has */
 
 	struct proc *proc; /* [0] is the agent, which is held but not part of the image */
 	size_t n_procs, n_threads;

@@ -35,6 +35,7 @@
 
 #define BIG (64ULL << 20) /* more than this is not copied while everybody waits */
 #define BIG_ONE (16ULL << 20) /* and one process of that much gets a fork */
+#define SPARE (8ULL << 20) /* for page tables, and what is asked for meanwhile */
 #define BIT(cap) (1ULL << (cap))
 #ifndef CAP_CHECKPOINT_RESTORE
 #define CAP_CHECKPOINT_RESTORE 40
@@ -132,8 +133,11 @@ static int arguments(struct dump *d, int argc, char **argv)
 	for (int i = 0; i < 6; i++)
 		if (number(argv[i + 1], 1 << 22, to[i]) < 0)
 			return -EINVAL;
+	d->room = UINT64_MAX;
 	for (int i = 7; i < argc; i++)
-		if (add_ancestor(d, argv[i]) < 0)
+		if (!strchr(argv[i], ':'))
+			d->room = strtoull(argv[i], NULL, 10);
+		else if (add_ancestor(d, argv[i]) < 0)
 			return -EINVAL;
 	return 0;
 }
@@ -206,10 +210,14 @@ static int read_processes(struct dump *d, struct err *e)
 	return r == 0 ? object_link(d, e) : r;
 }
 
-/* With so much to copy, who can gets a fork that is read while it runs on. */
+/*
+ * With so much to copy, who can gets a fork that is read while it runs on. Whatever is written meanwhile is there twice, at
+ * the sandbox's expense: where there is no room for all of it the kernel might kill who was not even asked, so everybody
+ * waits instead.
+ */
 static int fork_big(struct dump *d, struct err *e)
 {
-	uint64_t all = 0;
+	uint64_t all = 0, room = d->room > SPARE ? d->room - SPARE : 0;
 	int r = 0;
 
 	for (size_t i = 1; i < d->n_procs; i++)
@@ -217,8 +225,9 @@ static int fork_big(struct dump *d, struct err *e)
 	for (size_t i = 1; r == 0 && all > BIG && i < d->n_procs; i++) {
 		struct proc *p = &d->proc[i];
 
-		if (p->zombie || p->parent || p->dirty < BIG_ONE)
+		if (p->zombie || p->parent || p->dirty < BIG_ONE || p->dirty > room)
 			continue;
+		room -= p->dirty;
 		r = inject_fork(p, e);
 		if (r == 0)
 			r = vma_dump_early(d, p, e);

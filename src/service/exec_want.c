@@ -127,6 +127,7 @@ static void read_tty(struct jin *j, struct exec_want *x)
 	if (!v || json_is_false(v))
 		return;
 	x->tty = true;
+	x->stdin_open = false; /* a terminal's always is */
 	if (json_is_object(v)) {
 		struct jin t = JIN_INIT(v, j->e);
 

@@ -27,6 +27,7 @@ struct import {
 	struct buf text;
 	bool keep_network;
 	char *name, *label, *isolation, *config, box_name[NAME_MAX_LEN + 1];
+	struct kv metadata;
 	bool canceled, child_done, up, sealing;
 	int r;
 	struct err e; /* the first reason */
@@ -75,6 +76,7 @@ static void import_free(struct import *x)
 	free(x->label);
 	free(x->isolation);
 	free(x->config);
+	kv_done(&x->metadata);
 	free(x);
 }
 
@@ -121,9 +123,11 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 
 static void seal(struct import *x)
 {
-	struct checkpoint_want w = { .name = x->name, .label = x->label, .config = x->config, .box_name = x->box_name };
+	struct checkpoint_want w = { .name = x->name, .label = x->label, .config = x->config, .box_name = x->box_name,
+				     .metadata = x->metadata };
 
 	x->sealing = true;
+	x->metadata = (struct kv){ 0 };
 	checkpoint_make(x->box, &x->who, &w, on_sealed, x);
 }
 
@@ -275,6 +279,11 @@ static int read_manifest(struct import *x, struct box_want **ret, struct told *r
 	}
 	if (!x->name || !x->label)
 		abort();
+	if (json_object_size(json_object_get(o, "metadata"))) {
+		r = kv_parse(json_object_get(o, "metadata"), "metadata", META_MAX, false, &x->metadata, e);
+		if (r < 0)
+			return err_wrap(e, r, "its manifest");
+	}
 	size = json_integer_value(json_object_get(o, "size"));
 	ret_told->size = size > 0 ? (uint64_t)size : 0;
 	ret_told->layers = json_array_size(json_object_get(o, "layers"));

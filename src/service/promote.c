@@ -153,13 +153,25 @@ static void conflict(struct promote *p, const char *path)
 		jout_str(&p->json, NULL, path);
 }
 
+/* Of a file with holes its data. */
+static uint64_t room_for(const struct change_entry *x)
+{
+	uint64_t at, len, all = 0;
+
+	for (uint32_t i = 0; i < x->nextents; i++) {
+		change_extent(x, i, &at, &len);
+		all += len;
+	}
+	return x->nextents ? all : x->size;
+}
+
 static int look_theirs(void *arg, const struct change_entry *x)
 {
 	struct looking *l = arg;
 	struct known *ours = map_get(&l->j->by_path[OURS], x->path);
 
 	if (x->what != CHANGE_REMOVED && S_ISREG(x->mode))
-		l->p->bytes += x->size;
+		l->p->bytes += room_for(x);
 	if ((ours && map_get(&l->j->by_path[APART], x->path)) ||
 	    (x->what != CHANGE_REMOVED && cut_off(&l->j->by_path[OURS], x->path))) {
 		conflict(l->p, x->path);

@@ -409,9 +409,22 @@ static int add_rest(struct diff_walk *d, struct pair *p, struct change_entry *x,
 	return n < 0 ? (int)n : 0;
 }
 
+/* In a list: one extent, as long as all its data. Who asks whether there is room for it need not count holes. */
+static void add_data_size(const struct found *f, struct change_entry *x, uint8_t extent[16])
+{
+	const uint64_t data = (uint64_t)f->st.st_blocks * 512;
+
+	if (!S_ISREG(f->st.st_mode) || data >= x->size)
+		return;
+	change_extent_put(extent, 0, data ? 0 : x->size, data);
+	x->extents = extent;
+	x->nextents = 1;
+}
+
 static int tell(struct diff_walk *d, struct pair *p, enum change_what what, unsigned flags)
 {
 	const struct found *old = &p->f[0], *now = &p->f[1];
+	uint8_t extent[16];
 	char path[CHANGE_PATH_MAX + 512], target[CHANGE_PATH_MAX + 1] = "";
 	AUTO_FREE uint8_t *more = d->flags & DIFF_DATA ? malloc(CHANGE_XATTRS_MAX + CHANGE_EXTENTS_MAX * 16) : NULL;
 	struct change_entry x = { .what = (uint8_t)what, .path = path, .target = target };
@@ -450,8 +463,10 @@ static int tell(struct diff_walk *d, struct pair *p, enum change_what what, unsi
 		r = open_pair(d, p);
 		if (r == 0)
 			r = add_rest(d, p, &x, target, more);
-	} else if (flags & CHANGE_TEXT) {
-		r = open_pair(d, p);
+	} else {
+		if (now->there)
+			add_data_size(now, &x, extent);
+		r = flags & CHANGE_TEXT ? open_pair(d, p) : 0;
 	}
 	if (r < 0)
 		return r;

@@ -20,7 +20,7 @@ enum { PLACE_CONTROL = 3, PLACE_PIDFD, PLACE_TABLE, PLACE_FREEZER, PLACE_OUT, PL
 struct start {
 	int program;
 	int fd[PLACES_END]; /* -1: nothing goes there */
-	char *argv[8 + MEM_PAGE_FILES];
+	char *argv[9 + MEM_PAGE_FILES];
 	int error; /* written by the child */
 };
 
@@ -84,7 +84,7 @@ static pid_t launch(struct start *s)
 
 int dump_start(const struct dump_source *from, struct dump *ret, struct err *e)
 {
-	char text[PLACES_END][48], pid[16];
+	char text[PLACES_END][48], pid[16], room[32];
 	struct start s = { .program = from->program };
 	AUTO_CLOSE int ours = -1, theirs = -1;
 	int pair[2], r = from->program < 0 ? -ENOENT : 0, n = 0;
@@ -116,6 +116,10 @@ int dump_start(const struct dump_source *from, struct dump *ret, struct err *e)
 	s.argv[n++] = text[PLACE_FREEZER];
 	s.argv[n++] = text[PLACE_OUT];
 	s.argv[n++] = text[PLACE_CONTROL];
+	if (from->room != UINT64_MAX) {
+		snprintf(room, sizeof(room), "%llu", (unsigned long long)from->room);
+		s.argv[n++] = room;
+	}
 	for (unsigned i = 0; i < from->ancestors; i++) {
 		s.fd[PLACE_PAGES + i] = from->pages[i];
 		snprintf(text[PLACE_PAGES + i], sizeof(text[0]), "%s:%u", from->ancestor[i], PLACE_PAGES + i);

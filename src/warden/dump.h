@@ -17,6 +17,7 @@ struct dump_source {
 	pid_t pid; /* likewise */
 	int freezer; /* its control group's folder */
 	int out; /* the folder for meta and pages */
+	uint64_t room; /* bytes left of its limit of memory; UINT64_MAX: none */
 	unsigned ancestors;
 	char ancestor[MEM_PAGE_FILES][ID_SIZE];
 	int pages[MEM_PAGE_FILES]; /* theirs */

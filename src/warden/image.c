@@ -1,5 +1,6 @@
 #include "warden/image.h"
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/sys.h"
 #include "warden/skeleton.h"
 #include "warden/truth.h"
@@ -200,11 +201,15 @@ static int fill_cpus(int dir, unsigned cpus)
 
 int image_cpus(const struct image_host *h, unsigned cpus, struct err *e)
 {
-	char name[24], tmp[48];
+	char name[40], tmp[64];
 	AUTO_CLOSE int dir = -1;
 	int r;
 
-	snprintf(name, sizeof(name), "cpus.%u", cpus);
+	/*
+	 * `stat` tells when the machine was started, from which programs work out when processes were: it is another one after the next
+	 * start. A clock that is slowly set right changes nothing for long.
+	 */
+	snprintf(name, sizeof(name), "cpus.%u-%llx", cpus, (unsigned long long)clock_booted_s() / 64);
 	dir = open_dir(h->lock, name);
 	if (dir >= 0)
 		return TAKE_FD(dir);

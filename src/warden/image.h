@@ -22,8 +22,8 @@ void image_host_done(struct image_host *h);
 /* @cache is made when missing. Device nodes are only made when @devices. */
 int image_host_open(const char *cache, bool devices, struct image_host *ret, struct err *e);
 /*
- * A folder with what a sandbox of @cpus processors is shown: cpuinfo, stat, sys/. Made on first use and kept with the
- * skeleton. Returns its descriptor or -errno.
+ * A folder with what a sandbox of @cpus processors is shown: cpuinfo, stat, sys/. Made on first use since the machine
+ * was started and kept with the skeleton. Returns its descriptor or -errno.
  */
 int image_cpus(const struct image_host *h, unsigned cpus, struct err *e);
 /* A root filesystem folder given by path. */

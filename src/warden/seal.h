@@ -61,6 +61,7 @@ struct seal_source {
 	uint32_t below; /* bits of layer_trees[] that any layer it stands on has */
 	/* With memory: the agent's table, taken over by seal_start(). -1: files only, and the rest means nothing. */
 	int table;
+	uint64_t limit; /* of the sandbox's memory; 0: none */
 	int program; /* cloche-dump; stays the caller's */
 	int pidfd; /* the agent's; likewise, while seal_busy() */
 	pid_t pid;

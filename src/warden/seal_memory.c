@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "linux/cgroup_parse.h"
 #include "proto/table.h"
 #include "warden/memory.h"
 
@@ -77,6 +78,25 @@ static int open_ancestors(struct seal *x)
 	return i->from.joins ? fill_up(x) : 0;
 }
 
+/* What is left of its limit. Pages of files can be had again, so those do not count. */
+static uint64_t room(const struct seal_source *f)
+{
+	const bool v1 = f->cgroups->version == 1;
+	const int dir = f->cgroup->dir[v1 ? CGROUP_MEMORY : 0];
+	uint64_t active = 0, inactive = 0, used;
+	struct cgroup_stat st = { 0 };
+	char text[8192];
+
+	if (!f->limit || !(f->cgroup->mask & CGROUP_BIT(CGROUP_MEMORY)) || cgroup_stat(f->cgroups, f->cgroup, &st) < 0 || !st.memory)
+		return UINT64_MAX;
+	if (fd_get(dir, "memory.stat", text, sizeof(text)) > 0) {
+		cgroup_parse_kv(text, v1 ? "total_active_file" : "active_file", &active);
+		cgroup_parse_kv(text, v1 ? "total_inactive_file" : "inactive_file", &inactive);
+	}
+	used = st.memory > active + inactive ? st.memory - active - inactive : 0;
+	return f->limit > used ? f->limit - used : 0;
+}
+
 int seal_memory_prepare(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
@@ -92,6 +112,7 @@ int seal_memory_prepare(struct seal *x)
 	i->source.table = i->table;
 	i->source.freezer = i->from.cgroup->dir[i->from.cgroups->version == 1 ? CGROUP_FREEZER : 0];
 	i->source.out = i->mem;
+	i->source.room = room(&i->from);
 	return open_ancestors(x);
 }
 

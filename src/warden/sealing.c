@@ -74,6 +74,7 @@ static int source_memory(struct warden *w, struct warden_sandbox *s, struct seal
 		return err_sys(e, ERR_INTERNAL, table, "take the agent's table");
 	from->table = table;
 	from->program = w->env.dump;
+	from->limit = s->memory;
 	from->pidfd = s->shell.pidfd;
 	from->pid = s->shell.pid;
 	if (s->flags & SPEC_MEMORY)

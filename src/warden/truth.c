@@ -84,7 +84,7 @@ size_t truth_stat(char *buf, size_t size, unsigned cpus)
 	if (n + 96 < size)
 		n += (size_t)snprintf(buf + n, size - n,
 				      "intr 0\nctxt 0\nbtime %llu\nprocesses 1\nprocs_running 1\nprocs_blocked 0\n",
-				      (unsigned long long)(clock_real_ns() / 1000000000ULL));
+				      (unsigned long long)clock_booted_s());
 	return n;
 }
 

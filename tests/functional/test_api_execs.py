@@ -283,7 +283,7 @@ def test_half_a_character_at_the_end_of_a_stream_is_sent_too(d, box):
 
 
 def test_a_terminal_is_left_and_found_again(d, box):
-    x = start(d, box, "exec /bin/sh", tty={"rows": 30, "cols": 90}, env={"PS1": "> "})
+    x = start(d, box, "exec /bin/sh", tty={"rows": 30, "cols": 90}, stdin_open=True, env={"PS1": "> "})
     at = f"/v1/sandboxes/{box}/execs/{x}/attach"
     with WebSocket(d, at) as w:
         w.send(b"\x03stty size\n")

@@ -86,6 +86,8 @@ WRONG = {
     "variable without name": ["--env", "=x", "--", "true"],
     "variable not set here": ["--env", "NOT_SET_HERE", "--", "true"],
     "long host name": ["--hostname", "x" * 200, "--", "true"],
+    "host name with a space": ["--hostname", "a b", "--", "true"],
+    "empty host name": ["--hostname", "", "--", "true"],
     "host name with a line feed": ["--hostname", "a\nb", "--", "true"],
     "error with escapes": ["--image", "/\x1b[31m\n\t/x", "--", "true"],
 }

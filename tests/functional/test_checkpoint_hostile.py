@@ -122,6 +122,23 @@ def test_a_big_heap_costs_its_sandbox_nothing(d, box):  # noqa: F811  pylint: di
     assert running(d, b, x) and not stats["oom_kills"] and stats["memory_peak"] < 260 << 20, stats
 
 
+def test_a_heap_that_is_written_to_meanwhile(d, box):  # noqa: F811  pylint: disable=redefined-outer-name
+    """Twice of it is more than there is: then it is not there twice."""
+    b, x = box("""
+        import threading
+        heap = bytearray(os.urandom(1 << 20)) * 200
+        def write():
+            while True:
+                for i in range(0, len(heap), 4096): heap[i] = (heap[i] + 1) % 256
+        threading.Thread(target=write, daemon=True).start()
+        os.write(1, b"up")
+        libc.pause()
+        """, memory="340M")
+    r = checkpoint(d, b)
+    assert r.status == 201 and r.json["memory_size"] > 200 << 20, r
+    assert running(d, b, x) and not d.get(f"/v1/sandboxes/{b}/stats").json["oom_kills"]
+
+
 def test_what_processes_share_since_a_fork_stays_shared(d, box):  # noqa: F811  pylint: disable=redefined-outer-name
     b, x = box("""
         heap = os.urandom(1 << 20) * 60

@@ -84,7 +84,7 @@ def test_a_checkpoint_is_carried_to_another_machine(d, golden):
         r = bring(other, data)
         assert r.status == 201, r
         n = r.json
-        assert n["name"] == "gold" and n["label"] == "of the first kind" and n["state"] == "made" and n["depth"] == 1 and not n["memory"]
+        assert n["name"] == "gold" and n["label"] == "of the first kind" and n["metadata"] == {"k": "v"} and n["state"] == "made" and n["depth"] == 1 and not n["memory"]
         assert n["sandbox_name"] == "golden-two" and n["config"]["env"] == {"A": "1"} and n["config"]["memory"] == 256 << 20 and n["config"]["storage"] == "memory"
         assert r.headers["X-Cloche-Audit"]
         assert other.get("/v1/sandboxes").json["sandboxes"] == []  # nobody sees the one it was made in

@@ -17,11 +17,11 @@ def promote(d, into, frm, **fields):
 
 
 def test_what_a_fork_did_is_brought_back(d, clean):
-    b = d.create(user="root", workdir="/w")
+    b = d.create(user="root", workdir="/w", disk="64M")
     sh(d, b, "echo 1 > a; echo 1 > b; echo 1 > keep; mkdir -p gone/deep; echo x > gone/deep/x; echo f > turns; mkdir folder; echo 1 > folder/f")
     f, other = fork(d, b, 2)
     sh(d, f, r"""echo 2 > a; rm b; rm -r gone; rm turns; mkdir turns; echo in > turns/in; rm -r folder; echo file > folder; mkdir -p new/er; echo n > new/er/n; ln new/er/n hard
-                 ln -s a link; chmod 750 keep; chown 5:6 keep; mkfifo p; truncate -s 50M sparse; python3 -c "import os; os.setxattr('a','user.k',b'v')"
+                 ln -s a link; chmod 750 keep; chown 5:6 keep; mkfifo p; truncate -s 100M sparse; printf x | dd of=sparse bs=1 seek=1M conv=notrunc 2>&-; python3 -c "import os; os.setxattr('a','user.k',b'v')"
                  rm /etc/hostname; touch -d '2003-01-01' new""")
     sh(d, b, "echo own > own; echo also > /etc/also")  # the parent goes on meanwhile
     r = promote(d, b, f)
@@ -30,7 +30,7 @@ def test_what_a_fork_did_is_brought_back(d, clean):
     assert sh(d, b, "cat a turns/in folder new/er/n hard link own; stat -c %a:%u:%g keep; test -p p && echo p; ls b gone 2>&1 | grep -c 'No such'; test -e /etc/hostname || echo none") == \
         "2\nin\nfile\nn\nn\n2\nown\n750:5:6\np\n2\nnone"
     assert sh(d, b, "stat -c %i new/er/n hard | uniq | wc -l; du -k sparse | cut -f1; stat -c %s sparse; date -r new +%Y; python3 -c \"import os; print(os.getxattr('a','user.k'))\"") == \
-        "1\n0\n52428800\n2003\nb'v'"
+        "1\n4\n104857600\n2003\nb'v'"
     left = by_path(diff(d, b, **{"from": f"sandbox:{f['id']}"}))
     assert set(left) == {"/w/own", "/etc/also"}, left
     assert sh(d, other, "cat a") == "1"  # the other fork knows nothing of it

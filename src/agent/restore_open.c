@@ -24,7 +24,7 @@ struct opener {
 	const uint32_t *file_of, *object_of; /* the first process that has it */
 	uint32_t user; /* a process that has the user whose turn it is */
 	uint32_t index; /* what was being opened */
-	bool object, differs;
+	bool object, differs, named;
 	int error;
 	char path[MEM_PATH_MAX + 1];
 };
@@ -59,6 +59,7 @@ static int compare(struct opener *o, uint32_t file, int fd)
 		     (f->flags & 1 &&
 		      ((uint64_t)st.st_size != f->size || st.st_mode != f->mode ||
 		       (uint64_t)st.st_mtim.tv_sec * 1000000000ULL + (uint64_t)st.st_mtim.tv_nsec != f->mtime_ns));
+	o->named = st.st_nlink > 0;
 	return o->differs ? -ESTALE : 0;
 }
 
@@ -353,10 +354,9 @@ int restore_open(struct restore *r, struct err *e)
 bool restore_unchanged(struct restore *r)
 {
 	struct opener o = { .r = r };
-	struct stat st;
 
 	for (uint32_t i = 0; i < r->m.n[MEM_S_FILE]; i++)
-		if (r->file[i] >= 0 && (compare(&o, i, r->file[i]) < 0 || fstat(r->file[i], &st) < 0 || !st.st_nlink))
+		if (r->file[i] >= 0 && (compare(&o, i, r->file[i]) < 0 || !o.named))
 			return false;
 	return true;
 }

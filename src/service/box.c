@@ -258,6 +258,9 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 	} else if (f->type == FRAME_FAILED) {
 		on_failed(b, f);
 	}
+	/* What it has to tell is there already, as a rule: then all of it is stored at once. */
+	if (b->reviving && b->link.poll)
+		b->link.short_read = false;
 	box_unref(b);
 }
 

@@ -103,6 +103,7 @@ struct box {
 	struct box_waiter *waiters; /* for it to be awake */
 	uint32_t fresh; /* FRAME_RESTORED_*: what its agent made anew */
 	bool reviving; /* execs of a memory image are looked for */
+	bool asked; /* for those, before they have rows */
 	uint32_t held[BOX_HELD_MAX]; /* then: numbers its agent named */
 	unsigned nheld;
 	void (*revived)(void *arg, struct box *b);

@@ -40,6 +40,7 @@ struct tenant_quota box_quota(const struct box_want *w);
 int box_from_pool(struct service *s, const struct who *who, struct box_want *want, struct box **ret, struct err *e);
 
 /* box_revive.c */
+void box_revive_ask(struct box *b); /* its agent is there: ask for them already, where that can be */
 void box_revive(struct box *b); /* it is stored: execs of its memory image get their rows, and are asked for */
 void box_revive_over(struct box *b); /* its agent has told all it has, or will not */
 void box_restored(struct box *b); /* ->restored says what was done */

@@ -248,8 +248,10 @@ static void on_created(void *arg, int r, const struct wlink_answer *a, const str
 			a->fds[2] = -1;
 		}
 		r = box_attach(b, a->fds[0], &a->rep->receipt, &why);
-		if (r == 0)
+		if (r == 0) {
 			a->fds[0] = -1;
+			box_revive_ask(b);
+		}
 	} else if (!why.msg[0]) {
 		err_set(&why, ERR_LOST, r, "the warden is gone");
 	} else if (spec->layers) {

@@ -76,8 +76,17 @@ void box_restored(struct box *b)
 	b->restored = text;
 }
 
+/* The answer is behind UP: only for one that is entered by that, at once. */
+void box_revive_ask(struct box *b)
+{
+	if (!b->want->memory || b->want->spec->flags & SPEC_VM || b->maker || b->secrets)
+		return;
+	b->asked = alink_send(&b->link, FRAME_SYNC, 0, NULL, 0, NULL, 0) == 0;
+}
+
 void box_revive(struct box *b)
 {
+	const bool asked = b->asked;
 	struct err e = { 0 };
 
 	if (!b->want->memory)
@@ -88,7 +97,11 @@ void box_revive(struct box *b)
 		log_error("sandbox %s: %s", b->id, e.msg);
 	free(b->want->execs);
 	b->want->execs = NULL;
-	exec_sync(b);
+	b->asked = false;
+	if (asked)
+		exec_expect(b);
+	else
+		exec_sync(b);
 }
 
 void box_revive_over(struct box *b)

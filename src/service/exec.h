@@ -146,6 +146,7 @@ void exec_drop_all(struct box *b);
 void exec_clock(struct box *b, bool stop);
 /* Found again after a restart. */
 int exec_load(struct box *b, const struct exec_row *row, struct err *e);
+void exec_expect(struct box *b); /* it was asked which it still has */
 void exec_sync(struct box *b); /* asks the agent which it still has */
 void exec_synced(struct box *b);
 /* Which ran at some moment since @since_ns, as JSON: for exec_revive in a sandbox from its memory. */

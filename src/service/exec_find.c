@@ -147,11 +147,16 @@ void exec_linger(struct exec *x, uint32_t flags, int *fds, size_t nfds)
 		stream_pump(&x->stream[EXEC_ERR]);
 }
 
-void exec_sync(struct box *b)
+void exec_expect(struct box *b)
 {
 	b->synced = false;
 	for (struct exec *x = b->execs; x; x = x->next)
 		x->named = false;
+}
+
+void exec_sync(struct box *b)
+{
+	exec_expect(b);
 	alink_send(&b->link, FRAME_SYNC, 0, NULL, 0, NULL, 0);
 }
 

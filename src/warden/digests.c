@@ -98,17 +98,29 @@ int digests_sum(struct sha256 *s, int fd, uint64_t size, const int *stop, char *
 	return sum_range(s, fd, 0, size, stop, buf);
 }
 
-int digests_piece(int fd, uint64_t size, uint64_t n, const int *stop, char *buf, uint8_t ret[SHA256_SIZE])
+int digests_piece(int fd, uint64_t size, uint64_t n, uint32_t piece, const int *stop, char *buf,
+		  uint8_t ret[SHA256_SIZE])
 {
-	uint64_t at = n * DIGESTS_LARGE, left = size - at;
+	uint64_t at = n * piece, left = size - at;
 	struct sha256 s;
 	int r;
 
 	sha256_init(&s);
-	r = sum_range(&s, fd, at, at + (left < DIGESTS_LARGE ? left : DIGESTS_LARGE), stop, buf);
+	r = sum_range(&s, fd, at, at + (left < piece ? left : piece), stop, buf);
 	if (r == 0)
 		sha256_end(&s, ret);
 	return r;
+}
+
+bool digests_piece_is_none(const uint8_t sum[SHA256_SIZE])
+{
+	uint8_t none[SHA256_SIZE];
+	struct sha256 s;
+
+	sha256_init(&s);
+	add_u64(&s, UINT64_MAX);
+	sha256_end(&s, none);
+	return !memcmp(sum, none, sizeof(none));
 }
 
 void digests_bytes(const char *data, size_t len, uint8_t (*ret)[SHA256_SIZE])

@@ -21,8 +21,11 @@ struct digests;
  * same as a hole. @buf is of TREE_BUF bytes.
  */
 int digests_sum(struct sha256 *s, int fd, uint64_t size, const int *stop, char *buf);
-/* The same, of piece @n of a file of @size, each of DIGESTS_LARGE. */
-int digests_piece(int fd, uint64_t size, uint64_t n, const int *stop, char *buf, uint8_t ret[SHA256_SIZE]);
+/* The same, of piece @n of a file of @size, each of @piece. */
+int digests_piece(int fd, uint64_t size, uint64_t n, uint32_t piece, const int *stop, char *buf,
+		  uint8_t ret[SHA256_SIZE]);
+/* If that is the sum of nothing but zeros. */
+bool digests_piece_is_none(const uint8_t sum[SHA256_SIZE]);
 /*
  * The BLAKE3 of each piece of DIGESTS_PIECE from @at on that is there, zeros for one that is nothing else: TREE_BUF in all,
  * or to the end. How many.

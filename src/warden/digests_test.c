@@ -55,12 +55,12 @@ TEST(zeros_are_holes)
 	CHECK(pwrite(a, data, 2 * PIECE, 0) == (ssize_t)(2 * PIECE));
 	CHECK(ftruncate(b, 2 * (off_t)PIECE) == 0 && pwrite(b, "xxxxxxxxxx", 10, (off_t)PIECE + 5000) == 10);
 	for (unsigned n = 0; n < 2; n++) {
-		CHECK(digests_piece(a, 2 * PIECE, n, NULL, buf, of_a) == 0);
-		CHECK(digests_piece(b, 2 * PIECE, n, NULL, buf, of_b) == 0);
+		CHECK(digests_piece(a, 2 * PIECE, n, DIGESTS_LARGE, NULL, buf, of_a) == 0);
+		CHECK(digests_piece(b, 2 * PIECE, n, DIGESTS_LARGE, NULL, buf, of_b) == 0);
 		CHECK(!memcmp(of_a, of_b, sizeof(of_a)));
 	}
 	CHECK(pwrite(b, "y", 1, (off_t)PIECE + 5003) == 1);
-	CHECK(digests_piece(b, 2 * PIECE, 1, NULL, buf, of_b) == 0 && memcmp(of_a, of_b, sizeof(of_a)));
+	CHECK(digests_piece(b, 2 * PIECE, 1, DIGESTS_LARGE, NULL, buf, of_b) == 0 && memcmp(of_a, of_b, sizeof(of_a)));
 }
 
 TEST(pieces_in_memory_have_the_sums_they_have_in_the_file)
@@ -106,7 +106,7 @@ TEST(a_layer_of_each_version_is_compared_as_that_version_has_it)
 	AUTO_FREE char *data = make_data(size), *zeros = calloc(1, 3 * PIECE);
 	char path[] = "/var/tmp/cloche-digests-test-XXXXXX";
 	AUTO_CLOSE int dir = make_layer(path, data, size), fd = -1;
-	static const uint32_t versions[] = { 2, 3, MANIFEST_VERSION };
+	static const uint32_t versions[] = { 2, 3, 4, MANIFEST_VERSION };
 	struct manifest m[ARRAY_LEN(versions)] = { 0 };
 	struct timespec times[2] = { { 1, 0 }, { 1, 0 } };
 

@@ -73,8 +73,7 @@ int manifest_read(int dir, const char *id, struct manifest *ret)
 	n = pread(fd, &m, sizeof(m), 0);
 	if (n != (ssize_t)st.st_size)
 		return n < 0 ? -errno : -EBADMSG;
-	/* LEAD to helper tenmb: version 4 has landed, users' checkpoints have it: it must stay readable (plain SHA-256 sums of 64 KiB pieces, slow is fine), with a test. Write version 5. Remove this line then. */
-	if (n == FIRST_LEN ? m.version != 1 : m.version < 2 || m.version == 4 || m.version > MANIFEST_VERSION)
+	if (n == FIRST_LEN ? m.version != 1 : m.version < 2 || m.version > MANIFEST_VERSION)
 		return -EBADMSG;
 	if (m.version == 1) {
 		memcpy(m.self, (const uint8_t *)&m + offsetof(struct manifest, meta), SHA256_SIZE);
@@ -96,7 +95,7 @@ int manifest_sum(int dir, const int *stop, const struct digests *known, struct m
 	AUTO_FREE char *buf = malloc(TREE_BUF);
 	/* A machine's disks may be another layer's, too, for as long as that is there. */
 	const uint32_t piece = m->version < 3 ? 0 : m->version == 3 ? DIGESTS_LARGE : DIGESTS_PIECE;
-	const struct tree_sum how = { stop, buf, known, piece, m->flags & SPEC_VM };
+	const struct tree_sum how = { stop, buf, known, piece, m->flags & SPEC_VM, m->version < 5 };
 	struct tree_facts facts = { 0 };
 	struct sha256 s;
 	int r = 0;

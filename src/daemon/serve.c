@@ -24,6 +24,7 @@
 
 #define DRAIN_MS 30000
 #define RESERVE (2 * MIB)
+#define ROOM_MS 2000
 #define SETTLE_MS 5
 
 struct serve {
@@ -39,7 +40,7 @@ struct serve {
 	struct http_server *http;
 	uv_signal_t term, intr;
 	uv_poll_t life;
-	uv_timer_t deadline, settle;
+	uv_timer_t deadline, settle, room;
 	unsigned settle_left; /* tries */
 	struct upkeep *upkeep;
 	bool draining, ready, failed;
@@ -140,25 +141,41 @@ static struct service_opts options(const struct serve *v)
 
 /*
  * Some room that nobody else takes. On a disk that has become full we start with it given back: what runs can then be
- * seen and deleted, while new work is refused (service_room).
+ * seen and deleted, while new work is refused (service_room). It is taken again when there is enough.
  */
-static void keep_room(const char *data)
+static void take_room(const char *path, uint64_t left)
 {
-	AUTO_CLOSE int fd = -1;
+	AUTO_CLOSE int fd = left < 2 * RESERVE ? -1 : open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || (uint64_t)st.st_size >= RESERVE)
+		return;
+	if (posix_fallocate(fd, 0, RESERVE) != 0)
+		unlink(path);
+}
+
+static void keep_room(struct serve *v, bool start)
+{
+	const char *data = v->start->config->data;
 	char path[DAEMON_PATH + 16];
-	struct statvfs v;
+	struct statvfs disk;
+	uint64_t left;
 
 	snprintf(path, sizeof(path), "%s/reserve", data);
-	if (statvfs(data, &v) < 0)
+	if (statvfs(data, &disk) < 0 || !disk.f_blocks)
 		return;
-	if ((uint64_t)v.f_bavail * v.f_frsize < RESERVE) {
+	left = (uint64_t)disk.f_bavail * disk.f_frsize;
+	if (start && left < RESERVE) {
 		if (unlink(path) == 0)
 			log_warn("the disk of the data folder is full: the room that was kept for this is given back");
 		return;
 	}
-	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd >= 0 && posix_fallocate(fd, 0, RESERVE) != 0)
-		unlink(path);
+	take_room(path, left);
+}
+
+static void on_room(uv_timer_t *t)
+{
+	keep_room(t->data, false);
 }
 
 static int open_state(struct serve *v, struct err *e)
@@ -168,7 +185,7 @@ static int open_state(struct serve *v, struct err *e)
 	struct service_opts o;
 	int r;
 
-	keep_room(c->data);
+	keep_room(v, true);
 	snprintf(v->db_path, sizeof(v->db_path), "%s/state.db", c->data);
 	snprintf(audit, sizeof(audit), "%s/audit.log", c->data);
 	r = audit_open(audit, &v->audit, e);
@@ -261,6 +278,9 @@ static int watch_end(struct serve *v, struct err *e)
 	uv_timer_init(&v->loop, &v->settle);
 	v->settle.data = v;
 	v->settle_left = 400;
+	uv_timer_init(&v->loop, &v->room);
+	v->room.data = v;
+	uv_timer_start(&v->room, on_room, ROOM_MS, ROOM_MS);
 	return 0;
 }
 
@@ -350,7 +370,7 @@ int daemon_serve(const struct daemon_start *s)
 	signal(SIGPIPE, SIG_IGN);
 	if (begin(v, &e) < 0) {
 		log_error("%s%s%s", e.msg, e.remedy[0] ? "; " : "", e.remedy);
-		return e.errnum == ENOSPC ? EXIT_NO_ROOM : 1;
+		return e.errnum == ENOSPC || e.errnum == EDQUOT ? EXIT_NO_ROOM : 1;
 	}
 	uv_run(&v->loop, UV_RUN_DEFAULT);
 	/* The process ends here; what counts is on disk, and nothing that was not stored has been answered. */

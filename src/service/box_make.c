@@ -264,8 +264,10 @@ static void on_created(void *arg, int r, const struct wlink_answer *a, const str
 
 static int room_for(struct service *s, const struct box_want *want, struct err *e)
 {
-	if (s->draining)
-		return err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
+	int r = s->draining ? err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop") : service_room(s, e);
+
+	if (r < 0)
+		return r;
 	while (s->o.sandboxes_max && s->boxes.count >= s->o.sandboxes_max && !want->origin.ready)
 		if (!pool_yield(s, NULL))
 			break;

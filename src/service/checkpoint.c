@@ -385,7 +385,9 @@ void checkpoint_make(struct box *b, const struct who *who, struct checkpoint_wan
 		snprintf(c->box_name, sizeof(c->box_name), "%s", w->box_name);
 	memcpy(m->idem, w->idem, sizeof(m->idem));
 	memcpy(m->idem_body, w->idem_body, sizeof(m->idem_body));
-	/* Who has used up the bytes need not wait for the copy to hear of it. */
+	/* Who has used up the bytes, or the disk, need not wait for the copy to hear of it. */
+	if (r == 0)
+		r = service_room(b->service, &m->e);
 	if (r == 0)
 		r = room_for(c->tenant, 1, &m->e);
 	if (r == 0)
@@ -410,6 +412,8 @@ void checkpoint_make_hidden(struct box *b, const struct who *who, enum want_memo
 	if (r < 0)
 		err_sys(&m->e, ERR_INTERNAL, r, "make an id");
 	else
+		r = service_room(b->service, &m->e);
+	if (r == 0)
 		r = room_for(b->tenant, 1, &m->e);
 	if (r < 0)
 		tell(m, r);

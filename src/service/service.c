@@ -103,7 +103,7 @@ int service_room(struct service *s, struct err *e)
 
 	if ((!s->room_at || now - s->room_at >= ROOM_MS) && statvfs(s->o.data, &v) == 0) {
 		s->room_at = now ? now : 1;
-		s->room = (uint64_t)v.f_bavail * v.f_frsize;
+		s->room = v.f_blocks ? (uint64_t)v.f_bavail * v.f_frsize : UINT64_MAX; /* of one in memory without a bound */
 		s->room_low = too_little((uint64_t)v.f_blocks * v.f_frsize);
 	}
 	if (s->room >= s->room_low)

@@ -4,10 +4,12 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define MEM_MAX (64U * 1024U)
 #define HOLE_STEP (1024U * 1024U)
+#define LEAVE (3U * 1024U * 1024U) /* of the disk: what is noted there counts for more, and service_room() refuses before */
 
 void spool_init(struct spool *s, uv_loop_t *loop, const char *path, uint64_t max, struct spool_room *all,
 		struct spool_room *share)
@@ -106,6 +108,14 @@ static bool file_ready(struct spool *s)
 	return s->fd >= 0;
 }
 
+/* In a worker. Of a filesystem that does not tell its size nothing is known. */
+static int disk_left(const struct spool *s)
+{
+	struct statvfs v;
+
+	return fstatvfs(s->fd, &v) == 0 && v.f_blocks && (uint64_t)v.f_bavail * v.f_frsize < LEAVE ? -ENOSPC : 0;
+}
+
 /* The first @len bytes of ->piece. */
 static int write_at(const struct spool *s, size_t len, uint64_t at)
 {
@@ -128,7 +138,9 @@ static void write_work(uv_work_t *w)
 	struct spool *s = w->data;
 	uint64_t at = place(s, s->piece_at);
 
-	s->write_r = write_at(s, s->piece_len, at);
+	s->write_r = disk_left(s);
+	if (s->write_r == 0)
+		s->write_r = write_at(s, s->piece_len, at);
 	if (s->write_r == 0)
 		s->write_r = punch(s, at);
 }
@@ -233,6 +245,10 @@ static void pull_work(uv_work_t *w)
 	struct spool *s = w->data;
 	loff_t at = (loff_t)s->piece_at;
 
+	s->pulled = disk_left(s);
+	s->write_r = 0;
+	if (s->pulled < 0)
+		return; /* what the pipe has stays there */
 	if (s->copy) {
 		copy_work(s);
 		if (!s->show) {

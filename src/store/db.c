@@ -41,7 +41,11 @@ int db_fail(sqlite3 *sql, struct err *e, const char *what)
 {
 	int r = errno_of(sqlite3_extended_errcode(sql));
 	enum err_kind kind = ERR_INTERNAL;
+	int sys = r == -EIO ? sqlite3_system_errno(sql) : 0;
 
+	/* Of its own files SQLite says so; of the memory its log has in a file that is an error like any. */
+	if (sys == ENOSPC || sys == EDQUOT)
+		r = -ENOSPC;
 	if (r == -EEXIST)
 		kind = ERR_CONFLICT;
 	else if (r == -ENOSPC || r == -ENOMEM)
@@ -229,6 +233,12 @@ void db_close(struct db *d)
 	free(d);
 }
 
+int db_undone(const struct db *d, struct err *e)
+{
+	return err_set(e, d->full ? ERR_EXHAUSTED : ERR_INTERNAL, d->full ? -ENOSPC : -EIO,
+		       "state: the turn's changes were undone by an earlier failure%s", d->full ? ": the disk is full" : "");
+}
+
 static int commit(struct db *d, struct err *e)
 {
 	sqlite3_stmt *s;
@@ -237,7 +247,7 @@ static int commit(struct db *d, struct err *e)
 	d->begun = false;
 	/* A full disk may have undone the transaction under us: then nothing of the turn is stored. */
 	if (sqlite3_get_autocommit(d->sql))
-		return err_set(e, ERR_INTERNAL, -EIO, "state: the turn's changes were undone by an earlier failure");
+		return db_undone(d, e);
 	r = q_prepare(d, Q_COMMIT, "COMMIT", &s, e);
 	if (r < 0)
 		return r;

@@ -51,6 +51,7 @@ struct db {
 	sqlite3 *sql;
 	sqlite3_stmt *q[Q_COUNT];
 	bool begun; /* the turn's transaction */
+	bool full; /* the disk was, once: what undid it */
 	uint64_t frame, log_bytes; /* a page in the log, all of it */
 	char *found; /* idem_find's texts */
 	struct late late;
@@ -62,6 +63,8 @@ int schema_update(sqlite3 *sql, size_t version, struct err *e);
 
 /* Sets @e from what SQLite said last; the errno that fits. */
 int db_fail(sqlite3 *sql, struct err *e, const char *what);
+/* SQLite has undone the turn's transaction by itself. */
+int db_undone(const struct db *d, struct err *e);
 
 /*
  * A write: q_begin gives the statement, with the turn's transaction open; values are bound by place; q_run runs it and

@@ -4,6 +4,8 @@
 #include "store/db.h"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -310,3 +312,59 @@ TEST(a_large_row_and_many_rows_are_stored_too)
 	gone();
 }
 
+
+static void one_turn(struct db *d)
+{
+	struct err e;
+
+	if (insert(d, "a") < 0 || db_commit(d, &e) < 0)
+		abort();
+}
+
+static void fill(const char *name)
+{
+	static const char some[4096];
+	int fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	while (write(fd, some, sizeof(some)) > 0)
+		continue;
+	close(fd);
+}
+
+/* On a disk of its own, which nobody else sees. */
+static int on_a_full_disk(void)
+{
+	struct err e = { 0 };
+	struct db *d = NULL;
+	char name[128];
+	int r;
+
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("none", folder, "tmpfs", 0, "size=1m") < 0)
+		return 2;
+	killed(one_turn);
+	snprintf(name, sizeof(name), "%s-shm", path);
+	unlink(name); /* what SQLite wants first */
+	snprintf(name, sizeof(name), "%s/fill", folder);
+	fill(name);
+	r = db_open(path, &d, &e);
+	if (r != -ENOSPC || e.errnum != ENOSPC || e.kind != ERR_EXHAUSTED) {
+		printf("# %d %s\n", r, e.msg);
+		return 3;
+	}
+	return truncate(name, 0) < 0 || strcmp(found(), "a ") ? 4 : 0;
+}
+
+TEST(a_full_disk_is_told_as_one_and_costs_no_row)
+{
+	pid_t pid;
+	int status = -1;
+
+	fresh();
+	pid = fork();
+	if (pid == 0)
+		_exit(on_a_full_disk());
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK_EQ(status, 0);
+	gone();
+}

@@ -36,7 +36,7 @@ int q_begin(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, 
 	if (r < 0)
 		return r;
 	if (sqlite3_get_autocommit(d->sql))
-		return err_set(e, ERR_INTERNAL, -EIO, "state: the turn's changes were undone by an earlier failure");
+		return db_undone(d, e);
 	return q_prepare(d, q, sql, ret, e);
 }
 
@@ -45,6 +45,7 @@ int q_run(struct db *d, sqlite3_stmt *s, const char *what, struct err *e)
 	int r = sqlite3_step(s);
 
 	r = r == SQLITE_DONE || r == SQLITE_ROW ? sqlite3_changes(d->sql) : db_fail(d->sql, e, what);
+	d->full = d->full || r == -ENOSPC;
 	sqlite3_reset(s);
 	sqlite3_clear_bindings(s);
 	return r;

@@ -239,7 +239,7 @@ def test_a_full_disk_costs_no_sandbox_and_is_over_when_there_is_room(serve, plac
         d = serve(data=disk / "data")
         kept, other = (json.loads(d.call("POST", "/v1/sandboxes", d.token, {})[1])["id"] for _ in range(2))
         before = d.api
-        fill(disk / "fill")
+        run = ("POST", f"/v1/sandboxes/{kept}/execs", d.token, {"cmd": ["true"]})
 
         def answer(*what):
             try:
@@ -247,8 +247,14 @@ def test_a_full_disk_costs_no_sandbox_and_is_over_when_there_is_room(serve, plac
             except (OSError, http.client.HTTPException):
                 return 0
 
-        run = ("POST", f"/v1/sandboxes/{kept}/execs", d.token, {"cmd": ["true"]})
+        # What a command says does not take the last of it.
+        x = json.loads(d.call(*run[:3], {"cmd": ["sh", "-c", "yes | head -c 30M"], "background": True})[1])["id"]
+        host.wait_for(lambda: json.loads(d.call("GET", f"{run[1]}/{x}", d.token)[1])["state"] == "ended", 20, "its end")
         host.wait_for(lambda: answer(*run) == 503, 10, "a refusal")
+        for what in "fork", "checkpoints":
+            assert answer("POST", f"/v1/sandboxes/{kept}/{what}", d.token, {}) == 503, what
+        assert shutil.disk_usage(disk).free > 2 << 20 and d.api == before
+        fill(disk / "fill")
         # Until nothing more can be noted: the API process ends, and comes back with what was kept for this.
         host.wait_for(lambda: answer("POST", f"/v1/sandboxes/{kept}/pause", d.token) + answer("POST", f"/v1/sandboxes/{kept}/resume", d.token) == 400 and
                       d.api != before, 20, "the end of the disk")
@@ -258,7 +264,23 @@ def test_a_full_disk_costs_no_sandbox_and_is_over_when_there_is_room(serve, plac
         assert json.loads(d.call("GET", f"/v1/sandboxes/{kept}", d.token)[1])["state"] == "running"
         (disk / "fill").unlink()
         host.wait_for(lambda: answer(*run) == 200, 10, "room")
+        host.wait_for(lambda: (disk / "data/reserve").exists(), 10, "room that is kept for the next time")
         assert d.call("DELETE", f"/v1/sandboxes/{kept}", d.token)[0] == 204
+        assert d.stop() == 0
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+    shutil.rmtree(state_folder(disk / "data"), ignore_errors=True)
+
+
+def test_a_disk_that_does_not_tell_its_size_is_not_full(serve, place):
+    disk = place / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "ramfs", "-o", "mode=755", "none", str(disk)], check=True)
+    try:
+        d = serve(data=disk / "data")
+        status, body = d.call("POST", "/v1/sandboxes", d.token, {})
+        assert status == 201
+        assert d.call("DELETE", f"/v1/sandboxes/{json.loads(body)['id']}", d.token)[0] == 204
         assert d.stop() == 0
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)

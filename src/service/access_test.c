@@ -330,13 +330,13 @@ TEST(a_rotated_token_has_two_texts_for_a_while)
 	CHECK_EQ(check(first, &got), 0);
 	CHECK_EQ(check(second, &got), 0);
 	/* A second rotation ends the first text at once. */
-	CHECK_EQ(token_rotate(access_, got, 60, &me, third, &e), 0);
+	CHECK_EQ(token_rotate(access_, got, 200, &me, third, &e), 0);
 	CHECK_EQ(check(first, &got), -ERR_UNAUTHORIZED);
 	CHECK_EQ(check(second, &got), 0);
 	CHECK_EQ(check(third, &got), 0);
 	CHECK_EQ(check(second, &got), 0);
 	CHECK(token_still(access_, &mark));
-	usleep(80 * 1000);
+	usleep(220 * 1000);
 	CHECK(!token_still(access_, &mark));
 	CHECK_EQ(check(second, &got), -ERR_UNAUTHORIZED);
 	CHECK(!token_still(access_, &mark));

@@ -1,6 +1,7 @@
 /* Sandboxes that sleep are woken up by the requests that need them. */
 #include "api/api.h"
 #include "base/base.h"
+#include "base/clock.h"
 
 struct waking {
 	struct api *api;
@@ -79,8 +80,12 @@ bool api_awake(struct api *a, struct http_req *q, const struct route *r)
 		return true;
 	who = api_who(q);
 	b = box_find(a->s, &who, router_param(r, q, "id"), NULL);
-	if (!b || (b->state == BOX_RUNNING && !b->sleep && !b->waking))
+	if (!b)
 		return true;
+	if (b->state == BOX_RUNNING && !b->sleep && !b->waking) {
+		b->used_ns = clock_real_ns(); /* its body may come later: it must not fall asleep until then */
+		return true;
+	}
 	if (ends_in(r->pattern, "/resume") && http_query(q, "memory") && !strcmp(http_query(q, "memory"), "0"))
 		box_forget_memory(b);
 	x = calloc(1, sizeof(*x));

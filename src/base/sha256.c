@@ -1,7 +1,7 @@
 #include "base/sha256.h"
 #include "base/base.h"
 
-const uint32_t sha256_k[64] = {
+static const uint32_t sha256_k[64] = {
 	0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
 	0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
 	0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
@@ -143,29 +143,6 @@ ROUND static void blocks_x86(uint32_t state[8], const uint8_t *data, size_t n)
 	lane_store(&l, state);
 }
 
-/* Each round waits for the one before; meanwhile the CPU can do another's. */
-ROUND static void pairs_x86(uint32_t state[2][8], const uint8_t *data[2], size_t n)
-{
-	const uint8_t *x = data[0], *y = data[1];
-	struct lane a, b;
-
-	lane_load(&a, state[0]);
-	lane_load(&b, state[1]);
-	for (; n; n--, x += SHA256_BLOCK, y += SHA256_BLOCK) {
-		lane_begin(&a);
-		lane_begin(&b);
-#pragma GCC unroll 16
-		for (unsigned i = 0; i < 16; i++) {
-			lane_rounds(&a, x, i);
-			lane_rounds(&b, y, i);
-		}
-		lane_end(&a);
-		lane_end(&b);
-	}
-	lane_store(&a, state[0]);
-	lane_store(&b, state[1]);
-}
-
 /* a: how many there are, for the first. */
 static void cpuid(unsigned leaf, unsigned *a, unsigned *b, unsigned *c)
 {
@@ -235,34 +212,6 @@ void sha256_add(struct sha256 *s, const void *data, size_t len)
 	}
 	s->blocks(s->state, p, len / SHA256_BLOCK);
 	memcpy(s->part, p + len / SHA256_BLOCK * SHA256_BLOCK, len % SHA256_BLOCK);
-}
-
-void sha256_add_two(struct sha256 *a, const void *x, struct sha256 *b, const void *y, size_t len)
-{
-	size_t head = (SHA256_BLOCK - a->len % SHA256_BLOCK) % SHA256_BLOCK, whole = 0;
-
-	head = head < len ? head : len;
-#if defined(__x86_64__)
-	if (a->blocks == blocks_x86 && b->blocks == blocks_x86 && a->len % SHA256_BLOCK == b->len % SHA256_BLOCK)
-		whole = (len - head) / SHA256_BLOCK * SHA256_BLOCK;
-	if (whole) {
-		const uint8_t *data[2] = { (const uint8_t *)x + head, (const uint8_t *)y + head };
-		uint32_t state[2][8];
-
-		sha256_add(a, x, head);
-		sha256_add(b, y, head);
-		memcpy(state[0], a->state, sizeof(a->state));
-		memcpy(state[1], b->state, sizeof(b->state));
-		pairs_x86(state, data, whole / SHA256_BLOCK);
-		memcpy(a->state, state[0], sizeof(a->state));
-		memcpy(b->state, state[1], sizeof(b->state));
-		a->len += whole;
-		b->len += whole;
-		whole += head;
-	}
-#endif
-	sha256_add(a, (const uint8_t *)x + whole, len - whole);
-	sha256_add(b, (const uint8_t *)y + whole, len - whole);
 }
 
 void sha256_end(struct sha256 *s, uint8_t ret[SHA256_SIZE])

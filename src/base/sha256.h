@@ -20,11 +20,5 @@ void sha256_init(struct sha256 *s);
 /* As sha256_init, without the CPU's instructions. */
 void sha256_init_plain(struct sha256 *s);
 void sha256_add(struct sha256 *s, const void *data, size_t len);
-/* As sha256_add() of @x to @a and @y to @b, @len bytes of each; where both began alike that takes little longer than one. */
-void sha256_add_two(struct sha256 *a, const void *x, struct sha256 *b, const void *y, size_t len);
-/* The same of any number up to SHA256_MANY: data[i] to s[i]. */
-#define SHA256_MANY 16U
-void sha256_add_many(struct sha256 *s, const void *const data[], unsigned n, size_t len);
-extern const uint32_t sha256_k[64]; /* the rounds' constants */
 /* May be called once. */
 void sha256_end(struct sha256 *s, uint8_t ret[SHA256_SIZE]);

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/sys.h"
 #include "cli/commands.h"
+#include "linux/caps.h"
 
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
@@ -201,6 +202,7 @@ static void judge(struct run *r)
 		.pids_peak = g->pids_peak,
 		.disk = r->sandbox.receipt.disk ? st->disk_size : 0,
 		.disk_used = st->disk_used,
+		.disk_file = r->o.spec.flags & (SPEC_DISK | SPEC_VM),
 		.inodes = r->sandbox.receipt.inodes ? st->inodes_size : 0,
 		.inodes_used = st->inodes_used,
 		.timeout_ms = r->o.timeout_ms,
@@ -266,6 +268,26 @@ static int exit_of_failure(const struct run *r)
 	return r->failure.errnum == ENOENT || r->failure.errnum == ENOTDIR ? 127 : 126;
 }
 
+/* Root of a container often has not all of root's power. The step that fails of it first says little about that. */
+static void tell_power(const struct run *r, struct err *e)
+{
+	static const struct {
+		unsigned bit;
+		const char *name;
+	} needed[] = { { 21, "SYS_ADMIN" }, { 12, "NET_ADMIN" }, { 19, "SYS_PTRACE" }, { 0, "CHOWN" }, { 1, "DAC_OVERRIDE" },
+		       { 6, "SETGID" },	    { 7, "SETUID" } };
+	char names[128] = "";
+	uint64_t have;
+
+	if (r->failed || r->exited || geteuid() != 0 || (e->errnum != EPERM && e->errnum != EACCES) || caps_permitted(&have) < 0)
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+		if (!(have >> needed[i].bit & 1))
+			snprintf(names + strlen(names), sizeof(names) - strlen(names), "%sCAP_%s", names[0] ? ", " : "", needed[i].name);
+	if (names[0])
+		err_remedy(e, "root here is without %s: give it to this container (as with --privileged), or run as another user", names);
+}
+
 static void run_done(struct run *r)
 {
 	capture_done(&r->out.capture);
@@ -324,8 +346,10 @@ int cmd_run(int argc, char **argv)
 	else if (rc == 0)
 		rc = tell(&r, &e);
 	network_tell(&r.network);
-	if (rc < 0)
+	if (rc < 0) {
+		tell_power(&r, &e);
 		print_error(&r.o, &e);
+	}
 	rc = rc < 0 ? exit_of_failure(&r) : r.verdict.exit_code;
 	run_done(&r);
 	return rc;

@@ -351,6 +351,10 @@ int object_link_unix(struct dump *d, uint32_t at, struct err *e)
 		found = true;
 		o->rec.pair = i < at ? i : at;
 	}
+	for (uint32_t i = 0; !found && i < d->n_objects; i++)
+		if (i != at && (uint32_t)d->object[i].ino == o->peer)
+			return proc_refuse(o->p, e, "has a unix socket that is connected to one of process %u, which is not connected to it",
+					   d->object[i].p->pid);
 	if (!found)
 		return proc_refuse(o->p, e, "has a unix socket whose other end is outside");
 	return read_queue(d, o, e);

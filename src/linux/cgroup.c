@@ -305,7 +305,7 @@ static int missing(const struct cgroup_host *h, unsigned lack, struct err *e)
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
 			"%s: no %s controller for us (we may not write to our group in cgroup v1 hierarchy '%s')", what,
 			controllers[id].v1, controllers[id].v1);
-		err_remedy(e, "run as root, or %s", lift);
+		err_remedy(e, "%s, or %s", h->root ? "mount it writable (in a container, as with --privileged)" : "run as root", lift);
 	} else if (w.v2) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
 			"%s: no %s controller for us (cgroup v2 does not hand it to %s)", what, controllers[id].v2,

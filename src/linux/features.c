@@ -606,7 +606,7 @@ static int check_admin(struct feature *f)
 {
 	bool yes = have_cap(CAP_SYS_ADMIN);
 
-	say(f, yes ? "yes" : "no: user namespaces are used");
+	say(f, yes ? "yes" : geteuid() == 0 ? "no, although this is root" : "no: user namespaces are used");
 	return yes ? 0 : -EPERM;
 }
 
@@ -647,6 +647,7 @@ static_assert(ARRAY_LEN(checks) <= FEATURES_MAX, "FEATURES_MAX");
 size_t features_check(struct feature *out, size_t max)
 {
 	const bool chroot = in_chroot();
+	const bool weak_root = geteuid() == 0 && !have_cap(CAP_SYS_ADMIN); /* of a container, mostly */
 
 	for (size_t i = 0; i < ARRAY_LEN(checks) && i < max; i++) {
 		struct feature *f = &out[i];
@@ -658,11 +659,13 @@ size_t features_check(struct feature *out, size_t max)
 			f->remedy[0] = '\0';
 			continue;
 		}
-		f->state = checks[i].needed ? FEATURE_MISSING : FEATURE_OPTIONAL_MISSING;
+		f->state = checks[i].needed || (weak_root && checks[i].fn == check_admin) ? FEATURE_MISSING : FEATURE_OPTIONAL_MISSING;
 		if (chroot && (r == -EPERM || r == -EINVAL)) {
 			f->remedy[0] = '\0';
 			advise(f, "not in a chroot: use the machine's own root, or make this one a root (pivot_root)");
 		}
+		if (weak_root && r == -EPERM && !f->remedy[0])
+			advise(f, "give CAP_SYS_ADMIN to this container (as with --privileged), or run as another user");
 		if (!f->remedy[0])
 			advise(f, "%s", checks[i].remedy);
 	}

@@ -100,6 +100,8 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 	if (r == 0 && b->handle == op->handle && (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
 		b->state = pause ? BOX_PAUSED : BOX_RUNNING;
 		b->idle_paused = pause && !op->done;
+		free(b->memory_refused); /* of when it slept: that was told */
+		b->memory_refused = NULL;
 		exec_clock(b, pause);
 		box_reattach(b);
 		secrets_refresh(b);

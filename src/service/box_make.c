@@ -417,7 +417,9 @@ void box_create(struct service *s, const struct who *who, struct box_want *want,
 		}
 		there->used_ns = clock_real_ns();
 	} else {
-		r = net_want_check(s->o.net, want->net, &e);
+		r = service_room(s, &e);
+		if (r == 0)
+			r = net_want_check(s->o.net, want->net, &e);
 		if (r == 0)
 			r = box_from_pool(s, who, want, &op->box, &e);
 		if (r == 0) {

@@ -1,5 +1,6 @@
 #include "warden/digests.h"
 #include "base/base.h"
+#include "base/blake3.h"
 #include "warden/tree.h"
 
 #include <unistd.h>
@@ -97,65 +98,41 @@ int digests_sum(struct sha256 *s, int fd, uint64_t size, const int *stop, char *
 	return sum_range(s, fd, 0, size, stop, buf);
 }
 
-int digests_piece(int fd, uint64_t size, uint64_t n, const int *stop, char *buf, uint8_t ret[SHA256_SIZE])
+int digests_piece(int fd, uint64_t size, uint64_t n, uint32_t piece, const int *stop, char *buf,
+		  uint8_t ret[SHA256_SIZE])
 {
-	uint64_t at = n * DIGESTS_LARGE, left = size - at;
+	uint64_t at = n * piece, left = size - at;
 	struct sha256 s;
 	int r;
 
 	sha256_init(&s);
-	r = sum_range(&s, fd, at, at + (left < DIGESTS_LARGE ? left : DIGESTS_LARGE), stop, buf);
+	r = sum_range(&s, fd, at, at + (left < piece ? left : piece), stop, buf);
 	if (r == 0)
 		sha256_end(&s, ret);
 	return r;
 }
 
-void digests_bytes(const char *data, size_t len, uint64_t at, uint8_t ret[SHA256_SIZE])
+bool digests_piece_is_none(const uint8_t sum[SHA256_SIZE])
 {
-	uint64_t run = UINT64_MAX;
+	uint8_t none[SHA256_SIZE];
 	struct sha256 s;
 
 	sha256_init(&s);
-	sum_part(&s, data, len, at, &run);
-	if (run != UINT64_MAX)
-		add_u64(&s, at + len - run);
 	add_u64(&s, UINT64_MAX);
-	sha256_end(&s, ret);
+	sha256_end(&s, none);
+	return !memcmp(sum, none, sizeof(none));
 }
 
-static bool is_dense(const char *data, size_t len)
+void digests_bytes(const char *data, size_t len, uint8_t (*ret)[SHA256_SIZE])
 {
-	for (size_t i = 0; i < len; i += BLOCK)
-		if (all_zero(data + i, len - i < BLOCK ? len - i : BLOCK))
-			return false;
-	return true;
-}
+	static_assert(DIGESTS_PIECE <= BLAKE3_MOST && BLAKE3_SIZE == SHA256_SIZE, "a sum is a sum");
+	for (size_t at = 0; at < len; at += DIGESTS_PIECE, ret++) {
+		const size_t n = len - at < DIGESTS_PIECE ? len - at : DIGESTS_PIECE;
 
-void digests_bytes_many(const char *data, size_t len, uint64_t at, uint8_t (*ret)[SHA256_SIZE])
-{
-	struct sha256 s[SHA256_MANY];
-	const void *from[SHA256_MANY] = { NULL };
-	unsigned which[SHA256_MANY], n = 0;
-
-	assert(len <= (size_t)SHA256_MANY * DIGESTS_PIECE);
-	for (unsigned i = 0; (size_t)i * DIGESTS_PIECE < len; i++) {
-		const size_t begin = (size_t)i * DIGESTS_PIECE, left = len - begin;
-
-		/* What is not as long as the others, or in several runs, goes by itself. */
-		if (left < DIGESTS_PIECE || !is_dense(data + begin, DIGESTS_PIECE)) {
-			digests_bytes(data + begin, left < DIGESTS_PIECE ? left : DIGESTS_PIECE, at + begin, ret[i]);
-			continue;
-		}
-		sha256_init(&s[n]);
-		add_u64(&s[n], at + begin);
-		from[n] = data + begin;
-		which[n++] = i;
-	}
-	sha256_add_many(s, from, n, DIGESTS_PIECE);
-	for (unsigned i = 0; i < n; i++) {
-		add_u64(&s[i], DIGESTS_PIECE);
-		add_u64(&s[i], UINT64_MAX);
-		sha256_end(&s[i], ret[which[i]]);
+		if (all_zero(data + at, n))
+			memset(ret, 0, sizeof(*ret));
+		else
+			blake3(data + at, n, *ret);
 	}
 }
 
@@ -164,7 +141,7 @@ int digests_pieces(int fd, uint64_t size, uint64_t at, const int *stop, char *bu
 	const size_t len = size - at < TREE_BUF ? (size_t)(size - at) : TREE_BUF;
 	size_t done = 0;
 
-	static_assert(TREE_BUF == DIGESTS_AT_ONCE * DIGESTS_PIECE && DIGESTS_AT_ONCE <= SHA256_MANY, "one buffer is filled");
+	static_assert(TREE_BUF == DIGESTS_AT_ONCE * DIGESTS_PIECE, "one buffer is filled");
 	while (done < len) {
 		ssize_t n = pread(fd, buf + done, len - done, (off_t)(at + done));
 
@@ -176,16 +153,13 @@ int digests_pieces(int fd, uint64_t size, uint64_t at, const int *stop, char *bu
 	}
 	if (stop && __atomic_load_n(stop, __ATOMIC_RELAXED))
 		return -ECANCELED;
-	digests_bytes_many(buf, len, at, ret);
+	digests_bytes(buf, len, ret);
 	return (int)((len + DIGESTS_PIECE - 1) / DIGESTS_PIECE);
 }
 
 bool digests_is_none(const uint8_t sum[SHA256_SIZE])
 {
-	uint8_t none[SHA256_SIZE];
-
-	digests_bytes("", 0, 0, none);
-	return !memcmp(sum, none, sizeof(none));
+	return all_zero((const char *)sum, SHA256_SIZE);
 }
 
 struct digests *digests_new(uint32_t piece)

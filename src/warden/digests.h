@@ -21,18 +21,22 @@ struct digests;
  * same as a hole. @buf is of TREE_BUF bytes.
  */
 int digests_sum(struct sha256 *s, int fd, uint64_t size, const int *stop, char *buf);
-/* The same, of piece @n of a file of @size, each of DIGESTS_LARGE. */
-int digests_piece(int fd, uint64_t size, uint64_t n, const int *stop, char *buf, uint8_t ret[SHA256_SIZE]);
-/* The same, of the pieces of DIGESTS_PIECE from @at on that are TREE_BUF in all, or reach to the end. How many. */
+/* The same, of piece @n of a file of @size, each of @piece. */
+int digests_piece(int fd, uint64_t size, uint64_t n, uint32_t piece, const int *stop, char *buf,
+		  uint8_t ret[SHA256_SIZE]);
+/* If that is the sum of nothing but zeros. */
+bool digests_piece_is_none(const uint8_t sum[SHA256_SIZE]);
+/*
+ * The BLAKE3 of each piece of DIGESTS_PIECE from @at on that is there, zeros for one that is nothing else: TREE_BUF in all,
+ * or to the end. How many.
+ */
 int digests_pieces(int fd, uint64_t size, uint64_t at, const int *stop, char *buf, uint8_t (*ret)[SHA256_SIZE]);
 #define DIGESTS_AT_ONCE 8U /* of those in TREE_BUF */
 /* Where something is that is not a hole, at @at or later: @end when nowhere before it. */
 int64_t digests_data(int fd, uint64_t at, uint64_t end);
 
-/* The same, of a piece that is in memory, and begins at @at of its file. */
-void digests_bytes(const char *data, size_t len, uint64_t at, uint8_t ret[SHA256_SIZE]);
-/* The same, of all pieces of DIGESTS_PIECE that are there, SHA256_MANY at most: much sooner than one after the other. */
-void digests_bytes_many(const char *data, size_t len, uint64_t at, uint8_t (*ret)[SHA256_SIZE]);
+/* The same as digests_pieces(), of what is in memory, and begins where a piece does. */
+void digests_bytes(const char *data, size_t len, uint8_t (*ret)[SHA256_SIZE]);
 /* If that is the sum of nothing but zeros. */
 bool digests_is_none(const uint8_t sum[SHA256_SIZE]);
 

@@ -6,6 +6,7 @@
 #include "warden/xattr.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -29,13 +30,18 @@ struct late {
 
 struct pump_spare {
 	pthread_mutex_t lock;
-	char *buf; /* NULL: none, or in use */
+	struct pump *pump; /* NULL: none, or in use */
 };
 
 struct pump {
+	/*
+	 * They wait for the next one who needs them: a thread that wakes up goes to a processor that is idle, but a new one
+	 * often stands behind who made it, and that one reads until all is read.
+	 */
 	pthread_t summer, writer;
 	pthread_mutex_t lock;
-	pthread_cond_t moved;
+	pthread_cond_t to_do[2]; /* of summer and writer */
+	pthread_cond_t moved; /* of who reads */
 	const int *stop;
 	struct pump_spare *spare;
 	char *buf; /* PUMP_PIECES of them */
@@ -45,7 +51,10 @@ struct pump {
 	struct late file[PUMP_FILES];
 	unsigned files;
 	bool started; /* the threads */
-	bool end;
+	unsigned busy; /* who is at something, without the lock */
+	bool end; /* no more files */
+	bool told; /* of that all are written and as they will be, or will not be */
+	bool quit;
 	int failed;
 	void (*then)(void *arg); /* when all is written */
 	void *then_arg;
@@ -64,6 +73,20 @@ static void fail(struct pump *p, int r)
 	pthread_cond_broadcast(&p->moved);
 }
 
+/* With the lock held, which is let go until leave(). */
+static void begin(struct pump *p)
+{
+	p->busy++;
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void leave(struct pump *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->busy--;
+	pthread_cond_broadcast(&p->moved);
+}
+
 /* With the lock held, which is let go meanwhile. False: there is none to sum up. */
 static bool sum_some(struct pump *p)
 {
@@ -73,11 +96,10 @@ static bool sum_some(struct pump *p)
 	if (p->failed || n == p->read)
 		return false;
 	p->to_sum++;
-	pthread_mutex_unlock(&p->lock);
-	digests_bytes_many(bytes(p, n), x->len, x->at, x->sum);
-	pthread_mutex_lock(&p->lock);
+	begin(p);
+	digests_bytes(bytes(p, n), x->len, x->sum);
+	leave(p);
 	x->summed = true;
-	pthread_cond_broadcast(&p->moved);
 	return true;
 }
 
@@ -130,29 +152,30 @@ static bool write_some(struct pump *p)
 	while (n < BATCH && first + n < p->read && p->piece[(first + n) % PUMP_PIECES].fd == p->piece[first % PUMP_PIECES].fd)
 		n++;
 	p->to_write += n;
-	pthread_mutex_unlock(&p->lock);
+	begin(p);
 	r = put(p, first, n);
-	pthread_mutex_lock(&p->lock);
+	leave(p);
 	for (uint64_t i = first; i < first + n; i++)
 		p->piece[i % PUMP_PIECES].written = true;
 	if (r < 0)
 		fail(p, r);
-	pthread_cond_broadcast(&p->moved);
 	return true;
 }
 
-static void work(struct pump *p, bool (*one)(struct pump *p))
+static void work(struct pump *p, bool (*one)(struct pump *p), pthread_cond_t *to_do)
 {
 	pthread_mutex_lock(&p->lock);
-	while (one(p) || (!p->end && !p->failed && pthread_cond_wait(&p->moved, &p->lock) == 0))
+	while (one(p) || (!p->quit && pthread_cond_wait(to_do, &p->lock) == 0))
 		;
 	pthread_mutex_unlock(&p->lock);
 }
 
 static void *sum_main(void *arg)
 {
+	struct pump *p = arg;
+
 	(void)slice_long(); /* whoever reads or writes goes first */
-	work(arg, sum_some);
+	work(p, sum_some, &p->to_do[0]);
 	return NULL;
 }
 
@@ -170,7 +193,7 @@ static int dress(const struct late *f)
 }
 
 /* Of all of them the last byte is written. */
-static int written(struct pump *p)
+static int dress_all(struct pump *p)
 {
 	int r = 0;
 
@@ -181,40 +204,78 @@ static int written(struct pump *p)
 	return r;
 }
 
+/* What is there, and then the rest of it. */
+static bool write_more(struct pump *p)
+{
+	int r;
+
+	if (write_some(p))
+		return true;
+	if (!p->end || p->told || p->failed)
+		return false;
+	p->told = true;
+	begin(p);
+	r = dress_all(p);
+	leave(p);
+	if (r < 0)
+		fail(p, r);
+	return true;
+}
+
 static void *write_main(void *arg)
 {
 	struct pump *p = arg;
-	bool all;
 
 	(void)slice_short(); /* the disk is idle until it is back */
-	work(p, write_some);
-	pthread_mutex_lock(&p->lock);
-	all = p->end && !p->failed;
-	pthread_mutex_unlock(&p->lock);
-	if (all) {
-		int r = written(p);
-
-		pthread_mutex_lock(&p->lock);
-		if (r < 0)
-			fail(p, r);
-		pthread_mutex_unlock(&p->lock);
-	}
+	work(p, write_more, &p->to_do[1]);
 	return NULL;
+}
+
+static void wake(struct pump *p)
+{
+	pthread_cond_signal(&p->to_do[1]);
+	pthread_cond_signal(&p->to_do[0]);
+}
+
+/* Until all is done, or given up by everybody. */
+static void settle(struct pump *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->end = true;
+	wake(p);
+	while (sum_some(p))
+		;
+	while (p->busy || !(p->failed || p->told))
+		pthread_cond_wait(&p->moved, &p->lock);
+	p->end = p->told = false;
+	pthread_mutex_unlock(&p->lock);
 }
 
 static void stop_threads(struct pump *p)
 {
 	pthread_mutex_lock(&p->lock);
-	p->end = true;
-	pthread_cond_broadcast(&p->moved);
-	while (sum_some(p))
-		;
+	p->quit = true;
+	wake(p);
 	pthread_mutex_unlock(&p->lock);
-	if (p->started) {
-		pthread_join(p->summer, NULL);
+	pthread_join(p->summer, NULL);
+	if (p->started)
 		pthread_join(p->writer, NULL);
-	}
-	p->started = p->end = false;
+	p->started = p->quit = false;
+}
+
+static void pump_destroy(struct pump *p)
+{
+	if (!p)
+		return;
+	if (p->started)
+		stop_threads(p);
+	if (p->buf)
+		munmap(p->buf, BUF_SIZE);
+	pthread_cond_destroy(&p->moved);
+	pthread_cond_destroy(&p->to_do[0]);
+	pthread_cond_destroy(&p->to_do[1]);
+	pthread_mutex_destroy(&p->lock);
+	free(p);
 }
 
 struct pump_spare *pump_spare_new(void)
@@ -230,51 +291,56 @@ void pump_spare_free(struct pump_spare *s)
 {
 	if (!s)
 		return;
-	if (s->buf)
-		munmap(s->buf, BUF_SIZE);
+	pump_destroy(s->pump);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
 
-static char *spare_swap(struct pump_spare *s, char *buf)
+static struct pump *spare_swap(struct pump_spare *s, struct pump *p)
 {
-	char *was;
+	struct pump *was;
 
 	if (!s)
-		return buf;
+		return p;
 	pthread_mutex_lock(&s->lock);
-	was = s->buf;
-	s->buf = buf;
+	was = s->pump;
+	s->pump = p;
 	pthread_mutex_unlock(&s->lock);
 	return was;
 }
 
-static char *buf_new(struct pump_spare *s)
+static char *buf_new(void)
 {
-	char *buf = spare_swap(s, NULL);
+	char *buf = mmap(NULL, BUF_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (buf)
-		return buf;
-	buf = mmap(NULL, BUF_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (buf == MAP_FAILED)
 		return NULL;
 	(void)!madvise(buf, BUF_SIZE, MADV_HUGEPAGE); /* else page by page */
 	return buf;
 }
 
-static void buf_free(struct pump_spare *s, char *buf)
+/*
+ * Not where we are, while there are other processors: the kernel likes to put who is woken up beside who does that, also
+ * when another one is idle (in a virtual machine it may not believe that), and we go on reading. Nothing fails without.
+ */
+static void make_room(const struct pump *p)
 {
-	/* What is in it means nothing any more: whoever needs the pages may have them. */
-	if (buf && madvise(buf, BUF_SIZE, MADV_FREE) == 0)
-		buf = spare_swap(s, buf);
-	if (buf)
-		munmap(buf, BUF_SIZE);
+	cpu_set_t set;
+	int cpu = sched_getcpu();
+
+	if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof(set), &set) < 0)
+		return;
+	CPU_CLR(cpu, &set);
+	if (!CPU_COUNT(&set))
+		return;
+	(void)pthread_setaffinity_np(p->writer, sizeof(set), &set);
+	(void)pthread_setaffinity_np(p->summer, sizeof(set), &set);
 }
 
 static bool start(struct pump *p)
 {
 	if (!p->buf)
-		p->buf = buf_new(p->spare);
+		p->buf = buf_new();
 	if (!p->buf)
 		return false;
 	if (p->started)
@@ -282,30 +348,47 @@ static bool start(struct pump *p)
 	if (pthread_create(&p->summer, NULL, sum_main, p) != 0)
 		return false;
 	p->started = pthread_create(&p->writer, NULL, write_main, p) == 0;
-	if (!p->started) {
-		pthread_mutex_lock(&p->lock);
-		p->end = true;
-		pthread_cond_broadcast(&p->moved);
-		pthread_mutex_unlock(&p->lock);
-		pthread_join(p->summer, NULL);
-		p->end = false;
-	}
+	if (!p->started)
+		stop_threads(p);
 	return p->started;
 }
 
-struct pump *pump_new(const int *stop, struct pump_spare *spare)
+static struct pump *pump_make(void)
 {
 	struct pump *p = calloc(1, sizeof(*p));
 
 	if (!p)
 		return NULL;
-	p->stop = stop;
-	p->spare = spare;
-	for (unsigned i = 0; i < PUMP_PIECES; i++)
-		p->piece[i].summed = p->piece[i].written = true;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->moved, NULL);
+	pthread_cond_init(&p->to_do[0], NULL);
+	pthread_cond_init(&p->to_do[1], NULL);
 	return p;
+}
+
+struct pump *pump_new(const int *stop, struct pump_spare *spare)
+{
+	struct pump *p = spare_swap(spare, NULL);
+
+	if (!p)
+		p = pump_make();
+	if (!p)
+		return NULL;
+	pthread_mutex_lock(&p->lock);
+	p->stop = stop;
+	p->spare = spare;
+	p->failed = 0;
+	p->read = p->to_sum = p->to_write = 0;
+	for (unsigned i = 0; i < PUMP_PIECES; i++)
+		p->piece[i].summed = p->piece[i].written = true;
+	pthread_mutex_unlock(&p->lock);
+	return p;
+}
+
+static void close_all(struct pump *p)
+{
+	for (; p->files; p->files--)
+		fd_close(TAKE_FD(p->file[p->files - 1].fd));
 }
 
 void pump_free(struct pump *p)
@@ -315,13 +398,12 @@ void pump_free(struct pump *p)
 	pthread_mutex_lock(&p->lock);
 	fail(p, -ECANCELED);
 	pthread_mutex_unlock(&p->lock);
-	stop_threads(p);
-	for (unsigned i = 0; i < p->files; i++)
-		fd_close(p->file[i].fd);
-	buf_free(p->spare, p->buf);
-	pthread_cond_destroy(&p->moved);
-	pthread_mutex_destroy(&p->lock);
-	free(p);
+	settle(p);
+	close_all(p);
+	/* What is in it means nothing any more: whoever needs the pages may have them. */
+	if (p->buf && madvise(p->buf, BUF_SIZE, MADV_FREE) == 0)
+		p = spare_swap(p->spare, p);
+	pump_destroy(p);
 }
 
 /* As much in memory, or on the disk, as it is long; and nothing to be carried over that a write would take away. */
@@ -362,7 +444,7 @@ static int read_piece(struct pump *p, int from, struct piece x)
 	}
 	pthread_mutex_lock(&p->lock);
 	p->piece[p->read++ % PUMP_PIECES] = x;
-	pthread_cond_broadcast(&p->moved);
+	wake(p);
 	pthread_mutex_unlock(&p->lock);
 	return 0;
 }
@@ -404,10 +486,12 @@ int pump_file(struct pump *p, struct digests *d, int from, int to, const struct 
 		fd_close(f.fd);
 		return 0;
 	}
+	if (!p->files)
+		make_room(p);
 	p->file[p->files++] = f;
 	r = put_tail(from, f.fd, size);
 	(void)sys_fcntl(f.fd, F_SETFL, O_RDWR | O_DIRECT); /* or through the cache */
-	for (; r == 0 && at < size; at += PUMP_PIECE, sum += SHA256_MANY) {
+	for (; r == 0 && at < size; at += PUMP_PIECE, sum += PUMP_SUMS) {
 		size_t len = size - at < PUMP_PIECE ? (size_t)(size - at) : PUMP_PIECE;
 
 		r = p->stop && __atomic_load_n(p->stop, __ATOMIC_RELAXED) ? -ECANCELED : wait_room(p);
@@ -419,19 +503,17 @@ int pump_file(struct pump *p, struct digests *d, int from, int to, const struct 
 
 int pump_end(struct pump *p, void (*then)(void *arg), void *arg)
 {
-	bool started = p && p->started;
 	int r = p ? p->failed : 0;
 
-	if (p) {
-		p->then = then;
-		p->then_arg = arg;
-		stop_threads(p);
-		p->then = NULL;
-		r = p->failed;
+	if (!p || !p->files) {
+		if (r == 0 && then)
+			then(arg);
+		return r;
 	}
-	if (!started && r == 0 && then)
-		then(arg);
-	for (; p && p->files; p->files--)
-		fd_close(TAKE_FD(p->file[p->files - 1].fd));
-	return r;
+	p->then = then;
+	p->then_arg = arg;
+	settle(p);
+	p->then = NULL;
+	close_all(p);
+	return p->failed;
 }

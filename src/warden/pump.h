@@ -13,13 +13,15 @@ struct pump;
 struct pump_spare;
 
 #define PUMP_FILES 64U
-#define PUMP_PIECE (SHA256_MANY * DIGESTS_PIECE) /* whose sums are taken at once */
+#define PUMP_SUMS 16U /* taken in one go */
+#define PUMP_PIECE (PUMP_SUMS * DIGESTS_PIECE)
 #define PUMP_PIECES 12U /* in memory at a time */
 #define PUMP_LEAST (256U << 10) /* bytes; smaller files are written through the cache, which takes them at once */
 
 /*
- * One pump's memory, kept for the next one: fresh pages cost as much time as what is read into them. The kernel may take
- * them whenever it needs some. For any number of threads; NULL when there is no memory, and then nothing is kept.
+ * One pump's memory and threads, kept for the next one: fresh pages cost as much time as what is read into them, and a
+ * thread that is new may wait for milliseconds until it runs. The kernel may take the pages whenever it needs some. For
+ * any number of threads; NULL when there is no memory, and then nothing is kept.
  */
 struct pump_spare *pump_spare_new(void);
 void pump_spare_free(struct pump_spare *s);

@@ -273,7 +273,7 @@ static int keep_copy(struct seal *x, struct seal_disk *d, const char *path)
 	if (!d->sum)
 		return -ENOMEM;
 	for (uint64_t n = 0; r == 0 && n < pieces; n++)
-		r = digests_piece(fd, (uint64_t)st.st_size, n, &x->work.stop, i->buf, d->sum[n]);
+		r = digests_piece(fd, (uint64_t)st.st_size, n, DIGESTS_LARGE, &x->work.stop, i->buf, d->sum[n]);
 	if (r == 0)
 		d->copy = TAKE_FD(fd);
 	return r;

@@ -62,6 +62,7 @@ struct tree_sum {
 	const struct digests *known;
 	uint32_t piece;
 	bool lone; /* that a file has several names means nothing: they are not in this tree */
+	bool sha; /* pieces are summed up as before version 5 */
 };
 int tree_sum(const struct tree_sum *how, int dir, struct sha256 *s, struct tree_facts *ret);
 /* With all that is in it. 0 also when there is none. */

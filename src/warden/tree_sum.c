@@ -82,7 +82,7 @@ static int sum_large(struct sum *m, int fd, const struct stat *st)
 		uint8_t sum[SHA256_SIZE];
 
 		if (!digests_find(m->how->known, st->st_ino, size, n, sum))
-			r = digests_piece(fd, size, n, m->how->stop, m->how->buf, sum);
+			r = digests_piece(fd, size, n, DIGESTS_LARGE, m->how->stop, m->how->buf, sum);
 		if (r == 0)
 			sha256_add(m->s, sum, sizeof(sum));
 	}
@@ -126,13 +126,35 @@ static int sum_pieces(struct sum *m, int fd, const struct stat *st)
 	return 0;
 }
 
+/* As version 4 has it. */
+static int sum_sha_pieces(struct sum *m, int fd, const struct stat *st)
+{
+	uint64_t size = (uint64_t)st->st_size;
+	uint8_t sum[SHA256_SIZE];
+
+	for (uint64_t n = 0; n * DIGESTS_PIECE < size; n++) {
+		int r = digests_piece(fd, size, n, DIGESTS_PIECE, m->how->stop, m->how->buf, sum);
+
+		if (r < 0)
+			return r;
+		if (digests_piece_is_none(sum))
+			continue;
+		add_u64(m, n);
+		sha256_add(m->s, sum, SHA256_SIZE);
+	}
+	add_u64(m, UINT64_MAX);
+	return 0;
+}
+
 static int sum_data(struct sum *m, int fd, const struct stat *st)
 {
 	uint64_t size = (uint64_t)st->st_size;
 
 	if (!m->how->piece || size <= m->how->piece)
 		return digests_sum(m->s, fd, size, m->how->stop, m->how->buf);
-	return m->how->piece == DIGESTS_LARGE ? sum_large(m, fd, st) : sum_pieces(m, fd, st);
+	if (m->how->piece == DIGESTS_LARGE)
+		return sum_large(m, fd, st);
+	return m->how->sha ? sum_sha_pieces(m, fd, st) : sum_pieces(m, fd, st);
 }
 
 static int sum_file(struct sum *m, int dir, const char *name, const struct stat *st)

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from host import CLOCHE, one_line, run, sh
+from host import CLOCHE, Result, one_line, run, sh
 
 WRONG = {
     "unknown option": ["--frobnicate", "--", "true"],
@@ -118,6 +118,26 @@ def test_what_this_host_cannot_do_names_the_remedy():
     for name in ("network open and a rule", "image that is missing"):
         error = run("--json", *WRONG[name]).json["error"]
         assert error["remedy"], name
+
+
+@pytest.mark.parametrize("power", ["sys_admin", "net_admin", "all"])
+def test_root_without_its_power_is_told_what_it_lacks(power):
+    """As root of a container mostly is."""
+    less = ["setpriv", f"--bounding-set=-{power}", f"--inh-caps=-{power}", CLOCHE]
+    p = subprocess.run([*less, "run", "--", "true"], capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+    line = one_line(Result(less, p.returncode, p.stdout, p.stderr, 0))
+    assert f"CAP_{power.upper() if power != 'all' else 'SYS_ADMIN, CAP_NET_ADMIN'}" in line and "--privileged" in line, line
+
+
+@pytest.mark.parametrize("spoil", ["mount -t tmpfs none /proc/fs", "mount -o remount,bind,ro /sys/fs/cgroup/memory"], ids=["proc", "cgroup"])
+def test_a_container_that_is_too_narrow_is_told_as_one(spoil):
+    """Its /proc is covered in places, its cgroups are read-only."""
+    if "cgroup" in spoil and not os.path.ismount("/sys/fs/cgroup/memory"):
+        return  # that is of version 1; the other is in tests/v2
+    script = f'{spoil} && exec "$0" run -- true'
+    less = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, CLOCHE]
+    p = subprocess.run(less, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+    assert "--privileged" in one_line(Result(less, p.returncode, p.stdout, p.stderr, 0)), p
 
 
 @pytest.mark.parametrize("option", ["--isolation", "--image", "--cpus", "--memory", "--disk", "--inodes", "--storage",

@@ -132,6 +132,7 @@ def test_what_can_not_be_carried(d, clean):
     assert r.status == 200 and r.json["state"] == "hibernated" and "python3" in r.json["memory_refused"], r
     assert d.get(f"/v1/sandboxes/{b['id']}/execs/{x}").json["verdict"]["cause"] == "killed"
     assert d.exec(b["id"], "echo", "y")["stdout"] == "y\n"
+    assert "memory_refused" not in d.post(f"/v1/sandboxes/{b['id']}/pause").json  # that was told, and is over
 
 
 def test_a_paused_one_that_can_not_goes_on_when_it_is_resumed(d, clean):

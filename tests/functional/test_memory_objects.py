@@ -84,16 +84,17 @@ print([open(f"/proc/{p}/stat").read().split()[2] for p in (a, b)], os.WEXITSTATU
 """, "['Z', 'Z'] 7 15")
 
 STOPPED = ("""
-p = child()
-os.kill(p, signal.SIGSTOP)
-assert os.WIFSTOPPED(os.waitpid(p, os.WUNTRACED)[1])
+p, q = child(), child()
+for x in (p, q): os.kill(x, signal.SIGSTOP)
+assert os.WIFSTOPPED(os.waitpid(p, os.WUNTRACED)[1]) and os.waitid(os.P_PID, q, os.WSTOPPED | os.WNOWAIT)
 gate()
+news = os.WSTOPSIG(os.waitpid(q, os.WUNTRACED)[1])
 told = os.waitpid(p, os.WUNTRACED | os.WNOHANG)
 state = open(f"/proc/{p}/stat").read().split()[2]
 os.kill(p, signal.SIGCONT)
-print(state, told, os.WIFCONTINUED(os.waitpid(p, os.WCONTINUED)[1]))
-end(p)
-""", "T (0, 0) True")
+print(state, told, os.WIFCONTINUED(os.waitpid(p, os.WCONTINUED)[1]), news)
+end(p, q)
+""", "T (0, 0) True 19")
 
 THREADS = ("""
 go, here, said = threading.Event(), threading.Barrier(4), {}
@@ -553,6 +554,8 @@ REFUSED = {
     "udp queue": ("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('127.0.0.1', 0)); s.sendto(b'x', s.getsockname())",
                   "UDP socket with data that was not read"),
     "empty datagram": ("a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); a.send(b'')", "datagrams that were not read"),
+    "one way": ("s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); s.bind('\\0w'); c = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); c.connect('\\0w')",
+                r"connected to one of process \d+"),
     "relative name": ("s = socket.socket(socket.AF_UNIX); s.bind('here'); s.listen()", "a name that is relative"),
     "packets in a pipe": ("r, w = os.pipe2(os.O_DIRECT)", "a pipe in packet mode"),
     "dgram queue": ("a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); a.send(b'x')", "datagrams that were not read"),

@@ -263,8 +263,6 @@ static void on_message(void *arg, bool text, const uint8_t *data, size_t len)
 		send_error(t, &e);
 }
 
-static const struct ws_calls calls = { .message = on_message, .drain = on_drain, .gone = on_gone, .max = MESSAGE_MAX };
-
 /* What it runs goes on, and can be come back to when the daemon is back. */
 static void on_stop(void *arg, enum stand_end why)
 {
@@ -298,6 +296,7 @@ static void count_from_restart(struct attach *t, const struct attach_from *from)
 
 void attach_ws(struct call *c, const struct attach_kind *kind, const struct attach_from *from)
 {
+	const struct ws_calls calls = { .message = on_message, .drain = on_drain, .gone = on_gone, .max = MESSAGE_MAX, .asks = !c->exec };
 	struct attach *t = calloc(1, sizeof(*t));
 	const struct spool *s;
 	struct err e = { 0 };

@@ -202,6 +202,7 @@ static void judge(struct run *r)
 		.pids_peak = g->pids_peak,
 		.disk = r->sandbox.receipt.disk ? st->disk_size : 0,
 		.disk_used = st->disk_used,
+		.disk_file = r->o.spec.flags & (SPEC_DISK | SPEC_VM),
 		.inodes = r->sandbox.receipt.inodes ? st->inodes_size : 0,
 		.inodes_used = st->inodes_used,
 		.timeout_ms = r->o.timeout_ms,

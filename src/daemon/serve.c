@@ -15,12 +15,15 @@
 #include "service/upkeep.h"
 #include "warden/program.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define DRAIN_MS 30000
+#define RESERVE (2 * MIB)
 #define SETTLE_MS 5
 
 struct serve {
@@ -135,6 +138,29 @@ static struct service_opts options(const struct serve *v)
 	};
 }
 
+/*
+ * Some room that nobody else takes. On a disk that has become full we start with it given back: what runs can then be
+ * seen and deleted, while new work is refused (service_room).
+ */
+static void keep_room(const char *data)
+{
+	AUTO_CLOSE int fd = -1;
+	char path[DAEMON_PATH + 16];
+	struct statvfs v;
+
+	snprintf(path, sizeof(path), "%s/reserve", data);
+	if (statvfs(data, &v) < 0)
+		return;
+	if ((uint64_t)v.f_bavail * v.f_frsize < RESERVE) {
+		if (unlink(path) == 0)
+			log_warn("the disk of the data folder is full: the room that was kept for this is given back");
+		return;
+	}
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd >= 0 && posix_fallocate(fd, 0, RESERVE) != 0)
+		unlink(path);
+}
+
 static int open_state(struct serve *v, struct err *e)
 {
 	const struct daemon_config *c = v->start->config;
@@ -142,6 +168,7 @@ static int open_state(struct serve *v, struct err *e)
 	struct service_opts o;
 	int r;
 
+	keep_room(c->data);
 	snprintf(v->db_path, sizeof(v->db_path), "%s/state.db", c->data);
 	snprintf(audit, sizeof(audit), "%s/audit.log", c->data);
 	r = audit_open(audit, &v->audit, e);
@@ -323,7 +350,7 @@ int daemon_serve(const struct daemon_start *s)
 	signal(SIGPIPE, SIG_IGN);
 	if (begin(v, &e) < 0) {
 		log_error("%s%s%s", e.msg, e.remedy[0] ? "; " : "", e.remedy);
-		return 1;
+		return e.errnum == ENOSPC ? EXIT_NO_ROOM : 1;
 	}
 	uv_run(&v->loop, UV_RUN_DEFAULT);
 	/* The process ends here; what counts is on disk, and nothing that was not stored has been answered. */

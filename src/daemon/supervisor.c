@@ -10,6 +10,7 @@
 #include "daemon/ready.h"
 #include "daemon/restart.h"
 #include "linux/kvm.h"
+#include "service/turn.h"
 #include "warden/vm_verdict.h"
 
 #include <poll.h>
@@ -22,6 +23,7 @@
 #define WARDEN_END_MS 15000
 #define WARDEN_END_ALL_MS 60000
 #define EGRESS_REST_MS 10000
+#define NO_ROOM_MS 2000
 #define NEVER UINT64_MAX
 
 enum phase { SERVING, DRAINING, ENDING, OVER };
@@ -362,6 +364,11 @@ static void died(struct supervisor *s, struct child *c, int status)
 	if (!s->was_ready && WIFEXITED(status)) {
 		/* It has said why. Trying ten times would say it ten times. */
 		give_up(s, err_set(&s->failed, ERR_LOST, -ECHILD, "%s before it was ready", text));
+		return;
+	}
+	if (c == &s->api && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_NO_ROOM) {
+		log_error("the API process has no room for its state; it is started again every %d s until there is some", NO_ROOM_MS / 1000);
+		c->start_at = now_ms() + NO_ROOM_MS;
 		return;
 	}
 	pause = restart_after(&c->restart, now_ms());

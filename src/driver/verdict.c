@@ -37,13 +37,18 @@ static void say(struct verdict *v, enum verdict_cause cause, uint64_t limit, uin
 
 static bool disk_full(const struct verdict_in *in)
 {
-	/* Less than a page or an inode left: the filesystem refuses. What was deleted again leaves no trace here. */
-	return (in->disk && in->disk_used + 8192 >= in->disk) || (in->inodes && in->inodes_used + 1 >= in->inodes);
+	/*
+	 * Less than a page or an inode left: the filesystem refuses. What was deleted again leaves no trace here. One in a file takes room
+	 * for a whole folio at once, up to 2 MiB, or refuses the write although there is some left.
+	 */
+	const uint64_t folio = 2 * MIB + 64 * KIB, left = !in->disk_file ? 8192 : folio < in->disk / 8 ? folio : in->disk / 8;
+
+	return (in->disk && in->disk_used + left >= in->disk) || (in->inodes && in->inodes_used + 1 >= in->inodes);
 }
 
 static void say_disk(const struct verdict_in *in, struct verdict *v)
 {
-	const bool small = in->disk < 16 * MIB; /* 64K is allowed, and no 0M */
+	const bool small = in->disk < 16 * MIB && in->disk % MIB; /* 64K is allowed, and no 0M */
 
 	if (in->inodes && in->inodes_used + 1 >= in->inodes)
 		say(v, VERDICT_DISK, in->inodes, in->inodes_used, "all %llu inodes of the disk are in use (--inodes)",

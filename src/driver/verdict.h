@@ -30,6 +30,7 @@ struct verdict_in {
 	uint64_t memory, memory_peak, memory_files;
 	uint64_t pids, pids_peak;
 	uint64_t disk, disk_used, inodes, inodes_used;
+	bool disk_file; /* it is a filesystem in a file, not in memory */
 	uint64_t timeout_ms, wall_ms;
 	uint64_t cpu_limit_ms, cpu_ms;
 	uint64_t output_limit, output;

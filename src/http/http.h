@@ -197,10 +197,11 @@ struct ws_calls {
 	void (*drain)(void *arg); /* ws_queued fell below HTTP_HIGH / 2 */
 	void (*gone)(void *arg); /* closed by either side; the last call. Not called after ws_close() */
 	size_t max; /* a longer message closes with 1009 */
+	bool asks; /* the client's first message is its request: who has not sent it by the first ping is cut */
 	const char *protocol; /* Sec-WebSocket-Protocol to answer with, or NULL */
 };
 /*
- * Ends the request. -EPROTO when it is no proper upgrade: the request is still to be answered then. Pings every 30 s.
+ * Ends the request. -EPROTO when it is no proper upgrade: the request is still to be answered then. Pings every 25 s.
  */
 int ws_accept(struct http_req *q, const struct ws_calls *calls, void *arg, struct ws **ret);
 /* One message of up to eight pieces, copied. */

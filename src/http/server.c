@@ -263,7 +263,7 @@ static void set_waits(struct http_server *s)
 	s->wait_ms[WAIT_LINGER] = 2000;
 	s->wait_ms[WAIT_SSE] = 15000;
 	s->wait_ms[WAIT_FIN] = 30000;
-	s->wait_ms[WAIT_PING] = 30000;
+	s->wait_ms[WAIT_PING] = 25000;
 }
 
 int http_server_new(const struct http_opts *o, struct http_server **ret, struct err *e)

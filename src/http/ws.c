@@ -28,6 +28,7 @@ struct ws {
 	size_t in_len;
 	struct held *held, **held_end;
 	bool paused, closed, heard, above, drain_due;
+	bool asked; /* a message has come */
 	unsigned frames;
 };
 
@@ -134,6 +135,7 @@ static void on_message(wslay_event_context_ptr ctx, const struct wslay_event_on_
 	if (wslay_is_ctrl_frame(a->opcode) || w->closed || w->conn->state == CONN_DEAD)
 		return;
 	w->frames = 0;
+	w->asked = true;
 	if (w->paused || w->held)
 		hold(w, text, a->msg, a->msg_length);
 	else
@@ -243,7 +245,7 @@ void ws_queue_fell(struct ws *w)
 
 void ws_ping(struct ws *w)
 {
-	if (!w->heard && ws_wants(w)) {
+	if ((!w->heard && ws_wants(w)) || (w->calls.asks && !w->asked)) {
 		conn_kill(w->conn);
 		return;
 	}

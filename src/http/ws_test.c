@@ -13,6 +13,7 @@ static struct ws *ws;
 static unsigned messages, gone, drains;
 static size_t last_len;
 static bool last_text, pause_now, close_now;
+static bool asks; /* what it accepts wants a message first */
 static char last[1 << 16];
 
 static void on_message(void *arg, bool text, const uint8_t *data, size_t len)
@@ -45,8 +46,8 @@ static void on_drain(void *arg)
 
 static void upgrade(struct fix *fix, struct http_req *q)
 {
-	static const struct ws_calls calls = {
-		.message = on_message, .drain = on_drain, .gone = on_gone, .max = 60000, .protocol = "v1"
+	const struct ws_calls calls = {
+		.message = on_message, .drain = on_drain, .gone = on_gone, .max = 60000, .protocol = "v1", .asks = asks
 	};
 
 	(void)fix;
@@ -322,6 +323,26 @@ TEST(a_full_queue_that_falls_is_said_once)
 	}
 	fix_down(&f);
 	CHECK_EQ(gone, 1);
+}
+
+TEST(a_client_that_never_says_what_it_wants_is_cut)
+{
+	asks = true;
+	fix_up(&f, NULL, upgrade);
+	f.server->wait_ms[WAIT_PING] = 200;
+	{
+		AUTO_CLOSE int fd = open_ws(), other = open_ws();
+
+		gone = 0;
+		send_frame(other, 0x81, "hello", 5);
+		send_frame(fd, 0x8a, "", 0); /* it is there, and that is all */
+		send_frame(fd, 0x01, "he", 2); /* half of a message */
+		CHECK(fix_until(&f, &gone, 1));
+		fix_read(&f, other, &g, 5000);
+		CHECK_EQ(gone, 1);
+	}
+	asks = false;
+	fix_down(&f);
 }
 
 TEST(a_silent_client_is_pinged_and_cut_when_it_stays_silent)

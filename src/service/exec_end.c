@@ -51,6 +51,7 @@ static void judge(struct exec *x)
 		.pids_peak = st->group.pids_peak,
 		.disk = x->box->receipt.disk ? st->disk_size : 0,
 		.disk_used = st->disk_used,
+		.disk_file = x->box->want->spec->flags & (SPEC_DISK | SPEC_VM),
 		.inodes = x->box->receipt.inodes ? st->inodes_size : 0,
 		.inodes_used = st->inodes_used,
 		.timeout_ms = x->want->timeout_ms,

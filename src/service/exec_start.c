@@ -442,6 +442,9 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 		return r;
 	if (b->service->draining)
 		return err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
+	r = service_room(b->service, e);
+	if (r < 0)
+		return r;
 	if (b->running >= RUNNING_MAX)
 		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "%u execs run in this sandbox, as many as can", b->running);
 	r = tenant_take(b->tenant, &one, e);

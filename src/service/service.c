@@ -15,8 +15,10 @@
 #include "service/wlink.h"
 
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #define SOON_MS 250
+#define ROOM_MS 200
 #define LATER_MS 5000
 #define TRY_AGAIN_NS (60ULL * 1000000000ULL) /* one that could not be hibernated */
 #define PRUNE_NS 4500000000ULL
@@ -84,6 +86,31 @@ bool service_settled(const struct service *s)
 		if (b->state == BOX_MAKING)
 			return false;
 	return !s->ending && pools_settled(s) && wlink_idle(s->warden);
+}
+
+/* Of the whole disk a part, which is little on a large one and leaves something of a small one. */
+static uint64_t too_little(uint64_t size)
+{
+	uint64_t part = size / 64;
+
+	return part < 4 * MIB ? 4 * MIB : part > 16 * MIB ? 16 * MIB : part;
+}
+
+int service_room(struct service *s, struct err *e)
+{
+	uint64_t now = uv_now(s->loop);
+	struct statvfs v;
+
+	if ((!s->room_at || now - s->room_at >= ROOM_MS) && statvfs(s->o.data, &v) == 0) {
+		s->room_at = now ? now : 1;
+		s->room = (uint64_t)v.f_bavail * v.f_frsize;
+		s->room_low = too_little((uint64_t)v.f_blocks * v.f_frsize);
+	}
+	if (s->room >= s->room_low)
+		return 0;
+	err_set(e, ERR_EXHAUSTED, -ENOSPC, "the disk of the data folder is full: %llu KiB are left", (unsigned long long)(s->room / KIB));
+	err_remedy(e, "make room there; what runs goes on, and sandboxes can be deleted");
+	return -ENOSPC;
 }
 
 /* --- time --- */

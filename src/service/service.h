@@ -88,6 +88,7 @@ struct service {
 	unsigned comparing, children, hidden; /* under way: service/compare.h, tar_child.h, hidden.h */
 	bool draining; /* no more creates and execs */
 	struct adopt *adopting; /* finding again what was there */
+	uint64_t room_at, room, room_low; /* of the data folder's disk: when it was looked at; what is left, and what is too little */
 	char *scratch; /* SCRATCH bytes for reading output, used within one call only */
 };
 #define SCRATCH (256U * 1024U)

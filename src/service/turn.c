@@ -79,10 +79,10 @@ static void handle_closed(uv_handle_t *h)
 	let_go(h->data);
 }
 
-static _Noreturn void die(const char *what)
+static _Noreturn void die(const char *what, int errnum)
 {
 	log_error("%s: what can not be noted is not done, so this process ends", what);
-	_exit(EXIT_FAILURE);
+	_exit(errnum == ENOSPC || errnum == EDQUOT ? EXIT_NO_ROOM : EXIT_FAILURE);
 }
 
 /* The log first: a record of something that did not happen is better than something that has none. */
@@ -92,7 +92,7 @@ static void store(struct turn *t)
 
 	t->dirty = false;
 	if (audit_flush(t->audit, &e) < 0 || db_commit(t->db, &e) < 0)
-		die(e.msg);
+		die(e.msg, e.errnum);
 }
 
 static void call(struct turn *t, struct turn_wait *ring)
@@ -121,7 +121,7 @@ static void sync_done(uv_work_t *work, int status)
 
 	t->at_work = false;
 	if (t->sync_r < 0 || status < 0)
-		die("sync the audit log");
+		die("sync the audit log", -t->sync_r);
 	if (!t->freed) {
 		call(t, &t->syncing);
 		sync_start(t);
@@ -136,7 +136,7 @@ static void sync_start(struct turn *t)
 	ring_move(&t->syncing, &t->stored);
 	t->work.data = t;
 	if (uv_queue_work(t->loop, &t->work, sync_work, sync_done) < 0)
-		die("sync the audit log");
+		die("sync the audit log", 0);
 	t->at_work = true;
 	t->held++;
 }

@@ -8,6 +8,8 @@
 #include "store/db.h"
 
 struct uv_loop_s;
+#define EXIT_NO_ROOM 75 /* of this process: the disk is full. Worth another try, as often as it takes */
+
 struct turn;
 
 /* A failed commit or write ends the process: what can not be noted is not done (the supervisor starts it again). */

@@ -423,6 +423,6 @@ static void fail_commit(void)
 
 TEST(what_can_not_be_noted_ends_the_process)
 {
-	CHECK_EQ(child_of_failure(fail_write), EXIT_FAILURE);
+	CHECK_EQ(child_of_failure(fail_write), EXIT_NO_ROOM);
 	CHECK_EQ(child_of_failure(fail_commit), EXIT_FAILURE);
 }

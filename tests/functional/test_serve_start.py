@@ -220,6 +220,51 @@ def test_ctrl_c_reaches_only_the_supervisor(serve):
     assert d.p.wait(PATIENCE) == 0
 
 
+def fill(path):
+    """Down to the last byte."""
+    with open(path, "wb", buffering=0) as f:
+        for size in (1 << 16, 1):
+            try:
+                while f.write(b"x" * size):
+                    pass
+            except OSError:
+                pass
+
+
+def test_a_full_disk_costs_no_sandbox_and_is_over_when_there_is_room(serve, place):
+    disk = place / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m,mode=755", "none", str(disk)], check=True)
+    try:
+        d = serve(data=disk / "data")
+        kept, other = (json.loads(d.call("POST", "/v1/sandboxes", d.token, {})[1])["id"] for _ in range(2))
+        before = d.api
+        fill(disk / "fill")
+
+        def answer(*what):
+            try:
+                return d.call(*what)[0]
+            except (OSError, http.client.HTTPException):
+                return 0
+
+        run = ("POST", f"/v1/sandboxes/{kept}/execs", d.token, {"cmd": ["true"]})
+        host.wait_for(lambda: answer(*run) == 503, 10, "a refusal")
+        # Until nothing more can be noted: the API process ends, and comes back with what was kept for this.
+        host.wait_for(lambda: answer("POST", f"/v1/sandboxes/{kept}/pause", d.token) + answer("POST", f"/v1/sandboxes/{kept}/resume", d.token) == 400 and
+                      d.api != before, 20, "the end of the disk")
+        assert d.call("DELETE", f"/v1/sandboxes/{other}", d.token)[0] == 204
+        status, body = d.call("POST", "/v1/sandboxes", d.token, {})
+        assert status == 503 and "full" in json.loads(body)["error"]["message"] and json.loads(body)["error"]["remedy"]
+        assert json.loads(d.call("GET", f"/v1/sandboxes/{kept}", d.token)[1])["state"] == "running"
+        (disk / "fill").unlink()
+        host.wait_for(lambda: answer(*run) == 200, 10, "room")
+        assert d.call("DELETE", f"/v1/sandboxes/{kept}", d.token)[0] == 204
+        assert d.stop() == 0
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+    shutil.rmtree(state_folder(disk / "data"), ignore_errors=True)
+
+
 def test_a_second_daemon_waits_and_is_refused(serve, place):
     d = serve()
     start = time.monotonic()

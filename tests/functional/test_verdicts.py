@@ -210,6 +210,11 @@ def test_disk_all_bytes_are_written(storage):
     assert "No space left" in r.json["stderr"]
 
 
+def test_disk_a_write_that_is_larger_than_what_is_left():
+    r = sh("dd if=/dev/zero of=x bs=4M count=9", "--json", "--disk", "24M", "--storage", "disk")
+    judged(r, "disk", 1, r.json["verdict"]["limit"])
+
+
 @pytest.mark.parametrize("storage", ["memory", "disk"])
 def test_disk_all_inodes_are_used(storage):
     r = sh("i=0; while [ $i -lt 2000 ]; do : > f$i || exit 1; i=$((i+1)); done", "--json", "--inodes", "200",

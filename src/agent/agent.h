@@ -54,6 +54,7 @@ struct agent {
 	pid_t workers[AGENT_WORKERS_MAX]; /* of files; 0 = free */
 	unsigned warm_hosts; /* execs with ->warm */
 	uint32_t warm_tag; /* of the last request to a warm process */
+	bool warm_woken; /* WAKE was sent, and nothing was asked since */
 	struct table *table; /* what of this the host sees; NULL without KEEP */
 };
 
@@ -115,7 +116,7 @@ int warm_pair(int *ret_ours, int *ret_theirs);
 unsigned warm_list(struct agent *a, struct agent_exec *ret[AGENT_WARM_MAX]);
 void warm_close(struct agent *a, struct agent_exec *x);
 /* Its socket is readable, and nobody waits for an answer. */
-void warm_prepare(struct agent *a); /* nobody waits: make ready for what will be asked */
+void warm_prepare(struct agent *a, uint32_t flag); /* nobody waits: WARM_PREPARE, WARM_WAKE */
 void warm_listen(struct agent *a, struct agent_exec *x);
 /* For the caller and its children: as many CPUs as the sandbox has, the one we are on among them. */
 int exec_pin(const struct agent *a);

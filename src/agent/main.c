@@ -18,6 +18,7 @@
 #include "agent/agent.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "proto/warm.h"
 #include "proto/table.h"
 
 #include <poll.h>
@@ -295,7 +296,7 @@ static void serve(struct agent *a, const struct frame *f, int *fds)
 		held_tell(a);
 		break;
 	case FRAME_WARM:
-		warm_prepare(a);
+		warm_prepare(a, f->id == FRAME_WARM_WAKE ? WARM_WAKE : WARM_PREPARE);
 		break;
 	default:
 		nonsense(); /* an agent's own frame, or one with the wrong direction */

@@ -495,17 +495,16 @@ void restore_serve(struct agent *a, const struct frame *f, const int *fds)
 	else if (r)
 		end_all(r);
 	agent_forget(a);
-	if (x == 0) {
-		done.procs = r->m.n[MEM_S_PROC];
-		done.threads = r->m.n[MEM_S_THREAD];
-		done.done = r->done | (r->m.head->monotonic > began ? FRAME_RESTORED_CLOCK_BACK : 0);
-	}
-	clean(r);
 	if (x < 0) {
+		clean(r);
 		fail(&e, x);
 		return;
 	}
+	done.procs = r->m.n[MEM_S_PROC];
+	done.threads = r->m.n[MEM_S_THREAD];
+	done.done = r->done | (r->m.head->monotonic > began ? FRAME_RESTORED_CLOCK_BACK : 0);
 	done.usec = (uint32_t)((now_ns(CLOCK_MONOTONIC) - began) / 1000);
 	x = (int)frame_restored_encode(&done, out, sizeof(out));
 	agent_send(FRAME_RESTORED, 0, out, (size_t)x, NULL, 0);
+	clean(r); /* a hundred descriptors and an image to let go of: who waits need not wait for that */
 }

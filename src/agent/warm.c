@@ -112,13 +112,14 @@ static struct agent_exec *find_host(struct agent *a)
 	return NULL;
 }
 
-void warm_prepare(struct agent *a)
+void warm_prepare(struct agent *a, uint32_t flag)
 {
-	const struct warm_request q = { .magic = WARM_MAGIC, .flags = WARM_PREPARE };
+	const struct warm_request q = { .magic = WARM_MAGIC, .flags = flag };
 	const struct agent_exec *host = find_host(a);
 
-	if (host)
-		(void)fd_send_now(host->warm, &q, sizeof(q), NULL, 0); /* without it requests just take longer */
+	/* Without it requests just take longer. */
+	if (host && fd_send_now(host->warm, &q, sizeof(q), NULL, 0) == 0 && flag == WARM_WAKE)
+		a->warm_woken = true;
 }
 
 void warm_listen(struct agent *a, struct agent_exec *x)
@@ -290,7 +291,8 @@ int warm_start(struct agent *a, const struct frame_exec *x, const int stdio[3], 
 	struct warm_request q = {
 		.magic = WARM_MAGIC,
 		.tag = a->warm_tag = (a->warm_tag + 1) & INT32_MAX ? (a->warm_tag + 1) & INT32_MAX : 1,
-		.flags = (x->flags & FRAME_EXEC_TTY ? WARM_TTY : 0) | (group >= 0 ? WARM_GROUP : 0),
+		.flags = (x->flags & FRAME_EXEC_TTY ? WARM_TTY : 0) | (group >= 0 ? WARM_GROUP : 0) |
+			 (a->warm_woken ? WARM_SEEDED : 0),
 		.nofile = x->nofile,
 		.cpu_seconds = x->cpu_seconds,
 		.argc = x->argc,
@@ -304,6 +306,7 @@ int warm_start(struct agent *a, const struct frame_exec *x, const int stdio[3], 
 	*stage = FRAME_STAGE_WARM;
 	if (!host)
 		return -ENOENT;
+	a->warm_woken = false;
 	words = put_words(x, &q);
 	r = words < 0 ? words : sys_pipe2(ends, O_CLOEXEC);
 	if (r < 0)

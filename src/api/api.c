@@ -185,6 +185,7 @@ int api_try(struct api *a, struct http_req *q, enum scope scope, unsigned *ret_r
 	const char *text = api_bearer(q);
 	int64_t uid = http_peer_uid(q);
 	struct token *k = NULL;
+	struct token_mark mark;
 	char name[ID_SIZE];
 	int r;
 
@@ -197,7 +198,7 @@ int api_try(struct api *a, struct http_req *q, enum scope scope, unsigned *ret_r
 		err_remedy(e, "send it as `Authorization: Bearer TOKEN`");
 		return -EACCES;
 	}
-	r = token_check(a->s->access, text, &k, ret_retry, e);
+	r = token_check(a->s->access, text, &k, &mark, ret_retry, e);
 	if (r == 0 && k->scope < scope) {
 		r = err_set(e, ERR_DENIED, -EPERM, "this token may '%s', and '%s' is needed", scope_name(k->scope),
 			    scope_name(scope));
@@ -206,7 +207,7 @@ int api_try(struct api *a, struct http_req *q, enum scope scope, unsigned *ret_r
 	if (r == 0)
 		r = api_note(q, k->tenant, k->scope, k->id, e);
 	if (r == 0)
-		((struct caller *)http_note(q))->mark = token_mark(text);
+		((struct caller *)http_note(q))->mark = mark;
 	return r;
 }
 

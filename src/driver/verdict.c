@@ -48,7 +48,7 @@ static bool disk_full(const struct verdict_in *in)
 
 static void say_disk(const struct verdict_in *in, struct verdict *v)
 {
-	const bool small = in->disk < 16 * MIB; /* 64K is allowed, and no 0M */
+	const bool small = in->disk < 16 * MIB && in->disk % MIB; /* 64K is allowed, and no 0M */
 
 	if (in->inodes && in->inodes_used + 1 >= in->inodes)
 		say(v, VERDICT_DISK, in->inodes, in->inodes_used, "all %llu inodes of the disk are in use (--inodes)",

@@ -5,6 +5,7 @@
 #include <linux/prctl.h>
 #include <signal.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #ifndef PR_GET_TID_ADDRESS
@@ -122,8 +123,11 @@ static int take_process(struct dump *d, struct proc *p, const struct inject *j, 
 		uint64_t *t = p->rec.itimer[i];
 
 		memcpy(t, inject_answer(j, a->itimer[i]), 32);
-		/* Its signal waits to be taken, and only that would set it again: it is as good as due. */
-		if ((t[0] || t[1]) && !t[2] && !t[3])
+		/*
+		 * Its signal waits to be taken, and only that would set it again: it is as good as due. Those of CPU time set themselves:
+		 * such a one was stopped.
+		 */
+		if (i == ITIMER_REAL && (t[0] || t[1]) && !t[2] && !t[3])
 			t[3] = 1;
 	}
 	p->rec.action = (struct mem_range){ image_count(&d->image, MEM_S_ACTION), 64 };

@@ -97,6 +97,8 @@ struct dump {
 	uint64_t root_mount;
 	dev_t root_dev;
 	ino_t root_ino;
+	dev_t upper_dev; /* the writable layer's */
+	ino_t upper_ino[2]; /* what of it is mounted by itself where the root is read-only, and part of a checkpoint; 0: nothing */
 	uint64_t filters; /* the agent's */
 	bool thawed; /* the sandbox, since everybody is held */
 	uint64_t vdso_len, vdso_used; /* of everybody's */

@@ -5,6 +5,7 @@
 #include "dump/dump.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "proto/frame.h"
 
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
@@ -31,6 +32,7 @@ struct statx_mount {
 static_assert(sizeof(struct statx_mount) == 256, "the kernel's size");
 
 #define OVERLAY_MAGIC 0x794c7630UL
+#define DEPTH_MAX 2048U /* of folders: a path has 4,095 bytes */
 
 static int mount_of(int dir, const char *name, int flags, uint64_t *ret)
 {
@@ -59,6 +61,34 @@ static bool lies_below(const struct stat *had, const struct stat *seen, const st
 	       same_time(&had->st_mtim, &seen->st_mtim) && same_time(&had->st_ctim, &seen->st_ctim);
 }
 
+/*
+ * /tmp and the work folder of a sandbox whose root is read-only are folders of its writable layer (warden/upper.h), mounted there:
+ * whether @path, on the layer's filesystem, is below one of them. Everybody is held, so nothing moves meanwhile.
+ */
+static bool in_upper(const struct dump *d, const char *path)
+{
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	AUTO_CLOSE int at = sys_openat2(d->root, path, &how);
+	struct stat st;
+
+	if (at >= 0 && fstat(at, &st) == 0 && !S_ISDIR(st.st_mode)) {
+		AUTO_FREE char *folder = strndup(path, (size_t)(strrchr(path, '/') - path) + 1);
+
+		fd_close(at);
+		at = folder ? sys_openat2(d->root, folder, &how) : -ENOMEM;
+	}
+	for (unsigned depth = 0; at >= 0 && depth < DEPTH_MAX && fstat(at, &st) == 0 && st.st_dev == d->upper_dev; depth++) {
+		int up;
+
+		if (st.st_ino == d->upper_ino[0] || st.st_ino == d->upper_ino[1])
+			return true;
+		up = sys_openat2(at, "..", &(struct open_how){ .flags = O_PATH | O_DIRECTORY | O_CLOEXEC });
+		fd_close(at);
+		at = up;
+	}
+	return false;
+}
+
 static void look(const struct dump *d, struct found *f)
 {
 	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
@@ -75,8 +105,24 @@ static void look(const struct dump *d, struct found *f)
 	f->named = true;
 	f->fs = (unsigned long)fs.f_type;
 	/* /usr is an overlay of its own where it can be written. Nobody inside can mount one. */
-	f->own = f->mount == d->root_mount || f->fs == OVERLAY_MAGIC;
+	f->own = f->mount == d->root_mount || f->fs == OVERLAY_MAGIC ||
+		 (d->upper_ino[0] && st.st_dev == d->upper_dev && in_upper(d, f->path));
 	f->carried = f->own || fs.f_flags & ST_RDONLY || f->fs == PROC_MAGIC || f->fs == SYSFS_MAGIC || f->fs == DEVPTS_MAGIC;
+}
+
+/* Without them what is in there can not be carried. */
+static void find_upper(struct dump *d)
+{
+	static const char *const trees[] = { "t", "k" };
+	AUTO_CLOSE int upper = sys_pidfd_getfd(d->agent_pidfd, FRAME_KEEP_UPPER);
+	struct stat st, in;
+
+	if (upper < 0 || fstat(upper, &st) < 0 || !S_ISDIR(st.st_mode))
+		return;
+	d->upper_dev = st.st_dev;
+	for (unsigned i = 0; i < ARRAY_LEN(trees); i++)
+		if (fstatat(upper, trees[i], &in, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(in.st_mode))
+			d->upper_ino[i] = in.st_ino;
 }
 
 int file_root(struct dump *d, struct err *e)
@@ -90,6 +136,7 @@ int file_root(struct dump *d, struct err *e)
 		return err_sys(e, r == -EOPNOTSUPP ? ERR_UNSUPPORTED : ERR_INTERNAL, r, "the sandbox's root");
 	d->root_dev = st.st_dev;
 	d->root_ino = st.st_ino;
+	find_upper(d);
 	return 0;
 }
 

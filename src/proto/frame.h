@@ -63,7 +63,10 @@ enum frame_type {
 	FRAME_PONG = 21,
 	FRAME_HELD = 22, /* struct frame_held; fds: copies of the kept ones */
 	FRAME_SYNCED = 23,
-	/* id: a warm process, which is ready. From the host: nobody waits, it may make ready for what will be asked */
+	/*
+	 * id: a warm process, which is ready. From the host: nobody waits, it may make ready for what will be asked; with the id
+	 * FRAME_WARM_WAKE somebody comes soon, and it is only woken up
+	 */
 	FRAME_WARM = 25,
 	FRAME_RESTORED = 24, /* struct frame_restored: all processes run; or FAILED, stage RESTORE, and there are none */
 };
@@ -211,6 +214,7 @@ int frame_changes_decode(const struct frame *f, struct frame_changes *ret); /* 0
 
 /* --- RESTORE: the processes of a memory image (proto/memory.h) --- */
 #define FRAME_RESTORE_AHEAD 1U
+#define FRAME_WARM_WAKE 1U
 #define FRAME_RESTORE_FILTER 1U /* a descriptor holds a seccomp program to add, as for execs of this sandbox */
 #define FRAME_RESTORE_PAGES_MAX 8
 #define FRAME_RESTORE_GROUPS_MAX (FRAME_FDS_MAX - 2 - FRAME_RESTORE_PAGES_MAX)

@@ -17,6 +17,16 @@
  * can be done now (a child forked ahead touches the memory it will need).
  */
 #define WARM_PREPARE 4U
+/*
+ * Likewise, but somebody is likely to come in a moment: it only wakes up for the first time since it was restored (a
+ * hundred page faults), and draws its random numbers.
+ */
+#define WARM_WAKE 8U
+/*
+ * Of a request: the same agent has sent WAKE since the last one, so who has drawn numbers then need not do it again. A copy of
+ * it elsewhere has another agent, which does not say so.
+ */
+#define WARM_SEEDED 16U
 
 /* Descriptors: the words (len bytes: cwd, arguments, variables, each with its NUL), the pipe, stdin, stdout, stderr. */
 struct warm_request {

@@ -125,7 +125,6 @@ struct token *token_first(struct access *x); /* then ->next; oldest first */
  * The one whose text this is: by hash, compared in constant time. ERR_UNAUTHORIZED for unknown, expired, revoked. Then
  * its rate is charged one point: ERR_RATE with *ret_retry_s (and *ret, so that it can be noted who).
  */
-int token_check(struct access *x, const char *text, struct token **ret, unsigned *ret_retry_s, struct err *e);
-/* What to remember of a text that was let in, and whether it would be now: for what goes on for longer than a call. */
-struct token_mark token_mark(const char *text);
+int token_check(struct access *x, const char *text, struct token **ret, struct token_mark *ret_mark, unsigned *ret_retry_s, struct err *e);
+/* Whether the text that was let in with this mark would be now: for what goes on for longer than a call. */
 bool token_still(struct access *x, const struct token_mark *m);

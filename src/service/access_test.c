@@ -10,6 +10,7 @@ static char folder[64], log_path[96], db_path[96];
 static struct db *db;
 static struct audit *audit;
 static struct access *access_;
+static struct token_mark mark; /* of the text that was checked last */
 static const struct audit_rec me = {
 	.kind = "ignored", .tenant = "default", .token = "tok", .request_id = "req-1", .sandbox = "no"
 };
@@ -95,7 +96,7 @@ static int check(const char *text, struct token **ret)
 {
 	unsigned retry = 0;
 	struct err e;
-	int r = token_check(access_, text, ret, &retry, &e);
+	int r = token_check(access_, text, ret, &mark, &retry, &e);
 
 	if (r < 0 && e.kind != ERR_UNAUTHORIZED && e.kind != ERR_RATE)
 		abort();
@@ -329,12 +330,16 @@ TEST(a_rotated_token_has_two_texts_for_a_while)
 	CHECK_EQ(check(first, &got), 0);
 	CHECK_EQ(check(second, &got), 0);
 	/* A second rotation ends the first text at once. */
-	CHECK_EQ(token_rotate(access_, got, 60, &me, third, &e), 0);
+	CHECK_EQ(token_rotate(access_, got, 200, &me, third, &e), 0);
 	CHECK_EQ(check(first, &got), -ERR_UNAUTHORIZED);
 	CHECK_EQ(check(second, &got), 0);
 	CHECK_EQ(check(third, &got), 0);
-	usleep(80 * 1000);
+	CHECK_EQ(check(second, &got), 0);
+	CHECK(token_still(access_, &mark));
+	usleep(220 * 1000);
+	CHECK(!token_still(access_, &mark));
 	CHECK_EQ(check(second, &got), -ERR_UNAUTHORIZED);
+	CHECK(!token_still(access_, &mark));
 	CHECK_EQ(check(third, &got), 0);
 	again();
 	CHECK_EQ(check(second, &got), -ERR_UNAUTHORIZED);
@@ -408,12 +413,12 @@ TEST(a_token_has_its_own_rate_or_its_tenants)
 	again();
 	for (unsigned i = 0; i < 3; i++)
 		CHECK_EQ(check(mine, &got), 0);
-	CHECK_EQ(token_check(access_, mine, &got, &retry, &e), -EAGAIN);
+	CHECK_EQ(token_check(access_, mine, &got, &mark, &retry, &e), -EAGAIN);
 	CHECK_EQ(e.kind, ERR_RATE);
 	CHECK_EQ(retry, 91);
 	CHECK(got); /* so that it can be noted who */
 	CHECK_EQ(check(theirs, &got), 0);
-	CHECK_EQ(token_check(access_, theirs, &got, &retry, &e), -EAGAIN);
+	CHECK_EQ(token_check(access_, theirs, &got, &mark, &retry, &e), -EAGAIN);
 	CHECK_EQ(retry, 60);
 	end();
 }

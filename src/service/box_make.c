@@ -20,12 +20,26 @@
 
 /* --- who waits --- */
 
+/*
+ * Its client has the answer, and what it asks next has some way to go: until then a warm process that was restored just now
+ * wakes up. Earlier it would be on a processor that somebody else needs for the answer.
+ */
+static void wake(const struct box_op *op)
+{
+	struct box *b = op->box;
+
+	if (op->r == 0 && !op->found && b->want->origin.reseeds && b->want->memory && !b->want->origin.pooled && !b->pooled)
+		alink_send(&b->link, FRAME_WARM, FRAME_WARM_WAKE, NULL, 0, NULL, 0);
+}
+
 void box_op_end(struct box_op *op)
 {
 	const struct err *e = op->r < 0 ? &op->err : NULL;
 
-	if (op->made)
+	if (op->made) {
 		op->made(op->arg, op->r < 0 ? NULL : op->box, op->found, e);
+		wake(op);
+	}
 	else if (op->done)
 		op->done(op->arg, op->r, e);
 	if (op->box)

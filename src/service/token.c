@@ -410,7 +410,7 @@ void token_drop_all(struct access *x, const struct tenant *t, const struct audit
 	}
 }
 
-int token_check(struct access *x, const char *text, struct token **ret, unsigned *ret_retry_s, struct err *e)
+int token_check(struct access *x, const char *text, struct token **ret, struct token_mark *ret_mark, unsigned *ret_retry_s, struct err *e)
 {
 	uint64_t now = clock_real_ns();
 	struct token_key *key = NULL;
@@ -432,6 +432,7 @@ int token_check(struct access *x, const char *text, struct token **ret, unsigned
 	if (k->expires_ns && now >= k->expires_ns)
 		return err_set(e, ERR_UNAUTHORIZED, -EACCES, "the token has expired");
 	*ret = k;
+	memcpy(ret_mark->hash, hash, sizeof(ret_mark->hash));
 	wait = rate_take(k->rate.points ? &k->rate : &k->tenant->rate, &k->bucket, clock_mono_ns());
 	if (!wait)
 		return 0;
@@ -439,16 +440,6 @@ int token_check(struct access *x, const char *text, struct token **ret, unsigned
 	err_set(e, ERR_RATE, -EAGAIN, "too many calls with this token");
 	err_remedy(e, "try again in %u s", wait);
 	return -EAGAIN;
-}
-
-struct token_mark token_mark(const char *text)
-{
-	struct token_mark m;
-	uint8_t hash[32];
-
-	token_text_hash(text, hash);
-	memcpy(m.hash, hash, sizeof(m.hash));
-	return m;
 }
 
 bool token_still(struct access *x, const struct token_mark *m)

@@ -246,7 +246,7 @@ int layers_new(int dir, struct workers *workers, struct layers **ret, struct err
 	l->dir = dir;
 	l->workers = workers;
 	l->lock = -1;
-	l->watch = watch_new();
+	l->watch = watch_new(0);
 	if (!l->watch) {
 		layers_free(l);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for layers");

@@ -45,7 +45,8 @@ static uint64_t stand_for(struct pool *p, const struct pool_item *it, struct san
 /* Its processes, too: the agent reads the image and opens what they had open. Nothing of them runs before RESTORE. */
 static int send_restore(struct pool *p, const struct pool_item *it, const struct sandbox_spec *spec, struct err *e)
 {
-	AUTO_CLOSE int dir = sys_openat(p->img.layers, spec->layer[spec->layers - 1], O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	const char *newest = spec->layer[spec->layers - 1];
+	AUTO_CLOSE int dir = sys_openat(p->img.layers, newest, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	AUTO_CLOSE int meta = dir < 0 ? dir : memory_open(dir, "meta");
 	uint8_t out[FRAME_HEAD];
 	int r = meta;

@@ -6,6 +6,7 @@
 #include "warden/xattr.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -318,6 +319,24 @@ static char *buf_new(void)
 	return buf;
 }
 
+/*
+ * Not where we are, while there are other processors: the kernel likes to put who is woken up beside who does that, also
+ * when another one is idle (in a virtual machine it may not believe that), and we go on reading. Nothing fails without.
+ */
+static void make_room(const struct pump *p)
+{
+	cpu_set_t set;
+	int cpu = sched_getcpu();
+
+	if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof(set), &set) < 0)
+		return;
+	CPU_CLR(cpu, &set);
+	if (!CPU_COUNT(&set))
+		return;
+	(void)pthread_setaffinity_np(p->writer, sizeof(set), &set);
+	(void)pthread_setaffinity_np(p->summer, sizeof(set), &set);
+}
+
 static bool start(struct pump *p)
 {
 	if (!p->buf)
@@ -467,6 +486,8 @@ int pump_file(struct pump *p, struct digests *d, int from, int to, const struct 
 		fd_close(f.fd);
 		return 0;
 	}
+	if (!p->files)
+		make_room(p);
 	p->file[p->files++] = f;
 	r = put_tail(from, f.fd, size);
 	(void)sys_fcntl(f.fd, F_SETFL, O_RDWR | O_DIRECT); /* or through the cache */

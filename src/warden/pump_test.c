@@ -5,6 +5,7 @@
 #include "warden/tree.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -184,4 +185,30 @@ TEST(who_gives_up_does_not_wait_for_the_rest)
 	pump_free(p); /* with what was read not yet written, or written: both end */
 	digests_free(d);
 	pump_free(NULL);
+}
+
+TEST(one_processor_does_as_well_as_many)
+{
+	AUTO_FREE char *data = make_data(15 * PIECE);
+	struct pump_spare *spare = pump_spare_new();
+	cpu_set_t all, one;
+	struct stat st;
+	AUTO_CLOSE int from = make_source(data, 15 * PIECE, &st);
+
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
+	/* Its threads have been told to leave this one, and then there is no other. */
+	for (unsigned i = 0; i < 3; i++) {
+		struct pump *p = pump_new(NULL, spare);
+		struct digests *d = digests_new(DIGESTS_PIECE);
+		AUTO_CLOSE int to = make_target(O_RDWR);
+
+		CHECK(sched_setaffinity(0, sizeof(one), i == 1 ? &one : &all) == 0);
+		CHECK(pump_file(p, d, from, to, &st, getuid(), getgid()) == 1);
+		CHECK(pump_end(p, NULL, NULL) == 0 && arrived(to, data, 15 * PIECE, d));
+		pump_free(p);
+		digests_free(d);
+	}
+	pump_spare_free(spare);
 }

@@ -568,7 +568,7 @@ TEST(node_goes_on_in_the_middle_of_its_event_loop)
 TEST(settings_that_a_process_made_for_itself_stay)
 {
 	static const char code[] =
-		"import ctypes, os, resource, sys\n"
+		"import ctypes, os, resource, signal, sys\n"
 		"c = ctypes.CDLL(None)\n"
 		"def get(op):\n"
 		" v = ctypes.c_int(); c.prctl(op, ctypes.byref(v)); return v.value\n"
@@ -576,13 +576,15 @@ TEST(settings_that_a_process_made_for_itself_stay)
 		" s = [c.prctl(3), get(2), get(37), c.prctl(42), os.nice(0), os.getpriority(0, 0), "
 		"os.sched_getscheduler(0)]\n"
 		" s += [resource.getrlimit(6), resource.getrlimit(0), open('/proc/self/comm').read(), os.getcwd()]\n"
-		" s += [open('/proc/self/oom_score_adj').read()]\n"
+		" s += [open('/proc/self/oom_score_adj').read(), signal.getitimer(1)[0], signal.getitimer(2)[0]]\n"
 		" return s\n"
 		"open('/proc/self/oom_score_adj', 'w').write('300')\n"
 		"c.prctl(4, 0); c.prctl(1, 10); c.prctl(36, 1); c.prctl(41, 1); os.nice(5); os.sched_setscheduler(0, "
 		"3, os.sched_param(0))\n"
 		"resource.setrlimit(6, (50, 60)); resource.setrlimit(0, (1000, 2000)); c.prctl(15, b'renamed'); "
 		"os.chdir('/usr/lib')\n"
+		/* Stopped, and yet with an interval: these two would kill it. */
+		"signal.setitimer(1, 0, 0.5); signal.setitimer(2, 0, 0.5)\n"
 		"was = all()\n"
 		"print('up')\n" REPL;
 

@@ -307,6 +307,47 @@ static pid_t made_ready(pid_t warden)
 	return found;
 }
 
+static bool restored(struct wt *w, const struct sandbox_spec *spec, struct st_box *b)
+{
+	struct err e = { 0 };
+	struct frame f;
+	int fds[8];
+
+	memset(b, 0, sizeof(*b));
+	if (client_create(w->client, spec, &b->s, &e) < 0) {
+		printf("# create: %s\n", e.msg);
+		return false;
+	}
+	kt_open(&b->p, TAKE_FD(b->s.sock));
+	return kt_wait(&b->p, FRAME_UP, 0, &f, fds);
+}
+
+/* Copies of one that has drawn its numbers, and used none, draw their own. */
+static bool copies_differ(struct wt *w, const struct sandbox_spec *from)
+{
+	static const char code[] = "import random, numpy\nprint(random.random(), numpy.random.rand())";
+	static char said[3][4096];
+	struct sandbox_spec spec = *from;
+	struct client_layer l;
+	struct err e = { 0 };
+	char id[ID_SIZE];
+	struct st_box a, b;
+	uint64_t pause;
+	struct wexec x;
+	bool ok = restored(w, from, &a) && kt_send(&a.p, FRAME_WARM, FRAME_WARM_WAKE, NULL, 0, NULL, 0);
+
+	id_new(id, sizeof(id));
+	ok = ok && client_seal_memory(w->client, a.s.handle, id, &l, &pause, &e) == 0;
+	st_stand_on(&spec, id);
+	for (int i = 0; ok && i < 2; i++) {
+		ok = restored(w, &spec, &b) && run(&b, code, -1, &x) && st_end(w, &b);
+		memcpy(said[i], x.text, sizeof(said[i]));
+	}
+	ok = ok && run(&a, code, a.s.group, &x) && st_end(w, &a);
+	memcpy(said[2], x.text, sizeof(said[2]));
+	return ok && strlen(said[0]) > 20 && strcmp(said[0], said[1]) && strcmp(said[0], said[2]) && strcmp(said[1], said[2]);
+}
+
 /* From the third on, or soon, one stands ahead, with the image read and its files open. */
 TEST(a_warm_process_goes_on_in_other_sandboxes)
 {
@@ -349,6 +390,8 @@ TEST(a_warm_process_goes_on_in_other_sandboxes)
 		kt_open(&b.p, TAKE_FD(b.s.sock));
 		had += wt_pid(b.s.pidfd) == ready;
 		CHECK(kt_wait(&b.p, FRAME_UP, 0, &f, fds));
+		if (i % 2) /* some draw their numbers when they are woken up */
+			CHECK(kt_send(&b.p, FRAME_WARM, FRAME_WARM_WAKE, NULL, 0, NULL, 0));
 		CHECK(run(&b, "import random, numpy\n"
 			      "print(random.random(), numpy.random.rand(), open('/run/cloche/generation').read())", -1, &x));
 		took = clock_mono_ns() - from;
@@ -363,6 +406,7 @@ TEST(a_warm_process_goes_on_in_other_sandboxes)
 		CHECK(st_end(&w, &b));
 	}
 	CHECK(had > 0); /* not at once, maybe: it can be seen a moment before it is there to be had */
+	CHECK(copies_differ(&w, &spec));
 	/* And the source's own is as good as before. */
 	CHECK(run(&a, "print(2)", a.s.group, &x));
 	CHECK_STR(x.text, "2\n");

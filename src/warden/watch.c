@@ -15,8 +15,11 @@
 	(IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_DELETE_SELF |  \
 	 IN_MOVE_SELF | IN_ONLYDIR)
 #define KEY 16
+#define LEAST 8192U /* as many there are at least, if nobody has changed that */
 
 struct watched {
+	char id[ID_SIZE];
+	uint64_t number; /* never used twice: who has walked for long knows whether it is still the same */
 	bool whole; /* all its folders are watched, or will be in a moment */
 	bool touched;
 	int *wd;
@@ -28,6 +31,8 @@ struct watch {
 	int fd; /* or -errno */
 	struct map by_id; /* of a layer → struct watched */
 	struct map by_wd; /* → the same */
+	uint64_t last; /* number */
+	size_t count, most; /* of watches */
 	bool told; /* that there are no more watches */
 };
 
@@ -36,7 +41,17 @@ static void wd_key(int wd, char key[KEY])
 	snprintf(key, KEY, "%d", wd);
 }
 
-struct watch *watch_new(void)
+/* The kernel counts them for the user, who is root: others of his, of the machine's own, must not be left without. */
+static size_t half(void)
+{
+	unsigned long long all;
+
+	if (fd_get_u64(AT_FDCWD, "/proc/sys/fs/inotify/max_user_watches", &all) < 0)
+		all = LEAST;
+	return (size_t)all / 2;
+}
+
+struct watch *watch_new(size_t most)
 {
 	struct watch *w = calloc(1, sizeof(*w));
 
@@ -48,6 +63,7 @@ struct watch *watch_new(void)
 		return NULL;
 	}
 	pthread_mutex_init(&w->lock, NULL);
+	w->most = most ? most : half();
 	w->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 	if (w->fd < 0) {
 		w->fd = -errno;
@@ -65,6 +81,7 @@ static void watched_clear(struct watch *w, struct watched *x)
 		map_del(&w->by_wd, key);
 		inotify_rm_watch(w->fd, x->wd[i]);
 	}
+	w->count -= x->count;
 	x->count = 0;
 }
 
@@ -72,6 +89,25 @@ static void watched_free(struct watched *x)
 {
 	free(x->wd);
 	free(x);
+}
+
+static void tell(struct watch *w, const char *id, int why)
+{
+	if (!w->told)
+		log_warn("layer '%s' can not be watched: %s: it is compared with its manifest whenever it is used%s", id, strerror(-why),
+			 why == -ENOSPC ? " (raise fs.inotify.max_user_watches)" : "");
+	w->told = true;
+}
+
+/* ->lock is held. */
+static void forget(struct watch *w, const char *id)
+{
+	struct watched *x = map_del(&w->by_id, id);
+
+	if (!x)
+		return;
+	watched_clear(w, x);
+	watched_free(x);
 }
 
 void watch_free(struct watch *w)
@@ -90,12 +126,34 @@ void watch_free(struct watch *w)
 	free(w);
 }
 
+/*
+ * A place for one more of @x. When there is none, whose folders are the most goes without, so that nobody who makes a
+ * great many of them takes it from all others.
+ */
+static int make_place(struct watch *w, const struct watched *x)
+{
+	const struct watched *is, *largest = x;
+	size_t at = 0;
+
+	if (w->count < w->most)
+		return 0;
+	while ((is = map_next(&w->by_id, &at)))
+		largest = is->count > largest->count ? is : largest;
+	if (largest == x)
+		return -ENOSPC;
+	tell(w, largest->id, -ENOSPC);
+	forget(w, largest->id);
+	return 0;
+}
+
 /* The folder @fd. ->lock is held. */
 static int add(struct watch *w, struct watched *x, int fd)
 {
 	char path[32], key[KEY];
-	int wd, *more;
+	int wd, *more, r = make_place(w, x);
 
+	if (r < 0)
+		return r;
 	if (x->count == x->room) {
 		more = realloc(x->wd, (x->room ? x->room * 2 : 16) * sizeof(*more));
 		if (!more)
@@ -108,32 +166,33 @@ static int add(struct watch *w, struct watched *x, int fd)
 	if (wd < 0)
 		return -errno;
 	x->wd[x->count++] = wd;
+	w->count++;
 	wd_key(wd, key);
 	return map_put(&w->by_wd, key, x);
 }
 
 /* Whose @id is meanwhile: it may be forgotten, or begun anew, while we walk. */
-static int add_if(struct watch *w, const char *id, const struct watched *x, int fd)
+static int add_if(struct watch *w, const char *id, uint64_t number, int fd)
 {
 	struct watched *is;
 	int r = -ESTALE;
 
 	pthread_mutex_lock(&w->lock);
 	is = map_get(&w->by_id, id);
-	if (is == x)
+	if (is && is->number == number)
 		r = add(w, is, fd);
 	pthread_mutex_unlock(&w->lock);
 	return r;
 }
 
-static int add_all(struct watch *w, int store, const char *id, const struct watched *x)
+static int add_all(struct watch *w, int store, const char *id, uint64_t number)
 {
 	int top = sys_openat(store, id, FOLDER, 0), r;
 	struct walk v;
 
 	if (top < 0)
 		return top;
-	r = add_if(w, id, x, top);
+	r = add_if(w, id, number, top);
 	if (r < 0) {
 		fd_close(top);
 		return r;
@@ -152,7 +211,7 @@ static int add_all(struct watch *w, int store, const char *id, const struct watc
 		if (r == -ENOTDIR || r == -ELOOP)
 			r = 0;
 		else if (r == 0)
-			r = add_if(w, id, x, v.fd);
+			r = add_if(w, id, number, v.fd);
 	}
 	walk_done(&v);
 	return r;
@@ -161,35 +220,31 @@ static int add_all(struct watch *w, int store, const char *id, const struct watc
 /* A new one, watched by nobody yet. NULL: no memory, and there is none of that id. */
 static struct watched *begin(struct watch *w, const char *id)
 {
-	struct watched *x = map_del(&w->by_id, id);
+	struct watched *x;
 
-	if (x) {
-		watched_clear(w, x);
-		watched_free(x);
-	}
+	forget(w, id);
 	x = calloc(1, sizeof(*x));
 	if (x && map_put(&w->by_id, id, x) < 0) {
 		free(x);
 		x = NULL;
 	}
+	if (x) {
+		snprintf(x->id, sizeof(x->id), "%s", id);
+		x->number = ++w->last;
+	}
 	return x;
 }
 
-static void blind(struct watch *w, const char *id, const struct watched *x, int why)
+static void blind(struct watch *w, const char *id, uint64_t number, int why)
 {
-	struct watched *is;
+	const struct watched *is;
 
 	pthread_mutex_lock(&w->lock);
 	is = map_get(&w->by_id, id);
-	if (is == x) {
-		watched_clear(w, is);
-		is->whole = false;
-	}
-	if (!w->told && why != -ESTALE && why != -ENOENT) {
-		w->told = true;
-		log_warn("layer '%s' can not be watched: %s: it is compared with its manifest whenever it is used%s", id, strerror(-why),
-			 why == -ENOSPC ? " (raise fs.inotify.max_user_watches)" : "");
-	}
+	if (is && is->number == number)
+		forget(w, id);
+	if (why != -ESTALE && why != -ENOENT)
+		tell(w, id, why);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -206,18 +261,18 @@ void watch_expect(struct watch *w, const char *id)
 	pthread_mutex_unlock(&w->lock);
 }
 
-static void watch_as(struct watch *w, int store, const char *id, const struct watched *x)
+static void watch_as(struct watch *w, int store, const char *id, uint64_t number)
 {
 	struct watched *is;
-	int r = add_all(w, store, id, x);
+	int r = add_all(w, store, id, number);
 
 	if (r < 0) {
-		blind(w, id, x, r);
+		blind(w, id, number, r);
 		return;
 	}
 	pthread_mutex_lock(&w->lock);
 	is = map_get(&w->by_id, id);
-	if (is == x)
+	if (is && is->number == number)
 		is->whole = true;
 	pthread_mutex_unlock(&w->lock);
 }
@@ -225,30 +280,32 @@ static void watch_as(struct watch *w, int store, const char *id, const struct wa
 void watch_expected(struct watch *w, int store, const char *id)
 {
 	const struct watched *x;
+	uint64_t number;
 
 	if (!w || w->fd < 0)
 		return;
 	pthread_mutex_lock(&w->lock);
 	x = map_get(&w->by_id, id);
 	/* It may be gone meanwhile, or was compared, and is watched for that. */
-	if (x && (!x->whole || x->count))
-		x = NULL;
+	number = x && x->whole && !x->count ? x->number : 0;
 	pthread_mutex_unlock(&w->lock);
-	if (x)
-		watch_as(w, store, id, x);
+	if (number)
+		watch_as(w, store, id, number);
 }
 
 void watch_layer(struct watch *w, int store, const char *id)
 {
 	const struct watched *x;
+	uint64_t number;
 
 	if (!w || w->fd < 0)
 		return;
 	pthread_mutex_lock(&w->lock);
 	x = begin(w, id);
+	number = x ? x->number : 0;
 	pthread_mutex_unlock(&w->lock);
-	if (x)
-		watch_as(w, store, id, x);
+	if (number)
+		watch_as(w, store, id, number);
 }
 
 static void take(struct watch *w, const struct inotify_event *e)
@@ -299,13 +356,7 @@ enum watch_state watch_look(struct watch *w, const char *id)
 
 void watch_forget(struct watch *w, const char *id)
 {
-	struct watched *x;
-
 	pthread_mutex_lock(&w->lock);
-	x = map_del(&w->by_id, id);
-	if (x) {
-		watched_clear(w, x);
-		watched_free(x);
-	}
+	forget(w, id);
 	pthread_mutex_unlock(&w->lock);
 }

@@ -4,6 +4,7 @@
  * at once, and what was not costs nothing. Any thread.
  */
 #pragma once
+#include <stddef.h>
 
 struct watch;
 
@@ -13,8 +14,11 @@ enum watch_state {
 	WATCH_BLIND, /* it can not be told: never watched, or the kernel has no more watches for us */
 };
 
-/* NULL when there is no memory. Without inotify all layers are WATCH_BLIND. */
-struct watch *watch_new(void);
+/*
+ * @most folders at a time; 0: half of what the kernel gives one user. Past that the layer of the most folders is WATCH_BLIND. NULL
+ * when there is no memory. Without inotify all layers are WATCH_BLIND.
+ */
+struct watch *watch_new(size_t most);
 void watch_free(struct watch *w);
 /* Every folder of layer @id in the folder @store: what happens from now on is told. What was watched of it before is forgotten. NULL: nothing. */
 void watch_layer(struct watch *w, int store, const char *id);

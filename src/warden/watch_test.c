@@ -65,7 +65,7 @@ TEST(whatever_is_changed_is_told_until_it_is_watched_anew)
 {
 	static void (*const changes[])(int dir) = { change_byte, change_mode, add_name, rename_file, remove_file, remove_folder };
 	AUTO_CLOSE int dir = make_store();
-	struct watch *w = watch_new();
+	struct watch *w = watch_new(0);
 	char text[4];
 
 	CHECK(dir >= 0 && w);
@@ -98,5 +98,40 @@ TEST(whatever_is_changed_is_told_until_it_is_watched_anew)
 	watch_free(w);
 	watch_free(NULL);
 	CHECK_EQ(tree_remove(dir, id), 0);
+	CHECK_EQ(rmdir(store_path), 0);
+}
+
+/* Nobody's layer of many folders takes the watches from all others, and those of the machine. */
+TEST(where_watches_are_few_the_layer_of_the_most_folders_goes_without)
+{
+	static const char many[] = "0000cccccccccccccccccccc";
+	AUTO_CLOSE int dir = make_store();
+	struct watch *w = watch_new(6);
+	char path[64];
+
+	CHECK(dir >= 0 && w);
+	for (int i = 0; i < 5; i++) {
+		snprintf(path, sizeof(path), i ? "%s/%d" : "%s", many, i);
+		CHECK_EQ(mkdirat(dir, path, 0700), 0);
+	}
+	watch_layer(w, dir, many);
+	CHECK_EQ(watch_look(w, many), WATCH_QUIET);
+	watch_layer(w, dir, id);
+	CHECK_EQ(watch_look(w, id), WATCH_QUIET);
+	CHECK_EQ(watch_look(w, many), WATCH_BLIND);
+	/* Again and again: neither takes another's place, nor are places lost. */
+	for (int i = 0; i < 3; i++) {
+		watch_layer(w, dir, many);
+		CHECK_EQ(watch_look(w, many), WATCH_BLIND);
+		CHECK_EQ(watch_look(w, id), WATCH_QUIET);
+	}
+	change_byte(dir);
+	CHECK_EQ(watch_look(w, id), WATCH_TOUCHED);
+	watch_forget(w, id);
+	watch_layer(w, dir, many);
+	CHECK_EQ(watch_look(w, many), WATCH_QUIET);
+	watch_free(w);
+	CHECK_EQ(tree_remove(dir, id), 0);
+	CHECK_EQ(tree_remove(dir, many), 0);
 	CHECK_EQ(rmdir(store_path), 0);
 }

@@ -23,7 +23,7 @@ import types
 MAGIC = 0x4D524157
 REQUEST = struct.Struct("<IIIIQQII")
 ANSWER = struct.Struct("<IIIi")
-TTY, GROUP, PREPARE = 1, 2, 4
+TTY, GROUP, PREPARE, WAKE, SEEDED = 1, 2, 4, 8, 16
 AHEAD_MAX = 8  # children in a row that ended before anything was asked of them
 AHEAD_NS = 3000000  # after a request: what was asked for has the processor first
 BURST_MS = 2  # and if nobody comes for so long
@@ -237,8 +237,9 @@ def _flush(status):
     return status
 
 
-def _settle(request, fds, streams):
-    """In the child: becomes what was asked for. The stage and the error that it failed by, or what to run."""
+def _settle(request, fds, streams, seeded=False):
+    """In the child: becomes what was asked for. The stage and the error that it failed by, or what to run. @seeded: since it
+    was woken up, which counts if the agent says that it was the one to do that. In a copy made since then it is another."""
     _, _, flags, length, nofile, cpu, argc, envc = request
     stage = GROUP_STAGE
     try:
@@ -275,7 +276,8 @@ def _settle(request, fds, streams):
             if key and sep:
                 os.environ[key] = value
         _stdio(streams)
-        _reseed()
+        if not (seeded and flags & SEEDED):
+            _reseed()
         return 0, 0, words[1:1 + argc]
     except OSError as e:
         return stage, e.errno or 5, None
@@ -283,8 +285,8 @@ def _settle(request, fds, streams):
         return stage, 5, None
 
 
-def _child(sock, request, fds, streams, main):
-    stage, error, argv = _settle(request, fds, streams)
+def _child(sock, request, fds, streams, main, seeded=False):
+    stage, error, argv = _settle(request, fds, streams, seeded)
     sock.send(ANSWER.pack(MAGIC, request[1], stage, error))
     if error or os.read(fds[1], 1) != b"g":
         os._exit(127)
@@ -308,7 +310,7 @@ def _hear(sock):
         request = REQUEST.unpack(data)
     except struct.error:
         return None, fds
-    if request[0] != MAGIC or len(fds) != (0 if request[2] & PREPARE else 6 if request[2] & GROUP else 5):
+    if request[0] != MAGIC or len(fds) != (0 if request[2] & (PREPARE | WAKE) else 6 if request[2] & GROUP else 5):
         return None, fds
     return request, fds
 
@@ -318,7 +320,7 @@ def _serve(sock, fork, streams, main, clock=None):
     try:
         if request is False:
             os._exit(0)
-        if request is None or request[2] & PREPARE:
+        if request is None or request[2] & (PREPARE | WAKE):
             return
         try:
             pid = fork()
@@ -388,20 +390,24 @@ def _spare(sock, clock, first, streams, main):
             os.environ.clear()
             gc.disable()
         sock.send(ANSWER.pack(MAGIC, 0, 0, 0))
+    seeded = False
     while True:
         request, fds = _hear(sock)
         if request is False:
             os._exit(0)
-        if request is not None and not request[2] & PREPARE:
+        if request is not None and not request[2] & (PREPARE | WAKE):
             break
         for fd in fds:
             os.close(fd)
-        if request is not None:
+        if request is not None and request[2] & WAKE:
+            _reseed()
+            seeded = True
+        elif request is not None:
             _alarm(clock, 0)
             _rehearse(streams)
     _alarm(clock, AHEAD_NS)
     os.close(clock)
-    _child(sock, request, fds, streams, main)
+    _child(sock, request, fds, streams, main, seeded)
 
 
 def _used(clock, pid):

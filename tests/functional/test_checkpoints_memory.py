@@ -138,3 +138,16 @@ def test_files_that_were_just_written_do_not_hold_it_up(d, clean):
         begun = time.monotonic()
         r = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True})
         assert r.status == 201 and time.monotonic() - begun < 0.9, r
+
+
+def test_a_read_only_root_and_what_is_open_where_it_can_be_written(d, clean):
+    b = d.create(read_only=True)
+    x = background(d, b, "exec 3>>/tmp/log 4>>work; i=0; while :; do i=$((i+1)); echo $i >&3; echo $i >&4; echo $i; sleep 0.05; done")
+    counts_on(d, b, x)
+    r = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True})
+    assert r.status == 201 and r.json["memory"], r
+    n, = d.post(f"/v1/checkpoints/{r.json['id']}/restore").json["sandboxes"]
+    y, = n["restored"]["execs"]
+    counts_on(d, n, y)
+    told = d.exec(n["id"], "sh", "-c", "head -n 4 work; tail -n +5 /tmp/log")["stdout"].split()
+    assert told == [str(i + 1) for i in range(len(told))] and len(told) > 3, told

@@ -78,10 +78,11 @@ static int cut(struct audit *a, uint64_t bytes, struct err *e)
 	if (a->r < 0)
 		return err_sys(e, ERR_INTERNAL, a->r, "note a torn end");
 	n = pwrite(a->fd, a->pending.data, a->pending.len, (off_t)a->size);
-	if (n < 0 || (size_t)n != a->pending.len)
-		return err_sys(e, ERR_INTERNAL, n < 0 ? -errno : -ENOSPC, "write over a torn end");
+	r = n < 0 ? -errno : (size_t)n != a->pending.len ? -ENOSPC : 0;
+	buf_clear(&a->pending); /* also when it failed: whoever closes the log writes what is pending, and not there */
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "write over a torn end");
 	a->size += (uint64_t)n;
-	buf_clear(&a->pending);
 	r = sys_ftruncate(a->fd, (off_t)a->size);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "cut off a torn end");

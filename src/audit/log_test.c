@@ -10,6 +10,7 @@
 #include <openssl/sha.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -284,6 +285,34 @@ TEST(a_torn_end_is_cut_at_every_length_and_noted)
 	third = start_of(log, 3);
 	for (size_t n = third + 1; n < len; n++)
 		check_torn(log, n, 2, n - third);
+	gone();
+}
+
+/* A full disk, as far as this process can tell. */
+TEST(a_torn_end_that_can_not_be_noted_stays_and_nothing_else_is_touched)
+{
+	AUTO_FREE char *log = NULL, *after = NULL;
+	struct rlimit was, less;
+	struct audit *a = NULL;
+	struct audit_verdict v;
+	struct err e = { 0 };
+	size_t len, got;
+
+	fresh();
+	signal(SIGXFSZ, SIG_IGN);
+	log = made(3, &len);
+	log[len] = '{'; /* of a fourth */
+	put(log, len + 1);
+	CHECK_EQ(getrlimit(RLIMIT_FSIZE, &was), 0);
+	less = (struct rlimit){ len + 20, was.rlim_max };
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &less), 0);
+	CHECK_EQ(audit_open(path, &a, &e), -ENOSPC); /* 20 bytes of it are written */
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &was), 0);
+	after = made(0, &got);
+	CHECK(!memcmp(after, log, len));
+	CHECK_EQ(cuts(after), 1);
+	CHECK_EQ(audit_verify(path, &v, &e), 0);
+	CHECK_EQ(v.records, 4);
 	gone();
 }
 

@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/room.h"
 #include "base/sys.h"
 #include "daemon/folder.h"
 #include "daemon/key_command.h"
@@ -354,6 +355,17 @@ static void tell_death(const struct child *c, int status, char *text, size_t siz
 		snprintf(text, size, "%s ended with exit code %d", c->name, WEXITSTATUS(status));
 }
 
+/* The API process has no room for its state. Of a page of a file that the disk has none for the kernel says it by SIGBUS. */
+static bool lacks_room(const struct supervisor *s, int status)
+{
+	struct room disk;
+
+	if (WIFEXITED(status))
+		return WEXITSTATUS(status) == EXIT_NO_ROOM;
+	return WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS && room_of_fd(s->places.data, &disk) == 0 &&
+	       disk.left < room_low(&disk, ROOM_WORK);
+}
+
 /* Nobody told it to: start it again, unless that is of no use. */
 static void died(struct supervisor *s, struct child *c, int status)
 {
@@ -366,7 +378,7 @@ static void died(struct supervisor *s, struct child *c, int status)
 		give_up(s, err_set(&s->failed, ERR_LOST, -ECHILD, "%s before it was ready", text));
 		return;
 	}
-	if (c == &s->api && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_NO_ROOM) {
+	if (c == &s->api && lacks_room(s, status)) {
 		log_error("the API process has no room for its state; it is started again every %d s until there is some", NO_ROOM_MS / 1000);
 		c->start_at = now_ms() + NO_ROOM_MS;
 		return;

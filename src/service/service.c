@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/room.h"
 #include "service/box.h"
 #include "service/box_net.h"
 #include "service/event.h"
@@ -14,8 +15,8 @@
 #include "service/vault.h"
 #include "service/wlink.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 
 #define SOON_MS 250
 #define ROOM_MS 200
@@ -88,23 +89,15 @@ bool service_settled(const struct service *s)
 	return !s->ending && pools_settled(s) && wlink_idle(s->warden);
 }
 
-/* Of the whole disk a part, which is little on a large one and leaves something of a small one. */
-static uint64_t too_little(uint64_t size)
-{
-	uint64_t part = size / 64;
-
-	return part < 4 * MIB ? 4 * MIB : part > 16 * MIB ? 16 * MIB : part;
-}
-
 int service_room(struct service *s, struct err *e)
 {
 	uint64_t now = uv_now(s->loop);
-	struct statvfs v;
+	struct room disk;
 
-	if ((!s->room_at || now - s->room_at >= ROOM_MS) && statvfs(s->o.data, &v) == 0) {
+	if ((!s->room_at || now - s->room_at >= ROOM_MS) && room_of(AT_FDCWD, s->o.data, &disk) == 0) {
 		s->room_at = now ? now : 1;
-		s->room = v.f_blocks ? (uint64_t)v.f_bavail * v.f_frsize : UINT64_MAX; /* of one in memory without a bound */
-		s->room_low = too_little((uint64_t)v.f_blocks * v.f_frsize);
+		s->room = disk.left;
+		s->room_low = room_low(&disk, ROOM_WORK);
 	}
 	if (s->room >= s->room_low)
 		return 0;

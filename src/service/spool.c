@@ -1,15 +1,14 @@
 #include "service/spool.h"
 #include "base/base.h"
 #include "base/log.h"
+#include "base/room.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define MEM_MAX (64U * 1024U)
 #define HOLE_STEP (1024U * 1024U)
-#define LEAVE (3U * 1024U * 1024U) /* of the disk: what is noted there counts for more, and service_room() refuses before */
 
 void spool_init(struct spool *s, uv_loop_t *loop, const char *path, uint64_t max, struct spool_room *all,
 		struct spool_room *share)
@@ -108,12 +107,12 @@ static bool file_ready(struct spool *s)
 	return s->fd >= 0;
 }
 
-/* In a worker. Of a filesystem that does not tell its size nothing is known. */
+/* In a worker. What others need to work, and what is noted, counts for more. */
 static int disk_left(const struct spool *s)
 {
-	struct statvfs v;
+	struct room disk;
 
-	return fstatvfs(s->fd, &v) == 0 && v.f_blocks && (uint64_t)v.f_bavail * v.f_frsize < LEAVE ? -ENOSPC : 0;
+	return room_of_fd(s->fd, &disk) == 0 && disk.left < room_low(&disk, ROOM_OUTPUT) ? -ENOSPC : 0;
 }
 
 /* The first @len bytes of ->piece. */

@@ -49,6 +49,7 @@ struct warden {
 	struct layers *layers; /* NULL: none here */
 	struct workers *workers; /* for them */
 	struct pump_spare *spare; /* for what they seal */
+	uint64_t promised; /* bytes those seals may write; atomic */
 	struct sealing *sealings;
 	struct restoring *restorings;
 	int done, timer; /* an epoll: workers, agents that restore, a clock for those; -1 without layers */

@@ -2,11 +2,13 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/room.h"
 #include "base/sys.h"
 #include "warden/tree.h"
 #include "warden/watch.h"
 
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -169,6 +171,58 @@ int seal_given_up(struct seal *x)
 	return err_set(&x->e, ERR_CONFLICT, -ECANCELED, "sealing was given up: the sandbox ends");
 }
 
+static void take_back(struct seal_impl *i)
+{
+	if (i->from.promised)
+		__atomic_sub_fetch(i->from.promised, i->promise, __ATOMIC_RELAXED);
+	i->promise = 0;
+}
+
+/* What it may come to, rather too much: its own file system's contents, or of one that is also others' nothing is known. */
+static uint64_t most(const struct seal_source *f)
+{
+	struct cgroup_stat st = { 0 };
+	struct stat ours, store;
+	struct statvfs v;
+	uint64_t all = 0;
+
+	if (f->side >= 0) {
+		all = f->memory;
+		for (uint32_t n = 0; n < f->disks; n++)
+			all += fstat(f->disk[n].fd, &ours) == 0 ? (uint64_t)ours.st_blocks * 512 : 0;
+		return all;
+	}
+	if (fstat(f->upper, &ours) == 0 && fstat(f->dir, &store) == 0 && ours.st_dev != store.st_dev && fstatvfs(f->upper, &v) == 0)
+		all = (uint64_t)(v.f_blocks - v.f_bfree) * v.f_frsize;
+	/* Files in memory are part of this. */
+	if (f->table >= 0 && cgroup_stat(f->cgroups, f->cgroup, &st) == 0 && st.memory > all)
+		all = st.memory;
+	return all + f->join_bytes;
+}
+
+int seal_room(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+	uint64_t need = most(&i->from), all = need, leave;
+	struct room disk;
+	int r = room_of_fd(i->from.dir, &disk);
+
+	take_back(i);
+	i->promise = need;
+	/* In two steps: of the sum that adding tells gcc 12 makes twice what was there before ("lock xadd %rbx; add %rbx, %rbx"). */
+	if (i->from.promised) {
+		__atomic_add_fetch(i->from.promised, need, __ATOMIC_SEQ_CST);
+		all = __atomic_load_n(i->from.promised, __ATOMIC_SEQ_CST);
+	}
+	leave = r == 0 ? room_low(&disk, ROOM_LAYERS) : 0;
+	if (r < 0 || (disk.left >= leave && disk.left - leave >= all))
+		return 0;
+	err_set(&x->e, ERR_EXHAUSTED, -ENOSPC, "the disk of the checkpoints is full: %llu KiB are left, of which %llu stay for other things, and this may take %llu",
+		(unsigned long long)(disk.left / KIB), (unsigned long long)(leave / KIB), (unsigned long long)(all / KIB));
+	err_remedy(&x->e, "delete checkpoints, or make room where the data folder is");
+	return -ENOSPC;
+}
+
 int seal_copy_files(struct seal *x)
 {
 	int r = 0;
@@ -215,7 +269,9 @@ static int copy_frozen(struct seal *x)
 
 	if (r < 0)
 		return r;
-	r = seal_copy_files(x);
+	r = seal_room(x);
+	if (r == 0)
+		r = seal_copy_files(x);
 	if (!f->paused) {
 		seal_thaw(x);
 		x->pause = clock_mono_ns() - from;
@@ -374,6 +430,7 @@ static void run_seal(struct work *w)
 	x->result = r;
 	if (r < 0 && x->impl->made && (r = tree_remove(x->impl->from.dir, x->impl->tmp_name)) < 0)
 		log_error("'%s' stays behind until the next start: %s", x->impl->tmp_name, strerror(-r));
+	take_back(x->impl);
 }
 
 int seal_start(struct workers *s, const struct seal_source *from, const struct manifest *m, void *tag,

@@ -52,12 +52,14 @@ struct seal_source {
 	int upper; /* the sandbox's writable layer, a folder; stays the caller's while seal_busy() */
 	uint32_t uid_base;
 	struct pump_spare *spare; /* stays the caller's, or NULL */
+	uint64_t *promised; /* bytes that all those under way may write; likewise, and atomic */
 	bool paused; /* it is frozen, and stays so */
 	const struct cgroup_host *cgroups;
 	const struct cgroup *cgroup; /* must stay while seal_busy() */
 	/* Layers the sandbox stands on that become part of the new one, the newest first; held by the caller. */
 	uint32_t joins;
 	char join[SPEC_LAYERS][ID_SIZE];
+	uint64_t join_bytes;
 	uint32_t below; /* bits of layer_trees[] that any layer it stands on has */
 	/* With memory: the agent's table, taken over by seal_start(). -1: files only, and the rest means nothing. */
 	int table;

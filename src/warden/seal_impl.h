@@ -17,6 +17,7 @@ struct seal_impl {
 	bool opened; /* seal_system(); atomic */
 	int fd; /* SEAL_CLOSE */
 	bool made; /* ->tmp_name is ours to remove */
+	uint64_t promise; /* our part of ->from.promised */
 	int tmp, fs, links; /* folders of the layer in the making */
 	int manifest; /* its file, empty until it is written */
 	int mem, table; /* with memory: its folder, and the agent's table */
@@ -33,6 +34,8 @@ struct seal_impl {
 };
 
 /* --- seal.c --- */
+/* While the sandbox stands still. Refuses what would leave too little of the store's disk to others. */
+int seal_room(struct seal *x);
 int seal_copy_files(struct seal *x);
 int seal_given_up(struct seal *x);
 /* Nothing was copied yet. */

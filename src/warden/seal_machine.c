@@ -224,6 +224,9 @@ int seal_machine_copy(struct seal *x)
 	int r;
 
 	/* Who is frozen can not save anything. So the guest runs for the moments until it stands still, the first time. */
+	r = seal_room(x);
+	if (r < 0)
+		return r;
 	r = f->paused && f->joins_disks ? cgroup_thaw(f->cgroups, f->cgroup, &x->e) : 0;
 	if (r == 0)
 		r = join(x);

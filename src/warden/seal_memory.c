@@ -212,7 +212,9 @@ static int attempt(struct seal *x)
 
 	if (r < 0)
 		return r;
-	r = dump_start(&x->impl->source, &x->impl->dump, &x->e);
+	r = seal_room(x);
+	if (r == 0)
+		r = dump_start(&x->impl->source, &x->impl->dump, &x->e);
 	if (r == 0)
 		r = copy_held(x, &frozen);
 	/* As it was before, whatever went wrong. Frozen first: what it held would run otherwise. */

@@ -102,6 +102,7 @@ static void choose_joins(const struct warden *w, const struct warden_sandbox *s,
 		sum += size;
 		memcpy(from->join[from->joins++], s->layer[n], ID_SIZE);
 	}
+	from->join_bytes = sum;
 }
 
 int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum warden_what what, void *tag,
@@ -113,6 +114,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 		.upper = s->root.early.upper,
 		.uid_base = s->shell.uid_base,
 		.spare = w->spare,
+		.promised = &w->promised,
 		.paused = s->frozen,
 		.cgroups = &w->env.cgroups,
 		.cgroup = &s->shell.cgroup,

@@ -287,6 +287,40 @@ def test_a_disk_that_does_not_tell_its_size_is_not_full(serve, place):
     shutil.rmtree(state_folder(disk / "data"), ignore_errors=True)
 
 
+def test_checkpoints_and_output_leave_room_for_others_to_work(serve, place):
+    disk = place / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m,mode=755", "none", str(disk)], check=True)
+
+    def free():
+        v = os.statvfs(disk)
+        return v.f_bavail * v.f_frsize
+
+    try:
+        d = serve(data=disk / "data")
+        box = json.loads(d.call("POST", "/v1/sandboxes", d.token, {})[1])["id"]
+
+        def run(command, **more):
+            return d.call("POST", f"/v1/sandboxes/{box}/execs", d.token, {"cmd": ["sh", "-c", command], **more})[0]
+
+        assert run("head -c 31457280 /dev/zero > /tmp/much") == 200
+        before = free()
+        status, body = d.call("POST", f"/v1/sandboxes/{box}/checkpoints", d.token, {})
+        assert status == 503 and "disk of the checkpoints is full" in json.loads(body)["error"]["message"]
+        assert before - free() < 2 << 20 and run("rm /tmp/much; head -c 1048576 /dev/zero > /tmp/little") == 200
+        for _ in range(2):  # what was refused counts no more
+            assert d.call("POST", f"/v1/sandboxes/{box}/checkpoints", d.token, {})[0] == 201
+        for _ in range(4):
+            assert run("head -c 15000000 /dev/zero") == 200
+        assert 4 << 20 < free() < 9 << 20 and run("true") == 200
+        assert d.call("POST", f"/v1/sandboxes/{box}/checkpoints", d.token, {})[0] == 503
+        assert d.call("DELETE", f"/v1/sandboxes/{box}", d.token)[0] == 204
+        assert d.stop() == 0
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+    shutil.rmtree(state_folder(disk / "data"), ignore_errors=True)
+
+
 def test_a_second_daemon_waits_and_is_refused(serve, place):
     d = serve()
     start = time.monotonic()

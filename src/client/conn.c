@@ -120,6 +120,11 @@ int conn_curl_error(const struct conn *c, CURLcode code, const char *detail, str
 			      "configuration");
 		return -EACCES;
 	}
+	if (code == CURLE_SSL_CONNECT_ERROR) {
+		err_set(e, ERR_LOST, -EPROTO, "%.100s does not speak TLS as we do: %.100s", where, why);
+		err_remedy(e, "a daemon without tls_cert is reached by http://");
+		return -EPROTO;
+	}
 	if (code == CURLE_OPERATION_TIMEDOUT)
 		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "%.100s takes too long: %.100s", where, why);
 	return err_set(e, ERR_LOST, -ECONNRESET, "talking to %.100s: %.100s", where, why);

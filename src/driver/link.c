@@ -137,6 +137,8 @@ int link_error(const struct frame *f, const char *what, struct err *e, struct fr
 		r = err_set(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, x.text);
 	else
 		r = err_sys(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, frame_stage_text(x.stage));
+	if (x.stage == FRAME_STAGE_EXECVE && x.errnum == ENOENT && strchr(what, ' '))
+		err_remedy(e, "a program and its arguments are words of their own; a whole line is for a shell: sh -c 'LINE'");
 	for (size_t i = 0; i < ARRAY_LEN(remedies); i++)
 		if (remedies[i].stage == x.stage && remedies[i].errnum == x.errnum)
 			err_remedy(e, "%s", remedies[i].text);

@@ -91,10 +91,24 @@ static const struct command {
 static const struct {
 	const char *name, *ours;
 } synonyms[] = {
-	{ "ps", "ls" },	      { "list", "ls" },	      { "new", "create" },	   { "start", "create" },
-	{ "delete", "rm" },   { "remove", "rm" },     { "destroy", "rm" },	   { "kill", "rm" },
-	{ "stop", "pause" },  { "copy", "cp" },	      { "ssh", "shell" },	   { "attach", "shell" },
-	{ "clone", "fork" },  { "save", "checkpoint" }, { "snapshot", "checkpoint" }, { "daemon", "serve" },
+	{ "ps", "ls" },
+	{ "list", "ls" },
+	{ "new", "create" },
+	{ "start", "create" },
+	{ "delete", "rm" },
+	{ "remove", "rm" },
+	{ "destroy", "rm" },
+	{ "kill", "rm" },
+	{ "stop", "pause" },
+	{ "copy", "cp" },
+	{ "ssh", "shell" },
+	{ "attach", "shell" },
+	{ "clone", "fork" },
+	{ "save", "checkpoint" },
+	{ "snapshot", "checkpoint" },
+	{ "export", "checkpoint export" },
+	{ "import", "checkpoint import" },
+	{ "daemon", "serve" },
 };
 
 static const char *meant(const char *name)

@@ -109,6 +109,7 @@ static const struct {
 	{ FRAME_STAGE_EXECVE, ENOENT,
 	  "it, or the interpreter it names, must be in the image (on PATH); into a container it can also come with --mount" },
 	{ FRAME_STAGE_EXECVE, EACCES, "chmod +x it, open the folders above it to the user, or start it as `sh FILE`" },
+	{ FRAME_STAGE_CWD, ENOENT, "a command's folder must be there: make it first" },
 	{ FRAME_STAGE_CLONE, ETIMEDOUT, "something in the sandbox has stopped it on its way, or the host is very busy: try again" },
 	{ FRAME_STAGE_PROC, EPERM,
 	  "a /proc without mounts over it is needed: in a container, an unmasked one (--privileged, systempaths=unconfined)" },

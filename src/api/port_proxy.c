@@ -37,6 +37,7 @@ struct proxy {
 	bool held; /* the client takes no more for now: nothing is read */
 	bool in_end; /* of an upgraded one: the server has said all */
 	bool begun; /* the answer */
+	bool events; /* it is a stream of those, which has no end of its own */
 	struct answer answer;
 	struct standing standing;
 };
@@ -244,11 +245,19 @@ static const struct tunnel_calls tunnel_calls = {
 	.gone = on_tunnel_gone,
 };
 
+static bool is_events(const struct answer *a)
+{
+	const char *type = answer_header(a, "content-type");
+
+	return type && !strncasecmp(type, "text/event-stream", 17);
+}
+
 static void on_stop(void *arg, enum stand_end why)
 {
 	struct proxy *x = arg;
 
-	(void)why;
+	if (why == STAND_STOP && !x->tunnel && !x->events)
+		return; /* it has its end, and some time for that */
 	if (x->tunnel)
 		tunnel_cut(x->tunnel);
 	else
@@ -272,17 +281,11 @@ static int upgrade(struct proxy *x, struct http_req *q, const char *protocol)
 
 /* ---- from the server -------------------------------------------------------------------------------------------- */
 
-static bool is_events(const struct answer *a)
-{
-	const char *type = answer_header(a, "content-type");
-
-	return type && !strncasecmp(type, "text/event-stream", 17);
-}
-
 /* The head is there. False when that was the end of it all. */
 static bool begin_answer(struct proxy *x)
 {
 	const char *protocol = answer_header(&x->answer, "upgrade");
+	struct who who;
 
 	if (x->answer.state == ANSWER_UPGRADED && !protocol) {
 		fail_bad(x, "it changes the protocol, and does not say to what");
@@ -298,11 +301,9 @@ static bool begin_answer(struct proxy *x)
 		return false;
 	}
 	x->begun = true;
-	if (is_events(&x->answer)) {
-		struct who who = api_who(x->q);
-
-		api_stand(x->api, &x->standing, &who, on_stop, x);
-	}
+	x->events = is_events(&x->answer);
+	who = api_who(x->q);
+	api_stand(x->api, &x->standing, &who, on_stop, x);
 	http_begin(x->q, x->answer.status, NULL, x->answer.length);
 	return true;
 }

@@ -87,6 +87,43 @@ static const struct command {
 	{ "completion", cmd_client, "tab completion for bash, zsh and fish" },
 };
 
+/* What others call it. */
+static const struct {
+	const char *name, *ours;
+} synonyms[] = {
+	{ "ps", "ls" },
+	{ "list", "ls" },
+	{ "new", "create" },
+	{ "start", "create" },
+	{ "delete", "rm" },
+	{ "remove", "rm" },
+	{ "destroy", "rm" },
+	{ "kill", "rm" },
+	{ "stop", "pause" },
+	{ "copy", "cp" },
+	{ "ssh", "shell" },
+	{ "attach", "shell" },
+	{ "clone", "fork" },
+	{ "save", "checkpoint" },
+	{ "snapshot", "checkpoint" },
+	{ "export", "checkpoint export" },
+	{ "import", "checkpoint import" },
+	{ "daemon", "serve" },
+};
+
+static const char *meant(const char *name)
+{
+	size_t n = strlen(name);
+
+	for (size_t i = 0; i < ARRAY_LEN(synonyms); i++)
+		if (!strcmp(name, synonyms[i].name))
+			return synonyms[i].ours;
+	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+		if (n > 1 && name[n - 1] == 's' && strlen(commands[i].name) == n - 1 && !strncmp(name, commands[i].name, n - 1))
+			return commands[i].name;
+	return NULL;
+}
+
 static void usage(FILE *to)
 {
 	fputs("usage: cloche COMMAND [options]\n\n", to);
@@ -108,6 +145,8 @@ static void open_stdio(void)
 
 int main(int argc, char **argv)
 {
+	const char *ours;
+
 	open_stdio();
 	if (argc < 2) {
 		usage(stderr);
@@ -124,6 +163,8 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
 		if (!strcmp(argv[1], commands[i].name))
 			return commands[i].run(argc - 1, argv + 1);
-	fprintf(stderr, "cloche: unknown command '%.60s'; see `cloche --help`\n", argv[1]);
+	ours = meant(argv[1]);
+	fprintf(stderr, "cloche: unknown command '%.60s'; %s `cloche %s`\n", argv[1], ours ? "it may be" : "see",
+		ours ? ours : "--help");
 	return 125;
 }

@@ -81,6 +81,8 @@ static int run_create(struct args *a, struct err *e)
 		r = conn_open(&a->conn, &c, e);
 	if (r == 0)
 		r = url_add(&path, "/v1/sandboxes/%s/checkpoints", a->rest[0]);
+	if (r == 0 && !a->json)
+		conn_doing(c, "cloche: waiting for the checkpoint");
 	if (r == 0)
 		r = conn_json(c, "POST", buf_str(&path), body, &v, e);
 	if (r < 0)

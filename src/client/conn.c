@@ -108,7 +108,9 @@ int conn_curl_error(const struct conn *c, CURLcode code, const char *detail, str
 
 	/* The library would name a host and a port that nobody asked for. */
 	if (c->s.socket && code == CURLE_COULDNT_CONNECT)
-		why = access(c->s.socket, F_OK) < 0 ? "there is no such socket" : "nobody listens, or not to us";
+		why = access(c->s.socket, F_OK) == 0 ? "nobody listens, or not to us" :
+		      errno == EACCES		     ? "its folder is closed to us, as a data folder is to all but root" :
+						       "there is no such socket";
 	if (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST) {
 		err_set(e, ERR_NOT_FOUND, -ECONNREFUSED, "no daemon answers at %.100s: %.100s", where, why);
 		err_remedy(e, "start `cloche serve`, or set CLOCHE_URL");
@@ -119,6 +121,11 @@ int conn_curl_error(const struct conn *c, CURLcode code, const char *detail, str
 		err_remedy(e, "give the certificate that signed its own: CLOCHE_CACERT=FILE, or `cacert = FILE` in the "
 			      "configuration");
 		return -EACCES;
+	}
+	if (code == CURLE_SSL_CONNECT_ERROR) {
+		err_set(e, ERR_LOST, -EPROTO, "%.100s does not speak TLS as we do: %.100s", where, why);
+		err_remedy(e, "a daemon without tls_cert is reached by http://");
+		return -EPROTO;
 	}
 	if (code == CURLE_OPERATION_TIMEDOUT)
 		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "%.100s takes too long: %.100s", where, why);

@@ -127,9 +127,11 @@ static int set_command(struct exec_cmd *x, char **argv, int argc, struct err *e)
 {
 	if (x->shell && x->code)
 		return err_set(e, ERR_INVALID, -EINVAL, "--shell and --code do not go together");
-	if ((x->shell || x->code) && argc > 1)
-		return err_set(e, ERR_INVALID, -EINVAL, "%s takes one word, not %d", x->code ? "--code" : "--shell",
-			       argc);
+	if ((x->shell || x->code) && argc > 1) {
+		err_set(e, ERR_INVALID, -EINVAL, "%s takes one word, not %d", x->code ? "--code" : "--shell", argc);
+		err_remedy(e, "put all of it in quotes");
+		return -EINVAL;
+	}
 	if (x->code)
 		return set_code(x, argv[0], e);
 	if (x->shell)

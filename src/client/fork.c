@@ -59,6 +59,8 @@ static int run(struct args *a, struct err *e)
 	r = conn_open(&a->conn, &c, e);
 	if (r == 0)
 		r = url_add(&path, "/v1/sandboxes/%s/fork", a->rest[0]);
+	if (r == 0 && !a->json)
+		conn_doing(c, "cloche: waiting for the copies");
 	if (r == 0)
 		r = conn_json(c, "POST", buf_str(&path), body, &v, e);
 	return r < 0 ? r : show_made(a->json, v, e);

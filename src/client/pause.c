@@ -54,6 +54,8 @@ static int change(struct args *a, const char *verb, struct err *e)
 		r = url_add(&path, "/v1/sandboxes/%s/", a->rest[i]);
 		if (r == 0)
 			r = buf_adds(&path, verb);
+		if (r == 0 && !a->json)
+			conn_doing(c, "cloche: waiting for the sandbox");
 		if (r == 0)
 			r = conn_json(c, "POST", buf_str(&path), body, &answer, e);
 		if (r == 0 && *show_str(answer, "memory_refused"))

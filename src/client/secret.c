@@ -148,6 +148,12 @@ static int put(struct args *a, bool there, struct err *e)
 	}
 	if (r < 0 || a->help)
 		return r;
+	if (a->nrest > 1) { /* most likely the value, which is not to be said again */
+		err_set(e, ERR_INVALID, -EINVAL,
+			"a word behind NAME: a value is not taken from the command line, which others can see");
+		err_remedy(e, "give it on stdin, typed, or with --from-file or --from-env");
+		return -EINVAL;
+	}
 	r = args_count(a, 1, 1, "NAME", e);
 	if (r == 0)
 		r = conn_open(&a->conn, &c, e);

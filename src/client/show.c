@@ -155,7 +155,7 @@ void show_not_done(const json_t *sandbox)
 		if (!strcmp(show_str(one, "what"), "memory"))
 			show_warn("files only: %s", show_str(one, "why"));
 		else if (runs)
-			show_warn("%s: %s", show_str(one, "what"), show_str(one, "why"));
+			show_warn("note: %s: %s", show_str(one, "what"), show_str(one, "why"));
 	}
 }
 

@@ -158,6 +158,8 @@ static int run_set(struct args *a, struct err *e)
 		r = ref_resolve(c, body, "checkpoint", e);
 	if (r == 0)
 		r = url_add(&path, "/v1/templates/%s", a->rest[0]);
+	if (r == 0 && !a->json && json_object_get(body, "warm"))
+		conn_doing(c, "cloche: waiting until the warm code is ready");
 	if (r == 0)
 		r = conn_json(c, "PUT", buf_str(&path), body, &v, e);
 	return r == 0 && a->json ? show_json(v, SHOW_LINE, e) : r;

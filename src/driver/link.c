@@ -109,6 +109,7 @@ static const struct {
 	{ FRAME_STAGE_EXECVE, ENOENT,
 	  "it, or the interpreter it names, must be in the image (on PATH); into a container it can also come with --mount" },
 	{ FRAME_STAGE_EXECVE, EACCES, "chmod +x it, open the folders above it to the user, or start it as `sh FILE`" },
+	{ FRAME_STAGE_CWD, ENOENT, "a command's folder must be there: make it first" },
 	{ FRAME_STAGE_CLONE, ETIMEDOUT, "something in the sandbox has stopped it on its way, or the host is very busy: try again" },
 	{ FRAME_STAGE_PROC, EPERM,
 	  "a /proc without mounts over it is needed: in a container, an unmasked one (--privileged, systempaths=unconfined)" },
@@ -137,6 +138,8 @@ int link_error(const struct frame *f, const char *what, struct err *e, struct fr
 		r = err_set(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, x.text);
 	else
 		r = err_sys(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, frame_stage_text(x.stage));
+	if (x.stage == FRAME_STAGE_EXECVE && x.errnum == ENOENT && strchr(what, ' '))
+		err_remedy(e, "a program and its arguments are words of their own; a whole line is for a shell: sh -c 'LINE'");
 	for (size_t i = 0; i < ARRAY_LEN(remedies); i++)
 		if (remedies[i].stage == x.stage && remedies[i].errnum == x.errnum)
 			err_remedy(e, "%s", remedies[i].text);

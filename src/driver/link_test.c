@@ -227,6 +227,14 @@ TEST(failures_become_errors)
 	e = (struct err){ 0 };
 	CHECK_EQ(link_error(&f, "it", &e, NULL), -EACCES);
 	CHECK_CONTAINS(e.remedy, "chmod +x");
+	back.errnum = ENOENT;
+	f.len = (uint32_t)frame_failed_encode(&back, bytes, sizeof(bytes));
+	e = (struct err){ 0 };
+	CHECK_EQ(link_error(&f, "ls", &e, NULL), -ENOENT);
+	CHECK_CONTAINS(e.remedy, "in the image");
+	e = (struct err){ 0 };
+	CHECK_EQ(link_error(&f, "ls -l", &e, NULL), -ENOENT); /* somebody gave a line where words belong */
+	CHECK_CONTAINS(e.remedy, "sh -c");
 	f.len = 5;
 	CHECK_EQ(link_error(&f, "it", &e, NULL), -EBADMSG);
 	CHECK_EQ(e.kind, ERR_LOST);

@@ -138,7 +138,8 @@ const struct route *router_find(struct router *r, struct http_req *q)
 	if (methods)
 		answer_method(q, methods);
 	else
-		http_fail_as(q, 404, "not_found", "there is nothing at this path", NULL, NULL);
+		http_fail_as(q, 404, "not_found", "there is nothing at this path", NULL,
+			     "see which there are: GET /v1/openapi.json");
 	return NULL;
 }
 

@@ -120,13 +120,12 @@ int box_store(struct box *b, struct err *e)
 static void tell_event(struct box *b, const char *kind)
 {
 	char text[40];
-	bool verb = kind[strlen(kind) - 1] == 'e';
 
 	if (!strcmp(kind, "sandbox.expire"))
 		kind = "sandbox.delete"; /* to who watches it is the same */
 	if (!strcmp(kind, "sandbox.wake"))
 		kind = "sandbox.woken";
-	snprintf(text, sizeof(text), "%s%s", kind, verb ? "d" : "");
+	snprintf(text, sizeof(text), "%s%s", kind, kind[strlen(kind) - 1] == 'e' ? "d" : "");
 	event_add(b->service, b, text, "");
 }
 

@@ -457,7 +457,9 @@ struct checkpoint *checkpoint_find(struct service *s, const struct who *who, con
 	if (c && c->listed && !checkpoint_hidden(c) && (c->tenant == who->tenant || who->scope == SCOPE_ADMIN))
 		return c;
 	err_set(e, ERR_NOT_FOUND, -ENOENT, "no checkpoint '%.64s'", text);
-	if (!box && !id_valid(text))
+	if (box)
+		err_remedy(e, "`cloche checkpoint ls` shows ids; an imported one is known by that alone");
+	else if (!id_valid(text))
 		err_remedy(e, "give its id; below /v1/checkpoints a name is found with ?sandbox=, by the CLI as SANDBOX:NAME");
 	return NULL;
 }

@@ -242,11 +242,13 @@ static void start(struct exec *x)
 	struct ends p;
 	int r = open_ends(x, &p);
 	bool sent, later = !x->sink && !x->want->background;
+	uint64_t began;
 
 	if (r < 0) {
 		exec_fail(x, err_sys(&e, ERR_EXHAUSTED, r, "make pipes"), &e);
 		return;
 	}
+	began = clock_mono_ns(); /* from here on it may run, and even be over before we do again */
 	r = send_exec(x, &p, &e);
 	sent = r == 0;
 	x->group_no = x->box->group_no;
@@ -275,7 +277,7 @@ static void start(struct exec *x)
 		return;
 	}
 	x->state = EXEC_STARTED;
-	x->started_mono = clock_mono_ns();
+	x->started_mono = began;
 	x->deadline_ns = x->want->timeout_ms ? x->started_mono + x->want->timeout_ms * 1000000ULL : 0;
 	x->net_base = box_net_bytes(x->box);
 	x->oom_base = x->box->stat.group.oom_kills;

@@ -17,6 +17,20 @@ def test_without_a_daemon_the_error_says_what_to_do(daemon):
     assert "cloche serve" in host.one_line(r)
 
 
+def test_tls_where_there_is_none_is_told(daemon):
+    assert "http://" in host.one_line(daemon.cli("ls", env={"CLOCHE_URL": daemon.url.replace("http:", "https:")})).split(";")[1]
+
+
+def test_what_others_call_it_is_told(daemon):
+    for name, ours in ("ps", "ls"), ("delete", "rm"), ("snapshot", "checkpoint"), ("secrets", "secret"), ("nonsense", "--help"):
+        assert f"`cloche {ours}`" in host.one_line(daemon.cli(name))
+
+
+def test_a_value_on_the_command_line_is_not_repeated(daemon):
+    line = host.one_line(daemon.cli("secret", "set", "KEY", "hunter2-hunter2"))
+    assert "stdin" in line and "hunter2" not in line, line
+
+
 def test_a_bad_token_is_one_line(daemon):
     line = host.one_line(daemon.cli("ls", env={"CLOCHE_TOKEN": "cloche_" + "x" * 43}))
     assert "token" in line.lower()
@@ -41,6 +55,12 @@ def test_the_file_says_where_and_who_unless_others_can_read_it(daemon, tmp_path)
 def test_the_unix_socket_needs_no_token(daemon):
     r = daemon.cli("ls", "--json", env={"CLOCHE_URL": f"unix:{daemon.data}/cloche.sock", "CLOCHE_TOKEN": ""})
     assert r.code == 0 and isinstance(r.json, list), r
+
+
+def test_a_socket_that_only_root_reaches_is_told_as_that(daemon):
+    p = subprocess.run([host.CLOCHE, "ls"], env={**daemon.environment(), "CLOCHE_URL": f"unix:{daemon.data}/cloche.sock", "CLOCHE_TOKEN": ""},
+                       user=64321, group=64321, extra_groups=[], capture_output=True, text=True)
+    assert p.returncode == 125 and "closed to us" in p.stderr, p
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,14 @@ def test_exec_out_of_memory_is_137_and_says_so(daemon):
         daemon.cli("rm", "small")
 
 
+def test_what_was_not_a_mistake_of_the_kernel_is_told_without_its_words(daemon, box):
+    daemon.cli("pause", box)
+    line = host.one_line(daemon.cli("exec", box, "--", "true"))
+    daemon.cli("resume", box)
+    assert "is paused; resume" in line, line
+    assert "template" in host.one_line(daemon.cli("exec", "--code", box, "1")).split("; ")[1]
+
+
 def test_exec_json_is_the_result(daemon, box):
     r = daemon.cli("exec", "--json", "-i", box, "--", "sh", "-c", "cat; echo e >&2; exit 3", input=b"in\n")
     assert r.code == 3 and r.json["stdout"] == "in\n" and r.json["stderr"] == "e\n" and r.json["verdict"]["cause"] == "exited", r

@@ -45,3 +45,5 @@ def test_hibernated_ones_wake_at_the_next_call(daemon, ok, box):
     host.wait_for(lambda: count(ok, box) > at, 10, "it counts on")
     ok("hibernate", box)
     assert ok("wake", box) == "" and json.loads(ok("inspect", box))["state"] == "running"
+    told = ok("events", box).split()
+    assert told.count("sandbox.hibernated") == told.count("sandbox.woken") == 2, told

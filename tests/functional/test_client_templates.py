@@ -4,7 +4,7 @@ import json
 import pytest
 
 import host
-from cli import daemon, nothing_is_left_behind, ok  # noqa: F401
+from cli import Terminal, daemon, nothing_is_left_behind, ok  # noqa: F401
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +60,13 @@ def test_a_pool_serves_ready_ones(daemon, ok):
     assert ok("pool", "rm", "ready") == "ready" and ok("exec", "mine", "--", "echo", "alive") == "alive"
     for args in (("pool", "set", "--template", "nothing", "--min", "1", "p"), ("pool", "set", "--template", "small", "--min", "300", "p"), ("pool", "inspect", "p")):
         host.one_line(daemon.cli(*args))
+
+
+def test_warm_code_that_takes_long_is_waited_for_with_a_word(daemon, ok):
+    with Terminal(daemon, "template", "set", "--warm-python", "while True: pass", "--warm-timeout", "4s", "slow") as t:
+        t.expect("waiting until the warm code is ready")
+        t.expect("did not become ready in time")
+        assert t.wait() == 125
 
 
 def test_code_runs_in_a_warm_python(daemon, ok, tmp_path):

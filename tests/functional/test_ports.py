@@ -284,6 +284,23 @@ def test_our_token_is_not_told_inside_and_others_are(d, box, at):
     d.delete(f"/v1/sandboxes/{b}")
 
 
+def test_what_a_token_began_ends_with_it(d, at):
+    k = token(d, scope="exec")
+    seen = As(d, k["token"])
+    seen.url = d.url
+    with Raw(seen, "GET", at + f"/download?{1 << 30}") as raw, Raw(d, "GET", at + f"/download?{64 << 20}") as other:
+        assert raw.head()[0] == other.head()[0] == 200
+        assert d.delete(f"/v1/tokens/{k['id']}").status == 204
+        n = 0
+        try:
+            while (more := len(raw.f.read(1 << 20))):
+                n += more
+        except ConnectionResetError:
+            pass
+        assert n < 256 << 20
+        assert len(other.f.read(64 << 20)) == 64 << 20
+
+
 def test_a_public_port_is_open_until_it_is_not(d, box, at):
     assert d.get(f"/v1/sandboxes/{box}/ports").json == {"ports": []}
     r = d.put(at, {"public": True})

@@ -82,6 +82,9 @@ export class Transport {
   readonly #agent: http.Agent;
 
   constructor(readonly options: TransportOptions) {
+    // "localhost:7070" is a URL, too: of scheme "localhost:".
+    if (!/^[a-z]+:\/\//i.test(options.url))
+      throw new TypeError(`cloche: '${options.url}' is no url of a server: http://HOST:PORT, https://HOST:PORT or unix:/PATH`);
     this.base = new URL(options.url);
     if (this.base.protocol !== 'http:' && this.base.protocol !== 'https:')
       throw new TypeError(`cloche: the url must be http: or https:, not ${this.base.protocol}`);
@@ -418,7 +421,12 @@ function broken(cause: Error): ConnectionError {
   return new ConnectionError(`no connection to the server: ${cause.message || code || 'unknown'}`, {
     code: 'connection',
     cause,
-    remedy: code === 'ECONNREFUSED' || code === 'ENOENT' ? 'is `cloche serve` running, and is the url right?' : null,
+    remedy:
+      code === 'ECONNREFUSED' || code === 'ENOENT'
+        ? 'is `cloche serve` running, and is the url right?'
+        : code === 'EPROTO'
+          ? 'a server without TLS is reached by http://'
+          : null,
   });
 }
 

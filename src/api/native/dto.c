@@ -17,7 +17,8 @@ void dto_error(struct json *j, const char *key, const struct err *e, const char 
 	jout_object(j, key);
 	jout_str(j, "code", err_kind_name(e->kind));
 	jout_str(j, "message", e->msg);
-	jout_str(j, "cause", e->errnum ? strerror(e->errnum) : NULL);
+	/* As http_fail(): what the kernel said is of use where it was not the caller's doing. */
+	jout_str(j, "cause", e->errnum && err_kind_status(e->kind) >= 500 ? strerror(e->errnum) : NULL);
 	jout_str(j, "remedy", e->remedy[0] ? e->remedy : NULL);
 	jout_str(j, "request_id", request_id);
 	jout_end(j);

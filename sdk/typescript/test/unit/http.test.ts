@@ -108,6 +108,14 @@ test('nobody listening is a ConnectionError with a remedy, after the tries', asy
   );
 });
 
+test('a url without a scheme, and TLS where none is spoken, are told with what to write', async (t) => {
+  assert.throws(() => new Cloche({ url: 'localhost:7070' }), /http:\/\/HOST:PORT/);
+  const s = await serve(t, () => undefined);
+  const client = new Cloche({ url: s.url.replace('http:', 'https:'), retries: 0 });
+  await assert.rejects(client.sandboxes.get('x'), (e) => e instanceof ConnectionError && /http:\/\//.test(e.remedy ?? ''));
+  client.close();
+});
+
 test('an answer that does not come, or never ends, times out', async (t) => {
   const s = await serve(t, (req, res) => {
     if (req.url === '/v1/info') {

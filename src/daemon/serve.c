@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/room.h"
 #include "base/sys.h"
 #include "daemon/confine.h"
 #include "daemon/daemon.h"
@@ -19,7 +20,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define DRAIN_MS 30000
@@ -158,19 +158,17 @@ static void keep_room(struct serve *v, bool start)
 {
 	const char *data = v->start->config->data;
 	char path[DAEMON_PATH + 16];
-	struct statvfs disk;
-	uint64_t left;
+	struct room disk;
 
 	snprintf(path, sizeof(path), "%s/reserve", data);
-	if (statvfs(data, &disk) < 0 || !disk.f_blocks)
+	if (room_of(AT_FDCWD, data, &disk) < 0 || disk.left == UINT64_MAX)
 		return;
-	left = (uint64_t)disk.f_bavail * disk.f_frsize;
-	if (start && left < RESERVE) {
+	if (start && disk.left < RESERVE) {
 		if (unlink(path) == 0)
 			log_warn("the disk of the data folder is full: the room that was kept for this is given back");
 		return;
 	}
-	take_room(path, left);
+	take_room(path, disk.left);
 }
 
 static void on_room(uv_timer_t *t)
@@ -370,7 +368,7 @@ int daemon_serve(const struct daemon_start *s)
 	signal(SIGPIPE, SIG_IGN);
 	if (begin(v, &e) < 0) {
 		log_error("%s%s%s", e.msg, e.remedy[0] ? "; " : "", e.remedy);
-		return e.errnum == ENOSPC || e.errnum == EDQUOT ? EXIT_NO_ROOM : 1;
+		return turn_exit_of(e.errnum);
 	}
 	uv_run(&v->loop, UV_RUN_DEFAULT);
 	/* The process ends here; what counts is on disk, and nothing that was not stored has been answered. */

@@ -79,10 +79,16 @@ static void handle_closed(uv_handle_t *h)
 	let_go(h->data);
 }
 
+int turn_exit_of(int errnum)
+{
+	errnum = abs(errnum);
+	return errnum == ENOSPC || errnum == EDQUOT ? EXIT_NO_ROOM : EXIT_FAILURE;
+}
+
 static _Noreturn void die(const char *what, int errnum)
 {
 	log_error("%s: what can not be noted is not done, so this process ends", what);
-	_exit(errnum == ENOSPC || errnum == EDQUOT ? EXIT_NO_ROOM : EXIT_FAILURE);
+	_exit(turn_exit_of(errnum));
 }
 
 /* The log first: a record of something that did not happen is better than something that has none. */

@@ -9,6 +9,8 @@
 
 struct uv_loop_s;
 #define EXIT_NO_ROOM 75 /* of this process: the disk is full. Worth another try, as often as it takes */
+/* With what the process ends for an error of that number, or -errno. */
+int turn_exit_of(int errnum);
 
 struct turn;
 

@@ -49,7 +49,7 @@ static void sync_done(uv_work_t *w, int status)
 	if (status == 0 && u->sync_r < 0) {
 		log_error("sync the audit log: %s: what can not be noted is not done, so this process ends",
 			  strerror(-u->sync_r));
-		_exit(u->sync_r == -ENOSPC || u->sync_r == -EDQUOT ? EXIT_NO_ROOM : EXIT_FAILURE);
+		_exit(turn_exit_of(u->sync_r));
 	}
 	let_go(u);
 }

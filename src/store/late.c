@@ -203,21 +203,28 @@ int late_delete(struct db *d, const char *id, struct err *e)
 	return only_here;
 }
 
-int late_settle(struct db *d, struct err *e)
+/* @again: SQLite may have some of them already. */
+static int settle(struct db *d, bool again, struct err *e)
 {
-	struct late *l = &d->late;
 	int r = 0;
 
-	for (struct late_row *at = l->rows; at && r == 0; at = at->next) {
+	for (struct late_row *at = d->late.rows; at && r == 0; at = at->next) {
 		struct box_row b;
 
 		if (at->settled)
 			continue;
 		r = decode(at->data, at->len, &b);
-		r = r < 0 ? err_set(e, ERR_INTERNAL, r, "state: a row is damaged") : boxes_insert(d, &b, e);
+		r = r < 0 ? err_set(e, ERR_INTERNAL, r, "state: a late row is damaged") : boxes_insert(d, &b, e);
+		if (again && r == -EEXIST)
+			r = 0;
 		at->settled = r == 0;
 	}
 	return r;
+}
+
+int late_settle(struct db *d, struct err *e)
+{
+	return settle(d, false, e);
 }
 
 /* --- the file --- */
@@ -362,24 +369,6 @@ static int read_file(struct late *l, const struct head *head, struct err *e)
 	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "state: read late rows") : 0;
 }
 
-/* Who died between SQLite's commit and the emptying of the file left rows in both. */
-static int settle_found(struct db *d, struct err *e)
-{
-	struct late *l = &d->late;
-	int r = 0;
-
-	for (struct late_row *at = l->rows; at && r == 0; at = at->next) {
-		struct box_row b;
-
-		r = decode(at->data, at->len, &b);
-		r = r < 0 ? err_set(e, ERR_INTERNAL, r, "state: a late row is damaged") : boxes_insert(d, &b, e);
-		r = r == -EEXIST ? 0 : r;
-	}
-	while (l->rows)
-		drop(l, &l->rows);
-	return r < 0 ? r : db_commit(d, e);
-}
-
 int late_open(struct db *d, const char *path, struct err *e)
 {
 	struct late *l = &d->late;
@@ -398,8 +387,11 @@ int late_open(struct db *d, const char *path, struct err *e)
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "read /proc/sys/kernel/random/boot_id");
 	r = read_file(l, &head, e);
+	/* Who died between SQLite's commit and the emptying of the file left rows in both. */
 	if (r == 0)
-		r = settle_found(d, e);
+		r = settle(d, true, e);
+	if (r == 0)
+		r = db_commit(d, e);
 	if (r < 0)
 		return r;
 	if (ftruncate(l->fd, 0) < 0)

@@ -117,6 +117,8 @@ void http_last(struct http_req *q); /* the connection closes after this answer *
 
 /* Before its body is asked for: nothing of it stays in memory behind the request. */
 void http_body_wiped(struct http_req *q);
+/* Now, and not only when the request ends: before an answer that somebody takes for a promise. */
+void http_body_forget(struct http_req *q);
 /* --- its body: one of these, in the handler or later; without any, it is thrown away (64 KiB, then cut) --- */
 /*
  * @done gets the whole body, NUL-ended, good until the request ends. Beyond @max: 413, and @done is not called but

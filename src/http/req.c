@@ -42,8 +42,8 @@ void req_free(struct http_req *q)
 	s = q->conn->server;
 	if (q->head != q->small)
 		free(q->head);
-	if (q->wiped && q->body.data)
-		explicit_bzero(q->body.data, q->body.cap);
+	if (q->wiped)
+		http_body_forget(q);
 	buf_done(&q->body);
 	if (q->set.cap > SPARE_MEMORY)
 		buf_done(&q->set);
@@ -371,6 +371,12 @@ static void too_large(struct http_req *q)
 void http_body_wiped(struct http_req *q)
 {
 	q->wiped = true;
+}
+
+void http_body_forget(struct http_req *q)
+{
+	if (q->body.data)
+		explicit_bzero(q->body.data, q->body.cap);
 }
 
 void http_read_body(struct http_req *q, size_t max, void (*done)(void *arg, const char *data, size_t len), void *arg)

@@ -396,6 +396,7 @@ int late_open(struct db *d, const char *path, struct err *e)
 		return r;
 	if (ftruncate(l->fd, 0) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "empty '%s'", l->name);
+	l->size = 0;
 	return append(l, &head, sizeof(head), e);
 }
 

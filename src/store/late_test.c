@@ -137,6 +137,23 @@ TEST(what_was_committed_outlives_a_kill_and_nothing_else_does)
 	gone();
 }
 
+static void one_turn_more(struct db *d)
+{
+	struct err e;
+
+	if (insert(d, "d") < 0 || db_commit(d, &e) < 0)
+		abort();
+}
+
+TEST(who_comes_after_a_kill_may_be_killed_as_well)
+{
+	fresh();
+	killed(two_turns);
+	killed(one_turn_more);
+	CHECK_STR(found(), "b c d ");
+	gone();
+}
+
 TEST(one_that_lives_shortly_costs_the_database_nothing)
 {
 	struct db *d;

@@ -52,22 +52,17 @@ static void wipe_and_free(void *p)
 	free(p);
 }
 
-static void put_secret_text(struct call *c, const char *data, size_t len)
+/* When this returns the value is only where the vault has it. */
+static int put_secret_text(struct call *c, struct tenant *tenant, const char *data, size_t len, struct secret **ret,
+			   bool *ret_created, struct err *e)
 {
-	struct tenant *tenant = call_tenant_of(c, NULL);
 	AUTO(vault_wipe) struct buf value = BUF_INIT(2 * (size_t)VAULT_VALUE_MAX);
 	const char *text = NULL, *coded = NULL, *description = NULL;
 	AUTO(json_decref) json_t *o = NULL;
-	struct secret *x = NULL;
-	struct err e = { 0 };
-	bool created = false;
-	int r;
+	int r = parse(data, len, &o, e);
 
-	if (!tenant)
-		return;
-	r = parse(data, len, &o, &e);
 	if (r == 0) {
-		struct jin j = JIN_INIT(o, &e);
+		struct jin j = JIN_INIT(o, e);
 
 		jin_str(&j, "value", &text, SIZE_MAX);
 		jin_str(&j, "value_base64", &coded, SIZE_MAX);
@@ -77,21 +72,31 @@ static void put_secret_text(struct call *c, const char *data, size_t len)
 		r = jin_end(&j);
 	}
 	if (r == 0 && coded)
-		r = decode(coded, &value, &e);
+		r = decode(coded, &value, e);
 	if (r == 0)
 		r = secret_put(c->api->s, &c->who, tenant, router_param(c->route, c->q, "name"), coded ? buf_str(&value) : text,
-			       coded ? value.len : strlen(text), description, &x, &created, &e);
-	if (r < 0)
-		call_fail(c, &e);
-	else
-		answer(c, created ? 201 : 200, x);
+			       coded ? value.len : strlen(text), description, ret, ret_created, e);
+	return r;
 }
 
 static void put_body(struct call *c, const char *data, size_t len)
 {
+	struct tenant *tenant = call_tenant_of(c, NULL);
+	struct secret *x = NULL;
+	struct err e = { 0 };
+	bool created = false;
+	int r;
+
+	if (!tenant)
+		return;
 	json_set_alloc_funcs(malloc, wipe_and_free);
-	put_secret_text(c, data, len);
+	r = put_secret_text(c, tenant, data, len, &x, &created, &e);
 	json_set_alloc_funcs(malloc, free);
+	http_body_forget(c->q);
+	if (r < 0)
+		call_fail(c, &e);
+	else
+		answer(c, created ? 201 : 200, x);
 }
 
 void put_secret(void *arg, struct http_req *q, const struct route *r)

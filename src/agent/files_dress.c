@@ -7,6 +7,37 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+static bool has_xattr(const struct file_dress *x, const char *name)
+{
+	const struct change_entry e = { .xattrs = x->xattrs, .xattrs_len = x->xattrs_len };
+	struct change_xattr a;
+	uint32_t at = 0;
+
+	while (change_xattr_next(&e, &at, &a))
+		if (!strcmp(a.name, name))
+			return true;
+	return false;
+}
+
+/* A folder that was there before may have more than it shall have. Only of those that changes carry (warden/xattr.c). */
+static int drop_xattrs(int fd, const struct file_dress *x)
+{
+	AUTO_FREE char *names = NULL;
+	ssize_t n = flistxattr(fd, NULL, 0);
+
+	if (n <= 0)
+		return n < 0 && errno != ENOTSUP ? -errno : 0;
+	names = malloc((size_t)n);
+	if (!names)
+		return -ENOMEM;
+	n = flistxattr(fd, names, (size_t)n);
+	for (const char *p = names; n > 0 && p < names + n; p += strlen(p) + 1)
+		if ((!strncmp(p, "user.", 5) || !strncmp(p, "system.posix_acl_", 17)) && !has_xattr(x, p) &&
+		    fremovexattr(fd, p) < 0 && errno != ENODATA)
+			return -errno;
+	return n < 0 ? -errno : 0;
+}
+
 static int put_xattrs(int fd, const struct file_dress *x)
 {
 	const struct change_entry e = { .xattrs = x->xattrs, .xattrs_len = x->xattrs_len };
@@ -53,6 +84,8 @@ int files_dress(struct worker *w, const struct file_dress *x)
 		r = fd < 0 ? fd : fstat(fd, &is) < 0 ? -errno : is.st_ino == st.st_ino ? 0 : -ESTALE;
 		if (r == 0)
 			r = put_mode(fd, x->mode & 07777);
+		if (r == 0)
+			r = drop_xattrs(fd, x);
 		if (r == 0)
 			r = put_xattrs(fd, x);
 	}

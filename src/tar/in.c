@@ -104,12 +104,12 @@ static int make(struct in *x, enum file_type type, unsigned flags, struct file_r
 }
 
 /* The bytes of a file, as they come. Returns 0, or -errno that stops everything; *ret says how the worker took it. */
-static int send_bytes(struct in *x, int *ret, struct err *e)
+static int send_bytes(struct in *x, struct content *c, int *ret, struct err *e)
 {
 	uint64_t bytes = 0;
 
 	while (!host_answered()) {
-		la_ssize_t n = archive_read_data(x->a, x->chunk, CHUNK);
+		ssize_t n = content_read(c, x->a, x->chunk, CHUNK);
 		int r = 0;
 
 		if (n == 0) {
@@ -140,14 +140,14 @@ static int send_bytes(struct in *x, int *ret, struct err *e)
 	return *ret == -EREMOTEIO ? *ret : host_send(x->h, FILE_ABORT, NULL, 0, e);
 }
 
-static int put_file(struct in *x, struct file_request *q, unsigned flags, struct err *e)
+static int put_file(struct in *x, struct content c, struct file_request *q, unsigned flags, struct err *e)
 {
 	int r, told = 0;
 
 	q->under = x->o->path;
 	r = host_ask(x->h, FILE_WRITE, flags | FILE_BENEATH | FILE_PARENTS, q, e);
 	if (r == 0)
-		r = send_bytes(x, &told, e);
+		r = send_bytes(x, &c, &told, e);
 	if (r == 0)
 		r = judge(x, told, q->path, e);
 	if (r == 0 && told == 0)
@@ -224,7 +224,7 @@ static int put(struct in *x, struct archive_entry *n, struct err *e)
 	}
 	switch (archive_entry_filetype(n)) {
 	case AE_IFREG:
-		return put_file(x, &q, flags, e);
+		return put_file(x, content_of(n), &q, flags, e);
 	case AE_IFDIR:
 		return put_folder(x, &q, flags, e);
 	case AE_IFLNK:

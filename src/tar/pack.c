@@ -170,7 +170,7 @@ static int put(struct pack *x, const struct change_entry *c, struct err *e)
 
 	if (S_ISSOCK(c->mode) || S_ISCHR(c->mode) || S_ISBLK(c->mode)) {
 		tar_skip(x->r, c->path, S_ISSOCK(c->mode) ? "a socket" : "a device");
-		return 0;
+		return c->flags & CHANGE_REPLACED ? put_gone(x, c, e) : 0; /* what it took the place of is gone */
 	}
 	if (c->what == CHANGE_REMOVED)
 		return put_gone(x, c, e);

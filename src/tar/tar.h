@@ -60,6 +60,17 @@ int host_next(struct host *h, struct file_frame *ret, struct err *e);
 int host_wait(struct host *h, struct err *e);
 bool host_answered(void); /* something has come already */
 
+/* --- content.c: the bytes of a file in an archive --- */
+struct archive;
+struct archive_entry;
+struct content {
+	uint64_t size, at; /* at: given already */
+	bool over; /* what is left is zeros */
+};
+struct content content_of(struct archive_entry *n);
+/* Bytes with all holes filled, 0 at the end; -1: the archive can not be read. */
+ssize_t content_read(struct content *c, struct archive *a, uint8_t *buf, size_t room);
+
 /* --- links.c: files with several names --- */
 struct links;
 struct links *links_new(void); /* NULL: no memory */

@@ -18,6 +18,7 @@ struct unpack {
 	struct archive *a;
 	struct maker m;
 	struct sha256 sum;
+	struct content content; /* of the file under way */
 	bool ended, whole;
 	size_t held; /* of ->buf, at its start: they may be the trailer */
 	uint8_t buf[TRAILER + BLOCK];
@@ -130,9 +131,9 @@ static int give_manifest(struct unpack *x, struct err *e)
 static ssize_t read_content(void *arg, uint8_t *buf, size_t room, struct err *e)
 {
 	struct unpack *x = arg;
-	la_ssize_t n = archive_read_data(x->a, buf, room);
+	ssize_t n = content_read(&x->content, x->a, buf, room);
 
-	return n < 0 ? bad(x, e) : (ssize_t)n;
+	return n < 0 ? bad(x, e) : n;
 }
 
 static int take_xattrs(struct unpack *x, struct archive_entry *n, struct thing *t, struct err *e)
@@ -194,6 +195,7 @@ static int put(struct unpack *x, struct archive_entry *n, struct err *e)
 	t.mode = to ? S_IFREG : (uint32_t)archive_entry_mode(n);
 	t.uid = (uint32_t)archive_entry_uid(n);
 	t.gid = (uint32_t)archive_entry_gid(n);
+	x->content = content_of(n);
 	if (take_xattrs(x, n, &t, e) < 0)
 		return -EBADMSG;
 	return make_thing(&x->m, &t, e);

@@ -18,10 +18,11 @@ def promote(d, into, frm, **fields):
 
 def test_what_a_fork_did_is_brought_back(d, clean):
     b = d.create(user="root", workdir="/w", disk="64M")
-    sh(d, b, "echo 1 > a; echo 1 > b; echo 1 > keep; mkdir -p gone/deep; echo x > gone/deep/x; echo f > turns; mkdir folder; echo 1 > folder/f")
+    sh(d, b, "echo 1 > a; echo 1 > b; echo 1 > keep; mkdir -p gone/deep; echo x > gone/deep/x; echo f > turns; mkdir folder; echo 1 > folder/f; mkdir named; python3 -c \"import os; os.setxattr('named','user.old',b'1')\"; echo s > sock")
     f, other = fork(d, b, 2)
     sh(d, f, r"""echo 2 > a; rm b; rm -r gone; rm turns; mkdir turns; echo in > turns/in; rm -r folder; echo file > folder; mkdir -p new/er; echo n > new/er/n; ln new/er/n hard
                  ln -s a link; chmod 750 keep; chown 5:6 keep; mkfifo p; truncate -s 100M sparse; printf x | dd of=sparse bs=1 seek=1M conv=notrunc 2>&-; python3 -c "import os; os.setxattr('a','user.k',b'v')"
+                 python3 -c "import os, socket; os.removexattr('named','user.old'); os.remove('sock'); socket.socket(socket.AF_UNIX).bind('sock')"
                  rm /etc/hostname; touch -d '2003-01-01' new""")
     sh(d, b, "echo own > own; echo also > /etc/also")  # the parent goes on meanwhile
     r = promote(d, b, f)
@@ -32,9 +33,10 @@ def test_what_a_fork_did_is_brought_back(d, clean):
     assert sh(d, b, "stat -c %i new/er/n hard | uniq | wc -l; du -k sparse | cut -f1; stat -c %s sparse; date -r new +%Y; python3 -c \"import os; print(os.getxattr('a','user.k'))\"") == \
         "1\n4\n104857600\n2003\nb'v'"
     left = by_path(diff(d, b, **{"from": f"sandbox:{f['id']}"}))
-    assert set(left) == {"/w/own", "/etc/also"}, left
+    assert set(left) == {"/w/own", "/etc/also", "/w/sock"} and left["/w/sock"]["change"] == "removed", left  # a socket without who listened
     assert sh(d, other, "cat a") == "1"  # the other fork knows nothing of it
     # Again: nothing is left to do, and nothing breaks.
+    sh(d, f, "rm sock")
     assert promote(d, b, f).status == 200
     kinds = [x["kind"] for x in d.get(f"/v1/audit?sandbox={b['id']}").json["records"]]
     assert kinds.count("sandbox.promote") == 2

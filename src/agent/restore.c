@@ -28,6 +28,8 @@
 #define LOOK_MS 100
 #define LOWEST_BASE 192 /* above what the agent itself has open, or a frame brings */
 #define SPARE_FDS 64U /* of our own, beside one for each file and object */
+#define HELD_PROCS 8U /* made before anybody asks for them, at most */
+#define HELD_THREADS 32U
 
 static uint64_t now_ns(clockid_t clock)
 {
@@ -396,49 +398,128 @@ static int prepare(struct restore *r, int meta, struct err *e)
 	return x == 0 ? restore_open(r, e) : x;
 }
 
-static int go_on(struct restore *r, const int *fds, struct err *e)
+/* Every process, with its registers: they only have to be let go. */
+static int make_all(struct restore *r, const int *fds, struct err *e)
 {
 	int x = check_frame(r, fds + 1, e);
 
 	if (x == 0)
 		x = take_fds(r, fds, e);
 	if (x == 0)
-		x = restore_renew(r, e);
-	if (x == 0)
 		x = restore_objects(r, e);
 	if (x == 0)
 		x = run(r, e);
+	return x;
+}
+
+static int go_on(struct restore *r, const int *fds, struct err *e)
+{
+	int x = restore_renew(r, e);
+
+	if (x == 0 && !r->held)
+		x = make_all(r, fds, e);
 	if (x == 0)
 		x = adopt(r, e);
 	return x;
 }
 
+/* ---- ahead of it ------------------------------------------------------------------------------------------------ */
+
 void restore_drop(struct agent *a)
 {
+	if (a->ahead && a->ahead->held)
+		end_all(a->ahead);
 	clean(a->ahead);
 	a->ahead = NULL;
 }
 
-/* What can not be made ready is not told: RESTORE begins anew then, and says why. */
+static bool set(const void *data, size_t n)
+{
+	const uint8_t *at = data;
+
+	while (n--)
+		if (*at++)
+			return true;
+	return false;
+}
+
+/* Who would notice that time goes by, or has to be seen to before others run, is not made before somebody waits for it. */
+static bool can_wait(const struct restore *r)
+{
+	if (r->m.n[MEM_S_PROC] > HELD_PROCS || r->m.n[MEM_S_THREAD] > HELD_THREADS || r->m.n[MEM_S_TIMER])
+		return false;
+	for (uint32_t i = 0; i < r->m.n[MEM_S_PROC]; i++) {
+		const struct mem_proc *p = &r->m.proc[i];
+
+		if (p->state != MEM_ALIVE || p->flags & MEM_PROC_STOPPED || set(p->itimer, sizeof(p->itimer)))
+			return false;
+	}
+	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++) {
+		const struct mem_object *o = &r->m.object[i];
+
+		if (o->kind == MEM_OBJ_TIMERFD && set(restore_bytes(r, o->data), o->data.len))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * With nothing but the image: it is read, and its files are opened. With all of it also the processes are made, and held
+ * before their first instruction. What can not be made ready is not told: RESTORE begins anew then, and says why.
+ */
 void restore_ahead(struct agent *a, const struct frame *f, const int *fds)
 {
+	struct frame_restore frame = { 0 };
+	bool hold = frame_restore_decode(f, &frame) == 0;
 	struct err e = { 0 };
+	struct restore *r;
 
-	if (f->nfds != 1 || f->len || a->ahead || !a->up || !a->cookie || !a->table)
+	if ((!hold && (f->nfds != 1 || f->len)) || a->ahead || !a->up || !a->cookie || !a->table)
 		return;
-	a->ahead = new(a);
-	if (a->ahead && prepare(a->ahead, fds[0], &e) < 0)
+	r = a->ahead = new(a);
+	if (!r)
+		return;
+	if (prepare(r, fds[0], &e) < 0) {
 		restore_drop(a);
+	} else if (hold && can_wait(r)) {
+		r->told = frame;
+		r->frame = &r->told;
+		r->held = true; /* half of them, too, have to be ended */
+		if (make_all(r, fds, &e) < 0)
+			restore_drop(a);
+	}
+}
+
+static bool same_file(int a, int b)
+{
+	struct stat x, y;
+
+	return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Whether those that are held are what is asked for now: made of the same files, in the same groups, and all there. */
+static bool held_fit(const struct restore *r, const struct frame_restore *f, const int *fds)
+{
+	struct frame_restore_fds at = frame_restore_fds(f);
+	const struct frame_restore *t = &r->told;
+	bool fit = !f->flags && !t->flags && f->pages == t->pages && f->groups == t->groups &&
+		   f->nofile == t->nofile && f->cpu_seconds == t->cpu_seconds;
+
+	for (uint32_t i = 0; fit && i < f->pages; i++)
+		fit = same_file(r->pages[i], fds[at.pages + (int)i]);
+	for (uint32_t i = 0; fit && i < f->groups; i++)
+		fit = same_file(r->groups[i], fds[at.groups + (int)i]);
+	return fit && restore_all_held(r);
 }
 
 /* What was made ready, if it is of this image, and its files are still what they were. */
-static struct restore *take_ahead(struct agent *a, int meta)
+static struct restore *take_ahead(struct agent *a, const struct frame_restore *f, const int *fds)
 {
 	struct restore *r = a->ahead;
 	struct stat st;
 
-	if (r && fstat(meta, &st) == 0 && st.st_dev == r->meta_dev && st.st_ino == r->meta_ino &&
-	    (size_t)st.st_size == r->meta_len && restore_unchanged(r)) {
+	if (r && fstat(fds[0], &st) == 0 && st.st_dev == r->meta_dev && st.st_ino == r->meta_ino &&
+	    (size_t)st.st_size == r->meta_len && restore_unchanged(r) && (!r->held || held_fit(r, f, fds))) {
 		a->ahead = NULL;
 		return r;
 	}
@@ -481,7 +562,7 @@ void restore_serve(struct agent *a, const struct frame *f, const int *fds)
 		fail(&e, x);
 		return;
 	}
-	r = take_ahead(a, fds[0]);
+	r = take_ahead(a, &frame, fds);
 	if (!r) {
 		r = new(a);
 		x = r ? prepare(r, fds[0], &e) : err_set(&e, ERR_EXHAUSTED, -ENOMEM, "no memory to restore with");

@@ -63,7 +63,9 @@ struct restore_proc {
 
 struct restore {
 	struct agent *agent;
-	const struct frame_restore *frame; /* not before it has come: what is made ready ahead knows nothing of it */
+	const struct frame_restore *frame; /* not before it has come */
+	struct frame_restore told; /* what came ahead, and that is it */
+	bool held; /* the processes were made ahead */
 	struct mem_image m;
 	const void *meta;
 	size_t meta_len;
@@ -129,5 +131,6 @@ _Noreturn void restore_enter(struct restore *r, uint32_t i);
 /* restore_trace.c: registers, and letting go. *ret_proc is which one failed. */
 int restore_finish(struct restore *r, uint32_t *ret_proc, enum restore_what *what);
 void restore_let_go(const struct restore *r);
+bool restore_all_held(const struct restore *r); /* nobody has been killed meanwhile */
 /* Waits until *word is @want. */
 int restore_wait(const struct restore *r, uint32_t *word, uint32_t want);

@@ -16,6 +16,7 @@
 
 #define SEIZE 0x4206
 #define INTERRUPT 0x4207
+#define GETSIGMASK 0x420a
 #define SETSIGMASK 0x420b
 #define STOP_EVENT 128
 #define SYSGOOD_EXITKILL (0x1UL | 0x100000UL)
@@ -250,4 +251,14 @@ void restore_let_go(const struct restore *r)
 {
 	for (uint32_t i = 0; i < r->m.n[MEM_S_THREAD]; i++)
 		trace(r, PTRACE_DETACH, r->m.thread[i].tid, 0, NULL);
+}
+
+bool restore_all_held(const struct restore *r)
+{
+	uint64_t mask;
+
+	for (uint32_t i = 0; i < r->m.n[MEM_S_THREAD]; i++)
+		if (trace(r, GETSIGMASK, r->m.thread[i].tid, sizeof(mask), &mask) < 0)
+			return false;
+	return true;
 }

@@ -36,7 +36,8 @@ enum frame_type {
 	FRAME_FILES = 10, /* struct frame_files; fd: a stream socket. Starts a file worker on it */
 	/*
 	 * struct frame_restore; fds: frame_restore_fds() tells which. After KEEP, before the first EXEC or FILES. With the id
-	 * FRAME_RESTORE_AHEAD nothing but meta: what will be restored, when nobody waits for it yet. That is not answered
+	 * FRAME_RESTORE_AHEAD when nobody waits for it yet: the same, and nothing runs before it comes again without; or nothing
+	 * but meta, when the rest is not known. That is not answered
 	 */
 	FRAME_RESTORE = 11,
 	/*

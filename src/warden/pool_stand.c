@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "linux/mount.h"
 #include "proto/frame.h"
 #include "warden/keep.h"
 #include "warden/limit.h"
@@ -42,18 +43,68 @@ static uint64_t stand_for(struct pool *p, const struct pool_item *it, struct san
 	return number;
 }
 
-/* Its processes, too: the agent reads the image and opens what they had open. Nothing of them runs before RESTORE. */
+/* The pages of a layer below the newest one, or of that. As layers.c opens them: no process sees a path of the host. */
+static int open_pages(const struct pool *p, const struct sandbox_spec *spec, const char *id)
+{
+	char path[ID_SIZE + 16];
+
+	for (uint32_t i = 0; i < spec->layers; i++) {
+		if (strcmp(spec->layer[i], id) != 0)
+			continue;
+		snprintf(path, sizeof(path), "%s/mem/pages", id);
+		return mount_open_file(p->img.layers, path);
+	}
+	return -EBADMSG;
+}
+
+/* All that RESTORE carries but the image itself, which is ret[0]: how many, or -errno. */
+static int open_all(const struct pool *p, const struct pool_item *it, const struct sandbox_spec *spec,
+		    struct frame_restore *x, int *ret)
+{
+	struct err e = { 0 };
+	struct mem_head h;
+	int r = open_pages(p, spec, spec->layer[spec->layers - 1]);
+
+	if (r < 0)
+		return r;
+	ret[1] = r;
+	r = memory_head(ret[0], ret[1], &h, &e);
+	/* More groups are made when it is somebody's. */
+	if (r == 0 && h.section[MEM_S_EXEC].n > 1)
+		r = -EOPNOTSUPP;
+	for (x->pages = 1; r >= 0 && x->pages < h.page_files; x->pages += r >= 0)
+		r = ret[1 + x->pages] = open_pages(p, spec, h.ancestor[x->pages]);
+	if (r < 0)
+		return r;
+	x->groups = it->shell.grouped ? (uint32_t)h.section[MEM_S_EXEC].n : 0;
+	if (x->groups)
+		ret[frame_restore_fds(x).groups] = it->shell.group;
+	return (int)frame_restore_fds(x).n;
+}
+
+/* Its processes, too: the agent makes them, and holds them before their first instruction. Or it only opens their files. */
 static int send_restore(struct pool *p, const struct pool_item *it, const struct sandbox_spec *spec, struct err *e)
 {
 	const char *newest = spec->layer[spec->layers - 1];
 	AUTO_CLOSE int dir = sys_openat(p->img.layers, newest, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	AUTO_CLOSE int meta = dir < 0 ? dir : memory_open(dir, "meta");
-	uint8_t out[FRAME_HEAD];
-	int r = meta;
+	int fds[FRAME_FDS_MAX], n, r = meta;
+	struct frame_restore x = { 0 };
+	uint8_t out[FRAME_HEAD + 128];
+	long len = 0;
 
 	if (r >= 0) {
-		frame_head(out, FRAME_RESTORE, 1, FRAME_RESTORE_AHEAD, 0);
-		r = fd_send(it->shell.sock, out, sizeof(out), &meta, 1);
+		memset(fds, 0xff, sizeof(fds));
+		fds[0] = meta;
+		n = open_all(p, it, spec, &x, fds);
+		if (n > 0)
+			len = frame_restore_encode(&x, out + FRAME_HEAD, sizeof(out) - FRAME_HEAD);
+		assert(len >= 0);
+		frame_head(out, FRAME_RESTORE, n > 0 ? (uint8_t)n : 1, FRAME_RESTORE_AHEAD, (uint32_t)len);
+		r = fd_send(it->shell.sock, out, FRAME_HEAD + (size_t)len, fds, n > 0 ? (unsigned)n : 1);
+		if (x.groups)
+			fds[frame_restore_fds(&x).groups] = -1; /* its own */
+		fd_close_many(fds + 1, MEM_PAGE_FILES);
 	}
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "make a memory image ready") : 0;
 }

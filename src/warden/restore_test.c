@@ -42,11 +42,11 @@ static bool says(const struct kt_pipes *p, const char *line, const char *want)
 	return write(p->in, line, strlen(line)) == (ssize_t)strlen(line) && kt_reads(p->out, want);
 }
 
-/* Dumps what runs in @a, restores it in @b, and attaches to exec 7. */
+/* Dumps what runs in @a, restores it in @b, ahead as far as that can be, and attaches to exec 7. */
 static bool move(void)
 {
-	return rt_dump(&a, &m) && rt_seal(&w, &a, &spec) && rt_create(&w, &spec, &b) && rt_restore(&b, &m, &res) &&
-	       rt_attach(&b, 7, &y);
+	return rt_dump(&a, &m) && rt_seal(&w, &a, &spec) && rt_create(&w, &spec, &b) && rt_hold(&b, &m) &&
+	       rt_restore(&b, &m, &res) && rt_attach(&b, 7, &y);
 }
 
 TEST(a_shell_goes_on_where_it_was)
@@ -624,21 +624,42 @@ static bool send_ahead(const char *file)
 	       kt_send(&b.p, FRAME_PING, 3, NULL, 0, NULL, 0) && kt_wait(&b.p, FRAME_PONG, 3, &f, fds);
 }
 
+/* The agent's only child, if it is held before it runs; 0: there is none. */
+static pid_t held_child(pid_t agent)
+{
+	char path[64], text[512];
+	const char *state;
+	pid_t pid;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)agent, (int)agent);
+	pid = fd_get(AT_FDCWD, path, text, sizeof(text)) > 0 ? (pid_t)strtol(text, NULL, 10) : 0;
+	if (!pid)
+		return 0;
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	state = fd_get(AT_FDCWD, path, text, sizeof(text)) > 0 ? strrchr(text, ')') : NULL;
+	return state && state[1] && state[2] == 't' ? pid : -1;
+}
+
 TEST(what_was_made_ready_ahead_is_used_let_go_of_or_begun_anew_but_never_believed)
 {
 	char path[64];
-	int fds[2];
+	int fds[2], i;
 
 	CHECK(begin());
 	CHECK(kt_exec(&a.p, 7, "cp /bin/sh /tmp/own; exec /tmp/own -c 'n=41; while read line; do n=$((n + 1)); echo $line $n $$; done'",
 		      -1, &x));
 	CHECK(says(&x, "one\n", "one 42 2\n"));
 	CHECK(rt_dump(&a, &m) && rt_seal(&w, &a, &spec));
-	for (int i = 0; i < 4; i++) {
+	/* Its files only; then its process, too. */
+	for (int k = 0; k < 8; k++) {
+		i = k % 4;
 		CHECK(rt_create(&w, &spec, &b));
 		CHECK_EQ(held_ready(b.agent), 0);
-		CHECK(send_ahead(i == 1 ? "pages" : "meta"));
-		CHECK_EQ(held_ready(b.agent) > 0, i != 1); /* the second time it was no image */
+		CHECK(k < 4 ? send_ahead(i == 1 ? "pages" : "meta") : rt_hold(&b, &m));
+		CHECK_EQ(held_ready(b.agent) > 0, k != 1); /* the second time it was no image */
+		CHECK(k < 4 ? !held_child(b.agent) : held_child(b.agent) > 0);
+		if (k == 5) /* by the kernel, for want of memory */
+			CHECK_EQ(kill(held_child(b.agent), SIGKILL), 0);
 		if (i < 2) {
 			CHECK(rt_restore(&b, &m, &res) && rt_attach(&b, 7, &y));
 			CHECK(says(&y, "two\n", "two 43 2\n"));
@@ -650,14 +671,16 @@ TEST(what_was_made_ready_ahead_is_used_let_go_of_or_begun_anew_but_never_believe
 			fds[1] = mount_open_file(m.out, "pages");
 			CHECK(rt_send_fds(&b, fds, 1, &res));
 			CHECK(strstr(res.why, "is not the one it was"));
+			CHECK(!held_child(b.agent));
 			fd_close_many(fds, 2);
 		} else { /* somebody wanted something else */
 			CHECK(kt_exec(&b.p, 8, "echo else; read line", -1, &y));
 			CHECK(kt_reads(y.out, "else\n"));
+			CHECK_EQ(held_child(b.agent), -1); /* the first one, which runs */
 			kt_pipes_close(&y);
 		}
 		CHECK_EQ(held_ready(b.agent), 0);
-		if (i < 3)
+		if (k < 7)
 			CHECK(rt_destroy(&w, &b));
 	}
 	CHECK(end());

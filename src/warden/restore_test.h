@@ -173,6 +173,22 @@ struct rt_result {
 	uint64_t ns;
 };
 
+/* The whole image ahead, as rt_restore() will send it again: true when the agent has done with that. */
+static inline bool rt_hold(struct rt_box *b, const struct rt_image *m)
+{
+	struct frame_restore x = { .pages = 1, .groups = b->s.group >= 0, .nofile = 777 };
+	int fds[3] = { openat(m->out, "meta", O_RDONLY | O_CLOEXEC), mount_open_file(m->out, "pages"), b->s.group };
+	uint8_t out[128];
+	long len = frame_restore_encode(&x, out, sizeof(out));
+	struct frame f;
+	int got[8];
+	bool ok = kt_send(&b->p, FRAME_RESTORE, FRAME_RESTORE_AHEAD, out, (size_t)len, fds, frame_restore_fds(&x).n) &&
+		  kt_send(&b->p, FRAME_PING, 3, NULL, 0, NULL, 0) && kt_wait(&b->p, FRAME_PONG, 3, &f, got);
+
+	fd_close_many(fds, 2);
+	return ok;
+}
+
 /* With descriptors of meta, pages, and a filter if @flags say so. True when there was an answer. */
 static inline bool rt_send_flags(struct rt_box *b, const int *fds, uint32_t pages, uint32_t flags, uint32_t groups,
 				 struct rt_result *ret)

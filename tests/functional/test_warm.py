@@ -1,4 +1,6 @@
 """Warm templates: what takes long is done once, ahead, and every sandbox goes on from there."""
+import os
+
 import pytest
 
 import host
@@ -79,7 +81,7 @@ def image(d, template):
 
 
 def layers(d):
-    return {p.name for p in (d.data / "layers").iterdir() if p.is_dir()}
+    return d.layers()
 
 
 def test_a_warm_python_runs_code_at_once(d):
@@ -174,8 +176,8 @@ def test_ready_clones(d):
     assert not other["pooled"] and code(d, other, "import os; print(N, os.environ['A'])")["stdout"] == "41 1\n"
 
 
-def spare(d):
-    """Page faults of the process that waits for code, the youngest Python; None while there is none that sleeps."""
+def pythons(d, held=False):
+    """What /proc says of each: of those that run, or of those that were made and are held before they do."""
     found, stats = [d.pid], {}
     for p in found:
         try:
@@ -183,8 +185,14 @@ def spare(d):
             name, _, rest = host.lines(f"/proc/{p}/stat")[0].rpartition(")")
         except OSError:  # it has ended
             continue
-        if name.endswith("(python3"):
+        if name.endswith("(python3") and (rest.split()[0] == "t") == held:
             stats[p] = rest.split()
+    return stats
+
+
+def spare(d):
+    """Page faults of the process that waits for code, the youngest Python; None while there is none that sleeps."""
+    stats = pythons(d)
     last = stats[max(stats)] if stats else "?"
     return int(last[7]) if last[0] == "S" else None
 
@@ -202,6 +210,34 @@ def test_a_ready_clone_has_its_memory_before_it_is_asked(d):
     before = host.wait_for(lambda: (spare(d) or 0) > on_demand * 0.7 and spare(d), 5, "its rehearsal")
     b = d.create(template="py")
     assert b["pooled"] and int(code(d, b, own)["stdout"]) - before < on_demand / 2
+
+
+def test_the_next_one_is_made_before_anybody_asks_and_runs_nothing_until_then(d):
+    put(d, "py", warm={"python": "import random\nrandom.seed(1)"})
+    numbers, taken = [], False
+
+    def start():
+        b = d.create(template="py")
+        there = set(pythons(d))
+        numbers.append(code(d, b, "print(random.random())")["stdout"])
+        assert d.delete(f"/v1/sandboxes/{b['id']}").status == 204
+        return there
+
+    def held():
+        return host.wait_for(lambda: len(pythons(d, held=True)) == 2 and set(pythons(d, held=True)), 10, "two that are held")
+
+    start(), start()
+    for _ in range(20):  # they can be seen a moment before they are there to be had
+        if held() <= start():
+            taken = True
+            break
+    assert taken
+    os.kill(min(held()), 9)  # all is begun anew, then
+    start()
+    assert len(set(numbers)) == len(numbers)
+    held()
+    assert d.delete("/v1/templates/py").status == 204
+    host.wait_for(lambda: not pythons(d, held=True), 10, "nobody to wait for what is gone")
 
 
 @pytest.mark.parametrize("warm", ["N = 41", "import threading, time\nN = 41\nthreading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()"])

@@ -51,8 +51,11 @@ static int seal_allowed(struct warden *w, const struct warden_sandbox *s, const 
 {
 	if (!w->layers)
 		return no_layers(e);
-	if (s->sealing)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is being sealed already");
+	if (s->sealing) {
+		err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is being sealed already");
+		err_remedy(e, "try again in a moment");
+		return -EBUSY;
+	}
 	if (layers_find(w->layers, id))
 		return err_set(e, ERR_CONFLICT, -EEXIST, "there is a layer '%s'", id);
 	if (s->root.early.upper < 0)

@@ -114,6 +114,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 		.upper = s->root.early.upper,
 		.uid_base = s->shell.uid_base,
 		.spare = w->spare,
+		.stock = w->stock,
 		.promised = &w->promised,
 		.paused = s->frozen,
 		.cgroups = &w->env.cgroups,
@@ -219,6 +220,9 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 	struct work *work;
 	struct seal *x;
 
+	/* Not before the last one is answered: it would take a processor that the answer's way needs. */
+	if (w->retired)
+		seal_retire(w->workers, TAKE_PTR(w->retired));
 	while ((work = w->workers ? workers_done(w->workers) : NULL) && work->vm)
 		vm_worked(w, work);
 	if (!work)
@@ -252,6 +256,6 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 		}
 		sealing_free(w, s);
 	}
-	seal_retire(w->workers, x);
+	w->retired = x;
 	return true;
 }

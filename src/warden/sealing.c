@@ -236,8 +236,8 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 		const int r = x->result;
 
 		/* Only what was looked at has a verdict; and then that is what counts. */
-		if (r == -ECANCELED || r == -ENOMEM || r == -EMFILE || r == -ENFILE) {
-			err_sys(&ret->e, ERR_EXHAUSTED, r, "look at layer '%s'", x->m.id);
+		if (r == -ECANCELED || r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EIO) {
+			err_sys(&ret->e, r == -EIO ? ERR_INTERNAL : ERR_EXHAUSTED, r, "look at layer '%s'", x->m.id);
 		} else {
 			layers_verdict(w->layers, x->m.id, r == 0);
 			ret->result = 0;

@@ -29,6 +29,7 @@
 #define TASK_END 0x7ffffffff000ULL
 #endif
 #define STACK 4096U
+#define MUST (MEM_VMA_DONTFORK | MEM_VMA_WIPEONFORK)
 #define SMALL_PAGES 4U /* a run up to this is read ... */
 #define READ_MAX (320U * 1024U) /* ... as long as it does not become too much */
 #define IOV_ONCE 512U
@@ -225,7 +226,8 @@ static void read_add(struct build *b, struct reading *g, const struct mem_run *x
 /* @used: what was read so far. */
 static bool read_it(const struct build *b, const struct mem_vma *m, const struct mem_run *x, uint64_t used)
 {
-	if (m->flags & MEM_VMA_GROWSDOWN)
+	/* Neither can be a mapping of a file. What is wiped at a fork is how generators of random numbers know of one. */
+	if (m->flags & MEM_VMA_GROWSDOWN || m->advice & MEM_VMA_WIPEONFORK)
 		return true;
 	return m->kind == MEM_VMA_ANON && m->prot & PROT_WRITE && x->len <= SMALL_PAGES * b->r->m.head->page_size &&
 	       m->run.n > 4 && used + x->len <= READ_MAX;
@@ -269,12 +271,17 @@ static void map_vma(struct build *b, const struct mem_vma *m)
 		{ MEM_VMA_HUGEPAGE, MADV_HUGEPAGE }, { MEM_VMA_NOHUGEPAGE, MADV_NOHUGEPAGE },
 		{ MEM_VMA_DONTDUMP, MADV_DONTDUMP },
 	};
+	const bool opened = m->advice & MEM_VMA_WIPEONFORK && !(m->prot & PROT_WRITE); /* to be read into */
+	struct mem_vma wide = *m;
 	uint64_t len = m->end - m->start;
 
+	wide.prot |= PROT_READ | PROT_WRITE;
 	switch ((enum mem_vma_kind)m->kind) {
 	case MEM_VMA_ANON:
 	case MEM_VMA_FILE:
-		map_private(b, m);
+		map_private(b, opened ? &wide : m);
+		if (opened)
+			add(b, RESTORE_MAP, BLOB_OK, SYS_mprotect, m->start, len, m->prot, 0, 0, 0);
 		break;
 	case MEM_VMA_FILE_SHARED:
 		map(b, m->start, len, m->prot, MAP_SHARED, b->r->file[m->file], m->offset);
@@ -288,8 +295,9 @@ static void map_vma(struct build *b, const struct mem_vma *m)
 	}
 	for (size_t i = 0; i < ARRAY_LEN(advices); i++)
 		if (m->advice & advices[i].bit)
-			/* A mapping of a file can not be wiped; it is read back as it was. */
-			add(b, RESTORE_MAP, BLOB_ANY, SYS_madvise, m->start, len, (uint64_t)advices[i].advice, 0, 0, 0);
+			/* The others are about speed, or may fail where the kernel was built without them. */
+			add(b, RESTORE_MAP, advices[i].bit & MUST ? BLOB_OK : BLOB_ANY, SYS_madvise, m->start, len,
+			    (uint64_t)advices[i].advice, 0, 0, 0);
 	if (m->flags & MEM_VMA_LOCKED)
 		add(b, RESTORE_MAP, BLOB_OK, SYS_mlock, m->start, len, 0, 0, 0, 0);
 }
@@ -524,7 +532,7 @@ static uint64_t count_ops(const struct restore *r, const struct mem_proc *p)
 	uint64_t n = 256 + 8 * RESTORE_VDSO_MAX + 4ULL * p->timer.n + p->pending.len / 128 + p->thread.n;
 
 	for (uint32_t v = 0; v < p->vma.n; v++)
-		n += 9 + 4ULL * r->m.vma[p->vma.first + v].run.n;
+		n += 10 + 4ULL * r->m.vma[p->vma.first + v].run.n;
 	return n + thread_ops(&r->m.thread[p->thread.first]);
 }
 

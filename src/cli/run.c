@@ -41,6 +41,7 @@ static int open_signals(struct run *r, struct err *e)
 	}
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* `ulimit -f` is an error of a write, told in a line */
 	/* An inherited "ignore" would make the kernel reap our children. */
 	signal(SIGCHLD, SIG_DFL);
 	r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -268,6 +269,17 @@ static int exit_of_failure(const struct run *r)
 	return r->failure.errnum == ENOENT || r->failure.errnum == ENOTDIR ? 127 : 126;
 }
 
+/* What our own surroundings forbid fails at whatever step comes to it first, which says little about the reason. */
+static void tell_surroundings(const struct run *r, struct err *e)
+{
+	if (r->failed || r->exited || e->remedy[0])
+		return;
+	if (e->errnum == EMFILE)
+		err_remedy(e, "allow more open files here: `ulimit -n 1024`");
+	else if (e->errnum == EFBIG)
+		err_remedy(e, "allow larger files here: `ulimit -f unlimited`");
+}
+
 /* Root of a container often has not all of root's power. The step that fails of it first says little about that. */
 static void tell_power(const struct run *r, struct err *e)
 {
@@ -348,6 +360,7 @@ int cmd_run(int argc, char **argv)
 	network_tell(&r.network);
 	if (rc < 0) {
 		tell_power(&r, &e);
+		tell_surroundings(&r, &e);
 		print_error(&r.o, &e);
 	}
 	rc = rc < 0 ? exit_of_failure(&r) : r.verdict.exit_code;

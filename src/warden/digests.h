@@ -11,7 +11,7 @@
 
 #define DIGESTS_PIECE (64U << 10) /* files larger than one are summed up by pieces */
 #define DIGESTS_LARGE (1U << 20) /* the same, of machines' disks, and of layers up to version 3 */
-#define DIGESTS_FILES 64U
+#define DIGESTS_FILES (1U << 16)
 #define DIGESTS_PIECES (1U << 20) /* of all files */
 
 struct digests;

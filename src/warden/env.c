@@ -81,6 +81,26 @@ void env_stage_clear(struct env *v)
 	}
 }
 
+/*
+ * Root of a namespace that has none of the ids sandboxes get (unshare -r, a rootless container) can give them none: it is
+ * no more than the user who made that namespace.
+ */
+static bool root_with_ids(void)
+{
+	unsigned long long inside, outside, count;
+	char map[4096], *at = map;
+	int used;
+
+	if (geteuid() != 0)
+		return false;
+	if (fd_get(AT_FDCWD, "/proc/self/uid_map", map, sizeof(map)) < 0)
+		return true; /* what is wrong with /proc is told by whoever needs it */
+	for (; sscanf(at, "%llu %llu %llu%n", &inside, &outside, &count, &used) == 3; at += used)
+		if (inside <= SLOT_UID_BASE && inside + count > SLOT_UID_BASE)
+			return true;
+	return false;
+}
+
 /* Without root: a user namespace in which we are root, mapping nobody but ourselves. */
 static int become_root(struct err *e)
 {
@@ -195,8 +215,9 @@ static int open_files(struct env *v, const struct env_opts *o, struct err *e)
 	int r = open_agent(o->agent, &v->agent);
 
 	if (r < 0) {
-		err_sys(e, ERR_NOT_FOUND, r, "agent %s", o->agent);
-		err_remedy(e, "install cloche-agent beside cloche or in its libexec folder");
+		err_sys(e, r == -ENOENT ? ERR_NOT_FOUND : ERR_INTERNAL, r, "agent %s", o->agent);
+		if (r == -ENOENT)
+			err_remedy(e, "install cloche-agent beside cloche or in its libexec folder");
 		return r;
 	}
 	r = o->dump ? sys_openat(AT_FDCWD, o->dump, O_PATH | O_CLOEXEC, 0) : -ENOENT;
@@ -268,7 +289,6 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 	char cache[384];
 	int r;
 
-	v->rootless = geteuid() != 0;
 	v->stage = v->rootless || !detached_layers();
 #ifdef CLOCHE_FAULTS
 	/* The way of older kernels works on newer ones, too: so it can be tested there. */
@@ -325,7 +345,8 @@ int env_open(const struct env_opts *o, struct env *ret, struct err *e)
 	image_host_init(&v.image);
 	for (size_t i = 0; i < CGROUP_CONTROLLERS; i++)
 		v.cgroups.base[i] = -1;
-	if (o->one_shot && geteuid() == 0)
+	v.rootless = !root_with_ids();
+	if (o->one_shot && !v.rootless)
 		v.ahead = start_net();
 	r = fill(&v, o, e);
 	if (r < 0) {

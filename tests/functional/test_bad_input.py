@@ -210,7 +210,13 @@ def test_few_descriptors_are_an_error_not_a_crash(room):
     if r.code == 0:
         assert r.out == b"ok\n"
     else:
-        one_line(r)
+        assert "ulimit -Hn" in (line := one_line(r)) or "ulimit -n" in line, line
+
+
+def test_files_that_may_not_grow_are_an_error_not_a_signal():
+    import resource
+    r = run("--", "true", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
+    assert "ulimit -f" in one_line(r)
 
 
 def test_a_full_stdout_is_not_a_crash():

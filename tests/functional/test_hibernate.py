@@ -14,7 +14,7 @@ def clean(d):
     yield
     for b in d.get("/v1/sandboxes?limit=1000&tenant=*").json["sandboxes"]:
         d.delete(f"/v1/sandboxes/{b['id']}")
-    eventually(lambda: [p.name for p in (pathlib.Path(d.data) / "layers").iterdir()] == ["lock"], 20)
+    eventually(lambda: not d.layers(), 20)
 
 
 def state(d, b):

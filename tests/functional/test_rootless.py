@@ -71,6 +71,15 @@ def test_without_those_limits_a_sandbox_runs(user):
     assert r.json["enforced"]["network"] == "none"
 
 
+def test_root_of_somebody_s_namespace_is_that_user(place):
+    """unshare -r, a rootless container: it has none of the ids a sandbox of root's gets."""
+    p = subprocess.run(["unshare", "-Urm", str(place / "cloche"), "run", *LIFTED, "--json", "--", "id", "-u"], capture_output=True,
+                       timeout=60, user=UID, group=UID, extra_groups=[], cwd="/", stdin=subprocess.DEVNULL, env={"HOME": str(place / "home"), "PATH": "/usr/bin:/bin"})
+    assert p.returncode == 0, p
+    got = json.loads(p.stdout)
+    assert got["stdout"] == "1000\n" and "65536" not in got["enforced"]["user"], got
+
+
 def test_it_gives_no_power_on_the_host(user, place):
     folder = place / "of-root"
     folder.mkdir()

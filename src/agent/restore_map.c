@@ -34,12 +34,16 @@
 #define READ_MAX (320U * 1024U) /* ... as long as it does not become too much */
 #define IOV_ONCE 512U
 #define LOOK_MAX (64U * MIB) /* mapped ahead */
+#define LOOK_STEP (256U * KIB)
 #define POPULATE_READ 22 /* MADV_POPULATE_READ */
 #define MAPS_MAX 60000U /* the kernel's own limit is 65530 for a process */
 #ifndef PR_SET_MM
 #define PR_SET_MM 35
 #endif
 #define SET_MM_MAP 14
+#ifndef RWF_NOWAIT
+#define RWF_NOWAIT 8
+#endif
 #define TIMER_RESTORE_IDS 77
 #define RLIMITS 16
 
@@ -302,21 +306,33 @@ static void map_vma(struct build *b, const struct mem_vma *m)
 		add(b, RESTORE_MAP, BLOB_OK, SYS_mlock, m->start, len, 0, 0, 0, 0);
 }
 
-/*
- * What a process made ahead will read first is mapped ahead, too: its heap, and the program's own pages. They are the page
- * cache's, so that it costs page tables; half of its page faults are over before somebody waits. To have written to them
- * would save the other half, but those pages would be its own.
- */
-static void look_at(struct build *b, uint64_t at, uint64_t len, uint64_t *left)
+/* Whether it seems to be in the page cache, all of it: nobody waits for a disk who may be asked for any moment. */
+static bool cached(int fd, uint64_t off, uint64_t len)
+{
+	uint8_t byte;
+	struct iovec v = { &byte, 1 };
+
+	for (uint64_t at = off; at < off + len; at += LOOK_STEP)
+		if (syscall(SYS_preadv2, fd, &v, 1, (long)at, 0L, RWF_NOWAIT) != 1)
+			return false;
+	return true;
+}
+
+static void look_at(struct build *b, uint64_t at, uint64_t len, int fd, uint64_t off, uint64_t *left)
 {
 	if (len > *left)
 		len = *left;
 	*left -= len;
 	/* Before 5.14 there is no such thing. */
-	if (len)
+	if (len && cached(fd, off, len))
 		add(b, RESTORE_MAP, BLOB_ANY, SYS_madvise, at, len, POPULATE_READ, 0, 0, 0);
 }
 
+/*
+ * What a process made ahead will read first is mapped ahead, too: its heap, and the program's own pages. They are the page
+ * cache's, so that it costs page tables; half of its page faults are over before somebody waits. To have written to them
+ * would save the other half, but those pages would be its own.
+ */
 static void look_ahead(struct build *b)
 {
 	uint64_t left = LOOK_MAX;
@@ -326,10 +342,10 @@ static void look_ahead(struct build *b)
 		const struct mem_vma *m = &b->r->m.vma[b->p->vma.first + v];
 
 		if (m->kind == MEM_VMA_FILE && m->file == b->p->exe)
-			look_at(b, m->start, m->end - m->start, &left);
+			look_at(b, m->start, m->end - m->start, b->r->file[m->file], m->offset, &left);
 		for (uint32_t i = 0; m->kind == MEM_VMA_ANON && m->prot & PROT_WRITE && i < m->run.n;) {
 			i = next_run(b->r, m, i, &x);
-			look_at(b, x.start, x.len, &left);
+			look_at(b, x.start, x.len, b->r->pages[x.file], x.off, &left);
 		}
 	}
 }

@@ -33,6 +33,8 @@
 #define SMALL_PAGES 4U /* a run up to this is read ... */
 #define READ_MAX (320U * 1024U) /* ... as long as it does not become too much */
 #define IOV_ONCE 512U
+#define LOOK_MAX (64U * MIB) /* mapped ahead */
+#define POPULATE_READ 22 /* MADV_POPULATE_READ */
 #define MAPS_MAX 60000U /* the kernel's own limit is 65530 for a process */
 #ifndef PR_SET_MM
 #define PR_SET_MM 35
@@ -300,6 +302,38 @@ static void map_vma(struct build *b, const struct mem_vma *m)
 		add(b, RESTORE_MAP, BLOB_OK, SYS_mlock, m->start, len, 0, 0, 0, 0);
 }
 
+/*
+ * What a process made ahead will read first is mapped ahead, too: its heap, and the program's own pages. They are the page
+ * cache's, so that it costs page tables; half of its page faults are over before somebody waits. To have written to them
+ * would save the other half, but those pages would be its own.
+ */
+static void look_at(struct build *b, uint64_t at, uint64_t len, uint64_t *left)
+{
+	if (len > *left)
+		len = *left;
+	*left -= len;
+	/* Before 5.14 there is no such thing. */
+	if (len)
+		add(b, RESTORE_MAP, BLOB_ANY, SYS_madvise, at, len, POPULATE_READ, 0, 0, 0);
+}
+
+static void look_ahead(struct build *b)
+{
+	uint64_t left = LOOK_MAX;
+	struct mem_run x;
+
+	for (uint32_t v = 0; v < b->p->vma.n; v++) {
+		const struct mem_vma *m = &b->r->m.vma[b->p->vma.first + v];
+
+		if (m->kind == MEM_VMA_FILE && m->file == b->p->exe)
+			look_at(b, m->start, m->end - m->start, &left);
+		for (uint32_t i = 0; m->kind == MEM_VMA_ANON && m->prot & PROT_WRITE && i < m->run.n;) {
+			i = next_run(b->r, m, i, &x);
+			look_at(b, x.start, x.len, &left);
+		}
+	}
+}
+
 /* ---- what belongs to the process, not to its memory ------------------------------------------------------------- */
 
 static void set_mm(struct build *b)
@@ -498,7 +532,7 @@ static uint64_t count_ops(const struct restore *r, const struct mem_proc *p)
 	uint64_t n = 256 + 8 * RESTORE_VDSO_MAX + 4ULL * p->timer.n + p->pending.len / 128 + p->thread.n;
 
 	for (uint32_t v = 0; v < p->vma.n; v++)
-		n += 9 + 3ULL * r->m.vma[p->vma.first + v].run.n;
+		n += 10 + 4ULL * r->m.vma[p->vma.first + v].run.n;
 	return n + thread_ops(&r->m.thread[p->thread.first]);
 }
 
@@ -594,6 +628,9 @@ static void build_list(struct build *b)
 	move_vdso(b);
 	for (uint32_t v = 0; v < p->vma.n; v++)
 		map_vma(b, &r->m.vma[p->vma.first + v]);
+	/* The youngest: of a warm image, who waits for code. */
+	if (r->held && b->proc + 1 == r->m.n[MEM_S_PROC])
+		look_ahead(b);
 	set_mm(b);
 	set_actions(b);
 	for (uint32_t t = 1; t < p->thread.n; t++)

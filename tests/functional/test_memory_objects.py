@@ -490,6 +490,16 @@ os.write(ask[1], b"x"); os.read(answer[0], 1)
 print(before, [os.lseek(x, 0, 1) for x in (f, g, 77, h)], os.get_inheritable(77), os.get_inheritable(g), os.waitpid(p, 0)[1])
 """, "[3, 3, 3, 0] [6, 6, 6, 0] True False 0")
 
+# What one has open, and could not open: as git makes its files.
+MODES = ("""
+f = os.open('only-read', os.O_CREAT | os.O_RDWR, 0o444); os.write(f, b'ab')
+g = open('nothing', 'w+'); g.write('c'); g.flush(); os.chmod('nothing', 0)
+m = mmap.mmap(f, 2)
+gate()
+m[0] = 65
+print(os.write(f, b'd'), os.pread(f, 9, 0), g.seek(0), g.read(), [oct(os.stat(x).st_mode & 0o7777) for x in ('only-read', 'nothing')])
+""", "1 b'Abd' 0 c ['0o444', '0o0']")
+
 # What generators of random numbers know a fork by; also where it can only be read, and where it is long.
 WIPED = ("""
 libc.mmap.restype = ctypes.c_void_p
@@ -514,7 +524,7 @@ GROUPS = {
                 "unix": (LISTENING % ("AF_UNIX", "os.path.abspath('socket')"), LISTENED), "abstract": (LISTENING % ("AF_UNIX", "'\\0name'"), LISTENED),
                 "tcp": (LISTENING % ("AF_INET", "('127.0.0.1', 0)"), LISTENED),
                 "server": SERVER},
-    "files": {"files": FILES, "unlinked": UNLINKED, "memfd": MEMFD, "mapped": MAPPED, "duplicates": DUPLICATES, "eventfd": EVENTFD,
+    "files": {"files": FILES, "modes": MODES, "unlinked": UNLINKED, "memfd": MEMFD, "mapped": MAPPED, "duplicates": DUPLICATES, "eventfd": EVENTFD,
               "semaphore": SEMAPHORE},
     "events": {"epoll-level": EPOLL_LEVEL, "epoll-edge": EPOLL_EDGE, "timerfd": TIMERFD, "signalfd": SIGNALFD, "pending": PENDING,
                "handlers": HANDLERS, "itimer": ITIMER, "ticks": TICKS, "posix-timer": POSIX_TIMER},
@@ -584,6 +594,14 @@ REFUSED = {
     "pidfd gone": ("p = child(after=lambda: None); f = os.pidfd_open(p); os.waitpid(p, 0)", "pidfd of a process that is gone"),
     "cpu timer": ("t = ctypes.c_void_p(); assert libc.timer_create(2, None, ctypes.byref(t)) == 0", "timer of a kind"),
 }
+
+
+def test_a_file_that_could_not_be_opened_again_is_refused(d, clean):
+    b = d.create(user="root")
+    x = start(d, b, "f = open('/root/secret', 'w'); os.chmod('/root/secret', 0o600); os.setgroups([]); os.setgid(1000); os.setuid(1000)\ngate()\nprint('on')\n")
+    e = error(d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True}), 422, "refused")
+    assert re.search(r"python3\): has /root/secret open, which it could not open again", e["message"]), e
+    assert tells(d, b, x) == ("on", 0, "")
 
 
 def test_what_can_not_be_carried_is_refused_and_runs_on(d, clean):

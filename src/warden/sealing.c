@@ -51,8 +51,11 @@ static int seal_allowed(struct warden *w, const struct warden_sandbox *s, const 
 {
 	if (!w->layers)
 		return no_layers(e);
-	if (s->sealing)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is being sealed already");
+	if (s->sealing) {
+		err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is being sealed already");
+		err_remedy(e, "try again in a moment");
+		return -EBUSY;
+	}
 	if (layers_find(w->layers, id))
 		return err_set(e, ERR_CONFLICT, -EEXIST, "there is a layer '%s'", id);
 	if (s->root.early.upper < 0)
@@ -233,8 +236,8 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 		const int r = x->result;
 
 		/* Only what was looked at has a verdict; and then that is what counts. */
-		if (r == -ECANCELED || r == -ENOMEM || r == -EMFILE || r == -ENFILE) {
-			err_sys(&ret->e, ERR_EXHAUSTED, r, "look at layer '%s'", x->m.id);
+		if (r == -ECANCELED || r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EIO) {
+			err_sys(&ret->e, r == -EIO ? ERR_INTERNAL : ERR_EXHAUSTED, r, "look at layer '%s'", x->m.id);
 		} else {
 			layers_verdict(w->layers, x->m.id, r == 0);
 			ret->result = 0;

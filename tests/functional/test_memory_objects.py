@@ -490,9 +490,26 @@ os.write(ask[1], b"x"); os.read(answer[0], 1)
 print(before, [os.lseek(x, 0, 1) for x in (f, g, 77, h)], os.get_inheritable(77), os.get_inheritable(g), os.waitpid(p, 0)[1])
 """, "[3, 3, 3, 0] [6, 6, 6, 0] True False 0")
 
+# What generators of random numbers know a fork by; also where it can only be read, and where it is long.
+WIPED = ("""
+libc.mmap.restype = ctypes.c_void_p
+def memory(n, prot, advice):
+    at = libc.mmap(None, n * 4096, 3, 0x22, -1, 0)
+    ctypes.memset(at, 7, n * 4096)
+    assert libc.madvise(ctypes.c_void_p(at), n * 4096, advice) == 0 and libc.mprotect(ctypes.c_void_p(at), n * 4096, prot) == 0
+    return at, n
+all = [memory(n, prot, 18) for n in (1, 300) for prot in (1, 3)]
+kept = memory(2, 3, 10)
+def look(): return [{x for i in range(n) for x in ctypes.string_at(at + i * 4096, 1)} for at, n in all]
+gate()
+r, w = os.pipe()
+if not os.fork(): os.write(w, repr(look()).encode()); ctypes.string_at(kept[0], 1)
+print(look(), os.read(r, 999).decode(), os.wait()[1])
+""", "[{7}, {7}, {7}, {7}] [{0}, {0}, {0}, {0}] 11")
+
 GROUPS = {
     "processes": {"tree": TREE, "orphan": ORPHAN, "zombie": ZOMBIE, "stopped": STOPPED, "threads": THREADS, "futex": FUTEX, "robust": ROBUST,
-                  "pidfd": PIDFD, "folder": FOLDER, "limits": LIMITS, "shared": SHARED},
+                  "pidfd": PIDFD, "folder": FOLDER, "limits": LIMITS, "shared": SHARED, "wiped": WIPED},
     "streams": {"pipe": PIPE, "fifo": FIFO, "stream": STREAM, "dgram": DGRAM, "seqpacket": SEQPACKET, "pty": PTY, "terminal": TERMINAL, "udp": UDP,
                 "unix": (LISTENING % ("AF_UNIX", "os.path.abspath('socket')"), LISTENED), "abstract": (LISTENING % ("AF_UNIX", "'\\0name'"), LISTENED),
                 "tcp": (LISTENING % ("AF_INET", "('127.0.0.1', 0)"), LISTENED),

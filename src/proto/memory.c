@@ -522,7 +522,7 @@ static bool kind_ok(const struct check *c, const struct mem_object *o)
 	case MEM_OBJ_PIPE:
 		return o->pair != MEM_NONE && o->a <= (1U << 30);
 	case MEM_OBJ_UNIX:
-		if (o->pair == MEM_NONE || o->b > 3)
+		if (o->pair == MEM_NONE || o->b > (3U | MEM_UNIX_PASSCRED))
 			return false;
 		/* SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET */
 		return o->a == 1 || ((o->a == 2 || o->a == 5) && messages_ok(c, o->data));

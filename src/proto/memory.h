@@ -105,6 +105,8 @@ struct mem_proc {
 #define MEM_PROC_NO_NEW_PRIVS 4U
 #define MEM_PROC_THP_DISABLE 8U
 #define MEM_PROC_STOPPED 16U /* by a job control signal */
+#define MEM_PROC_BARRIER(i) (32U << (i)) /* registered for membarrier(): PRIVATE_EXPEDITED, its SYNC_CORE, its RSEQ */
+#define MEM_BARRIERS 3U
 
 struct mem_thread {
 	uint32_t tid, flags;

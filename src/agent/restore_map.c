@@ -29,14 +29,21 @@
 #define TASK_END 0x7ffffffff000ULL
 #endif
 #define STACK 4096U
+#define MUST (MEM_VMA_DONTFORK | MEM_VMA_WIPEONFORK)
 #define SMALL_PAGES 4U /* a run up to this is read ... */
 #define READ_MAX (320U * 1024U) /* ... as long as it does not become too much */
 #define IOV_ONCE 512U
+#define LOOK_MAX (64U * MIB) /* mapped ahead */
+#define LOOK_STEP (256U * KIB)
+#define POPULATE_READ 22 /* MADV_POPULATE_READ */
 #define MAPS_MAX 60000U /* the kernel's own limit is 65530 for a process */
 #ifndef PR_SET_MM
 #define PR_SET_MM 35
 #endif
 #define SET_MM_MAP 14
+#ifndef RWF_NOWAIT
+#define RWF_NOWAIT 8
+#endif
 #define TIMER_RESTORE_IDS 77
 #define RLIMITS 16
 
@@ -223,7 +230,8 @@ static void read_add(struct build *b, struct reading *g, const struct mem_run *x
 /* @used: what was read so far. */
 static bool read_it(const struct build *b, const struct mem_vma *m, const struct mem_run *x, uint64_t used)
 {
-	if (m->flags & MEM_VMA_GROWSDOWN)
+	/* Neither can be a mapping of a file. What is wiped at a fork is how generators of random numbers know of one. */
+	if (m->flags & MEM_VMA_GROWSDOWN || m->advice & MEM_VMA_WIPEONFORK)
 		return true;
 	return m->kind == MEM_VMA_ANON && m->prot & PROT_WRITE && x->len <= SMALL_PAGES * b->r->m.head->page_size &&
 	       m->run.n > 4 && used + x->len <= READ_MAX;
@@ -267,12 +275,17 @@ static void map_vma(struct build *b, const struct mem_vma *m)
 		{ MEM_VMA_HUGEPAGE, MADV_HUGEPAGE }, { MEM_VMA_NOHUGEPAGE, MADV_NOHUGEPAGE },
 		{ MEM_VMA_DONTDUMP, MADV_DONTDUMP },
 	};
+	const bool opened = m->advice & MEM_VMA_WIPEONFORK && !(m->prot & PROT_WRITE); /* to be read into */
+	struct mem_vma wide = *m;
 	uint64_t len = m->end - m->start;
 
+	wide.prot |= PROT_READ | PROT_WRITE;
 	switch ((enum mem_vma_kind)m->kind) {
 	case MEM_VMA_ANON:
 	case MEM_VMA_FILE:
-		map_private(b, m);
+		map_private(b, opened ? &wide : m);
+		if (opened)
+			add(b, RESTORE_MAP, BLOB_OK, SYS_mprotect, m->start, len, m->prot, 0, 0, 0);
 		break;
 	case MEM_VMA_FILE_SHARED:
 		map(b, m->start, len, m->prot, MAP_SHARED, b->r->file[m->file], m->offset);
@@ -286,10 +299,55 @@ static void map_vma(struct build *b, const struct mem_vma *m)
 	}
 	for (size_t i = 0; i < ARRAY_LEN(advices); i++)
 		if (m->advice & advices[i].bit)
-			/* A mapping of a file can not be wiped; it is read back as it was. */
-			add(b, RESTORE_MAP, BLOB_ANY, SYS_madvise, m->start, len, (uint64_t)advices[i].advice, 0, 0, 0);
+			/* The others are about speed, or may fail where the kernel was built without them. */
+			add(b, RESTORE_MAP, advices[i].bit & MUST ? BLOB_OK : BLOB_ANY, SYS_madvise, m->start, len,
+			    (uint64_t)advices[i].advice, 0, 0, 0);
 	if (m->flags & MEM_VMA_LOCKED)
 		add(b, RESTORE_MAP, BLOB_OK, SYS_mlock, m->start, len, 0, 0, 0, 0);
+}
+
+/* Whether it seems to be in the page cache, all of it: nobody waits for a disk who may be asked for any moment. */
+static bool cached(int fd, uint64_t off, uint64_t len)
+{
+	uint8_t byte;
+	struct iovec v = { &byte, 1 };
+
+	for (uint64_t at = off; at < off + len; at += LOOK_STEP)
+		if (syscall(SYS_preadv2, fd, &v, 1, (long)at, 0L, RWF_NOWAIT) != 1)
+			return false;
+	return true;
+}
+
+static void look_at(struct build *b, uint64_t at, uint64_t len, int fd, uint64_t off, uint64_t *left)
+{
+	if (len > *left)
+		len = *left;
+	*left -= len;
+	/* Before 5.14 there is no such thing. */
+	if (len && cached(fd, off, len))
+		add(b, RESTORE_MAP, BLOB_ANY, SYS_madvise, at, len, POPULATE_READ, 0, 0, 0);
+}
+
+/*
+ * What a process made ahead will read first is mapped ahead, too: its heap, and the program's own pages. They are the page
+ * cache's, so that it costs page tables; half of its page faults are over before somebody waits. To have written to them
+ * would save the other half, but those pages would be its own.
+ */
+static void look_ahead(struct build *b)
+{
+	uint64_t left = LOOK_MAX;
+	struct mem_run x;
+
+	for (uint32_t v = 0; v < b->p->vma.n; v++) {
+		const struct mem_vma *m = &b->r->m.vma[b->p->vma.first + v];
+
+		if (m->kind == MEM_VMA_FILE && m->file == b->p->exe)
+			look_at(b, m->start, m->end - m->start, b->r->file[m->file], m->offset, &left);
+		for (uint32_t i = 0; m->kind == MEM_VMA_ANON && m->prot & PROT_WRITE && i < m->run.n;) {
+			i = next_run(b->r, m, i, &x);
+			look_at(b, x.start, x.len, b->r->pages[x.file], x.off, &left);
+		}
+	}
 }
 
 /* ---- what belongs to the process, not to its memory ------------------------------------------------------------- */
@@ -490,7 +548,7 @@ static uint64_t count_ops(const struct restore *r, const struct mem_proc *p)
 	uint64_t n = 256 + 8 * RESTORE_VDSO_MAX + 4ULL * p->timer.n + p->pending.len / 128 + p->thread.n;
 
 	for (uint32_t v = 0; v < p->vma.n; v++)
-		n += 8 + 3ULL * r->m.vma[p->vma.first + v].run.n;
+		n += 10 + 4ULL * r->m.vma[p->vma.first + v].run.n;
 	return n + thread_ops(&r->m.thread[p->thread.first]);
 }
 
@@ -586,6 +644,9 @@ static void build_list(struct build *b)
 	move_vdso(b);
 	for (uint32_t v = 0; v < p->vma.n; v++)
 		map_vma(b, &r->m.vma[p->vma.first + v]);
+	/* The youngest: of a warm image, who waits for code. */
+	if (r->held && b->proc + 1 == r->m.n[MEM_S_PROC])
+		look_ahead(b);
 	set_mm(b);
 	set_actions(b);
 	for (uint32_t t = 1; t < p->thread.n; t++)

@@ -116,6 +116,9 @@ void call_list(struct call *c, struct json *j);
 void call_stored(struct call *c, int status, struct buf *b);
 /* Finds the sandbox named in the path. On failure it has been answered and ended: returns -errno. */
 int call_box(struct call *c);
+/* For a call that has found it in another way: referenced and in use until call_leave_box(), at the latest when the call ends. */
+void call_enter_box(struct call *c, struct box *b);
+void call_leave_box(struct call *c);
 int call_exec(struct call *c); /* and the exec */
 /* Reads the whole body, then calls @fn. */
 void call_body(struct call *c, void (*fn)(struct call *c, const char *data, size_t len));

@@ -38,6 +38,33 @@ int idem_hold(struct call *c, const char *key, struct err *e)
 	return 0;
 }
 
+/* Who polls the state of a sandbox must see it fall asleep; who polls an exec waits for it to go on. */
+static bool looks(const struct call *c)
+{
+	return c->route->scope == SCOPE_READ && !strstr(c->route->pattern, "/{x}");
+}
+
+void call_enter_box(struct call *c, struct box *b)
+{
+	c->box = b;
+	box_ref(b);
+	if (looks(c))
+		box_look(b);
+	else
+		box_use(b);
+}
+
+void call_leave_box(struct call *c)
+{
+	if (c->box && looks(c))
+		box_looked(c->box);
+	else if (c->box)
+		box_rest(c->box);
+	if (c->box)
+		box_unref(c->box);
+	c->box = NULL;
+}
+
 void call_free(struct call *c)
 {
 	if (c->busy)
@@ -46,10 +73,7 @@ void call_free(struct call *c)
 	buf_done(&c->answer);
 	if (c->exec)
 		exec_unref(c->exec);
-	if (c->box) {
-		box_rest(c->box);
-		box_unref(c->box);
-	}
+	call_leave_box(c);
 	free(c);
 }
 
@@ -137,9 +161,7 @@ int call_box(struct call *c)
 		call_fail(c, &e);
 		return -ENOENT;
 	}
-	box_ref(b);
-	box_use(b);
-	c->box = b;
+	call_enter_box(c, b);
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 #include "daemon/restart.h"
 #include "base/base.h"
 
-int restart_after(struct restart *r, uint64_t now_ms)
+int restart_after(struct restart *r, uint64_t now_ms, bool killed)
 {
 	unsigned recent = 0;
 	int pause = 100;
@@ -10,7 +10,7 @@ int restart_after(struct restart *r, uint64_t now_ms)
 	for (unsigned i = 0; i < RESTART_DEATHS && i < r->count; i++)
 		recent += now_ms - r->at[i] < RESTART_WITHIN_MS;
 	if (recent == RESTART_DEATHS)
-		return -1;
+		return killed ? RESTART_PAUSE_MS : -1;
 	if (recent == 1)
 		return 0;
 	for (unsigned i = 2; i < recent && pause < RESTART_PAUSE_MS; i++)

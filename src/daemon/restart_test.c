@@ -8,8 +8,9 @@ TEST(the_first_is_at_once_then_pauses_grow_to_two_seconds)
 	struct restart r = { 0 };
 
 	for (size_t i = 0; i < ARRAY_LEN(want); i++)
-		CHECK_EQ(restart_after(&r, 1000 + i), want[i]);
-	CHECK_EQ(restart_after(&r, 1010), -1);
+		CHECK_EQ(restart_after(&r, 1000 + i, false), want[i]);
+	CHECK_EQ(restart_after(&r, 1010, true), RESTART_PAUSE_MS);
+	CHECK_EQ(restart_after(&r, 1010, false), -1);
 }
 
 TEST(deaths_long_ago_do_not_count)
@@ -18,11 +19,11 @@ TEST(deaths_long_ago_do_not_count)
 	uint64_t now = 5;
 
 	for (unsigned i = 0; i < 100; i++, now += RESTART_WITHIN_MS)
-		CHECK_EQ(restart_after(&r, now), 0);
+		CHECK_EQ(restart_after(&r, now, false), 0);
 	/* Nine every 30 s go on for ever, ten do not. */
 	for (unsigned i = 0; i < 100; i++, now += RESTART_WITHIN_MS / 9 + 1)
-		CHECK(restart_after(&r, now) >= 0);
+		CHECK(restart_after(&r, now, false) >= 0);
 	for (unsigned i = 0; i < 9; i++, now += RESTART_WITHIN_MS / 10 - 1)
-		restart_after(&r, now);
-	CHECK_EQ(restart_after(&r, now), -1);
+		restart_after(&r, now, false);
+	CHECK_EQ(restart_after(&r, now, false), -1);
 }

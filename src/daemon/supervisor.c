@@ -383,7 +383,7 @@ static void died(struct supervisor *s, struct child *c, int status)
 		c->start_at = now_ms() + NO_ROOM_MS;
 		return;
 	}
-	pause = restart_after(&c->restart, now_ms());
+	pause = restart_after(&c->restart, now_ms(), WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	/*
 	 * What comes from sandboxes may be what kills it. Those without a network, and the API, need not suffer: it is
 	 * tried again in a while, and until then there is no way out.

@@ -173,6 +173,9 @@ int box_ready(const struct box *b, struct err *e);
 /* It is being used: now, and until box_rest. */
 void box_use(struct box *b);
 void box_rest(struct box *b);
+/* It is being looked at: it does not fall asleep meanwhile, and is no later idle for it. */
+void box_look(struct box *b);
+void box_looked(struct box *b);
 void box_ref(struct box *b);
 void box_unref(struct box *b);
 /* For adoption, src/service/adopt.c. */

@@ -69,7 +69,6 @@ struct box *box_find(struct service *s, const struct who *who, const char *id, s
 		err_set(e, ERR_NOT_FOUND, -ENOENT, "no sandbox '%.64s'", id);
 		return NULL;
 	}
-	b->used_ns = clock_real_ns();
 	s->called_ns = clock_mono_ns();
 	return b;
 }

@@ -52,9 +52,11 @@ void box_restored(struct box *b)
 		say(not_done, "machine-id", "there is none in its image");
 	if (b->fresh & FRAME_RESTORED_GENERATION)
 		say(done, "generation", NULL);
-	if (b->want->origin.reseeds)
+	if (b->want->origin.reseeds) {
 		say(done, "random", NULL);
-	else if (b->want->memory)
+		say(not_done, "generators",
+		    "objects the warm code made to draw from (random.Random(), numpy's default_rng()) draw the same in all");
+	} else if (b->want->memory)
 		say(not_done, "random", "what a program has drawn ahead for itself can not be changed from outside");
 	if (b->want->memory) {
 		say(not_done, "layout",

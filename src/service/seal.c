@@ -85,10 +85,13 @@ static int save_execs(struct sealing *x)
 	return 0;
 }
 
-/* Processes that can not be carried: that is for the caller to decide on. The warden's word says which, and why. */
+/*
+ * Processes that can not be carried: that is for the caller to decide on. The warden's word says which, and why. -EBUSY: it
+ * is still at what an API process asked for that has died since; that says nothing about processes, and is over soon.
+ */
 static bool refuses(const struct sealing *x, int r)
 {
-	return x->asked && r < 0 && r != -EEXIST && r != -ESRCH && r != -ECANCELED && x->e.kind != ERR_EXHAUSTED;
+	return x->asked && r < 0 && r != -EEXIST && r != -ESRCH && r != -ECANCELED && r != -EBUSY && x->e.kind != ERR_EXHAUSTED;
 }
 
 static int refused(struct sealing *x, int r)

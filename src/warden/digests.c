@@ -14,8 +14,8 @@ struct file {
 
 struct digests {
 	uint32_t piece;
-	struct file file[DIGESTS_FILES];
-	unsigned count;
+	struct file *slot; /* by number, those without ->sum are free */
+	size_t count, room; /* room: a power of two, more than twice the count */
 	uint64_t pieces;
 };
 
@@ -173,35 +173,67 @@ struct digests *digests_new(uint32_t piece)
 
 void digests_free(struct digests *d)
 {
-	for (unsigned i = 0; d && i < d->count; i++)
-		free(d->file[i].sum);
+	for (size_t i = 0; d && i < d->room; i++)
+		free(d->slot[i].sum);
+	free(d ? d->slot : NULL);
 	free(d);
+}
+
+/* Its own, or the free one that would be. Of one number there may be several, of different sizes. */
+static struct file *find(const struct digests *d, uint64_t ino, uint64_t size)
+{
+	size_t at = (size_t)(ino * 0x9e3779b97f4a7c15ULL >> 20);
+
+	for (;; at++) {
+		struct file *f = &d->slot[at & (d->room - 1)];
+
+		if (!f->sum || (f->ino == ino && f->size == size))
+			return f;
+	}
+}
+
+static bool grow(struct digests *d)
+{
+	struct digests more = *d;
+
+	if (d->count * 2 + 2 <= d->room)
+		return true;
+	more.room = d->room ? d->room * 2 : 64;
+	more.slot = calloc(more.room, sizeof(*more.slot));
+	if (!more.slot)
+		return false;
+	for (size_t i = 0; i < d->room; i++)
+		if (d->slot[i].sum)
+			*find(&more, d->slot[i].ino, d->slot[i].size) = d->slot[i];
+	free(d->slot);
+	*d = more;
+	return true;
 }
 
 uint8_t (*digests_add(struct digests *d, uint64_t ino, uint64_t size))[SHA256_SIZE]
 {
 	uint64_t pieces = d ? size / d->piece + !!(size % d->piece) : 0;
-	struct file f = { .ino = ino, .size = size, .pieces = pieces };
+	struct file f = { .ino = ino, .size = size, .pieces = pieces }, *to;
 
-	if (!d || d->count == DIGESTS_FILES || pieces > DIGESTS_PIECES - d->pieces)
+	if (!d || !pieces || d->count == DIGESTS_FILES || pieces > DIGESTS_PIECES - d->pieces || !grow(d))
 		return NULL;
-	f.sum = calloc((size_t)pieces, SHA256_SIZE);
+	to = find(d, ino, size);
+	/* Somebody may be at those: who asks again does without. */
+	f.sum = to->sum ? NULL : calloc((size_t)pieces, SHA256_SIZE);
 	if (!f.sum)
 		return NULL;
-	d->file[d->count++] = f;
+	*to = f;
+	d->count++;
 	d->pieces += pieces;
 	return f.sum;
 }
 
 bool digests_find(const struct digests *d, uint64_t ino, uint64_t size, uint64_t n, uint8_t ret[SHA256_SIZE])
 {
-	for (unsigned i = 0; d && i < d->count; i++) {
-		const struct file *f = &d->file[i];
+	const struct file *f = d && d->room ? find(d, ino, size) : NULL;
 
-		if (f->ino != ino || f->size != size || n >= f->pieces)
-			continue;
-		memcpy(ret, f->sum[n], SHA256_SIZE);
-		return true;
-	}
-	return false;
+	if (!f || !f->sum || n >= f->pieces)
+		return false;
+	memcpy(ret, f->sum[n], SHA256_SIZE);
+	return true;
 }

@@ -130,6 +130,7 @@ struct flush *flush_new(void)
 	f->first = FLUSH_FILES;
 	pthread_mutex_init(&f->lock, NULL);
 	pthread_cond_init(&f->moved, NULL);
+	(void)start(f); /* now: one that is new may stand for milliseconds behind who made it. Or when it is needed. */
 	return f;
 }
 

@@ -49,8 +49,10 @@ struct warden {
 	struct layers *layers; /* NULL: none here */
 	struct workers *workers; /* for them */
 	struct pump_spare *spare; /* for what they seal */
+	struct stock *stock; /* likewise */
 	uint64_t promised; /* bytes those seals may write; atomic */
 	struct sealing *sealings;
+	struct seal *retired; /* told of by warden_done() last: its rest is cleared away after that */
 	struct restoring *restorings;
 	int done, timer; /* an epoll: workers, agents that restore, a clock for those; -1 without layers */
 	struct comparing *comparing; /* see warden/compare.c */

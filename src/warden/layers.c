@@ -7,6 +7,7 @@
 #include "warden/memory.h"
 #include "warden/record.h"
 #include "warden/seal.h"
+#include "warden/stock.h"
 #include "warden/tree.h"
 #include "warden/walk.h"
 #include "warden/watch.h"
@@ -198,7 +199,8 @@ static int look_at(struct layers *l, const char *name)
 
 	if (!strcmp(name, "lock"))
 		return 0;
-	if (n > ID_LEN && n < ID_SIZE + 8 && (!strcmp(name + ID_LEN, ".tmp") || !strcmp(name + ID_LEN, ".gone"))) {
+	if ((n < ID_LEN && !strncmp(name, STOCK_PREFIX, strlen(STOCK_PREFIX))) ||
+	    (n > ID_LEN && n < ID_SIZE + 8 && (!strcmp(name + ID_LEN, ".tmp") || !strcmp(name + ID_LEN, ".gone")))) {
 		remove_later(l, name);
 		return 0;
 	}

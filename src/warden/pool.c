@@ -304,6 +304,7 @@ static int step(struct pool *p, struct err *e)
 	uint64_t wait;
 	int r = 0;
 
+	pool_stand_look(p);
 	pool_lock(p);
 	more = wants_more(p, busy);
 	drop = take_stale(p, &stale);

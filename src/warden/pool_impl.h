@@ -41,6 +41,7 @@ struct pool {
 	struct pool_guess guess;
 	struct stand stand; /* for whom sandboxes stand ahead */
 	uint64_t stand_due; /* when one is made for who is on layers and has none standing; 0 = not seen yet */
+	uint64_t stand_look; /* when to look whether they still have to; the maker's own */
 	unsigned waiting; /* requests that found nothing for them */
 	unsigned strangers; /* of these, who cannot have a network namespace of the guessed tenant */
 	unsigned fillers; /* who waits until it is full, and for nothing else */
@@ -73,5 +74,7 @@ void pool_admit(struct pool *p, const struct pool_item *it);
 int pool_stand_up(struct pool *p, struct pool_item *it);
 /* In how many ns one for who is on layers should be made; UINT64_MAX: there is nobody. Called locked. */
 uint64_t pool_stand_wait(struct pool *p);
+/* Lets go of those nobody has asked for in a while, and of all when memory is short. Not locked. */
+void pool_stand_look(struct pool *p);
 /* Makes it, of a shell that is ready. */
 void pool_stand_layered(struct pool *p);

@@ -18,6 +18,9 @@
 
 #define LATER_NS 15000000ULL
 #define AGAIN_NS 500000000ULL /* no shell was fit for it */
+#define LOOK_NS 30000000000ULL
+#define IDLE_NS (20 * LOOK_NS) /* nobody has asked for it in so long: it goes */
+#define SHORT_PART 16U /* of all memory, that should be left */
 
 /* For whom this one is to stand ahead: *ret and its number, or 0. Half of the pool stays as anybody can use it. */
 static uint64_t stand_for(struct pool *p, const struct pool_item *it, struct sandbox_spec *ret)
@@ -165,17 +168,59 @@ static const struct stand_layered *lacking(const struct pool *p)
 	return NULL;
 }
 
+/* Called locked. */
+static bool any(const struct pool *p)
+{
+	for (unsigned i = 0; i < STAND_KNOWN; i++)
+		if (p->stand.layered[i].number)
+			return true;
+	return false;
+}
+
 uint64_t pool_stand_wait(struct pool *p)
 {
 	uint64_t now = clock_mono_ns();
 
 	if (p->env->stage || !lacking(p)) {
 		p->stand_due = 0;
-		return UINT64_MAX;
+		return any(p) ? LOOK_NS : UINT64_MAX;
 	}
 	if (!p->stand_due)
 		p->stand_due = now + LATER_NS;
 	return now < p->stand_due ? p->stand_due - now : 0;
+}
+
+static uint64_t meminfo(const char *text, const char *name)
+{
+	const char *at = strstr(text, name);
+
+	return at ? strtoull(at + strlen(name), NULL, 10) : 0;
+}
+
+/* What only saves time is the first to go. */
+static bool memory_short(void)
+{
+	char text[4096];
+
+	return fd_get(AT_FDCWD, "/proc/meminfo", text, sizeof(text)) > 0 &&
+	       meminfo(text, "MemAvailable:") < meminfo(text, "MemTotal:") / SHORT_PART;
+}
+
+static void expire(struct pool *p, uint64_t time)
+{
+	pool_lock(p);
+	stand_expire(&p->stand, time);
+	pool_unlock(p);
+}
+
+void pool_stand_look(struct pool *p)
+{
+	const uint64_t now = clock_mono_ns();
+
+	if (now < p->stand_look)
+		return;
+	p->stand_look = now + LOOK_NS;
+	expire(p, memory_short() ? UINT64_MAX : now > IDLE_NS ? now - IDLE_NS : 0);
 }
 
 /* One that can be made what @spec asks for. The others stay as they are, in their order but for the first. Called locked. */
@@ -209,6 +254,8 @@ void pool_stand_layered(struct pool *p)
 	uint64_t number = 0;
 	int r = 0;
 
+	if (memory_short())
+		expire(p, UINT64_MAX);
 	pool_lock(p);
 	l = lacking(p);
 	if (l && take_shell(p, &l->spec, &it)) {

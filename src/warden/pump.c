@@ -13,19 +13,26 @@
 
 #define ALIGN 4096U /* what disks want of a write that goes there at once */
 #define BATCH 4U /* pieces in one write: some are left to be read into meanwhile */
+#define PIECES 256U /* at a time, however small */
+#define HEAD_START (16U << 10) /* bytes of a file that are worth to begin with writing them */
+#define NEWS (256U << 10) /* bytes that are worth to wake somebody up for */
 
-struct piece {
-	int fd; /* its file's in ->file */
-	uint64_t at;
-	size_t len;
-	uint8_t (*sum)[SHA256_SIZE];
-	bool summed, written;
-};
-
-struct late {
+struct file {
+	struct file *next;
 	int fd;
 	struct stat st;
 	uint32_t uid, gid;
+	bool direct; /* past the cache, until the disk does not want that */
+};
+
+struct piece {
+	struct file *file;
+	uint64_t at;
+	size_t len;
+	size_t where; /* in ->buf */
+	uint8_t (*sum)[SHA256_SIZE];
+	bool last; /* of its file */
+	bool summed, written;
 };
 
 struct pump_spare {
@@ -44,14 +51,20 @@ struct pump {
 	pthread_cond_t moved; /* of who reads */
 	const int *stop;
 	struct pump_spare *spare;
-	char *buf; /* PUMP_PIECES of them */
-	/* Counted over all files; the n-th is in piece[n % PUMP_PIECES] until it is both summed up and written. */
-	struct piece piece[PUMP_PIECES];
-	uint64_t read, to_sum, to_write;
-	struct late file[PUMP_FILES];
-	unsigned files;
+	char *buf;
+	/*
+	 * Counted over all files; the n-th is in piece[n % PIECES], and its bytes in ->buf, one behind the other and round about,
+	 * until it and all before it are both summed up and written.
+	 */
+	struct piece piece[PIECES];
+	uint64_t first, read, to_sum, to_write;
+	size_t fill; /* where in ->buf the next one may begin */
+	size_t news; /* bytes nobody was told of */
+	struct file *file, **last; /* whose last byte is not written: that is done in order */
+	bool used; /* since pump_end() */
+	unsigned few; /* small files that were written at once */
 	bool started; /* the threads */
-	unsigned busy; /* who is at something, without the lock */
+	unsigned busy, writing; /* who is at something, without the lock; and of these, who writes */
 	bool end; /* no more files */
 	bool told; /* of that all are written and as they will be, or will not be */
 	bool quit;
@@ -60,11 +73,9 @@ struct pump {
 	void *then_arg;
 };
 
-#define BUF_SIZE ((size_t)PUMP_PIECES * PUMP_PIECE)
-
-static char *bytes(const struct pump *p, uint64_t n)
+static struct piece *nth(struct pump *p, uint64_t n)
 {
-	return p->buf + n % PUMP_PIECES * (size_t)PUMP_PIECE;
+	return &p->piece[n % PIECES];
 }
 
 static void fail(struct pump *p, int r)
@@ -90,42 +101,60 @@ static void leave(struct pump *p)
 /* With the lock held, which is let go meanwhile. False: there is none to sum up. */
 static bool sum_some(struct pump *p)
 {
-	uint64_t n = p->to_sum;
-	struct piece *x = &p->piece[n % PUMP_PIECES];
+	struct piece *x = nth(p, p->to_sum);
 
-	if (p->failed || n == p->read)
+	if (p->failed || p->to_sum == p->read)
 		return false;
 	p->to_sum++;
 	begin(p);
-	digests_bytes(bytes(p, n), x->len, x->sum);
+	digests_bytes(p->buf + x->where, x->len, x->sum);
 	leave(p);
 	x->summed = true;
 	return true;
 }
 
-/* @n pieces, one behind the other in one file, from the @first on: at most two stretches of memory. */
+/* What is left to be written of @n pieces of one file, the first of which are done as far as @done. */
+static int rest_of(struct pump *p, uint64_t first, uint64_t n, size_t len, size_t done, struct iovec v[BATCH])
+{
+	int count = 0;
+
+	for (uint64_t i = first; i < first + n; i++) {
+		const struct piece *x = nth(p, i);
+		size_t from = (size_t)(x->at - nth(p, first)->at), to = from + x->len < len ? from + x->len : len;
+
+		char *data = p->buf + x->where;
+
+		data += from < done ? done - from : 0;
+		from = from < done ? done : from;
+		if (from >= to)
+			continue;
+		if (count && (char *)v[count - 1].iov_base + v[count - 1].iov_len == data)
+			v[count - 1].iov_len += to - from;
+		else
+			v[count++] = (struct iovec){ data, to - from };
+	}
+	return count;
+}
+
+/* @n pieces, one behind the other in one file, from the @first on. */
 static int put(struct pump *p, uint64_t first, uint64_t n_pieces)
 {
-	const struct piece *x = &p->piece[first % PUMP_PIECES], *last = &p->piece[(first + n_pieces - 1) % PUMP_PIECES];
+	const struct piece *x = nth(p, first), *end = nth(p, first + n_pieces - 1);
+	size_t len = (size_t)(end->at - x->at) + end->len, done = 0;
+	struct file *f = x->file;
+
 	/* What is left of a file's end is there already. */
-	size_t len = (size_t)(last->at - x->at + last->len) / ALIGN * ALIGN, done = 0;
-	size_t straight = (size_t)(PUMP_PIECES - first % PUMP_PIECES) * PUMP_PIECE;
-
+	if (f->direct)
+		len = len / ALIGN * ALIGN;
 	while (done < len) {
-		struct iovec v[2] = { { p->buf, 0 }, { p->buf, 0 } };
-		size_t one = done < straight ? (len < straight ? len : straight) - done : 0;
-		ssize_t n;
-
-		v[0].iov_base = one ? bytes(p, first) + done : p->buf + (done - straight);
-		v[0].iov_len = one ? one : len - done;
-		v[1].iov_len = one ? len - done - one : 0;
-		n = pwritev(x->fd, v, v[1].iov_len ? 2 : 1, (off_t)(x->at + done));
+		struct iovec v[BATCH];
+		ssize_t n = pwritev(f->fd, v, rest_of(p, first, n_pieces, len, done, v), (off_t)(x->at + done));
 
 		if (n < 0 && errno == EINTR)
 			continue;
 		/* Not as the disk wants it, after all: through the cache. */
-		if (n < 0 && errno == EINVAL && sys_fcntl(x->fd, F_GETFL, 0) & O_DIRECT) {
-			int r = sys_fcntl(x->fd, F_SETFL, O_RDWR);
+		if (n < 0 && errno == EINVAL && sys_fcntl(f->fd, F_GETFL, 0) & O_DIRECT) {
+			int r = sys_fcntl(f->fd, F_SETFL, O_RDWR);
 
 			if (r < 0)
 				return r;
@@ -136,29 +165,85 @@ static int put(struct pump *p, uint64_t first, uint64_t n_pieces)
 		done += (size_t)n;
 	}
 	/* Only ever a head start: what goes wrong is told by fsync. */
-	if (len)
-		(void)!sync_file_range(x->fd, (off_t)x->at, (off_t)len, SYNC_FILE_RANGE_WRITE);
+	if (len >= HEAD_START)
+		(void)!sync_file_range(f->fd, (off_t)x->at, (off_t)len, SYNC_FILE_RANGE_WRITE);
 	return 0;
+}
+
+/* Owner first: changing it takes set-id bits away. Times last. */
+static int dress(const struct file *f)
+{
+	const struct timespec times[2] = { f->st.st_atim, f->st.st_mtim };
+	int r = sys_fchownat(f->fd, "", f->uid, f->gid, AT_EMPTY_PATH);
+
+	if (r == 0)
+		r = sys_fchmod(f->fd, f->st.st_mode & 07777);
+	if (r == 0 && futimens(f->fd, times) < 0)
+		r = -errno;
+	return r;
+}
+
+static void file_free(struct file *f)
+{
+	fd_close(f->fd);
+	free(f);
+}
+
+/* With the lock held. */
+static struct file *take_file(struct pump *p)
+{
+	struct file *f = p->file;
+
+	if (f)
+		p->file = f->next;
+	if (!p->file)
+		p->last = &p->file;
+	return f;
+}
+
+/* With the lock held, which is let go meanwhile. */
+static void write_pieces(struct pump *p, uint64_t first, uint64_t n)
+{
+	struct file *whole = nth(p, first + n - 1)->last ? take_file(p) : NULL;
+	int r;
+
+	p->to_write += n;
+	p->writing++;
+	begin(p);
+	r = put(p, first, n);
+	if (whole) {
+		r = r == 0 ? dress(whole) : r;
+		file_free(whole);
+	}
+	leave(p);
+	p->writing--;
+	for (uint64_t i = first; i < first + n; i++)
+		nth(p, i)->written = true;
+	if (r < 0)
+		fail(p, r);
 }
 
 /* What is there of a file: each write is a wait for the disk, and then for a processor. */
 static bool write_some(struct pump *p)
 {
 	uint64_t first = p->to_write, n = 1;
-	int r;
 
 	if (p->failed || first == p->read)
 		return false;
-	while (n < BATCH && first + n < p->read && p->piece[(first + n) % PUMP_PIECES].fd == p->piece[first % PUMP_PIECES].fd)
+	while (n < BATCH && first + n < p->read && nth(p, first + n)->file == nth(p, first)->file)
 		n++;
-	p->to_write += n;
-	begin(p);
-	r = put(p, first, n);
-	leave(p);
-	for (uint64_t i = first; i < first + n; i++)
-		p->piece[i % PUMP_PIECES].written = true;
-	if (r < 0)
-		fail(p, r);
+	write_pieces(p, first, n);
+	return true;
+}
+
+/* The same for who would wait: a file that is one piece, so that nobody else is at it. */
+static bool help_write(struct pump *p)
+{
+	const struct piece *x = nth(p, p->to_write);
+
+	if (p->failed || p->to_write == p->read || x->at || !x->last)
+		return false;
+	write_pieces(p, p->to_write, 1);
 	return true;
 }
 
@@ -179,46 +264,18 @@ static void *sum_main(void *arg)
 	return NULL;
 }
 
-/* Owner first: changing it takes set-id bits away. Times last. */
-static int dress(const struct late *f)
-{
-	const struct timespec times[2] = { f->st.st_atim, f->st.st_mtim };
-	int r = sys_fchownat(f->fd, "", f->uid, f->gid, AT_EMPTY_PATH);
-
-	if (r == 0)
-		r = sys_fchmod(f->fd, f->st.st_mode & 07777);
-	if (r == 0 && futimens(f->fd, times) < 0)
-		r = -errno;
-	return r;
-}
-
-/* Of all of them the last byte is written. */
-static int dress_all(struct pump *p)
-{
-	int r = 0;
-
-	for (unsigned i = 0; r == 0 && i < p->files; i++)
-		r = dress(&p->file[i]);
-	if (r == 0 && p->then)
-		p->then(p->then_arg);
-	return r;
-}
-
-/* What is there, and then the rest of it. */
+/* What is there, and when that was all, who waits for it is told. */
 static bool write_more(struct pump *p)
 {
-	int r;
-
 	if (write_some(p))
 		return true;
-	if (!p->end || p->told || p->failed)
+	if (!p->end || p->told || p->failed || p->writing)
 		return false;
 	p->told = true;
 	begin(p);
-	r = dress_all(p);
+	if (p->then)
+		p->then(p->then_arg);
 	leave(p);
-	if (r < 0)
-		fail(p, r);
 	return true;
 }
 
@@ -233,6 +290,7 @@ static void *write_main(void *arg)
 
 static void wake(struct pump *p)
 {
+	p->news = 0;
 	pthread_cond_signal(&p->to_do[1]);
 	pthread_cond_signal(&p->to_do[0]);
 }
@@ -243,8 +301,9 @@ static void settle(struct pump *p)
 	pthread_mutex_lock(&p->lock);
 	p->end = true;
 	wake(p);
-	while (sum_some(p))
+	while (help_write(p) || sum_some(p))
 		;
+	wake(p); /* if we were the last to write */
 	while (p->busy || !(p->failed || p->told))
 		pthread_cond_wait(&p->moved, &p->lock);
 	p->end = p->told = false;
@@ -270,7 +329,7 @@ static void pump_destroy(struct pump *p)
 	if (p->started)
 		stop_threads(p);
 	if (p->buf)
-		munmap(p->buf, BUF_SIZE);
+		munmap(p->buf, PUMP_MEMORY);
 	pthread_cond_destroy(&p->moved);
 	pthread_cond_destroy(&p->to_do[0]);
 	pthread_cond_destroy(&p->to_do[1]);
@@ -311,11 +370,11 @@ static struct pump *spare_swap(struct pump_spare *s, struct pump *p)
 
 static char *buf_new(void)
 {
-	char *buf = mmap(NULL, BUF_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *buf = mmap(NULL, PUMP_MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (buf == MAP_FAILED)
 		return NULL;
-	(void)!madvise(buf, BUF_SIZE, MADV_HUGEPAGE); /* else page by page */
+	(void)!madvise(buf, PUMP_MEMORY, MADV_HUGEPAGE); /* else page by page */
 	return buf;
 }
 
@@ -363,6 +422,7 @@ static struct pump *pump_make(void)
 	pthread_cond_init(&p->moved, NULL);
 	pthread_cond_init(&p->to_do[0], NULL);
 	pthread_cond_init(&p->to_do[1], NULL);
+	p->last = &p->file;
 	return p;
 }
 
@@ -378,17 +438,20 @@ struct pump *pump_new(const int *stop, struct pump_spare *spare)
 	p->stop = stop;
 	p->spare = spare;
 	p->failed = 0;
-	p->read = p->to_sum = p->to_write = 0;
-	for (unsigned i = 0; i < PUMP_PIECES; i++)
-		p->piece[i].summed = p->piece[i].written = true;
+	p->first = p->read = p->to_sum = p->to_write = 0;
+	p->fill = p->news = 0;
+	p->used = false;
+	p->few = 0;
 	pthread_mutex_unlock(&p->lock);
 	return p;
 }
 
 static void close_all(struct pump *p)
 {
-	for (; p->files; p->files--)
-		fd_close(TAKE_FD(p->file[p->files - 1].fd));
+	struct file *f;
+
+	while ((f = take_file(p)))
+		file_free(f);
 }
 
 void pump_free(struct pump *p)
@@ -401,7 +464,7 @@ void pump_free(struct pump *p)
 	settle(p);
 	close_all(p);
 	/* What is in it means nothing any more: whoever needs the pages may have them. */
-	if (p->buf && madvise(p->buf, BUF_SIZE, MADV_FREE) == 0)
+	if (p->buf && madvise(p->buf, PUMP_MEMORY, MADV_FREE) == 0)
 		p = spare_swap(p->spare, p);
 	pump_destroy(p);
 }
@@ -409,28 +472,46 @@ void pump_free(struct pump *p)
 /* As much in memory, or on the disk, as it is long; and nothing to be carried over that a write would take away. */
 static bool suits(const struct stat *st, int from)
 {
-	return (uint64_t)st->st_size >= PUMP_LEAST && st->st_blocks >= st->st_size / 512 + !!(st->st_size % 512) &&
+	return st->st_size > 0 && st->st_blocks >= st->st_size / 512 + !!(st->st_size % 512) &&
 	       xattr_none(from);
 }
 
-/* A place for the next piece, when there is one. */
-static int wait_room(struct pump *p)
+/* Where @len bytes can go, -1: nowhere yet. With the lock held. */
+static ssize_t find_room(struct pump *p, size_t len)
 {
-	const struct piece *x = &p->piece[p->read % PUMP_PIECES];
-	int r;
+	size_t from;
+
+	while (p->first < p->read && nth(p, p->first)->summed && nth(p, p->first)->written)
+		p->first++;
+	if (p->first == p->read)
+		return 0;
+	if (p->read - p->first == PIECES)
+		return -1;
+	from = nth(p, p->first)->where;
+	if (p->fill > from && PUMP_MEMORY - p->fill < len)
+		return from >= len ? 0 : -1;
+	return p->fill > from || from - p->fill >= len ? (ssize_t)p->fill : -1;
+}
+
+/* A place for the next piece, when there is one. */
+static ssize_t wait_room(struct pump *p, size_t len)
+{
+	ssize_t r;
 
 	pthread_mutex_lock(&p->lock);
-	while (!p->failed && !(x->summed && x->written))
-		if (!sum_some(p))
+	while (!p->failed && (r = find_room(p, len)) < 0) {
+		wake(p);
+		if (!sum_some(p) && !help_write(p))
 			pthread_cond_wait(&p->moved, &p->lock);
-	r = p->failed;
+	}
+	r = p->failed ? p->failed : r;
 	pthread_mutex_unlock(&p->lock);
 	return r;
 }
 
 static int read_piece(struct pump *p, int from, struct piece x)
 {
-	char *to = bytes(p, p->read);
+	char *to = p->buf + x.where;
 	size_t done = 0;
 
 	while (done < x.len) {
@@ -443,8 +524,11 @@ static int read_piece(struct pump *p, int from, struct piece x)
 		done += (size_t)n;
 	}
 	pthread_mutex_lock(&p->lock);
-	p->piece[p->read++ % PUMP_PIECES] = x;
-	wake(p);
+	*nth(p, p->read++) = x;
+	p->fill = x.where + (x.len + ALIGN - 1) / ALIGN * ALIGN;
+	p->news += x.len;
+	if (p->news >= NEWS)
+		wake(p);
 	pthread_mutex_unlock(&p->lock);
 	return 0;
 }
@@ -470,33 +554,84 @@ static int put_tail(int from, int to, uint64_t size)
 	return 0;
 }
 
+static struct file *file_new(int to, const struct stat *st, uint32_t uid, uint32_t gid)
+{
+	struct file *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return NULL;
+	*f = (struct file){ .fd = sys_fcntl(to, F_DUPFD_CLOEXEC, 3), .st = *st, .uid = uid, .gid = gid };
+	if (f->fd >= 0)
+		return f;
+	free(f);
+	return NULL;
+}
+
+/* Nothing is in memory, nobody is at anything: without them. */
+static int put_small(struct pump *p, const struct file *f, int from, uint8_t (*sum)[SHA256_SIZE])
+{
+	const size_t len = (size_t)f->st.st_size;
+	ssize_t n = pread(from, p->buf, len, 0);
+
+	if (n != (ssize_t)len)
+		return n < 0 ? -errno : -ESTALE;
+	digests_bytes(p->buf, len, sum);
+	for (size_t done = 0; done < len; done += (size_t)n) {
+		n = pwrite(f->fd, p->buf + done, len - done, (off_t)done);
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+	}
+	return dress(f);
+}
+
+static void file_add(struct pump *p, struct file *f)
+{
+	if (!p->used)
+		make_room(p);
+	pthread_mutex_lock(&p->lock);
+	p->used = true;
+	*p->last = f;
+	p->last = &f->next;
+	pthread_mutex_unlock(&p->lock);
+}
+
 int pump_file(struct pump *p, struct digests *d, int from, int to, const struct stat *st, uint32_t uid, uint32_t gid)
 {
-	struct late f = { .fd = -1, .st = *st, .uid = uid, .gid = gid };
 	uint64_t size = (uint64_t)st->st_size, at = 0;
 	uint8_t (*sum)[SHA256_SIZE];
+	struct file *f;
 	struct stat is;
 	int r = 0;
 
-	if (!p || p->files == PUMP_FILES || !suits(st, from) || fstat(to, &is) < 0 || !start(p))
+	if (!p || !suits(st, from) || fstat(to, &is) < 0 || !start(p))
 		return 0;
-	f.fd = sys_fcntl(to, F_DUPFD_CLOEXEC, 3);
-	sum = f.fd < 0 ? NULL : digests_add(d, is.st_ino, size);
+	f = file_new(to, st, uid, gid);
+	sum = f ? digests_add(d, is.st_ino, size) : NULL;
 	if (!sum) {
-		fd_close(f.fd);
+		if (f)
+			file_free(f);
 		return 0;
 	}
-	if (!p->files)
-		make_room(p);
-	p->file[p->files++] = f;
-	r = put_tail(from, f.fd, size);
-	(void)sys_fcntl(f.fd, F_SETFL, O_RDWR | O_DIRECT); /* or through the cache */
+	if (size <= DIGESTS_PIECE && !p->used && p->few < PUMP_FEW) {
+		p->few++;
+		r = put_small(p, f, from, sum);
+		file_free(f);
+		return r < 0 ? r : 1;
+	}
+	file_add(p, f);
+	f->direct = size >= PUMP_DIRECT;
+	if (f->direct) {
+		r = put_tail(from, f->fd, size);
+		(void)sys_fcntl(f->fd, F_SETFL, O_RDWR | O_DIRECT); /* or through the cache */
+	}
 	for (; r == 0 && at < size; at += PUMP_PIECE, sum += PUMP_SUMS) {
-		size_t len = size - at < PUMP_PIECE ? (size_t)(size - at) : PUMP_PIECE;
+		struct piece x = { .file = f, .at = at, .sum = sum, .last = size - at <= PUMP_PIECE };
+		ssize_t room;
 
-		r = p->stop && __atomic_load_n(p->stop, __ATOMIC_RELAXED) ? -ECANCELED : wait_room(p);
-		if (r == 0)
-			r = read_piece(p, from, (struct piece){ .fd = f.fd, .at = at, .len = len, .sum = sum });
+		x.len = x.last ? (size_t)(size - at) : PUMP_PIECE;
+		room = p->stop && __atomic_load_n(p->stop, __ATOMIC_RELAXED) ? -ECANCELED : wait_room(p, x.len);
+		x.where = room < 0 ? 0 : (size_t)room;
+		r = room < 0 ? (int)room : read_piece(p, from, x);
 	}
 	return r < 0 ? r : 1;
 }
@@ -505,7 +640,7 @@ int pump_end(struct pump *p, void (*then)(void *arg), void *arg)
 {
 	int r = p ? p->failed : 0;
 
-	if (!p || !p->files) {
+	if (!p || !p->used) {
 		if (r == 0 && then)
 			then(arg);
 		return r;
@@ -514,6 +649,7 @@ int pump_end(struct pump *p, void (*then)(void *arg), void *arg)
 	p->then_arg = arg;
 	settle(p);
 	p->then = NULL;
+	p->used = false;
 	close_all(p);
 	return p->failed;
 }

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/room.h"
 #include "base/sys.h"
+#include "warden/stock.h"
 #include "warden/tree.h"
 #include "warden/watch.h"
 
@@ -115,12 +116,23 @@ int seal_begin_anew(struct seal *x)
 	return r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id) : 0;
 }
 
-/* Before the sandbox is stopped. */
-static int prepare(struct seal *x)
+/* Its folder and what is always in that: what lies ready, or made now. */
+static int begin_folder(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
-	int r = sys_mkdirat(i->from.dir, i->tmp_name, 0700);
+	struct stock_item ready;
+	int r;
 
+	if (stock_take(i->from.stock, i->tmp_name, &ready)) {
+		i->made = true;
+		i->tmp = ready.tmp;
+		i->fs = ready.fs;
+		i->manifest = ready.manifest;
+		i->buf = ready.buf;
+		i->flush = ready.flush;
+		return 0;
+	}
+	r = sys_mkdirat(i->from.dir, i->tmp_name, 0700);
 	i->made = r == 0;
 	if (r == 0)
 		r = i->tmp = sys_openat(i->from.dir, i->tmp_name, FOLDER, 0);
@@ -128,15 +140,21 @@ static int prepare(struct seal *x)
 		r = make_folder(i->tmp, "fs", &i->fs);
 	if (r == 0)
 		r = i->manifest = manifest_make(i->tmp);
-	if (r >= 0) {
-		i->buf = malloc(TREE_BUF);
-		r = i->buf ? 0 : -ENOMEM;
-	}
-	/* Not in the middle of the pause: the buffer's pages, as many as most files need. */
+	if (r < 0)
+		return r;
+	i->buf = malloc(TREE_BUF);
+	i->flush = flush_new();
+	flush_ahead(i->flush, i->manifest);
+	return i->buf ? 0 : -ENOMEM;
+}
+
+/* Before the sandbox is stopped. */
+static int prepare(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+	int r = begin_folder(x);
+
 	if (r == 0) {
-		memset(i->buf, 0, 64U << 10);
-		i->flush = flush_new();
-		flush_ahead(i->flush, i->manifest);
 		i->pump = pump_new(&x->work.stop, i->from.spare);
 		i->digests = digests_new(i->from.side >= 0 ? DIGESTS_LARGE : DIGESTS_PIECE);
 	}
@@ -513,11 +531,13 @@ static void run_retire(struct work *w)
 {
 	struct seal *x = (struct seal *)(void *)w;
 	struct watch *watch = x->impl->from.watch;
+	struct stock *stock = x->impl->from.stock;
 	const int store = x->impl->from.dir;
 
 	impl_free(TAKE_PTR(x->impl));
 	if (x->kind == SEAL_LAYER && x->result == 0)
 		watch_expected(watch, store, x->m.id);
+	stock_fill(stock);
 }
 
 void seal_retire(struct workers *s, struct seal *x)
@@ -543,5 +563,21 @@ void seal_close(struct workers *s, int fd)
 	}
 	x->work.quiet = true;
 	x->impl->fd = fd;
+	workers_add(s, &x->work);
+}
+
+static void run_stock(struct work *w)
+{
+	stock_fill(((struct seal *)(void *)w)->impl->from.stock);
+}
+
+void seal_stock(struct workers *s, struct stock *stock)
+{
+	struct seal *x = stock ? seal_new(SEAL_STOCK, run_stock) : NULL;
+
+	if (!x)
+		return;
+	x->work.quiet = true;
+	x->impl->from.stock = stock;
 	workers_add(s, &x->work);
 }

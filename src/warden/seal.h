@@ -14,7 +14,7 @@
 #include "warden/manifest.h"
 #include "warden/work.h"
 
-enum seal_kind { SEAL_LAYER, SEAL_VERIFY, SEAL_CLOSE /* does not come back */ };
+enum seal_kind { SEAL_LAYER, SEAL_VERIFY, SEAL_CLOSE, SEAL_STOCK /* these do not come back */ };
 
 /* What comes back from workers_done(). */
 struct seal {
@@ -29,6 +29,7 @@ struct seal {
 };
 
 struct pump_spare;
+struct stock;
 struct watch;
 
 /* Who stands on so many is sealed together with some of them (older kernels take some twelve). */
@@ -52,6 +53,7 @@ struct seal_source {
 	int upper; /* the sandbox's writable layer, a folder; stays the caller's while seal_busy() */
 	uint32_t uid_base;
 	struct pump_spare *spare; /* stays the caller's, or NULL */
+	struct stock *stock; /* of ->dir; likewise */
 	uint64_t *promised; /* bytes that all those under way may write; likewise, and atomic */
 	bool paused; /* it is frozen, and stays so */
 	const struct cgroup_host *cgroups;
@@ -94,6 +96,8 @@ void seal_leave(struct seal *x);
 int seal_verify(struct workers *s, int dir, struct watch *watch, const struct manifest *m, void *tag, struct err *e);
 /* Closes @fd, taken over: some take a wait in the kernel. */
 void seal_close(struct workers *s, int fd);
+/* Fills @stock, which stays the caller's. */
+void seal_stock(struct workers *s, struct stock *stock);
 void seal_free(struct seal *x);
 /* The same, of one that came back, by a worker and at leisure. */
 void seal_retire(struct workers *s, struct seal *x);

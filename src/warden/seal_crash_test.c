@@ -58,7 +58,7 @@ TEST(a_warden_killed_while_it_seals_leaves_nothing_half_made_and_a_sandbox_that_
 		int r;
 
 		id_new(id, sizeof(id));
-		killer = kill_later(w.pid, i * 4700 % 200000);
+		killer = kill_later(w.pid, i * 1700 % 70000);
 		r = client_seal(w.client, a.s.handle, id, &l, &pause, &e);
 		waitpid(killer, NULL, 0);
 		halves += half_made() > 0;

@@ -140,18 +140,20 @@ static inline bool st_stop(struct wt *w)
 	return ok;
 }
 
-/* What is half-made or half-removed in the store. */
+/* What is half-made or half-removed in the store; one that lies ready is neither. */
 static inline unsigned half_made(void)
 {
 	DIR *d = opendir(st_store);
 	const struct dirent *x;
-	unsigned n = 0;
+	unsigned n = 0, ready = 0;
 
-	while (d && (x = readdir(d)))
+	while (d && (x = readdir(d))) {
 		n += strlen(x->d_name) > ID_LEN;
+		ready += !strncmp(x->d_name, "ready-", 6);
+	}
 	if (d)
 		closedir(d);
-	return n;
+	return n + (ready > 1 ? ready - 1 : 0);
 }
 
 static inline bool none_half_made(void)

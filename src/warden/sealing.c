@@ -51,8 +51,11 @@ static int seal_allowed(struct warden *w, const struct warden_sandbox *s, const 
 {
 	if (!w->layers)
 		return no_layers(e);
-	if (s->sealing)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is being sealed already");
+	if (s->sealing) {
+		err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is being sealed already");
+		err_remedy(e, "try again in a moment");
+		return -EBUSY;
+	}
 	if (layers_find(w->layers, id))
 		return err_set(e, ERR_CONFLICT, -EEXIST, "there is a layer '%s'", id);
 	if (s->root.early.upper < 0)
@@ -114,6 +117,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 		.upper = s->root.early.upper,
 		.uid_base = s->shell.uid_base,
 		.spare = w->spare,
+		.stock = w->stock,
 		.promised = &w->promised,
 		.paused = s->frozen,
 		.cgroups = &w->env.cgroups,
@@ -219,6 +223,9 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 	struct work *work;
 	struct seal *x;
 
+	/* Not before the last one is answered: it would take a processor that the answer's way needs. */
+	if (w->retired)
+		seal_retire(w->workers, TAKE_PTR(w->retired));
 	while ((work = w->workers ? workers_done(w->workers) : NULL) && work->vm)
 		vm_worked(w, work);
 	if (!work)
@@ -229,8 +236,8 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 		const int r = x->result;
 
 		/* Only what was looked at has a verdict; and then that is what counts. */
-		if (r == -ECANCELED || r == -ENOMEM || r == -EMFILE || r == -ENFILE) {
-			err_sys(&ret->e, ERR_EXHAUSTED, r, "look at layer '%s'", x->m.id);
+		if (r == -ECANCELED || r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EIO) {
+			err_sys(&ret->e, r == -EIO ? ERR_INTERNAL : ERR_EXHAUSTED, r, "look at layer '%s'", x->m.id);
 		} else {
 			layers_verdict(w->layers, x->m.id, r == 0);
 			ret->result = 0;
@@ -252,6 +259,6 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 		}
 		sealing_free(w, s);
 	}
-	seal_retire(w->workers, x);
+	w->retired = x;
 	return true;
 }

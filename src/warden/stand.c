@@ -1,5 +1,6 @@
 #include "warden/stand.h"
 #include "base/base.h"
+#include "base/clock.h"
 
 /* Only of image `host`: others can change while a sandbox waits, and so can what is mounted from elsewhere. */
 static bool plain(const struct sandbox_spec *s)
@@ -80,6 +81,7 @@ static bool learn_layered(struct stand *t, const struct sandbox_spec *spec)
 		return false;
 	if (l) {
 		l->asked = ++t->asked;
+		l->at = clock_mono_ns();
 		if (l->number)
 			return false;
 		for (unsigned i = 0; i < STAND_KNOWN; i++)
@@ -91,7 +93,7 @@ static bool learn_layered(struct stand *t, const struct sandbox_spec *spec)
 	}
 	/* Who comes once only takes the place of such ones. */
 	l = oldest(t, false);
-	*l = (struct stand_layered){ .spec = *spec, .asked = ++t->asked };
+	*l = (struct stand_layered){ .spec = *spec, .asked = ++t->asked, .at = clock_mono_ns() };
 	return false;
 }
 
@@ -121,6 +123,13 @@ void stand_forget_layered(struct stand *t, uint64_t number)
 {
 	for (unsigned i = 0; number && i < STAND_KNOWN; i++)
 		if (t->layered[i].number == number)
+			t->layered[i] = (struct stand_layered){ 0 };
+}
+
+void stand_expire(struct stand *t, uint64_t time)
+{
+	for (unsigned i = 0; i < STAND_KNOWN; i++)
+		if (t->layered[i].number && t->layered[i].at < time)
 			t->layered[i] = (struct stand_layered){ 0 };
 }
 

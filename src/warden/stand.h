@@ -16,6 +16,7 @@ struct stand_layered {
 	struct sandbox_spec spec; /* the tenant's own */
 	uint64_t number; /* 0 = asked for once */
 	uint64_t asked; /* the larger, the later; 0 = not in use */
+	uint64_t at; /* by the monotonic clock, in ns */
 };
 
 struct stand {
@@ -43,5 +44,7 @@ bool stand_learn(struct stand *t, const struct sandbox_spec *spec);
 void stand_forget(struct stand *t);
 /* No more for that one of the layered. */
 void stand_forget_layered(struct stand *t, uint64_t number);
+/* No more for those of the layered that nobody has asked for since @time (of the monotonic clock, in ns). */
+void stand_expire(struct stand *t, uint64_t time);
 /* No more for who is on @layer, which is going. Returns whether there was one. */
 bool stand_forget_layer(struct stand *t, const char *layer);

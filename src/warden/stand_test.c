@@ -1,5 +1,6 @@
 #include "warden/stand.h"
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/test.h"
 
 static struct sandbox_spec host(uint64_t memory)
@@ -123,7 +124,7 @@ TEST(on_layers_who_comes_back_has_one_although_others_came_in_between)
 {
 	static struct stand t = { .most = 2 };
 	struct sandbox_spec a = on_layer("a"), b = on_layer("b"), c = on_layer("c"), plain = host(1 << 20), x;
-	uint64_t of_a, of_b;
+	uint64_t of_a, of_b, before;
 
 	CHECK(!stand_learn(&t, &a) && !stand_learn(&t, &plain) && !stand_learn(&t, &b));
 	CHECK_EQ(stand_number(&t, &a), 0);
@@ -157,5 +158,15 @@ TEST(on_layers_who_comes_back_has_one_although_others_came_in_between)
 	CHECK(stand_forget_layer(&t, "a"));
 	CHECK(!stand_number(&t, &a) && !stand_current(&t, of_a) && stand_number(&t, &c));
 	stand_forget_layered(&t, stand_number(&t, &c));
+	CHECK(!stand_number(&t, &c));
+	/* So does who was not asked for. */
+	stand_learn(&t, &a);
+	CHECK(stand_learn(&t, &a));
+	before = clock_mono_ns();
+	stand_learn(&t, &c);
+	CHECK(stand_learn(&t, &c));
+	stand_expire(&t, before);
+	CHECK(!stand_number(&t, &a) && stand_number(&t, &c));
+	stand_expire(&t, UINT64_MAX);
 	CHECK(!stand_number(&t, &c));
 }

@@ -7,6 +7,7 @@
 #include "warden/keep.h"
 #include "warden/limit.h"
 #include "warden/pump.h"
+#include "warden/stock.h"
 #include "warden/sweep.h"
 #include "warden/truth.h"
 #include "warden/vm.h"
@@ -158,6 +159,8 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 			warden_free(w);
 			return r;
 		}
+		w->stock = stock_new(w->env.layers);
+		seal_stock(w->workers, w->stock);
 	}
 	if (w->env.keep)
 		adopt_all(w);
@@ -196,7 +199,9 @@ void warden_free(struct warden *w)
 	guard_end(&w->guard);
 	restoring_close(w);
 	workers_free(w->workers);
+	seal_free(w->retired);
 	pump_spare_free(w->spare);
+	stock_free(w->stock);
 	vm_free(w);
 	sealing_end_all(w);
 	layers_free(w->layers);

@@ -20,7 +20,7 @@ def code(daemon, box, text):
 
 
 def layers(daemon):
-    return {p.name for p in (daemon.data / "layers").iterdir() if p.is_dir()}
+    return daemon.layers()
 
 
 @pytest.mark.parametrize("part", ALL)

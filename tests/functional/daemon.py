@@ -135,6 +135,10 @@ class Daemon:
                 found["api"] = pid
         return found
 
+    def layers(self):
+        """Names of what is in the store, but for its lock and what lies ready for the next layer."""
+        return {p.name for p in (pathlib.Path(self.data) / "layers").iterdir() if p.name != "lock" and not p.name.startswith("ready-")}
+
     def kill9(self, which="api"):
         """One of api, warden, egress, supervisor, all."""
         parts = {**self.children(), "supervisor": self.pid}

@@ -38,7 +38,7 @@ def restore(d, c, **fields):
 
 
 def layers(d):
-    return {p.name for p in (pathlib.Path(d.data) / "layers").iterdir() if p.name != "lock"}
+    return d.layers()
 
 
 def test_a_checkpoint_holds_what_was_changed(d, clean):

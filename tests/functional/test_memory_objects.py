@@ -490,14 +490,41 @@ os.write(ask[1], b"x"); os.read(answer[0], 1)
 print(before, [os.lseek(x, 0, 1) for x in (f, g, 77, h)], os.get_inheritable(77), os.get_inheritable(g), os.waitpid(p, 0)[1])
 """, "[3, 3, 3, 0] [6, 6, 6, 0] True False 0")
 
+# What one has open, and could not open: as git makes its files.
+MODES = ("""
+f = os.open('only-read', os.O_CREAT | os.O_RDWR, 0o444); os.write(f, b'ab')
+g = open('nothing', 'w+'); g.write('c'); g.flush(); os.chmod('nothing', 0)
+m = mmap.mmap(f, 2)
+gate()
+m[0] = 65
+print(os.write(f, b'd'), os.pread(f, 9, 0), g.seek(0), g.read(), [oct(os.stat(x).st_mode & 0o7777) for x in ('only-read', 'nothing')])
+""", "1 b'Abd' 0 c ['0o444', '0o0']")
+
+# What generators of random numbers know a fork by; also where it can only be read, and where it is long.
+WIPED = ("""
+libc.mmap.restype = ctypes.c_void_p
+def memory(n, prot, advice):
+    at = libc.mmap(None, n * 4096, 3, 0x22, -1, 0)
+    ctypes.memset(at, 7, n * 4096)
+    assert libc.madvise(ctypes.c_void_p(at), n * 4096, advice) == 0 and libc.mprotect(ctypes.c_void_p(at), n * 4096, prot) == 0
+    return at, n
+all = [memory(n, prot, 18) for n in (1, 300) for prot in (1, 3)]
+kept = memory(2, 3, 10)
+def look(): return [{x for i in range(n) for x in ctypes.string_at(at + i * 4096, 1)} for at, n in all]
+gate()
+r, w = os.pipe()
+if not os.fork(): os.write(w, repr(look()).encode()); ctypes.string_at(kept[0], 1)
+print(look(), os.read(r, 999).decode(), os.wait()[1])
+""", "[{7}, {7}, {7}, {7}] [{0}, {0}, {0}, {0}] 11")
+
 GROUPS = {
     "processes": {"tree": TREE, "orphan": ORPHAN, "zombie": ZOMBIE, "stopped": STOPPED, "threads": THREADS, "futex": FUTEX, "robust": ROBUST,
-                  "pidfd": PIDFD, "folder": FOLDER, "limits": LIMITS, "shared": SHARED},
+                  "pidfd": PIDFD, "folder": FOLDER, "limits": LIMITS, "shared": SHARED, "wiped": WIPED},
     "streams": {"pipe": PIPE, "fifo": FIFO, "stream": STREAM, "dgram": DGRAM, "seqpacket": SEQPACKET, "pty": PTY, "terminal": TERMINAL, "udp": UDP,
                 "unix": (LISTENING % ("AF_UNIX", "os.path.abspath('socket')"), LISTENED), "abstract": (LISTENING % ("AF_UNIX", "'\\0name'"), LISTENED),
                 "tcp": (LISTENING % ("AF_INET", "('127.0.0.1', 0)"), LISTENED),
                 "server": SERVER},
-    "files": {"files": FILES, "unlinked": UNLINKED, "memfd": MEMFD, "mapped": MAPPED, "duplicates": DUPLICATES, "eventfd": EVENTFD,
+    "files": {"files": FILES, "modes": MODES, "unlinked": UNLINKED, "memfd": MEMFD, "mapped": MAPPED, "duplicates": DUPLICATES, "eventfd": EVENTFD,
               "semaphore": SEMAPHORE},
     "events": {"epoll-level": EPOLL_LEVEL, "epoll-edge": EPOLL_EDGE, "timerfd": TIMERFD, "signalfd": SIGNALFD, "pending": PENDING,
                "handlers": HANDLERS, "itimer": ITIMER, "ticks": TICKS, "posix-timer": POSIX_TIMER},
@@ -567,6 +594,14 @@ REFUSED = {
     "pidfd gone": ("p = child(after=lambda: None); f = os.pidfd_open(p); os.waitpid(p, 0)", "pidfd of a process that is gone"),
     "cpu timer": ("t = ctypes.c_void_p(); assert libc.timer_create(2, None, ctypes.byref(t)) == 0", "timer of a kind"),
 }
+
+
+def test_a_file_that_could_not_be_opened_again_is_refused(d, clean):
+    b = d.create(user="root")
+    x = start(d, b, "f = open('/root/secret', 'w'); os.chmod('/root/secret', 0o600); os.setgroups([]); os.setgid(1000); os.setuid(1000)\ngate()\nprint('on')\n")
+    e = error(d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True}), 422, "refused")
+    assert re.search(r"python3\): has /root/secret open, which it could not open again", e["message"]), e
+    assert tells(d, b, x) == ("on", 0, "")
 
 
 def test_what_can_not_be_carried_is_refused_and_runs_on(d, clean):

@@ -81,7 +81,7 @@ def image(d, template):
 
 
 def layers(d):
-    return {p.name for p in (d.data / "layers").iterdir() if p.is_dir()}
+    return d.layers()
 
 
 def test_a_warm_python_runs_code_at_once(d):
@@ -117,6 +117,7 @@ def test_sandboxes_share_no_random_numbers_and_nothing_else(d):
     put(d, "py", warm={"python": "import random, uuid, secrets\nrandom.seed(1)"})
     boxes = [d.create(template="py") for _ in range(4)]
     assert len({code(d, b, "import random; print(random.random())")["stdout"] for b in boxes}) == 4
+    assert all("generators" in [x["what"] for x in b["restored"]["not_done"]] for b in boxes)  # what the warm code made for itself
     assert len({sh(d, b, "cat /run/cloche/generation") for b in boxes}) == 4
     code(d, boxes[0], "open('/tmp/mine', 'w').write('x')")
     assert code(d, boxes[1], "import os; print(os.path.exists('/tmp/mine'))")["stdout"] == "False\n"

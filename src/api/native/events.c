@@ -104,9 +104,6 @@ void get_sandbox_events(void *arg, struct http_req *q, const struct route *r)
 
 	if (call_box(c) < 0)
 		return;
-	/* Listening is not using: it must not keep a sandbox from being idle. */
-	box_rest(c->box);
 	begin(c, c->box->tenant, c->box->id);
-	box_unref(c->box);
-	c->box = NULL;
+	call_leave_box(c); /* listening must not keep it awake */
 }

@@ -111,12 +111,10 @@ static struct checkpoint **list_of(const struct call *c, const char *name, size_
 static const char *find_vm(struct call *c)
 {
 	const char *name = router_param(c->route, c->q, "id");
+	struct box *b = box_find(c->api->s, &c->who, name, NULL);
 
-	c->box = box_find(c->api->s, &c->who, name, NULL);
-	if (c->box) {
-		box_ref(c->box);
-		box_use(c->box);
-	}
+	if (b)
+		call_enter_box(c, b);
 	return name;
 }
 

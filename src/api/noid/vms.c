@@ -22,9 +22,7 @@ int noid_vm(struct call *c)
 		call_fail(c, &e);
 		return -ENOENT;
 	}
-	box_ref(b);
-	box_use(b);
-	c->box = b;
+	call_enter_box(c, b);
 	return 0;
 }
 
@@ -239,9 +237,7 @@ void noid_delete_vm(void *arg, struct http_req *q, const struct route *r)
 		call_empty(c, 204);
 		return;
 	}
-	box_ref(b);
-	box_use(b);
-	c->box = b;
+	call_enter_box(c, b);
 	c->pending = true;
 	box_delete(b, &c->who, "sandbox.delete", on_deleted, c);
 }

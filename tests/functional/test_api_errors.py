@@ -72,6 +72,8 @@ def test_the_sandbox_says_no(d):
     error(d.get(at + "/files?path=/etc"), 422, "refused")
     error(d.get(at + "/files?path=/dev/null"), 422, "refused")
     error(d.get(at + "/files?path=/etc&op=bogus"), 400, "invalid")
+    error(d.request("PUT", at + "/files?path=/tmp/a&op=extract", b"x"), 400, "invalid")
+    error(d.delete(at + "/files?path=/tmp&op=stat"), 400, "invalid")
     error(d.get(at + "/files"), 400, "invalid")
     r = d.get(at + "/files?path=/etc/hostname", headers={"Range": "bytes=100000-"})
     error(r, 416, "invalid")

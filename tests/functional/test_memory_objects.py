@@ -1,5 +1,6 @@
 """A small program for each kernel object: it sets it up, is checkpointed, and goes on in two copies; the source and both
 tell the same of it. What can not be carried is refused, with the process and the reason, and the source runs on."""
+import platform
 import re
 
 import pytest
@@ -500,6 +501,25 @@ m[0] = 65
 print(os.write(f, b'd'), os.pread(f, 9, 0), g.seek(0), g.read(), [oct(os.stat(x).st_mode & 0o7777) for x in ('only-read', 'nothing')])
 """, "1 b'Abd' 0 c ['0o444', '0o0']")
 
+OPTIONS = ("""
+a, b = socket.socketpair()
+a.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 300000)); a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 7, 0))
+b.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+gate()
+def waits(s): return [struct.unpack("ll", s.getsockopt(socket.SOL_SOCKET, o, 16)) for o in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO)]
+print(waits(a), waits(b), a.getsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED), fails(a.recv, 1))
+a.send(b"x"); print(struct.unpack("iii", b.recvmsg(1, 100)[1][0][2])[0] == os.getpid())
+""", "[(0, 300000), (7, 0)] [(0, 0), (0, 0)] 0 BlockingIOError\nTrue")
+
+# membarrier(): who is not registered is refused, and runtimes that are do not expect that.
+BARRIER = ("""
+def calls(*cmds): return [libc.syscall(%d, c, 0, 0) for c in cmds]
+p = child()
+assert calls(16, 64) == [0, 0]
+gate()
+print(calls(8, 32, 128)); end(p)
+""" % (324 if platform.machine() == "x86_64" else 283), "[0, 0, -1]")
+
 # What generators of random numbers know a fork by; also where it can only be read, and where it is long.
 WIPED = ("""
 libc.mmap.restype = ctypes.c_void_p
@@ -519,8 +539,8 @@ print(look(), os.read(r, 999).decode(), os.wait()[1])
 
 GROUPS = {
     "processes": {"tree": TREE, "orphan": ORPHAN, "zombie": ZOMBIE, "stopped": STOPPED, "threads": THREADS, "futex": FUTEX, "robust": ROBUST,
-                  "pidfd": PIDFD, "folder": FOLDER, "limits": LIMITS, "shared": SHARED, "wiped": WIPED},
-    "streams": {"pipe": PIPE, "fifo": FIFO, "stream": STREAM, "dgram": DGRAM, "seqpacket": SEQPACKET, "pty": PTY, "terminal": TERMINAL, "udp": UDP,
+                  "pidfd": PIDFD, "folder": FOLDER, "limits": LIMITS, "shared": SHARED, "wiped": WIPED, "barrier": BARRIER},
+    "streams": {"pipe": PIPE, "fifo": FIFO, "stream": STREAM, "options": OPTIONS, "dgram": DGRAM, "seqpacket": SEQPACKET, "pty": PTY, "terminal": TERMINAL, "udp": UDP,
                 "unix": (LISTENING % ("AF_UNIX", "os.path.abspath('socket')"), LISTENED), "abstract": (LISTENING % ("AF_UNIX", "'\\0name'"), LISTENED),
                 "tcp": (LISTENING % ("AF_INET", "('127.0.0.1', 0)"), LISTENED),
                 "server": SERVER},

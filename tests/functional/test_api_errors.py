@@ -85,6 +85,14 @@ def test_the_sandbox_says_no(d):
     assert d.delete(at).status == 204
 
 
+def test_no_process_more_than_allowed_is_the_sandboxs_no(d):
+    at = f"/v1/sandboxes/{d.create(pids=4)['id']}"
+    for _ in range(3):
+        assert d.post(at + "/execs", {"cmd": ["sleep", "60"], "background": True}).status == 201
+    assert "pids" in error(d.post(at + "/execs", {"cmd": ["true"]}), 422, "refused")["remedy"]
+    assert d.delete(at).status == 204
+
+
 def test_messages_hold_no_control_characters(d):
     for path, body in (("/v1/sandboxes", {"image": "a\x1b[31m\n\u202e"}), ("/v1/sandboxes", {"a\x1b\u202e": 1}), ("/v1/tenants", {"id": "\x1b\u202e"}), ("/v1/tokens", {"scope": "\x1b\u202e"})):
         r = d.post(path, body)

@@ -321,8 +321,6 @@ static void settings(struct restore *r, uint32_t i)
 	const struct mem_proc *p = &r->m.proc[i];
 	int x;
 
-	if (r->file[p->cwd] < 0 || fchdir(r->file[p->cwd]) < 0)
-		restore_die(r, i, RESTORE_CWD, -errno, 0);
 	umask(p->umask);
 	if (p->flags & MEM_PROC_SUBREAPER && prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
 		restore_die(r, i, RESTORE_SETTINGS, -errno, 0);
@@ -355,6 +353,9 @@ void restore_become(struct restore *r, uint32_t i)
 	if (sys_close_range(0, (unsigned)r->base - 1, 0) < 0)
 		restore_die(r, i, RESTORE_FDS, -EIO, 0);
 	set_epolls(r, i);
+	/* Before: who has become somebody else since he came there (su) could not enter it again. */
+	if (r->file[p->cwd] < 0 || fchdir(r->file[p->cwd]) < 0)
+		restore_die(r, i, RESTORE_CWD, -errno, 0);
 	become_user(r, i);
 	settings(r, i);
 	open_owns(r, i);

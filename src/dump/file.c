@@ -185,3 +185,24 @@ bool file_may_open(const struct dump *d, const struct proc *p, const struct stat
 	/* Root may; the owner of a file can give himself what he needs, and the agent does that for him. */
 	return !p->rec.uid[3] || (own && S_ISREG(st->st_mode)) || (bits & need) == need;
 }
+
+bool file_may_reach(const struct dump *d, const struct proc *p, const char *path, unsigned need)
+{
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	char at[MEM_PATH_MAX + 1];
+	struct stat st;
+
+	if (!p->rec.uid[3])
+		return true;
+	for (const char *end = path; (end = strchr(end + 1, '/')) && (size_t)(end - path) < sizeof(at);) {
+		AUTO_CLOSE int fd = -1;
+		const bool last = !strchr(end + 1, '/');
+
+		memcpy(at, path, (size_t)(end - path));
+		at[end - path] = '\0';
+		fd = sys_openat2(d->root, at, &how);
+		if (fd < 0 || fstat(fd, &st) < 0 || !file_may_open(d, p, &st, 1U | (last ? need : 0)))
+			return false;
+	}
+	return true;
+}

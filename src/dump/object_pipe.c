@@ -136,6 +136,8 @@ int object_pipe(struct opened *x, struct err *e)
 		return 0;
 	if (!x->f.named)
 		return proc_refuse(x->p, e, "has a named pipe open that was removed");
+	if (!file_may_reach(x->d, x->p, x->f.path, 0) || !file_may_open(x->d, x->p, &x->f.st, 6))
+		return proc_refuse(x->p, e, "has %.100s open, which it could not open again", x->f.path);
 	o->kind = MEM_OBJ_FIFO;
 	return image_file(&x->d->image, x->f.path, &x->f.st, 0, &o->file, e);
 }

@@ -244,6 +244,14 @@ static int unix_socket(struct opened *x, struct mem_socket *k, struct err *e)
 		return proc_refuse(x->p, e, "has a unix socket, and this kernel does not tell its other end");
 	if (k->state == MEM_SOCK_BOUND && k->addr[2] && k->addr[2] != '/')
 		return proc_refuse(x->p, e, "has a unix socket with a name that is relative to some folder");
+	if (k->state == MEM_SOCK_BOUND && k->addr[2] == '/') {
+		char path[sizeof(k->addr)] = { 0 };
+
+		memcpy(path, k->addr + 2, k->addr_len - 2);
+		/* A new one will be put in its place. */
+		if (!info.peer && !file_may_reach(x->d, x->p, path, 2))
+			return proc_refuse(x->p, e, "has the unix socket %.100s, which it could not make again", path);
+	}
 	if (number_opt(x->o->fd, SOL_SOCKET, SO_ACCEPTCONN) > 0) {
 		if (info.queued)
 			return proc_refuse(x->p, e, "has connections that it did not accept yet");

@@ -262,6 +262,8 @@ static int one_file(struct dump *d, const struct proc *p, const char *link, uint
 				   !strcmp(link, "cwd") ? "working folder" : "program file");
 	if (!f.carried && S_ISREG(f.st.st_mode))
 		return proc_refuse(p, e, "its program is in a folder that a checkpoint does not hold");
+	if (!file_may_reach(d, p, f.path, 0))
+		return proc_refuse(p, e, "could not come to its %s again", !strcmp(link, "cwd") ? "working folder" : "program file");
 	return image_file(&d->image, f.path, &f.st, flags, ret, e);
 }
 

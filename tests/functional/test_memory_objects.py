@@ -616,12 +616,30 @@ REFUSED = {
 }
 
 
-def test_a_file_that_could_not_be_opened_again_is_refused(d, clean):
+LEFT_BEHIND = {
+    "f = open('/root/secret', 'w'); os.chmod('/root/secret', 0o600)": "has /root/secret open, which it could not open again",
+    "os.makedirs('/root/d/e'); os.chmod('/root/d', 0o700); f = open('/root/d/e/open', 'w'); os.chmod('/root/d/e/open', 0o666)": "has /root/d/e/open open, which",
+    "os.makedirs('/root/d/e', exist_ok=True); os.chmod('/root/d', 0o700); os.chdir('/root/d/e')": "could not come to its working folder again",
+    "os.mkfifo('/srv/f', 0o600); f = os.open('/srv/f', os.O_RDWR)": "has /srv/f open, which it could not open again",
+    "s = socket.socket(socket.AF_UNIX); s.bind('/srv/s'); s.listen()": "the unix socket /srv/s, which it could not make again",
+}
+
+
+def test_what_one_has_from_when_he_was_root(d, clean):
+    """A file or folder that could not be opened again is refused; the folder he stands in is none of them (su)."""
     b = d.create(user="root")
-    x = start(d, b, "f = open('/root/secret', 'w'); os.chmod('/root/secret', 0o600); os.setgroups([]); os.setgid(1000); os.setuid(1000)\ngate()\nprint('on')\n")
-    e = error(d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True}), 422, "refused")
-    assert re.search(r"python3\): has /root/secret open, which it could not open again", e["message"]), e
-    assert tells(d, b, x) == ("on", 0, "")
+    drop = "; os.setgroups([]); os.setgid(1000); os.setuid(1000)\ngate()\nprint(os.getuid(), os.getcwd())\n"
+    for text, reason in LEFT_BEHIND.items():
+        x = start(d, b, text + drop)
+        e = error(d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True}), 422, "refused")
+        assert f"python3): {reason}" in e["message"].replace("has the", "the"), e
+        assert tells(d, b, x)[1] == 0
+    x = start(d, b, "os.chmod('/root', 0o700); os.chdir('/root')" + drop)
+    r = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True})
+    assert r.status == 201, r
+    r = d.post(f"/v1/checkpoints/{r.json['id']}/restore")
+    assert r.status == 201, r
+    assert tells(d, r.json["sandboxes"][0], x) == ("1000 /root", 0, "")
 
 
 def test_what_can_not_be_carried_is_refused_and_runs_on(d, clean):

@@ -164,6 +164,24 @@ static int send_queue(int fd, const struct mem_object *o, const uint8_t *bytes)
 	return 0;
 }
 
+static int set_end(int fd, const struct mem_object *o)
+{
+	const uint64_t ms[2] = { o->pos & UINT32_MAX, o->pos >> 32 };
+	const int one = 1;
+
+	if (o->b & 3 && shutdown(fd, (int)(o->b & 3) - 1) < 0)
+		return -errno;
+	if (o->b & MEM_UNIX_PASSCRED && setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one)) < 0)
+		return -errno;
+	for (unsigned k = 0; k < 2; k++) {
+		const struct timeval t = { .tv_sec = (time_t)(ms[k] / 1000), .tv_usec = (suseconds_t)(ms[k] % 1000 * 1000) };
+
+		if (ms[k] && setsockopt(fd, SOL_SOCKET, k ? SO_SNDTIMEO : SO_RCVTIMEO, &t, sizeof(t)) < 0)
+			return -errno;
+	}
+	return set_flags(fd, o->flags);
+}
+
 static int make_unix(struct restore *r, uint32_t i)
 {
 	const struct mem_object *all = r->m.object;
@@ -179,14 +197,10 @@ static int make_unix(struct restore *r, uint32_t i)
 	x = send_queue(ends[1], &all[i], r->m.bytes);
 	if (x == 0 && other != MEM_NONE)
 		x = send_queue(ends[0], &all[other], r->m.bytes);
-	if (x == 0 && all[i].b)
-		x = shutdown(ends[0], (int)all[i].b - 1) < 0 ? -errno : 0;
-	if (x == 0 && other != MEM_NONE && all[other].b)
-		x = shutdown(ends[1], (int)all[other].b - 1) < 0 ? -errno : 0;
-	if (x >= 0)
-		x = set_flags(ends[0], all[i].flags);
+	if (x == 0)
+		x = set_end(ends[0], &all[i]);
 	if (x >= 0 && other != MEM_NONE)
-		x = set_flags(ends[1], all[other].flags);
+		x = set_end(ends[1], &all[other]);
 	if (x < 0) {
 		fd_close_many(ends, 2);
 		return x;

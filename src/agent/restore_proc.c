@@ -328,6 +328,9 @@ static void settings(struct restore *r, uint32_t i)
 		restore_die(r, i, RESTORE_SETTINGS, -errno, 0);
 	if (p->flags & MEM_PROC_THP_DISABLE && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) < 0)
 		restore_die(r, i, RESTORE_SETTINGS, -errno, 0);
+	for (unsigned k = 0; k < MEM_BARRIERS; k++)
+		if (p->flags & MEM_PROC_BARRIER(k) && syscall(SYS_membarrier, 16 << 2 * k, 0, 0) < 0)
+			restore_die(r, i, RESTORE_SETTINGS, -errno, 0);
 	x = exec_pin(r->agent);
 	if (x < 0)
 		restore_die(r, i, RESTORE_SETTINGS, x, 0);

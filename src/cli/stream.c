@@ -3,6 +3,8 @@
 #include "base/sys.h"
 
 #include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #define WAIT_MS 20
 #define PIECE 4096 /* what a pipe that can be written to takes without a wait */
@@ -104,6 +106,9 @@ void in_stream_read(struct in_stream *s)
 	if (n == -EAGAIN || n == -EINTR)
 		return;
 	if (n <= 0) {
+		/* A closed stdin is an empty one, and so is a terminal that is not ours to read from. */
+		if (n < 0 && n != -EBADF && !isatty(s->from))
+			fprintf(stderr, "cloche: read stdin: %s; the command got what came before\n", strerror((int)-n));
 		in_done(s);
 		return;
 	}

@@ -110,7 +110,10 @@ static const struct {
 	  "it, or the interpreter it names, must be in the image (on PATH); into a container it can also come with --mount" },
 	{ FRAME_STAGE_EXECVE, EACCES, "chmod +x it, open the folders above it to the user, or start it as `sh FILE`" },
 	{ FRAME_STAGE_CWD, ENOENT, "a command's folder must be there: make it first" },
+	{ FRAME_STAGE_CLONE, EAGAIN, "it has as many processes and threads as it may have: end some, or allow more (pids)" },
+	{ FRAME_STAGE_CLONE, ENOMEM, "its memory is full: end or remove something in it, or allow more (memory)" },
 	{ FRAME_STAGE_CLONE, ETIMEDOUT, "something in the sandbox has stopped it on its way, or the host is very busy: try again" },
+	{ FRAME_STAGE_TTY, ENOSPC, "all its terminals are in use: end some execs that have one" },
 	{ FRAME_STAGE_PROC, EPERM,
 	  "a /proc without mounts over it is needed: in a container, an unmasked one (--privileged, systempaths=unconfined)" },
 	{ FRAME_STAGE_MOUNT, EROFS,
@@ -134,6 +137,9 @@ int link_error(const struct frame *f, const char *what, struct err *e, struct fr
 		kind = x.errnum == ENOENT ? ERR_NOT_FOUND : ERR_INVALID;
 	else if (x.errnum == ETIMEDOUT)
 		kind = ERR_TIMEOUT;
+	else if ((x.stage == FRAME_STAGE_CLONE || x.stage == FRAME_STAGE_TTY) &&
+		 (x.errnum == EAGAIN || x.errnum == ENOMEM || x.errnum == ENOSPC))
+		kind = ERR_REFUSED; /* a limit of its own is reached */
 	if (x.text && *x.text)
 		r = err_set(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, x.text);
 	else

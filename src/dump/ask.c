@@ -18,7 +18,7 @@
 
 struct asked { /* numbers of calls */
 	size_t brk, dumpable, securebits, mdwe, pdeathsig, subreaper, itimer[3], sigaction[64], timer[TIMERS_MAX];
-	size_t altstack, tid;
+	size_t altstack, tid, barrier[MEM_BARRIERS];
 	struct mem_timer list[TIMERS_MAX];
 	uint32_t timers;
 };
@@ -83,6 +83,9 @@ static void add_process(const struct proc *p, struct inject *j, struct asked *a)
 	a->mdwe = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_MDWE }, 0 }, -1, 0);
 	a->pdeathsig = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_PDEATHSIG }, 0 }, 1, 4);
 	a->subreaper = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_CHILD_SUBREAPER }, 0 }, 1, 4);
+	/* Those who have not registered for one are refused it; the others wait for threads that stand still anyway. */
+	for (unsigned i = 0; i < MEM_BARRIERS; i++)
+		a->barrier[i] = inject_add(j, &(struct call){ SYS_membarrier, { 8U << 2 * i }, 0 }, -1, 0);
 	for (unsigned i = 0; i < 3; i++)
 		a->itimer[i] = inject_add(j, &(struct call){ SYS_getitimer, { i }, 0 }, 1, 32);
 	for (unsigned i = 0; i < 64; i++)
@@ -167,8 +170,13 @@ static int ask(struct dump *d, struct proc *p, size_t at, struct err *e)
 	/* What a process has taken from itself must not come back; kernels before 6.3 know nothing of it. */
 	if (r == 0 && at == 0 && j->result[a->mdwe] > 0)
 		r = proc_refuse(p, e, "allows itself no memory that is written and run (PR_SET_MDWE)");
-	if (r == 0 && at == 0)
+	if (r == 0 && at == 0) {
 		j->result[a->mdwe] = 0;
+		for (unsigned i = 0; i < MEM_BARRIERS; i++) {
+			p->rec.flags |= j->result[a->barrier[i]] == 0 ? MEM_PROC_BARRIER(i) : 0;
+			j->result[a->barrier[i]] = 0;
+		}
+	}
 	if (r == 0)
 		r = failed(p, j, e);
 	if (r < 0)

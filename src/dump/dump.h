@@ -174,6 +174,8 @@ struct found {
 /* @link is a magic link below @dir: "fd/3", "exe", "map_files/…". */
 int file_root(struct dump *d, struct err *e); /* what ->root is */
 int file_find(const struct dump *d, int dir, const char *link, struct found *ret, struct err *e);
+/* Whether its user could open it (@need: 4 to read, 2 to write), as restoring will. Lists of rights are not looked at. */
+bool file_may_open(const struct dump *d, const struct proc *p, const struct stat *st, unsigned need);
 
 /* ---- vma.c, pages.c ---- */
 int vma_read(struct dump *d, struct proc *p, struct err *e);

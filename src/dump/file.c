@@ -7,6 +7,7 @@
 #include "base/sys.h"
 #include "proto/frame.h"
 
+#include <ctype.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -154,4 +155,33 @@ int file_find(const struct dump *d, int dir, const char *link, struct found *ret
 	if (ret->path[0] == '/')
 		look(d, ret);
 	return 0;
+}
+
+static bool in_group(const struct dump *d, const struct proc *p, gid_t gid)
+{
+	const char *at;
+	uint32_t inside;
+	char *end;
+
+	if (proc_map(&d->gids, gid, &inside) && inside == p->rec.gid[3])
+		return true;
+	if (!proc_field(p->status, "Groups", &at))
+		return false;
+	for (;; at = end) {
+		at += strspn(at, " \t");
+		if (!isdigit((unsigned char)*at))
+			return false;
+		if (strtoull(at, &end, 10) == gid)
+			return true;
+	}
+}
+
+bool file_may_open(const struct dump *d, const struct proc *p, const struct stat *st, unsigned need)
+{
+	uint32_t owner;
+	bool own = proc_map(&d->uids, st->st_uid, &owner) && owner == p->rec.uid[3];
+	unsigned bits = own ? st->st_mode >> 6 : in_group(d, p, st->st_gid) ? st->st_mode >> 3 : st->st_mode;
+
+	/* Root may; the owner of a file can give himself what he needs, and the agent does that for him. */
+	return !p->rec.uid[3] || (own && S_ISREG(st->st_mode)) || (bits & need) == need;
 }

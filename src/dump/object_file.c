@@ -55,6 +55,7 @@ static int without_name(struct opened *x, struct err *e)
 
 int object_file(struct opened *x, struct err *e)
 {
+	static const unsigned needs[4] = { [O_RDONLY] = 4, [O_WRONLY] = 2, [O_RDWR] = 6, 6 };
 	struct object *o = x->o;
 
 	if (o->rec.flags & O_ASYNC)
@@ -63,6 +64,9 @@ int object_file(struct opened *x, struct err *e)
 		return without_name(x, e);
 	if (!x->f.carried && S_ISREG(x->f.st.st_mode))
 		return proc_refuse(x->p, e, "has %.100s open, which a checkpoint does not hold", x->f.path);
+	if (S_ISREG(x->f.st.st_mode) && x->f.fs != PROC_MAGIC && x->f.fs != SYSFS_MAGIC && !(o->rec.flags & O_PATH) &&
+	    !file_may_open(x->d, x->p, &x->f.st, needs[o->rec.flags & 3]))
+		return proc_refuse(x->p, e, "has %.100s open, which it could not open again", x->f.path);
 	o->rec.kind = x->f.fs == PROC_MAGIC || x->f.fs == SYSFS_MAGIC ? MEM_OBJ_PROC : MEM_OBJ_FILE;
 	return image_file(&x->d->image, x->f.path, &x->f.st, 0, &o->rec.file, e);
 }

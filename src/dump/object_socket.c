@@ -211,6 +211,29 @@ int object_link_tcp(struct dump *d, uint32_t at, struct err *e)
 	return 0;
 }
 
+static uint64_t wait_ms(int fd, int name)
+{
+	struct timeval t = { 0 };
+	socklen_t len = sizeof(t);
+	uint64_t ms;
+
+	if (getsockopt(fd, SOL_SOCKET, name, &t, &len) < 0)
+		return 0;
+	ms = (uint64_t)t.tv_sec * 1000 + ((uint64_t)t.tv_usec + 999) / 1000;
+	return ms < UINT32_MAX ? ms : UINT32_MAX;
+}
+
+/* One end of a pair. */
+static void paired(struct opened *x, const struct mem_socket *k, unsigned shut)
+{
+	struct mem_object *rec = &x->o->rec;
+
+	rec->kind = MEM_OBJ_UNIX;
+	rec->a = k->type;
+	rec->b = shut | (number_opt(x->o->fd, SOL_SOCKET, SO_PASSCRED) > 0 ? MEM_UNIX_PASSCRED : 0);
+	rec->pos = wait_ms(x->o->fd, SO_RCVTIMEO) | wait_ms(x->o->fd, SO_SNDTIMEO) << 32;
+}
+
 static int unix_socket(struct opened *x, struct mem_socket *k, struct err *e)
 {
 	const struct external *ext;
@@ -230,9 +253,7 @@ static int unix_socket(struct opened *x, struct mem_socket *k, struct err *e)
 	}
 	if (!info.peer) {
 		if (info.state == UNIX_IS_CONNECTED && k->type != SOCK_DGRAM) { /* the other end is closed */
-			x->o->rec.kind = MEM_OBJ_UNIX;
-			x->o->rec.a = k->type;
-			x->o->rec.b = 3;
+			paired(x, k, 3);
 			return 0;
 		}
 		if (k->type == SOCK_DGRAM && unread(x->o->fd))
@@ -249,9 +270,7 @@ static int unix_socket(struct opened *x, struct mem_socket *k, struct err *e)
 		x->o->rec.b = MEM_WARM;
 		return 0;
 	}
-	x->o->rec.kind = MEM_OBJ_UNIX;
-	x->o->rec.a = k->type;
-	x->o->rec.b = info.shutdown & 3;
+	paired(x, k, info.shutdown & 3);
 	x->o->peer = info.peer;
 	return 0;
 }

@@ -112,6 +112,8 @@ static int shared_file(struct dump *d, struct proc *p, struct vma *v, const char
 		return proc_refuse(p, e, "maps %.100s, which has no name in the sandbox", f->path);
 	if (!f->own && (v->prot & PROT_WRITE || !f->carried))
 		return proc_refuse(p, e, "shares memory through %.100s, which a checkpoint does not hold", f->path);
+	if (!file_may_open(d, p, &f->st, v->prot & PROT_WRITE ? 6 : 4))
+		return proc_refuse(p, e, "maps %.100s, which it could not open again", f->path);
 	v->kind = MEM_VMA_FILE_SHARED;
 	return image_file(&d->image, f->path, &f->st, v->prot & PROT_WRITE ? 0 : 1, &v->file, e);
 }
@@ -176,6 +178,8 @@ static int file_vma(struct dump *d, struct proc *p, struct vma *v, const char *k
 			v->ancestor = MEM_NONE;
 		return 0;
 	}
+	if (!file_may_open(d, p, &have->st, 4))
+		return proc_refuse(p, e, "maps %.100s, which it could not open again", have->path);
 	v->kind = MEM_VMA_FILE;
 	return image_file(&d->image, have->path, &have->st, 1, &v->file, e);
 }

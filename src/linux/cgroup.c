@@ -548,63 +548,6 @@ int cgroup_thaw(const struct cgroup_host *h, const struct cgroup *c, struct err 
 
 /* Killing */
 
-static ssize_t read_procs(int dir, char *text, size_t size)
-{
-	AUTO_CLOSE int fd = sys_openat(dir, "cgroup.procs", O_RDONLY | O_CLOEXEC, 0);
-	ssize_t n;
-
-	if (fd < 0)
-		return fd == -ENOENT || fd == -ENODEV ? 0 : fd;
-	n = sys_read(fd, text, size);
-	return n == -ENODEV ? 0 : n; /* removed meanwhile, so empty */
-}
-
-static bool pid_in(const pid_t *list, size_t n, pid_t pid)
-{
-	for (size_t i = 0; i < n; i++)
-		if (list[i] == pid)
-			return true;
-	return false;
-}
-
-/*
- * Between reading a number and using it the process may be gone and the number given to a stranger. So: take pidfds,
- * read the members again, and signal only those still listed. A stranger is not in the second list; and if the number
- * is back in the group with another process, the pidfd's process is gone, which makes the signal harmless.
- */
-int cgroup_kill_members(int dir)
-{
-	pid_t first[64], again[1024];
-	char text[4 * KIB];
-	int fds[64], r = 0;
-	size_t n, m;
-	ssize_t len;
-
-	len = read_procs(dir, text, sizeof(text));
-	if (len <= 0)
-		return len < 0 ? (int)len : 1;
-	n = cgroup_parse_pids(text, (size_t)len, first, ARRAY_LEN(first));
-	if (pid_in(first, n, getpid()))
-		return -EDEADLK;
-	for (size_t i = 0; i < n; i++)
-		fds[i] = first[i] > 0 ? sys_pidfd_open(first[i], 0) : -ESRCH;
-	len = read_procs(dir, text, sizeof(text));
-	m = len > 0 ? cgroup_parse_pids(text, (size_t)len, again, ARRAY_LEN(again)) : 0;
-	for (size_t i = 0; i < n; i++) {
-		int q = fds[i];
-
-		if (q >= 0 && pid_in(again, m, first[i]))
-			q = sys_pidfd_send_signal(fds[i], SIGKILL);
-		if (q < 0 && q != -ESRCH)
-			r = q;
-		if (!first[i])
-			r = -ESRCH; /* not in our pid namespace: nobody we could kill */
-		if (fds[i] >= 0)
-			fd_close(fds[i]);
-	}
-	return len < 0 ? (int)len : r;
-}
-
 int cgroup_kill(const struct cgroup_host *h, const struct cgroup *c)
 {
 	const int pids = c->mask & CGROUP_BIT(CGROUP_PIDS) ? dir_of(h, c, CGROUP_PIDS) : -1;

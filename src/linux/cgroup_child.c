@@ -107,6 +107,21 @@ int cgroup_child_kill(const struct cgroup_host *h, const struct cgroup *c, uint3
 	}
 }
 
+/* Who was in the middle of a fork when its group was killed left a child that nobody had told: it can not fork, but runs. */
+static void kill_late(int parent, uint32_t n)
+{
+	AUTO_CLOSE int dir = -1;
+	char name[48], max[32];
+
+	put_name(name, n, "pids.max");
+	if (fd_get(parent, name, max, sizeof(max)) <= 0 || max[0] != '0')
+		return;
+	put_name(name, n, NULL);
+	dir = sys_openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (dir >= 0)
+		cgroup_kill_members(dir);
+}
+
 int cgroup_child_reset(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
 {
 	int parent = parent_of(h, c), r;
@@ -115,6 +130,8 @@ int cgroup_child_reset(const struct cgroup_host *h, const struct cgroup *c, uint
 	if (parent < 0)
 		return parent;
 	r = look(h, parent, n);
+	if (r == 0 && h->version != 2)
+		kill_late(parent, n);
 	if (r <= 0)
 		return r < 0 ? r : -EBUSY;
 	if (h->version == 2)
@@ -157,6 +174,8 @@ int cgroup_child_remove(const struct cgroup_host *h, const struct cgroup *c, uin
 		return parent;
 	put_name(name, n, NULL);
 	r = sys_unlinkat(parent, name, AT_REMOVEDIR);
+	if (r == -EBUSY && h->version != 2)
+		kill_late(parent, n);
 	return r == -ENOENT ? 0 : r;
 }
 

@@ -514,6 +514,38 @@ TEST(a_child_is_used_again_only_when_it_is_alone_and_has_no_past)
 	CHECK_EQ(clear(&host, &c), 0);
 }
 
+static int join_and_fork(void *arg)
+{
+	const int *join = arg;
+	int n = 150;
+
+	return write(*join, "0", 1) == 1 ? fork_until_refused(&n) : 1;
+}
+
+/* Frozen ones stay in the list after the signal, as those do that a busy machine gives no time to die. */
+TEST(everybody_of_a_child_is_told_also_while_nobody_dies)
+{
+	const unsigned mask = CGROUP_BIT(CGROUP_PIDS) | CGROUP_BIT(CGROUP_FREEZER);
+	unsigned long long left = 1;
+	struct cgroup c;
+	int join;
+
+	if (host.version != 1 || (host.have & mask) != mask)
+		return; /* cgroup.kill asks nobody */
+	CHECK_EQ(cgroup_make(&host, "told", mask, &c, &err), 0);
+	join = cgroup_child_make(&host, &c, 1);
+	CHECK(join >= 0);
+	CHECK_EQ(finish(spawn(&host, &c, join_and_fork, &join)), 0);
+	fd_close(join);
+	CHECK_EQ(cgroup_freeze(&host, &c, &err), 0);
+	CHECK_EQ(cgroup_child_kill(&host, &c, 1), 0);
+	CHECK_EQ(cgroup_thaw(&host, &c, &err), 0);
+	for (int i = 0; i < 1000 && left; i++, nap_ms(10))
+		CHECK_EQ(fd_get_u64(c.dir[CGROUP_PIDS], "x1/pids.current", &left), 0);
+	CHECK_EQ(left, 0);
+	CHECK_EQ(clear(&host, &c), 0);
+}
+
 TEST(a_name_that_is_taken_is_refused_and_the_first_stays)
 {
 	struct cgroup c, d;

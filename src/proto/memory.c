@@ -33,7 +33,8 @@
 #define VMA_FLAGS (MEM_VMA_GROWSDOWN | MEM_VMA_LOCKED | MEM_VMA_NORESERVE | MEM_VMA_HEAP)
 #define VMA_ADVICE (MEM_VMA_DONTFORK | MEM_VMA_WIPEONFORK | MEM_VMA_HUGEPAGE | MEM_VMA_NOHUGEPAGE | MEM_VMA_DONTDUMP)
 #define PROC_FLAGS                                                                                                     \
-	(MEM_PROC_DUMPABLE | MEM_PROC_SUBREAPER | MEM_PROC_NO_NEW_PRIVS | MEM_PROC_THP_DISABLE | MEM_PROC_STOPPED)
+	(MEM_PROC_DUMPABLE | MEM_PROC_SUBREAPER | MEM_PROC_NO_NEW_PRIVS | MEM_PROC_THP_DISABLE | MEM_PROC_STOPPED | \
+	 MEM_PROC_BARRIER(0) | MEM_PROC_BARRIER(1) | MEM_PROC_BARRIER(2))
 #define EXEC_FLAGS (MEM_EXEC_TTY | MEM_EXEC_STDIN | MEM_EXEC_WARM)
 
 static const uint32_t sizes[MEM_SECTIONS] = {
@@ -522,7 +523,7 @@ static bool kind_ok(const struct check *c, const struct mem_object *o)
 	case MEM_OBJ_PIPE:
 		return o->pair != MEM_NONE && o->a <= (1U << 30);
 	case MEM_OBJ_UNIX:
-		if (o->pair == MEM_NONE || o->b > 3)
+		if (o->pair == MEM_NONE || o->b > (3U | MEM_UNIX_PASSCRED))
 			return false;
 		/* SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET */
 		return o->a == 1 || ((o->a == 2 || o->a == 5) && messages_ok(c, o->data));

@@ -105,6 +105,8 @@ struct mem_proc {
 #define MEM_PROC_NO_NEW_PRIVS 4U
 #define MEM_PROC_THP_DISABLE 8U
 #define MEM_PROC_STOPPED 16U /* by a job control signal */
+#define MEM_PROC_BARRIER(i) (32U << (i)) /* registered for membarrier(): PRIVATE_EXPEDITED, its SYNC_CORE, its RSEQ */
+#define MEM_BARRIERS 3U
 
 struct mem_thread {
 	uint32_t tid, flags;
@@ -167,7 +169,8 @@ enum mem_object_kind {
 	MEM_OBJ_FILE, /* a regular file or folder: ->file, ->pos */
 	MEM_OBJ_PIPE, /* one end; both ends have the same ->pair. ->a capacity; the read end (first) holds ->data */
 	MEM_OBJ_FIFO, /* a named one: as PIPE, and ->file */
-	MEM_OBJ_UNIX, /* one end of a connected pair: ->pair, ->a type, ->b shutdown bits; ->data is what it can read */
+	MEM_OBJ_UNIX, /* one end of a connected pair: ->pair, ->a type, ->b shutdown bits and MEM_UNIX_*; ->data is what it
+	       * can read; ->pos the ms of SO_RCVTIMEO, and << 32 of SO_SNDTIMEO */
 	MEM_OBJ_EVENTFD, /* ->a counter, ->b 1: semaphore */
 	MEM_OBJ_EPOLL, /* ->watch */
 	MEM_OBJ_TIMERFD, /* ->a clock, ->b flags, ->data: struct itimerspec, u64 ticks */
@@ -188,6 +191,7 @@ enum mem_object_kind {
 
 enum mem_role { MEM_STDIN, MEM_STDOUT, MEM_STDERR, MEM_TTY, MEM_WARM };
 
+#define MEM_UNIX_PASSCRED 4U
 struct mem_object {
 	uint32_t kind;
 	uint32_t flags; /* O_* as F_GETFL tells */

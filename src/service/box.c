@@ -40,8 +40,10 @@ const char *box_state_name(enum box_state s)
 
 int box_lost(const struct box *b, struct err *e)
 {
-	err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: its first process died", b->want->name);
-	err_remedy(e, "delete it and create another, or restore it from a checkpoint");
+	err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s", b->want->name,
+		b->drowned ? "its memory was full, and its first process was killed for it" : "its first process died");
+	err_remedy(e, "delete it and create another%s, or restore it from a checkpoint",
+		   b->drowned ? " with more memory or storage disk" : "");
 	return -ESRCH;
 }
 
@@ -290,7 +292,7 @@ void box_move(struct box *b, struct box *from)
 	b->fresh = from->fresh;
 	b->stat = from->stat;
 	b->synced = true;
-	b->found = b->attaching = false;
+	b->found = b->attaching = b->drowned = false;
 	b->breaks = 0;
 	b->paused_ns = 0;
 }
@@ -321,10 +323,29 @@ int box_attach(struct box *b, int sock, const struct msg_receipt *receipt, struc
 	return alink_open(&b->link, b->service->loop, sock, on_frame, b, e);
 }
 
+/* Its agent is dead, and the last counters say whether the memory limit did it: then so do its execs' verdicts. */
+static void on_last_stat(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box_op *op = arg;
+	struct box *b = op->box;
+
+	(void)e;
+	if (b->handle == op->handle && (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
+		b->attaching = false;
+		b->drowned = r == 0 && a->rep->stat.group.oom_kills;
+		if (r == 0)
+			b->stat = a->rep->stat;
+		box_lose(b, b->drowned ? "its memory was full, and its first process was killed for it" : "its first process has ended");
+	}
+	free(op);
+	box_unref(b);
+}
+
 static void on_reattached(void *arg, int r, const struct wlink_answer *w, const struct err *e)
 {
 	struct box_op *op = arg;
 	struct box *b = op->box;
+	const struct who nobody = { .tenant = b->tenant };
 	struct err why = { 0 };
 	bool same = b->handle == op->handle;
 
@@ -345,10 +366,14 @@ static void on_reattached(void *arg, int r, const struct wlink_answer *w, const 
 		}
 	}
 	/* No room for us with an agent that does not run yet: the next tick tries again. */
-	if (r == -EAGAIN)
+	if (r == -EAGAIN) {
 		service_soon(b->service);
-	else if (r < 0)
-		box_lose(b, r == -EPIPE || r == -ESRCH ? "its first process has ended" : why.msg);
+	} else if (r == -EPIPE || r == -ESRCH) {
+		b->attaching = true;
+		wlink_call(b->service->warden, WARDEN_STAT, b->handle, 0, NULL, on_last_stat, box_op_new(b, &nobody, NULL, NULL));
+	} else if (r < 0) {
+		box_lose(b, why.msg);
+	}
 	box_unref(b);
 }
 

@@ -57,6 +57,7 @@ struct box {
 	bool up, synced; /* synced: false while execs are found again */
 	bool found; /* of a time before ours: its agent is to be attached to */
 	bool attaching;
+	bool drowned; /* lost by the memory limit */
 	unsigned breaks; /* of the link to its agent, since the agent last answered */
 	uint64_t created_ns, expires_ns, used_ns; /* wall clock */
 	uint64_t paused_ns; /* of one that was found again paused: about since when */

@@ -41,7 +41,8 @@ static void judge(struct exec *x)
 		.timed_out = x->timed_out,
 		.cpu_out = x->cpu_out,
 		.killed = x->killed,
-		.oom_kills = st->group.oom_kills - x->oom_base,
+		/* One that came when the sandbox was as good as dead finds that death counted already. */
+		.oom_kills = x->lost && x->box->drowned ? 1 : st->group.oom_kills - x->oom_base,
 		/* What a group that is gone had counted is gone with it. */
 		.pids_refused = st->group.pids_refused > x->pids_base ? st->group.pids_refused - x->pids_base : 0,
 		.memory = l->memory,

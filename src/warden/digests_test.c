@@ -86,7 +86,7 @@ TEST(pieces_in_memory_have_the_sums_they_have_in_the_file)
 	CHECK(ftruncate(fd, 10) == 0 && digests_pieces(fd, size, 0, NULL, buf, read) == -ESTALE);
 }
 
-/* A layer's folder with one large file, and a hole in it. */
+/* A layer's folder with a small file, and a large one with a hole in it. */
 static int make_layer(char *path, const char *data, size_t size)
 {
 	int dir = mkdtemp(path) ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1, fd;
@@ -95,6 +95,10 @@ static int make_layer(char *path, const char *data, size_t size)
 		return -1;
 	fd = openat(dir, "fs/u/f", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0 || pwrite(fd, data, size, 0) != (ssize_t)size || pwrite(fd, "x", 1, 9 * (off_t)PIECE) != 1)
+		return -1;
+	close(fd);
+	fd = openat(dir, "fs/u/small", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0 || pwrite(fd, data, 10, 0) != 10)
 		return -1;
 	close(fd);
 	return dir;
@@ -106,7 +110,7 @@ TEST(a_layer_of_each_version_is_compared_as_that_version_has_it)
 	AUTO_FREE char *data = make_data(size), *zeros = calloc(1, 3 * PIECE);
 	char path[] = "/var/tmp/cloche-digests-test-XXXXXX";
 	AUTO_CLOSE int dir = make_layer(path, data, size), fd = -1;
-	static const uint32_t versions[] = { 2, 3, 4, MANIFEST_VERSION };
+	static const uint32_t versions[] = { 2, 3, 4, 5, MANIFEST_VERSION };
 	struct manifest m[ARRAY_LEN(versions)] = { 0 };
 	struct timespec times[2] = { { 1, 0 }, { 1, 0 } };
 
@@ -114,7 +118,7 @@ TEST(a_layer_of_each_version_is_compared_as_that_version_has_it)
 	for (size_t v = 0; v < ARRAY_LEN(versions); v++) {
 		m[v].version = versions[v];
 		CHECK_EQ(manifest_sum(dir, NULL, NULL, &m[v]), 0);
-		CHECK(m[v].files == 1 && (!v || memcmp(m[v].sum, m[v - 1].sum, SHA256_SIZE)));
+		CHECK(m[v].files == 2 && (!v || memcmp(m[v].sum, m[v - 1].sum, SHA256_SIZE)));
 	}
 	/* A hole that was filled is the same, what is moved by a piece is not, nor is one byte. */
 	CHECK(pwrite(fd, zeros, 3 * PIECE, 4 * (off_t)PIECE) == (ssize_t)(3 * PIECE) && futimens(fd, times) == 0);

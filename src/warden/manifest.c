@@ -95,7 +95,7 @@ int manifest_sum(int dir, const int *stop, const struct digests *known, struct m
 	AUTO_FREE char *buf = malloc(TREE_BUF);
 	/* A machine's disks may be another layer's, too, for as long as that is there. */
 	const uint32_t piece = m->version < 3 ? 0 : m->version == 3 ? DIGESTS_LARGE : DIGESTS_PIECE;
-	const struct tree_sum how = { stop, buf, known, piece, m->flags & SPEC_VM, m->version < 5 };
+	const struct tree_sum how = { stop, buf, known, piece, m->version < 6 ? piece : 0, m->flags & SPEC_VM, m->version < 5 };
 	struct tree_facts facts = { 0 };
 	struct sha256 s;
 	int r = 0;

@@ -10,10 +10,10 @@
 struct digests;
 
 /*
- * 5: files larger than DIGESTS_PIECE by the BLAKE3 of its pieces; 4: by their SHA-256; 3: by pieces of DIGESTS_LARGE;
+ * 6: all files by the BLAKE3 of their pieces, 5: files larger than DIGESTS_PIECE; 4: by their SHA-256; 3: by pieces of DIGESTS_LARGE;
  * 2: large files are summed up whole; 1: and it ends, but for ->self, before ->meta.
  */
-#define MANIFEST_VERSION 5U
+#define MANIFEST_VERSION 6U
 #define MANIFEST_VERSION_VM 3U /* a machine's disks are large, and mostly holes */
 #define MANIFEST_ID 32 /* an id, filled up with zeros */
 

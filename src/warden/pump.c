@@ -14,7 +14,8 @@
 #define ALIGN 4096U /* what disks want of a write that goes there at once */
 #define BATCH 4U /* pieces in one write: some are left to be read into meanwhile */
 #define PIECES 256U /* at a time, however small */
-#define NEWS (512U << 10) /* bytes that are worth to wake somebody up for */
+#define HEAD_START (16U << 10) /* bytes of a file that are worth to begin with writing them */
+#define NEWS (256U << 10) /* bytes that are worth to wake somebody up for */
 
 struct file {
 	struct file *next;
@@ -61,8 +62,9 @@ struct pump {
 	size_t news; /* bytes nobody was told of */
 	struct file *file, **last; /* whose last byte is not written: that is done in order */
 	bool used; /* since pump_end() */
+	unsigned few; /* small files that were written at once */
 	bool started; /* the threads */
-	unsigned busy; /* who is at something, without the lock */
+	unsigned busy, writing; /* who is at something, without the lock; and of these, who writes */
 	bool end; /* no more files */
 	bool told; /* of that all are written and as they will be, or will not be */
 	bool quit;
@@ -163,7 +165,7 @@ static int put(struct pump *p, uint64_t first, uint64_t n_pieces)
 		done += (size_t)n;
 	}
 	/* Only ever a head start: what goes wrong is told by fsync. */
-	if (len)
+	if (len >= HEAD_START)
 		(void)!sync_file_range(f->fd, (off_t)x->at, (off_t)len, SYNC_FILE_RANGE_WRITE);
 	return 0;
 }
@@ -199,20 +201,14 @@ static struct file *take_file(struct pump *p)
 	return f;
 }
 
-/* What is there of a file: each write is a wait for the disk, and then for a processor. */
-static bool write_some(struct pump *p)
+/* With the lock held, which is let go meanwhile. */
+static void write_pieces(struct pump *p, uint64_t first, uint64_t n)
 {
-	uint64_t first = p->to_write, n = 1;
-	struct file *f = nth(p, first)->file, *whole = NULL;
+	struct file *whole = nth(p, first + n - 1)->last ? take_file(p) : NULL;
 	int r;
 
-	if (p->failed || first == p->read)
-		return false;
-	while (n < BATCH && first + n < p->read && nth(p, first + n)->file == f)
-		n++;
-	if (nth(p, first + n - 1)->last)
-		whole = take_file(p);
 	p->to_write += n;
+	p->writing++;
 	begin(p);
 	r = put(p, first, n);
 	if (whole) {
@@ -220,10 +216,34 @@ static bool write_some(struct pump *p)
 		file_free(whole);
 	}
 	leave(p);
+	p->writing--;
 	for (uint64_t i = first; i < first + n; i++)
 		nth(p, i)->written = true;
 	if (r < 0)
 		fail(p, r);
+}
+
+/* What is there of a file: each write is a wait for the disk, and then for a processor. */
+static bool write_some(struct pump *p)
+{
+	uint64_t first = p->to_write, n = 1;
+
+	if (p->failed || first == p->read)
+		return false;
+	while (n < BATCH && first + n < p->read && nth(p, first + n)->file == nth(p, first)->file)
+		n++;
+	write_pieces(p, first, n);
+	return true;
+}
+
+/* The same for who would wait: a file that is one piece, so that nobody else is at it. */
+static bool help_write(struct pump *p)
+{
+	const struct piece *x = nth(p, p->to_write);
+
+	if (p->failed || p->to_write == p->read || x->at || !x->last)
+		return false;
+	write_pieces(p, p->to_write, 1);
 	return true;
 }
 
@@ -249,7 +269,7 @@ static bool write_more(struct pump *p)
 {
 	if (write_some(p))
 		return true;
-	if (!p->end || p->told || p->failed)
+	if (!p->end || p->told || p->failed || p->writing)
 		return false;
 	p->told = true;
 	begin(p);
@@ -281,8 +301,9 @@ static void settle(struct pump *p)
 	pthread_mutex_lock(&p->lock);
 	p->end = true;
 	wake(p);
-	while (sum_some(p))
+	while (help_write(p) || sum_some(p))
 		;
+	wake(p); /* if we were the last to write */
 	while (p->busy || !(p->failed || p->told))
 		pthread_cond_wait(&p->moved, &p->lock);
 	p->end = p->told = false;
@@ -420,6 +441,7 @@ struct pump *pump_new(const int *stop, struct pump_spare *spare)
 	p->first = p->read = p->to_sum = p->to_write = 0;
 	p->fill = p->news = 0;
 	p->used = false;
+	p->few = 0;
 	pthread_mutex_unlock(&p->lock);
 	return p;
 }
@@ -450,7 +472,7 @@ void pump_free(struct pump *p)
 /* As much in memory, or on the disk, as it is long; and nothing to be carried over that a write would take away. */
 static bool suits(const struct stat *st, int from)
 {
-	return (uint64_t)st->st_size >= PUMP_LEAST && st->st_blocks >= st->st_size / 512 + !!(st->st_size % 512) &&
+	return st->st_size > 0 && st->st_blocks >= st->st_size / 512 + !!(st->st_size % 512) &&
 	       xattr_none(from);
 }
 
@@ -479,7 +501,7 @@ static ssize_t wait_room(struct pump *p, size_t len)
 	pthread_mutex_lock(&p->lock);
 	while (!p->failed && (r = find_room(p, len)) < 0) {
 		wake(p);
-		if (!sum_some(p))
+		if (!sum_some(p) && !help_write(p))
 			pthread_cond_wait(&p->moved, &p->lock);
 	}
 	r = p->failed ? p->failed : r;
@@ -545,6 +567,23 @@ static struct file *file_new(int to, const struct stat *st, uint32_t uid, uint32
 	return NULL;
 }
 
+/* Nothing is in memory, nobody is at anything: without them. */
+static int put_small(struct pump *p, const struct file *f, int from, uint8_t (*sum)[SHA256_SIZE])
+{
+	const size_t len = (size_t)f->st.st_size;
+	ssize_t n = pread(from, p->buf, len, 0);
+
+	if (n != (ssize_t)len)
+		return n < 0 ? -errno : -ESTALE;
+	digests_bytes(p->buf, len, sum);
+	for (size_t done = 0; done < len; done += (size_t)n) {
+		n = pwrite(f->fd, p->buf + done, len - done, (off_t)done);
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+	}
+	return dress(f);
+}
+
 static void file_add(struct pump *p, struct file *f)
 {
 	if (!p->used)
@@ -572,6 +611,12 @@ int pump_file(struct pump *p, struct digests *d, int from, int to, const struct 
 		if (f)
 			file_free(f);
 		return 0;
+	}
+	if (size <= DIGESTS_PIECE && !p->used && p->few < PUMP_FEW) {
+		p->few++;
+		r = put_small(p, f, from, sum);
+		file_free(f);
+		return r < 0 ? r : 1;
 	}
 	file_add(p, f);
 	f->direct = size >= PUMP_DIRECT;

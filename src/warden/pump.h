@@ -1,5 +1,5 @@
 /*
- * Large files on their way into a layer. Who calls only reads them, as long as there is room in memory; two threads sum
+ * Files on their way into a layer. Who calls only reads them, as long as there is room in memory; two threads sum
  * up and write what was read, past the page cache where the filesystem lets us: a layer is seldom read soon, and filling
  * the cache costs as much as all the rest. So a sandbox stands still for the reading, not for the disk.
  */
@@ -15,7 +15,7 @@ struct pump_spare;
 #define PUMP_SUMS 16U /* taken in one go */
 #define PUMP_PIECE (PUMP_SUMS * DIGESTS_PIECE) /* the most that is read in one go */
 #define PUMP_MEMORY ((size_t)12U << 20) /* bytes that are read and not yet written, at most */
-#define PUMP_LEAST (DIGESTS_PIECE + 1) /* bytes; smaller files are summed up with their names, in the order of those */
+#define PUMP_FEW 16U /* files of up to DIGESTS_PIECE are written at once: to wake somebody up for them would take longer */
 #define PUMP_DIRECT (256U << 10) /* bytes; smaller files are written through the cache, which takes them at once */
 
 /*

@@ -52,7 +52,7 @@ struct tree_facts {
 
 /*
  * Adds everything about the tree at @dir that a sandbox could see to @s, in an order that depends on names only. Data
- * that is zeros is the same as a hole. Files that are larger than a piece are the sums of their pieces (digests.h),
+ * that is zeros is the same as a hole. Files that are larger than ->least are the sums of their pieces (digests.h),
  * which may be known: of DIGESTS_PIECE, each with its number, without those that are nothing but zeros; of DIGESTS_LARGE,
  * one after the other; or, as the first versions of layers have it, with 0, what is in them.
  */
@@ -60,7 +60,7 @@ struct tree_sum {
 	const int *stop;
 	char *buf; /* TREE_BUF bytes */
 	const struct digests *known;
-	uint32_t piece;
+	uint32_t piece, least;
 	bool lone; /* that a file has several names means nothing: they are not in this tree */
 	bool sha; /* pieces are summed up as before version 5 */
 };

@@ -150,22 +150,33 @@ static int sum_data(struct sum *m, int fd, const struct stat *st)
 {
 	uint64_t size = (uint64_t)st->st_size;
 
-	if (!m->how->piece || size <= m->how->piece)
+	if (!m->how->piece || size <= m->how->least)
 		return digests_sum(m->s, fd, size, m->how->stop, m->how->buf);
 	if (m->how->piece == DIGESTS_LARGE)
 		return sum_large(m, fd, st);
 	return m->how->sha ? sum_sha_pieces(m, fd, st) : sum_pieces(m, fd, st);
 }
 
+/* Whatever is known has no attributes, and needs not be opened. */
+static bool is_known(const struct sum *m, const struct stat *st)
+{
+	uint8_t sum[SHA256_SIZE];
+
+	return (uint64_t)st->st_size > m->how->least && digests_find(m->how->known, st->st_ino, (uint64_t)st->st_size, 0, sum);
+}
+
 static int sum_file(struct sum *m, int dir, const char *name, const struct stat *st)
 {
-	AUTO_CLOSE int fd = sys_openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+	AUTO_CLOSE int fd = -1;
 	int r;
 
-	if (fd < 0)
-		return fd;
 	m->facts.files++;
 	m->facts.size += (uint64_t)st->st_size;
+	if (is_known(m, st))
+		return sum_data(m, -1, st);
+	r = fd = sys_openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+	if (r < 0)
+		return r;
 	r = xattr_sum(fd, m->how->buf, m->s);
 	return r == 0 ? sum_data(m, fd, st) : r;
 }

@@ -72,6 +72,8 @@ def test_the_sandbox_says_no(d):
     error(d.get(at + "/files?path=/etc"), 422, "refused")
     error(d.get(at + "/files?path=/dev/null"), 422, "refused")
     error(d.get(at + "/files?path=/etc&op=bogus"), 400, "invalid")
+    error(d.request("PUT", at + "/files?path=/tmp/a&op=extract", b"x"), 400, "invalid")
+    error(d.delete(at + "/files?path=/tmp&op=stat"), 400, "invalid")
     error(d.get(at + "/files"), 400, "invalid")
     r = d.get(at + "/files?path=/etc/hostname", headers={"Range": "bytes=100000-"})
     error(r, 416, "invalid")
@@ -80,6 +82,14 @@ def test_the_sandbox_says_no(d):
     error(d.post(at + "/execs", {"cmd": ["/no"]}), 422, "refused")
     error(d.get(at + "/execs/none"), 404, "not_found")
     error(d.post("/v1/sandboxes", {"isolation": "wasm"}), 501, "unsupported")
+    assert d.delete(at).status == 204
+
+
+def test_no_process_more_than_allowed_is_the_sandboxs_no(d):
+    at = f"/v1/sandboxes/{d.create(pids=4)['id']}"
+    for _ in range(3):
+        assert d.post(at + "/execs", {"cmd": ["sleep", "60"], "background": True}).status == 201
+    assert "pids" in error(d.post(at + "/execs", {"cmd": ["true"]}), 422, "refused")["remedy"]
     assert d.delete(at).status == 204
 
 

@@ -99,6 +99,21 @@ def test_every_verdict_says_why(d, box, cause, code, script, fields):
         assert r["verdict"]["limit"] and r["verdict"]["peak"], r
 
 
+def test_memory_that_no_process_holds_is_still_the_memory_limits_verdict(d):
+    """Nothing is left for the kernel to end but the sandbox's first process."""
+    full = d.create(memory="32M")["id"]
+    keep = "python3 -c \"import ctypes as c; l = c.CDLL(None); l.shmat.restype = c.c_void_p\nwhile 1: c.memset(l.shmat(l.shmget(0, 1 << 16, 0o1600), None, 0), 1, 1 << 16)\""
+    path, seen = f"/v1/sandboxes/{full}", []
+    for script in [keep] * 3 + ["head -c 30M /dev/zero > /tmp/a$$ || exit 1"] * 40:
+        r = d.post(f"{path}/execs", {"shell": script})
+        if r.status != 200:
+            assert "memory was full" in error(r, 502, "lost")["message"], r
+            break
+        seen.append(r.json["verdict"]["cause"])
+    assert d.get(path).json["state"] == "lost" and set(seen) <= {"oom", "disk"} and seen[-1] == "oom", seen
+    d.delete(path)
+
+
 def test_the_verdicts_of_pids_disk_and_output(d, box):
     full = d.create(pids=60)["id"]
     r = run(d, full, "i=0; while [ $i -lt 100 ]; do sleep 1 & i=$((i+1)); done; wait")

@@ -1,5 +1,6 @@
 """A small program for each kernel object: it sets it up, is checkpointed, and goes on in two copies; the source and both
 tell the same of it. What can not be carried is refused, with the process and the reason, and the source runs on."""
+import platform
 import re
 
 import pytest
@@ -490,6 +491,35 @@ os.write(ask[1], b"x"); os.read(answer[0], 1)
 print(before, [os.lseek(x, 0, 1) for x in (f, g, 77, h)], os.get_inheritable(77), os.get_inheritable(g), os.waitpid(p, 0)[1])
 """, "[3, 3, 3, 0] [6, 6, 6, 0] True False 0")
 
+# What one has open, and could not open: as git makes its files.
+MODES = ("""
+f = os.open('only-read', os.O_CREAT | os.O_RDWR, 0o444); os.write(f, b'ab')
+g = open('nothing', 'w+'); g.write('c'); g.flush(); os.chmod('nothing', 0)
+m = mmap.mmap(f, 2)
+gate()
+m[0] = 65
+print(os.write(f, b'd'), os.pread(f, 9, 0), g.seek(0), g.read(), [oct(os.stat(x).st_mode & 0o7777) for x in ('only-read', 'nothing')])
+""", "1 b'Abd' 0 c ['0o444', '0o0']")
+
+OPTIONS = ("""
+a, b = socket.socketpair()
+a.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 300000)); a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 7, 0))
+b.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+gate()
+def waits(s): return [struct.unpack("ll", s.getsockopt(socket.SOL_SOCKET, o, 16)) for o in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO)]
+print(waits(a), waits(b), a.getsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED), fails(a.recv, 1))
+a.send(b"x"); print(struct.unpack("iii", b.recvmsg(1, 100)[1][0][2])[0] == os.getpid())
+""", "[(0, 300000), (7, 0)] [(0, 0), (0, 0)] 0 BlockingIOError\nTrue")
+
+# membarrier(): who is not registered is refused, and runtimes that are do not expect that.
+BARRIER = ("""
+def calls(*cmds): return [libc.syscall(%d, c, 0, 0) for c in cmds]
+p = child()
+assert calls(16, 64) == [0, 0]
+gate()
+print(calls(8, 32, 128)); end(p)
+""" % (324 if platform.machine() == "x86_64" else 283), "[0, 0, -1]")
+
 # What generators of random numbers know a fork by; also where it can only be read, and where it is long.
 WIPED = ("""
 libc.mmap.restype = ctypes.c_void_p
@@ -509,12 +539,12 @@ print(look(), os.read(r, 999).decode(), os.wait()[1])
 
 GROUPS = {
     "processes": {"tree": TREE, "orphan": ORPHAN, "zombie": ZOMBIE, "stopped": STOPPED, "threads": THREADS, "futex": FUTEX, "robust": ROBUST,
-                  "pidfd": PIDFD, "folder": FOLDER, "limits": LIMITS, "shared": SHARED, "wiped": WIPED},
-    "streams": {"pipe": PIPE, "fifo": FIFO, "stream": STREAM, "dgram": DGRAM, "seqpacket": SEQPACKET, "pty": PTY, "terminal": TERMINAL, "udp": UDP,
+                  "pidfd": PIDFD, "folder": FOLDER, "limits": LIMITS, "shared": SHARED, "wiped": WIPED, "barrier": BARRIER},
+    "streams": {"pipe": PIPE, "fifo": FIFO, "stream": STREAM, "options": OPTIONS, "dgram": DGRAM, "seqpacket": SEQPACKET, "pty": PTY, "terminal": TERMINAL, "udp": UDP,
                 "unix": (LISTENING % ("AF_UNIX", "os.path.abspath('socket')"), LISTENED), "abstract": (LISTENING % ("AF_UNIX", "'\\0name'"), LISTENED),
                 "tcp": (LISTENING % ("AF_INET", "('127.0.0.1', 0)"), LISTENED),
                 "server": SERVER},
-    "files": {"files": FILES, "unlinked": UNLINKED, "memfd": MEMFD, "mapped": MAPPED, "duplicates": DUPLICATES, "eventfd": EVENTFD,
+    "files": {"files": FILES, "modes": MODES, "unlinked": UNLINKED, "memfd": MEMFD, "mapped": MAPPED, "duplicates": DUPLICATES, "eventfd": EVENTFD,
               "semaphore": SEMAPHORE},
     "events": {"epoll-level": EPOLL_LEVEL, "epoll-edge": EPOLL_EDGE, "timerfd": TIMERFD, "signalfd": SIGNALFD, "pending": PENDING,
                "handlers": HANDLERS, "itimer": ITIMER, "ticks": TICKS, "posix-timer": POSIX_TIMER},
@@ -584,6 +614,14 @@ REFUSED = {
     "pidfd gone": ("p = child(after=lambda: None); f = os.pidfd_open(p); os.waitpid(p, 0)", "pidfd of a process that is gone"),
     "cpu timer": ("t = ctypes.c_void_p(); assert libc.timer_create(2, None, ctypes.byref(t)) == 0", "timer of a kind"),
 }
+
+
+def test_a_file_that_could_not_be_opened_again_is_refused(d, clean):
+    b = d.create(user="root")
+    x = start(d, b, "f = open('/root/secret', 'w'); os.chmod('/root/secret', 0o600); os.setgroups([]); os.setgid(1000); os.setuid(1000)\ngate()\nprint('on')\n")
+    e = error(d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True}), 422, "refused")
+    assert re.search(r"python3\): has /root/secret open, which it could not open again", e["message"]), e
+    assert tells(d, b, x) == ("on", 0, "")
 
 
 def test_what_can_not_be_carried_is_refused_and_runs_on(d, clean):

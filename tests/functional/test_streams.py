@@ -37,6 +37,13 @@ def test_a_closed_stdin_is_an_empty_one():
     assert (r.code, r.out) == (0, b"0\n"), r
 
 
+def test_a_stdin_that_can_not_be_read_is_told():
+    folder = os.open("/", os.O_RDONLY)
+    r = run("--", "cat", stdin=folder)
+    os.close(folder)
+    assert r.code == 0 and r.out == b"" and b"stdin: Is a directory" in r.err, r
+
+
 def test_closed_stdout_and_stderr_do_no_harm():
     r = sh("echo x; echo y >&2; exit 3", stdout=None, stderr=None, preexec_fn=lambda: (os.close(1), os.close(2)))
     assert r.code == 3

@@ -482,6 +482,19 @@ static int read_mode(const struct http_req *q, uint32_t *ret, unsigned *flags, s
 	return 0;
 }
 
+/* Whoever meant POST …&op=extract does not get its archive written as a file. */
+static bool no_op(struct file_call *f, struct http_req *q)
+{
+	struct err e = { 0 };
+
+	if (!http_query(q, "op"))
+		return true;
+	err_set(&e, ERR_INVALID, -EINVAL, "op: none with PUT and DELETE");
+	err_remedy(&e, "POST has mkdir, move and extract, GET has stat, list, archive and watch");
+	file_call_fail(f, &e);
+	return false;
+}
+
 void put_files(void *arg, struct http_req *q, const struct route *r)
 {
 	static const struct file_calls calls = { .entry = on_entry, .drain = on_write_drain, .done = on_change_done };
@@ -490,7 +503,7 @@ void put_files(void *arg, struct http_req *q, const struct route *r)
 	struct err e = { 0 };
 	unsigned flags;
 
-	if (!f)
+	if (!f || !no_op(f, q))
 		return;
 	flags = (flag(q, "mkdirs", true) ? FILE_PARENTS : 0) | (flag(q, "append", false) ? FILE_APPEND : 0) |
 		(flag(q, "exclusive", false) ? FILE_EXCLUSIVE : 0);
@@ -574,7 +587,7 @@ void delete_files(void *arg, struct http_req *q, const struct route *r)
 	struct file_call *f = file_call_new(arg, q, r);
 	struct file_request req = { 0 };
 
-	if (!f)
+	if (!f || !no_op(f, q))
 		return;
 	f->kind = "file.remove";
 	file_call_begin(f, FILE_REMOVE, flag(q, "recursive", false) ? FILE_RECURSIVE : 0, &req, &calls);

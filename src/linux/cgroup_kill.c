@@ -1,0 +1,135 @@
+#include "base/base.h"
+#include "base/fd.h"
+#include "base/sys.h"
+#include "linux/cgroup_impl.h"
+#include "linux/cgroup_parse.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#define BATCH 64
+
+/* A group's processes, however many there are, some at a time. */
+struct members {
+	int fd, error;
+	size_t at, len;
+	char text[4 * KIB];
+};
+
+static void members_open(struct members *m, int dir)
+{
+	m->at = m->len = 0;
+	m->error = 0;
+	m->fd = sys_openat(dir, "cgroup.procs", O_RDONLY | O_CLOEXEC, 0);
+	if (m->fd < 0 && m->fd != -ENOENT && m->fd != -ENODEV)
+		m->error = m->fd;
+}
+
+/* How many were put to @ret: 0 at the end, and when ->error says that it can not be read. */
+static size_t members_next(struct members *m, pid_t *ret, size_t max)
+{
+	size_t n = 0;
+
+	while (n < max && m->fd >= 0) {
+		char *line = m->text + m->at, *end = memchr(line, '\n', m->len - m->at);
+		ssize_t more;
+
+		if (end) {
+			n += cgroup_parse_pids(line, (size_t)(end + 1 - line), ret + n, 1);
+			m->at += (size_t)(end + 1 - line);
+			continue;
+		}
+		m->len -= m->at;
+		memmove(m->text, line, m->len);
+		m->at = 0;
+		more = sys_read(m->fd, m->text + m->len, sizeof(m->text) - m->len);
+		if (more <= 0) {
+			if (more < 0 && more != -ENODEV) /* removed meanwhile, so empty */
+				m->error = (int)more;
+			break;
+		}
+		m->len += (size_t)more;
+	}
+	return n;
+}
+
+static bool is_member(int dir, pid_t pid, int *ret_error)
+{
+	struct members m;
+	bool found = false;
+	pid_t p;
+
+	members_open(&m, dir);
+	while (!found && members_next(&m, &p, 1))
+		found = p == pid;
+	fd_close(m.fd);
+	*ret_error = m.error;
+	return found;
+}
+
+/*
+ * Between reading a number and using it the process may be gone and the number given to a stranger. So: take pidfds,
+ * read the members again, and signal only those still listed. A stranger is not in the second list; and if the number
+ * is back in the group with another process, the pidfd's process is gone, which makes the signal harmless.
+ */
+static int kill_some(int dir, const pid_t *pids, size_t n)
+{
+	bool still[BATCH] = { false };
+	struct members m;
+	int fds[BATCH], r;
+	pid_t p;
+
+	for (size_t i = 0; i < n; i++)
+		fds[i] = pids[i] > 0 ? sys_pidfd_open(pids[i], 0) : -ESRCH;
+	members_open(&m, dir);
+	while (members_next(&m, &p, 1))
+		for (size_t i = 0; i < n; i++)
+			still[i] = still[i] || pids[i] == p;
+	fd_close(m.fd);
+	r = m.error;
+	for (size_t i = 0; i < n; i++) {
+		int q = fds[i];
+
+		if (q >= 0 && still[i])
+			q = sys_pidfd_send_signal(fds[i], SIGKILL);
+		if (q < 0 && q != -ESRCH)
+			r = q;
+		if (!pids[i])
+			r = -ESRCH; /* not in our pid namespace: nobody we could kill */
+		if (fds[i] >= 0)
+			fd_close(fds[i]);
+	}
+	return r;
+}
+
+/*
+ * All of them are told in every round: on a busy machine those told first may be there for long, and whoever stands
+ * behind them in the list must not live for that.
+ */
+int cgroup_kill_members(int dir)
+{
+	bool anybody = false;
+	struct members m;
+	pid_t pids[BATCH];
+	size_t n;
+	int r = 0;
+
+	members_open(&m, dir);
+	while ((n = members_next(&m, pids, BATCH))) {
+		int q = 0;
+
+		if (!anybody && is_member(dir, getpid(), &q))
+			r = -EDEADLK;
+		anybody = true;
+		if (r == -EDEADLK)
+			break;
+		q = kill_some(dir, pids, n);
+		if (q < 0)
+			r = q;
+	}
+	fd_close(m.fd);
+	if (m.error)
+		return m.error;
+	return anybody ? r : 1;
+}

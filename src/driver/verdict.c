@@ -55,8 +55,8 @@ static void say_disk(const struct verdict_in *in, struct verdict *v)
 		    ULL(in->inodes));
 	else
 		say(v, VERDICT_DISK, in->disk, in->disk_used,
-		    "the disk of %llu%c is full (--disk; in memory it also stays below --memory, see --storage)",
-		    ULL(in->disk / (small ? KIB : MIB)), small ? 'K' : 'M');
+		    "the disk of %llu%c is full (--disk%s)", ULL(in->disk / (small ? KIB : MIB)), small ? 'K' : 'M',
+		    in->disk_file ? "" : "; in memory it also stays below --memory, see --storage");
 }
 
 static void say_oom(const struct verdict_in *in, struct verdict *v)

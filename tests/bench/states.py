@@ -201,7 +201,8 @@ CHANGE = "import os\nfor i in range(%d):\n open(f'/home/user/f{i}','wb').write(o
 def files(table, n, daemon, scratch):
     """10 MB changed on the machine's own system, which is larger than 1 GB."""
     call = Keep(daemon)
-    for name, count, size in (("one file", 1, 10_000_000), ("1,000 files", 1000, 10_000)):
+    for name, count, size in (("one file", 1, 10_000_000), ("10 files", 10, 1_000_000), ("100 files", 100, 100_000),
+                              ("1,000 files", 1000, 10_000)):
         ours, copy, create, restore, disk = [], [], [], [], []
         block = mmap.mmap(-1, -(-count * size // 4096) * 4096)  # it begins where such a write wants it to
         block.write(os.urandom(len(block)))

@@ -22,6 +22,7 @@
 #include "warden/program.h"
 
 #include <getopt.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -220,6 +221,7 @@ int main(int argc, char **argv)
 	struct err e = { 0 };
 	int r = parse(argc, argv, &o, &e);
 
+	signal(SIGXFSZ, SIG_IGN); /* `ulimit -f` is an error of a write, of all who come from here */
 	if (r == 0 && o.help) {
 		usage(stdout);
 		return 0;

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import select
 import shutil
 import signal
@@ -396,6 +397,11 @@ def test_an_address_in_use_is_told(place):
     with socket.create_server(("127.0.0.1", 0)) as s:
         text = refuse("--data", place / "data", "--listen", f"127.0.0.1:{s.getsockname()[1]}")
     assert "in use" in text and "--listen" in text
+
+
+def test_files_that_may_not_grow_are_told(place):
+    line = refuse("--data", place / "data", "--listen", "127.0.0.1:0", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
+    assert "can not be written to" in line, line
 
 
 def test_sockets_of_systemd_are_served_and_it_is_told(serve, place):

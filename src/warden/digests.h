@@ -43,7 +43,10 @@ bool digests_is_none(const uint8_t sum[SHA256_SIZE]);
 /* For one thread, and pieces of that size. NULL when there is no memory. All may be called with NULL. */
 struct digests *digests_new(uint32_t piece);
 void digests_free(struct digests *d);
-/* Room for the sums of a file's pieces, which has no extended attributes. To be filled in until somebody looks. NULL when there is none. */
+/*
+ * Room for the sums of the pieces of a file that has no extended attributes, to be filled in until somebody looks. NULL when
+ * there is none.
+ */
 uint8_t (*digests_add(struct digests *d, uint64_t ino, uint64_t size))[SHA256_SIZE];
 /* False when it is not known. */
 bool digests_find(const struct digests *d, uint64_t ino, uint64_t size, uint64_t n, uint8_t ret[SHA256_SIZE]);

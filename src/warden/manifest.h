@@ -10,8 +10,8 @@
 struct digests;
 
 /*
- * 6: all files by the BLAKE3 of their pieces, 5: files larger than DIGESTS_PIECE; 4: by their SHA-256; 3: by pieces of DIGESTS_LARGE;
- * 2: large files are summed up whole; 1: and it ends, but for ->self, before ->meta.
+ * 6: all files by the BLAKE3 of their pieces; 5: only those larger than DIGESTS_PIECE; 4: by their SHA-256; 3: by pieces of
+ * DIGESTS_LARGE; 2: large files are summed up whole; 1: and it ends, but for ->self, before ->meta.
  */
 #define MANIFEST_VERSION 6U
 #define MANIFEST_VERSION_VM 3U /* a machine's disks are large, and mostly holes */

@@ -48,7 +48,8 @@ static bool is_at(int dir, const char *path, int fd)
 {
 	struct stat a, b;
 
-	return fstatat(dir, path, &a, AT_SYMLINK_NOFOLLOW) == 0 && fstat(fd, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+	return fstatat(dir, path, &a, AT_SYMLINK_NOFOLLOW) == 0 && fstat(fd, &b) == 0 && a.st_dev == b.st_dev &&
+	       a.st_ino == b.st_ino;
 }
 
 TEST(each_is_taken_once_as_a_layer_begins_and_what_is_not_goes)

@@ -58,6 +58,15 @@ static int apply(json_t *body, int opt, const char *arg, struct err *e)
 	}
 }
 
+/* As a word of its own, as `hibernate` has it, it is taken for the sandbox. */
+static void tell_auto(const struct args *a, const json_t *body, struct err *e)
+{
+	if (!a->nrest || strcmp(a->rest[0], "auto") || !json_is_true(json_object_get(body, "memory")))
+		return;
+	e->remedy[0] = '\0'; /* it would lead elsewhere */
+	err_remedy(e, "`--memory=auto` is one word, with the `=`");
+}
+
 static int run_create(struct args *a, struct err *e)
 {
 	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
@@ -85,8 +94,10 @@ static int run_create(struct args *a, struct err *e)
 		conn_doing(c, "cloche: waiting for the checkpoint");
 	if (r == 0)
 		r = conn_json(c, "POST", buf_str(&path), body, &v, e);
-	if (r < 0)
+	if (r < 0) {
+		tell_auto(a, body, e);
 		return r;
+	}
 	if (*show_str(v, "memory_refused"))
 		show_warn("files only: %s", show_str(v, "memory_refused"));
 	if (a->json)

@@ -183,8 +183,9 @@ static int parse(struct args *a, struct exec_cmd *x, const char **ret_sandbox, s
 	if (r < 0 || a->help)
 		return r;
 	if (!a->nrest) {
-		err_set(e, ERR_INVALID, -EINVAL, "no command given");
-		err_remedy(e, "give one, as in `cloche exec %.64s -- echo hello`", *ret_sandbox);
+		err_set(e, ERR_INVALID, -EINVAL, "no %s given", x->code ? "code" : "command");
+		err_remedy(e, x->code ? "give some, as in `cloche exec --code %.64s 'print(6 * 7)'`; `-`: it is on stdin" :
+					"give one, as in `cloche exec %.64s -- echo hello`", *ret_sandbox);
 		return -EINVAL;
 	}
 	if (x->tty && a->json && !x->background)

@@ -103,7 +103,7 @@ static bool fits(const struct compiled *c, const struct http_req *q, size_t n)
 
 static void answer_method(struct http_req *q, unsigned methods)
 {
-	char allow[64] = "";
+	char allow[64] = "", remedy[80];
 	size_t n = 0;
 
 	if (methods & 1U << HTTP_M_GET)
@@ -112,7 +112,8 @@ static void answer_method(struct http_req *q, unsigned methods)
 		if (methods & 1U << m)
 			n += (size_t)snprintf(allow + n, sizeof(allow) - n, "%s%s", n ? ", " : "", names[m]);
 	http_set(q, "Allow", allow);
-	http_fail_as(q, 405, "method", "this path does not know the method", NULL, NULL);
+	snprintf(remedy, sizeof(remedy), "use one of %s", allow);
+	http_fail_as(q, 405, "method", "this path does not know the method", NULL, remedy);
 }
 
 const struct route *router_find(struct router *r, struct http_req *q)

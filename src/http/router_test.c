@@ -76,6 +76,7 @@ TEST(what_is_not_there_is_404_and_a_method_not_there_405)
 	CHECK_EQ(got_status(&g), 405);
 	CHECK_CONTAINS(g.data, "\r\nAllow: GET, HEAD, POST\r\n");
 	CHECK_CONTAINS(g.data, "\"code\":\"method\"");
+	CHECK_CONTAINS(g.data, "\"remedy\":\"use one of GET, HEAD, POST\"");
 	fix_ask(&f, "OPTIONS /v1/boxes/1/execs/2 HTTP/1.1\r\nHost: x\r\n\r\n", &g);
 	CHECK_EQ(got_status(&g), 405);
 	CHECK_CONTAINS(g.data, "\r\nAllow: GET, HEAD, DELETE\r\n");

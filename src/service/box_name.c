@@ -22,6 +22,13 @@ void box_unlist(struct box *b)
 		map_del(&s->keys, key);
 }
 
+static int taken(const char *name, struct err *e)
+{
+	err_set(e, ERR_CONFLICT, -EEXIST, "the name '%s' is taken", name);
+	err_remedy(e, "take another, or delete that sandbox; a key (--key, `key`) is get-or-create");
+	return -EEXIST;
+}
+
 int box_list(struct box *b, struct err *e)
 {
 	struct service *s = b->service;
@@ -30,7 +37,7 @@ int box_list(struct box *b, struct err *e)
 
 	scoped(b->tenant, b->want->name, key, sizeof(key));
 	if (map_get(&s->names, key))
-		return err_set(e, ERR_CONFLICT, -EEXIST, "the name '%s' is taken", b->want->name);
+		return taken(b->want->name, e);
 	r = map_put(&s->boxes, b->id, b);
 	if (r == 0)
 		r = map_put(&s->names, key, b);
@@ -67,6 +74,7 @@ struct box *box_find(struct service *s, const struct who *who, const char *id, s
 	}
 	if (!b || !box_seen(b)) {
 		err_set(e, ERR_NOT_FOUND, -ENOENT, "no sandbox '%.64s'", id);
+		err_remedy(e, "`cloche ls` (GET /v1/sandboxes) shows which there are");
 		return NULL;
 	}
 	s->called_ns = clock_mono_ns();
@@ -79,7 +87,7 @@ int box_name_free(struct service *s, const struct tenant *t, const char *name, s
 
 	scoped(t, name, key, sizeof(key));
 	if (name[0] && map_get(&s->names, key))
-		return err_set(e, ERR_CONFLICT, -EEXIST, "the name '%s' is taken", name);
+		return taken(name, e);
 	return 0;
 }
 
@@ -93,7 +101,7 @@ int box_rename(struct box *b, const char *name, struct err *e)
 		return r;
 	scoped(b->tenant, name, key, sizeof(key));
 	if (map_get(&s->names, key))
-		return err_set(e, ERR_CONFLICT, -EEXIST, "the name '%s' is taken", name);
+		return taken(name, e);
 	if (map_put(&s->names, key, b) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a name");
 	scoped(b->tenant, b->want->name, old, sizeof(old));

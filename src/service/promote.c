@@ -349,7 +349,7 @@ static void judged(uv_work_t *work, int status)
 	if (p->nconflicts && !p->force) {
 		err_set(&p->e, ERR_CONFLICT, 0, "both changed %llu path%s, and differently",
 			(unsigned long long)p->nconflicts, p->nconflicts == 1 ? "" : "s");
-		err_remedy(&p->e, "`force` takes the fork's");
+		err_remedy(&p->e, "--force (`force`) takes the fork's");
 		finish(p, -EEXIST);
 		return;
 	}

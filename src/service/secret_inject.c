@@ -60,7 +60,7 @@ int secrets_check_inject(struct service *s, const struct box_want *w, const stru
 		return 0;
 	err_set(e, ERR_INVALID, -ENETUNREACH, "secret '%s' is for %.120s:%u, which the sandbox's network does not reach",
 		u->name, u->host, u->port);
-	err_remedy(e, "allow it: \"network\": {\"allow\": [\"%.120s:%u\"]}", u->host, u->port);
+	err_remedy(e, "allow it: --allow (in `network.allow`) %.120s:%u", u->host, u->port);
 	return -ENETUNREACH;
 }
 

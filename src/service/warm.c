@@ -10,11 +10,13 @@
 #define TIMEOUT_MS 60000
 #define TIMEOUT_MAX_MS 600000
 #define TAIL 4096U
+#define SEE_ALL "run the same in an ordinary sandbox to see all it says"
 
 struct warming {
 	struct service *s;
 	json_t *spec;
 	const char *ready; /* what it says, NULL: it tells the agent */
+	uint64_t ms; /* it has so long */
 	struct box *box; /* referenced */
 	struct exec *exec; /* referenced */
 	struct exec_sink sink;
@@ -96,25 +98,41 @@ static void finish(struct warming *w, const char *image, const struct err *e)
 }
 
 /* Its last words are the reason, as a rule. */
-static void fail(struct warming *w, const char *why)
+static void fail(struct warming *w, const char *why, const char *remedy)
 {
 	const struct buf *b = &w->said[w->said[EXEC_ERR].len ? EXEC_ERR : EXEC_OUT];
 	struct err e = { 0 };
 	const char *text = buf_str(b);
-	size_t n = b->len, from;
+	size_t n = b->len, most = 200 - strlen(why), from;
 
 	while (n && strchr(" \n\r\t", text[n - 1]))
 		n--;
-	from = n > 150 ? n - 150 : 0;
+	from = n > most ? n - most : 0;
 	err_set(&e, ERR_REFUSED, -ECHILD, "the warm process %s%s%s%.*s", why, n ? ": " : "", from ? "…" : "",
 		(int)(n - from), text + from);
-	err_remedy(&e, "run the same in an ordinary sandbox to see all it says");
+	err_remedy(&e, "%s", remedy);
 	finish(w, NULL, &e);
 }
 
+/* Servers that log to stderr, and programs that keep what they write to a pipe, wait here for nothing. */
 static void on_time(uv_timer_t *t)
 {
-	fail(t->data, "did not become ready in time");
+	struct warming *w = t->data;
+	const struct buf *b = &w->said[EXEC_ERR];
+	const char *remedy = "give it longer (--warm-timeout, `timeout`), or less to do";
+	char why[128];
+
+	if (w->ready)
+		snprintf(why, sizeof(why), "did not become ready in time: no '%.40s' on its stdout in %g s", w->ready,
+			 (double)w->ms / 1000);
+	else
+		snprintf(why, sizeof(why), "did not become ready in time: its code runs for %g s", (double)w->ms / 1000);
+	if (w->ready && b->len && memmem(b->data, b->len, w->ready, strlen(w->ready)))
+		remedy = "it said so on stderr, which does not count: end its line with `2>&1`";
+	else if (w->ready && !w->said[EXEC_OUT].len)
+		remedy = "have it write that to stdout, unbuffered (`python3 -u`, `stdbuf -oL`), stderr with `2>&1`; or give it "
+			 "longer (--warm-timeout, `timeout`)";
+	fail(w, why, remedy);
 }
 
 /* --- the image --- */
@@ -132,7 +150,7 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 	} else if (w->exec->exited) { /* the image may be without it */
 		memcpy(id, c->id, sizeof(id));
 		warm_drop(w->s, id);
-		fail(w, "ended when it was ready");
+		fail(w, "ended when it was ready", SEE_ALL);
 	} else {
 		finish(w, c->id, NULL);
 	}
@@ -182,7 +200,7 @@ static void on_change(void *arg, struct exec *x)
 		return;
 	}
 	snprintf(why, sizeof(why), "ended with %d before it was ready", x->verdict.exit_code);
-	fail(w, why);
+	fail(w, why, SEE_ALL);
 }
 
 static int start(struct warming *w, struct err *e)
@@ -193,8 +211,7 @@ static int start(struct warming *w, struct err *e)
 	AUTO(json_decref) json_t *o = NULL;
 	struct box_want own = *w->box->want;
 	const json_t *cmd = NULL;
-	uint64_t ms;
-	int r = read_spec(w->spec, &python, &cmd, &ready, &ms, e);
+	int r = read_spec(w->spec, &python, &cmd, &ready, &w->ms, e);
 
 	if (r < 0)
 		return r;
@@ -216,7 +233,7 @@ static int start(struct warming *w, struct err *e)
 		abort();
 	uv_timer_init(w->s->loop, w->timer);
 	w->timer->data = w;
-	uv_timer_start(w->timer, on_time, ms, 0);
+	uv_timer_start(w->timer, on_time, w->ms, 0);
 	w->sink = (struct exec_sink){ .data = on_data, .arg = w };
 	r = exec_new(w->box, &daemon, TAKE_PTR(x), &w->sink, &w->exec, e);
 	if (r == 0)

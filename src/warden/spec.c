@@ -59,10 +59,10 @@ static int check_target(const char *s, const char *what, struct err *e)
 static int check_limits(const struct spec_limits *l, struct err *e)
 {
 	if (l->memory && l->memory < 8 * MIB)
-		return err_set(e, ERR_INVALID, -EINVAL, "memory %llu: at least 8M is needed",
+		return err_set(e, ERR_INVALID, -EINVAL, "memory: %llu bytes, and at least 8M is needed",
 			       (unsigned long long)l->memory);
 	if (l->disk && l->disk < 64 * KIB)
-		return err_set(e, ERR_INVALID, -EINVAL, "disk %llu: at least 64K is needed",
+		return err_set(e, ERR_INVALID, -EINVAL, "disk: %llu bytes, and at least 64K is needed",
 			       (unsigned long long)l->disk);
 	if (l->inodes && l->inodes < 64)
 		return err_set(e, ERR_INVALID, -EINVAL, "inodes %llu: at least 64 are needed",

@@ -97,6 +97,9 @@ def test_what_is_not_there_is_one_line(daemon, ok, box):
                  ("fork", "nobody"), ("checkpoint", "inspect", "nobody:x"), ("checkpoint", "export", "nothing", "-"), ("create", "--checkpoint", "nothing"),
                  ("create", "--checkpoint", f"{box}:never"), ("diff", "nobody"), ("promote", "nobody", box), ("hibernate", "nobody"), ("wake", "nobody")):
         host.one_line(daemon.cli(*args, stdout=subprocess.PIPE))
+    for args in ((box, "name"), (box,)):
+        assert "--memory=auto" in host.one_line(daemon.cli("checkpoint", "--memory", "auto", *args))
+    assert "print(" in host.one_line(daemon.cli("exec", "--code", box))
 
 
 def test_diff_shows_what_was_changed(daemon, ok, box):
@@ -207,7 +210,8 @@ def test_promote_brings_a_fork_back(daemon, ok, box):
     ok("fork", "--name", "other", box)
     ok("exec", "other", "--", "sh", "-c", "echo theirs > data")
     ok("exec", box, "--", "sh", "-c", "echo mine > data")
-    assert "data" in host.one_line(daemon.cli("promote", "other", box))
+    told = host.one_line(daemon.cli("promote", "other", box))
+    assert "data" in told and "--force" in told
     assert ok("exec", box, "--", "cat", "data") == "mine"
     assert daemon.cli("promote", "--force", "other", box).code == 0
     assert ok("exec", box, "--", "cat", "data") == "theirs"

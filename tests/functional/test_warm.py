@@ -32,6 +32,12 @@ def test_what_does_not_become_warm_is_told_why_and_leaves_nothing(d, warm, statu
     assert used(d) == before and d.get("/v1/sandboxes?tenant=*").json["sandboxes"] == [] and d.get("/v1/checkpoints").json["checkpoints"] == []
 
 
+@pytest.mark.parametrize("line,remedy", [("echo listening >&2; exec sleep 1000", "2>&1"), ("exec sleep 1000", "python3 -u"), ("echo starting; exec sleep 1000", "--warm-timeout")])
+def test_who_waits_for_a_text_that_does_not_come_is_told_how_long_and_what_to_do(d, line, remedy):
+    e = error(d.put("/v1/templates/w", {"warm": {"cmd": ["sh", "-c", line], "ready": "listening", "timeout": 1.5}}), 422, "refused")
+    assert "no 'listening' on its stdout in 1.5 s" in e["message"] and remedy in e["remedy"], e
+
+
 def test_a_template_that_can_not_be_made_warm_stays_what_it_was(d):
     t = put(d, "w", memory="64M")
     error(d.put("/v1/templates/w", {"warm": {"cmd": ["false"], "ready": "x"}}), 422, "refused")

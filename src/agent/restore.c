@@ -30,6 +30,8 @@
 #define SPARE_FDS 64U /* of our own, beside one for each file and object */
 #define HELD_PROCS 8U /* made before anybody asks for them, at most */
 #define HELD_THREADS 32U
+#define HELD_BYTES (16U * MIB) /* of memory that is theirs: nobody has asked for it, and no quota counts it */
+#define MAPPING 256U /* bytes the kernel has for one, about */
 
 static uint64_t now_ns(clockid_t clock)
 {
@@ -84,16 +86,15 @@ static int read_image(struct restore *r, int meta, struct err *e)
 			       "the image was taken on another kernel or CPU: processes cannot go on here");
 	if (r->m.head->page_size != (uint32_t)sysconf(_SC_PAGESIZE))
 		return err_set(e, ERR_CONFLICT, -ESTALE, "the image has another page size");
-	r->meta_dev = st.st_dev;
-	r->meta_ino = st.st_ino;
+	r->meta_was = st;
 	return 0;
 }
 
 /* What came with it, against the image. */
-static int check_frame(const struct restore *r, const int *pages, struct err *e)
+static int check_frame(struct restore *r, const int *pages, struct err *e)
 {
 	uint64_t most[MEM_PAGE_FILES] = { 0 };
-	struct stat st;
+	struct stat *st = r->pages_was;
 
 	if (r->m.head->page_files != r->frame->pages)
 		return err_set(e, ERR_INVALID, -EBADMSG, "the image has %u pages files, %u were given",
@@ -109,7 +110,7 @@ static int check_frame(const struct restore *r, const int *pages, struct err *e)
 	}
 	/* A mapping past the end of its file would be there, and kill who looks. */
 	for (uint32_t i = 0; i < r->frame->pages; i++)
-		if (fstat(pages[i], &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size < most[i])
+		if (fstat(pages[i], &st[i]) < 0 || !S_ISREG(st[i].st_mode) || (uint64_t)st[i].st_size < most[i])
 			return err_set(e, ERR_INVALID, -EBADMSG, "pages file %u of the image is too short", i);
 	return 0;
 }
@@ -443,10 +444,33 @@ static bool set(const void *data, size_t n)
 	return false;
 }
 
+/* What they would take that is not the page cache's: what is copied instead of mapped, what waits in pipes, mappings. */
+static uint64_t own_bytes(const struct restore *r)
+{
+	uint64_t n = (uint64_t)MAPPING * ((uint64_t)r->m.n[MEM_S_VMA] + r->m.n[MEM_S_RUN]);
+
+	for (uint32_t i = 0; i < r->m.n[MEM_S_VMA]; i++) {
+		const struct mem_vma *m = &r->m.vma[i];
+
+		n += m->flags & MEM_VMA_LOCKED ? m->end - m->start : 0;
+		for (uint32_t k = 0; (m->flags & MEM_VMA_GROWSDOWN || m->advice & MEM_VMA_WIPEONFORK) && k < m->run.n; k++)
+			n += r->m.run[m->run.first + k].len;
+	}
+	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++) {
+		const struct mem_object *o = &r->m.object[i];
+
+		n += o->data.len;
+		for (uint32_t k = 0; k < o->run.n; k++)
+			n += r->m.run[o->run.first + k].len;
+	}
+	return n;
+}
+
 /* Who would notice that time goes by, or has to be seen to before others run, is not made before somebody waits for it. */
 static bool can_wait(const struct restore *r)
 {
-	if (r->m.n[MEM_S_PROC] > HELD_PROCS || r->m.n[MEM_S_THREAD] > HELD_THREADS || r->m.n[MEM_S_TIMER])
+	if (r->m.n[MEM_S_PROC] > HELD_PROCS || r->m.n[MEM_S_THREAD] > HELD_THREADS || r->m.n[MEM_S_TIMER] ||
+	    own_bytes(r) > HELD_BYTES)
 		return false;
 	for (uint32_t i = 0; i < r->m.n[MEM_S_PROC]; i++) {
 		const struct mem_proc *p = &r->m.proc[i];
@@ -497,6 +521,15 @@ static bool same_file(int a, int b)
 	return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+/* By the time of its last change of any kind: what was copied of it may have been other bytes than those that were checked. */
+static bool still(int fd, const struct stat *was)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && st.st_dev == was->st_dev && st.st_ino == was->st_ino && st.st_size == was->st_size &&
+	       st.st_ctim.tv_sec == was->st_ctim.tv_sec && st.st_ctim.tv_nsec == was->st_ctim.tv_nsec;
+}
+
 /* Whether those that are held are what is asked for now: made of the same files, in the same groups, and all there. */
 static bool held_fit(const struct restore *r, const struct frame_restore *f, const int *fds)
 {
@@ -506,7 +539,7 @@ static bool held_fit(const struct restore *r, const struct frame_restore *f, con
 		   f->nofile == t->nofile && f->cpu_seconds == t->cpu_seconds;
 
 	for (uint32_t i = 0; fit && i < f->pages; i++)
-		fit = same_file(r->pages[i], fds[at.pages + (int)i]);
+		fit = still(fds[at.pages + (int)i], &r->pages_was[i]);
 	for (uint32_t i = 0; fit && i < f->groups; i++)
 		fit = same_file(r->groups[i], fds[at.groups + (int)i]);
 	return fit && restore_all_held(r);
@@ -516,10 +549,8 @@ static bool held_fit(const struct restore *r, const struct frame_restore *f, con
 static struct restore *take_ahead(struct agent *a, const struct frame_restore *f, const int *fds)
 {
 	struct restore *r = a->ahead;
-	struct stat st;
 
-	if (r && fstat(fds[0], &st) == 0 && st.st_dev == r->meta_dev && st.st_ino == r->meta_ino &&
-	    (size_t)st.st_size == r->meta_len && restore_unchanged(r) && (!r->held || held_fit(r, f, fds))) {
+	if (r && still(fds[0], &r->meta_was) && restore_unchanged(r) && (!r->held || held_fit(r, f, fds))) {
 		a->ahead = NULL;
 		return r;
 	}

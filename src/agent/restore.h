@@ -8,6 +8,7 @@
 #include "proto/memory.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 /* What was being done when it failed, in words that follow "process 7 (python3): cannot ". */
 #define RESTORE_WHATS(X)                                                                                               \
@@ -69,8 +70,7 @@ struct restore {
 	struct mem_image m;
 	const void *meta;
 	size_t meta_len;
-	dev_t meta_dev;
-	ino_t meta_ino;
+	struct stat meta_was, pages_was[MEM_PAGE_FILES]; /* before anything of them was looked at */
 	struct rlimit lim; /* of descriptors, as it was */
 	int base; /* all descriptors below are for the processes; ours are from here on */
 	int pages[MEM_PAGE_FILES];

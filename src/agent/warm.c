@@ -5,7 +5,6 @@
  */
 #include "agent/agent.h"
 #include "base/base.h"
-#include "base/clock.h"
 #include "base/sys.h"
 #include "proto/warm.h"
 
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #define ANSWER_MS 2000
+#define ANSWER_TURNS 20
 #define STRAY_MAX 64 /* messages nobody waits for; more end it */
 #define LATE_MAX 3 /* requests in a row without an answer */
 #define STAT_FLAGS 7U /* behind the name in /proc/PID/stat, and in it: */
@@ -242,13 +242,13 @@ static bool known(const struct agent *a, pid_t pid)
 static int wait_answer(struct agent *a, struct agent_exec *host, uint32_t tag, struct warm_answer *said,
 		       struct ucred *who)
 {
-	const uint64_t until = clock_mono_ns() + ANSWER_MS * 1000000ULL;
 	struct pollfd p = { .fd = host->warm, .events = POLLIN };
-	uint64_t now;
-	int r;
 
-	while ((now = clock_mono_ns()) < until) {
-		poll(&p, 1, (int)((until - now) / 1000000) + 1);
+	/* In turns: while we are all paused the clock goes on, and that is one turn, however long. */
+	for (unsigned i = 0; i < ANSWER_TURNS;) {
+		int r;
+
+		(void)!poll(&p, 1, ANSWER_MS / ANSWER_TURNS);
 		r = hear(host->warm, said, who);
 		if (r < 0 || (r > 0 && said->tag != tag && ++host->warm_stray > STRAY_MAX)) {
 			give_up(a, host);
@@ -259,6 +259,7 @@ static int wait_answer(struct agent *a, struct agent_exec *host, uint32_t tag, s
 			host->warm_stray = 0;
 			return 0;
 		}
+		i += r == 0;
 	}
 	if (++host->warm_late >= LATE_MAX)
 		give_up(a, host);

@@ -685,3 +685,49 @@ TEST(what_was_made_ready_ahead_is_used_let_go_of_or_begun_anew_but_never_believe
 	}
 	CHECK(end());
 }
+
+/* Writes what is there already. */
+static bool touch_pages(void)
+{
+	AUTO_CLOSE int fd = openat(m.out, "pages", O_RDWR | O_CLOEXEC);
+	char byte;
+
+	return fd >= 0 && pread(fd, &byte, 1, 0) == 1 && pwrite(fd, &byte, 1, 0) == 1;
+}
+
+TEST(who_is_held_is_of_the_bytes_that_were_checked_last)
+{
+	pid_t held;
+
+	CHECK(begin());
+	CHECK(kt_exec(&a.p, 7, "n=41; while read line; do n=$((n + 1)); echo $line $n; done", -1, &x));
+	CHECK(says(&x, "one\n", "one 42\n"));
+	CHECK(rt_dump(&a, &m) && rt_seal(&w, &a, &spec));
+	for (int i = 0; i < 2; i++) {
+		CHECK(rt_create(&w, &spec, &b) && rt_hold(&b, &m));
+		held = held_child(b.agent);
+		CHECK(held > 0);
+		CHECK(!i || touch_pages());
+		CHECK(rt_restore(&b, &m, &res) && rt_attach(&b, 7, &y));
+		CHECK(says(&y, "two\n", "two 43\n"));
+		CHECK_EQ(kill(held, 0) == 0, !i); /* the second time another one was made */
+		if (i)
+			break;
+		kt_pipes_close(&y);
+		CHECK(rt_destroy(&w, &b));
+	}
+	CHECK(end());
+}
+
+TEST(who_would_take_much_memory_is_not_made_before_somebody_asks)
+{
+	CHECK(begin());
+	CHECK(rt_python(&a, 7, "import mmap\nx = mmap.mmap(-1, 24 << 20)\nx.write(b'7' * len(x))\nprint('ready')\n" REPL, &x));
+	CHECK(kt_reads(x.out, "ready"));
+	CHECK(rt_dump(&a, &m) && rt_seal(&w, &a, &spec) && rt_create(&w, &spec, &b) && rt_hold(&b, &m));
+	CHECK(held_ready(b.agent) > 0);
+	CHECK_EQ(held_child(b.agent), 0);
+	CHECK(rt_restore(&b, &m, &res) && rt_attach(&b, 7, &y));
+	CHECK(says(&y, "print(x[5], x[-1])\n", "55 55"));
+	CHECK(end());
+}

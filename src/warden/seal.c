@@ -173,7 +173,7 @@ static int copy_tree(struct seal *x, unsigned n)
 	struct seal_impl *i = x->impl;
 	const char *name = layer_trees[n];
 	const struct tree_copy c = { i->from.uid_base, i->tmp, &i->links, &x->work.stop, i->buf,
-				     i->flush, i->pump, i->digests };
+				     i->flush, i->pump, i->digests, false };
 	AUTO_CLOSE int from = sys_openat(i->from.upper, name, FOLDER, 0), to = -1;
 	int r;
 
@@ -301,7 +301,7 @@ static int copy_frozen(struct seal *x)
 static int join_layer(struct seal *x, const char *id)
 {
 	struct seal_impl *i = x->impl;
-	const struct tree_copy c = { 0, i->tmp, &i->links, &x->work.stop, i->buf, i->flush, i->pump, i->digests };
+	const struct tree_copy c = { 0, i->tmp, &i->links, &x->work.stop, i->buf, i->flush, i->pump, i->digests, false };
 	AUTO_CLOSE int dir = sys_openat(i->from.dir, id, FOLDER, 0), fs = -1;
 	struct manifest m;
 	int r = dir < 0 ? dir : manifest_read(dir, id, &m);

@@ -126,3 +126,42 @@ TEST(a_damaged_layer_is_not_joined)
 	CHECK(st_end(&w, &a));
 	CHECK(st_stop(&w));
 }
+
+TEST(what_comes_into_a_folder_that_gives_rights_on_gets_none)
+{
+	struct sandbox_spec spec;
+	struct client_layer l;
+	struct st_box a;
+	char id[ID_SIZE], script[1024];
+	unsigned joined = 0, n;
+	uint64_t pause;
+	struct wt w;
+
+	st_fresh();
+	wt_spec(&spec);
+	CHECK(wt_open(&w, st_args()));
+	for (n = 0; n < 40 && !joined; n++) {
+		CHECK(st_create(&w, &spec, &a));
+		snprintf(script, sizeof(script),
+			 "mkdir -p /home/user/d && cd /home/user/d && python3 -c \"import os; [os.removexattr('.', x) for x in "
+			 "os.listxattr('.') if 'acl' in x]\" && echo %u > f%u && mkdir d%u && echo > d%u/f && python3 -c \"" ST_GIVES_RIGHTS(".") "\"",
+			 n, n, n, n);
+		CHECK_EQ(st_run(&a, 1000, script), 0);
+		CHECK(st_seal(&w, &a, id, &l, &pause));
+		CHECK(st_end(&w, &a));
+		joined += l.depth <= spec.layers;
+		spec.layers = l.depth - 1;
+		st_stand_on(&spec, id);
+	}
+	CHECK(joined);
+	/* The next warden looks at all of them. */
+	CHECK_EQ(wt_stop(&w), 0);
+	CHECK(wt_open(&w, st_args()));
+	CHECK(st_create(&w, &spec, &a));
+	CHECK_EQ(st_run(&a, 1000, "cd /home/user/d; ls | wc -l; ls -ld * */f | cut -c 11 | sort -u; "
+				  "python3 -c \"import os; print(os.listxattr('.'))\""), 0);
+	snprintf(script, sizeof(script), "%u\n \n['system.posix_acl_default']\n", 2 * n);
+	CHECK_STR(a.out, script);
+	CHECK(st_end(&w, &a));
+	CHECK(st_stop(&w));
+}

@@ -195,6 +195,38 @@ TEST(an_altered_or_truncated_layer_is_refused_and_the_sandbox_it_is_of_is_not_to
 	CHECK(st_stop(&w));
 }
 
+TEST(a_store_in_a_folder_that_gives_rights_on_holds_what_was_sealed_and_no_more)
+{
+	struct sandbox_spec spec;
+	struct client_layer l;
+	char id[ID_SIZE], cmd[512];
+	struct st_box a;
+	uint64_t pause;
+	struct wt w;
+
+	st_fresh();
+	wt_spec(&spec);
+	snprintf(cmd, sizeof(cmd), "mkdir -m 700 %s && cd %s && python3 -c \"" ST_GIVES_RIGHTS(".") "\"", st_store, st_store);
+	CHECK_EQ(st_shell(cmd), 0);
+	CHECK(wt_open(&w, st_args()));
+	for (unsigned n = 0; n < 2; n++) { /* what lies ready since the start, and what was made later */
+		CHECK(st_create(&w, &spec, &a));
+		CHECK_EQ(st_run(&a, 1000, "cd /home/user; mkdir -p d; echo x > d/f; echo x > f; head -c 300000 /dev/zero | tr '\\0' x > g"), 0);
+		CHECK(st_seal(&w, &a, id, &l, &pause));
+		CHECK(st_end(&w, &a));
+		CHECK_EQ(wt_stop(&w), 0);
+		CHECK(wt_open(&w, st_args()));
+		spec.layers = 0;
+		st_stand_on(&spec, id);
+		CHECK(st_create(&w, &spec, &a));
+		CHECK_EQ(st_run(&a, 1000, "cd /home/user; ls -ld f g d d/f / /home | cut -c 11 | sort -u"), 0);
+		CHECK_STR(a.out, " \n");
+		CHECK(st_end(&w, &a));
+		spec.layers = 0;
+	}
+	CHECK(st_stop(&w));
+}
+
 TEST(a_layer_goes_only_when_nothing_stands_on_it)
 {
 	struct sandbox_spec spec;

@@ -136,6 +136,9 @@ static int copy_file(const struct tree_copy *c, int src, int dst, const char *na
 	if (to < 0)
 		return to;
 	flush_file_add(c->flush, to);
+	r = c->heirs ? xattr_disinherit(to) : 0;
+	if (r < 0)
+		return r;
 	r = pump_file(c->pump, c->digests, from, to, &is, inside(is.st_uid, c->uid_base), inside(is.st_gid, c->uid_base));
 	if (r != 0)
 		return r < 0 ? r : 0;
@@ -283,6 +286,9 @@ int tree_copy(const struct tree_copy *c, int from, int to)
 		return dst < 0 ? dst : src;
 	}
 	r = walk_begin(&w, src, false);
+	/* Then nothing below it has any, either: folders get theirs when all is in them. */
+	if (r == 0)
+		r = xattr_disinherit(dst);
 	flush_enter(c->flush);
 	while (r == 0) {
 		const char *name = walk_next(&w);
@@ -365,7 +371,14 @@ static int join_new(struct join *j, const char *name, const struct stat *st)
 	if (r < 0)
 		return r;
 	fd = sys_openat(j->dst, name, FOLDER, 0);
-	return fd < 0 ? fd : join_down(j, name, fd, &(struct joint){ .fresh = true });
+	if (fd < 0)
+		return fd;
+	r = xattr_disinherit(fd);
+	if (r < 0) {
+		fd_close(fd);
+		return r;
+	}
+	return join_down(j, name, fd, &(struct joint){ .fresh = true });
 }
 
 static int join_entry(struct join *j, const char *name)
@@ -422,7 +435,8 @@ static int join_leave(struct join *j)
 int tree_join(const struct tree_copy *c, int from, int to)
 {
 	int src = sys_openat(from, ".", FOLDER, 0), r;
-	struct join j = { .c = c, .dst = sys_openat(to, ".", FOLDER, 0) };
+	struct join j = { .dst = sys_openat(to, ".", FOLDER, 0) };
+	struct tree_copy below = *c;
 	struct stat st;
 
 	r = j.dst < 0 ? j.dst : src < 0 ? src : fstat(j.dst, &st) < 0 ? -errno : 0;
@@ -431,6 +445,9 @@ int tree_join(const struct tree_copy *c, int from, int to)
 		fd_close(j.dst);
 		return r;
 	}
+	/* What is there already has its rights, and gives them on. */
+	below.heirs = true;
+	j.c = &below;
 	j.top.times[0] = st.st_atim;
 	j.top.times[1] = st.st_mtim;
 	r = walk_begin(&j.w, src, false);

@@ -19,6 +19,7 @@ struct tree_copy {
 	struct flush *flush; /* is told of all that is made, or NULL */
 	struct pump *pump; /* takes large files, or NULL: pump_end() comes behind all copies */
 	struct digests *digests; /* gets their sums, or NULL */
+	bool heirs; /* the folder may give rights to what is made in it */
 };
 
 #define TREE_BUF (512U << 10)

@@ -107,6 +107,16 @@ bool xattr_none(int fd)
 	return true;
 }
 
+int xattr_disinherit(int fd)
+{
+	static const char *const lists[] = { "system.posix_acl_access", "system.posix_acl_default" };
+
+	for (size_t i = 0; i < ARRAY_LEN(lists) && !xattr_none(fd); i++)
+		if (fremovexattr(fd, lists[i]) < 0 && errno != ENODATA && errno != EOPNOTSUPP)
+			return -errno;
+	return 0;
+}
+
 static int by_name(const void *a, const void *b)
 {
 	return strcmp(*(const char *const *)a, *(const char *const *)b);

@@ -12,6 +12,8 @@
 int xattr_copy(int from, int to, uint32_t uid_base, char *buf);
 /* If it has none of these: cheaply, so one with very long lists of others counts as having some. */
 bool xattr_none(int fd);
+/* Takes away the rights a new file or folder has from the folder it was made in. */
+int xattr_disinherit(int fd);
 /* Adds the same ones to @s, by name. */
 int xattr_sum(int fd, char *buf, struct sha256 *s);
 /*

@@ -142,7 +142,7 @@ static void note(struct network *n, struct network_refusal *x)
 	for (unsigned i = 0; i < n->n; i++) {
 		struct network_refusal *old = &n->refusal[i];
 
-		if (strcmp(old->to, x->to) != 0)
+		if (strcmp(old->to, x->to) != 0 || old->unreached != x->unreached)
 			continue;
 		old->times += x->times;
 		if (!old->pid) {
@@ -205,7 +205,10 @@ static void on_stream(struct network *n, const struct egress_msg *m)
 	if (s.verdict != EGRESS_V_DENIED && s.verdict != EGRESS_V_BUDGET) {
 		if (n->want && n->want->mode == EGRESS_OBSERVE && m->type != EGRESS_LOOKUP)
 			observe(n, s.rule);
-		return;
+		/* A reset is all that a program with TLS hears of it. */
+		x.unreached = egress_stream_unreached(&s);
+		if (!x.unreached)
+			return;
 	}
 	a.family = s.family;
 	memcpy(a.addr, s.addr, sizeof(a.addr));
@@ -219,7 +222,9 @@ static void on_stream(struct network *n, const struct egress_msg *m)
 	snprintf(x.command, sizeof(x.command), "%s", s.command);
 	x.pid = s.pid;
 	x.times = s.times ? s.times : 1;
-	if (*s.rule)
+	if (x.unreached)
+		x.fix[0] = '\0';
+	else if (*s.rule)
 		snprintf(x.fix, sizeof(x.fix), "--allow %s", s.rule);
 	else if (s.family && !net_addr_public(&a, NULL) && !is_private(n->want, &a, s.port))
 		snprintf(x.fix, sizeof(x.fix), "--allow-private %s", at);
@@ -258,8 +263,8 @@ void network_tell(const struct network *n)
 			snprintf(by, sizeof(by), " by %s (pid %u)", *x->command ? x->command : "?", x->pid);
 		if (x->times > 1)
 			snprintf(times, sizeof(times), " %llu times", (unsigned long long)x->times);
-		fprintf(stderr, "cloche: refused %s%s%s: %s%s%s\n", x->to, times, by, x->reason,
-			x->fix[0] ? "; allow with " : "", x->fix);
+		fprintf(stderr, "cloche: %s %s%s%s: %s%s%s\n", x->unreached ? "could not reach" : "refused", x->to, times, by,
+			x->reason, x->fix[0] ? "; allow with " : "", x->fix);
 	}
 	if (n->more)
 		fprintf(stderr, "cloche: and %u more refusals\n", n->more);
@@ -295,6 +300,8 @@ void network_write(const struct network *n, struct json *j)
 		jout_str(j, "command", *x->command ? x->command : NULL);
 		jout_str(j, "reason", x->reason);
 		jout_str(j, "fix", *x->fix ? x->fix : NULL);
+		if (x->unreached)
+			jout_bool(j, "unreachable", true);
 		jout_end(j);
 	}
 	jout_end(j);

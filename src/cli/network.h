@@ -42,6 +42,7 @@ struct network_refusal {
 	char command[64];
 	uint32_t pid;
 	uint64_t times;
+	bool unreached; /* it is allowed, and its server was not there */
 };
 
 struct network {

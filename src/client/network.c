@@ -34,8 +34,8 @@ static const char help[] =
 
 static const char help_why[] = "usage: cloche why SANDBOX\n"
 			       "\n"
-			       "What the sandbox wanted to reach and was refused: why, who asked, and what would allow it. In mode\n"
-			       "observe also the rules that would have been enough.\n"
+			       "What the sandbox wanted to reach and was refused: why, who asked, and what would allow it; and what it\n"
+			       "may reach and could not. In mode observe also the rules that would have been enough.\n"
 			       "\n";
 
 struct change {

@@ -380,6 +380,11 @@ int egress_stream_decode(const struct egress_msg *m, struct egress_stream *ret)
 	return closed(&r);
 }
 
+bool egress_stream_unreached(const struct egress_stream *s)
+{
+	return s->verdict == EGRESS_V_FAILED && !s->in && *s->reason && !strstr(s->reason, " broke off");
+}
+
 long egress_counts_encode(const struct egress_counts *c, uint8_t *out, size_t size)
 {
 	struct wire_out w = begin(EGRESS_COUNTS, 0, out, size);

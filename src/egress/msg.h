@@ -182,6 +182,8 @@ long egress_names_encode(enum egress_type type, const struct egress_names *n, ui
 int egress_names_decode(const struct egress_msg *m, struct egress_names *ret);
 long egress_stream_encode(enum egress_type type, const struct egress_stream *s, uint8_t *out, size_t size);
 int egress_stream_decode(const struct egress_msg *m, struct egress_stream *ret);
+/* It may, and could not: no such name, or nobody there. Not one that broke off later. */
+bool egress_stream_unreached(const struct egress_stream *s);
 long egress_counts_encode(const struct egress_counts *c, uint8_t *out, size_t size);
 int egress_counts_decode(const struct egress_msg *m, struct egress_counts *ret);
 long egress_who_encode(const struct egress_who *w, uint32_t seq, uint8_t *out, size_t size);

@@ -22,6 +22,8 @@ static void write_fix(const struct box *b, const struct net_lets *lets, const st
 		snprintf(text, sizeof(text), "done: it has another budget by now");
 	else if (r->verdict == EGRESS_V_BUDGET)
 		snprintf(text, sizeof(text), "raise the budget: PUT …/network with a larger `budget`");
+	else if (r->verdict == EGRESS_V_FAILED)
+		snprintf(text, sizeof(text), "none here: it is allowed, and can not be reached");
 	else if (!*r->rule && r->private)
 		snprintf(text, sizeof(text), "an administrator can name it with `network_private`");
 	else if (!*r->rule)
@@ -72,7 +74,7 @@ static void write_refusals(const struct box *b, struct json *j)
 			jout_u64(j, "port", r->port);
 		else
 			jout_null(j, "port");
-		jout_str(j, "what", !r->port ? "lookup" : "stream");
+		jout_str(j, "what", !r->port ? "lookup" : r->verdict == EGRESS_V_FAILED ? "unreachable" : "stream");
 		if (r->pid)
 			jout_u64(j, "pid", r->pid);
 		else

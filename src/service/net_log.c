@@ -123,9 +123,9 @@ void net_log_stream(struct net_run *r, const struct egress_stream *told, bool lo
 	bool no = refused(x) || lookup;
 
 	audit(s, &rec, x, lookup);
-	if (no)
+	if (no || egress_stream_unreached(x)) /* who asks why a program has no connection wants to know that, too */
 		net_state_refuse(r->state, x, 0);
-	else
+	if (!no)
 		net_log_seen(r, x->rule);
 	if (no && b) {
 		AUTO(buf_done) struct buf text = BUF_INIT(16 * KIB);

@@ -43,6 +43,19 @@ def test_what_is_refused_is_told_with_the_command_that_allows_it(d):
         assert d.cli("inspect", "n").json["network"]["mode"] == "none"
 
 
+def test_what_is_allowed_and_can_not_be_reached_is_told_as_that(d):
+    with web() as port:
+        pass  # nobody listens there any more
+    ok(d.cli("create", "--name", "far", "--allow", "@pages"))
+    assert "nothing was refused" in ok(d.cli("why", "far"))
+    assert "connected" not in d.exec("far", "curl", "-sS", f"https://web.test:{port}/")["stdout"]
+    why = eventually(lambda: (lambda text: f"web.test:{port}" in text and text)(ok(d.cli("why", "far"))))
+    assert "it is allowed, and can not be reached" in why, why
+    (one,) = d.get("/v1/sandboxes/far/network?why=1").json["refusals"]
+    assert one["what"] == "unreachable" and one["rule"] is None and one["times"] == 1, one
+    assert d.get("/v1/sandboxes/far/network").json["counts"]["refused"] == 0
+
+
 def test_what_was_observed_is_shown(d):
     with web() as port:
         ok(d.cli("create", "--name", "o", "--network", "observe"))

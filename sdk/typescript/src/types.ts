@@ -72,7 +72,8 @@ export interface NetworkRefusal {
   /** A name or an address. */
   to: string;
   port: number | null;
-  what: 'stream' | 'lookup';
+  /** unreachable: it is allowed, and its server could not be reached. */
+  what: 'stream' | 'lookup' | 'unreachable';
   /** Inside. */
   pid: number | null;
   command: string | null;

@@ -148,7 +148,8 @@ def test_its_image_is_kept_and_goes_with_it(d):
     before = layers(d)
     t = put(d, "py", warm={"python": "import json"})
     first = image(d, "py")
-    assert layers(d) - before == {first} and used(d)["checkpoints"] == 1
+    host.wait_for(lambda: layers(d) - before == {first}, 10, "its image alone, and what others left gone")
+    assert used(d)["checkpoints"] == 1
     error(d.get(f"/v1/checkpoints/{first}"), 404, "not_found")
     error(d.delete(f"/v1/checkpoints/{first}"), 404, "not_found")
     assert put(d, "py", 200, warm={"python": "import json"}, description="x")["warm"]["since"] == t["warm"]["since"] and image(d, "py") == first

@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "functional"))
 import host  # noqa: E402
 from daemon import Daemon  # noqa: E402
+from test_warm import pythons  # noqa: E402
 
 PROBE = host.BUILD / "cloche-probe"
 # It waits for a word that comes after the restore, and then becomes the probe itself.
@@ -98,6 +99,31 @@ def test_in_a_sandbox_with_a_warm_python(d, shared, probe, user, ready):
     bring(d, b["id"])
     r = d.post(f"/v1/sandboxes/{b['id']}/execs", {"code": f"import os\nos.execv({probe[0]!r}, {probe!r})"}).json
     closed(r["stdout"])
+
+
+def made_ahead(d, template):
+    """One whose processes were there, and held, before it was asked for. They can be seen a moment before they are to be had."""
+    for _ in range(20):
+        held = host.wait_for(lambda: len(pythons(d, held=True)) == 2 and set(pythons(d, held=True)), 10, "two that are held")
+        b = d.create(template=template)["id"]
+        if held <= set(pythons(d)):
+            return b
+        d.delete(f"/v1/sandboxes/{b}")
+    raise AssertionError("nobody got what was held")
+
+
+@pytest.mark.parametrize("user", ["user", "root"])
+def test_in_one_whose_processes_were_held(d, probe, user):
+    r = d.put(f"/v1/templates/held-{user}", {"user": user, "memory": "128M", "pids": 64, "output_limit": "4M", "workdir": "/home/user", "warm": {"python": "import os"}})
+    assert r.status == 201, r
+    for _ in range(2):
+        d.delete(f"/v1/sandboxes/{d.create(template=f'held-{user}')['id']}")
+    b = made_ahead(d, f"held-{user}")
+    bring(d, b)
+    own = [x for x in probe if x not in ("--ro", "/ro")]  # who has a folder of the host's does not stand ahead
+    said = d.post(f"/v1/sandboxes/{b}/execs", {"code": f"import os\nos.execv({own[0]!r}, {own!r})"}).json["stdout"]
+    closed("".join(x for x in said.splitlines(True) if not x.startswith("F14\t")))
+    assert d.delete(f"/v1/templates/held-{user}").status == 204
 
 
 @pytest.mark.parametrize("user", ["user", "root"])

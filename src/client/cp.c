@@ -14,19 +14,21 @@ enum { OPT_USER = 256 };
 
 static const struct option options[] = {
 	{ "user", required_argument, NULL, OPT_USER },
+	{ "recursive", no_argument, NULL, 'r' }, /* as fingers have it */
 	{ NULL, 0, NULL, 0 },
 };
 
 static const char help[] = "usage: cloche cp [options] SRC… SANDBOX:PATH\n"
-			   "       cloche cp [options] SANDBOX:PATH DST\n"
+			   "       cloche cp [options] SANDBOX:PATH… DST\n"
 			   "\n"
 			   "Copies files and folders into or out of a sandbox, with their modes. A DST that is a "
 			   "folder gets the copy below\n"
 			   "it. `-` is stdin or stdout: a file's bytes, or the tar of a folder. A SRC folder that ends "
 			   "in /. stands for what\n"
-			   "is in it. A local name with a colon is written ./a:b.\n"
+			   "is in it. Several SRC go into a folder. A local name with a colon is written ./a:b.\n"
 			   "\n"
-			   "  --user NAME|UID[:GID]   who writes or reads inside                the sandbox's\n";
+			   "  --user NAME|UID[:GID]   who writes or reads inside                the sandbox's\n"
+			   "  -r, --recursive         as always: folders are copied whole\n";
 
 struct place {
 	char *sandbox; /* NULL: here */
@@ -37,6 +39,7 @@ struct cp {
 	struct conn *conn;
 	const char *user;
 	bool json;
+	bool many; /* of what is copied: into one folder */
 	struct progress progress;
 	/* what the callbacks need */
 	int fd;
@@ -122,6 +125,14 @@ static int remote_is_dir(struct cp *p, const struct place *at, const char *path,
 		*ret_dir = r == 0 && !strcmp(show_str(inner, "type"), "dir");
 	}
 	return 0;
+}
+
+/* One file after the other at the same path would leave the last alone. */
+static int need_folder(const char *path, const char *where, struct err *e)
+{
+	err_set(e, ERR_INVALID, -ENOTDIR, "'%.100s' is no folder %s, and several are to be copied", path, where);
+	err_remedy(e, "make it first, with `mkdir -p`");
+	return -ENOTDIR;
 }
 
 /* ---- into a sandbox ---- */
@@ -236,7 +247,8 @@ static int split(const char *path, char *dir, char *name, struct err *e)
 
 static int copy_in(struct cp *p, const char *src, const struct place *to, struct err *e)
 {
-	bool dir, there, content = strlen(src) >= 2 && !strcmp(src + strlen(src) - 2, "/.");
+	bool content = strlen(src) >= 2 && !strcmp(src + strlen(src) - 2, "/.");
+	bool dir, there, slash = to->path[strlen(to->path) - 1] == '/';
 	char base[PATH_MAX], path[2 * PATH_MAX], parent[PATH_MAX], trimmed[PATH_MAX];
 	AUTO_CLOSE int fd = -1;
 	struct stat st;
@@ -248,8 +260,10 @@ static int copy_in(struct cp *p, const char *src, const struct place *to, struct
 	r = remote_is_dir(p, to, trimmed, &dir, &there, e);
 	if (r < 0)
 		return r;
+	if (p->many && !dir && (there || !slash))
+		return need_folder(to->path, "inside", e);
 	if (!strcmp(src, "-")) {
-		if (dir)
+		if (dir || p->many)
 			return err_set(e, ERR_INVALID, -EISDIR, "'%.100s' is a folder; stdin needs a file's name",
 				       to->path);
 		return put_file(p, STDIN_FILENO, "stdin", to, trimmed, e);
@@ -263,14 +277,14 @@ static int copy_in(struct cp *p, const char *src, const struct place *to, struct
 			return err_set(e, ERR_CONFLICT, -ENOTDIR, "'%.100s' is no folder", to->path);
 		if (content || strcmp(src, ".") == 0)
 			return put_tree(p, src, "", to, trimmed, e);
-		if (dir)
+		if (dir || p->many)
 			return put_tree(p, src, base, to, trimmed, e);
 		r = split(trimmed, parent, path, e);
 		return r < 0 ? r : put_tree(p, src, path, to, parent, e);
 	}
 	if (!S_ISREG(st.st_mode))
 		return err_set(e, ERR_INVALID, -EINVAL, "%.150s is neither file nor folder", src);
-	if (dir || to->path[strlen(to->path) - 1] == '/')
+	if (dir || slash)
 		snprintf(path, sizeof(path), "%s/%s", strcmp(trimmed, "/") ? trimmed : "", base);
 	else
 		snprintf(path, sizeof(path), "%s", trimmed);
@@ -382,6 +396,8 @@ static int copy_out(struct cp *p, const struct place *from, const char *dst, str
 		return fetch(p, from, dir ? "&op=archive&format=tar" : "", dir ? 0 : show_u64(st, "size"),
 			     STDOUT_FILENO, e);
 	here_dir = stat(dst, &here) == 0 && S_ISDIR(here.st_mode);
+	if (p->many && !here_dir)
+		return need_folder(dst, "here", e);
 	if (!here_dir && dst[strlen(dst) - 1] == '/' && !dir)
 		return err_set(e, ERR_NOT_FOUND, -ENOENT, "there is no folder '%.150s'", dst);
 	base_of(from->path, base, sizeof(base));
@@ -429,7 +445,7 @@ static int run(struct args *a, struct err *e)
 	int opt, r;
 
 	while ((r = args_next(a, &opt, e)) > 0)
-		p.user = optarg;
+		p.user = opt == OPT_USER ? optarg : p.user;
 	if (r < 0 || a->help)
 		return r;
 	r = args_count(a, 2, -1, "SRC and DST", e);
@@ -439,6 +455,7 @@ static int run(struct args *a, struct err *e)
 		return r;
 	p.conn = c;
 	p.json = a->json;
+	p.many = a->nrest > 2;
 	r = copy_all(&p, a, e);
 	return r == 0 && a->json ? show_json(done, SHOW_LINE, e) : r;
 }
@@ -448,6 +465,7 @@ const struct command cmd_cp = {
 	.text = "copy files and folders in and out",
 	.help = help,
 	.options = options,
+	.letters = "r",
 	.complete = COMPLETE_COPY,
 	.run = run,
 };

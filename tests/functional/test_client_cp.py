@@ -113,6 +113,19 @@ def test_cp_into_a_full_sandbox_says_so(daemon, tmp_path):
         daemon.cli("rm", "full")
 
 
+def test_cp_of_several_goes_into_a_folder_or_not_at_all(daemon, box, tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    several = (tmp_path / "a", tmp_path / "b")
+    assert "no folder inside" in host.one_line(daemon.cli("cp", *several, f"{box}:both"))
+    assert daemon.cli("cp", "-r", *several, f"{box}:both/").code == 0 and daemon.cli("cp", *several, f"{box}:both").code == 0
+    inside = (f"{box}:both/a", f"{box}:both/b")
+    assert "no folder here" in host.one_line(daemon.cli("cp", *inside, tmp_path / "out")) and not (tmp_path / "out").exists()
+    (tmp_path / "out").mkdir()
+    assert daemon.cli("cp", *inside, tmp_path / "out").code == 0
+    assert [(tmp_path / "out" / name).read_text() for name in "ab"] == ["a", "b"]
+
+
 def test_cp_says_what_is_missing(daemon, box, tmp_path):
     assert "no/such" in host.one_line(daemon.cli("cp", f"{box}:/no/such", tmp_path))
     assert "no-such" in host.one_line(daemon.cli("cp", tmp_path / "no-such", f"{box}:/tmp"))

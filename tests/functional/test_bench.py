@@ -10,8 +10,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BUILD = os.path.join(ROOT, os.environ.get('BUILD', 'build'))
 
 ALWAYS = [  # these need no other program
-    'no sandbox (posix_spawn)', 'cloche run', 'cloche lifecycle, from the pool', 'cloche lifecycle, back to back',
-    'cloche create', 'cloche destroy', 'cloche exec', 'cloche exec, one sandbox alive', 'cloche exec, 40 alive',
+    'no sandbox (posix_spawn)', 'cloche run', 'cloche lifecycle, from the pool', 'cloche lifecycle, one after another',
+    'cloche lifecycle, back to back', 'cloche create', 'cloche destroy', 'cloche exec', 'cloche exec, one sandbox alive', 'cloche exec, 40 alive',
     'http create, exec, delete', 'http create, exec, delete, back to back', 'http create', 'http first exec',
     'http delete', 'http exec', 'http GET /healthz', 'http exec, before the crowd',
     'http exec, empty daemon beside it', 'http exec, in the crowd',

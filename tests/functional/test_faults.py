@@ -380,8 +380,10 @@ def test_a_sandbox_without_a_fault_is_full_strength(ground):
 def test_what_is_left_behind_is_seen(ground):
     with open('/var/tmp/left', 'w', encoding='utf-8'):
         pass
-    assert ground.left() == ['file /var/tmp/left']
-    os.unlink('/var/tmp/left')
+    try:
+        assert ground.left() == ['file /var/tmp/left']
+    finally:
+        os.unlink('/var/tmp/left')
 
 
 @pytest.mark.parametrize('call', calls())

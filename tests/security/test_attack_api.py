@@ -61,12 +61,15 @@ def ended(who, x):
 
 
 def spooled(d):
-    return sum(f.stat().st_size for f in (d.data / "spool").iterdir())
+    """On the disk: files have holes where output was let go of."""
+    return sum(f.stat().st_blocks * 512 for f in (d.data / "spool").iterdir())
 
 
 def test_output_kept_in_files_has_a_bound_for_all_and_one_for_each_tenant(d, mallory, victim, box):
     # Each alone may have 16M: the bound must be looked at while they grow, not when they begin.
-    runs = [background(mallory, box, "yes " + "a" * 60, timeout=3) for _ in range(8)]
+    # All at once, or the first has taken all before the others are there.
+    runs = [background(mallory, box, "until [ -e /tmp/go ]; do sleep 0.02; done; yes " + "a" * 60, timeout=4) for _ in range(8)]
+    mallory.post(f"{PATH}/{box}/execs", {"cmd": ["touch", "/tmp/go"]})
     most = 0
     while any(mallory.get(x).json["state"] == "running" for x in runs):
         most = max(most, spooled(d))

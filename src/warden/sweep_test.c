@@ -4,7 +4,9 @@
 #include "linux/cgroup_test.h"
 #include "warden/warden_test.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/file.h>
 
 static int nap(void *arg)
 {
@@ -29,7 +31,11 @@ TEST(a_group_whose_last_process_is_dying_is_waited_for)
 	pthread_t t;
 	uint32_t slot;
 	pid_t pid;
+	int alone;
 
+	/* Another of us would take the slot that is given back, or have us wait for its group. */
+	alone = open("/var/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	CHECK_EQ(flock(alone, LOCK_EX), 0);
 	CHECK(wt_program("cloche-agent", agent, sizeof(agent)));
 	o.agent = agent;
 	CHECK_EQ(env_open(&o, &v, &e), 0);
@@ -54,4 +60,5 @@ TEST(a_group_whose_last_process_is_dying_is_waited_for)
 	CHECK_EQ(cgroup_open(&v.cgroups, name, v.controllers, &c), -ENOENT);
 	pthread_join(t, NULL);
 	env_done(&v);
+	fd_close(alone);
 }

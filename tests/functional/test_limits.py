@@ -139,8 +139,9 @@ def test_the_clock_inside_is_right():
     import time
     r = python("import time; print(time.time())")
     assert abs(float(r.out) - time.time()) < 5
-    # When a process began, as ps works it out; a little later than told, whoever asks.
-    r = sh("ps -o etimes= -p $$; date -d \"$(ps -o lstart= -p $$)\" +%s; date +%s")
+    # When a process began, as ps works it out; a little later than told, whoever asks. One of this very tick is of the
+    # future to it, and so many centuries old, on any machine.
+    r = sh("sleep 0.05; ps -o etimes= -p $$; date -d \"$(ps -o lstart= -p $$)\" +%s; date +%s")
     age, began, now = map(int, r.out.split())
     assert 0 <= age < 5 and abs(began - now) < 5, r
 

@@ -83,18 +83,6 @@ static struct seal *seal_new(enum seal_kind kind, void (*run)(struct work *w))
 	return x;
 }
 
-static int make_folder(int dir, const char *name, int *ret)
-{
-	int r = sys_mkdirat(dir, name, 0700);
-
-	if (r == 0)
-		r = sys_openat(dir, name, FOLDER, 0);
-	if (r < 0)
-		return r;
-	*ret = r;
-	return 0;
-}
-
 int seal_begin_anew(struct seal *x)
 {
 	static const char *const names[] = { "fs", "mem", "links" };
@@ -111,7 +99,7 @@ int seal_begin_anew(struct seal *x)
 		fd_close(TAKE_FD(*fds[n]));
 		r = tree_remove(i->tmp, names[n]);
 		if (r == 0 && fds[n] != &i->links)
-			r = make_folder(i->tmp, names[n], fds[n]);
+			r = tree_make_folder(i->tmp, names[n], fds[n]);
 	}
 	return r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id) : 0;
 }
@@ -137,7 +125,7 @@ static int begin_folder(struct seal *x)
 	if (r == 0)
 		r = i->tmp = sys_openat(i->from.dir, i->tmp_name, FOLDER, 0);
 	if (r >= 0)
-		r = make_folder(i->tmp, "fs", &i->fs);
+		r = tree_make_folder(i->tmp, "fs", &i->fs);
 	if (r == 0)
 		r = i->manifest = manifest_make(i->tmp);
 	if (r < 0)
@@ -180,7 +168,7 @@ static int copy_tree(struct seal *x, unsigned n)
 	/* Nothing is in it; but what a layer below says of its owner and mode would count again. */
 	if (from == -ENOENT || (from >= 0 && n && !(i->from.below & 1U << n) && tree_is_bare(from, i->from.uid_base)))
 		return 0;
-	r = from < 0 ? from : make_folder(i->fs, name, &to);
+	r = from < 0 ? from : tree_make_folder(i->fs, name, &to);
 	return r < 0 ? r : tree_copy(&c, from, to);
 }
 
@@ -317,7 +305,7 @@ static int join_layer(struct seal *x, const char *id)
 			continue;
 		r = to = from < 0 ? from : sys_openat(i->fs, layer_trees[n], FOLDER, 0);
 		if (r == -ENOENT) {
-			r = make_folder(i->fs, layer_trees[n], &to);
+			r = tree_make_folder(i->fs, layer_trees[n], &to);
 			if (r == 0)
 				r = tree_copy(&c, from, to);
 		} else if (r >= 0) {

@@ -12,7 +12,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 #define TOUCHED (64U << 10) /* as most files need: fresh pages would be got in the middle of the pause */
 #define WARM (1 << 20) /* bytes; few are given from what is nearest */
 #define RANDOM 12U /* characters of an id's end */
@@ -52,18 +51,6 @@ static void item_done(struct stock_item *x)
 	fd_close(TAKE_FD(x->tmp));
 }
 
-static int make_folder(int dir, const char *name, int *ret)
-{
-	int r = sys_mkdirat(dir, name, 0700);
-
-	if (r == 0)
-		r = sys_openat(dir, name, FOLDER, 0);
-	if (r < 0)
-		return r;
-	*ret = r;
-	return 0;
-}
-
 /*
  * A large file's place is elsewhere on the disk than a folder's. What the filesystem has to read and to reckon before it
  * gives the first block there takes it as long as to write a megabyte: it is made to, and takes back what it gave.
@@ -78,10 +65,10 @@ static void warm(int dir)
 
 static int item_make(int dir, const char *name, struct stock_item *x)
 {
-	int r = make_folder(dir, name, &x->tmp);
+	int r = tree_make_folder(dir, name, &x->tmp);
 
 	if (r == 0)
-		r = make_folder(x->tmp, "fs", &x->fs);
+		r = tree_make_folder(x->tmp, "fs", &x->fs);
 	if (r == 0)
 		r = x->manifest = manifest_make(x->tmp);
 	/* With its folders: what it has to be made sure of later is what changes. */

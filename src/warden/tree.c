@@ -19,6 +19,18 @@ static bool stopped(const int *stop)
 	return stop && __atomic_load_n(stop, __ATOMIC_RELAXED);
 }
 
+int tree_make_folder(int dir, const char *name, int *ret)
+{
+	int r = sys_mkdirat(dir, name, 0700);
+
+	if (r == 0)
+		r = sys_openat(dir, name, FOLDER, 0);
+	if (r < 0)
+		return r;
+	*ret = r;
+	return 0;
+}
+
 static int put_all(int fd, const char *data, size_t len, off_t at)
 {
 	while (len) {

@@ -66,5 +66,7 @@ struct tree_sum {
 	bool sha; /* pieces are summed up as before version 5 */
 };
 int tree_sum(const struct tree_sum *how, int dir, struct sha256 *s, struct tree_facts *ret);
+/* A new one of ours, empty, open for reading: *ret. */
+int tree_make_folder(int dir, const char *name, int *ret);
 /* With all that is in it. 0 also when there is none. */
 int tree_remove(int parent, const char *name);

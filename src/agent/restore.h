@@ -7,6 +7,7 @@
 #include "agent/blob.h"
 #include "proto/memory.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -21,6 +22,8 @@
 	X(USER, "become its user")                                                                                     \
 	X(FDS, "put its descriptors in their places")                                                                  \
 	X(EPOLL, "register what it polls")                                                                             \
+	X(OWNER, "have signals sent for a descriptor")                                                                 \
+	X(LOCK, "lock a file")                                                                                         \
 	X(REOPEN, "open a file of /proc again")                                                                        \
 	X(PIDFD, "open a process it watches")                                                                          \
 	X(CWD, "enter its folder")                                                                                     \
@@ -116,6 +119,11 @@ int restore_renew(struct restore *r, struct err *e);
 /* restore_object.c: everything else that a descriptor can be. */
 int restore_objects(struct restore *r, struct err *e);
 bool restore_is_own(const struct restore *r, const struct mem_object *o); /* each process opens it for itself */
+/* restore_lock.c: in a process: its locks, but for POSIX ones. */
+int restore_locks(const struct restore *r, const struct mem_proc *p);
+struct flock restore_flock(const struct mem_lock *k);
+/* The lowest number that a process has @object under, or MEM_NONE. */
+uint32_t restore_number(const struct restore *r, const struct mem_proc *p, uint32_t object);
 /* restore_tty.c: terminals with their old numbers; the pipes of execs, whose other ends the agent keeps. */
 int restore_ttys(struct restore *r, struct err *e);
 int restore_externals(struct restore *r, struct err *e);

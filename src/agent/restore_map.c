@@ -545,7 +545,7 @@ static uint64_t pages_up(uint64_t n)
 /* Calls of the first thread, at most. */
 static uint64_t count_ops(const struct restore *r, const struct mem_proc *p)
 {
-	uint64_t n = 256 + 8 * RESTORE_VDSO_MAX + 4ULL * p->timer.n + p->pending.len / 128 + p->thread.n;
+	uint64_t n = 256 + 8 * RESTORE_VDSO_MAX + 4ULL * p->timer.n + p->pending.len / 128 + p->thread.n + r->m.n[MEM_S_LOCK];
 
 	for (uint32_t v = 0; v < p->vma.n; v++)
 		n += 10 + 4ULL * r->m.vma[p->vma.first + v].run.n;
@@ -557,7 +557,7 @@ static uint64_t count_bytes(const struct restore *r, const struct mem_proc *p, u
 {
 	uint64_t filter = r->filter_len * sizeof(struct sock_filter) + 64, runs = 0;
 	uint64_t n = ops * sizeof(struct blob_op) + 64 * 48 + RLIMITS * 16 + p->auxv.len + p->pending.len +
-		     p->timer.n * 160ULL + STACK + filter + 4096;
+		     p->timer.n * 160ULL + r->m.n[MEM_S_LOCK] * 48ULL + STACK + filter + 4096;
 
 	for (uint32_t t = 0; t < p->thread.n; t++) {
 		const struct mem_thread *x = &r->m.thread[p->thread.first + t];
@@ -635,6 +635,19 @@ static void set_oom(struct build *b)
 	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_close, fd, 0, 0, 0, 0, 0);
 }
 
+/* Behind the last descriptor that is closed. */
+static void set_locks(struct build *b)
+{
+	for (uint32_t i = 0; i < b->r->m.n[MEM_S_LOCK]; i++) {
+		const struct mem_lock *k = &b->r->m.lock[i];
+		const struct flock range = restore_flock(k);
+
+		if (k->kind == MEM_LOCK_POSIX && k->pid == b->p->pid)
+			add(b, RESTORE_LOCK, BLOB_OK, SYS_fcntl, restore_number(b->r, b->p, k->object), F_SETLK,
+			    copy(b, &range, sizeof(range)), 0, 0, 0);
+	}
+}
+
 static void build_list(struct build *b)
 {
 	const struct restore *r = b->r;
@@ -657,6 +670,7 @@ static void build_list(struct build *b)
 	/* Until it has its registers; restore_trace.c takes it back from one that was not. */
 	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
 	set_oom(b);
+	set_locks(b);
 	set_limits(b);
 	set_thread(b, &r->m.thread[p->thread.first]);
 	if (p->pdeathsig)

@@ -70,7 +70,7 @@ static int reopen(int fd, uint32_t flags)
 
 static int set_flags(int fd, uint32_t flags)
 {
-	return sys_fcntl(fd, F_SETFL, (long)(flags & (STATUS_FLAGS | O_ASYNC)));
+	return sys_fcntl(fd, F_SETFL, (long)(flags & STATUS_FLAGS)); /* O_ASYNC: set_owner() */
 }
 
 /* All at once or not at all: what was queued fits, as it did before. */
@@ -225,6 +225,15 @@ static int make_eventfd(struct restore *r, uint32_t i)
 		return -EIO;
 	}
 	return put(r, i, fd);
+}
+
+static int make_epoll(struct restore *r, uint32_t i)
+{
+	int fd = epoll_create1(EPOLL_CLOEXEC);
+
+	if (fd >= 0)
+		set_flags(fd, r->m.object[i].flags);
+	return put(r, i, fd < 0 ? -errno : fd);
 }
 
 static int make_timerfd(struct restore *r, uint32_t i)
@@ -400,7 +409,7 @@ static int make(struct restore *r, uint32_t i)
 	case MEM_OBJ_EVENTFD:
 		return make_eventfd(r, i);
 	case MEM_OBJ_EPOLL:
-		return put(r, i, epoll_create1(EPOLL_CLOEXEC));
+		return make_epoll(r, i);
 	case MEM_OBJ_TIMERFD:
 		return make_timerfd(r, i);
 	case MEM_OBJ_SIGNALFD:

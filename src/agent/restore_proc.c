@@ -173,20 +173,27 @@ static void bury(struct restore *r, uint32_t i)
 }
 
 /* epoll knows a file by the number it was registered with: each is put there for a moment. */
-static int add_watches(struct restore *r, const struct mem_object *o, int epoll)
+static int add_watches(struct restore *r, const struct mem_object *o, int epoll, uint32_t flags)
 {
 	for (uint32_t w = 0; w < o->watch.n; w++) {
 		const struct mem_watch *x = &r->m.watch[o->watch.first + w];
 		struct epoll_event ev = { .events = x->events, .data.u64 = x->data };
-		int fd = r->object[x->object], s;
+		int s;
 
-		if (fd < 0)
-			continue; /* its own file of /proc: never ready, so never missed */
-		s = sys_dup3(fd, (int)x->fd_num, O_CLOEXEC);
+		if (x->flags != flags)
+			continue;
+		/* One that is not armed: whatever makes it ready disarms it again. */
+		if (flags & MEM_WATCH_TOLD && x->events & EPOLLONESHOT)
+			ev.events |= MEM_WATCH_ALL;
+		s = sys_dup3(r->object[x->object], (int)x->fd_num, O_CLOEXEC);
 		if (s >= 0)
 			s = epoll_ctl(epoll, EPOLL_CTL_ADD, (int)x->fd_num, &ev) < 0 ? -errno : 0;
+		if (s >= 0 && flags & MEM_WATCH_TOLD && epoll_wait(epoll, &ev, 1, 0) != 1 && x->events & EPOLLONESHOT) {
+			ev.events = x->events;
+			s = epoll_ctl(epoll, EPOLL_CTL_MOD, (int)x->fd_num, &ev) < 0 ? -errno : 0;
+		}
 		fd_close((int)x->fd_num);
-		if (s < 0 && s != -EEXIST)
+		if (s < 0)
 			return s;
 	}
 	return 0;
@@ -208,7 +215,10 @@ static void set_epolls(struct restore *r, uint32_t i)
 					first = p;
 		if (first != i)
 			continue;
-		x = add_watches(r, o, r->object[k]);
+		/* Those first whose news are taken from the queue at once: nobody else's are in there yet. */
+		x = add_watches(r, o, r->object[k], MEM_WATCH_TOLD);
+		if (x == 0)
+			x = add_watches(r, o, r->object[k], 0);
 		if (x < 0)
 			restore_die(r, i, RESTORE_EPOLL, x, 0);
 	}
@@ -256,26 +266,43 @@ static void open_owns(struct restore *r, uint32_t i)
 	}
 }
 
+/* The first process that has it says who gets signals for it. Others may have to be there: restore_plan(). */
+static void set_owner(struct restore *r, uint32_t i, const struct mem_fd *d)
+{
+	const struct mem_object *o = &r->m.object[d->object];
+	struct {
+		int type, pid;
+	} own = { (int)o->owner_type, (int)o->owner_pid };
+	int x = 0;
+
+	for (uint32_t p = 0; p < i; p++)
+		if (restore_number(r, &r->m.proc[p], d->object) != MEM_NONE)
+			return;
+	if (o->owner_pid)
+		x = sys_fcntl((int)d->num, F_SETOWN_EX, (long)(uintptr_t)&own);
+	if (x >= 0 && o->owner_sig)
+		x = sys_fcntl((int)d->num, F_SETSIG, (long)o->owner_sig);
+	if (x >= 0 && o->flags & O_ASYNC)
+		x = sys_fcntl((int)d->num, F_SETFL, (long)o->flags);
+	if (x < 0)
+		restore_die(r, i, RESTORE_OWNER, x, d->num);
+}
+
 static void place_fds(struct restore *r, uint32_t i)
 {
 	const struct mem_proc *p = &r->m.proc[i];
-	struct {
-		int type, pid;
-	} own;
-	int x = 0;
+	int x = restore_locks(r, p);
+
+	if (x < 0)
+		restore_die(r, i, RESTORE_LOCK, x, 0);
 
 	for (uint32_t f = 0; x >= 0 && f < p->fd.n; f++) {
 		const struct mem_fd *d = &r->m.fd[p->fd.first + f];
 		const struct mem_object *o = &r->m.object[d->object];
 
 		x = sys_dup3(r->object[d->object], (int)d->num, d->cloexec ? O_CLOEXEC : 0);
-		if (x < 0 || !o->owner_pid)
-			continue;
-		own.type = (int)o->owner_type;
-		own.pid = (int)o->owner_pid;
-		sys_fcntl((int)d->num, F_SETOWN_EX, (long)(uintptr_t)&own);
-		if (o->owner_sig)
-			sys_fcntl((int)d->num, F_SETSIG, (long)o->owner_sig);
+		if (x >= 0 && (o->owner_pid || o->owner_sig || o->flags & O_ASYNC))
+			set_owner(r, i, d);
 	}
 	if (x < 0)
 		restore_die(r, i, RESTORE_FDS, x, 0);
@@ -352,13 +379,13 @@ void restore_become(struct restore *r, uint32_t i)
 	/* The agent's own descriptors are nobody else's. */
 	if (sys_close_range(0, (unsigned)r->base - 1, 0) < 0)
 		restore_die(r, i, RESTORE_FDS, -EIO, 0);
-	set_epolls(r, i);
 	/* Before: who has become somebody else since he came there (su) could not enter it again. */
 	if (r->file[p->cwd] < 0 || fchdir(r->file[p->cwd]) < 0)
 		restore_die(r, i, RESTORE_CWD, -errno, 0);
 	become_user(r, i);
 	settings(r, i);
 	open_owns(r, i);
+	set_epolls(r, i);
 	place_fds(r, i);
 	restore_enter(r, i);
 }

@@ -18,6 +18,9 @@
 #ifndef F_GETSIG
 #define F_GETSIG 11
 #endif
+#ifndef F_GETOWNER_UIDS
+#define F_GETOWNER_UIDS 17
+#endif
 
 static int compare(const void *a, const void *b)
 {
@@ -87,20 +90,42 @@ static int find(const struct dump *d, const struct opened *x, uint32_t flags, ui
 	return 0;
 }
 
-static int owner(const struct dump *d, struct object *o)
+/* The number inside of a thread or process. A group has that of its first process, which may be gone. */
+static uint32_t inside(const struct dump *d, int host)
+{
+	for (size_t i = 1; i < d->n_procs; i++)
+		for (size_t t = 0; t <= d->proc[i].n_threads; t++)
+			if (t ? d->proc[i].thread[t - 1].host == host : d->proc[i].host == host)
+				return t ? d->proc[i].thread[t - 1].tid : d->proc[i].pid;
+	return 0;
+}
+
+/* Who gets signals for it (F_SETOWN, F_SETSIG). */
+static int owner(const struct dump *d, const struct proc *p, struct object *o, struct err *e)
 {
 	struct {
 		int type, pid;
 	} own = { 0 };
+	uint32_t by[2], uid;
+	int sig;
 
-	if (sys_fcntl(o->fd, F_GETOWN_EX, (long)&own) < 0 || !own.pid)
+	if (o->rec.flags & O_PATH || sys_fcntl(o->fd, F_GETOWN_EX, (long)&own) < 0)
 		return 0;
-	for (size_t i = 1; i < d->n_procs; i++)
-		if (d->proc[i].host == own.pid) {
-			o->rec.owner_type = (uint32_t)own.type;
-			o->rec.owner_pid = d->proc[i].pid;
-		}
-	o->rec.owner_sig = (uint32_t)sys_fcntl(o->fd, F_GETSIG, 0);
+	sig = sys_fcntl(o->fd, F_GETSIG, 0);
+	o->rec.owner_sig = sig > 0 ? (uint32_t)sig : 0;
+	if (!own.pid)
+		return 0;
+	o->rec.owner_type = (uint32_t)own.type;
+	o->rec.owner_pid = inside(d, own.pid);
+	if (!o->rec.owner_pid)
+		return proc_refuse(p, e, "descriptor %u sends signals to a group whose first process has ended, or to somebody outside",
+				   o->num);
+	/* It sends them as the one that asked for it. */
+	if (sys_fcntl(o->fd, F_GETOWNER_UIDS, (long)by) < 0)
+		return 0;
+	for (unsigned i = 0; i < 2; i++)
+		if (!proc_map(&d->uids, by[i], &uid) || uid != p->rec.uid[i])
+			return proc_refuse(p, e, "descriptor %u sends signals as another user", o->num);
 	return 0;
 }
 
@@ -151,14 +176,12 @@ static int add_object(struct dump *d, struct opened *x, uint32_t flags, uint32_t
 	o->ino = x->f.st.st_ino;
 	o->rec.flags = flags;
 	o->rec.pos = proc_number(x->info, "pos", 10, 0);
-	if (proc_field(x->info, "lock", &(const char *){ NULL }))
-		return proc_refuse(x->p, e, "holds a lock of a file (%.100s)", x->f.path);
 	o->fd = sys_pidfd_getfd(x->p->pidfd, (int)x->num);
 	if (o->fd < 0)
 		return err_sys(e, ERR_INTERNAL, o->fd, "descriptor %u of process %u", x->num, x->p->pid);
 	x->o = o;
 	r = classify(x, e);
-	return r < 0 ? r : owner(d, &d->object[*ret]);
+	return r < 0 ? r : owner(d, x->p, &d->object[*ret], e);
 }
 
 static int read_one(struct dump *d, struct proc *p, uint32_t num, struct err *e)
@@ -168,6 +191,7 @@ static int read_one(struct dump *d, struct proc *p, uint32_t num, struct err *e)
 	struct mem_fd rec = { .num = num };
 	char name[32];
 	uint32_t flags;
+	bool first;
 	int r;
 
 	snprintf(x.link, sizeof(x.link), "fd/%u", num);
@@ -183,8 +207,11 @@ static int read_one(struct dump *d, struct proc *p, uint32_t num, struct err *e)
 	rec.cloexec = !!(flags & O_CLOEXEC);
 	flags &= ~(uint32_t)O_CLOEXEC;
 	r = find(d, &x, flags, &rec.object, e);
-	if (r == 0)
+	first = r == 0;
+	if (first)
 		r = add_object(d, &x, flags, &rec.object, e);
+	if (r >= 0)
+		r = lock_read(&x, rec.object, first, e);
 	if (r < 0)
 		return r;
 	p->rec.fd.n++;
@@ -219,6 +246,22 @@ static int read_proc(struct dump *d, struct proc *p, struct err *e)
 	for (size_t i = 0; r == 0 && i < n; i++)
 		r = read_one(d, p, list[i], e);
 	return r;
+}
+
+uint32_t object_users(const struct dump *d, uint32_t object)
+{
+	const struct mem_fd *fd = (const void *)d->image.section[MEM_S_FD].data;
+	uint32_t n = 0;
+
+	for (size_t i = 1; i < d->n_procs; i++) {
+		const struct mem_range own = d->proc[i].rec.fd;
+		uint32_t k = 0;
+
+		while (k < own.n && fd[own.first + k].object != object)
+			k++;
+		n += k < own.n;
+	}
+	return n;
 }
 
 int object_shmem(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e)

@@ -4,6 +4,8 @@
 #include "base/sys.h"
 
 #include <linux/kcmp.h>
+#include <poll.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 static bool reads(const struct object *o)
@@ -79,6 +81,9 @@ static int watch(struct dump *d, struct object *o, const char *line, struct err 
 		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of an epoll makes no sense");
 	w.data = data;
 	slot.tfd = w.fd_num;
+	/* Others with the same number are of files that had it before. The kernel counts them in the order of these lines. */
+	for (uint32_t i = o->rec.watch.first; i < image_count(&d->image, MEM_S_WATCH); i++)
+		slot.toff += ((const struct mem_watch *)image_at(&d->image, MEM_S_WATCH, i))->fd_num == w.fd_num;
 	/* The kernel looks through all that an epoll waits for, each time: what most likely is it comes first. */
 	for (uint32_t n = 0; n < 2 * d->n_objects; n++) {
 		uint32_t i = n % (uint32_t)d->n_objects;
@@ -92,7 +97,53 @@ static int watch(struct dump *d, struct object *o, const char *line, struct err 
 			return image_add(&d->image, MEM_S_WATCH, &w, NULL, e);
 		}
 	}
-	return proc_refuse(o->p, e, "waits (epoll) for a descriptor that is closed, but open elsewhere");
+	return proc_refuse(o->p, e, "waits (epoll) for descriptor %u, which is closed, and what it was is open nowhere", w.fd_num);
+}
+
+static bool ready(int fd, uint32_t events)
+{
+	struct pollfd p = { .fd = fd, .events = (short)(events & MEM_WATCH_ALL) };
+
+	return poll(&p, 1, 0) == 1;
+}
+
+/*
+ * Which of them are ready and were told so already. Once is told by what is left of the events; of those that are told of
+ * changes only when there is no news at all. Otherwise such a one may be told once more: programs have to stand that.
+ */
+static int watches_told(struct dump *d, const struct object *o, struct err *e)
+{
+	const uint32_t extra = EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE;
+	bool odd = false, edges = false, news = true;
+
+	for (uint32_t i = 0; i < o->rec.watch.n; i++) {
+		const struct mem_watch *w = image_at(&d->image, MEM_S_WATCH, o->rec.watch.first + i);
+		uint32_t kind = d->object[w->object].rec.kind;
+
+		/* What we would see of signals are our own, and an epoll that is looked at forgets what it does not see. */
+		odd |= kind == MEM_OBJ_SIGNALFD || kind == MEM_OBJ_EPOLL;
+		edges |= w->events & EPOLLET;
+	}
+	if (edges && !odd)
+		news = ready(o->fd, EPOLLIN);
+	for (uint32_t i = 0; i < o->rec.watch.n; i++) {
+		struct mem_watch *w = image_at(&d->image, MEM_S_WATCH, o->rec.watch.first + i);
+		const struct object *t = &d->object[w->object];
+		bool plain = t->rec.kind != MEM_OBJ_SIGNALFD && t->rec.kind != MEM_OBJ_EPOLL;
+
+		if (w->events & EPOLLONESHOT && !(w->events & ~extra)) {
+			if (!plain || !ready(t->fd, MEM_WATCH_ALL))
+				return proc_refuse(o->p, e, "waits (epoll, once) for descriptor %u, which is not armed", w->fd_num);
+			w->flags = MEM_WATCH_TOLD;
+		} else if (w->events & EPOLLET && plain && !news && ready(t->fd, w->events)) {
+			w->flags = MEM_WATCH_TOLD;
+		}
+		/* Each process opens it for itself, so what an epoll knows must be that process's own. */
+		if (t->own && (t->p != o->p || object_users(d, w->object) > 1))
+			return proc_refuse(o->p, e, "waits (epoll) for descriptor %u, a process or file of /proc that others have open, too",
+					   w->fd_num);
+	}
+	return 0;
 }
 
 static int link_epoll(struct dump *d, struct object *o, struct err *e)
@@ -111,7 +162,17 @@ static int link_epoll(struct dump *d, struct object *o, struct err *e)
 		r = watch(d, o, line, e);
 	}
 	o->rec.watch.n = image_count(&d->image, MEM_S_WATCH) - o->rec.watch.first;
-	return r;
+	return r == 0 ? watches_told(d, o, e) : r;
+}
+
+/* Each process opens it for itself: how far it was read would not be everybody's any more. */
+static int check_own(const struct dump *d, uint32_t at, struct err *e)
+{
+	const struct object *o = &d->object[at];
+
+	if (!o->own || o->rec.kind != MEM_OBJ_PROC || object_users(d, at) < 2)
+		return 0;
+	return proc_refuse(o->p, e, "descriptor %u is a file of /proc that another process has open, too", o->num);
 }
 
 int object_link(struct dump *d, struct err *e)
@@ -119,6 +180,9 @@ int object_link(struct dump *d, struct err *e)
 	int r = 0;
 
 	for (uint32_t i = 0; r == 0 && i < d->n_objects; i++) {
+		r = check_own(d, i, e);
+		if (r < 0)
+			return r;
 		if (pipe_like(&d->object[i])) {
 			r = check_pipe(d, i, e);
 			if (r == 0)

@@ -11,6 +11,7 @@ struct object {
 	int fd; /* a copy of our own */
 	bool done; /* content was taken */
 	uint32_t peer; /* of a unix socket: the inode of the other end */
+	bool own; /* only exists when processes do: each opens it for itself */
 	bool connected; /* a TCP socket: not closed, not listening */
 };
 
@@ -31,6 +32,10 @@ int object_pipe(struct opened *x, struct err *e);
 int object_device(struct opened *x, struct err *e);
 int object_anon(struct opened *x, struct err *e); /* eventfd and its kin */
 int object_socket(struct opened *x, struct err *e);
+/* Locks that fdinfo tells of a descriptor; @first: nothing is known of its object yet. */
+int lock_read(struct opened *x, uint32_t object, bool first, struct err *e);
+/* How many processes have it open. */
+uint32_t object_users(const struct dump *d, uint32_t object);
 /* Once all objects are known: pairs, queues, watches. */
 int object_link(struct dump *d, struct err *e);
 

@@ -60,6 +60,7 @@ static int pidfd(struct opened *x, struct err *e)
 	uint64_t host = proc_number(x->info, "Pid", 10, 0);
 
 	x->o->rec.kind = MEM_OBJ_PIDFD;
+	x->o->own = true;
 	for (size_t i = 1; i < x->d->n_procs; i++)
 		if ((uint64_t)x->d->proc[i].host == host)
 			x->o->rec.a = x->d->proc[i].pid;

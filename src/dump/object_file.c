@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/sys.h"
 
+#include <ctype.h>
 #include <sys/ioctl.h>
 #include <sys/sysmacros.h>
 #include <time.h>
@@ -58,8 +59,6 @@ int object_file(struct opened *x, struct err *e)
 	static const unsigned needs[4] = { [O_RDONLY] = 4, [O_WRONLY] = 2, [O_RDWR] = 6, 6 };
 	struct object *o = x->o;
 
-	if (o->rec.flags & O_ASYNC)
-		return proc_refuse(x->p, e, "wants signals for %.100s", x->f.path);
 	if (!x->f.named)
 		return without_name(x, e);
 	if (!x->f.carried && S_ISREG(x->f.st.st_mode))
@@ -69,6 +68,7 @@ int object_file(struct opened *x, struct err *e)
 	     (!(o->rec.flags & O_PATH) && !file_may_open(x->d, x->p, &x->f.st, needs[o->rec.flags & 3]))))
 		return proc_refuse(x->p, e, "has %.100s open, which it could not open again", x->f.path);
 	o->rec.kind = x->f.fs == PROC_MAGIC || x->f.fs == SYSFS_MAGIC ? MEM_OBJ_PROC : MEM_OBJ_FILE;
+	o->own = S_ISREG(x->f.st.st_mode) && x->f.fs == PROC_MAGIC && !strncmp(x->f.path, "/proc/", 6) && isdigit((unsigned char)x->f.path[6]);
 	return image_file(&x->d->image, x->f.path, &x->f.st, 0, &o->rec.file, e);
 }
 

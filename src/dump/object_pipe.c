@@ -117,8 +117,6 @@ int object_pipe(struct opened *x, struct err *e)
 	bool reads = (o->flags & O_ACCMODE) != O_WRONLY;
 	int size = fcntl(x->o->fd, F_GETPIPE_SZ);
 
-	if (o->flags & O_ASYNC)
-		return proc_refuse(x->p, e, "wants signals for a pipe");
 	o->a = size > 0 ? (uint64_t)size : 0;
 	if (ext) {
 		/* Both directions of what the host has one end of could not be told apart again. */

@@ -43,7 +43,8 @@ static const uint32_t sizes[MEM_SECTIONS] = {
 	[MEM_S_FD] = sizeof(struct mem_fd),	  [MEM_S_OBJECT] = sizeof(struct mem_object),
 	[MEM_S_WATCH] = sizeof(struct mem_watch), [MEM_S_ACTION] = sizeof(struct mem_action),
 	[MEM_S_TIMER] = sizeof(struct mem_timer), [MEM_S_EXEC] = sizeof(struct mem_exec),
-	[MEM_S_FILE] = sizeof(struct mem_file),	  [MEM_S_BYTES] = 1,
+	[MEM_S_FILE] = sizeof(struct mem_file),	  [MEM_S_LOCK] = sizeof(struct mem_lock),
+	[MEM_S_BYTES] = 1,
 };
 
 /* The image, how much of each section was claimed by a range, and where we are, for the message. */
@@ -161,7 +162,8 @@ static int check_sections(struct check *c, const void *data, size_t len)
 		(const void **)&c->m.proc,  (const void **)&c->m.thread, (const void **)&c->m.vma,
 		(const void **)&c->m.run,   (const void **)&c->m.fd,	 (const void **)&c->m.object,
 		(const void **)&c->m.watch, (const void **)&c->m.action, (const void **)&c->m.timer,
-		(const void **)&c->m.exec,  (const void **)&c->m.file,	 (const void **)&c->m.bytes,
+		(const void **)&c->m.exec,  (const void **)&c->m.file,	 (const void **)&c->m.lock,
+		(const void **)&c->m.bytes,
 	};
 	uint64_t end = sizeof(struct mem_head);
 
@@ -575,12 +577,42 @@ static int check_objects(struct check *c)
 		for (uint32_t w = 0; w < o->watch.n; w++) {
 			const struct mem_watch *x = &c->m.watch[o->watch.first + w];
 
-			NEED(c, index_ok(c, MEM_S_OBJECT, x->object) && x->fd_num < FD_NUM_MAX && !x->zero, "watch");
+			NEED(c, index_ok(c, MEM_S_OBJECT, x->object) && x->fd_num < FD_NUM_MAX &&
+				     !(x->flags & ~MEM_WATCH_TOLD),
+			     "watch");
 		}
 		if (runs)
 			r = check_runs(c, o->run, 0, (o->a + mask) & ~mask);
 	}
 	return r;
+}
+
+static bool has_open(const struct check *c, uint32_t pid, uint32_t object)
+{
+	const struct mem_proc *p = proc_of(c, pid);
+
+	for (uint32_t i = 0; p && i < p->fd.n; i++)
+		if (c->m.fd[p->fd.first + i].object == object)
+			return true;
+	return false;
+}
+
+static int check_locks(struct check *c)
+{
+	c->what = "lock";
+	for (uint32_t i = 0; i < c->m.n[MEM_S_LOCK]; i++) {
+		const struct mem_lock *k = &c->m.lock[i];
+		uint32_t kind;
+
+		c->at = i;
+		NEED(c, k->kind <= MEM_LOCK_LEASE && k->type <= 1, "kind");
+		NEED(c, index_ok(c, MEM_S_OBJECT, k->object), "object");
+		kind = c->m.object[k->object].kind;
+		NEED(c, kind == MEM_OBJ_FILE || kind == MEM_OBJ_SHMEM || kind == MEM_OBJ_UNLINKED, "object");
+		NEED(c, k->start <= INT64_MAX && k->len <= INT64_MAX - k->start, "range");
+		NEED(c, has_open(c, k->pid, k->object), "process");
+	}
+	return 0;
 }
 
 int mem_check(const void *data, size_t len, struct mem_image *ret, struct err *e)
@@ -598,6 +630,8 @@ int mem_check(const void *data, size_t len, struct mem_image *ret, struct err *e
 		r = check_execs(&c);
 	if (r == 0)
 		r = check_objects(&c);
+	if (r == 0)
+		r = check_locks(&c);
 	if (r == 0)
 		*ret = c.m;
 	return r;

@@ -17,7 +17,7 @@
 #include "base/err.h"
 
 #define MEM_MAGIC 0x3154454b4e41424cULL
-#define MEM_VERSION 1U
+#define MEM_VERSION 2U
 #define MEM_NONE UINT32_MAX
 
 #define MEM_PAGE_FILES 8 /* "pages" files one image may use: its own is 0, then those of its ancestors */
@@ -40,6 +40,7 @@ enum mem_section {
 	MEM_S_TIMER, /* struct mem_timer: POSIX timers; per process together */
 	MEM_S_EXEC, /* struct mem_exec, by id */
 	MEM_S_FILE, /* struct mem_file: regular files and folders, by what they are known in the sandbox */
+	MEM_S_LOCK, /* struct mem_lock: locks and leases of files */
 	MEM_S_BYTES, /* everything of no fixed size: paths, registers, queued data */
 	MEM_SECTIONS
 };
@@ -230,8 +231,23 @@ struct mem_socket {
 struct mem_watch {
 	uint32_t fd_num; /* as it was registered */
 	uint32_t object;
-	uint32_t events, zero;
+	uint32_t events, flags; /* MEM_WATCH_* */
 	uint64_t data;
+};
+#define MEM_WATCH_TOLD 1U /* it is ready, but that was told already: edge-triggered, or once and not armed again */
+#define MEM_WATCH_ALL 0x201fU /* EPOLLIN, PRI, OUT, ERR, HUP, RDHUP */
+
+enum mem_lock_kind {
+	MEM_LOCK_FLOCK, /* the open file's: flock() */
+	MEM_LOCK_OFD, /* the open file's, of a range: F_OFD_SETLK */
+	MEM_LOCK_POSIX, /* the process's, of a range: F_SETLK */
+	MEM_LOCK_LEASE, /* the open file's: F_SETLEASE */
+};
+
+struct mem_lock {
+	uint32_t kind, type; /* 0: to read, 1: to write */
+	uint32_t object, pid; /* ->pid: who takes it, a process that has the object open */
+	uint64_t start, len; /* POSIX and OFD; ->len 0: up to the end, wherever that is */
 };
 
 struct mem_action {
@@ -282,6 +298,7 @@ struct mem_image {
 	const struct mem_timer *timer;
 	const struct mem_exec *exec;
 	const struct mem_file *file;
+	const struct mem_lock *lock;
 	const uint8_t *bytes;
 	uint32_t n[MEM_SECTIONS];
 };
@@ -296,3 +313,4 @@ static_assert(sizeof(struct mem_vma) == 56 && sizeof(struct mem_run) == 32 && si
 	      "no padding");
 static_assert(sizeof(struct mem_pty) == 64 && sizeof(struct mem_socket) == 152, "no padding");
 static_assert(sizeof(struct mem_action) == 32 && sizeof(struct mem_watch) == 24, "no padding");
+static_assert(sizeof(struct mem_lock) == 32, "no padding");

@@ -49,7 +49,7 @@ TEST(a_head_that_is_wrong_is_refused)
 	WRONG(im.head.section[0].off += 4, "place");
 	WRONG(im.head.section[0].off = 0, "place");
 	WRONG(im.head.section[3].n = UINT64_MAX, "length");
-	WRONG(im.head.section[11].n++, "length");
+	WRONG(im.head.section[MEM_S_BYTES].n++, "length");
 	WRONG(im.head.section[0].n = 0, "none");
 	test_image_make(&im);
 	for (size_t n = 0; n < sizeof(im); n += 8)
@@ -130,14 +130,14 @@ TEST(descriptors_and_objects_that_are_wrong_are_refused)
 {
 	WRONG(im.fd[1].num = 0, "number");
 	WRONG(im.fd[1].num = UINT32_MAX, "number");
-	WRONG(im.fd[0].object = 2, "object");
+	WRONG(im.fd[0].object = 3, "object");
 	WRONG(im.object[0].kind = 18, "kind");
 	WRONG(im.object[0].a = 8, "kind");
 	WRONG(im.object[0].b = 5, "kind");
 	WRONG(im.object[0].watch.n = 1, "watches");
 	WRONG(im.object[1].watch.n = 2, "watches");
 	WRONG(im.object[1].run.n = 1, "runs");
-	WRONG(im.watch[0].object = 2, "watch");
+	WRONG(im.watch[0].object = 3, "watch");
 	WRONG(im.object[0].data.off = UINT64_MAX, "numbers");
 	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_FILE, .file = 2 }), "kind");
 	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_TIMERFD, .data.len = 39 }), "kind");
@@ -145,6 +145,17 @@ TEST(descriptors_and_objects_that_are_wrong_are_refused)
 	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_LISTEN, .data.len = 151 }), "kind");
 	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_UNIX, .a = 5, .data = { 0, 16 } }), "kind");
 	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_PTMX, .a = 4096, .data.len = 64 }), "kind");
+}
+
+TEST(locks_that_are_wrong_are_refused)
+{
+	WRONG(im.lock[0].kind = 4, "kind");
+	WRONG(im.lock[0].type = 2, "kind");
+	WRONG(im.lock[0].object = 3, "object");
+	WRONG(im.lock[0].object = 1, "object");
+	WRONG(im.lock[0].pid = 9, "process");
+	WRONG(im.lock[0].start = 1ULL << 63, "range");
+	WRONG((im.lock[0].start = 1, im.lock[0].len = INT64_MAX), "range");
 }
 
 TEST(files_execs_and_timers_that_are_wrong_are_refused)

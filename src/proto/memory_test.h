@@ -12,13 +12,14 @@ struct test_image {
 	struct mem_thread thread[2];
 	struct mem_vma vma[3];
 	struct mem_run run[2];
-	struct mem_fd fd[2];
-	struct mem_object object[2];
+	struct mem_fd fd[3];
+	struct mem_object object[3];
 	struct mem_watch watch[1];
 	struct mem_action action[64];
 	struct mem_timer timer[1];
 	struct mem_exec exec[1];
 	struct mem_file file[2];
+	struct mem_lock lock[1];
 	uint8_t bytes[8192];
 };
 
@@ -39,10 +40,11 @@ static inline void test_image_make(struct test_image *i)
 	} at[MEM_SECTIONS] = {
 		{ offsetof(struct test_image, proc), 3 },  { offsetof(struct test_image, thread), 2 },
 		{ offsetof(struct test_image, vma), 3 },   { offsetof(struct test_image, run), 2 },
-		{ offsetof(struct test_image, fd), 2 },	   { offsetof(struct test_image, object), 2 },
+		{ offsetof(struct test_image, fd), 3 },	   { offsetof(struct test_image, object), 3 },
 		{ offsetof(struct test_image, watch), 1 }, { offsetof(struct test_image, action), 64 },
 		{ offsetof(struct test_image, timer), 1 }, { offsetof(struct test_image, exec), 1 },
-		{ offsetof(struct test_image, file), 2 },  { offsetof(struct test_image, bytes), 8192 },
+		{ offsetof(struct test_image, file), 2 },  { offsetof(struct test_image, lock), 1 },
+		{ offsetof(struct test_image, bytes), 8192 },
 	};
 	static const char exe[] = "/usr/bin/sleep", cwd[] = "/home/user";
 
@@ -75,7 +77,7 @@ static inline void test_image_make(struct test_image *i)
 					.flags = MEM_PROC_DUMPABLE,
 					.thread = { 0, 2 },
 					.vma = { 0, 3 },
-					.fd = { 0, 2 },
+					.fd = { 0, 3 },
 					.action = { 0, 64 },
 					.timer = { 0, 1 },
 					.comm = "sleep" };
@@ -111,8 +113,11 @@ static inline void test_image_make(struct test_image *i)
 	i->run[1] = (struct mem_run){ .start = 0x501000, .len = 3ULL * TEST_PAGE, .off = TEST_PAGE };
 	i->fd[0] = (struct mem_fd){ .num = 0 };
 	i->fd[1] = (struct mem_fd){ .num = 5, .object = 1 };
+	i->fd[2] = (struct mem_fd){ .num = 6, .object = 2 };
 	i->object[0] = (struct mem_object){ .kind = MEM_OBJ_EXTERNAL, .file = MEM_NONE, .pair = MEM_NONE, .a = 7 };
 	i->object[1] =
 		(struct mem_object){ .kind = MEM_OBJ_EPOLL, .file = MEM_NONE, .pair = MEM_NONE, .watch = { 0, 1 } };
+	i->object[2] = (struct mem_object){ .kind = MEM_OBJ_FILE, .pair = MEM_NONE };
+	i->lock[0] = (struct mem_lock){ .kind = MEM_LOCK_POSIX, .object = 2, .pid = 2 };
 	i->exec[0] = (struct mem_exec){ .id = 7, .pid = 2, .tty = MEM_NONE };
 }

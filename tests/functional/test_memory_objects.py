@@ -591,8 +591,6 @@ def test_the_source_and_two_copies_tell_the_same(d, clean, group):
 
 REFUSED = {
     "inotify": ("i = libc.inotify_init(); assert libc.inotify_add_watch(i, b'/tmp', 2) >= 0", "watches files"),
-    "flock": ("f = open('locked', 'w'); fcntl.flock(f, fcntl.LOCK_EX)", "holds a lock of a file .*locked"),
-    "record lock": ("f = open('locked2', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)", "holds a lock of a file .*locked2"),
     "tcp": ("s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname()); a, _ = s.accept()", "has a TCP connection"),
     "tcp queue": ("s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname())", "TCP connection|did not accept yet"),
     "unix queue": ("s = socket.socket(socket.AF_UNIX); s.bind('\\0q'); s.listen(); c = socket.socket(socket.AF_UNIX); c.connect('\\0q')",
@@ -608,7 +606,6 @@ REFUSED = {
     "dgram queue": ("a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); a.send(b'x')", "datagrams that were not read"),
     "seqpacket queue": ("a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET); a.send(b'x'); a.send(b'y')", "has several messages"),
     "descriptors on their way": ("a, b = socket.socketpair(); socket.send_fds(a, [b'x'], [0])", "descriptors on their way"),
-    "signals of a pipe": ("r, w = os.pipe(); fcntl.fcntl(r, fcntl.F_SETFL, os.O_ASYNC)", "wants signals for a pipe"),
     "folder gone": ("os.mkdir('gone'); os.chdir('gone'); os.rmdir(os.getcwd())", "working folder is gone"),
     "fifo gone": ("os.mkfifo('f'); f = os.open('f', os.O_RDWR); os.unlink('f')", "named pipe open that was removed"),
     "pidfd gone": ("p = child(after=lambda: None); f = os.pidfd_open(p); os.waitpid(p, 0)", "pidfd of a process that is gone"),

@@ -62,7 +62,12 @@ struct daemon_start {
 	size_t secrets_key_len;
 	const uint8_t *secrets_old_key; /* secrets_old_key_command, likewise */
 	size_t secrets_old_key_len;
+	bool beside; /* there were layers, notes of rows, or sandboxes that run when the daemon was started */
+	bool recover; /* the database is to be rebuilt, and what it does not know is kept */
 };
+
+/* With what that process ends when the database is missing, or not the one that belongs here: trying again is of no use. */
+#define DAEMON_EXIT_STATE 76
 
 /*
  * The API process, after the fork: opens state and audit, drops to its user, confines itself, serves until SIGTERM has

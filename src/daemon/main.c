@@ -18,6 +18,7 @@
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "daemon/listen.h"
+#include "daemon/state_check.h"
 #include "daemon/supervisor.h"
 #include "warden/program.h"
 
@@ -35,7 +36,7 @@ struct options {
 	} set[OPTIONS_MAX];
 	unsigned n;
 	const char *config;
-	bool check, debug, help, version;
+	bool check, debug, help, recover, version;
 };
 
 static void usage(FILE *to)
@@ -53,6 +54,7 @@ static void usage(FILE *to)
 	      "  --tls-cert FILE, --tls-key FILE\n"
 	      "                     speak HTTPS on TCP sockets\n"
 	      "  --stop-sandboxes   end all sandboxes when the daemon ends; else they go on\n"
+	      "  --recover          rebuild a database that is missing, damaged or not the right one (docs/recovery.md)\n"
 	      "  --check            only check the configuration\n"
 	      "  --debug            tell more on stderr\n"
 	      "  --version, --help\n",
@@ -76,7 +78,7 @@ static const struct known {
 	{ "stop-sandboxes", "stop_sandboxes", FLAG },
 };
 
-enum { OPT_CONFIG = 1000, OPT_CHECK, OPT_DEBUG, OPT_HELP, OPT_VERSION };
+enum { OPT_CONFIG = 1000, OPT_CHECK, OPT_DEBUG, OPT_HELP, OPT_RECOVER, OPT_VERSION };
 
 static int record(struct options *o, const struct known *k, const char *value, struct err *e)
 {
@@ -89,15 +91,15 @@ static int record(struct options *o, const struct known *k, const char *value, s
 
 static int parse(int argc, char **argv, struct options *o, struct err *e)
 {
-	struct option table[ARRAY_LEN(known) + 6] = {
+	struct option table[ARRAY_LEN(known) + 7] = {
 		{ "config", required_argument, NULL, OPT_CONFIG }, { "check", no_argument, NULL, OPT_CHECK },
 		{ "debug", no_argument, NULL, OPT_DEBUG },	   { "help", no_argument, NULL, OPT_HELP },
-		{ "version", no_argument, NULL, OPT_VERSION },
+		{ "version", no_argument, NULL, OPT_VERSION },	   { "recover", no_argument, NULL, OPT_RECOVER },
 	};
 	int c, r = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(known); i++)
-		table[5 + i] = (struct option){ known[i].option,
+		table[6 + i] = (struct option){ known[i].option,
 						known[i].kind == FLAG ? no_argument : required_argument, NULL, (int)i };
 	opterr = 0;
 	while (r == 0 && (c = getopt_long(argc, argv, "", table, NULL)) != -1) {
@@ -109,6 +111,8 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 			o->debug = true;
 		else if (c == OPT_HELP)
 			o->help = true;
+		else if (c == OPT_RECOVER)
+			o->recover = true;
 		else if (c == OPT_VERSION)
 			o->version = true;
 		else if (c >= 0 && (size_t)c < ARRAY_LEN(known) && c != '?')
@@ -188,9 +192,23 @@ static void raise_nofile(void)
 		sys_prlimit(RLIMIT_NOFILE, l.rlim_max, l.rlim_max);
 }
 
-static int run(const struct daemon_config *c, struct err *e)
+static int check_state(struct places *p, struct err *e)
 {
-	struct supervisor_opts so = { .config = c, .serve = daemon_serve, .out = STDOUT_FILENO };
+	struct state_found found;
+	int r = state_check(p, p->recover, &found, e);
+
+	if (r < 0)
+		return r;
+	p->beside = found.beside;
+	p->recover = found.recover;
+	return 0;
+}
+
+static int run(const struct daemon_config *c, bool recover, struct err *e)
+{
+	struct supervisor_opts so = {
+		.config = c, .serve = daemon_serve, .check = check_state, .recover = recover, .out = STDOUT_FILENO
+	};
 	char warden[512], egress[512];
 	int r;
 
@@ -242,7 +260,7 @@ int main(int argc, char **argv)
 		}
 	}
 	if (r == 0)
-		r = run(&config, &e);
+		r = run(&config, o.recover, &e);
 	if (r == 0)
 		return 0;
 	fprintf(stderr, "cloche: %s%s%s\n", e.msg, e.remedy[0] ? "; " : "", e.remedy);

@@ -135,6 +135,8 @@ static int open_all(struct places *p, int activated, struct err *e)
 	r = p->lock = folder_lock(p->data, &p->who, FOLDER_LOCK_WAIT_MS, e);
 	if (r >= 0)
 		r = folder_state(c->data, p->state, sizeof(p->state), e);
+	if (r >= 0 && p->check)
+		r = p->check(p, e);
 	if (r >= 0 && activated)
 		r = take_activated(p, activated, e);
 	for (unsigned i = 0; r >= 0 && !activated && i < c->nlisten; i++)
@@ -151,7 +153,7 @@ static int open_all(struct places *p, int activated, struct err *e)
 
 int places_open(struct places *p, const struct daemon_config *c, int activated, struct err *e)
 {
-	*p = (struct places){ .config = *c, .data = -1, .lock = -1, .unix_listener = -1, .warden_listener = -1,
+	*p = (struct places){ .check = p->check, .recover = p->recover, .config = *c, .data = -1, .lock = -1, .unix_listener = -1, .warden_listener = -1,
 			      .warden_place = -1, .egress_listener = -1, .egress_place = -1 };
 	for (unsigned i = 0; i < DAEMON_LISTENERS; i++)
 		p->listener[i] = -1;

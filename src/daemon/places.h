@@ -22,10 +22,13 @@ struct places {
 	char state[64]; /* the warden's folder */
 	char token[160];
 	bool first; /* never was ready on this folder */
+	int (*check)(struct places *p, struct err *e); /* before anything is made in the folder; NULL: nothing to check */
+	bool recover; /* asked for by who started us; then: whether the API process has to */
+	bool beside; /* see daemon.h */
 };
 
 /*
- * @activated sockets from fd 3 on take the place of the configured ones; from then on they are ours. On an error call
+ * ->check and ->recover are set before. @activated sockets from fd 3 on take the place of the configured ones; from then on they are ours. On an error call
  * places_close() all the same.
  */
 int places_open(struct places *p, const struct daemon_config *c, int activated, struct err *e);

@@ -136,6 +136,7 @@ static struct service_opts options(const struct serve *v)
 		.secrets_key_len = v->start->secrets_key_len,
 		.secrets_old_key = v->start->secrets_old_key,
 		.secrets_old_key_len = v->start->secrets_old_key_len,
+		.recover = v->start->recover,
 	};
 }
 
@@ -188,7 +189,9 @@ static int open_state(struct serve *v, struct err *e)
 	snprintf(audit, sizeof(audit), "%s/audit.log", c->data);
 	r = audit_open(audit, &v->audit, e);
 	if (r == 0)
-		r = db_open(v->db_path, &v->db, e);
+		r = db_open_known(v->db_path,
+				  &(struct db_opts){ .folder = c->data, .beside = v->start->beside, .recover = v->start->recover },
+				  &v->db, e);
 	if (r == 0)
 		r = turn_new(&v->loop, v->db, v->audit, &v->turn, e);
 	if (r == 0 && c->audit_sync_always)
@@ -368,6 +371,8 @@ int daemon_serve(const struct daemon_start *s)
 	signal(SIGPIPE, SIG_IGN);
 	if (begin(v, &e) < 0) {
 		log_error("%s%s%s", e.msg, e.remedy[0] ? "; " : "", e.remedy);
+		if (e.errnum == ENODATA || e.errnum == EXDEV || e.errnum == ESTALE || e.errnum == EBADMSG)
+			return DAEMON_EXIT_STATE;
 		return turn_exit_of(e.errnum);
 	}
 	uv_run(&v->loop, UV_RUN_DEFAULT);

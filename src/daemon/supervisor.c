@@ -106,6 +106,8 @@ _Noreturn static void api_child(struct supervisor *s, pid_t parent, int ready)
 		.secrets_key_len = s->key_len,
 		.secrets_old_key = s->old_key_len ? s->old_key : NULL,
 		.secrets_old_key_len = s->old_key_len,
+		.beside = p->beside || s->was_ready,
+		.recover = p->recover,
 	};
 
 	child_begin(parent, SIGKILL);
@@ -378,6 +380,10 @@ static void died(struct supervisor *s, struct child *c, int status)
 		give_up(s, err_set(&s->failed, ERR_LOST, -ECHILD, "%s before it was ready", text));
 		return;
 	}
+	if (c == &s->api && WIFEXITED(status) && WEXITSTATUS(status) == DAEMON_EXIT_STATE) {
+		give_up(s, err_set(&s->failed, ERR_CONFLICT, -ESTALE, "the API process refuses the state that it finds; sandboxes go on"));
+		return;
+	}
 	if (c == &s->api && lacks_room(s, status)) {
 		log_error("the API process has no room for its state; it is started again every %d s until there is some", NO_ROOM_MS / 1000);
 		c->start_at = now_ms() + NO_ROOM_MS;
@@ -626,6 +632,8 @@ int supervisor_run(const struct supervisor_opts *o, struct err *e)
 	int r;
 
 	umask(022);
+	s.places.check = o->check;
+	s.places.recover = o->recover;
 	r = places_open(&s.places, o->config, o->activated, e);
 	if (r == 0) {
 		s.egress_program = sys_openat(AT_FDCWD, o->egress, O_PATH | O_CLOEXEC, 0);

@@ -6,6 +6,7 @@
 #pragma once
 #include "base/err.h"
 #include "daemon/daemon.h"
+#include "daemon/places.h"
 
 #define SUPERVISOR_DRAIN_MS 35000 /* the API takes at most 30 s by itself */
 
@@ -14,6 +15,8 @@ struct supervisor_opts {
 	int activated; /* sockets from fd 3 on */
 	int (*serve)(const struct daemon_start *s); /* the API process: daemon_serve() */
 	const char *warden, *egress; /* their programs */
+	int (*check)(struct places *p, struct err *e); /* of the database: see places.h */
+	bool recover;
 	int out; /* where the lines of ready.h go */
 };
 

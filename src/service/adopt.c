@@ -201,6 +201,8 @@ static void on_next(void *arg, int r, const struct wlink_answer *w, const struct
 		if (b->found && !b->link.poll && !b->attaching && b->state != BOX_LOST && b->state != BOX_ENDING)
 			attach(a, b);
 		box_unref(b);
+	} else if (a->s->o.recover) {
+		log_warn("recover: the sandbox with handle %s is in no note: it is left alone", key);
 	} else if (!map_get(&a->unread, key)) {
 		a->ended++;
 		wlink_call_first(a->s->warden, WARDEN_DESTROY, w->rep->handle, 0, NULL, NULL);

@@ -139,7 +139,7 @@ static void on_layer(void *arg, int r, const struct wlink_answer *a, const struc
 	memcpy(l->at, rep->id, ID_LEN);
 	checkpoint_saw_layer(l->s, l->at, rep->layer.flags & MSG_LAYER_BAD);
 	count_loose(l, &rep->layer);
-	if (!rep->layer.users && !map_get(&l->held, l->at))
+	if (!rep->layer.users && !map_get(&l->held, l->at) && !l->s->o.recover)
 		wlink_call_layer(l->s->warden, WARDEN_UNSEAL, 0, 0, l->at, on_unsealed, l);
 	ask_next(l);
 }

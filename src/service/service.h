@@ -45,6 +45,7 @@ struct service_opts {
 	size_t secrets_key_len;
 	const void *secrets_old_key; /* from secrets_old_key_command, likewise */
 	size_t secrets_old_key_len;
+	bool recover; /* the database was rebuilt: what it does not know is left alone */
 };
 
 struct service {

@@ -35,6 +35,7 @@ int boxes_insert(struct db *d, const struct box_row *b, struct err *e)
 	q_u64(s, 11, b->next_exec);
 	put_origin(s, 12, b);
 	q_u64(s, 16, b->tree);
+	note_row(d, NOTE_BOXES, b->id, NULL, 0);
 	r = q_run(d, s, "store a sandbox", e);
 	return r < 0 ? r : 0;
 }
@@ -68,6 +69,7 @@ int boxes_update(struct db *d, const struct box_row *b, struct err *e)
 	put_origin(s, 9, b);
 	q_text(s, 13, b->key);
 	q_u64(s, 14, b->created_ns);
+	note_row(d, NOTE_BOXES, b->id, NULL, 0);
 	r = q_run(d, s, "store a sandbox", e);
 	if (r == 0)
 		return err_set(e, ERR_NOT_FOUND, -ENOENT, "state: no sandbox '%s'", b->id);
@@ -85,6 +87,7 @@ int boxes_delete(struct db *d, const char *id, struct err *e)
 	if (r < 0)
 		return r;
 	q_text(s, 1, id);
+	note_row(d, NOTE_BOXES, id, NULL, 0);
 	r = q_run(d, s, "delete a sandbox", e);
 	return r < 0 ? r : 0;
 }

@@ -36,6 +36,7 @@ int checkpoints_insert(struct db *d, const struct checkpoint_row *c, struct err 
 	q_u64(s, 18, c->created_ns);
 	q_text(s, 19, c->execs ? c->execs : "");
 	q_text(s, 20, c->names ? c->names : "");
+	note_row(d, NOTE_CHECKPOINTS, c->id, NULL, 0);
 	r = q_run(d, s, "store a checkpoint", e);
 	return r < 0 ? r : 0;
 }
@@ -52,6 +53,7 @@ int checkpoints_update(struct db *d, const struct checkpoint_row *c, struct err 
 	q_text(s, 2, c->name);
 	q_text(s, 3, c->label);
 	q_text(s, 4, c->metadata);
+	note_row(d, NOTE_CHECKPOINTS, c->id, NULL, 0);
 	r = q_run(d, s, "store a checkpoint", e);
 	if (r == 0)
 		return err_set(e, ERR_NOT_FOUND, -ENOENT, "state: no checkpoint '%s'", c->id);
@@ -66,6 +68,7 @@ int checkpoints_delete(struct db *d, const char *id, struct err *e)
 	if (r < 0)
 		return r;
 	q_text(s, 1, id);
+	note_row(d, NOTE_CHECKPOINTS, id, NULL, 0);
 	r = q_run(d, s, "delete a checkpoint", e);
 	return r < 0 ? r : 0;
 }

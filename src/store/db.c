@@ -1,5 +1,6 @@
 #include "store/db.h"
 #include "base/base.h"
+#include "base/log.h"
 #include "store/impl.h"
 
 #include <fcntl.h>
@@ -54,9 +55,7 @@ int db_fail(sqlite3 *sql, struct err *e, const char *what)
 		kind = ERR_TOO_LARGE;
 	err_set(e, kind, r, "state: %s: %s", what, sqlite3_errmsg(sql));
 	if (r == -EBADMSG)
-		err_remedy(e, "the state file is damaged: put a copy of it back, or move it, its -wal and its -late away "
-			      "(sandboxes still running are "
-			      "then ended)");
+		err_remedy(e, "put a copy of it back, or rebuild it: `cloche serve --recover`");
 	else if (r == -ENOSPC)
 		err_remedy(e, "make room where the data folder is");
 	else if (r == -EBUSY)
@@ -115,18 +114,169 @@ static int log_hook(void *arg, sqlite3 *sql, const char *name, int pages)
 	return SQLITE_OK;
 }
 
-static int set_up(struct db *d, struct err *e)
+/* --- whether it is the one that belongs here --- */
+
+static int refuse(struct err *e, int r, const char *what)
 {
-	size_t version = 0;
+	err_set(e, ERR_CONFLICT, r, "%s", what);
+	err_remedy(e, "nothing was touched; put the right state.db back, or rebuild it: `cloche serve --recover`");
+	return r;
+}
+
+static int refuse_empty(const struct db *d, const struct db_opts *o, bool there, struct err *e)
+{
+	if (!d->seen.id[0] && !o->beside)
+		return 0;
+	return refuse(e, -ENODATA, there ? "the database state.db is empty, and what it knew is still here" :
+					   "the database state.db is missing, and what it knew is still here");
+}
+
+struct stamp {
+	char id[ID_SIZE];
+	uint64_t turn;
+};
+
+static int stamp_row(void *arg, int n, char **values, char **names)
+{
+	struct stamp *x = arg;
+
+	(void)names;
+	if (n == 2 && values[0] && values[1] && id_valid(values[0])) {
+		snprintf(x->id, sizeof(x->id), "%s", values[0]);
+		x->turn = strtoull(values[1], NULL, 10);
+	}
+	return 0;
+}
+
+static int read_stamp(struct db *d, struct stamp *ret, struct err *e)
+{
 	char answer[64];
+	int r = ask(d->sql, "SELECT name FROM sqlite_schema WHERE name = 'stamp'", answer, e);
+
+	*ret = (struct stamp){ 0 };
+	if (r < 0 || !answer[0])
+		return r;
+	return sqlite3_exec(d->sql, "SELECT id, turn FROM stamp", stamp_row, ret, NULL) == SQLITE_OK ? 0 : db_fail(d->sql, e, "open");
+}
+
+static int check_known(struct db *d, const struct db_opts *o, size_t version, struct err *e)
+{
+	struct stamp stamp;
 	int r;
 
+	if (!o || (o->recover && !d->seen.id[0]))
+		return 0;
+	if (!version)
+		return refuse_empty(d, o, true, e);
+	r = read_stamp(d, &stamp, e);
+	if (r < 0)
+		return r;
+	if (!d->seen.id[0])
+		return stamp.id[0] && o->beside ?
+			       refuse(e, -ESTALE, "the file " WITNESS_FILE " is missing: whether state.db belongs here can not be told") :
+			       0;
+	if (strcmp(stamp.id, d->seen.id))
+		return refuse(e, -EXDEV, "the database state.db belongs to another data folder, or to an older time of this one");
+	if (d->seen.now && stamp.turn < d->seen.turn)
+		return refuse(e, -ESTALE, "the database state.db is older than it was: it was put back from a copy, or has lost its log");
+	d->seen.turn = stamp.turn;
+	return 0;
+}
+
+/* From now on it says which it is. */
+static int put_stamp(struct db *d, const struct db_opts *o, struct err *e)
+{
+	struct stamp stamp;
+	char sql[192];
+	int r = read_stamp(d, &stamp, e);
+
+	if (r < 0)
+		return r;
+	if (!stamp.id[0]) {
+		r = id_new(stamp.id, sizeof(stamp.id));
+		if (r < 0)
+			return err_sys(e, ERR_INTERNAL, r, "make an id");
+		snprintf(sql, sizeof(sql),
+			 "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS stamp (id TEXT NOT NULL, turn INTEGER NOT NULL) STRICT;"
+			 "INSERT INTO stamp VALUES ('%s', 1); COMMIT",
+			 stamp.id);
+		r = exec(d->sql, sql, "open", e);
+		if (r < 0) {
+			sqlite3_exec(d->sql, "ROLLBACK", NULL, NULL, NULL);
+			return r;
+		}
+		stamp.turn = 1;
+	}
+	d->seen.turn = stamp.turn;
+	if (d->seen.id[0] && d->seen.now) {
+		witness_write(&d->seen);
+		return 0;
+	}
+	snprintf(d->seen.id, sizeof(d->seen.id), "%s", stamp.id);
+	return witness_make(o->folder, &d->seen, e);
+}
+
+static int count_turn(struct db *d, struct err *e)
+{
+	sqlite3_stmt *s;
+	int r;
+
+	if (!d->counts || d->seen.fd < 0)
+		return 0;
+	r = q_prepare(d, Q_STAMP, "UPDATE stamp SET turn = ?1", &s, e);
+	if (r < 0)
+		return r;
+	q_u64(s, 1, d->seen.turn + 1);
+	r = q_run(d, s, "commit", e);
+	return r < 0 ? r : 0;
+}
+
+static int restore(struct db *d, struct err *e)
+{
+	unsigned n[NOTE_TABLES];
+	int r = notes_restore(d, n, e);
+
+	if (r > 0)
+		log_warn("state: rebuilt from notes: %u sandboxes, %u checkpoints, %u execs that run, %u templates, %u secrets, %u tokens, "
+			 "%u tenants",
+			 n[NOTE_BOXES], n[NOTE_CHECKPOINTS], n[NOTE_EXECS], n[NOTE_TEMPLATES], n[NOTE_SECRETS], n[NOTE_TOKENS],
+			 n[NOTE_TENANTS]);
+	return r < 0 ? r : 0;
+}
+
+/* --- opening --- */
+
+static void set_ways(struct db *d)
+{
 	sqlite3_busy_timeout(d->sql, BUSY_MS);
 	sqlite3_extended_result_codes(d->sql, 1);
 	sqlite3_db_config(d->sql, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 	sqlite3_db_config(d->sql, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
 	sqlite3_db_config(d->sql, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL); /* we have none: a file's own do not run */
+}
+
+static int quick_check(struct db *d, struct err *e)
+{
+	char answer[64];
+	int r = ask(d->sql, "PRAGMA quick_check(1)", answer, e);
+
+	if (r < 0 || !strcmp(answer, "ok"))
+		return r;
+	err_set(e, ERR_INTERNAL, -EBADMSG, "state: the file is damaged: %s", answer);
+	err_remedy(e, "put a copy of it back, or rebuild it: `cloche serve --recover`");
+	return -EBADMSG;
+}
+
+static int set_up(struct db *d, const struct db_opts *o, struct err *e)
+{
+	size_t version = 0;
+	char answer[64];
+	int r;
+
+	set_ways(d);
 	r = schema_check(d->sql, &version, e);
+	if (r == 0)
+		r = check_known(d, o, version, e);
 	if (r < 0)
 		return r;
 	/*
@@ -151,16 +301,9 @@ static int set_up(struct db *d, struct err *e)
 		 "open", e);
 	if (r < 0)
 		return r;
-	r = ask(d->sql, "PRAGMA quick_check(1)", answer, e);
+	r = quick_check(d, e);
 	if (r < 0)
 		return r;
-	if (strcmp(answer, "ok")) {
-		err_set(e, ERR_INTERNAL, -EBADMSG, "state: the file is damaged: %s", answer);
-		err_remedy(
-			e,
-			"put a copy of it back, or move it, its -wal and its -late away (sandboxes still running are then ended)");
-		return -EBADMSG;
-	}
 	r = schema_update(d->sql, version, e);
 	if (r < 0)
 		return r;
@@ -196,29 +339,103 @@ static const char *opener(const char *path)
 	return name;
 }
 
-int db_open(const char *path, struct db **ret, struct err *e)
+static struct db *db_new(void)
 {
-	AUTO(db_close) struct db *d = calloc(1, sizeof(*d));
-	int r;
+	struct db *d = calloc(1, sizeof(*d));
+
+	if (d)
+		d->late.fd = d->seen.fd = d->notes.dir = -1;
+	return d;
+}
+
+static int connect(struct db *d, const char *path, struct err *e)
+{
+	int r = sqlite3_open_v2(path, &d->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, opener(path));
+
+	if (!d->sql)
+		return err_sys(e, ERR_EXHAUSTED, -ENOMEM, "state");
+	return r != SQLITE_OK ? db_fail(d->sql, e, "open") : 0;
+}
+
+/* Whether there is something in the file. A missing one, or one without a byte, is none yet. */
+static int look_at(const struct db *d, const char *path, const struct db_opts *o, struct err *e)
+{
+	struct stat st;
+	bool there = lstat(path, &st) == 0;
+
+	if (there && (!S_ISREG(st.st_mode) || st.st_size))
+		return 0;
+	if (o->recover && !d->seen.id[0])
+		return 1;
+	return refuse_empty(d, o, there, e) < 0 ? -ENODATA : 1;
+}
+
+int db_open_known(const char *path, const struct db_opts *o, struct db **ret, struct err *e)
+{
+	AUTO(db_close) struct db *d = db_new();
+	bool rebuild;
+	int r = 0;
 
 	if (!d)
 		return err_sys(e, ERR_EXHAUSTED, -ENOMEM, "state");
-	d->late.fd = -1;
-	r = make_file(path, e);
+	if (o)
+		r = witness_open(o->folder, &d->seen, e);
+	if (r >= 0 && o)
+		r = look_at(d, path, o, e);
 	if (r < 0)
 		return r;
-	r = sqlite3_open_v2(path, &d->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, opener(path));
-	if (!d->sql)
-		return err_sys(e, ERR_EXHAUSTED, -ENOMEM, "state");
-	if (r != SQLITE_OK)
-		return err_wrap(e, db_fail(d->sql, e, "open"), "'%s'", path);
-	r = set_up(d, e);
+	rebuild = o && o->recover && !d->seen.id[0];
+	r = make_file(path, e);
+	if (r == 0)
+		r = connect(d, path, e);
+	if (r == 0)
+		r = set_up(d, o, e);
+	if (r == 0 && o)
+		r = notes_open(&d->notes, o->folder, e);
+	if (r == 0 && rebuild)
+		r = restore(d, e);
 	if (r == 0)
 		r = late_open(d, path, e);
+	if (r == 0 && o)
+		r = notes_sync(d, e);
+	if (r == 0 && o)
+		r = put_stamp(d, o, e);
 	if (r < 0)
 		return err_wrap(e, r, "'%s'", path);
 	*ret = TAKE_PTR(d);
 	return 0;
+}
+
+int db_open(const char *path, struct db **ret, struct err *e)
+{
+	return db_open_known(path, NULL, ret, e);
+}
+
+int db_check(const char *path, const struct db_opts *o, struct err *e)
+{
+	AUTO(db_close) struct db *d = db_new();
+	size_t version = 0;
+	int r;
+
+	if (!d)
+		return err_sys(e, ERR_EXHAUSTED, -ENOMEM, "state");
+	r = witness_open(o->folder, &d->seen, e);
+	if (r >= 0)
+		r = look_at(d, path, o, e);
+	if (r != 0)
+		return r;
+	r = connect(d, path, e);
+	if (r == 0) {
+		set_ways(d);
+		/* Who only looks leaves the log where it is. */
+		sqlite3_db_config(d->sql, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+		r = schema_check(d->sql, &version, e);
+	}
+	if (r == 0)
+		r = check_known(d, o, version, e);
+	if (r == 0)
+		r = quick_check(d, e);
+	return r == 0 ? late_check(d, path, e) : r;
 }
 
 void db_close(struct db *d)
@@ -227,6 +444,10 @@ void db_close(struct db *d)
 		return;
 	for (size_t i = 0; i < Q_COUNT; i++)
 		sqlite3_finalize(d->q[i]);
+	for (size_t i = 0; i < NOTE_TABLES; i++)
+		sqlite3_finalize(d->note_row[i]);
+	notes_close(&d->notes);
+	witness_done(&d->seen);
 	late_close(d);
 	free(d->found);
 	sqlite3_close(d->sql); /* what was not committed is undone */
@@ -248,10 +469,14 @@ static int commit(struct db *d, struct err *e)
 	/* A full disk may have undone the transaction under us: then nothing of the turn is stored. */
 	if (sqlite3_get_autocommit(d->sql))
 		return db_undone(d, e);
-	r = q_prepare(d, Q_COMMIT, "COMMIT", &s, e);
-	if (r < 0)
-		return r;
-	r = q_run(d, s, "commit", e);
+	r = count_turn(d, e);
+	if (r == 0)
+		r = q_prepare(d, Q_COMMIT, "COMMIT", &s, e);
+	if (r == 0)
+		r = q_run(d, s, "commit", e);
+	if (r >= 0 && d->counts)
+		d->seen.turn++;
+	d->counts = false;
 	if (r < 0 && !sqlite3_get_autocommit(d->sql))
 		sqlite3_exec(d->sql, "ROLLBACK", NULL, NULL, NULL);
 	return r < 0 ? r : 0;
@@ -261,9 +486,17 @@ int db_commit(struct db *d, struct err *e)
 {
 	int r = late_write(d, e);
 
+	const uint64_t turn = d->seen.turn, late = d->seen.late;
+
 	if (r == 0 && d->begun)
 		r = commit(d, e);
-	return r < 0 ? r : late_committed(d, e);
+	if (r < 0)
+		return r;
+	d->seen.late = d->late.size;
+	if (turn != d->seen.turn || late != d->seen.late)
+		witness_write(&d->seen);
+	notes_flush(d);
+	return late_committed(d, e);
 }
 
 int db_settle(struct db *d, struct err *e)

@@ -19,6 +19,19 @@ struct db;
  * damaged one, or one that is not ours (-EBADMSG).
  */
 int db_open(const char *path, struct db **ret, struct err *e);
+/*
+ * The same, as the one of a data folder: its marker (store/witness.h) and notes (store/note.h) are kept there. Refused, and
+ * nothing is changed: one that is missing or empty although there was one (-ENODATA), one of another folder (-EXDEV), one that
+ * is older than it was (-ESTALE).
+ */
+struct db_opts {
+	const char *folder;
+	bool beside; /* there are layers, notes or sandboxes that run: one that is empty is not a new one */
+	bool recover; /* without a marker: it is rebuilt from the notes */
+};
+int db_open_known(const char *path, const struct db_opts *o, struct db **ret, struct err *e);
+/* Whether that would be refused. 0: no. 1: no, and there is none yet. */
+int db_check(const char *path, const struct db_opts *o, struct err *e);
 void db_close(struct db *d);
 DEFINE_AUTO(struct db, db_close)
 /* Every write below opens the turn's transaction by itself; this ends it. 0 when there was none. */

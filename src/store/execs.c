@@ -19,6 +19,10 @@ int execs_insert(struct db *d, const struct exec_row *x, struct err *e)
 	q_u64(s, 6, x->started_ns);
 	q_u64(s, 7, x->ended_ns);
 	q_u64(s, 8, x->group);
+	if (!x->result) {
+		d->counts = true;
+		note_row(d, NOTE_EXECS, x->id, NULL, 0);
+	}
 	r = q_run(d, s, "store an exec", e);
 	return r < 0 ? r : 0;
 }
@@ -32,6 +36,7 @@ int execs_group(struct db *d, const char *id, uint64_t group, struct err *e)
 		return r;
 	q_text(s, 1, id);
 	q_u64(s, 2, group);
+	note_row(d, NOTE_EXECS, id, NULL, 0);
 	r = q_run(d, s, "store an exec's group", e);
 	return r < 0 ? r : 0;
 }
@@ -46,6 +51,7 @@ int execs_finish(struct db *d, const char *id, const char *result, uint64_t ende
 	q_text(s, 1, id);
 	q_text(s, 2, result);
 	q_u64(s, 3, ended_ns);
+	note_gone(d, NOTE_EXECS, id);
 	r = q_run(d, s, "store an exec's end", e);
 	if (r == 0)
 		return err_set(e, ERR_NOT_FOUND, -ENOENT, "state: no exec '%s'", id);
@@ -60,6 +66,7 @@ int execs_delete(struct db *d, const char *id, struct err *e)
 	if (r < 0)
 		return r;
 	q_text(s, 1, id);
+	note_gone(d, NOTE_EXECS, id);
 	r = q_run(d, s, "delete an exec", e);
 	return r < 0 ? r : 0;
 }

@@ -4,11 +4,14 @@
 
 #include "store/db.h"
 #include "store/late.h"
+#include "store/note.h"
+#include "store/witness.h"
 
 /* Prepared once, at their first use, and kept. */
 enum question {
 	Q_BEGIN,
 	Q_COMMIT,
+	Q_STAMP,
 	Q_TENANT_PUT,
 	Q_TENANT_DELETE,
 	Q_TENANT_NEXT,
@@ -55,6 +58,10 @@ struct db {
 	uint64_t frame, log_bytes; /* a page in the log, all of it */
 	char *found; /* idem_find's texts */
 	struct late late;
+	bool counts; /* the turn's transaction changes what must not be lost unnoticed */
+	struct witness seen;
+	struct notes notes;
+	sqlite3_stmt *note_row[NOTE_TABLES];
 };
 
 /* Whether the file is ours and not from the future; changes nothing. */

@@ -289,6 +289,9 @@ int late_committed(struct db *d, struct err *e)
 	}
 	if (l->fd < 0 || l->n || l->size == sizeof(struct head) || (!settled && l->size < FILE_LARGE))
 		return 0;
+	/* First, so that the file is never shorter than it is said to be. */
+	d->seen.late = 0;
+	witness_write(&d->seen);
 	if (ftruncate(l->fd, sizeof(struct head)) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "state: empty the file of late rows");
 	l->size = sizeof(struct head);
@@ -309,9 +312,12 @@ static int this_head(struct head *ret)
 }
 
 /* Up to the first record that is not whole: the turn it is of was never answered. */
-static int read_records(struct late *l, const char *data, size_t len)
+static int read_records(struct late *l, const char *data, size_t len, size_t *ret_whole)
 {
+	const size_t all = len;
 	int r = 0;
+
+	*ret_whole = 0;
 
 	while (r == 0 && len >= sizeof(struct record)) {
 		struct late_row **at;
@@ -340,16 +346,26 @@ static int read_records(struct late *l, const char *data, size_t len)
 		}
 		data += x.len;
 		len -= x.len;
+		*ret_whole = all - len;
 	}
 	if (len && r == 0)
 		log_warn("state: %zu bytes of late rows are not whole: they belong to what was never answered", len);
 	return r;
 }
 
-static int read_file(struct late *l, const struct head *head, struct err *e)
+static int refuse_short(struct err *e)
+{
+	err_set(e, ERR_CONFLICT, -ESTALE, "the file state.db-late has lost rows of sandboxes that were just made");
+	err_remedy(e, "nothing was touched; put it back, or do without those: `cloche serve --recover`");
+	return -ESTALE;
+}
+
+/* @counts: so much of it was stored, by what the data folder's marker says. */
+static int read_file(struct late *l, const struct head *head, uint64_t counts, struct err *e)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(FILE_MAX);
 	struct stat st;
+	size_t whole;
 	ssize_t n;
 	char *room;
 	int r;
@@ -364,9 +380,32 @@ static int read_file(struct late *l, const struct head *head, struct err *e)
 		return err_sys(e, ERR_INTERNAL, room ? -errno : -ENOMEM, "state: read late rows");
 	buf_added(&b, (size_t)n);
 	if (b.len < sizeof(*head) || memcmp(b.data, head, sizeof(*head)))
-		return 0;
-	r = read_records(l, b.data + sizeof(*head), b.len - sizeof(*head));
-	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "state: read late rows") : 0;
+		return counts > sizeof(*head) ? refuse_short(e) : 0;
+	r = read_records(l, b.data + sizeof(*head), b.len - sizeof(*head), &whole);
+	if (r < 0)
+		return err_sys(e, ERR_EXHAUSTED, r, "state: read late rows");
+	return sizeof(*head) + whole < counts ? refuse_short(e) : 0;
+}
+
+int late_check(struct db *d, const char *path, struct err *e)
+{
+	struct late x = { .fd = -1 };
+	uint64_t counts = d->seen.now ? d->seen.late : 0;
+	struct head head;
+	char name[1100];
+	int r = this_head(&head);
+
+	snprintf(name, sizeof(name), "%s-late", path);
+	x.fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+	if (r < 0 || (x.fd < 0 && errno != ENOENT))
+		return err_sys(e, ERR_INTERNAL, r < 0 ? r : -errno, "open '%.200s'", name);
+	if (x.fd < 0)
+		return counts > sizeof(head) ? refuse_short(e) : 0;
+	r = read_file(&x, &head, counts, e);
+	while (x.rows)
+		drop(&x, &x.rows);
+	fd_close(x.fd);
+	return r;
 }
 
 int late_open(struct db *d, const char *path, struct err *e)
@@ -386,7 +425,7 @@ int late_open(struct db *d, const char *path, struct err *e)
 	r = this_head(&head);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "read /proc/sys/kernel/random/boot_id");
-	r = read_file(l, &head, e);
+	r = read_file(l, &head, d->seen.now ? d->seen.late : 0, e);
 	/* Who died between SQLite's commit and the emptying of the file left rows in both. */
 	if (r == 0)
 		r = settle(d, true, e);
@@ -394,6 +433,8 @@ int late_open(struct db *d, const char *path, struct err *e)
 		r = db_commit(d, e);
 	if (r < 0)
 		return r;
+	d->seen.late = 0;
+	witness_write(&d->seen);
 	if (ftruncate(l->fd, 0) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "empty '%s'", l->name);
 	l->size = 0;

@@ -32,6 +32,8 @@ struct late {
 
 /* @path: of the database, whose schema is up to date. */
 int late_open(struct db *d, const char *path, struct err *e);
+/* Whether all rows that count are in the file: -ESTALE when some are not. Changes nothing. */
+int late_check(struct db *d, const char *path, struct err *e);
 /* The file stays when there are rows in it. */
 void late_close(struct db *d);
 

@@ -21,6 +21,7 @@ int pools_put(struct db *d, const struct pool_row *p, struct err *e)
 	q_u64(s, 5, p->min);
 	q_u64(s, 6, p->max);
 	q_u64(s, 7, p->created_ns);
+	note_row(d, NOTE_POOLS, p->id, NULL, 0);
 	r = q_run(d, s, "store a pool", e);
 	return r < 0 ? r : 0;
 }
@@ -33,6 +34,7 @@ int pools_delete(struct db *d, const char *id, struct err *e)
 	if (r < 0)
 		return r;
 	q_text(s, 1, id);
+	note_row(d, NOTE_POOLS, id, NULL, 0);
 	r = q_run(d, s, "delete a pool", e);
 	return r < 0 ? r : 0;
 }

@@ -17,6 +17,7 @@ int ports_put(struct db *d, const struct port_row *p, struct err *e)
 	q_u64(s, 3, p->public);
 	q_hash(s, 4, p->token);
 	q_u64(s, 5, p->created_ns);
+	note_row(d, NOTE_PORTS, p->box, NULL, p->port);
 	r = q_run(d, s, "store a port", e);
 	return r < 0 ? r : 0;
 }
@@ -30,6 +31,7 @@ int ports_delete(struct db *d, const char *box, uint16_t port, struct err *e)
 		return r;
 	q_text(s, 1, box);
 	q_u64(s, 2, port);
+	note_row(d, NOTE_PORTS, box, NULL, port);
 	r = q_run(d, s, "delete a port", e);
 	return r < 0 ? r : 0;
 }

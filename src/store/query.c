@@ -25,6 +25,14 @@ static int begin(struct db *d, struct err *e)
 	return 0;
 }
 
+/* What is written often, and no great loss: execs that are over, and what networks have used. */
+static bool counts(enum question q)
+{
+	return q != Q_EXEC_INSERT && q != Q_EXEC_DELETE && q != Q_IDEM_PUT &&
+	       q != Q_IDEM_DELETE && q != Q_IDEM_PRUNE && q != Q_NET_PUT && q != Q_NET_NAME_PUT && q != Q_NET_NAME_CLEAR &&
+	       q != Q_NET_TREE_PUT && q != Q_NET_TREE_DELETE;
+}
+
 int q_begin(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, struct err *e)
 {
 	/* What these two do stands on no other row that may not be there yet. */
@@ -37,6 +45,7 @@ int q_begin(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, 
 		return r;
 	if (sqlite3_get_autocommit(d->sql))
 		return db_undone(d, e);
+	d->counts = d->counts || counts(q);
 	return q_prepare(d, q, sql, ret, e);
 }
 

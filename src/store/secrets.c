@@ -21,6 +21,7 @@ int secrets_put(struct db *d, const struct secret_row *t, struct err *e)
 	q_text(s, 5, t->description);
 	q_u64(s, 6, t->created_ns);
 	q_u64(s, 7, t->updated_ns);
+	note_row(d, NOTE_SECRETS, t->tenant, t->name, 0);
 	r = q_run(d, s, "store a secret", e);
 	return r < 0 ? r : 0;
 }
@@ -34,6 +35,7 @@ int secrets_delete(struct db *d, const char *tenant, const char *name, struct er
 		return r;
 	q_text(s, 1, tenant);
 	q_text(s, 2, name);
+	note_row(d, NOTE_SECRETS, tenant, name, 0);
 	r = q_run(d, s, "delete a secret", e);
 	return r < 0 ? r : 0;
 }
@@ -79,6 +81,7 @@ int secret_values_put(struct db *d, const struct secret_value_row *v, struct err
 	q_text(s, 2, v->name);
 	q_u64(s, 3, v->version);
 	sqlite3_bind_blob64(s, 4, v->sealed, v->len, SQLITE_STATIC); /* a failure is told by q_run: it may not be NULL */
+	note_row(d, NOTE_SECRET_VALUES, v->tenant, v->name, v->version);
 	r = q_run(d, s, "store a secret's value", e);
 	return r < 0 ? r : 0;
 }
@@ -95,6 +98,7 @@ int secret_values_reseal(struct db *d, const struct secret_value_row *v, struct 
 	q_text(s, 2, v->name);
 	q_u64(s, 3, v->version);
 	sqlite3_bind_blob64(s, 4, v->sealed, v->len, SQLITE_STATIC);
+	note_row(d, NOTE_SECRET_VALUES, v->tenant, v->name, v->version);
 	r = q_run(d, s, "store a secret's value", e);
 	return r < 0 ? r : 0;
 }
@@ -110,6 +114,7 @@ int secret_values_delete(struct db *d, const char *tenant, const char *name, uin
 	q_text(s, 1, tenant);
 	q_text(s, 2, name);
 	q_u64(s, 3, version);
+	note_row(d, NOTE_SECRET_VALUES, tenant, name, version);
 	r = q_run(d, s, "delete a secret's value", e);
 	return r < 0 ? r : 0;
 }

@@ -20,6 +20,7 @@ int templates_put(struct db *d, const struct template_row *t, struct err *e)
 	q_text(s, 4, t->spec);
 	q_u64(s, 5, t->created_ns);
 	q_u64(s, 6, t->updated_ns);
+	note_row(d, NOTE_TEMPLATES, t->tenant, t->name, 0);
 	r = q_run(d, s, "store a template", e);
 	return r < 0 ? r : 0;
 }
@@ -33,6 +34,7 @@ int templates_delete(struct db *d, const char *tenant, const char *name, struct 
 		return r;
 	q_text(s, 1, tenant);
 	q_text(s, 2, name);
+	note_row(d, NOTE_TEMPLATES, tenant, name, 0);
 	r = q_run(d, s, "delete a template", e);
 	return r < 0 ? r : 0;
 }

@@ -32,6 +32,7 @@ int tenants_put(struct db *d, const struct tenant_row *t, struct err *e)
 	q_u64(s, 12, t->checkpoints);
 	q_u64(s, 13, t->checkpoint_bytes);
 	q_u64(s, 14, t->secrets);
+	note_row(d, NOTE_TENANTS, t->id, NULL, 0);
 	r = q_run(d, s, "store a tenant", e);
 	return r < 0 ? r : 0;
 }
@@ -44,6 +45,7 @@ int tenants_delete(struct db *d, const char *id, struct err *e)
 	if (r < 0)
 		return r;
 	q_text(s, 1, id);
+	note_row(d, NOTE_TENANTS, id, NULL, 0);
 	r = q_run(d, s, "delete a tenant", e);
 	return r < 0 ? r : 0;
 }

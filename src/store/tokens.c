@@ -31,6 +31,7 @@ int tokens_put(struct db *d, const struct token_row *t, struct err *e)
 	q_u64(s, 10, t->rate_points);
 	q_u64(s, 11, t->rate_window_ms);
 	q_u64(s, 12, t->rate_block_ms);
+	note_row(d, NOTE_TOKENS, t->id, NULL, 0);
 	r = q_run(d, s, "store a token", e);
 	return r < 0 ? r : 0;
 }
@@ -43,6 +44,7 @@ int tokens_delete(struct db *d, const char *id, struct err *e)
 	if (r < 0)
 		return r;
 	q_text(s, 1, id);
+	note_row(d, NOTE_TOKENS, id, NULL, 0);
 	r = q_run(d, s, "delete a token", e);
 	return r < 0 ? r : 0;
 }

@@ -1,0 +1,242 @@
+#include "daemon/state_check.h"
+#include "base/base.h"
+#include "base/id.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "store/db.h"
+#include "store/note.h"
+#include "store/witness.h"
+#include "warden/layers.h"
+#include "warden/record.h"
+
+#include <dirent.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define STATE_DB "state.db"
+
+struct verdict {
+	int r;
+	struct err e;
+};
+
+struct beside {
+	unsigned layers, notes, live;
+};
+
+/* --- what is there --- */
+
+static unsigned count_names(int dirfd, const char *path, bool (*is)(const char *name))
+{
+	int fd = sys_openat(dirfd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *x;
+	unsigned n = 0;
+
+	if (!dir) {
+		if (fd >= 0)
+			fd_close(fd);
+		return 0;
+	}
+	while ((x = readdir(dir)))
+		n += is(x->d_name);
+	closedir(dir);
+	return n;
+}
+
+static bool is_note(const char *name)
+{
+	return !strncmp(name, "boxes-", 6) || !strncmp(name, "checkpoints-", 12);
+}
+
+/* Sandboxes that run, by the warden's records: it is not started yet. */
+static unsigned count_live(const char *state)
+{
+	char path[128], boot[40] = "";
+	AUTO_CLOSE int fd = -1;
+	struct record x;
+	unsigned n = 0;
+
+	snprintf(path, sizeof(path), "%s/boxes", state);
+	fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (fd < 0 || fd_get(AT_FDCWD, "/proc/sys/kernel/random/boot_id", boot, sizeof(boot)) < 0)
+		return 0;
+	for (off_t at = 0; pread(fd, &x, sizeof(x), at) == (ssize_t)sizeof(x); at += (off_t)sizeof(x)) {
+		uint64_t start;
+
+		n += x.handle && x.pid && x.pid <= INT32_MAX && !memcmp(x.boot, boot, sizeof(boot)) &&
+		     record_start((pid_t)x.pid, &start) == 0 && start == x.start;
+	}
+	return n;
+}
+
+static void look_around(const struct places *p, struct beside *ret)
+{
+	const struct daemon_config *c = &p->config;
+
+	ret->layers = c->layers[0] ? count_names(AT_FDCWD, c->layers, id_valid) : count_names(p->data, "layers", id_valid);
+	ret->notes = count_names(p->data, NOTES_FOLDER, is_note);
+	ret->live = count_live(p->state);
+}
+
+/* --- the look at the database --- */
+
+_Noreturn static void look(const struct places *p, const struct db_opts *o, pid_t parent, int to)
+{
+	char folder[DAEMON_PATH], path[DAEMON_PATH + 16];
+	struct db_opts mine = *o;
+	struct verdict v = { 0 };
+
+	if (p->reached)
+		snprintf(folder, sizeof(folder), "%s", p->config.data);
+	else
+		snprintf(folder, sizeof(folder), "/proc/self/fd/%d", p->data);
+	snprintf(path, sizeof(path), "%s/" STATE_DB, folder);
+	mine.folder = folder;
+	umask(077);
+	v.r = identity_become(&p->who, parent, &v.e);
+	if (v.r == 0)
+		v.r = db_check(path, &mine, &v.e);
+	_exit(fd_write_all(to, &v, sizeof(v)) == 0 ? 0 : 1);
+}
+
+static void plain(char *text, size_t size)
+{
+	text[size - 1] = '\0';
+	for (; *text; text++)
+		if (*text < ' ')
+			*text = '?';
+}
+
+static int ask(const struct places *p, const struct db_opts *o, struct verdict *ret, struct err *e)
+{
+	AUTO_CLOSE int from = -1;
+	pid_t parent = getpid(), pid;
+	size_t got = 0;
+	ssize_t n = 1;
+	int pipe[2], r = sys_pipe2(pipe, O_CLOEXEC);
+
+	if (r < 0)
+		return err_sys(e, ERR_EXHAUSTED, r, "make a pipe");
+	pid = fork();
+	if (pid == 0) {
+		fd_close(pipe[0]);
+		look(p, o, parent, pipe[1]);
+	}
+	r = pid < 0 ? -errno : 0;
+	fd_close(pipe[1]);
+	from = pipe[0];
+	if (r < 0)
+		return err_sys(e, ERR_EXHAUSTED, r, "fork");
+	while (got < sizeof(*ret) && n > 0) {
+		n = sys_read(from, (char *)ret + got, sizeof(*ret) - got);
+		got += n > 0 ? (size_t)n : 0;
+		n = n == -EINTR ? 1 : n;
+	}
+	waitpid(pid, NULL, 0);
+	if (got != sizeof(*ret)) {
+		err_set(e, ERR_CONFLICT, -EBADMSG, "the process that looked at the database died");
+		ret->r = -EBADMSG;
+		ret->e = *e;
+	}
+	plain(ret->e.msg, sizeof(ret->e.msg));
+	plain(ret->e.remedy, sizeof(ret->e.remedy));
+	return 0;
+}
+
+/* What another start, or a full disk, would explain is left to the API process, which says so itself. */
+static bool is_wrong(int r)
+{
+	return r == -ENODATA || r == -EBADMSG || r == -EXDEV || r == -ESTALE;
+}
+
+/* --- the way out --- */
+
+static int move(int data, int to, const char *name, struct err *e)
+{
+	if (renameat(data, name, to, name) < 0 && errno != ENOENT)
+		return err_sys(e, ERR_INTERNAL, -errno, "move '%s' to the quarantine", name);
+	return 0;
+}
+
+static bool is_there(int dirfd, const char *name)
+{
+	struct stat st;
+
+	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size;
+}
+
+/* Rows of what was just made are still good, unless they came with the database of somebody else. */
+static int put_aside(const struct places *p, bool foreign, struct err *e)
+{
+	static const char *const names[] = { STATE_DB, STATE_DB "-wal", STATE_DB "-shm", WITNESS_FILE, STATE_DB "-late" };
+	const size_t n = ARRAY_LEN(names) - !foreign;
+	char path[DAEMON_PATH + 32], id[ID_SIZE];
+	AUTO_CLOSE int top = -1, dir = -1;
+	bool any = is_there(p->data, names[0]) || is_there(p->data, names[1]);
+	int r = 0;
+
+	if (!any) { /* nothing is worth keeping */
+		for (size_t i = 0; i < n; i++)
+			if (unlinkat(p->data, names[i], 0) < 0 && errno != ENOENT)
+				r = -errno;
+		return r < 0 ? err_sys(e, ERR_INTERNAL, r, "remove what is left of the database") : 0;
+	}
+	snprintf(path, sizeof(path), "%s/" STATE_QUARANTINE, p->config.data);
+	top = layers_open_dir(path, e);
+	if (top < 0)
+		return top;
+	r = id_new(id, sizeof(id));
+	if (r == 0)
+		r = sys_mkdirat(top, id, 0700);
+	if (r == 0) {
+		dir = sys_openat(top, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+		r = dir < 0 ? dir : 0;
+	}
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "make a folder in '%.200s'", path);
+	for (size_t i = 0; r == 0 && i < n; i++)
+		r = move(p->data, dir, names[i], e);
+	if (r == 0)
+		log_warn("recover: the database that was here is in %s/%s", path, id);
+	return r;
+}
+
+static int start_over(const struct places *p, const struct verdict *v, const struct beside *b, struct err *e)
+{
+	log_warn("recover: %s", v->e.msg);
+	/* Without notes it is the best there is. */
+	if (v->r == -ESTALE && !b->notes) {
+		if (unlinkat(p->data, WITNESS_FILE, 0) < 0 && errno != ENOENT)
+			return err_sys(e, ERR_INTERNAL, -errno, "remove '" WITNESS_FILE "'");
+		return 0;
+	}
+	return put_aside(p, v->r == -EXDEV, e);
+}
+
+int state_check(const struct places *p, bool recover, struct state_found *ret, struct err *e)
+{
+	struct beside b = { 0 };
+	struct verdict v = { 0 };
+	struct db_opts o = { 0 };
+	int r;
+
+	look_around(p, &b);
+	o.beside = b.layers || b.notes || b.live;
+	r = ask(p, &o, &v, e);
+	if (r < 0)
+		return r;
+	*ret = (struct state_found){ .beside = o.beside };
+	if (!is_wrong(v.r)) {
+		if (recover && v.r >= 0)
+			log_warn("recover: the database is as it should be: there is nothing to do");
+		return 0;
+	}
+	if (recover) {
+		ret->recover = true;
+		return start_over(p, &v, &b, e);
+	}
+	*e = v.e;
+	err_wrap(e, v.r, "data folder '%.80s' (%u layers, %u sandboxes that run)", p->config.data, b.layers, b.live);
+	return v.r;
+}

@@ -1,0 +1,20 @@
+/*
+ * Whether the database is the one that belongs to the data folder, before anybody is started who would act on what it
+ * says. A process of the API's user looks: root does not parse what that user may have written.
+ */
+#pragma once
+#include "base/err.h"
+#include "daemon/places.h"
+
+#define STATE_QUARANTINE "quarantine"
+
+struct state_found {
+	bool beside; /* there are layers, notes, or sandboxes that run */
+	bool recover; /* the API process is to rebuild the database */
+};
+
+/*
+ * An error when the database is missing, empty, damaged, older than it was or another folder's, and there is something
+ * beside it. With @recover what is there of it is moved to the quarantine instead.
+ */
+int state_check(const struct places *p, bool recover, struct state_found *ret, struct err *e);

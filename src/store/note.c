@@ -1,0 +1,617 @@
+#include "store/note.h"
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "store/impl.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAGIC "cloche note 1\n"
+#define SUM 16
+#define NOTE_MAX (16 * MIB)
+#define COLUMNS_MAX 64
+#define NAME_SIZE 48
+#define BAD ".bad"
+#define NEW "new"
+#define SKIP_NUMBERS 1000000 /* numbers of execs that may have been used since a sandbox's note was written */
+
+static const struct table {
+	const char *name, *key, *key2, *number; /* columns */
+	const char *only; /* rows that count */
+} tables[NOTE_TABLES] = {
+	[NOTE_TENANTS] = { "tenants", "id", NULL, NULL, NULL },
+	[NOTE_TOKENS] = { "tokens", "id", NULL, NULL, NULL },
+	[NOTE_BOXES] = { "boxes", "id", NULL, NULL, NULL },
+	[NOTE_CHECKPOINTS] = { "checkpoints", "id", NULL, NULL, NULL },
+	[NOTE_TEMPLATES] = { "templates", "tenant", "name", NULL, NULL },
+	[NOTE_POOLS] = { "pools", "id", NULL, NULL, NULL },
+	[NOTE_SECRETS] = { "secrets", "tenant", "name", NULL, NULL },
+	[NOTE_SECRET_VALUES] = { "secret_values", "tenant", "name", "version", NULL },
+	[NOTE_PORTS] = { "ports", "box", NULL, "port", NULL },
+	[NOTE_EXECS] = { "execs", "id", NULL, NULL, "result IS NULL" },
+};
+
+struct note {
+	struct note *next;
+	enum note_table table;
+	uint64_t number;
+	char *key, *key2;
+	char name[NAME_SIZE];
+};
+
+/* --- names --- */
+
+static void name_of(enum note_table t, const char *key, const char *key2, uint64_t number, char ret[NAME_SIZE])
+{
+	uint8_t sum[SHA256_SIZE];
+	struct sha256 s;
+	size_t n;
+
+	sha256_init(&s);
+	sha256_add(&s, key, strlen(key) + 1);
+	sha256_add(&s, key2 ? key2 : "", key2 ? strlen(key2) + 1 : 1);
+	sha256_add(&s, &number, sizeof(number));
+	sha256_end(&s, sum);
+	n = (size_t)snprintf(ret, NAME_SIZE, "%s-", tables[t].name);
+	for (size_t i = 0; i < 12; i++)
+		n += (size_t)snprintf(ret + n, NAME_SIZE - n, "%02x", sum[i]);
+}
+
+static bool ends_in(const char *text, const char *end)
+{
+	size_t n = strlen(text), m = strlen(end);
+
+	return n >= m && !strcmp(text + n - m, end);
+}
+
+/* --- a row as bytes --- */
+
+static int add_bytes(struct buf *b, const void *data, size_t len)
+{
+	const uint32_t n = (uint32_t)len;
+
+	return buf_add(b, &n, sizeof(n)) < 0 || (len && buf_add(b, data, len) < 0) ? -ENOMEM : 0;
+}
+
+static int add_value(struct buf *b, sqlite3_stmt *s, int i)
+{
+	const uint8_t type = (uint8_t)sqlite3_column_type(s, i);
+	const int64_t number = type == SQLITE_INTEGER ? sqlite3_column_int64(s, i) : 0;
+	int r = buf_add(b, &type, 1);
+
+	if (r == 0 && type == SQLITE_INTEGER)
+		r = add_bytes(b, &number, sizeof(number));
+	else if (r == 0 && type == SQLITE_NULL)
+		r = add_bytes(b, NULL, 0);
+	else if (r == 0) {
+		const void *data = sqlite3_column_blob(s, i); /* before its size: that is then of the same form */
+
+		r = add_bytes(b, data, (size_t)sqlite3_column_bytes(s, i));
+	}
+	return r;
+}
+
+static void sum_of(const void *data, size_t len, uint8_t ret[SHA256_SIZE])
+{
+	struct sha256 s;
+
+	sha256_init(&s);
+	sha256_add(&s, data, len);
+	sha256_end(&s, ret);
+}
+
+static int encode(enum note_table t, sqlite3_stmt *s, struct buf *b)
+{
+	uint8_t sum[SHA256_SIZE];
+	int r = buf_adds(b, MAGIC);
+
+	if (r == 0)
+		r = add_bytes(b, tables[t].name, strlen(tables[t].name));
+	for (int i = 0; r == 0 && i < sqlite3_column_count(s); i++) {
+		r = add_bytes(b, sqlite3_column_name(s, i), strlen(sqlite3_column_name(s, i)));
+		if (r == 0)
+			r = add_value(b, s, i);
+	}
+	if (r < 0)
+		return r;
+	sum_of(b->data, b->len, sum);
+	return buf_add(b, sum, SUM);
+}
+
+struct piece {
+	const char *data;
+	uint32_t len;
+};
+
+static bool take(struct piece *from, void *to, uint32_t len)
+{
+	if (from->len < len)
+		return false;
+	memcpy(to, from->data, len);
+	from->data += len;
+	from->len -= len;
+	return true;
+}
+
+static bool take_bytes(struct piece *from, struct piece *ret)
+{
+	uint32_t n;
+
+	if (!take(from, &n, sizeof(n)) || n > from->len)
+		return false;
+	*ret = (struct piece){ from->data, n };
+	from->data += n;
+	from->len -= n;
+	return true;
+}
+
+/* --- files --- */
+
+static int write_file(const struct notes *n, const char *name, const struct buf *b)
+{
+	AUTO_CLOSE int fd = openat(n->dir, NEW, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int r = fd < 0 ? -errno : fd_write_all(fd, b->data, b->len);
+
+	if (r == 0 && renameat(n->dir, NEW, n->dir, name) < 0)
+		r = -errno;
+	if (r < 0 && fd >= 0)
+		unlinkat(n->dir, NEW, 0);
+	return r;
+}
+
+static int read_file(const struct notes *n, const char *name, struct buf *b)
+{
+	AUTO_CLOSE int fd = openat(n->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+	ssize_t got;
+	char *room;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size >= NOTE_MAX)
+		return -EBADMSG;
+	room = buf_room(b, (size_t)st.st_size + 1);
+	got = room ? pread(fd, room, (size_t)st.st_size, 0) : 0;
+	if (!room || got < 0)
+		return room ? -errno : -ENOMEM;
+	buf_added(b, (size_t)got);
+	return 0;
+}
+
+static int remove_file(struct notes *n, const char *name)
+{
+	if (!map_get(&n->have, name))
+		return 0;
+	if (unlinkat(n->dir, name, 0) < 0 && errno != ENOENT)
+		return -errno;
+	map_del(&n->have, name);
+	return 0;
+}
+
+static int put_file(struct notes *n, const char *name, const struct buf *b)
+{
+	int r = write_file(n, name, b);
+
+	return r < 0 ? r : map_put(&n->have, name, n);
+}
+
+static int list_files(struct notes *n, int (*fn)(void *arg, const char *name), void *arg)
+{
+	int fd = openat(n->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *x;
+
+	if (!dir) {
+		r = -errno;
+		fd_close(fd);
+		return r;
+	}
+	while (r == 0 && (x = readdir(dir)))
+		if (x->d_name[0] != '.' && strcmp(x->d_name, NEW) && !ends_in(x->d_name, BAD))
+			r = fn(arg, x->d_name);
+	closedir(dir);
+	return r;
+}
+
+static int have_file(void *arg, const char *name)
+{
+	struct notes *n = arg;
+
+	return map_put(&n->have, name, n);
+}
+
+int notes_open(struct notes *n, const char *folder, struct err *e)
+{
+	char path[1100];
+	int r;
+
+	snprintf(path, sizeof(path), "%s/" NOTES_FOLDER, folder);
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return err_sys(e, ERR_INTERNAL, -errno, "make '%.100s'", path);
+	n->dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (n->dir < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "open '%.100s'", path);
+	r = map_init(&n->have);
+	if (r == 0)
+		r = list_files(n, have_file, n);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "read '%.100s'", path) : 0;
+}
+
+static void note_free(struct note *x)
+{
+	free(x->key);
+	free(x->key2);
+	free(x);
+}
+
+void notes_close(struct notes *n)
+{
+	struct note *x;
+
+	if (n->dir < 0)
+		return;
+	while ((x = n->pending)) {
+		n->pending = x->next;
+		note_free(x);
+	}
+	map_done(&n->have);
+	fd_close(n->dir);
+	n->dir = -1;
+}
+
+/* --- what changes --- */
+
+void note_row(struct db *d, enum note_table t, const char *key, const char *key2, uint64_t number)
+{
+	struct notes *n = &d->notes;
+	struct note *x = n->dir < 0 ? NULL : calloc(1, sizeof(*x));
+
+	if (n->dir < 0)
+		return;
+	if (!x || !(x->key = strdup(key)) || (key2 && !(x->key2 = strdup(key2))))
+		abort();
+	x->table = t;
+	x->number = number;
+	name_of(t, key, key2, number, x->name);
+	for (struct note *y = n->pending; y; y = y->next)
+		if (!strcmp(y->name, x->name)) {
+			note_free(x);
+			return;
+		}
+	x->next = n->pending;
+	n->pending = x;
+}
+
+void note_gone(struct db *d, enum note_table t, const char *key)
+{
+	char name[NAME_SIZE];
+
+	if (d->notes.dir < 0)
+		return;
+	name_of(t, key, NULL, 0, name);
+	if (map_get(&d->notes.have, name))
+		note_row(d, t, key, NULL, 0);
+}
+
+static int select_one(struct db *d, const struct note *x, sqlite3_stmt **ret)
+{
+	const struct table *t = &tables[x->table];
+	char sql[256];
+	int at = 1;
+
+	if (!d->note_row[x->table]) {
+		snprintf(sql, sizeof(sql), "SELECT * FROM %s WHERE %s = ?%s%s%s%s%s%s%s%s", t->name, t->key, t->key2 ? " AND " : "",
+			 t->key2 ? t->key2 : "", t->key2 ? " = ?" : "", t->number ? " AND " : "", t->number ? t->number : "",
+			 t->number ? " = ?" : "", t->only ? " AND " : "", t->only ? t->only : "");
+		if (sqlite3_prepare_v3(d->sql, sql, -1, SQLITE_PREPARE_PERSISTENT, &d->note_row[x->table], NULL) != SQLITE_OK)
+			return -EIO;
+	}
+	*ret = d->note_row[x->table];
+	q_text(*ret, at++, x->key);
+	if (t->key2)
+		q_text(*ret, at++, x->key2);
+	if (t->number)
+		q_u64(*ret, at, x->number);
+	return 0;
+}
+
+static int flush_one(struct db *d, const struct note *x)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(NOTE_MAX);
+	sqlite3_stmt *s = NULL;
+	int r = select_one(d, x, &s), step;
+
+	if (r < 0)
+		return r;
+	step = sqlite3_step(s);
+	if (step == SQLITE_ROW)
+		r = encode(x->table, s, &b);
+	sqlite3_reset(s);
+	sqlite3_clear_bindings(s);
+	if (r == 0 && step == SQLITE_ROW)
+		r = put_file(&d->notes, x->name, &b);
+	else if (r == 0)
+		r = step == SQLITE_DONE ? remove_file(&d->notes, x->name) : -EIO;
+	return r;
+}
+
+void notes_flush(struct db *d)
+{
+	struct notes *n = &d->notes;
+
+	if (n->dir < 0)
+		return;
+	while (n->pending) {
+		struct note *x = n->pending;
+		int r = flush_one(d, x);
+
+		if (r < 0) {
+			if (!n->failed)
+				log_warn("state: a note could not be written: %s; it is tried again", strerror(-r));
+			n->failed = true;
+			return;
+		}
+		n->failed = false;
+		n->pending = x->next;
+		note_free(x);
+	}
+}
+
+/* --- all of them --- */
+
+struct sync {
+	struct db *d;
+	struct map stale; /* names that no row has had yet */
+	enum note_table table;
+};
+
+static int stale_file(void *arg, const char *name)
+{
+	struct sync *x = arg;
+
+	return map_put(&x->stale, name, x);
+}
+
+static int sync_row(void *ctx, sqlite3_stmt *s)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(NOTE_MAX), old = BUF_INIT(NOTE_MAX);
+	const struct table *t;
+	struct sync *x = ctx;
+	const char *key = "", *key2 = NULL;
+	uint64_t number = 0;
+	char name[NAME_SIZE];
+	int r;
+
+	t = &tables[x->table];
+	for (int i = 0; i < sqlite3_column_count(s); i++) {
+		const char *column = sqlite3_column_name(s, i);
+
+		if (!strcmp(column, t->key))
+			key = q_get_text(s, i);
+		else if (t->key2 && !strcmp(column, t->key2))
+			key2 = q_get_text(s, i);
+		else if (t->number && !strcmp(column, t->number))
+			number = q_get_u64(s, i);
+	}
+	if (!key)
+		return -EBADMSG;
+	name_of(x->table, key, key2, number, name);
+	r = encode(x->table, s, &b);
+	if (r == 0 && map_del(&x->stale, name) && read_file(&x->d->notes, name, &old) == 0 && old.len == b.len &&
+	    !memcmp(old.data, b.data, b.len))
+		return 0;
+	return r < 0 ? r : put_file(&x->d->notes, name, &b);
+}
+
+static int remove_stale(struct sync *x)
+{
+	struct notes *n = &x->d->notes;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < x->stale.size; i++)
+		if (x->stale.slot[i].key && x->stale.slot[i].value)
+			r = remove_file(n, x->stale.slot[i].key);
+	return r;
+}
+
+int notes_sync(struct db *d, struct err *e)
+{
+	struct sync x = { .d = d };
+	char sql[128];
+	int r;
+
+	if (d->notes.dir < 0)
+		return 0;
+	r = map_init(&x.stale);
+	if (r == 0)
+		r = list_files(&d->notes, stale_file, &x);
+	for (unsigned t = 0; r == 0 && t < NOTE_TABLES; t++) {
+		x.table = (enum note_table)t;
+		snprintf(sql, sizeof(sql), "SELECT * FROM %s%s%s", tables[t].name, tables[t].only ? " WHERE " : "",
+			 tables[t].only ? tables[t].only : "");
+		r = q_each(d, sql, sync_row, &x, "write notes", NULL);
+	}
+	if (r == 0)
+		r = remove_stale(&x);
+	map_done(&x.stale);
+	return r < 0 ? err_sys(e, r == -ENOSPC ? ERR_EXHAUSTED : ERR_INTERNAL, r, "state: write notes") : 0;
+}
+
+/* --- the way back --- */
+
+struct column {
+	struct piece name, value;
+	uint8_t type;
+};
+
+static int decode(const struct buf *b, enum note_table *ret_table, struct column *c, unsigned *ret_n)
+{
+	struct piece p = { b->data, (uint32_t)b->len }, name;
+	uint8_t sum[SHA256_SIZE];
+	unsigned n = 0, t = 0;
+	char magic[sizeof(MAGIC) - 1];
+
+	if (b->len < sizeof(magic) + SUM)
+		return -EBADMSG;
+	sum_of(b->data, b->len - SUM, sum);
+	p.len -= SUM;
+	if (memcmp(sum, b->data + b->len - SUM, SUM) || !take(&p, magic, sizeof(magic)) || memcmp(magic, MAGIC, sizeof(magic)) ||
+	    !take_bytes(&p, &name))
+		return -EBADMSG;
+	while (t < NOTE_TABLES && (strlen(tables[t].name) != name.len || memcmp(tables[t].name, name.data, name.len)))
+		t++;
+	for (; p.len && n < COLUMNS_MAX; n++)
+		if (!take_bytes(&p, &c[n].name) || !take(&p, &c[n].type, 1) || !take_bytes(&p, &c[n].value))
+			return -EBADMSG;
+	if (t == NOTE_TABLES || p.len || !n)
+		return -EBADMSG;
+	*ret_table = (enum note_table)t;
+	*ret_n = n;
+	return 0;
+}
+
+static void bind(sqlite3_stmt *s, int at, const struct column *c)
+{
+	int64_t number = 0;
+
+	if (c->type == SQLITE_INTEGER && c->value.len == sizeof(number)) {
+		memcpy(&number, c->value.data, sizeof(number));
+		sqlite3_bind_int64(s, at, number);
+	} else if (c->type == SQLITE_TEXT) {
+		sqlite3_bind_text(s, at, c->value.data, (int)c->value.len, SQLITE_STATIC);
+	} else if (c->type == SQLITE_BLOB) {
+		sqlite3_bind_blob(s, at, c->value.data, (int)c->value.len, SQLITE_STATIC);
+	} else {
+		sqlite3_bind_null(s, at);
+	}
+}
+
+static int insert(struct db *d, enum note_table t, const struct column *c, unsigned n)
+{
+	AUTO(buf_done) struct buf sql = BUF_INIT(64 * KIB);
+	sqlite3_stmt *s = NULL;
+	int r = buf_addf(&sql, "INSERT OR REPLACE INTO %s (", tables[t].name);
+
+	for (unsigned i = 0; r == 0 && i < n; i++)
+		r = buf_addf(&sql, "%s\"%.*s\"", i ? "," : "", (int)c[i].name.len, c[i].name.data);
+	if (r == 0)
+		r = buf_adds(&sql, ") VALUES (");
+	for (unsigned i = 0; r == 0 && i < n; i++)
+		r = buf_adds(&sql, i ? ",?" : "?");
+	if (r == 0)
+		r = buf_adds(&sql, ")");
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < n; i++) /* our own columns have plain names */
+		for (uint32_t k = 0; k < c[i].name.len; k++)
+			if (c[i].name.data[k] != '_' && (c[i].name.data[k] < 'a' || c[i].name.data[k] > 'z') &&
+			    (c[i].name.data[k] < '0' || c[i].name.data[k] > '9'))
+				return -EBADMSG;
+	if (sqlite3_prepare_v2(d->sql, sql.data, -1, &s, NULL) != SQLITE_OK)
+		return -EBADMSG;
+	for (unsigned i = 0; i < n; i++)
+		bind(s, (int)i + 1, &c[i]);
+	r = sqlite3_step(s) == SQLITE_DONE ? 0 : -EBADMSG;
+	sqlite3_finalize(s);
+	return r;
+}
+
+struct restore {
+	struct db *d;
+	unsigned *count;
+	bool look; /* only count */
+};
+
+static int restore_one(void *arg, const char *name)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(NOTE_MAX);
+	struct column c[COLUMNS_MAX];
+	struct restore *x = arg;
+	enum note_table t;
+	char bad[NAME_SIZE + sizeof(BAD)];
+	unsigned n;
+	int r = read_file(&x->d->notes, name, &b);
+
+	if (r == 0)
+		r = decode(&b, &t, c, &n);
+	if (r == 0 && !x->look)
+		r = insert(x->d, t, c, n);
+	if (r == 0) {
+		x->count[t]++;
+		return 0;
+	}
+	if (r != -EBADMSG)
+		return r;
+	if (!x->look) {
+		log_error("note '%s' can not be read: it is kept as '%s" BAD "'", name, name);
+		snprintf(bad, sizeof(bad), "%.*s" BAD, NAME_SIZE - 1, name);
+		renameat(x->d->notes.dir, name, x->d->notes.dir, bad);
+		map_del(&x->d->notes.have, name);
+	}
+	return 0;
+}
+
+/* What stands on a row that is gone. In this order, since one may stand on another. */
+static const char orphans[] =
+	"DELETE FROM tokens WHERE tenant NOT IN (SELECT id FROM tenants);"
+	"DELETE FROM templates WHERE tenant NOT IN (SELECT id FROM tenants);"
+	"DELETE FROM pools WHERE NOT EXISTS (SELECT 1 FROM templates t WHERE t.tenant = pools.tenant AND t.name = pools.template);"
+	"DELETE FROM secrets WHERE tenant NOT IN (SELECT id FROM tenants);"
+	"DELETE FROM secret_values WHERE NOT EXISTS"
+	" (SELECT 1 FROM secrets t WHERE t.tenant = secret_values.tenant AND t.name = secret_values.name);"
+	"DELETE FROM idem WHERE tenant NOT IN (SELECT id FROM tenants);"
+	"DELETE FROM execs WHERE box NOT IN (SELECT id FROM boxes);"
+	"DELETE FROM ports WHERE box NOT IN (SELECT id FROM boxes);"
+	"DELETE FROM nets WHERE box NOT IN (SELECT id FROM boxes);"
+	"DELETE FROM net_names WHERE box NOT IN (SELECT id FROM boxes)";
+
+static int replace_all(struct db *d, unsigned count[NOTE_TABLES], struct err *e)
+{
+	struct restore x = { .d = d, .count = count };
+	char sql[128];
+	int r = 0;
+
+	for (unsigned t = 0; r == 0 && t < NOTE_TABLES; t++) {
+		snprintf(sql, sizeof(sql), "DELETE FROM %s%s%s", tables[t].name, tables[t].only ? " WHERE " : "",
+			 tables[t].only ? tables[t].only : "");
+		if (sqlite3_exec(d->sql, sql, NULL, NULL, NULL) != SQLITE_OK)
+			r = db_fail(d->sql, e, "rebuild");
+	}
+	if (r == 0) {
+		r = list_files(&d->notes, restore_one, &x);
+		if (r < 0)
+			err_sys(e, ERR_INTERNAL, r, "state: read notes");
+	}
+	snprintf(sql, sizeof(sql), "UPDATE boxes SET next_exec = next_exec + %d", SKIP_NUMBERS);
+	if (r == 0 && (sqlite3_exec(d->sql, orphans, NULL, NULL, NULL) != SQLITE_OK ||
+		       sqlite3_exec(d->sql, sql, NULL, NULL, NULL) != SQLITE_OK))
+		r = db_fail(d->sql, e, "rebuild");
+	return r;
+}
+
+int notes_restore(struct db *d, unsigned ret_count[NOTE_TABLES], struct err *e)
+{
+	struct restore look = { .d = d, .count = ret_count, .look = true };
+	int r;
+
+	memset(ret_count, 0, NOTE_TABLES * sizeof(*ret_count));
+	r = list_files(&d->notes, restore_one, &look);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "state: read notes");
+	if (!ret_count[NOTE_TENANTS])
+		return 0;
+	memset(ret_count, 0, NOTE_TABLES * sizeof(*ret_count));
+	if (sqlite3_exec(d->sql, "PRAGMA foreign_keys=OFF; BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
+		return db_fail(d->sql, e, "rebuild");
+	r = replace_all(d, ret_count, e);
+	if (r == 0 && sqlite3_exec(d->sql, "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
+		r = db_fail(d->sql, e, "rebuild");
+	if (r < 0)
+		sqlite3_exec(d->sql, "ROLLBACK", NULL, NULL, NULL);
+	sqlite3_exec(d->sql, "PRAGMA foreign_keys=ON", NULL, NULL, NULL);
+	return r < 0 ? r : 1;
+}

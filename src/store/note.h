@@ -1,0 +1,57 @@
+/*
+ * A copy of each row that can not be made again, in a file of its own below "notes" in the data folder. When the database
+ * is lost it is rebuilt from them (`cloche serve --recover`). They are written after the commit of the row, and compared
+ * with all rows when the database is opened; short-lived sandboxes (store/late.h) and execs that have ended have none.
+ *
+ * A file is: "cloche note 1\n"; the table's name; of each column name, type and value; 16 bytes of the SHA-256 of all that.
+ * Texts and values have their length before them. Its name is the table's and a hash of the row's key.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/map.h"
+
+#define NOTES_FOLDER "notes"
+
+struct db;
+
+enum note_table {
+	NOTE_TENANTS,
+	NOTE_TOKENS,
+	NOTE_BOXES,
+	NOTE_CHECKPOINTS,
+	NOTE_TEMPLATES,
+	NOTE_POOLS,
+	NOTE_SECRETS,
+	NOTE_SECRET_VALUES,
+	NOTE_PORTS,
+	NOTE_EXECS, /* those that run */
+	NOTE_TABLES
+};
+
+struct note; /* one that is to be written or removed */
+
+struct notes {
+	int dir; /* -1: none are kept */
+	struct map have; /* names of files that are there */
+	struct note *pending;
+	bool failed; /* told once */
+};
+
+/* Makes the folder. */
+int notes_open(struct notes *n, const char *folder, struct err *e);
+void notes_close(struct notes *n);
+
+/* The row with this key has changed, in the turn's transaction. @number is the last part of a key that has one. */
+void note_row(struct db *d, enum note_table t, const char *key, const char *key2, uint64_t number);
+/* As note_row(), for one that mostly never had a note. */
+void note_gone(struct db *d, enum note_table t, const char *key);
+/* After the commit. What can not be written now is tried again after the next. */
+void notes_flush(struct db *d);
+/* Makes the files what the rows are. */
+int notes_sync(struct db *d, struct err *e);
+
+/* Replaces the rows of all these tables by what the files say. 0 when there are none: then nothing is changed. */
+int notes_restore(struct db *d, unsigned ret_count[NOTE_TABLES], struct err *e);

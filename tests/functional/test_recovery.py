@@ -1,0 +1,189 @@
+"""A database that is missing, empty, damaged, older or another folder's: nothing is touched, and all of it comes back."""
+import os
+import shutil
+import subprocess
+
+import pytest
+
+import host
+from daemon import Daemon
+
+
+class Kept:
+    """A daemon with sandboxes that run, one that sleeps, and checkpoints: what must not be lost."""
+
+    def __init__(self, d):
+        self.d = d
+        assert d.post("/v1/tenants", {"id": "other"}).status == 201
+        self.token = d.post("/v1/tokens", {"tenant": "other", "scope": "sandbox"}).json["token"]
+        assert d.put("/v1/secrets/word", {"value": "a-long-secret-word"}).status in (200, 201)
+        self.box = d.create(name="first", env={"WORD": "kept"})["id"]
+        assert d.exec(self.box, "sh", "-c", "echo one > f")["exit_code"] == 0
+        self.checkpoint = self.make(self.box, "named")
+        assert d.exec(self.box, "sh", "-c", "echo two > f")["exit_code"] == 0
+        r = d.post("/v1/sandboxes", {"name": "theirs"}, token=self.token)
+        self.theirs = r.json["id"]
+        self.asleep = d.create(name="asleep")["id"]
+        assert d.exec(self.asleep, "sh", "-c", "echo three > f")["exit_code"] == 0
+        assert d.post(f"/v1/sandboxes/{self.asleep}/hibernate", {}).status == 200
+        self.sleeps = "hibernated"
+        r = d.post(f"/v1/sandboxes/{self.box}/execs", {"cmd": ["sh", "-c", "echo out; exec sleep 1000"], "background": True})
+        self.exec = r.json["id"]
+
+    def make(self, box, name):
+        r = self.d.post(f"/v1/sandboxes/{box}/checkpoints", {"name": name})
+        assert r.status == 201, r
+        return r.json["id"]
+
+    def check(self):
+        d = self.d
+        found = {b["id"]: (b["name"], b["state"]) for b in d.get("/v1/sandboxes?tenant=*&limit=100").json["sandboxes"]}
+        assert found[self.box] == ("first", "running") and found[self.asleep] == ("asleep", self.sleeps), found
+        assert found[self.theirs] == ("theirs", "running"), found
+        assert d.exec(self.box, "sh", "-c", "cat f; echo $WORD")["stdout"] == "two\nkept\n"
+        assert d.exec(self.asleep, "cat", "f")["stdout"] == "three\n"
+        self.sleeps = "running"  # from now on
+        assert d.get(f"/v1/sandboxes/{self.theirs}", token=self.token).status == 200
+        assert d.get(f"/v1/sandboxes/{self.box}/execs/{self.exec}").json["state"] == "running"
+        assert d.get(f"/v1/sandboxes/{self.box}/execs/{self.exec}/output?stream=stdout").body == b"out\n"
+        listed = {c["id"]: c["name"] for c in d.get("/v1/checkpoints").json["checkpoints"]}
+        assert listed[self.checkpoint] == "named", listed
+        new, = d.post(f"/v1/checkpoints/{self.checkpoint}/restore").json["sandboxes"]
+        assert d.exec(new["id"], "cat", "f")["stdout"] == "one\n"
+        assert [s["name"] for s in d.get("/v1/secrets").json["secrets"]] == ["word"]
+
+
+def refused(d):
+    """It does not start, and says in one line what is wrong and what to do. Nothing has changed by that."""
+    before = sorted(p.name for p in (d.data / "layers").iterdir()), sorted(p.name for p in (d.data / "notes").iterdir())
+    p = subprocess.run([str(host.CLOCHE), "serve", "--data", str(d.data), "--listen", "127.0.0.1:0"], capture_output=True, timeout=60,
+                       check=False)
+    lines = p.stderr.decode().splitlines()
+    assert p.returncode == 125 and len(lines) == 1 and "--recover" in lines[0], lines
+    assert before == (sorted(p.name for p in (d.data / "layers").iterdir()), sorted(p.name for p in (d.data / "notes").iterdir()))
+    return lines[0]
+
+
+def recovered(d):
+    d.args.append("--recover")
+    d.start()
+    d.args.remove("--recover")
+
+
+def quarantine(d):
+    return sorted((d.data / "quarantine").iterdir()) if (d.data / "quarantine").is_dir() else []
+
+
+def missing(d):
+    for name in ("state.db", "state.db-wal", "state.db-shm"):
+        (d.data / name).unlink(missing_ok=True)
+
+
+def all_missing(d):
+    for path in d.data.glob("state*"):
+        path.unlink()
+
+
+def settle(d):
+    """All of the log is in the file."""
+    subprocess.run(["sqlite3", str(d.data / "state.db"), "PRAGMA wal_checkpoint(TRUNCATE)"], check=True, capture_output=True)
+
+
+def zeroed(d):
+    settle(d)
+    size = (d.data / "state.db").stat().st_size
+    with open(d.data / "state.db", "r+b") as f:
+        f.write(bytes(size))
+
+
+def emptied(d):
+    for name in ("state.db", "state.db-wal"):
+        os.truncate(d.data / name, 0)
+
+
+def cut_log(d):
+    size = (d.data / "state.db-wal").stat().st_size
+    os.truncate(d.data / "state.db-wal", size * 2 // 3)
+
+
+def zeroed_log(d):
+    size = (d.data / "state.db-wal").stat().st_size
+    with open(d.data / "state.db-wal", "r+b") as f:
+        f.write(bytes(size))
+
+
+def damaged(d):
+    settle(d)
+    with open(d.data / "state.db", "r+b") as f:
+        f.seek(4096)
+        f.write(os.urandom(8192))
+
+
+@pytest.mark.parametrize("what", [missing, all_missing, zeroed, emptied, cut_log, zeroed_log, damaged], ids=lambda f: f.__name__)
+def test_nothing_is_lost_with_the_database(what):
+    with Daemon() as d:
+        kept = Kept(d)
+        d.stop()
+        what(d)
+        line = refused(d)
+        assert "sandboxes that run" in line and str(d.data) in line
+        recovered(d)
+        kept.check()
+        assert bool(quarantine(d)) == (what not in (missing, all_missing, emptied)), quarantine(d)
+        d.restart()
+        kept.check()
+
+
+def test_the_database_of_another_folder_is_noticed():
+    with Daemon() as other, Daemon() as d:
+        other.create(name="foreign")
+        kept = Kept(d)
+        other.stop()
+        d.stop()
+        for name in ("state.db", "state.db-wal"):
+            shutil.copy(other.data / name, d.data / name)
+        assert "another data folder" in refused(d)
+        recovered(d)
+        kept.check()
+        assert "foreign" not in {b["name"] for b in d.get("/v1/sandboxes").json["sandboxes"]}
+        assert {p.name for p in quarantine(d)[0].iterdir()} >= {"state.db", "state.db-wal"}
+        other.start()
+
+
+def test_an_older_copy_is_noticed(tmp_path):
+    with Daemon() as d:
+        box = d.create(name="early")["id"]
+        d.stop()
+        for name in ("state.db", "state.db-wal"):
+            shutil.copy(d.data / name, tmp_path / name)
+        d.start()
+        assert d.delete(f"/v1/sandboxes/{box}").status == 204
+        kept = Kept(d)
+        d.stop()
+        for name in ("state.db", "state.db-wal"):
+            shutil.copy(tmp_path / name, d.data / name)
+        assert "older" in refused(d)
+        recovered(d)
+        kept.check()
+        assert box not in {b["id"] for b in d.get("/v1/sandboxes").json["sandboxes"]}
+
+
+def test_a_good_database_is_not_rebuilt_and_a_new_folder_is_one():
+    with Daemon(None, "--recover") as d:
+        kept = Kept(d)
+        d.restart()
+        kept.check()
+        assert not quarantine(d)
+        assert any("nothing to do" in line for line in d.log)
+
+
+def test_sandboxes_outlive_a_database_that_goes_while_it_is_served():
+    """The API process that comes next finds none: the daemon ends, sandboxes do not."""
+    with Daemon() as d:
+        kept = Kept(d)
+        all_missing(d)
+        d.kill9("api")
+        assert d.process.wait(60) == 125
+        refused(d)
+        recovered(d)
+        kept.check()

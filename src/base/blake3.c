@@ -1,5 +1,6 @@
 #include "base/blake3.h"
 #include "base/base.h"
+#include "base/cpu.h"
 
 #define BLOCK 64U
 #define CHUNK 1024U
@@ -114,7 +115,7 @@ static unsigned lanes(void)
 	unsigned n = __atomic_load_n(&have, __ATOMIC_RELAXED);
 
 	if (!n) {
-		n = ask();
+		n = cpu_plain() ? 4 : ask();
 		__atomic_store_n(&have, n, __ATOMIC_RELAXED);
 	}
 	return n;

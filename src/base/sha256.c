@@ -1,5 +1,6 @@
 #include "base/sha256.h"
 #include "base/base.h"
+#include "base/cpu.h"
 
 static const uint32_t sha256_k[64] = {
 	0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -22,28 +23,49 @@ static uint32_t get(const uint8_t *p)
 	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
+/*
+ * One round. The eight words of the state stay where they are, in registers, and each round gives them other names: moving
+ * them costs more than all the rest.
+ */
+#define SHA256_ROUND(a, b, c, d, e, f, g, h, i)                                                                                  \
+	do {                                                                                                                     \
+		const uint32_t x = (h) + (ror(e, 6) ^ ror(e, 11) ^ ror(e, 25)) + ((g) ^ ((e) & ((f) ^ (g)))) + sha256_k[i] + w[i]; \
+		const uint32_t y = (ror(a, 2) ^ ror(a, 13) ^ ror(a, 22)) + (((a) & (b)) | ((c) & ((a) | (b))));                   \
+                                                                                                                                 \
+		(d) += x;                                                                                                        \
+		(h) = x + y;                                                                                                     \
+	} while (0)
+
 static void one(uint32_t state[8], const uint8_t *data)
 {
-	uint32_t w[64], s[8];
+	uint32_t a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5], g = state[6], h = state[7];
+	uint32_t w[64];
 
 	for (unsigned i = 0; i < 16; i++)
 		w[i] = get(data + (size_t)i * 4);
 	for (unsigned i = 16; i < 64; i++) {
-		uint32_t a = w[i - 15], b = w[i - 2];
+		uint32_t x = w[i - 15], y = w[i - 2];
 
-		w[i] = w[i - 16] + (ror(a, 7) ^ ror(a, 18) ^ a >> 3) + w[i - 7] + (ror(b, 17) ^ ror(b, 19) ^ b >> 10);
+		w[i] = w[i - 16] + (ror(x, 7) ^ ror(x, 18) ^ x >> 3) + w[i - 7] + (ror(y, 17) ^ ror(y, 19) ^ y >> 10);
 	}
-	memcpy(s, state, sizeof(s));
-	for (unsigned i = 0; i < 64; i++) {
-		uint32_t x = s[7] + (ror(s[4], 6) ^ ror(s[4], 11) ^ ror(s[4], 25)) + ((s[4] & s[5]) ^ (~s[4] & s[6])) + sha256_k[i] + w[i];
-		uint32_t y = (ror(s[0], 2) ^ ror(s[0], 13) ^ ror(s[0], 22)) + ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
-
-		memmove(s + 1, s, 7 * sizeof(s[0]));
-		s[4] += x;
-		s[0] = x + y;
+	for (unsigned i = 0; i < 64; i += 8) {
+		SHA256_ROUND(a, b, c, d, e, f, g, h, i);
+		SHA256_ROUND(h, a, b, c, d, e, f, g, i + 1);
+		SHA256_ROUND(g, h, a, b, c, d, e, f, i + 2);
+		SHA256_ROUND(f, g, h, a, b, c, d, e, i + 3);
+		SHA256_ROUND(e, f, g, h, a, b, c, d, i + 4);
+		SHA256_ROUND(d, e, f, g, h, a, b, c, i + 5);
+		SHA256_ROUND(c, d, e, f, g, h, a, b, i + 6);
+		SHA256_ROUND(b, c, d, e, f, g, h, a, i + 7);
 	}
-	for (unsigned i = 0; i < 8; i++)
-		state[i] += s[i];
+	state[0] += a;
+	state[1] += b;
+	state[2] += c;
+	state[3] += d;
+	state[4] += e;
+	state[5] += f;
+	state[6] += g;
+	state[7] += h;
 }
 
 static void blocks_plain(uint32_t state[8], const uint8_t *data, size_t n)
@@ -186,7 +208,7 @@ void sha256_init(struct sha256 *s)
 	int h = __atomic_load_n(&have, __ATOMIC_RELAXED);
 
 	if (!h) {
-		h = have_x86() ? 1 : -1;
+		h = !cpu_plain() && have_x86() ? 1 : -1;
 		__atomic_store_n(&have, h, __ATOMIC_RELAXED);
 	}
 	if (h > 0)

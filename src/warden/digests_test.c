@@ -110,7 +110,7 @@ TEST(a_layer_of_each_version_is_compared_as_that_version_has_it)
 	AUTO_FREE char *data = make_data(size), *zeros = calloc(1, 3 * PIECE);
 	char path[] = "/var/tmp/cloche-digests-test-XXXXXX";
 	AUTO_CLOSE int dir = make_layer(path, data, size), fd = -1;
-	static const uint32_t versions[] = { 2, 3, 4, 5, MANIFEST_VERSION };
+	static const uint32_t versions[] = { 2, 3, 4, 5, 6 };
 	struct manifest m[ARRAY_LEN(versions)] = { 0 };
 	struct timespec times[2] = { { 1, 0 }, { 1, 0 } };
 
@@ -128,5 +128,46 @@ TEST(a_layer_of_each_version_is_compared_as_that_version_has_it)
 	CHECK(futimens(fd, times) == 0);
 	for (size_t v = 0; v < ARRAY_LEN(versions); v++)
 		CHECK_EQ(manifest_verify(dir, NULL, &m[v]), -EBADMSG);
+	CHECK(tree_remove(AT_FDCWD, path) == 0);
+}
+
+/* Both files are longer than what one thread takes, and pages than what is taken at a time. */
+TEST(memory_of_each_version_is_compared_as_that_version_has_it)
+{
+	const off_t size = (300LL << 20) + 4096, at[] = { 0, DIGESTS_PIECE - 1, 100LL << 20, 256LL << 20, size - 1 };
+	char path[] = "/var/tmp/cloche-digests-test-XXXXXX";
+	AUTO_FREE char *data = make_data(PIECE);
+	AUTO_CLOSE int dir = make_layer(path, data, PIECE), meta = -1, pages = -1;
+	struct manifest old[] = { { .version = 3 }, { .version = 6 } }, m = { .version = MANIFEST_VERSION };
+
+	CHECK(dir >= 0 && mkdirat(dir, "mem", 0700) == 0);
+	meta = openat(dir, "mem/meta", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	pages = openat(dir, "mem/pages", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	CHECK(pwrite(meta, data, PIECE, 0) == (ssize_t)PIECE && ftruncate(pages, size) == 0);
+	for (size_t i = 0; i < ARRAY_LEN(at); i++)
+		CHECK(pwrite(pages, "x", 1, at[i]) == 1);
+	CHECK_EQ(manifest_sum(dir, NULL, NULL, &m), 0);
+	CHECK(m.meta == PIECE && m.pages == (uint64_t)size);
+	CHECK_EQ(manifest_verify(dir, NULL, &m), 0);
+	for (size_t i = 0; i < ARRAY_LEN(at); i++) {
+		CHECK(pwrite(pages, "y", 1, at[i]) == 1);
+		CHECK_EQ(manifest_verify(dir, NULL, &m), -EBADMSG);
+		CHECK(pwrite(pages, "x", 1, at[i]) == 1);
+	}
+	/* What is moved by a piece, longer, or cut off is another one. */
+	CHECK(pwrite(pages, "", 1, 100LL << 20) == 1 && pwrite(pages, "x", 1, (100LL << 20) + DIGESTS_PIECE) == 1);
+	CHECK_EQ(manifest_verify(dir, NULL, &m), -EBADMSG);
+	CHECK(pwrite(pages, "", 1, (100LL << 20) + DIGESTS_PIECE) == 1 && pwrite(pages, "x", 1, 100LL << 20) == 1);
+	CHECK_EQ(manifest_verify(dir, NULL, &m), 0);
+	CHECK(ftruncate(pages, size + DIGESTS_PIECE) == 0);
+	CHECK_EQ(manifest_verify(dir, NULL, &m), -EBADMSG);
+	CHECK(ftruncate(pages, PIECE) == 0);
+	CHECK_EQ(manifest_verify(dir, NULL, &m), -EBADMSG);
+	for (size_t v = 0; v < ARRAY_LEN(old); v++)
+		CHECK(manifest_sum(dir, NULL, NULL, &old[v]) == 0 && manifest_verify(dir, NULL, &old[v]) == 0);
+	CHECK(old[0].pages == PIECE && !memcmp(old[0].pages_sum, old[1].pages_sum, SHA256_SIZE));
+	CHECK(pwrite(pages, "y", 1, 5) == 1);
+	for (size_t v = 0; v < ARRAY_LEN(old); v++)
+		CHECK_EQ(manifest_verify(dir, NULL, &old[v]), -EBADMSG);
 	CHECK(tree_remove(AT_FDCWD, path) == 0);
 }

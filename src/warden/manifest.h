@@ -10,10 +10,11 @@
 struct digests;
 
 /*
- * 6: all files by the BLAKE3 of their pieces; 5: only those larger than DIGESTS_PIECE; 4: by their SHA-256; 3: by pieces of
+ * 7: memory by the BLAKE3 of its pieces; 6: memory by its SHA-256, and all files by the BLAKE3 of their pieces; 5: only those larger than DIGESTS_PIECE; 4: by their SHA-256; 3: by pieces of
  * DIGESTS_LARGE; 2: large files are summed up whole; 1: and it ends, but for ->self, before ->meta.
  */
-#define MANIFEST_VERSION 6U
+#define MANIFEST_VERSION 7U
+#define MANIFEST_MEMORY_PIECES 7U /* the first with those */
 #define MANIFEST_VERSION_VM 3U /* a machine's disks are large, and mostly holes */
 #define MANIFEST_ID 32 /* an id, filled up with zeros */
 

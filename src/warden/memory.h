@@ -17,5 +17,5 @@
 int memory_head(int meta, int pages, struct mem_head *ret, struct err *e);
 /* Opens "meta" or "pages" in the layer's folder @dir, read-only. */
 int memory_open(int dir, const char *name);
-/* Fills the sizes and sums of the layer in @dir; zeros when it has no memory. */
+/* Fills the sizes and sums of the layer in @dir, as ->version has them; zeros when it has no memory. */
 int memory_sum(int dir, const int *stop, struct manifest *m);

@@ -90,6 +90,7 @@ int seal_begin_anew(struct seal *x)
 	int *const fds[] = { &i->fs, &i->mem, &i->links };
 	int r = 0;
 
+	flush_other(i->flush); /* what it was told of goes */
 	/* Files are known by their numbers, and those come again. */
 	pump_free(i->pump);
 	digests_free(i->digests);
@@ -146,8 +147,8 @@ static int prepare(struct seal *x)
 		i->pump = pump_new(&x->work.stop, i->from.spare);
 		i->digests = digests_new(i->from.side >= 0 ? DIGESTS_LARGE : DIGESTS_PIECE);
 	}
-	/* Memory is written by cloche-dump, and joining goes back to folders that were left. */
-	if (i->table >= 0 || i->from.joins || i->from.side >= 0)
+	/* A machine's files are written by cloche-vmm, and joining goes back to folders that were left. */
+	if (i->from.joins || i->from.side >= 0)
 		flush_other(i->flush);
 	if (r < 0)
 		return err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id);

@@ -278,5 +278,12 @@ int seal_memory_finish(struct seal *x)
 	for (uint32_t n = 1; r == 0 && n < head.page_files; n++)
 		if (!listed(&i->source, head.ancestor[n]))
 			r = err_set(&x->e, ERR_INTERNAL, -EBADMSG, "memory image: stands on '%s'", head.ancestor[n]);
+	if (r == 0) {
+		flush_enter(i->flush);
+		flush_more(i->flush, pages);
+		flush_file_add(i->flush, meta);
+		flush_file_add(i->flush, pages);
+		flush_leave(i->flush, i->mem);
+	}
 	return r;
 }

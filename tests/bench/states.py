@@ -184,6 +184,60 @@ def running(table, ref, n, daemon):
     call("DELETE", f"/v1/checkpoints/{c['id']}")
 
 
+PLAIN = "import sys, time\nprint('r', flush=True)\nsys.stdout.close()\ntime.sleep(1e6)\n"
+
+
+def answers(table, ref, n, daemon):
+    """Until the caller has an answer, of the same Python that CRIU dumps and restores; and of forks, of a bare Python."""
+    call = Keep(daemon)
+    taken = {what: [] for what in ("checkpoint", "pause", "fork", "fork pause", "ten", "hibernate", "wake")}
+    box = call("POST", "/v1/sandboxes", {"env": {"OPENBLAS_NUM_THREADS": "1"}})["id"]
+    bare = call("POST", "/v1/sandboxes", {})["id"]
+    for b, code in ((box, SOURCE), (bare, PLAIN)):
+        call("POST", f"/v1/sandboxes/{b}/execs", {"cmd": ["/usr/bin/python3", "-c", code], "background": True})
+    time.sleep(2)
+
+    def fork(count):
+        took, made = timed(lambda: call("POST", f"/v1/sandboxes/{bare}/fork", {"count": count, "memory": True}))
+        for b in made["sandboxes"]:
+            call("DELETE", f"/v1/sandboxes/{b['id']}")
+        time.sleep(0.1)  # what is done behind the answers
+        return took
+
+    ref.begin()
+    for _ in range(n):
+        ref.criu()
+        took, c = timed(lambda: call("POST", f"/v1/sandboxes/{box}/checkpoints", {"memory": True}))
+        taken["checkpoint"].append(took)
+        taken["pause"].append(c["pause_ms"] / 1e3)
+        time.sleep(0.05)
+        call("DELETE", f"/v1/checkpoints/{c['id']}")
+        # A fork does not say how long its source stood still: a checkpoint of the same one does.
+        c = call("POST", f"/v1/sandboxes/{bare}/checkpoints", {"memory": True})
+        taken["fork pause"].append(c["pause_ms"] / 1e3)
+        call("DELETE", f"/v1/checkpoints/{c['id']}")
+        time.sleep(0.1)
+        taken["fork"].append(fork(1))
+        taken["ten"].append(fork(10))
+        copy = call("POST", f"/v1/sandboxes/{box}/fork", {"count": 1, "memory": True})["sandboxes"][0]["id"]
+        time.sleep(0.2)
+        taken["hibernate"].append(timed(lambda: call("POST", f"/v1/sandboxes/{copy}/hibernate", {}))[0])
+        time.sleep(0.05)
+        taken["wake"].append(timed(lambda: call("POST", f"/v1/sandboxes/{copy}/resume"))[0])
+        call("DELETE", f"/v1/sandboxes/{copy}")
+        time.sleep(0.05)
+    ref.show(table)
+    best = {what: p50(values) for what, values in taken.items()}
+    versus(table, "checkpoint with memory → answered", best["checkpoint"], ref["dump"], "criu dump", 0.5)
+    versus(table, "  ... of which the sandbox stood still", best["pause"], ref["dump"], "criu dump", None)
+    versus(table, "fork(1) of a bare Python → answered", best["fork"], best["fork pause"], "its pause", 2.5)
+    versus(table, "fork(10) → answered", best["ten"], best["fork"], "fork(1)", 2)
+    versus(table, "hibernate → answered", best["hibernate"], ref["dump"], "criu dump", 0.6)
+    versus(table, "wake → answered", best["wake"], ref["restore"], "criu restore", 0.3)
+    call("DELETE", f"/v1/sandboxes/{box}")
+    call("DELETE", f"/v1/sandboxes/{bare}")
+
+
 def write_through(path, data):
     """What the disk itself takes: past the cache, as fast as it can be given, until it is there for good."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600)
@@ -261,22 +315,24 @@ def many(table, daemon, counts):
 def main():
     a = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     a.add_argument("--quick", action="store_true", help="a few rounds only")
-    a.add_argument("--only", choices=["warm", "running", "files", "many"], action="append")
+    a.add_argument("--only", choices=["warm", "running", "answers", "files", "many"], action="append")
     a.add_argument("--json", help="also write the rows to this file")
     o = a.parse_args()
     n = 3 if o.quick else 15
-    only = o.only or ["warm", "running", "files", "many"]
+    only = o.only or ["warm", "running", "answers", "files", "many"]
     host.become_subreaper()
     table = Table()
     with tempfile.TemporaryDirectory(prefix="cloche-bench-", dir="/var/tmp") as scratch:
         scratch = pathlib.Path(scratch)
         os.chmod(scratch, 0o755)
         with contextlib.ExitStack() as stack, Daemon() as daemon:
-            ref = Reference(host.BUILD, stack) if {"warm", "running"} & set(only) else None
+            ref = Reference(host.BUILD, stack) if {"warm", "running", "answers"} & set(only) else None
             if "warm" in only:
                 warm(table, ref, n, daemon)
             if "running" in only:
                 running(table, ref, n, daemon)
+            if "answers" in only:
+                answers(table, ref, n, daemon)
             if "files" in only:
                 files(table, n, daemon, scratch)
             if "many" in only:

@@ -349,6 +349,26 @@ void cgroup_done(struct cgroup *c)
 	c->njoin = 0;
 }
 
+void cgroup_park(struct cgroup *c)
+{
+	if (!c->mask)
+		return;
+	cgroup_done(c);
+	c->parked = true;
+}
+
+int cgroup_unpark(const struct cgroup_host *h, const struct cgroup **c, struct cgroup *tmp)
+{
+	int r = 0;
+
+	cgroup_init(tmp);
+	if ((*c)->parked)
+		r = cgroup_open(h, (*c)->name, (*c)->mask, tmp);
+	if (r == 0 && (*c)->parked)
+		*c = tmp;
+	return r;
+}
+
 int cgroup_open(const struct cgroup_host *h, const char *name, unsigned mask, struct cgroup *ret)
 {
 	struct cgroup c;
@@ -403,6 +423,8 @@ int cgroup_recycle(const struct cgroup_host *h, const struct cgroup *c)
 
 	if (!ops_of(h)->recycle)
 		return -EOPNOTSUPP;
+	if (c->parked)
+		return -EBUSY; /* nobody could join it */
 	if (c->mask & CGROUP_BIT(CGROUP_PIDS)) {
 		r = stat_pids(dir_of(h, c, CGROUP_PIDS), &s);
 		if (r < 0)
@@ -469,7 +491,7 @@ static int check_swap(const struct cgroup_host *h, struct err *e)
 	return -EOPNOTSUPP;
 }
 
-int cgroup_limit(const struct cgroup_host *h, const struct cgroup *c, const struct cgroup_limits *l, struct err *e)
+static int set_limits(const struct cgroup_host *h, const struct cgroup *c, const struct cgroup_limits *l, struct err *e)
 {
 	const struct cgroup_ops *ops = ops_of(h);
 	const unsigned wanted = (l->memory ? CGROUP_BIT(CGROUP_MEMORY) : 0) | (l->pids ? CGROUP_BIT(CGROUP_PIDS) : 0) |
@@ -499,10 +521,22 @@ int cgroup_limit(const struct cgroup_host *h, const struct cgroup *c, const stru
 	return r < 0 ? r : 0;
 }
 
+int cgroup_limit(const struct cgroup_host *h, const struct cgroup *c, const struct cgroup_limits *l, struct err *e)
+{
+	AUTO(cgroup_done) struct cgroup tmp;
+	int r = cgroup_unpark(h, &c, &tmp);
+
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "open control group '%s'", c->name) : set_limits(h, c, l, e);
+}
+
 int cgroup_stat(const struct cgroup_host *h, const struct cgroup *c, struct cgroup_stat *ret)
 {
+	AUTO(cgroup_done) struct cgroup tmp;
 	struct cgroup_stat s = { 0 };
-	int r = ops_of(h)->stat(c, &s);
+	int r = cgroup_unpark(h, &c, &tmp);
+
+	if (!r)
+		r = ops_of(h)->stat(c, &s);
 
 	if (!r && c->mask & CGROUP_BIT(CGROUP_PIDS))
 		r = stat_pids(dir_of(h, c, CGROUP_PIDS), &s);
@@ -517,12 +551,15 @@ int cgroup_stat(const struct cgroup_host *h, const struct cgroup *c, struct cgro
 int cgroup_freeze(const struct cgroup_host *h, const struct cgroup *c, struct err *e)
 {
 	const uint64_t until = deadline_ms(FREEZE_MS);
+	AUTO(cgroup_done) struct cgroup tmp;
+	int r = cgroup_unpark(h, &c, &tmp);
 
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "open control group '%s'", c->name);
 	if (!(c->mask & CGROUP_BIT(CGROUP_FREEZER)))
 		return missing(h, CGROUP_BIT(CGROUP_FREEZER), e);
 	for (unsigned round = 0;; round++) {
-		int r = ops_of(h)->freeze(c);
-
+		r = ops_of(h)->freeze(c);
 		if (r > 0)
 			return 0;
 		if (!r && clock_mono_ns() > until)
@@ -538,8 +575,11 @@ int cgroup_freeze(const struct cgroup_host *h, const struct cgroup *c, struct er
 
 int cgroup_thaw(const struct cgroup_host *h, const struct cgroup *c, struct err *e)
 {
-	int r;
+	AUTO(cgroup_done) struct cgroup tmp;
+	int r = cgroup_unpark(h, &c, &tmp);
 
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "open control group '%s'", c->name);
 	if (!(c->mask & CGROUP_BIT(CGROUP_FREEZER)))
 		return missing(h, CGROUP_BIT(CGROUP_FREEZER), e);
 	r = ops_of(h)->thaw(c);
@@ -550,11 +590,14 @@ int cgroup_thaw(const struct cgroup_host *h, const struct cgroup *c, struct err 
 
 int cgroup_kill(const struct cgroup_host *h, const struct cgroup *c)
 {
+	AUTO(cgroup_done) struct cgroup tmp;
+	int r = cgroup_unpark(h, &c, &tmp);
 	const int pids = c->mask & CGROUP_BIT(CGROUP_PIDS) ? dir_of(h, c, CGROUP_PIDS) : -1;
 	const uint64_t until = deadline_ms(KILL_MS);
 	char max[32] = "";
-	int r;
 
+	if (r < 0)
+		return r == -ENOENT ? 0 : r;
 	for (unsigned round = 0;; round++) {
 		r = ops_of(h)->kill(c);
 		if (r)

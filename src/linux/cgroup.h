@@ -53,6 +53,7 @@ struct cgroup {
 	int dir[CGROUP_CONTROLLERS];
 	int join[CGROUP_CONTROLLERS]; /* v1: `tasks` opened for writing, in the first njoin places; v2: njoin == 0 */
 	unsigned njoin;
+	bool parked; /* none of these is open: each call opens what it needs */
 };
 
 struct cgroup_stat { /* what the controllers in the mask tell; 0 otherwise */
@@ -89,6 +90,11 @@ int cgroup_make(const struct cgroup_host *h, const char *name, unsigned mask, st
 int cgroup_open(const struct cgroup_host *h, const char *name, unsigned mask, struct cgroup *ret);
 void cgroup_init(struct cgroup *c); /* all descriptors -1 */
 void cgroup_done(struct cgroup *c); /* closes descriptors, keeps the folders */
+/*
+ * Closes the descriptors of one that stays in use, for a process that has many: calls open the folder again by its name.
+ * Nobody joins it any more. Not while another thread uses it.
+ */
+void cgroup_park(struct cgroup *c);
 
 /*
  * ERR_UNSUPPORTED with a remedy when a wanted limit has no controller in @c->mask, or when memory is to be limited

@@ -10,11 +10,16 @@
 
 #define GONE_MS 100
 
-static int parent_of(const struct cgroup_host *h, const struct cgroup *c)
+/* @own: to be closed, where it had to be opened. */
+static int parent_of(const struct cgroup_host *h, const struct cgroup *c, int *own)
 {
-	if (h->version == 2)
-		return c->dir[0] >= 0 ? c->dir[0] : -EOPNOTSUPP;
-	return c->mask & CGROUP_BIT(CGROUP_PIDS) && c->dir[CGROUP_PIDS] >= 0 ? c->dir[CGROUP_PIDS] : -EOPNOTSUPP;
+	const unsigned at = h->version == 2 ? 0 : CGROUP_PIDS;
+
+	if (h->version == 1 && !(c->mask & CGROUP_BIT(CGROUP_PIDS)))
+		return -EOPNOTSUPP;
+	if (c->parked)
+		return *own = sys_openat(h->base[at], c->name, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	return c->dir[at] >= 0 ? c->dir[at] : -EOPNOTSUPP;
 }
 
 /* "x<n>" and, if any, "/<file>". */
@@ -40,14 +45,16 @@ static int open_child(const struct cgroup_host *h, int parent, uint32_t n)
 
 int cgroup_child_open(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
 {
-	int parent = parent_of(h, c);
+	AUTO_CLOSE int own = -1;
+	int parent = parent_of(h, c, &own);
 
 	return parent < 0 ? parent : open_child(h, parent, n);
 }
 
 int cgroup_child_make(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
 {
-	int parent = parent_of(h, c), r, fd;
+	AUTO_CLOSE int own = -1;
+	int parent = parent_of(h, c, &own), r, fd;
 	char name[48];
 
 	if (parent < 0)
@@ -78,7 +85,8 @@ static int look(const struct cgroup_host *h, int parent, uint32_t n)
 int cgroup_child_kill(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
 {
 	const uint64_t until = clock_mono_ns() + GONE_MS * 1000000ULL;
-	int parent = parent_of(h, c), r;
+	AUTO_CLOSE int own = -1;
+	int parent = parent_of(h, c, &own), r;
 	AUTO_CLOSE int dir = -1;
 	char name[48];
 
@@ -124,7 +132,8 @@ static void kill_late(int parent, uint32_t n)
 
 int cgroup_child_reset(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
 {
-	int parent = parent_of(h, c), r;
+	AUTO_CLOSE int own = -1;
+	int parent = parent_of(h, c, &own), r;
 	char name[48];
 
 	if (parent < 0)
@@ -142,7 +151,8 @@ int cgroup_child_reset(const struct cgroup_host *h, const struct cgroup *c, uint
 
 int cgroup_child_recycle(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
 {
-	int parent = parent_of(h, c);
+	AUTO_CLOSE int own = -1;
+	int parent = parent_of(h, c, &own);
 	char name[48], text[256];
 	uint64_t refused;
 	struct stat st;
@@ -167,7 +177,8 @@ int cgroup_child_recycle(const struct cgroup_host *h, const struct cgroup *c, ui
 
 int cgroup_child_remove(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
 {
-	int parent = parent_of(h, c), r;
+	AUTO_CLOSE int own = -1;
+	int parent = parent_of(h, c, &own), r;
 	char name[48];
 
 	if (parent < 0)
@@ -199,7 +210,8 @@ static int see(int dir, const char *name, void *arg)
 
 int cgroup_children(const struct cgroup_host *h, const struct cgroup *c, uint32_t *ret_last, uint32_t *ret_count)
 {
-	int parent = parent_of(h, c), r;
+	AUTO_CLOSE int own = -1;
+	int parent = parent_of(h, c, &own), r;
 	struct seen s = { 0 };
 
 	if (parent < 0)
@@ -227,14 +239,16 @@ static int add_refused(int dir, const char *name, void *arg)
 
 int cgroup_children_refused(const struct cgroup_host *h, const struct cgroup *c, uint64_t *ret)
 {
-	int parent = parent_of(h, c);
+	AUTO_CLOSE int own = -1;
+	int parent = parent_of(h, c, &own);
 
 	return parent < 0 ? 0 : cgroup_each_folder(parent, add_refused, ret);
 }
 
 int cgroup_children_remove(const struct cgroup_host *h, const struct cgroup *c)
 {
-	int parent = parent_of(h, c);
+	AUTO_CLOSE int own = -1;
+	int parent = parent_of(h, c, &own);
 	unsigned depth = 0;
 
 	return parent < 0 ? parent : cgroup_each_folder(parent, cgroup_remove_tree, &depth);

@@ -10,6 +10,13 @@
 
 struct cgroup_mount;
 
+/* *@c, or when that is parked @tmp, opened; @tmp is to be given to cgroup_done() in any case. */
+int cgroup_unpark(const struct cgroup_host *h, const struct cgroup **c, struct cgroup *tmp);
+static inline void cgroup_donep(struct cgroup *c)
+{
+	cgroup_done(c);
+}
+
 /* One version's half of cgroup.h. @c is of the same version as @h. */
 struct cgroup_ops {
 	int (*make)(const struct cgroup_host *h, const char *name, unsigned mask, struct cgroup *c);

@@ -1,6 +1,7 @@
 /* How a sandbox is found: by its id, or by a name or key within its tenant. */
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "service/box_impl.h"
 #include "service/service_impl.h"
 
@@ -53,12 +54,40 @@ int box_list(struct box *b, struct err *e)
 	return 0;
 }
 
-struct box *box_by_key(struct service *s, const struct who *who, const struct box_want *want)
+/* One that is dead stays to be looked at until it is deleted, under its id; its key, and a name asked for with it, are free. */
+static void box_yield_key(struct box *b, const struct box_want *want)
 {
+	struct err e = { 0 };
 	char key[256];
 
+	scoped(b->tenant, b->want->key, key, sizeof(key));
+	map_del(&b->service->keys, key);
+	b->want->key[0] = '\0';
+	if (!strcmp(want->name, b->want->name) && strcmp(b->want->name, b->id) != 0 && box_rename(b, b->id, &e) < 0)
+		log_warn("sandbox %s: %s", b->id, e.msg);
+	if (box_store(b, &e) < 0)
+		log_warn("sandbox %s: %s", b->id, e.msg);
+}
+
+struct box *box_by_key(struct service *s, const struct who *who, const struct box_want *want)
+{
+	const struct who daemon = { .tenant = who->tenant };
+	char key[256];
+	struct box *b;
+
 	scoped(who->tenant, want->key, key, sizeof(key));
-	return want->key[0] ? map_get(&s->keys, key) : NULL;
+	b = want->key[0] ? map_get(&s->keys, key) : NULL;
+	if (!b || b->state == BOX_MAKING)
+		return b;
+	if (b->state == BOX_LOST) {
+		box_yield_key(b, want);
+		return NULL;
+	}
+	if (b->expires_ns && b->expires_ns <= clock_real_ns()) { /* the next tick would have ended it */
+		box_delete(b, &daemon, "sandbox.expire", NULL, NULL);
+		return NULL;
+	}
+	return b;
 }
 
 struct box *box_find(struct service *s, const struct who *who, const char *id, struct err *e)

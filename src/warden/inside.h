@@ -17,6 +17,7 @@ struct warden_sandbox {
 	struct groups groups;
 	uint64_t memory;
 	bool frozen;
+	bool parked; /* what can be opened again is closed: see sandbox_park() */
 	uint64_t no_who; /* until then nobody's connection is looked for: the last time took too long */
 	bool late; /* it was made without a way out, and given one */
 	/* What a layer sealed from it says, and what it stands on. */

@@ -160,6 +160,17 @@ int keep_attach(struct shell *s, int *ret, struct err *e)
 	return 0;
 }
 
+void keep_park(struct shell *s)
+{
+	int fd = s->give < 0 ? -1 : take_socket(s->pidfd, FRAME_KEEP_GIVE);
+
+	if (fd < 0)
+		return;
+	fd_close(fd);
+	fd_close(TAKE_FD(s->give));
+	s->heard = true;
+}
+
 static int take_slot(const struct env *v, int pidfd)
 {
 	AUTO_CLOSE int fd = sys_pidfd_getfd(pidfd, FRAME_KEEP_SLOT);

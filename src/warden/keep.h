@@ -26,6 +26,8 @@ int keep_vm(const struct shell *s, int place);
 void keep_settle(struct shell *s);
 /* The agent's table of execs (proto/table.h); a descriptor, the caller's, or -errno: it was not told to keep (yet). */
 int keep_table(const struct shell *s);
+/* Closes what can be had again from the agent, once it has it; for a warden of many. */
+void keep_park(struct shell *s);
 /* A new control socket for the agent: *ret is the host's end. Waits for nobody. */
 int keep_attach(struct shell *s, int *ret, struct err *e);
 /*

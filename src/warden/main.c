@@ -282,10 +282,12 @@ static int open_parent(pid_t pid, struct err *e)
 
 static void raise_nofile(void)
 {
+	unsigned long long most = 1 << 20;
 	struct rlimit l;
 
-	/* A sandbox is some ten descriptors here. What its execs may open is set for each of them. */
-	if (sys_prlimit(RLIMIT_NOFILE, 1 << 20, 1 << 20) < 0 && getrlimit(RLIMIT_NOFILE, &l) == 0)
+	/* A sandbox is some five descriptors here. What its execs may open is set for each of them. */
+	fd_get_u64(AT_FDCWD, "/proc/sys/fs/nr_open", &most);
+	if (sys_prlimit(RLIMIT_NOFILE, most, most) < 0 && getrlimit(RLIMIT_NOFILE, &l) == 0)
 		sys_prlimit(RLIMIT_NOFILE, l.rlim_max, l.rlim_max);
 	/*
 	 * Room for hundreds of sandboxes before threads share the table: a shared one grows by waiting for every

@@ -19,6 +19,7 @@
 
 #define WORKERS 8
 #define DYING_MS 5000
+#define UNPARKED 16 /* the newest ones keep all they were made with: most of them end soon */
 
 static void add(struct warden *w, struct warden_sandbox *s)
 {
@@ -36,6 +37,33 @@ static void take_out(struct warden *w, struct warden_sandbox *s)
 	if (s->next)
 		s->next->prev = s->prev;
 	w->counts.alive--;
+}
+
+/*
+ * Each keeps a handful of descriptors for its whole life: its first process, its slot, its writable layer and what it
+ * shows of its memory. The others are opened again when they are needed, so that the limit of open files is not the
+ * limit of sandboxes. What one that is parked stood on is not kept for the next one: its network namespace is closed.
+ */
+static void sandbox_park(struct warden_sandbox *s)
+{
+	if (s->parked || !s->shell.recorded || s->sealing || s->restoring || s->vm)
+		return;
+	s->parked = true;
+	fd_close(TAKE_FD(s->shell.userns));
+	fd_close(TAKE_FD(s->shell.net));
+	keep_park(&s->shell);
+	cgroup_park(&s->shell.cgroup);
+}
+
+static void park_old(struct warden *w)
+{
+	struct warden_sandbox *s = w->alive;
+
+	for (unsigned i = 0; s && i < UNPARKED; i++)
+		s = s->next;
+	/* A few more than one: those that were busy when their turn came. */
+	for (unsigned i = 0; s && i < 4; i++, s = s->next)
+		sandbox_park(s);
 }
 
 /* Lets go of one without ending it: the next warden finds it by its record. */
@@ -108,6 +136,7 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 		return warden_destroy(w, s, e);
 	}
 	r = groups_init(&s->groups, &w->env.cgroups, &s->shell.cgroup);
+	sandbox_park(s);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "list the exec groups of slot %u", rec->slot) : 0;
 }
 
@@ -410,6 +439,7 @@ void sandbox_show(struct warden *w, struct warden_sandbox *s)
 	fd_close_many(s->root.fds, s->root.setup.mounts.n);
 	add(w, s);
 	w->counts.made++;
+	park_old(w);
 }
 
 static int check(struct warden *w, const struct sandbox_spec *spec, struct err *e)
@@ -425,7 +455,7 @@ static int check(struct warden *w, const struct sandbox_spec *spec, struct err *
 	return r;
 }
 
-int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
+static int create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
 {
 	struct sandbox_spec settled;
 	struct warden_sandbox *s;
@@ -466,6 +496,23 @@ fail:
 	guard_end(&w->guard);
 	root_done(&s->root);
 	free(s);
+	return r;
+}
+
+int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
+{
+	struct err own = { 0 };
+	int r;
+
+	e = e ? e : &own;
+	r = create(w, spec, ret, e);
+	/* Whatever was tried when they ran out: the host can do it, and could again. */
+	if (r < 0 && (e->errnum == EMFILE || e->errnum == ENFILE)) {
+		e->kind = ERR_EXHAUSTED;
+		err_wrap(e, r, "too many open files");
+		e->remedy[0] = '\0';
+		err_remedy(e, "delete sandboxes, or raise the limit of open files (LimitNOFILE=, fs.nr_open, fs.file-max)");
+	}
 	return r;
 }
 

@@ -1,10 +1,12 @@
 """Sandboxes over the API: what each option does, finding them again, their life and end."""
 import datetime
+import os
+import signal
 import time
 
 import pytest
 
-from api import as_tenant, d, error, eventually, events, nothing_is_left_behind, parallel  # noqa: F401
+from api import agent_of, as_tenant, d, error, eventually, events, nothing_is_left_behind, parallel  # noqa: F401
 
 
 @pytest.fixture
@@ -125,6 +127,21 @@ def test_a_key_always_reaches_the_same_one(d, boxes):
     assert other.status == 201 and other.json["id"] not in ids
     assert d.delete(f"/v1/sandboxes/{ids.pop()}").status == 204
     assert d.post("/v1/sandboxes", {"key": "the key"}).status == 201
+
+
+def test_a_key_never_reaches_a_dead_one(d, boxes):
+    first = d.post("/v1/sandboxes", {"key": "mortal", "name": "mortal"}).json["id"]
+    os.kill(agent_of(d, first), signal.SIGKILL)
+    eventually(lambda: d.get(f"/v1/sandboxes/{first}").json["state"] == "lost", 60)
+    answers = parallel(5, lambda _: d.post("/v1/sandboxes", {"key": "mortal", "name": "mortal"}))
+    assert sorted(r.status for r in answers) == [200] * 4 + [201], answers
+    second = {r.json["id"] for r in answers}
+    assert len(second) == 1 and first not in second
+    dead = d.get(f"/v1/sandboxes/{first}").json
+    assert dead["state"] == "lost" and dead["key"] is None and dead["name"] == first, dead
+    assert d.get("/v1/sandboxes/mortal").json["id"] in second
+    short = d.post("/v1/sandboxes", {"key": "short", "timeout": 1}).json["id"]
+    eventually(lambda: d.post("/v1/sandboxes", {"key": "short", "timeout": 1}).json["id"] != short, 60)
 
 
 def test_another_tenant_neither_sees_nor_reaches_it(d, boxes):

@@ -30,7 +30,7 @@
 #define SPARE_FDS 64U /* of our own, beside one for each file and object */
 #define HELD_PROCS 8U /* made before anybody asks for them, at most */
 #define HELD_THREADS 32U
-#define HELD_BYTES (16U * MIB) /* of memory that is theirs: nobody has asked for it, and no quota counts it */
+#define HELD_BYTES (128U * MIB) /* of memory that is theirs: nobody has asked for it, and no quota counts it */
 #define MAPPING 256U /* bytes the kernel has for one, about */
 
 static uint64_t now_ns(clockid_t clock)
@@ -444,25 +444,17 @@ static bool set(const void *data, size_t n)
 	return false;
 }
 
-/* What they would take that is not the page cache's: what is copied instead of mapped, what waits in pipes, mappings. */
+/* What they would take that is not the page cache's: their pages, what waits in pipes, mappings. */
 static uint64_t own_bytes(const struct restore *r)
 {
-	uint64_t n = (uint64_t)MAPPING * ((uint64_t)r->m.n[MEM_S_VMA] + r->m.n[MEM_S_RUN]);
+	uint64_t n = (uint64_t)MAPPING * r->m.n[MEM_S_VMA];
 
-	for (uint32_t i = 0; i < r->m.n[MEM_S_VMA]; i++) {
-		const struct mem_vma *m = &r->m.vma[i];
-
-		n += m->flags & MEM_VMA_LOCKED ? m->end - m->start : 0;
-		for (uint32_t k = 0; (m->flags & MEM_VMA_GROWSDOWN || m->advice & MEM_VMA_WIPEONFORK) && k < m->run.n; k++)
-			n += r->m.run[m->run.first + k].len;
-	}
-	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++) {
-		const struct mem_object *o = &r->m.object[i];
-
-		n += o->data.len;
-		for (uint32_t k = 0; k < o->run.n; k++)
-			n += r->m.run[o->run.first + k].len;
-	}
+	for (uint32_t i = 0; i < r->m.n[MEM_S_RUN]; i++)
+		n += r->m.run[i].len;
+	for (uint32_t i = 0; i < r->m.n[MEM_S_VMA]; i++)
+		n += r->m.vma[i].flags & MEM_VMA_LOCKED ? r->m.vma[i].end - r->m.vma[i].start : 0;
+	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++)
+		n += r->m.object[i].data.len;
 	return n;
 }
 

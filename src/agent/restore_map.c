@@ -1,10 +1,8 @@
 /*
- * The memory of a process, as a list of system calls that blob.c makes from a place that is free in our memory and in
- * the one that replaces it. Every mapping is made once, in pieces: what was changed is mapped from the image's pages,
- * copy on write, so that it is shared with everybody else who came from there. Small pieces far from each other are
- * read instead: a page of one's own costs less than two more mappings.
+ * What a process becomes, as a list of system calls that blob.c makes from a place that is free in our memory and in
+ * the one that replaces it. restore_memory.c adds those that make and fill its mappings.
  */
-#include "agent/restore.h"
+#include "agent/restore_build.h"
 #include "base/base.h"
 #include "base/sys.h"
 #include "linux/caps.h"
@@ -18,7 +16,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #define LOWEST 0x1000000ULL /* for our own place */
@@ -29,63 +26,12 @@
 #define TASK_END 0x7ffffffff000ULL
 #endif
 #define STACK 4096U
-#define MUST (MEM_VMA_DONTFORK | MEM_VMA_WIPEONFORK)
-#define SMALL_PAGES 4U /* a run up to this is read ... */
-#define READ_MAX (320U * 1024U) /* ... as long as it does not become too much */
-#define IOV_ONCE 512U
-#define LOOK_MAX (64U * MIB) /* mapped ahead */
-#define LOOK_STEP (256U * KIB)
-#define POPULATE_READ 22 /* MADV_POPULATE_READ */
-#define MAPS_MAX 60000U /* the kernel's own limit is 65530 for a process */
 #ifndef PR_SET_MM
 #define PR_SET_MM 35
 #endif
 #define SET_MM_MAP 14
-#ifndef RWF_NOWAIT
-#define RWF_NOWAIT 8
-#endif
 #define TIMER_RESTORE_IDS 77
 #define RLIMITS 16
-
-/* Where we build: data and calls grow towards each other's end. */
-struct build {
-	struct restore *r;
-	const struct mem_proc *p;
-	uint32_t proc;
-	uint64_t start, len; /* all of our place */
-	uint8_t *at, *end; /* data */
-	struct blob_op *op; /* the list that is being written */
-	uint64_t n_ops, max_ops;
-	uint64_t read, maps;
-};
-
-static void *room(struct build *b, size_t n)
-{
-	uint8_t *p = b->at;
-
-	n = (n + 15) & ~(size_t)15;
-	if (n > (size_t)(b->end - b->at))
-		restore_die(b->r, b->proc, RESTORE_AREA, -ENOSPC, 0);
-	b->at += n;
-	return p;
-}
-
-static uint64_t copy(struct build *b, const void *data, size_t n)
-{
-	return (uint64_t)(uintptr_t)memcpy(room(b, n), data, n);
-}
-
-static struct blob_op *add(struct build *b, enum restore_what what, enum blob_want want, long nr, uint64_t a0,
-			   uint64_t a1, uint64_t a2, uint64_t a3, uint64_t a4, uint64_t a5)
-{
-	struct blob_op *o = &b->op[b->n_ops];
-
-	if (b->n_ops == b->max_ops)
-		restore_die(b->r, b->proc, RESTORE_AREA, -ENOSPC, 1);
-	b->n_ops++;
-	*o = (struct blob_op){ (uint32_t)nr, (uint16_t)want, (uint16_t)what, { a0, a1, a2, a3, a4, a5 } };
-	return o;
-}
 
 /* ---- the old memory goes ---------------------------------------------------------------------------------------- */
 
@@ -152,201 +98,6 @@ static void move_vdso(struct build *b)
 			    MREMAP_MAYMOVE | MREMAP_FIXED, next + rel, 0);
 		}
 		from = next;
-	}
-}
-
-/* ---- the new one comes ------------------------------------------------------------------------------------------ */
-
-static void map(struct build *b, uint64_t at, uint64_t len, uint64_t prot, uint64_t flags, int fd, uint64_t off)
-{
-	if (!len)
-		return;
-	if (++b->maps > MAPS_MAX)
-		restore_die(b->r, b->proc, RESTORE_MAP, -ENOMEM, 1);
-	add(b, RESTORE_MAP, BLOB_FIRST, SYS_mmap, at, len, prot, flags | MAP_FIXED, (uint64_t)(int64_t)fd, off);
-}
-
-/* A piece of what the mapping would have by itself. */
-static void map_base(struct build *b, const struct mem_vma *m, uint64_t from, uint64_t to)
-{
-	uint64_t flags = MAP_PRIVATE | (m->flags & MEM_VMA_NORESERVE ? MAP_NORESERVE : 0);
-
-	if (from >= to)
-		return;
-	if (m->kind == MEM_VMA_FILE)
-		map(b, from, to - from, m->prot, flags, b->r->file[m->file], m->offset + (from - m->start));
-	else
-		map(b, from, to - from, m->prot,
-		    flags | MAP_ANONYMOUS | (m->flags & MEM_VMA_GROWSDOWN ? MAP_GROWSDOWN : 0), -1, 0);
-}
-
-/* The next run, with those behind it that go on where it ends, both in memory and in the file. */
-static uint32_t next_run(const struct restore *r, const struct mem_vma *m, uint32_t i, struct mem_run *ret)
-{
-	*ret = r->m.run[m->run.first + i++];
-	for (; i < m->run.n; i++) {
-		const struct mem_run *x = &r->m.run[m->run.first + i];
-
-		if (x->file != ret->file || x->start != ret->start + ret->len || x->off != ret->off + ret->len)
-			break;
-		ret->len += x->len;
-	}
-	return i;
-}
-
-/* What is read in one go: pieces of memory whose bytes lie together in the file. */
-struct reading {
-	struct iovec *iov;
-	uint32_t n, file;
-	uint64_t off, len;
-};
-
-static void read_end(struct build *b, struct reading *g)
-{
-	if (g->n)
-		add(b, RESTORE_READ, BLOB_SIXTH, SYS_preadv, (uint64_t)b->r->pages[g->file],
-		    (uint64_t)(uintptr_t)g->iov, g->n, g->off, 0, g->len);
-	g->n = 0;
-}
-
-/* The vector grows where it lies: nobody else takes room meanwhile. */
-static void read_add(struct build *b, struct reading *g, const struct mem_run *x)
-{
-	struct iovec *v = room(b, sizeof(*v));
-
-	if (g->n && (g->n == IOV_ONCE || g->file != x->file || g->off + g->len != x->off))
-		read_end(b, g);
-	if (!g->n) {
-		g->iov = v;
-		g->file = x->file;
-		g->off = x->off;
-		g->len = 0;
-	}
-	g->n++;
-	*v = (struct iovec){ (void *)(uintptr_t)x->start, x->len };
-	g->len += x->len;
-}
-
-/* @used: what was read so far. */
-static bool read_it(const struct build *b, const struct mem_vma *m, const struct mem_run *x, uint64_t used)
-{
-	/* Neither can be a mapping of a file. What is wiped at a fork is how generators of random numbers know of one. */
-	if (m->flags & MEM_VMA_GROWSDOWN || m->advice & MEM_VMA_WIPEONFORK)
-		return true;
-	return m->kind == MEM_VMA_ANON && m->prot & PROT_WRITE && x->len <= SMALL_PAGES * b->r->m.head->page_size &&
-	       m->run.n > 4 && used + x->len <= READ_MAX;
-}
-
-static void map_private(struct build *b, const struct mem_vma *m)
-{
-	struct reading g = { 0 };
-	uint64_t from = m->start, used = b->read;
-	struct mem_run x;
-
-	for (uint32_t i = 0; i < m->run.n;) {
-		i = next_run(b->r, m, i, &x);
-		if (read_it(b, m, &x, used)) {
-			used += x.len;
-			continue;
-		}
-		map_base(b, m, from, x.start);
-		map(b, x.start, x.len, m->prot, MAP_PRIVATE, b->r->pages[x.file], x.off);
-		from = x.start + x.len;
-	}
-	map_base(b, m, from, m->end);
-	/* Once there is something to read into. */
-	for (uint32_t i = 0; used != b->read && i < m->run.n;) {
-		i = next_run(b->r, m, i, &x);
-		if (!read_it(b, m, &x, b->read))
-			continue;
-		b->read += x.len;
-		read_add(b, &g, &x);
-	}
-	read_end(b, &g);
-}
-
-static void map_vma(struct build *b, const struct mem_vma *m)
-{
-	static const struct {
-		uint32_t bit;
-		int advice;
-	} advices[] = {
-		{ MEM_VMA_DONTFORK, MADV_DONTFORK }, { MEM_VMA_WIPEONFORK, 18 /* MADV_WIPEONFORK */ },
-		{ MEM_VMA_HUGEPAGE, MADV_HUGEPAGE }, { MEM_VMA_NOHUGEPAGE, MADV_NOHUGEPAGE },
-		{ MEM_VMA_DONTDUMP, MADV_DONTDUMP },
-	};
-	const bool opened = m->advice & MEM_VMA_WIPEONFORK && !(m->prot & PROT_WRITE); /* to be read into */
-	struct mem_vma wide = *m;
-	uint64_t len = m->end - m->start;
-
-	wide.prot |= PROT_READ | PROT_WRITE;
-	switch ((enum mem_vma_kind)m->kind) {
-	case MEM_VMA_ANON:
-	case MEM_VMA_FILE:
-		map_private(b, opened ? &wide : m);
-		if (opened)
-			add(b, RESTORE_MAP, BLOB_OK, SYS_mprotect, m->start, len, m->prot, 0, 0, 0);
-		break;
-	case MEM_VMA_FILE_SHARED:
-		map(b, m->start, len, m->prot, MAP_SHARED, b->r->file[m->file], m->offset);
-		break;
-	case MEM_VMA_SHMEM:
-		map(b, m->start, len, m->prot, MAP_SHARED, b->r->object[m->object], m->offset);
-		break;
-	case MEM_VMA_VDSO:
-	case MEM_VMA_VVAR:
-		return;
-	}
-	for (size_t i = 0; i < ARRAY_LEN(advices); i++)
-		if (m->advice & advices[i].bit)
-			/* The others are about speed, or may fail where the kernel was built without them. */
-			add(b, RESTORE_MAP, advices[i].bit & MUST ? BLOB_OK : BLOB_ANY, SYS_madvise, m->start, len,
-			    (uint64_t)advices[i].advice, 0, 0, 0);
-	if (m->flags & MEM_VMA_LOCKED)
-		add(b, RESTORE_MAP, BLOB_OK, SYS_mlock, m->start, len, 0, 0, 0, 0);
-}
-
-/* Whether it seems to be in the page cache, all of it: nobody waits for a disk who may be asked for any moment. */
-static bool cached(int fd, uint64_t off, uint64_t len)
-{
-	uint8_t byte;
-	struct iovec v = { &byte, 1 };
-
-	for (uint64_t at = off; at < off + len; at += LOOK_STEP)
-		if (syscall(SYS_preadv2, fd, &v, 1, (long)at, 0L, RWF_NOWAIT) != 1)
-			return false;
-	return true;
-}
-
-static void look_at(struct build *b, uint64_t at, uint64_t len, int fd, uint64_t off, uint64_t *left)
-{
-	if (len > *left)
-		len = *left;
-	*left -= len;
-	/* Before 5.14 there is no such thing. */
-	if (len && cached(fd, off, len))
-		add(b, RESTORE_MAP, BLOB_ANY, SYS_madvise, at, len, POPULATE_READ, 0, 0, 0);
-}
-
-/*
- * What a process made ahead will read first is mapped ahead, too: its heap, and the program's own pages. They are the page
- * cache's, so that it costs page tables; half of its page faults are over before somebody waits. To have written to them
- * would save the other half, but those pages would be its own.
- */
-static void look_ahead(struct build *b)
-{
-	uint64_t left = LOOK_MAX;
-	struct mem_run x;
-
-	for (uint32_t v = 0; v < b->p->vma.n; v++) {
-		const struct mem_vma *m = &b->r->m.vma[b->p->vma.first + v];
-
-		if (m->kind == MEM_VMA_FILE && m->file == b->p->exe)
-			look_at(b, m->start, m->end - m->start, b->r->file[m->file], m->offset, &left);
-		for (uint32_t i = 0; m->kind == MEM_VMA_ANON && m->prot & PROT_WRITE && i < m->run.n;) {
-			i = next_run(b->r, m, i, &x);
-			look_at(b, x.start, x.len, b->r->pages[x.file], x.off, &left);
-		}
 	}
 }
 
@@ -547,15 +298,13 @@ static uint64_t count_ops(const struct restore *r, const struct mem_proc *p)
 {
 	uint64_t n = 256 + 8 * RESTORE_VDSO_MAX + 4ULL * p->timer.n + p->pending.len / 128 + p->thread.n + r->m.n[MEM_S_LOCK];
 
-	for (uint32_t v = 0; v < p->vma.n; v++)
-		n += 10 + 4ULL * r->m.vma[p->vma.first + v].run.n;
-	return n + thread_ops(&r->m.thread[p->thread.first]);
+	return n + restore_memory_ops(r, p) + thread_ops(&r->m.thread[p->thread.first]);
 }
 
 /* Bytes for them and what they point to. */
 static uint64_t count_bytes(const struct restore *r, const struct mem_proc *p, uint64_t ops)
 {
-	uint64_t filter = r->filter_len * sizeof(struct sock_filter) + 64, runs = 0;
+	uint64_t filter = r->filter_len * sizeof(struct sock_filter) + 64;
 	uint64_t n = ops * sizeof(struct blob_op) + 64 * 48 + RLIMITS * 16 + p->auxv.len + p->pending.len +
 		     p->timer.n * 160ULL + r->m.n[MEM_S_LOCK] * 48ULL + STACK + filter + 4096;
 
@@ -564,9 +313,7 @@ static uint64_t count_bytes(const struct restore *r, const struct mem_proc *p, u
 
 		n += thread_ops(x) * sizeof(struct blob_op) + STACK + filter + x->pending.len + 512;
 	}
-	for (uint32_t v = 0; v < p->vma.n; v++)
-		runs += r->m.vma[p->vma.first + v].run.n;
-	return n + runs * sizeof(struct iovec);
+	return n + restore_memory_bytes(r, p);
 }
 
 /* A place that neither has anything at, with room behind it for the vdso's way. */
@@ -655,11 +402,7 @@ static void build_list(struct build *b)
 
 	unmap_all(b);
 	move_vdso(b);
-	for (uint32_t v = 0; v < p->vma.n; v++)
-		map_vma(b, &r->m.vma[p->vma.first + v]);
-	/* The youngest: of a warm image, who waits for code. */
-	if (r->held && b->proc + 1 == r->m.n[MEM_S_PROC])
-		look_ahead(b);
+	restore_memory(b);
 	set_mm(b);
 	set_actions(b);
 	for (uint32_t t = 1; t < p->thread.n; t++)

@@ -25,9 +25,7 @@ struct scan_arg {
 #define PM_SWAP (1ULL << 62)
 #define PM_FILE (1ULL << 61)
 
-#define GAP 8U /* so few pages between two others are stored with them: each run costs a mapping where it is restored */
-#define GAP_DELTA 2U
-#define PIECES 128U
+#define PIECES 256U
 
 /* Where the copying of one mapping is. */
 struct copy {
@@ -37,23 +35,10 @@ struct copy {
 	struct mem_range *run;
 	pid_t pid; /* who is read */
 	int mem; /* its memory */
-	uint64_t at; /* up to here runs are complete */
+	const struct mem_proc *base; /* what it had when it was restored, or NULL */
 	struct iovec piece[PIECES];
 	size_t pieces, pages;
-	unsigned gap;
 };
-
-/* Up to @to the mapping has what the ancestor has. */
-static int fill_ancestor(struct copy *c, uint64_t to, struct err *e)
-{
-	struct mem_run run = { .start = c->at, .len = to - c->at, .file = c->v->ancestor,
-			       .off = c->v->offset + (c->at - c->v->start) };
-
-	if (c->v->ancestor == MEM_NONE || to <= c->at)
-		return 0;
-	c->at = to;
-	return pages_run(c->d, c->run, &run, e);
-}
 
 static ssize_t read_pieces(const struct copy *c, uint8_t *to)
 {
@@ -95,39 +80,23 @@ static int read_bytes(const struct copy *c, uint8_t *to, size_t len, struct err 
 	return 0;
 }
 
-/* Whether the zeros from page @i on are worth to be left out. @n are left in this piece. */
-static size_t zeros_from(const struct copy *c, const uint8_t *page, size_t n)
-{
-	size_t k = 0;
-
-	while (k < n && pages_zero(page + k * PAGE))
-		k++;
-	return k > c->gap || k == n ? k : 0;
-}
-
+/* A page of zeros in anonymous memory is what a page that is not there is. */
 static int take_piece(struct copy *c, uint64_t start, size_t n, uint8_t *page, uint8_t **to, uint64_t *off, struct err *e)
 {
-	size_t i = 0;
 	int r = 0;
 
-	while (r == 0 && i < n) {
+	for (size_t i = 0; r == 0 && i < n; i++, page += PAGE) {
 		struct mem_run run = { .start = start + i * PAGE, .len = PAGE, .off = *off };
-		size_t zeros = c->v->kind == MEM_VMA_ANON ? zeros_from(c, page + i * PAGE, n - i) : 0;
 
-		r = fill_ancestor(c, run.start, e);
-		if (zeros) {
-			i += zeros;
-			c->at = start + i * PAGE;
+		if (c->v->kind == MEM_VMA_ANON && pages_zero(page))
 			continue;
+		if (!base_has(c->d, c->base, run.start, page, &run)) {
+			if (*to != page)
+				memmove(*to, page, PAGE);
+			*to += PAGE;
+			*off += PAGE;
 		}
-		if (*to != page + i * PAGE)
-			memmove(*to, page + i * PAGE, PAGE);
-		*to += PAGE;
-		*off += PAGE;
-		i++;
-		c->at = start + i * PAGE;
-		if (r == 0)
-			r = pages_run(c->d, c->run, &run, e);
+		r = pages_run(c->d, c->run, &run, e);
 	}
 	return r;
 }
@@ -161,11 +130,9 @@ static int flush(struct copy *c, struct err *e)
 /* Pages from @start to @end are the process's own. */
 static int want(struct copy *c, uint64_t start, uint64_t end, struct err *e)
 {
-	struct iovec *last = c->pieces ? &c->piece[c->pieces - 1] : NULL;
+	struct iovec *last;
 	int r = 0;
 
-	if (last && start - ((uintptr_t)last->iov_base + last->iov_len) <= c->gap * PAGE)
-		start = (uintptr_t)last->iov_base + last->iov_len;
 	while (r == 0 && start < end) {
 		size_t n = (end - start) / PAGE, room = PAGES_CHUNK - c->pages;
 
@@ -244,42 +211,23 @@ static int copy_vma(struct copy *c, int pagemap, struct err *e)
 		if (r == -EOPNOTSUPP)
 			r = by_pagemap(c, pagemap, e);
 	}
-	if (r == 0)
-		r = flush(c, e);
-	return r == 0 ? fill_ancestor(c, c->v->end, e) : r;
+	return r == 0 ? flush(c, e) : r;
 }
 
-/* Mappings that differ in nothing but where their pages were become one: they were one once. */
-static bool joins(const struct mem_vma *a, const struct mem_vma *b)
-{
-	return a->kind == MEM_VMA_ANON && b->kind == MEM_VMA_ANON && a->end == b->start && a->prot == b->prot &&
-	       a->flags == b->flags && a->advice == b->advice && !(a->flags & MEM_VMA_GROWSDOWN);
-}
-
-/* The runs of one record lie together: none can be added to what was copied earlier. */
 static int add_record(struct dump *d, struct proc *p, const struct vma *v, uint32_t *ret, struct err *e)
 {
 	struct mem_vma rec = {
 		.start = v->start, .end = v->end, .kind = v->kind, .prot = v->prot, .flags = v->flags,
 		.file = v->file, .object = v->object, .advice = v->advice,
-		.offset = v->kind == MEM_VMA_ANON ? 0 : v->offset,
+		.offset = v->kind == MEM_VMA_ANON ? 0 : v->offset, .name = v->name,
 	};
 	uint64_t brk = (p->rec.mm[5] + PAGE - 1) & ~(PAGE - 1);
 	int r;
 
 	if (rec.kind == MEM_VMA_ANON && rec.start >= (p->rec.mm[4] & ~(PAGE - 1)) && rec.end <= brk)
 		rec.flags |= MEM_VMA_HEAP;
-	if (p->rec.vma.n) {
-		struct mem_vma *last = image_at(&d->image, MEM_S_VMA, p->rec.vma.first + p->rec.vma.n - 1);
-
-		if (!v->copied && joins(last, &rec)) {
-			last->end = rec.end;
-			*ret = p->rec.vma.first + p->rec.vma.n - 1;
-			return 0;
-		}
-	} else {
+	if (!p->rec.vma.n)
 		p->rec.vma.first = image_count(&d->image, MEM_S_VMA);
-	}
 	r = image_add(&d->image, MEM_S_VMA, &rec, ret, e);
 	p->rec.vma.n += r == 0;
 	return r;
@@ -289,6 +237,7 @@ static int add_record(struct dump *d, struct proc *p, const struct vma *v, uint3
 struct source {
 	pid_t pid;
 	int mem, pagemap;
+	const struct mem_proc *base;
 };
 
 static void source_donep(struct source *s)
@@ -297,11 +246,12 @@ static void source_donep(struct source *s)
 	fd_close(s->pagemap);
 }
 
-static int source_open(const struct proc *p, pid_t pid, struct source *ret, struct err *e)
+static int source_open(const struct dump *d, const struct proc *p, pid_t pid, struct source *ret, struct err *e)
 {
 	char path[64];
 
 	ret->pid = pid;
+	ret->base = base_proc(d, p);
 	snprintf(path, sizeof(path), "/proc/%d/pagemap", (int)pid);
 	ret->pagemap = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
@@ -314,21 +264,21 @@ static int source_open(const struct proc *p, pid_t pid, struct source *ret, stru
 static int copy_content(struct dump *d, struct proc *p, const struct vma *v, const struct source *s, struct mem_range *run,
 			struct err *e)
 {
-	struct copy c = { .d = d, .p = p, .v = v, .run = run, .pid = s->pid, .mem = s->mem, .at = v->start,
-			  .gap = v->ancestor == MEM_NONE ? GAP : GAP_DELTA };
+	struct copy c = { .d = d, .p = p, .v = v, .run = run, .pid = s->pid, .mem = s->mem, .base = s->base };
 
 	return copy_vma(&c, s->pagemap, e);
 }
 
 static bool has_content(const struct vma *v)
 {
-	return v->kind == MEM_VMA_ANON || v->kind == MEM_VMA_FILE;
+	/* What the kernel may drop at any moment is dropped: two copies must not draw from the same random state. */
+	return (v->kind == MEM_VMA_ANON && !(v->flags & MEM_VMA_DROPPABLE)) || v->kind == MEM_VMA_FILE;
 }
 
 int vma_dump_early(struct dump *d, struct proc *p, struct err *e)
 {
 	__attribute__((cleanup(source_donep))) struct source s = { .mem = -1, .pagemap = -1 };
-	int r = source_open(p, p->host, &s, e);
+	int r = source_open(d, p, p->host, &s, e);
 
 	for (size_t i = 0; r == 0 && i < p->n_vmas; i++)
 		if (p->vma[i].in_source && has_content(&p->vma[i])) {
@@ -341,7 +291,7 @@ int vma_dump_early(struct dump *d, struct proc *p, struct err *e)
 int vma_dump(struct dump *d, struct proc *p, struct err *e)
 {
 	__attribute__((cleanup(source_donep))) struct source s = { .mem = -1, .pagemap = -1 };
-	int r = source_open(p, p->copy ? p->copy : p->host, &s, e);
+	int r = source_open(d, p, p->copy ? p->copy : p->host, &s, e);
 
 	for (size_t i = 0; r == 0 && i < p->n_vmas; i++) {
 		const struct vma *v = &p->vma[i];

@@ -3,42 +3,30 @@
 #include "base/test.h"
 #include "dump/dump_test.h"
 
-#define ANCESTOR "/tmp/dump-test-ancestor"
 #define ID "0000abcdefghijklmnopqrst"
-#define PAGES 64U
+#define PAGES 56U
 
-static int make_ancestor(void)
+/* Waits for ->stop to change what is in the image by then. */
+static void changes(struct dt_shared *s)
 {
-	char page[4096];
-	int fd;
-
-	dt_alone();
-	fd = open(ANCESTOR, O_RDWR | O_CREAT | O_TRUNC, 0600);
-	for (unsigned i = 0; i < PAGES; i++) {
-		memset(page, (int)('A' + i % 26), sizeof(page));
-		if (write(fd, page, sizeof(page)) != sizeof(page))
-			return -1;
-	}
-	return fd;
-}
-
-/* As a process that was restored: its memory is a private mapping of an image's pages. */
-static void stands_on(struct dt_shared *s)
-{
-	int fd = open(ANCESTOR, O_RDONLY);
 	/* With nothing beside it that it would be one with. */
-	char *m = mmap(NULL, PAGES * 4096UL, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *m = mmap(NULL, (PAGES + 2) * 4096UL, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	m = mmap(m + 4096, (PAGES - 8) * 4096UL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 8 * 4096);
-
-	close(fd);
+	m = mmap(m + 4096, PAGES * 4096UL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 	if (m == MAP_FAILED)
 		_exit(1);
+	for (unsigned i = 0; i < PAGES; i++)
+		memset(m + i * 4096UL, (int)('A' + i % 26), i == 50 ? 0 : 4096);
+	s->value[0] = (uintptr_t)m;
+	s->ready = 1;
+	while (!s->stop)
+		dt_sleep_ms(1);
 	strncpy(m + 20 * 4096, "changed", 8);
 	memset(m + 40 * 4096, 0, 4096);
-	s->value[0] = (uintptr_t)m;
-	s->value[1] = (uint64_t)(m[0] + m[30 * 4096]); /* read, not changed */
-	s->ready = 1;
+	madvise(m + 45 * 4096, 4096, MADV_DONTNEED);
+	memset(m + 50 * 4096, 'n', 4096);
+	memset(m + 30 * 4096, 'A' + 30 % 26, 4096); /* written, not changed */
+	s->ready = 2;
 	for (;;)
 		pause();
 }
@@ -51,65 +39,79 @@ static const struct mem_vma *vma_at(const struct dt *t, uint64_t at)
 	return NULL;
 }
 
+/* An image of it as it is, then it changes; its two files. */
+static bool first_image(struct dt *t, int *ret_meta, int *ret_pages)
+{
+	if (!dt_start(t, changes) || !dt_reaches(&t->shared->ready, 1) || !dt_dump(t))
+		return false;
+	*ret_meta = openat(t->out, "meta", O_RDONLY);
+	*ret_pages = openat(t->out, "pages", O_RDONLY);
+	t->shared->stop = 1;
+	return *ret_meta >= 0 && *ret_pages >= 0 && dt_reaches(&t->shared->ready, 2);
+}
+
 TEST(a_delta_has_only_what_changed)
 {
-	AUTO_CLOSE int anc = make_ancestor();
+	AUTO_CLOSE int meta = -1, pages = -1;
 	const struct mem_vma *v;
 	const struct mem_run *r;
+	uint64_t own = 0, at;
 	char arg[64], text[8];
 	struct dt t;
 
-	CHECK(anc >= 0);
-	CHECK(dt_start(&t, stands_on));
-	CHECK(dt_reaches(&t.shared->ready, 1));
-	snprintf(arg, sizeof(arg), ID ":%d", anc);
+	CHECK(first_image(&t, &meta, &pages));
+	snprintf(arg, sizeof(arg), "base=%d " ID ":%d", meta, pages);
 	CHECK(dt_dump_on(&t, arg));
 	CHECK_EQ(t.image.head->page_files, 2);
 	CHECK_STR(t.image.head->ancestor[1], ID);
-	v = vma_at(&t, t.shared->value[0]);
+	at = t.shared->value[0];
+	v = vma_at(&t, at);
 	CHECK(v);
 	CHECK_EQ(v->kind, MEM_VMA_ANON);
-	/* the ancestor's, the changed page, the ancestor's, a hole of zeros, the ancestor's */
-	CHECK_EQ(v->run.n, 4);
+	/* the ancestor's, the changed page, the ancestor's, a hole, the ancestor's, a hole, the ancestor's, a new page, ... */
+	CHECK_EQ(v->run.n, 7);
 	r = &t.image.run[v->run.first];
 	CHECK_EQ(r[0].file, 1);
-	CHECK_EQ(r[0].off, 8 * 4096);
 	CHECK_EQ(r[0].len, 20 * 4096);
 	CHECK_EQ(r[1].file, 0);
 	CHECK_EQ(r[1].len, 4096);
 	CHECK_EQ(r[2].file, 1);
-	CHECK_EQ(r[2].off, 29 * 4096);
+	CHECK_EQ(r[2].off, r[0].off + 21 * 4096);
 	CHECK_EQ(r[2].len, 19 * 4096);
-	CHECK_EQ(r[3].start, r[2].start + r[2].len + 4096);
-	CHECK_EQ(r[3].len, (PAGES - 8 - 41) * 4096);
-	CHECK(dt_peek(&t, &t.image.proc[0], t.shared->value[0] + 20 * 4096, text, 8));
+	CHECK_EQ(r[3].start, at + 41 * 4096);
+	CHECK_EQ(r[3].len, 4 * 4096);
+	CHECK_EQ(r[4].start, at + 46 * 4096);
+	CHECK_EQ(r[5].start, at + 50 * 4096);
+	CHECK_EQ(r[5].file, 0);
+	CHECK_EQ(r[6].len, 5 * 4096);
+	CHECK(dt_peek(&t, &t.image.proc[0], at + 20 * 4096, text, 8));
 	CHECK_STR(text, "changed");
+	for (uint32_t i = 0; i < t.image.n[MEM_S_RUN]; i++)
+		own += t.image.run[i].len;
+	CHECK_EQ(t.image.head->own, own);
+	/* Nothing of what did not change is there twice. */
+	CHECK(t.image.head->pages < 40 * 4096);
 	dt_end(&t);
-	unlink(ANCESTOR);
 }
 
 TEST(without_its_ancestors_everything_is_written_again)
 {
-	AUTO_CLOSE int anc = make_ancestor();
+	AUTO_CLOSE int meta = -1, pages = -1;
 	const struct mem_proc *p;
 	char text[9] = "";
 	struct dt t;
 
-	CHECK(anc >= 0);
-	CHECK(dt_start(&t, stands_on));
-	CHECK(dt_reaches(&t.shared->ready, 1));
-	unlink(ANCESTOR); /* a name that can be found would be all that is needed */
+	CHECK(first_image(&t, &meta, &pages));
 	CHECK(dt_dump(&t));
 	CHECK_EQ(t.image.head->page_files, 1);
 	p = &t.image.proc[0];
-	CHECK(dt_peek(&t, p, t.shared->value[0] + 10 * 4096, text, 8));
+	CHECK(dt_peek(&t, p, t.shared->value[0] + 18 * 4096, text, 8));
 	CHECK_STR(text, "SSSSSSSS");
 	CHECK(dt_peek(&t, p, t.shared->value[0] + 20 * 4096, text, 8));
 	CHECK_STR(text, "changed");
-	CHECK(dt_peek(&t, p, t.shared->value[0] + 40 * 4096, text, 8));
+	CHECK(dt_peek(&t, p, t.shared->value[0] + 45 * 4096, text, 8));
 	CHECK_STR(text, "");
 	dt_end(&t);
-	unlink(ANCESTOR);
 }
 
 #define BIG_PAGES (96UL * 256)

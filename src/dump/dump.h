@@ -23,7 +23,7 @@ struct vma {
 	uint64_t start, end, offset;
 	uint32_t prot, kind, flags, advice;
 	uint32_t file, object; /* of the image */
-	uint32_t ancestor; /* pages file it maps, MEM_NONE: none */
+	struct mem_span name; /* likewise */
 	bool shared, all; /* all: also pages that are the file's own have to be stored */
 	bool in_source; /* a fork does not have it as it is */
 	bool cow; /* some of it is shared with another process until one of them writes */
@@ -111,6 +111,7 @@ struct dump {
 	} ancestor[MEM_PAGE_FILES];
 	uint32_t ancestors;
 	bool flat; /* they may be known, but not pointed to */
+	struct base *base; /* what they have, or NULL: everything is written */
 	uint64_t room; /* bytes that the sandbox may have besides what it has */
 
 	struct proc *proc; /* [0] is the agent, which is held but not part of the image */
@@ -199,6 +200,14 @@ bool pages_zero(const uint8_t *page);
 int pages_run(struct dump *d, struct mem_range *range, const struct mem_run *run, struct err *e);
 /* Content of @size bytes of @fd as runs by offset. */
 int pages_file(struct dump *d, int fd, uint64_t size, struct mem_range *ret, struct err *e);
+
+/* ---- base.c: the image that the sandbox was restored from ---- */
+/* Maps @meta and the ancestors' pages. */
+int base_open(struct dump *d, int meta, struct err *e);
+/* Of one process there: itself, or the nearest of those it descends from. NULL: none. */
+const struct mem_proc *base_proc(const struct dump *d, const struct proc *p);
+/* Whether that one had the very bytes of @page at @at: then *ret is where they are. */
+bool base_has(struct dump *d, const struct mem_proc *of, uint64_t at, const uint8_t *page, struct mem_run *ret);
 
 /* ---- thread.c, inject.c ---- */
 int thread_read(struct dump *d, struct proc *p, struct thread *t, struct err *e);

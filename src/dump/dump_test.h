@@ -192,11 +192,11 @@ static inline void dt_alone(void)
 	CHECK(fd >= 0 && flock(fd, LOCK_EX) == 0);
 }
 
-/* Starts it; @more: "ID:FD" or NULL. */
+/* Starts it; @more: "base=FD ID:FD" or NULL. */
 static inline bool dt_launch_as(struct dt *t, const char *name, const char *more)
 {
-	char program[512], arg[6][16];
-	const char *argv[9] = { program };
+	char program[512], arg[6][16], base[16];
+	const char *argv[10] = { program };
 	int pair[2];
 
 	dt_forget(t);
@@ -210,7 +210,10 @@ static inline bool dt_launch_as(struct dt *t, const char *name, const char *more
 		snprintf(arg[i], sizeof(arg[i]), "%d", number[i]);
 		argv[i + 1] = arg[i];
 	}
-	argv[7] = more;
+	if (more && sscanf(more, "%15s", base) == 1) {
+		argv[7] = base;
+		argv[8] = strchr(more, ' ') + 1;
+	}
 	fcntl(pair[0], F_SETFD, FD_CLOEXEC);
 	t->dump = fork();
 	if (t->dump == 0) {

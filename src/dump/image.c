@@ -130,6 +130,8 @@ int image_write(struct dump *d, struct err *e)
 
 	if (r < 0)
 		return r;
+	for (uint32_t i = 0; i < image_count(&d->image, MEM_S_RUN); i++)
+		h.own += ((const struct mem_run *)image_at(&d->image, MEM_S_RUN, i))->len;
 	for (uint32_t i = 1; i < h.page_files; i++)
 		memcpy(h.ancestor[i], d->ancestor[i - 1].id, sizeof(h.ancestor[i]));
 	for (unsigned i = 0; i < MEM_SECTIONS; i++) {

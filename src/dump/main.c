@@ -13,7 +13,7 @@
  *	main.c     arguments, privileges, the words said to the warden, the order of things
  *	stop.c     holding and releasing threads         thread.c, ask.c, inject.c   one thread or process
  *	proc.c     /proc: ids, limits, what is refused   file.c   names of files, verified
- *	vma.c      mappings                              copy.c, pages.c             their content
+ *	vma.c      mappings                              copy.c, pages.c, base.c     their content
  *	fd.c       descriptors; object_*.c by kind       tree.c   sessions, execs, the records of processes
  *	image.c    records, and the file they end in
  */
@@ -124,7 +124,7 @@ static int add_ancestor(struct dump *d, const char *arg)
 	return 0;
 }
 
-static int arguments(struct dump *d, int argc, char **argv)
+static int arguments(struct dump *d, int argc, char **argv, int *ret_base)
 {
 	int *const to[] = { &d->agent_pidfd, &d->agent, &d->table_fd, &d->freezer, &d->out, &d->control };
 
@@ -135,7 +135,10 @@ static int arguments(struct dump *d, int argc, char **argv)
 			return -EINVAL;
 	d->room = UINT64_MAX;
 	for (int i = 7; i < argc; i++)
-		if (!strchr(argv[i], ':'))
+		if (!strncmp(argv[i], "base=", 5)) {
+			if (number(argv[i] + 5, 1 << 20, ret_base) < 0)
+				return -EINVAL;
+		} else if (!strchr(argv[i], ':'))
 			d->room = strtoull(argv[i], NULL, 10);
 		else if (add_ancestor(d, argv[i]) < 0)
 			return -EINVAL;
@@ -331,10 +334,10 @@ int main(int argc, char **argv)
 {
 	static struct dump d;
 	struct err e = { 0 };
-	int r;
+	int r, base = -1;
 
 	d.root = d.pages.fd = -1;
-	if (arguments(&d, argc, argv) < 0) {
+	if (arguments(&d, argc, argv, &base) < 0) {
 		fputs("cloche-dump: started by cloche-warden only\n", stderr);
 		return 2;
 	}
@@ -352,6 +355,8 @@ int main(int argc, char **argv)
 	if (r == 0)
 		r = confine(&e);
 	sys_prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	if (r == 0 && base >= 0 && d.ancestors && !d.flat)
+		r = base_open(&d, base, &e);
 	if (r == 0)
 		r = run(&d, &e);
 	if (r < 0)

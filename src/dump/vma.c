@@ -2,6 +2,7 @@
 #include "dump/dump.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "proto/memory_advice.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -46,7 +47,7 @@ static int head_line(const char *line, struct vma *v, const char **ret_name, boo
 
 	if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu", &start, &end, perms, &off, &major, &minor, &ino) != 7)
 		return -1;
-	*v = (struct vma){ .start = start, .end = end, .offset = off, .file = MEM_NONE, .object = MEM_NONE, .ancestor = MEM_NONE };
+	*v = (struct vma){ .start = start, .end = end, .offset = off, .file = MEM_NONE, .object = MEM_NONE };
 	v->prot = (perms[0] == 'r' ? PROT_READ : 0U) | (perms[1] == 'w' ? PROT_WRITE : 0U) |
 		  (perms[2] == 'x' ? PROT_EXEC : 0U);
 	v->shared = perms[3] == 's';
@@ -68,11 +69,10 @@ static int flag_line(const struct proc *p, struct vma *v, const char *flags, str
 {
 	static const struct {
 		char word[3];
-		uint32_t flag, advice;
+		uint32_t flag;
 	} keep[] = {
-		{ "gd", MEM_VMA_GROWSDOWN, 0 },	 { "lo", MEM_VMA_LOCKED, 0 },	  { "nr", MEM_VMA_NORESERVE, 0 },
-		{ "dc", 0, MEM_VMA_DONTFORK },	 { "wf", 0, MEM_VMA_WIPEONFORK }, { "hg", 0, MEM_VMA_HUGEPAGE },
-		{ "nh", 0, MEM_VMA_NOHUGEPAGE }, { "dd", 0, MEM_VMA_DONTDUMP },
+		{ "gd", MEM_VMA_GROWSDOWN }, { "lo", MEM_VMA_LOCKED },	  { "nr", MEM_VMA_NORESERVE },
+		{ "lf", MEM_VMA_ONFAULT },   { "dp", MEM_VMA_DROPPABLE },
 	};
 	static const struct {
 		char word[3];
@@ -88,10 +88,11 @@ static int flag_line(const struct proc *p, struct vma *v, const char *flags, str
 	if (v->kind == MEM_VMA_VDSO || v->kind == MEM_VMA_VVAR)
 		return 0;
 	for (size_t i = 0; i < ARRAY_LEN(keep); i++)
-		if (has_flag(flags, keep[i].word)) {
+		if (has_flag(flags, keep[i].word))
 			v->flags |= keep[i].flag;
-			v->advice |= keep[i].advice;
-		}
+	for (size_t i = 0; i < MEM_ADVICES; i++)
+		if (has_flag(flags, mem_advice[i].word))
+			v->advice |= mem_advice[i].bit;
 	for (size_t i = 0; i < ARRAY_LEN(refuse); i++)
 		if (has_flag(flags, refuse[i].word))
 			return proc_refuse(p, e, "%s", refuse[i].why);
@@ -118,12 +119,14 @@ static int shared_file(struct dump *d, struct proc *p, struct vma *v, const char
 	return image_file(&d->image, f->path, &f->st, v->prot & PROT_WRITE ? 0 : 1, &v->file, e);
 }
 
-static uint32_t ancestor_of(const struct dump *d, const struct stat *st)
+/* Anonymous memory that has a name by which it is known: "[anon:NAME]". */
+static int keep_name(struct dump *d, struct vma *v, const char *name, struct err *e)
 {
-	for (uint32_t i = 0; i < d->ancestors; i++)
-		if (d->ancestor[i].dev == st->st_dev && d->ancestor[i].ino == st->st_ino)
-			return i + 1;
-	return MEM_NONE;
+	size_t n = strcspn(name, "\n");
+
+	if (strncmp(name, "[anon:", 6) != 0 || n < 8 || name[n - 1] != ']' || n - 7 > MEM_VMA_NAME_MAX)
+		return 0;
+	return image_bytes(&d->image, name + 6, n - 7, &v->name, e);
 }
 
 /*
@@ -168,14 +171,11 @@ static int file_vma(struct dump *d, struct proc *p, struct vma *v, const char *k
 	}
 	if (v->shared)
 		return shared_file(d, p, v, link, have, e);
-	v->ancestor = ancestor_of(d, &have->st);
-	if (v->ancestor != MEM_NONE || !have->named || !have->carried || !S_ISREG(have->st.st_mode)) {
-		if (v->ancestor == MEM_NONE && v->end - v->start > NAMELESS_MAX)
+	if (!have->named || !have->carried || !S_ISREG(have->st.st_mode)) {
+		if (v->end - v->start > NAMELESS_MAX)
 			return proc_refuse(p, e, "maps more than %llu MiB of a file that has no name", NAMELESS_MAX >> 20);
 		v->kind = MEM_VMA_ANON;
-		v->all = v->ancestor == MEM_NONE || d->flat;
-		if (v->all)
-			v->ancestor = MEM_NONE;
+		v->all = true;
 		return 0;
 	}
 	if (!file_may_open(d, p, &have->st, 4))
@@ -213,7 +213,8 @@ static int begin(struct dump *d, struct proc *p, const char *line, struct vma *v
 	}
 	if (v->kind != MEM_VMA_ANON)
 		v->offset = 0;
-	return 1;
+	r = keep_name(d, v, name, e);
+	return r < 0 ? r : 1;
 }
 
 static int keep_vma(struct proc *p, const struct vma *v, size_t *room, struct err *e)

@@ -5,6 +5,7 @@
 #include "proto/memory.h"
 #include "base/base.h"
 #include "proto/frame.h"
+#include "proto/memory_advice.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -30,8 +31,8 @@
 #define FP_MIN 576U
 #endif
 
-#define VMA_FLAGS (MEM_VMA_GROWSDOWN | MEM_VMA_LOCKED | MEM_VMA_NORESERVE | MEM_VMA_HEAP)
-#define VMA_ADVICE (MEM_VMA_DONTFORK | MEM_VMA_WIPEONFORK | MEM_VMA_HUGEPAGE | MEM_VMA_NOHUGEPAGE | MEM_VMA_DONTDUMP)
+#define VMA_FLAGS                                                                                                      \
+	(MEM_VMA_GROWSDOWN | MEM_VMA_LOCKED | MEM_VMA_NORESERVE | MEM_VMA_HEAP | MEM_VMA_ONFAULT | MEM_VMA_DROPPABLE)
 #define PROC_FLAGS                                                                                                     \
 	(MEM_PROC_DUMPABLE | MEM_PROC_SUBREAPER | MEM_PROC_NO_NEW_PRIVS | MEM_PROC_THP_DISABLE | MEM_PROC_STOPPED | \
 	 MEM_PROC_BARRIER(0) | MEM_PROC_BARRIER(1) | MEM_PROC_BARRIER(2))
@@ -210,7 +211,7 @@ static int check_vma(struct check *c, const struct mem_vma *v, uint64_t *from)
 	     aligned(c, v->start) && aligned(c, v->end) && v->start >= *from && v->start && v->start < v->end &&
 		     v->end <= TASK_END,
 	     "place");
-	NEED(c, v->prot <= 7 && !(v->flags & ~VMA_FLAGS) && !(v->advice & ~VMA_ADVICE), "flags");
+	NEED(c, v->prot <= 7 && !(v->flags & ~VMA_FLAGS) && !(v->advice & ~mem_advices()), "flags");
 	NEED(c, v->kind <= MEM_VMA_VVAR, "kind");
 	NEED(c,
 	     (v->kind == MEM_VMA_FILE || v->kind == MEM_VMA_FILE_SHARED) ? index_ok(c, MEM_S_FILE, v->file)
@@ -223,7 +224,9 @@ static int check_vma(struct check *c, const struct mem_vma *v, uint64_t *from)
 	     "object");
 	NEED(c, aligned(c, v->offset) && v->offset < SIZE_MAX_FILE, "offset");
 	NEED(c, !v->run.n || v->kind == MEM_VMA_ANON || v->kind == MEM_VMA_FILE, "runs");
-	NEED(c, !(v->flags & MEM_VMA_GROWSDOWN) || v->kind == MEM_VMA_ANON, "grows");
+	NEED(c, !(v->flags & (MEM_VMA_GROWSDOWN | MEM_VMA_DROPPABLE)) || v->kind == MEM_VMA_ANON, "grows");
+	NEED(c, span_ok(c, v->name) && v->name.len <= MEM_VMA_NAME_MAX && (!v->name.len || v->kind == MEM_VMA_ANON), "name");
+	NEED(c, !memchr(c->m.bytes + v->name.off, 0, v->name.len), "name");
 	*from = v->end;
 	return check_runs(c, v->run, v->start, v->end);
 }

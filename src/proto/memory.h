@@ -58,6 +58,7 @@ struct mem_head {
 	uint32_t version, arch, page_size, page_files;
 	uint64_t size; /* of all of meta */
 	uint64_t pages; /* of the own pages file, in bytes */
+	uint64_t own; /* bytes of memory that its processes and objects take when they are restored: the sum of all runs */
 	/*
 	 * What must be the same where it is restored: SHA-256 of the kernel's release and version, the vdso's bytes and the
 	 * CPU's features (as seen by programs: hwcaps, XCR0)
@@ -143,6 +144,7 @@ struct mem_vma {
 	uint32_t advice; /* MEM_VMA_* that madvise sets */
 	uint64_t offset; /* in the file or object */
 	struct mem_range run;
+	struct mem_span name; /* of anonymous memory (PR_SET_VMA_ANON_NAME), without NUL; nothing: it has none */
 };
 #define MEM_VMA_GROWSDOWN 1U
 #define MEM_VMA_LOCKED 2U
@@ -153,6 +155,12 @@ struct mem_vma {
 #define MEM_VMA_HUGEPAGE 64U
 #define MEM_VMA_NOHUGEPAGE 128U
 #define MEM_VMA_DONTDUMP 256U
+#define MEM_VMA_RANDOM 512U
+#define MEM_VMA_SEQUENTIAL 1024U
+#define MEM_VMA_MERGEABLE 2048U
+#define MEM_VMA_ONFAULT 4096U /* with LOCKED: pages that are there (MLOCK_ONFAULT) */
+#define MEM_VMA_DROPPABLE 8192U /* MAP_DROPPABLE, which brings its own advice */
+#define MEM_VMA_NAME_MAX 79U
 
 /* Pages that are not what the mapping would have by itself (zeros, or its file's). */
 struct mem_run {
@@ -308,8 +316,8 @@ int mem_check(const void *data, size_t len, struct mem_image *ret, struct err *e
 /* SHA-256 as in ->host, of the machine we run on. */
 int mem_host(uint8_t out[32], struct err *e);
 
-static_assert(sizeof(struct mem_head) == 8 + 16 + 16 + 32 + MEM_PAGE_FILES * 32 + 24 + MEM_SECTIONS * 16, "no padding");
-static_assert(sizeof(struct mem_vma) == 56 && sizeof(struct mem_run) == 32 && sizeof(struct mem_fd) == 16,
+static_assert(sizeof(struct mem_head) == 8 + 16 + 24 + 32 + MEM_PAGE_FILES * 32 + 24 + MEM_SECTIONS * 16, "no padding");
+static_assert(sizeof(struct mem_vma) == 72 && sizeof(struct mem_run) == 32 && sizeof(struct mem_fd) == 16,
 	      "no padding");
 static_assert(sizeof(struct mem_pty) == 64 && sizeof(struct mem_socket) == 152, "no padding");
 static_assert(sizeof(struct mem_action) == 32 && sizeof(struct mem_watch) == 24, "no padding");

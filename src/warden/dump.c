@@ -14,13 +14,13 @@
 #define SLICE_MS 20 /* how soon it is noticed that it should be given up */
 #define STACK_SIZE 32768
 /* Places in the program: these, then the ancestors' pages. */
-enum { PLACE_CONTROL = 3, PLACE_PIDFD, PLACE_TABLE, PLACE_FREEZER, PLACE_OUT, PLACE_PAGES };
+enum { PLACE_CONTROL = 3, PLACE_PIDFD, PLACE_TABLE, PLACE_FREEZER, PLACE_OUT, PLACE_BASE, PLACE_PAGES };
 #define PLACES_END (PLACE_PAGES + MEM_PAGE_FILES)
 
 struct start {
 	int program;
 	int fd[PLACES_END]; /* -1: nothing goes there */
-	char *argv[9 + MEM_PAGE_FILES];
+	char *argv[10 + MEM_PAGE_FILES];
 	int error; /* written by the child */
 };
 
@@ -119,6 +119,11 @@ int dump_start(const struct dump_source *from, struct dump *ret, struct err *e)
 	if (from->room != UINT64_MAX) {
 		snprintf(room, sizeof(room), "%llu", (unsigned long long)from->room);
 		s.argv[n++] = room;
+	}
+	if (from->ancestors) {
+		s.fd[PLACE_BASE] = from->base;
+		snprintf(text[PLACE_BASE], sizeof(text[0]), "base=%d", PLACE_BASE);
+		s.argv[n++] = text[PLACE_BASE];
 	}
 	for (unsigned i = 0; i < from->ancestors; i++) {
 		s.fd[PLACE_PAGES + i] = from->pages[i];

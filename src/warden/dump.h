@@ -18,6 +18,7 @@ struct dump_source {
 	int freezer; /* its control group's folder */
 	int out; /* the folder for meta and pages */
 	uint64_t room; /* bytes left of its limit of memory; UINT64_MAX: none */
+	int base; /* meta of the image it was restored from; without ancestors it means nothing */
 	unsigned ancestors;
 	char ancestor[MEM_PAGE_FILES][ID_SIZE];
 	int pages[MEM_PAGE_FILES]; /* theirs */

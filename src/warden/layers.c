@@ -509,7 +509,7 @@ int layers_memory(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n, stru
 		r = memory_head(x->meta, x->pages, &head, e);
 	if (r < 0)
 		return err_wrap(e, r, "layer '%s'", x->id);
-	*ret = (struct layers_memory){ .meta = x->meta, .execs = (uint32_t)head.section[MEM_S_EXEC].n };
+	*ret = (struct layers_memory){ .meta = x->meta, .execs = (uint32_t)head.section[MEM_S_EXEC].n, .head = head };
 	ret->pages[ret->npages++] = x->pages;
 	/* They are below it, so that they stay; if not, somebody else has written this. */
 	for (uint32_t i = 1; r == 0 && i < head.page_files; i++) {

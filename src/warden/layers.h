@@ -58,6 +58,7 @@ struct layers_memory {
 	int meta;
 	int pages[MEM_PAGE_FILES];
 	uint32_t npages, execs;
+	struct mem_head head;
 };
 int layers_memory(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n, struct layers_memory *ret, struct err *e);
 

@@ -13,6 +13,7 @@
 #define WINDOW 4096U /* sums of pieces that are held at a time: of 256 MiB */
 #define THREADS 4U
 #define ALONE (8U << 20) /* bytes for which starting threads takes longer than it saves */
+#define TABLES_MIN (1U << 20) /* page tables and the like, at least */
 
 int memory_open(int dir, const char *name)
 {
@@ -86,6 +87,18 @@ int memory_head(int meta, int pages, struct mem_head *ret, struct err *e)
 		return bad(e, "too many execs");
 	*ret = h;
 	return 0;
+}
+
+int memory_fits(const struct mem_head *h, uint64_t limit, struct err *e)
+{
+	const uint64_t tables = h->own / 256 + TABLES_MIN;
+
+	if (!limit || (h->own < limit && tables < limit - h->own))
+		return 0;
+	err_set(e, ERR_REFUSED, -ENOMEM, "its processes take %llu MiB of memory when they are restored, the limit is %llu MiB",
+		(unsigned long long)(h->own + tables + MIB - 1) / MIB, (unsigned long long)limit / MIB);
+	err_remedy(e, "raise the sandbox's memory limit, or end processes: what they share since a fork counts for each of them");
+	return -ENOMEM;
 }
 
 /* As versions before MANIFEST_MEMORY_PIECES have it: the SHA-256 of the whole file. */

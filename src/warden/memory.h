@@ -17,5 +17,7 @@
 int memory_head(int meta, int pages, struct mem_head *ret, struct err *e);
 /* Opens "meta" or "pages" in the layer's folder @dir, read-only. */
 int memory_open(int dir, const char *name);
+/* Whether its processes fit into @limit bytes (0: no limit), all of their pages being their own. -ENOMEM with both sizes. */
+int memory_fits(const struct mem_head *h, uint64_t limit, struct err *e);
 /* Fills the sizes and sums of the layer in @dir, as ->version has them; zeros when it has no memory. */
 int memory_sum(int dir, const int *stop, struct manifest *m);

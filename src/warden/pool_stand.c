@@ -72,6 +72,8 @@ static int open_all(const struct pool *p, const struct pool_item *it, const stru
 		return r;
 	ret[1] = r;
 	r = memory_head(ret[0], ret[1], &h, &e);
+	if (r == 0)
+		r = memory_fits(&h, spec->limits.memory, &e);
 	/* More groups are made when it is somebody's. */
 	if (r == 0 && h.section[MEM_S_EXEC].n > 1)
 		r = -EOPNOTSUPP;

@@ -99,12 +99,12 @@ static inline bool rt_quiet(struct rt_box *b)
 	return false;
 }
 
-/* @older: "ID:" of an image this one stands on, or NULL; @older_pages is its file. */
-static inline bool rt_dump_on(struct rt_box *b, struct rt_image *m, const char *older, int older_pages)
+/* @older: the id of an image this one stands on, or NULL; @older_meta and @older_pages are its files. */
+static inline bool rt_dump_on(struct rt_box *b, struct rt_image *m, const char *older, int older_meta, int older_pages)
 {
 	AUTO_CLOSE int table = -1, control = -1;
-	char program[512], arg[6][16], more[80];
-	const char *argv[9] = { program };
+	char program[512], arg[6][16], base[32], more[80];
+	const char *argv[10] = { program };
 	int pair[2], status = -1;
 	bool ok;
 	pid_t pid;
@@ -125,7 +125,9 @@ static inline bool rt_dump_on(struct rt_box *b, struct rt_image *m, const char *
 	}
 	if (older) {
 		snprintf(more, sizeof(more), "%s:%d", older, older_pages);
-		argv[7] = more;
+		snprintf(base, sizeof(base), "base=%d", older_meta);
+		argv[7] = base;
+		argv[8] = more;
 	}
 	pid = fork();
 	if (pid == 0) {
@@ -133,8 +135,10 @@ static inline bool rt_dump_on(struct rt_box *b, struct rt_image *m, const char *
 		for (int i = 0; i < 6; i++)
 			if (i != 1)
 				fcntl(number[i], F_SETFD, 0);
-		if (older)
+		if (older) {
+			fcntl(older_meta, F_SETFD, 0);
 			fcntl(older_pages, F_SETFD, 0);
+		}
 		execv(program, (char *const *)(uintptr_t)argv);
 		_exit(127);
 	}
@@ -147,7 +151,7 @@ static inline bool rt_dump_on(struct rt_box *b, struct rt_image *m, const char *
 
 static inline bool rt_dump(struct rt_box *b, struct rt_image *m)
 {
-	return rt_dump_on(b, m, NULL, -1);
+	return rt_dump_on(b, m, NULL, -1, -1);
 }
 
 /* Its files into a layer, which @spec then stands on. */

@@ -95,6 +95,8 @@ static int send_restore(struct warden *w, struct warden_sandbox *s, struct err *
 	long n;
 
 	r = layers_memory(w->layers, s->layer, s->layers, &m, e);
+	if (r == 0)
+		r = memory_fits(&m.head, s->memory, e);
 	if (r < 0)
 		return r;
 	x.pages = m.npages;

@@ -23,6 +23,7 @@ static struct seal_impl *impl_new(void)
 	if (i) {
 		i->fd = i->tmp = i->manifest = i->fs = i->links = i->mem = i->table = i->from.side = i->saved[0] = i->saved[1] = -1;
 		dump_init(&i->dump);
+		i->source.base = -1;
 		for (unsigned n = 0; n < MEM_PAGE_FILES; n++)
 			i->source.pages[n] = -1;
 		pthread_mutex_init(&i->lock, NULL);
@@ -44,6 +45,7 @@ static void impl_free(struct seal_impl *i)
 		fd_close(i->links);
 		fd_close(i->mem);
 		fd_close(i->table);
+		fd_close(i->source.base);
 		fd_close_many(i->source.pages, MEM_PAGE_FILES);
 		for (uint32_t n = 0; n < i->from.disks; n++)
 			seal_disk_done(&i->from.disk[n]);

@@ -64,6 +64,7 @@ static int open_ancestors(struct seal *x)
 		return err_wrap(&x->e, r, "layer '%s'", i->from.restored);
 	memcpy(d->ancestor[0], i->from.restored, ID_SIZE);
 	d->pages[0] = TAKE_FD(pages);
+	d->base = TAKE_FD(meta);
 	for (d->ancestors = 1; d->ancestors < head.page_files; d->ancestors++) {
 		AUTO_CLOSE int other = -1;
 
@@ -274,6 +275,9 @@ int seal_memory_finish(struct seal *x)
 	if (r < 0)
 		return err_sys(&x->e, ERR_INTERNAL, r, "open the memory that was saved");
 	r = memory_head(meta, pages, &head, &x->e);
+	/* Restored, each process has all of its pages for itself: what would not fit there must not be promised. */
+	if (r == 0)
+		r = memory_fits(&head, i->from.limit, &x->e);
 	/* It may point only to what stays as long as this layer does. */
 	for (uint32_t n = 1; r == 0 && n < head.page_files; n++)
 		if (!listed(&i->source, head.ancestor[n]))

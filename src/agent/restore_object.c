@@ -422,7 +422,7 @@ static int make(struct restore *r, uint32_t i)
 		return r->object[i] >= 0 ? 0 : make_unlinked(r, i);
 	case MEM_OBJ_FILE:
 	case MEM_OBJ_DEV:
-	case MEM_OBJ_LISTEN: /* restore_open.c */
+	case MEM_OBJ_SOCKET: /* restore_open.c, restore_socket.c */
 	case MEM_OBJ_PROC:
 	case MEM_OBJ_PIDFD:
 	case MEM_OBJ_PTMX: /* restore_tty.c */
@@ -451,7 +451,7 @@ static const char *kind_name(uint32_t kind)
 		"a file of /proc",
 		"shared memory",
 		"a file without name",
-		"a listening socket",
+		"a socket",
 		"a pidfd",
 		"the pipes of an exec",
 	};
@@ -473,5 +473,5 @@ int restore_objects(struct restore *r, struct err *e)
 		if (x < 0)
 			return err_sys(e, ERR_UNSUPPORTED, x, "make %s again", kind_name(r->m.object[i].kind));
 	}
-	return 0;
+	return restore_sockets(r, e);
 }

@@ -4,10 +4,11 @@
  * descriptors, one for each user.
  */
 #include "agent/restore.h"
+#include "agent/restore_socket.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "proto/socket_option.h"
 
-#include <netinet/in.h>
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -100,80 +101,48 @@ static int open_file(struct opener *o, uint32_t i)
 	return fd < 0 ? fd : compare(o, i, fd);
 }
 
-static int set_options(int fd, const uint8_t *at, const uint8_t *end)
+static bool is_unix(const struct restore *r, const struct mem_object *x)
 {
-	while (at < end) {
-		uint32_t h[3];
+	struct restore_socket s;
 
-		memcpy(h, at, sizeof(h));
-		at += sizeof(h);
-		if (setsockopt(fd, (int)h[0], (int)h[1], at, h[2]) < 0)
-			return -errno;
-		at += h[2];
-	}
-	return 0;
+	if (x->kind != MEM_OBJ_SOCKET)
+		return false;
+	restore_socket_read(r, x, &s);
+	return s.k.family == AF_UNIX;
 }
 
-/*
- * Connects @fd to a listener of our own that cuts it off at once: its next read is "connection reset", as if the network had
- * failed. Both are on loopback, where that has happened when the last close returns.
- */
-static int reset_socket(int fd, int family)
-{
-	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
-	struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	struct sockaddr *a = family == AF_INET ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6;
-	socklen_t len = family == AF_INET ? sizeof(v4) : sizeof(v6);
-	const struct linger now = { .l_onoff = 1 };
-	AUTO_CLOSE int listener = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), other = -1;
-
-	if (listener < 0 || bind(listener, a, len) < 0 || listen(listener, 1) < 0 || getsockname(listener, a, &len) < 0 ||
-	    connect(fd, a, len) < 0)
-		return -errno;
-	other = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-	return other < 0 || setsockopt(other, SOL_SOCKET, SO_LINGER, &now, sizeof(now)) < 0 ? -errno : 0;
-}
-
-/* Sockets that nobody is connected to. A name in the file system is there already: of a socket nobody has any more. */
+/* Unix sockets that nobody is connected to. A name in the file system is there already: of a socket nobody has any more. */
 static int open_socket(struct opener *o, const struct mem_object *x)
 {
-	const uint8_t *data = restore_bytes(o->r, x->data);
-	struct sockaddr_storage addr = { 0 };
-	struct mem_socket k;
+	struct restore_socket s;
+	const struct sockaddr_un *un = (const struct sockaddr_un *)&s.addr;
+	const char *failed;
 	struct stat st;
 	int fd, r;
 
-	memcpy(&k, data, sizeof(k));
-	memcpy(&addr, k.addr, k.addr_len);
-	fd = socket((int)k.family, (int)k.type | SOCK_CLOEXEC | (x->flags & O_NONBLOCK && k.state != MEM_SOCK_RESET ? SOCK_NONBLOCK : 0),
-		    (int)k.protocol);
+	restore_socket_read(o->r, x, &s);
+	fd = socket(AF_UNIX, (int)s.k.type | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
 	fd = restore_high(o->r, fd);
-	r = fd < 0 ? fd : set_options(fd, data + sizeof(k), data + x->data.len);
+	r = fd < 0 ? fd : socket_option_set(fd, s.options, s.k.options, 0, &failed);
 	if (r < 0)
 		return r;
-	if (k.state == MEM_SOCK_RESET) {
-		r = reset_socket(fd, (int)k.family);
-		if (r == 0 && x->flags & O_NONBLOCK)
-			r = sys_fcntl(fd, F_SETFL, (long)(O_RDWR | O_NONBLOCK));
-		return r < 0 ? r : fd;
-	}
-	if (k.state >= MEM_SOCK_BOUND) {
-		const struct sockaddr_un *un = (const struct sockaddr_un *)&addr;
-		bool named = k.family == AF_UNIX && un->sun_path[0], was = named && lstat(un->sun_path, &st) == 0;
+	if (s.k.state >= MEM_SOCK_BOUND) {
+		bool named = un->sun_path[0], was = named && lstat(un->sun_path, &st) == 0;
 
 		if (was && S_ISSOCK(st.st_mode))
 			unlink(un->sun_path);
-		if (bind(fd, (const struct sockaddr *)&addr, k.addr_len) < 0)
+		if (bind(fd, (const struct sockaddr *)&s.addr, s.k.addr_len) < 0)
 			return -errno;
 		/* As it was found: with its mode, or without a name if somebody had removed that. */
 		if (named && (was ? chmod(un->sun_path, st.st_mode & 07777) : unlink(un->sun_path)) < 0)
 			return -errno;
 	}
-	if (k.state == MEM_SOCK_LISTEN && listen(fd, (int)k.backlog) < 0)
+	if (s.k.state == MEM_SOCK_LISTEN && listen(fd, (int)s.k.backlog) < 0)
 		return -errno;
-	return fd;
+	r = restore_socket_late(o->r, x, &s, fd);
+	return r < 0 ? r : fd;
 }
 
 static int open_object(struct opener *o, uint32_t i)
@@ -181,7 +150,7 @@ static int open_object(struct opener *o, uint32_t i)
 	const struct mem_object *x = &o->r->m.object[i];
 	int fd;
 
-	if (x->kind == MEM_OBJ_LISTEN)
+	if (x->kind == MEM_OBJ_SOCKET)
 		fd = open_socket(o, x);
 	else if (x->kind == MEM_OBJ_FIFO)
 		fd = open_path(o, x->file,
@@ -189,7 +158,7 @@ static int open_object(struct opener *o, uint32_t i)
 	else
 		fd = open_path(o, x->file, (int)x->flags & KEEP_FLAGS);
 	o->r->object[i] = fd < 0 ? -1 : fd;
-	if (fd < 0 || x->kind == MEM_OBJ_LISTEN)
+	if (fd < 0 || x->kind == MEM_OBJ_SOCKET)
 		return fd < 0 ? fd : 0;
 	/* Not a device's or a pipe's. */
 	if (x->kind == MEM_OBJ_FILE && x->pos && lseek(fd, (off_t)x->pos, SEEK_SET) < 0)
@@ -225,7 +194,7 @@ static int open_all(struct opener *o)
 
 		o->index = i;
 		if (b->kind != MEM_OBJ_FILE && b->kind != MEM_OBJ_DEV && b->kind != MEM_OBJ_FIFO &&
-		    b->kind != MEM_OBJ_LISTEN && (b->kind != MEM_OBJ_PROC || restore_is_own(r, b)))
+		    !is_unix(r, b) && (b->kind != MEM_OBJ_PROC || restore_is_own(r, b)))
 			continue;
 		if (r->object[i] >= 0 || !same_user(r, o->object_of[i], o->user))
 			continue;
@@ -264,8 +233,8 @@ static int say(const struct opener *o, struct err *e)
 	const struct mem_object *x = o->object ? &r->m.object[o->index] : NULL;
 	uint32_t file = x ? x->file : o->index;
 
-	if (x && x->kind == MEM_OBJ_LISTEN)
-		return err_sys(e, ERR_UNSUPPORTED, o->error, "open a listening socket again");
+	if (x && x->kind == MEM_OBJ_SOCKET)
+		return err_sys(e, ERR_UNSUPPORTED, o->error, "make a unix socket again");
 	if (file >= r->m.n[MEM_S_FILE])
 		return err_sys(e, ERR_INTERNAL, o->error, "open files as their user");
 	if (o->differs)

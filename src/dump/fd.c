@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "base/sys.h"
 #include "dump/object.h"
+#include "dump/object_socket.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -305,8 +306,10 @@ int fd_read_all(struct dump *d, struct err *e)
 
 void object_done(struct dump *d)
 {
-	for (size_t i = 0; i < d->n_objects; i++)
+	for (size_t i = 0; i < d->n_objects; i++) {
 		fd_close(d->object[i].fd);
+		socket_free(d->object[i].socket);
+	}
 	for (size_t i = 0; i < d->n_external; i++)
 		fd_close(d->external[i].fd);
 	free(d->object);

@@ -193,10 +193,12 @@ int object_link(struct dump *d, struct err *e)
 			r = link_epoll(d, &d->object[i], e);
 		} else if (d->object[i].rec.kind == MEM_OBJ_UNIX) {
 			r = object_link_unix(d, i, e);
-		} else if (d->object[i].connected) {
+		} else if (d->object[i].rec.kind == MEM_OBJ_SOCKET) {
 			r = object_link_tcp(d, i, e);
 		}
 	}
+	if (r == 0)
+		r = object_socket_finish(d, e);
 	for (uint32_t i = 0; r == 0 && i < d->n_objects; i++)
 		r = image_add(&d->image, MEM_S_OBJECT, &d->object[i].rec, NULL, e);
 	return r;

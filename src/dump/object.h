@@ -12,7 +12,7 @@ struct object {
 	bool done; /* content was taken */
 	uint32_t peer; /* of a unix socket: the inode of the other end */
 	bool own; /* only exists when processes do: each opens it for itself */
-	bool connected; /* a TCP socket: not closed, not listening */
+	struct socket *socket; /* object_socket.h; NULL: none */
 };
 
 /* What is known of a descriptor when its object is made. */
@@ -40,8 +40,10 @@ uint32_t object_users(const struct dump *d, uint32_t object);
 int object_link(struct dump *d, struct err *e);
 
 int object_link_unix(struct dump *d, uint32_t at, struct err *e);
-/* A TCP connection to somebody else inside is refused. */
+/* Whether the other end of a TCP connection is inside, and what is under way. */
 int object_link_tcp(struct dump *d, uint32_t at, struct err *e);
+/* The records of sockets, when all are linked. */
+int object_socket_finish(struct dump *d, struct err *e);
 
 const struct external *external_find(const struct dump *d, dev_t dev, ino_t ino);
 const struct external *external_tty(const struct dump *d, uint32_t pts);

@@ -1,24 +1,57 @@
-/* Sockets: both ends in here, or no other end. */
-#include "dump/object.h"
+/* Sockets: what every kind of them has. object_inet.c and object_unix.c know the rest. */
+#include "dump/object_socket.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "proto/socket_option.h"
 
-#include <linux/netlink.h>
-#include <linux/sock_diag.h>
-#include <linux/unix_diag.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#define OPTIONS_MAX 8192U
+#define FILTER_MAX 4096U /* instructions, BPF_MAXINSNS */
 #define QUEUE_MAX (4U << 20)
-#define TCP_IS_CLOSED 7
-#define TCP_IS_LISTENING 10
-#define UNIX_IS_CONNECTED 1 /* TCP_ESTABLISHED, as the kernel says it of unix sockets too */
+#define SO_GET_FILTER_ 26
+#define SO_LOCK_FILTER_ 44
+#define SO_BUF_LOCK_ 72
 
-static int number_opt(int fd, int level, int name)
+struct value {
+	uint8_t data[SOCKET_OPTION_MAX];
+	socklen_t len;
+	int error;
+};
+
+/* A new socket of one kind, to compare with and to try on. */
+struct model {
+	uint32_t family, type, protocol;
+	int fd; /* -1: none */
+	struct value *value; /* by socket_options */
+};
+
+struct socket *socket_new(void)
+{
+	struct socket *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->options = (struct buf)BUF_INIT(OPTIONS_MAX);
+	s->filter = (struct buf)BUF_INIT(FILTER_MAX * sizeof(struct sock_filter));
+	s->queue = (struct buf)BUF_INIT(QUEUE_MAX);
+	return s;
+}
+
+void socket_free(struct socket *s)
+{
+	if (!s)
+		return;
+	buf_done(&s->options);
+	buf_done(&s->filter);
+	buf_done(&s->queue);
+	free(s);
+}
+
+int socket_number(int fd, int level, int name)
 {
 	int v = 0;
 	socklen_t len = sizeof(v);
@@ -26,94 +59,112 @@ static int number_opt(int fd, int level, int name)
 	return getsockopt(fd, level, name, &v, &len) < 0 ? -errno : v;
 }
 
-struct unix_info {
-	uint32_t peer; /* inode; 0: none */
-	uint32_t state;
-	uint8_t shutdown;
-	uint32_t queued; /* of one that listens: connections */
-};
-
-static void take_attr(const struct nlattr *a, struct unix_info *ret)
+bool socket_unread(int fd)
 {
-	const uint8_t *data = (const uint8_t *)(a + 1);
-	size_t len = a->nla_len - sizeof(*a);
+	char byte;
 
-	if (a->nla_type == UNIX_DIAG_PEER && len >= 4)
-		memcpy(&ret->peer, data, 4);
-	if (a->nla_type == UNIX_DIAG_SHUTDOWN && len >= 1)
-		ret->shutdown = *data;
-	if (a->nla_type == UNIX_DIAG_RQLEN && len >= 4)
-		memcpy(&ret->queued, data, 4);
+	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
 }
 
-/* We are in the sandbox's network, so its sockets can be asked for by number. */
-static int ask_unix(ino_t ino, struct unix_info *ret)
+static void value_read(int fd, const struct socket_option *o, struct value *ret)
 {
-	struct {
-		struct nlmsghdr h;
-		struct unix_diag_req r;
-	} ask = {
-		.h = { .nlmsg_len = sizeof(ask), .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST },
-		.r = { .sdiag_family = AF_UNIX, .udiag_states = UINT32_MAX, .udiag_ino = (uint32_t)ino,
-		       .udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN, .udiag_cookie = { UINT32_MAX, UINT32_MAX } },
-	};
-	AUTO_CLOSE int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-	_Alignas(8) uint8_t answer[4096];
-	const struct nlmsghdr *h = (const void *)answer;
-	const struct unix_diag_msg *m = (const void *)(answer + NLMSG_HDRLEN);
-	ssize_t n;
-
-	if (fd < 0 || send(fd, &ask, sizeof(ask), 0) < 0)
-		return -errno;
-	n = recv(fd, answer, sizeof(answer), 0);
-	if (n < (ssize_t)(NLMSG_HDRLEN + sizeof(*m)) || h->nlmsg_type != SOCK_DIAG_BY_FAMILY || h->nlmsg_len > (size_t)n)
-		return -EOPNOTSUPP;
-	*ret = (struct unix_info){ .state = m->udiag_state };
-	for (size_t at = NLMSG_HDRLEN + NLMSG_ALIGN(sizeof(*m)); at + sizeof(struct nlattr) <= h->nlmsg_len;) {
-		const struct nlattr *a = (const void *)(answer + at);
-
-		if (a->nla_len < sizeof(*a) || a->nla_len > h->nlmsg_len - at)
-			break;
-		take_attr(a, ret);
-		at += NLA_ALIGN(a->nla_len);
+	memset(ret, 0, sizeof(*ret));
+	ret->len = sizeof(ret->data);
+	if (getsockopt(fd, o->level, o->name, ret->data, &ret->len) < 0) {
+		ret->error = errno;
+		ret->len = 0;
+	} else if (ret->len > sizeof(ret->data)) {
+		ret->error = EOVERFLOW;
+		ret->len = 0;
 	}
+}
+
+static bool value_same(const struct value *a, const struct value *b)
+{
+	return a->error == b->error && a->len == b->len && !memcmp(a->data, b->data, a->len);
+}
+
+static int model_init(struct model *m, const struct mem_socket *k, struct err *e)
+{
+	if (m->value && m->family == k->family && m->type == k->type && m->protocol == k->protocol)
+		return 0;
+	if (!m->value)
+		m->value = calloc(socket_options_n, sizeof(*m->value));
+	if (m->fd >= 0)
+		fd_close(TAKE_FD(m->fd));
+	m->family = k->family;
+	m->type = k->type;
+	m->protocol = k->protocol;
+	m->fd = socket((int)k->family, (int)k->type | SOCK_CLOEXEC, (int)k->protocol);
+	if (!m->value || m->fd < 0)
+		return err_sys(e, ERR_INTERNAL, m->value ? -errno : -ENOMEM, "make a socket");
+	for (size_t i = 0; i < socket_options_n; i++)
+		value_read(m->fd, &socket_options[i], &m->value[i]);
 	return 0;
 }
 
-static int add_option(struct buf *b, int fd, int level, int name)
+/* Whether a new socket can be given it. We have no more rights over the sandbox's network than the agent. */
+static bool value_can_be_set(const struct mem_socket *k, const struct socket_option *o, const struct value *v)
 {
-	uint8_t value[16];
-	socklen_t len = sizeof(value);
-	uint32_t head[3];
-	int r;
+	AUTO_CLOSE int fd = socket((int)k->family, (int)k->type | SOCK_CLOEXEC, (int)k->protocol);
+	struct value now;
 
-	if (getsockopt(fd, level, name, value, &len) < 0)
-		return 0; /* it has none of that */
-	head[0] = (uint32_t)level;
-	head[1] = (uint32_t)name;
-	head[2] = len;
-	r = buf_add(b, head, sizeof(head));
-	return r < 0 ? r : buf_add(b, value, len);
+	if (fd < 0 || v->error || o->flags & SOCKET_REFUSED || socket_option_put(fd, o, v->data, v->len) < 0)
+		return false;
+	value_read(fd, o, &now);
+	return value_same(&now, v);
 }
 
-/* One without a peer: what it is bound to, and options that programs set. */
-static int alone(struct opened *x, const struct mem_socket *k, struct err *e)
+static bool option_means_nothing(const struct socket *s, const struct socket_option *o, int locked)
 {
-	static const int general[] = { SO_REUSEADDR, SO_REUSEPORT, SO_KEEPALIVE, SO_BROADCAST, SO_PASSCRED, SO_OOBINLINE,
-				       SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO };
-	AUTO(buf_done) struct buf b = BUF_INIT(4096);
-	int fd = x->o->fd, r = buf_add(&b, k, sizeof(*k));
+	return (o->flags & SOCKET_IDLE && s->connected) || (o->flags & SOCKET_SNDBUF && !(locked & 1)) ||
+	       (o->flags & SOCKET_RCVBUF && !(locked & 2)) || (o->flags & SOCKET_DGRAM && s->k.type == SOCK_STREAM);
+}
 
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(general); i++)
-		r = add_option(&b, fd, SOL_SOCKET, general[i]);
-	if (r == 0 && k->family == AF_INET6)
-		r = add_option(&b, fd, IPPROTO_IPV6, IPV6_V6ONLY);
-	if (r == 0 && k->protocol == IPPROTO_TCP)
-		r = add_option(&b, fd, IPPROTO_TCP, TCP_NODELAY);
-	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "options of a socket");
-	x->o->rec.kind = MEM_OBJ_LISTEN;
-	return image_bytes(&x->d->image, b.data, b.len, &x->o->rec.data, e);
+static int read_options(struct opened *x, struct err *e)
+{
+	static struct model model = { .fd = -1 };
+	struct socket *s = x->o->socket;
+	int locked = socket_number(x->o->fd, SOL_SOCKET, SO_BUF_LOCK_), r = model_init(&model, &s->k, e);
+
+	if (locked < 0)
+		locked = 3; /* an older kernel does not tell */
+	for (size_t i = 0; r == 0 && i < socket_options_n; i++) {
+		const struct socket_option *o = &socket_options[i];
+		struct value v;
+
+		value_read(x->o->fd, o, &v);
+		if (value_same(&v, &model.value[i]) || option_means_nothing(s, o, locked))
+			continue;
+		if (!value_can_be_set(&s->k, o, &v))
+			return proc_refuse(x->p, e, "has a socket with %s, which can not be set again", o->text);
+		if (socket_option_add(&s->options, o, v.data, v.len) < 0)
+			return proc_refuse(x->p, e, "has a socket with too many options");
+	}
+	return r;
+}
+
+static int read_filter(struct opened *x, struct err *e)
+{
+	struct socket *s = x->o->socket;
+	AUTO_FREE struct sock_filter *code = NULL;
+	socklen_t n = 0;
+	int r = getsockopt(x->o->fd, SOL_SOCKET, SO_GET_FILTER_, NULL, &n) < 0 ? -errno : 0;
+
+	if (r == -EACCES)
+		return proc_refuse(x->p, e, "has a socket with a BPF program");
+	if (r < 0 || !n) /* some kinds have none */
+		return socket_number(x->o->fd, SOL_SOCKET, SO_LOCK_FILTER_) > 0 ?
+			       proc_refuse(x->p, e, "has a socket that may have no filter (SO_LOCK_FILTER)") :
+			       0;
+	code = n <= FILTER_MAX ? calloc(n, sizeof(*code)) : NULL;
+	/* The length is in instructions. */
+	if (!code || getsockopt(x->o->fd, SOL_SOCKET, SO_GET_FILTER_, code, &n) < 0 || !n)
+		return err_sys(e, ERR_INTERNAL, code ? -errno : -ENOMEM, "filter of a socket");
+	if (socket_number(x->o->fd, SOL_SOCKET, SO_LOCK_FILTER_) > 0)
+		s->k.flags |= MEM_SOCK_FILTER_LOCKED;
+	r = buf_add(&s->filter, code, n * sizeof(*code));
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "filter of a socket") : 0;
 }
 
 static bool is_bound(const struct mem_socket *k)
@@ -125,264 +176,89 @@ static bool is_bound(const struct mem_socket *k)
 	return k->addr_len > 2 && memcmp(k->addr + 2, zeros, 2) != 0; /* the port */
 }
 
-/* Also an empty message, which no count of bytes tells of. */
-static bool unread(int fd)
+static int read_names(struct opened *x, struct mem_socket *k, struct err *e)
 {
-	char byte;
+	struct sockaddr_storage addr = { 0 };
+	socklen_t len = sizeof(addr);
+	int family = socket_number(x->o->fd, SOL_SOCKET, SO_DOMAIN), type = socket_number(x->o->fd, SOL_SOCKET, SO_TYPE);
+	int proto = socket_number(x->o->fd, SOL_SOCKET, SO_PROTOCOL);
 
-	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
-}
-
-static int inet(struct opened *x, struct mem_socket *k, struct err *e)
-{
-	struct tcp_info info = { 0 };
-	socklen_t len = sizeof(info);
-	struct sockaddr_storage peer;
-	socklen_t plen = sizeof(peer);
-	int fd = x->o->fd;
-
-	if (k->type == SOCK_STREAM && k->protocol == IPPROTO_TCP) {
-		if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
-			return err_sys(e, ERR_INTERNAL, -errno, "a TCP socket");
-		if (info.tcpi_state == TCP_IS_LISTENING) {
-			if (info.tcpi_unacked)
-				return proc_refuse(x->p, e, "has connections that it did not accept yet");
-			k->state = MEM_SOCK_LISTEN;
-			k->backlog = info.tcpi_sacked < 65535 ? info.tcpi_sacked : 65535;
-		} else if (info.tcpi_state != TCP_IS_CLOSED) {
-			/* Whoever is at the other end, outside, is not carried: as after a failure of the network. */
-			k->state = MEM_SOCK_RESET;
-			k->addr_len = 0;
-			memset(k->addr, 0, sizeof(k->addr));
-			x->o->connected = true;
-		}
-		return alone(x, k, e);
+	if (family < 0 || type < 0 || proto < 0 || getsockname(x->o->fd, (struct sockaddr *)&addr, &len) < 0)
+		return err_sys(e, ERR_INTERNAL, -EINVAL, "a socket of process %u", x->p->pid);
+	k->family = (uint32_t)family;
+	k->type = (uint32_t)type;
+	k->protocol = (uint32_t)proto;
+	k->addr_len = len < sizeof(k->addr) ? len : sizeof(k->addr);
+	memcpy(k->addr, &addr, k->addr_len);
+	len = sizeof(addr);
+	memset(&addr, 0, sizeof(addr));
+	if (getpeername(x->o->fd, (struct sockaddr *)&addr, &len) < 0) {
+		/* Also told when the connection has ended; asked for as many bytes as there are. */
+		len = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+		if (family == AF_UNIX || getsockopt(x->o->fd, SOL_SOCKET, SO_PEERNAME, &addr, &len) < 0)
+			len = 0;
 	}
-	if (k->type != SOCK_DGRAM || k->protocol != IPPROTO_UDP)
-		return proc_refuse(x->p, e, "has a socket of a kind that can not be carried");
-	if (getpeername(fd, (struct sockaddr *)&peer, &plen) == 0)
-		return proc_refuse(x->p, e, "has a connected UDP socket");
-	if (unread(fd))
-		return proc_refuse(x->p, e, "has a UDP socket with data that was not read");
-	return alone(x, k, e);
-}
-
-/* One end's address and port, IPv4 as mapped. */
-struct end {
-	uint8_t addr[16];
-	uint16_t port;
-};
-
-static bool end_of(int fd, int (*name)(int, struct sockaddr *, socklen_t *), struct end *ret)
-{
-	struct sockaddr_in6 a = { 0 };
-	const struct sockaddr_in *in = (const struct sockaddr_in *)&a;
-	socklen_t len = sizeof(a);
-
-	if (name(fd, (struct sockaddr *)&a, &len) < 0)
-		return false;
-	memset(ret, 0, sizeof(*ret));
-	if (a.sin6_family == AF_INET) {
-		ret->addr[10] = ret->addr[11] = 0xff;
-		memcpy(ret->addr + 12, &in->sin_addr, 4);
-		ret->port = in->sin_port;
-	} else {
-		memcpy(ret->addr, &a.sin6_addr, 16);
-		ret->port = a.sin6_port;
-	}
-	return true;
-}
-
-int object_link_tcp(struct dump *d, uint32_t at, struct err *e)
-{
-	struct end here, there, a, b;
-	const struct object *o = &d->object[at];
-
-	/* One that only begins to connect has no other end yet. */
-	if (!end_of(o->fd, getsockname, &here) || !end_of(o->fd, getpeername, &there))
-		return 0;
-	for (uint32_t i = 0; i < d->n_objects; i++) {
-		const struct object *other = &d->object[i];
-
-		if (i != at && other->connected && end_of(other->fd, getsockname, &a) && end_of(other->fd, getpeername, &b) &&
-		    !memcmp(&a, &there, sizeof(a)) && !memcmp(&b, &here, sizeof(b)))
-			return proc_refuse(o->p, e, "has a TCP connection to process %u, inside", other->p->pid);
-	}
-	return 0;
-}
-
-static uint64_t wait_ms(int fd, int name)
-{
-	struct timeval t = { 0 };
-	socklen_t len = sizeof(t);
-	uint64_t ms;
-
-	if (getsockopt(fd, SOL_SOCKET, name, &t, &len) < 0)
-		return 0;
-	ms = (uint64_t)t.tv_sec * 1000 + ((uint64_t)t.tv_usec + 999) / 1000;
-	return ms < UINT32_MAX ? ms : UINT32_MAX;
-}
-
-/* One end of a pair. */
-static void paired(struct opened *x, const struct mem_socket *k, unsigned shut)
-{
-	struct mem_object *rec = &x->o->rec;
-
-	rec->kind = MEM_OBJ_UNIX;
-	rec->a = k->type;
-	rec->b = shut | (number_opt(x->o->fd, SOL_SOCKET, SO_PASSCRED) > 0 ? MEM_UNIX_PASSCRED : 0);
-	rec->pos = wait_ms(x->o->fd, SO_RCVTIMEO) | wait_ms(x->o->fd, SO_SNDTIMEO) << 32;
-}
-
-static int unix_socket(struct opened *x, struct mem_socket *k, struct err *e)
-{
-	const struct external *ext;
-	struct unix_info info;
-	int r = ask_unix(x->f.st.st_ino, &info);
-
-	if (r < 0)
-		return proc_refuse(x->p, e, "has a unix socket, and this kernel does not tell its other end");
-	if (k->state == MEM_SOCK_BOUND && k->addr[2] && k->addr[2] != '/')
-		return proc_refuse(x->p, e, "has a unix socket with a name that is relative to some folder");
-	if (k->state == MEM_SOCK_BOUND && k->addr[2] == '/') {
-		char path[sizeof(k->addr)] = { 0 };
-
-		memcpy(path, k->addr + 2, k->addr_len - 2);
-		/* A new one will be put in its place. */
-		if (!info.peer && !file_may_reach(x->d, x->p, path, 2))
-			return proc_refuse(x->p, e, "has the unix socket %.100s, which it could not make again", path);
-	}
-	if (number_opt(x->o->fd, SOL_SOCKET, SO_ACCEPTCONN) > 0) {
-		if (info.queued)
-			return proc_refuse(x->p, e, "has connections that it did not accept yet");
-		k->state = MEM_SOCK_LISTEN;
-		k->backlog = 128; /* it does not tell */
-		return alone(x, k, e);
-	}
-	if (!info.peer) {
-		if (info.state == UNIX_IS_CONNECTED && k->type != SOCK_DGRAM) { /* the other end is closed */
-			paired(x, k, 3);
-			return 0;
-		}
-		if (k->type == SOCK_DGRAM && unread(x->o->fd))
-			return proc_refuse(x->p, e, "has a unix socket with data that was not read");
-		return alone(x, k, e);
-	}
-	ext = NULL;
-	for (size_t i = 0; i < x->d->n_external; i++)
-		if (x->d->external[i].role == MEM_WARM && (uint32_t)x->d->external[i].ino == info.peer)
-			ext = &x->d->external[i];
-	if (ext) {
-		x->o->rec.kind = MEM_OBJ_EXTERNAL;
-		x->o->rec.a = ext->id;
-		x->o->rec.b = MEM_WARM;
-		return 0;
-	}
-	paired(x, k, info.shutdown & 3);
-	x->o->peer = info.peer;
+	k->peer_len = len < sizeof(k->peer) ? len : sizeof(k->peer);
+	memcpy(k->peer, &addr, k->peer_len);
+	k->state = is_bound(k) ? MEM_SOCK_BOUND : MEM_SOCK_UNBOUND;
+	if (!proc_map(&x->d->uids, x->f.st.st_uid, &k->uid) || !proc_map(&x->d->gids, x->f.st.st_gid, &k->gid))
+		return proc_refuse(x->p, e, "has a socket of a user that is not the sandbox's");
 	return 0;
 }
 
 int object_socket(struct opened *x, struct err *e)
 {
-	struct mem_socket k = { .state = MEM_SOCK_UNBOUND };
-	struct sockaddr_storage addr = { 0 };
-	socklen_t len = sizeof(addr);
-	int family = number_opt(x->o->fd, SOL_SOCKET, SO_DOMAIN), type = number_opt(x->o->fd, SOL_SOCKET, SO_TYPE);
-	int proto = number_opt(x->o->fd, SOL_SOCKET, SO_PROTOCOL);
+	struct socket *s = x->o->socket = socket_new();
+	int r;
 
-	if (family < 0 || type < 0 || proto < 0 || getsockname(x->o->fd, (struct sockaddr *)&addr, &len) < 0)
-		return err_sys(e, ERR_INTERNAL, -EINVAL, "a socket of process %u", x->p->pid);
-	k.family = (uint32_t)family;
-	k.type = (uint32_t)type;
-	k.protocol = (uint32_t)proto;
-	k.addr_len = len < sizeof(k.addr) ? len : sizeof(k.addr);
-	memcpy(k.addr, &addr, k.addr_len);
-	if (is_bound(&k))
-		k.state = MEM_SOCK_BOUND;
+	if (!s)
+		return err_sys(e, ERR_INTERNAL, -ENOMEM, "a socket");
+	r = read_names(x, &s->k, e);
+	if (r < 0)
+		return r;
+	x->o->rec.kind = MEM_OBJ_SOCKET;
 	if (x->o->rec.flags & O_ASYNC)
 		return proc_refuse(x->p, e, "wants signals for a socket");
-	if (family == AF_UNIX)
-		return unix_socket(x, &k, e);
-	if (family == AF_INET || family == AF_INET6)
-		return inet(x, &k, e);
-	return proc_refuse(x->p, e, "has a socket of family %d", family);
+	if (s->k.family == AF_UNIX)
+		r = object_unix(x, e);
+	else if (s->k.family == AF_INET || s->k.family == AF_INET6)
+		r = object_inet(x, e);
+	else
+		return proc_refuse(x->p, e, "has a socket of family %u", s->k.family);
+	if (r < 0 || x->o->rec.kind != MEM_OBJ_SOCKET)
+		return r;
+	r = read_options(x, e);
+	return r < 0 ? r : read_filter(x, e);
 }
 
-/* Descriptors that are on their way can not be carried; to find out, we get copies of them. */
-static ssize_t peek(int fd, void *data, size_t len, bool *ret_fds, int *ret_flags)
+/* Once it is known what each is: the records. */
+static int write_record(struct dump *d, struct object *o, struct err *e)
 {
-	struct iovec io = { data, len };
-	_Alignas(8) char control[CMSG_SPACE(sizeof(int) * 253)];
-	struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
-	ssize_t n = sys_recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC | MSG_TRUNC);
+	struct socket *s = o->socket;
+	AUTO(buf_done) struct buf b = BUF_INIT(sizeof(s->k) + OPTIONS_MAX + FILTER_MAX * sizeof(struct sock_filter) + QUEUE_MAX);
+	int r;
 
-	*ret_fds = false;
-	*ret_flags = m.msg_flags;
-	for (struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		*ret_fds = true;
-		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
-			int got;
+	s->k.options = (uint32_t)s->options.len;
+	s->k.filter = (uint32_t)s->filter.len;
+	r = buf_add(&b, &s->k, sizeof(s->k));
+	if (r == 0)
+		r = buf_add(&b, s->options.data, s->options.len);
+	if (r == 0)
+		r = buf_add(&b, s->filter.data, s->filter.len);
+	if (r == 0)
+		r = buf_add(&b, s->queue.data, s->queue.len);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "a socket") : image_bytes(&d->image, b.data, b.len, &o->rec.data, e);
+}
 
-			memcpy(&got, CMSG_DATA(c) + i * sizeof(int), sizeof(got));
-			fd_close(got);
+int object_socket_finish(struct dump *d, struct err *e)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < d->n_objects; i++)
+		if (d->object[i].rec.kind == MEM_OBJ_SOCKET) {
+			r = object_link_listener(d, i, e);
+			if (r == 0)
+				r = write_record(d, &d->object[i], e);
 		}
-	}
-	return n;
-}
-
-static int read_queue(struct dump *d, struct object *o, struct err *e)
-{
-	AUTO_FREE uint8_t *data = NULL;
-	uint32_t waiting = 0, len;
-	int flags = 0;
-	bool fds;
-	ssize_t n;
-
-	if (o->rec.a == SOCK_DGRAM)
-		return unread(o->fd) ? proc_refuse(o->p, e, "has datagrams that were not read") : 0;
-	if (sys_ioctl(o->fd, FIONREAD, &waiting) < 0 || !waiting)
-		return 0;
-	if (waiting > QUEUE_MAX)
-		return proc_refuse(o->p, e, "has more than %u MiB in a unix socket", QUEUE_MAX >> 20);
-	data = malloc(4 + waiting);
-	if (!data)
-		return err_sys(e, ERR_INTERNAL, -ENOMEM, "a queue");
-	n = peek(o->fd, data + 4, waiting, &fds, &flags);
-	if (n < 0)
-		return err_sys(e, ERR_INTERNAL, (int)n, "look into a socket of process %u", o->p->pid);
-	if (fds)
-		return proc_refuse(o->p, e, "has a unix socket with descriptors on their way");
-	if ((size_t)n != waiting)
-		return proc_refuse(o->p, e, "has several messages in a unix socket");
-	len = waiting;
-	memcpy(data, &len, 4);
-	if (o->rec.a == SOCK_STREAM)
-		return image_bytes(&d->image, data + 4, waiting, &o->rec.data, e);
-	return image_bytes(&d->image, data, waiting + 4, &o->rec.data, e);
-}
-
-int object_link_unix(struct dump *d, uint32_t at, struct err *e)
-{
-	struct object *o = &d->object[at];
-	bool found = !o->peer;
-
-	o->rec.pair = at;
-	for (uint32_t i = 0; i < d->n_objects; i++) {
-		const struct object *other = &d->object[i];
-
-		if (other->rec.kind != MEM_OBJ_UNIX || i == at || !o->peer || (uint32_t)other->ino != o->peer)
-			continue;
-		found = true;
-		o->rec.pair = i < at ? i : at;
-	}
-	for (uint32_t i = 0; !found && i < d->n_objects; i++)
-		if (i != at && (uint32_t)d->object[i].ino == o->peer)
-			return proc_refuse(o->p, e, "has a unix socket that is connected to one of process %u, which is not connected to it",
-					   d->object[i].p->pid);
-	if (!found)
-		return proc_refuse(o->p, e, "has a unix socket whose other end is outside");
-	return read_queue(d, o, e);
+	return r;
 }

@@ -115,7 +115,7 @@ TEST(a_family_with_groups_sessions_zombies_and_threads)
 }
 
 enum { F_PIPE = 10, F_UNIX = 12, F_SEQ = 14, F_EVENT = 16, F_EPOLL, F_TIMER, F_SIGNAL, F_INOTIFY, F_MASTER, F_SLAVE, F_FILE,
-       F_UNLINKED, F_MEM, F_FIFO, F_LISTEN, F_UDP, F_ULISTEN, F_DUP, F_SOCKET, F_CUT, F_LAST };
+       F_UNLINKED, F_MEM, F_FIFO, F_LISTEN, F_UDP, F_ULISTEN, F_DUP, F_SOCKET, F_CLOSED, F_LAST };
 
 static void at(int fd, int place)
 {
@@ -205,14 +205,14 @@ static void sockets(void)
 		_exit(1);
 	at(fd, F_ULISTEN);
 	at(socket(AF_INET6, SOCK_STREAM, 0), F_SOCKET);
-	/* One whose other end is nobody's here: closed, but it does not have to be ours to know. */
+	/* One whose other end was closed. */
 	loopback_up();
 	in.sin_port = htons(4714);
 	in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	fd = socket(AF_INET, SOCK_STREAM, 0);
-	at(socket(AF_INET, SOCK_STREAM, 0), F_CUT);
+	at(socket(AF_INET, SOCK_STREAM, 0), F_CLOSED);
 	if (bind(fd, (struct sockaddr *)&in, sizeof(in)) < 0 || listen(fd, 1) < 0 ||
-	    connect(F_CUT, (struct sockaddr *)&in, sizeof(in)) < 0 || close(accept(fd, NULL, NULL)) < 0)
+	    connect(F_CLOSED, (struct sockaddr *)&in, sizeof(in)) < 0 || close(accept(fd, NULL, NULL)) < 0)
 		_exit(1);
 	close(fd);
 }
@@ -359,7 +359,7 @@ static void check_sockets(const struct dt *t, const struct mem_proc *p)
 	struct mem_socket k;
 	const struct mem_object *o = dt_object(t, p, F_LISTEN);
 
-	CHECK_EQ(o->kind, MEM_OBJ_LISTEN);
+	CHECK_EQ(o->kind, MEM_OBJ_SOCKET);
 	memcpy(&k, t->image.bytes + o->data.off, sizeof(k));
 	CHECK_EQ(k.state, MEM_SOCK_LISTEN);
 	CHECK_EQ(k.backlog, 7);
@@ -372,9 +372,9 @@ static void check_sockets(const struct dt *t, const struct mem_proc *p)
 	CHECK_EQ(k.family, AF_UNIX);
 	memcpy(&k, t->image.bytes + dt_object(t, p, F_SOCKET)->data.off, sizeof(k));
 	CHECK_EQ(k.state, MEM_SOCK_UNBOUND);
-	memcpy(&k, t->image.bytes + dt_object(t, p, F_CUT)->data.off, sizeof(k));
-	CHECK_EQ(k.state, MEM_SOCK_RESET);
-	CHECK_EQ(k.addr_len, 0);
+	memcpy(&k, t->image.bytes + dt_object(t, p, F_CLOSED)->data.off, sizeof(k));
+	CHECK_EQ(k.state, MEM_SOCK_PAIR);
+	CHECK_EQ(k.peer_len, sizeof(struct sockaddr_in));
 }
 
 TEST(every_kind_of_descriptor)

@@ -13,18 +13,18 @@
 static int take(void *arg, const uint8_t *body, size_t len)
 {
 	struct inet_diag_msg m;
-	uint64_t *ret = arg;
+	struct diag_socket *ret = arg;
 
 	if (len < sizeof(m))
 		return -EBADMSG;
 	memcpy(&m, body, sizeof(m));
 	/* Where there is no connection, a listener on that port is found. (No datagram socket is ever in that state.) */
 	if (m.idiag_state != TCP_LISTEN)
-		*ret = m.idiag_inode;
+		*ret = (struct diag_socket){ .inode = m.idiag_inode, .state = m.idiag_state };
 	return 0;
 }
 
-int diag_inode(const struct diag_flow *c, uint64_t *ret, struct err *e)
+int diag_socket(const struct diag_flow *c, struct diag_socket *ret, struct err *e)
 {
 	struct inet_diag_req_v2 q = {
 		.sdiag_family = c->family == 4 ? AF_INET : AF_INET6,
@@ -37,7 +37,7 @@ int diag_inode(const struct diag_flow *c, uint64_t *ret, struct err *e)
 		},
 	};
 	AUTO(netlink_free) struct netlink *n = NULL;
-	uint64_t inode = 0;
+	struct diag_socket found = { 0 };
 	int r = netlink_new(NETLINK_SOCK_DIAG, &n, e);
 
 	if (r < 0)
@@ -46,13 +46,25 @@ int diag_inode(const struct diag_flow *c, uint64_t *ret, struct err *e)
 	memcpy(q.id.idiag_src, c->udp ? c->remote : c->local, sizeof(q.id.idiag_src));
 	memcpy(q.id.idiag_dst, c->udp ? c->local : c->remote, sizeof(q.id.idiag_dst));
 	netlink_begin(n, SOCK_DIAG_BY_FAMILY, 0, &q, sizeof(q));
-	r = netlink_ask(n, take, &inode);
-	if (r == 0 && !inode)
+	r = netlink_ask(n, take, &found);
+	if (r == 0 && !found.state)
 		r = -ENOENT;
 	if (r == -ENOENT)
 		return err_set(e, ERR_NOT_FOUND, r, "no such connection");
 	if (r < 0)
 		return err_sys(e, ERR_UNSUPPORTED, r, "look for a connection (%s)", c->udp ? "udp_diag" : "tcp_diag");
-	*ret = inode;
+	*ret = found;
 	return 0;
+}
+
+int diag_inode(const struct diag_flow *c, uint64_t *ret, struct err *e)
+{
+	struct diag_socket found;
+	int r = diag_socket(c, &found, e);
+
+	if (r == 0 && !found.inode)
+		return err_set(e, ERR_NOT_FOUND, -ENOENT, "no such connection");
+	if (r == 0)
+		*ret = found.inode;
+	return r;
 }

@@ -17,3 +17,10 @@ struct diag_flow {
 
 /* Its inode, as in "socket:[N]" of /proc/PID/fd. -ENOENT: there is no such connection (any more). */
 int diag_inode(const struct diag_flow *c, uint64_t *ret, struct err *e);
+
+struct diag_socket {
+	uint64_t inode; /* 0: no process has it, any more or yet */
+	uint32_t state; /* TCP_ESTABLISHED … */
+};
+/* The socket itself, also one that nobody has. -ENOENT: there is none but a listener. */
+int diag_socket(const struct diag_flow *c, struct diag_socket *ret, struct err *e);

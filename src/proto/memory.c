@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "proto/frame.h"
 #include "proto/memory_advice.h"
+#include "proto/socket_option.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -451,30 +452,27 @@ static int check_execs(struct check *c)
 	return 0;
 }
 
-static bool socket_ok(const struct check *c, struct mem_span s)
+static bool socket_ok(const struct check *c, const struct mem_object *o)
 {
+	const uint8_t *data = c->m.bytes + o->data.off;
+	uint64_t len = o->data.len;
 	struct mem_socket k;
-	uint64_t at = sizeof(k);
+	bool tcp;
 
-	if (s.len < sizeof(k))
+	if (len < sizeof(k))
 		return false;
-	memcpy(&k, c->m.bytes + s.off, sizeof(k));
-	if (k.state > MEM_SOCK_RESET || k.addr_len > sizeof(k.addr) || k.backlog > 65535)
+	memcpy(&k, data, sizeof(k));
+	len -= sizeof(k);
+	tcp = (k.family == AF_INET || k.family == AF_INET6) && k.type == SOCK_STREAM && k.protocol == IPPROTO_TCP;
+	if (k.state > MEM_SOCK_CLOSED || (k.state >= MEM_SOCK_RESET && !tcp) || k.shutdown > 3 || k.backlog > 65535 ||
+	    k.addr_len > sizeof(k.addr) || k.peer_len > sizeof(k.peer) || k.uid == UINT32_MAX || k.gid == UINT32_MAX ||
+	    k.flags > MEM_SOCK_FILTER_LOCKED || k.zero)
 		return false;
-	if (k.state == MEM_SOCK_RESET &&
-	    ((k.family != AF_INET && k.family != AF_INET6) || k.type != SOCK_STREAM || k.protocol != IPPROTO_TCP))
+	if (k.state == MEM_SOCK_PENDING ? !index_ok(c, MEM_S_OBJECT, o->pair) || c->m.object[o->pair].kind != MEM_OBJ_SOCKET
+					: k.state == MEM_SOCK_PAIR && o->pair == MEM_NONE)
 		return false;
-	while (at < s.len) {
-		uint32_t n;
-
-		if (s.len - at < 12)
-			return false;
-		memcpy(&n, c->m.bytes + s.off + at + 8, 4);
-		if (n > 256 || n > s.len - at - 12)
-			return false;
-		at += 12 + (uint64_t)n;
-	}
-	return true;
+	return k.options <= len && k.filter <= len - k.options && !(k.filter % sizeof(uint64_t)) &&
+	       socket_option_list_ok(data + sizeof(k), k.options);
 }
 
 static bool inotify_ok(const struct check *c, struct mem_span s)
@@ -550,8 +548,8 @@ static bool kind_ok(const struct check *c, const struct mem_object *o)
 		       !memchr(c->m.bytes + o->data.off, 0, o->data.len);
 	case MEM_OBJ_UNLINKED:
 		return o->a < SIZE_MAX_FILE && o->b <= 07777 && o->pair != MEM_NONE;
-	case MEM_OBJ_LISTEN:
-		return socket_ok(c, o->data);
+	case MEM_OBJ_SOCKET:
+		return socket_ok(c, o);
 	case MEM_OBJ_PIDFD:
 		return o->a >= 1 && o->a < ID_MAX;
 	case MEM_OBJ_EXTERNAL:

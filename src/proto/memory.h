@@ -17,7 +17,7 @@
 #include "base/err.h"
 
 #define MEM_MAGIC 0x3154454b4e41424cULL
-#define MEM_VERSION 2U
+#define MEM_VERSION 3U
 #define MEM_NONE UINT32_MAX
 
 #define MEM_PAGE_FILES 8 /* "pages" files one image may use: its own is 0, then those of its ancestors */
@@ -191,8 +191,7 @@ enum mem_object_kind {
 	MEM_OBJ_PROC, /* ->file: below /proc or /sys, opened again */
 	MEM_OBJ_SHMEM, /* memfd, or what is mapped shared and anonymous: ->a size, ->b seals, ->run; name in ->data */
 	MEM_OBJ_UNLINKED, /* a file without a name: ->a size, ->b mode, ->pos, ->run; ->pair: same number, same file */
-	/* a listening, unbound or bound TCP, UDP or unix socket, or a TCP connection to be cut: ->data: mem_socket, options */
-	MEM_OBJ_LISTEN,
+	MEM_OBJ_SOCKET, /* any other socket: ->data: mem_socket and what follows it; ->pair by its state */
 	MEM_OBJ_PIDFD, /* ->a pid inside */
 	/* the agent has the other end: ->a exec's id, ->b enum mem_role. MEM_TTY (a slave): ->data: mem_pty, or nothing */
 	MEM_OBJ_EXTERNAL,
@@ -225,15 +224,26 @@ enum mem_socket_state {
 	MEM_SOCK_UNBOUND,
 	MEM_SOCK_BOUND,
 	MEM_SOCK_LISTEN,
-	MEM_SOCK_RESET, /* TCP: was connected to somebody outside, and finds the connection reset. No address */
+	MEM_SOCK_RESET, /* TCP: was connected to a process outside, and finds the connection reset */
+	/* TCP, both ends are inside: they have the same ->pair. An end without a second one: that one was closed. */
+	MEM_SOCK_PAIR,
+	MEM_SOCK_PENDING, /* TCP: connected to the listener ->pair, which has not accepted it yet. No byte was sent */
+	MEM_SOCK_CLOSED, /* TCP: the connection has ended, and is not an error; ->data may hold what can still be read */
 };
+#define MEM_SOCK_SHUT_READ 1U
+#define MEM_SOCK_SHUT_WRITE 2U
+#define MEM_SOCK_FILTER_LOCKED 1U
 
 struct mem_socket {
 	uint32_t family, type, protocol;
 	uint32_t state; /* enum mem_socket_state */
-	uint32_t backlog, addr_len;
-	uint8_t addr[128]; /* as getsockname tells it */
-	/* then options: (u32 level, u32 name, u32 len, bytes)*, set before bind */
+	uint32_t backlog, shutdown; /* MEM_SOCK_SHUT_* */
+	uint32_t uid, gid; /* whose it is, as inside */
+	uint32_t addr_len, peer_len; /* peer: a connected one's; 0: none */
+	uint32_t options, filter; /* bytes of each, behind this */
+	uint32_t flags, zero; /* MEM_SOCK_FILTER_LOCKED */
+	uint8_t addr[128], peer[128]; /* as getsockname and getpeername tell them */
+	/* then a list of options (proto/socket_option.h); a classic BPF program; what can be read: bytes of a stream */
 };
 
 struct mem_watch {
@@ -319,6 +329,6 @@ int mem_host(uint8_t out[32], struct err *e);
 static_assert(sizeof(struct mem_head) == 8 + 16 + 24 + 32 + MEM_PAGE_FILES * 32 + 24 + MEM_SECTIONS * 16, "no padding");
 static_assert(sizeof(struct mem_vma) == 72 && sizeof(struct mem_run) == 32 && sizeof(struct mem_fd) == 16,
 	      "no padding");
-static_assert(sizeof(struct mem_pty) == 64 && sizeof(struct mem_socket) == 152, "no padding");
+static_assert(sizeof(struct mem_pty) == 64 && sizeof(struct mem_socket) == 312, "no padding");
 static_assert(sizeof(struct mem_action) == 32 && sizeof(struct mem_watch) == 24, "no padding");
 static_assert(sizeof(struct mem_lock) == 32, "no padding");

@@ -92,7 +92,7 @@ def test_a_fork_takes_memory_along_when_it_can(d, clean):
 
 def test_what_can_not_be_carried_is_told(d, clean):
     b = d.create()
-    background(d, b, "python3 -c 'import socket,time; a=socket.socket(); a.bind((\"127.0.0.1\",0)); a.listen(); c=socket.create_connection(a.getsockname()); s=a.accept(); print(1, flush=True); time.sleep(1000)'")
+    background(d, b, "python3 -c 'import socket,time; a=socket.socket(); a.bind((\"127.0.0.1\",0)); a.listen(); c=socket.create_connection(a.getsockname()); c.send(b\"x\"); print(1, flush=True); time.sleep(1000)'")
     time.sleep(1)
     e = error(d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True}), 422, "refused")
     assert "python3" in e["message"] and e["remedy"], e

@@ -123,7 +123,7 @@ def test_quotas_count_it_as_a_sandbox_only(d, clean):
 
 def test_what_can_not_be_carried(d, clean):
     b = d.create()
-    x = background(d, b, "exec python3 -c 'import socket,time; a=socket.socket(); a.bind((\"127.0.0.1\",0)); a.listen(); c=socket.create_connection(a.getsockname()); s=a.accept(); print(1, flush=True); time.sleep(1000)'")
+    x = background(d, b, "exec python3 -c 'import socket,time; a=socket.socket(); a.bind((\"127.0.0.1\",0)); a.listen(); c=socket.create_connection(a.getsockname()); c.send(b\"x\"); print(1, flush=True); time.sleep(1000)'")
     eventually(lambda: output(d, b, x) == ["1"])
     error(d.post(f"/v1/sandboxes/{b['id']}/hibernate"), 422, "refused")
     assert state(d, b) == "running" and d.exec(b["id"], "echo", "y")["stdout"] == "y\n"
@@ -137,7 +137,7 @@ def test_what_can_not_be_carried(d, clean):
 
 def test_a_paused_one_that_can_not_goes_on_when_it_is_resumed(d, clean):
     b = d.create()
-    x = background(d, b, "python3 -c 'import socket,time; a=socket.socket(); a.bind((\"127.0.0.1\",0)); a.listen(); c=socket.create_connection(a.getsockname()); s=a.accept()\n"
+    x = background(d, b, "python3 -c 'import socket,time; a=socket.socket(); a.bind((\"127.0.0.1\",0)); a.listen(); c=socket.create_connection(a.getsockname()); c.send(b\"x\")\n"
                          "i=0\nwhile 1: i+=1; print(i, flush=True); time.sleep(0.05)'")
     eventually(lambda: len(output(d, b, x)) > 3)
     assert d.post(f"/v1/sandboxes/{b['id']}/pause").status == 200

@@ -591,8 +591,6 @@ def test_the_source_and_two_copies_tell_the_same(d, clean, group):
 
 REFUSED = {
     "inotify": ("i = libc.inotify_init(); assert libc.inotify_add_watch(i, b'/tmp', 2) >= 0", "watches files"),
-    "tcp": ("s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname()); a, _ = s.accept()", "has a TCP connection"),
-    "tcp queue": ("s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname())", "TCP connection|did not accept yet"),
     "unix queue": ("s = socket.socket(socket.AF_UNIX); s.bind('\\0q'); s.listen(); c = socket.socket(socket.AF_UNIX); c.connect('\\0q')",
                    "did not accept yet"),
     "connected udp": ("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('127.0.0.1', 9))", "has a connected UDP socket"),

@@ -1,0 +1,29 @@
+/* Sockets on their way into the image: their records are written when it is known which belong together. */
+#pragma once
+#include "dump/object.h"
+
+struct socket {
+	struct mem_socket k;
+	struct buf options, filter, queue; /* what follows the record */
+	/* TCP */
+	uint32_t tcp_state;
+	uint32_t pending, matched; /* of a listener: connections that it did not accept; those whose other end is known */
+	bool connected; /* there is, or was, another end */
+	bool hung_up; /* nothing more can be read, POLLRDHUP */
+	bool failed; /* an error waits, or something beside the stream, POLLERR or POLLPRI */
+	uint64_t sent, received; /* bytes for the other end, and from there */
+	bool sent_any;
+};
+
+struct socket *socket_new(void);
+void socket_free(struct socket *s);
+/* A number, or -errno. */
+int socket_number(int fd, int level, int name);
+/* Also an empty message, which no count of bytes tells of. */
+bool socket_unread(int fd);
+
+/* Each fills ->o->socket, or refuses. */
+int object_inet(struct opened *x, struct err *e);
+int object_unix(struct opened *x, struct err *e); /* or makes it MEM_OBJ_UNIX */
+/* When all are linked: whether the connections that wait at a listener are known. */
+int object_link_listener(const struct dump *d, uint32_t at, struct err *e);

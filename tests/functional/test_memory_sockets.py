@@ -1,0 +1,162 @@
+"""TCP and UDP sockets in memory checkpoints. A program for each kind of socket sets it up; the source, a copy, a fork of the
+copy, and the copy after it was hibernated and woken tell the same of it. What can not be carried is refused with the reason."""
+import re
+
+import pytest
+
+from api import d, error, eventually, nothing_is_left_behind, parallel  # noqa: F401
+from test_checkpoints_memory import clean  # noqa: F401
+from test_memory_objects import said, start
+
+PAIR = """
+def pair(family=socket.AF_INET, at="127.0.0.1"):
+    s = socket.socket(family); s.bind((at, 0)); s.listen(1)
+    c = socket.socket(family); c.connect(s.getsockname()[:2])
+    a, _ = s.accept(); s.close()
+    return c, a
+def all(s, n):
+    s.settimeout(30); got = b""
+    while len(got) < n: got += s.recv(n - len(got)) or b"(end)"
+    return got
+def eof(s): return s.recv(9)
+def opt(s, level, name, n=4): return struct.unpack("i", s.getsockopt(level, name, n))[0] if n == 4 else s.getsockopt(level, name, n)
+"""
+
+TCP = ("""
+for family, at in (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"):
+    globals()["x%d" % family] = pair(family, at)
+big = bytes(range(256)) * 120
+for c, a in (x2, x10): c.sendall(big); a.sendall(b"back")
+names = [(s.getsockname(), s.getpeername()) for c, a in (x2, x10) for s in (c, a)]
+gate()
+for c, a in (x2, x10):
+    a.sendall(b" again"); print(all(a, len(big)) == big, all(c, 10)); c.sendall(b"more"); print(all(a, 4))
+print(names == [(s.getsockname(), s.getpeername()) for c, a in (x2, x10) for s in (c, a)])
+c.close(); print(eof(a))
+""", "True b'back again'\nb'more'\nTrue b'back again'\nb'more'\nTrue\nb''")
+
+# A server and its clients: one waits in a read in another process, one was never accepted.
+SERVER = ("""
+s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(5); s.setblocking(False)
+where = s.getsockname()
+r, w = os.pipe()
+def client():
+    c = socket.create_connection(where); c.sendall(b"hello")
+    os.write(w, b"got " + all(c, 5) + b" " + eof(c))
+p = child(after=client)
+select.select([s], [], [], 30); a, _ = s.accept(); a.setblocking(True); assert all(a, 5) == b"hello"
+late = socket.create_connection(where)
+assert select.select([s], [], [], 30)[0]
+gate()
+b, _ = s.accept(); late.sendall(b"late"); print(all(b, 4), fails(s.accept))
+a.sendall(b"reply"); a.close(); print(os.read(r, 99), os.waitpid(p, 0)[1])
+n = socket.create_connection(where); select.select([s], [], [], 30); m, _ = s.accept(); n.sendall(b"new"); print(all(m, 3), s.getsockname() == where)
+""", "b'late' BlockingIOError\nb'got reply ' 0\nb'new' True")
+
+# Each state that a close leaves: half closed with data, closed by the other process, closed by both.
+HALVES = ("""
+c, a = pair(); c.sendall(b"last words"); c.shutdown(socket.SHUT_WR)
+x, y = pair(); x.sendall(b"gone"); x.close()
+u, v = pair(); u.sendall(b"over"); u.shutdown(socket.SHUT_WR); v.shutdown(socket.SHUT_WR)
+names = [u.getsockopt(socket.SOL_SOCKET, 28, 16), v.getsockopt(socket.SOL_SOCKET, 28, 16), u.getsockname(), v.getsockname()]
+i, j = pair(); i.shutdown(socket.SHUT_RD)
+never = socket.socket(); bound = socket.socket(); bound.bind(("127.0.0.1", 0)); place = bound.getsockname()
+gate()
+print(all(a, 10), eof(a), a.send(b"still"), all(c, 5), fails(c.send, b"x"))
+print(all(y, 4), eof(y))
+print(all(v, 4), eof(v), eof(u), fails(u.send, b"x"), fails(u.getpeername), names == [u.getsockopt(socket.SOL_SOCKET, 28, 16), v.getsockopt(socket.SOL_SOCKET, 28, 16), u.getsockname(), v.getsockname()])
+print(eof(i), i.send(b"out"), all(j, 3))
+print(fails(never.recv, 1), fails(bound.recv, 1), bound.getsockname() == place); bound.listen(); print(socket.create_connection(place).getpeername() == place)
+""", "b'last words' b'' 5 b'still' BrokenPipeError\nb'gone' b''\nb'over' b'' b'' BrokenPipeError OSError True\nb'' 3 b'out'\nOSError OSError True\nTrue")
+
+OPTIONS = ("""
+S, T, I = socket.SOL_SOCKET, socket.IPPROTO_TCP, socket.IPPROTO_IP
+want = [(S, socket.SO_KEEPALIVE, 1), (S, socket.SO_OOBINLINE, 1), (S, 12, 5), (S, 18, 3), (S, socket.SO_SNDBUF, 65536), (S, socket.SO_RCVBUF, 131072),
+        (T, socket.TCP_NODELAY, 1), (T, socket.TCP_KEEPIDLE, 77), (T, socket.TCP_KEEPINTVL, 7), (T, socket.TCP_KEEPCNT, 4), (T, socket.TCP_USER_TIMEOUT, 12345),
+        (T, socket.TCP_LINGER2, 11), (I, socket.IP_TOS, 16), (I, socket.IP_TTL, 55), (I, 10, 0)]
+c, a = pair(); u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for o in want: c.setsockopt(*o)
+c.setsockopt(S, socket.SO_LINGER, struct.pack("ii", 1, 4)); c.setsockopt(S, socket.SO_RCVTIMEO, struct.pack("ll", 3, 0)); c.setsockopt(S, 25, b"lo\\0")
+for o in (S, socket.SO_BROADCAST, 1), (S, socket.SO_REUSEADDR, 1), (S, 35, 1), (S, 11, 1), (I, socket.IP_TTL, 9), (I, 8, 1), (I, 11, 1), (I, socket.IP_MULTICAST_TTL, 6): u.setsockopt(*o)
+l = socket.socket(); l.setsockopt(I, 15, 1); l.setsockopt(S, 15, 1); l.bind(("10.9.8.7", 1234)); l.setsockopt(T, socket.TCP_DEFER_ACCEPT, 3); l.listen(7)
+six = socket.socket(socket.AF_INET6); six.setsockopt(41, 26, 1); six.bind(("::", 0)); six.listen()
+def state():
+    return ([opt(c, *o[:2]) for o in want], [c.getsockopt(S, socket.SO_LINGER, 8), c.getsockopt(S, socket.SO_RCVTIMEO, 16), c.getsockopt(S, 25, 16)],
+            [opt(u, *o) for o in ((S, socket.SO_BROADCAST), (S, socket.SO_REUSEADDR), (S, 35), (S, 11), (I, socket.IP_TTL), (I, 8), (I, 11), (I, socket.IP_MULTICAST_TTL))],
+            [opt(l, *o) for o in ((I, 15), (S, 15), (S, 2), (T, socket.TCP_DEFER_ACCEPT))], l.getsockname(), opt(six, 41, 26), opt(a, S, 9), opt(a, S, 2))
+before = state()
+gate()
+print(before == state() or (before, state()))
+""", "True")
+
+FILTER = ("""
+code = struct.pack("HBBIHBBI", 0x30, 0, 0, 8, 6, 0, 0, 9)  # the first byte behind the header; at most nine bytes
+buf = ctypes.create_string_buffer(code)
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(("127.0.0.1", 0))
+u.setsockopt(socket.SOL_SOCKET, 26, struct.pack("HxxxxxxQ", 2, ctypes.addressof(buf))); u.setsockopt(socket.SOL_SOCKET, 44, 1)
+gate()
+c = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); c.sendto(b"abc", u.getsockname()); u.settimeout(30)
+print(u.recv(99), fails(u.setsockopt, socket.SOL_SOCKET, 27, 0), u.getsockopt(socket.SOL_SOCKET, 44))
+""", "b'a' PermissionError 1")
+
+REUSED = ("""
+def server():
+    s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1); return s
+a, b = server(), server(); a.bind(("127.0.0.1", 0)); b.bind(a.getsockname()); a.listen(); b.listen()
+a.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
+c = socket.create_connection(a.getsockname()); x = (a if select.select([a, b], [], [], 30)[0] == [a] else b).accept()[0]
+gate()
+c.sendall(b"on"); print(all(x, 2), opt(a, socket.SOL_SOCKET, socket.SO_REUSEPORT), opt(b, socket.SOL_SOCKET, socket.SO_REUSEPORT), a.getsockname() == b.getsockname() == c.getpeername())
+""", "b'on' 0 1 True")
+
+GROUPS = {"tcp": {"tcp": TCP, "server": SERVER, "halves": HALVES}, "options": {"options": OPTIONS, "filter": FILTER, "reuseport": REUSED}}
+
+
+def checked(d, box, xs):
+    """Lets all of them go on: what each says until it ends, and by what it ended."""
+    def one(i):
+        assert d.post(f"/v1/sandboxes/{box['id']}/execs/{xs[i]}/stdin", b"\n").status in (200, 204)
+        end = d.get(f"/v1/sandboxes/{box['id']}/execs/{xs[i]}/wait?timeout=60").json
+        return said(d, box, xs[i]).removeprefix("ready\n").strip(), end.get("exit_code"), said(d, box, xs[i], "stderr")
+    return parallel(len(xs), one)
+
+
+def all_tell_the_same(d, programs, prelude=PAIR):
+    """The source, a copy, a fork of the copy, and the copy after hibernate and wake."""
+    b = d.create()
+    xs = parallel(len(programs), lambda i: start(d, b, prelude + programs[i][1][0]))
+    r = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True})
+    assert r.status == 201 and r.json["memory"] is True, r
+    r = d.post(f"/v1/checkpoints/{r.json['id']}/restore")
+    assert r.status == 201, r
+    copy = r.json["sandboxes"][0]
+    r = d.post(f"/v1/sandboxes/{copy['id']}/fork", {"memory": True})
+    assert r.status == 201 and r.json["sandboxes"][0]["restored"]["memory"] is True, r
+    forked = r.json["sandboxes"][0]
+    assert d.post(f"/v1/sandboxes/{copy['id']}/hibernate", {"memory": True}).status == 200  # the next call wakes it
+    want = [(want, 0, "") for _, (_, want) in programs]
+    for name, box in (("source", b), ("fork", forked), ("woken", copy)):
+        found = checked(d, box, xs)
+        assert {n: f for (n, _), f in zip(programs, found)} == {n: w for (n, _), w in zip(programs, want)}, name
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_sockets_are_the_same_in_copies_forks_and_after_waking(d, clean, group):
+    all_tell_the_same(d, list(GROUPS[group].items()))
+
+
+REFUSED = {
+    "pending with data": ("s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname()); c.send(b'x')", "did not accept yet"),
+    "pending and gone": ("s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname()).close()", "did not accept yet"),
+    "error": ("s = socket.socket(); s.setblocking(False); s.connect_ex(('127.0.0.1', 1)); select.select([], [s], [], 30)", "error that it did not read"),
+    "urgent": ("c, a = pair(); c.send(b'x', socket.MSG_OOB); select.select([], [], [a], 30)", "urgent data"),
+}
+
+
+def test_what_can_not_be_carried_is_refused_and_runs_on(d, clean):
+    b = d.create()
+    for name, (text, reason) in REFUSED.items():
+        x = start(d, b, PAIR + text + "\ngate()\nprint('on')\n")
+        e = error(d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True}), 422, "refused")
+        assert re.search(rf"process \d+ \(python3\).*({reason})", e["message"]), (name, e)
+        assert checked(d, b, [x]) == [("on", 0, "")], name

@@ -175,7 +175,6 @@ static void attach(struct adopt *a, struct box *b)
 	box_ref(b);
 	a->attaching++;
 	b->attaching = true;
-	same_state(a, b);
 	wlink_call_first(a->s->warden, WARDEN_ATTACH, b->handle, 0, on_attached, t);
 }
 
@@ -198,8 +197,11 @@ static void on_next(void *arg, int r, const struct wlink_answer *w, const struct
 	handle_key(w->rep->handle, key);
 	b = map_del(&a->known, key);
 	if (b) {
-		if (b->found && !b->link.poll && !b->attaching && b->state != BOX_LOST && b->state != BOX_ENDING)
-			attach(a, b);
+		if (b->found && !b->link.poll && !b->sleep && b->state != BOX_LOST && b->state != BOX_ENDING) {
+			same_state(a, b);
+			if (!b->attaching) /* a tick may have asked for that already, while the warden was not there yet */
+				attach(a, b);
+		}
 		box_unref(b);
 	} else if (a->s->o.recover) {
 		log_warn("recover: the sandbox with handle %s is in no note: it is left alone", key);

@@ -117,6 +117,15 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 	box_tell(b->service, op, r, e);
 }
 
+/* What should run was thawed, whatever had frozen it. A seal that is at it thaws it itself. */
+static void on_thawed(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box_op *op = arg;
+
+	(void)a;
+	box_tell(op->box->service, op, r == -EBUSY ? 0 : r, e);
+}
+
 static void freeze(struct box *b, const struct who *who, bool pause, box_done_fn *fn, void *arg)
 {
 	struct box_op *op = box_op_new(b, who, fn, arg);
@@ -126,7 +135,9 @@ static void freeze(struct box *b, const struct who *who, bool pause, box_done_fn
 	op->kind = pause ? "sandbox.pause" : "sandbox.resume";
 	if (fn)
 		b->idle_paused = b->idle_paused && !pause; /* from now on it is the caller's will */
-	if (b->state == want)
+	if (b->state == want && !pause && b->handle && !b->sleep && !b->swap)
+		wlink_call(b->service->warden, WARDEN_THAW, b->handle, 0, NULL, on_thawed, op);
+	else if (b->state == want)
 		box_tell(b->service, op, 0, NULL);
 	else if (b->state == BOX_LOST)
 		box_tell(b->service, op, box_lost(b, &e), &e);

@@ -162,7 +162,10 @@ static void on_attached(void *arg, int r, const struct wlink_answer *w, const st
 /* We may have died between the warden's deed and our note of it: what is noted counts. */
 static void same_state(struct adopt *a, struct box *b)
 {
-	wlink_call_first(a->s->warden, b->state == BOX_PAUSED ? WARDEN_FREEZE : WARDEN_THAW, b->handle, 0, NULL, NULL);
+	if (b->state == BOX_PAUSED)
+		wlink_call_first(a->s->warden, WARDEN_FREEZE, b->handle, 0, NULL, NULL);
+	else
+		box_thaw(b, true);
 }
 
 static void attach(struct adopt *a, struct box *b)

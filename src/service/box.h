@@ -98,6 +98,7 @@ struct box {
 	enum { ASLEEP_NOT, ASLEEP_FILES, ASLEEP_MEMORY } asleep;
 	uint64_t tried_ns; /* not to be hibernated by itself again before */
 	bool idle_paused; /* by itself: a call resumes it */
+	bool thaw_due; /* it should run, and could not be thawed yet: its warden was at a seal that nobody waits for */
 	char *memory_refused; /* why it sleeps without its processes, or NULL */
 	struct sleep *sleep; /* it falls asleep */
 	bool waking;
@@ -186,6 +187,8 @@ bool box_gone(struct box *b); /* the warden does not have it any more. Returns w
 int box_store(struct box *b, struct err *e);
 /* Attaches to its agent when it is not: after a pause that was long, or when the agent let go of us. */
 void box_reattach(struct box *b);
+/* It should run, whatever has frozen it. @first: before what waits for the warden. Tried again until it does. */
+void box_thaw(struct box *b, bool first);
 /* Asks for a further exec group ahead. */
 void box_want_group(struct box *b);
 /* An exec is over for good. Its agent and the warden are told with others, or not at all when the box goes first. */

@@ -117,13 +117,34 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 	box_tell(b->service, op, r, e);
 }
 
-/* What should run was thawed, whatever had frozen it. A seal that is at it thaws it itself. */
+/*
+ * A warden that is at a seal refuses; one that nobody waits for any more (who asked for it died, or asked twice) leaves the
+ * sandbox as it found it, and that may be frozen.
+ */
 static void on_thawed(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
 	struct box_op *op = arg;
+	struct box *b = op->box;
 
 	(void)a;
-	box_tell(op->box->service, op, r == -EBUSY ? 0 : r, e);
+	if (r == -EBUSY && b->handle == op->handle && b->state == BOX_RUNNING) {
+		b->thaw_due = true;
+		service_soon(b->service);
+		r = 0;
+	}
+	box_tell(b->service, op, r, e);
+}
+
+void box_thaw(struct box *b, bool first)
+{
+	const struct who nobody = { .tenant = b->tenant };
+	struct box_op *op = box_op_new(b, &nobody, NULL, NULL);
+
+	b->thaw_due = false;
+	if (first)
+		wlink_call_first(b->service->warden, WARDEN_THAW, b->handle, 0, on_thawed, op);
+	else
+		wlink_call(b->service->warden, WARDEN_THAW, b->handle, 0, NULL, on_thawed, op);
 }
 
 static void freeze(struct box *b, const struct who *who, bool pause, box_done_fn *fn, void *arg)

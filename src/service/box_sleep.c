@@ -1,6 +1,7 @@
 /* Hibernation: of a sandbox that sleeps there are layers and rows, and nothing else. */
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/step.h"
 #include "service/box_impl.h"
 #include "service/box_net.h"
 #include "service/checkpoint.h"
@@ -50,6 +51,7 @@ static void on_told(void *arg)
 	struct sleep *x = arg;
 	struct box *b = x->b;
 
+	STEP("hibernate.stored");
 	if (x->r == 0)
 		wlink_call(b->service->warden, WARDEN_DESTROY, x->handle, 0, NULL, NULL, NULL);
 	b->sleep = NULL;
@@ -68,7 +70,7 @@ static void thaw(struct sleep *x)
 	struct box *b = x->b;
 
 	if (b->handle == x->handle && x->froze && b->state == BOX_RUNNING) {
-		wlink_call(b->service->warden, WARDEN_THAW, b->handle, 0, NULL, NULL, NULL);
+		box_thaw(b, false);
 		exec_clock(b, false);
 	}
 	/* The agent of one that is paused answers when it is resumed: it is asked once, however often this is tried. */
@@ -120,6 +122,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	r = box_store(b, &x->e);
 	if (r == 0)
 		box_note(b, &x->who, "sandbox.hibernate");
+	STEP("hibernate.noted");
 	finish(x, r);
 }
 
@@ -133,6 +136,7 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 	struct sleep *x = arg;
 	struct box *b = x->b;
 
+	STEP("hibernate.sealed");
 	if (c && b->handle == x->handle && (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
 		fall_asleep(x, c);
 		return;
@@ -142,7 +146,8 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 		return;
 	}
 	x->e = *e;
-	if (e->errnum == EAGAIN && x->tries++ < TRIES) { /* files were being read, or the agent was at something */
+	/* Files were being read, or the agent was at something; or the warden is at a seal that nobody waits for any more. */
+	if ((e->errnum == EAGAIN || e->errnum == EBUSY) && x->tries++ < TRIES) {
 		thaw(x);
 		uv_timer_start(x->timer, on_again, AGAIN_MS, 0);
 	} else if (e->kind == ERR_REFUSED && !x->must_carry && !x->why) {
@@ -171,6 +176,7 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 		finish(x, r);
 		return;
 	}
+	STEP("hibernate.frozen");
 	x->froze = true;
 	exec_clock(b, true);
 	exec_let_go(b);

@@ -1,6 +1,7 @@
 /* Another sandbox takes the place of one that is there. */
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/step.h"
 #include "service/box_impl.h"
 #include "service/box_net.h"
 #include "service/exec.h"
@@ -42,6 +43,7 @@ static void on_told(void *arg)
 	struct swap *x = arg;
 	struct box *b = x->b;
 
+	STEP("wake.stored");
 	if (x->old)
 		wlink_call(b->service->warden, WARDEN_DESTROY, x->old, 0, NULL, NULL, NULL);
 	if (x->r < 0)
@@ -145,6 +147,7 @@ static void on_up(void *arg)
 		finish(x, r);
 		return;
 	}
+	STEP("wake.made");
 	turn_over(x);
 	box_restored(b);
 	r = box_store(b, &x->e);
@@ -161,6 +164,7 @@ static void on_up(void *arg)
 	n->maker = NULL;
 	n->state = BOX_ENDING;
 	box_leave(n);
+	STEP("wake.noted");
 	finish(x, r);
 }
 

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "service/box_impl.h"
 #include "service/event.h"
 #include "service/jin.h"
@@ -250,6 +251,7 @@ static void on_told(void *arg)
 {
 	struct making *m = arg;
 
+	STEP("checkpoint.stored");
 	m->fn(m->arg, m->r < 0 ? NULL : m->c, m->r < 0 ? &m->e : NULL);
 	checkpoint_unref(m->c);
 	free(m->config);
@@ -333,6 +335,7 @@ static void on_sealed(void *arg, int r, const struct err *e)
 	struct tenant_quota one = { .checkpoints = 1 };
 	struct checkpoint *c = m->c;
 
+	STEP("checkpoint.sealed");
 	if (r < 0 && e)
 		m->e = *e;
 	if (r == 0 && m->config) {

@@ -1,5 +1,6 @@
 #include "service/restore.h"
 #include "base/base.h"
+#include "base/step.h"
 #include "service/box_impl.h"
 #include "service/event.h"
 #include "service/jin.h"
@@ -147,6 +148,7 @@ static void on_told(void *arg)
 {
 	struct batch *x = arg;
 
+	STEP("fork.stored");
 	x->fn(x->arg, x->r < 0 ? NULL : x->box, x->n, x->r < 0 ? &x->e : NULL);
 	for (unsigned i = 0; i < x->n; i++)
 		box_unref(x->box[i]);

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "service/box_impl.h"
 #include "service/box_net.h"
 #include "service/exec.h"
@@ -10,6 +11,8 @@
 #include "service/wlink.h"
 
 #define TRIES 8U
+#define BUSY_MS 100
+#define BUSY_TRIES 100U
 
 struct sealing {
 	struct sealing *next; /* of the same sandbox */
@@ -18,7 +21,8 @@ struct sealing {
 	enum want_memory memory;
 	bool asked; /* for memory, this time */
 	uint64_t begun_ns;
-	unsigned tries;
+	unsigned tries, busy;
+	uv_timer_t *timer; /* until a seal is over that nobody waits for any more */
 	box_done_fn *fn;
 	void *arg;
 	int r;
@@ -29,6 +33,29 @@ struct sealing {
 
 static void start(struct sealing *x);
 
+static void free_timer(uv_handle_t *h)
+{
+	free(h);
+}
+
+static void on_again(uv_timer_t *t)
+{
+	start(t->data);
+}
+
+/* The warden is at what an API process asked for that has died since, or what was asked twice. */
+static void start_later(struct sealing *x)
+{
+	if (!x->timer) {
+		x->timer = malloc(sizeof(*x->timer));
+		if (!x->timer)
+			abort();
+		uv_timer_init(x->box->service->loop, x->timer);
+		x->timer->data = x;
+	}
+	uv_timer_start(x->timer, on_again, BUSY_MS, 0);
+}
+
 static void on_told(void *arg)
 {
 	struct sealing *x = arg;
@@ -37,6 +64,8 @@ static void on_told(void *arg)
 	checkpoint_unref(x->c);
 	box_rest(x->box);
 	box_unref(x->box);
+	if (x->timer)
+		uv_close((uv_handle_t *)x->timer, free_timer);
 	free(x);
 }
 
@@ -141,6 +170,12 @@ static void on_sealed(void *arg, int r, const struct wlink_answer *a, const stru
 
 	if (e)
 		x->e = *e;
+	if (r == -EBUSY && x->busy++ < BUSY_TRIES) {
+		layer_drop(x->box->service, c->id);
+		c->held = false;
+		start_later(x);
+		return;
+	}
 	/* Asked again after the warden's death, when the first one was finished: that is nobody's, and will be swept. */
 	if (r == -EEXIST && x->tries++ < TRIES) {
 		layer_drop(x->box->service, c->id);
@@ -208,7 +243,6 @@ static void start(struct sealing *x)
 	struct checkpoint *c = x->c;
 	int r = ready(b, &x->e);
 
-
 	if (r == 0)
 		r = config_of(b, c, &x->e);
 	if (r == 0 && x->tries) {
@@ -230,6 +264,7 @@ static void start(struct sealing *x)
 	if (x->asked || b->want->spec->flags & SPEC_VM)
 		file_workers_drop(b);
 	x->begun_ns = clock_real_ns();
+	STEP("checkpoint.begun");
 	wlink_call_layer(b->service->warden, WARDEN_SEAL, b->handle, x->asked, c->id, on_sealed, x);
 }
 

@@ -162,6 +162,10 @@ static void on_tick(uv_timer_t *t)
 			box_reattach(b);
 			s->soon |= b->state == BOX_RUNNING;
 		}
+		if (b->thaw_due && b->state == BOX_RUNNING && !b->sleep) {
+			box_thaw(b, false);
+			s->soon = true;
+		}
 		if (b->expires_ns || b->want->idle.delete_ms || b->want->idle.hibernate_ms || b->want->idle.pause_ms) {
 			expire(b, now);
 			s->soon = true;

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "base/sys.h"
 #include "warden/keep.h"
 #include "warden/memory.h"
@@ -147,6 +148,7 @@ int restoring_start(struct warden *w, struct warden_sandbox *s, struct err *e)
 		x->next->prev = &x->next;
 	w->restorings = s->restoring = x;
 	tick(w);
+	STEP("restore.told");
 	return 0;
 }
 
@@ -215,6 +217,7 @@ static int hand_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 		return r;
 	fd_close(s->shell.sock);
 	s->shell.sock = sock;
+	STEP("restore.done");
 	r = records_flag(&w->env.records, s->shell.slot, 0);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write the sandbox's record") : 0;
 }

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/room.h"
+#include "base/step.h"
 #include "base/sys.h"
 #include "warden/stock.h"
 #include "warden/tree.h"
@@ -278,6 +279,7 @@ static int copy_frozen(struct seal *x)
 
 	if (r < 0)
 		return r;
+	STEP("seal.frozen");
 	r = seal_room(x);
 	if (r == 0)
 		r = seal_copy_files(x);
@@ -401,11 +403,13 @@ static int finish(struct seal *x)
 		r = sum_and_write(x);
 	if (r == 0 && !flush_brings_folders(i->tmp) && fsync(i->tmp) < 0)
 		r = -errno;
+	STEP("seal.written");
 	/* Never over another: one that is there is not empty, and stays. */
 	if (r == 0 && renameat(i->from.dir, i->tmp_name, i->from.dir, x->m.id) < 0)
 		r = -errno;
 	if (r == 0)
 		r = commit(x);
+	STEP("seal.named");
 	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
 			       "write layer '%s'", x->m.id)
 		     : 0;
@@ -427,6 +431,7 @@ static void run_seal(struct work *w)
 	struct seal *x = (struct seal *)(void *)w;
 	int r = begin(x) ? prepare(x) : seal_given_up(x);
 
+	STEP("seal.begun");
 	if (r == 0)
 		r = x->impl->from.side >= 0 ? seal_machine_copy(x) :
 		    x->impl->table >= 0	    ? seal_memory_copy(x) :

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "base/sys.h"
 #include "linux/cgroup_parse.h"
 #include "proto/table.h"
@@ -188,16 +189,20 @@ static int copy_held(struct seal *x, bool *ret_frozen)
 
 	if (r < 0)
 		return r;
+	STEP("seal.seized");
 	seal_thaw(x);
 	*ret_frozen = false;
+	STEP("seal.held");
 	r = seal_copy_files(x);
 	if (r == 0)
 		r = wait_for(x, "ready", READY_MS);
 	/* Before they are let go. */
+	STEP("seal.ready");
 	if (r == 0 && f->paused) {
 		r = cgroup_freeze(f->cgroups, f->cgroup, &x->e);
 		*ret_frozen = r == 0;
 	}
+	STEP("seal.frozen_again");
 	if (r == 0)
 		r = dump_say(&x->impl->dump, "go", &x->e);
 	return r == 0 ? wait_for(x, "copied", COPIED_MS) : r;
@@ -213,6 +218,7 @@ static int attempt(struct seal *x)
 
 	if (r < 0)
 		return r;
+	STEP("seal.frozen");
 	r = seal_room(x);
 	if (r == 0)
 		r = dump_start(&x->impl->source, &x->impl->dump, &x->e);
@@ -264,7 +270,10 @@ int seal_memory_finish(struct seal *x)
 	struct seal_impl *i = x->impl;
 	AUTO_CLOSE int meta = -1, pages = -1;
 	struct mem_head head;
-	int r = wait_for(x, "done", DONE_MS);
+	int r;
+
+	STEP("seal.copied");
+	r = wait_for(x, "done", DONE_MS);
 
 	dump_end(&i->dump);
 	if (r < 0)

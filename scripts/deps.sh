@@ -11,7 +11,7 @@ for group in "$@"; do
 		command -v npm >/dev/null || set -- "$@" nodejs npm
 		set -- "$@" ccache python3-pytest python3-jsonschema clang libclang-rt-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
 		linux-libc-dev-arm64-cross qemu-user qemu-system-x86 qemu-system-arm qemu-utils e2fsprogs bubblewrap \
-		git util-linux procps busybox-static mmdebstrap python3-pip zsh fish patch curl openssl iproute2 ;;
+		git util-linux procps busybox-static mmdebstrap python3-pip zsh fish patch curl openssl iproute2 redis-server ;;
 	vm) # What virtual machines take, with `make vm-kernel`.
 		case $(dpkg --print-architecture) in
 		arm64) set -- "$@" qemu-system-arm ;;

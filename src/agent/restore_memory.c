@@ -68,6 +68,9 @@ static void map_vma(struct build *b, const struct mem_vma *m)
 	case MEM_VMA_FILE:
 		map(b, m, flags, b->r->file[m->file]);
 		break;
+	case MEM_VMA_OBJECT:
+		map(b, m, flags, b->r->object[m->object]);
+		break;
 	case MEM_VMA_FILE_SHARED:
 		map(b, m, MAP_SHARED, b->r->file[m->file]);
 		break;

@@ -68,11 +68,11 @@ static int read_bytes(const struct copy *c, uint8_t *to, size_t len, struct err 
 		n = sys_process_vm_readv(c->pid, &local, 1, c->piece, c->pieces);
 	if (n == (ssize_t)len)
 		return 0;
-	/* What a process may not read itself can be read this way; what lies behind a file's end is nothing. */
+	/* What a process may not read itself can be read this way. */
 	for (size_t i = 0; i < c->pieces; i++)
 		for (size_t k = 0; k < c->piece[i].iov_len; k += PAGE, at += PAGE) {
 			n = pread(c->mem, to + at, PAGE, (off_t)((uintptr_t)c->piece[i].iov_base + k));
-			if (n < 0 && !c->v->all)
+			if (n < 0)
 				return err_sys(e, ERR_INTERNAL, -errno, "read memory of process %u", c->p->pid);
 			if (n != (ssize_t)PAGE)
 				memset(to + at, 0, PAGE);
@@ -162,7 +162,7 @@ static int by_scan(struct copy *c, int pagemap, struct err *e)
 	};
 	int r = 0;
 
-	if (c->v->kind == MEM_VMA_FILE) /* the page of zeros is not what a file has */
+	if (c->v->kind != MEM_VMA_ANON) /* the page of zeros is not what a file has */
 		a.inverted = a.mask = SCAN_FILE;
 	while (r == 0 && a.start < a.end) {
 		int n = sys_ioctl(pagemap, SCAN, &a);
@@ -204,13 +204,9 @@ static int copy_vma(struct copy *c, int pagemap, struct err *e)
 {
 	int r;
 
-	if (c->v->all) {
-		r = want(c, c->v->start, c->v->end, e);
-	} else {
-		r = by_scan(c, pagemap, e);
-		if (r == -EOPNOTSUPP)
-			r = by_pagemap(c, pagemap, e);
-	}
+	r = by_scan(c, pagemap, e);
+	if (r == -EOPNOTSUPP)
+		r = by_pagemap(c, pagemap, e);
 	return r == 0 ? flush(c, e) : r;
 }
 
@@ -272,7 +268,7 @@ static int copy_content(struct dump *d, struct proc *p, const struct vma *v, con
 static bool has_content(const struct vma *v)
 {
 	/* What the kernel may drop at any moment is dropped: two copies must not draw from the same random state. */
-	return (v->kind == MEM_VMA_ANON && !(v->flags & MEM_VMA_DROPPABLE)) || v->kind == MEM_VMA_FILE;
+	return (v->kind == MEM_VMA_ANON && !(v->flags & MEM_VMA_DROPPABLE)) || v->kind == MEM_VMA_FILE || v->kind == MEM_VMA_OBJECT;
 }
 
 int vma_dump_early(struct dump *d, struct proc *p, struct err *e)

@@ -24,7 +24,7 @@ struct vma {
 	uint32_t prot, kind, flags, advice;
 	uint32_t file, object; /* of the image */
 	struct mem_span name; /* likewise */
-	bool shared, all; /* all: also pages that are the file's own have to be stored */
+	bool shared;
 	bool in_source; /* a fork does not have it as it is */
 	bool cow; /* some of it is shared with another process until one of them writes */
 	bool copied; /* ahead of the others: */
@@ -224,6 +224,8 @@ int fd_read_all(struct dump *d, struct err *e);
 void object_done(struct dump *d);
 /* The object for a shared mapping that nothing else refers to by descriptor. */
 int object_shmem(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e);
+/* The object that has the content of a file which is mapped privately and can not be opened by name again. */
+int object_backing(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e);
 
 /* ---- tree.c ---- */
 int tree_read(struct dump *d, struct err *e); /* placeholders, execs, parents, terminals */

@@ -265,22 +265,11 @@ uint32_t object_users(const struct dump *d, uint32_t object)
 	return n;
 }
 
-int object_shmem(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e)
+/* Memory that nothing refers to by descriptor. */
+static int new_memory(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e)
 {
-	struct object *o;
+	struct object *o = new_object(d, e);
 
-	*ret = MEM_NONE;
-	for (size_t i = 0; i < d->n_objects; i++)
-		if (d->object[i].dev == f->st.st_dev && d->object[i].ino == f->st.st_ino) {
-			/* A file that was removed, open and shared: it is memory with a descriptor now. */
-			if (d->object[i].rec.kind == MEM_OBJ_UNLINKED)
-				d->object[i].rec.b = 0;
-			d->object[i].rec.kind = MEM_OBJ_SHMEM;
-			*ret = *ret == MEM_NONE ? (uint32_t)i : *ret;
-		}
-	if (*ret != MEM_NONE)
-		return 0;
-	o = new_object(d, e);
 	if (!o)
 		return -E2BIG;
 	*ret = (uint32_t)d->n_objects - 1;
@@ -292,6 +281,32 @@ int object_shmem(struct dump *d, struct proc *p, const char *link, const struct 
 	o->rec.pair = *ret;
 	o->fd = sys_openat(p->dir, link, O_RDONLY | O_CLOEXEC, 0);
 	return o->fd < 0 ? err_sys(e, ERR_INTERNAL, o->fd, "shared memory of process %u", p->pid) : 0;
+}
+
+int object_shmem(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e)
+{
+	*ret = MEM_NONE;
+	for (size_t i = 0; i < d->n_objects; i++)
+		if (d->object[i].dev == f->st.st_dev && d->object[i].ino == f->st.st_ino) {
+			/* A file that was removed, open and shared: it is memory with a descriptor now. */
+			if (d->object[i].rec.kind == MEM_OBJ_UNLINKED)
+				d->object[i].rec.b = 0;
+			d->object[i].rec.kind = MEM_OBJ_SHMEM;
+			*ret = *ret == MEM_NONE ? (uint32_t)i : *ret;
+		}
+	return *ret != MEM_NONE ? 0 : new_memory(d, p, link, f, ret, e);
+}
+
+int object_backing(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e)
+{
+	for (size_t i = 0; i < d->n_objects; i++)
+		if (d->object[i].dev == f->st.st_dev && d->object[i].ino == f->st.st_ino &&
+		    (d->object[i].rec.kind == MEM_OBJ_SHMEM || d->object[i].rec.kind == MEM_OBJ_UNLINKED) &&
+		    (d->object[i].rec.flags & O_ACCMODE) != O_WRONLY && !(d->object[i].rec.flags & O_PATH)) {
+			*ret = (uint32_t)i;
+			return 0;
+		}
+	return new_memory(d, p, link, f, ret, e);
 }
 
 int fd_read_all(struct dump *d, struct err *e)

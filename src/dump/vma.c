@@ -5,11 +5,12 @@
 #include "proto/memory_advice.h"
 
 #include <sys/mman.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define SMAPS_MAX (64U << 20)
 #define VMAS_MAX 32768U /* half of what the kernel allows: they take some more while they are restored */
-#define NAMELESS_MAX (1ULL << 30) /* it is read whole, and may be nothing but a hole */
+#define NAMELESS_MAX (1ULL << 30) /* its file is read whole */
 
 /* What follows the six fields of a mapping's first line. */
 static const char *name_of(const char *line)
@@ -152,6 +153,22 @@ static const struct found *look_up(const struct seen *s, const char *key)
 	return NULL;
 }
 
+/* A private mapping of what can not be opened by name again. /dev/zero's is anonymous memory. */
+static int nameless(struct dump *d, struct proc *p, struct vma *v, const char *link, const struct found *f, struct err *e)
+{
+	if (S_ISCHR(f->st.st_mode) && f->st.st_rdev == makedev(1, 5)) {
+		v->kind = MEM_VMA_ANON;
+		return 0;
+	}
+	if (!S_ISREG(f->st.st_mode))
+		return proc_refuse(p, e, "maps %.100s, which is no file", f->path);
+	if ((uint64_t)f->st.st_size > NAMELESS_MAX)
+		return proc_refuse(p, e, "maps %.100s, which a checkpoint does not hold and is larger than %llu MiB", f->path,
+				   NAMELESS_MAX >> 20);
+	v->kind = MEM_VMA_OBJECT;
+	return object_backing(d, p, link, f, &v->object, e);
+}
+
 static int file_vma(struct dump *d, struct proc *p, struct vma *v, const char *key, struct seen *seen, struct err *e)
 {
 	const struct found *have = look_up(seen, key);
@@ -171,13 +188,8 @@ static int file_vma(struct dump *d, struct proc *p, struct vma *v, const char *k
 	}
 	if (v->shared)
 		return shared_file(d, p, v, link, have, e);
-	if (!have->named || !have->carried || !S_ISREG(have->st.st_mode)) {
-		if (v->end - v->start > NAMELESS_MAX)
-			return proc_refuse(p, e, "maps more than %llu MiB of a file that has no name", NAMELESS_MAX >> 20);
-		v->kind = MEM_VMA_ANON;
-		v->all = true;
-		return 0;
-	}
+	if (!have->named || !have->carried || !S_ISREG(have->st.st_mode))
+		return nameless(d, p, v, link, have, e);
 	if (!file_may_open(d, p, &have->st, 4))
 		return proc_refuse(p, e, "maps %.100s, which it could not open again", have->path);
 	v->kind = MEM_VMA_FILE;
@@ -241,7 +253,7 @@ static int detail(struct proc *p, struct vma *v, const char *line, struct err *e
 	if (!strncmp(line, "Shared_Dirty:", 13) && strtoull(line + 13, NULL, 10))
 		v->cow = true;
 	if (!strncmp(line, "Anonymous:", 10) && !v->shared)
-		p->dirty += v->all ? v->end - v->start : strtoull(line + 10, NULL, 10) * 1024;
+		p->dirty += strtoull(line + 10, NULL, 10) * 1024;
 	return 0;
 }
 

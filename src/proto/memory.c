@@ -213,18 +213,20 @@ static int check_vma(struct check *c, const struct mem_vma *v, uint64_t *from)
 		     v->end <= TASK_END,
 	     "place");
 	NEED(c, v->prot <= 7 && !(v->flags & ~VMA_FLAGS) && !(v->advice & ~mem_advices()), "flags");
-	NEED(c, v->kind <= MEM_VMA_VVAR, "kind");
+	NEED(c, v->kind <= MEM_VMA_OBJECT, "kind");
 	NEED(c,
 	     (v->kind == MEM_VMA_FILE || v->kind == MEM_VMA_FILE_SHARED) ? index_ok(c, MEM_S_FILE, v->file)
 									 : v->file == MEM_NONE,
 	     "file");
 	NEED(c,
-	     v->kind == MEM_VMA_SHMEM
-		     ? index_ok(c, MEM_S_OBJECT, v->object) && c->m.object[v->object].kind == MEM_OBJ_SHMEM
+	     v->kind == MEM_VMA_SHMEM || v->kind == MEM_VMA_OBJECT
+		     ? index_ok(c, MEM_S_OBJECT, v->object) &&
+			       (c->m.object[v->object].kind == MEM_OBJ_SHMEM ||
+				(c->m.object[v->object].kind == MEM_OBJ_UNLINKED && v->kind == MEM_VMA_OBJECT))
 		     : v->object == MEM_NONE,
 	     "object");
 	NEED(c, aligned(c, v->offset) && v->offset < SIZE_MAX_FILE, "offset");
-	NEED(c, !v->run.n || v->kind == MEM_VMA_ANON || v->kind == MEM_VMA_FILE, "runs");
+	NEED(c, !v->run.n || v->kind == MEM_VMA_ANON || v->kind == MEM_VMA_FILE || v->kind == MEM_VMA_OBJECT, "runs");
 	NEED(c, !(v->flags & (MEM_VMA_GROWSDOWN | MEM_VMA_DROPPABLE)) || v->kind == MEM_VMA_ANON, "grows");
 	NEED(c, span_ok(c, v->name) && v->name.len <= MEM_VMA_NAME_MAX && (!v->name.len || v->kind == MEM_VMA_ANON), "name");
 	NEED(c, !memchr(c->m.bytes + v->name.off, 0, v->name.len), "name");

@@ -134,6 +134,7 @@ enum mem_vma_kind {
 	MEM_VMA_SHMEM, /* shared and anonymous, or of a memfd: ->object */
 	MEM_VMA_VDSO, /* moved to where it was, not mapped */
 	MEM_VMA_VVAR,
+	MEM_VMA_OBJECT, /* a private mapping of ->object: a file that has no name, or is not part of the checkpoint */
 };
 
 struct mem_vma {

@@ -118,8 +118,9 @@ bool restore_unchanged(struct restore *r);
 int restore_renew(struct restore *r, struct err *e);
 /* restore_object.c: everything else that a descriptor can be. */
 int restore_objects(struct restore *r, struct err *e);
-/* restore_socket.c: TCP and UDP. */
+/* restore_socket.c: TCP and UDP; restore_unix.c. */
 int restore_sockets(struct restore *r, struct err *e);
+int restore_unix(struct restore *r, struct err *e);
 bool restore_is_own(const struct restore *r, const struct mem_object *o); /* each process opens it for itself */
 /* restore_lock.c: in a process: its locks, but for POSIX ones. */
 int restore_locks(const struct restore *r, const struct mem_proc *p);

@@ -140,79 +140,6 @@ static int make_fifo(struct restore *r, uint32_t i)
 	return x < 0 ? x : put(r, i, reopen(both, o->flags));
 }
 
-static int send_queue(int fd, const struct mem_object *o, const uint8_t *bytes)
-{
-	int size = 4 << 20;
-	uint64_t at = 0;
-
-	if (!o->data.len)
-		return 0;
-	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-	while (at < o->data.len) {
-		uint64_t n = o->data.len - at;
-		uint32_t len;
-
-		if (o->a != SOCK_STREAM) {
-			memcpy(&len, bytes + o->data.off + at, 4);
-			at += 4;
-			n = len;
-		}
-		if (send(fd, bytes + o->data.off + at, n, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)n)
-			return -EFBIG;
-		at += n;
-	}
-	return 0;
-}
-
-static int set_end(int fd, const struct mem_object *o)
-{
-	const uint64_t ms[2] = { o->pos & UINT32_MAX, o->pos >> 32 };
-	const int one = 1;
-
-	if (o->b & 3 && shutdown(fd, (int)(o->b & 3) - 1) < 0)
-		return -errno;
-	if (o->b & MEM_UNIX_PASSCRED && setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one)) < 0)
-		return -errno;
-	for (unsigned k = 0; k < 2; k++) {
-		const struct timeval t = { .tv_sec = (time_t)(ms[k] / 1000), .tv_usec = (suseconds_t)(ms[k] % 1000 * 1000) };
-
-		if (ms[k] && setsockopt(fd, SOL_SOCKET, k ? SO_SNDTIMEO : SO_RCVTIMEO, &t, sizeof(t)) < 0)
-			return -errno;
-	}
-	return set_flags(fd, o->flags);
-}
-
-static int make_unix(struct restore *r, uint32_t i)
-{
-	const struct mem_object *all = r->m.object;
-	int ends[2], x = sys_socketpair(AF_UNIX, (int)all[i].a | SOCK_CLOEXEC, 0, ends);
-	uint32_t other = MEM_NONE;
-
-	for (uint32_t j = i + 1; j < r->m.n[MEM_S_OBJECT] && other == MEM_NONE; j++)
-		if (all[j].kind == MEM_OBJ_UNIX && all[j].pair == all[i].pair)
-			other = j;
-	if (x < 0)
-		return x;
-	/* What one can read, the other has sent. */
-	x = send_queue(ends[1], &all[i], r->m.bytes);
-	if (x == 0 && other != MEM_NONE)
-		x = send_queue(ends[0], &all[other], r->m.bytes);
-	if (x == 0)
-		x = set_end(ends[0], &all[i]);
-	if (x >= 0 && other != MEM_NONE)
-		x = set_end(ends[1], &all[other]);
-	if (x < 0) {
-		fd_close_many(ends, 2);
-		return x;
-	}
-	x = put(r, i, ends[0]);
-	if (other == MEM_NONE)
-		fd_close(ends[1]); /* its process is gone */
-	else if (x >= 0)
-		x = put(r, other, ends[1]);
-	return x;
-}
-
 static int make_eventfd(struct restore *r, uint32_t i)
 {
 	const struct mem_object *o = &r->m.object[i];
@@ -404,8 +331,6 @@ static int make(struct restore *r, uint32_t i)
 		return r->object[i] >= 0 ? 0 : make_pipe(r, i);
 	case MEM_OBJ_FIFO:
 		return make_fifo(r, i);
-	case MEM_OBJ_UNIX:
-		return r->object[i] >= 0 ? 0 : make_unix(r, i);
 	case MEM_OBJ_EVENTFD:
 		return make_eventfd(r, i);
 	case MEM_OBJ_EPOLL:
@@ -439,7 +364,6 @@ static const char *kind_name(uint32_t kind)
 		"a file",
 		"a pipe",
 		"a FIFO",
-		"a socket pair",
 		"an eventfd",
 		"an epoll",
 		"a timerfd",
@@ -473,5 +397,6 @@ int restore_objects(struct restore *r, struct err *e)
 		if (x < 0)
 			return err_sys(e, ERR_UNSUPPORTED, x, "make %s again", kind_name(r->m.object[i].kind));
 	}
-	return restore_sockets(r, e);
+	x = restore_sockets(r, e);
+	return x < 0 ? x : restore_unix(r, e);
 }

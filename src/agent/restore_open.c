@@ -101,22 +101,11 @@ static int open_file(struct opener *o, uint32_t i)
 	return fd < 0 ? fd : compare(o, i, fd);
 }
 
-static bool is_unix(const struct restore *r, const struct mem_object *x)
-{
-	struct restore_socket s;
-
-	if (x->kind != MEM_OBJ_SOCKET)
-		return false;
-	restore_socket_read(r, x, &s);
-	return s.k.family == AF_UNIX;
-}
-
-/* Unix sockets that nobody is connected to. A name in the file system is there already: of a socket nobody has any more. */
+/* A unix socket with a file, which is there already: of a socket nobody has any more. */
 static int open_socket(struct opener *o, const struct mem_object *x)
 {
 	struct restore_socket s;
 	const struct sockaddr_un *un = (const struct sockaddr_un *)&s.addr;
-	const char *failed;
 	struct stat st;
 	int fd, r;
 
@@ -125,23 +114,23 @@ static int open_socket(struct opener *o, const struct mem_object *x)
 	if (fd < 0)
 		return -errno;
 	fd = restore_high(o->r, fd);
-	r = fd < 0 ? fd : socket_option_set(fd, s.options, s.k.options, 0, &failed);
+	r = fd < 0 ? fd : socket_option_set(fd, s.options, s.k.options, 0, &s.failed);
 	if (r < 0)
 		return r;
-	if (s.k.state >= MEM_SOCK_BOUND) {
-		bool named = un->sun_path[0], was = named && lstat(un->sun_path, &st) == 0;
-
-		if (was && S_ISSOCK(st.st_mode))
-			unlink(un->sun_path);
-		if (bind(fd, (const struct sockaddr *)&s.addr, s.k.addr_len) < 0)
-			return -errno;
-		/* As it was found: with its mode, or without a name if somebody had removed that. */
-		if (named && (was ? chmod(un->sun_path, st.st_mode & 07777) : unlink(un->sun_path)) < 0)
-			return -errno;
+	if (x->file != MEM_NONE) {
+		memcpy(o->path, restore_bytes(o->r, o->r->m.file[x->file].path), o->r->m.file[x->file].path.len);
+		o->path[o->r->m.file[x->file].path.len] = '\0';
+		r = chdir(o->path) < 0 ? -errno : 0;
 	}
-	if (s.k.state == MEM_SOCK_LISTEN && listen(fd, (int)s.k.backlog) < 0)
-		return -errno;
-	r = restore_socket_late(o->r, x, &s, fd);
+	if (r == 0)
+		r = lstat(un->sun_path, &st) < 0 ? -errno : S_ISSOCK(st.st_mode) ? 0 : -EEXIST;
+	if (r == 0)
+		r = unlink(un->sun_path) < 0 || bind(fd, (const struct sockaddr *)&s.addr, s.k.addr_len) < 0 ||
+				    chmod(un->sun_path, st.st_mode & 07777) < 0 ?
+			    -errno :
+			    0;
+	if (x->file != MEM_NONE && chdir("/") < 0)
+		r = -errno;
 	return r < 0 ? r : fd;
 }
 
@@ -194,7 +183,7 @@ static int open_all(struct opener *o)
 
 		o->index = i;
 		if (b->kind != MEM_OBJ_FILE && b->kind != MEM_OBJ_DEV && b->kind != MEM_OBJ_FIFO &&
-		    !is_unix(r, b) && (b->kind != MEM_OBJ_PROC || restore_is_own(r, b)))
+		    !restore_unix_has_file(r, b) && (b->kind != MEM_OBJ_PROC || restore_is_own(r, b)))
 			continue;
 		if (r->object[i] >= 0 || !same_user(r, o->object_of[i], o->user))
 			continue;

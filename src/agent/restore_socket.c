@@ -330,6 +330,81 @@ static int make_listening(struct restore *r, uint32_t i)
 	return listen(r->object[i], (int)s.k.backlog) < 0 ? -errno : 0;
 }
 
+/* Where datagrams for it go: an address of its own kind. */
+static void reach_datagram(const struct restore_socket *s, struct sockaddr_storage *ret)
+{
+	struct sockaddr_in *v4 = (struct sockaddr_in *)ret;
+	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)ret;
+
+	*ret = s->addr;
+	if (s->k.family == AF_INET && v4->sin_addr.s_addr == INADDR_ANY)
+		v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (s->k.family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr))
+		v6->sin6_addr = in6addr_loopback;
+}
+
+/* A sender that is there sends itself; for others a new socket with that address does. */
+static int send_datagram(struct restore *r, const struct restore_socket *s, const struct mem_message *m, const uint8_t *data)
+{
+	struct sockaddr_storage to;
+	struct restore_socket from = { .k = { .type = SOCK_DGRAM, .protocol = IPPROTO_UDP, .uid = s->k.uid, .gid = s->k.gid, .addr_len = m->addr_len } };
+	AUTO_CLOSE int temp = -1;
+	int fd = -1, x = 0;
+
+	memcpy(&from.addr, data, m->addr_len);
+	from.k.family = s->k.family;
+	for (uint32_t i = 0; fd < 0 && i < r->m.n[MEM_S_OBJECT]; i++) {
+		struct restore_socket o;
+
+		if (r->m.object[i].kind != MEM_OBJ_SOCKET)
+			continue;
+		restore_socket_read(r, &r->m.object[i], &o);
+		if (o.k.family == from.k.family && o.k.type == SOCK_DGRAM && !memcmp(o.k.addr + 2, (const uint8_t *)&from.addr + 2, 2))
+			fd = r->object[i];
+	}
+	if (fd < 0) {
+		x = fd = temp = socket_make(r, &from);
+		if (x >= 0)
+			x = socket_bind(fd, &from);
+	}
+	if (x < 0)
+		return x;
+	reach_datagram(s, &to);
+	return sendto(fd, data + m->addr_len + 4 * m->objects, m->len, MSG_DONTWAIT, (const struct sockaddr *)&to, s->k.addr_len) ==
+			       (ssize_t)m->len ?
+		       0 :
+		       -errno;
+}
+
+static int make_queue(struct restore *r, uint32_t i)
+{
+	struct restore_socket s;
+	int x = 0;
+
+	restore_socket_read(r, &r->m.object[i], &s);
+	for (uint64_t at = 0; x == 0 && s.k.type == SOCK_DGRAM && at < s.queue_len;) {
+		struct mem_message m;
+
+		memcpy(&m, s.queue + at, sizeof(m));
+		x = send_datagram(r, &s, &m, s.queue + at + sizeof(m));
+		at += sizeof(m) + m.addr_len + 4ULL * m.objects + m.len;
+	}
+	return x;
+}
+
+/* Datagrams of others than the one that it is connected to are in its queue by now. */
+static int make_peer(struct restore *r, uint32_t i)
+{
+	struct restore_socket s;
+
+	restore_socket_read(r, &r->m.object[i], &s);
+	if (s.k.type != SOCK_DGRAM || !s.k.peer_len)
+		return 0;
+	if (connect(r->object[i], (const struct sockaddr *)&s.peer, s.k.peer_len) < 0)
+		return -errno;
+	return shut(r->object[i], s.k.shutdown);
+}
+
 static int make_late(struct restore *r, uint32_t i)
 {
 	struct restore_socket s;
@@ -359,6 +434,8 @@ int restore_sockets(struct restore *r, struct err *e)
 		{ 1U << MEM_SOCK_RESET | 1U << MEM_SOCK_CLOSED, make_ended },
 		{ 1U << MEM_SOCK_LISTEN, make_listening },
 		{ 1U << MEM_SOCK_PENDING, make_pending },
+		{ 1U << MEM_SOCK_BOUND | 1U << MEM_SOCK_UNBOUND, make_queue },
+		{ 1U << MEM_SOCK_BOUND | 1U << MEM_SOCK_UNBOUND, make_peer },
 		{ ~0U, make_late },
 	};
 

@@ -15,3 +15,5 @@ struct restore_socket {
 void restore_socket_read(const struct restore *r, const struct mem_object *o, struct restore_socket *ret);
 /* What would have been in the way before: filter, options, blocking or not. */
 int restore_socket_late(const struct restore *r, const struct mem_object *o, struct restore_socket *s, int fd);
+/* restore_unix.c: whether it is bound to a file, by restore_open.c. */
+bool restore_unix_has_file(const struct restore *r, const struct mem_object *o);

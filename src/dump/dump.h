@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "dump/guard.h"
 #include "proto/memory.h"
 #include "proto/table.h"
 
@@ -92,6 +93,7 @@ struct external {
 
 struct dump {
 	int agent_pidfd, table_fd, freezer, out, control;
+	struct guard guard;
 	pid_t agent;
 	int root; /* the sandbox's, as the agent has it */
 	uint64_t root_mount;

@@ -66,9 +66,10 @@ static int list_numbers(const struct proc *p, uint32_t **ret, size_t *ret_n, str
 	return 0;
 }
 
-static int same(const struct proc *a, uint32_t na, const struct proc *b, uint32_t nb, struct err *e)
+static int same(const struct object *o, const struct opened *x, struct err *e)
 {
-	int r = sys_kcmp(a->host, b->host, KCMP_FILE, na, nb);
+	int r = sys_kcmp(o->flying ? getpid() : o->p->host, x->flying ? getpid() : x->p->host, KCMP_FILE,
+			 o->flying ? (unsigned long)o->fd : o->num, x->num);
 
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "compare descriptors") : r == 0;
 }
@@ -82,7 +83,7 @@ static int find(const struct dump *d, const struct opened *x, uint32_t flags, ui
 
 		if (!o->p || o->dev != x->f.st.st_dev || o->ino != x->f.st.st_ino || o->rec.flags != flags)
 			continue;
-		r = same(o->p, o->num, x->p, x->num, e);
+		r = same(o, x, e);
 		if (r != 0) {
 			*ret = (uint32_t)i;
 			return r;
@@ -177,7 +178,8 @@ static int add_object(struct dump *d, struct opened *x, uint32_t flags, uint32_t
 	o->ino = x->f.st.st_ino;
 	o->rec.flags = flags;
 	o->rec.pos = proc_number(x->info, "pos", 10, 0);
-	o->fd = sys_pidfd_getfd(x->p->pidfd, (int)x->num);
+	o->flying = x->flying;
+	o->fd = x->flying ? sys_fcntl((int)x->num, F_DUPFD_CLOEXEC, 0) : sys_pidfd_getfd(x->p->pidfd, (int)x->num);
 	if (o->fd < 0)
 		return err_sys(e, ERR_INTERNAL, o->fd, "descriptor %u of process %u", x->num, x->p->pid);
 	x->o = o;
@@ -217,6 +219,35 @@ static int read_one(struct dump *d, struct proc *p, uint32_t num, struct err *e)
 		return r;
 	p->rec.fd.n++;
 	return image_add(&d->image, MEM_S_FD, &rec, NULL, e);
+}
+
+int object_in_flight(struct dump *d, struct proc *p, int fd, uint32_t *ret, struct err *e)
+{
+	AUTO_CLOSE int self = sys_openat(AT_FDCWD, "/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	struct opened x = { .d = d, .p = p, .num = (uint32_t)fd, .flying = 1 };
+	AUTO_FREE char *info = NULL;
+	char name[32];
+	uint32_t flags;
+	int r;
+
+	snprintf(x.link, sizeof(x.link), "fd/%d", fd);
+	snprintf(name, sizeof(name), "fdinfo/%d", fd);
+	r = self < 0 ? self : proc_text(self, name, 1 << 20, &info, NULL);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "read %s", name);
+	r = file_find(d, self, x.link, &x.f, e);
+	if (r < 0)
+		return r;
+	x.info = info;
+	flags = (uint32_t)proc_number(info, "flags", 8, 0) & ~(uint32_t)O_CLOEXEC;
+	r = find(d, &x, flags, ret, e);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	if (proc_field(info, "lock", &(const char *){ NULL }))
+		return proc_refuse(p, e, "has a file on its way in a unix socket that is locked");
+	if (!S_ISREG(x.f.st.st_mode) && !S_ISDIR(x.f.st.st_mode) && !S_ISSOCK(x.f.st.st_mode) && !S_ISFIFO(x.f.st.st_mode))
+		return proc_refuse(p, e, "has a descriptor on its way in a unix socket that no process has open: %.100s", x.f.path);
+	return add_object(d, &x, flags, ret, e);
 }
 
 /* Processes that share more than files: not what a fork leaves. */

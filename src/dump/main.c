@@ -15,7 +15,7 @@
  *	proc.c     /proc: ids, limits, what is refused   file.c   names of files, verified
  *	vma.c      mappings                              copy.c, pages.c, base.c     their content
  *	fd.c       descriptors; object_*.c by kind       tree.c   sessions, execs, the records of processes
- *	image.c    records, and the file they end in
+ *	image.c    records, and the file they end in     guard.c  what is changed on a socket is changed back
  */
 #include "dump/dump.h"
 #include "base/base.h"
@@ -305,6 +305,7 @@ static int run(struct dump *d, struct err *e)
 		r = say(d, "ready");
 	if (r == 0)
 		r = wait_go(d, e);
+	guard_stop(&d->guard); /* before anybody could see it */
 	stop_release(d);
 	if (r == 0)
 		r = say(d, "copied");
@@ -336,7 +337,7 @@ int main(int argc, char **argv)
 	struct err e = { 0 };
 	int r, base = -1;
 
-	d.root = d.pages.fd = -1;
+	d.root = d.pages.fd = d.guard.fd = -1;
 	if (arguments(&d, argc, argv, &base) < 0) {
 		fputs("cloche-dump: started by cloche-warden only\n", stderr);
 		return 2;
@@ -351,6 +352,8 @@ int main(int argc, char **argv)
 	if (r == 0)
 		r = enter_network(&d, &e);
 	if (r == 0)
+		r = guard_start(&d.guard, d.agent_pidfd, &e);
+	if (r == 0)
 		r = drop(&e);
 	if (r == 0)
 		r = confine(&e);
@@ -359,6 +362,7 @@ int main(int argc, char **argv)
 		r = base_open(&d, base, &e);
 	if (r == 0)
 		r = run(&d, &e);
+	guard_stop(&d.guard);
 	if (r < 0)
 		tell(&d, &e);
 	return r < 0 ? 1 : 0; /* descriptors, memory, and who is held: the kernel takes all of it back */

@@ -1,11 +1,13 @@
 /* What can only be said of an object when all are known: who is at the other end, and what lies in between. */
 #include "dump/object.h"
+#include "dump/object_socket.h"
 #include "base/base.h"
 #include "base/sys.h"
 
 #include <linux/kcmp.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static bool reads(const struct object *o)
@@ -90,7 +92,7 @@ static int watch(struct dump *d, struct object *o, const char *line, struct err 
 		const struct object *t = &d->object[i];
 		bool likely = t->p == o->p && t->num == w.fd_num;
 
-		if (!t->p || likely != (n < d->n_objects))
+		if (!t->p || t->flying || likely != (n < d->n_objects))
 			continue;
 		if (sys_kcmp(t->p->host, o->p->host, KCMP_EPOLL_TFD, t->num, (uintptr_t)&slot) == 0) {
 			w.object = i;
@@ -177,7 +179,7 @@ static int check_own(const struct dump *d, uint32_t at, struct err *e)
 
 int object_link(struct dump *d, struct err *e)
 {
-	int r = 0;
+	int r = object_socket_queues(d, e);
 
 	for (uint32_t i = 0; r == 0 && i < d->n_objects; i++) {
 		r = check_own(d, i, e);
@@ -191,10 +193,8 @@ int object_link(struct dump *d, struct err *e)
 			r = link_content(d, i, e);
 		} else if (d->object[i].rec.kind == MEM_OBJ_EPOLL) {
 			r = link_epoll(d, &d->object[i], e);
-		} else if (d->object[i].rec.kind == MEM_OBJ_UNIX) {
-			r = object_link_unix(d, i, e);
 		} else if (d->object[i].rec.kind == MEM_OBJ_SOCKET) {
-			r = object_link_tcp(d, i, e);
+			r = d->object[i].socket->k.family == AF_UNIX ? object_link_unix(d, i, e) : object_link_tcp(d, i, e);
 		}
 	}
 	if (r == 0)

@@ -10,7 +10,7 @@ struct object {
 	uint32_t num;
 	int fd; /* a copy of our own */
 	bool done; /* content was taken */
-	uint32_t peer; /* of a unix socket: the inode of the other end */
+	bool flying; /* on its way in a socket: ->fd is ours, ->p has that socket */
 	bool own; /* only exists when processes do: each opens it for itself */
 	struct socket *socket; /* object_socket.h; NULL: none */
 };
@@ -24,6 +24,7 @@ struct opened {
 	const char *info; /* fdinfo */
 	struct found f;
 	struct object *o;
+	int flying; /* 1: ->num is a descriptor of our own */
 };
 
 /* Each fills ->rec or refuses. */
@@ -39,9 +40,12 @@ uint32_t object_users(const struct dump *d, uint32_t object);
 /* Once all objects are known: pairs, queues, watches. */
 int object_link(struct dump *d, struct err *e);
 
-int object_link_unix(struct dump *d, uint32_t at, struct err *e);
 /* Whether the other end of a TCP connection is inside, and what is under way. */
 int object_link_tcp(struct dump *d, uint32_t at, struct err *e);
+/* Before they are linked: what waits in sockets, and the descriptors that are on their way there. */
+int object_socket_queues(struct dump *d, struct err *e);
+/* The object of a descriptor of our own that is on its way to @p. */
+int object_in_flight(struct dump *d, struct proc *p, int fd, uint32_t *ret, struct err *e);
 /* The records of sockets, when all are linked. */
 int object_socket_finish(struct dump *d, struct err *e);
 

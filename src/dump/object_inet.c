@@ -62,6 +62,15 @@ static bool end_same(const struct end *a, const struct end *b)
 	return a->port == b->port && !memcmp(a->addr, b->addr, sizeof(a->addr));
 }
 
+static void flow_of(const struct end *local, const struct end *remote, struct diag_flow *ret)
+{
+	bool v4 = end_is_v4(local);
+
+	*ret = (struct diag_flow){ .family = v4 ? 4 : 6, .local_port = ntohs(local->port), .remote_port = ntohs(remote->port) };
+	memcpy(ret->local, local->addr + (v4 ? 12 : 0), v4 ? 4 : 16);
+	memcpy(ret->remote, remote->addr + (v4 ? 12 : 0), v4 ? 4 : 16);
+}
+
 static int read_tcp(struct opened *x, struct err *e)
 {
 	struct socket *s = x->o->socket;
@@ -104,14 +113,34 @@ static int read_tcp(struct opened *x, struct err *e)
 	}
 }
 
+bool socket_from_inside(const struct sockaddr_storage *from, uint32_t len)
+{
+	struct end x;
+
+	return end_read((const uint8_t *)from, len, &x) && end_is_loopback(&x);
+}
+
 static int read_udp(struct opened *x, struct err *e)
 {
-	const struct socket *s = x->o->socket;
+	struct socket *s = x->o->socket;
+	struct pollfd p = { .fd = x->o->fd };
+	struct diag_socket found = { 0 };
+	struct diag_flow flow;
+	struct err quiet = { 0 };
+	struct end here, there;
+	uint32_t held = 0;
 
-	if (s->k.peer_len)
-		return proc_refuse(x->p, e, "has a connected UDP socket");
-	if (socket_unread(x->o->fd))
-		return proc_refuse(x->p, e, "has a UDP socket with data that was not read");
+	if (poll(&p, 1, 0) > 0 && p.revents & POLLERR)
+		return proc_refuse(x->p, e, "has a UDP socket with an error that it did not read yet");
+	if (sys_ioctl(x->o->fd, SIOCOUTQ_, &held) == 0 && held)
+		return proc_refuse(x->p, e, "has a UDP socket with a datagram that it holds back");
+	if (!s->k.peer_len || !end_read(s->k.addr, s->k.addr_len, &here) || !end_read(s->k.peer, s->k.peer_len, &there))
+		return 0;
+	flow_of(&here, &there, &flow);
+	flow.udp = true;
+	if (diag_socket(&flow, &found, &quiet) < 0 || found.inode != x->f.st.st_ino)
+		return proc_refuse(x->p, e, "has a connected UDP socket, and this kernel does not tell whether it is shut down");
+	s->k.shutdown = found.shutdown & 3;
 	return 0;
 }
 
@@ -213,15 +242,6 @@ static int link_pending(struct dump *d, struct object *o, const struct end *ther
 	return 0; /* of nobody inside: it is cut */
 }
 
-static void flow_of(const struct end *local, const struct end *remote, struct diag_flow *ret)
-{
-	bool v4 = end_is_v4(local);
-
-	*ret = (struct diag_flow){ .family = v4 ? 4 : 6, .local_port = ntohs(local->port), .remote_port = ntohs(remote->port) };
-	memcpy(ret->local, local->addr + (v4 ? 12 : 0), v4 ? 4 : 16);
-	memcpy(ret->remote, remote->addr + (v4 ? 12 : 0), v4 ? 4 : 16);
-}
-
 /* No process inside has the other end. */
 static int link_alone(struct dump *d, uint32_t at, const struct end *here, const struct end *there, struct err *e)
 {
@@ -307,7 +327,7 @@ int object_link_listener(const struct dump *d, uint32_t at, struct err *e)
 {
 	const struct object *o = &d->object[at];
 
-	if (o->socket->k.state == MEM_SOCK_LISTEN && o->socket->pending > o->socket->matched)
+	if (o->socket->k.state == MEM_SOCK_LISTEN && o->socket->pending + o->socket->n_waiting > o->socket->matched)
 		return proc_refuse(o->p, e, "has connections that it did not accept yet, of processes that ended or are outside");
 	return 0;
 }

@@ -6,12 +6,16 @@
 
 #include <linux/filter.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define OPTIONS_MAX 8192U
 #define FILTER_MAX 4096U /* instructions, BPF_MAXINSNS */
-#define QUEUE_MAX (4U << 20)
+#define QUEUE_MAX (8U << 20)
+#define MESSAGES_MAX 4096U
+#define MESSAGE_MAX (1U << 20)
+#define FDS_MAX 253U
 #define SO_GET_FILTER_ 26
 #define SO_LOCK_FILTER_ 44
 #define SO_BUF_LOCK_ 72
@@ -48,6 +52,7 @@ void socket_free(struct socket *s)
 	buf_done(&s->options);
 	buf_done(&s->filter);
 	buf_done(&s->queue);
+	free(s->waiting);
 	free(s);
 }
 
@@ -229,6 +234,153 @@ int object_socket(struct opened *x, struct err *e)
 		return r;
 	r = read_options(x, e);
 	return r < 0 ? r : read_filter(x, e);
+}
+
+/* ---- queues ------------------------------------------------------------------------------------------------------- */
+
+static void close_all(struct msghdr *m)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c))
+		for (size_t i = 0; c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+			fd_close(fd);
+		}
+}
+
+/* What came with it: descriptors, which are copies of our own now. Anything else can not be sent again. */
+static int take_control(struct dump *d, uint32_t at, struct msghdr *m, uint32_t *objects, uint32_t *ret_n, struct err *e)
+{
+	int r = 0;
+
+	*ret_n = 0;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); r == 0 && c; c = CMSG_NXTHDR(m, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			return proc_refuse(d->object[at].p, e, "has messages with credentials or times in a socket that it did not read yet");
+		for (size_t i = 0; r == 0 && i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) && *ret_n < FDS_MAX; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+			r = object_in_flight(d, d->object[at].p, fd, &objects[*ret_n], e);
+			++*ret_n;
+		}
+	}
+	for (uint32_t i = 0; r == 0 && i < *ret_n; i++)
+		if (d->object[objects[i]].own || d->object[objects[i]].rec.kind == MEM_OBJ_EPOLL || d->object[objects[i]].rec.kind == MEM_OBJ_EXTERNAL)
+			r = proc_refuse(d->object[at].p, e, "has a descriptor on its way in a unix socket that can only be opened by its process");
+	return r;
+}
+
+/* One message, or as much of a stream as one look tells. 1: there was one; 0: none. */
+static int read_message(struct dump *d, uint32_t at, uint8_t *data, struct err *e)
+{
+	struct sockaddr_storage from;
+	struct iovec io = { data, MESSAGE_MAX };
+	_Alignas(8) char control[CMSG_SPACE(sizeof(int) * FDS_MAX) + 256];
+	struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control),
+			    .msg_name = &from, .msg_namelen = sizeof(from) };
+	struct socket *s = d->object[at].socket;
+	bool stream = s->k.type == SOCK_STREAM;
+	ssize_t n = sys_recvmsg(d->object[at].fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	struct mem_message rec = { 0 };
+	uint32_t objects[FDS_MAX];
+	int r;
+
+	if (n < 0 || (n == 0 && stream))
+		return n == -EAGAIN || n >= 0 ? 0 : err_sys(e, ERR_INTERNAL, (int)n, "look into a socket");
+	/* The end of a connection looks like an empty message. */
+	if (n == 0 && s->k.type == SOCK_SEQPACKET && (s->k.shutdown & MEM_SOCK_SHUT_READ || !s->peer))
+		return 0;
+	if (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+		close_all(&m);
+		return proc_refuse(d->object[at].p, e, "has a message in a socket that is too large");
+	}
+	r = take_control(d, at, &m, objects, &rec.objects, e);
+	close_all(&m);
+	if (r < 0)
+		return r;
+	s = d->object[at].socket;
+	rec.len = (uint32_t)n;
+	s->bytes += rec.len;
+	rec.addr_len = stream || m.msg_namelen > sizeof(from) ? 0 : m.msg_namelen;
+	if (socket_keeps(s, &from, rec.addr_len)) {
+		r = buf_add(&s->queue, &rec, sizeof(rec));
+		if (r == 0)
+			r = buf_add(&s->queue, &from, rec.addr_len);
+		if (r == 0)
+			r = buf_add(&s->queue, objects, rec.objects * sizeof(*objects));
+		if (r == 0)
+			r = buf_add(&s->queue, data, rec.len);
+	} else {
+		s->dropped++;
+	}
+	return r < 0 ? proc_refuse(d->object[at].p, e, "has more than %u MiB in a socket that it did not read yet", QUEUE_MAX >> 20) : 1;
+}
+
+/* The end of a connection is nothing to read. */
+static bool has_queue(const struct object *o, uint32_t *ret_bytes)
+{
+	uint32_t waiting = 0;
+
+	*ret_bytes = UINT32_MAX;
+	if (o->socket->k.type != SOCK_DGRAM && (o->socket->k.type == SOCK_STREAM || o->socket->k.shutdown & MEM_SOCK_SHUT_READ || !o->socket->peer))
+		return sys_ioctl(o->fd, FIONREAD, &waiting) == 0 && (*ret_bytes = waiting) > 0;
+	return socket_unread(o->fd);
+}
+
+int socket_queue(struct dump *d, uint32_t at, struct err *e)
+{
+	static const int told[] = { 16, 29, 34, 35, 37, 40, 63, 64, 65, 76 }; /* SO_PASSCRED and the like: come with each message */
+	const struct object *o = &d->object[at];
+	AUTO_FREE uint8_t *data = NULL;
+	uint32_t bytes;
+	int r = 0;
+
+	if (!has_queue(o, &bytes))
+		return 0;
+	if (socket_number(o->fd, SOL_SOCKET, SO_PEEK_OFF) >= 0)
+		return proc_refuse(o->p, e, "has a socket with SO_PEEK_OFF and data that it did not read yet");
+	for (size_t i = 0; i < ARRAY_LEN(told); i++)
+		if (socket_number(o->fd, SOL_SOCKET, told[i]) > 0)
+			return proc_refuse(o->p, e, "has messages with credentials or times in a socket that it did not read yet");
+	data = malloc(MESSAGE_MAX);
+	if (!data)
+		return err_sys(e, ERR_INTERNAL, -ENOMEM, "a queue");
+	/* An empty message that was looked at before is not seen again but here. */
+	if (o->socket->k.type == SOCK_DGRAM && recv(o->fd, data, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+		r = read_message(d, at, data, e);
+	else
+		r = 1;
+	if (r < 0)
+		return r;
+	o = &d->object[at];
+	r = guard_change(&d->guard, GUARD_PEEK, o->fd);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "look into a socket of process %u", o->p->pid);
+	r = 1;
+	/* Not past the last byte of a connection: there may be an error, which would be gone then. */
+	for (unsigned i = 0; r == 1 && d->object[at].socket->bytes < bytes; i++)
+		r = i < MESSAGES_MAX ? read_message(d, at, data, e) :
+				       proc_refuse(d->object[at].p, e, "has more than %u messages in a socket", MESSAGES_MAX);
+	r = r < 0 ? r : 0;
+	if (guard_undo(&d->guard) < 0 && r == 0)
+		return err_set(e, ERR_INTERNAL, -EIO, "leave a socket of process %u as it was", d->object[at].p->pid);
+	return r;
+}
+
+int object_socket_queues(struct dump *d, struct err *e)
+{
+	int r = 0;
+
+	/* Those that are found on their way come behind, and may have something themselves. */
+	for (uint32_t i = 0; r == 0 && i < d->n_objects; i++) {
+		const struct object *o = &d->object[i];
+
+		if (o->rec.kind == MEM_OBJ_SOCKET && o->socket->k.state != MEM_SOCK_LISTEN && o->socket->k.protocol != IPPROTO_TCP)
+			r = socket_queue(d, i, e);
+	}
+	return r;
 }
 
 /* Once it is known what each is: the records. */

@@ -1,10 +1,17 @@
 /* Sockets on their way into the image: their records are written when it is known which belong together. */
 #pragma once
+#include <sys/socket.h>
+
 #include "dump/object.h"
 
 struct socket {
 	struct mem_socket k;
 	struct buf options, filter, queue; /* what follows the record */
+	uint32_t bytes; /* read of its queue */
+	uint32_t dropped; /* datagrams from outside, which nobody can send again */
+	uint32_t peer; /* unix: the inode of the other end; 0: none */
+	uint32_t *waiting; /* unix listener: inodes of those that were not accepted, in their order */
+	uint32_t n_waiting;
 	/* TCP */
 	uint32_t tcp_state;
 	uint32_t pending, matched; /* of a listener: connections that it did not accept; those whose other end is known */
@@ -22,8 +29,15 @@ int socket_number(int fd, int level, int name);
 /* Also an empty message, which no count of bytes tells of. */
 bool socket_unread(int fd);
 
+/* Whether a datagram from there can be sent again: its sender is inside. */
+bool socket_from_inside(const struct sockaddr_storage *from, uint32_t len);
+bool socket_keeps(const struct socket *s, const struct sockaddr_storage *from, uint32_t len);
+
 /* Each fills ->o->socket, or refuses. */
 int object_inet(struct opened *x, struct err *e);
-int object_unix(struct opened *x, struct err *e); /* or makes it MEM_OBJ_UNIX */
+int object_unix(struct opened *x, struct err *e); /* or makes it MEM_OBJ_EXTERNAL */
+/* What can be read from it and stays there: messages with their senders and descriptors. */
+int socket_queue(struct dump *d, uint32_t at, struct err *e);
+int object_link_unix(struct dump *d, uint32_t at, struct err *e);
 /* When all are linked: whether the connections that wait at a listener are known. */
 int object_link_listener(const struct dump *d, uint32_t at, struct err *e);

@@ -252,6 +252,11 @@ static void many(struct dt_shared *s)
 		pause();
 }
 
+static bool ends_with(const struct dt *t, struct mem_span s, const char *text, size_t len)
+{
+	return s.len >= len && !memcmp(t->image.bytes + s.off + s.len - len, text, len);
+}
+
 static void check_pairs(const struct dt *t, const struct mem_proc *p)
 {
 	const struct mem_object *o = dt_object(t, p, F_PIPE), *other = dt_object(t, p, F_PIPE + 1);
@@ -261,12 +266,10 @@ static void check_pairs(const struct dt *t, const struct mem_proc *p)
 	CHECK_EQ(o->pair, other->pair);
 	CHECK(has_data(t, o->data, "in the pipe", 11));
 	o = dt_object(t, p, F_UNIX + 1);
-	CHECK_EQ(o->kind, MEM_OBJ_UNIX);
+	CHECK_EQ(o->kind, MEM_OBJ_SOCKET);
 	CHECK_EQ(o->pair, dt_object(t, p, F_UNIX)->pair);
-	CHECK(has_data(t, o->data, "one two", 7));
-	o = dt_object(t, p, F_SEQ);
-	CHECK_EQ(o->a, SOCK_SEQPACKET);
-	CHECK(has_data(t, o->data, "\6\0\0\0packet", 10));
+	CHECK(ends_with(t, o->data, "one two", 7));
+	CHECK(ends_with(t, dt_object(t, p, F_SEQ)->data, "packet", 6));
 	o = dt_object(t, p, F_MASTER);
 	CHECK_EQ(o->kind, MEM_OBJ_PTMX);
 	memcpy(&pty, t->image.bytes + o->data.off, sizeof(pty));

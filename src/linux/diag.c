@@ -19,8 +19,19 @@ static int take(void *arg, const uint8_t *body, size_t len)
 		return -EBADMSG;
 	memcpy(&m, body, sizeof(m));
 	/* Where there is no connection, a listener on that port is found. (No datagram socket is ever in that state.) */
-	if (m.idiag_state != TCP_LISTEN)
-		*ret = (struct diag_socket){ .inode = m.idiag_inode, .state = m.idiag_state };
+	if (m.idiag_state == TCP_LISTEN)
+		return 0;
+	*ret = (struct diag_socket){ .inode = m.idiag_inode, .state = m.idiag_state };
+	for (size_t at = NLMSG_ALIGN(sizeof(m)); at + sizeof(struct nlattr) < len;) {
+		struct nlattr a;
+
+		memcpy(&a, body + at, sizeof(a));
+		if (a.nla_len < sizeof(a) || a.nla_len > len - at)
+			break;
+		if (a.nla_type == INET_DIAG_SHUTDOWN && a.nla_len > sizeof(a))
+			ret->shutdown = body[at + sizeof(a)];
+		at += NLA_ALIGN(a.nla_len);
+	}
 	return 0;
 }
 

@@ -21,6 +21,7 @@ int diag_inode(const struct diag_flow *c, uint64_t *ret, struct err *e);
 struct diag_socket {
 	uint64_t inode; /* 0: no process has it, any more or yet */
 	uint32_t state; /* TCP_ESTABLISHED … */
+	uint32_t shutdown; /* 1: it reads no more, 2: it writes no more */
 };
 /* The socket itself, also one that nobody has. -ENOENT: there is none but a listener. */
 int diag_socket(const struct diag_flow *c, struct diag_socket *ret, struct err *e);

@@ -10,6 +10,7 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #define ID_MAX 4194304U /* the kernel's own limit of process ids */
 #define IDS 8192U /* places of the table of ids: a power of two, and many more than there can be ids */
@@ -454,27 +455,63 @@ static int check_execs(struct check *c)
 	return 0;
 }
 
+/* Messages of a queue. */
+static bool messages_ok(const struct check *c, const uint8_t *data, uint64_t len)
+{
+	while (len) {
+		struct mem_message m;
+
+		if (len < sizeof(m))
+			return false;
+		memcpy(&m, data, sizeof(m));
+		data += sizeof(m);
+		len -= sizeof(m);
+		if (m.zero || m.addr_len > 128 || m.objects > 253 || m.len > len || m.addr_len + 4ULL * m.objects > len - m.len)
+			return false;
+		for (uint32_t i = 0; i < m.objects; i++) {
+			uint32_t object;
+
+			memcpy(&object, data + m.addr_len + 4 * i, 4);
+			if (!index_ok(c, MEM_S_OBJECT, object))
+				return false;
+		}
+		data += m.addr_len + 4 * m.objects + m.len;
+		len -= m.addr_len + 4ULL * m.objects + m.len;
+	}
+	return true;
+}
+
 static bool socket_ok(const struct check *c, const struct mem_object *o)
 {
 	const uint8_t *data = c->m.bytes + o->data.off;
 	uint64_t len = o->data.len;
 	struct mem_socket k;
-	bool tcp;
+	bool tcp, local;
 
 	if (len < sizeof(k))
 		return false;
 	memcpy(&k, data, sizeof(k));
 	len -= sizeof(k);
 	tcp = (k.family == AF_INET || k.family == AF_INET6) && k.type == SOCK_STREAM && k.protocol == IPPROTO_TCP;
-	if (k.state > MEM_SOCK_CLOSED || (k.state >= MEM_SOCK_RESET && !tcp) || k.shutdown > 3 || k.backlog > 65535 ||
-	    k.addr_len > sizeof(k.addr) || k.peer_len > sizeof(k.peer) || k.uid == UINT32_MAX || k.gid == UINT32_MAX ||
-	    k.flags > MEM_SOCK_FILTER_LOCKED || k.zero)
+	local = k.family == AF_UNIX;
+	if (k.state > MEM_SOCK_CLOSED || k.shutdown > 3 || k.backlog > 65535 || k.addr_len > sizeof(k.addr) ||
+	    k.peer_len > sizeof(k.peer) || k.uid == UINT32_MAX || k.gid == UINT32_MAX || k.flags > MEM_SOCK_FLAGS || k.cred[0] >= ID_MAX ||
+	    k.cred[3] > 1)
 		return false;
-	if (k.state == MEM_SOCK_PENDING ? !index_ok(c, MEM_S_OBJECT, o->pair) || c->m.object[o->pair].kind != MEM_OBJ_SOCKET
-					: k.state == MEM_SOCK_PAIR && o->pair == MEM_NONE)
+	if (k.state >= MEM_SOCK_RESET && !tcp && !(local && (k.state == MEM_SOCK_PAIR || k.state == MEM_SOCK_PENDING)))
 		return false;
-	return k.options <= len && k.filter <= len - k.options && !(k.filter % sizeof(uint64_t)) &&
-	       socket_option_list_ok(data + sizeof(k), k.options);
+	if (local && k.addr_len > sizeof(struct sockaddr_un))
+		return false;
+	if (k.state == MEM_SOCK_PENDING || k.flags & MEM_SOCK_PEER ?
+		    !index_ok(c, MEM_S_OBJECT, o->pair) || c->m.object[o->pair].kind != MEM_OBJ_SOCKET :
+		    k.state == MEM_SOCK_PAIR && o->pair == MEM_NONE)
+		return false;
+	if (!index_or_none(c, MEM_S_FILE, o->file))
+		return false;
+	data += sizeof(k);
+	if (k.options > len || k.filter > len - k.options || k.filter % sizeof(uint64_t) || !socket_option_list_ok(data, k.options))
+		return false;
+	return tcp || messages_ok(c, data + k.options + k.filter, len - k.options - k.filter);
 }
 
 static bool inotify_ok(const struct check *c, struct mem_span s)
@@ -487,22 +524,6 @@ static bool inotify_ok(const struct check *c, struct mem_span s)
 		memcpy(w, c->m.bytes + s.off + at, 12);
 		if (!w[0] || w[0] > INT32_MAX || !index_ok(c, MEM_S_FILE, w[2]))
 			return false;
-	}
-	return true;
-}
-
-/* Messages: length and bytes. */
-static bool messages_ok(const struct check *c, struct mem_span s)
-{
-	for (uint64_t at = 0; at < s.len;) {
-		uint32_t n;
-
-		if (s.len - at < 4)
-			return false;
-		memcpy(&n, c->m.bytes + s.off + at, 4);
-		if (n > s.len - at - 4)
-			return false;
-		at += 4 + (uint64_t)n;
 	}
 	return true;
 }
@@ -527,11 +548,6 @@ static bool kind_ok(const struct check *c, const struct mem_object *o)
 		return index_ok(c, MEM_S_FILE, o->file) && o->a <= (1U << 30);
 	case MEM_OBJ_PIPE:
 		return o->pair != MEM_NONE && o->a <= (1U << 30);
-	case MEM_OBJ_UNIX:
-		if (o->pair == MEM_NONE || o->b > (3U | MEM_UNIX_PASSCRED))
-			return false;
-		/* SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET */
-		return o->a == 1 || ((o->a == 2 || o->a == 5) && messages_ok(c, o->data));
 	case MEM_OBJ_EVENTFD:
 		return o->a < UINT64_MAX && o->b <= 1;
 	case MEM_OBJ_EPOLL:

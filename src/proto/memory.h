@@ -17,7 +17,7 @@
 #include "base/err.h"
 
 #define MEM_MAGIC 0x3154454b4e41424cULL
-#define MEM_VERSION 3U
+#define MEM_VERSION 4U
 #define MEM_NONE UINT32_MAX
 
 #define MEM_PAGE_FILES 8 /* "pages" files one image may use: its own is 0, then those of its ancestors */
@@ -179,8 +179,6 @@ enum mem_object_kind {
 	MEM_OBJ_FILE, /* a regular file or folder: ->file, ->pos */
 	MEM_OBJ_PIPE, /* one end; both ends have the same ->pair. ->a capacity; the read end (first) holds ->data */
 	MEM_OBJ_FIFO, /* a named one: as PIPE, and ->file */
-	MEM_OBJ_UNIX, /* one end of a connected pair: ->pair, ->a type, ->b shutdown bits and MEM_UNIX_*; ->data is what it
-	       * can read; ->pos the ms of SO_RCVTIMEO, and << 32 of SO_SNDTIMEO */
 	MEM_OBJ_EVENTFD, /* ->a counter, ->b 1: semaphore */
 	MEM_OBJ_EPOLL, /* ->watch */
 	MEM_OBJ_TIMERFD, /* ->a clock, ->b flags, ->data: struct itimerspec, u64 ticks */
@@ -192,7 +190,7 @@ enum mem_object_kind {
 	MEM_OBJ_PROC, /* ->file: below /proc or /sys, opened again */
 	MEM_OBJ_SHMEM, /* memfd, or what is mapped shared and anonymous: ->a size, ->b seals, ->run; name in ->data */
 	MEM_OBJ_UNLINKED, /* a file without a name: ->a size, ->b mode, ->pos, ->run; ->pair: same number, same file */
-	MEM_OBJ_SOCKET, /* any other socket: ->data: mem_socket and what follows it; ->pair by its state */
+	MEM_OBJ_SOCKET, /* ->data: mem_socket and what follows it; ->pair by its state */
 	MEM_OBJ_PIDFD, /* ->a pid inside */
 	/* the agent has the other end: ->a exec's id, ->b enum mem_role. MEM_TTY (a slave): ->data: mem_pty, or nothing */
 	MEM_OBJ_EXTERNAL,
@@ -200,7 +198,6 @@ enum mem_object_kind {
 
 enum mem_role { MEM_STDIN, MEM_STDOUT, MEM_STDERR, MEM_TTY, MEM_WARM };
 
-#define MEM_UNIX_PASSCRED 4U
 struct mem_object {
 	uint32_t kind;
 	uint32_t flags; /* O_* as F_GETFL tells */
@@ -226,14 +223,19 @@ enum mem_socket_state {
 	MEM_SOCK_BOUND,
 	MEM_SOCK_LISTEN,
 	MEM_SOCK_RESET, /* TCP: was connected to a process outside, and finds the connection reset */
-	/* TCP, both ends are inside: they have the same ->pair. An end without a second one: that one was closed. */
+	/* TCP and unix, both ends are inside: they have the same ->pair. An end without a second one: that one was closed. */
 	MEM_SOCK_PAIR,
-	MEM_SOCK_PENDING, /* TCP: connected to the listener ->pair, which has not accepted it yet. No byte was sent */
+	MEM_SOCK_PENDING, /* connected to the listener ->pair, which has not accepted it yet. No byte was sent */
 	MEM_SOCK_CLOSED, /* TCP: the connection has ended, and is not an error; ->data may hold what can still be read */
 };
 #define MEM_SOCK_SHUT_READ 1U
 #define MEM_SOCK_SHUT_WRITE 2U
 #define MEM_SOCK_FILTER_LOCKED 1U
+#define MEM_SOCK_NAMED 2U /* unix: the file at its path is its own; else it was removed, or is another's */
+#define MEM_SOCK_PEER 4U /* unix datagrams: connected to the object ->pair */
+#define MEM_SOCK_TWO 8U /* unix datagrams: and that one to this: both were made together */
+#define MEM_SOCK_UNHEARD 16U /* unix: the other end was closed before it had read everything */
+#define MEM_SOCK_FLAGS 31U
 
 struct mem_socket {
 	uint32_t family, type, protocol;
@@ -242,9 +244,17 @@ struct mem_socket {
 	uint32_t uid, gid; /* whose it is, as inside */
 	uint32_t addr_len, peer_len; /* peer: a connected one's; 0: none */
 	uint32_t options, filter; /* bytes of each, behind this */
-	uint32_t flags, zero; /* MEM_SOCK_FILTER_LOCKED */
+	uint32_t flags; /* MEM_SOCK_FILTER_LOCKED … */
+	uint32_t order; /* MEM_SOCK_PENDING: among those of its listener */
+	uint32_t cred[4]; /* unix, SO_PEERCRED: pid inside or 0, user, group; [3] 1: it has that */
 	uint8_t addr[128], peer[128]; /* as getsockname and getpeername tell them */
-	/* then a list of options (proto/socket_option.h); a classic BPF program; what can be read: bytes of a stream */
+	/* then a list of options (proto/socket_option.h); a classic BPF program; what can be read: bytes of TCP, else messages */
+	/* a unix socket whose path is relative: ->file of the object is the folder it is relative to */
+};
+
+/* One message of a queue, or a piece of a unix stream: then the sender's address, objects (u32 each), and the bytes. */
+struct mem_message {
+	uint32_t len, addr_len, objects, zero;
 };
 
 struct mem_watch {
@@ -330,6 +340,6 @@ int mem_host(uint8_t out[32], struct err *e);
 static_assert(sizeof(struct mem_head) == 8 + 16 + 24 + 32 + MEM_PAGE_FILES * 32 + 24 + MEM_SECTIONS * 16, "no padding");
 static_assert(sizeof(struct mem_vma) == 72 && sizeof(struct mem_run) == 32 && sizeof(struct mem_fd) == 16,
 	      "no padding");
-static_assert(sizeof(struct mem_pty) == 64 && sizeof(struct mem_socket) == 312, "no padding");
+static_assert(sizeof(struct mem_pty) == 64 && sizeof(struct mem_socket) == 328, "no padding");
 static_assert(sizeof(struct mem_action) == 32 && sizeof(struct mem_watch) == 24, "no padding");
 static_assert(sizeof(struct mem_lock) == 32, "no padding");

@@ -1,0 +1,164 @@
+#include "dump/guard.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "linux/caps.h"
+
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define HELD_MAX 4
+#define NET_ADMIN (1ULL << 12)
+#define SIOCUNIXFILE_ 0x89e0
+
+/* ---- the process itself: one question, one answer, until the other end is gone ---------------------------------- */
+
+static int change(int what, int fd)
+{
+	const int from = 0;
+
+	if (what != GUARD_PEEK)
+		return -EINVAL;
+	return setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &from, sizeof(from)) < 0 ? -errno : 0;
+}
+
+static void undo(int *held, size_t *n)
+{
+	const int none = -1;
+
+	while (*n) {
+		setsockopt(held[--*n], SOL_SOCKET, SO_PEEK_OFF, &none, sizeof(none));
+		fd_close(held[*n]);
+	}
+}
+
+static int peer_number(int fd)
+{
+	int c[3] = { 0 };
+	socklen_t len = sizeof(c);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, c, &len) < 0 ? -errno : c[0];
+}
+
+static _Noreturn void serve(int s)
+{
+	int held[HELD_MAX];
+	size_t n = 0;
+
+	for (;;) {
+		char what = 0;
+		int fd = -1, answer = 0;
+		size_t nfds = 0;
+		ssize_t got = fd_recv(s, &what, 1, &fd, 1, &nfds);
+
+		if (got == -EINTR)
+			continue;
+		if (got <= 0)
+			break;
+		if (what == GUARD_FILE) {
+			AUTO_CLOSE int file = nfds ? sys_ioctl(fd, SIOCUNIXFILE_, NULL) : -EINVAL;
+
+			fd_close(TAKE_FD(fd));
+			answer = file < 0 ? file : 0;
+			if (fd_send(s, &answer, sizeof(answer), &file, file >= 0 ? 1 : 0) < 0)
+				break;
+			continue;
+		}
+		if (what == GUARD_CRED) {
+			answer = nfds ? peer_number(fd) : -EINVAL;
+		} else if (what == GUARD_UNDO) {
+			undo(held, &n);
+		} else if (!nfds || n == HELD_MAX) {
+			answer = -EINVAL;
+		} else {
+			held[n++] = TAKE_FD(fd); /* before it is changed: we may be told to end at any time */
+			answer = change(what, held[n - 1]);
+		}
+		fd_close(fd);
+		if (fd_send(s, &answer, sizeof(answer), NULL, 0) < 0)
+			break;
+	}
+	undo(held, &n);
+	_exit(0);
+}
+
+int guard_start(struct guard *g, int agent_pidfd, struct err *e)
+{
+	int pair[2], r = sys_setns(agent_pidfd, CLONE_NEWPID); /* for the child that we start */
+	pid_t pid;
+
+	g->fd = -1;
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "join the sandbox's processes");
+	r = sys_socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "make a socket");
+	pid = fork();
+	if (pid < 0) {
+		r = -errno;
+		fd_close_many(pair, 2);
+		return err_sys(e, ERR_INTERNAL, r, "start a process");
+	}
+	if (pid == 0) {
+		if (dup2(pair[1], 0) < 0 || sys_close_range(1, ~0U, 0) < 0 || caps_drop_bounding(NET_ADMIN) == -EINVAL || caps_set(NET_ADMIN, 0) < 0)
+			_exit(1);
+		prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+		alarm(0);
+		serve(0);
+	}
+	fd_close(pair[1]);
+	g->fd = pair[0];
+	g->pid = pid;
+	return 0;
+}
+
+/* ---- cloche-dump's side ------------------------------------------------------------------------------------------ */
+
+static int ask(const struct guard *g, char what, int fd)
+{
+	size_t nfds = 0;
+	int answer, r = fd_send(g->fd, &what, 1, &fd, fd >= 0 ? 1 : 0);
+	ssize_t n;
+
+	if (r < 0)
+		return r;
+	n = fd_recv(g->fd, &answer, sizeof(answer), NULL, 0, &nfds);
+	return n == sizeof(answer) ? answer : n < 0 ? (int)n : -EPIPE;
+}
+
+int guard_change(struct guard *g, enum guard_what what, int fd)
+{
+	return ask(g, (char)what, fd);
+}
+
+int guard_file(struct guard *g, int fd)
+{
+	const char what = GUARD_FILE;
+	size_t nfds = 0;
+	int answer, file = -1, r = fd_send(g->fd, &what, 1, &fd, 1);
+	ssize_t n;
+
+	if (r < 0)
+		return r;
+	n = fd_recv(g->fd, &answer, sizeof(answer), &file, 1, &nfds);
+	if (n != sizeof(answer) || (answer == 0 && !nfds))
+		return -EPIPE;
+	return answer < 0 ? answer : file;
+}
+
+int guard_undo(struct guard *g)
+{
+	return ask(g, GUARD_UNDO, -1);
+}
+
+void guard_stop(struct guard *g)
+{
+	if (g->fd < 0)
+		return;
+	fd_close(TAKE_FD(g->fd));
+	while (waitpid(g->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+}

@@ -1,0 +1,26 @@
+/*
+ * What has to be changed on a socket of the source for a moment, to read it: where the next look into its queue begins
+ * (SO_PEEK_OFF). A process of its own does it and undoes it, also when cloche-dump is killed in between. It keeps the one
+ * right over the sandbox's network that cloche-dump gives up.
+ */
+#pragma once
+#include <sys/types.h>
+
+#include "base/err.h"
+
+struct guard {
+	int fd; /* -1: none */
+	pid_t pid;
+};
+
+enum guard_what { GUARD_PEEK = 'p', GUARD_UNDO = 'u', GUARD_FILE = 'f', GUARD_CRED = 'c' };
+
+/* Before privileges are given up. It is among the processes of the sandbox (@agent), to be told their numbers. */
+int guard_start(struct guard *g, int agent_pidfd, struct err *e);
+/* GUARD_CRED: changes nothing, and tells the number of SO_PEERCRED. -errno when it can not be changed. Whatever was changed is undone by guard_undo(), or when we end. */
+int guard_change(struct guard *g, enum guard_what what, int fd);
+int guard_undo(struct guard *g);
+/* The file of a unix socket with a path (O_PATH), also one that was removed: only who has rights over its network may ask. */
+int guard_file(struct guard *g, int fd);
+/* Undoes everything and waits for its end. */
+void guard_stop(struct guard *g);

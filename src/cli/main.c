@@ -40,6 +40,13 @@ static int cmd_serve(int argc, char **argv)
 	return become("cloche-serve", argv);
 }
 
+static int cmd_quarantine(int argc, char **argv)
+{
+	(void)argc;
+	argv[-1] = (char[]){ "cloche-serve" }; /* there is one before: our own */
+	return become("cloche-serve", argv - 1);
+}
+
 static int cmd_client(int argc, char **argv)
 {
 	(void)argc;
@@ -56,6 +63,7 @@ static const struct command {
 	{ "doctor", cmd_doctor, "check what this host can enforce; --attack tries to break out" },
 	{ "image", cmd_image, "fetch the kernel that virtual machines run" },
 	{ "serve", cmd_serve, "the daemon: sandboxes over HTTP" },
+	{ "quarantine", cmd_quarantine, "what a daemon did not know and put aside" },
 	{ "create", cmd_client, "make a sandbox" },
 	{ "exec", cmd_client, "run a command in a sandbox" },
 	{ "shell", cmd_client, "a terminal in a sandbox" },

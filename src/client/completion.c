@@ -28,7 +28,8 @@ static const struct elsewhere {
 	{ "serve", "the daemon",
 	  "--data --layers --listen --token-file --config --user --images --allow-mount --pool --tls-cert --tls-key "
 	  "--stop-sandboxes "
-	  "--check --debug --version --help" },
+	  "--recover --check --debug --version --help" },
+	{ "quarantine", "what a daemon did not know and put aside", "ls show rm --data --layers --config --help" },
 };
 
 static void put_options(const struct command *c)

@@ -18,6 +18,7 @@
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "daemon/listen.h"
+#include "daemon/quarantine.h"
 #include "daemon/state_check.h"
 #include "daemon/supervisor.h"
 #include "warden/program.h"
@@ -237,7 +238,11 @@ int main(int argc, char **argv)
 	struct options o = { 0 };
 	struct identity who;
 	struct err e = { 0 };
-	int r = parse(argc, argv, &o, &e);
+	int r;
+
+	if (argc > 1 && !strcmp(argv[1], "quarantine"))
+		return quarantine_main(argc - 1, argv + 1);
+	r = parse(argc, argv, &o, &e);
 
 	signal(SIGXFSZ, SIG_IGN); /* `ulimit -f` is an error of a write, of all who come from here */
 	if (r == 0 && o.help) {

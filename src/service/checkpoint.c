@@ -181,6 +181,7 @@ static int load(struct service *s, const struct checkpoint_row *row, struct err 
 		return r;
 	}
 	layer_hold(s, c->id);
+	layer_must_stay(s, c->id); /* we may have died before that was noted */
 	c->held = true;
 	count(c, true);
 	return 0;
@@ -252,6 +253,8 @@ static void on_told(void *arg)
 	struct making *m = arg;
 
 	STEP("checkpoint.stored");
+	if (m->r == 0 && m->c->listed)
+		layer_must_stay(m->c->service, m->c->id);
 	m->fn(m->arg, m->r < 0 ? NULL : m->c, m->r < 0 ? &m->e : NULL);
 	checkpoint_unref(m->c);
 	free(m->config);
@@ -510,9 +513,12 @@ int checkpoint_remove(struct checkpoint *c, const struct who *who, struct err *e
 		err_remedy(e, "delete the template first, or give it another checkpoint");
 		return -EBUSY;
 	}
+	layer_may_go(s, c->id);
 	r = checkpoints_delete(c->service->db, c->id, e);
-	if (r < 0)
+	if (r < 0) {
+		layer_must_stay(s, c->id);
 		return r;
+	}
 	note(c, who, "checkpoint.delete", "checkpoint.deleted");
 	unlist(c);
 	count(c, false);

@@ -1,6 +1,8 @@
 /*
  * Sealed layers: the warden has them and knows which sandboxes and layers stand on each; what else is to be kept is
- * known here. A layer that nobody holds and nothing stands on is garbage and goes, now or at a later sweep.
+ * known here. A layer that nobody holds and nothing stands on goes, now or at a later sweep: away when it is known to be
+ * garbage, to the quarantine when nothing is known of it. What is known outlives this process: a file "loose-ID" in the folder
+ * of notes (store/note.h) is made before a layer is, and goes when a stored row names it or the layer is gone.
  */
 #pragma once
 #include "service/service.h"
@@ -16,6 +18,10 @@ void layer_drop(struct service *s, const char *id);
  * anything stands on it: each sweep counts them anew. This one was made just now.
  */
 void layer_loose(struct service *s, struct tenant *t, uint64_t bytes);
+/* It is about to be made, or its row about to go: without a row it is garbage. Never fails: then it is put aside some day. */
+void layer_may_go(struct service *s, const char *id);
+/* A row that is stored names it: without that row it is something that was lost. */
+void layer_must_stay(struct service *s, const char *id);
 /* Something may have become garbage. */
 void layer_sweep_soon(struct service *s);
 /* There is a warden again: that it was waited for does not count as a long sweep. */

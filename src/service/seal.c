@@ -264,6 +264,7 @@ static void start(struct sealing *x)
 	if (x->asked || b->want->spec->flags & SPEC_VM)
 		file_workers_drop(b);
 	x->begun_ns = clock_real_ns();
+	layer_may_go(b->service, c->id);
 	STEP("checkpoint.begun");
 	wlink_call_layer(b->service->warden, WARDEN_SEAL, b->handle, x->asked, c->id, on_sealed, x);
 }

@@ -197,7 +197,7 @@ static int look_at(struct layers *l, const char *name)
 	struct layer *x;
 	int r;
 
-	if (!strcmp(name, "lock"))
+	if (!strcmp(name, "lock") || !strcmp(name, LAYERS_QUARANTINE))
 		return 0;
 	if ((n < ID_LEN && !strncmp(name, STOCK_PREFIX, strlen(STOCK_PREFIX))) ||
 	    (n > ID_LEN && n < ID_SIZE + 8 && (!strcmp(name + ID_LEN, ".tmp") || !strcmp(name + ID_LEN, ".gone")))) {
@@ -562,9 +562,9 @@ int layers_add(struct layers *l, const struct manifest *m, struct err *e)
 	return 0;
 }
 
-int layers_remove(struct layers *l, const char *id, struct err *e)
+/* Takes it out of the list, as @to. */
+static int take_out(struct layers *l, const char *id, const char *to, struct err *e)
 {
-	char gone[ID_SIZE + 8];
 	bool there;
 	size_t at = place(l, id, &there);
 	struct layer *x = there ? l->by_id[at] : NULL;
@@ -577,14 +577,35 @@ int layers_remove(struct layers *l, const char *id, struct err *e)
 		err_remedy(e, "remove those first");
 		return -EBUSY;
 	}
-	snprintf(gone, sizeof(gone), "%s.gone", id);
-	if (renameat(l->dir, id, l->dir, gone) < 0 && errno != ENOENT)
+	if (renameat(l->dir, id, l->dir, to) < 0 && errno != ENOENT)
 		return err_sys(e, ERR_INTERNAL, -errno, "remove layer '%s'", id);
 	count_children(l, x, -1);
 	memmove(l->by_id + at, l->by_id + at + 1, (l->count - at - 1) * sizeof(*l->by_id));
 	l->count--;
 	watch_forget(l->watch, id);
 	layer_free(x);
-	remove_later(l, gone);
 	return 0;
+}
+
+int layers_remove(struct layers *l, const char *id, struct err *e)
+{
+	char gone[ID_SIZE + 8];
+	int r;
+
+	snprintf(gone, sizeof(gone), "%s.gone", id);
+	r = take_out(l, id, gone, e);
+	if (r == 0)
+		remove_later(l, gone);
+	return r;
+}
+
+int layers_put_aside(struct layers *l, const char *id, struct err *e)
+{
+	char to[sizeof(LAYERS_QUARANTINE) + ID_SIZE + 1];
+	int r = sys_mkdirat(l->dir, LAYERS_QUARANTINE, 0700);
+
+	if (r < 0 && r != -EEXIST)
+		return err_sys(e, ERR_INTERNAL, r, "make the quarantine");
+	snprintf(to, sizeof(to), LAYERS_QUARANTINE "/%s", id);
+	return take_out(l, id, to, e);
 }

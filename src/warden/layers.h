@@ -64,5 +64,11 @@ int layers_memory(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n, stru
 
 /* One that was just made: its files are known to be right. */
 int layers_add(struct layers *l, const struct manifest *m, struct err *e);
+/*
+ * Nobody knows it: it is moved to the folder "quarantine" of the store, for people to look at and to delete. Refused as
+ * layers_remove() is.
+ */
+#define LAYERS_QUARANTINE "quarantine"
+int layers_put_aside(struct layers *l, const char *id, struct err *e);
 /* Hidden at once and then removed. ERR_CONFLICT while anybody stands on it; -ESRCH when there is none. */
 int layers_remove(struct layers *l, const char *id, struct err *e);

@@ -65,7 +65,7 @@ static bool wants_arg(uint32_t op)
 
 static bool arg_ok(const struct warden_req *q)
 {
-	if (q->op == WARDEN_SEAL || q->op == WARDEN_NET)
+	if (q->op == WARDEN_SEAL || q->op == WARDEN_UNSEAL || q->op == WARDEN_NET)
 		return q->arg <= 1;
 	if (q->op == WARDEN_SOCKET)
 		return q->arg == 4 || q->arg == 6;

@@ -47,7 +47,7 @@ enum warden_op {
 	 * served
 	 */
 	WARDEN_SEAL,
-	WARDEN_UNSEAL, /* id: removes a layer that nothing stands on */
+	WARDEN_UNSEAL, /* id: removes a layer that nothing stands on; with arg 1 it is moved to the quarantine */
 	WARDEN_LAYERS, /* id or none → the next larger id there is and its layer, or none */
 	/*
 	 * diff, spec; handle or 0 → fd: a pipe with what differs, as proto/change.h has it. From ->diff (a sandbox, or
@@ -86,7 +86,7 @@ struct warden_req {
 	uint32_t op;
 	uint64_t seq; /* comes back in the reply */
 	uint64_t handle;
-	uint64_t arg; /* GROUP_KILL, GROUP_END: which group; SEAL: 1 with memory; NET, SOCKET: see there; else 0 */
+	uint64_t arg; /* GROUP_KILL, GROUP_END: which group; SEAL: 1 with memory; UNSEAL, NET, SOCKET: see there; else 0 */
 	char id[MSG_ID]; /* SEAL, UNSEAL, LAYERS only: which layer */
 	struct msg_diff diff; /* DIFF only */
 	struct warden_who who; /* WHO only */

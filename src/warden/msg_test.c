@@ -79,7 +79,8 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 	static struct warden_req q;
 
 	for (uint32_t op = WARDEN_HELLO; op < WARDEN_OP_END; op++) {
-		bool takes = op == WARDEN_GROUP_KILL || op == WARDEN_GROUP_END, may = op == WARDEN_SEAL || op == WARDEN_NET;
+		bool takes = op == WARDEN_GROUP_KILL || op == WARDEN_GROUP_END;
+		bool may = op == WARDEN_SEAL || op == WARDEN_UNSEAL || op == WARDEN_NET;
 
 		if (op == WARDEN_SOCKET) /* has its own: a family */
 			continue;
@@ -97,7 +98,7 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 		if (op == WARDEN_SEAL || op == WARDEN_UNSEAL)
 			memcpy(q.id, "0000abcdefghjkmnpqrstvwx", 24);
 		CHECK_EQ(check(&q), takes ? -EINVAL : 0);
-		q.arg = 1; /* a group, or with memory, or sockets */
+		q.arg = 1; /* a group, or with memory, or to the quarantine, or sockets */
 		CHECK_EQ(check(&q), takes || may ? 0 : -EINVAL);
 		q.arg = 2;
 		CHECK_EQ(check(&q), takes ? 0 : -EINVAL);

@@ -194,15 +194,25 @@ int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void 
 	return r < 0 ? r : 1;
 }
 
-int warden_unseal(struct warden *w, const char *id, struct err *e)
+static int unseal(struct warden *w, const char *id, int (*how)(struct layers *l, const char *id, struct err *e), struct err *e)
 {
 	int r;
 
 	warden_compare_reap(w);
-	r = w->layers ? layers_remove(w->layers, id, e) : no_layers(e);
+	r = w->layers ? how(w->layers, id, e) : no_layers(e);
 	if (r == 0 && w->pool)
 		pool_unstand(w->pool, id);
 	return r;
+}
+
+int warden_unseal(struct warden *w, const char *id, struct err *e)
+{
+	return unseal(w, id, layers_remove, e);
+}
+
+int warden_put_aside(struct warden *w, const char *id, struct err *e)
+{
+	return unseal(w, id, layers_put_aside, e);
 }
 
 bool warden_layer_next(struct warden *w, const char *id, struct layer_facts *ret)

@@ -353,7 +353,7 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 	case WARDEN_SEAL:
 		return seal(s, x, e);
 	case WARDEN_UNSEAL:
-		return warden_unseal(s->warden, s->in.q.id, e);
+		return (s->in.q.arg ? warden_put_aside : warden_unseal)(s->warden, s->in.q.id, e);
 	case WARDEN_LAYERS:
 		next_layer(s);
 		return 0;

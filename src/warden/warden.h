@@ -114,6 +114,8 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
  */
 int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void *tag, struct err *e);
 int warden_unseal(struct warden *w, const char *id, struct err *e);
+/* The same, but it is moved to the quarantine (layers.h). */
+int warden_put_aside(struct warden *w, const char *id, struct err *e);
 /* The next larger id after @id ("": the first). False: there is none. */
 bool warden_layer_next(struct warden *w, const char *id, struct layer_facts *ret);
 /*

@@ -147,6 +147,7 @@ def test_the_database_of_another_folder_is_noticed():
         kept.check()
         assert "foreign" not in {b["name"] for b in d.get("/v1/sandboxes").json["sandboxes"]}
         assert {p.name for p in quarantine(d)[0].iterdir()} >= {"state.db", "state.db-wal"}
+        assert on_quarantine(d, "ls").stdout.split()[:2] == [quarantine(d)[0].name.encode(), b"database"]
         other.start()
 
 
@@ -166,6 +167,34 @@ def test_an_older_copy_is_noticed(tmp_path):
         recovered(d)
         kept.check()
         assert box not in {b["id"] for b in d.get("/v1/sandboxes").json["sandboxes"]}
+
+
+def on_quarantine(d, *args):
+    return subprocess.run([str(host.CLOCHE), "quarantine", "--data", str(d.data), *args], capture_output=True, timeout=60, check=False)
+
+
+def test_a_layer_that_nobody_knows_is_put_aside():
+    """What is made and deleted as ever is not: only what no row names, and nothing says that it may go."""
+    with Daemon() as d:
+        box = d.create()["id"]
+        assert d.exec(box, "sh", "-c", "echo one > f")["exit_code"] == 0
+        known, gone = (d.post(f"/v1/sandboxes/{box}/checkpoints", {}).json["id"] for _ in range(2))
+        assert d.delete(f"/v1/checkpoints/{gone}").status == 204
+        host.wait_for(lambda: d.layers() == {known}, 30, "the end of what was deleted")
+        d.stop()
+        subprocess.run(["sqlite3", str(d.data / "state.db"), "DELETE FROM checkpoints"], check=True, capture_output=True)
+        d.start()
+        aside = d.data / "layers/quarantine" / known
+        host.wait_for(aside.exists, 60, "the quarantine")
+        assert (aside / "manifest").is_file()
+        listed = on_quarantine(d, "ls").stdout.decode()
+        assert listed.split()[:2] == [known, "layer"] and "image host" in listed, listed
+        shown = on_quarantine(d, "show", known)
+        assert shown.returncode == 0 and str(aside).encode() in shown.stdout and b"manifest" in shown.stdout, shown
+        assert on_quarantine(d, "rm", known).returncode == 0 and not aside.exists()
+        p = on_quarantine(d, "rm", known)
+        assert p.returncode == 1 and b"nothing with the id" in p.stderr
+        assert on_quarantine(d, "ls").stdout == b""
 
 
 def test_a_good_database_is_not_rebuilt_and_a_new_folder_is_one():

@@ -131,9 +131,9 @@ static int choose_base(struct restore *r, struct err *e)
 		top = LOWEST_BASE + 3 * r->m.n[MEM_S_EXEC];
 	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "ask for the limit of descriptors");
-	if (lim.rlim_max < (uint64_t)top + r->m.n[MEM_S_FILE] + r->m.n[MEM_S_OBJECT] + SPARE_FDS)
+	if (lim.rlim_max < (uint64_t)top + r->m.n[MEM_S_FILE] + r->m.n[MEM_S_OBJECT] + 2 * r->m.n[MEM_S_NODE] + SPARE_FDS)
 		return err_set(e, ERR_EXHAUSTED, -EMFILE, "the image needs %u descriptors, %llu are allowed here",
-			       top + r->m.n[MEM_S_FILE] + r->m.n[MEM_S_OBJECT] + SPARE_FDS, (unsigned long long)lim.rlim_max);
+			       top + r->m.n[MEM_S_FILE] + r->m.n[MEM_S_OBJECT] + 2 * r->m.n[MEM_S_NODE] + SPARE_FDS, (unsigned long long)lim.rlim_max);
 	if (sys_prlimit(RLIMIT_NOFILE, lim.rlim_max, lim.rlim_max) < 0)
 		return err_set(e, ERR_INTERNAL, -EMFILE, "raise the limit of descriptors");
 	r->base = (int)top;
@@ -146,7 +146,7 @@ static int choose_base(struct restore *r, struct err *e)
  */
 static void grow_table(const struct restore *r, int fd)
 {
-	long last = (long)r->base + r->m.n[MEM_S_FILE] + r->m.n[MEM_S_OBJECT] + SPARE_FDS - 1;
+	long last = (long)r->base + r->m.n[MEM_S_FILE] + r->m.n[MEM_S_OBJECT] + 2 * r->m.n[MEM_S_NODE] + SPARE_FDS - 1;
 
 	fd_close(sys_fcntl(fd, F_DUPFD_CLOEXEC, last)); /* without it all just takes longer */
 }
@@ -364,6 +364,7 @@ static void clean(struct restore *r)
 	free(r->exec);
 	free(r->groups);
 	free(r->filter);
+	free(r->node);
 	if (r->meta)
 		munmap((void *)(uintptr_t)r->meta, r->meta_len);
 	sys_prlimit(RLIMIT_NOFILE, r->lim.rlim_cur, r->lim.rlim_max);
@@ -381,6 +382,16 @@ static struct restore *new(struct agent *a)
 	return r;
 }
 
+static int open_files(struct restore *r, struct err *e)
+{
+	int x = restore_nodes(r, e);
+
+	if (x == 0)
+		x = restore_open(r, e);
+	r->opened = x == 0;
+	return x == 0 ? restore_settle(r, e) : x;
+}
+
 /* All that can be done before anybody waits for it: nothing of it runs, or tells the time. */
 static int prepare(struct restore *r, int meta, struct err *e)
 {
@@ -396,7 +407,8 @@ static int prepare(struct restore *r, int meta, struct err *e)
 		grow_table(r, meta);
 		x = find_vdso(r, e);
 	}
-	return x == 0 ? restore_open(r, e) : x;
+	/* What is in the image's pages can not be opened before they have come. */
+	return x == 0 && !r->m.n[MEM_S_NODE] ? open_files(r, e) : x;
 }
 
 /* Every process, with its registers: they only have to be let go. */
@@ -406,6 +418,8 @@ static int make_all(struct restore *r, const int *fds, struct err *e)
 
 	if (x == 0)
 		x = take_fds(r, fds, e);
+	if (x == 0 && !r->opened)
+		x = open_files(r, e);
 	if (x == 0)
 		x = restore_objects(r, e);
 	if (x == 0)
@@ -462,7 +476,7 @@ static uint64_t own_bytes(const struct restore *r)
 static bool can_wait(const struct restore *r)
 {
 	if (r->m.n[MEM_S_PROC] > HELD_PROCS || r->m.n[MEM_S_THREAD] > HELD_THREADS || r->m.n[MEM_S_TIMER] ||
-	    own_bytes(r) > HELD_BYTES)
+	    r->m.n[MEM_S_NODE] || own_bytes(r) > HELD_BYTES)
 		return false;
 	for (uint32_t i = 0; i < r->m.n[MEM_S_PROC]; i++) {
 		const struct mem_proc *p = &r->m.proc[i];

@@ -65,6 +65,13 @@ struct restore_proc {
 	uint64_t area, area_len; /* where it has its blob; written by itself into ->places */
 };
 
+struct restore_node {
+	int fd, folder; /* while it is made */
+	bool made; /* it has ->name in ->folder */
+	struct stat was; /* the folder, before */
+	char name[256];
+};
+
 struct restore {
 	struct agent *agent;
 	const struct frame_restore *frame; /* not before it has come */
@@ -81,6 +88,8 @@ struct restore {
 	int *file; /* of MEM_S_FILE, to be mapped or entered; -1 = not needed */
 	int *object; /* of MEM_S_OBJECT; -1 = each process opens its own */
 	uint8_t *file_need; /* NEED_* */
+	struct restore_node *node; /* of MEM_S_NODE */
+	bool opened; /* its files */
 	struct sock_filter *filter;
 	size_t filter_len;
 	struct blob_shared *shared;
@@ -122,6 +131,11 @@ int restore_objects(struct restore *r, struct err *e);
 int restore_sockets(struct restore *r, struct err *e);
 int restore_unix(struct restore *r, struct err *e);
 bool restore_is_own(const struct restore *r, const struct mem_object *o); /* each process opens it for itself */
+/* restore_node.c: files of the image's own: made to be opened, then as they were. */
+int restore_nodes(struct restore *r, struct err *e);
+int restore_settle(struct restore *r, struct err *e);
+int restore_dress(struct restore *r, uint32_t node, int fd); /* owner, mode and times of a memfd */
+int restore_runs(struct restore *r, struct mem_range range, int to); /* restore_object.c: content */
 /* restore_lock.c: in a process: its locks, but for POSIX ones. */
 int restore_locks(const struct restore *r, const struct mem_proc *p);
 struct flock restore_flock(const struct mem_lock *k);

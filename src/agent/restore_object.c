@@ -23,6 +23,11 @@
 #define TTY_GROUP 5
 #define PTS_TRIES 64
 #define WATCH_TRIES 65536
+#ifdef __aarch64__
+#define LARGEFILE 0400000U /* the kernel's: libcs hide it */
+#else
+#define LARGEFILE 0100000U
+#endif
 #define STATUS_FLAGS (O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME)
 #ifndef TFD_IOC_SET_TICKS
 #define TFD_IOC_SET_TICKS _IOW('T', 0, uint64_t)
@@ -111,16 +116,27 @@ static bool writes(const struct mem_object *o)
 static int make_pipe(struct restore *r, uint32_t i)
 {
 	const struct mem_object *all = r->m.object;
-	int ends[2] = { -1, -1 }, x = new_pipe(all[i].a, ends);
+	int ends[2] = { -1, -1 }, x = new_pipe(all[i].a, ends), *own;
 	AUTO_CLOSE int in = ends[0], out = ends[1];
+	AUTO_CLOSE int reader = x < 0 ? -1 : sys_fcntl(in, F_DUPFD_CLOEXEC, r->base);
+	AUTO_CLOSE int writer = x < 0 ? -1 : sys_fcntl(out, F_DUPFD_CLOEXEC, r->base);
+
+	if (x >= 0 && (reader < 0 || writer < 0))
+		x = reader < 0 ? reader : writer;
 
 	for (uint32_t j = i; x >= 0 && j < r->m.n[MEM_S_OBJECT]; j++) {
 		if (all[j].kind != MEM_OBJ_PIPE || all[j].pair != all[i].pair || r->object[j] >= 0)
 			continue;
 		if (all[j].data.len)
-			x = fill(out, all[j].data, r->m.bytes);
+			x = fill(writer, all[j].data, r->m.bytes);
+		if (x < 0)
+			break;
+		/* Another one was opened by /proc, and what is opened so can be told from what pipe() made. */
+		own = !(all[j].flags & LARGEFILE) ? writes(&all[j]) ? &out : &in : NULL;
+		if (own && *own >= 0)
+			x = set_flags(*own, all[j].flags);
 		if (x >= 0)
-			x = put(r, j, reopen(writes(&all[j]) ? out : in, all[j].flags));
+			x = put(r, j, own && *own >= 0 ? TAKE_FD(*own) : reopen(writes(&all[j]) ? writer : reader, all[j].flags));
 	}
 	return x;
 }
@@ -249,7 +265,7 @@ static int make_inotify(struct restore *r, uint32_t i)
 	return put(r, i, fd);
 }
 
-static int copy_runs(struct restore *r, struct mem_range range, int to)
+int restore_runs(struct restore *r, struct mem_range range, int to)
 {
 	for (uint32_t i = 0; i < range.n; i++) {
 		const struct mem_run *run = &r->m.run[range.first + i];
@@ -269,57 +285,43 @@ static int copy_runs(struct restore *r, struct mem_range range, int to)
 	return 0;
 }
 
+/* A memfd, or what is shared and has no file. Several descriptions of one have the same ->pair. */
 static int make_shmem(struct restore *r, uint32_t i)
 {
-	const struct mem_object *o = &r->m.object[i];
+	const struct mem_object *all = r->m.object, *o = &all[i];
+	AUTO_CLOSE int fd = -1;
+	bool again, used = false;
 	char name[250];
-	int fd, x;
+	int x;
 
 	memcpy(name, restore_bytes(r, o->data), o->data.len);
 	name[o->data.len] = '\0';
 	fd = sys_memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	x = fd < 0 ? fd : sys_ftruncate(fd, (off_t)o->a);
 	if (x == 0)
-		x = copy_runs(r, o->run, fd);
+		x = restore_runs(r, o->run, fd);
 	/* Runs are whole pages; its last one may be more than there is of it. */
 	if (x == 0 && o->run.n)
 		x = sys_ftruncate(fd, (off_t)o->a);
-	if (x == 0 && !r->agent->single_id)
-		x = sys_fchownat(fd, "", r->m.proc[0].uid[3], r->m.proc[0].gid[3], AT_EMPTY_PATH);
-	if (x == 0)
-		x = lseek(fd, (off_t)o->pos, SEEK_SET) < 0 ? -errno : 0;
-	if (x == 0 && o->b)
-		x = sys_fcntl(fd, F_ADD_SEALS, (long)o->b);
-	if (x >= 0)
-		x = set_flags(fd, o->flags);
-	if (x < 0) {
-		fd_close(fd);
-		return x;
-	}
-	return put(r, i, fd);
-}
-
-/* Several descriptions of one file share ->pair. */
-static int make_unlinked(struct restore *r, uint32_t i)
-{
-	const struct mem_object *all = r->m.object, *o = &all[i];
-	AUTO_CLOSE int fd = sys_openat(AT_FDCWD, "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, (mode_t)o->b & 0777);
-	int x = fd < 0 ? fd : sys_ftruncate(fd, (off_t)o->a);
-
-	if (x == 0)
-		x = copy_runs(r, o->run, fd);
-	if (x == 0)
-		x = sys_ftruncate(fd, (off_t)o->a);
-	if (x == 0 && !r->agent->single_id)
-		x = sys_fchownat(fd, "", r->m.proc[0].uid[3], r->m.proc[0].gid[3], AT_EMPTY_PATH);
 	for (uint32_t j = i; x >= 0 && j < r->m.n[MEM_S_OBJECT]; j++) {
-		if (all[j].kind != MEM_OBJ_UNLINKED || all[j].pair != o->pair || r->object[j] >= 0)
+		if (all[j].kind != MEM_OBJ_SHMEM || all[j].pair != o->pair || r->object[j] >= 0)
 			continue;
-		x = put(r, j, reopen(fd, all[j].flags));
+		/* The first one as it was made: opening it again would count as writing to it, and keep it from being run. */
+		again = (all[j].flags & O_ACCMODE) != O_RDWR || used;
+		x = put(r, j, again ? reopen(fd, all[j].flags) : sys_fcntl(fd, F_DUPFD_CLOEXEC, r->base));
+		if (x >= 0 && !again)
+			x = set_flags(fd, all[j].flags);
+		used |= !again;
 		if (x >= 0 && lseek(r->object[j], (off_t)all[j].pos, SEEK_SET) < 0)
 			x = -errno;
 	}
-	return x;
+	if (x >= 0 && o->file != MEM_NONE)
+		x = restore_dress(r, o->file, fd);
+	else if (x >= 0 && !r->agent->single_id)
+		x = sys_fchownat(fd, "", r->m.proc[0].uid[3], r->m.proc[0].gid[3], AT_EMPTY_PATH);
+	if (x >= 0 && o->b)
+		x = sys_fcntl(fd, F_ADD_SEALS, (long)o->b);
+	return x < 0 ? x : 0;
 }
 
 static int make(struct restore *r, uint32_t i)
@@ -342,9 +344,7 @@ static int make(struct restore *r, uint32_t i)
 	case MEM_OBJ_INOTIFY:
 		return make_inotify(r, i);
 	case MEM_OBJ_SHMEM:
-		return make_shmem(r, i);
-	case MEM_OBJ_UNLINKED:
-		return r->object[i] >= 0 ? 0 : make_unlinked(r, i);
+		return r->object[i] >= 0 ? 0 : make_shmem(r, i);
 	case MEM_OBJ_FILE:
 	case MEM_OBJ_DEV:
 	case MEM_OBJ_SOCKET: /* restore_open.c, restore_socket.c */
@@ -374,7 +374,6 @@ static const char *kind_name(uint32_t kind)
 		"a device",
 		"a file of /proc",
 		"shared memory",
-		"a file without name",
 		"a socket",
 		"a pidfd",
 		"the pipes of an exec",

@@ -64,11 +64,21 @@ static int open_path(struct opener *o, uint32_t file, int flags)
 	int fd;
 
 	/* openat2 takes no flag that means nothing. */
+	if (S_ISREG(f->mode))
+		flags &= ~O_DIRECTORY; /* part of O_TMPFILE */
 	flags = flags & O_PATH ? flags & (O_PATH | O_DIRECTORY) : flags | O_NOCTTY;
 	how.flags = (uint64_t)(flags | O_CLOEXEC);
 
 	memcpy(o->path, restore_bytes(o->r, f->path), f->path.len);
 	o->path[f->path.len] = '\0';
+	/* One that was removed is there as a descriptor; whoever had it may have it. */
+	if (f->node != MEM_NONE && o->r->m.node[f->node].flags & MEM_NODE_REMOVED) {
+		char at[32];
+
+		snprintf(at, sizeof(at), "/proc/self/fd/%d", o->r->node[f->node].fd);
+		fd = sys_openat(AT_FDCWD, at, (int)how.flags, 0);
+		return fd < 0 ? fd : restore_high(o->r, fd);
+	}
 	fd = sys_openat2(AT_FDCWD, o->path, &how);
 	if (fd == -EACCES)
 		fd = open_own(o->path, &how);
@@ -248,7 +258,8 @@ static void note_needs(struct restore *r, uint32_t *file_of, uint32_t *object_of
 			if (m->file == MEM_NONE)
 				continue;
 			file_of[m->file] = p;
-			r->file_need[m->file] |= m->kind == MEM_VMA_FILE_SHARED && m->prot & 2 ? NEED_WRITE : NEED_READ;
+			r->file_need[m->file] |=
+				m->kind == MEM_VMA_FILE_SHARED && (m->prot & 2 || m->flags & MEM_VMA_MAY_WRITE) ? NEED_WRITE : NEED_READ;
 		}
 		file_of[x->exe] = file_of[x->cwd] = p;
 		r->file_need[x->exe] |= NEED_READ;
@@ -341,7 +352,7 @@ bool restore_unchanged(struct restore *r)
 	struct opener o = { .r = r };
 
 	for (uint32_t i = 0; i < r->m.n[MEM_S_FILE]; i++)
-		if (r->file[i] >= 0 && (compare(&o, i, r->file[i]) < 0 || !o.named))
+		if (r->file[i] >= 0 && r->m.file[i].node == MEM_NONE && (compare(&o, i, r->file[i]) < 0 || !o.named))
 			return false;
 	return true;
 }

@@ -100,7 +100,9 @@ struct dump {
 	dev_t root_dev;
 	ino_t root_ino;
 	dev_t upper_dev; /* the writable layer's */
-	ino_t upper_ino[2]; /* what of it is mounted by itself where the root is read-only, and part of a checkpoint; 0: nothing */
+	/* what of it is mounted by itself, and part of an image: /tmp and the work folder of a read-only root, /dev/shm; 0: not there */
+	ino_t upper_ino[3];
+	dev_t shm_dev; /* of memfds, and memory that is shared and has no file */
 	uint64_t filters; /* the agent's */
 	bool thawed; /* the sandbox, since everybody is held */
 	uint64_t vdso_len, vdso_used; /* of everybody's */
@@ -124,6 +126,12 @@ struct dump {
 	size_t n_external;
 	struct object *object;
 	size_t n_objects;
+	struct kept {
+		dev_t dev;
+		ino_t ino;
+		uint32_t node;
+	} *kept; /* files that are nodes of the image */
+	size_t n_kept;
 	struct image image;
 	struct pages pages;
 	uint64_t realtime, monotonic, boottime;
@@ -138,6 +146,8 @@ void *image_at(struct image *m, enum mem_section s, uint32_t i);
 int image_add(struct image *m, enum mem_section s, const void *record, uint32_t *ret_index, struct err *e);
 int image_bytes(struct image *m, const void *data, size_t len, struct mem_span *ret, struct err *e);
 int image_file(struct image *m, const char *path, const struct stat *st, uint32_t flags, uint32_t *ret, struct err *e);
+int image_new_file(struct image *m, const char *path, const struct stat *st, uint32_t flags, uint32_t node, uint32_t *ret,
+		   struct err *e);
 int image_write(struct dump *d, struct err *e);
 
 /* ---- proc.c: what /proc says ---- */
@@ -181,6 +191,14 @@ int file_find(const struct dump *d, int dir, const char *link, struct found *ret
 bool file_may_open(const struct dump *d, const struct proc *p, const struct stat *st, unsigned need);
 /* Whether its user could come to @path, and has @need (2: making names in it) in the folder it is in. */
 bool file_may_reach(const struct dump *d, const struct proc *p, const char *path, unsigned need);
+
+int mount_of(int dir, const char *name, int flags, uint64_t *ret);
+/* ---- node.c: files that the image carries itself ---- */
+int node_room(struct dump *d, struct err *e); /* what is below /dev/shm */
+/* A file of the sandbox's own that was removed, as a record of MEM_S_FILE. @link as above. */
+int node_removed(struct dump *d, const struct proc *p, int dir, const char *link, const struct found *f, uint32_t *ret, struct err *e);
+/* Mode, owner and times of a memfd: an index of MEM_S_NODE. */
+int node_memfd(struct dump *d, const struct proc *p, const struct stat *st, uint32_t *ret, struct err *e);
 
 /* ---- vma.c, pages.c ---- */
 int vma_read(struct dump *d, struct proc *p, struct err *e);

@@ -316,23 +316,21 @@ static int new_memory(struct dump *d, struct proc *p, const char *link, const st
 
 int object_shmem(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e)
 {
-	*ret = MEM_NONE;
+	/* One that can be mapped for whatever there is. */
 	for (size_t i = 0; i < d->n_objects; i++)
-		if (d->object[i].dev == f->st.st_dev && d->object[i].ino == f->st.st_ino) {
-			/* A file that was removed, open and shared: it is memory with a descriptor now. */
-			if (d->object[i].rec.kind == MEM_OBJ_UNLINKED)
-				d->object[i].rec.b = 0;
-			d->object[i].rec.kind = MEM_OBJ_SHMEM;
-			*ret = *ret == MEM_NONE ? (uint32_t)i : *ret;
+		if (d->object[i].dev == f->st.st_dev && d->object[i].ino == f->st.st_ino &&
+		    (d->object[i].rec.flags & O_ACCMODE) == O_RDWR) {
+			*ret = (uint32_t)i;
+			return 0;
 		}
-	return *ret != MEM_NONE ? 0 : new_memory(d, p, link, f, ret, e);
+	return new_memory(d, p, link, f, ret, e);
 }
 
 int object_backing(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e)
 {
 	for (size_t i = 0; i < d->n_objects; i++)
 		if (d->object[i].dev == f->st.st_dev && d->object[i].ino == f->st.st_ino &&
-		    (d->object[i].rec.kind == MEM_OBJ_SHMEM || d->object[i].rec.kind == MEM_OBJ_UNLINKED) &&
+		    d->object[i].rec.kind == MEM_OBJ_SHMEM &&
 		    (d->object[i].rec.flags & O_ACCMODE) != O_WRONLY && !(d->object[i].rec.flags & O_PATH)) {
 			*ret = (uint32_t)i;
 			return 0;
@@ -360,6 +358,9 @@ void object_done(struct dump *d)
 		fd_close(d->external[i].fd);
 	free(d->object);
 	free(d->external);
+	free(d->kept);
+	d->kept = NULL;
+	d->n_kept = 0;
 	d->object = NULL;
 	d->external = NULL;
 	d->n_objects = d->n_external = 0;

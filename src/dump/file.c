@@ -5,9 +5,11 @@
 #include "dump/dump.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "dump/search.h"
 #include "proto/frame.h"
 
 #include <ctype.h>
+#include <sys/mman.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -35,7 +37,7 @@ static_assert(sizeof(struct statx_mount) == 256, "the kernel's size");
 #define OVERLAY_MAGIC 0x794c7630UL
 #define DEPTH_MAX 2048U /* of folders: a path has 4,095 bytes */
 
-static int mount_of(int dir, const char *name, int flags, uint64_t *ret)
+int mount_of(int dir, const char *name, int flags, uint64_t *ret)
 {
 	struct statx_mount x;
 
@@ -63,7 +65,7 @@ static bool lies_below(const struct stat *had, const struct stat *seen, const st
 }
 
 /*
- * /tmp and the work folder of a sandbox whose root is read-only are folders of its writable layer (warden/upper.h), mounted there:
+ * /dev/shm, and /tmp and the work folder where the root is read-only, are folders of the writable layer (warden/upper.h), mounted there:
  * whether @path, on the layer's filesystem, is below one of them. Everybody is held, so nothing moves meanwhile.
  */
 static bool in_upper(const struct dump *d, const char *path)
@@ -81,8 +83,9 @@ static bool in_upper(const struct dump *d, const char *path)
 	for (unsigned depth = 0; at >= 0 && depth < DEPTH_MAX && fstat(at, &st) == 0 && st.st_dev == d->upper_dev; depth++) {
 		int up;
 
-		if (st.st_ino == d->upper_ino[0] || st.st_ino == d->upper_ino[1])
-			return true;
+		for (unsigned i = 0; i < ARRAY_LEN(d->upper_ino); i++)
+			if (st.st_ino == d->upper_ino[i])
+				return true;
 		up = sys_openat2(at, "..", &(struct open_how){ .flags = O_PATH | O_DIRECTORY | O_CLOEXEC });
 		fd_close(at);
 		at = up;
@@ -107,14 +110,14 @@ static void look(const struct dump *d, struct found *f)
 	f->fs = (unsigned long)fs.f_type;
 	/* /usr is an overlay of its own where it can be written. Nobody inside can mount one. */
 	f->own = f->mount == d->root_mount || f->fs == OVERLAY_MAGIC ||
-		 (d->upper_ino[0] && st.st_dev == d->upper_dev && in_upper(d, f->path));
+		 (d->upper_dev && st.st_dev == d->upper_dev && in_upper(d, f->path));
 	f->carried = f->own || fs.f_flags & ST_RDONLY || f->fs == PROC_MAGIC || f->fs == SYSFS_MAGIC || f->fs == DEVPTS_MAGIC;
 }
 
 /* Without them what is in there can not be carried. */
 static void find_upper(struct dump *d)
 {
-	static const char *const trees[] = { "t", "k" };
+	static const char *const trees[] = { "t", "k", "shm" };
 	AUTO_CLOSE int upper = sys_pidfd_getfd(d->agent_pidfd, FRAME_KEEP_UPPER);
 	struct stat st, in;
 
@@ -128,6 +131,7 @@ static void find_upper(struct dump *d)
 
 int file_root(struct dump *d, struct err *e)
 {
+	AUTO_CLOSE int memfd = -1;
 	int r = mount_of(d->root, "", AT_EMPTY_PATH, &d->root_mount);
 	struct stat st;
 
@@ -138,7 +142,30 @@ int file_root(struct dump *d, struct err *e)
 	d->root_dev = st.st_dev;
 	d->root_ino = st.st_ino;
 	find_upper(d);
+	memfd = sys_memfd_create("", MFD_CLOEXEC);
+	if (memfd < 0 || fstat(memfd, &st) < 0)
+		return err_sys(e, ERR_INTERNAL, memfd < 0 ? memfd : -errno, "memory of our own");
+	d->shm_dev = st.st_dev;
 	return 0;
+}
+
+/*
+ * What it was opened by is gone, but it has other names: only looked for where the image has the files itself, as sem_open() makes
+ * them. Elsewhere a copy has other numbers for its files, and somebody who plays with names may look at those.
+ */
+static void other_name(const struct dump *d, struct found *f)
+{
+	struct wanted w = { .dev = f->st.st_dev, .ino = f->st.st_ino };
+	const size_t len = strlen(f->path), gone = strlen(" (deleted)");
+
+	if (strncmp(f->path, MEM_NODE_ROOM, strlen(MEM_NODE_ROOM)) != 0 || len <= gone || strcmp(f->path + len - gone, " (deleted)") != 0)
+		return;
+	search_names(d, &w, 1, f->path);
+	if (!w.path)
+		return;
+	snprintf(f->path, sizeof(f->path), "%s", w.path);
+	free(w.path);
+	look(d, f);
 }
 
 int file_find(const struct dump *d, int dir, const char *link, struct found *ret, struct err *e)
@@ -152,8 +179,11 @@ int file_find(const struct dump *d, int dir, const char *link, struct found *ret
 	ret->path[n] = '\0';
 	if (fstatat(dir, link, &ret->st, 0) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "stat %s", link);
-	if (ret->path[0] == '/')
-		look(d, ret);
+	if (ret->path[0] != '/')
+		return 0;
+	look(d, ret);
+	if (!ret->named && ret->st.st_nlink && S_ISREG(ret->st.st_mode))
+		other_name(d, ret);
 	return 0;
 }
 

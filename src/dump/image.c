@@ -11,7 +11,7 @@ static const uint32_t sizes[MEM_SECTIONS] = {
 	[MEM_S_WATCH] = sizeof(struct mem_watch),   [MEM_S_ACTION] = sizeof(struct mem_action),
 	[MEM_S_TIMER] = sizeof(struct mem_timer),   [MEM_S_EXEC] = sizeof(struct mem_exec),
 	[MEM_S_FILE] = sizeof(struct mem_file),	    [MEM_S_LOCK] = sizeof(struct mem_lock),
-	[MEM_S_BYTES] = 1,
+	[MEM_S_NODE] = sizeof(struct mem_node),	    [MEM_S_BYTES] = 1,
 };
 
 void image_init(struct image *m)
@@ -75,27 +75,39 @@ int image_bytes(struct image *m, const void *data, size_t len, struct mem_span *
 	return 0;
 }
 
+/* One that was removed is not what is called so now. */
+static bool removed(struct image *m, const struct mem_file *f)
+{
+	return f->node != MEM_NONE && ((const struct mem_node *)image_at(m, MEM_S_NODE, f->node))->flags & MEM_NODE_REMOVED;
+}
+
 int image_file(struct image *m, const char *path, const struct stat *st, uint32_t flags, uint32_t *ret, struct err *e)
+{
+	for (uint32_t i = 0; i < image_count(m, MEM_S_FILE); i++) {
+		struct mem_file *have = image_at(m, MEM_S_FILE, i);
+
+		if (have->path.len == strlen(path) && !removed(m, have) &&
+		    !memcmp(m->section[MEM_S_BYTES].data + have->path.off, path, have->path.len)) {
+			have->flags |= flags;
+			*ret = i;
+			return 0;
+		}
+	}
+	return image_new_file(m, path, st, flags, MEM_NONE, ret, e);
+}
+
+int image_new_file(struct image *m, const char *path, const struct stat *st, uint32_t flags, uint32_t node, uint32_t *ret,
+		   struct err *e)
 {
 	struct mem_file f = {
 		.size = (uint64_t)st->st_size,
 		.mtime_ns = (uint64_t)st->st_mtim.tv_sec * 1000000000ULL + (uint64_t)st->st_mtim.tv_nsec,
 		.mode = st->st_mode,
 		.flags = flags,
+		.node = node,
 	};
-	size_t len = strlen(path);
-	int r;
+	int r = image_bytes(m, path, strlen(path), &f.path, e);
 
-	for (uint32_t i = 0; i < image_count(m, MEM_S_FILE); i++) {
-		struct mem_file *have = image_at(m, MEM_S_FILE, i);
-
-		if (have->path.len == len && !memcmp(m->section[MEM_S_BYTES].data + have->path.off, path, len)) {
-			have->flags |= flags;
-			*ret = i;
-			return 0;
-		}
-	}
-	r = image_bytes(m, path, len, &f.path, e);
 	return r < 0 ? r : image_add(m, MEM_S_FILE, &f, ret, e);
 }
 

@@ -43,7 +43,7 @@ static int check(const struct opened *x, const struct object *o, const struct me
 {
 	uint32_t owner;
 
-	if (o->rec.kind != MEM_OBJ_UNLINKED && o->rec.kind != MEM_OBJ_SHMEM && (o->rec.kind != MEM_OBJ_FILE || !x->f.own))
+	if (o->rec.kind != MEM_OBJ_SHMEM && (o->rec.kind != MEM_OBJ_FILE || !x->f.own))
 		return proc_refuse(x->p, e, "holds a lock of %.100s, which is not the sandbox's own file", x->f.path);
 	if (k->kind == MEM_LOCK_LEASE && (!proc_map(&x->d->uids, x->f.st.st_uid, &owner) || owner != x->p->rec.uid[3]))
 		return proc_refuse(x->p, e, "has a lease of %.100s, which is another user's file", x->f.path);

@@ -192,6 +192,7 @@ static int read_processes(struct dump *d, struct err *e)
 		alive += !d->proc[i].zombie;
 	if (!alive)
 		return err_set(e, ERR_NOT_FOUND, -ESRCH, "nothing runs in the sandbox");
+	r = node_room(d, e); /* before anything that may lie in there */
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++) {
 		struct proc *p = &d->proc[i];
 

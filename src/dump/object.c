@@ -50,11 +50,12 @@ static int check_pipe(const struct dump *d, uint32_t at, struct err *e)
 	return pipe_orphan(o->fd, reads(o)) ? 0 : proc_refuse(o->p, e, "has a pipe whose other end is outside");
 }
 
-/* Unlinked files and shared memory: one has the content, those of the same file have its number. */
+/* Shared memory: one has the content, those of the same file have its number. */
 static int link_content(struct dump *d, uint32_t at, struct err *e)
 {
 	struct object *o = &d->object[at];
 	AUTO_CLOSE int again = -1;
+	struct stat st;
 	char path[64];
 
 	o->rec.pair = at;
@@ -63,10 +64,14 @@ static int link_content(struct dump *d, uint32_t at, struct err *e)
 			o->rec.pair = d->object[i].rec.pair;
 			return 0;
 		}
+	if (fstat(o->fd, &st) < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "look at shared memory");
+	if (o->p && node_memfd(d, o->p, &st, &o->rec.file, e) < 0)
+		return -EOPNOTSUPP;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", o->fd);
 	again = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	if (again < 0)
-		return err_sys(e, ERR_INTERNAL, again, "open a file without a name");
+		return err_sys(e, ERR_INTERNAL, again, "open shared memory");
 	return pages_file(d, again, o->rec.a, &o->rec.run, e);
 }
 
@@ -189,7 +194,7 @@ int object_link(struct dump *d, struct err *e)
 			r = check_pipe(d, i, e);
 			if (r == 0)
 				r = link_pipe(d, i, e);
-		} else if (d->object[i].rec.kind == MEM_OBJ_SHMEM || d->object[i].rec.kind == MEM_OBJ_UNLINKED) {
+		} else if (d->object[i].rec.kind == MEM_OBJ_SHMEM) {
 			r = link_content(d, i, e);
 		} else if (d->object[i].rec.kind == MEM_OBJ_EPOLL) {
 			r = link_epoll(d, &d->object[i], e);

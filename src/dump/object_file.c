@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <sys/ioctl.h>
+#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,6 +15,8 @@
 #define SYSFS_MAGIC 0x62656572UL
 #define PTS_MAJOR 136U
 #define DRAIN_MS 300
+#define SECRETMEM_MAGIC 0x5345434dL
+#define HUGETLBFS_MAGIC 0x958458f6L
 
 /* The kernel's struct termios2: libcs have other ideas. */
 struct termios_kernel {
@@ -32,26 +35,34 @@ struct termios_kernel {
 #define TIOCGDEV _IOR('T', 0x32, unsigned int)
 #endif
 
+static int memfd(struct opened *x, struct err *e)
+{
+	char *name = x->f.path + 7, *end = strrchr(name, ' '); /* " (deleted)" */
+	struct object *o = x->o;
+	int seals = sys_fcntl(o->fd, F_GET_SEALS, 0);
+
+	if (seals < 0 || o->rec.flags & O_PATH || strncmp(x->f.path, "/memfd:", 7) != 0)
+		return proc_refuse(x->p, e, "has memory open that is no memfd: %.100s", x->f.path);
+	o->rec.kind = MEM_OBJ_SHMEM;
+	o->rec.a = (uint64_t)x->f.st.st_size;
+	o->rec.b = (uint32_t)seals;
+	return image_bytes(&x->d->image, name, end ? (size_t)(end - name) : strlen(name), &o->rec.data, e);
+}
+
 static int without_name(struct opened *x, struct err *e)
 {
-	struct object *o = x->o;
-	int seals;
+	struct statfs fs;
 
+	if (x->f.st.st_dev == x->d->shm_dev)
+		return memfd(x, e);
+	if (fstatfs(x->o->fd, &fs) == 0 && (fs.f_type == SECRETMEM_MAGIC || fs.f_type == HUGETLBFS_MAGIC))
+		return proc_refuse(x->p, e, "has memory open of a kind that can not be carried (%s)",
+				   fs.f_type == SECRETMEM_MAGIC ? "memfd_secret" : "huge pages");
 	if (x->f.st.st_nlink)
 		return proc_refuse(x->p, e, "has %.100s open, which has no name in the sandbox", x->f.path);
-	if (S_ISDIR(x->f.st.st_mode))
-		return proc_refuse(x->p, e, "has a folder open that was removed");
-	seals = sys_fcntl(o->fd, F_GET_SEALS, 0);
-	o->rec.kind = seals >= 0 ? MEM_OBJ_SHMEM : MEM_OBJ_UNLINKED;
-	o->rec.a = (uint64_t)x->f.st.st_size;
-	o->rec.b = seals >= 0 ? (uint32_t)seals : x->f.st.st_mode & 07777U;
-	if (seals >= 0 && !strncmp(x->f.path, "/memfd:", 7)) {
-		char *name = x->f.path + 7, *end = strrchr(name, ' '); /* " (deleted)" */
-		size_t n = end ? (size_t)(end - name) : strlen(name);
-
-		return image_bytes(&x->d->image, name, n < 249 ? n : 249, &o->rec.data, e);
-	}
-	return 0;
+	x->o->rec.kind = MEM_OBJ_FILE;
+	x->f.own = true;
+	return node_removed(x->d, x->p, x->p->dir, x->link, &x->f, &x->o->rec.file, e);
 }
 
 int object_file(struct opened *x, struct err *e)

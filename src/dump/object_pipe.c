@@ -132,8 +132,10 @@ int object_pipe(struct opened *x, struct err *e)
 	o->kind = MEM_OBJ_PIPE;
 	if (x->f.path[0] != '/')
 		return 0;
-	if (!x->f.named)
-		return proc_refuse(x->p, e, "has a named pipe open that was removed");
+	if (!x->f.named) {
+		o->kind = MEM_OBJ_FIFO;
+		return node_removed(x->d, x->p, x->p->dir, x->link, &x->f, &o->file, e);
+	}
 	if (!file_may_reach(x->d, x->p, x->f.path, 0) || !file_may_open(x->d, x->p, &x->f.st, 6))
 		return proc_refuse(x->p, e, "has %.100s open, which it could not open again", x->f.path);
 	o->kind = MEM_OBJ_FIFO;

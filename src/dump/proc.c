@@ -257,6 +257,8 @@ static int one_file(struct dump *d, const struct proc *p, const char *link, uint
 
 	if (r < 0)
 		return r;
+	if (!f.named && !f.st.st_nlink && f.st.st_dev != d->shm_dev)
+		return node_removed(d, p, p->dir, link, &f, ret, e);
 	if (!f.named)
 		return proc_refuse(p, e, "its %s is gone, or was changed",
 				   !strcmp(link, "cwd") ? "working folder" : "program file");

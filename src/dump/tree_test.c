@@ -312,12 +312,12 @@ static void check_kernel_objects(const struct dt *t, const struct mem_proc *p)
 	CHECK_EQ(t->image.thread[p->thread.first].pending.len + p->pending.len, 128);
 }
 
-static bool content(const struct dt *t, const struct mem_object *o, uint64_t at_offset, const char *want)
+static bool content(const struct dt *t, struct mem_range range, uint64_t at_offset, const char *want)
 {
 	char text[64];
 
-	for (uint32_t i = 0; i < o->run.n; i++) {
-		const struct mem_run *r = &t->image.run[o->run.first + i];
+	for (uint32_t i = 0; i < range.n; i++) {
+		const struct mem_run *r = &t->image.run[range.first + i];
 		AUTO_CLOSE int pages = openat(t->out, "pages", O_RDONLY);
 
 		if (at_offset < r->start || at_offset >= r->start + r->len)
@@ -332,21 +332,26 @@ static void check_files(const struct dt *t, const struct mem_proc *p, uint64_t s
 {
 	const struct mem_object *o = dt_object(t, p, F_FILE);
 	const struct mem_file *f = &t->image.file[o->file];
+	const struct mem_node *gone;
 
 	CHECK_EQ(o->kind, MEM_OBJ_FILE);
 	CHECK_EQ(o->pos, 4);
 	CHECK(has_data(t, f->path, "/dump-test-file", 15));
 	CHECK_EQ(dt_fd(t, p, F_DUP)->object, dt_fd(t, p, F_FILE)->object);
 	o = dt_object(t, p, F_UNLINKED);
-	CHECK_EQ(o->kind, MEM_OBJ_UNLINKED);
-	CHECK_EQ(o->a, 3 * 4096 + 8);
-	CHECK_EQ(o->b, 0640);
-	CHECK_EQ(o->run.n, 1);
-	CHECK(content(t, o, 3 * 4096, "unlinked"));
+	CHECK_EQ(o->kind, MEM_OBJ_FILE);
+	f = &t->image.file[o->file];
+	CHECK(has_data(t, f->path, "/dump-test-gone", 15) && f->node < t->image.n[MEM_S_NODE]);
+	gone = &t->image.node[f->node];
+	CHECK_EQ(gone->size, 3 * 4096 + 8);
+	CHECK_EQ(gone->mode, 0100640);
+	CHECK_EQ(gone->flags, MEM_NODE_REMOVED);
+	CHECK_EQ(gone->run.n, 1);
+	CHECK(content(t, gone->run, 3 * 4096, "unlinked"));
 	o = dt_object(t, p, F_MEM);
 	CHECK_EQ(o->kind, MEM_OBJ_SHMEM);
 	CHECK(has_data(t, o->data, "some name", 9));
-	CHECK(content(t, o, 5000, "memory"));
+	CHECK(content(t, o->run, 5000, "memory"));
 	CHECK_EQ(dt_object(t, p, F_FIFO)->kind, MEM_OBJ_FIFO);
 	for (uint32_t i = 0; i < p->vma.n; i++)
 		if (t->image.vma[p->vma.first + i].start == shared) {

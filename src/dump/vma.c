@@ -97,6 +97,8 @@ static int flag_line(const struct proc *p, struct vma *v, const char *flags, str
 	for (size_t i = 0; i < ARRAY_LEN(refuse); i++)
 		if (has_flag(flags, refuse[i].word))
 			return proc_refuse(p, e, "%s", refuse[i].why);
+	if (v->kind == MEM_VMA_FILE_SHARED && has_flag(flags, "mw"))
+		v->flags |= MEM_VMA_MAY_WRITE;
 	v->in_source = v->advice & (MEM_VMA_DONTFORK | MEM_VMA_WIPEONFORK);
 	return 0;
 }
@@ -106,9 +108,13 @@ static int shared_file(struct dump *d, struct proc *p, struct vma *v, const char
 {
 	if (!f->named && f->st.st_nlink == 0 && !strncmp(f->path, "/SYSV", 5))
 		return proc_refuse(p, e, "uses System V shared memory");
-	if (!f->named && f->st.st_nlink == 0 && S_ISREG(f->st.st_mode)) {
+	if (f->st.st_dev == d->shm_dev) {
 		v->kind = MEM_VMA_SHMEM;
 		return object_shmem(d, p, link, f, &v->object, e);
+	}
+	if (!f->named && f->st.st_nlink == 0 && S_ISREG(f->st.st_mode)) {
+		v->kind = MEM_VMA_FILE_SHARED;
+		return node_removed(d, p, p->dir, link, f, &v->file, e);
 	}
 	if (!f->named || !S_ISREG(f->st.st_mode))
 		return proc_refuse(p, e, "maps %.100s, which has no name in the sandbox", f->path);
@@ -162,6 +168,10 @@ static int nameless(struct dump *d, struct proc *p, struct vma *v, const char *l
 	}
 	if (!S_ISREG(f->st.st_mode))
 		return proc_refuse(p, e, "maps %.100s, which is no file", f->path);
+	if (!f->named && !f->st.st_nlink && f->st.st_dev != d->shm_dev) {
+		v->kind = MEM_VMA_FILE;
+		return node_removed(d, p, p->dir, link, f, &v->file, e);
+	}
 	if ((uint64_t)f->st.st_size > NAMELESS_MAX)
 		return proc_refuse(p, e, "maps %.100s, which a checkpoint does not hold and is larger than %llu MiB", f->path,
 				   NAMELESS_MAX >> 20);

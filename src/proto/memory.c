@@ -10,6 +10,7 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #define ID_MAX 4194304U /* the kernel's own limit of process ids */
@@ -34,7 +35,8 @@
 #endif
 
 #define VMA_FLAGS                                                                                                      \
-	(MEM_VMA_GROWSDOWN | MEM_VMA_LOCKED | MEM_VMA_NORESERVE | MEM_VMA_HEAP | MEM_VMA_ONFAULT | MEM_VMA_DROPPABLE)
+	(MEM_VMA_GROWSDOWN | MEM_VMA_LOCKED | MEM_VMA_NORESERVE | MEM_VMA_HEAP | MEM_VMA_ONFAULT | MEM_VMA_DROPPABLE | \
+	 MEM_VMA_MAY_WRITE)
 #define PROC_FLAGS                                                                                                     \
 	(MEM_PROC_DUMPABLE | MEM_PROC_SUBREAPER | MEM_PROC_NO_NEW_PRIVS | MEM_PROC_THP_DISABLE | MEM_PROC_STOPPED | \
 	 MEM_PROC_BARRIER(0) | MEM_PROC_BARRIER(1) | MEM_PROC_BARRIER(2))
@@ -47,7 +49,7 @@ static const uint32_t sizes[MEM_SECTIONS] = {
 	[MEM_S_WATCH] = sizeof(struct mem_watch), [MEM_S_ACTION] = sizeof(struct mem_action),
 	[MEM_S_TIMER] = sizeof(struct mem_timer), [MEM_S_EXEC] = sizeof(struct mem_exec),
 	[MEM_S_FILE] = sizeof(struct mem_file),	  [MEM_S_LOCK] = sizeof(struct mem_lock),
-	[MEM_S_BYTES] = 1,
+	[MEM_S_NODE] = sizeof(struct mem_node),	  [MEM_S_BYTES] = 1,
 };
 
 /* The image, how much of each section was claimed by a range, and where we are, for the message. */
@@ -166,7 +168,7 @@ static int check_sections(struct check *c, const void *data, size_t len)
 		(const void **)&c->m.run,   (const void **)&c->m.fd,	 (const void **)&c->m.object,
 		(const void **)&c->m.watch, (const void **)&c->m.action, (const void **)&c->m.timer,
 		(const void **)&c->m.exec,  (const void **)&c->m.file,	 (const void **)&c->m.lock,
-		(const void **)&c->m.bytes,
+		(const void **)&c->m.node,  (const void **)&c->m.bytes,
 	};
 	uint64_t end = sizeof(struct mem_head);
 
@@ -221,9 +223,7 @@ static int check_vma(struct check *c, const struct mem_vma *v, uint64_t *from)
 	     "file");
 	NEED(c,
 	     v->kind == MEM_VMA_SHMEM || v->kind == MEM_VMA_OBJECT
-		     ? index_ok(c, MEM_S_OBJECT, v->object) &&
-			       (c->m.object[v->object].kind == MEM_OBJ_SHMEM ||
-				(c->m.object[v->object].kind == MEM_OBJ_UNLINKED && v->kind == MEM_VMA_OBJECT))
+		     ? index_ok(c, MEM_S_OBJECT, v->object) && c->m.object[v->object].kind == MEM_OBJ_SHMEM
 		     : v->object == MEM_NONE,
 	     "object");
 	NEED(c, aligned(c, v->offset) && v->offset < SIZE_MAX_FILE, "offset");
@@ -433,6 +433,7 @@ static int check_files(struct check *c)
 		path = (const char *)c->m.bytes + f->path.off;
 		NEED(c, path[0] == '/' && !memchr(path, 0, f->path.len), "path");
 		NEED(c, f->flags <= 1 && !f->zero && f->size < SIZE_MAX_FILE, "numbers");
+		NEED(c, f->node == MEM_NONE || (index_ok(c, MEM_S_NODE, f->node) && c->m.node[f->node].file == i), "node");
 	}
 	return 0;
 }
@@ -562,10 +563,9 @@ static bool kind_ok(const struct check *c, const struct mem_object *o)
 	case MEM_OBJ_PTS:
 		return o->a < PTS_MAX && !o->data.len;
 	case MEM_OBJ_SHMEM:
-		return o->a < SIZE_MAX_FILE && o->b <= 63 && o->data.len < 250 &&
+		return o->a < SIZE_MAX_FILE && o->b <= 63 && o->data.len < 250 && o->pair != MEM_NONE &&
+		       (o->file == MEM_NONE || (index_ok(c, MEM_S_NODE, o->file) && c->m.node[o->file].file == MEM_NONE)) &&
 		       !memchr(c->m.bytes + o->data.off, 0, o->data.len);
-	case MEM_OBJ_UNLINKED:
-		return o->a < SIZE_MAX_FILE && o->b <= 07777 && o->pair != MEM_NONE;
 	case MEM_OBJ_SOCKET:
 		return socket_ok(c, o);
 	case MEM_OBJ_PIDFD:
@@ -584,7 +584,7 @@ static int check_objects(struct check *c)
 	c->what = "object";
 	for (uint32_t i = 0; r == 0 && i < c->m.n[MEM_S_OBJECT]; i++) {
 		const struct mem_object *o = &c->m.object[i];
-		bool runs = o->kind == MEM_OBJ_SHMEM || o->kind == MEM_OBJ_UNLINKED;
+		bool runs = o->kind == MEM_OBJ_SHMEM;
 		uint64_t mask = c->m.head->page_size - 1;
 
 		c->at = i;
@@ -627,11 +627,76 @@ static int check_locks(struct check *c)
 		NEED(c, k->kind <= MEM_LOCK_LEASE && k->type <= 1, "kind");
 		NEED(c, index_ok(c, MEM_S_OBJECT, k->object), "object");
 		kind = c->m.object[k->object].kind;
-		NEED(c, kind == MEM_OBJ_FILE || kind == MEM_OBJ_SHMEM || kind == MEM_OBJ_UNLINKED, "object");
+		NEED(c, kind == MEM_OBJ_FILE || kind == MEM_OBJ_SHMEM, "object");
 		NEED(c, k->start <= INT64_MAX && k->len <= INT64_MAX - k->start, "range");
 		NEED(c, has_open(c, k->pid, k->object), "process");
 	}
 	return 0;
+}
+
+static bool xattrs_ok(const struct check *c, struct mem_span s)
+{
+	uint64_t at = 0;
+
+	while (at < s.len) {
+		uint32_t n[2];
+
+		if (s.len - at < sizeof(n))
+			return false;
+		memcpy(n, c->m.bytes + s.off + at, sizeof(n));
+		at += sizeof(n);
+		if (n[0] < 6 || n[0] > 255 || n[1] > 65536 || (uint64_t)n[0] + n[1] > s.len - at ||
+		    memcmp(c->m.bytes + s.off + at, "user.", 5) != 0 || memchr(c->m.bytes + s.off + at, 0, n[0]))
+			return false;
+		at += (uint64_t)n[0] + n[1];
+	}
+	return true;
+}
+
+static bool node_type_ok(const struct mem_node *x)
+{
+	switch (x->mode & S_IFMT) {
+	case S_IFREG:
+	case S_IFDIR:
+	case S_IFIFO:
+		return true;
+	case S_IFLNK:
+	case S_IFSOCK:
+		return !(x->flags & MEM_NODE_REMOVED);
+	}
+	return false;
+}
+
+static int check_node(struct check *c, uint32_t i)
+{
+	const struct mem_node *x = &c->m.node[i];
+	const struct mem_file *f = x->file == MEM_NONE ? NULL : &c->m.file[x->file];
+	uint64_t mask = c->m.head->page_size - 1;
+
+	c->what = "node";
+	c->at = i;
+	NEED(c, !(x->flags & ~(MEM_NODE_REMOVED | MEM_NODE_LINKABLE)) && !(x->mode & ~(S_IFMT | 07777U)) && node_type_ok(x), "kind");
+	NEED(c, x->file == MEM_NONE || (index_ok(c, MEM_S_FILE, x->file) && f->node == i), "name");
+	NEED(c,
+	     !f || x->flags & MEM_NODE_REMOVED ||
+		     (f->path.len > sizeof(MEM_NODE_ROOM) - 1 &&
+		      !memcmp(c->m.bytes + f->path.off, MEM_NODE_ROOM, sizeof(MEM_NODE_ROOM) - 1)),
+	     "place");
+	NEED(c, x->uid != UINT32_MAX && x->gid != UINT32_MAX && x->uid != AGENT_UID && x->gid != AGENT_UID, "owner");
+	NEED(c, x->link == MEM_NONE || (x->link < i && S_ISREG(x->mode) && c->m.node[x->link].link == MEM_NONE), "link");
+	NEED(c, span_ok(c, x->xattrs) && xattrs_ok(c, x->xattrs), "attributes");
+	NEED(c, span_ok(c, x->target) && x->target.len < MEM_PATH_MAX && !x->target.len == !S_ISLNK(x->mode), "target");
+	NEED(c, x->size < SIZE_MAX_FILE && (!x->run.n || (S_ISREG(x->mode) && f && x->link == MEM_NONE)), "content");
+	return check_runs(c, x->run, 0, (x->size + mask) & ~mask);
+}
+
+static int check_nodes(struct check *c)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < c->m.n[MEM_S_NODE]; i++)
+		r = check_node(c, i);
+	return r;
 }
 
 int mem_check(const void *data, size_t len, struct mem_image *ret, struct err *e)
@@ -643,6 +708,8 @@ int mem_check(const void *data, size_t len, struct mem_image *ret, struct err *e
 		r = check_sections(&c, data, len);
 	if (r == 0)
 		r = check_files(&c);
+	if (r == 0)
+		r = check_nodes(&c);
 	if (r == 0)
 		r = check_procs(&c);
 	if (r == 0)

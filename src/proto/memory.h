@@ -17,7 +17,7 @@
 #include "base/err.h"
 
 #define MEM_MAGIC 0x3154454b4e41424cULL
-#define MEM_VERSION 4U
+#define MEM_VERSION 5U
 #define MEM_NONE UINT32_MAX
 
 #define MEM_PAGE_FILES 8 /* "pages" files one image may use: its own is 0, then those of its ancestors */
@@ -41,6 +41,7 @@ enum mem_section {
 	MEM_S_EXEC, /* struct mem_exec, by id */
 	MEM_S_FILE, /* struct mem_file: regular files and folders, by what they are known in the sandbox */
 	MEM_S_LOCK, /* struct mem_lock: locks and leases of files */
+	MEM_S_NODE, /* struct mem_node: files that are in the image itself; a folder comes before what is in it */
 	MEM_S_BYTES, /* everything of no fixed size: paths, registers, queued data */
 	MEM_SECTIONS
 };
@@ -134,7 +135,7 @@ enum mem_vma_kind {
 	MEM_VMA_SHMEM, /* shared and anonymous, or of a memfd: ->object */
 	MEM_VMA_VDSO, /* moved to where it was, not mapped */
 	MEM_VMA_VVAR,
-	MEM_VMA_OBJECT, /* a private mapping of ->object: a file that has no name, or is not part of the checkpoint */
+	MEM_VMA_OBJECT, /* a private mapping of ->object: a memfd, or a file that is not part of the checkpoint */
 };
 
 struct mem_vma {
@@ -161,6 +162,7 @@ struct mem_vma {
 #define MEM_VMA_MERGEABLE 2048U
 #define MEM_VMA_ONFAULT 4096U /* with LOCKED: pages that are there (MLOCK_ONFAULT) */
 #define MEM_VMA_DROPPABLE 8192U /* MAP_DROPPABLE, which brings its own advice */
+#define MEM_VMA_MAY_WRITE 16384U /* shared, of a file that was opened for writing */
 #define MEM_VMA_NAME_MAX 79U
 
 /* Pages that are not what the mapping would have by itself (zeros, or its file's). */
@@ -188,8 +190,11 @@ enum mem_object_kind {
 	MEM_OBJ_PTS, /* a slave: ->a index */
 	MEM_OBJ_DEV, /* ->file: /dev/null and other nodes without state */
 	MEM_OBJ_PROC, /* ->file: below /proc or /sys, opened again */
-	MEM_OBJ_SHMEM, /* memfd, or what is mapped shared and anonymous: ->a size, ->b seals, ->run; name in ->data */
-	MEM_OBJ_UNLINKED, /* a file without a name: ->a size, ->b mode, ->pos, ->run; ->pair: same number, same file */
+	/*
+	 * memfd, or what is mapped shared and anonymous: ->a size, ->b seals, ->run; name in ->data; ->pair: same number, same
+	 * memory; ->file: its struct mem_node, or MEM_NONE
+	 */
+	MEM_OBJ_SHMEM,
 	MEM_OBJ_SOCKET, /* ->data: mem_socket and what follows it; ->pair by its state */
 	MEM_OBJ_PIDFD, /* ->a pid inside */
 	/* the agent has the other end: ->a exec's id, ->b enum mem_role. MEM_TTY (a slave): ->data: mem_pty, or nothing */
@@ -310,8 +315,26 @@ struct mem_file {
 	struct mem_span path; /* absolute, inside, without NUL */
 	uint64_t size, mtime_ns;
 	uint32_t mode, flags; /* st_mode; 1: its content matters (it is mapped) and must be the same */
-	uint64_t zero;
+	uint32_t node, zero; /* where the image has it itself, or MEM_NONE */
 };
+
+/*
+ * A file that is not part of the layer: below /dev/shm, or open and removed. Made before anything is opened; one without a
+ * name loses it again when everything is.
+ */
+struct mem_node {
+	uint32_t mode, flags; /* st_mode; MEM_NODE_* */
+	uint32_t uid, gid; /* as inside */
+	uint32_t file; /* its name; MEM_NONE: of a memfd, whose object has the content */
+	uint32_t link; /* a regular file: the node it is another name of, or MEM_NONE */
+	uint64_t size, atime_ns, mtime_ns;
+	struct mem_span xattrs; /* (u32 length of name, u32 of value, name, value)*, only user.* */
+	struct mem_span target; /* of a symbolic link */
+	struct mem_range run;
+};
+#define MEM_NODE_REMOVED 1U
+#define MEM_NODE_LINKABLE 2U /* it never had a name (O_TMPFILE), and may be given one */
+#define MEM_NODE_ROOM "/dev/shm/" /* where those with a name are */
 
 /* A meta file as read into memory or mapped, checked. */
 struct mem_image {
@@ -328,6 +351,7 @@ struct mem_image {
 	const struct mem_exec *exec;
 	const struct mem_file *file;
 	const struct mem_lock *lock;
+	const struct mem_node *node;
 	const uint8_t *bytes;
 	uint32_t n[MEM_SECTIONS];
 };
@@ -342,4 +366,4 @@ static_assert(sizeof(struct mem_vma) == 72 && sizeof(struct mem_run) == 32 && si
 	      "no padding");
 static_assert(sizeof(struct mem_pty) == 64 && sizeof(struct mem_socket) == 328, "no padding");
 static_assert(sizeof(struct mem_action) == 32 && sizeof(struct mem_watch) == 24, "no padding");
-static_assert(sizeof(struct mem_lock) == 32, "no padding");
+static_assert(sizeof(struct mem_lock) == 32 && sizeof(struct mem_node) == 88, "no padding");

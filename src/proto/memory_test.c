@@ -72,7 +72,7 @@ TEST(a_process_that_is_wrong_is_refused)
 	WRONG(im.proc[0].gid[1] = AGENT_UID, "user");
 	WRONG(im.proc[0].umask = 01000, "settings");
 	WRONG(im.proc[0].flags = 1024, "settings");
-	WRONG(im.proc[0].exe = 2, "files");
+	WRONG(im.proc[0].exe = 3, "files");
 	WRONG(im.proc[0].groups.len = 3, "groups");
 	WRONG(im.proc[0].groups = ((struct mem_span){ UINT64_MAX, 8 }), "groups");
 	WRONG(im.proc[0].auxv.len = 2048, "auxv");
@@ -110,7 +110,7 @@ TEST(memory_that_is_wrong_is_refused)
 	WRONG(im.vma[0].start = 0, "place");
 	WRONG(im.vma[0].prot = 8, "flags");
 	WRONG(im.vma[0].kind = MEM_VMA_OBJECT + 1, "kind");
-	WRONG(im.vma[0].file = 2, "file");
+	WRONG(im.vma[0].file = 3, "file");
 	WRONG(im.vma[1].file = 0, "file");
 	WRONG(im.vma[0].object = 0, "object");
 	WRONG(im.vma[1].offset = 7, "offset");
@@ -139,7 +139,7 @@ TEST(descriptors_and_objects_that_are_wrong_are_refused)
 	WRONG(im.object[1].run.n = 1, "runs");
 	WRONG(im.watch[0].object = 3, "watch");
 	WRONG(im.object[0].data.off = UINT64_MAX, "numbers");
-	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_FILE, .file = 2 }), "kind");
+	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_FILE, .file = 3 }), "kind");
 	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_TIMERFD, .data.len = 39 }), "kind");
 	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_INOTIFY, .data.len = 13 }), "kind");
 	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_SOCKET, .data.len = 327 }), "kind");
@@ -155,6 +155,22 @@ TEST(locks_that_are_wrong_are_refused)
 	WRONG(im.lock[0].pid = 9, "process");
 	WRONG(im.lock[0].start = 1ULL << 63, "range");
 	WRONG((im.lock[0].start = 1, im.lock[0].len = INT64_MAX), "range");
+}
+
+TEST(nodes_that_are_wrong_are_refused)
+{
+	WRONG(im.node[0].mode = 0060600, "kind");
+	WRONG(im.node[0].flags = 4, "kind");
+	WRONG(im.node[0].file = 1, "n");
+	WRONG(im.file[2].node = MEM_NONE, "name");
+	WRONG(im.file[1].node = 0, "node");
+	WRONG(im.bytes[96 + 5] = 'x', "place");
+	WRONG(im.node[0].uid = AGENT_UID, "owner");
+	WRONG(im.node[0].link = 0, "link");
+	WRONG(im.node[0].target.len = 1, "target");
+	WRONG(im.node[0].xattrs.len = 9, "attributes");
+	WRONG(im.node[0].size = UINT64_MAX, "content");
+	WRONG(im.node[0].run.n = 1, "run");
 }
 
 TEST(files_execs_and_timers_that_are_wrong_are_refused)

@@ -18,8 +18,9 @@ struct test_image {
 	struct mem_action action[64];
 	struct mem_timer timer[1];
 	struct mem_exec exec[1];
-	struct mem_file file[2];
+	struct mem_file file[3];
 	struct mem_lock lock[1];
+	struct mem_node node[1];
 	uint8_t bytes[8192];
 };
 
@@ -43,10 +44,10 @@ static inline void test_image_make(struct test_image *i)
 		{ offsetof(struct test_image, fd), 3 },	   { offsetof(struct test_image, object), 3 },
 		{ offsetof(struct test_image, watch), 1 }, { offsetof(struct test_image, action), 64 },
 		{ offsetof(struct test_image, timer), 1 }, { offsetof(struct test_image, exec), 1 },
-		{ offsetof(struct test_image, file), 2 },  { offsetof(struct test_image, lock), 1 },
-		{ offsetof(struct test_image, bytes), 8192 },
+		{ offsetof(struct test_image, file), 3 },  { offsetof(struct test_image, lock), 1 },
+		{ offsetof(struct test_image, node), 1 },  { offsetof(struct test_image, bytes), 8192 },
 	};
-	static const char exe[] = "/usr/bin/sleep", cwd[] = "/home/user";
+	static const char exe[] = "/usr/bin/sleep", cwd[] = "/home/user", shm[] = "/dev/shm/x";
 
 	memset(i, 0, sizeof(*i));
 	i->head = (struct mem_head){ .magic = MEM_MAGIC,
@@ -62,8 +63,11 @@ static inline void test_image_make(struct test_image *i)
 	}
 	memcpy(i->bytes, exe, sizeof(exe) - 1);
 	memcpy(i->bytes + 64, cwd, sizeof(cwd) - 1);
-	i->file[0] = (struct mem_file){ .path = { 0, sizeof(exe) - 1 }, .size = 1, .mode = 0100755, .flags = 1 };
-	i->file[1] = (struct mem_file){ .path = { 64, sizeof(cwd) - 1 }, .mode = 040755 };
+	i->file[0] = (struct mem_file){ .path = { 0, sizeof(exe) - 1 }, .size = 1, .mode = 0100755, .flags = 1, .node = MEM_NONE };
+	i->file[1] = (struct mem_file){ .path = { 64, sizeof(cwd) - 1 }, .mode = 040755, .node = MEM_NONE };
+	memcpy(i->bytes + 96, shm, sizeof(shm) - 1);
+	i->file[2] = (struct mem_file){ .path = { 96, sizeof(shm) - 1 }, .mode = 0100600 };
+	i->node[0] = (struct mem_node){ .mode = 0100600, .file = 2, .link = MEM_NONE };
 	i->proc[0] = (struct mem_proc){ .state = MEM_ALIVE,
 					.parent = MEM_NONE,
 					.pid = 2,

@@ -107,7 +107,139 @@ gate()
 print(asked(take), asked(ask))
 """, "EAGAIN (1, 0, 3, 7)")
 
+# Open and removed: mode, owner, times, attributes, holes; every open file of it is one of the same file.
+GONE = ("""
+f = os.open("gone", os.O_RDWR | os.O_CREAT, 0o600)
+g = os.open("gone", os.O_RDONLY); h = os.open("gone", os.O_WRONLY | os.O_APPEND)
+os.pwrite(f, b"first", 0); os.pwrite(f, b"last", 10_000_000)
+os.setxattr("gone", "user.kept", b"value\\0"); os.utime("gone", ns=(111_222_333_444, 555_666_777_888)); os.fchmod(f, 0o4420)
+os.lseek(g, 2, 0); os.unlink("gone")
+with open("gone", "w") as other: other.write("another")
+gate()
+st = os.fstat(f)
+print(oct(st.st_mode), st.st_uid, st.st_gid, st.st_size, st.st_nlink, st.st_mtime_ns, st.st_blocks < 100, os.getxattr(f, "user.kept"))
+print(os.read(g, 3), fails(os.write, g, b"x"), os.write(h, b"more"), os.pread(f, 9, 10_000_000), os.fstat(g).st_ino == st.st_ino, open("gone").read())
+""", "0o104420 1000 1000 10000004 0 555666777888 True b'value\\x00'\nb'rst' EBADF 4 b'lastmore' True another")
+
+# Made without a name: it can still be given one.
+TMPFILE = ("""
+f = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o644)
+g = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_EXCL, 0o644)
+os.write(f, b"linked later")
+gate()
+check(libc.linkat(-100, b"/proc/self/fd/%d" % f, -100, b"linked", 0x400))
+print(open("linked").read(), oct(os.stat("linked").st_mode), os.fstat(f).st_nlink)
+""", "linked later 0o100644 1")
+
+# Shared mappings of removed files, private ones too; the file stays what they are mappings of.
+GONE_MAPPED = ("""
+f = os.open("mapped", os.O_RDWR | os.O_CREAT, 0o600); os.write(f, b"-" * 8192)
+both, own = mmap.mmap(f, 8192), mmap.mmap(f, 8192, mmap.MAP_PRIVATE)
+seen = mmap.mmap(f, 8192, mmap.MAP_SHARED, mmap.PROT_READ)
+own[0:3] = b"own"; both[100:104] = b"both"
+os.unlink("mapped")
+p = child()
+gate()
+both[4096:4099] = b"new"
+print(own[0:4], own[100:104], own[4096:4099], seen[4096:4100], os.pread(f, 4, 100), os.pread(f, 3, 4096))
+end(p)
+""", "b'own-' b'----' b'new' b'new-' b'both' b'new'")
+
+MAY_WRITE = ("""
+f = os.open("rw", os.O_RDWR | os.O_CREAT, 0o600); os.write(f, b"x" * 4096)
+libc.mmap.restype = ctypes.c_void_p
+at = libc.mmap(None, 4096, 1, 1, f, 0)
+os.close(f)
+gate()
+print(libc.mprotect(ctypes.c_void_p(at), 4096, 3))
+ctypes.memset(at, 65, 3); print(open("rw").read(5))
+""", "0\nAAAxx")
+
+FOLDER_GONE = ("""
+os.makedirs("gone/inner"); os.chdir("gone/inner"); os.chmod(".", 0o711)
+f = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+os.rmdir("../inner")
+was = os.stat("..").st_mtime_ns
+gate()
+print(fails(os.getcwd), os.listdir("."), os.listdir(f), fails(open, "new", "w"), oct(os.fstat(f).st_mode), os.fstat(f).st_nlink, os.path.samefile(f"/proc/self/fd/{f}", "."))
+print(os.listdir(".."), os.stat("..").st_mtime_ns == was, os.readlink("/proc/self/cwd").endswith("gone/inner (deleted)"))
+""", "ENOENT [] [] ENOENT 0o40711 0 True\n[] True True")
+
+PROGRAM_GONE = ("""
+import shutil, subprocess
+shutil.copy("/bin/sleep", "program")
+p = subprocess.Popen(["./program", "1000"])
+asleep(p.pid); os.unlink("program")
+gate()
+print(os.readlink(f"/proc/{p.pid}/exe").endswith("/program (deleted)"), open(f"/proc/{p.pid}/comm").read().strip(), p.poll())
+p.kill(); print(p.wait())
+""", "True program None\n-9")
+
+FIFO_GONE = ("""
+os.mkfifo("f", 0o640)
+r, w = os.open("f", os.O_RDONLY | os.O_NONBLOCK), os.open("f", os.O_WRONLY)
+os.unlink("f"); os.write(w, b"kept")
+gate()
+st = os.fstat(r)
+print(oct(st.st_mode), st.st_nlink, os.fstat(w).st_ino == st.st_ino, os.read(r, 9), fails(os.read, r, 1), os.write(w, b"x"), os.read(r, 9))
+""", "0o10640 0 True b'kept' EAGAIN 1 b'x'")
+
+MEMFD = ("""
+m = os.memfd_create("kept name", os.MFD_ALLOW_SEALING)
+os.write(m, b"0123456789"); os.fchmod(m, 0o642)
+ro = os.open(f"/proc/self/fd/{m}", os.O_RDONLY); os.lseek(ro, 4, 0)
+both, own = mmap.mmap(m, 10), mmap.mmap(m, 10, mmap.MAP_PRIVATE); own[0] = 65
+fcntl.fcntl(m, 1033, 2 | 4)
+plain = os.memfd_create("plain", 0)
+sealed = os.memfd_create("sealed", os.MFD_ALLOW_SEALING); os.write(sealed, b"fixed"); fcntl.fcntl(sealed, 1033, 15)
+view = mmap.mmap(sealed, 5, mmap.MAP_SHARED, mmap.PROT_READ)
+gate()
+both[9] = 66
+print(oct(os.fstat(m).st_mode), os.read(ro, 99), fails(os.write, ro, b"x"), own[:], os.readlink(f"/proc/self/fd/{ro}"), os.fstat(ro).st_ino == os.fstat(m).st_ino)
+print([fcntl.fcntl(x, 1034) for x in (m, plain, sealed)], fails(os.ftruncate, m, 99), fails(os.write, sealed, b"x"), view[:], fails(fcntl.fcntl, plain, 1033, 2))
+""", "0o100642 b'45678B' EBADF b'A123456789' /memfd:kept name (deleted) True\n[6, 1, 15] EPERM EPERM b'fixed' EPERM")
+
+# /dev/shm: what is there by name, open, mapped, linked twice; POSIX semaphores are files in there.
+SHM = ("""
+import multiprocessing.shared_memory
+os.makedirs("/dev/shm/d/e", 0o750)
+f = os.open("/dev/shm/d/f", os.O_RDWR | os.O_CREAT, 0o604); os.write(f, b"content"); os.link("/dev/shm/d/f", "/dev/shm/d/twice"); os.symlink("f", "/dev/shm/d/l")
+os.mkfifo("/dev/shm/d/pipe", 0o620)
+big = os.open("/dev/shm/big", os.O_RDWR | os.O_CREAT, 0o600); os.pwrite(big, b"end", 3_000_000)
+m = mmap.mmap(big, 4096); m[0:5] = b"start"
+gone = os.open("/dev/shm/gone", os.O_RDWR | os.O_CREAT, 0o600); os.write(gone, b"nameless"); os.unlink("/dev/shm/gone")
+os.utime("/dev/shm/d/f", ns=(5, 7)); os.utime("/dev/shm/d", ns=(11, 13))
+libc.sem_open.restype = ctypes.c_void_p
+s = libc.sem_open(b"/counted", os.O_CREAT, 0o600, 3); assert s
+def value():
+    n = ctypes.c_int(); check(libc.sem_getvalue(ctypes.c_void_p(s), ctypes.byref(n))); return n.value
+libc.sem_wait(ctypes.c_void_p(s))
+gate()
+st = os.stat("/dev/shm/d/f")
+print(oct(st.st_mode), st.st_uid, st.st_nlink, st.st_mtime_ns, os.path.samefile("/dev/shm/d/f", "/dev/shm/d/twice"), os.fstat(f).st_ino == st.st_ino, os.readlink("/dev/shm/d/l"))
+print(oct(os.stat("/dev/shm/d/e").st_mode), os.stat("/dev/shm/d").st_mtime_ns, oct(os.stat("/dev/shm/d/pipe").st_mode), os.pread(f, 99, 0))
+m[0] = 83; print(os.pread(big, 5, 0), os.pread(big, 9, 3_000_000), os.stat("/dev/shm/big").st_blocks < 100, os.pread(gone, 9, 0), os.path.exists("/dev/shm/gone"))
+print(value(), libc.sem_wait(ctypes.c_void_p(s)), value(), sorted(os.listdir("/dev/shm")))
+""", "0o100604 1000 2 7 True True f\n0o40750 13 0o10600 b'content'\nb'Start' b'end' True b'nameless' False\n2 0 1 ['big', 'd', 'sem.counted']")
+
+# How it was opened: what may be done with it, and what it was opened by.
+OPENED = ("""
+open("f", "w").write("0123456789"); os.chmod("f", 0o600)
+where = os.open("f", os.O_PATH); fold = os.open(".", os.O_PATH)
+sync = os.open("f", os.O_RDWR | os.O_SYNC | os.O_NOATIME)
+proc = os.open(f"/proc/{os.getpid()}/status", os.O_RDONLY); by = os.open(f"/proc/self/fd/{sync}", os.O_RDONLY)
+os.lseek(proc, 5, 0); os.lseek(by, 7, 0)
+nodes = [os.open("/dev/" + n, os.O_RDWR) for n in ("null", "zero", "full", "urandom")]
+gate()
+fl = lambda f: fcntl.fcntl(f, fcntl.F_GETFL)
+print(fails(os.read, where, 1), os.fstat(where).st_size, fl(where) & os.O_PATH == os.O_PATH, os.open("f", os.O_RDONLY, dir_fd=fold) > 0)
+print(fl(sync) & os.O_SYNC == os.O_SYNC, bool(fl(sync) & os.O_NOATIME), os.read(by, 9), os.lseek(proc, 0, 1), b"python3" in os.pread(proc, 99, 0))
+print(os.read(nodes[0], 1), os.read(nodes[1], 2), fails(os.write, nodes[2], b"x"), len(os.read(nodes[3], 7)))
+""", "EBADF 10 True True\nTrue True b'789' 5 True\nb'' b'\\x00\\x00' ENOSPC 7")
+
 GROUPS = {
+    "removed": {"file": GONE, "tmpfile": TMPFILE, "mapped": GONE_MAPPED, "folder": FOLDER_GONE, "program": PROGRAM_GONE, "fifo": FIFO_GONE, "may-write": MAY_WRITE},
+    "kept": {"memfd": MEMFD, "shm": SHM, "opened": OPENED},
     "locks": {"flock": FLOCK, "posix": POSIX, "ofd": OFD, "lease": LEASE, "waiters": WAITERS, "ghost": LOCKED_GHOST},
 }
 

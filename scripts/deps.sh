@@ -7,11 +7,17 @@ for group in "$@"; do
 	build) set -- "$@" meson ninja-build gcc libc6-dev linux-libc-dev musl-dev libseccomp-dev libjansson-dev \
 		libuv1-dev libwslay-dev libssl-dev node-llhttp libsqlite3-dev libzstd-dev libarchive-dev libcurl4-openssl-dev \
 		libc-ares-dev pkg-config python3 make ;;
-	test) # Node and npm may come from elsewhere than Debian.
+	test) # These may come from elsewhere than Debian.
+		PATH=$PATH:/usr/local/go/bin:$HOME/.cargo/bin
 		command -v npm >/dev/null || set -- "$@" nodejs npm
+		command -v go >/dev/null || set -- "$@" golang-go
+		command -v javac >/dev/null || set -- "$@" default-jdk-headless
+		command -v cargo >/dev/null || set -- "$@" cargo
 		set -- "$@" ccache python3-pytest python3-jsonschema clang libclang-rt-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
 		linux-libc-dev-arm64-cross qemu-user qemu-system-x86 qemu-system-arm qemu-utils e2fsprogs bubblewrap \
-		git util-linux procps busybox-static mmdebstrap python3-pip zsh fish patch curl openssl iproute2 redis-server ;;
+		git util-linux procps busybox-static mmdebstrap python3-pip zsh fish patch curl openssl iproute2 \
+		python3-pandas python3-ipykernel python3-jupyter-client redis-server redis-tools postgresql chromium tmux vim-tiny \
+		stress-ng libpython3.11-testsuite ;;
 	vm) # What virtual machines take, with `make vm-kernel`.
 		case $(dpkg --print-architecture) in
 		arm64) set -- "$@" qemu-system-arm ;;
@@ -47,6 +53,7 @@ fi
 set -- $missing
 echo "installing $# Debian packages, which can take minutes:$missing"
 export DEBIAN_FRONTEND=noninteractive
+export RUNLEVEL=1 # no service is started for a package that tests run by themselves
 # shellcheck disable=SC2086
 {
 	$sudo apt-get install -y --no-install-recommends $missing >/dev/null 2>&1 ||

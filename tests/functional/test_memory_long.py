@@ -1,0 +1,107 @@
+"""Suites that others wrote, while the sandbox they run in sleeps and wakes up, or is forked and they go on in the copy, again and again:
+they must not notice. A selection runs by default; CLOCHE_LONG=1 runs more of each."""
+import os
+import subprocess
+import time
+
+import pytest
+
+from api import d, nothing_is_left_behind  # noqa: F401
+from test_checkpoints_memory import background, clean  # noqa: F401
+from test_memory_real import PATH, POSTGRES, REDIS
+
+LONG = os.environ.get("CLOCHE_LONG") == "1"
+PAUSE = 2.0
+
+
+def suite(*short, more=()):
+    return list(short) + (list(more) if LONG else [])
+
+
+PYTHON = suite("test_list", "test_threading", more=(
+    "test_dict", "test_mmap", "test_gc", "test_zlib", "test_sqlite3", "test_queue", "test_thread", "test_re", "test_json", "test_pickle", "test_asyncio",
+    "test_subprocess", "test_signal", "test_multiprocessing_fork", "test_concurrent_futures", "test_socket", "test_selectors", "test_epoll"))
+GO = suite("sort", "sync", more=("runtime/debug", "container/heap", "bytes", "strings", "math/big", "encoding/json", "compress/flate", "time", "context"))
+STRESS = suite("mremap", "malloc", more=("vm", "mmap", "brk", "stack", "madvise", "memfd", "shm", "sem", "pipe", "fork", "futex", "poll", "switch", "zlib"))
+SECONDS = 60 if LONG else 8
+
+
+class Case:
+    """`before` runs in the background first, `run` is what must not notice, `right` looks at what it said."""
+
+    def __init__(self, run, right=None, before=None, files=(), **fields):
+        self.run, self.right, self.before, self.files, self.fields = run, right or (lambda said: True), before, files, fields
+
+
+def go_test(package):
+    def build(tmp):
+        env = {**os.environ, "PATH": PATH, "CGO_ENABLED": "0"}
+        subprocess.run(["go", "test", "-c", "-o", tmp / "suite", package], check=True, env=env, timeout=900, cwd=tmp)
+        return tmp / "suite"
+    # -test.short: what takes minutes alone; the tests of goroutines in a sandbox without more than its two processors.
+    return Case("mkdir -p /tmp/w; cd /tmp/w; /tmp/suite -test.short -test.count=3", lambda said: said.strip().endswith("PASS"), files=[build], memory="1G")
+
+
+PGBENCH = f"""export PATH=$PATH:$(echo /usr/lib/postgresql/*/bin) PGHOST=/tmp/p PGDATABASE=postgres
+until psql -qc '' 2>/dev/null; do sleep 0.2; done; pgbench -qi -s 2 2>/dev/null
+pgbench -c 4 -j 2 -T {SECONDS} 2>&1 | grep -E 'failed|aborted|error|number of transactions actually'
+psql -qAtc "select (select sum(abalance) from pgbench_accounts) = (select sum(delta) from pgbench_history),
+  (select sum(bbalance) from pgbench_branches) = (select sum(delta) from pgbench_history)" """
+BENCHMARK = """until redis-cli ping 2>/dev/null; do sleep 0.1; done; i=0
+while [ $i -lt %d ]; do redis-benchmark -q -n 20000 -c 20 -t set,get,lpush,lpop,incr,hset,mset >/tmp/said 2>&1 || { cat /tmp/said; exit 1; }
+  grep -iE 'error|reset|refused' /tmp/said && exit 1; i=$((i+1)); done; redis-cli dbsize""" % (20 if LONG else 2)
+
+CASES = {
+    **{f"cpython {t}": Case(f"mkdir -p /tmp/w; cd /tmp/w; python3 -m test -q {t} 2>&1", memory="1G") for t in PYTHON},
+    **{f"go {p}": go_test(p) for p in GO},
+    **{f"stress-ng {s}": Case(f"cd /tmp; stress-ng --{s} 2 --verify --timeout {SECONDS}s --temp-path /tmp --oomable 2>&1", memory="1G") for s in STRESS},
+    "pgbench": Case(PGBENCH, lambda said: said.strip().endswith("t|t") and "number of failed transactions: 0" in said, POSTGRES.replace("cd /tmp/p", "mkdir -p /tmp/p; cd /tmp/p"), memory="1G"),
+    "redis-benchmark": Case(BENCHMARK, None, REDIS, memory="1G"),
+}
+
+
+def sleeps(d, box, x):
+    r = d.post(f"/v1/sandboxes/{box['id']}/hibernate")
+    assert r.status == 200, r
+    r = d.post(f"/v1/sandboxes/{box['id']}/resume")
+    assert r.status == 200, r
+    return box, x
+
+
+def goes_on_in_a_copy(d, box, x):
+    r = d.post(f"/v1/sandboxes/{box['id']}/fork", {"count": 1, "memory": True})
+    assert r.status == 201, r
+    copy, = r.json["sandboxes"]
+    assert d.delete(f"/v1/sandboxes/{box['id']}").status in (200, 204)
+    return copy, x
+
+
+@pytest.mark.parametrize("happens", [sleeps, goes_on_in_a_copy])
+@pytest.mark.parametrize("name", CASES)
+def test_it_does_not_notice(d, clean, tmp_path, name, happens):
+    case = CASES[name]
+    box = d.create(**case.fields)
+    for build in case.files:
+        f = build(tmp_path)
+        assert d.put(f"/v1/sandboxes/{box['id']}/files?path=/tmp/{f.name}&mode=0755", f.read_bytes()).status in (200, 201, 204)
+    if case.before:
+        background(d, box, case.before)
+    x = background(d, box, case.run)
+    end, refused, times = time.monotonic() + (1800 if LONG else 240), 0, 0
+    while True:
+        time.sleep(PAUSE)
+        seen = d.get(f"/v1/sandboxes/{box['id']}/execs/{x}").json
+        if seen["state"] == "ended":
+            break
+        assert time.monotonic() < end, "it does not end"
+        try:
+            box, x = happens(d, box, x)
+            times += 1
+        except AssertionError as e:
+            # What cannot be carried is refused, by name, and nothing has happened: the next try may find it gone.
+            if "422" not in str(e) and "409" not in str(e):
+                raise
+            refused += 1
+    said = d.get(f"/v1/sandboxes/{box['id']}/execs/{x}/output").body.decode()
+    assert seen["exit_code"] == 0 and case.right(said), (times, refused, seen, said[-3000:])
+    assert times >= (2 if LONG else 1), f"refused {refused} times, done {times} times"

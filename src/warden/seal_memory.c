@@ -114,7 +114,8 @@ int seal_memory_prepare(struct seal *x)
 	i->source.table = i->table;
 	i->source.freezer = i->from.cgroup->dir[i->from.cgroups->version == 1 ? CGROUP_FREEZER : 0];
 	i->source.out = i->mem;
-	i->source.room = room(&i->from);
+	/* A paused one stands still while it is copied. A copy of its processes would be frozen with them, and could not end. */
+	i->source.room = i->from.paused ? 0 : room(&i->from);
 	return open_ancestors(x);
 }
 

@@ -162,6 +162,30 @@ def test_a_paused_one_sleeps_and_wakes_running(d, clean):
     assert follows(output(d, b, x)), output(d, b, x)
 
 
+def test_one_with_much_memory_sleeps_too(d, clean):
+    """What is copied behind the pause of a checkpoint is copied at once where nothing runs anyway."""
+    b = d.create(memory="1G")
+    x = background(d, b, """exec python3 -u -c '
+import time
+a = bytearray(b"0123456789abcdef") * (6 << 20)
+n = 0
+while True:
+    n += 1; print(n); time.sleep(0.05)
+    assert a[5] == 53 and a[-1] == 102
+'""")
+    eventually(lambda: len(output(d, b, x)) > 3, 30)
+    for _ in range(2):
+        assert d.post(f"/v1/sandboxes/{b['id']}/pause").status == 200
+        c = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True})
+        assert c.status == 201, c
+        assert d.delete(f"/v1/checkpoints/{c.json['id']}").status == 204
+        assert d.post(f"/v1/sandboxes/{b['id']}/hibernate").status == 200
+        assert d.post(f"/v1/sandboxes/{b['id']}/resume").json["state"] == "running"
+        said = len(output(d, b, x))
+        eventually(lambda: len(output(d, b, x)) > said + 3, 30)  # pylint: disable=cell-var-from-loop
+    assert follows(output(d, b, x)), output(d, b, x)
+
+
 def test_idle_does_it_by_itself(d, clean):
     b = d.create(idle={"pause": 0.5, "hibernate": 2, "delete": 60})
     assert b["idle"] == {"pause": 0.5, "hibernate": 2, "delete": 60}

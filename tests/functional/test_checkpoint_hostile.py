@@ -139,17 +139,28 @@ def test_a_heap_that_is_written_to_meanwhile(d, box):  # noqa: F811  pylint: dis
     assert running(d, b, x) and not d.get(f"/v1/sandboxes/{b}/stats").json["oom_kills"]
 
 
-def test_what_processes_share_since_a_fork_stays_shared(d, box):  # noqa: F811  pylint: disable=redefined-outer-name
-    b, x = box("""
+FAMILY = """
         heap = os.urandom(1 << 20) * 60
         for i in range(5):
             if not os.fork():
                 libc.pause()
         os.write(1, b"up")
         libc.pause()
-        """, memory="160M")
+        """
+
+
+def test_what_processes_share_since_a_fork_stays_shared(d, box):  # noqa: F811  pylint: disable=redefined-outer-name
+    b, x = box(FAMILY, memory="480M")
     r = checkpoint(d, b)
     assert r.status == 201 and r.json["memory"], r
+    stats = d.get(f"/v1/sandboxes/{b}/stats").json
+    assert running(d, b, x) and not stats["oom_kills"] and stats["memory_peak"] < 100 << 20, stats
+
+
+def test_what_would_not_fit_into_its_limit_again_is_refused(d, box):  # noqa: F811  pylint: disable=redefined-outer-name
+    b, x = box(FAMILY, memory="160M")
+    r = checkpoint(d, b)
+    assert r.status == 422 and "MiB of memory when they are restored, the limit is 160 MiB" in r.json["error"]["message"], r
     stats = d.get(f"/v1/sandboxes/{b}/stats").json
     assert running(d, b, x) and not stats["oom_kills"] and stats["memory_peak"] < 100 << 20, stats
 

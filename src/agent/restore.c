@@ -487,6 +487,8 @@ static bool can_wait(const struct restore *r)
 	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++) {
 		const struct mem_object *o = &r->m.object[i];
 
+		if (o->kind == MEM_OBJ_INOTIFY && o->data.len)
+			return false;
 		if (o->kind == MEM_OBJ_TIMERFD && set(restore_bytes(r, o->data), o->data.len))
 			return false;
 	}

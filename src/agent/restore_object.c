@@ -341,8 +341,7 @@ static int make(struct restore *r, uint32_t i)
 		return make_timerfd(r, i);
 	case MEM_OBJ_SIGNALFD:
 		return make_signalfd(r, i);
-	case MEM_OBJ_INOTIFY:
-		return make_inotify(r, i);
+	case MEM_OBJ_INOTIFY: /* last of all */
 	case MEM_OBJ_SHMEM:
 		return r->object[i] >= 0 ? 0 : make_shmem(r, i);
 	case MEM_OBJ_FILE:
@@ -395,6 +394,12 @@ int restore_objects(struct restore *r, struct err *e)
 		x = make(r, i);
 		if (x < 0)
 			return err_sys(e, ERR_UNSUPPORTED, x, "make %s again", kind_name(r->m.object[i].kind));
+	}
+	/* When nothing is opened any more: nobody shall be told of what we did. */
+	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++) {
+		x = r->m.object[i].kind == MEM_OBJ_INOTIFY ? make_inotify(r, i) : 0;
+		if (x < 0)
+			return err_sys(e, ERR_UNSUPPORTED, x, "watch files again");
 	}
 	x = restore_sockets(r, e);
 	return x < 0 ? x : restore_unix(r, e);

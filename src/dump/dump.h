@@ -247,6 +247,10 @@ int object_shmem(struct dump *d, struct proc *p, const char *link, const struct 
 /* The object that has the content of a file which is mapped privately and can not be opened by name again. */
 int object_backing(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e);
 
+/* ---- inotify.c ---- */
+int inotify_early(struct dump *d, struct err *e); /* refuses news that were not read; before we open anything */
+void inotify_forget(struct dump *d); /* the news of what we opened; the last thing */
+
 /* ---- tree.c ---- */
 int tree_read(struct dump *d, struct err *e); /* placeholders, execs, parents, terminals */
 int tree_records(struct dump *d, struct err *e); /* when all the rest is known: the records of processes */

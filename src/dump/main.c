@@ -192,7 +192,9 @@ static int read_processes(struct dump *d, struct err *e)
 		alive += !d->proc[i].zombie;
 	if (!alive)
 		return err_set(e, ERR_NOT_FOUND, -ESRCH, "nothing runs in the sandbox");
-	r = node_room(d, e); /* before anything that may lie in there */
+	r = inotify_early(d, e);
+	if (r == 0)
+		r = node_room(d, e); /* before anything that may lie in there */
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++) {
 		struct proc *p = &d->proc[i];
 
@@ -289,7 +291,10 @@ static int hold_and_read(struct dump *d, struct err *e)
 		r = read_processes(d, e);
 	if (r == 0)
 		r = copy_all(d, e);
-	return r == 0 ? tree_read(d, e) : r;
+	if (r == 0)
+		r = tree_read(d, e);
+	inotify_forget(d);
+	return r;
 }
 
 static int run(struct dump *d, struct err *e)

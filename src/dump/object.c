@@ -198,6 +198,8 @@ int object_link(struct dump *d, struct err *e)
 			r = link_content(d, i, e);
 		} else if (d->object[i].rec.kind == MEM_OBJ_EPOLL) {
 			r = link_epoll(d, &d->object[i], e);
+		} else if (d->object[i].rec.kind == MEM_OBJ_INOTIFY) {
+			r = inotify_link(d, &d->object[i], e);
 		} else if (d->object[i].rec.kind == MEM_OBJ_SOCKET) {
 			r = d->object[i].socket->k.family == AF_UNIX ? object_link_unix(d, i, e) : object_link_tcp(d, i, e);
 		}

@@ -70,7 +70,7 @@ static int reopen(int fd, uint32_t flags)
 	char path[32];
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return sys_openat(AT_FDCWD, path, (int)(flags & (O_ACCMODE | STATUS_FLAGS)) | O_CLOEXEC | O_NOCTTY, 0);
+	return sys_openat(AT_FDCWD, path, (int)(flags & (O_ACCMODE | STATUS_FLAGS | O_PATH)) | O_CLOEXEC | O_NOCTTY, 0);
 }
 
 static int set_flags(int fd, uint32_t flags)
@@ -149,6 +149,9 @@ static int make_fifo(struct restore *r, uint32_t i)
 	int x = 0;
 
 	r->object[i] = -1;
+	/* One that no writer has come to yet is opened when nobody has it for writing: it would be told that they are gone. */
+	if (o->b)
+		return put(r, i, reopen(both, O_PATH));
 	if (o->a)
 		sys_fcntl(both, F_SETPIPE_SZ, (long)o->a);
 	if (o->data.len)
@@ -190,7 +193,15 @@ static int make_timerfd(struct restore *r, uint32_t i)
 		return -errno;
 	memcpy(&t, restore_bytes(r, o->data), sizeof(t));
 	memcpy(&ticks, (const uint8_t *)restore_bytes(r, o->data) + sizeof(t), sizeof(ticks));
-	x = timerfd_settime(fd, 0, &t, NULL) < 0 ? -errno : 0; /* what is left of it, whatever it was set by */
+	/* What is left of it, whatever it was set by; but one that notices a new time of day is bound to that. */
+	if (o->b & TFD_TIMER_CANCEL_ON_SET && (t.it_value.tv_sec || t.it_value.tv_nsec)) {
+		uint64_t at = r->m.head->realtime + (uint64_t)t.it_value.tv_sec * 1000000000ULL + (uint64_t)t.it_value.tv_nsec;
+
+		t.it_value = (struct timespec){ (time_t)(at / 1000000000ULL), (long)(at % 1000000000ULL) };
+		x = timerfd_settime(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &t, NULL) < 0 ? -errno : 0;
+	} else {
+		x = timerfd_settime(fd, 0, &t, NULL) < 0 ? -errno : 0;
+	}
 	if (x == 0 && ticks)
 		x = sys_ioctl(fd, TFD_IOC_SET_TICKS, &ticks);
 	if (x >= 0)
@@ -394,6 +405,16 @@ int restore_objects(struct restore *r, struct err *e)
 		x = make(r, i);
 		if (x < 0)
 			return err_sys(e, ERR_UNSUPPORTED, x, "make %s again", kind_name(r->m.object[i].kind));
+	}
+	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++) {
+		const struct mem_object *o = &r->m.object[i];
+		AUTO_CLOSE int at = o->kind == MEM_OBJ_FIFO && o->b ? TAKE_FD(r->object[i]) : -1;
+
+		x = at < 0 ? 0 : put(r, i, reopen(at, o->flags | O_NONBLOCK));
+		if (x == 0 && at >= 0)
+			x = set_flags(r->object[i], o->flags);
+		if (x < 0)
+			return err_sys(e, ERR_UNSUPPORTED, x, "make %s again", kind_name(o->kind));
 	}
 	/* When nothing is opened any more: nobody shall be told of what we did. */
 	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++) {

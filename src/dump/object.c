@@ -36,8 +36,15 @@ static int link_pipe(struct dump *d, uint32_t at, struct err *e)
 	return pipe_peek(d, o->fd, &o->rec.data, e);
 }
 
+static bool ready(int fd, uint32_t events)
+{
+	struct pollfd p = { .fd = fd, .events = (short)(events & MEM_WATCH_ALL) };
+
+	return poll(&p, 1, 0) == 1;
+}
+
 /* A pipe with one end in here and the other with somebody we do not know. */
-static int check_pipe(const struct dump *d, uint32_t at, struct err *e)
+static int check_pipe(struct dump *d, uint32_t at, struct err *e)
 {
 	const struct object *o = &d->object[at];
 	bool both = false;
@@ -45,6 +52,8 @@ static int check_pipe(const struct dump *d, uint32_t at, struct err *e)
 	for (size_t i = 0; i < d->n_objects; i++)
 		both |= pipe_like(&d->object[i]) && d->object[i].ino == o->ino && d->object[i].dev == o->dev &&
 			reads(&d->object[i]) != reads(o);
+	if (o->rec.kind == MEM_OBJ_FIFO && !both && (o->rec.flags & O_ACCMODE) == O_RDONLY && !pipe_orphan(o->fd, true))
+		d->object[at].rec.b = !ready(o->fd, POLLIN);
 	if (both || o->rec.kind == MEM_OBJ_FIFO || (o->rec.flags & O_ACCMODE) == O_RDWR)
 		return 0;
 	return pipe_orphan(o->fd, reads(o)) ? 0 : proc_refuse(o->p, e, "has a pipe whose other end is outside");
@@ -105,13 +114,6 @@ static int watch(struct dump *d, struct object *o, const char *line, struct err 
 		}
 	}
 	return proc_refuse(o->p, e, "waits (epoll) for descriptor %u, which is closed, and what it was is open nowhere", w.fd_num);
-}
-
-static bool ready(int fd, uint32_t events)
-{
-	struct pollfd p = { .fd = fd, .events = (short)(events & MEM_WATCH_ALL) };
-
-	return poll(&p, 1, 0) == 1;
 }
 
 /*

@@ -546,7 +546,7 @@ static bool kind_ok(const struct check *c, const struct mem_object *o)
 	case MEM_OBJ_PROC:
 		return index_ok(c, MEM_S_FILE, o->file) && !o->data.len;
 	case MEM_OBJ_FIFO:
-		return index_ok(c, MEM_S_FILE, o->file) && o->a <= (1U << 30);
+		return index_ok(c, MEM_S_FILE, o->file) && o->a <= (1U << 30) && o->b <= !o->data.len;
 	case MEM_OBJ_PIPE:
 		return o->pair != MEM_NONE && o->a <= (1U << 30);
 	case MEM_OBJ_EVENTFD:

@@ -180,7 +180,7 @@ struct mem_fd {
 enum mem_object_kind {
 	MEM_OBJ_FILE, /* a regular file or folder: ->file, ->pos */
 	MEM_OBJ_PIPE, /* one end; both ends have the same ->pair. ->a capacity; the read end (first) holds ->data */
-	MEM_OBJ_FIFO, /* a named one: as PIPE, and ->file */
+	MEM_OBJ_FIFO, /* a named one: as PIPE, and ->file; ->b 1: a reader that no writer has come to yet */
 	MEM_OBJ_EVENTFD, /* ->a counter, ->b 1: semaphore */
 	MEM_OBJ_EPOLL, /* ->watch */
 	MEM_OBJ_TIMERFD, /* ->a clock, ->b flags, ->data: struct itimerspec, u64 ticks */

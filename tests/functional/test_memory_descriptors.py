@@ -139,7 +139,18 @@ print(first, (a, b, c), news())
 os.chmod("other", 0o644); print(news(), watch(b"d/deep", 2) > c)
 """, "[] (1, 3, 4) [(1, '0x100', 'new'), (1, '0x20', 'new'), (1, '0x8', 'new'), (3, '0x4', ''), (3, '0x8000', ''), (4, '0x100', 'made')]\n[] True")
 
+TIMER_DAY = ("""
+t = libc.timerfd_create(0, 0)
+check(libc.timerfd_settime(t, 3, struct.pack("4q", 7, 0, int(time.time()) + 100_000, 0), None))
+def info(): return [l.split(":", 1)[1].strip() for l in open(f"/proc/self/fdinfo/{t}") if l.startswith(("clockid", "settime", "it_interval"))]
+was = info()
+gate()
+left = ctypes.create_string_buffer(32); libc.timerfd_gettime(t, left)
+print(info() == was, was[1], 90_000 < struct.unpack("4q", left)[2] <= 100_000)
+""", "True 03 True")
+
 GROUPS = {
+    "timers": {"day": TIMER_DAY},
     "inotify": {"inotify": INOTIFY},
     "epoll": {"numbers": EPOLL_NUMBERS, "data": EPOLL_DATA, "told": EPOLL_TOLD, "news": EPOLL_NEWS, "shared": EPOLL_SHARED, "pidfd": EPOLL_PIDFD},
     "signals": {"owners": OWNERS},

@@ -184,6 +184,16 @@ st = os.fstat(r)
 print(oct(st.st_mode), st.st_nlink, os.fstat(w).st_ino == st.st_ino, os.read(r, 9), fails(os.read, r, 1), os.write(w, b"x"), os.read(r, 9))
 """, "0o10640 0 True b'kept' EAGAIN 1 b'x'")
 
+# A reader that no writer has come to yet is not told that they are gone.
+FIFO_READER = ("""
+os.mkfifo("f"); r = os.open("f", os.O_RDONLY | os.O_NONBLOCK); q = os.open("f", os.O_RDONLY | os.O_NONBLOCK)
+os.mkfifo("g"); g = os.open("g", os.O_RDONLY | os.O_NONBLOCK); os.close(os.open("g", os.O_WRONLY))
+def poll(f): p = select.poll(); p.register(f, 1); return [e for _, e in p.poll(0)]
+gate()
+print(poll(r), poll(q), poll(g))
+w = os.open("f", os.O_WRONLY); os.write(w, b"x"); print(poll(r), os.read(q, 9)); os.close(w); print(poll(r))
+""", "[] [] [16]\n[1] b'x'\n[16]")
+
 MEMFD = ("""
 m = os.memfd_create("kept name", os.MFD_ALLOW_SEALING)
 os.write(m, b"0123456789"); os.fchmod(m, 0o642)
@@ -238,7 +248,7 @@ print(os.read(nodes[0], 1), os.read(nodes[1], 2), fails(os.write, nodes[2], b"x"
 """, "EBADF 10 True True\nTrue True b'789' 5 True\nb'' b'\\x00\\x00' ENOSPC 7")
 
 GROUPS = {
-    "removed": {"file": GONE, "tmpfile": TMPFILE, "mapped": GONE_MAPPED, "folder": FOLDER_GONE, "program": PROGRAM_GONE, "fifo": FIFO_GONE, "may-write": MAY_WRITE},
+    "removed": {"file": GONE, "tmpfile": TMPFILE, "mapped": GONE_MAPPED, "folder": FOLDER_GONE, "program": PROGRAM_GONE, "fifo": FIFO_GONE, "reader": FIFO_READER, "may-write": MAY_WRITE},
     "kept": {"memfd": MEMFD, "shm": SHM, "opened": OPENED},
     "locks": {"flock": FLOCK, "posix": POSIX, "ofd": OFD, "lease": LEASE, "waiters": WAITERS, "ghost": LOCKED_GHOST},
 }

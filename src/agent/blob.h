@@ -32,6 +32,9 @@ struct blob_shared {
 	uint32_t failed; /* 0, or 1: the first one who fails takes it and fills the rest, then 2 */
 	uint32_t what, proc, detail;
 	int32_t error;
+	uint32_t zero;
+	uint64_t child_signal; /* SIGCHLD alone, and no time to wait for it: restore_trace.c */
+	uint64_t no_time[2];
 };
 
 struct blob_list {

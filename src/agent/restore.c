@@ -187,12 +187,15 @@ static int allocate(struct restore *r, struct err *e)
 	r->object = malloc((r->m.n[MEM_S_OBJECT] + 1) * sizeof(int));
 	r->file_need = calloc(r->m.n[MEM_S_FILE] + 1, 1);
 	r->proc = calloc(r->m.n[MEM_S_PROC], sizeof(*r->proc));
+	r->plan = calloc(r->m.n[MEM_S_PROC], sizeof(*r->plan));
 	r->exec = calloc(r->m.n[MEM_S_EXEC] + 1, sizeof(*r->exec));
 	if (at != MAP_FAILED) {
 		r->shared = at;
 		r->places = (uint64_t *)(uintptr_t)(r->shared + 1);
+		r->shared->child_signal = 1ULL << (SIGCHLD - 1);
+		r->shared_len = (shared + (uint64_t)sysconf(_SC_PAGESIZE) - 1) & -(uint64_t)sysconf(_SC_PAGESIZE);
 	}
-	if (at == MAP_FAILED || !r->file || !r->object || !r->file_need || !r->proc || !r->exec)
+	if (at == MAP_FAILED || !r->file || !r->object || !r->file_need || !r->proc || !r->plan || !r->exec)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to restore with");
 	memset(r->file, 0xff, r->m.n[MEM_S_FILE] * sizeof(int));
 	memset(r->object, 0xff, r->m.n[MEM_S_OBJECT] * sizeof(int));
@@ -289,6 +292,16 @@ static void next_phase(struct restore *r, uint32_t phase)
 	syscall(SYS_futex, &r->shared->phase, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
+/* A group that one of them is the last link of to its session is told of its end: nobody may be stopped in it by then. */
+static void end_placeholders(const struct restore *r)
+{
+	int status;
+
+	for (uint32_t i = 0; i < r->m.n[MEM_S_PROC]; i++)
+		while (r->m.proc[i].state == MEM_PLACEHOLDER && waitpid((pid_t)r->m.proc[i].pid, &status, __WALL) < 0 && errno == EINTR)
+			;
+}
+
 static int run(struct restore *r, struct err *e)
 {
 	uint32_t n = r->m.n[MEM_S_PROC], which = 0;
@@ -307,6 +320,7 @@ static int run(struct restore *r, struct err *e)
 	if (x < 0)
 		return say(r, r->shared->proc, r->shared->what, r->shared->error, e);
 	next_phase(r, 3);
+	end_placeholders(r);
 	x = restore_finish(r, &which, &what);
 	return x < 0 ? say(r, which, what, x, e) : 0;
 }
@@ -361,6 +375,7 @@ static void clean(struct restore *r)
 	free(r->object);
 	free(r->file_need);
 	free(r->proc);
+	free(r->plan);
 	free(r->exec);
 	free(r->groups);
 	free(r->filter);

@@ -6,6 +6,7 @@
 #include "agent/agent.h"
 #include "agent/blob.h"
 #include "proto/memory.h"
+#include "proto/memory_plan.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -42,6 +43,7 @@
 	X(CAPS, "drop capabilities")                                                                                   \
 	X(FILTER, "install the system call filter")                                                                    \
 	X(ZOMBIE, "restore a child that has ended")                                                                    \
+	X(STOP, "stop and continue a child")                                                                           \
 	X(TRACE, "hold it")                                                                                            \
 	X(REGS, "set its registers")                                                                                   \
 	X(LEAVE, "remove the restoring code")                                                                          \
@@ -58,9 +60,6 @@ enum restore_what {
 #define RESTORE_VDSO_MAX 8 /* mappings: vvar, its pages for virtual clocks, vdso */
 
 struct restore_proc {
-	uint32_t creator; /* who starts it, or MEM_NONE: the agent */
-	uint32_t temp; /* not 0: creator is not the parent; a process of this id is between and ends at once */
-	bool early; /* before its creator makes a session of its own */
 	bool asks; /* for others by their numbers: they have to be there first */
 	uint64_t area, area_len; /* where it has its blob; written by itself into ->places */
 };
@@ -93,8 +92,10 @@ struct restore {
 	struct sock_filter *filter;
 	size_t filter_len;
 	struct blob_shared *shared;
+	uint64_t shared_len; /* in whole pages: the end of each process's area */
 	uint64_t *places; /* shared as well: two per process, its area and that one's length */
 	struct restore_proc *proc;
+	struct mem_plan *plan; /* the process that starts each */
 	struct {
 		uint64_t start, len;
 	} vdso[RESTORE_VDSO_MAX];

@@ -32,6 +32,7 @@
 #define SET_MM_MAP 14
 #define TIMER_RESTORE_IDS 77
 #define RLIMITS 16
+#define RESET_ON_FORK 0x40000000U
 
 /* ---- the old memory goes ---------------------------------------------------------------------------------------- */
 
@@ -138,6 +139,8 @@ static void queue(struct build *b, struct mem_span s, uint32_t tid)
 		uint32_t sig;
 
 		memcpy(&sig, info + at, 4);
+		if (sig == SIGSTOP)
+			continue; /* it can not be blocked: the agent sends it again (restore_trace.c) */
 		if (tid)
 			add(b, RESTORE_SIGNALS, BLOB_OK, SYS_rt_tgsigqueueinfo, b->p->pid, tid, sig, copied, 0, 0);
 		else
@@ -202,6 +205,32 @@ static void set_limits(struct build *b)
 
 /* ---- threads ---------------------------------------------------------------------------------------------------- */
 
+/* Fewer processors than the sandbox has were its own choice, and stay so where they exist; else it is pinned as an exec is. */
+static void set_cpus(struct build *b, const struct mem_thread *t)
+{
+	uint64_t now[16] = { 0 }, want[16] = { 0 };
+	long n = syscall(SYS_sched_getaffinity, 0, sizeof(now), now);
+
+	want[0] = t->cpus & (b->r->agent->cpu_mask ? b->r->agent->cpus[0] : ~0ULL);
+	if (n > 0 && want[0] && __builtin_popcountll(t->cpus) < __builtin_popcountll(now[0]))
+		add(b, RESTORE_THREAD_SET, BLOB_ANY, SYS_sched_setaffinity, 0, sizeof(want), copy(b, want, sizeof(want)), 0, 0, 0);
+}
+
+static void set_settings(struct build *b, const struct mem_thread *t)
+{
+	for (uint32_t i = 0; i < mem_settings_n; i++) {
+		const struct mem_setting *s = &mem_settings[i];
+		uint64_t a[3] = { s->set[0], s->set[1], s->set[2] };
+
+		if (!s->set_nr || (s->pointer < 0 && (uint64_t)syscall(s->get_nr, s->get[0], s->get[1]) == t->setting[i]))
+			continue;
+		if (s->pointer >= 0 && t->setting[i] == s->normal)
+			continue;
+		a[s->place] = t->setting[i];
+		add(b, RESTORE_THREAD_SET, BLOB_OK, s->set_nr, a[0], a[1], a[2], 0, 0, 0);
+	}
+}
+
 static void set_thread(struct build *b, const struct mem_thread *t)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -220,13 +249,15 @@ static void set_thread(struct build *b, const struct mem_thread *t)
 
 		add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_sigaltstack, copy(b, ss, sizeof(ss)), 0, 0, 0, 0, 0);
 	}
-	if (t->sched_policy || t->sched_priority)
-		add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_sched_setscheduler, 0, t->sched_policy,
+	set_cpus(b, t);
+	if (t->sched_policy || t->sched_priority || t->sched_reset)
+		add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_sched_setscheduler, 0, t->sched_policy | (t->sched_reset ? RESET_ON_FORK : 0),
 		    copy(b, &t->sched_priority, 4), 0, 0, 0);
 	if (t->nice)
 		add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_setpriority, PRIO_PROCESS, 0, (uint64_t)(int64_t)t->nice, 0, 0,
 		    0);
 	queue(b, t->pending, t->tid);
+	set_settings(b, t);
 	for (unsigned i = 0; i < 2; i++)
 		data[i] = (struct __user_cap_data_struct){ (uint32_t)(effective >> (32 * i)),
 							   (uint32_t)(caps >> (32 * i)),
@@ -251,7 +282,7 @@ static void set_filter(struct build *b)
 
 static uint64_t thread_ops(const struct mem_thread *t)
 {
-	return 16 + t->pending.len / 128;
+	return 16 + MEM_SETTINGS_MAX + t->pending.len / 128;
 }
 
 static uint64_t list(struct build *b, const struct blob_op *op, uint64_t n)
@@ -311,7 +342,7 @@ static uint64_t count_bytes(const struct restore *r, const struct mem_proc *p, u
 	for (uint32_t t = 0; t < p->thread.n; t++) {
 		const struct mem_thread *x = &r->m.thread[p->thread.first + t];
 
-		n += thread_ops(x) * sizeof(struct blob_op) + STACK + filter + x->pending.len + 512;
+		n += thread_ops(x) * sizeof(struct blob_op) + STACK + filter + x->pending.len + 1024;
 	}
 	return n + restore_memory_bytes(r, p);
 }
@@ -362,22 +393,15 @@ static _Noreturn void jump(uint64_t code, uint64_t stack, uint64_t list_at)
 	__builtin_unreachable();
 }
 
-/*
- * Never less likely to be killed than an exec is; who was more likely stays so. Only here is the file our own, and the
- * lowest free number is what opening it gives.
- */
-static void set_oom(struct build *b)
+/* A file of our own below /proc: only here is it ours, and the lowest free number is what opening it gives. */
+static void write_own(struct build *b, const char *path, const char *text)
 {
-	char text[16];
-	uint64_t fd = 0, len;
+	const uint64_t len = strlen(text);
+	uint64_t fd = 0;
 
-	if ((int32_t)b->p->oom_score_adj <= 0)
-		return;
 	for (uint32_t i = 0; i < b->p->fd.n && b->r->m.fd[b->p->fd.first + i].num == fd; i++)
 		fd++;
-	len = (uint64_t)snprintf(text, sizeof(text), "%d", (int)b->p->oom_score_adj);
-	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_openat, (uint64_t)AT_FDCWD, copy(b, "/proc/self/oom_score_adj", 25),
-	    O_WRONLY | O_CLOEXEC, 0, 0, 0);
+	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_openat, (uint64_t)AT_FDCWD, copy(b, path, strlen(path) + 1), O_WRONLY | O_CLOEXEC, 0, 0, 0);
 	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_write, fd, copy(b, text, len), len, 0, 0, 0);
 	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_close, fd, 0, 0, 0, 0, 0);
 }
@@ -393,6 +417,19 @@ static void set_locks(struct build *b)
 			add(b, RESTORE_LOCK, BLOB_OK, SYS_fcntl, restore_number(b->r, b->p, k->object), F_SETLK,
 			    copy(b, &range, sizeof(range)), 0, 0, 0);
 	}
+}
+
+static void write_owns(struct build *b)
+{
+	char text[16];
+
+	/* Never less likely to be killed than an exec is; a process that was more likely stays so. */
+	snprintf(text, sizeof(text), "%d", (int)b->p->oom_score_adj);
+	if ((int32_t)b->p->oom_score_adj > 0)
+		write_own(b, "/proc/self/oom_score_adj", text);
+	snprintf(text, sizeof(text), "%u", b->p->loginuid);
+	if (b->p->loginuid != MEM_NONE)
+		write_own(b, "/proc/self/loginuid", text);
 }
 
 static void build_list(struct build *b)
@@ -412,12 +449,10 @@ static void build_list(struct build *b)
 	add(b, RESTORE_FDS, BLOB_OK, SYS_close_range, (uint64_t)r->base, UINT32_MAX, 0, 0, 0, 0);
 	/* Until it has its registers; restore_trace.c takes it back from one that was not. */
 	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
-	set_oom(b);
+	write_owns(b);
 	set_locks(b);
 	set_limits(b);
 	set_thread(b, &r->m.thread[p->thread.first]);
-	if (p->pdeathsig)
-		add(b, RESTORE_SETTINGS, BLOB_OK, SYS_prctl, PR_SET_PDEATHSIG, p->pdeathsig, 0, 0, 0, 0);
 	set_filter(b);
 }
 
@@ -426,7 +461,7 @@ void restore_enter(struct restore *r, uint32_t i)
 	const struct mem_proc *p = &r->m.proc[i];
 	struct build b = { .r = r, .p = p, .proc = i, .max_ops = count_ops(r, p) };
 	uint64_t code = pages_up((uint64_t)(__stop_cloche_blob - __start_cloche_blob));
-	uint64_t shared = pages_up(sizeof(*r->shared) + r->m.n[MEM_S_PROC] * 16ULL), stack, at;
+	uint64_t shared = r->shared_len, stack, at;
 	void *moved;
 
 	b.len = code + pages_up(count_bytes(r, p, b.max_ops)) + shared;

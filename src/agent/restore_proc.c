@@ -96,7 +96,7 @@ static void take_terminal(struct restore *r, uint32_t i, bool foreground)
 static void join_family(struct restore *r, uint32_t i)
 {
 	const struct mem_proc *p = &r->m.proc[i];
-	uint32_t by = r->proc[i].creator, failed = i;
+	uint32_t by = r->plan[i].creator, failed = i;
 	int x = 0;
 
 	/* Before there are children, who then are in it already. */
@@ -143,7 +143,11 @@ static _Noreturn void be_dead(struct restore *r, uint32_t i)
 		meet(r, 3);
 		_exit(0);
 	}
+	prctl(PR_SET_NAME, p->comm, 0, 0, 0);
+	if (!r->agent->single_id && (sys_setresgid(p->gid[0], p->gid[1], p->gid[2]) < 0 || sys_setresuid(p->uid[0], p->uid[1], p->uid[2]) < 0))
+		restore_die(r, i, RESTORE_USER, -EPERM, 0);
 	if (sig) {
+		sys_prlimit(RLIMIT_CORE, 0, 0); /* cloche-dump refuses one that has left a core */
 		signal(sig, SIG_DFL);
 		sigfillset(&all);
 		sigprocmask(SIG_UNBLOCK, &all, NULL);
@@ -152,23 +156,43 @@ static _Noreturn void be_dead(struct restore *r, uint32_t i)
 	_exit(p->status >> 8 & 0xff);
 }
 
+/* Stops this process until its parent continues it. */
+static void raise_stop(void)
+{
+	syscall(SYS_tgkill, getpid(), getpid(), SIGSTOP);
+}
+
 /* Our children that have ended: until they have, and without the signal that told of it, which was taken long ago. */
 static void bury(struct restore *r, uint32_t i)
 {
 	static const struct timespec now;
-	sigset_t chld;
+	sigset_t all;
 	siginfo_t si;
 
 	for (uint32_t c = 0; c < r->m.n[MEM_S_PROC]; c++) {
 		if (r->m.proc[c].parent != i || r->m.proc[c].state != MEM_ZOMBIE)
 			continue;
-		while (waitid(P_PID, r->m.proc[c].pid, &si, WEXITED | WNOWAIT) < 0)
+		while (waitid(P_PID, r->m.proc[c].pid, &si, WEXITED | WNOWAIT | __WALL) < 0)
 			if (errno != EINTR)
 				restore_die(r, i, RESTORE_ZOMBIE, -errno, r->m.proc[c].pid);
 	}
-	sigemptyset(&chld);
-	sigaddset(&chld, SIGCHLD);
-	while (sigtimedwait(&chld, &si, &now) > 0)
+	/* One that was stopped and went on, and whose parent was not told yet, does that again. */
+	for (uint32_t c = 0; c < r->m.n[MEM_S_PROC]; c++) {
+		const struct mem_proc *p = &r->m.proc[c];
+
+		if (p->parent != i || p->state != MEM_ALIVE || !(p->flags & MEM_PROC_CONTINUED))
+			continue;
+		while (waitid(P_PID, p->pid, &si, WSTOPPED | __WALL) < 0)
+			if (errno != EINTR)
+				restore_die(r, i, RESTORE_STOP, -errno, p->pid);
+		if (kill((pid_t)p->pid, SIGCONT) < 0)
+			restore_die(r, i, RESTORE_STOP, -errno, p->pid);
+	}
+	if (r->m.proc[i].parent != MEM_NONE && r->m.proc[i].flags & MEM_PROC_CONTINUED)
+		raise_stop();
+	/* Those of our children's ends and stops, and of our own going on. All signals are blocked, so they wait. */
+	sigfillset(&all);
+	while (sigtimedwait(&all, &si, &now) > 0)
 		;
 }
 
@@ -308,6 +332,18 @@ static void place_fds(struct restore *r, uint32_t i)
 		restore_die(r, i, RESTORE_FDS, x, 0);
 }
 
+/* With the agent's right to be anybody, which a change of users has left us permitted. */
+static int set_fs_ids(const struct mem_proc *p)
+{
+	int x = caps_raise_effective();
+
+	if (x < 0)
+		return x;
+	syscall(SYS_setfsgid, p->gid[3]);
+	syscall(SYS_setfsuid, p->uid[3]);
+	return (uint32_t)syscall(SYS_setfsgid, -1) == p->gid[3] && (uint32_t)syscall(SYS_setfsuid, -1) == p->uid[3] ? 0 : -EPERM;
+}
+
 /*
  * As an exec of that user, and CHECKPOINT_RESTORE for the threads' ids and the name of the program; that one is dropped
  * before anything of the process runs.
@@ -327,6 +363,9 @@ static void become_user(struct restore *r, uint32_t i)
 			x = sys_setresgid(p->gid[0], p->gid[1], p->gid[2]);
 		if (x == 0)
 			x = sys_setresuid(p->uid[0], p->uid[1], p->uid[2]);
+		/* They follow the effective ones, unless they were set after those. */
+		if (x == 0 && (p->gid[3] != p->gid[1] || p->uid[3] != p->uid[1]))
+			x = set_fs_ids(p);
 	}
 	/* From now on no right of the agent's helps; but for the ids themselves. */
 	if (x == 0)
@@ -354,7 +393,7 @@ static void settings(struct restore *r, uint32_t i)
 	if (p->flags & MEM_PROC_THP_DISABLE && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) < 0)
 		restore_die(r, i, RESTORE_SETTINGS, -errno, 0);
 	for (unsigned k = 0; k < MEM_BARRIERS; k++)
-		if (p->flags & MEM_PROC_BARRIER(k) && syscall(SYS_membarrier, 16 << 2 * k, 0, 0) < 0)
+		if (p->flags & MEM_PROC_BARRIER(k) && syscall(SYS_membarrier, mem_barriers[k].enrol, 0, 0) < 0)
 			restore_die(r, i, RESTORE_SETTINGS, -errno, 0);
 	x = exec_pin(r->agent);
 	if (x < 0)

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define SEIZE 0x4206
 #define INTERRUPT 0x4207
@@ -26,7 +27,7 @@
 
 #ifdef __x86_64__
 #define REGS 27
-enum { R_RAX = 10, R_RDX = 12, R_RSI = 13, R_RDI = 14, R_ORIG = 15, R_IP = 16 };
+enum { R_R10 = 7, R_RAX = 10, R_RDX = 12, R_RSI = 13, R_RDI = 14, R_ORIG = 15, R_IP = 16 };
 static const uint8_t instruction[] = { 0x0f, 0x05 };
 #else
 #define REGS 34
@@ -67,17 +68,18 @@ static uint64_t find_call(void)
 	return (uint64_t)(at - __start_cloche_blob);
 }
 
-static void set_call(uint64_t *regs, uint64_t at, long nr, const uint64_t a[3])
+static void set_call(uint64_t *regs, uint64_t at, long nr, const uint64_t a[4])
 {
 #ifdef __x86_64__
 	regs[R_RAX] = (uint64_t)nr;
 	regs[R_RDI] = a[0];
 	regs[R_RSI] = a[1];
 	regs[R_RDX] = a[2];
+	regs[R_R10] = a[3];
 	regs[R_ORIG] = ~0ULL; /* it does not go back into the call it waits in */
 	regs[R_IP] = at;
 #else
-	memcpy(regs, a, 3 * sizeof(*regs));
+	memcpy(regs, a, 4 * sizeof(*regs));
 	regs[8] = (uint64_t)nr;
 	regs[R_PC] = at;
 #endif
@@ -93,7 +95,7 @@ static long result(const uint64_t *regs)
 }
 
 /* A call made by the thread itself. The instruction may be gone when it returns: it is stopped before it notices. */
-static int inject(const struct restore *r, uint32_t tid, uint64_t at, long nr, const uint64_t a[3])
+static int inject(const struct restore *r, uint32_t tid, uint64_t at, long nr, const uint64_t a[4])
 {
 	uint64_t regs[REGS];
 	int x = regset(r, PTRACE_GETREGSET, tid, NT_PRSTATUS, regs, sizeof(regs));
@@ -178,45 +180,107 @@ static int finish(const struct restore *r, uint32_t i, uint64_t call, enum resto
 
 	*what = RESTORE_LEAVE;
 	if (!(p->flags & MEM_PROC_DUMPABLE))
-		x = inject(r, p->pid, at, SYS_prctl, (const uint64_t[3]){ PR_SET_DUMPABLE, 0, 0 });
+		x = inject(r, p->pid, at, SYS_prctl, (const uint64_t[4]){ PR_SET_DUMPABLE, 0, 0, 0 });
 	if (x >= 0)
-		x = inject(r, p->pid, at, SYS_munmap, (const uint64_t[3]){ r->places[2 * i], r->places[2 * i + 1], 0 });
+		x = inject(r, p->pid, at, SYS_munmap, (const uint64_t[4]){ r->places[2 * i], r->places[2 * i + 1], 0, 0 });
 	*what = x < 0 ? RESTORE_LEAVE : RESTORE_REGS;
 	for (uint32_t t = 0; x >= 0 && t < p->thread.n; t++)
 		x = set_registers(r, &r->m.thread[p->thread.first + t]);
 	return x;
 }
 
-static void let_go(const struct restore *r, const struct mem_proc *p)
+/* Goes on until it stops for what is expected: a status as waitpid() has it, >> 8. */
+static int go_to(const struct restore *r, uint32_t tid, int sig, int expected)
 {
-	for (uint32_t t = 0; t < p->thread.n; t++)
-		trace(r, PTRACE_DETACH, r->m.thread[p->thread.first + t].tid, 0, NULL);
+	int x = (int)trace(r, PTRACE_CONT, tid, 0, (const void *)(uintptr_t)sig);
+
+	if (x >= 0)
+		x = stopped(tid);
+	return x < 0 ? x : x == expected ? 0 : -EINTR;
 }
 
-/* Nobody has asked for it yet: the kernel still has what it would say (before 5.17 it does not tell). */
-static bool is_news(const struct mem_proc *p)
+/* Whether signals in @s say that a process is to be stopped. Nobody ever sees such a signal's sender. */
+static bool has_stop(const struct restore *r, struct mem_span s)
 {
-	return p->status == SIGSTOP || p->status == SIGTSTP || p->status == SIGTTIN || p->status == SIGTTOU;
+	const uint8_t *info = restore_bytes(r, s);
+	uint32_t sig;
+
+	for (uint64_t at = 0; at < s.len; at += 128) {
+		memcpy(&sig, info + at, sizeof(sig));
+		if (sig == SIGSTOP)
+			return true;
+	}
+	return false;
+}
+
+/* What waits for a process that is stopped already would have stopped it while it was being made: restore_map.c leaves it out. */
+static int queue_stops(const struct restore *r, const struct mem_proc *p)
+{
+	int x = 0;
+
+	if (has_stop(r, p->pending))
+		x = kill((pid_t)p->pid, SIGSTOP) < 0 ? -errno : 0;
+	for (uint32_t i = 0; x == 0 && i < p->thread.n; i++) {
+		const struct mem_thread *t = &r->m.thread[p->thread.first + i];
+
+		if (has_stop(r, t->pending))
+			x = syscall(SYS_tgkill, p->pid, t->tid, SIGSTOP) < 0 ? -errno : 0;
+	}
+	return x;
+}
+
+/* The signal of a stop went to the parent, which took it long ago or has it in the image. */
+static int forget_stop(const struct restore *r, uint32_t i, uint64_t call)
+{
+	const struct mem_proc *p = &r->m.proc[i];
+	const uint64_t shared = r->places[2 * i] + r->places[2 * i + 1] - r->shared_len;
+	const uint8_t *info = restore_bytes(r, p->pending);
+	int x;
+
+	for (uint64_t at = 0; at < p->pending.len; at += 128) {
+		uint32_t sig;
+
+		memcpy(&sig, info + at, sizeof(sig));
+		if (sig == SIGCHLD)
+			return 0;
+	}
+	x = inject(r, p->pid, r->places[2 * i] + call, SYS_rt_sigtimedwait,
+		   (const uint64_t[4]){ shared + offsetof(struct blob_shared, child_signal), 0, shared + offsetof(struct blob_shared, no_time), 8 });
+	return x == -EAGAIN ? 0 : x;
 }
 
 /*
- * One that was stopped is stopped again before anybody runs. If its parent knew, it is made to ask now, and is not told
- * once more later; only the signal stays, with nothing behind it.
+ * One that was stopped is stopped again while we hold it and all other signals are blocked, so that it takes none of them
+ * on the way. If its parent knew of the stop, that is made to ask now, and is not told once more later.
  */
 static int stop_again(const struct restore *r, uint32_t i, uint64_t call)
 {
 	const struct mem_proc *p = &r->m.proc[i];
-	const uint64_t ask[3] = { p->pid, 0, WUNTRACED };
-	int status;
+	const int sig = p->stop_signal ? (int)p->stop_signal : SIGSTOP;
+	const uint64_t all = ~(1ULL << (sig - 1));
+	int x = 0;
 
-	if (kill((pid_t)p->pid, SIGSTOP) < 0)
-		return -errno;
-	let_go(r, p);
-	if (is_news(p))
-		return 0; /* the signal comes before its next instruction */
-	if (p->parent != MEM_NONE)
-		return inject(r, r->m.proc[p->parent].pid, r->places[2 * p->parent] + call, SYS_wait4, ask);
-	return waitpid((pid_t)p->pid, &status, WUNTRACED) < 0 ? -errno : 0;
+	for (uint32_t t = 0; x >= 0 && t < p->thread.n; t++)
+		x = (int)trace(r, SETSIGMASK, r->m.thread[p->thread.first + t].tid, sizeof(all), &all);
+	if (x >= 0 && syscall(SYS_tgkill, p->pid, p->pid, SIGSTOP) < 0)
+		x = -errno;
+	if (x >= 0)
+		x = go_to(r, p->pid, 0, SIGSTOP);
+	for (uint32_t t = 0; x >= 0 && t < p->thread.n; t++)
+		x = go_to(r, r->m.thread[p->thread.first + t].tid, t ? 0 : sig, sig | STOP_EVENT << 8);
+	if (x >= 0)
+		x = queue_stops(r, p);
+	for (uint32_t t = 0; x >= 0 && t < p->thread.n; t++) {
+		const struct mem_thread *th = &r->m.thread[p->thread.first + t];
+
+		x = (int)trace(r, SETSIGMASK, th->tid, sizeof(th->sigmask), &th->sigmask);
+	}
+	if (x < 0 || p->parent == MEM_NONE)
+		return x;
+	if (!p->stop_signal)
+		x = inject(r, r->m.proc[p->parent].pid, r->places[2 * p->parent] + call, SYS_wait4,
+			   (const uint64_t[4]){ p->pid, 0, WUNTRACED | __WALL, 0 });
+	return x < 0 ? x : forget_stop(r, p->parent, call);
 }
 
 int restore_finish(struct restore *r, uint32_t *ret_proc, enum restore_what *what)
@@ -243,6 +307,8 @@ int restore_finish(struct restore *r, uint32_t *ret_proc, enum restore_what *wha
 		x = finish(r, i, call, what);
 		if (x >= 0 && all[i].flags & MEM_PROC_STOPPED)
 			x = stop_again(r, i, call);
+		else if (x >= 0)
+			x = queue_stops(r, &all[i]);
 	}
 	return x < 0 ? x : 0;
 }

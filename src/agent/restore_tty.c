@@ -14,6 +14,7 @@
 #define PTS_TRIES 64
 #define GET_NUMBER 0x80045430UL /* TIOCGPTN */
 #define LOCK 0x40045431UL /* TIOCSPTLCK */
+#define EXCLUSIVE 0x540cUL /* TIOCEXCL */
 #define PACKET 0x5420UL /* TIOCPKT */
 #define SET_SIZE 0x5414UL /* TIOCSWINSZ */
 #define GET_TERM 0x802c542aUL /* TCGETS2 */
@@ -72,6 +73,8 @@ static int set_up(int master, int slave, const struct mem_pty *p)
 	r = sys_ioctl(slave, SET_TERM, &t);
 	if (r >= 0)
 		r = sys_ioctl(slave, SET_SIZE, &ws);
+	if (r >= 0 && (fchown(slave, p->uid, p->gid) < 0 || fchmod(slave, p->mode) < 0))
+		r = -errno;
 	if (r >= 0 && packet)
 		r = sys_ioctl(master, PACKET, &packet);
 	if (r >= 0 && locked)
@@ -149,16 +152,13 @@ static int make_terminal(struct restore *r, uint64_t index, int master)
 	AUTO_CLOSE int slave = -1;
 	int unlock = 0, s = sys_ioctl(master, LOCK, &unlock);
 	struct mem_pty p;
-	uint32_t uid;
+	bool exclusive = false;
 
 	if (s < 0)
 		return s;
 	slave = slave_of(master, O_RDWR);
 	if (slave < 0)
 		return slave;
-	uid = proc_of(r, x ? x->pid : 0)->uid[1];
-	if (fchown(slave, uid, TTY_GROUP) < 0 && fchown(slave, uid, (gid_t)-1) < 0)
-		return -errno;
 	if (o) {
 		const uint8_t *data = restore_bytes(r, o->data);
 
@@ -166,15 +166,26 @@ static int make_terminal(struct restore *r, uint64_t index, int master)
 		s = fill(slave, data + sizeof(p), o->data.len - sizeof(p));
 		if (s >= 0)
 			s = set_up(master, slave, &p);
+		exclusive = p.exclusive;
 		if (s >= 0)
 			s = sys_fcntl(master, F_SETFL, (long)(o->flags & STATUS_FLAGS));
 	} else if (x) {
 		s = fill(slave, restore_bytes(r, x->queued[1]), x->queued[1].len);
-		if (s >= 0 && pty_of_exec(r, x->id, &p))
+		if (s >= 0 && pty_of_exec(r, x->id, &p)) {
 			s = set_up(master, slave, &p);
+			exclusive = p.exclusive;
+		} else if (s >= 0) { /* no process has it open: it is the user's, as for an exec that is started */
+			const uint32_t uid = proc_of(r, x->pid)->uid[1];
+
+			if (fchown(slave, uid, TTY_GROUP) < 0 && fchown(slave, uid, (gid_t)-1) < 0)
+				s = -errno;
+		}
 	}
 	if (s >= 0)
 		s = open_slaves(r, index, x, master);
+	/* Nobody opens it by then but a process that may do anything. */
+	if (s >= 0 && exclusive)
+		s = sys_ioctl(slave, EXCLUSIVE, NULL);
 	if (s < 0)
 		return s;
 	/* The exec's own is the agent's; a process's is one of its descriptors. */

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #ifndef PR_GET_TID_ADDRESS
@@ -15,10 +16,11 @@
 #define PR_GET_MDWE 66
 #endif
 #define TIMERS_MAX 32U
+#define CHILDREN_ONCE 64U /* asked for in one go */
 
 struct asked { /* numbers of calls */
-	size_t brk, dumpable, securebits, mdwe, pdeathsig, subreaper, itimer[3], sigaction[64], timer[TIMERS_MAX];
-	size_t altstack, tid, barrier[MEM_BARRIERS];
+	size_t brk, dumpable, mdwe, subreaper, itimer[3], sigaction[64], timer[TIMERS_MAX];
+	size_t altstack, tid, setting[MEM_SETTINGS_MAX], barriers, barrier[MEM_BARRIERS];
 	struct mem_timer list[TIMERS_MAX];
 	uint32_t timers;
 };
@@ -79,13 +81,13 @@ static void add_process(const struct proc *p, struct inject *j, struct asked *a)
 
 	a->brk = inject_add(j, &(struct call){ SYS_brk, { 0 }, 0 }, -1, 0);
 	a->dumpable = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_DUMPABLE }, 0 }, -1, 0);
-	a->securebits = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_SECUREBITS }, 0 }, -1, 0);
 	a->mdwe = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_MDWE }, 0 }, -1, 0);
-	a->pdeathsig = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_PDEATHSIG }, 0 }, 1, 4);
 	a->subreaper = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_CHILD_SUBREAPER }, 0 }, 1, 4);
-	/* Those who have not registered for one are refused it; the others wait for threads that stand still anyway. */
+	/* Older kernels have no list. A process that has not registered for one is refused it; threads to wait for stand still. */
+	a->barriers = inject_add(j, &(struct call){ SYS_membarrier, { MEM_BARRIER_LIST }, 0 }, -1, 0);
 	for (unsigned i = 0; i < MEM_BARRIERS; i++)
-		a->barrier[i] = inject_add(j, &(struct call){ SYS_membarrier, { 8U << 2 * i }, 0 }, -1, 0);
+		if (mem_barriers[i].use)
+			a->barrier[i] = inject_add(j, &(struct call){ SYS_membarrier, { mem_barriers[i].use }, 0 }, -1, 0);
 	for (unsigned i = 0; i < 3; i++)
 		a->itimer[i] = inject_add(j, &(struct call){ SYS_getitimer, { i }, 0 }, 1, 32);
 	for (unsigned i = 0; i < 64; i++)
@@ -119,8 +121,6 @@ static int take_process(struct dump *d, struct proc *p, const struct inject *j, 
 
 	p->rec.mm[5] = (uint64_t)j->result[a->brk];
 	p->rec.flags |= j->result[a->dumpable] == 1 ? MEM_PROC_DUMPABLE : 0;
-	p->rec.securebits = (uint32_t)j->result[a->securebits];
-	p->rec.pdeathsig = number(j, a->pdeathsig);
 	p->rec.flags |= number(j, a->subreaper) ? MEM_PROC_SUBREAPER : 0;
 	for (unsigned i = 0; i < 3; i++) {
 		uint64_t *t = p->rec.itimer[i];
@@ -149,6 +149,91 @@ static int take_process(struct dump *d, struct proc *p, const struct inject *j, 
 	return r;
 }
 
+static void take_barriers(struct proc *p, struct inject *j, const struct asked *a)
+{
+	const long list = j->result[a->barriers];
+
+	for (unsigned i = 0; i < MEM_BARRIERS; i++) {
+		const bool has = list >= 0 ? list & mem_barriers[i].enrol : mem_barriers[i].use && j->result[a->barrier[i]] == 0;
+
+		p->rec.flags |= has ? MEM_PROC_BARRIER(i) : 0;
+		if (mem_barriers[i].use)
+			j->result[a->barrier[i]] = 0;
+	}
+	j->result[a->barriers] = 0;
+}
+
+static int take_settings(const struct proc *p, struct thread *t, struct inject *j, const struct asked *a, struct err *e)
+{
+	for (uint32_t i = 0; i < mem_settings_n; i++) {
+		const struct mem_setting *s = &mem_settings[i];
+		long *result = &j->result[a->setting[i]];
+		uint64_t v;
+
+		if (*result < 0 && *result > -4096 && !s->optional)
+			continue; /* failed() tells */
+		if (*result < 0 && *result > -4096)
+			v = s->normal;
+		else
+			v = (s->pointer < 0 ? (uint64_t)*result : number(j, a->setting[i])) & ~s->ignored;
+		*result = 0;
+		t->rec.setting[i] = v;
+		if (v != s->normal && (!s->set_nr || v > s->most))
+			return proc_refuse(p, e, "has %s that can not be carried (%llu)", s->name, (unsigned long long)v);
+	}
+	return 0;
+}
+
+/*
+ * What its parent was not told of yet: that it was stopped, or goes on after a stop. Only the parent can be asked. For the
+ * agent's own children nobody asks.
+ */
+static int ask_children(struct dump *d, struct proc *p, struct err *e)
+{
+	AUTO_FREE struct inject *j = NULL;
+	const uint32_t me = (uint32_t)(p - d->proc);
+	size_t first = 1, n = 0;
+	int r = 0;
+
+	for (size_t i = 1; r == 0 && i <= d->n_procs; i++) {
+		const bool child = i < d->n_procs && d->proc[i].parent == me && !d->proc[i].zombie;
+
+		if (child && !j && !(j = calloc(1, sizeof(*j))))
+			return err_sys(e, ERR_INTERNAL, -ENOMEM, "calls");
+		if (child && !n)
+			first = i;
+		if (child) {
+			inject_add(j, &(struct call){ SYS_waitid, { P_PID, d->proc[i].pid, 0, WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT | __WALL }, 0 },
+				   2, 32);
+			n++;
+		}
+		if (!n || (n < CHILDREN_ONCE && i < d->n_procs))
+			continue;
+		r = inject_run(p, &p->thread[0], j, e);
+		if (r == 0)
+			r = failed(p, j, e);
+		for (size_t k = first, at = 0; r == 0 && at < n; k++) {
+			struct proc *c = &d->proc[k];
+			int32_t info[6]; /* signo, errno, code, pad, pid, uid; then status */
+			int32_t status;
+
+			if (c->parent != me || c->zombie)
+				continue;
+			memcpy(info, inject_answer(j, at), sizeof(info));
+			memcpy(&status, (const uint8_t *)inject_answer(j, at++) + sizeof(info), sizeof(status));
+			if (info[4] && info[2] == CLD_STOPPED)
+				c->rec.stop_signal = (uint32_t)status & 0x7f;
+			if (c->rec.stop_signal && c->rec.stop_signal != SIGSTOP && (c->caught | c->ignored) >> (c->rec.stop_signal - 1) & 1)
+				r = proc_refuse(c, e, "was stopped by signal %u, which would not stop it any more", c->rec.stop_signal);
+			if (info[4] && info[2] == CLD_CONTINUED)
+				c->rec.flags |= MEM_PROC_CONTINUED;
+		}
+		memset(j, 0, sizeof(*j));
+		n = 0;
+	}
+	return r;
+}
+
 static int ask(struct dump *d, struct proc *p, size_t at, struct err *e)
 {
 	AUTO_FREE struct inject *j = calloc(1, sizeof(*j));
@@ -160,6 +245,11 @@ static int ask(struct dump *d, struct proc *p, size_t at, struct err *e)
 		return err_sys(e, ERR_INTERNAL, -ENOMEM, "calls");
 	a->altstack = inject_add(j, &(struct call){ SYS_sigaltstack, { 0 }, 0 }, 1, 24);
 	a->tid = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_TID_ADDRESS }, 0 }, 1, 8);
+	for (uint32_t i = 0; i < mem_settings_n; i++) {
+		const struct mem_setting *s = &mem_settings[i];
+
+		a->setting[i] = inject_add(j, &(struct call){ s->get_nr, { s->get[0], s->get[1] }, 0 }, s->pointer, s->pointer < 0 ? 0 : 4);
+	}
 	if (at == 0) {
 		r = list_timers(p, a, e);
 		if (r < 0)
@@ -172,11 +262,10 @@ static int ask(struct dump *d, struct proc *p, size_t at, struct err *e)
 		r = proc_refuse(p, e, "allows itself no memory that is written and run (PR_SET_MDWE)");
 	if (r == 0 && at == 0) {
 		j->result[a->mdwe] = 0;
-		for (unsigned i = 0; i < MEM_BARRIERS; i++) {
-			p->rec.flags |= j->result[a->barrier[i]] == 0 ? MEM_PROC_BARRIER(i) : 0;
-			j->result[a->barrier[i]] = 0;
-		}
+		take_barriers(p, j, a);
 	}
+	if (r == 0)
+		r = take_settings(p, t, j, a, e);
 	if (r == 0)
 		r = failed(p, j, e);
 	if (r < 0)
@@ -193,5 +282,5 @@ int inject_proc(struct dump *d, struct proc *p, struct err *e)
 
 	for (size_t i = 0; r == 0 && i < p->n_threads; i++)
 		r = ask(d, p, i, e);
-	return r;
+	return r == 0 ? ask_children(d, p, e) : r;
 }

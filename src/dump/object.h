@@ -57,5 +57,5 @@ const struct external *external_tty(const struct dump *d, uint32_t pts);
 int pipe_peek(struct dump *d, int fd, struct mem_span *ret, struct err *e);
 /* Whether nobody has the other end. */
 bool pipe_orphan(int fd, bool reads);
-/* struct mem_pty of a terminal. */
-int pty_read(struct dump *d, int fd, struct mem_pty *ret, struct err *e);
+/* struct mem_pty of terminal @index, whose master is @fd. */
+int pty_read(struct dump *d, int fd, uint32_t index, struct mem_pty *ret, struct err *e);

@@ -31,6 +31,9 @@ struct termios_kernel {
 #ifndef TIOCGPKT
 #define TIOCGPKT _IOR('T', 0x38, int)
 #endif
+#ifndef TIOCGEXCL
+#define TIOCGEXCL _IOR('T', 0x40, int)
+#endif
 #ifndef TIOCGDEV
 #define TIOCGDEV _IOR('T', 0x32, unsigned int)
 #endif
@@ -83,19 +86,36 @@ int object_file(struct opened *x, struct err *e)
 	return image_file(&x->d->image, x->f.path, &x->f.st, 0, &o->rec.file, e);
 }
 
-static uint32_t inside(const struct dump *d, int host)
+/* The number inside of a group that the host calls @host: any process of it tells. 0: the group has no process any more. */
+static uint32_t group_inside(const struct dump *d, int host)
 {
 	for (size_t i = 1; host > 0 && i < d->n_procs; i++)
-		if (d->proc[i].host == host)
-			return d->proc[i].pid;
+		if (!d->proc[i].gone && proc_number(d->proc[i].status, "NSpgid", 10, 0) == (uint64_t)host)
+			return proc_inside(d->proc[i].status, "NSpgid");
 	return 0;
 }
 
-int pty_read(struct dump *d, int fd, struct mem_pty *ret, struct err *e)
+/* Owner and mode of its slave, which programs (screen, script) give to the user they run for. */
+static int pty_node(const struct dump *d, uint32_t index, struct mem_pty *ret, struct err *e)
+{
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	AUTO_CLOSE int at = -1;
+	char path[32];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/dev/pts/%u", index);
+	at = sys_openat2(d->root, path, &how);
+	if (at < 0 || fstat(at, &st) < 0 || !proc_map(&d->uids, st.st_uid, &ret->uid) || !proc_map(&d->gids, st.st_gid, &ret->gid))
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "terminal %s has no owner or name in the sandbox", path);
+	ret->mode = st.st_mode & 07777;
+	return 0;
+}
+
+int pty_read(struct dump *d, int fd, uint32_t index, struct mem_pty *ret, struct err *e)
 {
 	struct termios_kernel t = { 0 };
 	struct winsize ws = { 0 };
-	int pgrp = 0, lock = 0, packet = 0, r = sys_ioctl(fd, GET_TERMIOS, &t);
+	int pgrp = 0, lock = 0, packet = 0, exclusive = 0, r = sys_ioctl(fd, GET_TERMIOS, &t);
 
 	if (r == 0)
 		r = sys_ioctl(fd, TIOCGWINSZ, &ws);
@@ -105,14 +125,19 @@ int pty_read(struct dump *d, int fd, struct mem_pty *ret, struct err *e)
 	sys_ioctl(fd, TIOCGPGRP, &pgrp);
 	sys_ioctl(fd, TIOCGPTLCK, &lock);
 	sys_ioctl(fd, TIOCGPKT, &packet);
+	sys_ioctl(fd, TIOCGEXCL, &exclusive);
+	if (pgrp > 0 && !group_inside(d, pgrp))
+		return err_set(e, ERR_CONFLICT, -EBUSY, "terminal %u: its foreground process group has ended", index);
+	if (t.line)
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "terminal %u has line discipline %u", index, t.line);
 	*ret = (struct mem_pty){
 		.iflag = t.iflag, .oflag = t.oflag, .cflag = t.cflag, .lflag = t.lflag, .ispeed = t.ispeed,
 		.ospeed = t.ospeed, .rows = ws.ws_row, .cols = ws.ws_col, .xpixel = ws.ws_xpixel,
-		.ypixel = ws.ws_ypixel, .foreground = inside(d, pgrp), .locked = (uint32_t)lock,
-		.packet = (uint32_t)packet, .line = t.line,
+		.ypixel = ws.ws_ypixel, .foreground = group_inside(d, pgrp), .locked = (uint32_t)lock,
+		.packet = (uint32_t)packet, .line = t.line, .exclusive = (uint32_t)exclusive,
 	};
 	memcpy(ret->cc, t.cc, sizeof(ret->cc));
-	return 0;
+	return pty_node(d, index, ret, e);
 }
 
 /* What was said on a terminal can not be looked at, only read: whoever has the other end gets some time for that. */
@@ -153,7 +178,7 @@ static int slave(struct opened *x, struct err *e)
 	if (!drained(ext->fd))
 		return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): output of its terminal was not read yet", x->p->pid,
 			       x->p->name);
-	r = pty_read(x->d, ext->fd, &pty, e);
+	r = pty_read(x->d, ext->fd, (uint32_t)o->rec.a, &pty, e);
 	if (r < 0)
 		return r;
 	o->rec.kind = MEM_OBJ_EXTERNAL;
@@ -169,10 +194,11 @@ static int master(struct opened *x, struct err *e)
 	unsigned index = 0;
 	int r = sys_ioctl(o->fd, TIOCGPTN, &index), waiting = 0;
 
-	if (r == 0)
-		r = pty_read(x->d, o->fd, &pty, e);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "a terminal of process %u", x->p->pid);
+	r = pty_read(x->d, o->fd, index, &pty, e);
+	if (r < 0)
+		return r;
 	if (sys_ioctl(o->fd, FIONREAD, &waiting) == 0 && waiting > 0)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): output of its terminal was not read yet", x->p->pid,
 			       x->p->name);

@@ -303,6 +303,29 @@ static int settings(struct proc *p, struct err *e)
 	return limits(p, e);
 }
 
+/*
+ * The user that an audit says a process belongs to. A process may set it once where nothing has set it before it: what is as
+ * the agent's was inherited, and will be.
+ */
+static int login_uid(const struct dump *d, struct proc *p, struct err *e)
+{
+	char text[32];
+	unsigned long mine, agents;
+
+	p->rec.loginuid = MEM_NONE;
+	if (fd_get(p->dir, "loginuid", text, sizeof(text)) < 0) /* a kernel without audits */
+		return 0;
+	mine = strtoul(text, NULL, 10);
+	if (fd_get(d->proc[0].dir, "loginuid", text, sizeof(text)) < 0)
+		return err_set(e, ERR_INTERNAL, -EIO, "read loginuid of the agent");
+	agents = strtoul(text, NULL, 10);
+	if (mine == agents)
+		return 0;
+	if (agents != UINT32_MAX || !proc_map(&d->uids, mine, &p->rec.loginuid))
+		return proc_refuse(p, e, "has a login user id that can not be set again");
+	return 0;
+}
+
 /* What would need more than a record. */
 static int check(const struct dump *d, const struct proc *p, struct err *e)
 {
@@ -329,6 +352,14 @@ static int check(const struct dump *d, const struct proc *p, struct err *e)
 	return 0;
 }
 
+/* Its parent is told by whom it was run. */
+static int zombie(const struct dump *d, struct proc *p, struct err *e)
+{
+	int r = ids(d, p, "Uid", &d->uids, p->rec.uid, e);
+
+	return r < 0 ? r : ids(d, p, "Gid", &d->gids, p->rec.gid, e);
+}
+
 int proc_read(struct dump *d, struct proc *p, struct err *e)
 {
 	uint64_t f[53];
@@ -337,10 +368,14 @@ int proc_read(struct dump *d, struct proc *p, struct err *e)
 	if (r < 0 || p->gone)
 		return r;
 	p->rec.status = (int32_t)f[52];
+	p->rec.exit_signal = (uint32_t)f[38];
 	p->rec.pgid = proc_inside(p->status, "NSpgid");
 	p->rec.sid = proc_inside(p->status, "NSsid");
+	p->rec.loginuid = MEM_NONE;
+	if (p->zombie && p->parent && p->rec.status & 0x80)
+		return proc_refuse(p, e, "has ended with a core dump, and its parent has not waited for it yet");
 	if (p->zombie)
-		return 0;
+		return p->parent ? zombie(d, p, e) : 0;
 	if (!p->rec.pgid || !p->rec.sid)
 		return proc_refuse(p, e, "is in a group or session of the host");
 	r = check(d, p, e);
@@ -354,6 +389,8 @@ int proc_read(struct dump *d, struct proc *p, struct err *e)
 		r = capabilities(p, e);
 	if (r == 0)
 		r = settings(p, e);
+	if (r == 0)
+		r = login_uid(d, p, e);
 	if (r == 0)
 		r = addresses(d, p, f, e);
 	if (r == 0)

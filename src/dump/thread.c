@@ -25,6 +25,12 @@ struct rseq_conf { /* its struct ptrace_rseq_configuration */
 	uint32_t size, signature, flags, pad;
 };
 
+#ifndef SCHED_DEADLINE
+#define SCHED_DEADLINE 6
+#endif
+#ifndef PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG
+#define PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG 0x4211
+#endif
 #ifndef PTRACE_GET_RSEQ_CONFIGURATION
 #define PTRACE_GET_RSEQ_CONFIGURATION 0x420f
 #endif
@@ -70,19 +76,44 @@ static int leave_sequence(const struct proc *p, struct thread *t)
 	return 0;
 }
 
-static int schedule(struct thread *t, struct err *e)
+#define RESET_ON_FORK 0x40000000
+
+static int schedule(const struct proc *p, struct thread *t, struct err *e)
 {
 	struct sched_param sp = { 0 };
 	int policy = (int)syscall(SYS_sched_getscheduler, t->host), nice;
+	uint64_t cpus[128] = { 0 };
 
 	if (policy < 0 || syscall(SYS_sched_getparam, t->host, &sp) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "scheduling");
 	nice = (int)syscall(SYS_getpriority, PRIO_PROCESS, t->host); /* 20 - nice */
 	if (nice < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "priority");
+	if ((policy & 0xffff) == SCHED_DEADLINE)
+		return proc_refuse(p, e, "is scheduled by deadlines");
+	if (syscall(SYS_sched_getaffinity, t->host, sizeof(cpus), cpus) < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "affinity");
+	t->rec.cpus = cpus[0];
+	t->rec.sched_reset = !!(policy & RESET_ON_FORK);
 	t->rec.sched_policy = (uint32_t)policy & 0xffff;
 	t->rec.sched_priority = (uint32_t)sp.sched_priority;
 	t->rec.nice = 20 - nice;
+	return 0;
+}
+
+/* Its first thread's are set for all. */
+static int same_rights(const struct proc *p, const char *status, struct err *e)
+{
+	static const char *const keys[] = { "Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs" };
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		const char *a, *b;
+
+		if (!proc_field(p->status, keys[i], &a) || !proc_field(status, keys[i], &b))
+			continue;
+		if (strcspn(a, "\n") != strcspn(b, "\n") || strncmp(a, b, strcspn(a, "\n")) != 0)
+			return proc_refuse(p, e, "has a thread with another user, group or capability (%s)", keys[i]);
+	}
 	return 0;
 }
 
@@ -100,6 +131,9 @@ static int names(const struct proc *p, struct thread *t, struct err *e)
 	t->tid = t->rec.tid = proc_inside(status, "NSpid");
 	if (proc_number(status, "Seccomp_filters", 10, 0) != proc_number(p->status, "Seccomp_filters", 10, 0))
 		return proc_refuse(p, e, "has a system call filter of its own");
+	r = same_rights(p, status, e);
+	if (r < 0)
+		return r;
 	snprintf(name, sizeof(name), "task/%d/comm", (int)t->host);
 	n = fd_get(p->dir, name, comm, sizeof(comm));
 	if (n < 0)
@@ -113,6 +147,9 @@ int thread_read(struct dump *d, struct proc *p, struct thread *t, struct err *e)
 {
 	struct iovec io = { t->regs, sizeof(t->regs) };
 	struct rseq_conf rc = { 0 };
+	struct {
+		uint64_t mode, selector, offset, len;
+	} dispatch = { 0 };
 	uint64_t image[DUMP_REGS_MAX];
 	long r = sys_ptrace(PTRACE_GETREGSET, t->host, NT_PRSTATUS, &io);
 
@@ -129,6 +166,9 @@ int thread_read(struct dump *d, struct proc *p, struct thread *t, struct err *e)
 	if (r < 0 && r != -EIO && r != -EINVAL) /* a kernel without rseq */
 		return err_sys(e, ERR_INTERNAL, (int)r, "restartable sequences");
 	t->rec.rseq = rc.pointer;
+	r = sys_ptrace(PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG, t->host, sizeof(dispatch), &dispatch);
+	if (r >= 0 && dispatch.mode) /* kernels before 6.4 do not tell */
+		return proc_refuse(p, e, "handles its system calls itself (PR_SET_SYSCALL_USER_DISPATCH)");
 	t->rec.rseq_len = rc.pointer ? rc.size : 0;
 	t->rec.rseq_sig = rc.pointer ? rc.signature : 0;
 	r = sys_get_robust_list(t->host, &t->rec.robust_list, &t->rec.robust_len);
@@ -137,7 +177,7 @@ int thread_read(struct dump *d, struct proc *p, struct thread *t, struct err *e)
 	leave_sequence(p, t);
 	r = names(p, t, e);
 	if (r == 0)
-		r = schedule(t, e);
+		r = schedule(p, t, e);
 	if (r == 0)
 		r = arch_state(d, t, e);
 	if (r == 0)

@@ -2,8 +2,10 @@
 #include "dump/dump.h"
 #include "base/base.h"
 #include "dump/object.h"
+#include "proto/memory_plan.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -23,7 +25,7 @@ static int placeholder(struct dump *d, uint32_t pid, uint32_t sid, struct err *e
 {
 	struct mem_proc rec = {
 		.state = MEM_PLACEHOLDER, .parent = MEM_NONE, .pid = pid, .pgid = pid, .sid = sid, .tty = MEM_NONE,
-		.exec = MEM_NONE, .exe = MEM_NONE, .cwd = MEM_NONE, .root = MEM_NONE,
+		.exec = MEM_NONE, .exe = MEM_NONE, .cwd = MEM_NONE, .root = MEM_NONE, .loginuid = MEM_NONE, .exit_signal = SIGCHLD,
 	};
 	int r;
 
@@ -197,8 +199,12 @@ static int read_proc(struct dump *d, struct proc *p, struct err *e)
 	p->rec.exec = exec_of(d, p);
 	p->rec.tty = MEM_NONE;
 	if (p->zombie) {
+		char comm[64];
+		ssize_t n = fd_get(p->dir, "comm", comm, sizeof(comm));
+
 		p->rec.exe = p->rec.cwd = p->rec.root = MEM_NONE;
-		memcpy(p->rec.comm, p->name, sizeof(p->rec.comm));
+		n -= n > 0 && comm[n - 1] == '\n';
+		memcpy(p->rec.comm, comm, n < 0 ? 0 : n < 15 ? (size_t)n : 15);
 		return 0;
 	}
 	memcpy(p->rec.comm, p->thread[0].rec.comm, sizeof(p->rec.comm));
@@ -206,6 +212,24 @@ static int read_proc(struct dump *d, struct proc *p, struct err *e)
 	if (r == 0)
 		r = thread_pending(d, p->host, true, &p->rec.pending, e);
 	return r == 0 ? add_threads(d, p, e) : r;
+}
+
+/* Whether the agent will be able to make them. */
+static int check_plan(const struct dump *d, struct err *e)
+{
+	const uint32_t n = d->placeholders + (uint32_t)d->n_procs, threads = image_count(&d->image, MEM_S_THREAD);
+	AUTO_FREE struct mem_proc *all = calloc(n, sizeof(*all));
+	AUTO_FREE struct mem_plan *plan = calloc(n, sizeof(*plan));
+	uint32_t have = d->placeholders;
+
+	if (!all || !plan)
+		return err_sys(e, ERR_INTERNAL, -ENOMEM, "plan");
+	if (have)
+		memcpy(all, d->image.section[MEM_S_PROC].data, have * sizeof(*all));
+	for (size_t i = 1; i < d->n_procs; i++)
+		if (d->proc[i].index != MEM_NONE)
+			all[have++] = d->proc[i].rec;
+	return mem_plan(all, have, (const void *)d->image.section[MEM_S_THREAD].data, threads, plan, e);
 }
 
 int tree_read(struct dump *d, struct err *e)
@@ -227,7 +251,7 @@ int tree_read(struct dump *d, struct err *e)
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
 		if (d->proc[i].index != MEM_NONE)
 			r = read_proc(d, &d->proc[i], e);
-	return r;
+	return r == 0 ? check_plan(d, e) : r;
 }
 
 int tree_records(struct dump *d, struct err *e)

@@ -39,7 +39,7 @@
 	 MEM_VMA_MAY_WRITE)
 #define PROC_FLAGS                                                                                                     \
 	(MEM_PROC_DUMPABLE | MEM_PROC_SUBREAPER | MEM_PROC_NO_NEW_PRIVS | MEM_PROC_THP_DISABLE | MEM_PROC_STOPPED | \
-	 MEM_PROC_BARRIER(0) | MEM_PROC_BARRIER(1) | MEM_PROC_BARRIER(2))
+	 MEM_PROC_BARRIER(0) | MEM_PROC_BARRIER(1) | MEM_PROC_BARRIER(2) | MEM_PROC_BARRIER(3) | MEM_PROC_CONTINUED)
 #define EXEC_FLAGS (MEM_EXEC_TTY | MEM_EXEC_STDIN | MEM_EXEC_WARM)
 
 static const uint32_t sizes[MEM_SECTIONS] = {
@@ -273,7 +273,11 @@ static int check_thread(struct check *c, const struct mem_thread *t)
 	NEED(c, span_ok(c, t->fp) && t->fp.len >= FP_MIN && t->fp.len <= FP_MAX && !(t->fp.len & 7),
 	     "vector registers");
 	NEED(c, extra_ok(c, t->extra) && pending_ok(c, t->pending), "spans");
-	NEED(c, t->sched_policy <= 7 && t->sched_priority <= 99 && t->nice >= -20 && t->nice <= 19, "scheduling");
+	NEED(c, t->sched_policy <= 7 && t->sched_priority <= 99 && t->nice >= -20 && t->nice <= 19 && t->sched_reset <= 1,
+	     "scheduling");
+	for (uint32_t i = 0; i < MEM_SETTINGS_MAX; i++)
+		NEED(c, i < mem_settings_n ? t->setting[i] == mem_settings[i].normal || t->setting[i] <= mem_settings[i].most : !t->setting[i],
+		     "settings");
 	return 0;
 }
 
@@ -348,7 +352,7 @@ static int check_alive(struct check *c, const struct mem_proc *p)
 			     p->gid[i] != AGENT_UID,
 		     "user");
 	NEED(c,
-	     p->umask <= 0777 && p->pdeathsig <= 64 && (int32_t)p->oom_score_adj >= -1000 &&
+	     p->umask <= 0777 && (int32_t)p->oom_score_adj >= -1000 &&
 		     (int32_t)p->oom_score_adj <= 1000 && !(p->flags & ~PROC_FLAGS),
 	     "settings");
 	NEED(c, index_ok(c, MEM_S_FILE, p->exe) && index_ok(c, MEM_S_FILE, p->cwd) && p->root == MEM_NONE, "files");
@@ -406,7 +410,8 @@ static int check_procs(struct check *c)
 		c->what = "process";
 		c->at = i;
 		NEED(c, p->state <= MEM_PLACEHOLDER, "state");
-		NEED(c, text_ok(p->comm, sizeof(p->comm)) && zeros(p->zero, sizeof(p->zero)), "name");
+		NEED(c, text_ok(p->comm, sizeof(p->comm)) && !p->zero, "name");
+		NEED(c, p->exit_signal <= 64 && p->stop_signal <= 64, "signals");
 		r = check_family(c, p);
 		if (r < 0)
 			return r;

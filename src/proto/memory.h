@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "proto/memory_setting.h"
 
 #define MEM_MAGIC 0x3154454b4e41424cULL
 #define MEM_VERSION 5U
@@ -91,9 +92,7 @@ struct mem_proc {
 	uint64_t caps[5]; /* inheritable, permitted, effective, bounding, ambient */
 	uint32_t umask, oom_score_adj;
 	uint32_t flags; /* MEM_PROC_* */
-	uint32_t pdeathsig;
 	uint32_t exe, cwd, root; /* MEM_S_FILE; root is MEM_NONE when it is the sandbox's own */
-	uint32_t securebits;
 	char comm[16];
 	uint64_t mm[12]; /* start_code … env_end, brk, in the order of struct prctl_mm_map */
 	struct mem_span auxv;
@@ -101,15 +100,18 @@ struct mem_proc {
 	uint64_t itimer[3][4]; /* REAL, VIRTUAL, PROF: interval s, µs, value s, µs */
 	uint64_t rlimit[16][2];
 	struct mem_span pending; /* signals queued for all of it: siginfo_t, 128 bytes each */
-	uint64_t zero[2];
+	uint32_t exit_signal; /* what its parent gets when it ends */
+	uint32_t stop_signal; /* MEM_PROC_STOPPED: not 0 when its parent was not told of the stop yet */
+	uint32_t loginuid; /* as inside; MEM_NONE: as the agent has it */
+	uint32_t zero;
 };
 #define MEM_PROC_DUMPABLE 1U
 #define MEM_PROC_SUBREAPER 2U
 #define MEM_PROC_NO_NEW_PRIVS 4U
 #define MEM_PROC_THP_DISABLE 8U
 #define MEM_PROC_STOPPED 16U /* by a job control signal */
-#define MEM_PROC_BARRIER(i) (32U << (i)) /* registered for membarrier(): PRIVATE_EXPEDITED, its SYNC_CORE, its RSEQ */
-#define MEM_BARRIERS 3U
+#define MEM_PROC_BARRIER(i) (32U << (i)) /* registered for membarrier(): mem_barriers[i] */
+#define MEM_PROC_CONTINUED 512U /* after a stop, and its parent was not told of that yet */
 
 struct mem_thread {
 	uint32_t tid, flags;
@@ -125,7 +127,9 @@ struct mem_thread {
 	struct mem_span pending; /* as above, for this thread */
 	uint32_t sched_policy, sched_priority;
 	int32_t nice;
-	uint32_t zero;
+	uint32_t sched_reset; /* 1: children begin with the default policy */
+	uint64_t cpus; /* it may run on, as numbered by the host; the first 64 */
+	uint64_t setting[MEM_SETTINGS_MAX]; /* mem_settings[] */
 };
 
 enum mem_vma_kind {
@@ -221,6 +225,8 @@ struct mem_pty {
 	uint32_t foreground; /* group, as inside; 0: none */
 	uint32_t locked, packet;
 	uint8_t line, cc[19];
+	uint32_t uid, gid, mode; /* of its slave's node, as inside */
+	uint32_t exclusive;
 };
 
 enum mem_socket_state {
@@ -364,6 +370,7 @@ int mem_host(uint8_t out[32], struct err *e);
 static_assert(sizeof(struct mem_head) == 8 + 16 + 24 + 32 + MEM_PAGE_FILES * 32 + 24 + MEM_SECTIONS * 16, "no padding");
 static_assert(sizeof(struct mem_vma) == 72 && sizeof(struct mem_run) == 32 && sizeof(struct mem_fd) == 16,
 	      "no padding");
-static_assert(sizeof(struct mem_pty) == 64 && sizeof(struct mem_socket) == 328, "no padding");
+static_assert(sizeof(struct mem_pty) == 80, "no padding");
+static_assert(sizeof(struct mem_socket) == 328, "no padding");
 static_assert(sizeof(struct mem_action) == 32 && sizeof(struct mem_watch) == 24, "no padding");
 static_assert(sizeof(struct mem_lock) == 32 && sizeof(struct mem_node) == 88, "no padding");

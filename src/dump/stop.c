@@ -23,6 +23,12 @@
 #define __WALL 0x40000000
 #endif
 
+/* What /proc says of a process that has just been waited for: the one or the other, by how far the kernel is. */
+static bool is_gone(int r)
+{
+	return r == -ENOENT || r == -ESRCH;
+}
+
 static int open_proc(pid_t pid, const char *more)
 {
 	char path[64];
@@ -84,11 +90,11 @@ static int add_proc(struct dump *d, pid_t host, uint32_t parent, struct err *e)
 	p = &d->proc[d->n_procs];
 	*p = (struct proc){ .host = host, .parent = parent, .dir = open_proc(host, ""), .pidfd = -1, .mem = -1 };
 	if (p->dir < 0)
-		return p->dir == -ENOENT ? 0 : err_sys(e, ERR_INTERNAL, p->dir, "open /proc/%d", (int)host);
+		return is_gone(p->dir) ? 0 : err_sys(e, ERR_INTERNAL, p->dir, "open /proc/%d", (int)host);
 	r = proc_text(p->dir, "status", DUMP_TEXT_MAX, &p->status, NULL);
 	if (r < 0) {
 		fd_close(p->dir);
-		return r == -ESRCH ? 0 : err_sys(e, ERR_INTERNAL, r, "read status");
+		return is_gone(r) ? 0 : err_sys(e, ERR_INTERNAL, r, "read status");
 	}
 	name_proc(p);
 	p->pid = proc_inside(p->status, "NSpid");
@@ -172,7 +178,7 @@ static int seize_threads(struct dump *d, size_t at, struct err *e)
 
 	if (!dir) {
 		fd_close(fd);
-		return fd == -ENOENT ? 0 : err_sys(e, ERR_INTERNAL, fd < 0 ? fd : -ENOMEM, "list threads");
+		return is_gone(fd) ? 0 : err_sys(e, ERR_INTERNAL, fd < 0 ? fd : -ENOMEM, "list threads");
 	}
 	while (r >= 0 && (de = readdir(dir))) {
 		pid_t tid = (pid_t)strtol(de->d_name, NULL, 10);
@@ -201,7 +207,7 @@ static int add_children(struct dump *d, size_t at, pid_t tid, struct err *e)
 
 	snprintf(name, sizeof(name), "task/%d/children", (int)tid);
 	r = proc_text(d->proc[at].dir, name, 65536, &text, NULL);
-	if (r == -ENOENT || r == -ESRCH)
+	if (is_gone(r))
 		return 0;
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "list children");

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "service/net_conf.h"
+#include "warden/manifest.h"
 
 #define DAEMON_LISTENERS 8
 #define DAEMON_PATH 1024
@@ -64,6 +65,8 @@ struct daemon_start {
 	size_t secrets_old_key_len;
 	bool beside; /* there were layers, notes of rows, or sandboxes that run when the daemon was started */
 	bool recover; /* the database is to be rebuilt, and what it does not know is kept */
+	const struct manifest *layers; /* then: what it is rebuilt from when there are no notes; NULL = there are */
+	unsigned nlayers;
 };
 
 /* With what that process ends when the database is missing, or not the one that belongs here: trying again is of no use. */

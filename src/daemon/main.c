@@ -202,6 +202,8 @@ static int check_state(struct places *p, struct err *e)
 		return r;
 	p->beside = found.beside;
 	p->recover = found.recover;
+	p->layers = found.layers;
+	p->nlayers = found.nlayers;
 	return 0;
 }
 

@@ -25,6 +25,8 @@ struct places {
 	int (*check)(struct places *p, struct err *e); /* before anything is made in the folder; NULL: nothing to check */
 	bool recover; /* asked for by who started us; then: whether the API process has to */
 	bool beside; /* see daemon.h */
+	const struct manifest *layers; /* likewise */
+	unsigned nlayers;
 };
 
 /*

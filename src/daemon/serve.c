@@ -11,6 +11,7 @@
 #include "daemon/confine.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
+#include "daemon/rebuild.h"
 #include "service/box_net.h"
 #include "service/port.h"
 #include "service/upkeep.h"
@@ -192,6 +193,8 @@ static int open_state(struct serve *v, struct err *e)
 		r = db_open_known(v->db_path,
 				  &(struct db_opts){ .folder = c->data, .beside = v->start->beside, .recover = v->start->recover },
 				  &v->db, e);
+	if (r == 0 && v->start->nlayers)
+		r = rebuild(v->db, v->start->layers, v->start->nlayers, e);
 	if (r == 0)
 		r = turn_new(&v->loop, v->db, v->audit, &v->turn, e);
 	if (r == 0 && c->audit_sync_always)

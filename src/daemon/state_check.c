@@ -7,6 +7,7 @@
 #include "store/note.h"
 #include "store/witness.h"
 #include "warden/layers.h"
+#include "warden/manifest.h"
 #include "warden/record.h"
 
 #include <dirent.h>
@@ -214,6 +215,36 @@ static int start_over(const struct places *p, const struct verdict *v, const str
 	return put_aside(p, v->r == -EXDEV, e);
 }
 
+static int read_manifests(const struct places *p, struct state_found *ret, struct err *e)
+{
+	const struct daemon_config *c = &p->config;
+	int fd = c->layers[0] ? sys_openat(AT_FDCWD, c->layers, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0) :
+				sys_openat(p->data, "layers", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *x;
+	int r = 0;
+
+	while (r == 0 && dir && (x = readdir(dir))) {
+		AUTO_CLOSE int layer = id_valid(x->d_name) ? sys_openat(fd, x->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0) : -1;
+		struct manifest m, *more;
+
+		if (layer < 0 || manifest_read(layer, x->d_name, &m) < 0)
+			continue;
+		more = reallocarray(ret->layers, ret->nlayers + 1, sizeof(*more));
+		if (!more) {
+			r = err_sys(e, ERR_EXHAUSTED, -ENOMEM, "read the layers");
+			break;
+		}
+		ret->layers = more;
+		ret->layers[ret->nlayers++] = m;
+	}
+	if (dir)
+		closedir(dir);
+	else if (fd >= 0)
+		fd_close(fd);
+	return r;
+}
+
 int state_check(const struct places *p, bool recover, struct state_found *ret, struct err *e)
 {
 	struct beside b = { 0 };
@@ -234,7 +265,8 @@ int state_check(const struct places *p, bool recover, struct state_found *ret, s
 	}
 	if (recover) {
 		ret->recover = true;
-		return start_over(p, &v, &b, e);
+		r = start_over(p, &v, &b, e);
+		return r == 0 && !b.notes && v.r != -ESTALE ? read_manifests(p, ret, e) : r;
 	}
 	*e = v.e;
 	err_wrap(e, v.r, "data folder '%.80s' (%u layers, %u sandboxes that run)", p->config.data, b.layers, b.live);

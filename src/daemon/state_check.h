@@ -8,9 +8,13 @@
 
 #define STATE_QUARANTINE "quarantine"
 
+struct manifest;
+
 struct state_found {
 	bool beside; /* there are layers, notes, or sandboxes that run */
 	bool recover; /* the API process is to rebuild the database */
+	struct manifest *layers; /* without notes that is all there is to rebuild it from: for as long as we live */
+	unsigned nlayers;
 };
 
 /*

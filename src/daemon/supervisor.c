@@ -108,6 +108,8 @@ _Noreturn static void api_child(struct supervisor *s, pid_t parent, int ready)
 		.secrets_old_key_len = s->old_key_len,
 		.beside = p->beside || s->was_ready,
 		.recover = p->recover,
+		.layers = p->layers,
+		.nlayers = p->nlayers,
 	};
 
 	child_begin(parent, SIGKILL);

@@ -19,6 +19,10 @@
 #include "service/service_impl.h"
 #include "service/template.h"
 #include "service/wlink.h"
+#include "store/note.h"
+
+#include <dirent.h>
+#include <fcntl.h>
 
 #define HANDLE_KEY 24
 #define SYNC_MS 2000 /* agents have told what they have by then, or are too busy to be waited for */
@@ -181,6 +185,42 @@ static void attach(struct adopt *a, struct box *b)
 	wlink_call_first(a->s->warden, WARDEN_ATTACH, b->handle, 0, on_attached, t);
 }
 
+static int notes_folder(const struct adopt *a)
+{
+	char path[1100];
+
+	snprintf(path, sizeof(path), "%s/" NOTES_FOLDER, a->s->o.data);
+	return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+/* A sandbox that a recovery found, and no note: whoever comes next does not end it either. */
+static void keep_unknown(struct adopt *a, const char *key)
+{
+	AUTO_CLOSE int dir = notes_folder(a);
+	char name[HANDLE_KEY + 8];
+
+	snprintf(name, sizeof(name), NOTE_KEPT "%s", key);
+	fd_close(openat(dir, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+	if (!map_get(&a->unread, key))
+		log_warn("recover: the sandbox with handle %s is in no note: it is left alone until '" NOTES_FOLDER "/%s' is removed", key, name);
+	if (map_put(&a->unread, key, a) < 0)
+		abort();
+}
+
+static void read_kept(struct adopt *a)
+{
+	const size_t skip = strlen(NOTE_KEPT);
+	int fd = notes_folder(a);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *x;
+
+	while (dir && (x = readdir(dir)))
+		if (!strncmp(x->d_name, NOTE_KEPT, skip) && map_put(&a->unread, x->d_name + skip, a) < 0)
+			abort();
+	if (dir)
+		closedir(dir);
+}
+
 static void on_next(void *arg, int r, const struct wlink_answer *w, const struct err *e)
 {
 	struct adopt *a = arg;
@@ -207,7 +247,7 @@ static void on_next(void *arg, int r, const struct wlink_answer *w, const struct
 		}
 		box_unref(b);
 	} else if (a->s->o.recover) {
-		log_warn("recover: the sandbox with handle %s is in no note: it is left alone", key);
+		keep_unknown(a, key);
 	} else if (!map_get(&a->unread, key)) {
 		a->ended++;
 		wlink_call_first(a->s->warden, WARDEN_DESTROY, w->rep->handle, 0, NULL, NULL);
@@ -275,6 +315,7 @@ void service_start(struct service *s, void (*ready)(void *arg, int r, const stru
 		abort();
 	*a = (struct adopt){ .s = s, .known = a->known, .unread = a->unread, .ready = ready, .arg = arg };
 	s->adopting = a;
+	read_kept(a);
 	r = secrets_load(s, &e);
 	if (r == 0)
 		r = checkpoint_load_all(s, &e);

@@ -211,7 +211,8 @@ static int list_files(struct notes *n, int (*fn)(void *arg, const char *name), v
 		return r;
 	}
 	while (r == 0 && (x = readdir(dir)))
-		if (x->d_name[0] != '.' && strcmp(x->d_name, NEW) && strncmp(x->d_name, NOTE_LOOSE, strlen(NOTE_LOOSE)) && !ends_in(x->d_name, BAD))
+		if (x->d_name[0] != '.' && strcmp(x->d_name, NEW) && strncmp(x->d_name, NOTE_LOOSE, strlen(NOTE_LOOSE)) &&
+		    strncmp(x->d_name, NOTE_KEPT, strlen(NOTE_KEPT)) && !ends_in(x->d_name, BAD))
 			r = fn(arg, x->d_name);
 	closedir(dir);
 	return r;

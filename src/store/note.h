@@ -14,6 +14,7 @@
 #include "base/map.h"
 
 #define NOTES_FOLDER "notes"
+#define NOTE_KEPT "kept-" /* likewise: service/adopt.c */
 #define NOTE_LOOSE "loose-" /* files of others in this folder: service/layer.h */
 
 struct db;

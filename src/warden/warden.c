@@ -123,8 +123,9 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	if (!s->frozen && s->shell.cgroup.mask & CGROUP_BIT(CGROUP_FREEZER) &&
 	    cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, e) < 0)
 		log_error("slot %u: %s", rec->slot, e->msg);
-	/* One that is paused may have been thawed to save itself. */
-	if (s->frozen && s->flags & SPEC_VM && cgroup_freeze(&w->env.cgroups, &s->shell.cgroup, e) < 0)
+	/* One that is paused may have been thawed to save itself, and runs since whoever held its processes died. */
+	if (s->frozen && s->shell.cgroup.mask & CGROUP_BIT(CGROUP_FREEZER) &&
+	    cgroup_freeze(&w->env.cgroups, &s->shell.cgroup, e) < 0)
 		log_error("slot %u: %s", rec->slot, e->msg);
 	add(w, s);
 	if (rec->flags & RECORD_RESTORING) {

@@ -169,6 +169,35 @@ def test_an_older_copy_is_noticed(tmp_path):
         assert box not in {b["id"] for b in d.get("/v1/sandboxes").json["sandboxes"]}
 
 
+def test_without_notes_checkpoints_come_from_their_layers():
+    """Their names are lost, and sandboxes that run are left alone; nothing is removed."""
+    with Daemon() as d:
+        box = d.create()["id"]
+        assert d.exec(box, "sh", "-c", "echo one > f")["exit_code"] == 0
+        first = d.post(f"/v1/sandboxes/{box}/checkpoints", {"name": "a"}).json["id"]
+        new, = d.post(f"/v1/checkpoints/{first}/restore").json["sandboxes"]
+        assert d.exec(new["id"], "sh", "-c", "echo two > f")["exit_code"] == 0
+        second = d.post(f"/v1/sandboxes/{new['id']}/checkpoints", {"name": "b"}).json["id"]
+        assert d.delete(f"/v1/sandboxes/{new['id']}").status == 204
+        d.stop()
+        all_missing(d)
+        shutil.rmtree(d.data / "notes")
+        (d.data / "notes").mkdir()
+        os.chown(d.data / "notes", d.data.stat().st_uid, d.data.stat().st_gid)
+        refused(d)
+        recovered(d)
+        d.restart()
+        listed = {c["id"]: c["name"] for c in d.get("/v1/checkpoints").json["checkpoints"]}
+        assert set(listed) == {first, second} and all(n.startswith("recovered-") for n in listed.values()), listed
+        for c, text in ((first, "one\n"), (second, "two\n")):
+            again, = d.post(f"/v1/checkpoints/{c}/restore").json["sandboxes"]
+            assert d.exec(again["id"], "cat", "f")["stdout"] == text
+        kept, = (p for p in (d.data / "notes").iterdir() if p.name.startswith("kept-"))
+        d.stop()
+        kept.unlink()  # from now on it is a leftover as any
+        d.start()
+
+
 def on_quarantine(d, *args):
     return subprocess.run([str(host.CLOCHE), "quarantine", "--data", str(d.data), *args], capture_output=True, timeout=60, check=False)
 

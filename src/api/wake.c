@@ -2,6 +2,7 @@
 #include "api/api.h"
 #include "base/base.h"
 #include "base/clock.h"
+#include "service/box_disk.h"
 
 struct waking {
 	struct api *api;
@@ -31,6 +32,13 @@ static bool needs(const struct route *r)
 		if (ends_in(r->pattern, also[i]))
 			return true;
 	return false;
+}
+
+/* Of one that is stopped or lost, as long as its disk is there. */
+static bool needs_files(const struct route *r)
+{
+	return ends_in(r->pattern, "/files") || ends_in(r->pattern, "/diff") ||
+	       (r->method == HTTP_M_POST && ends_in(r->pattern, "/checkpoints"));
 }
 
 static void waking_free(struct waking *x)
@@ -86,13 +94,16 @@ bool api_awake(struct api *a, struct http_req *q, const struct route *r)
 		b->used_ns = clock_real_ns(); /* its body may come later: it must not fall asleep until then */
 		return true;
 	}
+	if ((b->state == BOX_STOPPED || b->state == BOX_LOST) && !needs_files(r))
+		return true;
 	if (ends_in(r->pattern, "/resume") && http_query(q, "memory") && !strcmp(http_query(q, "memory"), "0"))
 		box_forget_memory(b);
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		abort();
 	*x = (struct waking){ .api = a, .q = q, .r = r, .box = b, .w = { .fn = on_awake, .arg = x } };
-	if (box_awake(b, &x->w)) {
+	b->used_ns = clock_real_ns();
+	if (box_awake(b, &x->w) && box_open(b, &x->w)) {
 		free(x);
 		return true;
 	}

@@ -77,6 +77,7 @@ static const struct command {
 	{ "diff", cmd_client, "what was changed" },
 	{ "promote", cmd_client, "bring the changes of a fork back" },
 	{ "pause", cmd_client, "freeze a sandbox" },
+	{ "start", cmd_client, "start stopped sandboxes again" },
 	{ "resume", cmd_client, "let a frozen sandbox go on" },
 	{ "hibernate", cmd_client, "put a sandbox to disk until it is needed" },
 	{ "wake", cmd_client, "wake a hibernated sandbox" },

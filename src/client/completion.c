@@ -26,7 +26,7 @@ static const struct elsewhere {
 	{ "doctor", "check what this host can enforce", "--attack --no-bombs --json --help" },
 	{ "image", "fetch the kernel of virtual machines", "vm-kernel --help" },
 	{ "serve", "the daemon",
-	  "--data --layers --listen --token-file --config --user --images --allow-mount --pool --tls-cert --tls-key "
+	  "--data --layers --recover --listen --token-file --config --user --images --allow-mount --pool --tls-cert --tls-key "
 	  "--stop-sandboxes "
 	  "--recover --check --debug --version --help" },
 	{ "quarantine", "what a daemon did not know and put aside", "ls show rm --data --layers --config --help" },

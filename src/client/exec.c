@@ -9,7 +9,7 @@
 
 #define STDIN_MAX (2 * MIB) /* of what goes into one request */
 
-enum { OPT_CWD = 256, OPT_USER, OPT_TIMEOUT, OPT_KEYS, OPT_SHELL, OPT_CODE };
+enum { OPT_CWD = 256, OPT_USER, OPT_TIMEOUT, OPT_KEYS, OPT_RESTART, OPT_SHELL, OPT_CODE };
 
 static const struct option options[] = {
 	{ "tty", no_argument, NULL, 't' },
@@ -19,6 +19,7 @@ static const struct option options[] = {
 	{ "user", required_argument, NULL, OPT_USER },
 	{ "timeout", required_argument, NULL, OPT_TIMEOUT },
 	{ "background", no_argument, NULL, 'd' },
+	{ "restart", required_argument, NULL, OPT_RESTART },
 	{ "detach-keys", required_argument, NULL, OPT_KEYS },
 	{ "shell", no_argument, NULL, OPT_SHELL },
 	{ "code", no_argument, NULL, OPT_CODE },
@@ -41,6 +42,7 @@ static const char help[] =
 	"  --shell             COMMAND is one text for /bin/sh\n"
 	"  --code              COMMAND is code for the warm Python of the sandbox's template; `-`: it is on stdin\n"
 	"  -d, --background    prints the exec's id and leaves it running\n"
+	"  --restart always    with -d: begun again when the sandbox starts again, also after a reboot (storage disk)\n"
 	"  --detach-keys KEYS  with -t: leave it running                     ctrl-p,ctrl-q\n";
 
 struct exec_cmd {
@@ -63,6 +65,9 @@ static int apply(void *cmd, int opt, const char *arg, struct err *e)
 		return 0;
 	case 'd':
 		x->background = true;
+		return 0;
+	case OPT_RESTART:
+		json_object_set_new(x->body, "restart", json_string(arg));
 		return 0;
 	case OPT_SHELL:
 		x->shell = true;

@@ -20,7 +20,7 @@ static const char help[] = "usage: cloche ls [options]\n"
 			   "Lists sandboxes, the newest first.\n"
 			   "\n"
 			   "  --meta NAME=VALUE   only those that were made with it (repeatable)\n"
-			   "  --state STATE       only running, paused, hibernated or lost ones\n"
+			   "  --state STATE       only running, paused, hibernated, stopped or lost ones\n"
 			   "  -q, --quiet         ids only\n"
 			   "  --all               of all tenants (admin)\n";
 

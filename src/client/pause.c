@@ -9,6 +9,12 @@ static const struct option hibernate_options[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
+static const char help_start[] =
+	"usage: cloche start SANDBOX…\n"
+	"\n"
+	"Starts sandboxes that are stopped (after a reboot) or lost, on their files: those with storage disk. Commands that\n"
+	"were begun with `exec -d --restart always` run again.\n"
+	"\n";
 static const char help_pause[] = "usage: cloche pause SANDBOX…\n"
 				 "\n"
 				 "Freezes sandboxes: nothing in them runs until `cloche resume`. Memory stays.\n"
@@ -71,6 +77,11 @@ static int run_pause(struct args *a, struct err *e)
 	return change(a, "pause", e);
 }
 
+static int run_start(struct args *a, struct err *e)
+{
+	return change(a, "start", e);
+}
+
 static int run_resume(struct args *a, struct err *e)
 {
 	return change(a, "resume", e);
@@ -88,6 +99,15 @@ const struct command cmd_pause = {
 	.complete = COMPLETE_NAMES,
 	.names = "sandbox",
 	.run = run_pause,
+};
+
+const struct command cmd_start = {
+	.name = "start",
+	.text = "start stopped sandboxes again",
+	.help = help_start,
+	.complete = COMPLETE_NAMES,
+	.names = "sandbox",
+	.run = run_start,
 };
 
 const struct command cmd_resume = {

@@ -76,6 +76,7 @@ static void look_around(const struct places *p, struct beside *ret)
 	const struct daemon_config *c = &p->config;
 
 	ret->layers = c->layers[0] ? count_names(AT_FDCWD, c->layers, id_valid) : count_names(p->data, "layers", id_valid);
+	ret->layers += count_names(p->data, "disks", id_valid);
 	ret->notes = count_names(p->data, NOTES_FOLDER, is_note);
 	ret->live = count_live(p->state);
 }

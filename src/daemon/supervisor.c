@@ -159,7 +159,7 @@ struct warden_args {
 	char *argv[WARDEN_ARGS];
 	unsigned n;
 	char fd[16], uid[16], pool[16], parent[16];
-	char layers[DAEMON_PATH + 8], vm[DAEMON_PATH + 8], vm_ready[16];
+	char disks[DAEMON_PATH + 8], layers[DAEMON_PATH + 8], vm[DAEMON_PATH + 8], vm_ready[16];
 };
 
 static void add_arg(struct warden_args *a, const char *option, const char *value)
@@ -191,6 +191,8 @@ static void warden_command(const struct supervisor *s, struct warden_args *a)
 	else
 		snprintf(a->layers, sizeof(a->layers), "%s/layers", c->data);
 	add_arg(a, "--layers", a->layers);
+	snprintf(a->disks, sizeof(a->disks), "%s/disks", c->data);
+	add_arg(a, "--disks", a->disks);
 	if (c->vm[0])
 		snprintf(a->vm, sizeof(a->vm), "%s", c->vm);
 	else

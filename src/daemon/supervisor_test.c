@@ -194,6 +194,8 @@ static void clean(void)
 	}
 	snprintf(path, sizeof(path), "%s/layers", d.data);
 	rmdir(path);
+	snprintf(path, sizeof(path), "%s/disks", d.data);
+	rmdir(path);
 	rmdir(d.data);
 	rmdir(d.base);
 }

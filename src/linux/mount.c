@@ -68,6 +68,13 @@ static int clone_mount(int dirfd, const char *path, unsigned flags, uint64_t att
 	return TAKE_FD(mnt);
 }
 
+int mount_map_ids(int mnt, int userns)
+{
+	struct mount_attr a = { .attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns };
+
+	return sys_mount_setattr(mnt, "", AT_EMPTY_PATH, &a, sizeof(a));
+}
+
 int mount_clone(int dirfd, const char *path, uint64_t attrs, int userns)
 {
 	return clone_mount(dirfd, path, 0, attrs, userns);

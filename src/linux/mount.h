@@ -17,6 +17,8 @@ int mount_new_err(const char *fs, const struct mount_opt *opts, unsigned attrs, 
 int mount_clone(int dirfd, const char *path, uint64_t attrs, int userns);
 /* Also copies what is mounted below. */
 int mount_clone_tree(int dirfd, const char *path, uint64_t attrs, int userns);
+/* Gives a new mount, which nobody has attached or copied, other ids: see linux/idmap.h. 0 or -errno. */
+int mount_map_ids(int mnt, int userns);
 int mount_attach(int mnt, const char *target, uint64_t cookie);
 int mount_attach_at(int mnt, int target, uint64_t cookie);
 /* Change tmpfs size and inodes of a mounted instance. */

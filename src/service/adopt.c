@@ -9,6 +9,7 @@
 #include "base/base.h"
 #include "base/log.h"
 #include "service/box.h"
+#include "service/box_disk.h"
 #include "service/box_net.h"
 #include "service/checkpoint.h"
 #include "service/exec.h"
@@ -60,6 +61,11 @@ static void forget_known(struct adopt *a)
 		abort();
 }
 
+bool service_unread(const struct service *s)
+{
+	return !s->adopting || s->adopting->unread.count;
+}
+
 static bool all_synced(const struct service *s)
 {
 	struct box *b;
@@ -93,6 +99,7 @@ static void on_wait(uv_timer_t *t)
 	secrets_sweep(a->s);
 	turn_dirty(a->s->turn);
 	pools_start(a->s);
+	box_again_start_all(a->s);
 	ready(a->arg, 0, NULL);
 }
 
@@ -270,6 +277,7 @@ static void on_back(void *arg)
 	a->listed = false;
 	a->lost = a->ended = 0;
 	while ((b = map_next(&s->boxes, &at))) {
+		box_close(b);
 		if (!b->handle || b->state == BOX_LOST)
 			continue;
 		handle_key(b->handle, key);

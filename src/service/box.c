@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "driver/link.h"
 #include "proto/wire.h"
+#include "service/box_disk.h"
 #include "service/box_impl.h"
 #include "service/box_net.h"
 #include "service/event.h"
@@ -28,6 +29,8 @@ const char *box_state_name(enum box_state s)
 		return "running";
 	case BOX_PAUSED:
 		return "paused";
+	case BOX_STOPPED:
+		return "stopped";
 	case BOX_HIBERNATED:
 		return "hibernated";
 	case BOX_LOST:
@@ -40,8 +43,15 @@ const char *box_state_name(enum box_state s)
 
 int box_lost(const struct box *b, struct err *e)
 {
-	err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s", b->want->name,
-		b->drowned ? "its memory was full, and its first process was killed for it" : "its first process died");
+	const char *why = b->drowned ? "its memory was full, and its first process was killed for it" : "its first process died";
+
+	if (b->want->disk[0]) {
+		err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s; its files are there", b->want->name, why);
+		err_remedy(e, "start it again (`cloche start`), copy its files, or delete it");
+		return -ESRCH;
+	}
+	err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s%s", b->want->name, why,
+		b->want->spec->flags & SPEC_VM ? "" : "; its files were in memory and are gone");
 	err_remedy(e, "delete it and create another%s, or restore it from a checkpoint",
 		   b->drowned ? " with more memory or storage disk" : "");
 	return -ESRCH;
@@ -102,7 +112,7 @@ int box_store(struct box *b, struct err *e)
 		.tenant = b->tenant->id,
 		.name = b->want->name,
 		.key = b->want->key[0] ? b->want->key : NULL,
-		.handle = b->handle,
+		.handle = b->opened ? 0 : b->handle,
 		.state = b->pooled ? "pooled" : box_state_name(b->state),
 		.created_ns = b->created_ns,
 		.expires_ns = b->expires_ns,
@@ -137,6 +147,10 @@ static void tell_event(struct box *b, const char *kind)
 		kind = "sandbox.delete"; /* to who watches it is the same */
 	if (!strcmp(kind, "sandbox.wake"))
 		kind = "sandbox.woken";
+	if (!strcmp(kind, "sandbox.stop"))
+		kind = "sandbox.stopped";
+	if (!strcmp(kind, "sandbox.start"))
+		kind = "sandbox.started";
 	snprintf(text, sizeof(text), "%s%s", kind, kind[strlen(kind) - 1] == 'e' ? "d" : "");
 	event_add(b->service, b, text, "");
 }
@@ -177,12 +191,18 @@ bool box_gone(struct box *b)
 	struct err e = { 0 };
 	int r;
 
+	if (b->opened) {
+		box_close(b);
+		return false;
+	}
 	if (!b->handle || b->state == BOX_LOST || b->state == BOX_ENDING)
 		return false;
 	b->handle = 0;
 	if (b->state == BOX_MAKING) { /* its agent died, and the warden before it could say so */
 		r = err_set(&e, ERR_LOST, -ESRCH, "the sandbox ended before it stood");
 		box_give_up(b, r, &e);
+	} else if (b->want->disk[0] && !b->pooled) {
+		box_stopped(b, "nothing of it runs any more");
 	} else {
 		box_lose(b, "the warden does not know it any more");
 	}
@@ -243,6 +263,8 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 	if (r < 0 && b->state == BOX_MAKING) {
 		r = err_set(&e, ERR_LOST, r, "the agent died before the sandbox stood");
 		box_give_up(b, r, &e);
+	} else if (r < 0 && b->opened) {
+		box_close(b);
 	} else if (r == -EPIPE && b->breaks++ < BREAKS_MAX) {
 		/* Dead, or it gave up on us since we did not read for too long: the warden can tell. */
 		b->found = true;
@@ -484,6 +506,7 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 	b->state = !strcmp(row->state, "paused")     ? BOX_PAUSED :
 		   !strcmp(row->state, "hibernated") ? BOX_HIBERNATED :
 		   !strcmp(row->state, "lost")	     ? BOX_LOST :
+		   !strcmp(row->state, "stopped")    ? BOX_STOPPED :
 						       BOX_RUNNING;
 	snprintf(b->id, sizeof(b->id), "%s", row->id);
 	ca = json_incref(json_object_get(spec, "ca"));
@@ -514,6 +537,8 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 		layer_hold(s, b->want->spec->layer[b->want->spec->layers - 1]);
 		b->charged.memory = b->charged.cpu_milli = 0;
 	}
+	if (b->state == BOX_STOPPED)
+		b->charged.memory = b->charged.cpu_milli = 0;
 	tenant_force(t, &b->charged);
 	pool_joined(b);
 	return b;

@@ -11,6 +11,7 @@ enum box_state {
 	BOX_MAKING, /* not to be seen yet */
 	BOX_RUNNING,
 	BOX_PAUSED,
+	BOX_STOPPED, /* nothing of it runs: its disk is there (service/box_disk.h) */
 	BOX_HIBERNATED, /* nothing of it runs: its layers are all there is */
 	BOX_LOST,
 	BOX_ENDING, /* not to be seen any more */
@@ -28,6 +29,7 @@ struct sleep;
 struct box_secrets;
 struct net_state;
 struct net_run;
+struct box_starting;
 
 /* Somebody who needs a sandbox that may be asleep. */
 struct box_waiter {
@@ -102,6 +104,8 @@ struct box {
 	char *memory_refused; /* why it sleeps without its processes, or NULL */
 	struct sleep *sleep; /* it falls asleep */
 	bool waking;
+	bool opened; /* stopped or lost, and what has its files stands: service/box_disk.h */
+	struct box_starting *starting;
 	struct box_waiter *waiters; /* for it to be awake */
 	uint32_t fresh; /* FRAME_RESTORED_*: what its agent made anew */
 	bool reviving; /* execs of a memory image are looked for */

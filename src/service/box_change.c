@@ -162,7 +162,7 @@ static void freeze(struct box *b, const struct who *who, bool pause, box_done_fn
 		box_tell(b->service, op, 0, NULL);
 	else if (b->state == BOX_LOST)
 		box_tell(b->service, op, box_lost(b, &e), &e);
-	else if (!b->handle || b->sleep)
+	else if (!b->handle || b->sleep || b->opened)
 		box_tell(b->service, op, box_ready(b, &e), &e);
 	else
 		wlink_call(b->service->warden, pause ? WARDEN_FREEZE : WARDEN_THAW, b->handle, 0, NULL, on_frozen, op);
@@ -222,7 +222,7 @@ void box_stat(struct box *b, box_done_fn *fn, void *arg)
 	struct box_op *op = box_op_new(b, &nobody, fn, arg);
 	struct err e = { 0 };
 
-	if (b->state == BOX_HIBERNATED) {
+	if (b->state == BOX_HIBERNATED || b->state == BOX_STOPPED) {
 		b->stat = (struct warden_stat){ 0 };
 		box_tell(b->service, op, 0, NULL);
 	} else if (b->handle)
@@ -238,8 +238,13 @@ int box_ready(const struct box *b, struct err *e)
 		err_remedy(e, "resume it first");
 		return -EBUSY;
 	}
-	if (b->state == BOX_RUNNING)
+	if (b->state == BOX_RUNNING || b->opened)
 		return 0;
+	if (b->state == BOX_STOPPED) {
+		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is stopped", b->want->name);
+		err_remedy(e, "start it first (`cloche start`, POST …/start)");
+		return -EBUSY;
+	}
 	if (b->state == BOX_PAUSED) {
 		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is paused", b->want->name);
 		err_remedy(e, "resume it first");

@@ -45,6 +45,10 @@ void box_revive(struct box *b); /* it is stored: execs of its memory image get t
 void box_revive_over(struct box *b); /* its agent has told all it has, or will not */
 void box_restored(struct box *b); /* ->restored says what was done */
 
+/* box_sleep.c */
+int box_want_again(const struct box *b, struct box_want **ret, struct err *e); /* what it was, to be made again */
+void box_tell_waiters(struct box *b, int r, const struct err *e);
+
 /* box.c */
 void box_note(struct box *b, const struct who *who, const char *kind); /* audit record and event */
 int box_lost(const struct box *b, struct err *e);

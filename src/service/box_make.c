@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "service/box_disk.h"
 #include "service/box_impl.h"
 #include "service/box_net.h"
 #include "service/box_system.h"
@@ -106,6 +107,8 @@ void box_leave(struct box *b)
 	}
 	if (b->want->spec->layers)
 		layer_sweep_soon(b->service);
+	if (b->want->disk[0])
+		disk_sweep_soon(b->service);
 	box_net_end(b);
 	file_workers_drop(b);
 	box_system_drop(b);
@@ -363,6 +366,10 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	b->created_ns = b->used_ns = clock_real_ns();
 	b->expires_ns = want->timeout_ms ? b->created_ns + want->timeout_ms * 1000000ULL : 0;
 	r = id_new(b->id, sizeof(b->id));
+	/* What nobody asked for is not to stay. */
+	if (r == 0 && want->spec->flags & SPEC_DISK && !(want->spec->flags & SPEC_VM) && !want->disk[0] &&
+	    (!p->stand_in || p->like))
+		r = id_new(want->disk, sizeof(want->disk));
 	if (r == 0)
 		r = tree_new(p, &b->tree);
 	if (r < 0)
@@ -388,12 +395,23 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	spec.tenant = p->tenant->number;
 	if (want->memory)
 		spec.flags |= SPEC_MEMORY;
+	if (want->disk[0])
+		memcpy(spec.disk, want->disk, ID_SIZE);
+	if (want->disk_again)
+		spec.flags |= SPEC_DISK_AGAIN;
 	box_net_begin(b, p->like, &spec);
 	if (spec.layers)
 		layer_hold(s, spec.layer[spec.layers - 1]);
 	wlink_call(s->warden, WARDEN_CREATE, 0, 0, &spec, on_created, b);
 	*ret = b;
 	return 0;
+}
+
+static void on_key_started(void *arg, int r, const struct err *e)
+{
+	struct box_op *op = arg;
+
+	box_tell(op->box->service, op, r, e);
 }
 
 void box_create(struct service *s, const struct who *who, struct box_want *want, box_made_fn *fn, void *arg)
@@ -418,6 +436,10 @@ void box_create(struct service *s, const struct who *who, struct box_want *want,
 			return;
 		}
 		there->used_ns = clock_real_ns();
+		if (there->state == BOX_STOPPED) {
+			box_start(there, who, on_key_started, op);
+			return;
+		}
 	} else {
 		r = service_room(s, &e);
 		if (r == 0)

@@ -16,6 +16,7 @@ static int hand_over(struct box *b, const struct who *who, struct box_want *want
 	if (!want->name[0])
 		snprintf(want->name, sizeof(want->name), "%s", b->id);
 	box_unlist(b);
+	memcpy(want->disk, made->disk, sizeof(want->disk));
 	b->want = want;
 	r = box_list(b, e);
 	if (r == 0) {

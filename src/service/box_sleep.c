@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/step.h"
+#include "service/box_disk.h"
 #include "service/box_impl.h"
 #include "service/box_net.h"
 #include "service/checkpoint.h"
@@ -106,6 +107,9 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	b->found = false;
 	b->idle_paused = false;
 	b->nrelease = 0;
+	if (b->want->disk[0]) /* all of it is in the layers */
+		disk_sweep_soon(b->service);
+	memset(b->want->disk, 0, sizeof(b->want->disk));
 	b->ended_group = 0;
 	alink_close(&b->link);
 	box_net_end(b);
@@ -238,7 +242,7 @@ void box_hibernate(struct box *b, const struct who *who, bool must_carry, box_do
 
 /* --- waking up --- */
 
-static void tell_waiters(struct box *b, int r, const struct err *e)
+void box_tell_waiters(struct box *b, int r, const struct err *e)
 {
 	struct box_waiter *w;
 
@@ -254,7 +258,7 @@ static void on_woken(void *arg, int r, const struct err *e)
 	struct box *b = arg;
 
 	b->waking = false;
-	tell_waiters(b, r, e);
+	box_tell_waiters(b, r, e);
 	box_unref(b);
 }
 
@@ -268,8 +272,7 @@ void box_forget_memory(struct box *b)
 	b->memory_refused = strdup("it was asked to wake up with its files only");
 }
 
-/* What it was, to be made again. */
-static int want_again(const struct box *b, struct box_want **ret, struct err *e)
+int box_want_again(const struct box *b, struct box_want **ret, struct err *e)
 {
 	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
 	AUTO(json_decref) json_t *o = NULL;
@@ -301,7 +304,7 @@ static void wake(struct box *b)
 	struct who daemon = { .tenant = b->tenant };
 	struct box_want *w = NULL;
 	struct err e = { 0 };
-	int r = want_again(b, &w, &e);
+	int r = box_want_again(b, &w, &e);
 
 	b->waking = true;
 	box_ref(b);
@@ -318,7 +321,7 @@ static void look_after_waiters(struct box *b, int r, const struct err *e)
 	if (b->state == BOX_HIBERNATED)
 		wake(b);
 	else
-		tell_waiters(b, r, e);
+		box_tell_waiters(b, r, e);
 }
 
 bool box_awake(struct box *b, struct box_waiter *w)

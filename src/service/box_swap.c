@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/step.h"
+#include "service/box_disk.h"
 #include "service/box_impl.h"
 #include "service/box_net.h"
 #include "service/exec.h"
@@ -94,6 +95,8 @@ static int keep_identity(const struct box *b, struct box_want *want, struct err 
 	want->timeout_ms = old->timeout_ms;
 	want->idle = old->idle;
 	want->origin = old->origin;
+	if (want->disk_again)
+		want->again = json_incref(old->again);
 	return 0;
 }
 
@@ -112,8 +115,12 @@ static void turn_over(struct swap *x)
 	b->want = n->want;
 	n->want = was; /* freed with it */
 	secrets_move(b, n);
-	b->state = BOX_RUNNING;
+	b->opened = b->want->open;
+	if (!b->opened)
+		b->state = BOX_RUNNING;
 	b->idle_paused = false;
+	if (was->disk[0] && !b->want->disk_again)
+		disk_sweep_soon(b->service);
 	if (b->asleep) {
 		b->asleep = ASLEEP_NOT;
 		layer_drop(b->service, was->spec->layer[was->spec->layers - 1]);
@@ -157,8 +164,9 @@ static void on_up(void *arg)
 	}
 	if (r == 0)
 		box_revive(b);
-	if (r == 0)
-		box_note(b, &x->who, b->want->wake ? "sandbox.wake" : "sandbox.restore");
+	if (r == 0 && !b->opened)
+		box_note(b, &x->who, b->want->disk_again ? "sandbox.start" : b->want->wake ? "sandbox.wake" : "sandbox.restore");
+	b->want->disk_again = b->want->open = false;
 	if (r == 0)
 		secrets_note(b, &x->who);
 	n->maker = NULL;
@@ -200,6 +208,7 @@ void box_replace(struct box *b, const struct who *who, struct box_want *want, bo
 	*x = (struct swap){ .b = b, .who = *who, .fn = fn, .arg = arg };
 	box_ref(b);
 	box_use(b);
+	box_close(b);
 	if (b->swap || b->sleep)
 		r = err_set(&x->e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being %s", b->want->name,
 			    b->swap ? "restored already" : "hibernated");

@@ -79,6 +79,8 @@ static void on_opened(void *arg, int r, const struct wlink_answer *a, const stru
 
 static int box_live(const struct box *b, struct err *e)
 {
+	if (b->opened)
+		return 0;
 	if (b->state == BOX_LOST)
 		return box_lost(b, e);
 	if (b->state == BOX_HIBERNATED || b->sleep)

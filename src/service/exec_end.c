@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/box_net.h"
+#include "service/box_disk.h"
 #include "service/event.h"
 #include "service/exec_impl.h"
 #include "service/secret_give.h"
@@ -417,6 +418,8 @@ void exec_end(struct exec *x)
 		service_soon(b->service);
 	} else if (exec_store_end(x, &e) < 0)
 		log_warn("exec %s: %s", x->id, e.msg);
+	if (!x->lost && b->want->again)
+		box_again_drop(b, x->id, x->was);
 	note(x);
 	snprintf(fields, sizeof(fields), "\"exec\":\"%s\",\"exit_code\":%d,\"cause\":\"%s\"", x->id,
 		 x->verdict.exit_code, verdict_name(x->verdict.cause));

@@ -6,6 +6,8 @@
 #include "service/box_net.h"
 #include "service/box_system.h"
 #include "service/event.h"
+#include "service/box_disk.h"
+#include "service/box_impl.h"
 #include "service/exec_impl.h"
 #include "service/secret_give.h"
 #include "service/service_impl.h"
@@ -438,8 +440,14 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 	AUTO(exec_want_free) struct exec_want *mine = want;
 	char field[48];
 	struct exec *x;
-	int r = box_ready(b, e);
+	int r = b->state == BOX_LOST ? box_lost(b, e) : 0;
 
+	if (b->opened && r == 0)
+		r = err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is stopped", b->want->name);
+	if (r == 0)
+		r = box_ready(b, e);
+	if (r == 0 && want->again)
+		r = box_again_check(b, e);
 	if (r < 0)
 		return r;
 	if (b->service->draining)
@@ -461,6 +469,8 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 		x->started_ns = clock_real_ns();
 		/* Whoever is told its id before its end must find it again. */
 		r = x->want->background || sink ? exec_store(x, NULL, e) : 0;
+		if (r == 0 && x->want->again)
+			r = box_again_add(b, x->id, TAKE_PTR(x->want->again), e);
 		if (r == 0 && x->want->idem[0])
 			r = idem_note(b->service, b->tenant, x->want->idem, x->want->idem_body, x->id, e);
 	}

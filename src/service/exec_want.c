@@ -142,6 +142,21 @@ static void read_tty(struct jin *j, struct exec_want *x)
 	x->cols = (uint32_t)cols;
 }
 
+static void read_restart(struct jin *j, const json_t *from, struct exec_want *x)
+{
+	const char *text = NULL;
+
+	jin_str(j, "restart", &text, 16);
+	if (j->r < 0 || !text || !strcmp(text, "no"))
+		return;
+	if (strcmp(text, "always") != 0)
+		jin_bad(j, "restart", "\"no\" or \"always\" is wanted");
+	else if (!x->background || x->tty || x->stdin_open)
+		jin_bad(j, "restart", "only of a command in the background, without a terminal and without an open stdin");
+	else if (!(x->again = json_deep_copy(from)))
+		j->r = err_set(j->e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
+}
+
 static int read_all(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want *x,
 		    struct err *e)
 {
@@ -166,6 +181,7 @@ static int read_all(const struct service_opts *o, const struct box_want *w, cons
 	if (!x->nofile && w->nofile)
 		jin_bad(&j, "nofile", "the sandbox's limit can not be lifted for a command");
 	jin_bool(&j, "background", &x->background);
+	read_restart(&j, from, x);
 	jin_str(&j, "encoding", &encoding, 16);
 	env = jin_object(&j, "env");
 	if (env && j.r == 0)
@@ -226,5 +242,6 @@ void exec_want_free(struct exec_want *x)
 	kv_done(&x->env);
 	free(x->cwd);
 	free(x->stdin_data);
+	json_decref(x->again);
 	free(x);
 }

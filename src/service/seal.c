@@ -229,6 +229,8 @@ static int config_of(const struct box *b, struct checkpoint *c, struct err *e)
 
 static int ready(const struct box *b, struct err *e)
 {
+	if (b->opened)
+		return 0;
 	if (b->state == BOX_LOST)
 		return box_lost(b, e);
 	/* One in the making that stands is known to its maker alone. */

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/room.h"
+#include "service/box_disk.h"
 #include "service/box.h"
 #include "service/box_net.h"
 #include "service/event.h"
@@ -56,6 +57,8 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 		r = box_nets_new(s, e);
 	if (r == 0)
 		r = layer_book_new(s, &s->layers, e);
+	if (r == 0)
+		r = disk_sweep_new(s, &s->disks, e);
 	if (r == 0)
 		r = vault_new(&(struct vault_opts){ .data = o->data, .given = o->secrets_key, .given_len = o->secrets_key_len,
 						    .old = o->secrets_old_key, .old_len = o->secrets_old_key_len },
@@ -158,6 +161,7 @@ static void on_tick(uv_timer_t *t)
 
 	s->soon = false;
 	while ((b = map_next(&s->boxes, &at))) {
+		s->soon |= box_open_tick(b, now);
 		if (b->found && !b->link.poll && !s->draining) {
 			box_reattach(b);
 			s->soon |= b->state == BOX_RUNNING;
@@ -172,6 +176,7 @@ static void on_tick(uv_timer_t *t)
 		}
 	}
 	s->soon |= layer_tick(s);
+	s->soon |= disk_sweep_tick(s);
 	exec_store_running(s);
 	s->soon |= s->fresh > 0;
 	port_uses_tick(s, now);

@@ -71,6 +71,7 @@ struct service {
 	struct map checkpoints; /* by id */
 	struct map checkpoint_names; /* by "sandbox id/name" */
 	struct layer_book *layers;
+	struct disk_sweep *disks;
 	struct nets *nets; /* service/box_net.h; */
 	void (*net_inject)(struct box *b, struct egress_box *to); /* see box_net_inject_fn; NULL = nobody adds anything */
 	unsigned running_execs;

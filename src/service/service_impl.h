@@ -9,4 +9,6 @@ void service_soon(struct service *s);
  * and deleted. ERR_EXHAUSTED.
  */
 int service_room(struct service *s, struct err *e);
+/* Whether a row could not be read, or all of them have not been yet: what it has is not known. */
+bool service_unread(const struct service *s);
 void spool_sweep(struct service *s); /* files of execs nobody knows any more */

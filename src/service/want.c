@@ -506,6 +506,14 @@ void box_origin_write(const struct box_want *w, struct json *j)
 {
 	const struct box_origin *o = &w->origin;
 
+	if (w->disk[0])
+		jout_str(j, "disk_id", w->disk);
+	if (json_array_size(w->again)) {
+		char *text = json_dumps(w->again, JSON_COMPACT);
+
+		jout_str(j, "again", text);
+		free(text);
+	}
 	if (!o->template[0])
 		return;
 	jout_object(j, "origin");
@@ -521,13 +529,21 @@ int box_want_load(const struct service_opts *o, json_t *from, struct box_want **
 	AUTO(json_decref) json_t *origin = json_incref(json_object_get(from, "origin"));
 	const char *template = json_string_value(json_object_get(origin, "template"));
 	const char *pool = json_string_value(json_object_get(origin, "pool"));
+	AUTO(json_decref) json_t *disk = json_incref(json_object_get(from, "disk_id"));
+	AUTO(json_decref) json_t *again = json_incref(json_object_get(from, "again"));
 	struct box_origin *to;
 	int r;
 
+	json_object_del(from, "disk_id");
+	json_object_del(from, "again");
 	json_object_del(from, "origin");
 	r = box_want_parse(o, from, true, ret, e);
 	if (r < 0)
 		return r;
+	if (json_is_string(disk) && id_valid(json_string_value(disk)))
+		memcpy((*ret)->disk, json_string_value(disk), ID_LEN);
+	if (json_is_string(again))
+		(*ret)->again = json_loads(json_string_value(again), JSON_REJECT_DUPLICATES, NULL);
 	to = &(*ret)->origin;
 	snprintf(to->template, sizeof(to->template), "%s", template ? template : "");
 	snprintf(to->pool, sizeof(to->pool), "%s", pool ? pool : "");
@@ -562,6 +578,7 @@ void box_want_free(struct box_want *w)
 	if (!w)
 		return;
 	json_decref(w->start);
+	json_decref(w->again);
 	kv_done(&w->env);
 	kv_done(&w->metadata);
 	secret_uses_done(&w->secrets);

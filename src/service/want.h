@@ -75,6 +75,10 @@ struct box_want {
 	bool wake; /* it goes on where it fell asleep */
 	char *names; /* then: behind its synthetic addresses; NULL = none */
 	char *execs; /* those of them that were execs, as exec_save wrote them; NULL = none */
+	char disk[ID_SIZE]; /* its disk's, when that outlives it; kept in its row. "" = none */
+	bool disk_again; /* that is there already; not kept */
+	bool open; /* for its files, while its state stays; not kept */
+	json_t *again; /* commands to begin again with it (service/box_disk.h), or NULL; kept in its row */
 	char idem[KEY_MAX_LEN + 1]; /* the request's Idempotency-Key, "" = none */
 	uint8_t idem_body[32];
 };
@@ -126,6 +130,7 @@ struct exec_want {
 	bool stdin_open, background, tty, base64;
 	uint32_t rows, cols;
 	uint64_t timeout_ms, cpu_ms, output_limit, nofile;
+	json_t *again; /* with `restart`: the request, to be begun again by; or NULL */
 	char idem[KEY_MAX_LEN + 1];
 	uint8_t idem_body[32];
 };

@@ -1,18 +1,36 @@
 #include "warden/disk.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "base/id.h"
 #include "linux/mount.h"
 
+#include <dirent.h>
 #include <linux/loop.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define DISK_DEFAULT (16ULL * GIB)
 #define DISK_FOLDER "/var/tmp"
+#define DISK_SMALL (16 * MIB)
 
-int disk_format(int file, uint64_t inodes, struct err *e)
+/* What a journal takes, on top of what was asked for. */
+static uint64_t journal_size(uint64_t size)
 {
-	char path[32], count[24];
+	return size < DISK_SMALL ? MIB : 4 * MIB;
+}
+
+/* @journal: in MiB, as text; NULL = none. */
+static int format(int file, uint64_t inodes, const char *journal, struct err *e)
+{
+	char path[32], count[24], size[16];
+	char *kept[] = { (char *)(uintptr_t) "mke2fs", (char *)(uintptr_t) "-q", (char *)(uintptr_t) "-F",
+			 (char *)(uintptr_t) "-t",     (char *)(uintptr_t) "ext4", (char *)(uintptr_t) "-m",
+			 (char *)(uintptr_t) "0",      (char *)(uintptr_t) "-O", (char *)(uintptr_t) "has_journal,^resize_inode",
+			 (char *)(uintptr_t) "-E",     (char *)(uintptr_t) "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0",
+			 (char *)(uintptr_t) "-J",     size,
+			 (char *)(uintptr_t) "-b",     (char *)(uintptr_t)(journal && *journal == '1' ? "1024" : "4096"),
+			 (char *)(uintptr_t) "-N",     count, path, NULL };
 	char *argv[] = { (char *)(uintptr_t) "mke2fs", (char *)(uintptr_t) "-q", (char *)(uintptr_t) "-F",
 			 (char *)(uintptr_t) "-t",     (char *)(uintptr_t) "ext4", (char *)(uintptr_t) "-m",
 			 (char *)(uintptr_t) "0",      (char *)(uintptr_t) "-O", (char *)(uintptr_t) "^has_journal,^resize_inode",
@@ -24,11 +42,12 @@ int disk_format(int file, uint64_t inodes, struct err *e)
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
 	snprintf(count, sizeof(count), "%llu", (unsigned long long)inodes + 64);
+	snprintf(size, sizeof(size), "size=%s", journal ? journal : "");
 	pid = fork();
 	if (pid == 0) {
 		fcntl(file, F_SETFD, 0);
-		execve("/usr/sbin/mke2fs", argv, envp);
-		execve("/sbin/mke2fs", argv, envp);
+		execve("/usr/sbin/mke2fs", journal ? kept : argv, envp);
+		execve("/sbin/mke2fs", journal ? kept : argv, envp);
 		_exit(127);
 	}
 	if (pid < 0)
@@ -41,6 +60,11 @@ int disk_format(int file, uint64_t inodes, struct err *e)
 		WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 	err_remedy(e, "install e2fsprogs, or leave the layer in memory (no --storage disk)");
 	return -EIO;
+}
+
+int disk_format(int file, uint64_t inodes, struct err *e)
+{
+	return format(file, inodes, NULL, e);
 }
 
 /* Another process may take the free number before we do: then the next one. */
@@ -106,6 +130,97 @@ int disk_new(uint64_t size, uint64_t inodes, struct err *e)
 	if (loop < 0)
 		return loop;
 	return mount_new_err("ext4", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
+}
+
+static int disk_lock(int file, struct err *e)
+{
+	if (flock(file, LOCK_EX | LOCK_NB) == 0)
+		return 0;
+	if (errno != EWOULDBLOCK)
+		return err_sys(e, ERR_INTERNAL, -errno, "lock a disk");
+	err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox's disk is still in use");
+	err_remedy(e, "try again in a moment");
+	return -EBUSY;
+}
+
+static int disk_make(int dir, const char *id, uint64_t size, uint64_t inodes, struct err *e)
+{
+	AUTO_CLOSE int file = sys_openat(dir, id, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int r;
+
+	if (file < 0)
+		return err_sys(e, ERR_INTERNAL, file, "make disk '%s'", id);
+	r = disk_lock(file, e);
+	if (r == 0)
+		r = disk_size(file, size + journal_size(size), e);
+	if (r == 0)
+		r = format(file, inodes ? inodes : size / 8192, size < DISK_SMALL ? "1" : "4", e);
+	if (r < 0)
+		sys_unlinkat(dir, id, 0);
+	return r < 0 ? r : TAKE_FD(file);
+}
+
+static int disk_find(int dir, const char *id, struct err *e)
+{
+	AUTO_CLOSE int file = sys_openat(dir, id, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+	int r;
+
+	if (file == -ENOENT)
+		return err_set(e, ERR_LOST, -ENODATA, "the sandbox's disk is gone");
+	if (file < 0)
+		return err_sys(e, ERR_INTERNAL, file, "open disk '%s'", id);
+	r = disk_lock(file, e);
+	return r < 0 ? r : TAKE_FD(file);
+}
+
+int disk_kept(int dir, const char *id, enum disk_way way, uint64_t size, uint64_t inodes, struct err *e)
+{
+	char path[32];
+	const struct mount_opt opts[] = { { "source", path }, { "noinit_itable", NULL }, { NULL, NULL } };
+	AUTO_CLOSE int file = -1, loop = -1;
+	int r;
+
+	size = size ? size : DISK_DEFAULT;
+	if (size < 4 * MIB)
+		return err_set(e, ERR_INVALID, -EINVAL, "disk: a layer on disk needs at least 4M");
+	r = file = way == DISK_NEW ? disk_make(dir, id, size, inodes, e) : disk_find(dir, id, e);
+	if (r >= 0)
+		r = loop = attach_loop(file, path, sizeof(path), e);
+	if (r >= 0)
+		r = mount_new_err("ext4", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
+	if (r < 0 && file >= 0 && way == DISK_NEW)
+		sys_unlinkat(dir, id, 0);
+	return r;
+}
+
+int disk_next(int dir, const char *id, char *ret, struct err *e)
+{
+	int fd = sys_openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *x;
+
+	if (!d) {
+		fd_close(fd);
+		return err_sys(e, ERR_INTERNAL, fd < 0 ? fd : -ENOMEM, "list the disks");
+	}
+	while ((x = readdir(d)))
+		if (id_valid(x->d_name) && strcmp(x->d_name, id) > 0 && (!ret[0] || strcmp(x->d_name, ret) < 0))
+			memcpy(ret, x->d_name, ID_LEN);
+	closedir(d);
+	return 0;
+}
+
+int disk_remove(int dir, const char *id, struct err *e)
+{
+	AUTO_CLOSE int file = sys_openat(dir, id, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+	int r;
+
+	if (file == -ENOENT)
+		return 0;
+	r = file < 0 ? err_sys(e, ERR_INTERNAL, file, "open disk '%s'", id) : disk_lock(file, e);
+	if (r == 0)
+		r = sys_unlinkat(dir, id, 0);
+	return r < 0 && r != -EBUSY ? err_sys(e, ERR_INTERNAL, r, "remove disk '%s'", id) : r;
 }
 
 /*

@@ -320,6 +320,8 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 	/* In the mount namespace we work in, whose mounts can be copied. */
 	if (r == 0 && o->layers)
 		r = v->layers = layers_open_dir(o->layers, e);
+	if (r >= 0 && o->disks)
+		r = v->disks = layers_open_dir(o->disks, e);
 	if (r > 0)
 		r = 0;
 	v->one_shot = o->one_shot;
@@ -332,7 +334,7 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 
 int env_open(const struct env_opts *o, struct env *ret, struct err *e)
 {
-	struct env v = { .agent = -1, .dump = -1, .null = -1, .net = -1, .slots.fd = -1, .records.fd = -1, .layers = -1 };
+	struct env v = { .agent = -1, .dump = -1, .null = -1, .net = -1, .slots.fd = -1, .records.fd = -1, .layers = -1, .disks = -1 };
 	int r;
 
 	v.policy = o->policy ? *o->policy : policy_all;
@@ -367,6 +369,7 @@ void env_done(struct env *v)
 	records_done(&v->records);
 	image_host_done(&v->image);
 	fd_close(v->layers);
+	fd_close(v->disks);
 	fd_close(v->agent);
 	fd_close(v->dump);
 	fd_close(v->null);

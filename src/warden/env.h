@@ -22,6 +22,7 @@ struct env {
 	bool keep; /* sandboxes outlive us */
 	struct records records; /* of those */
 	int layers; /* the folder of sealed layers, -1: none */
+	int disks; /* the folder of disks that stay, -1: none */
 	const char *disk; /* as in env_opts */
 	bool resolver; /* likewise */
 	char vm[400]; /* "": the default */
@@ -47,6 +48,7 @@ struct env_opts {
 	bool accounting; /* also count CPU time per sandbox where that takes a group of its own (version 1) */
 	const char *state; /* keep sandboxes, and their records in this folder; NULL: they end with us */
 	const char *layers; /* where sealed layers are (root only); NULL: none */
+	const char *disks; /* where disks are that outlive their sandboxes (root only); NULL: none */
 	/*
 	 * An ext4 block device that layers on disk go to, for the only sandbox there is: a VM's. Not copied. NULL: each gets a
 	 * nameless file.

@@ -36,7 +36,7 @@ struct options {
 	struct policy policy;
 	uint64_t pool, uid;
 	uint64_t parent; /* 0: none */
-	const char *state, *layers, *vm;
+	const char *state, *layers, *disks, *vm;
 	uint64_t vm_ready;
 	enum env_accel accel;
 	bool keep;
@@ -127,7 +127,7 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 		{ "keep", no_argument, NULL, 'k' },	       { "state", required_argument, NULL, 't' },
 		{ "parent", required_argument, NULL, 'P' },    { "layers", required_argument, NULL, 'L' },
 		{ "vm", required_argument, NULL, 'v' },	       { "vm-ready", required_argument, NULL, 'r' },
-		{ "vm-accel", required_argument, NULL, 'A' },
+		{ "vm-accel", required_argument, NULL, 'A' }, { "disks", required_argument, NULL, 'd' },
 		{ NULL, 0, NULL, 0 },
 	};
 	uint64_t fd;
@@ -155,6 +155,8 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 			o->state = optarg;
 		else if (c == 'L')
 			o->layers = optarg;
+		else if (c == 'd')
+			o->disks = optarg;
 		else if (c == 'v')
 			o->vm = optarg;
 		else if (c == 'r')
@@ -181,6 +183,8 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "--state '%s': must be an absolute path", o->state);
 	if (o->layers && o->layers[0] != '/')
 		return err_set(e, ERR_INVALID, -EINVAL, "--layers '%s': must be an absolute path", o->layers);
+	if (o->disks && o->disks[0] != '/')
+		return err_set(e, ERR_INVALID, -EINVAL, "--disks '%s': must be an absolute path", o->disks);
 	if (o->vm && o->vm[0] != '/')
 		return err_set(e, ERR_INVALID, -EINVAL, "--vm '%s': must be an absolute path", o->vm);
 	return 0;
@@ -312,6 +316,7 @@ static int run(const struct options *o, struct err *e)
 	so.warden.env.policy = &policy;
 	so.warden.env.state = o->state;
 	so.warden.env.layers = o->layers;
+	so.warden.env.disks = o->disks;
 	so.warden.env.vm = o->vm;
 	so.warden.env.vm_ready = (unsigned)o->vm_ready;
 	so.warden.env.accel = o->accel;

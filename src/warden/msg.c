@@ -29,6 +29,7 @@ static bool unused_zero(const struct sandbox_spec *s)
 	bool ok = zero_tail(s->image, sizeof(s->image)) && zero_tail(s->hostname, sizeof(s->hostname)) &&
 		  zero_tail(s->workdir, sizeof(s->workdir));
 
+	ok = ok && zero_tail(s->disk, sizeof(s->disk));
 	ok = ok && zero(s->layer[s->layers], (SPEC_LAYERS - s->layers) * sizeof(s->layer[0]));
 	for (uint32_t i = 0; ok && i < SPEC_MOUNTS; i++) {
 		const struct spec_mount *m = &s->mount[i];
@@ -48,12 +49,13 @@ static bool unused_zero(const struct sandbox_spec *s)
 static bool wants_handle(uint32_t op)
 {
 	return op != WARDEN_HELLO && op != WARDEN_CREATE && op != WARDEN_COUNTS && op != WARDEN_MACHINES && op != WARDEN_UNSEAL &&
-	       op != WARDEN_LAYERS;
+	       op != WARDEN_LAYERS && op != WARDEN_DISKS && op != WARDEN_DISK_REMOVE;
 }
 
 static bool id_ok(const struct warden_req *q)
 {
-	if (q->op == WARDEN_SEAL || q->op == WARDEN_UNSEAL || (q->op == WARDEN_LAYERS && q->id[0]))
+	if (q->op == WARDEN_SEAL || q->op == WARDEN_UNSEAL || q->op == WARDEN_DISK_REMOVE ||
+	    ((q->op == WARDEN_LAYERS || q->op == WARDEN_DISKS) && q->id[0]))
 		return zero_tail(q->id, sizeof(q->id)) && strnlen(q->id, sizeof(q->id)) == ID_LEN && id_valid(q->id);
 	return zero(q->id, sizeof(q->id));
 }
@@ -183,6 +185,8 @@ size_t msg_fds(const struct warden_rep *p, const struct warden_req *q)
 	case WARDEN_DENIED:
 	case WARDEN_SYSTEM:
 	case WARDEN_MACHINES:
+	case WARDEN_DISKS:
+	case WARDEN_DISK_REMOVE:
 	case WARDEN_OP_END:
 		break;
 	}
@@ -200,7 +204,7 @@ static bool gives_ok(const struct warden_rep *p, const struct warden_req *q)
 		return (!p->handle || p->handle > q->handle) && !p->arg;
 	if (p->op == WARDEN_GROUP)
 		return p->arg && p->arg <= UINT32_MAX;
-	if (p->op == WARDEN_LAYERS)
+	if (p->op == WARDEN_LAYERS || p->op == WARDEN_DISKS)
 		return !p->arg && (!p->id[0] || (strnlen(p->id, sizeof(p->id)) == ID_LEN && id_valid(p->id)));
 	if (p->op == WARDEN_DENIED)
 		return p->arg <= STEER_DENIED;
@@ -246,6 +250,7 @@ void msg_put_spec(const struct sandbox_spec *from, struct sandbox_spec *to)
 	to->layers = from->layers;
 	for (uint32_t i = 0; i < SPEC_LAYERS && i < from->layers; i++)
 		put_text(to->layer[i], from->layer[i], ID_SIZE);
+	put_text(to->disk, from->disk, sizeof(to->disk));
 	to->limits = from->limits;
 	for (uint32_t i = 0; i < SPEC_MOUNTS && i < from->nmounts; i++) {
 		put_text(to->mount[i].src, from->mount[i].src, SPEC_PATH);

@@ -13,7 +13,7 @@
 #include "warden/spec.h"
 #include "warden/warden.h"
 
-#define MSG_VERSION 9U
+#define MSG_VERSION 10U
 #define MSG_ID 32 /* an id, filled up with zeros */
 
 enum warden_op {
@@ -65,6 +65,8 @@ enum warden_op {
 	WARDEN_DENIED, /* handle → arg: how many of denied */
 	WARDEN_SYSTEM, /* handle: who comes next may change /usr, if anybody may */
 	WARDEN_MACHINES, /* → arg: how virtual machines run, MSG_MACHINES_*; msg: why, one line */
+	WARDEN_DISKS, /* id or none → the next larger id of a disk there is, or none */
+	WARDEN_DISK_REMOVE, /* id: a disk that no sandbox has; ERR_CONFLICT while one has it */
 	WARDEN_OP_END
 };
 
@@ -87,12 +89,12 @@ struct warden_req {
 	uint64_t seq; /* comes back in the reply */
 	uint64_t handle;
 	uint64_t arg; /* GROUP_KILL, GROUP_END: which group; SEAL: 1 with memory; UNSEAL, NET, SOCKET: see there; else 0 */
-	char id[MSG_ID]; /* SEAL, UNSEAL, LAYERS only: which layer */
+	char id[MSG_ID]; /* SEAL, UNSEAL, LAYERS: which layer; DISKS, DISK_REMOVE: which disk */
 	struct msg_diff diff; /* DIFF only */
 	struct warden_who who; /* WHO only */
 	struct sandbox_spec spec; /* CREATE, DIFF only; of NET its ->net */
 };
-static_assert(sizeof(struct sandbox_spec) == 7288 + sizeof(struct steer_rules), "the spec is part of the protocol: raise MSG_VERSION");
+static_assert(sizeof(struct sandbox_spec) == 7320 + sizeof(struct steer_rules), "the spec is part of the protocol: raise MSG_VERSION");
 static_assert(sizeof(struct msg_diff) == 24 + SPEC_LAYERS * ID_SIZE, "no padding");
 static_assert(sizeof(struct steer_rules) == 8 + STEER_RULES * 24 && sizeof(struct warden_who) == 40, "no padding");
 static_assert(sizeof(struct warden_req) == 64 + 40 + sizeof(struct msg_diff) + sizeof(struct sandbox_spec), "no padding");
@@ -146,7 +148,7 @@ struct warden_rep {
 	struct msg_receipt receipt;
 	struct warden_stat stat;
 	struct msg_counts counts;
-	char id[MSG_ID]; /* LAYERS only */
+	char id[MSG_ID]; /* LAYERS, DISKS only */
 	struct msg_layer layer; /* SEAL, LAYERS only */
 	struct warden_they they; /* WHO only */
 	struct steer_denied denied[STEER_DENIED]; /* DENIED only */

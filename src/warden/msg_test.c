@@ -91,11 +91,11 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 			hello(&q);
 		q.op = op;
 		q.handle = op == WARDEN_HELLO || op == WARDEN_CREATE || op == WARDEN_COUNTS || op == WARDEN_MACHINES || op == WARDEN_UNSEAL ||
-					   op == WARDEN_LAYERS ?
+					   op == WARDEN_LAYERS || op == WARDEN_DISKS || op == WARDEN_DISK_REMOVE ?
 				   0 :
 				   5;
 		q.who.family = op == WARDEN_WHO ? 4 : 0;
-		if (op == WARDEN_SEAL || op == WARDEN_UNSEAL)
+		if (op == WARDEN_SEAL || op == WARDEN_UNSEAL || op == WARDEN_DISK_REMOVE)
 			memcpy(q.id, "0000abcdefghjkmnpqrstvwx", 24);
 		CHECK_EQ(check(&q), takes ? -EINVAL : 0);
 		q.arg = 1; /* a group, or with memory, or to the quarantine, or sockets */
@@ -183,9 +183,10 @@ TEST(packing_a_spec_drops_what_is_not_used)
 	snprintf(s.hostname, sizeof(s.hostname), "h");
 	snprintf(s.workdir, sizeof(s.workdir), "/w");
 	s.uid = s.gid = 1;
-	s.flags = 0;
+	s.flags = SPEC_DISK;
 	s.nmounts = s.ntmpfs = s.layers = 1;
 	snprintf(s.layer[0], ID_SIZE, "0000abcdefghjkmnpqrstvwx");
+	snprintf(s.disk, sizeof(s.disk), "0000abcdefghjkmnpqrstvwx");
 	memset(&s.limits, 0, sizeof(s.limits));
 	snprintf(s.mount[0].src, SPEC_PATH, "/a");
 	snprintf(s.mount[0].dst, SPEC_PATH, "/b");

@@ -194,8 +194,8 @@ static int overlay(struct build *b, int lower, const char *up, const char *work)
 		return r;
 	rest[6] = b->env->rootless ? (struct mount_opt){ "userxattr", NULL } :
 				     (struct mount_opt){ "redirect_dir", "nofollow" };
-	/* In memory there is nothing to be spared; and its mark would keep warden/system.c from a second try. */
-	if (b->spec->flags & SPEC_DISK)
+	/* What outlives the sandbox is synced when it says so. In memory there is nothing to be spared; and its mark would keep warden/system.c from a second try. */
+	if (b->spec->flags & SPEC_DISK && !b->spec->disk[0])
 		rest[7] = (struct mount_opt){ "volatile", NULL };
 	if (b->spec->layers) {
 		r = n = open_sealed(b, up, fds);
@@ -442,6 +442,8 @@ static int open_early(struct build *b, unsigned cpus, struct early *early)
 		.own_homes = b->env->rootless,
 		.uid = b->spec->uid,
 		.gid = b->spec->gid,
+		.kept = b->spec->disk,
+		.again = b->spec->flags & SPEC_DISK_AGAIN,
 	};
 
 	if (o.disk && b->env->rootless) {

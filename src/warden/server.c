@@ -376,6 +376,10 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 	case WARDEN_MACHINES:
 		machines(s);
 		return 0;
+	case WARDEN_DISKS:
+		return warden_disk_next(s->warden, s->in.q.id, s->out.id, e);
+	case WARDEN_DISK_REMOVE:
+		return warden_disk_remove(s->warden, s->in.q.id, e);
 	case WARDEN_OP_END:
 		break;
 	}

@@ -87,6 +87,17 @@ static int check_layers(const struct sandbox_spec *s, struct err *e)
 	return 0;
 }
 
+static int check_disk(const struct sandbox_spec *s, struct err *e)
+{
+	if (!s->disk[0])
+		return s->flags & SPEC_DISK_AGAIN ? err_set(e, ERR_INVALID, -EINVAL, "disk: which one goes on is not said") : 0;
+	if (strnlen(s->disk, sizeof(s->disk)) != ID_LEN || !id_valid(s->disk))
+		return err_set(e, ERR_INVALID, -EINVAL, "disk: not an id");
+	if (!(s->flags & SPEC_DISK) || s->flags & SPEC_VM)
+		return err_set(e, ERR_INVALID, -EINVAL, "disk: only a container with storage 'disk' has one that stays");
+	return 0;
+}
+
 static int check_vm(const struct sandbox_spec *s, struct err *e)
 {
 	if (s->nmounts) {
@@ -129,6 +140,8 @@ int spec_check(const struct sandbox_spec *s, struct err *e)
 		r = check_limits(&s->limits, e);
 	if (r == 0)
 		r = check_layers(s, e);
+	if (r == 0)
+		r = check_disk(s, e);
 	if (r == 0 && s->flags & SPEC_VM)
 		r = check_vm(s, e);
 	for (uint32_t i = 0; r == 0 && i < s->nmounts; i++) {

@@ -26,8 +26,9 @@
  * off it is there from the start
  */
 #define SPEC_SYSTEM_LATER 64U
+#define SPEC_DISK_AGAIN 128U /* ->disk is there already, with what an earlier sandbox wrote: it goes on with that */
 #define SPEC_FLAGS \
-	(SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE | SPEC_MEMORY | SPEC_NET | SPEC_VM | SPEC_SYSTEM_LATER)
+	(SPEC_DISK_AGAIN | SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE | SPEC_MEMORY | SPEC_NET | SPEC_VM | SPEC_SYSTEM_LATER)
 #define SPEC_JAIL (1U << 31) /* nobody may ask for it: what a machine runs in, whose mounts are ours */
 #define SPEC_KVM (1U << 30) /* likewise: a jail with a /dev/kvm */
 #define SPEC_VM_MEMORY (96ULL << 20) /* a machine's memory, at least */
@@ -59,6 +60,7 @@ struct sandbox_spec {
 	uint32_t layers; /* how many of ->layer */
 	struct spec_limits limits;
 	char layer[SPEC_LAYERS][ID_SIZE]; /* sealed layers it stands on, above the image: the oldest first */
+	char disk[32]; /* with SPEC_DISK: an id, the name of a disk that outlives the sandbox; "": one that does not */
 	struct spec_mount mount[SPEC_MOUNTS];
 	struct spec_tmpfs tmpfs[SPEC_TMPFS];
 	struct steer_rules net;

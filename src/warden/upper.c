@@ -1,8 +1,11 @@
 #include "warden/upper.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "linux/idmap.h"
 #include "linux/mount.h"
 #include "warden/disk.h"
+#include "warden/slot.h"
+#include "warden/tree.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -89,12 +92,70 @@ static void sizes(const struct upper_opts *o, char size[24], char inodes[24])
 	snprintf(inodes, 24, "%llu", o->inodes ? (unsigned long long)o->inodes + 16 : 0ULL);
 }
 
+#define IDS "ids" /* on a disk that stays: its owner says where the ids of the files' owners begin */
+
+/*
+ * What an earlier sandbox wrote has owners of that one's range of ids. Idmapped, they are those of the new one. What was in
+ * its memory alone is not there any more.
+ */
+static int take_over(int upper, const struct upper_opts *o, struct err *e)
+{
+	static const struct place shm = { "shm", 01777, true };
+	AUTO_CLOSE int map = -1;
+	struct stat st;
+	int r = fstatat(upper, IDS, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+
+	if (r < 0)
+		return err_sys(e, ERR_LOST, r, "the sandbox's disk was never completed");
+	if (st.st_uid != o->uid_base) {
+		map = idmap_move(st.st_uid, o->uid_base, SLOT_UIDS, e);
+		if (map < 0)
+			return map;
+		r = mount_map_ids(upper, map);
+		if (r < 0)
+			return err_sys(e, ERR_UNSUPPORTED, r, "give the files of a disk other owners");
+	}
+	r = tree_remove(upper, "shm");
+	if (r == 0 || r == -ENOENT)
+		r = make(upper, &shm, o->uid_base);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "prepare a disk again") : 0;
+}
+
+static int upper_kept(struct env *v, const struct upper_opts *o, struct err *e)
+{
+	AUTO_CLOSE int upper = -1;
+	int r;
+
+	if (v->disks < 0)
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "no disks are kept here");
+	upper = disk_kept(v->disks, o->kept, o->again ? DISK_AGAIN : DISK_NEW, o->size, o->inodes, e);
+	if (upper < 0)
+		return upper;
+	r = o->again ? take_over(upper, o, e) : 0;
+	if (r == 0)
+		r = env_stage(v, upper);
+	if (r == 0 && !o->again) {
+		r = fill(upper, o);
+		if (r == 0)
+			r = sys_mknodat(upper, IDS, S_IFREG | 0400, 0);
+		if (r == 0)
+			r = sys_fchownat(upper, IDS, o->uid_base, o->uid_base, AT_SYMLINK_NOFOLLOW);
+		if (r < 0)
+			err_sys(e, ERR_INTERNAL, r, "prepare the writable layer");
+	}
+	if (r < 0 && !o->again)
+		sys_unlinkat(v->disks, o->kept, 0);
+	return r < 0 ? r : TAKE_FD(upper);
+}
+
 int upper_new(struct env *v, const struct upper_opts *o, struct err *e)
 {
 	AUTO_CLOSE int upper = -1;
 	char size[24], inodes[24];
 	int r;
 
+	if (o->disk && o->kept && o->kept[0])
+		return upper_kept(v, o, e);
 	if (o->disk) {
 		upper = v->disk ? disk_open(v->disk, e) : disk_new(o->size, o->inodes, e);
 	} else {

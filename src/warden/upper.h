@@ -11,6 +11,8 @@ struct upper_opts {
 	bool disk, read_only_root, system_writable;
 	bool own_homes; /* layers show foreign owners: make the writable places here */
 	uint32_t uid, gid; /* inside */
+	const char *kept; /* with ->disk: the id of one that stays; "" or NULL: of none */
+	bool again; /* and is there already */
 };
 
 /*

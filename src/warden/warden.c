@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "linux/seccomp.h"
+#include "warden/disk.h"
 #include "warden/inside.h"
 #include "warden/keep.h"
 #include "warden/limit.h"
@@ -669,6 +670,16 @@ int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_
 	st.inodes_used = fs.f_files - fs.f_ffree;
 	*ret = st;
 	return 0;
+}
+
+int warden_disk_next(struct warden *w, const char *id, char *ret, struct err *e)
+{
+	return w->env.disks < 0 ? 0 : disk_next(w->env.disks, id, ret, e);
+}
+
+int warden_disk_remove(struct warden *w, const char *id, struct err *e)
+{
+	return w->env.disks < 0 ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "no disks are kept here") : disk_remove(w->env.disks, id, e);
 }
 
 int warden_memory_stat(const struct warden_sandbox *s, char *text, size_t size)

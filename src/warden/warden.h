@@ -119,6 +119,12 @@ int warden_put_aside(struct warden *w, const char *id, struct err *e);
 /* The next larger id after @id ("": the first). False: there is none. */
 bool warden_layer_next(struct warden *w, const char *id, struct layer_facts *ret);
 /*
+ * Disks that outlive their sandboxes (spec.disk). The next larger id after @id ("": the first) into @ret, which is zero at
+ * first and stays so when there is none. Removing: ERR_CONFLICT (-EBUSY) while a sandbox has it, or has not let go yet.
+ */
+int warden_disk_next(struct warden *w, const char *id, char *ret, struct err *e);
+int warden_disk_remove(struct warden *w, const char *id, struct err *e);
+/*
  * How virtual machines run here, and why, one line. KNOWN: -EAGAIN until the first was asked for. TRY: finds out, which may take
  * seconds: -EAGAIN until then, call again whenever warden_done_fd() is readable, and warden_done() was asked.
  */

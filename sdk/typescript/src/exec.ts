@@ -22,7 +22,7 @@ const HIGH_WATER = 1024 * 1024;
 const STDIN_PIECE = 64 * 1024;
 const WAIT_SECONDS = 30;
 
-export type ExecRequestOptions = StartOptions & { background?: boolean; binary?: boolean };
+export type ExecRequestOptions = StartOptions & { background?: boolean; binary?: boolean; restart?: 'no' | 'always' };
 
 /** The body of a request that starts an exec. */
 export function execBody(cmd: Command, o: ExecRequestOptions): unknown {
@@ -36,6 +36,7 @@ export function execBody(cmd: Command, o: ExecRequestOptions): unknown {
     nofile: o.nofile,
     tty: o.tty || undefined,
     background: o.background || undefined,
+    restart: o.restart,
     encoding: o.binary ? 'base64' : undefined,
   };
   if (typeof cmd === 'string') body.shell = cmd;

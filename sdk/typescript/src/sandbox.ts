@@ -89,6 +89,11 @@ export class Sandbox {
     return this.#change('POST', '/extend', options, { timeout });
   }
 
+  /** Starts one that is stopped or lost again, on its disk (`storage: 'disk'`). Twice is fine. */
+  start(options: CallOptions = {}): Promise<this> {
+    return this.#change('POST', '/start', options);
+  }
+
   /** Freezes everything in it. Twice is fine. */
   pause(options: CallOptions = {}): Promise<this> {
     return this.#change('POST', '/pause', options);

@@ -13,7 +13,7 @@ export interface CallOptions {
 }
 
 export type Isolation = 'process' | 'container' | 'vm' | 'wasm';
-export type SandboxState = 'running' | 'paused' | 'hibernated' | 'lost';
+export type SandboxState = 'running' | 'paused' | 'hibernated' | 'stopped' | 'lost';
 /** What happens after so long without a call. A call wakes what was paused or hibernated so. */
 export interface Idle {
   pause?: Duration;
@@ -269,6 +269,8 @@ export interface StartOptions extends Omit<ExecOptions, 'stdin' | 'binary'> {
 }
 
 export interface BackgroundOptions extends Omit<StartOptions, 'transport'> {
+  /** `always`: begun again when the sandbox is started again, also after a reboot. Needs `storage: 'disk'`. */
+  restart?: 'no' | 'always';
   idempotencyKey?: string;
 }
 

@@ -1,6 +1,7 @@
 #include "api/native/checkpoints.h"
 #include "base/base.h"
 #include "base/str.h"
+#include "service/box_disk.h"
 #include "service/box_net.h"
 #include "service/exec.h"
 #include "service/jin.h"
@@ -232,7 +233,7 @@ static bool fits(const struct filter *f, const struct box *b)
 
 static bool is_state(const char *text)
 {
-	static const enum box_state seen[] = { BOX_RUNNING, BOX_PAUSED, BOX_HIBERNATED, BOX_LOST };
+	static const enum box_state seen[] = { BOX_RUNNING, BOX_PAUSED, BOX_HIBERNATED, BOX_STOPPED, BOX_LOST };
 
 	for (size_t i = 0; i < ARRAY_LEN(seen); i++)
 		if (!strcmp(text, box_state_name(seen[i])))
@@ -249,7 +250,7 @@ static int read_filter(struct call *c, struct filter *f, struct err *e)
 			      .name = http_query(c->q, "name"),
 			      .cursor = http_query(c->q, "cursor") };
 	if (f->state && !is_state(f->state))
-		return err_set(e, ERR_INVALID, -EINVAL, "state: running, paused, hibernated or lost");
+		return err_set(e, ERR_INVALID, -EINVAL, "state: running, paused, hibernated, stopped or lost");
 	if (limit && (parse_u64(limit, &n, NULL) < 0 || n < 1 || n > LIST_MAX))
 		return err_set(e, ERR_INVALID, -EINVAL, "limit: 1 to %d", LIST_MAX);
 	f->limit = (size_t)n;
@@ -389,6 +390,16 @@ void post_resume(void *arg, struct http_req *q, const struct route *r)
 		return;
 	c->pending = true;
 	box_resume(c->box, &c->who, on_done_box, c);
+}
+
+void post_start(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (call_box(c) < 0)
+		return;
+	c->pending = true;
+	box_start(c->box, &c->who, on_done_box, c);
 }
 
 static void hibernate_body(struct call *c, const char *data, size_t len)

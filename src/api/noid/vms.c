@@ -34,6 +34,7 @@ static const char *state_name(enum box_state s)
 	case BOX_HIBERNATED:
 	case BOX_PAUSED:
 		return "paused";
+	case BOX_STOPPED:
 	case BOX_LOST:
 		return "stopped";
 	case BOX_MAKING:

@@ -15,7 +15,7 @@ import type {
 } from './types.js';
 
 const MIB = 1024 * 1024;
-const STATES: Record<string, VmState> = { running: 'running', paused: 'paused', hibernated: 'paused', lost: 'stopped' };
+const STATES: Record<string, VmState> = { running: 'running', paused: 'paused', hibernated: 'paused', stopped: 'stopped', lost: 'stopped' };
 
 /** A sandbox in Noid's words. */
 export function vmInfo(s: SandboxInfo): VmInfo {

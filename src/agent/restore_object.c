@@ -352,9 +352,9 @@ static int make(struct restore *r, uint32_t i)
 		return make_timerfd(r, i);
 	case MEM_OBJ_SIGNALFD:
 		return make_signalfd(r, i);
-	case MEM_OBJ_INOTIFY: /* last of all */
 	case MEM_OBJ_SHMEM:
 		return r->object[i] >= 0 ? 0 : make_shmem(r, i);
+	case MEM_OBJ_INOTIFY: /* last of all: restore_objects() */
 	case MEM_OBJ_FILE:
 	case MEM_OBJ_DEV:
 	case MEM_OBJ_SOCKET: /* restore_open.c, restore_socket.c */

@@ -149,9 +149,17 @@ left = ctypes.create_string_buffer(32); libc.timerfd_gettime(t, left)
 print(info() == was, was[1], 90_000 < struct.unpack("4q", left)[2] <= 100_000)
 """, "True 03 True")
 
+INOTIFY_MANY = ("""
+i = libc.inotify_init1(os.O_NONBLOCK)
+for n in range(64): os.mkdir(f"d{n}"); check(libc.inotify_add_watch(i, b"d%d" % n, 0x100))
+gate()
+os.mkdir("d33/new")
+print(len([l for l in open(f"/proc/self/fdinfo/{i}") if l.startswith("inotify")]), struct.unpack("iI", os.read(i, 99)[:8]))
+""", "64 (34, 1073742080)")
+
 GROUPS = {
     "timers": {"day": TIMER_DAY},
-    "inotify": {"inotify": INOTIFY},
+    "inotify": {"inotify": INOTIFY, "many": INOTIFY_MANY},
     "epoll": {"numbers": EPOLL_NUMBERS, "data": EPOLL_DATA, "told": EPOLL_TOLD, "news": EPOLL_NEWS, "shared": EPOLL_SHARED, "pidfd": EPOLL_PIDFD},
     "signals": {"owners": OWNERS},
 }

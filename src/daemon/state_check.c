@@ -229,7 +229,8 @@ static int read_manifests(const struct places *p, struct state_found *ret, struc
 		AUTO_CLOSE int layer = id_valid(x->d_name) ? sys_openat(fd, x->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0) : -1;
 		struct manifest m, *more;
 
-		if (layer < 0 || manifest_read(layer, x->d_name, &m) < 0)
+		/* An unsettled one belongs to a fork, whose sandboxes need it: it is no checkpoint. */
+		if (layer < 0 || manifest_read(layer, x->d_name, &m) < 0 || manifest_unsettled(&m))
 			continue;
 		more = reallocarray(ret->layers, ret->nlayers + 1, sizeof(*more));
 		if (!more) {

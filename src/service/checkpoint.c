@@ -409,9 +409,8 @@ void checkpoint_make(struct box *b, const struct who *who, struct checkpoint_wan
 		seal_box(b, c, w->memory, on_sealed, m);
 }
 
-void checkpoint_make_hidden(struct box *b, const struct who *who, enum want_memory memory, checkpoint_fn *fn, void *arg)
+static void make_hidden(struct box *b, struct making *m, enum want_memory memory)
 {
-	struct making *m = begin(b, who, fn, arg);
 	int r = id_new(m->c->id, sizeof(m->c->id));
 
 	m->hidden = true;
@@ -425,6 +424,19 @@ void checkpoint_make_hidden(struct box *b, const struct who *who, enum want_memo
 		tell(m, r);
 	else
 		seal_box(b, m->c, memory, on_sealed, m);
+}
+
+void checkpoint_make_hidden(struct box *b, const struct who *who, enum want_memory memory, checkpoint_fn *fn, void *arg)
+{
+	make_hidden(b, begin(b, who, fn, arg), memory);
+}
+
+void checkpoint_make_for_fork(struct box *b, const struct who *who, enum want_memory memory, checkpoint_fn *fn, void *arg)
+{
+	struct making *m = begin(b, who, fn, arg);
+
+	m->c->soon = !(b->want->spec->flags & SPEC_DISK);
+	make_hidden(b, m, memory);
 }
 
 /* --- looking, changing --- */

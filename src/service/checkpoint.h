@@ -25,6 +25,7 @@ struct checkpoint {
 	char *refused; /* why it has no memory although it was asked for; NULL = it was not */
 	uint64_t size, memory_size, files, pause_ns, created_ns;
 	uint8_t sum[32];
+	bool soon; /* its layer is safe on the disk only a moment after it is there */
 	bool listed; /* in the store */
 	bool held; /* its layer is */
 	bool damaged;
@@ -61,6 +62,8 @@ void checkpoint_make(struct box *b, const struct who *who, struct checkpoint_wan
 /* The same without a name and without a row: for as long as it is referenced, and things stand on it. */
 void checkpoint_make_hidden(struct box *b, const struct who *who, enum want_memory memory, checkpoint_fn *fn,
 			    void *arg);
+/* The same for sandboxes that run from it at once: those that no power cut leaves do not wait for the disk. */
+void checkpoint_make_for_fork(struct box *b, const struct who *who, enum want_memory memory, checkpoint_fn *fn, void *arg);
 void checkpoint_ref(struct checkpoint *c);
 void checkpoint_unref(struct checkpoint *c);
 /*

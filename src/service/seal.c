@@ -268,7 +268,8 @@ static void start(struct sealing *x)
 	x->begun_ns = clock_real_ns();
 	layer_may_go(b->service, c->id);
 	STEP("checkpoint.begun");
-	wlink_call_layer(b->service->warden, WARDEN_SEAL, b->handle, x->asked, c->id, on_sealed, x);
+	wlink_call_layer(b->service->warden, WARDEN_SEAL, b->handle,
+			 !x->asked ? WARDEN_FILES : c->soon ? WARDEN_MEMORY_SOON : WARDEN_WITH_MEMORY, c->id, on_sealed, x);
 }
 
 void seal_box(struct box *b, struct checkpoint *c, enum want_memory memory, box_done_fn *fn, void *arg)

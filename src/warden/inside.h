@@ -53,6 +53,9 @@ struct warden {
 	struct stock *stock; /* likewise */
 	uint64_t promised; /* bytes those seals may write; atomic */
 	struct sealing *sealings;
+	struct settles *settles;
+	struct seal *unsettled; /* by ->work.next: answered, and settled in a moment */
+	int later; /* a clock for those, or -1 */
 	struct seal *retired; /* told of by warden_done() last: its rest is cleared away after that */
 	struct restoring *restorings;
 	int done, timer; /* an epoll: workers, agents that restore, a clock for those; -1 without layers */
@@ -101,3 +104,5 @@ int sealing_check(struct warden *w, const struct sandbox_spec *spec, struct err 
 /* The sandbox ends, for us at least: a seal that still needs it is given up. */
 void sealing_leave(struct warden *w, struct warden_sandbox *s);
 void sealing_end_all(struct warden *w);
+/* What an earlier warden has answered, and not settled. */
+void sealing_settle_found(struct warden *w);

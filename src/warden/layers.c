@@ -7,6 +7,7 @@
 #include "warden/memory.h"
 #include "warden/record.h"
 #include "warden/seal.h"
+#include "warden/settle.h"
 #include "warden/stock.h"
 #include "warden/tree.h"
 #include "warden/walk.h"
@@ -23,13 +24,14 @@ enum verdict { UNKNOWN, GOOD, BAD };
 
 /* What of a layer tells that nothing was changed since it was compared. */
 static const char *const marks[] = { "fs", "manifest", "mem/meta", "mem/pages" };
-enum { MARKS_FILES = 2, MARK_META = 2, MARK_PAGES = 3 };
+enum { MARK_MANIFEST = 1, MARKS_FILES = 2, MARK_META = 2, MARK_PAGES = 3 };
 
 struct layer {
 	char id[ID_SIZE];
 	struct manifest m; /* zeros: can not be read */
 	unsigned sandboxes, children;
 	enum verdict verdict;
+	bool failed; /* to settle */
 	bool fresh; /* compared since somebody began to stand on it last */
 	struct stat mark[ARRAY_LEN(marks)]; /* when it was compared */
 	int meta, pages; /* open for agents, or -1 */
@@ -212,6 +214,12 @@ static int look_at(struct layers *l, const char *name)
 		AUTO_CLOSE int dir = sys_openat(l->dir, name, FOLDER, 0);
 
 		r = dir < 0 ? dir : manifest_read(dir, name, &m);
+	}
+	/* Answered before it was safe on the disk, for sandboxes that are gone since. */
+	if (r == 0 && manifest_unsettled(&m) && !settle_this_boot(&m)) {
+		log_warn("layer '%s' was not on the disk yet when the machine stopped, and is removed", name);
+		remove_later(l, name);
+		return 0;
 	}
 	if (r < 0)
 		log_error("layer '%s' is not usable: %s", name, strerror(-r));
@@ -457,6 +465,38 @@ void layers_verdict(struct layers *l, const char *id, bool good)
 	x->verdict = good && look(l, x, x->mark) == 0 ? GOOD : BAD;
 	x->fresh = x->verdict == GOOD;
 	close_memory(x);
+}
+
+void layers_settled(struct layers *l, const struct manifest *m, int result)
+{
+	struct layer *x = get(l, m->id);
+	struct stat now[ARRAY_LEN(marks)];
+
+	/* It may be removed meanwhile; and whoever was told to give up is told again. */
+	if (!x || !manifest_unsettled(&x->m) || result == -ECANCELED || result == -ESRCH)
+		return;
+	if (result < 0) {
+		log_error("layer '%s' could not be settled: %s", x->id, strerror(-result));
+		x->failed = true;
+		if (result == -EBADMSG)
+			x->verdict = BAD;
+		return;
+	}
+	x->m = *m;
+	if (x->verdict != GOOD)
+		return;
+	/* Of all that tells of a change, this one is ours. */
+	if (look(l, x, now) == 0)
+		x->mark[MARK_MANIFEST] = now[MARK_MANIFEST];
+	else
+		x->verdict = UNKNOWN;
+}
+
+int layers_unsettled(const struct layers *l, const char *id)
+{
+	const struct layer *x = get(l, id);
+
+	return !x || !manifest_unsettled(&x->m) ? 0 : x->failed ? -EIO : 1;
 }
 
 /*

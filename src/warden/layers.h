@@ -49,6 +49,11 @@ unsigned layers_templates(const struct layers *l, uint64_t tenant, const uint8_t
 /* Whether there is a machine's layer whose template's key begins with these bytes. */
 bool layers_of_template(const struct layers *l, const uint8_t *key, size_t len);
 
+/* An unsettled layer (warden/settle.h) is @m now, or could not be settled: then nothing that has to last may stand on it. */
+void layers_settled(struct layers *l, const struct manifest *m, int result);
+/* 1: it is unsettled; 0: it is not; -EIO: and never will be. */
+int layers_unsettled(const struct layers *l, const char *id);
+
 /* A sandbox begins or ends to stand on them, or a seal under way needs them. */
 void layers_hold(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n);
 void layers_drop(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n);

@@ -73,7 +73,7 @@ int manifest_read(int dir, const char *id, struct manifest *ret)
 	n = pread(fd, &m, sizeof(m), 0);
 	if (n != (ssize_t)st.st_size)
 		return n < 0 ? -errno : -EBADMSG;
-	if (n == FIRST_LEN ? m.version != 1 : m.version < 2 || m.version > MANIFEST_VERSION)
+	if (n == FIRST_LEN ? m.version != 1 : m.version < 2 || (m.version > MANIFEST_VERSION && m.version != (MANIFEST_VERSION | MANIFEST_UNSETTLED)))
 		return -EBADMSG;
 	if (m.version == 1) {
 		memcpy(m.self, (const uint8_t *)&m + offsetof(struct manifest, meta), SHA256_SIZE);
@@ -89,7 +89,7 @@ int manifest_read(int dir, const char *id, struct manifest *ret)
 	return 0;
 }
 
-int manifest_sum(int dir, const int *stop, const struct digests *known, struct manifest *m)
+int manifest_sum_files(int dir, const int *stop, const struct digests *known, struct manifest *m)
 {
 	AUTO_CLOSE int fs = sys_openat(dir, "fs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	AUTO_FREE char *buf = malloc(TREE_BUF);
@@ -120,7 +120,14 @@ int manifest_sum(int dir, const int *stop, const struct digests *known, struct m
 	m->files = facts.files;
 	m->size = facts.size;
 	sha256_end(&s, m->sum);
-	return memory_sum(dir, stop, m);
+	return 0;
+}
+
+int manifest_sum(int dir, const int *stop, const struct digests *known, struct manifest *m)
+{
+	int r = manifest_sum_files(dir, stop, known, m);
+
+	return r == 0 ? memory_sum(dir, stop, m) : r;
 }
 
 int manifest_verify(int dir, const int *stop, const struct manifest *m)

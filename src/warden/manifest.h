@@ -1,6 +1,7 @@
 /* What a layer says of itself: one fixed-size record beside its files. If the two differ the layer is refused. */
 #pragma once
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -15,6 +16,7 @@ struct digests;
  */
 #define MANIFEST_VERSION 7U
 #define MANIFEST_MEMORY_PIECES 7U /* the first with those */
+#define MANIFEST_UNSETTLED 0x80000000U /* a bit of ->version: not on the disk for good, and in place of its memory's sums is what settle.c says */
 #define MANIFEST_VERSION_VM 3U /* a machine's disks are large, and mostly holes */
 #define MANIFEST_ID 32 /* an id, filled up with zeros */
 
@@ -49,7 +51,13 @@ int manifest_make(int dir);
 int manifest_write(int fd, const struct manifest *m);
 /* -EBADMSG when it is not one, or not of @id. Also reads earlier versions: what those do not have is 0. */
 int manifest_read(int dir, const char *id, struct manifest *ret);
-/* Walks @dir/fs: fills entries, files, size, trees and ->sum as ->version has it. And @dir/mem. */
+static inline bool manifest_unsettled(const struct manifest *m)
+{
+	return m->version & MANIFEST_UNSETTLED;
+}
+/* Walks @dir/fs: fills entries, files, size, trees and ->sum as ->version has it. */
+int manifest_sum_files(int dir, const int *stop, const struct digests *known, struct manifest *m);
+/* And @dir/mem. */
 int manifest_sum(int dir, const int *stop, const struct digests *known, struct manifest *m);
 /* -EBADMSG when the files are not those that @m speaks of. */
 int manifest_verify(int dir, const int *stop, const struct manifest *m);

@@ -67,7 +67,9 @@ static bool wants_arg(uint32_t op)
 
 static bool arg_ok(const struct warden_req *q)
 {
-	if (q->op == WARDEN_SEAL || q->op == WARDEN_UNSEAL || q->op == WARDEN_NET)
+	if (q->op == WARDEN_SEAL)
+		return q->arg <= 2;
+	if (q->op == WARDEN_UNSEAL || q->op == WARDEN_NET)
 		return q->arg <= 1;
 	if (q->op == WARDEN_SOCKET)
 		return q->arg == 4 || q->arg == 6;
@@ -140,7 +142,7 @@ int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "request: no such states to compare");
 	if (!who_ok(q))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: not a connection");
-	if (q->op == WARDEN_NET)
+	if (q->op == WARDEN_UNSEAL || q->op == WARDEN_NET)
 		return check_net(&q->spec, e);
 	if (q->op != WARDEN_CREATE && q->op != WARDEN_DIFF)
 		return zero(&q->spec, sizeof(q->spec)) ? 0 : err_set(e, ERR_INVALID, -EINVAL, "request: unused bytes");

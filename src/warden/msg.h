@@ -88,7 +88,7 @@ struct warden_req {
 	uint32_t op;
 	uint64_t seq; /* comes back in the reply */
 	uint64_t handle;
-	uint64_t arg; /* GROUP_KILL, GROUP_END: which group; SEAL: 1 with memory; UNSEAL, NET, SOCKET: see there; else 0 */
+	uint64_t arg; /* GROUP_KILL, GROUP_END: which group; SEAL: enum warden_what; UNSEAL, NET, SOCKET: see there; else 0 */
 	char id[MSG_ID]; /* SEAL, UNSEAL, LAYERS: which layer; DISKS, DISK_REMOVE: which disk */
 	struct msg_diff diff; /* DIFF only */
 	struct warden_who who; /* WHO only */

@@ -100,7 +100,9 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 		CHECK_EQ(check(&q), takes ? -EINVAL : 0);
 		q.arg = 1; /* a group, or with memory, or to the quarantine, or sockets */
 		CHECK_EQ(check(&q), takes || may ? 0 : -EINVAL);
-		q.arg = 2;
+		q.arg = 2; /* or with memory, and soon */
+		CHECK_EQ(check(&q), takes || op == WARDEN_SEAL ? 0 : -EINVAL);
+		q.arg = 3;
 		CHECK_EQ(check(&q), takes ? 0 : -EINVAL);
 		q.arg = 1ULL << 32;
 		CHECK_EQ(check(&q), -EINVAL);

@@ -35,8 +35,9 @@ int restoring_open(struct warden *w, struct err *e)
 
 	w->done = epoll_create1(EPOLL_CLOEXEC);
 	w->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (w->done < 0 || w->timer < 0 || epoll_ctl(w->done, EPOLL_CTL_ADD, workers_fd(w->workers), &in) < 0 ||
-	    epoll_ctl(w->done, EPOLL_CTL_ADD, w->timer, &in) < 0)
+	w->later = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (w->done < 0 || w->timer < 0 || w->later < 0 || epoll_ctl(w->done, EPOLL_CTL_ADD, workers_fd(w->workers), &in) < 0 ||
+	    epoll_ctl(w->done, EPOLL_CTL_ADD, w->timer, &in) < 0 || epoll_ctl(w->done, EPOLL_CTL_ADD, w->later, &in) < 0)
 		r = err_sys(e, ERR_EXHAUSTED, -errno, "wait for workers");
 	return r;
 }
@@ -45,6 +46,7 @@ void restoring_close(struct warden *w)
 {
 	fd_close(w->done);
 	fd_close(w->timer);
+	fd_close(w->later);
 }
 
 static void tick(const struct warden *w)

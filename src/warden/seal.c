@@ -5,6 +5,7 @@
 #include "base/room.h"
 #include "base/step.h"
 #include "base/sys.h"
+#include "warden/settle.h"
 #include "warden/stock.h"
 #include "warden/tree.h"
 #include "warden/watch.h"
@@ -351,6 +352,65 @@ static void write_out(void *arg)
 	flush_end(x->impl->flush, x->impl->fs);
 }
 
+static void sum_begin(struct seal *x)
+{
+	/* Whoever came before the files were copied has been told of by now; who came since does no harm. */
+	if (__atomic_load_n(&x->impl->opened, __ATOMIC_ACQUIRE))
+		x->m.flags &= ~SPEC_SYSTEM_LATER;
+	x->m.version = x->impl->from.side >= 0 ? MANIFEST_VERSION_VM : MANIFEST_VERSION;
+}
+
+/* What it stands on that does not last yet: what lasts must not depend on that. */
+static int settle_below(struct seal *x)
+{
+	const struct seal_source *f = &x->impl->from;
+	struct manifest m;
+
+	for (uint32_t n = 0; n < f->unsettled; n++) {
+		int r = settle_do(f->settles, f->dir, f->unsettled_id[n], &x->work.stop, &m);
+
+		if (r == -EBADMSG)
+			return err_set(&x->e, ERR_REFUSED, r, "layer '%s', which the sandbox stands on, is damaged", f->unsettled_id[n]);
+		if (r < 0 && r != -ESRCH)
+			return err_sys(&x->e, ERR_INTERNAL, r, "write layer '%s', which the sandbox stands on", f->unsettled_id[n]);
+	}
+	return 0;
+}
+
+/* Files have their sum, from the bytes that were written. The rest is settle.c's. */
+static int sum_soon(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+	ssize_t n;
+	int r = pump_end(i->pump, NULL, NULL);
+
+	if (r < 0)
+		return r;
+	sum_begin(x);
+	r = manifest_sum_files(i->tmp, &x->work.stop, i->digests, &x->m);
+	x->m.made = clock_real_ns();
+	if (r == 0)
+		r = settle_provisional(i->tmp, &x->m);
+	if (r < 0)
+		return r;
+	n = pwrite(i->manifest, &x->m, sizeof(x->m), 0);
+	return n == (ssize_t)sizeof(x->m) ? 0 : n < 0 ? -errno : -EIO;
+}
+
+/* It is under its name, and others may settle it from now on. */
+static int hand_over(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+	const struct settle_files files = { i->tmp, i->fs, i->manifest, i->flush };
+	int r = settle_add(i->from.settles, &x->m, &files);
+
+	if (r < 0)
+		return r;
+	i->tmp = i->fs = i->manifest = -1;
+	i->flush = NULL;
+	return 0;
+}
+
 /* The disk is written to while sums are taken. */
 static int sum_and_write(struct seal *x)
 {
@@ -361,10 +421,7 @@ static int sum_and_write(struct seal *x)
 	r = pump_end(i->pump, write_out, x);
 	if (r < 0)
 		return r;
-	/* Whoever came before the files were copied has been told of by now; who came since does no harm. */
-	if (__atomic_load_n(&i->opened, __ATOMIC_ACQUIRE))
-		x->m.flags &= ~SPEC_SYSTEM_LATER;
-	x->m.version = i->from.side >= 0 ? MANIFEST_VERSION_VM : MANIFEST_VERSION;
+	sum_begin(x);
 	r = manifest_sum(i->tmp, &x->work.stop, i->digests, &x->m);
 	if (r == 0) {
 		x->m.made = clock_real_ns();
@@ -386,6 +443,23 @@ static int commit(struct seal *x)
 	return r;
 }
 
+static int take_name(struct seal *x)
+{
+	struct seal_impl *i = x->impl;
+	int r = 0;
+
+	if (!i->from.soon && !flush_brings_folders(i->tmp) && fsync(i->tmp) < 0)
+		return -errno;
+	STEP("seal.written");
+	/* Never over another: one that is there is not empty, and stays. */
+	if (renameat(i->from.dir, i->tmp_name, i->from.dir, x->m.id) < 0)
+		return -errno;
+	r = i->from.soon ? hand_over(x) : commit(x);
+	if (r < 0 && i->from.soon && renameat(i->from.dir, x->m.id, i->from.dir, i->tmp_name) < 0)
+		log_error("layer '%s', which is not used, stays: %s", x->m.id, strerror(errno));
+	return r;
+}
+
 static int finish(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
@@ -393,6 +467,12 @@ static int finish(struct seal *x)
 
 	if (r < 0)
 		return r;
+	/* What is joined is compared with its manifest, so that it needs one. */
+	if (!i->from.soon || i->from.joins) {
+		r = settle_below(x);
+		if (r < 0)
+			return r;
+	}
 	r = tree_remove(i->tmp, "links");
 	if (r == 0 && i->from.joins && i->from.side < 0) {
 		r = join_all(x);
@@ -400,15 +480,9 @@ static int finish(struct seal *x)
 			return r;
 	}
 	if (r == 0)
-		r = sum_and_write(x);
-	if (r == 0 && !flush_brings_folders(i->tmp) && fsync(i->tmp) < 0)
-		r = -errno;
-	STEP("seal.written");
-	/* Never over another: one that is there is not empty, and stays. */
-	if (r == 0 && renameat(i->from.dir, i->tmp_name, i->from.dir, x->m.id) < 0)
-		r = -errno;
+		r = i->from.soon ? sum_soon(x) : sum_and_write(x);
 	if (r == 0)
-		r = commit(x);
+		r = take_name(x);
 	STEP("seal.named");
 	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
 			       "write layer '%s'", x->m.id)
@@ -497,27 +571,70 @@ static void run_verify(struct work *w)
 {
 	struct seal *x = (struct seal *)(void *)w;
 	AUTO_CLOSE int dir = sys_openat(x->impl->from.dir, x->m.id, FOLDER, 0);
+	int r = manifest_unsettled(&x->m) ? settle_do(x->impl->from.settles, x->impl->from.dir, x->m.id, &w->stop, &x->m) : 0;
 	struct manifest is;
-	int r;
 
 	/* First: what is changed while it is being compared counts as changed. */
 	watch_layer(x->impl->from.watch, x->impl->from.dir, x->m.id);
-	r = dir < 0 ? dir : manifest_read(dir, x->m.id, &is);
+	/* Settled since, and its own work has come back: who asked looks again. */
+	if (r == -ESRCH)
+		r = -EAGAIN;
+	if (r == 0)
+		r = dir < 0 ? dir : manifest_read(dir, x->m.id, &is);
 	if (r == 0 && memcmp(&is, &x->m, sizeof(is)))
 		r = -EBADMSG;
 	x->result = r == 0 ? manifest_verify(dir, &w->stop, &x->m) : r;
 }
 
-int seal_verify(struct workers *s, int dir, struct watch *watch, const struct manifest *m, void *tag, struct err *e)
+static struct seal *seal_of(enum seal_kind kind, void (*run)(struct work *w), int dir, struct watch *watch,
+			    struct settles *settles, const struct manifest *m)
 {
-	struct seal *x = seal_new(SEAL_VERIFY, run_verify);
+	struct seal *x = seal_new(kind, run);
+
+	if (x) {
+		x->m = *m;
+		x->impl->from.dir = dir;
+		x->impl->from.watch = watch;
+		x->impl->from.settles = settles;
+	}
+	return x;
+}
+
+int seal_verify(struct workers *s, int dir, struct watch *watch, struct settles *settles, const struct manifest *m, void *tag,
+		struct err *e)
+{
+	struct seal *x = seal_of(SEAL_VERIFY, run_verify, dir, watch, settles, m);
 
 	if (!x)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to look at a layer");
-	x->m = *m;
-	x->impl->from.dir = dir;
-	x->impl->from.watch = watch;
 	x->tag = tag;
+	workers_add(s, &x->work);
+	return 0;
+}
+
+static void run_settle(struct work *w)
+{
+	struct seal *x = (struct seal *)(void *)w;
+
+	x->result = settle_do(x->impl->from.settles, x->impl->from.dir, x->m.id, &w->stop, &x->m);
+}
+
+void seal_settle(struct workers *s, struct seal *x)
+{
+	x->work = (struct work){ .run = run_settle, .end = end };
+	x->kind = SEAL_SETTLE;
+	workers_add(s, &x->work);
+}
+
+int seal_settle_found(struct workers *s, int dir, struct watch *watch, struct settles *settles, const struct manifest *m)
+{
+	struct seal *x = seal_of(SEAL_SETTLE, run_settle, dir, watch, settles, m);
+	int r = x ? settle_add(settles, m, &(struct settle_files){ -1, -1, -1, NULL }) : -ENOMEM;
+
+	if (r < 0) {
+		seal_free(x);
+		return r;
+	}
 	workers_add(s, &x->work);
 	return 0;
 }
@@ -531,7 +648,7 @@ static void run_retire(struct work *w)
 	const int store = x->impl->from.dir;
 
 	impl_free(TAKE_PTR(x->impl));
-	if (x->kind == SEAL_LAYER && x->result == 0)
+	if ((x->kind == SEAL_LAYER || x->kind == SEAL_SETTLE) && x->result == 0)
 		watch_expected(watch, store, x->m.id);
 	stock_fill(stock);
 }

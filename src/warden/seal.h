@@ -14,7 +14,7 @@
 #include "warden/manifest.h"
 #include "warden/work.h"
 
-enum seal_kind { SEAL_LAYER, SEAL_VERIFY, SEAL_CLOSE, SEAL_STOCK /* these do not come back */ };
+enum seal_kind { SEAL_LAYER, SEAL_VERIFY, SEAL_SETTLE, SEAL_CLOSE, SEAL_STOCK /* these do not come back */ };
 
 /* What comes back from workers_done(). */
 struct seal {
@@ -23,12 +23,13 @@ struct seal {
 	void *tag; /* the caller's own */
 	int result;
 	struct err e;
-	struct manifest m; /* SEAL_LAYER: given but for the sums; SEAL_VERIFY: given */
+	struct manifest m; /* SEAL_LAYER: given but for the sums; SEAL_VERIFY, SEAL_SETTLE: given, and as it is now */
 	uint64_t pause; /* ns that the sandbox did not run */
 	struct seal_impl *impl;
 };
 
 struct pump_spare;
+struct settles;
 struct stock;
 struct watch;
 
@@ -55,6 +56,10 @@ struct seal_source {
 	struct pump_spare *spare; /* stays the caller's, or NULL */
 	struct stock *stock; /* of ->dir; likewise */
 	uint64_t *promised; /* bytes that all those under way may write; likewise, and atomic */
+	struct settles *settles; /* likewise, or NULL */
+	bool soon; /* the layer comes back unsettled (warden/settle.h) */
+	uint32_t unsettled; /* layers the sandbox stands on that are so */
+	char unsettled_id[SPEC_LAYERS][ID_SIZE];
 	bool paused; /* it is frozen, and stays so */
 	const struct cgroup_host *cgroups;
 	const struct cgroup *cgroup; /* must stay while seal_busy() */
@@ -93,7 +98,13 @@ bool seal_busy(struct seal *x);
 void seal_system(struct seal *x);
 /* Gives up if it still needs the sandbox, and returns when it does not any more. */
 void seal_leave(struct seal *x);
-int seal_verify(struct workers *s, int dir, struct watch *watch, const struct manifest *m, void *tag, struct err *e);
+/* An unsettled one is settled first. */
+int seal_verify(struct workers *s, int dir, struct watch *watch, struct settles *settles, const struct manifest *m, void *tag,
+		struct err *e);
+/* Settles the layer that @x came back with; it comes back again. */
+void seal_settle(struct workers *s, struct seal *x);
+/* The same, of one that an earlier warden has left so. */
+int seal_settle_found(struct workers *s, int dir, struct watch *watch, struct settles *settles, const struct manifest *m);
 /* Closes @fd, taken over: some take a wait in the kernel. */
 void seal_close(struct workers *s, int fd);
 /* Fills @stock, which stays the caller's. */

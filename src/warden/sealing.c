@@ -1,8 +1,17 @@
 /* Layers, as sandboxes have to do with them: sealing one into a layer, and what it stands on. */
 #include "warden/inside.h"
 #include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "warden/keep.h"
+#include "warden/settle.h"
 #include "warden/vm.h"
+
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define LATER_NS 20000000 /* settling leaves the processors to those that are made from the layer */
+#define LATEST_NS 1000000000ULL
 
 static void sealing_free(struct warden *w, struct sealing *x)
 {
@@ -17,6 +26,67 @@ void sealing_end_all(struct warden *w)
 {
 	while (w->sealings)
 		sealing_free(w, w->sealings);
+	/* The next warden settles them. */
+	while (w->unsettled) {
+		struct seal *x = w->unsettled;
+
+		w->unsettled = (struct seal *)(void *)x->work.next;
+		seal_free(x);
+	}
+}
+
+static void settle_in_a_moment(const struct warden *w)
+{
+	struct itimerspec t = { .it_value.tv_nsec = LATER_NS };
+
+#ifdef CLOCHE_FAULTS
+	/* So that a test finds the moment in between. */
+	if (getenv("CLOCHE_SETTLE_SECONDS"))
+		t.it_value.tv_sec = strtol(getenv("CLOCHE_SETTLE_SECONDS"), NULL, 10);
+#endif
+	timerfd_settime(w->later, 0, &t, NULL);
+}
+
+static void settle_later(struct warden *w, struct seal *x)
+{
+	x->work.next = (struct work *)w->unsettled;
+	w->unsettled = x;
+	settle_in_a_moment(w);
+	seal_stock(w->workers, w->stock); /* the next layer's folder need not wait for it */
+}
+
+/* Those whose time has come; not while sandboxes are made from layers, unless they have waited for long. */
+static void settle_due(struct warden *w)
+{
+	const uint64_t now = clock_real_ns();
+	uint64_t n;
+
+	if (!w->unsettled || read(w->later, &n, sizeof(n)) < 0)
+		return;
+	for (struct seal **at = &w->unsettled; *at;) {
+		struct seal *x = *at;
+
+		if (w->restorings && now - x->m.made < LATEST_NS) {
+			at = (struct seal **)(void *)&x->work.next;
+			continue;
+		}
+		*at = (struct seal *)(void *)x->work.next;
+		seal_settle(w->workers, x);
+	}
+	if (w->unsettled)
+		settle_in_a_moment(w);
+}
+
+void sealing_settle_found(struct warden *w)
+{
+	struct layer_facts f = { .id = "" };
+
+	while (layers_next(w->layers, f.id, &f)) {
+		int r = manifest_unsettled(f.m) ? seal_settle_found(w->workers, w->env.layers, layers_watch(w->layers), w->settles, f.m) : 0;
+
+		if (r < 0)
+			log_error("layer '%s' stays unsettled: %s", f.id, strerror(-r));
+	}
 }
 
 void sealing_leave(struct warden *w, struct warden_sandbox *s)
@@ -85,6 +155,20 @@ static int source_memory(struct warden *w, struct warden_sandbox *s, struct seal
 	return 0;
 }
 
+/* What is not safe on the disk of what it stands on. */
+static int source_unsettled(const struct warden *w, const struct warden_sandbox *s, struct seal_source *from, struct err *e)
+{
+	for (uint32_t n = 0; n < s->layers; n++) {
+		int r = layers_unsettled(w->layers, s->layer[n]);
+
+		if (r < 0)
+			return err_sys(e, ERR_INTERNAL, r, "layer '%s', which the sandbox stands on, could not be written", s->layer[n]);
+		if (r)
+			memcpy(from->unsettled_id[from->unsettled++], s->layer[n], ID_SIZE);
+	}
+	return 0;
+}
+
 /*
  * A sandbox can not stand on ever more layers. When it stands on many, the newest become part of the new one: one at
  * least, and further ones while they are not much larger than what is joined so far. So a large old layer is not copied
@@ -119,6 +203,8 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 		.spare = w->spare,
 		.stock = w->stock,
 		.promised = &w->promised,
+		.settles = w->settles,
+		.soon = what == WARDEN_MEMORY_SOON && !s->vm,
 		.paused = s->frozen,
 		.cgroups = &w->env.cgroups,
 		.cgroup = &s->shell.cgroup,
@@ -150,7 +236,9 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 
 			from.below |= l ? l->trees : ~0U;
 		}
-		r = what == WARDEN_WITH_MEMORY ? source_memory(w, s, &from, e) : 0;
+		r = source_unsettled(w, s, &from, e);
+		if (r == 0 && what != WARDEN_FILES)
+			r = source_memory(w, s, &from, e);
 	}
 	m.depth = s->layers - from.joins + 1;
 	if (m.depth > 1)
@@ -190,7 +278,7 @@ int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void 
 	id = layers_unverified(w->layers, spec);
 	if (!id)
 		return 0;
-	r = seal_verify(w->workers, w->env.layers, layers_watch(w->layers), layers_find(w->layers, id), tag, e);
+	r = seal_verify(w->workers, w->env.layers, layers_watch(w->layers), w->settles, layers_find(w->layers, id), tag, e);
 	return r < 0 ? r : 1;
 }
 
@@ -228,6 +316,19 @@ int warden_done_fd(const struct warden *w)
 	return w->done;
 }
 
+/* Whether that is what it was: then it is over. */
+static bool settled(struct warden *w, struct work *work)
+{
+	struct seal *x = (struct seal *)(void *)work;
+
+	if (work->vm || x->kind != SEAL_SETTLE)
+		return false;
+	layers_settled(w->layers, &x->m, x->result);
+	settle_forget(w->settles, x->m.id);
+	seal_retire(w->workers, x);
+	return true;
+}
+
 bool warden_done(struct warden *w, struct warden_done *ret)
 {
 	struct work *work;
@@ -236,8 +337,10 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 	/* Not before the last one is answered: it would take a processor that the answer's way needs. */
 	if (w->retired)
 		seal_retire(w->workers, TAKE_PTR(w->retired));
-	while ((work = w->workers ? workers_done(w->workers) : NULL) && work->vm)
-		vm_worked(w, work);
+	settle_due(w);
+	while ((work = w->workers ? workers_done(w->workers) : NULL) && (work->vm || settled(w, work)))
+		if (work->vm)
+			vm_worked(w, work);
 	if (!work)
 		return (w->workers && restoring_done(w, ret)) || vm_done(w, ret);
 	x = (struct seal *)(void *)work;
@@ -246,9 +349,12 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 		const int r = x->result;
 
 		/* Only what was looked at has a verdict; and then that is what counts. */
-		if (r == -ECANCELED || r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EIO) {
+		if (r == -EAGAIN) {
+			ret->result = 0; /* it is looked at again */
+		} else if (r == -ECANCELED || r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EIO) {
 			err_sys(&ret->e, r == -EIO ? ERR_INTERNAL : ERR_EXHAUSTED, r, "look at layer '%s'", x->m.id);
 		} else {
+			layers_settled(w->layers, &x->m, r);
 			layers_verdict(w->layers, x->m.id, r == 0);
 			ret->result = 0;
 		}
@@ -268,6 +374,10 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 				vm_seal_end(w, s->sandbox, NULL, x);
 		}
 		sealing_free(w, s);
+		if (ret->result == 0 && manifest_unsettled(&x->m)) {
+			settle_later(w, x);
+			return true;
+		}
 	}
 	w->retired = x;
 	return true;

@@ -99,7 +99,7 @@ static int seal(struct server *s, const struct entry *x, struct err *e)
 
 	if (!later)
 		return -ENOMEM;
-	r = warden_seal(s->warden, x->sandbox, s->in.q.id, s->in.q.arg ? WARDEN_WITH_MEMORY : WARDEN_FILES, later, e);
+	r = warden_seal(s->warden, x->sandbox, s->in.q.id, (enum warden_what)s->in.q.arg, later, e);
 	if (r < 0) {
 		free(later);
 		return r;

@@ -8,6 +8,7 @@
 #include "warden/keep.h"
 #include "warden/limit.h"
 #include "warden/pump.h"
+#include "warden/settle.h"
 #include "warden/stock.h"
 #include "warden/sweep.h"
 #include "warden/truth.h"
@@ -175,7 +176,7 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 
 	if (!w)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a warden");
-	w->done = w->timer = -1;
+	w->done = w->timer = w->later = -1;
 	r = env_open(&o->env, &w->env, e);
 	if (r < 0) {
 		free(w);
@@ -186,12 +187,16 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 		w->spare = pump_spare_new();
 		if (r == 0)
 			r = layers_new(w->env.layers, w->workers, &w->layers, e);
+		w->settles = r == 0 ? settles_new() : NULL;
+		if (r == 0 && !w->settles)
+			r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for layers");
 		if (r < 0) {
 			warden_free(w);
 			return r;
 		}
 		w->stock = stock_new(w->env.layers);
 		seal_stock(w->workers, w->stock);
+		sealing_settle_found(w);
 	}
 	if (w->env.keep)
 		adopt_all(w);
@@ -235,6 +240,7 @@ void warden_free(struct warden *w)
 	stock_free(w->stock);
 	vm_free(w);
 	sealing_end_all(w);
+	settles_free(w->settles);
 	layers_free(w->layers);
 	if (w->pool) {
 		pool_free(w->pool);

@@ -103,9 +103,10 @@ int warden_refresh(struct warden *w, const struct warden_sandbox *s);
  * Sealing, in a warden with ->env.layers: what the sandbox has changed becomes layer @id. Begins here, is done by a worker,
  * and comes back by warden_done() with @tag. The sandbox stands still only while it is copied; meanwhile it can not be
  * frozen, thawed or sealed again (ERR_CONFLICT), and destroying it gives up the sealing. With memory: what its
- * processes are becomes part of the layer (docs/design/0007-memory.md), or nothing is made.
+ * processes are becomes part of the layer (docs/design/0007-memory.md), or nothing is made. Soon: likewise, and it comes
+ * back before it is safe on the disk (warden/settle.h).
  */
-enum warden_what { WARDEN_FILES, WARDEN_WITH_MEMORY };
+enum warden_what { WARDEN_FILES, WARDEN_WITH_MEMORY, WARDEN_MEMORY_SOON };
 int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum warden_what what, void *tag,
 		struct err *e);
 /*

@@ -225,7 +225,7 @@ static inline bool dt_launch_as(struct dt *t, const char *name, const char *more
 	}
 	close(pair[1]);
 	t->control = pair[0];
-	return true;
+	return send(t->control, "begin", 5, 0) == 5;
 }
 
 static inline bool dt_launch(struct dt *t, const char *more)

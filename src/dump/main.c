@@ -50,7 +50,7 @@ static int say(const struct dump *d, const char *text)
 	return fd_send(d->control, text, strlen(text), NULL, 0);
 }
 
-static int wait_go(const struct dump *d, struct err *e)
+static int wait_word(const struct dump *d, const char *expected, struct err *e)
 {
 	struct pollfd p = { .fd = d->control, .events = POLLIN };
 	char word[16] = "";
@@ -60,7 +60,7 @@ static int wait_go(const struct dump *d, struct err *e)
 	if (poll(&p, 1, CONTROL_MS) != 1)
 		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "the warden said nothing");
 	n = fd_recv(d->control, word, sizeof(word) - 1, NULL, 0, &nfds);
-	if (n != 2 || memcmp(word, "go", 2) != 0)
+	if (n != (ssize_t)strlen(expected) || memcmp(word, expected, (size_t)n) != 0)
 		return err_set(e, ERR_INTERNAL, n < 0 ? (int)n : -ECANCELED, "the warden does not want it any more");
 	return 0;
 }
@@ -310,7 +310,7 @@ static int run(struct dump *d, struct err *e)
 	if (r == 0)
 		r = say(d, "ready");
 	if (r == 0)
-		r = wait_go(d, e);
+		r = wait_word(d, "go", e);
 	guard_stop(&d->guard); /* before anybody could see it */
 	stop_release(d);
 	if (r == 0)
@@ -357,6 +357,9 @@ int main(int argc, char **argv)
 	r = vdso_self(&d, &e);
 	if (r == 0)
 		r = enter_network(&d, &e);
+	/* Started ahead, so that this is not on the sandbox's time. What follows is seen in it, unless it is frozen. */
+	if (r == 0)
+		r = wait_word(&d, "begin", &e);
 	if (r == 0)
 		r = guard_start(&d.guard, d.agent_pidfd, &e);
 	if (r == 0)

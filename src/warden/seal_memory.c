@@ -214,17 +214,22 @@ static int attempt(struct seal *x)
 {
 	const struct seal_source *f = &x->impl->from;
 	bool frozen = true;
-	uint64_t since;
-	int r = stop(x, &since);
+	uint64_t since = 0;
+	int r = dump_start(&x->impl->source, &x->impl->dump, &x->e); /* ahead: it takes as long as much of the pause */
 
-	if (r < 0)
+	if (r == 0)
+		r = stop(x, &since);
+	if (r < 0) {
+		dump_end(&x->impl->dump);
 		return r;
+	}
 	STEP("seal.frozen");
 	r = seal_room(x);
-	if (r == 0)
-		r = dump_start(&x->impl->source, &x->impl->dump, &x->e);
-	if (r == 0)
+	if (r == 0) {
+		/* One that has ended has said why. */
+		(void)dump_say(&x->impl->dump, "begin", &x->e);
 		r = copy_held(x, &frozen);
+	}
 	/* As it was before, whatever went wrong. Frozen first: what it held would run otherwise. */
 	if (f->paused && !frozen) {
 		struct err e = { 0 };

@@ -213,13 +213,14 @@ static int wait_end(int fd, short events)
 
 static bool on_loopback(const struct sockaddr_storage *addr, uint32_t len)
 {
-	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)addr;
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+	const uint8_t *v6 = ((const struct sockaddr_in6 *)addr)->sin6_addr.s6_addr;
 
 	if (!len)
 		return false;
 	if (addr->ss_family == AF_INET)
 		return ntohl(((const struct sockaddr_in *)addr)->sin_addr.s_addr) >> 24 == 127;
-	return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) || (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) && v6->sin6_addr.s6_addr[12] == 127);
+	return !memcmp(v6, &in6addr_loopback, 16) || (!memcmp(v6, mapped, sizeof(mapped)) && v6[12] == 127);
 }
 
 /* Loopback, any port. */

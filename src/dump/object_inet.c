@@ -54,7 +54,7 @@ static bool end_is_v4(const struct end *x)
 
 static bool end_is_loopback(const struct end *x)
 {
-	return end_is_v4(x) ? x->addr[12] == 127 : IN6_IS_ADDR_LOOPBACK((const struct in6_addr *)(const void *)x->addr);
+	return end_is_v4(x) ? x->addr[12] == 127 : !memcmp(x->addr, &in6addr_loopback, 16);
 }
 
 static bool end_same(const struct end *a, const struct end *b)

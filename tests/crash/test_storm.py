@@ -10,6 +10,7 @@ import threading
 import time
 
 import host
+from crash import running
 
 ROUNDS = int(os.environ.get("CLOCHE_STORM_ROUNDS", "3"))
 WORKERS = 3
@@ -122,10 +123,12 @@ class Storm:
                 except OSError:
                     pass
             return part
-        host.wait_for(lambda: len(d.children()) == 3, 30, "all children")
+        before = host.wait_for(lambda: len(d.children()) == 3 and d.children(), 30, "all children")
         d.kill9(part)
         if part in ("supervisor", "all"):
-            d.start(60)  # at once: whoever was left is still at work
+            # A warden that is at work may take longer to end on a busy machine than the next one waits for it.
+            host.wait_for(lambda: not running(before["warden"]), 60, "the end of the warden")
+            d.start(60)
         return part
 
     def blow(self):

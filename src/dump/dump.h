@@ -104,6 +104,7 @@ struct dump {
 	ino_t upper_ino[3];
 	dev_t shm_dev; /* of memfds, and memory that is shared and has no file */
 	uint64_t filters; /* the agent's */
+	bool sysv; /* we are in the sandbox's IPC namespace */
 	bool thawed; /* the sandbox, since everybody is held */
 	uint64_t vdso_len, vdso_used; /* of everybody's */
 	struct idmap uids, gids;
@@ -250,6 +251,11 @@ int object_backing(struct dump *d, struct proc *p, const char *link, const struc
 /* ---- inotify.c ---- */
 int inotify_early(struct dump *d, struct err *e); /* refuses news that were not read; before we open anything */
 void inotify_forget(struct dump *d); /* the news of what we opened; the last thing */
+
+/* ---- sysv.c ---- */
+int sysv_enter(struct dump *d, struct err *e); /* before privileges are dropped */
+/* Refuses what an IPC namespace holds. */
+int sysv_check(const struct dump *d, struct err *e);
 
 /* ---- tree.c ---- */
 int tree_read(struct dump *d, struct err *e); /* placeholders, execs, parents, terminals */

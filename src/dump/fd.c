@@ -250,30 +250,62 @@ int object_in_flight(struct dump *d, struct proc *p, int fd, uint32_t *ret, stru
 	return add_object(d, &x, flags, ret, e);
 }
 
-/* Processes that share more than files: not what a fork leaves. */
-static int check_shared(const struct dump *d, const struct proc *p, struct err *e)
+/* Processes that share more than files: not what a fork leaves. The kernel orders them, so each is compared with a few. */
+static int check_shared(const struct dump *d, int kind, const char *what, struct err *e)
 {
-	static const int kinds[] = { KCMP_VM, KCMP_FILES, KCMP_FS };
-	const struct proc *parent = &d->proc[p->parent];
+	uint32_t order[MEM_PROCS_MAX + 1];
+	size_t n = 0;
 
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-		if (p->parent && !parent->zombie && sys_kcmp(parent->host, p->host, kinds[i], 0, 0) == 0)
-			return proc_refuse(p, e, "shares memory, descriptors or folders with its parent");
-	for (size_t t = 1; t < p->n_threads; t++)
-		for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-			if (sys_kcmp(p->host, p->thread[t].host, kinds[i], 0, 0) != 0)
-				return proc_refuse(p, e, "has a thread with descriptors or folders of its own");
+	for (uint32_t i = 1; i < d->n_procs; i++) {
+		size_t low = 0, high = n;
+
+		if (d->proc[i].zombie)
+			continue;
+		while (low < high) {
+			const size_t mid = low + (high - low) / 2;
+			const int r = sys_kcmp(d->proc[order[mid]].host, d->proc[i].host, kind, 0, 0);
+
+			if (r < 0)
+				return err_sys(e, ERR_INTERNAL, r, "compare processes");
+			if (r == 0)
+				return proc_refuse(&d->proc[i], e, "shares its %s with process %u (%s)", what, d->proc[order[mid]].pid,
+						   d->proc[order[mid]].name);
+			if (r == 1)
+				low = mid + 1;
+			else
+				high = mid;
+		}
+		memmove(&order[low + 1], &order[low], (n - low) * sizeof(*order));
+		order[low] = i;
+		n++;
+	}
 	return 0;
+}
+
+static int check_sharing(const struct dump *d, struct err *e)
+{
+	static const struct {
+		int kind;
+		const char *what;
+	} kinds[] = { { KCMP_VM, "memory" }, { KCMP_FILES, "descriptors (CLONE_FILES)" }, { KCMP_FS, "folders (CLONE_FS)" } };
+	int r = 0;
+
+	for (size_t k = 0; r == 0 && k < ARRAY_LEN(kinds); k++)
+		r = check_shared(d, kinds[k].kind, kinds[k].what, e);
+	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
+		for (size_t t = 1; r == 0 && t < d->proc[i].n_threads; t++)
+			for (size_t k = 0; r == 0 && k < ARRAY_LEN(kinds); k++)
+				if (sys_kcmp(d->proc[i].host, d->proc[i].thread[t].host, kinds[k].kind, 0, 0) != 0)
+					r = proc_refuse(&d->proc[i], e, "has a thread with %s of its own", kinds[k].what);
+	return r;
 }
 
 static int read_proc(struct dump *d, struct proc *p, struct err *e)
 {
 	AUTO_FREE uint32_t *list = NULL;
 	size_t n = 0;
-	int r = check_shared(d, p, e);
+	int r = list_numbers(p, &list, &n, e);
 
-	if (r == 0)
-		r = list_numbers(p, &list, &n, e);
 	p->rec.fd.first = image_count(&d->image, MEM_S_FD);
 	for (size_t i = 0; r == 0 && i < n; i++)
 		r = read_one(d, p, list[i], e);
@@ -340,7 +372,7 @@ int object_backing(struct dump *d, struct proc *p, const char *link, const struc
 
 int fd_read_all(struct dump *d, struct err *e)
 {
-	int r = 0;
+	int r = check_sharing(d, e);
 
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
 		if (!d->proc[i].zombie)

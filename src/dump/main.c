@@ -15,6 +15,7 @@
  *	proc.c     /proc: ids, limits, what is refused   file.c   names of files, verified
  *	vma.c      mappings                              copy.c, pages.c, base.c     their content
  *	fd.c       descriptors; object_*.c by kind       tree.c   sessions, execs, the records of processes
+ *	sysv.c     System V objects, which are refused
  *	image.c    records, and the file they end in     guard.c  what is changed on a socket is changed back
  */
 #include "dump/dump.h"
@@ -213,6 +214,9 @@ static int read_processes(struct dump *d, struct err *e)
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
 		if (!d->proc[i].zombie)
 			r = vma_read(d, &d->proc[i], e);
+	/* Behind all that a process can be named for. */
+	if (r == 0)
+		r = sysv_check(d, e);
 	return r == 0 ? object_link(d, e) : r;
 }
 
@@ -360,6 +364,8 @@ int main(int argc, char **argv)
 	/* Started ahead, so that this is not on the sandbox's time. What follows is seen in it, unless it is frozen. */
 	if (r == 0)
 		r = wait_word(&d, "begin", &e);
+	if (r == 0)
+		r = sysv_enter(&d, &e);
 	if (r == 0)
 		r = guard_start(&d.guard, d.agent_pidfd, &e);
 	if (r == 0)

@@ -163,6 +163,8 @@ static int slave(struct opened *x, struct err *e)
 	unsigned dev = 0;
 	int r = sys_ioctl(o->fd, TIOCGDEV, &dev), waiting = 0;
 
+	if (r == -EIO)
+		return proc_refuse(x->p, e, "has a terminal open (descriptor %u) that was hung up: its master is closed", x->num);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "a terminal of process %u", x->p->pid);
 	if ((dev >> 8 & 0xfff) < PTS_MAJOR || (dev >> 8 & 0xfff) > PTS_MAJOR + 7)

@@ -279,6 +279,9 @@ static int capabilities(struct proc *p, struct err *e)
 			return err_set(e, ERR_INTERNAL, -EINVAL, "no %s in its status", keys[i]);
 		p->rec.caps[i] = strtoull(at, NULL, 16);
 	}
+	/* The agent gives a process no more than an exec has: other users than root get none. */
+	if (p->rec.caps[4] || (p->rec.uid[0] && p->rec.uid[1] && p->rec.uid[2] && p->rec.caps[1]))
+		return proc_refuse(p, e, "has capabilities that it can not be given again (permitted %llx)", (unsigned long long)p->rec.caps[1]);
 	return 0;
 }
 

@@ -212,7 +212,7 @@ TEST(news_of_watched_files)
 
 TEST(descriptors_that_two_processes_share)
 {
-	CHECK(refused(with_shared_files, "shares memory, descriptors"));
+	CHECK(refused(with_shared_files, "shares its descriptors"));
 }
 
 TEST(a_device)

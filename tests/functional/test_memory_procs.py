@@ -193,8 +193,22 @@ REFUSED = {
     "group without its first": ("p = child(lambda: os.setpgid(0, 0)); q = child(); os.setpgid(q, p); os.setpgid(p, os.getpgid(0))",
                                 "process group that its first process has left"),
     "thread of its own": ("t = threading.Thread(target=lambda: (libc.unshare(0x200), signal.pause()), daemon=True); t.start(); until(lambda: len(os.listdir('/proc/self/task')) > 1 and stat(t.native_id)[0] == 'S')",
-                          "thread with descriptors or folders"),
+                          "has a thread with folders .* of its own"),
+    "siblings that share": ("p = [libc.syscall(56 if os.uname().machine == 'x86_64' else 220, 0x400 | 17, 0, 0, 0, 0)]\nif not p[0]: signal.pause()",
+                            "shares its descriptors .* with process"),
 }
+
+SYSTEM_V = {"libc.semget(7, 1, 0o1600)": "System V semaphores", "libc.msgget(8, 0o1600)": "a System V message queue",
+            "libc.shmget(9, 4096, 0o1600)": "System V shared memory"}
+
+
+@pytest.mark.parametrize("text", SYSTEM_V)
+def test_system_v_objects_are_refused_by_name(d, clean, text):
+    b = d.create()
+    x = start(d, b, f"assert {text} >= 0\ngate()\nprint('on')\n")
+    e = error(d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True}), 422, "refused")
+    assert f"the sandbox has {SYSTEM_V[text]} (id " in e["message"], e
+    assert tells(d, b, x) == ("on", 0, "")
 
 
 def test_what_can_not_be_made_again_is_refused_and_runs_on(d, clean):

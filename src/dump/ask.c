@@ -260,6 +260,8 @@ static int ask(struct dump *d, struct proc *p, size_t at, struct err *e)
 	/* What a process has taken from itself must not come back; kernels before 6.3 know nothing of it. */
 	if (r == 0 && at == 0 && j->result[a->mdwe] > 0)
 		r = proc_refuse(p, e, "allows itself no memory that is written and run (PR_SET_MDWE)");
+	if (r == 0 && p->locks_all)
+		r = proc_refuse(p, e, "locks all memory that it will map (MCL_FUTURE)");
 	if (r == 0 && at == 0) {
 		j->result[a->mdwe] = 0;
 		take_barriers(p, j, a);

@@ -57,6 +57,8 @@ struct proc {
 	size_t n_vmas;
 	uint64_t vdso, vdso_tail, vdso_end; /* the tail is behind what belongs to it */
 	uint64_t caught, ignored; /* signals */
+	uint64_t locked; /* KiB of memory that it has locked */
+	bool locks_all; /* what it maps is locked at once */
 	uint64_t dirty; /* about so many bytes have to be copied */
 	pid_t copy; /* host id of a fork that stands still and is read instead, 0 = none */
 	char *status;

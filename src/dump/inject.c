@@ -97,11 +97,23 @@ static int leave(struct thread *t)
 	return r;
 }
 
+/* KiB; 0 when it can not be read. Only of a process that has locked memory: the others are not asked. */
+static uint64_t locked(const struct proc *p)
+{
+	AUTO_FREE char *status = NULL;
+
+	if (!p->locked || proc_text(p->dir, "status", DUMP_TEXT_MAX, &status, NULL) < 0)
+		return 0;
+	return proc_number(status, "VmLck", 10, 0);
+}
+
 static int make_calls(struct proc *p, struct thread *t, struct inject *j, size_t from, size_t n)
 {
 	long page, ended;
 	int r = one_call(t, &page);
 
+	if (r == 0 && page > 0)
+		p->locks_all |= locked(p) > p->locked;
 	for (size_t i = 0; r == 0 && i < n; i++)
 		r = one_call(t, &j->result[from + i]);
 	if (r == 0 && page < 0)

@@ -296,6 +296,7 @@ static int settings(struct proc *p, struct err *e)
 	p->rec.umask = (uint32_t)proc_number(p->status, "Umask", 8, 022);
 	if (proc_number(p->status, "NoNewPrivs", 10, 0))
 		p->rec.flags |= MEM_PROC_NO_NEW_PRIVS;
+	p->locked = proc_number(p->status, "VmLck", 10, 0);
 	if (!proc_number(p->status, "THP_enabled", 10, 1))
 		p->rec.flags |= MEM_PROC_THP_DISABLE;
 	if (p->stopped)

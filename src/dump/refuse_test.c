@@ -156,6 +156,13 @@ static void with_device(struct dt_shared *s)
 	wait_here(s);
 }
 
+static void with_locks(struct dt_shared *s)
+{
+	if (mlockall(MCL_FUTURE) < 0 || mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
+		_exit(1);
+	wait_here(s);
+}
+
 static void with_ring(struct dt_shared *s)
 {
 	struct io_uring_params p = { 0 };
@@ -173,6 +180,11 @@ TEST(a_tcp_connection_with_data_that_was_not_accepted)
 TEST(messages_with_credentials_on_their_way)
 {
 	CHECK(refused(with_credentials, "messages with credentials"));
+}
+
+TEST(all_memory_locked_that_will_be_mapped)
+{
+	CHECK(refused(with_locks, "MCL_FUTURE"));
 }
 
 TEST(a_filter_of_its_own)

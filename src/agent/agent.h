@@ -39,6 +39,7 @@ struct agent_exec {
 };
 
 struct agent {
+	struct stash *stash; /* pages of an image that we were made with (stash.h), or NULL */
 	struct restore *ahead; /* made ready for RESTORE, or NULL */
 	uint64_t cookie; /* see linux/seccomp.h; 0 once anything has been started */
 	int landlock; /* ABI, 0 = not usable here */

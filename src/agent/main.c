@@ -15,9 +15,10 @@
  * again on fixed descriptors, and waits for a new socket to come through the rendezvous. Only who may take descriptors
  * out of this process (CAP_SYS_PTRACE over it, so nobody inside) can send one.
  */
-#include "agent/agent.h"
+#include "agent/stash.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "proto/stash.h"
 #include "proto/warm.h"
 #include "proto/table.h"
 
@@ -264,6 +265,7 @@ static void serve(struct agent *a, const struct frame *f, int *fds)
 		serve_setup(a, f, fds);
 		break;
 	case FRAME_EXEC:
+		stash_drop(a);
 		agent_forget(a);
 		serve_exec(a, f, fds);
 		break;
@@ -277,6 +279,7 @@ static void serve(struct agent *a, const struct frame *f, int *fds)
 		serve_keep(a, f, fds);
 		break;
 	case FRAME_FILES:
+		stash_drop(a);
 		agent_forget(a);
 		files_serve(a, f, fds);
 		break;
@@ -455,6 +458,11 @@ int main(int argc, char **argv)
 
 	/* The one argument: the id that is mapped, plus one, when only one is. */
 	a.single_id = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0;
+	/* Or what makes a holder of it. What comes back is an agent like any other, and is called as one. */
+	if (argc > 1 && !strcmp(argv[1], STASH_ARGUMENT)) {
+		a.stash = stash_serve(AGENT_CTL);
+		argv[1][0] = '0';
+	}
 #ifdef CLOCHE_FAULTS
 	if (argc > 2)
 		sys_test_parse(argv[2]);

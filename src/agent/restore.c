@@ -8,7 +8,7 @@
  * Nothing of the image's runs before the end, so what is in between (copies of the agent, a capability more than an
  * exec has, the filter's secret) is never in the same process as a stranger's code.
  */
-#include "agent/restore.h"
+#include "agent/stash.h"
 #include "base/base.h"
 #include "base/sys.h"
 #include "linux/caps.h"
@@ -206,7 +206,7 @@ static int allocate(struct restore *r, struct err *e)
 	return 0;
 }
 
-static int find_vdso(struct restore *r, struct err *e)
+int restore_find_vdso(struct restore *r, struct err *e)
 {
 	char text[16384];
 	ssize_t n = fd_get(AT_FDCWD, "/proc/self/maps", text, sizeof(text));
@@ -407,6 +407,18 @@ static int open_files(struct restore *r, struct err *e)
 	return x == 0 ? restore_settle(r, e) : x;
 }
 
+/* The holder's is ours, and what it holds is a long list of mappings to read. */
+static int vdso(struct restore *r, struct err *e)
+{
+	const struct stash *s = r->agent->stash;
+
+	if (!s)
+		return restore_find_vdso(r, e);
+	memcpy(r->vdso, s->vdso, sizeof(r->vdso));
+	r->n_vdso = s->n_vdso;
+	return 0;
+}
+
 /* All that can be done before anybody waits for it: nothing of it runs, or tells the time. */
 static int prepare(struct restore *r, int meta, struct err *e)
 {
@@ -420,7 +432,7 @@ static int prepare(struct restore *r, int meta, struct err *e)
 		x = choose_base(r, e);
 	if (x == 0) {
 		grow_table(r, meta);
-		x = find_vdso(r, e);
+		x = vdso(r, e);
 	}
 	/* What is in the image's pages can not be opened before they have come. */
 	return x == 0 && !r->m.n[MEM_S_NODE] ? open_files(r, e) : x;
@@ -429,12 +441,18 @@ static int prepare(struct restore *r, int meta, struct err *e)
 /* Every process, with its registers: they only have to be let go. */
 static int make_all(struct restore *r, const int *fds, struct err *e)
 {
+	struct agent *a = r->agent;
 	int x = check_frame(r, fds + 1, e);
 
 	if (x == 0)
 		x = take_fds(r, fds, e);
 	if (x == 0 && !r->opened)
 		x = open_files(r, e);
+	/* Which needs their files. */
+	if (x == 0 && a->stash && stash_fits(a->stash, r, fds[0], fds + 1))
+		r->stash = a->stash;
+	else
+		stash_drop(a);
 	if (x == 0)
 		x = restore_objects(r, e);
 	if (x == 0)
@@ -534,6 +552,7 @@ void restore_ahead(struct agent *a, const struct frame *f, const int *fds)
 		r->held = true; /* half of them, too, have to be ended */
 		if (make_all(r, fds, &e) < 0)
 			restore_drop(a);
+		stash_drop(a);
 	}
 }
 
@@ -632,6 +651,7 @@ void restore_serve(struct agent *a, const struct frame *f, const int *fds)
 	agent_forget(a);
 	if (x < 0) {
 		clean(r);
+		stash_drop(a);
 		fail(&e, x);
 		return;
 	}
@@ -641,5 +661,6 @@ void restore_serve(struct agent *a, const struct frame *f, const int *fds)
 	done.usec = (uint32_t)((now_ns(CLOCK_MONOTONIC) - began) / 1000);
 	x = (int)frame_restored_encode(&done, out, sizeof(out));
 	agent_send(FRAME_RESTORED, 0, out, (size_t)x, NULL, 0);
+	stash_drop(a);
 	clean(r); /* a hundred descriptors and an image to let go of: who waits need not wait for that */
 }

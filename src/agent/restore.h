@@ -71,6 +71,10 @@ struct restore_node {
 	char name[256];
 };
 
+struct restore_vdso {
+	uint64_t start, len;
+};
+
 struct restore {
 	struct agent *agent;
 	const struct frame_restore *frame; /* not before it has come */
@@ -96,9 +100,8 @@ struct restore {
 	uint64_t *places; /* shared as well: two per process, its area and that one's length */
 	struct restore_proc *proc;
 	struct mem_plan *plan; /* the process that starts each */
-	struct {
-		uint64_t start, len;
-	} vdso[RESTORE_VDSO_MAX];
+	struct stash *stash; /* what holds its pages already, or NULL */
+	struct restore_vdso vdso[RESTORE_VDSO_MAX];
 	unsigned n_vdso;
 	uint32_t threads; /* of all */
 	uint32_t phases; /* how often all have to meet: restore_plan() */
@@ -120,6 +123,8 @@ _Noreturn void restore_die(const struct restore *r, uint32_t proc, enum restore_
 /* Moves @fd to the agent's own range, close-on-exec; closes the old one. */
 int restore_high(const struct restore *r, int fd);
 
+/* restore.c: where the kernel has put its own code in this process. */
+int restore_find_vdso(struct restore *r, struct err *e);
 /* restore_open.c: files by path, each as the user who had it. */
 int restore_open(struct restore *r, struct err *e);
 /* Whether those that are mapped are still what they were, and have a name. */

@@ -3,6 +3,7 @@
  * the one that replaces it. restore_memory.c adds those that make and fill its mappings.
  */
 #include "agent/restore_build.h"
+#include "agent/stash.h"
 #include "base/base.h"
 #include "base/sys.h"
 #include "linux/caps.h"
@@ -51,15 +52,27 @@ static void unmap(struct build *b, uint64_t from, uint64_t to)
 
 static void unmap_all(struct build *b)
 {
-	uint64_t keep[2][2] = {
+	const struct stash *s = b->r->stash;
+	const struct {
+		uint64_t from, to;
+	} keep[] = {
 		{ b->start, b->start + b->len },
 		{ b->r->vdso[0].start, b->r->vdso[0].start + vdso_len(b->r) },
+		{ s ? s->start : 0, s ? s->start + s->len : 0 },
 	};
-	unsigned low = keep[1][0] < keep[0][0];
+	uint64_t at = 0;
 
-	unmap(b, 0, keep[low][0]);
-	unmap(b, keep[low][1], keep[!low][0]);
-	unmap(b, keep[!low][1], TASK_END);
+	while (at < TASK_END) {
+		uint64_t from = TASK_END, to = TASK_END;
+
+		for (size_t i = 0; i < ARRAY_LEN(keep); i++)
+			if (keep[i].to > at && keep[i].from < from) {
+				from = keep[i].from;
+				to = keep[i].to;
+			}
+		unmap(b, at, from);
+		at = to;
+	}
 }
 
 /* The kernel's own page of code, and what it reads: moved, mapping by mapping, in one step or two. */
@@ -358,13 +371,16 @@ static uint64_t find_place(const struct restore *r, const struct mem_proc *p, ui
 
 		for (uint64_t at = from + GUARD; to > from && to - from > need && at + need - GUARD < to;
 		     at += 64 * GUARD) {
-			void *got = mmap((void *)(uintptr_t)at, len, PROT_READ | PROT_WRITE,
+			uint64_t all = len + vdso_len(r);
+			void *got = mmap((void *)(uintptr_t)at, all, PROT_READ | PROT_WRITE,
 					 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
 
-			if (got == (void *)(uintptr_t)at)
+			if (got == (void *)(uintptr_t)at) {
+				munmap((void *)(uintptr_t)(at + len), all - len);
 				return at;
+			}
 			if (got != MAP_FAILED)
-				munmap(got, len);
+				munmap(got, all);
 		}
 		if (m && m->end > from)
 			from = m->end;

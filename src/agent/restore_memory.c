@@ -8,6 +8,7 @@
  * origin (anon_vma) and can be joined again when the program makes it alike.
  */
 #include "agent/restore_build.h"
+#include "agent/stash.h"
 #include "base/sys.h"
 #include "proto/memory_advice.h"
 
@@ -41,6 +42,12 @@ static const struct mem_vma *vma(const struct build *b, uint32_t i)
 static bool opened(const struct mem_vma *m)
 {
 	return m->run.n && !(m->prot & PROT_WRITE);
+}
+
+/* What a holder has had ready for it is moved to its place instead, with all its pages: stash.h. */
+static const struct stash_block *held(const struct build *b, const struct mem_vma *m)
+{
+	return stash_find(b->r, (uint32_t)(m - b->r->m.vma));
 }
 
 /* ---- mapping ---------------------------------------------------------------------------------------------------- */
@@ -83,6 +90,16 @@ static void map_vma(struct build *b, const struct mem_vma *m)
 	}
 }
 
+static void move_or_map(struct build *b, const struct mem_vma *m)
+{
+	const struct stash_block *x = held(b, m);
+
+	if (!x)
+		map_vma(b, m);
+	else if (m == &b->r->m.vma[x->first])
+		add(b, RESTORE_MAP, BLOB_FIFTH, SYS_mremap, x->at, x->len, x->len, MREMAP_MAYMOVE | MREMAP_FIXED, x->start, 0);
+}
+
 /* Two mappings that the kernel would make one, and that were two: each has pages since before they became neighbours. */
 static bool apart(const struct mem_vma *a, const struct mem_vma *m)
 {
@@ -99,7 +116,7 @@ static void mark_apart(struct build *b, int advice)
 	for (uint32_t i = 1; i < b->p->vma.n; i++) {
 		const struct mem_vma *m = vma(b, i);
 
-		marked = apart(m - 1, m) && !marked;
+		marked = apart(m - 1, m) && !marked && !held(b, m);
 		if (marked)
 			add(b, RESTORE_MAP, BLOB_OK, SYS_madvise, m->start, m->end - m->start, (uint64_t)advice, 0, 0, 0);
 	}
@@ -157,7 +174,7 @@ static void fill(struct build *b)
 	if (huge)
 		add(b, RESTORE_READ, BLOB_OK, SYS_prctl, PR_SET_THP_DISABLE, 1, 0, 0, 0, 0);
 	for (uint32_t i = 0; i < b->p->vma.n; i++)
-		for (uint32_t k = 0; k < vma(b, i)->run.n; k++) {
+		for (uint32_t k = 0; !held(b, vma(b, i)) && k < vma(b, i)->run.n; k++) {
 			struct mem_run x = b->r->m.run[vma(b, i)->run.first + k];
 			uint64_t left = x.len;
 
@@ -188,7 +205,8 @@ static void set_vma(struct build *b, const struct mem_vma *m)
 
 	if (m->kind == MEM_VMA_VDSO || m->kind == MEM_VMA_VVAR)
 		return;
-	if (opened(m))
+	/* Anonymous memory is held as one for all neighbours. */
+	if (held(b, m) ? !held(b, m)->file && m->prot != (PROT_READ | PROT_WRITE) : opened(m))
 		add(b, RESTORE_MAP, BLOB_OK, SYS_mprotect, m->start, len, m->prot, 0, 0, 0);
 	for (size_t i = 0; i < MEM_ADVICES && !(m->flags & MEM_VMA_DROPPABLE); i++)
 		if (m->advice & mem_advice[i].bit)
@@ -231,7 +249,9 @@ static void look_ahead(struct build *b)
 void restore_memory(struct build *b)
 {
 	for (uint32_t i = 0; i < b->p->vma.n; i++)
-		map_vma(b, vma(b, i));
+		move_or_map(b, vma(b, i));
+	if (b->r->stash)
+		add(b, RESTORE_UNMAP, BLOB_OK, SYS_munmap, b->r->stash->start, b->r->stash->len, 0, 0, 0, 0);
 	mark_apart(b, MADV_DONTDUMP);
 	fill(b);
 	mark_apart(b, MADV_DODUMP);
@@ -254,7 +274,7 @@ static uint64_t pieces(const struct restore *r, const struct mem_vma *m)
 
 uint64_t restore_memory_ops(const struct restore *r, const struct mem_proc *p)
 {
-	uint64_t n = 4;
+	uint64_t n = 5;
 
 	for (uint32_t v = 0; v < p->vma.n; v++)
 		n += 7 + MEM_ADVICES + pieces(r, &r->m.vma[p->vma.first + v]);

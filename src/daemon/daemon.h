@@ -30,6 +30,7 @@ struct daemon_config {
 	char allow_mount[16][DAEMON_PATH];
 	unsigned nallow_mount;
 	unsigned pool; /* sandboxes kept ready */
+	bool share_memory; /* among sandboxes from one memory image */
 	unsigned conns_max;
 	bool audit_sync_always, audit_output; /* keep the output itself in the audit log */
 	bool stop_sandboxes;

@@ -201,6 +201,8 @@ static void warden_command(const struct supervisor *s, struct warden_args *a)
 	add_arg(a, "--vm", a->vm);
 	add_arg(a, "--vm-ready", a->vm_ready);
 	add_arg(a, "--vm-accel", c->vm_accel);
+	if (!c->share_memory)
+		add_arg(a, "--no-share", NULL);
 	if (c->images[0])
 		add_arg(a, "--images", c->images);
 	for (unsigned i = 0; i < c->nallow_mount; i++)

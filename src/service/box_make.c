@@ -394,7 +394,7 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	secrets_spec(want, &spec);
 	spec.tenant = p->tenant->number;
 	if (want->memory)
-		spec.flags |= SPEC_MEMORY;
+		spec.flags |= SPEC_MEMORY | (p->many ? SPEC_MANY : 0);
 	if (want->disk[0])
 		memcpy(spec.disk, want->disk, ID_SIZE);
 	if (want->disk_again)

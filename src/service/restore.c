@@ -7,6 +7,8 @@
 #include "service/layer.h"
 #include "service/wlink.h"
 
+#define SHARE_MIN (128 * MIB) /* of memory in all: less than that is copied sooner than it is shared */
+
 /* --- what it should be --- */
 
 /* The layers fit one image and one kind of root. */
@@ -277,7 +279,8 @@ static const struct box_maker maker = { .up = up, .failed = failed };
 
 static int begin_one(struct batch *x, const struct restore_plan *plan, struct err *e)
 {
-	struct box_plan p = { .tenant = x->c->tenant, .maker = &maker, .arg = x, .tree = x->of ? x->of->tree : 0 };
+	struct box_plan p = { .tenant = x->c->tenant, .maker = &maker, .arg = x, .tree = x->of ? x->of->tree : 0,
+			      .many = plan->count > 1 && plan->count * x->c->memory_size >= SHARE_MIN };
 	AUTO(box_want_free) struct box_want *w = NULL;
 	const char *name = plan->names[x->n];
 	struct box *b;

@@ -325,6 +325,7 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 	if (r > 0)
 		r = 0;
 	v->one_shot = o->one_shot;
+	v->no_share = o->no_share;
 	v->stage_keep = v->stage_next;
 	v->controllers = v->cgroups.have & (CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_PIDS) |
 					    CGROUP_BIT(CGROUP_CPU) | (o->accounting ? CGROUP_BIT(CGROUP_CPUACCT) : 0) |

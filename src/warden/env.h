@@ -20,6 +20,7 @@ struct env {
 	struct cgroup_host cgroups;
 	struct slots slots;
 	bool keep; /* sandboxes outlive us */
+	bool no_share; /* as in env_opts */
 	struct records records; /* of those */
 	int layers; /* the folder of sealed layers, -1: none */
 	int disks; /* the folder of disks that stay, -1: none */
@@ -59,6 +60,7 @@ struct env_opts {
 	const char *vm;
 	unsigned vm_ready;
 	enum env_accel { ENV_ACCEL_AUTO, ENV_ACCEL_TCG, ENV_ACCEL_KVM } accel; /* AUTO: KVM where a trial shows that it works */
+	bool no_share; /* memory of sandboxes from one image is not shared: each has its own */
 	bool one_shot; /* one sandbox, as soon as possible: make its network namespace while the rest is opened */
 };
 

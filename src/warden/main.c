@@ -39,7 +39,7 @@ struct options {
 	const char *state, *layers, *disks, *vm;
 	uint64_t vm_ready;
 	enum env_accel accel;
-	bool keep;
+	bool keep, no_share;
 	const char *agent;
 	bool help;
 };
@@ -59,6 +59,7 @@ static void usage(FILE *to)
 	      "  --vm DIR           where templates of virtual machines are, and only root may enter\n"
 	      "  --vm-ready N       machines kept ready for each template in use, 0 to 64 (1)\n"
 	      "  --vm-accel HOW     auto (KVM where it works), tcg or kvm\n"
+	      "  --no-share         sandboxes from one memory image share no memory\n"
 	      "  --parent PID       end when this process, which started us, has ended\n"
 	      "  --agent PATH       the agent's program, if not beside this one\n"
 	      "  --version, --help\n",
@@ -128,6 +129,7 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 		{ "parent", required_argument, NULL, 'P' },    { "layers", required_argument, NULL, 'L' },
 		{ "vm", required_argument, NULL, 'v' },	       { "vm-ready", required_argument, NULL, 'r' },
 		{ "vm-accel", required_argument, NULL, 'A' }, { "disks", required_argument, NULL, 'd' },
+		{ "no-share", no_argument, NULL, 'n' },
 		{ NULL, 0, NULL, 0 },
 	};
 	uint64_t fd;
@@ -151,6 +153,8 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 			o->agent = optarg;
 		else if (c == 'k')
 			o->keep = true;
+		else if (c == 'n')
+			o->no_share = true;
 		else if (c == 't')
 			o->state = optarg;
 		else if (c == 'L')
@@ -314,6 +318,7 @@ static int run(const struct options *o, struct err *e)
 	so.warden.env.freezer = true;
 	so.warden.env.accounting = true;
 	so.warden.env.policy = &policy;
+	so.warden.env.no_share = o->no_share;
 	so.warden.env.state = o->state;
 	so.warden.env.layers = o->layers;
 	so.warden.env.disks = o->disks;

@@ -99,48 +99,69 @@ static int prepare(struct pool *p, const struct pool_guess *g, struct pool_item 
 	return r;
 }
 
-/* Starts one; its agent is still at work when this returns. */
-static int start_one(struct pool *p, struct way *w, struct err *e)
+/* @g: NULL when nothing is known of who will have it. @old: what others have left may be used. */
+static int make(struct pool *p, struct shell_start *start, const struct pool_guess *g, bool old, struct pool_item *ret,
+		struct err *e)
 {
 	struct pool_item it = { 0 };
-	struct pool_guess g;
 	struct ground ground;
-	bool guessed;
 	int r;
 
 	early_init(&it.early);
 	root_init(&it.root);
 	ground_init(&ground);
-	pool_lock(p);
-	guessed = p->guessed;
-	g = p->guess;
-	if (guessed && !p->strangers)
-		find_ground(p, g.tenant, &ground);
-	pool_unlock(p);
-	if (ground.valid && lifted(ground.limited, &ground.limits, &g.limits))
+	if (g && old) {
+		pool_lock(p);
+		find_ground(p, g->tenant, &ground);
+		pool_unlock(p);
+	}
+	if (ground.valid && lifted(ground.limited, &ground.limits, &g->limits))
 		ground_end(p->env, &ground);
-	w->start.ground = &ground;
-	w->start.keep_net = true;
-	w->start.steer = guessed && g.net ? &g.rules : NULL;
-	w->start.image = p->img.base >= 0 ? &p->img : &p->env->image;
-	r = shell_make(p->env, &w->start, p->env->controllers, 0, &it.shell, e);
+	start->ground = &ground;
+	start->keep_net = true;
+	start->steer = g && g->net ? &g->rules : NULL;
+	start->image = p->img.base >= 0 ? &p->img : &p->env->image;
+	r = shell_make(p->env, start, p->env->controllers, 0, &it.shell, e);
 	/* Who has no use for a network must not suffer from one that can not be made; who has is told when asking. */
-	if (r < 0 && w->start.steer) {
+	if (r < 0 && start->steer) {
 		log_warn("no network stands ahead: %s", e->msg);
-		w->start.steer = NULL;
-		r = shell_make(p->env, &w->start, p->env->controllers, 0, &it.shell, e);
+		start->steer = NULL;
+		r = shell_make(p->env, start, p->env->controllers, 0, &it.shell, e);
 	}
 	if (r < 0)
 		return r;
-	if (guessed)
-		r = prepare(p, &g, &it, e);
+	if (g)
+		r = prepare(p, g, &it, e);
 	if (r < 0) {
 		wait_start(&it.shell);
-		shell_start_release(p->env, &w->start);
+		shell_start_release(p->env, start);
 		pool_item_end(p, &it);
 		return r;
 	}
-	w->item = it;
+	*ret = it;
+	return 0;
+}
+
+int pool_make(struct pool *p, struct shell_start *start, const struct pool_guess *g, struct pool_item *ret, struct err *e)
+{
+	return make(p, start, g, true, ret, e);
+}
+
+/* Starts one; its agent is still at work when this returns. */
+static int start_one(struct pool *p, struct way *w, struct err *e)
+{
+	struct pool_guess g;
+	bool guessed, old;
+	int r;
+
+	pool_lock(p);
+	guessed = p->guessed;
+	g = p->guess;
+	old = !p->strangers;
+	pool_unlock(p);
+	r = make(p, &w->start, guessed ? &g : NULL, old, &w->item, e);
+	if (r < 0)
+		return r;
 	w->since = clock_mono_ns();
 	w->busy = true;
 	return 0;
@@ -150,12 +171,12 @@ static int start_one(struct pool *p, struct way *w, struct err *e)
  * What its agent said first, left on the socket for who will have the sandbox: 1 = READY, 0 = nothing yet, or why it
  * gave up. A socket whose other end is closed can be read as well, so that it can be read says nothing.
  */
-static int first_frame(const struct way *w, struct err *e)
+static int first_frame(const struct shell *s, int started, struct err *e)
 {
 	uint8_t data[64];
 	struct iovec iov = { data, sizeof(data) };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
-	ssize_t n = sys_recvmsg(w->item.shell.sock, &m, MSG_PEEK | MSG_DONTWAIT);
+	ssize_t n = sys_recvmsg(s->sock, &m, MSG_PEEK | MSG_DONTWAIT);
 	struct frame_failed x = { 0 };
 	struct frame f;
 
@@ -169,8 +190,23 @@ static int first_frame(const struct way *w, struct err *e)
 				       frame_stage_text(x.stage));
 	}
 	if (n >= 0)
-		n = w->start.error < 0 ? w->start.error : -EPIPE;
+		n = started < 0 ? started : -EPIPE;
 	return err_sys(e, ERR_LOST, (int)n, "the agent did not start");
+}
+
+int pool_wait_ready(struct pool *p, struct pool_item *it, struct err *e)
+{
+	struct pollfd polls[] = { { .fd = it->shell.sock, .events = POLLIN }, { .fd = it->shell.pidfd, .events = POLLIN } };
+	const uint64_t until = clock_mono_ns() + READY_NS;
+	int said = 0;
+
+	while (said == 0 && clock_mono_ns() < until)
+		if (poll(polls, ARRAY_LEN(polls), 1000) > 0)
+			said = first_frame(&it->shell, 0, e);
+	if (said > 0)
+		return 0;
+	pool_item_end(p, it);
+	return said < 0 ? -ECHILD : err_sys(e, ERR_LOST, -EAGAIN, "the agent did not start");
 }
 
 void pool_admit(struct pool *p, const struct pool_item *it)
@@ -207,7 +243,7 @@ static int collect(struct pool *p, int wait_ms, struct err *e)
 		said = 0;
 		if (polls[i].revents || polls[WAYS + i].revents) {
 			shell_start_release(p->env, &w->start);
-			said = first_frame(w, e);
+			said = first_frame(&w->item.shell, w->start.error, e);
 		}
 		if (said == 0 && clock_mono_ns() - w->since > READY_NS)
 			said = err_sys(e, ERR_LOST, -ETIMEDOUT, "the agent did not start");
@@ -301,7 +337,7 @@ static int step(struct pool *p, struct err *e)
 	struct way *way = free_way(p);
 	struct pool_item stale;
 	bool more, drop;
-	uint64_t wait;
+	uint64_t wait, share;
 	int r = 0;
 
 	pool_stand_look(p);
@@ -309,19 +345,22 @@ static int step(struct pool *p, struct err *e)
 	more = wants_more(p, busy);
 	drop = take_stale(p, &stale);
 	wait = p->waiting ? UINT64_MAX : pool_stand_wait(p);
-	if (!more && !busy && !drop && !p->stop && wait == UINT64_MAX)
+	share = pool_share_wait(p);
+	if (!more && !busy && !drop && !p->stop && wait == UINT64_MAX && share == UINT64_MAX)
 		pthread_cond_wait(&p->work, &p->lock);
-	else if (!more && !busy && !drop && !p->stop && wait)
-		pause_for(p, wait);
+	else if (!more && !busy && !drop && !p->stop && wait && share)
+		pause_for(p, wait < share ? wait : share);
 	pool_unlock(p);
 	if (drop)
 		pool_give_up(p, &stale);
+	if (share != UINT64_MAX)
+		pool_share_step(p);
 	if (!wait)
 		pool_stand_layered(p);
 	if (more && way)
 		r = start_one(p, way, e);
 	if (r == 0 && busy_ways(p))
-		r = collect(p, more && free_way(p) ? 0 : (int)(READY_NS / 1000000), e);
+		r = collect(p, (more && free_way(p)) || !share ? 0 : (int)(READY_NS / 1000000), e);
 	return r;
 }
 
@@ -442,6 +481,7 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 	p->few = p->few < WAYS ? p->few : WAYS;
 	p->queue_end = &p->queue;
 	image_host_init(&p->img);
+	pool_share_init(p);
 	/* Now, while the numbers are low. Without them it is only slower. */
 	for (unsigned i = 0; i < WAYS; i++)
 		shell_start_reserve(v, &p->ways[i].start);
@@ -486,6 +526,7 @@ void pool_free(struct pool *p)
 
 		pool_item_end(p, &it);
 	}
+	pool_share_done(p);
 	while (p->nkept)
 		ground_end(p->env, &p->kept[--p->nkept]);
 	unreserve(p);
@@ -543,6 +584,8 @@ int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item 
 	unsigned stranger;
 	int r = 0;
 
+	if (pool_share_take(p, spec, ret))
+		return 0;
 	pool_lock(p);
 	for (;;) {
 		bool fit = find_fit(p, spec, stand_number(&p->stand, spec));

@@ -45,6 +45,8 @@ void pool_free(struct pool *p);
 int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret, struct err *e);
 /* @spec: who asks twice in a row for the same gets ones that stand already, from then on; on layers, one. */
 void pool_learn(struct pool *p, const struct pool_guess *g, const struct sandbox_spec *spec);
+/* More of these will be asked for, at once: their memory is to be shared. */
+void pool_share_many(struct pool *p, const struct sandbox_spec *spec);
 /* A layer goes: nothing stands on it any more, in a moment. */
 void pool_unstand(struct pool *p, const char *layer);
 /* Whether a limit is in force that @l does not have: written once, it cannot be unwritten. */

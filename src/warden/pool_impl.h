@@ -4,6 +4,7 @@
 
 #include "warden/pool.h"
 #include "warden/stand.h"
+#include "warden/stash.h"
 
 #define KEPT_MAX 64
 #define WAYS 8
@@ -20,6 +21,34 @@ struct way {
 	struct pool_item item;
 	uint64_t since;
 	bool busy;
+};
+
+#define SHARE_HOLDERS 4
+#define SHARE_AHEAD 3U
+
+struct share_holder {
+	struct stash stash;
+	char layer[ID_SIZE]; /* "": none */
+	uint64_t used; /* when, by the monotonic clock */
+	bool failed; /* it can not be held: there is no process */
+	uint64_t again; /* then: when that is tried again */
+	bool stale; /* its layer goes */
+};
+
+/* pool_share.c. Holders are the maker's; it changes what others look at (->layer) locked. */
+struct share {
+	bool on;
+	bool look; /* at the holders, now */
+	bool waiting; /* somebody does, for one of ->spec */
+	int host; /* a mount of the host's root, or -1 */
+	int result; /* of the maker, for who waits: 0, or it can not be done */
+	struct share_holder holder[SHARE_HOLDERS];
+	char many[ID_SIZE]; /* the layer that many were asked for of, last */
+	struct sandbox_spec spec; /* asked for last */
+	uint64_t asked; /* when */
+	struct pool_item item[SHARE_AHEAD]; /* made for it */
+	unsigned n;
+	struct shell_start start;
 };
 
 struct pool {
@@ -48,6 +77,7 @@ struct pool {
 	unsigned few; /* as many in the making while there is no hurry */
 	struct ground kept[KEPT_MAX]; /* to be used again by the same tenant */
 	unsigned nkept;
+	struct share share;
 	struct image_host img; /* the maker's view of image `host` */
 	struct way ways[WAYS];
 };
@@ -66,6 +96,10 @@ static inline void pool_unlock(struct pool *p)
 void pool_item_end(struct pool *p, struct pool_item *it);
 /* Its oldest. Called locked. */
 struct pool_item pool_pop(struct pool *p);
+/* Starts one for @g with @start; its agent is still at work when this returns. Of the maker's thread. */
+int pool_make(struct pool *p, struct shell_start *start, const struct pool_guess *g, struct pool_item *ret, struct err *e);
+/* Until its agent is ready; else it is ended. */
+int pool_wait_ready(struct pool *p, struct pool_item *it, struct err *e);
 /* By the maker alone, who leaves room for it. */
 void pool_admit(struct pool *p, const struct pool_item *it);
 
@@ -78,3 +112,19 @@ uint64_t pool_stand_wait(struct pool *p);
 void pool_stand_look(struct pool *p);
 /* Makes it, of a shell that is ready. */
 void pool_stand_layered(struct pool *p);
+/* The pages of a layer of @spec's. As layers.c opens them: no process sees a path of the host. */
+int pool_open_pages(const struct pool *p, const struct sandbox_spec *spec, const char *id);
+bool pool_memory_short(void);
+
+/* pool_share.c: sandboxes that share their memory. */
+void pool_share_init(struct pool *p);
+void pool_share_done(struct pool *p); /* when the maker has ended */
+/* For @spec, if that is worth while; false: an ordinary one does. Waits for it. */
+bool pool_share_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret);
+/* Of the maker's thread: one for @spec, ready. False: it can not be done. */
+bool pool_share_make(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret);
+/* In how many ns the maker has something to do. Called locked. */
+uint64_t pool_share_wait(const struct pool *p);
+void pool_share_step(struct pool *p);
+/* A layer goes. Called locked. */
+void pool_share_forget(struct pool *p, const char *layer);

@@ -46,8 +46,7 @@ static uint64_t stand_for(struct pool *p, const struct pool_item *it, struct san
 	return number;
 }
 
-/* The pages of a layer below the newest one, or of that. As layers.c opens them: no process sees a path of the host. */
-static int open_pages(const struct pool *p, const struct sandbox_spec *spec, const char *id)
+int pool_open_pages(const struct pool *p, const struct sandbox_spec *spec, const char *id)
 {
 	char path[ID_SIZE + 16];
 
@@ -66,7 +65,7 @@ static int open_all(const struct pool *p, const struct pool_item *it, const stru
 {
 	struct err e = { 0 };
 	struct mem_head h;
-	int r = open_pages(p, spec, spec->layer[spec->layers - 1]);
+	int r = pool_open_pages(p, spec, spec->layer[spec->layers - 1]);
 
 	if (r < 0)
 		return r;
@@ -78,7 +77,7 @@ static int open_all(const struct pool *p, const struct pool_item *it, const stru
 	if (r == 0 && h.section[MEM_S_EXEC].n > 1)
 		r = -EOPNOTSUPP;
 	for (x->pages = 1; r >= 0 && x->pages < h.page_files; x->pages += r >= 0)
-		r = ret[1 + x->pages] = open_pages(p, spec, h.ancestor[x->pages]);
+		r = ret[1 + x->pages] = pool_open_pages(p, spec, h.ancestor[x->pages]);
 	if (r < 0)
 		return r;
 	x->groups = it->shell.grouped ? (uint32_t)h.section[MEM_S_EXEC].n : 0;
@@ -200,7 +199,7 @@ static uint64_t meminfo(const char *text, const char *name)
 }
 
 /* What only saves time is the first to go. */
-static bool memory_short(void)
+bool pool_memory_short(void)
 {
 	char text[4096];
 
@@ -222,7 +221,7 @@ void pool_stand_look(struct pool *p)
 	if (now < p->stand_look)
 		return;
 	p->stand_look = now + LOOK_NS;
-	expire(p, memory_short() ? UINT64_MAX : now > IDLE_NS ? now - IDLE_NS : 0);
+	expire(p, pool_memory_short() ? UINT64_MAX : now > IDLE_NS ? now - IDLE_NS : 0);
 }
 
 /* One that can be made what @spec asks for. The others stay as they are, in their order but for the first. Called locked. */
@@ -246,6 +245,30 @@ static bool take_shell(struct pool *p, const struct sandbox_spec *spec, struct p
 	return false;
 }
 
+/* For one that is made besides: the oldest that stands for nobody goes. */
+static void make_room(struct pool *p)
+{
+	struct pool_item it;
+	bool full;
+
+	pool_lock(p);
+	full = p->ready == p->target;
+	for (unsigned i = 0; full && i < p->ready; i++) {
+		struct pool_item *x = &p->items[(p->first + i) % p->target], first = p->items[p->first];
+
+		if (x->stands)
+			continue;
+		p->items[p->first] = *x;
+		*x = first;
+		break;
+	}
+	if (full)
+		it = pool_pop(p);
+	pool_unlock(p);
+	if (full)
+		pool_give_up(p, &it);
+}
+
 void pool_stand_layered(struct pool *p)
 {
 	const struct stand_layered *l;
@@ -254,20 +277,29 @@ void pool_stand_layered(struct pool *p)
 	struct pool_item it;
 	struct err e = { 0 };
 	uint64_t number = 0;
+	bool got;
 	int r = 0;
 
-	if (memory_short())
+	if (pool_memory_short())
 		expire(p, UINT64_MAX);
 	pool_lock(p);
 	l = lacking(p);
-	if (l && take_shell(p, &l->spec, &it)) {
+	if (l) {
 		number = l->number;
 		spec = l->spec;
 	}
-	/* The next one's turn, or another try. */
-	p->stand_due = number ? 0 : clock_mono_ns() + AGAIN_NS;
 	pool_unlock(p);
-	if (!number)
+	/* One that shares its memory is best. */
+	got = number && pool_share_make(p, &spec, &it);
+	if (got)
+		make_room(p);
+	pool_lock(p);
+	if (!got && number)
+		got = take_shell(p, &spec, &it);
+	/* The next one's turn, or another try. */
+	p->stand_due = got ? 0 : clock_mono_ns() + AGAIN_NS;
+	pool_unlock(p);
+	if (!got)
 		return;
 	want = limit_groups(&spec.limits);
 	if (!pool_limits_same(&it.shell, &want)) {
@@ -293,7 +325,8 @@ void pool_stand_layered(struct pool *p)
 void pool_unstand(struct pool *p, const char *layer)
 {
 	pool_lock(p);
-	if (stand_forget_layer(&p->stand, layer))
+	pool_share_forget(p, layer);
+	if (stand_forget_layer(&p->stand, layer) || p->share.look)
 		pthread_cond_signal(&p->work);
 	pool_unlock(p);
 }

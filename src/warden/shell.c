@@ -6,6 +6,7 @@
 #include "linux/mount.h"
 #include "warden/keep.h"
 #include "warden/skeleton.h"
+#include "warden/stash.h"
 
 #include <linux/prctl.h>
 #include <poll.h>
@@ -226,6 +227,26 @@ static long clone_owned(uint32_t owner, struct clone_args *a, struct shell_start
 	return r < 0 ? r : pid;
 }
 
+/* By a holder, which enters the network namespace itself. */
+static int copy_holder(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
+{
+	struct stash_ask q = { .kind = STASH_AGENT, .owner = s->uid_base, .joins = start->njoin,
+			       .group = v->cgroups.version == 2 && s->cgroup.mask };
+	int fds[STASH_FDS_MAX] = { [STASH_SOCK] = start->sock, [STASH_DEV] = start->dev, [STASH_BASE] = start->base,
+				   [STASH_NULL] = start->null };
+	int r = enter_net(v, start, s, e);
+
+	if (r == 0)
+		r = leave_net(v, e);
+	if (r < 0)
+		return r;
+	fds[STASH_NET] = s->net;
+	memcpy(fds + STASH_JOIN, start->join, start->njoin * sizeof(int));
+	fds[STASH_JOIN + start->njoin] = s->cgroup.dir[0];
+	r = stash_agent(start->stash, &q, fds, STASH_JOIN + start->njoin + q.group, &s->pid, &s->pidfd);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "copy a holder") : 0;
+}
+
 static int clone_child(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
 {
 	struct clone_args a = {
@@ -315,11 +336,16 @@ static int take_place(struct env *v, struct shell *s, unsigned controllers, stru
 	return r;
 }
 
+int shell_place(struct env *v, struct shell *s, unsigned controllers, struct err *e)
+{
+	return take_place(v, s, controllers, NULL, e);
+}
+
 static int start_child(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
 {
 	int r;
 
-	r = clone_child(v, start, s, e);
+	r = start->stash ? copy_holder(v, start, s, e) : clone_child(v, start, s, e);
 	if (r < 0)
 		return r;
 	if (start->single_id)

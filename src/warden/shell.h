@@ -56,6 +56,7 @@ struct ground {
 	struct cgroup_limits limits;
 };
 
+struct stash;
 #define SHELL_LOW (3 + CGROUP_CONTROLLERS)
 
 /* What the new process runs on until it becomes the agent. Not to be used again before the agent's first frame. */
@@ -79,6 +80,7 @@ struct shell_start {
 	uint32_t single_id;
 	char single[16], fault[64]; /* the agent's arguments */
 	int error; /* why it did not become the agent */
+	struct stash *stash; /* the agent is a copy of this holder's (warden/stash.h); NULL = of the program. With ->keep_net */
 	struct guard *guard; /* to be started before there is anything to clean up; NULL = none */
 };
 
@@ -89,6 +91,8 @@ void shell_init(struct shell *s);
  */
 int shell_make(struct env *v, struct shell_start *start, unsigned controllers, uint32_t single_id, struct shell *ret,
 	       struct err *e);
+/* A slot and control groups alone, for shell_end to end. */
+int shell_place(struct env *v, struct shell *s, unsigned controllers, struct err *e);
 /* Reserves ->low. 0 or -errno, then nothing is reserved. */
 int shell_start_reserve(const struct env *v, struct shell_start *start);
 /* After the agent's first frame or its death, and before that is looked for on ->sock: lets go of what it was given. */

@@ -471,9 +471,13 @@ static int create(struct warden *w, const struct sandbox_spec *spec, struct ward
 
 	if (r < 0)
 		return r;
-	if (spec->flags & SPEC_SYSTEM_LATER && !system_later(w, spec)) {
+	if (spec->flags & (SPEC_SYSTEM_LATER | SPEC_MANY)) {
 		settled = *spec;
-		settled.flags &= ~SPEC_SYSTEM_LATER;
+		settled.flags &= ~SPEC_MANY;
+		if (spec->flags & SPEC_SYSTEM_LATER && !system_later(w, spec))
+			settled.flags &= ~SPEC_SYSTEM_LATER;
+		if (spec->flags & SPEC_MANY && w->pool)
+			pool_share_many(w->pool, &settled);
 		spec = &settled;
 	}
 	if (spec->flags & SPEC_VM)

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOCK_MS 3000
+#define LOCK_MS 10000 /* a warden that was killed lets go of it when the kernel has taken its memory apart */
 #define START_FIELD 22
 
 /* Of this process, not of the descriptor: a copy that a child has for a moment must not hold it. */

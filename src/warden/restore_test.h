@@ -143,8 +143,8 @@ static inline bool rt_dump_on(struct rt_box *b, struct rt_image *m, const char *
 		_exit(127);
 	}
 	fd_close(pair[1]);
-	ok = rt_hears(m, control, "seized") && rt_hears(m, control, "ready") && send(control, "go", 2, 0) == 2 &&
-	     rt_hears(m, control, "copied") && rt_hears(m, control, "done");
+	ok = send(control, "begin", 5, 0) == 5 && rt_hears(m, control, "seized") && rt_hears(m, control, "ready") &&
+	     send(control, "go", 2, 0) == 2 && rt_hears(m, control, "copied") && rt_hears(m, control, "done");
 	waitpid(pid, &status, 0);
 	return ok && status == 0;
 }

@@ -83,10 +83,13 @@ PROGRAMS = {
     "tokio": Program("exec /tmp/p/tasks", lambda n: " ".join([str(n)] * 8), build="tasks"),
     "redis": Program(REDIS, lambda n: f"right\n{n} 20001", REDIS_STEP),
     "redis with libc's malloc": Program(f"export LD_PRELOAD=$(ls /lib/*/libc.so.6); {REDIS}", lambda n: f"right\n{n} 20001", REDIS_STEP),
-    "sqlite": python("transaction", lambda n: f"{n} rows"),
-    "postgres": Program([POSTGRES, SESSION], lambda n: f"{n} end {n}|{n} {n}|{sum(range(n + 1))}", POSTGRES_STEP, memory="1G"),
-    "chromium": python("browser", lambda n: f"{n} {n} {1000 * n}", memory="3G"),
     "tmux, vim and jobs": Program(TMUX, lambda n: f"{n} {n + 1} 1 1", TMUX_STEP),
+    "sqlite": python("transaction", lambda n: f"{n} rows"),
+}
+# What these have open is not carried yet. Until it is, they are refused, and go on.
+REFUSED = {
+    "postgres": ("System V shared memory", Program([POSTGRES, SESSION], lambda n: f"{n} end {n}|{n} {n}|{sum(range(n + 1))}", POSTGRES_STEP, memory="1G")),
+    "chromium": ("socket of family 16", python("browser", lambda n: f"{n} {n} {1000 * n}", memory="3G")),
 }
 
 
@@ -136,4 +139,13 @@ def test_it_goes_on_as_a_copy_as_a_fork_and_after_sleep(d, clean, start, name):
         assert r.status == 200 and r.json["state"] == "hibernated", r
         step(d, fork, program, n)
     step(d, copy, program, 3)
+    step(d, source, program, 2)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_it_can_not_carry_is_refused_by_name(d, clean, start, name):
+    why, program = REFUSED[name]
+    source = start(program)
+    for r in d.post(f"/v1/sandboxes/{source['id']}/checkpoints", {"memory": True}), d.post(f"/v1/sandboxes/{source['id']}/hibernate"):
+        assert r.status == 422 and why in r.json["error"]["message"], r
     step(d, source, program, 2)

@@ -3,7 +3,8 @@ from jupyter_client.manager import start_new_kernel
 
 from serve import serve
 
-manager, client = start_new_kernel(kernel_name="python3", startup_timeout=120)
+# Its history is a database of SQLite, which writes to no file whose inode number is another one than before. That of a copy is.
+manager, client = start_new_kernel(kernel_name="python3", startup_timeout=120, extra_arguments=["--HistoryManager.hist_file=:memory:"])
 
 
 def run(code):

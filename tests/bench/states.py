@@ -67,6 +67,9 @@ class Reference:
     def __getitem__(self, name):
         return p50(self.taken[name]) if self.taken[name] else None
 
+    def best(self, name):
+        return min(self.taken[name]) if self.taken[name] else None
+
     def show(self, table):
         for name, what in (("cold", "cold python3 -c 'import numpy'"), ("pandas", "cold python3 -c 'import numpy, pandas'"),
                            ("dump", "criu dump (python + numpy, tmpfs)"), ("restore", "criu restore")):
@@ -188,7 +191,10 @@ PLAIN = "import sys, time\nprint('r', flush=True)\nsys.stdout.close()\ntime.slee
 
 
 def answers(table, ref, n, daemon):
-    """Until the caller has an answer, of the same Python that CRIU dumps and restores; and of forks, of a bare Python."""
+    """Until the caller has an answer, of the same Python that CRIU dumps and restores; and of forks, of a bare Python.
+
+    The least of all rounds, ours and theirs: answers wait for a disk and for processors that others use, too.
+    """
     call = Keep(daemon)
     taken = {what: [] for what in ("checkpoint", "pause", "fork", "fork pause", "ten", "hibernate", "wake")}
     box = call("POST", "/v1/sandboxes", {"env": {"OPENBLAS_NUM_THREADS": "1"}})["id"]
@@ -227,13 +233,13 @@ def answers(table, ref, n, daemon):
         call("DELETE", f"/v1/sandboxes/{copy}")
         time.sleep(0.05)
     ref.show(table)
-    best = {what: p50(values) for what, values in taken.items()}
-    versus(table, "checkpoint with memory → answered", best["checkpoint"], ref["dump"], "criu dump", 0.5)
-    versus(table, "  ... of which the sandbox stood still", best["pause"], ref["dump"], "criu dump", None)
+    best = {what: min(values) for what, values in taken.items()}
+    versus(table, "checkpoint with memory → answered", best["checkpoint"], ref.best("dump"), "criu dump", 0.5)
+    versus(table, "  ... of which the sandbox stood still", best["pause"], ref.best("dump"), "criu dump", None)
     versus(table, "fork(1) of a bare Python → answered", best["fork"], best["fork pause"], "its pause", 2.5)
     versus(table, "fork(10) → answered", best["ten"], best["fork"], "fork(1)", 2)
-    versus(table, "hibernate → answered", best["hibernate"], ref["dump"], "criu dump", 0.6)
-    versus(table, "wake → answered", best["wake"], ref["restore"], "criu restore", 0.3)
+    versus(table, "hibernate → answered", best["hibernate"], ref.best("dump"), "criu dump", 0.6)
+    versus(table, "wake → answered", best["wake"], ref.best("restore"), "criu restore", 0.3)
     call("DELETE", f"/v1/sandboxes/{box}")
     call("DELETE", f"/v1/sandboxes/{bare}")
 
@@ -332,7 +338,7 @@ def main():
             if "running" in only:
                 running(table, ref, n, daemon)
             if "answers" in only:
-                answers(table, ref, n, daemon)
+                answers(table, ref, max(n, 6), daemon)
             if "files" in only:
                 files(table, n, daemon, scratch)
             if "many" in only:

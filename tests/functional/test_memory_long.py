@@ -22,7 +22,7 @@ PYTHON = suite("test_threading", more=(
     "test_list", "test_dict", "test_mmap", "test_gc", "test_zlib", "test_sqlite3", "test_queue", "test_thread", "test_re", "test_json", "test_pickle", "test_asyncio",
     "test_subprocess", "test_signal", "test_multiprocessing_fork", "test_concurrent_futures", "test_socket", "test_selectors", "test_epoll"))
 GO = suite("sort", "sync", more=("runtime/debug", "container/heap", "bytes", "strings", "math/big", "encoding/json", "compress/flate", "time", "context"))
-STRESS = suite("mremap", "malloc", more=("vm", "mmap", "brk", "stack", "madvise", "memfd", "shm", "sem", "pipe", "fork", "futex", "poll", "switch", "zlib"))
+STRESS = suite("mremap", more=("malloc", "vm", "mmap", "brk", "stack", "madvise", "memfd", "shm", "sem", "pipe", "fork", "futex", "poll", "switch", "zlib"))
 SECONDS = 60 if LONG else 8
 
 

@@ -90,7 +90,7 @@ export class Sandbox {
   }
 
   /** Starts one that is stopped or lost again, on its disk (`storage: 'disk'`). Twice is fine. */
-  start(options: CallOptions = {}): Promise<this> {
+  startAgain(options: CallOptions = {}): Promise<this> {
     return this.#change('POST', '/start', options);
   }
 

@@ -272,11 +272,12 @@ static int exit_of_failure(const struct run *r)
 /* What our own surroundings forbid fails at whatever step comes to it first, which says little about the reason. */
 static void tell_surroundings(const struct run *r, struct err *e)
 {
-	if (r->failed || r->exited || e->remedy[0])
+	if (r->failed || r->exited)
 		return;
-	if (e->errnum == EMFILE)
+	if (e->errnum == EMFILE) {
+		e->remedy[0] = '\0'; /* the warden's is for the daemon: here, the limit is the caller's */
 		err_remedy(e, "allow more open files here: `ulimit -n 1024`");
-	else if (e->errnum == EFBIG)
+	} else if (e->errnum == EFBIG)
 		err_remedy(e, "allow larger files here: `ulimit -f unlimited`");
 }
 

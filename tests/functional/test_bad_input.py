@@ -203,7 +203,7 @@ def test_no_arguments_at_all_do_no_harm():
     assert r.returncode in (125, 0) or r.returncode == 1, r
 
 
-@pytest.mark.parametrize("room", [3, 5, 8, 12, 20, 40])
+@pytest.mark.parametrize("room", range(3, 41))
 def test_few_descriptors_are_an_error_not_a_crash(room):
     import resource
     r = run("--", "echo", "ok", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (room, room)))

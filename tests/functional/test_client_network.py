@@ -52,7 +52,7 @@ def test_what_is_allowed_and_can_not_be_reached_is_told_as_that(d):
     why = eventually(lambda: (lambda text: f"web.test:{port}" in text and text)(ok(d.cli("why", "far"))))
     assert "it is allowed, and can not be reached" in why, why
     (one,) = d.get("/v1/sandboxes/far/network?why=1").json["refusals"]
-    assert one["what"] == "unreachable" and one["rule"] is None and one["times"] == 1, one
+    assert one["what"] == "unreachable" and one["rule"] is None and one["times"] >= 1, one  # curl tries another address when the first is slow
     assert d.get("/v1/sandboxes/far/network").json["counts"]["refused"] == 0
 
 

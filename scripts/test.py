@@ -4,7 +4,7 @@
     scripts/test.py [PART...]
 
 The last line is "N passed, N failed". With CLOCHE_NO_SKIP=1 a skip counts as a failure. Each part's output is in
-build/test-logs/<part>.log; a failed part's end is shown.
+build/test-logs/<part>.log; of a failed part, the lines that say why are shown. What has failed in the end is listed last.
 
 When the programs are built, parts run beside each other (LANES). What looks for things that were left behind has a /tmp,
 /run/cloche and cgroups of its own, or asks only for its own.
@@ -542,8 +542,10 @@ def show(p):
         print(f'      {note}')
     if p.failed:
         with open(p.path, encoding='utf-8', errors='replace') as f:
-            for line in f.read().splitlines()[-60:]:
-                print(f'      | {line}')
+            lines = f.read().splitlines()
+        told = [x for x in lines if re.match(r'E  |not ok|.*\berror: ', x)]
+        for line in told[-12:] or lines[-30:]:
+            print(f'      | {line[:240]}')
 
 
 def heed_signals():
@@ -563,13 +565,17 @@ def main():
     if unknown:
         sys.exit(f'test.py: no part {unknown[0]}; there are: {" ".join([*PARTS, *PYTEST])}')
     try:
-        passed, failed, skipped = Run(names).all()
+        run = Run(names)
+        passed, failed, skipped = run.all()
     finally:
         for p in list(RUNNING):
             os.killpg(p.pid, 9)
     if skipped:
         print(f'{skipped} skipped' + (', which counts as failed here' if NO_SKIP else ''))
     failed += skipped if NO_SKIP else 0
+    for p in run.parts:
+        for note in p.notes if p.failed else ():
+            print(f'{p.name}: {note}')
     print(f'{passed} passed, {failed} failed', flush=True)
     return 1 if failed else 0
 

@@ -82,7 +82,7 @@ def test_whatever_it_failed_of_it_is_tried_again(d, clean):
         if r.status == 200:
             break
         refused += 1
-    assert refused > 4 and sh(d, b, "cat /usr/local/r; echo r > /var/lib/dpkg/r; grep -c ' /usr ' /proc/mounts", "root") == "r\n2", r
+    assert refused and sh(d, b, "cat /usr/local/r; echo r > /var/lib/dpkg/r; grep -c ' /usr ' /proc/mounts", "root") == "r\n2", r
 
 
 def test_what_ran_before_is_carried_too(d, clean):

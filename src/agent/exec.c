@@ -12,7 +12,9 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -305,12 +307,22 @@ static long clone_child(struct start *s)
 	return r < 0 ? r : pid;
 }
 
+/* The host's null device cannot be opened by its name, /dev/stdin, in here: ours instead. -1: it is something else. */
+static int own_null(int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || !S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
+		return -1;
+	return sys_openat(AT_FDCWD, "/dev/null", O_RDONLY | O_CLOEXEC, 0);
+}
+
 int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, struct exec_started *ret,
 	       enum frame_stage *stage)
 {
 	const struct frame_exec_fds at = frame_exec_fds(x->flags);
 	struct start s = { .agent = a, .x = x, .group = at.group < 0 ? -1 : fds[at.group], .warm = -1 };
-	AUTO_CLOSE int master = -1, slave = -1, ours = -1, theirs = -1;
+	AUTO_CLOSE int master = -1, slave = -1, ours = -1, theirs = -1, null = -1;
 	char *few[FEW_STRINGS], **strings = few;
 	AUTO_FREE char **many = NULL;
 	AUTO_FREE struct sock_filter *filter = NULL;
@@ -342,6 +354,10 @@ int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, stru
 	}
 	for (int i = 0; i < 3; i++)
 		s.stdio[i] = tty ? slave : fds[i];
+	if (!tty)
+		null = own_null(fds[0]);
+	if (null >= 0)
+		s.stdio[0] = null;
 	*ret = (struct exec_started){ .master = -1, .warm = -1 };
 	if (x->flags & FRAME_EXEC_WARM) {
 		r = warm_start(a, x, s.stdio, s.group, &ret->pid, stage);

@@ -97,14 +97,22 @@ static int fill(int fd, struct mem_span s, const uint8_t *bytes)
 	return r == -EAGAIN ? -EFBIG : r;
 }
 
-static int new_pipe(uint64_t capacity, int ends[2])
+static int new_pipe(const struct mem_object *o, int ends[2])
 {
 	int r = sys_pipe2(ends, O_CLOEXEC);
 
 	/* A limit of the user's may be in the way; then it is as large as pipes are. */
-	if (r == 0 && capacity)
-		sys_fcntl(ends[1], F_SETPIPE_SZ, (long)capacity);
+	if (r == 0 && o->a)
+		sys_fcntl(ends[1], F_SETPIPE_SZ, (long)o->a);
 	return r;
+}
+
+/* Whose it is decides who may open it by its name (/dev/fd/63). */
+static int dress_pipe(const struct mem_object *o, int fd)
+{
+	int r = fchown(fd, MEM_PIPE_UID(o->b), MEM_PIPE_GID(o->b)) < 0 ? -errno : 0;
+
+	return r == 0 ? sys_fchmod(fd, MEM_PIPE_MODE(o->b)) : r;
 }
 
 static bool writes(const struct mem_object *o)
@@ -116,7 +124,7 @@ static bool writes(const struct mem_object *o)
 static int make_pipe(struct restore *r, uint32_t i)
 {
 	const struct mem_object *all = r->m.object;
-	int ends[2] = { -1, -1 }, x = new_pipe(all[i].a, ends), *own;
+	int ends[2] = { -1, -1 }, x = new_pipe(&all[i], ends), *own;
 	AUTO_CLOSE int in = ends[0], out = ends[1];
 	AUTO_CLOSE int reader = x < 0 ? -1 : sys_fcntl(in, F_DUPFD_CLOEXEC, r->base);
 	AUTO_CLOSE int writer = x < 0 ? -1 : sys_fcntl(out, F_DUPFD_CLOEXEC, r->base);
@@ -138,7 +146,7 @@ static int make_pipe(struct restore *r, uint32_t i)
 		if (x >= 0)
 			x = put(r, j, own && *own >= 0 ? TAKE_FD(*own) : reopen(writes(&all[j]) ? writer : reader, all[j].flags));
 	}
-	return x;
+	return x < 0 ? x : dress_pipe(&all[i], writer);
 }
 
 /* Opened for both already, so that nobody waited. */

@@ -110,6 +110,18 @@ int external_read(struct dump *d, struct err *e)
 	return r;
 }
 
+/* One that came from outside, for an exec that has ended, has an owner that nobody is inside: root stands for it. */
+static uint64_t owner(const struct dump *d, const struct stat *st)
+{
+	uint32_t uid, gid;
+
+	if (!proc_map(&d->uids, st->st_uid, &uid) || uid > MEM_PIPE_ID_MAX)
+		uid = 0;
+	if (!proc_map(&d->gids, st->st_gid, &gid) || gid > MEM_PIPE_ID_MAX)
+		gid = 0;
+	return MEM_PIPE_OWNER(uid, gid, st->st_mode);
+}
+
 int object_pipe(struct opened *x, struct err *e)
 {
 	const struct external *ext = external_find(x->d, x->f.st.st_dev, x->f.st.st_ino);
@@ -130,8 +142,10 @@ int object_pipe(struct opened *x, struct err *e)
 	if (o->flags & O_DIRECT)
 		return proc_refuse(x->p, e, "has a pipe in packet mode");
 	o->kind = MEM_OBJ_PIPE;
+	o->b = owner(x->d, &x->f.st);
 	if (x->f.path[0] != '/')
 		return 0;
+	o->b = 0;
 	if (!x->f.named) {
 		o->kind = MEM_OBJ_FIFO;
 		return node_removed(x->d, x->p, x->p->dir, x->link, &x->f, &o->file, e);

@@ -553,7 +553,7 @@ static bool kind_ok(const struct check *c, const struct mem_object *o)
 	case MEM_OBJ_FIFO:
 		return index_ok(c, MEM_S_FILE, o->file) && o->a <= (1U << 30) && o->b <= !o->data.len;
 	case MEM_OBJ_PIPE:
-		return o->pair != MEM_NONE && o->a <= (1U << 30);
+		return o->pair != MEM_NONE && o->a <= (1U << 30) && !(o->b & 0xf000);
 	case MEM_OBJ_EVENTFD:
 		return o->a < UINT64_MAX && o->b <= 1;
 	case MEM_OBJ_EPOLL:

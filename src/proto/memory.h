@@ -183,7 +183,8 @@ struct mem_fd {
 
 enum mem_object_kind {
 	MEM_OBJ_FILE, /* a regular file or folder: ->file, ->pos */
-	MEM_OBJ_PIPE, /* one end; both ends have the same ->pair. ->a capacity; the read end (first) holds ->data */
+	/* one end; both ends have the same ->pair. ->a capacity; ->b whose it is; the read end (first) holds ->data */
+	MEM_OBJ_PIPE,
 	MEM_OBJ_FIFO, /* a named one: as PIPE, and ->file; ->b 1: a reader that no writer has come to yet */
 	MEM_OBJ_EVENTFD, /* ->a counter, ->b 1: semaphore */
 	MEM_OBJ_EPOLL, /* ->watch */
@@ -218,6 +219,13 @@ struct mem_object {
 	struct mem_range watch, run;
 	struct mem_span data; /* for queues: (u32 len, bytes)* when messages have borders, else bytes */
 };
+
+/* ->b of a pipe: its owner, as inside, and its mode */
+#define MEM_PIPE_OWNER(uid, gid, mode) ((uint64_t)(uid) << 40 | (uint64_t)(gid) << 16 | ((mode) & 07777))
+#define MEM_PIPE_ID_MAX 0xffffffU
+#define MEM_PIPE_UID(b) ((uint32_t)((b) >> 40))
+#define MEM_PIPE_GID(b) ((uint32_t)((b) >> 16) & MEM_PIPE_ID_MAX)
+#define MEM_PIPE_MODE(b) ((uint32_t)(b) & 07777)
 
 struct mem_pty {
 	uint32_t iflag, oflag, cflag, lflag, ispeed, ospeed;

@@ -93,12 +93,14 @@ static int stdin_file(const struct exec_want *w)
 	return r < 0 ? r : TAKE_FD(fd);
 }
 
+/* Whoever has the descriptor inside may open it again by its name, /dev/stderr: our owner means nothing there. */
 static int open_pipe(int *ret_read, int *ret_write)
 {
 	int p[2];
 
 	if (pipe2(p, O_CLOEXEC) < 0)
 		return -errno;
+	fchmod(p[0], 0666);
 	*ret_read = p[0];
 	*ret_write = p[1];
 	return 0;

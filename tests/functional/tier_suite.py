@@ -109,6 +109,13 @@ def test_an_exec_has_all_that_was_asked_for(tier, box):
     error(tier.call("POST", box, "/execs", {"cmd": ["/no/such/program"]}, 422), 422, "refused")
 
 
+def test_streams_can_be_opened_by_their_names(tier, box):
+    for user in "user", "root":
+        r = tier.sh(box, "echo 1 > /dev/stdout; echo 2 > /dev/stderr; cat /dev/stdin", user=user)
+        assert (r["exit_code"], r["stdout"], r["stderr"]) == (0, "1\n", "2\n"), r
+        assert tier.sh(box, "cat /dev/stdin", user=user, stdin="in")["stdout"] == "in"
+
+
 def test_much_output_is_cut_in_the_answer_and_whole_in_the_spool(tier, box):
     r = tier.sh(box, "seq 1 300000", output_limit="64K")
     want = "".join(f"{i}\n" for i in range(1, 300001)).encode()

@@ -472,8 +472,8 @@ void layers_settled(struct layers *l, const struct manifest *m, int result)
 	struct layer *x = get(l, m->id);
 	struct stat now[ARRAY_LEN(marks)];
 
-	/* It may be removed meanwhile; and whoever was told to give up is told again. */
-	if (!x || !manifest_unsettled(&x->m) || result == -ECANCELED || result == -ESRCH)
+	/* It may be removed meanwhile. */
+	if (!x || !manifest_unsettled(&x->m) || settle_passes(result) || result == -ESRCH)
 		return;
 	if (result < 0) {
 		log_error("layer '%s' could not be settled: %s", x->id, strerror(-result));

@@ -27,7 +27,7 @@
 #define LEFT_NS 500000000ULL /* what was made ahead for such a one and not taken goes */
 #define AGAIN_NS 30000000000ULL /* what can not be held is tried again */
 #define KILLED_NS 1000000000ULL /* and whose holder was killed meanwhile */
-#define WAIT_NS 10000000000ULL
+#define WAIT_NS 2000000000ULL /* others wait behind it; then the image is read instead */
 #define ONE_MAX (512ULL * MIB) /* of one holder */
 #define PART 8U /* of the machine's memory, for all of them */
 
@@ -78,7 +78,7 @@ static struct share_holder *make_room(struct pool *p, uint64_t bytes)
 {
 	const uint64_t most = total_memory() / PART;
 
-	if (bytes && (bytes > most || bytes > ONE_MAX))
+	if (bytes > most || bytes > ONE_MAX)
 		return NULL;
 	for (;;) {
 		struct share_holder *oldest = NULL, *free = NULL;
@@ -93,10 +93,26 @@ static struct share_holder *make_room(struct pool *p, uint64_t bytes)
 			else if (!oldest || h->used < oldest->used)
 				oldest = h;
 		}
-		if (free && (!bytes || sum <= most))
+		if (free && sum <= most)
 			return free;
 		end_holder(p, oldest);
 	}
+}
+
+/* A place for an image that is not held: no holder makes room for it. NULL: there is none. */
+static struct share_holder *spare_place(struct pool *p)
+{
+	struct share_holder *found = NULL;
+
+	for (unsigned i = 0; i < SHARE_HOLDERS; i++) {
+		struct share_holder *h = &p->share.holder[i];
+
+		if (!h->layer[0])
+			return h;
+		if (h->failed && (!found || h->used < found->used))
+			found = h;
+	}
+	return found;
 }
 
 /* meta and pages files of the newest layer: how many in all, or -errno. */
@@ -137,17 +153,20 @@ static int start_holder(struct pool *p, const struct sandbox_spec *spec, struct 
 	r = n = open_image(p, spec, fds, &bytes);
 	if (r < 0)
 		err_sys(e, ERR_INTERNAL, r, "open a memory image");
-	h = make_room(p, r < 0 ? 0 : bytes);
-	if (!h) {
+	else
+		h = make_room(p, bytes);
+	if (r >= 0 && !h)
 		r = err_set(e, ERR_TOO_LARGE, -E2BIG, "a memory image of %llu MiB is too large to be held",
 			    (unsigned long long)(bytes / MIB));
-		h = make_room(p, 0); /* it is remembered that it is */
-	} else if (r >= 0) {
+	if (r >= 0)
 		r = stash_start(p->env, fds, (uint32_t)n - 1, p->share.host, bytes, &s, e);
-	}
 	fd_close_many(fds, ARRAY_LEN(fds));
+	if (!h)
+		h = spare_place(p); /* it is remembered that it cannot be held */
 	if (r < 0)
 		log_info("layer %s: its memory is not shared: %s", newest(spec), e->msg);
+	if (!h)
+		return r;
 	pool_lock(p);
 	snprintf(h->layer, sizeof(h->layer), "%s", newest(spec));
 	h->used = clock_mono_ns();
@@ -292,12 +311,13 @@ bool pool_share_take(struct pool *p, const struct sandbox_spec *spec, struct poo
 		return false;
 	}
 	other = !same(&s->spec, spec);
+	/* From here on the maker keeps nothing that it was making for the last one: it may be another tenant's. */
+	s->spec = *spec;
+	s->result = 0;
 	pool_unlock(p);
 	if (other)
 		drop_left(p);
 	pool_lock(p);
-	s->spec = *spec;
-	s->result = 0;
 	s->asked = clock_mono_ns();
 	until = s->asked + WAIT_NS;
 	while (!got && s->result == 0 && clock_mono_ns() < until && !p->stop) {

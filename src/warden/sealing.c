@@ -324,7 +324,7 @@ static bool settled(struct warden *w, struct work *work)
 	if (work->vm || x->kind != SEAL_SETTLE)
 		return false;
 	layers_settled(w->layers, &x->m, x->result);
-	settle_forget(w->settles, x->m.id);
+	settle_forget(w->settles, x->m.id, layers_unsettled(w->layers, x->m.id) == 0);
 	seal_retire(w->workers, x);
 	return true;
 }

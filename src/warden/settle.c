@@ -198,6 +198,11 @@ static int settle(struct settle_files *f, int store, const int *stop, const stru
 	return r;
 }
 
+bool settle_passes(int r)
+{
+	return r == -ECANCELED || r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EINTR;
+}
+
 static struct item *find(const struct settles *s, const char *id)
 {
 	struct item *x = s ? s->first : NULL;
@@ -239,7 +244,7 @@ static void settle_item(struct settles *s, struct item *x, int store, const int 
 	if (r == 0)
 		x->m = m;
 	x->result = r;
-	x->state = r == 0 ? SETTLED : r == -ECANCELED ? UNSETTLED : FAILED;
+	x->state = r == 0 ? SETTLED : settle_passes(r) ? UNSETTLED : FAILED;
 	pthread_cond_broadcast(&s->moved);
 }
 
@@ -263,7 +268,7 @@ int settle_do(struct settles *s, int store, const char *id, const int *stop, str
 	return r;
 }
 
-void settle_forget(struct settles *s, const char *id)
+void settle_forget(struct settles *s, const char *id, bool gone)
 {
 	struct item *x = NULL;
 
@@ -272,12 +277,14 @@ void settle_forget(struct settles *s, const char *id)
 	pthread_mutex_lock(&s->lock);
 	for (struct item **at = &s->first; *at; at = &(*at)->next)
 		if (!strcmp((*at)->m.id, id)) {
-			if ((*at)->state == SETTLED) {
+			if ((*at)->state == SETTLED || (gone && (*at)->state != UNDER_WAY)) {
 				x = *at;
 				*at = x->next;
 			}
 			break;
 		}
 	pthread_mutex_unlock(&s->lock);
+	if (x)
+		files_done(&x->files);
 	free(x);
 }

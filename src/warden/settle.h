@@ -34,8 +34,10 @@ struct settle_files {
 int settle_add(struct settles *s, const struct manifest *m, const struct settle_files *files);
 /*
  * Settles that layer of the store @store, or waits for who does, now. 0: it is, and what it says then is in @ret. -EBADMSG: it was changed.
- * Once it has failed it fails for good, but for -ECANCELED. -ESRCH: it is not one of these any more, or never was.
+ * Once it has failed it fails for good, unless settle_passes(). -ESRCH: it is not one of these any more, or never was.
  */
 int settle_do(struct settles *s, int store, const char *id, const int *stop, struct manifest *ret);
-/* Forgets it if it is settled. When its own work has come back. */
-void settle_forget(struct settles *s, const char *id);
+/* Whether a result says nothing about the layer: it stays unsettled, and the next that needs it tries again. */
+bool settle_passes(int result);
+/* Forgets it if it is settled, or, with @gone, has been removed. When its own work has come back. */
+void settle_forget(struct settles *s, const char *id, bool gone);

@@ -72,7 +72,7 @@ TEST(what_was_not_changed_is_settled_once_and_is_a_layer_like_any_other)
 	CHECK(!manifest_unsettled(&m) && manifest_read(p.dir, ID, &is) == 0 && !memcmp(&is, &m, sizeof(is)));
 	CHECK_EQ(manifest_verify(p.dir, NULL, &m), 0);
 	CHECK_EQ(settle(&p, &m), 0);
-	settle_forget(p.s, ID);
+	settle_forget(p.s, ID, false);
 	CHECK_EQ(settle(&p, &m), -ESRCH);
 	done(&p);
 }
@@ -99,7 +99,7 @@ TEST(memory_that_was_changed_since_is_not_settled)
 		}
 		CHECK_EQ(settle(&p, &m), -EBADMSG);
 		CHECK_EQ(settle(&p, &m), -EBADMSG);
-		settle_forget(p.s, ID);
+		settle_forget(p.s, ID, false);
 		CHECK_EQ(settle(&p, &m), -EBADMSG);
 		done(&p);
 	}

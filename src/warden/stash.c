@@ -170,14 +170,37 @@ int stash_agent(struct stash *s, const struct stash_ask *q, const int *fds, unsi
 	return 0;
 }
 
+/* A child of ours that is not reaped: nobody else has this number. */
+static void end_child(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+}
+
+/* An agent that was made after nobody waited for it any more is a child of ours, too. */
+static void end_late(struct stash *s)
+{
+	struct pollfd p = { .fd = s->control, .events = POLLIN };
+	struct stash_answer answer;
+	size_t got = 0;
+	int fd = -1;
+
+	while (poll(&p, 1, 0) == 1 && fd_recv(s->control, &answer, sizeof(answer), &fd, 1, &got) == (ssize_t)sizeof(answer)) {
+		if (answer.error == 0 && answer.pid > 0 && fd >= 0)
+			end_child(answer.pid);
+		fd_close(TAKE_FD(fd));
+	}
+	fd_close(fd);
+}
+
 void stash_end(struct env *v, struct stash *s)
 {
-	fd_close(s->control);
 	if (s->pid > 0) {
-		kill(s->pid, SIGKILL); /* our child, and not reaped: nobody else has this number */
-		while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
-			;
+		end_child(s->pid);
+		end_late(s);
 	}
+	fd_close(s->control);
 	fd_close(s->pidfd);
 	shell_end(v, &s->place, NULL);
 	stash_init(s);

@@ -21,6 +21,7 @@
 
 #define CONNECT_S 10 /* loopback answers at once, or never */
 #define SO_LOCK_FILTER_ 44
+#define SO_MEMINFO_ 55
 #ifndef IPV6_FREEBIND
 #define IPV6_FREEBIND 78
 #endif
@@ -331,8 +332,8 @@ static int make_listening(struct restore *r, uint32_t i)
 	return listen(r->object[i], (int)s.k.backlog) < 0 ? -errno : 0;
 }
 
-/* Where datagrams for it go: an address of its own kind. */
-static void reach_datagram(const struct restore_socket *s, struct sockaddr_storage *ret)
+/* Where datagrams for it go from @from: an address of its own kind, and of the sender's. */
+static void reach_datagram(const struct restore_socket *s, const struct sockaddr_storage *from, struct sockaddr_storage *ret)
 {
 	struct sockaddr_in *v4 = (struct sockaddr_in *)ret;
 	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)ret;
@@ -341,40 +342,119 @@ static void reach_datagram(const struct restore_socket *s, struct sockaddr_stora
 	if (s->k.family == AF_INET && v4->sin_addr.s_addr == INADDR_ANY)
 		v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	if (s->k.family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr))
-		v6->sin6_addr = in6addr_loopback;
+		v6->sin6_addr = IN6_IS_ADDR_V4MAPPED(&((const struct sockaddr_in6 *)from)->sin6_addr) ?
+					(struct in6_addr){ .s6_addr = { [10] = 0xff, 0xff, 127, 0, 0, 1 } } :
+					in6addr_loopback;
+}
+
+/* Whether one that is bound as @o is sends from @from: by itself, or (*ret_told) if it is told to. */
+static bool sends_from(const struct restore_socket *o, const struct restore_socket *from, bool *ret_told)
+{
+	const struct sockaddr_in *a4 = (const struct sockaddr_in *)&o->addr, *b4 = (const struct sockaddr_in *)&from->addr;
+	const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)&o->addr, *b6 = (const struct sockaddr_in6 *)&from->addr;
+
+	if (o->k.family != from->k.family || o->k.type != SOCK_DGRAM || o->k.addr_len != from->k.addr_len || a4->sin_port != b4->sin_port)
+		return false;
+	if (o->k.family == AF_INET) {
+		*ret_told = a4->sin_addr.s_addr == INADDR_ANY;
+		return *ret_told || a4->sin_addr.s_addr == b4->sin_addr.s_addr;
+	}
+	*ret_told = IN6_IS_ADDR_UNSPECIFIED(&a6->sin6_addr);
+	return *ret_told || (!memcmp(&a6->sin6_addr, &b6->sin6_addr, 16) && a6->sin6_scope_id == b6->sin6_scope_id);
+}
+
+/* The socket that sends: one that has the sender's address, else one that has its port and all addresses, else none. */
+static int find_sender(const struct restore *r, const struct restore_socket *from, bool *ret_told)
+{
+	int fd = -1;
+
+	*ret_told = false;
+	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++) {
+		struct restore_socket o;
+		bool told;
+
+		if (r->m.object[i].kind != MEM_OBJ_SOCKET || r->object[i] < 0)
+			continue;
+		restore_socket_read(r, &r->m.object[i], &o);
+		if (!sends_from(&o, from, &told))
+			continue;
+		fd = r->object[i];
+		*ret_told = told;
+		if (!told)
+			break;
+	}
+	return fd;
+}
+
+/* Tells the kernel which of its addresses a socket sends from. */
+static void tell_source(const struct restore_socket *from, struct msghdr *h, void *control)
+{
+	struct in_pktinfo v4 = { .ipi_spec_dst = ((const struct sockaddr_in *)&from->addr)->sin_addr };
+	const struct sockaddr_in6 *at = (const struct sockaddr_in6 *)&from->addr;
+	struct in6_pktinfo v6 = { .ipi6_addr = at->sin6_addr, .ipi6_ifindex = at->sin6_scope_id };
+	const bool is4 = from->k.family == AF_INET;
+	const size_t len = is4 ? sizeof(v4) : sizeof(v6);
+	struct cmsghdr *c;
+
+	h->msg_control = control;
+	h->msg_controllen = (socklen_t)CMSG_SPACE(len);
+	c = CMSG_FIRSTHDR(h);
+	c->cmsg_level = is4 ? IPPROTO_IP : IPPROTO_IPV6;
+	c->cmsg_type = is4 ? IP_PKTINFO : IPV6_PKTINFO;
+	c->cmsg_len = (socklen_t)CMSG_LEN(len);
+	memcpy(CMSG_DATA(c), is4 ? (const void *)&v4 : (const void *)&v6, len);
+}
+
+/* What its queue takes, as the kernel counts it. */
+static uint32_t queue_size(int fd)
+{
+	uint32_t info[16] = { 0 };
+	socklen_t len = sizeof(info);
+
+	return getsockopt(fd, SOL_SOCKET, SO_MEMINFO_, info, &len) < 0 ? 0 : info[0];
+}
+
+/* A datagram that its reader has no room for, or that another socket gets, is lost without an error: so we look for it. */
+static int wait_arrived(int fd, uint32_t before)
+{
+	for (unsigned ms = 0; queue_size(fd) <= before; ms++) {
+		if (ms == CONNECT_S * 1000)
+			return -ENOBUFS;
+		usleep(1000);
+	}
+	return 0;
 }
 
 /* A sender that is there sends itself; for others a new socket with that address does. */
-static int send_datagram(struct restore *r, const struct restore_socket *s, const struct mem_message *m, const uint8_t *data)
+static int send_datagram(struct restore *r, uint32_t i, const struct restore_socket *s, const struct mem_message *m, const uint8_t *data)
 {
+	struct restore_socket from = { .k = { .family = s->k.family, .type = SOCK_DGRAM, .protocol = IPPROTO_UDP, .uid = s->k.uid, .gid = s->k.gid,
+					      .addr_len = m->addr_len } };
+	struct iovec io = { (void *)(uintptr_t)(data + m->addr_len + 4 * m->objects), m->len };
+	_Alignas(8) char control[CMSG_SPACE(sizeof(struct in6_pktinfo))] = { 0 };
 	struct sockaddr_storage to;
-	struct restore_socket from = { .k = { .type = SOCK_DGRAM, .protocol = IPPROTO_UDP, .uid = s->k.uid, .gid = s->k.gid, .addr_len = m->addr_len } };
+	struct msghdr h = { .msg_name = &to, .msg_namelen = s->k.addr_len, .msg_iov = &io, .msg_iovlen = 1 };
 	AUTO_CLOSE int temp = -1;
-	int fd = -1, x = 0;
+	uint32_t before;
+	bool told;
+	int fd, x = 0;
 
 	memcpy(&from.addr, data, m->addr_len);
-	from.k.family = s->k.family;
-	for (uint32_t i = 0; fd < 0 && i < r->m.n[MEM_S_OBJECT]; i++) {
-		struct restore_socket o;
-
-		if (r->m.object[i].kind != MEM_OBJ_SOCKET)
-			continue;
-		restore_socket_read(r, &r->m.object[i], &o);
-		if (o.k.family == from.k.family && o.k.type == SOCK_DGRAM && !memcmp(o.k.addr + 2, (const uint8_t *)&from.addr + 2, 2))
-			fd = r->object[i];
-	}
+	fd = find_sender(r, &from, &told);
 	if (fd < 0) {
 		x = fd = temp = socket_make(r, &from);
 		if (x >= 0)
 			x = socket_bind(fd, &from);
+	} else if (told) {
+		tell_source(&from, &h, control);
 	}
 	if (x < 0)
 		return x;
-	reach_datagram(s, &to);
-	return sendto(fd, data + m->addr_len + 4 * m->objects, m->len, MSG_DONTWAIT, (const struct sockaddr *)&to, s->k.addr_len) ==
-			       (ssize_t)m->len ?
-		       0 :
-		       -errno;
+	reach_datagram(s, &from.addr, &to);
+	before = queue_size(r->object[i]);
+	if (sendmsg(fd, &h, MSG_DONTWAIT) != (ssize_t)m->len)
+		return -errno;
+	return wait_arrived(r->object[i], before);
 }
 
 static int make_queue(struct restore *r, uint32_t i)
@@ -387,7 +467,7 @@ static int make_queue(struct restore *r, uint32_t i)
 		struct mem_message m;
 
 		memcpy(&m, s.queue + at, sizeof(m));
-		x = send_datagram(r, &s, &m, s.queue + at + sizeof(m));
+		x = send_datagram(r, i, &s, &m, s.queue + at + sizeof(m));
 		at += sizeof(m) + m.addr_len + 4ULL * m.objects + m.len;
 	}
 	return x;

@@ -109,7 +109,20 @@ print([a.recvfrom(9) for _ in range(3)] == want, takes(a6), fails(shut.send, b"x
 c.send(b"on"); print(a.recvfrom(9) == (b"on", c.getsockname()), c.getpeername() == a.getsockname())
 """, "True b'six' BrokenPipeError\nTrue True")
 
-GROUPS = {"messages": {"queues": QUEUES, "rights": RIGHTS, "connected": CONNECTED, "udp": UDP}, "streams": {"names": NAMES, "halves": HALVES, "credentials": CREDENTIALS}}
+# Each datagram comes from the address that sent it, also where another socket has that one's port, or all addresses.
+SENDERS = ("""
+def udp(at, port=0, family=socket.AF_INET): s = socket.socket(family, DGRAM); s.bind((at, port)); s.settimeout(30); return s
+r = udp("127.0.0.1"); six = udp("::", 0, socket.AF_INET6); mine, mine6 = r.getsockname()[1], six.getsockname()[1]
+one = udp("127.0.0.1"); port = one.getsockname()[1]; two = udp("127.0.0.2", port); own = udp("127.0.0.2", mine); every = udp("0.0.0.0"); e = every.getsockname()[1]
+for s in (two, own, every): s.sendto(b"x", r.getsockname())
+every.sendmsg([b"x"], [(socket.IPPROTO_IP, 8, struct.pack("I4s4s", 0, socket.inet_aton("127.0.0.3"), bytes(4)))], 0, r.getsockname())
+two.sendto(b"x", ("127.0.0.1", mine6)); six.sendto(b"x", ("::1", mine6))
+gate()
+print([r.recvfrom(9)[1] for _ in range(4)] == [("127.0.0.2", port), ("127.0.0.2", mine), ("127.0.0.1", e), ("127.0.0.3", e)])
+print([six.recvfrom(9)[1][:2] for _ in range(2)] == [("::ffff:127.0.0.2", port), ("::1", mine6)])
+""", "True\nTrue")
+
+GROUPS = {"messages": {"queues": QUEUES, "rights": RIGHTS, "connected": CONNECTED, "udp": UDP, "senders": SENDERS}, "streams": {"names": NAMES, "halves": HALVES, "credentials": CREDENTIALS}}
 
 
 @pytest.mark.parametrize("group", GROUPS)

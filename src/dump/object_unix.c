@@ -97,7 +97,7 @@ static int take_folder(struct opened *x, const char *name, const struct found *f
 	AUTO_CLOSE int fd = -1;
 	struct stat st;
 
-	if (!f->named || len <= n + 1 || f->path[len - n - 1] != '/' || strcmp(f->path + len - n, name) != 0)
+	if (!f->named || len < n + 1 || f->path[len - n - 1] != '/' || strcmp(f->path + len - n, name) != 0)
 		return proc_refuse(x->p, e, "has the unix socket %.100s, and where that is can not be told", name);
 	snprintf(folder, sizeof(folder), "%.*s", len == n + 1 ? 1 : (int)(len - n - 1), f->path);
 	fd = sys_openat2(x->d->root, folder, &how);

@@ -147,3 +147,11 @@ def test_what_can_not_be_carried_is_refused_and_runs_on(d, clean):
         e = error(d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True}), 422, "refused")
         assert re.search(rf"process \d+ \(python3\).*({reason})", e["message"]), (name, e)
         assert checked(d, b, [x]) == [("on", 0, "")], name
+
+
+def test_a_relative_name_in_the_root_folder_is_carried(d, clean):
+    b = d.create(user="root")
+    x = start(d, b, UNIX + "os.chdir('/'); s = server('top')\ngate()\nc = client('/top'); a, _ = s.accept(); c.sendall(b'x'); print(takes(a), s.getsockname())\n")
+    r = d.post(f"/v1/sandboxes/{b['id']}/fork", {"memory": True})
+    assert r.status == 201, r
+    assert checked(d, r.json["sandboxes"][0], [x]) == checked(d, b, [x]) == [("b'x' top", 0, "")]

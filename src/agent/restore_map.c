@@ -221,11 +221,10 @@ static void set_limits(struct build *b)
 /* Fewer processors than the sandbox has were its own choice, and stay so where they exist; else it is pinned as an exec is. */
 static void set_cpus(struct build *b, const struct mem_thread *t)
 {
-	uint64_t now[16] = { 0 }, want[16] = { 0 };
+	uint64_t now[MEM_CPU_WORDS] = { 0 }, want[MEM_CPU_WORDS];
 	long n = syscall(SYS_sched_getaffinity, 0, sizeof(now), now);
 
-	want[0] = t->cpus & (b->r->agent->cpu_mask ? b->r->agent->cpus[0] : ~0ULL);
-	if (n > 0 && want[0] && __builtin_popcountll(t->cpus) < __builtin_popcountll(now[0]))
+	if (n > 0 && mem_cpus_chosen(t->cpus, b->r->agent->cpu_mask ? b->r->agent->cpus : NULL, now, want))
 		add(b, RESTORE_THREAD_SET, BLOB_ANY, SYS_sched_setaffinity, 0, sizeof(want), copy(b, want, sizeof(want)), 0, 0, 0);
 }
 

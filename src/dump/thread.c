@@ -82,7 +82,6 @@ static int schedule(const struct proc *p, struct thread *t, struct err *e)
 {
 	struct sched_param sp = { 0 };
 	int policy = (int)syscall(SYS_sched_getscheduler, t->host), nice;
-	uint64_t cpus[128] = { 0 };
 
 	if (policy < 0 || syscall(SYS_sched_getparam, t->host, &sp) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "scheduling");
@@ -91,9 +90,9 @@ static int schedule(const struct proc *p, struct thread *t, struct err *e)
 		return err_sys(e, ERR_INTERNAL, -errno, "priority");
 	if ((policy & 0xffff) == SCHED_DEADLINE)
 		return proc_refuse(p, e, "is scheduled by deadlines");
-	if (syscall(SYS_sched_getaffinity, t->host, sizeof(cpus), cpus) < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "affinity");
-	t->rec.cpus = cpus[0];
+	if (syscall(SYS_sched_getaffinity, t->host, sizeof(t->rec.cpus), t->rec.cpus) < 0)
+		return errno == EINVAL ? proc_refuse(p, e, "may run on more than %u CPUs", MEM_CPU_WORDS * 64U) :
+					 err_sys(e, ERR_INTERNAL, -errno, "affinity");
 	t->rec.sched_reset = !!(policy & RESET_ON_FORK);
 	t->rec.sched_policy = (uint32_t)policy & 0xffff;
 	t->rec.sched_priority = (uint32_t)sp.sched_priority;

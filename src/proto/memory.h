@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "proto/memory_cpus.h"
 #include "proto/memory_setting.h"
 
 #define MEM_MAGIC 0x3154454b4e41424cULL
@@ -128,7 +129,7 @@ struct mem_thread {
 	uint32_t sched_policy, sched_priority;
 	int32_t nice;
 	uint32_t sched_reset; /* 1: children begin with the default policy */
-	uint64_t cpus; /* it may run on, as numbered by the host; the first 64 */
+	uint64_t cpus[MEM_CPU_WORDS]; /* it may run on, as numbered by the host */
 	uint64_t setting[MEM_SETTINGS_MAX]; /* mem_settings[] */
 };
 

@@ -126,6 +126,20 @@ TEST(memory_that_is_wrong_is_refused)
 	WRONG(im.run[0].file = 1, "file");
 }
 
+TEST(cpus_beyond_the_first_64_are_chosen_again)
+{
+	const uint64_t all[MEM_CPU_WORDS] = { ~0ULL, ~0ULL }, high[MEM_CPU_WORDS] = { 0, 4 }, both[MEM_CPU_WORDS] = { 1, 8 };
+	const uint64_t low[MEM_CPU_WORDS] = { ~0ULL }, gone[MEM_CPU_WORDS] = { 0, 0, 1 };
+	uint64_t want[MEM_CPU_WORDS];
+
+	CHECK(mem_cpus_chosen(high, NULL, all, want) && !memcmp(want, high, sizeof(want)));
+	CHECK(mem_cpus_chosen(both, all, all, want) && !memcmp(want, both, sizeof(want)));
+	CHECK(mem_cpus_chosen(both, low, all, want) && want[0] == 1 && !want[1]);
+	CHECK(mem_cpus_chosen(low, NULL, all, want) && want[0] == ~0ULL && !want[1]);
+	CHECK(!mem_cpus_chosen(all, NULL, all, want)); /* it had chosen nothing */
+	CHECK(!mem_cpus_chosen(gone, all, all, want)); /* nothing of it exists */
+}
+
 TEST(descriptors_and_objects_that_are_wrong_are_refused)
 {
 	WRONG(im.fd[1].num = 0, "number");

@@ -240,6 +240,35 @@ static int let_in(struct api *a, struct http_req *q, const struct route *r)
 	return rc;
 }
 
+/*
+ * What changes something is noted, and that takes room. When the disk is almost full, the last of it is for what gives some
+ * back or ends something; what a process reads or is told is noted nowhere.
+ */
+static bool takes_room(const struct route *r)
+{
+	static const char *const not[] = { "/stdin", "/signal", "/resize" };
+	const size_t n = strlen(r->pattern);
+
+	if (r->method == HTTP_M_GET || r->method == HTTP_M_HEAD || r->method == HTTP_M_DELETE)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(not); i++)
+		if (n > strlen(not[i]) && !strcmp(r->pattern + n - strlen(not[i]), not[i]))
+			return false;
+	return true;
+}
+
+/* Whether there is room for it; else it is answered. */
+static bool has_room(struct api *a, struct http_req *q, const struct route *r)
+{
+	struct err e = { 0 };
+
+	if (r->method == HTTP_M_GET || r->method == HTTP_M_HEAD || (!takes_room(r) && !turn_stuck(a->s->turn)) ||
+	    service_room(a->s, &e) == 0)
+		return true;
+	http_fail_retry(q, &e, 1);
+	return false;
+}
+
 bool api_foreign(void *arg, const struct http_req *q)
 {
 	const struct api *a = arg;
@@ -262,7 +291,7 @@ void api_request(void *arg, struct http_req *q)
 		if (dialects[i].dress)
 			dialects[i].dress(q);
 	r = router_find(a->router, q);
-	if (r && let_in(a, q, r) == 0 && api_awake(a, q, r))
+	if (r && let_in(a, q, r) == 0 && has_room(a, q, r) && api_awake(a, q, r))
 		r->handle(a, q, r);
 }
 

@@ -45,8 +45,13 @@ struct audit_rec {
 struct json *audit_begin(struct audit *a, const struct audit_rec *r);
 void audit_end(struct audit *a, struct audit_head *ret); /* @ret may be NULL: the head with this record */
 
-/* Writes what was collected. An error is fatal to the daemon: it must not answer what it could not note. */
+/*
+ * Writes what was collected. On a full disk (-ENOSPC, -EDQUOT) all of that stays collected, and the next call tries again.
+ * Any other error is fatal to the daemon: it must not answer what it could not note.
+ */
 int audit_flush(struct audit *a, struct err *e);
+/* Bytes that can be written on a full disk, as far as they were taken before. */
+uint64_t audit_room(const struct audit *a);
 int audit_fd(const struct audit *a); /* for fdatasync in a worker */
 uint64_t audit_written(const struct audit *a); /* the last record that is in the file */
 const struct audit_head *audit_head(const struct audit *a);

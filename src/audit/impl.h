@@ -13,6 +13,7 @@ struct audit {
 	int r; /* the first failure: nothing is written after it */
 	struct chain chain; /* its head covers what is pending too */
 	uint64_t size, written; /* of the file; its last record */
+	uint64_t ahead; /* so far it has room that nobody else gets */
 	struct buf pending; /* whole records, and the open one */
 	struct json json; /* of the open record */
 	size_t start, common; /* where it begins in ->pending, where its common fields end */

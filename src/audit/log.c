@@ -3,6 +3,7 @@
 #include "audit/impl.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/room.h"
 #include "base/sys.h"
 
 #include <fcntl.h>
@@ -14,7 +15,16 @@
 
 #define PENDING_MAX (MIB) /* beyond it, records are written before anybody asks */
 #define TAIL_MAX 256 /* prev, hash, "cut" and the newline */
+#define AHEAD (MIB) /* room for some thousand records on a disk that is full */
 #define FIELD_MAX 256 /* bytes of a common field; ours are far shorter */
+
+/* Before it is needed: what is noted when something ends or is deleted goes into the room that is taken here. */
+static void keep_ahead(struct audit *a)
+{
+	if (a->size + AHEAD / 2 < a->ahead || room_ahead(a->fd, a->size, AHEAD) < 0)
+		return;
+	a->ahead = a->size + AHEAD;
+}
 
 /*
  * The lock keeps a second writer out, whose records would fork the chain. A child that was just forked may hold a copy
@@ -126,6 +136,7 @@ int audit_open(const char *path, struct audit **ret, struct err *e)
 	if (r < 0 || lseek(a->fd, 0, SEEK_END) < 0)
 		return err_sys(e, ERR_INTERNAL, r < 0 ? r : -errno, "audit log '%s'", path);
 	a->written = a->chain.head.seq;
+	keep_ahead(a);
 	*ret = TAKE_PTR(a);
 	return 0;
 }
@@ -248,32 +259,55 @@ void audit_end(struct audit *a, struct audit_head *ret)
 		audit_flush(a, NULL); /* a failure stays in ->r */
 }
 
-int audit_flush(struct audit *a, struct err *e)
+static int write_pending(struct audit *a)
 {
 	size_t done = 0;
 
-	assert(!a->open);
-	while (a->r == 0 && done < a->pending.len) {
+	while (done < a->pending.len) {
 		ssize_t n = sys_write(a->fd, a->pending.data + done, a->pending.len - done);
 
 		if (n == -EINTR)
 			continue;
-		if (n <= 0)
-			a->r = n ? (int)n : -ENOSPC;
-		else
-			done += (size_t)n;
+		if (n <= 0) {
+			int r = n ? (int)n : -ENOSPC;
+
+			/* The file never has a part of a turn, so that it can be read, and written to again, at any time. */
+			if (done && sys_ftruncate(a->fd, (off_t)a->size) < 0)
+				a->r = r;
+			return r;
+		}
+		done += (size_t)n;
 	}
-	if (a->r < 0) {
-		err_sys(e, a->r == -ENOSPC || a->r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, a->r,
-			"write the audit log");
-		if (a->r == -ENOSPC || a->r == -EDQUOT)
+	return 0;
+}
+
+int audit_flush(struct audit *a, struct err *e)
+{
+	int r = a->r;
+
+	assert(!a->open);
+	if (r == 0 && a->pending.len)
+		r = write_pending(a);
+	if (r < 0) {
+		err_sys(e, room_lacks(r) ? ERR_EXHAUSTED : ERR_INTERNAL, r, "write the audit log");
+		if (room_lacks(r))
 			err_remedy(e, "make room where the data folder is");
-		return a->r;
+		else
+			a->r = r;
+		return r;
 	}
-	a->size += done;
+	a->size += a->pending.len;
 	a->written = a->chain.head.seq;
 	buf_clear(&a->pending);
+	keep_ahead(a);
 	return 0;
+}
+
+uint64_t audit_room(const struct audit *a)
+{
+	const uint64_t end = a->size + a->pending.len;
+
+	return a->ahead > end ? a->ahead - end : 0;
 }
 
 uint64_t audit_written(const struct audit *a)

@@ -23,6 +23,19 @@ int room_of(int dir, const char *path, struct room *ret)
 	return fd < 0 ? -errno : room_of_fd(fd, ret);
 }
 
+int room_ahead(int fd, uint64_t from, uint64_t len)
+{
+	if (fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)len) == 0 || errno == EOPNOTSUPP || errno == ENOSYS)
+		return 0;
+	return -errno;
+}
+
+bool room_lacks(int errnum)
+{
+	errnum = abs(errnum);
+	return errnum == ENOSPC || errnum == EDQUOT;
+}
+
 /* Of the whole disk a part, which is little on a large one and leaves something of a small one. */
 uint64_t room_low(const struct room *r, enum room_use use)
 {

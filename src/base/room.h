@@ -4,6 +4,7 @@
  * from working, and what is left is for what must be noted all the same: that something ended, or was deleted.
  */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 enum room_use { ROOM_WORK = 1, ROOM_OUTPUT, ROOM_LAYERS };
@@ -18,5 +19,12 @@ struct room {
 int room_of(int dir, const char *path, struct room *ret);
 /* Likewise of an open file. */
 int room_of_fd(int fd, struct room *ret);
+/*
+ * Takes @len bytes from @from on for an open file, whose size stays: what is written there later needs no room of the disk,
+ * not even on one that is full. 0 also where the file system can not do that. -ENOSPC or another -errno.
+ */
+int room_ahead(int fd, uint64_t from, uint64_t len);
+/* Whether @errnum (or -errno) says that a disk is full. */
+bool room_lacks(int errnum);
 /* What @use must leave of it. */
 uint64_t room_low(const struct room *r, enum room_use use);

@@ -178,6 +178,16 @@ static void on_room(uv_timer_t *t)
 	keep_room(t->data, false);
 }
 
+/* The room that the log and the state have ahead is used up, too. Where a reserve of the disk is root's alone, this gives us none. */
+static bool on_full(void *arg)
+{
+	const struct serve *v = arg;
+	char path[DAEMON_PATH + 16];
+
+	snprintf(path, sizeof(path), "%s/reserve", v->start->config->data);
+	return unlink(path) == 0;
+}
+
 static int open_state(struct serve *v, struct err *e)
 {
 	const struct daemon_config *c = v->start->config;
@@ -197,6 +207,8 @@ static int open_state(struct serve *v, struct err *e)
 		r = rebuild(v->db, v->start->layers, v->start->nlayers, e);
 	if (r == 0)
 		r = turn_new(&v->loop, v->db, v->audit, &v->turn, e);
+	if (r == 0)
+		turn_on_full(v->turn, on_full, v);
 	if (r == 0 && c->audit_sync_always)
 		r = turn_sync_always(v->turn, e);
 	if (r == 0)

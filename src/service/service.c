@@ -102,6 +102,11 @@ int service_room(struct service *s, struct err *e)
 		s->room = disk.left;
 		s->room_low = room_low(&disk, ROOM_WORK);
 	}
+	if (turn_stuck(s->turn)) {
+		err_set(e, ERR_EXHAUSTED, -ENOSPC, "the disk of the data folder is full, and nothing more can be noted");
+		err_remedy(e, "make room there; what runs goes on");
+		return -ENOSPC;
+	}
 	if (s->room >= s->room_low)
 		return 0;
 	err_set(e, ERR_EXHAUSTED, -ENOSPC, "the disk of the data folder is full: %llu KiB are left", (unsigned long long)(s->room / KIB));
@@ -127,7 +132,7 @@ static void rest(struct box *b, uint64_t now)
 	struct who daemon = { .tenant = b->tenant };
 	uint64_t still = now > b->used_ns ? now - b->used_ns : 0;
 
-	if (b->sleep || b->swap || b->waking || b->pooled || callers(b))
+	if (b->sleep || b->swap || b->waking || b->pooled || callers(b) || service_room(b->service, NULL) < 0)
 		return;
 	if (i->hibernate_ms && still >= i->hibernate_ms * 1000000ULL && now >= b->tried_ns &&
 	    (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {

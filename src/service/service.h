@@ -121,6 +121,11 @@ static inline struct audit_rec who_rec(const struct who *w, const char *kind)
  */
 int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, struct audit *a, struct turn *t,
 		struct access *x, struct service **ret, struct err *e);
+/*
+ * Whether the disk has room for what comes of new work. Below that it is refused, so that what runs can still be noted,
+ * and deleted. ERR_EXHAUSTED.
+ */
+int service_room(struct service *s, struct err *e);
 /* Nothing was begun that is not finished: no sandbox is half-made, and the warden has heard of all that end. */
 bool service_settled(const struct service *s);
 void service_start(struct service *s, void (*ready)(void *arg, int r, const struct err *e), void *arg);

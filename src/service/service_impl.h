@@ -4,11 +4,6 @@
 
 /* Something has a time now, or is to be tried again: the next look is at most a quarter of a second away. */
 void service_soon(struct service *s);
-/*
- * Whether the disk has room for what comes of new work. Below that it is refused, so that what runs can still be noted,
- * and deleted. ERR_EXHAUSTED.
- */
-int service_room(struct service *s, struct err *e);
 /* Whether a row could not be read, or all of them have not been yet: what it has is not known. */
 bool service_unread(const struct service *s);
 void spool_sweep(struct service *s); /* files of execs nobody knows any more */

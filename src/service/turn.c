@@ -1,6 +1,7 @@
 #include "service/turn.h"
 #include "base/base.h"
 #include "base/log.h"
+#include "base/room.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,20 +12,25 @@
  * handles. The idle handle does nothing: while it is active the poll does not wait, so what was registered before the
  * poll is stored in the same iteration. Both are active only while there is something to do.
  */
+#define AGAIN_MS 100
+
 struct turn {
 	struct db *db;
 	struct audit *audit;
 	uv_loop_t *loop;
 	uv_check_t check;
 	uv_idle_t idle;
+	uv_timer_t again;
+	bool (*lacks)(void *arg);
+	void *lacks_arg;
 	uv_work_t work;
 	struct turn_wait waiting; /* heads of rings: for the next store, */
 	struct turn_wait stored; /* stored, for the next sync, */
 	struct turn_wait syncing; /* for the sync under way, */
 	struct turn_wait running; /* being called */
-	bool active, dirty, always, at_work, freed;
+	bool active, dirty, always, at_work, freed, stuck;
 	int fd, sync_r; /* the log's, ours for the worker */
-	unsigned held; /* by libuv: two handles, and the worker */
+	unsigned held; /* by libuv: three handles, and the worker */
 };
 
 static void ring_init(struct turn_wait *head)
@@ -81,8 +87,7 @@ static void handle_closed(uv_handle_t *h)
 
 int turn_exit_of(int errnum)
 {
-	errnum = abs(errnum);
-	return errnum == ENOSPC || errnum == EDQUOT ? EXIT_NO_ROOM : EXIT_FAILURE;
+	return room_lacks(errnum) ? EXIT_NO_ROOM : EXIT_FAILURE;
 }
 
 static _Noreturn void die(const char *what, int errnum)
@@ -92,13 +97,33 @@ static _Noreturn void die(const char *what, int errnum)
 }
 
 /* The log first: a record of something that did not happen is better than something that has none. */
-static void store(struct turn *t)
+static int try_store(struct turn *t, struct err *e)
 {
-	struct err e;
+	int r = audit_flush(t->audit, e);
 
-	t->dirty = false;
-	if (audit_flush(t->audit, &e) < 0 || db_commit(t->db, &e) < 0)
+	return r < 0 ? r : db_commit(t->db, e);
+}
+
+/*
+ * Whether all is stored. On a full disk it is not, and nothing is lost by that: what was changed stays in memory, what
+ * depends on it waits, and all else goes on.
+ */
+static bool store(struct turn *t)
+{
+	struct err e = { 0 };
+	int r = try_store(t, &e);
+
+	if (r < 0 && room_lacks(r) && db_whole(t->db) && t->lacks && t->lacks(t->lacks_arg))
+		r = try_store(t, &e);
+	if (r < 0 && (!room_lacks(r) || !db_whole(t->db) || !t->lacks))
 		die(e.msg, e.errnum);
+	if (r < 0 && !t->stuck)
+		log_error("%s: what can not be noted waits until there is room", e.msg);
+	else if (r == 0 && t->stuck)
+		log_warn("there is room again for what waited");
+	t->stuck = r < 0;
+	t->dirty = t->dirty && t->stuck;
+	return !t->stuck;
 }
 
 static void call(struct turn *t, struct turn_wait *ring)
@@ -147,11 +172,29 @@ static void sync_start(struct turn *t)
 	t->held++;
 }
 
+static void rest(struct turn *t)
+{
+	t->active = false;
+	uv_check_stop(&t->check);
+	uv_idle_stop(&t->idle);
+}
+
+static void arm(struct turn *t);
+
+static void on_again(uv_timer_t *h)
+{
+	arm(h->data);
+}
+
 static void run(uv_check_t *h)
 {
 	struct turn *t = h->data;
 
-	store(t);
+	if (!store(t)) {
+		rest(t);
+		uv_timer_start(&t->again, on_again, AGAIN_MS, 0);
+		return;
+	}
 	if (t->always) {
 		ring_move(&t->stored, &t->waiting);
 		sync_start(t);
@@ -160,9 +203,7 @@ static void run(uv_check_t *h)
 	}
 	if (t->freed || !ring_empty(&t->waiting) || t->dirty)
 		return; /* the callbacks brought more: the loop comes back at once */
-	t->active = false;
-	uv_check_stop(&t->check);
-	uv_idle_stop(&t->idle);
+	rest(t);
 }
 
 static void nothing(uv_idle_t *h)
@@ -193,10 +234,11 @@ int turn_new(struct uv_loop_s *loop, struct db *d, struct audit *a, struct turn 
 	ring_init(&t->stored);
 	ring_init(&t->syncing);
 	ring_init(&t->running);
-	uv_check_init(loop, &t->check); /* these two can not fail */
+	uv_check_init(loop, &t->check); /* these three can not fail */
 	uv_idle_init(loop, &t->idle);
-	t->check.data = t->idle.data = t;
-	t->held = 2;
+	uv_timer_init(loop, &t->again);
+	t->check.data = t->idle.data = t->again.data = t;
+	t->held = 3;
 	*ret = t;
 	return 0;
 }
@@ -209,9 +251,14 @@ static void forget(struct turn_wait *ring)
 
 void turn_free(struct turn *t)
 {
+	struct err e = { 0 };
+	int r;
+
 	if (!t || t->freed)
 		return;
-	store(t);
+	r = try_store(t, &e);
+	if (r < 0)
+		die(e.msg, e.errnum);
 	t->freed = true;
 	forget(&t->waiting);
 	forget(&t->stored);
@@ -219,6 +266,18 @@ void turn_free(struct turn *t)
 	forget(&t->running);
 	uv_close((uv_handle_t *)&t->check, handle_closed);
 	uv_close((uv_handle_t *)&t->idle, handle_closed);
+	uv_close((uv_handle_t *)&t->again, handle_closed);
+}
+
+void turn_on_full(struct turn *t, bool (*fn)(void *arg), void *arg)
+{
+	t->lacks = fn;
+	t->lacks_arg = arg;
+}
+
+bool turn_stuck(const struct turn *t)
+{
+	return t->stuck;
 }
 
 int turn_sync_always(struct turn *t, struct err *e)

@@ -14,13 +14,24 @@ int turn_exit_of(int errnum);
 
 struct turn;
 
-/* A failed commit or write ends the process: what can not be noted is not done (the supervisor starts it again). */
+/*
+ * A failed commit or write ends the process: what can not be noted is not done (the supervisor starts it again). But see
+ * turn_on_full().
+ */
 int turn_new(struct uv_loop_s *loop, struct db *d, struct audit *a, struct turn **ret, struct err *e);
 /*
  * Stores what is left and forgets who waits. The loop must run once more, for libuv lets go of handles only then; @d
  * and @a are not used after this returns.
  */
 void turn_free(struct turn *t);
+/*
+ * From now on a full disk does not end the process: @fn is called, which gives back what was kept for this (true: some
+ * was). If that is not enough, what was changed waits in memory, and its answers with it, until it can be stored; it is
+ * tried again by itself. Only when SQLite has undone the turn is there no other way than the end.
+ */
+void turn_on_full(struct turn *t, bool (*fn)(void *arg), void *arg);
+/* Whether something waits for that now. */
+bool turn_stuck(const struct turn *t);
 /*
  * From now on answers wait until the audit log has reached the disk, which a worker sees to; turns that come meanwhile
  * share the next one.

@@ -421,6 +421,52 @@ static void fail_commit(void)
 	setrlimit(RLIMIT_FSIZE, &(struct rlimit){ (rlim_t)st.st_size, (rlim_t)st.st_size });
 }
 
+static unsigned lacked;
+
+static bool lacks(void *arg)
+{
+	if (!lacked++)
+		sys_test_fail(SYSID_write, ENOSPC, 1);
+	*(unsigned *)arg += !turn_stuck(w.turn);
+	return lacked < 2;
+}
+
+/* The first try, the second with what was given back, and the third by itself. */
+TEST(on_a_full_disk_answers_wait_until_there_is_room)
+{
+	struct call a = { .name = 'a' }, b = { .name = 'b' };
+	unsigned rows, before = 0;
+	uint64_t records;
+	int null = open("/dev/null", O_WRONLY | O_CLOEXEC), err = dup(2);
+
+	begin();
+	order[0] = '\0';
+	lacked = 0;
+	turn_on_full(w.turn, lacks, &before);
+	change("one");
+	turn_after(w.turn, &a.wait, called, &a);
+	sys_test_fail(SYSID_write, ENOSPC, 1);
+	dup2(null, 2);
+	uv_run(&w.loop, UV_RUN_NOWAIT);
+	CHECK_EQ(lacked, 1);
+	CHECK(turn_stuck(w.turn));
+	CHECK_EQ(audit_written(w.audit), 0);
+	CHECK_STR(order, "");
+	change("two");
+	turn_after(w.turn, &b.wait, called, &b);
+	uv_run(&w.loop, UV_RUN_DEFAULT);
+	dup2(err, 2);
+	CHECK(!turn_stuck(w.turn));
+	CHECK_STR(order, "ab");
+	stored(&rows, &records);
+	CHECK_EQ(rows, 3);
+	CHECK_EQ(records, 2);
+	CHECK_EQ(before, 1);
+	close(null);
+	close(err);
+	end();
+}
+
 TEST(what_can_not_be_noted_ends_the_process)
 {
 	CHECK_EQ(child_of_failure(fail_write), EXIT_NO_ROOM);

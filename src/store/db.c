@@ -343,8 +343,10 @@ static struct db *db_new(void)
 {
 	struct db *d = calloc(1, sizeof(*d));
 
-	if (d)
+	if (d) {
 		d->late.fd = d->seen.fd = d->notes.dir = -1;
+		ahead_init(&d->ahead);
+	}
 	return d;
 }
 
@@ -402,6 +404,8 @@ int db_open_known(const char *path, const struct db_opts *o, struct db **ret, st
 		r = put_stamp(d, o, e);
 	if (r < 0)
 		return err_wrap(e, r, "'%s'", path);
+	if (o)
+		ahead_open(d, path);
 	*ret = TAKE_PTR(d);
 	return 0;
 }
@@ -451,6 +455,7 @@ void db_close(struct db *d)
 	late_close(d);
 	free(d->found);
 	sqlite3_close(d->sql); /* what was not committed is undone */
+	ahead_close(&d->ahead);
 	free(d);
 }
 
@@ -488,15 +493,24 @@ int db_commit(struct db *d, struct err *e)
 
 	const uint64_t turn = d->seen.turn, late = d->seen.late;
 
-	if (r == 0 && d->begun)
+	if (r == 0 && d->begun) {
 		r = commit(d, e);
+		d->undone = d->undone || r < 0;
+	}
 	if (r < 0)
 		return r;
 	d->seen.late = d->late.size;
 	if (turn != d->seen.turn || late != d->seen.late)
 		witness_write(&d->seen);
 	notes_flush(d);
-	return late_committed(d, e);
+	r = late_committed(d, e);
+	ahead_keep(d);
+	return r;
+}
+
+bool db_whole(const struct db *d)
+{
+	return !d->undone && (!d->begun || !sqlite3_get_autocommit(d->sql));
 }
 
 int db_settle(struct db *d, struct err *e)

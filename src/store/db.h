@@ -36,6 +36,8 @@ void db_close(struct db *d);
 DEFINE_AUTO(struct db, db_close)
 /* Every write below opens the turn's transaction by itself; this ends it. 0 when there was none. */
 int db_commit(struct db *d, struct err *e);
+/* Whether the turn's changes are all still there: after a full disk they may have been undone, and then db_commit must not be tried again. */
+bool db_whole(const struct db *d);
 /* Rows of boxes_insert_late go to where the others are, in the turn's transaction. 1: there were some, 0: none. */
 int db_settle(struct db *d, struct err *e);
 /* For a worker thread: moves the log into the file, without holding up who writes. Takes the path, not the handle. */

@@ -2,6 +2,7 @@
 #pragma once
 #include <sqlite3.h>
 
+#include "store/ahead.h"
 #include "store/db.h"
 #include "store/late.h"
 #include "store/note.h"
@@ -54,12 +55,14 @@ struct db {
 	sqlite3 *sql;
 	sqlite3_stmt *q[Q_COUNT];
 	bool begun; /* the turn's transaction */
+	bool undone; /* a turn was, as a whole */
 	bool full; /* the disk was, once: what undid it */
 	uint64_t frame, log_bytes; /* a page in the log, all of it */
 	char *found; /* idem_find's texts */
 	struct late late;
 	bool counts; /* the turn's transaction changes what must not be lost unnoticed */
 	struct witness seen;
+	struct ahead ahead;
 	struct notes notes;
 	sqlite3_stmt *note_row[NOTE_TABLES];
 };

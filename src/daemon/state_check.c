@@ -15,6 +15,14 @@
 #include <unistd.h>
 
 #define STATE_DB "state.db"
+#define UNFINISHED "unfinished" /* in the quarantine */
+
+/*
+ * What a database is. Rows of what was just made ("late") are still good, unless they came with the database of somebody else: then
+ * they are moved first, so that one who continues need not know. The log is moved before the database: a database that has lost
+ * its log is found to be old, but a log without a database would be removed.
+ */
+static const char *const names[] = { STATE_DB "-late", STATE_DB "-wal", STATE_DB "-shm", STATE_DB, WITNESS_FILE };
 
 struct verdict {
 	int r;
@@ -168,40 +176,68 @@ static bool is_there(int dirfd, const char *name)
 	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size;
 }
 
-/* Rows of what was just made are still good, unless they came with the database of somebody else. */
-static int put_aside(const struct places *p, bool foreign, struct err *e)
+static int sync_folder(int dirfd, struct err *e)
 {
-	static const char *const names[] = { STATE_DB, STATE_DB "-wal", STATE_DB "-shm", WITNESS_FILE, STATE_DB "-late" };
-	const size_t n = ARRAY_LEN(names) - !foreign;
+	return fsync(dirfd) < 0 ? err_sys(e, ERR_INTERNAL, -errno, "write the quarantine to the disk") : 0;
+}
+
+/*
+ * The files of one database stay together: they are collected in a folder with a fixed name, which the next start continues with
+ * if this one is killed. The folder gets its id when all are in it.
+ */
+static int move_database(const struct places *p, bool foreign, struct err *e)
+{
 	char path[DAEMON_PATH + 32], id[ID_SIZE];
 	AUTO_CLOSE int top = -1, dir = -1;
-	bool any = is_there(p->data, names[0]) || is_there(p->data, names[1]);
-	int r = 0;
+	int r;
 
-	if (!any) { /* nothing is worth keeping */
-		for (size_t i = 0; i < n; i++)
-			if (unlinkat(p->data, names[i], 0) < 0 && errno != ENOENT)
-				r = -errno;
-		return r < 0 ? err_sys(e, ERR_INTERNAL, r, "remove what is left of the database") : 0;
-	}
 	snprintf(path, sizeof(path), "%s/" STATE_QUARANTINE, p->config.data);
 	top = layers_open_dir(path, e);
 	if (top < 0)
 		return top;
-	r = id_new(id, sizeof(id));
-	if (r == 0)
-		r = sys_mkdirat(top, id, 0700);
-	if (r == 0) {
-		dir = sys_openat(top, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-		r = dir < 0 ? dir : 0;
-	}
+	r = sys_mkdirat(top, UNFINISHED, 0700);
+	if (r == 0 || r == -EEXIST)
+		r = dir = sys_openat(top, UNFINISHED, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (r >= 0)
+		r = id_new(id, sizeof(id));
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "make a folder in '%.200s'", path);
-	for (size_t i = 0; r == 0 && i < n; i++)
+	for (size_t i = foreign ? 0 : 1; r == 0 && i < ARRAY_LEN(names); i++)
 		r = move(p->data, dir, names[i], e);
+	if (r == 0)
+		r = sync_folder(dir, e);
+	if (r == 0)
+		r = sync_folder(p->data, e);
+	if (r == 0 && renameat(top, UNFINISHED, top, id) < 0)
+		r = err_sys(e, ERR_INTERNAL, -errno, "name a folder in '%.200s'", path);
+	if (r == 0)
+		r = sync_folder(top, e);
 	if (r == 0)
 		log_warn("recover: the database that was here is in %s/%s", path, id);
 	return r;
+}
+
+/* An earlier start was killed while it moved a database. */
+static bool is_unfinished(const struct places *p)
+{
+	AUTO_CLOSE int dir = sys_openat(p->data, STATE_QUARANTINE "/" UNFINISHED, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+
+	for (size_t i = 0; dir >= 0 && i < ARRAY_LEN(names); i++)
+		if (faccessat(dir, names[i], F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+			return true;
+	return false;
+}
+
+static int put_aside(const struct places *p, bool foreign, struct err *e)
+{
+	int r = 0;
+
+	if (is_there(p->data, STATE_DB) || is_there(p->data, STATE_DB "-wal"))
+		return move_database(p, foreign, e);
+	for (size_t i = foreign ? 0 : 1; i < ARRAY_LEN(names); i++) /* nothing is worth keeping */
+		if (unlinkat(p->data, names[i], 0) < 0 && errno != ENOENT)
+			r = -errno;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "remove what is left of the database") : 0;
 }
 
 static int start_over(const struct places *p, const struct verdict *v, const struct beside *b, struct err *e)
@@ -254,6 +290,17 @@ int state_check(const struct places *p, bool recover, struct state_found *ret, s
 	struct db_opts o = { 0 };
 	int r;
 
+	if (is_unfinished(p)) {
+		if (!recover) {
+			err_set(e, ERR_CONFLICT, -EBADMSG, "data folder '%.80s': a start with --recover was interrupted while it moved the database",
+				p->config.data);
+			err_remedy(e, "start with --recover again");
+			return -EBADMSG;
+		}
+		r = move_database(p, false, e);
+		if (r < 0)
+			return r;
+	}
 	look_around(p, &b);
 	o.beside = b.layers || b.notes || b.live;
 	r = ask(p, &o, &v, e);

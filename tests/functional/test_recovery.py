@@ -226,6 +226,22 @@ def test_a_layer_that_nobody_knows_is_put_aside():
         assert on_quarantine(d, "ls").stdout == b""
 
 
+def test_a_recovery_that_was_interrupted_keeps_a_database_and_its_log_together():
+    with Daemon() as d:
+        kept = Kept(d)
+        d.stop()
+        cut_log(d)
+        folder = d.data / "quarantine" / "unfinished"
+        for path in (folder.parent, folder):
+            path.mkdir(mode=0o700)
+        (d.data / "state.db-wal").rename(folder / "state.db-wal")
+        assert "interrupted" in refused(d)
+        recovered(d)
+        kept.check()
+        moved, = quarantine(d)
+        assert moved != folder and {"state.db", "state.db-wal"} <= {p.name for p in moved.iterdir()}
+
+
 def test_a_good_database_is_not_rebuilt_and_a_new_folder_is_one():
     with Daemon(None, "--recover") as d:
         kept = Kept(d)

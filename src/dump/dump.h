@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "dump/guard.h"
+#include "dump/writer.h"
 #include "proto/memory.h"
 #include "proto/table.h"
 
@@ -72,12 +73,13 @@ struct idmap {
 	size_t n;
 };
 
-/* Pages on their way: collected in memory while the processes stand still, written when they run again. */
+/* Pages on their way: collected in a buffer, which is handed to ->writer when it is full. */
 struct pages {
 	int fd;
-	uint8_t *data;
-	size_t have, size;
-	uint64_t written; /* bytes in the file */
+	struct writer *writer;
+	uint8_t *data; /* the buffer, or NULL */
+	size_t have; /* bytes in it */
+	uint64_t before; /* bytes that were handed on */
 };
 
 struct image {
@@ -120,6 +122,7 @@ struct dump {
 	bool flat; /* they may be known, but not pointed to */
 	struct base *base; /* what they have, or NULL: everything is written */
 	uint64_t room; /* bytes that the sandbox may have besides what it has */
+	bool sums; /* of pages, told with `done` */
 
 	struct proc *proc; /* [0] is the agent, which is held but not part of the image */
 	size_t n_procs, n_threads;
@@ -209,10 +212,10 @@ int vma_read(struct dump *d, struct proc *p, struct err *e);
 int vma_dump(struct dump *d, struct proc *p, struct err *e);
 /* Only what its fork does not have; vma_dump() comes later. */
 int vma_dump_early(struct dump *d, struct proc *p, struct err *e);
-int pages_init(struct pages *g, int fd, struct err *e);
-void pages_done(struct pages *g);
-/* Everything that is in memory into the file. */
-int pages_flush(struct pages *g, struct err *e);
+/* Hands on what is in the buffer. */
+void pages_flush(struct pages *g);
+/* When all is handed on: waits until it is in the file. @ret_sum as of writer_end(). */
+int pages_finish(struct pages *g, uint8_t ret_sum[SHA256_SIZE], struct err *e);
 uint64_t pages_end(const struct pages *g); /* where the next page will be */
 /* Room for @n pages, at most PAGES_CHUNK; those that were filled are counted by pages_added(). */
 int pages_room(struct pages *g, size_t n, uint8_t **ret, struct err *e);

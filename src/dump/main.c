@@ -13,7 +13,7 @@
  *	main.c     arguments, privileges, the words said to the warden, the order of things
  *	stop.c     holding and releasing threads         thread.c, ask.c, inject.c   one thread or process
  *	proc.c     /proc: ids, limits, what is refused   file.c   names of files, verified
- *	vma.c      mappings                              copy.c, pages.c, base.c     their content
+ *	vma.c      mappings                              copy.c, pages.c, base.c     their content, which writer.c writes
  *	fd.c       descriptors; object_*.c by kind       tree.c   sessions, execs, the records of processes
  *	sysv.c     System V objects, which are refused
  *	image.c    records, and the file they end in     guard.c  what is changed on a socket is changed back
@@ -51,7 +51,8 @@ static int say(const struct dump *d, const char *text)
 	return fd_send(d->control, text, strlen(text), NULL, 0);
 }
 
-static int wait_word(const struct dump *d, const char *expected, struct err *e)
+/* Or @other, if there is one: then 1. */
+static int wait_word(const struct dump *d, const char *expected, const char *other, struct err *e)
 {
 	struct pollfd p = { .fd = d->control, .events = POLLIN };
 	char word[16] = "";
@@ -61,6 +62,8 @@ static int wait_word(const struct dump *d, const char *expected, struct err *e)
 	if (poll(&p, 1, CONTROL_MS) != 1)
 		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "the warden said nothing");
 	n = fd_recv(d->control, word, sizeof(word) - 1, NULL, 0, &nfds);
+	if (other && n == (ssize_t)strlen(other) && !memcmp(word, other, (size_t)n))
+		return 1;
 	if (n != (ssize_t)strlen(expected) || memcmp(word, expected, (size_t)n) != 0)
 		return err_set(e, ERR_INTERNAL, n < 0 ? (int)n : -ECANCELED, "the warden does not want it any more");
 	return 0;
@@ -303,18 +306,17 @@ static int hold_and_read(struct dump *d, struct err *e)
 
 static int run(struct dump *d, struct err *e)
 {
-	int fd = sys_openat(d->out, "pages", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	int r;
+	char done[4 + SHA256_SIZE] = "done";
+	int r = d->pages.fd = sys_openat(d->out, "pages", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 
-	if (fd < 0)
-		return err_sys(e, ERR_INTERNAL, fd, "create pages");
-	r = pages_init(&d->pages, fd, e);
-	if (r == 0)
-		r = hold_and_read(d, e);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "create pages");
+	r = hold_and_read(d, e);
+	pages_flush(&d->pages); /* while the warden copies files */
 	if (r == 0)
 		r = say(d, "ready");
 	if (r == 0)
-		r = wait_word(d, "go", e);
+		r = wait_word(d, "go", NULL, e);
 	guard_stop(&d->guard); /* before anybody could see it */
 	stop_release(d);
 	if (r == 0)
@@ -323,11 +325,12 @@ static int run(struct dump *d, struct err *e)
 		r = copy_rest(d, e);
 	if (r == 0)
 		r = tree_records(d, e);
-	if (r == 0)
-		r = pages_flush(&d->pages, e);
+	pages_flush(&d->pages);
 	if (r == 0)
 		r = image_write(d, e);
-	return r == 0 ? say(d, "done") : r;
+	if (r == 0)
+		r = pages_finish(&d->pages, (uint8_t *)done + 4, e);
+	return r == 0 ? fd_send(d->control, done, d->sums ? sizeof(done) : 4, NULL, 0) : r;
 }
 
 static void tell(const struct dump *d, const struct err *e)
@@ -360,10 +363,16 @@ int main(int argc, char **argv)
 	image_init(&d.image);
 	r = vdso_self(&d, &e);
 	if (r == 0)
+		r = writer_new(&d.pages.writer, &e);
+	if (r == 0)
 		r = enter_network(&d, &e);
 	/* Started ahead, so that this is not on the sandbox's time. What follows is seen in it, unless it is frozen. */
 	if (r == 0)
-		r = wait_word(&d, "begin", &e);
+		r = wait_word(&d, "begin", "begin sums", &e);
+	if (r == 1) {
+		d.sums = true;
+		r = writer_sum(d.pages.writer, &e);
+	}
 	if (r == 0)
 		r = sysv_enter(&d, &e);
 	if (r == 0)

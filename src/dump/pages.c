@@ -1,64 +1,59 @@
-/* The pages file: filled in memory, so that the processes wait for one copy only, and written behind their backs. */
+/* The pages file: filled in memory, so that the processes wait for one copy only; writer.c brings it to the disk. */
 #include "dump/dump.h"
 #include "base/base.h"
 #include "base/sys.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
-#define HELD (72ULL << 20) /* what is held in memory at most: then the processes wait for the file */
+#define EAGER (512U << 10) /* bytes that are enough for a writer that has nothing to do */
 
-int pages_init(struct pages *g, int fd, struct err *e)
+void pages_flush(struct pages *g)
 {
-	void *data = mmap(NULL, HELD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	if (data == MAP_FAILED)
-		return err_sys(e, ERR_INTERNAL, -errno, "memory for pages");
-	madvise(data, HELD, MADV_HUGEPAGE); /* a wish */
-	*g = (struct pages){ .fd = fd, .data = data, .size = HELD };
-	return 0;
-}
-
-void pages_done(struct pages *g)
-{
-	if (g->data)
-		munmap(g->data, g->size);
-	fd_close(g->fd);
-	*g = (struct pages){ .fd = -1 };
-}
-
-int pages_flush(struct pages *g, struct err *e)
-{
-	int r = fd_write_all(g->fd, g->data, g->have);
-
-	if (r < 0)
-		return err_sys(e, r == -ENOSPC || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r, "write pages");
-	g->written += g->have;
+	if (!g->have)
+		return;
+	writer_put(g->writer, g->fd, g->data, g->have);
+	g->before += g->have;
 	g->have = 0;
-	return 0;
+	g->data = NULL;
+}
+
+static int write_error(int r, struct err *e)
+{
+	return err_sys(e, r == -ENOSPC || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r, "write pages");
+}
+
+int pages_finish(struct pages *g, uint8_t ret_sum[SHA256_SIZE], struct err *e)
+{
+	int r = writer_end(g->writer, ret_sum);
+
+	return r < 0 ? write_error(r, e) : 0;
 }
 
 uint64_t pages_end(const struct pages *g)
 {
-	return g->written + g->have;
+	return g->before + g->have;
 }
 
 int pages_room(struct pages *g, size_t n, uint8_t **ret, struct err *e)
 {
 	int r = 0;
 
+	static_assert(PAGES_CHUNK * PAGE <= WRITER_BUFFER, "an empty one has room");
 	assert(n <= PAGES_CHUNK);
-	if (g->size - g->have < n * PAGE)
-		r = pages_flush(g, e);
-	if (r == 0)
-		*ret = g->data + g->have;
-	return r;
+	if (WRITER_BUFFER - g->have < n * PAGE || (g->have >= EAGER && writer_idle(g->writer)))
+		pages_flush(g);
+	if (!g->data)
+		r = writer_buffer(g->writer, &g->data);
+	if (r < 0)
+		return write_error(r, e);
+	*ret = g->data + g->have;
+	return 0;
 }
 
 void pages_added(struct pages *g, size_t n)
 {
 	g->have += n * PAGE;
-	assert(g->have <= g->size);
+	assert(g->have <= WRITER_BUFFER);
 }
 
 static bool zero_page(const uint8_t *p)

@@ -1,6 +1,6 @@
 #include "warden/digests.h"
 #include "base/base.h"
-#include "base/blake3.h"
+#include "base/piece.h"
 #include "warden/tree.h"
 
 #include <unistd.h>
@@ -125,15 +125,9 @@ bool digests_piece_is_none(const uint8_t sum[SHA256_SIZE])
 
 void digests_bytes(const char *data, size_t len, uint8_t (*ret)[SHA256_SIZE])
 {
-	static_assert(DIGESTS_PIECE <= BLAKE3_MOST && BLAKE3_SIZE == SHA256_SIZE, "a sum is a sum");
-	for (size_t at = 0; at < len; at += DIGESTS_PIECE, ret++) {
-		const size_t n = len - at < DIGESTS_PIECE ? len - at : DIGESTS_PIECE;
-
-		if (all_zero(data + at, n))
-			memset(ret, 0, sizeof(*ret));
-		else
-			blake3(data + at, n, *ret);
-	}
+	static_assert(DIGESTS_PIECE == PIECE_SIZE, "these are the same pieces");
+	for (size_t at = 0; at < len; at += DIGESTS_PIECE, ret++)
+		piece_sum(data + at, len - at < DIGESTS_PIECE ? len - at : DIGESTS_PIECE, *ret);
 }
 
 int digests_pieces(int fd, uint64_t size, uint64_t at, const int *stop, char *buf, uint8_t (*ret)[SHA256_SIZE])

@@ -133,7 +133,7 @@ int dump_start(const struct dump_source *from, struct dump *ret, struct err *e)
 	r = launch(&s);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "start cloche-dump");
-	*ret = (struct dump){ .pid = r, .control = TAKE_FD(ours) };
+	*ret = (struct dump){ .pid = r, .control = TAKE_FD(ours), .sums = from->sums };
 	return 0;
 }
 
@@ -170,11 +170,11 @@ static int gave_up(char *said, struct err *e)
 	return err_set(e, ERR_INTERNAL, -EPROTO, "save the memory: cloche-dump said '%.40s'", said);
 }
 
-int dump_wait(struct dump *d, const char *word, unsigned ms, const int *stop, struct err *e)
+/* What it says next, with a zero behind it. Its length. */
+static int hear(struct dump *d, const char *word, unsigned ms, const int *stop, char said[WORD_MAX + 1], struct err *e)
 {
 	const uint64_t until = clock_mono_ns() + ms * 1000000ULL;
 	struct pollfd p = { .fd = d->control, .events = POLLIN };
-	char said[WORD_MAX + 1];
 	ssize_t n;
 
 	while (poll(&p, 1, SLICE_MS) < 1) {
@@ -188,7 +188,28 @@ int dump_wait(struct dump *d, const char *word, unsigned ms, const int *stop, st
 	if (n <= 0)
 		return err_set(e, ERR_INTERNAL, -EIO, "save the memory: cloche-dump has ended");
 	said[n] = '\0';
-	return strcmp(said, word) ? gave_up(said, e) : 0;
+	return (int)n;
+}
+
+int dump_wait(struct dump *d, const char *word, unsigned ms, const int *stop, struct err *e)
+{
+	char said[WORD_MAX + 1];
+	int r = hear(d, word, ms, stop, said, e);
+
+	return r < 0 ? r : strcmp(said, word) ? gave_up(said, e) : 0;
+}
+
+int dump_wait_done(struct dump *d, unsigned ms, const int *stop, uint8_t ret_sum[SHA256_SIZE], struct err *e)
+{
+	char said[WORD_MAX + 1];
+	int r = hear(d, "done", ms, stop, said, e);
+
+	if (r < 0)
+		return r;
+	if (r != 4 + (d->sums ? SHA256_SIZE : 0) || memcmp(said, "done", 4) != 0)
+		return gave_up(said, e);
+	memcpy(ret_sum, said + 4, d->sums ? SHA256_SIZE : 0);
+	return 0;
 }
 
 int dump_say(struct dump *d, const char *word, struct err *e)
@@ -196,6 +217,13 @@ int dump_say(struct dump *d, const char *word, struct err *e)
 	int r = fd_send_now(d->control, word, strlen(word), NULL, 0);
 
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "save the memory: speak to cloche-dump") : 0;
+}
+
+void dump_leave(struct dump *d)
+{
+	fd_close(TAKE_FD(d->control));
+	if (d->pid > 0)
+		kill(d->pid, SIGKILL); /* as below */
 }
 
 void dump_end(struct dump *d)

@@ -3,11 +3,13 @@
  * processes, so what it says is a stranger's. docs/design/0007-memory.md tells who says what when.
  */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "base/err.h"
 #include "base/id.h"
+#include "base/sha256.h"
 #include "proto/memory.h"
 
 /* Of the sandbox, all the caller's; nothing else of the warden's gets into the program. */
@@ -18,6 +20,7 @@ struct dump_source {
 	int freezer; /* its control group's folder */
 	int out; /* the folder for meta and pages */
 	uint64_t room; /* bytes left of its limit of memory; UINT64_MAX: none */
+	bool sums; /* it tells the sum of its pages file, and begins to write that to the disk itself */
 	int base; /* meta of the image it was restored from; without ancestors it means nothing */
 	unsigned ancestors;
 	char ancestor[MEM_PAGE_FILES][ID_SIZE];
@@ -27,6 +30,7 @@ struct dump_source {
 struct dump {
 	pid_t pid; /* 0: not running */
 	int control; /* -1 likewise */
+	bool sums; /* were asked for */
 };
 
 void dump_init(struct dump *d);
@@ -37,6 +41,10 @@ int dump_start(const struct dump_source *s, struct dump *ret, struct err *e);
  * what may be over in a moment (`conflict`), else -EOPNOTSUPP. ERR_INTERNAL for whatever else. It is to be ended then.
  */
 int dump_wait(struct dump *d, const char *word, unsigned ms, const int *stop, struct err *e);
+/* The same for its last word. @ret_sum: of the pages file, as memory_sum() takes it; written only when it was asked for. */
+int dump_wait_done(struct dump *d, unsigned ms, const int *stop, uint8_t ret_sum[SHA256_SIZE], struct err *e);
 int dump_say(struct dump *d, const char *word, struct err *e);
+/* It holds nobody any more: what is left of it goes by itself, and dump_end() need not be called soon. */
+void dump_leave(struct dump *d);
 /* Kills it, if it has not ended, and returns when it is gone: nobody is held by it any more. */
 void dump_end(struct dump *d);

@@ -209,6 +209,27 @@ static int sum_file(int dir, const char *name, uint32_t version, const int *stop
 						  sum_pieces(fd, stop, ret_size, ret_sum);
 }
 
+/* One without a head is none; and ->meta tells whether there is one. */
+static int with_head(const struct manifest *m, int r)
+{
+	return r == -ENOENT || (r == 0 && !m->meta) ? -EBADMSG : r;
+}
+
+int memory_sum_meta(int dir, const int *stop, const uint8_t pages[SHA256_SIZE], struct manifest *m)
+{
+	AUTO_CLOSE int fd = memory_open(dir, "pages");
+	struct stat st;
+	int r = fd < 0 ? fd : sum_file(dir, "meta", m->version, stop, &m->meta, m->meta_sum);
+
+	if (r < 0)
+		return with_head(m, r);
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	m->pages = (uint64_t)st.st_size;
+	memcpy(m->pages_sum, pages, sizeof(m->pages_sum));
+	return with_head(m, 0);
+}
+
 int memory_sum(int dir, const int *stop, struct manifest *m)
 {
 	struct stat st;
@@ -222,6 +243,5 @@ int memory_sum(int dir, const int *stop, struct manifest *m)
 	r = sum_file(dir, "meta", m->version, stop, &m->meta, m->meta_sum);
 	if (r == 0)
 		r = sum_file(dir, "pages", m->version, stop, &m->pages, m->pages_sum);
-	/* One without a head is none; and ->meta tells whether there is one. */
-	return r == -ENOENT || (r == 0 && !m->meta) ? -EBADMSG : r;
+	return with_head(m, r);
 }

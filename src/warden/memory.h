@@ -21,3 +21,5 @@ int memory_open(int dir, const char *name);
 int memory_fits(const struct mem_head *h, uint64_t limit, struct err *e);
 /* Fills the sizes and sums of the layer in @dir, as ->version has them; zeros when it has no memory. */
 int memory_sum(int dir, const int *stop, struct manifest *m);
+/* The same of one in the making whose pages file has the sum @pages. */
+int memory_sum_meta(int dir, const int *stop, const uint8_t pages[SHA256_SIZE], struct manifest *m);

@@ -41,6 +41,7 @@ TEST(a_running_sandbox_is_sealed_with_its_processes_and_runs_on)
 	struct kt_pipes x;
 	struct err e = { 0 };
 	char id[ID_SIZE], path[256];
+	struct manifest m;
 	struct mem_head head;
 	struct st_box a;
 	uint64_t pause;
@@ -71,6 +72,10 @@ TEST(a_running_sandbox_is_sealed_with_its_processes_and_runs_on)
 		CHECK_EQ(memory_head(meta, pages, &head, &e), 0);
 		CHECK_EQ(head.section[MEM_S_EXEC].n, 1);
 		CHECK(head.section[MEM_S_PROC].n >= 1);
+		/* The sum that cloche-dump told is that of the file. */
+		CHECK_EQ(manifest_read(dir, id, &m), 0);
+		CHECK_EQ(m.pages, head.pages);
+		CHECK_EQ(manifest_verify(dir, NULL, &m), 0);
 	}
 	CHECK_EQ(wt_children(w.pid), wt_children(w.pid));
 	kt_pipes_close(&x);

@@ -5,6 +5,7 @@
 #include "base/room.h"
 #include "base/step.h"
 #include "base/sys.h"
+#include "warden/memory.h"
 #include "warden/settle.h"
 #include "warden/stock.h"
 #include "warden/tree.h"
@@ -47,6 +48,7 @@ static void impl_free(struct seal_impl *i)
 		fd_close(i->links);
 		fd_close(i->mem);
 		fd_close(i->table);
+		dump_end(&i->dump);
 		fd_close(i->source.base);
 		fd_close_many(i->source.pages, MEM_PAGE_FILES);
 		for (uint32_t n = 0; n < i->from.disks; n++)
@@ -422,7 +424,9 @@ static int sum_and_write(struct seal *x)
 	if (r < 0)
 		return r;
 	sum_begin(x);
-	r = manifest_sum(i->tmp, &x->work.stop, i->digests, &x->m);
+	r = manifest_sum_files(i->tmp, &x->work.stop, i->digests, &x->m);
+	if (r == 0)
+		r = i->source.sums ? memory_sum_meta(i->tmp, &x->work.stop, i->pages_sum, &x->m) : memory_sum(i->tmp, &x->work.stop, &x->m);
 	if (r == 0) {
 		x->m.made = clock_real_ns();
 		manifest_seal(&x->m);

@@ -26,6 +26,7 @@ struct seal_impl {
 	bool joined; /* likewise: and ->from.disk are those that are left */
 	struct dump dump; /* under way */
 	struct dump_source source;
+	uint8_t pages_sum[SHA256_SIZE]; /* with ->source.sums: as cloche-dump told it, of what it wrote */
 	char tmp_name[ID_SIZE + 8];
 	char *buf;
 	struct flush *flush;

@@ -114,6 +114,7 @@ int seal_memory_prepare(struct seal *x)
 	i->source.table = i->table;
 	i->source.freezer = i->from.cgroup->dir[i->from.cgroups->version == 1 ? CGROUP_FREEZER : 0];
 	i->source.out = i->mem;
+	i->source.sums = !i->from.soon;
 	/* A paused one stands still while it is copied. A copy of its processes would be frozen with them, and could not end. */
 	i->source.room = i->from.paused ? 0 : room(&i->from);
 	return open_ancestors(x);
@@ -227,7 +228,7 @@ static int attempt(struct seal *x)
 	r = seal_room(x);
 	if (r == 0) {
 		/* One that has ended has said why. */
-		(void)dump_say(&x->impl->dump, "begin", &x->e);
+		(void)dump_say(&x->impl->dump, x->impl->source.sums ? "begin sums" : "begin", &x->e);
 		r = copy_held(x, &frozen);
 	}
 	/* As it was before, whatever went wrong. Frozen first: what it held would run otherwise. */
@@ -279,11 +280,12 @@ int seal_memory_finish(struct seal *x)
 	int r;
 
 	STEP("seal.copied");
-	r = wait_for(x, "done", DONE_MS);
-
-	dump_end(&i->dump);
-	if (r < 0)
-		return r;
+	r = dump_wait_done(&i->dump, DONE_MS, &x->work.stop, i->pages_sum, &x->e);
+	if (r < 0) {
+		dump_end(&i->dump);
+		return r == -ECANCELED ? seal_given_up(x) : r;
+	}
+	dump_leave(&i->dump); /* taking its memory apart takes milliseconds */
 	r = meta = memory_open(i->tmp, "meta");
 	if (r >= 0)
 		r = pages = memory_open(i->tmp, "pages");

@@ -1,0 +1,30 @@
+/*
+ * The pages file, written and summed up by a thread beside the one that reads the processes: what was read is on its way to
+ * the disk while the rest is still being read. Buffers that were written are filled again first, so that few are ever touched.
+ *
+ * The thread has no capabilities, and the same filter as the rest of the program.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/sha256.h"
+
+#define WRITER_BUFFER (2U << 20) /* bytes of one */
+
+struct writer;
+
+/* While threads can still be made. */
+int writer_new(struct writer **ret, struct err *e);
+/* Before anything is put: the sum of the file is wanted, and so is its content on the disk, soon. */
+int writer_sum(struct writer *w, struct err *e);
+/* An empty one, WRITER_BUFFER bytes. Waits when all are on their way. -errno of what went wrong with earlier ones. */
+int writer_buffer(struct writer *w, uint8_t **ret);
+/* Appends the first @len bytes of that buffer to @fd, and takes it back. */
+void writer_put(struct writer *w, int fd, uint8_t *buffer, size_t len);
+/* Whether nothing is on its way: a buffer that is not full yet may go all the same. */
+bool writer_idle(struct writer *w);
+/* Until all of it is written. @ret_sum as a manifest has it (base/piece.h); written only when it is wanted. */
+int writer_end(struct writer *w, uint8_t ret_sum[SHA256_SIZE]);

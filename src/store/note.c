@@ -405,7 +405,14 @@ static int sync_row(void *ctx, sqlite3_stmt *s)
 	if (r == 0 && map_del(&x->stale, name) && read_file(&x->d->notes, name, &old) == 0 && old.len == b.len &&
 	    !memcmp(old.data, b.data, b.len))
 		return 0;
-	return r < 0 ? r : put_file(&x->d->notes, name, &b);
+	if (r == 0)
+		r = put_file(&x->d->notes, name, &b);
+	/* A full disk keeps nobody from starting: it is written when there is room. */
+	if (r == -ENOSPC || r == -EDQUOT) {
+		note_row(x->d, x->table, key, key2, number);
+		r = 0;
+	}
+	return r;
 }
 
 static int remove_stale(struct sync *x)

@@ -150,3 +150,17 @@ def test_on_a_full_disk_reads_and_deletes_go_on_and_nothing_ends(disk):
         assert d.get(f"/v1/tokens/{token}").status == 404
         assert d.exec(kept, "cat", "/tmp/note")["stdout"] == "words"
         assert d.get("/v1/audit/verify").json["ok"]
+
+
+@pytest.mark.parametrize("disk", [mount_tmpfs], ids=["tmpfs"], indirect=True)
+def test_a_note_that_is_missing_keeps_nobody_from_starting(disk):
+    with Daemon(disk / "data") as d:
+        box = d.create()["id"]
+        d.stop()
+        note, = (d.data / "notes").glob("boxes-*")
+        note.unlink()
+        fill_all(disk)
+        d.start()
+        assert [b["id"] for b in d.get("/v1/sandboxes").json["sandboxes"]] == [box]
+        (disk / "fill").unlink()
+        eventually(lambda: d.delete(f"/v1/sandboxes/{box}").status == 204, SECONDS)

@@ -201,7 +201,8 @@ static int open_state(struct serve *v, struct err *e)
 	r = audit_open(audit, &v->audit, e);
 	if (r == 0)
 		r = db_open_known(v->db_path,
-				  &(struct db_opts){ .folder = c->data, .beside = v->start->beside, .recover = v->start->recover },
+				  &(struct db_opts){ .folder = c->data, .beside = v->start->beside, .recover = v->start->recover,
+						      .sure = c->audit_sync_always },
 				  &v->db, e);
 	if (r == 0 && v->start->nlayers)
 		r = rebuild(v->db, v->start->layers, v->start->nlayers, e);

@@ -29,6 +29,7 @@ struct layer_book {
 	unsigned removed;
 	char at[ID_SIZE];
 	uint64_t begun_ns, next_ns;
+	struct turn_wait wait;
 };
 
 static void put(struct map *m, const char *id, void *value)
@@ -198,6 +199,16 @@ static void on_unsealed(void *arg, int r, const struct wlink_answer *a, const st
 		log_warn("a layer could not be removed: %s", e ? e->msg : "the warden is gone");
 }
 
+/* What has happened so far is stored, on the disk where that is promised: no row comes back to a layer that is gone. */
+static void on_settled(void *arg)
+{
+	struct layer_book *l = arg;
+
+	if (!map_get(&l->held, l->at))
+		wlink_call_layer(l->s->warden, WARDEN_UNSEAL, 0, !map_get(&l->loose, l->at), l->at, on_unsealed, l);
+	ask_next(l);
+}
+
 static void on_layer(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
 	struct layer_book *l = arg;
@@ -220,11 +231,10 @@ static void on_layer(void *arg, int r, const struct wlink_answer *a, const struc
 	count_loose(l, &rep->layer);
 	map_del(&l->unseen, l->at);
 	if (!rep->layer.users && !map_get(&l->held, l->at)) {
-		const bool known = map_get(&l->loose, l->at);
-
-		if (!known)
+		if (!map_get(&l->loose, l->at))
 			log_warn("layer %s is in no row, and nothing says that it may go: it is moved to the quarantine", l->at);
-		wlink_call_layer(l->s->warden, WARDEN_UNSEAL, 0, !known, l->at, on_unsealed, l);
+		turn_after(l->s->turn, &l->wait, on_settled, l);
+		return;
 	}
 	ask_next(l);
 }

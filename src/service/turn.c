@@ -29,7 +29,7 @@ struct turn {
 	struct turn_wait syncing; /* for the sync under way, */
 	struct turn_wait running; /* being called */
 	bool active, dirty, always, at_work, freed, stuck;
-	int fd, sync_r; /* the log's, ours for the worker */
+	int fd, db_fd, sync_r; /* the log's and the state's, ours for the worker */
 	unsigned held; /* by libuv: three handles, and the worker */
 };
 
@@ -77,6 +77,7 @@ static void let_go(struct turn *t)
 	if (--t->held)
 		return;
 	fd_close(t->fd);
+	fd_close(t->db_fd);
 	free(t);
 }
 
@@ -137,11 +138,17 @@ static void call(struct turn *t, struct turn_wait *ring)
 	}
 }
 
+/* In the order they were written. */
+int turn_sync(int audit, int db)
+{
+	return fdatasync(audit) < 0 || (db >= 0 && fdatasync(db) < 0) ? -errno : 0;
+}
+
 static void sync_work(uv_work_t *work)
 {
 	struct turn *t = work->data;
 
-	t->sync_r = fdatasync(t->fd) < 0 ? -errno : 0;
+	t->sync_r = turn_sync(t->fd, t->db_fd);
 }
 
 static void sync_start(struct turn *t);
@@ -152,7 +159,7 @@ static void sync_done(uv_work_t *work, int status)
 
 	t->at_work = false;
 	if (t->sync_r < 0 || status < 0)
-		die("sync the audit log", -t->sync_r);
+		die("sync the audit log and the state", -t->sync_r);
 	if (!t->freed) {
 		call(t, &t->syncing);
 		sync_start(t);
@@ -229,7 +236,7 @@ int turn_new(struct uv_loop_s *loop, struct db *d, struct audit *a, struct turn 
 	t->db = d;
 	t->audit = a;
 	t->loop = loop;
-	t->fd = -1;
+	t->fd = t->db_fd = -1;
 	ring_init(&t->waiting);
 	ring_init(&t->stored);
 	ring_init(&t->syncing);
@@ -285,6 +292,11 @@ int turn_sync_always(struct turn *t, struct err *e)
 	t->fd = fcntl(audit_fd(t->audit), F_DUPFD_CLOEXEC, 3);
 	if (t->fd < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "sync the audit log");
+	if (db_log_fd(t->db) >= 0) {
+		t->db_fd = fcntl(db_log_fd(t->db), F_DUPFD_CLOEXEC, 3);
+		if (t->db_fd < 0)
+			return err_sys(e, ERR_INTERNAL, -errno, "sync the state");
+	}
 	t->always = true;
 	return 0;
 }

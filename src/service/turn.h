@@ -14,6 +14,8 @@ int turn_exit_of(int errnum);
 
 struct turn;
 
+/* Brings both logs (@db may be -1) to the disk. For a worker. 0 or -errno. */
+int turn_sync(int audit, int db);
 /*
  * A failed commit or write ends the process: what can not be noted is not done (the supervisor starts it again). But see
  * turn_on_full().
@@ -33,8 +35,8 @@ void turn_on_full(struct turn *t, bool (*fn)(void *arg), void *arg);
 /* Whether something waits for that now. */
 bool turn_stuck(const struct turn *t);
 /*
- * From now on answers wait until the audit log has reached the disk, which a worker sees to; turns that come meanwhile
- * share the next one.
+ * From now on answers wait until the audit log and the state's have reached the disk, which a worker sees to; turns that
+ * come meanwhile share the next one.
  */
 int turn_sync_always(struct turn *t, struct err *e);
 /*

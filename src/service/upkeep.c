@@ -17,7 +17,7 @@ struct upkeep {
 	uv_timer_t timer;
 	uv_work_t sync, checkpoint;
 	char *path;
-	int fd; /* the log's, a copy */
+	int fd, db_fd; /* the log's and the state's (or -1), copies */
 	int sync_r, checkpoint_r;
 	uint64_t synced; /* the record that was the last when the last sync began */
 	uint64_t pruned_ns;
@@ -30,6 +30,7 @@ static void let_go(struct upkeep *u)
 	if (--u->held)
 		return;
 	fd_close(u->fd);
+	fd_close(u->db_fd);
 	free(u->path);
 	free(u);
 }
@@ -38,7 +39,7 @@ static void sync_work(uv_work_t *w)
 {
 	struct upkeep *u = w->data;
 
-	u->sync_r = fdatasync(u->fd) < 0 ? -errno : 0;
+	u->sync_r = turn_sync(u->fd, u->db_fd);
 }
 
 static void sync_done(uv_work_t *w, int status)
@@ -47,7 +48,7 @@ static void sync_done(uv_work_t *w, int status)
 
 	u->syncing = false;
 	if (status == 0 && u->sync_r < 0) {
-		log_error("sync the audit log: %s: what can not be noted is not done, so this process ends",
+		log_error("sync the audit log and the state: %s: what can not be noted is not done, so this process ends",
 			  strerror(-u->sync_r));
 		_exit(turn_exit_of(u->sync_r));
 	}
@@ -148,6 +149,7 @@ int upkeep_new(struct uv_loop_s *loop, struct db *d, const char *db_path, struct
 	uv_unref((uv_handle_t *)&u->timer);
 	u->path = TAKE_PTR(path);
 	u->fd = TAKE_FD(fd);
+	u->db_fd = db_log_fd(d) < 0 ? -1 : fcntl(db_log_fd(d), F_DUPFD_CLOEXEC, 3);
 	*ret = TAKE_PTR(u);
 	return 0;
 }

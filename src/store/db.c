@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define BUSY_MS 5000
 #define LOG_LARGE (64 * MIB)
@@ -213,6 +214,9 @@ static int put_stamp(struct db *d, const struct db_opts *o, struct err *e)
 		return 0;
 	}
 	snprintf(d->seen.id, sizeof(d->seen.id), "%s", stamp.id);
+	/* A marker of a database that a power cut has taken back would keep the daemon from starting. */
+	if (db_log_fd(d) >= 0 && fdatasync(db_log_fd(d)) < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "sync the state's log");
 	return witness_make(o->folder, &d->seen, e);
 }
 
@@ -293,7 +297,7 @@ static int set_up(struct db *d, const struct db_opts *o, struct err *e)
 	if (strcmp(answer, "wal"))
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
 			       "state: this filesystem has no shared memory for the log");
-	/* Past a crash of the machine the last moments may be missing, never a part of a turn. */
+	/* Past a crash of the machine what came after the last sync of db_log_fd() may be missing, never a part of a turn. */
 	r = exec(d->sql,
 		 "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA foreign_keys=ON; PRAGMA "
 		 "temp_store=MEMORY;"
@@ -387,6 +391,7 @@ int db_open_known(const char *path, const struct db_opts *o, struct db **ret, st
 	if (r < 0)
 		return r;
 	rebuild = o && o->recover && !d->seen.id[0];
+	d->sure = o && o->sure;
 	r = make_file(path, e);
 	if (r == 0)
 		r = connect(d, path, e);
@@ -400,12 +405,12 @@ int db_open_known(const char *path, const struct db_opts *o, struct db **ret, st
 		r = late_open(d, path, e);
 	if (r == 0 && o)
 		r = notes_sync(d, e);
+	if (o)
+		ahead_open(d, path);
 	if (r == 0 && o)
 		r = put_stamp(d, o, e);
 	if (r < 0)
 		return err_wrap(e, r, "'%s'", path);
-	if (o)
-		ahead_open(d, path);
 	*ret = TAKE_PTR(d);
 	return 0;
 }
@@ -523,6 +528,11 @@ int db_settle(struct db *d, struct err *e)
 uint64_t db_log_bytes(const struct db *d)
 {
 	return d->log_bytes;
+}
+
+int db_log_fd(const struct db *d)
+{
+	return d->ahead.wal;
 }
 
 static void sqlite3_closep(sqlite3 **sql)

@@ -28,6 +28,7 @@ struct db_opts {
 	const char *folder;
 	bool beside; /* there are layers, notes or sandboxes that run: one that is empty is not a new one */
 	bool recover; /* without a marker: it is rebuilt from the notes */
+	bool sure; /* whatever is committed is in the log, which the caller syncs: no row is kept elsewhere meanwhile */
 };
 int db_open_known(const char *path, const struct db_opts *o, struct db **ret, struct err *e);
 /* Whether that would be refused. 0: no. 1: no, and there is none yet. */
@@ -45,6 +46,11 @@ int db_checkpoint(const char *path);
 /* How large the log is after the last commit; past DB_LOG_MAX it is time for a checkpoint. */
 #define DB_LOG_MAX (4 * MIB)
 uint64_t db_log_bytes(const struct db *d);
+/*
+ * The log's descriptor, or -1: of a database that was opened as that of a data folder. Once it was synced, by any thread, all
+ * that was committed before outlives a crash of the machine.
+ */
+int db_log_fd(const struct db *d);
 
 /*
  * Below: a change of a row that is not there is ERR_NOT_FOUND (-ENOENT), a deletion of one is fine. What breaks a rule

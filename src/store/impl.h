@@ -60,6 +60,7 @@ struct db {
 	uint64_t frame, log_bytes; /* a page in the log, all of it */
 	char *found; /* idem_find's texts */
 	struct late late;
+	bool sure; /* see struct db_opts */
 	bool counts; /* the turn's transaction changes what must not be lost unnoticed */
 	struct witness seen;
 	struct ahead ahead;

@@ -178,7 +178,7 @@ int late_insert(struct db *d, const struct box_row *b, struct err *e)
 {
 	struct late *l = &d->late;
 
-	if (l->fd < 0)
+	if (l->fd < 0 || d->sure)
 		return 0;
 	buf_clear(&l->out);
 	if (encode(b, &l->out) < 0 || l->out.len > ROW_MAX)

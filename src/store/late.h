@@ -7,7 +7,8 @@
  *
  * A row counts as stored when it is in the file, as one in SQLite's log does: neither is synced, both outlive the
  * process, not a crash of the machine. What the file holds is inserted when it is opened the next time, unless the
- * machine was started anew in between: then it may be older than what SQLite has, and no sandbox of it runs.
+ * machine was started anew in between: then it may be older than what SQLite has, and no sandbox of it runs. Where what is
+ * answered is to outlive that (struct db_opts, sure), no row comes here.
  */
 #pragma once
 #include <stddef.h>

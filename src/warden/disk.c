@@ -155,6 +155,9 @@ static int disk_make(int dir, const char *id, uint64_t size, uint64_t inodes, st
 		r = disk_size(file, size + journal_size(size), e);
 	if (r == 0)
 		r = format(file, inodes ? inodes : size / 8192, size < DISK_SMALL ? "1" : "4", e);
+	/* Its sandbox is answered for: it is to be there after a power cut, too. */
+	if (r == 0 && (fsync(file) < 0 || fsync(dir) < 0))
+		r = err_sys(e, ERR_INTERNAL, -errno, "sync disk '%s'", id);
 	if (r < 0)
 		sys_unlinkat(dir, id, 0);
 	return r < 0 ? r : TAKE_FD(file);

@@ -60,12 +60,13 @@ class Daemon:
         self.args, self.env, self.listen = list(map(str, args)), env, listen
         self.token_file = self.data.parent / (self.data.name + ".token")
         self.process = self.url = self.token = None
+        self.before = []  # a command that becomes `cloche serve`
         self.log = []
 
     # --- its life ---
 
     def start(self, seconds=20):
-        command = [str(host.CLOCHE), "serve", "--data", str(self.data), "--listen", self.listen,
+        command = [*map(str, self.before), str(host.CLOCHE), "serve", "--data", str(self.data), "--listen", self.listen,
                    "--token-file", str(self.token_file), *self.args]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         env={**os.environ, **(self.env or {})})

@@ -49,8 +49,9 @@ bool arch_restarts(const uint64_t *regs)
 	return false;
 }
 
-void arch_restart(uint64_t *regs)
+void arch_restart(uint64_t *regs, bool handles_signals)
 {
+	(void)handles_signals;
 	(void)regs;
 }
 

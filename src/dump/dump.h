@@ -166,6 +166,8 @@ uint32_t proc_inside(const char *status, const char *key);
 int proc_map_read(int dir, const char *name, struct idmap *ret, struct err *e);
 bool proc_map(const struct idmap *m, uint64_t out, uint32_t *ret);
 /* "process 17 (python3): " and why it can not be carried. */
+/* Whether it handles a signal that may come at any time. Read by proc_read(). */
+bool proc_handles_signals(const struct proc *p);
 int proc_refuse(const struct proc *p, struct err *e, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Of a process that is stopped: ids, limits, capabilities, names, files. */
 int proc_read(struct dump *d, struct proc *p, struct err *e);

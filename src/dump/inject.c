@@ -143,7 +143,7 @@ static int make_round(struct proc *p, struct thread *t, struct inject *j, size_t
 	while (from + n < j->n && c.n + CODE_FRAME + CODE_CALL < c.max)
 		code_call(&c, &j->call[from + n++]);
 	memcpy(regs, t->regs, sizeof(regs));
-	arch_restart(regs);
+	arch_restart(regs, proc_handles_signals(p));
 	code_end(&c, regs, t->mask, t);
 	if (c.full || !n)
 		return proc_refuse(p, e, "has no room behind its vdso");
@@ -227,7 +227,7 @@ int inject_fork(struct proc *p, struct err *e)
 	code_call(&c, &fork);
 	code_end_child(&c);
 	memcpy(regs, t->regs, sizeof(regs));
-	arch_restart(regs);
+	arch_restart(regs, proc_handles_signals(p));
 	code_end(&c, regs, t->mask, t);
 	if (c.full)
 		return proc_refuse(p, e, "has no room behind its vdso");

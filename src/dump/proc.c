@@ -68,6 +68,17 @@ uint64_t proc_number(const char *status, const char *key, int base, uint64_t non
 	return end == at ? none : v;
 }
 
+bool proc_handles_signals(const struct proc *p)
+{
+	/* Not those that come from its own instructions, nor those that are the C library's (32 to 34). */
+	static const uint8_t others[] = { SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS, 32, 33, 34 };
+	uint64_t caught = p->caught;
+
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		caught &= ~(1ULL << (others[i] - 1));
+	return caught;
+}
+
 uint32_t proc_inside(const char *status, const char *key)
 {
 	const char *at;

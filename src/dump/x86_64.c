@@ -4,6 +4,7 @@
 #include "base/sys.h"
 
 #include <elf.h>
+#include <linux/futex.h>
 #include <linux/ptrace.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -64,20 +65,34 @@ bool arch_restarts(const uint64_t *regs)
 }
 
 /*
- * A sleep that tells how much of it is left ends early, as by a signal: who asks for that goes on with the rest. Any
- * other call begins anew.
+ * How much time is left is the kernel's secret. A sleep that tells its caller ends early, as by a signal: the caller goes on with the
+ * rest. So does a relative wait for a futex, whose callers have to expect that, and poll() in a program that handles
+ * signals: after a handler poll() never begins anew by itself, so such a program counts time itself. Begun anew with its whole time, again
+ * and again, the call would never time out. Any other call begins anew.
  */
-static bool tells_rest(const uint64_t *regs)
+static bool ends_early(const uint64_t *regs, bool handles_signals)
 {
-	return (long)regs[RAX] == RESTART_BLOCK && ((regs[ORIG_RAX] == SYS_nanosleep && regs[RSI]) ||
-						    (regs[ORIG_RAX] == SYS_clock_nanosleep && regs[R10]));
+	if ((long)regs[RAX] != RESTART_BLOCK)
+		return false;
+	switch (regs[ORIG_RAX]) {
+	case SYS_nanosleep:
+		return regs[RSI];
+	case SYS_clock_nanosleep:
+		return regs[R10];
+	case SYS_futex:
+		return (regs[RSI] & 127) == FUTEX_WAIT;
+	case SYS_poll:
+		return handles_signals;
+	default:
+		return false;
+	}
 }
 
-void arch_restart(uint64_t *regs)
+void arch_restart(uint64_t *regs, bool handles_signals)
 {
 	if (!arch_restarts(regs))
 		return;
-	if (tells_rest(regs)) {
+	if (ends_early(regs, handles_signals)) {
 		regs[RAX] = (uint64_t)-EINTR;
 	} else {
 		regs[RAX] = regs[ORIG_RAX];

@@ -135,6 +135,7 @@ int restore_renew(struct restore *r, struct err *e);
 int restore_objects(struct restore *r, struct err *e);
 /* restore_socket.c: TCP and UDP; restore_unix.c. */
 int restore_sockets(struct restore *r, struct err *e);
+int restore_netlinks(struct restore *r, struct err *e);
 int restore_unix(struct restore *r, struct err *e);
 bool restore_is_own(const struct restore *r, const struct mem_object *o); /* each process opens it for itself */
 /* restore_node.c: files of the image's own: made to be opened, then as they were. */

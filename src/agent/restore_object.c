@@ -431,5 +431,7 @@ int restore_objects(struct restore *r, struct err *e)
 			return err_sys(e, ERR_UNSUPPORTED, x, "watch files again");
 	}
 	x = restore_sockets(r, e);
+	if (x == 0)
+		x = restore_netlinks(r, e);
 	return x < 0 ? x : restore_unix(r, e);
 }

@@ -42,7 +42,7 @@ void restore_socket_read(const struct restore *r, const struct mem_object *o, st
 
 static bool is_inet(const struct mem_object *o, const struct restore_socket *s)
 {
-	return o->kind == MEM_OBJ_SOCKET && s->k.family != AF_UNIX;
+	return o->kind == MEM_OBJ_SOCKET && (s->k.family == AF_INET || s->k.family == AF_INET6);
 }
 
 static int set_int(int fd, int level, int name, int v)

@@ -228,6 +228,8 @@ int object_socket(struct opened *x, struct err *e)
 		r = object_unix(x, e);
 	else if (s->k.family == AF_INET || s->k.family == AF_INET6)
 		r = object_inet(x, e);
+	else if (s->k.family == AF_NETLINK)
+		r = object_netlink(x, e);
 	else
 		return proc_refuse(x->p, e, "has a socket of family %u", s->k.family);
 	if (r < 0 || x->o->rec.kind != MEM_OBJ_SOCKET)
@@ -377,7 +379,8 @@ int object_socket_queues(struct dump *d, struct err *e)
 	for (uint32_t i = 0; r == 0 && i < d->n_objects; i++) {
 		const struct object *o = &d->object[i];
 
-		if (o->rec.kind == MEM_OBJ_SOCKET && o->socket->k.state != MEM_SOCK_LISTEN && o->socket->k.protocol != IPPROTO_TCP)
+		if (o->rec.kind == MEM_OBJ_SOCKET && o->socket->k.state != MEM_SOCK_LISTEN && o->socket->k.family != AF_NETLINK &&
+		    o->socket->k.protocol != IPPROTO_TCP)
 			r = socket_queue(d, i, e);
 	}
 	return r;

@@ -41,3 +41,4 @@ int socket_queue(struct dump *d, uint32_t at, struct err *e);
 int object_link_unix(struct dump *d, uint32_t at, struct err *e);
 /* When all are linked: whether the connections that wait at a listener are known. */
 int object_link_listener(const struct dump *d, uint32_t at, struct err *e);
+int object_netlink(struct opened *x, struct err *e);

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "proto/frame.h"
 #include "proto/memory_advice.h"
+#include "proto/socket_netlink.h"
 #include "proto/socket_option.h"
 
 #include <netinet/in.h>
@@ -510,6 +511,8 @@ static bool socket_ok(const struct check *c, const struct mem_object *o)
 		return false;
 	if (k.state == MEM_SOCK_PENDING || k.flags & MEM_SOCK_PEER ?
 		    !index_ok(c, MEM_S_OBJECT, o->pair) || c->m.object[o->pair].kind != MEM_OBJ_SOCKET :
+	if (k.family == AF_NETLINK && (!socket_netlink_carried(k.protocol) || k.state == MEM_SOCK_LISTEN))
+		return false;
 		    k.state == MEM_SOCK_PAIR && o->pair == MEM_NONE)
 		return false;
 	if (!index_or_none(c, MEM_S_FILE, o->file))

@@ -9,6 +9,7 @@
 #define IP6 IPPROTO_IPV6
 #define TCP IPPROTO_TCP
 #define UDP IPPROTO_UDP
+#define NETLINK 270
 
 /* Numbers, since libc's headers are older than the kernel. A kernel that does not know one says so when it is read. */
 const struct socket_option socket_options[] = {
@@ -139,6 +140,13 @@ const struct socket_option socket_options[] = {
 	{ UDP, 102, SOCKET_LATE, "UDP_NO_CHECK6_RX" },
 	{ UDP, 103, SOCKET_LATE, "UDP_SEGMENT" },
 	{ UDP, 104, SOCKET_LATE, "UDP_GRO" },
+	{ NETLINK, 3, SOCKET_LATE, "NETLINK_PKTINFO" },
+	{ NETLINK, 4, SOCKET_LATE, "NETLINK_BROADCAST_ERROR" },
+	{ NETLINK, 5, SOCKET_LATE, "NETLINK_NO_ENOBUFS" },
+	{ NETLINK, 8, SOCKET_LATE, "NETLINK_LISTEN_ALL_NSID" },
+	{ NETLINK, 10, SOCKET_LATE, "NETLINK_CAP_ACK" },
+	{ NETLINK, 11, SOCKET_LATE, "NETLINK_EXT_ACK" },
+	{ NETLINK, 12, SOCKET_LATE, "NETLINK_GET_STRICT_CHK" },
 };
 const size_t socket_options_n = ARRAY_LEN(socket_options);
 

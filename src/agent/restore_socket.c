@@ -11,17 +11,20 @@
 #include "agent/restore_socket.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "proto/socket_cut.h"
 #include "proto/socket_option.h"
 
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define CONNECT_S 10 /* loopback answers at once, or never */
 #define SO_LOCK_FILTER_ 44
 #define SO_MEMINFO_ 55
+#define ROOM_FREE 32768U /* as much as every new connection takes */
 #ifndef IPV6_FREEBIND
 #define IPV6_FREEBIND 78
 #endif
@@ -115,6 +118,19 @@ int restore_socket_late(const struct restore *r, const struct mem_object *o, str
 	return x < 0 ? x : 0;
 }
 
+/*
+ * So that all of @len can be with its reader, who does not read yet. The kernel gives a socket that waits for so much the room for it,
+ * and does not take it back.
+ */
+static int make_room(int fd, uint64_t len)
+{
+	if (len <= ROOM_FREE)
+		return 0;
+	if (set_int(fd, SOL_SOCKET, SO_RCVLOWAT, (int)len) < 0)
+		return -errno;
+	return set_int(fd, SOL_SOCKET, SO_RCVLOWAT, 1);
+}
+
 /* All of it: a new connection has room, and what its reader has no room for waits at the sender. */
 static int send_all(int fd, const uint8_t *data, uint64_t len)
 {
@@ -191,7 +207,11 @@ static int make_pair(struct restore *r, uint32_t i)
 	if (x < 0)
 		return x;
 	r->object[i] = fd[1];
-	x = send_all(fd[0], a.queue, a.queue_len);
+	x = make_room(fd[1], a.queue_len);
+	if (x == 0)
+		x = make_room(fd[0], b.queue_len);
+	if (x == 0)
+		x = send_all(fd[0], a.queue, a.queue_len);
 	if (x == 0)
 		x = send_all(fd[1], b.queue, b.queue_len);
 	if (x == 0)
@@ -212,6 +232,21 @@ static int wait_end(int fd, short events)
 	return poll(&p, 1, CONNECT_S * 1000) == 1 ? 0 : -ETIMEDOUT;
 }
 
+/* Until @len bytes can be read. */
+static int wait_bytes(int fd, uint64_t len)
+{
+	for (unsigned ms = 0; ms < CONNECT_S * 1000; ms++) {
+		int waiting = 0;
+
+		if (ioctl(fd, FIONREAD, &waiting) < 0)
+			return -errno;
+		if ((uint64_t)waiting >= len)
+			return 0;
+		poll(NULL, 0, 1);
+	}
+	return -ETIMEDOUT;
+}
+
 static bool on_loopback(const struct sockaddr_storage *addr, uint32_t len)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
@@ -222,6 +257,27 @@ static bool on_loopback(const struct sockaddr_storage *addr, uint32_t len)
 	if (addr->ss_family == AF_INET)
 		return ntohl(((const struct sockaddr_in *)addr)->sin_addr.s_addr) >> 24 == 127;
 	return !memcmp(v6, &in6addr_loopback, 16) || (!memcmp(v6, mapped, sizeof(mapped)) && v6[12] == 127);
+}
+
+/* Any port. An IPv6 socket that takes no IPv4 has the one address that there is. */
+static void cut_address(const struct restore_socket *a, struct restore_socket *s)
+{
+	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	const uint32_t at = htonl(SOCKET_CUT_PEER);
+
+	memset(&s->addr, 0, sizeof(s->addr));
+	if (s->k.family == AF_INET) {
+		*(struct sockaddr_in *)&s->addr = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = at };
+		s->k.addr_len = sizeof(struct sockaddr_in);
+		return;
+	}
+	if (!socket_option_listed(a->options, a->k.options, IPPROTO_IPV6, IPV6_V6ONLY)) {
+		memset(&v6.sin6_addr, 0, sizeof(v6.sin6_addr));
+		memset(v6.sin6_addr.s6_addr + 10, 0xff, 2);
+		memcpy(v6.sin6_addr.s6_addr + 12, &at, 4);
+	}
+	*(struct sockaddr_in6 *)&s->addr = v6;
+	s->k.addr_len = sizeof(v6);
 }
 
 /* Loopback, any port. */
@@ -253,7 +309,9 @@ static int make_ended(struct restore *r, uint32_t i)
 	restore_socket_read(r, &r->m.object[i], &a);
 	mirror(&a, &l);
 	named = a.k.state == MEM_SOCK_CLOSED && on_loopback(&a.addr, a.k.addr_len) && on_loopback(&l.addr, l.k.addr_len);
-	if (!named)
+	if (a.k.state == MEM_SOCK_RESET)
+		cut_address(&a, &l);
+	else if (!named)
 		any_address(&l);
 	x = listener = socket_make(r, &l);
 	if (x >= 0)
@@ -271,9 +329,16 @@ static int make_ended(struct restore *r, uint32_t i)
 	other = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 	if (other < 0)
 		return -errno;
-	if (a.k.state == MEM_SOCK_RESET)
-		return setsockopt(other, SOL_SOCKET, SO_LINGER, &now, sizeof(now)) < 0 ? -errno : 0;
-	x = send_all(other, a.queue, a.queue_len);
+	x = make_room(r->object[i], a.queue_len);
+	if (x == 0)
+		x = send_all(other, a.queue, a.queue_len);
+	if (x == 0 && a.k.state == MEM_SOCK_RESET) {
+		x = wait_bytes(r->object[i], a.queue_len);
+		if (x == 0 && setsockopt(other, SOL_SOCKET, SO_LINGER, &now, sizeof(now)) < 0)
+			x = -errno;
+		fd_close(TAKE_FD(other));
+		return x < 0 ? x : wait_end(r->object[i], 0);
+	}
 	if (x == 0)
 		x = shutdown(other, SHUT_WR) < 0 ? -errno : wait_end(r->object[i], POLLRDHUP);
 	if (x == 0)

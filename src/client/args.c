@@ -259,6 +259,13 @@ int args_set_memory(json_t *body, const char *arg, struct err *e)
 	return 0;
 }
 
+int args_set_copied(json_t *body, const char *arg, struct err *e)
+{
+	if (strcmp(arg, "drop") && strcmp(arg, "refuse"))
+		return err_set(e, ERR_INVALID, -EINVAL, "--network %.40s: must be drop or refuse", arg);
+	return args_set_text(body, "network", arg, e);
+}
+
 int args_set_words(json_t *body, const char *key, char **words, int n, struct err *e)
 {
 	json_t *list = json_array();

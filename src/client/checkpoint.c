@@ -23,13 +23,14 @@ static const char help[] =
 
 /* ---- create ---- */
 
-enum { OPT_LABEL = 256, OPT_META, OPT_MEMORY, OPT_SANDBOX, OPT_NAME };
+enum { OPT_LABEL = 256, OPT_META, OPT_MEMORY, OPT_SANDBOX, OPT_NAME, OPT_NETWORK };
 
 static const struct option create_options[] = {
 	{ "name", required_argument, NULL, OPT_NAME },
 	{ "label", required_argument, NULL, OPT_LABEL },
 	{ "meta", required_argument, NULL, OPT_META },
 	{ "memory", optional_argument, NULL, OPT_MEMORY },
+	{ "network", required_argument, NULL, OPT_NETWORK },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -42,7 +43,8 @@ static const char create_help[] =
 	"  --label TEXT        a text for people\n"
 	"  --meta NAME=VALUE   to find it again with `checkpoint ls --meta` (repeatable)\n"
 	"  --memory[=auto]     its running processes, too; refused when one of them can not be carried.\n"
-	"                      auto: then the files only, and stderr says why\n";
+	"                      auto: then the files only, and stderr says why\n"
+	"  --network WHAT      connections to the outside: drop (copies find them reset; stderr says which) or refuse   drop\n";
 
 static int apply(json_t *body, int opt, const char *arg, struct err *e)
 {
@@ -51,6 +53,8 @@ static int apply(json_t *body, int opt, const char *arg, struct err *e)
 		return args_add_meta(body, arg, e);
 	case OPT_MEMORY:
 		return args_set_memory(body, arg, e);
+	case OPT_NETWORK:
+		return args_set_copied(body, arg, e);
 	case OPT_NAME:
 		return args_set_text(body, "name", arg, e);
 	default:
@@ -100,6 +104,7 @@ static int run_create(struct args *a, struct err *e)
 	}
 	if (*show_str(v, "memory_refused"))
 		show_warn("files only: %s", show_str(v, "memory_refused"));
+	show_cut(v);
 	if (a->json)
 		return show_json(v, SHOW_LINE, e);
 	show_line(show_str(v, "id"));

@@ -96,6 +96,7 @@ int args_set_text(json_t *body, const char *key, const char *arg, struct err *e)
 int args_set_time(json_t *body, const char *key, const char *arg, struct err *e);
 /* The value of --memory: nothing is true. */
 int args_set_memory(json_t *body, const char *arg, struct err *e);
+int args_set_copied(json_t *body, const char *arg, struct err *e); /* --network, of what copies memory */
 /* Words as the array @key. */
 int args_set_words(json_t *body, const char *key, char **words, int n, struct err *e);
 /* One more "&metadata.NAME=VALUE" of a query. Writes into @arg. */

@@ -3,12 +3,13 @@
 #include "base/str.h"
 #include "client/show.h"
 
-enum { OPT_NAME = 256, OPT_MEMORY, OPT_NO_SECRETS };
+enum { OPT_NAME = 256, OPT_MEMORY, OPT_NO_SECRETS, OPT_NETWORK };
 
 static const struct option options[] = {
 	{ "count", required_argument, NULL, 'n' },
 	{ "name", required_argument, NULL, OPT_NAME },
 	{ "memory", optional_argument, NULL, OPT_MEMORY },
+	{ "network", required_argument, NULL, OPT_NETWORK },
 	{ "no-secrets", no_argument, NULL, OPT_NO_SECRETS },
 	{ NULL, 0, NULL, 0 },
 };
@@ -22,6 +23,7 @@ static const char help[] =
 	"  -n, --count N       so many, up to 256                            1, or the number of names\n"
 	"  --name NAME         a name for the first, the second … (repeatable)\n"
 	"  --memory[=WHEN]     its running processes, too: yes, no, or auto, if they can be carried   auto\n"
+	"  --network WHAT      connections to the outside: drop (copies find them reset; stderr says which) or refuse   drop\n"
 	"  --no-secrets        they get none, although it has some\n";
 
 static int run(struct args *a, struct err *e)
@@ -35,6 +37,8 @@ static int run(struct args *a, struct err *e)
 	while ((r = args_next(a, &opt, e)) > 0) {
 		if (opt == OPT_MEMORY)
 			r = args_set_memory(body, optarg, e);
+		else if (opt == OPT_NETWORK)
+			r = args_set_copied(body, optarg, e);
 		else if (opt == OPT_NO_SECRETS)
 			r = args_set_text(body, "secrets", "drop", e);
 		else if (opt == OPT_NAME && json_array_append_new(names, json_string(optarg)) < 0)

@@ -2,10 +2,11 @@
 #include "base/base.h"
 #include "client/show.h"
 
-enum { OPT_MEMORY = 256 };
+enum { OPT_MEMORY = 256, OPT_NETWORK };
 
 static const struct option hibernate_options[] = {
 	{ "memory", required_argument, NULL, OPT_MEMORY },
+	{ "network", required_argument, NULL, OPT_NETWORK },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -24,12 +25,13 @@ static const char help_resume[] = "usage: cloche resume SANDBOX…\n"
 				  "Lets paused sandboxes go on, and wakes hibernated ones.\n"
 				  "\n";
 static const char help_hibernate[] =
-	"usage: cloche hibernate [--memory auto] SANDBOX…\n"
+	"usage: cloche hibernate [options] SANDBOX…\n"
 	"\n"
 	"Keeps files and running processes of sandboxes on disk and frees everything else. Any call wakes them:\n"
 	"`exec`, `cp`, `shell`, or `cloche wake`. Refused when a process can not be carried.\n"
 	"\n"
-	"  --memory auto       then its processes end, and stderr says why\n";
+	"  --memory auto       then its processes end, and stderr says why\n"
+	"  --network WHAT      connections to the outside: drop (it finds them reset; stderr says which) or refuse   drop\n";
 static const char help_wake[] = "usage: cloche wake SANDBOX…\n"
 				"\n"
 				"Wakes hibernated sandboxes, and lets paused ones go on: the same as `cloche resume`.\n"
@@ -44,7 +46,7 @@ static int change(struct args *a, const char *verb, struct err *e)
 	while ((r = args_next(a, &opt, e)) > 0) {
 		if (!body)
 			body = json_object();
-		r = args_set_memory(body, optarg, e);
+		r = opt == OPT_NETWORK ? args_set_copied(body, optarg, e) : args_set_memory(body, optarg, e);
 		if (r < 0)
 			return r;
 	}
@@ -66,6 +68,8 @@ static int change(struct args *a, const char *verb, struct err *e)
 			r = conn_json(c, "POST", buf_str(&path), body, &answer, e);
 		if (r == 0 && *show_str(answer, "memory_refused"))
 			show_warn("%s: its processes have ended: %s", a->rest[i], show_str(answer, "memory_refused"));
+		if (r == 0 && !strcmp(verb, "hibernate"))
+			show_cut(answer);
 		if (r == 0 && a->json)
 			r = show_json(answer, SHOW_LINE, e);
 	}

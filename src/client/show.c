@@ -142,6 +142,23 @@ int show_set_pair(json_t *o, const char *text, struct err *e)
 	return 0;
 }
 
+void show_cut(const json_t *answer)
+{
+	const json_t *cut = json_object_get(answer, "cut"), *list = json_object_get(cut, "connections"), *one;
+	size_t i;
+
+	json_array_foreach(list, i, one)
+	{
+		const char *host = show_str(one, "host");
+
+		show_warn("note: cut: %s (process %llu, descriptor %llu): %s %s%s%s", show_str(one, "command"),
+			  (unsigned long long)show_u64(one, "pid"), (unsigned long long)show_u64(one, "fd"), show_str(one, "protocol"), host,
+			  *host ? " " : "", show_str(one, "remote"));
+	}
+	if (show_u64(cut, "count") > json_array_size(list))
+		show_warn("note: cut: and %llu more", (unsigned long long)(show_u64(cut, "count") - json_array_size(list)));
+}
+
 void show_not_done(const json_t *sandbox)
 {
 	const json_t *restored = json_object_get(sandbox, "restored"), *one;
@@ -149,6 +166,7 @@ void show_not_done(const json_t *sandbox)
 	const bool runs = json_is_true(json_object_get(restored, "memory"));
 	size_t i;
 
+	show_cut(sandbox);
 	/* Without processes there is nobody whom it could concern, but why there are none. */
 	json_array_foreach(list, i, one)
 	{

@@ -35,5 +35,7 @@ int show_set_pair(json_t *o, const char *text, struct err *e);
 
 /* What could not be done for the processes of a sandbox that was made of a checkpoint, on stderr. */
 void show_not_done(const json_t *sandbox);
+/* Connections to the outside that it, or a sandbox from it, does not have. */
+void show_cut(const json_t *answer);
 /* The answer {"sandboxes":[…]}: as it is, or the ids. */
 int show_made(bool json, const json_t *answer, struct err *e);

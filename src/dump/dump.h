@@ -121,6 +121,7 @@ struct dump {
 	uint32_t ancestors;
 	bool flat; /* they may be known, but not pointed to */
 	struct base *base; /* what they have, or NULL: everything is written */
+	bool refuses_network; /* a connection to the outside is a reason to refuse */
 	uint64_t room; /* bytes that the sandbox may have besides what it has */
 	bool sums; /* of pages, told with `done` */
 

@@ -13,25 +13,63 @@
 #define HELD_MAX 4
 #define NET_ADMIN (1ULL << 12)
 #define SIOCUNIXFILE_ 0x89e0
+#define SO_BUF_LOCK_ 72
+#define ROOM (4 << 20)
 
 /* ---- the process itself: one question, one answer, until the other end is gone ---------------------------------- */
 
-static int change(int what, int fd)
-{
-	const int from = 0;
+/* One that was changed, and how it was. */
+struct held {
+	int fd;
+	int name, old; /* of SOL_SOCKET; ->name 0: not changed */
+};
 
-	if (what != GUARD_PEEK)
-		return -EINVAL;
-	return setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &from, sizeof(from)) < 0 ? -errno : 0;
+static int number(int fd, int name)
+{
+	int v = 0;
+	socklen_t len = sizeof(v);
+
+	return getsockopt(fd, SOL_SOCKET, name, &v, &len) < 0 ? -errno : v;
 }
 
-static void undo(int *held, size_t *n)
+/* Written down before it is changed: we may be told to end at any time. */
+static int set(struct held *h, int name, int old, int now)
 {
-	const int none = -1;
+	h->old = old;
+	h->name = name;
+	return setsockopt(h->fd, SOL_SOCKET, name, &now, sizeof(now)) < 0 ? -errno : 0;
+}
 
+/*
+ * Room for all that its peer has not sent for want of it. The kernel gives it to a socket that waits for so much; to one whose
+ * program has chosen the size of its buffer by another size.
+ */
+static int make_room(struct held *h)
+{
+	int waiting = 0, size = number(h->fd, SO_RCVBUF);
+
+	if (size < 0 || ioctl(h->fd, FIONREAD, &waiting) < 0)
+		return size < 0 ? size : -errno;
+	if (number(h->fd, SO_BUF_LOCK_) & 2)
+		return set(h, SO_RCVBUFFORCE, size / 2, waiting + ROOM);
+	return set(h, SO_RCVLOWAT, number(h->fd, SO_RCVLOWAT), waiting + ROOM);
+}
+
+static int change(int what, struct held *h)
+{
+	if (what == GUARD_ROOM)
+		return make_room(h);
+	return what == GUARD_PEEK ? set(h, SO_PEEK_OFF, -1, 0) : -EINVAL;
+}
+
+static void undo(struct held *held, size_t *n)
+{
 	while (*n) {
-		setsockopt(held[--*n], SOL_SOCKET, SO_PEEK_OFF, &none, sizeof(none));
-		fd_close(held[*n]);
+		const struct held *h = &held[--*n];
+
+		if (h->name)
+			setsockopt(h->fd, SOL_SOCKET, h->name, &h->old, sizeof(h->old));
+		fd_close(h->fd);
 	}
 }
 
@@ -45,7 +83,7 @@ static int peer_number(int fd)
 
 static _Noreturn void serve(int s)
 {
-	int held[HELD_MAX];
+	struct held held[HELD_MAX];
 	size_t n = 0;
 
 	for (;;) {
@@ -74,8 +112,8 @@ static _Noreturn void serve(int s)
 		} else if (!nfds || n == HELD_MAX) {
 			answer = -EINVAL;
 		} else {
-			held[n++] = TAKE_FD(fd); /* before it is changed: we may be told to end at any time */
-			answer = change(what, held[n - 1]);
+			held[n++] = (struct held){ .fd = TAKE_FD(fd) };
+			answer = change(what, &held[n - 1]);
 		}
 		fd_close(fd);
 		if (fd_send(s, &answer, sizeof(answer), NULL, 0) < 0)

@@ -1,6 +1,6 @@
 /*
  * What has to be changed on a socket of the source for a moment, to read it: where the next look into its queue begins
- * (SO_PEEK_OFF). A process of its own does it and undoes it, also when cloche-dump is killed in between. It keeps the one
+ * (SO_PEEK_OFF), or how much a TCP socket has room for. A process of its own does it and undoes it, also when cloche-dump is killed in between. It keeps the one
  * right over the sandbox's network that cloche-dump gives up.
  */
 #pragma once
@@ -13,7 +13,7 @@ struct guard {
 	pid_t pid;
 };
 
-enum guard_what { GUARD_PEEK = 'p', GUARD_UNDO = 'u', GUARD_FILE = 'f', GUARD_CRED = 'c' };
+enum guard_what { GUARD_PEEK = 'p', GUARD_ROOM = 'r', GUARD_UNDO = 'u', GUARD_FILE = 'f', GUARD_CRED = 'c' };
 
 /* Before privileges are given up. It is among the processes of the sandbox (@agent), to be told their numbers. */
 int guard_start(struct guard *g, int agent_pidfd, struct err *e);

@@ -11,7 +11,8 @@ static const uint32_t sizes[MEM_SECTIONS] = {
 	[MEM_S_WATCH] = sizeof(struct mem_watch),   [MEM_S_ACTION] = sizeof(struct mem_action),
 	[MEM_S_TIMER] = sizeof(struct mem_timer),   [MEM_S_EXEC] = sizeof(struct mem_exec),
 	[MEM_S_FILE] = sizeof(struct mem_file),	    [MEM_S_LOCK] = sizeof(struct mem_lock),
-	[MEM_S_NODE] = sizeof(struct mem_node),	    [MEM_S_BYTES] = 1,
+	[MEM_S_NODE] = sizeof(struct mem_node),	    [MEM_S_CUT] = sizeof(struct mem_cut),
+	[MEM_S_BYTES] = 1,
 };
 
 void image_init(struct image *m)

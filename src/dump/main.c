@@ -142,6 +142,8 @@ static int arguments(struct dump *d, int argc, char **argv, int *ret_base)
 		if (!strncmp(argv[i], "base=", 5)) {
 			if (number(argv[i] + 5, 1 << 20, ret_base) < 0)
 				return -EINVAL;
+		} else if (!strcmp(argv[i], "network=refuse")) {
+			d->refuses_network = true;
 		} else if (!strchr(argv[i], ':'))
 			d->room = strtoull(argv[i], NULL, 10);
 		else if (add_ancestor(d, argv[i]) < 0)

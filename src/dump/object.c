@@ -116,6 +116,11 @@ static int watch(struct dump *d, struct object *o, const char *line, struct err 
 	return proc_refuse(o->p, e, "waits (epoll) for descriptor %u, which is closed, and what it was is open nowhere", w.fd_num);
 }
 
+static bool is_cut(const struct object *o)
+{
+	return o->rec.kind == MEM_OBJ_SOCKET && o->socket->k.state == MEM_SOCK_RESET && !o->socket->was_cut;
+}
+
 /*
  * Which of them are ready and were told so already. Once is told by what is left of the events; of those that are told of
  * changes only when there is no news at all. Otherwise such a one may be told once more: programs have to stand that.
@@ -144,7 +149,7 @@ static int watches_told(struct dump *d, const struct object *o, struct err *e)
 			if (!plain || !ready(t->fd, MEM_WATCH_ALL))
 				return proc_refuse(o->p, e, "waits (epoll, once) for descriptor %u, which is not armed", w->fd_num);
 			w->flags = MEM_WATCH_TOLD;
-		} else if (w->events & EPOLLET && plain && !news && ready(t->fd, w->events)) {
+		} else if (w->events & EPOLLET && plain && !news && !is_cut(t) && ready(t->fd, w->events)) {
 			w->flags = MEM_WATCH_TOLD;
 		}
 		/* Each process opens it for itself, so what an epoll knows must be that process's own. */
@@ -198,14 +203,16 @@ int object_link(struct dump *d, struct err *e)
 				r = link_pipe(d, i, e);
 		} else if (d->object[i].rec.kind == MEM_OBJ_SHMEM) {
 			r = link_content(d, i, e);
-		} else if (d->object[i].rec.kind == MEM_OBJ_EPOLL) {
-			r = link_epoll(d, &d->object[i], e);
 		} else if (d->object[i].rec.kind == MEM_OBJ_INOTIFY) {
 			r = inotify_link(d, &d->object[i], e);
 		} else if (d->object[i].rec.kind == MEM_OBJ_SOCKET) {
 			r = d->object[i].socket->k.family == AF_UNIX ? object_link_unix(d, i, e) : object_link_tcp(d, i, e);
 		}
 	}
+	/* When it is known which connections are cut: that is news. */
+	for (uint32_t i = 0; r == 0 && i < d->n_objects; i++)
+		if (d->object[i].rec.kind == MEM_OBJ_EPOLL)
+			r = link_epoll(d, &d->object[i], e);
 	if (r == 0)
 		r = object_socket_finish(d, e);
 	for (uint32_t i = 0; r == 0 && i < d->n_objects; i++)

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "base/sys.h"
 #include "linux/diag.h"
+#include "proto/socket_cut.h"
 
 #include <arpa/inet.h>
 #include <linux/tcp.h>
@@ -14,7 +15,9 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#define STREAM_MAX (2U << 20) /* as much as a new connection takes without a reader */
+#define STREAM_MAX (4U << 20) /* as much as a new connection takes without a reader */
+#define FLOW_MS 1000U
+#define CUT_MAX (1U << 20) /* of a connection that is cut: all of it has to be at its reader when that happens */
 #define SIOCOUTQ_ 0x5411
 /* enum of net/tcp_states.h, which no header for programs has */
 enum { ESTABLISHED = 1, SYN_SENT, SYN_RECV, FIN_WAIT1, FIN_WAIT2, TIME_WAIT, CLOSED, CLOSE_WAIT, LAST_ACK, LISTENING, CLOSING };
@@ -57,6 +60,13 @@ static bool end_is_loopback(const struct end *x)
 	return end_is_v4(x) ? x->addr[12] == 127 : !memcmp(x->addr, &in6addr_loopback, 16);
 }
 
+static bool end_is_cut(const struct end *x)
+{
+	const uint32_t at = htonl(SOCKET_CUT_PEER);
+
+	return end_is_v4(x) && !memcmp(x->addr + 12, &at, 4);
+}
+
 static bool end_same(const struct end *a, const struct end *b)
 {
 	return a->port == b->port && !memcmp(a->addr, b->addr, sizeof(a->addr));
@@ -71,23 +81,52 @@ static void flow_of(const struct end *local, const struct end *remote, struct di
 	memcpy(ret->remote, remote->addr + (v4 ? 12 : 0), v4 ? 4 : 16);
 }
 
+/*
+ * An error waits. It can not be looked at without taking it away. A connection to the outside that had been made is over, one way or the other: it
+ * is cut. One that was cut by an earlier restore has the same error again.
+ */
+static bool is_over(struct socket *s, const struct tcp_info *info)
+{
+	struct end there;
+
+	if (!end_read(s->k.peer, s->k.peer_len, &there))
+		return false;
+	s->was_cut = end_is_cut(&there);
+	return s->was_cut || (!end_is_loopback(&there) && (info->tcpi_rtt || info->tcpi_bytes_acked));
+}
+
+/* As it is now: what it has sent, and what has come. */
+static int look_tcp(struct object *o, struct tcp_info *info, short *ret_revents, struct err *e)
+{
+	struct socket *s = o->socket;
+	socklen_t len = sizeof(*info);
+	struct pollfd p = { .fd = o->fd, .events = POLLIN | POLLRDHUP | POLLPRI };
+	uint32_t waiting = 0;
+
+	memset(info, 0, sizeof(*info));
+	if (getsockopt(o->fd, IPPROTO_TCP, TCP_INFO, info, &len) < 0 || poll(&p, 1, 0) < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "a TCP socket");
+	s->tcp_state = info->tcpi_state;
+	s->hung_up = p.revents & POLLRDHUP;
+	s->failed = p.revents & (POLLERR | POLLPRI);
+	sys_ioctl(o->fd, SIOCOUTQ_, &waiting);
+	s->sent = info->tcpi_bytes_acked + waiting;
+	s->received = info->tcpi_bytes_received;
+	s->sent_any = info->tcpi_bytes_sent || waiting;
+	*ret_revents = p.revents;
+	return 0;
+}
+
 static int read_tcp(struct opened *x, struct err *e)
 {
 	struct socket *s = x->o->socket;
-	struct tcp_info info = { 0 };
-	socklen_t len = sizeof(info);
-	struct pollfd p = { .fd = x->o->fd, .events = POLLIN | POLLRDHUP | POLLPRI };
-	uint32_t waiting = 0;
+	struct tcp_info info;
+	short revents;
+	int r;
 
-	if (getsockopt(x->o->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 || poll(&p, 1, 0) < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "a TCP socket");
-	s->tcp_state = info.tcpi_state;
-	s->hung_up = p.revents & POLLRDHUP;
-	s->failed = p.revents & (POLLERR | POLLPRI);
-	sys_ioctl(x->o->fd, SIOCOUTQ_, &waiting);
-	s->sent = info.tcpi_bytes_acked + waiting;
-	s->received = info.tcpi_bytes_received;
-	s->sent_any = info.tcpi_bytes_sent || waiting;
+	r = look_tcp(x->o, &info, &revents, e);
+	if (r < 0)
+		return r;
 	switch (s->tcp_state) {
 	case LISTENING:
 		s->k.state = MEM_SOCK_LISTEN;
@@ -97,6 +136,11 @@ static int read_tcp(struct opened *x, struct err *e)
 	case SYN_SENT:
 		return proc_refuse(x->p, e, "has a TCP socket that is connecting");
 	case CLOSED:
+		if (revents & POLLERR && is_over(s, &info)) {
+			s->k.state = MEM_SOCK_RESET;
+			s->connected = true;
+			return 0;
+		}
 		if (s->failed)
 			return proc_refuse(x->p, e, "has a TCP socket with an error that it did not read yet");
 		if (!s->hung_up)
@@ -193,20 +237,56 @@ static void note_shutdown(struct socket *s)
 	s->k.shutdown = (wrote ? MEM_SOCK_SHUT_WRITE : 0) | (open && s->hung_up ? MEM_SOCK_SHUT_READ : 0);
 }
 
+/*
+ * What an end has sent and the other has no room for comes when that gets room for a while; a window that is wide again is told when somebody
+ * looks into the queue. To the processes it is the same where the bytes wait. @b NULL: nobody has the other end any more.
+ */
+static bool has_come(const struct object *a, const struct object *b)
+{
+	/* The first byte that the kernel counts of one of both is its SYN. */
+	return b ? a->socket->sent + b->socket->sent <= a->socket->received + b->socket->received + 1 : a->socket->tcp_state == CLOSE_WAIT;
+}
+
+static int let_flow(struct dump *d, struct object *a, struct object *b, struct err *e)
+{
+	struct object *const end[] = { a, b };
+	struct tcp_info info;
+	short revents;
+	int r = 0;
+
+	for (unsigned i = 0; r == 0 && i < 2; i++)
+		if (end[i] && socket_number(end[i]->fd, SOL_SOCKET, SO_PEEK_OFF) < 0)
+			r = guard_change(&d->guard, GUARD_ROOM, end[i]->fd);
+	for (unsigned ms = 0; r == 0 && !has_come(a, b) && ms < FLOW_MS; ms++) {
+		for (unsigned i = 0; i < 2; i++)
+			if (end[i] && !end[i]->socket->failed && socket_number(end[i]->fd, SOL_SOCKET, SO_PEEK_OFF) < 0)
+				socket_unread(end[i]->fd);
+		if (ms)
+			poll(NULL, 0, 1);
+		for (unsigned i = 0; r == 0 && i < 2; i++)
+			r = end[i] ? look_tcp(end[i], &info, &revents, e) : 0;
+	}
+	if (guard_undo(&d->guard) < 0 && r == 0)
+		return err_set(e, ERR_INTERNAL, -EIO, "leave a socket of process %u as it was", a->p->pid);
+	return r < 0 && !e->msg[0] ? err_sys(e, ERR_INTERNAL, r, "make room in a socket of process %u", a->p->pid) : r;
+}
+
 /* Both ends are ours. */
 static int link_pair(struct dump *d, uint32_t at, uint32_t other, struct err *e)
 {
 	struct object *a = &d->object[at], *b = &d->object[other];
 	struct end here;
+	int r = has_come(a, b) ? 0 : let_flow(d, a, b, e);
 
+	if (r < 0)
+		return r;
 	a->rec.pair = at < other ? at : other;
 	a->socket->k.state = MEM_SOCK_PAIR;
 	note_shutdown(a->socket);
 	end_read(a->socket->k.addr, a->socket->k.addr_len, &here);
 	if (!end_is_loopback(&here))
 		return proc_refuse(a->p, e, "has a TCP connection to process %u, not by a loopback address", b->p->pid);
-	/* The first byte that the kernel counts of one of both is its SYN. */
-	if (a->socket->sent + b->socket->sent > a->socket->received + b->socket->received + 1)
+	if (!has_come(a, b))
 		return proc_refuse(a->p, e, "has a TCP connection to process %u with more data than fits there", b->p->pid);
 	return read_stream(a, e);
 }
@@ -263,7 +343,9 @@ static int link_alone(struct dump *d, uint32_t at, const struct end *here, const
 	case CLOSE_WAIT:
 		return link_pending(d, o, there, e);
 	case FIN_WAIT1:
-		if (o->socket->tcp_state != CLOSE_WAIT)
+		if (!has_come(o, NULL) && let_flow(d, o, NULL, e) < 0)
+			return -EIO;
+		if (!has_come(o, NULL))
 			return proc_refuse(o->p, e, "has a TCP connection whose other end was closed with data still to come");
 		break;
 	default:
@@ -321,6 +403,20 @@ int object_link_tcp(struct dump *d, uint32_t at, struct err *e)
 	if (other != MEM_NONE)
 		return link_pair(d, at, other, e);
 	return ends ? link_alone(d, at, &here, &there, e) : 0;
+}
+
+/* What had come before it is cut can still be read, as after a reset. */
+void object_cut_queue(struct object *o)
+{
+	struct socket *s = o->socket;
+	uint32_t waiting = 0;
+	struct err quiet = { 0 };
+
+	if (s->k.protocol != IPPROTO_TCP || s->k.state != MEM_SOCK_RESET || sys_ioctl(o->fd, FIONREAD, &waiting) < 0 || !waiting)
+		return;
+	s->failed = s->failed && s->tcp_state != CLOSED; /* then it is the reset itself */
+	if (waiting > CUT_MAX || read_stream(o, &quiet) < 0)
+		s->lost = waiting;
 }
 
 int object_link_listener(const struct dump *d, uint32_t at, struct err *e)

@@ -412,6 +412,9 @@ int object_socket_finish(struct dump *d, struct err *e)
 	for (uint32_t i = 0; r == 0 && i < d->n_objects; i++)
 		if (d->object[i].rec.kind == MEM_OBJ_SOCKET) {
 			r = object_link_listener(d, i, e);
+			object_cut_queue(&d->object[i]);
+			if (r == 0)
+				r = cut_note(d, &d->object[i], e);
 			if (r == 0)
 				r = write_record(d, &d->object[i], e);
 		}

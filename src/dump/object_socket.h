@@ -20,6 +20,8 @@ struct socket {
 	bool failed; /* an error waits, or something beside the stream, POLLERR or POLLPRI */
 	uint64_t sent, received; /* bytes for the other end, and from there */
 	bool sent_any;
+	bool was_cut; /* by an earlier restore, and its process did not notice yet */
+	uint32_t lost; /* bytes that had come from outside and are not carried */
 };
 
 struct socket *socket_new(void);
@@ -33,12 +35,16 @@ bool socket_unread(int fd);
 bool socket_from_inside(const struct sockaddr_storage *from, uint32_t len);
 bool socket_keeps(const struct socket *s, const struct sockaddr_storage *from, uint32_t len);
 
+/* What the copy will not have of a connection to the outside is noted; or refused, where that was asked for. */
+int cut_note(struct dump *d, const struct object *o, struct err *e);
+void object_cut_queue(struct object *o);
+
 /* Each fills ->o->socket, or refuses. */
 int object_inet(struct opened *x, struct err *e);
+int object_netlink(struct opened *x, struct err *e);
 int object_unix(struct opened *x, struct err *e); /* or makes it MEM_OBJ_EXTERNAL */
 /* What can be read from it and stays there: messages with their senders and descriptors. */
 int socket_queue(struct dump *d, uint32_t at, struct err *e);
 int object_link_unix(struct dump *d, uint32_t at, struct err *e);
 /* When all are linked: whether the connections that wait at a listener are known. */
 int object_link_listener(const struct dump *d, uint32_t at, struct err *e);
-int object_netlink(struct opened *x, struct err *e);

@@ -50,7 +50,8 @@ static const uint32_t sizes[MEM_SECTIONS] = {
 	[MEM_S_WATCH] = sizeof(struct mem_watch), [MEM_S_ACTION] = sizeof(struct mem_action),
 	[MEM_S_TIMER] = sizeof(struct mem_timer), [MEM_S_EXEC] = sizeof(struct mem_exec),
 	[MEM_S_FILE] = sizeof(struct mem_file),	  [MEM_S_LOCK] = sizeof(struct mem_lock),
-	[MEM_S_NODE] = sizeof(struct mem_node),	  [MEM_S_BYTES] = 1,
+	[MEM_S_NODE] = sizeof(struct mem_node),	  [MEM_S_CUT] = sizeof(struct mem_cut),
+	[MEM_S_BYTES] = 1,
 };
 
 /* The image, how much of each section was claimed by a range, and where we are, for the message. */
@@ -169,7 +170,8 @@ static int check_sections(struct check *c, const void *data, size_t len)
 		(const void **)&c->m.run,   (const void **)&c->m.fd,	 (const void **)&c->m.object,
 		(const void **)&c->m.watch, (const void **)&c->m.action, (const void **)&c->m.timer,
 		(const void **)&c->m.exec,  (const void **)&c->m.file,	 (const void **)&c->m.lock,
-		(const void **)&c->m.node,  (const void **)&c->m.bytes,
+		(const void **)&c->m.node,  (const void **)&c->m.cut,
+		(const void **)&c->m.bytes,
 	};
 	uint64_t end = sizeof(struct mem_head);
 
@@ -509,10 +511,10 @@ static bool socket_ok(const struct check *c, const struct mem_object *o)
 		return false;
 	if (local && k.addr_len > sizeof(struct sockaddr_un))
 		return false;
-	if (k.state == MEM_SOCK_PENDING || k.flags & MEM_SOCK_PEER ?
-		    !index_ok(c, MEM_S_OBJECT, o->pair) || c->m.object[o->pair].kind != MEM_OBJ_SOCKET :
 	if (k.family == AF_NETLINK && (!socket_netlink_carried(k.protocol) || k.state == MEM_SOCK_LISTEN))
 		return false;
+	if (k.state == MEM_SOCK_PENDING || k.flags & MEM_SOCK_PEER ?
+		    !index_ok(c, MEM_S_OBJECT, o->pair) || c->m.object[o->pair].kind != MEM_OBJ_SOCKET :
 		    k.state == MEM_SOCK_PAIR && o->pair == MEM_NONE)
 		return false;
 	if (!index_or_none(c, MEM_S_FILE, o->file))
@@ -707,6 +709,20 @@ static int check_nodes(struct check *c)
 	return r;
 }
 
+static int check_cuts(struct check *c)
+{
+	c->what = "cut";
+	for (c->at = 0; c->at < c->m.n[MEM_S_CUT]; c->at++)
+		NEED(c, mem_cut_ok(&c->m.cut[c->at]), "connection");
+	return 0;
+}
+
+bool mem_cut_ok(const struct mem_cut *x)
+{
+	return (x->family == AF_INET || x->family == AF_INET6) && (x->protocol == IPPROTO_TCP || x->protocol == IPPROTO_UDP) &&
+	       x->pid < ID_MAX && text_ok(x->comm, sizeof(x->comm));
+}
+
 int mem_check(const void *data, size_t len, struct mem_image *ret, struct err *e)
 {
 	struct check c = { .what = "head", .e = e };
@@ -726,6 +742,8 @@ int mem_check(const void *data, size_t len, struct mem_image *ret, struct err *e
 		r = check_objects(&c);
 	if (r == 0)
 		r = check_locks(&c);
+	if (r == 0)
+		r = check_cuts(&c);
 	if (r == 0)
 		*ret = c.m;
 	return r;

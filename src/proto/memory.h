@@ -11,6 +11,7 @@
  */
 #pragma once
 #include <assert.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -44,6 +45,7 @@ enum mem_section {
 	MEM_S_FILE, /* struct mem_file: regular files and folders, by what they are known in the sandbox */
 	MEM_S_LOCK, /* struct mem_lock: locks and leases of files */
 	MEM_S_NODE, /* struct mem_node: files that are in the image itself; a folder comes before what is in it */
+	MEM_S_CUT, /* struct mem_cut: what the copy does not have of connections to the outside */
 	MEM_S_BYTES, /* everything of no fixed size: paths, registers, queued data */
 	MEM_SECTIONS
 };
@@ -351,6 +353,19 @@ struct mem_node {
 #define MEM_NODE_LINKABLE 2U /* it never had a name (O_TMPFILE), and may be given one */
 #define MEM_NODE_ROOM "/dev/shm/" /* where those with a name are */
 
+/*
+ * A connection to the outside that the copy finds reset, or a UDP socket without the datagrams that had come from there. Nothing is
+ * made from these records: they are what the caller is told. Of one that several processes have, the first.
+ */
+struct mem_cut {
+	uint32_t pid, fd; /* as inside */
+	uint32_t family, protocol;
+	uint16_t local_port, remote_port;
+	uint32_t unread; /* UDP: datagrams that had come and were not read */
+	uint8_t local[16], remote[16]; /* IPv4: the first four bytes */
+	char comm[16];
+};
+
 /* A meta file as read into memory or mapped, checked. */
 struct mem_image {
 	const struct mem_head *head;
@@ -367,12 +382,15 @@ struct mem_image {
 	const struct mem_file *file;
 	const struct mem_lock *lock;
 	const struct mem_node *node;
+	const struct mem_cut *cut;
 	const uint8_t *bytes;
 	uint32_t n[MEM_SECTIONS];
 };
 
 /* Checks all of @len bytes at @data (8-aligned). 0, or -EBADMSG with the reason. */
 int mem_check(const void *data, size_t len, struct mem_image *ret, struct err *e);
+/* Whether all of its fields can be. */
+bool mem_cut_ok(const struct mem_cut *x);
 /* SHA-256 as in ->host, of the machine we run on. */
 int mem_host(uint8_t out[32], struct err *e);
 
@@ -382,4 +400,5 @@ static_assert(sizeof(struct mem_vma) == 72 && sizeof(struct mem_run) == 32 && si
 static_assert(sizeof(struct mem_pty) == 80, "no padding");
 static_assert(sizeof(struct mem_socket) == 328, "no padding");
 static_assert(sizeof(struct mem_action) == 32 && sizeof(struct mem_watch) == 24, "no padding");
+static_assert(sizeof(struct mem_cut) == 72, "no padding");
 static_assert(sizeof(struct mem_lock) == 32 && sizeof(struct mem_node) == 88, "no padding");

@@ -160,6 +160,14 @@ TEST(descriptors_and_objects_that_are_wrong_are_refused)
 	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_PTMX, .a = 4096, .data.len = 64 }), "kind");
 }
 
+TEST(connections_that_were_cut_are_told_as_such)
+{
+	WRONG(im.cut[0].family = 1, "connection");
+	WRONG(im.cut[0].protocol = 1, "connection");
+	WRONG(im.cut[0].pid = 4194304, "connection");
+	WRONG(memset(im.cut[0].comm, 'x', sizeof(im.cut[0].comm)), "connection");
+}
+
 TEST(locks_that_are_wrong_are_refused)
 {
 	WRONG(im.lock[0].kind = 4, "kind");

@@ -21,6 +21,7 @@ struct test_image {
 	struct mem_file file[3];
 	struct mem_lock lock[1];
 	struct mem_node node[1];
+	struct mem_cut cut[1];
 	uint8_t bytes[8192];
 };
 
@@ -45,7 +46,8 @@ static inline void test_image_make(struct test_image *i)
 		{ offsetof(struct test_image, watch), 1 }, { offsetof(struct test_image, action), 64 },
 		{ offsetof(struct test_image, timer), 1 }, { offsetof(struct test_image, exec), 1 },
 		{ offsetof(struct test_image, file), 3 },  { offsetof(struct test_image, lock), 1 },
-		{ offsetof(struct test_image, node), 1 },  { offsetof(struct test_image, bytes), 8192 },
+		{ offsetof(struct test_image, node), 1 },  { offsetof(struct test_image, cut), 1 },
+		{ offsetof(struct test_image, bytes), 8192 },
 	};
 	static const char exe[] = "/usr/bin/sleep", cwd[] = "/home/user", shm[] = "/dev/shm/x";
 
@@ -123,5 +125,6 @@ static inline void test_image_make(struct test_image *i)
 		(struct mem_object){ .kind = MEM_OBJ_EPOLL, .file = MEM_NONE, .pair = MEM_NONE, .watch = { 0, 1 } };
 	i->object[2] = (struct mem_object){ .kind = MEM_OBJ_FILE, .pair = MEM_NONE };
 	i->lock[0] = (struct mem_lock){ .kind = MEM_LOCK_POSIX, .object = 2, .pid = 2 };
+	i->cut[0] = (struct mem_cut){ .family = 2, .protocol = 6, .pid = 2, .fd = 5 };
 	i->exec[0] = (struct mem_exec){ .id = 7, .pid = 2, .tty = MEM_NONE };
 }

@@ -76,6 +76,7 @@ void box_unref(struct box *b)
 	box_want_free(b->want);
 	free(b->restored);
 	free(b->memory_refused);
+	free(b->cut);
 	free(b);
 }
 
@@ -166,6 +167,9 @@ void box_note(struct box *b, const struct who *who, const char *kind)
 	jout_str(j, "name", b->want->name);
 	if (b->want->checkpoint[0] && (!strcmp(kind, "sandbox.create") || !strcmp(kind, "sandbox.restore")))
 		jout_str(j, "checkpoint", b->want->checkpoint);
+	if (b->cut && (!strcmp(kind, "sandbox.create") || !strcmp(kind, "sandbox.restore") || !strcmp(kind, "sandbox.hibernate") ||
+		       !strcmp(kind, "sandbox.resume")))
+		jout_raw(j, "cut", b->cut, strlen(b->cut));
 	if (!strcmp(kind, "sandbox.create") || strstr(kind, ".fill")) {
 		if (b->want->origin.template[0])
 			jout_str(j, "template", b->want->origin.template);

@@ -101,6 +101,7 @@ struct box {
 	uint64_t tried_ns; /* not to be hibernated by itself again before */
 	bool idle_paused; /* by itself: a call resumes it */
 	bool thaw_due; /* it should run, and could not be thawed yet: its warden was at a seal that nobody waits for */
+	char *cut; /* JSON: connections to the outside that its processes lost when they were copied last, or NULL */
 	char *memory_refused; /* why it sleeps without its processes, or NULL */
 	struct sleep *sleep; /* it falls asleep */
 	bool waking;
@@ -157,10 +158,13 @@ static inline bool box_seen(const struct box *b)
 /* Ends one of a pool that is nobody's. Its room is free at once. */
 void box_discard(struct box *b, const char *why);
 /*
- * Everything of it is freed, but for its files and, with @memory, its processes: ERR_REFUSED when those can not be
- * carried; MEMORY_AUTO: then they end, and ->memory_refused says why.
+ * Everything of it is freed, but for its files and its processes: ERR_REFUSED when those can not be carried, unless they
+ * may end: then ->memory_refused says why. Connections to the outside are cut, or refused likewise.
  */
-void box_hibernate(struct box *b, const struct who *who, bool must_carry, box_done_fn *fn, void *arg);
+struct box_hibernate_opts {
+	bool may_end, refuse_network;
+};
+void box_hibernate(struct box *b, const struct who *who, const struct box_hibernate_opts *o, box_done_fn *fn, void *arg);
 /*
  * Whether it is awake, as far as it depends on us. If not it is woken up, and @w is told: 0, or why not. A sandbox that
  * was paused since nobody used it counts as asleep.

@@ -7,6 +7,7 @@
 #include "service/box_net.h"
 #include "service/box_system.h"
 #include "service/checkpoint.h"
+#include "service/cut.h"
 #include "service/event.h"
 #include "service/exec.h"
 #include "service/file.h"
@@ -259,6 +260,7 @@ static void on_created(void *arg, int r, const struct wlink_answer *a, const str
 	} else if (r == 0) {
 		b->handle = a->rep->handle;
 		box_net_made(b, a->fds, a->nfds);
+		b->cut = cut_text(&a->rep->cuts, b->net);
 		if (a->nfds > 2 && a->rep->arg) {
 			b->group = a->fds[2];
 			b->group_no = a->rep->arg;

@@ -26,6 +26,7 @@ struct sleep {
 	struct box *b;
 	struct who who;
 	bool must_carry;
+	enum want_network network;
 	bool froze; /* by us */
 	bool let_go; /* of its pipes */
 	unsigned tries;
@@ -122,6 +123,8 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	b->charged = less;
 	free(b->memory_refused);
 	b->memory_refused = TAKE_PTR(x->why);
+	free(b->cut);
+	b->cut = c->cut ? strdup(c->cut) : NULL;
 	box_revive_over(b); /* who waits for the execs of its image need not any more */
 	r = box_store(b, &x->e);
 	if (r == 0)
@@ -156,7 +159,7 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 		uv_timer_start(x->timer, on_again, AGAIN_MS, 0);
 	} else if (e->kind == ERR_REFUSED && !x->must_carry && !x->why) {
 		x->why = strdup(e->msg);
-		checkpoint_make_hidden(b, &x->who, MEMORY_NO, on_sealed, x);
+		checkpoint_make_hidden(b, &x->who, MEMORY_NO, NETWORK_DROP, on_sealed, x);
 	} else {
 		finish(x, -(e->errnum ? e->errnum : EIO));
 	}
@@ -185,7 +188,7 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 	exec_clock(b, true);
 	exec_let_go(b);
 	x->let_go = true;
-	checkpoint_make_hidden(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, on_sealed, x);
+	checkpoint_make_hidden(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, x->network, on_sealed, x);
 }
 
 static void begin(struct sleep *x)
@@ -202,10 +205,10 @@ static void begin(struct sleep *x)
 	}
 	exec_let_go(b);
 	x->let_go = true;
-	checkpoint_make_hidden(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, on_sealed, x);
+	checkpoint_make_hidden(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, x->network, on_sealed, x);
 }
 
-void box_hibernate(struct box *b, const struct who *who, bool must_carry, box_done_fn *fn, void *arg)
+void box_hibernate(struct box *b, const struct who *who, const struct box_hibernate_opts *o, box_done_fn *fn, void *arg)
 {
 	struct err e = { 0 };
 	struct sleep *x;
@@ -228,7 +231,8 @@ void box_hibernate(struct box *b, const struct who *who, bool must_carry, box_do
 		abort();
 	x->b = b;
 	x->who = *who;
-	x->must_carry = must_carry;
+	x->must_carry = !o->may_end;
+	x->network = o->refuse_network ? NETWORK_REFUSE : NETWORK_DROP;
 	x->handle = b->handle;
 	x->fn = fn;
 	x->arg = arg;
@@ -270,6 +274,8 @@ void box_forget_memory(struct box *b)
 	b->asleep = ASLEEP_FILES;
 	free(b->memory_refused);
 	b->memory_refused = strdup("it was asked to wake up with its files only");
+	free(b->cut);
+	b->cut = NULL;
 }
 
 int box_want_again(const struct box *b, struct box_want **ret, struct err *e)

@@ -119,6 +119,8 @@ static void turn_over(struct swap *x)
 	if (!b->opened)
 		b->state = BOX_RUNNING;
 	b->idle_paused = false;
+	free(b->cut);
+	b->cut = TAKE_PTR(n->cut);
 	if (was->disk[0] && !b->want->disk_again)
 		disk_sweep_soon(b->service);
 	if (b->asleep) {

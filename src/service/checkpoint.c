@@ -41,6 +41,7 @@ void checkpoint_unref(struct checkpoint *c)
 	free(c->chain);
 	free(c->config);
 	free(c->refused);
+	free(c->cut);
 	free(c->execs);
 	free(c->names);
 	free(c);
@@ -126,6 +127,7 @@ static int store(struct checkpoint *c, bool fresh, struct err *e)
 		.refused = c->refused ? c->refused : "",
 		.execs = c->execs,
 		.names = c->names,
+		.cut = c->cut,
 		.size = c->size,
 		.memory_size = c->memory_size,
 		.files = c->files,
@@ -169,6 +171,7 @@ static int load(struct service *s, const struct checkpoint_row *row, struct err 
 	c->refused = *row->refused ? strdup(row->refused) : NULL;
 	c->execs = *row->execs ? strdup(row->execs) : NULL;
 	c->names = *row->names ? strdup(row->names) : NULL;
+	c->cut = *row->cut ? strdup(row->cut) : NULL;
 	r = c->config ? layers_parse(row->layers, c->chain, e) : -ENOMEM;
 	if (r == 0)
 		r = jin_parse(row->metadata, strlen(row->metadata), &meta, e);
@@ -221,6 +224,8 @@ static void note(struct checkpoint *c, const struct who *who, const char *kind, 
 	if (!strcmp(kind, "checkpoint.create")) {
 		jout_u64(j, "size", c->size);
 		jout_bool(j, "memory", c->memory);
+		if (c->cut)
+			jout_raw(j, "cut", c->cut, strlen(c->cut));
 		for (size_t i = 0; i < sizeof(c->sum); i++)
 			snprintf(sum + 2 * i, 3, "%02x", c->sum[i]);
 		jout_str(j, "sum", sum);
@@ -380,6 +385,7 @@ void checkpoint_make(struct box *b, const struct who *who, struct checkpoint_wan
 		err_sys(&m->e, ERR_INTERNAL, r, "make an id");
 	snprintf(c->name, sizeof(c->name), "%s", w->name && *w->name ? w->name : c->id);
 	snprintf(c->label, sizeof(c->label), "%s", w->label ? w->label : "");
+	c->network = w->network;
 	c->metadata = w->metadata;
 	w->metadata = (struct kv){ 0 };
 	if (w->config) {
@@ -409,11 +415,12 @@ void checkpoint_make(struct box *b, const struct who *who, struct checkpoint_wan
 		seal_box(b, c, w->memory, on_sealed, m);
 }
 
-static void make_hidden(struct box *b, struct making *m, enum want_memory memory)
+static void make_hidden(struct box *b, struct making *m, enum want_memory memory, enum want_network network)
 {
 	int r = id_new(m->c->id, sizeof(m->c->id));
 
 	m->hidden = true;
+	m->c->network = network;
 	if (r < 0)
 		err_sys(&m->e, ERR_INTERNAL, r, "make an id");
 	else
@@ -426,17 +433,19 @@ static void make_hidden(struct box *b, struct making *m, enum want_memory memory
 		seal_box(b, m->c, memory, on_sealed, m);
 }
 
-void checkpoint_make_hidden(struct box *b, const struct who *who, enum want_memory memory, checkpoint_fn *fn, void *arg)
+void checkpoint_make_hidden(struct box *b, const struct who *who, enum want_memory memory, enum want_network network,
+			    checkpoint_fn *fn, void *arg)
 {
-	make_hidden(b, begin(b, who, fn, arg), memory);
+	make_hidden(b, begin(b, who, fn, arg), memory, network);
 }
 
-void checkpoint_make_for_fork(struct box *b, const struct who *who, enum want_memory memory, checkpoint_fn *fn, void *arg)
+void checkpoint_make_for_fork(struct box *b, const struct who *who, enum want_memory memory, enum want_network network,
+			      checkpoint_fn *fn, void *arg)
 {
 	struct making *m = begin(b, who, fn, arg);
 
 	m->c->soon = !(b->want->spec->flags & SPEC_DISK);
-	make_hidden(b, m, memory);
+	make_hidden(b, m, memory, network);
 }
 
 /* --- looking, changing --- */

@@ -7,6 +7,9 @@
 
 #define LABEL_MAX 256
 
+/* With memory: connections to the outside are cut in the copy, or a reason to refuse. */
+enum want_network { NETWORK_DROP, NETWORK_REFUSE };
+
 struct checkpoint {
 	struct service *service;
 	char id[ID_SIZE];
@@ -22,9 +25,11 @@ struct checkpoint {
 	bool memory;
 	char *names; /* behind its synthetic addresses, or NULL */
 	char *execs; /* then: JSON, those that ran (service/exec.h) */
+	char *cut; /* JSON: connections to the outside that its processes do not have any more, or NULL */
 	char *refused; /* why it has no memory although it was asked for; NULL = it was not */
 	uint64_t size, memory_size, files, pause_ns, created_ns;
 	uint8_t sum[32];
+	enum want_network network; /* as it was asked for */
 	bool soon; /* its layer is safe on the disk only a moment after it is there */
 	bool listed; /* in the store */
 	bool held; /* its layer is */
@@ -38,6 +43,7 @@ enum want_memory { MEMORY_NO, MEMORY_YES, MEMORY_AUTO /* if it can be carried */
 
 struct checkpoint_want {
 	enum want_memory memory;
+	enum want_network network;
 	const char *name; /* "" = its id */
 	const char *label;
 	struct kv metadata; /* taken over */
@@ -60,10 +66,11 @@ int checkpoint_load_all(struct service *s, struct err *e);
 /* Seals the sandbox's files and stores it under a name. The sandbox runs on, whatever happens. */
 void checkpoint_make(struct box *b, const struct who *who, struct checkpoint_want *w, checkpoint_fn *fn, void *arg);
 /* The same without a name and without a row: for as long as it is referenced, and things stand on it. */
-void checkpoint_make_hidden(struct box *b, const struct who *who, enum want_memory memory, checkpoint_fn *fn,
-			    void *arg);
+void checkpoint_make_hidden(struct box *b, const struct who *who, enum want_memory memory, enum want_network network,
+			    checkpoint_fn *fn, void *arg);
 /* The same for sandboxes that run from it at once: those that no power cut leaves do not wait for the disk. */
-void checkpoint_make_for_fork(struct box *b, const struct who *who, enum want_memory memory, checkpoint_fn *fn, void *arg);
+void checkpoint_make_for_fork(struct box *b, const struct who *who, enum want_memory memory, enum want_network network,
+			      checkpoint_fn *fn, void *arg);
 void checkpoint_ref(struct checkpoint *c);
 void checkpoint_unref(struct checkpoint *c);
 /*

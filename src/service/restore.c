@@ -421,5 +421,5 @@ void restore_fork(struct box *b, const struct who *who, const struct restore_pla
 	f->x->of = b;
 	box_ref(b);
 	box_use(b);
-	checkpoint_make_for_fork(b, who, plan->memory, on_sealed, f);
+	checkpoint_make_for_fork(b, who, plan->memory, plan->network, on_sealed, f);
 }

@@ -16,6 +16,7 @@ struct restore_plan {
 	const json_t *body; /* as restore_want; without a name when count > 1. NULL: none */
 	bool admin;
 	enum want_memory memory; /* of a fork */
+	enum want_network network; /* likewise */
 	json_t *secrets; /* as a create's, of a fork or in place; NULL: as they were */
 	char idem[KEY_MAX_LEN + 1];
 	uint8_t idem_body[32];

@@ -5,6 +5,7 @@
 #include "base/step.h"
 #include "service/box_impl.h"
 #include "service/box_net.h"
+#include "service/cut.h"
 #include "service/exec.h"
 #include "service/file.h"
 #include "service/layer.h"
@@ -27,6 +28,7 @@ struct sealing {
 	void *arg;
 	int r;
 	struct err e;
+	struct memory_cuts cuts; /* of its processes */
 	struct net_flush flush;
 	struct turn_wait wait;
 };
@@ -152,6 +154,8 @@ static void on_names(void *arg)
 	const struct net_state *net = x->box->net;
 	int r = 0;
 
+	free(x->c->cut);
+	x->c->cut = cut_text(&x->cuts, net);
 	if (net && net->nnames) {
 		r = net_state_names_write(net, &names);
 		if (r < 0)
@@ -201,6 +205,7 @@ static void on_sealed(void *arg, int r, const struct wlink_answer *a, const stru
 		r = save_execs(x);
 	if (r == 0) {
 		c->memory = x->asked && l->flags & MSG_LAYER_MEMORY;
+		x->cuts = a->rep->cuts;
 		c->memory_size = l->memory;
 		c->size = l->size;
 		c->files = l->files;
@@ -269,7 +274,10 @@ static void start(struct sealing *x)
 	layer_may_go(b->service, c->id);
 	STEP("checkpoint.begun");
 	wlink_call_layer(b->service->warden, WARDEN_SEAL, b->handle,
-			 !x->asked ? WARDEN_FILES : c->soon ? WARDEN_MEMORY_SOON : WARDEN_WITH_MEMORY, c->id, on_sealed, x);
+			 !x->asked ? WARDEN_FILES :
+				     (c->soon ? WARDEN_MEMORY_SOON : WARDEN_WITH_MEMORY) |
+					     (c->network == NETWORK_REFUSE ? WARDEN_REFUSE_NETWORK : 0U),
+			 c->id, on_sealed, x);
 }
 
 void seal_box(struct box *b, struct checkpoint *c, enum want_memory memory, box_done_fn *fn, void *arg)

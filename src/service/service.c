@@ -137,7 +137,7 @@ static void rest(struct box *b, uint64_t now)
 	if (i->hibernate_ms && still >= i->hibernate_ms * 1000000ULL && now >= b->tried_ns &&
 	    (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
 		b->tried_ns = now + TRY_AGAIN_NS;
-		box_hibernate(b, &daemon, true, NULL, NULL);
+		box_hibernate(b, &daemon, &(struct box_hibernate_opts){ 0 }, NULL, NULL);
 	} else if (i->pause_ms && still >= i->pause_ms * 1000000ULL && b->state == BOX_RUNNING) {
 		box_pause(b, &daemon, NULL, NULL);
 	}

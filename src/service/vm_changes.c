@@ -151,7 +151,7 @@ static void seal_it(struct asking *a)
 {
 	const struct who who = { .tenant = a->box->tenant };
 
-	checkpoint_make_hidden(a->box, &who, MEMORY_NO, on_sealed, a);
+	checkpoint_make_hidden(a->box, &who, MEMORY_NO, NETWORK_DROP, on_sealed, a);
 }
 
 static int begin(struct asking *a, struct err *e)

@@ -4,14 +4,14 @@
 
 #define COLUMNS                                                                                                        \
 	"id, tenant, box, box_name, name, label, metadata, parent, layers, config, memory, refused, size, "            \
-	"memory_size, files, pause_ns, sum, created_ns, execs, names"
+	"memory_size, files, pause_ns, sum, created_ns, execs, names, cut"
 
 int checkpoints_insert(struct db *d, const struct checkpoint_row *c, struct err *e)
 {
 	sqlite3_stmt *s;
 	int r = q_begin(d, Q_CHECKPOINT_INSERT,
 			"INSERT INTO checkpoints (" COLUMNS
-			") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20)",
+			") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21)",
 			&s, e);
 
 	if (r < 0)
@@ -36,6 +36,7 @@ int checkpoints_insert(struct db *d, const struct checkpoint_row *c, struct err 
 	q_u64(s, 18, c->created_ns);
 	q_text(s, 19, c->execs ? c->execs : "");
 	q_text(s, 20, c->names ? c->names : "");
+	q_text(s, 21, c->cut ? c->cut : "");
 	note_row(d, NOTE_CHECKPOINTS, c->id, NULL, 0);
 	r = q_run(d, s, "store a checkpoint", e);
 	return r < 0 ? r : 0;
@@ -101,6 +102,7 @@ static int row(void *ctx, sqlite3_stmt *s)
 		.created_ns = q_get_u64(s, 17),
 		.execs = q_get_text(s, 18),
 		.names = q_get_text(s, 19),
+		.cut = q_get_text(s, 20),
 	};
 
 	q_get_hash(s, 16, c.sum);

@@ -127,6 +127,7 @@ struct checkpoint_row {
 	const char *refused; /* why not, "" = nobody asked */
 	const char *execs; /* JSON: those that ran, "" = none */
 	const char *names; /* behind its synthetic addresses, as the service wrote them, "" = none */
+	const char *cut; /* JSON: connections to the outside that its processes do not have any more, "" = none */
 	uint64_t size, memory_size, files, pause_ns;
 	uint8_t sum[32];
 	uint64_t created_ns;

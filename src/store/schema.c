@@ -76,6 +76,8 @@ static const char *const steps[] = {
 	 " sealed BLOB NOT NULL, PRIMARY KEY (tenant, name, version), FOREIGN KEY (tenant, name)"
 	 " REFERENCES secrets(tenant, name) ON DELETE CASCADE) STRICT, WITHOUT ROWID;"
 	 "ALTER TABLE tenants ADD COLUMN secrets INTEGER NOT NULL DEFAULT 0;"),
+	/* 8: connections to the outside that a checkpoint's processes do not have any more. */
+	"ALTER TABLE checkpoints ADD COLUMN cut TEXT NOT NULL DEFAULT '';",
 };
 
 static int number_cb(void *arg, int n, char **values, char **names)

@@ -20,7 +20,7 @@ enum { PLACE_CONTROL = 3, PLACE_PIDFD, PLACE_TABLE, PLACE_FREEZER, PLACE_OUT, PL
 struct start {
 	int program;
 	int fd[PLACES_END]; /* -1: nothing goes there */
-	char *argv[10 + MEM_PAGE_FILES];
+	char *argv[11 + MEM_PAGE_FILES];
 	int error; /* written by the child */
 };
 
@@ -120,6 +120,8 @@ int dump_start(const struct dump_source *from, struct dump *ret, struct err *e)
 		snprintf(room, sizeof(room), "%llu", (unsigned long long)from->room);
 		s.argv[n++] = room;
 	}
+	if (from->refuses_network)
+		s.argv[n++] = (char *)(uintptr_t) "network=refuse";
 	if (from->ancestors) {
 		s.fd[PLACE_BASE] = from->base;
 		snprintf(text[PLACE_BASE], sizeof(text[0]), "base=%d", PLACE_BASE);

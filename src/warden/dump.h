@@ -19,6 +19,7 @@ struct dump_source {
 	pid_t pid; /* likewise */
 	int freezer; /* its control group's folder */
 	int out; /* the folder for meta and pages */
+	bool refuses_network; /* connections to the outside are a reason to refuse */
 	uint64_t room; /* bytes left of its limit of memory; UINT64_MAX: none */
 	bool sums; /* it tells the sum of its pages file, and begins to write that to the disk itself */
 	int base; /* meta of the image it was restored from; without ancestors it means nothing */

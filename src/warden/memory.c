@@ -89,6 +89,21 @@ int memory_head(int meta, int pages, struct mem_head *ret, struct err *e)
 	return 0;
 }
 
+int memory_cuts(int meta, const struct mem_head *h, struct memory_cuts *ret, struct err *e)
+{
+	const uint64_t n = h->section[MEM_S_CUT].n;
+	struct memory_cuts c = { .n = (uint32_t)n, .told = n < MEMORY_CUTS ? (uint32_t)n : MEMORY_CUTS };
+	const size_t size = c.told * sizeof(c.cut[0]);
+
+	if (pread(meta, c.cut, size, (off_t)h->section[MEM_S_CUT].off) != (ssize_t)size)
+		return bad(e, "a part lies outside of it");
+	for (uint32_t i = 0; i < c.told; i++)
+		if (!mem_cut_ok(&c.cut[i]))
+			return bad(e, "a connection that was cut makes no sense");
+	*ret = c;
+	return 0;
+}
+
 int memory_fits(const struct mem_head *h, uint64_t limit, struct err *e)
 {
 	const uint64_t tables = h->own / 256 + TABLES_MIN;

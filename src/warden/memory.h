@@ -1,6 +1,6 @@
 /*
  * The memory part of a layer: <id>/mem/meta and <id>/mem/pages (proto/memory.h), written by cloche-dump. The warden
- * reads the head of meta and no more.
+ * reads the head of meta, and what was cut, and no more.
  */
 #pragma once
 #include <stdint.h>
@@ -13,8 +13,17 @@
 /* What RESTORE carries descriptors for: meta, pages files, then one per exec. */
 #define MEMORY_EXECS_MAX FRAME_RESTORE_GROUPS_MAX
 
+/* What was cut, for who asked: the first of them, and how many there are in all. Part of the protocol (msg.h). */
+#define MEMORY_CUTS 32U
+struct memory_cuts {
+	uint32_t n, told;
+	struct mem_cut cut[MEMORY_CUTS];
+};
+
 /* Of @meta, against itself and the size of the own @pages. -EBADMSG with the reason. */
 int memory_head(int meta, int pages, struct mem_head *ret, struct err *e);
+/* From @meta with the head @h. -EBADMSG with the reason. */
+int memory_cuts(int meta, const struct mem_head *h, struct memory_cuts *ret, struct err *e);
 /* Opens "meta" or "pages" in the layer's folder @dir, read-only. */
 int memory_open(int dir, const char *name);
 /* Whether its processes fit into @limit bytes (0: no limit), all of their pages being their own. -ENOMEM with both sizes. */

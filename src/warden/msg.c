@@ -68,7 +68,7 @@ static bool wants_arg(uint32_t op)
 static bool arg_ok(const struct warden_req *q)
 {
 	if (q->op == WARDEN_SEAL)
-		return q->arg <= 2;
+		return q->arg <= WARDEN_MEMORY_SOON || (q->arg > WARDEN_REFUSE_NETWORK && q->arg <= (WARDEN_REFUSE_NETWORK | WARDEN_MEMORY_SOON));
 	if (q->op == WARDEN_UNSEAL || q->op == WARDEN_NET)
 		return q->arg <= 1;
 	if (q->op == WARDEN_SOCKET)
@@ -198,6 +198,11 @@ size_t msg_fds(const struct warden_rep *p, const struct warden_req *q)
 /* What only some operations give, of a success. */
 static bool gives_ok(const struct warden_rep *p, const struct warden_req *q)
 {
+	if (p->cuts.told > MEMORY_CUTS || p->cuts.told > p->cuts.n)
+		return false;
+	for (uint32_t i = 0; i < p->cuts.told; i++)
+		if (!mem_cut_ok(&p->cuts.cut[i]))
+			return false;
 	if (p->op == WARDEN_CREATE)
 		return p->handle && p->arg <= 1;
 	if (p->op == WARDEN_ATTACH)

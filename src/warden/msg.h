@@ -13,7 +13,7 @@
 #include "warden/spec.h"
 #include "warden/warden.h"
 
-#define MSG_VERSION 10U
+#define MSG_VERSION 11U
 #define MSG_ID 32 /* an id, filled up with zeros */
 
 enum warden_op {
@@ -43,7 +43,7 @@ enum warden_op {
 	WARDEN_GROUP_END,
 	/*
 	 * handle, id → layer; arg: for how many ns the sandbox did not run. What it has changed becomes layer ->id; with
-	 * arg 1 its processes, too. Takes as long as copying that takes; the connection is not read meanwhile, others are
+	 * arg 1 its processes, too (2: soon, see enum warden_what; and WARDEN_REFUSE_NETWORK). Takes as long as copying that takes; the connection is not read meanwhile, others are
 	 * served
 	 */
 	WARDEN_SEAL,
@@ -88,7 +88,7 @@ struct warden_req {
 	uint32_t op;
 	uint64_t seq; /* comes back in the reply */
 	uint64_t handle;
-	uint64_t arg; /* GROUP_KILL, GROUP_END: which group; SEAL: enum warden_what; UNSEAL, NET, SOCKET: see there; else 0 */
+	uint64_t arg; /* GROUP_KILL, GROUP_END: which group; SEAL: enum warden_what and WARDEN_REFUSE_NETWORK; UNSEAL, NET, SOCKET: see there; else 0 */
 	char id[MSG_ID]; /* SEAL, UNSEAL, LAYERS: which layer; DISKS, DISK_REMOVE: which disk */
 	struct msg_diff diff; /* DIFF only */
 	struct warden_who who; /* WHO only */
@@ -151,10 +151,12 @@ struct warden_rep {
 	char id[MSG_ID]; /* LAYERS, DISKS only */
 	struct msg_layer layer; /* SEAL, LAYERS only */
 	struct warden_they they; /* WHO only */
+	struct memory_cuts cuts; /* SEAL, and CREATE with SPEC_MEMORY */
 	struct steer_denied denied[STEER_DENIED]; /* DENIED only */
 };
 static_assert(sizeof(struct warden_stat) == 14 * sizeof(uint64_t), "usage is part of the protocol: raise MSG_VERSION");
-static_assert(sizeof(struct warden_rep) == 40 + 440 + 40 + 112 + 56 + 32 + 128 + 136 + STEER_DENIED * 32, "no padding");
+static_assert(sizeof(struct memory_cuts) == 8 + MEMORY_CUTS * 72, "no padding");
+static_assert(sizeof(struct warden_rep) == 40 + 440 + 40 + 112 + 56 + 32 + 128 + 136 + sizeof(struct memory_cuts) + STEER_DENIED * 32, "no padding");
 
 #define MSG_FDS 6 /* at most */
 #define MSG_NO_FDS { -1, -1, -1, -1, -1, -1 }

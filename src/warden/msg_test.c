@@ -104,6 +104,12 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 		CHECK_EQ(check(&q), takes || op == WARDEN_SEAL ? 0 : -EINVAL);
 		q.arg = 3;
 		CHECK_EQ(check(&q), takes ? 0 : -EINVAL);
+		q.arg = WARDEN_REFUSE_NETWORK; /* which says something of memory alone */
+		CHECK_EQ(check(&q), takes ? 0 : -EINVAL);
+		q.arg = WARDEN_REFUSE_NETWORK | WARDEN_MEMORY_SOON;
+		CHECK_EQ(check(&q), takes || op == WARDEN_SEAL ? 0 : -EINVAL);
+		q.arg = 2 * WARDEN_REFUSE_NETWORK;
+		CHECK_EQ(check(&q), takes ? 0 : -EINVAL);
 		q.arg = 1ULL << 32;
 		CHECK_EQ(check(&q), -EINVAL);
 	}

@@ -126,6 +126,18 @@ static int send_restore(struct warden *w, struct warden_sandbox *s, struct err *
 	return r;
 }
 
+void warden_cuts(struct warden *w, const struct warden_sandbox *s, struct memory_cuts *ret)
+{
+	struct layers_memory m;
+	struct err e = { 0 };
+	int r = s->vm ? 0 : layers_memory(w->layers, s->layer, s->layers, &m, &e);
+
+	if (r == 0 && !s->vm)
+		r = memory_cuts(m.meta, &m.head, ret, &e);
+	if (r < 0)
+		log_error("what was cut of a sandbox's connections is not told: %s", e.msg);
+}
+
 int restoring_start(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	struct epoll_event in = { .events = EPOLLIN };

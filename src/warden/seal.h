@@ -12,6 +12,7 @@
 #include "linux/cgroup.h"
 #include "vm/side.h"
 #include "warden/manifest.h"
+#include "warden/memory.h"
 #include "warden/work.h"
 
 enum seal_kind { SEAL_LAYER, SEAL_VERIFY, SEAL_SETTLE, SEAL_CLOSE, SEAL_STOCK /* these do not come back */ };
@@ -25,6 +26,7 @@ struct seal {
 	struct err e;
 	struct manifest m; /* SEAL_LAYER: given but for the sums; SEAL_VERIFY, SEAL_SETTLE: given, and as it is now */
 	uint64_t pause; /* ns that the sandbox did not run */
+	struct memory_cuts cuts; /* of its memory */
 	struct seal_impl *impl;
 };
 
@@ -71,6 +73,7 @@ struct seal_source {
 	/* With memory: the agent's table, taken over by seal_start(). -1: files only, and the rest means nothing. */
 	int table;
 	uint64_t limit; /* of the sandbox's memory; 0: none */
+	bool refuses_network; /* not with connections to the outside */
 	int program; /* cloche-dump; stays the caller's */
 	int pidfd; /* the agent's; likewise, while seal_busy() */
 	pid_t pid;

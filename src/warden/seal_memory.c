@@ -115,6 +115,7 @@ int seal_memory_prepare(struct seal *x)
 	i->source.freezer = i->from.cgroup->dir[i->from.cgroups->version == 1 ? CGROUP_FREEZER : 0];
 	i->source.out = i->mem;
 	i->source.sums = !i->from.soon;
+	i->source.refuses_network = i->from.refuses_network;
 	/* A paused one stands still while it is copied. A copy of its processes would be frozen with them, and could not end. */
 	i->source.room = i->from.paused ? 0 : room(&i->from);
 	return open_ancestors(x);
@@ -292,6 +293,8 @@ int seal_memory_finish(struct seal *x)
 	if (r < 0)
 		return err_sys(&x->e, ERR_INTERNAL, r, "open the memory that was saved");
 	r = memory_head(meta, pages, &head, &x->e);
+	if (r == 0)
+		r = memory_cuts(meta, &head, &x->cuts, &x->e);
 	/* Restored, each process has all of its pages for itself: what would not fit there must not be promised. */
 	if (r == 0)
 		r = memory_fits(&head, i->from.limit, &x->e);

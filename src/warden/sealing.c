@@ -192,8 +192,7 @@ static void choose_joins(const struct warden *w, const struct warden_sandbox *s,
 	from->join_bytes = sum;
 }
 
-int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum warden_what what, void *tag,
-		struct err *e)
+int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint32_t what, void *tag, struct err *e)
 {
 	struct seal_source from = {
 		.dir = w->env.layers,
@@ -204,7 +203,8 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 		.stock = w->stock,
 		.promised = &w->promised,
 		.settles = w->settles,
-		.soon = what == WARDEN_MEMORY_SOON && !s->vm,
+		.soon = (what & ~WARDEN_REFUSE_NETWORK) == WARDEN_MEMORY_SOON && !s->vm,
+		.refuses_network = what & WARDEN_REFUSE_NETWORK,
 		.paused = s->frozen,
 		.cgroups = &w->env.cgroups,
 		.cgroup = &s->shell.cgroup,
@@ -227,7 +227,10 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to seal a sandbox");
 	keep_settle(&s->shell);
 	/* A machine's memory is always part of it: its disk alone is in the middle of something. */
-	if (s->vm) {
+	if (s->vm && from.refuses_network) {
+		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "connections of a virtual machine are not known outside of it");
+		err_remedy(e, "leave `network` out");
+	} else if (s->vm) {
 		r = vm_seal_begin(w, s, &from, e);
 	} else {
 		choose_joins(w, s, &from);
@@ -366,6 +369,7 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 		ret->e = x->e;
 		ret->layer = x->m;
 		ret->pause = x->pause;
+		ret->cuts = x->cuts;
 		if (x->result == 0)
 			ret->result = layers_add(w->layers, &x->m, &ret->e);
 		if (s->sandbox) {

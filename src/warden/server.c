@@ -99,7 +99,7 @@ static int seal(struct server *s, const struct entry *x, struct err *e)
 
 	if (!later)
 		return -ENOMEM;
-	r = warden_seal(s->warden, x->sandbox, s->in.q.id, (enum warden_what)s->in.q.arg, later, e);
+	r = warden_seal(s->warden, x->sandbox, s->in.q.id, (uint32_t)s->in.q.arg, later, e);
 	if (r < 0) {
 		free(later);
 		return r;
@@ -168,6 +168,8 @@ static void made(struct server *s, struct warden_sandbox *x, int fds[MSG_FDS])
 	s->out.arg = s->passing[0] >= 0;
 	if (s->out.arg)
 		fds[n++] = s->passing[0];
+	if (s->in.q.spec.flags & SPEC_MEMORY)
+		warden_cuts(s->warden, x, &s->out.cuts);
 	if (s->in.q.spec.flags & SPEC_NET) {
 		warden_net_sockets(x, s->passing + 1);
 		memcpy(fds + n, s->passing + 1, STEER_SOCKETS * sizeof(int));
@@ -490,6 +492,7 @@ static int go_on(struct server *s, struct warden_done *d, int fds[MSG_FDS])
 		return s->at < 0 ? -EPIPE : act(s, fds, &d->e);
 	case WARDEN_DONE_SEALED:
 		s->out.arg = d->pause;
+		s->out.cuts = d->cuts;
 		tell_layer(s, &d->layer);
 		return 0;
 	case WARDEN_DONE_RESTORED:

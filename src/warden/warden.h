@@ -14,6 +14,7 @@
 #include "proto/frame.h"
 #include "warden/env.h"
 #include "warden/layers.h"
+#include "warden/memory.h"
 #include "warden/spec.h"
 
 struct warden;
@@ -107,8 +108,10 @@ int warden_refresh(struct warden *w, const struct warden_sandbox *s);
  * back before it is safe on the disk (warden/settle.h).
  */
 enum warden_what { WARDEN_FILES, WARDEN_WITH_MEMORY, WARDEN_MEMORY_SOON };
-int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, enum warden_what what, void *tag,
-		struct err *e);
+#define WARDEN_REFUSE_NETWORK 4U /* with memory, in a request: refused where a connection to the outside would be cut */
+int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint32_t what, void *tag, struct err *e);
+/* What its processes do not have any more, of connections that they had when they were saved. */
+void warden_cuts(struct warden *w, const struct warden_sandbox *s, struct memory_cuts *ret);
 /*
  * Before warden_create(): checks the spec's layers. 0: create can be called. 1: a layer's files are being compared with
  * its manifest, which comes back by warden_done(); then call again.
@@ -147,6 +150,7 @@ struct warden_done {
 	struct err e;
 	struct manifest layer; /* sealed */
 	uint64_t pause; /* ns; likewise */
+	struct memory_cuts cuts; /* likewise */
 	struct warden_sandbox *sandbox; /* restored; NULL when it failed */
 	struct frame_restored restored; /* likewise */
 };

@@ -109,7 +109,60 @@ gate()
 c.sendall(b"on"); print(all(x, 2), opt(a, socket.SOL_SOCKET, socket.SO_REUSEPORT), opt(b, socket.SOL_SOCKET, socket.SO_REUSEPORT), a.getsockname() == b.getsockname() == c.getpeername())
 """, "b'on' 0 1 True")
 
-GROUPS = {"tcp": {"tcp": TCP, "server": SERVER, "halves": HALVES}, "options": {"options": OPTIONS, "filter": FILTER, "reuseport": REUSED}}
+# What was sent and did not find room: both ways, to a reader that chose its buffer, by one that shut down, by one that closed.
+UNSENT = ("""
+def fill(s):
+    s.setblocking(False); n = 0
+    while (m := fails(s.send, blob[n % 65536:][:30000])) != "BlockingIOError": n += m
+    s.setblocking(True); return n
+def same(s, n, step=65536):
+    s.settimeout(30); got = 0
+    while got < n:
+        piece = s.recv(min(step, n - got))
+        if not piece or piece != (blob * 2)[got % 65536:][:len(piece)]: return got
+        got += len(piece)
+    return True
+blob = bytes(range(255)) * 257 + bytes(1)
+def outq(s): return struct.unpack("i", fcntl.ioctl(s, 0x5411, bytes(4)))[0]
+assert len(blob) == 65536
+c, a = pair(); there, back = fill(c), fill(a)
+small, b = pair(); b.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20000); size = b.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF); some = fill(small)
+h, i = pair(); half = fill(h); h.shutdown(socket.SHUT_WR)
+j, k = pair(); last = fill(j); j.close()
+assert outq(c) and outq(a) and outq(small) and outq(h)
+gate()
+print(same(a, there), same(c, back), a.send(b"on"), all(c, 2), c.send(b"back"), all(a, 4))
+print(same(b, some), b.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == size, small.send(b"x"), all(b, 1))
+print(same(i, half), eof(i), i.send(b"still"), all(h, 5))
+print(same(k, last), eof(k))
+""".replace("blob[n % 65536:][:30000]", "(blob * 2)[n % 65536:][:30000]"), "True True 2 b'on' 4 b'back'\nTrue True 1 b'x'\nTrue b'' 5 b'still'\nTrue b''")
+
+NETLINK = ("""
+def route(family=0, pid=0, groups=0):
+    s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, family); s.bind((pid, groups)); return s
+def links(s):
+    "The names of all interfaces, as the kernel tells them."
+    s.send(struct.pack("=IHHII", 32, 18, 0x301, 7, 0) + bytes(16)); s.settimeout(30); names = []
+    while True:
+        data = s.recv(65536)
+        while data:
+            n, kind = struct.unpack_from("=IH", data); at = 32
+            if kind == 3: return names
+            while at + 4 <= n:
+                size, what = struct.unpack_from("=HH", data, at)
+                if what == 3: names.append(data[at + 4:at + size].rstrip(b"\\0"))
+                at += (size + 3) & ~3
+            data = data[(n + 3) & ~3:]
+a, b, never = route(groups=0x111), route(pid=77), socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, 0)
+b.setsockopt(270, 11, 1); b.setsockopt(270, 12, 1); a.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 40000); b.setblocking(False)
+names = [s.getsockname() for s in (a, b, never)]; sizes = a.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF); assert names[0][1] == 0x111 and names[1] == (77, 0)
+E = select.epoll(); E.register(b.fileno(), select.EPOLLIN)
+gate()
+print(names == [s.getsockname() for s in (a, b, never)], a.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == sizes, b.getsockopt(270, 11), b.getsockopt(270, 12), b.getblocking(), E.poll(0))
+print(links(a) == links(b) != [], b"lo" in links(never), never.getsockname()[0] != 0)
+""", "True True 1 1 False []\nTrue True True")
+
+GROUPS = {"unsent": {"unsent": UNSENT}, "netlink": {"netlink": NETLINK}, "tcp": {"tcp": TCP, "server": SERVER, "halves": HALVES}, "options": {"options": OPTIONS, "filter": FILTER, "reuseport": REUSED}}
 
 
 def checked(d, box, xs):
@@ -149,6 +202,8 @@ REFUSED = {
     "pending with data": ("s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname()); c.send(b'x')", "did not accept yet"),
     "pending and gone": ("s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname()).close()", "did not accept yet"),
     "error": ("s = socket.socket(); s.setblocking(False); s.connect_ex(('127.0.0.1', 1)); select.select([], [s], [], 30)", "error that it did not read"),
+    "netlink": ("s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); s.send(struct.pack('=IHHII', 32, 18, 0x301, 7, 0) + bytes(16)); select.select([s], [], [], 30)",
+                r"netlink socket \(descriptor \d+\) with messages that it did not read"),
     "urgent": ("c, a = pair(); c.send(b'x', socket.MSG_OOB); select.select([], [], [a], 30)", "urgent data"),
 }
 

@@ -18,6 +18,7 @@ import type {
   ExecInfo,
   ExecOptions,
   ForkOptions,
+  CopiedNetwork,
   Memory,
   Network,
   NetworkRefusal,
@@ -211,8 +212,8 @@ export class Sandbox {
 
   /** Keeps its state, under a name if one is given. It runs on. */
   async checkpoint(name?: string, options: CheckpointOptions = {}): Promise<Checkpoint> {
-    const { label, metadata, memory } = options;
-    const call = this.#call('POST', '/checkpoints', options, toWire({ name, label, metadata, memory }));
+    const { label, metadata, memory, network } = options;
+    const call = this.#call('POST', '/checkpoints', options, toWire({ name, label, metadata, memory, network }));
     // A lot of memory takes its time.
     return fromWire(await this.#able('checkpoints', { ...once(call), timeout: options.requestTimeout ?? 0 }));
   }
@@ -244,8 +245,8 @@ export class Sandbox {
 
   /** Copies of it as it stands; it runs on. */
   async fork(count?: number, options: ForkOptions = {}): Promise<Sandbox[]> {
-    const { names, memory, secrets } = options;
-    const body = toWire({ count: count ?? names?.length ?? 1, names, memory, secrets });
+    const { names, memory, network, secrets } = options;
+    const body = toWire({ count: count ?? names?.length ?? 1, names, memory, network, secrets });
     const call = once(this.#call('POST', '/fork', options, body));
     const wire = await this.#able<{ sandboxes: unknown[] }>('checkpoints', call);
     return wire.sandboxes.map((s) => new Sandbox(this.#transport, s));
@@ -267,8 +268,9 @@ export class Sandbox {
   }
 
   /** Keeps files and processes on disk and frees everything else; any call wakes it. */
-  async hibernate(options: CallOptions & { memory?: Memory } = {}): Promise<this> {
-    const body = options.memory === undefined ? undefined : toWire({ memory: options.memory });
+  async hibernate(options: CallOptions & { memory?: Memory; network?: CopiedNetwork } = {}): Promise<this> {
+    const { memory, network } = options;
+    const body = memory === undefined && network === undefined ? undefined : toWire({ memory, network });
     const call = this.#call('POST', '/hibernate', options, body);
     const wire = await this.#able('checkpoints', { ...call, repeatable: true, timeout: options.requestTimeout ?? 0 });
     return this.#take(wire);

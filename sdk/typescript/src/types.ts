@@ -221,6 +221,8 @@ export interface SandboxInfo {
   restored?: Restored;
   /** In the answer that hibernated it: why its processes had to end. */
   memoryRefused?: string | null;
+  /** In the answer that restored, forked, hibernated or woke it: connections to the outside that its processes lost. */
+  cut?: Cut;
 }
 
 export interface ListOptions extends CallOptions {
@@ -424,6 +426,28 @@ export interface CheckpointOptions extends CallOptions {
   metadata?: Record<string, string>;
   /** Default false. */
   memory?: Memory;
+  /** Default `drop`. */
+  network?: CopiedNetwork;
+}
+
+/** With memory: connections to the outside are reset in the copy, or a reason to refuse. */
+export type CopiedNetwork = 'drop' | 'refuse';
+
+/** Connections to the outside that processes lost when they were copied. */
+export interface Cut {
+  count: number;
+  /** The first 32. */
+  connections: {
+    pid: number;
+    command: string;
+    fd: number | null;
+    protocol: 'tcp' | 'udp';
+    local: string;
+    remote: string;
+    host: string | null;
+    /** Bytes (of UDP: datagrams) that had come, were not read yet, and are not in the copy. */
+    unread: number;
+  }[];
 }
 
 /** A state of a sandbox that was kept. It needs its sandbox no more, nor the sandboxes made of it this one. */
@@ -443,6 +467,8 @@ export interface Checkpoint {
   memory: boolean;
   /** Why there is no memory in it although it was asked for with `auto`. */
   memoryRefused: string | null;
+  /** Connections to the outside that its processes do not have any more. */
+  cut: Cut | null;
   /** Bytes of changed files. */
   size: number;
   memorySize: number;
@@ -494,6 +520,8 @@ export interface ForkOptions extends CallOptions {
   names?: string[];
   /** Default `auto`. */
   memory?: Memory;
+  /** Default `drop`. */
+  network?: CopiedNetwork;
   /** Default: those it has, with the values they have now. */
   secrets?: SecretUses;
 }

@@ -29,6 +29,10 @@ void dto_checkpoint(struct json *j, const char *key, const struct checkpoint *c)
 	jout_str(j, "isolation", tier ? tier : "container");
 	jout_bool(j, "memory", c->memory);
 	jout_str(j, "memory_refused", c->refused);
+	if (c->cut)
+		jout_raw(j, "cut", c->cut, strlen(c->cut));
+	else
+		jout_null(j, "cut");
 	jout_u64(j, "size", c->size);
 	jout_u64(j, "memory_size", c->memory_size);
 	jout_u64(j, "files", c->files);
@@ -121,6 +125,18 @@ int read_memory(struct jin *j, enum want_memory *ret)
 	return 1;
 }
 
+void read_network(struct jin *j, enum want_network *ret)
+{
+	const char *text = NULL;
+
+	if (!jin_str(j, "network", &text, 16) || !text)
+		return;
+	if (!strcmp(text, "refuse"))
+		*ret = NETWORK_REFUSE;
+	else if (strcmp(text, "drop"))
+		jin_bad(j, "network", "\"drop\" or \"refuse\" is wanted");
+}
+
 static int read_want(struct call *c, const json_t *o, struct checkpoint_want *w, struct err *e)
 {
 	struct jin j = JIN_INIT(o, e);
@@ -132,6 +148,7 @@ static int read_want(struct call *c, const json_t *o, struct checkpoint_want *w,
 	jin_str(&j, "label", &w->label, LABEL_MAX);
 	meta = jin_object(&j, "metadata");
 	read_memory(&j, &w->memory);
+	read_network(&j, &w->network);
 	if (meta && j.r == 0)
 		j.r = kv_parse(meta, "metadata", META_MAX, false, &w->metadata, e);
 	return jin_end(&j);

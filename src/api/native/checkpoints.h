@@ -10,3 +10,4 @@ void dto_checkpoint(struct json *j, const char *key, const struct checkpoint *c)
 struct checkpoint *call_checkpoint(struct call *c);
 void drop_checkpoint(struct call *c); /* ->gone of a call whose ->data is one, referenced */
 int read_memory(struct jin *j, enum want_memory *ret);
+void read_network(struct jin *j, enum want_network *ret);

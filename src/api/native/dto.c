@@ -62,6 +62,8 @@ void dto_box(struct json *j, const char *key, const struct box *b)
 	jout_bool(j, "pooled", b->want->origin.pooled);
 	if (b->memory_refused)
 		jout_str(j, "memory_refused", b->memory_refused);
+	if (b->cut)
+		jout_raw(j, "cut", b->cut, strlen(b->cut));
 	jout_str(j, "checkpoint", b->want->checkpoint[0] ? b->want->checkpoint : NULL);
 	if (b->restored)
 		jout_raw(j, "restored", b->restored, strlen(b->restored));

@@ -264,6 +264,7 @@ static void fork_body(struct call *c, const char *data, size_t len)
 
 		read_plan(&j, p);
 		read_memory(&j, &p->memory);
+		read_network(&j, &p->network);
 		p->secrets = json_object_get(o, "secrets");
 		jin_any(&j, "secrets");
 		r = jin_end(&j);

@@ -406,6 +406,8 @@ static void hibernate_body(struct call *c, const char *data, size_t len)
 {
 	AUTO(json_decref) json_t *o = NULL;
 	enum want_memory memory = MEMORY_YES;
+	enum want_network network = NETWORK_DROP;
+	struct box_hibernate_opts opts;
 	struct err e = { 0 };
 	int r = jin_parse(data, len, &o, &e);
 
@@ -414,6 +416,7 @@ static void hibernate_body(struct call *c, const char *data, size_t len)
 
 		if (read_memory(&j, &memory) > 0 && memory == MEMORY_NO)
 			jin_bad(&j, "memory", "true or \"auto\" is wanted");
+		read_network(&j, &network);
 		r = jin_end(&j);
 	}
 	if (r < 0) {
@@ -421,7 +424,8 @@ static void hibernate_body(struct call *c, const char *data, size_t len)
 		return;
 	}
 	c->pending = true;
-	box_hibernate(c->box, &c->who, memory == MEMORY_YES, on_done_box, c);
+	opts = (struct box_hibernate_opts){ .may_end = memory == MEMORY_AUTO, .refuse_network = network == NETWORK_REFUSE };
+	box_hibernate(c->box, &c->who, &opts, on_done_box, c);
 }
 
 void post_hibernate(void *arg, struct http_req *q, const struct route *r)

@@ -231,7 +231,8 @@ static int read_stream(struct object *o, struct err *e)
 /* What it did itself: a FIN from the other end comes again by itself. */
 static void note_shutdown(struct socket *s)
 {
-	bool wrote = s->tcp_state == FIN_WAIT1 || s->tcp_state == FIN_WAIT2 || s->tcp_state == CLOSING || s->tcp_state == LAST_ACK;
+	bool wrote = s->tcp_state == FIN_WAIT1 || s->tcp_state == FIN_WAIT2 || s->tcp_state == CLOSING || s->tcp_state == LAST_ACK ||
+		     s->tcp_state == CLOSED; /* what both had to say has come, since we looked first */
 	bool open = s->tcp_state == ESTABLISHED || s->tcp_state == FIN_WAIT1 || s->tcp_state == FIN_WAIT2;
 
 	s->k.shutdown = (wrote ? MEM_SOCK_SHUT_WRITE : 0) | (open && s->hung_up ? MEM_SOCK_SHUT_READ : 0);
@@ -280,6 +281,7 @@ static int link_pair(struct dump *d, uint32_t at, uint32_t other, struct err *e)
 
 	if (r < 0)
 		return r;
+	b->socket->other = at + 1;
 	a->rec.pair = at < other ? at : other;
 	a->socket->k.state = MEM_SOCK_PAIR;
 	note_shutdown(a->socket);
@@ -395,7 +397,7 @@ int object_link_tcp(struct dump *d, uint32_t at, struct err *e)
 	if (!closed && o->socket->k.state != MEM_SOCK_RESET)
 		return 0;
 	ends = end_read(o->socket->k.addr, o->socket->k.addr_len, &here) && end_read(o->socket->k.peer, o->socket->k.peer_len, &there);
-	other = ends ? other_end(d, at, &here, &there) : MEM_NONE;
+	other = o->socket->other ? o->socket->other - 1 : ends ? other_end(d, at, &here, &there) : MEM_NONE;
 	if (ends && end_same(&here, &there))
 		return proc_refuse(o->p, e, "has a TCP socket that is connected to itself");
 	if (closed)

@@ -14,6 +14,7 @@ struct socket {
 	uint32_t n_waiting;
 	/* TCP */
 	uint32_t tcp_state;
+	uint32_t other; /* 1 + the object of the other end, when that was found by it */
 	uint32_t pending, matched; /* of a listener: connections that it did not accept; those whose other end is known */
 	bool connected; /* there is, or was, another end */
 	bool hung_up; /* nothing more can be read, POLLRDHUP */

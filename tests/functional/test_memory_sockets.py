@@ -129,13 +129,15 @@ c, a = pair(); there, back = fill(c), fill(a)
 small, b = pair(); b.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20000); size = b.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF); some = fill(small)
 h, i = pair(); half = fill(h); h.shutdown(socket.SHUT_WR)
 j, k = pair(); last = fill(j); j.close()
+m, n = pair(); to, fro = fill(m), fill(n); m.shutdown(socket.SHUT_WR); n.shutdown(socket.SHUT_WR)
 assert outq(c) and outq(a) and outq(small) and outq(h)
 gate()
 print(same(a, there), same(c, back), a.send(b"on"), all(c, 2), c.send(b"back"), all(a, 4))
 print(same(b, some), b.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == size, small.send(b"x"), all(b, 1))
 print(same(i, half), eof(i), i.send(b"still"), all(h, 5))
 print(same(k, last), eof(k))
-""".replace("blob[n % 65536:][:30000]", "(blob * 2)[n % 65536:][:30000]"), "True True 2 b'on' 4 b'back'\nTrue True 1 b'x'\nTrue b'' 5 b'still'\nTrue b''")
+print(same(n, to), eof(n), same(m, fro), eof(m), fails(m.send, b'x'), fails(n.send, b'x'))
+""".replace("blob[n % 65536:][:30000]", "(blob * 2)[n % 65536:][:30000]"), "True True 2 b'on' 4 b'back'\nTrue True 1 b'x'\nTrue b'' 5 b'still'\nTrue b''\nTrue b'' True b'' BrokenPipeError BrokenPipeError")
 
 NETLINK = ("""
 def route(family=0, pid=0, groups=0):

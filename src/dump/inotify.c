@@ -16,7 +16,7 @@
 #define WATCHES_MAX 60000U /* numbers that the agent counts up to */
 
 struct watched {
-	uint32_t wd, mask;
+	uint32_t object, wd, mask;
 	struct wanted file;
 };
 
@@ -24,6 +24,8 @@ static int by_number(const void *a, const void *b)
 {
 	const struct watched *x = a, *y = b;
 
+	if (x->object != y->object)
+		return x->object < y->object ? -1 : 1;
 	return x->wd < y->wd ? -1 : x->wd > y->wd;
 }
 
@@ -51,18 +53,48 @@ static int parse_watch(const char *line, struct watched *w, struct err *e)
 	return 0;
 }
 
-/* Its files are told by number only. */
-static int find_watched(struct dump *d, struct object *o, struct watched *list, size_t n, struct err *e)
-{
-	struct wanted *want = calloc(n, sizeof(*want));
-	AUTO(buf_done) struct buf b = BUF_INIT(1 << 20);
-	int r = want ? 0 : err_sys(e, ERR_INTERNAL, -ENOMEM, "watched files");
+struct watches {
+	struct watched *list;
+	size_t n;
+};
 
-	qsort(list, n, sizeof(*list), by_number);
-	for (size_t i = 0; r == 0 && i < n; i++)
-		want[i] = list[i].file;
-	if (r == 0)
-		search_names(d, want, n, NULL);
+static int take_watches(struct watches *all, const struct dump *d, uint32_t at, struct err *e)
+{
+	const struct object *o = &d->object[at];
+	AUTO_FREE char *info = NULL;
+	size_t n = 0;
+	struct watched *more;
+	char name[32];
+	int r;
+
+	snprintf(name, sizeof(name), "fdinfo/%u", o->num);
+	r = proc_text(o->p->dir, name, 16 << 20, &info, NULL);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "read %s", name);
+	for (const char *line = info; (line = strstr(line, "inotify wd:")); line++)
+		n++;
+	more = reallocarray(all->list, all->n + n + 1, sizeof(*more));
+	if (!more)
+		return err_sys(e, ERR_INTERNAL, -ENOMEM, "watched files");
+	all->list = more;
+	for (const char *line = info; r == 0 && n-- && (line = strstr(line, "inotify wd:")); line++) {
+		struct watched *w = &all->list[all->n++];
+
+		w->object = at;
+		r = parse_watch(line, w, e);
+		if (r == 0 && w->wd > WATCHES_MAX)
+			return proc_refuse(o->p, e, "has watched more than %u files (inotify)", WATCHES_MAX);
+	}
+	return r;
+}
+
+/* What one of them watches: @n of the list. */
+static int write_watches(struct dump *d, const struct watched *list, const struct wanted *want, size_t n, struct err *e)
+{
+	struct object *o = &d->object[list->object];
+	AUTO(buf_done) struct buf b = BUF_INIT(1 << 20);
+	int r = 0;
+
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		uint32_t rec[3] = { list[i].wd, list[i].mask };
 
@@ -76,37 +108,39 @@ static int find_watched(struct dump *d, struct object *o, struct watched *list, 
 		if (r == 0)
 			r = buf_add(&b, rec, sizeof(rec));
 	}
-	for (size_t i = 0; want && i < n; i++)
-		free(want[i].path);
-	free(want);
 	return r < 0 ? r : image_bytes(&d->image, b.data, b.len, &o->rec.data, e);
 }
 
-int inotify_link(struct dump *d, struct object *o, struct err *e)
+/* Its files are told by number only. They are looked for once, for everybody: all processes wait meanwhile. */
+int inotify_link(struct dump *d, struct err *e)
 {
-	AUTO_FREE struct watched *list = NULL;
-	AUTO_FREE char *info = NULL;
-	size_t n = 0, i = 0;
-	char name[32];
-	int r;
+	struct watches all = { 0 };
+	struct wanted *want = NULL;
+	int r = 0;
 
-	snprintf(name, sizeof(name), "fdinfo/%u", o->num);
-	r = proc_text(o->p->dir, name, 16 << 20, &info, NULL);
-	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "read %s", name);
-	for (const char *line = info; (line = strstr(line, "inotify wd:")); line++)
-		n++;
-	if (!n)
-		return 0;
-	list = calloc(n, sizeof(*list));
-	if (!list)
-		return err_sys(e, ERR_INTERNAL, -ENOMEM, "watched files");
-	for (const char *line = info; r == 0 && i < n && (line = strstr(line, "inotify wd:")); line++) {
-		r = parse_watch(line, &list[i], e);
-		if (r == 0 && list[i++].wd > WATCHES_MAX)
-			return proc_refuse(o->p, e, "has watched more than %u files (inotify)", WATCHES_MAX);
+	for (uint32_t i = 0; r == 0 && i < d->n_objects; i++)
+		if (d->object[i].rec.kind == MEM_OBJ_INOTIFY)
+			r = take_watches(&all, d, i, e);
+	if (r == 0 && all.n) {
+		want = calloc(all.n, sizeof(*want));
+		r = want ? 0 : err_sys(e, ERR_INTERNAL, -ENOMEM, "watched files");
 	}
-	return r < 0 ? r : find_watched(d, o, list, n, e);
+	if (want) {
+		qsort(all.list, all.n, sizeof(*all.list), by_number);
+		for (size_t i = 0; i < all.n; i++)
+			want[i] = all.list[i].file;
+		search_names(d, want, all.n, NULL);
+	}
+	for (size_t i = 0, n; r == 0 && i < all.n; i += n) {
+		for (n = 1; i + n < all.n && all.list[i + n].object == all.list[i].object;)
+			n++;
+		r = write_watches(d, &all.list[i], &want[i], n, e);
+	}
+	for (size_t i = 0; want && i < all.n; i++)
+		free(want[i].path);
+	free(want);
+	free(all.list);
+	return r;
 }
 
 /* Whether @name below @dir of descriptors is one with news. */

@@ -203,8 +203,6 @@ int object_link(struct dump *d, struct err *e)
 				r = link_pipe(d, i, e);
 		} else if (d->object[i].rec.kind == MEM_OBJ_SHMEM) {
 			r = link_content(d, i, e);
-		} else if (d->object[i].rec.kind == MEM_OBJ_INOTIFY) {
-			r = inotify_link(d, &d->object[i], e);
 		} else if (d->object[i].rec.kind == MEM_OBJ_SOCKET) {
 			r = d->object[i].socket->k.family == AF_UNIX ? object_link_unix(d, i, e) : object_link_tcp(d, i, e);
 		}
@@ -213,6 +211,8 @@ int object_link(struct dump *d, struct err *e)
 	for (uint32_t i = 0; r == 0 && i < d->n_objects; i++)
 		if (d->object[i].rec.kind == MEM_OBJ_EPOLL)
 			r = link_epoll(d, &d->object[i], e);
+	if (r == 0)
+		r = inotify_link(d, e);
 	if (r == 0)
 		r = object_socket_finish(d, e);
 	for (uint32_t i = 0; r == 0 && i < d->n_objects; i++)

@@ -37,8 +37,8 @@ int object_socket(struct opened *x, struct err *e);
 int lock_read(struct opened *x, uint32_t object, bool first, struct err *e);
 /* How many processes have it open. */
 uint32_t object_users(const struct dump *d, uint32_t object);
-/* Names of what is watched. */
-int inotify_link(struct dump *d, struct object *o, struct err *e);
+/* Names of what is watched, by all of them. */
+int inotify_link(struct dump *d, struct err *e);
 /* Once all objects are known: pairs, queues, watches. */
 int object_link(struct dump *d, struct err *e);
 

@@ -5,6 +5,7 @@
 #include "proto/memory_test.h"
 
 #include <sys/auxv.h>
+#include <sys/socket.h>
 
 static struct test_image im;
 static struct mem_image got;
@@ -166,6 +167,68 @@ TEST(connections_that_were_cut_are_told_as_such)
 	WRONG(im.cut[0].protocol = 1, "connection");
 	WRONG(im.cut[0].pid = 4194304, "connection");
 	WRONG(memset(im.cut[0].comm, 'x', sizeof(im.cut[0].comm)), "connection");
+}
+
+/* Object 0 and 1 become unix datagram sockets that were made together; 0 has a message. */
+static struct mem_socket *two_sockets(struct mem_message **ret)
+{
+	static struct {
+		struct mem_socket k[2];
+		struct mem_message m;
+		uint8_t rest[256];
+	} s;
+
+	memset(&s, 0, sizeof(s));
+	test_image_make(&im);
+	for (uint32_t i = 0; i < 2; i++) {
+		s.k[i] = (struct mem_socket){ .family = AF_UNIX, .type = SOCK_DGRAM, .flags = MEM_SOCK_PEER | MEM_SOCK_TWO, .addr_len = 2, .peer_len = 2 };
+		im.object[i] = (struct mem_object){ .kind = MEM_OBJ_SOCKET, .file = MEM_NONE, .pair = 1 - i,
+						    .data = { i ? 4096 : 5120, sizeof(struct mem_socket) } };
+	}
+	im.object[0].data.len += sizeof(s.m) + 110;
+	s.m.addr_len = 110;
+	*ret = &s.m;
+	return s.k;
+}
+
+/* Changes one thing of them: what the agent would follow without a look is refused. */
+#define SOCKETS(change, want)                                                                                          \
+	do {                                                                                                           \
+		struct mem_message *m;                                                                                 \
+		struct mem_socket *k = two_sockets(&m);                                                                \
+		change;                                                                                                \
+		memcpy(im.bytes + 5120, &k[0], sizeof(k[0]));                                                          \
+		memcpy(im.bytes + 4096, &k[1], sizeof(k[1]));                                                          \
+		memcpy(im.bytes + 5120 + sizeof(k[0]), m, sizeof(*m) + 256);                                           \
+		if (check() != (want))                                                                                 \
+			TEST_FAIL("%s: %s", #change, e.msg);                                                           \
+	} while (0)
+
+TEST(sockets_that_are_wrong_are_refused)
+{
+	SOCKETS((void)0, 0);
+	SOCKETS(im.object[0].pair = 3, -EBADMSG);
+	SOCKETS(im.object[0].pair = MEM_NONE, -EBADMSG);
+	SOCKETS(im.object[0].pair = 2, -EBADMSG); /* no socket */
+	SOCKETS(im.object[1].pair = 1, -EBADMSG); /* not made together with this one */
+	SOCKETS((k[0].flags = MEM_SOCK_TWO, im.object[0].pair = 1U << 20), -EBADMSG);
+	SOCKETS(k[1].flags = MEM_SOCK_PEER, -EBADMSG);
+	SOCKETS(k[1].type = SOCK_STREAM, -EBADMSG);
+	SOCKETS((k[1].family = AF_INET, k[1].addr_len = k[1].peer_len = 16), -EBADMSG);
+	SOCKETS(k[0].state = MEM_SOCK_PENDING, -EBADMSG);
+	SOCKETS((k[0].flags = 0, k[0].type = SOCK_STREAM, k[0].state = MEM_SOCK_PENDING, k[1].flags = 0, k[1].type = SOCK_STREAM,
+		 k[1].state = MEM_SOCK_LISTEN),
+		0);
+	SOCKETS((k[0].flags = 0, k[0].type = SOCK_STREAM, k[0].state = MEM_SOCK_PENDING, k[1].flags = 0, k[1].type = SOCK_STREAM,
+		 k[1].state = MEM_SOCK_LISTEN, k[0].order = 1U << 31),
+		-EBADMSG);
+	SOCKETS(k[0].addr_len = 111, -EBADMSG);
+	SOCKETS(k[0].peer_len = 111, -EBADMSG);
+	SOCKETS((m->addr_len = 111, im.object[0].data.len++), -EBADMSG);
+	SOCKETS((k[0].filter = 4097 * 8, im.object[0].data.len += 4097 * 8), -EBADMSG);
+	SOCKETS((k[0].flags = k[1].flags = 0, k[0].family = AF_INET, k[0].addr_len = k[0].peer_len = 16), -EBADMSG); /* with a long address */
+	SOCKETS((k[0].flags = k[1].flags = 0, k[0].family = AF_INET, k[0].addr_len = k[0].peer_len = 16, m->addr_len = 16, m->len = 94), 0);
+	SOCKETS((k[0].flags = k[1].flags = 0, k[0].family = AF_INET, k[0].addr_len = 15, m->addr_len = 16, m->len = 94), -EBADMSG);
 }
 
 TEST(locks_that_are_wrong_are_refused)

@@ -204,5 +204,8 @@ def test_nothing_is_lost_and_nothing_is_frozen(daemon):
         assert daemon.delete(f"/v1/sandboxes/{box}").status == 204
     for c in daemon.get("/v1/checkpoints?limit=1000").json["checkpoints"]:
         assert daemon.delete(f"/v1/checkpoints/{c['id']}").status == 204
-    host.wait_for(lambda: not daemon.layers(), 60, "an empty store")
+    try:
+        host.wait_for(lambda: not daemon.layers(), 60, "an empty store")
+    except AssertionError as e:
+        raise AssertionError((sorted(daemon.layers()), daemon.output)) from e
     daemon.verify()

@@ -2,11 +2,17 @@
 #include "base/base.h"
 #include "base/sys.h"
 #include "linux/caps.h"
+#include "linux/seccomp.h"
 
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
+#include <stddef.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +21,11 @@
 #define SIOCUNIXFILE_ 0x89e0
 #define SO_BUF_LOCK_ 72
 #define ROOM (4 << 20)
+#ifdef __aarch64__
+#define ARCH AUDIT_ARCH_AARCH64
+#else
+#define ARCH AUDIT_ARCH_X86_64
+#endif
 
 /* ---- the process itself: one question, one answer, until the other end is gone ---------------------------------- */
 
@@ -123,6 +134,40 @@ static _Noreturn void serve(int s)
 	_exit(0);
 }
 
+/* It needs no more: what it is sent are descriptors of processes that may be hostile. */
+static int confine_guard(void)
+{
+	static const uint32_t allowed[] = { SYS_recvmsg, SYS_sendmsg,	SYS_setsockopt, SYS_getsockopt,	     SYS_ioctl,
+					    SYS_close,	 SYS_exit_group, SYS_exit,	SYS_restart_syscall, SYS_rt_sigreturn };
+	struct sock_filter code[ARRAY_LEN(allowed) + 6];
+	size_t n = 0;
+
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
+	code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0);
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+	for (size_t i = 0; i < ARRAY_LEN(allowed); i++)
+		code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i], (uint8_t)(ARRAY_LEN(allowed) - i), 0);
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	return seccomp_install_extra(code, n);
+}
+
+static int give_up_rights(void)
+{
+	int r = sys_prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+
+	if (r == 0)
+		r = sys_prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (r == 0)
+		r = caps_drop_bounding(NET_ADMIN);
+	if (r == 0 || r == -EPERM) /* the warden may not, as for cloche-dump itself: with no_new_privs nothing is gained by it */
+		r = sys_prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	if (r == 0)
+		r = caps_set(NET_ADMIN, 0);
+	return r == 0 ? confine_guard() : r;
+}
+
 int guard_start(struct guard *g, int agent_pidfd, struct err *e)
 {
 	int pair[2], r = sys_setns(agent_pidfd, CLONE_NEWPID); /* for the child that we start */
@@ -141,10 +186,8 @@ int guard_start(struct guard *g, int agent_pidfd, struct err *e)
 		return err_sys(e, ERR_INTERNAL, r, "start a process");
 	}
 	if (pid == 0) {
-		if (dup2(pair[1], 0) < 0 || sys_close_range(1, ~0U, 0) < 0 || caps_drop_bounding(NET_ADMIN) == -EINVAL || caps_set(NET_ADMIN, 0) < 0)
+		if (dup2(pair[1], 0) < 0 || sys_close_range(1, ~0U, 0) < 0 || give_up_rights() < 0)
 			_exit(1);
-		prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-		alarm(0);
 		serve(0);
 	}
 	fd_close(pair[1]);
@@ -190,6 +233,15 @@ int guard_file(struct guard *g, int fd)
 int guard_undo(struct guard *g)
 {
 	return ask(g, GUARD_UNDO, -1);
+}
+
+int guard_undo_peek(struct guard *g, int fd)
+{
+	const int none = -1;
+
+	if (guard_undo(g) == 0)
+		return 0;
+	return setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &none, sizeof(none)) < 0 ? -errno : -EOWNERDEAD;
 }
 
 void guard_stop(struct guard *g)

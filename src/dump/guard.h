@@ -20,6 +20,8 @@ int guard_start(struct guard *g, int agent_pidfd, struct err *e);
 /* GUARD_CRED: changes nothing, and tells the number of SO_PEERCRED. -errno when it can not be changed. Whatever was changed is undone by guard_undo(), or when we end. */
 int guard_change(struct guard *g, enum guard_what what, int fd);
 int guard_undo(struct guard *g);
+/* Likewise for GUARD_PEEK on @fd. -EOWNERDEAD: the guard is gone, and we have set it back ourselves. */
+int guard_undo_peek(struct guard *g, int fd);
 /* The file of a unix socket with a path (O_PATH), also one that was removed: only who has rights over its network may ask. */
 int guard_file(struct guard *g, int fd);
 /* Undoes everything and waits for its end. */

@@ -337,7 +337,7 @@ int socket_queue(struct dump *d, uint32_t at, struct err *e)
 	const struct object *o = &d->object[at];
 	AUTO_FREE uint8_t *data = NULL;
 	uint32_t bytes;
-	int r = 0;
+	int r = 0, undone;
 
 	if (!has_queue(o, &bytes))
 		return 0;
@@ -358,16 +358,23 @@ int socket_queue(struct dump *d, uint32_t at, struct err *e)
 		return r;
 	o = &d->object[at];
 	r = guard_change(&d->guard, GUARD_PEEK, o->fd);
-	if (r < 0)
+	if (r < 0) {
+		guard_undo_peek(&d->guard, o->fd);
 		return err_sys(e, ERR_INTERNAL, r, "look into a socket of process %u", o->p->pid);
+	}
 	r = 1;
 	/* Not past the last byte of a connection: there may be an error, which would be gone then. */
 	for (unsigned i = 0; r == 1 && d->object[at].socket->bytes < bytes; i++)
 		r = i < MESSAGES_MAX ? read_message(d, at, data, e) :
 				       proc_refuse(d->object[at].p, e, "has more than %u messages in a socket", MESSAGES_MAX);
 	r = r < 0 ? r : 0;
-	if (guard_undo(&d->guard) < 0 && r == 0)
-		return err_set(e, ERR_INTERNAL, -EIO, "leave a socket of process %u as it was", d->object[at].p->pid);
+	undone = guard_undo_peek(&d->guard, d->object[at].fd);
+	if (undone == -EOWNERDEAD && r == 0)
+		return err_set(e, ERR_INTERNAL, -EIO, "a socket of process %u was set back by cloche-dump itself: its guard was killed",
+			       d->object[at].p->pid);
+	if (undone < 0 && undone != -EOWNERDEAD)
+		return err_sys(e, ERR_INTERNAL, undone, "set SO_PEEK_OFF of a socket of process %u back: its guard was killed",
+			       d->object[at].p->pid);
 	return r;
 }
 

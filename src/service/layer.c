@@ -14,6 +14,7 @@
 #define APART_NS 1000000000ULL /* between two sweeps; more, when they take long, but never so much that garbage piles up */
 #define APART_MAX_NS (10ULL * 1000000000ULL)
 #define NOW_AND_THEN_NS (600ULL * 1000000000ULL)
+#define EARLIER_NS (3600ULL * 1000000000ULL) /* the warden has finished by then what it was asked for before we were started */
 
 struct hold {
 	unsigned n;
@@ -24,11 +25,12 @@ struct layer_book {
 	struct map held; /* id → struct hold */
 	struct map loose; /* ids with a file */
 	struct map unseen; /* of those, what the sweep has not come to yet */
+	struct map earlier; /* of those, what an earlier process left: the warden may still be making such a layer */
 	int notes; /* the folder, or -1 */
 	bool due, sweeping, again;
 	unsigned removed;
 	char at[ID_SIZE];
-	uint64_t begun_ns, next_ns;
+	uint64_t started_ns, begun_ns, next_ns;
 	struct turn_wait wait;
 };
 
@@ -80,8 +82,10 @@ static void read_loose(struct layer_book *l)
 	if (!dir)
 		return;
 	while ((x = readdir(dir)))
-		if (!strncmp(x->d_name, NOTE_LOOSE, skip) && id_valid(x->d_name + skip))
+		if (!strncmp(x->d_name, NOTE_LOOSE, skip) && id_valid(x->d_name + skip)) {
 			put(&l->loose, x->d_name + skip, l);
+			put(&l->earlier, x->d_name + skip, l);
+		}
 	closedir(dir);
 }
 
@@ -90,7 +94,7 @@ int layer_book_new(struct service *s, struct layer_book **ret, struct err *e)
 	struct layer_book *l = calloc(1, sizeof(*l));
 	char path[1100];
 
-	if (!l || map_init(&l->held) < 0 || map_init(&l->loose) < 0 || map_init(&l->unseen) < 0) {
+	if (!l || map_init(&l->held) < 0 || map_init(&l->loose) < 0 || map_init(&l->unseen) < 0 || map_init(&l->earlier) < 0) {
 		free(l);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for layers");
 	}
@@ -98,6 +102,7 @@ int layer_book_new(struct service *s, struct layer_book **ret, struct err *e)
 	l->notes = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	read_loose(l);
 	l->s = s;
+	l->started_ns = clock_mono_ns();
 	l->due = true; /* what was half-made when we died */
 	*ret = l;
 	return 0;
@@ -179,10 +184,12 @@ static void swept(struct layer_book *l)
 /* Of files that no layer has: it was never made, or its end was not noted any more. */
 static void drop_unseen(struct layer_book *l)
 {
+	const bool young = clock_mono_ns() < l->started_ns + EARLIER_NS;
+
 	for (size_t i = 0; i < l->unseen.size; i++) {
 		const struct map_slot *x = &l->unseen.slot[i];
 
-		if (x->key && x->value && !map_get(&l->held, x->key))
+		if (x->key && x->value && !map_get(&l->held, x->key) && !(young && map_get(&l->earlier, x->key)))
 			forget_loose(l, x->key);
 	}
 }

@@ -226,6 +226,27 @@ def test_a_layer_that_nobody_knows_is_put_aside():
         assert on_quarantine(d, "ls").stdout == b""
 
 
+def test_a_layer_that_is_finished_after_its_daemon_died_goes_away():
+    """The warden goes on with what it was asked for; the daemon that comes next looks around before that is done."""
+    with Daemon() as d:
+        box = d.create()["id"]
+        late = d.post(f"/v1/sandboxes/{box}/checkpoints", {}).json["id"]
+        note, layer, hidden = d.data / "notes" / f"loose-{late}", d.data / "layers" / late, d.data / "hidden"
+        d.stop()
+        subprocess.run(["sqlite3", str(d.data / "state.db"), "DELETE FROM checkpoints"], check=True, capture_output=True)
+        layer.rename(hidden)
+        note.touch()
+        d.start()
+        for _ in range(2):  # a layer goes by a look around that is a later one than the first
+            assert d.delete(f"/v1/checkpoints/{d.post(f'/v1/sandboxes/{box}/checkpoints', {}).json['id']}").status == 204
+            host.wait_for(lambda: not d.layers(), 60, "the end of what was deleted")
+        assert note.exists()
+        d.stop()
+        hidden.rename(layer)
+        d.start()
+        host.wait_for(lambda: not d.layers(), 60, "the end of the layer")
+
+
 def test_a_recovery_that_was_interrupted_keeps_a_database_and_its_log_together():
     with Daemon() as d:
         kept = Kept(d)

@@ -133,6 +133,8 @@ bool restore_unchanged(struct restore *r);
 int restore_renew(struct restore *r, struct err *e);
 /* restore_object.c: everything else that a descriptor can be. */
 int restore_objects(struct restore *r, struct err *e);
+/* restore_ended.c: the pidfds of the ended process that object @i is one of. */
+int restore_ended(struct restore *r, uint32_t i);
 /* restore_socket.c: TCP and UDP; restore_unix.c. */
 int restore_sockets(struct restore *r, struct err *e);
 int restore_netlinks(struct restore *r, struct err *e);
@@ -154,8 +156,11 @@ int restore_externals(struct restore *r, struct err *e);
 /* restore_tree.c: who starts whom; then, in the agent or a process, starting those it has to. */
 int restore_plan(struct restore *r, struct err *e);
 int restore_spawn(struct restore *r, uint32_t creator, bool early, uint32_t *ret_failed);
+/* Whether others have the same descriptors: what is ours of them is closed when nobody needs it any more. */
+bool restore_shares(const struct restore *r, const struct mem_proc *p);
 /* What a process may have of the capabilities it had: never more than an exec. */
 uint64_t restore_caps(const struct restore *r, const struct mem_proc *p);
+uint64_t restore_inheritable(const struct restore *r, const struct mem_proc *p);
 /* restore_proc.c: what a process does from its start on. */
 _Noreturn void restore_become(struct restore *r, uint32_t i);
 /* restore_map.c: the list of calls that make its memory; goes there. */

@@ -8,7 +8,9 @@
 #include "base/sys.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
+#include <time.h>
 
 #ifndef F_OFD_SETLK
 #define F_OFD_SETLK 37
@@ -32,6 +34,25 @@ uint32_t restore_number(const struct restore *r, const struct mem_proc *p, uint3
 	return MEM_NONE;
 }
 
+/* As if somebody wanted the file, who does not wait for it. The signal for that was told long ago, or is in the image. */
+static int break_lease(int fd, int how)
+{
+	static const struct timespec now;
+	char path[64];
+	sigset_t told;
+	int x;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	x = sys_openat(AT_FDCWD, path, how | O_NONBLOCK | O_CLOEXEC, 0);
+	fd_close(x);
+	if (x != -EWOULDBLOCK)
+		return x < 0 ? x : -EBUSY;
+	sigemptyset(&told);
+	sigaddset(&told, SIGIO);
+	sigtimedwait(&told, NULL, &now);
+	return 0;
+}
+
 int restore_locks(const struct restore *r, const struct mem_proc *p)
 {
 	int x = 0;
@@ -52,6 +73,11 @@ int restore_locks(const struct restore *r, const struct mem_proc *p)
 			break;
 		case MEM_LOCK_LEASE:
 			x = sys_fcntl(fd, F_SETLEASE, k->type ? F_WRLCK : F_RDLCK);
+			break;
+		case MEM_LOCK_BREAKING:
+			x = sys_fcntl(fd, F_SETLEASE, k->type ? F_WRLCK : F_RDLCK);
+			if (x >= 0)
+				x = break_lease(fd, k->start ? O_RDONLY : O_WRONLY);
 			break;
 		case MEM_LOCK_POSIX:
 			break;

@@ -33,6 +33,7 @@
 #define SET_MM_MAP 14
 #define TIMER_RESTORE_IDS 77
 #define RLIMITS 16
+#define GUARD_INSTALL 102 /* MADV_GUARD_INSTALL */
 #define RESET_ON_FORK 0x40000000U
 
 /* ---- the old memory goes ---------------------------------------------------------------------------------------- */
@@ -112,6 +113,19 @@ static void move_vdso(struct build *b)
 			    MREMAP_MAYMOVE | MREMAP_FIXED, next + rel, 0);
 		}
 		from = next;
+	}
+}
+
+/* Behind everything that is put into it. */
+static void set_guards(struct build *b)
+{
+	const uint8_t *bytes = restore_bytes(b->r, b->p->guards);
+
+	for (uint64_t at = 0; at < b->p->guards.len; at += 16) {
+		uint64_t place[2];
+
+		memcpy(place, bytes + at, sizeof(place));
+		add(b, RESTORE_MAP, BLOB_OK, SYS_madvise, place[0], place[1] - place[0], GUARD_INSTALL, 0, 0, 0);
 	}
 }
 
@@ -247,7 +261,8 @@ static void set_thread(struct build *b, const struct mem_thread *t)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2] = { 0 };
-	uint64_t caps = restore_caps(b->r, b->p), effective = caps & b->p->caps[2];
+	uint64_t caps = restore_caps(b->r, b->p) & t->caps[1], effective = caps & t->caps[2];
+	uint64_t inheritable = restore_inheritable(b->r, b->p);
 	uint64_t on_its_own = 1ULL << 31; /* SS_AUTODISARM */
 
 	add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_prctl, PR_SET_NAME, copy(b, t->comm, sizeof(t->comm)), 0, 0, 0, 0);
@@ -273,7 +288,7 @@ static void set_thread(struct build *b, const struct mem_thread *t)
 	for (unsigned i = 0; i < 2; i++)
 		data[i] = (struct __user_cap_data_struct){ (uint32_t)(effective >> (32 * i)),
 							   (uint32_t)(caps >> (32 * i)),
-							   (uint32_t)((caps & b->p->caps[0]) >> (32 * i)) };
+							   (uint32_t)((inheritable & t->caps[0]) >> (32 * i)) };
 	add(b, RESTORE_CAPS, BLOB_OK, SYS_capset, copy(b, &head, sizeof(head)), copy(b, data, sizeof(data)), 0, 0, 0,
 	    0);
 }
@@ -339,7 +354,7 @@ static uint64_t pages_up(uint64_t n)
 /* Calls of the first thread, at most. */
 static uint64_t count_ops(const struct restore *r, const struct mem_proc *p)
 {
-	uint64_t n = 256 + 8 * RESTORE_VDSO_MAX + 4ULL * p->timer.n + p->pending.len / 128 + p->thread.n + r->m.n[MEM_S_LOCK];
+	uint64_t n = 256 + 8 * RESTORE_VDSO_MAX + 4ULL * p->timer.n + p->pending.len / 128 + p->thread.n + r->m.n[MEM_S_LOCK] + p->guards.len / 16;
 
 	return n + restore_memory_ops(r, p) + thread_ops(&r->m.thread[p->thread.first]);
 }
@@ -455,13 +470,15 @@ static void build_list(struct build *b)
 	unmap_all(b);
 	move_vdso(b);
 	restore_memory(b);
+	set_guards(b);
 	set_mm(b);
 	set_actions(b);
 	for (uint32_t t = 1; t < p->thread.n; t++)
 		start_thread(b, &r->m.thread[p->thread.first + t]);
 	set_timers(b);
 	queue(b, p->pending, 0);
-	add(b, RESTORE_FDS, BLOB_OK, SYS_close_range, (uint64_t)r->base, UINT32_MAX, 0, 0, 0, 0);
+	if (!restore_shares(r, p))
+		add(b, RESTORE_FDS, BLOB_OK, SYS_close_range, (uint64_t)r->base, UINT32_MAX, 0, 0, 0, 0);
 	/* Until it has its registers; restore_trace.c takes it back from one that was not. */
 	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
 	write_owns(b);

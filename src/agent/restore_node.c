@@ -33,7 +33,7 @@ static int open_folder(struct restore *r, const struct mem_node *x, char path[st
 
 		*end = '\0';
 		fd = sys_openat2(AT_FDCWD, *path ? path : "/", &how);
-		if (fd >= 0 || !*path || !S_ISREG(x->mode) || !(x->flags & MEM_NODE_REMOVED))
+		if (fd >= 0 || !*path || S_ISDIR(x->mode) || !(x->flags & MEM_NODE_REMOVED))
 			return high(r, fd);
 	}
 }
@@ -72,9 +72,9 @@ static int make_other(struct restore *r, uint32_t i, struct restore_node *n)
 	if (S_ISLNK(x->mode)) {
 		memcpy(target, restore_bytes(r, x->target), x->target.len);
 		target[x->target.len] = '\0';
-		return symlinkat(target, n->folder, n->name) < 0 ? -errno : 0;
-	}
-	if (mknodat(n->folder, n->name, (x->mode & S_IFMT) | 0666, 0) < 0)
+		if (symlinkat(target, n->folder, n->name) < 0)
+			return -errno;
+	} else if (mknodat(n->folder, n->name, (x->mode & S_IFMT) | 0666, 0) < 0)
 		return -errno;
 	n->fd = high(r, sys_openat(n->folder, n->name, O_PATH | O_NOFOLLOW | O_CLOEXEC, 0));
 	return n->fd < 0 ? n->fd : 0;

@@ -48,7 +48,7 @@ bool restore_is_own(const struct restore *r, const struct mem_object *o)
 	const char *path;
 
 	if (o->kind == MEM_OBJ_PIDFD)
-		return true;
+		return o->a; /* one that has ended: restore_ended() */
 	if (o->kind != MEM_OBJ_PROC)
 		return false;
 	f = &r->m.file[o->file];
@@ -362,12 +362,13 @@ static int make(struct restore *r, uint32_t i)
 		return make_signalfd(r, i);
 	case MEM_OBJ_SHMEM:
 		return r->object[i] >= 0 ? 0 : make_shmem(r, i);
+	case MEM_OBJ_PIDFD:
+		return restore_ended(r, i);
 	case MEM_OBJ_INOTIFY: /* last of all: restore_objects() */
 	case MEM_OBJ_FILE:
 	case MEM_OBJ_DEV:
 	case MEM_OBJ_SOCKET: /* restore_open.c, restore_socket.c */
 	case MEM_OBJ_PROC:
-	case MEM_OBJ_PIDFD:
 	case MEM_OBJ_PTMX: /* restore_tty.c */
 	case MEM_OBJ_PTS:
 	case MEM_OBJ_EXTERNAL:

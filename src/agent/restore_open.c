@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define IN_PLACE (RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS)
-#define KEEP_FLAGS (O_ACCMODE | O_APPEND | O_NONBLOCK | O_DIRECTORY | O_PATH | O_SYNC | O_DSYNC | O_NOATIME | O_DIRECT | O_ASYNC)
+#define KEEP_FLAGS (O_ACCMODE | O_APPEND | O_NONBLOCK | O_DIRECTORY | O_PATH | O_SYNC | O_DSYNC | O_NOATIME | O_DIRECT | O_ASYNC | O_NOFOLLOW)
 #define MACHINE_ID "/etc/machine-id"
 #define GENERATION "/run/cloche/generation"
 
@@ -66,17 +66,23 @@ static int open_path(struct opener *o, uint32_t file, int flags)
 	/* openat2 takes no flag that means nothing. */
 	if (S_ISREG(f->mode))
 		flags &= ~O_DIRECTORY; /* part of O_TMPFILE */
-	flags = flags & O_PATH ? flags & (O_PATH | O_DIRECTORY) : flags | O_NOCTTY;
+	flags = flags & O_PATH ? flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW) : (flags & ~O_NOFOLLOW) | O_NOCTTY;
 	how.flags = (uint64_t)(flags | O_CLOEXEC);
 
 	memcpy(o->path, restore_bytes(o->r, f->path), f->path.len);
 	o->path[f->path.len] = '\0';
 	/* One that was removed is there as a descriptor; whoever had it may have it. */
 	if (f->node != MEM_NONE && o->r->m.node[f->node].flags & MEM_NODE_REMOVED) {
+		const struct restore_node *n = &o->r->node[f->node];
 		char at[32];
 
-		snprintf(at, sizeof(at), "/proc/self/fd/%d", o->r->node[f->node].fd);
-		fd = sys_openat(AT_FDCWD, at, (int)how.flags, 0);
+		snprintf(at, sizeof(at), "/proc/self/fd/%d", n->fd);
+		if (flags & O_NOFOLLOW) /* or that would be what is opened */
+			fd = sys_openat(n->folder, n->name, (int)how.flags, 0);
+		else
+			fd = sys_openat(AT_FDCWD, at, (int)how.flags, 0);
+		if (fd < 0 && flags & O_NOFOLLOW)
+			fd = sys_fcntl(n->fd, F_DUPFD_CLOEXEC, o->r->base);
 		return fd < 0 ? fd : restore_high(o->r, fd);
 	}
 	fd = sys_openat2(AT_FDCWD, o->path, &how);

@@ -20,6 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define OPEN_TRIES 20000U /* ten seconds at least */
+
 static long futex(uint32_t *word, int op, uint32_t value)
 {
 	return syscall(SYS_futex, word, op, value, NULL, NULL, 0);
@@ -255,7 +257,7 @@ static int open_own(struct restore *r, const struct mem_object *o)
 	int fd;
 
 	if (o->kind == MEM_OBJ_PIDFD) {
-		fd = sys_pidfd_open((pid_t)o->a, (unsigned)(o->flags & O_NONBLOCK));
+		fd = sys_pidfd_open((pid_t)o->a, (unsigned)(o->flags & (O_NONBLOCK | O_EXCL))); /* PIDFD_THREAD */
 		return fd;
 	}
 	f = &r->m.file[o->file];
@@ -281,6 +283,11 @@ static void open_owns(struct restore *r, uint32_t i)
 		if (!restore_is_own(r, o) || r->object[d->object] >= 0)
 			continue;
 		fd = open_own(r, o);
+		/* Of another process, that may not be its user yet. */
+		for (unsigned tries = 0; fd == -EACCES && tries < OPEN_TRIES; tries++) {
+			usleep(500);
+			fd = open_own(r, o);
+		}
 		if (fd >= 0)
 			fd = restore_high(r, fd);
 		if (fd < 0)
@@ -369,17 +376,29 @@ static void become_user(struct restore *r, uint32_t i)
 	}
 	/* From now on no right of the agent's helps; but for the ids themselves. */
 	if (x == 0)
-		x = caps_set(CAPS_RESTORE | restore_caps(r, p), restore_caps(r, p)); /* none is ever added later */
+		x = caps_set(CAPS_RESTORE | restore_caps(r, p), restore_inheritable(r, p)); /* none is ever added later */
+	/* Its files below /proc are its user's, as they will be; and open for nobody, since nothing else runs yet. */
+	if (x == 0 && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
+		x = -errno;
 	if (x < 0)
 		restore_die(r, i, RESTORE_USER, x, 0);
 }
 
+static uint64_t most_caps(const struct restore *r)
+{
+	return r->agent->host_writable ? CAPS_ROOT & ~CAPS_FILE_RIGHTS : CAPS_ROOT;
+}
+
 uint64_t restore_caps(const struct restore *r, const struct mem_proc *p)
 {
-	uint64_t most = r->agent->host_writable ? CAPS_ROOT & ~CAPS_FILE_RIGHTS : CAPS_ROOT;
-
 	/* Only who is root of the sandbox, or can be at once, has any. */
-	return p->uid[0] && p->uid[1] && p->uid[2] ? 0 : p->caps[1] & most;
+	return p->uid[0] && p->uid[1] && p->uid[2] ? 0 : p->caps[1] & most_caps(r);
+}
+
+/* Those it may get by running a file that gives them; another user than root keeps what root had left it. */
+uint64_t restore_inheritable(const struct restore *r, const struct mem_proc *p)
+{
+	return p->caps[0] & most_caps(r);
 }
 
 static void settings(struct restore *r, uint32_t i)
@@ -415,8 +434,8 @@ void restore_become(struct restore *r, uint32_t i)
 	if (p->state != MEM_ALIVE)
 		be_dead(r, i);
 	bury(r, i);
-	/* The agent's own descriptors are nobody else's. */
-	if (sys_close_range(0, (unsigned)r->base - 1, 0) < 0)
+	/* The agent's own descriptors are nobody else's. Of those that share a table, the first sees to it. */
+	if (!p->files && sys_close_range(0, (unsigned)r->base - 1, 0) < 0)
 		restore_die(r, i, RESTORE_FDS, -EIO, 0);
 	/* Before: who has become somebody else since he came there (su) could not enter it again. */
 	if (r->file[p->cwd] < 0 || fchdir(r->file[p->cwd]) < 0)

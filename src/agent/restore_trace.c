@@ -181,6 +181,8 @@ static int finish(const struct restore *r, uint32_t i, uint64_t call, enum resto
 	*what = RESTORE_LEAVE;
 	if (!(p->flags & MEM_PROC_DUMPABLE))
 		x = inject(r, p->pid, at, SYS_prctl, (const uint64_t[4]){ PR_SET_DUMPABLE, 0, 0, 0 });
+	if (x >= 0 && !p->files && restore_shares(r, p))
+		x = inject(r, p->pid, at, SYS_close_range, (const uint64_t[4]){ (uint64_t)r->base, UINT32_MAX, 0, 0 });
 	if (x >= 0)
 		x = inject(r, p->pid, at, SYS_munmap, (const uint64_t[4]){ r->places[2 * i], r->places[2 * i + 1], 0, 0 });
 	*what = x < 0 ? RESTORE_LEAVE : RESTORE_REGS;

@@ -44,10 +44,18 @@ int restore_plan(struct restore *r, struct err *e)
 	return x;
 }
 
-static long fork_as(const struct restore *r, uint32_t id, uint32_t exit_signal)
+bool restore_shares(const struct restore *r, const struct mem_proc *p)
+{
+	for (uint32_t i = 0; i < r->m.n[MEM_S_PROC]; i++)
+		if (r->m.proc[i].files == p->pid)
+			return true;
+	return p->files;
+}
+
+static long fork_as(const struct restore *r, uint32_t id, uint32_t exit_signal, uint64_t flags)
 {
 	pid_t tid = (pid_t)id;
-	struct clone_args c = { .exit_signal = exit_signal, .set_tid = (uint64_t)(uintptr_t)&tid, .set_tid_size = 1 };
+	struct clone_args c = { .flags = flags, .exit_signal = exit_signal, .set_tid = (uint64_t)(uintptr_t)&tid, .set_tid_size = 1 };
 
 	return sys_clone3_cookie(&c, sizeof(c), r->agent->cookie);
 }
@@ -58,7 +66,7 @@ static int spawn_one(struct restore *r, uint32_t i)
 	long pid;
 
 	if (r->plan[i].temp) {
-		pid = fork_as(r, r->plan[i].temp, SIGCHLD);
+		pid = fork_as(r, r->plan[i].temp, SIGCHLD, 0);
 		if (pid > 0) {
 			while (waitpid((pid_t)pid, &status, 0) < 0 && errno == EINTR)
 				;
@@ -66,7 +74,7 @@ static int spawn_one(struct restore *r, uint32_t i)
 		}
 		if (pid < 0)
 			return (int)pid;
-		pid = fork_as(r, r->m.proc[i].pid, r->m.proc[i].exit_signal);
+		pid = fork_as(r, r->m.proc[i].pid, r->m.proc[i].exit_signal, 0);
 		if (pid)
 			_exit(pid < 0);
 		/* Its number is not told to anybody before the agent is its parent. */
@@ -74,7 +82,8 @@ static int spawn_one(struct restore *r, uint32_t i)
 			usleep(20);
 		restore_become(r, i);
 	}
-	pid = fork_as(r, r->m.proc[i].pid, r->m.proc[i].exit_signal);
+	pid = fork_as(r, r->m.proc[i].pid, r->m.proc[i].exit_signal,
+		      (r->plan[i].files ? CLONE_FILES : 0) | (r->plan[i].folders ? CLONE_FS : 0));
 	if (pid == 0)
 		restore_become(r, i);
 	return pid < 0 ? (int)pid : 0;

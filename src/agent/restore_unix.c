@@ -314,7 +314,10 @@ static int make_dgrams(struct unix_restore *u, uint32_t i)
 	if (x < 0)
 		return x;
 	u->r->object[i] = fd[0];
-	u->r->object[other] = fd[1];
+	if (other == i) /* that one was closed */
+		u->other[i] = fd[1];
+	else
+		u->r->object[other] = fd[1];
 	return 0;
 }
 
@@ -409,7 +412,7 @@ static int sender(struct unix_restore *u, uint32_t i, const struct restore_socke
 		return -ENOTCONN;
 	}
 	if (s->k.flags & MEM_SOCK_TWO)
-		return u->r->object[u->r->m.object[i].pair];
+		return u->other[i] >= 0 ? u->other[i] : u->r->object[u->r->m.object[i].pair];
 	from = named_as(u->r, addr, len);
 	if (from != MEM_NONE && u->r->object[from] >= 0)
 		return u->r->object[from];
@@ -500,16 +503,18 @@ static int make_ready(struct unix_restore *u, uint32_t i)
 {
 	struct restore_socket s;
 	int fd = u->r->object[i], x = 0;
+	bool shut; /* by the end of the other one */
 
 	restore_socket_read(u->r, &u->r->m.object[i], &s);
+	shut = u->other[i] >= 0 && s.k.type != SOCK_DGRAM;
 	if (u->other[i] >= 0) {
 		/* Its process has closed it, with something in it or not. */
 		if (s.k.flags & MEM_SOCK_UNHEARD && send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 			return -errno;
 		fd_close(TAKE_FD(u->other[i]));
-	} else if (s.k.shutdown && shutdown(fd, (int)s.k.shutdown - 1) < 0) {
-		return -errno;
 	}
+	if (!shut && s.k.shutdown && shutdown(fd, (int)s.k.shutdown - 1) < 0)
+		return -errno;
 	if (!u->r->agent->single_id)
 		x = sys_fchownat(fd, "", s.k.uid, s.k.gid, AT_EMPTY_PATH);
 	return x < 0 ? x : restore_socket_late(u->r, &u->r->m.object[i], &s, fd);

@@ -21,6 +21,9 @@ struct scan_arg {
 #define SCAN_SWAPPED (1U << 4)
 #define SCAN_ZERO (1U << 5)
 
+#define SCAN_GUARD (1U << 8) /* 6.16 */
+
+#define PM_GUARD (1ULL << 58)
 #define PM_PRESENT (1ULL << 63)
 #define PM_SWAP (1ULL << 62)
 #define PM_FILE (1ULL << 61)
@@ -164,6 +167,10 @@ static int by_scan(struct copy *c, int pagemap, struct err *e)
 
 	if (c->v->kind != MEM_VMA_ANON) /* the page of zeros is not what a file has */
 		a.inverted = a.mask = SCAN_FILE;
+	if (c->v->guards) {
+		a.inverted |= SCAN_GUARD;
+		a.mask |= SCAN_GUARD;
+	}
 	while (r == 0 && a.start < a.end) {
 		int n = sys_ioctl(pagemap, SCAN, &a);
 
@@ -193,7 +200,7 @@ static int by_pagemap(struct copy *c, int pagemap, struct err *e)
 			return err_sys(e, ERR_INTERNAL, got < 0 ? -errno : -EIO, "read pagemap");
 		n = (size_t)got / 8;
 		for (size_t i = 0; r == 0 && i < n; i++)
-			if (entry[i] & (PM_PRESENT | PM_SWAP) && !(entry[i] & PM_FILE))
+			if (entry[i] & (PM_PRESENT | PM_SWAP) && !(entry[i] & (PM_FILE | PM_GUARD)))
 				r = want(c, at + i * PAGE, at + (i + 1) * PAGE, e);
 		at += n * PAGE;
 	}
@@ -269,6 +276,54 @@ static bool has_content(const struct vma *v)
 {
 	/* What the kernel may drop at any moment is dropped: two copies must not draw from the same random state. */
 	return (v->kind == MEM_VMA_ANON && !(v->flags & MEM_VMA_DROPPABLE)) || v->kind == MEM_VMA_FILE || v->kind == MEM_VMA_OBJECT;
+}
+
+static int guards_of(int pagemap, const struct vma *v, struct buf *b)
+{
+	uint64_t entry[512], place[2] = { 0 };
+	int r = 0;
+
+	for (uint64_t at = v->start; r == 0 && at < v->end;) {
+		size_t n = (v->end - at) / PAGE;
+		ssize_t got;
+
+		n = n < ARRAY_LEN(entry) ? n : ARRAY_LEN(entry);
+		got = pread(pagemap, entry, n * 8, (off_t)(at / PAGE * 8));
+		if (got <= 0)
+			return got < 0 ? -errno : -EIO;
+		for (size_t i = 0; r == 0 && i < (size_t)got / 8; i++, at += PAGE) {
+			if (!(entry[i] & PM_GUARD))
+				continue;
+			if (place[1] != at) {
+				r = place[1] ? buf_add(b, place, sizeof(place)) : 0;
+				place[0] = at;
+			}
+			place[1] = at + PAGE;
+		}
+	}
+	return r == 0 && place[1] ? buf_add(b, place, sizeof(place)) : r;
+}
+
+int vma_guards(struct dump *d, struct proc *p, struct err *e)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(1U << 20);
+	AUTO_CLOSE int pagemap = -1;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < p->n_vmas; i++) {
+		const size_t was = b.len;
+
+		if (!p->vma[i].guards)
+			continue;
+		if (pagemap < 0)
+			pagemap = sys_openat(p->dir, "pagemap", O_RDONLY | O_CLOEXEC, 0);
+		r = pagemap < 0 ? pagemap : guards_of(pagemap, &p->vma[i], &b);
+		if (r == 0 && b.len > was && (p->vma[i].flags & MEM_VMA_LOCKED || p->vma[i].shared))
+			return proc_refuse(p, e, "has guard pages inside of memory that is locked or shared");
+	}
+	if (r < 0)
+		return err_sys(e, r == -E2BIG ? ERR_TOO_LARGE : ERR_INTERNAL, r, "guard pages of process %u", p->pid);
+	return image_bytes(&d->image, b.data, b.len, &p->rec.guards, e);
 }
 
 int vma_dump_early(struct dump *d, struct proc *p, struct err *e)

@@ -28,6 +28,7 @@ struct vma {
 	struct mem_span name; /* likewise */
 	bool shared;
 	bool in_source; /* a fork does not have it as it is */
+	bool guards; /* some of its pages kill whoever touches them, maybe */
 	bool cow; /* some of it is shared with another process until one of them writes */
 	bool copied; /* ahead of the others: */
 	struct mem_range run;
@@ -48,6 +49,7 @@ struct proc {
 	uint32_t pid; /* inside */
 	uint32_t parent; /* index of struct proc */
 	uint32_t index; /* of its record; MEM_NONE: it has none */
+	uint32_t files, folders; /* index of the process whose descriptors, or folders, it shares; 0: none's */
 	bool zombie, stopped;
 	bool gone; /* and waited for: it was only there while they were being stopped. A zombie, too */
 	int dir, pidfd, mem; /* /proc/PID, itself, its memory; -1 = none */
@@ -213,6 +215,8 @@ int node_memfd(struct dump *d, const struct proc *p, const struct stat *st, uint
 int vma_read(struct dump *d, struct proc *p, struct err *e);
 /* Records of the process's mappings and their pages, into ->image and ->pages. */
 int vma_dump(struct dump *d, struct proc *p, struct err *e);
+/* Which pages kill whoever touches them. Called by vma_read(). */
+int vma_guards(struct dump *d, struct proc *p, struct err *e);
 /* Only what its fork does not have; vma_dump() comes later. */
 int vma_dump_early(struct dump *d, struct proc *p, struct err *e);
 /* Hands on what is in the buffer. */
@@ -251,10 +255,17 @@ void inject_forget(struct proc *p); /* lets it go */
 int external_read(struct dump *d, struct err *e);
 int fd_read_all(struct dump *d, struct err *e);
 void object_done(struct dump *d);
+/* One for the slave of terminal @pts, where no process has that open, but somebody inside its master. */
+int object_terminal(struct dump *d, uint32_t pts, struct err *e);
 /* The object for a shared mapping that nothing else refers to by descriptor. */
 int object_shmem(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e);
 /* The object that has the content of a file which is mapped privately and can not be opened by name again. */
 int object_backing(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e);
+
+/* ---- share.c: tables that processes share ---- */
+int share_read(struct dump *d, struct err *e); /* fills ->files and ->folders */
+bool share_has(const struct dump *d, const struct proc *p); /* whether it shares its descriptors */
+int share_check(const struct dump *d, const struct proc *p, struct err *e); /* whether one that shares another's can */
 
 /* ---- inotify.c ---- */
 int inotify_early(struct dump *d, struct err *e); /* refuses news that were not read; before we open anything */
@@ -266,5 +277,6 @@ int sysv_enter(struct dump *d, struct err *e); /* before privileges are dropped 
 int sysv_check(const struct dump *d, struct err *e);
 
 /* ---- tree.c ---- */
+int tree_terminals(struct dump *d, struct err *e); /* objects for controlling terminals that no process has open */
 int tree_read(struct dump *d, struct err *e); /* placeholders, execs, parents, terminals */
 int tree_records(struct dump *d, struct err *e); /* when all the rest is known: the records of processes */

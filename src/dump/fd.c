@@ -140,7 +140,7 @@ static int classify(struct opened *x, struct err *e)
 			return object_pipe(x, e);
 		return S_ISSOCK(mode) ? object_socket(x, e) : object_anon(x, e);
 	}
-	if (S_ISREG(mode) || S_ISDIR(mode))
+	if (S_ISREG(mode) || S_ISDIR(mode) || S_ISLNK(mode))
 		return object_file(x, e);
 	if (S_ISFIFO(mode))
 		return object_pipe(x, e);
@@ -250,63 +250,16 @@ int object_in_flight(struct dump *d, struct proc *p, int fd, uint32_t *ret, stru
 	return add_object(d, &x, flags, ret, e);
 }
 
-/* Processes that share more than files: not what a fork leaves. The kernel orders them, so each is compared with a few. */
-static int check_shared(const struct dump *d, int kind, const char *what, struct err *e)
-{
-	uint32_t order[MEM_PROCS_MAX + 1];
-	size_t n = 0;
-
-	for (uint32_t i = 1; i < d->n_procs; i++) {
-		size_t low = 0, high = n;
-
-		if (d->proc[i].zombie)
-			continue;
-		while (low < high) {
-			const size_t mid = low + (high - low) / 2;
-			const int r = sys_kcmp(d->proc[order[mid]].host, d->proc[i].host, kind, 0, 0);
-
-			if (r < 0)
-				return err_sys(e, ERR_INTERNAL, r, "compare processes");
-			if (r == 0)
-				return proc_refuse(&d->proc[i], e, "shares its %s with process %u (%s)", what, d->proc[order[mid]].pid,
-						   d->proc[order[mid]].name);
-			if (r == 1)
-				low = mid + 1;
-			else
-				high = mid;
-		}
-		memmove(&order[low + 1], &order[low], (n - low) * sizeof(*order));
-		order[low] = i;
-		n++;
-	}
-	return 0;
-}
-
-static int check_sharing(const struct dump *d, struct err *e)
-{
-	static const struct {
-		int kind;
-		const char *what;
-	} kinds[] = { { KCMP_VM, "memory" }, { KCMP_FILES, "descriptors (CLONE_FILES)" }, { KCMP_FS, "folders (CLONE_FS)" } };
-	int r = 0;
-
-	for (size_t k = 0; r == 0 && k < ARRAY_LEN(kinds); k++)
-		r = check_shared(d, kinds[k].kind, kinds[k].what, e);
-	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
-		for (size_t t = 1; r == 0 && t < d->proc[i].n_threads; t++)
-			for (size_t k = 0; r == 0 && k < ARRAY_LEN(kinds); k++)
-				if (sys_kcmp(d->proc[i].host, d->proc[i].thread[t].host, kinds[k].kind, 0, 0) != 0)
-					r = proc_refuse(&d->proc[i], e, "has a thread with %s of its own", kinds[k].what);
-	return r;
-}
-
 static int read_proc(struct dump *d, struct proc *p, struct err *e)
 {
 	AUTO_FREE uint32_t *list = NULL;
 	size_t n = 0;
-	int r = list_numbers(p, &list, &n, e);
+	int r;
 
 	p->rec.fd.first = image_count(&d->image, MEM_S_FD);
+	if (p->files) /* the first of those that share them has them all */
+		return share_check(d, p, e);
+	r = list_numbers(p, &list, &n, e);
 	for (size_t i = 0; r == 0 && i < n; i++)
 		r = read_one(d, p, list[i], e);
 	return r;
@@ -326,6 +279,27 @@ uint32_t object_users(const struct dump *d, uint32_t object)
 		n += k < own.n;
 	}
 	return n;
+}
+
+int object_terminal(struct dump *d, uint32_t pts, struct err *e)
+{
+	bool inside = false;
+	struct object *o;
+
+	for (size_t i = 0; i < d->n_objects; i++) {
+		const struct mem_object *x = &d->object[i].rec;
+
+		if (x->kind == MEM_OBJ_PTS && x->a == pts)
+			return 0;
+		inside |= x->kind == MEM_OBJ_PTMX && x->a == pts;
+	}
+	o = inside ? new_object(d, e) : NULL;
+	if (!o)
+		return inside ? -E2BIG : 0;
+	o->rec.kind = MEM_OBJ_PTS;
+	o->rec.flags = O_RDWR;
+	o->rec.a = pts;
+	return 0;
 }
 
 /* Memory that nothing refers to by descriptor. */
@@ -372,7 +346,7 @@ int object_backing(struct dump *d, struct proc *p, const char *link, const struc
 
 int fd_read_all(struct dump *d, struct err *e)
 {
-	int r = check_sharing(d, e);
+	int r = share_read(d, e);
 
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
 		if (!d->proc[i].zombie)

@@ -95,7 +95,8 @@ static bool in_upper(const struct dump *d, const char *path)
 
 static void look(const struct dump *d, struct found *f)
 {
-	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC | (S_ISLNK(f->st.st_mode) ? O_NOFOLLOW : 0),
+				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
 	AUTO_CLOSE int at = sys_openat2(d->root, f->path, &how);
 	struct statfs fs;
 	struct stat st;

@@ -4,6 +4,9 @@
  */
 #include "dump/object.h"
 #include "base/base.h"
+#include "base/sys.h"
+
+#include <fcntl.h>
 
 static const struct {
 	const char *word;
@@ -14,6 +17,33 @@ static const struct {
 	{ "POSIX", MEM_LOCK_POSIX },
 	{ "LEASE", MEM_LOCK_LEASE },
 };
+
+/*
+ * A lease that its holder was told to give up and has not yet: only what it is to become is told. One that was to read is in nobody's
+ * way who reads, and a file that is open for writing can have none of those. The time left is not told: it begins anew.
+ */
+static int breaking(const struct opened *x, bool to_read, struct mem_lock *k, struct err *e)
+{
+	const mode_t needs = to_read ? S_IRUSR : S_IWUSR;
+	char path[64];
+	int fd;
+
+	k->kind = MEM_LOCK_BREAKING;
+	k->start = to_read;
+	k->type = 1;
+	if (!to_read && (x->d->object[k->object].rec.flags & O_ACCMODE) == O_RDONLY) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", x->d->object[k->object].fd);
+		fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);
+		fd_close(fd);
+		if (fd < 0 && fd != -EWOULDBLOCK)
+			return err_sys(e, ERR_INTERNAL, fd, "look at a lease");
+		k->type = fd < 0;
+	}
+	/* It is broken by opening the file once more. */
+	if (x->p->rec.uid[3] && !(x->f.st.st_mode & needs))
+		return proc_refuse(x->p, e, "has a lease of %.100s that somebody is about to break, and could not open that file so", x->f.path);
+	return 0;
+}
 
 /* "1: POSIX  ADVISORY  WRITE 17 00:2f:4711 0 EOF" */
 static int parse(const struct opened *x, const char *line, struct mem_lock *k, int *ret_by, struct err *e)
@@ -28,11 +58,11 @@ static int parse(const struct opened *x, const char *line, struct mem_lock *k, i
 		i++;
 	if (i == ARRAY_LEN(kinds))
 		return proc_refuse(x->p, e, "holds a lock of %.100s of a kind that is not known (%s)", x->f.path, kind);
-	if (!strcmp(state, "BREAKING"))
-		return proc_refuse(x->p, e, "has a lease of %.100s that somebody is about to break", x->f.path);
 	k->kind = kinds[i].kind;
 	k->type = !strcmp(type, "WRITE");
 	k->start = start;
+	if (!strcmp(state, "BREAKING"))
+		return breaking(x, !strcmp(type, "READ"), k, e);
 	if (strcmp(last, "EOF") != 0)
 		k->len = strtoull(last, NULL, 10) - start + 1;
 	return 0;
@@ -43,9 +73,11 @@ static int check(const struct opened *x, const struct object *o, const struct me
 {
 	uint32_t owner;
 
+	if (k->kind == MEM_LOCK_POSIX && share_has(x->d, x->p))
+		return proc_refuse(x->p, e, "holds a POSIX lock of %.100s, and shares its descriptors (CLONE_FILES)", x->f.path);
 	if (o->rec.kind != MEM_OBJ_SHMEM && (o->rec.kind != MEM_OBJ_FILE || !x->f.own))
 		return proc_refuse(x->p, e, "holds a lock of %.100s, which is not the sandbox's own file", x->f.path);
-	if (k->kind == MEM_LOCK_LEASE && (!proc_map(&x->d->uids, x->f.st.st_uid, &owner) || owner != x->p->rec.uid[3]))
+	if ((k->kind == MEM_LOCK_LEASE || k->kind == MEM_LOCK_BREAKING) && (!proc_map(&x->d->uids, x->f.st.st_uid, &owner) || owner != x->p->rec.uid[3]))
 		return proc_refuse(x->p, e, "has a lease of %.100s, which is another user's file", x->f.path);
 	return 0;
 }

@@ -15,6 +15,7 @@
  *	proc.c     /proc: ids, limits, what is refused   file.c   names of files, verified
  *	vma.c      mappings                              copy.c, pages.c, base.c     their content, which writer.c writes
  *	fd.c       descriptors; object_*.c by kind       tree.c   sessions, execs, the records of processes
+ *	share.c    tables that processes share
  *	sysv.c     System V objects, which are refused
  *	image.c    records, and the file they end in     guard.c  what is changed on a socket is changed back
  */
@@ -219,6 +220,8 @@ static int read_processes(struct dump *d, struct err *e)
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
 		if (!d->proc[i].zombie)
 			r = vma_read(d, &d->proc[i], e);
+	if (r == 0)
+		r = tree_terminals(d, e);
 	/* Behind all that a process can be named for. */
 	if (r == 0)
 		r = sysv_check(d, e);

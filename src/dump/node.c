@@ -244,7 +244,7 @@ int node_removed(struct dump *d, const struct proc *p, int dir, const char *link
 	len = strlen(path);
 	if (len > strlen(GONE) && !strcmp(path + len - strlen(GONE), GONE))
 		path[len - strlen(GONE)] = '\0';
-	if (path[0] != '/' || !path[1] || f->st.st_nlink || (!S_ISREG(f->st.st_mode) && !S_ISDIR(f->st.st_mode) && !S_ISFIFO(f->st.st_mode)))
+	if (path[0] != '/' || !path[1] || f->st.st_nlink || (!S_ISREG(f->st.st_mode) && !S_ISDIR(f->st.st_mode) && !S_ISFIFO(f->st.st_mode) && !S_ISLNK(f->st.st_mode)))
 		return proc_refuse(p, e, "has %.100s open, which was removed and can not be made again", f->path);
 	at = sys_openat(dir, link, O_PATH | O_CLOEXEC, 0);
 	if (at < 0 || mount_of(at, "", AT_EMPTY_PATH, &mount) < 0)

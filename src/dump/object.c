@@ -189,6 +189,18 @@ static int check_own(const struct dump *d, uint32_t at, struct err *e)
 	return proc_refuse(o->p, e, "descriptor %u is a file of /proc that another process has open, too", o->num);
 }
 
+/* Those of one process that has ended: its pidfds have one inode. */
+static void link_ended(struct dump *d, uint32_t at)
+{
+	struct object *o = &d->object[at];
+	uint32_t i = 0;
+
+	while (i < at && (d->object[i].rec.kind != MEM_OBJ_PIDFD || d->object[i].rec.a || d->object[i].dev != o->dev ||
+			  d->object[i].ino != o->ino))
+		i++;
+	o->rec.pair = i;
+}
+
 int object_link(struct dump *d, struct err *e)
 {
 	int r = object_socket_queues(d, e);
@@ -201,6 +213,8 @@ int object_link(struct dump *d, struct err *e)
 			r = check_pipe(d, i, e);
 			if (r == 0)
 				r = link_pipe(d, i, e);
+		} else if (d->object[i].rec.kind == MEM_OBJ_PIDFD && !d->object[i].rec.a) {
+			link_ended(d, i);
 		} else if (d->object[i].rec.kind == MEM_OBJ_SHMEM) {
 			r = link_content(d, i, e);
 		} else if (d->object[i].rec.kind == MEM_OBJ_SOCKET) {

@@ -4,6 +4,7 @@
 #include "base/sys.h"
 
 #include <linux/kcmp.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 static int eventfd(struct opened *x, struct err *e)
@@ -54,17 +55,40 @@ static int signalfd(struct opened *x, struct err *e)
 	return 0;
 }
 
+#define PIDFD_ASK _IOWR(0xff, 11, struct pidfd_told)
+struct pidfd_told { /* the kernel's struct pidfd_info, as it was first */
+	uint64_t mask, cgroup;
+	uint32_t ids[11];
+	int32_t status;
+};
+#define PIDFD_TELLS_END 8U
+
+/* How a process ended that nobody has a number for any more. Kernels before 6.15 do not tell, also not to programs. */
+static uint32_t ended_as(int fd)
+{
+	struct pidfd_told t = { .mask = PIDFD_TELLS_END };
+
+	return sys_ioctl(fd, PIDFD_ASK, &t) == 0 && t.mask & PIDFD_TELLS_END ? (uint32_t)t.status & 0xff7f : 0;
+}
+
 /* Which process is meant is told as we number it. */
 static int pidfd(struct opened *x, struct err *e)
 {
 	uint64_t host = proc_number(x->info, "Pid", 10, 0);
+	bool gone = host == UINT64_MAX; /* -1 */
 
 	x->o->rec.kind = MEM_OBJ_PIDFD;
-	x->o->own = true;
-	for (size_t i = 1; i < x->d->n_procs; i++)
-		if ((uint64_t)x->d->proc[i].host == host)
-			x->o->rec.a = x->d->proc[i].pid;
-	return x->o->rec.a ? 0 : proc_refuse(x->p, e, "has a pidfd of a process that is gone or outside");
+	for (size_t i = 1; i < x->d->n_procs; i++) {
+		const struct proc *p = &x->d->proc[i];
+
+		if ((uint64_t)p->host != host)
+			continue;
+		gone = p->gone || (p->zombie && !p->parent); /* the agent is about to wait for it */
+		x->o->rec.a = gone ? 0 : p->pid;
+	}
+	x->o->own = !gone;
+	x->o->rec.b = gone ? ended_as(x->o->fd) : 0;
+	return x->o->rec.a || gone ? 0 : proc_refuse(x->p, e, "has a pidfd of a thread, or of a process outside");
 }
 
 /* What it watches is told when everything is known. */

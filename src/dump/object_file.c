@@ -93,6 +93,20 @@ static const char *proc_hides(const struct opened *x)
 	return (x->f.st.st_mode & needs) == needs ? NULL : "not everybody may open";
 }
 
+/* A file of a process below /proc, which another one opens again: the kernel asks whether both are one user. */
+static bool others_process(const struct opened *x)
+{
+	const uint32_t pid = (uint32_t)strtoul(x->f.path + 6, NULL, 10);
+
+	for (size_t i = 1; i < x->d->n_procs; i++) {
+		const struct proc *of = &x->d->proc[i];
+
+		if (of->pid == pid && of != x->p && memcmp(of->rec.uid, x->p->rec.uid, sizeof(of->rec.uid)) != 0)
+			return true;
+	}
+	return false;
+}
+
 int object_file(struct opened *x, struct err *e)
 {
 	static const unsigned needs[4] = { [O_RDONLY] = 4, [O_WRONLY] = 2, [O_RDWR] = 6, 6 };
@@ -110,6 +124,8 @@ int object_file(struct opened *x, struct err *e)
 	if (x->f.fs == PROC_MAGIC && !strncmp(x->f.path, "/proc/", 6) && isdigit((unsigned char)x->f.path[6])) {
 		if (proc_hides(x))
 			return proc_refuse(x->p, e, "has %.100s open, which %s", x->f.path, proc_hides(x));
+		if (others_process(x))
+			return proc_refuse(x->p, e, "has %.100s open, a file of another user's process", x->f.path);
 		o->own = S_ISREG(x->f.st.st_mode);
 	}
 	return image_file(&x->d->image, x->f.path, &x->f.st, 0, &o->rec.file, e);

@@ -267,6 +267,12 @@ static int link_dgram(struct dump *d, uint32_t at, uint32_t other, struct err *e
 
 	if (!o->socket->peer && !o->socket->k.peer_len)
 		return 0;
+	/* Made together with one that was closed: both had no name. */
+	if (!o->socket->peer && o->socket->k.addr_len <= 2 && o->socket->k.peer_len <= 2) {
+		o->rec.pair = at;
+		o->socket->k.flags |= MEM_SOCK_PEER | MEM_SOCK_TWO;
+		return 0;
+	}
 	if (!peer)
 		return proc_refuse(o->p, e, "has a unix socket that is connected to one that was closed, or is outside");
 	o->rec.pair = other;

@@ -138,16 +138,6 @@ static void with_watch(struct dt_shared *s)
 	wait_here(s);
 }
 
-
-static void with_shared_files(struct dt_shared *s)
-{
-	/* As threads that are none. */
-	if (syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0) == 0)
-		wait_here(s);
-	for (;;)
-		pause();
-}
-
 static void with_device(struct dt_shared *s)
 {
 	int fd = open("/dev/kmsg", O_RDONLY);
@@ -222,11 +212,6 @@ TEST(another_root_folder)
 TEST(news_of_watched_files)
 {
 	CHECK(refused(with_watch, "did not read yet"));
-}
-
-TEST(descriptors_that_two_processes_share)
-{
-	CHECK(refused(with_shared_files, "shares its descriptors"));
 }
 
 TEST(a_device)

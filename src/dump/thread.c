@@ -103,7 +103,7 @@ static int schedule(const struct proc *p, struct thread *t, struct err *e)
 /* Its first thread's are set for all. */
 static int same_rights(const struct proc *p, const char *status, struct err *e)
 {
-	static const char *const keys[] = { "Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs" };
+	static const char *const keys[] = { "Uid", "Gid", "Groups", "CapBnd", "CapAmb", "NoNewPrivs" };
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		const char *a, *b;
@@ -116,7 +116,22 @@ static int same_rights(const struct proc *p, const char *status, struct err *e)
 	return 0;
 }
 
-static int names(const struct proc *p, struct thread *t, struct err *e)
+/* Each has its own, which are all given to the process first. */
+static int capabilities(struct proc *p, struct thread *t, const char *status, struct err *e)
+{
+	static const char *const keys[] = { "CapInh", "CapPrm", "CapEff" };
+
+	for (unsigned i = 0; i < ARRAY_LEN(keys); i++)
+		t->rec.caps[i] = proc_number(status, keys[i], 16, 0);
+	if (p->rec.uid[0] && p->rec.uid[1] && p->rec.uid[2] && t->rec.caps[1])
+		return proc_refuse(p, e, "has a thread with capabilities that it can not be given again (permitted %llx)",
+				   (unsigned long long)t->rec.caps[1]);
+	p->rec.caps[0] |= t->rec.caps[0];
+	p->rec.caps[1] |= t->rec.caps[1];
+	return 0;
+}
+
+static int names(struct proc *p, struct thread *t, struct err *e)
 {
 	AUTO_FREE char *status = NULL;
 	char name[64], comm[64];
@@ -131,6 +146,8 @@ static int names(const struct proc *p, struct thread *t, struct err *e)
 	if (proc_number(status, "Seccomp_filters", 10, 0) != proc_number(p->status, "Seccomp_filters", 10, 0))
 		return proc_refuse(p, e, "has a system call filter of its own");
 	r = same_rights(p, status, e);
+	if (r == 0)
+		r = capabilities(p, t, status, e);
 	if (r < 0)
 		return r;
 	snprintf(name, sizeof(name), "task/%d/comm", (int)t->host);

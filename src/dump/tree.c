@@ -90,20 +90,41 @@ static uint32_t exec_of(struct dump *d, const struct proc *p)
 	return MEM_NONE;
 }
 
-/* The slave of its controlling terminal, as an object; one is made when nobody has it open. */
-static int terminal(struct dump *d, struct proc *p, struct err *e)
+/* The number of its controlling terminal. 1, or 0: it has none. */
+static int terminal_number(const struct proc *p, uint32_t *ret, struct err *e)
 {
 	AUTO_FREE char *text = NULL;
 	int r = proc_text(p->dir, "stat", DUMP_TEXT_MAX, &text, NULL), tty = 0;
 	const char *at = r < 0 ? NULL : strrchr(text, ')');
-	uint32_t pts;
 
-	p->rec.tty = MEM_NONE;
 	if (!at || sscanf(at, ") %*c %*d %*d %*d %d", &tty) != 1)
 		return err_set(e, ERR_INTERNAL, -EINVAL, "stat makes no sense");
-	if (!tty)
-		return 0;
-	pts = ((unsigned)tty & 0xff) | ((unsigned)tty >> 12 & 0xfff00);
+	*ret = ((unsigned)tty & 0xff) | ((unsigned)tty >> 12 & 0xfff00);
+	return tty != 0;
+}
+
+int tree_terminals(struct dump *d, struct err *e)
+{
+	uint32_t pts;
+	int r = 0;
+
+	for (size_t i = 1; r >= 0 && i < d->n_procs; i++) {
+		r = d->proc[i].zombie ? 0 : terminal_number(&d->proc[i], &pts, e);
+		if (r == 1)
+			r = object_terminal(d, pts, e);
+	}
+	return r;
+}
+
+/* The slave of its controlling terminal, as an object. */
+static int terminal(struct dump *d, struct proc *p, struct err *e)
+{
+	uint32_t pts;
+	int r = terminal_number(p, &pts, e);
+
+	p->rec.tty = MEM_NONE;
+	if (r <= 0)
+		return r;
 	for (size_t i = 0; i < d->n_objects; i++) {
 		const struct mem_object *o = &d->object[i].rec;
 		const struct external *x = external_tty(d, pts);

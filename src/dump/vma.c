@@ -82,7 +82,6 @@ static int flag_line(const struct proc *p, struct vma *v, const char *flags, str
 		{ "ht", "uses huge pages (hugetlb)" }, { "um", "uses userfaultfd" },	 { "uw", "uses userfaultfd" },
 		{ "ui", "uses userfaultfd" },	       { "mt", "uses memory tagging" },	 { "ss", "has a shadow stack" },
 		{ "sl", "has sealed memory (mseal)" }, { "io", "has a device's memory" }, { "pf", "has a device's memory" },
-		{ "gu", "has guard pages inside of mappings" },
 	};
 
 	flags += strspn(flags, " ");
@@ -99,6 +98,7 @@ static int flag_line(const struct proc *p, struct vma *v, const char *flags, str
 			return proc_refuse(p, e, "%s", refuse[i].why);
 	if (v->kind == MEM_VMA_FILE_SHARED && has_flag(flags, "mw"))
 		v->flags |= MEM_VMA_MAY_WRITE;
+	v->guards = has_flag(flags, "gu");
 	v->in_source = v->advice & (MEM_VMA_DONTFORK | MEM_VMA_WIPEONFORK);
 	return 0;
 }
@@ -258,7 +258,8 @@ static int detail(struct proc *p, struct vma *v, const char *line, struct err *e
 {
 	if (!strncmp(line, "VmFlags:", 8))
 		return flag_line(p, v, line + 8, e);
-	if (!strncmp(line, "ProtectionKey:", 14) && strtoul(line + 14, NULL, 10))
+	/* The kernel takes the first one by itself for what can be run and not read. */
+	if (!strncmp(line, "ProtectionKey:", 14) && strtoul(line + 14, NULL, 10) > (v->prot == PROT_EXEC ? 1U : 0U))
 		return proc_refuse(p, e, "uses memory protection keys");
 	if (!strncmp(line, "Shared_Dirty:", 13) && strtoull(line + 13, NULL, 10))
 		v->cow = true;
@@ -292,6 +293,8 @@ int vma_read(struct dump *d, struct proc *p, struct err *e)
 		}
 		line = next ? next + 1 : line + strlen(line);
 	}
+	if (r >= 0)
+		r = vma_guards(d, p, e);
 	for (size_t i = 0; r >= 0 && i < p->n_vmas; i++)
 		if (p->vma[i].kind == MEM_VMA_VDSO)
 			return 0;

@@ -42,6 +42,7 @@
 #define PROC_FLAGS                                                                                                     \
 	(MEM_PROC_DUMPABLE | MEM_PROC_SUBREAPER | MEM_PROC_NO_NEW_PRIVS | MEM_PROC_THP_DISABLE | MEM_PROC_STOPPED | \
 	 MEM_PROC_BARRIER(0) | MEM_PROC_BARRIER(1) | MEM_PROC_BARRIER(2) | MEM_PROC_BARRIER(3) | MEM_PROC_CONTINUED)
+#define GUARDS_MAX (1U << 20) /* bytes of places */
 #define EXEC_FLAGS (MEM_EXEC_TTY | MEM_EXEC_STDIN | MEM_EXEC_WARM)
 
 static const uint32_t sizes[MEM_SECTIONS] = {
@@ -299,6 +300,23 @@ static int check_threads(struct check *c, const struct mem_proc *p)
 	return r;
 }
 
+static bool guards_ok(const struct check *c, struct mem_span s)
+{
+	uint64_t from = 0;
+
+	if (!span_ok(c, s) || s.len % 16 || s.len > GUARDS_MAX)
+		return false;
+	for (uint64_t at = 0; at < s.len; at += 16) {
+		uint64_t place[2];
+
+		memcpy(place, c->m.bytes + s.off + at, sizeof(place));
+		if (!aligned(c, place[0]) || !aligned(c, place[1]) || place[0] < from || place[0] >= place[1] || place[1] > TASK_END)
+			return false;
+		from = place[1];
+	}
+	return true;
+}
+
 static int check_memory(struct check *c, const struct mem_proc *p)
 {
 	uint64_t from = 0;
@@ -364,6 +382,7 @@ static int check_alive(struct check *c, const struct mem_proc *p)
 	for (unsigned i = 0; i < 12; i++)
 		NEED(c, p->mm[i] < TASK_END, "addresses");
 	NEED(c, pending_ok(c, p->pending), "signals");
+	NEED(c, guards_ok(c, p->guards), "guards");
 	NEED(c, p->action.n == 64 && range_ok(c, MEM_S_ACTION, p->action), "signal actions");
 	r = check_threads(c, p);
 	if (r < 0)
@@ -398,6 +417,10 @@ static int check_family(const struct check *c, const struct mem_proc *p)
 		      (c->m.object[p->tty].kind == MEM_OBJ_PTS || c->m.object[p->tty].kind == MEM_OBJ_EXTERNAL)),
 	     "terminal");
 	NEED(c, index_or_none(c, MEM_S_EXEC, p->exec), "exec");
+	NEED(c, !p->files || (p->state == MEM_ALIVE && p->files != p->pid && proc_of(c, p->files) && !proc_of(c, p->files)->files && !p->fd.n),
+	     "shared descriptors");
+	NEED(c, !p->folders || (p->state == MEM_ALIVE && p->folders != p->pid && proc_of(c, p->folders) && !proc_of(c, p->folders)->folders),
+	     "shared folders");
 	return 0;
 }
 
@@ -618,7 +641,7 @@ static bool kind_ok(const struct check *c, const struct mem_object *o)
 	case MEM_OBJ_SOCKET:
 		return socket_ok(c, o);
 	case MEM_OBJ_PIDFD:
-		return o->a >= 1 && o->a < ID_MAX;
+		return o->a < ID_MAX && (o->a || (o->pair != MEM_NONE && o->b <= UINT16_MAX));
 	case MEM_OBJ_EXTERNAL:
 		return o->b <= MEM_WARM && exec_exists(c, o->a) &&
 		       (!o->data.len || (o->b == MEM_TTY && o->data.len == sizeof(struct mem_pty)));
@@ -673,7 +696,7 @@ static int check_locks(struct check *c)
 		uint32_t kind;
 
 		c->at = i;
-		NEED(c, k->kind <= MEM_LOCK_LEASE && k->type <= 1, "kind");
+		NEED(c, k->kind <= MEM_LOCK_BREAKING && k->type <= 1 && (k->kind != MEM_LOCK_BREAKING || k->start <= k->type), "kind");
 		NEED(c, index_ok(c, MEM_S_OBJECT, k->object), "object");
 		kind = c->m.object[k->object].kind;
 		NEED(c, kind == MEM_OBJ_FILE || kind == MEM_OBJ_SHMEM, "object");
@@ -710,6 +733,7 @@ static bool node_type_ok(const struct mem_node *x)
 	case S_IFIFO:
 		return true;
 	case S_IFLNK:
+		return true;
 	case S_IFSOCK:
 		return !(x->flags & MEM_NODE_REMOVED);
 	}

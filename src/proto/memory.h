@@ -103,9 +103,12 @@ struct mem_proc {
 	uint64_t itimer[3][4]; /* REAL, VIRTUAL, PROF: interval s, µs, value s, µs */
 	uint64_t rlimit[16][2];
 	struct mem_span pending; /* signals queued for all of it: siginfo_t, 128 bytes each */
+	struct mem_span guards; /* (u64 start, u64 end)*: pages that kill whoever touches them (MADV_GUARD_INSTALL), by address */
 	uint32_t exit_signal; /* what its parent gets when it ends */
 	uint32_t stop_signal; /* MEM_PROC_STOPPED: not 0 when its parent was not told of the stop yet */
 	uint32_t loginuid; /* as inside; MEM_NONE: as the agent has it */
+	/* pid inside of the process whose descriptors (CLONE_FILES) or folders and umask (CLONE_FS) it shares; 0: its own */
+	uint32_t files, folders;
 	uint32_t zero;
 };
 #define MEM_PROC_DUMPABLE 1U
@@ -133,6 +136,7 @@ struct mem_thread {
 	uint32_t sched_reset; /* 1: children begin with the default policy */
 	uint64_t cpus[MEM_CPU_WORDS]; /* it may run on, as numbered by the host */
 	uint64_t setting[MEM_SETTINGS_MAX]; /* mem_settings[] */
+	uint64_t caps[3]; /* inheritable, permitted, effective; all of them permitted to its process */
 };
 
 enum mem_vma_kind {
@@ -204,7 +208,8 @@ enum mem_object_kind {
 	 */
 	MEM_OBJ_SHMEM,
 	MEM_OBJ_SOCKET, /* ->data: mem_socket and what follows it; ->pair by its state */
-	MEM_OBJ_PIDFD, /* ->a pid inside */
+	/* ->a pid inside; 0: it has ended and was waited for. Then ->b is its status, and ->pair is the same for the same process */
+	MEM_OBJ_PIDFD,
 	/* the agent has the other end: ->a exec's id, ->b enum mem_role. MEM_TTY (a slave): ->data: mem_pty, or nothing */
 	MEM_OBJ_EXTERNAL,
 };
@@ -293,6 +298,7 @@ enum mem_lock_kind {
 	MEM_LOCK_OFD, /* the open file's, of a range: F_OFD_SETLK */
 	MEM_LOCK_POSIX, /* the process's, of a range: F_SETLK */
 	MEM_LOCK_LEASE, /* the open file's: F_SETLEASE */
+	MEM_LOCK_BREAKING, /* such a one that somebody has begun to break: ->type as it was; ->start 1: down to one to read, 0: to none */
 };
 
 struct mem_lock {

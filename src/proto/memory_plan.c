@@ -87,6 +87,21 @@ static int plan_group(const struct planner *l, uint32_t i)
 	return 0;
 }
 
+/* A table is shared from birth on: the process that starts it has to be one of those that share it. */
+static int plan_shared(const struct planner *l, uint32_t i)
+{
+	const struct mem_proc *p = &l->proc[i];
+	struct mem_plan *plan = &l->plan[i];
+	const struct mem_proc *by = plan->creator == MEM_NONE || plan->temp ? NULL : &l->proc[plan->creator];
+
+	plan->files = p->files && by && (by->pid == p->files || by->files == p->files);
+	plan->folders = p->folders && by && (by->pid == p->folders || by->folders == p->folders);
+	if ((p->files && !plan->files) || (p->folders && !plan->folders))
+		return plan_refuse(l, i, p->files && !plan->files ? "shares its descriptors (CLONE_FILES) with a process that is not its parent" :
+								    "shares its folders (CLONE_FS) with a process that is not its parent");
+	return 0;
+}
+
 int mem_plan(const struct mem_proc *proc, uint32_t n, const struct mem_thread *thread, uint32_t n_threads, struct mem_plan *ret,
 	     struct err *e)
 {
@@ -98,6 +113,8 @@ int mem_plan(const struct mem_proc *proc, uint32_t n, const struct mem_thread *t
 		r = plan_one(&l, i, born);
 	for (uint32_t i = 0; r == 0 && i < n; i++)
 		r = plan_group(&l, i);
+	for (uint32_t i = 0; r == 0 && i < n; i++)
+		r = plan_shared(&l, i);
 	for (uint32_t i = 0; r == 0 && i < n; i++) {
 		uint32_t up = i;
 

@@ -14,6 +14,7 @@ struct mem_plan {
 	uint32_t creator; /* the process that starts it, or MEM_NONE: the agent */
 	uint32_t temp; /* not 0: a process of this id is between it and its creator and ends at once, so that init becomes the parent */
 	bool early; /* started before its creator makes a session of its own */
+	bool files, folders; /* it shares those of its creator (CLONE_FILES, CLONE_FS) */
 };
 
 /* Fills @ret, one for each of the @n processes. 0, or -EOPNOTSUPP with the process and the reason. */

@@ -61,3 +61,20 @@ TEST(what_no_order_of_starts_can_make_is_refused)
 	CHECK_EQ(make(other, 3), -EOPNOTSUPP);
 	CHECK_CONTAINS(e.msg, "process group of another session");
 }
+
+TEST(a_table_is_shared_with_the_process_that_starts_it)
+{
+	struct mem_proc p[] = { P(2, MEM_NONE, 2, 2), P(3, 0, 2, 2), P(4, 1, 2, 2), P(5, 0, 2, 2) };
+
+	p[1].files = p[2].files = p[2].folders = 2;
+	p[1].folders = 2;
+	CHECK_EQ(make(p, 4), 0);
+	CHECK(!plan[0].files && plan[1].files && plan[2].files && plan[1].folders && plan[2].folders && !plan[3].files);
+	/* Its parent has another one. */
+	p[1].files = 0;
+	CHECK_EQ(make(p, 4), -EOPNOTSUPP);
+	CHECK_CONTAINS(e.msg, "process 4 (ended): shares its descriptors (CLONE_FILES) with a process that is not its parent");
+	p[2].files = p[1].folders = 0;
+	CHECK_EQ(make(p, 4), -EOPNOTSUPP);
+	CHECK_CONTAINS(e.msg, "shares its folders (CLONE_FS)");
+}

@@ -231,9 +231,22 @@ TEST(sockets_that_are_wrong_are_refused)
 	SOCKETS((k[0].flags = k[1].flags = 0, k[0].family = AF_INET, k[0].addr_len = 15, m->addr_len = 16, m->len = 94), -EBADMSG);
 }
 
+TEST(tables_and_guards_that_are_wrong_are_refused)
+{
+	WRONG(im.proc[0].files = 2, "shared descriptors");
+	WRONG(im.proc[0].files = 77, "shared descriptors");
+	WRONG(im.proc[1].files = 2, "shared descriptors");
+	WRONG(im.proc[0].folders = 2, "shared folders");
+	WRONG(im.proc[1].folders = 2, "shared folders");
+	WRONG((im.proc[0].guards.off = 128, im.proc[0].guards.len = 8), "guards");
+	WRONG((im.proc[0].guards.off = 128, im.proc[0].guards.len = 16), "guards");
+	WRONG((im.object[2].kind = MEM_OBJ_PIDFD, im.object[2].a = 0), "kind");
+}
+
 TEST(locks_that_are_wrong_are_refused)
 {
-	WRONG(im.lock[0].kind = 4, "kind");
+	WRONG(im.lock[0].kind = 5, "kind");
+	WRONG((im.lock[0].kind = MEM_LOCK_BREAKING, im.lock[0].start = 1), "kind");
 	WRONG(im.lock[0].type = 2, "kind");
 	WRONG(im.lock[0].object = 3, "object");
 	WRONG(im.lock[0].object = 1, "object");

@@ -591,7 +591,6 @@ def test_the_source_and_two_copies_tell_the_same(d, clean, group):
 
 REFUSED = {
     "packets in a pipe": ("r, w = os.pipe2(os.O_DIRECT)", "a pipe in packet mode"),
-    "pidfd gone": ("p = child(after=lambda: None); f = os.pidfd_open(p); os.waitpid(p, 0)", "pidfd of a process that is gone"),
     "cpu timer": ("t = ctypes.c_void_p(); assert libc.timer_create(2, None, ctypes.byref(t)) == 0", "timer of a kind"),
 }
 

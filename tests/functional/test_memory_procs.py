@@ -194,8 +194,8 @@ REFUSED = {
                                 "process group that its first process has left"),
     "thread of its own": ("t = threading.Thread(target=lambda: (libc.unshare(0x200), signal.pause()), daemon=True); t.start(); until(lambda: len(os.listdir('/proc/self/task')) > 1 and stat(t.native_id)[0] == 'S')",
                           "has a thread with folders .* of its own"),
-    "siblings that share": ("p = [libc.syscall(56 if os.uname().machine == 'x86_64' else 220, 0x400 | 17, 0, 0, 0, 0)]\nif not p[0]: signal.pause()",
-                            "shares its descriptors .* with process"),
+    "siblings that share": ("child(lambda: libc.syscall(56 if os.uname().machine == 'x86_64' else 220, 0x8000 | 0x400 | 17, 0, 0, 0, 0) or signal.pause())",
+                            "shares its descriptors .* with a process that is not its parent"),
 }
 
 SYSTEM_V = {"libc.semget(7, 1, 0o1600)": "System V semaphores", "libc.msgget(8, 0o1600)": "a System V message queue",

@@ -42,6 +42,7 @@ struct agent {
 	struct stash *stash; /* pages of an image that we were made with (stash.h), or NULL */
 	struct restore *ahead; /* made ready for RESTORE, or NULL */
 	uint64_t cookie; /* see linux/seccomp.h; 0 once anything has been started */
+	int sysctl; /* /proc/sys/kernel as it can be written, for ids of System V objects; -1 once anything has been started */
 	int landlock; /* ABI, 0 = not usable here */
 	uint32_t single_id; /* not 0: the one id this user namespace maps (plus one), as without root */
 	bool up;

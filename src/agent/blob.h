@@ -8,6 +8,7 @@
 
 enum blob_want {
 	BLOB_FIRST = 0, /* the result is the first argument: mmap at a fixed place */
+	BLOB_SECOND = 1, /* the second: shmat at a fixed place */
 	BLOB_FIFTH = 4, /* the fifth: mremap to a fixed place */
 	BLOB_SIXTH = 5, /* the sixth, which the call does not have: bytes that were to be read */
 	BLOB_OK, /* no error */
@@ -32,7 +33,7 @@ struct blob_shared {
 	uint32_t failed; /* 0, or 1: the first one who fails takes it and fills the rest, then 2 */
 	uint32_t what, proc, detail;
 	int32_t error;
-	uint32_t zero;
+	uint32_t undone; /* processes that have their adjustments of semaphores again: restore_sysv.c */
 	uint64_t child_signal; /* SIGCHLD alone, and no time to wait for it: restore_trace.c */
 	uint64_t no_time[2];
 };

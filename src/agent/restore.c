@@ -55,6 +55,7 @@ void agent_forget(struct agent *a)
 	if (!a->cookie || !a->up)
 		return;
 	a->cookie = 0;
+	fd_close(TAKE_FD(a->sysctl));
 	wipe_stack();
 	if (caps_set(CAPS_AGENT, CAPS_ROOT) < 0)
 		_exit(1);
@@ -319,6 +320,9 @@ static int run(struct restore *r, struct err *e)
 		x = restore_wait(r, &r->shared->ready, r->m.n[MEM_S_THREAD]);
 	if (x < 0)
 		return say(r, r->shared->proc, r->shared->what, r->shared->error, e);
+	x = restore_sysv_settle(r, e);
+	if (x < 0)
+		return x;
 	next_phase(r, 3);
 	end_placeholders(r);
 	x = restore_finish(r, &which, &what);
@@ -456,6 +460,8 @@ static int make_all(struct restore *r, const int *fds, struct err *e)
 	if (x == 0)
 		x = restore_objects(r, e);
 	if (x == 0)
+		x = restore_sysv(r, e);
+	if (x == 0)
 		x = run(r, e);
 	return x;
 }
@@ -520,7 +526,8 @@ static bool can_wait(const struct restore *r)
 	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++) {
 		const struct mem_object *o = &r->m.object[i];
 
-		if (o->kind == MEM_OBJ_INOTIFY && o->data.len)
+		/* System V objects would stay when those that are held are dropped. */
+		if ((o->kind == MEM_OBJ_INOTIFY && o->data.len) || o->kind == MEM_OBJ_SYSV)
 			return false;
 		if (o->kind == MEM_OBJ_TIMERFD && set(restore_bytes(r, o->data), o->data.len))
 			return false;

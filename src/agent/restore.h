@@ -24,6 +24,7 @@
 	X(FDS, "put its descriptors in their places")                                                                  \
 	X(EPOLL, "register what it polls")                                                                             \
 	X(OWNER, "have signals sent for a descriptor")                                                                 \
+	X(SYSV, "restore what semaphores know of it")                                                                  \
 	X(LOCK, "lock a file")                                                                                         \
 	X(REOPEN, "open a file of /proc again")                                                                        \
 	X(PIDFD, "open a process it watches")                                                                          \
@@ -145,6 +146,13 @@ int restore_nodes(struct restore *r, struct err *e);
 int restore_settle(struct restore *r, struct err *e);
 int restore_dress(struct restore *r, uint32_t node, int fd); /* owner, mode and times of a memfd */
 int restore_runs(struct restore *r, struct mem_range range, int to); /* restore_object.c: content */
+/* restore_open.c: runs @fn in a child that has our memory and descriptors, and waits for it. */
+int restore_as_user(int (*fn)(void *), void *arg);
+/* restore_sysv.c: System V objects; when every process has attached what it had, their owners and modes. */
+int restore_sysv(struct restore *r, struct err *e);
+int restore_sysv_settle(struct restore *r, struct err *e);
+/* In a process: what semaphores know of it. */
+int restore_sysv_own(const struct restore *r, const struct mem_proc *p);
 /* restore_lock.c: in a process: its locks, but for POSIX ones. */
 int restore_locks(const struct restore *r, const struct mem_proc *p);
 struct flock restore_flock(const struct mem_lock *k);

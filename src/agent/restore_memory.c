@@ -14,6 +14,7 @@
 
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -62,6 +63,23 @@ static void map(struct build *b, const struct mem_vma *m, uint64_t flags, int fd
 	    (uint64_t)(int64_t)fd, fd < 0 ? 0 : m->offset);
 }
 
+/* System V shared memory: the first mapping of an attachment stands for all of it. */
+static void attach(struct build *b, const struct mem_vma *m)
+{
+	struct mem_sysv s;
+
+	if (m->offset)
+		return;
+	memcpy(&s, restore_bytes(b->r, b->r->m.object[m->object].data), sizeof(s));
+	add(b, RESTORE_MAP, BLOB_SECOND, SYS_shmat, s.id, m->start, m->flags & MEM_VMA_MAY_WRITE ? 0 : SHM_RDONLY, 0, 0, 0);
+}
+
+/* What it may be used for when it was just attached. */
+static uint32_t attached(const struct mem_vma *m)
+{
+	return PROT_READ | (m->flags & MEM_VMA_MAY_WRITE ? PROT_WRITE : 0U);
+}
+
 static void map_vma(struct build *b, const struct mem_vma *m)
 {
 	uint64_t flags = MAP_PRIVATE | (m->flags & MEM_VMA_NORESERVE ? MAP_NORESERVE : 0);
@@ -83,6 +101,9 @@ static void map_vma(struct build *b, const struct mem_vma *m)
 		break;
 	case MEM_VMA_SHMEM:
 		map(b, m, MAP_SHARED, b->r->object[m->object]);
+		break;
+	case MEM_VMA_SYSV:
+		attach(b, m);
 		break;
 	case MEM_VMA_VDSO:
 	case MEM_VMA_VVAR:
@@ -207,6 +228,8 @@ static void set_vma(struct build *b, const struct mem_vma *m)
 		return;
 	/* Anonymous memory is held as one for all neighbours. */
 	if (held(b, m) ? !held(b, m)->file && m->prot != (PROT_READ | PROT_WRITE) : opened(m))
+		add(b, RESTORE_MAP, BLOB_OK, SYS_mprotect, m->start, len, m->prot, 0, 0, 0);
+	if (m->kind == MEM_VMA_SYSV && m->prot != attached(m))
 		add(b, RESTORE_MAP, BLOB_OK, SYS_mprotect, m->start, len, m->prot, 0, 0, 0);
 	for (size_t i = 0; i < MEM_ADVICES && !(m->flags & MEM_VMA_DROPPABLE); i++)
 		if (m->advice & mem_advice[i].bit)

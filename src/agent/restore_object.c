@@ -372,6 +372,7 @@ static int make(struct restore *r, uint32_t i)
 	case MEM_OBJ_PTMX: /* restore_tty.c */
 	case MEM_OBJ_PTS:
 	case MEM_OBJ_EXTERNAL:
+	case MEM_OBJ_SYSV: /* restore_sysv.c */
 		return 0;
 	}
 	return -EINVAL;
@@ -396,6 +397,7 @@ static const char *kind_name(uint32_t kind)
 		"a socket",
 		"a pidfd",
 		"the pipes of an exec",
+		"a System V object",
 	};
 
 	return kind < ARRAY_LEN(names) ? names[kind] : "?";

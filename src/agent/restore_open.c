@@ -220,7 +220,7 @@ static int child(void *arg)
 	return 0;
 }
 
-static int as_user(int (*fn)(void *), void *arg)
+int restore_as_user(int (*fn)(void *), void *arg)
 {
 	int status;
 	pid_t pid = clone(fn, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD, arg);
@@ -344,7 +344,7 @@ int restore_open(struct restore *r, struct err *e)
 		o.user = p;
 		o.index = MEM_NONE;
 		o.object = false;
-		x = as_user(child, &o);
+		x = restore_as_user(child, &o);
 		if (x == 0)
 			x = o.error;
 		if (x < 0)
@@ -369,6 +369,6 @@ int restore_renew(struct restore *r, struct err *e)
 
 	/* SETUP has done it, where files were another's: that could write where the root is read-only by now. */
 	r->done |= r->agent->fresh;
-	x = r->agent->fresh ? 0 : as_user(renumber, r);
+	x = r->agent->fresh ? 0 : restore_as_user(renumber, r);
 	return x < 0 ? err_sys(e, ERR_INTERNAL, x, "renew the machine's ids") : 0;
 }

@@ -424,6 +424,14 @@ static void settings(struct restore *r, uint32_t i)
 	}
 }
 
+static void sysv(const struct restore *r, uint32_t i)
+{
+	int x = restore_sysv_own(r, &r->m.proc[i]);
+
+	if (x < 0)
+		restore_die(r, i, RESTORE_SYSV, x, 0);
+}
+
 void restore_become(struct restore *r, uint32_t i)
 {
 	const struct mem_proc *p = &r->m.proc[i];
@@ -442,6 +450,7 @@ void restore_become(struct restore *r, uint32_t i)
 		restore_die(r, i, RESTORE_CWD, -errno, 0);
 	become_user(r, i);
 	settings(r, i);
+	sysv(r, i);
 	open_owns(r, i);
 	set_epolls(r, i);
 	place_fds(r, i);

@@ -175,6 +175,16 @@ static int lock_privileges(struct agent *a)
 	return 0;
 }
 
+/* Before it is covered: only the agent, and only until it has restored, chooses ids there. Missing, that is refused. */
+static int open_sysctl(void)
+{
+	int fd = sys_openat(AT_FDCWD, STEPPING_STONE "/p/sys/kernel", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	int high = fd < 0 ? fd : sys_fcntl(fd, F_DUPFD_CLOEXEC, AGENT_PLACES_END);
+
+	fd_close(fd);
+	return high;
+}
+
 int shell_enter(struct agent *a, enum frame_stage *stage)
 {
 	static const struct {
@@ -193,6 +203,8 @@ int shell_enter(struct agent *a, enum frame_stage *stage)
 	umask(022);
 	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
 		*stage = steps[i].stage;
+		if (*stage == FRAME_STAGE_MASK)
+			a->sysctl = open_sysctl();
 		r = steps[i].fn();
 		if (r < 0)
 			return r;

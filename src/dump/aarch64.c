@@ -49,6 +49,12 @@ bool arch_restarts(const uint64_t *regs)
 	return false;
 }
 
+/* What its first argument was is not told. */
+void arch_again(uint64_t *regs)
+{
+	(void)regs;
+}
+
 void arch_restart(uint64_t *regs, bool handles_signals)
 {
 	(void)handles_signals;

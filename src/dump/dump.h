@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "dump/guard.h"
+#include "dump/sysv_reader.h"
 #include "dump/writer.h"
 #include "proto/memory.h"
 #include "proto/table.h"
@@ -111,6 +112,7 @@ struct dump {
 	dev_t shm_dev; /* of memfds, and memory that is shared and has no file */
 	uint64_t filters; /* the agent's */
 	bool sysv; /* we are in the sandbox's IPC namespace */
+	struct sysv_reader sysv_reader;
 	bool thawed; /* the sandbox, since everybody is held */
 	uint64_t vdso_len, vdso_used; /* of everybody's */
 	struct idmap uids, gids;
@@ -273,8 +275,12 @@ void inotify_forget(struct dump *d); /* the news of what we opened; the last thi
 
 /* ---- sysv.c ---- */
 int sysv_enter(struct dump *d, struct err *e); /* before privileges are dropped */
-/* Refuses what an IPC namespace holds. */
-int sysv_check(const struct dump *d, struct err *e);
+int sysv_start(struct dump *d, struct err *e); /* likewise; behind guard_start() */
+int sysv_read(struct dump *d, struct err *e); /* objects of what the IPC namespace holds */
+/* The object of a mapping that is System V shared memory. */
+int sysv_vma(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e);
+int sysv_attached(const struct dump *d, const struct proc *p, struct err *e); /* refuses parts */
+int sysv_content(struct dump *d, uint32_t object, struct err *e);
 
 /* ---- tree.c ---- */
 int tree_terminals(struct dump *d, struct err *e); /* objects for controlling terminals that no process has open */

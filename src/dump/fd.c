@@ -149,7 +149,7 @@ static int classify(struct opened *x, struct err *e)
 	return proc_refuse(x->p, e, "has something open that is not known: descriptor %u", x->num);
 }
 
-static struct object *new_object(struct dump *d, struct err *e)
+struct object *object_new(struct dump *d, struct err *e)
 {
 	struct object *more = d->n_objects >= OBJECTS_MAX ? NULL :
 							    reallocarray(d->object, d->n_objects + 1, sizeof(*more));
@@ -166,7 +166,7 @@ static struct object *new_object(struct dump *d, struct err *e)
 
 static int add_object(struct dump *d, struct opened *x, uint32_t flags, uint32_t *ret, struct err *e)
 {
-	struct object *o = new_object(d, e);
+	struct object *o = object_new(d, e);
 	int r;
 
 	if (!o)
@@ -305,7 +305,7 @@ int object_terminal(struct dump *d, uint32_t pts, struct err *e)
 /* Memory that nothing refers to by descriptor. */
 static int new_memory(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e)
 {
-	struct object *o = new_object(d, e);
+	struct object *o = object_new(d, e);
 
 	if (!o)
 		return -E2BIG;

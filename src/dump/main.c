@@ -16,7 +16,7 @@
  *	vma.c      mappings                              copy.c, pages.c, base.c     their content, which writer.c writes
  *	fd.c       descriptors; object_*.c by kind       tree.c   sessions, execs, the records of processes
  *	share.c    tables that processes share
- *	sysv.c     System V objects, which are refused
+ *	sysv.c     System V objects, as a process of their own reads them (sysv_reader.c)
  *	image.c    records, and the file they end in     guard.c  what is changed on a socket is changed back
  */
 #include "dump/dump.h"
@@ -217,15 +217,17 @@ static int read_processes(struct dump *d, struct err *e)
 	}
 	if (r == 0)
 		r = fd_read_all(d, e);
+	if (r == 0)
+		r = sysv_read(d, e);
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
 		if (!d->proc[i].zombie)
 			r = vma_read(d, &d->proc[i], e);
 	if (r == 0)
 		r = tree_terminals(d, e);
-	/* Behind all that a process can be named for. */
 	if (r == 0)
-		r = sysv_check(d, e);
-	return r == 0 ? object_link(d, e) : r;
+		r = object_link(d, e);
+	sysv_reader_stop(&d->sysv_reader); /* before anybody could see it */
+	return r;
 }
 
 /*
@@ -355,7 +357,7 @@ int main(int argc, char **argv)
 	struct err e = { 0 };
 	int r, base = -1;
 
-	d.root = d.pages.fd = d.guard.fd = -1;
+	d.root = d.pages.fd = d.guard.fd = d.sysv_reader.fd = -1;
 	if (arguments(&d, argc, argv, &base) < 0) {
 		fputs("cloche-dump: started by cloche-warden only\n", stderr);
 		return 2;
@@ -382,6 +384,8 @@ int main(int argc, char **argv)
 		r = sysv_enter(&d, &e);
 	if (r == 0)
 		r = guard_start(&d.guard, d.agent_pidfd, &e);
+	if (r == 0)
+		r = sysv_start(&d, &e);
 	if (r == 0)
 		r = drop(&e);
 	if (r == 0)

@@ -217,6 +217,8 @@ int object_link(struct dump *d, struct err *e)
 			link_ended(d, i);
 		} else if (d->object[i].rec.kind == MEM_OBJ_SHMEM) {
 			r = link_content(d, i, e);
+		} else if (d->object[i].rec.kind == MEM_OBJ_SYSV) {
+			r = sysv_content(d, i, e);
 		} else if (d->object[i].rec.kind == MEM_OBJ_SOCKET) {
 			r = d->object[i].socket->k.family == AF_UNIX ? object_link_unix(d, i, e) : object_link_tcp(d, i, e);
 		}

@@ -35,6 +35,8 @@ int object_anon(struct opened *x, struct err *e); /* eventfd and its kin */
 int object_socket(struct opened *x, struct err *e);
 /* Locks that fdinfo tells of a descriptor; @first: nothing is known of its object yet. */
 int lock_read(struct opened *x, uint32_t object, bool first, struct err *e);
+/* One more; NULL when there are too many. Moves the others. */
+struct object *object_new(struct dump *d, struct err *e);
 /* How many processes have it open. */
 uint32_t object_users(const struct dump *d, uint32_t object);
 /* Names of what is watched, by all of them. */

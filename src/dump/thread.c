@@ -143,6 +143,9 @@ static int names(struct proc *p, struct thread *t, struct err *e)
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "read status of a thread");
 	t->tid = t->rec.tid = proc_inside(status, "NSpid");
+	/* Nothing but our stopping it has interrupted its call. */
+	if (!((proc_number(status, "SigPnd", 16, 0) | proc_number(status, "ShdPnd", 16, 0)) & ~t->mask))
+		arch_again(t->regs);
 	if (proc_number(status, "Seccomp_filters", 10, 0) != proc_number(p->status, "Seccomp_filters", 10, 0))
 		return proc_refuse(p, e, "has a system call filter of its own");
 	r = same_rights(p, status, e);

@@ -96,7 +96,7 @@ static int flag_line(const struct proc *p, struct vma *v, const char *flags, str
 	for (size_t i = 0; i < ARRAY_LEN(refuse); i++)
 		if (has_flag(flags, refuse[i].word))
 			return proc_refuse(p, e, "%s", refuse[i].why);
-	if (v->kind == MEM_VMA_FILE_SHARED && has_flag(flags, "mw"))
+	if ((v->kind == MEM_VMA_FILE_SHARED || v->kind == MEM_VMA_SYSV) && has_flag(flags, "mw"))
 		v->flags |= MEM_VMA_MAY_WRITE;
 	v->guards = has_flag(flags, "gu");
 	v->in_source = v->advice & (MEM_VMA_DONTFORK | MEM_VMA_WIPEONFORK);
@@ -106,8 +106,10 @@ static int flag_line(const struct proc *p, struct vma *v, const char *flags, str
 static int shared_file(struct dump *d, struct proc *p, struct vma *v, const char *link, const struct found *f,
 		       struct err *e)
 {
-	if (!f->named && f->st.st_nlink == 0 && !strncmp(f->path, "/SYSV", 5))
-		return proc_refuse(p, e, "uses System V shared memory");
+	if (!f->named && f->st.st_nlink == 0 && !strncmp(f->path, "/SYSV", 5)) {
+		v->kind = MEM_VMA_SYSV;
+		return sysv_vma(d, p, link, f, &v->object, e);
+	}
 	if (f->st.st_dev == d->shm_dev) {
 		v->kind = MEM_VMA_SHMEM;
 		return object_shmem(d, p, link, f, &v->object, e);
@@ -297,6 +299,6 @@ int vma_read(struct dump *d, struct proc *p, struct err *e)
 		r = vma_guards(d, p, e);
 	for (size_t i = 0; r >= 0 && i < p->n_vmas; i++)
 		if (p->vma[i].kind == MEM_VMA_VDSO)
-			return 0;
+			return sysv_attached(d, p, e);
 	return r < 0 ? r : proc_refuse(p, e, "has unmapped its vdso");
 }

@@ -64,6 +64,15 @@ bool arch_restarts(const uint64_t *regs)
 	       (r == RESTARTSYS || r == RESTARTNOINTR || r == RESTARTNOHAND || r == RESTART_BLOCK);
 }
 
+void arch_again(uint64_t *regs)
+{
+	if ((long)regs[RAX] != -EINTR || (regs[ORIG_RAX] != SYS_semop && regs[ORIG_RAX] != SYS_semtimedop))
+		return;
+	regs[RAX] = regs[ORIG_RAX];
+	regs[RIP] -= 2; /* the system call instruction */
+	regs[ORIG_RAX] = UINT64_MAX;
+}
+
 /*
  * How much time is left is the kernel's secret. A sleep that tells its caller ends early, as by a signal: the caller goes on with the
  * rest. So does a relative wait for a futex, whose callers have to expect that, and poll() in a program that handles

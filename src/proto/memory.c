@@ -214,6 +214,17 @@ static int check_runs(struct check *c, struct mem_range range, uint64_t from, ui
 	return r;
 }
 
+/* The first mapping of an attachment stands for all of it: the others follow it, without a gap. */
+static bool attachment_ok(const struct check *c, const struct mem_vma *v, uint64_t from)
+{
+	const struct mem_object *o = &c->m.object[v->object];
+
+	if (o->kind != MEM_OBJ_SYSV || !o->a || v->offset >= o->a || o->a > TASK_END - v->start)
+		return false;
+	return !v->offset || (from == v->start && v[-1].kind == MEM_VMA_SYSV && v[-1].object == v->object &&
+			      v[-1].offset + (v[-1].end - v[-1].start) == v->offset && !((v[-1].flags ^ v->flags) & MEM_VMA_MAY_WRITE));
+}
+
 static int check_vma(struct check *c, const struct mem_vma *v, uint64_t *from)
 {
 	NEED(c,
@@ -221,7 +232,7 @@ static int check_vma(struct check *c, const struct mem_vma *v, uint64_t *from)
 		     v->end <= TASK_END,
 	     "place");
 	NEED(c, v->prot <= 7 && !(v->flags & ~VMA_FLAGS) && !(v->advice & ~mem_advices()), "flags");
-	NEED(c, v->kind <= MEM_VMA_OBJECT, "kind");
+	NEED(c, v->kind <= MEM_VMA_SYSV, "kind");
 	NEED(c,
 	     (v->kind == MEM_VMA_FILE || v->kind == MEM_VMA_FILE_SHARED) ? index_ok(c, MEM_S_FILE, v->file)
 									 : v->file == MEM_NONE,
@@ -229,7 +240,8 @@ static int check_vma(struct check *c, const struct mem_vma *v, uint64_t *from)
 	NEED(c,
 	     v->kind == MEM_VMA_SHMEM || v->kind == MEM_VMA_OBJECT
 		     ? index_ok(c, MEM_S_OBJECT, v->object) && c->m.object[v->object].kind == MEM_OBJ_SHMEM
-		     : v->object == MEM_NONE,
+	     : v->kind == MEM_VMA_SYSV ? index_ok(c, MEM_S_OBJECT, v->object) && attachment_ok(c, v, *from)
+				       : v->object == MEM_NONE,
 	     "object");
 	NEED(c, aligned(c, v->offset) && v->offset < SIZE_MAX_FILE, "offset");
 	NEED(c, !v->run.n || v->kind == MEM_VMA_ANON || v->kind == MEM_VMA_FILE || v->kind == MEM_VMA_OBJECT, "runs");
@@ -645,6 +657,8 @@ static bool kind_ok(const struct check *c, const struct mem_object *o)
 	case MEM_OBJ_EXTERNAL:
 		return o->b <= MEM_WARM && exec_exists(c, o->a) &&
 		       (!o->data.len || (o->b == MEM_TTY && o->data.len == sizeof(struct mem_pty)));
+	case MEM_OBJ_SYSV:
+		return mem_sysv_ok(c->m.bytes + o->data.off, o->data.len, o->a);
 	}
 	return false;
 }
@@ -656,7 +670,7 @@ static int check_objects(struct check *c)
 	c->what = "object";
 	for (uint32_t i = 0; r == 0 && i < c->m.n[MEM_S_OBJECT]; i++) {
 		const struct mem_object *o = &c->m.object[i];
-		bool runs = o->kind == MEM_OBJ_SHMEM;
+		bool runs = o->kind == MEM_OBJ_SHMEM || o->kind == MEM_OBJ_SYSV;
 		uint64_t mask = c->m.head->page_size - 1;
 
 		c->at = i;

@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "proto/memory_cpus.h"
 #include "proto/memory_setting.h"
+#include "proto/memory_sysv.h"
 
 #define MEM_MAGIC 0x3154454b4e41424cULL
 #define MEM_VERSION 5U
@@ -147,6 +148,7 @@ enum mem_vma_kind {
 	MEM_VMA_VDSO, /* moved to where it was, not mapped */
 	MEM_VMA_VVAR,
 	MEM_VMA_OBJECT, /* a private mapping of ->object: a memfd, or a file that is not part of the checkpoint */
+	MEM_VMA_SYSV, /* System V shared memory ->object; ->flags MAY_WRITE: attached for writing. All of it lies together */
 };
 
 struct mem_vma {
@@ -212,6 +214,7 @@ enum mem_object_kind {
 	MEM_OBJ_PIDFD,
 	/* the agent has the other end: ->a exec's id, ->b enum mem_role. MEM_TTY (a slave): ->data: mem_pty, or nothing */
 	MEM_OBJ_EXTERNAL,
+	MEM_OBJ_SYSV, /* no descriptor: ->data: struct mem_sysv; shared memory: ->a size, ->run */
 };
 
 enum mem_role { MEM_STDIN, MEM_STDOUT, MEM_STDERR, MEM_TTY, MEM_WARM };

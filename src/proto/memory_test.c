@@ -110,7 +110,8 @@ TEST(memory_that_is_wrong_is_refused)
 	WRONG(im.vma[2].end = 1ULL << 62, "place");
 	WRONG(im.vma[0].start = 0, "place");
 	WRONG(im.vma[0].prot = 8, "flags");
-	WRONG(im.vma[0].kind = MEM_VMA_OBJECT + 1, "kind");
+	WRONG(im.vma[0].kind = MEM_VMA_SYSV + 1, "kind");
+	WRONG((im.vma[1].kind = MEM_VMA_SYSV, im.vma[1].object = 0), "object");
 	WRONG(im.vma[0].file = 3, "file");
 	WRONG(im.vma[1].file = 0, "file");
 	WRONG(im.vma[0].object = 0, "object");

@@ -198,19 +198,6 @@ REFUSED = {
                             "shares its descriptors .* with a process that is not its parent"),
 }
 
-SYSTEM_V = {"libc.semget(7, 1, 0o1600)": "System V semaphores", "libc.msgget(8, 0o1600)": "a System V message queue",
-            "libc.shmget(9, 4096, 0o1600)": "System V shared memory"}
-
-
-@pytest.mark.parametrize("text", SYSTEM_V)
-def test_system_v_objects_are_refused_by_name(d, clean, text):
-    b = d.create()
-    x = start(d, b, f"assert {text} >= 0\ngate()\nprint('on')\n")
-    e = error(d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True}), 422, "refused")
-    assert f"the sandbox has {SYSTEM_V[text]} (id " in e["message"], e
-    assert tells(d, b, x) == ("on", 0, "")
-
-
 def test_what_can_not_be_made_again_is_refused_and_runs_on(d, clean):
     b = d.create()
     for name, (text, reason) in REFUSED.items():

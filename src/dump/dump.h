@@ -282,6 +282,10 @@ int sysv_vma(struct dump *d, struct proc *p, const char *link, const struct foun
 int sysv_attached(const struct dump *d, const struct proc *p, struct err *e); /* refuses parts */
 int sysv_content(struct dump *d, uint32_t object, struct err *e);
 
+/* ---- sysv_undo.c ---- */
+int sysv_undo_check(const struct dump *d, struct err *e);
+int sysv_undo(struct dump *d, struct err *e); /* when objects have their records; asks processes */
+
 /* ---- tree.c ---- */
 int tree_terminals(struct dump *d, struct err *e); /* objects for controlling terminals that no process has open */
 int tree_read(struct dump *d, struct err *e); /* placeholders, execs, parents, terminals */

@@ -134,14 +134,20 @@ static int make_round(struct proc *p, struct thread *t, struct inject *j, size_t
 	uint64_t regs[DUMP_REGS_MAX];
 	struct code c = { 0 };
 	static const uint8_t zeros[CODE_MAX];
-	size_t n = 0;
+	size_t n = 0, entry = (j->input_n + 15) & ~15UL;
 	int r = vdso_room(p, &c, e);
 
 	if (r < 0)
 		return r;
+	memcpy(c.byte, j->input, j->input_n);
+	c.n = entry;
 	code_begin(&c);
-	while (from + n < j->n && c.n + CODE_FRAME + CODE_CALL < c.max)
-		code_call(&c, &j->call[from + n++]);
+	while (from + n < j->n && c.n + CODE_FRAME + CODE_CALL < c.max) {
+		struct call k = j->call[from + n++];
+
+		k.arg[1] += j->input_n ? c.at : 0;
+		code_call(&c, &k);
+	}
 	memcpy(regs, t->regs, sizeof(regs));
 	arch_restart(regs, proc_handles_signals(p));
 	code_end(&c, regs, t->mask, t);
@@ -151,7 +157,7 @@ static int make_round(struct proc *p, struct thread *t, struct inject *j, size_t
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "write behind the vdso of process %u", p->pid);
 	memcpy(regs, t->regs, sizeof(regs));
-	arch_enter(regs, c.at);
+	arch_enter(regs, c.at + entry);
 	r = set_regs(t, regs);
 	if (r == 0)
 		r = set_mask(t, UINT64_MAX);

@@ -3,6 +3,7 @@
 #include "dump/arch.h"
 
 #define INJECT_CALLS_MAX 256
+#define INJECT_INPUT_MAX 512
 
 /* What one thread is to be asked. */
 struct inject {
@@ -12,6 +13,9 @@ struct inject {
 	size_t n;
 	uint8_t page[PAGE];
 	size_t used;
+	/* What the calls are given, if anything: argument 1 of each is an offset in it. It is written with the code, before that runs. */
+	uint8_t input[INJECT_INPUT_MAX];
+	size_t input_n;
 };
 
 /* Adds a call; argument @pointer (-1: none) is where @size bytes of an answer go. Its number. */

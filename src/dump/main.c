@@ -265,6 +265,8 @@ static int copy_all(struct dump *d, struct err *e)
 		if (!d->proc[i].zombie)
 			r = inject_proc(d, &d->proc[i], e);
 	if (r == 0)
+		r = sysv_undo(d, e);
+	if (r == 0)
 		r = fork_big(d, e);
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
 		if (!d->proc[i].zombie && !d->proc[i].copy)

@@ -6,7 +6,6 @@
 #include "base/base.h"
 #include "base/sys.h"
 
-#include <linux/kcmp.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -102,21 +101,6 @@ static int keep(struct dump *d, const struct sysv_told *t, uint8_t *data, struct
 	return image_bytes(&d->image, data, t->len, &o->rec.data, e);
 }
 
-/* What is undone when a process ends cannot be asked for. One that never had any has no list of it, as we have none. */
-static int check_undo(const struct dump *d, struct err *e)
-{
-	for (size_t i = 1; i < d->n_procs; i++)
-		for (size_t t = 0; t < d->proc[i].n_threads; t++) {
-			int r = sys_kcmp(getpid(), d->proc[i].thread[t].host, KCMP_SYSVSEM, 0, 0);
-
-			if (r < 0)
-				return err_sys(e, ERR_INTERNAL, r, "compare processes");
-			if (r > 0)
-				return proc_refuse(&d->proc[i], e, "may have operations of System V semaphores to be undone (SEM_UNDO)");
-		}
-	return 0;
-}
-
 int sysv_read(struct dump *d, struct err *e)
 {
 	AUTO_CLOSE int file = -1;
@@ -149,7 +133,7 @@ int sysv_read(struct dump *d, struct err *e)
 		r = t.len <= len && at <= len ? keep(d, &t, data, e) : err_set(e, ERR_INTERNAL, -EBADMSG, "System V objects make no sense");
 		sems |= r == 0 && ((const struct mem_sysv *)(const void *)data)->kind == MEM_SYSV_SEM;
 	}
-	return r == 0 && sems ? check_undo(d, e) : r;
+	return r == 0 && sems ? sysv_undo_check(d, e) : r;
 }
 
 int sysv_vma(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e)

@@ -293,7 +293,7 @@ int object_terminal(struct dump *d, uint32_t pts, struct err *e)
 			return 0;
 		inside |= x->kind == MEM_OBJ_PTMX && x->a == pts;
 	}
-	o = inside ? new_object(d, e) : NULL;
+	o = inside ? object_new(d, e) : NULL;
 	if (!o)
 		return inside ? -E2BIG : 0;
 	o->rec.kind = MEM_OBJ_PTS;

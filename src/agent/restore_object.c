@@ -251,6 +251,20 @@ static int watch_as(int fd, const char *path, uint32_t mask, int want)
 	return -ERANGE;
 }
 
+/* What leads to a file; one that was removed is known by a descriptor. */
+static void path_of(const struct restore *r, uint32_t file, char path[static MEM_PATH_MAX + 1])
+{
+	const struct mem_file *f = &r->m.file[file];
+
+	memcpy(path, restore_bytes(r, f->path), f->path.len);
+	path[f->path.len] = '\0';
+	if (f->node == MEM_NONE || !(r->m.node[f->node].flags & MEM_NODE_REMOVED))
+		return;
+	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++)
+		if (r->m.object[i].kind == MEM_OBJ_FILE && r->m.object[i].file == file && r->object[i] >= 0)
+			snprintf(path, MEM_PATH_MAX, "/proc/self/fd/%d", r->object[i]);
+}
+
 static int make_inotify(struct restore *r, uint32_t i)
 {
 	const struct mem_object *o = &r->m.object[i];
@@ -262,13 +276,10 @@ static int make_inotify(struct restore *r, uint32_t i)
 	if (fd < 0)
 		return -errno;
 	for (uint64_t at = 0; x == 0 && at < o->data.len; at += 12) {
-		const struct mem_file *f;
 		uint32_t w[3];
 
 		memcpy(w, data + at, sizeof(w));
-		f = &r->m.file[w[2]];
-		memcpy(path, restore_bytes(r, f->path), f->path.len);
-		path[f->path.len] = '\0';
+		path_of(r, w[2], path);
 		x = watch_as(fd, path,
 			     w[1] & (IN_ALL_EVENTS | IN_ONLYDIR | IN_DONT_FOLLOW | IN_EXCL_UNLINK | IN_ONESHOT),
 			     (int)w[0]);

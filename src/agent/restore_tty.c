@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define TTY_GROUP 5
-#define PTS_TRIES 64
+#define PTS_TRIES MEM_PTYS
 #define GET_NUMBER 0x80045430UL /* TIOCGPTN */
 #define LOCK 0x40045431UL /* TIOCSPTLCK */
 #define EXCLUSIVE 0x540cUL /* TIOCEXCL */
@@ -193,15 +193,26 @@ static int make_terminal(struct restore *r, uint64_t index, int master)
 		r->object[at_object] = sys_fcntl(master, F_DUPFD_CLOEXEC, r->base);
 		return r->object[at_object] < 0 ? r->object[at_object] : 0;
 	}
+	if (!x)
+		return 0;
 	r->exec[at_exec].fds[0] = sys_fcntl(master, F_DUPFD_CLOEXEC, AGENT_PLACES_END);
 	return r->exec[at_exec].fds[0] < 0 ? r->exec[at_exec].fds[0] : 0;
+}
+
+/* Its master is closed again, as that of those between. */
+static bool hung_up(const struct restore *r, uint64_t index)
+{
+	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++)
+		if (r->m.object[i].kind == MEM_OBJ_PTS && r->m.object[i].a == index && r->m.object[i].b)
+			return true;
+	return false;
 }
 
 static bool wanted(const struct restore *r, uint64_t index)
 {
 	uint32_t at;
 
-	return master_of(r, index, &at) || exec_with_tty(r, index, &at);
+	return master_of(r, index, &at) || exec_with_tty(r, index, &at) || hung_up(r, index);
 }
 
 /* The lowest free number is given out, so those between are made, too, and closed again. */

@@ -53,6 +53,22 @@ static int parse_watch(const char *line, struct watched *w, struct err *e)
 	return 0;
 }
 
+/* A file that was removed, and that somebody has open: the record of it, or MEM_NONE. */
+static uint32_t removed_file(struct dump *d, const struct wanted *w)
+{
+	for (size_t i = 0; i < d->n_kept; i++) {
+		const struct mem_node *x = image_at(&d->image, MEM_S_NODE, d->kept[i].node);
+
+		/* The number of a file's device may be a layer's own. */
+		if (!(x->flags & MEM_NODE_REMOVED) || (d->kept[i].dev != w->dev && d->root_dev != w->dev) || d->kept[i].ino != w->ino)
+			continue;
+		for (size_t k = 0; k < d->n_objects; k++)
+			if (d->object[k].rec.kind == MEM_OBJ_FILE && d->object[k].rec.file == x->file && search_same(w, d->object[k].fd, ""))
+				return x->file;
+	}
+	return MEM_NONE;
+}
+
 struct watches {
 	struct watched *list;
 	size_t n;
@@ -96,11 +112,15 @@ static int write_watches(struct dump *d, const struct watched *list, const struc
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < n; i++) {
-		uint32_t rec[3] = { list[i].wd, list[i].mask };
+		uint32_t rec[3] = { list[i].wd, list[i].mask, MEM_NONE };
 
 		if (!want[i].path)
+			rec[2] = removed_file(d, &want[i]);
+		if (!want[i].path && rec[2] == MEM_NONE)
 			r = proc_refuse(o->p, e, "watches a file (inotify) whose name was not found: number %llu",
 					(unsigned long long)want[i].ino);
+		else if (!want[i].path)
+			;
 		else if (!file_may_reach(d, o->p, want[i].path, 0) || !file_may_open(d, o->p, &want[i].st, 4))
 			r = proc_refuse(o->p, e, "watches %.100s (inotify), which it could not watch again", want[i].path);
 		else

@@ -91,6 +91,22 @@ static int pidfd(struct opened *x, struct err *e)
 	return x->o->rec.a || gone ? 0 : proc_refuse(x->p, e, "has a pidfd of a thread, or of a process outside");
 }
 
+/* One of the sandbox's own, by the descriptor that setns() takes: "net:[4026531840]". */
+static int namespace(struct opened *x, struct err *e)
+{
+	const size_t len = (size_t)(strchr(x->f.path, ':') - x->f.path);
+	char name[32], path[64];
+	struct stat st;
+
+	snprintf(name, sizeof(name), "ns/%.*s", len < 16 ? (int)len : 16, x->f.path);
+	if (x->o->rec.flags & O_PATH || fstatat(x->d->proc[0].dir, name, &st, 0) < 0 || st.st_ino != x->f.st.st_ino || st.st_dev != x->f.st.st_dev)
+		return proc_refuse(x->p, e, "has something open that can not be carried: %.60s", x->f.path);
+	x->o->rec.kind = MEM_OBJ_PROC;
+	x->o->own = true;
+	snprintf(path, sizeof(path), "/proc/%u/%s", x->p->pid, name);
+	return image_file(&x->d->image, path, &x->f.st, 0, &x->o->rec.file, e);
+}
+
 /* What it watches is told when everything is known. */
 static int inotify(struct opened *x, struct err *e)
 {
@@ -115,7 +131,11 @@ int object_anon(struct opened *x, struct err *e)
 		{ "anon_inode:[eventfd]", eventfd },   { "anon_inode:[timerfd]", timerfd },
 		{ "anon_inode:[signalfd]", signalfd }, { "anon_inode:[pidfd]", pidfd },
 		{ "pidfd:", pidfd },		       { "anon_inode:inotify", inotify },
-		{ "anon_inode:[eventpoll]", epoll },
+		{ "anon_inode:[eventpoll]", epoll },   { "net:[", namespace },
+		{ "mnt:[", namespace },		       { "pid:[", namespace },
+		{ "user:[", namespace },	       { "uts:[", namespace },
+		{ "ipc:[", namespace },		       { "cgroup:[", namespace },
+		{ "time:[", namespace },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)

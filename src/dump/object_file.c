@@ -200,6 +200,12 @@ static bool drained(int fd)
 	return true;
 }
 
+/* The agent makes all up to the highest. */
+static int pty_number(const struct opened *x, uint64_t index, struct err *e)
+{
+	return index < MEM_PTYS ? 0 : proc_refuse(x->p, e, "has terminal %llu open: only %u are carried", (unsigned long long)index, MEM_PTYS);
+}
+
 static int slave(struct opened *x, struct err *e)
 {
 	struct object *o = x->o;
@@ -208,14 +214,24 @@ static int slave(struct opened *x, struct err *e)
 	unsigned dev = 0;
 	int r = sys_ioctl(o->fd, TIOCGDEV, &dev), waiting = 0;
 
+	if (r == -EIO && major(x->f.st.st_rdev) >= PTS_MAJOR) {
+		/* Its number is taken until the last one has closed it. */
+		o->rec.kind = MEM_OBJ_PTS;
+		o->rec.a = (major(x->f.st.st_rdev) - PTS_MAJOR) * 256ULL + minor(x->f.st.st_rdev);
+		o->rec.b = 1;
+		return pty_number(x, o->rec.a, e);
+	}
 	if (r == -EIO)
-		return proc_refuse(x->p, e, "has a terminal open (descriptor %u) that was hung up: its master is closed", x->num);
+		return proc_refuse(x->p, e, "has a terminal open (descriptor %u) that was hung up, and which one that was can not be told", x->num);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "a terminal of process %u", x->p->pid);
 	if ((dev >> 8 & 0xfff) < PTS_MAJOR || (dev >> 8 & 0xfff) > PTS_MAJOR + 7)
 		return proc_refuse(x->p, e, "has a terminal open that is none of the sandbox");
 	o->rec.kind = MEM_OBJ_PTS;
 	o->rec.a = (dev & 0xff) | (dev >> 12 & 0xfff00);
+	r = pty_number(x, o->rec.a, e);
+	if (r < 0)
+		return r;
 	if (sys_ioctl(o->fd, FIONREAD, &waiting) == 0 && waiting > 0)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): its terminal has input that was not read yet",
 			       x->p->pid, x->p->name);
@@ -249,6 +265,9 @@ static int master(struct opened *x, struct err *e)
 	if (sys_ioctl(o->fd, FIONREAD, &waiting) == 0 && waiting > 0)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): output of its terminal was not read yet", x->p->pid,
 			       x->p->name);
+	r = pty_number(x, index, e);
+	if (r < 0)
+		return r;
 	o->rec.kind = MEM_OBJ_PTMX;
 	o->rec.a = index;
 	return image_bytes(&x->d->image, &pty, sizeof(pty), &o->rec.data, e);

@@ -29,7 +29,7 @@ struct walk {
 };
 
 /* What the kernel itself tells apart files by, where its filesystem can say that. */
-static bool same_handle(const struct wanted *w, int dir, const char *name)
+bool search_same(const struct wanted *w, int dir, const char *name)
 {
 	struct {
 		uint32_t bytes;
@@ -52,7 +52,7 @@ static void look(struct walk *k, int dir, const char *name, const char *path, de
 
 		/* The number of a file's device may be a layer's own; its folder's is the filesystem's. */
 		if (w->path || w->ino != st->st_ino || (w->dev != st->st_dev && (S_ISDIR(st->st_mode) || w->dev != folder)) ||
-		    !same_handle(w, dir, name))
+		    !search_same(w, dir, name))
 			continue;
 		w->path = strdup(path);
 		w->st = *st;

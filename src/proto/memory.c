@@ -645,7 +645,7 @@ static bool kind_ok(const struct check *c, const struct mem_object *o)
 	case MEM_OBJ_PTMX:
 		return o->a < PTS_MAX && o->data.len >= sizeof(struct mem_pty);
 	case MEM_OBJ_PTS:
-		return o->a < PTS_MAX && !o->data.len;
+		return o->a < PTS_MAX && o->b <= 1 && !o->data.len;
 	case MEM_OBJ_SHMEM:
 		return o->a < SIZE_MAX_FILE && o->b <= 63 && o->data.len < 250 && o->pair != MEM_NONE &&
 		       (o->file == MEM_NONE || (index_ok(c, MEM_S_NODE, o->file) && c->m.node[o->file].file == MEM_NONE)) &&

@@ -201,7 +201,7 @@ enum mem_object_kind {
 	MEM_OBJ_SIGNALFD, /* ->a mask */
 	MEM_OBJ_INOTIFY, /* ->data: (u32 wd, u32 mask, u32 file)* */
 	MEM_OBJ_PTMX, /* a master: ->a index; ->data: struct mem_pty, then what can be read from it */
-	MEM_OBJ_PTS, /* a slave: ->a index */
+	MEM_OBJ_PTS, /* a slave: ->a index; ->b 1: it was hung up, since its master is closed */
 	MEM_OBJ_DEV, /* ->file: /dev/null and other nodes without state */
 	MEM_OBJ_PROC, /* ->file: below /proc or /sys, opened again */
 	/*
@@ -237,6 +237,8 @@ struct mem_object {
 #define MEM_PIPE_UID(b) ((uint32_t)((b) >> 40))
 #define MEM_PIPE_GID(b) ((uint32_t)((b) >> 16) & MEM_PIPE_ID_MAX)
 #define MEM_PIPE_MODE(b) ((uint32_t)(b) & 07777)
+
+#define MEM_PTYS 64U /* terminals have numbers below */
 
 struct mem_pty {
 	uint32_t iflag, oflag, cflag, lflag, ispeed, ospeed;

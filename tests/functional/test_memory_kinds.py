@@ -188,8 +188,43 @@ gate()
 print(was[0], call(), reads() == was[1])
 """, "42 42 True")
 
+# Namespaces of the sandbox, open.
+NAMESPACES = ("""
+fds = {n: os.open("/proc/self/ns/" + n, os.O_RDONLY) for n in ("net", "mnt", "pid", "user", "uts", "ipc")}
+gate()
+print(all(os.readlink(f"/proc/self/fd/{f}") == os.readlink("/proc/self/ns/" + n) for n, f in fds.items()))
+""", "True")
+
+# A terminal whose master was closed: it was hung up, and has its number until the last descriptor is closed.
+HUNG_UP = ("""
+m, s = os.openpty(); other = os.open(os.ttyname(s), os.O_RDONLY | os.O_NOCTTY)
+number = os.fstat(s).st_rdev
+os.close(m)
+p = select.poll(); p.register(s)
+def look(): return [os.fstat(s).st_rdev == number == os.fstat(other).st_rdev, fails(os.write, s, b"x"), os.read(other, 9), fails(termios.tcgetattr, s), p.poll(0)[0][1]]
+def fails(fn, *args):
+    try: return fn(*args)
+    except (OSError, termios.error) as e: return errno.errorcode[e.args[0]]
+was = look()
+gate()
+print(look() == was, was[:4])
+""", "True [True, 'EIO', b'', 'EIO']")
+
+# A watch of a file that was removed, and is still open.
+WATCHED = ("""
+f = os.open("watched", os.O_RDWR | os.O_CREAT)
+i = check(libc.inotify_init1(os.O_NONBLOCK))
+w = check(libc.inotify_add_watch(i, b"watched", 0x40a)) # MODIFY, CLOSE_WRITE, DELETE_SELF
+os.unlink("watched")
+gate()
+os.write(f, b"x"); os.close(f)
+news = os.read(i, 999)
+print(fails(os.read, i, 9), [hex(struct.unpack_from("iI", news, at)[1]) for at in range(0, len(news), 16)], struct.unpack_from("i", news)[0] == w)
+""", "EAGAIN ['0x2', '0x8', '0x400', '0x8000'] True")
+
 GROUPS = {
-    "descriptors": {"links": LINKS, "ended processes": ENDED, "leases": LEASES, "closed end": CLOSED_END},
+    "descriptors": {"links": LINKS, "ended processes": ENDED, "leases": LEASES, "closed end": CLOSED_END, "namespaces": NAMESPACES,
+                    "hung up": HUNG_UP, "watched": WATCHED},
     "processes": {"shared tables": SHARED_TABLES, "terminal": TERMINAL, "guards": GUARDS, "own files": OWN_FILES, "run only": RUN_ONLY},
 }
 

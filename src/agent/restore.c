@@ -403,7 +403,10 @@ static struct restore *new(struct agent *a)
 
 static int open_files(struct restore *r, struct err *e)
 {
-	int x = restore_nodes(r, e);
+	int x;
+
+	restore_numbers(r);
+	x = restore_nodes(r, e);
 
 	if (x == 0)
 		x = restore_open(r, e);

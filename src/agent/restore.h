@@ -126,6 +126,8 @@ int restore_high(const struct restore *r, int fd);
 
 /* restore.c: where the kernel has put its own code in this process. */
 int restore_find_vdso(struct restore *r, struct err *e);
+/* restore_number.c: gives files that are to be opened the inode numbers that they had. */
+void restore_numbers(struct restore *r);
 /* restore_open.c: files by path, each as the user who had it. */
 int restore_open(struct restore *r, struct err *e);
 /* Whether those that are mapped are still what they were, and have a name. */

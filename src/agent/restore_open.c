@@ -104,6 +104,8 @@ static int compare(struct opener *o, uint32_t file, int fd)
 		      ((uint64_t)st.st_size != f->size || st.st_mode != f->mode ||
 		       (uint64_t)st.st_mtim.tv_sec * 1000000000ULL + (uint64_t)st.st_mtim.tv_nsec != f->mtime_ns));
 	o->named = st.st_nlink > 0;
+	if (f->ino && st.st_ino != f->ino)
+		o->r->done |= FRAME_RESTORED_NUMBERS_LOST;
 	return o->differs ? -ESTALE : 0;
 }
 

@@ -106,7 +106,8 @@ struct dump {
 	uint64_t root_mount;
 	dev_t root_dev;
 	ino_t root_ino;
-	dev_t upper_dev; /* the writable layer's */
+	int upper; /* the writable layer, or -errno */
+	dev_t upper_dev;
 	/* what of it is mounted by itself, and part of an image: /tmp and the work folder of a read-only root, /dev/shm; 0: not there */
 	ino_t upper_ino[3];
 	dev_t shm_dev; /* of memfds, and memory that is shared and has no file */
@@ -201,6 +202,8 @@ struct found {
 int file_root(struct dump *d, struct err *e); /* what ->root is */
 int file_find(const struct dump *d, int dir, const char *link, struct found *ret, struct err *e);
 /* Whether its user could open it (@need: 4 to read, 2 to write), as restoring will. Lists of rights are not looked at. */
+/* Notes in @rec what is known of the number of an open file. */
+void file_number(const struct dump *d, const struct found *f, struct mem_file *rec);
 bool file_may_open(const struct dump *d, const struct proc *p, const struct stat *st, unsigned need);
 /* Whether its user could come to @path, and has @need (2: making names in it) in the folder it is in. */
 bool file_may_reach(const struct dump *d, const struct proc *p, const char *path, unsigned need);

@@ -119,7 +119,7 @@ static void look(const struct dump *d, struct found *f)
 static void find_upper(struct dump *d)
 {
 	static const char *const trees[] = { "t", "k", "shm" };
-	AUTO_CLOSE int upper = sys_pidfd_getfd(d->agent_pidfd, FRAME_KEEP_UPPER);
+	const int upper = d->upper = sys_pidfd_getfd(d->agent_pidfd, FRAME_KEEP_UPPER);
 	struct stat st, in;
 
 	if (upper < 0 || fstat(upper, &st) < 0 || !S_ISDIR(st.st_mode))
@@ -186,6 +186,27 @@ int file_find(const struct dump *d, int dir, const char *link, struct found *ret
 	if (!ret->named && ret->st.st_nlink && S_ISREG(ret->st.st_mode))
 		other_name(d, ret);
 	return 0;
+}
+
+/*
+ * The number of a file that a process has open, which it may compare with what its name leads to. The number of a file in a layer
+ * stays; one in the writable layer is copied into a new layer, where it has another.
+ */
+void file_number(const struct dump *d, const struct found *f, struct mem_file *rec)
+{
+	struct open_how how = { .flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS };
+	char path[MEM_PATH_MAX + 8];
+	AUTO_CLOSE int at = -1;
+
+	if (!S_ISREG(f->st.st_mode) || f->fs != OVERLAY_MAGIC || f->st.st_nlink != 1 || rec->node != MEM_NONE)
+		return;
+	rec->ino = f->st.st_ino;
+	if (f->mount != d->root_mount || d->upper < 0)
+		return;
+	snprintf(path, sizeof(path), "u%s", f->path);
+	at = sys_openat2(d->upper, path, &how);
+	if (at >= 0)
+		rec->flags |= MEM_FILE_UPPER;
 }
 
 static bool in_group(const struct dump *d, const struct proc *p, gid_t gid)

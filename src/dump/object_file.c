@@ -111,6 +111,7 @@ int object_file(struct opened *x, struct err *e)
 {
 	static const unsigned needs[4] = { [O_RDONLY] = 4, [O_WRONLY] = 2, [O_RDWR] = 6, 6 };
 	struct object *o = x->o;
+	int r;
 
 	if (!x->f.named)
 		return without_name(x, e);
@@ -128,7 +129,10 @@ int object_file(struct opened *x, struct err *e)
 			return proc_refuse(x->p, e, "has %.100s open, a file of another user's process", x->f.path);
 		o->own = S_ISREG(x->f.st.st_mode);
 	}
-	return image_file(&x->d->image, x->f.path, &x->f.st, 0, &o->rec.file, e);
+	r = image_file(&x->d->image, x->f.path, &x->f.st, 0, &o->rec.file, e);
+	if (r == 0)
+		file_number(x->d, &x->f, image_at(&x->d->image, MEM_S_FILE, o->rec.file));
+	return r;
 }
 
 /* The number inside of a group that the host calls @host: any process of it tells. 0: the group has no process any more. */

@@ -238,10 +238,14 @@ struct frame_restore_fds frame_restore_fds(const struct frame_restore *x);
 long frame_restore_encode(const struct frame_restore *x, uint8_t *out, size_t size);
 int frame_restore_decode(const struct frame *f, struct frame_restore *ret); /* 0 or -EBADMSG */
 
+#define FRAME_NUMBERS ".cloche-inode-numbers" /* warden/numbers.h: a folder in the root, until processes are restored. Files "NUMBER.SET" */
+#define FRAME_NUMBERS_SETS 4U
+
 /* --- answers --- */
 #define FRAME_RESTORED_MACHINE_ID 1U /* /etc/machine-id is new */
 #define FRAME_RESTORED_GENERATION 2U /* /run/cloche/generation is new */
 #define FRAME_RESTORED_CLOCK_BACK 4U /* the monotonic clock is behind what the processes have seen */
+#define FRAME_RESTORED_NUMBERS_LOST 8U /* files that are open have other inode numbers than they had */
 
 struct frame_restored {
 	uint32_t procs, threads;

@@ -476,7 +476,8 @@ static int check_files(struct check *c)
 		NEED(c, span_ok(c, f->path) && f->path.len && f->path.len < MEM_PATH_MAX, "path");
 		path = (const char *)c->m.bytes + f->path.off;
 		NEED(c, path[0] == '/' && !memchr(path, 0, f->path.len), "path");
-		NEED(c, f->flags <= 1 && !f->zero && f->size < SIZE_MAX_FILE, "numbers");
+		NEED(c, f->flags <= (1 | MEM_FILE_UPPER) && !f->zero && f->size < SIZE_MAX_FILE, "numbers");
+		NEED(c, f->ino ? S_ISREG(f->mode) && f->node == MEM_NONE : !(f->flags & MEM_FILE_UPPER), "inode number");
 		NEED(c, f->node == MEM_NONE || (index_ok(c, MEM_S_NODE, f->node) && c->m.node[f->node].file == i), "node");
 	}
 	return 0;

@@ -342,9 +342,11 @@ struct mem_exec {
 struct mem_file {
 	struct mem_span path; /* absolute, inside, without NUL */
 	uint64_t size, mtime_ns;
-	uint32_t mode, flags; /* st_mode; 1: its content matters (it is mapped) and must be the same */
+	uint32_t mode, flags; /* st_mode; 1: its content matters (it is mapped) and must be the same; MEM_FILE_UPPER */
 	uint32_t node, zero; /* where the image has it itself, or MEM_NONE */
+	uint64_t ino; /* st_ino of a file of the sandbox's own that is open, which is kept where that is possible; 0: any will do */
 };
+#define MEM_FILE_UPPER 2U /* with ->ino: it is in the writable layer. Its copy in a layer has another number */
 
 /*
  * A file that is not part of the layer: below /dev/shm, or open and removed. Made before anything is opened; one without a

@@ -67,6 +67,8 @@ void box_restored(struct box *b)
 	}
 	if (b->fresh & FRAME_RESTORED_CLOCK_BACK)
 		say(not_done, "monotonic-clock", "it is behind what the processes have seen");
+	if (b->fresh & FRAME_RESTORED_NUMBERS_LOST)
+		say(not_done, "inode-numbers", "some open files have other inode numbers than they had");
 	json_object_set_new(o, "memory", json_boolean(b->want->memory));
 	json_object_set_new(o, "execs", execs_of(b));
 	json_object_set_new(o, "done", done);

@@ -291,11 +291,12 @@ void msg_put_diff(uint64_t from, const struct sandbox_spec *older, uint32_t flag
 		put_text(to->layer[i], older->layer[i], ID_SIZE);
 }
 
-#define FRESH_BITS (FRAME_RESTORED_MACHINE_ID | FRAME_RESTORED_GENERATION | FRAME_RESTORED_CLOCK_BACK)
+#define FRESH_BITS (FRAME_RESTORED_MACHINE_ID | FRAME_RESTORED_GENERATION | FRAME_RESTORED_CLOCK_BACK | FRAME_RESTORED_NUMBERS_LOST)
 #define FRESH_STEP MSG_NEW_MACHINE_ID
 static_assert(FRAME_RESTORED_MACHINE_ID * FRESH_STEP == MSG_NEW_MACHINE_ID &&
 		      FRAME_RESTORED_GENERATION * FRESH_STEP == MSG_NEW_GENERATION &&
-		      FRAME_RESTORED_CLOCK_BACK * FRESH_STEP == MSG_CLOCK_BACK,
+		      FRAME_RESTORED_CLOCK_BACK * FRESH_STEP == MSG_CLOCK_BACK &&
+		      FRAME_RESTORED_NUMBERS_LOST * FRESH_STEP == MSG_NUMBERS_LOST,
 	      "the same in the same order");
 
 void msg_put_receipt(const struct warden_receipt *from, struct msg_receipt *to)

@@ -106,8 +106,9 @@ static_assert(sizeof(struct warden_req) == 64 + 40 + sizeof(struct msg_diff) + s
 #define MSG_NEW_MACHINE_ID 8U
 #define MSG_NEW_GENERATION 16U
 #define MSG_CLOCK_BACK 32U /* the monotonic clock is behind what they have seen */
-#define MSG_KVM 64U
-#define MSG_RECEIPT_FLAGS 127U
+#define MSG_NUMBERS_LOST 64U /* open files have other inode numbers */
+#define MSG_KVM 128U
+#define MSG_RECEIPT_FLAGS 255U
 
 struct msg_receipt {
 	uint32_t cgroup_version, controllers, filter_len, flags;

@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "linux/idmap.h"
 #include "linux/mount.h"
+#include "warden/numbers.h"
 #include "warden/truth.h"
 #include "warden/upper.h"
 
@@ -111,6 +112,11 @@ static int keep_layer(struct build *b, int mnt)
 	return r < 0 ? err_sys(b->e, ERR_INTERNAL, r, "stage a layer") : 0;
 }
 
+static int store_of(const struct build *b)
+{
+	return b->img->layers >= 0 ? b->img->layers : b->env->layers;
+}
+
 /* The sealed layers' folders named @tree, the newest first; @fds has room for SPEC_LAYERS. How many, or -errno. */
 static int open_sealed(struct build *b, const char *tree, int *fds)
 {
@@ -148,7 +154,7 @@ static int dress_top(struct build *b, int sealed, const char *up)
 }
 
 #define LOWER_TEXT 256 /* as long as the kernel lets an option be */
-#define LOWERS_MAX (SPEC_LAYERS + 1)
+#define LOWERS_MAX (SPEC_LAYERS + 1 + (int)NUMBERS_SETS)
 
 struct lowers {
 	char joined[LOWER_TEXT]; /* for kernels before 6.5 */
@@ -179,6 +185,41 @@ static int mount_overlay(struct build *b, struct lowers *l, const int *fds, int 
 	return r;
 }
 
+/* Nobody else may have that name, since it is removed again. */
+static bool is_taken(const int *fds, int n, const char *name)
+{
+	struct stat st;
+
+	for (int i = 0; i < n; i++)
+		if (fstatat(fds[i], name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+			return true;
+	return false;
+}
+
+/* What gives open files the inode numbers that they had: below everything else. At most NUMBERS_SETS behind the @n in @fds; how many. */
+static int add_numbers(struct build *b, int *fds, int n, const char *up)
+{
+	AUTO_CLOSE int root = -1;
+	struct numbers x;
+	int sets = 0;
+
+	if (strcmp(up, "u") || !b->spec->layers || !(b->spec->flags & SPEC_MEMORY) || b->spec->flags & SPEC_READ_ONLY)
+		return 0;
+	root = sys_openat(b->root->early.upper, up, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (root < 0 || is_taken(&root, 1, FRAME_NUMBERS) || is_taken(fds, n, FRAME_NUMBERS))
+		return 0;
+	for (; sets < (int)NUMBERS_SETS; sets++) {
+		numbers_open(store_of(b), b->spec->layer[b->spec->layers - 1], (unsigned)sets, &x);
+		if (x.mnt < 0 || env_stage(b->env, x.mnt) < 0)
+			break;
+		fds[n + sets] = b->root->layers[b->root->nlayers++] = x.mnt;
+		numbers_lay_out(&x, root, b->shell->uid_base);
+		x.mnt = -1;
+	}
+	numbers_done(&x);
+	return sets;
+}
+
 /* @lower: below all sealed layers, taken over; -1: nothing is. -ENOENT when there is nothing at all. */
 static int overlay(struct build *b, int lower, const char *up, const char *work)
 {
@@ -187,7 +228,7 @@ static int overlay(struct build *b, int lower, const char *up, const char *work)
 	struct mount_opt rest[] = { { "source", "overlay" }, { "upperdir", upper }, { "workdir", workdir }, { "xino", "off" },
 				    { "metacopy", "off" },   { "index", "off" },    { NULL, NULL },	   { NULL, NULL },
 				    { NULL, NULL } };
-	int fds[LOWERS_MAX], n = 0, r = lower < 0 ? 0 : keep_layer(b, lower);
+	int fds[LOWERS_MAX], n = 0, all, sets, r = lower < 0 ? 0 : keep_layer(b, lower);
 	struct lowers l;
 
 	if (r < 0)
@@ -209,7 +250,12 @@ static int overlay(struct build *b, int lower, const char *up, const char *work)
 			fds[n] = lower;
 		snprintf(upper, sizeof(upper), "/proc/self/fd/%d/%s", b->root->early.upper, up);
 		snprintf(workdir, sizeof(workdir), "/proc/self/fd/%d/%s", b->root->early.upper, work);
-		r = mount_overlay(b, &l, fds, n + (lower >= 0), rest);
+		all = n + (lower >= 0);
+		sets = add_numbers(b, fds, all, up);
+		r = mount_overlay(b, &l, fds, all + sets, rest);
+		/* Filesystems on each other can be too many for the kernel. */
+		if (r < 0 && sets)
+			r = mount_overlay(b, &l, fds, all, rest);
 	}
 	fd_close_many(fds, n < 0 ? 0 : (size_t)n);
 	if (r < 0)
@@ -323,7 +369,7 @@ static int add_place(struct build *b, const char *up, const char *work, const ch
 /* One mount for all of them, however many. It never gets into the sandbox: only the overlays' own copies do. */
 static int open_store(struct build *b)
 {
-	int from = b->img->layers >= 0 ? b->img->layers : b->env->layers, mnt, r;
+	int from = store_of(b), mnt, r;
 
 	if (!b->spec->layers)
 		return 0;
@@ -418,7 +464,8 @@ static int park(struct build *b)
 
 	if (b->env->stage)
 		return 0;
-	for (unsigned i = 0; rc == 0 && i < r->nlayers; i++)
+	/* Those there is no room for are closed with the rest: overlays have copies of their own. */
+	for (unsigned i = 0; rc == 0 && i < r->nlayers && r->setup.mounts.n + 1 < FRAME_MOUNTS_MAX; i++)
 		rc = add(b, TAKE_FD(r->layers[i]), FRAME_MOUNT_PARK, "");
 	if (rc == 0) {
 		int copy = sys_fcntl(r->early.upper, F_DUPFD_CLOEXEC, 3);

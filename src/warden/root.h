@@ -9,7 +9,7 @@
 #include "warden/shell.h"
 #include "warden/spec.h"
 
-#define ROOT_LAYERS_MAX 4
+#define ROOT_LAYERS_MAX (4 + FRAME_NUMBERS_SETS)
 
 struct root {
 	struct early early; /* the writable layer: also tells how full the disk is */

@@ -11,6 +11,7 @@
 #include "linux/cgroup_parse.h"
 #include "proto/table.h"
 #include "warden/memory.h"
+#include "warden/numbers.h"
 
 #include <time.h>
 #include <unistd.h>
@@ -277,8 +278,8 @@ int seal_memory_finish(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
 	AUTO_CLOSE int meta = -1, pages = -1;
+	int numbers[NUMBERS_SETS], r;
 	struct mem_head head;
-	int r;
 
 	STEP("seal.copied");
 	r = dump_wait_done(&i->dump, DONE_MS, &x->work.stop, i->pages_sum, &x->e);
@@ -302,11 +303,16 @@ int seal_memory_finish(struct seal *x)
 	for (uint32_t n = 1; r == 0 && n < head.page_files; n++)
 		if (!listed(&i->source, head.ancestor[n]))
 			r = err_set(&x->e, ERR_INTERNAL, -EBADMSG, "memory image: stands on '%s'", head.ancestor[n]);
+	if (r == 0)
+		r = numbers_write(i->mem, meta, &head, i->from.joins, numbers, &x->e);
 	if (r == 0) {
 		flush_enter(i->flush);
 		flush_more(i->flush, pages);
 		flush_file_add(i->flush, meta);
 		flush_file_add(i->flush, pages);
+		for (unsigned n = 0; n < NUMBERS_SETS && numbers[n] >= 0; n++)
+			flush_file_add(i->flush, numbers[n]);
+		fd_close_many(numbers, NUMBERS_SETS);
 		flush_leave(i->flush, i->mem);
 	}
 	return r;

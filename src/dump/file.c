@@ -198,10 +198,11 @@ void file_number(const struct dump *d, const struct found *f, struct mem_file *r
 	char path[MEM_PATH_MAX + 8];
 	AUTO_CLOSE int at = -1;
 
-	if (!S_ISREG(f->st.st_mode) || f->fs != OVERLAY_MAGIC || f->st.st_nlink != 1 || rec->node != MEM_NONE)
+	if (!S_ISREG(f->st.st_mode) || !f->own || rec->node != MEM_NONE)
 		return;
 	rec->ino = f->st.st_ino;
-	if (f->mount != d->root_mount || d->upper < 0)
+	/* One with several names would have to be found under all of them. */
+	if (f->mount != d->root_mount || f->st.st_nlink != 1 || d->upper < 0)
 		return;
 	snprintf(path, sizeof(path), "u%s", f->path);
 	at = sys_openat2(d->upper, path, &how);

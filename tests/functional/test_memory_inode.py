@@ -45,3 +45,22 @@ def test_open_files_keep_their_numbers(d, clean, start, name):
         assert r.status == 200 and r.json["state"] == "hibernated", r
         step(d, fork, program, n)
     assert d.exec(fork["id"], "sh", "-c", "ls -a / | grep -c cloche-inode")["stdout"].strip() == "0"
+
+
+LARGE = "open('large', 'wb').write(bytes(9 << 20)); f = open('large', 'rb')"
+LINKED = "open('first', 'w').close(); os.link('first', 'second'); f = open('first')"
+
+
+@pytest.mark.parametrize("code, storage, least", [(LARGE, "memory", 8 << 20), (LARGE, "disk", 8 << 20), (LINKED, "memory", 0)])
+def test_a_number_that_is_not_kept_is_told(d, clean, code, storage, least):
+    box = d.create(storage=storage)
+    x = background(d, box, f"""cd /tmp; exec python3 -c "import os, time; {code}; print('up', flush=True); time.sleep(1e6)" """)
+    eventually(lambda: d.get(f"/v1/sandboxes/{box['id']}/execs/{x}/output").body == b"up\n", 60)
+    used = d.get(f"/v1/sandboxes/{box['id']}/stats").json["disk"]
+    r = d.post(f"/v1/sandboxes/{box['id']}/fork", {"count": 1, "memory": True})
+    assert r.status == 201, r
+    fork, = r.json["sandboxes"]
+    assert "inode-numbers" in [x["what"] for x in fork["restored"]["not_done"]], fork
+    # What is only read is not copied for its number, either.
+    assert not least or d.get(f"/v1/sandboxes/{fork['id']}/stats").json["disk"] < used - least
+    assert d.exec(fork["id"], "sh", "-c", "ls -a / | grep -c cloche-inode")["stdout"].strip() == "0"

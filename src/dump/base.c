@@ -110,6 +110,18 @@ static const struct mem_run *found(const struct base *b, uint64_t at)
 	return x && at >= x->start && at < x->start + x->len ? x : NULL;
 }
 
+/* musl's memcmp() takes a byte at a time, and this is done for all memory while everybody waits. */
+static bool same_page(const uint8_t *one, const uint8_t *other)
+{
+	const uint64_t *a = (const uint64_t *)(const void *)one, *b = (const uint64_t *)(const void *)other;
+
+	for (size_t i = 0; i < PAGE / 8; i += 8)
+		if ((a[i] ^ b[i]) | (a[i + 1] ^ b[i + 1]) | (a[i + 2] ^ b[i + 2]) | (a[i + 3] ^ b[i + 3]) | (a[i + 4] ^ b[i + 4]) |
+		    (a[i + 5] ^ b[i + 5]) | (a[i + 6] ^ b[i + 6]) | (a[i + 7] ^ b[i + 7]))
+			return false;
+	return true;
+}
+
 bool base_has(struct dump *d, const struct mem_proc *of, uint64_t at, const uint8_t *page, struct mem_run *ret)
 {
 	struct base *b = d->base;
@@ -128,7 +140,7 @@ bool base_has(struct dump *d, const struct mem_proc *of, uint64_t at, const uint
 		return false;
 	off = x->off + (at - x->start);
 	if (!b->pages[x->file].data || off + PAGE > b->pages[x->file].len ||
-	    memcmp(b->pages[x->file].data + off, page, PAGE) != 0)
+	    !same_page(b->pages[x->file].data + off, page))
 		return false;
 	*ret = (struct mem_run){ .start = at, .len = PAGE, .file = x->file + 1, .off = off };
 	return true;

@@ -133,6 +133,7 @@ struct box_plan {
 	bool counted; /* but for memory and disk: what nobody asked to have should not be more than somebody may */
 	struct box *like; /* that one, or NULL */
 	uint64_t tree; /* of forks it is to be of; 0 = a new one */
+	bool once; /* a fork: nobody else can go on from there */
 	bool many; /* others go on from the same memory at the same time: it is to be shared */
 };
 int box_begin(struct service *s, const struct box_plan *p, struct box **ret, struct err *e);

@@ -397,6 +397,8 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	spec.tenant = p->tenant->number;
 	if (want->memory)
 		spec.flags |= SPEC_MEMORY | (p->many ? SPEC_MANY : 0);
+	if (p->once)
+		spec.flags |= SPEC_ONCE;
 	if (want->disk[0])
 		memcpy(spec.disk, want->disk, ID_SIZE);
 	if (want->disk_again)

@@ -240,8 +240,9 @@ void box_hibernate(struct box *b, const struct who *who, const struct box_hibern
 	x->timer->data = x;
 	box_ref(b);
 	b->sleep = x;
+	/* A worker that is there all the same, because somebody else has it, is waited for by who seals. */
+	uv_timer_start(x->timer, on_again, b->files ? SETTLE_MS : 0, 0);
 	file_workers_drop(b);
-	uv_timer_start(x->timer, on_again, SETTLE_MS, 0);
 }
 
 /* --- waking up --- */

@@ -29,8 +29,9 @@
 #define SPEC_DISK_AGAIN 128U /* ->disk is there already, with what an earlier sandbox wrote: it goes on with that */
 /* With MEMORY: one of many that are asked for at once. Their memory is to be shared, where that can be (warden/pool_share.c) */
 #define SPEC_MANY 256U
+#define SPEC_ONCE 512U /* nobody will ask for its newest layer again (a fork's): nothing is made ahead for who does */
 #define SPEC_FLAGS \
-	(SPEC_MANY | SPEC_DISK_AGAIN | SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE | SPEC_MEMORY | SPEC_NET | SPEC_VM | \
+	(SPEC_ONCE | SPEC_MANY | SPEC_DISK_AGAIN | SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE | SPEC_MEMORY | SPEC_NET | SPEC_VM | \
 	 SPEC_SYSTEM_LATER)
 #define SPEC_JAIL (1U << 31) /* nobody may ask for it: what a machine runs in, whose mounts are ours */
 #define SPEC_KVM (1U << 30) /* likewise: a jail with a /dev/kvm */

@@ -101,6 +101,8 @@ bool stand_learn(struct stand *t, const struct sandbox_spec *spec)
 {
 	bool twice = t->had && can(spec) && same(&t->last, spec);
 
+	if (spec->flags & SPEC_ONCE)
+		return false;
 	if (spec->layers && plain(spec))
 		return learn_layered(t, spec);
 	t->had = can(spec);

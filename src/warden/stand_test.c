@@ -56,6 +56,21 @@ TEST(who_asks_does_not_matter_but_every_word_of_the_request_does)
 	CHECK(!stand_same(&t, &b));
 }
 
+TEST(nothing_is_made_ahead_for_what_is_asked_for_once_only)
+{
+	static struct stand t = { .most = STAND_LAYERED };
+	struct sandbox_spec a = host(1 << 20), b;
+
+	a.layers = 1;
+	b = a;
+	b.flags |= SPEC_ONCE;
+	for (int i = 0; i < 3; i++)
+		CHECK(!stand_learn(&t, &b));
+	CHECK_EQ(stand_number(&t, &a), 0);
+	CHECK(!stand_learn(&t, &a));
+	CHECK(stand_learn(&t, &a));
+}
+
 TEST(what_can_change_or_needs_more_is_never_made_ahead)
 {
 	const struct sandbox_spec a = host(1 << 20);

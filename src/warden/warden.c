@@ -465,15 +465,16 @@ static int check(struct warden *w, const struct sandbox_spec *spec, struct err *
 
 static int create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
 {
+	const struct sandbox_spec *asked = spec;
 	struct sandbox_spec settled;
 	struct warden_sandbox *s;
 	int r = check(w, spec, e);
 
 	if (r < 0)
 		return r;
-	if (spec->flags & (SPEC_SYSTEM_LATER | SPEC_MANY)) {
+	if (spec->flags & (SPEC_SYSTEM_LATER | SPEC_MANY | SPEC_ONCE)) {
 		settled = *spec;
-		settled.flags &= ~SPEC_MANY;
+		settled.flags &= ~(SPEC_MANY | SPEC_ONCE);
 		if (spec->flags & SPEC_SYSTEM_LATER && !system_later(w, spec))
 			settled.flags &= ~SPEC_SYSTEM_LATER;
 		if (spec->flags & SPEC_MANY && w->pool)
@@ -495,7 +496,7 @@ static int create(struct warden *w, const struct sandbox_spec *spec, struct ward
 		r = restoring_start(w, s, e);
 	if (r < 0)
 		goto fail;
-	learn(w, spec, &s->root);
+	learn(w, asked->flags & SPEC_ONCE ? asked : spec, &s->root);
 	if (w->layers) {
 		seal_close(w->workers, TAKE_FD(s->root.store));
 		layers_hold(w->layers, s->layer, s->layers);

@@ -6,6 +6,7 @@
 #include "service/jin.h"
 #include "service/layer.h"
 #include "service/wlink.h"
+#include "store/note.h"
 
 #define SHARE_MIN (128 * MIB) /* of memory in all: less than that is copied sooner than it is shared */
 
@@ -166,6 +167,8 @@ static void finish(struct batch *x, int r)
 {
 	x->over = true;
 	x->r = r;
+	notes_now(x->c->service->db);
+	turn_dirty(x->c->service->turn);
 	turn_after(x->c->service->turn, &x->wait, on_told, x);
 }
 
@@ -220,8 +223,10 @@ static void enter_all(struct batch *x)
 	int r = 0;
 
 	quiet.request_id[0] = '\0';
+	notes_later(x->c->service->db); /* their rows change when their execs are found again, and nobody is told before */
 	for (; r == 0 && done < x->n; done += r == 0)
 		r = box_enter(x->box[done], &quiet, &x->e);
+	notes_usual(x->c->service->db);
 	if (r == 0 && x->idem[0])
 		r = note_idem(x, &x->e);
 	if (r == 0) {

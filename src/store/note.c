@@ -40,6 +40,7 @@ struct note {
 	enum note_table table;
 	uint64_t number;
 	char *key, *key2;
+	bool later; /* not after this commit */
 	char name[NAME_SIZE];
 };
 
@@ -280,11 +281,29 @@ void note_row(struct db *d, enum note_table t, const char *key, const char *key2
 	name_of(t, key, key2, number, x->name);
 	for (struct note *y = n->pending; y; y = y->next)
 		if (!strcmp(y->name, x->name)) {
+			y->later &= n->later;
 			note_free(x);
 			return;
 		}
+	x->later = n->later;
 	x->next = n->pending;
 	n->pending = x;
+}
+
+void notes_later(struct db *d)
+{
+	d->notes.later = true;
+}
+
+void notes_usual(struct db *d)
+{
+	d->notes.later = false;
+}
+
+void notes_now(struct db *d)
+{
+	for (struct note *x = d->notes.pending; x; x = x->next)
+		x->later = false;
 }
 
 void note_gone(struct db *d, enum note_table t, const char *key)
@@ -346,10 +365,15 @@ void notes_flush(struct db *d)
 
 	if (n->dir < 0)
 		return;
-	while (n->pending) {
-		struct note *x = n->pending;
-		int r = flush_one(d, x);
+	for (struct note **at = &n->pending; *at;) {
+		struct note *x = *at;
+		int r = x->later ? 0 : flush_one(d, x);
 
+		if (x->later) {
+			x->later = false;
+			at = &x->next;
+			continue;
+		}
 		if (r < 0) {
 			if (!n->failed)
 				log_warn("state: a note could not be written: %s; it is tried again", strerror(-r));
@@ -357,7 +381,7 @@ void notes_flush(struct db *d)
 			return;
 		}
 		n->failed = false;
-		n->pending = x->next;
+		*at = x->next;
 		note_free(x);
 	}
 }

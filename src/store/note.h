@@ -39,6 +39,7 @@ struct notes {
 	int dir; /* -1: none are kept */
 	struct map have; /* names of files that are there */
 	struct note *pending;
+	bool later; /* notes_later() */
 	bool failed; /* told once */
 };
 
@@ -50,6 +51,13 @@ void notes_close(struct notes *n);
 void note_row(struct db *d, enum note_table t, const char *key, const char *key2, uint64_t number);
 /* As note_row(), for one that mostly never had a note. */
 void note_gone(struct db *d, enum note_table t, const char *key);
+/*
+ * From notes_later() to notes_usual(): rows that change get no note after this commit, but after the next, since they are about to
+ * change again. Before anybody is told of them notes_now() must be called, and a commit follow.
+ */
+void notes_later(struct db *d);
+void notes_usual(struct db *d);
+void notes_now(struct db *d);
 /* After the commit. What can not be written now is tried again after the next. */
 void notes_flush(struct db *d);
 /* Makes the files what the rows are. */

@@ -27,10 +27,10 @@ SECONDS = 60 if LONG else 8
 
 
 class Case:
-    """`before` runs in the background first, `run` is what must not notice, `right` looks at what it said."""
+    """`before` runs in the background first, `run` is what must not notice once `ready` is there, `right` looks at what it said."""
 
-    def __init__(self, run, right=None, before=None, files=(), **fields):
-        self.run, self.right, self.before, self.files, self.fields = run, right or (lambda said: True), before, files, fields
+    def __init__(self, run, right=None, before=None, files=(), ready=None, **fields):
+        self.run, self.right, self.before, self.files, self.ready, self.fields = run, right or (lambda said: True), before, files, ready, fields
 
 
 def go_test(package):
@@ -46,11 +46,25 @@ BENCHMARK = """until redis-cli ping 2>/dev/null; do sleep 0.1; done; i=0
 while [ $i -lt %d ]; do redis-benchmark -q -n 20000 -c 20 -t set,get,lpush,lpop,incr,hset,mset >/tmp/said 2>&1 || { cat /tmp/said; exit 1; }
   grep -iE 'error|reset|refused' /tmp/said && exit 1; i=$((i+1)); done; redis-cli dbsize""" % (20 if LONG else 2)
 
+POSTGRES = """set -e; export PATH=$PATH:$(echo /usr/lib/postgresql/*/bin); mkdir -p /tmp/p; cd /tmp/p
+initdb -D db -A trust -N >/dev/null
+exec postgres -D db -k /tmp/p -c listen_addresses=127.0.0.1 -c fsync=off -c shared_buffers=16MB -c autovacuum_naptime=1s"""
+# By a unix socket and by TCP at once. Every transaction that a client was told of is there, once, and the sums agree.
+PGBENCH = """export PATH=$PATH:$(echo /usr/lib/postgresql/*/bin); cd /tmp; until psql -h /tmp/p postgres -qc 'select 1' >/dev/null 2>&1; do sleep 0.1; done
+pgbench -h /tmp/p -iq -s 2 postgres >/dev/null 2>&1 || exit 1; : >ready
+pgbench -h /tmp/p -c 3 -j 2 -T %d postgres >one 2>&1 & pgbench -h 127.0.0.1 -c 2 -T %d -n postgres >two 2>&1 || { cat two; exit 1; }
+wait $! || { cat one; exit 1; }
+grep -h 'failed transactions' one two | grep -v ': 0 ' && exit 1
+said=$(cat one two | sed -n 's/^number of transactions actually processed: //p' | paste -sd +)
+psql -h 127.0.0.1 postgres -qAtc "select $said > 0, $said = (select count(*) from pgbench_history), (select sum(abalance) from pgbench_accounts) =
+  all (array[(select sum(tbalance) from pgbench_tellers), (select sum(bbalance) from pgbench_branches), (select sum(delta) from pgbench_history)]), $said" """ % (SECONDS, SECONDS)
+
 CASES = {
     **{f"cpython {t}": Case(f"mkdir -p /tmp/w; cd /tmp/w; python3 -m test -q {t} 2>&1", memory="1G") for t in PYTHON},
     **{f"go {p}": go_test(p) for p in GO},
     **{f"stress-ng {s}": Case(f"cd /tmp; stress-ng --{s} 2 --verify --timeout {SECONDS}s --temp-path /tmp --oomable 2>&1", memory="1G") for s in STRESS},
     "redis-benchmark": Case(BENCHMARK, None, REDIS, memory="1G"),
+    "pgbench": Case(PGBENCH, lambda said: said.startswith("t|t|t|"), POSTGRES, ready="/tmp/ready", memory="1G"),
 }
 
 
@@ -84,6 +98,8 @@ def test_it_does_not_notice(d, clean, tmp_path, name, happens):
     if case.before:
         background(d, box, case.before)
     x = background(d, box, case.run)
+    if case.ready:
+        assert d.exec(box["id"], "bash", "-c", f"until [ -e {case.ready} ]; do sleep 0.1; done", timeout=180)["exit_code"] == 0
     end, refused, times = time.monotonic() + (1800 if LONG else 240), 0, 0
     while True:
         time.sleep(PAUSE)

@@ -26,17 +26,24 @@ redis-cli eval "for i = 0, 19999 do local v = redis.call('get', 'k:' .. i)
 echo $n $(redis-cli dbsize)"""
 POSTGRES = """set -e; export PATH=$PATH:$(echo /usr/lib/postgresql/*/bin); cd /tmp/p
 initdb -D db -A trust -N >/dev/null
-exec postgres -D db -k /tmp/p -c listen_addresses= -c fsync=off -c shared_buffers=16MB"""
-# A session that lives on: its commands come by a pipe with a name, its answers go to a file.
+exec postgres -D db -k /tmp/p -c listen_addresses=127.0.0.1 -c fsync=off -c shared_buffers=16MB -c autovacuum_naptime=1s"""
+# Two sessions that live on, one by a unix socket and one by TCP: their commands come by a pipe with a name, their answers go to a file.
 SESSION = """cd /tmp/p; until psql -h /tmp/p -d postgres -qc 'create table t (n int)' 2>/dev/null; do sleep 0.2; done
 mkfifo in; exec 9<>in; exec psql -h /tmp/p -d postgres -qAt <&9 >out 2>&1"""
-POSTGRES_STEP = """cd /tmp/p; [ -p in ] || exit 1; n=$(($(cat n 2>/dev/null || echo 0) + 1)); echo $n >n
+TRANSACTION = """cd /tmp/p; until [ -p in ]; do sleep 0.2; done
+mkfifo in2; exec 9<>in2; exec psql -h 127.0.0.1 -d postgres -qAt <&9 >out2 2>&1"""
+POSTGRES_STEP = """export PATH=$PATH:$(echo /usr/lib/postgresql/*/bin); cd /tmp/p; [ -p in2 ] || exit 1; n=$(($(cat n 2>/dev/null || echo 0) + 1)); echo $n >n
 say() { echo "$*" >in; }
-if [ $n = 1 ]; then say 'begin; declare c cursor with hold for select generate_series(1, 1000); commit; create temp table own (n int);'; fi
+if [ $n = 1 ]; then say 'begin; declare c cursor with hold for select generate_series(1, 1000); commit; create temp table own (n int);'
+  echo 'begin; create table u (n int);' >in2; pgbench -h 127.0.0.1 -iq postgres >bench 2>&1 || { cat bench; exit 0; }; fi
 say "insert into t values ($n); insert into own values ($n); begin; insert into t values (-1); rollback;"
 say "fetch 1 from c; select 'end $n', (select count(*) from own);"
-i=0; until grep -q "^end $n|" out; do sleep 0.1; i=$((i+1)); [ $i -lt 600 ] || { cat out; exit 1; }; done
-tail -n 2 out | tr '\\n' ' '; psql -h /tmp/p -d postgres -qAtc "select count(*), sum(n) from t" """
+echo "insert into u values ($n); select 'end $n', count(*), sum(n) from u;" >in2
+i=0; until grep -q "^end $n|" out && grep -q "^end $n|" out2; do sleep 0.1; i=$((i+1)); [ $i -lt 600 ] || { cat out out2; exit 1; }; done
+pgbench -h /tmp/p -n -c 2 -t 20 postgres >bench 2>&1 || { cat bench; exit 0; }
+tail -n 2 out | tr '\\n' ' '; tail -n 1 out2 | tr '\\n' ' '
+psql -h /tmp/p -d postgres -qAtc "select count(*), sum(n), to_regclass('u') is null, (select count(*) from pgbench_history), (select sum(abalance) from pgbench_accounts) =
+  all (array[(select sum(tbalance) from pgbench_tellers), (select sum(bbalance) from pgbench_branches), (select sum(delta) from pgbench_history)]) from t" """
 TMUX = """export HOME=/tmp/p TERM=screen LC_ALL=C.UTF-8; cd /tmp/p; printf 'first\\n' >text
 tmux -f /dev/null new-session -d -s a -x 80 -y 24 'PS1=: bash --norc'
 tmux new-window -t a 'vim -u NONE -n text'; tmux send-keys -t a:0 'sleep 100000 &' Enter 'sleep 100001' Enter
@@ -85,7 +92,8 @@ PROGRAMS = {
     "redis with libc's malloc": Program(f"export LD_PRELOAD=$(ls /lib/*/libc.so.6); {REDIS}", lambda n: f"right\n{n} 20001", REDIS_STEP),
     "tmux, vim and jobs": Program(TMUX, lambda n: f"{n} {n + 1} 1 1", TMUX_STEP),
     "sqlite": python("transaction", lambda n: f"{n} rows"),
-    "postgres": Program([POSTGRES, SESSION], lambda n: f"{n} end {n}|{n} {n}|{sum(range(n + 1))}", POSTGRES_STEP, memory="1G"),
+    "postgres": Program([POSTGRES, SESSION, TRANSACTION], lambda n: f"{n} end {n}|{n} end {n}|{n}|{sum(range(n + 1))} {n}|{sum(range(n + 1))}|t|{40 * n}|t",
+                        POSTGRES_STEP, memory="1G"),
 }
 # What these have open is not carried yet. Until it is, they are refused, and go on.
 REFUSED = {

@@ -129,6 +129,7 @@ struct dump {
 	bool refuses_network; /* a connection to the outside is a reason to refuse */
 	uint64_t room; /* bytes that the sandbox may have besides what it has */
 	bool sums; /* of pages, told with `done` */
+	bool whole; /* an exec that has ended is a conflict */
 
 	struct proc *proc; /* [0] is the agent, which is held but not part of the image */
 	size_t n_procs, n_threads;
@@ -291,5 +292,6 @@ int sysv_undo(struct dump *d, struct err *e); /* when objects have their records
 
 /* ---- tree.c ---- */
 int tree_terminals(struct dump *d, struct err *e); /* objects for controlling terminals that no process has open */
+bool tree_lives(const struct dump *d, uint32_t pid); /* a child of the agent's */
 int tree_read(struct dump *d, struct err *e); /* placeholders, execs, parents, terminals */
 int tree_records(struct dump *d, struct err *e); /* when all the rest is known: the records of processes */

@@ -145,6 +145,8 @@ static int arguments(struct dump *d, int argc, char **argv, int *ret_base)
 				return -EINVAL;
 		} else if (!strcmp(argv[i], "network=refuse")) {
 			d->refuses_network = true;
+		} else if (!strcmp(argv[i], "whole")) {
+			d->whole = true;
 		} else if (!strchr(argv[i], ':'))
 			d->room = strtoull(argv[i], NULL, 10);
 		else if (add_ancestor(d, argv[i]) < 0)
@@ -287,6 +289,18 @@ static int copy_rest(struct dump *d, struct err *e)
 	return r;
 }
 
+/* Nothing of such an exec is in an image: its end would be nobody's to tell, were the sandbox to be ended behind this. */
+static int no_exec_has_ended(const struct dump *d, struct err *e)
+{
+	for (unsigned i = 0; i < TABLE_EXECS; i++) {
+		const struct table_exec *t = &d->table.exec[i];
+
+		if (t->flags & TABLE_KEEP && !(t->flags & TABLE_ENDED) && !tree_lives(d, t->pid))
+			return err_set(e, ERR_CONFLICT, -EBUSY, "an exec has just ended (process %u)", t->pid);
+	}
+	return 0;
+}
+
 static int hold_and_read(struct dump *d, struct err *e)
 {
 	int r = stop_all(d, e);
@@ -300,6 +314,8 @@ static int hold_and_read(struct dump *d, struct err *e)
 	d->thawed = true; /* when the agent is stopped: stop_wait() waits for that first */
 	if (r == 0)
 		r = stop_wait(d, e);
+	if (r == 0 && d->whole)
+		r = no_exec_has_ended(d, e);
 	d->realtime = now(CLOCK_REALTIME);
 	d->monotonic = now(CLOCK_MONOTONIC);
 	d->boottime = now(CLOCK_BOOTTIME);

@@ -138,7 +138,7 @@ static int terminal(struct dump *d, struct proc *p, struct err *e)
 	return proc_refuse(p, e, "has a terminal that no process has open");
 }
 
-static bool lives(const struct dump *d, uint32_t pid)
+bool tree_lives(const struct dump *d, uint32_t pid)
 {
 	for (size_t i = 1; i < d->n_procs; i++)
 		if (d->proc[i].pid == pid)
@@ -182,7 +182,7 @@ static int execs(struct dump *d, struct err *e)
 		struct mem_exec rec = { .id = t->id, .pid = t->pid, .tty = MEM_NONE };
 
 		/* One that nobody keeps has nothing that could be given back. */
-		if (!(t->flags & TABLE_USED) || !(t->flags & TABLE_KEEP) || t->flags & TABLE_ENDED || !lives(d, t->pid))
+		if (!(t->flags & TABLE_USED) || !(t->flags & TABLE_KEEP) || t->flags & TABLE_ENDED || !tree_lives(d, t->pid))
 			continue;
 		rec.flags = (t->flags & TABLE_TTY ? MEM_EXEC_TTY : 0) | (t->flags & TABLE_STDIN ? MEM_EXEC_STDIN : 0) |
 			    (t->flags & (TABLE_WARM | TABLE_WARM_HOST) ? MEM_EXEC_WARM : 0);

@@ -1,6 +1,8 @@
 #include "service/alink.h"
 #include "base/base.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -171,6 +173,19 @@ static void on_event(uv_poll_t *p, int status, int events)
 		if (l->short_read) /* there was no more; what comes meanwhile is told by the next event */
 			return;
 	}
+}
+
+void alink_read(struct alink *l)
+{
+	if (l->poll)
+		on_event(l->poll, 0, UV_READABLE);
+}
+
+bool alink_is_read(const struct alink *l)
+{
+	int n = 0;
+
+	return l->poll && !l->first && ioctl(l->sock, SIOCOUTQ, &n) == 0 && n == 0;
 }
 
 int alink_open(struct alink *l, uv_loop_t *loop, int sock, void (*fn)(void *, int, const struct frame *, int *, size_t),

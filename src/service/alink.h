@@ -33,6 +33,10 @@ struct alink {
 int alink_open(struct alink *l, uv_loop_t *loop, int sock, void (*fn)(void *, int, const struct frame *, int *, size_t),
 	       void *arg, struct err *e);
 void alink_close(struct alink *l);
+/* Hands out what has come so far. Not from within a callback of @l, which may be closed afterwards. */
+void alink_read(struct alink *l);
+/* Whether the agent has read all that was sent to it. */
+bool alink_is_read(const struct alink *l);
 /* @to, which is closed, is what @from was, for another @arg. Not from within a callback of @from. */
 void alink_move(struct alink *to, struct alink *from, void *arg);
 /*

@@ -318,6 +318,7 @@ void box_move(struct box *b, struct box *from)
 	b->fresh = from->fresh;
 	b->stat = from->stat;
 	b->synced = true;
+	b->let_go = false;
 	b->found = b->attaching = b->drowned = false;
 	b->breaks = 0;
 	b->paused_ns = 0;

@@ -104,6 +104,8 @@ struct box {
 	char *cut; /* JSON: connections to the outside that its processes lost when they were copied last, or NULL */
 	char *memory_refused; /* why it sleeps without its processes, or NULL */
 	struct sleep *sleep; /* it falls asleep */
+	bool let_go; /* of its execs' pipes: the agent has them, and gives them again */
+	bool missed; /* since then an exec has ended */
 	bool waking;
 	bool opened; /* stopped or lost, and what has its files stands: service/box_disk.h */
 	struct box_starting *starting;

@@ -16,6 +16,7 @@
 #define SETTLE_MS 20 /* for file workers to end; a frozen one could not */
 #define AGAIN_MS 100
 #define TRIES 30U
+#define STEADY_TRIES 300U
 
 /*
  * Frozen first, so that nothing happens between its image and its end; its pipes are let go of before, so that what was
@@ -29,7 +30,7 @@ struct sleep {
 	enum want_network network;
 	bool froze; /* by us */
 	bool let_go; /* of its pipes */
-	unsigned tries;
+	unsigned tries, steady_tries;
 	uint64_t handle;
 	uv_timer_t *timer;
 	char *why; /* its processes could not be carried */
@@ -138,12 +139,35 @@ static void on_again(uv_timer_t *t)
 	begin(t->data);
 }
 
+/* Some exec is about to begin or to end. The image would not have it, and it would count as lost. */
+static void begin_later(struct sleep *x)
+{
+	if (x->steady_tries++ >= STEADY_TRIES) {
+		finish(x, err_set(&x->e, ERR_CONFLICT, -EBUSY, "execs of sandbox '%s' are being started, or their output is being read", x->b->want->name));
+		return;
+	}
+	thaw(x);
+	uv_timer_start(x->timer, on_again, AGAIN_MS, 0);
+}
+
+/* Of a frozen one: its agent has heard all that we said, and we know all that it has to say. */
+static bool is_steady(const struct box *b)
+{
+	return !exec_any_between(b) && b->synced && alink_is_read(&b->link);
+}
+
 static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 {
 	struct sleep *x = arg;
 	struct box *b = x->b;
 
 	STEP("hibernate.sealed");
+	if (c && b->handle == x->handle)
+		alink_read(&b->link);
+	if (c && b->handle == x->handle && b->missed) {
+		begin_later(x); /* nobody has that image: it is swept */
+		return;
+	}
 	if (c && b->handle == x->handle && (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
 		fall_asleep(x, c);
 		return;
@@ -186,6 +210,15 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 	STEP("hibernate.frozen");
 	x->froze = true;
 	exec_clock(b, true);
+	alink_read(&b->link); /* all that it said before it was frozen */
+	if (b->handle != x->handle || b->state != BOX_RUNNING) {
+		finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"));
+		return;
+	}
+	if (!is_steady(b)) {
+		begin_later(x);
+		return;
+	}
 	exec_let_go(b);
 	x->let_go = true;
 	checkpoint_make_hidden(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, x->network, on_sealed, x);
@@ -197,6 +230,10 @@ static void begin(struct sleep *x)
 
 	if (b->handle != x->handle || (b->state != BOX_RUNNING && b->state != BOX_PAUSED)) {
 		finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"));
+		return;
+	}
+	if (exec_any_between(b)) {
+		begin_later(x);
 		return;
 	}
 	if (b->state == BOX_RUNNING) {

@@ -330,6 +330,8 @@ void exec_frame(struct box *b, const struct frame *f, int *fds, size_t nfds)
 		on_held(x, f, fds, nfds);
 	} else if (x->exited) {
 		; /* said twice, or after we gave up on it */
+	} else if (f->type == FRAME_EXITED && (b->let_go || !b->synced) && !x->named) {
+		b->missed = true; /* the agent says it again when it names it, and gives what was not read yet */
 	} else if (f->type == FRAME_STARTED && x->want->tty && nfds && x->stream[0].fd < 0) {
 		open_terminal(x, &fds[0]);
 		exec_tell(x);

@@ -142,6 +142,8 @@ void exec_lose_all(struct box *b);
 void exec_leave_all(struct box *b);
 /* Of all pipes and terminals, without a word: the agent has them, too, and gives them back when asked (exec_sync). */
 void exec_let_go(struct box *b);
+/* Whether one waits to be started, or has ended and not everything it said was read. */
+bool exec_any_between(const struct box *b);
 void exec_drop_all(struct box *b);
 void exec_clock(struct box *b, bool stop);
 /* Found again after a restart. */

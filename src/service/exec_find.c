@@ -164,6 +164,7 @@ void exec_sync(struct box *b)
 void exec_synced(struct box *b)
 {
 	b->synced = true;
+	b->let_go = b->missed = false;
 	for (struct exec *x = b->execs; x; x = x->next) {
 		bool sent = x->adopted || x->state == EXEC_STARTED;
 

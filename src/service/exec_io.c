@@ -529,17 +529,28 @@ void stdin_close(struct exec *x)
 
 void exec_let_go(struct box *b)
 {
+	b->let_go = true;
+	b->missed = false;
 	for (struct exec *x = b->execs; x; x = x->next) {
 		if (x->lingering) {
 			x->lingering = false;
 			x->group_no = 0;
 		}
+		x->named = false;
 		stream_close(&x->stream[EXEC_OUT]);
 		stream_close(&x->stream[EXEC_ERR]);
 		close_poll(&x->in_poll);
 		fd_close(x->in);
 		x->in = -1;
 	}
+}
+
+bool exec_any_between(const struct box *b)
+{
+	for (const struct exec *x = b->execs; x; x = x->next)
+		if (!x->ended_ns && (x->exited || (x->state == EXEC_WAITING && !x->adopted && b->state == BOX_RUNNING)))
+			return true;
+	return false;
 }
 
 /* Who was told its id may write at once: it waits until the command has been sent, or its terminal is there. */

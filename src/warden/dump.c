@@ -122,6 +122,8 @@ int dump_start(const struct dump_source *from, struct dump *ret, struct err *e)
 	}
 	if (from->refuses_network)
 		s.argv[n++] = (char *)(uintptr_t) "network=refuse";
+	if (from->whole)
+		s.argv[n++] = (char *)(uintptr_t) "whole";
 	if (from->ancestors) {
 		s.fd[PLACE_BASE] = from->base;
 		snprintf(text[PLACE_BASE], sizeof(text[0]), "base=%d", PLACE_BASE);

@@ -22,6 +22,7 @@ struct dump_source {
 	bool refuses_network; /* connections to the outside are a reason to refuse */
 	uint64_t room; /* bytes left of its limit of memory; UINT64_MAX: none */
 	bool sums; /* it tells the sum of its pages file, and begins to write that to the disk itself */
+	bool whole; /* an exec that has ended, and the agent has not noticed yet, is a conflict */
 	int base; /* meta of the image it was restored from; without ancestors it means nothing */
 	unsigned ancestors;
 	char ancestor[MEM_PAGE_FILES][ID_SIZE];

@@ -119,6 +119,8 @@ int seal_memory_prepare(struct seal *x)
 	i->source.refuses_network = i->from.refuses_network;
 	/* A paused one stands still while it is copied. A copy of its processes would be frozen with them, and could not end. */
 	i->source.room = i->from.paused ? 0 : room(&i->from);
+	/* One that is put to sleep is paused first, and ended behind this. */
+	i->source.whole = i->from.paused;
 	return open_ancestors(x);
 }
 
@@ -249,6 +251,17 @@ static int attempt(struct seal *x)
 	return r;
 }
 
+/* For the agent to notice what has happened. A paused one is woken up for that. */
+static int give_time(struct seal *x)
+{
+	const struct seal_source *f = &x->impl->from;
+
+	if (f->paused)
+		seal_thaw(x);
+	nanosleep(&(struct timespec){ .tv_nsec = SETTLE_NS }, NULL);
+	return f->paused ? cgroup_freeze(f->cgroups, f->cgroup, &x->e) : 0;
+}
+
 int seal_memory_copy(struct seal *x)
 {
 	int r;
@@ -256,9 +269,10 @@ int seal_memory_copy(struct seal *x)
 	for (unsigned tries = 0; (r = attempt(x)) == -EAGAIN && tries < BUSY_TRIES; tries++) {
 		if (__atomic_load_n(&x->work.stop, __ATOMIC_RELAXED))
 			return seal_given_up(x);
-		nanosleep(&(struct timespec){ .tv_nsec = SETTLE_NS }, NULL);
 		memset(&x->e, 0, sizeof(x->e));
-		r = seal_begin_anew(x);
+		r = give_time(x);
+		if (r == 0)
+			r = seal_begin_anew(x);
 		if (r < 0)
 			return r;
 		x->impl->source.out = x->impl->mem;

@@ -354,7 +354,8 @@ static uint64_t pages_up(uint64_t n)
 /* Calls of the first thread, at most. */
 static uint64_t count_ops(const struct restore *r, const struct mem_proc *p)
 {
-	uint64_t n = 256 + 8 * RESTORE_VDSO_MAX + 4ULL * p->timer.n + p->pending.len / 128 + p->thread.n + r->m.n[MEM_S_LOCK] + p->guards.len / 16;
+	uint64_t n = 256 + 2 * MEM_PKEYS + p->vma.n + 8 * RESTORE_VDSO_MAX + 4ULL * p->timer.n + p->pending.len / 128 + p->thread.n +
+		     r->m.n[MEM_S_LOCK] + p->guards.len / 16;
 
 	return n + restore_memory_ops(r, p) + thread_ops(&r->m.thread[p->thread.first]);
 }
@@ -462,6 +463,27 @@ static void write_owns(struct build *b)
 		write_own(b, "/proc/self/loginuid", text);
 }
 
+/* Lower keys are given first, so all are asked for up to the highest, and those that it did not have are given back. */
+static void take_keys(struct build *b)
+{
+	for (uint32_t key = 1; key < MEM_PKEYS && b->p->pkeys >> key; key++)
+		add(b, RESTORE_MAP, BLOB_FIFTH, SYS_pkey_alloc, 0, 0, 0, 0, key, 0);
+	for (uint32_t key = 1; key < MEM_PKEYS && b->p->pkeys >> key; key++)
+		if (!(b->p->pkeys >> key & 1))
+			add(b, RESTORE_MAP, BLOB_OK, SYS_pkey_free, key, 0, 0, 0, 0, 0);
+}
+
+static void set_keys(struct build *b)
+{
+	for (uint32_t v = 0; v < b->p->vma.n; v++) {
+		const struct mem_vma *m = &b->r->m.vma[b->p->vma.first + v];
+		const uint32_t key = m->flags >> MEM_VMA_KEY_SHIFT;
+
+		if (key)
+			add(b, RESTORE_MAP, BLOB_OK, SYS_pkey_mprotect, m->start, m->end - m->start, m->prot, key, 0, 0);
+	}
+}
+
 static void build_list(struct build *b)
 {
 	const struct restore *r = b->r;
@@ -469,8 +491,10 @@ static void build_list(struct build *b)
 
 	unmap_all(b);
 	move_vdso(b);
+	take_keys(b);
 	restore_memory(b);
 	set_guards(b);
+	set_keys(b);
 	set_mm(b);
 	set_actions(b);
 	for (uint32_t t = 1; t < p->thread.n; t++)

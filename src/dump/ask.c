@@ -19,7 +19,7 @@
 #define CHILDREN_ONCE 64U /* asked for in one go */
 
 struct asked { /* numbers of calls */
-	size_t brk, dumpable, mdwe, subreaper, itimer[3], sigaction[64], timer[TIMERS_MAX];
+	size_t brk, dumpable, mdwe, pkey, subreaper, itimer[3], sigaction[64], timer[TIMERS_MAX];
 	size_t altstack, tid, setting[MEM_SETTINGS_MAX], barriers, barrier[MEM_BARRIERS];
 	struct mem_timer list[TIMERS_MAX];
 	uint32_t timers;
@@ -78,10 +78,12 @@ static int list_timers(const struct proc *p, struct asked *a, struct err *e)
 static void add_process(const struct proc *p, struct inject *j, struct asked *a)
 {
 	uint64_t signals = asked_signals(p);
+	const struct call first_key = pkey_question(1); /* lower ones are given first */
 
 	a->brk = inject_add(j, &(struct call){ SYS_brk, { 0 }, 0 }, -1, 0);
 	a->dumpable = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_DUMPABLE }, 0 }, -1, 0);
 	a->mdwe = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_MDWE }, 0 }, -1, 0);
+	a->pkey = inject_add(j, &first_key, -1, 0);
 	a->subreaper = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_CHILD_SUBREAPER }, 0 }, 1, 4);
 	/* Older kernels have no list. A process that has not registered for one is refused it; threads to wait for stand still. */
 	a->barriers = inject_add(j, &(struct call){ SYS_membarrier, { MEM_BARRIER_LIST }, 0 }, -1, 0);
@@ -264,6 +266,8 @@ static int ask(struct dump *d, struct proc *p, size_t at, struct err *e)
 		r = proc_refuse(p, e, "locks all memory that it will map (MCL_FUTURE)");
 	if (r == 0 && at == 0) {
 		j->result[a->mdwe] = 0;
+		p->keyed |= pkey_is_given(j->result[a->pkey]);
+		j->result[a->pkey] = 0;
 		take_barriers(p, j, a);
 	}
 	if (r == 0)
@@ -275,7 +279,8 @@ static int ask(struct dump *d, struct proc *p, size_t at, struct err *e)
 	memcpy(t->rec.altstack, inject_answer(j, a->altstack), 24);
 	t->rec.altstack[1] &= UINT32_MAX; /* an int and padding */
 	memcpy(&t->rec.tid_address, inject_answer(j, a->tid), 8);
-	return at == 0 ? take_process(d, p, j, a, e) : 0;
+	r = at == 0 ? take_process(d, p, j, a, e) : 0;
+	return r == 0 && at == 0 && p->keyed ? pkey_ask(p, e) : r;
 }
 
 int inject_proc(struct dump *d, struct proc *p, struct err *e)

@@ -63,6 +63,7 @@ struct proc {
 	uint64_t caught, ignored; /* signals */
 	uint64_t locked; /* KiB of memory that it has locked */
 	bool locks_all; /* what it maps is locked at once */
+	bool keyed; /* it has memory protection keys */
 	uint64_t dirty; /* about so many bytes have to be copied */
 	pid_t copy; /* host id of a fork that stands still and is read instead, 0 = none */
 	char *status;

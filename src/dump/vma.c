@@ -260,9 +260,14 @@ static int detail(struct proc *p, struct vma *v, const char *line, struct err *e
 {
 	if (!strncmp(line, "VmFlags:", 8))
 		return flag_line(p, v, line + 8, e);
-	/* The kernel takes the first one by itself for what can be run and not read. */
-	if (!strncmp(line, "ProtectionKey:", 14) && strtoul(line + 14, NULL, 10) > (v->prot == PROT_EXEC ? 1U : 0U))
-		return proc_refuse(p, e, "uses memory protection keys");
+	if (!strncmp(line, "ProtectionKey:", 14)) {
+		const unsigned long key = strtoul(line + 14, NULL, 10);
+
+		if (key >= MEM_PKEYS)
+			return proc_refuse(p, e, "uses memory protection key %lu", key);
+		v->flags |= (uint32_t)key << MEM_VMA_KEY_SHIFT;
+		p->keyed |= key != 0;
+	}
 	if (!strncmp(line, "Shared_Dirty:", 13) && strtoull(line + 13, NULL, 10))
 		v->cow = true;
 	if (!strncmp(line, "Anonymous:", 10) && !v->shared)

@@ -231,7 +231,7 @@ static int check_vma(struct check *c, const struct mem_vma *v, uint64_t *from)
 	     aligned(c, v->start) && aligned(c, v->end) && v->start >= *from && v->start && v->start < v->end &&
 		     v->end <= TASK_END,
 	     "place");
-	NEED(c, v->prot <= 7 && !(v->flags & ~VMA_FLAGS) && !(v->advice & ~mem_advices()), "flags");
+	NEED(c, v->prot <= 7 && !(v->flags & ~(VMA_FLAGS | (MEM_PKEYS - 1) << MEM_VMA_KEY_SHIFT)) && !(v->advice & ~mem_advices()), "flags");
 	NEED(c, v->kind <= MEM_VMA_SYSV, "kind");
 	NEED(c,
 	     (v->kind == MEM_VMA_FILE || v->kind == MEM_VMA_FILE_SHARED) ? index_ok(c, MEM_S_FILE, v->file)
@@ -337,7 +337,10 @@ static int check_memory(struct check *c, const struct mem_proc *p)
 	NEED(c, range_ok(c, MEM_S_VMA, p->vma) && p->vma.n, "mappings");
 	c->what = "mapping";
 	for (uint32_t i = 0; r == 0 && i < p->vma.n; i++) {
+		const uint32_t key = c->m.vma[p->vma.first + i].flags >> MEM_VMA_KEY_SHIFT;
+
 		c->at = p->vma.first + i;
+		NEED(c, !key || (p->pkeys >> key & 1), "key");
 		r = check_vma(c, &c->m.vma[c->at], &from);
 	}
 	return r;
@@ -449,7 +452,8 @@ static int check_procs(struct check *c)
 		c->what = "process";
 		c->at = i;
 		NEED(c, p->state <= MEM_PLACEHOLDER, "state");
-		NEED(c, text_ok(p->comm, sizeof(p->comm)) && !p->zero, "name");
+		NEED(c, text_ok(p->comm, sizeof(p->comm)), "name");
+		NEED(c, !(p->pkeys & ~(((1U << MEM_PKEYS) - 1) & ~1U)), "keys");
 		NEED(c, p->exit_signal <= 64 && p->stop_signal <= 64, "signals");
 		r = check_family(c, p);
 		if (r < 0)

@@ -110,7 +110,7 @@ struct mem_proc {
 	uint32_t loginuid; /* as inside; MEM_NONE: as the agent has it */
 	/* pid inside of the process whose descriptors (CLONE_FILES) or folders and umask (CLONE_FS) it shares; 0: its own */
 	uint32_t files, folders;
-	uint32_t zero;
+	uint32_t pkeys; /* memory protection keys that it was given: 1 << key */
 };
 #define MEM_PROC_DUMPABLE 1U
 #define MEM_PROC_SUBREAPER 2U
@@ -176,6 +176,8 @@ struct mem_vma {
 #define MEM_VMA_ONFAULT 4096U /* with LOCKED: pages that are there (MLOCK_ONFAULT) */
 #define MEM_VMA_DROPPABLE 8192U /* MAP_DROPPABLE, which brings its own advice */
 #define MEM_VMA_MAY_WRITE 16384U /* shared, of a file that was opened for writing */
+#define MEM_VMA_KEY_SHIFT 24U /* from there: its memory protection key, one of ->pkeys; 0: none */
+#define MEM_PKEYS 16U
 #define MEM_VMA_NAME_MAX 79U
 
 /* Pages that are not what the mapping would have by itself (zeros, or its file's). */

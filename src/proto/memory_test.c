@@ -162,6 +162,13 @@ TEST(descriptors_and_objects_that_are_wrong_are_refused)
 	WRONG(im.object[0] = ((struct mem_object){ .kind = MEM_OBJ_PTMX, .a = 4096, .data.len = 64 }), "kind");
 }
 
+TEST(protection_keys_are_those_of_the_process)
+{
+	WRONG(im.proc[0].pkeys = 1, "keys");
+	WRONG(im.proc[0].pkeys = 1U << MEM_PKEYS, "keys");
+	WRONG(im.vma[1].flags = 1U << MEM_VMA_KEY_SHIFT, "key");
+}
+
 TEST(connections_that_were_cut_are_told_as_such)
 {
 	WRONG(im.cut[0].family = 1, "connection");

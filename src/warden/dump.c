@@ -20,7 +20,7 @@ enum { PLACE_CONTROL = 3, PLACE_PIDFD, PLACE_TABLE, PLACE_FREEZER, PLACE_OUT, PL
 struct start {
 	int program;
 	int fd[PLACES_END]; /* -1: nothing goes there */
-	char *argv[11 + MEM_PAGE_FILES];
+	char *argv[14 + MEM_PAGE_FILES];
 	int error; /* written by the child */
 };
 

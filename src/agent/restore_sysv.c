@@ -307,6 +307,16 @@ static int undos_of(const struct restore *r, uint32_t pid, bool set)
 	return n;
 }
 
+static bool any_undo(const struct restore *r)
+{
+	struct mem_sysv s;
+
+	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++)
+		if (is_sysv(&r->m.object[i], &s, r) && s.undos)
+			return true;
+	return false;
+}
+
 /* As it is, by us. No operation on one that only had its value set: that would tell that there was one. */
 static int touch(const struct maker *m, uint32_t k)
 {
@@ -337,6 +347,7 @@ static int touch_all(const struct restore *r, const struct mem_proc *p)
 
 int restore_sysv_own(const struct restore *r, const struct mem_proc *p)
 {
+	const bool any = any_undo(r);
 	uint32_t *done = &r->shared->undone, expected = 0;
 	int x = undos_of(r, p->pid, true);
 
@@ -344,7 +355,7 @@ int restore_sysv_own(const struct restore *r, const struct mem_proc *p)
 		return x;
 	if (x > 0)
 		__atomic_add_fetch(done, 1, __ATOMIC_SEQ_CST);
-	for (uint32_t i = 0; i < r->m.n[MEM_S_PROC]; i++)
+	for (uint32_t i = 0; any && i < r->m.n[MEM_S_PROC]; i++)
 		expected += r->m.proc[i].state == MEM_ALIVE && undos_of(r, r->m.proc[i].pid, false) > 0;
 	for (unsigned tries = 0; __atomic_load_n(done, __ATOMIC_SEQ_CST) < expected; tries++) {
 		if (tries == UNDO_TRIES)

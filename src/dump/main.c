@@ -228,7 +228,7 @@ static int read_processes(struct dump *d, struct err *e)
 		r = tree_terminals(d, e);
 	if (r == 0)
 		r = object_link(d, e);
-	sysv_reader_stop(&d->sysv_reader); /* before anybody could see it */
+	sysv_reader_stop(&d->sysv_reader); /* and what it had attached */
 	return r;
 }
 
@@ -342,7 +342,8 @@ static int run(struct dump *d, struct err *e)
 		r = say(d, "ready");
 	if (r == 0)
 		r = wait_word(d, "go", NULL, e);
-	guard_stop(&d->guard); /* before anybody could see it */
+	sysv_reader_stop(&d->sysv_reader);
+	guard_stop(&d->guard); /* before anybody could see them */
 	stop_release(d);
 	if (r == 0)
 		r = say(d, "copied");
@@ -413,6 +414,7 @@ int main(int argc, char **argv)
 		r = base_open(&d, base, &e);
 	if (r == 0)
 		r = run(&d, &e);
+	sysv_reader_stop(&d.sysv_reader);
 	guard_stop(&d.guard);
 	if (r < 0)
 		tell(&d, &e);

@@ -17,6 +17,7 @@
 #define DRAIN_MS 300
 #define SECRETMEM_MAGIC 0x5345434dL
 #define HUGETLBFS_MAGIC 0x958458f6L
+#define MQUEUE_MAGIC 0x19800202L
 
 /* The kernel's struct termios2: libcs have other ideas. */
 struct termios_kernel {
@@ -54,13 +55,16 @@ static int memfd(struct opened *x, struct err *e)
 
 static int without_name(struct opened *x, struct err *e)
 {
-	struct statfs fs;
+	struct statfs fs = { 0 };
 
 	if (x->f.st.st_dev == x->d->shm_dev)
 		return memfd(x, e);
-	if (fstatfs(x->o->fd, &fs) == 0 && (fs.f_type == SECRETMEM_MAGIC || fs.f_type == HUGETLBFS_MAGIC))
+	fstatfs(x->o->fd, &fs);
+	if (fs.f_type == SECRETMEM_MAGIC || fs.f_type == HUGETLBFS_MAGIC)
 		return proc_refuse(x->p, e, "has memory open of a kind that can not be carried (%s)",
 				   fs.f_type == SECRETMEM_MAGIC ? "memfd_secret" : "huge pages");
+	if (fs.f_type == MQUEUE_MAGIC)
+		return proc_refuse(x->p, e, "has a POSIX message queue open (%.100s)", x->f.path);
 	if (x->f.st.st_nlink)
 		return proc_refuse(x->p, e, "has %.100s open, which has no name in the sandbox", x->f.path);
 	x->o->rec.kind = MEM_OBJ_FILE;

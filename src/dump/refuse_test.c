@@ -115,6 +115,14 @@ static void with_sysv(struct dt_shared *s)
 	wait_here(s);
 }
 
+/* Nobody can find it any more, but who has it can use it. */
+static void with_queue(struct dt_shared *s)
+{
+	if (syscall(SYS_mq_open, "of-refuse-test", O_RDWR | O_CREAT, 0600, NULL) < 0 || syscall(SYS_mq_unlink, "of-refuse-test") < 0)
+		_exit(1);
+	wait_here(s);
+}
+
 static void with_namespace(struct dt_shared *s)
 {
 	if (unshare(CLONE_NEWUTS) < 0)
@@ -198,6 +206,11 @@ TEST(a_process_that_is_traced)
 TEST(a_part_of_system_v_shared_memory)
 {
 	CHECK(refused(with_sysv, "has only a part of System V shared memory"));
+}
+
+TEST(a_posix_message_queue)
+{
+	CHECK(refused(with_queue, "has a POSIX message queue open"));
 }
 
 TEST(a_namespace_of_its_own)

@@ -16,8 +16,7 @@
 #include <unistd.h>
 
 #define IN_PLACE (RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS)
-#define READ_ONLY_MAX (8U << 20) /* bytes of a file that is open for reading only, and is copied for its number alone */
-#define READ_ONLY_ALL (4 * READ_ONLY_MAX)
+#define READ_ONLY_MAX (8U << 20) /* bytes of files that are only read, and are copied for their numbers: memory they did not take before */
 #define NAMES_MAX 65536U
 #define VALUE_MAX 65536U
 #define NAME_SIZE 32U /* of a file in the folder */
@@ -97,7 +96,7 @@ static bool is_affordable(struct numbering *x, uint32_t file, const struct stat 
 {
 	if (is_written(x->r, file))
 		return true;
-	if (st->st_size > READ_ONLY_MAX || x->copied + (uint64_t)st->st_size > READ_ONLY_ALL)
+	if (x->copied + (uint64_t)st->st_size > READ_ONLY_MAX)
 		return false;
 	x->copied += (uint64_t)st->st_size;
 	return true;

@@ -421,6 +421,7 @@ static void died(struct supervisor *s, struct child *c, int status)
 static void reap(struct supervisor *s, struct child *c)
 {
 	int status = 0;
+	char text[100];
 
 	if (waitpid(c->pid, &status, WNOHANG) != c->pid)
 		return;
@@ -438,8 +439,12 @@ static void reap(struct supervisor *s, struct child *c)
 			died(s, c, status); /* the API still needs it for its last calls */
 		break;
 	case ENDING:
-		if (c == &s->warden) /* the last */
+		if (c == &s->warden) { /* the last */
+			tell_death(c, status, text, sizeof(text));
+			if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
+				log_warn("%s while it ended", text);
 			s->phase = OVER;
+		}
 		break;
 	case OVER:
 		break;

@@ -236,10 +236,10 @@ void warden_free(struct warden *w)
 	restoring_close(w);
 	workers_free(w->workers);
 	seal_free(w->retired);
-	pump_spare_free(w->spare);
 	stock_free(w->stock);
 	vm_free(w);
 	sealing_end_all(w);
+	pump_spare_free(w->spare); /* layers that are not settled give their pumps back to it */
 	settles_free(w->settles);
 	layers_free(w->layers);
 	if (w->pool) {

@@ -140,3 +140,20 @@ def test_an_image_that_is_altered_while_no_warden_runs_is_not_accepted(slow):
     assert e["message"] and not settled(d, layer), e
     ends(d, b, copy)
     eventually(lambda: layer not in d.layers(), LONG)
+
+
+def test_a_warden_ends_in_order_with_a_layer_that_is_not_settled(slow):
+    d = slow
+    other = d.create(memory="64M", disk="16M")
+    b, copy, layer = fork(d)
+    for x in (copy, other):
+        assert d.post(f"/v1/sandboxes/{x['id']}/execs", {"shell": "head -c 4M /dev/urandom > f"}).json["exit_code"] == 0
+    r = d.post(f"/v1/sandboxes/{copy['id']}/fork", {"count": 1, "memory": True})
+    assert r.status == 201, r
+    made = d.post(f"/v1/sandboxes/{other['id']}/checkpoints", {})  # leaves its memory and threads for the next one
+    assert made.status == 201, made
+    d.restart()
+    assert not any("while it ended" in line for line in d.log), d.log
+    ends(d, other, b, copy, *r.json["sandboxes"])
+    assert d.delete(f"/v1/checkpoints/{made.json['id']}").status == 204
+    eventually(lambda: layer not in d.layers(), LONG)

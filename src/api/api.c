@@ -246,7 +246,7 @@ static int let_in(struct api *a, struct http_req *q, const struct route *r)
  */
 static bool takes_room(const struct route *r)
 {
-	static const char *const not[] = { "/stdin", "/signal", "/resize" };
+	static const char *const not[] = { "/stdin", "/signal", "/resize", "/stop" };
 	const size_t n = strlen(r->pattern);
 
 	if (r->method == HTTP_M_GET || r->method == HTTP_M_HEAD || r->method == HTTP_M_DELETE)

@@ -78,6 +78,7 @@ static const struct command {
 	{ "promote", cmd_client, "bring the changes of a fork back" },
 	{ "pause", cmd_client, "freeze a sandbox" },
 	{ "start", cmd_client, "start stopped sandboxes again" },
+	{ "stop", cmd_client, "end what runs in a sandbox, and keep its disk" },
 	{ "resume", cmd_client, "let a frozen sandbox go on" },
 	{ "hibernate", cmd_client, "put a sandbox to disk until it is needed" },
 	{ "wake", cmd_client, "wake a hibernated sandbox" },

@@ -16,6 +16,11 @@ static const char help_start[] =
 	"Starts sandboxes that are stopped (after a reboot) or lost, on their files: those with storage disk. Commands that\n"
 	"were begun with `exec -d --restart always` run again.\n"
 	"\n";
+static const char help_stop[] =
+	"usage: cloche stop SANDBOX…\n"
+	"\n"
+	"Ends what runs in sandboxes with storage disk. Their files stay, and `cloche start` starts them again.\n"
+	"\n";
 static const char help_pause[] = "usage: cloche pause SANDBOX…\n"
 				 "\n"
 				 "Freezes sandboxes: nothing in them runs until `cloche resume`. Memory stays.\n"
@@ -86,6 +91,11 @@ static int run_start(struct args *a, struct err *e)
 	return change(a, "start", e);
 }
 
+static int run_stop(struct args *a, struct err *e)
+{
+	return change(a, "stop", e);
+}
+
 static int run_resume(struct args *a, struct err *e)
 {
 	return change(a, "resume", e);
@@ -112,6 +122,15 @@ const struct command cmd_start = {
 	.complete = COMPLETE_NAMES,
 	.names = "sandbox",
 	.run = run_start,
+};
+
+const struct command cmd_stop = {
+	.name = "stop",
+	.text = "end what runs in sandboxes, and keep their disks",
+	.help = help_stop,
+	.complete = COMPLETE_NAMES,
+	.names = "sandbox",
+	.run = run_stop,
 };
 
 const struct command cmd_resume = {

@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "daemon/conf.h"
 #include "daemon/state_check.h"
+#include "warden/disk.h"
 #include "warden/layers.h"
 #include "warden/manifest.h"
 #include "warden/tree.h"
@@ -14,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define PLACES 3U /* of the database, of layers, of disks */
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 struct place {
@@ -25,7 +27,7 @@ static void usage(FILE *to)
 {
 	fputs("usage: cloche quarantine [options] ls | show ID | rm ID...\n\n"
 	      "What a daemon did not know and put aside (docs/recovery.md): databases that were not the right one, layers that\n"
-	      "no checkpoint and no sandbox named.\n\n"
+	      "no checkpoint and no sandbox named, disks of no sandbox.\n\n"
 	      "  --data DIR    the daemon's (" CONF_DATA ")\n"
 	      "  --layers DIR  where its checkpoints are (\"layers\" in --data)\n"
 	      "  --config FILE what the daemon was given (" CONF_FILE " when it is there)\n",
@@ -59,8 +61,25 @@ static int show_files(int dir)
 	return 0;
 }
 
+/* An ext4 file system in a file. */
+static void show_disk(const struct place *p, const char *id, const struct stat *st, bool more)
+{
+	char since[32];
+
+	when(st->st_ctim.tv_sec, since);
+	printf("%s  %-8s  %s  %lld bytes, of which %lld are used\n", id, "disk", since, (long long)st->st_size,
+	       (long long)st->st_blocks * 512);
+	if (more)
+		printf("  %s/%s\n", p->path, id);
+}
+
+static bool is_file(const struct place *p, const char *id, struct stat *ret)
+{
+	return fstatat(p->dir, id, ret, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(ret->st_mode);
+}
+
 /* One line, and with @more all that is known. */
-static int show_one(const struct place *p, const char *id, bool more)
+static int show_folder(const struct place *p, const char *id, bool more)
 {
 	AUTO_CLOSE int dir = sys_openat(p->dir, id, FOLDER, 0);
 	struct manifest m;
@@ -88,6 +107,23 @@ static int show_one(const struct place *p, const char *id, bool more)
 	return show_files(TAKE_FD(dir));
 }
 
+static int show_one(const struct place *p, const char *id, bool more)
+{
+	struct stat st;
+
+	if (!is_file(p, id, &st))
+		return show_folder(p, id, more);
+	show_disk(p, id, &st, more);
+	return 0;
+}
+
+static int remove_one(const struct place *p, const char *id)
+{
+	struct stat st;
+
+	return is_file(p, id, &st) ? sys_unlinkat(p->dir, id, 0) : tree_remove(p->dir, id);
+}
+
 static int list(const struct place *p)
 {
 	int fd = p->dir < 0 ? -1 : sys_openat(p->dir, ".", FOLDER, 0), r = 0;
@@ -110,25 +146,28 @@ static bool has(const struct place *p, const char *id)
 	return p->dir >= 0 && id_valid(id) && fstatat(p->dir, id, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-static int on_one(const struct place p[2], const char *verb, const char *id, struct err *e)
+static int on_one(const struct place p[PLACES], const char *verb, const char *id, struct err *e)
 {
-	const struct place *at = has(&p[0], id) ? &p[0] : has(&p[1], id) ? &p[1] : NULL;
+	const struct place *at = NULL;
 	int r;
 
+	for (unsigned i = 0; i < PLACES && !at; i++)
+		at = has(&p[i], id) ? &p[i] : NULL;
 	if (!at)
 		return err_set(e, ERR_NOT_FOUND, -ENOENT, "nothing with the id '%.64s' is in the quarantine", id);
-	r = strcmp(verb, "rm") ? show_one(at, id, true) : tree_remove(at->dir, id);
+	r = strcmp(verb, "rm") ? show_one(at, id, true) : remove_one(at, id);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "%s '%s'", verb, id) : 0;
 }
 
-static int open_places(const struct daemon_config *c, struct place p[2], struct err *e)
+static int open_places(const struct daemon_config *c, struct place p[PLACES], struct err *e)
 {
 	snprintf(p[0].path, sizeof(p[0].path), "%s/" STATE_QUARANTINE, c->data);
 	if (c->layers[0])
 		snprintf(p[1].path, sizeof(p[1].path), "%s/" LAYERS_QUARANTINE, c->layers);
 	else
 		snprintf(p[1].path, sizeof(p[1].path), "%s/layers/" LAYERS_QUARANTINE, c->data);
-	for (unsigned i = 0; i < 2; i++) {
+	snprintf(p[2].path, sizeof(p[2].path), "%s/disks/" DISK_QUARANTINE, c->data);
+	for (unsigned i = 0; i < PLACES; i++) {
 		p[i].dir = sys_openat(AT_FDCWD, p[i].path, FOLDER, 0);
 		if (p[i].dir < 0 && p[i].dir != -ENOENT)
 			return err_sys(e, ERR_DENIED, p[i].dir, "open '%.200s'", p[i].path);
@@ -138,7 +177,7 @@ static int open_places(const struct daemon_config *c, struct place p[2], struct 
 
 static int run(struct daemon_config *c, int argc, char **argv, struct err *e)
 {
-	struct place p[2] = { { .dir = -1 }, { .dir = -1 } };
+	struct place p[PLACES] = { { .dir = -1 }, { .dir = -1 }, { .dir = -1 } };
 	const char *verb = argc ? argv[0] : "";
 	const bool all = !strcmp(verb, "ls");
 	int r;
@@ -149,15 +188,15 @@ static int run(struct daemon_config *c, int argc, char **argv, struct err *e)
 		return -EINVAL;
 	}
 	r = open_places(c, p, e);
-	for (unsigned i = 0; r == 0 && all && i < 2; i++) {
+	for (unsigned i = 0; r == 0 && all && i < PLACES; i++) {
 		r = list(&p[i]);
 		if (r < 0)
 			err_sys(e, ERR_INTERNAL, r, "read '%.200s'", p[i].path);
 	}
 	for (int i = 1; r == 0 && !all && i < argc; i++)
 		r = on_one(p, verb, argv[i], e);
-	fd_close(p[0].dir);
-	fd_close(p[1].dir);
+	for (unsigned i = 0; i < PLACES; i++)
+		fd_close(p[i].dir);
 	return r;
 }
 

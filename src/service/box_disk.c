@@ -8,44 +8,18 @@
 #include "service/file.h"
 #include "service/service_impl.h"
 #include "service/wlink.h"
+#include "store/note.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define AGAIN_MS 100
 #define TRIES 300U /* whoever has the disk lets go when its last process is gone */
 #define OPEN_NS (5ULL * 1000000000ULL) /* without a call */
 #define AGAIN_MAX 16
-
-/* --- stopped --- */
-
-/* What does not run uses neither memory nor CPUs. */
-static void uncharge(struct box *b)
-{
-	struct tenant_quota less = b->charged;
-
-	less.memory = less.cpu_milli = 0;
-	tenant_give(b->tenant, &b->charged);
-	tenant_force(b->tenant, &less);
-	b->charged = less;
-}
-
-void box_stopped(struct box *b, const char *why)
-{
-	struct who nobody = { .tenant = b->tenant };
-
-	log_info("sandbox %s is stopped: %s", b->id, why);
-	b->state = BOX_STOPPED;
-	alink_close(&b->link);
-	box_net_end(b);
-	file_workers_drop(b);
-	exec_lose_all(b);
-	box_revive_over(b);
-	b->handle = 0;
-	b->found = b->synced = b->idle_paused = false;
-	uncharge(b);
-	box_store(b, NULL);
-	box_note(b, &nobody, "sandbox.stop");
-}
-
-/* --- started --- */
+#define LOOSE NOTE_LOOSE "disk-" /* and the disk's id */
 
 struct start_op {
 	struct start_op *next;
@@ -64,6 +38,86 @@ struct box_starting {
 	struct err e;
 	struct turn_wait wait;
 };
+
+/* --- stopped --- */
+
+/* What does not run uses neither memory nor CPUs. */
+static void uncharge(struct box *b)
+{
+	struct tenant_quota less = b->charged;
+
+	less.memory = less.cpu_milli = 0;
+	tenant_give(b->tenant, &b->charged);
+	tenant_force(b->tenant, &less);
+	b->charged = less;
+}
+
+static void become_stopped(struct box *b, const struct who *who, const char *why)
+{
+	log_info("sandbox %s is stopped: %s", b->id, why);
+	b->state = BOX_STOPPED;
+	alink_close(&b->link);
+	box_net_end(b);
+	file_workers_drop(b);
+	exec_lose_all(b);
+	box_revive_over(b);
+	b->handle = 0;
+	b->found = b->synced = b->idle_paused = false;
+	uncharge(b);
+	box_store(b, NULL);
+	box_note(b, who, "sandbox.stop");
+}
+
+void box_stopped(struct box *b, const char *why)
+{
+	const struct who nobody = { .tenant = b->tenant };
+
+	become_stopped(b, &nobody, why);
+}
+
+static void on_ended(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box_op *op = arg;
+
+	/* A warden that died on the way ends it when it finds it again: no row has its handle. */
+	(void)r;
+	(void)a;
+	(void)e;
+	box_tell(op->box->service, op, 0, NULL);
+}
+
+static int may_stop(const struct box *b, struct err *e)
+{
+	if (!b->want->disk[0]) {
+		err_set(e, ERR_CONFLICT, -EINVAL, "sandbox '%s' has its files in memory: they would be gone", b->want->name);
+		err_remedy(e, "hibernate or delete it; one that is created with storage \"disk\" and isolation \"container\" can be stopped");
+		return -EINVAL;
+	}
+	if (b->state == BOX_STOPPED || b->state == BOX_LOST)
+		return b->starting && b->starting->ops ?
+			       err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being started", b->want->name) :
+			       0;
+	if ((b->state != BOX_RUNNING && b->state != BOX_PAUSED) || b->sleep || b->waking || b->swap)
+		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s, or about to change", b->want->name, box_state_name(b->state));
+	return 1;
+}
+
+void box_stop(struct box *b, const struct who *who, box_done_fn *fn, void *arg)
+{
+	struct box_op *op = box_op_new(b, who, fn, arg);
+	const uint64_t handle = b->handle;
+	struct err e = { 0 };
+	int r = may_stop(b, &e);
+
+	if (r <= 0) {
+		box_tell(b->service, op, r, &e);
+		return;
+	}
+	become_stopped(b, who, "a caller said so");
+	wlink_call(b->service->warden, WARDEN_DESTROY, handle, 0, NULL, on_ended, op);
+}
+
+/* --- started --- */
 
 static void try_start(struct box_starting *x);
 
@@ -333,16 +387,52 @@ void box_again_start_all(struct service *s)
 struct disk_sweep {
 	struct service *s;
 	bool due, busy;
+	int notes; /* the folder, or -1 */
+	struct map seen; /* disks that this sweep has come to */
 	char at[ID_SIZE];
 	struct turn_wait wait;
 };
 
+static void loose_name(const char *id, char ret[sizeof(LOOSE) + ID_SIZE])
+{
+	snprintf(ret, sizeof(LOOSE) + ID_SIZE, LOOSE "%s", id);
+}
+
+void disk_may_go(struct service *s, const char *id)
+{
+	char name[sizeof(LOOSE) + ID_SIZE];
+
+	loose_name(id, name);
+	fd_close(openat(s->disks->notes, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+	disk_sweep_soon(s);
+}
+
+static bool is_loose(const struct disk_sweep *d, const char *id)
+{
+	char name[sizeof(LOOSE) + ID_SIZE];
+	struct stat st;
+
+	loose_name(id, name);
+	return fstatat(d->notes, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static void forget_loose(const struct disk_sweep *d, const char *id)
+{
+	char name[sizeof(LOOSE) + ID_SIZE];
+
+	loose_name(id, name);
+	unlinkat(d->notes, name, 0);
+}
+
 int disk_sweep_new(struct service *s, struct disk_sweep **ret, struct err *e)
 {
 	struct disk_sweep *d = calloc(1, sizeof(*d));
+	char path[1100];
 
 	if (!d)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for disks");
+	snprintf(path, sizeof(path), "%s/" NOTES_FOLDER, s->o.data);
+	d->notes = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	d->s = s;
 	d->due = true; /* of sandboxes that were half-made when we died */
 	*ret = d;
@@ -355,28 +445,60 @@ void disk_sweep_soon(struct service *s)
 	service_soon(s);
 }
 
-static bool disk_used(const struct service *s, const char *id)
+static const struct box *disk_user(const struct service *s, const char *id)
 {
 	const struct box *b;
 	size_t at = 0;
 
 	while ((b = map_next(&s->boxes, &at)))
 		if (b->want && !strcmp(b->want->disk, id))
-			return true;
-	return false;
+			return b;
+	return NULL;
+}
+
+/* Of one that is made it says nothing any more. */
+static void look_at_used(const struct disk_sweep *d, const struct box *b)
+{
+	if (!is_loose(d, d->at))
+		return;
+	if (b->state == BOX_MAKING)
+		disk_sweep_soon(d->s);
+	else if (b->state != BOX_ENDING)
+		forget_loose(d, d->at);
 }
 
 static void ask_next(struct disk_sweep *d);
 
+struct removal {
+	struct disk_sweep *d;
+	char id[ID_SIZE];
+};
+
 static void on_removed(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
-	struct disk_sweep *d = arg;
+	AUTO_FREE struct removal *x = arg;
 
 	(void)a;
-	if (r == -EBUSY) /* its last process has not ended yet */
-		disk_sweep_soon(d->s);
-	else if (r < 0)
+	if (r == 0)
+		forget_loose(x->d, x->id);
+	else if (r == -EBUSY) /* its last process has not ended yet */
+		disk_sweep_soon(x->d->s);
+	else
 		log_warn("a disk could not be removed: %s", e ? e->msg : "the warden is gone");
+}
+
+static void remove_disk(struct disk_sweep *d)
+{
+	const bool loose = is_loose(d, d->at);
+	struct removal *x = calloc(1, sizeof(*x));
+
+	if (!x)
+		abort();
+	x->d = d;
+	memcpy(x->id, d->at, sizeof(x->id));
+	if (!loose)
+		log_warn("disk %s is in no row, and nothing says that it may go: it is moved to the quarantine", d->at);
+	wlink_call_layer(d->s->warden, WARDEN_DISK_REMOVE, 0, !loose, d->at, on_removed, x);
 }
 
 /* What has happened so far is stored: nobody comes back to it. */
@@ -384,26 +506,55 @@ static void on_settled(void *arg)
 {
 	struct disk_sweep *d = arg;
 
-	if (!disk_used(d->s, d->at))
-		wlink_call_layer(d->s->warden, WARDEN_DISK_REMOVE, 0, 0, d->at, on_removed, d);
+	if (!disk_user(d->s, d->at))
+		remove_disk(d);
 	ask_next(d);
+}
+
+/* Of files whose disk is not there: it was never made, or its end was not noted any more. */
+static void drop_unseen(const struct disk_sweep *d)
+{
+	const size_t skip = strlen(LOOSE);
+	int fd = d->notes < 0 ? -1 : openat(d->notes, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *x;
+
+	if (!dir) {
+		fd_close(fd);
+		return;
+	}
+	while ((x = readdir(dir))) {
+		const char *id = x->d_name + skip;
+
+		if (!strncmp(x->d_name, LOOSE, skip) && id_valid(id) && !map_get(&d->seen, id) && !disk_user(d->s, id))
+			forget_loose(d, id);
+	}
+	closedir(dir);
 }
 
 static void on_disk(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
 	struct disk_sweep *d = arg;
+	const struct box *b;
 
 	if (r < 0 || !a || !a->rep->id[0]) {
 		if (r < 0)
 			log_warn("could not ask for the disks: %s", e ? e->msg : "the warden is gone");
+		else
+			drop_unseen(d);
 		d->busy = false;
 		return;
 	}
 	memcpy(d->at, a->rep->id, ID_LEN);
-	if (disk_used(d->s, d->at))
-		ask_next(d);
-	else
+	if (map_put(&d->seen, d->at, d) < 0)
+		abort();
+	b = disk_user(d->s, d->at);
+	if (!b) {
 		turn_after(d->s->turn, &d->wait, on_settled, d);
+		return;
+	}
+	look_at_used(d, b);
+	ask_next(d);
 }
 
 static void ask_next(struct disk_sweep *d)
@@ -419,6 +570,9 @@ bool disk_sweep_tick(struct service *s)
 		return d->busy;
 	d->due = false;
 	d->busy = true;
+	map_done(&d->seen);
+	if (map_init(&d->seen) < 0)
+		abort();
 	memset(d->at, 0, sizeof(d->at));
 	ask_next(d);
 	return true;

@@ -7,6 +7,8 @@
 
 /* Nothing of it runs any more, and its files are there. */
 void box_stopped(struct box *b, const char *why);
+/* Ends what runs in it; its files stay. Stopped or lost already: 0. ERR_CONFLICT for one whose files are in memory. */
+void box_stop(struct box *b, const struct who *who, box_done_fn *fn, void *arg);
 /* Made again on its disk; execs with `restart` are begun again. Started already: 0. */
 void box_start(struct box *b, const struct who *who, box_done_fn *fn, void *arg);
 /*
@@ -26,8 +28,13 @@ void box_again_drop(struct box *b, const char *exec, const char *was); /* it has
 /* At our start: those that have such commands. */
 void box_again_start_all(struct service *s);
 
-/* Disks that nobody has are removed. */
+/*
+ * Disks that nobody has are removed if something says that they may go, in a file of "notes" as with layers (service/layer.h): of one
+ * in the making until its sandbox is stored, and of one whose sandbox has ended or goes on elsewhere. Any other is moved to the quarantine.
+ */
 struct disk_sweep;
 int disk_sweep_new(struct service *s, struct disk_sweep **ret, struct err *e);
 void disk_sweep_soon(struct service *s);
+/* Before its row is there, or is not any more. */
+void disk_may_go(struct service *s, const char *id);
 bool disk_sweep_tick(struct service *s); /* whether there is more to do */

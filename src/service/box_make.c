@@ -109,7 +109,7 @@ void box_leave(struct box *b)
 	if (b->want->spec->layers)
 		layer_sweep_soon(b->service);
 	if (b->want->disk[0])
-		disk_sweep_soon(b->service);
+		disk_may_go(b->service, b->want->disk);
 	box_net_end(b);
 	file_workers_drop(b);
 	box_system_drop(b);
@@ -372,6 +372,8 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	if (r == 0 && want->spec->flags & SPEC_DISK && !(want->spec->flags & SPEC_VM) && !want->disk[0] &&
 	    (!p->stand_in || p->like))
 		r = id_new(want->disk, sizeof(want->disk));
+	if (r == 0 && want->disk[0] && !want->disk_again)
+		disk_may_go(s, want->disk); /* until it is made */
 	if (r == 0)
 		r = tree_new(p, &b->tree);
 	if (r < 0)

@@ -110,7 +110,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	b->idle_paused = false;
 	b->nrelease = 0;
 	if (b->want->disk[0]) /* all of it is in the layers */
-		disk_sweep_soon(b->service);
+		disk_may_go(b->service, b->want->disk);
 	memset(b->want->disk, 0, sizeof(b->want->disk));
 	b->ended_group = 0;
 	alink_close(&b->link);

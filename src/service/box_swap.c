@@ -122,7 +122,7 @@ static void turn_over(struct swap *x)
 	free(b->cut);
 	b->cut = TAKE_PTR(n->cut);
 	if (was->disk[0] && !b->want->disk_again)
-		disk_sweep_soon(b->service);
+		disk_may_go(b->service, was->disk);
 	if (b->asleep) {
 		b->asleep = ASLEEP_NOT;
 		layer_drop(b->service, was->spec->layer[was->spec->layers - 1]);

@@ -213,7 +213,18 @@ int disk_next(int dir, const char *id, char *ret, struct err *e)
 	return 0;
 }
 
-int disk_remove(int dir, const char *id, struct err *e)
+static int put_aside(int dir, const char *id)
+{
+	char to[sizeof(DISK_QUARANTINE) + ID_SIZE + 1];
+	int r = sys_mkdirat(dir, DISK_QUARANTINE, 0700);
+
+	if (r < 0 && r != -EEXIST)
+		return r;
+	snprintf(to, sizeof(to), DISK_QUARANTINE "/%s", id);
+	return renameat(dir, id, dir, to) < 0 ? -errno : 0;
+}
+
+int disk_remove(int dir, const char *id, enum disk_end end, struct err *e)
 {
 	AUTO_CLOSE int file = sys_openat(dir, id, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
 	int r;
@@ -222,7 +233,7 @@ int disk_remove(int dir, const char *id, struct err *e)
 		return 0;
 	r = file < 0 ? err_sys(e, ERR_INTERNAL, file, "open disk '%s'", id) : disk_lock(file, e);
 	if (r == 0)
-		r = sys_unlinkat(dir, id, 0);
+		r = end == DISK_ASIDE ? put_aside(dir, id) : sys_unlinkat(dir, id, 0);
 	return r < 0 && r != -EBUSY ? err_sys(e, ERR_INTERNAL, r, "remove disk '%s'", id) : r;
 }
 

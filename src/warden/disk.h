@@ -18,7 +18,10 @@ enum disk_way { DISK_NEW, DISK_AGAIN };
 int disk_kept(int dir, const char *id, enum disk_way way, uint64_t size, uint64_t inodes, struct err *e);
 /* See warden/warden.h. */
 int disk_next(int dir, const char *id, char *ret, struct err *e);
-int disk_remove(int dir, const char *id, struct err *e);
+/* Aside: nobody knows it. It is moved to the folder "quarantine" of the disks, for people to look at and to delete. */
+enum disk_end { DISK_AWAY, DISK_ASIDE };
+#define DISK_QUARANTINE "quarantine"
+int disk_remove(int dir, const char *id, enum disk_end end, struct err *e);
 /* Of an empty file. ERR_REFUSED: no file can be so large here. */
 int disk_size(int file, uint64_t size, struct err *e);
 /* Makes an empty ext4 filesystem of the whole file. */

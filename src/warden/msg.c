@@ -69,7 +69,7 @@ static bool arg_ok(const struct warden_req *q)
 {
 	if (q->op == WARDEN_SEAL)
 		return q->arg <= WARDEN_MEMORY_SOON || (q->arg > WARDEN_REFUSE_NETWORK && q->arg <= (WARDEN_REFUSE_NETWORK | WARDEN_MEMORY_SOON));
-	if (q->op == WARDEN_UNSEAL || q->op == WARDEN_NET)
+	if (q->op == WARDEN_UNSEAL || q->op == WARDEN_NET || q->op == WARDEN_DISK_REMOVE)
 		return q->arg <= 1;
 	if (q->op == WARDEN_SOCKET)
 		return q->arg == 4 || q->arg == 6;

@@ -66,7 +66,7 @@ enum warden_op {
 	WARDEN_SYSTEM, /* handle: who comes next may change /usr, if anybody may */
 	WARDEN_MACHINES, /* → arg: how virtual machines run, MSG_MACHINES_*; msg: why, one line */
 	WARDEN_DISKS, /* id or none → the next larger id of a disk there is, or none */
-	WARDEN_DISK_REMOVE, /* id: a disk that no sandbox has; ERR_CONFLICT while one has it */
+	WARDEN_DISK_REMOVE, /* id: a disk that no sandbox has; ERR_CONFLICT while one has it; with arg 1 it is moved to the quarantine */
 	WARDEN_OP_END
 };
 

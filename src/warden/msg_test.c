@@ -80,7 +80,7 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 
 	for (uint32_t op = WARDEN_HELLO; op < WARDEN_OP_END; op++) {
 		bool takes = op == WARDEN_GROUP_KILL || op == WARDEN_GROUP_END;
-		bool may = op == WARDEN_SEAL || op == WARDEN_UNSEAL || op == WARDEN_NET;
+		bool may = op == WARDEN_SEAL || op == WARDEN_UNSEAL || op == WARDEN_NET || op == WARDEN_DISK_REMOVE;
 
 		if (op == WARDEN_SOCKET) /* has its own: a family */
 			continue;

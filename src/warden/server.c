@@ -381,7 +381,7 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 	case WARDEN_DISKS:
 		return warden_disk_next(s->warden, s->in.q.id, s->out.id, e);
 	case WARDEN_DISK_REMOVE:
-		return warden_disk_remove(s->warden, s->in.q.id, e);
+		return warden_disk_remove(s->warden, s->in.q.id, s->in.q.arg ? DISK_ASIDE : DISK_AWAY, e);
 	case WARDEN_OP_END:
 		break;
 	}

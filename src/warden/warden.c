@@ -688,9 +688,9 @@ int warden_disk_next(struct warden *w, const char *id, char *ret, struct err *e)
 	return w->env.disks < 0 ? 0 : disk_next(w->env.disks, id, ret, e);
 }
 
-int warden_disk_remove(struct warden *w, const char *id, struct err *e)
+int warden_disk_remove(struct warden *w, const char *id, enum disk_end end, struct err *e)
 {
-	return w->env.disks < 0 ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "no disks are kept here") : disk_remove(w->env.disks, id, e);
+	return w->env.disks < 0 ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "no disks are kept here") : disk_remove(w->env.disks, id, end, e);
 }
 
 int warden_memory_stat(const struct warden_sandbox *s, char *text, size_t size)

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "linux/cgroup.h"
 #include "proto/frame.h"
+#include "warden/disk.h"
 #include "warden/env.h"
 #include "warden/layers.h"
 #include "warden/memory.h"
@@ -127,7 +128,7 @@ bool warden_layer_next(struct warden *w, const char *id, struct layer_facts *ret
  * first and stays so when there is none. Removing: ERR_CONFLICT (-EBUSY) while a sandbox has it, or has not let go yet.
  */
 int warden_disk_next(struct warden *w, const char *id, char *ret, struct err *e);
-int warden_disk_remove(struct warden *w, const char *id, struct err *e);
+int warden_disk_remove(struct warden *w, const char *id, enum disk_end end, struct err *e);
 /*
  * How virtual machines run here, and why, one line. KNOWN: -EAGAIN until the first was asked for. TRY: finds out, which may take
  * seconds: -EAGAIN until then, call again whenever warden_done_fd() is readable, and warden_done() was asked.

@@ -138,6 +138,7 @@ def test_answers_about_sandboxes_fit(d, call):
     call("post", at + "/execs", SB + "/execs", {"cmd": ["true"]}, 409)
     call("post", at + "/resume", SB + "/resume", want=200)
     call("post", at + "/start", SB + "/start", want=200)
+    call("post", at + "/stop", SB + "/stop", want=409)
     call("get", at + "/stats", SB + "/stats", want=200)
     call("post", at + "/hibernate", SB + "/hibernate", {"memory": "auto"}, 200)
     call("get", at + "/stats", SB + "/stats", want=200)

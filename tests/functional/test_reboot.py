@@ -144,6 +144,32 @@ def test_files_of_a_lost_one_are_there_until_it_is_deleted(daemon):
     eventually(lambda: not disks(daemon), SECONDS)
 
 
+def test_a_stopped_one_keeps_its_files_and_is_started_again(daemon):
+    box = daemon.create(storage="disk", disk="32M", name="keeper")["id"]
+    path = f"/v1/sandboxes/{box}"
+    x = daemon.post(f"{path}/execs", {"shell": "echo up >> log; exec sleep 1000", "background": True, "restart": "always"}).json["id"]
+    sh(daemon, box, WRITE.replace("sync; ", ""))  # what nobody has synced
+    eventually(lambda: sh(daemon, box, "cat log") == "up\n", SECONDS)
+    agent = agent_of(daemon, box)
+    stopped = daemon.post(f"{path}/stop")
+    assert stopped.status == 200 and stopped.json["state"] == "stopped", stopped
+    eventually(lambda: not alive(agent), SECONDS)
+    assert daemon.cli("stop", "keeper").code == 0, "twice is fine"
+    assert daemon.get(f"{path}/execs/{x}").json["state"] != "running"
+    error(daemon.post(f"{path}/execs", {"cmd": ["true"]}), 409, "conflict")
+    assert daemon.get(f"{path}/files?path=/home/user/note").body == b"kept\n"
+    assert daemon.get(path).json["state"] == "stopped"
+    assert daemon.post(f"{path}/start").json["state"] == "running"
+    assert sh(daemon, box, "cat note deep/er/x") == "kept\nx\n"
+    eventually(lambda: sh(daemon, box, "cat log") == "up\nup\n", SECONDS)
+    assert daemon.post(f"{path}/pause").status == 200
+    assert daemon.post(f"{path}/stop").json["state"] == "stopped"
+    memory = daemon.create()["id"]
+    assert "in memory" in error(daemon.post(f"/v1/sandboxes/{memory}/stop"), 409, "conflict")["message"]
+    assert daemon.delete(path).status == 204
+    eventually(lambda: not disks(daemon), SECONDS)
+
+
 def test_whoever_dies_while_it_starts_its_files_are_there(daemon, reboot):
     box = daemon.create(storage="disk", disk="32M")["id"]
     sh(daemon, box, WRITE)

@@ -263,6 +263,31 @@ def test_a_recovery_that_was_interrupted_keeps_a_database_and_its_log_together()
         assert moved != folder and {"state.db", "state.db-wal"} <= {p.name for p in moved.iterdir()}
 
 
+def test_a_disk_that_nobody_knows_is_put_aside():
+    """As with layers: one whose sandbox was deleted, also while nobody was there to remove it, is not."""
+    with Daemon() as d:
+        boxes = [d.create(storage="disk", disk="8M")["id"] for _ in range(2)]
+        notes = d.data / "notes"
+        host.wait_for(lambda: not list(notes.glob("loose-disk-*")), 60, "what says that they are made")
+        known = {p.name for p in (d.data / "disks").iterdir()}
+        assert d.delete(f"/v1/sandboxes/{boxes[0]}").status == 204
+        host.wait_for(lambda: len(list((d.data / "disks").iterdir())) == 1, 60, "the end of what was deleted")
+        left, = (p.name for p in (d.data / "disks").iterdir())
+        assert left in known
+        host.wait_for(lambda: not list(notes.glob("loose-disk-*")), 60, "the end of what says so")
+        assert d.post(f"/v1/sandboxes/{boxes[1]}/stop").status == 200
+        d.stop()
+        subprocess.run(["sqlite3", str(d.data / "state.db"), "DELETE FROM boxes"], check=True, capture_output=True)
+        d.start()
+        aside = d.data / "disks/quarantine" / left
+        host.wait_for(aside.exists, 60, "the quarantine")
+        listed = on_quarantine(d, "ls").stdout.decode()
+        assert listed.split()[:2] == [left, "disk"], listed
+        assert str(aside).encode() in on_quarantine(d, "show", left).stdout
+        assert on_quarantine(d, "rm", left).returncode == 0 and not aside.exists()
+        assert on_quarantine(d, "ls").stdout == b""
+
+
 def test_a_good_database_is_not_rebuilt_and_a_new_folder_is_one():
     with Daemon(None, "--recover") as d:
         kept = Kept(d)

@@ -95,6 +95,11 @@ export class Sandbox {
     return this.#change('POST', '/start', options);
   }
 
+  /** Ends what runs in it and keeps its disk (`storage: 'disk'`). Twice is fine. */
+  stop(options: CallOptions = {}): Promise<this> {
+    return this.#change('POST', '/stop', options);
+  }
+
   /** Freezes everything in it. Twice is fine. */
   pause(options: CallOptions = {}): Promise<this> {
     return this.#change('POST', '/pause', options);

@@ -6,7 +6,7 @@ const struct route *native_routes(size_t *ret_n);
 
 typedef void route_fn(void *arg, struct http_req *q, const struct route *r);
 /* sandboxes.c */
-route_fn post_sandboxes, get_sandboxes, get_sandbox, patch_sandbox, delete_sandbox, post_pause, post_resume, post_start,
+route_fn post_sandboxes, get_sandboxes, get_sandbox, patch_sandbox, delete_sandbox, post_pause, post_resume, post_start, post_stop,
 	post_extend, post_hibernate, get_stats;
 /* network.c */
 route_fn get_network, put_network;

@@ -18,6 +18,7 @@ static const struct route routes[] = {
 	ROUTE(POST, "/v1/sandboxes/{id}/pause", SANDBOX, post_pause),
 	ROUTE(POST, "/v1/sandboxes/{id}/resume", SANDBOX, post_resume),
 	ROUTE(POST, "/v1/sandboxes/{id}/start", SANDBOX, post_start),
+	ROUTE(POST, "/v1/sandboxes/{id}/stop", SANDBOX, post_stop),
 	ROUTE(POST, "/v1/sandboxes/{id}/hibernate", SANDBOX, post_hibernate),
 	ROUTE(POST, "/v1/sandboxes/{id}/extend", SANDBOX, post_extend),
 	ROUTE(GET, "/v1/sandboxes/{id}/stats", READ, get_stats),

@@ -402,6 +402,16 @@ void post_start(void *arg, struct http_req *q, const struct route *r)
 	box_start(c->box, &c->who, on_done_box, c);
 }
 
+void post_stop(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+
+	if (call_box(c) < 0)
+		return;
+	c->pending = true;
+	box_stop(c->box, &c->who, on_done_box, c);
+}
+
 static void hibernate_body(struct call *c, const char *data, size_t len)
 {
 	AUTO(json_decref) json_t *o = NULL;

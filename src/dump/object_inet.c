@@ -134,7 +134,7 @@ static int read_tcp(struct opened *x, struct err *e)
 		s->pending = info.tcpi_unacked;
 		return 0;
 	case SYN_SENT:
-		return proc_refuse(x->p, e, "has a TCP socket that is connecting");
+		return proc_refuse(x->p, e, "has a TCP socket that is connecting, descriptor %u", x->num);
 	case CLOSED:
 		if (revents & POLLERR && is_over(s, &info)) {
 			s->k.state = MEM_SOCK_RESET;

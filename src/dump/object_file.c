@@ -72,29 +72,19 @@ static int without_name(struct opened *x, struct err *e)
 	return node_removed(x->d, x->p, x->p->dir, x->link, &x->f, &x->o->rec.file, e);
 }
 
-/*
- * Why a file below /proc/N can not be opened again, or NULL. The agent opens it when the processes are there, but not yet their threads
- * and descriptors, and while what they are hides them from each other, and most of each from itself: what counts is what anybody may do.
- */
-static const char *proc_hides(const struct opened *x)
+/* Why a file below /proc/N cannot be opened again, or NULL: when the agent does so, processes have no threads and descriptors yet. */
+static const char *proc_lacks(const struct opened *x)
 {
-	static const char *const own[] = { "/maps", "/smaps", "/smaps_rollup", "/numa_maps", "/fd", "/fdinfo", "/map_files" };
-	unsigned needs = x->o->rec.flags & O_PATH ? 0 : S_ISDIR(x->f.st.st_mode) ? 5 : (x->o->rec.flags & 3) == O_RDONLY ? 4 : 2;
 	char *end;
 	unsigned long pid = strtoul(x->f.path + 6, &end, 10), tid = pid;
 
-	if ((x->o->rec.flags & 3) == O_RDWR)
-		needs |= 4;
 	if (!strncmp(end, "/task/", 6))
 		tid = strtoul(end + 6, &end, 10);
 	if (tid != pid)
 		return "is a thread's";
 	if (!strncmp(end, "/fdinfo/", 8) || !strncmp(end, "/fd/", 4) || !strncmp(end, "/map_files/", 11))
 		return "is about a descriptor or a mapping";
-	for (size_t i = 0; needs && i < ARRAY_LEN(own); i++)
-		if (!strcmp(end, own[i]))
-			return pid == x->p->pid && needs != 2 && needs != 6 ? NULL : "another process hides";
-	return (x->f.st.st_mode & needs) == needs ? NULL : "not everybody may open";
+	return NULL;
 }
 
 /* A file of a process below /proc, which another one opens again: the kernel asks whether both are one user. */
@@ -127,8 +117,8 @@ int object_file(struct opened *x, struct err *e)
 		return proc_refuse(x->p, e, "has %.100s open, which it could not open again", x->f.path);
 	o->rec.kind = x->f.fs == PROC_MAGIC || x->f.fs == SYSFS_MAGIC ? MEM_OBJ_PROC : MEM_OBJ_FILE;
 	if (x->f.fs == PROC_MAGIC && !strncmp(x->f.path, "/proc/", 6) && isdigit((unsigned char)x->f.path[6])) {
-		if (proc_hides(x))
-			return proc_refuse(x->p, e, "has %.100s open, which %s", x->f.path, proc_hides(x));
+		if (proc_lacks(x))
+			return proc_refuse(x->p, e, "has %.100s open, which %s", x->f.path, proc_lacks(x));
 		if (others_process(x))
 			return proc_refuse(x->p, e, "has %.100s open, a file of another user's process", x->f.path);
 		o->own = S_ISREG(x->f.st.st_mode);

@@ -21,7 +21,7 @@
 #include "proto/memory_sysv.h"
 
 #define MEM_MAGIC 0x3154454b4e41424cULL
-#define MEM_VERSION 5U
+#define MEM_VERSION 6U
 #define MEM_NONE UINT32_MAX
 
 #define MEM_PAGE_FILES 8 /* "pages" files one image may use: its own is 0, then those of its ancestors */

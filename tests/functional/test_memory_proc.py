@@ -25,10 +25,9 @@ if mode == "path":
     else: sys.exit("it can be read")
 print("same")
 """
-REFUSED = [("self", "environ", "r"), ("self", "mem", "r"), ("self", "fdinfo/0", "r"), ("self", "comm", "w"), ("child", "maps", "r"),
-           ("child", "fd", "r"), ("thread", "status", "r")]
+REFUSED = [("self", "fdinfo/0", "r"), ("thread", "status", "r")]
 CARRIED = [("self", "maps", "r"), ("self", "status", "r"), ("self", "fd", "r"), ("self", "environ", "path"), ("child", "stat", "r"),
-           ("child", "comm", "r")]
+           ("child", "comm", "r"), ("self", "environ", "r"), ("self", "comm", "w"), ("child", "maps", "r"), ("child", "fd", "r")]
 
 
 def opened(d, box, *args):

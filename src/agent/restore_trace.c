@@ -124,7 +124,9 @@ static int set_registers(const struct restore *r, const struct mem_thread *t)
 
 	memcpy(regs, restore_bytes(r, t->regs), sizeof(regs));
 #ifdef __x86_64__
-	regs[R_ORIG] = ~0ULL;
+	/* A call that was interrupted (-ERESTARTSYS, NOINTR, NOHAND) is begun anew or ended by the kernel, by what signals wait. */
+	if ((long)regs[R_RAX] < -514 || (long)regs[R_RAX] > -512 || (long)regs[R_ORIG] < 0)
+		regs[R_ORIG] = ~0ULL;
 	x = regset(r, PTRACE_SETREGSET, t->tid, NT_X86_XSTATE, restore_bytes(r, t->fp), t->fp.len);
 #else
 	x = regset(r, PTRACE_SETREGSET, t->tid, NT_PRFPREG, restore_bytes(r, t->fp), t->fp.len);
@@ -171,6 +173,16 @@ static int hold(const struct restore *r, const struct mem_proc *p)
 	return x;
 }
 
+/* Goes on until it stops for what is expected: a status as waitpid() has it, >> 8. */
+static int go_to(const struct restore *r, uint32_t tid, int sig, int expected)
+{
+	int x = (int)trace(r, PTRACE_CONT, tid, 0, (const void *)(uintptr_t)sig);
+
+	if (x >= 0)
+		x = stopped(tid);
+	return x < 0 ? x : x == expected ? 0 : -EINTR;
+}
+
 /* Out of the restoring code, and to where it was. */
 static int finish(const struct restore *r, uint32_t i, uint64_t call, enum restore_what *what)
 {
@@ -185,20 +197,15 @@ static int finish(const struct restore *r, uint32_t i, uint64_t call, enum resto
 		x = inject(r, p->pid, at, SYS_close_range, (const uint64_t[4]){ (uint64_t)r->base, UINT32_MAX, 0, 0 });
 	if (x >= 0)
 		x = inject(r, p->pid, at, SYS_munmap, (const uint64_t[4]){ r->places[2 * i], r->places[2 * i + 1], 0, 0 });
+	/* From the end of a call into a stop as the others have: only there the kernel looks whether a call was interrupted. */
+	if (x >= 0)
+		x = (int)trace(r, INTERRUPT, p->pid, 0, NULL);
+	if (x >= 0)
+		x = go_to(r, p->pid, 0, SIGTRAP | STOP_EVENT << 8);
 	*what = x < 0 ? RESTORE_LEAVE : RESTORE_REGS;
 	for (uint32_t t = 0; x >= 0 && t < p->thread.n; t++)
 		x = set_registers(r, &r->m.thread[p->thread.first + t]);
 	return x;
-}
-
-/* Goes on until it stops for what is expected: a status as waitpid() has it, >> 8. */
-static int go_to(const struct restore *r, uint32_t tid, int sig, int expected)
-{
-	int x = (int)trace(r, PTRACE_CONT, tid, 0, (const void *)(uintptr_t)sig);
-
-	if (x >= 0)
-		x = stopped(tid);
-	return x < 0 ? x : x == expected ? 0 : -EINTR;
 }
 
 /* Whether signals in @s say that a process is to be stopped. Nobody ever sees such a signal's sender. */

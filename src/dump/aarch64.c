@@ -61,6 +61,11 @@ void arch_restart(uint64_t *regs, bool handles_signals)
 	(void)regs;
 }
 
+void arch_restart_later(uint64_t *regs, bool handles_signals)
+{
+	arch_restart(regs, handles_signals);
+}
+
 void arch_enter(uint64_t *regs, uint64_t ip)
 {
 	regs[PC] = ip;

@@ -42,6 +42,8 @@ bool arch_restarts(const uint64_t *regs);
 void arch_again(uint64_t *regs);
 /* As the thread has to go on when the kernel does not know that a call was interrupted. @handles_signals: proc_handles_signals() */
 void arch_restart(uint64_t *regs, bool handles_signals);
+/* As the agent's kernel has to find them: it decides whether the call begins anew or, when a signal is handled first, ends. */
+void arch_restart_later(uint64_t *regs, bool handles_signals);
 /* Ready to run @ip, outside of any system call. */
 void arch_enter(uint64_t *regs, uint64_t ip);
 /* ->tls, ->fp, ->extra of a stopped thread. */

@@ -110,6 +110,16 @@ void arch_restart(uint64_t *regs, bool handles_signals)
 	regs[ORIG_RAX] = UINT64_MAX;
 }
 
+void arch_restart_later(uint64_t *regs, bool handles_signals)
+{
+	if (!arch_restarts(regs))
+		return;
+	if (ends_early(regs, handles_signals))
+		arch_restart(regs, handles_signals);
+	else if ((long)regs[RAX] == RESTART_BLOCK) /* what the kernel has kept for it is not in the copy */
+		regs[RAX] = (uint64_t)RESTARTNOHAND;
+}
+
 void arch_enter(uint64_t *regs, uint64_t ip)
 {
 	arch_set_ip(regs, ip);

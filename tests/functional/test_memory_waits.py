@@ -56,3 +56,31 @@ def test_an_exec_that_begins_or_ends_meanwhile_is_not_lost(d, clean):
             r = d.get(f"/v1/sandboxes/{box}/execs/{x}/wait?timeout=60", timeout=70).json
             assert r["state"] == "ended" and (r["exit_code"], r["stdout"]) == (i, f"{i}\n"), (i, r)
         assert d.delete(f"/v1/sandboxes/{box}").status == 204
+
+
+# Twenty that each wait for three alarms. Some come while the copy is made ready: pause() is over then, it does not begin anew.
+ALARMS = """
+import os, signal
+signal.signal(signal.SIGALRM, lambda *_: None)
+for i in range(20):
+    if not os.fork():
+        for _ in range(3):
+            signal.setitimer(signal.ITIMER_REAL, 1 + i / 100)
+            signal.pause()
+        os._exit(0)
+for _ in range(20): assert os.wait()[1] == 0
+print("over")
+"""
+
+
+def test_a_signal_that_comes_while_a_copy_is_made_ends_a_call(d, clean):
+    box = d.create()["id"]
+    x = d.post(f"/v1/sandboxes/{box}/execs", {"cmd": ["python3", "-c", ALARMS], "background": True}).json["id"]
+    end = time.monotonic() + 120
+    while (seen := d.get(f"/v1/sandboxes/{box}/execs/{x}").json)["state"] != "ended":
+        assert time.monotonic() < end, "it does not end"
+        for verb in ("hibernate", "resume"):
+            r = d.post(f"/v1/sandboxes/{box}/{verb}")
+            assert r.status == 200, r
+        time.sleep(0.2)
+    assert seen["exit_code"] == 0 and seen["stdout"] == "over\n", seen

@@ -31,7 +31,6 @@ struct layer_book {
 	unsigned removed;
 	char at[ID_SIZE];
 	uint64_t started_ns, begun_ns, next_ns;
-	struct turn_wait wait;
 };
 
 static void put(struct map *m, const char *id, void *value)
@@ -206,16 +205,6 @@ static void on_unsealed(void *arg, int r, const struct wlink_answer *a, const st
 		log_warn("a layer could not be removed: %s", e ? e->msg : "the warden is gone");
 }
 
-/* What has happened so far is stored, on the disk where that is promised: no row comes back to a layer that is gone. */
-static void on_settled(void *arg)
-{
-	struct layer_book *l = arg;
-
-	if (!map_get(&l->held, l->at))
-		wlink_call_layer(l->s->warden, WARDEN_UNSEAL, 0, !map_get(&l->loose, l->at), l->at, on_unsealed, l);
-	ask_next(l);
-}
-
 static void on_layer(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
 	struct layer_book *l = arg;
@@ -238,10 +227,11 @@ static void on_layer(void *arg, int r, const struct wlink_answer *a, const struc
 	count_loose(l, &rep->layer);
 	map_del(&l->unseen, l->at);
 	if (!rep->layer.users && !map_get(&l->held, l->at)) {
-		if (!map_get(&l->loose, l->at))
+		const bool known = map_get(&l->loose, l->at);
+
+		if (!known)
 			log_warn("layer %s is in no row, and nothing says that it may go: it is moved to the quarantine", l->at);
-		turn_after(l->s->turn, &l->wait, on_settled, l);
-		return;
+		wlink_call_layer(l->s->warden, WARDEN_UNSEAL, 0, !known, l->at, on_unsealed, l);
 	}
 	ask_next(l);
 }

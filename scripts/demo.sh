@@ -67,7 +67,7 @@ serve() {
 	daemon=$!
 }
 
-# Whatever happened: no daemon, no sandbox and no file stays. One that died can not have ended its sandboxes; the next
+# Whatever happened: no daemon, no sandbox and no file stays. One that died cannot have ended its sandboxes; the next
 # one on its folder finds and ends them.
 clean_up() {
 	if [ -n "$daemon" ]; then

@@ -441,7 +441,7 @@ static int prepare(struct restore *r, int meta, struct err *e)
 		grow_table(r, meta);
 		x = vdso(r, e);
 	}
-	/* What is in the image's pages can not be opened before they have come. */
+	/* What is in the image's pages cannot be opened before they have come. */
 	return x == 0 && !r->m.n[MEM_S_NODE] ? open_files(r, e) : x;
 }
 
@@ -540,7 +540,7 @@ static bool can_wait(const struct restore *r)
 
 /*
  * With nothing but the image: it is read, and its files are opened. With all of it also the processes are made, and held
- * before their first instruction. What can not be made ready is not told: RESTORE begins anew then, and says why.
+ * before their first instruction. What cannot be made ready is not told: RESTORE begins anew then, and says why.
  */
 void restore_ahead(struct agent *a, const struct frame *f, const int *fds)
 {

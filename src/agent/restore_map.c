@@ -167,7 +167,7 @@ static void queue(struct build *b, struct mem_span s, uint32_t tid)
 
 		memcpy(&sig, info + at, 4);
 		if (sig == SIGSTOP)
-			continue; /* it can not be blocked: the agent sends it again (restore_trace.c) */
+			continue; /* it cannot be blocked: the agent sends it again (restore_trace.c) */
 		if (tid)
 			add(b, RESTORE_SIGNALS, BLOB_OK, SYS_rt_tgsigqueueinfo, b->p->pid, tid, sig, copied, 0, 0);
 		else

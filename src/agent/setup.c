@@ -26,7 +26,7 @@ static int open_in(int root, const char *path, uint64_t resolve)
 }
 
 /*
- * What is at exactly this place: no link on the way, and no other way to write the same path. -ENOENT when that can not
+ * What is at exactly this place: no link on the way, and no other way to write the same path. -ENOENT when that cannot
  * be said, and make_path has to find out.
  */
 static int open_exact(int root, const char *path)
@@ -259,7 +259,7 @@ static int leave_root(const struct agent *a)
 	}
 	if (r == 0)
 		r = caps_permitted(&have);
-	/* One that was never given what restoring takes (a rootless one) can not restore, and does all else. */
+	/* One that was never given what restoring takes (a rootless one) cannot restore, and does all else. */
 	return r == 0 ? caps_set(CAPS_AGENT | (CAPS_AGENT_FIRST & have), CAPS_ROOT) : r;
 }
 

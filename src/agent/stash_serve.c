@@ -2,7 +2,7 @@
  * The life of a holder (stash.h): holds what it is told to, then makes an agent for each request. It has the warden's
  * user and three of its capabilities: to enter the network namespace of a sandbox for the moment of making its agent
  * (SYS_ADMIN), and to be the owner of its user namespace for as long (SETUID; DAC_OVERRIDE where groups are of version
- * 2). It sees none of the layers, can not be traced, and ends with the warden's socket.
+ * 2). It sees none of the layers, cannot be traced, and ends with the warden's socket.
  */
 #include "agent/stash.h"
 #include "base/base.h"
@@ -135,7 +135,7 @@ static long clone_owned(const struct stash_ask *q, const int *fds, int *ret_pidf
 	pid = r < 0 ? r : sys_clone3(&a, sizeof(a));
 	if (pid == 0)
 		return 0;
-	/* Who can not become himself again makes no others. */
+	/* Who cannot become himself again makes no others. */
 	if (sys_setresuid(keep, 0, keep) < 0 || caps_raise_effective() < 0)
 		_exit(1);
 	return pid;

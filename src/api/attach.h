@@ -18,7 +18,7 @@ struct attach_kind {
 	bool says_started; /* a text tells the exec's id, as soon as it runs */
 	bool json_size; /* a size may also be {"cols","rows"} */
 	bool lenient; /* messages without a sense are passed over, instead of answered */
-	bool refusal_ends; /* a command that can not be run has ended like others, its stderr says why */
+	bool refusal_ends; /* a command that cannot be run has ended like others, its stderr says why */
 	bool owner; /* nobody can come back to it: when the client goes, stdin ends, and a terminal hangs up */
 };
 

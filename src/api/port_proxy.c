@@ -72,7 +72,7 @@ static void proxy_free(struct proxy *x)
 	free(x);
 }
 
-/* The request can not be done: it is said, or, when it is too late for that, seen. */
+/* The request cannot be done: it is said, or, when it is too late for that, seen. */
 static void fail(struct proxy *x, const struct err *e)
 {
 	if (x->tunnel) {

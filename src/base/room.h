@@ -21,7 +21,7 @@ int room_of(int dir, const char *path, struct room *ret);
 int room_of_fd(int fd, struct room *ret);
 /*
  * Takes @len bytes from @from on for an open file, whose size stays: what is written there later needs no room of the disk,
- * not even on one that is full. 0 also where the file system can not do that. -ENOSPC or another -errno.
+ * not even on one that is full. 0 also where the file system cannot do that. -ENOSPC or another -errno.
  */
 int room_ahead(int fd, uint64_t from, uint64_t len);
 /* Whether @errnum (or -errno) says that a disk is full. */

@@ -57,7 +57,7 @@ int network_start(struct network *n, const struct sandbox_spec *spec, struct err
 	r = program_path("cloche-egress", path, sizeof(path), e);
 	if (r < 0)
 		return r;
-	/* By its descriptor: it may lie where its user can not get. */
+	/* By its descriptor: it may lie where its user cannot get. */
 	program = sys_openat(AT_FDCWD, path, O_PATH | O_CLOEXEC, 0);
 	if (program < 0)
 		return err_sys(e, ERR_NOT_FOUND, program, "open %.200s", path);

@@ -66,7 +66,7 @@ static int run_export(struct args *a, struct err *e)
 		return r;
 	std = !strcmp(a->rest[1], "-");
 	if (std && a->json)
-		return err_set(e, ERR_INVALID, -EINVAL, "--json and the archive can not both go to stdout");
+		return err_set(e, ERR_INVALID, -EINVAL, "--json and the archive cannot both go to stdout");
 	if (std && isatty(STDOUT_FILENO)) {
 		err_set(e, ERR_INVALID, -EINVAL, "an archive is nothing for a terminal");
 		err_remedy(e, "name a file, or send it through a pipe");

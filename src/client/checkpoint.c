@@ -42,7 +42,7 @@ static const char create_help[] =
 	"  --name NAME         its name, the same as NAME; unique among the sandbox's checkpoints\n"
 	"  --label TEXT        a text for people\n"
 	"  --meta NAME=VALUE   to find it again with `checkpoint ls --meta` (repeatable)\n"
-	"  --memory[=auto]     its running processes, too; refused when one of them can not be carried.\n"
+	"  --memory[=auto]     its running processes, too; refused when one of them cannot be carried.\n"
 	"                      auto: then the files only, and stderr says why\n"
 	"  --network WHAT      connections to the outside: drop (copies find them reset; stderr says which) or refuse   drop\n";
 

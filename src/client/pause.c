@@ -33,7 +33,7 @@ static const char help_hibernate[] =
 	"usage: cloche hibernate [options] SANDBOX…\n"
 	"\n"
 	"Keeps files and running processes of sandboxes on disk and frees everything else. Any call wakes them:\n"
-	"`exec`, `cp`, `shell`, or `cloche wake`. Refused when a process can not be carried.\n"
+	"`exec`, `cp`, `shell`, or `cloche wake`. Refused when a process cannot be carried.\n"
 	"\n"
 	"  --memory auto       then its processes end, and stderr says why\n"
 	"  --network WHAT      connections to the outside: drop (it finds them reset; stderr says which) or refuse   drop\n";

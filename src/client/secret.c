@@ -72,7 +72,7 @@ static int read_typed(struct buf *to, struct err *e)
 	char c;
 
 	if (tty_quiet(&t, STDIN_FILENO) < 0)
-		return err_set(e, ERR_INVALID, -ENOTTY, "the terminal can not be kept from showing what is typed");
+		return err_set(e, ERR_INVALID, -ENOTTY, "the terminal cannot be kept from showing what is typed");
 	fd_write_all(STDERR_FILENO, ask, sizeof(ask) - 1);
 	while (read(STDIN_FILENO, &c, 1) == 1 && c != '\n' && c != '\r' && c != 4) {
 		if (c == 127 || c == 8)

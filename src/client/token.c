@@ -19,7 +19,7 @@ static const char help[] =
 	"       cloche token rotate [--grace TIME] ID\n"
 	"       cloche token rm ID…\n"
 	"\n"
-	"Tokens are what calls are allowed by. A new one is printed once and can not be seen again.\n"
+	"Tokens are what calls are allowed by. A new one is printed once and cannot be seen again.\n"
 	"\n"
 	"  --name NAME         what it is for\n"
 	"  --scope SCOPE       read, exec, sandbox or admin; each includes those before   sandbox\n"

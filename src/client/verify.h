@@ -11,5 +11,5 @@ struct verify_result {
 	char why[240]; /* when not ok */
 };
 
-/* Checks an audit log, without a daemon; @kept (may be NULL) must be in it. Negative only when the file can not be read. */
+/* Checks an audit log, without a daemon; @kept (may be NULL) must be in it. Negative only when the file cannot be read. */
 int verify_log(const char *path, const struct audit_head *kept, struct verify_result *ret, struct err *e);

@@ -52,7 +52,7 @@ static const int allowed[] = {
 
 static const int families[] = { AF_UNIX, AF_INET, AF_INET6 };
 
-/* A call that this architecture does not have is no reason to stop: it can not be made either. */
+/* A call that this architecture does not have is no reason to stop: it cannot be made either. */
 static int allow(scmp_filter_ctx c, int nr)
 {
 	int r = seccomp_rule_add(c, SCMP_ACT_ALLOW, nr, 0);
@@ -82,7 +82,7 @@ static int filter(void)
 		if (r == 0)
 			r = allow_first(c, SCMP_SYS(socketpair), UINT32_MAX, (scmp_datum_t)families[i]);
 	}
-	/* Threads and children, in our namespaces. What clone3 asks for can not be seen: libc goes back to clone. */
+	/* Threads and children, in our namespaces. What clone3 asks for cannot be seen: libc goes back to clone. */
 	if (r == 0)
 		r = allow_first(c, SCMP_SYS(clone), spaces, 0);
 	if (r == 0)

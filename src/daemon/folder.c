@@ -127,7 +127,7 @@ int folder_open(const char *path, const struct identity *who, char *real, size_t
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	n = readlink(link, real, size);
 	if (n < 0 || (size_t)n >= size)
-		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "data folder '%.100s': its real path can not be told",
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "data folder '%.100s': its real path cannot be told",
 			       path);
 	real[n] = '\0';
 	r = reaches(real, who, ret_reached, e);
@@ -191,7 +191,7 @@ int folder_lock(int dirfd, const struct identity *who, unsigned wait_ms, struct 
 	n = snprintf(text, sizeof(text), "%d\n", getpid());
 	/* For the message to whoever comes second; the lock does not depend on it. */
 	if (sys_ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n)
-		return err_set(e, ERR_EXHAUSTED, -ENOSPC, "the data folder can not be written to");
+		return err_set(e, ERR_EXHAUSTED, -ENOSPC, "the data folder cannot be written to");
 	return TAKE_FD(fd);
 }
 

@@ -320,7 +320,7 @@ static int become(const char *user, struct err *e)
 }
 
 /*
- * Found while we are root, and started by its descriptor: it may lie where the API's user can not get, such as below
+ * Found while we are root, and started by its descriptor: it may lie where the API's user cannot get, such as below
  * somebody's home.
  */
 static int find_tar(struct serve *v, struct err *e)

@@ -41,7 +41,7 @@ struct supervisor {
 	const struct supervisor_opts *o;
 	struct places places;
 	struct child api, warden, egress;
-	int egress_program; /* O_PATH: it may lie where its user can not get */
+	int egress_program; /* O_PATH: it may lie where its user cannot get */
 	int signals, life[2];
 	int ready; /* what the API process says; -1 after it did */
 	bool was_ready;

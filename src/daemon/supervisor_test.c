@@ -200,7 +200,7 @@ static void clean(void)
 	rmdir(d.base);
 }
 
-/* What the API's place answers: its pid; 0 when it can not be reached. */
+/* What the API's place answers: its pid; 0 when it cannot be reached. */
 static pid_t ask(char *rest, size_t size)
 {
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)d.port),

@@ -30,7 +30,7 @@ int vdso_settle(struct proc *p, struct thread *t, struct err *e);
 int vdso_write(const struct proc *p, uint64_t at, const void *data, size_t n); /* behind it; whole words */
 int vdso_room(const struct proc *p, struct code *c, struct err *e);
 
-/* NULL, or why a thread with such registers can not be carried. */
+/* NULL, or why a thread with such registers cannot be carried. */
 const char *arch_check(const uint64_t *regs);
 uint64_t arch_ip(const uint64_t *regs);
 uint64_t arch_sp(const uint64_t *regs);

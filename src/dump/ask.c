@@ -61,7 +61,7 @@ static int list_timers(const struct proc *p, struct asked *a, struct err *e)
 			   how, scope, &who, &clock) != 7)
 			return err_set(e, ERR_INTERNAL, -EINVAL, "timers makes no sense");
 		if (clock < 0 || !strcmp(how, "thread"))
-			return proc_refuse(p, e, "has a timer of a kind that can not be carried");
+			return proc_refuse(p, e, "has a timer of a kind that cannot be carried");
 		if (a->timers == TIMERS_MAX)
 			return proc_refuse(p, e, "has more than %u timers", TIMERS_MAX);
 		t.clock = (uint32_t)clock;
@@ -181,7 +181,7 @@ static int take_settings(const struct proc *p, struct thread *t, struct inject *
 		*result = 0;
 		t->rec.setting[i] = v;
 		if (v != s->normal && (!s->set_nr || v > s->most))
-			return proc_refuse(p, e, "has %s that can not be carried (%llu)", s->name, (unsigned long long)v);
+			return proc_refuse(p, e, "has %s that cannot be carried (%llu)", s->name, (unsigned long long)v);
 	}
 	return 0;
 }

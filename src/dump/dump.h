@@ -173,7 +173,7 @@ uint64_t proc_number(const char *status, const char *key, int base, uint64_t non
 uint32_t proc_inside(const char *status, const char *key);
 int proc_map_read(int dir, const char *name, struct idmap *ret, struct err *e);
 bool proc_map(const struct idmap *m, uint64_t out, uint32_t *ret);
-/* "process 17 (python3): " and why it can not be carried. */
+/* "process 17 (python3): " and why it cannot be carried. */
 /* Whether it handles a signal that may come at any time. Read by proc_read(). */
 bool proc_handles_signals(const struct proc *p);
 int proc_refuse(const struct proc *p, struct err *e, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -266,7 +266,7 @@ void object_done(struct dump *d);
 int object_terminal(struct dump *d, uint32_t pts, struct err *e);
 /* The object for a shared mapping that nothing else refers to by descriptor. */
 int object_shmem(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e);
-/* The object that has the content of a file which is mapped privately and can not be opened by name again. */
+/* The object that has the content of a file which is mapped privately and cannot be opened by name again. */
 int object_backing(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e);
 
 /* ---- share.c: tables that processes share ---- */

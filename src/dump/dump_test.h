@@ -80,7 +80,7 @@ static inline bool dt_reaches(const volatile uint64_t *what, uint64_t least)
 	return false;
 }
 
-/* The test's own program may lie anywhere: a checkpoint holds what is in the root's mount, or can not be written. */
+/* The test's own program may lie anywhere: a checkpoint holds what is in the root's mount, or cannot be written. */
 static inline void dt_bind_self(void)
 {
 	char dir[512];

@@ -115,7 +115,7 @@ static void look(const struct dump *d, struct found *f)
 	f->carried = f->own || fs.f_flags & ST_RDONLY || f->fs == PROC_MAGIC || f->fs == SYSFS_MAGIC || f->fs == DEVPTS_MAGIC;
 }
 
-/* Without them what is in there can not be carried. */
+/* Without them what is in there cannot be carried. */
 static void find_upper(struct dump *d)
 {
 	static const char *const trees[] = { "t", "k", "shm" };

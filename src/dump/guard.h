@@ -17,7 +17,7 @@ enum guard_what { GUARD_PEEK = 'p', GUARD_ROOM = 'r', GUARD_UNDO = 'u', GUARD_FI
 
 /* Before privileges are given up. It is among the processes of the sandbox (@agent), to be told their numbers. */
 int guard_start(struct guard *g, int agent_pidfd, struct err *e);
-/* GUARD_CRED: changes nothing, and tells the number of SO_PEERCRED. -errno when it can not be changed. Whatever was changed is undone by guard_undo(), or when we end. */
+/* GUARD_CRED: changes nothing, and tells the number of SO_PEERCRED. -errno when it cannot be changed. Whatever was changed is undone by guard_undo(), or when we end. */
 int guard_change(struct guard *g, enum guard_what what, int fd);
 int guard_undo(struct guard *g);
 /* Likewise for GUARD_PEEK on @fd. -EOWNERDEAD: the guard is gone, and we have set it back ourselves. */

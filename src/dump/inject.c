@@ -97,7 +97,7 @@ static int leave(struct thread *t)
 	return r;
 }
 
-/* KiB; 0 when it can not be read. Only of a process that has locked memory: the others are not asked. */
+/* KiB; 0 when it cannot be read. Only of a process that has locked memory: the others are not asked. */
 static uint64_t locked(const struct proc *p)
 {
 	AUTO_FREE char *status = NULL;

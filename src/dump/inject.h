@@ -24,7 +24,7 @@ const void *inject_answer(const struct inject *j, size_t call);
 /* pkey.c: a call that tells whether @key was given to the process, and what its result says. */
 struct call pkey_question(uint64_t key);
 bool pkey_is_given(long result);
-/* All of them. Refuses what can not be made again. */
+/* All of them. Refuses what cannot be made again. */
 int pkey_ask(struct proc *p, struct err *e);
 /* Makes them all. The thread stands where it stood. */
 int inject_run(struct proc *p, struct thread *t, struct inject *j, struct err *e);

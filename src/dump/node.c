@@ -31,7 +31,7 @@ static uint64_t ns(const struct timespec *t)
 	return (uint64_t)t->tv_sec * 1000000000ULL + (uint64_t)t->tv_nsec;
 }
 
-/* Only those that anybody may give to files of his own; what else there is has a meaning that a copy can not have by itself. */
+/* Only those that anybody may give to files of his own; what else there is has a meaning that a copy cannot have by itself. */
 static int read_xattrs(struct dump *d, int fd, const char *path, struct mem_span *ret, struct err *e)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(1 << 20);
@@ -46,7 +46,7 @@ static int read_xattrs(struct dump *d, int fd, const char *path, struct mem_span
 		uint32_t head[2];
 
 		if (strncmp(at, "user.", 5) != 0)
-			return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "%.100s has an attribute that can not be carried: %.60s", path, at);
+			return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "%.100s has an attribute that cannot be carried: %.60s", path, at);
 		len = fgetxattr(fd, at, value, sizeof(value));
 		if (len < 0)
 			return err_sys(e, ERR_INTERNAL, -errno, "attribute %.60s of %.100s", at, path);
@@ -138,7 +138,7 @@ static int entry(struct dump *d, int dir, const char *name, char *path, unsigned
 		return err_set(e, ERR_TOO_LARGE, -E2BIG, "folders in /dev/shm are too deep");
 	snprintf(path + was, MEM_PATH_MAX - was, "%s", name);
 	if (S_ISBLK(st.st_mode) || S_ISCHR(st.st_mode))
-		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "%.200s is a device, which can not be carried", path);
+		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "%.200s is a device, which cannot be carried", path);
 	else
 		r = add(d, at, path, &st, 0, &file, e);
 	if (r == 0 && S_ISDIR(st.st_mode)) {
@@ -245,7 +245,7 @@ int node_removed(struct dump *d, const struct proc *p, int dir, const char *link
 	if (len > strlen(GONE) && !strcmp(path + len - strlen(GONE), GONE))
 		path[len - strlen(GONE)] = '\0';
 	if (path[0] != '/' || !path[1] || f->st.st_nlink || (!S_ISREG(f->st.st_mode) && !S_ISDIR(f->st.st_mode) && !S_ISFIFO(f->st.st_mode) && !S_ISLNK(f->st.st_mode)))
-		return proc_refuse(p, e, "has %.100s open, which was removed and can not be made again", f->path);
+		return proc_refuse(p, e, "has %.100s open, which was removed and cannot be made again", f->path);
 	at = sys_openat(dir, link, O_PATH | O_CLOEXEC, 0);
 	if (at < 0 || mount_of(at, "", AT_EMPTY_PATH, &mount) < 0)
 		return err_sys(e, ERR_INTERNAL, at < 0 ? at : -errno, "open %.100s", f->path);

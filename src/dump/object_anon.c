@@ -100,7 +100,7 @@ static int namespace(struct opened *x, struct err *e)
 
 	snprintf(name, sizeof(name), "ns/%.*s", len < 16 ? (int)len : 16, x->f.path);
 	if (x->o->rec.flags & O_PATH || fstatat(x->d->proc[0].dir, name, &st, 0) < 0 || st.st_ino != x->f.st.st_ino || st.st_dev != x->f.st.st_dev)
-		return proc_refuse(x->p, e, "has something open that can not be carried: %.60s", x->f.path);
+		return proc_refuse(x->p, e, "has something open that cannot be carried: %.60s", x->f.path);
 	x->o->rec.kind = MEM_OBJ_PROC;
 	x->o->own = true;
 	snprintf(path, sizeof(path), "/proc/%u/%s", x->p->pid, name);
@@ -141,5 +141,5 @@ int object_anon(struct opened *x, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		if (!strncmp(x->f.path, kinds[i].name, strlen(kinds[i].name)))
 			return kinds[i].read(x, e);
-	return proc_refuse(x->p, e, "has something open that can not be carried: %.60s", x->f.path);
+	return proc_refuse(x->p, e, "has something open that cannot be carried: %.60s", x->f.path);
 }

@@ -61,7 +61,7 @@ static int without_name(struct opened *x, struct err *e)
 		return memfd(x, e);
 	fstatfs(x->o->fd, &fs);
 	if (fs.f_type == SECRETMEM_MAGIC || fs.f_type == HUGETLBFS_MAGIC)
-		return proc_refuse(x->p, e, "has memory open of a kind that can not be carried (%s)",
+		return proc_refuse(x->p, e, "has memory open of a kind that cannot be carried (%s)",
 				   fs.f_type == SECRETMEM_MAGIC ? "memfd_secret" : "huge pages");
 	if (fs.f_type == MQUEUE_MAGIC)
 		return proc_refuse(x->p, e, "has a POSIX message queue open (%.100s)", x->f.path);
@@ -183,7 +183,7 @@ int pty_read(struct dump *d, int fd, uint32_t index, struct mem_pty *ret, struct
 	return pty_node(d, index, ret, e);
 }
 
-/* What was said on a terminal can not be looked at, only read: whoever has the other end gets some time for that. */
+/* What was said on a terminal cannot be looked at, only read: whoever has the other end gets some time for that. */
 static bool drained(int fd)
 {
 	const struct timespec nap = { 0, 1000000 };
@@ -220,7 +220,7 @@ static int slave(struct opened *x, struct err *e)
 		return pty_number(x, o->rec.a, e);
 	}
 	if (r == -EIO)
-		return proc_refuse(x->p, e, "has a terminal open (descriptor %u) that was hung up, and which one that was can not be told", x->num);
+		return proc_refuse(x->p, e, "has a terminal open (descriptor %u) that was hung up, and which one that was cannot be told", x->num);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "a terminal of process %u", x->p->pid);
 	if ((dev >> 8 & 0xfff) < PTS_MAJOR || (dev >> 8 & 0xfff) > PTS_MAJOR + 7)

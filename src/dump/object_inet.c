@@ -82,7 +82,7 @@ static void flow_of(const struct end *local, const struct end *remote, struct di
 }
 
 /*
- * An error waits. It can not be looked at without taking it away. A connection to the outside that had been made is over, one way or the other: it
+ * An error waits. It cannot be looked at without taking it away. A connection to the outside that had been made is over, one way or the other: it
  * is cut. One that was cut by an earlier restore has the same error again.
  */
 static bool is_over(struct socket *s, const struct tcp_info *info)
@@ -223,7 +223,7 @@ static int read_stream(struct object *o, struct err *e)
 		return err_sys(e, ERR_INTERNAL, -ENOMEM, "a queue");
 	n = recv(o->fd, data, waiting, MSG_PEEK | MSG_DONTWAIT);
 	if (n != (ssize_t)waiting)
-		return proc_refuse(o->p, e, "has a TCP socket whose data can not be read");
+		return proc_refuse(o->p, e, "has a TCP socket whose data cannot be read");
 	r = buf_add(&s->queue, data, waiting);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "a queue") : 0;
 }

@@ -142,7 +142,7 @@ static int read_options(struct opened *x, struct err *e)
 		if (value_same(&v, &model.value[i]) || option_means_nothing(s, o, locked))
 			continue;
 		if (!value_can_be_set(&s->k, o, &v))
-			return proc_refuse(x->p, e, "has a socket with %s, which can not be set again", o->text);
+			return proc_refuse(x->p, e, "has a socket with %s, which cannot be set again", o->text);
 		if (socket_option_add(&s->options, o, v.data, v.len) < 0)
 			return proc_refuse(x->p, e, "has a socket with too many options");
 	}
@@ -251,7 +251,7 @@ static void close_all(struct msghdr *m)
 		}
 }
 
-/* What came with it: descriptors, which are copies of our own now. Anything else can not be sent again. */
+/* What came with it: descriptors, which are copies of our own now. Anything else cannot be sent again. */
 static int take_control(struct dump *d, uint32_t at, struct msghdr *m, uint32_t *objects, uint32_t *ret_n, struct err *e)
 {
 	int r = 0;

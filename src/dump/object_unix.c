@@ -98,7 +98,7 @@ static int take_folder(struct opened *x, const char *name, const struct found *f
 	struct stat st;
 
 	if (!f->named || len < n + 1 || f->path[len - n - 1] != '/' || strcmp(f->path + len - n, name) != 0)
-		return proc_refuse(x->p, e, "has the unix socket %.100s, and where that is can not be told", name);
+		return proc_refuse(x->p, e, "has the unix socket %.100s, and where that is cannot be told", name);
 	snprintf(folder, sizeof(folder), "%.*s", len == n + 1 ? 1 : (int)(len - n - 1), f->path);
 	fd = sys_openat2(x->d->root, folder, &how);
 	if (fd < 0 || fstat(fd, &st) < 0)
@@ -131,7 +131,7 @@ static int read_path(struct opened *x, struct err *e)
 	file = guard_file(&x->d->guard, x->o->fd);
 	self = sys_openat(AT_FDCWD, "/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	if (file < 0 || self < 0)
-		return proc_refuse(x->p, e, "has the unix socket %.100s, and where that is can not be told", path);
+		return proc_refuse(x->p, e, "has the unix socket %.100s, and where that is cannot be told", path);
 	snprintf(link, sizeof(link), "fd/%d", file);
 	r = file_find(x->d, self, link, &f, e);
 	if (r < 0)
@@ -141,7 +141,7 @@ static int read_path(struct opened *x, struct err *e)
 		k->flags |= MEM_SOCK_NAMED;
 		r = path[0] == '/' ? 0 : take_folder(x, path, &f, e);
 	} else if (path[0] != '/' && strchr(path, '/')) {
-		r = proc_refuse(x->p, e, "has the unix socket %.100s, which was removed, and where that was can not be told", path);
+		r = proc_refuse(x->p, e, "has the unix socket %.100s, which was removed, and where that was cannot be told", path);
 	}
 	/* A new one will be put in its place. */
 	if (r == 0 && (path[0] == '/' || k->flags & MEM_SOCK_NAMED) &&

@@ -292,7 +292,7 @@ static int capabilities(struct proc *p, struct err *e)
 	}
 	/* The agent gives a process no more than an exec has: other users than root get none. */
 	if (p->rec.caps[4] || (p->rec.uid[0] && p->rec.uid[1] && p->rec.uid[2] && p->rec.caps[1]))
-		return proc_refuse(p, e, "has capabilities that it can not be given again (permitted %llx)", (unsigned long long)p->rec.caps[1]);
+		return proc_refuse(p, e, "has capabilities that it cannot be given again (permitted %llx)", (unsigned long long)p->rec.caps[1]);
 	return 0;
 }
 
@@ -337,7 +337,7 @@ static int login_uid(const struct dump *d, struct proc *p, struct err *e)
 	if (mine == agents)
 		return 0;
 	if (agents != UINT32_MAX || !proc_map(&d->uids, mine, &p->rec.loginuid))
-		return proc_refuse(p, e, "has a login user id that can not be set again");
+		return proc_refuse(p, e, "has a login user id that cannot be set again");
 	return 0;
 }
 

@@ -1,4 +1,4 @@
-/* What can not be carried is refused with a reason, and nobody is harmed by the attempt. */
+/* What cannot be carried is refused with a reason, and nobody is harmed by the attempt. */
 #include "base/base.h"
 #include "base/test.h"
 #include "dump/dump_test.h"

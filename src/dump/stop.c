@@ -159,7 +159,7 @@ static int add_children(struct dump *d, size_t at, pid_t tid, struct err *e);
 
 /*
  * One that was stopped by a signal changes from that stop into ours when it is seized, and the kernel makes us wait for
- * that; but while version 1's freezer has it, it can not. It is left for later, when all who could wake it up are held.
+ * that; but while version 1's freezer has it, it cannot. It is left for later, when all who could wake it up are held.
  */
 static bool must_thaw_first(const struct dump *d, const struct proc *p, pid_t tid)
 {
@@ -361,7 +361,7 @@ static int look_at_one(struct dump *d, size_t at, size_t *thread, uint64_t since
 		return 0;
 	if (waited < STOP_MS * 1000000ULL && (help_vfork(d, at) || waited < STUCK_MS * 1000000ULL))
 		return 0;
-	return err_set(e, ERR_CONFLICT, -ETIMEDOUT, "process %u (%s) can not be stopped: the kernel is busy for it", p->pid,
+	return err_set(e, ERR_CONFLICT, -ETIMEDOUT, "process %u (%s) cannot be stopped: the kernel is busy for it", p->pid,
 		       p->name);
 }
 
@@ -446,7 +446,7 @@ void stop_release(struct dump *d)
 		for (size_t t = 0; t < d->proc[i].n_threads; t++) {
 			struct thread *th = &d->proc[i].thread[t];
 
-			/* One that never stopped can not be let go in order: our end does that. */
+			/* One that never stopped cannot be let go in order: our end does that. */
 			if (th->seized && th->stopped)
 				sys_ptrace(PTRACE_DETACH, th->host, 0, NULL);
 			th->seized = th->stopped = false;

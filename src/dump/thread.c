@@ -124,7 +124,7 @@ static int capabilities(struct proc *p, struct thread *t, const char *status, st
 	for (unsigned i = 0; i < ARRAY_LEN(keys); i++)
 		t->rec.caps[i] = proc_number(status, keys[i], 16, 0);
 	if (p->rec.uid[0] && p->rec.uid[1] && p->rec.uid[2] && t->rec.caps[1])
-		return proc_refuse(p, e, "has a thread with capabilities that it can not be given again (permitted %llx)",
+		return proc_refuse(p, e, "has a thread with capabilities that it cannot be given again (permitted %llx)",
 				   (unsigned long long)t->rec.caps[1]);
 	p->rec.caps[0] |= t->rec.caps[0];
 	p->rec.caps[1] |= t->rec.caps[1];

@@ -480,7 +480,7 @@ TEST(children_that_come_and_go_are_there_or_not)
 	dt_end(&t);
 }
 
-/* Programs that are started by vfork: the parent can not be stopped until they are. */
+/* Programs that are started by vfork: the parent cannot be stopped until they are. */
 static void vforks(struct dt_shared *s)
 {
 	for (;;) {

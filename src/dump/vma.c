@@ -161,7 +161,7 @@ static const struct found *look_up(const struct seen *s, const char *key)
 	return NULL;
 }
 
-/* A private mapping of what can not be opened by name again. /dev/zero's is anonymous memory. */
+/* A private mapping of what cannot be opened by name again. /dev/zero's is anonymous memory. */
 static int nameless(struct dump *d, struct proc *p, struct vma *v, const char *link, const struct found *f, struct err *e)
 {
 	if (S_ISCHR(f->st.st_mode) && f->st.st_rdev == makedev(1, 5)) {

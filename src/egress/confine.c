@@ -39,7 +39,7 @@ static const int allowed[] = {
 /* Netlink: which addresses this host has. */
 static const int families[] = { AF_INET, AF_INET6, AF_NETLINK };
 
-/* A call that this architecture does not have is no reason to stop: it can not be made either. */
+/* A call that this architecture does not have is no reason to stop: it cannot be made either. */
 static int allow(scmp_filter_ctx c, int nr)
 {
 	int r = seccomp_rule_add(c, SCMP_ACT_ALLOW, nr, 0);

@@ -51,7 +51,7 @@ void egress_done(struct egress *g);
 /* One round: waits no longer than @most_ms (-1: for ever). 0 or -errno. */
 int egress_turn(struct egress *g, int most_ms);
 
-/* Streams that a sandbox may have now: an eighth of what all have left, so that a few can not take it all. */
+/* Streams that a sandbox may have now: an eighth of what all have left, so that a few cannot take it all. */
 uint32_t egress_share(const struct egress *g);
 /* There are no descriptors left: who waits in @listener is told, instead of waiting in a queue that keeps us awake. */
 void egress_give_spare(struct egress *g, int listener);

@@ -348,7 +348,7 @@ enum look head_look(const char *data, size_t len, struct head *ret, const char *
 	if (!s.hosts && !h.connect)
 		return bad(ret_why, "there must be one Host header");
 	if (h.upgrade && (h.v10 || h.connect || (h.upgrade == HEAD_WEBSOCKET && h.body)))
-		return bad(ret_why, "an Upgrade of something that can not be");
+		return bad(ret_why, "an Upgrade of something that cannot be");
 	if (!second_opinion(data, &h))
 		return bad(ret_why, "this is no HTTP/1.1 request");
 	*ret = h;

@@ -1,5 +1,5 @@
 /*
- * The head of one HTTP/1 request: who it is for and where its body ends, or why that can not be told for sure.
+ * The head of one HTTP/1 request: who it is for and where its body ends, or why that cannot be told for sure.
  * egress/request.h uses it for all requests of a connection.
  */
 #pragma once

@@ -164,7 +164,7 @@ TEST(upgrades_are_to_websocket)
 	CHECK_CONTAINS(refused(GET HOST "Upgrade: websocket, h2c\r\n\r\n"), "websocket");
 	CHECK_CONTAINS(refused(GET HOST "Upgrade: websocket\r\nUpgrade: h2c\r\n\r\n"), "more than one");
 	CHECK_CONTAINS(refused("POST / HTTP/1.1\r\n" HOST "Upgrade: websocket\r\n\r\n"), "websocket");
-	CHECK_CONTAINS(refused(GET HOST "Upgrade: websocket\r\nContent-Length: 1\r\n\r\n"), "can not be");
+	CHECK_CONTAINS(refused(GET HOST "Upgrade: websocket\r\nContent-Length: 1\r\n\r\n"), "cannot be");
 }
 
 TEST(connect_says_where)

@@ -117,7 +117,7 @@ static enum look read_hello(struct span body, struct hello *ret, const char **re
 	    !take_part(&body, 2, &part) || !part.n || part.n % 2 || !take_part(&body, 1, &part) || !part.n)
 		return bad(ret_why, "the ClientHello makes no sense");
 	if (version < 0x0301)
-		return bad(ret_why, "SSL 3 and older can not say where they go");
+		return bad(ret_why, "SSL 3 and older cannot say where they go");
 	if (body.n && (!take_part(&body, 2, &exts) || body.n))
 		return bad(ret_why, "the ClientHello's extensions do not add up");
 	why = read_extensions(exts, &h);

@@ -125,7 +125,7 @@ static int fill(struct item *it, const struct egress_inject *from, struct err *e
 		ok = false;
 	}
 	if (!ok)
-		return err_set(e, ERR_INVALID, -EINVAL, "inject '%s': its name or value can not stand there",
+		return err_set(e, ERR_INVALID, -EINVAL, "inject '%s': its name or value cannot stand there",
 			       from->secret);
 	it->kind = from->kind == EGRESS_QUERY ? EGRESS_QUERY : EGRESS_HEADER;
 	it->tls = from->tls;

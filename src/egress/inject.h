@@ -12,7 +12,7 @@
 struct inject;
 
 /*
- * ERR_INVALID: a name or value that can not stand where it would have to (control bytes, a header that frames
+ * ERR_INVALID: a name or value that cannot stand where it would have to (control bytes, a header that frames
  * requests), or too much. HEADER: "field: value", in place of every header of that name the sandbox sent ("_" and "-"
  * are the same here, as they are to many servers). BASIC: "Authorization: Basic …" of field ":" value. QUERY:
  * "field=value", value encoded, in place of every parameter of that name.

@@ -1,5 +1,5 @@
 /*
- * The owner's connection. One at a time: a new one ends the one before. What can not be sent at once waits, also while
+ * The owner's connection. One at a time: a new one ends the one before. What cannot be sent at once waits, also while
  * there is no owner, up to LINK_WAITING; what comes then is dropped and counted, and the next HELLO tells the number.
  */
 #pragma once

@@ -13,7 +13,7 @@
 #include "proto/net_rule.h"
 
 enum look {
-	LOOK_MORE, /* can not be told yet; never said of as many bytes as the parser's own maximum */
+	LOOK_MORE, /* cannot be told yet; never said of as many bytes as the parser's own maximum */
 	LOOK_YES, /* that it is, and what was asked for is written */
 	LOOK_NOT, /* something else: not this protocol */
 	LOOK_BAD, /* this protocol, but refused: @ret_why is a constant text, one line */

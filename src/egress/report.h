@@ -19,5 +19,5 @@ void report_names(struct box *b); /* new ones, now */
 void report_done(struct box *b); /* frees what it keeps for it */
 void report_counts_due(struct loop_timer *t);
 void report_fold_due(struct loop_timer *t);
-/* Asks whose connection that is: the seq, or 0 when it can not be asked now. */
+/* Asks whose connection that is: the seq, or 0 when it cannot be asked now. */
 uint32_t report_who(struct box *b, const struct egress_who *w);

@@ -166,7 +166,7 @@ static const char *trailer_byte(struct request *q, char c)
 	return NULL;
 }
 
-/* Bytes of framing and of content, until the body's end or the next that can not pass yet. */
+/* Bytes of framing and of content, until the body's end or the next that cannot pass yet. */
 static enum request_step at_body(struct request *q, const char *data, size_t len, size_t *ret_n, const char **ret_why)
 {
 	const char *why = NULL;

@@ -192,9 +192,9 @@ static const char *status_text(int status)
 	case ARES_ETIMEOUT:
 		return "the resolver does not answer";
 	case ARES_ECONNREFUSED:
-		return "the resolver can not be reached";
+		return "the resolver cannot be reached";
 	default:
-		return "the name can not be resolved";
+		return "the name cannot be resolved";
 	}
 }
 
@@ -326,7 +326,7 @@ int resolve_new(struct loop *loop, const char *resolver, const char *const *host
 	o.sock_state_cb_data = r;
 	if (k == 0 && ares_init_options(&r->channel, &o, ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES |
 								 ARES_OPT_SOCK_STATE_CB | ARES_OPT_LOOKUPS) != ARES_SUCCESS)
-		k = err_set(e, ERR_INTERNAL, -ENOMEM, "the resolver can not be set up");
+		k = err_set(e, ERR_INTERNAL, -ENOMEM, "the resolver cannot be set up");
 	if (k == 0)
 		k = use_servers(r, resolver, e);
 	if (k < 0) {

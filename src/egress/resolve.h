@@ -37,7 +37,7 @@ int resolve_new(struct loop *loop, const char *resolver, const char *const *host
 void resolve_free(struct resolve *r); /* running queries are answered with none */
 /*
  * 1: known, and in *ret. 0: *ret_query runs, and @fn will be called once, never from within this call, unless it is
- * cancelled. -errno: it can not be asked (-EBUSY: now).
+ * cancelled. -errno: it cannot be asked (-EBUSY: now).
  */
 int resolve_name(struct resolve *r, struct resolve_asker *a, const char *name, struct resolve_answer *ret,
 		 struct resolve_query **ret_query, resolve_fn *fn, void *arg);

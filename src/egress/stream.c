@@ -376,7 +376,7 @@ static void failed(struct stream *s, int error)
 {
 	char why[EGRESS_TEXT_MAX];
 
-	snprintf(why, sizeof(why), "the server can not be reached: %s", strerror(-error));
+	snprintf(why, sizeof(why), "the server cannot be reached: %s", strerror(-error));
 	if (s->mitm)
 		mitm_connected(s->mitm, -1, why);
 	else
@@ -448,7 +448,7 @@ static void resolved(void *arg, const struct resolve_answer *a)
 		return;
 	}
 	if (own_refresh(&b->g->own, b->g->loop.now) < 0) {
-		refuse_or_tell(s, EGRESS_V_FAILED, "this host's own addresses can not be learned");
+		refuse_or_tell(s, EGRESS_V_FAILED, "this host's own addresses cannot be learned");
 		return;
 	}
 	for (unsigned i = 0; i < a->n; i++) {
@@ -510,7 +510,7 @@ void stream_aim(struct stream *s)
 			resolved(s, &answer);
 		else if (r < 0)
 			refuse(s, EGRESS_V_FAILED, r == -EBUSY ? "too many names are being resolved, and not answered"
-							       : "the name can not be resolved");
+							       : "the name cannot be resolved");
 		return;
 	}
 	dial(s, &s->addr, 1);

@@ -588,7 +588,7 @@ TEST(a_server_that_is_not_there_is_told_as_such_and_not_each_time)
 	for (uint32_t times = 0, told = 0; times < 20; times += w.last.times) {
 		CHECK(told++ < 12 && world_stream(&w, EGRESS_STREAM));
 		CHECK_EQ(w.last.verdict, EGRESS_V_FAILED);
-		CHECK_CONTAINS(w.last.reason, "can not be reached");
+		CHECK_CONTAINS(w.last.reason, "cannot be reached");
 	}
 	server = -1;
 	CHECK(finish());

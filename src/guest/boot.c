@@ -79,7 +79,7 @@ static int copy_agent(struct err *e)
 	return 0;
 }
 
-/* The first root can not be left by pivot_root, which every sandbox does; so the machine gets another. */
+/* The first root cannot be left by pivot_root, which every sandbox does; so the machine gets another. */
 static int enter_root(struct err *e)
 {
 	static const char *const places[] = { NEW_ROOT "/proc", NEW_ROOT "/sys", NEW_ROOT "/dev", NEW_ROOT "/run", NEW_ROOT "/usr",

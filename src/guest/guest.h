@@ -83,7 +83,7 @@ void squeeze_look(struct guest *g, uint64_t used);
 int guest_say_stat(struct guest *g);
 
 /*
- * The sandbox's way out: what it connects to and asks, as channels. MUX_STEER: given, changed, or taken away. What can not be done
+ * The sandbox's way out: what it connects to and asks, as channels. MUX_STEER: given, changed, or taken away. What cannot be done
  * leaves it with less than it may have, and is said on the console: here nothing is decided.
  */
 int net_steer(struct guest *g, const struct mux *m);

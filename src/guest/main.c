@@ -197,7 +197,7 @@ static int hello(struct guest *g)
 	return carry_say(&g->carry, MUX_HELLO, 0, out, sizeof(out));
 }
 
-/* The last words have to be out before the machine ends; a host that does not listen can not keep it. */
+/* The last words have to be out before the machine ends; a host that does not listen cannot keep it. */
 static _Noreturn void end(struct guest *g, int r)
 {
 	if (g->e.msg[0]) {

@@ -295,7 +295,7 @@ static bool feed_kept(struct conn *c)
 	return used;
 }
 
-/* The client will send nothing more. Who reads events can not be told apart from who left, but by sending something. */
+/* The client will send nothing more. Who reads events cannot be told apart from who left, but by sending something. */
 static void end_of_input(struct conn *c)
 {
 	if (!c->eof && c->state == CONN_REQ && c->req->sse)

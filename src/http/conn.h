@@ -19,7 +19,7 @@ struct conn;
 typedef struct ssl_st SSL;
 typedef struct ssl_ctx_st SSL_CTX;
 
-#define READ_SIZE (64U * 1024U) /* one per server; also the most a connection may keep of what it can not use yet */
+#define READ_SIZE (64U * 1024U) /* one per server; also the most a connection may keep of what it cannot use yet */
 #define TLS_READ_SIZE (20U * 1024U) /* OpenSSL's buffer keeps the size it once had */
 #define DISCARD_MAX (64U * 1024U) /* of a body nobody asked for */
 #define LINGER_MAX                                                                                                     \

@@ -183,7 +183,7 @@ size_t http_queued(const struct http_req *q);
 void http_set_drain(struct http_req *q, void (*drain)(void *arg), void *arg);
 void http_end(struct http_req *q);
 /*
- * The answer can not be finished: cuts the connection so that the client notices. Ends the request; `gone` is not
+ * The answer cannot be finished: cuts the connection so that the client notices. Ends the request; `gone` is not
  * called.
  */
 void http_cut(struct http_req *q);

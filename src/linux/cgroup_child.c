@@ -115,7 +115,7 @@ int cgroup_child_kill(const struct cgroup_host *h, const struct cgroup *c, uint3
 	}
 }
 
-/* Who was in the middle of a fork when its group was killed left a child that nobody had told: it can not fork, but runs. */
+/* Who was in the middle of a fork when its group was killed left a child that nobody had told: it cannot fork, but runs. */
 static void kill_late(int parent, uint32_t n)
 {
 	AUTO_CLOSE int dir = -1;

@@ -26,7 +26,7 @@ static void members_open(struct members *m, int dir)
 		m->error = m->fd;
 }
 
-/* How many were put to @ret: 0 at the end, and when ->error says that it can not be read. */
+/* How many were put to @ret: 0 at the end, and when ->error says that it cannot be read. */
 static size_t members_next(struct members *m, pid_t *ret, size_t max)
 {
 	size_t n = 0;

@@ -35,7 +35,7 @@ struct small {
 
 /*
  * Real mode: an addition, a word to memory and back, a loop, the sum to a port, and the halt. Whoever emulates what the
- * processor can not do itself has something to do here, too.
+ * processor cannot do itself has something to do here, too.
  */
 static const unsigned char code[] = {
 	0xb0, 0x03, /* mov al, 3 */

@@ -37,7 +37,7 @@ int slice_usual(void)
 	struct sys_sched_attr a = { 0 };
 	int r = sys_sched_getattr(&a);
 
-	/* Who can not look has not made it longer either. */
+	/* Who cannot look has not made it longer either. */
 	if (r < 0 || a.policy != SCHED_OTHER || a.runtime != SLICE_LONG_NS)
 		return 0;
 	return change(&a, 0);

@@ -1,6 +1,6 @@
 /*
  * Settings of a thread that only it can ask for and set, by one call each. cloche-dump asks by this table and refuses a
- * value that can not be set again; the agent sets by the same table.
+ * value that cannot be set again; the agent sets by the same table.
  */
 #pragma once
 #include <stdbool.h>
@@ -10,7 +10,7 @@
 
 struct mem_setting {
 	const char *name; /* as in a refusal: "has …" */
-	uint32_t get_nr, set_nr; /* system calls; 0: can not be set, and only ->normal is carried */
+	uint32_t get_nr, set_nr; /* system calls; 0: cannot be set, and only ->normal is carried */
 	uint64_t get[2], set[3];
 	int8_t pointer; /* the argument of the first call that is a pointer to a u32, -1: the value is the result */
 	int8_t place; /* the argument of the second call that is the value */

@@ -1,6 +1,6 @@
 /*
  * The socket options that a memory image carries. cloche-dump reads every option of this table and refuses what differs
- * from a new socket and can not be set; the agent sets what was written down, by the same table.
+ * from a new socket and cannot be set; the agent sets what was written down, by the same table.
  */
 #pragma once
 #include <stdbool.h>

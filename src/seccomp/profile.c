@@ -489,7 +489,7 @@ static int add_entry(struct profile *p, const json_t *entry)
 }
 
 /*
- * A list of what is allowed can not name what came after it. libc takes a refusal of such a call for the caller's own (threads can
+ * A list of what is allowed cannot name what came after it. libc takes a refusal of such a call for the caller's own (threads can
  * not be made, files not be read), and falls back on an older one only where the call is not there: so it is not, as with runc.
  * clone3 is not there in any case, our own filter says.
  */

@@ -297,7 +297,7 @@ static int on_box(void *arg, const struct box_row *row)
 
 	if (b)
 		return 0;
-	log_error("sandbox %s can not be read from the store and is left alone: %s", row->id, e.msg);
+	log_error("sandbox %s cannot be read from the store and is left alone: %s", row->id, e.msg);
 	handle_key(row->handle, key);
 	return row->handle ? map_put(&a->unread, key, a) : 0;
 }
@@ -309,7 +309,7 @@ static int on_exec(void *arg, const struct exec_row *row)
 	struct err e = { 0 };
 
 	if (b && exec_load(b, row, &e) < 0)
-		log_error("exec %s can not be read from the store: %s", row->id, e.msg);
+		log_error("exec %s cannot be read from the store: %s", row->id, e.msg);
 	return 0;
 }
 

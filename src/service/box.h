@@ -161,7 +161,7 @@ static inline bool box_seen(const struct box *b)
 /* Ends one of a pool that is nobody's. Its room is free at once. */
 void box_discard(struct box *b, const char *why);
 /*
- * Everything of it is freed, but for its files and its processes: ERR_REFUSED when those can not be carried, unless they
+ * Everything of it is freed, but for its files and its processes: ERR_REFUSED when those cannot be carried, unless they
  * may end: then ->memory_refused says why. Connections to the outside are cut, or refused likewise.
  */
 struct box_hibernate_opts {
@@ -173,7 +173,7 @@ void box_hibernate(struct box *b, const struct who *who, const struct box_hibern
  * was paused since nobody used it counts as asleep.
  */
 bool box_awake(struct box *b, struct box_waiter *w);
-/* One that sleeps wakes up without its processes, which end: for when they can not go on. */
+/* One that sleeps wakes up without its processes, which end: for when they cannot go on. */
 void box_forget_memory(struct box *b);
 void box_wait_cancel(struct box *b, struct box_waiter *w);
 /* What may change: timeout (ms, UINT64_MAX = as is), idle, name, metadata (taken over; NULL = as is). Stored with the turn. */

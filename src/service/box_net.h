@@ -45,7 +45,7 @@ int box_net_load(struct box *b, struct err *e);
 void box_net_put(struct box *b, const struct who *who, struct net_want *want, box_done_fn *fn, void *arg);
 /*
  * Whether there is nothing that egress would have to tell of what happened by now: names it gave addresses to, streams,
- * refusals, counts. If not, @f is told when it has, or can not: once.
+ * refusals, counts. If not, @f is told when it has, or cannot: once.
  */
 struct net_flush {
 	struct net_flush *next;

@@ -23,7 +23,7 @@ static void write_fix(const struct box *b, const struct net_lets *lets, const st
 	else if (r->verdict == EGRESS_V_BUDGET)
 		snprintf(text, sizeof(text), "raise the budget: PUT …/network with a larger `budget`");
 	else if (r->verdict == EGRESS_V_FAILED)
-		snprintf(text, sizeof(text), "none here: it is allowed, and can not be reached");
+		snprintf(text, sizeof(text), "none here: it is allowed, and cannot be reached");
 	else if (!*r->rule && r->private)
 		snprintf(text, sizeof(text), "an administrator can name it with `network_private`");
 	else if (!*r->rule)
@@ -168,7 +168,7 @@ static void on_denied(void *arg, int r, const struct wlink_answer *w, const stru
 		kernel_rule(b, &a, d->port, rule, sizeof(rule), &x.reason);
 		net_state_refuse(b->net, &x, now - d->ago_ms * 1000000ULL);
 	}
-	/* What the kernel can not tell (any more) is no reason not to tell the rest. */
+	/* What the kernel cannot tell (any more) is no reason not to tell the rest. */
 	box_tell(b->service, op, 0, NULL);
 }
 

@@ -57,13 +57,13 @@ void box_restored(struct box *b)
 		say(not_done, "generators",
 		    "objects the warm code made to draw from (random.Random(), numpy's default_rng()) draw the same in all");
 	} else if (b->want->memory)
-		say(not_done, "random", "what a program has drawn ahead for itself can not be changed from outside");
+		say(not_done, "random", "what a program has drawn ahead for itself cannot be changed from outside");
 	if (b->want->memory) {
 		say(not_done, "layout",
 		    "addresses, stack guards and hash seeds of processes are as in all that go on from the same image");
 		if (!(b->want->spec->flags & SPEC_VM))
 			say(not_done, "landlock",
-			    "whether a process had restricted itself by Landlock can not be seen: it has not any more");
+			    "whether a process had restricted itself by Landlock cannot be seen: it has not any more");
 	}
 	if (b->fresh & FRAME_RESTORED_CLOCK_BACK)
 		say(not_done, "monotonic-clock", "it is behind what the processes have seen");

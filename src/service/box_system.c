@@ -46,7 +46,7 @@ static void on_system(void *arg, int r, const struct wlink_answer *a, const stru
 		b->system_asked = 0;
 		b->system_open = r == 0 ? b->handle : 0;
 		if (r < 0)
-			log_warn("sandbox %s: /usr can not be made writable: %s", b->id, e ? e->msg : "the warden is gone");
+			log_warn("sandbox %s: /usr cannot be made writable: %s", b->id, e ? e->msg : "the warden is gone");
 	}
 	start_late(b, same ? r : -ESTALE);
 	exec_system_came(b, same ? r : 0, e);

@@ -196,7 +196,7 @@ static int on_row(void *arg, const struct checkpoint_row *row)
 	struct err e = { 0 };
 
 	if (load(s, row, &e) < 0) {
-		log_error("checkpoint %s can not be read from the store and is left alone: %s", row->id, e.msg);
+		log_error("checkpoint %s cannot be read from the store and is left alone: %s", row->id, e.msg);
 		layer_hold(s, row->id); /* not ours to throw away */
 	}
 	return 0;

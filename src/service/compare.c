@@ -140,7 +140,7 @@ static int older_of(const struct state *t, const struct sandbox_spec *spec, stru
 	if (r < 0)
 		return r;
 	if ((ret->flags ^ spec->flags) & SPEC_VM) {
-		r = err_set(e, ERR_REFUSED, -EINVAL, "a virtual machine and a container can not be compared");
+		r = err_set(e, ERR_REFUSED, -EINVAL, "a virtual machine and a container cannot be compared");
 		err_remedy(e, "make both the same: export a checkpoint of one, and import it with the other's isolation");
 	} else if (strcmp(ret->image, spec->image)) {
 		r = err_set(e, ERR_REFUSED, -EINVAL, "only states of the same image can be compared");

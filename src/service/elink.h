@@ -27,7 +27,7 @@ void elink_free(struct elink *l);
 /* Whether it stands, and have(0) was told. */
 bool elink_up(const struct elink *l);
 uint32_t elink_seq(struct elink *l); /* a number for a message */
-/* Sends a packet that egress/msg.h encoded. @fds are taken, and closed when it is sent or can not be. */
+/* Sends a packet that egress/msg.h encoded. @fds are taken, and closed when it is sent or cannot be. */
 void elink_send(struct elink *l, const uint8_t *data, size_t len, int *fds, size_t nfds);
 /* EGRESS_MSG_MAX bytes for encoding, good until the next call. */
 uint8_t *elink_room(struct elink *l);

@@ -136,7 +136,7 @@ int exec_write_output(struct exec *x, struct json *j, uint64_t ret_dropped[2]);
 /* From the box. */
 void exec_frame(struct box *b, const struct frame *f, int *fds, size_t nfds);
 void exec_group_came(struct box *b, int r, const struct err *e);
-/* Who may change /usr can do so now, or r < 0: it can not be had. */
+/* Who may change /usr can do so now, or r < 0: it cannot be had. */
 void exec_system_came(struct box *b, int r, const struct err *e);
 void exec_lose_all(struct box *b);
 void exec_leave_all(struct box *b);

@@ -252,7 +252,7 @@ static bool deliver(struct stream *st, const char *data, size_t len)
 
 static void mute(struct stream *st, int r)
 {
-	log_error("exec %s: its output can not be masked any more, and is left out: %s", st->exec->id, strerror(-r));
+	log_error("exec %s: its output cannot be masked any more, and is left out: %s", st->exec->id, strerror(-r));
 	st->muted = true;
 	st->digest.bad = true;
 }
@@ -415,7 +415,7 @@ void stream_exited(struct stream *st)
 		if (!pump_once(st))
 			break;
 	if (!st->drained && stream_arm(st, NULL) < 0)
-		st->drained = true; /* the rest can not be had */
+		st->drained = true; /* the rest cannot be had */
 }
 
 /* --- a reader that sets the pace --- */

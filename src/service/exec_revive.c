@@ -81,7 +81,7 @@ static int revive(struct box *b, const json_t *o, struct err *e)
 
 	if (!spec || !id || !id_valid(id) || !number) {
 		free(spec);
-		return err_set(e, ERR_INTERNAL, -EBADMSG, "the execs of a checkpoint can not be read");
+		return err_set(e, ERR_INTERNAL, -EBADMSG, "the execs of a checkpoint cannot be read");
 	}
 	if (x)
 		drop(x);

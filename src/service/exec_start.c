@@ -372,7 +372,7 @@ void exec_system_came(struct box *b, int r, const struct err *e)
 
 	/* Not in a sandbox that is less than was promised. */
 	while (r < 0 && (x = next_waiting(b)) && user_is_system(&x->want->user)) {
-		err_set(&why, e ? e->kind : ERR_LOST, r, "/usr can not be made writable: %.180s", e ? e->msg : "the warden is gone");
+		err_set(&why, e ? e->kind : ERR_LOST, r, "/usr cannot be made writable: %.180s", e ? e->msg : "the warden is gone");
 		exec_fail(x, r, &why);
 	}
 	exec_start_waiting(b);

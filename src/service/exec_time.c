@@ -36,7 +36,7 @@ static void exec_timer(struct exec *x, uint64_t ms, void (*fn)(uv_timer_t *t))
 	uv_timer_start(x->timer, fn, ms, 0);
 }
 
-/* It was killed and does not end: a process that the kernel can not let go of. */
+/* It was killed and does not end: a process that the kernel cannot let go of. */
 static void on_kill_overdue(uv_timer_t *t)
 {
 	struct exec *x = t->data;

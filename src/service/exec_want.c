@@ -179,7 +179,7 @@ static int read_all(const struct service_opts *o, const struct box_want *w, cons
 	jin_size(&j, "output_limit", &x->output_limit);
 	jin_u64(&j, "nofile", &x->nofile, 0, 1 << 20);
 	if (!x->nofile && w->nofile)
-		jin_bad(&j, "nofile", "the sandbox's limit can not be lifted for a command");
+		jin_bad(&j, "nofile", "the sandbox's limit cannot be lifted for a command");
 	jin_bool(&j, "background", &x->background);
 	read_restart(&j, from, x);
 	jin_str(&j, "encoding", &encoding, 16);

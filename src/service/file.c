@@ -118,7 +118,7 @@ int file_error(struct err *e, uint32_t errnum, uint32_t step, const char *path)
 			     errnum == EEXIST || errnum == ENOTEMPTY ? ERR_CONFLICT :
 			     errnum == EACCES || errnum == EPERM ? ERR_DENIED :
 								   ERR_REFUSED;
-	int r = err_sys(e, kind, -(int)errnum, "'%.*s': can not %s", PATH_SHOWN, path, file_step_text(step));
+	int r = err_sys(e, kind, -(int)errnum, "'%.*s': cannot %s", PATH_SHOWN, path, file_step_text(step));
 
 	if (errnum == EISDIR)
 		err_remedy(e, "it is a folder: use op=list or op=archive");
@@ -455,7 +455,7 @@ void file_feed(struct file_op *op, const char *data, size_t len)
 		size_t n = len < FILE_DATA_MAX ? len : FILE_DATA_MAX;
 
 		file_head(head, FILE_DATA, 0, op->tag, (uint32_t)n);
-		/* More than the bound can not be queued by one who stops when told. */
+		/* More than the bound cannot be queued by one who stops when told. */
 		if (buf_add(&w->out, head, sizeof(head)) < 0 || buf_add(&w->out, data, n) < 0)
 			break;
 		data += n;

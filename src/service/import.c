@@ -95,7 +95,7 @@ static void note_error(struct import *x, int r, const struct err *e)
 	x->r = r < 0 ? r : -EIO;
 	if (e)
 		x->e = *e;
-	/* Whatever the file says that can not be had here is the file's fault. */
+	/* Whatever the file says that cannot be had here is the file's fault. */
 	if (x->e.kind == ERR_INVALID || x->e.kind == ERR_NOT_FOUND || x->e.kind == ERR_TOO_LARGE ||
 	    x->e.kind == ERR_UNSUPPORTED || x->e.kind == ERR_DENIED)
 		x->e.kind = ERR_REFUSED;
@@ -211,7 +211,7 @@ static void strip(const struct import *x, struct box_want *w, const struct told 
 	w->spec->limits.disk = disk < max ? disk : max;
 }
 
-/* What a machine can not be otherwise comes with it. */
+/* What a machine cannot be otherwise comes with it. */
 static void set_isolation(json_t *config, const char *isolation)
 {
 	if (json_object_set_new(config, "isolation", json_string(isolation)) < 0 ||

@@ -420,7 +420,7 @@ int mask_feed(struct mask_stream *x, const void *data, size_t len, struct buf *o
 		return r;
 	x->state = s;
 	x->pos += len;
-	/* What was shown already (mask_show) can not be held any more. */
+	/* What was shown already (mask_show) cannot be held any more. */
 	return x->pos - m->node[s].depth > x->base ? tell(x, x->pos - m->node[s].depth, out) : 0;
 }
 

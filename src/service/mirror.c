@@ -53,7 +53,7 @@ static void on_applied(void *arg, int r, json_t *result, const struct err *e)
 	else if (r < 0)
 		why = *e;
 	if (r < 0) {
-		/* Whatever a guest tells that can not be had is its fault. */
+		/* Whatever a guest tells that cannot be had is its fault. */
 		if (why.kind == ERR_INVALID)
 			why.kind = ERR_REFUSED;
 		err_wrap(&why, r, "the machine's files");

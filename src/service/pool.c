@@ -494,7 +494,7 @@ static int on_row(void *arg, const struct pool_row *row)
 	struct pool *p;
 
 	if (!t) {
-		log_error("pool %s/%s is left alone: its template can not be read", row->tenant, row->name);
+		log_error("pool %s/%s is left alone: its template cannot be read", row->tenant, row->name);
 		return 0;
 	}
 	p = pool_new(s, t, row->name);

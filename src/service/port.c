@@ -337,7 +337,7 @@ static void on_broken(uv_timer_t *t)
 	struct port_dial *d = t->data;
 	struct err e = { 0 };
 
-	err_set(&e, ERR_LOST, -EPIPE, "sandbox '%s' can not be reached just now", d->box->want->name);
+	err_set(&e, ERR_LOST, -EPIPE, "sandbox '%s' cannot be reached just now", d->box->want->name);
 	err_remedy(&e, "try again");
 	finish(d, &e);
 }

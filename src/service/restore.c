@@ -21,12 +21,12 @@ static int check_fixed(const json_t *config, const json_t *body, struct err *e)
 		const json_t *v = json_object_get(body, fixed[i]);
 
 		if (v && !json_is_null(v) && !json_equal(v, json_object_get(config, fixed[i])))
-			return err_set(e, ERR_INVALID, -EINVAL, "'%s' is the checkpoint's and can not be changed", fixed[i]);
+			return err_set(e, ERR_INVALID, -EINVAL, "'%s' is the checkpoint's and cannot be changed", fixed[i]);
 	}
 	return 0;
 }
 
-/* A machine goes on as it was: what only its guest knows of can not become another, and would be counted as if it had. */
+/* A machine goes on as it was: what only its guest knows of cannot become another, and would be counted as if it had. */
 static int check_machine(const struct sandbox_spec *was, const struct sandbox_spec *is, struct err *e)
 {
 	const struct {
@@ -41,7 +41,7 @@ static int check_machine(const struct sandbox_spec *was, const struct sandbox_sp
 
 	for (size_t i = 0; is->flags & SPEC_VM && i < ARRAY_LEN(inside); i++)
 		if (!inside[i].same) {
-			err_set(e, ERR_INVALID, -EINVAL, "'%s' is the checkpoint's: inside a virtual machine it can not be changed",
+			err_set(e, ERR_INVALID, -EINVAL, "'%s' is the checkpoint's: inside a virtual machine it cannot be changed",
 				inside[i].name);
 			err_remedy(e, "leave it out, or copy what is needed into a new sandbox");
 			return -EINVAL;

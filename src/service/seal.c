@@ -117,7 +117,7 @@ static int save_execs(struct sealing *x)
 }
 
 /*
- * Processes that can not be carried: that is for the caller to decide on. The warden's word says which, and why. -EBUSY: it
+ * Processes that cannot be carried: that is for the caller to decide on. The warden's word says which, and why. -EBUSY: it
  * is still at what an API process asked for that has died since; that says nothing about processes, and is over soon.
  */
 static bool refuses(const struct sealing *x, int r)

@@ -444,7 +444,7 @@ static int on_secret(void *arg, const struct secret_row *row)
 	struct secret *c;
 
 	if (!t || name_check(row->name, NULL) < 0) {
-		log_error("secret %s/%s can not be read from the store and is left alone", row->tenant, row->name);
+		log_error("secret %s/%s cannot be read from the store and is left alone", row->tenant, row->name);
 		return 0;
 	}
 	c = secret_new(s, t, row->name);

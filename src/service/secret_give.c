@@ -58,7 +58,7 @@ static int check_one(struct service *s, const struct tenant *t, struct box_want 
 	}
 	r = secret_read(c, &value, e);
 	if (r == 0 && u->as == SECRET_ENV && memchr(value.data, '\0', value.len))
-		r = err_set(e, ERR_INVALID, -EINVAL, "secret '%s' has a NUL byte: it can not be given as env", u->name);
+		r = err_set(e, ERR_INVALID, -EINVAL, "secret '%s' has a NUL byte: it cannot be given as env", u->name);
 	if (r == 0 && secret_injected(u))
 		r = secrets_check_inject(s, w, u, &value, e);
 	return r;
@@ -371,7 +371,7 @@ static struct step *step_add(struct give *g, enum file_type type, const char *pa
 	return s;
 }
 
-/* One that is there can not be written, not even by its owner: another takes its place. */
+/* One that is there cannot be written, not even by its owner: another takes its place. */
 static int plan_file(struct give *g, const struct secret *c, const char *path, struct err *e)
 {
 	bool there = g->box->state != BOX_MAKING;
@@ -515,7 +515,7 @@ static void change_one(struct box *b)
 	struct mask *m = NULL;
 	struct err e = { 0 };
 
-	/* The old ones go on masking while the new ones can not be had. */
+	/* The old ones go on masking while the new ones cannot be had. */
 	if (make_mask(b, &m, sum, &e) < 0) {
 		log_error("sandbox %s: %s", b->id, e.msg);
 	} else {

@@ -31,7 +31,7 @@ static size_t sent_len(const struct buf *value)
 	return n;
 }
 
-/* Why it can not stand in a request: egress would refuse it, and all else of the sandbox with it. */
+/* Why it cannot stand in a request: egress would refuse it, and all else of the sandbox with it. */
 static const char *unfit(const struct secret_use *u, const struct buf *value)
 {
 	size_t n = sent_len(value);
@@ -53,7 +53,7 @@ int secrets_check_inject(struct service *s, const struct box_want *w, const stru
 		return err_set(e, ERR_TOO_LARGE, -E2BIG, "secret '%s': what is given as %s has at most %u bytes", u->name,
 			       secret_as_name(u->as), VALUE_MAX);
 	if (why)
-		return err_set(e, ERR_INVALID, -EINVAL, "secret '%s' %s: it can not be given as %s", u->name, why,
+		return err_set(e, ERR_INVALID, -EINVAL, "secret '%s' %s: it cannot be given as %s", u->name, why,
 			       secret_as_name(u->as));
 	/* One that goes on may have had its policy changed since: then the way is closed, and nothing is sent. */
 	if (w->wake || w->spec->layers || net_want_lets(s->o.net, w->net, u->host, u->port))
@@ -203,7 +203,7 @@ void secrets_inject(struct box *b, struct egress_box *to)
 		/* One that was deleted goes out no more. */
 		if (!secret_injected(&u->use[i]) || !c || c->gone)
 			continue;
-		/* A value that was rotated in may be of a kind that can not. */
+		/* A value that was rotated in may be of a kind that cannot. */
 		if (secret_read(c, &value, &e) < 0 || (why = unfit(&u->use[i], &value)) ||
 		    add_value(&u->use[i], &value, &x->told, &at[n]) < 0) {
 			log_error("sandbox %s: secret '%s' is not sent: %s%s", b->id, u->use[i].name, why ? "it " : "",

@@ -147,7 +147,7 @@ static void read_header(struct jin *j, struct secret_use *u)
 		format = strcasecmp(header, "authorization") ? "{}" : "Bearer {}";
 	at = strstr(format, "{}");
 	if (!is_token(header) || is_framing(header))
-		jin_bad(j, "header", "'%.60s' can not be set", header);
+		jin_bad(j, "header", "'%.60s' cannot be set", header);
 	else if (!at || strstr(at + 2, "{}") || !is_printable(format))
 		jin_bad(j, "format", "a text with one \"{}\" is wanted, where the value goes");
 	else if (*format == ' ' || format[strlen(format) - 1] == ' ')

@@ -139,7 +139,7 @@ int sluice_open(uv_loop_t *loop, int from, const struct sluice_opts *o, struct s
 	if (fd_set_nonblock(x->to) < 0 || uv_poll_init(loop, &x->in, x->from) < 0 ||
 	    uv_poll_init(loop, &x->out, x->to) < 0 || uv_timer_init(loop, &x->timer) < 0 ||
 	    uv_timer_init(loop, &x->all) < 0)
-		abort(); /* both are pipes, and new: this can not be */
+		abort(); /* both are pipes, and new: this cannot be */
 	x->in.data = x->out.data = x->timer.data = x->all.data = x;
 	if (o->all_ms)
 		uv_timer_start(&x->all, on_late, o->all_ms, 0);

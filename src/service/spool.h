@@ -60,7 +60,7 @@ int spool_add(struct spool *s, const char *data, size_t len, bool early, void (*
 /*
  * Moves up to @max bytes from a pipe straight into the file: they are in the one or in the other at every moment, also
  * when we die. 1: being done, as above; then ->pulled says how many, 0 at the pipe's end, or -errno, -EAGAIN when it is
- * empty. 0: this spool can not; read and add.
+ * empty. 0: this spool cannot; read and add.
  */
 enum spool_from { SPOOL_PIPE, SPOOL_TTY }; /* from a terminal it is read and written right behind each other */
 int spool_pull(struct spool *s, int pipe, enum spool_from from, size_t max, void (*done)(void *arg), void *arg);

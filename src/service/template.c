@@ -504,7 +504,7 @@ static int on_row(void *arg, const struct template_row *row)
 	t->tenant = tenant_find(s->access, row->tenant);
 	snprintf(t->name, sizeof(t->name), "%s", row->name);
 	if (!t->tenant || load_spec(t, row->spec, &e) < 0) {
-		log_error("template %s/%s can not be read from the store and is left alone: %s", row->tenant, row->name,
+		log_error("template %s/%s cannot be read from the store and is left alone: %s", row->tenant, row->name,
 			  t->tenant ? e.msg : "its tenant is not there");
 		return 0;
 	}

@@ -25,7 +25,7 @@ struct template {
 	char image[ID_SIZE]; /* of its warm process: a checkpoint with memory. "" = none */
 	uint64_t since_ns; /* the image was made */
 	uint64_t rewarmed_ns; /* monotonic: because the one before was refused */
-	char checkpoint[ID_SIZE]; /* its sandboxes start from, "" = none. It can not be deleted meanwhile */
+	char checkpoint[ID_SIZE]; /* its sandboxes start from, "" = none. It cannot be deleted meanwhile */
 	char *description;
 	bool admin; /* made by one: may lift limits */
 	uint64_t created_ns, updated_ns;

@@ -93,7 +93,7 @@ int turn_exit_of(int errnum)
 
 static _Noreturn void die(const char *what, int errnum)
 {
-	log_error("%s: what can not be noted is not done, so this process ends", what);
+	log_error("%s: what cannot be noted is not done, so this process ends", what);
 	_exit(turn_exit_of(errnum));
 }
 
@@ -119,7 +119,7 @@ static bool store(struct turn *t)
 	if (r < 0 && (!room_lacks(r) || !db_whole(t->db) || !t->lacks))
 		die(e.msg, e.errnum);
 	if (r < 0 && !t->stuck)
-		log_error("%s: what can not be noted waits until there is room", e.msg);
+		log_error("%s: what cannot be noted waits until there is room", e.msg);
 	else if (r == 0 && t->stuck)
 		log_warn("there is room again for what waited");
 	t->stuck = r < 0;
@@ -241,7 +241,7 @@ int turn_new(struct uv_loop_s *loop, struct db *d, struct audit *a, struct turn 
 	ring_init(&t->stored);
 	ring_init(&t->syncing);
 	ring_init(&t->running);
-	uv_check_init(loop, &t->check); /* these three can not fail */
+	uv_check_init(loop, &t->check); /* these three cannot fail */
 	uv_idle_init(loop, &t->idle);
 	uv_timer_init(loop, &t->again);
 	t->check.data = t->idle.data = t->again.data = t;

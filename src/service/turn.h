@@ -17,7 +17,7 @@ struct turn;
 /* Brings both logs (@db may be -1) to the disk. For a worker. 0 or -errno. */
 int turn_sync(int audit, int db);
 /*
- * A failed commit or write ends the process: what can not be noted is not done (the supervisor starts it again). But see
+ * A failed commit or write ends the process: what cannot be noted is not done (the supervisor starts it again). But see
  * turn_on_full().
  */
 int turn_new(struct uv_loop_s *loop, struct db *d, struct audit *a, struct turn **ret, struct err *e);

@@ -259,7 +259,7 @@ int vault_seal(struct vault *v, const struct vault_name *n, const void *value, s
 
 static int does_not_open(const struct vault_name *n, struct err *e)
 {
-	err_set(e, ERR_INTERNAL, -EBADMSG, "secret '%s' of tenant '%s' (version %" PRIu64 ") can not be decrypted", n->name,
+	err_set(e, ERR_INTERNAL, -EBADMSG, "secret '%s' of tenant '%s' (version %" PRIu64 ") cannot be decrypted", n->name,
 		n->tenant, n->version);
 	err_remedy(e, "it was sealed with another key (secrets.key, secrets_key_command), or its row was changed: set it again");
 	return -EBADMSG;

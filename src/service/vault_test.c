@@ -160,7 +160,7 @@ TEST(a_key_of_before_opens_what_is_sealed_again_until_it_is_forgotten)
 	CHECK_EQ(vault_seal(v, &name, "value", 5, &sealed, &e), 0);
 	CHECK(!vault_has_old(v));
 	vault_free(v);
-	/* From a file to another: which is not made for what the old one can not open either. */
+	/* From a file to another: which is not made for what the old one cannot open either. */
 	CHECK_EQ(rename(path, old), 0);
 	CHECK_EQ(vault_new(&(struct vault_opts){ .data = dir }, &v, &e), 0);
 	vault_in_use(v);

@@ -146,7 +146,7 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 		tell(a);
 }
 
-/* A machine that stands still can not answer. */
+/* A machine that stands still cannot answer. */
 static void seal_it(struct asking *a)
 {
 	const struct who who = { .tenant = a->box->tenant };

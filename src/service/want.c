@@ -452,11 +452,11 @@ int layers_parse(const char *text, struct sandbox_spec *s, struct err *e)
 		size_t n = strcspn(text, " ");
 
 		if (n != ID_LEN || s->layers == SPEC_LAYERS)
-			return err_set(e, ERR_INTERNAL, -EBADMSG, "its layers can not be read");
+			return err_set(e, ERR_INTERNAL, -EBADMSG, "its layers cannot be read");
 		memcpy(id, text, n);
 		id[n] = '\0';
 		if (!id_valid(id))
-			return err_set(e, ERR_INTERNAL, -EBADMSG, "its layers can not be read");
+			return err_set(e, ERR_INTERNAL, -EBADMSG, "its layers cannot be read");
 		memcpy(s->layer[s->layers++], id, sizeof(id));
 		text += n;
 		text += *text == ' ';

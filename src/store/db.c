@@ -174,7 +174,7 @@ static int check_known(struct db *d, const struct db_opts *o, size_t version, st
 		return r;
 	if (!d->seen.id[0])
 		return stamp.id[0] && o->beside ?
-			       refuse(e, -ESTALE, "the file " WITNESS_FILE " is missing: whether state.db belongs here can not be told") :
+			       refuse(e, -ESTALE, "the file " WITNESS_FILE " is missing: whether state.db belongs here cannot be told") :
 			       0;
 	if (strcmp(stamp.id, d->seen.id))
 		return refuse(e, -EXDEV, "the database state.db belongs to another data folder, or to an older time of this one");

@@ -579,7 +579,7 @@ static int restore_one(void *arg, const char *name)
 	if (r != -EBADMSG)
 		return r;
 	if (!x->look) {
-		log_error("note '%s' can not be read: it is kept as '%s" BAD "'", name, name);
+		log_error("note '%s' cannot be read: it is kept as '%s" BAD "'", name, name);
 		snprintf(bad, sizeof(bad), "%.*s" BAD, NAME_SIZE - 1, name);
 		renameat(x->d->notes.dir, name, x->d->notes.dir, bad);
 		map_del(&x->d->notes.have, name);

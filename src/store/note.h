@@ -1,5 +1,5 @@
 /*
- * A copy of each row that can not be made again, in a file of its own below "notes" in the data folder. When the database
+ * A copy of each row that cannot be made again, in a file of its own below "notes" in the data folder. When the database
  * is lost it is rebuilt from them (`cloche serve --recover`). They are written after the commit of the row, and compared
  * with all rows when the database is opened; short-lived sandboxes (store/late.h) and execs that have ended have none.
  *
@@ -58,7 +58,7 @@ void note_gone(struct db *d, enum note_table t, const char *key);
 void notes_later(struct db *d);
 void notes_usual(struct db *d);
 void notes_now(struct db *d);
-/* After the commit. What can not be written now is tried again after the next. */
+/* After the commit. What cannot be written now is tried again after the next. */
 void notes_flush(struct db *d);
 /* Makes the files what the rows are. */
 int notes_sync(struct db *d, struct err *e);

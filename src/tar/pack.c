@@ -82,7 +82,7 @@ static int put_manifest(struct pack *x, struct err *e)
 			return err_set(e, ERR_TOO_LARGE, -E2BIG, "the manifest is too long");
 	}
 	if (n < 0 || !b.len)
-		return err_set(e, ERR_INTERNAL, -EIO, "the manifest can not be read");
+		return err_set(e, ERR_INTERNAL, -EIO, "the manifest cannot be read");
 	archive_entry_clear(x->entry);
 	archive_entry_set_pathname(x->entry, "manifest.json");
 	archive_entry_set_mode(x->entry, S_IFREG | 0644);

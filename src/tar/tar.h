@@ -68,7 +68,7 @@ struct content {
 	bool over; /* what is left is zeros */
 };
 struct content content_of(struct archive_entry *n);
-/* Bytes with all holes filled, 0 at the end; -1: the archive can not be read. */
+/* Bytes with all holes filled, 0 at the end; -1: the archive cannot be read. */
 ssize_t content_read(struct content *c, struct archive *a, uint8_t *buf, size_t room);
 
 /* --- links.c: files with several names --- */
@@ -108,7 +108,7 @@ struct thing {
 	void *arg;
 };
 /* Operations whose answers are due: where a worker is far away, waiting for each would be most of the time. What they are
- * answered with, a path of 4 KiB each, must fit into a socket: a worker that can not tell does not read either. */
+ * answered with, a path of 4 KiB each, must fit into a socket: a worker that cannot tell does not read either. */
 #define MAKE_AHEAD 12U
 struct due {
 	uint32_t tag;
@@ -124,7 +124,7 @@ struct maker {
 	struct folder *folders;
 	bool replace; /* folders may be in the way of other things, and go */
 };
-/* Nothing is left out: what can not be made is an error. */
+/* Nothing is left out: what cannot be made is an error. */
 int make_thing(struct maker *m, const struct thing *t, struct err *e);
 /* Folders get what they shall have last, since what is made in them would change it. */
 int make_finish(struct maker *m, struct err *e);

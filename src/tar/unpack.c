@@ -103,7 +103,7 @@ static int next(struct unpack *x, struct archive_entry **ret, struct err *e)
 		return bad(x, e);
 	if (archive_filter_count(x->a) != 2)
 		return err_set(e, ERR_INVALID, -EBADMSG, "it is not packed by zstd, and once");
-	return archive_entry_pathname(*ret) ? 1 : odd("?", "a name that can not be read", e);
+	return archive_entry_pathname(*ret) ? 1 : odd("?", "a name that cannot be read", e);
 }
 
 static int give_manifest(struct unpack *x, struct err *e)

@@ -144,7 +144,7 @@ bool carry_flushed(const struct carry *c);
 
 /* still.c, host: see vm/kept.h for their order. */
 int carry_quiesce(struct carry *c);
-/* 1: no byte is under way, and none will be until it goes on. 0: not yet. Negative: the guest can not. */
+/* 1: no byte is under way, and none will be until it goes on. 0: not yet. Negative: the guest cannot. */
 int carry_quiet(const struct carry *c);
 /* In the same machine; also when it never became quiet. */
 int carry_go_on(struct carry *c);

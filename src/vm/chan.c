@@ -474,7 +474,7 @@ bool chan_poll(const struct carry *c, const struct chan *x, short *ret)
 		*ret |= POLLIN;
 	if (x->len)
 		*ret |= POLLOUT;
-	/* A hang-up behind bytes that can not go on now would be told again and again. */
+	/* A hang-up behind bytes that cannot go on now would be told again and again. */
 	return x->fd >= 0 && (*ret || !reads);
 }
 

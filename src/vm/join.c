@@ -71,7 +71,7 @@ int vmm_join_turn(struct vmm *v)
 
 	if (!v->join.id || !v->machine.joins)
 		return 0;
-	/* Who is not let run can not answer. */
+	/* Who is not let run cannot answer. */
 	v->carry.heard |= v->join.flags & VM_JOIN_STILL;
 	r = machine_joined(&v->machine, &e);
 	if (r == 0)

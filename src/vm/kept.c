@@ -98,7 +98,7 @@ static int change_group(struct kept *k, int *fd, uint32_t *ret_key)
 	return 0;
 }
 
-/* Whether all of them can be carried: what can not be is its exec's failure, not the machine's. */
+/* Whether all of them can be carried: what cannot be is its exec's failure, not the machine's. */
 static int look_at(const int *fds, size_t n)
 {
 	enum mux_kind kind;

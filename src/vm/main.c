@@ -285,14 +285,14 @@ static int advance(struct vmm *v)
 	return 0;
 }
 
-/* QEMU stops a machine that KVM can not run any further, or whose disk is full, and waits for somebody to look at it. */
+/* QEMU stops a machine that KVM cannot run any further, or whose disk is full, and waits for somebody to look at it. */
 static int check_goes(struct vmm *v)
 {
 	if (!v->machine.qmp.stopped || v->state == VMM_LOADED || v->state == VMM_STOPS || v->state == VMM_STAYS || v->state == VMM_ENDED ||
 	    (v->join.id && v->join.flags & VM_JOIN_STILL))
 		return 0;
 	return err_set(&v->e, ERR_UNSUPPORTED, -EIO, "QEMU has stopped the machine: %s",
-		       v->start.accel == VM_KVM ? "KVM can not run it, or its disk can not be written" : "its disk can not be written");
+		       v->start.accel == VM_KVM ? "KVM cannot run it, or its disk cannot be written" : "its disk cannot be written");
 }
 
 static int loop(struct vmm *v)
@@ -346,7 +346,7 @@ static void last_words(struct vmm *v, int r)
 			read_console(v);
 		put_text(line, sizeof(line), last_line(v));
 		if (line[0])
-			err_set(&v->e, ERR_LOST, r, "%s: %s", v->unloadable ? "QEMU can not load this state" : "the machine has ended", line);
+			err_set(&v->e, ERR_LOST, r, "%s: %s", v->unloadable ? "QEMU cannot load this state" : "the machine has ended", line);
 		else if (!v->e.msg[0])
 			err_set(&v->e, ERR_LOST, r, "%s", r == -EPIPE	 ? "the machine has ended" :
 							  r == -EBADMSG	 ? "the guest talked nonsense" :

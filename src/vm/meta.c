@@ -8,7 +8,7 @@
 static int damaged(const char *what, struct err *e)
 {
 	err_set(e, ERR_REFUSED, -EBADMSG, "the machine's state is damaged: %s", what);
-	err_remedy(e, "it can not be used; make another");
+	err_remedy(e, "it cannot be used; make another");
 	return -EBADMSG;
 }
 

@@ -51,7 +51,7 @@ static void add(struct args *a, const char *fmt, ...)
 #define BOARD_OPTS ",acpi=on,pit=on,pic=on,rtc=on,isa-serial=on"
 /* `max` is many times slower without hardware. With arat the guest needs no regular ticks: idle, it costs a fourth. */
 #define EMULATED "Nehalem-v1,+arat"
-/* No machines inside of machines, no counters of the host's: what is not needed can not be attacked, nor has it to be saved. */
+/* No machines inside of machines, no counters of the host's: what is not needed cannot be attacked, nor has it to be saved. */
 #define HOST_CPU "host,vmx=off,svm=off,pmu=off"
 #define KVM_OPTS BOARD_OPTS
 #define CONSOLE "ttyS0"

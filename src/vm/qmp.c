@@ -290,7 +290,7 @@ int qmp_wait_migration(struct qmp *q, struct err *e)
 		take_event(q, (size_t)n);
 		drop(q, (size_t)n);
 	}
-	return q->migration > 0 ? 0 : err_set(e, ERR_REFUSED, -EIO, "QEMU can not load this state");
+	return q->migration > 0 ? 0 : err_set(e, ERR_REFUSED, -EIO, "QEMU cannot load this state");
 }
 
 int qmp_drain(struct qmp *q)

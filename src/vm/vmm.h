@@ -57,19 +57,19 @@ int vmm_begin(struct vmm *v, const uint8_t seed[32]);
 
 /* save.c. Begins to stand still for a save; @fds: enum vmm_save_fd, taken. ->e says why not; the machine goes on. */
 int vmm_save(struct vmm *v, const struct vm_save *s, int *fds, size_t nfds);
-/* GO_ON. Negative: the machine can not. */
+/* GO_ON. Negative: the machine cannot. */
 int vmm_go_on(struct vmm *v);
 /* As vmm_save() for a template: all of it is its own already. */
 int vmm_save_template(struct vmm *v);
 /* warm.c: begins a template's one command; in VMM_WARMS, each turn: saves it behind that. */
 int vmm_warm(struct vmm *v);
 int vmm_warm_turn(struct vmm *v);
-/* In VMM_STOPS, each turn: does it once all is quiet, and says so. Negative: the machine can not go on. */
+/* In VMM_STOPS, each turn: does it once all is quiet, and says so. Negative: the machine cannot go on. */
 int vmm_save_turn(struct vmm *v);
 /* So many ms may go by until the next turn of either, -1: any. */
 int vmm_save_wait(const struct vmm *v);
 
-/* join.c: begins it, and answers once it is done. Negative: the machine can not go on. */
+/* join.c: begins it, and answers once it is done. Negative: the machine cannot go on. */
 int vmm_join(struct vmm *v, const struct vm_join *j);
 int vmm_join_turn(struct vmm *v);
 

@@ -112,7 +112,7 @@ static const char *reason(int r)
 {
 	switch (-r) {
 	case ENAMETOOLONG:
-		return "a path of more than 4095 bytes can not be carried";
+		return "a path of more than 4095 bytes cannot be carried";
 	case EMSGSIZE:
 		return "a file has more extended attributes than can be carried";
 	case E2BIG:

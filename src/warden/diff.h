@@ -12,7 +12,7 @@
 #define DIFF_TEXT 1U /* with the content of small files, before and now */
 /*
  * With what it takes to do the same elsewhere: content, extended attributes, holes. Times count as changes; of a folder
- * that is gone only itself is told. What can not be told is then an error.
+ * that is gone only itself is told. What cannot be told is then an error.
  */
 #define DIFF_DATA 2U
 #define DIFF_FLAGS (DIFF_TEXT | DIFF_DATA)

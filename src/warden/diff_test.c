@@ -264,7 +264,7 @@ TEST(hostile_trees_cost_nothing_but_themselves)
 	d.to = a.s.handle;
 	CHECK(compare(&w, &d));
 	CHECK(sum.truncated && sum.added > 3400);
-	/* What can not be carried is said, and nothing pretends to be all of it. */
+	/* What cannot be carried is said, and nothing pretends to be all of it. */
 	d.flags = DIFF_DATA;
 	CHECK_EQ(client_diff(w.client, &d, &fd, &e), 0);
 	CHECK(read_stream(fd) && sum.errnum == ENAMETOOLONG && strstr(sum_msg, "4095"));

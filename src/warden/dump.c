@@ -47,7 +47,7 @@ static int place(struct start *s)
 	return r < 0 ? r : sys_close_range(PLACES_END, ~0U, 4 /* CLOSE_RANGE_CLOEXEC */);
 }
 
-/* On the warden's memory, on a stack of its own: calls of base/sys.h, or such that can not fail. */
+/* On the warden's memory, on a stack of its own: calls of base/sys.h, or such that cannot fail. */
 static int child(void *arg)
 {
 	struct start *s = arg;
@@ -90,7 +90,7 @@ int dump_start(const struct dump_source *from, struct dump *ret, struct err *e)
 	int pair[2], r = from->program < 0 ? -ENOENT : 0, n = 0;
 
 	if (r < 0) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory can not be saved: cloche-dump is not installed");
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory cannot be saved: cloche-dump is not installed");
 		err_remedy(e, "install it beside cloche-warden");
 		return -EOPNOTSUPP;
 	}
@@ -166,7 +166,7 @@ static int gave_up(char *said, struct err *e)
 		int r = kind_of(kind, n) == ERR_CONFLICT ? -EAGAIN : -EOPNOTSUPP;
 
 		err_set(e, kind_of(kind, n), r, "%.220s", kind[n] ? kind + n + 1 : "refused");
-		err_remedy(e, r == -EAGAIN ? "try again" : "checkpoint its files alone, or end what can not be saved");
+		err_remedy(e, r == -EAGAIN ? "try again" : "checkpoint its files alone, or end what cannot be saved");
 		return r;
 	}
 	if (!strncmp(said, "failed ", 7))

@@ -42,7 +42,7 @@ struct env {
 
 struct env_opts {
 	const char *agent; /* path of cloche-agent */
-	const char *dump; /* path of cloche-dump; NULL, or nothing there: memory can not be saved */
+	const char *dump; /* path of cloche-dump; NULL, or nothing there: memory cannot be saved */
 	const char *cache; /* NULL: the default for this user */
 	const struct env_policy *policy; /* NULL: policy_all */
 	bool freezer; /* also join the freezer (pause, checkpoints) */

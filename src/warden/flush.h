@@ -1,6 +1,6 @@
 /*
  * Brings a layer in the making to the disk, beginning while it is copied. The whole filesystem holds what others have
- * written, and that may take long: few files are written one by one, and only many, or what can not be opened (links,
+ * written, and that may take long: few files are written one by one, and only many, or what cannot be opened (links,
  * nodes), that way.
  */
 #pragma once

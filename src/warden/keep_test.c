@@ -11,7 +11,7 @@
 
 #ifdef __SANITIZE_ADDRESS__
 /*
- * The storm moves this process's children to a pid namespace of their own, where the leak checker's helper can not see
+ * The storm moves this process's children to a pid namespace of their own, where the leak checker's helper cannot see
  * us.
  */
 int __lsan_is_turned_off(void);
@@ -343,7 +343,7 @@ TEST(killing_a_group_ends_what_left_the_session_and_nobody_else)
 	fd_close(join);
 	CHECK(proc_alive(x.out, &away) && proc_alive(y.out, &other));
 	CHECK(lives(&p, 10, away) && lives(&p, 11, other));
-	/* A group with members can not be taken away from under them. */
+	/* A group with members cannot be taken away from under them. */
 	CHECK_EQ(client_group_end(w.client, s.handle, 2, &e), 0);
 	CHECK(lives(&p, 12, other));
 	CHECK_EQ(client_group_kill(w.client, s.handle, 1, &e), 0);

@@ -28,7 +28,7 @@ enum { MARK_MANIFEST = 1, MARKS_FILES = 2, MARK_META = 2, MARK_PAGES = 3 };
 
 struct layer {
 	char id[ID_SIZE];
-	struct manifest m; /* zeros: can not be read */
+	struct manifest m; /* zeros: cannot be read */
 	unsigned sandboxes, children;
 	enum verdict verdict;
 	bool failed; /* to settle */
@@ -112,7 +112,7 @@ static void read_key(const struct layers *l, struct layer *x)
 	if (fd >= 0 && meta_head(fd, &m, NULL) == 0)
 		memcpy(x->key, m.what.key, sizeof(x->key));
 	else
-		log_error("layer '%s': of which machine it is can not be read", x->id);
+		log_error("layer '%s': of which machine it is cannot be read", x->id);
 }
 
 static int put(struct layers *l, const char *id, const struct manifest *m, struct layer **ret)
@@ -177,7 +177,7 @@ static void work_free(struct work *w)
 	free(w);
 }
 
-/* One that can not be removed now is found when the next warden starts. */
+/* One that cannot be removed now is found when the next warden starts. */
 static void remove_later(struct layers *l, const char *name)
 {
 	struct removal *x = calloc(1, sizeof(*x));

@@ -29,8 +29,8 @@ const struct manifest *layers_find(const struct layers *l, const char *id);
 struct layer_facts {
 	char id[MANIFEST_ID];
 	unsigned users; /* who stands on it, sandboxes and layers */
-	bool bad; /* it can not be believed: nobody may stand on it */
-	const struct manifest *m; /* zeros when it can not be read */
+	bool bad; /* it cannot be believed: nobody may stand on it */
+	const struct manifest *m; /* zeros when it cannot be read */
 };
 /* The next larger id after @id ("": the first). False: there is none. */
 bool layers_next(const struct layers *l, const char *id, struct layer_facts *ret);

@@ -120,7 +120,7 @@ struct msg_counts {
 };
 
 #define MSG_LAYER_MEMORY 2U /* it has the processes, too */
-#define MSG_LAYER_BAD 1U /* its manifest can not be read, or its files differ: good for nothing but UNSEAL */
+#define MSG_LAYER_BAD 1U /* its manifest cannot be read, or its files differ: good for nothing but UNSEAL */
 
 struct msg_layer {
 	char parent[MSG_ID]; /* zeros: the image */

@@ -36,7 +36,7 @@ static int leave(const struct env *v, int r, struct err *e)
 
 	if (back == 0)
 		return r;
-	log_error("can not return to our own network namespace: errno %d", -back);
+	log_error("cannot return to our own network namespace: errno %d", -back);
 	return r < 0 ? r : err_sys(e, ERR_INTERNAL, back, "return to our own network namespace");
 }
 

@@ -67,7 +67,7 @@ TEST(a_create_that_fails_anywhere_leaves_nothing_and_one_that_does_not_is_whole)
 	spec.flags |= SPEC_NET;
 	spec.net.mode = STEER_ALLOW;
 	fds = wt_fds(getpid());
-	/* Not setns: that is the way back. Whoever can not return says so, and that is all that can be done. */
+	/* Not setns: that is the way back. Whoever cannot return says so, and that is all that can be done. */
 	for (size_t c = 0; c < ARRAY_LEN(calls); c++)
 		for (unsigned nth = 1; nth <= 12 && calls[c] != SYSID_setns; nth++) {
 			unsigned before = sys_test_count(calls[c]);

@@ -122,7 +122,7 @@ static int make(struct pool *p, struct shell_start *start, const struct pool_gue
 	start->steer = g && g->net ? &g->rules : NULL;
 	start->image = p->img.base >= 0 ? &p->img : &p->env->image;
 	r = shell_make(p->env, start, p->env->controllers, 0, &it.shell, e);
-	/* Who has no use for a network must not suffer from one that can not be made; who has is told when asking. */
+	/* Who has no use for a network must not suffer from one that cannot be made; who has is told when asking. */
 	if (r < 0 && start->steer && r != -EPIPE && r != -ETIMEDOUT) {
 		log_warn("no network stands ahead: %s", e->msg);
 		start->steer = NULL;

@@ -30,7 +30,7 @@ struct share_holder {
 	struct stash stash;
 	char layer[ID_SIZE]; /* "": none */
 	uint64_t used; /* when, by the monotonic clock */
-	bool failed; /* it can not be held: there is no process */
+	bool failed; /* it cannot be held: there is no process */
 	uint64_t again; /* then: when that is tried again */
 	bool stale; /* its layer goes */
 };
@@ -41,7 +41,7 @@ struct share {
 	bool look; /* at the holders, now */
 	bool waiting; /* somebody does, for one of ->spec */
 	int host; /* a mount of the host's root, or -1 */
-	int result; /* of the maker, for who waits: 0, or it can not be done */
+	int result; /* of the maker, for who waits: 0, or it cannot be done */
 	struct share_holder holder[SHARE_HOLDERS];
 	char many[ID_SIZE]; /* the layer that many were asked for of, last */
 	struct sandbox_spec spec; /* asked for last */
@@ -121,7 +121,7 @@ void pool_share_init(struct pool *p);
 void pool_share_done(struct pool *p); /* when the maker has ended */
 /* For @spec, if that is worth while; false: an ordinary one does. Waits for it. */
 bool pool_share_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret);
-/* Of the maker's thread: one for @spec, ready. False: it can not be done. */
+/* Of the maker's thread: one for @spec, ready. False: it cannot be done. */
 bool pool_share_make(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret);
 /* In how many ns the maker has something to do. Called locked. */
 uint64_t pool_share_wait(const struct pool *p);

@@ -1,7 +1,7 @@
 /*
  * Sandboxes whose processes share their memory: made by holders (warden/stash.h), of which the maker starts one for each
  * layer that is asked for again. Who asks for many at once says so (SPEC_MANY); who asks for the same twice gets one that
- * stands ahead (pool_stand.c), which is made by a holder, too. Whatever a holder can not do is done without it: then the
+ * stands ahead (pool_stand.c), which is made by a holder, too. Whatever a holder cannot do is done without it: then the
  * agent is an ordinary one, and reads the image.
  *
  * Holders take memory that nobody's quota counts, so they are few, and go when nobody has asked for theirs in a while,
@@ -25,7 +25,7 @@
 #define IDLE_NS 60000000000ULL /* a holder nobody asks for any more */
 #define BURST_NS 100000000ULL /* who asks for many asks again by then */
 #define LEFT_NS 500000000ULL /* what was made ahead for such a one and not taken goes */
-#define AGAIN_NS 30000000000ULL /* what can not be held is tried again */
+#define AGAIN_NS 30000000000ULL /* what cannot be held is tried again */
 #define KILLED_NS 1000000000ULL /* and whose holder was killed meanwhile */
 #define WAIT_NS 2000000000ULL /* others wait behind it; then the image is read instead */
 #define ONE_MAX (512ULL * MIB) /* of one holder */
@@ -189,7 +189,7 @@ static int get_holder(struct pool *p, const struct sandbox_spec *spec, struct sh
 	if (!h)
 		return start_holder(p, spec, ret, e);
 	*ret = h;
-	return h->failed ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this image can not be held") : 0;
+	return h->failed ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this image cannot be held") : 0;
 }
 
 /* ---- sandboxes -------------------------------------------------------------------------------------------------- */

@@ -223,7 +223,7 @@ int seal_machine_copy(struct seal *x)
 	struct err e = { 0 };
 	int r;
 
-	/* Who is frozen can not save anything. So the guest runs for the moments until it stands still, the first time. */
+	/* Who is frozen cannot save anything. So the guest runs for the moments until it stands still, the first time. */
 	r = seal_room(x);
 	if (r < 0)
 		return r;

@@ -139,10 +139,10 @@ static int source_memory(struct warden *w, struct warden_sandbox *s, struct seal
 	int table;
 
 	if (!(s->shell.cgroup.mask & CGROUP_BIT(CGROUP_FREEZER)))
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory can not be saved: no freezer for this sandbox");
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory cannot be saved: no freezer for this sandbox");
 	table = s->shell.recorded ? keep_table(&s->shell) : -EOPNOTSUPP;
 	if (table == -EOPNOTSUPP || table == -EBADF || table == -EBADMSG)
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory can not be saved: its agent has no table of execs");
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory cannot be saved: its agent has no table of execs");
 	if (table < 0)
 		return err_sys(e, ERR_INTERNAL, table, "take the agent's table");
 	from->table = table;
@@ -170,7 +170,7 @@ static int source_unsettled(const struct warden *w, const struct warden_sandbox 
 }
 
 /*
- * A sandbox can not stand on ever more layers. When it stands on many, the newest become part of the new one: one at
+ * A sandbox cannot stand on ever more layers. When it stands on many, the newest become part of the new one: one at
  * least, and further ones while they are not much larger than what is joined so far. So a large old layer is not copied
  * for every small new one, and each byte is copied a few times in all, however often the sandbox is sealed.
  */

@@ -150,7 +150,7 @@ static bool rules_fit(const struct shell_start *start, const struct shell *s)
 	return !s->steered || (start->steer && steer_same(start->steer, &s->rules));
 }
 
-/* Gives the namespace we are in its way out. @net: one that served before, and is given up when it can not be had. */
+/* Gives the namespace we are in its way out. @net: one that served before, and is given up when it cannot be had. */
 static int steer(const struct shell_start *start, struct shell *s, int *net, struct err *e)
 {
 	int r = 0;
@@ -572,7 +572,7 @@ int shell_end_keep(struct env *v, struct shell *s, struct ground *ret, struct er
 	fd_close(s->sock);
 	fd_close(s->userns);
 	fd_close(s->net);
-	/* What can not be removed is still known to the next warden. */
+	/* What cannot be removed is still known to the next warden. */
 	if (s->recorded && r == 0)
 		records_clear(&v->records, s->slot);
 	give_slot(v, s);

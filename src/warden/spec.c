@@ -101,7 +101,7 @@ static int check_disk(const struct sandbox_spec *s, struct err *e)
 static int check_vm(const struct sandbox_spec *s, struct err *e)
 {
 	if (s->nmounts) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation 'vm': folders of the host can not be mounted");
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation 'vm': folders of the host cannot be mounted");
 		err_remedy(e, "leave the mounts out and copy the files, or use isolation 'container'");
 		return -EOPNOTSUPP;
 	}

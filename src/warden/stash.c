@@ -29,7 +29,7 @@ void stash_init(struct stash *s)
 	shell_init(&s->place);
 }
 
-/* On the warden's memory, on a stack of its own: calls of base/sys.h, or such that can not fail. */
+/* On the warden's memory, on a stack of its own: calls of base/sys.h, or such that cannot fail. */
 static int child(void *arg)
 {
 	struct start *s = arg;

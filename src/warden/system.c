@@ -113,7 +113,7 @@ bool system_later(const struct warden *w, const struct sandbox_spec *spec)
 
 	/*
 	 * What would lie below is hidden by what is laid over it. On older kernels the layer is attached no more. A disk may be
-	 * full by then, and can not be made larger as memory can.
+	 * full by then, and cannot be made larger as memory can.
 	 */
 	if (!(spec->flags & SPEC_SYSTEM_WRITABLE) || spec->flags & SPEC_DISK || strcmp(spec->image, "host") ||
 	    spec->nmounts || spec->ntmpfs || w->env.rootless || w->env.stage || !w->env.keep)

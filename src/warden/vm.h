@@ -196,7 +196,7 @@ void vm_tick(struct vms *v);
 
 /* --- vm_accel.c --- */
 /*
- * Decides once how machines run: KVM where a trial shows that it works, unless told otherwise. Refuses what can not be. It may take
+ * Decides once how machines run: KVM where a trial shows that it works, unless told otherwise. Refuses what cannot be. It may take
  * a boot: until then vms.accel is 0, and machines wait (VM_TRIES).
  */
 int vm_accel_decide(struct warden *w, struct err *e);

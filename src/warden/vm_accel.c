@@ -6,7 +6,7 @@
  *
  * What a trial does not show, the first template does: one that does not come up with KVM is booted emulated, and when that
  * works it was KVM's fault. When neither works it was not, nor once a machine has come up with it, and KVM stays: nobody can
- * take it from others by asking for what can not boot, or not in time.
+ * take it from others by asking for what cannot boot, or not in time.
  */
 #include "warden/inside.h"
 #include "base/base.h"

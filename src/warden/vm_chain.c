@@ -1,6 +1,6 @@
 /*
  * A machine's own disks: the files that it has written to, one more after each seal, "d-HANDLE.NUMBER". Seals go on for ever, and
- * a chain of disks can not: when it is long, its newest disks become one (VM_JOIN), and so, if need be, do layers that the
+ * a chain of disks cannot: when it is long, its newest disks become one (VM_JOIN), and so, if need be, do layers that the
  * machine was made of.
  */
 #include "warden/inside.h"
@@ -261,7 +261,7 @@ int vm_seal_begin(struct warden *w, struct warden_sandbox *s, struct seal_source
 	int r;
 
 	if (m->role != VM_CLONE)
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "a machine that was booted without a template can not be sealed");
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "a machine that was booted without a template cannot be sealed");
 	if (m->dead)
 		return err_set(e, ERR_LOST, -EPIPE, "the machine has ended");
 	r = check_templates(w, s, e);

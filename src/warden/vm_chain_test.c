@@ -35,7 +35,7 @@ struct one {
 	struct sandbox_spec spec;
 };
 
-/* Where a test can not go on without. */
+/* Where a test cannot go on without. */
 static void must(bool ok)
 {
 	if (!ok)

@@ -145,7 +145,7 @@ static int jail_spec(const struct machine *m, struct sandbox_spec *jail, struct 
 	return r < 0 ? r : add_mount(jail, path, VMM, e);
 }
 
-/* Its stdin is the side socket, its stderr a pipe that it can not be held up by. */
+/* Its stdin is the side socket, its stderr a pipe that it cannot be held up by. */
 static int start_vmm(int sock, int side, int log)
 {
 	static const char *const argv[] = { VMM };

@@ -198,7 +198,7 @@ int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *re
 	if (r < 0)
 		return r;
 	if (side != VM_SIDE_VERSION)
-		return err_set(e, ERR_LOST, -EPROTONOSUPPORT, "its machine is of %s version of cloche, which this one can not talk to; it is ended",
+		return err_set(e, ERR_LOST, -EPROTONOSUPPORT, "its machine is of %s version of cloche, which this one cannot talk to; it is ended",
 			       side < VM_SIDE_VERSION ? "an older" : "a newer");
 	{
 		struct sandbox_spec spec = { .tenant = rec->spec_tenant, .flags = rec->spec_flags,

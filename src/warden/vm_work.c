@@ -126,7 +126,7 @@ static int take_part(struct vm_work *x)
 			x->found = true;
 			return open_template(x, done);
 		}
-		/* Whatever else is in the way stays there, and so does what can not be removed: we would go round for ever. */
+		/* Whatever else is in the way stays there, and so does what cannot be removed: we would go round for ever. */
 		if (done != -ENOENT || vm_pace_stopped(&x->pace))
 			return done != -ENOENT ? done : -ECANCELED;
 		r = sys_mkdirat(x->dir, x->part, 0700);

@@ -143,7 +143,7 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "list the exec groups of slot %u", rec->slot) : 0;
 }
 
-/* One that can not be taken over is left as it is, and said: it is somebody's work. */
+/* One that cannot be taken over is left as it is, and said: it is somebody's work. */
 static void adopt_all(struct warden *w)
 {
 	uint32_t end = records_end(&w->env.records);

@@ -103,7 +103,7 @@ int warden_refresh(struct warden *w, const struct warden_sandbox *s);
 
 /*
  * Sealing, in a warden with ->env.layers: what the sandbox has changed becomes layer @id. Begins here, is done by a worker,
- * and comes back by warden_done() with @tag. The sandbox stands still only while it is copied; meanwhile it can not be
+ * and comes back by warden_done() with @tag. The sandbox stands still only while it is copied; meanwhile it cannot be
  * frozen, thawed or sealed again (ERR_CONFLICT), and destroying it gives up the sealing. With memory: what its
  * processes are becomes part of the layer (docs/design/0007-memory.md), or nothing is made. Soon: likewise, and it comes
  * back before it is safe on the disk (warden/settle.h).

@@ -94,7 +94,7 @@ static void watched_free(struct watched *x)
 static void tell(struct watch *w, const char *id, int why)
 {
 	if (!w->told)
-		log_warn("layer '%s' can not be watched: %s: it is compared with its manifest whenever it is used%s", id, strerror(-why),
+		log_warn("layer '%s' cannot be watched: %s: it is compared with its manifest whenever it is used%s", id, strerror(-why),
 			 why == -ENOSPC ? " (raise fs.inotify.max_user_watches)" : "");
 	w->told = true;
 }

@@ -11,7 +11,7 @@ struct watch;
 enum watch_state {
 	WATCH_QUIET, /* nothing has happened since watch_layer() */
 	WATCH_TOUCHED,
-	WATCH_BLIND, /* it can not be told: never watched, or the kernel has no more watches for us */
+	WATCH_BLIND, /* it cannot be told: never watched, or the kernel has no more watches for us */
 };
 
 /*

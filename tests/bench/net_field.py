@@ -137,7 +137,7 @@ def become_nobody():
 
 
 class Pasta(Peer):
-    """Started as root it becomes nobody and can not write its own uid map: so it is nobody from the start."""
+    """Started as root it becomes nobody and cannot write its own uid map: so it is nobody from the start."""
     name = "pasta"
 
     def start(self, stack):

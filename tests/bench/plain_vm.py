@@ -24,7 +24,7 @@ LINE = "quiet loglevel=1 panic=-1 reboot=t rdinit=/init random.trust_cpu=on cryp
 
 
 def counter_khz():
-    """How fast this processor counts: a guest without a clock beside it can not measure that on a busy host."""
+    """How fast this processor counts: a guest without a clock beside it cannot measure that on a busy host."""
     code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     code.write(b"\x0f\x31\x48\xc1\xe2\x20\x48\x09\xd0\xc3")  # rdtsc; shl rdx, 32; or rax, rdx; ret
     read = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(ctypes.c_char.from_buffer(code)))

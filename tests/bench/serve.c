@@ -124,7 +124,7 @@ static void remove_tree(int dirfd, const char *name)
 
 /*
  * A benchmark that dies leaves no daemon: this process is told of the death, and ends the daemon and removes its
- * folder. The daemon can not be told itself; the kernel forgets such wishes of processes that change their user.
+ * folder. The daemon cannot be told itself; the kernel forgets such wishes of processes that change their user.
  */
 static _Noreturn void watch(const struct serve *s, int pidfd, pid_t parent)
 {

@@ -87,7 +87,7 @@ def test_a_name_is_found_when_its_sandbox_is_gone(d, clean):
     assert r.status == 200 and r.json["id"] == c["id"], r
     t = as_tenant(d, "nosy")
     assert t.get("/v1/checkpoints/golden?sandbox=base").status == 404
-    b = d.create(name="base")  # a second of that name: which one is meant can not be told
+    b = d.create(name="base")  # a second of that name: which one is meant cannot be told
     checkpoint(d, b, name="golden")
     d.delete("/v1/sandboxes/base")
     assert d.get("/v1/checkpoints/golden?sandbox=base").status == 404

@@ -175,7 +175,7 @@ def test_a_file_that_others_have_made(d, clean):
         "a link to nothing": pack([(named("fs/root/l", tarfile.LNKTYPE, linkname="fs/root/none"), b"")], GOOD),
         "through a link": pack([(named("fs/root/l", tarfile.SYMTYPE, linkname="/proc/1"), b""), (named("fs/root/l/f"), b"x")], GOOD),
         "an owner": pack([(named("fs/root/f", uid=100000), b"x")], GOOD),
-        "into what can not be written": pack([(named("fs/etc/f"), b"x")], {**GOOD, "config": {"image": "host", "read_only": True}}),
+        "into what cannot be written": pack([(named("fs/etc/f"), b"x")], {**GOOD, "config": {"image": "host", "read_only": True}}),
         "into /proc": pack([(named("fs/proc/sys/kernel/hostname"), b"x")], GOOD),
         "a second manifest": pack([(named("manifest.json"), b"{}")], GOOD),
         "not packed": seal(b"manifest.json" + b"\0" * 2000),

@@ -52,7 +52,7 @@ OPTIONAL = {
     ('host', 'unshare'): 'the network namespace made ahead by a thread is made again in its turn',
     ('host', 'sendmsg'): 'who read our stdout went away; a guard that is not told sees for itself that all is gone',
     ('agent', 'prctl'): 'EINVAL is how the kernel says that there are no more capabilities',
-    ('agent', 'sched_getattr'): 'who can not look at its slice has not made it longer either (speed)',
+    ('agent', 'sched_getattr'): 'who cannot look at its slice has not made it longer either (speed)',
     ('host', 'recvmsg'): 'before the sandbox stands, the agent is asked again what it said',
     ('host', 'pidfd_send_signal'): 'it is sent twice, and the agent ends with its socket anyway',
 }

@@ -1,5 +1,5 @@
 """A small program for each kernel object: it sets it up, is checkpointed, and goes on in two copies; the source and both
-tell the same of it. What can not be carried is refused, with the process and the reason, and the source runs on."""
+tell the same of it. What cannot be carried is refused, with the process and the reason, and the source runs on."""
 import platform
 import re
 

@@ -1,5 +1,5 @@
 """Processes, threads and their settings in memory checkpoints: a short program for each. It sets one thing up; the source, a fork of
-a copy and a copy that was hibernated and woken tell the same of it. What can not be made again is refused with the process and the reason."""
+a copy and a copy that was hibernated and woken tell the same of it. What cannot be made again is refused with the process and the reason."""
 import re
 
 import pytest

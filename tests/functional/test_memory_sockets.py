@@ -1,5 +1,5 @@
 """TCP and UDP sockets in memory checkpoints. A program for each kind of socket sets it up; the source, a copy, a fork of the
-copy, and the copy after it was hibernated and woken tell the same of it. What can not be carried is refused with the reason."""
+copy, and the copy after it was hibernated and woken tell the same of it. What cannot be carried is refused with the reason."""
 import re
 
 import pytest

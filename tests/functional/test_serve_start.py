@@ -402,7 +402,7 @@ def test_an_address_in_use_is_told(place):
 
 def test_files_that_may_not_grow_are_told(place):
     line = refuse("--data", place / "data", "--listen", "127.0.0.1:0", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
-    assert "can not be written to" in line, line
+    assert "cannot be written to" in line, line
 
 
 def test_sockets_of_systemd_are_served_and_it_is_told(serve, place):

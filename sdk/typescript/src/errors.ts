@@ -62,7 +62,7 @@ export class ConflictError extends ClocheError {}
 export class RefusedError extends ClocheError {}
 /** 429: `rate` (has `retryAfter`) or `quota`. */
 export class RateLimitError extends ClocheError {}
-/** 501: this host or version can not enforce or do it. */
+/** 501: this host or version cannot enforce or do it. */
 export class UnsupportedError extends ClocheError {}
 /** 502: the sandbox ended on the way. */
 export class LostError extends ClocheError {}

@@ -416,7 +416,7 @@ export interface ExtractResult {
   skipped: { name: string; why: string }[];
 }
 
-/** Running processes, too: `auto` takes the files only when they can not be carried, and says so. */
+/** Running processes, too: `auto` takes the files only when they cannot be carried, and says so. */
 export type Memory = boolean | 'auto';
 
 export interface CheckpointOptions extends CallOptions {

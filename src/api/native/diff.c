@@ -188,7 +188,7 @@ static void run(uv_work_t *w)
 			err_set(&d->e, ERR_TOO_LARGE, r, "what differs does not fit into one answer");
 		else
 			err_sys(&d->e, r == -ENOMEM ? ERR_EXHAUSTED : ERR_LOST, r,
-				"the list of changes can not be read");
+				"the list of changes cannot be read");
 	}
 }
 

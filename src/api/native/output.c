@@ -94,7 +94,7 @@ static void on_gone(struct call *c)
 	reader_free(c->data);
 }
 
-/* The client can not take what it has for all there is. */
+/* The client cannot take what it has for all there is. */
 static void on_stop(void *arg, enum stand_end why)
 {
 	struct reader *r = arg;

@@ -8,7 +8,7 @@ import { Cloche, ConnectionError, ProtocolError, RateLimitError, TimeoutError } 
 
 type Handler = (req: http.IncomingMessage, res: http.ServerResponse, n: number) => void;
 
-/* A server that answers as told: the daemon can not be asked to fail in each of these ways. */
+/* A server that answers as told: the daemon cannot be asked to fail in each of these ways. */
 async function serve(t: TestContext, handler: Handler, listen: string | number = 0) {
   let n = 0;
   const server = http.createServer((req, res) => handler(req, res, ++n));

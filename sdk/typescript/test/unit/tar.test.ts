@@ -116,7 +116,7 @@ test('a link made by the archive is not written through', async (t) => {
     entry({ name: 'd/file' }, 'x'),
     end,
   ]);
-  // "d" is a folder by the time the link is made, so the link can not replace it.
+  // "d" is a folder by the time the link is made, so the link cannot replace it.
   await assert.rejects(unpackTar(cut(tar, 512), join(dir, 'out')));
   assert.deepEqual(fs.readdirSync(join(dir, 'out/real')), []);
 });

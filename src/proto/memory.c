@@ -6,8 +6,6 @@
 #include "base/base.h"
 #include "proto/frame.h"
 #include "proto/memory_advice.h"
-#include "proto/socket_netlink.h"
-#include "proto/socket_option.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -23,7 +21,6 @@
 #define FP_MAX 65536U
 #define EXTRA_MAX 32768U
 #define AUXV_MAX 1024U
-#define FILTER_MAX (4096U * 8U) /* the kernel's limit of instructions, 8 bytes each */
 #ifdef __aarch64__
 #define TASK_END (1ULL << 48)
 #define ARCH MEM_AARCH64
@@ -77,9 +74,14 @@ static int bad(const struct check *c, const char *why)
 			return bad(c, why);                                                                            \
 	} while (0)
 
+bool mem_span_ok(const struct mem_image *m, struct mem_span s)
+{
+	return s.off <= m->n[MEM_S_BYTES] && s.len <= m->n[MEM_S_BYTES] - s.off;
+}
+
 static bool span_ok(const struct check *c, struct mem_span s)
 {
-	return s.off <= c->m.n[MEM_S_BYTES] && s.len <= c->m.n[MEM_S_BYTES] - s.off;
+	return mem_span_ok(&c->m, s);
 }
 
 /* No record is claimed twice, at least in number: so the work for an image is bounded by its size. */
@@ -505,105 +507,6 @@ static int check_execs(struct check *c)
 	return 0;
 }
 
-static bool is_inet(uint32_t family)
-{
-	return family == AF_INET || family == AF_INET6;
-}
-
-/* The length of an address of that family: of these it is always the same. */
-static bool address_ok(uint32_t family, uint32_t len)
-{
-	if (is_inet(family))
-		return len == (family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
-	return len <= (family == AF_UNIX ? sizeof(struct sockaddr_un) : sizeof(((struct mem_socket *)0)->addr));
-}
-
-/* Messages of a queue. */
-static bool messages_ok(const struct check *c, uint32_t family, const uint8_t *data, uint64_t len)
-{
-	while (len) {
-		struct mem_message m;
-
-		if (len < sizeof(m))
-			return false;
-		memcpy(&m, data, sizeof(m));
-		data += sizeof(m);
-		len -= sizeof(m);
-		if (m.zero || !address_ok(family, m.addr_len) || m.objects > (is_inet(family) ? 0 : 253) || m.len > len ||
-		    m.addr_len + 4ULL * m.objects > len - m.len)
-			return false;
-		for (uint32_t i = 0; i < m.objects; i++) {
-			uint32_t object;
-
-			memcpy(&object, data + m.addr_len + 4 * i, 4);
-			if (!index_ok(c, MEM_S_OBJECT, object))
-				return false;
-		}
-		data += m.addr_len + 4 * m.objects + m.len;
-		len -= m.addr_len + 4ULL * m.objects + m.len;
-	}
-	return true;
-}
-
-static bool socket_at(const struct check *c, uint32_t i, struct mem_socket *ret)
-{
-	const struct mem_object *o = index_ok(c, MEM_S_OBJECT, i) ? &c->m.object[i] : NULL;
-
-	if (!o || o->kind != MEM_OBJ_SOCKET || !span_ok(c, o->data) || o->data.len < sizeof(*ret))
-		return false;
-	memcpy(ret, c->m.bytes + o->data.off, sizeof(*ret));
-	return true;
-}
-
-/* What ->pair says by the state. Two that were made together say it of each other. */
-static bool pair_ok(const struct check *c, const struct mem_object *o, const struct mem_socket *k)
-{
-	const bool local = k->family == AF_UNIX;
-	struct mem_socket other;
-
-	if (k->state == MEM_SOCK_PENDING)
-		return k->order <= UINT16_MAX && !(k->flags & (MEM_SOCK_PEER | MEM_SOCK_TWO)) && socket_at(c, o->pair, &other) &&
-		       other.state == MEM_SOCK_LISTEN && local == (other.family == AF_UNIX);
-	if (!(k->flags & (MEM_SOCK_PEER | MEM_SOCK_TWO)))
-		return k->state != MEM_SOCK_PAIR || o->pair != MEM_NONE;
-	return k->flags & MEM_SOCK_PEER && local && k->type == SOCK_DGRAM && k->state <= MEM_SOCK_BOUND && socket_at(c, o->pair, &other) &&
-	       other.family == AF_UNIX && other.type == SOCK_DGRAM &&
-	       (!(k->flags & MEM_SOCK_TWO) || (other.flags & MEM_SOCK_TWO && c->m.object[o->pair].pair == (uint32_t)(o - c->m.object)));
-}
-
-static bool socket_ok(const struct check *c, const struct mem_object *o)
-{
-	const uint8_t *data = c->m.bytes + o->data.off;
-	uint64_t len = o->data.len;
-	struct mem_socket k;
-	bool tcp, local;
-
-	if (len < sizeof(k))
-		return false;
-	memcpy(&k, data, sizeof(k));
-	len -= sizeof(k);
-	tcp = is_inet(k.family) && k.type == SOCK_STREAM && k.protocol == IPPROTO_TCP;
-	local = k.family == AF_UNIX;
-	if (k.state > MEM_SOCK_CLOSED || k.shutdown > 3 || k.backlog > 65535 || k.addr_len > sizeof(k.addr) ||
-	    k.peer_len > sizeof(k.peer) || k.uid == UINT32_MAX || k.gid == UINT32_MAX || k.flags > MEM_SOCK_FLAGS || k.cred[0] >= ID_MAX ||
-	    k.cred[3] > 1)
-		return false;
-	if (k.state >= MEM_SOCK_RESET && !tcp && !(local && (k.state == MEM_SOCK_PAIR || k.state == MEM_SOCK_PENDING)))
-		return false;
-	if (!address_ok(k.family, k.addr_len) || (k.peer_len && !address_ok(k.family, k.peer_len)))
-		return false;
-	if (k.family == AF_NETLINK && (!socket_netlink_carried(k.protocol) || k.state == MEM_SOCK_LISTEN))
-		return false;
-	if (!pair_ok(c, o, &k))
-		return false;
-	if (!index_or_none(c, MEM_S_FILE, o->file))
-		return false;
-	data += sizeof(k);
-	if (k.options > len || k.filter > len - k.options || k.filter % sizeof(uint64_t) || k.filter > FILTER_MAX || !socket_option_list_ok(data, k.options))
-		return false;
-	return tcp || messages_ok(c, k.family, data + k.options + k.filter, len - k.options - k.filter);
-}
-
 static bool inotify_ok(const struct check *c, struct mem_span s)
 {
 	for (uint64_t at = 0; at < s.len; at += 12) {
@@ -656,7 +559,7 @@ static bool kind_ok(const struct check *c, const struct mem_object *o)
 		       (o->file == MEM_NONE || (index_ok(c, MEM_S_NODE, o->file) && c->m.node[o->file].file == MEM_NONE)) &&
 		       !memchr(c->m.bytes + o->data.off, 0, o->data.len);
 	case MEM_OBJ_SOCKET:
-		return socket_ok(c, o);
+		return mem_socket_ok(&c->m, o);
 	case MEM_OBJ_PIDFD:
 		return o->a < ID_MAX && (o->a || (o->pair != MEM_NONE && o->b <= UINT16_MAX));
 	case MEM_OBJ_EXTERNAL:

@@ -406,6 +406,9 @@ struct mem_image {
 int mem_check(const void *data, size_t len, struct mem_image *ret, struct err *e);
 /* Whether all of its fields can be. */
 bool mem_cut_ok(const struct mem_cut *x);
+/* Parts of that: whether bytes are there, and whether a socket is one. */
+bool mem_span_ok(const struct mem_image *m, struct mem_span s);
+bool mem_socket_ok(const struct mem_image *m, const struct mem_object *o);
 /* SHA-256 as in ->host, of the machine we run on. */
 int mem_host(uint8_t out[32], struct err *e);
 

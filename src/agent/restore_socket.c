@@ -402,12 +402,13 @@ static void reach_datagram(const struct restore_socket *s, const struct sockaddr
 {
 	struct sockaddr_in *v4 = (struct sockaddr_in *)ret;
 	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)ret;
+	struct in6_addr sender = ((const struct sockaddr_in6 *)from)->sin6_addr;
 
 	*ret = s->addr;
 	if (s->k.family == AF_INET && v4->sin_addr.s_addr == INADDR_ANY)
 		v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	if (s->k.family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr))
-		v6->sin6_addr = IN6_IS_ADDR_V4MAPPED(&((const struct sockaddr_in6 *)from)->sin6_addr) ?
+		v6->sin6_addr = IN6_IS_ADDR_V4MAPPED(&sender) ?
 					(struct in6_addr){ .s6_addr = { [10] = 0xff, 0xff, 127, 0, 0, 1 } } :
 					in6addr_loopback;
 }
@@ -424,7 +425,7 @@ static bool sends_from(const struct restore_socket *o, const struct restore_sock
 		*ret_told = a4->sin_addr.s_addr == INADDR_ANY;
 		return *ret_told || a4->sin_addr.s_addr == b4->sin_addr.s_addr;
 	}
-	*ret_told = IN6_IS_ADDR_UNSPECIFIED(&a6->sin6_addr);
+	*ret_told = !memcmp(&a6->sin6_addr, &in6addr_any, sizeof(in6addr_any));
 	return *ret_told || (!memcmp(&a6->sin6_addr, &b6->sin6_addr, 16) && a6->sin6_scope_id == b6->sin6_scope_id);
 }
 

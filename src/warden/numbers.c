@@ -204,10 +204,10 @@ void numbers_done(struct numbers *x)
 /* How this kernel's erofs tells its files apart: INO32_GEN, INO64_GEN or something new. */
 static int handle_type(int mnt)
 {
-	struct {
+	union {
 		struct file_handle h;
-		uint8_t room[64];
-	} x = { .h.handle_bytes = sizeof(x.room) };
+		uint8_t room[sizeof(struct file_handle) + 64];
+	} x = { .h.handle_bytes = 64 };
 	int mount;
 
 	return name_to_handle_at(mnt, "", &x.h, &mount, AT_EMPTY_PATH) < 0 ? -errno : x.h.handle_type;

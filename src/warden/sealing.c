@@ -341,9 +341,12 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 	if (w->retired)
 		seal_retire(w->workers, TAKE_PTR(w->retired));
 	settle_due(w);
-	while ((work = w->workers ? workers_done(w->workers) : NULL) && (work->vm || settled(w, work)))
+	while ((work = w->workers ? workers_done(w->workers) : NULL)) {
 		if (work->vm)
 			vm_worked(w, work);
+		else if (!settled(w, work)) /* else it may be freed by now */
+			break;
+	}
 	if (!work)
 		return (w->workers && restoring_done(w, ret)) || vm_done(w, ret);
 	x = (struct seal *)(void *)work;

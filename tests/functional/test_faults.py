@@ -51,6 +51,8 @@ OPTIONAL = {
     ('host', 'ioctl'): 'the network namespace made ahead by a thread is made again in its turn',
     ('host', 'unshare'): 'the network namespace made ahead by a thread is made again in its turn',
     ('host', 'sendmsg'): 'who read our stdout went away; a guard that is not told sees for itself that all is gone',
+    ('agent', 'openat'): 'where System V ids are chosen: without it, a restore of such objects is refused',
+    ('agent', 'fcntl'): 'likewise',
     ('agent', 'prctl'): 'EINVAL is how the kernel says that there are no more capabilities',
     ('agent', 'sched_getattr'): 'who cannot look at its slice has not made it longer either (speed)',
     ('host', 'recvmsg'): 'before the sandbox stands, the agent is asked again what it said',

@@ -5,7 +5,7 @@ import urllib.parse
 
 import pytest
 
-from api import events, nothing_is_left_behind  # noqa: F401
+from api import events, eventually, nothing_is_left_behind  # noqa: F401
 from daemon import Daemon
 from net_world import World
 
@@ -239,7 +239,9 @@ def test_a_value_that_can_not_stand_in_a_request_takes_nothing_else_along(d, w):
 def test_its_use_is_in_the_audit_and_the_value_is_not(d):
     b = box(d, TO)
     assert sh(d, b, "curl -sS https://web.test/hello")[0] == 0
-    r = d.get(f"/v1/audit?sandbox={b}&limit=100")
-    assert r.status == 200 and VALUE not in r.body.decode()
-    streams = [x for x in r.json["records"] if "KEY" in json.dumps(x.get("detail", x)) and "web.test" in json.dumps(x)]
-    assert streams, r.body
+
+    def told():
+        r = d.get(f"/v1/audit?sandbox={b}&limit=100")
+        assert r.status == 200 and VALUE not in r.body.decode()
+        return [x for x in r.json["records"] if "KEY" in json.dumps(x.get("detail", x)) and "web.test" in json.dumps(x)]
+    assert eventually(told, 30)

@@ -342,7 +342,7 @@ static int check_memory(struct check *c, const struct mem_proc *p)
 		const uint32_t key = c->m.vma[p->vma.first + i].flags >> MEM_VMA_KEY_SHIFT;
 
 		c->at = p->vma.first + i;
-		NEED(c, !key || (p->pkeys >> key & 1), "key");
+		NEED(c, !key || (key < MEM_PKEYS && p->pkeys >> key & 1), "key");
 		r = check_vma(c, &c->m.vma[c->at], &from);
 	}
 	return r;

@@ -26,7 +26,7 @@ if (files.length === 0) {
 }
 const [major, minor] = process.versions.node.split('.').map(Number);
 const flags = ['--enable-source-maps', '--test'];
-if (major > 20 || (major === 20 && minor >= 11)) flags.push('--test-timeout=120000');
+if (major > 20 || (major === 20 && minor >= 11)) flags.push('--test-timeout=300000');
 // Later versions print for people even into a pipe; whoever counts wants the same words from each.
 if (major >= 20 && !process.stdout.isTTY) flags.push('--test-reporter=tap');
 const run = spawnSync(process.execPath, [...flags, ...files], { stdio: 'inherit', cwd: root });

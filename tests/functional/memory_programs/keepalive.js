@@ -2,11 +2,13 @@
 const http = require('http'), child = require('child_process'), net = require('net');
 if (process.argv[2] !== 'client') {
   const seen = new Map();
-  http.createServer((q, r) => {
+  const server = http.createServer((q, r) => {
     const key = q.socket.remotePort;
     seen.set(key, (seen.get(key) || 0) + 1);
     r.end(String(seen.get(key)));
-  }).listen(7001, '127.0.0.1', () => child.spawn(process.execPath, [__filename, 'client'], { stdio: 'inherit' }));
+  });
+  server.keepAliveTimeout = 0; // a busy machine may take longer than its five seconds
+  server.listen(7001, '127.0.0.1', () => child.spawn(process.execPath, [__filename, 'client'], { stdio: 'inherit' }));
 } else {
   const agents = Array.from({ length: 5 }, () => new http.Agent({ keepAlive: true, maxSockets: 1 }));
   const ask = agent => new Promise((done, bad) => {

@@ -212,6 +212,7 @@ int pool_wait_ready(struct pool *p, struct pool_item *it, struct err *e)
 void pool_admit(struct pool *p, const struct pool_item *it)
 {
 	pool_lock(p);
+	assert(p->ready < p->target); /* else the ring would have it twice, and two sandboxes would be one */
 	p->last_error = 0;
 	p->items[(p->first + p->ready) % p->target] = *it;
 	p->ready++;
@@ -269,7 +270,7 @@ static struct way *free_way(struct pool *p)
 	return NULL;
 }
 
-static unsigned busy_ways(const struct pool *p)
+unsigned pool_busy(const struct pool *p)
 {
 	unsigned n = 0;
 
@@ -287,6 +288,17 @@ static void pause_for(struct pool *p, uint64_t ns)
 	ts.tv_sec += (time_t)(ns / 1000000000ULL);
 	ts.tv_nsec = (long)(ns % 1000000000ULL);
 	pthread_cond_timedwait(&p->work, &p->lock, &ts);
+}
+
+/* What stands ahead by now may have taken the place. */
+static bool has_room(struct pool *p)
+{
+	bool room;
+
+	pool_lock(p);
+	room = p->ready + pool_busy(p) < p->target;
+	pool_unlock(p);
+	return room;
 }
 
 /* Whether one more should be started. Called locked. */
@@ -333,7 +345,7 @@ static bool take_stale(struct pool *p, struct pool_item *ret)
 /* One step of the maker: start one, take one in, or wait. */
 static int step(struct pool *p, struct err *e)
 {
-	unsigned busy = busy_ways(p);
+	unsigned busy = pool_busy(p);
 	struct way *way = free_way(p);
 	struct pool_item stale;
 	bool more, drop;
@@ -357,9 +369,9 @@ static int step(struct pool *p, struct err *e)
 		pool_share_step(p);
 	if (!wait)
 		pool_stand_layered(p);
-	if (more && way)
+	if (more && way && has_room(p))
 		r = start_one(p, way, e);
-	if (r == 0 && busy_ways(p))
+	if (r == 0 && pool_busy(p))
 		r = collect(p, (more && free_way(p)) || !share ? 0 : (int)(READY_NS / 1000000), e);
 	return r;
 }

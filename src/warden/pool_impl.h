@@ -100,6 +100,8 @@ struct pool_item pool_pop(struct pool *p);
 int pool_make(struct pool *p, struct shell_start *start, const struct pool_guess *g, struct pool_item *ret, struct err *e);
 /* Until its agent is ready; else it is ended. */
 int pool_wait_ready(struct pool *p, struct pool_item *it, struct err *e);
+/* How many are in the making. Each has its place in the pool already. Of the maker's thread. */
+unsigned pool_busy(const struct pool *p);
 /* By the maker alone, who leaves room for it. */
 void pool_admit(struct pool *p, const struct pool_item *it);
 
@@ -112,6 +114,8 @@ uint64_t pool_stand_wait(struct pool *p);
 void pool_stand_look(struct pool *p);
 /* Makes it, of a shell that is ready. */
 void pool_stand_layered(struct pool *p);
+/* For one that is made besides: when the pool is full, one that is ready goes. False: there is no room. */
+bool pool_make_room(struct pool *p);
 /* The pages of a layer of @spec's. As layers.c opens them: no process sees a path of the host. */
 int pool_open_pages(const struct pool *p, const struct sandbox_spec *spec, const char *id);
 bool pool_memory_short(void);

@@ -245,15 +245,16 @@ static bool take_shell(struct pool *p, const struct sandbox_spec *spec, struct p
 	return false;
 }
 
-/* For one that is made besides: the oldest that stands for nobody goes. */
-static void make_room(struct pool *p)
+/* The oldest that stands for nobody goes. */
+bool pool_make_room(struct pool *p)
 {
 	struct pool_item it;
-	bool full;
+	bool full, drop;
 
 	pool_lock(p);
-	full = p->ready == p->target;
-	for (unsigned i = 0; full && i < p->ready; i++) {
+	full = p->ready + pool_busy(p) >= p->target;
+	drop = full && p->ready;
+	for (unsigned i = 0; drop && i < p->ready; i++) {
 		struct pool_item *x = &p->items[(p->first + i) % p->target], first = p->items[p->first];
 
 		if (x->stands)
@@ -262,11 +263,12 @@ static void make_room(struct pool *p)
 		*x = first;
 		break;
 	}
-	if (full)
+	if (drop)
 		it = pool_pop(p);
 	pool_unlock(p);
-	if (full)
+	if (drop)
 		pool_give_up(p, &it);
+	return drop || !full;
 }
 
 void pool_stand_layered(struct pool *p)
@@ -291,8 +293,10 @@ void pool_stand_layered(struct pool *p)
 	pool_unlock(p);
 	/* One that shares its memory is best. */
 	got = number && pool_share_make(p, &spec, &it);
-	if (got)
-		make_room(p);
+	if (got && !pool_make_room(p)) {
+		pool_give_up(p, &it);
+		got = false;
+	}
 	pool_lock(p);
 	if (!got && number)
 		got = take_shell(p, &spec, &it);

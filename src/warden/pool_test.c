@@ -1,4 +1,4 @@
-#include "warden/pool.h"
+#include "warden/pool_impl.h"
 #include "base/base.h"
 #include "base/sys.h"
 #include "base/test.h"
@@ -348,4 +348,44 @@ TEST(the_pool_itself_gives_each_shell_once_and_counts_its_cleaning)
 	pool_free(p);
 	env_done(&v);
 	CHECK_EQ(wt_fds(getpid()), fds);
+}
+
+/* A pool without threads: what its maker does, one step at a time. */
+static void still_pool(struct pool *p, struct pool_item *items, unsigned target)
+{
+	*p = (struct pool){ .items = items, .target = target, .queue_end = &p->queue };
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->dirt, NULL);
+	for (unsigned i = 0; i < target; i++) {
+		items[i] = (struct pool_item){ .stands = i + 1 };
+		shell_init(&items[i].shell);
+		early_init(&items[i].early);
+		root_init(&items[i].root);
+		items[i].shell.slot = i + 1;
+	}
+}
+
+TEST(what_is_made_besides_never_takes_the_place_of_one_in_the_making)
+{
+	struct pool_item items[4];
+	AUTO_FREE struct pool *p = malloc(sizeof(*p));
+
+	CHECK(p);
+	still_pool(p, items, 4);
+	p->ready = 2;
+	p->ways[0].busy = true;
+	CHECK(pool_make_room(p));
+	CHECK_EQ(p->ready, 2); /* there was room */
+	p->ways[3].busy = true;
+	items[1].stands = 0;
+	CHECK(pool_make_room(p));
+	CHECK_EQ(p->ready, 1);
+	CHECK(p->queue && p->queue->shell.slot == 2); /* the one that stood for nobody */
+	CHECK_EQ(items[p->first].shell.slot, 1);
+	free(p->queue);
+	p->queue_end = &p->queue;
+	p->ready = 0;
+	p->ways[5].busy = p->ways[6].busy = true;
+	CHECK(!pool_make_room(p));
+	CHECK_EQ(p->ready, 0);
 }

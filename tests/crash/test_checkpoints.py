@@ -126,8 +126,10 @@ class Storm:
 @pytest.mark.parametrize("memory", [False, True])
 @pytest.mark.parametrize("part", ["api", "warden", "supervisor", "all"])
 def test_what_was_answered_is_there(daemon, part, memory):
-    storm = Storm(daemon, memory)
-    for _ in range(ROUNDS):
+    storm, rounds, until = Storm(daemon, memory), 0, time.monotonic() + 120
+    # On a busy machine more rounds are needed before enough was answered.
+    while rounds < ROUNDS or (len(storm.checkpoints) <= 5 and time.monotonic() < until):
+        rounds += 1
         storm.blow(random.uniform(0.2, 1.5), lambda: daemon.kill9(part))
         if part in ("supervisor", "all"):
             daemon.start()

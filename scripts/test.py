@@ -413,6 +413,8 @@ def part_v2(p):
     """The suite on a kernel with cgroup version 2, in a virtual machine; it counts for itself."""
     if not os.path.exists(os.path.join(ROOT, 'tests/v2/run')):
         return p.skip('no tests/v2/run')
+    if os.environ.get('CLOCHE_LONG') == '1' and p.run('tests/v2/reboot', env={'CLOCHE_BUILD': BUILD}) != 0:
+        p.fail('tests/v2/reboot')
     code = p.run('tests/v2/run', env={'CLOCHE_BUILD': BUILD})
     with open(p.path, encoding='utf-8', errors='replace') as f:
         text = f.read()

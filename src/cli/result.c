@@ -57,6 +57,8 @@ static void put_verdict(struct json *j, const struct verdict *v)
 	jout_object(j, "verdict");
 	jout_str(j, "cause", verdict_name(v->cause));
 	jout_str(j, "detail", v->detail);
+	if (v->oom_kind[0])
+		jout_str(j, "oom_kind", v->oom_kind);
 	if (v->has_limit) {
 		jout_u64(j, "limit", v->limit);
 		jout_u64(j, "peak", v->peak);

@@ -195,6 +195,7 @@ static void judge(struct run *r)
 		.cpu_out = r->cpu_out,
 		.killed = r->killed,
 		.oom_kills = g->oom_kills,
+		.oom_kind = kernel_kind_name(st->kernel.killed_by),
 		.pids_refused = g->pids_refused,
 		.memory = r->o.spec.limits.memory,
 		.memory_peak = g->memory_peak,

@@ -61,7 +61,13 @@ static void say_disk(const struct verdict_in *in, struct verdict *v)
 
 static void say_oom(const struct verdict_in *in, struct verdict *v)
 {
-	if (in->memory_files > in->memory / 2)
+	const char *kind = in->oom_kind ? in->oom_kind : "memory";
+
+	snprintf(v->oom_kind, sizeof(v->oom_kind), "%s", kind);
+	if (strcmp(kind, "memory") != 0)
+		say(v, VERDICT_OOM, in->memory, in->memory_peak,
+		    "killed by the memory limit of %lluM, which counts what the kernel keeps for %s (--memory)", MB(in->memory), kind);
+	else if (in->memory_files > in->memory / 2)
 		say(v, VERDICT_OOM, in->memory, in->memory_peak,
 		    "killed by the memory limit of %lluM, of which %lluM are files kept in memory (--memory, --storage disk)",
 		    MB(in->memory), MB(in->memory_files));

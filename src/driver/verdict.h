@@ -27,6 +27,7 @@ struct verdict_in {
 	int status; /* as wait4 tells it; meaningless when lost */
 	bool lost, timed_out, cpu_out, killed;
 	uint64_t oom_kills, pids_refused; /* during the exec */
+	const char *oom_kind; /* what was full: "memory", or a kind of kernel memory; NULL = "memory" */
 	uint64_t memory, memory_peak, memory_files;
 	uint64_t pids, pids_peak;
 	uint64_t disk, disk_used, inodes, inodes_used;
@@ -40,6 +41,7 @@ struct verdict_in {
 struct verdict {
 	enum verdict_cause cause;
 	char detail[200];
+	char oom_kind[16]; /* of VERDICT_OOM, else "" */
 	bool has_limit;
 	uint64_t limit, peak; /* in the cause's unit: bytes, ms, processes, inodes */
 	int exit_code; /* what `cloche run` exits with */

@@ -75,7 +75,7 @@ struct exec {
 	struct frame_exited exit;
 	struct err fail; /* why it did not start */
 	struct verdict verdict;
-	uint64_t oom_base, pids_base, cpu_base;
+	uint64_t oom_base, kernel_base, pids_base, cpu_base;
 	uint64_t net_base; /* what its sandbox had moved over the network when it began */
 	uint64_t memory_peak;
 	struct exec_sink *sink;

@@ -44,6 +44,7 @@ static void judge(struct exec *x)
 		.killed = x->killed,
 		/* One that came when the sandbox was as good as dead finds that death counted already. */
 		.oom_kills = x->lost && x->box->drowned ? 1 : st->group.oom_kills - x->oom_base,
+		.oom_kind = kernel_kind_name(st->kernel.kills > x->kernel_base || (x->lost && x->box->drowned) ? st->kernel.killed_by : 0),
 		/* What a group that is gone had counted is gone with it. */
 		.pids_refused = st->group.pids_refused > x->pids_base ? st->group.pids_refused - x->pids_base : 0,
 		.memory = l->memory,
@@ -154,6 +155,8 @@ static void put_verdict(const struct verdict *v, struct json *j)
 	jout_object(j, "verdict");
 	jout_str(j, "cause", verdict_name(v->cause));
 	jout_str(j, "detail", v->detail);
+	if (v->oom_kind[0])
+		jout_str(j, "oom_kind", v->oom_kind);
 	if (v->has_limit) {
 		jout_u64(j, "limit", v->limit);
 		jout_u64(j, "peak", v->peak);
@@ -397,7 +400,7 @@ void exec_end(struct exec *x)
 	const struct tenant_quota one = { .execs = 1 };
 	struct box *b = x->box;
 	struct err e = { 0 };
-	char fields[128];
+	char fields[192];
 
 	if (x->ended_ns)
 		return;
@@ -421,8 +424,9 @@ void exec_end(struct exec *x)
 	if (!x->lost && b->want->again)
 		box_again_drop(b, x->id, x->was);
 	note(x);
-	snprintf(fields, sizeof(fields), "\"exec\":\"%s\",\"exit_code\":%d,\"cause\":\"%s\"", x->id,
-		 x->verdict.exit_code, verdict_name(x->verdict.cause));
+	snprintf(fields, sizeof(fields), "\"exec\":\"%s\",\"exit_code\":%d,\"cause\":\"%s\"%s%s%s", x->id,
+		 x->verdict.exit_code, verdict_name(x->verdict.cause), x->verdict.oom_kind[0] ? ",\"oom_kind\":\"" : "", x->verdict.oom_kind,
+		 x->verdict.oom_kind[0] ? "\"" : "");
 	event_add(b->service, b, "exec.ended", fields);
 	exec_ref(x);
 	turn_after(b->service->turn, &x->wait, on_stored, x);

@@ -285,6 +285,7 @@ static void start(struct exec *x)
 	x->deadline_ns = x->want->timeout_ms ? x->started_mono + x->want->timeout_ms * 1000000ULL : 0;
 	x->net_base = box_net_bytes(x->box);
 	x->oom_base = x->box->stat.group.oom_kills;
+	x->kernel_base = x->box->stat.kernel.kills;
 	x->pids_base = x->box->stat.group.pids_refused;
 	if (x->want->cpu_ms)
 		exec_look_at_cpu(x); /* from here on it counts */

@@ -1,6 +1,7 @@
 /* What a warden knows of itself and its sandboxes: for the files that make it up, nobody else. */
 #pragma once
 #include "warden/group.h"
+#include "warden/kernel_watch.h"
 #include "warden/layers.h"
 #include "warden/pool.h"
 #include "warden/root.h"
@@ -27,6 +28,7 @@ struct warden_sandbox {
 	char layer[SPEC_LAYERS][ID_SIZE];
 	struct sealing *sealing; /* under way, and it may still need us; or NULL */
 	struct restoring *restoring; /* its processes are not there yet; or NULL */
+	struct kernel_watched *watched; /* NULL: no memory limit, or a machine */
 	struct machine *vm; /* what runs in it, when it is a virtual machine's jail; or NULL (warden/vm.h) */
 };
 
@@ -47,6 +49,7 @@ struct warden {
 	struct guard guard; /* without a pool: of the last sandbox made */
 	struct warden_sandbox *alive;
 	struct warden_counts counts;
+	struct kernel_watch *kernel; /* what no memory group counts */
 	struct layers *layers; /* NULL: none here */
 	struct workers *workers; /* for them */
 	struct pump_spare *spare; /* for what they seal */

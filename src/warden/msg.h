@@ -13,7 +13,7 @@
 #include "warden/spec.h"
 #include "warden/warden.h"
 
-#define MSG_VERSION 11U
+#define MSG_VERSION 12U
 #define MSG_ID 32 /* an id, filled up with zeros */
 
 enum warden_op {
@@ -155,9 +155,9 @@ struct warden_rep {
 	struct memory_cuts cuts; /* SEAL, and CREATE with SPEC_MEMORY */
 	struct steer_denied denied[STEER_DENIED]; /* DENIED only */
 };
-static_assert(sizeof(struct warden_stat) == 14 * sizeof(uint64_t), "usage is part of the protocol: raise MSG_VERSION");
+static_assert(sizeof(struct warden_stat) == (14 + 2 + KERNEL_KINDS_MAX) * sizeof(uint64_t), "usage is part of the protocol: raise MSG_VERSION");
 static_assert(sizeof(struct memory_cuts) == 8 + MEMORY_CUTS * 72, "no padding");
-static_assert(sizeof(struct warden_rep) == 40 + 440 + 40 + 112 + 56 + 32 + 128 + 136 + sizeof(struct memory_cuts) + STEER_DENIED * 32, "no padding");
+static_assert(sizeof(struct warden_rep) == 40 + 440 + 40 + 176 + 56 + 32 + 128 + 136 + sizeof(struct memory_cuts) + STEER_DENIED * 32, "no padding");
 
 #define MSG_FDS 6 /* at most */
 #define MSG_NO_FDS { -1, -1, -1, -1, -1, -1 }

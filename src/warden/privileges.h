@@ -11,7 +11,7 @@
 	 (1ULL << CAP_KILL) | (1ULL << CAP_SETGID) | (1ULL << CAP_SETUID) | (1ULL << CAP_NET_ADMIN) |                  \
 	 (1ULL << CAP_NET_BIND_SERVICE) |                                                                              \
 	 (1ULL << CAP_SYS_PTRACE) | (1ULL << CAP_SYS_ADMIN) | (1ULL << CAP_MKNOD) | (1ULL << CAP_SETFCAP) |            \
-	 (1ULL << CAP_DAC_READ_SEARCH) | (1ULL << CAP_CHECKPOINT_RESTORE))
+	 (1ULL << CAP_DAC_READ_SEARCH) | (1ULL << CAP_CHECKPOINT_RESTORE) | (1ULL << CAP_SYS_NICE))
 
 /*
  * Bounding set, groups, ids, capabilities, no_new_privs, not dumpable; then reads back what the kernel says. Before any

@@ -31,10 +31,14 @@ static void add(struct warden *w, struct warden_sandbox *s)
 		s->next->prev = &s->next;
 	w->alive = s;
 	w->counts.alive++;
+	/* A machine's memory is what its process has, and that is counted. */
+	if (s->memory && !(s->flags & SPEC_VM) && s->shell.cgroup.mask & CGROUP_BIT(CGROUP_MEMORY))
+		s->watched = kernel_watch_add(w->kernel, s->shell.pid, s->shell.pidfd, &s->shell.cgroup, s->memory);
 }
 
 static void take_out(struct warden *w, struct warden_sandbox *s)
 {
+	kernel_watch_remove(w->kernel, TAKE_PTR(s->watched));
 	*s->prev = s->next;
 	if (s->next)
 		s->next->prev = s->prev;
@@ -182,6 +186,11 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 		free(w);
 		return r;
 	}
+	w->kernel = kernel_watch_new(&(struct kernel_watch_opts){ .host = &w->env.cgroups, .net = w->env.net, .rootless = w->env.rootless, .keep = w->env.keep });
+	if (!w->kernel) {
+		warden_free(w);
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a warden");
+	}
 	if (w->env.layers >= 0) {
 		r = sandbox_workers(w, e);
 		w->spare = pump_spare_new();
@@ -232,6 +241,7 @@ void warden_free(struct warden *w)
 		else
 			warden_destroy(w, w->alive, NULL);
 	}
+	kernel_watch_free(w->kernel);
 	guard_end(&w->guard);
 	restoring_close(w);
 	workers_free(w->workers);
@@ -671,6 +681,8 @@ int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_
 		if (r < 0)
 			return r;
 	}
+	kernel_watch_usage(w->kernel, s->watched, &st.kernel);
+	st.group.oom_kills += st.kernel.kills;
 	/* A file of the writable layer tells as well, and one that was taken over has nothing else. */
 	if (fstatfs(s->root.early.meminfo, &fs) < 0)
 		return -errno;

@@ -14,6 +14,7 @@
 #include "proto/frame.h"
 #include "warden/disk.h"
 #include "warden/env.h"
+#include "warden/kernel_kind.h"
 #include "warden/layers.h"
 #include "warden/memory.h"
 #include "warden/spec.h"
@@ -92,6 +93,7 @@ int warden_start_error(const struct warden *w);
 struct warden_stat {
 	struct cgroup_stat group;
 	uint64_t disk_used, disk_size, inodes_used, inodes_size;
+	struct kernel_usage kernel; /* not part of ->group.memory; its kills are part of ->group.oom_kills */
 };
 int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_stat *ret);
 /* memory.stat of its group, with control groups of version 2, as the kernel tells it. */

@@ -283,6 +283,8 @@ export type VerdictCause =
 export interface Verdict {
   cause: VerdictCause;
   detail: string | null;
+  /** Only when the cause is `oom`: `memory`, or what the kernel kept for the sandbox, such as `sockets`. */
+  oomKind?: string;
   limit: number | null;
   peak: number | null;
 }
@@ -354,6 +356,8 @@ export interface Stats {
   memoryPeak: number;
   pids: number;
   pidsPeak: number;
+  /** Bytes the kernel keeps for the sandbox beside its memory, by kind; the memory limit counts them. */
+  kernelMemory: Record<string, number>;
   disk: number;
   diskLimit: number;
   inodes: number;

@@ -533,6 +533,10 @@ static void on_stat(void *arg, int r, const struct err *e)
 	jout_u64(&j, "pids", st->group.pids);
 	jout_u64(&j, "pids_peak", st->group.pids_peak);
 	jout_u64(&j, "oom_kills", st->group.oom_kills);
+	jout_object(&j, "kernel_memory");
+	for (unsigned i = 0; i < KERNEL_KINDS_COUNT; i++)
+		jout_u64(&j, kernel_kind_name(i + 1), st->kernel.bytes[i]);
+	jout_end(&j);
 	jout_u64(&j, "disk", st->disk_used);
 	jout_u64(&j, "disk_limit", st->disk_size);
 	jout_u64(&j, "inodes", st->inodes_used);

@@ -1,0 +1,19 @@
+/* How much memory the sockets of the calling thread's network namespace hold, asked of the kernel (sock_diag, /proc/net). */
+#pragma once
+#include <stdint.h>
+
+struct socket_memory {
+	uint64_t sockets; /* all there are, of any family */
+	uint64_t tcp; /* bytes in connections, accepted or not */
+	uint64_t tcp_waiting; /* of these, in connections that no process has accepted yet: no memory group counts them */
+	uint64_t udp; /* receive and error queues, and what is held back by MSG_MORE */
+	uint64_t netlink;
+	uint64_t hidden; /* sockets that the kernel does not list, and that may hold up to SOCKET_HIDDEN each */
+};
+#define SOCKET_HIDDEN 212992U /* a receive buffer as the kernel makes it */
+
+/*
+ * A connection that was reset, or a datagram socket that was disconnected, can hold data and is in no list. Such sockets are
+ * counted: those there are less those in lists. 0 or -errno.
+ */
+int socket_memory(struct socket_memory *ret);

@@ -1,0 +1,25 @@
+/* Kinds of kernel memory that a sandbox's memory group does not count, and that the warden watches. */
+#pragma once
+#include <stdint.h>
+
+#define KERNEL_KINDS(X)                                                                                                \
+	X(SOCKETS, "sockets")                                                                                          \
+	X(LOCKS, "locks")
+
+enum kernel_kind_id {
+#define X(id, name) KERNEL_##id,
+	KERNEL_KINDS(X)
+#undef X
+		KERNEL_KINDS_COUNT
+};
+#define KERNEL_KINDS_MAX 6 /* places for them in messages */
+
+/* Of one sandbox. Only 64-bit numbers: it is part of a message. */
+struct kernel_usage {
+	uint64_t kills; /* how often the warden ended what ran, because of these */
+	uint64_t killed_by; /* the kind that did it last: 1 + enum kernel_kind_id; 0 = none */
+	uint64_t bytes[KERNEL_KINDS_MAX]; /* at the last look */
+};
+
+/* The name of ->killed_by; "memory" for 0: then it was the memory group. */
+const char *kernel_kind_name(uint64_t killed_by);

@@ -1,0 +1,300 @@
+#include "warden/kernel_watch.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "warden/kernel_sockets.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOOK_CPU_USEC 2000 /* a core fills some 2 MiB in a millisecond */
+#define SMALL (4U << 20) /* less than that is never too much: nothing else is asked then */
+#define AGAIN_NS 300000000ULL /* what was ended takes a moment to give its memory back */
+#define ONCE_MORE_NS 2000000000ULL /* ended, and again so soon: then ending execs does not help */
+
+struct kernel_watched {
+	struct kernel_watched *next, **prev;
+	struct kernel_look look;
+	struct cgroup cgroup; /* parked, our own */
+	uint64_t memory;
+	uint64_t cpu; /* when it was looked at last */
+	uint64_t ended_ns; /* when we ended what ran in it */
+	struct kernel_usage usage;
+};
+
+struct kernel_watch {
+	struct kernel_watch_opts o;
+	pthread_t thread;
+	pthread_mutex_t lock; /* of all below */
+	pthread_cond_t idle, wake; /* ->busy has changed; ->stop or ->first has */
+	struct kernel_watched *first, *busy;
+	struct kernel_watched *cursor; /* the next to be looked at */
+	uint64_t cpu; /* of all, when they were looked at last */
+	bool started, stop;
+};
+
+static const struct kernel_kind kinds[KERNEL_KINDS_COUNT] = {
+	[KERNEL_SOCKETS] = { kernel_sockets_bytes },
+};
+
+/* CPU time in microseconds of a group, or of all of them (@name ""). -errno where it is not counted. */
+static int cpu_of(const struct cgroup_host *h, const char *name, uint64_t *ret)
+{
+	unsigned long long n = 0;
+	char path[96], text[1024], *at;
+	int r;
+
+	if (h->version == 2) {
+		snprintf(path, sizeof(path), "%s%scpu.stat", name, name[0] ? "/" : "");
+		r = h->base[0] < 0 ? -ENOENT : (int)fd_get(h->base[0], path, text, sizeof(text));
+		at = r < 0 ? NULL : strstr(text, "usage_usec ");
+		if (!at)
+			return r < 0 ? r : -ENOENT;
+		*ret = strtoull(at + strlen("usage_usec "), NULL, 10);
+		return 0;
+	}
+	snprintf(path, sizeof(path), "%s%scpuacct.usage", name, name[0] ? "/" : "");
+	r = h->base[CGROUP_CPUACCT] < 0 ? -ENOENT : fd_get_u64(h->base[CGROUP_CPUACCT], path, &n);
+	*ret = n / 1000;
+	return r;
+}
+
+/* Whether it has run since it was looked at last, long enough to fill something. */
+static bool has_run(const struct cgroup_host *h, const char *name, uint64_t *last)
+{
+	uint64_t now;
+
+	if (cpu_of(h, name, &now) < 0)
+		return true;
+	/* A group that is used again starts at 0. */
+	if (now >= *last && now - *last < LOOK_CPU_USEC)
+		return false;
+	*last = now;
+	return true;
+}
+
+static uint64_t charged(const struct kernel_look *l)
+{
+	const bool v2 = l->host->version == 2;
+	unsigned long long n = 0;
+	char path[96];
+
+	snprintf(path, sizeof(path), "%s/%s", l->cgroup->name, v2 ? "memory.current" : "memory.usage_in_bytes");
+	return fd_get_u64(l->host->base[v2 ? 0 : CGROUP_MEMORY], path, &n) < 0 ? 0 : n;
+}
+
+/* Ends what runs: the execs of a sandbox that goes on without them, else all. */
+static void end_execs(const struct kernel_watch *w, struct kernel_watched *x)
+{
+	const uint64_t now = clock_mono_ns();
+	const bool again = x->ended_ns && now - x->ended_ns < ONCE_MORE_NS;
+	uint32_t last = 0, count = 0;
+	bool ended = false;
+
+	x->ended_ns = now;
+	if (w->o.keep && !again && cgroup_children(w->o.host, &x->cgroup, &last, &count) == 0)
+		for (uint32_t n = last; n > 0 && count; n--) {
+			int r = cgroup_child_kill(w->o.host, &x->cgroup, n);
+
+			ended = ended || r == 0;
+			count -= r != -ENOENT;
+		}
+	if (!ended)
+		sys_pidfd_send_signal(x->look.pidfd, SIGKILL);
+}
+
+/* ->lock is not held; @x stays while it is ->busy. */
+static bool look(const struct kernel_watched *x, struct kernel_usage *u)
+{
+	uint64_t all = 0, have;
+	unsigned most = 0;
+
+	for (unsigned i = 0; i < KERNEL_KINDS_COUNT; i++) {
+		u->bytes[i] = 0;
+		/* One that cannot be asked has ended, or does so. */
+		if (kinds[i].bytes && kinds[i].bytes(&x->look, &u->bytes[i]) < 0)
+			u->bytes[i] = 0;
+		all += u->bytes[i];
+		most = u->bytes[i] > u->bytes[most] ? i : most;
+	}
+	if (all < SMALL || (x->ended_ns && clock_mono_ns() - x->ended_ns < AGAIN_NS))
+		return false;
+	have = charged(&x->look);
+	if (all + have <= x->memory + KERNEL_WATCH_OVER)
+		return false;
+	u->kills++;
+	u->killed_by = 1 + most;
+	log_info("sandbox %s: %llu KiB of %s and %llu KiB of memory, more than its limit of %llu KiB: what runs in it is ended", x->cgroup.name,
+		 (unsigned long long)u->bytes[most] / KIB, kernel_kind_name(1 + most), (unsigned long long)have / KIB, (unsigned long long)x->memory / KIB);
+	return true;
+}
+
+/* ->lock is held, and given up while one is looked at. */
+static void look_at_all(struct kernel_watch *w)
+{
+	if (!has_run(w->o.host, "", &w->cpu))
+		return;
+	for (struct kernel_watched *x = w->first; x && !w->stop; x = w->cursor) {
+		struct kernel_usage u = x->usage;
+		bool over;
+
+		w->cursor = x->next;
+		w->busy = x;
+		pthread_mutex_unlock(&w->lock);
+		if (!has_run(w->o.host, x->cgroup.name, &x->cpu)) {
+			pthread_mutex_lock(&w->lock);
+			w->busy = NULL;
+			pthread_cond_broadcast(&w->idle);
+			continue;
+		}
+		over = look(x, &u);
+		pthread_mutex_lock(&w->lock);
+		x->usage = u; /* before anybody sees what dies of it */
+		if (over) {
+			pthread_mutex_unlock(&w->lock);
+			end_execs(w, x);
+			pthread_mutex_lock(&w->lock);
+		}
+		w->busy = NULL;
+		pthread_cond_broadcast(&w->idle);
+	}
+	w->cursor = NULL;
+}
+
+/* What fills memory has all processors busy: we must run in between. Without the right to it, as often as others. */
+static void be_quick(void)
+{
+	const struct sched_param p = { .sched_priority = 1 };
+
+	if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &p) < 0)
+		setpriority(PRIO_PROCESS, 0, -19);
+}
+
+static void *run(void *arg)
+{
+	struct kernel_watch *w = arg;
+	struct timespec t;
+
+	be_quick();
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	pthread_mutex_lock(&w->lock);
+	while (!w->stop) {
+		if (!w->first) {
+			pthread_cond_wait(&w->wake, &w->lock);
+			clock_gettime(CLOCK_MONOTONIC, &t);
+			continue;
+		}
+		look_at_all(w);
+		clock_gettime(CLOCK_MONOTONIC, &t);
+		t.tv_nsec += KERNEL_WATCH_MS * 1000000;
+		if (t.tv_nsec >= 1000000000) {
+			t.tv_nsec -= 1000000000;
+			t.tv_sec++;
+		}
+		while (!w->stop && pthread_cond_timedwait(&w->wake, &w->lock, &t) == 0 && w->first)
+			;
+	}
+	pthread_mutex_unlock(&w->lock);
+	return NULL;
+}
+
+struct kernel_watch *kernel_watch_new(const struct kernel_watch_opts *o)
+{
+	struct kernel_watch *w = calloc(1, sizeof(*w));
+	pthread_condattr_t a;
+
+	if (!w)
+		return NULL;
+	w->o = *o;
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_condattr_init(&a);
+	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+	pthread_cond_init(&w->wake, &a);
+	pthread_cond_init(&w->idle, NULL);
+	pthread_condattr_destroy(&a);
+	return w;
+}
+
+void kernel_watch_free(struct kernel_watch *w)
+{
+	struct kernel_watched *next;
+
+	if (!w)
+		return;
+	pthread_mutex_lock(&w->lock);
+	w->stop = true;
+	pthread_cond_broadcast(&w->wake);
+	pthread_mutex_unlock(&w->lock);
+	if (w->started)
+		pthread_join(w->thread, NULL);
+	for (struct kernel_watched *x = w->first; x; x = next) {
+		next = x->next;
+		free(x);
+	}
+	pthread_cond_destroy(&w->wake);
+	pthread_cond_destroy(&w->idle);
+	pthread_mutex_destroy(&w->lock);
+	free(w);
+}
+
+struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory)
+{
+	struct kernel_watched *x = calloc(1, sizeof(*x));
+
+	if (!x)
+		return NULL;
+	cgroup_init(&x->cgroup);
+	memcpy(x->cgroup.name, c->name, sizeof(x->cgroup.name));
+	x->cgroup.mask = c->mask;
+	x->cgroup.parked = true;
+	x->memory = memory;
+	x->look = (struct kernel_look){ .pid = pid, .pidfd = pidfd, .host = w->o.host, .cgroup = &x->cgroup, .rootless = w->o.rootless, .net = w->o.net };
+	pthread_mutex_lock(&w->lock);
+	if (!w->started)
+		w->started = pthread_create(&w->thread, NULL, run, w) == 0;
+	if (!w->started) {
+		pthread_mutex_unlock(&w->lock);
+		free(x);
+		return NULL;
+	}
+	x->next = w->first;
+	x->prev = &w->first;
+	if (x->next)
+		x->next->prev = &x->next;
+	if (!w->first)
+		pthread_cond_signal(&w->wake);
+	w->first = x;
+	pthread_mutex_unlock(&w->lock);
+	return x;
+}
+
+void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x)
+{
+	if (!x)
+		return;
+	pthread_mutex_lock(&w->lock);
+	while (w->busy == x)
+		pthread_cond_wait(&w->idle, &w->lock);
+	if (w->cursor == x)
+		w->cursor = x->next;
+	*x->prev = x->next;
+	if (x->next)
+		x->next->prev = x->prev;
+	pthread_mutex_unlock(&w->lock);
+	free(x);
+}
+
+void kernel_watch_usage(struct kernel_watch *w, const struct kernel_watched *x, struct kernel_usage *ret)
+{
+	*ret = (struct kernel_usage){ 0 };
+	if (!x)
+		return;
+	pthread_mutex_lock(&w->lock);
+	*ret = x->usage;
+	pthread_mutex_unlock(&w->lock);
+}

@@ -1,0 +1,50 @@
+/*
+ * Kernel memory that no memory group counts, watched by a thread of the warden's: what a sandbox is charged and what its kinds
+ * hold must stay below its memory limit and KERNEL_WATCH_OVER. Above that, what runs in it is ended, with the verdict `oom`
+ * and the name of the kind that held the most.
+ *
+ * A sandbox that uses no CPU time fills nothing. So the thread reads one counter for all of them, and looks at those that have run.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "linux/cgroup.h"
+#include "warden/kernel_kind.h"
+
+#define KERNEL_WATCH_MS 10 /* how often */
+#define KERNEL_WATCH_OVER (16U << 20) /* more than that above the limit ends it; what comes until then stays below 32 MiB */
+
+struct kernel_watch;
+struct kernel_watched;
+
+/* What a kind looks at. */
+struct kernel_look {
+	pid_t pid; /* the sandbox's first process */
+	int pidfd;
+	const struct cgroup_host *host;
+	const struct cgroup *cgroup; /* parked: files are opened by name */
+	bool rootless;
+	int net; /* our own network namespace, to return to */
+};
+
+/* *ret: bytes that no memory group counts. Called by the thread only, often: takes well below a millisecond. 0 or -errno. */
+struct kernel_kind {
+	int (*bytes)(const struct kernel_look *l, uint64_t *ret);
+};
+
+struct kernel_watch_opts {
+	const struct cgroup_host *host;
+	int net; /* stays the caller's */
+	bool rootless;
+	bool keep; /* sandboxes outlive an exec: end the execs, and the sandbox only when that does not help */
+};
+/* NULL: no memory. The thread starts with the first sandbox. */
+struct kernel_watch *kernel_watch_new(const struct kernel_watch_opts *o);
+void kernel_watch_free(struct kernel_watch *w);
+/* @pidfd and @memory, its limit, not 0. NULL: it cannot be watched, and must not run. @pidfd stays open until the removal. */
+struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory);
+/* Returns when the thread does not look at it (any more). NULL is nothing. */
+void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x);
+void kernel_watch_usage(struct kernel_watch *w, const struct kernel_watched *x, struct kernel_usage *ret);

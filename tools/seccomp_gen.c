@@ -43,6 +43,8 @@ enum action {
 	BAD_FAMILY,
 	BAD_TYPE,
 	BAD_PROTO,
+	NO_OPTION,
+	TOO_BIG,
 	/* from here on: depends on the arguments */
 	SOCKET,
 	SOCKETPAIR,
@@ -54,6 +56,8 @@ enum action {
 	NOT_INIT,
 	COOKIE,
 	CLONE3,
+	SETSOCKOPT,
+	SETXATTR,
 	ACTIONS
 };
 
@@ -68,6 +72,8 @@ static const struct {
 	[BAD_FAMILY] = { "BAD_FAMILY", SECCOMP_RET_ERRNO | EAFNOSUPPORT },
 	[BAD_TYPE] = { "BAD_TYPE", SECCOMP_RET_ERRNO | ESOCKTNOSUPPORT },
 	[BAD_PROTO] = { "BAD_PROTO", SECCOMP_RET_ERRNO | EPROTONOSUPPORT },
+	[NO_OPTION] = { "NO_OPTION", SECCOMP_RET_ERRNO | ENOPROTOOPT },
+	[TOO_BIG] = { "TOO_BIG", SECCOMP_RET_ERRNO | E2BIG },
 	[SOCKET] = { "SOCKET", 0 },
 	[SOCKETPAIR] = { "SOCKETPAIR", 0 },
 	[CLONE] = { "CLONE", 0 },
@@ -78,6 +84,8 @@ static const struct {
 	[NOT_INIT] = { "NOT_INIT", 0 },
 	[COOKIE] = { "COOKIE", 0 },
 	[CLONE3] = { "CLONE3", 0 },
+	[SETSOCKOPT] = { "SETSOCKOPT", 0 },
+	[SETXATTR] = { "SETXATTR", 0 },
 };
 
 /* ---- the decisions ---------------------------------------------------------------------------------------------- */
@@ -98,15 +106,19 @@ static const struct {
 		 "getdents getdents64 mkdir mkdirat rmdir mknod mknodat link linkat unlink unlinkat symlink symlinkat "
 		 "readlink readlinkat rename renameat renameat2 chmod fchmod fchmodat fchmodat2 chown fchown lchown "
 		 "fchownat umask utime utimes utimensat futimesat" },
-	{ ALLOW, "setxattr lsetxattr fsetxattr getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr "
-		 "removexattr lremovexattr fremovexattr setxattrat getxattrat listxattrat removexattrat" },
+	{ SETXATTR, "setxattr lsetxattr fsetxattr" },
+	{ ALLOW, "getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr removexattr lremovexattr fremovexattr "
+		 "getxattrat listxattrat removexattrat" },
+	{ ABSENT, "setxattrat" }, /* the size is in memory, where a filter cannot look */
 	/* Waiting for events. */
 	{ ALLOW, "poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 "
 		 "eventfd eventfd2 signalfd signalfd4 inotify_init inotify_init1 inotify_add_watch inotify_rm_watch" },
 	/* Memory. */
 	{ ALLOW, "brk mmap munmap mremap mprotect madvise msync mincore mlock mlock2 mlockall munlock munlockall "
 		 "pkey_alloc pkey_free pkey_mprotect remap_file_pages membarrier mseal map_shadow_stack "
-		 "mbind get_mempolicy set_mempolicy set_mempolicy_home_node" },
+		 "get_mempolicy set_mempolicy" },
+	/* A policy for each page of a mapping or file, which no limit counts. Docker refuses them as well. */
+	{ REFUSE, "mbind set_mempolicy_home_node" },
 	/* Processes and threads. */
 	{ ALLOW, "fork vfork execve execveat exit exit_group wait4 waitid getpid getppid gettid set_tid_address "
 		 "set_robust_list get_robust_list futex futex_waitv futex_wake futex_wait futex_requeue rseq "
@@ -134,7 +146,8 @@ static const struct {
 	/* Sockets: the families are decided where a socket is made. */
 	{ SOCKET, "socket" },
 	{ SOCKETPAIR, "socketpair" },
-	{ ALLOW, "bind connect listen accept accept4 getsockname getpeername getsockopt setsockopt shutdown sendto "
+	{ SETSOCKOPT, "setsockopt" },
+	{ ALLOW, "bind connect listen accept accept4 getsockname getpeername getsockopt shutdown sendto "
 		 "sendmsg sendmmsg recvfrom recvmsg recvmmsg" },
 	/* SysV and POSIX IPC, in a namespace of their own. */
 	{ ALLOW, "semget semop semtimedop semctl shmget shmat shmdt shmctl msgget msgsnd msgrcv msgctl mq_open "
@@ -210,6 +223,17 @@ static const uint32_t bad_ioctls[] = { 0x5412, 0x541c, 0x541d, 0x5423 };
 static const uint32_t bad_prctls[] = { 57, 62, 67 };
 #define SET_MM 35 /* rewrites what /proc says: the agent's, with the secret */
 static const uint32_t good_personalities[] = { 0, 8 /* PER_LINUX32 */, 0xffffffff /* ask */ };
+/*
+ * Options that make the kernel keep memory which no limit counts. Programs at a socket: SO_ATTACH_FILTER, SO_ATTACH_BPF,
+ * SO_ATTACH_REUSEPORT_CBPF and _EBPF; their machine code comes out of bpf_jit_limit, which the whole machine shares. Keys:
+ * TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY.
+ */
+static const uint32_t bad_socket_options[] = { 26, 50, 51, 52 }, bad_tcp_options[] = { 14, 32, 38 };
+/*
+ * The kernel keeps access lists in memory that no limit counts: 24 bytes and 8 for each entry, so up to 128 bytes with 13
+ * entries. As an attribute a list has 4 bytes and 8 for each entry, and no other size is a list.
+ */
+#define ACL_MAX (4 + 8 * 13)
 #define CLONE_NEW_ANY 0x7e020000U
 #define UNSHARE_HARMLESS (0x200U /* FS */ | 0x400U /* FILES */ | 0x40000U /* SYSVSEM */)
 
@@ -423,7 +447,7 @@ static void emit_blocks(struct gen *g)
 {
 	static const uint32_t one = 1; /* AF_UNIX */
 	static const uint32_t init = 1; /* the agent's pid */
-	unsigned at;
+	unsigned at, sock;
 
 	for (enum action a = ABSENT; a < SOCKET; a++)
 		g->label[a] = emit(g, BPF_RET | BPF_K, 0, 0, actions[a].ret);
@@ -453,6 +477,20 @@ static void emit_blocks(struct gen *g)
 
 	one_of(g, good_personalities, ARRAY_LEN(good_personalities), ALLOW, REFUSE);
 	g->label[PERSONALITY] = load_arg(g, 0, 0);
+
+	at = one_of(g, bad_tcp_options, ARRAY_LEN(bad_tcp_options), NO_OPTION, ALLOW);
+	at = load_arg(g, 2, 0);
+	one_of(g, bad_socket_options, ARRAY_LEN(bad_socket_options), NO_OPTION, ALLOW);
+	sock = load_arg(g, 2, 0);
+	at = branch(g, BPF_JEQ, 6 /* SOL_TCP */, at, near_action(g, ALLOW));
+	branch(g, BPF_JEQ, 1 /* SOL_SOCKET */, sock, at);
+	g->label[SETSOCKOPT] = load_arg(g, 1, 0); /* level and option are ints */
+
+	/* The kernel refuses sizes with a high half itself, with the same error. */
+	branch(g, BPF_JEQ, 4, near_action(g, TOO_BIG), near_action(g, ALLOW));
+	at = emit(g, BPF_ALU | BPF_AND | BPF_K, 0, 0, 7);
+	branch(g, BPF_JGE, ACL_MAX + 1, at, near_action(g, ALLOW));
+	g->label[SETXATTR] = load_arg(g, 3, 0);
 
 	/* Without root the agent has the command's own id, and who has one's id may lower one's limits. */
 	one_of(g, &init, 1, REFUSE, ALLOW);

@@ -184,6 +184,37 @@ TEST(mount_calls_pass_only_with_the_whole_cookie)
 		check_calls(as_root, ARRAY_LEN(as_root));
 }
 
+TEST(kernel_memory_that_no_limit_counts_is_refused)
+{
+	static char buf[65536];
+	const unsigned long mem = (unsigned long)buf, bad = ~0UL, file = (unsigned long)"/nonexistent/cloche", name = (unsigned long)"user.x";
+	const struct call calls[] = {
+		{ "mbind", SYS_mbind, { mem, 4096, 2, mem, 8, 0 }, -EPERM },
+		{ "set_mempolicy_home_node", 450, { mem, 4096, 0, 0 }, -EPERM },
+		{ "set_mempolicy", SYS_set_mempolicy, { 0, 0, 0 }, 0 },
+		{ "setxattrat", 463, { bad, file, 0, name, mem, 16 }, -ENOSYS },
+		{ "setxattr, a list of 13 entries", SYS_setxattr, { file, name, mem, 108, 0 }, -ENOENT },
+		{ "setxattr, a list of 14 entries", SYS_setxattr, { file, name, mem, 116, 0 }, -E2BIG },
+		{ "lsetxattr, a list of 8,190 entries", SYS_lsetxattr, { file, name, mem, 65524, 0 }, -E2BIG },
+		{ "fsetxattr, a list of 127 entries", SYS_fsetxattr, { bad, name, mem, 1020, 0 }, -E2BIG },
+		{ "setxattr, 1 KiB", SYS_setxattr, { file, name, mem, 1024, 0 }, -ENOENT },
+		{ "setxattr, 64 KiB", SYS_setxattr, { file, name, mem, 65536, 0 }, -ENOENT },
+		{ "SO_ATTACH_FILTER", SYS_setsockopt, { bad, 1, 26, mem, 16 }, -ENOPROTOOPT },
+		{ "SO_ATTACH_FILTER with high bits", SYS_setsockopt, { bad, 1 | 7UL << 32, 26 | 7UL << 32, mem, 16 }, -ENOPROTOOPT },
+		{ "SO_ATTACH_BPF", SYS_setsockopt, { bad, 1, 50, mem, 4 }, -ENOPROTOOPT },
+		{ "SO_ATTACH_REUSEPORT_CBPF", SYS_setsockopt, { bad, 1, 51, mem, 16 }, -ENOPROTOOPT },
+		{ "SO_ATTACH_REUSEPORT_EBPF", SYS_setsockopt, { bad, 1, 52, mem, 4 }, -ENOPROTOOPT },
+		{ "TCP_MD5SIG", SYS_setsockopt, { bad, 6, 14, mem, 16 }, -ENOPROTOOPT },
+		{ "TCP_MD5SIG_EXT", SYS_setsockopt, { bad, 6, 32, mem, 16 }, -ENOPROTOOPT },
+		{ "TCP_AO_ADD_KEY", SYS_setsockopt, { bad, 6, 38, mem, 16 }, -ENOPROTOOPT },
+		{ "SO_RCVBUF", SYS_setsockopt, { bad, 1, 8, mem, 4 }, -EBADF },
+		{ "TCP_NODELAY", SYS_setsockopt, { bad, 6, 1, mem, 4 }, -EBADF },
+		{ "IP option of the same number", SYS_setsockopt, { bad, 0, 26, mem, 16 }, -EBADF },
+	};
+
+	check_calls(calls, ARRAY_LEN(calls));
+}
+
 TEST(dangerous_calls_are_refused_and_unknown_ones_are_absent)
 {
 	char buf[256] = "";
@@ -411,6 +442,13 @@ static uint32_t model(int action, const __u64 *a)
 		return lo == 0 || lo == 8 || lo == 0xffffffff ? SECCOMP_RET_ALLOW : ERRNO(EPERM);
 	case DECIDED_NOT_INIT:
 		return lo == 1 ? ERRNO(EPERM) : SECCOMP_RET_ALLOW;
+	case DECIDED_SETSOCKOPT:
+		return (cmd == 1 && ((uint32_t)a[2] == 26 || ((uint32_t)a[2] >= 50 && (uint32_t)a[2] <= 52))) ||
+				       (cmd == 6 && ((uint32_t)a[2] == 14 || (uint32_t)a[2] == 32 || (uint32_t)a[2] == 38))
+			       ? ERRNO(ENOPROTOOPT)
+			       : SECCOMP_RET_ALLOW;
+	case DECIDED_SETXATTR:
+		return (uint32_t)a[3] > 108 && (uint32_t)a[3] % 8 == 4 ? ERRNO(E2BIG) : SECCOMP_RET_ALLOW;
 	case DECIDED_COOKIE: /* the table's program has none patched in */
 		return a[5] == 0 ? SECCOMP_RET_ALLOW : ERRNO(EPERM);
 	case DECIDED_CLONE3:
@@ -439,13 +477,15 @@ TEST(every_number_gets_the_verdict_of_the_table)
 		0x80,	    0x200,	 0x400,	      0x600,	   0x20000,	0x40000,     0x40600,
 		0x2000000,  0x10000000,	 0x40000000,  0x80000000,  0x5411,	0x5412,	     0x5413,
 		0x541c,	    0x541d,	 0x541e,      0x5423,	   0x80001,	0x80003,     0x80803,
+		14,	    26,		 32,	      50,	   51,		52,	     53,
+		100,	    108,	 109,	      116,	   120,		1024,	     65532,
 		0xffffffff, 0x100000000, 0x100000001, 0x100000002, 0x100000400, 0x100005412, 0x8000000000000000,
 	};
 	size_t n = ARRAY_LEN(values);
 
 	for (int nr = 0; nr <= 600; nr++) {
 		int action = decided(nr);
-		bool three = action == DECIDED_SOCKET;
+		bool three = action == DECIDED_SOCKET || action == DECIDED_SETSOCKOPT;
 
 		for (size_t i = 0; i < (three ? n * n * n : n); i++) {
 			struct seccomp_data d = { .nr = nr, .arch = ARCH };

@@ -161,7 +161,7 @@ def once(prog, kind, opts):
         sys.exit(f"measure: {argv[:2]}: {p.returncode}: {err.decode()[-400:]}")
     return {"kind": kind, "user": opts.user, "memory": opts.memory, "charged": round(s.charged / MIB),
             "uncharged": round(s.uncharged / MIB), "sum": round(s.sum / MIB), "left": round(max(0, left) / MIB),
-            "samples": s.samples, "cause": result.get("cause"), "oom_kind": result.get("oom_kind"),
+            "samples": s.samples, "cause": result["verdict"]["cause"], "oom_kind": result["verdict"].get("oom_kind"),
             "said": (result.get("stdout") or "").strip()[-200:]}
 
 

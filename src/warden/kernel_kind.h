@@ -4,7 +4,9 @@
 
 #define KERNEL_KINDS(X)                                                                                                \
 	X(SOCKETS, "sockets")                                                                                          \
-	X(LOCKS, "locks")
+	X(LOCKS, "locks")                                                                                              \
+	X(LISTINGS, "listings")                                                                                        \
+	X(DESCRIPTORS, "descriptors")
 
 enum kernel_kind_id {
 #define X(id, name) KERNEL_##id,

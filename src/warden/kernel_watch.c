@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "warden/kernel_files.h"
 #include "warden/kernel_sockets.h"
 
 #include <pthread.h>
@@ -25,10 +26,12 @@ struct kernel_watched {
 	uint64_t cpu; /* when it was looked at last */
 	uint64_t ended_ns; /* when we ended what ran in it */
 	struct kernel_usage usage;
+	struct kernel_files files;
 };
 
 struct kernel_watch {
 	struct kernel_watch_opts o;
+	struct kernel_files_host *files;
 	pthread_t thread;
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t idle, wake; /* ->busy has changed; ->stop or ->first has */
@@ -40,6 +43,9 @@ struct kernel_watch {
 
 static const struct kernel_kind kinds[KERNEL_KINDS_COUNT] = {
 	[KERNEL_SOCKETS] = { kernel_sockets_bytes },
+	[KERNEL_LOCKS] = { kernel_locks_bytes },
+	[KERNEL_LISTINGS] = { kernel_listings_bytes },
+	[KERNEL_DESCRIPTORS] = { kernel_descriptors_bytes },
 };
 
 /* CPU time in microseconds of a group, or of all of them (@name ""). -errno where it is not counted. */
@@ -211,6 +217,11 @@ struct kernel_watch *kernel_watch_new(const struct kernel_watch_opts *o)
 	if (!w)
 		return NULL;
 	w->o = *o;
+	w->files = kernel_files_host_new(o->host);
+	if (!w->files) {
+		free(w);
+		return NULL;
+	}
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_condattr_init(&a);
 	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
@@ -239,6 +250,7 @@ void kernel_watch_free(struct kernel_watch *w)
 	pthread_cond_destroy(&w->wake);
 	pthread_cond_destroy(&w->idle);
 	pthread_mutex_destroy(&w->lock);
+	kernel_files_host_free(w->files);
 	free(w);
 }
 
@@ -253,7 +265,8 @@ struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int p
 	x->cgroup.mask = c->mask;
 	x->cgroup.parked = true;
 	x->memory = memory;
-	x->look = (struct kernel_look){ .pid = pid, .pidfd = pidfd, .host = w->o.host, .cgroup = &x->cgroup, .rootless = w->o.rootless, .net = w->o.net };
+	x->look = (struct kernel_look){ .pid = pid, .pidfd = pidfd, .host = w->o.host, .cgroup = &x->cgroup, .rootless = w->o.rootless, .net = w->o.net,
+				       .files_host = w->files, .files = &x->files };
 	pthread_mutex_lock(&w->lock);
 	if (!w->started)
 		w->started = pthread_create(&w->thread, NULL, run, w) == 0;

@@ -27,6 +27,8 @@ struct kernel_look {
 	const struct cgroup *cgroup; /* parked: files are opened by name */
 	bool rootless;
 	int net; /* our own network namespace, to return to */
+	struct kernel_files_host *files_host; /* warden/kernel_files.h */
+	struct kernel_files *files;
 };
 
 /* *ret: bytes that no memory group counts. Called by the thread only, often: takes well below a millisecond. 0 or -errno. */

@@ -1,0 +1,345 @@
+#include "warden/kernel_files.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/sys.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define OVERLAY_MAGIC 0x794c7630
+#define GROWN (6U << 20) /* bytes: worth a look */
+#define GROWN_FAST (12U << 20)
+#define SETTLE_NS 500000000ULL /* the least of so long is what growth is measured from */
+#define SLOW_NS 1000000000ULL /* however little the machine lost */
+#define STARVED_NS 100000000ULL /* nobody came to take its turn */
+#define LOCKS_MANY 4096 /* fewer locks on the whole machine are nobody's fault */
+#define LOCK_BYTES 224U /* struct file_lock, and its share of the inode's lists */
+#define NAME_BYTES 88U /* of an entry of a listing, beside the name */
+#define TEXT (64U << 10)
+
+struct kernel_files_host {
+	const struct cgroup_host *cgroups;
+	int vmstat, locks; /* -1: not there */
+	int64_t least[2]; /* of the machine's uncounted memory, in this span of SETTLE_NS and the one before */
+	uint64_t span_ns; /* when this span began */
+	uint64_t free_ns; /* no walk before */
+	uint64_t oldest; /* when the one was looked at that waits longest; UINT64_MAX: nobody does */
+	uint64_t walked_ns;
+	char text[TEXT];
+};
+
+/* What is kept for an open file, by the name of its kind. Others keep nothing, or it is counted. */
+static const struct {
+	const char *name;
+	unsigned bytes;
+} objects[] = {
+	{ "[timerfd]", 288 },	   { "[eventfd]", 96 }, { "[signalfd]", 40 },
+	{ "[eventpoll]", 288 },	   { "inotify", 288 },	{ "[landlock-ruleset]", 288 },
+	{ "[fanotify]", 288 },
+};
+
+struct kernel_files_host *kernel_files_host_new(const struct cgroup_host *c)
+{
+	struct kernel_files_host *h = calloc(1, sizeof(*h));
+
+	if (!h)
+		return NULL;
+	h->cgroups = c;
+	h->vmstat = sys_openat(AT_FDCWD, "/proc/vmstat", O_RDONLY | O_CLOEXEC, 0);
+	h->locks = sys_openat(AT_FDCWD, "/proc/locks", O_RDONLY | O_CLOEXEC, 0);
+	h->least[0] = h->least[1] = INT64_MAX;
+	h->oldest = UINT64_MAX;
+	return h;
+}
+
+void kernel_files_host_free(struct kernel_files_host *h)
+{
+	if (!h)
+		return;
+	fd_close(h->vmstat);
+	fd_close(h->locks);
+	free(h);
+}
+
+/* ---- the machine ------------------------------------------------------------------------------------------------ */
+
+/* The number behind "@key " at the start of a line. 0 when there is none. */
+static int64_t field(const char *text, const char *key)
+{
+	const size_t n = strlen(key);
+
+	for (const char *p = text; p; p = strchr(p, '\n'), p = p ? p + 1 : NULL)
+		if (!strncmp(p, key, n) && p[n] == ' ')
+			return strtoll(p + n + 1, NULL, 10);
+	return 0;
+}
+
+/* Kernel memory that our sandboxes are charged for. */
+static int64_t charged(struct kernel_files_host *h)
+{
+	const bool v2 = h->cgroups->version == 2;
+	const int base = h->cgroups->base[v2 ? 0 : CGROUP_MEMORY];
+	unsigned long long n = 0;
+
+	if (base < 0)
+		return 0;
+	if (!v2)
+		return fd_get_u64(base, "memory.kmem.usage_in_bytes", &n) < 0 ? 0 : (int64_t)n;
+	return fd_get(base, "memory.stat", h->text, sizeof(h->text)) < 0 ? 0 : field(h->text, "kernel");
+}
+
+/* Pages that are neither free nor a process's or file's, less what is charged: only its changes mean something. */
+static int64_t uncounted(struct kernel_files_host *h)
+{
+	static const char *const others[] = { "nr_free_pages",	  "nr_inactive_anon", "nr_active_anon",
+					      "nr_inactive_file", "nr_active_file",   "nr_unevictable" };
+	const int64_t have = charged(h);
+	ssize_t n = h->vmstat < 0 ? -1 : pread(h->vmstat, h->text, sizeof(h->text) - 1, 0);
+	int64_t pages = 0;
+
+	if (n <= 0)
+		return 0;
+	h->text[n] = 0;
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		pages += field(h->text, others[i]);
+	return -pages * sysconf(_SC_PAGESIZE) - have;
+}
+
+/* How much more it is than the least of the last moments. */
+static int64_t growth(struct kernel_files_host *h, int64_t now, uint64_t now_ns)
+{
+	if (now_ns - h->span_ns > SETTLE_NS) {
+		h->span_ns = now_ns;
+		h->least[1] = h->least[0];
+		h->least[0] = now;
+	}
+	if (now < h->least[0])
+		h->least[0] = now;
+	return now - (h->least[1] < h->least[0] ? h->least[1] : h->least[0]);
+}
+
+/* Lines of /proc/locks, up to LOCKS_MANY. */
+static unsigned locks_of_machine(struct kernel_files_host *h)
+{
+	unsigned lines = 0;
+	off_t at = 0;
+	ssize_t n;
+
+	while (h->locks >= 0 && lines < LOCKS_MANY && (n = pread(h->locks, h->text, sizeof(h->text), at)) > 0) {
+		for (ssize_t i = 0; i < n; i++)
+			lines += h->text[i] == '\n';
+		at += n;
+	}
+	return lines;
+}
+
+/* ---- one sandbox ------------------------------------------------------------------------------------------------ */
+
+struct walk {
+	struct kernel_files_host *h;
+	struct kernel_files *f;
+	bool locks; /* there are many on this machine */
+	uint64_t sum_locks, sum_listings, sum_objects;
+};
+
+/* What the kernel takes for an object of @n bytes. */
+static uint64_t rounded(uint64_t n)
+{
+	uint64_t size = 8;
+
+	while (size < n)
+		size *= 2;
+	return n <= size * 3 / 4 && size > 64 && size <= 256 ? size * 3 / 4 : size;
+}
+
+/* The memory that one listing of the folder takes. */
+static uint64_t names_of(struct walk *w, int fd)
+{
+	uint64_t bytes = 0;
+	ssize_t n;
+
+	while ((n = sys_getdents64(fd, w->h->text, sizeof(w->h->text))) > 0)
+		for (ssize_t at = 0; at < n;) {
+			const struct dirent64 *d = (const struct dirent64 *)(const void *)(w->h->text + at);
+
+			bytes += rounded(NAME_BYTES + strlen(d->d_name) + 1);
+			at += d->d_reclen;
+		}
+	return bytes;
+}
+
+static uint64_t listing_of(struct walk *w, int dir, const char *number, const struct stat *st)
+{
+	struct kernel_files *f = w->f;
+	AUTO_CLOSE int fd = -1;
+	struct statfs fs;
+	unsigned i;
+
+	for (i = 0; i < f->nseen; i++)
+		if (f->seen[i].dev == st->st_dev && f->seen[i].ino == st->st_ino)
+			break;
+	if (i < f->nseen && (uint64_t)st->st_size <= f->seen[i].size + f->seen[i].size / 4)
+		return f->seen[i].bytes;
+	fd = sys_openat(dir, number, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC, 0);
+	if (i == f->nseen)
+		i = f->nseen < KERNEL_FILES_SEEN ? f->nseen++ : (unsigned)(st->st_ino % KERNEL_FILES_SEEN);
+	f->seen[i].dev = st->st_dev;
+	f->seen[i].ino = st->st_ino;
+	f->seen[i].size = (uint64_t)st->st_size;
+	f->seen[i].bytes = fd >= 0 && fstatfs(fd, &fs) == 0 && fs.f_type == OVERLAY_MAGIC ? names_of(w, fd) : 0;
+	return f->seen[i].bytes;
+}
+
+/* Reads @number of the folder fdinfo. Whether it has been read from, and its locks. */
+static bool read_info(struct walk *w, int info, const char *number)
+{
+	AUTO_CLOSE int fd = sys_openat(info, number, O_RDONLY | O_CLOEXEC, 0);
+	bool moved = false, first = true;
+	ssize_t n;
+
+	while (fd >= 0 && (n = sys_read(fd, w->h->text, sizeof(w->h->text) - 1)) > 0) {
+		w->h->text[n] = 0;
+		if (first)
+			moved = strncmp(w->h->text, "pos:\t0\n", 7) != 0;
+		for (const char *p = w->h->text; (p = strstr(p, "lock:\t")); p++)
+			w->sum_locks += LOCK_BYTES;
+		first = false;
+	}
+	return moved;
+}
+
+static void walk_descriptor(struct walk *w, int fds, int info, const char *number)
+{
+	char link[64];
+	const ssize_t n = readlinkat(fds, number, link, sizeof(link) - 1);
+	struct stat st;
+
+	if (n <= 0)
+		return;
+	link[n] = 0;
+	if (!strncmp(link, "anon_inode:", 11)) {
+		for (size_t i = 0; i < ARRAY_LEN(objects); i++)
+			if (!strcmp(link + 11, objects[i].name))
+				w->sum_objects += objects[i].bytes;
+		return;
+	}
+	if (link[0] == '/' && fstatat(fds, number, &st, 0) == 0 && S_ISDIR(st.st_mode)) {
+		if (read_info(w, info, number))
+			w->sum_listings += listing_of(w, fds, number, &st);
+	} else if (w->locks) {
+		read_info(w, info, number);
+	}
+}
+
+static void walk_process(struct walk *w, const char *pid)
+{
+	char path[40];
+	AUTO_CLOSE int info = -1;
+	struct dirent *d;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%s/fd", pid);
+	dir = opendir(path);
+	if (!dir)
+		return;
+	snprintf(path, sizeof(path), "/proc/%s/fdinfo", pid);
+	info = sys_openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	while ((d = readdir(dir)))
+		if (isdigit((unsigned char)d->d_name[0]))
+			walk_descriptor(w, dirfd(dir), info, d->d_name);
+	closedir(dir);
+}
+
+/* All processes in a group's folder and, on version 2, in those below it. */
+static void walk_group(struct walk *w, int base, const char *name, unsigned depth)
+{
+	AUTO_CLOSE int fd = sys_openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	AUTO_FREE char *pids = malloc(TEXT);
+	char *save = NULL;
+	struct dirent *d;
+	DIR *dir;
+
+	if (fd < 0 || !pids)
+		return;
+	if (fd_get(fd, "cgroup.procs", pids, TEXT) > 0)
+		for (char *p = strtok_r(pids, "\n", &save); p; p = strtok_r(NULL, "\n", &save))
+			walk_process(w, p);
+	dir = depth ? fdopendir(fd) : NULL;
+	if (!dir)
+		return;
+	fd = -1;
+	while ((d = readdir(dir)))
+		if (d->d_type == DT_DIR && d->d_name[0] != '.')
+			walk_group(w, dirfd(dir), d->d_name, depth - 1);
+	closedir(dir);
+}
+
+static uint64_t at_most(uint64_t bytes, int64_t lost)
+{
+	return lost <= 0 ? 0 : bytes < (uint64_t)lost ? bytes : (uint64_t)lost;
+}
+
+void kernel_files_look(struct kernel_files_host *h, const char *name, struct kernel_files *f)
+{
+	const bool v2 = h->cgroups->version == 2;
+	const int base = h->cgroups->base[v2 ? 0 : CGROUP_MEMORY];
+	uint64_t now = clock_mono_ns(), cost;
+	int64_t have, grown, lost;
+	struct walk w = { .h = h, .f = f };
+
+	if (base < 0)
+		return;
+	if (f->looked_ns && now < h->free_ns) {
+		h->oldest = f->looked_ns < h->oldest ? f->looked_ns : h->oldest;
+		return;
+	}
+	have = uncounted(h);
+	if (!f->looked_ns) {
+		f->least = have;
+		f->looked_ns = now;
+	}
+	f->least = have < f->least ? have : f->least;
+	grown = growth(h, have, now);
+	if (grown < (int64_t)GROWN && now - f->looked_ns < SLOW_NS)
+		return;
+	/* One after the other, if they are many: the one that waits longest is next. */
+	if (h->oldest != UINT64_MAX && f->looked_ns > h->oldest && now - h->walked_ns < STARVED_NS)
+		return;
+	h->oldest = UINT64_MAX;
+	w.locks = locks_of_machine(h) >= LOCKS_MANY;
+	walk_group(&w, base, name, v2 ? 2 : 0);
+	lost = have - f->least;
+	f->locks = at_most(w.sum_locks, lost);
+	f->listings = at_most(w.sum_listings, lost);
+	f->descriptors = at_most(w.sum_objects, lost);
+	f->looked_ns = h->walked_ns = clock_mono_ns();
+	cost = f->looked_ns - now;
+	h->free_ns = f->looked_ns + cost * (grown >= (int64_t)GROWN_FAST ? 3 : 19);
+}
+
+int kernel_locks_bytes(const struct kernel_look *l, uint64_t *ret)
+{
+	kernel_files_look(l->files_host, l->cgroup->name, l->files);
+	*ret = l->files->locks;
+	return 0;
+}
+
+int kernel_listings_bytes(const struct kernel_look *l, uint64_t *ret)
+{
+	*ret = l->files->listings;
+	return 0;
+}
+
+int kernel_descriptors_bytes(const struct kernel_look *l, uint64_t *ret)
+{
+	*ret = l->files->descriptors;
+	return 0;
+}

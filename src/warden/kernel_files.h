@@ -1,0 +1,41 @@
+/*
+ * Kernel memory that belongs to open files and that no memory group counts: locks, listings of merged folders, timers and other
+ * objects behind descriptors. The kernel tells none of it by sandbox. So we go through the descriptors of a sandbox's processes,
+ * which costs some milliseconds, and do so only
+ *
+ *   when the whole machine's uncounted kernel memory has grown: this is one file to read, and
+ *   once a second for a sandbox that runs, so that one that takes little at a time is seen as well.
+ *
+ * The walks take at most a twentieth of a core, and a quarter while memory grows fast. A sandbox is not made responsible for
+ * more than the machine has lost since it is looked at.
+ */
+#pragma once
+#include <stdint.h>
+
+#include "warden/kernel_watch.h"
+
+#define KERNEL_FILES_SEEN 8
+
+/* Of one sandbox: what was found last, in bytes. All zero before the first look. */
+struct kernel_files {
+	uint64_t locks, listings, descriptors;
+	uint64_t looked_ns; /* when */
+	int64_t least; /* of the machine's uncounted memory, since the first look */
+	struct {
+		uint64_t dev, ino, size, bytes;
+	} seen[KERNEL_FILES_SEEN]; /* the last folders that were measured */
+	unsigned nseen;
+};
+
+struct kernel_files_host; /* what all sandboxes of a warden share */
+
+/* NULL: no memory. @c stays the caller's. */
+struct kernel_files_host *kernel_files_host_new(const struct cgroup_host *c);
+void kernel_files_host_free(struct kernel_files_host *h);
+/* Brings @f up to date, if it is time; the group @name is the sandbox's. Costs one read when it is not. One thread at a time. */
+void kernel_files_look(struct kernel_files_host *h, const char *name, struct kernel_files *f);
+
+/* As kinds of kernel memory. The first one looks. */
+int kernel_locks_bytes(const struct kernel_look *l, uint64_t *ret);
+int kernel_listings_bytes(const struct kernel_look *l, uint64_t *ret);
+int kernel_descriptors_bytes(const struct kernel_look *l, uint64_t *ret);

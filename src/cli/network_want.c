@@ -38,6 +38,10 @@ int network_want_rule(struct network_want *w, const char *text, struct err *e)
 		return -EINVAL;
 	}
 	rc = net_rule_parse(text, &r, e);
+	if (rc == 0 && r.options & NET_RULE_TERMINATE) {
+		rc = err_set(e, ERR_INVALID, -EINVAL, "'%.60s': `cloche run` does not terminate TLS", text);
+		err_remedy(e, "use a daemon: `cloche create --allow %.60s`", text);
+	}
 	if (rc == 0 && w->rules == NETWORK_LIST)
 		rc = full(e);
 	if (rc == 0)

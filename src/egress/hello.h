@@ -9,7 +9,7 @@
 
 struct hello {
 	char name[NET_NAME_MAX]; /* SNI; "" = none */
-	bool ech; /* there is a name inside that we cannot read; ->name is the outer one, and it counts */
+	bool ech; /* there may be a name inside that we cannot read; ->name is the outer one */
 	bool alpn; /* it says which protocols it speaks: */
 	bool http1, h2;
 };

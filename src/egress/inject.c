@@ -174,7 +174,7 @@ int inject_new(const struct egress_inject *list, uint32_t n, struct inject **ret
 
 size_t inject_size(const struct inject *in)
 {
-	return in->size;
+	return in ? in->size : 0;
 }
 
 struct inject *inject_ref(struct inject *in)
@@ -222,6 +222,11 @@ void inject_secrets(const struct inject *in, const char *name, uint16_t port, bo
 			n += (size_t)snprintf(out + n, size - n, "%s%s", n ? " " : "", in->item[i].secret);
 }
 
+static uint32_t count(const struct inject *in)
+{
+	return in ? in->n : 0;
+}
+
 struct job {
 	const struct inject *in;
 	const char *name;
@@ -247,7 +252,7 @@ static int add_field(void *arg, const char *data, const struct head_field *f)
 {
 	struct job *j = arg;
 
-	for (uint32_t i = 0; i < j->in->n; i++) {
+	for (uint32_t i = 0; i < count(j->in); i++) {
 		const struct item *it = &j->in->item[i];
 
 		if (it->kind == EGRESS_HEADER && is_for(it, j->name, j->port, j->tls) &&
@@ -295,7 +300,7 @@ static bool replaced(const struct job *j, const char *p, size_t n)
 {
 	const char *eq = memchr(p, '=', n);
 
-	for (uint32_t i = 0; i < j->in->n; i++) {
+	for (uint32_t i = 0; i < count(j->in); i++) {
 		const struct item *it = &j->in->item[i];
 
 		if (it->kind == EGRESS_QUERY && is_for(it, j->name, j->port, j->tls) &&
@@ -324,7 +329,7 @@ static int add_query(struct job *j, const char *p, const char *end)
 		}
 		p = stop + 1;
 	}
-	for (uint32_t i = 0; i < j->in->n && !r; i++) {
+	for (uint32_t i = 0; i < count(j->in) && !r; i++) {
 		const struct item *it = &j->in->item[i];
 
 		if (it->kind != EGRESS_QUERY || !is_for(it, j->name, j->port, j->tls))
@@ -362,7 +367,7 @@ static int add_values(struct job *j)
 {
 	int r = 0;
 
-	for (uint32_t i = 0; i < j->in->n && !r; i++) {
+	for (uint32_t i = 0; i < count(j->in) && !r; i++) {
 		const struct item *it = &j->in->item[i];
 
 		if (it->kind != EGRESS_HEADER || !is_for(it, j->name, j->port, j->tls))

@@ -25,7 +25,7 @@ void inject_unref(struct inject *in); /* NULL is fine */
 bool inject_wants(const struct inject *in, const char *name, uint16_t port, bool tls);
 /* Their names, a space between, for reports; cut to fit. */
 void inject_secrets(const struct inject *in, const char *name, uint16_t port, bool tls, char *out, size_t size);
-size_t inject_size(const struct inject *in); /* by how much a head can become longer */
+size_t inject_size(const struct inject *in); /* NULL: nothing is added, here and below; by how much a head can become longer */
 /*
  * The head as that server is to see it, behind what @out has: target as a path, what the sandbox sent under the same
  * names left out, values added. -E2BIG, -ENOMEM. The caller wipes @out, and gave it its whole memory before.

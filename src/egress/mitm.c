@@ -246,7 +246,7 @@ static bool shake(struct mitm *m)
 		bool h2 = ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_NO_APPLICATION_PROTOCOL;
 
 		end(m, EGRESS_V_FAILED,
-		    h2 ? "the program inside speaks HTTP/2 only: a secret is injected here, which needs HTTP/1.1" :
+		    h2 ? "the program inside speaks HTTP/2 only: TLS is terminated here, which needs HTTP/1.1" :
 			 "the program inside broke off the TLS handshake; does it trust the sandbox's CA "
 			 "(SSL_CERT_FILE)?");
 		return true;

@@ -1,5 +1,5 @@
 /*
- * A stream into which something is injected: we are the server to the sandbox (with a certificate of the sandbox's own
+ * A stream into which something is injected, or whose requests are looked at (a rule's +terminate): we are the server to the sandbox (with a certificate of the sandbox's own
  * CA) and a client to the server (whose certificate is verified first), and pass on request by request. HTTP/1.1 only.
  * Every request must be for that name; the answers are not looked at and not changed, so a server that repeats what it
  * was sent tells it to the sandbox.

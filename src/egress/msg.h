@@ -101,7 +101,7 @@ struct egress_box {
 	struct egress_budget budget, tree_budget;
 	struct egress_counts counts; /* what it and, in tree_counts, its tree had used before: egress goes on from there */
 	struct egress_counts tree_counts; /* used when egress does not know the tree yet */
-	const char *ca_cert, *ca_key; /* PEM, "" when nothing is injected over TLS */
+	const char *ca_cert, *ca_key; /* PEM, "" when no TLS is terminated */
 };
 
 struct egress_config {

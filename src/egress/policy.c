@@ -105,6 +105,22 @@ bool policy_has_addr(const struct policy *p, const struct policy *outer, const s
 	return false;
 }
 
+bool policy_names_limited(const struct policy *p, const struct policy *outer)
+{
+	return judge(p, outer) != NULL;
+}
+
+uint8_t policy_name_options(const struct policy *p, const struct policy *outer, const char *name, uint16_t port)
+{
+	const struct policy *by = judge(p, outer);
+	uint8_t options = 0;
+
+	for (uint16_t i = 0; by && i < by->rules; i++)
+		if (net_rule_has_name(by->rule[i], name, port))
+			options |= by->rule[i]->options;
+	return options;
+}
+
 bool policy_knows(const struct policy *p, const struct policy *outer, const char *name)
 {
 	const struct policy *by = judge(p, outer);

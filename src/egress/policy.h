@@ -27,6 +27,10 @@ bool policy_has_name(const struct policy *p, const struct policy *outer, const c
 		     uint16_t *ret_rule);
 bool policy_has_addr(const struct policy *p, const struct policy *outer, const struct net_addr *a, uint16_t port,
 		     uint16_t *ret_rule);
+/* Whether names are limited by rules: not in mode open, nor in observe without outer rules. */
+bool policy_names_limited(const struct policy *p, const struct policy *outer);
+/* What the rules that let that name through say about it, all together: enum net_rule_option. */
+uint8_t policy_name_options(const struct policy *p, const struct policy *outer, const char *name, uint16_t port);
 bool policy_knows(const struct policy *p, const struct policy *outer, const char *name); /* at any port: of a lookup */
 
 /* The addresses of this host, which are nobody's to reach. */

@@ -530,7 +530,9 @@ void stream_judge(struct stream *s)
 		ok = policy_addr_open(b->policy, &b->g->own, &s->addr, s->port, NULL);
 	if (s->mitm && !stream_wants_mitm(s, true) && !stream_wants_mitm(s, false))
 		ok = false;
-	if (!ok)
+	if (!s->mitm && !s->looking && !s->http && stream_terminates(s))
+		ok = false;
+	if (!ok || stream_unsure(s))
 		stream_end(s, EGRESS_V_CUT, "the policy was changed");
 	else if (s->mitm)
 		mitm_set_inject(s->mitm, b->inject);

@@ -56,6 +56,7 @@ struct stream {
 	bool looking; /* at the first bytes */
 	bool stopped; /* the client's further bytes are for nobody */
 	bool secrets; /* something was injected */
+	bool nameless, ech; /* its ClientHello was: see stream_look.c */
 	bool broke; /* the client did not end it, but broke off */
 	uint32_t requests;
 };
@@ -82,6 +83,8 @@ void stream_aim(struct stream *s);
 
 /* stream_look.c: what the client's first bytes, or its requests, are. True: it goes on with the bytes (->out.pass). */
 void stream_look(struct stream *s);
+/* Why the policy does not let through what its ClientHello was. NULL: it does, or there was none. */
+const char *stream_unsure(const struct stream *s);
 void stream_requests(struct stream *s); /* those in ->out.buf */
 void stream_late(struct stream *s); /* reads on while ->late */
 void stream_answer(struct stream *s); /* the server's, to an Upgrade */
@@ -92,6 +95,7 @@ bool stream_charge(struct stream *s);
 void stream_ask(struct stream *s); /* reads what the client wants of a proxy */
 bool stream_granted(struct stream *s); /* tells it that the server is there; false: it is gone */
 
-/* stream_mitm.c: hands the stream over when something is injected there. */
+/* stream_mitm.c: hands the stream over when something is injected there, or its rule says that TLS is terminated. */
+bool stream_terminates(const struct stream *s); /* its rule does */
 bool stream_wants_mitm(const struct stream *s, bool tls);
 void stream_mitm(struct stream *s, bool tls);

@@ -89,6 +89,24 @@ static void pass(struct stream *s)
 	s->out.pass = s->out.len;
 }
 
+/*
+ * A stream that a rule by name lets through has to say that name. Servers choose by what is inside of ECH, which nobody
+ * on the way can read; what only looks like ECH (GREASE) cannot be told from it.
+ */
+const char *stream_unsure(const struct stream *s)
+{
+	const struct policy *p = s->box->policy, *outer = box_outer(s->box);
+
+	if (!s->name || s->mitm || !policy_names_limited(p, outer))
+		return NULL;
+	if (s->nameless)
+		return "TLS without a server name (SNI), to a host that is allowed by name";
+	if (s->ech && !(policy_name_options(p, outer, s->name->text, s->port) & NET_RULE_ECH))
+		return "TLS with encrypted_client_hello (ECH), which can hide another name: its rule says neither +ech nor "
+		       "+terminate";
+	return NULL;
+}
+
 static void look_tls(struct stream *s, const uint8_t *data, size_t len)
 {
 	const char *why = "";
@@ -112,10 +130,17 @@ static void look_tls(struct stream *s, const uint8_t *data, size_t len)
 			stream_mitm(s, true);
 			return;
 		}
+		s->nameless = !h.name[0];
+		s->ech = h.ech;
+		why = stream_unsure(s);
+		if (why) {
+			refuse(s, EGRESS_V_DENIED, why);
+			return;
+		}
 		break;
 	case LOOK_NOT:
 		if (stream_wants_mitm(s, true)) {
-			refuse(s, EGRESS_V_DENIED, "only TLS is spoken with a host where a secret is injected");
+			refuse(s, EGRESS_V_DENIED, "only TLS is spoken where a secret is injected or TLS terminated");
 			return;
 		}
 		break;
@@ -129,6 +154,10 @@ static void watch(struct stream *s, const char *data, size_t len)
 {
 	struct head_late *l;
 
+	if (stream_terminates(s)) {
+		refuse(s, EGRESS_V_DENIED, "neither TLS nor HTTP, to a host whose rule says +terminate");
+		return;
+	}
 	if (!charge(s))
 		return;
 	l = calloc(1, sizeof(*l));

@@ -1,12 +1,19 @@
-/* Streams into which something is injected belong to egress/mitm.h from their first bytes on. */
+/* Streams into which something is injected, or whose TLS is terminated by their rule, belong to egress/mitm.h from their first bytes on. */
 #include "base/base.h"
 #include "egress/refuse.h"
 #include "egress/report.h"
 #include "egress/stream.h"
 
+bool stream_terminates(const struct stream *s)
+{
+	return s->name && policy_name_options(s->box->policy, box_outer(s->box), s->name->text, s->port) & NET_RULE_TERMINATE;
+}
+
 bool stream_wants_mitm(const struct stream *s, bool tls)
 {
-	return s->box->inject && s->name && inject_wants(s->box->inject, s->name->text, s->port, tls);
+	if (s->name && inject_wants(s->box->inject, s->name->text, s->port, tls))
+		return true;
+	return tls && stream_terminates(s);
 }
 
 static const char *on_request(void *arg, bool first)

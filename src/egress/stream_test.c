@@ -282,10 +282,10 @@ TEST(addresses_are_reached_by_rules_and_never_private_ones)
 	CHECK(finish());
 }
 
-/* A ClientHello with that SNI, as short as one can be. */
-static size_t hello(uint8_t *out, const char *name)
+/* A ClientHello with that SNI, as short as one can be. NULL: with another extension, of @kind, instead. */
+static size_t hello_with(uint8_t *out, const char *name, uint16_t kind)
 {
-	size_t n = strlen(name), ext = n + 9, body = 2 + 32 + 1 + 4 + 2 + 2 + ext, at = 0;
+	size_t n = strlen(name ? name : ""), more = kind ? 4 : 0, ext = (name ? n + 9 : 0) + more, body = 2 + 32 + 1 + 4 + 2 + 2 + ext, at = 0;
 	const uint8_t head[] = { 0x16, 3, 1, (uint8_t)((body + 4) >> 8), (uint8_t)(body + 4), 1, 0, (uint8_t)(body >> 8),
 				 (uint8_t)body, 3, 3 };
 
@@ -297,6 +297,14 @@ static size_t hello(uint8_t *out, const char *name)
 	at += 7;
 	out[at++] = (uint8_t)(ext >> 8);
 	out[at++] = (uint8_t)ext;
+	if (kind) {
+		out[at++] = (uint8_t)(kind >> 8);
+		out[at++] = (uint8_t)kind;
+		out[at++] = 0;
+		out[at++] = 0;
+	}
+	if (!name)
+		return at;
 	memcpy(out + at, "\0\0", 2);
 	at += 2;
 	out[at++] = 0;
@@ -308,6 +316,74 @@ static size_t hello(uint8_t *out, const char *name)
 	out[at++] = (uint8_t)n;
 	memcpy(out + at, name, n);
 	return at + n;
+}
+
+static size_t hello(uint8_t *out, const char *name)
+{
+	return hello_with(out, name, 0);
+}
+
+/* Whether such a ClientHello reaches the server. */
+static bool hello_passes(const char *name, uint16_t kind)
+{
+	uint8_t bytes[512], got[512];
+	size_t n = hello_with(bytes, name, kind);
+	int client = -1, far = -1;
+	bool passed;
+
+	passed = reach("server.test", &client, &far) && send(client, bytes, n, 0) == (ssize_t)n &&
+		 recv(far, got, n, MSG_WAITALL) == (ssize_t)n && !memcmp(got, bytes, n);
+	if (!passed && !is_reset(client))
+		printf("# neither passed nor reset\n");
+	close(client);
+	close(far);
+	return passed;
+}
+
+static bool denied_for(const char *why)
+{
+	do {
+		if (!world_stream(&w, EGRESS_STREAM))
+			return false;
+	} while (w.last.verdict != EGRESS_V_DENIED);
+	return !w.last.out && strstr(w.last.reason, why);
+}
+
+#define KIND_ECH 0xfe0d
+#define KIND_TICKET 35
+
+TEST(tls_that_does_not_say_the_name_it_was_let_through_by_is_reset)
+{
+	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 1, .rule = { "server.test:*" } };
+
+	CHECK(begin(&b));
+	CHECK(!hello_passes(NULL, KIND_TICKET));
+	CHECK(denied_for("without a server name"));
+	CHECK(!hello_passes("server.test", KIND_ECH));
+	CHECK(denied_for("encrypted_client_hello"));
+	CHECK(hello_passes("server.test", KIND_TICKET));
+	CHECK(finish());
+}
+
+TEST(a_rule_can_let_ech_through_and_never_tls_without_a_name)
+{
+	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "*.test:*+ech", "server.test:*" } };
+
+	CHECK(begin(&b));
+	CHECK(hello_passes("server.test", KIND_ECH));
+	CHECK(!hello_passes(NULL, KIND_ECH));
+	CHECK(denied_for("without a server name"));
+	CHECK(finish());
+}
+
+TEST(where_no_rule_limits_names_tls_need_not_say_one)
+{
+	struct egress_box b = { .mode = EGRESS_OPEN };
+
+	CHECK(begin(&b));
+	CHECK(hello_passes(NULL, KIND_TICKET));
+	CHECK(hello_passes("server.test", KIND_ECH));
+	CHECK(finish());
 }
 
 TEST(tls_to_another_name_than_was_looked_up_is_reset)

@@ -359,16 +359,46 @@ static int parse_host(const char **at, struct net_rule *r, const char *text, str
 	return 0;
 }
 
+static const struct {
+	const char *name;
+	uint8_t option;
+} options[] = { { "terminate", NET_RULE_TERMINATE }, { "ech", NET_RULE_ECH } };
+
+/* "+terminate+ech" at @at. */
+static int parse_options(const char *at, struct net_rule *r)
+{
+	while (*at == '+') {
+		size_t n = strcspn(++at, "+"), i = 0;
+
+		while (i < ARRAY_LEN(options) && (strlen(options[i].name) != n || memcmp(options[i].name, at, n)))
+			i++;
+		if (i == ARRAY_LEN(options) || r->options & options[i].option)
+			return -EINVAL;
+		r->options |= options[i].option;
+		at += n;
+	}
+	return 0;
+}
+
 int net_rule_parse(const char *text, struct net_rule *ret, struct err *e)
 {
 	struct net_rule r = { 0 };
-	const char *at = text;
+	char main[NET_RULE_TEXT];
+	size_t len = strcspn(text, "+");
+	const char *at = main;
 	int n;
 
 	if (*text == '@')
 		return bad(e, text, "a set, where only names and addresses can stand", "name its members one by one");
 	if (strstr(text, "://"))
 		return bad(e, text, "a URL", "write the host's name only, without scheme and path");
+	if (len >= sizeof(main))
+		return bad(e, text, "too long", "a name has 253 characters at most");
+	memcpy(main, text, len);
+	main[len] = '\0';
+	if (parse_options(text + len, &r) < 0)
+		return bad(e, text, "what is behind the '+' is no option, or the same one twice",
+			   "the options are +terminate and +ech");
 	n = parse_host(&at, &r, text, e);
 	if (n < 0)
 		return n;
@@ -377,6 +407,8 @@ int net_rule_parse(const char *text, struct net_rule *ret, struct err *e)
 	else if (*at != ':' || parse_ports(at + 1, &r) < 0)
 		return bad(e, text, "what is behind the ':' is no list of ports",
 			   "write up to 8 ports or ranges as 80,443,8000-8100, or * for all");
+	if (r.options && r.kind == NET_RULE_ADDR)
+		return bad(e, text, "an address with an option", "only rules by name have +terminate and +ech");
 	*ret = r;
 	return 0;
 }
@@ -415,15 +447,16 @@ void net_rule_text(const struct net_rule *r, char out[NET_RULE_TEXT])
 	} else {
 		add(out, &len, r->kind == NET_RULE_BELOW ? "*.%s" : "%s", r->name);
 	}
-	if (ports_are_usual(r))
-		return;
 	if (!r->nports)
 		add(out, &len, ":*");
-	for (unsigned i = 0; i < r->nports; i++) {
+	for (unsigned i = 0; i < r->nports && !ports_are_usual(r); i++) {
 		add(out, &len, "%c%u", i ? ',' : ':', r->port[i].first);
 		if (r->port[i].last != r->port[i].first)
 			add(out, &len, "-%u", r->port[i].last);
 	}
+	for (size_t i = 0; i < ARRAY_LEN(options); i++)
+		if (r->options & options[i].option)
+			add(out, &len, "+%s", options[i].name);
 }
 
 static bool has_port(const struct net_rule *r, uint16_t port)
@@ -457,7 +490,7 @@ bool net_rule_has_addr(const struct net_rule *r, const struct net_addr *a, uint1
 
 static bool same_host(const struct net_rule *a, const struct net_rule *b)
 {
-	return a->kind == b->kind && !strcmp(a->name, b->name) && a->family == b->family && a->prefix == b->prefix &&
+	return a->kind == b->kind && a->options == b->options && !strcmp(a->name, b->name) && a->family == b->family && a->prefix == b->prefix &&
 	       !memcmp(a->addr, b->addr, sizeof(a->addr));
 }
 

@@ -5,6 +5,7 @@
  *	api.example.com:8443		that port; "80,443,8000-8100" and "*" (all) are ports too
  *	*.example.org		any name below, at any depth; not example.org itself
  *	10.1.0.0/16:5432	addresses; [fd00::1]:22 and [fd00::]/8 of IPv6. No /n: that one. Also ports 80 and 443 when silent
+ *	api.example.com+terminate	options of a rule by name, behind its ports: see enum net_rule_option
  *
  * Names: letters, digits, "-" inside labels, "_"; at least one dot or the word a test host has; lower-cased; no final
  * dot; no address in any spelling ("127.1", "0x7f000001", "2130706433" are refused as names). Strict: what is not surely
@@ -23,8 +24,14 @@
 
 enum net_rule_kind { NET_RULE_NAME = 1, NET_RULE_BELOW, NET_RULE_ADDR };
 
+enum net_rule_option {
+	NET_RULE_TERMINATE = 1, /* "+terminate": egress ends the sandbox's TLS, and checks each request's host */
+	NET_RULE_ECH = 2, /* "+ech": a TLS client may hide another name behind the one it shows */
+};
+
 struct net_rule {
 	uint8_t kind;
+	uint8_t options; /* of names: enum net_rule_option */
 	uint8_t family; /* 4 or 6, of an address */
 	uint8_t prefix;
 	uint8_t nports; /* 0 = all */

@@ -62,6 +62,21 @@ TEST(what_is_not_surely_one_thing_is_refused)
 			TEST_FAIL("'%s' reads as '%s'", list[i], reads_as(list[i]));
 }
 
+TEST(rules_by_name_have_options_and_keep_them)
+{
+	CHECK_STR(reads_as("a.com+terminate"), "a.com+terminate");
+	CHECK_STR(reads_as("*.a.com:8443+ech+terminate"), "*.a.com:8443+terminate+ech");
+	CHECK_STR(reads_as("a.com:*+ech"), "a.com:*+ech");
+	CHECK_STR(reads_as("a.com:80,443+ech"), "a.com+ech");
+	CHECK_STR(reads_as("a.com+"), "refused");
+	CHECK_STR(reads_as("a.com+ech+ech"), "refused");
+	CHECK_STR(reads_as("a.com+Ech"), "refused");
+	CHECK_STR(reads_as("a.com+terminat"), "refused");
+	CHECK_STR(reads_as("+ech"), "refused");
+	CHECK_STR(reads_as("10.1.0.0/16+ech"), "refused");
+	CHECK_STR(reads_as("[2001:db8::1]:443+terminate"), "refused");
+}
+
 TEST(names_are_bounded_and_hold_no_nul)
 {
 	char name[300], ret[NET_NAME_MAX];

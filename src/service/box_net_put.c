@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "service/box_net_impl.h"
 #include "service/event.h"
+#include "service/secret_give.h"
 #include "service/wlink.h"
 
 #define PUT_MS 10000
@@ -174,6 +175,11 @@ static int check(struct box *b, const struct net_want *want, struct err *e)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored, hibernated or woken up", b->want->name);
 	if (b->run && b->run->put)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "another change of its network is under way");
+	if (net_want_terminates(want) && !(b->secrets && b->secrets->ca_cert)) {
+		err_set(e, ERR_CONFLICT, -ENOKEY, "network: sandbox '%s' has no CA of its own, which +terminate needs", b->want->name);
+		err_remedy(e, "create it with a rule that says +terminate");
+		return -ENOKEY;
+	}
 	return net_want_check(b->service->o.net, want, e);
 }
 

@@ -26,6 +26,9 @@ static void write_fix(const struct box *b, const struct net_lets *lets, const st
 		snprintf(text, sizeof(text), "none here: it is allowed, and cannot be reached");
 	else if (!*r->rule && r->private)
 		snprintf(text, sizeof(text), "an administrator can name it with `network_private`");
+	else if (!*r->rule && strstr(r->reason, "(ECH)"))
+		snprintf(text, sizeof(text), "have the program send no ECH, or put +terminate behind the host's rule (or +ech, "
+					     "which lets it hide names)");
 	else if (!*r->rule)
 		snprintf(text, sizeof(text), "none by a rule: it must be asked for otherwise, as the reason says");
 	else if (net_lets(lets, r->target, r->port))

@@ -54,6 +54,9 @@ static int add_rule(struct net_conf *c, enum net_conf_kind kind, unsigned set, c
 		return n;
 	if (kind == NET_CONF_PRIVATE && r.kind != NET_RULE_ADDR)
 		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': addresses are wanted, such as 10.1.0.0/16:5432", text);
+	/* Terminating takes a CA inside, which only a sandbox has that asks for it itself. */
+	if (r.options & NET_RULE_TERMINATE)
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': only a sandbox's own rules have +terminate", text);
 	net_rule_text(&r, whole);
 	return keep(c, kind, set, whole, e);
 }

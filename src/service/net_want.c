@@ -154,6 +154,17 @@ int net_want_parse(const json_t *v, struct net_want **ret, struct err *e)
 	return 0;
 }
 
+bool net_want_terminates(const struct net_want *w)
+{
+	for (uint32_t i = 0; w && w->mode == EGRESS_ALLOW && i < w->nallow; i++) {
+		struct net_rule r;
+
+		if (net_rule_parse(w->allow[i], &r, NULL) == 0 && r.options & NET_RULE_TERMINATE)
+			return true;
+	}
+	return false;
+}
+
 /* --- what the administrator lets be --- */
 
 /* Of a prefix so short that it has public addresses too, each address is judged when it is connected to. */

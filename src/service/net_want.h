@@ -43,6 +43,8 @@ static inline bool net_want_on(const struct net_want *w)
 	return w && w->mode != EGRESS_NONE;
 }
 
+bool net_want_terminates(const struct net_want *w); /* some TLS is to be terminated: the sandbox needs a CA */
+
 /*
  * The policy for egress: mode, rules with their sets resolved, privates, budgets; the rest of @to is left alone. Texts
  * point into @c and @w. Less than asked when the configuration has less by now: then false.

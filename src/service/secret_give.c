@@ -15,7 +15,7 @@
 
 static bool needs_dir(const struct box_want *w)
 {
-	return secret_uses_as(&w->secrets, SECRET_FILE) || secrets_need_ca(&w->secrets);
+	return secret_uses_as(&w->secrets, SECRET_FILE) || secrets_need_ca(w);
 }
 
 /* --- whether it may --- */
@@ -79,7 +79,7 @@ int secrets_check(struct service *s, const struct tenant *t, struct box_want *wa
 	if (r == 0 && !want->wake && values_len(s, t, &want->secrets, NULL, 0) > VALUES_MAX)
 		r = err_set(e, ERR_TOO_LARGE, -E2BIG, "the secrets of a sandbox have at most %u KiB", VALUES_MAX / 1024U);
 	if (r == 0 && needs_dir(want) && want->spec->ntmpfs == SPEC_TMPFS)
-		r = err_set(e, ERR_INVALID, -E2BIG, "'tmpfs': at most %d with secrets, which need one", SPEC_TMPFS - 1);
+		r = err_set(e, ERR_INVALID, -E2BIG, "'tmpfs': at most %d with secrets or +terminate, which need one", SPEC_TMPFS - 1);
 	return r;
 }
 
@@ -193,14 +193,14 @@ int secrets_begin(struct box *b, const struct box *like, struct err *e)
 	struct box_secrets *x;
 	int r;
 
-	if (!b->want->secrets.n)
+	if (!b->want->secrets.n && !secrets_need_ca(b->want))
 		return 0;
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	b->secrets = x;
 	x->stale = b->found; /* we may have died between a rotation and its files */
-	r = make_mask(b, &x->mask, x->mask_sum, e);
+	r = b->want->secrets.n ? make_mask(b, &x->mask, x->mask_sum, e) : 0;
 	if (r == 0 && !b->found)
 		r = secrets_make_ca(b, like, e);
 	if (r < 0)

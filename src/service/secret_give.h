@@ -12,14 +12,14 @@
 struct secret;
 struct give;
 
-/* Of a sandbox that has some. */
+/* Of a sandbox that has some, or a CA. */
 struct box_secrets {
-	struct mask *mask; /* all values it may have seen, as far as there is room for old ones */
+	struct mask *mask; /* all values it may have seen, as far as there is room for old ones; NULL without secrets */
 	uint8_t mask_sum[SHA256_SIZE]; /* of those */
 	struct give *giving; /* files are being written */
 	bool stale; /* they are to be written again */
 	uint64_t dev; /* of the filesystem they are on, as it is called inside; 0 = not known */
-	char *ca_cert, *ca_key; /* PEM, of a sandbox where something is injected into TLS; else NULL */
+	char *ca_cert, *ca_key; /* PEM, of a sandbox some of whose TLS is terminated; else NULL */
 	char *ca_sealed; /* both, as they are stored; NULL = not yet */
 	bool ca_old; /* the store has it sealed with a key of before */
 	bool ca_fresh; /* it is to be put into the sandbox */
@@ -54,7 +54,7 @@ void secrets_free(struct box *b);
 int secrets_env(const struct box *b, struct buf *text, struct err *e);
 /* --- injected ones (secret_inject.c) --- */
 
-bool secrets_need_ca(const struct secret_uses *u);
+bool secrets_need_ca(const struct box_want *w); /* something is injected into TLS, or a rule says +terminate */
 int secrets_check_inject(struct service *s, const struct box_want *w, const struct secret_use *u, const struct buf *value,
 			 struct err *e);
 int secrets_make_ca(struct box *b, const struct box *like, struct err *e);

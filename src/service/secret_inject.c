@@ -13,12 +13,14 @@
 #define VALUE_MAX 4096U /* servers take no longer lines */
 #define TOLD_MAX (EGRESS_INJECTS_MAX * (VALUE_MAX + 2048U))
 
-bool secrets_need_ca(const struct secret_uses *u)
+bool secrets_need_ca(const struct box_want *w)
 {
+	const struct secret_uses *u = &w->secrets;
+
 	for (uint32_t i = 0; i < u->n; i++)
 		if (secret_injected(&u->use[i]) && !u->use[i].plain)
 			return true;
-	return false;
+	return net_want_terminates(w->net);
 }
 
 /* The end of a line is no part of what is sent. */
@@ -109,7 +111,7 @@ int secrets_make_ca(struct box *b, const struct box *like, struct err *e)
 	struct box_secrets *x = b->secrets;
 	int r;
 
-	if (!x || !secrets_need_ca(&b->want->secrets))
+	if (!x || !secrets_need_ca(b->want))
 		return 0;
 	/* The same sandbox goes on: its programs may know the one it has. */
 	if (like && like->secrets && like->secrets->ca_cert) {
@@ -157,7 +159,7 @@ int secrets_found(struct box *b, const char *ca, struct err *e)
 {
 	struct err why = { 0 };
 
-	if (!b->secrets || !secrets_need_ca(&b->want->secrets))
+	if (!b->secrets || !secrets_need_ca(b->want))
 		return 0;
 	if (ca && open_ca(b, ca, &why) == 0)
 		return 0;
@@ -190,7 +192,7 @@ void secrets_inject(struct box *b, struct egress_box *to)
 	size_t at[EGRESS_INJECTS_MAX];
 	uint32_t n = 0;
 
-	if (!x || !secret_uses_inject(u))
+	if (!x)
 		return;
 	vault_wipe(&x->told);
 	x->told = (struct buf)BUF_INIT(TOLD_MAX);

@@ -155,16 +155,19 @@ static const struct {
 	/* Tightening oneself further. A stacked filter can only take away. */
 	{ ALLOW, "seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self" },
 
-	/* The agent's, with the secret (src/linux/seccomp.h). The last is for what it restores. */
-	{ COOKIE, "move_mount mount_setattr chroot sethostname ptrace" },
+	/* Debuggers and sanitizers. The kernel asks for what /proc/PID/mem asks for; the agent is not dumpable. */
+	{ ALLOW, "ptrace process_vm_readv process_vm_writev" },
+
+	/* The agent's, with the secret (src/linux/seccomp.h). */
+	{ COOKIE, "move_mount mount_setattr chroot sethostname" },
 
 	/* Namespaces and mounts. clone3 hides its flags in memory, where a filter cannot look: ENOSYS but for the agent. */
 	{ CLONE3, "clone3" },
 	{ REFUSE, "setns mount umount2 pivot_root fsopen fsconfig fsmount fspick open_tree open_tree_attr "
 		  "setdomainname" },
 	{ ABSENT, "statmount listmount listns" },
-	/* Other processes' memory and descriptors. */
-	{ REFUSE, "process_vm_readv process_vm_writev pidfd_getfd kcmp move_pages migrate_pages" },
+	/* Other processes' descriptors and pages. */
+	{ REFUSE, "pidfd_getfd kcmp move_pages migrate_pages" },
 	{ ABSENT, "process_madvise process_mrelease" },
 	/* Large parts of the kernel with a history. */
 	{ ABSENT, "io_uring_setup io_uring_enter io_uring_register vmsplice modify_ldt" },

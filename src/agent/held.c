@@ -4,7 +4,10 @@
  */
 #include "agent/agent.h"
 #include "base/base.h"
+#include "base/sys.h"
 
+#include <signal.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -88,6 +91,12 @@ static void end(struct agent *a, struct agent_exec *x, int status, const struct 
 		done(a, x);
 }
 
+/* It asked its parent, us, to trace it. It goes on without a tracer; SIGTRAP is the kernel's own, after an exec. */
+static void let_go(pid_t pid, int sig)
+{
+	sys_ptrace(PTRACE_DETACH, pid, 0, (void *)(uintptr_t)(sig == SIGTRAP ? 0 : sig));
+}
+
 void held_reap(struct agent *a)
 {
 	struct rusage ru;
@@ -97,7 +106,9 @@ void held_reap(struct agent *a)
 	while ((pid = wait4(-1, &status, WNOHANG, &ru)) > 0) {
 		struct agent_exec *x = find_pid(a, pid);
 
-		if (x)
+		if (WIFSTOPPED(status))
+			let_go(pid, WSTOPSIG(status));
+		else if (x)
 			end(a, x, status, &ru);
 		else
 			files_ended(a, pid); /* or an orphan, or an exec that failed to start */

@@ -35,16 +35,16 @@ enum { R_PC = 32 };
 static const uint8_t instruction[] = { 0x01, 0x00, 0x00, 0xd4 };
 #endif
 
-static long trace(const struct restore *r, long req, uint32_t tid, unsigned long addr, const void *data)
+static long trace(long req, uint32_t tid, unsigned long addr, const void *data)
 {
-	return sys_ptrace_cookie(req, (pid_t)tid, addr, data, r->agent->cookie);
+	return sys_ptrace(req, (pid_t)tid, addr, data);
 }
 
-static int regset(const struct restore *r, long req, uint32_t tid, uint32_t note, const void *data, size_t len)
+static int regset(long req, uint32_t tid, uint32_t note, const void *data, size_t len)
 {
 	struct iovec v = { (void *)(uintptr_t)data, len };
 
-	return (int)trace(r, req, tid, note, &v);
+	return (int)trace(req, tid, note, &v);
 }
 
 /* Until it stops; the word of it, or -errno when it is gone. */
@@ -95,24 +95,24 @@ static long result(const uint64_t *regs)
 }
 
 /* A call made by the thread itself. The instruction may be gone when it returns: it is stopped before it notices. */
-static int inject(const struct restore *r, uint32_t tid, uint64_t at, long nr, const uint64_t a[4])
+static int inject(uint32_t tid, uint64_t at, long nr, const uint64_t a[4])
 {
 	uint64_t regs[REGS];
-	int x = regset(r, PTRACE_GETREGSET, tid, NT_PRSTATUS, regs, sizeof(regs));
+	int x = regset(PTRACE_GETREGSET, tid, NT_PRSTATUS, regs, sizeof(regs));
 
 	if (x < 0)
 		return x;
 	set_call(regs, at, nr, a);
-	x = regset(r, PTRACE_SETREGSET, tid, NT_PRSTATUS, regs, sizeof(regs));
+	x = regset(PTRACE_SETREGSET, tid, NT_PRSTATUS, regs, sizeof(regs));
 	for (unsigned i = 0; x >= 0 && i < 2; i++) {
-		x = (int)trace(r, PTRACE_SYSCALL, tid, 0, NULL);
+		x = (int)trace(PTRACE_SYSCALL, tid, 0, NULL);
 		if (x >= 0)
 			x = stopped(tid);
 		if (x >= 0 && x != (SIGTRAP | 0x80))
 			x = -EINTR;
 	}
 	if (x >= 0)
-		x = regset(r, PTRACE_GETREGSET, tid, NT_PRSTATUS, regs, sizeof(regs));
+		x = regset(PTRACE_GETREGSET, tid, NT_PRSTATUS, regs, sizeof(regs));
 	return x < 0 ? x : (int)result(regs);
 }
 
@@ -127,23 +127,23 @@ static int set_registers(const struct restore *r, const struct mem_thread *t)
 	/* A call that was interrupted (-ERESTARTSYS, NOINTR, NOHAND) is begun anew or ended by the kernel, by what signals wait. */
 	if ((long)regs[R_RAX] < -514 || (long)regs[R_RAX] > -512 || (long)regs[R_ORIG] < 0)
 		regs[R_ORIG] = ~0ULL;
-	x = regset(r, PTRACE_SETREGSET, t->tid, NT_X86_XSTATE, restore_bytes(r, t->fp), t->fp.len);
+	x = regset(PTRACE_SETREGSET, t->tid, NT_X86_XSTATE, restore_bytes(r, t->fp), t->fp.len);
 #else
-	x = regset(r, PTRACE_SETREGSET, t->tid, NT_PRFPREG, restore_bytes(r, t->fp), t->fp.len);
+	x = regset(PTRACE_SETREGSET, t->tid, NT_PRFPREG, restore_bytes(r, t->fp), t->fp.len);
 	if (x >= 0)
-		x = regset(r, PTRACE_SETREGSET, t->tid, NT_ARM_TLS, t->tls, 8);
+		x = regset(PTRACE_SETREGSET, t->tid, NT_ARM_TLS, t->tls, 8);
 #endif
 	for (uint64_t at = 0; x >= 0 && at < t->extra.len;) {
 		uint32_t h[2];
 
 		memcpy(h, extra + at, sizeof(h));
-		x = regset(r, PTRACE_SETREGSET, t->tid, h[0], extra + at + 8, h[1]);
+		x = regset(PTRACE_SETREGSET, t->tid, h[0], extra + at + 8, h[1]);
 		at += 8 + (uint64_t)h[1];
 	}
 	if (x >= 0)
-		x = regset(r, PTRACE_SETREGSET, t->tid, NT_PRSTATUS, regs, sizeof(regs));
+		x = regset(PTRACE_SETREGSET, t->tid, NT_PRSTATUS, regs, sizeof(regs));
 	if (x >= 0)
-		x = (int)trace(r, SETSIGMASK, t->tid, sizeof(mask), &mask);
+		x = (int)trace(SETSIGMASK, t->tid, sizeof(mask), &mask);
 	return x;
 }
 
@@ -154,9 +154,9 @@ static int seize(const struct restore *r, const struct mem_proc *p)
 	for (uint32_t i = 0; x >= 0 && i < p->thread.n; i++) {
 		uint32_t tid = r->m.thread[p->thread.first + i].tid;
 
-		x = (int)trace(r, SEIZE, tid, 0, (const void *)SYSGOOD_EXITKILL);
+		x = (int)trace(SEIZE, tid, 0, (const void *)SYSGOOD_EXITKILL);
 		if (x >= 0)
-			x = (int)trace(r, INTERRUPT, tid, 0, NULL);
+			x = (int)trace(INTERRUPT, tid, 0, NULL);
 	}
 	return x;
 }
@@ -174,9 +174,9 @@ static int hold(const struct restore *r, const struct mem_proc *p)
 }
 
 /* Goes on until it stops for what is expected: a status as waitpid() has it, >> 8. */
-static int go_to(const struct restore *r, uint32_t tid, int sig, int expected)
+static int go_to(uint32_t tid, int sig, int expected)
 {
-	int x = (int)trace(r, PTRACE_CONT, tid, 0, (const void *)(uintptr_t)sig);
+	int x = (int)trace(PTRACE_CONT, tid, 0, (const void *)(uintptr_t)sig);
 
 	if (x >= 0)
 		x = stopped(tid);
@@ -192,16 +192,16 @@ static int finish(const struct restore *r, uint32_t i, uint64_t call, enum resto
 
 	*what = RESTORE_LEAVE;
 	if (!(p->flags & MEM_PROC_DUMPABLE))
-		x = inject(r, p->pid, at, SYS_prctl, (const uint64_t[4]){ PR_SET_DUMPABLE, 0, 0, 0 });
+		x = inject(p->pid, at, SYS_prctl, (const uint64_t[4]){ PR_SET_DUMPABLE, 0, 0, 0 });
 	if (x >= 0 && !p->files && restore_shares(r, p))
-		x = inject(r, p->pid, at, SYS_close_range, (const uint64_t[4]){ (uint64_t)r->base, UINT32_MAX, 0, 0 });
+		x = inject(p->pid, at, SYS_close_range, (const uint64_t[4]){ (uint64_t)r->base, UINT32_MAX, 0, 0 });
 	if (x >= 0)
-		x = inject(r, p->pid, at, SYS_munmap, (const uint64_t[4]){ r->places[2 * i], r->places[2 * i + 1], 0, 0 });
+		x = inject(p->pid, at, SYS_munmap, (const uint64_t[4]){ r->places[2 * i], r->places[2 * i + 1], 0, 0 });
 	/* From the end of a call into a stop as the others have: only there the kernel looks whether a call was interrupted. */
 	if (x >= 0)
-		x = (int)trace(r, INTERRUPT, p->pid, 0, NULL);
+		x = (int)trace(INTERRUPT, p->pid, 0, NULL);
 	if (x >= 0)
-		x = go_to(r, p->pid, 0, SIGTRAP | STOP_EVENT << 8);
+		x = go_to(p->pid, 0, SIGTRAP | STOP_EVENT << 8);
 	*what = x < 0 ? RESTORE_LEAVE : RESTORE_REGS;
 	for (uint32_t t = 0; x >= 0 && t < p->thread.n; t++)
 		x = set_registers(r, &r->m.thread[p->thread.first + t]);
@@ -253,7 +253,7 @@ static int forget_stop(const struct restore *r, uint32_t i, uint64_t call)
 		if (sig == SIGCHLD)
 			return 0;
 	}
-	x = inject(r, p->pid, r->places[2 * i] + call, SYS_rt_sigtimedwait,
+	x = inject(p->pid, r->places[2 * i] + call, SYS_rt_sigtimedwait,
 		   (const uint64_t[4]){ shared + offsetof(struct blob_shared, child_signal), 0, shared + offsetof(struct blob_shared, no_time), 8 });
 	return x == -EAGAIN ? 0 : x;
 }
@@ -270,24 +270,24 @@ static int stop_again(const struct restore *r, uint32_t i, uint64_t call)
 	int x = 0;
 
 	for (uint32_t t = 0; x >= 0 && t < p->thread.n; t++)
-		x = (int)trace(r, SETSIGMASK, r->m.thread[p->thread.first + t].tid, sizeof(all), &all);
+		x = (int)trace(SETSIGMASK, r->m.thread[p->thread.first + t].tid, sizeof(all), &all);
 	if (x >= 0 && syscall(SYS_tgkill, p->pid, p->pid, SIGSTOP) < 0)
 		x = -errno;
 	if (x >= 0)
-		x = go_to(r, p->pid, 0, SIGSTOP);
+		x = go_to(p->pid, 0, SIGSTOP);
 	for (uint32_t t = 0; x >= 0 && t < p->thread.n; t++)
-		x = go_to(r, r->m.thread[p->thread.first + t].tid, t ? 0 : sig, sig | STOP_EVENT << 8);
+		x = go_to(r->m.thread[p->thread.first + t].tid, t ? 0 : sig, sig | STOP_EVENT << 8);
 	if (x >= 0)
 		x = queue_stops(r, p);
 	for (uint32_t t = 0; x >= 0 && t < p->thread.n; t++) {
 		const struct mem_thread *th = &r->m.thread[p->thread.first + t];
 
-		x = (int)trace(r, SETSIGMASK, th->tid, sizeof(th->sigmask), &th->sigmask);
+		x = (int)trace(SETSIGMASK, th->tid, sizeof(th->sigmask), &th->sigmask);
 	}
 	if (x < 0 || p->parent == MEM_NONE)
 		return x;
 	if (!p->stop_signal)
-		x = inject(r, r->m.proc[p->parent].pid, r->places[2 * p->parent] + call, SYS_wait4,
+		x = inject(r->m.proc[p->parent].pid, r->places[2 * p->parent] + call, SYS_wait4,
 			   (const uint64_t[4]){ p->pid, 0, WUNTRACED | __WALL, 0 });
 	return x < 0 ? x : forget_stop(r, p->parent, call);
 }
@@ -325,7 +325,7 @@ int restore_finish(struct restore *r, uint32_t *ret_proc, enum restore_what *wha
 void restore_let_go(const struct restore *r)
 {
 	for (uint32_t i = 0; i < r->m.n[MEM_S_THREAD]; i++)
-		trace(r, PTRACE_DETACH, r->m.thread[i].tid, 0, NULL);
+		trace(PTRACE_DETACH, r->m.thread[i].tid, 0, NULL);
 }
 
 bool restore_all_held(const struct restore *r)
@@ -333,7 +333,7 @@ bool restore_all_held(const struct restore *r)
 	uint64_t mask;
 
 	for (uint32_t i = 0; i < r->m.n[MEM_S_THREAD]; i++)
-		if (trace(r, GETSIGMASK, r->m.thread[i].tid, sizeof(mask), &mask) < 0)
+		if (trace(GETSIGMASK, r->m.thread[i].tid, sizeof(mask), &mask) < 0)
 			return false;
 	return true;
 }

@@ -268,11 +268,6 @@ long sys_clone3_cookie(struct clone_args *a, size_t size, uint64_t cookie)
 	return (long)CALL(clone3_cookie, SYS_clone3, a, size, 0, 0, 0, cookie);
 }
 
-long sys_ptrace_cookie(long req, pid_t pid, unsigned long addr, const void *data, uint64_t cookie)
-{
-	return (long)CALL(ptrace_cookie, SYS_ptrace, req, pid, addr, data, 0, cookie);
-}
-
 int sys_execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
 	return (int)CALL(execveat, SYS_execveat, dirfd, path, argv, envp, flags);

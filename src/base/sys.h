@@ -40,7 +40,6 @@
 	X(setns)                                                                                                       \
 	X(clone3)                                                                                                      \
 	X(clone3_cookie)                                                                                               \
-	X(ptrace_cookie)                                                                                               \
 	X(execveat)                                                                                                    \
 	X(execve)                                                                                                      \
 	X(pidfd_open)                                                                                                  \
@@ -131,9 +130,8 @@ int sys_unshare(int flags);
 int sys_setns(int fd, int type);
 /* Without a stack: returns twice, as fork does. With one, use ns_clone(), which never returns in the child. */
 long sys_clone3(struct clone_args *a, size_t size);
-/* As above, and ptrace, with the cookie in the unused sixth argument: see linux/seccomp.h. */
+/* As above, with the cookie in the unused sixth argument: see linux/seccomp.h. */
 long sys_clone3_cookie(struct clone_args *a, size_t size, uint64_t cookie);
-long sys_ptrace_cookie(long req, pid_t pid, unsigned long addr, const void *data, uint64_t cookie);
 int sys_execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags);
 int sys_execve(const char *path, char *const argv[], char *const envp[]);
 int sys_pidfd_open(pid_t pid, unsigned flags);

@@ -23,7 +23,8 @@ def judged(r, cause, code, limit=None):
     assert list(j) == KEYS and list(j["usage"]) == USAGE, r
     v = j["verdict"]
     assert (v["cause"], j["exit_code"], r.code) == (cause, code, code), r
-    assert list(v) == ["cause", "detail", "limit", "peak"] and v["detail"], r
+    kind = ["oom_kind"] if cause == "oom" else []
+    assert list(v) == ["cause", "detail", *kind, "limit", "peak"] and v["detail"], r
     assert v["limit"] == limit, r
     assert (v["peak"] is None) == (limit is None), r
     assert r.err == b"", r

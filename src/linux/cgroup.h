@@ -8,6 +8,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 
@@ -135,10 +136,16 @@ int cgroup_each(const struct cgroup_host *h, int (*fn)(const char *name, void *a
  * Children of a group, to end some of its members together; they count and are limited by their parent alone. Named
  * x<number>. Version 1: in the pids hierarchy only. -EOPNOTSUPP where there is none.
  */
-/* Makes it, and returns the descriptor that members join by, or -errno; -EEXIST when it is there. */
-int cgroup_child_make(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
+/*
+ * Makes it, and returns the descriptor that members join by, or -errno; -EEXIST when it is there.
+ *
+ * The kernel asks what may be moved of the user that opened the descriptor, and of nobody that writes to it. So it is
+ * opened as user @by, for the descriptor may come into a stranger's hands. Version 1: it moves processes of that user, and
+ * no others. Version 2: it moves what is in @c already, whoever that is. @by 0: as the caller, that is, all that root may.
+ */
+int cgroup_child_make(const struct cgroup_host *h, const struct cgroup *c, uint32_t n, uid_t by);
 /* The same for one that is there. */
-int cgroup_child_open(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
+int cgroup_child_open(const struct cgroup_host *h, const struct cgroup *c, uint32_t n, uid_t by);
 /*
  * SIGKILL to every member, and no fork gets away. Waits a moment for them to be gone, not long: who is stuck in the
  * kernel, or frozen on version 1, dies when that ends, and until then the group takes no new process.

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "base/sys.h"
+#include "linux/caps.h"
 #include "linux/cgroup_impl.h"
 #include "linux/cgroup_parse.h"
 
@@ -35,23 +36,52 @@ static void put_name(char *out, uint32_t n, const char *file)
 	memcpy(p, file, strlen(file) + 1);
 }
 
-static int open_child(const struct cgroup_host *h, int parent, uint32_t n)
+/*
+ * Version 1 compares user ids and looks at no file's owner. Version 2 wants the right to write the file of the group that
+ * both groups are below: @parent's own, for who is in the sandbox; one that is root's, for who is not. Capabilities would
+ * count as that right, so there it is opened without any.
+ */
+static int open_as(const struct cgroup_host *h, int parent, const char *name, uid_t by)
+{
+	const uid_t same = (uid_t)-1;
+	int r = 0, fd;
+
+	if (h->version == 2) {
+		r = sys_fchownat(parent, "cgroup.procs", by, (gid_t)-1, 0);
+		if (r == 0)
+			r = sys_fchownat(parent, name, by, (gid_t)-1, 0);
+	}
+	if (r == 0)
+		r = sys_setresuid(same, by, same); /* drops the effective capabilities */
+	if (r < 0)
+		return r;
+	if (h->version != 2)
+		r = caps_raise_effective();
+	fd = r < 0 ? r : sys_openat(parent, name, O_WRONLY | O_CLOEXEC, 0);
+	/* The saved id is still root's, so the kernel has no reason to refuse. */
+	r = sys_setresuid(same, 0, same);
+	if (r < 0 && fd >= 0)
+		fd_close(fd);
+	return r < 0 ? r : fd;
+}
+
+static int open_child(const struct cgroup_host *h, int parent, uint32_t n, uid_t by)
 {
 	char name[48];
 
 	put_name(name, n, h->version == 2 ? "cgroup.procs" : "tasks");
-	return sys_openat(parent, name, O_WRONLY | O_CLOEXEC, 0);
+	return by ? open_as(h, parent, name, by) : sys_openat(parent, name, O_WRONLY | O_CLOEXEC, 0);
 }
 
-int cgroup_child_open(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
+int cgroup_child_open(const struct cgroup_host *h, const struct cgroup *c, uint32_t n, uid_t by)
 {
 	AUTO_CLOSE int own = -1;
 	int parent = parent_of(h, c, &own);
 
-	return parent < 0 ? parent : open_child(h, parent, n);
+	return parent < 0 ? parent : open_child(h, parent, n, by);
 }
 
-int cgroup_child_make(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
+int cgroup_child_make(const struct cgroup_host *h, const struct cgroup *c, uint32_t n, uid_t by)
 {
 	AUTO_CLOSE int own = -1;
 	int parent = parent_of(h, c, &own), r, fd;
@@ -63,7 +93,7 @@ int cgroup_child_make(const struct cgroup_host *h, const struct cgroup *c, uint3
 	r = sys_mkdirat(parent, name, 0755);
 	if (r < 0)
 		return r;
-	fd = open_child(h, parent, n);
+	fd = open_child(h, parent, n, by);
 	if (fd < 0)
 		sys_unlinkat(parent, name, AT_REMOVEDIR);
 	return fd;

@@ -486,13 +486,13 @@ TEST(a_child_is_used_again_only_when_it_is_alone_and_has_no_past)
 
 	CHECK_EQ(cgroup_make(&host, "heir", CGROUP_BIT(CGROUP_PIDS), &c, &err), 0);
 	CHECK_EQ(cgroup_child_recycle(&host, &c, 1) < 0, true);
-	join = cgroup_child_make(&host, &c, 1);
+	join = cgroup_child_make(&host, &c, 1, 0);
 	CHECK(join >= 0);
 	fd_close(join);
 	if (host.version == 1) {
 		child = c;
 		child.dir[CGROUP_PIDS] = sys_openat(c.dir[CGROUP_PIDS], "x1", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-		child.join[0] = cgroup_child_open(&host, &c, 1);
+		child.join[0] = cgroup_child_open(&host, &c, 1, 0);
 		child.njoin = 1;
 		CHECK(child.dir[CGROUP_PIDS] >= 0 && child.join[0] >= 0);
 		/* Whoever was ended in it leaves it closed to others. */
@@ -500,7 +500,7 @@ TEST(a_child_is_used_again_only_when_it_is_alone_and_has_no_past)
 		CHECK_EQ(cgroup_child_recycle(&host, &c, 1), 0);
 		CHECK(fd_get(child.dir[CGROUP_PIDS], "pids.max", max, sizeof(max)) > 0);
 		CHECK_STR(max, "max\n");
-		fd_close(cgroup_child_make(&host, &c, 2));
+		fd_close(cgroup_child_make(&host, &c, 2, 0));
 		CHECK_EQ(cgroup_child_recycle(&host, &c, 1), -EBUSY);
 		CHECK_EQ(cgroup_child_remove(&host, &c, 2), 0);
 		CHECK_EQ(cgroup_child_recycle(&host, &c, 1), 0);
@@ -533,7 +533,7 @@ TEST(everybody_of_a_child_is_told_also_while_nobody_dies)
 	if (host.version != 1 || (host.have & mask) != mask)
 		return; /* cgroup.kill asks nobody */
 	CHECK_EQ(cgroup_make(&host, "told", mask, &c, &err), 0);
-	join = cgroup_child_make(&host, &c, 1);
+	join = cgroup_child_make(&host, &c, 1, 0);
 	CHECK(join >= 0);
 	CHECK_EQ(finish(spawn(&host, &c, join_and_fork, &join)), 0);
 	fd_close(join);

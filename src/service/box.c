@@ -68,7 +68,7 @@ void box_unref(struct box *b)
 		return;
 	assert(!b->making && !b->execs);
 	alink_close(&b->link);
-	fd_close(b->group);
+	box_drop_group(b);
 	box_net_free(b);
 	ports_free(b);
 	port_uses_free(b);
@@ -306,8 +306,10 @@ void box_move(struct box *b, struct box *from)
 {
 	alink_close(&b->link);
 	alink_move(&b->link, &from->link, b);
-	fd_close(b->group);
+	box_drop_group(b);
 	b->group = TAKE_FD(from->group);
+	b->group_code = TAKE_FD(from->group_code);
+	b->group_uid = from->group_uid;
 	b->group_no = from->group_no;
 	b->ended_group = 0;
 	b->nrelease = 0;
@@ -420,6 +422,7 @@ static void on_group(void *arg, int r, const struct wlink_answer *a, const struc
 	struct box_op *op = arg;
 	struct box *b = op->box;
 	bool same = b->handle == op->handle;
+	uint32_t uid = op->uid;
 
 	free(op);
 	if (!same) { /* of a sandbox that is not this one any more */
@@ -431,10 +434,12 @@ static void on_group(void *arg, int r, const struct wlink_answer *a, const struc
 
 	if (r < 0 && r != -ESRCH)
 		log_warn("sandbox %s: no group for an exec: %s", b->id, e ? e->msg : "the warden is gone");
-	if (r == 0 && a->nfds == 1 && b->group < 0 && b->state != BOX_ENDING) {
+	if (r == 0 && a->nfds && b->group < 0 && b->state != BOX_ENDING) {
 		b->group = a->fds[0];
 		b->group_no = a->rep->arg;
 		a->fds[0] = -1;
+		if (a->nfds == 2 && uid == b->group_uid)
+			b->group_code = TAKE_FD(a->fds[1]);
 	} else if (r == 0 && b->handle) {
 		wlink_call(b->service->warden, WARDEN_GROUP_END, b->handle, a->rep->arg, NULL, NULL, NULL);
 	}
@@ -473,9 +478,18 @@ void box_put_off(struct box *b, uint32_t exec, uint64_t group)
 void box_want_group(struct box *b)
 {
 	const struct who nobody = { .tenant = b->tenant };
+	struct box_op *op = box_op_new(b, &nobody, NULL, NULL);
 
 	end_group(b); /* so that it can be had again */
-	wlink_call(b->service->warden, WARDEN_GROUP, b->handle, 0, NULL, on_group, box_op_new(b, &nobody, NULL, NULL));
+	op->uid = b->group_uid;
+	wlink_call(b->service->warden, WARDEN_GROUP, b->handle, b->group_uid, NULL, on_group, op);
+}
+
+void box_drop_group(struct box *b)
+{
+	fd_close(b->group);
+	fd_close(b->group_code);
+	b->group = b->group_code = -1;
 }
 
 /* --- found again --- */
@@ -499,7 +513,7 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 		err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 		return NULL;
 	}
-	*b = (struct box){ .service = s, .tenant = t, .refs = 1, .group = -1, .up = true, .found = true };
+	*b = (struct box){ .service = s, .tenant = t, .refs = 1, .group = -1, .group_code = -1, .up = true, .found = true };
 	b->handle = row->handle;
 	b->created_ns = row->created_ns;
 	b->expires_ns = row->expires_ns;

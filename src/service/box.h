@@ -71,6 +71,8 @@ struct box {
 	unsigned nexecs, running;
 	uint32_t next_exec;
 	int group; /* a descriptor to join group_no by, for the next exec; -1 = none */
+	int group_code; /* the same for a fork of the warm process, of user group_uid; -1 = none */
+	uint32_t group_uid; /* 1 + the user of such forks, 0: there were none */
 	uint64_t group_no;
 	uint64_t ended_group; /* not needed any more; the warden is told with the next request for one, or soon */
 	uint32_t release[16]; /* execs the agent can forget; told soon */
@@ -203,6 +205,7 @@ void box_reattach(struct box *b);
 void box_thaw(struct box *b, bool first);
 /* Asks for a further exec group ahead. */
 void box_want_group(struct box *b);
+void box_drop_group(struct box *b); /* that was at hand; the warden is not told */
 /* An exec is over for good. Its agent and the warden are told with others, or not at all when the box goes first. */
 void box_put_off(struct box *b, uint32_t exec, uint64_t group);
 void box_flush(struct box *b);

@@ -8,6 +8,7 @@ struct box_op {
 	struct box *box;
 	struct who who;
 	uint64_t handle; /* of its sandbox, when this was asked */
+	uint32_t uid; /* box->group_uid, when a group was asked for */
 	bool found; /* it was there, or in the making, already */
 	box_made_fn *made;
 	box_done_fn *done;

@@ -180,6 +180,8 @@ int box_enter(struct box *b, const struct who *who, struct err *e)
 		return r;
 	}
 	b->maker = NULL;
+	if (b->want->memory && !b->group_uid)
+		b->group_uid = 1 + USER_ID; /* there may be a warm process in it */
 	if (b->want->memory && b->group < 0)
 		box_want_group(b); /* the first exec is likely to come soon */
 	box_note(b, who, !b->pooled ? "sandbox.create" : b->want->origin.pool[0] ? "pool.fill" : "template.fill");
@@ -359,7 +361,7 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	b = calloc(1, sizeof(*b));
 	if (!b)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
-	*b = (struct box){ .service = s, .tenant = p->tenant, .want = want, .refs = 1, .group = -1, .next_exec = 1 };
+	*b = (struct box){ .service = s, .tenant = p->tenant, .want = want, .refs = 1, .group = -1, .group_code = -1, .next_exec = 1 };
 	b->maker = p->maker;
 	b->maker_arg = p->arg;
 	b->restored = TAKE_PTR(want->restored);

@@ -115,8 +115,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	b->ended_group = 0;
 	alink_close(&b->link);
 	box_net_end(b);
-	fd_close(b->group);
-	b->group = -1;
+	box_drop_group(b);
 	less.memory = less.cpu_milli = 0;
 	less.checkpoint_bytes = c->size + c->memory_size;
 	tenant_give(b->tenant, &b->charged);

@@ -11,6 +11,7 @@
 #include "service/exec_impl.h"
 #include "service/secret_give.h"
 #include "service/service_impl.h"
+#include "service/wlink.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -192,7 +193,7 @@ static int send_exec(struct exec *x, struct ends *p, struct err *e)
 		fds[at.stdio + 1] = p->out;
 		fds[at.stdio + 2] = p->err;
 	}
-	fds[at.group] = x->box->group;
+	fds[at.group] = w->way == EXEC_CODE ? x->box->group_code : x->box->group;
 	if (at.out >= 0)
 		fds[at.out] = p->host_out;
 	if (at.err >= 0)
@@ -261,8 +262,7 @@ static void start(struct exec *x)
 		execs_group(x->box->service->db, x->id, x->group_no, NULL);
 		turn_dirty(x->box->service->turn);
 	}
-	fd_close(x->box->group);
-	x->box->group = -1;
+	box_drop_group(x->box);
 	if (r == 0 && !x->want->tty) {
 		r = stream_open(&x->stream[EXEC_OUT], p.host_out, later, &e);
 		p.host_out = r == 0 ? -1 : p.host_out;
@@ -307,6 +307,24 @@ static struct exec *next_waiting(struct box *b)
 	return found;
 }
 
+/*
+ * Whether the group at hand can be joined by @x. A fork of the warm process joins as the user that it runs as; for another
+ * user than the last there has to be another descriptor, and the group at hand is ended.
+ */
+static bool group_fits(struct exec *x)
+{
+	struct box *b = x->box;
+
+	if (b->group < 0 || x->want->way != EXEC_CODE)
+		return b->group >= 0;
+	if (b->group_code >= 0 && b->group_uid == x->want->user.uid + 1)
+		return true;
+	b->group_uid = x->want->user.uid + 1;
+	wlink_call(b->service->warden, WARDEN_GROUP_END, b->handle, b->group_no, NULL, NULL, NULL);
+	box_drop_group(b);
+	return false;
+}
+
 static bool may_start(struct exec *x)
 {
 	struct box *b = x->box;
@@ -329,7 +347,7 @@ void exec_group_came(struct box *b, int r, const struct err *e)
 		/* Without a group it could not be ended as a whole: not weaker than asked. */
 		err_set(&why, ERR_EXHAUSTED, r, "no group for the command: %.180s", e ? e->msg : "the warden is gone");
 		exec_fail(x, r, &why);
-	} else {
+	} else if (group_fits(x)) {
 		start(x);
 	}
 	if (next_waiting(b))
@@ -348,7 +366,7 @@ static void on_stored(void *arg)
 	}
 	if (!may_start(x))
 		return;
-	if (x->box->group >= 0)
+	if (group_fits(x))
 		start(x);
 	else
 		box_want_group(x->box);
@@ -360,7 +378,7 @@ void exec_start_waiting(struct box *b)
 
 	if (!x || !may_start(x))
 		return;
-	if (b->group >= 0)
+	if (group_fits(x))
 		start(x);
 	if (next_waiting(b))
 		box_want_group(b);

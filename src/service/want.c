@@ -113,7 +113,7 @@ int name_check(const char *name, struct err *e)
 
 int user_parse(const char *text, struct user_want *ret, struct err *e)
 {
-	uint64_t uid = 1000, gid = 1000;
+	uint64_t uid = USER_ID, gid = USER_ID;
 	char head[32], *colon;
 	int r = 0;
 

@@ -20,6 +20,7 @@
 #define KEY_MAX_LEN 128
 #define META_MAX 64
 #define ENV_MAX 1000
+#define USER_ID 1000U /* of a command that names no user */
 #define OUTPUT_LIMIT_MAX (16 * MIB) /* answers are put together in one go, while everybody else waits */
 
 struct kv { /* "NAME=VALUE" each, in the order given */

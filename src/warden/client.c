@@ -205,16 +205,36 @@ int client_next(struct client *c, uint64_t after, uint64_t *ret, struct warden_r
 	return 0;
 }
 
-int client_group(struct client *c, uint64_t handle, uint32_t *ret, int *ret_fd, struct err *e)
+static int group_new(struct client *c, uint64_t handle, uint64_t arg, uint32_t *ret, int *fds, struct err *e)
 {
-	int fds[MSG_FDS] = MSG_NO_FDS, r;
+	int r;
 
 	memset(&c->req.spec, 0, sizeof(c->req.spec));
+	c->req.arg = arg;
 	r = call(c, WARDEN_GROUP, handle, fds, e);
+	c->req.arg = 0;
+	if (r == 0)
+		*ret = (uint32_t)c->rep.arg;
+	return r;
+}
+
+int client_group(struct client *c, uint64_t handle, uint32_t *ret, int *ret_fd, struct err *e)
+{
+	int fds[MSG_FDS] = MSG_NO_FDS, r = group_new(c, handle, 0, ret, fds, e);
+
+	if (r == 0)
+		*ret_fd = fds[0];
+	return r;
+}
+
+int client_group_for(struct client *c, uint64_t handle, uint32_t uid, uint32_t *ret, int *ret_fd, int *ret_user, struct err *e)
+{
+	int fds[MSG_FDS] = MSG_NO_FDS, r = group_new(c, handle, uid + 1, ret, fds, e);
+
 	if (r < 0)
 		return r;
-	*ret = (uint32_t)c->rep.arg;
 	*ret_fd = fds[0];
+	*ret_user = fds[1];
 	return 0;
 }
 

@@ -42,6 +42,8 @@ int client_counts(struct client *c, struct warden_counts *ret, struct err *e);
 int client_next(struct client *c, uint64_t after, uint64_t *ret, struct warden_receipt *ret_receipt, struct err *e);
 /* A new exec group: its number, and what it is joined by, the caller's. */
 int client_group(struct client *c, uint64_t handle, uint32_t *ret, int *ret_fd, struct err *e);
+/* And one for processes that run as @uid inside. */
+int client_group_for(struct client *c, uint64_t handle, uint32_t uid, uint32_t *ret, int *ret_fd, int *ret_user, struct err *e);
 int client_group_kill(struct client *c, uint64_t handle, uint32_t group, struct err *e);
 /* What a layer is; the parent's id is "" when it stands on the image. */
 struct client_layer {

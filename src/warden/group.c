@@ -51,7 +51,7 @@ static void try_late(struct groups *g, const struct cgroup_host *h, const struct
 	}
 }
 
-int groups_new(struct groups *g, const struct cgroup_host *h, const struct cgroup *c, uint32_t *ret, struct err *e)
+int groups_new(struct groups *g, const struct cgroup_host *h, const struct cgroup *c, uid_t by, uint32_t *ret, struct err *e)
 {
 	int fd;
 
@@ -60,7 +60,7 @@ int groups_new(struct groups *g, const struct cgroup_host *h, const struct cgrou
 	if (g->nfree) {
 		uint32_t n = g->free[g->nfree - 1];
 
-		fd = cgroup_child_open(h, c, n);
+		fd = cgroup_child_open(h, c, n, by);
 		if (fd < 0)
 			return err_sys(e, ERR_INTERNAL, fd, "open an exec group");
 		g->nfree--;
@@ -72,7 +72,7 @@ int groups_new(struct groups *g, const struct cgroup_host *h, const struct cgrou
 		err_remedy(e, "end execs that are no longer needed, or what they left running");
 		return -EAGAIN;
 	}
-	fd = cgroup_child_make(h, c, g->last + 1);
+	fd = cgroup_child_make(h, c, g->last + 1, by);
 	if (fd == -EOPNOTSUPP)
 		return err_set(e, ERR_UNSUPPORTED, fd, "exec groups: no pids controller for us");
 	if (fd < 0)

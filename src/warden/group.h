@@ -20,8 +20,8 @@ struct groups {
 /* Of a sandbox that another warden made: those there are count as given. */
 int groups_init(struct groups *g, const struct cgroup_host *h, const struct cgroup *c);
 void groups_done(struct groups *g);
-/* A descriptor to join group *ret by. */
-int groups_new(struct groups *g, const struct cgroup_host *h, const struct cgroup *c, uint32_t *ret, struct err *e);
+/* A descriptor to join group *ret by, for processes of user @by (cgroup_child_make). */
+int groups_new(struct groups *g, const struct cgroup_host *h, const struct cgroup *c, uid_t by, uint32_t *ret, struct err *e);
 int groups_kill(const struct groups *g, const struct cgroup_host *h, const struct cgroup *c, uint32_t n, struct err *e);
 /* It goes now when it is empty, else later. One that was ended already is no error. */
 int groups_end(struct groups *g, const struct cgroup_host *h, const struct cgroup *c, uint32_t n, struct err *e);

@@ -29,8 +29,8 @@ int keep_prepare(struct env *v, struct shell *s, struct err *e)
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "make the agent's table");
 	s->table = r;
-	r = s->grouped ? cgroup_child_open(&v->cgroups, &s->cgroup, KEEP_FIRST_GROUP) :
-			 cgroup_child_make(&v->cgroups, &s->cgroup, KEEP_FIRST_GROUP);
+	r = s->grouped ? cgroup_child_open(&v->cgroups, &s->cgroup, KEEP_FIRST_GROUP, shell_agent_uid(s)) :
+			 cgroup_child_make(&v->cgroups, &s->cgroup, KEEP_FIRST_GROUP, shell_agent_uid(s));
 	if (r == -EOPNOTSUPP)
 		return 0; /* a host without them: execs then have no groups of their own */
 	if (r < 0)

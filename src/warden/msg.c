@@ -1,6 +1,7 @@
 #include "warden/msg.h"
 #include "base/base.h"
 #include "base/id.h"
+#include "proto/frame.h"
 #include "warden/diff.h"
 
 static bool zero(const void *p, size_t n)
@@ -73,6 +74,8 @@ static bool arg_ok(const struct warden_req *q)
 		return q->arg <= 1;
 	if (q->op == WARDEN_SOCKET)
 		return q->arg == 4 || q->arg == 6;
+	if (q->op == WARDEN_GROUP)
+		return q->arg <= 65536 && q->arg != AGENT_UID + 1;
 	return wants_arg(q->op) == (q->arg != 0) && q->arg <= UINT32_MAX;
 }
 
@@ -165,6 +168,7 @@ size_t msg_fds(const struct warden_rep *p, const struct warden_req *q)
 	case WARDEN_ATTACH:
 		return 2;
 	case WARDEN_GROUP:
+		return q->arg ? 2 : 1;
 	case WARDEN_DIFF:
 	case WARDEN_SOCKET:
 		return 1;

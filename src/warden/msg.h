@@ -37,7 +37,11 @@ enum warden_op {
 	WARDEN_REFRESH, /* handle */
 	WARDEN_COUNTS, /* → counts */
 	WARDEN_NEXT, /* handle or 0 → the next larger handle there is and its receipt, or 0 */
-	WARDEN_GROUP, /* handle → arg: the number of a new exec group; fd to join by */
+	/*
+	 * handle, arg: 0, or 1 + a user id inside → arg: the number of a new exec group; fds: for the agent's children to join
+	 * by, and with arg a second one for processes of that user (linux/cgroup.h says what else they can do: nothing)
+	 */
+	WARDEN_GROUP,
 	WARDEN_GROUP_KILL, /* handle, arg: kills every process of that group */
 	/* handle, arg: the group is not needed any more. Goes when it is empty, if not now then later. */
 	WARDEN_GROUP_END,
@@ -88,7 +92,7 @@ struct warden_req {
 	uint32_t op;
 	uint64_t seq; /* comes back in the reply */
 	uint64_t handle;
-	uint64_t arg; /* GROUP_KILL, GROUP_END: which group; SEAL: enum warden_what and WARDEN_REFUSE_NETWORK; UNSEAL, NET, SOCKET: see there; else 0 */
+	uint64_t arg; /* GROUP: see there; GROUP_KILL, GROUP_END: which group; SEAL: enum warden_what and WARDEN_REFUSE_NETWORK; UNSEAL, NET, SOCKET: see there; else 0 */
 	char id[MSG_ID]; /* SEAL, UNSEAL, LAYERS: which layer; DISKS, DISK_REMOVE: which disk */
 	struct msg_diff diff; /* DIFF only */
 	struct warden_who who; /* WHO only */

@@ -82,7 +82,7 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 		bool takes = op == WARDEN_GROUP_KILL || op == WARDEN_GROUP_END;
 		bool may = op == WARDEN_SEAL || op == WARDEN_UNSEAL || op == WARDEN_NET || op == WARDEN_DISK_REMOVE;
 
-		if (op == WARDEN_SOCKET) /* has its own: a family */
+		if (op == WARDEN_SOCKET || op == WARDEN_GROUP) /* have their own: a family, a user */
 			continue;
 
 		if (op == WARDEN_CREATE || op == WARDEN_DIFF)
@@ -112,6 +112,14 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 		CHECK_EQ(check(&q), takes ? 0 : -EINVAL);
 		q.arg = 1ULL << 32;
 		CHECK_EQ(check(&q), -EINVAL);
+	}
+	/* With a new group it is a user inside that may join, never the agent. */
+	hello(&q);
+	q.op = WARDEN_GROUP;
+	q.handle = 5;
+	for (uint64_t user = 0; user <= 65537; user++) {
+		q.arg = user;
+		CHECK_EQ(check(&q), user <= 65536 && user != AGENT_UID + 1 ? 0 : -EINVAL);
 	}
 	/* A layer likewise, all of it, and by nobody else. */
 	hello(&q);

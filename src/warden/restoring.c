@@ -80,7 +80,7 @@ static int make_groups(struct warden *w, struct warden_sandbox *s, uint32_t n, i
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t number = 1;
 
-		fds[i] = i ? groups_new(&s->groups, &w->env.cgroups, &s->shell.cgroup, &number, e) : TAKE_FD(s->shell.group);
+		fds[i] = i ? groups_new(&s->groups, &w->env.cgroups, &s->shell.cgroup, shell_agent_uid(&s->shell), &number, e) : TAKE_FD(s->shell.group);
 		if (fds[i] < 0)
 			return i ? fds[i] : err_set(e, ERR_INTERNAL, -ENOENT, "the first exec group is gone");
 		assert(number == i + 1);

@@ -232,7 +232,15 @@ static int group(struct server *s, const struct entry *x, int fds[MSG_FDS], stru
 		return r;
 	s->out.arg = n;
 	fds[0] = s->passing[0];
-	return 0;
+	if (!s->in.q.arg)
+		return 0;
+	r = warden_group_for(s->warden, x->sandbox, n, (uint32_t)s->in.q.arg - 1, s->passing + 1, e);
+	fds[1] = r < 0 ? -1 : s->passing[1];
+	if (r < 0) {
+		fds[0] = -1;
+		warden_group_end(s->warden, x->sandbox, n, NULL);
+	}
+	return r;
 }
 
 static int destroy(struct server *s, struct entry *x, struct err *e)

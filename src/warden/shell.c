@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "linux/caps.h"
 #include "linux/mount.h"
+#include "proto/frame.h"
 #include "warden/keep.h"
 #include "warden/skeleton.h"
 #include "warden/stash.h"
@@ -30,6 +31,11 @@ void shell_init(struct shell *s)
 		.take = -1,  .give = -1, .table = -1,  .group = -1, .again = -1, .way = { -1, -1, -1 },
 	};
 	cgroup_init(&s->cgroup);
+}
+
+uid_t shell_agent_uid(const struct shell *s)
+{
+	return s->uid_base ? s->uid_base + AGENT_UID : 0;
 }
 
 /* The sources may sit where the targets go, so they are moved away first. */

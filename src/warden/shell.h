@@ -85,6 +85,8 @@ struct shell_start {
 };
 
 void shell_init(struct shell *s);
+/* The agent's user as the host sees it; 0 when rootless. */
+uid_t shell_agent_uid(const struct shell *s);
 /*
  * @single_id: without root, the id the sandbox's user shall have (the only one mapped). The agent is starting when
  * this returns; its READY is the first frame on ->sock. Nothing is left behind on failure.

@@ -625,11 +625,23 @@ int warden_group(struct warden *w, struct warden_sandbox *s, uint32_t *ret, int 
 
 	if (s->vm)
 		return vm_group(s, ret, ret_fd, e);
-	fd = groups_new(&s->groups, &w->env.cgroups, &s->shell.cgroup, ret, e);
+	fd = groups_new(&s->groups, &w->env.cgroups, &s->shell.cgroup, shell_agent_uid(&s->shell), ret, e);
 
 	if (fd < 0)
 		return fd;
 	s->shell.grouped = true;
+	*ret_fd = fd;
+	return 0;
+}
+
+int warden_group_for(struct warden *w, struct warden_sandbox *s, uint32_t group, uint32_t uid, int *ret_fd, struct err *e)
+{
+	/* Version 2 asks nothing of who is moved, and the files have one owner. */
+	const uid_t by = !s->shell.uid_base || w->env.cgroups.version == 2 ? shell_agent_uid(&s->shell) : s->shell.uid_base + uid;
+	int fd = s->vm ? vm_group_fd(group, e) : cgroup_child_open(&w->env.cgroups, &s->shell.cgroup, group, by);
+
+	if (fd < 0)
+		return s->vm ? fd : err_sys(e, ERR_INTERNAL, fd, "open an exec group");
 	*ret_fd = fd;
 	return 0;
 }

@@ -79,6 +79,11 @@ int warden_attach(struct warden_sandbox *s, int *ret_sock, struct err *e);
  * writing "0" there joins.
  */
 int warden_group(struct warden *w, struct warden_sandbox *s, uint32_t *ret, int *ret_fd, struct err *e);
+/*
+ * That descriptor joins the agent's own children alone, and whatever has it moves nobody else's process. This one joins
+ * processes that run as @uid inside already, as forks of a warm process do.
+ */
+int warden_group_for(struct warden *w, struct warden_sandbox *s, uint32_t group, uint32_t uid, int *ret_fd, struct err *e);
 /* Group 1 is made ahead in a warden that keeps; -1 where there is none. The caller's, once. */
 int warden_first_group(struct warden_sandbox *s);
 /* While the sandbox is frozen (version 1) the processes die when it thaws. */

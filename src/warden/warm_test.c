@@ -71,6 +71,18 @@ static void read_all(int fd, char *to, size_t size)
 }
 
 /* Runs it to its end. False: it did not start. */
+/* A new group that forks of the warm process can join; the one that comes with the sandbox is for the agent's own children. */
+static int fork_group(struct wt *w, const struct st_box *b, uint32_t *ret)
+{
+	int agent = -1, user = -1;
+	struct err e = { 0 };
+
+	if (client_group_for(w->client, b->s.handle, 1000, ret, &agent, &user, &e) < 0)
+		printf("# a group: %s\n", e.msg);
+	fd_close(agent);
+	return user;
+}
+
 static bool run(struct st_box *b, const char *code, int group, struct wexec *w)
 {
 	const char *argv[] = { "python", code, "one", "two" }, *envp[] = { "A=b", "PATH=/bin" };
@@ -167,16 +179,19 @@ TEST(each_has_random_numbers_of_its_own_and_its_group)
 	struct wexec host, x;
 	struct err e = { 0 };
 	struct st_box b;
+	uint32_t number = 0;
 	struct wt w;
+	int group;
 
 	CHECK(begin(&w, &b));
+	CHECK((group = fork_group(&w, &b, &number)) >= 0 && number == 2);
 	CHECK(warm_up(&b, warm_runner_python(),
 		      "import numpy.random, random, tempfile, uuid\nrandom.seed(1)\nnumpy.random.seed(1)", &host));
-	CHECK(run(&b, "import random, numpy; print(random.random(), numpy.random.rand())", b.s.group, &x));
+	CHECK(run(&b, "import random, numpy; print(random.random(), numpy.random.rand())", group, &x));
 	memcpy(first, x.text, sizeof(first));
-	CHECK(run(&b, "import random, numpy; print(random.random(), numpy.random.rand())", b.s.group, &x));
+	CHECK(run(&b, "import random, numpy; print(random.random(), numpy.random.rand())", group, &x));
 	CHECK(strlen(first) > 20 && strcmp(first, x.text));
-	CHECK(run(&b, "print([l for l in open('/proc/self/cgroup') if l.rstrip().endswith(':/x1')] != [])", b.s.group, &x));
+	CHECK(run(&b, "print([l for l in open('/proc/self/cgroup') if l.rstrip().endswith(':/x2')] != [])", group, &x));
 	CHECK_STR(x.text, "True\n");
 	/* And it ends with it. */
 	{
@@ -186,11 +201,12 @@ TEST(each_has_random_numbers_of_its_own_and_its_group)
 		struct frame ended;
 		int fds[8];
 
-		CHECK(send_exec(&b, 500, &f, b.s.group, &x));
+		CHECK(send_exec(&b, 500, &f, group, &x));
 		CHECK(kt_reads(x.out, "1\n"));
-		CHECK_EQ(client_group_kill(w.client, b.s.handle, 1, &e), 0);
+		CHECK_EQ(client_group_kill(w.client, b.s.handle, number, &e), 0);
 		CHECK(kt_wait(&b.p, FRAME_EXITED, 500, &ended, fds));
 	}
+	fd_close(group);
 	CHECK(end(&w, &b));
 }
 
@@ -364,8 +380,9 @@ TEST(a_warm_process_goes_on_in_other_sandboxes)
 	uint64_t pause, from, took;
 	struct kt_held held[2];
 	struct frame f;
+	uint32_t number;
 	struct wt w;
-	int fds[8];
+	int fds[8], group;
 
 	st_fresh();
 	wt_spec(&spec);
@@ -408,7 +425,9 @@ TEST(a_warm_process_goes_on_in_other_sandboxes)
 	CHECK(had > 0); /* not at once, maybe: it can be seen a moment before it is there to be had */
 	CHECK(copies_differ(&w, &spec));
 	/* And the source's own is as good as before. */
-	CHECK(run(&a, "print(2)", a.s.group, &x));
+	CHECK((group = fork_group(&w, &a, &number)) >= 0);
+	CHECK(run(&a, "print(2)", group, &x));
+	fd_close(group);
 	CHECK_STR(x.text, "2\n");
 	CHECK(st_end(&w, &a));
 	CHECK(st_stop(&w));
@@ -420,14 +439,17 @@ TEST(how_fast)
 	struct wexec host, x;
 	uint64_t took[60], from;
 	struct st_box b;
+	uint32_t number;
 	struct wt w;
+	int group;
 
 	for (unsigned k = 0; k < 2; k++) {
 		CHECK(begin(&w, &b));
 		CHECK(warm_up(&b, warm_runner_python(), warm[k], &host));
+		CHECK((group = fork_group(&w, &b, &number)) >= 0);
 		for (unsigned i = 0; i < ARRAY_LEN(took); i++) {
 			from = clock_mono_ns();
-			CHECK(run(&b, "print(1)", b.s.group, &x));
+			CHECK(run(&b, "print(1)", group, &x));
 			took[i] = clock_mono_ns() - from;
 			CHECK_STR(x.text, "1\n");
 		}
@@ -441,6 +463,7 @@ TEST(how_fast)
 		printf("# '%s': exec to exit p50 %.2f ms, p90 %.2f ms, at best %.2f ms; the last took %llu us of CPU\n", warm[k],
 		       (double)took[30] / 1e6, (double)took[54] / 1e6, (double)took[0] / 1e6,
 		       (unsigned long long)x.x.cpu_usec);
+		fd_close(group);
 		CHECK(end(&w, &b));
 	}
 }

@@ -58,6 +58,7 @@ enum action {
 	CLONE3,
 	SETSOCKOPT,
 	SETXATTR,
+	FAMILY,
 	ACTIONS
 };
 
@@ -86,6 +87,7 @@ static const struct {
 	[CLONE3] = { "CLONE3", 0 },
 	[SETSOCKOPT] = { "SETSOCKOPT", 0 },
 	[SETXATTR] = { "SETXATTR", 0 },
+	[FAMILY] = { "FAMILY", 0 },
 };
 
 /* ---- the decisions ---------------------------------------------------------------------------------------------- */
@@ -187,6 +189,14 @@ static const struct {
 		  "set_thread_area get_thread_area" },
 	{ ABSENT, "lsm_get_self_attr lsm_set_self_attr lsm_list_modules file_getattr file_setattr" },
 };
+
+/*
+ * The warden's own filter. Everything it starts inherits it, sandboxes above all, so it allows whatever they are allowed, with
+ * any arguments, and what the warden, cloche-dump and holders need beyond that. What neither needs keeps its refusal.
+ */
+static const char warden_too[] = "mount umount2 pivot_root fsopen fsconfig fsmount fspick open_tree open_tree_attr setns "
+				 "pidfd_getfd kcmp process_vm_readv name_to_handle_at bpf";
+static const uint32_t warden_families[] = { 1 /* unix */, 2 /* inet */, 10 /* inet6 */, 16 /* netlink */ };
 
 /* Newer than some libseccomp that builds us. From 424 on, numbers are the same on every architecture. */
 static const struct {
@@ -316,6 +326,29 @@ static void decide(struct gen *g)
 			g->named[nr] = true;
 			g->verdict[nr] = rules[i].action;
 		}
+	}
+}
+
+static void decide_warden(struct gen *g)
+{
+	const char *p = warden_too;
+
+	decide(g);
+	for (unsigned nr = 0; nr < NUMBERS; nr++)
+		if (g->verdict[nr] == SOCKET)
+			g->verdict[nr] = FAMILY;
+		else if (g->verdict[nr] > SOCKET)
+			g->verdict[nr] = ALLOW;
+	while (*p) {
+		size_t n = strcspn(p, " ");
+		char name[64];
+		int nr;
+
+		snprintf(name, sizeof(name), "%.*s", (int)n, p);
+		p += n + (p[n] == ' ');
+		nr = resolve(g->arch, name);
+		if (nr >= 0)
+			g->verdict[nr] = ALLOW;
 	}
 }
 
@@ -498,6 +531,9 @@ static void emit_blocks(struct gen *g)
 	/* Without root the agent has the command's own id, and who has one's id may lower one's limits. */
 	one_of(g, &init, 1, REFUSE, ALLOW);
 	g->label[NOT_INIT] = load_arg(g, 0, 0); /* a pid, so an int */
+
+	one_of(g, warden_families, ARRAY_LEN(warden_families), ALLOW, BAD_FAMILY);
+	g->label[FAMILY] = load_arg(g, 0, 0);
 }
 
 /* ---- the tree --------------------------------------------------------------------------------------------------- */
@@ -665,15 +701,20 @@ static void prove(const struct gen *g)
 
 /* ---- output ----------------------------------------------------------------------------------------------------- */
 
+static void print_program(const struct gen *g, const char *name)
+{
+	printf("static const struct sock_filter %s[] = {\n", name);
+	for (unsigned i = 0; i < g->len; i++)
+		printf("\t{ 0x%02x, %u, %u, 0x%x },\n", g->prog[i].code, g->prog[i].jt, g->prog[i].jf, g->prog[i].k);
+	printf("};\n");
+}
+
 static void print(const struct gen *g)
 {
 	printf("/* Written by tools/seccomp_gen.c for %s. */\n", g->arch->name);
 	printf("static const struct { unsigned lo, hi; } seccomp_cookies[] = { { %u, %u }, { %u, %u } };\n",
 	       g->cookie_lo[0], g->cookie_hi[0], g->cookie_lo[1], g->cookie_hi[1]);
-	printf("static const struct sock_filter seccomp_program[] = {\n");
-	for (unsigned i = 0; i < g->len; i++)
-		printf("\t{ 0x%02x, %u, %u, 0x%x },\n", g->prog[i].code, g->prog[i].jt, g->prog[i].jf, g->prog[i].k);
-	printf("};\n");
+	print_program(g, "seccomp_program");
 
 	/* For the tests: what each number was decided to be. */
 	printf("#ifdef SECCOMP_WITH_DECISIONS\nenum {");
@@ -698,7 +739,7 @@ static void print(const struct gen *g)
 
 int main(int argc, char **argv)
 {
-	static struct gen g;
+	static struct gen g, w;
 
 	for (size_t i = 0; argc == 2 && i < ARRAY_LEN(arches); i++)
 		if (!strcmp(arches[i].name, argv[1]))
@@ -711,6 +752,11 @@ int main(int argc, char **argv)
 	build(&g);
 	prove(&g);
 	print(&g);
+	w.arch = g.arch;
+	decide_warden(&w);
+	build(&w);
+	prove(&w);
+	print_program(&w, "seccomp_warden_program");
 	if (fflush(stdout) || ferror(stdout))
 		die("cannot write", "stdout");
 	return 0;

@@ -84,6 +84,11 @@ int seccomp_install_no_setid(void)
 	return seccomp_install_extra(prog, ARRAY_LEN(prog));
 }
 
+int seccomp_install_warden(void)
+{
+	return seccomp_install_extra(seccomp_warden_program, ARRAY_LEN(seccomp_warden_program));
+}
+
 size_t seccomp_program_len(void)
 {
 	return ARRAY_LEN(seccomp_program);

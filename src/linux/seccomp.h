@@ -28,5 +28,10 @@ int seccomp_install_extra(const struct sock_filter *prog, size_t len);
  * there would be a trap for others. openat2 says ENOSYS, since its mode cannot be seen.
  */
 int seccomp_install_no_setid(void);
+/*
+ * The warden's own, on the calling thread. All it starts inherits it; it allows what any of them needs. Refused stay modules,
+ * kexec, reboot, swap, clocks, files by handle, perf, keys, io_uring, fanotify, raw I/O and sockets of other families.
+ */
+int seccomp_install_warden(void);
 /* The number of instructions of ours, for `enforced`. */
 size_t seccomp_program_len(void);

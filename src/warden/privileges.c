@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/sys.h"
 #include "linux/caps.h"
+#include "linux/seccomp.h"
 
 #include <linux/prctl.h>
 
@@ -30,15 +31,16 @@ static int want(const char *status, const char *key, int base, uint64_t value, s
 	return 0;
 }
 
-static int verify(struct err *e)
+static int verify(uint64_t keep, struct err *e)
 {
-	static const struct {
+	const struct {
 		const char *key;
 		int base;
 		uint64_t value;
 	} expect[] = {
-		{ "\nCapInh:", 16, 0 },		 { "\nCapPrm:", 16, PRIVILEGES }, { "\nCapEff:", 16, PRIVILEGES },
-		{ "\nCapBnd:", 16, PRIVILEGES }, { "\nCapAmb:", 16, 0 },	  { "\nNoNewPrivs:", 10, 1 },
+		{ "\nCapInh:", 16, 0 },		 { "\nCapPrm:", 16, keep }, { "\nCapEff:", 16, keep },
+		{ "\nCapBnd:", 16, keep }, { "\nCapAmb:", 16, 0 },	  { "\nNoNewPrivs:", 10, 1 },
+		{ "\nSeccomp:", 10, 2 },
 	};
 	char status[8192];
 	ssize_t n = fd_get(AT_FDCWD, "/proc/thread-self/status", status, sizeof(status));
@@ -53,7 +55,7 @@ static int verify(struct err *e)
 	return r;
 }
 
-static int check_had(struct err *e)
+static int check_had(uint64_t *keep, struct err *e)
 {
 	char status[8192];
 	ssize_t n = fd_get(AT_FDCWD, "/proc/thread-self/status", status, sizeof(status));
@@ -61,6 +63,7 @@ static int check_had(struct err *e)
 
 	if (n < 0 || field(status, "\nCapPrm:", 16, &have) < 0)
 		return err_set(e, ERR_INTERNAL, n < 0 ? (int)n : -EINVAL, "read /proc/thread-self/status");
+	*keep = have & (PRIVILEGES | PRIVILEGES_IF_ANY);
 	if ((have & PRIVILEGES) == PRIVILEGES)
 		return 0;
 	err_set(e, ERR_DENIED, -EPERM, "capabilities %llx are missing", (unsigned long long)(PRIVILEGES & ~have));
@@ -70,11 +73,12 @@ static int check_had(struct err *e)
 
 int privileges_drop(struct err *e)
 {
-	int r = check_had(e);
+	uint64_t keep = 0;
+	int r = check_had(&keep, e);
 
 	if (r < 0)
 		return r;
-	r = caps_drop_bounding(PRIVILEGES);
+	r = caps_drop_bounding(keep);
 	if (r == 0)
 		r = sys_setgroups(0, NULL);
 	if (r == 0)
@@ -84,10 +88,12 @@ int privileges_drop(struct err *e)
 	if (r == 0)
 		r = sys_prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
 	if (r == 0)
-		r = caps_set(PRIVILEGES, 0);
+		r = caps_set(keep, 0);
 	if (r == 0)
 		r = sys_prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	if (r == 0)
 		r = sys_prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "give up privileges") : verify(e);
+	if (r == 0)
+		r = seccomp_install_warden();
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "give up privileges") : verify(keep, e);
 }

@@ -12,6 +12,8 @@
 	 (1ULL << CAP_NET_BIND_SERVICE) |                                                                              \
 	 (1ULL << CAP_SYS_PTRACE) | (1ULL << CAP_SYS_ADMIN) | (1ULL << CAP_MKNOD) | (1ULL << CAP_SETFCAP) |            \
 	 (1ULL << CAP_DAC_READ_SEARCH) | (1ULL << CAP_CHECKPOINT_RESTORE) | (1ULL << CAP_SYS_NICE))
+/* Kept where there is: without it nobody inside is kept from setting back its own oom_score_adj (base/score.h). */
+#define PRIVILEGES_IF_ANY (1ULL << CAP_SYS_RESOURCE)
 
 /*
  * Bounding set, groups, ids, capabilities, no_new_privs, not dumpable; then reads back what the kernel says. Before any

@@ -5,6 +5,7 @@
 #include "agent/restore_build.h"
 #include "agent/stash.h"
 #include "base/base.h"
+#include "base/score.h"
 #include "base/sys.h"
 #include "linux/caps.h"
 
@@ -456,7 +457,7 @@ static void write_owns(struct build *b)
 
 	/* Never less likely to be killed than an exec is; a process that was more likely stays so. */
 	snprintf(text, sizeof(text), "%d", (int)b->p->oom_score_adj);
-	if ((int32_t)b->p->oom_score_adj > 0)
+	if ((int32_t)b->p->oom_score_adj > SCORE_SANDBOX)
 		write_own(b, "/proc/self/oom_score_adj", text);
 	snprintf(text, sizeof(text), "%u", b->p->loginuid);
 	if (b->p->loginuid != MEM_NONE)

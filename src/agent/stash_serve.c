@@ -6,6 +6,7 @@
  */
 #include "agent/stash.h"
 #include "base/base.h"
+#include "base/score.h"
 #include "base/sys.h"
 #include "linux/caps.h"
 #include "proto/stash.h"
@@ -197,6 +198,9 @@ struct stash *stash_serve(int control)
 {
 	static struct holder h;
 
+	/* A tenant's memory, and not the daemon's. */
+	if (score_sandbox_self("/proc/self/oom_score_adj") < 0)
+		_exit(1);
 	h.control = control;
 	if (lock_up(&h) < 0)
 		_exit(1);

@@ -1,6 +1,7 @@
 #include "cli/run.h"
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/score.h"
 #include "base/sys.h"
 #include "cli/commands.h"
 #include "linux/caps.h"
@@ -142,6 +143,9 @@ static int start(struct run *r, struct exec_spec *x, struct err *e)
 		rc = network_start(&r->network, &r->o.spec, e);
 	if (rc == 0)
 		rc = open_signals(r, e);
+	/* The sandbox inherits it. We exist for this one alone, and may go with it. */
+	if (rc == 0)
+		score_sandbox_self("/proc/self/oom_score_adj");
 	if (rc == 0)
 		rc = engine_new(&g, &r->engine, e);
 	if (rc == 0)

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/str.h"
 #include "base/sys.h"
+#include "linux/caps.h"
 
 #include <grp.h>
 #include <pwd.h>
@@ -83,8 +84,10 @@ int identity_become(const struct identity *who, pid_t parent, struct err *e)
 {
 	uid_t ru, eu, su;
 	gid_t rg, eg, sg;
-	int r;
+	int r = caps_drop_bounding(0);
 
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "empty the bounding set");
 	/* libc's, which reach every thread; without privileges nothing is left of the capabilities. */
 	if (setgroups(0, NULL) < 0 || setresgid(who->gid, who->gid, who->gid) < 0 ||
 	    setresuid(who->uid, who->uid, who->uid) < 0)

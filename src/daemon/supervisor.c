@@ -1,5 +1,6 @@
 #include "daemon/supervisor.h"
 #include "base/base.h"
+#include "base/score.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -643,6 +644,9 @@ int supervisor_run(const struct supervisor_opts *o, struct err *e)
 	int r;
 
 	umask(022);
+	r = score_daemon_self();
+	if (r < 0)
+		log_info("oom_score_adj stays as it is: %s", strerror(-r));
 	s.places.check = o->check;
 	s.places.recover = o->recover;
 	r = places_open(&s.places, o->config, o->activated, e);

@@ -21,6 +21,7 @@
  */
 #include "dump/dump.h"
 #include "base/base.h"
+#include "base/score.h"
 #include "base/sys.h"
 #include "dump/arch.h"
 #include "dump/confine.h"
@@ -385,6 +386,7 @@ int main(int argc, char **argv)
 	sys_test_parse(getenv("CLOCHE_FAULT_DUMP"));
 #endif
 	alarm(STUCK_S);
+	score_sandbox_self("/proc/self/oom_score_adj"); /* ended at any moment it harms nobody */
 	sys_prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
 	image_init(&d.image);
 	r = vdso_self(&d, &e);

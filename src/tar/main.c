@@ -20,6 +20,7 @@
 #include "tar/tar.h"
 #include "base/base.h"
 #include "base/json.h"
+#include "base/score.h"
 #include "base/str.h"
 
 #include <fcntl.h>
@@ -210,8 +211,10 @@ int main(int argc, char **argv)
 	r = place(&f, mode);
 	if (r < 0)
 		err_sys(&e, ERR_INTERNAL, r, "the descriptors cannot be used");
-	if (r == 0)
+	if (r == 0) {
+		score_sandbox_self("/proc/self/oom_score_adj"); /* it may go first: what it has in memory is an archive */
 		r = confine(&e);
+	}
 	if (r == 0)
 		r = run(mode, &o, &result, &e);
 	_exit(say(&result, r, &e));

@@ -1,4 +1,5 @@
 #include "warden/pool_impl.h"
+#include "warden/score.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -203,8 +204,9 @@ int pool_wait_ready(struct pool *p, struct pool_item *it, struct err *e)
 	while (said == 0 && clock_mono_ns() < until)
 		if (poll(polls, ARRAY_LEN(polls), 1000) > 0)
 			said = first_frame(&it->shell, 0, e);
-	if (said > 0)
+	if (said > 0 && score_set(&it->shell, e) == 0)
 		return 0;
+	said = said > 0 ? -ECHILD : said;
 	pool_item_end(p, it);
 	return said < 0 ? -ECHILD : err_sys(e, ERR_LOST, -EAGAIN, "the agent did not start");
 }
@@ -245,6 +247,8 @@ static int collect(struct pool *p, int wait_ms, struct err *e)
 		if (polls[i].revents || polls[WAYS + i].revents) {
 			shell_start_release(p->env, &w->start);
 			said = first_frame(&w->item.shell, w->start.error, e);
+			if (said > 0 && score_set(&w->item.shell, e) < 0)
+				said = -ECHILD;
 		}
 		if (said == 0 && clock_mono_ns() - w->since > READY_NS)
 			said = err_sys(e, ERR_LOST, -ETIMEDOUT, "the agent did not start");

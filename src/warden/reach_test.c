@@ -231,3 +231,21 @@ TEST(commands_still_join_the_group_they_are_given)
 	CHECK(untouched(&x));
 	CHECK(scene_end(&x));
 }
+
+
+/* Of a command inside: what it is, then what becomes of it when it is set back. */
+TEST(commands_are_ended_before_the_daemon_when_the_host_runs_out_of_memory)
+{
+	static const char script[] = "cd /proc/self; cat oom_score_adj; echo 0 >oom_score_adj; echo -900 >oom_score_adj; "
+				     "sh -c 'echo = $(cat /proc/self/oom_score_adj)'; sleep 1000";
+	const bool fixed = prctl(PR_CAPBSET_READ, CAP_SYS_RESOURCE, 0, 0, 0) == 1;
+	struct kt_pipes a;
+	struct scene x;
+
+	CHECK(scene_begin(&x));
+	CHECK(kt_exec(&x.p, 1, script, x.s.group, &a));
+	/* A host that we have no CAP_SYS_RESOURCE of cannot fix it; below what we have nobody comes. */
+	CHECK(kt_reads(a.out, fixed ? "800\n= 800\n" : "800\n= 0\n"));
+	kt_pipes_close(&a);
+	CHECK(scene_end(&x));
+}

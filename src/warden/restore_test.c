@@ -579,7 +579,7 @@ TEST(settings_that_a_process_made_for_itself_stay)
 		" s += [resource.getrlimit(6), resource.getrlimit(0), open('/proc/self/comm').read(), os.getcwd()]\n"
 		" s += [open('/proc/self/oom_score_adj').read(), signal.getitimer(1)[0], signal.getitimer(2)[0]]\n"
 		" return s\n"
-		"open('/proc/self/oom_score_adj', 'w').write('300')\n"
+		"open('/proc/self/oom_score_adj', 'w').write('900')\n"
 		"c.prctl(4, 0); c.prctl(1, 10); c.prctl(36, 1); c.prctl(41, 1); os.nice(5); os.sched_setscheduler(0, "
 		"3, os.sched_param(0))\n"
 		"resource.setrlimit(6, (50, 60)); resource.setrlimit(0, (1000, 2000)); c.prctl(15, b'renamed'); "

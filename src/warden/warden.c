@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "linux/seccomp.h"
 #include "warden/disk.h"
+#include "warden/score.h"
 #include "warden/inside.h"
 #include "warden/keep.h"
 #include "warden/limit.h"
@@ -311,8 +312,14 @@ static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct 
 	w->start.steer = spec->flags & SPEC_NET ? &spec->net : NULL;
 	r = shell_make(&w->env, &w->start, controllers, spec->uid, &ret->shell, e);
 	/* The next one starts on the same stack. */
-	if (r == 0 && !w->env.one_shot)
+	if (r == 0 && !w->env.one_shot) {
 		wait_exec(&ret->shell);
+		r = score_set(&ret->shell, e);
+		if (r == -ESRCH || r == -ENOENT)
+			r = 0; /* its death is found, with the reason, by what waits for it */
+		if (r < 0)
+			shell_end(&w->env, &ret->shell, NULL);
+	}
 	return r;
 }
 

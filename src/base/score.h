@@ -1,0 +1,18 @@
+/*
+ * oom_score_adj: whom the kernel ends first when the host runs out of memory. What a sandbox runs comes first, the daemon's own
+ * processes come last.
+ */
+#pragma once
+
+#define SCORE_SANDBOX 800
+#define SCORE_DAEMON (-900)
+
+/*
+ * @fd: an oom_score_adj open for reading and writing. It becomes SCORE_SANDBOX, or stays what it is when that is more. Written
+ * with CAP_SYS_RESOURCE of the host it is also the least that the process and its children can set themselves.
+ */
+int score_sandbox(int fd);
+/* Of this process, by @path. Children inherit it. */
+int score_sandbox_self(const char *path);
+/* Of this process. -EACCES without CAP_SYS_RESOURCE. */
+int score_daemon_self(void);

@@ -160,8 +160,8 @@ static const struct {
 	/* Debuggers and sanitizers. The kernel asks for what /proc/PID/mem asks for; the agent is not dumpable. */
 	{ ALLOW, "ptrace process_vm_readv process_vm_writev" },
 
-	/* The agent's, with the secret (src/linux/seccomp.h). */
-	{ COOKIE, "move_mount mount_setattr chroot sethostname" },
+	/* The agent's, with the secret (src/linux/seccomp.h). The last is for what it restores. */
+	{ COOKIE, "move_mount mount_setattr chroot sethostname userfaultfd" },
 
 	/* Namespaces and mounts. clone3 hides its flags in memory, where a filter cannot look: ENOSYS but for the agent. */
 	{ CLONE3, "clone3" },
@@ -173,7 +173,7 @@ static const struct {
 	{ ABSENT, "process_madvise process_mrelease" },
 	/* Large parts of the kernel with a history. */
 	{ ABSENT, "io_uring_setup io_uring_enter io_uring_register vmsplice modify_ldt" },
-	{ REFUSE, "bpf perf_event_open userfaultfd add_key request_key keyctl fanotify_init fanotify_mark" },
+	{ REFUSE, "bpf perf_event_open add_key request_key keyctl fanotify_init fanotify_mark" },
 	/* Native AIO takes from fs.aio-max-nr, which the whole machine shares. */
 	{ ABSENT, "io_setup io_destroy io_submit io_cancel io_getevents io_pgetevents" },
 	/* Files by handle, past every path check. */

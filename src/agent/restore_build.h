@@ -3,6 +3,8 @@
 #include "agent/restore.h"
 #include "base/base.h"
 
+#define RESTORE_WINDOW (32ULL * MIB)
+
 /* Where we build: data and calls grow towards each other's end. */
 struct build {
 	struct restore *r;
@@ -13,6 +15,8 @@ struct build {
 	struct blob_op *op; /* the list that is being written */
 	uint64_t n_ops, max_ops;
 	uint64_t maps;
+	uint64_t window; /* RESTORE_WINDOW bytes that show a pages file, while memory is filled */
+	int uffd; /* fills it, or -1 */
 };
 
 static inline void *room(struct build *b, size_t n)
@@ -48,3 +52,8 @@ void restore_memory(struct build *b);
 /* How many calls that takes at most, and bytes of what they point to. */
 uint64_t restore_memory_ops(const struct restore *r, const struct mem_proc *p);
 uint64_t restore_memory_bytes(const struct restore *r, const struct mem_proc *p);
+/* restore_fill.c: asks for what fills it, where there is enough to fill; then the calls that do, and how many at most. */
+void restore_fill_open(struct build *b);
+void restore_fill(struct build *b);
+uint64_t restore_fill_ops(const struct restore *r, const struct mem_vma *m);
+uint64_t restore_fill_bytes(const struct restore *r, const struct mem_vma *m);

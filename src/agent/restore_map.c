@@ -376,10 +376,16 @@ static uint64_t count_bytes(const struct restore *r, const struct mem_proc *p, u
 	return n + restore_memory_bytes(r, p);
 }
 
-/* A place that neither has anything at, with room behind it for the vdso's way. */
+/* Behind our place: the vdso's way, and when that is where it belongs the window. */
+static uint64_t behind(const struct restore *r)
+{
+	return vdso_len(r) > RESTORE_WINDOW ? vdso_len(r) : RESTORE_WINDOW;
+}
+
+/* A place that neither has anything at, with room behind it. */
 static uint64_t find_place(const struct restore *r, const struct mem_proc *p, uint64_t len)
 {
-	uint64_t from = LOWEST, need = len + vdso_len(r) + 2 * GUARD;
+	uint64_t from = LOWEST, need = len + behind(r) + 2 * GUARD;
 
 	for (uint32_t v = 0; v <= p->vma.n; v++) {
 		const struct mem_vma *m = v < p->vma.n ? &r->m.vma[p->vma.first + v] : NULL;
@@ -387,7 +393,7 @@ static uint64_t find_place(const struct restore *r, const struct mem_proc *p, ui
 
 		for (uint64_t at = from + GUARD; to > from && to - from > need && at + need - GUARD < to;
 		     at += 64 * GUARD) {
-			uint64_t all = len + vdso_len(r);
+			uint64_t all = len + behind(r);
 			void *got = mmap((void *)(uintptr_t)at, all, PROT_READ | PROT_WRITE,
 					 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
 
@@ -540,6 +546,8 @@ void restore_enter(struct restore *r, uint32_t i)
 	b.end = (uint8_t *)(uintptr_t)(b.start + b.len - shared);
 	b.op = room(&b, b.max_ops * sizeof(struct blob_op));
 	stack = (uint64_t)(uintptr_t)room(&b, STACK) + STACK;
+	b.window = b.start + b.len;
+	restore_fill_open(&b);
 	build_list(&b);
 	at = list(&b, b.op, b.n_ops);
 	jump(b.start + (uint64_t)((uintptr_t)blob_run - (uintptr_t)__start_cloche_blob), stack, at);

@@ -19,8 +19,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define IOV_ONCE 1024U /* the kernel's limit for one call */
-#define READ_ONCE (1ULL << 30) /* likewise: 2 GiB less a page */
 #define LOOK_STEP (256U * KIB)
 #define POPULATE_READ 22 /* MADV_POPULATE_READ */
 #define MAPS_MAX 60000U /* the kernel's own limit is 65530 for a process */
@@ -143,72 +141,6 @@ static void mark_apart(struct build *b, int advice)
 	}
 }
 
-/* ---- content ---------------------------------------------------------------------------------------------------- */
-
-/* What is read in one go: pieces of memory whose bytes lie together in the file. */
-struct reading {
-	struct iovec *iov;
-	uint32_t n, file;
-	uint64_t off, len;
-};
-
-static void read_end(struct build *b, struct reading *g)
-{
-	if (g->n)
-		add(b, RESTORE_READ, BLOB_SIXTH, SYS_preadv, (uint64_t)b->r->pages[g->file], (uint64_t)(uintptr_t)g->iov,
-		    g->n, g->off, 0, g->len);
-	g->n = 0;
-}
-
-/* The vector grows where it lies: nobody else takes room meanwhile. */
-static void read_add(struct build *b, struct reading *g, const struct mem_run *x)
-{
-	struct iovec *last = g->n ? &g->iov[g->n - 1] : NULL;
-
-	if (g->n && (g->file != x->file || g->off + g->len != x->off || g->len + x->len > READ_ONCE)) {
-		read_end(b, g);
-		last = NULL;
-	}
-	if (last && (uintptr_t)last->iov_base + last->iov_len == x->start) {
-		last->iov_len += x->len;
-	} else {
-		if (g->n == IOV_ONCE)
-			read_end(b, g);
-		last = room(b, sizeof(*last));
-		*last = (struct iovec){ (void *)(uintptr_t)x->start, x->len };
-		if (!g->n)
-			*g = (struct reading){ .iov = last, .file = x->file, .off = x->off };
-		g->n++;
-	}
-	g->len += x->len;
-}
-
-/*
- * Every page that the process had of its own, from the pages files, in as few calls as can be. This is the only place
- * that knows where content comes from. No huge pages meanwhile: they would make pages of what was a hole.
- */
-static void fill(struct build *b)
-{
-	const bool huge = !(b->p->flags & MEM_PROC_THP_DISABLE);
-	struct reading g = { 0 };
-
-	if (huge)
-		add(b, RESTORE_READ, BLOB_OK, SYS_prctl, PR_SET_THP_DISABLE, 1, 0, 0, 0, 0);
-	for (uint32_t i = 0; i < b->p->vma.n; i++)
-		for (uint32_t k = 0; !held(b, vma(b, i)) && k < vma(b, i)->run.n; k++) {
-			struct mem_run x = b->r->m.run[vma(b, i)->run.first + k];
-			uint64_t left = x.len;
-
-			for (; left; left -= x.len, x.start += x.len, x.off += x.len) {
-				x.len = left < READ_ONCE ? left : READ_ONCE;
-				read_add(b, &g, &x);
-			}
-		}
-	read_end(b, &g);
-	if (huge)
-		add(b, RESTORE_READ, BLOB_OK, SYS_prctl, PR_SET_THP_DISABLE, 0, 0, 0, 0, 0);
-}
-
 /* ---- what was set for it later ---------------------------------------------------------------------------------- */
 
 static void set_name(struct build *b, const struct mem_vma *m)
@@ -276,7 +208,7 @@ void restore_memory(struct build *b)
 	if (b->r->stash)
 		add(b, RESTORE_UNMAP, BLOB_OK, SYS_munmap, b->r->stash->start, b->r->stash->len, 0, 0, 0, 0);
 	mark_apart(b, MADV_DONTDUMP);
-	fill(b);
+	restore_fill(b);
 	mark_apart(b, MADV_DODUMP);
 	for (uint32_t i = 0; i < b->p->vma.n; i++)
 		set_vma(b, vma(b, i));
@@ -285,22 +217,12 @@ void restore_memory(struct build *b)
 		look_ahead(b);
 }
 
-/* A run may be cut at READ_ONCE. */
-static uint64_t pieces(const struct restore *r, const struct mem_vma *m)
-{
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < m->run.n; i++)
-		n += 1 + r->m.run[m->run.first + i].len / READ_ONCE;
-	return n;
-}
-
 uint64_t restore_memory_ops(const struct restore *r, const struct mem_proc *p)
 {
-	uint64_t n = 5;
+	uint64_t n = 8;
 
 	for (uint32_t v = 0; v < p->vma.n; v++)
-		n += 7 + MEM_ADVICES + pieces(r, &r->m.vma[p->vma.first + v]);
+		n += 7 + MEM_ADVICES + restore_fill_ops(r, &r->m.vma[p->vma.first + v]);
 	return n;
 }
 
@@ -309,6 +231,6 @@ uint64_t restore_memory_bytes(const struct restore *r, const struct mem_proc *p)
 	uint64_t n = 0;
 
 	for (uint32_t v = 0; v < p->vma.n; v++)
-		n += MEM_VMA_NAME_MAX + 17 + pieces(r, &r->m.vma[p->vma.first + v]) * sizeof(struct iovec);
+		n += MEM_VMA_NAME_MAX + 17 + restore_fill_bytes(r, &r->m.vma[p->vma.first + v]);
 	return n;
 }

@@ -268,6 +268,11 @@ long sys_clone3_cookie(struct clone_args *a, size_t size, uint64_t cookie)
 	return (long)CALL(clone3_cookie, SYS_clone3, a, size, 0, 0, 0, cookie);
 }
 
+int sys_userfaultfd(int flags, uint64_t cookie)
+{
+	return (int)CALL(userfaultfd, SYS_userfaultfd, flags, 0, 0, 0, 0, cookie);
+}
+
 int sys_execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
 	return (int)CALL(execveat, SYS_execveat, dirfd, path, argv, envp, flags);

@@ -6,9 +6,10 @@
  * The agent locks itself before it knows its image, yet must still attach the image's mounts. Those few calls
  * (move_mount, mount_setattr, chroot, sethostname) pass only when their unused sixth argument carries a 64-bit secret,
  * made by the agent from getrandom, patched into the program, and wiped after the last use. The same secret opens what
- * restoring processes needs: clone3, whose flags cannot be seen, and prctl(PR_SET_MM). It is wiped before the
- * first command starts. No other process can read it: the agent is not dumpable, and PTRACE_SECCOMP_GET_FILTER needs
- * CAP_SYS_ADMIN outside. Even who guessed it would still lack the capabilities.
+ * restoring processes needs: clone3, whose flags cannot be seen, prctl(PR_SET_MM), and userfaultfd. It is wiped
+ * before the first command starts. No other process can read it: the agent is not dumpable, and
+ * PTRACE_SECCOMP_GET_FILTER needs CAP_SYS_ADMIN outside. A process that guessed it would still lack the capabilities;
+ * userfaultfd alone needs none, and then handles faults of user mode only.
  */
 #pragma once
 #include <linux/filter.h>

@@ -172,6 +172,8 @@ TEST(mount_calls_pass_only_with_the_whole_cookie)
 		{ "clone3 with cookie", SYS_clone3, { p, 1, 0, 0, 0, TEST_COOKIE }, -EINVAL },
 		{ "clone3, one bit off", SYS_clone3, { p, 1, 0, 0, 0, TEST_COOKIE ^ 1 }, -ENOSYS },
 		{ "clone3, low half only", SYS_clone3, { p, 1, 0, 0, 0, (uint32_t)TEST_COOKIE }, -ENOSYS },
+		{ "userfaultfd with cookie", SYS_userfaultfd, { ~0UL, 0, 0, 0, 0, TEST_COOKIE }, -EINVAL },
+		{ "userfaultfd, one bit off", SYS_userfaultfd, { ~0UL, 0, 0, 0, 0, TEST_COOKIE ^ 4 }, -EPERM },
 		{ "set_mm with cookie", SYS_prctl, { 35, 15, p, ~0UL, 0, TEST_COOKIE }, -EFAULT },
 		{ "set_mm without", SYS_prctl, { 35, 15, p, ~0UL, 0, 0 }, -EPERM },
 		{ "set_mm, one bit off", SYS_prctl, { 35, 15, p, ~0UL, 0, TEST_COOKIE ^ 2 }, -EPERM },
@@ -523,7 +525,6 @@ TEST(the_table_never_allows_the_dangerous_calls)
 		SYS_open_tree,
 		SYS_bpf,
 		SYS_perf_event_open,
-		SYS_userfaultfd,
 		SYS_keyctl,
 		SYS_add_key,
 		SYS_request_key,
@@ -575,6 +576,7 @@ TEST(the_table_never_allows_the_dangerous_calls)
 	CHECK_EQ(decided(SYS_chroot), DECIDED_COOKIE);
 	CHECK_EQ(decided(SYS_mount_setattr), DECIDED_COOKIE);
 	CHECK_EQ(decided(SYS_sethostname), DECIDED_COOKIE);
+	CHECK_EQ(decided(SYS_userfaultfd), DECIDED_COOKIE);
 	CHECK_EQ(decided(SYS_clone3), DECIDED_CLONE3);
 	CHECK_EQ(decided(SYS_clone), DECIDED_CLONE);
 	CHECK_EQ(decided(SYS_unshare), DECIDED_UNSHARE);

@@ -305,6 +305,51 @@ def test_anonymous_memory_is_what_it_was(d, clean, tmp_path):
                     "stack" + told.rpartition("stack")[2]), told
 
 
+# 72 MiB of pages that all differ, with holes, in mappings beside each other, of which one is read-only. Each line that it reads it
+# says the sum of all, and changes every 37th page: so copies of copies have their pages in several files.
+PIECES = r"""
+import ctypes, hashlib, mmap
+P, N = 4096, 18432
+m = mmap.mmap(-1, N * P, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+at = ctypes.addressof(ctypes.c_char.from_buffer(m))
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mprotect.argtypes = libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+def write(i, text):
+    m[i * P:i * P + P] = (b"%d %s " % (i, text)).ljust(P, b"%d" % (i % 10))
+for i in range(N):
+    if i % 11 and not 9000 <= i < 9500:
+        write(i, b"first")
+assert libc.mprotect(at + 12000 * P, 3 * P, 1) == 0
+assert libc.madvise(at + 15000 * P, 3 * P, 16) == 0
+told = 0
+print("ready", flush=True)
+while input() == "":
+    here = sum(line.startswith("%x-" % at) or "%x-" % (at + 12003 * P) in line for line in open("/proc/self/maps"))
+    print(hashlib.sha256(m).hexdigest(), here, flush=True)
+    told += 1
+    for i in range(told, N, 37):
+        if not 12000 <= i < 12003:
+            write(i, b"%d" % told)
+    print("ready", flush=True)
+"""
+
+
+def test_much_memory_in_pieces_comes_back_page_by_page(d, clean):
+    b = d.create(memory="512M")
+    x = background(d, b, "exec python3 -c '" + PIECES.replace("'", '"') + "'", stdin_open=True)
+    ready(d, b, x)
+    made = copy(d, b)
+    want = [asks(d, b, x) for _ in range(4)]
+    own, = made["restored"]["execs"]
+    assert asks(d, made, own) == want[0] and want[0].endswith(" 2")
+    forked = fork(d, made)
+    inner, = forked["restored"]["execs"]
+    assert asks(d, forked, inner) == want[1]
+    for told in want[2:]:
+        sleep_and_wake(d, forked)
+        assert asks(d, forked, inner) == told
+
+
 @pytest.fixture(scope="module")
 def go_program():
     """Built once for a build folder, with the libraries of test_net_programs.py: those take long."""

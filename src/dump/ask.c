@@ -1,6 +1,7 @@
 /* What only a process itself can be asked for. */
 #include "dump/inject.h"
 #include "base/base.h"
+#include "base/clock.h"
 
 #include <linux/prctl.h>
 #include <signal.h>
@@ -257,6 +258,7 @@ static int ask(struct dump *d, struct proc *p, size_t at, struct err *e)
 		if (r < 0)
 			return r;
 		add_process(p, j, a);
+		p->asked = clock_mono_ns();
 	}
 	r = inject_run(p, t, j, e);
 	/* What a process has taken from itself must not come back; kernels before 6.3 know nothing of it. */

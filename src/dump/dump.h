@@ -65,6 +65,7 @@ struct proc {
 	bool locks_all; /* what it maps is locked at once */
 	bool keyed; /* it has memory protection keys */
 	uint64_t dirty; /* about so many bytes have to be copied */
+	uint64_t asked; /* when it was asked for its timers, by the monotonic clock */
 	pid_t copy; /* host id of a fork that stands still and is read instead, 0 = none */
 	char *status;
 	struct mem_proc rec;
@@ -252,6 +253,8 @@ bool base_has(struct dump *d, const struct mem_proc *of, uint64_t at, const uint
 /* ---- thread.c, inject.c ---- */
 int thread_read(struct dump *d, struct proc *p, struct thread *t, struct err *e);
 int thread_pending(struct dump *d, pid_t tid, bool shared, struct mem_span *ret, struct err *e);
+/* Behind that: what has fired since it was asked for is a signal, and a timer no more. */
+void timer_settle(struct dump *d, struct proc *p);
 /* What only the process itself can be asked: the calls are made by it. */
 int inject_proc(struct dump *d, struct proc *p, struct err *e);
 /* Makes ->copy, a fork that stands still, and ends when it is let go. -EAGAIN when it may not have one. */

@@ -199,8 +199,6 @@ int thread_read(struct dump *d, struct proc *p, struct thread *t, struct err *e)
 		r = schedule(p, t, e);
 	if (r == 0)
 		r = arch_state(d, t, e);
-	if (r == 0)
-		r = thread_pending(d, t->host, false, &t->rec.pending, e);
 	memcpy(image, t->regs, sizeof(image));
 	arch_restart_later(image, proc_handles_signals(p));
 	return r == 0 ? image_bytes(&d->image, image, t->regs_len, &t->rec.regs, e) : (int)r;

@@ -232,6 +232,10 @@ static int read_proc(struct dump *d, struct proc *p, struct err *e)
 	r = terminal(d, p, e);
 	if (r == 0)
 		r = thread_pending(d, p->host, true, &p->rec.pending, e);
+	for (size_t i = 0; r == 0 && i < p->n_threads; i++)
+		r = thread_pending(d, p->thread[i].host, false, &p->thread[i].rec.pending, e);
+	if (r == 0)
+		timer_settle(d, p);
 	return r == 0 ? add_threads(d, p, e) : r;
 }
 

@@ -66,7 +66,8 @@ bool arch_restarts(const uint64_t *regs)
 
 void arch_again(uint64_t *regs)
 {
-	if ((long)regs[RAX] != -EINTR || (regs[ORIG_RAX] != SYS_semop && regs[ORIG_RAX] != SYS_semtimedop))
+	if ((long)regs[RAX] != -EINTR ||
+	    (regs[ORIG_RAX] != SYS_semop && regs[ORIG_RAX] != SYS_semtimedop && regs[ORIG_RAX] != SYS_rt_sigtimedwait))
 		return;
 	regs[RAX] = regs[ORIG_RAX];
 	regs[RIP] -= 2; /* the system call instruction */

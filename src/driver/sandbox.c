@@ -96,6 +96,8 @@ static void say_limits(const struct sandbox *s, const struct sandbox_spec *spec,
 		snprintf(text, sizeof(text), "%llu bytes per second each way", (unsigned long long)l->io_bps);
 		fn(arg, "io", text);
 	}
+	if (l->memory && !vm)
+		fn(arg, "kernel_memory", "sockets: counted by the memory limit, looked at every 10 ms");
 	if (s->receipt.disk) {
 		snprintf(text, sizeof(text), "%llu bytes, %s", (unsigned long long)s->receipt.disk,
 			 vm || spec->flags & SPEC_DISK ? "on disk" : "in memory");

@@ -112,6 +112,12 @@ int cgroup_thaw(const struct cgroup_host *h, const struct cgroup *c, struct err 
 int cgroup_kill(const struct cgroup_host *h, const struct cgroup *c);
 
 /*
+ * One SIGKILL to each member of the group @name, without waiting for anybody. The first process of a pid namespace ends the
+ * others when it gets to run; this does so at once.
+ */
+int cgroup_kill_now(const struct cgroup_host *h, const char *name);
+
+/*
  * Makes a group that nobody is in any more as good as a new one with the same limits: memory peak and CPU time at 0,
  * nothing charged to it. Time it was throttled, and a peak of few processes, stay. -EOPNOTSUPP where that cannot be
  * done (version 2), -EBUSY when it has a past: an OOM kill, a refused fork, members, memory that stays. Then it is to

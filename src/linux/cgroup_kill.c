@@ -133,3 +133,18 @@ int cgroup_kill_members(int dir)
 		return m.error;
 	return anybody ? r : 1;
 }
+
+int cgroup_kill_now(const struct cgroup_host *h, const char *name)
+{
+	const int base = h->base[h->version == 2 ? 0 : CGROUP_MEMORY];
+	AUTO_CLOSE int dir = base < 0 ? -ENOENT : sys_openat(base, name, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	int r = dir;
+
+	if (dir < 0)
+		return dir;
+	if (h->version == 2)
+		r = fd_put(dir, "cgroup.kill", "1");
+	if (h->version != 2 || r == -ENOENT) /* before 5.14 there is none */
+		r = cgroup_kill_members(dir);
+	return r < 0 ? r : 0;
+}

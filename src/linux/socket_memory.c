@@ -13,6 +13,8 @@
 #include <sys/socket.h>
 
 #define UDPLITE 136
+#define FEW (4U << 20) /* bytes: so many may wait without being looked at one by one */
+#define ALL_STATES ((2U << SYN_RECV_NEW) - 1)
 #define SYN_RECV_NEW 12 /* TCP_NEW_SYN_RECV: half-open connections */
 
 /* How many sockets of each protocol are in the kernel's lists. */
@@ -132,7 +134,7 @@ static int ask_inet(struct netlink *n, uint8_t family, uint8_t protocol, netlink
 		.sdiag_family = family,
 		.sdiag_protocol = protocol,
 		.idiag_ext = 1 << (INET_DIAG_SKMEMINFO - 1),
-		.idiag_states = (2U << SYN_RECV_NEW) - 1,
+		.idiag_states = ALL_STATES,
 	};
 
 	netlink_begin(n, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &q, sizeof(q));
@@ -140,12 +142,12 @@ static int ask_inet(struct netlink *n, uint8_t family, uint8_t protocol, netlink
 }
 
 /* Both families at once: the kernel goes through all of its table for each question. */
-static int ask_tcp(struct netlink *n, struct tcp_sum *sum)
+static int ask_tcp(struct netlink *n, uint32_t states, struct tcp_sum *sum)
 {
 	const struct inet_diag_req q = {
 		.idiag_family = AF_INET,
 		.idiag_ext = 1 << (INET_DIAG_SKMEMINFO - 1),
-		.idiag_states = (2U << SYN_RECV_NEW) - 1,
+		.idiag_states = states,
 	};
 
 	netlink_begin(n, TCPDIAG_GETSOCK, NLM_F_DUMP, &q, sizeof(q));
@@ -164,37 +166,52 @@ static int ask_netlink(struct netlink *n, uint64_t *sum)
 	return netlink_ask(n, add_netlink, sum);
 }
 
-/* A kernel without the module for a family cannot be asked about it: -ENOENT. */
-static int ask_all(struct netlink *n, const struct listed *l, struct socket_memory *m)
+/*
+ * The listeners tell how many connections wait, and how much each can hold. One that was reset while it waited is in no list, and
+ * keeps its data until it is accepted: it counts as full.
+ */
+static int add_tcp_all(struct netlink *n, enum socket_which which, struct socket_memory *m)
 {
-	struct tcp_sum tcp = { 0 };
-	int r = l->tcp ? ask_tcp(n, &tcp) : 0;
+	struct tcp_sum sum = { 0 };
+	int r = ask_tcp(n, 1U << TCP_LISTEN, &sum);
+
+	if (r == 0 && (which == SOCKET_ALL || sum.queued * sum.rcvbuf > FEW)) {
+		sum = (struct tcp_sum){ 0 };
+		r = ask_tcp(n, ALL_STATES, &sum);
+	}
+	if (r < 0)
+		return r;
+	if (sum.queued > sum.seen) {
+		sum.bytes += (sum.queued - sum.seen) * sum.rcvbuf;
+		sum.waiting += (sum.queued - sum.seen) * sum.rcvbuf;
+	}
+	m->tcp = which == SOCKET_ALL ? sum.bytes : sum.waiting;
+	m->tcp_waiting = sum.waiting;
+	return 0;
+}
+
+/* A kernel without the module for a family cannot be asked about it: -ENOENT. */
+static int ask_all(struct netlink *n, enum socket_which which, const struct listed *l, struct socket_memory *m)
+{
+	int r = l->tcp ? add_tcp_all(n, which, m) : 0;
 
 	for (unsigned i = 0; r == 0 && i < 4; i++)
 		if (i < 2 ? l->udp : l->udplite)
 			r = ask_inet(n, i % 2 ? AF_INET6 : AF_INET, i < 2 ? IPPROTO_UDP : UDPLITE, add_udp, &m->udp);
 	if (r == 0 && l->netlink)
 		r = ask_netlink(n, &m->netlink);
-	if (r < 0)
-		return r;
-	m->tcp = tcp.bytes;
-	m->tcp_waiting = tcp.waiting;
-	/* One that was reset while it waited is not listed, and keeps its data until it is accepted. */
-	if (tcp.queued > tcp.seen) {
-		m->tcp += (tcp.queued - tcp.seen) * tcp.rcvbuf;
-		m->tcp_waiting += (tcp.queued - tcp.seen) * tcp.rcvbuf;
-	}
-	return 0;
+	return r;
 }
 
-int socket_memory(struct socket_memory *ret)
+int socket_memory(enum socket_which which, uint64_t most, struct socket_memory *ret)
 {
 	AUTO(netlink_free) struct netlink *n = NULL;
 	struct socket_memory m = { 0 };
 	struct listed l;
 	int r = read_sockets(&m.sockets);
 
-	if (r < 0 || !m.sockets) {
+	if (r < 0 || !m.sockets || m.sockets > most) {
+		m.hidden = m.sockets > most ? m.sockets : 0;
 		*ret = m;
 		return r;
 	}
@@ -202,7 +219,7 @@ int socket_memory(struct socket_memory *ret)
 	if (r == 0)
 		r = netlink_new(NETLINK_SOCK_DIAG, &n, NULL);
 	if (r == 0)
-		r = ask_all(n, &l, &m);
+		r = ask_all(n, which, &l, &m);
 	if (r < 0)
 		return r;
 	m.hidden = m.sockets > l.all ? m.sockets - l.all : 0;

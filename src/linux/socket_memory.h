@@ -4,7 +4,7 @@
 
 struct socket_memory {
 	uint64_t sockets; /* all there are, of any family */
-	uint64_t tcp; /* bytes in connections, accepted or not */
+	uint64_t tcp; /* bytes in connections, accepted or not; with SOCKET_WAITING only ->tcp_waiting */
 	uint64_t tcp_waiting; /* of these, in connections that no process has accepted yet: no memory group counts them */
 	uint64_t udp; /* receive and error queues, and what is held back by MSG_MORE */
 	uint64_t netlink;
@@ -12,8 +12,14 @@ struct socket_memory {
 };
 #define SOCKET_HIDDEN 212992U /* a receive buffer as the kernel makes it */
 
+enum socket_which {
+	SOCKET_ALL,
+	SOCKET_WAITING, /* somebody else counts connections that were accepted: saves a walk through the host's table of connections */
+};
+
 /*
  * A connection that was reset, or a datagram socket that was disconnected, can hold data and is in no list. Such sockets are
  * counted: those there are less those in lists. 0 or -errno.
  */
-int socket_memory(struct socket_memory *ret);
+/* @most: more sockets than that are not listed one by one, which would take long: all of them count as hidden. */
+int socket_memory(enum socket_which which, uint64_t most, struct socket_memory *ret);

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "linux/mount.h"
+#include "linux/net_limits.h"
 #include "linux/ns.h"
 #include "warden/layers.h"
 #include "warden/skeleton.h"
@@ -256,6 +257,8 @@ static void *make_net(void *arg)
 
 	if (r == 0)
 		r = ns_loopback_up();
+	if (r == 0)
+		net_limits_set();
 	a->fd = r < 0 ? r : sys_openat(AT_FDCWD, "/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC, 0);
 	return NULL;
 }

@@ -6,43 +6,40 @@
 
 #include <sched.h>
 
+/* Sockets of a sandbox, of any family: some, and more for one with more memory. */
+#define MOST 4096U
+#define MOST_SHARE (64U * 1024U)
+
 /* Version 1 has a counter of its own for what waits in accepted connections, and does not add it to the memory. */
-static uint64_t counted_v1(const struct kernel_look *l)
+static int counted_v1(const struct kernel_look *l, uint64_t *ret)
 {
 	unsigned long long n = 0;
 	char path[96];
+	int r;
 
-	if (l->host->version != 1 || !(l->cgroup->mask & CGROUP_BIT(CGROUP_MEMORY)))
-		return 0;
 	snprintf(path, sizeof(path), "%s/memory.kmem.tcp.usage_in_bytes", l->cgroup->name);
-	return fd_get_u64(l->host->base[CGROUP_MEMORY], path, &n) < 0 ? 0 : n;
-}
-
-/* In version 2 the memory of connections that were accepted is part of the group's. */
-static uint64_t uncounted(const struct kernel_look *l, const struct socket_memory *m)
-{
-	const uint64_t rest = m->udp + m->netlink + m->hidden * SOCKET_HIDDEN;
-	uint64_t v1;
-
-	if (l->host->version == 2)
-		return m->tcp_waiting + rest;
-	v1 = counted_v1(l) + m->tcp_waiting;
-	return (v1 > m->tcp ? v1 : m->tcp) + rest;
+	r = fd_get_u64(l->host->base[CGROUP_MEMORY], path, &n);
+	*ret = n;
+	return r;
 }
 
 int kernel_sockets_bytes(const struct kernel_look *l, uint64_t *ret)
 {
+	/* In version 2 the memory of accepted connections is part of the group's. */
+	const bool v2 = l->host->version == 2;
 	struct socket_memory m = { 0 };
+	uint64_t v1 = 0;
+	const enum socket_which which = v2 || counted_v1(l, &v1) == 0 ? SOCKET_WAITING : SOCKET_ALL;
 	int r = sys_setns(l->pidfd, CLONE_NEWNET), back;
 
 	if (r < 0)
 		return r;
-	r = socket_memory(&m);
+	r = socket_memory(which, MOST + l->memory / MOST_SHARE, &m);
 	/* A thread that stays there would keep the namespace. Without root there is no way back: it ends with our process. */
 	back = l->rootless ? 0 : sys_setns(l->net, CLONE_NEWNET);
 	if (back < 0)
 		log_error("the watch cannot return to our own network namespace: errno %d", -back);
 	if (r == 0)
-		*ret = uncounted(l, &m);
+		*ret = v1 + m.tcp + m.udp + m.netlink + m.hidden * SOCKET_HIDDEN;
 	return r;
 }

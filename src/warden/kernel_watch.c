@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 
 #define LOOK_CPU_USEC 2000 /* a core fills some 2 MiB in a millisecond */
 #define SMALL (4U << 20) /* less than that is never too much: nothing else is asked then */
@@ -22,8 +21,8 @@ struct kernel_watched {
 	struct kernel_watched *next, **prev;
 	struct kernel_look look;
 	struct cgroup cgroup; /* parked, our own */
-	uint64_t memory;
 	uint64_t cpu; /* when it was looked at last */
+	uint64_t all; /* bytes of all kinds then */
 	uint64_t ended_ns; /* when we ended what ran in it */
 	struct kernel_usage usage;
 	struct kernel_files files;
@@ -49,7 +48,7 @@ static const struct kernel_kind kinds[KERNEL_KINDS_COUNT] = {
 };
 
 /* CPU time in microseconds of a group, or of all of them (@name ""). -errno where it is not counted. */
-static int cpu_of(const struct cgroup_host *h, const char *name, uint64_t *ret)
+static int cpu_of(const struct cgroup_host *h, unsigned mask, const char *name, uint64_t *ret)
 {
 	unsigned long long n = 0;
 	char path[96], text[1024], *at;
@@ -65,17 +64,17 @@ static int cpu_of(const struct cgroup_host *h, const char *name, uint64_t *ret)
 		return 0;
 	}
 	snprintf(path, sizeof(path), "%s%scpuacct.usage", name, name[0] ? "/" : "");
-	r = h->base[CGROUP_CPUACCT] < 0 ? -ENOENT : fd_get_u64(h->base[CGROUP_CPUACCT], path, &n);
+	r = !(mask & CGROUP_BIT(CGROUP_CPUACCT)) ? -ENOENT : fd_get_u64(h->base[CGROUP_CPUACCT], path, &n);
 	*ret = n / 1000;
 	return r;
 }
 
 /* Whether it has run since it was looked at last, long enough to fill something. */
-static bool has_run(const struct cgroup_host *h, const char *name, uint64_t *last)
+static bool has_run(const struct cgroup_host *h, unsigned mask, const char *name, uint64_t *last)
 {
 	uint64_t now;
 
-	if (cpu_of(h, name, &now) < 0)
+	if (cpu_of(h, mask, name, &now) < 0)
 		return true;
 	/* A group that is used again starts at 0. */
 	if (now >= *last && now - *last < LOOK_CPU_USEC)
@@ -110,14 +109,16 @@ static void end_execs(const struct kernel_watch *w, struct kernel_watched *x)
 			ended = ended || r == 0;
 			count -= r != -ENOENT;
 		}
-	if (!ended)
-		sys_pidfd_send_signal(x->look.pidfd, SIGKILL);
+	if (ended)
+		return;
+	cgroup_kill_now(w->o.host, x->cgroup.name);
+	sys_pidfd_send_signal(x->look.pidfd, SIGKILL);
 }
 
 /* ->lock is not held; @x stays while it is ->busy. */
-static bool look(const struct kernel_watched *x, struct kernel_usage *u)
+static bool look(struct kernel_watched *x, struct kernel_usage *u)
 {
-	uint64_t all = 0, have;
+	uint64_t all = 0, have, before = x->all, soon;
 	unsigned most = 0;
 
 	for (unsigned i = 0; i < KERNEL_KINDS_COUNT; i++) {
@@ -128,22 +129,26 @@ static bool look(const struct kernel_watched *x, struct kernel_usage *u)
 		all += u->bytes[i];
 		most = u->bytes[i] > u->bytes[most] ? i : most;
 	}
+	x->all = all;
 	if (all < SMALL || (x->ended_ns && clock_mono_ns() - x->ended_ns < AGAIN_NS))
 		return false;
 	have = charged(&x->look);
-	if (all + have <= x->memory + KERNEL_WATCH_OVER)
+	/* As much as came since the last look may come until the next. */
+	soon = all + have + (all > before ? all - before : 0);
+	if (all + have <= x->look.memory + KERNEL_WATCH_OVER && soon <= x->look.memory + KERNEL_WATCH_SOON)
 		return false;
 	u->kills++;
 	u->killed_by = 1 + most;
 	log_info("sandbox %s: %llu KiB of %s and %llu KiB of memory, more than its limit of %llu KiB: what runs in it is ended", x->cgroup.name,
-		 (unsigned long long)u->bytes[most] / KIB, kernel_kind_name(1 + most), (unsigned long long)have / KIB, (unsigned long long)x->memory / KIB);
+		 (unsigned long long)u->bytes[most] / KIB, kernel_kind_name(1 + most), (unsigned long long)have / KIB, (unsigned long long)x->look.memory / KIB);
 	return true;
 }
 
 /* ->lock is held, and given up while one is looked at. */
 static void look_at_all(struct kernel_watch *w)
 {
-	if (!has_run(w->o.host, "", &w->cpu))
+	/* All are in the same groups but for I/O. */
+	if (w->first && !has_run(w->o.host, w->first->cgroup.mask, "", &w->cpu))
 		return;
 	for (struct kernel_watched *x = w->first; x && !w->stop; x = w->cursor) {
 		struct kernel_usage u = x->usage;
@@ -152,7 +157,7 @@ static void look_at_all(struct kernel_watch *w)
 		w->cursor = x->next;
 		w->busy = x;
 		pthread_mutex_unlock(&w->lock);
-		if (!has_run(w->o.host, x->cgroup.name, &x->cpu)) {
+		if (!has_run(w->o.host, x->cgroup.mask, x->cgroup.name, &x->cpu)) {
 			pthread_mutex_lock(&w->lock);
 			w->busy = NULL;
 			pthread_cond_broadcast(&w->idle);
@@ -181,28 +186,32 @@ static void be_quick(void)
 		setpriority(PRIO_PROCESS, 0, -19);
 }
 
+static void until(uint64_t ns, struct timespec *ret)
+{
+	*ret = (struct timespec){ .tv_sec = (time_t)(ns / 1000000000ULL), .tv_nsec = (long)(ns % 1000000000ULL) };
+}
+
 static void *run(void *arg)
 {
 	struct kernel_watch *w = arg;
-	struct timespec t;
 
 	be_quick();
-	clock_gettime(CLOCK_MONOTONIC, &t);
 	pthread_mutex_lock(&w->lock);
 	while (!w->stop) {
+		const uint64_t began = clock_mono_ns();
+		uint64_t next, rest;
+		struct timespec t;
+
 		if (!w->first) {
 			pthread_cond_wait(&w->wake, &w->lock);
-			clock_gettime(CLOCK_MONOTONIC, &t);
 			continue;
 		}
 		look_at_all(w);
-		clock_gettime(CLOCK_MONOTONIC, &t);
-		t.tv_nsec += KERNEL_WATCH_MS * 1000000;
-		if (t.tv_nsec >= 1000000000) {
-			t.tv_nsec -= 1000000000;
-			t.tv_sec++;
-		}
-		while (!w->stop && pthread_cond_timedwait(&w->wake, &w->lock, &t) == 0 && w->first)
+		/* Half of a processor at most, whatever there is to look at. */
+		rest = clock_mono_ns() - began;
+		next = began + (2 * rest > KERNEL_WATCH_MS * 1000000ULL ? 2 * rest : KERNEL_WATCH_MS * 1000000ULL);
+		until(next, &t);
+		while (!w->stop && pthread_cond_timedwait(&w->wake, &w->lock, &t) == 0)
 			;
 	}
 	pthread_mutex_unlock(&w->lock);
@@ -264,8 +273,7 @@ struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int p
 	memcpy(x->cgroup.name, c->name, sizeof(x->cgroup.name));
 	x->cgroup.mask = c->mask;
 	x->cgroup.parked = true;
-	x->memory = memory;
-	x->look = (struct kernel_look){ .pid = pid, .pidfd = pidfd, .host = w->o.host, .cgroup = &x->cgroup, .rootless = w->o.rootless, .net = w->o.net,
+	x->look = (struct kernel_look){ .pid = pid, .pidfd = pidfd, .host = w->o.host, .cgroup = &x->cgroup, .memory = memory, .rootless = w->o.rootless, .net = w->o.net,
 				       .files_host = w->files, .files = &x->files };
 	pthread_mutex_lock(&w->lock);
 	if (!w->started)

@@ -14,7 +14,9 @@
 #include "warden/kernel_kind.h"
 
 #define KERNEL_WATCH_MS 10 /* how often */
-#define KERNEL_WATCH_OVER (16U << 20) /* more than that above the limit ends it; what comes until then stays below 32 MiB */
+/* More than that above the limit ends it, and what would be at the next look: so that it stays below 32 MiB. */
+#define KERNEL_WATCH_OVER (16U << 20)
+#define KERNEL_WATCH_SOON (24U << 20)
 
 struct kernel_watch;
 struct kernel_watched;
@@ -25,6 +27,7 @@ struct kernel_look {
 	int pidfd;
 	const struct cgroup_host *host;
 	const struct cgroup *cgroup; /* parked: files are opened by name */
+	uint64_t memory; /* its limit */
 	bool rootless;
 	int net; /* our own network namespace, to return to */
 	struct kernel_files_host *files_host; /* warden/kernel_files.h */

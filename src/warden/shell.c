@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "linux/caps.h"
 #include "linux/mount.h"
+#include "linux/net_limits.h"
 #include "proto/frame.h"
 #include "warden/keep.h"
 #include "warden/skeleton.h"
@@ -147,6 +148,8 @@ static int new_net(struct shell *s, struct err *e)
 	if (r < 0)
 		return err_sys(e, ERR_UNSUPPORTED, r, "make a network namespace");
 	r = ns_loopback_up();
+	if (r == 0)
+		net_limits_set();
 	return r < 0 ? err_sys(e, ERR_UNSUPPORTED, r, "bring the loopback interface up") : 0;
 }
 

@@ -1,0 +1,11 @@
+/*
+ * Settings of a network namespace that bound what its sockets can hold, whoever watches them. Those of new connections' buffers
+ * are what programs on loopback need to be as fast as before.
+ */
+#pragma once
+
+/*
+ * In the network namespace the calling thread is in; needs its CAP_NET_ADMIN. What this kernel has no such setting for, or does
+ * not let us write, is left as it is: nothing depends on it alone.
+ */
+void net_limits_set(void);

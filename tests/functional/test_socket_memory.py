@@ -1,0 +1,54 @@
+"""What sockets hold in the kernel counts as a sandbox's memory, although its memory group does not count it."""
+import pathlib
+import subprocess
+
+import pytest
+
+from api import d, nothing_is_left_behind  # noqa: F401
+from host import python, run
+
+LIMITS = pathlib.Path(__file__).resolve().parents[1] / "limits"
+SECONDS = "120"  # far more than it takes: they are ended before
+
+
+@pytest.fixture(scope="module")
+def filler(tmp_path_factory):
+    prog = tmp_path_factory.mktemp("fillers") / "fill_sockets"
+    subprocess.run(["gcc", "-O1", "-w", "-static", "-o", prog, LIMITS / "fill_sockets.c"], check=True)
+    return prog
+
+
+@pytest.mark.parametrize("kind", ["accept", "accept-reset", "cork", "stamps-hidden"])
+@pytest.mark.parametrize("user", ["user", "root"])
+def test_run_ends_what_fills_sockets(filler, kind, user):
+    r = run("--json", "--memory", "64M", "--user", user, "--mount", f"{filler.parent}:/fill:ro", "--", "/fill/fill_sockets", kind, "16", SECONDS)
+    assert r.json["verdict"]["cause"] == "oom" and r.json["verdict"]["oom_kind"] == "sockets", r
+    assert "sockets" in r.json["enforced"]["kernel_memory"]
+
+
+def test_a_full_memory_is_named_as_such():
+    r = python("x = bytearray(200 << 20)", "--json", "--memory", "64M")
+    assert r.json["verdict"]["cause"] == "oom" and r.json["verdict"]["oom_kind"] == "memory", r
+
+
+def test_a_thousand_connections_are_no_reason():
+    server = ("import asyncio\nasync def serve(r, w):\n  while (line := await r.readline()):\n    w.write(line)\n  w.close()\n"
+              "async def main():\n  s = await asyncio.start_server(serve, '127.0.0.1', 0)\n  port = s.sockets[0].getsockname()[1]\n"
+              "  all = await asyncio.gather(*[asyncio.open_connection('127.0.0.1', port) for _ in range(1000)])\n"
+              "  for r, w in all: w.write(b'x' * 4000 + b'\\n')\n"
+              "  got = await asyncio.gather(*[r.readline() for r, w in all])\n  print(sum(len(g) for g in got))\nasyncio.run(main())")
+    r = python(server, "--json", "--memory", "512M", "--nofile", "4096")
+    assert r.json["stdout"].strip() == str(1000 * 4001), r
+
+
+def test_the_daemon_ends_the_exec_and_not_the_sandbox(filler, d):
+    b = d.create(memory="64M")["id"]
+    r = d.put(f"/v1/sandboxes/{b}/files?path=/tmp/fill&mode=0755", filler.read_bytes())
+    assert r.status in (200, 201), r
+    x = d.post(f"/v1/sandboxes/{b}/execs", {"cmd": ["/tmp/fill", "errors", "16", SECONDS]}).json
+    assert x["verdict"]["cause"] == "oom" and x["verdict"]["oom_kind"] == "sockets", x
+    stats = d.get(f"/v1/sandboxes/{b}/stats").json
+    assert stats["oom_kills"] == 1 and "sockets" in stats["kernel_memory"], stats
+    x = d.post(f"/v1/sandboxes/{b}/execs", {"cmd": ["echo", "alive"]}).json
+    assert x["stdout"] == "alive\n" and x["verdict"]["cause"] == "exited", x
+    assert d.delete(f"/v1/sandboxes/{b}").status == 204

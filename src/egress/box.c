@@ -300,13 +300,13 @@ void box_free(struct box *b)
 	release(b);
 }
 
-static int read_box(const struct egress_box *want, struct policy **ret_policy, struct inject **ret_inject,
-		    struct ca **ret_ca, struct err *e)
+static int read_box(const struct egress_box *want, const struct box *b, struct policy **ret_policy,
+		    struct inject **ret_inject, struct ca **ret_ca, struct err *e)
 {
 	int r = policy_new(want->mode, want->rule, want->rules, want->private, want->privates, ret_policy, e);
 
 	if (r == 0 && want->injects)
-		r = inject_new(want->inject, want->injects, ret_inject, e);
+		r = inject_new(want->inject, want->injects, b ? b->inject : NULL, ret_inject, e);
 	if (r == 0 && want->ca_cert[0])
 		r = ca_open(want->ca_cert, want->ca_key, ret_ca, e);
 	return r;
@@ -348,7 +348,7 @@ int box_put(struct egress *g, const struct egress_box *want, int *fds, size_t nf
 	int r = nfds == EGRESS_SOCKETS || (!nfds && b) ? 0 : nfds ? -EINVAL : -ENOENT;
 
 	if (r == 0)
-		r = read_box(want, &policy, &inject, &ca, &e);
+		r = read_box(want, b, &policy, &inject, &ca, &e);
 	if (r == 0 && (!(tree = tree_get(g, want)) || (!b && !(b = box_new(g, want)))))
 		r = -ENOMEM;
 	if (r == 0 && nfds)

@@ -15,12 +15,19 @@ struct item {
 	uint16_t port;
 	char *host, *field, *secret;
 	char *value; /* as it is sent */
+	char *bare;
 };
+
+#define PAST_MAX 16U /* values of before that answers are still searched for */
+#define FORMS_MAX (8U * 1024U) /* bytes of values in all, up to which they are searched for in every form */
 
 struct inject {
 	unsigned refs;
 	uint32_t n;
 	size_t size;
+	struct mask *mask;
+	uint32_t npast;
+	char *past[PAST_MAX]; /* the youngest first */
 	struct item item[];
 };
 
@@ -132,6 +139,7 @@ static int fill(struct item *it, const struct egress_inject *from, struct err *e
 	it->port = from->port;
 	it->host = strdup(host);
 	it->secret = strdup(from->secret);
+	it->bare = from->bare_len ? strndup(from->value + from->bare, from->bare_len) : strdup(from->value);
 	if (from->kind == EGRESS_BASIC) {
 		it->field = strdup("Authorization");
 		it->value = basic_value(from->field, from->value);
@@ -139,12 +147,61 @@ static int fill(struct item *it, const struct egress_inject *from, struct err *e
 		it->field = from->kind == EGRESS_QUERY ? encoded(from->field) : strdup(from->field);
 		it->value = from->kind == EGRESS_QUERY ? encoded(from->value) : strdup(from->value);
 	}
-	if (!it->host || !it->secret || !it->field || !it->value)
+	if (!it->host || !it->secret || !it->field || !it->value || !it->bare)
 		return err_sys(e, ERR_INTERNAL, -ENOMEM, "inject");
 	return 0;
 }
 
-int inject_new(const struct egress_inject *list, uint32_t n, struct inject **ret, struct err *e)
+static bool has_bare(const struct inject *in, const char *value)
+{
+	for (uint32_t i = 0; i < in->n; i++)
+		if (!strcmp(in->item[i].bare, value))
+			return true;
+	for (uint32_t i = 0; i < in->npast; i++)
+		if (!strcmp(in->past[i], value))
+			return true;
+	return false;
+}
+
+static int add_past(struct inject *in, const char *value)
+{
+	if (in->npast == PAST_MAX || has_bare(in, value))
+		return 0;
+	in->past[in->npast] = strdup(value);
+	return in->past[in->npast] ? (int)(in->npast++ & 0) : -ENOMEM;
+}
+
+/* An answer to what was asked before may still be on its way. */
+static int remember(struct inject *in, const struct inject *before)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; before && i < before->n && !r; i++)
+		r = add_past(in, before->item[i].bare);
+	for (uint32_t i = 0; before && i < before->npast && !r; i++)
+		r = add_past(in, before->past[i]);
+	return r;
+}
+
+struct mask *inject_mask(struct inject *in)
+{
+	struct mask_value v[EGRESS_INJECTS_MAX + PAST_MAX];
+	size_t n = 0, total = 0;
+
+	if (in->mask)
+		return in->mask;
+	for (uint32_t i = 0; i < in->n; i++)
+		v[n++] = (struct mask_value){ in->item[i].bare, strlen(in->item[i].bare), false };
+	for (uint32_t i = 0; i < in->npast; i++)
+		v[n++] = (struct mask_value){ in->past[i], strlen(in->past[i]), false };
+	for (size_t i = 0; i < n; i++) {
+		total += v[i].len;
+		v[i].few = total > FORMS_MAX;
+	}
+	return mask_new(v, n, &in->mask) == 0 ? in->mask : NULL;
+}
+
+int inject_new(const struct egress_inject *list, uint32_t n, const struct inject *before, struct inject **ret, struct err *e)
 {
 	struct inject *in;
 	int r = 0;
@@ -162,6 +219,8 @@ int inject_new(const struct egress_inject *list, uint32_t n, struct inject **ret
 		if (!r)
 			in->size += strlen(it->field) + strlen(it->value) + 4;
 	}
+	if (!r && remember(in, before) < 0)
+		r = err_sys(e, ERR_INTERNAL, -ENOMEM, "inject");
 	if (!r && in->size > INJECT_ADDED_MAX)
 		r = err_set(e, ERR_INVALID, -EINVAL, "inject: the values are too long together");
 	if (r < 0) {
@@ -192,10 +251,14 @@ void inject_unref(struct inject *in)
 		struct item *it = &in->item[i];
 
 		wipe(it->value);
+		wipe(it->bare);
 		free(it->host);
 		free(it->field);
 		free(it->secret);
 	}
+	for (uint32_t i = 0; i < in->npast; i++)
+		wipe(in->past[i]);
+	mask_unref(in->mask);
 	free(in);
 }
 
@@ -233,6 +296,7 @@ struct job {
 	uint16_t port;
 	bool tls;
 	struct buf *out;
+	bool added; /* something is */
 };
 
 static bool same_field(const char *a, size_t n, const char *b)
@@ -252,6 +316,10 @@ static int add_field(void *arg, const char *data, const struct head_field *f)
 {
 	struct job *j = arg;
 
+	/* In what is compressed, no value can be found. */
+	if (j->added && (head_field_is(data, f, "accept-encoding") || head_field_is(data, f, "te") ||
+			 head_field_is(data, f, "sec-websocket-extensions")))
+		return 0;
 	for (uint32_t i = 0; i < count(j->in); i++) {
 		const struct item *it = &j->in->item[i];
 
@@ -386,7 +454,7 @@ static int add_values(struct job *j)
 int inject_head(const struct inject *in, const char *name, uint16_t port, bool tls, const char *data,
 		const struct head *h, struct buf *out)
 {
-	struct job j = { in, name, port, tls, out };
+	struct job j = { in, name, port, tls, out, inject_wants(in, name, port, tls) };
 	size_t before = out->len;
 	int r;
 
@@ -399,6 +467,8 @@ int inject_head(const struct inject *in, const char *name, uint16_t port, bool t
 		r = head_each(data, h, add_field, &j);
 	if (!r)
 		r = add_values(&j);
+	if (!r && j.added)
+		r = buf_adds(out, "Accept-Encoding: identity\r\n");
 	if (!r)
 		r = buf_adds(out, "\r\n");
 	if (r < 0) {

@@ -20,15 +20,15 @@ static int count(void *arg, const char *data, const struct head_field *f)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const struct egress_inject list[] = { { EGRESS_HEADER, true, 443, "a.test", "X-Key", "value", "H" },
-						     { EGRESS_QUERY, true, 443, "a.test", "key", "a b", "Q" } };
+	static const struct egress_inject list[] = { { EGRESS_HEADER, true, 443, "a.test", "X-Key", "value", "H", 0, 0 },
+						     { EGRESS_QUERY, true, 443, "a.test", "key", "a b", "Q", 0, 0 } };
 	static struct inject *in;
 	struct buf out = BUF_INIT(HEAD_MAX + INJECT_ADDED_MAX);
 	struct seen s = { 0 };
 	struct head h, again;
 	const char *why = NULL;
 
-	if (!in && inject_new(list, ARRAY_LEN(list), &in, NULL) < 0)
+	if (!in && inject_new(list, ARRAY_LEN(list), NULL, &in, NULL) < 0)
 		abort();
 	if (size > HEAD_MAX / 2 || head_look((const char *)data, size, &h, &why) != LOOK_YES || h.connect)
 		return 0;

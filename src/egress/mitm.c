@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "base/json.h"
 #include "egress/request.h"
+#include "egress/scrub.h"
 #include "egress/side.h"
 
 #define PIECE 16384U /* read and written at a time: a TLS record */
@@ -15,6 +16,8 @@
 #define IDLE_TIME (3600 * LOOP_SEC) /* as of any stream: an answer may take its time, and we do not count who owes one */
 #define DRAIN_TIME (1 * LOOP_SEC)
 #define DRAIN_MAX (256U * 1024U)
+#define QUIET_TIME (100 * LOOP_MS) /* then a few bytes that could begin a value are told all the same */
+#define DOWN_MAX (512U * 1024U) /* a piece, a head, and what may be held of a value in its longest form */
 
 struct refusal {
 	int status; /* 0: none */
@@ -26,11 +29,12 @@ struct refusal {
 struct mitm {
 	struct loop *loop; /* not a loop_fd: the loop overwrites the first word of what is buried */
 	struct side client, server;
-	struct loop_timer timer, again;
+	struct loop_timer timer, again, quiet;
 	const struct mitm_ops *ops;
 	void *arg;
 	SSL *later; /* for the server, until it is connected: whom to trust is settled now */
 	struct inject *inject;
+	struct scrub *scrub; /* of the answers; NULL: nothing is injected */
 	char name[NET_NAME_MAX];
 	uint16_t port;
 	bool tls;
@@ -56,6 +60,8 @@ static void release(struct mitm *m, bool reset)
 	SSL_free(TAKE_PTR(m->later));
 	loop_timer_stop(m->loop, &m->timer);
 	loop_timer_stop(m->loop, &m->again);
+	loop_timer_stop(m->loop, &m->quiet);
+	scrub_free(TAKE_PTR(m->scrub));
 	buf_done(&m->in);
 	buf_done(&m->down);
 	ca_wipe(&m->out);
@@ -106,18 +112,13 @@ static void refuse(struct mitm *m, int status, uint8_t verdict, const char *why,
 	snprintf(r->why, sizeof(r->why), "%s", why);
 }
 
-/* The answer to the request that is there, and the end. */
-static void answer(struct mitm *m)
+/* The answer to the request that is there, behind what is in ->down, and the end. */
+static void put_answer(struct mitm *m)
 {
 	AUTO(buf_done) struct buf body = BUF_INIT(4096);
 	struct json j = JSON_INIT(&body);
 	const struct refusal *r = &m->refusal;
 
-	/* In the middle of another answer nothing of ours can stand. */
-	if (m->down.len || (m->some && !m->answered)) {
-		end(m, EGRESS_V_CUT, r->why);
-		return;
-	}
 	jout_object(&j, NULL);
 	jout_str(&j, "code", r->code);
 	jout_str(&j, "message", r->why);
@@ -132,6 +133,15 @@ static void answer(struct mitm *m)
 					  "Connection: close\r\n\r\n%s",
 					  r->status, status_text(r->status), body.len, buf_str(&body)) < 0)
 		end(m, r->verdict, r->why);
+}
+
+static void answer(struct mitm *m)
+{
+	/* In the middle of another answer nothing of ours can stand. */
+	if (m->down.len || (m->some && !m->answered))
+		end(m, EGRESS_V_CUT, m->refusal.why);
+	else
+		put_answer(m);
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
@@ -166,11 +176,13 @@ static void pass_head(struct mitm *m, const struct head *h)
 	}
 	/* All the memory it will need, at once: what grows leaves copies of what it held. */
 	ca_wipe(&m->out);
-	if (!buf_room(&m->out, h->len + inject_size(m->inject) + 64) ||
+	if (!buf_room(&m->out, h->len + inject_size(m->inject) + 128) ||
 	    inject_head(m->inject, m->name, m->port, m->tls, buf_str(&m->in), h, &m->out) < 0) {
 		end(m, EGRESS_V_FAILED, "no memory for a request's head");
 		return;
 	}
+	if (m->scrub)
+		scrub_asked(m->scrub, h->method_len == 4 && !memcmp(m->in.data, "HEAD", 4), h->upgrade != HEAD_NO_UPGRADE);
 	buf_drop(&m->in, h->len);
 	m->some = true;
 	m->answered = false;
@@ -195,7 +207,7 @@ static bool take_requests(struct mitm *m)
 	if (!len || m->closing || (!m->server.ready && !m->refusal.status))
 		return false;
 	/* A head needs a buffer of its own; nothing of one is taken before what is in it has gone. */
-	if (request_between(&m->request) && m->out.len)
+	if (request_between(&m->request) && (m->out.len || (m->scrub && scrub_full(m->scrub))))
 		return false;
 	if (request_plain(&m->request) || !request_between(&m->request))
 		len = len < out_room(m) ? len : out_room(m);
@@ -319,8 +331,23 @@ static bool write_server(struct mitm *m)
 	return true;
 }
 
+/* What was read goes to the sandbox, masked where a value may be in it. */
+static void take_answer(struct mitm *m, const char *data, size_t len)
+{
+	const char *why = "no memory for an answer";
+	int r = scrub_feed(m->scrub, data, len, &m->down, &why);
+
+	if (r == -EBADMSG && scrub_owes(m->scrub)) {
+		refuse(m, 502, EGRESS_V_DENIED, why, "ask for something that is not compressed, or use a server that answers plainly");
+		put_answer(m);
+	} else if (r < 0) {
+		end(m, EGRESS_V_CUT, why);
+	}
+}
+
 static bool read_server(struct mitm *m)
 {
+	char piece[PIECE];
 	size_t want;
 	ssize_t n;
 	char *p;
@@ -330,7 +357,7 @@ static bool read_server(struct mitm *m)
 	want = may(m, PIECE - m->down.len);
 	if (!want)
 		return false;
-	p = buf_room(&m->down, want);
+	p = m->scrub ? piece : buf_room(&m->down, want);
 	n = p ? side_read(&m->server, p, want) : -ENOMEM;
 	if (n == -EAGAIN)
 		return false;
@@ -341,11 +368,21 @@ static bool read_server(struct mitm *m)
 			m->server.eof = m->server.torn = true;
 		return true;
 	}
-	if (!n)
+	if (!n) {
+		if (m->scrub && scrub_end(m->scrub, m->server.torn, &m->down) < 0)
+			end(m, EGRESS_V_CUT, "no memory for an answer");
 		return true;
-	buf_added(&m->down, (size_t)n);
+	}
 	m->answered = true;
-	if (request_waits(&m->request))
+	if (m->scrub) {
+		take_answer(m, piece, (size_t)n);
+		OPENSSL_cleanse(piece, (size_t)n);
+		if (m->gone)
+			return true;
+	} else {
+		buf_added(&m->down, (size_t)n);
+	}
+	if (request_waits(&m->request) && m->down.len)
 		(void)request_answer(&m->request, m->down.data, m->down.len);
 	if (!m->ops->moved(m->arg, 0, (size_t)n))
 		end(m, EGRESS_V_CUT, "a budget is used up");
@@ -453,6 +490,9 @@ static void pump(struct mitm *m)
 	if (!m->down.len)
 		buf_done(&m->down);
 	set_timer(m);
+	if (!m->gone && m->scrub && scrub_held(m->scrub) &&
+	    loop_timer_set(m->loop, &m->quiet, m->loop->now + QUIET_TIME) < 0)
+		end(m, EGRESS_V_FAILED, "no memory for a timer");
 	if (!m->gone && moved && loop_timer_set(m->loop, &m->again, m->loop->now + 1) < 0) /* not in this turn */
 		end(m, EGRESS_V_FAILED, "no memory for a timer");
 }
@@ -471,6 +511,16 @@ static void due(struct loop_timer *t)
 		end(m, EGRESS_V_FAILED, "the program inside did not finish the TLS handshake");
 	else
 		end(m, EGRESS_V_CUT, "nothing was said for too long");
+}
+
+static void due_quiet(struct loop_timer *t)
+{
+	struct mitm *m = (struct mitm *)((char *)t - offsetof(struct mitm, quiet));
+
+	if (scrub_pause(m->scrub, &m->down) < 0)
+		end(m, EGRESS_V_CUT, "no memory for an answer");
+	else
+		pump(m);
 }
 
 static void due_again(struct loop_timer *t)
@@ -512,6 +562,16 @@ int mitm_new(const struct mitm_opts *o, struct mitm **ret, struct err *e)
 	}
 	if (ssl)
 		SSL_set_accept_state(ssl);
+	if (inject_wants(o->inject, o->name, o->port, o->tls)) {
+		struct mask *mask = inject_mask(o->inject);
+
+		m->scrub = mask ? scrub_new(mask) : NULL;
+		if (!m->scrub) {
+			SSL_free(ssl);
+			free(m);
+			return err_sys(e, ERR_INTERNAL, -ENOMEM, "terminate a stream");
+		}
+	}
 	if (o->tls && o->trust)
 		m->later = trust_connect(o->trust, o->name);
 	m->loop = o->loop;
@@ -520,11 +580,12 @@ int mitm_new(const struct mitm_opts *o, struct mitm **ret, struct err *e)
 	m->port = o->port;
 	m->tls = o->tls;
 	m->in.max = HEAD_MAX + 1;
-	m->out.max = HEAD_MAX + INJECT_ADDED_MAX + 128;
-	m->down.max = 2 * PIECE;
+	m->out.max = HEAD_MAX + INJECT_ADDED_MAX + 192;
+	m->down.max = DOWN_MAX;
 	m->last = o->loop->now;
 	m->timer.due = due;
 	m->again.due = due_again;
+	m->quiet.due = due_quiet;
 	m->client.f = (struct loop_fd){ client_ready, -1 };
 	m->server.f = (struct loop_fd){ server_ready, -1 };
 	snprintf(m->name, sizeof(m->name), "%s", o->name);
@@ -538,6 +599,7 @@ int mitm_new(const struct mitm_opts *o, struct mitm **ret, struct err *e)
 		SSL_free(m->later);
 		loop_timer_stop(m->loop, &m->timer);
 		buf_done(&m->in);
+		scrub_free(m->scrub);
 		free(m);
 		return err_sys(e, ERR_INTERNAL, r, "terminate a stream");
 	}
@@ -571,11 +633,18 @@ void mitm_go(struct mitm *m)
 	pump(m);
 }
 
-void mitm_set_inject(struct mitm *m, struct inject *in)
+bool mitm_set_inject(struct mitm *m, struct inject *in)
 {
+	bool wants = inject_wants(in, m->name, m->port, m->tls);
+	struct mask *mask = wants ? inject_mask(in) : NULL;
+
+	/* Where answers were not searched before, it is not known where in one we are. */
+	if (wants && (!m->scrub || !mask || scrub_set_mask(m->scrub, mask, &m->down) < 0))
+		return false;
 	inject_ref(in);
 	inject_unref(m->inject);
 	m->inject = in;
+	return true;
 }
 
 bool mitm_idle(const struct mitm *m)

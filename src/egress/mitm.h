@@ -1,8 +1,8 @@
 /*
  * A stream into which something is injected, or whose requests are looked at (a rule's +terminate): we are the server to the sandbox (with a certificate of the sandbox's own
  * CA) and a client to the server (whose certificate is verified first), and pass on request by request. HTTP/1.1 only.
- * Every request must be for that name; the answers are not looked at and not changed, so a server that repeats what it
- * was sent tells it to the sandbox.
+ * Every request must be for that name. Where a value is injected, answers are searched for it (egress/scrub.h); others
+ * pass unchanged.
  *
  * The stream (egress/stream.h) has accepted and permitted it, and owns this; the descriptors are here. All goes on from
  * the loop's events. Memory is bounded, each side is read only as far as the other one takes; buffers are there only
@@ -49,7 +49,8 @@ int mitm_new(const struct mitm_opts *o, struct mitm **ret, struct err *e);
 /* The server's connection, non-blocking and connected (taken); or -1 and why there is none: the sandbox gets a 502. */
 void mitm_connected(struct mitm *m, int fd, const char *why);
 void mitm_go(struct mitm *m); /* see ->may */
-void mitm_set_inject(struct mitm *m, struct inject *in); /* for the requests from now on: values were rotated */
+/* For the requests from now on: values were rotated. False: this stream cannot have them, cut it. */
+bool mitm_set_inject(struct mitm *m, struct inject *in);
 bool mitm_idle(const struct mitm *m); /* between two requests */
 /* Cut now, with a reset, without ->ended. NULL is fine. */
 void mitm_free(struct mitm *m);

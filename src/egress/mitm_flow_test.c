@@ -132,7 +132,7 @@ static void post_chunks(struct peer *p)
 
 static void count_until_get(struct peer *p)
 {
-	static const char next[] = "\r\n0\r\n\r\nGET /a HTTP/1.1\r\nHost: " NAME "\r\nX-Key: s3cret\r\n\r\n";
+	static const char next[] = "\r\n0\r\n\r\nGET /a HTTP/1.1\r\nHost: " NAME "\r\nX-Key: s3cret\r\n" PLAIN "\r\n";
 	char last[8192] = "";
 	ssize_t n, keep = 0;
 
@@ -173,7 +173,7 @@ static void ws_client(struct peer *p)
 
 static void ws_server(struct peer *p)
 {
-	hear_until(p, "s3cret\r\n\r\n");
+	hear_until(p, "s3cret\r\n" PLAIN "\r\n");
 	say(p, SWITCH, strlen(SWITCH));
 	hear_until(p, "there");
 	say(p, "\x81\x04""back", 6);
@@ -249,10 +249,10 @@ static void answer_rotated(struct peer *p)
 {
 	char c;
 
-	hear_until(p, "s3cret\r\n\r\n");
+	hear_until(p, "s3cret\r\n" PLAIN "\r\n");
 	if (read(f.go[0], &c, 1) == 1)
 		say(p, OK, strlen(OK));
-	hear_until(p, "fresh\r\n\r\n");
+	hear_until(p, "fresh\r\n" PLAIN "\r\n");
 	say(p, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone", 42);
 }
 

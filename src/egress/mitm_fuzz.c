@@ -75,10 +75,10 @@ static void check(char *data, size_t len, bool upgraded)
 
 static void start(void)
 {
-	const struct egress_inject i = { EGRESS_HEADER, false, 80, NAME, "X-Key", "s3cret", "K" };
+	const struct egress_inject i = { EGRESS_HEADER, false, 80, NAME, "X-Key", "s3cret", "K", 0, 0 };
 
 	signal(SIGPIPE, SIG_IGN);
-	if (loop_init(&loop) < 0 || inject_new(&i, 1, &inject, NULL) < 0)
+	if (loop_init(&loop) < 0 || inject_new(&i, 1, NULL, &inject, NULL) < 0)
 		abort();
 }
 

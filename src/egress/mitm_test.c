@@ -14,9 +14,9 @@ static void ask_twice(struct peer *p)
 
 static void answer_two(struct peer *p)
 {
-	hear_until(p, "/a HTTP/1.1\r\nHost: " NAME "\r\nX-Key: s3cret\r\n\r\n");
+	hear_until(p, "/a HTTP/1.1\r\nHost: " NAME "\r\nX-Key: s3cret\r\n" PLAIN "\r\n");
 	say(p, OK, strlen(OK));
-	hear_until(p, "Connection: close\r\nX-Key: s3cret\r\n\r\n");
+	hear_until(p, "Connection: close\r\nX-Key: s3cret\r\n" PLAIN "\r\n");
 	say(p, OK, strlen(OK));
 }
 
@@ -29,7 +29,7 @@ TEST(every_request_of_a_connection_gets_the_value)
 	CHECK_EQ(f.client.shook, 1);
 	CHECK_STR(f.client.got, OK);
 	CHECK_CONTAINS(f.server.got, "GET /b HTTP/1.1\r\nHost: " NAME ":443\r\nConnection: close\r\n"
-				     "X-Key: s3cret\r\n\r\n");
+				     "X-Key: s3cret\r\n" PLAIN "\r\n");
 	CHECK(!strstr(f.server.got, "mine"));
 	CHECK_EQ(f.requests, 2);
 	CHECK_EQ(f.out, f.server.len);
@@ -47,7 +47,7 @@ TEST(plain_http_gets_it_when_it_is_for_plain_http)
 		loop_turn(&f.loop, 20);
 	shutdown(f.client.fd, SHUT_WR);
 	turn();
-	CHECK_STR(f.server.got, "GET /a HTTP/1.1\r\nHost: " NAME "\r\nX-Key: s3cret\r\n\r\n");
+	CHECK_STR(f.server.got, "GET /a HTTP/1.1\r\nHost: " NAME "\r\nX-Key: s3cret\r\n" PLAIN "\r\n");
 	CHECK_CONTAINS(f.client.got, OK);
 	down();
 }

@@ -21,6 +21,7 @@
 
 #define NAME "api.example.test"
 #define GET "GET /a HTTP/1.1\r\nHost: " NAME "\r\n\r\n"
+#define PLAIN "Accept-Encoding: identity\r\n" /* with what is injected */
 #define OK "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 /* One end: a blocking socket, plain or TLS. */
@@ -175,10 +176,10 @@ static inline SSL_CTX *client_ctx(const struct buf *pem)
 
 static inline void set_inject(const char *value, bool tls)
 {
-	struct egress_inject i = { EGRESS_HEADER, tls, tls ? 443 : 80, NAME, "X-Key", value, "KEY" };
+	struct egress_inject i = { EGRESS_HEADER, tls, tls ? 443 : 80, NAME, "X-Key", value, "KEY", 0, 0 };
 	struct err e = { 0 };
 
-	if (inject_new(&i, 1, &f.inject, &e) < 0)
+	if (inject_new(&i, 1, NULL, &f.inject, &e) < 0)
 		printf("# %s\n", e.msg);
 }
 

@@ -213,6 +213,8 @@ static void put_inject(struct wire_out *w, const struct egress_inject *i)
 	wire_put_str(w, i->field);
 	wire_put_str(w, i->value);
 	wire_put_str(w, i->secret);
+	wire_put_u32(w, i->bare);
+	wire_put_u32(w, i->bare_len);
 }
 
 static void get_inject(struct wire_in *r, struct egress_inject *i)
@@ -226,6 +228,10 @@ static void get_inject(struct wire_in *r, struct egress_inject *i)
 	i->field = get_str(r, EGRESS_TEXT_MAX);
 	i->value = get_str(r, PEM_MAX);
 	i->secret = get_str(r, EGRESS_TEXT_MAX);
+	i->bare = wire_get_u32(r);
+	i->bare_len = wire_get_u32(r);
+	if (!r->bad && (uint64_t)i->bare + i->bare_len > strlen(i->value))
+		r->bad = true;
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */

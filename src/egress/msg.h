@@ -17,7 +17,7 @@
 
 #include "base/id.h"
 
-#define EGRESS_VERSION 1
+#define EGRESS_VERSION 2
 #define EGRESS_HEAD 8
 #define EGRESS_MSG_MAX (128U * 1024U)
 #define EGRESS_RULES_MAX 256U
@@ -85,6 +85,7 @@ struct egress_inject {
 	const char *field; /* the header's or parameter's name; of BASIC the user */
 	const char *value; /* as sent: "Bearer abc" */
 	const char *secret; /* its name, for the audit */
+	uint32_t bare, bare_len; /* what of ->value must not come back in an answer: "abc". Length 0: all of it */
 };
 
 struct egress_box {

@@ -534,8 +534,8 @@ void stream_judge(struct stream *s)
 		ok = false;
 	if (!ok || stream_unsure(s))
 		stream_end(s, EGRESS_V_CUT, "the policy was changed");
-	else if (s->mitm)
-		mitm_set_inject(s->mitm, b->inject);
+	else if (s->mitm && !mitm_set_inject(s->mitm, b->inject))
+		stream_end(s, EGRESS_V_CUT, "the secrets were changed");
 }
 
 /* ---- accepting --------------------------------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@
 #include "driver/verdict.h"
 #include "service/box.h"
 #include "service/digest.h"
-#include "service/mask.h"
+#include "base/mask.h"
 #include "service/spool.h"
 
 enum exec_scope { EXEC_PROCESS, EXEC_GROUP, EXEC_TREE };

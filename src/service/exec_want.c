@@ -2,7 +2,7 @@
 #include "base/str.h"
 #include "driver/exec.h"
 #include "service/jin.h"
-#include "service/mask.h"
+#include "base/mask.h"
 #include "service/want.h"
 
 static int text_copy(const char *text, char **ret)

@@ -3,7 +3,7 @@
 #include "base/buf.h"
 #include "service/box_net_impl.h"
 #include "service/event.h"
-#include "service/mask.h"
+#include "base/mask.h"
 #include "service/secret_give.h"
 
 static const char *verdict_name(uint8_t v)

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "service/checkpoint.h"
 #include "service/event.h"
-#include "service/mask.h"
+#include "base/mask.h"
 #include "service/secret_give.h"
 #include "service/template.h"
 

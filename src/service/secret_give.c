@@ -155,7 +155,7 @@ static int make_mask(const struct box *b, struct mask **ret, uint8_t sum[SHA256_
 	}
 	sha256_init(&hash);
 	for (size_t i = 0; r == 0 && i < g->n; i++) {
-		v[i] = (struct mask_value){ g->text.data + at, g->end[i] - at };
+		v[i] = (struct mask_value){ g->text.data + at, g->end[i] - at, false };
 		at = g->end[i];
 		sha256_add(&hash, &v[i].len, sizeof(v[i].len));
 		sha256_add(&hash, v[i].data, v[i].len);

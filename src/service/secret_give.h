@@ -3,7 +3,7 @@
 #include "base/sha256.h"
 #include "egress/msg.h"
 #include "service/box.h"
-#include "service/mask.h"
+#include "base/mask.h"
 #include "service/secret_want.h"
 #include "service/vault.h"
 

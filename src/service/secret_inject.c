@@ -219,6 +219,8 @@ void secrets_inject(struct box *b, struct egress_box *to)
 			.host = u->use[i].host,
 			.field = u->use[i].field,
 			.secret = u->use[i].name,
+			.bare = u->use[i].format ? (uint32_t)(strstr(u->use[i].format, "{}") - u->use[i].format) : 0,
+			.bare_len = (uint32_t)sent_len(&value),
 		};
 	}
 	for (uint32_t i = 0; i < n; i++)

@@ -3,6 +3,7 @@
 Each is an address of this host's loopback, with one thread per connection. What was asked is remembered.
 """
 import base64
+import gzip
 import hashlib
 import http.server
 import io
@@ -130,6 +131,27 @@ class Handler(http.server.BaseHTTPRequestHandler):
             n = min(left, len(PIECE))
             self.wfile.write(PIECE[:n])
             left -= n
+
+    def at_reflect(self, where):
+        """What came as Authorization, as a server may give it back: /reflect/chunks, /reflect/gzip, /reflect/events."""
+        value, way = self.headers.get("Authorization", "").encode(), where.path.rsplit("/", 1)[1]
+        if way == "gzip":
+            return self.give(200, gzip.compress(value), **{"Content-Encoding": "gzip"})
+        self.send_response(200)
+        self.send_header("X-Reflected", value.decode())
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for piece in [b"data: one\n\n"] if way == "events" else [value[i:i + 1] for i in range(len(value))]:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            self.wfile.flush()
+        if way == "events":
+            self.site.held.set()
+            self.site.release.wait(30)
+        return self.wfile.write(b"3\r\nend\r\n0\r\n\r\n")
+
+    def at_release(self, _):
+        self.site.release.set()
+        self.give(200)
 
     def at_redirect(self, where):
         self.give(302, Location=urllib.parse.parse_qs(where.query)["to"][0])

@@ -192,6 +192,38 @@ def test_two_sandboxes_have_a_ca_each(d):
     assert code != 0 and "certificate" in err
 
 
+# --- what comes back ---
+
+SECRETS = [VALUE, base64.b64encode(VALUE.encode()).decode().rstrip("="), VALUE.encode().hex()]
+
+
+def test_a_value_that_the_server_gives_back_is_masked(d, w):
+    b = box(d, TO)
+    code, out, _ = sh(d, b, "curl -sS -i https://web.test/hello; curl -sS -i https://web.test/reflect/chunks")
+    assert code == 0 and not [s for s in SECRETS if s in out], out
+    assert out.count("Bearer " + "*" * len(VALUE)) == 3 and out.endswith("end"), out  # a body, a header, a body of many chunks
+    assert sent(w.web, "Authorization") == ["Bearer " + VALUE] and sent(w.web, "Accept-Encoding") == ["identity"]
+
+
+def test_a_compressed_answer_is_refused_where_a_value_was_sent(d, w):
+    b = box(d, TO)
+    code, out, _ = sh(d, b, "curl -sS --compressed -w '%{http_code}' https://web.test/reflect/gzip")
+    assert code == 0 and out.endswith("502") and "compressed" in out, out
+    # Elsewhere nobody looks.
+    code, out, _ = sh(d, b, "curl -sS -k --compressed -w '%{http_code}' -H 'Authorization: mine' https://other.test/reflect/gzip")
+    assert out == "mine200", out
+
+
+def test_events_are_not_held_back(d, w):
+    b = box(d, TO)
+    w.web.held.clear()
+    w.web.release.clear()
+    script = ("import urllib.request as u\nr = u.urlopen('https://web.test/reflect/events', timeout=60); print(r.readline(), r.readline())\n"
+              "u.urlopen('https://web.test/release', timeout=60).read(); print(r.read())")
+    code, out, err = sh(d, b, f"{PYTHON} -c \"{script}\"")
+    assert code == 0 and out == "b'data: one\\n' b'\\n'\nb'end'\n", (out, err)
+
+
 # --- the server's identity ---
 
 

@@ -107,7 +107,8 @@ def test_a_rule_that_terminates_lets_no_other_host_through(d, w):
     assert d.exec(box, PYTHON, "-c", SHAKE, "web.test")["stdout"] == "shaken\n"
     assert d.exec(box, PYTHON, "-c", ECH, "web.test")["stdout"] == "answered\n"
     # Nor does what is neither TLS nor HTTP.
-    talk = "import socket; s = socket.create_connection(('web.test', 443), 30); s.sendall(b'\\1\\2\\3\\4 hello\\r\\n')\ntry: print(s.recv(9))\nexcept OSError as e: print(type(e).__name__)"
+    talk = ("import socket; s = socket.create_connection(('web.test', 443), 30); s.sendall(b'\\1\\2\\3\\4 hello\\r\\n')\n"
+            "try: print(s.recv(9))\nexcept OSError as e: print(type(e).__name__)")
     assert d.exec(box, PYTHON, "-c", talk)["stdout"] == "ConnectionResetError\n"
     assert "+terminate" in refusals(d, box)[0]["reason"]
 

@@ -1,10 +1,10 @@
-#include "service/mask.h"
+#include "base/mask.h"
 #include "base/base.h"
 #include "base/test.h"
 
 static struct mask *mask_of(const char *a, const char *b)
 {
-	const struct mask_value v[] = { { a, strlen(a) }, { b, b ? strlen(b) : 0 } };
+	const struct mask_value v[] = { { a, strlen(a), false }, { b, b ? strlen(b) : 0, false } };
 	struct mask *m = NULL;
 
 	if (mask_new(v, b ? 2 : 1, &m) < 0)
@@ -178,7 +178,7 @@ TEST(what_was_shown_early_does_not_unmask_the_rest)
 TEST(a_repeating_value_of_full_length_takes_one_pass)
 {
 	AUTO_FREE char *value = malloc(65536), *text = malloc(4 * MIB);
-	const struct mask_value v = { value, 65536 };
+	const struct mask_value v = { value, 65536, false };
 	AUTO(buf_done) struct buf out = BUF_INIT(8 * MIB);
 	struct mask *m = NULL;
 	struct mask_stream x;
@@ -204,7 +204,7 @@ TEST(a_repeating_value_of_full_length_takes_one_pass)
 
 TEST(the_end_of_what_was_cut_could_have_been_a_value)
 {
-	const struct mask_value v = { "hunter22-value", 14 };
+	const struct mask_value v = { "hunter22-value", 14, false };
 	struct mask *m = NULL;
 	struct err e = { 0 };
 	char field[24] = "curl -u me:hunter22-val", whole[24] = "curl -u me:hunter22-v";

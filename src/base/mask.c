@@ -2,7 +2,7 @@
  * The automaton of Aho and Corasick: one step a byte whatever the values are, since whoever sets a secret may well be
  * who writes the output. Nodes are few thousand as a rule; children are lists, which are short but for the root's.
  */
-#include "service/mask.h"
+#include "base/mask.h"
 #include "base/base.h"
 
 #define ROOM 64 /* for what a text may become longer by */
@@ -25,6 +25,7 @@ struct mask {
 	struct node *node;
 	uint32_t n, room;
 	uint32_t root[256];
+	uint8_t pair[8192]; /* a bit for each two bytes that something begins with: most text is passed over by it */
 	int r;
 };
 
@@ -93,8 +94,11 @@ static int link_fails(struct mask *m)
 
 	if (!queue)
 		return -ENOMEM;
-	for (uint32_t t = m->node[0].child; t; t = m->node[t].next)
+	for (uint32_t t = m->node[0].child; t; t = m->node[t].next) {
 		queue[n++] = t;
+		for (uint32_t u = m->node[t].child; u; u = m->node[u].next)
+			m->pair[m->node[t].byte << 5 | m->node[u].byte >> 3] |= (uint8_t)(1U << (m->node[u].byte & 7));
+	}
 	while (at < n) {
 		uint32_t s = queue[at++];
 
@@ -270,13 +274,21 @@ static void add_lines(struct mask *m, const char *p, size_t len)
 	}
 }
 
-static void add_value(struct mask *m, const char *p, size_t len)
+static void add_value(struct mask *m, const char *p, size_t len, bool few)
 {
+	AUTO(buf_done) struct buf json = BUF_INIT(HELD_MAX);
+
 	while (len && (p[len - 1] == '\n' || p[len - 1] == '\r'))
 		len--;
 	if (len < MASK_VALUE_MIN)
 		return;
 	add(m, p, len);
+	if (few) {
+		m->r = m->r < 0 ? m->r : form_json(&json, p, len);
+		add_form(m, &json);
+		wipe(&json);
+		return;
+	}
 	add_text_forms(m, p, len);
 	add_base64(m, p, len);
 	add_lines(m, p, len);
@@ -295,7 +307,7 @@ int mask_new(const struct mask_value *v, size_t n, struct mask **ret)
 	m->n = 1;
 	m->r = m->node ? 0 : -ENOMEM;
 	for (size_t i = 0; i < n && m->r == 0; i++)
-		add_value(m, v[i].data, v[i].len);
+		add_value(m, v[i].data, v[i].len, v[i].few);
 	r = m->r == 0 ? link_fails(m) : m->r;
 	if (r < 0) {
 		mask_unref(m);
@@ -319,6 +331,7 @@ void mask_unref(struct mask *m)
 	if (m->node)
 		explicit_bzero(m->node, m->n * sizeof(*m->node));
 	free(m->node);
+	explicit_bzero(m->pair, sizeof(m->pair));
 	free(m);
 }
 
@@ -381,8 +394,12 @@ static int tell(struct mask_stream *x, uint64_t until, struct buf *out)
 			at = plain;
 			continue;
 		}
+		for (uint64_t k = at; r == 0 && x->same_length && k < s->to && k < until; k++)
+			r = buf_addc(out, '*');
 		/* One that was told in part goes on without another word. */
-		if (!x->shown || x->shown < at)
+		if (x->same_length)
+			;
+		else if (!x->shown || x->shown < at)
 			r = buf_adds(out, MASK_TEXT);
 		at = s->to < until ? s->to : until;
 		x->shown = at;
@@ -410,6 +427,9 @@ int mask_feed(struct mask_stream *x, const void *data, size_t len, struct buf *o
 	for (size_t i = 0; r == 0 && i < len; i++) {
 		uint32_t t = 0;
 
+		/* Nothing is shorter than two bytes; the last one is looked at in any case. */
+		while (!s && i + 1 < len && !(m->pair[p[i] << 5 | p[i + 1] >> 3] >> (p[i + 1] & 7) & 1))
+			i++;
 		while (s && !(t = child_of(m, s, p[i])))
 			s = m->node[s].fail;
 		s = s ? t : m->root[p[i]];
@@ -428,6 +448,14 @@ int mask_end(struct mask_stream *x, struct buf *out)
 {
 	x->state = 0;
 	return tell(x, x->pos, out);
+}
+
+int mask_end_cut(struct mask_stream *x, size_t most, struct buf *out)
+{
+	size_t begun = mask_begun(x);
+	int r = begun >= most ? found(x, x->pos - begun, x->pos) : 0;
+
+	return r < 0 ? r : mask_end(x, out);
 }
 
 size_t mask_begun(const struct mask_stream *x)
@@ -449,6 +477,7 @@ int mask_stream_change(struct mask_stream *x, struct mask *m, struct buf *out)
 	/* What the old one has found stays found. */
 	fresh.base = fresh.pos = x->base;
 	fresh.shown = x->shown;
+	fresh.same_length = x->same_length;
 	fresh.span = TAKE_PTR(x->span);
 	fresh.nspans = x->nspans;
 	fresh.room = x->room;

@@ -23,6 +23,7 @@ struct mask; /* never changes; counted */
 struct mask_value {
 	const char *data;
 	size_t len;
+	bool few; /* as it is and as JSON alone: takes a tenth of the memory */
 };
 
 /* Values of less than MASK_VALUE_MIN bytes, without what ends their line, are left out. 0 or -ENOMEM. */
@@ -44,6 +45,7 @@ struct mask_stream {
 	struct mask_span *span; /* of what is held, to be masked; apart, in order */
 	uint32_t nspans, room;
 	uint64_t shown; /* up to here there is a MASK_TEXT in the output */
+	bool same_length; /* "*" for every byte instead of MASK_TEXT: for what has its length said elsewhere. Set by the caller */
 };
 
 void mask_stream_init(struct mask_stream *x, struct mask *m); /* refers to @m until mask_stream_done */
@@ -65,6 +67,8 @@ static inline size_t mask_held(const struct mask_stream *x)
 
 /* How much of a value there may be at the end of what came, shown or held. */
 size_t mask_begun(const struct mask_stream *x);
+/* As mask_end(); but when as much as @most bytes of a value, or more, are at the end, they are masked. */
+int mask_end_cut(struct mask_stream *x, size_t most, struct buf *out);
 
 /* A whole text. NULL mask: as it is. */
 int mask_text(struct mask *m, const void *data, size_t len, struct buf *out);

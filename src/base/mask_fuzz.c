@@ -1,5 +1,5 @@
 /* The stream cut anywhere gives what the whole gives, and the value itself never comes through. */
-#include "service/mask.h"
+#include "base/mask.h"
 #include "base/base.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size < 8 || size > 65536)
 		return 0;
 	step = 1 + data[0] % 16;
-	v = (struct mask_value){ (const char *)data + 2, 4 + data[1] % (size - 6 < 64 ? size - 6 : 64) };
+	v = (struct mask_value){ (const char *)data + 2, 4 + data[1] % (size - 6 < 64 ? size - 6 : 64), false };
 	if (v.len > size - 2 || mask_new(&v, 1, &m) < 0)
 		return 0;
 	if (mask_text(m, data, size, &whole) < 0)

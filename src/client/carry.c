@@ -89,13 +89,15 @@ static int run_export(struct args *a, struct err *e)
 
 /* ---- import ---- */
 
-enum { OPT_NAME = 256, OPT_LABEL, OPT_ISOLATION, OPT_KEEP_NETWORK };
+enum { OPT_NAME = 256, OPT_LABEL, OPT_ISOLATION, OPT_KEEP_NETWORK, OPT_KEEP_MOUNTS, OPT_VERIFY };
 
 static const struct option import_options[] = {
 	{ "name", required_argument, NULL, OPT_NAME },
 	{ "label", required_argument, NULL, OPT_LABEL },
 	{ "isolation", required_argument, NULL, OPT_ISOLATION },
 	{ "keep-network", no_argument, NULL, OPT_KEEP_NETWORK },
+	{ "keep-mounts", no_argument, NULL, OPT_KEEP_MOUNTS },
+	{ "verify", no_argument, NULL, OPT_VERIFY },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -108,7 +110,9 @@ static const char import_help[] =
 	"  --name NAME         its name here                                 the one it had\n"
 	"  --label TEXT        a text for people                             the one it had\n"
 	"  --isolation TIER    container or vm: what is made of it           the one it had\n"
-	"  --keep-network      the network policy that its file has          none: a restore asks for one\n";
+	"  --keep-network      the network policy that its file has          none: a restore asks for one\n"
+	"  --keep-mounts       the host folders that its file has mounted    none\n"
+	"  --verify            refuse it unless it is signed by this daemon or a key that its export_trust names\n";
 
 static ssize_t from_fd(void *arg, char *buf, size_t len)
 {
@@ -160,6 +164,10 @@ static int run_import(struct args *a, struct err *e)
 	while ((r = args_next(a, &opt, e)) > 0) {
 		if (opt == OPT_KEEP_NETWORK)
 			r = buf_adds(&query, "&network=keep");
+		else if (opt == OPT_KEEP_MOUNTS)
+			r = buf_adds(&query, "&mounts=keep");
+		else if (opt == OPT_VERIFY)
+			r = buf_adds(&query, "&verify=true");
 		else
 			r = url_add(&query, opt == OPT_NAME ? "&name=%s" : opt == OPT_LABEL ? "&label=%s" : "&isolation=%s", optarg);
 		if (r < 0)

@@ -3,12 +3,13 @@
 #include "base/buf.h"
 #include "base/str.h"
 #include "daemon/listen.h"
+#include "service/signer.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum kind { PATH, PATHS, LISTEN, USER, COUNT, SIZE, TIME, CPUS, YES_NO, AUDIT_SYNC, NOID, ACCEL, NETWORK, NETWORKS, DOMAIN };
+enum kind { PATH, PATHS, LISTEN, USER, COUNT, SIZE, TIME, CPUS, YES_NO, AUDIT_SYNC, NOID, ACCEL, NETWORK, NETWORKS, DOMAIN, KEYS };
 
 #define FIELD(name) offsetof(struct daemon_config, name), sizeof(((struct daemon_config *)NULL)->name)
 
@@ -31,6 +32,7 @@ static const struct key {
 	{ "vm_accel", ACCEL, FIELD(vm_accel), 0, 0 },
 	{ "vm_ready", COUNT, FIELD(vm_ready), 0, 64 },
 	{ "allow_mount", PATHS, FIELD(allow_mount), 0, 0 },
+	{ "export_trust", KEYS, FIELD(export_trust), 0, 0 },
 	{ "pool", COUNT, FIELD(pool), 1, 1024 },
 	{ "connections_max", COUNT, FIELD(conns_max), 16, 1000000 },
 	{ "sandboxes_max", COUNT, FIELD(sandboxes_max), 0, 1000000 },
@@ -196,6 +198,23 @@ static int put_domain(char *at, size_t size, const char *value, struct err *e)
 	return put_text(at, size, value, e);
 }
 
+/* "/folder" for all tenants, "TENANT:/folder" for one. */
+static int put_mount(struct daemon_config *c, const char *value, struct err *e)
+{
+	const char *colon = *value == '/' ? NULL : strchr(value, ':');
+	unsigned at = c->nallow_mount;
+	int r;
+
+	if (colon && (colon == value || (size_t)(colon - value) >= sizeof(c->allow_mount_tenant[0])))
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': want /FOLDER or TENANT:/FOLDER", value);
+	r = put_path(c->allow_mount[at], sizeof(c->allow_mount[0]), colon ? colon + 1 : value, e);
+	if (r < 0)
+		return r;
+	snprintf(c->allow_mount_tenant[at], sizeof(c->allow_mount_tenant[0]), "%.*s", colon ? (int)(colon - value) : 0, value);
+	c->nallow_mount++;
+	return 0;
+}
+
 static int put(struct daemon_config *c, const struct key *k, const char *value, struct err *e)
 {
 	char *at = (char *)c + k->at;
@@ -207,8 +226,14 @@ static int put(struct daemon_config *c, const struct key *k, const char *value, 
 	case PATHS:
 		if (c->nallow_mount == ARRAY_LEN(c->allow_mount))
 			return err_set(e, ERR_INVALID, -E2BIG, "at most %zu", ARRAY_LEN(c->allow_mount));
-		r = put_path(c->allow_mount[c->nallow_mount], sizeof(c->allow_mount[0]), value, e);
-		c->nallow_mount += r == 0;
+		return put_mount(c, value, e);
+	case KEYS:
+		if (c->nexport_trust == ARRAY_LEN(c->export_trust))
+			return err_set(e, ERR_INVALID, -E2BIG, "at most %zu", ARRAY_LEN(c->export_trust));
+		if (signer_key_ok(value) < 0)
+			return err_set(e, ERR_INVALID, -EINVAL, "'%.100s': a key looks like ed25519: and 44 characters of base64", value);
+		r = put_text(c->export_trust[c->nexport_trust], sizeof(c->export_trust[0]), value, e);
+		c->nexport_trust += r == 0;
 		return r;
 	case LISTEN:
 		return put_listen(c, value, e);
@@ -263,6 +288,7 @@ void conf_clear(struct daemon_config *c, const char *key)
 		c->nlisten = 0;
 	} else if (!strcmp(key, "allow_mount")) {
 		memset(c->allow_mount, 0, sizeof(c->allow_mount));
+		memset(c->allow_mount_tenant, 0, sizeof(c->allow_mount_tenant));
 		c->nallow_mount = 0;
 	}
 }
@@ -297,7 +323,7 @@ static int parse_line(struct daemon_config *c, char *line, bool *seen, struct er
 	if (r < 0)
 		return r;
 	k = find(name);
-	if (seen[k - keys] && k->kind != LISTEN && k->kind != PATHS && k->kind != NETWORKS)
+	if (seen[k - keys] && k->kind != LISTEN && k->kind != PATHS && k->kind != NETWORKS && k->kind != KEYS)
 		return err_set(e, ERR_INVALID, -EEXIST, "%s is there twice", name);
 	seen[k - keys] = true;
 	return 0;

@@ -27,7 +27,9 @@ struct daemon_config {
 	char vm[DAEMON_PATH]; /* where templates of virtual machines are; "" = "vm" below ->data */
 	char vm_accel[8]; /* auto, tcg, kvm */
 	unsigned vm_ready; /* machines kept ready for each template in use */
-	char allow_mount[16][DAEMON_PATH];
+	char allow_mount[16][DAEMON_PATH], allow_mount_tenant[16][40]; /* tenant "": all of them */
+	char export_trust[16][80]; /* keys of other daemons, whose exports are taken with `verify` */
+	unsigned nexport_trust;
 	unsigned nallow_mount;
 	unsigned pool; /* sandboxes kept ready */
 	bool share_memory; /* among sandboxes from one memory image */

@@ -107,7 +107,7 @@ static struct service_opts options(const struct serve *v)
 {
 	const struct daemon_config *c = v->start->config;
 
-	return (struct service_opts){
+	struct service_opts o = {
 		.memory = c->memory,
 		.memory_max = c->memory_max,
 		.disk = c->disk,
@@ -126,6 +126,8 @@ static struct service_opts options(const struct serve *v)
 		.spool_total = c->spool_total,
 		.data = c->data,
 		.images = c->images,
+		.nmounts = c->nallow_mount,
+		.ntrusted = c->nexport_trust,
 		.tar = v->tar,
 		.warden_place = v->start->warden_place,
 		.egress_place = v->start->egress_place,
@@ -139,6 +141,14 @@ static struct service_opts options(const struct serve *v)
 		.secrets_old_key_len = v->start->secrets_old_key_len,
 		.recover = v->start->recover,
 	};
+
+	for (unsigned i = 0; i < c->nallow_mount; i++) {
+		o.mount_path[i] = c->allow_mount[i];
+		o.mount_tenant[i] = c->allow_mount_tenant[i];
+	}
+	for (unsigned i = 0; i < c->nexport_trust; i++)
+		o.trusted[i] = c->export_trust[i];
+	return o;
 }
 
 /*

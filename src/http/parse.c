@@ -155,10 +155,10 @@ static int read_length(const char *text, int64_t *ret)
 	return 0;
 }
 
-/* What decides where the body ends must say so once and plainly. */
+/* What decides where the body ends, and who asks, must be said once and plainly. */
 static int check_headers(struct http_req *q, const char **ret_why)
 {
-	unsigned hosts = 0, lengths = 0, codings = 0;
+	unsigned hosts = 0, lengths = 0, codings = 0, tokens = 0;
 
 	q->body_len = 0;
 	for (unsigned i = 0; i < q->n_headers; i++) {
@@ -166,6 +166,8 @@ static int check_headers(struct http_req *q, const char **ret_why)
 
 		if (!strcasecmp(name, "host")) {
 			hosts++;
+		} else if (!strcasecmp(name, "authorization")) {
+			tokens++;
 		} else if (!strcasecmp(name, "content-length")) {
 			lengths++;
 			if (read_length(value, &q->body_len) < 0)
@@ -182,6 +184,9 @@ static int check_headers(struct http_req *q, const char **ret_why)
 	}
 	if (hosts > 1 || (!hosts && !q->v10))
 		return refuse(ret_why, 400, "there must be one Host header");
+	/* Whoever stands in front of us, and we, might each believe another one. */
+	if (tokens > 1)
+		return refuse(ret_why, 400, "there must be one Authorization header at most");
 	if (lengths > 1 || codings > 1 || (lengths && codings) || (codings && q->v10))
 		return refuse(ret_why, 400, "the body's length is said in two ways");
 	if (codings)

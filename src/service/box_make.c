@@ -13,6 +13,7 @@
 #include "service/file.h"
 #include "service/layer.h"
 #include "service/pool.h"
+#include "service/mount_may.h"
 #include "service/secret_give.h"
 #include "service/service_impl.h"
 #include "service/template.h"
@@ -380,6 +381,8 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 		r = tree_new(p, &b->tree);
 	if (r < 0)
 		err_sys(e, ERR_INTERNAL, r, "make an id");
+	if (r == 0)
+		r = mounts_may(&s->o, p->tenant, want->spec, e);
 	if (r == 0)
 		r = secrets_check(s, p->tenant, want, e);
 	if (r == 0)

@@ -25,7 +25,7 @@ struct import {
 	uv_poll_t *poll; /* of the manifest */
 	int manifest, worker; /* descriptors */
 	struct buf text;
-	bool keep_network;
+	bool keep_network, keep_mounts;
 	char *name, *label, *isolation, *config, box_name[NAME_MAX_LEN + 1];
 	struct kv metadata;
 	bool canceled, child_done, up, sealing;
@@ -245,6 +245,9 @@ static int read_manifest(struct import *x, struct box_want **ret, struct told *r
 	/* A sandbox has no network unless somebody here asks for it; a restore can. */
 	if (!x->keep_network)
 		json_object_del(json_object_get(o, "config"), "network");
+	/* Nor folders of this host. */
+	if (!x->keep_mounts)
+		json_object_del(json_object_get(o, "config"), "mounts");
 	r = box_want_parse(&x->s->o, json_object_get(o, "config"), x->who.scope == SCOPE_ADMIN, ret, e);
 	if (r < 0)
 		return err_wrap(e, r, "its settings");
@@ -362,6 +365,7 @@ int import_start(struct service *s, const struct who *who, const struct import_w
 	x->name = strdup(w->name ? w->name : "");
 	x->label = strdup(w->label ? w->label : "");
 	x->keep_network = w->keep_network;
+	x->keep_mounts = w->keep_mounts;
 	x->isolation = w->isolation ? strdup(w->isolation) : NULL;
 	if (!x->name || !x->label || (w->isolation && !x->isolation))
 		abort();

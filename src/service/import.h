@@ -14,7 +14,7 @@ typedef void import_fn(void *arg, struct checkpoint *c, const struct err *e);
 struct import_want {
 	const char *name, *label;
 	const char *isolation; /* files are files: a container's may become a machine's, and the other way round */
-	bool keep_network; /* what the file asks for; else none: who made it is not who asks */
+	bool keep_network, keep_mounts; /* what the file asks for; else none: who made it is not who asks */
 };
 
 /* @ret_stream: where the file's bytes go, the caller's; shut down or closed behind the last. */

@@ -126,6 +126,11 @@ static bool number(struct jin *j, const char *key, const json_t *v, double scale
 		}
 	} else if (d >= 0 && d * scale < 9e15 && (scale > 1 || d == (double)(uint64_t)d)) {
 		*ret = (uint64_t)(d * scale + 0.5);
+		/* What is so small that nothing is left of it would mean "no limit". */
+		if (d > 0 && !*ret) {
+			jin_bad(j, key, "%g is too small: at least %g, or 0", d, 1 / scale);
+			return false;
+		}
 		return true;
 	}
 	jin_bad(j, key, "not a number that makes sense here");

@@ -13,6 +13,7 @@
 #include "service/port.h"
 #include "service/secret_give.h"
 #include "service/service_impl.h"
+#include "service/signer.h"
 #include "service/vault.h"
 #include "service/wlink.h"
 
@@ -63,6 +64,8 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 		r = vault_new(&(struct vault_opts){ .data = o->data, .given = o->secrets_key, .given_len = o->secrets_key_len,
 						    .old = o->secrets_old_key, .old_len = o->secrets_old_key_len },
 			      &s->vault, e);
+	if (r == 0)
+		r = signer_new(o->data, o->trusted, o->ntrusted, &s->signer, e);
 	s->o.secrets_key = s->o.secrets_old_key = NULL;
 	s->net_inject = secrets_inject;
 	snprintf(path, sizeof(path), "%s/spool", o->data);

@@ -27,6 +27,7 @@ struct box;
 struct egress_box;
 
 /* Bounds and defaults, from the configuration. 0 max = none of ours. */
+#define SERVICE_MOUNTS 16U
 struct service_opts {
 	uint64_t memory, memory_max, disk, disk_max, output_limit;
 	uint32_t cpu_milli, cpu_milli_max, pids, pids_max, nofile;
@@ -35,6 +36,10 @@ struct service_opts {
 	uint64_t spool_time_ms, spool_max, spool_total;
 	const char *data; /* the data folder */
 	const char *images; /* folder of images, "" = none */
+	unsigned nmounts; /* see service/mount_may.h */
+	const char *mount_path[SERVICE_MOUNTS], *mount_tenant[SERVICE_MOUNTS]; /* tenant "": all of them */
+	unsigned ntrusted; /* see service/signer.h */
+	const char *trusted[SERVICE_MOUNTS];
 	const char *tar; /* cloche-tar's path */
 	int warden_place, egress_place; /* see daemon.h */
 	const struct net_conf *net; /* what the administrator says about networks */
@@ -68,6 +73,7 @@ struct service {
 	uint64_t called_ns; /* monotonic: when somebody last wanted a sandbox */
 	struct map secrets; /* by "tenant/name" */
 	struct vault *vault; /* what seals them */
+	struct signer *signer; /* of exports */
 	struct map checkpoints; /* by id */
 	struct map checkpoint_names; /* by "sandbox id/name" */
 	struct layer_book *layers;

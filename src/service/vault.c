@@ -36,7 +36,7 @@ void vault_wipe(struct buf *b)
 /* --- files --- */
 
 /* Exactly @size bytes, ours alone. -ENOENT without a word: it is not there. */
-static int read_own(const char *path, void *to, size_t size, struct err *e)
+int vault_file_read(const char *path, void *to, size_t size, struct err *e)
 {
 	AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	uint8_t more[1];
@@ -61,7 +61,7 @@ static int read_own(const char *path, void *to, size_t size, struct err *e)
 }
 
 /* On the disk before it is used: what is sealed with it would be lost otherwise. */
-static int write_own(const char *path, const void *data, size_t size, struct err *e)
+int vault_file_write(const char *path, const void *data, size_t size, struct err *e)
 {
 	char fresh[PATH_ROOM + 8], folder[PATH_ROOM];
 	AUTO_CLOSE int fd = -1, dir = -1;
@@ -119,9 +119,9 @@ static int key_given(const char *data, const char *who, const uint8_t *given, si
 		return -EINVAL;
 	}
 	snprintf(path, sizeof(path), "%s/secrets.salt", data);
-	r = read_own(path, salt, sizeof(salt), e);
+	r = vault_file_read(path, salt, sizeof(salt), e);
 	if (r == -ENOENT) {
-		r = RAND_bytes(salt, sizeof(salt)) == 1 ? write_own(path, salt, sizeof(salt), e) :
+		r = RAND_bytes(salt, sizeof(salt)) == 1 ? vault_file_write(path, salt, sizeof(salt), e) :
 							  err_set(e, ERR_INTERNAL, -EIO, "no random bytes");
 	}
 	return r < 0 ? r : stretch(given, len, salt, key, e);
@@ -140,18 +140,18 @@ static int old_keys(struct vault *v, const struct vault_opts *o, struct err *e)
 	if (r < 0)
 		return r;
 	snprintf(path, sizeof(path), "%s.old", v->path);
-	r = read_own(path, v->old[v->nold], VAULT_KEY, e);
+	r = vault_file_read(path, v->old[v->nold], VAULT_KEY, e);
 	if (r < 0 && r != -ENOENT)
 		return r;
 	v->nold += r == 0;
-	if (o->given && read_own(v->path, v->old[v->nold], VAULT_KEY, NULL) == 0)
+	if (o->given && vault_file_read(v->path, v->old[v->nold], VAULT_KEY, NULL) == 0)
 		v->nold++;
 	return 0;
 }
 
 static int key_file(struct vault *v, bool make, struct err *e)
 {
-	int r = read_own(v->path, v->key, VAULT_KEY, e);
+	int r = vault_file_read(v->path, v->key, VAULT_KEY, e);
 
 	if (r == -ENOENT && (!make || (v->in_use && !v->proven))) {
 		err_set(e, ERR_INTERNAL, -ENOKEY, "'%s', the key of all secrets, is missing", v->path);
@@ -161,7 +161,7 @@ static int key_file(struct vault *v, bool make, struct err *e)
 	if (r == -ENOENT) {
 		r = RAND_priv_bytes(v->key, VAULT_KEY) == 1 ? 0 : err_set(e, ERR_INTERNAL, -EIO, "no random bytes");
 		if (r == 0)
-			r = write_own(v->path, v->key, VAULT_KEY, e);
+			r = vault_file_write(v->path, v->key, VAULT_KEY, e);
 	}
 	if (r < 0)
 		explicit_bzero(v->key, sizeof(v->key));

@@ -57,6 +57,10 @@ int vault_seal(struct vault *v, const struct vault_name *n, const void *value, s
 int vault_open(struct vault *v, const struct vault_name *n, const void *sealed, size_t len, struct buf *ret,
 	       struct err *e);
 void vault_wipe(struct buf *b);
+
+/* A file of a key: exactly @size bytes, the daemon's user's alone. -ENOENT without a word: it is not there. */
+int vault_file_read(const char *path, void *to, size_t size, struct err *e);
+int vault_file_write(const char *path, const void *data, size_t size, struct err *e); /* on the disk when it returns */
 static inline void vault_wipep(struct buf *b)
 {
 	vault_wipe(b);

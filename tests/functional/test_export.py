@@ -30,6 +30,9 @@ cat a l b 2>&1; stat -c '%Y %n' a d d/e/old; stat -c %i a b | uniq | wc -l; du -
 python3 -c "import os; print(os.getxattr('a', 'user.k'), sorted(os.listdir(b'.')))"; sha256sum cap"""
 
 
+SIGNATURE = 121  # bytes, behind the sum
+
+
 def export(d, c, **kw):
     r = d.get(f"/v1/checkpoints/{c['id']}/export", **kw)
     assert r.status == 200 and r.headers["Content-Type"] == "application/zstd", r
@@ -112,7 +115,9 @@ def test_the_file_is_what_the_document_says(golden):
     gone = t.getmember("fs/etc/hostname")
     assert gone.ischr() and (gone.devmajor, gone.devminor) == (0, 0)
     assert t.getmember("fs/root/b").islnk() and t.getmember("fs/root/cap").mode == 0o4755
-    assert data[-56:] == seal(data[:-56])[-56:]
+    bare, signature = data[:-SIGNATURE], data[-SIGNATURE:]
+    assert bare[-56:] == seal(bare[:-56])[-56:]
+    assert signature[:25] == struct.pack("<II", 0x184D2A5C, SIGNATURE - 8) + b"cloche-ed25519-1\n"
     assert len(data) < 200000  # 24 MB of holes are not in it
 
 
@@ -123,7 +128,7 @@ def test_what_was_altered_or_cut_is_refused(d, golden):
     had = {c["id"] for c in d.get("/v1/checkpoints?limit=1000").json["checkpoints"]}
     spots = [0, 1, 4, 5, len(data) - 1, len(data) - 33, len(data) - 40, len(data) - 50, len(data) - 56, len(data) - 57] + [rng.randrange(len(data)) for _ in range(150)]
     bad = [data[:i] + bytes([data[i] ^ (1 << rng.randrange(8))]) + data[i + 1:] for i in spots]
-    bad += [data[:i] for i in [0, 1, 56, len(data) - 1, len(data) - 56, len(data) - 57] + [rng.randrange(len(data)) for _ in range(50)]]
+    bad += [data[:i] for i in [0, 1, 56, len(data) - 1, len(data) - 56, len(data) - 57] + [i for i in (rng.randrange(len(data)) for _ in range(50)) if i != len(data) - SIGNATURE]]
     bad += [data + b"x", data + data, data + b"\0" * 4096, data[:1000] + data[1001:], b"x" * 100, b"\0" * 100000, seal(b""), seal(b"hello")]
 
     def one(i):
@@ -287,6 +292,42 @@ def test_a_files_network_is_had_only_by_who_asks_for_it(d, clean, tmp_path):
     (tmp_path / "f").write_bytes(pack([], {**GOOD, "config": {"image": "host", "network": {"allow": ["a.test"]}}}))
     r = d.cli("checkpoint", "import", "--keep-network", "--json", str(tmp_path / "f"))
     assert r.code == 0 and json.loads(r.text)["config"]["network"]["allow"] == ["a.test"], r
+
+
+def test_a_files_mounts_are_had_only_by_who_asks_for_them(d, clean):
+    mounts = [{"source": "/nowhere-at-all", "target": "/mnt", "read_only": True}]
+    data = pack([], {**GOOD, "config": {"image": "host", "mounts": mounts}})
+    c = bring(d, data)
+    assert c.status == 201 and not c.json["config"].get("mounts"), c
+    b, = restore(d, c.json)
+    assert not b.get("mounts"), b
+    kept = bring(d, data, "?mounts=keep").json
+    assert kept["config"]["mounts"] == mounts, kept
+    error(d.post(f"/v1/checkpoints/{kept['id']}/restore", {}), 403, "denied")
+    error(bring(d, data, "?mounts=all"), 400, "invalid")
+
+
+def test_a_signature_is_verified_when_asked_and_one_that_does_not_fit_is_refused(d, golden, clean, tmp_path):
+    data = golden[2]
+    key = d.get("/v1/info").json["export_key"]
+    assert key.startswith("ed25519:") and len(key) == 52
+    assert bring(d, data, "?verify=true").status == 201
+    assert bring(d, data[:-SIGNATURE]).status == 201
+    assert "not signed" in error(bring(d, data[:-SIGNATURE], "?verify=true"), 422, "refused")["message"]
+    # Another file behind the same signature, whole in itself.
+    other = pack([(named("fs/root/x"), b"evil")], GOOD) + data[-SIGNATURE:]
+    for query in ("", "?verify=true"):
+        assert "signature does not fit" in error(bring(d, other, query), 422, "refused")["message"]
+    error(bring(d, data, "?verify=yes"), 400, "invalid")
+    (tmp_path / "f").write_bytes(data)
+    (tmp_path / "conf").write_text(f"export_trust = {key}\n")
+    with Daemon(None, "--config", tmp_path / "conf") as there:
+        assert bring(there, data, "?verify=true").status == 201
+        assert there.cli("checkpoint", "import", "--verify", str(tmp_path / "f")).code == 0
+        c = checkpoint(there, there.create(user="root"))
+        stranger = export(there, c)
+    assert bring(d, stranger).status == 201
+    assert "not trusted" in error(bring(d, stranger, "?verify=true"), 422, "refused")["message"]
 
 
 def test_a_slow_reader_and_one_that_goes_away(d, golden):

@@ -165,11 +165,14 @@ OWN_FILES = ("""
 p = child()
 files = [open(f"/proc/{who}/environ", "rb", 0) for who in (os.getpid(), p)] + [open("/proc/self/auxv", "rb", 0), open(f"/proc/{p}/mem", "rb", 0)]
 was = [f.read(64) for f in files[:3]]
+own, cell = open("/proc/self/mem", "r+b", 0), ctypes.create_string_buffer(b"before")
+own.seek(ctypes.addressof(cell))
 gate()
+print(own.tell() == ctypes.addressof(cell), own.read(6), os.pwrite(own.fileno(), b"after!", ctypes.addressof(cell)), cell.value)
 for f in files[:3]: f.seek(0)
 print([f.read(64) for f in files[:3]] == was, os.pread(files[3].fileno(), 4, ctypes.addressof(ctypes.c_int.in_dll(ctypes.pythonapi, "Py_IgnoreEnvironmentFlag"))))
 end(p)
-""", "True b'\\x00\\x00\\x00\\x00'")
+""", "True b'before' 6 b'after!'\nTrue b'\\x00\\x00\\x00\\x00'")
 
 # Memory that can be run and not read: the kernel may take a protection key for it.
 RUN_ONLY = ("""

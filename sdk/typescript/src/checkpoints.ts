@@ -97,12 +97,16 @@ export class Checkpoints {
       isolation?: 'container' | 'vm';
       /** `keep`: the network policy that the file has; else none. */
       network?: 'none' | 'keep';
+      /** `keep`: the host's folders that the file has mounted; else none. */
+      mounts?: 'none' | 'keep';
+      /** Refuse it unless it is signed by this daemon, or by a key that it trusts. */
+      verify?: boolean;
     } = {},
   ): Promise<Checkpoint> {
-    const { name, label, isolation, network } = options;
+    const { name, label, isolation, network, mounts, verify } = options;
     return fromWire(
       await this.transport.json({
-        ...get('/v1/checkpoints/import', options, { name, label, isolation, network }),
+        ...get('/v1/checkpoints/import', options, { name, label, isolation, network, mounts, verify }),
         method: 'POST',
         headers: { 'content-type': 'application/zstd' },
         body: file,

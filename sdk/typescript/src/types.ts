@@ -633,6 +633,8 @@ export interface ServerInfo {
   isolation: string[];
   limits: Record<string, unknown>;
   counts: Record<string, number>;
+  /** The key that exports are signed with. */
+  exportKey?: string | null;
   /** What this server can do beyond the first version of its API. */
   features?: Record<string, unknown>;
   /** What a VM of Noid's dialect gets that asks for nothing. */

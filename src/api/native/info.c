@@ -5,6 +5,7 @@
 #include "config.h"
 #include "driver/driver.h"
 #include "service/pool.h"
+#include "service/signer.h"
 #include "service/wlink.h"
 
 static void send_json(struct http_req *q, struct buf *b)
@@ -67,6 +68,7 @@ void get_info(void *arg, struct http_req *q, const struct route *r)
 	const struct service_opts *o = &a->s->o;
 	struct who w = api_who(q);
 	bool all = w.scope == SCOPE_ADMIN;
+	char key[SIGNER_TEXT];
 
 	(void)r;
 	jout_object(&j, NULL);
@@ -89,6 +91,10 @@ void get_info(void *arg, struct http_req *q, const struct route *r)
 	jout_object(&j, "noid");
 	noid_defaults(a, &j);
 	jout_end(&j);
+	if (signer_public(a->s->signer, key, NULL) == 0)
+		jout_str(&j, "export_key", key);
+	else
+		jout_null(&j, "export_key");
 	jout_object(&j, "limits");
 	jout_u64(&j, "cpu_milli", o->cpu_milli);
 	jout_u64(&j, "memory", o->memory);

@@ -1,12 +1,15 @@
 /* A checkpoint as one file, out and in. Both ends of it are cloche-tar's; here are bytes, as fast as the client's. */
 #include "api/native/checkpoints.h"
 #include "base/base.h"
+#include "base/sha256.h"
 #include "service/compare.h"
 #include "service/import.h"
+#include "service/signer.h"
 #include "service/tar_child.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,6 +24,10 @@ struct transfer {
 	uv_poll_t *poll;
 	int fd; /* the file's bytes */
 	struct buf queue;
+	struct sha256 sum; /* of the bytes so far, but for a signature */
+	uint8_t tail[SIGNER_BLOCK]; /* import: the last bytes that came, which may be one */
+	size_t ntail;
+	bool verify; /* import: only with a signature of somebody who is trusted */
 	bool begun, held, stream_over, body_over, child_over;
 	int r;
 	struct err e;
@@ -59,6 +66,7 @@ static struct transfer *transfer_new(struct call *c)
 	if (!t)
 		abort();
 	*t = (struct transfer){ .c = c, .api = c->api, .fd = -1, .queue = BUF_INIT(QUEUE_MAX) };
+	sha256_init(&t->sum);
 	c->data = t;
 	return t;
 }
@@ -95,12 +103,25 @@ static void fail(struct transfer *t, const struct err *e)
 
 /* --- out --- */
 
+/* The last bytes of the file say whose it is. */
+static void sign(struct transfer *t)
+{
+	uint8_t sum[SHA256_SIZE], block[SIGNER_BLOCK];
+
+	sha256_end(&t->sum, sum);
+	t->r = signer_sign(t->api->s->signer, sum, block, &t->e);
+	if (t->r == 0)
+		http_write(t->c->q, (const char *)block, sizeof(block));
+}
+
 static void check_out(struct transfer *t)
 {
 	struct call *c = t->c;
 
 	if (!t->child_over || !(t->stream_over || t->r < 0))
 		return;
+	if (t->r == 0 && c)
+		sign(t);
 	if (t->r < 0) {
 		fail(t, &t->e);
 	} else if (c) {
@@ -151,6 +172,7 @@ static void on_readable(uv_poll_t *p, int status, int events)
 	}
 	if (!t->begun)
 		begin_out(t);
+	sha256_add(&t->sum, buf, (size_t)n);
 	http_write(t->c->q, buf, (size_t)n);
 	if (http_queued(t->c->q) > HTTP_HIGH) {
 		t->held = true;
@@ -260,8 +282,8 @@ static void on_imported(void *arg, struct checkpoint *cp, const struct err *e)
 	struct call *c = t->c;
 
 	t->import = NULL;
-	if (!cp) {
-		fail(t, e);
+	if (!cp || t->r < 0) {
+		fail(t, t->r < 0 ? &t->e : e);
 	} else {
 		t->c = NULL;
 		c->gone = NULL;
@@ -327,16 +349,70 @@ static void on_writable(uv_poll_t *p, int status, int events)
 	feed(p->data);
 }
 
+/* Bytes that are no signature. False: it reads no more. */
+static bool take(struct transfer *t, const void *p, size_t len)
+{
+	sha256_add(&t->sum, p, len);
+	if (buf_add(&t->queue, p, len) == 0)
+		return true;
+	stop_feeding(t);
+	return false;
+}
+
+/* The last SIGNER_BLOCK bytes that came are held back until more come. */
+static bool take_but_tail(struct transfer *t, const char *p, size_t len)
+{
+	size_t old = t->ntail + len > SIGNER_BLOCK ? t->ntail + len - SIGNER_BLOCK : 0;
+
+	if (old > t->ntail)
+		old = t->ntail;
+	if (old && !take(t, t->tail, old))
+		return false;
+	memmove(t->tail, t->tail + old, t->ntail - old);
+	t->ntail -= old;
+	old = len > SIGNER_BLOCK - t->ntail ? len - (SIGNER_BLOCK - t->ntail) : 0;
+	if (old && !take(t, p, old))
+		return false;
+	memcpy(t->tail + t->ntail, p + old, len - old);
+	t->ntail += len - old;
+	return true;
+}
+
+/* All has come: a signature that does not fit is refused, one that is missing when it was asked for. */
+static int judge_tail(struct transfer *t, struct err *e)
+{
+	uint8_t sum[SHA256_SIZE];
+	char key[SIGNER_TEXT];
+	int r;
+
+	if (t->ntail < SIGNER_BLOCK || !signer_is_block(t->tail)) {
+		if (t->verify) {
+			err_set(e, ERR_REFUSED, -ENOKEY, "it is not signed");
+			err_remedy(e, "export it again, or import it without `verify`");
+			return -ENOKEY;
+		}
+		take(t, t->tail, t->ntail);
+		return 0;
+	}
+	sha256_end(&t->sum, sum);
+	r = signer_check(t->api->s->signer, t->tail, sum, key, e);
+	return r == -ENOKEY && !t->verify ? 0 : r;
+}
+
+/* What was unpacked so far must not come to a good end: bytes that nobody could know make the file another one. */
+static bool spoil(struct transfer *t)
+{
+	uint8_t junk[64];
+
+	return getrandom(junk, sizeof(junk), 0) == (ssize_t)sizeof(junk) && buf_add(&t->queue, junk, sizeof(junk)) == 0;
+}
+
 static void on_body(void *arg, const char *p, size_t len)
 {
 	struct transfer *t = arg;
 
-	if (t->stream_over)
+	if (t->stream_over || !take_but_tail(t, p, len))
 		return;
-	if (buf_add(&t->queue, p, len) < 0) {
-		stop_feeding(t);
-		return;
-	}
 	feed(t);
 	if (!t->stream_over && t->queue.len > QUEUE_MAX / 2 && t->c) {
 		t->held = true;
@@ -349,16 +425,28 @@ static void on_body_end(void *arg)
 	struct transfer *t = arg;
 
 	t->body_over = true;
-	if (!t->queue.len && !t->stream_over)
-		stop_stream(t);
+	if (t->stream_over)
+		return;
+	t->r = judge_tail(t, &t->e);
+	if (t->r < 0 && !spoil(t)) {
+		import_cancel(t->import);
+		fail(t, &t->e);
+		transfer_free(t);
+		return;
+	}
+	feed(t);
 }
 
 void post_import(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 	const char *isolation = http_query(q, "isolation"), *network = http_query(q, "network");
-	const struct import_want w = { http_query(q, "name"), http_query(q, "label"),
-				       isolation && *isolation ? isolation : NULL, network && !strcmp(network, "keep") };
+	const char *mounts = http_query(q, "mounts"), *verify = http_query(q, "verify");
+	const struct import_want w = { .name = http_query(q, "name"),
+				       .label = http_query(q, "label"),
+				       .isolation = isolation && *isolation ? isolation : NULL,
+				       .keep_network = network && !strcmp(network, "keep"),
+				       .keep_mounts = mounts && !strcmp(mounts, "keep") };
 	struct err e = { 0 };
 	struct transfer *t;
 	int rc = w.name && *w.name ? name_check(w.name, &e) : 0;
@@ -367,6 +455,10 @@ void post_import(void *arg, struct http_req *q, const struct route *r)
 		rc = err_set(&e, ERR_INVALID, -EINVAL, "isolation: \"container\" or \"vm\" is wanted");
 	if (rc == 0 && network && strcmp(network, "keep") && strcmp(network, "none"))
 		rc = err_set(&e, ERR_INVALID, -EINVAL, "network: \"none\" or \"keep\" is wanted");
+	if (rc == 0 && mounts && strcmp(mounts, "keep") && strcmp(mounts, "none"))
+		rc = err_set(&e, ERR_INVALID, -EINVAL, "mounts: \"none\" or \"keep\" is wanted");
+	if (rc == 0 && verify && strcmp(verify, "1") && strcmp(verify, "0") && strcmp(verify, "true") && strcmp(verify, "false"))
+		rc = err_set(&e, ERR_INVALID, -EINVAL, "verify: \"true\" or \"false\" is wanted");
 	if (rc == 0 && w.label && strlen(w.label) > LABEL_MAX)
 		rc = err_set(&e, ERR_INVALID, -EINVAL, "label: at most %d bytes", LABEL_MAX);
 	if (rc < 0) {
@@ -374,6 +466,7 @@ void post_import(void *arg, struct http_req *q, const struct route *r)
 		return;
 	}
 	t = transfer_new(c);
+	t->verify = verify && (!strcmp(verify, "1") || !strcmp(verify, "true"));
 	rc = import_start(c->api->s, &c->who, &w, on_imported, t, &t->import, &t->fd, &e);
 	if (rc < 0) {
 		fail(t, &e);

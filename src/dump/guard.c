@@ -246,11 +246,17 @@ int guard_undo_peek(struct guard *g, int fd)
 	return setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &none, sizeof(none)) < 0 ? -errno : -EOWNERDEAD;
 }
 
+void guard_end(struct guard *g)
+{
+	fd_close(TAKE_FD(g->fd));
+}
+
 void guard_stop(struct guard *g)
 {
-	if (g->fd < 0)
+	guard_end(g);
+	if (g->pid <= 0)
 		return;
-	fd_close(TAKE_FD(g->fd));
 	while (waitpid(g->pid, NULL, 0) < 0 && errno == EINTR)
 		;
+	g->pid = 0;
 }

@@ -24,5 +24,7 @@ int guard_undo(struct guard *g);
 int guard_undo_peek(struct guard *g, int fd);
 /* The file of a unix socket with a path (O_PATH), also one that was removed: only who has rights over its network may ask. */
 int guard_file(struct guard *g, int fd);
-/* Undoes everything and waits for its end. */
+/* It is not needed any more: it undoes everything and ends, which guard_stop() waits for. */
+void guard_end(struct guard *g);
+/* Likewise, and waits for that. */
 void guard_stop(struct guard *g);

@@ -193,6 +193,15 @@ static int read_table(struct dump *d, struct err *e)
 	return external_read(d, e);
 }
 
+static uint64_t dirty(const struct dump *d)
+{
+	uint64_t all = 0;
+
+	for (size_t i = 1; i < d->n_procs; i++)
+		all += d->proc[i].dirty;
+	return all;
+}
+
 static int read_processes(struct dump *d, struct err *e)
 {
 	size_t alive = 0;
@@ -225,11 +234,14 @@ static int read_processes(struct dump *d, struct err *e)
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
 		if (!d->proc[i].zombie)
 			r = vma_read(d, &d->proc[i], e);
+	if (r == 0 && !d->base) /* else most of it is in the ancestors' files */
+		writer_expect(d->pages.writer, dirty(d));
 	if (r == 0)
 		r = tree_terminals(d, e);
 	if (r == 0)
 		r = object_link(d, e);
 	sysv_reader_stop(&d->sysv_reader); /* and what it had attached */
+	guard_end(&d->guard); /* it ends while memory is copied: nobody waits for that */
 	return r;
 }
 
@@ -240,11 +252,9 @@ static int read_processes(struct dump *d, struct err *e)
  */
 static int fork_big(struct dump *d, struct err *e)
 {
-	uint64_t all = 0, room = d->room > SPARE ? d->room - SPARE : 0;
+	uint64_t all = dirty(d), room = d->room > SPARE ? d->room - SPARE : 0;
 	int r = 0;
 
-	for (size_t i = 1; i < d->n_procs; i++)
-		all += d->proc[i].dirty;
 	for (size_t i = 1; r == 0 && all > BIG && i < d->n_procs; i++) {
 		struct proc *p = &d->proc[i];
 

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 
 #define BUFFERS 72U /* what is held in memory at most: then the processes wait for the file */
+#define AHEAD 16U /* of these, that are given memory before they are needed */
 #define SOON (4U << 20) /* bytes that the disk is given at a time */
 #define SUMS_FIRST 256U
 
@@ -27,6 +28,7 @@ struct writer {
 	pthread_cond_t moved;
 	uint8_t *data; /* BUFFERS of them */
 	unsigned used; /* of these were ever taken */
+	unsigned touched, wanted; /* so many have their memory, and so many are to have it ahead of need */
 	uint8_t *free[BUFFERS]; /* of those; the last one first, it is likely in a cache still */
 	unsigned n_free;
 	struct put queue[BUFFERS];
@@ -106,6 +108,22 @@ static int confine_thread(void)
 	return r == 0 ? confine(&e) : r;
 }
 
+/* While there is nothing to write: memory for the next buffer, so that who reads the processes does not wait for it. */
+static bool touch_next(struct writer *w)
+{
+	uint8_t *data;
+
+	if (w->touched < w->used)
+		w->touched = w->used;
+	if (w->touched >= w->wanted)
+		return false;
+	data = w->data + (size_t)w->touched++ * WRITER_BUFFER;
+	pthread_mutex_unlock(&w->lock);
+	__atomic_fetch_or(data, 0, __ATOMIC_RELAXED); /* a huge page; who reads may write there already, so no byte is changed */
+	pthread_mutex_lock(&w->lock);
+	return true;
+}
+
 static void *writer_main(void *arg)
 {
 	struct writer *w = arg;
@@ -117,7 +135,8 @@ static void *writer_main(void *arg)
 		struct put p;
 
 		while (!w->queued && !w->end)
-			pthread_cond_wait(&w->moved, &w->lock);
+			if (!touch_next(w))
+				pthread_cond_wait(&w->moved, &w->lock);
 		if (!w->queued)
 			break;
 		p = w->queue[w->first];
@@ -167,6 +186,16 @@ int writer_sum(struct writer *w, struct err *e)
 	w->part = malloc(PIECE_SIZE);
 	w->sums = w->part; /* seen by the thread with the first buffer that it is given */
 	return w->part ? 0 : err_set(e, ERR_INTERNAL, -ENOMEM, "no memory");
+}
+
+void writer_expect(struct writer *w, uint64_t bytes)
+{
+	const uint64_t n = bytes / (w->sums ? 1 : 2) / WRITER_BUFFER;
+
+	pthread_mutex_lock(&w->lock);
+	w->wanted = n < AHEAD ? (unsigned)n : AHEAD;
+	pthread_cond_signal(&w->moved);
+	pthread_mutex_unlock(&w->lock);
 }
 
 int writer_buffer(struct writer *w, uint8_t **ret)

@@ -20,6 +20,8 @@ struct writer;
 int writer_new(struct writer **ret, struct err *e);
 /* Before anything is put: the sum of the file is wanted, and so is its content on the disk, soon. */
 int writer_sum(struct writer *w, struct err *e);
+/* About so much will come: the thread gets memory for it while it has nothing to write. */
+void writer_expect(struct writer *w, uint64_t bytes);
 /* An empty one, WRITER_BUFFER bytes. Waits when all are on their way. -errno of what went wrong with earlier ones. */
 int writer_buffer(struct writer *w, uint8_t **ret);
 /* Appends the first @len bytes of that buffer to @fd, and takes it back. */

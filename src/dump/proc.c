@@ -8,28 +8,30 @@
 #include <stdarg.h>
 #include <unistd.h>
 
+#define TEXT_LONG (64U << 10)
+
+/*
+ * Most are a few lines. Every allocation of a page or more is a mapping of its own with this libc, and processes wait: so a
+ * short text gets no more room than it has, and a long one much at once.
+ */
 int proc_text(int dir, const char *name, size_t max, char **ret, size_t *ret_len)
 {
 	AUTO_CLOSE int fd = sys_openat(dir, name, O_RDONLY | O_CLOEXEC, 0);
 	AUTO(buf_done) struct buf b = BUF_INIT(max);
-	char *text;
+	char some[4096], *text;
+	ssize_t n;
 
 	if (fd < 0)
 		return fd;
-	for (;;) {
-		char *room = buf_room(&b, 4096);
-		ssize_t n;
-
-		if (!room)
-			return -EFBIG;
-		n = sys_read(fd, room, 4096);
+	while ((n = sys_read(fd, some, sizeof(some)))) {
 		if (n == -EINTR)
 			continue;
 		if (n < 0)
 			return (int)n;
-		if (n == 0)
-			break;
-		buf_added(&b, (size_t)n);
+		if (b.len && b.len < sizeof(some) && max > TEXT_LONG)
+			(void)!buf_room(&b, TEXT_LONG); /* a wish */
+		if (buf_add(&b, some, (size_t)n) < 0)
+			return -EFBIG;
 	}
 	if (ret_len)
 		*ret_len = b.len;

@@ -1,6 +1,7 @@
 #include "warden/dump.h"
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/sys.h"
 
 #include <poll.h>
@@ -51,7 +52,8 @@ static int place(struct start *s)
 static int child(void *arg)
 {
 	struct start *s = arg;
-	char *envp[] = { NULL };
+	char plain[] = "CLOCHE_PLAIN_CPU=1";
+	char *envp[] = { cpu_plain() ? plain : NULL, NULL }; /* never but in a test build */
 	uint64_t none = 0;
 	int r = sys_prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 

@@ -566,8 +566,12 @@ int cgroup_freeze(const struct cgroup_host *h, const struct cgroup *c, struct er
 			r = -ETIMEDOUT;
 		if (r < 0) {
 			ops_of(h)->thaw(c);
-			return err_sys(e, r == -ETIMEDOUT ? ERR_TIMEOUT : ERR_INTERNAL, r, "freeze control group '%s'",
-				       c->name);
+			if (r != -ETIMEDOUT)
+				return err_sys(e, ERR_INTERNAL, r, "freeze control group '%s'", c->name);
+			/* They run again. Whoever asked can do so later: nothing here was too slow to answer. */
+			err_set(e, ERR_REFUSED, r, "a process cannot be stopped: the kernel has been busy with it for %d s", FREEZE_MS / 1000);
+			err_remedy(e, "try again when it no longer waits for a disk or a file system");
+			return r;
 		}
 		cgroup_wait_a_little(round);
 	}

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 
 #define KEPT_BYTES (16 * MIB) /* of output in memory, of execs that have ended */
-#define KEPT_MAX 256U /* execs of one sandbox that are remembered */
+#define KEPT_MAX 256U /* execs of one sandbox that have ended and are remembered */
 
 static uint64_t wall_ms(const struct exec *x)
 {
@@ -276,20 +276,24 @@ static void note(struct exec *x)
 	audit_end(s->audit, NULL);
 }
 
-/* The oldest that have ended are forgotten. */
+/* Of those that have ended, the ones that ended first are forgotten: one that ran for long can still be asked for its result. */
 static void forget_old(struct box *b)
 {
-	struct exec **p = &b->execs, *x;
-	unsigned n = 0;
+	while (b->nexecs > KEPT_MAX) {
+		struct exec **first = NULL, *x;
+		unsigned ended = 0;
 
-	if (b->nexecs <= KEPT_MAX)
-		return;
-	while ((x = *p)) {
-		if (++n <= KEPT_MAX || !exec_over(x) || x->lingering) {
-			p = &x->next;
-			continue;
+		for (struct exec **p = &b->execs; *p; p = &(*p)->next) {
+			if (!exec_over(*p) || (*p)->lingering)
+				continue;
+			ended++;
+			if (!first || (*p)->ended_ns <= (*first)->ended_ns)
+				first = p;
 		}
-		*p = x->next;
+		if (ended <= KEPT_MAX)
+			return;
+		x = *first;
+		*first = x->next;
 		b->nexecs--;
 		map_del(&b->service->execs, x->id);
 		execs_delete(b->service->db, x->id, NULL);

@@ -182,6 +182,21 @@ def test_waiting_ends_with_the_time(d, box):
     assert kill(d, box, x).json["state"] == "ended", "twice is fine"
 
 
+def test_one_that_ran_for_long_is_remembered_when_it_ends(d):
+    """Behind more than 256 newer ones, which have ended already."""
+    b = d.create()["id"]
+    long = start(d, b, "until [ -e go ]; do sleep 0.05; done; echo done")
+    first = run(d, b, "true")["id"]
+    for _ in range(257):
+        run(d, b, "true")
+    assert d.get(f"/v1/sandboxes/{b}/execs/{first}").status == 404
+    run(d, b, "touch go")
+    eventually(lambda: d.get(f"/v1/sandboxes/{b}/execs/{long}").json["state"] == "ended", 60)
+    assert d.get(f"/v1/sandboxes/{b}/execs/{long}").json["stdout"] == "done\n"
+    assert len(d.get(f"/v1/sandboxes/{b}/execs").json["execs"]) == 256
+    d.delete(f"/v1/sandboxes/{b}")
+
+
 def test_a_stream_of_events(d, box):
     seen = list(events(d, f"/v1/sandboxes/{box}/execs", {"shell": r"printf 'a\303'; sleep 0.1; printf '\274\n'; printf '\377' >&2; exit 3"}))
     kinds = [k for k, _ in seen]

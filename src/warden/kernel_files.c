@@ -22,6 +22,9 @@
 #define STARVED_NS 100000000ULL /* nobody came to take its turn */
 #define LOCKS_MANY 4096 /* fewer locks on the whole machine are nobody's fault */
 #define LOCK_BYTES 224U /* struct file_lock, and its share of the inode's lists */
+#define FILTER_BYTES (128U << 10) /* one of 4,096 instructions; a task has 32,768 at most */
+#define FILTERS_MOST 8U /* of them a task */
+#define PROCS 512 /* whose filters are compared with their parent's */
 #define NAME_BYTES 88U /* of an entry of a listing, beside the name */
 #define TEXT (64U << 10)
 
@@ -147,7 +150,12 @@ struct walk {
 	struct kernel_files_host *h;
 	struct kernel_files *f;
 	bool locks; /* there are many on this machine */
-	uint64_t sum_locks, sum_listings, sum_objects;
+	unsigned nprocs;
+	struct {
+		int pid, parent;
+		unsigned filters;
+	} proc[PROCS];
+	uint64_t sum_locks, sum_listings, sum_objects, sum_filters;
 };
 
 /* What the kernel takes for an object of @n bytes. */
@@ -239,6 +247,62 @@ static void walk_descriptor(struct walk *w, int fds, int info, const char *numbe
 	}
 }
 
+/* "@key:\t<number>" of a file like /proc/PID/status; 0 when there is none. */
+static unsigned status_field(const char *text, const char *key)
+{
+	const char *p = strstr(text, key);
+
+	return p ? (unsigned)strtoul(p + strlen(key), NULL, 10) : 0;
+}
+
+/* Filters that a task has and its parent, or its process, has not. Those that a child gets by fork are the parent's. */
+static void walk_filters(struct walk *w, const char *pid)
+{
+	char path[64];
+	unsigned own = 0;
+	struct dirent *d;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%s/status", pid);
+	if (fd_get(AT_FDCWD, path, w->h->text, sizeof(w->h->text)) > 0) {
+		own = status_field(w->h->text, "\nSeccomp_filters:\t");
+		if (w->nprocs < PROCS) {
+			w->proc[w->nprocs].pid = (int)strtol(pid, NULL, 10);
+			w->proc[w->nprocs].parent = (int)status_field(w->h->text, "\nPPid:\t");
+			w->proc[w->nprocs++].filters = own;
+		}
+		if (status_field(w->h->text, "\nThreads:\t") < 2)
+			return;
+	}
+	snprintf(path, sizeof(path), "/proc/%s/task", pid);
+	dir = opendir(path);
+	while (dir && (d = readdir(dir))) {
+		char file[300];
+		unsigned n;
+
+		snprintf(file, sizeof(file), "%s/status", d->d_name);
+		if (!isdigit((unsigned char)d->d_name[0]) || fd_get(dirfd(dir), file, w->h->text, sizeof(w->h->text)) <= 0)
+			continue;
+		n = status_field(w->h->text, "\nSeccomp_filters:\t");
+		w->sum_filters += n > own ? (n - own < FILTERS_MOST ? n - own : FILTERS_MOST) * FILTER_BYTES : 0;
+	}
+	if (dir)
+		closedir(dir);
+}
+
+static void sum_filters(struct walk *w)
+{
+	for (unsigned i = 0; i < w->nprocs; i++) {
+		unsigned had = 3, n = w->proc[i].filters; /* ours, and what an exec can have beside it */
+
+		for (unsigned k = 0; k < w->nprocs; k++)
+			if (w->proc[k].pid == w->proc[i].parent)
+				had = w->proc[k].filters > had ? w->proc[k].filters : had;
+		n = n > had ? n - had : 0;
+		w->sum_filters += (n < FILTERS_MOST ? n : FILTERS_MOST) * FILTER_BYTES;
+	}
+}
+
 static void walk_process(struct walk *w, const char *pid)
 {
 	char path[40];
@@ -246,6 +310,7 @@ static void walk_process(struct walk *w, const char *pid)
 	struct dirent *d;
 	DIR *dir;
 
+	walk_filters(w, pid);
 	snprintf(path, sizeof(path), "/proc/%s/fd", pid);
 	dir = opendir(path);
 	if (!dir)
@@ -316,10 +381,12 @@ void kernel_files_look(struct kernel_files_host *h, const char *name, struct ker
 	h->oldest = UINT64_MAX;
 	w.locks = locks_of_machine(h) >= LOCKS_MANY;
 	walk_group(&w, base, name, v2 ? 2 : 0);
+	sum_filters(&w);
 	lost = have - f->least;
 	f->locks = at_most(w.sum_locks, lost);
 	f->listings = at_most(w.sum_listings, lost);
 	f->descriptors = at_most(w.sum_objects, lost);
+	f->filters = at_most(w.sum_filters, lost);
 	f->looked_ns = h->walked_ns = clock_mono_ns();
 	cost = f->looked_ns - now;
 	h->free_ns = f->looked_ns + cost * (grown >= (int64_t)GROWN_FAST ? 3 : 19);
@@ -341,5 +408,11 @@ int kernel_listings_bytes(const struct kernel_look *l, uint64_t *ret)
 int kernel_descriptors_bytes(const struct kernel_look *l, uint64_t *ret)
 {
 	*ret = l->files->descriptors;
+	return 0;
+}
+
+int kernel_filters_bytes(const struct kernel_look *l, uint64_t *ret)
+{
+	*ret = l->files->filters;
 	return 0;
 }

@@ -1,7 +1,7 @@
 /*
  * Kernel memory that belongs to open files and that no memory group counts: locks, listings of merged folders, timers and other
- * objects behind descriptors. The kernel tells none of it by sandbox. So we go through the descriptors of a sandbox's processes,
- * which costs some milliseconds, and do so only
+ * objects behind descriptors; and the machine code of system call filters that processes have installed. The kernel tells none of
+ * it by sandbox. So we go through the processes of a sandbox and their descriptors, which costs some milliseconds, and do so only
  *
  *   when the whole machine's uncounted kernel memory has grown: this is one file to read, and
  *   once a second for a sandbox that runs, so that one that takes little at a time is seen as well.
@@ -18,7 +18,7 @@
 
 /* Of one sandbox: what was found last, in bytes. All zero before the first look. */
 struct kernel_files {
-	uint64_t locks, listings, descriptors;
+	uint64_t locks, listings, descriptors, filters;
 	uint64_t looked_ns; /* when */
 	int64_t least; /* of the machine's uncounted memory, since the first look */
 	struct {
@@ -39,3 +39,5 @@ void kernel_files_look(struct kernel_files_host *h, const char *name, struct ker
 int kernel_locks_bytes(const struct kernel_look *l, uint64_t *ret);
 int kernel_listings_bytes(const struct kernel_look *l, uint64_t *ret);
 int kernel_descriptors_bytes(const struct kernel_look *l, uint64_t *ret);
+int kernel_filters_bytes(const struct kernel_look *l, uint64_t *ret);
+#define KERNEL_FILTERS_MOST (32U << 20) /* of bpf_jit_limit, out of which the filters of new sandboxes come as well */

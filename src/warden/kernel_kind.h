@@ -6,7 +6,8 @@
 	X(SOCKETS, "sockets")                                                                                          \
 	X(LOCKS, "locks")                                                                                              \
 	X(LISTINGS, "listings")                                                                                        \
-	X(DESCRIPTORS, "descriptors")
+	X(DESCRIPTORS, "descriptors")                                                                                  \
+	X(FILTERS, "filters")
 
 enum kernel_kind_id {
 #define X(id, name) KERNEL_##id,

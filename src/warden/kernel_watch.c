@@ -41,10 +41,11 @@ struct kernel_watch {
 };
 
 static const struct kernel_kind kinds[KERNEL_KINDS_COUNT] = {
-	[KERNEL_SOCKETS] = { kernel_sockets_bytes },
-	[KERNEL_LOCKS] = { kernel_locks_bytes },
-	[KERNEL_LISTINGS] = { kernel_listings_bytes },
-	[KERNEL_DESCRIPTORS] = { kernel_descriptors_bytes },
+	[KERNEL_SOCKETS] = { kernel_sockets_bytes, 0 },
+	[KERNEL_LOCKS] = { kernel_locks_bytes, 0 },
+	[KERNEL_LISTINGS] = { kernel_listings_bytes, 0 },
+	[KERNEL_DESCRIPTORS] = { kernel_descriptors_bytes, 0 },
+	[KERNEL_FILTERS] = { kernel_filters_bytes, KERNEL_FILTERS_MOST },
 };
 
 /* CPU time in microseconds of a group, or of all of them (@name ""). -errno where it is not counted. */
@@ -115,6 +116,17 @@ static void end_execs(const struct kernel_watch *w, struct kernel_watched *x)
 	sys_pidfd_send_signal(x->look.pidfd, SIGKILL);
 }
 
+/* Whether one kind takes more than its share of the machine's: then *@which is it. */
+static bool share_taken(const struct kernel_usage *u, unsigned *which)
+{
+	for (unsigned i = 0; i < KERNEL_KINDS_COUNT; i++)
+		if (kinds[i].most && u->bytes[i] > kinds[i].most) {
+			*which = i;
+			return true;
+		}
+	return false;
+}
+
 /* ->lock is not held; @x stays while it is ->busy. */
 static bool look(struct kernel_watched *x, struct kernel_usage *u)
 {
@@ -135,7 +147,7 @@ static bool look(struct kernel_watched *x, struct kernel_usage *u)
 	have = charged(&x->look);
 	/* As much as came since the last look may come until the next. */
 	soon = all + have + (all > before ? all - before : 0);
-	if (all + have <= x->look.memory + KERNEL_WATCH_OVER && soon <= x->look.memory + KERNEL_WATCH_SOON)
+	if (all + have <= x->look.memory + KERNEL_WATCH_OVER && soon <= x->look.memory + KERNEL_WATCH_SOON && !share_taken(u, &most))
 		return false;
 	u->kills++;
 	u->killed_by = 1 + most;

@@ -37,6 +37,7 @@ struct kernel_look {
 /* *ret: bytes that no memory group counts. Called by the thread only, often: takes well below a millisecond. 0 or -errno. */
 struct kernel_kind {
 	int (*bytes)(const struct kernel_look *l, uint64_t *ret);
+	uint64_t most; /* whatever the memory limit: a share of what the whole machine has. 0: none */
 };
 
 struct kernel_watch_opts {

@@ -158,20 +158,18 @@ static void fill_locks(int nth, int cmd, const char *top)
 {
 	struct flock l = { .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1 };
 	char path[96];
-	int fd;
+	int fd = -1;
 
-	snprintf(path, sizeof(path), "%s/lock.%d", top, nth);
-	fd = top[0] ? open(path, O_CREAT | O_RDWR, 0600) : memfd_create("lock", 0);
 	for (long n = 0;; n++) {
-		/* Some thousand per file: the kernel goes through the list for each. */
-		if (n % 4096 == 4095) {
+		/* From the end to the beginning, so that each is the first of the kernel's list. */
+		if (n % 65536 == 0) {
 			snprintf(path, sizeof(path), "%s/lock.%d.%ld", top, nth, n);
 			fd = top[0] ? open(path, O_CREAT | O_RDWR, 0600) : memfd_create("lock", 0);
-			l.l_start = 0;
+			l.l_start = 1 << 20;
 		}
 		if (fill_note(fcntl(fd, cmd, &l)) < 0)
 			return;
-		l.l_start += 2;
+		l.l_start -= 2;
 	}
 }
 
@@ -326,8 +324,9 @@ static void fill_home_node(int nth)
 
 static void dear_filter(struct sock_filter *f, unsigned n, unsigned ret)
 {
+	/* Of all instructions the one with the most machine code. */
 	for (unsigned i = 0; i < n - 1; i++)
-		f[i] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_DIV | BPF_X, 0);
+		f[i] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_DIV | BPF_K, 7);
 	f[n - 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, ret);
 }
 

@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 #define GROWN (6U << 20) /* bytes: worth a look */
 #define GROWN_FAST (12U << 20)
 #define SETTLE_NS 500000000ULL /* the least of so long is what growth is measured from */
-#define SLOW_NS 1000000000ULL /* however little the machine lost */
+#define SLOW_NS 250000000ULL /* however little the machine lost */
 #define STARVED_NS 100000000ULL /* nobody came to take its turn */
 #define LOCKS_MANY 4096 /* fewer locks on the whole machine are nobody's fault */
 #define LOCK_BYTES 224U /* struct file_lock, and its share of the inode's lists */
@@ -26,10 +27,30 @@
 #define FILTERS_MOST 8U /* of them a task */
 #define PROCS 512 /* whose filters are compared with their parent's */
 #define NAME_BYTES 88U /* of an entry of a listing, beside the name */
+#define NAME_USUAL 160U /* with it, and what the kernel rounds up */
+#define NAMES_LEAST 1024U /* of a folder that is not measured yet */
+#define POS_MOST (1U << 24) /* beyond that it is no number of names */
+#define SEEN 64
 #define TEXT (64U << 10)
+
+struct seen {
+	uint64_t dev, ino, size, bytes;
+};
+
+/* The folder that is measured. */
+struct measured {
+	pthread_t thread;
+	bool started;
+	bool done; /* __atomic */
+	int fd;
+	uint64_t dev, ino, size, bytes;
+};
 
 struct kernel_files_host {
 	const struct cgroup_host *cgroups;
+	struct seen seen[SEEN]; /* the last folders that were measured */
+	unsigned nseen;
+	struct measured measured;
 	int vmstat, locks; /* -1: not there */
 	int64_t least[2]; /* of the machine's uncounted memory, in this span of SETTLE_NS and the one before */
 	uint64_t span_ns; /* when this span began */
@@ -67,6 +88,8 @@ void kernel_files_host_free(struct kernel_files_host *h)
 {
 	if (!h)
 		return;
+	if (h->measured.started)
+		pthread_join(h->measured.thread, NULL);
 	fd_close(h->vmstat);
 	fd_close(h->locks);
 	free(h);
@@ -168,60 +191,95 @@ static uint64_t rounded(uint64_t n)
 	return n <= size * 3 / 4 && size > 64 && size <= 256 ? size * 3 / 4 : size;
 }
 
-/* The memory that one listing of the folder takes. */
-static uint64_t names_of(struct walk *w, int fd)
+/* The memory that one listing of the folder takes. It may wait long for those who change the folder, so it has its own thread. */
+static void *measure_folder(void *arg)
 {
+	struct measured *m = arg;
+	char text[8 * KIB];
 	uint64_t bytes = 0;
 	ssize_t n;
 
-	while ((n = sys_getdents64(fd, w->h->text, sizeof(w->h->text))) > 0)
+	while ((n = sys_getdents64(m->fd, text, sizeof(text))) > 0)
 		for (ssize_t at = 0; at < n;) {
-			const struct dirent64 *d = (const struct dirent64 *)(const void *)(w->h->text + at);
+			const struct dirent64 *d = (const struct dirent64 *)(const void *)(text + at);
 
 			bytes += rounded(NAME_BYTES + strlen(d->d_name) + 1);
 			at += d->d_reclen;
 		}
-	return bytes;
+	fd_close(m->fd);
+	m->bytes = bytes;
+	__atomic_store_n(&m->done, true, __ATOMIC_SEQ_CST);
+	return NULL;
 }
 
-static uint64_t listing_of(struct walk *w, int dir, const char *number, const struct stat *st)
+/* Takes what was measured into the table. False while that is under way. */
+static bool measured_take(struct kernel_files_host *h)
 {
-	struct kernel_files *f = w->f;
-	AUTO_CLOSE int fd = -1;
-	struct statfs fs;
-	unsigned i;
+	struct measured *m = &h->measured;
 
-	for (i = 0; i < f->nseen; i++)
-		if (f->seen[i].dev == st->st_dev && f->seen[i].ino == st->st_ino)
-			break;
-	if (i < f->nseen && (uint64_t)st->st_size <= f->seen[i].size + f->seen[i].size / 4)
-		return f->seen[i].bytes;
-	fd = sys_openat(dir, number, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC, 0);
-	if (i == f->nseen)
-		i = f->nseen < KERNEL_FILES_SEEN ? f->nseen++ : (unsigned)(st->st_ino % KERNEL_FILES_SEEN);
-	f->seen[i].dev = st->st_dev;
-	f->seen[i].ino = st->st_ino;
-	f->seen[i].size = (uint64_t)st->st_size;
-	f->seen[i].bytes = fd >= 0 && fstatfs(fd, &fs) == 0 && fs.f_type == OVERLAY_MAGIC ? names_of(w, fd) : 0;
-	return f->seen[i].bytes;
+	if (!m->started)
+		return true;
+	if (!__atomic_load_n(&m->done, __ATOMIC_SEQ_CST))
+		return false;
+	pthread_join(m->thread, NULL);
+	m->started = false;
+	h->seen[h->nseen++ % SEEN] = (struct seen){ m->dev, m->ino, m->size, m->bytes };
+	return true;
 }
 
-/* Reads @number of the folder fdinfo. Whether it has been read from, and its locks. */
-static bool read_info(struct walk *w, int info, const char *number)
+static void measured_start(struct kernel_files_host *h, int dir, const char *number, const struct stat *st)
+{
+	struct measured *m = &h->measured;
+	struct statfs fs;
+
+	m->fd = sys_openat(dir, number, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC, 0);
+	if (m->fd < 0)
+		return;
+	m->dev = st->st_dev;
+	m->ino = st->st_ino;
+	m->size = (uint64_t)st->st_size + 1;
+	__atomic_store_n(&m->done, false, __ATOMIC_SEQ_CST);
+	m->started = fstatfs(m->fd, &fs) == 0 && fs.f_type == OVERLAY_MAGIC && pthread_create(&m->thread, NULL, measure_folder, m) == 0;
+	if (!m->started)
+		fd_close(m->fd);
+}
+
+/* @pos: how many names were read. Measured once; later it is as much more as the folder is larger. */
+static uint64_t listing_of(struct walk *w, int dir, const char *number, const struct stat *st, uint64_t pos)
+{
+	struct kernel_files_host *h = w->h;
+	const uint64_t size = (uint64_t)st->st_size + 1;
+	uint64_t names = size / 20; /* as tmpfs counts */
+
+	for (unsigned i = 0; i < SEEN && i < h->nseen; i++) {
+		const struct seen *x = &h->seen[i];
+
+		if (x->dev == st->st_dev && x->ino == st->st_ino)
+			return size > x->size ? x->bytes / x->size * size : x->bytes;
+	}
+	if (measured_take(h))
+		measured_start(h, dir, number, st);
+	names = names > pos || pos > POS_MOST ? names : pos;
+	return (names > NAMES_LEAST ? names : NAMES_LEAST) * NAME_USUAL;
+}
+
+/* Reads @number of the folder fdinfo: how far it has been read, and its locks. */
+static uint64_t read_info(struct walk *w, int info, const char *number)
 {
 	AUTO_CLOSE int fd = sys_openat(info, number, O_RDONLY | O_CLOEXEC, 0);
-	bool moved = false, first = true;
+	uint64_t pos = 0;
+	bool first = true;
 	ssize_t n;
 
 	while (fd >= 0 && (n = sys_read(fd, w->h->text, sizeof(w->h->text) - 1)) > 0) {
 		w->h->text[n] = 0;
-		if (first)
-			moved = strncmp(w->h->text, "pos:\t0\n", 7) != 0;
+		if (first && !strncmp(w->h->text, "pos:\t", 5))
+			pos = strtoull(w->h->text + 5, NULL, 10);
 		for (const char *p = w->h->text; (p = strstr(p, "lock:\t")); p++)
 			w->sum_locks += LOCK_BYTES;
 		first = false;
 	}
-	return moved;
+	return pos;
 }
 
 static void walk_descriptor(struct walk *w, int fds, int info, const char *number)
@@ -240,8 +298,12 @@ static void walk_descriptor(struct walk *w, int fds, int info, const char *numbe
 		return;
 	}
 	if (link[0] == '/' && fstatat(fds, number, &st, 0) == 0 && S_ISDIR(st.st_mode)) {
-		if (read_info(w, info, number))
-			w->sum_listings += listing_of(w, fds, number, &st);
+		/* Overlay does not count the links of a merged folder. Others are listed as they are, and nothing is kept. */
+		if (st.st_nlink == 1) {
+			const uint64_t pos = read_info(w, info, number);
+
+			w->sum_listings += pos ? listing_of(w, fds, number, &st, pos) : 0;
+		}
 	} else if (w->locks) {
 		read_info(w, info, number);
 	}
@@ -352,12 +414,18 @@ static uint64_t at_most(uint64_t bytes, int64_t lost)
 	return lost <= 0 ? 0 : bytes < (uint64_t)lost ? bytes : (uint64_t)lost;
 }
 
+/* Worth to be looked at again soon, whatever others have given back meanwhile. */
+static bool has_much(const struct kernel_files *f)
+{
+	return f->locks + f->listed + f->descriptors > GROWN;
+}
+
 void kernel_files_look(struct kernel_files_host *h, const char *name, struct kernel_files *f)
 {
 	const bool v2 = h->cgroups->version == 2;
 	const int base = h->cgroups->base[v2 ? 0 : CGROUP_MEMORY];
 	uint64_t now = clock_mono_ns(), cost;
-	int64_t have, grown, lost;
+	int64_t have, grown;
 	struct walk w = { .h = h, .f = f };
 
 	if (base < 0)
@@ -373,7 +441,7 @@ void kernel_files_look(struct kernel_files_host *h, const char *name, struct ker
 	}
 	f->least = have < f->least ? have : f->least;
 	grown = growth(h, have, now);
-	if (grown < (int64_t)GROWN && now - f->looked_ns < SLOW_NS)
+	if (grown < (int64_t)GROWN && !has_much(f) && now - f->looked_ns < SLOW_NS)
 		return;
 	/* One after the other, if they are many: the one that waits longest is next. */
 	if (h->oldest != UINT64_MAX && f->looked_ns > h->oldest && now - h->walked_ns < STARVED_NS)
@@ -382,14 +450,16 @@ void kernel_files_look(struct kernel_files_host *h, const char *name, struct ker
 	w.locks = locks_of_machine(h) >= LOCKS_MANY;
 	walk_group(&w, base, name, v2 ? 2 : 0);
 	sum_filters(&w);
-	lost = have - f->least;
-	f->locks = at_most(w.sum_locks, lost);
-	f->listings = at_most(w.sum_listings, lost);
-	f->descriptors = at_most(w.sum_objects, lost);
-	f->filters = at_most(w.sum_filters, lost);
+	f->locks = w.sum_locks;
+	/* Opens that saw the same names share a list. Those of programs that read and close are gone at the next look. */
+	f->listings = w.sum_listings < f->listed ? w.sum_listings : f->listed;
+	f->listed = w.sum_listings;
+	f->descriptors = w.sum_objects;
+	/* How long a filter is cannot be seen. */
+	f->filters = at_most(w.sum_filters, have - f->least);
 	f->looked_ns = h->walked_ns = clock_mono_ns();
 	cost = f->looked_ns - now;
-	h->free_ns = f->looked_ns + cost * (grown >= (int64_t)GROWN_FAST ? 3 : 19);
+	h->free_ns = f->looked_ns + cost * (grown >= (int64_t)GROWN_FAST || has_much(f) ? 3 : 19);
 }
 
 int kernel_locks_bytes(const struct kernel_look *l, uint64_t *ret)

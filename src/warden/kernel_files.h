@@ -3,28 +3,23 @@
  * objects behind descriptors; and the machine code of system call filters that processes have installed. The kernel tells none of
  * it by sandbox. So we go through the processes of a sandbox and their descriptors, which costs some milliseconds, and do so only
  *
- *   when the whole machine's uncounted kernel memory has grown: this is one file to read, and
- *   once a second for a sandbox that runs, so that one that takes little at a time is seen as well.
+ *   when the whole machine's uncounted kernel memory has grown: this is one file to read,
+ *   when a sandbox held much the last time, and
+ *   four times a second for a sandbox that runs, so that one that takes little at a time is seen as well.
  *
- * The walks take at most a twentieth of a core, and a quarter while memory grows fast. A sandbox is not made responsible for
- * more than the machine has lost since it is looked at.
+ * The walks take at most a twentieth of a core, and a quarter while memory grows fast.
  */
 #pragma once
 #include <stdint.h>
 
 #include "warden/kernel_watch.h"
 
-#define KERNEL_FILES_SEEN 8
-
 /* Of one sandbox: what was found last, in bytes. All zero before the first look. */
 struct kernel_files {
 	uint64_t locks, listings, descriptors, filters;
+	uint64_t listed; /* listings, at the last look alone */
 	uint64_t looked_ns; /* when */
 	int64_t least; /* of the machine's uncounted memory, since the first look */
-	struct {
-		uint64_t dev, ino, size, bytes;
-	} seen[KERNEL_FILES_SEEN]; /* the last folders that were measured */
-	unsigned nseen;
 };
 
 struct kernel_files_host; /* what all sandboxes of a warden share */

@@ -10,7 +10,9 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define LOOK_CPU_USEC 2000 /* a core fills some 2 MiB in a millisecond */
 #define SMALL (4U << 20) /* less than that is never too much: nothing else is asked then */
@@ -194,7 +196,8 @@ static void be_quick(void)
 {
 	const struct sched_param p = { .sched_priority = 1 };
 
-	if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &p) < 0)
+	/* musl has no sched_setscheduler. */
+	if (syscall(SYS_sched_setscheduler, 0, SCHED_FIFO | SCHED_RESET_ON_FORK, &p) < 0)
 		setpriority(PRIO_PROCESS, 0, -19);
 }
 

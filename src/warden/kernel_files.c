@@ -21,7 +21,8 @@
 #define SETTLE_NS 500000000ULL /* the least of so long is what growth is measured from */
 #define SLOW_NS 250000000ULL /* however little the machine lost */
 #define STARVED_NS 100000000ULL /* nobody came to take its turn */
-#define LOCKS_MANY 4096 /* fewer locks on the whole machine are nobody's fault */
+#define ALL_DESCRIPTORS 32
+#define SOME_DESCRIPTORS 8
 #define LOCK_BYTES 224U /* struct file_lock, and its share of the inode's lists */
 #define FILTER_BYTES (128U << 10) /* one of 4,096 instructions; a task has 32,768 at most */
 #define FILTERS_MOST 8U /* of them a task */
@@ -51,7 +52,7 @@ struct kernel_files_host {
 	struct seen seen[SEEN]; /* the last folders that were measured */
 	unsigned nseen;
 	struct measured measured;
-	int vmstat, locks; /* -1: not there */
+	int vmstat; /* -1: not there */
 	int64_t least[2]; /* of the machine's uncounted memory, in this span of SETTLE_NS and the one before */
 	uint64_t span_ns; /* when this span began */
 	uint64_t free_ns; /* no walk before */
@@ -78,7 +79,6 @@ struct kernel_files_host *kernel_files_host_new(const struct cgroup_host *c)
 		return NULL;
 	h->cgroups = c;
 	h->vmstat = sys_openat(AT_FDCWD, "/proc/vmstat", O_RDONLY | O_CLOEXEC, 0);
-	h->locks = sys_openat(AT_FDCWD, "/proc/locks", O_RDONLY | O_CLOEXEC, 0);
 	h->least[0] = h->least[1] = INT64_MAX;
 	h->oldest = UINT64_MAX;
 	return h;
@@ -91,7 +91,6 @@ void kernel_files_host_free(struct kernel_files_host *h)
 	if (h->measured.started)
 		pthread_join(h->measured.thread, NULL);
 	fd_close(h->vmstat);
-	fd_close(h->locks);
 	free(h);
 }
 
@@ -152,27 +151,13 @@ static int64_t growth(struct kernel_files_host *h, int64_t now, uint64_t now_ns)
 	return now - (h->least[1] < h->least[0] ? h->least[1] : h->least[0]);
 }
 
-/* Lines of /proc/locks, up to LOCKS_MANY. */
-static unsigned locks_of_machine(struct kernel_files_host *h)
-{
-	unsigned lines = 0;
-	off_t at = 0;
-	ssize_t n;
-
-	while (h->locks >= 0 && lines < LOCKS_MANY && (n = pread(h->locks, h->text, sizeof(h->text), at)) > 0) {
-		for (ssize_t i = 0; i < n; i++)
-			lines += h->text[i] == '\n';
-		at += n;
-	}
-	return lines;
-}
-
 /* ---- one sandbox ------------------------------------------------------------------------------------------------ */
 
 struct walk {
 	struct kernel_files_host *h;
 	struct kernel_files *f;
-	bool locks; /* there are many on this machine */
+	unsigned ndescriptors; /* of the process so far */
+	uint64_t random;
 	unsigned nprocs;
 	struct {
 		int pid, parent;
@@ -263,8 +248,8 @@ static uint64_t listing_of(struct walk *w, int dir, const char *number, const st
 	return (names > NAMES_LEAST ? names : NAMES_LEAST) * NAME_USUAL;
 }
 
-/* Reads @number of the folder fdinfo: how far it has been read, and its locks. */
-static uint64_t read_info(struct walk *w, int info, const char *number)
+/* Reads @number of the folder fdinfo: how far it has been read, and its locks, each of which counts @times. */
+static uint64_t read_info(struct walk *w, int info, const char *number, unsigned times)
 {
 	AUTO_CLOSE int fd = sys_openat(info, number, O_RDONLY | O_CLOEXEC, 0);
 	uint64_t pos = 0;
@@ -276,7 +261,7 @@ static uint64_t read_info(struct walk *w, int info, const char *number)
 		if (first && !strncmp(w->h->text, "pos:\t", 5))
 			pos = strtoull(w->h->text + 5, NULL, 10);
 		for (const char *p = w->h->text; (p = strstr(p, "lock:\t")); p++)
-			w->sum_locks += LOCK_BYTES;
+			w->sum_locks += (uint64_t)LOCK_BYTES * times;
 		first = false;
 	}
 	return pos;
@@ -300,12 +285,17 @@ static void walk_descriptor(struct walk *w, int fds, int info, const char *numbe
 	if (link[0] == '/' && fstatat(fds, number, &st, 0) == 0 && S_ISDIR(st.st_mode)) {
 		/* Overlay does not count the links of a merged folder. Others are listed as they are, and nothing is kept. */
 		if (st.st_nlink == 1) {
-			const uint64_t pos = read_info(w, info, number);
+			const uint64_t pos = read_info(w, info, number, 1);
 
 			w->sum_listings += pos ? listing_of(w, fds, number, &st, pos) : 0;
 		}
-	} else if (w->locks) {
-		read_info(w, info, number);
+	} else {
+		/* /proc/locks would wait for all that lock. Of a process with many descriptors: some, which it cannot foresee. */
+		const unsigned times = w->ndescriptors++ < ALL_DESCRIPTORS ? 1 : SOME_DESCRIPTORS;
+
+		w->random = w->random * 6364136223846793005ULL + 1442695040888963407ULL;
+		if (times == 1 || (w->random >> 33) % SOME_DESCRIPTORS == 0)
+			read_info(w, info, number, times);
 	}
 }
 
@@ -372,6 +362,7 @@ static void walk_process(struct walk *w, const char *pid)
 	struct dirent *d;
 	DIR *dir;
 
+	w->ndescriptors = 0;
 	walk_filters(w, pid);
 	snprintf(path, sizeof(path), "/proc/%s/fd", pid);
 	dir = opendir(path);
@@ -426,7 +417,7 @@ void kernel_files_look(struct kernel_files_host *h, const char *name, struct ker
 	const int base = h->cgroups->base[v2 ? 0 : CGROUP_MEMORY];
 	uint64_t now = clock_mono_ns(), cost;
 	int64_t have, grown;
-	struct walk w = { .h = h, .f = f };
+	struct walk w = { .h = h, .f = f, .random = now };
 
 	if (base < 0)
 		return;
@@ -447,7 +438,6 @@ void kernel_files_look(struct kernel_files_host *h, const char *name, struct ker
 	if (h->oldest != UINT64_MAX && f->looked_ns > h->oldest && now - h->walked_ns < STARVED_NS)
 		return;
 	h->oldest = UINT64_MAX;
-	w.locks = locks_of_machine(h) >= LOCKS_MANY;
 	walk_group(&w, base, name, v2 ? 2 : 0);
 	sum_filters(&w);
 	f->locks = w.sum_locks;

@@ -35,4 +35,5 @@ int kernel_locks_bytes(const struct kernel_look *l, uint64_t *ret);
 int kernel_listings_bytes(const struct kernel_look *l, uint64_t *ret);
 int kernel_descriptors_bytes(const struct kernel_look *l, uint64_t *ret);
 int kernel_filters_bytes(const struct kernel_look *l, uint64_t *ret);
+#define KERNEL_LOCKS_MOST (16U << 20) /* some 70,000, which all that lock or list locks have to go through */
 #define KERNEL_FILTERS_MOST (32U << 20) /* of bpf_jit_limit, out of which the filters of new sandboxes come as well */

@@ -44,7 +44,7 @@ struct kernel_watch {
 
 static const struct kernel_kind kinds[KERNEL_KINDS_COUNT] = {
 	[KERNEL_SOCKETS] = { kernel_sockets_bytes, 0 },
-	[KERNEL_LOCKS] = { kernel_locks_bytes, 0 },
+	[KERNEL_LOCKS] = { kernel_locks_bytes, KERNEL_LOCKS_MOST },
 	[KERNEL_LISTINGS] = { kernel_listings_bytes, 0 },
 	[KERNEL_DESCRIPTORS] = { kernel_descriptors_bytes, 0 },
 	[KERNEL_FILTERS] = { kernel_filters_bytes, KERNEL_FILTERS_MOST },

@@ -161,15 +161,15 @@ static void fill_locks(int nth, int cmd, const char *top)
 	int fd = -1;
 
 	for (long n = 0;; n++) {
-		/* From the end to the beginning, so that each is the first of the kernel's list. */
-		if (n % 65536 == 0) {
+		/* Few at each file: the kernel goes through all of them for a new one. */
+		if (n % 192 == 0) {
 			snprintf(path, sizeof(path), "%s/lock.%d.%ld", top, nth, n);
 			fd = top[0] ? open(path, O_CREAT | O_RDWR, 0600) : memfd_create("lock", 0);
-			l.l_start = 1 << 20;
+			l.l_start = 0;
 		}
 		if (fill_note(fcntl(fd, cmd, &l)) < 0)
 			return;
-		l.l_start -= 2;
+		l.l_start += 2;
 	}
 }
 

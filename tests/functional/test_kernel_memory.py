@@ -1,0 +1,94 @@
+"""Kernel memory that no control group counts (docs/design/0013-kernel-memory.md), kinds that are not sockets.
+
+What is refused is tried by name. What is watched is filled until the sandbox is ended. How much the host lost meanwhile is measured
+by tests/limits/measure.py: with CLOCHE_LONG=1 here, on a machine that does nothing else, and in tests/v2.
+"""
+import os
+import subprocess
+
+import pytest
+
+from host import ROOT, python, run, start
+
+LIMITS = ROOT / "tests/limits"
+
+REFUSED = r"""
+import ctypes, errno, os, socket, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def told(fn, *a):
+    try:
+        fn(*a)
+        return "ok"
+    except OSError as e:
+        return errno.errorcode[e.errno]
+def acl(n):
+    e = [(1, 7, 0xffffffff)] + [(2, 7, 1000 + i) for i in range(n - 4)] + [(4, 7, 0xffffffff), (16, 7, 0xffffffff), (32, 5, 0xffffffff)]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *x) for x in e)
+for top in ("/tmp", "/dev/shm"):
+    f = top + "/f"
+    os.mkdir(f)
+    for n in (5, 13, 14, 128, 8190):
+        print(n, told(os.setxattr, f, "system.posix_acl_access", acl(n)), told(os.setxattr, f, "system.posix_acl_default", acl(n)))
+    for n in (100, 1024, 4096, 65536):
+        print(n, told(os.setxattr, f, "user.x", b"v" * n))
+m = libc.mmap
+m.restype = ctypes.c_void_p
+page = ctypes.c_void_p(m(None, 4096, 3, 0x22, -1, 0))
+for nr, args in ((MBIND, (page, 4096, 2, ctypes.byref(ctypes.c_ulong(1)), 8, 0)), (450, (page, 4096, 0, 0))):
+    print(nr == 450, libc.syscall(nr, *args), errno.errorcode[ctypes.get_errno()])
+code = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 9))
+prog = struct.pack("HxxxxxxQ", 1, ctypes.addressof(code))
+for family, kind in ((socket.AF_INET, socket.SOCK_DGRAM), (socket.AF_UNIX, socket.SOCK_STREAM)):
+    s = socket.socket(family, kind)
+    print([told(s.setsockopt, socket.SOL_SOCKET, o, prog) for o in (26, 50, 51, 52)])
+t = socket.socket()
+print([told(t.setsockopt, socket.IPPROTO_TCP, o, bytes(216)) for o in (14, 32, 38)])
+print(libc.syscall(463, -1, b"", 0, b"user.x", None, 0), errno.errorcode[ctypes.get_errno()])
+""".replace("MBIND", "235" if os.uname().machine == "aarch64" else "237")
+
+FOLDER = "5 ok ok\n13 ok ok\n14 E2BIG E2BIG\n128 E2BIG E2BIG\n8190 E2BIG E2BIG\n100 ok\n1024 ok\n4096 ok\n65536 ok\n"
+EXPECTED = FOLDER * 2 + "False -1 EPERM\nTrue -1 EPERM\n" + "['ENOPROTOOPT', 'ENOPROTOOPT', 'ENOPROTOOPT', 'ENOPROTOOPT']\n" * 2 + \
+    "['ENOPROTOOPT', 'ENOPROTOOPT', 'ENOPROTOOPT']\n-1 ENOSYS\n"
+
+
+@pytest.mark.parametrize("user", ["user", "root"])
+def test_what_the_kernel_would_keep_uncounted_is_refused(user):
+    r = python(REFUSED, "--user", user)
+    assert r.text == EXPECTED, r
+
+
+@pytest.fixture(scope="module")
+def filler(tmp_path_factory):
+    prog = tmp_path_factory.mktemp("filler") / "fill_objects"
+    subprocess.run(["gcc", "-O1", "-w", "-static", "-pthread", "-o", prog, LIMITS / "fill_objects.c"], check=True)
+    return prog.read_bytes()
+
+
+START = 'cat >/tmp/filler && chmod 755 /tmp/filler && exec /tmp/filler "$@"'
+
+
+def fill(filler, kind, *options, processes=8, seconds=90):
+    return run("--json", "--pids", "64", "--timeout", "120s", *options, "--", "sh", "-c", START, "sh", kind, str(processes), str(seconds),
+               input=filler, timeout=150)
+
+
+@pytest.mark.parametrize("kind, user, told", [("listing", "user", "listings"), ("listingetc", "root", "listings"), ("locks", "user", "locks"),
+                                              ("locksmemfd", "root", "locks")])
+def test_what_is_watched_ends_the_sandbox_and_is_named(filler, kind, user, told):
+    r = fill(filler, kind, "--memory", "24M", "--user", user)
+    v = r.json["verdict"]
+    assert (v["cause"], v["oom_kind"]) == ("oom", told), r
+
+
+def test_a_pool_of_the_host_that_one_sandbox_has_used_up_is_there_for_others():
+    """Inotify instances and queued signals are counted by owner, and every sandbox has one of its own."""
+    take = ("most = 1 << 20\nimport ctypes, os, signal, sys\nlibc = ctypes.CDLL(None)\nn = 0\nwhile libc.inotify_init() >= 0: n += 1\n"
+            "signal.pthread_sigmask(signal.SIG_BLOCK, [50]); s = 0\nwhile s < most and libc.sigqueue(os.getpid(), 50, None) == 0: s += 1\n"
+            "print(n > 8, s > 100, flush=True)\n")
+    hold = start("--", "/usr/bin/python3", "-c", take + "sys.stdin.read()", text=True)
+    try:
+        assert hold.stdout.readline() == "True True\n"
+        assert python(take.replace("1 << 20", "1000")).text == "True True\n"
+    finally:
+        hold.communicate(timeout=60)
+    assert hold.returncode == 0

@@ -97,7 +97,12 @@ static void say_limits(const struct sandbox *s, const struct sandbox_spec *spec,
 		fn(arg, "io", text);
 	}
 	if (l->memory && !vm)
-		fn(arg, "kernel_memory", "sockets: counted by the memory limit, looked at every 10 ms");
+		fn(arg, "kernel_memory", "sockets count for the memory limit, looked at every 10 ms");
+	if (l->memory && !vm && s->receipt.bounded_sockets) {
+		snprintf(text, sizeof(text), "%llu of the internet, buffers of 212992 bytes at most (BPF)",
+			 (unsigned long long)kernel_sockets_most(l->memory));
+		fn(arg, "sockets", text);
+	}
 	if (s->receipt.disk) {
 		snprintf(text, sizeof(text), "%llu bytes, %s", (unsigned long long)s->receipt.disk,
 			 vm || spec->flags & SPEC_DISK ? "on disk" : "in memory");

@@ -190,16 +190,27 @@ static int add_tcp_all(struct netlink *n, enum socket_which which, struct socket
 	return 0;
 }
 
-/* A kernel without the module for a family cannot be asked about it: -ENOENT. */
+/* A kernel without the module for a family cannot be asked about it: then none of its sockets is listed. */
+static int or_hidden(int r, uint64_t sockets, struct socket_memory *m)
+{
+	if (r != -ENOENT)
+		return r;
+	m->hidden += sockets;
+	return 0;
+}
+
 static int ask_all(struct netlink *n, enum socket_which which, const struct listed *l, struct socket_memory *m)
 {
-	int r = l->tcp ? add_tcp_all(n, which, m) : 0;
+	int r = l->tcp ? or_hidden(add_tcp_all(n, which, m), l->tcp, m) : 0;
 
-	for (unsigned i = 0; r == 0 && i < 4; i++)
-		if (i < 2 ? l->udp : l->udplite)
-			r = ask_inet(n, i % 2 ? AF_INET6 : AF_INET, i < 2 ? IPPROTO_UDP : UDPLITE, add_udp, &m->udp);
+	for (unsigned i = 0; r == 0 && i < 4; i++) {
+		const uint64_t count = i < 2 ? l->udp : l->udplite;
+
+		if (count)
+			r = or_hidden(ask_inet(n, i % 2 ? AF_INET6 : AF_INET, i < 2 ? IPPROTO_UDP : UDPLITE, add_udp, &m->udp), count, m);
+	}
 	if (r == 0 && l->netlink)
-		r = ask_netlink(n, &m->netlink);
+		r = or_hidden(ask_netlink(n, &m->netlink), l->netlink, m);
 	return r;
 }
 
@@ -222,7 +233,7 @@ int socket_memory(enum socket_which which, uint64_t most, struct socket_memory *
 		r = ask_all(n, which, &l, &m);
 	if (r < 0)
 		return r;
-	m.hidden = m.sockets > l.all ? m.sockets - l.all : 0;
+	m.hidden += m.sockets > l.all ? m.sockets - l.all : 0;
 	*ret = m;
 	return 0;
 }

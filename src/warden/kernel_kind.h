@@ -24,5 +24,13 @@ struct kernel_usage {
 	uint64_t bytes[KERNEL_KINDS_MAX]; /* at the last look */
 };
 
+/* Internet sockets of a sandbox with that memory limit, where BPF bounds them (linux/socket_bpf.h): full ones take half of it. */
+static inline uint64_t kernel_sockets_most(uint64_t memory)
+{
+	const uint64_t n = memory / (2 * 212992U);
+
+	return n < 64 ? 64 : n > 16384 ? 16384 : n;
+}
+
 /* The name of ->killed_by; "memory" for 0: then it was the memory group. */
 const char *kernel_kind_name(uint64_t killed_by);

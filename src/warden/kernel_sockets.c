@@ -23,6 +23,26 @@ static int counted_v1(const struct kernel_look *l, uint64_t *ret)
 	return r;
 }
 
+/* A thread that stays there would keep the namespace. Without root there is no way back: it ends with our process. */
+static void leave(const struct kernel_look *l)
+{
+	int r = l->rootless ? 0 : sys_setns(l->net, CLONE_NEWNET);
+
+	if (r < 0)
+		log_error("the watch cannot return to our own network namespace: errno %d", -r);
+}
+
+int kernel_sockets_bound(const struct kernel_look *l, struct socket_bpf *b, uint64_t *ret)
+{
+	int r = sys_setns(l->pidfd, CLONE_NEWNET);
+
+	if (r < 0)
+		return r;
+	r = socket_bpf_enter(b, kernel_sockets_most(l->memory), ret);
+	leave(l);
+	return r;
+}
+
 int kernel_sockets_bytes(const struct kernel_look *l, uint64_t *ret)
 {
 	/* In version 2 the memory of accepted connections is part of the group's. */
@@ -30,15 +50,12 @@ int kernel_sockets_bytes(const struct kernel_look *l, uint64_t *ret)
 	struct socket_memory m = { 0 };
 	uint64_t v1 = 0;
 	const enum socket_which which = v2 || counted_v1(l, &v1) == 0 ? SOCKET_WAITING : SOCKET_ALL;
-	int r = sys_setns(l->pidfd, CLONE_NEWNET), back;
+	int r = sys_setns(l->pidfd, CLONE_NEWNET);
 
 	if (r < 0)
 		return r;
 	r = socket_memory(which, MOST + l->memory / MOST_SHARE, &m);
-	/* A thread that stays there would keep the namespace. Without root there is no way back: it ends with our process. */
-	back = l->rootless ? 0 : sys_setns(l->net, CLONE_NEWNET);
-	if (back < 0)
-		log_error("the watch cannot return to our own network namespace: errno %d", -back);
+	leave(l);
 	if (r == 0)
 		*ret = v1 + m.tcp + m.udp + m.netlink + m.hidden * SOCKET_HIDDEN;
 	return r;

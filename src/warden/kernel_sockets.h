@@ -1,5 +1,8 @@
 /* Memory of the sockets of a sandbox, as a kind of kernel memory (warden/kernel_watch.h). */
 #pragma once
+#include "linux/socket_bpf.h"
 #include "warden/kernel_watch.h"
 
+/* Bounds the number and the buffers of its sockets. *ret: for socket_bpf_leave(). */
+int kernel_sockets_bound(const struct kernel_look *l, struct socket_bpf *b, uint64_t *ret);
 int kernel_sockets_bytes(const struct kernel_look *l, uint64_t *ret);

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "linux/cgroup_parse.h"
 #include "warden/kernel_files.h"
 #include "warden/kernel_sockets.h"
 
@@ -25,6 +26,8 @@ struct kernel_watched {
 	struct cgroup cgroup; /* parked, our own */
 	uint64_t cpu; /* when it was looked at last */
 	uint64_t all; /* bytes of all kinds then */
+	uint64_t bound; /* by BPF: its network namespace; 0 = not (yet) */
+	bool met; /* was looked for that */
 	uint64_t ended_ns; /* when we ended what ran in it */
 	struct kernel_usage usage;
 	struct kernel_files files;
@@ -33,6 +36,7 @@ struct kernel_watched {
 struct kernel_watch {
 	struct kernel_watch_opts o;
 	struct kernel_files_host *files;
+	struct socket_bpf *bpf; /* NULL: not here */
 	pthread_t thread;
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t idle, wake; /* ->busy has changed; ->stop or ->first has */
@@ -96,6 +100,43 @@ static uint64_t charged(const struct kernel_look *l)
 	return fd_get_u64(l->host->base[v2 ? 0 : CGROUP_MEMORY], path, &n) < 0 ? 0 : n;
 }
 
+/* Files of the page cache that the group is charged for, and that the kernel can drop. */
+static uint64_t droppable(const struct kernel_look *l)
+{
+	const bool v2 = l->host->version == 2;
+	uint64_t active = 0, inactive = 0;
+	char path[96], text[8192];
+
+	snprintf(path, sizeof(path), "%s/memory.stat", l->cgroup->name);
+	if (fd_get(l->host->base[v2 ? 0 : CGROUP_MEMORY], path, text, sizeof(text)) < 0)
+		return 0;
+	cgroup_parse_kv(text, v2 ? "active_file" : "total_active_file", &active);
+	cgroup_parse_kv(text, v2 ? "inactive_file" : "total_inactive_file", &inactive);
+	return active + inactive;
+}
+
+/*
+ * What a sandbox has read fills its memory up to the limit, and is worth less than what its sockets hold. So the kernel drops
+ * @bytes of the @have it is charged. In version 1 it does so when the limit is lowered, which is then raised again.
+ */
+static void make_room(const struct kernel_look *l, uint64_t have, uint64_t bytes)
+{
+	const bool v2 = l->host->version == 2;
+	const int base = l->host->base[v2 ? 0 : CGROUP_MEMORY];
+	char path[96], text[24];
+
+	if (droppable(l) < bytes || bytes >= have)
+		return;
+	snprintf(path, sizeof(path), "%s/%s", l->cgroup->name, v2 ? "memory.reclaim" : "memory.limit_in_bytes");
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)(v2 ? bytes : have - bytes));
+	fd_put(base, path, text);
+	if (v2)
+		return;
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)l->memory);
+	if (fd_put(base, path, text) < 0)
+		log_error("sandbox %s: its memory limit stays at %llu bytes", l->cgroup->name, (unsigned long long)(have - bytes));
+}
+
 /* Ends what runs: the execs of a sandbox that goes on without them, else all. */
 static void end_execs(const struct kernel_watch *w, struct kernel_watched *x)
 {
@@ -147,6 +188,10 @@ static bool look(struct kernel_watched *x, struct kernel_usage *u)
 	if (all < SMALL || (x->ended_ns && clock_mono_ns() - x->ended_ns < AGAIN_NS))
 		return false;
 	have = charged(&x->look);
+	if (all + have > x->look.memory + SMALL) {
+		make_room(&x->look, have, all + have - x->look.memory);
+		have = charged(&x->look);
+	}
 	/* As much as came since the last look may come until the next. */
 	soon = all + have + (all > before ? all - before : 0);
 	if (all + have <= x->look.memory + KERNEL_WATCH_OVER && soon <= x->look.memory + KERNEL_WATCH_SOON && !share_taken(u, &most))
@@ -156,6 +201,28 @@ static bool look(struct kernel_watched *x, struct kernel_usage *u)
 	log_info("sandbox %s: %llu KiB of %s and %llu KiB of memory, more than its limit of %llu KiB: what runs in it is ended", x->cgroup.name,
 		 (unsigned long long)u->bytes[most] / KIB, kernel_kind_name(1 + most), (unsigned long long)have / KIB, (unsigned long long)x->look.memory / KIB);
 	return true;
+}
+
+/* Those that came since the last time: they are the first. ->lock is held, and given up meanwhile. */
+static void bound_new(struct kernel_watch *w)
+{
+	for (struct kernel_watched *x = w->first; w->bpf && x && !x->met && !w->stop; x = w->cursor) {
+		uint64_t cookie = 0;
+		int r;
+
+		w->cursor = x->next;
+		w->busy = x;
+		x->met = true;
+		pthread_mutex_unlock(&w->lock);
+		r = kernel_sockets_bound(&x->look, w->bpf, &cookie);
+		pthread_mutex_lock(&w->lock);
+		x->bound = cookie;
+		w->busy = NULL;
+		pthread_cond_broadcast(&w->idle);
+		if (r < 0 && r != -ESRCH)
+			log_warn("sandbox %s: its sockets are not bounded by BPF: errno %d; they are watched all the same", x->cgroup.name, -r);
+	}
+	w->cursor = NULL;
 }
 
 /* ->lock is held, and given up while one is looked at. */
@@ -221,6 +288,7 @@ static void *run(void *arg)
 			pthread_cond_wait(&w->wake, &w->lock);
 			continue;
 		}
+		bound_new(w);
 		look_at_all(w);
 		/* Half of a processor at most, whatever there is to look at. */
 		rest = clock_mono_ns() - began;
@@ -236,6 +304,7 @@ static void *run(void *arg)
 struct kernel_watch *kernel_watch_new(const struct kernel_watch_opts *o)
 {
 	struct kernel_watch *w = calloc(1, sizeof(*w));
+	struct err e = { 0 };
 	pthread_condattr_t a;
 
 	if (!w)
@@ -252,7 +321,15 @@ struct kernel_watch *kernel_watch_new(const struct kernel_watch_opts *o)
 	pthread_cond_init(&w->wake, &a);
 	pthread_cond_init(&w->idle, NULL);
 	pthread_condattr_destroy(&a);
+	/* Attaching takes milliseconds: not for a single sandbox. */
+	if (o->keep && !o->rootless && socket_bpf_new(o->host, &w->bpf, &e) < 0)
+		log_info("%s: the number of sockets is not bounded; their memory is watched all the same", e.msg);
 	return w;
+}
+
+bool kernel_watch_bounds(const struct kernel_watch *w)
+{
+	return w->bpf;
 }
 
 void kernel_watch_free(struct kernel_watch *w)
@@ -271,6 +348,7 @@ void kernel_watch_free(struct kernel_watch *w)
 		next = x->next;
 		free(x);
 	}
+	socket_bpf_free(w->bpf);
 	pthread_cond_destroy(&w->wake);
 	pthread_cond_destroy(&w->idle);
 	pthread_mutex_destroy(&w->lock);
@@ -322,6 +400,8 @@ void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x)
 	if (x->next)
 		x->next->prev = x->prev;
 	pthread_mutex_unlock(&w->lock);
+	if (x->bound)
+		socket_bpf_leave(w->bpf, x->bound);
 	free(x);
 }
 

@@ -53,4 +53,6 @@ void kernel_watch_free(struct kernel_watch *w);
 struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory);
 /* Returns when the thread does not look at it (any more). NULL is nothing. */
 void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x);
+/* Whether the kernel itself bounds the sockets of those that are added (linux/socket_bpf.h). */
+bool kernel_watch_bounds(const struct kernel_watch *w);
 void kernel_watch_usage(struct kernel_watch *w, const struct kernel_watched *x, struct kernel_usage *ret);

@@ -112,7 +112,8 @@ static_assert(sizeof(struct warden_req) == 64 + 40 + sizeof(struct msg_diff) + s
 #define MSG_CLOCK_BACK 32U /* the monotonic clock is behind what they have seen */
 #define MSG_NUMBERS_LOST 64U /* open files have other inode numbers */
 #define MSG_KVM 128U
-#define MSG_RECEIPT_FLAGS 255U
+#define MSG_BOUNDED_SOCKETS 256U
+#define MSG_RECEIPT_FLAGS 511U
 
 struct msg_receipt {
 	uint32_t cgroup_version, controllers, filter_len, flags;

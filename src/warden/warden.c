@@ -35,6 +35,12 @@ static void add(struct warden *w, struct warden_sandbox *s)
 	/* A machine's memory is what its process has, and that is counted. */
 	if (s->memory && !(s->flags & SPEC_VM) && s->shell.cgroup.mask & CGROUP_BIT(CGROUP_MEMORY))
 		s->watched = kernel_watch_add(w->kernel, s->shell.pid, s->shell.pidfd, &s->shell.cgroup, s->memory);
+	else
+		return;
+	if (!s->watched) {
+		log_error("slot %u cannot be watched, and is ended", s->shell.slot);
+		sys_pidfd_send_signal(s->shell.pidfd, SIGKILL);
+	}
 }
 
 static void take_out(struct warden *w, struct warden_sandbox *s)
@@ -114,6 +120,7 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 		.uid_base = rec->uid_base,
 		.idmapped = rec->idmapped,
 		.kvm = rec->kvm,
+		.bounded_sockets = rec->memory && kernel_watch_bounds(w->kernel),
 		.disk = rec->disk,
 		.inodes = rec->inodes,
 	};
@@ -332,6 +339,7 @@ static void fill_receipt(const struct warden *w, struct warden_sandbox *s)
 		.idmapped = s->root.idmapped,
 		.uid_base = s->shell.uid_base,
 		.rootless = w->env.rootless,
+		.bounded_sockets = s->memory && kernel_watch_bounds(w->kernel),
 		.disk = s->root.disk,
 		.inodes = s->root.inodes,
 	};

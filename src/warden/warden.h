@@ -35,6 +35,7 @@ struct warden_receipt {
 	uint32_t filter_len;
 	uint32_t uid_base; /* inside id 0 is this one outside; 0 without root */
 	bool idmapped, rootless;
+	bool bounded_sockets; /* by BPF: kernel_sockets_most() */
 	bool kvm; /* a machine that is not emulated */
 	uint64_t disk, inodes; /* as enforced */
 	/* 0: its processes are not a layer's. Else WARDEN_RESTORED, and what was done before they ran: FRAME_RESTORED_*. */

@@ -1,0 +1,28 @@
+/*
+ * Bounds for the internet sockets of network namespaces that the kernel keeps by itself: BPF programs, attached once to the
+ * control group (version 2, also beside version 1) that all sandboxes are below. They know a namespace by its cookie, and leave
+ * those alone that nobody has entered.
+ *
+ * A namespace that was entered has at most so many sockets made by socket() at a time; more are refused (EPERM). SO_RCVBUF,
+ * SO_SNDBUF and the FORCE ones are cut to SOCKET_BPF_BUFFER. Connections that a listener accepts are not counted: see
+ * linux/net_limits.h for their bounds.
+ */
+#pragma once
+#include <stdint.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "linux/cgroup.h"
+
+#define SOCKET_BPF_BUFFER 106496U /* what setsockopt() gives at most; the kernel doubles it, which is what sockets have anyway */
+
+struct socket_bpf;
+
+/* ERR_UNSUPPORTED where this kernel, or what it lets us do, has no such programs. All of it ends with the process. */
+int socket_bpf_new(const struct cgroup_host *h, struct socket_bpf **ret, struct err *e);
+void socket_bpf_free(struct socket_bpf *b);
+DEFINE_AUTO(struct socket_bpf, socket_bpf_free)
+
+/* Enters the calling thread's network namespace with that many sockets; *ret names it. 0 or -errno. */
+int socket_bpf_enter(struct socket_bpf *b, uint64_t sockets, uint64_t *ret);
+void socket_bpf_leave(struct socket_bpf *b, uint64_t cookie);

@@ -16,7 +16,6 @@
 #include "warden/vm.h"
 
 #include <poll.h>
-#include <sys/statfs.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -643,33 +642,6 @@ int warden_start_error(const struct warden *w)
 	return w->start.error;
 }
 
-int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_stat *ret)
-{
-	struct warden_stat st = { 0 };
-	struct statfs fs;
-	int r;
-
-	if (s->vm)
-		return vm_stat(w, s, ret);
-	if (s->shell.cgroup.mask) {
-		r = cgroup_stat(&w->env.cgroups, &s->shell.cgroup, &st.group);
-		if (r < 0)
-			return r;
-	}
-	kernel_watch_usage(w->kernel, s->watched, &st.kernel);
-	st.group.oom_kills += st.kernel.kills;
-	/* A file of the writable layer tells as well, and one that was taken over has nothing else. */
-	if (fstatfs(s->root.early.meminfo, &fs) < 0)
-		return -errno;
-	/* What ext4 keeps back for itself cannot be written: a disk with only that left is full. */
-	st.disk_size = (uint64_t)(fs.f_blocks - (fs.f_bfree - fs.f_bavail)) * (uint64_t)fs.f_bsize;
-	st.disk_used = (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
-	st.inodes_size = fs.f_files;
-	st.inodes_used = fs.f_files - fs.f_ffree;
-	*ret = st;
-	return 0;
-}
-
 int warden_disk_next(struct warden *w, const char *id, char *ret, struct err *e)
 {
 	return w->env.disks < 0 ? 0 : disk_next(w->env.disks, id, ret, e);
@@ -678,13 +650,6 @@ int warden_disk_next(struct warden *w, const char *id, char *ret, struct err *e)
 int warden_disk_remove(struct warden *w, const char *id, enum disk_end end, struct err *e)
 {
 	return w->env.disks < 0 ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "no disks are kept here") : disk_remove(w->env.disks, id, end, e);
-}
-
-int warden_memory_stat(const struct warden_sandbox *s, char *text, size_t size)
-{
-	ssize_t n = s->shell.cgroup.dir[0] < 0 ? -ENOENT : fd_get(s->shell.cgroup.dir[0], "memory.stat", text, size);
-
-	return n < 0 ? (int)n : 0;
 }
 
 static int refuse_busy(const struct warden_sandbox *s, struct err *e)
@@ -728,17 +693,6 @@ int warden_thaw(struct warden *w, struct warden_sandbox *s, struct err *e)
 	if (r == 0)
 		s->frozen = false;
 	return r;
-}
-
-int warden_refresh(struct warden *w, const struct warden_sandbox *s)
-{
-	struct cgroup_stat st = { 0 };
-
-	if (s->vm)
-		return 0; /* the guest's own warden does it */
-	if (s->shell.cgroup.mask)
-		cgroup_stat(&w->env.cgroups, &s->shell.cgroup, &st);
-	return early_meminfo(&s->root.early, s->memory, st.memory);
 }
 
 void warden_counts(struct warden *w, struct warden_counts *ret)

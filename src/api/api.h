@@ -109,7 +109,7 @@ void call_fail(struct call *c, const struct err *e);
 void call_json(struct call *c, int status, struct buf *b); /* takes the content over */
 void call_empty(struct call *c, int status);
 /* Whether the caller may have a large answer now: who does not read what it has got must wait. */
-int call_room(const struct call *c, struct err *e);
+int call_room(const struct call *c, size_t more, struct err *e);
 /* A long answer: fails when it did not fit into its buffer. */
 void call_list(struct call *c, struct json *j);
 /* For what was changed just now: answers when it is stored. Takes the content over; NULL: an answer without a body. */

@@ -2,6 +2,8 @@
 #include "base/base.h"
 #include "service/exec.h"
 
+#define SMALL_ANSWER (64U * KIB)
+
 static void on_gone(void *arg)
 {
 	struct call *c = arg;
@@ -89,8 +91,12 @@ void call_fail(struct call *c, const struct err *e)
 void call_json(struct call *c, int status, struct buf *b)
 {
 	size_t len = b->len;
-	char *data = buf_take(b);
+	char *data, *fit;
 
+	data = buf_take(b);
+	/* A buffer that has grown is up to twice as large as what is in it, and it may be read late. */
+	fit = data && len > SMALL_ANSWER ? realloc(data, len + 1) : NULL;
+	data = fit ? fit : data;
 	if (c->q && data)
 		http_send_take(c->q, status, "application/json", data, len);
 	else
@@ -107,11 +113,14 @@ void call_empty(struct call *c, int status)
 	call_free(c);
 }
 
-int call_room(const struct call *c, struct err *e)
+/* One that is larger by itself has to wait until nothing else does. Small ones always go while there is room at all. */
+int call_room(const struct call *c, size_t more, struct err *e)
 {
-	if (c->who.tenant->unsent <= API_UNSENT_MAX)
+	const size_t unsent = c->who.tenant->unsent;
+
+	if (!unsent || unsent + (more > SMALL_ANSWER ? more : 0) <= API_UNSENT_MAX)
 		return 0;
-	err_set(e, ERR_EXHAUSTED, -EAGAIN, "%zu bytes of other answers wait to be read", c->who.tenant->unsent);
+	err_set(e, ERR_EXHAUSTED, -EAGAIN, "%zu bytes of other answers wait to be read", unsent);
 	err_remedy(e, "read what was asked for before");
 	return -EAGAIN;
 }
@@ -120,8 +129,12 @@ void call_list(struct call *c, struct json *j)
 {
 	struct err e = { 0 };
 
-	if (jout_done(j) == 0) {
+	if (jout_done(j) == 0 && call_room(c, j->buf->len, &e) == 0) {
 		call_json(c, 200, j->buf);
+		return;
+	}
+	if (e.msg[0]) {
+		call_fail(c, &e);
 		return;
 	}
 	err_set(&e, ERR_EXHAUSTED, -E2BIG, "this does not fit into one answer");

@@ -40,7 +40,7 @@ TEST(what_nobody_needs_is_refused)
 	static const long refused[] = {
 		SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_reboot, SYS_swapon, SYS_swapoff, SYS_acct,
 		SYS_quotactl, SYS_settimeofday, SYS_clock_settime, SYS_adjtimex, SYS_syslog, SYS_perf_event_open, SYS_keyctl,
-		SYS_add_key, SYS_open_by_handle_at, SYS_fanotify_init, SYS_userfaultfd, SYS_process_vm_writev, SYS_io_uring_setup,
+		SYS_add_key, SYS_open_by_handle_at, SYS_fanotify_init, SYS_io_uring_setup,
 #ifdef SYS_iopl
 		SYS_iopl, SYS_ioperm, SYS_modify_ldt,
 #endif

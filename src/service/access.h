@@ -42,12 +42,15 @@ struct tenant {
 	unsigned conns; /* connections, and bytes of answers they have not taken yet */
 	size_t unsent;
 	struct spool_room spooled; /* output of its execs, in files */
+	size_t pending, history, kept; /* bytes of its execs in memory: service/exec_kept.c; of their output: exec_end.c */
+	struct exec *history_first, **history_last;
 	uint64_t loose, looser; /* bytes of layers that no checkpoint of its has; being counted anew: service/layer.h */
 	/* the module's own below */
 	struct tenant *next;
 };
 
 struct token;
+struct exec;
 /* A hash by which a token is found: a token has two while a rotation's grace lasts. The module's own. */
 struct token_key {
 	struct token_key *next;

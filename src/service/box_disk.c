@@ -19,6 +19,8 @@
 #define TRIES 300U /* whoever has the disk lets go when its last process is gone */
 #define OPEN_NS (5ULL * 1000000000ULL) /* without a call */
 #define AGAIN_MAX 16
+#define AGAIN_BYTES (64U * KIB) /* of one: it is kept, in memory and with its sandbox's row */
+#define AGAIN_TENANT_BYTES (8U * MIB)
 #define LOOSE NOTE_LOOSE "disk-" /* and the disk's id */
 
 struct start_op {
@@ -303,8 +305,21 @@ bool box_open_tick(struct box *b, uint64_t now)
 
 /* --- commands that are begun again --- */
 
-int box_again_check(const struct box *b, struct err *e)
+static size_t again_bytes(struct service *s, const struct tenant *t)
 {
+	size_t at = 0, n = 0;
+	struct box *b;
+
+	while ((b = map_next(&s->boxes, &at)))
+		if (b->tenant == t && b->want->again)
+			n += json_dumpb(b->want->again, NULL, 0, JSON_COMPACT);
+	return n;
+}
+
+int box_again_check(const struct box *b, const json_t *spec, struct err *e)
+{
+	const size_t bytes = json_dumpb(spec, NULL, 0, JSON_COMPACT);
+
 	if (!b->want->disk[0]) {
 		err_set(e, ERR_INVALID, -EINVAL, "restart: sandbox '%s' does not outlive a reboot", b->want->name);
 		err_remedy(e, "create it with storage \"disk\" and isolation \"container\"");
@@ -312,6 +327,14 @@ int box_again_check(const struct box *b, struct err *e)
 	}
 	if (json_array_size(b->want->again) >= AGAIN_MAX)
 		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "restart: at most %d commands of a sandbox", AGAIN_MAX);
+	if (bytes > AGAIN_BYTES) {
+		err_set(e, ERR_TOO_LARGE, -E2BIG, "restart: the command has %zu bytes; at most %llu are kept to start it again", bytes, AGAIN_BYTES);
+		err_remedy(e, "put its text into a file of the sandbox");
+		return -E2BIG;
+	}
+	if (again_bytes(b->service, b->tenant) + bytes > AGAIN_TENANT_BYTES)
+		return err_set(e, ERR_QUOTA, -EDQUOT, "restart: the commands of tenant '%s' take %llu bytes, all it may keep", b->tenant->id,
+			       AGAIN_TENANT_BYTES);
 	return 0;
 }
 

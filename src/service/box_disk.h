@@ -22,7 +22,7 @@ void box_close(struct box *b);
 bool box_open_tick(struct box *b, uint64_t now);
 
 /* Commands that are begun again with their sandbox, ->want->again: [{exec, spec}]. */
-int box_again_check(const struct box *b, struct err *e); /* whether that can be promised */
+int box_again_check(const struct box *b, const json_t *spec, struct err *e); /* whether that can be promised */
 int box_again_add(struct box *b, const char *exec, json_t *spec, struct err *e); /* takes @spec over */
 void box_again_drop(struct box *b, const char *exec, const char *was); /* it has ended */
 /* At our start: those that have such commands. */

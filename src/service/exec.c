@@ -72,6 +72,7 @@ void exec_unref(struct exec *x)
 		}
 	turn_cancel(&x->wait);
 	exec_unkeep(x);
+	exec_uncount(x);
 	x->box->unstored -= x->due;
 	exec_timer_stop(x);
 	for (int i = 0; i < 2; i++) {

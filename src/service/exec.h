@@ -37,6 +37,8 @@ struct exec {
 	struct exec *next; /* of the box, newest first */
 	struct exec *kept_next, **kept_prev; /* of those that have ended and whose output is in memory, oldest first */
 	size_t kept;
+	struct exec *history_next, **history_prev; /* of the tenant's, oldest first: service/exec_kept.c */
+	size_t history, pending, stdin_held; /* bytes that count for the tenant */
 	struct box *box;
 	char id[ID_SIZE];
 	uint32_t number;

@@ -196,10 +196,7 @@ int exec_write_result(struct exec *x, bool output, struct json *j)
 
 	jout_str(j, "id", x->id);
 	jout_str(j, "sandbox", x->box->id);
-	jout_array(j, "cmd");
-	for (uint32_t i = 0; i < x->want->argc; i++)
-		mask_write(box_mask(x->box), NULL, x->want->argv[i], j);
-	jout_end(j);
+	exec_want_write_cmd(x->want, box_mask(x->box), j);
 	jout_str(j, "user", x->want->user.text);
 	jout_bool(j, "background", x->want->background);
 	jout_bool(j, "tty", x->want->tty);
@@ -280,24 +277,19 @@ static void note(struct exec *x)
 static void forget_old(struct box *b)
 {
 	while (b->nexecs > KEPT_MAX) {
-		struct exec **first = NULL, *x;
+		struct exec *first = NULL;
 		unsigned ended = 0;
 
-		for (struct exec **p = &b->execs; *p; p = &(*p)->next) {
-			if (!exec_over(*p) || (*p)->lingering)
+		for (struct exec *x = b->execs; x; x = x->next) {
+			if (!exec_over(x) || x->lingering)
 				continue;
 			ended++;
-			if (!first || (*p)->ended_ns <= (*first)->ended_ns)
-				first = p;
+			if (!first || x->ended_ns <= first->ended_ns)
+				first = x;
 		}
 		if (ended <= KEPT_MAX)
 			return;
-		x = *first;
-		*first = x->next;
-		b->nexecs--;
-		map_del(&b->service->execs, x->id);
-		execs_delete(b->service->db, x->id, NULL);
-		exec_unref(x);
+		exec_forget(first);
 	}
 }
 
@@ -338,6 +330,7 @@ void exec_unkeep(struct exec *x)
 	else
 		s->kept_last = x->kept_prev;
 	s->kept_bytes -= x->kept;
+	x->box->tenant->kept -= x->kept;
 	x->kept_prev = NULL;
 	x->kept = 0;
 }
@@ -345,6 +338,7 @@ void exec_unkeep(struct exec *x)
 void exec_keep(struct exec *x)
 {
 	struct service *s = x->box->service;
+	struct tenant *t = x->box->tenant;
 
 	x->kept = x->stream[0].spool.mem.len + x->stream[1].spool.mem.len;
 	if (!x->kept)
@@ -354,9 +348,15 @@ void exec_keep(struct exec *x)
 	*s->kept_last = x;
 	s->kept_last = &x->kept_next;
 	s->kept_bytes += x->kept;
-	while (s->kept_bytes > KEPT_BYTES && s->kept != x) {
+	t->kept += x->kept;
+	while ((s->kept_bytes > KEPT_BYTES || t->kept > KEPT_BYTES / 2) && s->kept != x) {
 		struct exec *old = s->kept;
 
+		/* One tenant has at most half, so that it does not take what is kept for others. */
+		while (t->kept > KEPT_BYTES / 2 && old != x && old->box->tenant != t)
+			old = old->kept_next;
+		if (old == x)
+			break;
 		exec_unkeep(old);
 		for (int i = 0; i < 2; i++) /* one whose sandbox went may still be written */
 			if (!spool_busy(&old->stream[i].spool))
@@ -376,6 +376,7 @@ static void on_stored(void *arg)
 	exec_release(x);
 	exec_tell(x);
 	exec_keep(x);
+	exec_remember(x);
 	service_soon(b->service); /* what is kept is not kept for ever */
 	forget_old(b);
 	if (!x->want->standing)
@@ -428,6 +429,7 @@ void exec_end(struct exec *x)
 	if (!x->lost && b->want->again)
 		box_again_drop(b, x->id, x->was);
 	note(x);
+	exec_trim(x);
 	snprintf(fields, sizeof(fields), "\"exec\":\"%s\",\"exit_code\":%d,\"cause\":\"%s\"%s%s%s", x->id,
 		 x->verdict.exit_code, verdict_name(x->verdict.cause), x->verdict.oom_kind[0] ? ",\"oom_kind\":\"" : "", x->verdict.oom_kind,
 		 x->verdict.oom_kind[0] ? "\"" : "");

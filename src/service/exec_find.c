@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "service/exec_impl.h"
 #include "service/jin.h"
+#include "service/secret_give.h"
 #include "service/service_impl.h"
 
 #include <dirent.h>
@@ -35,6 +36,7 @@ static struct exec_want *load_want(const struct box *b, const json_t *spec)
 	if (!w)
 		return NULL;
 	w->argv = copy_args(json_object_get(spec, "cmd"), &w->argc);
+	w->cmd_bytes = (size_t)json_integer_value(json_object_get(spec, "cmd_bytes"));
 	w->user = b->want->user;
 	if (user)
 		user_parse(user, &w->user, NULL);
@@ -94,6 +96,7 @@ int exec_load(struct box *b, const struct exec_row *row, struct err *e)
 		exec_unref(x);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for an exec");
 	}
+	exec_want_trim(x->want, box_mask(b)); /* a row of an earlier version has all of it */
 	was = json_string_value(json_object_get(spec, "was"));
 	snprintf(x->was, sizeof(x->was), "%s", was ? was : "");
 	x->started_ns = row->started_ns;
@@ -112,6 +115,7 @@ int exec_load(struct box *b, const struct exec_row *row, struct err *e)
 		x->state = EXEC_ENDED;
 		x->exited = true;
 		load_result(x, result);
+		exec_remember(x);
 		return 0;
 	}
 	x->adopted = true;

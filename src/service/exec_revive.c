@@ -21,7 +21,7 @@ int exec_save(const struct box *b, uint64_t since_ns, struct buf *to)
 		jout_u64(&j, "number", x->number);
 		jout_u64(&j, "ran_ns", now > x->started_ns ? now - x->started_ns : 0);
 		jout_object(&j, "spec");
-		exec_want_write(x->want, box_mask(b), &j);
+		exec_want_write_kept(x->want, box_mask(b), &j);
 		jout_end(&j);
 		jout_end(&j);
 	}

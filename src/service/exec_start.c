@@ -292,6 +292,8 @@ static void start(struct exec *x)
 	exec_arm(x);
 	if (later)
 		watch_later(x);
+	if (x->want->background) /* the audit log has all of it */
+		exec_trim(x);
 	exec_signal_early(x);
 	exec_tell(x);
 }
@@ -413,7 +415,7 @@ int exec_store(struct exec *x, const char *result, struct err *e)
 	int r;
 
 	jout_object(&j, NULL);
-	exec_want_write(x->want, box_mask(x->box), &j);
+	exec_want_write_kept(x->want, box_mask(x->box), &j);
 	if (x->was[0])
 		jout_str(&j, "was", x->was);
 	jout_end(&j);
@@ -468,7 +470,7 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 	if (r == 0)
 		r = box_ready(b, e);
 	if (r == 0 && want->again)
-		r = box_again_check(b, e);
+		r = box_again_check(b, want->again, e);
 	if (r < 0)
 		return r;
 	if (b->service->draining)
@@ -488,6 +490,9 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 		x->who = *who;
 		x->sink = sink;
 		x->started_ns = clock_real_ns();
+		r = exec_charge(x, e);
+	}
+	if (r == 0) {
 		/* Whoever is told its id before its end must find it again. */
 		r = x->want->background || sink ? exec_store(x, NULL, e) : 0;
 		if (r == 0 && x->want->again)

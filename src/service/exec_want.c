@@ -1,5 +1,6 @@
 #include "base/base.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "driver/exec.h"
 #include "service/jin.h"
 #include "base/mask.h"
@@ -213,14 +214,140 @@ int exec_want_parse(const struct service_opts *o, const struct box_want *w, cons
 	return 0;
 }
 
+/* Of a warm process its own text is long, and ours. */
+static bool is_told(const struct exec_want *x, uint32_t i)
+{
+	return x->way != EXEC_WARM || i != 2;
+}
+
+static size_t cmd_length(const struct exec_want *x)
+{
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < x->argc; i++)
+		n += is_told(x, i) ? strlen(x->argv[i]) + 1 : 0;
+	return x->cmd_bytes ? x->cmd_bytes : n;
+}
+
+/* Whether all of the next argument is kept; if not, @kept says how much of it is, and no other is. */
+static bool fits(const char *text, size_t *room, size_t *kept)
+{
+	const size_t n = strlen(text), each = 8;
+
+	if (*room >= each && n <= *room - each) {
+		*room -= each + n;
+		return true;
+	}
+	*kept = *room > each ? utf8_whole(text, *room - each) : 0;
+	return false;
+}
+
+/* A value of @m that is cut in two must not show its beginning. */
+static int cut_text(struct mask *m, const char *text, size_t len, struct buf *out)
+{
+	return m ? mask_cut_text(m, text, len, out) : buf_add(out, text, len);
+}
+
+void exec_want_write_cmd(const struct exec_want *x, struct mask *m, struct json *j)
+{
+	size_t room = COMMAND_KEPT, kept;
+	bool whole = !x->cmd_bytes;
+
+	jout_array(j, "cmd");
+	for (uint32_t i = 0; i < x->argc; i++) {
+		AUTO(buf_done) struct buf cut = BUF_INIT(2 * COMMAND_KEPT);
+
+		if (!is_told(x, i))
+			continue;
+		if (fits(x->argv[i], &room, &kept)) {
+			mask_write(m, NULL, x->argv[i], j);
+			continue;
+		}
+		whole = false;
+		if (kept && cut_text(m, x->argv[i], kept, &cut) == 0)
+			jout_strn(j, NULL, buf_str(&cut), cut.len);
+		break;
+	}
+	jout_end(j);
+	if (!whole)
+		jout_u64(j, "cmd_bytes", cmd_length(x));
+}
+
+static void write_rest(const struct exec_want *x, struct json *j);
+
+void exec_want_write_kept(const struct exec_want *x, struct mask *m, struct json *j)
+{
+	exec_want_write_cmd(x, m, j);
+	write_rest(x, j);
+}
+
 void exec_want_write(const struct exec_want *x, struct mask *m, struct json *j)
 {
 	jout_array(j, "cmd");
-	/* Of a warm process its own text is long, and ours. */
 	for (uint32_t i = 0; i < x->argc; i++)
-		if (x->way != EXEC_WARM || i != 2)
+		if (is_told(x, i))
 			mask_write(m, NULL, x->argv[i], j);
 	jout_end(j);
+	if (x->cmd_bytes)
+		jout_u64(j, "cmd_bytes", x->cmd_bytes);
+	write_rest(x, j);
+}
+
+size_t exec_want_bytes(const struct exec_want *x)
+{
+	size_t n = sizeof(*x) + (x->stdin_data ? x->stdin_len : 0);
+
+	for (uint32_t i = 0; i < x->argc; i++)
+		n += strlen(x->argv[i]) + 32;
+	for (uint32_t i = 0; i < x->env.n; i++)
+		n += strlen(x->env.item[i]) + 32;
+	return n;
+}
+
+static void empty(char **text)
+{
+	char *none = strdup("");
+
+	if (!none)
+		return;
+	free(*text);
+	*text = none;
+}
+
+void exec_want_trim(struct exec_want *x, struct mask *m)
+{
+	const size_t all = cmd_length(x);
+	size_t room = COMMAND_KEPT, kept;
+	uint32_t i;
+
+	free(x->stdin_data);
+	x->stdin_data = NULL;
+	kv_done(&x->env);
+	x->env = (struct kv){ 0 };
+	for (i = 0; i < x->argc; i++) {
+		AUTO(buf_done) struct buf cut = BUF_INIT(2 * COMMAND_KEPT);
+
+		if (!is_told(x, i)) {
+			empty(&x->argv[i]); /* told nowhere, but its place counts */
+			continue;
+		}
+		if (fits(x->argv[i], &room, &kept))
+			continue;
+		x->cmd_bytes = all;
+		if (kept && cut_text(m, x->argv[i], kept, &cut) == 0) {
+			free(x->argv[i]);
+			x->argv[i++] = buf_take(&cut);
+		}
+		break;
+	}
+	while (x->argc > i)
+		free(x->argv[--x->argc]);
+	while (x->argc && !x->argv[x->argc - 1])
+		x->argc--; /* no memory for the last */
+}
+
+static void write_rest(const struct exec_want *x, struct json *j)
+{
 	if (x->standing)
 		jout_bool(j, "standing", true);
 	if (x->way != EXEC_PROGRAM)

@@ -4,9 +4,12 @@
 #include "base/log.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <unistd.h>
 #include <uv.h>
 
+#define TRIM_EVERY 5U /* ticks */
+#define TRIM_BYTES (16 * MIB)
 #define PRUNE_EVERY_NS (600ULL * 1000000000)
 
 struct upkeep {
@@ -22,6 +25,8 @@ struct upkeep {
 	uint64_t synced; /* the record that was the last when the last sync began */
 	uint64_t pruned_ns;
 	bool syncing, moving, freed;
+	unsigned ticks;
+	size_t loose; /* bytes that malloc had to itself after it was last told to give some back */
 	unsigned held; /* by libuv: the timer and two workers */
 };
 
@@ -107,6 +112,28 @@ static void settle(struct upkeep *u)
 		turn_dirty(u->turn);
 }
 
+/* A tenant that is gone, or has read its answers at last, leaves much that libc would keep for a next one. */
+static void give_memory_back(struct upkeep *u)
+{
+	size_t loose = mallinfo2().fordblks;
+
+	if (loose < u->loose)
+		u->loose = loose;
+	if (loose < u->loose + TRIM_BYTES)
+		return;
+	malloc_trim(MIB);
+	u->loose = mallinfo2().fordblks;
+}
+
+/* Some at a time: this is the loop's own time. */
+static void shrink(struct upkeep *u)
+{
+	struct err e = { 0 };
+
+	if (db_shrink(u->db, &e) < 0)
+		log_warn("%s", e.msg); /* it only stays larger */
+}
+
 static void tick(uv_timer_t *t)
 {
 	struct upkeep *u = t->data;
@@ -114,6 +141,9 @@ static void tick(uv_timer_t *t)
 
 	prune(u);
 	settle(u);
+	shrink(u);
+	if (++u->ticks % TRIM_EVERY == 0)
+		give_memory_back(u);
 	if (!u->syncing && seq != u->synced) {
 		u->syncing = start(u, &u->sync, sync_work, sync_done);
 		/* What is not flushed yet waits for the next second. */

@@ -123,6 +123,7 @@ struct exec_want {
 	bool standing; /* part of what the sandbox is: it may be idle all the same */
 	char **argv;
 	uint32_t argc;
+	size_t cmd_bytes; /* 0, or how long the command was: ->argv is its beginning */
 	struct kv env;
 	char *cwd; /* NULL: the sandbox's */
 	struct user_want user;
@@ -139,8 +140,14 @@ struct exec_want {
 /* @w: the sandbox's defaults. */
 int exec_want_parse(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want **ret,
 		    struct err *e);
-/* What is kept of it: no environment, no stdin, nothing that @m (may be NULL) masks. */
+/* For the audit log: no environment, no stdin, nothing that @m (may be NULL) masks. */
 void exec_want_write(const struct exec_want *x, struct mask *m, struct json *j);
+void exec_want_write_kept(const struct exec_want *x, struct mask *m, struct json *j); /* only the beginning of the command */
+void exec_want_write_cmd(const struct exec_want *x, struct mask *m, struct json *j); /* that alone: `cmd`, and `cmd_bytes` of a longer one */
+#define COMMAND_KEPT 1024U /* bytes of a command that are kept, eight for each argument included */
+size_t exec_want_bytes(const struct exec_want *x); /* about, of memory */
+/* Once it was started: no environment, no stdin, the beginning of the command. */
+void exec_want_trim(struct exec_want *x, struct mask *m);
 void exec_want_free(struct exec_want *x);
 DEFINE_AUTO(struct exec_want, exec_want_free)
 /* -EINVAL for what is none. @to has room for three quarters of @len. */

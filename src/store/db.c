@@ -9,6 +9,9 @@
 
 #define BUSY_MS 5000
 #define LOG_LARGE (64 * MIB)
+#define SHRINK_FREE 1024U /* pages: fewer are left for the next rows */
+#define SHRINK_STEP "1024"
+#define REPACK_MAX (64 * MIB)
 #define FRAME_HEAD 24 /* what the log adds to a page */
 
 static int errno_of(int code)
@@ -271,6 +274,27 @@ static int quick_check(struct db *d, struct err *e)
 	return -EBADMSG;
 }
 
+static uint64_t number(sqlite3 *sql, const char *text)
+{
+	char answer[64];
+
+	return ask(sql, text, answer, NULL) < 0 ? 0 : strtoull(answer, NULL, 10);
+}
+
+/*
+ * A file of an earlier version cannot become smaller: it is written anew, once, as one that can. That takes as much memory as
+ * there is in it, so not if that is much. If it fails nothing is lost.
+ */
+static void make_shrinkable(sqlite3 *sql)
+{
+	const uint64_t used = number(sql, "PRAGMA page_count") - number(sql, "PRAGMA freelist_count");
+
+	if (number(sql, "PRAGMA auto_vacuum") || used * page_size(sql) > REPACK_MAX)
+		return;
+	if (sqlite3_exec(sql, "PRAGMA auto_vacuum=INCREMENTAL; VACUUM", NULL, NULL, NULL) != SQLITE_OK)
+		log_warn("state: the file could not be written anew: %s; it stays as large as it is", sqlite3_errmsg(sql));
+}
+
 static int set_up(struct db *d, const struct db_opts *o, struct err *e)
 {
 	size_t version = 0;
@@ -288,7 +312,7 @@ static int set_up(struct db *d, const struct db_opts *o, struct err *e)
 	 * usual sandbox's has 530 bytes, and past 2048 / 4 each create and delete would also write a page for the rest,
 	 * the list of free pages and the first page, which counts them.
 	 */
-	r = exec(d->sql, "PRAGMA page_size=4096", "open", e);
+	r = exec(d->sql, "PRAGMA page_size=4096; PRAGMA auto_vacuum=INCREMENTAL", "open", e);
 	if (r < 0)
 		return r;
 	r = ask(d->sql, "PRAGMA journal_mode=WAL", answer, e);
@@ -311,6 +335,8 @@ static int set_up(struct db *d, const struct db_opts *o, struct err *e)
 	r = schema_update(d->sql, version, e);
 	if (r < 0)
 		return r;
+	if (version)
+		make_shrinkable(d->sql);
 	d->frame = page_size(d->sql) + FRAME_HEAD; /* an older file keeps its own */
 	/* After wal_autocheckpoint, which takes the hook's place. */
 	sqlite3_wal_hook(d->sql, log_hook, d);
@@ -523,6 +549,16 @@ int db_settle(struct db *d, struct err *e)
 	int r = late_settle(d, e);
 
 	return r < 0 ? r : d->late.n > 0;
+}
+
+int db_shrink(struct db *d, struct err *e)
+{
+	const uint64_t loose = d->begun ? 0 : number(d->sql, "PRAGMA freelist_count");
+
+	/* A few are kept, and a quarter of all: rows come and go. */
+	if (loose < SHRINK_FREE || loose < number(d->sql, "PRAGMA page_count") / 4)
+		return 0;
+	return exec(d->sql, "PRAGMA incremental_vacuum(" SHRINK_STEP ")", "shrink", e);
 }
 
 uint64_t db_log_bytes(const struct db *d)

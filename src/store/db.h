@@ -45,6 +45,11 @@ int db_settle(struct db *d, struct err *e);
 int db_checkpoint(const char *path);
 /* How large the log is after the last commit; past DB_LOG_MAX it is time for a checkpoint. */
 #define DB_LOG_MAX (4 * MIB)
+/*
+ * Gives pages that nothing needs any more back to the disk, a few MiB at most: more of them follow with the next call. Never in
+ * the middle of a turn. The file becomes smaller when its log is moved into it.
+ */
+int db_shrink(struct db *d, struct err *e);
 uint64_t db_log_bytes(const struct db *d);
 /*
  * The log's descriptor, or -1: of a database that was opened as that of a data folder. Once it was synced, by any thread, all

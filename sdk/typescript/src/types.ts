@@ -330,7 +330,10 @@ export interface Result {
 export interface ExecInfo {
   id: string;
   state: 'running' | 'ended';
+  /** Its first KiB, if cmdBytes is there. */
   cmd: string[];
+  /** How long a command of more than a KiB was. */
+  cmdBytes?: number;
   user: string;
   startedAt: string;
   endedAt: string | null;

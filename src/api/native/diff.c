@@ -237,7 +237,7 @@ static void start(struct call *c, const struct state *to)
 	struct err e = { 0 };
 	struct diff *d;
 	int r = text && strcmp(text, "0") && strcmp(text, "1") ? err_set(&e, ERR_INVALID, -EINVAL, "text: 0 or 1")
-							       : call_room(c, &e);
+							       : call_room(c, 0, &e);
 
 	if (r == 0)
 		r = state_find(c->api->s, &c->who, from && *from ? from : "image", &w.from, &e);

@@ -29,7 +29,7 @@ static void answer_exec(struct call *c, int status, bool output)
 		call_fail(c, &e);
 		return;
 	}
-	if (call_room(c, &e) < 0) {
+	if (call_room(c, 0, &e) < 0) {
 		call_fail(c, &e);
 		return;
 	}
@@ -40,6 +40,10 @@ static void answer_exec(struct call *c, int status, bool output)
 		r = jout_done(&j);
 	if (r < 0) {
 		err_sys(&e, ERR_EXHAUSTED, r, "put the result together");
+		call_fail(c, &e);
+		return;
+	}
+	if (call_room(c, out.len, &e) < 0) {
 		call_fail(c, &e);
 		return;
 	}

@@ -98,7 +98,7 @@ static void answer(struct call *c)
 		call_fail(c, &e);
 		return;
 	}
-	if (call_room(c, &e) < 0) {
+	if (call_room(c, 0, &e) < 0) {
 		call_fail(c, &e);
 		return;
 	}
@@ -116,6 +116,10 @@ static void answer(struct call *c)
 		r = jout_done(&j);
 	if (r < 0) {
 		err_sys(&e, ERR_EXHAUSTED, r, "put the result together");
+		call_fail(c, &e);
+		return;
+	}
+	if (call_room(c, out.len, &e) < 0) {
 		call_fail(c, &e);
 		return;
 	}

@@ -24,6 +24,8 @@
 #define CONNECT_S 10 /* loopback answers at once, or never */
 #define SO_LOCK_FILTER_ 44
 #define SO_MEMINFO_ 55
+#define REUSEPORT_CBPF 51 /* SO_ATTACH_REUSEPORT_CBPF */
+#define REUSEPORT_DETACH 68 /* SO_DETACH_REUSEPORT_BPF */
 #define ROOM_FREE 32768U /* as much as every new connection takes */
 #ifndef IPV6_FREEBIND
 #define IPV6_FREEBIND 78
@@ -491,6 +493,32 @@ static int wait_arrived(int fd, uint32_t before)
 	return 0;
 }
 
+/* How many of those that are bound to the same address come before @end: all are bound in this order. */
+static uint32_t same_address(const struct restore *r, const struct restore_socket *s, uint32_t end)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < end; i++) {
+		struct restore_socket o;
+
+		if (r->m.object[i].kind != MEM_OBJ_SOCKET)
+			continue;
+		restore_socket_read(r, &r->m.object[i], &o);
+		n += o.k.family == s->k.family && o.k.type == SOCK_DGRAM && o.k.state == MEM_SOCK_BOUND && o.k.addr_len == s->k.addr_len &&
+		     !memcmp(&o.addr, &s->addr, s->k.addr_len);
+	}
+	return n;
+}
+
+/* Of several sockets at one address (SO_REUSEPORT) the kernel picks one for each datagram: it is told to pick this one. */
+static int pick(const struct restore *r, uint32_t i, const struct restore_socket *s)
+{
+	struct sock_filter number = { .code = BPF_RET | BPF_K, .k = same_address(r, s, i) };
+	const struct sock_fprog prog = { .len = 1, .filter = &number };
+
+	return setsockopt(r->object[i], SOL_SOCKET, REUSEPORT_CBPF, &prog, sizeof(prog)) < 0 ? -errno : 0;
+}
+
 /* A sender that is there sends itself; for others a new socket with that address does. */
 static int send_datagram(struct restore *r, uint32_t i, const struct restore_socket *s, const struct mem_message *m, const uint8_t *data)
 {
@@ -526,9 +554,13 @@ static int send_datagram(struct restore *r, uint32_t i, const struct restore_soc
 static int make_queue(struct restore *r, uint32_t i)
 {
 	struct restore_socket s;
+	bool shared;
 	int x = 0;
 
 	restore_socket_read(r, &r->m.object[i], &s);
+	shared = s.k.type == SOCK_DGRAM && s.queue_len && same_address(r, &s, r->m.n[MEM_S_OBJECT]) > 1;
+	if (shared)
+		x = pick(r, i, &s);
 	for (uint64_t at = 0; x == 0 && s.k.type == SOCK_DGRAM && at < s.queue_len;) {
 		struct mem_message m;
 
@@ -536,6 +568,8 @@ static int make_queue(struct restore *r, uint32_t i)
 		x = send_datagram(r, i, &s, &m, s.queue + at + sizeof(m));
 		at += sizeof(m) + m.addr_len + 4ULL * m.objects + m.len;
 	}
+	if (shared && x == 0)
+		x = set_int(r->object[i], SOL_SOCKET, REUSEPORT_DETACH, 0);
 	return x;
 }
 

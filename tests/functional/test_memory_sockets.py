@@ -99,6 +99,32 @@ gate()
 c.sendall(b"on"); print(all(x, 2), opt(a, socket.SOL_SOCKET, socket.SO_REUSEPORT), opt(b, socket.SOL_SOCKET, socket.SO_REUSEPORT), a.getsockname() == b.getsockname() == c.getpeername())
 """, "b'on' 0 1 True")
 
+# Of several sockets at one address the kernel picks one by the sender: what each has not read is its own.
+REUSED_UDP = ("""
+def udp(where=None):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.setblocking(False)
+    if where: s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1); s.bind(where)
+    return s
+def group(where):
+    first = udp((where, 0)); return [first, udp(first.getsockname()), udp(first.getsockname())]
+def drain(s):
+    got = []
+    while (m := fails(s.recv, 99)) != "BlockingIOError": got.append(m)
+    return got
+def send(g, senders):
+    for i, c in enumerate(senders): c.sendto(b"%d" % i, ("127.0.0.1", g[0].getsockname()[1]))
+groups = group("127.0.0.1"), group("0.0.0.0")
+senders = [udp() for _ in range(12)]; expected = []
+for g in groups:
+    send(g, senders); expected.append([drain(s) for s in g]); assert sum(map(len, expected[-1])) == 12
+    send(g, senders)
+gate()
+print([[drain(s) for s in g] for g in groups] == expected)
+others = [udp() for _ in range(24)]
+for g in groups:
+    send(g, others); n = [len(drain(s)) for s in g]; print(sum(n), sum(map(bool, n)) > 1)
+""", "True\n24 True\n24 True")
+
 # What was sent and did not find room: both ways, to a reader that chose its buffer, by one that shut down, by one that closed.
 UNSENT = ("""
 def fill(s):
@@ -154,7 +180,7 @@ print(names == [s.getsockname() for s in (a, b, never)], a.getsockopt(socket.SOL
 print(links(a) == links(b) != [], b"lo" in links(never), never.getsockname()[0] != 0)
 """, "True True 1 1 False []\nTrue True True")
 
-GROUPS = {"unsent": {"unsent": UNSENT}, "netlink": {"netlink": NETLINK}, "tcp": {"tcp": TCP, "server": SERVER, "halves": HALVES}, "options": {"options": OPTIONS, "reuseport": REUSED}}
+GROUPS = {"unsent": {"unsent": UNSENT}, "netlink": {"netlink": NETLINK}, "tcp": {"tcp": TCP, "server": SERVER, "halves": HALVES}, "options": {"options": OPTIONS, "reuseport": REUSED, "reuseport of datagrams": REUSED_UDP}}
 
 
 def checked(d, box, xs):

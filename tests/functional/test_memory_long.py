@@ -44,7 +44,7 @@ def go_test(package):
         subprocess.run(["go", "test", "-c", "-o", tmp / "suite", package], check=True, env=env, timeout=900, cwd=tmp)
         return tmp / "suite"
     # Examples want their sources. The tests of these packages are over in a moment, so they run often.
-    return Case("mkdir -p /tmp/w; cd /tmp/w; " + again("/tmp/suite -test.run=^Test -test.short -test.count=30"), lambda said: said.strip().endswith("PASS"), files=[build], memory="1G")
+    return Case("mkdir -p /tmp/w; cd /tmp/w; " + again(f"/tmp/suite -test.run=^Test -test.short -test.count={1 if LONG else 30}"), lambda said: said.strip().endswith("PASS"), files=[build], memory="1G")
 
 
 BENCHMARK = """until redis-cli ping 2>/dev/null; do sleep 0.1; done; i=0
@@ -105,7 +105,7 @@ def test_it_does_not_notice(d, clean, tmp_path, name, happens):
         assert d.put(f"/v1/sandboxes/{box['id']}/files?path=/tmp/{f.name}&mode=0755", f.read_bytes()).status in (200, 201, 204)
     if case.before:
         background(d, box, case.before)
-    x = background(d, box, case.run)
+    x = background(d, box, case.run, **({"timeout": 1800} if LONG else {}))
     if case.ready:
         assert d.exec(box["id"], "bash", "-c", f"until [ -e {case.ready} ]; do sleep 0.1; done", timeout=180)["exit_code"] == 0
     end, refused, times = time.monotonic() + (1800 if LONG else 240), 0, 0

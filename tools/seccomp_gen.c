@@ -241,7 +241,8 @@ static const uint32_t good_personalities[] = { 0, 8 /* PER_LINUX32 */, 0xfffffff
  * SO_ATTACH_REUSEPORT_CBPF and _EBPF; their machine code comes out of bpf_jit_limit, which the whole machine shares. Keys:
  * TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY.
  */
-static const uint32_t bad_socket_options[] = { 26, 50, 51, 52 }, bad_tcp_options[] = { 14, 32, 38 };
+#define REUSEPORT_CBPF 51 /* SO_ATTACH_REUSEPORT_CBPF */
+static const uint32_t bad_socket_options[] = { 26, 50, 52 }, bad_tcp_options[] = { 14, 32, 38 };
 /*
  * The kernel keeps access lists in memory that no limit counts: 24 bytes and 8 for each entry, so up to 128 bytes with 13
  * entries. As an attribute a list has 4 bytes and 8 for each entry, and no other size is a list.
@@ -516,7 +517,8 @@ static void emit_blocks(struct gen *g)
 
 	at = one_of(g, bad_tcp_options, ARRAY_LEN(bad_tcp_options), NO_OPTION, ALLOW);
 	at = load_arg(g, 2, 0);
-	one_of(g, bad_socket_options, ARRAY_LEN(bad_socket_options), NO_OPTION, ALLOW);
+	sock = one_of(g, bad_socket_options, ARRAY_LEN(bad_socket_options), NO_OPTION, ALLOW);
+	branch(g, BPF_JEQ, REUSEPORT_CBPF, near_action(g, COOKIE), sock); /* the agent restores datagrams by it */
 	sock = load_arg(g, 2, 0);
 	at = branch(g, BPF_JEQ, 6 /* SOL_TCP */, at, near_action(g, ALLOW));
 	branch(g, BPF_JEQ, 1 /* SOL_SOCKET */, sock, at);

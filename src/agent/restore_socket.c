@@ -516,7 +516,7 @@ static int pick(const struct restore *r, uint32_t i, const struct restore_socket
 	struct sock_filter number = { .code = BPF_RET | BPF_K, .k = same_address(r, s, i) };
 	const struct sock_fprog prog = { .len = 1, .filter = &number };
 
-	return setsockopt(r->object[i], SOL_SOCKET, REUSEPORT_CBPF, &prog, sizeof(prog)) < 0 ? -errno : 0;
+	return sys_setsockopt_cookie(r->object[i], SOL_SOCKET, REUSEPORT_CBPF, &prog, sizeof(prog), r->agent->cookie);
 }
 
 /* A sender that is there sends itself; for others a new socket with that address does. */

@@ -268,6 +268,11 @@ long sys_clone3_cookie(struct clone_args *a, size_t size, uint64_t cookie)
 	return (long)CALL(clone3_cookie, SYS_clone3, a, size, 0, 0, 0, cookie);
 }
 
+int sys_setsockopt_cookie(int fd, int level, int option, const void *value, size_t len, uint64_t cookie)
+{
+	return (int)CALL(setsockopt_cookie, SYS_setsockopt, fd, level, option, value, len, cookie);
+}
+
 int sys_userfaultfd(int flags, uint64_t cookie)
 {
 	return (int)CALL(userfaultfd, SYS_userfaultfd, flags, 0, 0, 0, 0, cookie);

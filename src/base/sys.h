@@ -41,6 +41,7 @@
 	X(clone3)                                                                                                      \
 	X(clone3_cookie)                                                                                               \
 	X(userfaultfd)                                                                                                 \
+	X(setsockopt_cookie)                                                                                           \
 	X(execveat)                                                                                                    \
 	X(execve)                                                                                                      \
 	X(pidfd_open)                                                                                                  \
@@ -131,9 +132,10 @@ int sys_unshare(int flags);
 int sys_setns(int fd, int type);
 /* Without a stack: returns twice, as fork does. With one, use ns_clone(), which never returns in the child. */
 long sys_clone3(struct clone_args *a, size_t size);
-/* As above, and userfaultfd, with the cookie in the unused sixth argument: see linux/seccomp.h. */
+/* As above, userfaultfd and setsockopt, with the cookie in the unused sixth argument: see linux/seccomp.h. */
 long sys_clone3_cookie(struct clone_args *a, size_t size, uint64_t cookie);
 int sys_userfaultfd(int flags, uint64_t cookie);
+int sys_setsockopt_cookie(int fd, int level, int option, const void *value, size_t len, uint64_t cookie);
 int sys_execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags);
 int sys_execve(const char *path, char *const argv[], char *const envp[]);
 int sys_pidfd_open(pid_t pid, unsigned flags);

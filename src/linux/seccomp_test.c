@@ -172,6 +172,7 @@ TEST(mount_calls_pass_only_with_the_whole_cookie)
 		{ "clone3 with cookie", SYS_clone3, { p, 1, 0, 0, 0, TEST_COOKIE }, -EINVAL },
 		{ "clone3, one bit off", SYS_clone3, { p, 1, 0, 0, 0, TEST_COOKIE ^ 1 }, -ENOSYS },
 		{ "clone3, low half only", SYS_clone3, { p, 1, 0, 0, 0, (uint32_t)TEST_COOKIE }, -ENOSYS },
+		{ "SO_ATTACH_REUSEPORT_CBPF with cookie", SYS_setsockopt, { bad, 1, 51, p, 16, TEST_COOKIE }, -EBADF },
 		{ "userfaultfd with cookie", SYS_userfaultfd, { ~0UL, 0, 0, 0, 0, TEST_COOKIE }, -EINVAL },
 		{ "userfaultfd, one bit off", SYS_userfaultfd, { ~0UL, 0, 0, 0, 0, TEST_COOKIE ^ 4 }, -EPERM },
 		{ "set_mm with cookie", SYS_prctl, { 35, 15, p, ~0UL, 0, TEST_COOKIE }, -EFAULT },
@@ -203,7 +204,7 @@ TEST(kernel_memory_that_no_limit_counts_is_refused)
 		{ "SO_ATTACH_FILTER", SYS_setsockopt, { bad, 1, 26, mem, 16 }, -ENOPROTOOPT },
 		{ "SO_ATTACH_FILTER with high bits", SYS_setsockopt, { bad, 1 | 7UL << 32, 26 | 7UL << 32, mem, 16 }, -ENOPROTOOPT },
 		{ "SO_ATTACH_BPF", SYS_setsockopt, { bad, 1, 50, mem, 4 }, -ENOPROTOOPT },
-		{ "SO_ATTACH_REUSEPORT_CBPF", SYS_setsockopt, { bad, 1, 51, mem, 16 }, -ENOPROTOOPT },
+		{ "SO_ATTACH_REUSEPORT_CBPF", SYS_setsockopt, { bad, 1, 51, mem, 16 }, -EPERM },
 		{ "SO_ATTACH_REUSEPORT_EBPF", SYS_setsockopt, { bad, 1, 52, mem, 4 }, -ENOPROTOOPT },
 		{ "TCP_MD5SIG", SYS_setsockopt, { bad, 6, 14, mem, 16 }, -ENOPROTOOPT },
 		{ "TCP_MD5SIG_EXT", SYS_setsockopt, { bad, 6, 32, mem, 16 }, -ENOPROTOOPT },
@@ -443,7 +444,9 @@ static uint32_t model(int action, const __u64 *a)
 	case DECIDED_NOT_INIT:
 		return lo == 1 ? ERRNO(EPERM) : SECCOMP_RET_ALLOW;
 	case DECIDED_SETSOCKOPT:
-		return (cmd == 1 && ((uint32_t)a[2] == 26 || ((uint32_t)a[2] >= 50 && (uint32_t)a[2] <= 52))) ||
+		if (cmd == 1 && (uint32_t)a[2] == 51)
+			return a[5] == 0 ? SECCOMP_RET_ALLOW : ERRNO(EPERM);
+		return (cmd == 1 && ((uint32_t)a[2] == 26 || (uint32_t)a[2] == 50 || (uint32_t)a[2] == 52)) ||
 				       (cmd == 6 && ((uint32_t)a[2] == 14 || (uint32_t)a[2] == 32 || (uint32_t)a[2] == 38))
 			       ? ERRNO(ENOPROTOOPT)
 			       : SECCOMP_RET_ALLOW;

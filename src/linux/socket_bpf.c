@@ -163,10 +163,9 @@ static int attach_setsockopt(const struct socket_bpf *b, int group)
 		IF_EQ(1, SOL_SOCKET, 2),
 		RETURN(1),
 		LOAD32(1, 6, offsetof(struct bpf_sockopt, optname)),
-		IF_EQ(1, SO_SNDBUF, 5),
-		IF_EQ(1, SO_RCVBUF, 4),
-		IF_EQ(1, SO_SNDBUFFORCE, 3),
-		IF_EQ(1, SO_RCVBUFFORCE, 2),
+		/* The options with FORCE are refused to every process inside, and cloche-dump makes room by them. */
+		IF_EQ(1, SO_SNDBUF, 3),
+		IF_EQ(1, SO_RCVBUF, 2),
 		RETURN(1),
 		FIND_ROOM(b->namespaces),
 		LOAD64(1, 6, offsetof(struct bpf_sockopt, optval)),

@@ -31,6 +31,7 @@ static const struct key {
 	{ "vm", PATH, FIELD(vm), 0, 0 },
 	{ "vm_accel", ACCEL, FIELD(vm_accel), 0, 0 },
 	{ "vm_ready", COUNT, FIELD(vm_ready), 0, 64 },
+	{ "sandbox_sockets", COUNT, FIELD(sandbox_sockets), 0, 65536 },
 	{ "allow_mount", PATHS, FIELD(allow_mount), 0, 0 },
 	{ "export_trust", KEYS, FIELD(export_trust), 0, 0 },
 	{ "pool", COUNT, FIELD(pool), 1, 1024 },

@@ -160,7 +160,7 @@ struct warden_args {
 	char *argv[WARDEN_ARGS];
 	unsigned n;
 	char fd[16], uid[16], pool[16], parent[16];
-	char disks[DAEMON_PATH + 8], layers[DAEMON_PATH + 8], vm[DAEMON_PATH + 8], vm_ready[16];
+	char disks[DAEMON_PATH + 8], layers[DAEMON_PATH + 8], vm[DAEMON_PATH + 8], vm_ready[16], sockets[16];
 };
 
 static void add_arg(struct warden_args *a, const char *option, const char *value)
@@ -202,6 +202,8 @@ static void warden_command(const struct supervisor *s, struct warden_args *a)
 	add_arg(a, "--vm", a->vm);
 	add_arg(a, "--vm-ready", a->vm_ready);
 	add_arg(a, "--vm-accel", c->vm_accel);
+	snprintf(a->sockets, sizeof(a->sockets), "%u", c->sandbox_sockets);
+	add_arg(a, "--sockets", a->sockets);
 	if (!c->share_memory)
 		add_arg(a, "--no-share", NULL);
 	if (c->images[0])

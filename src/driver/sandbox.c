@@ -98,9 +98,9 @@ static void say_limits(const struct sandbox *s, const struct sandbox_spec *spec,
 	}
 	if (l->memory && !vm)
 		fn(arg, "kernel_memory", "sockets count for the memory limit, looked at every 10 ms");
-	if (l->memory && !vm && s->receipt.bounded_sockets) {
-		snprintf(text, sizeof(text), "%llu of the internet, buffers of 212992 bytes at most (BPF)",
-			 (unsigned long long)kernel_sockets_most(l->memory));
+	if (l->memory && !vm && s->receipt.sockets) {
+		snprintf(text, sizeof(text), "%u of the internet, buffers of 212992 bytes at most (BPF)",
+			 s->receipt.sockets);
 		fn(arg, "sockets", text);
 	}
 	if (s->receipt.disk) {

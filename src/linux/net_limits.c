@@ -11,15 +11,9 @@ static const struct {
 	{ "/proc/sys/net/core/tstamp_allow_data", "0" },
 	{ "/proc/sys/net/core/somaxconn", "1024" },
 	{ "/proc/sys/net/core/optmem_max", "65536" },
-	{ "/proc/sys/net/ipv4/tcp_max_syn_backlog", "1024" },
 	{ "/proc/sys/net/ipv4/tcp_max_tw_buckets", "4096" },
 	{ "/proc/sys/net/ipv4/tcp_rmem", "4096 131072 2097152" },
 	{ "/proc/sys/net/ipv4/tcp_wmem", "4096 16384 2097152" },
-	/* Pieces of datagrams whose others never come: the lower mark first, which must stay below the upper. */
-	{ "/proc/sys/net/ipv4/ipfrag_low_thresh", "524288" },
-	{ "/proc/sys/net/ipv4/ipfrag_high_thresh", "1048576" },
-	{ "/proc/sys/net/ipv6/ip6frag_low_thresh", "524288" },
-	{ "/proc/sys/net/ipv6/ip6frag_high_thresh", "1048576" },
 };
 
 void net_limits_set(void)

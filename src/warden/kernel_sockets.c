@@ -32,13 +32,13 @@ static void leave(const struct kernel_look *l)
 		log_error("the watch cannot return to our own network namespace: errno %d", -r);
 }
 
-int kernel_sockets_bound(const struct kernel_look *l, struct socket_bpf *b, uint64_t *ret)
+int kernel_sockets_bound(const struct kernel_look *l, struct socket_bpf *b, uint64_t most, uint64_t *ret)
 {
 	int r = sys_setns(l->pidfd, CLONE_NEWNET);
 
 	if (r < 0)
 		return r;
-	r = socket_bpf_enter(b, kernel_sockets_most(l->memory), ret);
+	r = socket_bpf_enter(b, most, ret);
 	leave(l);
 	return r;
 }

@@ -4,5 +4,5 @@
 #include "warden/kernel_watch.h"
 
 /* Bounds the number and the buffers of its sockets. *ret: for socket_bpf_leave(). */
-int kernel_sockets_bound(const struct kernel_look *l, struct socket_bpf *b, uint64_t *ret);
+int kernel_sockets_bound(const struct kernel_look *l, struct socket_bpf *b, uint64_t most, uint64_t *ret);
 int kernel_sockets_bytes(const struct kernel_look *l, uint64_t *ret);

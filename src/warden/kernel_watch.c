@@ -214,7 +214,7 @@ static void bound_new(struct kernel_watch *w)
 		w->busy = x;
 		x->met = true;
 		pthread_mutex_unlock(&w->lock);
-		r = kernel_sockets_bound(&x->look, w->bpf, &cookie);
+		r = kernel_sockets_bound(&x->look, w->bpf, kernel_watch_bound(w, x->look.memory), &cookie);
 		pthread_mutex_lock(&w->lock);
 		x->bound = cookie;
 		w->busy = NULL;
@@ -327,9 +327,9 @@ struct kernel_watch *kernel_watch_new(const struct kernel_watch_opts *o)
 	return w;
 }
 
-bool kernel_watch_bounds(const struct kernel_watch *w)
+uint32_t kernel_watch_bound(const struct kernel_watch *w, uint64_t memory)
 {
-	return w->bpf;
+	return !w->bpf ? 0 : w->o.sockets ? w->o.sockets : (uint32_t)kernel_sockets_most(memory);
 }
 
 void kernel_watch_free(struct kernel_watch *w)

@@ -44,6 +44,7 @@ struct kernel_watch_opts {
 	const struct cgroup_host *host;
 	int net; /* stays the caller's */
 	bool rootless;
+	unsigned sockets; /* of the internet, by BPF; 0 = kernel_sockets_most() */
 	bool keep; /* sandboxes outlive an exec: end the execs, and the sandbox only when that does not help */
 };
 /* NULL: no memory. The thread starts with the first sandbox. */
@@ -53,6 +54,6 @@ void kernel_watch_free(struct kernel_watch *w);
 struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory);
 /* Returns when the thread does not look at it (any more). NULL is nothing. */
 void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x);
-/* Whether the kernel itself bounds the sockets of those that are added (linux/socket_bpf.h). */
-bool kernel_watch_bounds(const struct kernel_watch *w);
+/* How many internet sockets one with that limit may have, where the kernel itself bounds them (linux/socket_bpf.h); 0: it does not. */
+uint32_t kernel_watch_bound(const struct kernel_watch *w, uint64_t memory);
 void kernel_watch_usage(struct kernel_watch *w, const struct kernel_watched *x, struct kernel_usage *ret);

@@ -310,11 +310,12 @@ void msg_put_receipt(const struct warden_receipt *from, struct msg_receipt *to)
 		.controllers = from->controllers,
 		.filter_len = from->filter_len,
 		.flags = (from->idmapped ? MSG_IDMAPPED : 0) | (from->rootless ? MSG_ROOTLESS : 0) |
-			 (from->kvm ? MSG_KVM : 0) | (from->bounded_sockets ? MSG_BOUNDED_SOCKETS : 0) |
+			 (from->kvm ? MSG_KVM : 0) |
 			 (from->restored ? MSG_RESTORED : 0) | (from->restored & FRESH_BITS) * FRESH_STEP,
 		.uid_base = from->uid_base,
 		.disk = from->disk,
 		.inodes = from->inodes,
+		.sockets = from->sockets,
 	};
 }
 
@@ -327,7 +328,7 @@ void msg_get_receipt(const struct msg_receipt *from, struct warden_receipt *to)
 		.idmapped = from->flags & MSG_IDMAPPED,
 		.rootless = from->flags & MSG_ROOTLESS,
 		.kvm = from->flags & MSG_KVM,
-		.bounded_sockets = from->flags & MSG_BOUNDED_SOCKETS,
+		.sockets = (uint32_t)from->sockets,
 		.restored = from->flags & MSG_RESTORED ? WARDEN_RESTORED | (from->flags / FRESH_STEP & FRESH_BITS) : 0,
 		.uid_base = (uint32_t)from->uid_base,
 		.disk = from->disk,

@@ -112,12 +112,12 @@ static_assert(sizeof(struct warden_req) == 64 + 40 + sizeof(struct msg_diff) + s
 #define MSG_CLOCK_BACK 32U /* the monotonic clock is behind what they have seen */
 #define MSG_NUMBERS_LOST 64U /* open files have other inode numbers */
 #define MSG_KVM 128U
-#define MSG_BOUNDED_SOCKETS 256U
-#define MSG_RECEIPT_FLAGS 511U
+#define MSG_RECEIPT_FLAGS 255U
 
 struct msg_receipt {
 	uint32_t cgroup_version, controllers, filter_len, flags;
 	uint64_t uid_base, disk, inodes;
+	uint64_t sockets;
 };
 
 struct msg_counts {
@@ -162,7 +162,7 @@ struct warden_rep {
 };
 static_assert(sizeof(struct warden_stat) == (14 + 2 + KERNEL_KINDS_MAX) * sizeof(uint64_t), "usage is part of the protocol: raise MSG_VERSION");
 static_assert(sizeof(struct memory_cuts) == 8 + MEMORY_CUTS * 72, "no padding");
-static_assert(sizeof(struct warden_rep) == 40 + 440 + 40 + 176 + 56 + 32 + 128 + 136 + sizeof(struct memory_cuts) + STEER_DENIED * 32, "no padding");
+static_assert(sizeof(struct warden_rep) == 40 + 440 + 48 + 176 + 56 + 32 + 128 + 136 + sizeof(struct memory_cuts) + STEER_DENIED * 32, "no padding");
 
 #define MSG_FDS 6 /* at most */
 #define MSG_NO_FDS { -1, -1, -1, -1, -1, -1 }

@@ -119,7 +119,7 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 		.uid_base = rec->uid_base,
 		.idmapped = rec->idmapped,
 		.kvm = rec->kvm,
-		.bounded_sockets = rec->memory && kernel_watch_bounds(w->kernel),
+		.sockets = rec->memory && !(rec->spec_flags & SPEC_VM) ? kernel_watch_bound(w->kernel, rec->memory) : 0,
 		.disk = rec->disk,
 		.inodes = rec->inodes,
 	};
@@ -193,7 +193,7 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 		free(w);
 		return r;
 	}
-	w->kernel = kernel_watch_new(&(struct kernel_watch_opts){ .host = &w->env.cgroups, .net = w->env.net, .rootless = w->env.rootless, .keep = w->env.keep });
+	w->kernel = kernel_watch_new(&(struct kernel_watch_opts){ .host = &w->env.cgroups, .net = w->env.net, .rootless = w->env.rootless, .keep = w->env.keep, .sockets = o->sockets });
 	if (!w->kernel) {
 		warden_free(w);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a warden");
@@ -338,7 +338,7 @@ static void fill_receipt(const struct warden *w, struct warden_sandbox *s)
 		.idmapped = s->root.idmapped,
 		.uid_base = s->shell.uid_base,
 		.rootless = w->env.rootless,
-		.bounded_sockets = s->memory && kernel_watch_bounds(w->kernel),
+		.sockets = s->memory && !(s->flags & SPEC_VM) ? kernel_watch_bound(w->kernel, s->memory) : 0,
 		.disk = s->root.disk,
 		.inodes = s->root.inodes,
 	};

@@ -26,6 +26,7 @@ struct warden_opts {
 	struct env_opts env;
 	/* Shells kept ready; 0 = none: everything happens in the calling thread. Who keeps (->env.state) has some. */
 	unsigned pool;
+	unsigned sockets; /* of the internet a sandbox may have, where the kernel bounds them; 0 = by its memory */
 };
 
 /* What is in force for a sandbox, beyond what every sandbox has; sandbox_enforced() puts it into words. */
@@ -35,7 +36,7 @@ struct warden_receipt {
 	uint32_t filter_len;
 	uint32_t uid_base; /* inside id 0 is this one outside; 0 without root */
 	bool idmapped, rootless;
-	bool bounded_sockets; /* by BPF: kernel_sockets_most() */
+	uint32_t sockets; /* of the internet, bounded by BPF; 0 = not */
 	bool kvm; /* a machine that is not emulated */
 	uint64_t disk, inodes; /* as enforced */
 	/* 0: its processes are not a layer's. Else WARDEN_RESTORED, and what was done before they ran: FRAME_RESTORED_*. */

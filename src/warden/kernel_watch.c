@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define LOOK_CPU_USEC 2000 /* a core fills some 2 MiB in a millisecond */
+#define QUIET 100 /* times: a second without running */
 #define SMALL (4U << 20) /* less than that is never too much: nothing else is asked then */
 #define AGAIN_NS 300000000ULL /* what was ended takes a moment to give its memory back */
 #define ONCE_MORE_NS 2000000000ULL /* ended, and again so soon: then ending execs does not help */
@@ -24,7 +25,9 @@ struct kernel_watched {
 	struct kernel_watched *next, **prev;
 	struct kernel_look look;
 	struct cgroup cgroup; /* parked, our own */
-	uint64_t cpu; /* when it was looked at last */
+	uint64_t cpu; /* as it was told last */
+	uint64_t unseen; /* CPU time since it was looked at */
+	unsigned quiet; /* times it was asked since it has run */
 	uint64_t all; /* bytes of all kinds then */
 	uint64_t bound; /* by BPF: its network namespace; 0 = not (yet) */
 	bool met; /* was looked for that */
@@ -42,7 +45,8 @@ struct kernel_watch {
 	pthread_cond_t idle, wake; /* ->busy has changed; ->stop or ->first has */
 	struct kernel_watched *first, *busy;
 	struct kernel_watched *cursor; /* the next to be looked at */
-	uint64_t cpu; /* of all, when they were looked at last */
+	uint64_t cpu; /* of all, as it was told last */
+	uint64_t unexplained; /* of that, what those that run have not used */
 	bool started, stop;
 };
 
@@ -76,18 +80,17 @@ static int cpu_of(const struct cgroup_host *h, unsigned mask, const char *name, 
 	return r;
 }
 
-/* Whether it has run since it was looked at last, long enough to fill something. */
-static bool has_run(const struct cgroup_host *h, unsigned mask, const char *name, uint64_t *last)
+/* How much CPU time it has used since the last time; *last is then now. A group that is used again starts at 0. -errno: not known. */
+static int cpu_since(const struct cgroup_host *h, unsigned mask, const char *name, uint64_t *last, uint64_t *ret)
 {
 	uint64_t now;
+	int r = cpu_of(h, mask, name, &now);
 
-	if (cpu_of(h, mask, name, &now) < 0)
-		return true;
-	/* A group that is used again starts at 0. */
-	if (now >= *last && now - *last < LOOK_CPU_USEC)
-		return false;
+	if (r < 0)
+		return r;
+	*ret = now >= *last ? now - *last : now;
 	*last = now;
-	return true;
+	return 0;
 }
 
 static uint64_t charged(const struct kernel_look *l)
@@ -225,26 +228,37 @@ static void bound_new(struct kernel_watch *w)
 	w->cursor = NULL;
 }
 
-/* ->lock is held, and given up while one is looked at. */
-static void look_at_all(struct kernel_watch *w)
+/* Whether it has run since it was looked at last, long enough to fill something. *ret: what it used since the last time it was asked. */
+static bool has_run(struct kernel_watched *x, uint64_t *ret)
 {
-	/* All are in the same groups but for I/O. */
-	if (w->first && !has_run(w->o.host, w->first->cgroup.mask, "", &w->cpu))
-		return;
+	*ret = 0;
+	if (cpu_since(x->look.host, x->cgroup.mask, x->cgroup.name, &x->cpu, ret) < 0)
+		return true;
+	x->unseen += *ret;
+	x->quiet = *ret ? 0 : x->quiet + 1;
+	if (x->unseen < LOOK_CPU_USEC)
+		return false;
+	x->unseen = 0;
+	return true;
+}
+
+/* Looks at those that run (@idle: at the others), and returns what they have used. ->lock is held, and given up while one is looked at. */
+static uint64_t look_at_some(struct kernel_watch *w, bool idle)
+{
+	uint64_t used = 0, one;
+
 	for (struct kernel_watched *x = w->first; x && !w->stop; x = w->cursor) {
 		struct kernel_usage u = x->usage;
-		bool over;
+		bool over = false;
 
 		w->cursor = x->next;
+		if ((x->quiet > QUIET) != idle)
+			continue;
 		w->busy = x;
 		pthread_mutex_unlock(&w->lock);
-		if (!has_run(w->o.host, x->cgroup.mask, x->cgroup.name, &x->cpu)) {
-			pthread_mutex_lock(&w->lock);
-			w->busy = NULL;
-			pthread_cond_broadcast(&w->idle);
-			continue;
-		}
-		over = look(x, &u);
+		if (has_run(x, &one))
+			over = look(x, &u);
+		used += one;
 		pthread_mutex_lock(&w->lock);
 		x->usage = u; /* before anybody sees what dies of it */
 		if (over) {
@@ -256,6 +270,25 @@ static void look_at_all(struct kernel_watch *w)
 		pthread_cond_broadcast(&w->idle);
 	}
 	w->cursor = NULL;
+	return used;
+}
+
+/*
+ * Those that have run of late are asked each time. The others only when all together have used more than these: then one of them
+ * has begun to.
+ */
+static void look_at_all(struct kernel_watch *w)
+{
+	uint64_t all = 0, used;
+	/* All are in the same groups but for I/O. */
+	const int r = w->first ? cpu_since(w->o.host, w->first->cgroup.mask, "", &w->cpu, &all) : 0;
+
+	used = look_at_some(w, false);
+	w->unexplained += all > used ? all - used : 0;
+	if (r == 0 && w->unexplained < LOOK_CPU_USEC)
+		return;
+	w->unexplained = 0;
+	look_at_some(w, true);
 }
 
 /* What fills memory has all processors busy: we must run in between. Without the right to it, as often as others. */

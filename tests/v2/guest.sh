@@ -342,6 +342,24 @@ if begin "too much memory ends as oom"; then
 	[ "${peak:-0}" -gt 60000000 ] && [ "$peak" -le 67108864 ] || why "the peak is '$peak'"
 	end
 fi
+
+available() { sed -n 's/^MemAvailable: *\([0-9]*\).*/\1/p' /proc/meminfo; }
+
+# What sockets hold is in no group's memory.current. In MiB: as much less was available while they were filled.
+if begin "sockets that are filled take no more than the memory limit"; then
+	before=$(available)
+	(while :; do available; sleep 0.1; done) >$T/available &
+	bg=$!
+	box --json --memory 64M --pids 32 --mount $here:/fill:ro -- /fill/fill_sockets cork 8 20
+	kill $bg
+	wait $bg 2>/dev/null
+	# As slow as this machine is, they may not have come to the limit.
+	[ "$rc" = 0 ] || cause_is oom
+	taken=$(((before - $(sort -n $T/available | head -n 1)) / 1024))
+	echo "# $taken MiB less available at most"
+	[ $taken -le 96 ] || why "$taken MiB were taken"
+	end
+fi
 if begin "too many processes end as pids"; then
 	box --json --pids 16 -- sh -c 'i=0; while [ $i -lt 60 ]; do sleep 20 >/dev/null 2>&1 & i=$((i + 1)); done; wait'
 	cause_is pids

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -90,6 +91,74 @@ static enum verdict locked_memory(struct probe_run *p)
 	getrlimit(RLIMIT_MEMLOCK, &rl);
 	probe_say(p, "limit %llu bytes", (unsigned long long)rl.rlim_max);
 	return PROBE_INFO;
+}
+
+/* Kernel memory that no limit counts: access lists, NUMA policies, programs and keys at sockets. */
+static enum verdict uncounted_memory(struct probe_run *p)
+{
+	static const struct {
+		const char *name;
+		int level, option;
+	} options[] = { { "SO_ATTACH_FILTER", SOL_SOCKET, 26 }, { "SO_ATTACH_REUSEPORT_CBPF", SOL_SOCKET, 51 }, { "TCP_MD5SIG", 6, 14 } };
+	static const char *const folders[] = { "/tmp", "/dev/shm" };
+	static struct {
+		uint32_t version;
+		struct {
+			uint16_t tag, perm;
+			uint32_t id;
+		} e[200];
+	} list = { .version = 2 };
+	struct {
+		uint16_t code;
+		uint8_t jt, jf;
+		uint32_t k;
+	} code = { 6, 0, 0, 9 };
+	struct {
+		uint16_t len;
+		void *code;
+	} prog = { 1, &code };
+	unsigned char key[216] = { 2 /* AF_INET */ };
+	void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	unsigned long node = 1;
+	bool hole = false;
+
+	for (unsigned i = 0; i < ARRAY_LEN(list.e); i++) {
+		list.e[i].perm = 7;
+		list.e[i].tag = i == 0 ? 1 : i < 197 ? 2 : i == 197 ? 4 : i == 198 ? 0x10 : 0x20;
+		list.e[i].id = list.e[i].tag == 2 ? i : (uint32_t)-1;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+		char dir[64];
+
+		snprintf(dir, sizeof(dir), "%s/.probe-XXXXXX", folders[i]);
+		if (!mkdtemp(dir))
+			continue;
+		if (setxattr(dir, "system.posix_acl_access", &list, sizeof(list), 0) == 0) {
+			probe_say(p, "a list of 200 entries at %s; ", folders[i]);
+			hole = true;
+		}
+		rmdir(dir);
+	}
+	if (page != MAP_FAILED && probe_call(SYS_mbind, page, 4096UL, 2UL, &node, 8UL, 0UL) == 0) {
+		probe_say(p, "mbind; ");
+		hole = true;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+		int fd = socket(AF_INET, options[i].level == 6 ? SOCK_STREAM : SOCK_DGRAM, 0);
+		bool keyed = options[i].level == 6;
+
+		if (fd < 0)
+			continue;
+		if (keyed)
+			key[128 + 2] = 4; /* its length */
+		if (setsockopt(fd, options[i].level, options[i].option, keyed ? (void *)key : (void *)&prog,
+			       keyed ? sizeof(key) : sizeof(prog)) == 0) {
+			probe_say(p, "%s; ", options[i].name);
+			hole = true;
+		}
+		close(fd);
+	}
+	return probe_end(p, hole, "refused");
 }
 
 static enum verdict bomb_fork(struct probe_run *p)
@@ -296,6 +365,26 @@ static enum verdict bomb_cpu(struct probe_run *p)
 	return PROBE_OPEN;
 }
 
+/* Memory of locks and of what a folder listed, which the kernel keeps and no group counts. */
+static enum verdict bomb_locks(struct probe_run *p)
+{
+	size_t bound = (size_t)p->o->bound_mib * MEG / 200, n = 0;
+	struct flock l = { .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1 };
+	int fd = -1;
+
+	for (; n < bound; n++) {
+		if (n % 192 == 0) {
+			fd = (int)probe_call(SYS_memfd_create, "lock", 1UL);
+			l.l_start = 0;
+		}
+		if (fd < 0 || fcntl(fd, F_SETLK, &l) < 0)
+			break;
+		l.l_start += 2;
+	}
+	probe_say(p, "%zu of %zu locks", n, bound);
+	return n < bound ? PROBE_CLOSED : PROBE_OPEN;
+}
+
 /* Judged by who reads the output: it must end long before the bound. */
 static enum verdict bomb_output(struct probe_run *p)
 {
@@ -323,6 +412,7 @@ static const struct probe probes[] = {
 	{ "L04", "no real-time I/O", "starving the host's disks", io_priority, 0, 0 },
 	{ "L05", "no huge pages of the host", "memory past the memory limit", huge_pages, 0, 0 },
 	{ "L06", "locked memory", "counted by the memory limit as any other", locked_memory, 0, 0 },
+	{ "L07", "no kernel memory that is not counted", "access lists, policies, programs and keys at sockets", uncounted_memory, 0, 0 },
 	{ "B01", "a fork bomb stops", "pids", bomb_fork, 20, PROBE_BOMB },
 	{ "B02", "a memory bomb stops", "memory", bomb_memory, 40, PROBE_BOMB },
 	{ "B03", "a bomb of memory files stops", "memory", bomb_shared, 40, PROBE_BOMB },
@@ -333,5 +423,6 @@ static const struct probe probes[] = {
 	{ "B08", "filling every writable folder stops", "disk", bomb_disk, 60, PROBE_BOMB },
 	{ "B09", "a busy loop stops", "CPU seconds", bomb_cpu, 60, PROBE_BOMB },
 	{ "B10", "endless output stops", "output", bomb_output, 60, PROBE_BOMB },
+	{ "B11", "a bomb of locks stops", "kernel memory", bomb_locks, 60, PROBE_BOMB },
 };
 const struct probe_set probes_limits = { probes, ARRAY_LEN(probes) };

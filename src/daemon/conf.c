@@ -37,6 +37,7 @@ static const struct key {
 	{ "pool", COUNT, FIELD(pool), 1, 1024 },
 	{ "connections_max", COUNT, FIELD(conns_max), 16, 1000000 },
 	{ "sandboxes_max", COUNT, FIELD(sandboxes_max), 0, 1000000 },
+	{ "encrypt_memory", YES_NO, FIELD(encrypt_memory), 0, 0 },
 	{ "share_memory", YES_NO, FIELD(share_memory), 0, 0 },
 	{ "stop_sandboxes", YES_NO, FIELD(stop_sandboxes), 0, 0 },
 	{ "audit_sync", AUDIT_SYNC, FIELD(audit_sync_always), 0, 0 },

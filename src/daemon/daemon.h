@@ -33,6 +33,7 @@ struct daemon_config {
 	unsigned nexport_trust;
 	unsigned nallow_mount;
 	unsigned pool; /* sandboxes kept ready */
+	bool encrypt_memory; /* images of it, on the disk */
 	bool share_memory; /* among sandboxes from one memory image */
 	unsigned conns_max;
 	bool audit_sync_always, audit_output; /* keep the output itself in the audit log */

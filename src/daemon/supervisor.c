@@ -8,6 +8,7 @@
 #include "base/sys.h"
 #include "daemon/folder.h"
 #include "daemon/key_command.h"
+#include "daemon/memory_key.h"
 #include "daemon/places.h"
 #include "daemon/ready.h"
 #include "daemon/restart.h"
@@ -53,6 +54,7 @@ struct supervisor {
 	size_t key_len;
 	uint8_t old_key[DAEMON_KEY]; /* the one of before, likewise */
 	size_t old_key_len;
+	int memory_keys; /* for the warden: see daemon/memory_key.h; -1: none */
 	bool kvm; /* see daemon.h */
 	char accel_why[160];
 	struct err failed; /* why it ends, when nobody told it to */
@@ -121,6 +123,7 @@ _Noreturn static void api_child(struct supervisor *s, pid_t parent, int ready)
 	fd_close(p->warden_listener);
 	fd_close(p->egress_listener);
 	fd_close(s->egress_program);
+	fd_close(s->memory_keys);
 	if (p->reached)
 		fd_close(p->data);
 	else /* it stays open, for as long as we live */
@@ -159,7 +162,7 @@ static int start_api(struct supervisor *s, struct err *e)
 struct warden_args {
 	char *argv[WARDEN_ARGS];
 	unsigned n;
-	char fd[16], uid[16], pool[16], parent[16];
+	char fd[16], uid[16], pool[16], parent[16], keys[16];
 	char disks[DAEMON_PATH + 8], layers[DAEMON_PATH + 8], vm[DAEMON_PATH + 8], vm_ready[16], sockets[16];
 };
 
@@ -206,6 +209,10 @@ static void warden_command(const struct supervisor *s, struct warden_args *a)
 	add_arg(a, "--sockets", a->sockets);
 	if (!c->share_memory)
 		add_arg(a, "--no-share", NULL);
+	if (s->memory_keys >= 0) {
+		snprintf(a->keys, sizeof(a->keys), "%d", s->memory_keys);
+		add_arg(a, "--memory-keys-fd", a->keys);
+	}
 	if (c->images[0])
 		add_arg(a, "--images", c->images);
 	for (unsigned i = 0; i < c->nallow_mount; i++)
@@ -230,6 +237,8 @@ static int start_warden(struct supervisor *s, struct err *e)
 		child_begin(parent, SIGTERM);
 		signal(SIGPIPE, SIG_DFL);
 		r = sys_fcntl(s->places.warden_listener, F_SETFD, 0);
+		if (r == 0 && s->memory_keys >= 0)
+			r = sys_fcntl(s->memory_keys, F_SETFD, 0);
 		if (r == 0)
 			r = sys_execve(s->o->warden, a.argv, environ);
 		log_error("start %s: %s", s->o->warden, strerror(-r));
@@ -626,7 +635,16 @@ static int get_keys(struct supervisor *s, struct err *e)
 		if (r < 0)
 			return err_wrap(e, r, "secrets_old_key_command");
 	}
-	return 0;
+	if (c->encrypt_memory) {
+		char data[32];
+		struct vault_opts o = { .data = data, .given = s->key_len ? s->key : NULL, .given_len = s->key_len,
+					.old = s->old_key_len ? s->old_key : NULL, .old_len = s->old_key_len };
+
+		/* Its path may be closed to its user. */
+		snprintf(data, sizeof(data), "/proc/self/fd/%d", s->places.data);
+		r = memory_keys_get(&o, &s->places.who, &s->memory_keys, e);
+	}
+	return r;
 }
 
 int supervisor_run(const struct supervisor_opts *o, struct err *e)
@@ -637,6 +655,7 @@ int supervisor_run(const struct supervisor_opts *o, struct err *e)
 		.warden = { .name = "the warden", .pidfd = -1 },
 		.egress = { .name = "cloche-egress", .pidfd = -1 },
 		.egress_program = -1,
+		.memory_keys = -1,
 		.signals = -1,
 		.life = { -1, -1 },
 		.ready = -1,
@@ -681,6 +700,7 @@ int supervisor_run(const struct supervisor_opts *o, struct err *e)
 	fd_close(s.warden.pidfd);
 	fd_close(s.egress.pidfd);
 	fd_close(s.egress_program);
+	fd_close(s.memory_keys);
 	if (r == 0 && s.result < 0) {
 		if (e)
 			*e = s.failed;

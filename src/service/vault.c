@@ -1,5 +1,6 @@
 #include "service/vault.h"
 #include "base/base.h"
+#include "base/sha256.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -218,6 +219,30 @@ void vault_settle(struct vault *v)
 	explicit_bzero(v->old, sizeof(v->old));
 	v->nold = 0;
 	v->proven = v->opened_old = false;
+}
+
+static void memory_key(const uint8_t key[VAULT_KEY], uint8_t ret[VAULT_KEY])
+{
+	static const char context[] = "cloche memory images 1";
+	struct sha256 s;
+
+	sha256_init(&s);
+	sha256_add(&s, context, sizeof(context));
+	sha256_add(&s, key, VAULT_KEY);
+	sha256_end(&s, ret);
+	explicit_bzero(&s, sizeof(s));
+}
+
+int vault_memory_keys(struct vault *v, uint8_t ret[VAULT_MEMORY_KEYS][VAULT_KEY], struct err *e)
+{
+	int r = v->ready ? 0 : key_file(v, true, e), n = 0;
+
+	if (r < 0)
+		return r;
+	memory_key(v->key, ret[n++]);
+	for (unsigned i = 0; i < v->nold && n < (int)VAULT_MEMORY_KEYS; i++)
+		memory_key(v->old[i], ret[n++]);
+	return n;
 }
 
 /* --- seal and open --- */

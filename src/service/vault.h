@@ -43,6 +43,12 @@ void vault_in_use(struct vault *v);
 /* There are keys of before, or there were when something was opened with one last: then it is to be sealed again. */
 bool vault_has_old(const struct vault *v);
 bool vault_opened_old(const struct vault *v);
+/*
+ * Keys for memory images: of the vault's own key, which is made when there is none, then of those of before. Their number. They
+ * are of no use to find the vault's.
+ */
+#define VAULT_MEMORY_KEYS 4U
+int vault_memory_keys(struct vault *v, uint8_t ret[VAULT_MEMORY_KEYS][VAULT_KEY], struct err *e);
 /* Keys of before are forgotten. */
 void vault_settle(struct vault *v);
 

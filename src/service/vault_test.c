@@ -64,6 +64,29 @@ TEST(what_was_sealed_opens_as_it_was_and_only_as_what_it_is)
 	remove_all(dir);
 }
 
+TEST(keys_of_memory_images_are_of_the_vaults_key_and_those_of_before)
+{
+	uint8_t key[VAULT_MEMORY_KEYS][VAULT_KEY], again[VAULT_MEMORY_KEYS][VAULT_KEY], old[VAULT_KEY] = { 9 };
+	struct vault_opts o = { 0 };
+	struct vault *v = NULL;
+	struct err e = { 0 };
+	char dir[64];
+
+	folder(dir);
+	o.data = dir;
+	CHECK_EQ(vault_new(&o, &v, &e), 0);
+	CHECK_EQ(vault_memory_keys(v, key, &e), 1);
+	vault_free(v);
+	o.given = old;
+	o.given_len = sizeof(old);
+	CHECK_EQ(vault_new(&o, &v, &e), 0);
+	CHECK_EQ(vault_memory_keys(v, again, &e), 2); /* the file's is one of before now */
+	vault_free(v);
+	CHECK(!memcmp(again[1], key[0], VAULT_KEY));
+	CHECK(memcmp(again[0], key[0], VAULT_KEY) && memcmp(again[0], old, VAULT_KEY));
+	remove_all(dir);
+}
+
 TEST(the_key_is_made_once_and_is_nobody_elses)
 {
 	AUTO(vault_wipe) struct buf sealed = BUF_INIT(MIB), plain = BUF_INIT(MIB);

@@ -323,6 +323,9 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 	/* In the mount namespace we work in, whose mounts can be copied. */
 	if (r == 0 && o->layers)
 		r = v->layers = layers_open_dir(o->layers, e);
+	if (r >= 0 && o->memory_keys)
+		r = v->layers < 0 ? err_set(e, ERR_INVALID, -EINVAL, "memory keys without a folder of layers") :
+				    crypt_open(v->layers, o->memory_key, o->memory_keys, &v->crypt, e);
 	if (r >= 0 && o->disks)
 		r = v->disks = layers_open_dir(o->disks, e);
 	if (r > 0)
@@ -372,6 +375,7 @@ void env_done(struct env *v)
 	slots_done(&v->slots);
 	records_done(&v->records);
 	image_host_done(&v->image);
+	crypt_close(&v->crypt, v->layers);
 	fd_close(v->layers);
 	fd_close(v->disks);
 	fd_close(v->agent);

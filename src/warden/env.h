@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "linux/cgroup.h"
+#include "warden/crypt.h"
 #include "warden/image.h"
 #include "warden/policy.h"
 #include "warden/record.h"
@@ -23,6 +24,7 @@ struct env {
 	bool no_share; /* as in env_opts */
 	struct records records; /* of those */
 	int layers; /* the folder of sealed layers, -1: none */
+	struct crypt crypt; /* of their memory images */
 	int disks; /* the folder of disks that stay, -1: none */
 	const char *disk; /* as in env_opts */
 	bool resolver; /* likewise */
@@ -49,6 +51,8 @@ struct env_opts {
 	bool accounting; /* also count CPU time per sandbox where that takes a group of its own (version 1) */
 	const char *state; /* keep sandboxes, and their records in this folder; NULL: they end with us */
 	const char *layers; /* where sealed layers are (root only); NULL: none */
+	unsigned memory_keys; /* with which memory images of layers are encrypted; 0: they are not */
+	uint8_t memory_key[CRYPT_KEYS_MAX][CRYPT_KEY];
 	const char *disks; /* where disks are that outlive their sandboxes (root only); NULL: none */
 	/*
 	 * An ext4 block device that layers on disk go to, for the only sandbox there is: a VM's. Not copied. NULL: each gets a

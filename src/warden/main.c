@@ -42,6 +42,8 @@ struct options {
 	bool keep, no_share;
 	const char *agent;
 	bool help;
+	unsigned memory_keys;
+	uint8_t memory_key[CRYPT_KEYS_MAX][CRYPT_KEY];
 };
 
 static void usage(FILE *to)
@@ -119,6 +121,17 @@ static int parse_accel(const char *text, enum env_accel *ret, struct err *e)
 	return err_set(e, ERR_INVALID, -EINVAL, "--vm-accel '%.60s': want auto, tcg or kvm", text);
 }
 
+/* Here and now: the descriptor is closed with all others that are not ours. */
+static int read_keys(int fd, struct options *o, struct err *e)
+{
+	ssize_t n = pread(fd, o->memory_key, sizeof(o->memory_key), 0);
+
+	if (n <= 0 || n % CRYPT_KEY)
+		return err_set(e, ERR_INVALID, -EINVAL, "--memory-keys-fd: no keys of %u bytes are there", CRYPT_KEY);
+	o->memory_keys = (unsigned)n / CRYPT_KEY;
+	return 0;
+}
+
 static int parse(int argc, char **argv, struct options *o, struct err *e)
 {
 	static const struct option known[] = {
@@ -131,6 +144,7 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 		{ "vm", required_argument, NULL, 'v' },	       { "vm-ready", required_argument, NULL, 'r' },
 		{ "vm-accel", required_argument, NULL, 'A' }, { "disks", required_argument, NULL, 'd' },
 		{ "no-share", no_argument, NULL, 'n' },      { "sockets", required_argument, NULL, 'S' },
+		{ "memory-keys-fd", required_argument, NULL, 'K' },
 		{ NULL, 0, NULL, 0 },
 	};
 	uint64_t fd;
@@ -156,6 +170,8 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 			o->keep = true;
 		else if (c == 'n')
 			o->no_share = true;
+		else if (c == 'K' && (r = parse_number("memory-keys-fd", optarg, 0, 1 << 20, &fd, e)) == 0)
+			r = read_keys((int)fd, o, e);
 		else if (c == 't')
 			o->state = optarg;
 		else if (c == 'L')
@@ -324,6 +340,8 @@ static int run(const struct options *o, struct err *e)
 	so.warden.env.no_share = o->no_share;
 	so.warden.env.state = o->state;
 	so.warden.env.layers = o->layers;
+	so.warden.env.memory_keys = o->memory_keys;
+	memcpy(so.warden.env.memory_key, o->memory_key, sizeof(o->memory_key));
 	so.warden.env.disks = o->disks;
 	so.warden.env.vm = o->vm;
 	so.warden.env.vm_ready = (unsigned)o->vm_ready;

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/id.h"
 #include "base/sys.h"
+#include "warden/crypt.h"
 #include "warden/digests.h"
 #include "warden/tree.h"
 
@@ -27,6 +28,8 @@ int memory_open(int dir, const char *name)
 
 	snprintf(path, sizeof(path), "mem/%s", name);
 	fd = sys_openat2(dir, path, &how);
+	if (fd == -ENOENT && crypt_locked(dir, "mem"))
+		return -ENOKEY;
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, &st) < 0)

@@ -50,6 +50,8 @@ void seal_disk_done(struct seal_disk *d);
 
 enum seal_save { SEAL_NOT_ASKED, SEAL_ASKED, SEAL_REFUSED, SEAL_SAVED };
 
+struct crypt;
+
 struct seal_source {
 	int dir; /* the store; stays the caller's */
 	struct watch *watch; /* of the store; likewise, or NULL */
@@ -74,6 +76,7 @@ struct seal_source {
 	int table;
 	uint64_t limit; /* of the sandbox's memory; 0: none */
 	bool refuses_network; /* not with connections to the outside */
+	const struct crypt *crypt; /* of memory; stays the caller's */
 	int program; /* cloche-dump; stays the caller's */
 	int pidfd; /* the agent's; likewise, while seal_busy() */
 	pid_t pid;

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "vm/meta.h"
+#include "warden/crypt.h"
 #include "warden/memory.h"
 #include "warden/vm_copy.h"
 
@@ -32,6 +33,8 @@ int seal_machine_prepare(struct seal *x)
 
 	if (r == 0)
 		r = i->mem = sys_openat(i->tmp, "mem", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (r >= 0)
+		r = crypt_folder(i->from.crypt, i->mem);
 	if (r >= 0)
 		r = sys_mkdirat(i->fs, layer_trees[0], 0755);
 	return r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id) : 0;

@@ -10,6 +10,7 @@
 #include "base/sys.h"
 #include "linux/cgroup_parse.h"
 #include "proto/table.h"
+#include "warden/crypt.h"
 #include "warden/memory.h"
 #include "warden/numbers.h"
 
@@ -107,6 +108,8 @@ int seal_memory_prepare(struct seal *x)
 
 	if (r == 0)
 		r = i->mem = sys_openat(i->tmp, "mem", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (r >= 0)
+		r = crypt_folder(i->from.crypt, i->mem);
 	if (r < 0)
 		return err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id);
 	i->source.program = i->from.program;

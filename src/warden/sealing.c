@@ -208,6 +208,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint
 		.paused = s->frozen,
 		.cgroups = &w->env.cgroups,
 		.cgroup = &s->shell.cgroup,
+		.crypt = &w->env.crypt,
 		.table = -1,
 		.side = -1,
 	};

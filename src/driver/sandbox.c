@@ -97,7 +97,7 @@ static void say_limits(const struct sandbox *s, const struct sandbox_spec *spec,
 		fn(arg, "io", text);
 	}
 	if (l->memory && !vm)
-		fn(arg, "kernel_memory", "sockets count for the memory limit, looked at every 10 ms");
+		fn(arg, "kernel_memory", "sockets, locks, listings, descriptors and filters count for the memory limit, looked at every 10 ms");
 	if (l->memory && !vm && s->receipt.sockets) {
 		snprintf(text, sizeof(text), "%u of the internet, buffers of 212992 bytes at most (BPF)",
 			 s->receipt.sockets);

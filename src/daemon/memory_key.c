@@ -38,7 +38,7 @@ int memory_keys_get(const struct vault_opts *o, const struct identity *who, int 
 		child(o, who, parent, fd, said);
 	if (pid < 0)
 		r = err_sys(e, ERR_EXHAUSTED, -errno, "encrypt_memory");
-	while (pid > 0 && waitpid(pid, &status, 0) < 0)
+	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (r == 0 && (!WIFEXITED(status) || WEXITSTATUS(status))) {
 		*e = *said;

@@ -95,8 +95,8 @@ int secrets_rekey(struct service *s, struct err *e)
 	if (k.lost)
 		log_error("%u values of secrets open with no key there is: keep the old ones", k.lost);
 	else
-		log_warn("the old key of secrets is not needed any more: remove it (secrets_old_key_command, secrets.key.old, or "
-			 "secrets.key beside a command)");
+		log_warn("secrets do not need their old key any more: remove it (secrets_old_key_command, secrets.key.old, or "
+			 "secrets.key beside a command), unless encrypt_memory has encrypted images with it");
 	vault_settle(s->vault);
 	return 0;
 }

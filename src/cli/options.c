@@ -102,7 +102,7 @@ void options_help(void)
 	      "network\n"
 	      "  --network MODE      none; allow: what --allow names; open: the public internet;   none\n"
 	      "                      observe: as open, and tells the --allow that would have sufficed\n"
-	      "  --allow RULE        NAME, *.NAME or ADDRESS[/N], with :PORTS; else 80 and 443 (repeatable)\n"
+	      "  --allow RULE        NAME, *.NAME or ADDRESS[/N], with :PORTS (80 and 443), +ech at the end (repeatable)\n"
 	      "  --allow-private ADDRESS[/N][:PORTS]   may be reached although it is not public, if a rule or `open`\n"
 	      "                      lets it (repeatable)\n"
 	      "  --resolver ADDRESS  asked for names                           those of this host\n"

@@ -50,7 +50,7 @@ static void usage(FILE *to)
 	      "  --user NAME        whom the API process runs as (" IDENTITY_DEFAULT ")\n"
 	      "  --images DIR       folders directly below are images\n"
 	      "  --layers DIR       where checkpoints are kept, root's alone (\"layers\" in --data)\n"
-	      "  --allow-mount DIR  sandboxes may be given this folder and what is below, repeatable\n"
+	      "  --allow-mount DIR  sandboxes may be given this folder and what is below; TENANT:DIR: those of one tenant; repeatable\n"
 	      "  --pool N           sandboxes kept ready, 1 to 1024 (32)\n"
 	      "  --tls-cert FILE, --tls-key FILE\n"
 	      "                     speak HTTPS on TCP sockets\n"

@@ -64,9 +64,12 @@ static void say_oom(const struct verdict_in *in, struct verdict *v)
 	const char *kind = in->oom_kind ? in->oom_kind : "memory";
 
 	snprintf(v->oom_kind, sizeof(v->oom_kind), "%s", kind);
-	if (strcmp(kind, "memory") != 0)
+	if (strcmp(kind, "locks") == 0 || strcmp(kind, "filters") == 0)
+		say(v, VERDICT_OOM, in->memory, in->memory_peak, "the kernel kept more for its %s than any sandbox may have (SECURITY.md)",
+		    kind);
+	else if (strcmp(kind, "memory") != 0)
 		say(v, VERDICT_OOM, in->memory, in->memory_peak,
-		    "killed by the memory limit of %lluM, which counts what the kernel keeps for %s (--memory)", MB(in->memory), kind);
+		    "killed by the memory limit of %lluM: with what the kernel keeps for %s, it was exceeded (--memory)", MB(in->memory), kind);
 	else if (in->memory_files > in->memory / 2)
 		say(v, VERDICT_OOM, in->memory, in->memory_peak,
 		    "killed by the memory limit of %lluM, of which %lluM are files kept in memory (--memory, --storage disk)",

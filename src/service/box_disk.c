@@ -332,9 +332,12 @@ int box_again_check(const struct box *b, const json_t *spec, struct err *e)
 		err_remedy(e, "put its text into a file of the sandbox");
 		return -E2BIG;
 	}
-	if (again_bytes(b->service, b->tenant) + bytes > AGAIN_TENANT_BYTES)
-		return err_set(e, ERR_QUOTA, -EDQUOT, "restart: the commands of tenant '%s' take %llu bytes, all it may keep", b->tenant->id,
-			       AGAIN_TENANT_BYTES);
+	if (again_bytes(b->service, b->tenant) + bytes > AGAIN_TENANT_BYTES) {
+		err_set(e, ERR_QUOTA, -EDQUOT, "restart: the commands of tenant '%s' take %llu bytes, all it may keep", b->tenant->id,
+			AGAIN_TENANT_BYTES);
+		err_remedy(e, "end commands that have `restart`, or delete their sandboxes");
+		return -EDQUOT;
+	}
 	return 0;
 }
 

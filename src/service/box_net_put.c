@@ -177,7 +177,7 @@ static int check(struct box *b, const struct net_want *want, struct err *e)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "another change of its network is under way");
 	if (net_want_terminates(want) && !(b->secrets && b->secrets->ca_cert)) {
 		err_set(e, ERR_CONFLICT, -ENOKEY, "network: sandbox '%s' has no CA of its own, which +terminate needs", b->want->name);
-		err_remedy(e, "create it with a rule that says +terminate");
+		err_remedy(e, "create a sandbox with a +terminate rule, or restore one as new with it");
 		return -ENOKEY;
 	}
 	return net_want_check(b->service->o.net, want, e);

@@ -160,7 +160,7 @@ int signer_check(struct signer *s, const uint8_t block[SIGNER_BLOCK], const uint
 
 	write_key(key, ret_key);
 	if (!signer_is_block(block) || !fits(key, key + KEY, sum)) {
-		err_set(e, ERR_REFUSED, -EKEYREJECTED, "its signature does not fit: the file is not what was exported");
+		err_set(e, ERR_REFUSED, -EKEYREJECTED, "the file's signature does not match: the file is not what was exported");
 		err_remedy(e, "get the file again from where it was exported");
 		return -EKEYREJECTED;
 	}
@@ -170,7 +170,7 @@ int signer_check(struct signer *s, const uint8_t block[SIGNER_BLOCK], const uint
 		known = !CRYPTO_memcmp(s->trusted[i], key, KEY);
 	if (known)
 		return 0;
-	err_set(e, ERR_REFUSED, -ENOKEY, "it is signed with a key that is not trusted here: %s", ret_key);
+	err_set(e, ERR_REFUSED, -ENOKEY, "the file is signed with a key that is not trusted here: %s", ret_key);
 	err_remedy(e, "an administrator can name it: export_trust = %s", ret_key);
 	return -ENOKEY;
 }

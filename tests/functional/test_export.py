@@ -317,7 +317,7 @@ def test_a_signature_is_verified_when_asked_and_one_that_does_not_fit_is_refused
     # Another file behind the same signature, whole in itself.
     other = pack([(named("fs/root/x"), b"evil")], GOOD) + data[-SIGNATURE:]
     for query in ("", "?verify=true"):
-        assert "signature does not fit" in error(bring(d, other, query), 422, "refused")["message"]
+        assert "signature does not match" in error(bring(d, other, query), 422, "refused")["message"]
     error(bring(d, data, "?verify=yes"), 400, "invalid")
     (tmp_path / "f").write_bytes(data)
     (tmp_path / "conf").write_text(f"export_trust = {key}\n")

@@ -387,8 +387,8 @@ static int judge_tail(struct transfer *t, struct err *e)
 
 	if (t->ntail < SIGNER_BLOCK || !signer_is_block(t->tail)) {
 		if (t->verify) {
-			err_set(e, ERR_REFUSED, -ENOKEY, "it is not signed");
-			err_remedy(e, "export it again, or import it without `verify`");
+			err_set(e, ERR_REFUSED, -ENOKEY, "the file is not signed");
+			err_remedy(e, "export it again, or import it without --verify (`verify`)");
 			return -ENOKEY;
 		}
 		take(t, t->tail, t->ntail);

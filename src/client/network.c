@@ -30,7 +30,7 @@ static const char help[] =
 	"  --budget NAME=N     bytes_out, bytes_in, connections, concurrent, bandwidth, dns, requests_per_minute; 0: no bound\n"
 	"                      (repeatable); --tree-budget: of it and its forks together\n"
 	"\n"
-	"RULE: NAME, *.NAME, ADDRESS[/N] or @SET; with :PORTS (443,8000-8100 or *), else 80 and 443.\n";
+	"RULE: NAME, *.NAME, ADDRESS[/N] or @SET; with :PORTS (443,8000-8100 or *), else 80 and 443; then +ech or +terminate.\n";
 
 static const char help_why[] = "usage: cloche why SANDBOX\n"
 			       "\n"

@@ -105,7 +105,7 @@ const char want_help[] =
 	"  --no-secrets        none, although the template or checkpoint has some\n"
 	"network (docs/network.md)\n"
 	"  --network MODE      none; allow: what --allow names; open: the public internet; observe   none\n"
-	"  --allow RULE        NAME, *.NAME, ADDRESS[/N], @SET, with :PORTS (repeatable)\n"
+	"  --allow RULE        NAME, *.NAME, ADDRESS[/N], @SET, with :PORTS, then +ech or +terminate (repeatable)\n"
 	"  --budget NAME=N     bytes_out, bytes_in, connections, concurrent, bandwidth, dns or requests_per_minute\n"
 	"                      (repeatable); --tree-budget: of it and its forks together\n";
 

@@ -279,9 +279,10 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 		box_lose(b, r == -EPIPE ? "its first process has ended" : "its agent talked nonsense");
 	} else if (f->type == FRAME_SYNCED) {
 		b->breaks = 0;
-		exec_synced(b);
-		box_revive_over(b);
-		secrets_refresh(b);
+		if (exec_synced(b)) {
+			box_revive_over(b);
+			secrets_refresh(b);
+		}
 	} else if (f->id) {
 		exec_frame(b, f, fds, nfds);
 	} else if (f->type == FRAME_READY) {
@@ -320,7 +321,7 @@ void box_move(struct box *b, struct box *from)
 	b->fresh = from->fresh;
 	b->stat = from->stat;
 	b->synced = true;
-	b->let_go = false;
+	b->let_go = b->hands_off = b->ask_again = false;
 	b->found = b->attaching = b->drowned = false;
 	b->breaks = 0;
 	b->paused_ns = 0;

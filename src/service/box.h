@@ -108,6 +108,9 @@ struct box {
 	struct sleep *sleep; /* it falls asleep */
 	bool let_go; /* of its execs' pipes: the agent has them, and gives them again */
 	bool missed; /* since then an exec has ended */
+	bool hands_off; /* its pipes are being copied: nobody reads them until it goes on, or is ended */
+	bool ask_again; /* which execs its agent has: some of the answer under way was not taken */
+	bool turning; /* it wakes up, and that is not stored: what was read now would come twice if we died */
 	bool waking;
 	bool opened; /* stopped or lost, and what has its files stands: service/box_disk.h */
 	struct box_starting *starting;

@@ -96,7 +96,6 @@ void box_revive(struct box *b)
 	if (!b->want->memory)
 		return;
 	b->reviving = true;
-	b->nheld = 0;
 	if (b->want->execs && exec_revive(b, b->want->execs, &e) < 0)
 		log_error("sandbox %s: %s", b->id, e.msg);
 	free(b->want->execs);

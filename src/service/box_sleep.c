@@ -17,11 +17,13 @@
 #define AGAIN_MS 100
 #define TRIES 30U
 #define STEADY_TRIES 300U
+#define QUIET_MS 2
+#define QUIET_TRIES 5000U
 
 /*
  * Frozen first, so that nothing happens between its image and its end; its pipes are let go of before, so that what was
- * not read yet is in the image, and read once. Then the row says that it sleeps, and when that is stored the sandbox is
- * ended. Dying before leaves it as it was: the next one thaws it.
+ * not read yet is in the image, and read once: from then on nobody reads them until it has ended, or goes on. Then the row
+ * says that it sleeps, and when that is stored the sandbox is ended. Dying before leaves it as it was: the next one thaws it.
  */
 struct sleep {
 	struct box *b;
@@ -30,7 +32,7 @@ struct sleep {
 	enum want_network network;
 	bool froze; /* by us */
 	bool let_go; /* of its pipes */
-	unsigned tries, steady_tries;
+	unsigned tries, steady_tries, quiet_tries;
 	uint64_t handle;
 	uv_timer_t *timer;
 	char *why; /* its processes could not be carried */
@@ -76,9 +78,7 @@ static void thaw(struct sleep *x)
 		box_thaw(b, false);
 		exec_clock(b, false);
 	}
-	/* The agent of one that is paused answers when it is resumed: it is asked once, however often this is tried. */
-	if (b->handle == x->handle && x->let_go && b->link.poll && (b->state == BOX_RUNNING || b->synced))
-		exec_sync(b);
+	exec_take_up(b, b->handle == x->handle && x->let_go && b->link.poll);
 	x->froze = x->let_go = false;
 }
 
@@ -105,7 +105,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	b->asleep = c->memory ? ASLEEP_MEMORY : ASLEEP_FILES;
 	b->state = BOX_HIBERNATED;
 	b->handle = 0;
-	b->synced = false;
+	b->synced = b->hands_off = false;
 	b->found = false;
 	b->idle_paused = false;
 	b->nrelease = 0;
@@ -188,6 +188,48 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 	}
 }
 
+static bool is_there(struct sleep *x)
+{
+	const struct box *b = x->b;
+
+	if (b->handle == x->handle && (b->state == BOX_RUNNING || b->state == BOX_PAUSED))
+		return true;
+	finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"));
+	return false;
+}
+
+static void on_quiet(uv_timer_t *t);
+
+/* What a worker takes out of a pipe behind the copy of it would come twice: it is waited for. */
+static void seal(struct sleep *x)
+{
+	struct box *b = x->b;
+
+	if (!exec_any_read(b))
+		checkpoint_make_hidden(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, x->network, on_sealed, x);
+	else if (x->quiet_tries++ < QUIET_TRIES)
+		uv_timer_start(x->timer, on_quiet, QUIET_MS, 0);
+	else
+		finish(x, err_set(&x->e, ERR_CONFLICT, -EBUSY, "output of execs of sandbox '%s' is being written down", b->want->name));
+}
+
+static void on_quiet(uv_timer_t *t)
+{
+	struct sleep *x = t->data;
+
+	if (is_there(x))
+		seal(x);
+}
+
+/* Nothing runs in it. */
+static void let_go(struct sleep *x)
+{
+	exec_let_go(x->b);
+	x->let_go = true;
+	x->quiet_tries = 0;
+	seal(x);
+}
+
 static void on_frozen(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
 	struct sleep *x = arg;
@@ -218,19 +260,15 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 		begin_later(x);
 		return;
 	}
-	exec_let_go(b);
-	x->let_go = true;
-	checkpoint_make_hidden(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, x->network, on_sealed, x);
+	let_go(x);
 }
 
 static void begin(struct sleep *x)
 {
 	struct box *b = x->b;
 
-	if (b->handle != x->handle || (b->state != BOX_RUNNING && b->state != BOX_PAUSED)) {
-		finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"));
+	if (!is_there(x))
 		return;
-	}
 	if (exec_any_between(b)) {
 		begin_later(x);
 		return;
@@ -239,9 +277,7 @@ static void begin(struct sleep *x)
 		wlink_call(b->service->warden, WARDEN_FREEZE, b->handle, 0, NULL, on_frozen, x);
 		return;
 	}
-	exec_let_go(b);
-	x->let_go = true;
-	checkpoint_make_hidden(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, x->network, on_sealed, x);
+	let_go(x);
 }
 
 void box_hibernate(struct box *b, const struct who *who, const struct box_hibernate_opts *o, box_done_fn *fn, void *arg)

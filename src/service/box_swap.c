@@ -45,6 +45,8 @@ static void on_told(void *arg)
 	struct box *b = x->b;
 
 	STEP("wake.stored");
+	b->turning = false;
+	exec_read_all(b);
 	if (x->old)
 		wlink_call(b->service->warden, WARDEN_DESTROY, x->old, 0, NULL, NULL, NULL);
 	if (x->r < 0)
@@ -157,6 +159,7 @@ static void on_up(void *arg)
 		return;
 	}
 	STEP("wake.made");
+	b->turning = true;
 	turn_over(x);
 	box_restored(b);
 	r = box_store(b, &x->e);

@@ -311,6 +311,8 @@ void exec_frame(struct box *b, const struct frame *f, int *fds, size_t nfds)
 	struct exec *x = by_number(b, f->id);
 	struct err e = { 0 };
 
+	if (b->hands_off && (f->type == FRAME_HELD || f->type == FRAME_STARTED))
+		return; /* it says so again when it is asked again, here or from its image */
 	if (b->reviving && f->type == FRAME_HELD && b->nheld < BOX_HELD_MAX)
 		b->held[b->nheld++] = f->id;
 	if (!x) {

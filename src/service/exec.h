@@ -142,8 +142,16 @@ void exec_group_came(struct box *b, int r, const struct err *e);
 void exec_system_came(struct box *b, int r, const struct err *e);
 void exec_lose_all(struct box *b);
 void exec_leave_all(struct box *b);
-/* Of all pipes and terminals, without a word: the agent has them, too, and gives them back when asked (exec_sync). */
+/*
+ * Of all pipes and terminals, without a word: the agent has them, too, and gives them back when asked. Until exec_take_up they
+ * are not taken: what is in a pipe when it is copied must not be read as well. A worker may still be at one: see exec_any_read.
+ */
 void exec_let_go(struct box *b);
+void exec_take_up(struct box *b, bool ask);
+/* Whether a worker takes something out of a pipe, or is about to, or writes down what it took. */
+bool exec_any_read(const struct box *b);
+/* They are read from now on, or when ->turning is over. */
+void exec_read_all(struct box *b);
 /* Whether one waits to be started, or has ended and not everything it said was read. */
 bool exec_any_between(const struct box *b);
 void exec_drop_all(struct box *b);
@@ -152,7 +160,8 @@ void exec_clock(struct box *b, bool stop);
 int exec_load(struct box *b, const struct exec_row *row, struct err *e);
 void exec_expect(struct box *b); /* it was asked which it still has */
 void exec_sync(struct box *b); /* asks the agent which it still has */
-void exec_synced(struct box *b);
+/* It has told all; false: that does not count, and it is asked again. */
+bool exec_synced(struct box *b);
 /* Which ran at some moment since @since_ns, as JSON: for exec_revive in a sandbox from its memory. */
 int exec_save(const struct box *b, uint64_t since_ns, struct buf *to);
 /* They get rows, and wait for the agent to name them. Old ones of the same numbers go. */

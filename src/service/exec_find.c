@@ -155,6 +155,7 @@ void exec_linger(struct exec *x, uint32_t flags, int *fds, size_t nfds)
 void exec_expect(struct box *b)
 {
 	b->synced = false;
+	b->nheld = 0;
 	for (struct exec *x = b->execs; x; x = x->next)
 		x->named = false;
 }
@@ -166,9 +167,16 @@ void exec_sync(struct box *b)
 }
 
 /* The agent has told all it has. What it did not name never reached it, or is over and was released. */
-void exec_synced(struct box *b)
+bool exec_synced(struct box *b)
 {
 	b->synced = true;
+	if (b->hands_off)
+		return false;
+	if (b->ask_again) {
+		b->ask_again = false;
+		exec_sync(b);
+		return false;
+	}
 	b->let_go = b->missed = false;
 	for (struct exec *x = b->execs; x; x = x->next) {
 		bool sent = x->adopted || x->state == EXEC_STARTED;
@@ -180,6 +188,7 @@ void exec_synced(struct box *b)
 		exec_end(x);
 	}
 	exec_start_waiting(b);
+	return true;
 }
 
 void exec_prune(struct service *s, uint64_t now_ns)

@@ -174,7 +174,7 @@ static bool has_room(const struct stream *st)
 {
 	const struct exec *x = st->exec;
 
-	return !spool_busy(&st->spool) && !digest_full(&st->digest) && (!x->held || !x->sink);
+	return !spool_busy(&st->spool) && !digest_full(&st->digest) && (!x->held || !x->sink) && !x->box->turning;
 }
 
 static void on_pulled(void *arg)
@@ -529,8 +529,8 @@ void stdin_close(struct exec *x)
 
 void exec_let_go(struct box *b)
 {
-	b->let_go = true;
-	b->missed = false;
+	b->let_go = b->hands_off = true;
+	b->missed = b->ask_again = false;
 	for (struct exec *x = b->execs; x; x = x->next) {
 		if (x->lingering) {
 			x->lingering = false;
@@ -542,6 +542,37 @@ void exec_let_go(struct box *b)
 		close_poll(&x->in_poll);
 		fd_close(x->in);
 		x->in = -1;
+	}
+}
+
+void exec_take_up(struct box *b, bool ask)
+{
+	b->hands_off = false;
+	if (ask && b->synced)
+		exec_sync(b);
+	else if (ask)
+		b->ask_again = true; /* it is asked once, however often this is tried: one that is paused answers when it is resumed */
+}
+
+bool exec_any_read(const struct box *b)
+{
+	for (const struct exec *x = b->execs; x; x = x->next)
+		if (spool_busy(&x->stream[EXEC_OUT].spool) || spool_busy(&x->stream[EXEC_ERR].spool))
+			return true;
+	return false;
+}
+
+void exec_read_all(struct box *b)
+{
+	struct exec *next;
+
+	for (struct exec *x = b->execs; x; x = next) {
+		exec_ref(x);
+		for (int i = 0; i < 2; i++)
+			if (x->stream[i].fd >= 0)
+				stream_pump(&x->stream[i]);
+		next = x->next;
+		exec_unref(x);
 	}
 }
 

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/log.h"
 #include "base/room.h"
+#include "base/step.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -244,6 +245,7 @@ static void pull_work(uv_work_t *w)
 	struct spool *s = w->data;
 	loff_t at = (loff_t)s->piece_at;
 
+	STEP("spool.pull");
 	s->pulled = disk_left(s);
 	s->write_r = 0;
 	if (s->pulled < 0)

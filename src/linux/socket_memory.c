@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define UDPLITE 136
 #define FEW (4U << 20) /* bytes: so many may wait without being looked at one by one */
@@ -52,9 +53,11 @@ static int read_listed(struct listed *ret)
 	return 0;
 }
 
-static int read_sockets(uint64_t *ret)
+/* @ret_tcp: bytes of all connections of the host, in whatever namespace. */
+static int read_sockets(uint64_t *ret, uint64_t *ret_tcp)
 {
-	unsigned long long n;
+	unsigned long long n, pages = 0;
+	const char *tcp;
 	char text[1024];
 	ssize_t r = fd_get(AT_FDCWD, "/proc/thread-self/net/sockstat", text, sizeof(text));
 
@@ -62,7 +65,11 @@ static int read_sockets(uint64_t *ret)
 		return (int)r;
 	if (sscanf(text, "sockets: used %llu", &n) != 1)
 		return -EBADMSG;
+	tcp = strstr(text, "\nTCP: ");
+	if (!tcp || sscanf(tcp, "\nTCP: inuse %*d orphan %*d tw %*d alloc %*d mem %llu", &pages) != 1)
+		return -EBADMSG;
 	*ret = n;
+	*ret_tcp = pages * (uint64_t)sysconf(_SC_PAGESIZE);
 	return 0;
 }
 
@@ -168,9 +175,10 @@ static int ask_netlink(struct netlink *n, uint64_t *sum)
 
 /*
  * The listeners tell how many connections wait, and how much each can hold. One that was reset while it waited is in no list, and
- * keeps its data until it is accepted: it counts as full.
+ * keeps its data until it is accepted. It cannot be told from one that was accepted while we asked: it may be full, but all
+ * connections of the host have no more than @host bytes.
  */
-static int add_tcp_all(struct netlink *n, enum socket_which which, struct socket_memory *m)
+static int add_tcp_all(struct netlink *n, enum socket_which which, uint64_t host, struct socket_memory *m)
 {
 	struct tcp_sum sum = { 0 };
 	int r = ask_tcp(n, 1U << TCP_LISTEN, &sum);
@@ -182,8 +190,9 @@ static int add_tcp_all(struct netlink *n, enum socket_which which, struct socket
 	if (r < 0)
 		return r;
 	if (sum.queued > sum.seen) {
-		sum.bytes += (sum.queued - sum.seen) * sum.rcvbuf;
-		sum.waiting += (sum.queued - sum.seen) * sum.rcvbuf;
+		const uint64_t most = (sum.queued - sum.seen) * sum.rcvbuf;
+
+		m->unsure = most < host ? most : host;
 	}
 	m->tcp = which == SOCKET_ALL ? sum.bytes : sum.waiting;
 	m->tcp_waiting = sum.waiting;
@@ -199,9 +208,9 @@ static int or_hidden(int r, uint64_t sockets, struct socket_memory *m)
 	return 0;
 }
 
-static int ask_all(struct netlink *n, enum socket_which which, const struct listed *l, struct socket_memory *m)
+static int ask_all(struct netlink *n, enum socket_which which, uint64_t host, const struct listed *l, struct socket_memory *m)
 {
-	int r = l->tcp ? or_hidden(add_tcp_all(n, which, m), l->tcp, m) : 0;
+	int r = l->tcp ? or_hidden(add_tcp_all(n, which, host, m), l->tcp, m) : 0;
 
 	for (unsigned i = 0; r == 0 && i < 4; i++) {
 		const uint64_t count = i < 2 ? l->udp : l->udplite;
@@ -218,8 +227,9 @@ int socket_memory(enum socket_which which, uint64_t most, struct socket_memory *
 {
 	AUTO(netlink_free) struct netlink *n = NULL;
 	struct socket_memory m = { 0 };
+	uint64_t host = 0;
 	struct listed l;
-	int r = read_sockets(&m.sockets);
+	int r = read_sockets(&m.sockets, &host);
 
 	if (r < 0 || !m.sockets || m.sockets > most) {
 		m.hidden = m.sockets > most ? m.sockets : 0;
@@ -230,10 +240,10 @@ int socket_memory(enum socket_which which, uint64_t most, struct socket_memory *
 	if (r == 0)
 		r = netlink_new(NETLINK_SOCK_DIAG, &n, NULL);
 	if (r == 0)
-		r = ask_all(n, which, &l, &m);
+		r = ask_all(n, which, host, &l, &m);
 	if (r < 0)
 		return r;
-	m.hidden += m.sockets > l.all ? m.sockets - l.all : 0;
+	m.unsure += m.sockets > l.all ? (m.sockets - l.all) * SOCKET_HIDDEN : 0;
 	*ret = m;
 	return 0;
 }

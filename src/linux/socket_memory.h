@@ -8,7 +8,8 @@ struct socket_memory {
 	uint64_t tcp_waiting; /* of these, in connections that no process has accepted yet: no memory group counts them */
 	uint64_t udp; /* receive and error queues, and what is held back by MSG_MORE */
 	uint64_t netlink;
-	uint64_t hidden; /* sockets that the kernel does not list, and that may hold up to SOCKET_HIDDEN each */
+	uint64_t hidden; /* sockets that cannot be asked about, and that may hold up to SOCKET_HIDDEN each */
+	uint64_t unsure; /* bytes that may be in sockets that no list has. Sockets that come and go look the same for a moment */
 };
 #define SOCKET_HIDDEN 212992U /* a receive buffer as the kernel makes it */
 
@@ -19,7 +20,7 @@ enum socket_which {
 
 /*
  * A connection that was reset, or a datagram socket that was disconnected, can hold data and is in no list. Such sockets are
- * counted: those there are less those in lists. 0 or -errno.
+ * counted (->unsure): those there are less those in lists. 0 or -errno.
  */
 /* @most: more sockets than that are not listed one by one, which would take long: all of them count as hidden. */
 int socket_memory(enum socket_which which, uint64_t most, struct socket_memory *ret);

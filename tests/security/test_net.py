@@ -436,8 +436,7 @@ def test_connections_that_say_nothing_leave_the_neighbour_alone(allow, opened):
               "to = {p: (socket.gethostbyname('echo.test' if p == 7 else 'web.test') if p in (7, 80, 443) else n.GATE, p) for p in starts}\n"
               "for i in range(900):\n"
               "    port = list(starts)[i % 6]\n"
-              "    s = socket.socket(); s.settimeout(5)\n"
-              "    try: s.connect(to[port]); s.send(starts[port]); held.append(s)\n"
+              "    try: s = socket.socket(); s.settimeout(5); s.connect(to[port]); s.send(starts[port]); held.append(s)\n"
               "    except OSError: pass\n"
               "open(f'/tmp/held-{sys.argv[1]}', 'w').write(str(len(held)))\n"
               "while not __import__('os').path.exists('/tmp/let-go'): time.sleep(0.05)\n")

@@ -44,7 +44,7 @@ def secret(pid):
     room = ctypes.create_string_buffer(8 * 8192)
     assert libc.ptrace(ATTACH, pid, None, None) == 0
     os.waitpid(pid, WALL)
-    n = libc.ptrace(GET_FILTER, pid, None, room)
+    n = libc.ptrace(GET_FILTER, pid, 1, room)  # the first one is the warden's, which has no such number
     libc.ptrace(DETACH, pid, None, None)
     assert n > 0, os.strerror(ctypes.get_errno())
     code = [struct.unpack_from("<HBBI", room.raw, 8 * i) for i in range(n)]

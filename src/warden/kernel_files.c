@@ -2,62 +2,68 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "warden/kernel_mounts.h"
 
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/kcmp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
-#define OVERLAY_MAGIC 0x794c7630
 #define GROWN (6U << 20) /* bytes: worth a look */
 #define GROWN_FAST (12U << 20)
 #define SETTLE_NS 500000000ULL /* the least of so long is what growth is measured from */
 #define SLOW_NS 250000000ULL /* however little the machine lost */
 #define STARVED_NS 100000000ULL /* nobody came to take its turn */
+#define BUDGET_NS 20000000ULL /* of one walk: the watch looks at no other sandbox meanwhile */
+#define SHORT_NS 2000000ULL /* a walk that delays nobody */
+#define FRESH_NS 2000000ULL /* the machine's memory is not read again */
 #define ALL_DESCRIPTORS 32
 #define SOME_DESCRIPTORS 8
 #define LOCK_BYTES 224U /* struct file_lock, and its share of the inode's lists */
 #define FILTER_BYTES (128U << 10) /* one of 4,096 instructions; a task has 32,768 at most */
 #define FILTERS_MOST 8U /* of them a task */
-#define PROCS 512 /* whose filters are compared with their parent's */
+#define FILTERS_OURS 3U /* the warden's, the sandbox's, and one that an exec can have beside them */
 #define NAME_BYTES 88U /* of an entry of a listing, beside the name */
 #define NAME_USUAL 160U /* with it, and what the kernel rounds up */
+#define NAME_MOST 512U
+#define NAME_SIZE 20U /* by which a name makes a folder of tmpfs larger */
 #define NAMES_LEAST 1024U /* of a folder that is not measured yet */
 #define POS_MOST (1U << 24) /* beyond that it is no number of names */
-#define SEEN 64
+#define MEASURED 8 /* folders at a time, one of a sandbox */
+#define TASKS_MOST (1U << 22) /* as many as the kernel has */
+#define LONG_READ_NS 50000ULL /* of fdinfo: the inode has many locks */
+#define LONG_READS 32
 #define TEXT (64U << 10)
 
-struct seen {
-	uint64_t dev, ino, size, bytes;
-};
-
-/* The folder that is measured. */
+/* A folder that is measured, by a thread of its own. The host and the thread share it. */
 struct measured {
-	pthread_t thread;
-	bool started;
-	bool done; /* __atomic */
+	unsigned refs; /* __atomic, as the next two */
+	bool done, stop;
 	int fd;
-	uint64_t dev, ino, size, bytes;
+	uint64_t owner; /* kernel_files.id */
+	struct kernel_files_folder folder;
 };
 
 struct kernel_files_host {
 	const struct cgroup_host *cgroups;
-	struct seen seen[SEEN]; /* the last folders that were measured */
-	unsigned nseen;
-	struct measured measured;
+	struct measured *measured[MEASURED];
+	uint64_t ids;
 	int vmstat; /* -1: not there */
-	int64_t least[2]; /* of the machine's uncounted memory, in this span of SETTLE_NS and the one before */
+	int64_t have; /* the machine's uncounted memory */
+	uint64_t have_ns; /* when it was read */
+	int64_t least[2]; /* of that, in this span of SETTLE_NS and the one before */
 	uint64_t span_ns; /* when this span began */
-	uint64_t free_ns; /* no walk before */
 	uint64_t oldest; /* when the one was looked at that waits longest; UINT64_MAX: nobody does */
-	uint64_t walked_ns;
+	uint64_t walked_ns, cost_ns; /* the last walk that was long, or that nothing urged */
+	struct kernel_mounts mounts; /* of the sandbox that is walked */
 	char text[TEXT];
 };
 
@@ -84,12 +90,29 @@ struct kernel_files_host *kernel_files_host_new(const struct cgroup_host *c)
 	return h;
 }
 
+void kernel_files_stop(struct kernel_files *f)
+{
+	__atomic_store_n(&f->stop, true, __ATOMIC_SEQ_CST);
+}
+
+static void measured_unref(struct measured *m)
+{
+	if (__atomic_sub_fetch(&m->refs, 1, __ATOMIC_SEQ_CST))
+		return;
+	fd_close(m->fd);
+	free(m);
+}
+
+/* Does not wait for threads that measure. */
 void kernel_files_host_free(struct kernel_files_host *h)
 {
 	if (!h)
 		return;
-	if (h->measured.started)
-		pthread_join(h->measured.thread, NULL);
+	for (unsigned i = 0; i < MEASURED; i++)
+		if (h->measured[i]) {
+			__atomic_store_n(&h->measured[i]->stop, true, __ATOMIC_SEQ_CST);
+			measured_unref(h->measured[i]);
+		}
 	fd_close(h->vmstat);
 	free(h);
 }
@@ -153,6 +176,14 @@ static int64_t uncounted(struct kernel_files_host *h)
 	return -pages * sysconf(_SC_PAGESIZE) - have;
 }
 
+/* What machine code of filters can be in: vmalloc, less the stacks of tasks. Only its changes mean something. */
+static int64_t code_most(struct kernel_files_host *h)
+{
+	if (text_of(AT_FDCWD, "/proc/meminfo", h->text, sizeof(h->text)) <= 0)
+		return 0;
+	return (field(h->text, "VmallocUsed:") - field(h->text, "KernelStack:")) * KIB;
+}
+
 /* How much more it is than the least of the last moments. */
 static int64_t growth(struct kernel_files_host *h, int64_t now, uint64_t now_ns)
 {
@@ -171,15 +202,65 @@ static int64_t growth(struct kernel_files_host *h, int64_t now, uint64_t now_ns)
 struct walk {
 	struct kernel_files_host *h;
 	struct kernel_files *f;
-	unsigned ndescriptors; /* of the process so far */
+	int pid; /* the sandbox's first process */
+	uint64_t until_ns;
+	bool mounts; /* are read */
 	uint64_t random;
-	unsigned nprocs;
 	struct {
-		int pid, parent;
-		unsigned filters;
-	} proc[PROCS];
-	uint64_t sum_locks, sum_listings, sum_objects, sum_filters;
+		uint64_t link; /* its hash */
+		unsigned shift; /* of so many descriptors, as a power of 2, one is read */
+	} longs[LONG_READS];
 };
+
+/* Process or thread ids, sorted. */
+struct ids {
+	int *id;
+	size_t n, max;
+};
+
+static void ids_done(struct ids *x)
+{
+	free(x->id);
+}
+
+static void ids_add(struct ids *x, int id)
+{
+	const size_t max = x->max ? 2 * x->max : 64;
+	int *more;
+
+	if (x->n == x->max) {
+		more = max > TASKS_MOST ? NULL : realloc(x->id, max * sizeof(*more));
+		if (!more)
+			return;
+		x->id = more;
+		x->max = max;
+	}
+	x->id[x->n++] = id;
+}
+
+static int id_order(const void *a, const void *b)
+{
+	const int x = *(const int *)a, y = *(const int *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void ids_sort(struct ids *x)
+{
+	size_t n = 0;
+
+	if (x->n)
+		qsort(x->id, x->n, sizeof(x->id[0]), id_order);
+	for (size_t i = 0; i < x->n; i++)
+		if (!n || x->id[n - 1] != x->id[i])
+			x->id[n++] = x->id[i];
+	x->n = n;
+}
+
+static bool walk_over(const struct walk *w)
+{
+	return __atomic_load_n(&w->f->stop, __ATOMIC_SEQ_CST) || clock_mono_ns() > w->until_ns;
+}
 
 /* What the kernel takes for an object of @n bytes. */
 static uint64_t rounded(uint64_t n)
@@ -199,69 +280,120 @@ static void *measure_folder(void *arg)
 	uint64_t bytes = 0;
 	ssize_t n;
 
-	while ((n = syscall(SYS_getdents64, m->fd, text, sizeof(text))) > 0)
+	while (!__atomic_load_n(&m->stop, __ATOMIC_SEQ_CST) && (n = syscall(SYS_getdents64, m->fd, text, sizeof(text))) > 0)
 		for (ssize_t at = 0; at < n;) {
 			const struct dirent64 *d = (const struct dirent64 *)(const void *)(text + at);
 
 			bytes += rounded(NAME_BYTES + strlen(d->d_name) + 1);
 			at += d->d_reclen;
 		}
-	fd_close(m->fd);
-	m->bytes = bytes;
+	close(m->fd);
+	m->fd = -1;
+	m->folder.bytes = bytes;
 	__atomic_store_n(&m->done, true, __ATOMIC_SEQ_CST);
+	measured_unref(m);
 	return NULL;
 }
 
-/* Takes what was measured into the table. False while that is under way. */
-static bool measured_take(struct kernel_files_host *h)
+static struct kernel_files_folder *folder_find(struct kernel_files *f, uint64_t dev, uint64_t ino)
 {
-	struct measured *m = &h->measured;
+	for (unsigned i = 0; i < KERNEL_FILES_FOLDERS && i < f->nfolders; i++)
+		if (f->folder[i].dev == dev && f->folder[i].ino == ino)
+			return &f->folder[i];
+	return NULL;
+}
 
-	if (!m->started)
-		return true;
-	if (!__atomic_load_n(&m->done, __ATOMIC_SEQ_CST))
+/* Takes what was measured for @f into its table. */
+static void measured_take(struct kernel_files_host *h, struct kernel_files *f)
+{
+	for (unsigned i = 0; i < MEASURED; i++) {
+		struct measured *m = h->measured[i];
+		struct kernel_files_folder *x;
+
+		if (!m || m->owner != f->id || !__atomic_load_n(&m->done, __ATOMIC_SEQ_CST))
+			continue;
+		x = folder_find(f, m->folder.dev, m->folder.ino);
+		if (!x)
+			x = &f->folder[f->nfolders++ % KERNEL_FILES_FOLDERS];
+		*x = m->folder;
+		measured_unref(m);
+		h->measured[i] = NULL;
+	}
+}
+
+/* A place for one more folder of the sandbox @owner. One that is done and was not taken belongs to a sandbox that has ended. NULL: none. */
+static struct measured **measured_place(struct kernel_files_host *h, uint64_t owner)
+{
+	struct measured **at = NULL;
+
+	for (unsigned i = 0; i < MEASURED; i++) {
+		if (h->measured[i] && h->measured[i]->owner == owner)
+			return NULL;
+		if (!h->measured[i] || (!at && __atomic_load_n(&h->measured[i]->done, __ATOMIC_SEQ_CST)))
+			at = &h->measured[i];
+	}
+	if (at && *at) {
+		measured_unref(*at);
+		*at = NULL;
+	}
+	return at;
+}
+
+static void measured_start(struct walk *w, int dir, const char *number, const struct kernel_files_folder *folder)
+{
+	struct measured **at = measured_place(w->h, w->f->id), *m;
+	pthread_attr_t a;
+	pthread_t t;
+
+	m = at ? calloc(1, sizeof(*m)) : NULL;
+	if (!m)
+		return;
+	m->refs = 2;
+	m->owner = w->f->id;
+	m->folder = *folder;
+	m->fd = openat(dir, number, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC);
+	pthread_attr_init(&a);
+	pthread_attr_setdetachstate(&a, PTHREAD_CREATE_DETACHED);
+	if (m->fd < 0 || pthread_create(&t, &a, measure_folder, m) != 0) {
+		m->refs = 1;
+		measured_unref(m);
+	} else {
+		*at = m;
+	}
+	pthread_attr_destroy(&a);
+}
+
+/* @pos: how many names were read. Measured again when the folder is larger by a quarter; until then its new names are long ones. */
+static uint64_t listing_of(struct walk *w, int dir, const char *number, const struct kernel_files_folder *now, uint64_t pos)
+{
+	const struct kernel_files_folder *x = folder_find(w->f, now->dev, now->ino);
+	uint64_t names = now->size / NAME_SIZE;
+
+	if (!x || now->size > x->size + x->size / 4)
+		measured_start(w, dir, number, now);
+	if (x)
+		return x->bytes + (now->size > x->size ? (now->size - x->size) / NAME_SIZE * NAME_MOST : 0);
+	names = names > pos || pos > POS_MOST ? names : pos;
+	return (uint64_t)NAMES_LEAST * NAME_USUAL + (names > NAMES_LEAST ? (names - NAMES_LEAST) * NAME_MOST : 0);
+}
+
+/* Whether the descriptor is a folder of an overlay that keeps its listing. Overlay does not count the links of a merged folder. */
+static bool is_merged(struct walk *w, int fds, const char *number, const char *link, struct kernel_files_folder *ret)
+{
+	struct stat st;
+	uint64_t dev;
+
+	if (!w->mounts)
+		kernel_mounts_read(&w->h->mounts, w->pid);
+	w->mounts = true;
+	dev = kernel_mounts_overlay(&w->h->mounts, link);
+	if (!dev || fstatat(fds, number, &st, AT_STATX_DONT_SYNC) < 0 || !S_ISDIR(st.st_mode) || st.st_nlink != 1 || st.st_dev != dev)
 		return false;
-	pthread_join(m->thread, NULL);
-	m->started = false;
-	h->seen[h->nseen++ % SEEN] = (struct seen){ m->dev, m->ino, m->size, m->bytes };
+	*ret = (struct kernel_files_folder){ .dev = dev, .ino = st.st_ino, .size = (uint64_t)st.st_size + 1 };
 	return true;
 }
 
-static void measured_start(struct kernel_files_host *h, int dir, const char *number, const struct stat *st)
-{
-	struct measured *m = &h->measured;
-	struct statfs fs;
-
-	m->fd = openat(dir, number, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC);
-	if (m->fd < 0)
-		return;
-	m->dev = st->st_dev;
-	m->ino = st->st_ino;
-	m->size = (uint64_t)st->st_size + 1;
-	__atomic_store_n(&m->done, false, __ATOMIC_SEQ_CST);
-	m->started = fstatfs(m->fd, &fs) == 0 && fs.f_type == OVERLAY_MAGIC && pthread_create(&m->thread, NULL, measure_folder, m) == 0;
-	if (!m->started)
-		fd_close(m->fd);
-}
-
-/* @pos: how many names were read. Measured once; later it is as much more as the folder is larger. */
-static uint64_t listing_of(struct walk *w, int dir, const char *number, const struct stat *st, uint64_t pos)
-{
-	struct kernel_files_host *h = w->h;
-	const uint64_t size = (uint64_t)st->st_size + 1;
-	uint64_t names = size / 20; /* as tmpfs counts */
-
-	for (unsigned i = 0; i < SEEN && i < h->nseen; i++) {
-		const struct seen *x = &h->seen[i];
-
-		if (x->dev == st->st_dev && x->ino == st->st_ino)
-			return size > x->size ? x->bytes / x->size * size : x->bytes;
-	}
-	if (measured_take(h))
-		measured_start(h, dir, number, st);
-	names = names > pos || pos > POS_MOST ? names : pos;
-	return (names > NAMES_LEAST ? names : NAMES_LEAST) * NAME_USUAL;
-}
+/* ---- descriptors ------------------------------------------------------------------------------------------------ */
 
 /* Reads @number of the folder fdinfo: how far it has been read, and its locks, each of which counts @times. */
 static uint64_t read_info(struct walk *w, int info, const char *number, unsigned times)
@@ -276,17 +408,45 @@ static uint64_t read_info(struct walk *w, int info, const char *number, unsigned
 		if (first && !strncmp(w->h->text, "pos:\t", 5))
 			pos = strtoull(w->h->text + 5, NULL, 10);
 		for (const char *p = w->h->text; (p = strstr(p, "lock:\t")); p++)
-			w->sum_locks += (uint64_t)LOCK_BYTES * times;
+			w->f->sum.locks += (uint64_t)LOCK_BYTES * times;
 		first = false;
 	}
 	return pos;
 }
 
+/*
+ * The locks of a descriptor. /proc/locks would wait for all that lock. Of a table with many descriptors: some, which the program
+ * cannot foresee. The kernel goes through all locks of the file, whoever holds them. So of a file where that took long and found
+ * nothing, fewer and fewer descriptors are read, and each counts for more.
+ */
+static void walk_locks(struct walk *w, int info, const char *number, const char *link)
+{
+	unsigned times = w->f->ndescriptors++ < ALL_DESCRIPTORS ? 1 : SOME_DESCRIPTORS;
+	const uint64_t before = w->f->sum.locks;
+	uint64_t hash = 14695981039346656037ULL, began;
+	size_t at;
+
+	for (const char *p = link; *p; p++)
+		hash = (hash ^ (unsigned char)*p) * 1099511628211ULL;
+	at = hash % LONG_READS;
+	if (w->longs[at].link == hash)
+		times <<= w->longs[at].shift;
+	w->random = w->random * 6364136223846793005ULL + 1442695040888963407ULL;
+	if (times > 1 && (w->random >> 33) % times)
+		return;
+	began = clock_mono_ns();
+	read_info(w, info, number, times);
+	if (w->f->sum.locks != before || clock_mono_ns() - began < LONG_READ_NS)
+		return;
+	w->longs[at].shift = w->longs[at].link == hash ? w->longs[at].shift + (w->longs[at].shift < 6) : 1;
+	w->longs[at].link = hash;
+}
+
 static void walk_descriptor(struct walk *w, int fds, int info, const char *number)
 {
-	char link[64];
+	struct kernel_files_folder folder;
+	char link[512];
 	const ssize_t n = readlinkat(fds, number, link, sizeof(link) - 1);
-	struct stat st;
 
 	if (n <= 0)
 		return;
@@ -294,23 +454,13 @@ static void walk_descriptor(struct walk *w, int fds, int info, const char *numbe
 	if (!strncmp(link, "anon_inode:", 11)) {
 		for (size_t i = 0; i < ARRAY_LEN(objects); i++)
 			if (!strcmp(link + 11, objects[i].name))
-				w->sum_objects += objects[i].bytes;
-		return;
-	}
-	if (link[0] == '/' && fstatat(fds, number, &st, 0) == 0 && S_ISDIR(st.st_mode)) {
-		/* Overlay does not count the links of a merged folder. Others are listed as they are, and nothing is kept. */
-		if (st.st_nlink == 1) {
-			const uint64_t pos = read_info(w, info, number, 1);
+				w->f->sum.objects += objects[i].bytes;
+	} else if (link[0] == '/' && is_merged(w, fds, number, link, &folder)) {
+		const uint64_t pos = read_info(w, info, number, 1);
 
-			w->sum_listings += pos ? listing_of(w, fds, number, &st, pos) : 0;
-		}
+		w->f->sum.listings += pos ? listing_of(w, fds, number, &folder, pos) : 0;
 	} else {
-		/* /proc/locks would wait for all that lock. Of a process with many descriptors: some, which it cannot foresee. */
-		const unsigned times = w->ndescriptors++ < ALL_DESCRIPTORS ? 1 : SOME_DESCRIPTORS;
-
-		w->random = w->random * 6364136223846793005ULL + 1442695040888963407ULL;
-		if (times == 1 || (w->random >> 33) % SOME_DESCRIPTORS == 0)
-			read_info(w, info, number, times);
+		walk_locks(w, info, number, link);
 	}
 }
 
@@ -322,98 +472,182 @@ static unsigned status_field(const char *text, const char *key)
 	return p ? (unsigned)strtoul(p + strlen(key), NULL, 10) : 0;
 }
 
-/* Filters that a task has and its parent, or its process, has not. Those that a child gets by fork are the parent's. */
-static void walk_filters(struct walk *w, const char *pid)
+/*
+ * True once for each table of descriptors: threads, and processes by CLONE_FILES, share one. Where the kernel has no kcmp, a
+ * thread has that of its process.
+ */
+static bool table_is_new(struct kernel_files *f, int pid, int tid)
 {
-	char path[64];
-	unsigned own = 0;
-	struct dirent *d;
-	DIR *dir;
+	unsigned low = 0, high = f->ntables;
 
-	snprintf(path, sizeof(path), "/proc/%s/status", pid);
-	if (text_of(AT_FDCWD, path, w->h->text, sizeof(w->h->text)) > 0) {
-		own = status_field(w->h->text, "\nSeccomp_filters:\t");
-		if (w->nprocs < PROCS) {
-			w->proc[w->nprocs].pid = (int)strtol(pid, NULL, 10);
-			w->proc[w->nprocs].parent = (int)status_field(w->h->text, "\nPPid:\t");
-			w->proc[w->nprocs++].filters = own;
+	if (tid != pid && syscall(SYS_kcmp, pid, tid, KCMP_FILES, 0, 0) == 0)
+		return false;
+	while (low < high) {
+		const unsigned mid = (low + high) / 2;
+		const long r = syscall(SYS_kcmp, f->table[mid], tid, KCMP_FILES, 0, 0);
+
+		if (r == 0)
+			return false;
+		if (r < 0 && errno != ESRCH)
+			return tid == pid;
+		if (r < 0) { /* that one has ended, or this one, which has no descriptors then */
+			memmove(&f->table[mid], &f->table[mid + 1], (--f->ntables - mid) * sizeof(f->table[0]));
+			high--;
+		} else if (r == 1) {
+			low = mid + 1;
+		} else {
+			high = mid;
 		}
-		if (status_field(w->h->text, "\nThreads:\t") < 2)
-			return;
 	}
-	snprintf(path, sizeof(path), "/proc/%s/task", pid);
-	dir = opendir(path);
-	while (dir && (d = readdir(dir))) {
-		char file[300];
-		unsigned n;
-
-		snprintf(file, sizeof(file), "%s/status", d->d_name);
-		if (!isdigit((unsigned char)d->d_name[0]) || text_of(dirfd(dir), file, w->h->text, sizeof(w->h->text)) <= 0)
-			continue;
-		n = status_field(w->h->text, "\nSeccomp_filters:\t");
-		w->sum_filters += n > own ? (n - own < FILTERS_MOST ? n - own : FILTERS_MOST) * FILTER_BYTES : 0;
+	if (f->ntables < KERNEL_FILES_TABLES) {
+		memmove(&f->table[low + 1], &f->table[low], (f->ntables++ - low) * sizeof(f->table[0]));
+		f->table[low] = tid;
 	}
-	if (dir)
-		closedir(dir);
+	return true;
 }
 
-static void sum_filters(struct walk *w)
+/* From ->at on. False: the walk is over before the end. */
+static bool walk_descriptors(struct walk *w, int pid, int tid)
 {
-	for (unsigned i = 0; i < w->nprocs; i++) {
-		unsigned had = 3, n = w->proc[i].filters; /* ours, and what an exec can have beside it */
-
-		for (unsigned k = 0; k < w->nprocs; k++)
-			if (w->proc[k].pid == w->proc[i].parent)
-				had = w->proc[k].filters > had ? w->proc[k].filters : had;
-		n = n > had ? n - had : 0;
-		w->sum_filters += (n < FILTERS_MOST ? n : FILTERS_MOST) * FILTER_BYTES;
-	}
-}
-
-static void walk_process(struct walk *w, const char *pid)
-{
-	char path[40];
+	struct kernel_files *f = w->f;
+	char path[64];
 	AUTO_CLOSE int info = -1;
 	struct dirent *d;
+	bool over = false;
 	DIR *dir;
 
-	w->ndescriptors = 0;
-	walk_filters(w, pid);
-	snprintf(path, sizeof(path), "/proc/%s/fd", pid);
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/fd", pid, tid);
 	dir = opendir(path);
 	if (!dir)
-		return;
-	snprintf(path, sizeof(path), "/proc/%s/fdinfo", pid);
+		return true;
+	if (f->at)
+		seekdir(dir, f->at);
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/fdinfo", pid, tid);
 	info = openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	/* Too many are too many: how many does not matter, but how soon does. */
-	while (w->sum_locks <= KERNEL_LOCKS_MOST && (d = readdir(dir)))
+	while (!over && f->sum.locks <= KERNEL_LOCKS_MOST && (d = readdir(dir))) {
 		if (isdigit((unsigned char)d->d_name[0]))
 			walk_descriptor(w, dirfd(dir), info, d->d_name);
+		f->at = telldir(dir);
+		over = walk_over(w);
+	}
 	closedir(dir);
+	return !over;
 }
 
-/* All processes in a group's folder and, on version 2, in those below it. */
-static void walk_group(struct walk *w, int base, const char *name, unsigned depth)
+/* Filters of others that this task has got by fork count again: nothing tells them from its own. */
+static bool walk_task(struct walk *w, int pid, int tid)
 {
-	AUTO_CLOSE int fd = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	AUTO_FREE char *pids = malloc(TEXT);
-	char *save = NULL;
+	struct kernel_files *f = w->f;
+	char path[64];
+
+	if (!f->begun) {
+		unsigned n = 0;
+
+		f->begun = true;
+		f->at = 0;
+		f->ndescriptors = 0;
+		snprintf(path, sizeof(path), "/proc/%d/task/%d/status", pid, tid);
+		if (text_of(AT_FDCWD, path, w->h->text, sizeof(w->h->text)) > 0)
+			n = status_field(w->h->text, "\nSeccomp_filters:\t");
+		n = n > FILTERS_OURS ? n - FILTERS_OURS : 0;
+		f->sum.filters += (uint64_t)(n < FILTERS_MOST ? n : FILTERS_MOST) * FILTER_BYTES;
+		if (!table_is_new(f, pid, tid))
+			return !walk_over(w);
+	}
+	return walk_descriptors(w, pid, tid);
+}
+
+/* The threads of a process. Its first one may have ended before the others. */
+static void tasks_of(int pid, struct ids *ret)
+{
+	char path[40];
 	struct dirent *d;
 	DIR *dir;
 
-	if (fd < 0 || !pids)
-		return;
-	if (text_of(fd, "cgroup.procs", pids, TEXT) > 0)
-		for (char *p = strtok_r(pids, "\n", &save); p && w->sum_locks <= KERNEL_LOCKS_MOST; p = strtok_r(NULL, "\n", &save))
-			walk_process(w, p);
-	dir = depth ? fdopendir(fd) : NULL;
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	dir = opendir(path);
+	while (dir && (d = readdir(dir)))
+		if (isdigit((unsigned char)d->d_name[0]))
+			ids_add(ret, (int)strtol(d->d_name, NULL, 10));
+	if (dir)
+		closedir(dir);
+	ids_sort(ret);
+}
+
+/* The processes in a group's folder and, on version 2, in those below it. */
+static void processes_of(struct kernel_files_host *h, int base, const char *name, unsigned depth, struct ids *ret)
+{
+	AUTO_CLOSE int fd = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	AUTO_CLOSE int procs = fd < 0 ? -1 : openat(fd, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+	struct dirent *d;
+	ssize_t n;
+	int id = 0;
+	DIR *dir;
+
+	while (procs >= 0 && (n = read(procs, h->text, sizeof(h->text))) > 0)
+		for (ssize_t i = 0; i < n; i++) {
+			if (isdigit((unsigned char)h->text[i])) {
+				id = id * 10 + (h->text[i] - '0');
+				continue;
+			}
+			if (id)
+				ids_add(ret, id);
+			id = 0;
+		}
+	dir = depth && fd >= 0 ? fdopendir(fd) : NULL;
 	if (!dir)
 		return;
 	fd = -1;
 	while ((d = readdir(dir)))
 		if (d->d_type == DT_DIR && d->d_name[0] != '.')
-			walk_group(w, dirfd(dir), d->d_name, depth - 1);
+			processes_of(h, dirfd(dir), d->d_name, depth - 1, ret);
 	closedir(dir);
+}
+
+/* From where the last walk was cut. False: it is cut again. */
+static bool walk_process(struct walk *w, int pid)
+{
+	__attribute__((cleanup(ids_done))) struct ids tasks = { 0 };
+	struct kernel_files *f = w->f;
+	const uint64_t began = clock_mono_ns();
+
+	tasks_of(pid, &tasks);
+	w->until_ns += clock_mono_ns() - began; /* else one with very many threads would never get further */
+	for (size_t i = 0; i < tasks.n; i++) {
+		if (f->pid == pid && tasks.id[i] < f->tid)
+			continue;
+		if (f->pid != pid || tasks.id[i] != f->tid)
+			f->begun = false;
+		f->pid = pid;
+		f->tid = tasks.id[i];
+		if (!walk_task(w, pid, tasks.id[i]))
+			return false;
+		if (f->sum.locks > KERNEL_LOCKS_MOST)
+			return true;
+	}
+	return true;
+}
+
+static bool walk_sandbox(struct walk *w, int base, const char *name, unsigned depth)
+{
+	__attribute__((cleanup(ids_done))) struct ids pids = { 0 };
+	struct kernel_files *f = w->f;
+
+	processes_of(w->h, base, name, depth, &pids);
+	ids_sort(&pids);
+	measured_take(w->h, f);
+	if (!f->cut) {
+		f->sum = (struct kernel_files_sum){ 0 };
+		f->pid = f->tid = 0;
+		f->begun = false;
+		f->ntables = 0;
+	}
+	w->until_ns = clock_mono_ns() + BUDGET_NS;
+	for (size_t i = 0; i < pids.n && f->sum.locks <= KERNEL_LOCKS_MOST; i++)
+		if (pids.id[i] >= f->pid && !walk_process(w, pids.id[i]))
+			return false;
+	return true;
 }
 
 static uint64_t at_most(uint64_t bytes, int64_t lost)
@@ -427,50 +661,79 @@ static bool has_much(const struct kernel_files *f)
 	return f->locks + f->listed + f->descriptors > GROWN;
 }
 
-void kernel_files_look(struct kernel_files_host *h, const char *name, struct kernel_files *f)
+static uint64_t larger(uint64_t a, uint64_t b)
 {
+	return a > b ? a : b;
+}
+
+/* The figures after a walk; after a cut one none is less than before. */
+static void figures(struct kernel_files_host *h, struct kernel_files *f, int64_t have)
+{
+	const uint64_t both = f->sum.listings < f->listed ? f->sum.listings : f->listed;
+	const int64_t code = code_most(h);
+	uint64_t filters;
+
+	f->least_code = code < f->least_code ? code : f->least_code;
+	/* How long a filter is cannot be seen, nor how many tasks share it. */
+	filters = at_most(at_most(f->sum.filters, have - f->least), code - f->least_code);
+	f->locks = f->cut ? larger(f->locks, f->sum.locks) : f->sum.locks;
+	/* Opens that saw the same names share a list. Those of programs that read and close are gone at the next look. */
+	f->listings = f->cut ? larger(f->listings, both) : both;
+	f->listed = f->cut ? larger(f->listed, f->sum.listings) : f->sum.listings;
+	f->descriptors = f->cut ? larger(f->descriptors, f->sum.objects) : f->sum.objects;
+	f->filters = f->cut ? larger(f->filters, filters) : filters;
+}
+
+void kernel_files_look(const struct kernel_look *l)
+{
+	struct kernel_files_host *h = l->files_host;
+	struct kernel_files *f = l->files;
 	const bool v2 = h->cgroups->version == 2;
 	const int base = h->cgroups->base[v2 ? 0 : CGROUP_MEMORY];
-	uint64_t now = clock_mono_ns(), cost;
-	int64_t have, grown;
-	struct walk w = { .h = h, .f = f, .random = now };
+	const uint64_t now = clock_mono_ns();
+	struct walk w = { .h = h, .f = f, .pid = l->pid, .random = now };
+	bool urgent, shared;
+	unsigned rest;
+	int64_t grown;
 
-	if (base < 0)
+	if (base < 0 || __atomic_load_n(&f->stop, __ATOMIC_SEQ_CST))
 		return;
-	if (f->looked_ns && now < h->free_ns) {
+	if (!h->have_ns || now - h->have_ns > FRESH_NS) {
+		h->have = uncounted(h);
+		h->have_ns = now;
+	}
+	if (!f->looked_ns) {
+		f->id = ++h->ids;
+		f->least = h->have;
+		f->least_code = code_most(h);
+		f->looked_ns = now;
+	}
+	f->least = h->have < f->least ? h->have : f->least;
+	grown = growth(h, h->have, now);
+	urgent = grown >= (int64_t)GROWN || has_much(f);
+	rest = grown >= (int64_t)GROWN_FAST || has_much(f) ? 3 : 19;
+	if (now < f->looked_ns + f->cost_ns * rest || (!urgent && !f->cut && now - f->looked_ns < SLOW_NS))
+		return;
+	/* One after the other, if they are many: the one that waits longest is next. */
+	shared = !urgent || f->cost_ns > SHORT_NS;
+	if (shared && (now < h->walked_ns + h->cost_ns * rest || (f->looked_ns > h->oldest && now - h->walked_ns < STARVED_NS))) {
 		h->oldest = f->looked_ns < h->oldest ? f->looked_ns : h->oldest;
 		return;
 	}
-	have = uncounted(h);
-	if (!f->looked_ns) {
-		f->least = have;
-		f->looked_ns = now;
+	f->cut = !walk_sandbox(&w, base, l->cgroup->name, v2 ? 2 : 0);
+	figures(h, f, h->have);
+	f->looked_ns = clock_mono_ns();
+	f->cost_ns = f->looked_ns - now;
+	if (shared) {
+		h->oldest = UINT64_MAX;
+		h->walked_ns = f->looked_ns;
+		h->cost_ns = f->cost_ns;
 	}
-	f->least = have < f->least ? have : f->least;
-	grown = growth(h, have, now);
-	if (grown < (int64_t)GROWN && !has_much(f) && now - f->looked_ns < SLOW_NS)
-		return;
-	/* One after the other, if they are many: the one that waits longest is next. */
-	if (h->oldest != UINT64_MAX && f->looked_ns > h->oldest && now - h->walked_ns < STARVED_NS)
-		return;
-	h->oldest = UINT64_MAX;
-	walk_group(&w, base, name, v2 ? 2 : 0);
-	sum_filters(&w);
-	f->locks = w.sum_locks;
-	/* Opens that saw the same names share a list. Those of programs that read and close are gone at the next look. */
-	f->listings = w.sum_listings < f->listed ? w.sum_listings : f->listed;
-	f->listed = w.sum_listings;
-	f->descriptors = w.sum_objects;
-	/* How long a filter is cannot be seen. */
-	f->filters = at_most(w.sum_filters, have - f->least);
-	f->looked_ns = h->walked_ns = clock_mono_ns();
-	cost = f->looked_ns - now;
-	h->free_ns = f->looked_ns + cost * (grown >= (int64_t)GROWN_FAST || has_much(f) ? 3 : 19);
 }
 
 int kernel_locks_bytes(const struct kernel_look *l, uint64_t *ret)
 {
-	kernel_files_look(l->files_host, l->cgroup->name, l->files);
+	kernel_files_look(l);
 	*ret = l->files->locks;
 	return 0;
 }

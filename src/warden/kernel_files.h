@@ -7,19 +7,47 @@
  *   when a sandbox held much the last time, and
  *   four times a second for a sandbox that runs, so that one that takes little at a time is seen as well.
  *
- * The walks take at most a twentieth of a core, and a quarter while memory grows fast.
+ * A walk takes 20 ms at a time. Where that is not enough, the next one continues at the descriptor that was reached, and until
+ * the end is reached the larger of the old and the new figures count. The walks of a sandbox take at most a twentieth of a core,
+ * and a quarter while memory grows fast. Those that nothing urges, or that take long, take no more than that all together.
  */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "warden/kernel_watch.h"
+
+#define KERNEL_FILES_FOLDERS 64
+#define KERNEL_FILES_TABLES 256
+
+/* Bytes found by the walk that is under way. */
+struct kernel_files_sum {
+	uint64_t locks, listings, objects, filters;
+};
+
+/* A merged folder that was measured. */
+struct kernel_files_folder {
+	uint64_t dev, ino, size, bytes;
+};
 
 /* Of one sandbox: what was found last, in bytes. All zero before the first look. */
 struct kernel_files {
 	uint64_t locks, listings, descriptors, filters;
 	uint64_t listed; /* listings, at the last look alone */
-	uint64_t looked_ns; /* when */
+	uint64_t looked_ns, cost_ns; /* when, and how long it took */
 	int64_t least; /* of the machine's uncounted memory, since the first look */
+	int64_t least_code; /* of what can be machine code of filters */
+	uint64_t id; /* no other sandbox of this warden has or had it */
+	bool stop; /* __atomic */
+	bool cut; /* the walk continues at ->pid, ->tid and, if that one is ->begun, at the position ->at of its descriptors */
+	bool begun;
+	int pid, tid;
+	long at;
+	unsigned ndescriptors; /* of that table so far */
+	struct kernel_files_sum sum;
+	unsigned ntables, nfolders;
+	int table[KERNEL_FILES_TABLES]; /* tasks, one for each table of descriptors that this walk has seen, in the order of kcmp */
+	struct kernel_files_folder folder[KERNEL_FILES_FOLDERS]; /* the last ones */
 };
 
 struct kernel_files_host; /* what all sandboxes of a warden share */
@@ -27,8 +55,10 @@ struct kernel_files_host; /* what all sandboxes of a warden share */
 /* NULL: no memory. @c stays the caller's. */
 struct kernel_files_host *kernel_files_host_new(const struct cgroup_host *c);
 void kernel_files_host_free(struct kernel_files_host *h);
-/* Brings @f up to date, if it is time; the group @name is the sandbox's. Costs one read when it is not. One thread at a time. */
-void kernel_files_look(struct kernel_files_host *h, const char *name, struct kernel_files *f);
+/* Brings @l->files up to date, if it is time. Costs one read when it is not. One thread at a time. */
+void kernel_files_look(const struct kernel_look *l);
+/* Ends a look at @f that is under way, and all later ones, at the next descriptor. Any thread. */
+void kernel_files_stop(struct kernel_files *f);
 
 /* As kinds of kernel memory. The first one looks. */
 int kernel_locks_bytes(const struct kernel_look *l, uint64_t *ret);

@@ -73,7 +73,7 @@ def fill(filler, kind, *options, processes=8, seconds=90):
 
 
 @pytest.mark.parametrize("kind, user, told", [("listing", "user", "listings"), ("listingetc", "root", "listings"), ("locks", "user", "locks"),
-                                              ("locksmemfd", "root", "locks")])
+                                              ("locksmemfd", "root", "locks"), ("locksthr", "user", "locks")])
 def test_what_is_watched_ends_the_sandbox_and_is_named(filler, kind, user, told):
     r = fill(filler, kind, "--memory", "24M", "--user", user)
     v = r.json["verdict"]

@@ -11,6 +11,8 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
@@ -186,6 +188,70 @@ static void fill_locks_ofd(int nth)
 static void fill_locks_memfd(int nth)
 {
 	fill_locks(nth, F_OFD_SETLK, "");
+}
+
+/* Locks of files that no descriptor of a process is open for: a mapping keeps the file, or a message that nobody receives. */
+static void fill_locks_kept(int nth, bool mapped)
+{
+	struct flock l = { .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1 };
+	int pair[2];
+
+	(void)nth;
+	for (;;) {
+		int fd = memfd_create("lock", 0);
+
+		if (fd < 0 || ftruncate(fd, 4096) < 0)
+			break;
+		for (l.l_start = 0; l.l_start < 2 * 192; l.l_start += 2)
+			if (fill_note(fcntl(fd, F_OFD_SETLK, &l)) < 0)
+				return;
+		if (mapped) {
+			if (mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED)
+				break;
+		} else {
+			char byte = 0, room[CMSG_SPACE(sizeof(fd))] = { 0 };
+			struct iovec v = { &byte, 1 };
+			struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room) };
+			struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+			*c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(fd)) };
+			memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+			if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) < 0 || sendmsg(pair[0], &m, MSG_DONTWAIT) < 0)
+				break;
+		}
+		close(fd);
+	}
+	atomic_store(&fill->error, errno);
+}
+
+static void fill_locks_mapped(int nth)
+{
+	fill_locks_kept(nth, true);
+}
+
+static void fill_locks_sent(int nth)
+{
+	fill_locks_kept(nth, false);
+}
+
+static void *table_thread(void *arg)
+{
+	if (unshare(CLONE_FILES) == 0)
+		fill_locks(*(int *)arg, F_OFD_SETLK, "");
+	else
+		atomic_store(&fill->error, errno);
+	for (;;)
+		pause();
+	return arg;
+}
+
+/* Descriptors of a thread alone, whose process has ended its first thread. */
+static void fill_locks_thread(int nth)
+{
+	pthread_t t;
+
+	if (pthread_create(&t, NULL, table_thread, &nth) == 0)
+		syscall(SYS_exit, 0);
 }
 
 static void fill_flock(int nth)
@@ -763,6 +829,9 @@ static const struct fill_kind kinds[] = {
 	{ "locks", fill_locks_posix },
 	{ "locksofd", fill_locks_ofd },
 	{ "locksmemfd", fill_locks_memfd },
+	{ "locksmapped", fill_locks_mapped },
+	{ "lockssent", fill_locks_sent },
+	{ "locksthr", fill_locks_thread },
 	{ "flock", fill_flock },
 	{ "leases", fill_leases },
 	{ "listing", fill_listing },

@@ -1,0 +1,24 @@
+/*
+ * Which paths of a sandbox are on an overlay, by the mount points of its first process, which programs in a sandbox cannot change.
+ * No file system is asked: the server of one may be gone.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#define KERNEL_MOUNTS_MOST 256
+
+struct kernel_mounts {
+	unsigned n;
+	struct {
+		const char *path; /* in ->text */
+		size_t len;
+		uint64_t dev; /* 0: no overlay */
+	} mount[KERNEL_MOUNTS_MOST];
+	char text[64 << 10];
+};
+
+/* Of the process @pid. None when it has ended. */
+void kernel_mounts_read(struct kernel_mounts *m, int pid);
+/* The device of the overlay that @path is on. 0: it is on another file system. */
+uint64_t kernel_mounts_overlay(const struct kernel_mounts *m, const char *path);

@@ -6,6 +6,7 @@
 #include "linux/mount.h"
 #include "warden/numbers.h"
 #include "warden/truth.h"
+#include "warden/unmerged.h"
 #include "warden/upper.h"
 
 #include <sys/stat.h>
@@ -155,6 +156,7 @@ static int dress_top(struct build *b, int sealed, const char *up)
 
 #define LOWER_TEXT 256 /* as long as the kernel lets an option be */
 #define LOWERS_MAX (SPEC_LAYERS + 1 + (int)NUMBERS_SETS)
+static_assert(SPEC_LAYERS + 1 <= UNMERGED_LAYERS, "all layers below are looked at");
 
 struct lowers {
 	char joined[LOWER_TEXT]; /* for kernels before 6.5 */
@@ -220,6 +222,25 @@ static int add_numbers(struct build *b, int *fds, int n, const char *up)
 	return sets;
 }
 
+/* Where programs write: @fds are the @n layers below. See unmerged.h. */
+static int own_folders(struct build *b, const int *fds, int n)
+{
+	const char *home = b->spec->uid ? "/home/user" : "/root";
+	const char *const places[] = { "/tmp", "/var/tmp", "/run/lock", home, b->spec->workdir };
+	AUTO_CLOSE int root = -1;
+	struct unmerged u = { .lower = fds, .n = n, .opaque = b->env->rootless ? "user.overlay.opaque" : "trusted.overlay.opaque" };
+	int r;
+
+	/* A disk that goes on has its own; owners that cannot be shown cannot be given, either. */
+	if (b->spec->flags & (SPEC_READ_ONLY | SPEC_DISK_AGAIN) || (!b->root->idmapped && !b->env->rootless))
+		return 0;
+	r = u.upper = root = sys_openat(b->root->early.upper, "u", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(places); i++)
+		if (places[i] == home || strcmp(places[i], home) != 0)
+			r = unmerged_make(&u, places[i]);
+	return r < 0 ? err_sys(b->e, ERR_INTERNAL, r, "prepare the writable layer") : 0;
+}
+
 /* @lower: below all sealed layers, taken over; -1: nothing is. -ENOENT when there is nothing at all. */
 static int overlay(struct build *b, int lower, const char *up, const char *work)
 {
@@ -228,7 +249,7 @@ static int overlay(struct build *b, int lower, const char *up, const char *work)
 	struct mount_opt rest[] = { { "source", "overlay" }, { "upperdir", upper }, { "workdir", workdir }, { "xino", "off" },
 				    { "metacopy", "off" },   { "index", "off" },    { NULL, NULL },	   { NULL, NULL },
 				    { NULL, NULL } };
-	int fds[LOWERS_MAX], n = 0, all, sets, r = lower < 0 ? 0 : keep_layer(b, lower);
+	int fds[LOWERS_MAX], n = 0, all = 0, sets, r = lower < 0 ? 0 : keep_layer(b, lower);
 	struct lowers l;
 
 	if (r < 0)
@@ -251,6 +272,9 @@ static int overlay(struct build *b, int lower, const char *up, const char *work)
 		snprintf(upper, sizeof(upper), "/proc/self/fd/%d/%s", b->root->early.upper, up);
 		snprintf(workdir, sizeof(workdir), "/proc/self/fd/%d/%s", b->root->early.upper, work);
 		all = n + (lower >= 0);
+		r = strcmp(up, "u") ? 0 : own_folders(b, fds, all);
+	}
+	if (r >= 0) {
 		sets = add_numbers(b, fds, all, up);
 		r = mount_overlay(b, &l, fds, all + sets, rest);
 		/* Filesystems on each other can be too many for the kernel. */

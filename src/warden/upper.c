@@ -89,7 +89,7 @@ static void sizes(const struct upper_opts *o, char size[24], char inodes[24])
 {
 	snprintf(size, 24, "%llu", (unsigned long long)o->size);
 	/* The folders above count too; the user's share stays what was asked. */
-	snprintf(inodes, 24, "%llu", o->inodes ? (unsigned long long)o->inodes + 16 : 0ULL);
+	snprintf(inodes, 24, "%llu", o->inodes ? (unsigned long long)o->inodes + 32 : 0ULL);
 }
 
 #define IDS "ids" /* on a disk that stays: its owner says where the ids of the files' owners begin */

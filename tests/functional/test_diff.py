@@ -69,6 +69,27 @@ def test_any_two_states(d, clean):
     assert changes(two, f"checkpoint:{one['id']}") == want
 
 
+def test_folders_of_the_writable_layer_alone_are_no_change(d, clean):
+    """Overlay tells 1 as the link count of a merged folder: one that was written to and in which a layer has something."""
+    b = d.create()
+    links = "for f in /tmp /var/tmp ~; do touch $f/x; rm $f/x; stat -c %h $f; done | tr '\\n' ' '"
+    assert sh(d, b, links) == "2 2 2"
+    empty = checkpoint(d, b)
+    n, = restore(d, empty)
+    assert sh(d, n, links) == "2 2 2" and diff(d, n)["entries"] == diff(d, empty)["entries"] == []
+    sh(d, n, "echo 1 > /tmp/a; mkdir /tmp/d; mv /tmp/d /home/user/e; echo 1 > ~/e/f")
+    assert set(by_path(diff(d, n))) == {"/tmp/a", "/home/user/e", "/home/user/e/f"}
+    filled = checkpoint(d, n)
+    m, = restore(d, filled)
+    assert sh(d, m, links) == "1 2 1" and sh(d, m, "cat /tmp/a ~/e/f") == "1\n1"
+    sh(d, m, "rm /tmp/a; mv ~/e /var/tmp/e 2>&1 || cp -r ~/e /var/tmp/e")
+    gone = checkpoint(d, m)
+    assert by_path(diff(d, gone, **{"from": f"checkpoint:{filled['id']}"}))["/tmp/a"]["change"] == "removed"
+    last, = restore(d, gone)
+    assert sh(d, last, "ls -A /tmp; cat /var/tmp/e/f") == "1"
+    assert not any(p in by_path(diff(d, last)) for p in ("/tmp", "/tmp/a", "/var/tmp", "/home/user", "/var", "/home"))
+
+
 def test_texts_are_shown_as_patch_reads_them(d, clean, tmp_path):
     b = d.create(user="root", workdir="/w")
     lines = [f"line {i}\n" for i in range(200)]

@@ -72,12 +72,27 @@ def fill(filler, kind, *options, processes=8, seconds=90):
                input=filler, timeout=150)
 
 
-@pytest.mark.parametrize("kind, user, told", [("listing", "user", "listings"), ("listingetc", "root", "listings"), ("locks", "user", "locks"),
+@pytest.mark.parametrize("kind, user, told", [("listingetc", "root", "listings"), ("locks", "user", "locks"),
                                               ("locksmemfd", "root", "locks"), ("locksthr", "user", "locks")])
 def test_what_is_watched_ends_the_sandbox_and_is_named(filler, kind, user, told):
     r = fill(filler, kind, "--memory", "24M", "--user", user)
     v = r.json["verdict"]
     assert (v["cause"], v["oom_kind"]) == ("oom", told), r
+
+
+WRITABLE = ("/tmp", "/var/tmp", "/run/lock")
+
+
+@pytest.mark.parametrize("options", [(), ("--user", "root"), ("--storage", "disk"), ("--workdir", "/srv", "--user", "root")])
+def test_folders_where_programs_write_are_not_merged(options):
+    """So no listings of them are kept. Overlay tells 1 as the link count of a merged folder, and merges one when it is first written to."""
+    r = run(*options, "--", "sh", "-c", 'for f; do touch "$f/x" && rm "$f/x"; done 2>/dev/null; stat -c "%h %a %u %g" "$@"', "sh", *WRITABLE,
+            "/root" if "root" in options else "/home/user", ".")
+    home = "2 700 0 0\n" if "root" in options else "2 755 1000 1000\n"
+    assert r.text == "2 1777 0 0\n" * 3 + home + ("2 755 0 0\n" if "/srv" in options else home), r
+    moved = run(*options, "--", "sh", "-c", "mkdir /tmp/d && echo x >/tmp/d/f && mv /tmp/d ~/e && ln ~/e/f /var/tmp/g && rmdir /tmp/* ; "
+                "cat /var/tmp/g && stat -c %h ~/e/f && ls -A /tmp && grep -c /tmp /proc/self/mounts")
+    assert moved.text == "x\n2\n0\n", moved
 
 
 def test_a_pool_of_the_host_that_one_sandbox_has_used_up_is_there_for_others():

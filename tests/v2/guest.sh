@@ -606,7 +606,7 @@ fi
 # The whole machine is ours: what it loses is what the sandbox takes. With CLOCHE_LONG=1: emulated, it takes minutes.
 if [ -e $here/long ] && begin "kernel memory that no group counts stays within the limit and 32 MiB"; then
 	patience=300
-	for kind in memory aclshm locks listing; do
+	for kind in memory aclshm locks listingetc; do
 		run env CLOCHE_BUILD=$here $here/limits/measure.py --fillers $here/limits --processes 8 --seconds 12 --user root $kind
 		rc_is 0
 		sed 's/^/# /' $T/out

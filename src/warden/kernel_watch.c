@@ -34,6 +34,7 @@ struct kernel_watched {
 	uint64_t ended_ns; /* when we ended what ran in it */
 	struct kernel_usage usage;
 	struct kernel_files files;
+	uint64_t unsure;
 };
 
 struct kernel_watch {
@@ -400,7 +401,7 @@ struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int p
 	x->cgroup.mask = c->mask;
 	x->cgroup.parked = true;
 	x->look = (struct kernel_look){ .pid = pid, .pidfd = pidfd, .host = w->o.host, .cgroup = &x->cgroup, .memory = memory, .rootless = w->o.rootless, .net = w->o.net,
-				       .files_host = w->files, .files = &x->files };
+				       .files_host = w->files, .files = &x->files, .unsure = &x->unsure };
 	pthread_mutex_lock(&w->lock);
 	if (!w->started)
 		w->started = pthread_create(&w->thread, NULL, run, w) == 0;

@@ -215,7 +215,7 @@ def test_secrets_are_given_masked_and_added_outside_of_it(tier, peer):
             got = host.wait_for(lambda: with_nobody_yet(ask), LONG, "the answer")
         finally:
             p.kill()
-    assert got["site"] == "other.test" and got["headers"]["Authorization"] == f"Bearer {value}", got
+    assert got["site"] == "other.test" and got["headers"]["Authorization"] == "Bearer " + "*" * len(value), got  # it was sent, and masked in the answer
     assert any("KEY" in r.get("secrets", "") for r in host.wait_for(lambda: audit(tier, n, "network.stream"), LONG, "the record"))
 
 

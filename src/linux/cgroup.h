@@ -157,6 +157,8 @@ int cgroup_child_open(const struct cgroup_host *h, const struct cgroup *c, uint3
  * kernel, or frozen on version 1, dies when that ends, and until then the group takes no new process.
  */
 int cgroup_child_kill(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
+/* 1 when it has no member, 0 when it has, or -errno. */
+int cgroup_child_empty(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
 /* As good as new for other members: 0; -EBUSY when it still has some. */
 int cgroup_child_reset(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
 /*

@@ -145,6 +145,14 @@ int cgroup_child_kill(const struct cgroup_host *h, const struct cgroup *c, uint3
 	}
 }
 
+int cgroup_child_empty(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
+{
+	AUTO_CLOSE int own = -1;
+	int parent = parent_of(h, c, &own);
+
+	return parent < 0 ? parent : look(h, parent, n);
+}
+
 /* Who was in the middle of a fork when its group was killed left a child that nobody had told: it cannot fork, but runs. */
 static void kill_late(int parent, uint32_t n)
 {

@@ -1,5 +1,6 @@
 #include "linux/net_limits.h"
 #include "base/base.h"
+#include "base/log.h"
 #include "base/sys.h"
 
 #include <fcntl.h>
@@ -19,6 +20,13 @@ static const struct {
 
 void net_limits_set(void)
 {
-	for (size_t i = 0; i < ARRAY_LEN(settings); i++)
-		fd_put(AT_FDCWD, settings[i].path, settings[i].value);
+	static unsigned said; /* a bit for each */
+
+	for (unsigned i = 0; i < ARRAY_LEN(settings); i++) {
+		int r = fd_put(AT_FDCWD, settings[i].path, settings[i].value);
+
+		/* Older kernels do not have all of them. */
+		if (r < 0 && r != -ENOENT && !(__atomic_fetch_or(&said, 1U << i, __ATOMIC_RELAXED) & 1U << i))
+			log_info("%s cannot be set to \"%s\": errno %d", settings[i].path, settings[i].value, -r);
+	}
 }

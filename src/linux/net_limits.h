@@ -6,6 +6,6 @@
 
 /*
  * In the network namespace the calling thread is in; needs its CAP_NET_ADMIN. What this kernel has no such setting for, or does
- * not let us write, is left as it is: nothing depends on it alone.
+ * not let us write, is left as it is: nothing depends on it alone. The latter is logged once.
  */
 void net_limits_set(void);

@@ -2,12 +2,13 @@
  * The programs are written out as instructions: a dozen each, and no compiler for them is needed where this is built.
  *
  *   namespaces   hash: cookie of a network namespace → struct room
- *   sockets      hash: cookie of a socket that was counted → one byte. A connection that was accepted was never counted, and so
- *                its end must not be either
+ *   sockets      hash: cookie of a socket that was counted → the entry (room.entry) it was counted in. A connection that was
+ *                accepted was never counted, and so its end must not be either. A namespace serves one sandbox after another: a
+ *                socket of the one before may end late, and its end must not be counted in the new entry
  *
- *   create       room = namespaces[cookie]; none: allow. room.now++ was below room.limit, and the socket could be noted: allow.
- *                Else room.now--, refuse
- *   release      the socket was noted: forget it, and where its namespace is still there, room.now--
+ *   create       room = namespaces[cookie]; none: allow. room.now++ was not below room.limit: room.now--, refuse. The socket
+ *                cannot be noted, because all sandboxes together have too many: room.now--, allow. Its memory is watched
+ *   release      the socket was noted: forget it, and where that entry of its namespace is still there, room.now--
  *   setsockopt   a buffer's size, in a namespace that is noted: not more than SOCKET_BPF_BUFFER
  */
 #include "linux/socket_bpf.h"
@@ -29,13 +30,14 @@
 #define PAGE 4096 /* of an option: more is not shown to programs */
 
 struct room {
-	uint64_t now, limit;
+	uint64_t now, limit, entry;
 };
 
 enum { PROG_CREATE, PROG_RELEASE, PROG_SETSOCKOPT, PROGS };
 
 struct socket_bpf {
 	int namespaces, sockets, link[PROGS];
+	uint64_t entries; /* so far */
 };
 
 /* Registers: r0 result, r1-r5 arguments, r6-r9 kept over calls, r10 the stack. */
@@ -47,22 +49,25 @@ struct socket_bpf {
 #define LOAD32(d, s, o) INSN(BPF_LDX | BPF_MEM | BPF_W, d, s, o, 0)
 #define LOAD64(d, s, o) INSN(BPF_LDX | BPF_MEM | BPF_DW, d, s, o, 0)
 #define STORE64(d, o, s) INSN(BPF_STX | BPF_MEM | BPF_DW, d, s, o, 0)
-#define STORE_ZERO(d, o) INSN(BPF_ST | BPF_MEM | BPF_DW, d, 0, o, 0)
+#define STORE32(d, o, s) INSN(BPF_STX | BPF_MEM | BPF_W, d, s, o, 0)
 #define MAP(d, fd) INSN(BPF_LD | BPF_DW | BPF_IMM, d, BPF_PSEUDO_MAP_FD, 0, fd), INSN(0, 0, 0, 0, 0)
 /* Skips @n instructions when d (and s) are so. */
 #define IF_EQ(d, i, n) INSN(BPF_JMP | BPF_JEQ | BPF_K, d, 0, n, i)
 #define IF_NE(d, i, n) INSN(BPF_JMP | BPF_JNE | BPF_K, d, 0, n, i)
 #define IF_LE(d, i, n) INSN(BPF_JMP | BPF_JLE | BPF_K, d, 0, n, i)
+#define IF_NE_REG(d, s, n) INSN(BPF_JMP | BPF_JNE | BPF_X, d, s, n, 0)
 #define IF_LT_REG(d, s, n) INSN(BPF_JMP | BPF_JLT | BPF_X, d, s, n, 0)
 #define IF_GT_REG(d, s, n) INSN(BPF_JMP | BPF_JGT | BPF_X, d, s, n, 0)
 #define ADD_FETCH(d, s) INSN(BPF_STX | BPF_ATOMIC | BPF_DW, d, s, 0, BPF_ADD | BPF_FETCH)
 #define ADD_ATOMIC(d, s) INSN(BPF_STX | BPF_ATOMIC | BPF_DW, d, s, 0, BPF_ADD)
 #define RETURN(n) SET(0, n), INSN(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)
 
-/* r6: the context. r7: the room of its namespace; where there is none, the call is allowed. */
-#define FIND_ROOM(namespaces)                                                                                          \
+/* r6: the context. r0: the room of its namespace, or 0. */
+#define ROOM(namespaces)                                                                                               \
 	MOV(1, 6), CALL(get_netns_cookie), STORE64(10, -8, 0), MOV(2, 10), PLUS(2, -8), MAP(1, namespaces),           \
-		CALL(map_lookup_elem), IF_NE(0, 0, 2), RETURN(1), MOV(7, 0)
+		CALL(map_lookup_elem)
+/* r7: the room; where there is none, the call is allowed. */
+#define FIND_ROOM(namespaces) ROOM(namespaces), IF_NE(0, 0, 2), RETURN(1), MOV(7, 0)
 /* r1, r2: the table of sockets, and the cookie of this one. */
 #define SOCKET_KEY(sockets) MOV(1, 6), CALL(get_socket_cookie), STORE64(10, -8, 0), MOV(2, 10), PLUS(2, -8), MAP(1, sockets)
 
@@ -117,15 +122,15 @@ static int attach_create(const struct socket_bpf *b, int group)
 		ADD_ATOMIC(7, 8),
 		RETURN(0),
 		SOCKET_KEY(b->sockets),
-		STORE_ZERO(10, -16),
+		LOAD64(3, 7, offsetof(struct room, entry)),
+		STORE64(10, -16, 3),
 		MOV(3, 10),
 		PLUS(3, -16),
 		SET(4, BPF_ANY),
 		CALL(map_update_elem),
-		IF_EQ(0, 0, 4),
+		IF_EQ(0, 0, 2),
 		SET(8, -1),
 		ADD_ATOMIC(7, 8),
-		RETURN(0),
 		RETURN(1),
 	};
 
@@ -137,10 +142,17 @@ static int attach_release(const struct socket_bpf *b, int group)
 	const struct bpf_insn code[] = {
 		MOV(6, 1),
 		SOCKET_KEY(b->sockets),
-		CALL(map_delete_elem),
-		IF_EQ(0, 0, 2),
+		CALL(map_lookup_elem),
+		IF_NE(0, 0, 2),
 		RETURN(1),
+		LOAD64(9, 0, 0),
+		MOV(2, 10),
+		PLUS(2, -8),
+		MAP(1, b->sockets),
+		CALL(map_delete_elem),
 		FIND_ROOM(b->namespaces),
+		LOAD64(1, 7, offsetof(struct room, entry)),
+		IF_NE_REG(1, 9, 2),
 		SET(8, -1),
 		ADD_ATOMIC(7, 8),
 		RETURN(1),
@@ -153,21 +165,31 @@ static int attach_setsockopt(const struct socket_bpf *b, int group)
 {
 	const struct bpf_insn code[] = {
 		MOV(6, 1),
-		/* An option that is too long to be shown must be waved through, or the kernel refuses it. */
-		LOAD32(1, 6, offsetof(struct bpf_sockopt, optlen)),
-		INSN(BPF_JMP32 | BPF_JSLE | BPF_K, 1, 0, 4, PAGE),
-		SET(1, 0),
-		INSN(BPF_STX | BPF_MEM | BPF_W, 6, 1, offsetof(struct bpf_sockopt, optlen), 0),
-		RETURN(1),
+		LOAD32(8, 6, offsetof(struct bpf_sockopt, optlen)),
 		LOAD32(1, 6, offsetof(struct bpf_sockopt, level)),
-		IF_EQ(1, SOL_SOCKET, 2),
-		RETURN(1),
+		IF_NE(1, SOL_SOCKET, 3),
 		LOAD32(1, 6, offsetof(struct bpf_sockopt, optname)),
 		/* The options with FORCE are refused to every process inside, and cloche-dump makes room by them. */
-		IF_EQ(1, SO_SNDBUF, 3),
-		IF_EQ(1, SO_RCVBUF, 2),
+		IF_EQ(1, SO_SNDBUF, 6),
+		IF_EQ(1, SO_RCVBUF, 5),
+		/* An option that is too long to be shown must have length 0 to be allowed as it is, or the kernel refuses it. */
+		INSN(BPF_JMP32 | BPF_JSLE | BPF_K, 8, 0, 2, PAGE),
+		SET(1, 0),
+		STORE32(6, offsetof(struct bpf_sockopt, optlen), 1),
 		RETURN(1),
-		FIND_ROOM(b->namespaces),
+		/* Less than four bytes the kernel refuses. Length 0, but much to see: another such program has run before. */
+		INSN(BPF_JMP32 | BPF_JSGT | BPF_K, 8, 0, 6, 3),
+		IF_NE(8, 0, 25),
+		LOAD64(1, 6, offsetof(struct bpf_sockopt, optval)),
+		LOAD64(2, 6, offsetof(struct bpf_sockopt, optval_end)),
+		MOV(3, 1),
+		PLUS(3, PAGE),
+		IF_GT_REG(3, 2, 20),
+		/* The four bytes that we see are those that the kernel takes, and not the process's once more. */
+		SET(1, 4),
+		STORE32(6, offsetof(struct bpf_sockopt, optlen), 1),
+		ROOM(b->namespaces),
+		IF_EQ(0, 0, 9),
 		LOAD64(1, 6, offsetof(struct bpf_sockopt, optval)),
 		LOAD64(2, 6, offsetof(struct bpf_sockopt, optval_end)),
 		MOV(3, 1),
@@ -176,7 +198,7 @@ static int attach_setsockopt(const struct socket_bpf *b, int group)
 		LOAD32(4, 1, 0),
 		IF_LE(4, (int)SOCKET_BPF_BUFFER, 2), /* negative numbers are large ones */
 		SET(4, (int)SOCKET_BPF_BUFFER),
-		INSN(BPF_STX | BPF_MEM | BPF_W, 1, 4, 0, 0),
+		STORE32(1, 0, 4),
 		RETURN(1),
 	};
 
@@ -243,10 +265,10 @@ void socket_bpf_free(struct socket_bpf *b)
 	free(b);
 }
 
-int socket_bpf_enter(struct socket_bpf *b, uint64_t sockets, uint64_t *ret)
+int socket_bpf_enter(struct socket_bpf *b, uint64_t sockets, struct socket_bpf_entry *ret)
 {
 	AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	const struct room room = { .limit = sockets };
+	const struct room room = { .limit = sockets, .entry = ++b->entries };
 	union bpf_attr a = { .map_fd = (uint32_t)b->namespaces };
 	uint64_t cookie = 0;
 	socklen_t len = sizeof(cookie);
@@ -258,14 +280,20 @@ int socket_bpf_enter(struct socket_bpf *b, uint64_t sockets, uint64_t *ret)
 	a.value = (uint64_t)(uintptr_t)&room;
 	r = bpf(BPF_MAP_UPDATE_ELEM, &a);
 	if (r == 0)
-		*ret = cookie;
+		*ret = (struct socket_bpf_entry){ cookie, room.entry };
 	return r;
 }
 
-void socket_bpf_leave(struct socket_bpf *b, uint64_t cookie)
+void socket_bpf_leave(struct socket_bpf *b, const struct socket_bpf_entry *x)
 {
 	union bpf_attr a = { .map_fd = (uint32_t)b->namespaces };
+	struct room room = { 0 };
 
-	a.key = (uint64_t)(uintptr_t)&cookie;
+	a.key = (uint64_t)(uintptr_t)&x->cookie;
+	a.value = (uint64_t)(uintptr_t)&room;
+	/* The next sandbox may have it already. */
+	if (bpf(BPF_MAP_LOOKUP_ELEM, &a) < 0 || room.entry != x->entry)
+		return;
+	a.value = 0;
 	bpf(BPF_MAP_DELETE_ELEM, &a);
 }

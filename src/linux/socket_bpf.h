@@ -3,9 +3,10 @@
  * control group (version 2, also beside version 1) that all sandboxes are below. They know a namespace by its cookie, and leave
  * those alone that nobody has entered.
  *
- * A namespace that was entered has at most so many sockets made by socket() at a time; more are refused (EPERM). SO_RCVBUF,
- * SO_SNDBUF and the FORCE ones are cut to SOCKET_BPF_BUFFER. Connections that a listener accepts are not counted: see
- * linux/net_limits.h for their bounds.
+ * A namespace that was entered has at most so many sockets made by socket() at a time; more are refused (EPERM). SO_RCVBUF
+ * and SO_SNDBUF are cut to SOCKET_BPF_BUFFER. The FORCE ones are not: every process inside gets EPERM for them anyway.
+ * Connections that a listener accepts are not counted: see linux/net_limits.h for their bounds. Nor are sockets above the 262,144
+ * that all namespaces together can have counted.
  */
 #pragma once
 #include <stdint.h>
@@ -23,6 +24,11 @@ int socket_bpf_new(const struct cgroup_host *h, struct socket_bpf **ret, struct 
 void socket_bpf_free(struct socket_bpf *b);
 DEFINE_AUTO(struct socket_bpf, socket_bpf_free)
 
-/* Enters the calling thread's network namespace with that many sockets; *ret names it. 0 or -errno. */
-int socket_bpf_enter(struct socket_bpf *b, uint64_t sockets, uint64_t *ret);
-void socket_bpf_leave(struct socket_bpf *b, uint64_t cookie);
+/* One sandbox in one namespace, which others may be in before and after it. entry 0: none. */
+struct socket_bpf_entry {
+	uint64_t cookie, entry;
+};
+
+/* Enters the calling thread's network namespace with that many sockets, in place of who was there. 0 or -errno. One thread. */
+int socket_bpf_enter(struct socket_bpf *b, uint64_t sockets, struct socket_bpf_entry *ret);
+void socket_bpf_leave(struct socket_bpf *b, const struct socket_bpf_entry *x);

@@ -43,7 +43,7 @@ static void judge(struct exec *x)
 		.cpu_out = x->cpu_out,
 		.killed = x->killed,
 		/* One that came when the sandbox was as good as dead finds that death counted already. */
-		.oom_kills = x->lost && x->box->drowned ? 1 : st->group.oom_kills - x->oom_base,
+		.oom_kills = x->lost && x->box->drowned ? 1 : st->group.oom_kills > x->oom_base ? st->group.oom_kills - x->oom_base : 0,
 		.oom_kind = kernel_kind_name(st->kernel.kills > x->kernel_base || (x->lost && x->box->drowned) ? st->kernel.killed_by : 0),
 		/* What a group that is gone had counted is gone with it. */
 		.pids_refused = st->group.pids_refused > x->pids_base ? st->group.pids_refused - x->pids_base : 0,

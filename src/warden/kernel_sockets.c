@@ -35,10 +35,12 @@ static void leave(const struct kernel_look *l)
 	int r = l->rootless ? 0 : enter(l->net);
 
 	if (r < 0)
+		r = sys_setns(l->net, CLONE_NEWNET);
+	if (r < 0)
 		log_error("the watch cannot return to our own network namespace: errno %d", -r);
 }
 
-int kernel_sockets_bound(const struct kernel_look *l, struct socket_bpf *b, uint64_t most, uint64_t *ret)
+int kernel_sockets_bound(const struct kernel_look *l, struct socket_bpf *b, uint64_t most, struct socket_bpf_entry *ret)
 {
 	int r = enter(l->pidfd);
 

@@ -7,6 +7,7 @@
 #include "warden/kernel_files.h"
 #include "warden/kernel_sockets.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -19,6 +20,7 @@
 #define QUIET 100 /* times: a second without running */
 #define SMALL (4U << 20) /* less than that is never too much: nothing else is asked then */
 #define AGAIN_NS 300000000ULL /* what was ended takes a moment to give its memory back */
+#define ROOM_MOST (16U << 20) /* bytes that are dropped at a time */
 #define ONCE_MORE_NS 2000000000ULL /* ended, and again so soon: then ending execs does not help */
 
 struct kernel_watched {
@@ -28,10 +30,13 @@ struct kernel_watched {
 	uint64_t cpu; /* as it was told last */
 	uint64_t unseen; /* CPU time since it was looked at */
 	unsigned quiet; /* times it was asked since it has run */
-	uint64_t all; /* bytes of all kinds then */
-	uint64_t bound; /* by BPF: its network namespace; 0 = not (yet) */
-	bool met; /* was looked for that */
+	uint64_t all, looked_ns; /* bytes of all kinds at the last look, and when that was; 0 = never */
+	unsigned failed; /* a bit for each kind that could not be asked, and that was logged for */
+	struct socket_bpf_entry entry;
+	uint32_t bound; /* sockets, by BPF; 0 = not */
 	uint64_t ended_ns; /* when we ended what ran in it */
+	uint64_t ended_sum, risen; /* what it had then; what it had at the last look, when that was more */
+	bool leaving; /* is in no list, and freed by the thread */
 	struct kernel_usage usage;
 	struct kernel_files files;
 	uint64_t unsure;
@@ -45,6 +50,7 @@ struct kernel_watch {
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t idle, wake; /* ->busy has changed; ->stop or ->first has */
 	struct kernel_watched *first, *busy;
+	bool acting; /* something is done to ->busy, by the name of its group: it must not go */
 	struct kernel_watched *cursor; /* the next to be looked at */
 	uint64_t cpu; /* of all, as it was told last */
 	uint64_t unexplained; /* of that, what those that run have not used */
@@ -119,9 +125,30 @@ static uint64_t droppable(const struct kernel_look *l)
 	return active + inactive;
 }
 
+/* Version 1: in version 2 we never change it. */
+static int put_limit(const struct kernel_look *l)
+{
+	char path[96], text[24];
+
+	snprintf(path, sizeof(path), "%s/memory.limit_in_bytes", l->cgroup->name);
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)l->memory);
+	return fd_put(l->host->base[CGROUP_MEMORY], path, text);
+}
+
+/* What fills memory has all processors busy: we must run in between. Without the right to it, as often as others. */
+static void be_quick(bool quick)
+{
+	const struct sched_param p = { .sched_priority = quick };
+
+	/* musl has no sched_setscheduler. */
+	if (syscall(SYS_sched_setscheduler, 0, (quick ? SCHED_FIFO : SCHED_OTHER) | SCHED_RESET_ON_FORK, &p) < 0)
+		setpriority(PRIO_PROCESS, 0, -19);
+}
+
 /*
  * What a sandbox has read fills its memory up to the limit, and is worth less than what its sockets hold. So the kernel drops
- * @bytes of the @have it is charged. In version 1 it does so when the limit is lowered, which is then raised again.
+ * @bytes of the @have it is charged. In version 1 it does so when the limit is lowered, which is then raised again. This can take
+ * a while: not before all others, and a part at a time.
  */
 static void make_room(const struct kernel_look *l, uint64_t have, uint64_t bytes)
 {
@@ -131,14 +158,14 @@ static void make_room(const struct kernel_look *l, uint64_t have, uint64_t bytes
 
 	if (droppable(l) < bytes || bytes >= have)
 		return;
+	bytes = bytes < ROOM_MOST ? bytes : ROOM_MOST;
 	snprintf(path, sizeof(path), "%s/%s", l->cgroup->name, v2 ? "memory.reclaim" : "memory.limit_in_bytes");
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)(v2 ? bytes : have - bytes));
+	be_quick(false);
 	fd_put(base, path, text);
-	if (v2)
-		return;
-	snprintf(text, sizeof(text), "%llu", (unsigned long long)l->memory);
-	if (fd_put(base, path, text) < 0)
+	if (!v2 && put_limit(l) < 0)
 		log_error("sandbox %s: its memory limit stays at %llu bytes", l->cgroup->name, (unsigned long long)(have - bytes));
+	be_quick(true);
 }
 
 /* Ends what runs: the execs of a sandbox that goes on without them, else all. */
@@ -152,10 +179,12 @@ static void end_execs(const struct kernel_watch *w, struct kernel_watched *x)
 	x->ended_ns = now;
 	if (w->o.keep && !again && cgroup_children(w->o.host, &x->cgroup, &last, &count) == 0)
 		for (uint32_t n = last; n > 0 && count; n--) {
-			int r = cgroup_child_kill(w->o.host, &x->cgroup, n);
+			/* An empty one is at hand for the next exec: in version 1 that could not fork then. */
+			int r = cgroup_child_empty(w->o.host, &x->cgroup, n);
 
-			ended = ended || r == 0;
 			count -= r != -ENOENT;
+			if (r == 0)
+				ended |= cgroup_child_kill(w->o.host, &x->cgroup, n) == 0;
 		}
 	if (ended)
 		return;
@@ -174,59 +203,90 @@ static bool share_taken(const struct kernel_usage *u, unsigned *which)
 	return false;
 }
 
-/* ->lock is not held; @x stays while it is ->busy. */
-static bool look(struct kernel_watched *x, struct kernel_usage *u)
+/* Something is to be done to ->busy: false when it leaves. */
+static bool act(struct kernel_watch *w, bool begin)
 {
-	uint64_t all = 0, have, before = x->all, soon;
-	unsigned most = 0;
+	bool stays;
 
+	pthread_mutex_lock(&w->lock);
+	stays = !w->busy->leaving;
+	w->acting = begin && stays;
+	pthread_cond_broadcast(&w->idle);
+	pthread_mutex_unlock(&w->lock);
+	return stays;
+}
+
+/* The kinds' bytes; their sum. */
+static uint64_t ask(struct kernel_watched *x, struct kernel_usage *u, unsigned *most)
+{
+	uint64_t all = 0;
+
+	*most = 0;
 	for (unsigned i = 0; i < KERNEL_KINDS_COUNT; i++) {
-		u->bytes[i] = 0;
-		/* One that cannot be asked has ended, or does so. */
-		if (kinds[i].bytes && kinds[i].bytes(&x->look, &u->bytes[i]) < 0)
-			u->bytes[i] = 0;
+		uint64_t bytes = 0;
+		int r = kinds[i].bytes ? kinds[i].bytes(&x->look, &bytes) : 0;
+
+		/* One that has ended has nothing. Else it has what it had. */
+		if (r == 0 || r == -ESRCH)
+			u->bytes[i] = r < 0 ? 0 : bytes;
+		else if (!(x->failed & 1U << i)) {
+			x->failed |= 1U << i;
+			log_warn("sandbox %s: how much its %s hold is not known: errno %d", x->cgroup.name, kernel_kind_name(1 + i), -r);
+		}
 		all += u->bytes[i];
-		most = u->bytes[i] > u->bytes[most] ? i : most;
+		*most = u->bytes[i] > u->bytes[*most] ? i : *most;
 	}
+	return all;
+}
+
+/*
+ * What was ended takes a moment to give its memory back, and for some sockets that are being closed more is counted than they hold.
+ * So it must have more than when it was ended, at two looks, and more at the second.
+ */
+static bool dies(struct kernel_watched *x, uint64_t sum)
+{
+	const uint64_t before = x->risen;
+
+	if (!x->ended_ns || x->looked_ns - x->ended_ns >= AGAIN_NS)
+		return false;
+	x->risen = sum > x->ended_sum + SMALL ? sum : 0;
+	return !before || sum <= before;
+}
+
+/* ->lock is not held; @x stays while it is ->busy. */
+static bool look(struct kernel_watch *w, struct kernel_watched *x, struct kernel_usage *u)
+{
+	const uint64_t before = x->all, before_ns = x->looked_ns;
+	unsigned most;
+	uint64_t all = ask(x, u, &most), have, soon, ns;
+
 	x->all = all;
-	if (all < SMALL || (x->ended_ns && clock_mono_ns() - x->ended_ns < AGAIN_NS))
+	x->looked_ns = clock_mono_ns();
+	if (all < SMALL)
 		return false;
 	have = charged(&x->look);
-	if (all + have > x->look.memory + SMALL) {
+	if (dies(x, all + have))
+		return false;
+	if (all + have > x->look.memory + SMALL && act(w, true)) {
 		make_room(&x->look, have, all + have - x->look.memory);
+		act(w, false);
 		have = charged(&x->look);
 	}
 	/* As much as came since the last look may come until the next. */
-	soon = all + have + (all > before ? all - before : 0);
+	ns = x->looked_ns - before_ns;
+	soon = before_ns && all > before ? all - before : 0;
+	if (ns > KERNEL_WATCH_MS * 1000000ULL)
+		soon = (uint64_t)((double)soon * KERNEL_WATCH_MS * 1000000 / (double)ns);
+	soon += all + have;
 	if (all + have <= x->look.memory + KERNEL_WATCH_OVER && soon <= x->look.memory + KERNEL_WATCH_SOON && !share_taken(u, &most))
 		return false;
+	x->ended_sum = all + have;
+	x->risen = 0;
 	u->kills++;
 	u->killed_by = 1 + most;
 	log_info("sandbox %s: %llu KiB of %s and %llu KiB of memory, more than its limit of %llu KiB: what runs in it is ended", x->cgroup.name,
 		 (unsigned long long)u->bytes[most] / KIB, kernel_kind_name(1 + most), (unsigned long long)have / KIB, (unsigned long long)x->look.memory / KIB);
 	return true;
-}
-
-/* Those that came since the last time: they are the first. ->lock is held, and given up meanwhile. */
-static void bound_new(struct kernel_watch *w)
-{
-	for (struct kernel_watched *x = w->first; w->bpf && x && !x->met && !w->stop; x = w->cursor) {
-		uint64_t cookie = 0;
-		int r;
-
-		w->cursor = x->next;
-		w->busy = x;
-		x->met = true;
-		pthread_mutex_unlock(&w->lock);
-		r = kernel_sockets_bound(&x->look, w->bpf, kernel_watch_bound(w, x->look.memory), &cookie);
-		pthread_mutex_lock(&w->lock);
-		x->bound = cookie;
-		w->busy = NULL;
-		pthread_cond_broadcast(&w->idle);
-		if (r < 0 && r != -ESRCH)
-			log_warn("sandbox %s: its sockets are not bounded by BPF: errno %d; they are watched all the same", x->cgroup.name, -r);
-	}
-	w->cursor = NULL;
 }
 
 /* Whether it has run since it was looked at last, long enough to fill something. *ret: what it used since the last time it was asked. */
@@ -241,6 +301,13 @@ static bool has_run(struct kernel_watched *x, uint64_t *ret)
 		return false;
 	x->unseen = 0;
 	return true;
+}
+
+/* The thread's: nobody else knows it any more. */
+static void drop(struct kernel_watched *x)
+{
+	fd_close(x->look.pidfd);
+	free(x);
 }
 
 /* Looks at those that run (@idle: at the others), and returns what they have used. ->lock is held, and given up while one is looked at. */
@@ -258,17 +325,21 @@ static uint64_t look_at_some(struct kernel_watch *w, bool idle)
 		w->busy = x;
 		pthread_mutex_unlock(&w->lock);
 		if (has_run(x, &one))
-			over = look(x, &u);
+			over = look(w, x, &u);
 		used += one;
 		pthread_mutex_lock(&w->lock);
 		x->usage = u; /* before anybody sees what dies of it */
-		if (over) {
+		w->acting = over && !x->leaving;
+		if (w->acting) {
 			pthread_mutex_unlock(&w->lock);
 			end_execs(w, x);
 			pthread_mutex_lock(&w->lock);
 		}
 		w->busy = NULL;
+		w->acting = false;
 		pthread_cond_broadcast(&w->idle);
+		if (x->leaving)
+			drop(x);
 	}
 	w->cursor = NULL;
 	return used;
@@ -292,16 +363,6 @@ static void look_at_all(struct kernel_watch *w)
 	look_at_some(w, true);
 }
 
-/* What fills memory has all processors busy: we must run in between. Without the right to it, as often as others. */
-static void be_quick(void)
-{
-	const struct sched_param p = { .sched_priority = 1 };
-
-	/* musl has no sched_setscheduler. */
-	if (syscall(SYS_sched_setscheduler, 0, SCHED_FIFO | SCHED_RESET_ON_FORK, &p) < 0)
-		setpriority(PRIO_PROCESS, 0, -19);
-}
-
 static void until(uint64_t ns, struct timespec *ret)
 {
 	*ret = (struct timespec){ .tv_sec = (time_t)(ns / 1000000000ULL), .tv_nsec = (long)(ns % 1000000000ULL) };
@@ -311,7 +372,7 @@ static void *run(void *arg)
 {
 	struct kernel_watch *w = arg;
 
-	be_quick();
+	be_quick(true);
 	pthread_mutex_lock(&w->lock);
 	while (!w->stop) {
 		const uint64_t began = clock_mono_ns();
@@ -322,7 +383,6 @@ static void *run(void *arg)
 			pthread_cond_wait(&w->wake, &w->lock);
 			continue;
 		}
-		bound_new(w);
 		look_at_all(w);
 		/* Half of a processor at most, whatever there is to look at. */
 		rest = clock_mono_ns() - began;
@@ -361,9 +421,25 @@ struct kernel_watch *kernel_watch_new(const struct kernel_watch_opts *o)
 	return w;
 }
 
-uint32_t kernel_watch_bound(const struct kernel_watch *w, uint64_t memory)
+uint32_t kernel_watch_bound(const struct kernel_watched *x)
 {
-	return !w->bpf ? 0 : w->o.sockets ? w->o.sockets : (uint32_t)kernel_sockets_most(memory);
+	return x ? x->bound : 0;
+}
+
+int kernel_watch_mend(const struct kernel_watched *x)
+{
+	return x && x->look.host->version != 2 ? put_limit(&x->look) : 0;
+}
+
+static void bound(struct kernel_watch *w, struct kernel_watched *x)
+{
+	const uint32_t most = w->o.sockets ? w->o.sockets : (uint32_t)kernel_sockets_most(x->look.memory);
+	int r = w->bpf ? kernel_sockets_bound(&x->look, w->bpf, most, &x->entry) : -ENODEV;
+
+	if (r == 0)
+		x->bound = most;
+	else if (w->bpf && r != -ESRCH)
+		log_warn("sandbox %s: its sockets are not bounded by BPF: errno %d; they are watched all the same", x->cgroup.name, -r);
 }
 
 void kernel_watch_free(struct kernel_watch *w)
@@ -410,6 +486,7 @@ struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int p
 		free(x);
 		return NULL;
 	}
+	bound(w, x);
 	x->next = w->first;
 	x->prev = &w->first;
 	if (x->next)
@@ -421,22 +498,31 @@ struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int p
 	return x;
 }
 
-void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x)
+void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x, int *pidfd)
 {
+	int other = -1;
+
 	if (!x)
 		return;
+	if (x->bound)
+		socket_bpf_leave(w->bpf, &x->entry);
 	pthread_mutex_lock(&w->lock);
-	while (w->busy == x)
+	/* Without a descriptor we have to wait. */
+	while (w->busy == x && (w->acting || (other < 0 && (other = fcntl(*pidfd, F_DUPFD_CLOEXEC, 0)) < 0)))
 		pthread_cond_wait(&w->idle, &w->lock);
 	if (w->cursor == x)
 		w->cursor = x->next;
 	*x->prev = x->next;
 	if (x->next)
 		x->next->prev = x->prev;
+	x->leaving = w->busy == x;
 	pthread_mutex_unlock(&w->lock);
-	if (x->bound)
-		socket_bpf_leave(w->bpf, x->bound);
-	free(x);
+	if (x->leaving)
+		*pidfd = other;
+	else {
+		fd_close(other);
+		free(x);
+	}
 }
 
 void kernel_watch_usage(struct kernel_watch *w, const struct kernel_watched *x, struct kernel_usage *ret)

@@ -51,10 +51,18 @@ struct kernel_watch_opts {
 /* NULL: no memory. The thread starts with the first sandbox. */
 struct kernel_watch *kernel_watch_new(const struct kernel_watch_opts *o);
 void kernel_watch_free(struct kernel_watch *w);
-/* @pidfd and @memory, its limit, not 0. NULL: it cannot be watched, and must not run. @pidfd stays open until the removal. */
+/*
+ * @pidfd and @memory, its limit, not 0. NULL: it cannot be watched, and must not run. @pidfd stays open until the removal. Its
+ * sockets are bounded before this returns, where the kernel itself can do that.
+ */
 struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory);
-/* Returns when the thread does not look at it (any more). NULL is nothing. */
-void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x);
-/* How many internet sockets one with that limit may have, where the kernel itself bounds them (linux/socket_bpf.h); 0: it does not. */
-uint32_t kernel_watch_bound(const struct kernel_watch *w, uint64_t memory);
+/*
+ * From now on nothing is done to it. Does not wait for a look at it to end: when one is under way, the watch keeps *@pidfd until
+ * then, and *@pidfd is another descriptor of the same process. NULL is nothing.
+ */
+void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x, int *pidfd);
+/* One that another warden has watched: its memory limit is what it should be, whenever that one died. 0 or -errno. */
+int kernel_watch_mend(const struct kernel_watched *x);
+/* How many internet sockets it may have, where the kernel itself bounds them (linux/socket_bpf.h); 0: it does not. */
+uint32_t kernel_watch_bound(const struct kernel_watched *x);
 void kernel_watch_usage(struct kernel_watch *w, const struct kernel_watched *x, struct kernel_usage *ret);

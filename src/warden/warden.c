@@ -36,6 +36,7 @@ static void add(struct warden *w, struct warden_sandbox *s)
 		s->watched = kernel_watch_add(w->kernel, s->shell.pid, s->shell.pidfd, &s->shell.cgroup, s->memory);
 	else
 		return;
+	s->receipt.sockets = kernel_watch_bound(s->watched);
 	if (!s->watched) {
 		log_error("slot %u cannot be watched, and is ended", s->shell.slot);
 		sys_pidfd_send_signal(s->shell.pidfd, SIGKILL);
@@ -44,7 +45,7 @@ static void add(struct warden *w, struct warden_sandbox *s)
 
 static void take_out(struct warden *w, struct warden_sandbox *s)
 {
-	kernel_watch_remove(w->kernel, TAKE_PTR(s->watched));
+	kernel_watch_remove(w->kernel, TAKE_PTR(s->watched), &s->shell.pidfd);
 	*s->prev = s->next;
 	if (s->next)
 		s->next->prev = s->prev;
@@ -81,12 +82,13 @@ static void park_old(struct warden *w)
 /* Lets go of one without ending it: the next warden finds it by its record. */
 static void forget(struct warden *w, struct warden_sandbox *s)
 {
-	const int fds[] = { s->shell.pidfd,   s->shell.sock, s->shell.userns, s->shell.net,
-			    s->shell.slot_fd, s->shell.take, s->shell.give,   s->shell.group };
+	const int fds[] = { s->shell.sock, s->shell.userns, s->shell.net,  s->shell.slot_fd,
+			    s->shell.take, s->shell.give,   s->shell.group };
 
 	take_out(w, s);
 	sealing_leave(w, s);
 	vm_leave(w, s);
+	fd_close(s->shell.pidfd);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		fd_close(fds[i]);
 	fd_close_many(s->shell.way, STEER_SOCKETS);
@@ -119,7 +121,6 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 		.uid_base = rec->uid_base,
 		.idmapped = rec->idmapped,
 		.kvm = rec->kvm,
-		.sockets = rec->memory && !(rec->spec_flags & SPEC_VM) ? kernel_watch_bound(w->kernel, rec->memory) : 0,
 		.disk = rec->disk,
 		.inodes = rec->inodes,
 	};
@@ -141,6 +142,9 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	    cgroup_freeze(&w->env.cgroups, &s->shell.cgroup, e) < 0)
 		log_error("slot %u: %s", rec->slot, e->msg);
 	add(w, s);
+	r = kernel_watch_mend(s->watched);
+	if (r < 0)
+		log_error("slot %u: its memory limit may be too low: errno %d", rec->slot, -r);
 	if (rec->flags & RECORD_RESTORING) {
 		log_warn("slot %u: its warden died while it was being restored", rec->slot);
 		return warden_destroy(w, s, e);
@@ -338,7 +342,6 @@ static void fill_receipt(const struct warden *w, struct warden_sandbox *s)
 		.idmapped = s->root.idmapped,
 		.uid_base = s->shell.uid_base,
 		.rootless = w->env.rootless,
-		.sockets = s->memory && !(s->flags & SPEC_VM) ? kernel_watch_bound(w->kernel, s->memory) : 0,
 		.disk = s->root.disk,
 		.inodes = s->root.inodes,
 	};
@@ -583,6 +586,9 @@ int sandbox_end(struct warden *w, struct warden_sandbox *s, struct err *e)
 
 int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
+	/* First of all: taking it out may wait for the watch. */
+	if (s->watched && !s->restoring)
+		sys_pidfd_send_signal(s->shell.pidfd, SIGKILL);
 	take_out(w, s);
 	w->counts.ended++;
 	return sandbox_end(w, s, e);

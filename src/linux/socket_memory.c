@@ -243,7 +243,7 @@ int socket_memory(enum socket_which which, uint64_t most, struct socket_memory *
 		r = ask_all(n, which, host, &l, &m);
 	if (r < 0)
 		return r;
-	m.unsure += m.sockets > l.all ? (m.sockets - l.all) * SOCKET_HIDDEN : 0;
+	m.unlisted = m.sockets > l.all ? m.sockets - l.all : 0;
 	*ret = m;
 	return 0;
 }

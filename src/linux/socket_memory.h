@@ -9,7 +9,8 @@ struct socket_memory {
 	uint64_t udp; /* receive and error queues, and what is held back by MSG_MORE */
 	uint64_t netlink;
 	uint64_t hidden; /* sockets that cannot be asked about, and that may hold up to SOCKET_HIDDEN each */
-	uint64_t unsure; /* bytes that may be in sockets that no list has. Sockets that come and go look the same for a moment */
+	uint64_t unlisted; /* sockets that no list has: each may hold up to SOCKET_HIDDEN. Sockets that come and go look the same for a moment */
+	uint64_t unsure; /* bytes that may be in connections that were reset before they were accepted; or they were just accepted */
 };
 #define SOCKET_HIDDEN 212992U /* a receive buffer as the kernel makes it */
 
@@ -20,7 +21,7 @@ enum socket_which {
 
 /*
  * A connection that was reset, or a datagram socket that was disconnected, can hold data and is in no list. Such sockets are
- * counted (->unsure): those there are less those in lists. 0 or -errno.
+ * counted (->unlisted): those there are less those in lists. 0 or -errno.
  */
 /* @most: more sockets than that are not listed one by one, which would take long: all of them count as hidden. */
 int socket_memory(enum socket_which which, uint64_t most, struct socket_memory *ret);

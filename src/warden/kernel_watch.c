@@ -437,7 +437,7 @@ static void bound(struct kernel_watch *w, struct kernel_watched *x)
 	int r = w->bpf ? kernel_sockets_bound(&x->look, w->bpf, most, &x->entry) : -ENODEV;
 
 	if (r == 0)
-		x->bound = most;
+		x->look.sockets = x->bound = most;
 	else if (w->bpf && r != -ESRCH)
 		log_warn("sandbox %s: its sockets are not bounded by BPF: errno %d; they are watched all the same", x->cgroup.name, -r);
 }

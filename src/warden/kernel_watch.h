@@ -32,6 +32,7 @@ struct kernel_look {
 	int net; /* our own network namespace, to return to */
 	struct kernel_files_host *files_host; /* warden/kernel_files.h */
 	struct kernel_files *files;
+	uint32_t sockets; /* as many it may make, by BPF; 0: no bound */
 	uint64_t *unsure; /* bytes in hidden sockets at the last look (warden/kernel_sockets.c) */
 };
 

@@ -157,6 +157,11 @@ int cgroup_child_open(const struct cgroup_host *h, const struct cgroup *c, uint3
  * kernel, or frozen on version 1, dies when that ends, and until then the group takes no new process.
  */
 int cgroup_child_kill(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
+/*
+ * The same in one round and without waiting, for a thread beside the one that gives the group to others when it is empty: a second
+ * round would end those. On version 1 a child that is being forked may be left to cgroup_child_reset().
+ */
+int cgroup_child_kill_once(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
 /* 1 when it has no member, 0 when it has, or -errno. */
 int cgroup_child_empty(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
 /* As good as new for other members: 0; -EBUSY when it still has some. */

@@ -112,7 +112,7 @@ static int look(const struct cgroup_host *h, int parent, uint32_t n)
 	return h->version == 2 ? strstr(text, "populated 0") != NULL : text[0] == '0';
 }
 
-int cgroup_child_kill(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
+static int child_kill(const struct cgroup_host *h, const struct cgroup *c, uint32_t n, bool once)
 {
 	const uint64_t until = clock_mono_ns() + GONE_MS * 1000000ULL;
 	AUTO_CLOSE int own = -1;
@@ -139,10 +139,20 @@ int cgroup_child_kill(const struct cgroup_host *h, const struct cgroup *c, uint3
 		r = cgroup_kill_members(dir);
 		if (r != 0)
 			return r < 0 ? r : 0;
-		if (clock_mono_ns() > until)
+		if (once || clock_mono_ns() > until)
 			return 0; /* all were told, and nobody can fork */
 		cgroup_wait_a_little(round);
 	}
+}
+
+int cgroup_child_kill(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
+{
+	return child_kill(h, c, n, false);
+}
+
+int cgroup_child_kill_once(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
+{
+	return child_kill(h, c, n, true);
 }
 
 int cgroup_child_empty(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)

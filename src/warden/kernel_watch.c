@@ -168,25 +168,39 @@ static void make_room(const struct kernel_look *l, uint64_t have, uint64_t bytes
 	be_quick(true);
 }
 
+/*
+ * Ends the execs; false when there are none. The groups are listed before any is ended: the next exec, which may start as soon as
+ * one has ended, is none of them. An empty one is at hand for it, and on version 1 it could not fork there.
+ */
+static bool end_groups(const struct kernel_watch *w, struct kernel_watched *x)
+{
+	uint32_t last = 0, count = 0, filled = 0;
+	AUTO_FREE uint32_t *list = NULL;
+	bool ended = false;
+
+	if (cgroup_children(w->o.host, &x->cgroup, &last, &count) < 0 || !count)
+		return false;
+	list = malloc(count * sizeof(*list));
+	for (uint32_t n = last; list && n > 0 && count; n--) {
+		int r = cgroup_child_empty(w->o.host, &x->cgroup, n);
+
+		count -= r != -ENOENT;
+		if (r == 0)
+			list[filled++] = n;
+	}
+	for (uint32_t i = 0; i < filled; i++)
+		ended |= cgroup_child_kill_once(w->o.host, &x->cgroup, list[i]) == 0;
+	return ended;
+}
+
 /* Ends what runs: the execs of a sandbox that goes on without them, else all. */
 static void end_execs(const struct kernel_watch *w, struct kernel_watched *x)
 {
 	const uint64_t now = clock_mono_ns();
 	const bool again = x->ended_ns && now - x->ended_ns < ONCE_MORE_NS;
-	uint32_t last = 0, count = 0;
-	bool ended = false;
 
 	x->ended_ns = now;
-	if (w->o.keep && !again && cgroup_children(w->o.host, &x->cgroup, &last, &count) == 0)
-		for (uint32_t n = last; n > 0 && count; n--) {
-			/* An empty one is at hand for the next exec: in version 1 that could not fork then. */
-			int r = cgroup_child_empty(w->o.host, &x->cgroup, n);
-
-			count -= r != -ENOENT;
-			if (r == 0)
-				ended |= cgroup_child_kill(w->o.host, &x->cgroup, n) == 0;
-		}
-	if (ended)
+	if (w->o.keep && !again && end_groups(w, x))
 		return;
 	cgroup_kill_now(w->o.host, x->cgroup.name);
 	sys_pidfd_send_signal(x->look.pidfd, SIGKILL);

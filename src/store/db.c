@@ -312,7 +312,10 @@ static int set_up(struct db *d, const struct db_opts *o, struct err *e)
 	 * usual sandbox's has 530 bytes, and past 2048 / 4 each create and delete would also write a page for the rest,
 	 * the list of free pages and the first page, which counts them.
 	 */
-	r = exec(d->sql, "PRAGMA page_size=4096; PRAGMA auto_vacuum=INCREMENTAL", "open", e);
+	r = exec(d->sql, "PRAGMA page_size=4096", "open", e);
+	/* Where the file can shrink already, the same words would write to it, and wait for another writer. */
+	if (r == 0 && !number(d->sql, "PRAGMA page_count"))
+		r = exec(d->sql, "PRAGMA auto_vacuum=INCREMENTAL", "open", e);
 	if (r < 0)
 		return r;
 	r = ask(d->sql, "PRAGMA journal_mode=WAL", answer, e);

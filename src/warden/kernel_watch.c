@@ -386,6 +386,7 @@ static void *run(void *arg)
 {
 	struct kernel_watch *w = arg;
 
+	sys_test_spare();
 	be_quick(true);
 	pthread_mutex_lock(&w->lock);
 	while (!w->stop) {

@@ -516,6 +516,7 @@ struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int p
 void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x, int *pidfd)
 {
 	int other = -1;
+	bool leaving;
 
 	if (!x)
 		return;
@@ -530,9 +531,9 @@ void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x, int *
 	*x->prev = x->next;
 	if (x->next)
 		x->next->prev = x->prev;
-	x->leaving = w->busy == x;
+	leaving = x->leaving = w->busy == x;
 	pthread_mutex_unlock(&w->lock);
-	if (x->leaving)
+	if (leaving) /* the thread of the watch frees it, perhaps already */
 		*pidfd = other;
 	else {
 		fd_close(other);

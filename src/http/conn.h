@@ -23,7 +23,7 @@ typedef struct ssl_ctx_st SSL_CTX;
 #define TLS_READ_SIZE (20U * 1024U) /* OpenSSL's buffer keeps the size it once had */
 #define DISCARD_MAX (64U * 1024U) /* of a body nobody asked for */
 #define LINGER_MAX                                                                                                     \
-	(8U * 1024U * 1024U) /* read and thrown away after the last answer, so that it is not lost by a reset */
+	(64U * 1024U * 1024U) /* read and thrown away after the last answer, so that it is not lost by a reset */
 #define OUT_MAX (64U * 1024U * 1024U) /* copies waiting to be sent; who writes on and on without looking is cut */
 #define SET_MAX (32U * 1024U) /* headers of an answer */
 #define CHUNK_EXTRA_MAX 4096U /* bytes of a chunked body between two bytes of content, trailers too */

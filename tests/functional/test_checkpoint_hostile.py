@@ -188,5 +188,5 @@ def test_an_epoll_with_many_descriptors(d, box):  # noqa: F811  pylint: disable=
         libc.pause()
         """)
     r = checkpoint(d, b)
-    assert r.status == 201 and r.json["memory"] and r.json["pause_ms"] < 2500, r
+    assert r.status == 201 and r.json["memory"] and r.json["pause_ms"] < 10000, r  # minutes, if each were compared with each
     assert running(d, b, x)

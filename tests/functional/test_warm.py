@@ -215,7 +215,8 @@ def test_a_ready_clone_has_its_memory_before_it_is_asked(d):
     d.delete(f"/v1/sandboxes/{b['id']}")
     assert d.put("/v1/pools/p", {"template": "py", "min": 1}).status == 201
     host.wait_for(lambda: d.get("/v1/pools/p").json["ready"] == 1, 15, "a ready clone")
-    before = host.wait_for(lambda: (spare(d) or 0) > on_demand * 0.7 and spare(d), 5, "its rehearsal")
+    seen = []
+    before = host.wait_for(lambda: seen.append(spare(d)) or len(seen) > 30 and len(set(seen[-30:])) == 1 and seen[-1], 30, "its rehearsal's end")
     b = d.create(template="py")
     assert b["pooled"] and int(code(d, b, own)["stdout"]) - before < on_demand / 2
 

@@ -460,7 +460,7 @@ LANES = (
     ('unit', 'demo', 'sdk', 'readme'),
     ('build asan', 'clang', 'aarch64', 'asan', 'fuzz'),
     # Emulated machines take processors and measure time: not beside all the others.
-    ('after crash', 'after unit', 'v2', 'after aarch64', 'vm-arm64', 'vm'),
+    ('after functional', 'after unit', 'v2', 'after aarch64', 'vm-arm64', 'after crash', 'vm'),
     ('after crash', 'vm'),
 )
 BUILDS = {'asan': build_asan}

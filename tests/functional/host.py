@@ -71,11 +71,18 @@ class PrivateTmp:
         _check(libc.mount(b"none", b"/", None, MS_REC | MS_SLAVE, None), "make / a slave")
         self.outside = os.open("/var/tmp", os.O_PATH)
         self._private_run()
+        needed = {place: os.open(place, os.O_PATH) for place in (ROOT, BUILD)}
         for name in ("tmp", "var/tmp"):
             place = os.path.join(self.folder, name.replace("/", "-"))
             os.mkdir(place)
             os.chmod(place, 0o1777)
             _check(libc.mount(place.encode(), b"/" + name.encode(), None, MS_BIND, None), "bind")
+        for place, fd in needed.items():
+            if not place.exists():  # it is below one of them
+                place.mkdir(parents=True)
+                _check(libc.mount(b"/proc/self/fd/%d" % fd, os.fsencode(place), None, MS_BIND | MS_REC, None), "bind")
+            os.close(fd)
+        os.chdir(os.getcwd())  # the same, seen from here
         _check(libc.mount(b"none", b"/", None, MS_REC | MS_SHARED, None), "share /")
 
     def _private_run(self):

@@ -57,6 +57,7 @@ enum action {
 	COOKIE,
 	CLONE3,
 	SETSOCKOPT,
+	GETSOCKOPT,
 	SETXATTR,
 	FAMILY,
 	ACTIONS
@@ -86,6 +87,7 @@ static const struct {
 	[COOKIE] = { "COOKIE", 0 },
 	[CLONE3] = { "CLONE3", 0 },
 	[SETSOCKOPT] = { "SETSOCKOPT", 0 },
+	[GETSOCKOPT] = { "GETSOCKOPT", 0 },
 	[SETXATTR] = { "SETXATTR", 0 },
 	[FAMILY] = { "FAMILY", 0 },
 };
@@ -149,8 +151,9 @@ static const struct {
 	{ SOCKET, "socket" },
 	{ SOCKETPAIR, "socketpair" },
 	{ SETSOCKOPT, "setsockopt" },
-	{ ALLOW, "bind connect listen accept accept4 getsockname getpeername getsockopt shutdown sendto "
-		 "sendmsg sendmmsg recvfrom recvmsg recvmmsg" },
+	{ GETSOCKOPT, "getsockopt" },
+	{ ALLOW, "bind connect listen accept accept4 getsockname getpeername shutdown sendto sendmsg "
+		 "sendmmsg recvfrom recvmsg recvmmsg" },
 	/* SysV and POSIX IPC, in a namespace of their own. */
 	{ ALLOW, "semget semop semtimedop semctl shmget shmat shmdt shmctl msgget msgsnd msgrcv msgctl mq_open "
 		 "mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr" },
@@ -243,6 +246,8 @@ static const uint32_t good_personalities[] = { 0, 8 /* PER_LINUX32 */, 0xfffffff
  */
 #define REUSEPORT_CBPF 51 /* SO_ATTACH_REUSEPORT_CBPF */
 static const uint32_t bad_socket_options[] = { 26, 50, 52 }, bad_tcp_options[] = { 14, 32, 38 };
+/* TCP_ZEROCOPY_RECEIVE maps received pages into the process: they leave the socket's count, and no memory group has them. */
+static const uint32_t bad_tcp_asked[] = { 35 };
 /*
  * The kernel keeps access lists in memory that no limit counts: 24 bytes and 8 for each entry, so up to 128 bytes with 13
  * entries. As an attribute a list has 4 bytes and 8 for each entry, and no other size is a list.
@@ -523,6 +528,11 @@ static void emit_blocks(struct gen *g)
 	at = branch(g, BPF_JEQ, 6 /* SOL_TCP */, at, near_action(g, ALLOW));
 	branch(g, BPF_JEQ, 1 /* SOL_SOCKET */, sock, at);
 	g->label[SETSOCKOPT] = load_arg(g, 1, 0); /* level and option are ints */
+
+	one_of(g, bad_tcp_asked, ARRAY_LEN(bad_tcp_asked), NO_OPTION, ALLOW);
+	at = load_arg(g, 2, 0);
+	branch(g, BPF_JEQ, 6 /* SOL_TCP */, at, near_action(g, ALLOW));
+	g->label[GETSOCKOPT] = load_arg(g, 1, 0);
 
 	/* The kernel refuses sizes with a high half itself, with the same error. */
 	branch(g, BPF_JEQ, 4, near_action(g, TOO_BIG), near_action(g, ALLOW));

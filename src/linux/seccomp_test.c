@@ -211,6 +211,9 @@ TEST(kernel_memory_that_no_limit_counts_is_refused)
 		{ "TCP_AO_ADD_KEY", SYS_setsockopt, { bad, 6, 38, mem, 16 }, -ENOPROTOOPT },
 		{ "SO_RCVBUF", SYS_setsockopt, { bad, 1, 8, mem, 4 }, -EBADF },
 		{ "TCP_NODELAY", SYS_setsockopt, { bad, 6, 1, mem, 4 }, -EBADF },
+		{ "TCP_ZEROCOPY_RECEIVE", SYS_getsockopt, { bad, 6 | 7UL << 32, 35 | 7UL << 32, mem, mem }, -ENOPROTOOPT },
+		{ "TCP_INFO", SYS_getsockopt, { bad, 6, 11, mem, mem }, -EBADF },
+		{ "IP option 35, asked", SYS_getsockopt, { bad, 0, 35, mem, mem }, -EBADF },
 		{ "IP option of the same number", SYS_setsockopt, { bad, 0, 26, mem, 16 }, -EBADF },
 	};
 
@@ -450,6 +453,8 @@ static uint32_t model(int action, const __u64 *a)
 				       (cmd == 6 && ((uint32_t)a[2] == 14 || (uint32_t)a[2] == 32 || (uint32_t)a[2] == 38))
 			       ? ERRNO(ENOPROTOOPT)
 			       : SECCOMP_RET_ALLOW;
+	case DECIDED_GETSOCKOPT:
+		return cmd == 6 && (uint32_t)a[2] == 35 ? ERRNO(ENOPROTOOPT) : SECCOMP_RET_ALLOW;
 	case DECIDED_SETXATTR:
 		return (uint32_t)a[3] > 108 && (uint32_t)a[3] % 8 == 4 ? ERRNO(E2BIG) : SECCOMP_RET_ALLOW;
 	case DECIDED_COOKIE: /* the table's program has none patched in */
@@ -488,7 +493,7 @@ TEST(every_number_gets_the_verdict_of_the_table)
 
 	for (int nr = 0; nr <= 600; nr++) {
 		int action = decided(nr);
-		bool three = action == DECIDED_SOCKET || action == DECIDED_SETSOCKOPT;
+		bool three = action == DECIDED_SOCKET || action == DECIDED_SETSOCKOPT || action == DECIDED_GETSOCKOPT;
 
 		for (size_t i = 0; i < (three ? n * n * n : n); i++) {
 			struct seccomp_data d = { .nr = nr, .arch = ARCH };

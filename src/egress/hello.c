@@ -3,7 +3,8 @@
 #include "base/base.h"
 
 /* RFC 8446 and 6066: as much of them as stands before a name. */
-enum { RECORD_HANDSHAKE = 22, CLIENT_HELLO = 1, EXT_SNI = 0, EXT_ALPN = 16, EXT_ECH = 0xfe0d, SNI_HOST = 0 };
+enum { RECORD_FIRST = 20, RECORD_ALERT = 21, RECORD_HANDSHAKE = 22, RECORD_LAST = 24 };
+enum { CLIENT_HELLO = 1, EXT_SNI = 0, EXT_ALPN = 16, EXT_ECH = 0xfe0d, SNI_HOST = 0 };
 
 struct span {
 	const uint8_t *p;
@@ -127,6 +128,47 @@ static enum look read_hello(struct span body, struct hello *ret, const char **re
 	return LOOK_YES;
 }
 
+/* A record of a version that there is none of. Some servers (those in Go) do not look at it. */
+static enum look look_version(const uint8_t *data, size_t len, const char **ret_why)
+{
+	if (data[1] >= 0x10)
+		return LOOK_NOT;
+	if (len < 6)
+		return LOOK_MORE;
+	return (data[3] || data[4]) && data[5] == CLIENT_HELLO ? bad(ret_why, "the ClientHello's records make no sense") : LOOK_NOT;
+}
+
+/* SSL 2's ClientHello, which OpenSSL accepts for TLS 1.2: it has no name. Its three lengths are the record's, but for a head of 9 bytes. */
+static enum look look_ssl2(const uint8_t *d, size_t len, const char **ret_why)
+{
+	if ((len > 2 && d[2] != CLIENT_HELLO) || (len > 3 && d[3] != 3 && d[3] != 0))
+		return LOOK_NOT;
+	if (len < 11)
+		return LOOK_MORE;
+	if (((d[0] & 0x7f) << 8 | d[1]) != 9 + (d[5] << 8 | d[6]) + (d[7] << 8 | d[8]) + (d[9] << 8 | d[10]))
+		return LOOK_NOT;
+	return bad(ret_why, "SSL 3 and older cannot say where they go");
+}
+
+enum look hello_look_odd(const uint8_t *d, size_t len, const char **ret_why)
+{
+	if (!len)
+		return LOOK_MORE;
+	if (d[0] & 0x80)
+		return look_ssl2(d, len, ret_why);
+	if (d[0] < RECORD_FIRST || d[0] > RECORD_LAST || d[0] == RECORD_HANDSHAKE)
+		return LOOK_NOT;
+	if (d[0] == RECORD_ALERT) {
+		/* Servers skip warnings, and some do not look at the version. */
+		if ((len > 1 && d[1] >= 0x10) || (len > 3 && d[3]) || (len > 4 && d[4] != 2) || (len > 5 && d[5] != 1 && d[5] != 2))
+			return LOOK_NOT;
+		return len < 6 ? LOOK_MORE : bad(ret_why, "TLS begins with something else than a ClientHello");
+	}
+	if ((len > 1 && d[1] != 3) || (len > 2 && (!d[2] || d[2] > 4)))
+		return LOOK_NOT;
+	return len < 3 ? LOOK_MORE : bad(ret_why, "TLS begins with something else than a ClientHello");
+}
+
 enum look hello_look(const uint8_t *data, size_t len, struct hello *ret, const char **ret_why)
 {
 	uint8_t body[HELLO_MAX];
@@ -137,7 +179,7 @@ enum look hello_look(const uint8_t *data, size_t len, struct hello *ret, const c
 	if (in.n && in.p[0] != RECORD_HANDSHAKE)
 		return LOOK_NOT;
 	if (in.n > 1 && in.p[1] != 3)
-		return LOOK_NOT;
+		return look_version(in.p, in.n, ret_why);
 	while (have < need) {
 		if (in.n && in.p[0] != RECORD_HANDSHAKE)
 			return bad(ret_why, "something stands inside the ClientHello");

@@ -16,3 +16,5 @@ struct hello {
 
 /* Refused: an SNI that is no strict host name in lower case, two of them, lengths that do not add up, TLS < 1.0. */
 enum look hello_look(const uint8_t *data, size_t len, struct hello *ret, const char **ret_why);
+/* Never LOOK_YES: TLS that begins with another byte than hello_look() reads, and that servers take all the same, is refused. */
+enum look hello_look_odd(const uint8_t *data, size_t len, const char **ret_why);

@@ -20,5 +20,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		r = hello_look(data, i, &part, &why);
 		assert(r == LOOK_MORE || (r == LOOK_YES ? all == LOOK_YES && !strcmp(part.name, h.name) : r == all));
 	}
+	all = hello_look_odd(data, size, &why);
+	assert(all != LOOK_YES);
+	for (size_t i = 0; i < size && i < 16; i++) {
+		r = hello_look_odd(data, i, &why);
+		assert(r == LOOK_MORE || r == all);
+	}
 	return 0;
 }

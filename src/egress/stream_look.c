@@ -240,6 +240,20 @@ static void look_http(struct stream *s, const char *data, size_t len)
 	}
 }
 
+/* Whether it is, or may still be, TLS that begins as none that we can read. A rule by name does not let it through. */
+static bool look_odd(struct stream *s, const uint8_t *data, size_t len)
+{
+	const char *why = "";
+	enum look look;
+
+	if (!s->name || !policy_names_limited(s->box->policy, box_outer(s->box)))
+		return false;
+	look = hello_look_odd(data, len, &why);
+	if (look == LOOK_BAD)
+		refuse(s, EGRESS_V_DENIED, why);
+	return look != LOOK_NOT;
+}
+
 /* Where TLS may have to be terminated nothing is taken from the socket before that is known. */
 static void look_without_taking(struct stream *s)
 {
@@ -258,7 +272,7 @@ static void look_without_taking(struct stream *s)
 	}
 	if (bytes[0] == 0x16) {
 		look_tls(s, (const uint8_t *)bytes, (size_t)n);
-	} else {
+	} else if (!look_odd(s, (const uint8_t *)bytes, (size_t)n)) {
 		look_http(s, bytes, (size_t)n);
 		if (s->stage == STREAM_AIMED && !s->mitm && !s->looking)
 			s->client.in = true; /* all of it is still there */
@@ -293,7 +307,7 @@ void stream_look(struct stream *s)
 	data = s->out.buf + s->out.off;
 	if (data[0] == 0x16)
 		look_tls(s, (const uint8_t *)data, s->out.len);
-	else
+	else if (!look_odd(s, (const uint8_t *)data, s->out.len))
 		look_http(s, data, s->out.len);
 	if (s->stage == STREAM_AIMED && s->looking && (s->out.eof || s->out.len >= HEAD_MAX))
 		refuse(s, EGRESS_V_DENIED, "its first bytes make no whole");

@@ -365,6 +365,41 @@ TEST(tls_that_does_not_say_the_name_it_was_let_through_by_is_reset)
 	CHECK(finish());
 }
 
+/* Whether a stream that begins with these bytes reaches the server. */
+static bool bytes_pass(const void *bytes, size_t n)
+{
+	uint8_t got[64];
+	int client = -1, far = -1;
+	bool passed;
+
+	passed = reach("server.test", &client, &far) && send(client, bytes, n, 0) == (ssize_t)n && recv(far, got, n, MSG_WAITALL) == (ssize_t)n;
+	close(client);
+	close(far);
+	return passed;
+}
+
+/* An alert that servers skip, a version they do not look at, and the ClientHello of SSL 2 in which OpenSSL takes TLS 1.2. */
+static const uint8_t odd_alert[] = { 0x15, 3, 1, 0, 2, 1, 90, 0x16, 3, 1 }, odd_version[] = { 0x16, 2, 1, 0, 60, 1, 0, 0, 56, 3, 3 },
+		     odd_ssl2[] = { 0x80, 28, 1, 3, 3, 0, 3, 0, 0, 0, 16, 0, 0, 0x2f, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 };
+
+TEST(tls_that_begins_as_no_client_does_is_reset_where_a_rule_has_a_name)
+{
+	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 1, .rule = { "server.test:*" } };
+
+	CHECK(begin(&b));
+	CHECK(!bytes_pass(odd_alert, sizeof(odd_alert)));
+	CHECK(denied_for("something else than a ClientHello"));
+	CHECK(!bytes_pass(odd_version, sizeof(odd_version)));
+	CHECK(denied_for("records make no sense"));
+	CHECK(!bytes_pass(odd_ssl2, sizeof(odd_ssl2)));
+	CHECK(denied_for("SSL 3 and older"));
+	/* Other protocols. */
+	CHECK(bytes_pass("\x15\x01\0\0\x02\0\0\0\0\0\0\0", 12));
+	CHECK(bytes_pass("\x80\0\0\x28\1\2\3\4", 8));
+	CHECK(bytes_pass("\x16\1\0\0\x01\0\0\0\0\0\0\0", 12));
+	CHECK(finish());
+}
+
 TEST(a_rule_can_let_ech_through_and_never_tls_without_a_name)
 {
 	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "*.test:*+ech", "server.test:*" } };
@@ -383,6 +418,7 @@ TEST(where_no_rule_limits_names_tls_need_not_say_one)
 	CHECK(begin(&b));
 	CHECK(hello_passes(NULL, KIND_TICKET));
 	CHECK(hello_passes("server.test", KIND_ECH));
+	CHECK(bytes_pass(odd_alert, sizeof(odd_alert)));
 	CHECK(finish());
 }
 

@@ -27,7 +27,6 @@
 #define FRESH_NS 2000000ULL /* the machine's memory is not read again */
 #define ALL_DESCRIPTORS 32
 #define SOME_DESCRIPTORS 8
-#define LOCK_BYTES 224U /* struct file_lock, and its share of the inode's lists */
 #define FILTER_BYTES (128U << 10) /* one of 4,096 instructions; a task has 32,768 at most */
 #define FILTERS_MOST 8U /* of them a task */
 #define FILTERS_OURS 3U /* the warden's, the sandbox's, and one that an exec can have beside them */
@@ -64,6 +63,7 @@ struct kernel_files_host {
 	uint64_t oldest; /* when the one was looked at that waits longest; UINT64_MAX: nobody does */
 	uint64_t walked_ns, cost_ns; /* the last walk that was long, or that nothing urged */
 	struct kernel_mounts mounts; /* of the sandbox that is walked */
+	struct kernel_locks *locks; /* those that no descriptor shows */
 	char text[TEXT];
 };
 
@@ -81,8 +81,10 @@ struct kernel_files_host *kernel_files_host_new(const struct cgroup_host *c)
 {
 	struct kernel_files_host *h = calloc(1, sizeof(*h));
 
-	if (!h)
+	if (!h || !(h->locks = kernel_locks_new())) {
+		free(h);
 		return NULL;
+	}
 	h->cgroups = c;
 	h->vmstat = openat(AT_FDCWD, "/proc/vmstat", O_RDONLY | O_CLOEXEC);
 	h->least[0] = h->least[1] = INT64_MAX;
@@ -113,6 +115,7 @@ void kernel_files_host_free(struct kernel_files_host *h)
 			__atomic_store_n(&h->measured[i]->stop, true, __ATOMIC_SEQ_CST);
 			measured_unref(h->measured[i]);
 		}
+	kernel_locks_free(h->locks);
 	fd_close(h->vmstat);
 	free(h);
 }
@@ -408,7 +411,7 @@ static uint64_t read_info(struct walk *w, int info, const char *number, unsigned
 		if (first && !strncmp(w->h->text, "pos:\t", 5))
 			pos = strtoull(w->h->text + 5, NULL, 10);
 		for (const char *p = w->h->text; (p = strstr(p, "lock:\t")); p++)
-			w->f->sum.locks += (uint64_t)LOCK_BYTES * times;
+			w->f->sum.locks += (uint64_t)KERNEL_LOCK_BYTES * times;
 		first = false;
 	}
 	return pos;
@@ -436,6 +439,8 @@ static void walk_locks(struct walk *w, int info, const char *number, const char 
 		return;
 	began = clock_mono_ns();
 	read_info(w, info, number, times);
+	if (link[0] != '/' || !strncmp(link, "/memfd:", 7))
+		w->f->sum.shared += w->f->sum.locks - before;
 	if (w->f->sum.locks != before || clock_mono_ns() - began < LONG_READ_NS)
 		return;
 	w->longs[at].shift = w->longs[at].link == hash ? w->longs[at].shift + (w->longs[at].shift < 6) : 1;
@@ -676,7 +681,8 @@ static void figures(struct kernel_files_host *h, struct kernel_files *f, int64_t
 	f->least_code = code < f->least_code ? code : f->least_code;
 	/* How long a filter is cannot be seen, nor how many tasks share it. */
 	filters = at_most(at_most(f->sum.filters, have - f->least), code - f->least_code);
-	f->locks = f->cut ? larger(f->locks, f->sum.locks) : f->sum.locks;
+	f->shown = f->cut ? larger(f->shown, f->sum.locks) : f->sum.locks;
+	f->shared = f->cut ? larger(f->shared, f->sum.shared) : f->sum.shared;
 	/* Opens that saw the same names share a list. Those of programs that read and close are gone at the next look. */
 	f->listings = f->cut ? larger(f->listings, both) : both;
 	f->listed = f->cut ? larger(f->listed, f->sum.listings) : f->sum.listings;
@@ -684,16 +690,65 @@ static void figures(struct kernel_files_host *h, struct kernel_files *f, int64_t
 	f->filters = f->cut ? larger(f->filters, filters) : filters;
 }
 
+/* Locks that no descriptor shows. @grown: what the machine has lost of late. */
+static void look_for_hidden(const struct kernel_look *l, int base, int64_t grown)
+{
+	struct kernel_files_host *h = l->files_host;
+	struct kernel_files *f = l->files;
+	const int64_t lost = h->have - f->least;
+	uint64_t dev[KERNEL_LOCKS_DEVICES];
+	struct kernel_locks_owner o = { .id = f->id, .device = dev };
+	struct kernel_locks_shown shown;
+	__attribute__((cleanup(ids_done))) struct ids pids = { 0 };
+
+	kernel_locks_ran(h->locks, f->id, grown >= (int64_t)GROWN ? KERNEL_LOCKS_SOON : lost >= (int64_t)GROWN ? KERNEL_LOCKS_SLOWLY : KERNEL_LOCKS_NOT, &f->hidden);
+	if (kernel_locks_news(h->locks, &f->hidden)) {
+		kernel_mounts_read(&h->mounts, l->pid);
+		o.ndevices = kernel_mounts_own(&h->mounts, dev, ARRAY_LEN(dev));
+		processes_of(h, base, l->cgroup->name, h->cgroups->version == 2 ? 2 : 0, &pids);
+		o.pid = pids.id;
+		o.npids = pids.n;
+		kernel_locks_assign(h->locks, &o, &f->hidden);
+	}
+	shown = (struct kernel_locks_shown){ .all = f->shown, .shared = f->shared < f->shown ? f->shared : f->shown, .whole = !f->cut };
+	f->locks = kernel_locks_bytes_of(&f->hidden, &shown, lost > 0 ? (uint64_t)lost : 0);
+}
+
+static void walk_if_due(const struct kernel_look *l, int base, uint64_t now, int64_t grown)
+{
+	struct kernel_files_host *h = l->files_host;
+	struct kernel_files *f = l->files;
+	struct walk w = { .h = h, .f = f, .pid = l->pid, .random = now };
+	bool urgent, shared;
+	unsigned rest;
+
+	urgent = grown >= (int64_t)GROWN || has_much(f);
+	rest = grown >= (int64_t)GROWN_FAST || has_much(f) ? 3 : 19;
+	if (now < f->looked_ns + f->cost_ns * rest || (!urgent && !f->cut && now - f->looked_ns < SLOW_NS))
+		return;
+	/* One after the other, if they are many: the one that waits longest is next. */
+	shared = !urgent || f->cost_ns > SHORT_NS;
+	if (shared && (now < h->walked_ns + h->cost_ns * rest || (f->looked_ns > h->oldest && now - h->walked_ns < STARVED_NS))) {
+		h->oldest = f->looked_ns < h->oldest ? f->looked_ns : h->oldest;
+		return;
+	}
+	f->cut = !walk_sandbox(&w, base, l->cgroup->name, h->cgroups->version == 2 ? 2 : 0);
+	figures(h, f, h->have);
+	f->looked_ns = clock_mono_ns();
+	f->cost_ns = f->looked_ns - now;
+	if (shared) {
+		h->oldest = UINT64_MAX;
+		h->walked_ns = f->looked_ns;
+		h->cost_ns = f->cost_ns;
+	}
+}
+
 void kernel_files_look(const struct kernel_look *l)
 {
 	struct kernel_files_host *h = l->files_host;
 	struct kernel_files *f = l->files;
-	const bool v2 = h->cgroups->version == 2;
-	const int base = h->cgroups->base[v2 ? 0 : CGROUP_MEMORY];
+	const int base = h->cgroups->base[h->cgroups->version == 2 ? 0 : CGROUP_MEMORY];
 	const uint64_t now = clock_mono_ns();
-	struct walk w = { .h = h, .f = f, .pid = l->pid, .random = now };
-	bool urgent, shared;
-	unsigned rest;
 	int64_t grown;
 
 	if (base < 0 || __atomic_load_n(&f->stop, __ATOMIC_SEQ_CST))
@@ -710,25 +765,8 @@ void kernel_files_look(const struct kernel_look *l)
 	}
 	f->least = h->have < f->least ? h->have : f->least;
 	grown = growth(h, h->have, now);
-	urgent = grown >= (int64_t)GROWN || has_much(f);
-	rest = grown >= (int64_t)GROWN_FAST || has_much(f) ? 3 : 19;
-	if (now < f->looked_ns + f->cost_ns * rest || (!urgent && !f->cut && now - f->looked_ns < SLOW_NS))
-		return;
-	/* One after the other, if they are many: the one that waits longest is next. */
-	shared = !urgent || f->cost_ns > SHORT_NS;
-	if (shared && (now < h->walked_ns + h->cost_ns * rest || (f->looked_ns > h->oldest && now - h->walked_ns < STARVED_NS))) {
-		h->oldest = f->looked_ns < h->oldest ? f->looked_ns : h->oldest;
-		return;
-	}
-	f->cut = !walk_sandbox(&w, base, l->cgroup->name, v2 ? 2 : 0);
-	figures(h, f, h->have);
-	f->looked_ns = clock_mono_ns();
-	f->cost_ns = f->looked_ns - now;
-	if (shared) {
-		h->oldest = UINT64_MAX;
-		h->walked_ns = f->looked_ns;
-		h->cost_ns = f->cost_ns;
-	}
+	walk_if_due(l, base, now, grown);
+	look_for_hidden(l, base, grown);
 }
 
 int kernel_locks_bytes(const struct kernel_look *l, uint64_t *ret)

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "warden/kernel_locks.h"
 #include "warden/kernel_watch.h"
 
 #define KERNEL_FILES_FOLDERS 64
@@ -22,7 +23,7 @@
 
 /* Bytes found by the walk that is under way. */
 struct kernel_files_sum {
-	uint64_t locks, listings, objects, filters;
+	uint64_t locks, shared, listings, objects, filters; /* shared: of the locks, those on file systems that are not its own */
 };
 
 /* A merged folder that was measured. */
@@ -34,6 +35,8 @@ struct kernel_files_folder {
 struct kernel_files {
 	uint64_t locks, listings, descriptors, filters;
 	uint64_t listed; /* listings, at the last look alone */
+	uint64_t shown, shared; /* locks that descriptors show, and of these, on file systems that are not its own */
+	struct kernel_locks_of hidden;
 	uint64_t looked_ns, cost_ns; /* when, and how long it took */
 	int64_t least; /* of the machine's uncounted memory, since the first look */
 	int64_t least_code; /* of what can be machine code of filters */

@@ -51,6 +51,7 @@ void kernel_mounts_read(struct kernel_mounts *m, int pid)
 		unescape(p + point);
 		m->mount[m->n].path = p + point;
 		m->mount[m->n].len = strlen(p + point);
+		m->mount[m->n].any = makedev(major, minor);
 		m->mount[m->n++].dev = strncmp(type + 3, "overlay ", 8) ? 0 : makedev(major, minor);
 	}
 }
@@ -70,4 +71,33 @@ uint64_t kernel_mounts_overlay(const struct kernel_mounts *m, const char *path)
 		dev = m->mount[i].dev;
 	}
 	return dev;
+}
+
+size_t kernel_mounts_own(const struct kernel_mounts *m, uint64_t *dev, size_t max)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	size_t n = 0;
+	char line[1024];
+
+	/* Without it nothing is known to be its own. */
+	for (unsigned i = 0; f && i < m->n && n < max; i++) {
+		bool again = false;
+
+		for (size_t k = 0; k < n; k++)
+			again |= dev[k] == m->mount[i].any;
+		if (!again)
+			dev[n++] = m->mount[i].any;
+	}
+	while (f && fgets(line, sizeof(line), f)) {
+		unsigned major, minor;
+
+		if (sscanf(line, "%*d %*d %u:%u ", &major, &minor) != 2)
+			continue;
+		for (size_t k = 0; k < n; k++)
+			if (dev[k] == makedev(major, minor))
+				dev[k--] = dev[--n];
+	}
+	if (f)
+		fclose(f);
+	return n;
 }

@@ -14,6 +14,7 @@ struct kernel_mounts {
 		const char *path; /* in ->text */
 		size_t len;
 		uint64_t dev; /* 0: no overlay */
+		uint64_t any; /* the device, whatever it is */
 	} mount[KERNEL_MOUNTS_MOST];
 	char text[64 << 10];
 };
@@ -22,3 +23,5 @@ struct kernel_mounts {
 void kernel_mounts_read(struct kernel_mounts *m, int pid);
 /* The device of the overlay that @path is on. 0: it is on another file system. */
 uint64_t kernel_mounts_overlay(const struct kernel_mounts *m, const char *path);
+/* The devices that @m has and the process we are has not: file systems of the sandbox's own. At most @max of them; returns how many. */
+size_t kernel_mounts_own(const struct kernel_mounts *m, uint64_t *dev, size_t max);

@@ -200,6 +200,7 @@ static void end_execs(const struct kernel_watch *w, struct kernel_watched *x)
 	const bool again = x->ended_ns && now - x->ended_ns < ONCE_MORE_NS;
 
 	x->ended_ns = now;
+	x->files.hidden.not_before_ns = now;
 	if (w->o.keep && !again && end_groups(w, x))
 		return;
 	cgroup_kill_now(w->o.host, x->cgroup.name);

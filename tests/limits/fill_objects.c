@@ -190,35 +190,50 @@ static void fill_locks_memfd(int nth)
 	fill_locks(nth, F_OFD_SETLK, "");
 }
 
-/* Locks of files that no descriptor of a process is open for: a mapping keeps the file, or a message that nobody receives. */
-static void fill_locks_kept(int nth, bool mapped)
+/* A file of its own: of /dev/shm, or a memfd, which is on a file system that all programs of the machine share. */
+static int lock_file(int nth, bool shm)
 {
-	struct flock l = { .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1 };
+	char path[64];
+	int fd;
+
+	if (!shm)
+		return memfd_create("lock", 0);
+	snprintf(path, sizeof(path), "/dev/shm/kept.%d", nth);
+	fd = open(path, O_CREAT | O_RDWR, 0600);
+	unlink(path);
+	return fd;
+}
+
+static int send_file(int fd)
+{
+	char byte = 0, room[CMSG_SPACE(sizeof(fd))] = { 0 };
+	struct iovec v = { &byte, 1 };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room) };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 	int pair[2];
 
-	(void)nth;
+	*c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(fd)) };
+	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	return socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) < 0 || sendmsg(pair[0], &m, MSG_DONTWAIT) < 0 ? -1 : 0;
+}
+
+enum keeper { MAPPED, SENT };
+
+/* Locks of files that no descriptor of a process is open for: a mapping keeps the file, or a message that nobody receives. */
+static void fill_locks_kept(int nth, enum keeper keeper, bool shm, long each)
+{
+	struct flock l = { .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1 };
+
 	for (;;) {
-		int fd = memfd_create("lock", 0);
+		int fd = lock_file(nth, shm);
 
 		if (fd < 0 || ftruncate(fd, 4096) < 0)
 			break;
-		for (l.l_start = 0; l.l_start < 2 * 192; l.l_start += 2)
+		for (l.l_start = 0; l.l_start < 2 * each; l.l_start += 2)
 			if (fill_note(fcntl(fd, F_OFD_SETLK, &l)) < 0)
 				return;
-		if (mapped) {
-			if (mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED)
-				break;
-		} else {
-			char byte = 0, room[CMSG_SPACE(sizeof(fd))] = { 0 };
-			struct iovec v = { &byte, 1 };
-			struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room) };
-			struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-
-			*c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(fd)) };
-			memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-			if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) < 0 || sendmsg(pair[0], &m, MSG_DONTWAIT) < 0)
-				break;
-		}
+		if (keeper == MAPPED ? mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED : send_file(fd) < 0)
+			break;
 		close(fd);
 	}
 	atomic_store(&fill->error, errno);
@@ -226,12 +241,28 @@ static void fill_locks_kept(int nth, bool mapped)
 
 static void fill_locks_mapped(int nth)
 {
-	fill_locks_kept(nth, true);
+	fill_locks_kept(nth, MAPPED, false, 192);
+}
+
+static void fill_locks_mapped_shm(int nth)
+{
+	fill_locks_kept(nth, MAPPED, true, 192);
 }
 
 static void fill_locks_sent(int nth)
 {
-	fill_locks_kept(nth, false);
+	fill_locks_kept(nth, SENT, false, 192);
+}
+
+/* The kernel limits how many descriptors are in flight, not how many locks a file has. */
+static void fill_locks_sent_many(int nth)
+{
+	fill_locks_kept(nth, SENT, false, 1000);
+}
+
+static void fill_locks_sent_shm(int nth)
+{
+	fill_locks_kept(nth, SENT, true, 1000);
 }
 
 static void *table_thread(void *arg)
@@ -830,7 +861,10 @@ static const struct fill_kind kinds[] = {
 	{ "locksofd", fill_locks_ofd },
 	{ "locksmemfd", fill_locks_memfd },
 	{ "locksmapped", fill_locks_mapped },
+	{ "locksmapshm", fill_locks_mapped_shm },
 	{ "lockssent", fill_locks_sent },
+	{ "lockssent1k", fill_locks_sent_many },
+	{ "lockssentshm", fill_locks_sent_shm },
 	{ "locksthr", fill_locks_thread },
 	{ "flock", fill_flock },
 	{ "leases", fill_leases },

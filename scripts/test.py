@@ -415,6 +415,8 @@ def part_v2(p):
         return p.skip('no tests/v2/run')
     if os.environ.get('CLOCHE_LONG') == '1' and p.run('tests/v2/reboot', env={'CLOCHE_BUILD': BUILD}) != 0:
         p.fail('tests/v2/reboot')
+    if os.environ.get('CLOCHE_LONG') == '1' and p.run('tests/v2/limits', env={'CLOCHE_BUILD': BUILD}) != 0:
+        p.fail('tests/v2/limits')
     code = p.run('tests/v2/run', env={'CLOCHE_BUILD': BUILD})
     with open(p.path, encoding='utf-8', errors='replace') as f:
         text = f.read()

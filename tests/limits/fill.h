@@ -1,7 +1,7 @@
 /*
  * What the fillers share. `filler KIND PROCESSES SECONDS` starts so many processes. Each takes kernel memory of one kind until
- * something says no, and keeps it. At the end of the time all are killed, and one line says how many objects there were and
- * which errors ended it. Static, without files of its own: it runs in any image, on any kernel.
+ * something says no, and keeps it. At the end of the time, or half a second after the last of them has got no more, all are killed,
+ * and one line says how many objects there were and which error ended it. Static, without files of its own: it runs in any image, on any kernel.
  */
 #pragma once
 #include <errno.h>
@@ -20,6 +20,7 @@
 struct fill_shared {
 	atomic_long objects;
 	atomic_int error; /* the last one */
+	atomic_int full; /* processes that get no more */
 };
 static struct fill_shared *fill;
 
@@ -44,12 +45,19 @@ static inline int fill_note(long r)
 	return 0;
 }
 
+static inline void fill_wait(double seconds)
+{
+	struct timespec t = { .tv_sec = (time_t)seconds };
+
+	t.tv_nsec = (long)((seconds - (double)t.tv_sec) * 1e9);
+	nanosleep(&t, NULL);
+}
+
 static inline int fill_main(int argc, char **argv, const struct fill_kind *kinds, size_t n)
 {
 	const struct fill_kind *k = NULL;
 	int processes, started = 0;
-	double seconds;
-	struct timespec t;
+	double seconds, left;
 
 	if (argc == 2 && !strcmp(argv[1], "--list")) {
 		for (size_t i = 0; i < n; i++)
@@ -77,14 +85,17 @@ static inline int fill_main(int argc, char **argv, const struct fill_kind *kinds
 		if (pid == 0) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			k->fn(i);
+			atomic_fetch_add(&fill->full, 1);
 			for (;;)
 				pause();
 		}
 		started++;
 	}
-	t.tv_sec = (time_t)seconds;
-	t.tv_nsec = (long)((seconds - (double)t.tv_sec) * 1e9);
-	nanosleep(&t, NULL);
+	for (left = seconds; left > 0; left -= 0.02) {
+		if (atomic_load(&fill->full) >= started && left > 0.5)
+			left = 0.5;
+		fill_wait(0.02);
+	}
 	signal(SIGTERM, SIG_IGN);
 	printf("%ld objects, %s\n", atomic_load(&fill->objects),
 	       atomic_load(&fill->error) ? strerror(atomic_load(&fill->error)) : "no error");

@@ -13,7 +13,8 @@ processes. Every 100 ms we read from outside:
 
 The worst sum of charged and uncharged is compared with the limit, and the uncharged part again 2 s after the end. Whatever
 else the machine does meanwhile is in the figures. So a figure above the bound is measured again, and the least of up to
-three counts: memory that a sandbox takes is there every time.
+three counts: memory that a sandbox takes is there every time. "Still growing" means that the filler got no error and was not
+ended: with more --seconds it would have taken more.
 """
 import argparse
 import json
@@ -161,10 +162,11 @@ def once(prog, kind, opts):
         result = json.loads(out)
     except ValueError:
         sys.exit(f"measure: {argv[:2]}: {p.returncode}: {err.decode()[-400:]}")
+    said = (result.get("stdout") or "").strip()[-200:]
     return {"kind": kind, "user": opts.user, "memory": opts.memory, "charged": round(s.charged / MIB),
             "uncharged": round(s.uncharged / MIB), "sum": round(s.sum / MIB), "left": round(max(0, left) / MIB),
             "samples": s.samples, "cause": result["verdict"]["cause"], "oom_kind": result["verdict"].get("oom_kind"),
-            "said": (result.get("stdout") or "").strip()[-200:]}
+            "said": said, "reached": result["verdict"]["cause"] != "exited" or "no error" not in said}
 
 
 def limit_of(text):
@@ -220,7 +222,7 @@ def main():
                 print(json.dumps(r), flush=True)
             else:
                 print(f"{'ok  ' if r['holds'] else 'OVER'} {kind:12} {r['charged']:4} + {r['uncharged']:5} MiB of {opts.memory}, "
-                      f"{r['left']} left after 2 s; {r['cause']} {r['oom_kind'] or ''} {r['said']}", flush=True)
+                      f"{r['left']} left after 2 s; {r['cause']} {r['oom_kind'] or ''} {r['said']}{'' if r['reached'] else ' still growing'}", flush=True)
     return 1 if bad else 0
 
 

@@ -654,9 +654,11 @@ void restore_serve(struct agent *a, const struct frame *f, const int *fds)
 		r->frame = &frame;
 		x = go_on(r, fds, &e);
 	}
-	if (x == 0)
+	/* A socket, a lock or a pipe's end that a process closes as its first step is closed then: nothing of theirs is open here. */
+	if (x == 0) {
+		sys_close_range((unsigned)r->base, ~0U, 0);
 		restore_let_go(r);
-	else if (r)
+	} else if (r)
 		end_all(r);
 	agent_forget(a);
 	if (x < 0) {

@@ -264,6 +264,8 @@ void inject_forget(struct proc *p); /* lets it go */
 /* ---- fd.c, object.c: descriptors ---- */
 int external_read(struct dump *d, struct err *e);
 int fd_read_all(struct dump *d, struct err *e);
+/* Our copies of what processes have open: before they run again, so that what they close is closed. */
+void object_close(struct dump *d);
 void object_done(struct dump *d);
 /* One for the slave of terminal @pts, where no process has that open, but somebody inside its master. */
 int object_terminal(struct dump *d, uint32_t pts, struct err *e);

@@ -354,14 +354,19 @@ int fd_read_all(struct dump *d, struct err *e)
 	return r;
 }
 
+void object_close(struct dump *d)
+{
+	for (size_t i = 0; i < d->n_objects; i++)
+		fd_close(TAKE_FD(d->object[i].fd));
+	for (size_t i = 0; i < d->n_external; i++)
+		fd_close(TAKE_FD(d->external[i].fd));
+}
+
 void object_done(struct dump *d)
 {
-	for (size_t i = 0; i < d->n_objects; i++) {
-		fd_close(d->object[i].fd);
+	object_close(d);
+	for (size_t i = 0; i < d->n_objects; i++)
 		socket_free(d->object[i].socket);
-	}
-	for (size_t i = 0; i < d->n_external; i++)
-		fd_close(d->external[i].fd);
 	free(d->object);
 	free(d->external);
 	free(d->kept);

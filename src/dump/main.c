@@ -355,6 +355,7 @@ static int run(struct dump *d, struct err *e)
 		r = wait_word(d, "go", NULL, e);
 	sysv_reader_stop(&d->sysv_reader);
 	guard_stop(&d->guard); /* before anybody could see them */
+	object_close(d);
 	stop_release(d);
 	if (r == 0)
 		r = say(d, "copied");

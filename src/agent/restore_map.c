@@ -461,9 +461,9 @@ static void write_owns(struct build *b)
 {
 	char text[16];
 
-	/* Never less likely to be killed than an exec is; a process that was more likely stays so. */
+	/* Less than an exec has only where the kernel let its source set that, too: where the warden could not set the least. */
 	snprintf(text, sizeof(text), "%d", (int)b->p->oom_score_adj);
-	if ((int32_t)b->p->oom_score_adj > SCORE_SANDBOX)
+	if ((int32_t)b->p->oom_score_adj != SCORE_SANDBOX)
 		write_own(b, "/proc/self/oom_score_adj", text);
 	snprintf(text, sizeof(text), "%u", b->p->loginuid);
 	if (b->p->loginuid != MEM_NONE)

@@ -103,7 +103,7 @@ bool share_has(const struct dump *d, const struct proc *p)
 int share_check(const struct dump *d, const struct proc *p, struct err *e)
 {
 	/* It opens files of its own for these on the way, under a number that must be known. */
-	if ((int32_t)p->rec.oom_score_adj > SCORE_SANDBOX || p->rec.loginuid != MEM_NONE)
+	if ((int32_t)p->rec.oom_score_adj != SCORE_SANDBOX || p->rec.loginuid != MEM_NONE)
 		return proc_refuse(p, e, "shares its descriptors (CLONE_FILES) with process %u, and has an oom_score_adj or login user of its own",
 				   d->proc[p->files].pid);
 	return 0;

@@ -597,6 +597,24 @@ TEST(settings_that_a_process_made_for_itself_stay)
 	CHECK(end());
 }
 
+/* Where nobody set the least that it may have. */
+TEST(a_process_that_lowered_its_oom_score_keeps_it)
+{
+	static const char code[] = "import os\n"
+				   "def score(): return open('/proc/self/oom_score_adj').read()\n"
+				   "try: os.write(os.open('/proc/self/oom_score_adj', os.O_WRONLY | os.O_CLOEXEC), b'400')\n"
+				   "except OSError: pass\n"
+				   "was = score()\n"
+				   "print('up')\n" REPL;
+
+	CHECK(begin());
+	CHECK(rt_python(&a, 7, code, &x));
+	CHECK(kt_reads(x.out, "up\n"));
+	CHECK(move());
+	CHECK(says(&y, "print('same' if score() == was else (was, score()))\n", "same"));
+	CHECK(end());
+}
+
 /* How many descriptors the agent has beside its own few. */
 static unsigned held_ready(pid_t agent)
 {

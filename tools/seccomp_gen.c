@@ -27,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define NUMBERS 1024 /* more than any architecture has */
 #define X32_BIT 0x40000000U
@@ -59,6 +60,8 @@ enum action {
 	SETSOCKOPT,
 	GETSOCKOPT,
 	SETXATTR,
+	MKNOD,
+	MKNODAT,
 	FAMILY,
 	ACTIONS
 };
@@ -89,6 +92,8 @@ static const struct {
 	[SETSOCKOPT] = { "SETSOCKOPT", 0 },
 	[GETSOCKOPT] = { "GETSOCKOPT", 0 },
 	[SETXATTR] = { "SETXATTR", 0 },
+	[MKNOD] = { "MKNOD", 0 },
+	[MKNODAT] = { "MKNODAT", 0 },
 	[FAMILY] = { "FAMILY", 0 },
 };
 
@@ -105,11 +110,14 @@ static const struct {
 	/* Descriptors. */
 	{ ALLOW, "open openat openat2 creat close close_range dup dup2 dup3 fcntl flock pipe pipe2 memfd_create" },
 	{ IOCTL, "ioctl" },
-	/* Names, folders, attributes. mknod: dpkg makes pipes; devices need a capability outside the sandbox. */
+	/* Names, folders, attributes. */
 	{ ALLOW, "stat fstat lstat newfstatat statx access faccessat faccessat2 statfs fstatfs getcwd chdir fchdir "
-		 "getdents getdents64 mkdir mkdirat rmdir mknod mknodat link linkat unlink unlinkat symlink symlinkat "
+		 "getdents getdents64 mkdir mkdirat rmdir link linkat unlink unlinkat symlink symlinkat "
 		 "readlink readlinkat rename renameat renameat2 chmod fchmod fchmodat fchmodat2 chown fchown lchown "
 		 "fchownat umask utime utimes utimensat futimesat" },
+	/* Pipes, sockets and files. The kernel refuses devices as well, but Landlock first, with EACCES: programs expect EPERM. */
+	{ MKNOD, "mknod" },
+	{ MKNODAT, "mknodat" },
 	{ SETXATTR, "setxattr lsetxattr fsetxattr" },
 	{ ALLOW, "getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr removexattr lremovexattr fremovexattr "
 		 "getxattrat listxattrat removexattrat" },
@@ -238,6 +246,7 @@ static const uint32_t bad_ioctls[] = { 0x5412, 0x541c, 0x541d, 0x5423 };
  * lets one sandbox time another's pages. */
 static const uint32_t bad_prctls[] = { 57, 62, 67 };
 #define SET_MM 35 /* rewrites what /proc says: the agent's, with the secret */
+static const uint32_t devices[] = { S_IFCHR, S_IFBLK };
 static const uint32_t good_personalities[] = { 0, 8 /* PER_LINUX32 */, 0xffffffff /* ask */ };
 /*
  * Options that make the kernel keep memory which no limit counts. Programs at a socket: SO_ATTACH_FILTER, SO_ATTACH_BPF,
@@ -539,6 +548,12 @@ static void emit_blocks(struct gen *g)
 	at = emit(g, BPF_ALU | BPF_AND | BPF_K, 0, 0, 7);
 	branch(g, BPF_JGE, ACL_MAX + 1, at, near_action(g, ALLOW));
 	g->label[SETXATTR] = load_arg(g, 3, 0);
+
+	for (unsigned i = 1; i <= 2; i++) {
+		one_of(g, devices, ARRAY_LEN(devices), REFUSE, ALLOW);
+		emit(g, BPF_ALU | BPF_AND | BPF_K, 0, 0, S_IFMT);
+		g->label[i == 1 ? MKNOD : MKNODAT] = load_arg(g, i, 0); /* the mode, which the kernel cuts to 16 bits */
+	}
 
 	/* Without root the agent has the command's own id, and who has one's id may lower one's limits. */
 	one_of(g, &init, 1, REFUSE, ALLOW);

@@ -16,6 +16,7 @@
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -194,6 +195,10 @@ TEST(kernel_memory_that_no_limit_counts_is_refused)
 		{ "mbind", SYS_mbind, { mem, 4096, 2, mem, 8, 0 }, -EPERM },
 		{ "set_mempolicy_home_node", 450, { mem, 4096, 0, 0 }, -EPERM },
 		{ "set_mempolicy", SYS_set_mempolicy, { 0, 0, 0 }, 0 },
+		{ "mknodat, a pipe", SYS_mknodat, { bad, file, S_IFIFO | 0600, 0 }, -ENOENT },
+		{ "mknodat, a file", SYS_mknodat, { bad, file, 0600, 0 }, -ENOENT },
+		{ "mknodat, a device", SYS_mknodat, { bad, file, S_IFCHR | 0600, 259 }, -EPERM },
+		{ "mknodat, a disk, with high bits", SYS_mknodat, { bad, file, S_IFBLK | 7UL << 32 | 1UL << 16, 259 }, -EPERM },
 		{ "setxattrat", 463, { bad, file, 0, name, mem, 16 }, -ENOSYS },
 		{ "setxattr, a list of 13 entries", SYS_setxattr, { file, name, mem, 108, 0 }, -ENOENT },
 		{ "setxattr, a list of 14 entries", SYS_setxattr, { file, name, mem, 116, 0 }, -E2BIG },
@@ -457,6 +462,10 @@ static uint32_t model(int action, const __u64 *a)
 		return cmd == 6 && (uint32_t)a[2] == 35 ? ERRNO(ENOPROTOOPT) : SECCOMP_RET_ALLOW;
 	case DECIDED_SETXATTR:
 		return (uint32_t)a[3] > 108 && (uint32_t)a[3] % 8 == 4 ? ERRNO(E2BIG) : SECCOMP_RET_ALLOW;
+	case DECIDED_MKNOD:
+		return S_ISCHR((uint32_t)a[1]) || S_ISBLK((uint32_t)a[1]) ? ERRNO(EPERM) : SECCOMP_RET_ALLOW;
+	case DECIDED_MKNODAT:
+		return S_ISCHR((uint32_t)a[2]) || S_ISBLK((uint32_t)a[2]) ? ERRNO(EPERM) : SECCOMP_RET_ALLOW;
 	case DECIDED_COOKIE: /* the table's program has none patched in */
 		return a[5] == 0 ? SECCOMP_RET_ALLOW : ERRNO(EPERM);
 	case DECIDED_CLONE3:
@@ -486,6 +495,7 @@ TEST(every_number_gets_the_verdict_of_the_table)
 		0x2000000,  0x10000000,	 0x40000000,  0x80000000,  0x5411,	0x5412,	     0x5413,
 		0x541c,	    0x541d,	 0x541e,      0x5423,	   0x80001,	0x80003,     0x80803,
 		14,	    26,		 32,	      50,	   51,		52,	     53,
+		0x1180,	    0x2180,	 0x6180,      0x16180,	   0x100002180, 0x8180,	     0xa180,
 		100,	    108,	 109,	      116,	   120,		1024,	     65532,
 		0xffffffff, 0x100000000, 0x100000001, 0x100000002, 0x100000400, 0x100005412, 0x8000000000000000,
 	};

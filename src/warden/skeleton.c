@@ -14,7 +14,7 @@
 #define COPY_DEPTH_MAX 8
 
 /* Bumped when what is made below changes, so that an older cache is not used. */
-#define SKELETON_VERSION 7U
+#define SKELETON_VERSION 8U
 
 /*
  * What of /etc is taken along, and only what everybody may read: programs in /usr expect these. Nothing that could
@@ -62,7 +62,15 @@ static const struct {
 	{ "etc/pam.d", 0755, 0 },
 };
 
+/* As on the host. */
 static const char *const links[] = { "bin", "sbin", "lib", "lib32", "lib64", "libx32" };
+
+/* As on every Debian. */
+static const struct made own_links[] = {
+	{ "etc/mtab", "../proc/self/mounts" },
+	{ "var/run", "/run" },
+	{ "var/lock", "/run/lock" },
+};
 
 uint64_t skeleton_key(void)
 {
@@ -267,6 +275,8 @@ static int fill_root(int root, bool owners)
 		target[n] = '\0';
 		r = sys_symlinkat(target, root, links[i]);
 	}
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(own_links); i++)
+		r = sys_symlinkat(own_links[i].text, root, own_links[i].path);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(files); i++)
 		r = put_file(root, files[i].path, files[i].text, 0644);
 	if (r == 0)

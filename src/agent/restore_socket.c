@@ -261,12 +261,12 @@ static bool on_loopback(const struct sockaddr_storage *addr, uint32_t len)
 	return !memcmp(v6, &in6addr_loopback, 16) || (!memcmp(v6, mapped, sizeof(mapped)) && v6[12] == 127);
 }
 
-/* Any port. An IPv6 socket that takes no IPv4 has the one address that there is. */
-static void cut_address(const struct restore_socket *a, struct restore_socket *s)
+/* @at is IPv4, any port. An IPv6 socket as @a that takes no IPv4 has the one address that there is. */
+static void cut_address(const struct restore_socket *a, struct restore_socket *s, uint32_t at)
 {
 	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
-	const uint32_t at = htonl(SOCKET_CUT_PEER);
 
+	at = htonl(at);
 	memset(&s->addr, 0, sizeof(s->addr));
 	if (s->k.family == AF_INET) {
 		*(struct sockaddr_in *)&s->addr = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = at };
@@ -295,42 +295,55 @@ static void any_address(struct restore_socket *s)
 	}
 }
 
+/* Accepts it, of @listener at its address, from @other at that of its peer. */
+static int accept_from(struct restore *r, struct restore_socket *s, int listener, int other)
+{
+	socklen_t len = sizeof(s->addr);
+	int fd, x;
+
+	if (listen(listener, 1) < 0 || getsockname(listener, (struct sockaddr *)&s->addr, &len) < 0 ||
+	    connect(other, (const struct sockaddr *)&s->addr, len) < 0)
+		return -errno;
+	fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	fd = fd < 0 ? -errno : restore_high(r, fd);
+	x = fd < 0 || r->agent->single_id ? 0 : sys_fchownat(fd, "", s->k.uid, s->k.gid, AT_EMPTY_PATH);
+	if (x < 0)
+		fd_close(fd);
+	return x < 0 ? x : fd;
+}
+
 /*
- * One whose connection is over: it is connected to a listener of our own, which ends the connection first, with what can
- * still be read or with a reset. Its addresses are those that it had if both are loopback's.
+ * One whose connection is over: it is accepted from a socket of our own, which ends the connection first, with what can still be
+ * read or with a reset. Its addresses are those that it had if both are loopback's. The bound on sockets does not count accepted
+ * ones: in the source most were accepted, too, and there may be more of them than the bound.
  */
 static int make_ended(struct restore *r, uint32_t i)
 {
 	const struct linger now = { .l_onoff = 1 };
-	struct restore_socket a, l;
-	socklen_t len = sizeof(l.addr);
+	struct restore_socket a, b;
 	AUTO_CLOSE int listener = -1, other = -1;
-	bool named;
 	int x;
 
 	restore_socket_read(r, &r->m.object[i], &a);
-	mirror(&a, &l);
-	named = a.k.state == MEM_SOCK_CLOSED && on_loopback(&a.addr, a.k.addr_len) && on_loopback(&l.addr, l.k.addr_len);
-	if (a.k.state == MEM_SOCK_RESET)
-		cut_address(&a, &l);
-	else if (!named)
-		any_address(&l);
-	x = listener = socket_make(r, &l);
+	mirror(&a, &b);
+	if (a.k.state == MEM_SOCK_RESET) {
+		cut_address(&a, &b, SOCKET_CUT_PEER);
+		cut_address(&a, &a, INADDR_LOOPBACK);
+	} else if (!on_loopback(&a.addr, a.k.addr_len) || !on_loopback(&b.addr, b.k.addr_len)) {
+		any_address(&a);
+		any_address(&b);
+	}
+	x = listener = socket_make(r, &a);
 	if (x >= 0)
-		x = socket_bind(listener, &l);
+		x = socket_bind(listener, &a);
 	if (x == 0)
-		x = listen(listener, 1) < 0 || getsockname(listener, (struct sockaddr *)&l.addr, &len) < 0 ? -errno : 0;
-	if (x == 0)
-		x = r->object[i] = socket_make(r, &a);
-	if (x >= 0 && named)
-		x = socket_bind(r->object[i], &a);
+		x = other = socket_make(r, &b);
 	if (x >= 0)
-		x = connect(r->object[i], (const struct sockaddr *)&l.addr, len) < 0 ? -errno : 0;
+		x = socket_bind(other, &b);
+	if (x == 0)
+		x = r->object[i] = accept_from(r, &a, listener, other);
 	if (x < 0)
 		return x;
-	other = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-	if (other < 0)
-		return -errno;
 	x = make_room(r->object[i], a.queue_len);
 	if (x == 0)
 		x = send_all(other, a.queue, a.queue_len);

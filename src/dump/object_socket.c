@@ -91,6 +91,8 @@ static bool value_same(const struct value *a, const struct value *b)
 
 static int model_init(struct model *m, const struct mem_socket *k, struct err *e)
 {
+	AUTO_CLOSE int spare = -1;
+
 	if (m->value && m->family == k->family && m->type == k->type && m->protocol == k->protocol)
 		return 0;
 	if (!m->value)
@@ -101,8 +103,14 @@ static int model_init(struct model *m, const struct mem_socket *k, struct err *e
 	m->type = k->type;
 	m->protocol = k->protocol;
 	m->fd = socket((int)k->family, (int)k->type | SOCK_CLOEXEC, (int)k->protocol);
-	if (!m->value || m->fd < 0)
-		return err_sys(e, ERR_INTERNAL, m->value ? -errno : -ENOMEM, "make a socket");
+	if (!m->value)
+		return err_sys(e, ERR_INTERNAL, -ENOMEM, "make a socket");
+	/* One more for value_can_be_set(); and the agent makes two at a time that it closes again (restore_socket.c). */
+	spare = m->fd < 0 ? -1 : socket((int)k->family, (int)k->type | SOCK_CLOEXEC, (int)k->protocol);
+	if (spare < 0 && errno == EPERM)
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the sandbox has as many sockets as it may have; two more are needed to copy them");
+	if (spare < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "make a socket");
 	for (size_t i = 0; i < socket_options_n; i++)
 		value_read(m->fd, &socket_options[i], &m->value[i]);
 	return 0;

@@ -43,7 +43,7 @@ def goes_on(d, box, x):
 def test_what_is_closed_behind_a_copy_is_closed(d, clean):
     b = d.create()
     x = background(d, b, f"exec python3 -c \"import base64; exec(base64.b64decode('{base64.b64encode(PROGRAM.encode()).decode()}'))\"")
-    for _ in range(3):
+    for _ in range(2):
         goes_on(d, b, x)
         r = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True})
         assert r.status == 201, r
@@ -57,3 +57,32 @@ def test_what_is_closed_behind_a_copy_is_closed(d, clean):
         assert d.post(f"/v1/sandboxes/{b['id']}/resume").status == 200
         goes_on(d, b, x)
         assert d.delete(f"/v1/sandboxes/{copy['id']}").status in (200, 204)
+
+
+# Accepted ones, whose peers have closed them and which are shut down: more than the sockets that a sandbox of 64M can make itself.
+OVER = r"""
+import os, socket, time
+n = 200
+l = socket.socket(); l.bind(("127.0.0.1", 0)); l.listen(1)
+over = []
+for _ in range(n):
+    c = socket.create_connection(l.getsockname()); s, _ = l.accept()
+    c.close(); s.recv(1); s.shutdown(socket.SHUT_WR); over.append(s)
+names = [s.getsockname() for s in over]
+open("/tmp/n", "w").write("1")
+while not os.path.exists("/tmp/go"):
+    time.sleep(0.02)
+print(sum(s.recv(1) == b"" and s.getsockname() == name for s, name in zip(over, names)), flush=True)
+"""
+
+
+def test_more_connections_that_are_over_than_it_can_make_are_copied(d, clean):
+    b = d.create(memory="64M")
+    x = background(d, b, f"exec python3 -c \"import base64; exec(base64.b64decode('{base64.b64encode(OVER.encode()).decode()}'))\"")
+    eventually(lambda: d.exec(b["id"], "cat", "/tmp/n")["stdout"], seconds=60)
+    r = d.post(f"/v1/sandboxes/{b['id']}/fork", {"count": 1, "memory": True})
+    assert r.status == 201, r
+    for box in (r.json["sandboxes"][0], b):
+        d.exec(box["id"], "touch", "/tmp/go")
+        eventually(lambda: output(d, box, x), seconds=60)
+        assert output(d, box, x) == ["200"]

@@ -53,7 +53,7 @@ void layer_may_go(struct service *s, const char *id)
 		return;
 	put(&l->loose, id, l);
 	loose_name(id, name);
-	fd_close(openat(l->notes, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+	notes_mark(s->db, name);
 }
 
 static void forget_loose(struct layer_book *l, const char *id)
@@ -63,7 +63,7 @@ static void forget_loose(struct layer_book *l, const char *id)
 	if (!map_del(&l->loose, id))
 		return;
 	loose_name(id, name);
-	unlinkat(l->notes, name, 0);
+	notes_unmark(l->s->db, name);
 }
 
 void layer_must_stay(struct service *s, const char *id)

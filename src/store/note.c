@@ -152,6 +152,19 @@ static bool take_bytes(struct piece *from, struct piece *ret)
 
 /* --- files --- */
 
+static int write_spare(struct notes *n, const char *name, const struct buf *b)
+{
+	unsigned at;
+	AUTO_CLOSE int fd = spare_take(&n->spares, &at);
+	int r = fd < 0 ? fd : fd_write_all(fd, b->data, b->len);
+
+	if (r == 0)
+		r = spare_name(&n->spares, at, name);
+	if (r < 0 && fd >= 0)
+		spare_drop(&n->spares, at);
+	return r;
+}
+
 static int write_file(const struct notes *n, const char *name, const struct buf *b)
 {
 	AUTO_CLOSE int fd = openat(n->dir, NEW, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -185,18 +198,24 @@ static int read_file(const struct notes *n, const char *name, struct buf *b)
 
 static int remove_file(struct notes *n, const char *name)
 {
+	int r;
+
 	if (!map_get(&n->have, name))
 		return 0;
-	if (unlinkat(n->dir, name, 0) < 0 && errno != ENOENT)
-		return -errno;
+	r = spare_put(&n->spares, name);
+	if (r < 0 && r != -ENOENT)
+		return r;
 	map_del(&n->have, name);
 	return 0;
 }
 
 static int put_file(struct notes *n, const char *name, const struct buf *b)
 {
-	int r = write_file(n, name, b);
+	/* What replaces a file is a new one: the kernel sees to it that no power cut leaves neither of them. */
+	int r = map_get(&n->have, name) ? -ENOENT : write_spare(n, name, b);
 
+	if (r == -ENOENT)
+		r = write_file(n, name, b);
 	return r < 0 ? r : map_put(&n->have, name, n);
 }
 
@@ -237,6 +256,7 @@ int notes_open(struct notes *n, const char *folder, struct err *e)
 	n->dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (n->dir < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "open '%.100s'", path);
+	spares_init(&n->spares, n->dir);
 	r = map_init(&n->have);
 	if (r == 0)
 		r = list_files(n, have_file, n);
@@ -263,6 +283,26 @@ void notes_close(struct notes *n)
 	map_done(&n->have);
 	fd_close(n->dir);
 	n->dir = -1;
+}
+
+void notes_mark(struct db *d, const char *name)
+{
+	struct notes *n = &d->notes;
+	unsigned at;
+	AUTO_CLOSE int fd = n->dir < 0 ? -ENOENT : spare_take(&n->spares, &at);
+
+	if (fd >= 0 && spare_name(&n->spares, at, name) == 0)
+		return;
+	if (fd >= 0)
+		spare_drop(&n->spares, at);
+	if (n->dir >= 0)
+		fd_close(openat(n->dir, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+}
+
+void notes_unmark(struct db *d, const char *name)
+{
+	if (d->notes.dir >= 0)
+		spare_put(&d->notes.spares, name);
 }
 
 /* --- what changes --- */
@@ -506,6 +546,37 @@ static int decode(const struct buf *b, enum note_table *ret_table, struct column
 	return 0;
 }
 
+static bool is_column(const struct column *c, const char *name)
+{
+	return name && strlen(name) == c->name.len && !memcmp(name, c->name.data, c->name.len);
+}
+
+static char *text_of(const struct column *c)
+{
+	return c->type == SQLITE_TEXT ? strndup(c->value.data, c->value.len) : NULL;
+}
+
+/* What a power cut has left in a file that had another name before is of that. */
+static bool fits_name(enum note_table t, const struct column *c, unsigned n, const char *name)
+{
+	AUTO_FREE char *key = NULL, *key2 = NULL;
+	uint64_t number = 0;
+	char is[NAME_SIZE];
+
+	for (unsigned i = 0; i < n; i++) {
+		if (is_column(&c[i], tables[t].key))
+			key = key ? key : text_of(&c[i]);
+		else if (is_column(&c[i], tables[t].key2))
+			key2 = key2 ? key2 : text_of(&c[i]);
+		else if (is_column(&c[i], tables[t].number) && c[i].value.len == sizeof(number))
+			memcpy(&number, c[i].value.data, sizeof(number));
+	}
+	if (!key || (tables[t].key2 && !key2))
+		return false;
+	name_of(t, key, key2, number, is);
+	return !strcmp(is, name);
+}
+
 static void bind(sqlite3_stmt *s, int at, const struct column *c)
 {
 	int64_t number = 0;
@@ -570,6 +641,8 @@ static int restore_one(void *arg, const char *name)
 
 	if (r == 0)
 		r = decode(&b, &t, c, &n);
+	if (r == 0 && !fits_name(t, c, n, name))
+		r = -EBADMSG;
 	if (r == 0 && !x->look)
 		r = insert(x->d, t, c, n);
 	if (r == 0) {

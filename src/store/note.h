@@ -4,7 +4,8 @@
  * with all rows when the database is opened; short-lived sandboxes (store/late.h) and execs that have ended have none.
  *
  * A file is: "cloche note 1\n"; the table's name; of each column name, type and value; 16 bytes of the SHA-256 of all that.
- * Texts and values have their length before them. Its name is the table's and a hash of the row's key.
+ * Texts and values have their length before them. Its name is the table's and a hash of the row's key. Files that are
+ * removed serve again (store/spare.h): one whose name is not its row's is not a note.
  */
 #pragma once
 #include <stdbool.h>
@@ -12,6 +13,7 @@
 
 #include "base/err.h"
 #include "base/map.h"
+#include "store/spare.h"
 
 #define NOTES_FOLDER "notes"
 #define NOTE_KEPT "kept-" /* likewise: service/adopt.c */
@@ -38,6 +40,7 @@ struct note; /* one that is to be written or removed */
 struct notes {
 	int dir; /* -1: none are kept */
 	struct map have; /* names of files that are there */
+	struct spares spares;
 	struct note *pending;
 	bool later; /* notes_later() */
 	bool failed; /* told once */
@@ -60,6 +63,9 @@ void notes_usual(struct db *d);
 void notes_now(struct db *d);
 /* After the commit. What cannot be written now is tried again after the next. */
 void notes_flush(struct db *d);
+/* An empty file of somebody else (NOTE_LOOSE) in the same folder. */
+void notes_mark(struct db *d, const char *name);
+void notes_unmark(struct db *d, const char *name);
 /* Makes the files what the rows are. */
 int notes_sync(struct db *d, struct err *e);
 

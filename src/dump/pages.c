@@ -1,20 +1,33 @@
 /* The pages file: filled in memory, so that the processes wait for one copy only; writer.c brings it to the disk. */
 #include "dump/dump.h"
 #include "base/base.h"
+#include "base/piece.h"
 #include "base/sys.h"
 
 #include <unistd.h>
 
 #define EAGER (512U << 10) /* bytes that are enough for a writer that has nothing to do */
 
+/* The first @len bytes. What is left goes on in another buffer. */
+static void hand_on(struct pages *g, size_t len)
+{
+	uint8_t *rest = NULL;
+
+	if (!len)
+		return;
+	if (len < g->have && writer_buffer(g->writer, &rest) < 0)
+		len = g->have; /* the file has failed already */
+	if (rest)
+		memcpy(rest, g->data + len, g->have - len);
+	writer_put(g->writer, g->fd, g->data, len);
+	g->before += len;
+	g->have -= len;
+	g->data = rest;
+}
+
 void pages_flush(struct pages *g)
 {
-	if (!g->have)
-		return;
-	writer_put(g->writer, g->fd, g->data, g->have);
-	g->before += g->have;
-	g->have = 0;
-	g->data = NULL;
+	hand_on(g, g->have);
 }
 
 static int write_error(int r, struct err *e)
@@ -41,7 +54,7 @@ int pages_room(struct pages *g, size_t n, uint8_t **ret, struct err *e)
 	static_assert(PAGES_CHUNK * PAGE <= WRITER_BUFFER, "an empty one has room");
 	assert(n <= PAGES_CHUNK);
 	if (WRITER_BUFFER - g->have < n * PAGE || (g->have >= EAGER && writer_idle(g->writer)))
-		pages_flush(g);
+		hand_on(g, g->have - g->have % PIECE_SIZE); /* so that their sums can be taken in any order */
 	if (!g->data)
 		r = writer_buffer(g->writer, &g->data);
 	if (r < 0)

@@ -13,13 +13,19 @@
 
 #define BUFFERS 72U /* what is held in memory at most: then the processes wait for the file */
 #define AHEAD 16U /* of these, that are given memory before they are needed */
-#define SOON (4U << 20) /* bytes that the disk is given at a time */
+#define SOON (1U << 20) /* bytes that the disk is given at a time */
 #define SUMS_FIRST 256U
+#define PUT_SUMS (WRITER_BUFFER / PIECE_SIZE)
+
+enum summing { SUM_OPEN, SUM_THREAD, SUM_HELPER, SUM_HELPED };
 
 struct put {
 	int fd;
 	uint8_t *data;
 	size_t len;
+	bool whole; /* pieces only: they can be summed up before what comes ahead of them */
+	enum summing summing; /* under ->lock */
+	uint8_t sum[PUT_SUMS][SHA256_SIZE]; /* SUM_HELPED */
 };
 
 struct writer {
@@ -35,6 +41,7 @@ struct writer {
 	unsigned first, queued; /* of ->queue, as a ring; ->first is being written when ->busy */
 	bool busy, end;
 	int result;
+	uint64_t put; /* bytes that were put */
 	/* The thread's own. */
 	bool sums;
 	uint64_t written, begun; /* bytes of the file, and of these given to the disk */
@@ -43,9 +50,9 @@ struct writer {
 	size_t n_sums, room;
 };
 
-static int add_sum(struct writer *w, const uint8_t *data, size_t len)
+static int sums_room(struct writer *w)
 {
-	if (w->n_sums == w->room) {
+	if (w->room - w->n_sums < PUT_SUMS) {
 		const size_t room = w->room ? w->room * 2 : SUMS_FIRST;
 		void *more = realloc(w->sum, room * SHA256_SIZE);
 
@@ -54,8 +61,16 @@ static int add_sum(struct writer *w, const uint8_t *data, size_t len)
 		w->sum = more;
 		w->room = room;
 	}
-	piece_sum(data, len, w->sum[w->n_sums++]);
 	return 0;
+}
+
+static int add_sum(struct writer *w, const uint8_t *data, size_t len)
+{
+	int r = sums_room(w);
+
+	if (r == 0)
+		piece_sum(data, len, w->sum[w->n_sums++]);
+	return r;
 }
 
 /* What comes behind ->written. */
@@ -82,18 +97,43 @@ static int sum_up(struct writer *w, const uint8_t *data, size_t len)
 	return r;
 }
 
-static int write_one(struct writer *w, const struct put *p)
+/* Sums that writer_end() has taken, or takes. */
+static int sum_one(struct writer *w, struct put *p)
 {
+	bool helped;
+	int r;
+
+	pthread_mutex_lock(&w->lock);
+	while (p->summing == SUM_HELPER)
+		pthread_cond_wait(&w->moved, &w->lock);
+	helped = p->summing == SUM_HELPED;
+	if (!helped)
+		p->summing = SUM_THREAD;
+	pthread_mutex_unlock(&w->lock);
+	if (!helped)
+		return sum_up(w, p->data, p->len);
+	r = sums_room(w);
+	if (r == 0) {
+		memcpy(w->sum[w->n_sums], p->sum, p->len / PIECE_SIZE * SHA256_SIZE);
+		w->n_sums += p->len / PIECE_SIZE;
+	}
+	return r;
+}
+
+/* The disk is at it while the sum is taken. */
+static int write_one(struct writer *w, struct put *p)
+{
+	const uint64_t end = w->written + p->len;
 	int r = fd_write_all(p->fd, p->data, p->len);
 
-	if (r == 0 && w->sums)
-		r = sum_up(w, p->data, p->len);
-	w->written += p->len;
-	if (r == 0 && w->sums && w->written - w->begun >= SOON) {
+	if (r == 0 && w->sums && end - w->begun >= SOON) {
 		/* Only a head start. */
-		(void)!sync_file_range(p->fd, (off_t)w->begun, (off_t)(w->written - w->begun), SYNC_FILE_RANGE_WRITE);
-		w->begun = w->written;
+		(void)!sync_file_range(p->fd, (off_t)w->begun, (off_t)(end - w->begun), SYNC_FILE_RANGE_WRITE);
+		w->begun = end;
 	}
+	if (r == 0 && w->sums)
+		r = sum_one(w, p);
+	w->written = end;
 	return r;
 }
 
@@ -132,25 +172,24 @@ static void *writer_main(void *arg)
 	pthread_mutex_lock(&w->lock);
 	w->result = r;
 	for (;;) {
-		struct put p;
+		struct put *p = &w->queue[w->first];
 
 		while (!w->queued && !w->end)
 			if (!touch_next(w))
 				pthread_cond_wait(&w->moved, &w->lock);
 		if (!w->queued)
 			break;
-		p = w->queue[w->first];
 		w->busy = true;
 		r = w->result;
 		pthread_mutex_unlock(&w->lock);
 		if (r == 0)
-			r = write_one(w, &p);
+			r = write_one(w, p);
 		pthread_mutex_lock(&w->lock);
 		w->result = r;
 		w->first = (w->first + 1) % BUFFERS;
 		w->queued--;
 		w->busy = false;
-		w->free[w->n_free++] = p.data;
+		w->free[w->n_free++] = p->data;
 		pthread_cond_signal(&w->moved);
 	}
 	pthread_mutex_unlock(&w->lock);
@@ -214,9 +253,17 @@ int writer_buffer(struct writer *w, uint8_t **ret)
 
 void writer_put(struct writer *w, int fd, uint8_t *buffer, size_t len)
 {
+	struct put *p;
+
 	pthread_mutex_lock(&w->lock);
 	assert(w->queued < BUFFERS && len <= WRITER_BUFFER);
-	w->queue[(w->first + w->queued++) % BUFFERS] = (struct put){ fd, buffer, len };
+	p = &w->queue[(w->first + w->queued++) % BUFFERS];
+	p->fd = fd;
+	p->data = buffer;
+	p->len = len;
+	p->whole = w->put % PIECE_SIZE == 0 && len % PIECE_SIZE == 0;
+	p->summing = SUM_OPEN;
+	w->put += len;
 	pthread_cond_signal(&w->moved);
 	pthread_mutex_unlock(&w->lock);
 }
@@ -231,6 +278,34 @@ bool writer_idle(struct writer *w)
 	return idle;
 }
 
+/* The last that nobody is at, so that the thread comes to it last. */
+static struct put *open_put(struct writer *w)
+{
+	for (unsigned n = w->queued; n-- > w->busy;) {
+		struct put *p = &w->queue[(w->first + n) % BUFFERS];
+
+		if (p->whole && p->summing == SUM_OPEN)
+			return p;
+	}
+	return NULL;
+}
+
+/* ->lock is held, but not while sums are taken. */
+static void help(struct writer *w)
+{
+	struct put *p;
+
+	while (w->sums && w->result == 0 && (p = open_put(w))) {
+		p->summing = SUM_HELPER;
+		pthread_mutex_unlock(&w->lock);
+		for (size_t at = 0; at < p->len; at += PIECE_SIZE)
+			piece_sum(p->data + at, PIECE_SIZE, p->sum[at / PIECE_SIZE]);
+		pthread_mutex_lock(&w->lock);
+		p->summing = SUM_HELPED;
+		pthread_cond_signal(&w->moved);
+	}
+}
+
 int writer_end(struct writer *w, uint8_t ret_sum[SHA256_SIZE])
 {
 	struct sha256 s;
@@ -239,6 +314,7 @@ int writer_end(struct writer *w, uint8_t ret_sum[SHA256_SIZE])
 	pthread_mutex_lock(&w->lock);
 	w->end = true;
 	pthread_cond_signal(&w->moved);
+	help(w);
 	pthread_mutex_unlock(&w->lock);
 	pthread_join(w->thread, NULL);
 	r = w->result;

@@ -151,6 +151,7 @@ void box_give_up(struct box *b, int r, const struct err *e)
 
 int box_enter(struct box *b, const struct who *who, struct err *e)
 {
+	const bool group_later = b->maker && b->maker->group_later;
 	int r;
 
 	b->state = BOX_RUNNING;
@@ -183,7 +184,7 @@ int box_enter(struct box *b, const struct who *who, struct err *e)
 	b->maker = NULL;
 	if (b->want->memory && !b->group_uid)
 		b->group_uid = 1 + USER_ID; /* there may be a warm process in it */
-	if (b->want->memory && b->group < 0)
+	if (b->want->memory && b->group < 0 && !group_later)
 		box_want_group(b); /* the first exec is likely to come soon */
 	box_note(b, who, !b->pooled ? "sandbox.create" : b->want->origin.pool[0] ? "pool.fill" : "template.fill");
 	secrets_note(b, who);

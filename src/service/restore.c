@@ -153,8 +153,14 @@ static void on_told(void *arg)
 
 	STEP("fork.stored");
 	x->fn(x->arg, x->r < 0 ? NULL : x->box, x->n, x->r < 0 ? &x->e : NULL);
-	for (unsigned i = 0; i < x->n; i++)
-		box_unref(x->box[i]);
+	for (unsigned i = 0; i < x->n; i++) {
+		struct box *b = x->box[i];
+
+		/* For its first exec. Earlier the warden would be on a processor that the others' answer needs. */
+		if (x->r == 0 && b->want->memory && b->state == BOX_RUNNING && b->handle && b->group < 0)
+			box_want_group(b);
+		box_unref(b);
+	}
 	checkpoint_unref(x->c);
 	if (x->of) {
 		box_rest(x->of);
@@ -280,7 +286,7 @@ static void failed(void *arg, struct box *b, int r, const struct err *e)
 	finish(x, r);
 }
 
-static const struct box_maker maker = { .up = up, .failed = failed };
+static const struct box_maker maker = { .up = up, .failed = failed, .group_later = true };
 
 static int begin_one(struct batch *x, const struct restore_plan *plan, struct err *e)
 {

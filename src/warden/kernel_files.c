@@ -24,6 +24,9 @@
 #define STARVED_NS 100000000ULL /* nobody came to take its turn */
 #define BUDGET_NS 20000000ULL /* of one walk: the watch looks at no other sandbox meanwhile */
 #define SHORT_NS 2000000ULL /* a walk that delays nobody */
+#define OTHERS_NS 500000000ULL
+#define OTHERS_LEAST_NS 10000000ULL /* CPU time: enough to fill something */
+#define WHOLE_NS 2000000000ULL /* a walk that came to its end is of late */
 #define FRESH_NS 2000000ULL /* the machine's memory is not read again */
 #define ALL_DESCRIPTORS 32
 #define SOME_DESCRIPTORS 8
@@ -690,8 +693,46 @@ static void figures(struct kernel_files_host *h, struct kernel_files *f, int64_t
 	f->filters = f->cut ? larger(f->filters, filters) : filters;
 }
 
+/* CPU time in ns of a group, or of all (@name ""); 0: not known. */
+static uint64_t cpu_of(struct kernel_files_host *h, const char *name)
+{
+	const bool v2 = h->cgroups->version == 2;
+	const int base = h->cgroups->base[v2 ? 0 : CGROUP_CPUACCT];
+	char path[96];
+
+	snprintf(path, sizeof(path), "%s%s%s", name, name[0] ? "/" : "", v2 ? "cpu.stat" : "cpuacct.usage");
+	if (base < 0 || text_of(base, path, h->text, sizeof(h->text)) <= 0)
+		return 0;
+	return v2 ? (uint64_t)field(h->text, "usage_usec") * 1000 : strtoull(h->text, NULL, 10);
+}
+
+/* What all other sandboxes have used, also those of other wardens that have the same groups. 0: not known. */
+static uint64_t cpu_of_others(struct kernel_files_host *h, const char *name)
+{
+	const uint64_t one = cpu_of(h, name), all = cpu_of(h, "");
+
+	return one && all >= one ? 1 + all - one : 0;
+}
+
+static void note_others(struct kernel_files_host *h, struct kernel_files *f, const char *name, uint64_t now)
+{
+	if (f->others_ns && now - f->others_ns < OTHERS_NS)
+		return;
+	f->others[1] = f->others[0];
+	f->others[0] = cpu_of_others(h, name);
+	f->others_ns = now;
+}
+
+/* Whether no other sandbox has run since half a second ago or more. */
+static bool is_alone(struct kernel_files_host *h, const struct kernel_files *f, const char *name)
+{
+	const uint64_t before = f->others[1] ? f->others[1] : f->others[0], now = cpu_of_others(h, name);
+
+	return before && now && now - before < OTHERS_LEAST_NS;
+}
+
 /* Locks that no descriptor shows. @grown: what the machine has lost of late. */
-static void look_for_hidden(const struct kernel_look *l, int base, int64_t grown)
+static void look_for_hidden(const struct kernel_look *l, int base, uint64_t now, int64_t grown)
 {
 	struct kernel_files_host *h = l->files_host;
 	struct kernel_files *f = l->files;
@@ -699,18 +740,25 @@ static void look_for_hidden(const struct kernel_look *l, int base, int64_t grown
 	uint64_t dev[KERNEL_LOCKS_DEVICES];
 	struct kernel_locks_owner o = { .id = f->id, .device = dev };
 	struct kernel_locks_shown shown;
+	enum kernel_locks_news news;
 	__attribute__((cleanup(ids_done))) struct ids pids = { 0 };
 
-	kernel_locks_ran(h->locks, f->id, grown >= (int64_t)GROWN ? KERNEL_LOCKS_SOON : lost >= (int64_t)GROWN ? KERNEL_LOCKS_SLOWLY : KERNEL_LOCKS_NOT, &f->hidden);
-	if (kernel_locks_news(h->locks, &f->hidden)) {
+	note_others(h, f, l->cgroup->name, now);
+	kernel_locks_start(h->locks, grown >= (int64_t)GROWN ? KERNEL_LOCKS_SOON : lost >= (int64_t)GROWN ? KERNEL_LOCKS_SLOWLY : KERNEL_LOCKS_NOT);
+	news = kernel_locks_news(h->locks, &f->hidden);
+	if (news == KERNEL_LOCKS_SAMPLE) {
 		kernel_mounts_read(&h->mounts, l->pid);
 		o.ndevices = kernel_mounts_own(&h->mounts, dev, ARRAY_LEN(dev));
 		processes_of(h, base, l->cgroup->name, h->cgroups->version == 2 ? 2 : 0, &pids);
 		o.pid = pids.id;
 		o.npids = pids.n;
+	}
+	if (news != KERNEL_LOCKS_NONE) {
+		o.alone = is_alone(h, f, l->cgroup->name);
 		kernel_locks_assign(h->locks, &o, &f->hidden);
 	}
-	shown = (struct kernel_locks_shown){ .all = f->shown, .shared = f->shared < f->shown ? f->shared : f->shown, .whole = !f->cut };
+	shown = (struct kernel_locks_shown){ .all = f->shown, .shared = f->shared < f->shown ? f->shared : f->shown,
+					     .whole = f->whole_ns && f->whole_ns + WHOLE_NS > clock_mono_ns() };
 	f->locks = kernel_locks_bytes_of(&f->hidden, &shown, lost > 0 ? (uint64_t)lost : 0);
 }
 
@@ -736,6 +784,7 @@ static void walk_if_due(const struct kernel_look *l, int base, uint64_t now, int
 	figures(h, f, h->have);
 	f->looked_ns = clock_mono_ns();
 	f->cost_ns = f->looked_ns - now;
+	f->whole_ns = f->cut ? f->whole_ns : f->looked_ns;
 	if (shared) {
 		h->oldest = UINT64_MAX;
 		h->walked_ns = f->looked_ns;
@@ -766,7 +815,7 @@ void kernel_files_look(const struct kernel_look *l)
 	f->least = h->have < f->least ? h->have : f->least;
 	grown = growth(h, h->have, now);
 	walk_if_due(l, base, now, grown);
-	look_for_hidden(l, base, grown);
+	look_for_hidden(l, base, now, grown);
 }
 
 int kernel_locks_bytes(const struct kernel_look *l, uint64_t *ret)

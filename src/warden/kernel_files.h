@@ -37,7 +37,9 @@ struct kernel_files {
 	uint64_t listed; /* listings, at the last look alone */
 	uint64_t shown, shared; /* locks that descriptors show, and of these, on file systems that are not its own */
 	struct kernel_locks_of hidden;
+	uint64_t others[2], others_ns; /* CPU time of all others, half a second or more ago, and before that; when the former was read */
 	uint64_t looked_ns, cost_ns; /* when, and how long it took */
+	uint64_t whole_ns; /* when a walk came to its end; 0: never */
 	int64_t least; /* of the machine's uncounted memory, since the first look */
 	int64_t least_code; /* of what can be machine code of filters */
 	uint64_t id; /* no other sandbox of this warden has or had it */

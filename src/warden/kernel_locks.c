@@ -20,15 +20,13 @@
 #define LINE 52U /* bytes, about */
 #define SOON_NS 100000000ULL
 #define SLOW_NS 1000000000ULL
-#define REST 4 /* so many times as long as it took, nothing is read */
+#define REST 4 /* so many times as long as it took, nothing is read; once where there were many locks and more come */
 #define MAPS_NS 1000000000ULL /* for the mappings of a sandbox */
 #define SETTLED_NS 60000000ULL /* nobody else has asked for its mappings */
 #define FRESH_NS 100000000ULL /* what was found counts at the next looks, not later */
 #define ENDED_NS 300000000ULL
 #define UNSURE (2U << 20)
 #define TIMES 4 /* until the next look as many more may come */
-#define RUNNERS 16
-#define RAN_NS 2000000000ULL
 
 /* What some places of /proc/locks show. */
 struct sample {
@@ -65,9 +63,6 @@ struct kernel_locks {
 	uint64_t ended_ns, cost_ns; /* of the last sample */
 	uint64_t assigned_ns; /* when something was found out about it last */
 	struct job *maps; /* done, for its owner to take. NULL: none */
-	struct {
-		uint64_t id, ns;
-	} runner[RUNNERS]; /* the last that have run, and when */
 };
 
 /* ---- lines ------------------------------------------------------------------------------------------------------ */
@@ -336,29 +331,14 @@ static uint64_t nobodys(const struct sample *s)
 	return weight(s, n);
 }
 
-/* Remembers that @id has run. True: nobody else has, for a while. */
-static bool only_runner(struct kernel_locks *k, uint64_t id, uint64_t now)
+void kernel_locks_start(struct kernel_locks *k, enum kernel_locks_when when)
 {
-	unsigned at = 0, others = 0;
-
-	for (unsigned i = 0; i < RUNNERS; i++) {
-		if (k->runner[i].id && k->runner[i].id != id)
-			others += now - k->runner[i].ns < RAN_NS;
-		if (k->runner[i].id == id || (k->runner[at].id != id && k->runner[i].ns < k->runner[at].ns))
-			at = i;
-	}
-	k->runner[at].id = id;
-	k->runner[at].ns = now;
-	return !others;
-}
-
-void kernel_locks_ran(struct kernel_locks *k, uint64_t id, enum kernel_locks_when when, struct kernel_locks_of *of)
-{
-	const uint64_t now = clock_mono_ns(), rest = REST * k->cost_ns, least = when == KERNEL_LOCKS_SOON ? SOON_NS : SLOW_NS;
+	const uint64_t now = clock_mono_ns(), least = when == KERNEL_LOCKS_SOON ? SOON_NS : SLOW_NS;
+	uint64_t rest;
 	struct job *j;
 
 	take(k);
-	of->alone = only_runner(k, id, now);
+	rest = (when == KERNEL_LOCKS_SOON && worth(&k->s) ? 1 : REST) * k->cost_ns;
 	if (k->job || when == KERNEL_LOCKS_NOT || now < k->ended_ns + (rest > least ? rest : least))
 		return;
 	/* What is nobody's yet may be one's that has not been asked. */
@@ -369,11 +349,14 @@ void kernel_locks_ran(struct kernel_locks *k, uint64_t id, enum kernel_locks_whe
 		job_start(k, j);
 }
 
-bool kernel_locks_news(struct kernel_locks *k, const struct kernel_locks_of *of)
+enum kernel_locks_news kernel_locks_news(struct kernel_locks *k, const struct kernel_locks_of *of)
 {
 	take(k);
-	return k->sample && worth(&k->s) &&
-	       (of->sample != k->sample || of->mapping != k->sample || nobodys(&k->s) >= KERNEL_LOCKS_WORTH);
+	if (!k->sample || !worth(&k->s))
+		return KERNEL_LOCKS_NONE;
+	if (of->sample != k->sample || of->mapping != k->sample)
+		return KERNEL_LOCKS_SAMPLE;
+	return k->maps || nobodys(&k->s) >= KERNEL_LOCKS_WORTH ? KERNEL_LOCKS_REST : KERNEL_LOCKS_NONE;
 }
 
 static uint64_t assign_own(struct sample *s, const struct kernel_locks_owner *o)
@@ -452,7 +435,7 @@ void kernel_locks_assign(struct kernel_locks *k, const struct kernel_locks_owner
 		k->assigned_ns = now;
 	}
 	/* All that run have been asked for their mappings. */
-	if (of->alone && !k->job && !k->maps && of->mapping == k->sample && now - k->assigned_ns > SETTLED_NS && (bytes = nobodys(&k->s))) {
+	if (o->alone && !k->job && !k->maps && of->mapping == k->sample && now - k->assigned_ns > SETTLED_NS && (bytes = nobodys(&k->s))) {
 		for (unsigned i = 0; i < k->s.n; i++)
 			k->s.found[i] = true;
 		of->rest = bytes;
@@ -463,16 +446,17 @@ void kernel_locks_assign(struct kernel_locks *k, const struct kernel_locks_owner
 uint64_t kernel_locks_bytes_of(const struct kernel_locks_of *of, const struct kernel_locks_shown *shown, uint64_t most)
 {
 	const uint64_t on_own = shown->all - shown->shared, kept = of->mapped + of->rest;
-	uint64_t hidden = 0;
+	uint64_t hidden = 0, maybe = 0;
 
 	if (clock_mono_ns() >= of->until_ns)
 		return shown->all;
 	/* Both are estimates. */
-	if (shown->whole && of->own > on_own + on_own / 2 + UNSURE)
-		hidden += of->own - on_own;
+	if (of->own > on_own + on_own / 2 + UNSURE)
+		*(shown->whole ? &hidden : &maybe) = of->own - on_own;
 	/* The rest includes what descriptors show. */
 	hidden += !of->rest ? kept : kept > shown->shared ? kept - shown->shared : 0;
-	return shown->all + TIMES * (hidden < most ? hidden : most);
+	hidden = hidden < most ? hidden : most;
+	return shown->all + TIMES * hidden + (maybe < most - hidden ? maybe : most - hidden);
 }
 
 uint64_t kernel_locks_count(const struct kernel_locks *k)

@@ -6,7 +6,7 @@
  *
  *   whose own file system the file is on (its overlay and tmpfs, which no other sandbox and not the host has),
  *   that has mapped the file, or
- *   that is the only one that has run for a while.
+ *   that runs while no other does.
  *
  * What then is left is nobody's. All functions: one thread at a time.
  */
@@ -38,7 +38,6 @@ struct kernel_locks_of {
 	uint64_t sample; /* the last one that was looked into */
 	uint64_t mapping; /* and the one its mappings were looked for */
 	uint64_t own, mapped, rest; /* bytes, by the three rules */
-	bool alone;
 	uint64_t until_ns; /* how long they count */
 	uint64_t not_before_ns; /* a sample from before that does not count: what it shows may be ended */
 };
@@ -49,10 +48,13 @@ struct kernel_locks *kernel_locks_new(void);
 void kernel_locks_free(struct kernel_locks *k);
 
 enum kernel_locks_when { KERNEL_LOCKS_NOT, KERNEL_LOCKS_SLOWLY, KERNEL_LOCKS_SOON };
-/* The sandbox @id has run. Starts a look into /proc/locks @when memory grows, unless one is under way or was a moment ago. */
-void kernel_locks_ran(struct kernel_locks *k, uint64_t id, enum kernel_locks_when when, struct kernel_locks_of *of);
-/* Takes what the thread has found. True: @of has not seen it yet, and kernel_locks_assign should be called. */
-bool kernel_locks_news(struct kernel_locks *k, const struct kernel_locks_of *of);
+/* Starts a look into /proc/locks @when memory grows, unless one is under way or was a moment ago. */
+void kernel_locks_start(struct kernel_locks *k, enum kernel_locks_when when);
+
+/* What kernel_locks_assign could do: nothing; all of it; only that for which neither devices nor processes are needed. */
+enum kernel_locks_news { KERNEL_LOCKS_NONE, KERNEL_LOCKS_SAMPLE, KERNEL_LOCKS_REST };
+/* Takes what the thread has found. */
+enum kernel_locks_news kernel_locks_news(struct kernel_locks *k, const struct kernel_locks_of *of);
 
 struct kernel_locks_owner {
 	uint64_t id; /* of the sandbox; never 0 */
@@ -60,6 +62,7 @@ struct kernel_locks_owner {
 	size_t ndevices;
 	const int *pid; /* its processes */
 	size_t npids;
+	bool alone; /* no other has run for a while */
 };
 /* Which of the locks are @o's: @of is brought up to date, as far as is known by now. */
 void kernel_locks_assign(struct kernel_locks *k, const struct kernel_locks_owner *o, struct kernel_locks_of *of);
@@ -68,7 +71,7 @@ void kernel_locks_assign(struct kernel_locks *k, const struct kernel_locks_owner
 struct kernel_locks_shown {
 	uint64_t all;
 	uint64_t shared; /* of that, on file systems that are not the sandbox's own */
-	bool whole; /* all descriptors have been looked at */
+	bool whole; /* all descriptors have been looked at of late */
 };
 /*
  * The bytes of all locks of a sandbox. Those that descriptors do not show count for a moment after they were found, and as far as the

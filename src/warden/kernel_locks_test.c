@@ -81,8 +81,8 @@ static void drop_locks(void *map[LOCKS / EACH])
 static uint64_t found(struct kernel_locks *k, const struct kernel_locks_owner *o, struct kernel_locks_of *of, const uint64_t *which, uint64_t bytes)
 {
 	for (int i = 0; i < 12000 && *which < bytes; i++) {
-		kernel_locks_ran(k, o->id, KERNEL_LOCKS_SOON, of);
-		if (kernel_locks_news(k, of))
+		kernel_locks_start(k, KERNEL_LOCKS_SOON);
+		if (kernel_locks_news(k, of) != KERNEL_LOCKS_NONE)
 			kernel_locks_assign(k, o, of);
 		wait_a_little();
 	}
@@ -126,20 +126,23 @@ TEST(locks_on_a_file_system_of_its_own_need_no_process)
 	kernel_locks_free(k);
 }
 
-TEST(what_is_nobodys_is_the_only_runners)
+TEST(what_is_nobodys_counts_for_a_sandbox_that_runs_alone)
 {
 	struct kernel_locks *k = kernel_locks_new();
 	struct kernel_locks_of of = { 0 }, other = { 0 };
-	struct kernel_locks_owner o = { .id = 1 };
+	struct kernel_locks_owner o = { .id = 1, .alone = true }, second = { .id = 2 };
 	void *map[LOCKS / EACH];
 
 	CHECK(k && keep_locks(map));
 	CHECK(found(k, &o, &of, &of.rest, (uint64_t)LOCKS / 2 * KERNEL_LOCK_BYTES) >= (uint64_t)LOCKS / 2 * KERNEL_LOCK_BYTES);
 	CHECK_EQ(of.own + of.mapped, 0);
-	/* Two have run: it can be either's. */
-	kernel_locks_ran(k, 2, KERNEL_LOCKS_NOT, &other);
-	kernel_locks_ran(k, 1, KERNEL_LOCKS_NOT, &of);
-	CHECK(!of.alone && !other.alone);
+	for (int i = 0; i < 100; i++) {
+		kernel_locks_start(k, KERNEL_LOCKS_SOON);
+		if (kernel_locks_news(k, &other) != KERNEL_LOCKS_NONE)
+			kernel_locks_assign(k, &second, &other);
+		wait_a_little();
+	}
+	CHECK_EQ(other.own + other.mapped + other.rest, 0);
 	drop_locks(map);
 	kernel_locks_free(k);
 }
@@ -158,7 +161,8 @@ TEST(a_figure_counts_only_for_a_moment_and_not_beyond_what_the_machine_lost)
 	of.own = 16 * MIB;
 	CHECK_EQ(kernel_locks_bytes_of(&of, &some, 100 * MIB), (8 + 4 * 11) * MIB);
 	/* What descriptors show is not known yet. */
-	CHECK_EQ(kernel_locks_bytes_of(&of, &part, 100 * MIB), (8 + 4) * MIB);
+	CHECK_EQ(kernel_locks_bytes_of(&of, &part, 100 * MIB), (8 + 4 + 10) * MIB);
+	CHECK_EQ(kernel_locks_bytes_of(&of, &part, 3 * MIB), (8 + 4 + 2) * MIB);
 	/* What is nobody else's includes what descriptors show. */
 	of = (struct kernel_locks_of){ .mapped = MIB, .rest = 4 * MIB, .until_ns = UINT64_MAX };
 	CHECK_EQ(kernel_locks_bytes_of(&of, &some, 100 * MIB), (8 + 4 * 3) * MIB);
@@ -176,8 +180,8 @@ TEST(a_sample_from_before_it_was_ended_does_not_count)
 
 	CHECK(k && keep_locks(map));
 	for (int i = 0; i < 12000 && !of.sample; i++) {
-		kernel_locks_ran(k, o.id, KERNEL_LOCKS_SOON, &of);
-		if (kernel_locks_news(k, &of))
+		kernel_locks_start(k, KERNEL_LOCKS_SOON);
+		if (kernel_locks_news(k, &of) != KERNEL_LOCKS_NONE)
 			kernel_locks_assign(k, &o, &of);
 		wait_a_little();
 	}

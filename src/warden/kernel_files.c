@@ -731,6 +731,22 @@ static bool is_alone(struct kernel_files_host *h, const struct kernel_files *f, 
 	return before && now && now - before < OTHERS_LEAST_NS;
 }
 
+/*
+ * A look into /proc/locks delays all that lock. So descriptors first, and only what they do not explain is looked for there at once.
+ * What others give back may hide that a sandbox takes more: so now and then in any case.
+ */
+static enum kernel_locks_when when_to_look(struct kernel_files *f, uint64_t now, int64_t lost, int64_t grown)
+{
+	if (lost - (int64_t)(f->shown + f->listings + f->descriptors + f->filters) < (int64_t)GROWN) {
+		f->unexplained_ns = 0;
+		return KERNEL_LOCKS_SLOWLY;
+	}
+	f->unexplained_ns = f->unexplained_ns ? f->unexplained_ns : now;
+	if (grown < (int64_t)GROWN || f->whole_ns <= f->unexplained_ns)
+		return KERNEL_LOCKS_SLOWLY;
+	return f->hid_ns && now - f->hid_ns < WHOLE_NS ? KERNEL_LOCKS_NOW : KERNEL_LOCKS_SOON;
+}
+
 /* Locks that no descriptor shows. @grown: what the machine has lost of late. */
 static void look_for_hidden(const struct kernel_look *l, int base, uint64_t now, int64_t grown)
 {
@@ -744,7 +760,7 @@ static void look_for_hidden(const struct kernel_look *l, int base, uint64_t now,
 	__attribute__((cleanup(ids_done))) struct ids pids = { 0 };
 
 	note_others(h, f, l->cgroup->name, now);
-	kernel_locks_start(h->locks, grown >= (int64_t)GROWN ? KERNEL_LOCKS_SOON : lost >= (int64_t)GROWN ? KERNEL_LOCKS_SLOWLY : KERNEL_LOCKS_NOT);
+	kernel_locks_start(h->locks, when_to_look(f, now, lost, grown));
 	news = kernel_locks_news(h->locks, &f->hidden);
 	if (news == KERNEL_LOCKS_SAMPLE) {
 		kernel_mounts_read(&h->mounts, l->pid);
@@ -760,6 +776,7 @@ static void look_for_hidden(const struct kernel_look *l, int base, uint64_t now,
 	shown = (struct kernel_locks_shown){ .all = f->shown, .shared = f->shared < f->shown ? f->shared : f->shown,
 					     .whole = f->whole_ns && f->whole_ns + WHOLE_NS > clock_mono_ns() };
 	f->locks = kernel_locks_bytes_of(&f->hidden, &shown, lost > 0 ? (uint64_t)lost : 0);
+	f->hid_ns = f->locks > f->shown ? now : f->hid_ns;
 }
 
 static void walk_if_due(const struct kernel_look *l, int base, uint64_t now, int64_t grown)

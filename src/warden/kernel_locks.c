@@ -20,7 +20,7 @@
 #define LINE 52U /* bytes, about */
 #define SOON_NS 100000000ULL
 #define SLOW_NS 1000000000ULL
-#define REST 4 /* so many times as long as it took, nothing is read; once where there were many locks and more come */
+#define REST 4 /* so many times as long as it took, nothing is read */
 #define MAPS_NS 1000000000ULL /* for the mappings of a sandbox */
 #define SETTLED_NS 60000000ULL /* nobody else has asked for its mappings */
 #define FRESH_NS 100000000ULL /* what was found counts at the next looks, not later */
@@ -272,6 +272,7 @@ struct kernel_locks *kernel_locks_new(void)
 		free(k);
 		return NULL;
 	}
+	k->ended_ns = clock_mono_ns(); /* what does not run for long is looked for when memory grows */
 	k->list->refs = 1;
 	k->list->fd = openat(AT_FDCWD, "/proc/locks", O_RDONLY | O_CLOEXEC);
 	return k;
@@ -333,13 +334,12 @@ static uint64_t nobodys(const struct sample *s)
 
 void kernel_locks_start(struct kernel_locks *k, enum kernel_locks_when when)
 {
-	const uint64_t now = clock_mono_ns(), least = when == KERNEL_LOCKS_SOON ? SOON_NS : SLOW_NS;
-	uint64_t rest;
+	const uint64_t now = clock_mono_ns(), least = when == KERNEL_LOCKS_SLOWLY ? SLOW_NS : SOON_NS;
+	const uint64_t rest = (when == KERNEL_LOCKS_NOW ? 1 : REST) * k->cost_ns;
 	struct job *j;
 
 	take(k);
-	rest = (when == KERNEL_LOCKS_SOON && worth(&k->s) ? 1 : REST) * k->cost_ns;
-	if (k->job || when == KERNEL_LOCKS_NOT || now < k->ended_ns + (rest > least ? rest : least))
+	if (k->job || now < k->ended_ns + (rest > least ? rest : least))
 		return;
 	/* What is nobody's yet may be one's that has not been asked. */
 	if (now < k->assigned_ns + 2 * SETTLED_NS && nobodys(&k->s) >= KERNEL_LOCKS_WORTH)
@@ -445,18 +445,18 @@ void kernel_locks_assign(struct kernel_locks *k, const struct kernel_locks_owner
 
 uint64_t kernel_locks_bytes_of(const struct kernel_locks_of *of, const struct kernel_locks_shown *shown, uint64_t most)
 {
-	const uint64_t on_own = shown->all - shown->shared, kept = of->mapped + of->rest;
-	uint64_t hidden = 0, maybe = 0;
+	const uint64_t on_own = shown->all - shown->shared, rest = of->rest < most ? of->rest : most;
+	uint64_t hidden = of->mapped + rest, maybe = 0;
 
 	if (clock_mono_ns() >= of->until_ns)
 		return shown->all;
+	/* The rest includes what descriptors show. */
+	if (rest)
+		hidden -= hidden < shown->shared ? hidden : shown->shared;
 	/* Both are estimates. */
 	if (of->own > on_own + on_own / 2 + UNSURE)
-		*(shown->whole ? &hidden : &maybe) = of->own - on_own;
-	/* The rest includes what descriptors show. */
-	hidden += !of->rest ? kept : kept > shown->shared ? kept - shown->shared : 0;
-	hidden = hidden < most ? hidden : most;
-	return shown->all + TIMES * hidden + (maybe < most - hidden ? maybe : most - hidden);
+		*(shown->whole ? &hidden : &maybe) += of->own - on_own;
+	return shown->all + TIMES * hidden + maybe;
 }
 
 uint64_t kernel_locks_count(const struct kernel_locks *k)

@@ -47,8 +47,9 @@ struct kernel_locks *kernel_locks_new(void);
 /* Does not wait for the thread. NULL is nothing. */
 void kernel_locks_free(struct kernel_locks *k);
 
-enum kernel_locks_when { KERNEL_LOCKS_NOT, KERNEL_LOCKS_SLOWLY, KERNEL_LOCKS_SOON };
-/* Starts a look into /proc/locks @when memory grows, unless one is under way or was a moment ago. */
+/* Each second; when memory grows: a fifth of the time at most; when some were found and more come: half of the time. */
+enum kernel_locks_when { KERNEL_LOCKS_SLOWLY, KERNEL_LOCKS_SOON, KERNEL_LOCKS_NOW };
+/* Starts a look into /proc/locks, unless one is under way or was a moment ago. */
 void kernel_locks_start(struct kernel_locks *k, enum kernel_locks_when when);
 
 /* What kernel_locks_assign could do: nothing; all of it; only that for which neither devices nor processes are needed. */
@@ -74,8 +75,9 @@ struct kernel_locks_shown {
 	bool whole; /* all descriptors have been looked at of late */
 };
 /*
- * The bytes of all locks of a sandbox. Those that descriptors do not show count for a moment after they were found, and as far as the
- * machine has lost @most. They count four times: a look into /proc/locks is so slow that as many may come meanwhile.
+ * The bytes of all locks of a sandbox. Those that descriptors do not show count for a moment after they were found; they count four
+ * times: a look into /proc/locks is so slow that as many may come meanwhile. Of those that are nobody's no more than the machine has
+ * lost: @most.
  */
 uint64_t kernel_locks_bytes_of(const struct kernel_locks_of *of, const struct kernel_locks_shown *shown, uint64_t most);
 /* How many locks the machine has, by the last look; at most some 100,000 are seen. */

@@ -147,25 +147,24 @@ TEST(what_is_nobodys_counts_for_a_sandbox_that_runs_alone)
 	kernel_locks_free(k);
 }
 
-TEST(a_figure_counts_only_for_a_moment_and_not_beyond_what_the_machine_lost)
+TEST(a_figure_counts_only_for_a_moment_and_what_is_nobodys_not_beyond_what_the_machine_lost)
 {
 	const struct kernel_locks_shown none = { .whole = true }, some = { .all = 8 * MIB, .shared = 2 * MIB, .whole = true },
 					part = { .all = 8 * MIB, .shared = 2 * MIB };
 	struct kernel_locks_of of = { .own = 6 * MIB, .mapped = MIB, .until_ns = UINT64_MAX };
 
-	CHECK_EQ(kernel_locks_bytes_of(&of, &none, 100 * MIB), 4 * 7 * MIB);
-	CHECK_EQ(kernel_locks_bytes_of(&of, &none, 2 * MIB), 4 * 2 * MIB);
-	CHECK_EQ(kernel_locks_bytes_of(&of, &none, 0), 0);
+	CHECK_EQ(kernel_locks_bytes_of(&of, &none, 0), 4 * 7 * MIB);
 	/* On its own file systems descriptors show all of them. */
-	CHECK_EQ(kernel_locks_bytes_of(&of, &some, 100 * MIB), (8 + 4) * MIB);
+	CHECK_EQ(kernel_locks_bytes_of(&of, &some, 0), (8 + 4) * MIB);
 	of.own = 16 * MIB;
-	CHECK_EQ(kernel_locks_bytes_of(&of, &some, 100 * MIB), (8 + 4 * 11) * MIB);
+	CHECK_EQ(kernel_locks_bytes_of(&of, &some, 0), (8 + 4 * 11) * MIB);
 	/* What descriptors show is not known yet. */
-	CHECK_EQ(kernel_locks_bytes_of(&of, &part, 100 * MIB), (8 + 4 + 10) * MIB);
-	CHECK_EQ(kernel_locks_bytes_of(&of, &part, 3 * MIB), (8 + 4 + 2) * MIB);
-	/* What is nobody else's includes what descriptors show. */
+	CHECK_EQ(kernel_locks_bytes_of(&of, &part, 0), (8 + 4 + 10) * MIB);
+	/* What is nobody else's includes what descriptors show, and was not there before. */
 	of = (struct kernel_locks_of){ .mapped = MIB, .rest = 4 * MIB, .until_ns = UINT64_MAX };
 	CHECK_EQ(kernel_locks_bytes_of(&of, &some, 100 * MIB), (8 + 4 * 3) * MIB);
+	CHECK_EQ(kernel_locks_bytes_of(&of, &some, 2 * MIB), (8 + 4 * 1) * MIB);
+	CHECK_EQ(kernel_locks_bytes_of(&of, &none, 0), 4 * MIB);
 	of.until_ns = 1;
 	CHECK_EQ(kernel_locks_bytes_of(&of, &some, 100 * MIB), 8 * MIB);
 }

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/sys.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 static const uint32_t sizes[MEM_SECTIONS] = {
@@ -114,9 +115,24 @@ int image_new_file(struct image *m, const char *path, const struct stat *st, uin
 
 static int open_out(const struct dump *d, const char *name, struct err *e)
 {
-	int fd = sys_openat(d->out, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int fd = sys_openat(d->out, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 	return fd < 0 ? err_sys(e, ERR_INTERNAL, fd, "create %s", name) : fd;
+}
+
+/* As who restores it does, first of all: what does not pass is refused now, and not when its source is gone. */
+static int image_check(int fd, uint64_t size, struct err *e)
+{
+	void *at = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+	struct mem_image m;
+	struct err why = { 0 };
+	int r;
+
+	if (at == MAP_FAILED)
+		return err_sys(e, ERR_INTERNAL, -errno, "map the image");
+	r = mem_check(at, size, &m, &why);
+	munmap(at, size);
+	return r < 0 ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this could not be restored: %s", why.msg) : 0;
 }
 
 int image_write(struct dump *d, struct err *e)
@@ -164,5 +180,5 @@ int image_write(struct dump *d, struct err *e)
 		if (r == 0)
 			r = fd_write_all(fd, zeros, -d->image.section[i].len & 7);
 	}
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write meta") : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write meta") : image_check(fd, h.size, e);
 }

@@ -389,6 +389,9 @@ int proc_read(struct dump *d, struct proc *p, struct err *e)
 	p->rec.pgid = proc_inside(p->status, "NSpgid");
 	p->rec.sid = proc_inside(p->status, "NSsid");
 	p->rec.loginuid = MEM_NONE;
+	/* clone() takes such a number, and nothing is sent then; clone3(), which gives a process its old id, does not. */
+	if (p->rec.exit_signal > 64)
+		return proc_refuse(p, e, "is to end with signal %u, which does not exist", p->rec.exit_signal);
 	if (p->zombie && p->parent && p->rec.status & 0x80)
 		return proc_refuse(p, e, "has ended with a core dump, and its parent has not waited for it yet");
 	if (p->zombie)

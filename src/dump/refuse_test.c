@@ -104,6 +104,18 @@ static void with_tracer(struct dt_shared *s)
 		pause();
 }
 
+static void with_exit_signal(struct dt_shared *s)
+{
+	long pid = syscall(SYS_clone, 100UL, NULL, NULL, NULL, NULL);
+
+	if (pid < 0)
+		_exit(1);
+	if (pid == 0)
+		for (;;)
+			pause();
+	wait_here(s);
+}
+
 static void with_sysv(struct dt_shared *s)
 {
 	int id = shmget(IPC_PRIVATE, 3 * 4096, IPC_CREAT | 0600);
@@ -201,6 +213,11 @@ TEST(a_lock_of_a_file_that_others_have)
 TEST(a_process_that_is_traced)
 {
 	CHECK(refused(with_tracer, "is traced"));
+}
+
+TEST(a_process_that_ends_with_a_signal_that_is_none)
+{
+	CHECK(refused(with_exit_signal, "signal 100, which does not exist"));
 }
 
 TEST(a_part_of_system_v_shared_memory)

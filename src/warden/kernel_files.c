@@ -59,6 +59,8 @@ struct kernel_files_host {
 	struct measured *measured[MEASURED];
 	uint64_t ids;
 	int vmstat; /* -1: not there */
+	int64_t at_cpus; /* pages that are free at the processors, and */
+	uint64_t at_cpus_ns, at_cpus_cost_ns; /* when they were counted, and how long that took */
 	int64_t have; /* the machine's uncounted memory */
 	uint64_t have_ns; /* when it was read */
 	int64_t least[2]; /* of that, in this span of SETTLE_NS and the one before */
@@ -93,6 +95,11 @@ struct kernel_files_host *kernel_files_host_new(const struct cgroup_host *c)
 	h->least[0] = h->least[1] = INT64_MAX;
 	h->oldest = UINT64_MAX;
 	return h;
+}
+
+void kernel_files_done(struct kernel_files *f)
+{
+	kernel_pipes_done(&f->pipes);
 }
 
 void kernel_files_stop(struct kernel_files *f)
@@ -165,14 +172,40 @@ static int64_t charged(struct kernel_files_host *h)
 	return text_of(base, "memory.stat", h->text, sizeof(h->text)) < 0 ? 0 : field(h->text, "kernel");
 }
 
+/*
+ * Pages in the processors' own lists, which are not among the free ones: up to a sixteenth of the memory here, so that a sandbox
+ * could take as much before there were fewer free pages. With many processors the file is long: it takes a tenth of a core at most.
+ */
+static int64_t at_cpus(struct kernel_files_host *h)
+{
+	const uint64_t now = clock_mono_ns();
+	int64_t pages = 0;
+	ssize_t n;
+	int fd;
+
+	if (h->at_cpus_ns && now - h->at_cpus_ns < 9 * h->at_cpus_cost_ns)
+		return h->at_cpus;
+	fd = openat(AT_FDCWD, "/proc/zoneinfo", O_RDONLY | O_CLOEXEC);
+	while (fd >= 0 && (n = read(fd, h->text, sizeof(h->text) - 1)) > 0) {
+		h->text[n] = 0;
+		for (const char *p = h->text; (p = strstr(p, " count:")); p++)
+			pages += strtoll(p + strlen(" count:"), NULL, 10);
+	}
+	fd_close(fd);
+	h->at_cpus = pages;
+	h->at_cpus_ns = clock_mono_ns();
+	h->at_cpus_cost_ns = h->at_cpus_ns - now;
+	return pages;
+}
+
 /* Pages that are neither free nor a process's or file's, less what is charged: only its changes mean something. */
 static int64_t uncounted(struct kernel_files_host *h)
 {
 	static const char *const others[] = { "nr_free_pages",	  "nr_inactive_anon", "nr_active_anon",
 					      "nr_inactive_file", "nr_active_file",   "nr_unevictable" };
 	const int64_t have = charged(h);
+	int64_t pages = at_cpus(h);
 	ssize_t n = h->vmstat < 0 ? -1 : pread(h->vmstat, h->text, sizeof(h->text) - 1, 0);
-	int64_t pages = 0;
 
 	if (n <= 0)
 		return 0;
@@ -401,7 +434,7 @@ static bool is_merged(struct walk *w, int fds, const char *number, const char *l
 
 /* ---- descriptors ------------------------------------------------------------------------------------------------ */
 
-/* Reads @number of the folder fdinfo: how far it has been read, and its locks, each of which counts @times. */
+/* Reads @number of the folder fdinfo: how far it has been read, its locks, and what waits in its queue, each of which counts @times. */
 static uint64_t read_info(struct walk *w, int info, const char *number, unsigned times)
 {
 	AUTO_CLOSE int fd = openat(info, number, O_RDONLY | O_CLOEXEC);
@@ -413,6 +446,8 @@ static uint64_t read_info(struct walk *w, int info, const char *number, unsigned
 		w->h->text[n] = 0;
 		if (first && !strncmp(w->h->text, "pos:\t", 5))
 			pos = strtoull(w->h->text + 5, NULL, 10);
+		if (first)
+			w->f->sum.sent += (uint64_t)field(w->h->text, "scm_fds:") * times;
 		for (const char *p = w->h->text; (p = strstr(p, "lock:\t")); p++)
 			w->f->sum.locks += (uint64_t)KERNEL_LOCK_BYTES * times;
 		first = false;
@@ -468,6 +503,7 @@ static void walk_descriptor(struct walk *w, int fds, int info, const char *numbe
 
 		w->f->sum.listings += pos ? listing_of(w, fds, number, &folder, pos) : 0;
 	} else {
+		kernel_pipes_add(&w->f->pipes, fds, w->f->pid, w->f->tid, number, link);
 		walk_locks(w, info, number, link);
 	}
 }
@@ -650,6 +686,8 @@ static bool walk_sandbox(struct walk *w, int base, const char *name, unsigned de
 		f->pid = f->tid = 0;
 		f->begun = false;
 		f->ntables = 0;
+		kernel_pipes_begin(&f->pipes, w->h->have - f->least_pipes >= (int64_t)KERNEL_PIPES_FEW);
+		f->walk_have = w->h->have;
 	}
 	w->until_ns = clock_mono_ns() + BUDGET_NS;
 	for (size_t i = 0; i < pids.n && f->sum.locks <= KERNEL_LOCKS_MOST; i++)
@@ -674,6 +712,21 @@ static uint64_t larger(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
+/*
+ * What pipes keep beside what is counted: not more than they have buffers for, and not more than the machine has lost since they
+ * held little. Descriptors that were sent and not received cannot be seen: each may be a pipe.
+ */
+static void add_pipes(struct kernel_files *f, int64_t have)
+{
+	const bool whole = kernel_pipes_take(&f->pipes);
+	const uint64_t most = f->pipes.bytes + f->sent * KERNEL_PIPES_FULL;
+
+	if (whole && most < KERNEL_PIPES_FEW)
+		f->least_pipes = f->walk_have;
+	f->least_pipes = have < f->least_pipes ? have : f->least_pipes;
+	f->descriptors = f->objects + at_most(most, have - f->least_pipes);
+}
+
 /* The figures after a walk; after a cut one none is less than before. */
 static void figures(struct kernel_files_host *h, struct kernel_files *f, int64_t have)
 {
@@ -689,7 +742,10 @@ static void figures(struct kernel_files_host *h, struct kernel_files *f, int64_t
 	/* Opens that saw the same names share a list. Those of programs that read and close are gone at the next look. */
 	f->listings = f->cut ? larger(f->listings, both) : both;
 	f->listed = f->cut ? larger(f->listed, f->sum.listings) : f->sum.listings;
-	f->descriptors = f->cut ? larger(f->descriptors, f->sum.objects) : f->sum.objects;
+	f->objects = f->cut ? larger(f->objects, f->sum.objects) : f->sum.objects;
+	f->sent = f->cut ? larger(f->sent, f->sum.sent) : f->sum.sent;
+	kernel_pipes_end(&f->pipes, f->cut);
+	add_pipes(f, have);
 	f->filters = f->cut ? larger(f->filters, filters) : filters;
 }
 
@@ -789,8 +845,11 @@ static void walk_if_due(const struct kernel_look *l, int base, uint64_t now, int
 
 	urgent = grown >= (int64_t)GROWN || has_much(f);
 	rest = grown >= (int64_t)GROWN_FAST || has_much(f) ? 3 : 19;
-	if (now < f->looked_ns + f->cost_ns * rest || (!urgent && !f->cut && now - f->looked_ns < SLOW_NS))
+	f->due_ns = urgent || f->cut ? now + 1 : 0;
+	if (now < f->looked_ns + f->cost_ns * rest || (!urgent && !f->cut && now - f->looked_ns < SLOW_NS)) {
+		f->due_ns = f->due_ns ? f->looked_ns + f->cost_ns * rest : 0;
 		return;
+	}
 	/* One after the other, if they are many: the one that waits longest is next. */
 	shared = !urgent || f->cost_ns > SHORT_NS;
 	if (shared && (now < h->walked_ns + h->cost_ns * rest || (f->looked_ns > h->oldest && now - h->walked_ns < STARVED_NS))) {
@@ -802,6 +861,7 @@ static void walk_if_due(const struct kernel_look *l, int base, uint64_t now, int
 	f->looked_ns = clock_mono_ns();
 	f->cost_ns = f->looked_ns - now;
 	f->whole_ns = f->cut ? f->whole_ns : f->looked_ns;
+	f->due_ns = f->cut ? f->looked_ns + f->cost_ns * rest : 0;
 	if (shared) {
 		h->oldest = UINT64_MAX;
 		h->walked_ns = f->looked_ns;
@@ -825,11 +885,12 @@ void kernel_files_look(const struct kernel_look *l)
 	}
 	if (!f->looked_ns) {
 		f->id = ++h->ids;
-		f->least = h->have;
+		f->least = f->least_pipes = h->have;
 		f->least_code = code_most(h);
 		f->looked_ns = now;
 	}
 	f->least = h->have < f->least ? h->have : f->least;
+	add_pipes(f, h->have);
 	grown = growth(h, h->have, now);
 	walk_if_due(l, base, now, grown);
 	look_for_hidden(l, base, now, grown);

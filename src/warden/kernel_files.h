@@ -1,7 +1,8 @@
 /*
  * Kernel memory that belongs to open files and that no memory group counts: locks, listings of merged folders, timers and other
- * objects behind descriptors; and the machine code of system call filters that processes have installed. The kernel tells none of
- * it by sandbox. So we go through the processes of a sandbox and their descriptors, which costs some milliseconds, and do so only
+ * objects behind descriptors, pages that were put into pipes; and the machine code of system call filters that processes have
+ * installed. The kernel tells none of it by sandbox. So we go through the processes of a sandbox and their descriptors, which
+ * costs some milliseconds, and do so only
  *
  *   when the whole machine's uncounted kernel memory has grown: this is one file to read,
  *   when a sandbox held much the last time, and
@@ -16,6 +17,7 @@
 #include <stdint.h>
 
 #include "warden/kernel_locks.h"
+#include "warden/kernel_pipes.h"
 #include "warden/kernel_watch.h"
 
 #define KERNEL_FILES_FOLDERS 64
@@ -24,6 +26,7 @@
 /* Bytes found by the walk that is under way. */
 struct kernel_files_sum {
 	uint64_t locks, shared, listings, objects, filters; /* shared: of the locks, those on file systems that are not its own */
+	uint64_t sent; /* descriptors in the queues of unix sockets */
 };
 
 /* A merged folder that was measured. */
@@ -42,7 +45,10 @@ struct kernel_files {
 	uint64_t others[2], others_ns; /* CPU time of all others, half a second or more ago, and before that; when the former was read */
 	uint64_t looked_ns, cost_ns; /* when, and how long it took */
 	uint64_t whole_ns; /* when a walk came to its end; 0: never */
+	uint64_t objects, sent; /* of descriptors: timers and the like; as many were sent and not received */
+	uint64_t due_ns; /* a look that is owed since memory grew, and when it may be; 0: none. Also for one that does not run any more */
 	int64_t least; /* of the machine's uncounted memory, since the first look */
+	int64_t least_pipes, walk_have; /* the same, since its pipes held little; as it was at the last walk */
 	int64_t least_code; /* of what can be machine code of filters */
 	uint64_t id; /* no other sandbox of this warden has or had it */
 	bool stop; /* __atomic */
@@ -52,6 +58,7 @@ struct kernel_files {
 	long at;
 	unsigned ndescriptors; /* of that table so far */
 	struct kernel_files_sum sum;
+	struct kernel_pipes pipes;
 	unsigned ntables, nfolders;
 	int table[KERNEL_FILES_TABLES]; /* tasks, one for each table of descriptors that this walk has seen, in the order of kcmp */
 	struct kernel_files_folder folder[KERNEL_FILES_FOLDERS]; /* the last ones */
@@ -66,6 +73,8 @@ void kernel_files_host_free(struct kernel_files_host *h);
 void kernel_files_look(const struct kernel_look *l);
 /* Ends a look at @f that is under way, and all later ones, at the next descriptor. Any thread. */
 void kernel_files_stop(struct kernel_files *f);
+/* Nobody looks any more. */
+void kernel_files_done(struct kernel_files *f);
 
 /* As kinds of kernel memory. The first one looks. */
 int kernel_locks_bytes(const struct kernel_look *l, uint64_t *ret);

@@ -312,7 +312,8 @@ static bool has_run(struct kernel_watched *x, uint64_t *ret)
 		return true;
 	x->unseen += *ret;
 	x->quiet = *ret ? 0 : x->quiet + 1;
-	if (x->unseen < LOOK_CPU_USEC)
+	/* What it took before it went to sleep may not be known yet. */
+	if (x->unseen < LOOK_CPU_USEC && (!x->files.due_ns || x->files.due_ns > clock_mono_ns()))
 		return false;
 	x->unseen = 0;
 	return true;
@@ -322,6 +323,7 @@ static bool has_run(struct kernel_watched *x, uint64_t *ret)
 static void drop(struct kernel_watched *x)
 {
 	fd_close(x->look.pidfd);
+	kernel_files_done(&x->files);
 	free(x);
 }
 
@@ -472,6 +474,7 @@ void kernel_watch_free(struct kernel_watch *w)
 		pthread_join(w->thread, NULL);
 	for (struct kernel_watched *x = w->first; x; x = next) {
 		next = x->next;
+		kernel_files_done(&x->files);
 		free(x);
 	}
 	socket_bpf_free(w->bpf);
@@ -538,6 +541,7 @@ void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x, int *
 		*pidfd = other;
 	else {
 		fd_close(other);
+		kernel_files_done(&x->files);
 		free(x);
 	}
 }

@@ -75,7 +75,8 @@ def fill(filler, kind, *options, processes=8, seconds=90):
 
 @pytest.mark.parametrize("kind, user, told", [("listingetc", "root", "listings"), ("locks", "user", "locks"),
                                               ("locksmemfd", "root", "locks"), ("locksthr", "user", "locks"),
-                                              ("locksmapped", "user", "locks"), ("lockssentshm", "user", "locks")])
+                                              ("locksmapped", "user", "locks"), ("lockssentshm", "user", "locks"),
+                                              ("pipesheld", "user", "descriptors"), ("pipessent", "root", "descriptors")])
 def test_what_is_watched_ends_the_sandbox_and_is_named(filler, kind, user, told):
     r = fill(filler, kind, "--memory", "24M", "--user", user)
     v = r.json["verdict"]

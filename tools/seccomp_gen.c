@@ -255,6 +255,8 @@ static const uint32_t good_personalities[] = { 0, 8 /* PER_LINUX32 */, 0xfffffff
  */
 #define REUSEPORT_CBPF 51 /* SO_ATTACH_REUSEPORT_CBPF */
 static const uint32_t bad_socket_options[] = { 26, 50, 52 }, bad_tcp_options[] = { 14, 32, 38 };
+/* IPV6_FLOWLABEL_MGR: the whole machine has 4,096 labels. */
+static const uint32_t bad_ip6_options[] = { 32 };
 /* TCP_ZEROCOPY_RECEIVE maps received pages into the process: they leave the socket's count, and no memory group has them. */
 static const uint32_t bad_tcp_asked[] = { 35 };
 /*
@@ -498,7 +500,7 @@ static void emit_blocks(struct gen *g)
 {
 	static const uint32_t one = 1; /* AF_UNIX */
 	static const uint32_t init = 1; /* the agent's pid */
-	unsigned at, sock;
+	unsigned at, sock, ip6;
 
 	for (enum action a = ABSENT; a < SOCKET; a++)
 		g->label[a] = emit(g, BPF_RET | BPF_K, 0, 0, actions[a].ret);
@@ -529,12 +531,15 @@ static void emit_blocks(struct gen *g)
 	one_of(g, good_personalities, ARRAY_LEN(good_personalities), ALLOW, REFUSE);
 	g->label[PERSONALITY] = load_arg(g, 0, 0);
 
-	at = one_of(g, bad_tcp_options, ARRAY_LEN(bad_tcp_options), NO_OPTION, ALLOW);
+	one_of(g, bad_ip6_options, ARRAY_LEN(bad_ip6_options), NO_OPTION, ALLOW);
+	ip6 = load_arg(g, 2, 0);
+	one_of(g, bad_tcp_options, ARRAY_LEN(bad_tcp_options), NO_OPTION, ALLOW);
 	at = load_arg(g, 2, 0);
 	sock = one_of(g, bad_socket_options, ARRAY_LEN(bad_socket_options), NO_OPTION, ALLOW);
 	branch(g, BPF_JEQ, REUSEPORT_CBPF, near_action(g, COOKIE), sock); /* the agent restores datagrams by it */
 	sock = load_arg(g, 2, 0);
-	at = branch(g, BPF_JEQ, 6 /* SOL_TCP */, at, near_action(g, ALLOW));
+	ip6 = branch(g, BPF_JEQ, 41 /* SOL_IPV6 */, ip6, near_action(g, ALLOW));
+	at = branch(g, BPF_JEQ, 6 /* SOL_TCP */, at, ip6);
 	branch(g, BPF_JEQ, 1 /* SOL_SOCKET */, sock, at);
 	g->label[SETSOCKOPT] = load_arg(g, 1, 0); /* level and option are ints */
 

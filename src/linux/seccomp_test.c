@@ -216,6 +216,8 @@ TEST(kernel_memory_that_no_limit_counts_is_refused)
 		{ "TCP_AO_ADD_KEY", SYS_setsockopt, { bad, 6, 38, mem, 16 }, -ENOPROTOOPT },
 		{ "SO_RCVBUF", SYS_setsockopt, { bad, 1, 8, mem, 4 }, -EBADF },
 		{ "TCP_NODELAY", SYS_setsockopt, { bad, 6, 1, mem, 4 }, -EBADF },
+		{ "IPV6_FLOWLABEL_MGR", SYS_setsockopt, { bad, 41, 32, mem, 32 }, -ENOPROTOOPT },
+		{ "IPV6_RECVERR", SYS_setsockopt, { bad, 41, 25, mem, 4 }, -EBADF },
 		{ "TCP_ZEROCOPY_RECEIVE", SYS_getsockopt, { bad, 6 | 7UL << 32, 35 | 7UL << 32, mem, mem }, -ENOPROTOOPT },
 		{ "TCP_INFO", SYS_getsockopt, { bad, 6, 11, mem, mem }, -EBADF },
 		{ "IP option 35, asked", SYS_getsockopt, { bad, 0, 35, mem, mem }, -EBADF },
@@ -455,7 +457,8 @@ static uint32_t model(int action, const __u64 *a)
 		if (cmd == 1 && (uint32_t)a[2] == 51)
 			return a[5] == 0 ? SECCOMP_RET_ALLOW : ERRNO(EPERM);
 		return (cmd == 1 && ((uint32_t)a[2] == 26 || (uint32_t)a[2] == 50 || (uint32_t)a[2] == 52)) ||
-				       (cmd == 6 && ((uint32_t)a[2] == 14 || (uint32_t)a[2] == 32 || (uint32_t)a[2] == 38))
+				       (cmd == 6 && ((uint32_t)a[2] == 14 || (uint32_t)a[2] == 32 || (uint32_t)a[2] == 38)) ||
+				       (cmd == 41 && (uint32_t)a[2] == 32)
 			       ? ERRNO(ENOPROTOOPT)
 			       : SECCOMP_RET_ALLOW;
 	case DECIDED_GETSOCKOPT:
@@ -490,7 +493,7 @@ TEST(every_number_gets_the_verdict_of_the_table)
 		0,	    1,		 2,	      3,	   4,		5,	     6,
 		7,	    8,		 9,	      10,	   11,		12,	     15,
 		16,	    17,		 18,	      34,	   35,		36,	     38,
-		40,	    57,		 58,	      62,	   67,		132,	     262,
+		40,	    41,		 57,		 58,	      62,	   67,		132,	     262,
 		0x80,	    0x200,	 0x400,	      0x600,	   0x20000,	0x40000,     0x40600,
 		0x2000000,  0x10000000,	 0x40000000,  0x80000000,  0x5411,	0x5412,	     0x5413,
 		0x541c,	    0x541d,	 0x541e,      0x5423,	   0x80001,	0x80003,     0x80803,

@@ -43,13 +43,14 @@ for family, kind in ((socket.AF_INET, socket.SOCK_DGRAM), (socket.AF_UNIX, socke
     print([told(s.setsockopt, socket.SOL_SOCKET, o, prog) for o in (26, 50, 51, 52)])
 t = socket.socket()
 print([told(t.setsockopt, socket.IPPROTO_TCP, o, bytes(216)) for o in (14, 32, 38)])
-print(told(t.getsockopt, socket.IPPROTO_TCP, 35, 64), told(t.getsockopt, socket.IPPROTO_TCP, 11, 64))
+print(told(t.getsockopt, socket.IPPROTO_TCP, 35, 64), told(t.getsockopt, socket.IPPROTO_TCP, 11, 64),
+      told(socket.socket(socket.AF_INET6).setsockopt, socket.IPPROTO_IPV6, 32, bytes(15) + b"\1" + bytes(4) + b"\0\1\1" + bytes(9)))
 print(libc.syscall(463, -1, b"", 0, b"user.x", None, 0), errno.errorcode[ctypes.get_errno()])
 """.replace("MBIND", "235" if os.uname().machine == "aarch64" else "237")
 
 FOLDER = "5 ok ok\n13 ok ok\n14 E2BIG E2BIG\n128 E2BIG E2BIG\n8190 E2BIG E2BIG\n100 ok\n1024 ok\n4096 ok\n65536 ok\n"
 EXPECTED = FOLDER * 2 + "False -1 EPERM\nTrue -1 EPERM\n" + "['ENOPROTOOPT', 'ENOPROTOOPT', 'EPERM', 'ENOPROTOOPT']\n" * 2 + \
-    "['ENOPROTOOPT', 'ENOPROTOOPT', 'ENOPROTOOPT']\nENOPROTOOPT ok\n-1 ENOSYS\n"
+    "['ENOPROTOOPT', 'ENOPROTOOPT', 'ENOPROTOOPT']\nENOPROTOOPT ok ENOPROTOOPT\n-1 ENOSYS\n"
 
 
 @pytest.mark.parametrize("user", ["user", "root"])

@@ -24,8 +24,6 @@
 #define STARVED_NS 100000000ULL /* nobody came to take its turn */
 #define BUDGET_NS 20000000ULL /* of one walk: the watch looks at no other sandbox meanwhile */
 #define SHORT_NS 2000000ULL /* a walk that delays nobody */
-#define OTHERS_NS 500000000ULL
-#define OTHERS_LEAST_NS 10000000ULL /* CPU time: enough to fill something */
 #define WHOLE_NS 2000000000ULL /* a walk that came to its end is of late */
 #define FRESH_NS 2000000ULL /* the machine's memory is not read again */
 #define ALL_DESCRIPTORS 32
@@ -749,44 +747,6 @@ static void figures(struct kernel_files_host *h, struct kernel_files *f, int64_t
 	f->filters = f->cut ? larger(f->filters, filters) : filters;
 }
 
-/* CPU time in ns of a group, or of all (@name ""); 0: not known. */
-static uint64_t cpu_of(struct kernel_files_host *h, const char *name)
-{
-	const bool v2 = h->cgroups->version == 2;
-	const int base = h->cgroups->base[v2 ? 0 : CGROUP_CPUACCT];
-	char path[96];
-
-	snprintf(path, sizeof(path), "%s%s%s", name, name[0] ? "/" : "", v2 ? "cpu.stat" : "cpuacct.usage");
-	if (base < 0 || text_of(base, path, h->text, sizeof(h->text)) <= 0)
-		return 0;
-	return v2 ? (uint64_t)field(h->text, "usage_usec") * 1000 : strtoull(h->text, NULL, 10);
-}
-
-/* What all other sandboxes have used, also those of other wardens that have the same groups. 0: not known. */
-static uint64_t cpu_of_others(struct kernel_files_host *h, const char *name)
-{
-	const uint64_t one = cpu_of(h, name), all = cpu_of(h, "");
-
-	return one && all >= one ? 1 + all - one : 0;
-}
-
-static void note_others(struct kernel_files_host *h, struct kernel_files *f, const char *name, uint64_t now)
-{
-	if (f->others_ns && now - f->others_ns < OTHERS_NS)
-		return;
-	f->others[1] = f->others[0];
-	f->others[0] = cpu_of_others(h, name);
-	f->others_ns = now;
-}
-
-/* Whether no other sandbox has run since half a second ago or more. */
-static bool is_alone(struct kernel_files_host *h, const struct kernel_files *f, const char *name)
-{
-	const uint64_t before = f->others[1] ? f->others[1] : f->others[0], now = cpu_of_others(h, name);
-
-	return before && now && now - before < OTHERS_LEAST_NS;
-}
-
 /*
  * A look into /proc/locks delays all that lock. So descriptors first, and only what they do not explain is looked for there at once.
  * What others give back may hide that a sandbox takes more: so now and then in any case.
@@ -812,26 +772,20 @@ static void look_for_hidden(const struct kernel_look *l, int base, uint64_t now,
 	uint64_t dev[KERNEL_LOCKS_DEVICES];
 	struct kernel_locks_owner o = { .id = f->id, .device = dev };
 	struct kernel_locks_shown shown;
-	enum kernel_locks_news news;
 	__attribute__((cleanup(ids_done))) struct ids pids = { 0 };
 
-	note_others(h, f, l->cgroup->name, now);
 	kernel_locks_start(h->locks, when_to_look(f, now, lost, grown));
-	news = kernel_locks_news(h->locks, &f->hidden);
-	if (news == KERNEL_LOCKS_SAMPLE) {
+	if (kernel_locks_news(h->locks, &f->hidden)) {
 		kernel_mounts_read(&h->mounts, l->pid);
 		o.ndevices = kernel_mounts_own(&h->mounts, dev, ARRAY_LEN(dev));
 		processes_of(h, base, l->cgroup->name, h->cgroups->version == 2 ? 2 : 0, &pids);
 		o.pid = pids.id;
 		o.npids = pids.n;
-	}
-	if (news != KERNEL_LOCKS_NONE) {
-		o.alone = is_alone(h, f, l->cgroup->name);
 		kernel_locks_assign(h->locks, &o, &f->hidden);
 	}
 	shown = (struct kernel_locks_shown){ .all = f->shown, .shared = f->shared < f->shown ? f->shared : f->shown,
 					     .whole = f->whole_ns && f->whole_ns + WHOLE_NS > clock_mono_ns() };
-	f->locks = kernel_locks_bytes_of(&f->hidden, &shown, lost > 0 ? (uint64_t)lost : 0);
+	f->locks = kernel_locks_bytes_of(&f->hidden, &shown);
 	f->hid_ns = f->locks > f->shown ? now : f->hid_ns;
 }
 

@@ -42,7 +42,6 @@ struct kernel_files {
 	struct kernel_locks_of hidden;
 	uint64_t hid_ns; /* when it had such locks */
 	uint64_t unexplained_ns; /* since when the machine has lost more than was found; 0: it has not */
-	uint64_t others[2], others_ns; /* CPU time of all others, half a second or more ago, and before that; when the former was read */
 	uint64_t looked_ns, cost_ns; /* when, and how long it took */
 	uint64_t whole_ns; /* when a walk came to its end; 0: never */
 	uint64_t objects, sent; /* of descriptors: timers and the like; as many were sent and not received */

@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -22,7 +24,7 @@
 #define SLOW_NS 1000000000ULL
 #define REST 4 /* so many times as long as it took, nothing is read */
 #define MAPS_NS 1000000000ULL /* for the mappings of a sandbox */
-#define SETTLED_NS 60000000ULL /* nobody else has asked for its mappings */
+#define SETTLED_NS 60000000ULL /* nobody else has been asked for its mappings */
 #define FRESH_NS 100000000ULL /* what was found counts at the next looks, not later */
 #define ENDED_NS 300000000ULL
 #define UNSURE (2U << 20)
@@ -32,6 +34,7 @@
 struct sample {
 	uint64_t began_ns;
 	uint64_t count; /* locks of the machine, about */
+	uint64_t memfds; /* the device they are on */
 	unsigned n;
 	struct kernel_lock lock[KERNEL_LOCKS_LINES];
 	bool found[KERNEL_LOCKS_LINES]; /* whose it is, is known */
@@ -60,6 +63,7 @@ struct kernel_locks {
 	struct job *job; /* NULL: none is under way */
 	struct sample s;
 	uint64_t sample; /* its number; 0: none yet */
+	uint64_t memfds; /* the device they are on; 0: not known */
 	uint64_t ended_ns, cost_ns; /* of the last sample */
 	uint64_t assigned_ns; /* when something was found out about it last */
 	struct job *maps; /* done, for its owner to take. NULL: none */
@@ -194,16 +198,9 @@ static void sample_found(struct sample *s, uint64_t dev, uint64_t ino)
 		s->found[i] |= s->lock[i].ofd && s->lock[i].ino == ino && s->lock[i].dev == dev;
 }
 
-/* Whether any lock of the sample can be on that file, by its device: most mappings are of programs. */
-static bool sample_has(const struct sample *s, uint64_t dev)
-{
-	for (unsigned i = 0; i < s->n; i++)
-		if (s->lock[i].dev == dev && !s->found[i])
-			return true;
-	return false;
-}
-
-/* Of the locks that are nobody's yet. Reading may wait for a process that changes its mappings. */
+/*
+ * Memfds only: other files that a sandbox shares are mapped by others, too. Reading may wait for a process that changes its mappings.
+ */
 static void read_maps(struct job *j)
 {
 	const uint64_t until = clock_mono_ns() + MAPS_NS;
@@ -216,7 +213,7 @@ static void read_maps(struct job *j)
 		snprintf(path, sizeof(path), "/proc/%d/maps", j->pid[i]);
 		f = fopen(path, "re");
 		while (f && fgets(line, sizeof(line), f) && clock_mono_ns() < until && !__atomic_load_n(&j->stop, __ATOMIC_SEQ_CST))
-			if (kernel_lock_parse_map(line, &dev, &ino) && ino != last && sample_has(&j->s, dev))
+			if (kernel_lock_parse_map(line, &dev, &ino) && dev == j->s.memfds && ino != last)
 				sample_found(&j->s, dev, last = ino);
 		if (f)
 			fclose(f);
@@ -264,6 +261,14 @@ static bool job_start(struct kernel_locks *k, struct job *j)
 
 /* ---- samples ---------------------------------------------------------------------------------------------------- */
 
+static uint64_t device_of_memfds(void)
+{
+	AUTO_CLOSE int fd = memfd_create("device", MFD_CLOEXEC);
+	struct stat st;
+
+	return fd < 0 || fstat(fd, &st) < 0 ? 0 : st.st_dev;
+}
+
 struct kernel_locks *kernel_locks_new(void)
 {
 	struct kernel_locks *k = calloc(1, sizeof(*k));
@@ -272,6 +277,7 @@ struct kernel_locks *kernel_locks_new(void)
 		free(k);
 		return NULL;
 	}
+	k->memfds = device_of_memfds();
 	k->ended_ns = clock_mono_ns(); /* what does not run for long is looked for when memory grows */
 	k->list->refs = 1;
 	k->list->fd = openat(AT_FDCWD, "/proc/locks", O_RDONLY | O_CLOEXEC);
@@ -305,6 +311,7 @@ static void take(struct kernel_locks *k)
 	}
 	k->s = j->s;
 	k->s.began_ns = j->began_ns;
+	k->s.memfds = k->memfds;
 	k->sample++;
 	k->ended_ns = j->ended_ns;
 	k->cost_ns = j->ended_ns - j->began_ns;
@@ -322,13 +329,13 @@ static bool worth(const struct sample *s)
 	return s->count * KERNEL_LOCK_BYTES >= KERNEL_LOCKS_WORTH;
 }
 
-/* Those of open files that are nobody's yet. */
+/* Those of memfds that are nobody's yet. */
 static uint64_t nobodys(const struct sample *s)
 {
 	uint64_t n = 0;
 
 	for (unsigned i = 0; i < s->n; i++)
-		n += s->lock[i].ofd && !s->found[i];
+		n += s->lock[i].ofd && s->lock[i].dev == s->memfds && !s->found[i];
 	return weight(s, n);
 }
 
@@ -341,22 +348,18 @@ void kernel_locks_start(struct kernel_locks *k, enum kernel_locks_when when)
 	take(k);
 	if (k->job || now < k->ended_ns + (rest > least ? rest : least))
 		return;
-	/* What is nobody's yet may be one's that has not been asked. */
-	if (now < k->assigned_ns + 2 * SETTLED_NS && nobodys(&k->s) >= KERNEL_LOCKS_WORTH)
+	/* Others that run may not have been asked for their mappings. */
+	if (now < k->assigned_ns + SETTLED_NS && nobodys(&k->s) >= KERNEL_LOCKS_WORTH)
 		return;
 	j = calloc(1, sizeof(*j));
 	if (j)
 		job_start(k, j);
 }
 
-enum kernel_locks_news kernel_locks_news(struct kernel_locks *k, const struct kernel_locks_of *of)
+bool kernel_locks_news(struct kernel_locks *k, const struct kernel_locks_of *of)
 {
 	take(k);
-	if (!k->sample || !worth(&k->s))
-		return KERNEL_LOCKS_NONE;
-	if (of->sample != k->sample || of->mapping != k->sample)
-		return KERNEL_LOCKS_SAMPLE;
-	return k->maps || nobodys(&k->s) >= KERNEL_LOCKS_WORTH ? KERNEL_LOCKS_REST : KERNEL_LOCKS_NONE;
+	return k->sample && worth(&k->s) && (of->sample != k->sample || of->mapping != k->sample || k->maps);
 }
 
 static uint64_t assign_own(struct sample *s, const struct kernel_locks_owner *o)
@@ -418,12 +421,12 @@ void kernel_locks_assign(struct kernel_locks *k, const struct kernel_locks_owner
 
 	if (k->s.began_ns < of->not_before_ns + ENDED_NS) {
 		of->sample = of->mapping = k->sample;
-		of->own = of->mapped = of->rest = 0;
+		of->own = of->mapped = 0;
 		return;
 	}
 	if (of->sample != k->sample) {
 		of->sample = k->sample;
-		of->mapped = of->rest = 0;
+		of->mapped = 0;
 		of->own = assign_own(&k->s, o);
 		of->until_ns = now + FRESH_NS;
 	}
@@ -434,25 +437,15 @@ void kernel_locks_assign(struct kernel_locks *k, const struct kernel_locks_owner
 		of->mapping = k->sample;
 		k->assigned_ns = now;
 	}
-	/* All that run have been asked for their mappings. */
-	if (o->alone && !k->job && !k->maps && of->mapping == k->sample && now - k->assigned_ns > SETTLED_NS && (bytes = nobodys(&k->s))) {
-		for (unsigned i = 0; i < k->s.n; i++)
-			k->s.found[i] = true;
-		of->rest = bytes;
-		of->until_ns = now + FRESH_NS;
-	}
 }
 
-uint64_t kernel_locks_bytes_of(const struct kernel_locks_of *of, const struct kernel_locks_shown *shown, uint64_t most)
+uint64_t kernel_locks_bytes_of(const struct kernel_locks_of *of, const struct kernel_locks_shown *shown)
 {
-	const uint64_t on_own = shown->all - shown->shared, rest = of->rest < most ? of->rest : most;
-	uint64_t hidden = of->mapped + rest, maybe = 0;
+	const uint64_t on_own = shown->all - shown->shared;
+	uint64_t hidden = of->mapped, maybe = 0;
 
 	if (clock_mono_ns() >= of->until_ns)
 		return shown->all;
-	/* The rest includes what descriptors show. */
-	if (rest)
-		hidden -= hidden < shown->shared ? hidden : shown->shared;
 	/* Both are estimates. */
 	if (of->own > on_own + on_own / 2 + UNSURE)
 		*(shown->whole ? &hidden : &maybe) += of->own - on_own;

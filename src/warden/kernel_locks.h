@@ -4,11 +4,11 @@
  * through the list from its start, and all that lock wait meanwhile. So we read it seldom, by a thread of its own, and only some
  * places of it that a program cannot foresee; each line that is found stands for many. A lock belongs to the sandbox
  *
- *   whose own file system the file is on (its overlay and tmpfs, which no other sandbox and not the host has),
- *   that has mapped the file, or
- *   that runs while no other does.
+ *   whose own file system the file is on (its overlay and tmpfs, which no other sandbox and not the host has), or
+ *   that has mapped it, if it is a memfd.
  *
- * What then is left is nobody's. All functions: one thread at a time.
+ * Others are nobody's: memfds, pipes and sockets in flight, and files that sandboxes share, like those of an image. All functions:
+ * one thread at a time.
  */
 #pragma once
 #include <stdbool.h>
@@ -37,7 +37,7 @@ struct kernel_locks;
 struct kernel_locks_of {
 	uint64_t sample; /* the last one that was looked into */
 	uint64_t mapping; /* and the one its mappings were looked for */
-	uint64_t own, mapped, rest; /* bytes, by the three rules */
+	uint64_t own, mapped; /* bytes, by the two rules */
 	uint64_t until_ns; /* how long they count */
 	uint64_t not_before_ns; /* a sample from before that does not count: what it shows may be ended */
 };
@@ -52,10 +52,8 @@ enum kernel_locks_when { KERNEL_LOCKS_SLOWLY, KERNEL_LOCKS_SOON, KERNEL_LOCKS_NO
 /* Starts a look into /proc/locks, unless one is under way or was a moment ago. */
 void kernel_locks_start(struct kernel_locks *k, enum kernel_locks_when when);
 
-/* What kernel_locks_assign could do: nothing; all of it; only that for which neither devices nor processes are needed. */
-enum kernel_locks_news { KERNEL_LOCKS_NONE, KERNEL_LOCKS_SAMPLE, KERNEL_LOCKS_REST };
-/* Takes what the thread has found. */
-enum kernel_locks_news kernel_locks_news(struct kernel_locks *k, const struct kernel_locks_of *of);
+/* Takes what the thread has found. True: kernel_locks_assign should be called. */
+bool kernel_locks_news(struct kernel_locks *k, const struct kernel_locks_of *of);
 
 struct kernel_locks_owner {
 	uint64_t id; /* of the sandbox; never 0 */
@@ -63,7 +61,6 @@ struct kernel_locks_owner {
 	size_t ndevices;
 	const int *pid; /* its processes */
 	size_t npids;
-	bool alone; /* no other has run for a while */
 };
 /* Which of the locks are @o's: @of is brought up to date, as far as is known by now. */
 void kernel_locks_assign(struct kernel_locks *k, const struct kernel_locks_owner *o, struct kernel_locks_of *of);
@@ -76,9 +73,8 @@ struct kernel_locks_shown {
 };
 /*
  * The bytes of all locks of a sandbox. Those that descriptors do not show count for a moment after they were found; they count four
- * times: a look into /proc/locks is so slow that as many may come meanwhile. Of those that are nobody's no more than the machine has
- * lost: @most.
+ * times: a look into /proc/locks is so slow that as many may come meanwhile.
  */
-uint64_t kernel_locks_bytes_of(const struct kernel_locks_of *of, const struct kernel_locks_shown *shown, uint64_t most);
+uint64_t kernel_locks_bytes_of(const struct kernel_locks_of *of, const struct kernel_locks_shown *shown);
 /* How many locks the machine has, by the last look; at most some 100,000 are seen. */
 uint64_t kernel_locks_count(const struct kernel_locks *k);

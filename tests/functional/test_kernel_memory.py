@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from api import d, nothing_is_left_behind  # noqa: F401
 from host import ROOT, python, run, start
 
 LIMITS = ROOT / "tests/limits"
@@ -82,6 +83,16 @@ def test_what_is_watched_ends_the_sandbox_and_is_named(filler, kind, user, told)
     r = fill(filler, kind, "--memory", "24M", "--user", user)
     v = r.json["verdict"]
     assert (v["cause"], v["oom_kind"]) == ("oom", told), r
+
+
+def test_the_daemon_ends_the_exec_whose_locks_no_descriptor_shows_and_not_the_next(filler, d):
+    b = d.create(memory="64M")["id"]
+    assert d.put(f"/v1/sandboxes/{b}/files?path=/tmp/fill&mode=0755", filler).status in (200, 201)
+    x = d.post(f"/v1/sandboxes/{b}/execs", {"cmd": ["/tmp/fill", "locksmapshm", "8", "90"]}).json
+    assert (x["verdict"]["cause"], x["verdict"].get("oom_kind")) == ("oom", "locks"), x
+    x = d.post(f"/v1/sandboxes/{b}/execs", {"cmd": ["sh", "-c", "true | true && echo alive"]}).json
+    assert x["stdout"] == "alive\n" and x["verdict"]["cause"] == "exited", x
+    assert d.delete(f"/v1/sandboxes/{b}").status == 204
 
 
 WRITABLE = ("/tmp", "/var/tmp", "/run/lock")

@@ -180,6 +180,15 @@ TEST(what_was_not_committed_is_not_there)
 	gone();
 }
 
+/* Of this process alone: others run on the machine. */
+static uint64_t cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
 TEST(a_commit_without_a_change_costs_nothing)
 {
 	struct err e;
@@ -189,10 +198,10 @@ TEST(a_commit_without_a_change_costs_nothing)
 	{
 		AUTO(db_close) struct db *d = opened();
 
-		start = clock_mono_ns();
+		start = cpu_ns();
 		for (unsigned i = 0; i < 100000; i++)
 			CHECK_EQ(db_commit(d, &e), 0);
-		CHECK((clock_mono_ns() - start) / 100000 < 1000);
+		CHECK((cpu_ns() - start) / 100000 < 1000);
 	}
 	gone();
 }
@@ -679,15 +688,6 @@ TEST(after_kill_9_everything_that_was_told_is_there)
 	printf("# %u rows through 20 kills\n", told);
 	CHECK(told > 100);
 	gone();
-}
-
-/* Of this process alone: others run on the machine. */
-static uint64_t cpu_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
 TEST(figures_per_row)

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "store/note.h"
 
 #include <fcntl.h>
 #include <malloc.h>
@@ -142,6 +143,7 @@ static void tick(uv_timer_t *t)
 	prune(u);
 	settle(u);
 	shrink(u);
+	notes_ahead(u->db);
 	if (++u->ticks % TRIM_EVERY == 0)
 		give_memory_back(u);
 	if (!u->syncing && seq != u->synced) {

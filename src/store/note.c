@@ -285,6 +285,12 @@ void notes_close(struct notes *n)
 	n->dir = -1;
 }
 
+void notes_ahead(struct db *d)
+{
+	if (d->notes.dir >= 0)
+		spares_add(&d->notes.spares);
+}
+
 void notes_mark(struct db *d, const char *name)
 {
 	struct notes *n = &d->notes;

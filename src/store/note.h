@@ -63,6 +63,8 @@ void notes_usual(struct db *d);
 void notes_now(struct db *d);
 /* After the commit. What cannot be written now is tried again after the next. */
 void notes_flush(struct db *d);
+/* Once a second. */
+void notes_ahead(struct db *d);
 /* An empty file of somebody else (NOTE_LOOSE) in the same folder. */
 void notes_mark(struct db *d, const char *name);
 void notes_unmark(struct db *d, const char *name);

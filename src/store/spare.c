@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define ADD_ONCE 4U
+
 static_assert(SPARES_MAX <= 64, "a bit each");
 
 struct name {
@@ -28,6 +30,19 @@ void spares_init(struct spares *s, int dir)
 	for (unsigned n = 0; n < SPARES_MAX; n++)
 		if (fstatat(dir, name_of(n).text, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
 			s->have |= 1ULL << n;
+}
+
+void spares_add(struct spares *s)
+{
+	for (unsigned i = 0; i < ADD_ONCE && __builtin_popcountll(s->have) < (int)SPARES_LEAST; i++) {
+		const unsigned n = (unsigned)__builtin_ctzll(~s->have);
+		const int fd = openat(s->dir, name_of(n).text, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+
+		if (fd < 0)
+			return;
+		fd_close(fd);
+		s->have |= 1ULL << n;
+	}
 }
 
 /* Not with O_TRUNC: of one that is empty already, too, that makes ext4 write to the disk when it is closed. */

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #define SPARES_MAX 64U
+#define SPARES_LEAST 24U /* as many are made ahead */
 
 struct spares {
 	int dir; /* not ours */
@@ -16,6 +17,8 @@ struct spares {
 
 /* Those that are in the folder already serve again. */
 void spares_init(struct spares *s, int dir);
+/* Makes a few that are missing. For when there is time. */
+void spares_add(struct spares *s);
 /* An empty file, open for writing, that becomes @ret_n's; -ENOENT when there is none. Then one of the two that follow. */
 int spare_take(struct spares *s, unsigned *ret_n);
 /* Its name from now on. In place of what has it already. */

@@ -99,6 +99,21 @@ TEST(what_was_left_with_content_is_emptied_first)
 	gone(dir);
 }
 
+TEST(a_few_are_made_ahead)
+{
+	int dir = fresh();
+	struct spares s;
+
+	spares_init(&s, dir);
+	spares_add(&s);
+	CHECK_EQ(s.have, 15);
+	for (unsigned i = 0; i < SPARES_LEAST; i++)
+		spares_add(&s);
+	CHECK_EQ(s.have, (1ULL << SPARES_LEAST) - 1);
+	CHECK_EQ(size_of(dir, ".spare-23", NULL), 0);
+	gone(dir);
+}
+
 TEST(no_more_are_kept_than_there_may_be)
 {
 	int dir = fresh();

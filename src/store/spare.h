@@ -1,8 +1,8 @@
 /*
  * Files of one folder that nobody needs any more, kept empty for the next that are made there: ".spare-0" and so on.
  *
- * ext4 gives no inode out again within seconds of its removal, and looks at every one of those first. Where many small files come
- * and go that is most of the time it takes to make one.
+ * Without a journal ext4 gives no inode out again soon after its removal, and looks at every one of those first. Where many small files
+ * come and go that is most of the time it takes to make one.
  */
 #pragma once
 #include <stdint.h>

@@ -32,6 +32,7 @@ static const struct key {
 	{ "vm_accel", ACCEL, FIELD(vm_accel), 0, 0 },
 	{ "vm_ready", COUNT, FIELD(vm_ready), 0, 64 },
 	{ "sandbox_sockets", COUNT, FIELD(sandbox_sockets), 0, 65536 },
+	{ "tenant_share", COUNT, FIELD(tenant_share), 1, 100 },
 	{ "allow_mount", PATHS, FIELD(allow_mount), 0, 0 },
 	{ "export_trust", KEYS, FIELD(export_trust), 0, 0 },
 	{ "pool", COUNT, FIELD(pool), 1, 1024 },
@@ -96,6 +97,7 @@ void conf_init(struct daemon_config *c)
 		.noid_isolation = "auto",
 		.vm_accel = "auto",
 		.vm_ready = 1,
+		.tenant_share = 50,
 	};
 }
 

@@ -27,6 +27,7 @@ struct daemon_config {
 	char vm[DAEMON_PATH]; /* where templates of virtual machines are; "" = "vm" below ->data */
 	char vm_accel[8]; /* auto, tcg, kvm */
 	unsigned sandbox_sockets; /* of the internet, where BPF bounds them; 0 = by its memory */
+	unsigned tenant_share; /* percent of the host's pools for all sandboxes of a tenant */
 	unsigned vm_ready; /* machines kept ready for each template in use */
 	char allow_mount[16][DAEMON_PATH], allow_mount_tenant[16][40]; /* tenant "": all of them */
 	char export_trust[16][80]; /* keys of other daemons, whose exports are taken with `verify` */

@@ -157,13 +157,13 @@ static int start_api(struct supervisor *s, struct err *e)
 	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "fork") : child_started(&s->api, pid, e);
 }
 
-#define WARDEN_ARGS 64
+#define WARDEN_ARGS 72
 
 struct warden_args {
 	char *argv[WARDEN_ARGS];
 	unsigned n;
 	char fd[16], uid[16], pool[16], parent[16], keys[16];
-	char disks[DAEMON_PATH + 8], layers[DAEMON_PATH + 8], vm[DAEMON_PATH + 8], vm_ready[16], sockets[16];
+	char disks[DAEMON_PATH + 8], layers[DAEMON_PATH + 8], vm[DAEMON_PATH + 8], vm_ready[16], sockets[16], share[16];
 };
 
 static void add_arg(struct warden_args *a, const char *option, const char *value)
@@ -207,6 +207,8 @@ static void warden_command(const struct supervisor *s, struct warden_args *a)
 	add_arg(a, "--vm-accel", c->vm_accel);
 	snprintf(a->sockets, sizeof(a->sockets), "%u", c->sandbox_sockets);
 	add_arg(a, "--sockets", a->sockets);
+	snprintf(a->share, sizeof(a->share), "%u", c->tenant_share);
+	add_arg(a, "--tenant-share", a->share);
 	if (!c->share_memory)
 		add_arg(a, "--no-share", NULL);
 	if (s->memory_keys >= 0) {

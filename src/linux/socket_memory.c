@@ -223,6 +223,37 @@ static int ask_all(struct netlink *n, enum socket_which which, uint64_t host, co
 	return r;
 }
 
+static int add_orphan(void *arg, const uint8_t *body, size_t len)
+{
+	uint64_t *n = arg;
+	struct inet_diag_msg m;
+
+	if (len < sizeof(m))
+		return -EBADMSG;
+	memcpy(&m, body, sizeof(m));
+	*n += !m.idiag_inode;
+	return 0;
+}
+
+int socket_orphans(uint64_t *ret)
+{
+	const struct inet_diag_req q = {
+		.idiag_family = AF_INET, /* both, as above */
+		.idiag_states = 1U << TCP_FIN_WAIT1 | 1U << TCP_FIN_WAIT2 | 1U << TCP_LAST_ACK | 1U << TCP_CLOSING,
+	};
+	AUTO(netlink_free) struct netlink *n = NULL;
+	uint64_t count = 0;
+	int r = netlink_new(NETLINK_SOCK_DIAG, &n, NULL);
+
+	if (r < 0)
+		return r;
+	netlink_begin(n, TCPDIAG_GETSOCK, NLM_F_DUMP, &q, sizeof(q));
+	r = netlink_ask(n, add_orphan, &count);
+	if (r == 0)
+		*ret = count;
+	return r;
+}
+
 int socket_memory(enum socket_which which, uint64_t most, struct socket_memory *ret)
 {
 	AUTO(netlink_free) struct netlink *n = NULL;

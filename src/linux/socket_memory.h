@@ -25,3 +25,8 @@ enum socket_which {
  */
 /* @most: more sockets than that are not listed one by one, which would take long: all of them count as hidden. */
 int socket_memory(enum socket_which which, uint64_t most, struct socket_memory *ret);
+/*
+ * Connections that their process has closed and that are not over: the host has a limit for their number. The kernel goes through its
+ * whole table of connections. 0 or -errno.
+ */
+int socket_orphans(uint64_t *ret);

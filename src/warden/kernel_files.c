@@ -2,6 +2,8 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "warden/kernel_ids.h"
+#include "warden/kernel_machine.h"
 #include "warden/kernel_mounts.h"
 
 #include <ctype.h>
@@ -19,13 +21,11 @@
 
 #define GROWN (6U << 20) /* bytes: worth a look */
 #define GROWN_FAST (12U << 20)
-#define SETTLE_NS 500000000ULL /* the least of so long is what growth is measured from */
 #define SLOW_NS 250000000ULL /* however little the machine lost */
 #define STARVED_NS 100000000ULL /* nobody came to take its turn */
 #define BUDGET_NS 20000000ULL /* of one walk: the watch looks at no other sandbox meanwhile */
 #define SHORT_NS 2000000ULL /* a walk that delays nobody */
 #define WHOLE_NS 2000000000ULL /* a walk that came to its end is of late */
-#define FRESH_NS 2000000ULL /* the machine's memory is not read again */
 #define ALL_DESCRIPTORS 32
 #define SOME_DESCRIPTORS 8
 #define FILTER_BYTES (128U << 10) /* one of 4,096 instructions; a task has 32,768 at most */
@@ -38,10 +38,9 @@
 #define NAMES_LEAST 1024U /* of a folder that is not measured yet */
 #define POS_MOST (1U << 24) /* beyond that it is no number of names */
 #define MEASURED 8 /* folders at a time, one of a sandbox */
-#define TASKS_MOST (1U << 22) /* as many as the kernel has */
 #define LONG_READ_NS 50000ULL /* of fdinfo: the inode has many locks */
 #define LONG_READS 32
-#define TEXT (64U << 10)
+#define TEXT KERNEL_TEXT
 
 /* A folder that is measured, by a thread of its own. The host and the thread share it. */
 struct measured {
@@ -56,13 +55,7 @@ struct kernel_files_host {
 	const struct cgroup_host *cgroups;
 	struct measured *measured[MEASURED];
 	uint64_t ids;
-	int vmstat; /* -1: not there */
-	int64_t at_cpus; /* pages that are free at the processors, and */
-	uint64_t at_cpus_ns, at_cpus_cost_ns; /* when they were counted, and how long that took */
-	int64_t have; /* the machine's uncounted memory */
-	uint64_t have_ns; /* when it was read */
-	int64_t least[2]; /* of that, in this span of SETTLE_NS and the one before */
-	uint64_t span_ns; /* when this span began */
+	struct kernel_machine machine;
 	uint64_t oldest; /* when the one was looked at that waits longest; UINT64_MAX: nobody does */
 	uint64_t walked_ns, cost_ns; /* the last walk that was long, or that nothing urged */
 	struct kernel_mounts mounts; /* of the sandbox that is walked */
@@ -89,8 +82,7 @@ struct kernel_files_host *kernel_files_host_new(const struct cgroup_host *c)
 		return NULL;
 	}
 	h->cgroups = c;
-	h->vmstat = openat(AT_FDCWD, "/proc/vmstat", O_RDONLY | O_CLOEXEC);
-	h->least[0] = h->least[1] = INT64_MAX;
+	kernel_machine_init(&h->machine, c);
 	h->oldest = UINT64_MAX;
 	return h;
 }
@@ -124,114 +116,25 @@ void kernel_files_host_free(struct kernel_files_host *h)
 			measured_unref(h->measured[i]);
 		}
 	kernel_locks_free(h->locks);
-	fd_close(h->vmstat);
+	kernel_machine_done(&h->machine);
 	free(h);
 }
 
-/* As fd_get. Calls of libc: those of base/sys.h are counted by tests, which do not expect them from another thread. */
-static ssize_t text_of(int dirfd, const char *path, char *buf, size_t size)
+uint64_t kernel_files_code(struct kernel_files_host *h)
 {
-	const int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
-	size_t len = 0;
-	ssize_t n = 0;
+	const int64_t now = kernel_machine_code(&h->machine);
 
-	if (fd < 0)
-		return -1;
-	while (len < size - 1 && (n = read(fd, buf + len, size - 1 - len)) > 0)
-		len += (size_t)n;
-	close(fd);
-	buf[len] = 0;
-	return n < 0 ? -1 : (ssize_t)len;
+	return now > h->machine.least_code ? (uint64_t)(now - h->machine.least_code) : 0;
 }
 
-/* ---- the machine ------------------------------------------------------------------------------------------------ */
-
-/* The number behind "@key " at the start of a line. 0 when there is none. */
-static int64_t field(const char *text, const char *key)
+bool kernel_files_grown(struct kernel_files_host *h)
 {
-	const size_t n = strlen(key);
-
-	for (const char *p = text; p; p = strchr(p, '\n'), p = p ? p + 1 : NULL)
-		if (!strncmp(p, key, n) && p[n] == ' ')
-			return strtoll(p + n + 1, NULL, 10);
-	return 0;
+	return kernel_machine_grown(&h->machine, KERNEL_FILES_GROWN);
 }
 
-/* Kernel memory that our sandboxes are charged for. */
-static int64_t charged(struct kernel_files_host *h)
+void kernel_files_mark(struct kernel_files_host *h)
 {
-	const bool v2 = h->cgroups->version == 2;
-	const int base = h->cgroups->base[v2 ? 0 : CGROUP_MEMORY];
-
-	if (base < 0)
-		return 0;
-	if (!v2)
-		return text_of(base, "memory.kmem.usage_in_bytes", h->text, sizeof(h->text)) < 0 ? 0 : strtoll(h->text, NULL, 10);
-	return text_of(base, "memory.stat", h->text, sizeof(h->text)) < 0 ? 0 : field(h->text, "kernel");
-}
-
-/*
- * Pages in the processors' own lists, which are not among the free ones: up to a sixteenth of the memory here, so that a sandbox
- * could take as much before there were fewer free pages. With many processors the file is long: it takes a tenth of a core at most.
- */
-static int64_t at_cpus(struct kernel_files_host *h)
-{
-	const uint64_t now = clock_mono_ns();
-	int64_t pages = 0;
-	ssize_t n;
-	int fd;
-
-	if (h->at_cpus_ns && now - h->at_cpus_ns < 9 * h->at_cpus_cost_ns)
-		return h->at_cpus;
-	fd = openat(AT_FDCWD, "/proc/zoneinfo", O_RDONLY | O_CLOEXEC);
-	while (fd >= 0 && (n = read(fd, h->text, sizeof(h->text) - 1)) > 0) {
-		h->text[n] = 0;
-		for (const char *p = h->text; (p = strstr(p, " count:")); p++)
-			pages += strtoll(p + strlen(" count:"), NULL, 10);
-	}
-	fd_close(fd);
-	h->at_cpus = pages;
-	h->at_cpus_ns = clock_mono_ns();
-	h->at_cpus_cost_ns = h->at_cpus_ns - now;
-	return pages;
-}
-
-/* Pages that are neither free nor a process's or file's, less what is charged: only its changes mean something. */
-static int64_t uncounted(struct kernel_files_host *h)
-{
-	static const char *const others[] = { "nr_free_pages",	  "nr_inactive_anon", "nr_active_anon",
-					      "nr_inactive_file", "nr_active_file",   "nr_unevictable" };
-	const int64_t have = charged(h);
-	int64_t pages = at_cpus(h);
-	ssize_t n = h->vmstat < 0 ? -1 : pread(h->vmstat, h->text, sizeof(h->text) - 1, 0);
-
-	if (n <= 0)
-		return 0;
-	h->text[n] = 0;
-	for (size_t i = 0; i < ARRAY_LEN(others); i++)
-		pages += field(h->text, others[i]);
-	return -pages * sysconf(_SC_PAGESIZE) - have;
-}
-
-/* What machine code of filters can be in: vmalloc, less the stacks of tasks. Only its changes mean something. */
-static int64_t code_most(struct kernel_files_host *h)
-{
-	if (text_of(AT_FDCWD, "/proc/meminfo", h->text, sizeof(h->text)) <= 0)
-		return 0;
-	return (field(h->text, "VmallocUsed:") - field(h->text, "KernelStack:")) * KIB;
-}
-
-/* How much more it is than the least of the last moments. */
-static int64_t growth(struct kernel_files_host *h, int64_t now, uint64_t now_ns)
-{
-	if (now_ns - h->span_ns > SETTLE_NS) {
-		h->span_ns = now_ns;
-		h->least[1] = h->least[0];
-		h->least[0] = now;
-	}
-	if (now < h->least[0])
-		h->least[0] = now;
-	return now - (h->least[1] < h->least[0] ? h->least[1] : h->least[0]);
+	kernel_machine_mark(&h->machine);
 }
 
 /* ---- one sandbox ------------------------------------------------------------------------------------------------ */
@@ -248,51 +151,6 @@ struct walk {
 		unsigned shift; /* of so many descriptors, as a power of 2, one is read */
 	} longs[LONG_READS];
 };
-
-/* Process or thread ids, sorted. */
-struct ids {
-	int *id;
-	size_t n, max;
-};
-
-static void ids_done(struct ids *x)
-{
-	free(x->id);
-}
-
-static void ids_add(struct ids *x, int id)
-{
-	const size_t max = x->max ? 2 * x->max : 64;
-	int *more;
-
-	if (x->n == x->max) {
-		more = max > TASKS_MOST ? NULL : realloc(x->id, max * sizeof(*more));
-		if (!more)
-			return;
-		x->id = more;
-		x->max = max;
-	}
-	x->id[x->n++] = id;
-}
-
-static int id_order(const void *a, const void *b)
-{
-	const int x = *(const int *)a, y = *(const int *)b;
-
-	return (x > y) - (x < y);
-}
-
-static void ids_sort(struct ids *x)
-{
-	size_t n = 0;
-
-	if (x->n)
-		qsort(x->id, x->n, sizeof(x->id[0]), id_order);
-	for (size_t i = 0; i < x->n; i++)
-		if (!n || x->id[n - 1] != x->id[i])
-			x->id[n++] = x->id[i];
-	x->n = n;
-}
 
 static bool walk_over(const struct walk *w)
 {
@@ -445,7 +303,7 @@ static uint64_t read_info(struct walk *w, int info, const char *number, unsigned
 		if (first && !strncmp(w->h->text, "pos:\t", 5))
 			pos = strtoull(w->h->text + 5, NULL, 10);
 		if (first)
-			w->f->sum.sent += (uint64_t)field(w->h->text, "scm_fds:") * times;
+			w->f->sum.sent += (uint64_t)kernel_text_field(w->h->text, "scm_fds:") * times;
 		for (const char *p = w->h->text; (p = strstr(p, "lock:\t")); p++)
 			w->f->sum.locks += (uint64_t)KERNEL_LOCK_BYTES * times;
 		first = false;
@@ -590,7 +448,7 @@ static bool walk_task(struct walk *w, int pid, int tid)
 		f->at = 0;
 		f->ndescriptors = 0;
 		snprintf(path, sizeof(path), "/proc/%d/task/%d/status", pid, tid);
-		if (text_of(AT_FDCWD, path, w->h->text, sizeof(w->h->text)) > 0)
+		if (kernel_text_of(AT_FDCWD, path, w->h->text, sizeof(w->h->text)) > 0)
 			n = status_field(w->h->text, "\nSeccomp_filters:\t");
 		n = n > FILTERS_OURS ? n - FILTERS_OURS : 0;
 		f->sum.filters += (uint64_t)(n < FILTERS_MOST ? n : FILTERS_MOST) * FILTER_BYTES;
@@ -600,61 +458,14 @@ static bool walk_task(struct walk *w, int pid, int tid)
 	return walk_descriptors(w, pid, tid);
 }
 
-/* The threads of a process. Its first one may have ended before the others. */
-static void tasks_of(int pid, struct ids *ret)
-{
-	char path[40];
-	struct dirent *d;
-	DIR *dir;
-
-	snprintf(path, sizeof(path), "/proc/%d/task", pid);
-	dir = opendir(path);
-	while (dir && (d = readdir(dir)))
-		if (isdigit((unsigned char)d->d_name[0]))
-			ids_add(ret, (int)strtol(d->d_name, NULL, 10));
-	if (dir)
-		closedir(dir);
-	ids_sort(ret);
-}
-
-/* The processes in a group's folder and, on version 2, in those below it. */
-static void processes_of(struct kernel_files_host *h, int base, const char *name, unsigned depth, struct ids *ret)
-{
-	AUTO_CLOSE int fd = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	AUTO_CLOSE int procs = fd < 0 ? -1 : openat(fd, "cgroup.procs", O_RDONLY | O_CLOEXEC);
-	struct dirent *d;
-	ssize_t n;
-	int id = 0;
-	DIR *dir;
-
-	while (procs >= 0 && (n = read(procs, h->text, sizeof(h->text))) > 0)
-		for (ssize_t i = 0; i < n; i++) {
-			if (isdigit((unsigned char)h->text[i])) {
-				id = id * 10 + (h->text[i] - '0');
-				continue;
-			}
-			if (id)
-				ids_add(ret, id);
-			id = 0;
-		}
-	dir = depth && fd >= 0 ? fdopendir(fd) : NULL;
-	if (!dir)
-		return;
-	fd = -1;
-	while ((d = readdir(dir)))
-		if (d->d_type == DT_DIR && d->d_name[0] != '.')
-			processes_of(h, dirfd(dir), d->d_name, depth - 1, ret);
-	closedir(dir);
-}
-
 /* From where the last walk was cut. False: it is cut again. */
 static bool walk_process(struct walk *w, int pid)
 {
-	__attribute__((cleanup(ids_done))) struct ids tasks = { 0 };
+	__attribute__((cleanup(kernel_ids_done))) struct kernel_ids tasks = { 0 };
 	struct kernel_files *f = w->f;
 	const uint64_t began = clock_mono_ns();
 
-	tasks_of(pid, &tasks);
+	kernel_tasks_of(pid, &tasks);
 	w->until_ns += clock_mono_ns() - began; /* else one with very many threads would never get further */
 	for (size_t i = 0; i < tasks.n; i++) {
 		if (f->pid == pid && tasks.id[i] < f->tid)
@@ -673,25 +484,61 @@ static bool walk_process(struct walk *w, int pid)
 
 static bool walk_sandbox(struct walk *w, int base, const char *name, unsigned depth)
 {
-	__attribute__((cleanup(ids_done))) struct ids pids = { 0 };
+	__attribute__((cleanup(kernel_ids_done))) struct kernel_ids pids = { 0 };
 	struct kernel_files *f = w->f;
 
-	processes_of(w->h, base, name, depth, &pids);
-	ids_sort(&pids);
+	kernel_processes_of(base, name, depth, w->h->text, sizeof(w->h->text), &pids);
+	kernel_ids_sort(&pids);
 	measured_take(w->h, f);
 	if (!f->cut) {
 		f->sum = (struct kernel_files_sum){ 0 };
 		f->pid = f->tid = 0;
 		f->begun = false;
 		f->ntables = 0;
-		kernel_pipes_begin(&f->pipes, w->h->have - f->least_pipes >= (int64_t)KERNEL_PIPES_FEW);
-		f->walk_have = w->h->have;
+		kernel_pipes_begin(&f->pipes, w->h->machine.have - f->least_pipes >= (int64_t)KERNEL_PIPES_FEW);
+		f->walk_have = w->h->machine.have;
 	}
 	w->until_ns = clock_mono_ns() + BUDGET_NS;
 	for (size_t i = 0; i < pids.n && f->sum.locks <= KERNEL_LOCKS_MOST; i++)
 		if (pids.id[i] >= f->pid && !walk_process(w, pids.id[i]))
 			return false;
 	return true;
+}
+
+/* Descriptors in a task's table. Before Linux 6.2 the folder has no size: then as many as the table has room for. */
+static uint64_t descriptors_of(struct kernel_files_host *h, int pid, int tid)
+{
+	struct stat st;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/fd", pid, tid);
+	if (stat(path, &st) < 0)
+		return 0;
+	if (st.st_size)
+		return (uint64_t)st.st_size;
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", pid, tid);
+	return kernel_text_of(AT_FDCWD, path, h->text, sizeof(h->text)) > 0 ? status_field(h->text, "\nFDSize:\t") : 0;
+}
+
+uint64_t kernel_files_open(const struct kernel_look *l)
+{
+	__attribute__((cleanup(kernel_ids_done))) struct kernel_ids pids = { 0 };
+	struct kernel_files_host *h = l->files_host;
+	const bool v2 = h->cgroups->version == 2;
+	struct kernel_files seen = { 0 };
+	uint64_t n = 0;
+
+	if (h->cgroups->base[v2 ? 0 : CGROUP_MEMORY] < 0)
+		return 0;
+	kernel_processes_of(h->cgroups->base[v2 ? 0 : CGROUP_MEMORY], l->cgroup->name, v2 ? 2 : 0, h->text, sizeof(h->text), &pids);
+	for (size_t i = 0; i < pids.n; i++) {
+		__attribute__((cleanup(kernel_ids_done))) struct kernel_ids tasks = { 0 };
+
+		kernel_tasks_of(pids.id[i], &tasks);
+		for (size_t k = 0; k < tasks.n; k++)
+			n += table_is_new(&seen, pids.id[i], tasks.id[k]) ? descriptors_of(h, pids.id[i], tasks.id[k]) : 0;
+	}
+	return n;
 }
 
 static uint64_t at_most(uint64_t bytes, int64_t lost)
@@ -729,7 +576,7 @@ static void add_pipes(struct kernel_files *f, int64_t have)
 static void figures(struct kernel_files_host *h, struct kernel_files *f, int64_t have)
 {
 	const uint64_t both = f->sum.listings < f->listed ? f->sum.listings : f->listed;
-	const int64_t code = code_most(h);
+	const int64_t code = kernel_machine_code(&h->machine);
 	uint64_t filters;
 
 	f->least_code = code < f->least_code ? code : f->least_code;
@@ -768,17 +615,17 @@ static void look_for_hidden(const struct kernel_look *l, int base, uint64_t now,
 {
 	struct kernel_files_host *h = l->files_host;
 	struct kernel_files *f = l->files;
-	const int64_t lost = h->have - f->least;
+	const int64_t lost = h->machine.have - f->least;
 	uint64_t dev[KERNEL_LOCKS_DEVICES];
 	struct kernel_locks_owner o = { .id = f->id, .device = dev };
 	struct kernel_locks_shown shown;
-	__attribute__((cleanup(ids_done))) struct ids pids = { 0 };
+	__attribute__((cleanup(kernel_ids_done))) struct kernel_ids pids = { 0 };
 
 	kernel_locks_start(h->locks, when_to_look(f, now, lost, grown));
 	if (kernel_locks_news(h->locks, &f->hidden)) {
 		kernel_mounts_read(&h->mounts, l->pid);
 		o.ndevices = kernel_mounts_own(&h->mounts, dev, ARRAY_LEN(dev));
-		processes_of(h, base, l->cgroup->name, h->cgroups->version == 2 ? 2 : 0, &pids);
+		kernel_processes_of(base, l->cgroup->name, h->cgroups->version == 2 ? 2 : 0, h->text, sizeof(h->text), &pids);
 		o.pid = pids.id;
 		o.npids = pids.n;
 		kernel_locks_assign(h->locks, &o, &f->hidden);
@@ -811,7 +658,7 @@ static void walk_if_due(const struct kernel_look *l, int base, uint64_t now, int
 		return;
 	}
 	f->cut = !walk_sandbox(&w, base, l->cgroup->name, h->cgroups->version == 2 ? 2 : 0);
-	figures(h, f, h->have);
+	figures(h, f, h->machine.have);
 	f->looked_ns = clock_mono_ns();
 	f->cost_ns = f->looked_ns - now;
 	f->whole_ns = f->cut ? f->whole_ns : f->looked_ns;
@@ -833,19 +680,16 @@ void kernel_files_look(const struct kernel_look *l)
 
 	if (base < 0 || __atomic_load_n(&f->stop, __ATOMIC_SEQ_CST))
 		return;
-	if (!h->have_ns || now - h->have_ns > FRESH_NS) {
-		h->have = uncounted(h);
-		h->have_ns = now;
-	}
+	kernel_machine_read(&h->machine, now);
 	if (!f->looked_ns) {
 		f->id = ++h->ids;
-		f->least = f->least_pipes = h->have;
-		f->least_code = code_most(h);
+		f->least = f->least_pipes = h->machine.have;
+		f->least_code = kernel_machine_code(&h->machine);
 		f->looked_ns = now;
 	}
-	f->least = h->have < f->least ? h->have : f->least;
-	add_pipes(f, h->have);
-	grown = growth(h, h->have, now);
+	f->least = h->machine.have < f->least ? h->machine.have : f->least;
+	add_pipes(f, h->machine.have);
+	grown = kernel_machine_growth(&h->machine, now);
 	walk_if_due(l, base, now, grown);
 	look_for_hidden(l, base, now, grown);
 }

@@ -22,6 +22,7 @@
 
 #define KERNEL_FILES_FOLDERS 64
 #define KERNEL_FILES_TABLES 256
+#define KERNEL_FILES_GROWN (4 << 20)
 
 /* Bytes found by the walk that is under way. */
 struct kernel_files_sum {
@@ -68,12 +69,23 @@ struct kernel_files_host; /* what all sandboxes of a warden share */
 /* NULL: no memory. @c stays the caller's. */
 struct kernel_files_host *kernel_files_host_new(const struct cgroup_host *c);
 void kernel_files_host_free(struct kernel_files_host *h);
+/*
+ * Whether the machine's uncounted memory is by KERNEL_FILES_GROWN more than it was at some time since kernel_files_mark(). Costs two
+ * reads. The same thread as kernel_files_look().
+ */
+bool kernel_files_grown(struct kernel_files_host *h);
+void kernel_files_mark(struct kernel_files_host *h);
 /* Brings @l->files up to date, if it is time. Costs one read when it is not. One thread at a time. */
 void kernel_files_look(const struct kernel_look *l);
 /* Ends a look at @f that is under way, and all later ones, at the next descriptor. Any thread. */
 void kernel_files_stop(struct kernel_files *f);
 /* Nobody looks any more. */
 void kernel_files_done(struct kernel_files *f);
+
+/* How many descriptors its processes have. The same thread. */
+uint64_t kernel_files_open(const struct kernel_look *l);
+/* Bytes that the filters of all sandboxes can have at most, by what the machine has more than it had since the first look. The same thread. */
+uint64_t kernel_files_code(struct kernel_files_host *h);
 
 /* As kinds of kernel memory. The first one looks. */
 int kernel_locks_bytes(const struct kernel_look *l, uint64_t *ret);

@@ -17,10 +17,27 @@ enum kernel_kind_id {
 };
 #define KERNEL_KINDS_MAX 6 /* places for them in messages */
 
+/* Pools of the host of which all sandboxes of a tenant have a share (warden/kernel_pools.h). Names of 15 characters at most. */
+#define KERNEL_POOLS(X)                                                                                                \
+	X(TCP, "tenant_tcp")                                                                                           \
+	X(ORPHANS, "tenant_orphans")                                                                                   \
+	X(TASKS, "tenant_tasks")                                                                                       \
+	X(FILES, "tenant_files")                                                                                       \
+	X(PTYS, "tenant_ptys")                                                                                         \
+	X(FILTERS, "tenant_filters")
+
+enum kernel_pool_id {
+#define X(id, name) KERNEL_POOL_##id,
+	KERNEL_POOLS(X)
+#undef X
+		KERNEL_POOLS_COUNT
+};
+#define KERNEL_POOLS_FIRST 32U /* of killed_by */
+
 /* Of one sandbox. Only 64-bit numbers: it is part of a message. */
 struct kernel_usage {
 	uint64_t kills; /* how often the warden ended what ran, because of these */
-	uint64_t killed_by; /* the kind that did it last: 1 + enum kernel_kind_id; 0 = none */
+	uint64_t killed_by; /* what did it last: 1 + enum kernel_kind_id, KERNEL_POOLS_FIRST + enum kernel_pool_id; 0 = none */
 	uint64_t bytes[KERNEL_KINDS_MAX]; /* at the last look */
 };
 

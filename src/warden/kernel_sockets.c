@@ -51,6 +51,17 @@ int kernel_sockets_bound(const struct kernel_look *l, struct socket_bpf *b, uint
 	return r;
 }
 
+int kernel_sockets_orphans(const struct kernel_look *l, uint64_t *ret)
+{
+	int r = enter(l->pidfd);
+
+	if (r < 0)
+		return r;
+	r = socket_orphans(ret);
+	leave(l);
+	return r;
+}
+
 /* What was there at the last look, too: sockets that are made and closed look like hidden ones for a moment. */
 static uint64_t lasting(uint64_t *before, uint64_t now)
 {

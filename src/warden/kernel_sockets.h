@@ -6,3 +6,5 @@
 /* Bounds the number and the buffers of its sockets: 23 to 34 µs. 0 or -errno. */
 int kernel_sockets_bound(const struct kernel_look *l, struct socket_bpf *b, uint64_t most, struct socket_bpf_entry *ret);
 int kernel_sockets_bytes(const struct kernel_look *l, uint64_t *ret);
+/* Connections that their process has closed and that are not over (linux/socket_memory.h). */
+int kernel_sockets_orphans(const struct kernel_look *l, uint64_t *ret);

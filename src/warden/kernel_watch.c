@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "linux/cgroup_parse.h"
 #include "warden/kernel_files.h"
+#include "warden/kernel_pools.h"
 #include "warden/kernel_sockets.h"
 
 #include <fcntl.h>
@@ -17,16 +18,21 @@
 #include <unistd.h>
 
 #define LOOK_CPU_USEC 2000 /* a core fills some 2 MiB in a millisecond */
-#define QUIET 100 /* times: a second without running */
+#define QUIET 100 /* times: a second in which it has not run so long */
+#define IDLE_NS 500000000ULL /* that others are asked whether they run, however little the machine has lost meanwhile */
 #define SMALL (4U << 20) /* less than that is never too much: nothing else is asked then */
+#define LEAST_UNEXPLAINED (-(int64_t)LOOK_CPU_USEC)
 #define AGAIN_NS 300000000ULL /* what was ended takes a moment to give its memory back */
 #define ROOM_MOST (16U << 20) /* bytes that are dropped at a time */
 #define ONCE_MORE_NS 2000000000ULL /* ended, and again so soon: then ending execs does not help */
 
 struct kernel_watched {
 	struct kernel_watched *next, **prev;
+	bool idle; /* which list it is in */
 	struct kernel_look look;
 	struct cgroup cgroup; /* parked, our own */
+	uint64_t tenant, taken; /* of the pool that is asked about; 0 = it is being ended for that */
+	bool summed; /* with another one of its tenant */
 	uint64_t cpu; /* as it was told last */
 	uint64_t unseen; /* CPU time since it was looked at */
 	unsigned quiet; /* times it was asked since it has run */
@@ -49,11 +55,17 @@ struct kernel_watch {
 	pthread_t thread;
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t idle, wake; /* ->busy has changed; ->stop or ->first has */
-	struct kernel_watched *first, *busy;
+	struct kernel_watched *first[2]; /* those that run, and the others: to go through them alone would take its time */
+	struct kernel_watched *busy;
 	bool acting; /* something is done to ->busy, by the name of its group: it must not go */
 	struct kernel_watched *cursor; /* the next to be looked at */
+	int total; /* the file that has the CPU time of all; -1: none */
 	uint64_t cpu; /* of all, as it was told last */
-	uint64_t unexplained; /* of that, what those that run have not used */
+	int64_t unexplained; /* of that, what those that run have not used */
+	uint64_t idle_ns; /* when those that do not run were asked last */
+	struct kernel_pools pools;
+	uint64_t filters; /* bytes, of all sandboxes */
+	uint64_t pools_ns, pools_cost_ns; /* when and how long they were asked one by one */
 	bool started, stop;
 };
 
@@ -65,36 +77,38 @@ static const struct kernel_kind kinds[KERNEL_KINDS_COUNT] = {
 	[KERNEL_FILTERS] = { kernel_filters_bytes, KERNEL_FILTERS_MOST },
 };
 
-/* CPU time in microseconds of a group, or of all of them (@name ""). -errno where it is not counted. */
-static int cpu_of(const struct cgroup_host *h, unsigned mask, const char *name, uint64_t *ret)
+/* The file with the CPU time of a group, or of all of them (@name ""). -1: it is not counted. */
+static int cpu_open(const struct cgroup_host *h, unsigned mask, const char *name)
 {
-	unsigned long long n = 0;
-	char path[96], text[1024], *at;
-	int r;
+	const bool v2 = h->version == 2;
+	const int base = v2 ? h->base[0] : mask & CGROUP_BIT(CGROUP_CPUACCT) ? h->base[CGROUP_CPUACCT] : -1;
+	char path[96];
 
-	if (h->version == 2) {
-		snprintf(path, sizeof(path), "%s%scpu.stat", name, name[0] ? "/" : "");
-		r = h->base[0] < 0 ? -ENOENT : (int)fd_get(h->base[0], path, text, sizeof(text));
-		at = r < 0 ? NULL : strstr(text, "usage_usec ");
-		if (!at)
-			return r < 0 ? r : -ENOENT;
-		*ret = strtoull(at + strlen("usage_usec "), NULL, 10);
-		return 0;
-	}
-	snprintf(path, sizeof(path), "%s%scpuacct.usage", name, name[0] ? "/" : "");
-	r = !(mask & CGROUP_BIT(CGROUP_CPUACCT)) ? -ENOENT : fd_get_u64(h->base[CGROUP_CPUACCT], path, &n);
-	*ret = n / 1000;
-	return r;
+	snprintf(path, sizeof(path), "%s%s%s", name, name[0] ? "/" : "", v2 ? "cpu.stat" : "cpuacct.usage");
+	return base < 0 ? -1 : openat(base, path, O_RDONLY | O_CLOEXEC);
 }
 
-/* How much CPU time it has used since the last time; *last is then now. A group that is used again starts at 0. -errno: not known. */
-static int cpu_since(const struct cgroup_host *h, unsigned mask, const char *name, uint64_t *last, uint64_t *ret)
+/*
+ * How much CPU time it has used since the last time, in microseconds; *last is then now. A group that is used again starts at 0.
+ * -errno: not known.
+ */
+static int cpu_since(const struct cgroup_host *h, int fd, uint64_t *last, uint64_t *ret)
 {
+	char text[1024];
+	const ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof(text) - 1, 0);
+	const char *at = text;
 	uint64_t now;
-	int r = cpu_of(h, mask, name, &now);
 
-	if (r < 0)
-		return r;
+	if (n <= 0)
+		return -ENOENT;
+	text[n] = 0;
+	if (h->version == 2) {
+		at = strstr(text, "usage_usec ");
+		if (!at)
+			return -ENOENT;
+		at += strlen("usage_usec ");
+	}
+	now = strtoull(at, NULL, 10) / (h->version == 2 ? 1 : 1000);
 	*ret = now >= *last ? now - *last : now;
 	*last = now;
 	return 0;
@@ -307,14 +321,18 @@ static bool look(struct kernel_watch *w, struct kernel_watched *x, struct kernel
 /* Whether it has run since it was looked at last, long enough to fill something. *ret: what it used since the last time it was asked. */
 static bool has_run(struct kernel_watched *x, uint64_t *ret)
 {
+	AUTO_CLOSE int fd = cpu_open(x->look.host, x->cgroup.mask, x->cgroup.name);
+
 	*ret = 0;
-	if (cpu_since(x->look.host, x->cgroup.mask, x->cgroup.name, &x->cpu, ret) < 0)
+	if (cpu_since(x->look.host, fd, &x->cpu, ret) < 0)
 		return true;
 	x->unseen += *ret;
-	x->quiet = *ret ? 0 : x->quiet + 1;
-	/* What it took before it went to sleep may not be known yet. */
-	if (x->unseen < LOOK_CPU_USEC && (!x->files.due_ns || x->files.due_ns > clock_mono_ns()))
-		return false;
+	if (x->unseen < LOOK_CPU_USEC) {
+		x->quiet++;
+		/* What it took before it went to sleep may not be known yet. */
+		return x->files.due_ns && x->files.due_ns <= clock_mono_ns();
+	}
+	x->quiet = 0;
 	x->unseen = 0;
 	return true;
 }
@@ -327,57 +345,202 @@ static void drop(struct kernel_watched *x)
 	free(x);
 }
 
+static void link_in(struct kernel_watch *w, struct kernel_watched *x, bool idle)
+{
+	x->idle = idle;
+	x->next = w->first[idle];
+	x->prev = &w->first[idle];
+	if (x->next)
+		x->next->prev = &x->next;
+	w->first[idle] = x;
+}
+
+static void link_out(struct kernel_watched *x)
+{
+	*x->prev = x->next;
+	if (x->next)
+		x->next->prev = x->prev;
+}
+
+/* All, in both lists. @x NULL: the first. */
+static struct kernel_watched *after(const struct kernel_watch *w, const struct kernel_watched *x)
+{
+	struct kernel_watched *next = x ? x->next : w->first[false];
+
+	return next || (x && x->idle) ? next : w->first[true];
+}
+
+/* @x stays until leave_busy(), and ->lock is not held until then. */
+static void enter_busy(struct kernel_watch *w, struct kernel_watched *x)
+{
+	w->busy = x;
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* Its usage is now @u; and when it is @over, what runs in it is ended. False: @x is gone. */
+static bool leave_busy(struct kernel_watch *w, struct kernel_watched *x, const struct kernel_usage *u, bool over)
+{
+	pthread_mutex_lock(&w->lock);
+	w->filters += u->bytes[KERNEL_FILTERS] - x->usage.bytes[KERNEL_FILTERS];
+	x->usage = *u; /* before anybody sees what dies of it */
+	w->acting = over && !x->leaving;
+	if (w->acting) {
+		pthread_mutex_unlock(&w->lock);
+		end_execs(w, x);
+		pthread_mutex_lock(&w->lock);
+	}
+	w->busy = NULL;
+	w->acting = false;
+	pthread_cond_broadcast(&w->idle);
+	if (!x->leaving)
+		return true;
+	w->filters -= u->bytes[KERNEL_FILTERS];
+	drop(x);
+	return false;
+}
+
 /* Looks at those that run (@idle: at the others), and returns what they have used. ->lock is held, and given up while one is looked at. */
 static uint64_t look_at_some(struct kernel_watch *w, bool idle)
 {
 	uint64_t used = 0, one;
 
-	for (struct kernel_watched *x = w->first; x && !w->stop; x = w->cursor) {
+	for (struct kernel_watched *x = w->first[idle]; x && !w->stop; x = w->cursor) {
 		struct kernel_usage u = x->usage;
-		bool over = false;
+		bool over;
 
 		w->cursor = x->next;
-		if ((x->quiet > QUIET) != idle)
-			continue;
-		w->busy = x;
-		pthread_mutex_unlock(&w->lock);
-		if (has_run(x, &one))
-			over = look(w, x, &u);
+		enter_busy(w, x);
+		over = has_run(x, &one) && look(w, x, &u);
 		used += one;
-		pthread_mutex_lock(&w->lock);
-		x->usage = u; /* before anybody sees what dies of it */
-		w->acting = over && !x->leaving;
-		if (w->acting) {
-			pthread_mutex_unlock(&w->lock);
-			end_execs(w, x);
-			pthread_mutex_lock(&w->lock);
+		if (leave_busy(w, x, &u, over) && (x->quiet > QUIET) != idle) {
+			link_out(x);
+			link_in(w, x, !idle);
 		}
-		w->busy = NULL;
-		w->acting = false;
-		pthread_cond_broadcast(&w->idle);
-		if (x->leaving)
-			drop(x);
 	}
 	w->cursor = NULL;
 	return used;
 }
 
+/* ---- pools of the host ------------------------------------------------------------------------------------------ */
+
+/* What one tenant has taken, @x and those behind it. *@most: the one that has the most. */
+static uint64_t tenant_taken(const struct kernel_watch *w, struct kernel_watched *x, struct kernel_watched **most)
+{
+	const uint64_t tenant = x->tenant;
+	uint64_t sum = 0;
+
+	for (*most = x; x; x = after(w, x))
+		if (x->tenant == tenant) {
+			x->summed = true;
+			sum += x->taken;
+			*most = x->taken > (*most)->taken ? x : *most;
+		}
+	return sum;
+}
+
+/* Of the tenant that has taken the most, and more than its share: the sandbox that has the most of that. NULL: there is none. */
+static struct kernel_watched *pool_taker(const struct kernel_watch *w, uint64_t share)
+{
+	struct kernel_watched *ret = NULL, *most;
+	uint64_t largest = share, sum;
+
+	for (struct kernel_watched *x = after(w, NULL); x; x = after(w, x))
+		x->summed = false;
+	for (struct kernel_watched *x = after(w, NULL); x; x = after(w, x)) {
+		sum = x->summed ? 0 : tenant_taken(w, x, &most);
+		if (sum > largest) {
+			largest = sum;
+			ret = most;
+		}
+	}
+	return ret;
+}
+
+/* Asks all sandboxes what they have taken of a pool; then ends those that have the most, until every tenant's are within its share. */
+static void pool_divide(struct kernel_watch *w, enum kernel_pool_id id)
+{
+	const uint64_t share = w->pools.share[id];
+	struct kernel_watched *x;
+
+	for (x = after(w, NULL); x; x = after(w, x))
+		x->taken = 0; /* of another pool */
+	for (x = after(w, NULL); x && !w->stop; x = w->cursor) {
+		const struct kernel_usage u = x->usage;
+
+		w->cursor = after(w, x);
+		enter_busy(w, x);
+		/* What was ended takes a moment to give it back. */
+		x->taken = x->ended_ns && clock_mono_ns() - x->ended_ns < AGAIN_NS ? 0 : kernel_pools_taken(id, &x->look, &u);
+		leave_busy(w, x, &u, false);
+	}
+	while (!w->stop && (x = pool_taker(w, share))) {
+		struct kernel_usage u = x->usage;
+
+		u.kills++;
+		u.killed_by = KERNEL_POOLS_FIRST + id;
+		log_info("sandbox %s: its tenant's sandboxes have taken more than %llu of %s, and it has %llu of that: what runs in it is ended", x->cgroup.name,
+			 (unsigned long long)share, kernel_kind_name(u.killed_by), (unsigned long long)x->taken);
+		x->taken = 0;
+		enter_busy(w, x);
+		leave_busy(w, x, &u, true);
+	}
+	w->cursor = NULL;
+}
+
+/* A tenth of a processor at most, while the host has less of a pool left than one tenant may take. */
+static void look_at_pools(struct kernel_watch *w)
+{
+	const uint64_t began = clock_mono_ns();
+	unsigned scarce;
+	uint64_t filters, all;
+
+	if (began - w->pools_ns < 9 * w->pools_cost_ns)
+		return;
+	all = w->filters;
+	pthread_mutex_unlock(&w->lock);
+	scarce = kernel_pools_scarce(&w->pools);
+	filters = w->pools.share[KERNEL_POOL_FILTERS];
+	/* What sandboxes have of it is an estimate, which the machine's figure bounds. */
+	if (filters && all > filters / 2 && kernel_files_code(w->files) > filters)
+		scarce |= 1U << KERNEL_POOL_FILTERS;
+	pthread_mutex_lock(&w->lock);
+	for (unsigned i = 0; i < KERNEL_POOLS_COUNT; i++)
+		if (scarce & 1U << i)
+			pool_divide(w, i);
+	w->pools_ns = clock_mono_ns();
+	w->pools_cost_ns = scarce ? w->pools_ns - began : 0;
+}
+
 /*
- * Those that have run of late are asked each time. The others only when all together have used more than these: then one of them
- * has begun to.
+ * Those that have run of late are asked each time. The others only when all together have used more than these, and the machine has
+ * less memory: then one of them may have begun to fill it. The CPU time alone says little: there are sandboxes that are not ours, that are
+ * being made, and that wake up now and then. All are asked before those that run: what these use in between is in one sum now and in the other the next time,
+ * so the difference is kept with its sign. It must not get far below 0: a group that is used again brings time of the last one.
  */
 static void look_at_all(struct kernel_watch *w)
 {
 	uint64_t all = 0, used;
-	/* All are in the same groups but for I/O. */
-	const int r = w->first ? cpu_since(w->o.host, w->first->cgroup.mask, "", &w->cpu, &all) : 0;
+	const int r = cpu_since(w->o.host, w->total, &w->cpu, &all);
+	bool grown;
 
 	used = look_at_some(w, false);
-	w->unexplained += all > used ? all - used : 0;
-	if (r == 0 && w->unexplained < LOOK_CPU_USEC)
+	w->unexplained += (int64_t)all - (int64_t)used;
+	if (w->unexplained < LEAST_UNEXPLAINED)
+		w->unexplained = LEAST_UNEXPLAINED;
+	if (all || r < 0)
+		look_at_pools(w);
+	if (r == 0 && w->unexplained < (int64_t)LOOK_CPU_USEC)
+		return;
+	pthread_mutex_unlock(&w->lock);
+	grown = r < 0 || clock_mono_ns() - w->idle_ns >= IDLE_NS || kernel_files_grown(w->files);
+	if (grown)
+		kernel_files_mark(w->files);
+	pthread_mutex_lock(&w->lock);
+	if (!grown)
 		return;
 	w->unexplained = 0;
 	look_at_some(w, true);
+	w->idle_ns = clock_mono_ns();
 }
 
 static void until(uint64_t ns, struct timespec *ret)
@@ -397,7 +560,7 @@ static void *run(void *arg)
 		uint64_t next, rest;
 		struct timespec t;
 
-		if (!w->first) {
+		if (!after(w, NULL)) {
 			pthread_cond_wait(&w->wake, &w->lock);
 			continue;
 		}
@@ -427,6 +590,8 @@ struct kernel_watch *kernel_watch_new(const struct kernel_watch_opts *o)
 		free(w);
 		return NULL;
 	}
+	w->total = cpu_open(o->host, ~0U, "");
+	w->pools.percent = o->percent ? o->percent : KERNEL_POOLS_PERCENT;
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_condattr_init(&a);
 	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
@@ -472,11 +637,12 @@ void kernel_watch_free(struct kernel_watch *w)
 	pthread_mutex_unlock(&w->lock);
 	if (w->started)
 		pthread_join(w->thread, NULL);
-	for (struct kernel_watched *x = w->first; x; x = next) {
-		next = x->next;
+	for (struct kernel_watched *x = after(w, NULL); x; x = next) {
+		next = after(w, x);
 		kernel_files_done(&x->files);
 		free(x);
 	}
+	fd_close(w->total);
 	socket_bpf_free(w->bpf);
 	pthread_cond_destroy(&w->wake);
 	pthread_cond_destroy(&w->idle);
@@ -485,7 +651,7 @@ void kernel_watch_free(struct kernel_watch *w)
 	free(w);
 }
 
-struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory)
+struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory, uint64_t tenant)
 {
 	struct kernel_watched *x = calloc(1, sizeof(*x));
 
@@ -495,6 +661,7 @@ struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int p
 	memcpy(x->cgroup.name, c->name, sizeof(x->cgroup.name));
 	x->cgroup.mask = c->mask;
 	x->cgroup.parked = true;
+	x->tenant = tenant;
 	x->look = (struct kernel_look){ .pid = pid, .pidfd = pidfd, .host = w->o.host, .cgroup = &x->cgroup, .memory = memory, .rootless = w->o.rootless, .net = w->o.net,
 				       .files_host = w->files, .files = &x->files, .unsure = &x->unsure };
 	pthread_mutex_lock(&w->lock);
@@ -506,13 +673,9 @@ struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int p
 		return NULL;
 	}
 	bound(w, x);
-	x->next = w->first;
-	x->prev = &w->first;
-	if (x->next)
-		x->next->prev = &x->next;
-	if (!w->first)
+	if (!after(w, NULL))
 		pthread_cond_signal(&w->wake);
-	w->first = x;
+	link_in(w, x, false);
 	pthread_mutex_unlock(&w->lock);
 	return x;
 }
@@ -526,16 +689,17 @@ void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x, int *
 		return;
 	if (x->bound)
 		socket_bpf_leave(w->bpf, &x->entry);
+	kernel_files_stop(&x->files); /* a walk that is under way keeps others waiting */
 	pthread_mutex_lock(&w->lock);
 	/* Without a descriptor we have to wait. */
 	while (w->busy == x && (w->acting || (other < 0 && (other = fcntl(*pidfd, F_DUPFD_CLOEXEC, 0)) < 0)))
 		pthread_cond_wait(&w->idle, &w->lock);
 	if (w->cursor == x)
 		w->cursor = x->next;
-	*x->prev = x->next;
-	if (x->next)
-		x->next->prev = x->prev;
+	link_out(x);
 	leaving = x->leaving = w->busy == x;
+	if (!leaving)
+		w->filters -= x->usage.bytes[KERNEL_FILTERS];
 	pthread_mutex_unlock(&w->lock);
 	if (leaving) /* the thread of the watch frees it, perhaps already */
 		*pidfd = other;

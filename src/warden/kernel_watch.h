@@ -3,6 +3,9 @@
  * hold must stay below its memory limit and KERNEL_WATCH_OVER. Above that, what runs in it is ended, with the verdict `oom`
  * and the name of the kind that held the most.
  *
+ * Where all sandboxes of a tenant have taken more than its share of a pool of the host (warden/kernel_pools.h), what runs in the one
+ * that has taken the most is ended likewise.
+ *
  * A sandbox that uses no CPU time fills nothing. So the thread reads one counter for all of them, and looks at those that have run.
  */
 #pragma once
@@ -48,6 +51,7 @@ struct kernel_watch_opts {
 	bool rootless;
 	unsigned sockets; /* of the internet, by BPF; 0 = kernel_sockets_most() */
 	bool keep; /* sandboxes outlive an exec: end the execs, and the sandbox only when that does not help */
+	unsigned percent; /* of the host's pools, for all sandboxes of a tenant; 0 = KERNEL_POOLS_PERCENT */
 };
 /* NULL: no memory. The thread starts with the first sandbox. */
 struct kernel_watch *kernel_watch_new(const struct kernel_watch_opts *o);
@@ -56,7 +60,7 @@ void kernel_watch_free(struct kernel_watch *w);
  * @pidfd and @memory, its limit, not 0. NULL: it cannot be watched, and must not run. @pidfd stays open until the removal. Its
  * sockets are bounded before this returns, where the kernel itself can do that.
  */
-struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory);
+struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory, uint64_t tenant);
 /*
  * From now on nothing is done to it. Does not wait for a look at it to end: when one is under way, the watch keeps *@pidfd until
  * then, and *@pidfd is another descriptor of the same process. NULL is nothing.

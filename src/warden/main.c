@@ -37,7 +37,7 @@ struct options {
 	uint64_t pool, uid;
 	uint64_t parent; /* 0: none */
 	const char *state, *layers, *disks, *vm;
-	uint64_t vm_ready, sockets;
+	uint64_t vm_ready, sockets, tenant_share;
 	enum env_accel accel;
 	bool keep, no_share;
 	const char *agent;
@@ -62,6 +62,7 @@ static void usage(FILE *to)
 	      "  --vm-ready N       machines kept ready for each template in use, 0 to 64 (1)\n"
 	      "  --vm-accel HOW     auto (KVM where it works), tcg or kvm\n"
 	      "  --sockets N        internet sockets of a sandbox, up to 65536; 0: by its memory (0)\n"
+	      "  --tenant-share N   percent of the host's pools for all sandboxes of a tenant, 1 to 100 (50)\n"
 	      "  --no-share         sandboxes from one memory image share no memory\n"
 	      "  --parent PID       end when this process, which started us, has ended\n"
 	      "  --agent PATH       the agent's program, if not beside this one\n"
@@ -144,6 +145,7 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 		{ "vm", required_argument, NULL, 'v' },	       { "vm-ready", required_argument, NULL, 'r' },
 		{ "vm-accel", required_argument, NULL, 'A' }, { "disks", required_argument, NULL, 'd' },
 		{ "no-share", no_argument, NULL, 'n' },      { "sockets", required_argument, NULL, 'S' },
+		{ "tenant-share", required_argument, NULL, 'T' },
 		{ "memory-keys-fd", required_argument, NULL, 'K' },
 		{ NULL, 0, NULL, 0 },
 	};
@@ -184,6 +186,8 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 			r = parse_number("vm-ready", optarg, 0, 64, &o->vm_ready, e);
 		else if (c == 'S')
 			r = parse_number("sockets", optarg, 0, 65536, &o->sockets, e);
+		else if (c == 'T')
+			r = parse_number("tenant-share", optarg, 1, 100, &o->tenant_share, e);
 		else if (c == 'A')
 			r = parse_accel(optarg, &o->accel, e);
 		else if (c == 'P')
@@ -346,6 +350,7 @@ static int run(const struct options *o, struct err *e)
 	so.warden.env.vm = o->vm;
 	so.warden.env.vm_ready = (unsigned)o->vm_ready;
 	so.warden.sockets = (unsigned)o->sockets;
+	so.warden.tenant_share = (unsigned)o->tenant_share;
 	so.warden.env.accel = o->accel;
 	so.warden.env.agent = o->agent ? o->agent : agent;
 	r = tidy_fds(o->socket_fd, e);

@@ -33,7 +33,7 @@ static void add(struct warden *w, struct warden_sandbox *s)
 	w->counts.alive++;
 	/* A machine's memory is what its process has, and that is counted. */
 	if (s->memory && !(s->flags & SPEC_VM) && s->shell.cgroup.mask & CGROUP_BIT(CGROUP_MEMORY))
-		s->watched = kernel_watch_add(w->kernel, s->shell.pid, s->shell.pidfd, &s->shell.cgroup, s->memory);
+		s->watched = kernel_watch_add(w->kernel, s->shell.pid, s->shell.pidfd, &s->shell.cgroup, s->memory, s->tenant);
 	else
 		return;
 	s->receipt.sockets = kernel_watch_bound(s->watched);
@@ -197,7 +197,7 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 		free(w);
 		return r;
 	}
-	w->kernel = kernel_watch_new(&(struct kernel_watch_opts){ .host = &w->env.cgroups, .net = w->env.net, .rootless = w->env.rootless, .keep = w->env.keep, .sockets = o->sockets });
+	w->kernel = kernel_watch_new(&(struct kernel_watch_opts){ .host = &w->env.cgroups, .net = w->env.net, .rootless = w->env.rootless, .keep = w->env.keep, .sockets = o->sockets, .percent = o->tenant_share });
 	if (!w->kernel) {
 		warden_free(w);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a warden");

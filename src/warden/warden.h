@@ -27,6 +27,7 @@ struct warden_opts {
 	/* Shells kept ready; 0 = none: everything happens in the calling thread. Who keeps (->env.state) has some. */
 	unsigned pool;
 	unsigned sockets; /* of the internet a sandbox may have, where the kernel bounds them; 0 = by its memory */
+	unsigned tenant_share; /* percent of the host's pools for all sandboxes of a tenant (warden/kernel_pools.h); 0 = KERNEL_POOLS_PERCENT */
 };
 
 /* What is in force for a sandbox, beyond what every sandbox has; sandbox_enforced() puts it into words. */

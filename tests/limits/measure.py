@@ -166,7 +166,7 @@ def once(prog, kind, opts):
     return {"kind": kind, "user": opts.user, "memory": opts.memory, "charged": round(s.charged / MIB),
             "uncharged": round(s.uncharged / MIB), "sum": round(s.sum / MIB), "left": round(max(0, left) / MIB),
             "samples": s.samples, "cause": result["verdict"]["cause"], "oom_kind": result["verdict"].get("oom_kind"),
-            "said": said, "reached": result["verdict"]["cause"] != "exited" or "no error" not in said}
+            "said": said, "reached": "no error" not in said and result["verdict"]["cause"] != "timeout"}
 
 
 def limit_of(text):

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #define AT_ONCE 3
+#define UNSENT 65536 /* bytes that wait for the server in the kernel; more stay in the sandbox's own socket */
 #define HEAD_START (250 * LOOP_MS)
 #define PATIENCE (20 * LOOP_SEC)
 #define REMEMBER (600 * LOOP_SEC)
@@ -35,7 +36,7 @@ struct upstream {
 static int dial(const struct net_addr *a, uint16_t port, int *ret_fd)
 {
 	static const struct linger hard = { 1, 0 };
-	static const int one = 1;
+	static const int one = 1, unsent = UNSENT;
 	struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons(port) };
 	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
 	int fd = socket(a->family == 4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), r;
@@ -47,6 +48,8 @@ static int dial(const struct net_addr *a, uint16_t port, int *ret_fd)
 	/* Should we die, the server is to see a broken connection and not an end. */
 	setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	/* What a server does not take is in our memory, not in the sandbox's. What is on its way is not limited by that. */
+	setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
 	if (a->family == 4)
 		r = connect(fd, (struct sockaddr *)&v4, sizeof(v4));
 	else

@@ -472,7 +472,6 @@ int main(int argc, char **argv)
 	 * kernel would reap for us, and exit statuses would be lost.
 	 */
 	default_signals();
-	prctl(PR_SET_NAME, "init"); /* started by a descriptor it would be called by that */
 	sigemptyset(&chld);
 	sigaddset(&chld, SIGCHLD);
 	sigprocmask(SIG_SETMASK, &chld, NULL);

@@ -460,7 +460,8 @@ TESTS = ('functional', 'security', 'crash', 'compat')
 LANES = (
     TESTS, TESTS, TESTS,
     ('unit', 'demo', 'sdk', 'readme'),
-    ('build asan', 'clang', 'aarch64', 'asan', 'fuzz'),
+    ('clang', 'aarch64'),
+    ('build asan', 'after crash', 'asan', 'fuzz'),
     # Emulated machines take processors and measure time: not beside all the others.
     ('after functional', 'after unit', 'v2', 'after aarch64', 'vm-arm64', 'after crash', 'vm'),
     ('after crash', 'vm'),

@@ -117,6 +117,7 @@ TEST(a_walk_that_is_cut_continues_where_it_was_and_counts_each_descriptor_once)
 	CHECK(look(&l) >= 0);
 	CHECK_EQ(f.descriptors, (uint64_t)n * EVENTFD_BYTES);
 	end(pid);
+	kernel_files_done(&f);
 	done(&p);
 }
 
@@ -146,6 +147,8 @@ TEST(a_group_that_is_used_again_starts_with_no_figures)
 	CHECK_EQ(second.descriptors, 3 * EVENTFD_BYTES);
 	CHECK(first.id && second.id != first.id);
 	end(pid);
+	kernel_files_done(&first);
+	kernel_files_done(&second);
 	done(&p);
 }
 
@@ -167,5 +170,6 @@ TEST(a_look_that_is_stopped_finds_nothing_more)
 	CHECK_EQ(f.looked_ns, 0);
 	CHECK_EQ(f.descriptors, 0);
 	end(pid);
+	kernel_files_done(&f);
 	done(&p);
 }

@@ -48,6 +48,7 @@ static void place_done(struct place *p)
 {
 	char sub[96];
 
+	kernel_files_done(&p->files);
 	kernel_files_host_free(p->look.files_host);
 	fd_close_many(p->fds, DESCRIPTORS);
 	fd_close(p->cgroups.base[CGROUP_MEMORY]);

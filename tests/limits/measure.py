@@ -59,7 +59,7 @@ def kernel_charged():
 
 def charge_of(group):
     """Groups of execs (version 2) have no figures of their own."""
-    for g in (group, group.parent):
+    for g in (group, group.parent) if v2() else (group,):  # one that is gone must not give its parent's
         for name in ("memory.usage_in_bytes", "memory.current"):
             try:
                 return int((g / name).read_text())

@@ -187,7 +187,8 @@ static int wait_for(struct seal *x, const char *word, unsigned ms)
 {
 	int r = dump_wait(&x->impl->dump, word, ms, &x->work.stop, &x->e);
 
-	return r == -ECANCELED ? seal_given_up(x) : r;
+	/* Of a sandbox that is being ended cloche-dump may find a process gone first. */
+	return r == -ECANCELED || (r < 0 && __atomic_load_n(&x->work.stop, __ATOMIC_RELAXED)) ? seal_given_up(x) : r;
 }
 
 /* While it holds every process. */

@@ -8,7 +8,7 @@
 
 #define EAGER (512U << 10) /* bytes that are enough for a writer that has nothing to do */
 
-/* The first @len bytes. What is left goes on in another buffer. */
+/* The first @len bytes. The rest is copied to another buffer. */
 static void hand_on(struct pages *g, size_t len)
 {
 	uint8_t *rest = NULL;

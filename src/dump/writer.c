@@ -278,7 +278,7 @@ bool writer_idle(struct writer *w)
 	return idle;
 }
 
-/* The last that nobody is at, so that the thread comes to it last. */
+/* The last one that no thread has taken, so that the other thread comes to it last. */
 static struct put *open_put(struct writer *w)
 {
 	for (unsigned n = w->queued; n-- > w->busy;) {

@@ -29,6 +29,6 @@ struct socket_bpf_entry {
 	uint64_t cookie, entry;
 };
 
-/* Enters the calling thread's network namespace with that many sockets, in place of who was there. 0 or -errno. One thread. */
+/* Enters the calling thread's network namespace with that many sockets, and replaces the entry that was there. 0 or -errno. One thread. */
 int socket_bpf_enter(struct socket_bpf *b, uint64_t sockets, struct socket_bpf_entry *ret);
 void socket_bpf_leave(struct socket_bpf *b, const struct socket_bpf_entry *x);

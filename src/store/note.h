@@ -65,7 +65,7 @@ void notes_now(struct db *d);
 void notes_flush(struct db *d);
 /* Once a second. */
 void notes_ahead(struct db *d);
-/* An empty file of somebody else (NOTE_LOOSE) in the same folder. */
+/* An empty file that is no note (NOTE_LOOSE) in the same folder. */
 void notes_mark(struct db *d, const char *name);
 void notes_unmark(struct db *d, const char *name);
 /* Makes the files what the rows are. */

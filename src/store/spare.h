@@ -1,5 +1,5 @@
 /*
- * Files of one folder that nobody needs any more, kept empty for the next that are made there: ".spare-0" and so on.
+ * Files of one folder that are not needed any more, kept empty for the next that are made there: ".spare-0" and so on.
  *
  * Without a journal ext4 gives no inode out again soon after its removal, and looks at every one of those first. Where many small files
  * come and go that is most of the time it takes to make one.

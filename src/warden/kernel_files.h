@@ -79,7 +79,7 @@ void kernel_files_mark(struct kernel_files_host *h);
 void kernel_files_look(const struct kernel_look *l);
 /* Ends a look at @f that is under way, and all later ones, at the next descriptor. Any thread. */
 void kernel_files_stop(struct kernel_files *f);
-/* Nobody looks any more. */
+/* No watch uses it any more. */
 void kernel_files_done(struct kernel_files *f);
 
 /* How many descriptors its processes have. The same thread. */

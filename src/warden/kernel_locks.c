@@ -24,7 +24,7 @@
 #define SLOW_NS 1000000000ULL
 #define REST 4 /* so many times as long as it took, nothing is read */
 #define MAPS_NS 1000000000ULL /* for the mappings of a sandbox */
-#define SETTLED_NS 60000000ULL /* nobody else has been asked for its mappings */
+#define SETTLED_NS 60000000ULL /* no other sandbox has been asked for its mappings */
 #define FRESH_NS 100000000ULL /* what was found counts at the next looks, not later */
 #define ENDED_NS 300000000ULL
 #define UNSURE (2U << 20)
@@ -329,7 +329,7 @@ static bool worth(const struct sample *s)
 	return s->count * KERNEL_LOCK_BYTES >= KERNEL_LOCKS_WORTH;
 }
 
-/* Those of memfds that are nobody's yet. */
+/* Those of memfds whose sandbox is not known yet. */
 static uint64_t nobodys(const struct sample *s)
 {
 	uint64_t n = 0;

@@ -1,6 +1,6 @@
 /*
  * Locks of files that no process has a descriptor for, so that no fdinfo shows them: a mapping keeps the file, a message on a unix
- * socket that nobody has received, or a system call that waits. /proc/locks has them, by the device and inode of the file. It is expensive: a read goes
+ * socket that was not received, or a system call that waits. /proc/locks has them, by the device and inode of the file. It is expensive: a read goes
  * through the list from its start, and all that lock wait meanwhile. So we read it seldom, by a thread of its own, and only some
  * places of it that a program cannot foresee; each line that is found stands for many. A lock belongs to the sandbox
  *

@@ -122,7 +122,7 @@ static uint64_t memory_stat(const struct kernel_look *l, const char *key)
 	return n;
 }
 
-/* Also those in messages that nobody has received. Processes that were forked have descriptors of the same files; these are charged, with much else. */
+/* Also those in messages that were not received. Processes that were forked have descriptors of the same files; these are charged, with much else. */
 static uint64_t files_of(const struct kernel_look *l)
 {
 	const uint64_t charge = l->host->version == 2 ? memory_stat(l, "slab_unreclaimable") : group_number(l, CGROUP_MEMORY, "memory.kmem.usage_in_bytes");

@@ -71,6 +71,9 @@ static const struct command {
 	{ "ls", cmd_client, "list sandboxes" },
 	{ "inspect", cmd_client, "all about a sandbox" },
 	{ "rm", cmd_client, "delete sandboxes" },
+	{ "kill", cmd_client, "end a command in a sandbox" },
+	{ "extend", cmd_client, "set when a sandbox is removed" },
+	{ "rename", cmd_client, "give a sandbox another name" },
 	{ "checkpoint", cmd_client, "keep the state of a sandbox; list, carry, remove them" },
 	{ "restore", cmd_client, "go back to a checkpoint, or make sandboxes of it" },
 	{ "fork", cmd_client, "copies of a running sandbox" },
@@ -87,6 +90,7 @@ static const struct command {
 	{ "secret", cmd_client, "values for sandboxes alone" },
 	{ "network", cmd_client, "what a sandbox may reach, and what it used" },
 	{ "why", cmd_client, "what was refused, and how to allow it" },
+	{ "port", cmd_client, "who may reach servers inside a sandbox" },
 	{ "port-forward", cmd_client, "reach servers inside a sandbox" },
 	{ "logs", cmd_client, "the output of an exec" },
 	{ "stats", cmd_client, "what a sandbox uses" },
@@ -94,6 +98,7 @@ static const struct command {
 	{ "events", cmd_client, "what happens, as it happens" },
 	{ "audit", cmd_client, "the audit log: read it, verify it" },
 	{ "token", cmd_client, "make, list and remove tokens" },
+	{ "tenant", cmd_client, "tenants and their quotas" },
 	{ "completion", cmd_client, "tab completion for bash, zsh and fish" },
 };
 
@@ -107,8 +112,8 @@ static const struct {
 	{ "delete", "rm" },
 	{ "remove", "rm" },
 	{ "destroy", "rm" },
-	{ "kill", "rm" },
 	{ "copy", "cp" },
+	{ "mv", "rename" },
 	{ "ssh", "shell" },
 	{ "attach", "shell" },
 	{ "clone", "fork" },
@@ -140,7 +145,16 @@ static void usage(FILE *to)
 			fputs("\nwith a daemon:\n", to);
 		fprintf(to, "  %-12s %s\n", commands[i].name, commands[i].text);
 	}
-	fputs("\n`cloche COMMAND --help` tells more.\n", to);
+	fputs("\n`cloche help COMMAND` tells more.\n", to);
+}
+
+/* `cloche help COMMAND [VERB]` becomes `cloche COMMAND [VERB] --help`. */
+static void help_of(int argc, char **argv)
+{
+	static char option[] = "--help";
+
+	memmove(&argv[1], &argv[2], (size_t)(argc - 2) * sizeof(*argv));
+	argv[argc - 1] = option;
 }
 
 /* With one of 0 to 2 closed, the next thing opened would take its place, and be read or written as our stdio. */
@@ -164,10 +178,12 @@ int main(int argc, char **argv)
 		puts("cloche " CLOCHE_VERSION);
 		return 0;
 	}
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || (!strcmp(argv[1], "help") && argc < 3)) {
 		usage(stdout);
 		return 0;
 	}
+	if (!strcmp(argv[1], "help"))
+		help_of(argc, argv);
 	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
 		if (!strcmp(argv[1], commands[i].name))
 			return commands[i].run(argc - 1, argv + 1);

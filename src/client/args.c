@@ -1,5 +1,6 @@
 #include "client/client.h"
 #include "base/base.h"
+#include "base/near.h"
 #include "base/str.h"
 #include "client/show.h"
 
@@ -117,6 +118,25 @@ static bool known(const struct args *a, int opt)
 	return false;
 }
 
+static int unknown_option(const struct args *a, const char *at, struct err *e)
+{
+	const char *names[ARGS_OPTIONS], *near;
+	char word[40] = "";
+	size_t n = 0;
+
+	for (const struct option *o = a->table; o->name; o++)
+		names[n++] = o->name;
+	if (!strncmp(at, "--", 2))
+		snprintf(word, sizeof(word), "%.*s", (int)strcspn(at + 2, "="), at + 2);
+	near = near_word(word, names, n);
+	err_set(e, ERR_INVALID, -EINVAL, "unknown option %.60s", at);
+	if (near)
+		err_remedy(e, "did you mean --%s? See `cloche %s --help`", near, a->command->name);
+	else
+		err_remedy(e, "see `cloche %s --help`", a->command->name);
+	return -EINVAL;
+}
+
 static int bad_option(const struct args *a, int opt, struct err *e)
 {
 	const char *at = optind > 0 && optind <= a->argc ? a->argv[optind - 1] : "";
@@ -128,7 +148,7 @@ static int bad_option(const struct args *a, int opt, struct err *e)
 	else if (optopt && known(a, optopt) && !strncmp(at, "--", 2))
 		r = err_set(e, ERR_INVALID, -EINVAL, "option %.*s takes no value", (int)strcspn(at, "="), at);
 	else
-		r = err_set(e, ERR_INVALID, -EINVAL, "unknown option %.60s", optopt ? letter : at);
+		return unknown_option(a, optopt ? letter : at, e);
 	err_remedy(e, "see `cloche %s --help`", a->command->name);
 	return r;
 }

@@ -297,6 +297,7 @@ static const struct kind {
 	{ "template", "/v1/templates", "templates", "name" },
 	{ "pool", "/v1/pools", "pools", "name" },
 	{ "secret", "/v1/secrets", "secrets", "name" },
+	{ "tenant", "/v1/tenants", "tenants", "id" },
 };
 
 static void names_of(struct conn *c, const struct kind *k)

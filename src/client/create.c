@@ -6,13 +6,14 @@
 
 #define WAITS "cloche: waiting for the sandbox; a first machine takes longer"
 
-enum { OPT_NAME = 256, OPT_KEY, OPT_TEMPLATE, OPT_CHECKPOINT };
+enum { OPT_VERBOSE = 'v', OPT_NAME = 256, OPT_KEY, OPT_TEMPLATE, OPT_CHECKPOINT };
 
 static const struct option options[] = {
 	{ "name", required_argument, NULL, OPT_NAME },
 	{ "key", required_argument, NULL, OPT_KEY },
 	{ "template", required_argument, NULL, OPT_TEMPLATE },
 	{ "checkpoint", required_argument, NULL, OPT_CHECKPOINT },
+	{ "verbose", no_argument, NULL, OPT_VERBOSE },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -26,16 +27,22 @@ static const char help[] =
 	"  --key KEY           get or create: the same key always reaches the same sandbox\n"
 	"from what\n"
 	"  --template NAME     with the template's settings, below these; from a pool where there is one\n"
-	"  --checkpoint CHECKPOINT   with its files (and memory) and settings: its id, or SANDBOX:NAME\n";
+	"  --checkpoint CHECKPOINT   with its files (and memory) and settings: its id, or SANDBOX:NAME\n"
+	"  -v, --verbose       with --template: also what could not be renewed for the template's processes, on stderr\n";
 
 static int run(struct args *a, struct err *e)
 {
 	static const char *const fields[] = { "name", "key", "template", "checkpoint" };
 	AUTO_JSON json_t *body = json_object(), *answer = NULL;
 	AUTO(conn_close) struct conn *c = NULL;
+	bool verbose = false;
 	int opt, r;
 
 	while ((r = args_next(a, &opt, e)) > 0) {
+		if (opt == OPT_VERBOSE) {
+			verbose = true;
+			continue;
+		}
 		if (opt >= OPT_NAME && opt <= OPT_CHECKPOINT)
 			r = args_set_text(body, fields[opt - OPT_NAME], optarg, e);
 		else
@@ -56,7 +63,8 @@ static int run(struct args *a, struct err *e)
 		r = conn_json(c, "POST", "/v1/sandboxes", body, &answer, e);
 	if (r < 0)
 		return r;
-	show_not_done(answer);
+	/* A template is made once and used often: what is the same each time is for who asks. */
+	show_not_done(answer, json_object_get(body, "template") && !verbose ? SHOW_WARNINGS : SHOW_NOTES);
 	if (a->json)
 		return show_json(answer, SHOW_LINE, e);
 	show_line(show_str(answer, "id"));
@@ -68,7 +76,7 @@ const struct command cmd_create = {
 	.text = "make a sandbox that stays",
 	.help = help,
 	.more_help = want_help,
-	.letters = "e:",
+	.letters = "ve:",
 	.options = options,
 	.more = want_options,
 	.run = run,

@@ -41,7 +41,7 @@ static const char help[] =
 	"  --timeout TIME      wall time, as 30s, 5m; 0 lifts it             the sandbox's\n"
 	"  --shell             COMMAND is one text for /bin/sh\n"
 	"  --code              COMMAND is code for the warm Python of the sandbox's template; `-`: it is on stdin\n"
-	"  -d, --background    prints the exec's id and leaves it running\n"
+	"  -d, --background    prints the exec's id and leaves it running; stderr says when its timeout ends it\n"
 	"  --restart always    with -d: begun again when the sandbox starts again, also after a reboot (storage disk)\n"
 	"  --detach-keys KEYS  with -t: leave it running                     ctrl-p,ctrl-q\n";
 
@@ -144,6 +144,15 @@ static int set_command(struct exec_cmd *x, char **argv, int argc, struct err *e)
 	return args_set_words(x->body, "cmd", argv, argc, e);
 }
 
+/* A default ends what was meant to stay: a server, say. */
+static void show_end(const json_t *exec)
+{
+	const char *at = show_str(exec, "ends_at");
+
+	if (*at)
+		show_warn("note: it is ended at %s; --timeout 0 lets it run", at);
+}
+
 /* One request, one answer. */
 static int plain(struct args *a, struct exec_cmd *x, struct conn *c, const char *sandbox, struct err *e)
 {
@@ -165,6 +174,8 @@ static int plain(struct args *a, struct exec_cmd *x, struct conn *c, const char 
 		show_json(answer, SHOW_LINE, e);
 	else
 		show_line(show_str(answer, "id"));
+	if (x->background && !a->json)
+		show_end(answer);
 	return x->background ? 0 : session_exit_code(answer);
 }
 

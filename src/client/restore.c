@@ -72,7 +72,7 @@ static int of_sandbox(struct args *a, struct restore *x, struct conn *c, struct 
 		r = conn_json(c, "POST", buf_str(&path), x->body, &v, e);
 	if (r < 0)
 		return r;
-	show_not_done(v);
+	show_not_done(v, SHOW_NOTES);
 	if (a->json)
 		return show_json(v, SHOW_LINE, e);
 	if (as)

@@ -159,20 +159,21 @@ void show_cut(const json_t *answer)
 		show_warn("note: cut: and %llu more", (unsigned long long)(show_u64(cut, "count") - json_array_size(list)));
 }
 
-void show_not_done(const json_t *sandbox)
+void show_not_done(const json_t *sandbox, enum show_much much)
 {
 	const json_t *restored = json_object_get(sandbox, "restored"), *one;
 	const json_t *list = json_object_get(restored, "not_done");
 	const bool runs = json_is_true(json_object_get(restored, "memory"));
 	size_t i;
 
-	show_cut(sandbox);
+	if (much == SHOW_NOTES)
+		show_cut(sandbox);
 	/* Without processes there is nobody whom it could concern, but why there are none. */
 	json_array_foreach(list, i, one)
 	{
 		if (!strcmp(show_str(one, "what"), "memory"))
 			show_warn("files only: %s", show_str(one, "why"));
-		else if (runs)
+		else if (runs && much == SHOW_NOTES)
 			show_warn("note: %s: %s", show_str(one, "what"), show_str(one, "why"));
 	}
 }
@@ -188,7 +189,7 @@ int show_made(bool json, const json_t *answer, struct err *e)
 		const json_t *now = json_object_get(json_object_get(one, "restored"), "not_done");
 
 		if (!told || !json_equal(told, now))
-			show_not_done(one);
+			show_not_done(one, SHOW_NOTES);
 		told = now;
 	}
 	if (*show_str(answer, "memory_refused"))

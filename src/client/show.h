@@ -34,7 +34,8 @@ int show_pairs(const json_t *o, struct buf *b);
 int show_set_pair(json_t *o, const char *text, struct err *e);
 
 /* What could not be done for the processes of a sandbox that was made of a checkpoint, on stderr. */
-void show_not_done(const json_t *sandbox);
+enum show_much { SHOW_NOTES, SHOW_WARNINGS }; /* warnings alone: that there are no processes at all */
+void show_not_done(const json_t *sandbox, enum show_much much);
 /* Connections to the outside that it, or a sandbox from it, does not have. */
 void show_cut(const json_t *answer);
 /* The answer {"sandboxes":[…]}: as it is, or the ids. */

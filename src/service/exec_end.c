@@ -181,9 +181,28 @@ static void put_usage(const struct exec *x, struct json *j)
 	jout_end(j);
 }
 
-static void put_running(struct json *j)
+/* When its timeout ends it. Null without one, and while the sandbox is paused: its time then stands still. */
+static void put_ends(const struct exec *x, struct json *j)
+{
+	uint64_t mono = clock_mono_ns(), at = clock_real_ns();
+	char when[32];
+
+	if (!x->want->timeout_ms || x->box->state == BOX_PAUSED) {
+		jout_null(j, "ends_at");
+		return;
+	}
+	if (!x->deadline_ns)
+		at += x->want->timeout_ms * 1000000ULL;
+	else if (x->deadline_ns > mono)
+		at += x->deadline_ns - mono;
+	clock_iso(at, when);
+	jout_str(j, "ends_at", when);
+}
+
+static void put_running(const struct exec *x, struct json *j)
 {
 	jout_str(j, "state", "running");
+	put_ends(x, j);
 	jout_null(j, "exit_code");
 	jout_null(j, "ended_at");
 }
@@ -203,7 +222,7 @@ int exec_write_result(struct exec *x, bool output, struct json *j)
 	clock_iso(x->started_ns, when);
 	jout_str(j, "started_at", when);
 	if (!exec_over(x)) {
-		put_running(j);
+		put_running(x, j);
 		return 0;
 	}
 	jout_str(j, "state", "ended");

@@ -1,5 +1,6 @@
 #include "service/jin.h"
 #include "base/base.h"
+#include "base/near.h"
 #include "base/str.h"
 
 #include <stdarg.h>
@@ -248,6 +249,16 @@ const json_t *jin_array(struct jin *j, const char *key, size_t max)
 	return v;
 }
 
+static int unknown_field(struct jin *j, const char *key)
+{
+	const char *near = near_word(key, j->key, j->asked);
+
+	err_set(j->e, ERR_INVALID, -EINVAL, "'%.60s': no such field", key);
+	if (near)
+		err_remedy(j->e, "did you mean '%s'?", near);
+	return -EINVAL;
+}
+
 int jin_end(struct jin *j)
 {
 	const char *key;
@@ -262,7 +273,7 @@ int jin_end(struct jin *j)
 		for (unsigned i = 0; i < j->asked && !known; i++)
 			known = !strcmp(j->key[i], key);
 		if (!known)
-			return err_set(j->e, ERR_INVALID, -EINVAL, "'%.60s': no such field", key);
+			return unknown_field(j, key);
 	}
 	return 0;
 }

@@ -15,10 +15,11 @@ import pytest
 import host
 from daemon import Daemon
 
-COMMANDS = ("create exec shell cp ls inspect rm checkpoint restore fork diff promote pause resume hibernate wake template pool logs stats top "
-            "events audit token completion").split()
+COMMANDS = ("create exec shell cp ls inspect rm kill extend rename checkpoint restore fork diff promote pause resume hibernate wake template pool logs stats top "
+            "events audit token port tenant completion").split()
 VERBS = ["checkpoint create", "checkpoint ls", "checkpoint inspect", "checkpoint rm", "checkpoint export", "checkpoint import",
-         "template set", "template ls", "template inspect", "template rm", "pool set", "pool ls", "pool inspect", "pool rm"]
+         "template set", "template ls", "template inspect", "template rm", "pool set", "pool ls", "pool inspect", "pool rm",
+         "port ls", "port set", "port rm", "tenant ls", "tenant create", "tenant set", "tenant inspect", "tenant rm"]
 
 
 @pytest.fixture(autouse=True, scope="module")

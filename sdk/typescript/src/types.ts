@@ -337,6 +337,8 @@ export interface ExecInfo {
   user: string;
   startedAt: string;
   endedAt: string | null;
+  /** While it runs: when its timeout ends it. Null if it has none, and while the sandbox is paused. */
+  endsAt?: string | null;
   exitCode: number | null;
   background: boolean;
   tty: boolean;

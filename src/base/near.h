@@ -1,0 +1,9 @@
+/* The word that somebody may have meant. */
+#pragma once
+#include <stddef.h>
+
+/*
+ * The one of @words that is nearest to @word: another usual name for it (`ttl` for `timeout`), or the same with a letter or
+ * two more, fewer or other. NULL when none is near enough. Never one that equals @word.
+ */
+const char *near_word(const char *word, const char *const *words, size_t n);

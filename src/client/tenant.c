@@ -1,0 +1,295 @@
+#include "client/client.h"
+#include "base/base.h"
+#include "base/str.h"
+#include "client/show.h"
+#include "client/table.h"
+#include "client/thing.h"
+
+#define QUOTA 256 /* + its index */
+#define OPT_RATE 300
+
+enum kind { NUMBER, SIZE, CPUS };
+
+static const struct quota {
+	const char *field;
+	enum kind kind;
+} quotas[] = {
+	{ "sandboxes", NUMBER },   { "cpus", CPUS },		 { "memory", SIZE },  { "disk", SIZE }, { "execs", NUMBER },
+	{ "checkpoints", NUMBER }, { "checkpoint_bytes", SIZE }, { "secrets", NUMBER },
+};
+
+static const struct option set_options[] = {
+	{ "sandboxes", required_argument, NULL, QUOTA },
+	{ "cpus", required_argument, NULL, QUOTA + 1 },
+	{ "memory", required_argument, NULL, QUOTA + 2 },
+	{ "disk", required_argument, NULL, QUOTA + 3 },
+	{ "execs", required_argument, NULL, QUOTA + 4 },
+	{ "checkpoints", required_argument, NULL, QUOTA + 5 },
+	{ "checkpoint-bytes", required_argument, NULL, QUOTA + 6 },
+	{ "secrets", required_argument, NULL, QUOTA + 7 },
+	{ "rate", required_argument, NULL, OPT_RATE },
+	{ NULL, 0, NULL, 0 },
+};
+
+#define QUOTA_HELP                                                                                  \
+	"quotas (0: no limit), all sandboxes of the tenant together\n"                               \
+	"  --sandboxes N       how many\n"                                                           \
+	"  --cpus N            cores, as 0.5 or 2\n"                                                 \
+	"  --memory SIZE       memory\n"                                                             \
+	"  --disk SIZE         what may be written\n"                                                \
+	"  --execs N           commands at a time\n"                                                 \
+	"  --checkpoints N     how many\n"                                                           \
+	"  --checkpoint-bytes SIZE   all that is kept of checkpoints\n"                              \
+	"  --secrets N         how many\n"                                                           \
+	"  --rate N/TIME[/BLOCK]     N calls in TIME, then none for BLOCK, as 100/1s/10s; 0: no limit\n"
+
+static const char help[] = "usage: cloche tenant ls\n"
+			   "       cloche tenant create [options] NAME\n"
+			   "       cloche tenant set [options] NAME\n"
+			   "       cloche tenant inspect NAME…\n"
+			   "       cloche tenant rm [-f] NAME…\n"
+			   "\n"
+			   "Tenants see nothing of each other, and each has quotas. All of this is for admins.\n"
+			   "\n";
+
+static const char create_help[] = "usage: cloche tenant create [options] NAME\n"
+				  "\n"
+				  "Makes a tenant and prints its name. `cloche token create --tenant NAME` makes a token for it.\n"
+				  "\n" QUOTA_HELP;
+
+static const char set_help[] = "usage: cloche tenant set [options] NAME\n"
+			       "\n"
+			       "Changes quotas and rate of a tenant. What is not named stays.\n"
+			       "\n" QUOTA_HELP;
+
+static const char ls_help[] = "usage: cloche tenant ls\n"
+			      "\n"
+			      "Lists tenants: what each uses, of how much it may.\n"
+			      "\n";
+
+static const char inspect_help[] = "usage: cloche tenant inspect NAME…\n"
+				   "\n"
+				   "Shows everything known about tenants, as JSON; several become one array.\n"
+				   "\n";
+
+static const char rm_help[] = "usage: cloche tenant rm [-f] NAME…\n"
+			      "\n"
+			      "Removes tenants that have no sandboxes and checkpoints, with their tokens, templates and pools.\n"
+			      "\n"
+			      "  -f, --force         one that is not there is no error\n";
+
+static int tenant_url(struct buf *b, const char *word)
+{
+	return url_add(b, "/v1/tenants/%s", word);
+}
+
+static const struct thing thing_tenant = { "TENANT", tenant_url };
+
+static int set_quota(json_t *body, const struct quota *q, const char *arg, struct err *e)
+{
+	json_t *all = json_object_get(body, "quotas");
+	uint32_t milli = 0;
+	uint64_t v = 0;
+	int r = q->kind == CPUS ? parse_cpus(arg, &milli, e) : q->kind == SIZE ? parse_size(arg, &v, e) : parse_u64(arg, &v, e);
+
+	if (r == 0 && v > INT64_MAX)
+		r = err_set(e, ERR_INVALID, -ERANGE, "'%.60s': too large", arg);
+	if (r < 0)
+		return err_wrap(e, r, "--%s", q->kind == SIZE && *q->field == 'c' ? "checkpoint-bytes" : q->field);
+	if (!all) {
+		all = json_object();
+		json_object_set_new(body, "quotas", all);
+	}
+	json_object_set_new(all, q->field, q->kind == CPUS ? json_real(milli / 1000.0) : json_integer((json_int_t)v));
+	return 0;
+}
+
+/* "100/1s/10s" */
+static int set_rate(json_t *body, char *arg, struct err *e)
+{
+	static const char *const fields[] = { "window", "block" };
+	json_t *rate = json_object();
+	char *at = arg, *word = strsep(&at, "/");
+	uint64_t points = 0;
+	int r = parse_u64(word, &points, e);
+
+	json_object_set_new(body, "rate", rate);
+	json_object_set_new(rate, "points", json_integer((json_int_t)(points < INT64_MAX ? points : INT64_MAX)));
+	for (size_t i = 0; r == 0 && at; i++) {
+		word = strsep(&at, "/");
+		r = i < ARRAY_LEN(fields) ? args_set_time(rate, fields[i], word, e)
+					  : err_set(e, ERR_INVALID, -EINVAL, "'%.20s' is too much: must be N/TIME/BLOCK", word);
+	}
+	if (r == 0 && points && !json_object_get(rate, "window"))
+		r = err_set(e, ERR_INVALID, -EINVAL, "must be N/TIME or N/TIME/BLOCK, as 100/1s/10s");
+	return r < 0 ? err_wrap(e, r, "--rate") : 0;
+}
+
+static int read_options(struct args *a, json_t *body, struct err *e)
+{
+	int opt, r;
+
+	while ((r = args_next(a, &opt, e)) > 0) {
+		r = opt == OPT_RATE ? set_rate(body, optarg, e) : set_quota(body, &quotas[opt - QUOTA], optarg, e);
+		if (r < 0)
+			return r;
+	}
+	return r < 0 || a->help ? r : args_count(a, 1, 1, "NAME", e);
+}
+
+static int show_tenant(const struct args *a, const json_t *v, struct err *e)
+{
+	if (a->json)
+		return show_json(v, SHOW_LINE, e);
+	show_line(show_str(v, "id"));
+	return 0;
+}
+
+static int run_create(struct args *a, struct err *e)
+{
+	AUTO_JSON json_t *body = json_object(), *v = NULL;
+	AUTO(conn_close) struct conn *c = NULL;
+	int r = read_options(a, body, e);
+
+	if (r < 0 || a->help)
+		return r;
+	r = args_set_text(body, "id", a->rest[0], e);
+	if (r == 0)
+		r = conn_open(&a->conn, &c, e);
+	if (r == 0)
+		r = conn_json(c, "POST", "/v1/tenants", body, &v, e);
+	return r < 0 ? r : show_tenant(a, v, e);
+}
+
+static int run_set(struct args *a, struct err *e)
+{
+	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
+	AUTO_JSON json_t *body = json_object(), *v = NULL;
+	AUTO(conn_close) struct conn *c = NULL;
+	int r = read_options(a, body, e);
+
+	if (r < 0 || a->help)
+		return r;
+	if (!json_object_size(body)) {
+		r = err_set(e, ERR_INVALID, -EINVAL, "nothing to set");
+		err_remedy(e, "see `cloche tenant set --help`");
+		return r;
+	}
+	r = conn_open(&a->conn, &c, e);
+	if (r == 0)
+		r = tenant_url(&path, a->rest[0]);
+	if (r == 0)
+		r = conn_json(c, "PATCH", buf_str(&path), body, &v, e);
+	return r < 0 ? r : show_tenant(a, v, e);
+}
+
+/* "3 of 10", or "3" where there is no limit. */
+static void add_share(struct table *t, const json_t *one, const char *field)
+{
+	uint64_t used = show_u64(json_object_get(one, "used"), field), max = show_u64(json_object_get(one, "quotas"), field);
+
+	if (max)
+		table_addf(t, "%llu of %llu", (unsigned long long)used, (unsigned long long)max);
+	else
+		table_addf(t, "%llu", (unsigned long long)used);
+}
+
+static int run_ls(struct args *a, struct err *e)
+{
+	static const char *const titles[] = { "TENANT", "SANDBOXES", "MEMORY", "DISK", "EXECS", "CHECKPOINTS", "CREATED" };
+	AUTO(conn_close) struct conn *c = NULL;
+	AUTO(table_done) struct table t;
+	AUTO_JSON json_t *v = NULL;
+	const json_t *one;
+	size_t i;
+	int r = args_only(a, e);
+
+	table_init(&t, titles, ARRAY_LEN(titles), 0x3e);
+	if (r < 0 || a->help)
+		return r;
+	r = args_count(a, 0, 0, "options", e);
+	if (r == 0)
+		r = conn_open(&a->conn, &c, e);
+	if (r == 0)
+		r = conn_get(c, "/v1/tenants", &v, e);
+	if (r < 0)
+		return r;
+	if (a->json)
+		return show_json(json_object_get(v, "tenants"), SHOW_LINE, e);
+	json_array_foreach(json_object_get(v, "tenants"), i, one)
+	{
+		table_add(&t, show_str(one, "id"));
+		add_share(&t, one, "sandboxes");
+		add_share(&t, one, "memory");
+		add_share(&t, one, "disk");
+		add_share(&t, one, "execs");
+		add_share(&t, one, "checkpoints");
+		table_add(&t, show_str(one, "created_at"));
+	}
+	return table_print(&t, e);
+}
+
+static int run_inspect(struct args *a, struct err *e)
+{
+	return thing_inspect(a, &thing_tenant, e);
+}
+
+static int run_rm(struct args *a, struct err *e)
+{
+	return thing_rm(a, &thing_tenant, e);
+}
+
+static const struct command create = {
+	.name = "tenant create",
+	.text = "make a tenant",
+	.help = create_help,
+	.options = set_options,
+	.run = run_create,
+};
+
+static const struct command set = {
+	.name = "tenant set",
+	.text = "change quotas of a tenant",
+	.help = set_help,
+	.options = set_options,
+	.complete = COMPLETE_NAMES,
+	.names = "tenant",
+	.run = run_set,
+};
+
+static const struct command ls = {
+	.name = "tenant ls",
+	.text = "list tenants and what they use",
+	.help = ls_help,
+	.run = run_ls,
+};
+
+static const struct command inspect = {
+	.name = "tenant inspect",
+	.text = "everything about a tenant",
+	.help = inspect_help,
+	.complete = COMPLETE_NAMES,
+	.names = "tenant",
+	.run = run_inspect,
+};
+
+static const struct command rm = {
+	.name = "tenant rm",
+	.text = "remove tenants",
+	.help = rm_help,
+	.letters = "f",
+	.options = thing_rm_options,
+	.complete = COMPLETE_NAMES,
+	.names = "tenant",
+	.run = run_rm,
+};
+
+static const struct command *const verbs[] = { &ls, &create, &set, &inspect, &rm, NULL };
+
+const struct command cmd_tenant = {
+	.name = "tenant",
+	.text = "tenants and their quotas",
+	.help = help,
+	.verbs = verbs,
+	.run = args_noun,
+};

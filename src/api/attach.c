@@ -32,6 +32,8 @@ struct attach {
 	bool held; /* stdin: the client waits */
 	bool gaps; /* something was not there any more */
 	uint64_t at[2]; /* read so far, when not direct */
+	uint64_t client_at[2]; /* the client's own count: where it expects the next byte */
+	uint64_t shift[2]; /* of ->at from that: what went to a client before a restart */
 };
 
 static void attach_free(struct attach *t)
@@ -72,6 +74,21 @@ static void send_bytes(struct attach *t, enum exec_stream s, const char *p, size
 	ws_send(t->ws, false, all, 2);
 }
 
+/* Before what begins at ->at is sent, or nothing more will be. */
+static void say_gap(struct attach *t, enum exec_stream s)
+{
+	uint64_t here = t->at[s] + t->shift[s];
+	AUTO(buf_done) struct buf b = BUF_INIT(KIB);
+	struct json j = JSON_INIT(&b);
+
+	if (here > t->client_at[s] && t->kind->gap) {
+		t->kind->gap(t->exec, s, here, here - t->client_at[s], &j);
+		send_text(t, &b);
+	}
+	t->gaps = t->gaps || here != t->client_at[s];
+	t->client_at[s] = here;
+}
+
 /* Says goodbye and goes. */
 static void finish(struct attach *t)
 {
@@ -80,6 +97,10 @@ static void finish(struct attach *t)
 	struct exec *x = t->exec;
 	bool refused = x->failed && t->kind->refusal_ends && x->fail.kind == ERR_REFUSED;
 
+	for (int s = 0; s < 2 && !t->direct; s++) {
+		t->at[s] = spool_first(&x->stream[s].spool, t->at[s]);
+		say_gap(t, (enum exec_stream)s);
+	}
 	if (refused) {
 		send_bytes(t, EXEC_ERR, x->fail.msg, strlen(x->fail.msg));
 		send_bytes(t, EXEC_ERR, "\n", 1);
@@ -128,13 +149,14 @@ static bool read_on(struct attach *t)
 			uint64_t first = spool_first(sp, t->at[s]);
 			ssize_t n;
 
-			t->gaps = t->gaps || first != t->at[s];
 			t->at[s] = first;
 			n = spool_read(sp, t->at[s], buf, PIECE);
 			if (n <= 0)
 				break;
+			say_gap(t, (enum exec_stream)s);
 			send_bytes(t, (enum exec_stream)s, buf, (size_t)n);
 			t->at[s] += (uint64_t)n;
+			t->client_at[s] += (uint64_t)n;
 		}
 		if (t->at[s] < sp->total)
 			return ws_queued(t->ws) < HTTP_HIGH && spool_first(sp, t->at[s]) == sp->total;
@@ -290,8 +312,10 @@ static void count_from_restart(struct attach *t, const struct attach_from *from)
 		x->seen[0] = from->out;
 		x->seen[1] = from->err;
 	}
-	for (int s = 0; s < 2; s++)
+	for (int s = 0; s < 2; s++) {
 		t->at[s] -= t->at[s] < x->seen[s] ? t->at[s] : x->seen[s];
+		t->shift[s] = x->seen[s];
+	}
 }
 
 void attach_ws(struct call *c, const struct attach_kind *kind, const struct attach_from *from)
@@ -322,6 +346,8 @@ void attach_ws(struct call *c, const struct attach_kind *kind, const struct atta
 	s = &t->exec->stream[EXEC_OUT].spool;
 	t->at[0] = from->given ? from->out : t->exec->want->tty && s->total > REPLAY ? s->total - REPLAY : 0;
 	t->at[1] = from->err;
+	t->client_at[0] = t->at[0];
+	t->client_at[1] = t->at[1];
 	count_from_restart(t, from);
 	exec_watch(t->exec, &t->watch, on_change, t);
 	hold_until_started(t);

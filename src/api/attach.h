@@ -14,6 +14,8 @@ struct attach_kind {
 	int (*text)(struct exec *x, const char *data, size_t len, struct err *e);
 	/* Write one value. @gaps: some of the output was not there any more. Without ->result the end says nothing. */
 	void (*result)(struct exec *x, bool gaps, struct json *j);
+	/* A text before the next bytes of @s: those from @lost bytes before @offset on are gone. NULL: @gaps of the end says it. */
+	void (*gap)(const struct exec *x, enum exec_stream s, uint64_t offset, uint64_t lost, struct json *j);
 	void (*error)(const struct who *who, const struct err *e, struct json *j);
 	bool says_started; /* a text tells the exec's id, as soon as it runs */
 	bool json_size; /* a size may also be {"cols","rows"} */

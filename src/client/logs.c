@@ -1,5 +1,6 @@
 #include "client/client.h"
 #include "base/base.h"
+#include "base/str.h"
 #include "client/show.h"
 #include "client/table.h"
 #include "client/text.h"
@@ -30,14 +31,23 @@ struct stream {
 	int fd;
 	struct call *call;
 	int error;
+	bool begun, ended; /* the head of the answer was seen; the exec had ended then */
+	bool more; /* this answer brought something */
+	uint64_t at, total; /* of its next byte; of all there were */
 };
+
+static void stream_begin(struct stream *s);
 
 static int on_bytes(void *arg, const void *data, size_t len)
 {
 	struct stream *s = arg;
 
 	/* What is slow here is slow for the daemon too: it does not read ahead without end. */
+	if (!s->begun)
+		stream_begin(s);
+	s->more = true;
 	s->error = fd_write_all(s->fd, data, len);
+	s->at += len;
 	return s->error;
 }
 
@@ -106,26 +116,76 @@ static int open_stream(struct conn *c, struct stream *s, const char *sandbox, co
 {
 	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
 	struct call_spec spec = { .method = "GET", .accept = "*/*", .sink = on_bytes, .arg = s };
-	int r = url_add(&path, "/v1/sandboxes/%s/execs/%s/output?stream=%s&follow=%u", sandbox, exec, s->name,
-			(unsigned long long)follow);
+	int r = url_add(&path, "/v1/sandboxes/%s/execs/%s/output?stream=%s&follow=%u&offset=%u", sandbox, exec, s->name,
+			(unsigned long long)follow, (unsigned long long)s->at);
 
 	spec.path = buf_str(&path);
 	return r < 0 ? r : call_start(c, &spec, &s->call, e);
+}
+
+static uint64_t header_u64(struct call *c, const char *name)
+{
+	const char *text = call_header(c, name);
+	uint64_t v = 0;
+
+	return text && parse_u64(text, &v, NULL) == 0 ? v : 0;
+}
+
+/* Where an answer begins: what was asked for and comes before that is gone. */
+static void stream_begin(struct stream *s)
+{
+	uint64_t lost = header_u64(s->call, "X-Cloche-Lost");
+	const char *state;
+	char text[160];
+
+	s->begun = true;
+	s->at = header_u64(s->call, "X-Cloche-Offset");
+	s->total = header_u64(s->call, "X-Cloche-Total");
+	state = call_header(s->call, "X-Cloche-State");
+	s->ended = state && !strcmp(state, "ended");
+	if (!lost)
+		return;
+	s->more = true;
+	show_gap(text, sizeof(text), s->name, lost, s->at);
+	show_warn("%s", text);
+}
+
+/* An answer ends where there is a gap; the next one begins behind it. 1: there is one. */
+static int stream_next(struct conn *c, struct stream *s, const char *sandbox, const char *exec, bool follow, struct err *e)
+{
+	int r = call_wait(s->call, e);
+
+	if (r == 0 && !s->begun)
+		stream_begin(s);
+	call_free(s->call);
+	s->call = NULL;
+	if (s->error == -EPIPE) /* Whoever reads us has enough: no error. */
+		return 0;
+	if (r < 0 || (s->at >= s->total && (!follow || s->ended)) || (!follow && !s->more))
+		return r;
+	s->begun = s->more = false;
+	r = open_stream(c, s, sandbox, exec, follow, e);
+	return r < 0 ? r : 1;
 }
 
 /* Both at once, so that a followed one does not wait for the other's end. */
 static int copy_streams(struct conn *c, const char *sandbox, const char *exec, struct stream *s, size_t n, bool follow,
 			struct err *e)
 {
+	size_t open = n;
 	int r = 0;
 
 	for (size_t i = 0; i < n && r == 0; i++)
 		r = open_stream(c, &s[i], sandbox, exec, follow, e);
-	for (size_t i = 0; i < n && r == 0; i++) {
-		r = call_wait(s[i].call, e);
-		/* Whoever reads us has enough: no error. */
-		if (s[i].error == -EPIPE)
-			r = 0;
+	while (r == 0 && open) {
+		r = conn_turn(c, 1000, e);
+		for (size_t i = 0; i < n && r == 0; i++) {
+			if (!s[i].call || !call_ended(s[i].call))
+				continue;
+			r = stream_next(c, &s[i], sandbox, exec, follow, e);
+			open -= r == 0;
+			r = r < 0 ? r : 0;
+		}
 	}
 	for (size_t i = 0; i < n; i++)
 		call_free(s[i].call);

@@ -52,6 +52,28 @@ static void on_binary(void *arg, const uint8_t *data, size_t len)
 	}
 }
 
+static void notice(struct session *s, const char *text)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(4 * KIB);
+	const char *eol = s->tty.raw ? "\r\n" : "\n";
+
+	if (buf_addf(&b, "%scloche: %s%s", s->tty.raw ? "\r\n" : "", text, eol) == 0)
+		out_put(&s->err, b.data, b.len);
+}
+
+/* Some of the output is kept nowhere any more. */
+static void on_gap(struct session *s, const json_t *v)
+{
+	const char *stream = show_str(v, "stream");
+	uint64_t *offset = strcmp(stream, "stderr") ? &s->offset : &s->err_offset;
+	char text[160];
+
+	*offset = show_u64(v, "offset");
+	show_gap(text, sizeof(text), stream, show_u64(v, "lost"), *offset);
+	out_flush(&s->out);
+	notice(s, text);
+}
+
 static void on_text(void *arg, const char *data, size_t len)
 {
 	struct session *s = arg;
@@ -65,6 +87,8 @@ static void on_text(void *arg, const char *data, size_t len)
 		json_decref(s->end->result);
 		s->end->result = json_incref(v);
 		s->ended = true;
+	} else if (!strcmp(type, "gap")) {
+		on_gap(s, v);
 	} else if (!strcmp(type, "error")) {
 		json_decref(s->refused);
 		s->refused = json_incref(v);
@@ -226,15 +250,6 @@ static int connect_ws(struct session *s, struct err *e)
 		send_size(s, 1); /* two sizes, so that whoever draws the whole screen does it again */
 	send_size(s, 0);
 	return 0;
-}
-
-static void notice(struct session *s, const char *text)
-{
-	AUTO(buf_done) struct buf b = BUF_INIT(4 * KIB);
-	const char *eol = s->tty.raw ? "\r\n" : "\n";
-
-	if (buf_addf(&b, "%scloche: %s%s", s->tty.raw ? "\r\n" : "", text, eol) == 0)
-		out_put(&s->err, b.data, b.len);
 }
 
 /* The connection broke. Until it stands again, or @e is what still is wrong after a while. */

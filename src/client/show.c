@@ -77,6 +77,12 @@ void show_warn(const char *fmt, ...)
 	fprintf(stderr, "cloche: %s\n", buf_str(&b));
 }
 
+void show_gap(char *text, size_t size, const char *stream, uint64_t lost, uint64_t offset)
+{
+	snprintf(text, size, "note: %llu bytes of %.10s are missing here, they were not kept (it continues at byte %llu)",
+		 (unsigned long long)lost, stream, (unsigned long long)offset);
+}
+
 void show_error(const struct err *e)
 {
 	json_t *v = json_pack("{s:{s:s, s:s, s:s?, s:s?, s:n}}", "error", "code", err_kind_name(e->kind), "message",

@@ -20,6 +20,8 @@ int show_dump(const json_t *v, enum show_style style, struct buf *b);
 void show_line(const char *text);
 /* "cloche: …" on stderr, escaped. */
 void show_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The line that says which output is kept nowhere any more: @lost bytes, up to @offset. */
+void show_gap(char *text, size_t size, const char *stream, uint64_t lost, uint64_t offset);
 /* An error in the shape of the API's. */
 void show_error(const struct err *e);
 

@@ -49,8 +49,11 @@ def test_beyond_what_is_kept_places_in_the_stream_stay_true(nothing_is_left_behi
         host.wait_for(lambda: int(d.get(place + f"?offset={first}").headers["X-Cloche-Total"]) == first, 20, "the first part")
         d.crash("api")
         assert d.sh(box, "touch go")["exit_code"] == d.end_of(box, x)["exit_code"] == 0
+        half = 512 * 1024
         r = d.get(place)
-        assert int(r.headers["X-Cloche-Total"]) == len(all_) and r.body == all_[:512 * 1024] + all_[-512 * 1024:]
+        assert int(r.headers["X-Cloche-Total"]) == len(all_) and r.body == all_[:half]
+        r = d.get(place + f"?offset={half}")
+        assert int(r.headers["X-Cloche-Lost"]) == len(all_) - 2 * half and int(r.headers["X-Cloche-Offset"]) == len(all_) - half and r.body == all_[-half:]
         assert (d.data / "spool" / f"{x}.1").stat().st_blocks * 512 < 4 << 20
 
 

@@ -1,6 +1,5 @@
-import { Writable } from 'node:stream';
+import { Readable, Writable } from 'node:stream';
 import { TextDecoder } from 'node:util';
-import type { Readable } from 'node:stream';
 import { abortReason, ClocheError, ConnectionError, errorFromWire, NotFoundError, ProtocolError } from './errors.js';
 import { collect, Guard, type Transport } from './http.js';
 import { readEvents } from './sse.js';
@@ -10,6 +9,7 @@ import type {
   Command,
   ExecInfo,
   OutputChunk,
+  OutputGap,
   Result,
   Signal,
   StartOptions,
@@ -81,6 +81,13 @@ class Decoders {
   chunk(stream: OutputChunk['stream'], data: Buffer): OutputChunk {
     const d = (this.#by[stream] ??= new TextDecoder('utf-8'));
     return { stream, data, text: d.decode(data, { stream: true }) };
+  }
+
+  /* What comes behind it does not continue a character. */
+  gap(stream: OutputChunk['stream'], gap: OutputGap): OutputChunk {
+    const text = this.#by[stream]?.decode() ?? '';
+    delete this.#by[stream];
+    return { stream, data: Buffer.alloc(0), text, gap };
   }
 }
 
@@ -179,7 +186,15 @@ class SocketChannel implements Channel {
   }
 
   #control(s: string): void {
-    let m: { type?: string; error?: unknown; id?: string; started_at?: string };
+    let m: {
+      type?: string;
+      error?: unknown;
+      id?: string;
+      started_at?: string;
+      stream?: OutputChunk['stream'];
+      offset?: number;
+      lost?: number;
+    };
     try {
       m = JSON.parse(s) as typeof m;
     } catch (cause) {
@@ -191,6 +206,11 @@ class SocketChannel implements Channel {
       this.result = readResult(rest);
       this.#onStarted({ id: this.result.id });
       this.#stop();
+    } else if (m.type === 'gap') {
+      const gap = { offset: Number(m.offset), lost: Number(m.lost) };
+      if (m.stream !== 'stderr') this.offset = gap.offset;
+      this.#queue.push(this.#decoders.gap(m.stream ?? 'stdout', gap));
+      this.#wake?.();
     } else if (m.type === 'error') {
       this.#error = errorFromWire(m.error);
       this.#stop();
@@ -516,14 +536,23 @@ export class Exec implements AsyncIterable<OutputChunk> {
     });
   }
 
-  /** Raw output from the spool, from any place: kept for a while after the end. */
+  /**
+   * Raw output from the spool, from any place: kept for a while after the end. `gaps` on the buffer says what is missing in it, since
+   * the server had not kept it.
+   */
   async output(
     options: CallOptions & { stream?: 'stdout' | 'stderr' | 'tty'; offset?: number; limit?: number } = {},
-  ): Promise<Buffer> {
-    return collect(await this.outputStream(options), 1024 ** 3);
+  ): Promise<Buffer & { gaps: OutputGap[] }> {
+    const gaps: OutputGap[] = [];
+    const stream = await this.outputStream(options);
+    stream.on('gap', (g: OutputGap) => gaps.push(g));
+    return Object.assign(await collect(stream, 1024 ** 3), { gaps });
   }
 
-  /** The same as a stream; `follow` goes on until the end of the command. */
+  /**
+   * The same as a stream; `follow` goes on until the end of the command. An event `gap` says what is missing before the bytes that
+   * come next.
+   */
   async outputStream(
     options: CallOptions & {
       stream?: 'stdout' | 'stderr' | 'tty';
@@ -532,16 +561,21 @@ export class Exec implements AsyncIterable<OutputChunk> {
       follow?: boolean;
     } = {},
   ): Promise<Readable> {
-    const { stream = this.tty ? 'tty' : 'stdout', offset, limit, follow } = options;
-    const answer = await this.transport.stream({
-      method: 'GET',
-      path: `${this.#path}/output`,
-      query: { stream, offset, limit, follow },
-      headers: { accept: 'application/octet-stream' },
-      signal: options.signal,
-      timeout: options.requestTimeout,
-    });
-    return answer.body;
+    const { stream = this.tty ? 'tty' : 'stdout', offset = 0, limit, follow } = options;
+    const end = limit === undefined ? Infinity : offset + limit;
+    const ask = (at: number) =>
+      this.transport.stream({
+        method: 'GET',
+        path: `${this.#path}/output`,
+        query: { stream, offset: at, limit: limit === undefined ? undefined : Math.max(0, end - at), follow },
+        headers: { accept: 'application/octet-stream' },
+        signal: options.signal,
+        timeout: options.requestTimeout,
+      });
+    const first = await ask(offset);
+    const pieces = joinPieces(first, offset, end, Boolean(follow), ask, (gap) => readable.emit('gap', gap));
+    const readable = Readable.from(pieces, { objectMode: false });
+    return readable;
   }
 
   /** Stops following it. The command goes on, and `attach` finds it again. */
@@ -607,6 +641,36 @@ function until<T>(p: Promise<T>, signal?: AbortSignal): Promise<T> {
     signal.addEventListener('abort', fire, { once: true });
     p.then(resolve, reject).finally(() => signal.removeEventListener('abort', fire));
   });
+}
+
+interface Piece {
+  headers: Record<string, string>;
+  body: Readable;
+}
+
+/* An answer ends where there is a gap: the next one begins behind it. */
+async function* joinPieces(
+  piece: Piece,
+  at: number,
+  end: number,
+  follow: boolean,
+  ask: (at: number) => Promise<Piece>,
+  onGap: (gap: OutputGap) => void,
+): AsyncGenerator<Buffer, void, void> {
+  for (;;) {
+    const begin = at;
+    const lost = Number(piece.headers['x-cloche-lost'] ?? 0);
+    at = Number(piece.headers['x-cloche-offset'] ?? at);
+    if (lost > 0) onGap({ offset: at, lost });
+    for await (const data of piece.body as AsyncIterable<Buffer>) {
+      at += data.length;
+      yield data;
+    }
+    const total = Number(piece.headers['x-cloche-total'] ?? 0);
+    if (at >= end || (!follow && (at >= total || at === begin))) return;
+    if (follow && at >= total && piece.headers['x-cloche-state'] !== 'running') return;
+    piece = await ask(at);
+  }
 }
 
 /** Asks in rounds, since a connection that says nothing for hours is cut by somebody. */

@@ -350,6 +350,16 @@ export interface OutputChunk {
   data: Buffer;
   /** The same as text; a character that two pieces share is in the second. */
   text: string;
+  /** Only of a piece without data: bytes that the server has not kept, and where the stream continues. */
+  gap?: OutputGap;
+}
+
+/** Output that was not kept. */
+export interface OutputGap {
+  /** Of the next byte that is there. */
+  offset: number;
+  /** How many bytes before it are missing. */
+  lost: number;
 }
 
 export type Signal = string | number;

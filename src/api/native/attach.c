@@ -50,10 +50,20 @@ static int read_text(struct exec *x, const char *data, size_t len, struct err *e
 
 static void write_result(struct exec *x, bool gaps, struct json *j)
 {
-	(void)gaps; /* offsets tell who asks for the rest */
+	(void)gaps; /* each was told */
 	jout_object(j, NULL);
 	jout_str(j, "type", "result");
 	exec_write_result(x, false, j);
+	jout_end(j);
+}
+
+static void write_gap(const struct exec *x, enum exec_stream s, uint64_t offset, uint64_t lost, struct json *j)
+{
+	jout_object(j, NULL);
+	jout_str(j, "type", "gap");
+	jout_str(j, "stream", s == EXEC_ERR ? "stderr" : x->want->tty ? "tty" : "stdout");
+	jout_u64(j, "offset", offset);
+	jout_u64(j, "lost", lost);
 	jout_end(j);
 }
 
@@ -69,6 +79,7 @@ static const struct attach_kind kind = {
 	.want = read_want,
 	.text = read_text,
 	.result = write_result,
+	.gap = write_gap,
 	.error = write_error,
 	.says_started = true,
 };

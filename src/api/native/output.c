@@ -1,6 +1,9 @@
 /*
  * What an exec said, from its spool: by offset, or followed until its end. The reader sets its own pace; the command
  * does not wait for it.
+ *
+ * A body is one piece of the stream: its byte N is the stream's byte X-Cloche-Offset + N. Where the spool has a gap the body
+ * ends, and the next answer says how much is lost (X-Cloche-Lost).
  */
 #include "api/native/native.h"
 #include "base/base.h"
@@ -46,11 +49,18 @@ static void read_on(struct reader *r)
 	const struct spool *s = &c->exec->stream[r->stream].spool;
 	struct http_piece p;
 	size_t want = PIECE;
+	uint64_t first;
 	ssize_t n = 0;
 
 	if (r->busy)
 		return;
-	r->at = spool_first(s, r->at); /* what is gone is passed over */
+	first = spool_first(s, r->at);
+	if (first != r->at) {
+		/* Behind the gap there may be nothing to ask for yet. */
+		if (!r->follow || first < s->total || exec_over(c->exec))
+			finish(r);
+		return;
+	}
 	if (r->at < r->end) {
 		if (r->end - r->at < want)
 			want = (size_t)(r->end - r->at);
@@ -138,6 +148,7 @@ void get_exec_output(void *arg, struct http_req *q, const struct route *route)
 	const struct spool *s;
 	struct err e = { 0 };
 	struct reader *r;
+	uint64_t asked;
 
 	if (call_exec(c) < 0)
 		return;
@@ -154,10 +165,12 @@ void get_exec_output(void *arg, struct http_req *q, const struct route *route)
 	if (!r->buf)
 		abort();
 	s = &c->exec->stream[r->stream].spool;
-	r->at = spool_first(s, r->at);
+	asked = r->at;
+	r->at = spool_first(s, asked);
 	if (!r->follow && r->end > s->total)
 		r->end = s->total;
 	http_setf(q, "X-Cloche-Offset", "%llu", (unsigned long long)r->at);
+	http_setf(q, "X-Cloche-Lost", "%llu", (unsigned long long)(r->at > asked ? r->at - asked : 0));
 	http_setf(q, "X-Cloche-Total", "%llu", (unsigned long long)s->total);
 	http_set(q, "X-Cloche-State", exec_over(c->exec) ? "ended" : "running");
 	c->data = r;

@@ -246,6 +246,29 @@ test('output past the limit keeps head and tail, and is whole in the spool', asy
   exec.detach();
 });
 
+test('output that was not kept is a gap, and offsets stay true', async () => {
+  const d = await startDaemon('spool_max = 1M\n');
+  try {
+    const box = await d.client().sandboxes.create();
+    const half = 512 * 1024;
+    const exec = await box.background('seq 1 400000');
+    await exec.wait();
+    const total = 2688895;
+    const gap = { offset: total - half, lost: total - 2 * half };
+    const whole = await exec.output();
+    assert.equal(whole.length, 2 * half);
+    assert.deepEqual(whole.gaps, [gap]);
+    assert.deepEqual((await exec.output({ offset: total - 7 })).gaps, []);
+    const again = await box.attach(exec.id);
+    const gaps = [];
+    for await (const c of again) if (c.gap) gaps.push(c.gap);
+    assert.deepEqual(gaps, [gap]);
+    assert.equal(again.offset, total);
+  } finally {
+    await d.stop();
+  }
+});
+
 test('many at once', async () => {
   const all = await Promise.all(Array.from({ length: 20 }, (_, i) => s.exec(['echo', String(i)])));
   assert.deepEqual(all.map((r) => r.stdout), Array.from({ length: 20 }, (_, i) => `${i}\n`));

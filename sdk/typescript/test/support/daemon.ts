@@ -1,6 +1,6 @@
 /* The real daemon, started as root in a folder of its own; gone with all its sandboxes afterwards. */
 import { spawn } from 'node:child_process';
-import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { existsSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -21,7 +21,8 @@ export interface Daemon {
   stop(): Promise<void>;
 }
 
-export async function startDaemon(): Promise<Daemon> {
+/** @param config text of a configuration file */
+export async function startDaemon(config = ''): Promise<Daemon> {
   const program = join(buildFolder, 'cloche');
   if (!existsSync(program)) throw new Error(`no ${program}: build it, or name the build folder in CLOCHE_BUILD`);
   if (process.getuid?.() !== 0) throw new Error('the daemon makes sandboxes as root: run the tests as root');
@@ -29,9 +30,11 @@ export async function startDaemon(): Promise<Daemon> {
   await chmod(tmp, 0o711); // the API's own user must get through
   const data = join(tmp, 'd');
   const tokenFile = join(tmp, 'token');
+  const configFile = join(tmp, 'config');
+  await writeFile(configFile, config);
   const child = spawn(
     program,
-    ['serve', '--data', data, '--listen', '127.0.0.1:0', '--token-file', tokenFile, '--stop-sandboxes'],
+    ['serve', '--data', data, '--listen', '127.0.0.1:0', '--token-file', tokenFile, '--config', configFile, '--stop-sandboxes'],
     { stdio: ['ignore', 'pipe', 'pipe'] },
   );
   let noise = '';

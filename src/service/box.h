@@ -26,6 +26,7 @@ struct port;
 struct swap;
 struct sealing;
 struct sleep;
+struct box_queued;
 struct box_secrets;
 struct net_state;
 struct net_run;
@@ -97,6 +98,7 @@ struct box {
 	const struct box_maker *maker; /* while it is made */
 	void *maker_arg;
 	struct swap *swap; /* another is made to take its place */
+	struct box_queued *queue; /* calls that wait for another change of it to be over: service/box_queue.h */
 	struct sealing *sealing; /* who wants its files sealed, the first is at it */
 	char *restored; /* JSON: what came of its checkpoint; NULL = it is of none */
 	/* State HIBERNATED: what was kept. Its newest layer is held then. */

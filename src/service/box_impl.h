@@ -47,6 +47,7 @@ void box_revive_over(struct box *b); /* its agent has told all it has, or will n
 void box_restored(struct box *b); /* ->restored says what was done */
 
 /* box_sleep.c */
+void box_wake_waiters(struct box *b); /* something else was under way, and they waited for that */
 int box_want_again(const struct box *b, struct box_want **ret, struct err *e); /* what it was, to be made again */
 void box_tell_waiters(struct box *b, int r, const struct err *e);
 

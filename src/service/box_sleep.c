@@ -5,6 +5,7 @@
 #include "service/box_disk.h"
 #include "service/box_impl.h"
 #include "service/box_net.h"
+#include "service/box_queue.h"
 #include "service/checkpoint.h"
 #include "service/exec.h"
 #include "service/file.h"
@@ -280,7 +281,7 @@ static void begin(struct sleep *x)
 	let_go(x);
 }
 
-void box_hibernate(struct box *b, const struct who *who, const struct box_hibernate_opts *o, box_done_fn *fn, void *arg)
+static void hibernate_now(struct box *b, const struct who *who, const struct box_hibernate_opts *o, box_done_fn *fn, void *arg)
 {
 	struct err e = { 0 };
 	struct sleep *x;
@@ -315,6 +316,40 @@ void box_hibernate(struct box *b, const struct who *who, const struct box_hibern
 	/* A worker that is there all the same, because somebody else has it, is waited for by who seals. */
 	uv_timer_start(x->timer, on_again, b->files ? SETTLE_MS : 0, 0);
 	file_workers_drop(b);
+}
+
+struct hibernate_call {
+	struct box *b;
+	struct who who;
+	struct box_hibernate_opts o;
+	box_done_fn *fn;
+	void *arg;
+};
+
+static void on_free(void *arg, int r, const struct err *e)
+{
+	struct hibernate_call *x = arg;
+
+	if (r < 0)
+		x->fn(x->arg, r, e);
+	else
+		hibernate_now(x->b, &x->who, &x->o, x->fn, x->arg);
+	free(x);
+}
+
+void box_hibernate(struct box *b, const struct who *who, const struct box_hibernate_opts *o, box_done_fn *fn, void *arg)
+{
+	struct hibernate_call *x;
+
+	if (!fn) { /* by itself: it is tried again later */
+		hibernate_now(b, who, o, fn, arg);
+		return;
+	}
+	x = calloc(1, sizeof(*x));
+	if (!x)
+		abort();
+	*x = (struct hibernate_call){ .b = b, .who = *who, .o = *o, .fn = fn, .arg = arg };
+	box_when_free(b, on_free, x);
 }
 
 /* --- waking up --- */
@@ -395,12 +430,17 @@ static void wake(struct box *b)
 
 static void look_after_waiters(struct box *b, int r, const struct err *e)
 {
-	if (!b->waiters || b->waking || b->sleep)
+	if (!b->waiters || b->waking || b->sleep || b->swap)
 		return;
 	if (b->state == BOX_HIBERNATED)
 		wake(b);
 	else
 		box_tell_waiters(b, r, e);
+}
+
+void box_wake_waiters(struct box *b)
+{
+	look_after_waiters(b, 0, NULL);
 }
 
 bool box_awake(struct box *b, struct box_waiter *w)
@@ -417,7 +457,8 @@ bool box_awake(struct box *b, struct box_waiter *w)
 	w->next = NULL;
 	*last = w;
 	if (b->state == BOX_HIBERNATED && !b->sleep && !b->waking) {
-		wake(b);
+		if (!b->swap) /* else when that is over: it may be awake then */
+			wake(b);
 	} else if (paused && !b->sleep && !b->waking) {
 		b->waking = true;
 		box_ref(b);

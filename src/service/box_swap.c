@@ -34,6 +34,7 @@ static void on_revived(void *arg, struct box *b)
 
 	if (x->fn)
 		x->fn(x->arg, x->r, x->r < 0 ? &x->e : NULL);
+	box_wake_waiters(b);
 	box_rest(b);
 	box_unref(b);
 	free(x);

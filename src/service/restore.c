@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/step.h"
 #include "service/box_impl.h"
+#include "service/box_queue.h"
 #include "service/event.h"
 #include "service/jin.h"
 #include "service/layer.h"
@@ -365,22 +366,49 @@ static json_t *only_secrets(const json_t *secrets)
 	return body;
 }
 
+struct in_place {
+	struct box *b;
+	struct checkpoint *c;
+	struct who who;
+	json_t *body;
+	box_done_fn *fn;
+	void *arg;
+};
+
+static void on_free(void *arg, int r, const struct err *why)
+{
+	struct in_place *x = arg;
+	struct checkpoint *c = x->c;
+	struct box_want *w = NULL;
+	struct err e = { 0 };
+
+	if (r < 0)
+		e = *why;
+	if (r == 0)
+		r = checkpoint_ready(c, &e);
+	if (r == 0 && (x->b->tenant != c->tenant || !c->listed))
+		r = err_set(&e, ERR_NOT_FOUND, -ENOENT, "no checkpoint '%s'", c->id);
+	if (r == 0)
+		r = restore_want(c, x->body, x->who.scope == SCOPE_ADMIN, &w, &e);
+	if (r < 0)
+		box_tell(x->b->service, box_op_new(x->b, &x->who, x->fn, x->arg), r, &e);
+	else
+		box_replace(x->b, &x->who, w, x->fn, x->arg);
+	checkpoint_unref(c);
+	json_decref(x->body);
+	free(x);
+}
+
 void restore_in_place(struct box *b, struct checkpoint *c, const struct who *who, const json_t *secrets, box_done_fn *fn,
 		      void *arg)
 {
-	AUTO(json_decref) json_t *body = only_secrets(secrets);
-	struct box_want *w = NULL;
-	struct err e = { 0 };
-	int r = checkpoint_ready(c, &e);
+	struct in_place *x = calloc(1, sizeof(*x));
 
-	if (r == 0 && b->tenant != c->tenant)
-		r = err_set(&e, ERR_NOT_FOUND, -ENOENT, "no checkpoint '%s'", c->id);
-	if (r == 0)
-		r = restore_want(c, body, who->scope == SCOPE_ADMIN, &w, &e);
-	if (r < 0)
-		box_tell(b->service, box_op_new(b, who, fn, arg), r, &e);
-	else
-		box_replace(b, who, w, fn, arg);
+	if (!x)
+		abort();
+	*x = (struct in_place){ .b = b, .c = c, .who = *who, .body = only_secrets(secrets), .fn = fn, .arg = arg };
+	checkpoint_ref(c);
+	box_when_free(b, on_free, x);
 }
 
 /* --- fork --- */

@@ -14,6 +14,7 @@
 #define TRIES 8U
 #define BUSY_MS 100
 #define BUSY_TRIES 100U
+#define SWAP_TRIES 600U
 
 struct sealing {
 	struct sealing *next; /* of the same sandbox */
@@ -22,7 +23,7 @@ struct sealing {
 	enum want_memory memory;
 	bool asked; /* for memory, this time */
 	uint64_t begun_ns;
-	unsigned tries, busy;
+	unsigned tries, busy, swaps;
 	uv_timer_t *timer; /* until a seal is over that nobody waits for any more */
 	box_done_fn *fn;
 	void *arg;
@@ -248,8 +249,14 @@ static void start(struct sealing *x)
 {
 	struct box *b = x->box;
 	struct checkpoint *c = x->c;
-	int r = ready(b, &x->e);
+	int r;
 
+	/* Of one that is being restored nothing would come: what takes its place is sealed. */
+	if (b->swap && b->state != BOX_ENDING && x->swaps++ < SWAP_TRIES) {
+		start_later(x);
+		return;
+	}
+	r = ready(b, &x->e);
 	if (r == 0)
 		r = config_of(b, c, &x->e);
 	if (r == 0 && x->tries) {

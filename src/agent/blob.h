@@ -34,6 +34,7 @@ struct blob_shared {
 	uint32_t what, proc, detail;
 	int32_t error;
 	uint32_t undone; /* processes that have their adjustments of semaphores again: restore_sysv.c */
+	uint32_t mapped, helped; /* futexes: the agent may begin to help; it has: restore_help.c */
 	uint64_t child_signal; /* SIGCHLD alone, and no time to wait for it: restore_trace.c */
 	uint64_t no_time[2];
 };

@@ -8,6 +8,7 @@
  * Nothing of the image's runs before the end, so what is in between (copies of the agent, a capability more than an
  * exec has, the filter's secret) is never in the same process as a stranger's code.
  */
+#include "agent/restore_help.h"
 #include "agent/stash.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -307,8 +308,10 @@ static int run(struct restore *r, struct err *e)
 {
 	uint32_t n = r->m.n[MEM_S_PROC], which = 0;
 	enum restore_what what = RESTORE_CLONE;
-	int x = restore_spawn(r, MEM_NONE, false, &which);
+	int x;
 
+	restore_help_offer(r);
+	x = restore_spawn(r, MEM_NONE, false, &which);
 	if (x < 0)
 		return say(r, which, what, x, e);
 	for (uint32_t phase = 1; x == 0 && phase <= r->phases; phase++) {
@@ -316,6 +319,8 @@ static int run(struct restore *r, struct err *e)
 		if (x == 0)
 			next_phase(r, phase);
 	}
+	if (x == 0)
+		x = restore_help(r);
 	if (x == 0)
 		x = restore_wait(r, &r->shared->ready, r->m.n[MEM_S_THREAD]);
 	if (x < 0)
@@ -397,6 +402,7 @@ static struct restore *new(struct agent *a)
 	if (!r)
 		return NULL;
 	r->agent = a;
+	r->help = MEM_NONE;
 	getrlimit(RLIMIT_NOFILE, &r->lim);
 	return r;
 }

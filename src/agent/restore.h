@@ -107,6 +107,8 @@ struct restore {
 	uint32_t threads; /* of all */
 	uint32_t phases; /* how often all have to meet: restore_plan() */
 	uint32_t done; /* FRAME_RESTORED_* */
+	uint32_t help; /* the process that the agent helps, or MEM_NONE: restore_help.h */
+	int help_sock[2]; /* the agent's end and that one's */
 	struct agent_exec *exec; /* AGENT_EXECS_MAX: what becomes the table's; ids by MEM_S_EXEC */
 	struct err *e;
 };

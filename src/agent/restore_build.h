@@ -17,6 +17,7 @@ struct build {
 	uint64_t maps;
 	uint64_t window; /* RESTORE_WINDOW bytes that show a pages file, while memory is filled */
 	int uffd; /* fills it, or -1 */
+	bool helped; /* by the agent: restore_help.h */
 };
 
 static inline void *room(struct build *b, size_t n)
@@ -57,3 +58,8 @@ void restore_fill_open(struct build *b);
 void restore_fill(struct build *b);
 uint64_t restore_fill_ops(const struct restore *r, const struct mem_vma *m);
 uint64_t restore_fill_bytes(const struct restore *r, const struct mem_vma *m);
+/* What would be copied by a userfaultfd of process @proc, in bytes. */
+uint64_t restore_fill_copied(struct restore *r, uint32_t proc);
+/* Of a process that is helped: all that is copied but the first page of each mapping, in one order for both. */
+typedef void restore_fill_fn(void *arg, const struct mem_run *run);
+void restore_fill_rest(const struct build *b, restore_fill_fn *fn, void *arg);

@@ -4,9 +4,11 @@
  * Anonymous memory is filled by UFFDIO_COPY, from a window that shows the file: the kernel puts a new page with its
  * content in place, and neither clears it first nor takes a fault for it. That is 0.5 to 0.6 of the time of preadv. The
  * process fills itself and closes the descriptor before anything of it runs, so nobody ever waits for a page. What is
- * too small for that, private mappings of files, and everything on a kernel without it, is read.
+ * too small for that, private mappings of files, and everything on a kernel without it, is read. Of one large process the
+ * agent copies a part at the same time (restore_help.c).
  */
 #include "agent/restore_build.h"
+#include "agent/restore_help.h"
 #include "agent/stash.h"
 #include "base/sys.h"
 
@@ -37,6 +39,8 @@ struct filling {
 	struct reading read;
 	struct uffdio_copy *last; /* the call that may still grow */
 	uint64_t window; /* what it shows begins here in its file, or UINT64_MAX */
+	uint32_t file; /* it is of that one */
+	uint64_t left; /* bytes that a process that is helped copies itself */
 };
 
 static const struct mem_vma *vma(const struct build *b, uint32_t i)
@@ -123,13 +127,20 @@ static uint64_t copied(const struct build *b)
 	return all;
 }
 
+uint64_t restore_fill_copied(struct restore *r, uint32_t proc)
+{
+	const struct build b = { .r = r, .p = &r->m.proc[proc], .proc = proc };
+
+	/* The number is taken for a moment that another process with the same descriptors may put its own at. */
+	return b.p->state != MEM_ALIVE || restore_shares(r, b.p) ? 0 : copied(&b);
+}
+
 void restore_fill_open(struct build *b)
 {
 	struct uffdio_api api = { .api = UFFD_API };
 
 	b->uffd = -1;
-	/* The number is taken for a moment that another process with the same descriptors may put its own at. */
-	if (restore_shares(b->r, b->p) || !copied(b))
+	if (!restore_fill_copied(b->r, b->proc))
 		return;
 	b->uffd = sys_userfaultfd(O_CLOEXEC | UFFD_USER_MODE_ONLY, b->r->agent->cookie);
 	if (b->uffd >= 0)
@@ -138,6 +149,7 @@ void restore_fill_open(struct build *b)
 		fd_close(b->uffd);
 		b->uffd = -1;
 	}
+	b->helped = restore_help_ask(b);
 }
 
 static void copy_piece(struct filling *f, const struct mem_run *x)
@@ -172,6 +184,89 @@ static void copy_run(struct filling *f, struct mem_run x)
 	}
 }
 
+/*
+ * The run whose first page a process that is helped copies before the others: so all its mappings have their origin (anon_vma),
+ * in their order, when two begin to copy. It is of the first file that has any.
+ */
+static uint32_t first_run(const struct restore *r, const struct mem_vma *m)
+{
+	uint32_t first = 0;
+
+	for (uint32_t k = 1; k < m->run.n; k++)
+		if (r->m.run[m->run.first + k].file < r->m.run[m->run.first + first].file)
+			first = k;
+	return first;
+}
+
+static void copy_first(struct filling *f, const struct mem_vma *m, uint32_t file)
+{
+	struct mem_run x = f->b->r->m.run[m->run.first + first_run(f->b->r, m)];
+
+	f->last = NULL;
+	x.len = f->b->r->m.head->page_size;
+	if (x.file == file)
+		copy_run(f, x);
+}
+
+static void copy_firsts(struct filling *f, uint32_t file)
+{
+	struct build *b = f->b;
+	uint64_t bytes;
+
+	f->window = UINT64_MAX;
+	for (uint32_t i = 0, n; i < b->p->vma.n; i += n ? n : 1) {
+		n = stretch(b, i, &bytes);
+		for (uint32_t k = 0; bytes >= COPY_LEAST && k < n; k++)
+			if (vma(b, i + k)->run.n)
+				copy_first(f, vma(b, i + k), file);
+	}
+}
+
+static void rest_of(const struct build *b, const struct mem_vma *m, uint32_t file, restore_fill_fn *fn, void *arg)
+{
+	const uint32_t first = m->run.n ? first_run(b->r, m) : 0;
+
+	for (uint32_t k = 0; k < m->run.n; k++) {
+		struct mem_run x = b->r->m.run[m->run.first + k];
+		const uint64_t done = k == first ? b->r->m.head->page_size : 0;
+
+		x.start += done;
+		x.off += done;
+		x.len -= done;
+		if (x.file == file && x.len)
+			fn(arg, &x);
+	}
+}
+
+void restore_fill_rest(const struct build *b, restore_fill_fn *fn, void *arg)
+{
+	uint64_t bytes;
+
+	for (uint32_t file = 0; file < b->r->m.head->page_files; file++)
+		for (uint32_t i = 0, n; i < b->p->vma.n; i += n ? n : 1) {
+			n = stretch(b, i, &bytes);
+			for (uint32_t k = 0; bytes >= COPY_LEAST && k < n; k++)
+				rest_of(b, vma(b, i + k), file, fn, arg);
+		}
+}
+
+static void copy_own(void *arg, const struct mem_run *run)
+{
+	struct filling *f = arg;
+	struct mem_run x = *run;
+
+	if (x.len > f->left)
+		x.len = f->left;
+	f->left -= x.len;
+	if (!x.len)
+		return;
+	f->last = NULL; /* one call fills one mapping */
+	if (f->file != x.file)
+		f->window = UINT64_MAX;
+	f->file = x.file;
+	copy_run(f, x);
+}
+
 /* ---- both ------------------------------------------------------------------------------------------------------- */
 
 static void fill_vma(struct filling *f, const struct mem_vma *m, uint32_t file, void (*run)(struct filling *, struct mem_run))
@@ -192,7 +287,7 @@ static void fill_from(struct filling *f, uint32_t file)
 	for (uint32_t i = 0, n; i < b->p->vma.n; i += n) {
 		n = stretch(b, i, &bytes);
 		if (b->uffd >= 0 && bytes >= COPY_LEAST) {
-			for (uint32_t k = 0; k < n; k++)
+			for (uint32_t k = 0; k < n && !b->helped; k++)
 				fill_vma(f, vma(b, i + k), file, copy_run);
 			continue;
 		}
@@ -230,8 +325,19 @@ void restore_fill(struct build *b)
 		add(b, RESTORE_READ, BLOB_OK, SYS_prctl, PR_SET_THP_DISABLE, 1, 0, 0, 0, 0);
 	if (b->uffd >= 0)
 		register_all(b);
+	if (b->helped) {
+		for (uint32_t file = 0; file < b->r->m.head->page_files; file++)
+			copy_firsts(&f, file);
+		restore_help_begin(b);
+		f.last = NULL;
+		f.window = UINT64_MAX;
+		f.left = restore_help_own(b);
+		restore_fill_rest(b, copy_own, &f);
+	}
 	for (uint32_t file = 0; file < b->r->m.head->page_files; file++)
 		fill_from(&f, file);
+	if (b->helped)
+		restore_help_end(b);
 	if (b->uffd >= 0) {
 		/* The kernel forgets with it what was registered. */
 		add(b, RESTORE_READ, BLOB_OK, SYS_close, (uint64_t)b->uffd, 0, 0, 0, 0, 0);
@@ -253,10 +359,10 @@ static uint64_t pieces(const struct restore *r, const struct mem_vma *m)
 
 uint64_t restore_fill_ops(const struct restore *r, const struct mem_vma *m)
 {
-	return 1 + 2 * pieces(r, m);
+	return 3 + 2 * pieces(r, m); /* two for the first page */
 }
 
 uint64_t restore_fill_bytes(const struct restore *r, const struct mem_vma *m)
 {
-	return sizeof(struct uffdio_register) + 16 + pieces(r, m) * (sizeof(struct uffdio_copy) + 16);
+	return sizeof(struct uffdio_register) + 16 + (1 + pieces(r, m)) * (sizeof(struct uffdio_copy) + 16);
 }

@@ -219,7 +219,7 @@ void restore_memory(struct build *b)
 
 uint64_t restore_memory_ops(const struct restore *r, const struct mem_proc *p)
 {
-	uint64_t n = 8;
+	uint64_t n = 12;
 
 	for (uint32_t v = 0; v < p->vma.n; v++)
 		n += 7 + MEM_ADVICES + restore_fill_ops(r, &r->m.vma[p->vma.first + v]);

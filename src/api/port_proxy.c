@@ -304,6 +304,7 @@ static bool begin_answer(struct proxy *x)
 	x->events = is_events(&x->answer);
 	who = api_who(x->q);
 	api_stand(x->api, &x->standing, &who, on_stop, x);
+	http_reason(x->q, x->answer.reason);
 	http_begin(x->q, x->answer.status, NULL, x->answer.length);
 	return true;
 }

@@ -223,6 +223,13 @@ static void judge(struct run *r)
 	verdict_make(&in, &r->verdict);
 }
 
+static void note_cpus(void *arg, const char *name, const char *how)
+{
+	(void)arg;
+	if (!strcmp(name, "cpus") && strstr(how, SANDBOX_HOST_HAS))
+		fprintf(stderr, "cloche: note: --cpus: %s\n", how);
+}
+
 /* One line on stderr when it did not just end by itself. An error when output was lost on the way. */
 static int tell(struct run *r, struct err *e)
 {
@@ -231,6 +238,8 @@ static int tell(struct run *r, struct err *e)
 
 	out_stream_finish(&r->out);
 	out_stream_finish(&r->err);
+	if (!r->o.json)
+		sandbox_enforced(&r->sandbox, &r->o.spec, note_cpus, NULL);
 	if (r->out.error || r->err.error)
 		return err_sys(e, ERR_INTERNAL, r->out.error ? r->out.error : r->err.error, "write the command's output");
 	if (v->cause == VERDICT_EXITED || v->cause == VERDICT_SIGNALED)

@@ -36,6 +36,7 @@ static int run(struct args *a, struct err *e)
 	AUTO_JSON json_t *body = json_object(), *answer = NULL;
 	AUTO(conn_close) struct conn *c = NULL;
 	bool verbose = false;
+	const char *cpus;
 	int opt, r;
 
 	while ((r = args_next(a, &opt, e)) > 0) {
@@ -67,6 +68,9 @@ static int run(struct args *a, struct err *e)
 	show_not_done(answer, json_object_get(body, "template") && !verbose ? SHOW_WARNINGS : SHOW_NOTES);
 	if (a->json)
 		return show_json(answer, SHOW_LINE, e);
+	cpus = show_str(json_object_get(answer, "enforced"), "cpus");
+	if (strstr(cpus, "this host has"))
+		show_warn("note: --cpus: %s", cpus);
 	show_line(show_str(answer, "id"));
 	return 0;
 }

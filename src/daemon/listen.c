@@ -227,6 +227,21 @@ int listen_text(int fd, char *text, size_t size, struct err *e)
 	return 0;
 }
 
+bool listen_is_local(const char *text)
+{
+	struct listen_addr a;
+	struct in6_addr six;
+	struct in_addr four;
+
+	if (listen_parse(text, &a, NULL) < 0 || a.is_unix)
+		return true;
+	if (inet_pton(AF_INET, a.host, &four) == 1)
+		return ntohl(four.s_addr) >> 24 == 127;
+	if (inet_pton(AF_INET6, a.host, &six) == 1)
+		return IN6_IS_ADDR_LOOPBACK(&six) || (IN6_IS_ADDR_V4MAPPED(&six) && six.s6_addr[12] == 127);
+	return !strcmp(a.host, "localhost");
+}
+
 void listen_url(const char *text, bool tls, char *url, size_t size)
 {
 	bool is_unix = !strncmp(text, "unix:", 5);

@@ -34,6 +34,9 @@ struct listen_unix_opts {
  */
 int listen_unix_at(int dirfd, const char *name, const struct listen_unix_opts *o, struct err *e);
 
+/* Whether only this machine reaches it: a unix socket, or a loopback address. */
+bool listen_is_local(const char *text);
+
 /* Where it really listens, in the form of listen_parse(): port 0 has become a port. */
 int listen_text(int fd, char *text, size_t size, struct err *e);
 /* "http://127.0.0.1:7070" of "127.0.0.1:7070"; "unix:/path" stays. */

@@ -11,6 +11,19 @@
 
 static struct err e;
 
+TEST(what_other_machines_reach_is_known)
+{
+	CHECK(listen_is_local("127.0.0.1:7070"));
+	CHECK(listen_is_local("127.9.9.9:1"));
+	CHECK(listen_is_local("[::1]:1"));
+	CHECK(listen_is_local("localhost:1"));
+	CHECK(listen_is_local("unix:/run/x"));
+	CHECK(!listen_is_local("0.0.0.0:7070"));
+	CHECK(!listen_is_local("[::]:7070"));
+	CHECK(!listen_is_local("192.168.0.5:1"));
+	CHECK(!listen_is_local("example:1"));
+}
+
 TEST(addresses_are_understood)
 {
 	struct listen_addr a;

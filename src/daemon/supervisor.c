@@ -8,6 +8,7 @@
 #include "base/sys.h"
 #include "daemon/folder.h"
 #include "daemon/key_command.h"
+#include "daemon/listen.h"
 #include "daemon/memory_key.h"
 #include "daemon/places.h"
 #include "daemon/ready.h"
@@ -467,6 +468,15 @@ static void reap(struct supervisor *s, struct child *c)
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
+static void warn_of_plain_http(const struct daemon_config *c)
+{
+	for (size_t i = 0; i < c->nlisten; i++)
+		if (!c->listen[i].tls && !listen_is_local(c->listen[i].text))
+			log_warn("%s is reachable from other machines without TLS: tokens and all that sandboxes say pass readable; "
+				 "use --tls-cert and --tls-key, or 127.0.0.1 behind a proxy that has TLS",
+				 c->listen[i].text);
+}
+
 static void say_ready(struct supervisor *s)
 {
 	AUTO(buf_done) struct buf text = BUF_INIT(16384);
@@ -484,6 +494,7 @@ static void say_ready(struct supervisor *s)
 		r = fd_write_all(s->o->out, text.data, text.len);
 	if (r < 0)
 		log_warn("the address and token could not be printed: %s", strerror(-r));
+	warn_of_plain_http(&p->config);
 	if (text.data)
 		explicit_bzero(text.data, text.len);
 	/* It is in the state now. One from a file is told again, in case the state is somebody's backup. */

@@ -84,6 +84,8 @@ struct client *engine_client(struct engine *g);
 int sandbox_wait_up(struct sandbox *s, int timeout_ms, struct err *e);
 /* Takes in a frame that belongs to the sandbox itself (READY, UP, FAILED of id 0): 1 when it did, 0 when not its. */
 int sandbox_frame(struct sandbox *s, const struct frame *f, struct err *e);
+/* In the word on cpus, when more were asked for than there are. */
+#define SANDBOX_HOST_HAS "this host has"
 /* What is in force, one line each, as "name: how". Calls @fn for each. */
 void sandbox_enforced(const struct sandbox *s, const struct sandbox_spec *spec,
 		      void (*fn)(void *arg, const char *name, const char *how), void *arg);

@@ -1,5 +1,6 @@
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/sys.h"
 #include "driver/driver.h"
 #include "linux/cgroup.h"
 #include "proto/wire.h"
@@ -68,6 +69,18 @@ int sandbox_wait_up(struct sandbox *s, int timeout_ms, struct err *e)
 	return 0;
 }
 
+/* Those that we may use; 0: not known. */
+static unsigned host_cpus(void)
+{
+	uint64_t mask[16] = { 0 };
+	int r = sys_sched_getaffinity(mask, sizeof(mask));
+	unsigned n = 0;
+
+	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(mask); i++)
+		n += (unsigned)__builtin_popcountll(mask[i]);
+	return n;
+}
+
 static void say_limits(const struct sandbox *s, const struct sandbox_spec *spec,
 		       void (*fn)(void *arg, const char *name, const char *how), void *arg)
 {
@@ -89,7 +102,11 @@ static void say_limits(const struct sandbox *s, const struct sandbox_spec *spec,
 		fn(arg, "pids", text);
 	}
 	if (l->cpu_milli) {
-		snprintf(text, sizeof(text), "%u.%03u cores", l->cpu_milli / 1000, l->cpu_milli % 1000);
+		const unsigned host = l->cpu_milli > 1000 && !vm ? host_cpus() : 0;
+		int n = snprintf(text, sizeof(text), "%u.%03u cores", l->cpu_milli / 1000, l->cpu_milli % 1000);
+
+		if (host && l->cpu_milli > host * 1000)
+			snprintf(text + n, sizeof(text) - (size_t)n, "; " SANDBOX_HOST_HAS " %u", host);
 		fn(arg, "cpus", text);
 	}
 	if (l->io_bps) {

@@ -120,6 +120,18 @@ static int read_framing(struct answer *a, const char **ret_why)
 	return 0;
 }
 
+/* "HTTP/1.1 200 Words": llhttp has read it already. */
+static const char *read_reason(char *line)
+{
+	char *at = strchr(line, ' ');
+
+	line[strcspn(line, "\r\n")] = '\0';
+	while (at && *at == ' ')
+		at++;
+	at = at ? strchr(at, ' ') : NULL;
+	return at ? at + 1 : "";
+}
+
 /* The head is there, whole. Sets ->state. */
 static int whole_head(struct answer *a, const char **ret_why)
 {
@@ -138,6 +150,7 @@ static int whole_head(struct answer *a, const char **ret_why)
 	a->n = 0;
 	a->length = -1;
 	line = strchr(a->head, '\n') + 1;
+	a->reason = read_reason(a->head);
 	for (; r == 0 && *line != '\r'; line = next) {
 		next = strchr(line, '\r');
 		*next = '\0';

@@ -27,6 +27,7 @@ struct answer {
 	bool no_body; /* it answers a HEAD. Set by the caller */
 	bool may_upgrade; /* an upgrade was asked for. Likewise */
 	int status;
+	const char *reason; /* the words behind it, or "" */
 	int64_t length; /* of the body; -1: not said */
 	unsigned n;
 	struct {

@@ -63,6 +63,7 @@ TEST(an_answer_with_a_length_ends_behind_it)
 		CHECK_EQ(g.a.length, 5);
 		CHECK_STR(g.body, "hello");
 		CHECK_STR(answer_header(&g.a, "x-a"), "b c");
+		CHECK_STR(g.a.reason, "OK");
 		CHECK(answer_header(&g.a, "x-b") == NULL);
 	}
 	fresh();

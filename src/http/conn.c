@@ -180,6 +180,8 @@ static size_t feed_head(struct conn *c, const char *p, size_t n)
 	c->req->started = clock_mono_ns();
 	if (status > 1)
 		refuse(c, status, why);
+	else if (c->not_tls)
+		refuse(c, 400, "this port speaks HTTPS: use https://");
 	else
 		s->o.request(s->o.arg, c->req);
 	return used;
@@ -328,6 +330,16 @@ static bool feed_tls(struct conn *c)
 	return true;
 }
 
+/* Somebody has left the "s" out: an answer says more than an alert that no program shows. */
+static void look_for_tls(struct conn *c, char first)
+{
+	if (!c->seen && first >= 'A' && first <= 'Z') {
+		c->not_tls = true;
+		tls_conn_free(c);
+	}
+	c->seen = true;
+}
+
 static void receive(struct conn *c)
 {
 	struct http_server *s = c->server;
@@ -336,6 +348,8 @@ static void receive(struct conn *c)
 	do
 		r = recv(c->fd, s->read, c->ssl ? TLS_READ_SIZE : sizeof(s->read), MSG_DONTWAIT);
 	while (r < 0 && errno == EINTR);
+	if (r > 0 && c->ssl)
+		look_for_tls(c, s->read[0]);
 	if (r < 0 && errno != EAGAIN) {
 		conn_kill(c);
 	} else if (!r) {

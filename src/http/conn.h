@@ -126,6 +126,8 @@ struct http_req {
 	struct buf set; /* "Name: value\r\n"… */
 	http_shape *shape; /* of errors; NULL: our own */
 	bool chunked, until_close, no_body, sse, bare;
+	bool has_reason;
+	char reason[64]; /* instead of ours, behind the status */
 	int64_t res_left; /* of a Content-Length that was promised */
 	void (*drain)(void *arg);
 	void *drain_arg;
@@ -156,6 +158,8 @@ struct conn {
 	bool ready, turn;
 	bool eof, hup, shut, reset;
 	bool fresh; /* no request yet */
+	bool seen; /* its first byte */
+	bool not_tls; /* it speaks HTTP where HTTPS is spoken */
 	bool started; /* the request has been handed up */
 	unsigned served; /* requests, in this turn */
 	struct http_req *req;

@@ -157,6 +157,8 @@ void http_fail_retry(struct http_req *q, const struct err *e, unsigned retry_aft
 /* The same for what has no kind: @status and @code are free, @cause and @remedy may be NULL. */
 void http_fail_as(struct http_req *q, int status, const char *code, const char *message, const char *cause,
 		  const char *remedy);
+/* Of the answer that is begun next: the words behind its status, instead of ours. Left out where they cannot be sent. */
+void http_reason(struct http_req *q, const char *text);
 /*
  * A streamed answer: @len bytes follow (Content-Length), or -1: chunked until http_end (to HTTP/1.0: until the
  * connection closes). It may be quiet for as long as it likes: send_ms counts only while bytes wait. Fewer than @len

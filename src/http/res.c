@@ -124,7 +124,7 @@ static void make_head(struct http_req *q, struct res_head *h, int status, const 
 	q->chunked = len < 0 && !empty && !q->v10;
 	q->until_close = len < 0 && !empty && q->v10;
 	h->len = 0;
-	add(h, "HTTP/1.1 %d %s\r\n", status, status_text(status));
+	add(h, "HTTP/1.1 %d %s\r\n", status, q->has_reason ? q->reason : status_text(status));
 	if (!q->bare)
 		add(h, "Server: cloche\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\n",
 		    http_request_id(q));
@@ -153,6 +153,19 @@ static void finish(struct http_req *q)
 	if (c->lent)
 		conn_unlend(c);
 	conn_after(c);
+}
+
+void http_reason(struct http_req *q, const char *text)
+{
+	size_t n = strlen(text);
+
+	if (n >= sizeof(q->reason))
+		return;
+	for (size_t i = 0; i < n; i++)
+		if (text[i] < ' ' || text[i] > '~')
+			return;
+	memcpy(q->reason, text, n + 1);
+	q->has_reason = true;
 }
 
 void http_bare(struct http_req *q)

@@ -167,14 +167,28 @@ TEST(requests_are_answered_over_tls)
 	down();
 }
 
-TEST(bytes_that_are_no_tls_are_cut)
+TEST(plain_http_gets_an_answer_and_is_not_served)
 {
 	struct got g;
 
 	up(answer);
 	fix_ask(&f, GET GET, &g);
 	CHECK(g.closed);
+	CHECK_CONTAINS(g.data, "HTTP/1.1 400 Bad Request");
+	CHECK_CONTAINS(g.data, "use https://");
 	CHECK(!strstr(g.data, "200"));
+	CHECK_EQ(f.requests, 0);
+	down();
+}
+
+TEST(bytes_that_are_no_tls_are_cut)
+{
+	struct got g;
+
+	up(answer);
+	fix_ask(&f, "\x01" GET, &g);
+	CHECK(g.closed);
+	CHECK(!strstr(g.data, "HTTP"));
 	CHECK_EQ(f.requests, 0);
 	CHECK_EQ(http_server_conns(f.server), 0);
 	down();

@@ -26,8 +26,8 @@ STARTED = re.compile(r"^cloche \S+ serving on (\S+).* \(data (.*)\)$")
 
 
 class Answer:
-    def __init__(self, status, headers, body):
-        self.status, self.headers, self.body = status, headers, body
+    def __init__(self, status, headers, body, reason=""):
+        self.status, self.headers, self.body, self.reason = status, headers, body, reason
 
     @property
     def json(self):
@@ -208,7 +208,7 @@ class Daemon:
         try:
             c.request(method, path, body, head)
             r = c.getresponse()
-            return Answer(r.status, r.headers, r.read())
+            return Answer(r.status, r.headers, r.read(), r.reason)
         finally:
             c.close()
 

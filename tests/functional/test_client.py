@@ -80,6 +80,11 @@ def test_an_unknown_certificate_is_refused(secure):
     assert "CLOCHE_CACERT" in host.one_line(secure.cli("exec", "x", "true"))
 
 
+def test_plain_http_on_the_port_of_tls_gets_an_answer(secure):
+    line = host.one_line(secure.cli("ls", env={"CLOCHE_URL": secure.url.replace("https:", "http:")}))
+    assert "this port speaks HTTPS: use https://" in line, line
+
+
 def test_everything_works_over_tls(secure):
     env = {"CLOCHE_CACERT": secure.cert}
     box = secure.cli("create", env=env).text.strip()

@@ -1,5 +1,6 @@
 """Commands that change or end what is there: kill, extend, rename, port, tenant; and what help and errors say on the way."""
 import json
+import os
 import re
 
 import pytest
@@ -77,6 +78,16 @@ def test_tenants(daemon, ok):
     assert ok("tenant", "rm", "acme") == "acme" and ok("tenant", "rm", "-f", "acme") == ""
     for args in (("tenant", "set", "default"), ("tenant", "create", "--rate", "100", "x"), ("tenant", "create", "--memory", "much", "x"), ("tenant",)):
         host.one_line(daemon.cli(*args))
+
+
+def test_more_cpus_than_the_host_has_are_noted(daemon, ok):
+    have = len(os.sched_getaffinity(0))
+    r = daemon.cli("create", "--cpus", str(have + 6))
+    assert r.code == 0 and f"this host has {have}" in r.err.decode(), r
+    ok("rm", r.text.strip())
+    assert daemon.cli("create", "--cpus", str(have), "--name", "fits").err == b"" and ok("rm", "fits")
+    r = host.run("--cpus", str(have + 6), "--", "true")
+    assert r.code == 0 and f"this host has {have}" in r.err.decode(), r
 
 
 def test_help_of_a_command_is_its_own(daemon):

@@ -133,6 +133,13 @@ def refuse(*args, **kw):
     return host.one_line(host.Result(args, p.returncode, p.stdout, p.stderr, 0))
 
 
+def test_an_address_that_others_reach_without_tls_is_warned_of(serve):
+    d = serve("--stop-sandboxes", "--listen", "127.0.0.1:0", "--listen", "0.0.0.0:0")
+    assert d.stop() == 0
+    warned = [line for line in d.p.stderr.read().decode().splitlines() if "without TLS" in line]
+    assert len(warned) == 1 and "0.0.0.0:" in warned[0] and "--tls-cert" in warned[0], warned
+
+
 def test_the_first_start_prints_a_token_once_and_a_line_that_works(serve, place):
     d = serve("--stop-sandboxes")
     assert re.fullmatch(rf"cloche \S+ serving on http://127\.0\.0\.1:[1-9]\d* \(data {place}/data\)", d.lines[0])

@@ -59,6 +59,14 @@ def _reap_guards():
         time.sleep(0.1)
 
 
+def _closed_above(place):
+    """The topmost folder above `place` that others than root cannot enter: programs there are out of their reach."""
+    for folder in reversed(place.parents):
+        if not folder.stat().st_mode & 1:
+            return folder
+    return None
+
+
 class PrivateTmp:
     """A mount namespace with an empty /tmp, /var/tmp and /run/cloche, so that whatever turns up there is ours.
 
@@ -72,6 +80,11 @@ class PrivateTmp:
         self.outside = os.open("/var/tmp", os.O_PATH)
         self._private_run()
         needed = {place: os.open(place, os.O_PATH) for place in (ROOT, BUILD)}
+        self.opened = sorted(set(filter(None, map(_closed_above, needed))))  # such as /root
+        for n, closed in enumerate(self.opened):
+            place = os.path.join(self.folder, f"open-{n}")
+            os.mkdir(place, 0o755)
+            _check(libc.mount(place.encode(), os.fsencode(closed), None, MS_BIND, None), "bind")
         for name in ("tmp", "var/tmp"):
             place = os.path.join(self.folder, name.replace("/", "-"))
             os.mkdir(place)
@@ -99,7 +112,7 @@ class PrivateTmp:
 
     def done(self):
         # The last one is below what /var/tmp hides.
-        for place in (b"/run/cloche", b"/var/tmp", b"/tmp", os.path.join(self.folder, "run/slots").encode()):
+        for place in (*map(os.fsencode, self.opened), b"/run/cloche", b"/var/tmp", b"/tmp", os.path.join(self.folder, "run/slots").encode()):
             libc.umount2(place, MNT_DETACH)
         shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self.outside)

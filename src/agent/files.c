@@ -41,6 +41,7 @@ static _Noreturn void worker(const struct agent *a, const struct frame_files *x,
 	int r;
 
 	setsid();
+	prctl(PR_SET_NAME, "cloche-files");
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	umask(022);

@@ -472,6 +472,7 @@ int main(int argc, char **argv)
 	 * kernel would reap for us, and exit statuses would be lost.
 	 */
 	default_signals();
+	prctl(PR_SET_NAME, "init"); /* the kernel named it by the descriptor that it was started from */
 	sigemptyset(&chld);
 	sigaddset(&chld, SIGCHLD);
 	sigprocmask(SIG_SETMASK, &chld, NULL);

@@ -245,9 +245,8 @@ def agent_of(pid):
     """The host's pid of the first process of the sandbox that cloche process `pid` made."""
     for child in children(pid):
         try:
-            with open(f"/proc/{child}/comm", encoding="ascii") as f:
-                if "cloche-ag" in f.read():
-                    return child
+            if "cloche-agent" in os.readlink(f"/proc/{child}/exe"):
+                return child
         except OSError:
             pass
     return None

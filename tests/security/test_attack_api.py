@@ -186,7 +186,7 @@ def agents_copies(pid):
     theirs = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
     for proc in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            agent = "cloche-ag" in (proc / "comm").read_text()
+            agent = "cloche-agent" in os.readlink(proc / "exe")
             shared = [int(f.name) for f in (proc / "fd").iterdir() if agent and os.readlink(f) in theirs and "pipe:" in os.readlink(f)]
         except OSError:
             continue

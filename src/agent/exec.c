@@ -7,6 +7,7 @@
 #include "base/sys.h"
 #include "linux/caps.h"
 #include "linux/seccomp.h"
+#include "proto/nofile.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -99,12 +100,26 @@ static int set_stdio(const struct start *s)
 	return sys_close_range((unsigned)end, ~0U, 0);
 }
 
+/* Less where the host itself has a low limit: of that, a part is left for who restores the process (proto/memory_fds.h). */
+static int set_nofile(uint64_t soft)
+{
+	uint64_t hard = nofile_hard(soft), most;
+	struct rlimit now;
+
+	if (getrlimit(RLIMIT_NOFILE, &now) < 0)
+		return -errno;
+	most = now.rlim_max - now.rlim_max / 4;
+	if (hard > most)
+		hard = most < soft ? soft : most;
+	return sys_prlimit(RLIMIT_NOFILE, soft, hard);
+}
+
 static int set_limits(const struct frame_exec *x)
 {
 	int r = 0;
 
 	if (x->nofile)
-		r = sys_prlimit(RLIMIT_NOFILE, x->nofile, x->nofile);
+		r = set_nofile(x->nofile);
 	/* A backstop per process; the soft limit's signal can be caught, the hard one's not. */
 	if (r == 0 && x->cpu_seconds)
 		r = sys_prlimit(RLIMIT_CPU, x->cpu_seconds + 1, x->cpu_seconds + 2);

@@ -14,6 +14,7 @@
 #include "base/sys.h"
 #include "linux/caps.h"
 #include "linux/seccomp.h"
+#include "proto/memory_fds.h"
 
 #include <linux/futex.h>
 #include <signal.h>
@@ -27,8 +28,6 @@
 
 #define TIMEOUT_MS 30000
 #define LOOK_MS 100
-#define LOWEST_BASE 192 /* above what the agent itself has open, or a frame brings */
-#define SPARE_FDS 64U /* of our own, beside one for each file and object */
 #define HELD_PROCS 8U /* made before anybody asks for them, at most */
 #define HELD_THREADS 32U
 #define HELD_BYTES (128U * MIB) /* of memory that is theirs: nobody has asked for it, and no quota counts it */
@@ -120,25 +119,17 @@ static int check_frame(struct restore *r, const int *pages, struct err *e)
 /* Above every number that a process has, or has registered something with. */
 static int choose_base(struct restore *r, struct err *e)
 {
-	uint32_t top = 0;
+	const uint64_t need = mem_fds_needed(&r->m);
 	struct rlimit lim;
 
-	for (uint32_t i = 0; i < r->m.n[MEM_S_FD]; i++)
-		if (r->m.fd[i].num >= top)
-			top = r->m.fd[i].num + 1;
-	for (uint32_t i = 0; i < r->m.n[MEM_S_WATCH]; i++)
-		if (r->m.watch[i].fd_num >= top)
-			top = r->m.watch[i].fd_num + 1;
-	if (top < LOWEST_BASE + 3 * r->m.n[MEM_S_EXEC])
-		top = LOWEST_BASE + 3 * r->m.n[MEM_S_EXEC];
 	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "ask for the limit of descriptors");
-	if (lim.rlim_max < (uint64_t)top + r->m.n[MEM_S_FILE] + r->m.n[MEM_S_OBJECT] + 2 * r->m.n[MEM_S_NODE] + SPARE_FDS)
-		return err_set(e, ERR_EXHAUSTED, -EMFILE, "the image needs %u descriptors, %llu are allowed here",
-			       top + r->m.n[MEM_S_FILE] + r->m.n[MEM_S_OBJECT] + 2 * r->m.n[MEM_S_NODE] + SPARE_FDS, (unsigned long long)lim.rlim_max);
+	if (lim.rlim_max < need)
+		return err_set(e, ERR_EXHAUSTED, -EMFILE, "the image needs %llu descriptors, %llu are allowed here", (unsigned long long)need,
+			       (unsigned long long)lim.rlim_max);
 	if (sys_prlimit(RLIMIT_NOFILE, lim.rlim_max, lim.rlim_max) < 0)
 		return err_set(e, ERR_INTERNAL, -EMFILE, "raise the limit of descriptors");
-	r->base = (int)top;
+	r->base = (int)mem_fds_base(&r->m);
 	return 0;
 }
 
@@ -148,7 +139,7 @@ static int choose_base(struct restore *r, struct err *e)
  */
 static void grow_table(const struct restore *r, int fd)
 {
-	long last = (long)r->base + r->m.n[MEM_S_FILE] + r->m.n[MEM_S_OBJECT] + 2 * r->m.n[MEM_S_NODE] + SPARE_FDS - 1;
+	long last = (long)mem_fds_needed(&r->m) - 1;
 
 	fd_close(sys_fcntl(fd, F_DUPFD_CLOEXEC, last)); /* without it all just takes longer */
 }

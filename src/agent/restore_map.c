@@ -8,6 +8,7 @@
 #include "base/score.h"
 #include "base/sys.h"
 #include "linux/caps.h"
+#include "proto/nofile.h"
 
 #include <linux/capability.h>
 #include <linux/filter.h>
@@ -217,8 +218,8 @@ static void set_limits(struct build *b)
 		if (getrlimit(i, &now) < 0)
 			restore_die(b->r, b->proc, RESTORE_LIMITS, -errno, (uint32_t)i);
 		top = now.rlim_max;
-		if (i == RLIMIT_NOFILE && f->nofile && f->nofile < top)
-			top = f->nofile;
+		if (i == RLIMIT_NOFILE && f->nofile && nofile_hard(f->nofile) < top)
+			top = nofile_hard(f->nofile);
 		if (i == RLIMIT_CPU && f->cpu_seconds && f->cpu_seconds + 2 < top)
 			top = f->cpu_seconds + 2;
 		if (want[1] > top)

@@ -141,6 +141,8 @@ struct dump {
 	size_t n_external;
 	struct object *object;
 	size_t n_objects;
+	uint32_t *by_file; /* objects that are open files, by device, inode and the order of kcmp */
+	size_t n_by_file;
 	struct kept {
 		dev_t dev;
 		ino_t ino;
@@ -282,6 +284,9 @@ int share_check(const struct dump *d, const struct proc *p, struct err *e); /* w
 /* ---- inotify.c ---- */
 int inotify_early(struct dump *d, struct err *e); /* refuses news that were not read; before we open anything */
 void inotify_forget(struct dump *d); /* the news of what we opened; the last thing */
+
+/* ---- queue.c ---- */
+int queue_refuse(const struct dump *d, struct err *e); /* POSIX message queues */
 
 /* ---- sysv.c ---- */
 int sysv_enter(struct dump *d, struct err *e); /* before privileges are dropped */

@@ -66,29 +66,61 @@ static int list_numbers(const struct proc *p, uint32_t **ret, size_t *ret_n, str
 	return 0;
 }
 
-static int same(const struct object *o, const struct opened *x, struct err *e)
+/* In which order the kernel has two open files of the same inode: -1, 0: they are one, 1. Negative errno below that. */
+static int order(const struct object *o, const struct opened *x, struct err *e)
 {
-	int r = sys_kcmp(o->flying ? getpid() : o->p->host, x->flying ? getpid() : x->p->host, KCMP_FILE,
-			 o->flying ? (unsigned long)o->fd : o->num, x->num);
+	int r;
 
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "compare descriptors") : r == 0;
+	if (o->dev != x->f.st.st_dev)
+		return o->dev < x->f.st.st_dev ? -1 : 1;
+	if (o->ino != x->f.st.st_ino)
+		return o->ino < x->f.st.st_ino ? -1 : 1;
+	r = sys_kcmp(o->flying ? getpid() : o->p->host, x->flying ? getpid() : x->p->host, KCMP_FILE,
+		     o->flying ? (unsigned long)o->fd : o->num, x->num);
+	if (r < 0) {
+		err_sys(e, ERR_INTERNAL, r, "compare descriptors");
+		return -EIO;
+	}
+	return r == 0 ? 0 : r == 1 ? -1 : 1;
 }
 
-/* 1 and its number, 0: not seen yet. */
-static int find(const struct dump *d, const struct opened *x, uint32_t flags, uint32_t *ret, struct err *e)
+/*
+ * 1 and its number, 0: not seen yet, and where it belongs among those that were (d->by_file). A program may have thousands of one
+ * inode: all of its eventfds and the like are.
+ */
+static int find(const struct dump *d, const struct opened *x, uint32_t *ret, size_t *ret_at, struct err *e)
 {
-	for (size_t i = 0; i < d->n_objects; i++) {
-		const struct object *o = &d->object[i];
-		int r;
+	size_t low = 0, high = d->n_by_file;
 
-		if (!o->p || o->dev != x->f.st.st_dev || o->ino != x->f.st.st_ino || o->rec.flags != flags)
-			continue;
-		r = same(o, x, e);
-		if (r != 0) {
-			*ret = (uint32_t)i;
+	while (low < high) {
+		const size_t mid = (low + high) / 2;
+		const int r = order(&d->object[d->by_file[mid]], x, e);
+
+		if (r < -1)
 			return r;
+		if (r == 0) {
+			*ret = d->by_file[mid];
+			return 1;
 		}
+		if (r < 0)
+			low = mid + 1;
+		else
+			high = mid;
 	}
+	*ret_at = low;
+	return 0;
+}
+
+/* The object @number, which find() has not seen. */
+static int remember(struct dump *d, uint32_t number, size_t at, struct err *e)
+{
+	uint32_t *more = reallocarray(d->by_file, d->n_by_file + 1, sizeof(*more));
+
+	if (!more)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for open files");
+	d->by_file = more;
+	memmove(more + at + 1, more + at, (d->n_by_file++ - at) * sizeof(*more));
+	more[at] = number;
 	return 0;
 }
 
@@ -164,7 +196,7 @@ struct object *object_new(struct dump *d, struct err *e)
 	return more;
 }
 
-static int add_object(struct dump *d, struct opened *x, uint32_t flags, uint32_t *ret, struct err *e)
+static int add_object(struct dump *d, struct opened *x, uint32_t flags, size_t at, uint32_t *ret, struct err *e)
 {
 	struct object *o = object_new(d, e);
 	int r;
@@ -183,7 +215,9 @@ static int add_object(struct dump *d, struct opened *x, uint32_t flags, uint32_t
 	if (o->fd < 0)
 		return err_sys(e, ERR_INTERNAL, o->fd, "descriptor %u of process %u", x->num, x->p->pid);
 	x->o = o;
-	r = classify(x, e);
+	r = remember(d, *ret, at, e);
+	if (r == 0)
+		r = classify(x, e);
 	return r < 0 ? r : owner(d, x->p, &d->object[*ret], e);
 }
 
@@ -194,6 +228,7 @@ static int read_one(struct dump *d, struct proc *p, uint32_t num, struct err *e)
 	struct mem_fd rec = { .num = num };
 	char name[32];
 	uint32_t flags;
+	size_t at = 0;
 	bool first;
 	int r;
 
@@ -209,10 +244,10 @@ static int read_one(struct dump *d, struct proc *p, uint32_t num, struct err *e)
 	flags = (uint32_t)proc_number(info, "flags", 8, 0);
 	rec.cloexec = !!(flags & O_CLOEXEC);
 	flags &= ~(uint32_t)O_CLOEXEC;
-	r = find(d, &x, flags, &rec.object, e);
+	r = find(d, &x, &rec.object, &at, e);
 	first = r == 0;
 	if (first)
-		r = add_object(d, &x, flags, &rec.object, e);
+		r = add_object(d, &x, flags, at, &rec.object, e);
 	if (r >= 0)
 		r = lock_read(&x, rec.object, first, e);
 	if (r < 0)
@@ -228,6 +263,7 @@ int object_in_flight(struct dump *d, struct proc *p, int fd, uint32_t *ret, stru
 	AUTO_FREE char *info = NULL;
 	char name[32];
 	uint32_t flags;
+	size_t at = 0;
 	int r;
 
 	snprintf(x.link, sizeof(x.link), "fd/%d", fd);
@@ -240,14 +276,14 @@ int object_in_flight(struct dump *d, struct proc *p, int fd, uint32_t *ret, stru
 		return r;
 	x.info = info;
 	flags = (uint32_t)proc_number(info, "flags", 8, 0) & ~(uint32_t)O_CLOEXEC;
-	r = find(d, &x, flags, ret, e);
+	r = find(d, &x, ret, &at, e);
 	if (r != 0)
 		return r < 0 ? r : 0;
 	if (proc_field(info, "lock", &(const char *){ NULL }))
 		return proc_refuse(p, e, "has a file on its way in a unix socket that is locked");
 	if (!S_ISREG(x.f.st.st_mode) && !S_ISDIR(x.f.st.st_mode) && !S_ISSOCK(x.f.st.st_mode) && !S_ISFIFO(x.f.st.st_mode))
 		return proc_refuse(p, e, "has a descriptor on its way in a unix socket that no process has open: %.100s", x.f.path);
-	return add_object(d, &x, flags, ret, e);
+	return add_object(d, &x, flags, at, ret, e);
 }
 
 static int read_proc(struct dump *d, struct proc *p, struct err *e)
@@ -369,7 +405,10 @@ void object_done(struct dump *d)
 		socket_free(d->object[i].socket);
 	free(d->object);
 	free(d->external);
+	free(d->by_file);
 	free(d->kept);
+	d->by_file = NULL;
+	d->n_by_file = 0;
 	d->kept = NULL;
 	d->n_kept = 0;
 	d->object = NULL;

@@ -1,8 +1,10 @@
 #include "dump/dump.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "proto/memory_fds.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static const uint32_t sizes[MEM_SECTIONS] = {
@@ -125,12 +127,16 @@ static int image_check(int fd, uint64_t size, struct err *e)
 {
 	void *at = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
 	struct mem_image m;
+	struct rlimit files; /* the warden's, as an agent has it */
 	struct err why = { 0 };
 	int r;
 
 	if (at == MAP_FAILED)
 		return err_sys(e, ERR_INTERNAL, -errno, "map the image");
 	r = mem_check(at, size, &m, &why);
+	if (r == 0 && getrlimit(RLIMIT_NOFILE, &files) == 0 && mem_fds_needed(&m) > files.rlim_max)
+		r = err_set(&why, ERR_EXHAUSTED, -EMFILE, "it takes %llu descriptors, %llu are allowed here (ulimit -Hn)",
+			    (unsigned long long)mem_fds_needed(&m), (unsigned long long)files.rlim_max);
 	munmap(at, size);
 	return r < 0 ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this could not be restored: %s", why.msg) : 0;
 }

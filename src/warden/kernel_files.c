@@ -40,6 +40,7 @@
 #define MEASURED 8 /* folders at a time, one of a sandbox */
 #define LONG_READ_NS 50000ULL /* of fdinfo: the inode has many locks */
 #define LONG_READS 32
+#define OBJECT_MOST 288U /* of a descriptor that a walk has not come to */
 #define TEXT KERNEL_TEXT
 
 /* A folder that is measured, by a thread of its own. The host and the thread share it. */
@@ -347,6 +348,7 @@ static void walk_descriptor(struct walk *w, int fds, int info, const char *numbe
 	char link[512];
 	const ssize_t n = readlinkat(fds, number, link, sizeof(link) - 1);
 
+	w->f->sum.seen++;
 	if (n <= 0)
 		return;
 	link[n] = 0;
@@ -572,8 +574,17 @@ static void add_pipes(struct kernel_files *f, int64_t have)
 	f->descriptors = f->objects + at_most(most, have - f->least_pipes);
 }
 
-/* The figures after a walk; after a cut one none is less than before. */
-static void figures(struct kernel_files_host *h, struct kernel_files *f, int64_t have)
+/*
+ * What descriptors may hold that a walk has not come to, of @open in all: a program with millions of them must not outrun it. Not
+ * more than the machine has lost.
+ */
+static uint64_t not_walked(const struct kernel_files *f, uint64_t open, int64_t have)
+{
+	return open > f->sum.seen ? at_most((open - f->sum.seen) * OBJECT_MOST, have - f->least) : 0;
+}
+
+/* The figures after a walk; after a cut one, of a sandbox with @open descriptors, none is less than before. */
+static void figures(struct kernel_files_host *h, struct kernel_files *f, uint64_t open, int64_t have)
 {
 	const uint64_t both = f->sum.listings < f->listed ? f->sum.listings : f->listed;
 	const int64_t code = kernel_machine_code(&h->machine);
@@ -587,7 +598,7 @@ static void figures(struct kernel_files_host *h, struct kernel_files *f, int64_t
 	/* Opens that saw the same names share a list. Those of programs that read and close are gone at the next look. */
 	f->listings = f->cut ? larger(f->listings, both) : both;
 	f->listed = f->cut ? larger(f->listed, f->sum.listings) : f->sum.listings;
-	f->objects = f->cut ? larger(f->objects, f->sum.objects) : f->sum.objects;
+	f->objects = f->cut ? larger(f->objects, f->sum.objects + not_walked(f, open, have)) : f->sum.objects;
 	f->sent = f->cut ? larger(f->sent, f->sum.sent) : f->sum.sent;
 	kernel_pipes_end(&f->pipes, f->cut);
 	add_pipes(f, have);
@@ -658,7 +669,7 @@ static void walk_if_due(const struct kernel_look *l, int base, uint64_t now, int
 		return;
 	}
 	f->cut = !walk_sandbox(&w, base, l->cgroup->name, h->cgroups->version == 2 ? 2 : 0);
-	figures(h, f, h->machine.have);
+	figures(h, f, f->cut ? kernel_files_open(l) : 0, h->machine.have);
 	f->looked_ns = clock_mono_ns();
 	f->cost_ns = f->looked_ns - now;
 	f->whole_ns = f->cut ? f->whole_ns : f->looked_ns;

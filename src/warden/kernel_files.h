@@ -28,6 +28,7 @@
 struct kernel_files_sum {
 	uint64_t locks, shared, listings, objects, filters; /* shared: of the locks, those on file systems that are not its own */
 	uint64_t sent; /* descriptors in the queues of unix sockets */
+	uint64_t seen; /* descriptors that the walk has come to */
 };
 
 /* A merged folder that was measured. */

@@ -33,6 +33,7 @@ STDIO, RLIMIT, CWD, GROUP_STAGE, CLONE = 20, 21, 23, 28, 18  # enum frame_stage
 CLONE_PARENT, CHILD_CLEARTID, CHILD_SETTID = 0x8000, 0x200000, 0x1000000
 SYS = {"x86_64": (56, 274, 273), "aarch64": (220, 100, 99)}.get(os.uname().machine)  # clone, get_ and set_robust_list
 TIOCSCTTY = 0x540E
+NOFILE_USUAL, NOFILE_HARD = 1024, 65536
 _libc = ctypes.CDLL(None)
 _timer, _timer_old = (ctypes.c_long * 4)(), (ctypes.c_long * 4)()  # struct itimerspec
 
@@ -265,7 +266,9 @@ def _settle(request, fds, streams, seeded=False):
             os.close(fd)
         stage = RLIMIT
         if nofile:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (nofile, nofile))
+            # As proto/nofile.h has it.
+            hard = min(NOFILE_HARD, resource.getrlimit(resource.RLIMIT_NOFILE)[1]) if nofile >= NOFILE_USUAL else nofile
+            resource.setrlimit(resource.RLIMIT_NOFILE, (nofile, max(hard, nofile)))
         if cpu:
             resource.setrlimit(resource.RLIMIT_CPU, (cpu + 1, cpu + 2))
         stage = CWD

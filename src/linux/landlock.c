@@ -35,8 +35,21 @@ int landlock_abi(void)
 	return abi == 1 ? 0 : abi;
 }
 
-/* Of what @a forbids, @below is allowed below /. */
-static int restrict_self(int abi, struct ruleset *a, uint64_t below)
+/*
+ * mq_open() takes queues from a mount of the kernel's own, which is not below /. It shows the same files as the one at /dev/mqueue,
+ * and rules belong to files.
+ */
+static int allow_queues(int rules, uint64_t what)
+{
+	AUTO_CLOSE int dir = sys_openat(AT_FDCWD, "/dev/mqueue", O_PATH | O_CLOEXEC | O_DIRECTORY | O_NOFOLLOW, 0);
+
+	if (dir == -ENOENT || dir == -ENOTDIR)
+		return 0;
+	return dir < 0 ? dir : sys_landlock_add_rule(rules, RULE_PATH_BENEATH, &(struct path_beneath){ what, dir });
+}
+
+/* Of what @a forbids, @below is allowed below /, and @queues with message queues. */
+static int restrict_self(int abi, struct ruleset *a, uint64_t below, uint64_t queues)
 {
 	/* An older kernel refuses the longer struct only if the part it does not know is not zero. */
 	const size_t size = abi >= 6 ? sizeof(*a) : abi >= 4 ? offsetof(struct ruleset, scoped) : sizeof(a->fs);
@@ -56,6 +69,8 @@ static int restrict_self(int abi, struct ruleset *a, uint64_t below)
 			return root;
 		r = sys_landlock_add_rule(rules, RULE_PATH_BENEATH, &(struct path_beneath){ below, root });
 	}
+	if (r == 0 && queues)
+		r = allow_queues(rules, queues);
 	return r < 0 ? r : sys_landlock_restrict_self(rules);
 }
 
@@ -63,10 +78,11 @@ int landlock_restrict(void)
 {
 	int abi = landlock_abi();
 	struct ruleset a = { .fs = FS_ALL_V1 | FS_REFER | (abi >= 3 ? FS_TRUNCATE : 0) };
+	const uint64_t allowed = a.fs & ~(FS_MAKE_CHAR | FS_MAKE_BLOCK);
 
 	if (abi <= 0)
 		return abi < 0 ? abi : -EOPNOTSUPP;
-	return restrict_self(abi, &a, a.fs & ~(FS_MAKE_CHAR | FS_MAKE_BLOCK));
+	return restrict_self(abi, &a, allowed, allowed);
 }
 
 static int allow_files(uint64_t what)
@@ -77,7 +93,7 @@ static int allow_files(uint64_t what)
 
 	if (abi <= 0)
 		return abi < 0 ? abi : -EOPNOTSUPP;
-	return restrict_self(abi, &a, what);
+	return restrict_self(abi, &a, what, 0);
 }
 
 int landlock_read_only(void)

@@ -299,6 +299,9 @@ static int why_not(const struct exec *x, const struct frame *f, struct err *e)
 		r = err_set(e, ERR_CONFLICT, -ENOENT, "no warm Python runs in this sandbox%s",
 			    x->want->user.uid == x->box->want->user.uid ? "" : " as that user");
 		err_remedy(e, "create it from a template that has `warm: {python}`, or use `cmd`");
+	} else if (how.stage == FRAME_STAGE_CWD) {
+		r = link_error(f, x->want->cwd ? x->want->cwd : x->box->want->spec->workdir, e, NULL);
+		e->kind = ERR_REFUSED;
 	} else if (e->kind == ERR_NOT_FOUND || e->kind == ERR_INVALID || how.stage == FRAME_STAGE_WARM) {
 		e->kind = ERR_REFUSED;
 	}

@@ -158,6 +158,18 @@ static void read_restart(struct jin *j, const json_t *from, struct exec_want *x)
 		j->r = err_set(j->e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
 }
 
+/* A relative one begins at the work folder, as paths of files do. */
+static int copy_cwd(const struct box_want *w, const char *cwd, char **ret)
+{
+	const char *base = *cwd == '/' ? "" : w->spec->workdir;
+	const size_t size = strlen(base) + strlen(cwd) + 2;
+
+	*ret = malloc(size);
+	if (*ret)
+		snprintf(*ret, size, "%s%s%s", base, *base && base[strlen(base) - 1] != '/' ? "/" : "", cwd);
+	return *ret ? 0 : -ENOMEM;
+}
+
 static int read_all(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want *x,
 		    struct err *e)
 {
@@ -194,7 +206,7 @@ static int read_all(const struct service_opts *o, const struct box_want *w, cons
 		jin_bad(&j, "output_limit", "at most 16M in an answer; more is fetched from …/output");
 	if (o->exec_timeout_max_ms && (!x->timeout_ms || x->timeout_ms > o->exec_timeout_max_ms))
 		x->timeout_ms = o->exec_timeout_max_ms;
-	if (cwd && *cwd && j.r == 0 && text_copy(cwd, &x->cwd) < 0)
+	if (cwd && *cwd && j.r == 0 && copy_cwd(w, cwd, &x->cwd) < 0)
 		j.r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
 	return jin_end(&j);
 }

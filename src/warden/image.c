@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/sys.h"
+#include "warden/cpu_files.h"
 #include "warden/skeleton.h"
 #include "warden/truth.h"
 
@@ -161,6 +162,8 @@ int image_host_open(const char *cache_path, bool devices, struct image_host *ret
 		return -ENODEV;
 	}
 	r = sys_openat(AT_FDCWD, "/var/lib/dpkg", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	if (r < 0 && r != -ENOENT && r != -ENOTDIR && (r != -EACCES || geteuid() == 0))
+		return err_sys(e, ERR_INTERNAL, r, "open /var/lib/dpkg for image 'host'");
 	*ret = (struct image_host){ TAKE_FD(dir),  TAKE_FD(root), TAKE_FD(dev),
 				    TAKE_FD(base), TAKE_FD(usr),  r < 0 ? -1 : r, -1 };
 	return 0;
@@ -181,6 +184,7 @@ static int fill_cpus(int dir, unsigned cpus)
 					     "sys/devices/system/cpu/present" };
 	const size_t size = 2 * MIB;
 	AUTO_FREE char *host = malloc(size), *cut = malloc(size);
+	AUTO_CLOSE int sys = -1;
 	ssize_t n;
 	int r = 0;
 
@@ -196,7 +200,9 @@ static int fill_cpus(int dir, unsigned cpus)
 		r = sys_mkdirat(dir, folders[i], 0755);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(lists); i++)
 		r = put_text(dir, lists[i], cut, truth_online(cut, size, cpus));
-	return r;
+	if (r == 0)
+		r = sys = open_dir(dir, "sys");
+	return r < 0 ? r : cpu_files_put(sys, cpus);
 }
 
 int image_cpus(const struct image_host *h, unsigned cpus, struct err *e)

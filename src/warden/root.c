@@ -335,13 +335,10 @@ static int add_image(struct build *b)
 	r = add_overlay(b, host->root, "image 'host'", "u", "w", "/");
 	if (r < 0)
 		return r;
-	if (b->spec->flags & SPEC_SYSTEM_WRITABLE && !b->env->rootless) {
-		if (!(b->spec->flags & SPEC_SYSTEM_LATER))
-			return add_system(b, ROOT_SYSTEM_USR | ROOT_SYSTEM_DPKG);
-		r = add_plain(b, host->usr, "/usr");
-		return r < 0 || host->dpkg < 0 ? r : add_plain(b, host->dpkg, ROOT_DPKG);
-	}
-	return add_plain(b, host->usr, "/usr");
+	if (b->spec->flags & SPEC_SYSTEM_WRITABLE && !(b->spec->flags & SPEC_SYSTEM_LATER) && !b->env->rootless)
+		return add_system(b, ROOT_SYSTEM_USR | ROOT_SYSTEM_DPKG);
+	r = add_plain(b, host->usr, "/usr");
+	return r < 0 || host->dpkg < 0 ? r : add_plain(b, host->dpkg, ROOT_DPKG);
 }
 
 int root_system(struct env *v, const struct image_host *img, const struct shell *s, int upper, unsigned which,

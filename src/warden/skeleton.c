@@ -14,7 +14,7 @@
 #define COPY_DEPTH_MAX 8
 
 /* Bumped when what is made below changes, so that an older cache is not used. */
-#define SKELETON_VERSION 8U
+#define SKELETON_VERSION 31U
 
 /*
  * What of /etc is taken along, and only what everybody may read: programs in /usr expect these. Nothing that could
@@ -27,7 +27,13 @@ static const char *const from_etc[] = {
 	"python3.13",	   "perl",	   "profile",	   "bash.bashrc",	 "skel",	"inputrc",
 	"terminfo",	   "magic",	   "magic.mime",   "fonts",		 "ImageMagick-6", "dpkg/origins",
 	"java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "ucf.conf",	 "debconf.conf", "xattr.conf",
-	"login.defs",	   "maven/m2.conf", "maven/logging",
+	"login.defs",	   "maven/m2.conf", "maven/logging", "apt/trusted.gpg.d", "apt/keyrings", "adduser.conf",
+	"deluser.conf",	   "default/useradd", "default/locale", "locale.alias", "locale.gen",	"gai.conf",
+	"host.conf",	   "networks",	   "netconfig",	   "rpc",		 "ethertypes",	"bindresvport.blacklist",
+	"manpath.config",  "mailcap",	   "mke2fs.conf",  "libaudit.conf",	 "rmt",		"bash_completion",
+	"bash_completion.d", "groff",	   "papersize",	   "iproute2",		 "libnl-3",	"vim",
+	"nanorc",	   "xml",	   "sgml",	   "xdg",		 "glvnd",	"OpenCL",
+	"vulkan",	   "gtk-3.0",	   "chromium.d",   "chromium/policies",	 "security/limits.conf",
 };
 
 struct made {
@@ -36,7 +42,7 @@ struct made {
 };
 
 static const struct made files[] = {
-	{ "etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n" },
+	{ "etc/hosts", "127.0.0.1 localhost\n127.0.0.1 sandbox\n::1 localhost ip6-localhost ip6-loopback\n" },
 	{ "etc/hostname", "sandbox\n" },
 	{ "etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n" },
 	/* Of a sandbox without a network, too: there it is an address that nothing leads to. */
@@ -58,7 +64,9 @@ static const struct {
 	{ "var", 0755, 0 },	 { "var/tmp", 01777, 0 }, { "var/lib", 0755, 0 }, { "var/cache", 0755, 0 },
 	{ "var/log", 0755, 0 },	 { "var/lib/dpkg", 0755, 0 }, { "opt", 0755, 0 }, { "mnt", 0755, 0 },
 	{ "srv", 0755, 0 },	 { "media", 0755, 0 },	 { "etc/dpkg", 0755, 0 }, { "etc/apt", 0755, 0 },
-	{ "etc/apt/apt.conf.d", 0755, 0 }, { "etc/apt/sources.list.d", 0755, 0 },
+	{ "etc/apt/apt.conf.d", 0755, 0 }, { "etc/apt/sources.list.d", 0755, 0 }, { "etc/apt/preferences.d", 0755, 0 },
+	{ "var/cache/apt", 0755, 0 }, { "var/cache/apt/archives", 0755, 0 }, { "var/spool", 0755, 0 },
+	{ "var/mail", 02775, 0 }, { "etc/default", 0755, 0 },
 	{ "etc/pam.d", 0755, 0 },
 };
 
@@ -299,7 +307,9 @@ int skeleton_link_devices(int dev)
 		r = sys_symlinkat(to[k][0], dev, to[k][1]);
 	if (r == 0)
 		r = sys_mkdirat(dev, "pts", 0755);
-	/* Covered by the sandbox's own. */
+	/* Covered by the sandbox's own, as the next one. */
+	if (r == 0)
+		r = sys_mkdirat(dev, "mqueue", 0755);
 	return r == 0 ? sys_mkdirat(dev, "shm", 0755) : r;
 }
 

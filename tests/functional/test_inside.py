@@ -1,0 +1,145 @@
+"""What programs expect of a machine, as seen from inside: message queues, names, limits, processors, packages, folders."""
+import os
+import resource
+import subprocess
+
+import pytest
+
+from api import d, error, nothing_is_left_behind  # noqa: F401
+from host import python, sh
+from test_checkpoints_memory import clean  # noqa: F401
+from test_memory_objects import start, tells
+
+QUEUE = """
+import ctypes, errno, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def opened(name, flags=os.O_RDWR | os.O_CREAT): return libc.mq_open(name, flags, 0o600, None)
+"""
+USE = QUEUE + """
+print(os.listdir("/dev/mqueue"))
+q = opened(b"/jobs")
+assert q >= 0, os.strerror(ctypes.get_errno())
+for text, priority in (b"low", 1), (b"high", 9), (b"low too", 1): assert libc.mq_send(q, text, len(text), priority) == 0
+b, p = ctypes.create_string_buffer(8192), ctypes.c_uint()
+for i in range(3):
+    n = libc.mq_receive(q, b, 8192, ctypes.byref(p))
+    print(p.value, b.raw[:n].decode())
+print(os.listdir("/dev/mqueue"), opened(b"/none", os.O_RDWR), errno.errorcode[ctypes.get_errno()])
+"""
+USED = "[]\n9 high\n1 low\n1 low too\n['jobs'] -1 ENOENT\n"
+
+
+@pytest.mark.parametrize("user", ["user", "root"])
+def test_message_queues_work_and_are_the_sandboxs_own(user):
+    for _ in range(2):
+        r = python(USE, "--user", user)
+        assert r.text == USED, r
+
+
+def test_message_queues_are_bounded():
+    r = python(QUEUE + "n = 0\nwhile opened(b'/q%d' % n) >= 0: n += 1\nprint(n, errno.errorcode[ctypes.get_errno()])")
+    n, why = r.text.split()
+    assert 1 <= int(n) <= 256 and why in ("EMFILE", "ENOSPC"), r
+    assert int(python("import resource; print(resource.getrlimit(12)[1])").text) <= 819200
+
+
+def test_sandboxes_of_the_daemon_start_without_queues(d, clean):
+    """Also those that are made of what an earlier one of the tenant has used."""
+    for _ in range(3):
+        b = d.create()["id"]
+        x = d.post(f"/v1/sandboxes/{b}/execs", {"cmd": ["python3", "-c", USE]}).json
+        assert x["stdout"] == USED, x
+        assert d.delete(f"/v1/sandboxes/{b}").status == 204
+
+
+def test_a_memory_checkpoint_refuses_message_queues_by_name(d, clean):
+    b = d.create()
+    path = f"/v1/sandboxes/{b['id']}"
+    x = start(d, b, QUEUE + "q = opened(b'/kept'); gate(); assert libc.mq_unlink(b'/kept') == 0; gate(); os.close(q); gate(); print('on')")
+    e = error(d.post(f"{path}/checkpoints", {"memory": True}), 422, "refused")
+    assert "POSIX message queue" in e["message"] and "/kept" in e["message"], e
+    assert d.post(f"{path}/execs/{x}/stdin", b"\n").status in (200, 204)
+    assert d.post(f"{path}/execs", {"shell": "while [ -e /dev/mqueue/kept ]; do sleep 0.05; done"}).json["exit_code"] == 0
+    e = error(d.post(f"{path}/checkpoints", {"memory": True}), 422, "refused")
+    assert "python3" in e["message"] and "POSIX message queue" in e["message"], e
+    assert d.post(f"{path}/execs/{x}/stdin", b"\n").status in (200, 204)
+    assert tells(d, b, x)[1] == 0
+    r = d.post(f"{path}/checkpoints", {"memory": True})
+    assert r.status == 201, r
+
+
+def hard():
+    """A program can raise its limit so far, unless this machine itself has less to give."""
+    top = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return {65536, max(1024, min(65536, top - top // 4))}
+
+
+def test_a_program_can_raise_its_limit_of_open_files():
+    r = sh("ulimit -n; ulimit -Hn; ulimit -n $(ulimit -Hn); ulimit -n")
+    soft, top, raised = map(int, r.text.split())
+    assert soft == 1024 and top == raised and top in hard(), r
+    assert sh("ulimit -Sn; ulimit -Hn", "--nofile", "500").text == "500\n500\n"  # chosen to bound
+    assert sh("ulimit -Sn", "--nofile", "2000").text == "2000\n"
+
+
+HIGH = """
+top = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (top, top))
+fds = [os.open("/dev/null", os.O_RDONLY) for i in range(1500)]
+os.dup2(fds[0], top - 1)
+gate()
+print(max(fds) > 1024, resource.getrlimit(resource.RLIMIT_NOFILE) == (top, top), os.fstat(top - 1).st_rdev == os.stat("/dev/null").st_rdev)
+"""
+
+
+def test_descriptors_above_1024_are_in_memory_checkpoints(d, clean):
+    b = d.create()
+    x = start(d, b, HIGH)
+    r = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True})
+    assert r.status == 201, r
+    r = d.post(f"/v1/checkpoints/{r.json['id']}/restore")
+    assert r.status == 201, r
+    for box in (b, r.json["sandboxes"][0]):
+        assert tells(d, box, x) == ("True True True", 0, "")
+
+
+def test_names_of_the_machine_and_its_first_process():
+    r = sh("cat /proc/1/comm; hostname -f; hostname -i; getent hosts localhost >/dev/null && echo found; readlink /etc/mtab /var/run /var/lock")
+    assert r.text == "init\nsandbox\n127.0.0.1\nfound\n../proc/self/mounts\n/run\n/run/lock\n", r
+
+
+@pytest.mark.skipif(not os.path.exists("/var/lib/dpkg/status"), reason="the host has no dpkg")
+def test_the_packages_of_image_host_are_listed():
+    here = subprocess.run(["dpkg-query", "-W"], capture_output=True, text=True, check=True).stdout
+    for user in ("user", "root"):
+        assert sh("dpkg-query -W", "--user", user, "--output-limit", "16M").text == here
+    assert sh("cd /etc/apt/trusted.gpg.d && ls").text == "".join(f"{n}\n" for n in sorted(os.listdir("/etc/apt/trusted.gpg.d")))
+
+
+def test_processors_and_network_devices_are_below_sys():
+    r = sh("cd /sys/devices/system/cpu; ls -d cpu[0-9]*; cat online cpu0/topology/core_siblings_list; ls /sys/class/net; cat /sys/class/net/lo/mtu; "
+           "lscpu | sed -n 's/^\\(Thread\\|Core\\|Socket\\).*: *//p'; ! touch /sys/x 2>/dev/null && echo fixed")
+    assert r.text.split() == ["cpu0", "0", "0", "lo", "65536", "1", "1", "1", "fixed"], r
+    if len(os.sched_getaffinity(0)) > 1:
+        r = sh("lscpu -p=CPU,CORE,SOCKET | grep -v '#'; cat /sys/devices/system/cpu/cpu1/topology/thread_siblings", "--cpus", "2")
+        assert r.text.split() == ["0,0,0", "1,1,0", "2"], r
+
+
+def test_a_relative_cwd_begins_at_the_work_folder(d):
+    b = d.create(workdir="/home/user/project")["id"]
+    path = f"/v1/sandboxes/{b}/execs"
+    assert d.post(path, {"shell": "mkdir -p a/b"}).json["exit_code"] == 0
+    assert [d.post(path, {"shell": "pwd", "cwd": c}).json["stdout"] for c in ("a/b", "./a", "..", "/tmp", "")] == [
+        f"{f}\n" for f in ("/home/user/project/a/b", "/home/user/project/a", "/home/user", "/tmp", "/home/user/project")]
+    e = error(d.post(path, {"cmd": ["true"], "cwd": "none/here"}), 422, "refused")
+    assert "/home/user/project/none/here" in e["message"], e
+    assert d.delete(f"/v1/sandboxes/{b}").status == 204
+
+
+def test_a_mount_below_a_closed_folder_can_be_reached(tmp_path):
+    (tmp_path / "f").write_text("found\n")
+    where = f"{tmp_path}:/root/deep/mnt:ro"
+    r = sh("cat /root/deep/mnt/f; ls /root 2>/dev/null || echo closed; stat -c %a /root", "--mount", where)
+    assert r.text == "found\nclosed\n701\n", r
+    assert sh("cat /root/deep/mnt/f; stat -c %a /root", "--mount", where, "--user", "root").text == "found\n700\n"
+    assert sh("stat -c %a /root").text == "700\n"

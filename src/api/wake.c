@@ -1,8 +1,8 @@
 /* Sandboxes that sleep are woken up by the requests that need them. */
 #include "api/api.h"
 #include "base/base.h"
-#include "base/clock.h"
 #include "service/box_disk.h"
+#include "service/wall.h"
 
 struct waking {
 	struct api *api;
@@ -91,7 +91,7 @@ bool api_awake(struct api *a, struct http_req *q, const struct route *r)
 	if (!b)
 		return true;
 	if (b->state == BOX_RUNNING && !b->sleep && !b->waking) {
-		b->used_ns = clock_real_ns(); /* its body may come later: it must not fall asleep until then */
+		b->used_ns = wall_now(b->service); /* its body may come later: it must not fall asleep until then */
 		return true;
 	}
 	if ((b->state == BOX_STOPPED || b->state == BOX_LOST) && !needs_files(r))
@@ -102,7 +102,7 @@ bool api_awake(struct api *a, struct http_req *q, const struct route *r)
 	if (!x)
 		abort();
 	*x = (struct waking){ .api = a, .q = q, .r = r, .box = b, .w = { .fn = on_awake, .arg = x } };
-	b->used_ns = clock_real_ns();
+	b->used_ns = wall_now(b->service);
 	if (box_awake(b, &x->w) && box_open(b, &x->w)) {
 		free(x);
 		return true;

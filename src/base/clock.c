@@ -28,6 +28,13 @@ uint64_t clock_booted_s(void)
 	return real > up ? (real - up) / 1000000000ULL : 0; /* a clock that starts in 1970, before it is set */
 }
 
+int64_t clock_ahead_ns(void)
+{
+	const uint64_t up = now(CLOCK_BOOTTIME);
+
+	return (int64_t)(now(CLOCK_REALTIME) - up);
+}
+
 void clock_iso(uint64_t real_ns, char *buf)
 {
 	time_t s = (time_t)(real_ns / 1000000000ULL);

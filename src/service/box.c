@@ -1,6 +1,5 @@
 #include "service/box.h"
 #include "base/base.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "driver/link.h"
 #include "proto/wire.h"
@@ -16,6 +15,7 @@
 #include "service/secret_give.h"
 #include "service/port.h"
 #include "service/service_impl.h"
+#include "service/wall.h"
 #include "service/wlink.h"
 
 #define BREAKS_MAX 3U
@@ -83,13 +83,13 @@ void box_unref(struct box *b)
 void box_use(struct box *b)
 {
 	b->calls++;
-	b->used_ns = clock_real_ns();
+	b->used_ns = wall_now(b->service);
 }
 
 void box_rest(struct box *b)
 {
 	b->calls--;
-	b->used_ns = clock_real_ns();
+	b->used_ns = wall_now(b->service);
 }
 
 void box_look(struct box *b)
@@ -518,7 +518,7 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 	b->handle = row->handle;
 	b->created_ns = row->created_ns;
 	b->expires_ns = row->expires_ns;
-	b->used_ns = clock_real_ns();
+	b->used_ns = wall_now(b->service);
 	b->next_exec = row->next_exec;
 	b->paused_ns = row->used_ns;
 	b->tree = row->tree ? row->tree : b->created_ns & INT64_MAX; /* of a time before networks: one of its own */

@@ -1,6 +1,5 @@
 /* What is done to a sandbox that is there. */
 #include "base/base.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "service/box_impl.h"
 #include "service/box_net.h"
@@ -10,6 +9,7 @@
 #include "service/port.h"
 #include "service/secret_give.h"
 #include "service/service_impl.h"
+#include "service/wall.h"
 #include "service/wlink.h"
 
 /* --- delete --- */
@@ -87,7 +87,7 @@ void box_discard(struct box *b, const char *why)
 /* Somebody called while it was being frozen: then that waits in there, and may be the last call for long. */
 static bool used_again(const struct box *b)
 {
-	return b->idle_paused && clock_real_ns() - b->used_ns < b->want->idle.pause_ms * 1000000ULL;
+	return b->idle_paused && wall_now(b->service) - b->used_ns < b->want->idle.pause_ms * 1000000ULL;
 }
 
 static void on_frozen(void *arg, int r, const struct wlink_answer *a, const struct err *e)
@@ -191,7 +191,7 @@ int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, const 
 		return r;
 	if (timeout_ms != UINT64_MAX) {
 		b->want->timeout_ms = timeout_ms;
-		b->expires_ns = timeout_ms ? clock_real_ns() + timeout_ms * 1000000ULL : 0;
+		b->expires_ns = timeout_ms ? wall_now(b->service) + timeout_ms * 1000000ULL : 0;
 	}
 	if (idle)
 		b->want->idle = *idle;

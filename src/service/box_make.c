@@ -17,6 +17,7 @@
 #include "service/secret_give.h"
 #include "service/service_impl.h"
 #include "service/template.h"
+#include "service/wall.h"
 #include "service/wlink.h"
 
 #include <sys/random.h>
@@ -369,7 +370,7 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	b->restored = TAKE_PTR(want->restored);
 	b->synced = true;
 	b->pooled = want->origin.ready;
-	b->created_ns = b->used_ns = clock_real_ns();
+	b->created_ns = b->used_ns = wall_now(b->service);
 	b->expires_ns = want->timeout_ms ? b->created_ns + want->timeout_ms * 1000000ULL : 0;
 	r = id_new(b->id, sizeof(b->id));
 	/* What nobody asked for is not to stay. */
@@ -447,7 +448,7 @@ void box_create(struct service *s, const struct who *who, struct box_want *want,
 			*last = op;
 			return;
 		}
-		there->used_ns = clock_real_ns();
+		there->used_ns = wall_now(there->service);
 		if (there->state == BOX_STOPPED) {
 			box_start(there, who, on_key_started, op);
 			return;

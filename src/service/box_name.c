@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "service/box_impl.h"
 #include "service/service_impl.h"
+#include "service/wall.h"
 
 static void scoped(const struct tenant *t, const char *name, char *to, size_t size)
 {
@@ -83,7 +84,7 @@ struct box *box_by_key(struct service *s, const struct who *who, const struct bo
 		box_yield_key(b, want);
 		return NULL;
 	}
-	if (b->expires_ns && b->expires_ns <= clock_real_ns()) { /* the next tick would have ended it */
+	if (b->expires_ns && b->expires_ns <= wall_now(s)) { /* the next tick would have ended it */
 		box_delete(b, &daemon, "sandbox.expire", NULL, NULL);
 		return NULL;
 	}

@@ -1,10 +1,10 @@
 /* How a sandbox that was made ahead becomes somebody's. */
 #include "base/base.h"
-#include "base/clock.h"
 #include "service/box_impl.h"
 #include "service/pool.h"
 #include "service/secret_give.h"
 #include "service/service_impl.h"
+#include "service/wall.h"
 
 /* One that was ready becomes the caller's: what may differ is the caller's, the rest is as it was made. */
 static int hand_over(struct box *b, const struct who *who, struct box_want *want, struct err *e)
@@ -21,7 +21,7 @@ static int hand_over(struct box *b, const struct who *who, struct box_want *want
 	r = box_list(b, e);
 	if (r == 0) {
 		b->pooled = false;
-		b->created_ns = b->used_ns = clock_real_ns();
+		b->created_ns = b->used_ns = wall_now(b->service);
 		b->expires_ns = want->timeout_ms ? b->created_ns + want->timeout_ms * 1000000ULL : 0;
 		r = box_store(b, e);
 		if (r == 0 && want->idem[0])

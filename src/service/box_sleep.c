@@ -1,6 +1,5 @@
 /* Hibernation: of a sandbox that sleeps there are layers and rows, and nothing else. */
 #include "base/base.h"
-#include "base/clock.h"
 #include "base/step.h"
 #include "service/box_disk.h"
 #include "service/box_impl.h"
@@ -12,6 +11,7 @@
 #include "service/jin.h"
 #include "service/layer.h"
 #include "service/service_impl.h"
+#include "service/wall.h"
 #include "service/wlink.h"
 
 #define SETTLE_MS 20 /* for file workers to end; a frozen one could not */
@@ -451,7 +451,7 @@ bool box_awake(struct box *b, struct box_waiter *w)
 
 	if (b->state != BOX_HIBERNATED && !b->sleep && !b->waking && !paused)
 		return true;
-	b->used_ns = clock_real_ns();
+	b->used_ns = wall_now(b->service);
 	while (*last)
 		last = &(*last)->next;
 	w->next = NULL;

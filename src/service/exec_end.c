@@ -8,6 +8,7 @@
 #include "service/exec_impl.h"
 #include "service/secret_give.h"
 #include "service/service_impl.h"
+#include "service/wall.h"
 #include "service/wlink.h"
 
 #include <openssl/evp.h>
@@ -430,7 +431,7 @@ void exec_end(struct exec *x)
 		return;
 	exec_timer_stop(x);
 	x->ended_mono = clock_mono_ns();
-	x->ended_ns = clock_real_ns();
+	x->ended_ns = wall_now(b->service);
 	judge(x);
 	if (x->failed) {
 		x->verdict.exit_code = x->fail.errnum == ENOENT ? 127 : 126;

@@ -6,6 +6,7 @@
 #include "service/jin.h"
 #include "service/secret_give.h"
 #include "service/service_impl.h"
+#include "service/wall.h"
 
 #include <dirent.h>
 #include <unistd.h>
@@ -126,7 +127,7 @@ int exec_load(struct box *b, const struct exec_row *row, struct err *e)
 		box_use(b);
 	if (x->want->timeout_ms) {
 		/* Time stands still while it is paused. */
-		uint64_t until = b->state == BOX_PAUSED || b->state == BOX_HIBERNATED ? b->paused_ns : clock_real_ns();
+		uint64_t until = b->state == BOX_PAUSED || b->state == BOX_HIBERNATED ? b->paused_ns : wall_now(b->service);
 		uint64_t gone = until > x->started_ns ? until - x->started_ns : 0,
 			 all = x->want->timeout_ms * 1000000ULL;
 

@@ -1,15 +1,15 @@
 /* Execs that go on from a memory image, in the sandbox they were in or in another. */
 #include "base/base.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "service/exec_impl.h"
 #include "service/jin.h"
 #include "service/secret_give.h"
+#include "service/wall.h"
 
 int exec_save(const struct box *b, uint64_t since_ns, struct buf *to)
 {
 	struct json j = JSON_INIT(to);
-	uint64_t now = clock_real_ns();
+	uint64_t now = wall_now(b->service);
 
 	jout_object(&j, NULL);
 	jout_array(&j, "execs");
@@ -72,7 +72,7 @@ static int revive(struct box *b, const json_t *o, struct err *e)
 {
 	const char *id = json_string_value(json_object_get(o, "id"));
 	uint32_t number = (uint32_t)json_integer_value(json_object_get(o, "number"));
-	uint64_t ran = (uint64_t)json_integer_value(json_object_get(o, "ran_ns")), now = clock_real_ns();
+	uint64_t ran = (uint64_t)json_integer_value(json_object_get(o, "ran_ns")), now = wall_now(b->service);
 	char *spec = json_dumps(json_object_get(o, "spec"), JSON_COMPACT);
 	struct exec_row row = { .box = b->id, .number = number, .spec = spec };
 	struct exec *x = by_number(b, number);

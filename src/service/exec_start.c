@@ -11,6 +11,7 @@
 #include "service/exec_impl.h"
 #include "service/secret_give.h"
 #include "service/service_impl.h"
+#include "service/wall.h"
 #include "service/wlink.h"
 
 #include <fcntl.h>
@@ -489,7 +490,7 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 		x->want = TAKE_PTR(mine);
 		x->who = *who;
 		x->sink = sink;
-		x->started_ns = clock_real_ns();
+		x->started_ns = wall_now(b->service);
 		r = exec_charge(x, e);
 	}
 	if (r == 0) {

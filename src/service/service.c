@@ -15,6 +15,7 @@
 #include "service/service_impl.h"
 #include "service/signer.h"
 #include "service/vault.h"
+#include "service/wall.h"
 #include "service/wlink.h"
 
 #include <fcntl.h>
@@ -47,7 +48,7 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 
 	if (!s)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the service");
-	*s = (struct service){ .loop = loop, .o = *o, .db = d, .audit = a, .turn = t, .access = x };
+	*s = (struct service){ .loop = loop, .o = *o, .db = d, .audit = a, .turn = t, .access = x, .wall_ahead = clock_ahead_ns() };
 	s->spooled.max = o->spool_total;
 	s->kept_last = &s->kept;
 	s->scratch = malloc(SCRATCH);
@@ -163,11 +164,12 @@ static void expire(struct box *b, uint64_t now)
 static void on_tick(uv_timer_t *t)
 {
 	struct service *s = t->data;
-	uint64_t now = clock_real_ns();
+	uint64_t now = wall_now(s);
 	struct box *b;
 	size_t at = 0;
 
 	s->soon = false;
+	wall_store(s);
 	while ((b = map_next(&s->boxes, &at))) {
 		s->soon |= box_open_tick(b, now);
 		if (b->found && !b->link.poll && !s->draining) {

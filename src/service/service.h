@@ -93,6 +93,8 @@ struct service {
 	char accel_why[160]; /* what ->o.accel_why is once the warden has told */
 	bool soon; /* it comes within a quarter of a second */
 	uint64_t pruned_ns;
+	int64_t wall_ahead; /* service/wall.h: as the clock was when last looked at */
+	bool wall_moved;
 	unsigned comparing, children, hidden; /* under way: service/compare.h, tar_child.h, hidden.h */
 	bool draining; /* no more creates and execs */
 	struct adopt *adopting; /* finding again what was there */

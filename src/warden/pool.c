@@ -287,7 +287,7 @@ static void pause_for(struct pool *p, uint64_t ns)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_REALTIME, &ts);
+	clock_gettime(CLOCK_MONOTONIC, &ts);
 	ns += (uint64_t)ts.tv_nsec;
 	ts.tv_sec += (time_t)(ns / 1000000000ULL);
 	ts.tv_nsec = (long)(ns % 1000000000ULL);
@@ -478,6 +478,19 @@ static void unreserve(struct pool *p)
 		shell_start_done(&p->ways[i].start);
 }
 
+/* Waits end in time, also when the wall clock is set back meanwhile. */
+static void open_conds(struct pool *p)
+{
+	pthread_condattr_t steady;
+
+	pthread_condattr_init(&steady);
+	pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->changed, &steady);
+	pthread_cond_init(&p->work, &steady);
+	pthread_cond_init(&p->dirt, NULL);
+	pthread_condattr_destroy(&steady);
+}
+
 int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 {
 	struct pool *p = calloc(1, sizeof(*p));
@@ -502,9 +515,7 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 	for (unsigned i = 0; i < WAYS; i++)
 		shell_start_reserve(v, &p->ways[i].start);
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_cond_init(&p->changed, NULL);
-	pthread_cond_init(&p->work, NULL);
-	pthread_cond_init(&p->dirt, NULL);
+	open_conds(p);
 	if (pthread_create(&p->janitor, NULL, janitor_main, p)) {
 		unreserve(p);
 		free(p->items);

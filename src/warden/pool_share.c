@@ -292,7 +292,7 @@ static void wait_changed(struct pool *p)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_REALTIME, &ts);
+	clock_gettime(CLOCK_MONOTONIC, &ts);
 	ts.tv_sec++;
 	pthread_cond_timedwait(&p->changed, &p->lock, &ts);
 }

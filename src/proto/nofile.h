@@ -1,7 +1,6 @@
 /*
- * The limit of open files. `nofile` is the soft limit of a process. A program that needs more descriptors than 1,024 raises its
- * own limit, as servers do (redis, nginx, java), up to the hard one. A soft limit below the usual 1,024 was chosen to bound: then
- * both are the same.
+ * The limit of open files. By default the soft limit is 1,024. A program that needs more descriptors raises its own limit, as
+ * servers do (redis, nginx, java), up to the hard one. Any other limit was chosen to bound: soft and hard are the same.
  */
 #pragma once
 #include <stdint.h>
@@ -11,5 +10,5 @@
 
 static inline uint64_t nofile_hard(uint64_t soft)
 {
-	return soft < NOFILE_USUAL || soft > NOFILE_HARD ? soft : NOFILE_HARD;
+	return soft == NOFILE_USUAL ? NOFILE_HARD : soft;
 }

@@ -267,7 +267,7 @@ def _settle(request, fds, streams, seeded=False):
         stage = RLIMIT
         if nofile:
             # As proto/nofile.h has it.
-            hard = min(NOFILE_HARD, resource.getrlimit(resource.RLIMIT_NOFILE)[1]) if nofile >= NOFILE_USUAL else nofile
+            hard = min(NOFILE_HARD, resource.getrlimit(resource.RLIMIT_NOFILE)[1]) if nofile == NOFILE_USUAL else nofile
             resource.setrlimit(resource.RLIMIT_NOFILE, (nofile, max(hard, nofile)))
         if cpu:
             resource.setrlimit(resource.RLIMIT_CPU, (cpu + 1, cpu + 2))

@@ -52,13 +52,16 @@ format:
 	@scripts/deps.sh tidy
 	@clang-format -i $(wildcard src/*/*.[ch] src/*/*/*.[ch] tools/*.c)
 
-# The prefix is compiled in (the folder of the helpers), so another one reconfigures first.
+# What is built is good for any prefix: programs find each other from where they are.
 install: $(BUILD)/build.ninja
-	@grep -qF '"$(PREFIX)/libexec/cloche"' $(BUILD)/config.h || $(MESON) configure $(BUILD) -Dprefix='$(PREFIX)'
 	@$(MAKES) programs
 	@scripts/install.sh '$(DESTDIR)'
+
+# Data stays: /var/lib/cloche, /var/cache/cloche, /etc/cloche.
+uninstall:
+	@scripts/uninstall.sh '$(DESTDIR)'
 
 clean:
 	rm -rf $(BUILD) build-asan build-clang build-aarch64 build-sysroot-arm64
 
-.PHONY: all faulty unit test vm-kernel demo bench tidy format install clean
+.PHONY: all faulty unit test vm-kernel demo bench tidy format install uninstall clean

@@ -12,7 +12,13 @@ done
 if [ ! -w "$over" ] && [ "$(id -u)" != 0 ] && command -v sudo >/dev/null; then
 	exec scripts/as_root.sh "$0" "$dest"
 fi
-DESTDIR=$dest /usr/bin/meson install -C "$BUILD" --no-rebuild --strip --quiet
+# Meson installs below the prefix that $BUILD was configured with, which may be another.
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+DESTDIR=$stage /usr/bin/meson install -C "$BUILD" --no-rebuild --strip --quiet
+bin=$(find "$stage" -type d -name bin)
+mkdir -p -- "$to"
+cp -RP --remove-destination --preserve=mode,timestamps -- "${bin%/bin}/." "$to/"
 if [ -e "$BUILD/vm/release" ]; then
 	install -D -m 0644 -t "$to/libexec/cloche/vm" "$BUILD/vm/kernel" "$BUILD/vm/modules.cpio"
 fi

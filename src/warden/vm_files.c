@@ -15,16 +15,11 @@
 
 int vm_file(const char *name, char *buf, size_t size, struct err *e)
 {
-	ssize_t n = readlink("/proc/self/exe", buf, size - 1);
-	char *slash;
+	char below[64];
 
-	if (n > 0) {
-		buf[n] = '\0';
-		slash = strrchr(buf, '/');
-		if (slash && (size_t)snprintf(slash, size - (size_t)(slash - buf), "/vm/%s", name) < size - (size_t)(slash - buf) &&
-		    access(buf, R_OK) == 0)
-			return 0;
-	}
+	snprintf(below, sizeof(below), "vm/%s", name);
+	if (program_file(below, R_OK, buf, size))
+		return 0;
 	if ((size_t)snprintf(buf, size, "%s/vm/%s", CLOCHE_LIBEXEC, name) < size && access(buf, R_OK) == 0)
 		return 0;
 	err_set(e, ERR_UNSUPPORTED, -ENOENT, "there is no kernel for virtual machines: no vm/%s beside this program or in %s", name,

@@ -4,8 +4,38 @@ import pathlib
 import shutil
 import subprocess
 
+import host
+
 SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
 UID = 64321
+
+
+def state():
+    return {f: (f.stat().st_mtime_ns, f.stat().st_size) for f in map(host.BUILD.joinpath, ("config.h", "build.ninja", "cloche", "cloche-serve", "cloche-agent"))}
+
+
+def script(name, prefix):
+    """What `make install` and `make uninstall` call; not by make, which would build beside whoever else does."""
+    p = subprocess.run([SCRIPTS / name], capture_output=True, text=True, env={**os.environ, "BUILD": str(host.BUILD), "PREFIX": str(prefix)})
+    assert p.returncode == 0, p
+
+
+def test_install_to_another_prefix_leaves_the_build_alone_and_uninstall_nothing_behind(tmp_path):
+    before, prefix = state(), tmp_path / "a prefix"
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "bin" / "other").write_text("stays")
+    script("install.sh", prefix)
+    assert state() == before
+    moved = tmp_path / "moved"
+    prefix.rename(moved)
+    for folder in (moved, tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    p = subprocess.run([moved / "bin" / "cloche", "run", "--", "echo", "works"], capture_output=True, text=True)
+    assert (p.returncode, p.stdout) == (0, "works\n"), p
+    p = subprocess.run([moved / "bin" / "cloche", "help", "create"], capture_output=True, text=True)
+    assert p.returncode == 0 and "usage: cloche create" in p.stdout, p
+    script("uninstall.sh", moved)
+    assert sorted(f.name for f in moved.rglob("*")) == ["bin", "other"]
 
 
 def test_sudo_gets_command_and_settings_and_gives_the_exit_code(tmp_path):

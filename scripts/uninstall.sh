@@ -1,0 +1,15 @@
+#!/bin/sh
+# uninstall.sh [DESTDIR]: removes what install.sh has installed, and nothing else; as root where that is needed.
+set -eu
+cd "$(dirname "$0")/.."
+dest=${1:+$(realpath -m -- "$1")}
+to=$dest${PREFIX:?}
+
+if [ -d "$to/bin" ] && [ ! -w "$to/bin" ] && [ "$(id -u)" != 0 ] && command -v sudo >/dev/null; then
+	exec scripts/as_root.sh "$0" "$dest"
+fi
+rm -f -- "$to/bin/cloche"
+rm -rf -- "${to:?}/libexec/cloche"
+# Folders that are empty now may have been made by install.sh.
+rmdir -- "$to/libexec" "$to/bin" "$to" 2>/dev/null || true
+echo "removed from $to; data stays (/var/lib/cloche and what the configuration names)"

@@ -14,7 +14,7 @@
 #define COPY_DEPTH_MAX 8
 
 /* Bumped when what is made below changes, so that an older cache is not used. */
-#define SKELETON_VERSION 31U
+#define SKELETON_VERSION 34U
 
 /*
  * What of /etc is taken along, and only what everybody may read: programs in /usr expect these. Nothing that could
@@ -29,11 +29,12 @@ static const char *const from_etc[] = {
 	"java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "ucf.conf",	 "debconf.conf", "xattr.conf",
 	"login.defs",	   "maven/m2.conf", "maven/logging", "apt/trusted.gpg.d", "apt/keyrings", "adduser.conf",
 	"deluser.conf",	   "default/useradd", "default/locale", "locale.alias", "locale.gen",	"gai.conf",
-	"host.conf",	   "networks",	   "netconfig",	   "rpc",		 "ethertypes",	"bindresvport.blacklist",
+	"host.conf",	   "netconfig",	   "rpc",		 "ethertypes",	"bindresvport.blacklist",
 	"manpath.config",  "mailcap",	   "mke2fs.conf",  "libaudit.conf",	 "rmt",		"bash_completion",
 	"bash_completion.d", "groff",	   "papersize",	   "iproute2",		 "libnl-3",	"vim",
 	"nanorc",	   "xml",	   "sgml",	   "xdg",		 "glvnd",	"OpenCL",
-	"vulkan",	   "gtk-3.0",	   "chromium.d",   "chromium/policies",	 "security/limits.conf",
+	"vulkan",	   "gtk-3.0",	   "chromium.d/README", "chromium.d/default-flags", "chromium.d/extensions",
+	"chromium.d/dev-shm",
 };
 
 struct made {

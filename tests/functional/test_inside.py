@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from api import d, error, nothing_is_left_behind  # noqa: F401
-from host import python, sh
+from host import ROOT, python, sh
 from test_checkpoints_memory import clean  # noqa: F401
 from test_memory_objects import start, tells
 
@@ -143,3 +143,64 @@ def test_a_mount_below_a_closed_folder_can_be_reached(tmp_path):
     assert r.text == "found\nclosed\n701\n", r
     assert sh("cat /root/deep/mnt/f; stat -c %a /root", "--mount", where, "--user", "root").text == "found\n700\n"
     assert sh("stat -c %a /root").text == "700\n"
+
+
+# Each row of the first table in docs/differences.md: how it is tried. One error for all calls of a row.
+TRIED = {
+    "UDP-Lite": "sock(2, 2, 136)", "MPTCP": "sock(2, 1, 262)", "SCTP": "sock(2, 1, 132)", "`ping`": "sock(2, 2, 1)", "raw sockets": "sock(2, 3, 1)",
+    "sockets of packets": "sock(17, 3, 0), sock(40, 1, 0), sock(38, 5, 0)", "sock_diag": "sock(16, 3, 4)",
+    "generic netlink": "sock(16, 3, 16), sock(16, 3, 9), sock(16, 3, 15)", "AIO": "call('io_setup', 8, byref(c_ulong()))",
+    "`io_uring_setup`": "call('io_uring_setup', 4, room())", "`memfd_secret`": "call('memfd_secret', 0)",
+    "keys": "call('keyctl', 0, -3, 1), call('add_key', b'user', b'x', b'y', 1, -3)",
+    "`userfaultfd`": "call('userfaultfd', 1), call('bpf', 0, room(), 128), call('perf_event_open', room(), 0, -1, -1, 0), call('fanotify_init', 0, 0)",
+    "`kcmp`": "call('kcmp', os.getpid(), os.getpid(), 0, 0, 1), call('name_to_handle_at', -100, b'/tmp', room(), room(), 0)",
+    "NUMA policies": "call('mbind', page(), 4096, 0, None, 0, 0)", "namespaces": "call('unshare', 0x10000000), call('unshare', 0x20000)",
+    "`mount`": "call('mount', b'none', b'/mnt', b'tmpfs', 0, None)", "`chroot`": "tries(os.chroot, '/usr')",
+    "`mknod`": "tries(os.mknod, '/tmp/null', 0o20666, os.makedev(1, 3))",
+    "ports below 1024": "tries(socket.create_server, ('127.0.0.1', 80))",
+    "real-time": "tries(os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1))",
+    "socket filters": "tries(socket.socket(2, 2).setsockopt, 1, 26, struct.pack('HxxxxxxP', 1, page()))",
+    "`personality`": "call('personality', 0x40000)", "huge pages": "call('shmget', 0, 2 << 20, 0o5600)",
+}
+NUMBERS = {  # x86_64, aarch64
+    "io_setup": (206, 0), "io_uring_setup": (425, 425), "memfd_secret": (447, 447), "keyctl": (250, 219), "add_key": (248, 217), "userfaultfd": (323, 282),
+    "bpf": (321, 280), "perf_event_open": (298, 241), "fanotify_init": (300, 262), "kcmp": (312, 272), "name_to_handle_at": (303, 264), "mbind": (237, 235),
+    "unshare": (272, 97), "mount": (165, 40), "personality": (135, 92), "shmget": (29, 194),
+}
+TRYING = """
+import ctypes, errno, os, platform, socket, struct, sys
+from ctypes import byref, c_ulong
+libc = ctypes.CDLL(None, use_errno=True)
+numbers, tried = %r, %r
+def room(): return ctypes.create_string_buffer(bytes([128]) + bytes(255))
+def page(): # below 4 GiB: an argument is an int unless it says otherwise
+    libc.mmap.restype = ctypes.c_void_p
+    return ctypes.c_void_p(libc.mmap(ctypes.c_void_p(0x10000000), 4096, 3, 0x22, -1, 0)).value
+def call(name, *args):
+    ctypes.set_errno(0)
+    n = numbers[name][platform.machine() != "x86_64"]
+    return "works" if libc.syscall(n, *args) >= 0 else errno.errorcode[ctypes.get_errno()]
+def tries(fn, *args):
+    try:
+        fn(*args)
+        return "works"
+    except OSError as e:
+        return errno.errorcode[e.errno]
+def sock(*args): return tries(lambda: socket.socket(*args).close())
+for name, how in tried.items():
+    said = eval(how)
+    print(name, *sorted({said} if isinstance(said, str) else set(said)))
+"""
+
+
+@pytest.mark.parametrize("user", ["user", "root"])
+def test_calls_are_as_different_from_docker_as_documented(user):
+    r = python(TRYING % (NUMBERS, TRIED), "--user", user)
+    said = dict(line.rsplit(" ", 1) for line in r.text.splitlines())
+    rows = {}
+    with open(ROOT / "docs/differences.md", encoding="utf-8") as f:
+        for line in f.read().partition("## Calls")[2].partition("## ")[0].splitlines()[4:]:
+            if line.startswith("|"):
+                rows[line.split("|")[1].strip()] = line.split("|")[2].strip(" `")
+    assert len(rows) == len(TRIED) == len(said), (rows.keys(), r)
+    assert {name: said[next(k for k in said if name.startswith(k))] for name in rows} == rows

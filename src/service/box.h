@@ -44,6 +44,7 @@ struct box_maker {
 	void (*up)(void *arg, struct box *b); /* it stands, and is not in the store yet: box_enter, or box_give_up later */
 	void (*failed)(void *arg, struct box *b, int r, const struct err *e); /* it will be gone */
 	bool group_later; /* it asks for its first exec's group, not box_enter */
+	bool at_once; /* ->up enters it, or gives it up */
 };
 struct file_worker;
 

@@ -83,7 +83,7 @@ void box_restored(struct box *b)
 /* The answer is behind UP: only for one that is entered by that, at once. */
 void box_revive_ask(struct box *b)
 {
-	if (!b->want->memory || b->want->spec->flags & SPEC_VM || b->maker || b->secrets)
+	if (!b->want->memory || b->want->spec->flags & SPEC_VM || (b->maker && !b->maker->at_once) || b->secrets)
 		return;
 	b->asked = alink_send(&b->link, FRAME_SYNC, 0, NULL, 0, NULL, 0) == 0;
 }

@@ -288,10 +288,11 @@ static void failed(void *arg, struct box *b, int r, const struct err *e)
 }
 
 static const struct box_maker maker = { .up = up, .failed = failed, .group_later = true };
+static const struct box_maker of_one = { .up = up, .failed = failed, .group_later = true, .at_once = true };
 
 static int begin_one(struct batch *x, const struct restore_plan *plan, struct err *e)
 {
-	struct box_plan p = { .tenant = x->c->tenant, .maker = &maker, .arg = x, .tree = x->of ? x->of->tree : 0, .once = x->of,
+	struct box_plan p = { .tenant = x->c->tenant, .maker = plan->count == 1 ? &of_one : &maker, .arg = x, .tree = x->of ? x->of->tree : 0, .once = x->of,
 			      .many = plan->count > 1 && plan->count * x->c->memory_size >= SHARE_MIN };
 	AUTO(box_want_free) struct box_want *w = NULL;
 	const char *name = plan->names[x->n];

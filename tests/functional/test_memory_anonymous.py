@@ -350,6 +350,46 @@ def test_much_memory_in_pieces_comes_back_page_by_page(d, clean):
         assert asks(d, forked, inner) == told
 
 
+# 8 MiB in 41 mappings that differ by protection alone. Each line that it reads it makes them alike, says how many there are and which
+# pages are wrong, and makes them differ again. Two processes fill such memory (agent/restore_help.c).
+JOINED = r"""
+import ctypes, random
+P, N = 4096, 2048
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+at = libc.mmap(None, (N + 2) * P, 0, 0x22, -1, 0) + P
+libc.mprotect(at, N * P, 3)
+page = lambda i: (b"%08d" % i) * (P // 8)
+for i in range(N):
+    ctypes.memmove(at + i * P, page(i), P)
+random.seed(1)
+cuts = sorted(random.sample(range(1, N), 40))
+def differ():
+    for a, b in zip(cuts[::2], cuts[1::2]):
+        libc.mprotect(at + a * P, (b - a) * P, 1)
+def count():
+    ends = ([int(x, 16) for x in line.split()[0].split("-")] for line in open("/proc/self/maps"))
+    return sum(a >= at and b <= at + N * P for a, b in ends)
+differ()
+print("ready", flush=True)
+while input() == "":
+    apart = count()
+    libc.mprotect(at, N * P, 3)
+    print(apart, count(), sum(ctypes.string_at(at + i * P, P) != page(i) for i in range(N)), flush=True)
+    differ()
+    print("ready", flush=True)
+"""
+
+
+def test_mappings_that_become_alike_are_joined(d, clean):
+    b = d.create()
+    x = background(d, b, "exec python3 -c '" + JOINED.replace("'", '"') + "'", stdin_open=True)
+    ready(d, b, x)
+    assert all_tell(d, b, x, lambda box, exec_id: asks(d, box, exec_id)) == "41 1 0"
+
+
 @pytest.fixture(scope="module")
 def go_program():
     """Built once for a build folder, with the libraries of test_net_programs.py: those take long."""

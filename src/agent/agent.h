@@ -77,6 +77,8 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 uint32_t fresh_make(void);
 /* Who answers for names. Before the root is read-only. */
 int resolver_make(void);
+/* A line for @name in /etc/hosts, unless it has one. */
+int hosts_make(const char *name);
 /* The table of execs (held.c). */
 struct agent_exec *held_free(struct agent *a); /* NULL: none */
 struct agent_exec *held_find(struct agent *a, uint32_t id);

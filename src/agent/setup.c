@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define DEFAULT_UID 1000U
+#define USUAL_NAME "sandbox" /* has a line in image `host` */
 #define IMAGE "/n" /* where it is attached until we enter it */
 #define IN_ROOT (RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
 
@@ -366,7 +367,10 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 		return r;
 	*stage = FRAME_STAGE_HOSTNAME;
 	r = sys_sethostname(s->hostname, strlen(s->hostname), a->cookie);
-	if (r < 0)
+	if (r == 0 && !(s->flags & FRAME_SETUP_FRESH) && strcmp(s->hostname, USUAL_NAME) != 0)
+		r = hosts_make(s->hostname);
+	/* With one user id, not every image's files can be changed. */
+	if (r < 0 && !(a->single_id && (r == -EACCES || r == -EPERM)))
 		return r;
 	*stage = FRAME_STAGE_READ_ONLY;
 	if (s->flags & FRAME_SETUP_READ_ONLY) {

@@ -108,6 +108,15 @@ def test_names_of_the_machine_and_its_first_process():
     assert r.text == "init\nsandbox\n127.0.0.1\nfound\n../proc/self/mounts\n/run\n/run/lock\n", r
 
 
+def test_a_host_name_of_its_own_is_found(tmp_path):
+    assert sh("hostname -f; grep -c . /etc/hosts", "--hostname", "box-1").text == "box-1\n4\n"
+    assert sh("hostname -f", "--hostname", "box-1", "--read-only", "--user", "root").text == "box-1\n"
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")
+    sh("true", "--hostname", "box-1", "--mount", f"{hosts}:/etc/hosts")
+    assert hosts.read_text() == "127.0.0.1 localhost\n"  # the host's own file stays as it is
+
+
 @pytest.mark.skipif(not os.path.exists("/var/lib/dpkg/status"), reason="the host has no dpkg")
 def test_the_packages_of_image_host_are_listed():
     here = subprocess.run(["dpkg-query", "-W"], capture_output=True, text=True, check=True).stdout

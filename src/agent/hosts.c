@@ -1,0 +1,70 @@
+/*
+ * /etc/hosts of a new sandbox with a host name of its own: `hostname -f` and programs that look themselves up find it there. Image
+ * `host` has the usual name already. A copy keeps the file that its source had.
+ */
+#include "agent/agent.h"
+#include "base/base.h"
+#include "base/sys.h"
+
+#include <ctype.h>
+#include <sys/stat.h>
+
+#define PLACE "etc/hosts"
+#define SIZE_MAX_KNOWN 65536
+
+/* As a word of its own. */
+static bool has_name(const char *text, const char *name)
+{
+	const size_t n = strlen(name);
+
+	for (const char *p = text; (p = strstr(p, name)); p += n)
+		if (p > text && isspace((unsigned char)p[-1]) && (!p[n] || isspace((unsigned char)p[n])))
+			return true;
+	return false;
+}
+
+static int open_hosts(int root, uint64_t flags)
+{
+	const struct open_how how = {
+		.flags = flags | O_NONBLOCK | O_CLOEXEC,
+		.mode = flags & O_CREAT ? 0644 : 0,
+		/* What is mounted there is the caller's own. */
+		.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
+	};
+
+	return sys_openat2(root, PLACE, &how);
+}
+
+int hosts_make(const char *name)
+{
+	AUTO_CLOSE int root = sys_openat(AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0), fd = -1;
+	static char text[SIZE_MAX_KNOWN + 1];
+	char line[256];
+	struct stat st;
+	ssize_t n = 0;
+
+	if (root < 0)
+		return root;
+	fd = open_hosts(root, O_RDWR | O_APPEND);
+	if (fd == -ENOENT) {
+		fd = open_hosts(root, O_RDWR | O_APPEND | O_CREAT | O_EXCL);
+		if (fd >= 0)
+			n = snprintf(text, sizeof(text), "127.0.0.1 localhost\n::1 localhost\n");
+		if (fd >= 0 && fd_write_all(fd, text, (size_t)n) < 0)
+			return -EIO;
+	} else if (fd >= 0) {
+		if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > SIZE_MAX_KNOWN)
+			return 0;
+		n = sys_read(fd, text, SIZE_MAX_KNOWN);
+	}
+	/* No such folder, links, a mount: then it is somebody else's. */
+	if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -EXDEV || fd == -EISDIR)
+		return 0;
+	if (fd < 0 || n < 0)
+		return fd < 0 ? fd : (int)n;
+	text[n] = '\0';
+	if (has_name(text, name))
+		return 0;
+	n = snprintf(line, sizeof(line), "%s127.0.0.1 %s\n", n && text[n - 1] != '\n' ? "\n" : "", name);
+	return fd_write_all(fd, line, (size_t)n);
+}

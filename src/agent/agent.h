@@ -36,6 +36,7 @@ struct agent_exec {
 	bool warmed; /* a warm process has started it */
 	unsigned warm_stray, warm_late; /* what it said that nobody asked for; what it did not answer */
 	struct frame_exited exited;
+	uint64_t oom_base; /* group_view_oom_kills() when it was started */
 };
 
 struct agent {
@@ -45,6 +46,8 @@ struct agent {
 	int sysctl; /* /proc/sys/kernel as it can be written, for ids of System V objects; -1 once anything has been started */
 	int landlock; /* ABI, 0 = not usable here */
 	uint32_t single_id; /* not 0: the one id this user namespace maps (plus one), as without root */
+	uint32_t groups; /* CGROUP_BIT()s of the control groups that are the sandbox's own, and CGROUP_SHOWN_V2; 0 = none that we can show */
+	int events; /* where the kernel counts whom the memory limit has killed; -1 = not known */
 	bool up;
 	bool host_writable; /* a folder of the host can be written */
 	bool began; /* a command, among the frames that are being served */
@@ -69,6 +72,15 @@ void agent_fail(uint32_t id, enum frame_stage stage, int r, uint32_t which);
 
 /* The part that needs no image: namespaces, /proc, /dev, pivot_root, privileges, filter. 0 or -errno with the stage. */
 int shell_enter(struct agent *a, enum frame_stage *stage);
+/*
+ * The sandbox's own control groups (group_view.c): mounts them in the base, which is at @base; moves them into /sys, whose folder is @sys;
+ * and opens what tells of the memory limit, in the sandbox's root.
+ */
+int group_view_mount(struct agent *a, const char *base);
+int group_view_attach(const struct agent *a, int sys);
+void group_view_open(struct agent *a);
+/* Processes of the sandbox that the memory limit has killed so far; 0 where nothing tells. */
+uint64_t group_view_oom_kills(const struct agent *a);
 /* Attaches what needs no image, in the base. */
 int setup_early(const struct agent *a, const struct frame_mounts *m, const int *fds, uint32_t *which);
 /* Attaches the image and the rest, then gives up what was only needed for that. Closes no descriptor. */

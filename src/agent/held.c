@@ -54,6 +54,7 @@ void held_start(struct agent *a, struct agent_exec *x, uint32_t id, const struct
 		.id = id,
 		.warm = warm,
 		.warmed = f->flags & FRAME_EXEC_WARM,
+		.oom_base = group_view_oom_kills(a),
 	};
 	x->fds[0] = x->tty ? master : take(fds, at.out);
 	x->fds[1] = take(fds, at.err);
@@ -81,6 +82,7 @@ static void end(struct agent *a, struct agent_exec *x, int status, const struct 
 		.cpu_usec = (uint64_t)(ru->ru_utime.tv_sec + ru->ru_stime.tv_sec) * 1000000ULL +
 			    (uint64_t)(ru->ru_utime.tv_usec + ru->ru_stime.tv_usec),
 		.maxrss = (uint64_t)ru->ru_maxrss * 1024,
+		.oom_kills = group_view_oom_kills(a) - x->oom_base,
 	};
 	x->pid = 0;
 	warm_close(a, x);

@@ -453,14 +453,18 @@ int main(int argc, char **argv)
 	static struct inbox in;
 	enum frame_stage stage = FRAME_STAGE_NONE;
 	struct signalfd_siginfo si;
+	char *more = NULL;
 	sigset_t chld;
 	int sfd, r;
 
-	/* The one argument: the id that is mapped, plus one, when only one is. */
-	a.single_id = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0;
+	/* The one argument: the id that is mapped, plus one, when only one is; a comma, and ->groups. */
+	a.single_id = argc > 1 ? (uint32_t)strtoul(argv[1], &more, 10) : 0;
+	a.groups = more && *more == ',' ? (uint32_t)strtoul(more + 1, NULL, 10) : 0;
+	a.events = -1;
 	/* Or what makes a holder of it. What comes back is an agent like any other, and is called as one. */
 	if (argc > 1 && !strcmp(argv[1], STASH_ARGUMENT)) {
 		a.stash = stash_serve(AGENT_CTL);
+		a.groups = a.stash->groups;
 		argv[1][0] = '0';
 	}
 #ifdef CLOCHE_FAULTS

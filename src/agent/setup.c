@@ -238,6 +238,14 @@ int setup_early(const struct agent *a, const struct frame_mounts *m, const int *
 	return r;
 }
 
+/* Into what is /sys now: there may be one for another number of processors on top of the first. */
+static int attach_groups(const struct agent *a, int root)
+{
+	AUTO_CLOSE int sys = open_in(root, "sys", RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+
+	return sys < 0 ? sys : group_view_attach(a, sys);
+}
+
 static int enter_root(uint64_t cookie)
 {
 	int r = sys_chdir(IMAGE);
@@ -349,6 +357,9 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 			return r;
 	}
 	*which = 0;
+	r = attach_groups(a, root);
+	if (r < 0)
+		return r;
 	*stage = FRAME_STAGE_CHROOT;
 	r = enter_root(a->cookie);
 	if (r < 0)
@@ -359,6 +370,7 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 		r = make_workdir(s);
 	if (r < 0)
 		return r;
+	group_view_open(a);
 	if (s->flags & FRAME_SETUP_FRESH)
 		a->fresh = fresh_make();
 	*stage = FRAME_STAGE_RESOLVER;

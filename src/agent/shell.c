@@ -53,8 +53,8 @@ static int enter_namespaces(void)
 }
 
 /*
- * The host's mount of an empty read-only folder with five places: n for the image, p for /proc, e for /dev, s for /sys,
- * k for what is only kept; and z, an empty file to mask others with. Not the null device: that could be opened for
+ * The host's mount of an empty read-only folder with six places: n for the image, p for /proc, e for /dev, s for /sys,
+ * c for /sys/fs/cgroup, k for what is only kept; and z, an empty file to mask others with. Not the null device: that could be opened for
  * writing on a read-only mount.
  */
 static int mount_base(void)
@@ -233,6 +233,8 @@ int shell_enter(struct agent *a, enum frame_stage *stage)
 		if (*stage == FRAME_STAGE_MASK)
 			a->sysctl = open_sysctl();
 		r = steps[i].fn();
+		if (r == 0 && *stage == FRAME_STAGE_MASK)
+			r = group_view_mount(a, STEPPING_STONE);
 		if (r < 0)
 			return r;
 	}

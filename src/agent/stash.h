@@ -31,6 +31,7 @@ struct stash {
 	struct stat meta, pages[MEM_PAGE_FILES]; /* of what it was read from */
 	uint32_t n_pages;
 	uint64_t bytes;
+	uint32_t groups; /* of the agent that a copy becomes: struct agent */
 	struct restore_vdso vdso[RESTORE_VDSO_MAX];
 	unsigned n_vdso;
 };

@@ -88,6 +88,7 @@ static void become_agent(struct holder *h, const struct stash_ask *q, int *fds)
 	int r = sys_prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* the warden's: it is our parent */
 	char go;
 
+	h->stash.groups = q->groups;
 	if (r < 0 || sys_read(fds[STASH_SOCK], &go, 1) != 1)
 		_exit(1);
 	/* A thread that moves itself waits for nobody. */

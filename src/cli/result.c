@@ -59,6 +59,10 @@ static void put_verdict(struct json *j, const struct verdict *v)
 	jout_str(j, "detail", v->detail);
 	if (v->oom_kind[0])
 		jout_str(j, "oom_kind", v->oom_kind);
+	if (v->oom_kills)
+		jout_u64(j, "oom_kills", v->oom_kills);
+	if (v->warning[0])
+		jout_str(j, "warning", v->warning);
 	if (v->has_limit) {
 		jout_u64(j, "limit", v->limit);
 		jout_u64(j, "peak", v->peak);

@@ -198,7 +198,7 @@ static void judge(struct run *r)
 		.timed_out = r->timed_out,
 		.cpu_out = r->cpu_out,
 		.killed = r->killed,
-		.oom_kills = g->oom_kills,
+		.oom_kills = g->oom_kills > r->exit.oom_kills ? g->oom_kills : r->exit.oom_kills,
 		.oom_kind = kernel_kind_name(st->kernel.killed_by),
 		.pids_refused = g->pids_refused,
 		.memory = r->o.spec.limits.memory,
@@ -242,6 +242,8 @@ static int tell(struct run *r, struct err *e)
 		sandbox_enforced(&r->sandbox, &r->o.spec, note_cpus, NULL);
 	if (r->out.error || r->err.error)
 		return err_sys(e, ERR_INTERNAL, r->out.error ? r->out.error : r->err.error, "write the command's output");
+	if (v->warning[0])
+		fprintf(stderr, "cloche: warning: %s\n", v->warning);
 	if (v->cause == VERDICT_EXITED || v->cause == VERDICT_SIGNALED)
 		return 0;
 	if (v->cause == VERDICT_OUTPUT)

@@ -433,6 +433,8 @@ static void tell_verdict(const json_t *result)
 	const json_t *verdict = json_object_get(result, "verdict");
 	const char *cause = show_str(verdict, "cause"), *detail = show_str(verdict, "detail");
 
+	if (*show_str(verdict, "warning"))
+		show_warn("warning: %s", show_str(verdict, "warning"));
 	/* Of the output all has come to us, however little of it an answer would carry. */
 	if (!*cause || !strcmp(cause, "exited") || !strcmp(cause, "signaled") || !strcmp(cause, "output"))
 		return;

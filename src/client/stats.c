@@ -23,6 +23,8 @@ static void print(const json_t *s, const json_t *box)
 	snprintf(more, sizeof(more), " of %s, peak ", text_size(show_u64(box, "memory"), b, sizeof(b)));
 	printf("%-10s  %s%s", "memory", text_size(show_u64(s, "memory"), a, sizeof(a)), more);
 	puts(text_size(show_u64(s, "memory_peak"), a, sizeof(a)));
+	snprintf(a, sizeof(a), "%llu", (unsigned long long)show_u64(s, "oom_kills"));
+	line("oom kills", a, " of processes, by the memory limit");
 	snprintf(a, sizeof(a), "%llu", (unsigned long long)show_u64(s, "pids"));
 	snprintf(more, sizeof(more), " of %llu, peak %llu", (unsigned long long)show_u64(box, "pids"),
 		 (unsigned long long)show_u64(s, "pids_peak"));

@@ -100,6 +100,17 @@ static void say_own(const struct verdict_in *in, struct verdict *v)
 		say(v, VERDICT_EXITED, 0, 0, "exit code %d%s", v->exit_code, also);
 }
 
+/* A child's end may have been seen by nobody. */
+static void warn_oom(const struct verdict_in *in, struct verdict *v)
+{
+	char limit[32] = "";
+
+	if (in->memory)
+		snprintf(limit, sizeof(limit), " of %lluM", MB(in->memory));
+	snprintf(v->warning, sizeof(v->warning), "%llu %s killed by the memory limit%s (--memory)",
+		 ULL(in->oom_kills), in->oom_kills == 1 ? "process was" : "processes were", limit);
+}
+
 void verdict_make(const struct verdict_in *in, struct verdict *ret)
 {
 	struct verdict v = { 0 };
@@ -139,5 +150,8 @@ void verdict_make(const struct verdict_in *in, struct verdict *ret)
 	} else {
 		say_own(in, &v);
 	}
+	v.oom_kills = in->oom_kills;
+	if (in->oom_kills && v.cause != VERDICT_OOM)
+		warn_oom(in, &v);
 	*ret = v;
 }

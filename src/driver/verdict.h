@@ -42,6 +42,8 @@ struct verdict {
 	enum verdict_cause cause;
 	char detail[200];
 	char oom_kind[16]; /* of VERDICT_OOM, else "" */
+	uint64_t oom_kills; /* processes that the memory limit killed meanwhile, whatever the cause */
+	char warning[160]; /* of these, where the cause is another; "" = nothing to warn of */
 	bool has_limit;
 	uint64_t limit, peak; /* in the cause's unit: bytes, ms, processes, inodes */
 	int exit_code; /* what `cloche run` exits with */

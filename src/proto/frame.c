@@ -410,6 +410,9 @@ static void put_exited(struct wire_out *w, const struct frame_exited *x)
 	wire_put_u32(w, (uint32_t)x->status);
 	wire_put_u64(w, x->cpu_usec);
 	wire_put_u64(w, x->maxrss);
+	/* Only where there is something to tell: an agent of an earlier version does not. */
+	if (x->oom_kills)
+		wire_put_u64(w, x->oom_kills);
 }
 
 static void get_exited(struct wire_in *r, struct frame_exited *x)
@@ -417,6 +420,11 @@ static void get_exited(struct wire_in *r, struct frame_exited *x)
 	x->status = (int32_t)wire_get_u32(r);
 	x->cpu_usec = wire_get_u64(r);
 	x->maxrss = wire_get_u64(r);
+	x->oom_kills = 0;
+	if (r->at < r->end) {
+		x->oom_kills = wire_get_u64(r);
+		r->bad |= !x->oom_kills;
+	}
 }
 
 long frame_exited_encode(const struct frame_exited *x, uint8_t *out, size_t size)

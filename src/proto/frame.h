@@ -257,6 +257,7 @@ struct frame_exited {
 	int32_t status; /* as wait4 tells it */
 	uint64_t cpu_usec;
 	uint64_t maxrss; /* bytes */
+	uint64_t oom_kills; /* processes of the sandbox that its memory limit has killed meanwhile; 0 also where nothing tells */
 };
 
 #define FRAME_HELD_ENDED 1U /* and then the rest holds what EXITED said */

@@ -127,14 +127,14 @@ TEST(an_exec_comes_back)
 
 TEST(answers_come_back)
 {
-	const struct frame_exited in = { .status = -3, .cpu_usec = 1ULL << 40, .maxrss = 9 };
+	const struct frame_exited in = { .status = -3, .cpu_usec = 1ULL << 40, .maxrss = 9, .oom_kills = 2 };
 	const struct frame_failed fin = { .stage = FRAME_STAGE_EXECVE, .errnum = ENOENT, .which = 3 };
 	struct frame_exited x;
 	struct frame_failed y;
 	struct frame f = framed(FRAME_EXITED, 0, frame_exited_encode(&in, PAYLOAD, ROOM));
 
 	CHECK_EQ(frame_exited_decode(&f, &x), 0);
-	CHECK(x.status == -3 && x.cpu_usec == in.cpu_usec && x.maxrss == 9);
+	CHECK(x.status == -3 && x.cpu_usec == in.cpu_usec && x.maxrss == 9 && x.oom_kills == 2);
 	f = framed(FRAME_FAILED, 0, frame_failed_encode(&fin, PAYLOAD, ROOM));
 	CHECK_EQ(frame_failed_decode(&f, &y), 0);
 	CHECK(y.stage == fin.stage && y.errnum == ENOENT && y.which == 3);
@@ -175,9 +175,9 @@ static long encode(enum frame_type type, uint8_t *out, size_t size, uint8_t *nfd
 	if (type == FRAME_EXEC)
 		return frame_exec_encode(&an_exec, out, size);
 	if (type == FRAME_EXITED)
-		return frame_exited_encode(&(struct frame_exited){ 1, 2, 3 }, out, size);
+		return frame_exited_encode(&(struct frame_exited){ 1, 2, 3, 0 }, out, size);
 	if (type == FRAME_HELD)
-		return frame_held_encode(&(struct frame_held){ FRAME_HELD_STDIN, { 1, 2, 3 } }, out, size);
+		return frame_held_encode(&(struct frame_held){ FRAME_HELD_STDIN, { 1, 2, 3, 0 } }, out, size);
 	if (type == FRAME_FILES)
 		return frame_files_encode(&(struct frame_files){ 1, 2, "/w" }, out, size);
 	return frame_failed_encode(&(struct frame_failed){ 1, 2, 3, NULL }, out, size);

@@ -23,6 +23,7 @@ struct stash_ask {
 	uint32_t pages, host;
 	uint32_t owner; /* whose user namespace it is */
 	uint32_t joins, group;
+	uint32_t groups; /* what it shows of them: as the agent's argument has it */
 };
 
 enum { STASH_SOCK, STASH_DEV, STASH_BASE, STASH_NULL, STASH_NET, STASH_JOIN };

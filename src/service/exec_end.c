@@ -33,6 +33,19 @@ static bool truncated(const struct exec *x, enum exec_stream s)
 	return x->want->output_limit && sp->total - sp->base > x->want->output_limit;
 }
 
+/*
+ * The agent tells of every exec, the warden only when it is asked: of a sandbox that is gone, and of what it has ended itself. One that came
+ * when the sandbox was as good as dead finds that death counted already.
+ */
+static uint64_t oom_kills(const struct exec *x)
+{
+	const uint64_t all = x->box->stat.group.oom_kills, asked = all > x->oom_base ? all - x->oom_base : 0;
+
+	if (x->lost && x->box->drowned)
+		return 1;
+	return asked > x->exit.oom_kills ? asked : x->exit.oom_kills;
+}
+
 static void judge(struct exec *x)
 {
 	const struct warden_stat *st = &x->box->stat;
@@ -43,8 +56,7 @@ static void judge(struct exec *x)
 		.timed_out = x->timed_out,
 		.cpu_out = x->cpu_out,
 		.killed = x->killed,
-		/* One that came when the sandbox was as good as dead finds that death counted already. */
-		.oom_kills = x->lost && x->box->drowned ? 1 : st->group.oom_kills > x->oom_base ? st->group.oom_kills - x->oom_base : 0,
+		.oom_kills = oom_kills(x),
 		.oom_kind = kernel_kind_name(st->kernel.kills > x->kernel_base || (x->lost && x->box->drowned) ? st->kernel.killed_by : 0),
 		/* What a group that is gone had counted is gone with it. */
 		.pids_refused = st->group.pids_refused > x->pids_base ? st->group.pids_refused - x->pids_base : 0,
@@ -158,6 +170,10 @@ static void put_verdict(const struct verdict *v, struct json *j)
 	jout_str(j, "detail", v->detail);
 	if (v->oom_kind[0])
 		jout_str(j, "oom_kind", v->oom_kind);
+	if (v->oom_kills)
+		jout_u64(j, "oom_kills", v->oom_kills);
+	if (v->warning[0])
+		jout_str(j, "warning", v->warning);
 	if (v->has_limit) {
 		jout_u64(j, "limit", v->limit);
 		jout_u64(j, "peak", v->peak);
@@ -477,7 +493,7 @@ void exec_check_end(struct exec *x)
 	stream_end(&x->stream[1]);
 	if (stream_busy(&x->stream[0]) || stream_busy(&x->stream[1]))
 		return; /* and again when that is written */
-	if (x->exit.status == 0 && !x->timed_out && !x->cpu_out && !x->killed) {
+	if (x->exit.status == 0 && !x->exit.oom_kills && !x->timed_out && !x->cpu_out && !x->killed) {
 		exec_end(x);
 		return;
 	}

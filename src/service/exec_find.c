@@ -63,12 +63,15 @@ static void load_result(struct exec *x, const json_t *o)
 {
 	const json_t *v = json_object_get(o, "verdict"), *u = json_object_get(o, "usage");
 	const char *detail = json_string_value(json_object_get(v, "detail")), *kind = json_string_value(json_object_get(v, "oom_kind"));
+	const char *warning = json_string_value(json_object_get(v, "warning"));
 
 	x->verdict.exit_code = (int)json_integer_value(json_object_get(o, "exit_code"));
 	x->verdict.signal = (int)json_integer_value(json_object_get(o, "signal"));
 	x->verdict.cause = cause_of(json_string_value(json_object_get(v, "cause")));
 	snprintf(x->verdict.detail, sizeof(x->verdict.detail), "%s", detail ? detail : "");
 	snprintf(x->verdict.oom_kind, sizeof(x->verdict.oom_kind), "%s", kind ? kind : "");
+	x->verdict.oom_kills = (uint64_t)json_integer_value(json_object_get(v, "oom_kills"));
+	snprintf(x->verdict.warning, sizeof(x->verdict.warning), "%s", warning ? warning : "");
 	x->verdict.has_limit = json_is_integer(json_object_get(v, "limit"));
 	x->verdict.limit = (uint64_t)json_integer_value(json_object_get(v, "limit"));
 	x->verdict.peak = (uint64_t)json_integer_value(json_object_get(v, "peak"));

@@ -3,6 +3,7 @@
 #include "base/sys.h"
 #include "linux/mount.h"
 #include "proto/frame.h"
+#include "warden/shown.h"
 #include "warden/truth.h"
 
 #include <unistd.h>
@@ -21,8 +22,8 @@ void early_done(struct early *y)
 	early_init(y);
 }
 
-/* Targets are places of the agent's own base (agent/shell.c): p is /proc, e is /dev, s is /sys. */
-static int send_mounts(int cpus, int upper, int sock, struct err *e)
+/* Targets are places of the agent's own base (agent/shell.c): p is /proc, e is /dev, s is /sys, c is /sys/fs/cgroup. */
+static int send_mounts(int cpus, int upper, const struct shell *s, bool cpu_max, struct err *e)
 {
 	const struct {
 		int from;
@@ -33,15 +34,18 @@ static int send_mounts(int cpus, int upper, int sock, struct err *e)
 		{ cpus, "cpuinfo", "p/cpuinfo", TRUTH_ATTRS },
 		{ cpus, "stat", "p/stat", TRUTH_ATTRS },
 		{ upper, "meminfo", "p/meminfo", TRUTH_ATTRS },
+		{ upper, "loadavg", "p/loadavg", TRUTH_ATTRS },
 		{ upper, "shm", "e/shm", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC },
+		{ upper, "cpu.max", "c/cpu.max", TRUTH_ATTRS },
 	};
+	const size_t last = ARRAY_LEN(plan) - !cpu_max;
 	struct frame_mounts m = { 0 };
 	int fds[ARRAY_LEN(plan)];
 	uint8_t out[FRAME_HEAD + 512];
 	int r = 0;
 	long n;
 
-	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(plan); i++) {
+	for (size_t i = 0; r >= 0 && i < last; i++) {
 		r = mount_clone(plan[i].from, plan[i].path, plan[i].attrs, -1);
 		if (r < 0)
 			break;
@@ -52,7 +56,7 @@ static int send_mounts(int cpus, int upper, int sock, struct err *e)
 	if (r >= 0) {
 		n = frame_mounts_encode(&m, out + FRAME_HEAD, sizeof(out) - FRAME_HEAD);
 		frame_head(out, FRAME_MOUNTS, (uint8_t)m.n, 0, (uint32_t)n);
-		r = fd_send(sock, out, FRAME_HEAD + (size_t)n, fds, m.n);
+		r = fd_send(s->sock, out, FRAME_HEAD + (size_t)n, fds, m.n);
 	}
 	fd_close_many(fds, m.n);
 	return r < 0 ? err_sys(e, ERR_LOST, r, "send the first mounts to the agent") : 0;
@@ -69,7 +73,7 @@ int early_make(struct env *v, const struct image_host *img, const struct shell *
 		return dir;
 	r = y.upper = upper_new(v, o, e);
 	if (r >= 0)
-		r = send_mounts(dir, y.upper, s->sock, e);
+		r = send_mounts(dir, y.upper, s, !v->rootless && v->cgroups.version == 1 && s->cgroup.mask & CGROUP_BIT(CGROUP_CPU), e);
 	if (r >= 0) {
 		r = y.meminfo = sys_openat(y.upper, "meminfo", O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0);
 		if (r < 0)
@@ -83,13 +87,12 @@ int early_make(struct env *v, const struct image_host *img, const struct shell *
 	return 0;
 }
 
-int early_meminfo(const struct early *y, uint64_t limit, uint64_t used)
+int early_show(const struct early *y, uint64_t memory, uint32_t cpu_milli)
 {
-	char text[2048];
-	size_t n = truth_meminfo(text, sizeof(text), limit, used);
-	ssize_t w = pwrite(y->meminfo, text, n, 0);
+	char text[TRUTH_MAX];
+	int r = shown_write(y->upper, "meminfo", text, truth_meminfo(text, sizeof(text), &(struct truth_memory){ .limit = memory }));
 
-	if (w < 0)
-		return -errno;
-	return (size_t)w == n ? 0 : -EIO;
+	if (r == 0)
+		r = shown_write(y->upper, "loadavg", SHOWN_NO_LOAD, strlen(SHOWN_NO_LOAD));
+	return r == 0 ? shown_write(y->upper, "cpu.max", text, truth_cpu_max(text, sizeof(text), cpu_milli)) : r;
 }

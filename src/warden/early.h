@@ -12,7 +12,7 @@
 
 struct early {
 	int upper; /* -1 = nothing was sent yet */
-	int meminfo; /* its text can be written anew */
+	int meminfo; /* tells how full the layer is */
 	unsigned cpus; /* as many are shown */
 	uint64_t size, inodes; /* of the layer */
 };
@@ -22,5 +22,5 @@ void early_done(struct early *y);
 /* @img: where what is shown of the CPUs is kept, in a mount namespace that is the caller's. */
 int early_make(struct env *v, const struct image_host *img, const struct shell *s, const struct upper_opts *o,
 	       unsigned cpus, struct early *ret, struct err *e);
-/* Writes /proc/meminfo's text. */
-int early_meminfo(const struct early *y, uint64_t limit, uint64_t used);
+/* Writes what /proc and /sys/fs/cgroup tell before anything runs: meminfo, loadavg, cpu.max. */
+int early_show(const struct early *y, uint64_t memory, uint32_t cpu_milli);

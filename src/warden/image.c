@@ -179,7 +179,7 @@ static int put_text(int dir, const char *path, const char *text, size_t len)
 static int fill_cpus(int dir, unsigned cpus)
 {
 	static const char *const folders[] = { "sys", "sys/devices", "sys/devices/system", "sys/devices/system/cpu",
-					       "sys/fs", "sys/kernel", "sys/class" };
+					       "sys/fs", "sys/fs/cgroup", "sys/kernel", "sys/class" };
 	static const char *const lists[] = { "sys/devices/system/cpu/online", "sys/devices/system/cpu/possible",
 					     "sys/devices/system/cpu/present" };
 	const size_t size = 2 * MIB;

@@ -7,6 +7,7 @@
 #include "warden/kernel_files.h"
 #include "warden/kernel_pools.h"
 #include "warden/kernel_sockets.h"
+#include "warden/shown.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -46,6 +47,7 @@ struct kernel_watched {
 	struct kernel_usage usage;
 	struct kernel_files files;
 	uint64_t unsure;
+	struct shown shown;
 };
 
 struct kernel_watch {
@@ -411,6 +413,11 @@ static uint64_t look_at_some(struct kernel_watch *w, bool idle)
 		w->cursor = x->next;
 		enter_busy(w, x);
 		over = has_run(x, &one) && look(w, x, &u);
+		/* Only in between: whoever removes it then closes its writable layer. */
+		if (shown_is_due(&x->shown, x->cpu) && act(w, true)) {
+			shown_tick(&x->shown, x->look.host, &x->cgroup, x->look.memory, x->cpu);
+			act(w, false);
+		}
 		used += one;
 		if (leave_busy(w, x, &u, over) && (x->quiet > QUIET) != idle) {
 			link_out(x);
@@ -529,6 +536,9 @@ static void look_at_all(struct kernel_watch *w)
 		w->unexplained = LEAST_UNEXPLAINED;
 	if (all || r < 0)
 		look_at_pools(w);
+	/* The load of those that do not run falls. */
+	if (clock_mono_ns() - w->idle_ns >= SHOWN_LOAD_S * 1000000000ULL)
+		w->unexplained = LOOK_CPU_USEC;
 	if (r == 0 && w->unexplained < (int64_t)LOOK_CPU_USEC)
 		return;
 	pthread_mutex_unlock(&w->lock);
@@ -640,6 +650,7 @@ void kernel_watch_free(struct kernel_watch *w)
 	for (struct kernel_watched *x = after(w, NULL); x; x = next) {
 		next = after(w, x);
 		kernel_files_done(&x->files);
+		shown_done(&x->shown);
 		free(x);
 	}
 	fd_close(w->total);
@@ -651,7 +662,7 @@ void kernel_watch_free(struct kernel_watch *w)
 	free(w);
 }
 
-struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory, uint64_t tenant)
+struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory, uint64_t tenant, int upper)
 {
 	struct kernel_watched *x = calloc(1, sizeof(*x));
 
@@ -673,6 +684,7 @@ struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int p
 		return NULL;
 	}
 	bound(w, x);
+	shown_init(&x->shown, w->o.host, c, upper);
 	if (!after(w, NULL))
 		pthread_cond_signal(&w->wake);
 	link_in(w, x, false);
@@ -696,6 +708,7 @@ void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x, int *
 		pthread_cond_wait(&w->idle, &w->lock);
 	if (w->cursor == x)
 		w->cursor = x->next;
+	shown_done(&x->shown);
 	link_out(x);
 	leaving = x->leaving = w->busy == x;
 	if (!leaving)

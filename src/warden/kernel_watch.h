@@ -58,9 +58,10 @@ struct kernel_watch *kernel_watch_new(const struct kernel_watch_opts *o);
 void kernel_watch_free(struct kernel_watch *w);
 /*
  * @pidfd and @memory, its limit, not 0. NULL: it cannot be watched, and must not run. @pidfd stays open until the removal. Its
- * sockets are bounded before this returns, where the kernel itself can do that.
+ * sockets are bounded before this returns, where the kernel itself can do that. @upper: the folder of its writable layer, where what it uses is
+ * shown (warden/shown.h); -1: nowhere.
  */
-struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory, uint64_t tenant);
+struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory, uint64_t tenant, int upper);
 /*
  * From now on nothing is done to it. Does not wait for a look at it to end: when one is under way, the watch keeps *@pidfd until
  * then, and *@pidfd is another descriptor of the same process. NULL is nothing.

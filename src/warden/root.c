@@ -556,9 +556,9 @@ int root_build(struct env *v, const struct image_host *img, const struct shell *
 	if (r == 0)
 		r = park(&b);
 	if (r == 0) {
-		r = early_meminfo(&root.early, spec->limits.memory, 0);
+		r = early_show(&root.early, spec->limits.memory, spec->limits.cpu_milli);
 		if (r < 0)
-			err_sys(e, ERR_INTERNAL, r, "write meminfo");
+			err_sys(e, ERR_INTERNAL, r, "write what the sandbox is shown of its size");
 	}
 	env_stage_clear(v);
 	if (r < 0) {

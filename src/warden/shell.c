@@ -236,11 +236,17 @@ static long clone_owned(uint32_t owner, struct clone_args *a, struct shell_start
 	return r < 0 ? r : pid;
 }
 
+/* What of its control groups the agent can show inside: those that are its own. */
+static uint32_t groups_shown(const struct env *v, const struct shell *s)
+{
+	return v->rootless || !s->cgroup.mask ? 0 : s->cgroup.mask | (v->cgroups.version == 2 ? CGROUP_SHOWN_V2 : 0);
+}
+
 /* By a holder, which enters the network namespace itself. */
 static int copy_holder(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
 {
 	struct stash_ask q = { .kind = STASH_AGENT, .owner = s->uid_base, .joins = start->njoin,
-			       .group = v->cgroups.version == 2 && s->cgroup.mask };
+			       .group = v->cgroups.version == 2 && s->cgroup.mask, .groups = groups_shown(v, s) };
 	int fds[STASH_FDS_MAX] = { [STASH_SOCK] = start->sock, [STASH_DEV] = start->dev, [STASH_BASE] = start->base,
 				   [STASH_NULL] = start->null };
 	int r = enter_net(v, start, s, e);
@@ -477,7 +483,7 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 	memcpy(start->join, s.cgroup.join, sizeof(start->join));
 	start->njoin = s.cgroup.njoin;
 	start->single_id = v->rootless ? single_id + 1 : 0;
-	snprintf(start->single, sizeof(start->single), "%u", start->single_id);
+	snprintf(start->single, sizeof(start->single), "%u,%u", start->single_id, groups_shown(v, &s));
 	memcpy(start->fault, v->fault, sizeof(start->fault));
 	start->error = 0;
 	r = lower_fds(start);

@@ -14,7 +14,7 @@
 #define COPY_DEPTH_MAX 8
 
 /* Bumped when what is made below changes, so that an older cache is not used. */
-#define SKELETON_VERSION 34U
+#define SKELETON_VERSION 35U
 
 /*
  * What of /etc is taken along, and only what everybody may read: programs in /usr expect these. Nothing that could
@@ -352,14 +352,40 @@ int skeleton_devices_kvm(uint32_t owner, unsigned attrs)
 	return r < 0 ? r : TAKE_FD(mnt);
 }
 
+/*
+ * /sys/fs/cgroup where the host's groups are of version 1 (agent/group_view.c): the names of version 2, for what has the same
+ * form in both. cpu.max is covered by the sandbox's own.
+ */
+static int fill_groups(int dir)
+{
+	static const char *const shown[] = { "base/c/memory", "base/c/pids", "base/c/cpu", "base/c/cpuacct", "base/c/cpuset" };
+	static const struct made same[] = {
+		{ "base/c/memory.max", "memory/memory.limit_in_bytes" },   { "base/c/memory.current", "memory/memory.usage_in_bytes" },
+		{ "base/c/memory.peak", "memory/memory.max_usage_in_bytes" }, { "base/c/memory.events", "memory/memory.oom_control" },
+		{ "base/c/pids.max", "pids/pids.max" },			   { "base/c/pids.current", "pids/pids.current" },
+		{ "base/c/pids.events", "pids/pids.events" },
+	};
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(shown); i++)
+		r = sys_mkdirat(dir, shown[i], 0755);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(same); i++)
+		r = sys_symlinkat(same[i].text, dir, same[i].path);
+	if (r == 0)
+		r = put_file(dir, "base/c/cgroup.controllers", "cpu memory pids\n", 0444);
+	return r == 0 ? put_file(dir, "base/c/cpu.max", "max 100000\n", 0444) : r;
+}
+
 /* The agent's stepping stone: see agent/shell.c. */
 static int fill_base(int dir)
 {
-	static const char *const places[] = { "base", "base/n", "base/p", "base/e", "base/s", "base/k" };
+	static const char *const places[] = { "base", "base/n", "base/p", "base/e", "base/s", "base/c", "base/k" };
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(places); i++)
 		r = sys_mkdirat(dir, places[i], 0755);
+	if (r == 0)
+		r = fill_groups(dir);
 	return r == 0 ? sys_mknodat(dir, "base/z", S_IFREG | 0444, 0) : r;
 }
 

@@ -50,29 +50,69 @@ uint64_t truth_cpu_mask(unsigned n, uint32_t seed)
 	return left ? 0 : mask; /* more than 64 CPUs: the quota alone limits */
 }
 
-size_t truth_meminfo(char *buf, size_t size, uint64_t limit, uint64_t used)
+size_t truth_meminfo(char *buf, size_t size, const struct truth_memory *m)
 {
-	unsigned long long total, avail;
 	struct sysinfo si;
-	int n;
+	uint64_t total, used, avail;
 
 	sysinfo(&si);
-	total = (unsigned long long)si.totalram * si.mem_unit;
-	if (limit && limit < total)
-		total = limit;
-	avail = used < total ? total - used : 0;
-	total /= 1024;
-	avail /= 1024;
-	n = snprintf(buf, size,
-		     "MemTotal:       %8llu kB\nMemFree:        %8llu kB\nMemAvailable:   %8llu kB\n"
-		     "Buffers:               0 kB\nCached:                0 kB\nSwapCached:            0 kB\n"
-		     "Active:                0 kB\nInactive:              0 kB\n"
-		     "SwapTotal:             0 kB\nSwapFree:              0 kB\nDirty:                 0 kB\n"
-		     "Writeback:             0 kB\nAnonPages:      %8llu kB\nMapped:                0 kB\n"
-		     "Shmem:                 0 kB\nSlab:                  0 kB\nSReclaimable:          0 kB\n"
-		     "SUnreclaim:            0 kB\nCommitLimit:    %8llu kB\nCommitted_AS:   %8llu kB\n",
-		     total, avail, avail, total - avail, total, total - avail);
-	return n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
+	total = (uint64_t)si.totalram * si.mem_unit;
+	if (m->limit && m->limit < total)
+		total = m->limit;
+	used = m->used < total ? m->used : total;
+	/* What the kernel drops when somebody needs the room. The figures were not read at one moment. */
+	avail = total - used + m->active_file + m->inactive_file + m->slab_reclaimable;
+	avail = avail < total ? avail : total;
+	const struct {
+		const char *name;
+		uint64_t bytes;
+	} lines[] = {
+		{ "MemTotal:", total },
+		{ "MemFree:", total - used },
+		{ "MemAvailable:", avail },
+		{ "Buffers:", 0 },
+		{ "Cached:", m->cache },
+		{ "SwapCached:", 0 },
+		{ "Active:", m->active_anon + m->active_file },
+		{ "Inactive:", m->inactive_anon + m->inactive_file },
+		{ "Active(anon):", m->active_anon },
+		{ "Inactive(anon):", m->inactive_anon },
+		{ "Active(file):", m->active_file },
+		{ "Inactive(file):", m->inactive_file },
+		{ "SwapTotal:", 0 },
+		{ "SwapFree:", 0 },
+		{ "Dirty:", m->dirty },
+		{ "Writeback:", m->writeback },
+		{ "AnonPages:", m->anon },
+		{ "Mapped:", m->mapped },
+		{ "Shmem:", m->shmem },
+		{ "Slab:", m->slab },
+		{ "SReclaimable:", m->slab_reclaimable },
+		{ "SUnreclaim:", m->slab > m->slab_reclaimable ? m->slab - m->slab_reclaimable : 0 },
+		{ "CommitLimit:", total },
+		{ "Committed_AS:", used },
+	};
+	const int digits = snprintf(NULL, 0, "%llu", (unsigned long long)(total / 1024)), width = digits > 8 ? digits : 8;
+	size_t n = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+		const uint64_t bytes = lines[i].bytes < total ? lines[i].bytes : total;
+		const int len = snprintf(buf + n, size - n, "%-16s%*llu kB\n", lines[i].name, width, (unsigned long long)(bytes / 1024));
+
+		if (len < 0 || (size_t)len >= size - n)
+			break;
+		n += (size_t)len;
+	}
+	return n;
+}
+
+size_t truth_cpu_max(char *buf, size_t size, uint32_t cpu_milli)
+{
+	/* As linux/cgroup_v1.c limits. */
+	const unsigned long long period = cpu_milli && cpu_milli < 10 ? 1000000 : 100000;
+	const int n = cpu_milli ? snprintf(buf, size, "%llu %llu\n", period * cpu_milli / 1000, period) : snprintf(buf, size, "max %llu\n", period);
+
+	return n < 0 ? 0 : (size_t)n;
 }
 
 size_t truth_stat(char *buf, size_t size, unsigned cpus)

@@ -40,15 +40,31 @@ TEST(a_mask_holds_as_many_as_asked_of_those_we_may_use)
 TEST(meminfo_tells_the_limit_and_what_is_left)
 {
 	char text[2048];
-	size_t n = truth_meminfo(text, sizeof(text), 64 * MIB, 16 * MIB);
+	struct truth_memory m = { .limit = 64 * MIB, .used = 24 * MIB, .cache = 12 * MIB, .active_file = 3 * MIB, .inactive_file = 5 * MIB };
+	const size_t n = truth_meminfo(text, sizeof(text), &m);
 
 	CHECK_EQ(n, strlen(text));
+	CHECK_CONTAINS(text, "MemFree:           40960 kB\n");
+	CHECK_CONTAINS(text, "Cached:            12288 kB\n");
 	CHECK_CONTAINS(text, "MemTotal:          65536 kB\n");
 	CHECK_CONTAINS(text, "MemAvailable:      49152 kB\n");
 	CHECK_CONTAINS(text, "SwapTotal:             0 kB\n");
-	truth_meminfo(text, sizeof(text), 64 * MIB, 65 * MIB);
+	m = (struct truth_memory){ .limit = 64 * MIB, .used = 65 * MIB };
+	CHECK_EQ(truth_meminfo(text, sizeof(text), &m), n); /* one is written over the other */
 	CHECK_CONTAINS(text, "MemAvailable:          0 kB\n");
-	CHECK(truth_meminfo(text, 20, 64 * MIB, 0) < 20);
+	CHECK(truth_meminfo(text, 40, &m) < 40);
+}
+
+TEST(cpu_max_is_what_the_groups_are_given)
+{
+	char text[64];
+
+	CHECK_EQ(truth_cpu_max(text, sizeof(text), 1500), strlen("150000 100000\n"));
+	CHECK_CONTAINS(text, "150000 100000\n");
+	truth_cpu_max(text, sizeof(text), 0);
+	CHECK_CONTAINS(text, "max 100000\n");
+	truth_cpu_max(text, sizeof(text), 5);
+	CHECK_CONTAINS(text, "5000 1000000\n");
 }
 
 TEST(stat_has_a_line_for_each_cpu)

@@ -75,13 +75,26 @@ static int make_extra(int upper, const struct upper_opts *o)
 	return r;
 }
 
+/* What is shown in /proc and /sys (warden/early.c): its content is written when it is known. */
+static int make_shown(int upper)
+{
+	static const char *const names[] = { "meminfo", "loadavg", "cpu.max" };
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(names); i++) {
+		r = sys_mknodat(upper, names[i], S_IFREG | 0444, 0);
+		r = r == -EEXIST ? 0 : r; /* on a disk that is used again */
+	}
+	return r;
+}
+
 static int fill(int upper, const struct upper_opts *o)
 {
 	static const struct place base[] = { { "u", 0755, true }, { "w", 0700, false }, { "shm", 01777, true } };
 	int r = make_all(upper, base, ARRAY_LEN(base), o->uid_base);
 
 	if (r == 0)
-		r = sys_mknodat(upper, "meminfo", S_IFREG | 0444, 0);
+		r = make_shown(upper);
 	return r == 0 ? make_extra(upper, o) : r;
 }
 
@@ -118,6 +131,8 @@ static int take_over(int upper, const struct upper_opts *o, struct err *e)
 	r = tree_remove(upper, "shm");
 	if (r == 0 || r == -ENOENT)
 		r = make(upper, &shm, o->uid_base);
+	if (r == 0)
+		r = make_shown(upper);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "prepare a disk again") : 0;
 }
 

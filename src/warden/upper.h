@@ -16,7 +16,7 @@ struct upper_opts {
 };
 
 /*
- * Returns a mount (staged when the host needs that) holding u and w (overlay of /), shm, meminfo; uu, uw, ud, dw
+ * Returns a mount (staged when the host needs that) holding u and w (overlay of /), shm, meminfo, loadavg, cpu.max; uu, uw, ud, dw
  * (overlays of /usr and /var/lib/dpkg) when ->system_writable; t and k (/tmp and the work folder), tw and kw when ->read_only_root.
  */
 int upper_new(struct env *v, const struct upper_opts *o, struct err *e);

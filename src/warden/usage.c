@@ -3,6 +3,7 @@
 #include "base/sys.h"
 #include "warden/early.h"
 #include "warden/inside.h"
+#include "warden/shown.h"
 #include "warden/vm.h"
 
 #include <sys/statfs.h>
@@ -43,11 +44,11 @@ int warden_memory_stat(const struct warden_sandbox *s, char *text, size_t size)
 
 int warden_refresh(struct warden *w, const struct warden_sandbox *s)
 {
-	struct cgroup_stat st = { 0 };
+	struct truth_memory m = { .limit = s->memory };
+	char text[TRUTH_MAX];
 
 	if (s->vm)
 		return 0; /* the guest's own warden does it */
-	if (s->shell.cgroup.mask)
-		cgroup_stat(&w->env.cgroups, &s->shell.cgroup, &st);
-	return early_meminfo(&s->root.early, s->memory, st.memory);
+	shown_memory(&w->env.cgroups, &s->shell.cgroup, &m);
+	return shown_write(s->root.early.upper, "meminfo", text, truth_meminfo(text, sizeof(text), &m));
 }

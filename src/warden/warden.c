@@ -33,7 +33,7 @@ static void add(struct warden *w, struct warden_sandbox *s)
 	w->counts.alive++;
 	/* A machine's memory is what its process has, and that is counted. */
 	if (s->memory && !(s->flags & SPEC_VM) && s->shell.cgroup.mask & CGROUP_BIT(CGROUP_MEMORY))
-		s->watched = kernel_watch_add(w->kernel, s->shell.pid, s->shell.pidfd, &s->shell.cgroup, s->memory, s->tenant);
+		s->watched = kernel_watch_add(w->kernel, s->shell.pid, s->shell.pidfd, &s->shell.cgroup, s->memory, s->tenant, s->root.early.upper);
 	else
 		return;
 	s->receipt.sockets = kernel_watch_bound(s->watched);

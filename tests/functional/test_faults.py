@@ -51,8 +51,9 @@ OPTIONAL = {
     ('host', 'ioctl'): 'the network namespace made ahead by a thread is made again in its turn',
     ('host', 'unshare'): 'the network namespace made ahead by a thread is made again in its turn',
     ('host', 'sendmsg'): 'who read our stdout went away; a guard that is not told sees for itself that all is gone',
-    ('agent', 'openat'): 'where System V ids are chosen: without it, a restore of such objects is refused',
+    ('agent', 'openat'): 'where System V ids are chosen: without it, a restore of such objects is refused; what counts OOM kills',
     ('agent', 'fcntl'): 'likewise',
+    ('agent', 'mount'): 'a control group is mounted in a second way: with all controllers of its hierarchy',
     ('agent', 'prctl'): 'EINVAL is how the kernel says that there are no more capabilities',
     ('agent', 'sched_getattr'): 'who cannot look at its slice has not made it longer either (speed)',
     ('host', 'recvmsg'): 'before the sandbox stands, the agent is asked again what it said',
@@ -216,6 +217,7 @@ def mounts(pid):
         opts = sorted(o for o in opts if not re.match(r'lowerdir|upperdir|workdir', o))
         root = re.sub(r'host-[0-9a-f]{16}', 'host', own[3])
         root = re.sub(r'^.*/cloche-test-\d+(-cold)?/', '', root)
+        root = re.sub(r'cloche/s\d+$', 'cloche/slot', root)  # its own control group
         rows.append((own[4], root, own[5], fs[0], opts))
     return sorted(rows)
 

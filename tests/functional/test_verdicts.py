@@ -24,7 +24,8 @@ def judged(r, cause, code, limit=None):
     v = j["verdict"]
     assert (v["cause"], j["exit_code"], r.code) == (cause, code, code), r
     kind = ["oom_kind"] if cause == "oom" else []
-    assert list(v) == ["cause", "detail", *kind, "limit", "peak"] and v["detail"], r
+    kills = [k for k in ("oom_kills", "warning") if k in v]
+    assert list(v) == ["cause", "detail", *kind, *kills, "limit", "peak"] and v["detail"], r
     assert v["limit"] == limit, r
     assert (v["peak"] is None) == (limit is None), r
     assert r.err == b"", r
@@ -174,7 +175,10 @@ def test_oom_is_told_when_only_a_child_dies_and_the_command_fails():
 def test_a_command_that_survives_its_child_s_oom_exited():
     r = sh("/usr/bin/python3 -c 'bytearray(200 << 20)'; exit 0", "--json", "--memory", "64M")
     judged(r, "exited", 0)
-    assert "memory" in r.json["verdict"]["detail"]
+    v = r.json["verdict"]
+    assert "memory" in v["detail"] and v["oom_kills"] == 1 and v["warning"] == "1 process was killed by the memory limit of 64M (--memory)", r
+    r = sh("/usr/bin/python3 -c 'bytearray(200 << 20)' 2>/dev/null; exit 0", "--memory", "64M")
+    assert r.code == 0 and r.err.endswith(b"cloche: warning: 1 process was killed by the memory limit of 64M (--memory)\n"), r
 
 
 def test_files_in_memory_count_as_memory():

@@ -285,6 +285,10 @@ export interface Verdict {
   detail: string | null;
   /** Only when the cause is `oom`: `memory`, or what the kernel kept for the sandbox, such as `sockets`. */
   oomKind?: string;
+  /** How many processes the memory limit killed while it ran, whatever the cause; absent when none was. */
+  oomKills?: number;
+  /** That processes were killed by the memory limit although the cause is another. */
+  warning?: string;
   limit: number | null;
   peak: number | null;
 }

@@ -1,0 +1,156 @@
+/*
+ * /sys/fs/cgroup: the sandbox's own control groups as the kernel shows them, read-only. Nothing is copied, so the figures are those of the
+ * moment of reading. Version 2: one mount. Version 1: one for each controller, and the names of version 2 as links beside them
+ * (warden/skeleton.c). docs/design/0014-what-programs-see.md says why.
+ */
+#include "agent/agent.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "linux/cgroup.h"
+#include "linux/cgroup_parse.h"
+
+#include <unistd.h>
+
+/* Of mount(2): libc's header for them clashes with the kernel's for the new calls. */
+#define OLD_RDONLY 1UL
+#define OLD_NOSUID 2UL
+#define OLD_NODEV 4UL
+#define OLD_NOEXEC 8UL
+#define OLD_BIND 4096UL
+#define READ_ONLY (OLD_RDONLY | OLD_NOSUID | OLD_NODEV | OLD_NOEXEC)
+
+#define PLACE "/c" /* of the base, until the image is there */
+#define EVENTS "/sys/fs/cgroup/memory.events"
+
+/* The controllers of the hierarchy that has @name, as mount(2) wants them: all, since they can only be mounted together. */
+static int hierarchy_of(const char *base, const char *name, char *ret, size_t size)
+{
+	char path[64], text[4096], *line, *next;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "%s/p/self/cgroup", base);
+	n = fd_get(AT_FDCWD, path, text, sizeof(text));
+	if (n < 0)
+		return (int)n;
+	for (line = text; line && *line; line = next) {
+		char *list = strchr(line, ':'), *end;
+
+		next = strchr(line, '\n');
+		if (next)
+			*next++ = '\0';
+		end = list ? strchr(++list, ':') : NULL;
+		if (!end)
+			continue;
+		*end = '\0';
+		for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+			if (!strncmp(at, name, strlen(name)) && (!at[strlen(name)] || at[strlen(name)] == ',')) {
+				snprintf(ret, size, "%s", list);
+				return 0;
+			}
+	}
+	return -ENOENT;
+}
+
+static int mount_controller(const char *base, const char *name)
+{
+	char path[64], all[256];
+	int r;
+
+	snprintf(path, sizeof(path), "%s" PLACE "/%s", base, name);
+	r = sys_mount("cgroup", path, "cgroup", READ_ONLY, name);
+	if (r == 0 || hierarchy_of(base, name, all, sizeof(all)) < 0)
+		return r;
+	return sys_mount("cgroup", path, "cgroup", READ_ONLY, all);
+}
+
+/* The host does not let us: then there is nothing to see. Anything else is a failure. */
+static bool is_refusal(int r)
+{
+	return r == -EPERM || r == -EACCES || r == -ENODEV || r == -EBUSY || r == -EINVAL || r == -ENOENT;
+}
+
+static int mount_covered(const char *base, const char *name)
+{
+	char path[64], empty[64];
+	int r = mount_controller(base, name);
+
+	if (r < 0)
+		return is_refusal(r) ? 0 : r;
+	snprintf(path, sizeof(path), "%s" PLACE "/%s", base, name);
+	snprintf(empty, sizeof(empty), "%s/k", base);
+	return sys_mount(empty, path, NULL, OLD_BIND, NULL);
+}
+
+static int mount_v1(const struct agent *a, const char *base)
+{
+	static const struct {
+		unsigned bit;
+		const char *name;
+	} shown[] = { { CGROUP_BIT(CGROUP_MEMORY), "memory" },
+		      { CGROUP_BIT(CGROUP_PIDS), "pids" },
+		      { CGROUP_BIT(CGROUP_CPU), "cpu" },
+		      { CGROUP_BIT(CGROUP_CPUACCT), "cpuacct" } };
+	char path[64];
+	int r;
+
+	snprintf(path, sizeof(path), "%s" PLACE, base);
+	r = sys_mount(path, path, NULL, OLD_BIND, NULL); /* so that all of it can be moved as one */
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(shown); i++) {
+		r = a->groups & shown[i].bit ? mount_controller(base, shown[i].name) : 0;
+		r = is_refusal(r) ? 0 : r;
+	}
+	/*
+	 * Java believes in version 1 only where all of these are mounted, and cpuset. Where the sandbox has no group of its own, what
+	 * would be shown is the host's: it is covered by an empty folder.
+	 */
+	if (r == 0)
+		r = mount_covered(base, "cpuset");
+	if (r == 0 && !(a->groups & CGROUP_BIT(CGROUP_CPUACCT)))
+		r = mount_covered(base, "cpuacct");
+	return r;
+}
+
+int group_view_mount(struct agent *a, const char *base)
+{
+	char path[64];
+	int r;
+
+	if (!(a->groups & CGROUP_SHOWN_V2))
+		return a->groups ? mount_v1(a, base) : 0;
+	snprintf(path, sizeof(path), "%s" PLACE, base);
+	r = sys_mount("cgroup2", path, "cgroup2", READ_ONLY, NULL);
+	if (!is_refusal(r))
+		return r;
+	a->groups = 0;
+	return 0;
+}
+
+int group_view_attach(const struct agent *a, int sys)
+{
+	AUTO_CLOSE int at = -1;
+
+	if (!a->groups)
+		return 0;
+	at = sys_openat(sys, "fs/cgroup", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	return at < 0 ? at : sys_move_mount(AT_FDCWD, PLACE, at, "", MOVE_MOUNT_T_EMPTY_PATH, a->cookie);
+}
+
+void group_view_open(struct agent *a)
+{
+	int fd = a->groups ? sys_openat(AT_FDCWD, EVENTS, O_RDONLY | O_CLOEXEC, 0) : -1;
+
+	a->events = fd < 0 ? -1 : sys_fcntl(fd, F_DUPFD_CLOEXEC, AGENT_PLACES_END);
+	fd_close(fd);
+}
+
+uint64_t group_view_oom_kills(const struct agent *a)
+{
+	char text[512];
+	ssize_t n = a->events < 0 ? -1 : pread(a->events, text, sizeof(text) - 1, 0);
+	uint64_t kills = 0;
+
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	return cgroup_parse_kv(text, "oom_kill", &kills) < 0 ? 0 : kills;
+}

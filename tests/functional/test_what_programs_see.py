@@ -1,0 +1,90 @@
+"""What programs see of their sandbox's size and use: /proc/meminfo, /proc/loadavg, /sys/fs/cgroup; and that no OOM is silent."""
+import os
+import re
+
+import pytest
+
+from api import d, eventually, nothing_is_left_behind  # noqa: F401
+from host import python, sh
+from test_checkpoints_memory import clean  # noqa: F401
+
+MIB = 1 << 20
+GROUP = "/sys/fs/cgroup/"
+MEMINFO = r"""
+import re, time
+def info(): return {k: int(v) for k, v in re.findall(r"^(\S+): +(\d+) kB$", open("/proc/meminfo").read(), re.M)}
+def until(f):
+    end = time.monotonic() + 60
+    while not f(info()):
+        assert time.monotonic() < end, info()
+        time.sleep(0.02)
+"""
+
+
+def test_meminfo_tells_what_is_used_now():
+    r = python(MEMINFO + """
+until(lambda m: m["MemTotal"] - m["MemFree"] > 1000)
+x = bytearray(100 << 20)
+until(lambda m: m["AnonPages"] > 100 << 10 and m["MemAvailable"] < 156 << 10)
+del x
+until(lambda m: m["MemAvailable"] > 200 << 10)
+print(info()["MemTotal"], len(open("/proc/meminfo").read()))
+""", "--memory", "256M")
+    assert r.code == 0 and r.text.split()[0] == str(256 << 10), r
+
+
+def test_the_own_control_group_is_shown_and_cannot_be_changed():
+    r = sh("cd /sys/fs/cgroup && cat memory.max cpu.max pids.max && for f in memory.current memory.peak pids.current; do "
+           "test $(cat $f) -gt 0 || echo bad $f; done; grep -x 'oom_kill 0' memory.events; grep -ow memory cgroup.controllers; "
+           "for f in memory.max memory/memory.limit_in_bytes pids.max cpu.max cgroup.procs; do (echo 1 > $f) 2>/dev/null && echo wrote $f; done; "
+           "mkdir x 2>/dev/null && echo made; ls -A /sys/fs/cgroup/cpuset 2>/dev/null", "--memory", "128M", "--pids", "64", "--cpus", "0.5", "--user", "root")
+    assert r.text == f"{128 * MIB}\n50000 100000\n64\noom_kill 0\nmemory\n", r
+
+
+@pytest.mark.skipif(not os.path.exists("/usr/bin/java"), reason="no Java here")
+def test_java_takes_its_heap_from_the_limit():
+    r = sh("java -XX:+PrintFlagsFinal -version 2>/dev/null", "--memory", "1G")
+    assert re.search(r"MaxHeapSize += 268435456 ", r.text), r
+
+
+def test_an_oom_of_a_child_is_told(d, clean):
+    box = d.create(memory="64M")["id"]
+    kill = "/usr/bin/python3 -c 'bytearray(200 << 20)' 2>/dev/null; "
+    v = d.exec(box, "sh", "-c", kill + "true")["verdict"]
+    assert (v["cause"], v["oom_kills"]) == ("exited", 1) and "memory limit of 64M" in v["warning"], v
+    x = d.exec(box, "sh", "-c", "exit 3")
+    assert x["verdict"]["cause"] == "exited" and "oom_kills" not in x["verdict"], x
+    x = d.exec(box, "sh", "-c", kill + kill + "exit 4")
+    assert (x["verdict"]["cause"], x["verdict"]["oom_kills"], x["exit_code"]) == ("oom", 2, 4) and "warning" not in x["verdict"], x
+    assert d.get(f"/v1/sandboxes/{box}/stats").json["oom_kills"] == 3
+    c = d.cli("exec", box, "--", "sh", "-c", kill + "true")
+    assert c.code == 0 and c.err.count(b"warning: 1 process was killed by the memory limit of 64M") == 1, c
+    assert re.search(rb"^oom kills +4 ", d.cli("stats", box).out, re.M)
+
+
+HOLD = """
+import os, time
+held = {n: open(n) for n in ("/proc/meminfo", "/proc/loadavg", os.path.realpath("/sys/fs/cgroup/memory.current"))}
+was = held["/proc/meminfo"].readline()
+print("open", flush=True)
+while not os.path.exists("/tmp/go"): time.sleep(0.02)
+for n, f in held.items():
+    assert os.readlink(f"/proc/self/fd/{f.fileno()}") == n
+    f.seek(0)
+    assert f.read(), n
+held["/proc/meminfo"].seek(0)
+assert held["/proc/meminfo"].readline() == was
+print(open("/sys/fs/cgroup/memory.max").read())
+"""
+
+
+def test_open_files_go_with_a_fork(d, clean):
+    box = d.create(memory="128M")["id"]
+    x = d.post(f"/v1/sandboxes/{box}/execs", {"cmd": ["python3", "-c", HOLD], "background": True}).json["id"]
+    eventually(lambda: d.get(f"/v1/sandboxes/{box}/execs/{x}/output").body == b"open\n", 60)
+    r = d.post(f"/v1/sandboxes/{box}/fork", {"memory": True})
+    assert r.status == 201, r
+    copy = r.json["sandboxes"][0]["id"]
+    assert d.exec(copy, "touch", "/tmp/go")["exit_code"] == 0
+    r = d.get(f"/v1/sandboxes/{copy}/execs/{x}/wait?timeout=60", timeout=70).json
+    assert r["exit_code"] == 0 and r["stdout"] == f"{128 * MIB}\n\n", r

@@ -332,7 +332,7 @@ TEST(what_is_held_comes_with_its_descriptors)
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
 		for (uint8_t n = 0; n < 5; n++) {
-			const struct frame_held in = { cases[i].flags, { -9, 1ULL << 40, 7 } };
+			const struct frame_held in = { cases[i].flags, { -9, 1ULL << 40, 7, 0 } };
 			struct frame f = framed(FRAME_HELD, n, frame_held_encode(&in, PAYLOAD, ROOM));
 			struct frame_held x;
 

@@ -130,11 +130,12 @@ int seal_memory_prepare(struct seal *x)
 /* 0: nothing is half done in there. -EAGAIN: look again in a moment. */
 static int look(const struct seal *x, struct err *e)
 {
-	AUTO_FREE struct table *t = malloc(sizeof(*t));
+	AUTO_FREE struct table *t = calloc(1, sizeof(*t));
 	int r = t ? table_read(x->impl->table, t) : -ENOMEM;
 	unsigned execs = 0;
 
-	if (r == -EAGAIN)
+	/* A sandbox that was made a moment ago: its agent has not heard KEEP yet. */
+	if (r == -EAGAIN || (r == -EBADMSG && !t->magic))
 		return err_set(e, ERR_CONFLICT, r, "the sandbox's agent is busy");
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "read the agent's table");

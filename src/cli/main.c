@@ -74,6 +74,7 @@ static const struct command {
 	{ "kill", cmd_client, "end a command in a sandbox" },
 	{ "extend", cmd_client, "set when a sandbox is removed" },
 	{ "rename", cmd_client, "give a sandbox another name" },
+	{ "update", cmd_client, "change limits of a sandbox" },
 	{ "checkpoint", cmd_client, "keep the state of a sandbox; list, carry, remove them" },
 	{ "restore", cmd_client, "go back to a checkpoint, or make sandboxes of it" },
 	{ "fork", cmd_client, "copies of a running sandbox" },

@@ -267,6 +267,32 @@ static void read_limits(const struct service_opts *o, struct jin *j, bool admin,
 	}
 }
 
+bool limits_read(const struct service_opts *o, struct jin *j, bool admin, struct spec_limits *ret)
+{
+	struct spec_limits l = { 0 };
+	uint64_t pids = 0;
+	const bool given[] = { jin_cpus(j, "cpus", &l.cpu_milli), jin_size(j, "memory", &l.memory), jin_size(j, "disk", &l.disk),
+			       jin_u64(j, "pids", &pids, 0, UINT32_MAX) };
+	bool any = false;
+
+	l.pids = (uint32_t)pids;
+	const struct {
+		const char *key;
+		uint64_t value, max;
+	} bounds[] = { { "cpus", l.cpu_milli, o->cpu_milli_max }, { "memory", l.memory, o->memory_max }, { "disk", l.disk, o->disk_max },
+		       { "pids", l.pids, o->pids_max } };
+	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
+		any = any || given[i];
+		if (given[i] && !bounds[i].value)
+			jin_bad(j, bounds[i].key, "cannot be lifted of a sandbox that is there");
+		else if (given[i] && !admin && bounds[i].max && bounds[i].value > bounds[i].max)
+			jin_bad(j, bounds[i].key, "beyond what this host allows (%llu%s)", (unsigned long long)bounds[i].max,
+				i == 0 ? " thousandths of a core" : "");
+	}
+	*ret = l;
+	return any;
+}
+
 /* Whether it may be is asked when it is to be made: what was stored must be read in any case. */
 static void read_network(struct jin *j, struct box_want *w)
 {

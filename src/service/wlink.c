@@ -23,6 +23,7 @@ struct wcall {
 	struct sandbox_spec *spec; /* CREATE, DIFF only */
 	struct msg_diff *diff; /* DIFF only */
 	struct steer_rules *net; /* NET only */
+	struct spec_limits limits; /* LIMITS only */
 	struct warden_who who; /* WHO only */
 	bool once; /* of finding out what is there: not repeated, for all of it is done again */
 };
@@ -183,6 +184,8 @@ static int send_one(struct lane *l, struct wcall *c)
 		msg_put_spec(c->spec, &w->req.spec);
 	else
 		memset(&w->req.spec, 0, sizeof(w->req.spec));
+	if (c->op == WARDEN_LIMITS)
+		w->req.spec.limits = c->limits;
 	if (c->net)
 		msg_put_net(c->net, &w->req.spec.net);
 	w->req.who = c->who;
@@ -439,6 +442,15 @@ void wlink_net(struct wlink *w, uint64_t handle, uint64_t arg, const struct stee
 	if (!c->net)
 		abort();
 	*c->net = *rules;
+	queue_add(&w->waiting[QUICK], c);
+	send_more(w, QUICK);
+}
+
+void wlink_limits(struct wlink *w, uint64_t handle, const struct spec_limits *l, wlink_fn *fn, void *fn_arg)
+{
+	struct wcall *c = call_new(w, WARDEN_LIMITS, handle, 0, fn, fn_arg);
+
+	c->limits = *l;
 	queue_add(&w->waiting[QUICK], c);
 	send_more(w, QUICK);
 }

@@ -40,6 +40,7 @@ void wlink_diff(struct wlink *w, uint64_t handle, const struct sandbox_spec *spe
 		void *fn_arg);
 /* NET; @arg 1: with new sockets, the answer's descriptors in the order of enum steer_socket. */
 void wlink_net(struct wlink *w, uint64_t handle, uint64_t arg, const struct steer_rules *rules, wlink_fn *fn, void *fn_arg);
+void wlink_limits(struct wlink *w, uint64_t handle, const struct spec_limits *l, wlink_fn *fn, void *fn_arg);
 /* WHO. SOCKET and DENIED are for wlink_call(). */
 void wlink_who(struct wlink *w, uint64_t handle, const struct warden_who *who, wlink_fn *fn, void *fn_arg);
 /* SEAL, UNSEAL, LAYERS: @id is the layer's, NULL for none. */

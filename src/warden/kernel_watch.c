@@ -619,6 +619,15 @@ uint32_t kernel_watch_bound(const struct kernel_watched *x)
 	return x ? x->bound : 0;
 }
 
+void kernel_watch_limit(struct kernel_watch *w, struct kernel_watched *x, uint64_t memory)
+{
+	pthread_mutex_lock(&w->lock);
+	while (w->busy == x)
+		pthread_cond_wait(&w->idle, &w->lock);
+	x->look.memory = memory;
+	pthread_mutex_unlock(&w->lock);
+}
+
 int kernel_watch_mend(const struct kernel_watched *x)
 {
 	return x && x->look.host->version != 2 ? put_limit(&x->look) : 0;

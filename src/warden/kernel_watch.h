@@ -67,6 +67,8 @@ struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int p
  * then, and *@pidfd is another descriptor of the same process. NULL is nothing.
  */
 void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x, int *pidfd);
+/* Its limit is another one from now on; the caller sets it for the group. The bound of its sockets stays. */
+void kernel_watch_limit(struct kernel_watch *w, struct kernel_watched *x, uint64_t memory);
 /* One that another warden has watched: its memory limit is what it should be, whenever that one died. 0 or -errno. */
 int kernel_watch_mend(const struct kernel_watched *x);
 /* How many internet sockets it may have, where the kernel itself bounds them (linux/socket_bpf.h); 0: it does not. */

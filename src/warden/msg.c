@@ -104,6 +104,16 @@ static int check_net(const struct sandbox_spec *s, struct err *e)
 	return unused_zero(s) ? 0 : err_set(e, ERR_INVALID, -EINVAL, "rules: unused bytes");
 }
 
+/* So do limits, and only those that can change. */
+static int check_limits(const struct sandbox_spec *s, struct err *e)
+{
+	const size_t at = offsetof(struct sandbox_spec, limits), behind = at + sizeof(s->limits);
+
+	if (!zero(s, at) || !zero((const char *)s + behind, sizeof(*s) - behind) || s->limits.disk || s->limits.inodes || s->limits.io_bps)
+		return err_set(e, ERR_INVALID, -EINVAL, "request: unused bytes");
+	return spec_check_limits(&s->limits, e);
+}
+
 static bool diff_ok(const struct warden_req *q)
 {
 	const struct msg_diff *d = &q->diff;
@@ -147,6 +157,8 @@ int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "request: not a connection");
 	if (q->op == WARDEN_UNSEAL || q->op == WARDEN_NET)
 		return check_net(&q->spec, e);
+	if (q->op == WARDEN_LIMITS)
+		return check_limits(&q->spec, e);
 	if (q->op != WARDEN_CREATE && q->op != WARDEN_DIFF)
 		return zero(&q->spec, sizeof(q->spec)) ? 0 : err_set(e, ERR_INVALID, -EINVAL, "request: unused bytes");
 	r = spec_check(&q->spec, e);
@@ -193,6 +205,7 @@ size_t msg_fds(const struct warden_rep *p, const struct warden_req *q)
 	case WARDEN_MACHINES:
 	case WARDEN_DISKS:
 	case WARDEN_DISK_REMOVE:
+	case WARDEN_LIMITS:
 	case WARDEN_OP_END:
 		break;
 	}

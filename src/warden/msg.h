@@ -71,6 +71,7 @@ enum warden_op {
 	WARDEN_MACHINES, /* → arg: how virtual machines run, MSG_MACHINES_*; msg: why, one line */
 	WARDEN_DISKS, /* id or none → the next larger id of a disk there is, or none */
 	WARDEN_DISK_REMOVE, /* id: a disk that no sandbox has; ERR_CONFLICT while one has it; with arg 1 it is moved to the quarantine */
+	WARDEN_LIMITS, /* handle, spec.limits (memory, pids, cpu_milli; 0: as it is; all else of the spec zero) */
 	WARDEN_OP_END
 };
 
@@ -96,7 +97,7 @@ struct warden_req {
 	char id[MSG_ID]; /* SEAL, UNSEAL, LAYERS: which layer; DISKS, DISK_REMOVE: which disk */
 	struct msg_diff diff; /* DIFF only */
 	struct warden_who who; /* WHO only */
-	struct sandbox_spec spec; /* CREATE, DIFF only; of NET its ->net */
+	struct sandbox_spec spec; /* CREATE, DIFF only; of NET its ->net, of LIMITS its ->limits */
 };
 static_assert(sizeof(struct sandbox_spec) == 7320 + sizeof(struct steer_rules), "the spec is part of the protocol: raise MSG_VERSION");
 static_assert(sizeof(struct msg_diff) == 24 + SPEC_LAYERS * ID_SIZE, "no padding");

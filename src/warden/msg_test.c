@@ -74,6 +74,27 @@ TEST(unknown_operations_and_misplaced_handles_are_refused)
 	CHECK_EQ(check(&q), -EINVAL);
 }
 
+TEST(limits_come_alone_and_only_those_that_can_change)
+{
+	static struct warden_req q;
+
+	hello(&q);
+	q.op = WARDEN_LIMITS;
+	q.handle = 5;
+	q.spec.limits = (struct spec_limits){ .memory = 64 * MIB, .pids = 9, .cpu_milli = 500 };
+	CHECK_EQ(check(&q), 0);
+	q.spec.limits.pids = 1;
+	CHECK_EQ(check(&q), -EINVAL);
+	q.spec.limits = (struct spec_limits){ .disk = GIB };
+	CHECK_EQ(check(&q), -EINVAL);
+	q.spec.limits = (struct spec_limits){ .memory = 64 * MIB };
+	q.spec.flags = 1;
+	CHECK_EQ(check(&q), -EINVAL);
+	q.spec.flags = 0;
+	q.spec.net.mode = STEER_OPEN;
+	CHECK_EQ(check(&q), -EINVAL);
+}
+
 TEST(a_group_is_named_exactly_where_one_is_needed)
 {
 	static struct warden_req q;

@@ -134,6 +134,18 @@ int records_spec_flags(const struct records *r, uint32_t slot, uint32_t flags)
 	return put_u32(r, slot, offsetof(struct record, spec_flags), flags);
 }
 
+int records_limits(const struct records *r, uint32_t slot, uint64_t memory, uint32_t pids, uint32_t cpu_milli)
+{
+	const uint32_t numbers[2] = { pids, cpu_milli };
+	ssize_t n = pwrite(r->fd, numbers, sizeof(numbers), place(slot) + (off_t)offsetof(struct record, pids));
+
+	if (n == (ssize_t)sizeof(numbers))
+		n = pwrite(r->fd, &memory, sizeof(memory), place(slot) + (off_t)offsetof(struct record, memory));
+	else if (n >= 0)
+		return -EIO;
+	return n == (ssize_t)sizeof(memory) ? 0 : n < 0 ? -errno : -EIO;
+}
+
 int records_vm(const struct records *r, uint32_t slot, const struct record_vm *vm)
 {
 	ssize_t n = pwrite(r->fd, vm, sizeof(*vm), place(slot) + (off_t)offsetof(struct record, vm));

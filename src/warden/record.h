@@ -75,6 +75,7 @@ int records_clear(const struct records *r, uint32_t slot);
 int records_vm(const struct records *r, uint32_t slot, const struct record_vm *vm);
 int records_flag(const struct records *r, uint32_t slot, uint32_t flags);
 int records_spec_flags(const struct records *r, uint32_t slot, uint32_t flags);
+int records_limits(const struct records *r, uint32_t slot, uint64_t memory, uint32_t pids, uint32_t cpu_milli);
 /* Slots that the file has room for: no record is behind. */
 uint32_t records_end(const struct records *r);
 

@@ -390,6 +390,8 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 		return warden_disk_next(s->warden, s->in.q.id, s->out.id, e);
 	case WARDEN_DISK_REMOVE:
 		return warden_disk_remove(s->warden, s->in.q.id, s->in.q.arg ? DISK_ASIDE : DISK_AWAY, e);
+	case WARDEN_LIMITS:
+		return warden_limits(s->warden, x->sandbox, &s->in.q.spec.limits, e);
 	case WARDEN_OP_END:
 		break;
 	}

@@ -56,7 +56,7 @@ static int check_target(const char *s, const char *what, struct err *e)
 	return 0;
 }
 
-static int check_limits(const struct spec_limits *l, struct err *e)
+int spec_check_limits(const struct spec_limits *l, struct err *e)
 {
 	if (l->memory && l->memory < 8 * MIB)
 		return err_set(e, ERR_INVALID, -EINVAL, "memory: %llu bytes, and at least 8M is needed",
@@ -137,7 +137,7 @@ int spec_check(const struct sandbox_spec *s, struct err *e)
 	if (r == 0)
 		r = check_path(s->workdir, "workdir", e);
 	if (r == 0)
-		r = check_limits(&s->limits, e);
+		r = spec_check_limits(&s->limits, e);
 	if (r == 0)
 		r = check_layers(s, e);
 	if (r == 0)

@@ -74,4 +74,5 @@ struct sandbox_spec {
  * Checks every field as if a stranger had written it: strings end, paths are absolute and without "..", counts and
  * flags are in range, ids are mapped, limits are ones that can be set.
  */
+int spec_check_limits(const struct spec_limits *l, struct err *e); /* those alone */
 int spec_check(const struct sandbox_spec *s, struct err *e);

@@ -191,6 +191,11 @@ void warden_net_sockets(struct warden_sandbox *s, int ret[STEER_SOCKETS]);
  * still has the old ones. A sandbox made without SPEC_NET gets its way out by this, with @ret_sockets (a policy may be
  * given while it runs); without them ERR_CONFLICT.
  */
+/*
+ * Other limits for one that runs: memory, pids, cpu_milli; 0: as it is. ERR_CONFLICT when more memory is in use and cannot be freed,
+ * ERR_UNSUPPORTED for a virtual machine and what cannot change while it runs. On failure they are what they were.
+ */
+int warden_limits(struct warden *w, struct warden_sandbox *s, const struct spec_limits *want, struct err *e);
 int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_rules *rules, int *ret_sockets,
 	       struct err *e);
 /* A TCP socket inside, not connected, for who wants to reach a port there; of any sandbox. @family: 4 or 6. */

@@ -15,7 +15,7 @@ import pytest
 import host
 from daemon import Daemon
 
-COMMANDS = ("create exec shell cp ls inspect rm kill extend rename checkpoint restore fork diff promote pause resume hibernate wake template pool logs stats top "
+COMMANDS = ("create exec shell cp ls inspect rm kill extend rename update checkpoint restore fork diff promote pause resume hibernate wake template pool logs stats top "
             "events audit token port tenant completion").split()
 VERBS = ["checkpoint create", "checkpoint ls", "checkpoint inspect", "checkpoint rm", "checkpoint export", "checkpoint import",
          "template set", "template ls", "template inspect", "template rm", "pool set", "pool ls", "pool inspect", "pool rm",

@@ -55,6 +55,14 @@ def test_extend_and_rename(daemon, box, ok):
         host.one_line(daemon.cli(*args))
 
 
+def test_update_changes_limits(daemon, box, ok):
+    assert ok("update", "--memory", "300M", "--pids", "99", box) == box
+    assert (daemon.get(f"/v1/sandboxes/{box}").json["memory"], daemon.get(f"/v1/sandboxes/{box}").json["pids"]) == (300 << 20, 99)
+    assert "hibernate" in host.one_line(daemon.cli("update", "--disk", "2G", box))
+    for args in ((box,), ("--memory", "1G"), ("--memory", "0", box), ("--image", "host", box)):
+        host.one_line(daemon.cli("update", *args))
+
+
 def test_ports(daemon, box, ok):
     assert ok("port", "ls", box).split() == ["PORT", "PUBLIC", "TOKEN", "PATH", "HOST"]
     path, token = ok("port", "set", "--public", "--new-token", box, "8000").split()

@@ -81,8 +81,8 @@ export class Sandbox {
   }
 
   update(options: UpdateOptions): Promise<this> {
-    const { timeout, idle, metadata, name } = options;
-    return this.#change('PATCH', '', options, toWire({ timeout, idle, metadata, name }));
+    const { timeout, idle, metadata, name, cpus, memory, disk, pids } = options;
+    return this.#change('PATCH', '', options, toWire({ timeout, idle, metadata, name, cpus, memory, disk, pids }));
   }
 
   /** Lets it live for so long from now. */

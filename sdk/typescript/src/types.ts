@@ -241,6 +241,11 @@ export interface UpdateOptions extends CallOptions {
   idle?: Duration | Idle;
   metadata?: Record<string, string>;
   name?: string;
+  /** Limits: by a call of their own, without the fields above. `disk`, and more `cpus` than it sees, only while it is hibernated. */
+  cpus?: number;
+  memory?: Size;
+  disk?: Size;
+  pids?: number;
 }
 
 /** A shell line (run by `/bin/sh -c`), a program and its arguments, or code for the warm Python of its template. */

@@ -1,6 +1,7 @@
 #include "api/native/checkpoints.h"
 #include "base/base.h"
 #include "base/str.h"
+#include "service/box_limit.h"
 #include "service/box_disk.h"
 #include "service/box_net.h"
 #include "service/exec.h"
@@ -450,7 +451,8 @@ static void update_body(struct call *c, const char *data, size_t len)
 {
 	uint64_t timeout = UINT64_MAX;
 	struct want_idle idle = { 0 };
-	bool has_idle = false;
+	bool has_idle = false, limits = false;
+	struct spec_limits l = { 0 };
 	AUTO(json_decref) json_t *o = NULL;
 	const char *name = NULL;
 	struct kv meta = { 0 };
@@ -463,13 +465,21 @@ static void update_body(struct call *c, const char *data, size_t len)
 
 		jin_ms(&j, "timeout", &timeout);
 		if (c->data == NULL) { /* PATCH; `extend` has the time alone */
+			limits = limits_read(&c->api->s->o, &j, c->who.scope == SCOPE_ADMIN, &l);
 			has_idle = idle_read(&j, &idle);
 			jin_str(&j, "name", &name, NAME_MAX_LEN);
 			m = jin_object(&j, "metadata");
+			if (limits && (timeout != UINT64_MAX || has_idle || name || m))
+				jin_bad(&j, "cpus, memory, disk, pids", "limits are changed by a call of their own");
 		} else if (timeout == UINT64_MAX) {
 			jin_bad(&j, "timeout", "is needed");
 		}
 		r = jin_end(&j);
+	}
+	if (r == 0 && limits) {
+		c->pending = true;
+		box_limit(c->box, &c->who, &l, on_done_box, c);
+		return;
 	}
 	if (r == 0 && m)
 		r = kv_parse(m, "metadata", META_MAX, false, &meta, &e);

@@ -1,0 +1,71 @@
+#include "client/client.h"
+#include "base/base.h"
+#include "client/show.h"
+#include "client/want.h"
+
+/* Those of want_options that can change; it reads them, too. */
+static const char *const changeable[] = { "cpus", "memory", "disk", "pids" };
+
+static const char help[] =
+	"usage: cloche update [options] SANDBOX\n"
+	"\n"
+	"Changes limits of a sandbox that is there, and prints its id. Memory, processes and CPUs change while it runs; more CPUs\n"
+	"than it sees, and the disk, only while it is hibernated. `cloche extend` and `cloche rename` change the rest.\n"
+	"\n"
+	"  --cpus N            cores, as 0.5 or 2\n"
+	"  --memory SIZE       memory; refused when more is in use\n"
+	"  --disk SIZE         what may be written\n"
+	"  --pids N            processes and threads\n";
+
+static struct option options[ARRAY_LEN(changeable) + 1];
+
+__attribute__((constructor)) static void find_options(void)
+{
+	for (size_t i = 0; i < ARRAY_LEN(changeable); i++)
+		for (const struct option *o = want_options; o->name; o++)
+			if (!strcmp(o->name, changeable[i]))
+				options[i] = *o;
+}
+
+static int run(struct args *a, struct err *e)
+{
+	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
+	AUTO_JSON json_t *body = json_object(), *answer = NULL;
+	AUTO(conn_close) struct conn *c = NULL;
+	int opt, r;
+
+	while ((r = args_next(a, &opt, e)) > 0) {
+		r = want_apply(body, opt, optarg, e);
+		if (r < 0)
+			return r;
+	}
+	if (r < 0 || a->help)
+		return r;
+	r = args_count(a, 1, 1, "SANDBOX", e);
+	if (r == 0 && !json_object_size(body)) {
+		r = err_set(e, ERR_INVALID, -EINVAL, "nothing to change: give --cpus, --memory, --disk or --pids");
+		err_remedy(e, "see `cloche update --help`");
+	}
+	if (r == 0)
+		r = conn_open(&a->conn, &c, e);
+	if (r == 0)
+		r = url_add(&path, "/v1/sandboxes/%s", a->rest[0]);
+	if (r == 0)
+		r = conn_json(c, "PATCH", buf_str(&path), body, &answer, e);
+	if (r < 0)
+		return r;
+	if (a->json)
+		return show_json(answer, SHOW_LINE, e);
+	show_line(show_str(answer, "id"));
+	return 0;
+}
+
+const struct command cmd_update = {
+	.name = "update",
+	.text = "change limits of a sandbox",
+	.help = help,
+	.options = options,
+	.complete = COMPLETE_NAMES,
+	.names = "sandbox",
+	.run = run,
+};

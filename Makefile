@@ -43,6 +43,11 @@ bench: all
 	@scripts/deps.sh bench vm
 	@scripts/as_root.sh tests/bench/run $(ARGS)
 
+# 64 clients for half an hour: what of the daemon grows? ARGS='--minutes 8' for less.
+soak: all
+	@scripts/deps.sh build
+	@scripts/as_root.sh env CLOCHE_BUILD='$(abspath $(BUILD))' $(PYTHON) tests/soak/soak.py $(ARGS)
+
 # Opinions, not part of the tests.
 tidy: all
 	@scripts/deps.sh tidy
@@ -64,4 +69,4 @@ uninstall:
 clean:
 	rm -rf $(BUILD) build-asan build-clang build-aarch64 build-sysroot-arm64
 
-.PHONY: all faulty unit test vm-kernel demo bench tidy format install uninstall clean
+.PHONY: all faulty unit test vm-kernel demo bench soak tidy format install uninstall clean

@@ -10,7 +10,7 @@
 #include <uv.h>
 
 #define TRIM_EVERY 5U /* ticks */
-#define TRIM_BYTES (16 * MIB)
+#define TRIM_BYTES (4 * MIB)
 #define PRUNE_EVERY_NS (600ULL * 1000000000)
 
 struct upkeep {

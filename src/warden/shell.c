@@ -140,13 +140,19 @@ static bool net_used(void)
 	return !lo || strtoull(lo + 3, NULL, 10) != 0;
 }
 
+/* Of a process or namespace that cannot be made: another time it may be, unless this kernel never does. */
+static enum err_kind kind_of(int r)
+{
+	return r == -EAGAIN || r == -ENOMEM ? ERR_EXHAUSTED : ERR_UNSUPPORTED;
+}
+
 static int new_net(struct shell *s, struct err *e)
 {
 	int r = sys_unshare(CLONE_NEWNET);
 
 	s->steered = false;
 	if (r < 0)
-		return err_sys(e, ERR_UNSUPPORTED, r, "make a network namespace");
+		return err_sys(e, kind_of(r), r, "make a network namespace");
 	r = ns_loopback_up();
 	if (r == 0)
 		net_limits_set();
@@ -289,8 +295,8 @@ static int clone_child(struct env *v, struct shell_start *start, struct shell *s
 	if (r < 0)
 		return r;
 	if (pid < 0) {
-		err_sys(e, ERR_UNSUPPORTED, (int)pid, "make namespaces (user, pid, mount, ipc, uts)");
-		err_remedy(e, "see `cloche doctor`");
+		err_sys(e, kind_of((int)pid), (int)pid, "make namespaces (user, pid, mount, ipc, uts)");
+		err_remedy(e, pid == -EAGAIN ? "the host has no room for more processes (pid_max, threads-max, pids.max)" : "see `cloche doctor`");
 		return (int)pid;
 	}
 	s->pid = (pid_t)pid;

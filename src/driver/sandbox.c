@@ -120,6 +120,10 @@ static void say_limits(const struct sandbox *s, const struct sandbox_spec *spec,
 			 s->receipt.sockets);
 		fn(arg, "sockets", text);
 	}
+	if (s->receipt.tenant_share) {
+		snprintf(text, sizeof(text), "%u %% of the host's pools, for all sandboxes of the tenant", s->receipt.tenant_share);
+		fn(arg, "tenant_share", text);
+	}
 	if (s->receipt.disk) {
 		snprintf(text, sizeof(text), "%llu bytes, %s", (unsigned long long)s->receipt.disk,
 			 vm || spec->flags & SPEC_DISK ? "on disk" : "in memory");

@@ -4,6 +4,7 @@
 #include "egress/refuse.h"
 #include "egress/report.h"
 #include "egress/stream.h"
+#include "egress/tenant.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -172,6 +173,8 @@ static int take_sockets(struct box *b, int *fds)
 	}
 	if (r < 0)
 		close_sockets(b);
+	else
+		room_listener(b);
 	return r;
 }
 
@@ -244,6 +247,7 @@ static struct box *box_new(struct egress *g, const struct egress_box *want)
 	b->dns = (struct loop_fd){ dns_ready, -1 };
 	b->ready_last = &b->ready_first;
 	b->timer.due = late_due;
+	room_init(&b->room);
 	b->meter.counts = want->counts;
 	b->meter.counts.box = want->box;
 	b->meter.counts.concurrent = 0;
@@ -280,6 +284,7 @@ static void release(struct box *b)
 	if (b->policy)
 		report_flush(b);
 	report_done(b);
+	room_done(b);
 	loop_timer_stop(&g->loop, &b->timer);
 	unqueue(b);
 	while (*at != b)
@@ -287,6 +292,7 @@ static void release(struct box *b)
 	*at = b->next;
 	g->boxes--;
 	tree_put(g, b->tree);
+	tenant_put(g, b->tenant);
 	policy_free(b->policy);
 	names_done(&b->names);
 	inject_unref(b->inject);
@@ -350,6 +356,9 @@ int box_put(struct egress *g, const struct egress_box *want, int *fds, size_t nf
 	if (r == 0)
 		r = read_box(want, b, &policy, &inject, &ca, &e);
 	if (r == 0 && (!(tree = tree_get(g, want)) || (!b && !(b = box_new(g, want)))))
+		r = -ENOMEM;
+	/* It never changes hands. */
+	if (r == 0 && !b->tenant && !(b->tenant = tenant_get(g, want->tenant)))
 		r = -ENOMEM;
 	if (r == 0 && nfds)
 		r = take_sockets(b, fds);

@@ -3,6 +3,7 @@
 #include "egress/egress.h"
 #include "egress/inject.h"
 #include "egress/names.h"
+#include "egress/room.h"
 #include "tls/ca.h"
 
 struct stream;
@@ -18,6 +19,7 @@ struct box {
 	bool kept; /* named since the owner joined */
 	bool closing;
 	struct tree *tree;
+	struct tenant *tenant;
 	struct policy *policy;
 	struct names names;
 	struct meter meter;
@@ -34,6 +36,7 @@ struct box {
 
 	struct resolve_asker *asker; /* NULL: it had no name resolved yet */
 	struct stream *streams;
+	struct room room;
 	uint32_t refusing; /* streams that only wait for their end */
 
 	/* work */

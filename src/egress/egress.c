@@ -5,6 +5,7 @@
 #include "egress/confine.h"
 #include "egress/refuse.h"
 #include "egress/report.h"
+#include "egress/tenant.h"
 
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -208,11 +209,17 @@ static uint32_t most_files(void)
 	return l.rlim_cur < UINT32_MAX / 2 ? (uint32_t)l.rlim_cur : UINT32_MAX / 2;
 }
 
-uint32_t egress_share(const struct egress *g)
+uint32_t egress_room(const struct egress *g)
 {
 	/* Two for each stream; each sandbox has three and some for its questions, and pipes are an eighth at most. */
-	uint32_t other = g->files / 8 + 8 * g->boxes + 64, room = g->files > other ? (g->files - other) / 2 : 0;
-	uint32_t share = room > g->streams ? (room - g->streams) / 8 : 0;
+	uint32_t other = g->files / 8 + 8 * g->boxes + 64;
+
+	return g->files > other ? (g->files - other) / 2 : 0;
+}
+
+uint32_t egress_share(const struct egress *g)
+{
+	uint32_t room = egress_room(g), share = room > g->streams ? (room - g->streams) / 8 : 0;
 
 	if (share < LEAST)
 		share = LEAST;
@@ -231,7 +238,7 @@ int egress_init(struct egress *g, int listen_fd, int owner_fd, struct err *e)
 	static const struct link_ops ops = { joined, message, left };
 	int r;
 
-	*g = (struct egress){ .spare = -1, .files = most_files() };
+	*g = (struct egress){ .spare = -1, .files = most_files(), .ports = tenant_ports() };
 	g->most = g->files / 8 < MOST ? g->files / 8 : MOST;
 	g->run_last = &g->run_first;
 	g->counts_timer.due = report_counts_due;

@@ -34,6 +34,8 @@ struct egress {
 	struct upstream_past past;
 	struct box *box[EGRESS_BUCKETS]; /* by number */
 	struct tree *tree;
+	struct tenant *tenants;
+	uint32_t ports; /* for connections that we make to one server */
 	uint32_t boxes;
 	struct box *run_first, **run_last; /* those with work */
 	struct box *dirty; /* counts changed */
@@ -41,6 +43,7 @@ struct egress {
 	struct loop_timer counts_timer, fold_timer;
 	uint32_t seq, asked;
 	uint32_t most; /* streams of one sandbox, whatever its budget says */
+	uint32_t buffer_most[2]; /* receive buffers that we may ask for: in sandboxes, and here; see room.c */
 	uint32_t streams, files; /* of all; descriptors there may be */
 	int spare; /* a descriptor to give when there are none left */
 };
@@ -51,6 +54,7 @@ void egress_done(struct egress *g);
 /* One round: waits no longer than @most_ms (-1: for ever). 0 or -errno. */
 int egress_turn(struct egress *g, int most_ms);
 
+uint32_t egress_room(const struct egress *g); /* streams that all can have together */
 /* Streams that a sandbox may have now: an eighth of what all have left, so that a few cannot take it all. */
 uint32_t egress_share(const struct egress *g);
 /* There are no descriptors left: who waits in @listener is told, instead of waiting in a queue that keeps us awake. */

@@ -3,8 +3,8 @@
 #include "base/base.h"
 
 /* RFC 8446 and 6066: as much of them as stands before a name. */
-enum { RECORD_FIRST = 20, RECORD_ALERT = 21, RECORD_HANDSHAKE = 22, RECORD_LAST = 24 };
-enum { CLIENT_HELLO = 1, EXT_SNI = 0, EXT_ALPN = 16, EXT_ECH = 0xfe0d, SNI_HOST = 0 };
+enum { RECORD_FIRST = 20, RECORD_ALERT = 21, RECORD_HANDSHAKE = HELLO_RECORD, RECORD_LAST = 24 };
+enum { CLIENT_HELLO = 1, SERVER_HELLO = 2, EXT_SNI = 0, EXT_ALPN = 16, EXT_ECH = 0xfe0d, SNI_HOST = 0 };
 
 struct span {
 	const uint8_t *p;
@@ -206,5 +206,27 @@ enum look hello_look(const uint8_t *data, size_t len, struct hello *ret, const c
 		if (record.n < n)
 			return bad(ret_why, "something stands behind the ClientHello in its record");
 	}
-	return read_hello((struct span){ body + 4, need - 4 }, ret, ret_why);
+	more = read_hello((struct span){ body + 4, need - 4 }, ret, ret_why);
+	if (more == LOOK_YES)
+		ret->len = (uint32_t)(in.p - data);
+	return more;
+}
+
+/* One that is in so small pieces that its random is not in the first is taken for one: then the client is looked at. */
+enum look hello_retry(const uint8_t *d, size_t len)
+{
+	static const uint8_t random[32] = { 0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91,
+					    0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c };
+
+	if (len && d[0] != RECORD_HANDSHAKE)
+		return LOOK_NOT;
+	if (len < 6)
+		return LOOK_MORE;
+	if (d[5] != SERVER_HELLO)
+		return LOOK_NOT;
+	if ((d[3] << 8 | d[4]) < (int)HELLO_RETRY - 5)
+		return LOOK_YES;
+	if (len < HELLO_RETRY)
+		return memcmp(d + 11, random, len > 11 ? len - 11 : 0) ? LOOK_NOT : LOOK_MORE;
+	return memcmp(d + 11, random, sizeof(random)) ? LOOK_NOT : LOOK_YES;
 }

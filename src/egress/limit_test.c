@@ -1,5 +1,6 @@
 /* Budgets, as streams feel them. */
 #include "egress/egress_test.h"
+#include "egress/tenant.h"
 
 #include <sys/resource.h>
 
@@ -320,6 +321,30 @@ TEST(without_descriptors_who_asks_is_told_and_later_answered)
 	CHECK_EQ(recv(fd, got, sizeof(got), MSG_WAITALL), sizeof(got));
 	close(fd);
 	CHECK(finish());
+}
+
+TEST(all_sandboxes_of_a_tenant_have_half_of_the_streams_and_ports)
+{
+	static struct egress g = { .files = 4000, .most = 4000, .ports = 28232 };
+	struct tenant *one = tenant_get(&g, 1), *other = tenant_get(&g, 2), *alone = tenant_get(&g, 0);
+
+	CHECK(one && other && alone && tenant_get(&g, 1) == one);
+	for (; !tenant_full(&g, one) && one->streams < 4000; one->streams++)
+		;
+	CHECK(one->streams > 800 && one->streams <= egress_room(&g) / 2 + 1);
+	CHECK(!tenant_full(&g, other));
+	alone->streams = 4000; /* of `cloche run` */
+	CHECK(!tenant_full(&g, alone));
+	g.ports = 100;
+	other->streams = 49;
+	CHECK(!tenant_full(&g, other));
+	other->streams = 50;
+	CHECK(tenant_full(&g, other));
+	tenant_put(&g, one);
+	tenant_put(&g, one);
+	tenant_put(&g, other);
+	tenant_put(&g, alone);
+	CHECK(!g.tenants);
 }
 
 TEST(who_has_many_streams_leaves_some_to_others)

@@ -647,6 +647,13 @@ bool mitm_set_inject(struct mitm *m, struct inject *in)
 	return true;
 }
 
+size_t mitm_holds(const struct mitm *m, int fd[2])
+{
+	fd[0] = m->client.f.fd;
+	fd[1] = m->server.f.fd;
+	return m->in.len + m->out.len + m->down.len;
+}
+
 bool mitm_idle(const struct mitm *m)
 {
 	return request_between(&m->request) && !m->in.len && !m->out.len && !m->down.len;

@@ -51,6 +51,8 @@ void mitm_connected(struct mitm *m, int fd, const char *why);
 void mitm_go(struct mitm *m); /* see ->may */
 /* For the requests from now on: values were rotated. False: this stream cannot have them, cut it. */
 bool mitm_set_inject(struct mitm *m, struct inject *in);
+/* Bytes that it holds itself; @fd: its two sockets, the sandbox's first. */
+size_t mitm_holds(const struct mitm *m, int fd[2]);
 bool mitm_idle(const struct mitm *m); /* between two requests */
 /* Cut now, with a reset, without ->ended. NULL is fine. */
 void mitm_free(struct mitm *m);

@@ -265,6 +265,7 @@ long egress_box_encode(const struct egress_box *b, uint32_t seq, uint8_t *out, s
 
 	wire_put_u64(&w, b->box);
 	wire_put_u64(&w, b->tree);
+	wire_put_u64(&w, b->tenant);
 	wire_put_str(&w, b->id);
 	wire_put_u8(&w, b->mode);
 	put_list(&w, b->rule, b->rules, EGRESS_RULES_MAX);
@@ -291,6 +292,7 @@ int egress_box_decode(const struct egress_msg *m, struct egress_box *ret)
 	memset(ret, 0, sizeof(*ret));
 	ret->box = wire_get_u64(&r);
 	ret->tree = wire_get_u64(&r);
+	ret->tenant = wire_get_u64(&r);
 	id = get_str(&r, ID_SIZE);
 	snprintf(ret->id, sizeof(ret->id), "%s", id);
 	ret->mode = get_upto(&r, EGRESS_OBSERVE);

@@ -91,6 +91,7 @@ struct egress_inject {
 struct egress_box {
 	uint64_t box; /* the owner's number for it, never 0 and never used again */
 	uint64_t tree; /* which tree of forks it is of, never 0 */
+	uint64_t tenant; /* whose it is; 0: nobody else has one */
 	char id[ID_SIZE]; /* for people */
 	uint8_t mode;
 	uint32_t rules; /* texts of proto/net_rule.h, sets resolved; EGRESS_RULES_MAX at most */

@@ -34,7 +34,7 @@ void relay_done(struct relay *r)
 
 void relay_half_init(struct relay_half *h)
 {
-	*h = (struct relay_half){ .pipe = { -1, -1 } };
+	*h = (struct relay_half){ .pipe = { -1, -1 }, .most = PIPE_SIZE };
 }
 
 static int take_pipe(struct relay *r, struct relay_half *h)
@@ -196,8 +196,8 @@ static ssize_t splice_in(struct relay *r, struct relay_half *h, struct relay_sid
 		h->large = 0; /* the other way needs none */
 		return -EINTR;
 	}
-	if (most > 1U << 20)
-		most = 1U << 20;
+	if (most > h->most)
+		most = h->most;
 	n = splice(src->fd, NULL, h->pipe[1], NULL, most, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 	if (n < 0)
 		return -errno;

@@ -20,7 +20,7 @@ struct relay { /* what all streams share */
 
 struct relay_half { /* zeroed with relay_half_init() */
 	int pipe[2]; /* -1: none */
-	uint32_t in_pipe;
+	uint32_t in_pipe, most; /* ->most: bytes that may be in it */
 	uint32_t off, len; /* of ->buf: what waits to be written */
 	uint32_t pass; /* how much of it may be */
 	char *buf;

@@ -120,6 +120,29 @@ static int read_length(const char *p, size_t n, struct framing *f, const char **
 	return 0;
 }
 
+/* Words that say how the connection goes on, and nothing else: they stay, also when one is a part of a value. */
+static bool is_usual(const char *p, size_t n)
+{
+	static const char *const words[] = { "close", "keep-alive", "upgrade", "websocket" };
+	const char *end = p + n;
+
+	while (p < end) {
+		const char *comma = memchr(p, ',', (size_t)(end - p)), *stop = comma ? comma : end, *next = comma ? comma + 1 : end;
+		bool usual = false;
+
+		for (; p < stop && (*p == ' ' || *p == '\t'); p++)
+			;
+		while (stop > p && (stop[-1] == ' ' || stop[-1] == '\t'))
+			stop--;
+		for (size_t i = 0; i < ARRAY_LEN(words); i++)
+			usual |= is_named(p, (size_t)(stop - p), words[i]);
+		if (!usual)
+			return false;
+		p = next;
+	}
+	return true;
+}
+
 /* A line "name: value", without what ends it. */
 static int read_field(const char *p, size_t n, struct framing *f, bool *ret_framing, const char **why)
 {
@@ -143,7 +166,7 @@ static int read_field(const char *p, size_t n, struct framing *f, bool *ret_fram
 		f->chunked = true;
 		return 0;
 	}
-	*ret_framing = is_named(p, name, "connection") || is_named(p, name, "upgrade");
+	*ret_framing = (is_named(p, name, "connection") || is_named(p, name, "upgrade")) && is_usual(v, (size_t)(end - v));
 	if (is_named(p, name, "content-encoding") && end > v && !is_named(v, (size_t)(end - v), "identity"))
 		return bad(why, "the server's answer is compressed although it was asked not to: a secret was sent there, and could "
 				"not be found in it");

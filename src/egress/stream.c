@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "egress/refuse.h"
 #include "egress/report.h"
+#include "egress/tenant.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -58,6 +59,7 @@ static void client_ready(struct loop_fd *f, uint32_t events)
 	struct stream *s = (struct stream *)((char *)f - offsetof(struct stream, a));
 
 	note(&s->client, events);
+	room_touch(s->box);
 	if (s->client.in || s->in.in_pipe || s->in.len)
 		stream_queue(s);
 }
@@ -67,6 +69,7 @@ static void server_ready(struct loop_fd *f, uint32_t events)
 	struct stream *s = (struct stream *)((char *)f - offsetof(struct stream, b));
 
 	note(&s->server, events);
+	room_touch(s->box);
 	if (s->server.in || s->out.in_pipe || s->out.len)
 		stream_queue(s);
 }
@@ -153,6 +156,7 @@ void stream_end(struct stream *s, uint8_t verdict, const char *reason)
 	relay_half_done(&b->g->relay, &s->in);
 	free(s->http);
 	free(s->late);
+	free(s->retry);
 	if (s->name) {
 		s->name->streams--;
 		s->name->used = (uint32_t)(l->now / LOOP_SEC);
@@ -165,6 +169,7 @@ void stream_end(struct stream *s, uint8_t verdict, const char *reason)
 		s->next->prev = s->prev;
 	b->meter.counts.concurrent--;
 	b->tree->meter.counts.concurrent--;
+	b->tenant->streams--;
 	b->g->streams--;
 	report_counts(b);
 	loop_bury(l, s);
@@ -237,6 +242,15 @@ static int pump_out(struct stream *s, bool *ret_more)
 		count(s, true, s->out.pass - before);
 		plain = s->late ? 0 : UINT64_MAX;
 		s->out.held = !plain;
+	} else if (s->retry) {
+		uint32_t before = s->out.pass;
+
+		stream_retry(s);
+		if (s->stage != STREAM_AIMED || s->a.fd < 0)
+			return 1;
+		count(s, true, s->out.pass - before);
+		plain = s->retry ? 0 : UINT64_MAX;
+		s->out.held = !plain;
 	}
 	if (!s->up)
 		return 0;
@@ -249,7 +263,8 @@ static int pump_out(struct stream *s, bool *ret_more)
 		request_passed(&s->http->request, n);
 	/* Who looks at bytes stops before they are all read. A server that takes none is waited for, though. */
 	if (state == RELAY_MORE || (s->client.in && !s->stopped && !s->out.broken && !s->out.pass && !s->out.in_pipe &&
-				    ((s->late && !s->out.len) || (s->http && !request_waits(&s->http->request)))))
+				    ((s->late && !s->out.len) || (s->retry && s->retry_asked) ||
+				     (s->http && !request_waits(&s->http->request)))))
 		*ret_more = true;
 	if (state == RELAY_SRC_BROKE) {
 		stream_broke(s);
@@ -266,6 +281,11 @@ static int pump_in(struct stream *s, bool *ret_more)
 
 	if (!most)
 		return 1;
+	if (s->retry && !s->retry_asked) {
+		if (!stream_retry_server(s))
+			return 0;
+		*ret_more |= s->client.in; /* who waited for that */
+	}
 	if (s->http && request_waits(&s->http->request)) {
 		size_t before = s->in.pass;
 
@@ -355,6 +375,7 @@ void stream_turn(struct stream *s)
 static void connected(struct stream *s, int fd, const struct net_addr *a)
 {
 	s->addr = *a;
+	room_connected(s, fd);
 	if (s->mitm) {
 		mitm_connected(s->mitm, fd, NULL);
 		return;
@@ -584,7 +605,9 @@ static struct stream *make(struct box *b, int fd)
 	b->streams = s;
 	b->meter.counts.concurrent++;
 	b->tree->meter.counts.concurrent++;
+	b->tenant->streams++;
 	b->g->streams++;
+	room_touch(b);
 	return s;
 }
 
@@ -642,6 +665,8 @@ bool stream_accept(struct box *b)
 	why = meter_stream(&b->meter, &b->tree->meter);
 	if (!why && b->meter.counts.concurrent >= egress_share(b->g))
 		why = "too many connections at once";
+	if (!why && tenant_full(b->g, b->tenant))
+		why = "the tenant's sandboxes have too many connections at once";
 	len = sizeof(to);
 	if (getsockname(fd, (struct sockaddr *)&to, &len) < 0 || !(s = make(b, fd))) {
 		close(fd);

@@ -30,6 +30,12 @@ struct stream_http { /* of those that speak plain HTTP */
 };
 
 struct refused;
+struct stream_retry;
+
+struct stream_side { /* see room.c */
+	uint32_t window, buffer, unsent; /* window 0: the kernel's */
+	bool fixed; /* the buffer is */
+};
 
 struct stream {
 	struct loop_fd a, b; /* the sandbox's side, the server's */
@@ -43,6 +49,7 @@ struct stream {
 	struct upstream *upstream;
 	struct stream_http *http;
 	struct head_late *late; /* its first line has no end yet, and passes as it comes */
+	struct stream_retry *retry; /* TLS whose server may ask for a second ClientHello, or has: ->retry_asked */
 	struct mitm *mitm;
 	struct refused *refused;
 	struct name *name; /* NULL: by address */
@@ -56,9 +63,12 @@ struct stream {
 	bool looking; /* at the first bytes */
 	bool stopped; /* the client's further bytes are for nobody */
 	bool secrets; /* something was injected */
+	bool retry_asked;
 	bool nameless, ech; /* its ClientHello was: see stream_look.c */
 	bool broke; /* the client did not end it, but broke off */
 	uint32_t requests;
+	struct stream_side side[2];
+	uint64_t holds; /* bytes, at our last look */
 };
 
 #define STREAM_A_TURN (1024U * 1024U) /* bytes */
@@ -90,6 +100,12 @@ void stream_late(struct stream *s); /* reads on while ->late */
 void stream_answer(struct stream *s); /* the server's, to an Upgrade */
 /* Charges a request; false: it was refused. */
 bool stream_charge(struct stream *s);
+
+/* stream_retry.c: TLS, from its first ClientHello on; ->retry while there may be a second one. */
+struct hello;
+void stream_retry_begin(struct stream *s, const struct hello *h);
+void stream_retry(struct stream *s); /* the client's bytes */
+bool stream_retry_server(struct stream *s); /* the server's first; false: too few of them are here */
 
 /* stream_proxy.c */
 void stream_ask(struct stream *s); /* reads what the client wants of a proxy */

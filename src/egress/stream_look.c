@@ -110,6 +110,7 @@ const char *stream_unsure(const struct stream *s)
 static void look_tls(struct stream *s, const uint8_t *data, size_t len)
 {
 	const char *why = "";
+	bool tls = false;
 	struct hello h;
 
 	switch (hello_look(data, len, &h, &why)) {
@@ -137,6 +138,7 @@ static void look_tls(struct stream *s, const uint8_t *data, size_t len)
 			refuse(s, EGRESS_V_DENIED, why);
 			return;
 		}
+		tls = true;
 		break;
 	case LOOK_NOT:
 		if (stream_wants_mitm(s, true)) {
@@ -145,7 +147,11 @@ static void look_tls(struct stream *s, const uint8_t *data, size_t len)
 		}
 		break;
 	}
-	if (charge(s))
+	if (!charge(s))
+		return;
+	if (tls)
+		stream_retry_begin(s, &h);
+	else
 		pass(s);
 }
 

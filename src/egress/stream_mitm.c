@@ -55,6 +55,7 @@ static bool on_moved(void *arg, size_t out, size_t in)
 	s->bytes_out += out;
 	s->bytes_in += in;
 	s->last = b->g->loop.now;
+	room_touch(b);
 	report_counts(b);
 	meter_bytes(&b->meter, &b->tree->meter, true, b->g->loop.now, &wait, &why_out);
 	meter_bytes(&b->meter, &b->tree->meter, false, b->g->loop.now, &wait, &why_in);

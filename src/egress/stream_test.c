@@ -365,6 +365,63 @@ TEST(tls_that_does_not_say_the_name_it_was_let_through_by_is_reset)
 	CHECK(finish());
 }
 
+/* A server's first record: a HelloRetryRequest, or not. */
+static bool server_says(int far, bool retry)
+{
+	static const uint8_t head[] = { 0x16, 3, 3, 0, 42, 2, 0, 0, 38, 3, 3 };
+	static const uint8_t again[32] = { 0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91,
+					   0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c };
+	uint8_t bytes[47] = { 0 };
+
+	memcpy(bytes, head, sizeof(head));
+	memcpy(bytes + sizeof(head), again, sizeof(again));
+	if (!retry)
+		bytes[20] ^= 1;
+	return send(far, bytes, sizeof(bytes), 0) == sizeof(bytes);
+}
+
+/* Whether a second ClientHello reaches a server that has asked for one, or has not. @early: it is sent before the server has spoken. */
+static bool second_passes(const char *name, bool asked, bool early)
+{
+	static const uint8_t change[] = { 20, 3, 3, 0, 1, 1 };
+	uint8_t first[512], second[512], got[512];
+	size_t n = hello(first, "server.test"), m = sizeof(change);
+	int client = -1, far = -1;
+	bool passed;
+
+	memcpy(second, change, m);
+	m += hello(second + m, name);
+	passed = reach("server.test", &client, &far) && send(client, first, n, 0) == (ssize_t)n && recv(far, got, n, MSG_WAITALL) == (ssize_t)n;
+	if (passed && early)
+		passed = send(client, second, m, 0) == (ssize_t)m && recv(far, got, 1, MSG_DONTWAIT) < 0;
+	passed = passed && server_says(far, asked) && recv(client, got, 47, MSG_WAITALL) == 47;
+	if (passed && !early)
+		passed = send(client, second, m, MSG_NOSIGNAL) == (ssize_t)m;
+	/* A change of ciphers may pass before. */
+	passed = passed && recv(far, got, m, MSG_WAITALL) == (ssize_t)m && !memcmp(got, second, m);
+	close(client);
+	close(far);
+	return passed;
+}
+
+TEST(a_second_client_hello_has_the_name_of_the_first)
+{
+	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "server.test:*", "other.test:*" } };
+
+	CHECK(begin(&b));
+	CHECK(second_passes("server.test", true, false));
+	CHECK(second_passes("server.test", true, true));
+	CHECK(!second_passes("other.test", true, false));
+	do
+		CHECK(world_stream(&w, EGRESS_STREAM));
+	while (w.last.verdict != EGRESS_V_DENIED);
+	CHECK_CONTAINS(w.last.reason, "second ClientHello");
+	CHECK(!second_passes("other.test", true, true));
+	/* Without having been asked for, it is a server's error, and not read as one. */
+	CHECK(second_passes("other.test", false, false));
+	CHECK(finish());
+}
+
 /* Whether a stream that begins with these bytes reaches the server. */
 static bool bytes_pass(const void *bytes, size_t n)
 {

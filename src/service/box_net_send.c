@@ -58,6 +58,7 @@ void net_send_box(struct net_run *r)
 	memset(m, 0, sizeof(*m));
 	m->box = r->number;
 	m->tree = st->tree->id;
+	m->tenant = r->box->tenant->number;
 	memcpy(m->id, r->id, sizeof(m->id));
 	m->ca_cert = m->ca_key = "";
 	r->less = !net_want_policy(s->o.net, r->box->want->net, m);

@@ -628,6 +628,11 @@ void kernel_watch_limit(struct kernel_watch *w, struct kernel_watched *x, uint64
 	pthread_mutex_unlock(&w->lock);
 }
 
+unsigned kernel_watch_share(const struct kernel_watch *w)
+{
+	return w->o.keep ? w->pools.percent : 0;
+}
+
 int kernel_watch_mend(const struct kernel_watched *x)
 {
 	return x && x->look.host->version != 2 ? put_limit(&x->look) : 0;

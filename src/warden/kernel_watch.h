@@ -73,4 +73,6 @@ void kernel_watch_limit(struct kernel_watch *w, struct kernel_watched *x, uint64
 int kernel_watch_mend(const struct kernel_watched *x);
 /* How many internet sockets it may have, where the kernel itself bounds them (linux/socket_bpf.h); 0: it does not. */
 uint32_t kernel_watch_bound(const struct kernel_watched *x);
+/* Percent of the host's pools that all sandboxes of a tenant have; 0: there is one sandbox alone. */
+unsigned kernel_watch_share(const struct kernel_watch *w);
 void kernel_watch_usage(struct kernel_watch *w, const struct kernel_watched *x, struct kernel_usage *ret);

@@ -329,6 +329,7 @@ void msg_put_receipt(const struct warden_receipt *from, struct msg_receipt *to)
 		.disk = from->disk,
 		.inodes = from->inodes,
 		.sockets = from->sockets,
+		.tenant_share = from->tenant_share,
 	};
 }
 
@@ -341,7 +342,8 @@ void msg_get_receipt(const struct msg_receipt *from, struct warden_receipt *to)
 		.idmapped = from->flags & MSG_IDMAPPED,
 		.rootless = from->flags & MSG_ROOTLESS,
 		.kvm = from->flags & MSG_KVM,
-		.sockets = (uint32_t)from->sockets,
+		.sockets = from->sockets,
+		.tenant_share = from->tenant_share,
 		.restored = from->flags & MSG_RESTORED ? WARDEN_RESTORED | (from->flags / FRESH_STEP & FRESH_BITS) : 0,
 		.uid_base = (uint32_t)from->uid_base,
 		.disk = from->disk,

@@ -118,7 +118,7 @@ static_assert(sizeof(struct warden_req) == 64 + 40 + sizeof(struct msg_diff) + s
 struct msg_receipt {
 	uint32_t cgroup_version, controllers, filter_len, flags;
 	uint64_t uid_base, disk, inodes;
-	uint64_t sockets;
+	uint32_t sockets, tenant_share;
 };
 
 struct msg_counts {

@@ -512,7 +512,7 @@ TEST(a_receipt_survives_the_way)
 {
 	const struct warden_receipt from = {
 		.cgroup_version = 1, .controllers = 5, .filter_len = 99, .idmapped = true,
-		.disk = 1ULL << 40, .inodes = 12,
+		.disk = 1ULL << 40, .inodes = 12, .tenant_share = 50,
 	};
 	struct warden_receipt to;
 	struct msg_receipt wire;
@@ -520,5 +520,5 @@ TEST(a_receipt_survives_the_way)
 	msg_put_receipt(&from, &wire);
 	msg_get_receipt(&wire, &to);
 	CHECK(to.cgroup_version == 1 && to.controllers == 5 && to.filter_len == 99 && to.idmapped && !to.rootless);
-	CHECK(to.disk == from.disk && to.inodes == 12);
+	CHECK(to.disk == from.disk && to.inodes == 12 && to.tenant_share == 50);
 }

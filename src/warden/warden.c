@@ -37,6 +37,7 @@ static void add(struct warden *w, struct warden_sandbox *s)
 	else
 		return;
 	s->receipt.sockets = kernel_watch_bound(s->watched);
+	s->receipt.tenant_share = s->watched ? kernel_watch_share(w->kernel) : 0;
 	if (!s->watched) {
 		log_error("slot %u cannot be watched, and is ended", s->shell.slot);
 		sys_pidfd_send_signal(s->shell.pidfd, SIGKILL);

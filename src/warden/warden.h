@@ -38,6 +38,7 @@ struct warden_receipt {
 	uint32_t uid_base; /* inside id 0 is this one outside; 0 without root */
 	bool idmapped, rootless;
 	uint32_t sockets; /* of the internet, bounded by BPF; 0 = not */
+	uint32_t tenant_share; /* percent of the host's pools, for all sandboxes of its tenant; 0 = there are no tenants */
 	bool kvm; /* a machine that is not emulated */
 	uint64_t disk, inodes; /* as enforced */
 	/* 0: its processes are not a layer's. Else WARDEN_RESTORED, and what was done before they ran: FRAME_RESTORED_*. */

@@ -102,6 +102,12 @@ def d(nothing_is_left_behind, tmp_path_factory):  # noqa: F811  pylint: disable=
         yield one
 
 
+def test_the_receipt_says_the_share(d):
+    box = d.create()
+    assert box["enforced"]["tenant_share"].startswith("1 % of the host's pools"), box["enforced"]
+    assert d.delete(f"/v1/sandboxes/{box['id']}").status == 204
+
+
 def take(who, kind, n):
     """A sandbox of the tenant's, and an exec in it that takes so much."""
     box = who.create(memory="512M", pids=n + 64 if kind == "tenant_tasks" else 256)["id"]

@@ -16,9 +16,15 @@ fi
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 DESTDIR=$stage /usr/bin/meson install -C "$BUILD" --no-rebuild --strip --quiet
-bin=$(find "$stage" -type d -name bin)
-mkdir -p -- "$to"
-cp -RP --remove-destination --preserve=mode,timestamps -- "${bin%/bin}/." "$to/"
+bin=$(find "$stage" -type f -path '*/bin/cloche')
+from=${bin%/bin/cloche}
+: "${from:?meson has installed no bin/cloche}"
+# Folders that exist stay as they are, with their modes, and may be links to others. Those that are made are for all users.
+umask 022
+(cd "$from" && find . ! -type d) | while IFS= read -r file; do
+	mkdir -p -- "$(dirname -- "$to/$file")"
+	cp -P --remove-destination --preserve=mode,timestamps -- "$from/$file" "$to/$file"
+done
 if [ -e "$BUILD/vm/release" ]; then
 	install -D -m 0644 -t "$to/libexec/cloche/vm" "$BUILD/vm/kernel" "$BUILD/vm/modules.cpio"
 fi

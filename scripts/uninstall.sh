@@ -1,5 +1,6 @@
 #!/bin/sh
-# uninstall.sh [DESTDIR]: removes what install.sh has installed, and nothing else; as root where that is needed.
+# uninstall.sh [DESTDIR]: removes what install.sh has installed, and nothing else; as root where that is needed. Folders that
+# others may use as well (bin, libexec, the prefix) stay.
 set -eu
 cd "$(dirname "$0")/.."
 dest=${1:+$(realpath -m -- "$1")}
@@ -10,6 +11,4 @@ if [ -d "$to/bin" ] && [ ! -w "$to/bin" ] && [ "$(id -u)" != 0 ] && command -v s
 fi
 rm -f -- "$to/bin/cloche"
 rm -rf -- "${to:?}/libexec/cloche"
-# Folders that are empty now may have been made by install.sh.
-rmdir -- "$to/libexec" "$to/bin" "$to" 2>/dev/null || true
 echo "removed from $to; data stays (/var/lib/cloche and what the configuration names)"

@@ -46,6 +46,7 @@ struct agent {
 	int sysctl; /* /proc/sys/kernel as it can be written, for ids of System V objects; -1 once anything has been started */
 	int landlock; /* ABI, 0 = not usable here */
 	uint32_t single_id; /* not 0: the one id this user namespace maps (plus one), as without root */
+	const char *groups_at; /* files of the host in these, a line each: where they can be copied from until we have left its tree */
 	uint32_t groups; /* CGROUP_BIT()s of the control groups that are the sandbox's own, and CGROUP_SHOWN_V2; 0 = none that we can show */
 	int events; /* where the kernel counts whom the memory limit has killed; -1 = not known */
 	bool up;
@@ -78,7 +79,7 @@ int shell_enter(struct agent *a, enum frame_stage *stage);
  */
 int group_view_mount(struct agent *a, const char *base);
 int group_view_attach(const struct agent *a, int sys);
-void group_view_open(struct agent *a);
+int group_view_open(struct agent *a);
 /* Processes of the sandbox that the memory limit has killed so far; 0 where nothing tells. */
 uint64_t group_view_oom_kills(const struct agent *a);
 /* Attaches what needs no image, in the base. */

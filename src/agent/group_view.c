@@ -17,10 +17,26 @@
 #define OLD_NODEV 4UL
 #define OLD_NOEXEC 8UL
 #define OLD_BIND 4096UL
+#define OLD_PRIVATE (1UL << 18)
 #define READ_ONLY (OLD_RDONLY | OLD_NOSUID | OLD_NODEV | OLD_NOEXEC)
 
 #define PLACE "/c" /* of the base, until the image is there */
+#define HOST "/sys/fs/cgroup/"
+#define FILE "/tasks"
 #define EVENTS "/sys/fs/cgroup/memory.events"
+
+/* Whether the names from @list up to @end, with commas between them, have @name. */
+static bool has_name(const char *list, const char *end, const char *name)
+{
+	while (list < end) {
+		const char *comma = memchr(list, ',', (size_t)(end - list)), *stop = comma ? comma : end;
+
+		if ((size_t)(stop - list) == strlen(name) && !memcmp(list, name, strlen(name)))
+			return true;
+		list = stop + 1;
+	}
+	return false;
+}
 
 /* The controllers of the hierarchy that has @name, as mount(2) wants them: all, since they can only be mounted together. */
 static int hierarchy_of(const char *base, const char *name, char *ret, size_t size)
@@ -42,22 +58,47 @@ static int hierarchy_of(const char *base, const char *name, char *ret, size_t si
 		if (!end)
 			continue;
 		*end = '\0';
-		for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-			if (!strncmp(at, name, strlen(name)) && (!at[strlen(name)] || at[strlen(name)] == ',')) {
-				snprintf(ret, size, "%s", list);
-				return 0;
-			}
+		if (has_name(list, end, name)) {
+			snprintf(ret, size, "%s", list);
+			return 0;
+		}
 	}
 	return -ENOENT;
 }
 
-static int mount_controller(const char *base, const char *name)
+/* The folder of the host that our group of the controller @name is, in the usual place. */
+static bool find_folder(const char *lines, const char *name, char *ret, size_t size)
+{
+	for (const char *end; (end = strchr(lines, '\n')) != NULL; lines = end + 1) {
+		size_t len = (size_t)(end - lines);
+		const char *names = lines + strlen(HOST), *slash;
+
+		if (len <= strlen(HOST FILE) || len - strlen(FILE) >= size || strncmp(lines, HOST, strlen(HOST)) ||
+		    strncmp(end - strlen(FILE), FILE, strlen(FILE)))
+			continue;
+		slash = strchr(names, '/');
+		if (!slash || !has_name(names, slash, name))
+			continue;
+		snprintf(ret, size, "%.*s", (int)(len - strlen(FILE)), lines);
+		return true;
+	}
+	return false;
+}
+
+/*
+ * A copy of the host's mount of the folder @from: an instance of our own costs as much as /proc, when it is made and once more when it
+ * ends, and each that is made looks at all the others. Where there is no such folder, an instance of our own.
+ */
+static int mount_controller(const char *base, const char *name, const char *from)
 {
 	char path[64], all[256];
-	int r;
+	int r = -ENOENT;
 
 	snprintf(path, sizeof(path), "%s" PLACE "/%s", base, name);
-	r = sys_mount("cgroup", path, "cgroup", READ_ONLY, name);
+	if (*from)
+		r = sys_mount(from, path, NULL, OLD_BIND, NULL);
+	if (r < 0)
+		r = sys_mount("cgroup", path, "cgroup", READ_ONLY, name);
 	if (r == 0 || hierarchy_of(base, name, all, sizeof(all)) < 0)
 		return r;
 	return sys_mount("cgroup", path, "cgroup", READ_ONLY, all);
@@ -71,8 +112,11 @@ static bool is_refusal(int r)
 
 static int mount_covered(const char *base, const char *name)
 {
-	char path[64], empty[64];
-	int r = mount_controller(base, name);
+	char path[64], empty[64], from[64];
+	int r;
+
+	snprintf(from, sizeof(from), HOST "%s", name);
+	r = mount_controller(base, name, from);
 
 	if (r < 0)
 		return is_refusal(r) ? 0 : r;
@@ -90,13 +134,21 @@ static int mount_v1(const struct agent *a, const char *base)
 		      { CGROUP_BIT(CGROUP_PIDS), "pids" },
 		      { CGROUP_BIT(CGROUP_CPU), "cpu" },
 		      { CGROUP_BIT(CGROUP_CPUACCT), "cpuacct" } };
-	char path[64];
+	struct mount_attr attr = {
+		.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC,
+		.propagation = OLD_PRIVATE,
+	};
+	char path[64], from[256];
 	int r;
 
 	snprintf(path, sizeof(path), "%s" PLACE, base);
 	r = sys_mount(path, path, NULL, OLD_BIND, NULL); /* so that all of it can be moved as one */
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(shown); i++) {
-		r = a->groups & shown[i].bit ? mount_controller(base, shown[i].name) : 0;
+		if (!(a->groups & shown[i].bit))
+			continue;
+		if (!find_folder(a->groups_at, shown[i].name, from, sizeof(from)))
+			from[0] = '\0';
+		r = mount_controller(base, shown[i].name, from);
 		r = is_refusal(r) ? 0 : r;
 	}
 	/*
@@ -107,7 +159,7 @@ static int mount_v1(const struct agent *a, const char *base)
 		r = mount_covered(base, "cpuset");
 	if (r == 0 && !(a->groups & CGROUP_BIT(CGROUP_CPUACCT)))
 		r = mount_covered(base, "cpuacct");
-	return r;
+	return r == 0 ? sys_mount_setattr(AT_FDCWD, path, AT_RECURSIVE, &attr, sizeof(attr)) : r;
 }
 
 int group_view_mount(struct agent *a, const char *base)
@@ -135,12 +187,14 @@ int group_view_attach(const struct agent *a, int sys)
 	return at < 0 ? at : sys_move_mount(AT_FDCWD, PLACE, at, "", MOVE_MOUNT_T_EMPTY_PATH, a->cookie);
 }
 
-void group_view_open(struct agent *a)
+int group_view_open(struct agent *a)
 {
-	int fd = a->groups ? sys_openat(AT_FDCWD, EVENTS, O_RDONLY | O_CLOEXEC, 0) : -1;
+	int fd = a->groups ? sys_openat(AT_FDCWD, EVENTS, O_RDONLY | O_CLOEXEC, 0) : -1, r = 0;
 
-	a->events = fd < 0 ? -1 : sys_fcntl(fd, F_DUPFD_CLOEXEC, AGENT_PLACES_END);
+	if (fd >= 0)
+		r = a->events = sys_fcntl(fd, F_DUPFD_CLOEXEC, AGENT_PLACES_END);
 	fd_close(fd);
+	return r < 0 ? r : 0;
 }
 
 uint64_t group_view_oom_kills(const struct agent *a)

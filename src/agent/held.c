@@ -74,6 +74,7 @@ static void done(struct agent *a, struct agent_exec *x)
 
 static void end(struct agent *a, struct agent_exec *x, int status, const struct rusage *ru)
 {
+	const uint64_t kills = group_view_oom_kills(a);
 	uint8_t out[32];
 	long n;
 
@@ -82,7 +83,7 @@ static void end(struct agent *a, struct agent_exec *x, int status, const struct 
 		.cpu_usec = (uint64_t)(ru->ru_utime.tv_sec + ru->ru_stime.tv_sec) * 1000000ULL +
 			    (uint64_t)(ru->ru_utime.tv_usec + ru->ru_stime.tv_usec),
 		.maxrss = (uint64_t)ru->ru_maxrss * 1024,
-		.oom_kills = group_view_oom_kills(a) - x->oom_base,
+		.oom_kills = kills > x->oom_base ? kills - x->oom_base : 0,
 	};
 	x->pid = 0;
 	warm_close(a, x);

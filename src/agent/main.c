@@ -457,14 +457,16 @@ int main(int argc, char **argv)
 	sigset_t chld;
 	int sfd, r;
 
-	/* The one argument: the id that is mapped, plus one, when only one is; a comma, and ->groups. */
+	/* The one argument: the id that is mapped, plus one, when only one is; ->groups; ->groups_at. */
 	a.single_id = argc > 1 ? (uint32_t)strtoul(argv[1], &more, 10) : 0;
-	a.groups = more && *more == ',' ? (uint32_t)strtoul(more + 1, NULL, 10) : 0;
+	a.groups = more && *more == ',' ? (uint32_t)strtoul(more + 1, &more, 10) : 0;
+	a.groups_at = more && *more == ',' ? more + 1 : "";
 	a.events = -1;
 	/* Or what makes a holder of it. What comes back is an agent like any other, and is called as one. */
 	if (argc > 1 && !strcmp(argv[1], STASH_ARGUMENT)) {
 		a.stash = stash_serve(AGENT_CTL);
 		a.groups = a.stash->groups;
+		a.groups_at = a.stash->groups_at;
 		argv[1][0] = '0';
 	}
 #ifdef CLOCHE_FAULTS
@@ -484,6 +486,9 @@ int main(int argc, char **argv)
 	in.size = SMALL;
 
 	r = shell_enter(&a, &stage);
+	a.groups_at = "";
+	if (argc > 1)
+		memset(argv[1] + 1, 0, strlen(argv[1] + 1)); /* names of the host's, which /proc/1/cmdline would show */
 	if (r == 0)
 		r = reserve_places();
 	if (r < 0) {

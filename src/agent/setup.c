@@ -162,7 +162,9 @@ static int open_way(int root, int at, const struct frame_setup *s)
 		struct stat st;
 
 		*p = '\0';
-		dir = open_in(root, path + 1, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+		dir = open_in(root, path + 1, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV);
+		if (dir == -EXDEV)
+			return 0; /* what is below another mount is that one's */
 		if (dir < 0 || fstat(dir, &st) < 0)
 			return dir < 0 ? dir : -errno;
 		if (!search_bit(&st, s->uid, s->gid))
@@ -368,9 +370,10 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	r = make_tmp();
 	if (r == 0)
 		r = make_workdir(s);
+	if (r == 0)
+		r = group_view_open(a);
 	if (r < 0)
 		return r;
-	group_view_open(a);
 	if (s->flags & FRAME_SETUP_FRESH)
 		a->fresh = fresh_make();
 	*stage = FRAME_STAGE_RESOLVER;
@@ -379,11 +382,11 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 		return r;
 	*stage = FRAME_STAGE_HOSTNAME;
 	r = sys_sethostname(s->hostname, strlen(s->hostname), a->cookie);
-	if (r == 0 && !(s->flags & FRAME_SETUP_FRESH) && strcmp(s->hostname, USUAL_NAME) != 0)
-		r = hosts_make(s->hostname);
-	/* With one user id, not every image's files can be changed. */
-	if (r < 0 && !(a->single_id && (r == -EACCES || r == -EPERM)))
+	if (r < 0)
 		return r;
+	/* What an image has there, or a disk that is full, is no reason not to start. */
+	if (!(s->flags & FRAME_SETUP_FRESH) && strcmp(s->hostname, USUAL_NAME) != 0)
+		(void)hosts_make(s->hostname);
 	*stage = FRAME_STAGE_READ_ONLY;
 	if (s->flags & FRAME_SETUP_READ_ONLY) {
 		r = read_only_root(a->cookie);

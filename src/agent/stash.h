@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "agent/restore.h"
+#include "linux/cgroup.h"
 
 /* Pages that lie together in the process and are held together: neighbouring anonymous mappings, or one of a file. */
 struct stash_block {
@@ -32,6 +33,7 @@ struct stash {
 	uint32_t n_pages;
 	uint64_t bytes;
 	uint32_t groups; /* of the agent that a copy becomes: struct agent */
+	char groups_at[CGROUP_WHERE_MAX];
 	struct restore_vdso vdso[RESTORE_VDSO_MAX];
 	unsigned n_vdso;
 };

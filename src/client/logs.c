@@ -33,6 +33,7 @@ struct stream {
 	int error;
 	bool begun, ended; /* the head of the answer was seen; the exec had ended then */
 	bool more; /* this answer brought something */
+	bool again; /* it is not the first one */
 	uint64_t at, total; /* of its next byte; of all there were */
 };
 
@@ -150,20 +151,30 @@ static void stream_begin(struct stream *s)
 	show_warn("%s", text);
 }
 
-/* An answer ends where there is a gap; the next one begins behind it. 1: there is one. */
+/*
+ * An answer ends where there is a gap; the next one begins behind it. 1: there is one. Whether a followed exec has
+ * ended is only known by asking again: if it, or its sandbox, was removed meanwhile, that is the end as well, unless
+ * some of its output is known to be missing.
+ */
 static int stream_next(struct conn *c, struct stream *s, const char *sandbox, const char *exec, bool follow, struct err *e)
 {
-	int r = call_wait(s->call, e);
+	struct err mine = { 0 };
+	int r = call_wait(s->call, &mine);
 
 	if (r == 0 && !s->begun)
 		stream_begin(s);
 	call_free(s->call);
 	s->call = NULL;
+	if (follow && s->again && s->at >= s->total && r == -ENOENT && mine.kind == ERR_NOT_FOUND)
+		return 0;
+	if (r < 0)
+		*e = mine;
 	if (s->error == -EPIPE) /* Whoever reads us has enough: no error. */
 		return 0;
 	if (r < 0 || (s->at >= s->total && (!follow || s->ended)) || (!follow && !s->more))
 		return r;
 	s->begun = s->more = false;
+	s->again = true;
 	r = open_stream(c, s, sandbox, exec, follow, e);
 	return r < 0 ? r : 1;
 }

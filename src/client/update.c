@@ -3,8 +3,7 @@
 #include "client/show.h"
 #include "client/want.h"
 
-/* Those of want_options that can change; it reads them, too. */
-static const char *const changeable[] = { "cpus", "memory", "disk", "pids" };
+enum { OPT_CPUS = 256, OPT_MEMORY, OPT_DISK, OPT_PIDS };
 
 static const char help[] =
 	"usage: cloche update [options] SANDBOX\n"
@@ -17,14 +16,23 @@ static const char help[] =
 	"  --disk SIZE         what may be written\n"
 	"  --pids N            processes and threads\n";
 
-static struct option options[ARRAY_LEN(changeable) + 1];
+static const struct option options[] = {
+	{ "cpus", required_argument, NULL, OPT_CPUS },
+	{ "memory", required_argument, NULL, OPT_MEMORY },
+	{ "disk", required_argument, NULL, OPT_DISK },
+	{ "pids", required_argument, NULL, OPT_PIDS },
+	{ NULL, 0, NULL, 0 },
+};
 
-__attribute__((constructor)) static void find_options(void)
+/* Reads it as `create` does: by the option of want_options that has the same name. */
+static int limit_apply(json_t *body, int opt, const char *arg, struct err *e)
 {
-	for (size_t i = 0; i < ARRAY_LEN(changeable); i++)
-		for (const struct option *o = want_options; o->name; o++)
-			if (!strcmp(o->name, changeable[i]))
-				options[i] = *o;
+	const char *name = options[opt - OPT_CPUS].name;
+	const struct option *o = want_options;
+
+	while (strcmp(o->name, name) != 0)
+		o++;
+	return want_apply(body, o->val, arg, e);
 }
 
 static int run(struct args *a, struct err *e)
@@ -35,7 +43,7 @@ static int run(struct args *a, struct err *e)
 	int opt, r;
 
 	while ((r = args_next(a, &opt, e)) > 0) {
-		r = want_apply(body, opt, optarg, e);
+		r = limit_apply(body, opt, optarg, e);
 		if (r < 0)
 			return r;
 	}

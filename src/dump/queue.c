@@ -25,10 +25,15 @@ int queue_refuse(const struct dump *d, struct err *e)
 		return 0;
 	if (fd < 0)
 		return err_sys(e, ERR_INTERNAL, fd, "open the sandbox's /dev/mqueue");
-	dir = fstatfs(fd, &fs) < 0 || fs.f_type != MQUEUE_MAGIC ? NULL : fdopendir(fd);
-	if (!dir) {
+	if (fstatfs(fd, &fs) == 0 && fs.f_type != MQUEUE_MAGIC) {
 		fd_close(fd);
 		return 0;
+	}
+	dir = fdopendir(fd);
+	if (!dir) {
+		r = err_sys(e, ERR_INTERNAL, -errno, "read the sandbox's /dev/mqueue");
+		fd_close(fd);
+		return r;
 	}
 	while (r == 0 && (x = readdir(dir)))
 		if (strcmp(x->d_name, ".") && strcmp(x->d_name, ".."))

@@ -11,6 +11,7 @@
 #define SO_BUF_LOCK 72
 #endif
 #define SOON (3 * LOOP_MS)
+#define EACH (LOOP_MS / 100) /* and for each stream */
 #define LATER (50 * LOOP_MS) /* what one that waits holds can grow without a word to us */
 #define PATIENCE (50 * LOOP_MS) /* that much may be on its way for a moment. One stream alone has no more than its buffers */
 #define LITTLE (1U << 20) /* less than that is not looked at again by itself */
@@ -215,10 +216,12 @@ void room_done(struct box *b)
 	loop_timer_stop(&b->g->loop, &b->room.timer);
 }
 
+/* A look at thousands of streams is not to be most of what this process does. */
 void room_touch(struct box *b)
 {
+	const uint64_t at = b->g->loop.now + SOON + b->meter.counts.concurrent * EACH;
 	struct room *r = &b->room;
 
-	if (!b->closing && (!r->timer.slot || r->timer.at > b->g->loop.now + SOON))
-		loop_timer_set(&b->g->loop, &r->timer, b->g->loop.now + SOON);
+	if (!b->closing && (!r->timer.slot || r->timer.at > at))
+		loop_timer_set(&b->g->loop, &r->timer, at);
 }

@@ -282,8 +282,11 @@ static int pump_in(struct stream *s, bool *ret_more)
 	if (!most)
 		return 1;
 	if (s->retry && !s->retry_asked) {
+		uint32_t before = s->out.pass;
+
 		if (!stream_retry_server(s))
 			return 0;
+		count(s, true, s->out.pass - before);
 		*ret_more |= s->client.in; /* who waited for that */
 	}
 	if (s->http && request_waits(&s->http->request)) {

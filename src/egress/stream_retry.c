@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #define RECORD 5U /* bytes of its head */
+#define RECORD_MOST (16384U + 256U)
 
 struct stream_retry {
 	char name[NET_NAME_MAX]; /* of the first one */
@@ -75,7 +76,7 @@ static bool look_at_one(struct stream *s)
 		return false;
 	n = RECORD + ((size_t)data[3] << 8 | data[4]);
 	if (data[0] != HELLO_RECORD) { /* what belongs to the first one, and is skipped: data sent early, a change of ciphers for old routers */
-		if (n > HEAD_MAX / 2)
+		if (n > RECORD + RECORD_MOST)
 			refuse(s, EGRESS_V_DENIED, "TLS records that make no sense");
 		else if (len >= n)
 			s->out.pass += (uint32_t)n;
@@ -113,7 +114,8 @@ void stream_retry(struct stream *s)
 		char c;
 
 		/* One that has ended, or broke off, has no more to say. */
-		if (s->client.in && s->out.len == s->out.pass && recv(s->client.fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) <= 0 && errno != EAGAIN)
+		n = s->client.in && s->out.len == s->out.pass ? recv(s->client.fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) : 1;
+		if (n == 0 || (n < 0 && errno != EAGAIN))
 			done(s);
 		return;
 	}

@@ -756,6 +756,27 @@ int cgroup_each(const struct cgroup_host *h, int (*fn)(const char *name, void *a
 	return 0;
 }
 
+void cgroup_where(const int *join, unsigned n, char *ret, size_t size)
+{
+	size_t used = 0;
+
+	ret[0] = '\0';
+	for (unsigned i = 0; i < n; i++) {
+		char link[32];
+		ssize_t len;
+
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", join[i]);
+		len = readlink(link, ret + used, size - used);
+		if (len <= 0 || used + (size_t)len + 1 >= size) {
+			ret[used] = '\0';
+			return;
+		}
+		used += (size_t)len;
+		ret[used++] = '\n';
+		ret[used] = '\0';
+	}
+}
+
 int cgroup_join_self(const int *join, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {

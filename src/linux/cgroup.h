@@ -179,3 +179,6 @@ int cgroup_children_remove(const struct cgroup_host *h, const struct cgroup *c);
 
 /* For joining: writes "0" to each. Async-signal-safe; used between clone and exec. Returns 0 or -errno. */
 int cgroup_join_self(const int *join, unsigned n);
+/* The paths of these files, a line each, as far as they fit. */
+#define CGROUP_WHERE_MAX 1024
+void cgroup_where(const int *join, unsigned n, char *ret, size_t size);

@@ -104,6 +104,24 @@ void box_looked(struct box *b)
 
 /* --- what is stored --- */
 
+static bool is_halted(const struct box *b)
+{
+	return b->state == BOX_PAUSED || b->state == BOX_HIBERNATED;
+}
+
+/*
+ * The time of its last use; of one that is paused or hibernated, that of the call which did it. The time of its execs stands still since
+ * then (exec_load), however often its row is written meanwhile.
+ */
+static uint64_t stored_use(struct box *b)
+{
+	if (!is_halted(b))
+		b->paused_ns = 0;
+	else if (!b->paused_ns)
+		b->paused_ns = b->used_ns;
+	return b->paused_ns ? b->paused_ns : b->used_ns;
+}
+
 int box_store(struct box *b, struct err *e)
 {
 	AUTO(buf_done) struct buf spec = BUF_INIT(4 * MIB);
@@ -117,7 +135,7 @@ int box_store(struct box *b, struct err *e)
 		.state = b->pooled ? "pooled" : box_state_name(b->state),
 		.created_ns = b->created_ns,
 		.expires_ns = b->expires_ns,
-		.used_ns = b->used_ns,
+		.used_ns = stored_use(b),
 		.next_exec = b->next_exec,
 	};
 	char layers[LAYERS_TEXT];
@@ -520,7 +538,6 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 	b->expires_ns = row->expires_ns;
 	b->used_ns = wall_now(b->service);
 	b->next_exec = row->next_exec;
-	b->paused_ns = row->used_ns;
 	b->tree = row->tree ? row->tree : b->created_ns & INT64_MAX; /* of a time before networks: one of its own */
 	b->pooled = !strcmp(row->state, "pooled");
 	b->state = !strcmp(row->state, "paused")     ? BOX_PAUSED :
@@ -528,6 +545,7 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 		   !strcmp(row->state, "lost")	     ? BOX_LOST :
 		   !strcmp(row->state, "stopped")    ? BOX_STOPPED :
 						       BOX_RUNNING;
+	b->paused_ns = is_halted(b) ? row->used_ns : 0;
 	snprintf(b->id, sizeof(b->id), "%s", row->id);
 	ca = json_incref(json_object_get(spec, "ca"));
 	json_object_del(spec, "ca");

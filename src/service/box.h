@@ -25,6 +25,7 @@ struct box_op;
 struct port;
 struct swap;
 struct sealing;
+struct limiting;
 struct sleep;
 struct box_queued;
 struct box_secrets;
@@ -65,7 +66,7 @@ struct box {
 	bool drowned; /* lost by the memory limit */
 	unsigned breaks; /* of the link to its agent, since the agent last answered */
 	uint64_t created_ns, expires_ns, used_ns; /* wall clock */
-	uint64_t paused_ns; /* of one that was found again paused: about since when */
+	uint64_t paused_ns; /* while it is paused or hibernated: about since when; else 0 */
 	unsigned calls; /* under way: not idle */
 	uint64_t tree; /* of forks, that it is of */
 	struct net_state *net; /* service/box_net.h: what it has used, or NULL: it never had a network */
@@ -100,6 +101,7 @@ struct box {
 	void *maker_arg;
 	struct swap *swap; /* another is made to take its place */
 	struct box_queued *queue; /* calls that wait for another change of it to be over: service/box_queue.h */
+	struct limiting *limiting; /* its limits change: service/box_limit.c */
 	struct sealing *sealing; /* who wants its files sealed, the first is at it */
 	char *restored; /* JSON: what came of its checkpoint; NULL = it is of none */
 	/* State HIBERNATED: what was kept. Its newest layer is held then. */

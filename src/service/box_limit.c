@@ -16,16 +16,27 @@ struct limiting {
 	struct err e;
 };
 
+/* Stored. The answer shows the limits as they are, so the next change waits for it. */
+static void on_told(void *arg, int r, const struct err *e)
+{
+	struct limiting *x = arg;
+	struct box *b = x->b;
+
+	x->fn(x->arg, r, e);
+	if (b->limiting == x)
+		b->limiting = NULL;
+	box_rest(b);
+	box_unref(b);
+	free(x);
+}
+
 static void finish(struct limiting *x, int r)
 {
 	struct box *b = x->b;
 
 	if (r < 0)
 		tenant_give(b->tenant, &x->more);
-	box_tell(b->service, box_op_new(b, &x->who, x->fn, x->arg), r, &x->e);
-	box_rest(b);
-	box_unref(b);
-	free(x);
+	box_tell(b->service, box_op_new(b, &x->who, on_told, x), r, &x->e);
 }
 
 static uint64_t above(uint64_t now, uint64_t was)
@@ -45,23 +56,32 @@ static struct spec_limits joined(const struct limiting *x)
 	return l;
 }
 
-/* What its tenant has used up for it: one that sleeps does not count with CPUs and memory. */
+/*
+ * Whether its memory and CPUs are charged: not while it is hibernated or stopped, nor when it was lost and its files were closed. One that
+ * runs without limits has nothing charged, but a handle.
+ */
+static bool is_charged(const struct box *b)
+{
+	return b->handle || b->charged.memory || b->charged.cpu_milli;
+}
+
+/* What its tenant is charged for @now beyond @was. */
 static void charge(struct tenant_quota *q, const struct box *b, const struct spec_limits *now, const struct spec_limits *was)
 {
 	*q = (struct tenant_quota){ .disk = above(now->disk, was->disk) };
-	if (b->state == BOX_HIBERNATED)
+	if (!is_charged(b))
 		return;
 	q->memory = above(now->memory, was->memory);
 	q->cpu_milli = above(now->cpu_milli, was->cpu_milli);
 }
 
-static void in_force(struct limiting *x)
+/* The new limits are the sandbox's, and are charged. */
+static void settle(struct limiting *x)
 {
 	struct box *b = x->b;
 	struct spec_limits *l = &b->want->spec->limits;
 	const struct spec_limits now = joined(x);
 	struct tenant_quota less;
-	int r;
 
 	charge(&less, b, l, &now);
 	tenant_give(b->tenant, &less);
@@ -70,9 +90,24 @@ static void in_force(struct limiting *x)
 	b->charged.disk += x->more.disk - less.disk;
 	x->more = (struct tenant_quota){ 0 };
 	*l = now;
+}
+
+static void in_force(struct limiting *x)
+{
+	struct box *b = x->b;
+	struct spec_limits *l = &b->want->spec->limits;
+	const struct spec_limits was = *l;
+	int r;
+
+	*l = joined(x);
 	r = box_store(b, &x->e);
+	*l = was;
+	if (r == 0 || x->handle)
+		settle(x);
 	if (r == 0)
 		box_note(b, &x->who, "sandbox.update");
+	else if (x->handle) /* the warden has set them: to go back might fail as well, since what is in use may have grown */
+		err_wrap(&x->e, r, "the new limits are in force, but not stored: a restart of the daemon forgets them");
 	finish(x, r);
 }
 
@@ -97,6 +132,8 @@ static int may(const struct limiting *x, struct err *e)
 	const struct sandbox_spec *s = b->want->spec;
 	const bool disk = x->l.disk && x->l.disk != s->limits.disk;
 
+	if (b->state == BOX_ENDING)
+		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted meanwhile", b->want->name);
 	if (s->flags & SPEC_VM) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the limits of a virtual machine cannot change");
 		err_remedy(e, "make another one");
@@ -120,6 +157,8 @@ static void on_free(void *arg, int r, const struct err *e)
 
 	if (r < 0)
 		x->e = *e;
+	else
+		b->limiting = x;
 	if (r == 0)
 		r = may(x, &x->e);
 	if (r == 0) {
@@ -136,7 +175,7 @@ static void on_free(void *arg, int r, const struct err *e)
 		finish(x, r);
 		return;
 	}
-	if (b->state != BOX_RUNNING && b->state != BOX_PAUSED) {
+	if (!b->handle) {
 		in_force(x);
 		return;
 	}

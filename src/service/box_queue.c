@@ -15,10 +15,10 @@ struct box_queued {
 	void *arg;
 };
 
-/* ->turning: what it has become is not stored yet. */
+/* ->turning: what it has become is not stored yet. ->limiting: its new limits are not in force, stored and answered yet. */
 static bool is_busy(const struct box *b)
 {
-	return b->swap || b->sleep || b->waking || b->turning || b->sealing;
+	return b->swap || b->sleep || b->waking || b->turning || b->sealing || b->limiting;
 }
 
 static void on_closed(uv_handle_t *h)
@@ -57,7 +57,7 @@ static void on_look(uv_timer_t *t)
 	else if (clock_mono_ns() < q->end_ns)
 		return;
 	else
-		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored, hibernated, woken up or checkpointed, for %llu s already",
+		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored, hibernated, woken up, checkpointed or limited, for %llu s already",
 			    b->want->name, WAIT_S);
 	leave(q, r, r < 0 ? &e : NULL);
 }

@@ -430,7 +430,7 @@ static void wake(struct box *b)
 
 static void look_after_waiters(struct box *b, int r, const struct err *e)
 {
-	if (!b->waiters || b->waking || b->sleep || b->swap)
+	if (!b->waiters || b->waking || b->sleep || b->swap || b->starting)
 		return;
 	if (b->state == BOX_HIBERNATED)
 		wake(b);

@@ -198,13 +198,13 @@ static void put_usage(const struct exec *x, struct json *j)
 	jout_end(j);
 }
 
-/* When its timeout ends it. Null without one, and while the sandbox is paused: its time then stands still. */
+/* When its timeout ends it. Null without one, and while the sandbox is paused or hibernated: its time then stands still. */
 static void put_ends(const struct exec *x, struct json *j)
 {
 	uint64_t mono = clock_mono_ns(), at = clock_real_ns();
 	char when[32];
 
-	if (!x->want->timeout_ms || x->box->state == BOX_PAUSED) {
+	if (!x->want->timeout_ms || x->box->state == BOX_PAUSED || x->box->state == BOX_HIBERNATED) {
 		jout_null(j, "ends_at");
 		return;
 	}

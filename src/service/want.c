@@ -284,7 +284,7 @@ bool limits_read(const struct service_opts *o, struct jin *j, bool admin, struct
 	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
 		any = any || given[i];
 		if (given[i] && !bounds[i].value)
-			jin_bad(j, bounds[i].key, "cannot be lifted of a sandbox that is there");
+			jin_bad(j, bounds[i].key, "0 is not allowed: a limit cannot be lifted later");
 		else if (given[i] && !admin && bounds[i].max && bounds[i].value > bounds[i].max)
 			jin_bad(j, bounds[i].key, "beyond what this host allows (%llu%s)", (unsigned long long)bounds[i].max,
 				i == 0 ? " thousandths of a core" : "");

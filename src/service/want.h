@@ -55,9 +55,9 @@ struct want_idle { /* ms without a call until it is …; 0 = never */
 };
 struct jin;
 struct mask;
-/* A number of seconds is ->delete_ms; or {pause, hibernate, delete}. Whether it was there. */
 /* memory, disk, cpus and pids, for a sandbox that is there; what is missing is 0. False: none is there. */
 bool limits_read(const struct service_opts *o, struct jin *j, bool admin, struct spec_limits *ret);
+/* A number of seconds is ->delete_ms; or {pause, hibernate, delete}. Whether it was there. */
 bool idle_read(struct jin *j, struct want_idle *ret);
 
 struct box_want {

@@ -99,6 +99,7 @@ TEST(a_new_sandbox_differs_in_nothing_and_then_in_what_it_did)
 	struct wt w;
 
 	wt_spec(&spec);
+	snprintf(spec.hostname, sizeof(spec.hostname), "sandbox"); /* another one is written into /etc/hosts */
 	image = spec;
 	st_fresh();
 	CHECK(wt_open(&w, st_args()));
@@ -251,6 +252,7 @@ TEST(hostile_trees_cost_nothing_but_themselves)
 	struct wt w;
 
 	wt_spec(&spec);
+	snprintf(spec.hostname, sizeof(spec.hostname), "sandbox"); /* another one is written into /etc/hosts */
 	image = spec;
 	st_fresh();
 	CHECK(wt_open(&w, st_args()));

@@ -98,6 +98,11 @@ void kernel_files_stop(struct kernel_files *f)
 	__atomic_store_n(&f->stop, true, __ATOMIC_SEQ_CST);
 }
 
+static bool stopped(const struct kernel_files *f)
+{
+	return __atomic_load_n(&f->stop, __ATOMIC_SEQ_CST);
+}
+
 static void measured_unref(struct measured *m)
 {
 	if (__atomic_sub_fetch(&m->refs, 1, __ATOMIC_SEQ_CST))
@@ -155,7 +160,7 @@ struct walk {
 
 static bool walk_over(const struct walk *w)
 {
-	return __atomic_load_n(&w->f->stop, __ATOMIC_SEQ_CST) || clock_mono_ns() > w->until_ns;
+	return stopped(w->f) || clock_mono_ns() > w->until_ns;
 }
 
 /* What the kernel takes for an object of @n bytes. */
@@ -669,7 +674,7 @@ static void walk_if_due(const struct kernel_look *l, int base, uint64_t now, int
 		return;
 	}
 	f->cut = !walk_sandbox(&w, base, l->cgroup->name, h->cgroups->version == 2 ? 2 : 0);
-	figures(h, f, f->cut ? kernel_files_open(l) : 0, h->machine.have);
+	figures(h, f, f->cut && !stopped(f) ? kernel_files_open(l) : 0, h->machine.have);
 	f->looked_ns = clock_mono_ns();
 	f->cost_ns = f->looked_ns - now;
 	f->whole_ns = f->cut ? f->whole_ns : f->looked_ns;
@@ -689,7 +694,7 @@ void kernel_files_look(const struct kernel_look *l)
 	const uint64_t now = clock_mono_ns();
 	int64_t grown;
 
-	if (base < 0 || __atomic_load_n(&f->stop, __ATOMIC_SEQ_CST))
+	if (base < 0 || stopped(f))
 		return;
 	kernel_machine_read(&h->machine, now);
 	if (!f->looked_ns) {

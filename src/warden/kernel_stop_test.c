@@ -64,20 +64,26 @@ static void *looks(void *arg)
 	return NULL;
 }
 
-/* A look waits for the list. Then @stop, and it gets the list. */
+/* A look waits for the list. Then @stop, and it gets the list. A walk that is cut reads it once more: from a file. */
 static void look_while(struct place *p, bool stop)
 {
 	pthread_t t;
-	int fd;
+	int fd, file;
 
 	CHECK_EQ(pthread_create(&t, NULL, looks, &p->look), 0);
 	fd = open(p->list, O_WRONLY | O_CLOEXEC); /* returns as soon as the look has begun to read */
 	CHECK(fd >= 0);
 	if (stop)
 		kernel_files_stop(&p->files);
+	CHECK_EQ(unlink(p->list), 0);
+	file = open(p->list, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	CHECK(dprintf(file, "%d\n", getpid()) > 0);
+	fd_close(file);
 	CHECK(dprintf(fd, "%d\n", getpid()) > 0);
 	fd_close(fd);
 	CHECK_EQ(pthread_join(t, NULL), 0);
+	CHECK_EQ(unlink(p->list), 0);
+	CHECK_EQ(mkfifo(p->list, 0600), 0);
 }
 
 TEST(a_walk_that_waits_for_the_list_of_processes_finds_their_descriptors)

@@ -48,20 +48,19 @@ static int may(const struct warden_sandbox *s, const struct spec_limits *l, stru
 	return 0;
 }
 
-/* Version 2 would end processes until it fits; version 1 refuses by itself. Files that were only read are dropped before. */
+/*
+ * Version 2 would end processes until it fits, and both would look for memory to free for as long as that takes, with everybody else
+ * waiting: so nothing is freed here.
+ */
 static int refuse_below_use(const struct env *v, const struct warden_sandbox *s, uint64_t memory, struct err *e)
 {
 	struct cgroup_stat st = { 0 };
-	char path[96], text[24];
 
-	if (v->cgroups.version != 2 || memory >= s->memory || cgroup_stat(&v->cgroups, &s->shell.cgroup, &st) < 0 || st.memory <= memory)
+	if (memory >= s->memory || cgroup_stat(&v->cgroups, &s->shell.cgroup, &st) < 0 || st.memory <= memory)
 		return 0;
-	snprintf(path, sizeof(path), "%s/memory.reclaim", s->shell.cgroup.name);
-	snprintf(text, sizeof(text), "%llu", (unsigned long long)(st.memory - memory));
-	fd_put(v->cgroups.base[0], path, text); /* missing before 5.19: then nothing is dropped */
-	if (cgroup_stat(&v->cgroups, &s->shell.cgroup, &st) == 0 && st.memory > memory)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "memory limit: more than %llu bytes are in use and can't be freed", (unsigned long long)memory);
-	return 0;
+	err_set(e, ERR_CONFLICT, -EBUSY, "memory limit: %llu bytes are in use, files that were read included", (unsigned long long)st.memory);
+	err_remedy(e, "end what uses it, or hibernate the sandbox, change the limit, and let it wake up");
+	return -EBUSY;
 }
 
 static int put_all(struct warden *w, struct warden_sandbox *s, const struct spec_limits *l, struct err *e)

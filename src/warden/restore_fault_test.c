@@ -68,7 +68,7 @@ TEST(one_call_that_fails_leaves_all_processes_or_none)
 		unsigned first,
 			last; /* which of them: earlier ones are KEEP's; a capset that fails later ends the agent, as it must */
 	} calls[] = {
-		{ "clone3_cookie", 1, 2 }, { "ptrace", 1, 9 }, { "fcntl", 3, 10 },    { "memfd_create", 1, 1 },
+		{ "clone3_cookie", 1, 2 }, { "ptrace", 1, 9 }, { "fcntl", 4, 11 },    { "memfd_create", 1, 1 },
 		{ "pipe2", 1, 3 },	   { "setresuid", 2, 4 },     { "setgroups", 1, 3 }, { "capset", 3, 4 },
 		{ "close_range", 1, 2 },   { "ioctl", 1, 4 },	      { "ftruncate", 1, 3 },
 		{ "userfaultfd", 1, 2 }, /* never an error: its memory is read instead */

@@ -136,7 +136,7 @@ static int look(const struct seal *x, struct err *e)
 
 	/* A sandbox that was made a moment ago: its agent has not heard KEEP yet. */
 	if (r == -EAGAIN || (r == -EBADMSG && !t->magic))
-		return err_set(e, ERR_CONFLICT, r, "the sandbox's agent is busy");
+		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox's agent is busy");
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "read the agent's table");
 	for (unsigned i = 0; i < TABLE_WORKERS; i++)

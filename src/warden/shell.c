@@ -248,6 +248,13 @@ static uint32_t groups_shown(const struct env *v, const struct shell *s)
 	return v->rootless || !s->cgroup.mask ? 0 : s->cgroup.mask | (v->cgroups.version == 2 ? CGROUP_SHOWN_V2 : 0);
 }
 
+static void set_argument(const struct env *v, const struct shell *s, struct shell_start *start)
+{
+	int n = snprintf(start->single, sizeof(start->single), "%u,%u,", start->single_id, groups_shown(v, s));
+
+	cgroup_where(start->join, start->njoin, start->single + n, sizeof(start->single) - (size_t)n);
+}
+
 /* By a holder, which enters the network namespace itself. */
 static int copy_holder(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
 {
@@ -489,7 +496,7 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 	memcpy(start->join, s.cgroup.join, sizeof(start->join));
 	start->njoin = s.cgroup.njoin;
 	start->single_id = v->rootless ? single_id + 1 : 0;
-	snprintf(start->single, sizeof(start->single), "%u,%u", start->single_id, groups_shown(v, &s));
+	set_argument(v, &s, start);
 	memcpy(start->fault, v->fault, sizeof(start->fault));
 	start->error = 0;
 	r = lower_fds(start);

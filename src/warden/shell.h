@@ -78,7 +78,7 @@ struct shell_start {
 	int join[CGROUP_CONTROLLERS];
 	unsigned njoin;
 	uint32_t single_id;
-	char single[24], fault[64]; /* the agent's arguments */
+	char single[24 + CGROUP_WHERE_MAX], fault[64]; /* the agent's arguments */
 	int error; /* why it did not become the agent */
 	struct stash *stash; /* the agent is a copy of this holder's (warden/stash.h); NULL = of the program. With ->keep_net */
 	struct guard *guard; /* to be started before there is anything to clean up; NULL = none */

@@ -5,14 +5,24 @@
 #include "linux/cgroup_parse.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define LOAD_NS (SHOWN_LOAD_S * 1000000000ULL)
 #define PERIODS_MAX 2000U /* after these the longest average has forgotten all that was before */
 
+/* Files on a disk are left as they were made: a write there may wait, and who writes watches the memory of all sandboxes. */
+static bool in_memory(int upper)
+{
+	struct statfs fs;
+
+	return upper >= 0 && fstatfs(upper, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+}
+
 void shown_init(struct shown *v, const struct cgroup_host *h, const struct cgroup *c, int upper)
 {
-	*v = (struct shown){ .upper = upper, .load_ns = clock_mono_ns(),
+	*v = (struct shown){ .upper = upper, .live = in_memory(upper), .load_ns = clock_mono_ns(),
 			    .counted = h->version == 2 || c->mask & CGROUP_BIT(CGROUP_CPUACCT) };
 }
 
@@ -23,7 +33,7 @@ void shown_done(struct shown *v)
 
 int shown_write(int upper, const char *name, const char *text, size_t n)
 {
-	AUTO_CLOSE int fd = sys_openat(upper, name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0);
+	AUTO_CLOSE int fd = sys_openat(upper, name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
 	ssize_t w;
 
 	if (fd < 0)
@@ -104,6 +114,10 @@ static void show_load(struct shown *v, const struct cgroup_host *h, const struct
 
 	v->load_ns = now;
 	v->load_cpu = cpu;
+	if (!v->begun) { /* what it used before we looked */
+		v->begun = true;
+		return;
+	}
 	if (!active && !v->load[0] && !v->load[1] && !v->load[2])
 		return; /* it says so already */
 	shown_average(v->load, (uint32_t)active, periods);
@@ -129,14 +143,14 @@ bool shown_is_due(const struct shown *v, uint64_t cpu)
 {
 	const uint64_t now = clock_mono_ns();
 
-	return now - v->load_ns >= LOAD_NS || memory_is_due(v, cpu, now);
+	return v->live && (now - v->load_ns >= LOAD_NS || memory_is_due(v, cpu, now));
 }
 
 void shown_tick(struct shown *v, const struct cgroup_host *h, const struct cgroup *c, uint64_t limit, uint64_t cpu)
 {
 	const uint64_t now = clock_mono_ns();
 
-	if (v->upper < 0)
+	if (v->upper < 0 || !v->live)
 		return;
 	if (now - v->load_ns >= LOAD_NS)
 		show_load(v, h, c, cpu, now);

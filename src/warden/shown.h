@@ -16,6 +16,8 @@
 
 struct shown {
 	int upper; /* the sandbox's; -1 = nothing is shown */
+	bool live; /* false: the files stay as they were made */
+	bool begun; /* ->load_cpu is known */
 	bool counted; /* CPU time is; else meminfo is written however little happens, and there is no load */
 	uint64_t memory_ns, memory_cpu; /* when meminfo was written, and the CPU time used by then */
 	uint64_t load_ns, load_cpu; /* likewise of the load */

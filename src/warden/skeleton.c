@@ -14,7 +14,7 @@
 #define COPY_DEPTH_MAX 8
 
 /* Bumped when what is made below changes, so that an older cache is not used. */
-#define SKELETON_VERSION 35U
+#define SKELETON_VERSION 36U
 
 /*
  * What of /etc is taken along, and only what everybody may read: programs in /usr expect these. Nothing that could
@@ -31,8 +31,8 @@ static const char *const from_etc[] = {
 	"deluser.conf",	   "default/useradd", "default/locale", "locale.alias", "locale.gen",	"gai.conf",
 	"host.conf",	   "netconfig",	   "rpc",		 "ethertypes",	"bindresvport.blacklist",
 	"manpath.config",  "mailcap",	   "mke2fs.conf",  "libaudit.conf",	 "rmt",		"bash_completion",
-	"bash_completion.d", "groff",	   "papersize",	   "iproute2",		 "libnl-3",	"vim",
-	"nanorc",	   "xml",	   "sgml",	   "xdg",		 "glvnd",	"OpenCL",
+	"bash_completion.d", "groff",	   "papersize",	   "libnl-3",	 "xdg/user-dirs.conf", "xdg/user-dirs.defaults",
+	"nanorc",	   "xml",	   "sgml",	   "glvnd",	"OpenCL",
 	"vulkan",	   "gtk-3.0",	   "chromium.d/README", "chromium.d/default-flags", "chromium.d/extensions",
 	"chromium.d/dev-shm",
 };

@@ -20,12 +20,17 @@ def script(name, prefix):
     assert p.returncode == 0, p
 
 
-def test_install_to_another_prefix_leaves_the_build_alone_and_uninstall_nothing_behind(tmp_path):
+def test_install_to_another_prefix_leaves_the_build_and_folders_alone_and_uninstall_no_file_behind(tmp_path):
     before, prefix = state(), tmp_path / "a prefix"
     (prefix / "bin").mkdir(parents=True)
     (prefix / "bin" / "other").write_text("stays")
+    (prefix / "bin").chmod(0o2775)
+    (prefix / "elsewhere").mkdir(mode=0o700)
+    (prefix / "libexec").symlink_to("elsewhere")
     script("install.sh", prefix)
     assert state() == before
+    assert [(prefix / f).stat().st_mode & 0o7777 for f in ("bin", "elsewhere", "elsewhere/cloche")] == [0o2775, 0o700, 0o755]
+    (prefix / "elsewhere").chmod(0o755)
     moved = tmp_path / "moved"
     prefix.rename(moved)
     for folder in (moved, tmp_path, *tmp_path.parents[:2]):
@@ -35,7 +40,7 @@ def test_install_to_another_prefix_leaves_the_build_alone_and_uninstall_nothing_
     p = subprocess.run([moved / "bin" / "cloche", "help", "create"], capture_output=True, text=True)
     assert p.returncode == 0 and "usage: cloche create" in p.stdout, p
     script("uninstall.sh", moved)
-    assert sorted(f.name for f in moved.rglob("*")) == ["bin", "other"]
+    assert sorted(f.name for f in moved.rglob("*")) == ["bin", "elsewhere", "libexec", "other"]
 
 
 def test_sudo_gets_command_and_settings_and_gives_the_exit_code(tmp_path):

@@ -1,7 +1,12 @@
 """PATCH and `cloche update`: other limits for a sandbox that is there, in force at once or when it runs again."""
+import concurrent.futures
+import datetime
+import time
+
 import pytest
 
-from api import d, error, nothing_is_left_behind, token  # noqa: F401
+import host
+from api import as_tenant, d, error, nothing_is_left_behind  # noqa: F401
 
 PATH = "/v1/sandboxes"
 MB = 1 << 20
@@ -70,6 +75,53 @@ def test_one_that_sleeps_wakes_with_them(d, box):
     assert run(d, box, "head -c 100M /dev/zero > big; stat -c %s big")["stdout"].strip() == str(100 * MB)
 
 
+def test_one_that_is_stopped_starts_with_them_and_is_not_charged_before(d):
+    k = as_tenant(d, "still")
+    used = lambda: d.get("/v1/tenants/still").json["used"]  # noqa: E731
+    box = k.create(storage="disk", disk="64M", memory="128M", cpus=1)["id"]
+    path = f"{PATH}/{box}"
+    try:
+        assert used()["memory"] == 128 * MB
+        assert k.post(f"{path}/stop").json["state"] == "stopped" and used()["memory"] == 0
+        for memory, cpus in ((64, 0.5), (256, 2), (192, 1)):
+            r = k.request("PATCH", path, {"memory": f"{memory}M", "cpus": cpus})
+            assert r.status == 200 and r.json["memory"] == memory * MB and r.json["state"] == "stopped", r
+            assert used()["memory"] == 0 and used()["cpus"] == 0
+        # Its files are open from here on: what has them is what is started.
+        host.wait_for(lambda: k.get(f"{path}/files?path=/etc/passwd").status == 200, 30)
+        assert used()["memory"] == 192 * MB
+        assert k.request("PATCH", path, {"memory": "96M"}).status == 200 and used()["memory"] == 96 * MB
+        assert k.request("PATCH", path, {"memory": "256M"}).status == 200 and used()["memory"] == 256 * MB
+        assert k.post(f"{path}/start").json["state"] == "running" and used()["memory"] == 256 * MB
+        assert k.get(f"{path}/stats").json["memory_limit"] == 256 * MB
+        assert run(k, box, FILL)["stdout"].strip() == str(100 * MB)
+    finally:
+        assert k.delete(path).status == 204
+    assert used()["memory"] == 0 and used()["cpus"] == 0 and used()["disk"] == 0
+    d.delete("/v1/tenants/still")
+    assert d.get(PATH).status == 200
+
+
+def test_two_at_once_come_one_after_the_other(d):
+    k = as_tenant(d, "twice")
+    box = k.create(memory="64M")["id"]
+    path = f"{PATH}/{box}"
+    try:
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for _ in range(10):
+                asked = [128, 256]
+                answers = list(pool.map(lambda m: k.request("PATCH", path, {"memory": f"{m}M"}), asked))
+                assert [(r.status, r.json["memory"]) for r in answers] == [(200, m * MB) for m in asked], answers
+                now = k.get(path).json["memory"]
+                assert now in (128 * MB, 256 * MB) and k.get(f"{path}/stats").json["memory_limit"] == now
+                assert d.get("/v1/tenants/twice").json["used"]["memory"] == now
+                assert k.request("PATCH", path, {"memory": "64M"}).status == 200
+    finally:
+        assert k.delete(path).status == 204
+    assert d.get("/v1/tenants/twice").json["used"]["memory"] == 0
+    d.delete("/v1/tenants/twice")
+
+
 def test_quotas_bounds_and_nonsense(d):
     d.post("/v1/tenants", {"id": "small", "quotas": {"memory": "128M"}})
     k = d.post("/v1/tokens", {"tenant": "small", "scope": "sandbox"}).json
@@ -85,3 +137,20 @@ def test_quotas_bounds_and_nonsense(d):
     finally:
         d.delete(f"{PATH}/{box}")
         d.delete("/v1/tenants/small")
+
+
+@pytest.mark.parametrize("halt, state", [("pause", "paused"), ("hibernate", "hibernated")])
+def test_a_command_pays_for_no_pause_however_often_its_row_is_written(d, box, halt, state):
+    path = f"{PATH}/{box}"
+    x = d.post(f"{path}/execs", {"cmd": ["sleep", "999"], "background": True, "timeout": 60}).json["id"]
+    ends = lambda: d.get(f"{path}/execs/{x}").json["ends_at"]  # noqa: E731
+    assert ends()
+    assert d.post(f"{path}/{halt}").status == 200
+    assert ends() is None and d.get(path).json["state"] == state
+    time.sleep(6)
+    assert patch(d, box, pids=64).status == 200
+    d.kill9("api")
+    assert ends() is None
+    assert d.post(f"{path}/resume").status == 200
+    left = datetime.datetime.fromisoformat(ends().replace("Z", "+00:00")) - datetime.datetime.now(datetime.timezone.utc)
+    assert 55 < left.total_seconds() <= 60

@@ -572,9 +572,20 @@ export class Exec implements AsyncIterable<OutputChunk> {
         signal: options.signal,
         timeout: options.requestTimeout,
       });
-    const first = await ask(offset);
-    const pieces = joinPieces(first, offset, end, Boolean(follow), ask, (gap) => readable.emit('gap', gap));
+    let piece = await ask(offset);
+    const next = async (at: number): Promise<Piece> => {
+      piece = await ask(at);
+      if (readable.destroyed) piece.body.destroy();
+      return piece;
+    };
+    const pieces = joinPieces(piece, offset, end, Boolean(follow), next, (gap) => readable.emit('gap', gap));
     const readable = Readable.from(pieces, { objectMode: false });
+    // A generator ends only after the read that is pending, and one that has not started does not close its first answer.
+    const destroy = readable._destroy;
+    readable._destroy = (error, done) => {
+      piece.body.destroy();
+      destroy.call(readable, error, done);
+    };
     return readable;
   }
 
@@ -669,7 +680,13 @@ async function* joinPieces(
     const total = Number(piece.headers['x-cloche-total'] ?? 0);
     if (at >= end || (!follow && (at >= total || at === begin))) return;
     if (follow && at >= total && piece.headers['x-cloche-state'] !== 'running') return;
-    piece = await ask(at);
+    try {
+      piece = await ask(at);
+    } catch (e) {
+      // Whether it has ended is only known by asking again; removed meanwhile, it has. If output is known to be missing, that is an error.
+      if (follow && at >= total && e instanceof NotFoundError) return;
+      throw e;
+    }
   }
 }
 

@@ -346,7 +346,7 @@ export interface ExecInfo {
   user: string;
   startedAt: string;
   endedAt: string | null;
-  /** While it runs: when its timeout ends it. Null if it has none, and while the sandbox is paused. */
+  /** While it runs: when its timeout ends it. Null if it has none, and while the sandbox is paused or hibernated. */
   endsAt?: string | null;
   exitCode: number | null;
   background: boolean;

@@ -4,7 +4,7 @@ import * as http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
-import { Cloche, ConnectionError, ProtocolError, RateLimitError, TimeoutError } from '@cloche/sdk';
+import { Cloche, ConnectionError, NotFoundError, ProtocolError, RateLimitError, TimeoutError } from '@cloche/sdk';
 
 type Handler = (req: http.IncomingMessage, res: http.ServerResponse, n: number) => void;
 
@@ -246,4 +246,55 @@ test('an answer that is no JSON is an error that says so; one of a proxy keeps i
 
 test('a token with a line break is refused before it is sent', () => {
   assert.throws(() => new Cloche({ token: 'abc\n' }), /line break/);
+});
+
+/* An exec that runs; @output answers who follows it. */
+async function followed(t: TestContext, output: Handler) {
+  let n = 0;
+  const s = await serve(t, (req, res) => {
+    if (req.method === 'POST') json(res, 201, { id: 'x' });
+    else if (req.url?.includes('/output?')) output(req, res, ++n);
+    else json(res, 200, box);
+  });
+  const client = new Cloche({ url: s.url });
+  t.after(() => client.close());
+  return (await client.sandboxes.get('abc')).background('sleep 999');
+}
+
+test('output of a quiet command that nobody follows any more leaves no connection open', { timeout: 10_000 }, async (t) => {
+  let closed: Promise<unknown> = Promise.resolve();
+  const exec = await followed(t, (_req, res, n) => {
+    closed = new Promise((resolve) => res.on('close', resolve));
+    res.writeHead(200, { 'x-cloche-offset': '0', 'x-cloche-total': '0', 'x-cloche-state': 'running' });
+    if (n === 3) res.write('some');
+    else res.flushHeaders();
+  });
+  (await exec.outputStream({ follow: true })).destroy();
+  await closed;
+  const reading = await exec.outputStream({ follow: true });
+  reading.resume();
+  setTimeout(() => reading.destroy(), 50);
+  await closed;
+  for await (const data of await exec.outputStream({ follow: true })) {
+    assert.equal(String(data), 'some');
+    break;
+  }
+  await closed;
+});
+
+test('a followed exec that is removed right after its end has ended, unless output is missing', async (t) => {
+  let total = 4;
+  const exec = await followed(t, (_req, res, n) => {
+    if (n % 2 === 0) return json(res, 404, { error: { code: 'not_found', message: 'no such exec' } });
+    res.writeHead(200, { 'x-cloche-offset': '0', 'x-cloche-total': String(total), 'x-cloche-state': 'running' });
+    res.end('some');
+  });
+  const all = async (): Promise<string> => {
+    let text = '';
+    for await (const data of await exec.outputStream({ follow: true })) text += String(data);
+    return text;
+  };
+  assert.equal(await all(), 'some');
+  total = 5;
+  await assert.rejects(all(), NotFoundError);
 });

@@ -218,8 +218,8 @@ TEST(commands_still_join_the_group_they_are_given)
 	int fds[8];
 
 	CHECK(scene_begin(&x));
-	CHECK(kt_exec(&x.p, 1, "echo in; sleep 1000", x.s.group, &a));
-	CHECK(kt_exec(&x.p, 2, "echo in; sleep 1000", x.held[3], &b));
+	CHECK(kt_exec(&x.p, 1, "echo in; exec sleep 1000", x.s.group, &a));
+	CHECK(kt_exec(&x.p, 2, "echo in; exec sleep 1000", x.held[3], &b));
 	CHECK(kt_send(&x.p, FRAME_PING, 7, NULL, 0, NULL, 0) && kt_wait(&x.p, FRAME_PONG, 7, &f, fds)); /* tells of a failed start */
 	CHECK(kt_reads(a.out, "in\n") && kt_reads(b.out, "in\n"));
 	CHECK_EQ(client_group_kill(x.w.client, x.s.handle, 1, &e), 0);

@@ -66,14 +66,15 @@ bool stream_retry_server(struct stream *s)
 /* The next record of the client's. True: it may pass. */
 static bool look_at_one(struct stream *s)
 {
-	const uint8_t *data = (const uint8_t *)s->out.buf + s->out.off + s->out.pass;
 	const size_t len = s->out.len - s->out.pass;
+	const uint8_t *data;
 	const char *why = "";
 	struct hello h;
 	size_t n;
 
 	if (len < RECORD)
 		return false;
+	data = (const uint8_t *)s->out.buf + s->out.off + s->out.pass;
 	n = RECORD + ((size_t)data[3] << 8 | data[4]);
 	if (data[0] != HELLO_RECORD) { /* what belongs to the first one, and is skipped: data sent early, a change of ciphers for old routers */
 		if (n > RECORD + RECORD_MOST)

@@ -75,7 +75,7 @@ void agent_fail(uint32_t id, enum frame_stage stage, int r, uint32_t which);
 int shell_enter(struct agent *a, enum frame_stage *stage);
 /*
  * The sandbox's own control groups (group_view.c): mounts them in the base, which is at @base; moves them into /sys, whose folder is @sys;
- * and opens what tells of the memory limit, in the sandbox's root.
+ * and opens the file that counts OOM kills, in the sandbox's root.
  */
 int group_view_mount(struct agent *a, const char *base);
 int group_view_attach(const struct agent *a, int sys);

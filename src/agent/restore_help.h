@@ -1,7 +1,7 @@
 /*
  * The agent waits while a process fills its memory. It copies a part of the largest one's itself, on another processor: it is
  * given the process's userfaultfd, and copies into that one's memory from its own view of the pages files. Which part is whose
- * both reckon from the image. The process goes on when the agent has closed the descriptor.
+ * both reckon from the image. The process continues when the agent has closed the descriptor.
  */
 #pragma once
 #include "agent/restore_build.h"

@@ -124,7 +124,7 @@ static void cut(struct box *b, uint64_t sum)
 		if (s->holds < average)
 			continue;
 		sum -= s->holds;
-		stream_end(s, EGRESS_V_CUT, "the sandbox's connections hold too much that nobody takes");
+		stream_end(s, EGRESS_V_CUT, "the sandbox's connections hold too much that is not read");
 	}
 	b->room.held = sum;
 }

@@ -1,6 +1,6 @@
 /*
  * What a sandbox is shown of its memory and load in /proc/meminfo and /proc/loadavg, from its control groups: written anew by the thread of
- * kernel_watch.c while the sandbox runs, so that a reader waits for nobody. docs/design/0014-what-programs-see.md has the choice.
+ * kernel_watch.c while the sandbox runs, so that a reader never waits. docs/design/0014-what-programs-see.md has the choice.
  */
 #pragma once
 #include <stdbool.h>

@@ -550,7 +550,7 @@ export class Exec implements AsyncIterable<OutputChunk> {
   }
 
   /**
-   * The same as a stream; `follow` goes on until the end of the command. An event `gap` says what is missing before the bytes that
+   * The same as a stream; `follow` continues until the command ends. An event `gap` says what is missing before the bytes that
    * come next.
    */
   async outputStream(

@@ -261,7 +261,7 @@ async function followed(t: TestContext, output: Handler) {
   return (await client.sandboxes.get('abc')).background('sleep 999');
 }
 
-test('output of a quiet command that nobody follows any more leaves no connection open', { timeout: 10_000 }, async (t) => {
+test('output of a quiet command that is no longer followed leaves no connection open', { timeout: 10_000 }, async (t) => {
   let closed: Promise<unknown> = Promise.resolve();
   const exec = await followed(t, (_req, res, n) => {
     closed = new Promise((resolve) => res.on('close', resolve));

@@ -118,8 +118,8 @@ static int mount_covered(const char *base, const char *name)
 	snprintf(path, sizeof(path), "%s" PLACE "/%s", base, name);
 	snprintf(from, sizeof(from), HOST "%s", name);
 	r = sys_mount(from, path, NULL, OLD_BIND, NULL);
-	if (r < 0) /* the host does not have it, or has something mounted in it that we may not uncover */
-		return r == -ENOENT || r == -ENOTDIR || r == -EINVAL ? 0 : r;
+	if (r < 0) /* the host does not have it, has something mounted in it that we may not uncover, or has covered /sys (env.c) */
+		return r == -ENOENT || r == -ENOTDIR || r == -EINVAL || r == -EACCES ? 0 : r;
 	snprintf(empty, sizeof(empty), "%s/k", base);
 	return sys_mount(empty, path, NULL, OLD_BIND, NULL);
 }

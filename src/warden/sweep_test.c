@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/file.h>
 
 static int nap(void *arg)
@@ -14,8 +15,10 @@ static int nap(void *arg)
 	return 0;
 }
 
-static void *reap(void *arg)
+static void *end_soon(void *arg)
 {
+	nap_ms(300);
+	kill(*(pid_t *)arg, SIGKILL);
 	finish(*(pid_t *)arg);
 	return NULL;
 }
@@ -27,7 +30,7 @@ TEST(a_group_whose_last_process_is_dying_is_waited_for)
 	struct cgroup c;
 	struct env v;
 	char agent[512], name[16];
-	long ms = 400;
+	long ms = 60000;
 	pthread_t t;
 	uint32_t slot;
 	pid_t pid;
@@ -47,7 +50,6 @@ TEST(a_group_whose_last_process_is_dying_is_waited_for)
 	for (unsigned i = 0; i < CGROUP_CONTROLLERS; i++)
 		while (c.dir[i] >= 0 && !is_member(c.dir[i], pid))
 			nap_ms(1);
-	CHECK_EQ(pthread_create(&t, NULL, reap, &pid), 0);
 
 	sweep_groups(&v, 1000); /* ours: neither removed nor waited for */
 	CHECK_EQ(kill(pid, 0), 0);
@@ -55,6 +57,7 @@ TEST(a_group_whose_last_process_is_dying_is_waited_for)
 	sweep_groups(&v, 0);
 	cgroup_done(&c);
 	CHECK_EQ(cgroup_open(&v.cgroups, name, v.controllers, &c), 0);
+	CHECK_EQ(pthread_create(&t, NULL, end_soon, &pid), 0);
 	sweep_groups(&v, 10000);
 	cgroup_done(&c);
 	CHECK_EQ(cgroup_open(&v.cgroups, name, v.controllers, &c), -ENOENT);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "service/box.h"
 #include "service/box_disk.h"
+#include "service/box_limit.h"
 #include "service/box_net.h"
 #include "service/checkpoint.h"
 #include "service/exec.h"
@@ -177,6 +178,7 @@ static void same_state(struct adopt *a, struct box *b)
 		wlink_call_first(a->s->warden, WARDEN_FREEZE, b->handle, 0, NULL, NULL);
 	else
 		box_thaw(b, true);
+	box_limit_again(b);
 }
 
 static void attach(struct adopt *a, struct box *b)

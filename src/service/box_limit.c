@@ -1,5 +1,7 @@
 #include "service/box_limit.h"
 #include "base/base.h"
+#include "base/log.h"
+#include "base/step.h"
 #include "service/box_impl.h"
 #include "service/box_queue.h"
 #include "service/service_impl.h"
@@ -99,6 +101,7 @@ static void in_force(struct limiting *x)
 	const struct spec_limits was = *l;
 	int r;
 
+	STEP("limits.set");
 	*l = joined(x);
 	r = box_store(b, &x->e);
 	*l = was;
@@ -194,4 +197,25 @@ void box_limit(struct box *b, const struct who *who, const struct spec_limits *l
 	box_ref(b);
 	box_use(b);
 	box_when_free(b, on_free, x);
+}
+
+static void on_again(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box *b = arg;
+
+	(void)a;
+	if (r < 0 && b->handle && b->state != BOX_ENDING)
+		log_warn("sandbox '%s': its limits may not be those that are stored: %s", b->want->name, e ? e->msg : strerror(-r));
+	box_unref(b);
+}
+
+void box_limit_again(struct box *b)
+{
+	const struct spec_limits *want = &b->want->spec->limits;
+	const struct spec_limits l = { .memory = want->memory, .pids = want->pids, .cpu_milli = want->cpu_milli };
+
+	if (b->want->spec->flags & SPEC_VM || !(l.memory || l.pids || l.cpu_milli))
+		return;
+	box_ref(b);
+	wlink_limits(b->service->warden, b->handle, &l, on_again, b);
 }

@@ -8,3 +8,6 @@
  * ERR_UNSUPPORTED for what cannot change in this state; then they are what they were.
  */
 void box_limit(struct box *b, const struct who *who, const struct spec_limits *l, box_done_fn *fn, void *arg);
+
+/* What is stored is put in force again: the daemon may have died between the two. */
+void box_limit_again(struct box *b);

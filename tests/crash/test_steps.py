@@ -214,3 +214,26 @@ def test_output_that_a_worker_is_at_comes_once(daemon):
         host.wait_for(lambda b=before: len(daemon.output_of(box, x)) > b, 30, "it goes on")
         assert not odd_of(daemon, box, x), odd_of(daemon, box, x)
     assert daemon.delete(f"/v1/sandboxes/{box}").status == 204
+
+
+def test_a_change_of_limits_that_was_not_stored_is_undone(daemon):
+    box = daemon.create(memory="128M", pids=50)["id"]
+    answers = []
+    daemon.stop_at("limits.set")
+    t = threading.Thread(target=lambda: answers.append(ask_patch(daemon, box)))
+    t.start()
+    host.wait_for(daemon.at.exists, 30, "new limits that are in force")
+    daemon.kill("api", None)
+    t.join(60)
+    limits = daemon.get(f"/v1/sandboxes/{box}").json
+    assert (limits["memory"], limits["pids"]) == (128 << 20, 50), (limits, answers)
+    host.wait_for(lambda: daemon.exec(box, "cat", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max")["stdout"].split()
+                  == [str(128 << 20), "50"], 30, "the limits that are stored")
+    assert daemon.delete(f"/v1/sandboxes/{box}").status == 204
+
+
+def ask_patch(daemon, box):
+    try:
+        return daemon.request("PATCH", f"/v1/sandboxes/{box}", {"memory": "256M", "pids": 90})
+    except (OSError, http.client.HTTPException):
+        return None

@@ -193,7 +193,7 @@ def test_one_that_ran_for_long_is_remembered_when_it_ends(d):
     run(d, b, "touch go")
     eventually(lambda: d.get(f"/v1/sandboxes/{b}/execs/{long}").json["state"] == "ended", 60)
     assert d.get(f"/v1/sandboxes/{b}/execs/{long}").json["stdout"] == "done\n"
-    assert len(d.get(f"/v1/sandboxes/{b}/execs").json["execs"]) == 256
+    eventually(lambda: len(d.get(f"/v1/sandboxes/{b}/execs").json["execs"]) == 256, 60)
     d.delete(f"/v1/sandboxes/{b}")
 
 

@@ -22,6 +22,8 @@
 #define QUIET 100 /* times: a second in which it has not run so long */
 #define IDLE_NS 500000000ULL /* that others are asked whether they run, however little the machine has lost meanwhile */
 #define SMALL (4U << 20) /* less than that is never too much: nothing else is asked then */
+#define FIRST_CPU_USEC 6000 /* of one that is being restored: a small one takes 3000 for that, and nothing of its own runs before its end */
+#define FIRST_NS 100000000ULL /* it is looked at for the first time, however little it has run */
 #define LEAST_UNEXPLAINED (-(int64_t)LOOK_CPU_USEC)
 #define AGAIN_NS 300000000ULL /* what was ended takes a moment to give its memory back */
 #define ROOM_MOST (16U << 20) /* bytes that are dropped at a time */
@@ -37,6 +39,7 @@ struct kernel_watched {
 	uint64_t cpu; /* as it was told last */
 	uint64_t unseen; /* CPU time since it was looked at */
 	unsigned quiet; /* times it was asked since it has run */
+	uint64_t first_ns; /* until when its first look may wait for FIRST_CPU_USEC; 0 = that is over */
 	uint64_t all, looked_ns; /* bytes of all kinds at the last look, and when that was; 0 = never */
 	unsigned failed; /* a bit for each kind that could not be asked, and that was logged for */
 	struct socket_bpf_entry entry;
@@ -329,6 +332,12 @@ static bool has_run(struct kernel_watched *x, uint64_t *ret)
 	if (cpu_since(x->look.host, fd, &x->cpu, ret) < 0)
 		return true;
 	x->unseen += *ret;
+	if (x->first_ns && x->unseen < FIRST_CPU_USEC && clock_mono_ns() < x->first_ns)
+		return false;
+	if (x->first_ns) {
+		x->unseen = x->unseen > LOOK_CPU_USEC ? x->unseen : LOOK_CPU_USEC;
+		x->first_ns = 0;
+	}
 	if (x->unseen < LOOK_CPU_USEC) {
 		x->quiet++;
 		/* What it took before it went to sleep may not be known yet. */
@@ -414,7 +423,7 @@ static uint64_t look_at_some(struct kernel_watch *w, bool idle)
 		enter_busy(w, x);
 		over = has_run(x, &one) && look(w, x, &u);
 		/* Only in between: whoever removes it then closes its writable layer. */
-		if (shown_is_due(&x->shown, x->cpu) && act(w, true)) {
+		if (!x->first_ns && shown_is_due(&x->shown, x->cpu) && act(w, true)) {
 			shown_tick(&x->shown, x->look.host, &x->cgroup, x->look.memory, x->cpu);
 			act(w, false);
 		}
@@ -704,6 +713,20 @@ struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int p
 	link_in(w, x, false);
 	pthread_mutex_unlock(&w->lock);
 	return x;
+}
+
+void kernel_watch_restores(struct kernel_watch *w, struct kernel_watched *x)
+{
+	uint64_t before;
+
+	pthread_mutex_lock(&w->lock);
+	/* A group that is used again has time of the last one, and its agent was started before anybody asked for it. */
+	if (w->busy != x && !x->looked_ns) {
+		AUTO_CLOSE int fd = cpu_open(x->look.host, x->cgroup.mask, x->cgroup.name);
+
+		x->first_ns = cpu_since(x->look.host, fd, &x->cpu, &before) < 0 ? 0 : clock_mono_ns() + FIRST_NS;
+	}
+	pthread_mutex_unlock(&w->lock);
 }
 
 void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x, int *pidfd)

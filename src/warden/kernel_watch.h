@@ -63,6 +63,12 @@ void kernel_watch_free(struct kernel_watch *w);
  */
 struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory, uint64_t tenant, int upper);
 /*
+ * Right behind kernel_watch_add(): its agent is about to restore processes in it. The CPU time that this takes is not theirs, so it is looked at
+ * for the first time when it has used more than that, or a tenth of a second later. Ten copies of one fork would else be looked at, by a thread that
+ * goes before all others, while they are being made.
+ */
+void kernel_watch_restores(struct kernel_watch *w, struct kernel_watched *x);
+/*
  * From now on nothing is done to it. Does not wait for a look at it to end: when one is under way, the watch keeps *@pidfd until
  * then, and *@pidfd is another descriptor of the same process. NULL is nothing.
  */

@@ -36,6 +36,8 @@ static void add(struct warden *w, struct warden_sandbox *s)
 		s->watched = kernel_watch_add(w->kernel, s->shell.pid, s->shell.pidfd, &s->shell.cgroup, s->memory, s->tenant, s->root.early.upper);
 	else
 		return;
+	if (s->watched && s->restoring)
+		kernel_watch_restores(w->kernel, s->watched);
 	s->receipt.sockets = kernel_watch_bound(s->watched);
 	s->receipt.tenant_share = s->watched ? kernel_watch_share(w->kernel) : 0;
 	if (!s->watched) {

@@ -55,6 +55,21 @@ def test_the_daemon_ends_the_exec_and_not_the_sandbox(filler, d):
     assert d.delete(f"/v1/sandboxes/{b}").status == 204
 
 
+def test_a_copy_that_fills_sockets_as_soon_as_it_runs_is_ended(filler, d):
+    b = d.create(memory="64M")["id"]
+    assert d.put(f"/v1/sandboxes/{b}/files?path=/tmp/fill&mode=0755", filler.read_bytes()).status in (200, 201)
+    x = d.post(f"/v1/sandboxes/{b}/execs", {"shell": "until [ -e /tmp/go ]; do sleep 0.01; done; exec /tmp/fill accept 16 " + SECONDS,
+                                            "background": True}).json["id"]
+    r = d.post(f"/v1/sandboxes/{b}/fork", {"memory": True})
+    assert r.status == 201, r
+    copy = r.json["sandboxes"][0]["id"]
+    assert d.exec(copy, "touch", "/tmp/go")["exit_code"] == 0
+    x = d.get(f"/v1/sandboxes/{copy}/execs/{x}/wait?timeout=100", timeout=120).json
+    assert x["verdict"]["cause"] == "oom" and x["verdict"]["oom_kind"] == "sockets", x
+    for i in (b, copy):
+        assert d.delete(f"/v1/sandboxes/{i}").status == 204
+
+
 SOCKETS = """
 import errno, socket, sys
 def all():

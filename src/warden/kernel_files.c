@@ -662,6 +662,8 @@ static void walk_if_due(const struct kernel_look *l, int base, uint64_t now, int
 
 	urgent = grown >= (int64_t)GROWN || has_much(f);
 	rest = grown >= (int64_t)GROWN_FAST || has_much(f) ? 3 : 19;
+	if (f->cut && grown >= (int64_t)GROWN_FAST)
+		rest = 1; /* what it takes may be in the part that the walk has not come to */
 	f->due_ns = urgent || f->cut ? now + 1 : 0;
 	if (now < f->looked_ns + f->cost_ns * rest || (!urgent && !f->cut && now - f->looked_ns < SLOW_NS)) {
 		f->due_ns = f->due_ns ? f->looked_ns + f->cost_ns * rest : 0;

@@ -23,7 +23,8 @@ struct kernel_pipes_batch {
 	unsigned refs; /* __atomic, as the next two */
 	bool done;
 	uint64_t bytes;
-	bool cut;
+	bool whole; /* the last part of a walk */
+	uint64_t before; /* bytes in the parts before it */
 	uint64_t n, count; /* noted; there were */
 	struct {
 		int pid, tid, fd;
@@ -59,14 +60,21 @@ static uint64_t pipe_inode(int fds, const char *number, const char *link)
 	return st.inode;
 }
 
+static struct kernel_pipes_batch *batch_new(void)
+{
+	struct kernel_pipes_batch *b = calloc(1, sizeof(*b));
+
+	if (b)
+		b->refs = 1;
+	return b;
+}
+
 void kernel_pipes_begin(struct kernel_pipes *p, bool note)
 {
 	memset(p->seen, 0, sizeof(p->seen));
-	p->count = 0;
+	p->count = p->parted = p->found = 0;
 	batch_unref(TAKE_PTR(p->next));
-	p->next = note && !p->asked ? calloc(1, sizeof(*p->next)) : NULL;
-	if (p->next)
-		p->next->refs = 1;
+	p->next = note && !p->asked ? batch_new() : NULL;
 }
 
 void kernel_pipes_add(struct kernel_pipes *p, int fds, int pid, int tid, const char *number, const char *link)
@@ -127,19 +135,14 @@ static void *ask(void *arg)
 	return NULL;
 }
 
-void kernel_pipes_end(struct kernel_pipes *p, bool cut)
+static void start(struct kernel_pipes *p, struct kernel_pipes_batch *b)
 {
-	struct kernel_pipes_batch *b = p->next;
 	pthread_attr_t a;
 	pthread_t t;
 
-	if (!cut)
-		p->last = p->count;
-	if (!b || p->asked)
-		return;
-	p->next = NULL;
-	b->cut = cut;
-	b->count = p->count;
+	b->before = p->found;
+	b->count = p->count - p->parted;
+	p->parted = p->count;
 	b->refs = 2;
 	pthread_attr_init(&a);
 	pthread_attr_setdetachstate(&a, PTHREAD_CREATE_DETACHED);
@@ -149,8 +152,24 @@ void kernel_pipes_end(struct kernel_pipes *p, bool cut)
 	} else {
 		b->refs = 1;
 		batch_unref(b);
+		batch_unref(TAKE_PTR(p->next)); /* without that part, the walk tells nothing */
 	}
 	pthread_attr_destroy(&a);
+}
+
+void kernel_pipes_end(struct kernel_pipes *p, bool cut)
+{
+	struct kernel_pipes_batch *b = p->next;
+
+	if (!cut)
+		p->last = p->count;
+	if (!b)
+		return;
+	b->whole = !cut;
+	if (p->asked || (cut && p->count == p->parted))
+		return;
+	p->next = cut ? batch_new() : NULL;
+	start(p, b);
 }
 
 bool kernel_pipes_take(struct kernel_pipes *p)
@@ -166,12 +185,14 @@ bool kernel_pipes_take(struct kernel_pipes *p)
 			p->bytes = most * KERNEL_PIPES_FULL;
 		return false;
 	}
-	b->bytes += (b->count - b->n) * KERNEL_PIPES_FULL;
-	whole = !b->cut;
-	if (whole || b->bytes > p->bytes)
-		p->bytes = b->bytes;
+	p->found = b->before + b->bytes + (b->count - b->n) * KERNEL_PIPES_FULL;
+	whole = b->whole;
+	if (whole || p->found > p->bytes)
+		p->bytes = p->found;
 	p->asked = NULL;
 	batch_unref(b);
+	if (p->next && p->next->whole)
+		start(p, TAKE_PTR(p->next));
 	return whole;
 }
 

@@ -21,6 +21,8 @@ struct kernel_pipes {
 	uint64_t count, last; /* pipes so far in this walk; in the last whole one */
 	struct kernel_pipes_batch *next, *asked; /* what this walk has noted; what a thread asks about */
 	uint64_t asked_ns; /* since when */
+	uint64_t parted; /* of ->count, those that earlier parts of this walk have noted */
+	uint64_t found; /* bytes in these parts, as far as they have been asked about */
 	uint64_t bytes; /* as much as they may keep, as far as that is known */
 };
 
@@ -28,8 +30,11 @@ struct kernel_pipes {
 void kernel_pipes_begin(struct kernel_pipes *p, bool note);
 /* The descriptor @number of @tid, a thread of @pid, leads to @link, seen from the folder @fds. Nothing when it is no pipe. Does not wait. */
 void kernel_pipes_add(struct kernel_pipes *p, int fds, int pid, int tid, const char *number, const char *link);
-/* The walk has ended, or @cut: it continues later. The pipes that were noted are asked about from now on. */
+/*
+ * The walk has ended, or @cut: it continues later. The pipes that this part of it has noted are asked about from now on, or together
+ * with those of the next part, when the thread is still busy with the last one.
+ */
 void kernel_pipes_end(struct kernel_pipes *p, bool cut);
-/* Brings ->bytes up to date. True: all of what the last walk noted is in it. Does not wait. */
+/* Brings ->bytes up to date. True: all of what the last walk noted is in it. Until then, the larger of the old and the new figure. Does not wait. */
 bool kernel_pipes_take(struct kernel_pipes *p);
 void kernel_pipes_done(struct kernel_pipes *p);

@@ -958,6 +958,17 @@ static void fill_pipes(int nth)
 	fill_pipes_of(0);
 }
 
+/* Behind many other descriptors, which have to be walked first. */
+static void fill_pipes_behind(int nth)
+{
+	const int fd = eventfd(0, 0);
+
+	(void)nth;
+	for (int i = 0; i < 10000 && dup(fd) >= 0; i++)
+		;
+	fill_pipes_of(0);
+}
+
 static void fill_pipes_sent(int nth)
 {
 	(void)nth;
@@ -1045,6 +1056,7 @@ static const struct fill_kind kinds[] = {
 	{ "received", fill_received },
 	{ "pipes", fill_pipes },
 	{ "pipesheld", fill_pipes_held },
+	{ "pipesbehind", fill_pipes_behind },
 	{ "pipessent", fill_pipes_sent },
 	{ "pipeszero", fill_pipes_zero },
 };

@@ -566,12 +566,19 @@ static uint64_t larger(uint64_t a, uint64_t b)
 
 /*
  * What pipes keep beside what is counted: not more than they have buffers for, and not more than the machine has lost since they
- * held little. Descriptors that were sent and not received cannot be seen: each may be a pipe.
+ * held little. Descriptors that were sent and not received cannot be seen: each may be a pipe. Where a walk was cut, what it has
+ * not come to holds as much as what it has seen, and an eighth may have come since.
  */
 static void add_pipes(struct kernel_files *f, int64_t have)
 {
 	const bool whole = kernel_pipes_take(&f->pipes);
-	const uint64_t most = f->pipes.bytes + f->sent * KERNEL_PIPES_FULL;
+	uint64_t most = f->pipes.bytes;
+
+	if (f->cut && f->sum.seen && f->open > f->sum.seen)
+		most = larger(most, f->pipes.found * f->open / f->sum.seen);
+	most += f->sent * KERNEL_PIPES_FULL;
+	if (!whole)
+		most += most / 8;
 
 	if (whole && most < KERNEL_PIPES_FEW)
 		f->least_pipes = f->walk_have;
@@ -605,6 +612,7 @@ static void figures(struct kernel_files_host *h, struct kernel_files *f, uint64_
 	f->listed = f->cut ? larger(f->listed, f->sum.listings) : f->sum.listings;
 	f->objects = f->cut ? larger(f->objects, f->sum.objects + not_walked(f, open, have)) : f->sum.objects;
 	f->sent = f->cut ? larger(f->sent, f->sum.sent) : f->sum.sent;
+	f->open = open;
 	kernel_pipes_end(&f->pipes, f->cut);
 	add_pipes(f, have);
 	f->filters = f->cut ? larger(f->filters, filters) : filters;

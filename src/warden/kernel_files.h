@@ -47,6 +47,7 @@ struct kernel_files {
 	uint64_t looked_ns, cost_ns; /* when, and how long it took */
 	uint64_t whole_ns; /* when a walk came to its end; 0: never */
 	uint64_t objects, sent; /* of descriptors: timers and the like; as many were sent and not received */
+	uint64_t open; /* descriptors, when the walk was cut */
 	uint64_t due_ns; /* a look that is owed since memory grew, and when it may be; 0: none. Also for one that does not run any more */
 	int64_t least; /* of the machine's uncounted memory, since the first look */
 	int64_t least_pipes, walk_have; /* the same, since its pipes held little; as it was at the last walk */

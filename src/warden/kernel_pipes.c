@@ -181,7 +181,10 @@ bool kernel_pipes_take(struct kernel_pipes *p)
 	if (!b)
 		return false;
 	if (!__atomic_load_n(&b->done, __ATOMIC_SEQ_CST)) {
-		if (clock_mono_ns() - p->asked_ns > WAITS_NS && most * KERNEL_PIPES_FULL > p->bytes)
+		if (clock_mono_ns() - p->asked_ns <= WAITS_NS)
+			return false;
+		p->found = p->count * KERNEL_PIPES_FULL;
+		if (most * KERNEL_PIPES_FULL > p->bytes)
 			p->bytes = most * KERNEL_PIPES_FULL;
 		return false;
 	}

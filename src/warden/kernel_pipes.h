@@ -22,7 +22,7 @@ struct kernel_pipes {
 	struct kernel_pipes_batch *next, *asked; /* what this walk has noted; what a thread asks about */
 	uint64_t asked_ns; /* since when */
 	uint64_t parted; /* of ->count, those that earlier parts of this walk have noted */
-	uint64_t found; /* bytes in these parts, as far as they have been asked about */
+	uint64_t found; /* bytes in these parts, as far as they have been asked about; while the thread waits: as if all were full */
 	uint64_t bytes; /* as much as they may keep, as far as that is known */
 };
 

@@ -48,17 +48,21 @@ static int may(const struct warden_sandbox *s, const struct spec_limits *l, stru
 	return 0;
 }
 
+#define GROWS (1U << 20) /* bytes that it may take until the limit is in force */
+
 /*
  * Version 2 would end processes until it fits, and both would look for memory to free for as long as that takes, with everybody else
- * waiting: so nothing is freed here.
+ * waiting: so nothing is freed here. A sandbox that is close to the new limit is refused as well: it may pass it before that is set,
+ * and nothing may die of a change that would have been refused a moment later.
  */
 static int refuse_below_use(const struct env *v, const struct warden_sandbox *s, uint64_t memory, struct err *e)
 {
 	struct cgroup_stat st = { 0 };
 
-	if (memory >= s->memory || cgroup_stat(&v->cgroups, &s->shell.cgroup, &st) < 0 || st.memory <= memory)
+	if (memory >= s->memory || cgroup_stat(&v->cgroups, &s->shell.cgroup, &st) < 0 || st.memory + GROWS <= memory)
 		return 0;
-	err_set(e, ERR_CONFLICT, -EBUSY, "memory limit: %llu bytes are in use, files that were read included", (unsigned long long)st.memory);
+	err_set(e, ERR_CONFLICT, -EBUSY, "memory limit: %llu bytes are in use, files that were read included; the limit must be 1 MiB more",
+		(unsigned long long)st.memory);
 	err_remedy(e, "end what uses it, or hibernate the sandbox, change the limit, and let it wake up");
 	return -EBUSY;
 }

@@ -58,18 +58,25 @@ def kernel_charged():
 
 
 def charge_of(group):
-    """Groups of execs (version 2) have no figures of their own."""
-    for g in (group, group.parent) if v2() else (group,):  # one that is gone must not give its parent's
-        for name in ("memory.usage_in_bytes", "memory.current"):
-            try:
-                return int((g / name).read_text())
-            except (OSError, ValueError):
-                pass
+    for name in ("memory.usage_in_bytes", "memory.current"):
+        try:
+            return int((group / name).read_text())
+        except (OSError, ValueError):
+            pass
     return 0
 
 
+def limit_in(group):
+    for name in ("memory.limit_in_bytes", "memory.max"):
+        try:
+            return int((group / name).read_text())
+        except (OSError, ValueError):  # "max", too
+            pass
+    return None
+
+
 def group_of(pid):
-    """The memory group of a process of the sandbox."""
+    """The memory group of a process."""
     try:
         text = pathlib.Path(f"/proc/{pid}/cgroup").read_text()
     except OSError:
@@ -88,14 +95,16 @@ def children(pid):
         return []
 
 
-def sandbox_group(pid, own):
-    """The group of the first process below @pid that is not in ours."""
+def sandbox_group(pid, limit):
+    """The group with that limit that a process below @pid is in, or below: those of execs (version 2) have no figures of their own."""
     todo = [pid]
     while todo:
         p = todo.pop()
-        g = group_of(p)
-        if g and g != own and p != pid:
-            return g
+        g = group_of(p) if p != pid else None
+        while g and g != GROUPS:
+            if limit_in(g) == limit:
+                return g
+            g = g.parent
         todo += children(p)
     return None
 
@@ -103,9 +112,9 @@ def sandbox_group(pid, own):
 class Sample(threading.Thread):
     """Watches from outside while a sandbox runs, every 100 ms."""
 
-    def __init__(self, pid):
+    def __init__(self, pid, limit):
         super().__init__(daemon=True)
-        self.pid, self.done = pid, threading.Event()
+        self.pid, self.limit, self.done = pid, limit, threading.Event()
         self.group = None
         self.charged = self.uncharged = self.sum = self.samples = 0
         self.start_pages, self.start_charged = kernel_pages(), kernel_charged()
@@ -115,10 +124,9 @@ class Sample(threading.Thread):
         return grown - (kernel_charged() - self.start_charged)
 
     def run(self):
-        own = group_of("self")
         while not self.done.wait(0.1):
             if not self.group:
-                self.group = sandbox_group(self.pid, own)
+                self.group = sandbox_group(self.pid, self.limit)
             charged, uncharged = charge_of(self.group) if self.group else 0, max(0, self.now())
             self.samples += 1
             if charged + uncharged > self.sum:
@@ -148,7 +156,7 @@ def once(prog, kind, opts):
                            else "/tmp/filler", kind, str(opts.processes), str(opts.seconds)]
     with open(prog, "rb") as f:
         p = subprocess.Popen(argv, stdin=f, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    s = Sample(p.pid)
+    s = Sample(p.pid, limit_of(opts.memory) * MIB)
     s.start()
     out, err = p.communicate()
     s.done.set()

@@ -7,6 +7,7 @@
 #include "base/sys.h"
 #include "linux/caps.h"
 #include "linux/seccomp.h"
+#include "proto/account.h"
 #include "proto/nofile.h"
 
 #include <poll.h>
@@ -30,11 +31,19 @@ struct start {
 	int stdio[3], group;
 	int warm; /* becomes its descriptor 3, or -1 */
 	char **argv, **envp;
+	const uint32_t *groups; /* beside ->x->gid */
+	size_t ngroups;
 	struct sock_filter *filter;
 	size_t filter_len;
 	int alive; /* closed by the child's execve or death; -1 = the clone waits for that itself */
 	enum frame_stage stage; /* written by the child */
 	int error;
+};
+
+#define EXEC_NAMED_ENV 3
+struct exec_named {
+	struct account is;
+	char home[5 + ACCOUNT_HOME], user[5 + ACCOUNT_NAME], logname[8 + ACCOUNT_NAME];
 };
 
 /* Only one child at a time runs on this: the next is not begun before the last has its own memory. */
@@ -189,7 +198,7 @@ static int child(void *arg)
 	}
 	if (r >= 0) {
 		s->stage = FRAME_STAGE_USER;
-		r = exec_become(s->agent, s->x->uid, s->x->gid);
+		r = exec_become_with(s->agent, s->x->uid, s->x->gid, s->groups, s->ngroups);
 	}
 	if (r >= 0) {
 		s->stage = FRAME_STAGE_CWD;
@@ -332,6 +341,46 @@ static int own_null(int fd)
 	return sys_openat(AT_FDCWD, "/dev/null", O_RDONLY | O_CLOEXEC, 0);
 }
 
+/* A user by name: @to is @x with its ids. */
+static int find_user(const struct frame_exec *x, struct exec_named *n, struct frame_exec *to, enum frame_stage *stage)
+{
+	AUTO_CLOSE int root = sys_openat(AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	bool group = false;
+	int r = root < 0 ? root : account_look_up(root, x->user, &n->is, &group);
+
+	*stage = group ? FRAME_STAGE_ACCOUNT_GROUP : FRAME_STAGE_ACCOUNT;
+	if (r < 0)
+		return r;
+	*to = *x;
+	to->uid = n->is.uid;
+	to->gid = n->is.gid;
+	return 0;
+}
+
+static void set_name(char **envp, const char *name, const char *value, char *to, size_t size)
+{
+	const size_t n = strlen(name);
+
+	for (; *envp; envp++)
+		if (!strncmp(*envp, name, n) && (*envp)[n] == '=')
+			return;
+	snprintf(to, size, "%s=%s", name, value);
+	envp[0] = to;
+	envp[1] = NULL;
+}
+
+/* What a login sets, where the host has not: @envp has room for EXEC_NAMED_ENV more. One that has no line has no home of its own. */
+static void set_names(struct exec_named *n, char **envp)
+{
+	const char *name = n->is.name;
+
+	set_name(envp, "HOME", *name ? n->is.home : "/", n->home, sizeof(n->home));
+	if (!*name)
+		return;
+	set_name(envp, "USER", name, n->user, sizeof(n->user));
+	set_name(envp, "LOGNAME", name, n->logname, sizeof(n->logname));
+}
+
 int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, struct exec_started *ret,
 	       enum frame_stage *stage)
 {
@@ -342,18 +391,30 @@ int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, stru
 	AUTO_FREE char **many = NULL;
 	AUTO_FREE struct sock_filter *filter = NULL;
 	bool tty = x->flags & FRAME_EXEC_TTY;
+	struct exec_named who;
+	struct frame_exec by_name;
 	long pid;
 	int r;
 
+	if (x->flags & FRAME_EXEC_USER) {
+		r = find_user(x, &who, &by_name, stage);
+		if (r < 0)
+			return r;
+		s.x = x = &by_name;
+		s.groups = who.is.groups;
+		s.ngroups = who.is.ngroups;
+	}
 	*stage = FRAME_STAGE_CLONE;
-	if (x->argc + x->envc + 2 > FEW_STRINGS) {
-		strings = many = calloc(x->argc + x->envc + 2, sizeof(char *));
+	if (x->argc + x->envc + 2 + EXEC_NAMED_ENV > FEW_STRINGS) {
+		strings = many = calloc(x->argc + x->envc + 2 + EXEC_NAMED_ENV, sizeof(char *));
 		if (!many)
 			return -ENOMEM;
 	}
 	s.argv = strings;
 	s.envp = strings + x->argc + 1;
 	frame_exec_strings(x, s.argv, s.envp);
+	if (x->flags & FRAME_EXEC_USER)
+		set_names(&who, s.envp);
 	if (x->flags & FRAME_EXEC_FILTER) {
 		*stage = FRAME_STAGE_FILTER;
 		r = read_filter(fds[at.filter], &s);

@@ -37,7 +37,7 @@ static const char help[] =
 	"  -t, --tty           a terminal inside, with our stdin\n"
 	"  -e, --env NAME[=VALUE]  a variable; without a value, ours (repeatable)\n"
 	"  --cwd DIR           where it starts                               the sandbox's\n"
-	"  --user NAME|UID[:GID]   user, root (of the sandbox), or ids       the sandbox's\n"
+	"  --user NAME[:GROUP]     a name in the sandbox, or UID[:GID]       the sandbox's\n"
 	"  --timeout TIME      wall time, as 30s, 5m; 0 lifts it             the sandbox's\n"
 	"  --shell             COMMAND is one text for /bin/sh\n"
 	"  --code              COMMAND is code for the warm Python of the sandbox's template; `-`: it is on stdin\n"

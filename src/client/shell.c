@@ -25,7 +25,7 @@ static const char help[] =
 	"  --detach-keys KEYS  leave it running                              ctrl-p,ctrl-q\n"
 	"  -e, --env NAME[=VALUE]  a variable; without a value, ours (repeatable)\n"
 	"  --cwd DIR           where it starts                               the sandbox's\n"
-	"  --user NAME|UID[:GID]   user, root (of the sandbox), or ids       the sandbox's\n";
+	"  --user NAME[:GROUP]     a name in the sandbox, or UID[:GID]       the sandbox's\n";
 
 struct shell {
 	json_t *body;

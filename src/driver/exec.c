@@ -17,9 +17,27 @@ static size_t bytes(const char *const *list, uint32_t n)
 	return sum;
 }
 
+size_t exec_bytes(const struct exec_spec *x)
+{
+	return bytes(x->argv, x->argc) + bytes(x->envp, x->envc) + sizeof(char *) * (x->argc + x->envc);
+}
+
+/* Linux would refuse it, with a message that says less. */
+static int check_one(const char *text, const char *what, uint32_t i, struct err *e)
+{
+	const size_t n = strlen(text) + 1;
+
+	if (n <= EXEC_ONE_MAX)
+		return 0;
+	err_set(e, ERR_TOO_LARGE, -E2BIG, "%s %u has %zu bytes; Linux takes at most %u in one", what, i, n - 1, EXEC_ONE_MAX - 1);
+	err_remedy(e, "pass large data on stdin or in a file");
+	return -E2BIG;
+}
+
 int exec_check(const struct exec_spec *x, struct err *e)
 {
-	size_t args, env;
+	size_t all;
+	int r = 0;
 
 	if (!x->argc)
 		return err_set(e, ERR_INVALID, -EINVAL, "no command given");
@@ -33,14 +51,18 @@ int exec_check(const struct exec_spec *x, struct err *e)
 		err_remedy(e, "put them into a file that the command reads");
 		return -E2BIG;
 	}
-	args = bytes(x->argv, x->argc);
-	env = bytes(x->envp, x->envc);
-	if (args + env > EXEC_BYTES_MAX) {
-		err_set(e, ERR_TOO_LARGE, -E2BIG, "arguments and environment are %zu bytes; at most %u", args + env,
-			EXEC_BYTES_MAX);
+	all = exec_bytes(x);
+	if (all > EXEC_BYTES_MAX) {
+		err_set(e, ERR_TOO_LARGE, -E2BIG, "arguments and environment are %zu bytes; at most %u", all, EXEC_BYTES_MAX);
 		err_remedy(e, "pass large data on stdin or in a file");
 		return -E2BIG;
 	}
+	for (uint32_t i = 0; r == 0 && !x->code && i < x->argc; i++)
+		r = check_one(x->argv[i], "argument", i, e);
+	for (uint32_t i = 0; r == 0 && i < x->envc; i++)
+		r = check_one(x->envp[i], "environment variable", i, e);
+	if (r < 0)
+		return r;
 	for (uint32_t i = 0; i < x->envc; i++)
 		if (!strchr(x->envp[i], '=') || x->envp[i][0] == '=')
 			return err_set(e, ERR_INVALID, -EINVAL, "environment '%.60s': must be NAME=VALUE", x->envp[i]);
@@ -50,7 +72,8 @@ int exec_check(const struct exec_spec *x, struct err *e)
 int exec_send(struct sandbox *s, uint32_t id, const struct exec_spec *x, const int stdio[3], struct err *e)
 {
 	struct frame_exec f = {
-		.flags = (x->tty ? FRAME_EXEC_TTY : 0) | (x->filter >= 0 ? FRAME_EXEC_FILTER : 0),
+		.flags = (x->tty ? FRAME_EXEC_TTY : 0) | (x->filter >= 0 ? FRAME_EXEC_FILTER : 0) |
+			 (x->user ? FRAME_EXEC_USER : 0),
 		.uid = x->uid,
 		.gid = x->gid,
 		.rows = x->rows,
@@ -58,12 +81,13 @@ int exec_send(struct sandbox *s, uint32_t id, const struct exec_spec *x, const i
 		.nofile = x->nofile,
 		.cpu_seconds = (x->cpu_ms + 999) / 1000,
 		.cwd = x->cwd,
+		.user = x->user,
 		.argc = x->argc,
 		.envc = x->envc,
 		.argv = x->argv,
 		.envp = x->envp,
 	};
-	size_t size = 256 + strlen(x->cwd) + 8ULL * (x->argc + x->envc) + bytes(x->argv, x->argc) + bytes(x->envp, x->envc);
+	size_t size = 256 + strlen(x->cwd) + (x->user ? strlen(x->user) : 0) + exec_bytes(x);
 	AUTO_FREE uint8_t *out = NULL;
 	int fds[4], r;
 	size_t n = 0;

@@ -7,7 +7,8 @@
 #include "base/err.h"
 #include "driver/driver.h"
 
-#define EXEC_BYTES_MAX (256U * 1024U) /* arguments and environment together */
+#define EXEC_BYTES_MAX (2U * 1024U * 1024U) /* arguments and environment together, as Linux counts and bounds them by default */
+#define EXEC_ONE_MAX (128U * 1024U) /* one of them, its end included: Linux takes no longer one */
 #define EXEC_ARGS_MAX 4096U
 #define EXEC_ENV_MAX 4000U
 
@@ -20,8 +21,10 @@ struct exec_spec {
 	const char *const *argv, *const *envp;
 	uint32_t argc, envc;
 	const char *cwd;
+	const char *user; /* by name (proto/account.h), instead of ->uid and ->gid; or NULL */
 	uint32_t uid, gid;
 	bool tty;
+	bool code; /* ->argv is not for an execve, which limits each of them */
 	uint32_t rows, cols;
 	uint64_t nofile, cpu_ms; /* 0 = no limit */
 	int filter; /* a seccomp program to add, or -1 */
@@ -30,6 +33,8 @@ struct exec_spec {
 /* Counts and sizes, and no NUL inside: one clear line each. For arguments that come with a length. */
 int exec_check_arg(const struct exec_arg *a, struct err *e);
 int exec_check(const struct exec_spec *x, struct err *e);
+/* As Linux counts them: strings and pointers. More than their frame takes. */
+size_t exec_bytes(const struct exec_spec *x);
 /*
  * Sends it; @stdio are the child's ends (ignored for a terminal) and stay the caller's. EXITED or FAILED follows,
  * with a terminal STARTED before.

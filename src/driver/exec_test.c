@@ -53,17 +53,35 @@ TEST(counts_up_to_the_limit_pass_and_one_more_is_told)
 
 TEST(bytes_up_to_the_limit_pass_and_one_more_is_told)
 {
-	AUTO_FREE char *text = malloc(EXEC_BYTES_MAX + 1);
+	/* 16 of the longest, of which the last makes room for their pointers and counts. */
+	const uint32_t n = EXEC_BYTES_MAX / EXEC_ONE_MAX;
+	AUTO_FREE char *text = malloc(EXEC_ONE_MAX + 1), *last = malloc(EXEC_ONE_MAX);
+	AUTO_FREE const char **args = many(n, text);
 	struct exec_spec x = good();
 
-	memset(text, 'a', EXEC_BYTES_MAX);
-	text[EXEC_BYTES_MAX - 1] = '\0';
-	x.argv = (const char *const[]){ text };
+	memset(text, 'a', EXEC_ONE_MAX);
+	memset(last, 'a', EXEC_ONE_MAX);
+	text[EXEC_ONE_MAX - 1] = '\0';
+	last[EXEC_ONE_MAX - 1 - n * sizeof(char *)] = '\0';
+	x.argv = args;
+	x.argc = n;
+	args[n - 1] = last;
+	CHECK_EQ(exec_bytes(&x), EXEC_BYTES_MAX);
 	CHECK_EQ(exec_check(&x, &e), 0);
-	text[EXEC_BYTES_MAX - 1] = 'a';
-	text[EXEC_BYTES_MAX] = '\0';
+	last[EXEC_ONE_MAX - 1 - n * sizeof(char *)] = 'a';
+	last[EXEC_ONE_MAX - n * sizeof(char *)] = '\0';
 	CHECK_EQ(exec_check(&x, &e), -E2BIG);
 	CHECK_EQ(e.kind, ERR_TOO_LARGE);
+	CHECK_CONTAINS(e.msg, "2097153");
+	/* One alone is bounded, too, where Linux is who bounds it. */
+	x.argc = 1;
+	CHECK_EQ(exec_check(&x, &e), 0);
+	text[EXEC_ONE_MAX - 1] = 'a';
+	text[EXEC_ONE_MAX] = '\0';
+	CHECK_EQ(exec_check(&x, &e), -E2BIG);
+	CHECK_CONTAINS(e.msg, "131072");
+	x.code = true;
+	CHECK_EQ(exec_check(&x, &e), 0);
 }
 
 TEST(a_variable_has_a_name_and_a_value)
@@ -92,7 +110,8 @@ TEST(a_nul_inside_an_argument_is_told)
 TEST(what_passes_can_be_sent)
 {
 	static uint8_t in[FRAME_HEAD + FRAME_PAYLOAD_MAX];
-	AUTO_FREE const char **args = many(EXEC_ARGS_MAX, "0123456789012345678901234567890"), **env = many(EXEC_ENV_MAX, "A=0123456789012345678901234567");
+	static char word[250] = "A=";
+	AUTO_FREE const char **args = many(EXEC_ARGS_MAX, word), **env = many(EXEC_ENV_MAX, word);
 	struct exec_spec x = good();
 	struct frame_exec back;
 	struct sandbox s = { 0 };
@@ -101,10 +120,12 @@ TEST(what_passes_can_be_sent)
 	size_t have = 0, nfds;
 	pid_t pid;
 
+	memset(word + 2, 'a', sizeof(word) - 3);
 	x.argv = args;
 	x.argc = EXEC_ARGS_MAX;
 	x.envp = env;
 	x.envc = EXEC_ENV_MAX;
+	x.user = "name:group";
 	x.cpu_ms = 1001;
 	CHECK_EQ(exec_check(&x, &e), 0);
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
@@ -125,5 +146,6 @@ TEST(what_passes_can_be_sent)
 	CHECK_EQ(frame_exec_decode(&f, &back), 0);
 	CHECK(f.id == 3 && f.nfds == 3 && back.argc == EXEC_ARGS_MAX && back.envc == EXEC_ENV_MAX);
 	CHECK_EQ(back.cpu_seconds, 2);
+	CHECK_STR(back.user, "name:group");
 	close(pair[1]);
 }

@@ -1,5 +1,6 @@
 #include "driver/link.h"
 #include "base/base.h"
+#include "proto/account.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -109,6 +110,11 @@ static const struct {
 	{ FRAME_STAGE_EXECVE, ENOENT,
 	  "it, or the interpreter it names, must be in the image (on PATH); into a container it can also come with --mount" },
 	{ FRAME_STAGE_EXECVE, EACCES, "chmod +x it, open the folders above it to the user, or start it as `sh FILE`" },
+	{ FRAME_STAGE_EXECVE, E2BIG, "arguments and environment are more than Linux takes here: pass large data on stdin or in a file" },
+	{ FRAME_STAGE_ACCOUNT, ENOENT, "a user is a line of the sandbox's own /etc/passwd, or UID[:GID]: make it first, with useradd as root" },
+	{ FRAME_STAGE_ACCOUNT_GROUP, ENOENT, "a group is a line of the sandbox's own /etc/group, or a number" },
+	{ FRAME_STAGE_ACCOUNT, ERANGE, "users of a sandbox have ids up to 65535, without 65533" },
+	{ FRAME_STAGE_ACCOUNT_GROUP, ERANGE, "groups of a sandbox have ids up to 65535, without 65533" },
 	{ FRAME_STAGE_CWD, ENOENT, "a command's folder must be there: make it first" },
 	{ FRAME_STAGE_CLONE, EAGAIN, "it has as many processes and threads as it may have: end some, or allow more (pids)" },
 	{ FRAME_STAGE_CLONE, ENOMEM, "its memory is full: end or remove something in it, or allow more (memory)" },
@@ -123,6 +129,30 @@ static const struct {
 	{ FRAME_STAGE_RLIMIT, EPERM, "--nofile can be at most what `ulimit -Hn` says here, and /proc/sys/fs/nr_open" },
 };
 
+static int account_error(const struct frame_failed *x, const char *user, enum err_kind kind, struct err *e)
+{
+	const bool group = x->stage == FRAME_STAGE_ACCOUNT_GROUP;
+	const char *what = group ? "group" : "user", *file = group ? "/etc/group" : "/etc/passwd";
+	const int r = -(int)(x->errnum ? x->errnum : EIO);
+
+	switch (x->errnum) {
+	case ENOENT:
+		return err_set(e, kind, r, "user '%.70s': no such %s in the sandbox's %s", user, what, file);
+	case ERANGE:
+		return err_set(e, kind, r, "user '%.70s': its line in the sandbox's %s has an id that no %s of a sandbox can have", user, file, what);
+	case EINVAL:
+		return err_set(e, kind, r, "user '%.70s': the sandbox's %s is no regular file", user, file);
+	case EFBIG:
+		return err_set(e, kind, r, "user '%.70s': the sandbox's %s is larger than %u bytes", user, file, ACCOUNT_FILE_MAX);
+	case E2BIG:
+		return err_set(e, kind, r, "user '%.70s': is in more than %u groups of the sandbox's %s", user, ACCOUNT_GROUPS, file);
+	case ENAMETOOLONG:
+		return err_set(e, kind, r, "user '%.70s': its home in the sandbox's %s has more than %u bytes", user, file, ACCOUNT_HOME - 1);
+	default:
+		return err_sys(e, kind, r, "user '%.70s': read the sandbox's %s", user, file);
+	}
+}
+
 int link_error(const struct frame *f, const char *what, struct err *e, struct frame_failed *ret)
 {
 	struct frame_failed x;
@@ -133,14 +163,16 @@ int link_error(const struct frame *f, const char *what, struct err *e, struct fr
 		return err_set(e, ERR_LOST, -EBADMSG, "%s: the agent's answer is garbled", what);
 	if (ret)
 		*ret = x;
-	if (x.stage == FRAME_STAGE_EXECVE || x.stage == FRAME_STAGE_CWD)
+	if (x.stage == FRAME_STAGE_EXECVE || x.stage == FRAME_STAGE_CWD || x.stage == FRAME_STAGE_ACCOUNT || x.stage == FRAME_STAGE_ACCOUNT_GROUP)
 		kind = x.errnum == ENOENT ? ERR_NOT_FOUND : ERR_INVALID;
 	else if (x.errnum == ETIMEDOUT)
 		kind = ERR_TIMEOUT;
 	else if ((x.stage == FRAME_STAGE_CLONE || x.stage == FRAME_STAGE_TTY) &&
 		 (x.errnum == EAGAIN || x.errnum == ENOMEM || x.errnum == ENOSPC))
 		kind = ERR_REFUSED; /* a limit of its own is reached */
-	if (x.text && *x.text)
+	if (x.stage == FRAME_STAGE_ACCOUNT || x.stage == FRAME_STAGE_ACCOUNT_GROUP)
+		r = account_error(&x, what, kind, e);
+	else if (x.text && *x.text)
 		r = err_set(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, x.text);
 	else
 		r = err_sys(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, frame_stage_text(x.stage));

@@ -177,6 +177,8 @@ long frame_exec_encode(const struct frame_exec *x, uint8_t *out, size_t size)
 	wire_put_u64(&w, x->nofile);
 	wire_put_u64(&w, x->cpu_seconds);
 	wire_put_str(&w, x->cwd);
+	if (x->flags & FRAME_EXEC_USER)
+		wire_put_str(&w, x->user);
 	wire_put_u32(&w, x->argc);
 	wire_put_u32(&w, x->envc);
 	for (uint32_t i = 0; i < x->argc; i++)
@@ -188,7 +190,7 @@ long frame_exec_encode(const struct frame_exec *x, uint8_t *out, size_t size)
 
 #define EXEC_FLAGS                                                                                                     \
 	(FRAME_EXEC_TTY | FRAME_EXEC_FILTER | FRAME_EXEC_KEEP | FRAME_EXEC_STDIN | FRAME_EXEC_GROUP |                      \
-	 FRAME_EXEC_WARM | FRAME_EXEC_WARM_HOST)
+	 FRAME_EXEC_WARM | FRAME_EXEC_WARM_HOST | FRAME_EXEC_USER)
 
 struct frame_exec_fds frame_exec_fds(uint32_t flags)
 {
@@ -218,7 +220,7 @@ static bool exec_flags_ok(uint32_t flags)
 {
 	if (flags & ~EXEC_FLAGS)
 		return false;
-	if (flags & FRAME_EXEC_WARM && flags & (FRAME_EXEC_WARM_HOST | FRAME_EXEC_FILTER))
+	if (flags & FRAME_EXEC_WARM && flags & (FRAME_EXEC_WARM_HOST | FRAME_EXEC_FILTER | FRAME_EXEC_USER))
 		return false;
 	return !(flags & FRAME_EXEC_STDIN) || (flags & (FRAME_EXEC_KEEP | FRAME_EXEC_TTY)) == FRAME_EXEC_KEEP;
 }
@@ -236,6 +238,8 @@ int frame_exec_decode(const struct frame *f, struct frame_exec *ret)
 	x.nofile = wire_get_u64(&r);
 	x.cpu_seconds = wire_get_u64(&r);
 	x.cwd = wire_get_str(&r);
+	if (x.flags & FRAME_EXEC_USER)
+		x.user = wire_get_str(&r);
 	x.argc = wire_get_u32(&r);
 	x.envc = wire_get_u32(&r);
 	if (r.bad || !exec_flags_ok(x.flags) || x.argc < (x.flags & FRAME_EXEC_WARM ? 2U : 1U) || x.argc > FRAME_STRINGS_MAX ||

@@ -15,7 +15,7 @@
 #define FRAME_VERSION 1
 #define AGENT_UID 65533U /* the agent's own id inside; no exec may have it */
 #define FRAME_HEAD 12
-#define FRAME_PAYLOAD_MAX (384U * 1024U)
+#define FRAME_PAYLOAD_MAX (2176U * 1024U) /* a command of EXEC_BYTES_MAX (driver/exec.h), and what is around its strings */
 #define FRAME_FDS_MAX 32
 
 enum frame_type {
@@ -144,6 +144,7 @@ int frame_setup_decode(const struct frame *f, struct frame_setup *ret); /* 0 or 
 /* Started by the sandbox's warm process (proto/warm.h), by a fork of it: argv[0] is its kind, argv[1] the code. No FILTER. */
 #define FRAME_EXEC_WARM 32U
 #define FRAME_EXEC_WARM_HOST 64U /* it is a warm process: the agent's socket is its descriptor 3 */
+#define FRAME_EXEC_USER 128U /* ->user is looked up (proto/account.h) instead of ->uid and ->gid; no WARM */
 #define FRAME_STRINGS_MAX 8192 /* arguments and variables together */
 
 struct frame_exec {
@@ -153,6 +154,7 @@ struct frame_exec {
 	uint64_t nofile; /* 0 = leave */
 	uint64_t cpu_seconds; /* 0 = none; per process, a backstop: the host counts the whole group */
 	const char *cwd;
+	const char *user; /* FRAME_EXEC_USER only. HOME, USER and LOGNAME are set as it says, where ->envp has none */
 	uint32_t argc, envc;
 	const char *const *argv; /* encode only */
 	const char *const *envp; /* encode only */
@@ -301,7 +303,9 @@ struct frame_held {
 	X(GROUP, "join its group")                                                                                     \
 	X(RESTORE, "restore the processes")                                                                             \
 	X(WARM, "ask the warm process")                                                                                \
-	X(RESOLVER, "write /etc/resolv.conf")
+	X(RESOLVER, "write /etc/resolv.conf")                                                                          \
+	X(ACCOUNT, "look the user up in /etc/passwd")                                                                  \
+	X(ACCOUNT_GROUP, "look the group up in /etc/group")
 
 enum frame_stage {
 #define X(name, text) FRAME_STAGE_##name,

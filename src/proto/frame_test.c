@@ -255,7 +255,10 @@ TEST(an_exec_outside_the_rules_is_bad)
 {
 	struct frame_exec x = an_exec;
 
-	x.flags = 128;
+	x.flags = 256;
+	CHECK_EQ(exec_of(x, 3), -EBADMSG);
+	x.user = "name";
+	x.flags = FRAME_EXEC_WARM | FRAME_EXEC_USER;
 	CHECK_EQ(exec_of(x, 3), -EBADMSG);
 	x.flags = FRAME_EXEC_WARM | FRAME_EXEC_FILTER;
 	CHECK_EQ(exec_of(x, 4), -EBADMSG);
@@ -265,6 +268,9 @@ TEST(an_exec_outside_the_rules_is_bad)
 	CHECK_EQ(exec_of(x, 3), 0);
 	x.flags = FRAME_EXEC_WARM;
 	CHECK_EQ(exec_of(x, 3), 0);
+	x.flags = FRAME_EXEC_USER;
+	CHECK_EQ(exec_of(x, 3), 0);
+	x.flags = FRAME_EXEC_WARM;
 	x.argc = 1;
 	CHECK_EQ(exec_of(x, 3), -EBADMSG);
 	x = an_exec;

@@ -302,6 +302,9 @@ static int why_not(const struct exec *x, const struct frame *f, struct err *e)
 	} else if (how.stage == FRAME_STAGE_CWD) {
 		r = link_error(f, x->want->cwd ? x->want->cwd : x->box->want->spec->workdir, e, NULL);
 		e->kind = ERR_REFUSED;
+	} else if (how.stage == FRAME_STAGE_ACCOUNT || how.stage == FRAME_STAGE_ACCOUNT_GROUP) {
+		r = link_error(f, x->want->user.text, e, NULL);
+		e->kind = ERR_REFUSED;
 	} else if (e->kind == ERR_NOT_FOUND || e->kind == ERR_INVALID || how.stage == FRAME_STAGE_WARM) {
 		e->kind = ERR_REFUSED;
 	}

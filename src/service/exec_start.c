@@ -51,8 +51,11 @@ static const char **make_env(const struct exec *x, const char *secret, unsigned 
 	if (!env)
 		return NULL;
 	env_put(env, &n, base_path);
-	env_put(env, &n, root ? "HOME=/root" : "HOME=/home/user");
-	env_put(env, &n, root ? "USER=root" : "USER=user");
+	/* Of one by name the agent knows them. */
+	if (!x->want->user.named) {
+		env_put(env, &n, root ? "HOME=/root" : "HOME=/home/user");
+		env_put(env, &n, root ? "USER=root" : "USER=user");
+	}
 	env_put(env, &n, "LANG=C.UTF-8");
 	if (x->want->tty)
 		env_put(env, &n, "TERM=xterm-256color");
@@ -137,7 +140,7 @@ static int encode(const struct exec *x, uint32_t flags, uint8_t **ret, size_t *r
 	AUTO_FREE const char **env = NULL;
 	AUTO_FREE uint8_t *out = NULL;
 	AUTO(vault_wipe) struct buf secret = BUF_INIT(SECRETS_ENV_MAX);
-	struct exec_spec spec = { .argv = (const char *const *)w->argv, .argc = w->argc, .filter = -1 };
+	struct exec_spec spec = { .argv = (const char *const *)w->argv, .argc = w->argc, .code = w->way == EXEC_CODE, .filter = -1 };
 	struct frame_exec f = {
 		.flags = flags,
 		.uid = w->user.uid,
@@ -147,10 +150,11 @@ static int encode(const struct exec *x, uint32_t flags, uint8_t **ret, size_t *r
 		.nofile = w->nofile,
 		.cpu_seconds = (w->cpu_ms + 999) / 1000,
 		.cwd = w->cwd ? w->cwd : x->box->want->spec->workdir,
+		.user = w->user.text,
 		.argc = w->argc,
 		.argv = (const char *const *)w->argv,
 	};
-	size_t size = 512 + strlen(f.cwd) + 8ULL * (w->argc + ENV_MAX * 2);
+	size_t size = 512 + strlen(f.cwd);
 	long len;
 	int r = x->box->secrets ? secrets_env(x->box, &secret, e) : 0;
 
@@ -164,7 +168,7 @@ static int encode(const struct exec *x, uint32_t flags, uint8_t **ret, size_t *r
 	r = exec_check(&spec, e);
 	if (r < 0)
 		return r;
-	size += EXEC_BYTES_MAX;
+	size += exec_bytes(&spec);
 	out = malloc(size);
 	len = out ? frame_exec_encode(&f, out, size) : -ENOMEM;
 	if (len < 0)
@@ -180,7 +184,7 @@ static int send_exec(struct exec *x, struct ends *p, struct err *e)
 	const struct exec_want *w = x->want;
 	uint32_t flags = FRAME_EXEC_KEEP | FRAME_EXEC_GROUP | (w->tty ? FRAME_EXEC_TTY : 0) |
 			 (w->stdin_open ? FRAME_EXEC_STDIN : 0) | (w->way == EXEC_CODE ? FRAME_EXEC_WARM : 0) |
-			 (w->way == EXEC_WARM ? FRAME_EXEC_WARM_HOST : 0);
+			 (w->way == EXEC_WARM ? FRAME_EXEC_WARM_HOST : 0) | (w->user.named ? FRAME_EXEC_USER : 0);
 	struct frame_exec_fds at = frame_exec_fds(flags);
 	AUTO_FREE uint8_t *payload = NULL;
 	int fds[FRAME_FDS_MAX], r;

@@ -187,6 +187,8 @@ static int read_all(const struct service_opts *o, const struct box_want *w, cons
 	jin_str(&j, "cwd", &cwd, 4095);
 	if (jin_str(&j, "user", &user, sizeof(x->user.text) - 1) && j.r == 0)
 		j.r = user_parse(user, &x->user, e);
+	if (x->user.named && x->way == EXEC_CODE)
+		jin_bad(&j, "user", "a warm Python runs as user, root, \"UID\" or \"UID:GID\"");
 	jin_ms(&j, "timeout", &x->timeout_ms);
 	jin_ms(&j, "cpu_time", &x->cpu_ms);
 	jin_size(&j, "output_limit", &x->output_limit);

@@ -114,28 +114,44 @@ int name_check(const char *name, struct err *e)
 int user_parse(const char *text, struct user_want *ret, struct err *e)
 {
 	uint64_t uid = USER_ID, gid = USER_ID;
-	char head[32], *colon;
-	int r = 0;
+	char head[sizeof(ret->text)], *colon;
+	bool named = false;
+	int r = strlen(text) < sizeof(head) ? 0 : -EINVAL;
 
 	snprintf(head, sizeof(head), "%s", text);
 	colon = strchr(head, ':');
 	if (!strcmp(text, "root")) {
 		uid = gid = 0;
-	} else if (strcmp(text, "user")) {
+	} else if (r == 0 && strcmp(text, "user")) {
+		named = account_check(text) == 0;
 		if (colon)
 			*colon++ = 0;
-		r = strlen(text) < sizeof(head) ? parse_u64(head, &uid, NULL) : -EINVAL;
+		r = named ? 0 : parse_u64(head, &uid, NULL);
 		gid = uid;
-		if (r == 0 && colon)
+		if (r == 0 && colon && !named)
 			r = parse_u64(colon, &gid, NULL);
-		if (r < 0 || uid > 65535 || gid > 65535 || uid == AGENT_UID || gid == AGENT_UID)
-			return err_set(e, ERR_INVALID, -EINVAL,
-				       "'user': must be user, root, \"UID\" or \"UID:GID\" up to 65535");
+	}
+	if (r < 0 || !account_id_ok(uid) || !account_id_ok(gid)) {
+		err_set(e, ERR_INVALID, -EINVAL, "'user': must be user, root, \"UID\", \"UID:GID\" up to 65535, or names: NAME, NAME:GROUP");
+		return -EINVAL;
 	}
 	snprintf(ret->text, sizeof(ret->text), "%s", text);
+	ret->named = named;
 	ret->uid = (uint32_t)uid;
 	ret->gid = (uint32_t)gid;
 	return 0;
+}
+
+int user_parse_ids(const char *text, struct user_want *ret, struct err *e)
+{
+	struct user_want u;
+	int r = user_parse(text, &u, e);
+
+	if (r == 0 && u.named)
+		r = err_set(e, ERR_INVALID, -EINVAL, "'user': must be user, root, \"UID\" or \"UID:GID\" up to 65535 here");
+	if (r == 0)
+		*ret = u;
+	return r;
 }
 
 static void put_path(struct jin *j, const char *key, const char *text, char to[SPEC_PATH])
@@ -375,7 +391,7 @@ static int read_all(const struct service_opts *o, const json_t *from, bool admin
 		jin_bad(&j, "key", "1 to %d bytes", KEY_MAX_LEN);
 	jin_str(&j, "user", &user, sizeof(w->user.text) - 1);
 	if (j.r == 0)
-		j.r = user_parse(user, &w->user, e);
+		j.r = user_parse_ids(user, &w->user, e);
 	read_network(&j, w);
 	read_limits(o, &j, admin, w);
 	read_files(o, &j, admin, w);

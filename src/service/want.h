@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "proto/account.h"
 #include "service/net_want.h"
 #include "service/secret_want.h"
 #include "service/service.h"
@@ -31,13 +32,14 @@ void kv_done(struct kv *k);
 int kv_copy(struct kv *to, const struct kv *from);
 
 struct user_want {
-	char text[32]; /* as given */
+	char text[ACCOUNT_TEXT]; /* as given */
+	bool named; /* looked up in the sandbox by its agent: ->uid and ->gid say nothing */
 	uint32_t uid, gid;
 };
 /* Whether somebody like that may have rights in /usr: root, and groups of the system's. */
 static inline bool user_is_system(const struct user_want *u)
 {
-	return u->uid < 1000 || u->gid < 1000;
+	return u->named || u->uid < 1000 || u->gid < 1000;
 }
 
 /* Where a sandbox comes from. Kept in its row, beside what was asked. */
@@ -154,5 +156,7 @@ void exec_want_free(struct exec_want *x);
 DEFINE_AUTO(struct exec_want, exec_want_free)
 /* -EINVAL for what is none. @to has room for three quarters of @len. */
 ssize_t base64_decode(const char *from, size_t len, char *to);
-/* "user", "root", "UID", "UID:GID". */
+/* "user", "root", "UID", "UID:GID"; and with ->named: NAME, NAME:GROUP, UID:GROUP. */
 int user_parse(const char *text, struct user_want *ret, struct err *e);
+/* Where there is nobody who looks a name up. */
+int user_parse_ids(const char *text, struct user_want *ret, struct err *e);

@@ -405,6 +405,9 @@ static int make_ends(const struct carry *c, enum mux_kind kind, int ends[2])
 	/* Programs open /dev/stdout by name, and that asks for rights on the pipe itself. */
 	if (c->uid != UINT32_MAX)
 		r = sys_fchownat(ends[1], "", c->uid, c->gid, AT_EMPTY_PATH);
+	/* Whoever has the descriptor, as another user of the sandbox, too. */
+	if (r == 0 && c->side == CARRY_GUEST)
+		r = sys_fchmod(p[0], 0666);
 	if (r < 0)
 		fd_close_many(ends, 2);
 	return r;

@@ -55,7 +55,7 @@ struct file_call *file_call_new(void *arg, struct http_req *q, const struct rout
 	else if (strlen(path) >= FILE_PATH_MAX)
 		err_set(&e, ERR_INVALID, -ENAMETOOLONG, "?path=: at most %u bytes", FILE_PATH_MAX - 1);
 	else if (user)
-		user_parse(user, &f->user, &e);
+		user_parse_ids(user, &f->user, &e);
 	if (!e.msg[0])
 		box_ready(c->box, &e);
 	if (e.msg[0]) {

@@ -1,0 +1,46 @@
+/*
+ * Who a command runs as, by name: lines of a sandbox's own /etc/passwd and /etc/group. Whoever is in the sandbox may have written
+ * them, so that nothing in them is trusted: only regular files of a bounded size are read, and only ids that a sandbox has are taken.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ACCOUNT_NAME 33 /* of a user or a group, with its end */
+#define ACCOUNT_TEXT (2 * ACCOUNT_NAME) /* NAME:GROUP, with its end */
+#define ACCOUNT_FILE_MAX (1024U * 1024U)
+#define ACCOUNT_HOME 256
+#define ACCOUNT_GROUPS 64
+#define ACCOUNT_ID_MAX 65535U
+
+struct account {
+	uint32_t uid, gid;
+	uint32_t groups[ACCOUNT_GROUPS]; /* beside ->gid */
+	uint32_t ngroups;
+	char name[ACCOUNT_NAME]; /* "" = not in /etc/passwd */
+	char home[ACCOUNT_HOME];
+};
+
+/* An id that a process of a sandbox can have. */
+bool account_id_ok(uint64_t id);
+/*
+ * NAME, NAME:GROUP or UID:GROUP, where GROUP is a name or a number: 0, or -EINVAL for what is none of these or needs no lookup (a
+ * number alone, UID:GID). -ERANGE: a number that no sandbox has.
+ */
+int account_check(const char *text);
+/*
+ * Looks @text up, which account_check() accepts, in two files' @passwd and @group, of so many bytes. A name without a group gets the
+ * groups that list it as a member, as with Docker. -ENOENT: no such name. -ERANGE: it has ids that no sandbox has. -E2BIG: more than
+ * ACCOUNT_GROUPS groups. -ENAMETOOLONG: its home. *ret_group: that is about the group.
+ */
+struct account_files {
+	const char *passwd, *group;
+	size_t passwd_len, group_len;
+};
+int account_find(const struct account_files *in, const char *text, struct account *ret, bool *ret_group);
+/*
+ * The same in the files of the folder @root, every link resolved inside of it. -EINVAL: one is no regular file; -EFBIG: one is larger than
+ * ACCOUNT_FILE_MAX; or what opening or reading it returned. Never waits for anybody.
+ */
+int account_look_up(int root, const char *text, struct account *ret, bool *ret_group);

@@ -135,6 +135,9 @@ void warm_close(struct agent *a, struct agent_exec *x);
 /* Its socket is readable, and nobody waits for an answer. */
 void warm_prepare(struct agent *a, uint32_t flag); /* nobody waits: WARM_PREPARE, WARM_WAKE */
 void warm_listen(struct agent *a, struct agent_exec *x);
+/* The sandbox's memory, as /proc/meminfo tells it; and that as a hint for the caller and its children (memory_size.c). */
+int memory_size_read(uint64_t *ret);
+int memory_size_hint(uint64_t bytes);
 /* For the caller and its children: as many CPUs as the sandbox has, the one we are on among them. */
 int exec_pin(const struct agent *a);
 /* For a child of ours: becomes that user, with root's capabilities or none. */

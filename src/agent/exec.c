@@ -35,6 +35,7 @@ struct start {
 	size_t ngroups;
 	struct sock_filter *filter;
 	size_t filter_len;
+	uint64_t memory; /* of the sandbox, in bytes */
 	int alive; /* closed by the child's execve or death; -1 = the clone waits for that itself */
 	enum frame_stage stage; /* written by the child */
 	int error;
@@ -123,11 +124,12 @@ static int set_nofile(uint64_t soft)
 	return sys_prlimit(RLIMIT_NOFILE, soft, hard);
 }
 
-static int set_limits(const struct frame_exec *x)
+static int set_limits(const struct start *s)
 {
-	int r = 0;
+	const struct frame_exec *x = s->x;
+	int r = memory_size_hint(s->memory);
 
-	if (x->nofile)
+	if (r == 0 && x->nofile)
 		r = set_nofile(x->nofile);
 	/* A backstop per process; the soft limit's signal can be caught, the hard one's not. */
 	if (r == 0 && x->cpu_seconds)
@@ -194,7 +196,7 @@ static int child(void *arg)
 	}
 	if (r >= 0) {
 		s->stage = FRAME_STAGE_RLIMIT;
-		r = set_limits(s->x);
+		r = set_limits(s);
 	}
 	if (r >= 0) {
 		s->stage = FRAME_STAGE_USER;
@@ -448,6 +450,10 @@ int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, stru
 		if (r < 0)
 			return r;
 		s.warm = theirs;
+		*stage = FRAME_STAGE_RLIMIT;
+		r = memory_size_read(&s.memory);
+		if (r < 0)
+			return r;
 		*stage = FRAME_STAGE_AFFINITY;
 		r = exec_pin(a);
 		if (r < 0)

@@ -1,6 +1,7 @@
 """What programs see of their sandbox's size and use: /proc/meminfo, /proc/loadavg, /sys/fs/cgroup; and that no OOM is silent."""
 import os
 import re
+import shutil
 
 import pytest
 
@@ -45,6 +46,26 @@ def test_the_own_control_group_is_shown_and_cannot_be_changed():
 def test_java_takes_its_heap_from_the_limit():
     r = sh("java -XX:+PrintFlagsFinal -version 2>/dev/null", "--memory", "1G")
     assert re.search(r"MaxHeapSize += 268435456 ", r.text), r
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="no Node here")
+def test_node_sizes_itself_by_the_limit():
+    r = sh("""node -p 'const os = require("os"); [os.totalmem(), os.freemem() <= os.totalmem(), process.constrainedMemory?.(), os.cpus().length,
+        require("v8").getHeapStatistics().heap_size_limit <= os.totalmem()].join()'""", "--memory", "512M", "--cpus", "1")
+    assert re.fullmatch(rf"{512 * MIB},true,(|{512 * MIB}),1,true\n", r.text), r
+
+
+def test_sort_spills_to_disk_before_the_limit_kills_it():
+    """GNU sort asks sysinfo(2), which tells the host's memory, and the limit RLIMIT_RSS, which is only a hint."""
+    r = sh("ulimit -Sm; ulimit -Hm; seq 3000000 > /tmp/n && LC_ALL=C sort -r -o /tmp/o /tmp/n && tail -n 1 /tmp/o", "--memory", "48M", "--storage", "disk", "--disk", "500M")
+    assert (r.code, r.text) == (0, f"{36 << 10}\nunlimited\n1\n"), r
+
+
+def test_the_size_hint_is_that_of_the_memory_now(d, clean):
+    box = d.create(memory="128M")["id"]
+    assert d.exec(box, "sh", "-c", "ulimit -Sm")["stdout"] == f"{96 << 10}\n"
+    assert d.request("PATCH", f"/v1/sandboxes/{box}", {"memory": "256M"}).status == 200
+    assert d.exec(box, "sh", "-c", "ulimit -Sm")["stdout"] == f"{192 << 10}\n"
 
 
 def test_an_oom_of_a_child_is_told(d, clean):

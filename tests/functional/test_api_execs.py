@@ -116,9 +116,9 @@ def test_memory_that_no_process_holds_is_still_the_memory_limits_verdict(d):
 
 def test_the_verdicts_of_pids_disk_and_output(d, box):
     full = d.create(pids=60)["id"]
-    r = run(d, full, "i=0; while [ $i -lt 100 ]; do sleep 1 & i=$((i+1)); done; wait")
+    r = run(d, full, "i=0; while [ $i -lt 100 ]; do sleep 4 & i=$((i+1)); done; wait")
     assert r["verdict"]["cause"] == "pids" and r["verdict"]["limit"] == 60, r
-    time.sleep(1.1)
+    eventually(lambda: d.get(f"/v1/sandboxes/{full}/stats").json["pids"] < 50, 60)
     assert run(d, full, "exit 3")["verdict"]["cause"] == "exited", "the next is not blamed"
     d.delete(f"/v1/sandboxes/{full}")
     r = run(d, box, "head -c 100M /dev/zero > /tmp/full")

@@ -8,9 +8,13 @@
 
 #define AGAIN_MS 50
 
-/* Connections: the first for what is quick, the others for one kind of what is not, one request at a time each. */
+/*
+ * Connections: the first for what is quick, the others for one kind of what is not, one request at a time each. A fork of ten sends all
+ * its creates at once: the last ones would else begin when others are done, with a processor that has nothing to do at the end.
+ */
 enum kind { QUICK, SEALS, STANDS, KINDS };
-static const enum kind lanes[] = { QUICK, SEALS, SEALS, SEALS, STANDS, STANDS, STANDS, STANDS, STANDS, STANDS };
+static const enum kind lanes[] = { QUICK,  SEALS,  SEALS,  SEALS,  STANDS, STANDS, STANDS, STANDS,
+				   STANDS, STANDS, STANDS, STANDS, STANDS, STANDS, STANDS, STANDS };
 #define LANES ARRAY_LEN(lanes)
 
 struct wcall {

@@ -20,6 +20,7 @@
 #define READY_NS 10000000000ULL
 /* A failed make is tried again after this, so that a host that is out of something is not hammered. */
 #define PAUSE_NS 200000000ULL
+#define CALM_NS 30000000ULL /* since a sandbox was taken that is then restored: its processes need the processors */
 #define UPPER_SIZE (64 * MIB) /* of the layer for who asked for no limit */
 #define UPPER_INODES 4096U
 
@@ -305,6 +306,14 @@ static bool has_room(struct pool *p)
 	return room;
 }
 
+/* How long nothing is made, since sandboxes are being restored and there are enough for others. 0: it is. Called locked. */
+static uint64_t calm(const struct pool *p)
+{
+	const uint64_t now = clock_mono_ns();
+
+	return p->calm_until <= now || p->waiting || p->fillers || p->ready <= p->low / 2 ? 0 : p->calm_until - now;
+}
+
 /* Whether one more should be started. Called locked. */
 static bool wants_more(struct pool *p, unsigned busy)
 {
@@ -312,7 +321,7 @@ static bool wants_more(struct pool *p, unsigned busy)
 		p->filling = true;
 	if (p->ready >= p->target)
 		p->filling = false;
-	if (!p->filling || p->ready + busy >= p->target)
+	if (!p->filling || p->ready + busy >= p->target || calm(p))
 		return false;
 	/*
 	 * What is in the making competes with the requests it is made for. One after the other it takes no longer, and a
@@ -353,7 +362,7 @@ static int step(struct pool *p, struct err *e)
 	struct way *way = free_way(p);
 	struct pool_item stale;
 	bool more, drop;
-	uint64_t wait, share;
+	uint64_t wait, share, rest;
 	int r = 0;
 
 	pool_stand_look(p);
@@ -362,10 +371,14 @@ static int step(struct pool *p, struct err *e)
 	drop = take_stale(p, &stale);
 	wait = p->waiting ? UINT64_MAX : pool_stand_wait(p);
 	share = pool_share_wait(p);
-	if (!more && !busy && !drop && !p->stop && wait == UINT64_MAX && share == UINT64_MAX)
+	rest = p->filling ? calm(p) : 0;
+	rest = rest ? rest : UINT64_MAX;
+	if (!more && !busy && !drop && !p->stop && wait == UINT64_MAX && share == UINT64_MAX && rest == UINT64_MAX)
 		pthread_cond_wait(&p->work, &p->lock);
-	else if (!more && !busy && !drop && !p->stop && wait && share)
-		pause_for(p, wait < share ? wait : share);
+	else if (!more && !busy && !drop && !p->stop && wait && share) {
+		rest = rest < wait ? rest : wait;
+		pause_for(p, rest < share ? rest : share);
+	}
 	pool_unlock(p);
 	if (drop)
 		pool_give_up(p, &stale);
@@ -614,6 +627,8 @@ int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item 
 	if (pool_share_take(p, spec, ret))
 		return 0;
 	pool_lock(p);
+	if (spec->flags & SPEC_MEMORY)
+		p->calm_until = clock_mono_ns() + CALM_NS;
 	for (;;) {
 		bool fit = find_fit(p, spec, stand_number(&p->stand, spec));
 

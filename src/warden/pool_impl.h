@@ -61,6 +61,7 @@ struct pool {
 	bool stop;
 	unsigned target, low, ready, cleaning;
 	bool filling; /* below the low-water mark: fill up again */
+	uint64_t calm_until; /* not before that, while there are enough */
 	int last_error; /* of the maker; 0 after a success */
 	struct err why;
 	struct pool_item *items; /* a ring, oldest first */

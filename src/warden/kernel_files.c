@@ -502,8 +502,7 @@ static bool walk_sandbox(struct walk *w, int base, const char *name, unsigned de
 		f->pid = f->tid = 0;
 		f->begun = false;
 		f->ntables = 0;
-		kernel_pipes_begin(&f->pipes, w->h->machine.have - f->least_pipes >= (int64_t)KERNEL_PIPES_FEW);
-		f->walk_have = w->h->machine.have;
+		kernel_pipes_begin(&f->pipes, w->h->machine.have);
 	}
 	w->until_ns = clock_mono_ns() + BUDGET_NS;
 	for (size_t i = 0; i < pids.n && f->sum.locks <= KERNEL_LOCKS_MOST; i++)
@@ -574,6 +573,8 @@ static void add_pipes(struct kernel_files *f, int64_t have)
 	const bool whole = kernel_pipes_take(&f->pipes);
 	uint64_t most = f->pipes.bytes;
 
+	if (have - f->least_pipes >= (int64_t)KERNEL_PIPES_FEW)
+		kernel_pipes_ask(&f->pipes);
 	if (f->cut && f->sum.seen && f->open > f->sum.seen)
 		most = larger(most, f->pipes.found * f->open / f->sum.seen);
 	most += f->sent * KERNEL_PIPES_FULL;
@@ -581,7 +582,7 @@ static void add_pipes(struct kernel_files *f, int64_t have)
 		most += most / 8;
 
 	if (whole && most < KERNEL_PIPES_FEW)
-		f->least_pipes = f->walk_have;
+		f->least_pipes = f->pipes.have;
 	f->least_pipes = have < f->least_pipes ? have : f->least_pipes;
 	f->descriptors = f->objects + at_most(most, have - f->least_pipes);
 }
@@ -669,7 +670,7 @@ static void walk_if_due(const struct kernel_look *l, int base, uint64_t now, int
 	unsigned rest;
 
 	urgent = grown >= (int64_t)GROWN || has_much(f);
-	rest = grown >= (int64_t)GROWN_FAST || has_much(f) ? 3 : 19;
+	rest = grown >= (int64_t)GROWN_FAST || has_much(f) || (f->cut && h->machine.have - f->least_pipes >= (int64_t)GROWN_FAST) ? 3 : 19;
 	if (f->cut && grown >= (int64_t)GROWN_FAST)
 		rest = 1; /* what it takes may be in the part that the walk has not come to */
 	f->due_ns = urgent || f->cut ? now + 1 : 0;

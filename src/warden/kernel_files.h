@@ -50,7 +50,7 @@ struct kernel_files {
 	uint64_t open; /* descriptors, when the walk was cut */
 	uint64_t due_ns; /* a look that is owed since memory grew, and when it may be; 0: none. Also for one that does not run any more */
 	int64_t least; /* of the machine's uncounted memory, since the first look */
-	int64_t least_pipes, walk_have; /* the same, since its pipes held little; as it was at the last walk */
+	int64_t least_pipes; /* the same, since its pipes held little */
 	int64_t least_code; /* of what can be machine code of filters */
 	uint64_t id; /* no other sandbox of this warden has or had it */
 	bool stop; /* __atomic */

@@ -25,6 +25,7 @@ struct kernel_pipes_batch {
 	uint64_t bytes;
 	bool whole; /* the last part of a walk */
 	uint64_t before; /* bytes in the parts before it */
+	int64_t have; /* when the walk began */
 	uint64_t n, count; /* noted; there were */
 	struct {
 		int pid, tid, fd;
@@ -69,12 +70,13 @@ static struct kernel_pipes_batch *batch_new(void)
 	return b;
 }
 
-void kernel_pipes_begin(struct kernel_pipes *p, bool note)
+void kernel_pipes_begin(struct kernel_pipes *p, int64_t have)
 {
 	memset(p->seen, 0, sizeof(p->seen));
 	p->count = p->parted = p->found = 0;
+	p->walk_have = have;
 	batch_unref(TAKE_PTR(p->next));
-	p->next = note && !p->asked ? batch_new() : NULL;
+	p->next = p->asked ? NULL : batch_new();
 }
 
 void kernel_pipes_add(struct kernel_pipes *p, int fds, int pid, int tid, const char *number, const char *link)
@@ -141,6 +143,7 @@ static void start(struct kernel_pipes *p, struct kernel_pipes_batch *b)
 	pthread_t t;
 
 	b->before = p->found;
+	b->have = p->walk_have;
 	b->count = p->count - p->parted;
 	p->parted = p->count;
 	b->refs = 2;
@@ -157,19 +160,22 @@ static void start(struct kernel_pipes *p, struct kernel_pipes_batch *b)
 	pthread_attr_destroy(&a);
 }
 
-void kernel_pipes_end(struct kernel_pipes *p, bool cut)
+void kernel_pipes_ask(struct kernel_pipes *p)
 {
 	struct kernel_pipes_batch *b = p->next;
 
+	if (!b || p->asked || (!b->whole && p->count == p->parted))
+		return;
+	p->next = b->whole ? NULL : batch_new();
+	start(p, b);
+}
+
+void kernel_pipes_end(struct kernel_pipes *p, bool cut)
+{
 	if (!cut)
 		p->last = p->count;
-	if (!b)
-		return;
-	b->whole = !cut;
-	if (p->asked || (cut && p->count == p->parted))
-		return;
-	p->next = cut ? batch_new() : NULL;
-	start(p, b);
+	if (p->next)
+		p->next->whole = !cut;
 }
 
 bool kernel_pipes_take(struct kernel_pipes *p)
@@ -189,13 +195,12 @@ bool kernel_pipes_take(struct kernel_pipes *p)
 		return false;
 	}
 	p->found = b->before + b->bytes + (b->count - b->n) * KERNEL_PIPES_FULL;
+	p->have = b->have;
 	whole = b->whole;
 	if (whole || p->found > p->bytes)
 		p->bytes = p->found;
 	p->asked = NULL;
 	batch_unref(b);
-	if (p->next && p->next->whole)
-		start(p, TAKE_PTR(p->next));
 	return whole;
 }
 

@@ -23,18 +23,18 @@ struct kernel_pipes {
 	uint64_t asked_ns; /* since when */
 	uint64_t parted; /* of ->count, those that earlier parts of this walk have noted */
 	uint64_t found; /* bytes in these parts, as far as they have been asked about; while the thread waits: as if all were full */
+	int64_t walk_have, have; /* the machine's uncounted memory when this walk began, and when the one began that ->bytes is of */
 	uint64_t bytes; /* as much as they may keep, as far as that is known */
 };
 
-/* A walk begins. @note: its pipes are to be asked about, and not only counted. */
-void kernel_pipes_begin(struct kernel_pipes *p, bool note);
+/* A walk begins, when the machine's uncounted memory is @have. Its pipes are noted, unless the thread is still busy with those of the last one. */
+void kernel_pipes_begin(struct kernel_pipes *p, int64_t have);
 /* The descriptor @number of @tid, a thread of @pid, leads to @link, seen from the folder @fds. Nothing when it is no pipe. Does not wait. */
 void kernel_pipes_add(struct kernel_pipes *p, int fds, int pid, int tid, const char *number, const char *link);
-/*
- * The walk has ended, or @cut: it continues later. The pipes that this part of it has noted are asked about from now on, or together
- * with those of the next part, when the thread is still busy with the last one.
- */
+/* The walk has ended, or @cut: it continues later. */
 void kernel_pipes_end(struct kernel_pipes *p, bool cut);
+/* The thread asks about what was noted and not asked about yet, if it is not busy. Does not wait. */
+void kernel_pipes_ask(struct kernel_pipes *p);
 /* Brings ->bytes up to date. True: all of what the last walk noted is in it. Until then, the larger of the old and the new figure. Does not wait. */
 bool kernel_pipes_take(struct kernel_pipes *p);
 void kernel_pipes_done(struct kernel_pipes *p);

@@ -48,14 +48,15 @@ static void note(struct kernel_pipes *p, const struct filled *f, int first, int 
 		}
 }
 
-/* Until the thread has answered, 60 s at most. */
+/* Asks, until the thread has answered, 60 s at most. */
 static bool take(struct kernel_pipes *p)
 {
 	for (int i = 0; i < 12000; i++) {
-		const bool whole = kernel_pipes_take(p);
+		const bool was = p->asked, whole = kernel_pipes_take(p);
 
-		if (whole || !p->asked)
+		if (whole || (was && !p->asked))
 			return whole;
+		kernel_pipes_ask(p);
 		nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
 	}
 	return false;
@@ -68,12 +69,14 @@ TEST(the_pipes_of_all_parts_of_a_walk_count_together)
 
 	CHECK(make(&f));
 	for (int turn = 0; turn < 2; turn++) {
-		kernel_pipes_begin(&p, true);
+		kernel_pipes_begin(&p, 0);
 		note(&p, &f, 0, 1);
 		kernel_pipes_end(&p, true);
 		CHECK(!take(&p));
 		CHECK_EQ(p.bytes, (turn ? PIPES : 1) * KERNEL_PIPES_FULL);
 		kernel_pipes_end(&p, true); /* a part without pipes */
+		kernel_pipes_ask(&p);
+		CHECK(!p.asked);
 		note(&p, &f, 0, 3); /* the first of these is known */
 		kernel_pipes_end(&p, true);
 		CHECK(!take(&p));
@@ -84,7 +87,7 @@ TEST(the_pipes_of_all_parts_of_a_walk_count_together)
 		CHECK_EQ(p.bytes, PIPES * KERNEL_PIPES_FULL);
 	}
 	/* A whole walk that finds less. */
-	kernel_pipes_begin(&p, true);
+	kernel_pipes_begin(&p, 0);
 	note(&p, &f, 0, 2);
 	kernel_pipes_end(&p, true);
 	CHECK(!take(&p));
@@ -101,15 +104,17 @@ TEST(a_part_that_ends_while_the_last_one_is_asked_about_is_not_lost)
 	struct filled f;
 
 	CHECK(make(&f));
-	kernel_pipes_begin(&p, true);
+	kernel_pipes_begin(&p, 0);
 	note(&p, &f, 0, 2);
 	kernel_pipes_end(&p, true);
+	kernel_pipes_ask(&p);
 	note(&p, &f, 2, 2);
 	kernel_pipes_end(&p, true); /* nobody has taken the first */
+	kernel_pipes_ask(&p);
 	note(&p, &f, 4, 2);
 	kernel_pipes_end(&p, false);
-	while (!take(&p) && p.asked)
-		;
+	CHECK(!take(&p));
+	CHECK(take(&p));
 	CHECK_EQ(p.bytes, PIPES * KERNEL_PIPES_FULL);
 	CHECK(!p.asked && !p.next);
 	done(&f, &p);
@@ -121,16 +126,18 @@ TEST(a_walk_that_begins_while_the_last_one_is_asked_about_does_not_take_from_it)
 	struct filled f;
 
 	CHECK(make(&f));
-	kernel_pipes_begin(&p, true);
+	kernel_pipes_begin(&p, 0);
 	note(&p, &f, 0, 2);
 	kernel_pipes_end(&p, true);
 	CHECK(!take(&p));
 	note(&p, &f, 2, 4);
 	kernel_pipes_end(&p, false);
-	kernel_pipes_begin(&p, true);
+	kernel_pipes_ask(&p);
+	kernel_pipes_begin(&p, 7);
 	note(&p, &f, 0, 1);
 	kernel_pipes_end(&p, true);
 	CHECK(take(&p));
+	CHECK_EQ(p.have, 0);
 	CHECK_EQ(p.bytes, PIPES * KERNEL_PIPES_FULL);
 	done(&f, &p);
 }

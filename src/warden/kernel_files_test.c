@@ -115,7 +115,7 @@ TEST(a_walk_that_is_cut_continues_where_it_was_and_counts_each_descriptor_once)
 	kernel_files_look(&l); /* the first one sets the clock */
 	CHECK_EQ(f.descriptors, 0);
 	CHECK(look(&l) >= 0);
-	CHECK_EQ(f.descriptors, (uint64_t)n * EVENTFD_BYTES);
+	CHECK_EQ(f.objects, (uint64_t)n * EVENTFD_BYTES);
 	end(pid);
 	kernel_files_done(&f);
 	done(&p);
@@ -135,16 +135,16 @@ TEST(a_group_that_is_used_again_starts_with_no_figures)
 	CHECK(pid > 0 && n == 500 && put_process(&p, pid));
 	kernel_files_look(&l);
 	CHECK(look(&l) >= 0);
-	CHECK_EQ(first.descriptors, 500 * EVENTFD_BYTES);
+	CHECK_EQ(first.objects, 500 * EVENTFD_BYTES);
 	end(pid);
 	/* The same name, another sandbox. */
 	pid = l.pid = holder(3, &few);
 	CHECK(pid > 0 && few == 3 && put_process(&p, pid));
 	l.files = &second;
 	kernel_files_look(&l);
-	CHECK(second.descriptors <= 3 * EVENTFD_BYTES);
+	CHECK(second.objects <= 3 * EVENTFD_BYTES);
 	CHECK(look(&l) >= 0);
-	CHECK_EQ(second.descriptors, 3 * EVENTFD_BYTES);
+	CHECK_EQ(second.objects, 3 * EVENTFD_BYTES);
 	CHECK(first.id && second.id != first.id);
 	end(pid);
 	kernel_files_done(&first);

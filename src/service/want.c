@@ -114,11 +114,13 @@ int name_check(const char *name, struct err *e)
 int user_parse(const char *text, struct user_want *ret, struct err *e)
 {
 	uint64_t uid = USER_ID, gid = USER_ID;
-	char head[sizeof(ret->text)], *colon;
+	char head[sizeof(ret->text)] = "", *colon;
+	const size_t len = strlen(text);
 	bool named = false;
-	int r = strlen(text) < sizeof(head) ? 0 : -EINVAL;
+	int r = len < sizeof(head) ? 0 : -EINVAL;
 
-	snprintf(head, sizeof(head), "%s", text);
+	if (r == 0)
+		memcpy(head, text, len);
 	colon = strchr(head, ':');
 	if (!strcmp(text, "root")) {
 		uid = gid = 0;
@@ -135,7 +137,8 @@ int user_parse(const char *text, struct user_want *ret, struct err *e)
 		err_set(e, ERR_INVALID, -EINVAL, "'user': must be user, root, \"UID\", \"UID:GID\" up to 65535, or names: NAME, NAME:GROUP");
 		return -EINVAL;
 	}
-	snprintf(ret->text, sizeof(ret->text), "%s", text);
+	memset(ret->text, 0, sizeof(ret->text));
+	memcpy(ret->text, text, len);
 	ret->named = named;
 	ret->uid = (uint32_t)uid;
 	ret->gid = (uint32_t)gid;

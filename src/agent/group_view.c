@@ -166,6 +166,8 @@ int group_view_mount(struct agent *a, const char *base)
 	char path[64];
 	int r;
 
+	if (a->groups & CGROUP_SHOWN_MADE)
+		return 0;
 	if (!(a->groups & CGROUP_SHOWN_V2))
 		return a->groups ? mount_v1(a, base) : 0;
 	snprintf(path, sizeof(path), "%s" PLACE, base);

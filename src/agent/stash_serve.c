@@ -89,7 +89,8 @@ static void become_agent(struct holder *h, const struct stash_ask *q, int *fds)
 	char go;
 
 	h->stash.groups = q->groups;
-	cgroup_where(fds + STASH_JOIN, q->joins, h->stash.groups_at, sizeof(h->stash.groups_at));
+	if (!(q->groups & CGROUP_SHOWN_MADE))
+		cgroup_where(fds + STASH_JOIN, q->joins, h->stash.groups_at, sizeof(h->stash.groups_at));
 	if (r < 0 || sys_read(fds[STASH_SOCK], &go, 1) != 1)
 		_exit(1);
 	/* A thread that moves itself waits for nobody. */

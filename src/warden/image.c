@@ -14,7 +14,8 @@
 
 void image_host_init(struct image_host *h)
 {
-	*h = (struct image_host){ -1, -1, -1, -1, -1, -1, -1 };
+	*h = (struct image_host){ -1, -1, -1, -1, -1, -1, -1, { 0 } };
+	group_stock_init(&h->groups);
 }
 
 void image_host_done(struct image_host *h)
@@ -26,6 +27,7 @@ void image_host_done(struct image_host *h)
 	fd_close(h->dpkg);
 	fd_close(h->layers);
 	fd_close(h->lock);
+	group_stock_done(&h->groups);
 	image_host_init(h);
 }
 
@@ -165,7 +167,8 @@ int image_host_open(const char *cache_path, bool devices, struct image_host *ret
 	if (r < 0 && r != -ENOENT && r != -ENOTDIR && (r != -EACCES || geteuid() == 0))
 		return err_sys(e, ERR_INTERNAL, r, "open /var/lib/dpkg for image 'host'");
 	*ret = (struct image_host){ TAKE_FD(dir),  TAKE_FD(root), TAKE_FD(dev),
-				    TAKE_FD(base), TAKE_FD(usr),  r < 0 ? -1 : r, -1 };
+				    TAKE_FD(base), TAKE_FD(usr),  r < 0 ? -1 : r, -1, { 0 } };
+	group_stock_init(&ret->groups);
 	return 0;
 }
 

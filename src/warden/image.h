@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "warden/group_tree.h"
 
 struct image_host {
 	int lock; /* the skeleton's folder, share-locked for as long as it is in use */
@@ -15,6 +16,7 @@ struct image_host {
 	int usr; /* the host's /usr */
 	int dpkg; /* the host's /var/lib/dpkg, -1 = there is none */
 	int layers; /* the sealed layers, where the mount namespace is not the warden's own; -1 there */
+	struct group_stock groups; /* there, too */
 };
 
 void image_host_init(struct image_host *h);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "warden/inside.h"
 #include "warden/limit.h"
+#include "warden/shown.h"
 #include "warden/truth.h"
 
 static unsigned cpus_of(uint32_t milli)
@@ -84,6 +85,16 @@ static int put_all(struct warden *w, struct warden_sandbox *s, const struct spec
 	return r;
 }
 
+/* Version 1: /sys/fs/cgroup/cpu.max is a text of ours (warden/early.c). Elsewhere nothing shows it. */
+static void show_cpus(const struct warden_sandbox *s)
+{
+	char text[TRUTH_MAX];
+	int r = shown_write(s->root.early.upper, "cpu.max", text, truth_cpu_max(text, sizeof(text), s->shell.limits.cpu_milli));
+
+	if (r < 0 && r != -ENOENT) /* one that an older warden made has none */
+		log_warn("slot %u: cpu.max inside tells the old limit: %s", s->shell.slot, strerror(-r));
+}
+
 int warden_limits(struct warden *w, struct warden_sandbox *s, const struct spec_limits *want, struct err *e)
 {
 	const struct spec_limits was = joined(s, &(struct spec_limits){ 0 }), now = joined(s, want);
@@ -104,5 +115,6 @@ int warden_limits(struct warden *w, struct warden_sandbox *s, const struct spec_
 	s->shell.limits.pids = now.pids;
 	s->shell.limits.cpu_milli = now.cpu_milli;
 	warden_refresh(w, s); /* what it sees of it; else with the next call */
+	show_cpus(s);
 	return 0;
 }

@@ -28,7 +28,7 @@
 void shell_init(struct shell *s)
 {
 	*s = (struct shell){
-		.pidfd = -1, .sock = -1, .userns = -1, .net = -1,   .slot_fd = -1,
+		.pidfd = -1, .sock = -1, .userns = -1, .net = -1, .tree = -1, .slot_fd = -1,
 		.take = -1,  .give = -1, .table = -1,  .group = -1, .again = -1, .way = { -1, -1, -1 },
 	};
 	cgroup_init(&s->cgroup);
@@ -245,14 +245,17 @@ static long clone_owned(uint32_t owner, struct clone_args *a, struct shell_start
 /* What of its control groups the agent can show inside: those that are its own. */
 static uint32_t groups_shown(const struct env *v, const struct shell *s)
 {
-	return v->rootless || !s->cgroup.mask ? 0 : s->cgroup.mask | (v->cgroups.version == 2 ? CGROUP_SHOWN_V2 : 0);
+	const uint32_t how = (v->cgroups.version == 2 ? CGROUP_SHOWN_V2 : 0) | (s->tree >= 0 ? CGROUP_SHOWN_MADE : 0);
+
+	return v->rootless || !s->cgroup.mask ? 0 : s->cgroup.mask | how;
 }
 
 static void set_argument(const struct env *v, const struct shell *s, struct shell_start *start)
 {
 	int n = snprintf(start->single, sizeof(start->single), "%u,%u,", start->single_id, groups_shown(v, s));
 
-	cgroup_where(start->join, start->njoin, start->single + n, sizeof(start->single) - (size_t)n);
+	if (s->tree < 0)
+		cgroup_where(start->join, start->njoin, start->single + n, sizeof(start->single) - (size_t)n);
 }
 
 /* By a holder, which enters the network namespace itself. */
@@ -402,6 +405,7 @@ static void take_ground(struct shell_start *start, struct shell *s)
 	s->limited = g->limited;
 	s->limits = g->limits;
 	s->net = g->net; /* entered by enter_net */
+	s->tree = g->tree;
 	s->steered = g->steered;
 	s->rules = g->rules;
 	s->used = true;
@@ -454,6 +458,19 @@ static int lower_fds(struct shell_start *s)
 	return r < 0 ? r : 0;
 }
 
+/* With the sandbox's control groups where there are trees of them; else the agent mounts them. */
+static int copy_base(const struct env *v, const struct shell_start *start, struct shell *s)
+{
+	int r = 0;
+
+	if (s->tree < 0 && start->image->groups.base >= 0 && !v->rootless && s->cgroup.mask)
+		r = s->tree = group_tree_make(&start->image->groups, &s->cgroup);
+	if (r < 0)
+		return r;
+	return s->tree >= 0 ? group_tree_copy(s->tree) :
+			      mount_clone(start->image->base, "", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, -1);
+}
+
 int shell_make(struct env *v, struct shell_start *start, unsigned controllers, uint32_t single_id, struct shell *ret,
 	       struct err *e)
 {
@@ -475,9 +492,9 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 		r = dev = v->rootless ? mount_clone_tree(devices, "", dev_attrs, -1) :
 					mount_clone(devices, "", dev_attrs, -1);
 	if (r >= 0)
-		r = base = mount_clone(start->image->base, "", dev_attrs | MOUNT_ATTR_NODEV, -1);
+		r = base = copy_base(v, start, &s);
 	if (r < 0) {
-		err_sys(e, ERR_UNSUPPORTED, r, start->kvm ? "make a device folder with /dev/kvm" : "copy the device folder's mount");
+		err_sys(e, ERR_UNSUPPORTED, r, start->kvm ? "make a device folder with /dev/kvm" : "copy the mounts that an agent starts with");
 		goto fail;
 	}
 	r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
@@ -583,6 +600,7 @@ int shell_end_keep(struct env *v, struct shell *s, struct ground *ret, struct er
 			.slot = s->slot,
 			.slot_fd = TAKE_FD(s->slot_fd),
 			.net = TAKE_FD(s->net),
+			.tree = TAKE_FD(s->tree),
 			.steered = s->steered,
 			.rules = s->rules,
 			.tenant = s->tenant,
@@ -600,6 +618,7 @@ int shell_end_keep(struct env *v, struct shell *s, struct ground *ret, struct er
 	fd_close(s->sock);
 	fd_close(s->userns);
 	fd_close(s->net);
+	fd_close(s->tree);
 	/* What cannot be removed is still known to the next warden. */
 	if (s->recorded && r == 0)
 		records_clear(&v->records, s->slot);
@@ -621,7 +640,7 @@ int shell_end(struct env *v, struct shell *s, struct err *e)
 
 void ground_init(struct ground *g)
 {
-	*g = (struct ground){ .net = -1, .slot_fd = -1 };
+	*g = (struct ground){ .net = -1, .tree = -1, .slot_fd = -1 };
 	cgroup_init(&g->cgroup);
 }
 
@@ -631,6 +650,7 @@ void ground_end(struct env *v, struct ground *g)
 		return;
 	remove_groups(v, &g->cgroup, NULL);
 	fd_close(g->net);
+	fd_close(g->tree);
 	slots_give(&v->slots, g->slot, g->slot_fd);
 	ground_init(g);
 }

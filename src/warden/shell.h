@@ -23,6 +23,7 @@ struct shell {
 	bool used; /* it stands on what a sandbox of ->tenant left */
 	uint64_t tenant;
 	struct cgroup cgroup;
+	int tree; /* the base with these groups (warden/group_tree.h), for the next on the same slot; -1 = none */
 	bool limited; /* ->limits are in force */
 	struct cgroup_limits limits;
 	/* Of a sandbox that is kept (warden/keep.h), else -1 and false. */
@@ -51,6 +52,7 @@ struct ground {
 	struct steer_rules rules; /* in force in ->net */
 	uint64_t tenant;
 	struct cgroup cgroup;
+	int tree; /* as in struct shell */
 	bool grouped; /* exec group 1 is there, as good as new */
 	bool limited;
 	struct cgroup_limits limits;

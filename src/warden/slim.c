@@ -1,5 +1,6 @@
 #include "warden/slim.h"
 #include "base/base.h"
+#include "base/log.h"
 #include "base/sys.h"
 #include "linux/mount.h"
 
@@ -45,7 +46,7 @@ int slim_enter(const struct env *v, struct image_host *ret, struct err *e)
 	AUTO_CLOSE int image = mount_clone(v->image.lock, "", 0, -1);
 	AUTO_CLOSE int layers = v->layers < 0 ? -1 : mount_clone(v->layers, "", 0, -1);
 	struct image_host img;
-	int r;
+	int r, grouped;
 
 	if (image < 0)
 		return err_sys(e, ERR_UNSUPPORTED, image, "pool: copy the mount of image 'host'");
@@ -63,6 +64,7 @@ int slim_enter(const struct env *v, struct image_host *ret, struct err *e)
 		return err_sys(e, ERR_UNSUPPORTED, img.usr, "pool: copy the mount of /usr");
 	if (v->image.dpkg >= 0)
 		img.dpkg = mount_clone(AT_FDCWD, "/var/lib/dpkg", 0, -1);
+	grouped = group_stock_open(&img.groups, &v->cgroups, v->controllers);
 	r = enter(image, layers, e);
 	if (r == 0) {
 		r = img.dev = sys_openat(image, "dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
@@ -72,6 +74,11 @@ int slim_enter(const struct env *v, struct image_host *ret, struct err *e)
 			r = img.root = sys_openat(image, "root", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 		if (r < 0)
 			err_sys(e, ERR_UNSUPPORTED, r, "pool: open image 'host'");
+		else if (grouped == 0)
+			grouped = group_stock_fill(&img.groups, img.base);
+		/* Agents mount their groups themselves then. */
+		if (r >= 0 && grouped < 0 && v->cgroups.version == 1)
+			log_warn("pool: no tree of control groups stands ahead: %s", strerror(-grouped));
 	}
 	if (r < 0) {
 		image_host_done(&img);

@@ -67,6 +67,7 @@ static void sandbox_park(struct warden_sandbox *s)
 	s->parked = true;
 	fd_close(TAKE_FD(s->shell.userns));
 	fd_close(TAKE_FD(s->shell.net));
+	fd_close(TAKE_FD(s->shell.tree));
 	keep_park(&s->shell);
 	cgroup_park(&s->shell.cgroup);
 }
@@ -85,8 +86,8 @@ static void park_old(struct warden *w)
 /* Lets go of one without ending it: the next warden finds it by its record. */
 static void forget(struct warden *w, struct warden_sandbox *s)
 {
-	const int fds[] = { s->shell.sock, s->shell.userns, s->shell.net,  s->shell.slot_fd,
-			    s->shell.take, s->shell.give,   s->shell.group };
+	const int fds[] = { s->shell.sock, s->shell.userns, s->shell.net,	  s->shell.slot_fd,
+			    s->shell.take, s->shell.give,   s->shell.group, s->shell.tree };
 
 	take_out(w, s);
 	sealing_leave(w, s);

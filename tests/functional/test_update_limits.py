@@ -56,7 +56,9 @@ def test_pids_and_cpus(d, box):
     assert run(d, box, MANY)["exit_code"] == 1
     assert patch(d, box, pids=128).json["pids"] == 128
     assert run(d, box, MANY)["stdout"].strip() == "60"
+    assert run(d, box, "cat /sys/fs/cgroup/cpu.max")["stdout"] == "100000 100000\n"
     assert patch(d, box, cpus=0.5).json["enforced"]["cpus"] == "0.500 cores"
+    assert run(d, box, "cat /sys/fs/cgroup/cpu.max")["stdout"] == "50000 100000\n"
 
 
 def test_the_daemon_and_the_warden_know_it_after_they_died(d, box):

@@ -68,6 +68,24 @@ def test_the_size_hint_is_that_of_the_memory_now(d, clean):
     assert d.exec(box, "sh", "-c", "ulimit -Sm")["stdout"] == f"{192 << 10}\n"
 
 
+SEEN = r"""
+for f in memory.max pids.max cpu.max; do cat /sys/fs/cgroup/$f; done; ls -A /sys/fs/cgroup/cpuset 2>/dev/null
+(echo 1 > /sys/fs/cgroup/memory.max) 2>/dev/null && echo wrote; mkdir /sys/fs/cgroup/memory/x 2>/dev/null && echo made
+grep ' /sys/fs/cgroup' /proc/self/mountinfo | grep -v ' ro,nosuid,nodev,noexec,'
+"""
+
+
+def test_each_sandbox_of_a_slot_sees_its_own_groups(d, clean):
+    for memory, pids in ((96, 40), (64, 50), (80, 60)):  # they end: what one leaves serves the next
+        box = d.create(memory=f"{memory}M", pids=pids, cpus=0.5)["id"]
+        x = d.post(f"/v1/sandboxes/{box}/execs", {"cmd": ["sh", "-c", SEEN], "user": "root"}).json
+        assert x["stdout"] == f"{memory * MIB}\n{pids}\n50000 100000\n", x
+        kinds = d.exec(box, "sh", "-c", "grep -o ' - cgroup.*' /proc/self/mountinfo")["stdout"].split()
+        if os.path.isdir(GROUP + "memory"):  # Java looks for these
+            assert {"rw,cpuset", "rw,memory"} <= set(kinds), kinds
+        assert d.delete(f"/v1/sandboxes/{box}").status == 204
+
+
 def test_an_oom_of_a_child_is_told(d, clean):
     box = d.create(memory="64M")["id"]
     kill = "/usr/bin/python3 -c 'bytearray(200 << 20)' 2>/dev/null; "

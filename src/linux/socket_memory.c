@@ -20,7 +20,7 @@
 
 /* How many sockets of each protocol are in the kernel's lists. */
 struct listed {
-	uint64_t all, tcp, udp, udplite, netlink;
+	uint64_t all, tcp, udp, udplite, netlink, local;
 };
 
 static void count_protocol(const char *name, uint64_t n, struct listed *l)
@@ -34,6 +34,8 @@ static void count_protocol(const char *name, uint64_t n, struct listed *l)
 		l->udplite += n;
 	else if (!strcmp(name, "NETLINK"))
 		l->netlink += n;
+	else if (!strcmp(name, "UNIX") || !strcmp(name, "UNIX-STREAM"))
+		l->local += n;
 }
 
 static int read_listed(struct listed *ret)
@@ -262,12 +264,16 @@ int socket_memory(enum socket_which which, uint64_t most, struct socket_memory *
 	struct listed l;
 	int r = read_sockets(&m.sockets, &host);
 
-	if (r < 0 || !m.sockets || m.sockets > most) {
-		m.hidden = m.sockets > most ? m.sockets : 0;
+	if (r < 0 || !m.sockets) {
 		*ret = m;
 		return r;
 	}
 	r = read_listed(&l);
+	if (r == 0 && m.sockets > most + l.local) {
+		m.hidden = m.sockets - l.local;
+		*ret = m;
+		return 0;
+	}
 	if (r == 0)
 		r = netlink_new(NETLINK_SOCK_DIAG, &n, NULL);
 	if (r == 0)

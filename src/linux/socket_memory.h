@@ -23,7 +23,10 @@ enum socket_which {
  * A connection that was reset, or a datagram socket that was disconnected, can hold data and is in no list. Such sockets are
  * counted (->unlisted): those there are less those in lists. 0 or -errno.
  */
-/* @most: more sockets than that are not listed one by one, which would take long: all of them count as hidden. */
+/*
+ * @most: more sockets than that are not listed one by one, which would take long: all of them count as hidden. Those of the family unix
+ * are never listed, since what they hold is counted: there may be any number of them.
+ */
 int socket_memory(enum socket_which which, uint64_t most, struct socket_memory *ret);
 /*
  * Connections that their process has closed and that are not over: the host has a limit for their number. The kernel goes through its

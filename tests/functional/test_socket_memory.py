@@ -41,6 +41,13 @@ def test_a_thousand_connections_are_no_reason():
     assert r.json["stdout"].strip() == str(1000 * 4001), r
 
 
+def test_many_unix_sockets_are_no_reason():
+    many = ("import resource, socket, time\nn = 14000\nresource.setrlimit(resource.RLIMIT_NOFILE, (n + 100, n + 100))\n"
+            "kept = [socket.socketpair() for _ in range(n // 2)]\nend = time.monotonic() + 0.5\nwhile time.monotonic() < end: pass\nprint(len(kept))")
+    r = python(many, "--json", "--memory", "512M")
+    assert r.json["stdout"].strip() == "7000", r
+
+
 def test_the_daemon_ends_the_exec_and_not_the_sandbox(filler, d):
     b = d.create(memory="64M")["id"]
     r = d.put(f"/v1/sandboxes/{b}/files?path=/tmp/fill&mode=0755", filler.read_bytes())

@@ -893,22 +893,47 @@ static void fill_received(int nth)
 	}
 }
 
-/* Sends the descriptor to nobody, and closes it. */
-static int hide(int fd)
+/* Sends the descriptor to @to, and closes it. */
+static int send_to(int to, int fd)
 {
 	char byte = 0, room[CMSG_SPACE(sizeof(fd))] = { 0 };
 	struct iovec v = { &byte, 1 };
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room) };
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-	int pair[2];
 
 	*c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(fd)) };
 	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) < 0 || sendmsg(pair[0], &m, MSG_DONTWAIT) < 0)
+	if (sendmsg(to, &m, MSG_DONTWAIT) < 0)
 		return -1;
-	close(pair[0]);
 	close(fd);
 	return 0;
+}
+
+/* Sends the descriptor to nobody, and closes it. */
+static int hide(int fd)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) < 0 || send_to(pair[0], fd) < 0)
+		return -1;
+	close(pair[0]);
+	return 0;
+}
+
+/* In the queue of a socket that is itself in the queue of another one: 128 in each, and one descriptor shows. */
+static int hide_deep(int fd)
+{
+	static int outer[2] = { -1, -1 }, inner[2] = { -1, -1 }, n;
+
+	if (outer[0] < 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, outer) < 0)
+		return -1;
+	if (n++ % 128 == 0) {
+		if (inner[0] >= 0)
+			close(inner[0]);
+		if (socketpair(AF_UNIX, SOCK_STREAM, 0, inner) < 0 || send_to(outer[0], inner[1]) < 0)
+			return -1;
+	}
+	return send_to(inner[0], fd);
 }
 
 /* A byte of each 32 KiB that a connection has received, in a pipe: it keeps all of them. */
@@ -927,7 +952,7 @@ static void fill_pipes_of(int sent)
 				left -= recv(pair[1], data, (size_t)left, 0);
 		}
 		close(p[1]);
-		if (sent && fill_note(hide(p[0])) < 0)
+		if (sent && fill_note(sent == 1 ? hide(p[0]) : hide_deep(p[0])) < 0)
 			return;
 	}
 }
@@ -973,6 +998,12 @@ static void fill_pipes_sent(int nth)
 {
 	(void)nth;
 	fill_pipes_of(1);
+}
+
+static void fill_pipes_deep(int nth)
+{
+	(void)nth;
+	fill_pipes_of(2);
 }
 
 /* Pages of a device. */
@@ -1058,6 +1089,7 @@ static const struct fill_kind kinds[] = {
 	{ "pipesheld", fill_pipes_held },
 	{ "pipesbehind", fill_pipes_behind },
 	{ "pipessent", fill_pipes_sent },
+	{ "pipesdeep", fill_pipes_deep },
 	{ "pipeszero", fill_pipes_zero },
 };
 

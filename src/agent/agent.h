@@ -90,7 +90,9 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 uint32_t fresh_make(void);
 /* Who answers for names. Before the root is read-only. */
 int resolver_make(void);
-/* A line for @name in /etc/hosts, unless it has one. */
+/* Lines for the user in /etc/passwd and /etc/group, unless they have some. Before the root is read-only. */
+int etc_make(void);
+/* A line for @name and for localhost in /etc/hosts, unless it has them. */
 int hosts_make(const char *name);
 /* The table of execs (held.c). */
 struct agent_exec *held_free(struct agent *a); /* NULL: none */

@@ -1,6 +1,6 @@
 /*
- * /etc/hosts of a new sandbox with a host name of its own: `hostname -f` and programs that look themselves up find it there. Image
- * `host` has the usual name already. A copy keeps the file that its source had.
+ * /etc/hosts of a new sandbox with a host name of its own, or whose image is somebody's folder: `hostname -f` and programs that look
+ * themselves up find it there, and localhost. Image `host` has the usual names already. A copy keeps the file that its source had.
  */
 #include "agent/agent.h"
 #include "base/base.h"
@@ -11,6 +11,7 @@
 
 #define PLACE "etc/hosts"
 #define SIZE_MAX_KNOWN 65536
+#define LOCALHOST "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
 
 /* As a word of its own. */
 static bool has_name(const char *text, const char *name)
@@ -26,10 +27,10 @@ static bool has_name(const char *text, const char *name)
 static int open_hosts(int root, uint64_t flags)
 {
 	const struct open_how how = {
-		.flags = flags | O_NONBLOCK | O_CLOEXEC,
+		.flags = flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
 		.mode = flags & O_CREAT ? 0644 : 0,
 		/* What is mounted there is the caller's own. */
-		.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
+		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
 	};
 
 	return sys_openat2(root, PLACE, &how);
@@ -49,7 +50,7 @@ int hosts_make(const char *name)
 	if (fd == -ENOENT) {
 		fd = open_hosts(root, O_RDWR | O_APPEND | O_CREAT | O_EXCL);
 		if (fd >= 0)
-			n = snprintf(text, sizeof(text), "127.0.0.1 localhost\n::1 localhost\n");
+			n = snprintf(text, sizeof(text), LOCALHOST);
 		if (fd >= 0 && fd_write_all(fd, text, (size_t)n) < 0)
 			return -EIO;
 	} else if (fd >= 0) {
@@ -63,8 +64,8 @@ int hosts_make(const char *name)
 	if (fd < 0 || n < 0)
 		return fd < 0 ? fd : (int)n;
 	text[n] = '\0';
-	if (has_name(text, name))
-		return 0;
-	n = snprintf(line, sizeof(line), "%s127.0.0.1 %s\n", n && text[n - 1] != '\n' ? "\n" : "", name);
-	return fd_write_all(fd, line, (size_t)n);
+	n = snprintf(line, sizeof(line), "%s%s", n && text[n - 1] != '\n' ? "\n" : "", has_name(text, "localhost") ? "" : LOCALHOST);
+	if (!has_name(text, name))
+		n += snprintf(line + n, sizeof(line) - (size_t)n, "127.0.0.1 %s\n", name);
+	return n > 1 ? fd_write_all(fd, line, (size_t)n) : 0;
 }

@@ -385,7 +385,9 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	if (r < 0)
 		return r;
 	/* What an image has there, or a disk that is full, is no reason not to start. */
-	if (!(s->flags & FRAME_SETUP_FRESH) && strcmp(s->hostname, USUAL_NAME) != 0)
+	if (s->flags & FRAME_SETUP_ETC)
+		(void)etc_make();
+	if (s->flags & FRAME_SETUP_ETC || (!(s->flags & FRAME_SETUP_FRESH) && strcmp(s->hostname, USUAL_NAME) != 0))
 		(void)hosts_make(s->hostname);
 	*stage = FRAME_STAGE_READ_ONLY;
 	if (s->flags & FRAME_SETUP_READ_ONLY) {

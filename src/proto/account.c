@@ -168,6 +168,27 @@ static int find_groups(struct span text, struct span name, struct account *ret)
 	return r;
 }
 
+bool account_lists(const char *text, size_t len, const char *name)
+{
+	struct span all = { text, len }, line, f[3];
+
+	while (next(&all, '\n', &line))
+		if (fields(line, f, ARRAY_LEN(f)) && same(f[0], (struct span){ name, strlen(name) }))
+			return true;
+	return false;
+}
+
+bool account_lists_id(const char *text, size_t len, uint32_t id)
+{
+	struct span all = { text, len }, line, f[3];
+	uint64_t is;
+
+	while (next(&all, '\n', &line))
+		if (fields(line, f, ARRAY_LEN(f)) && number(f[2], &is) && is == id)
+			return true;
+	return false;
+}
+
 int account_find(const struct account_files *in, const char *text, struct account *ret, bool *ret_group)
 {
 	const struct span passwd = { in->passwd, in->passwd_len }, groups = { in->group, in->group_len };
@@ -222,8 +243,7 @@ static int open_file(int root, const char *path, size_t *ret_size)
 	return sys_openat(AT_FDCWD, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
 }
 
-/* Into memory of its own, *ret_room bytes: 0 when there is nothing. What is not there is empty. */
-static int read_file(int root, const char *path, char **ret, size_t *ret_len, size_t *ret_room)
+int account_read(int root, const char *path, char **ret, size_t *ret_len, size_t *ret_room)
 {
 	size_t size = 0, n = 0;
 	AUTO_CLOSE int fd = open_file(root, path, &size);
@@ -258,10 +278,10 @@ int account_look_up(int root, const char *text, struct account *ret, bool *ret_g
 	int r;
 
 	*ret_group = false;
-	r = read_file(root, "/etc/passwd", &data[0], &in.passwd_len, &room[0]);
+	r = account_read(root, "/etc/passwd", &data[0], &in.passwd_len, &room[0]);
 	if (r == 0) {
 		*ret_group = true;
-		r = read_file(root, "/etc/group", &data[1], &in.group_len, &room[1]);
+		r = account_read(root, "/etc/group", &data[1], &in.group_len, &room[1]);
 	}
 	in.passwd = data[0];
 	in.group = data[1];

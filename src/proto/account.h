@@ -40,7 +40,15 @@ struct account_files {
 };
 int account_find(const struct account_files *in, const char *text, struct account *ret, bool *ret_group);
 /*
- * The same in the files of the folder @root, every link resolved inside of it. -EINVAL: one is no regular file; -EFBIG: one is larger than
+ * One of these files, all of it, in memory that is to be unmapped: *ret_room bytes, or 0 when there is nothing (*ret is then left alone). What
+ * is not there is empty.
+ */
+int account_read(int root, const char *path, char **ret, size_t *ret_len, size_t *ret_room);
+/* Whether a line of such a text has that name, or id. */
+bool account_lists(const char *text, size_t len, const char *name);
+bool account_lists_id(const char *text, size_t len, uint32_t id);
+/*
+ * Looks @text up in the files of the folder @root, every link resolved inside of it. -EINVAL: one is no regular file; -EFBIG: one is larger than
  * ACCOUNT_FILE_MAX; or what opening or reading it returned. Never waits for anybody.
  */
 int account_look_up(int root, const char *text, struct account *ret, bool *ret_group);

@@ -128,7 +128,8 @@ struct frame_setup {
 #define FRAME_SETUP_FRESH 4U
 #define FRAME_SETUP_NET 8U /* /etc/resolv.conf says who answers for names (linux/steer.h) */
 #define FRAME_SETUP_AHEAD 16U /* nobody waits for it yet: others go first (linux/slice.h) */
-#define FRAME_SETUP_FLAGS 31U
+#define FRAME_SETUP_ETC 32U /* the image may be one that does not know the user, nor localhost: they are added (agent/etc.c) */
+#define FRAME_SETUP_FLAGS 63U
 
 long frame_mounts_encode(const struct frame_mounts *m, uint8_t *out, size_t size); /* payload length or -EMSGSIZE */
 int frame_mounts_decode(const struct frame *f, struct frame_mounts *ret); /* 0 or -EBADMSG; points into the frame */

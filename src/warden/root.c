@@ -571,7 +571,8 @@ int root_build(struct env *v, const struct image_host *img, const struct shell *
 	root.setup.uid = spec->uid;
 	root.setup.gid = spec->gid;
 	root.setup.flags = (spec->flags & SPEC_READ_ONLY ? FRAME_SETUP_READ_ONLY : 0) | (spec->layers ? FRAME_SETUP_FRESH : 0) |
-			   (spec->flags & SPEC_NET || v->resolver ? FRAME_SETUP_NET : 0);
+			   (spec->flags & SPEC_NET || v->resolver ? FRAME_SETUP_NET : 0) |
+			   (strcmp(spec->image, "host") && !spec->layers && !(spec->flags & (SPEC_DISK_AGAIN | SPEC_JAIL)) ? FRAME_SETUP_ETC : 0);
 	for (uint32_t i = 0; i < spec->nmounts; i++)
 		root.setup.flags |= spec->mount[i].read_only ? 0 : FRAME_SETUP_HOST_WRITABLE;
 	root.setup.cpu_mask = truth_cpu_mask(cpus, s->slot);

@@ -12,7 +12,7 @@ FOLDERS = ("bin", "etc", "home/user", "root", "run", "var/tmp", "tmp")
 def small_image():
     """Its folder. It stays in the build folder, so that its disk image in the cache is used again; images/ holds nothing else."""
     folder = host.BUILD / "vm" / "images" / "small"
-    if (folder / "done").exists() and not (folder / "proc").exists():
+    if (folder / "done").exists() and (folder / "etc/hosts").exists() and not (folder / "proc").exists():
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     for d in FOLDERS:
@@ -20,6 +20,9 @@ def small_image():
     os.chown(folder / "home/user", 1000, 1000)
     (folder / "tmp").chmod(0o1777)
     (folder / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n")
+    # What a sandbox would add otherwise, which is not what these tests look at.
+    (folder / "etc/group").write_text("root:x:0:\nuser:x:1000:\n")
+    (folder / "etc/hosts").write_text("127.0.0.1 localhost sandbox\n::1 localhost\n")
     (folder / "etc/machine-id").write_text("0" * 32 + "\n")
     busybox = shutil.which("busybox", path="/usr/bin:/bin")
     assert busybox, "busybox-static is not installed"

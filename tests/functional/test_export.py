@@ -424,6 +424,8 @@ def test_an_image_of_ones_own():
         (image / "bin" / name).symlink_to("busybox")
     (image / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n")
     (image / "etc/old").write_text("old\n")
+    (image / "etc/group").write_text("user:x:1000:\n")
+    (image / "etc/hosts").write_text("127.0.0.1 localhost sandbox\n")
     for i in range(3000):
         (image / "data" / f"f{i}").write_text(str(i))
     with open(image / "data/big", "wb") as f:

@@ -69,7 +69,7 @@ def test_the_image_on_the_host_is_never_changed(image, user, storage):
 
 
 def test_root_can_change_everything_in_its_own_view(image):
-    r = sh("rm /bin/cat && echo x > /new && mkdir /etc && echo y > /etc/f && head -1 /etc/f", "--image", image,
+    r = sh("rm /bin/cat && echo x > /new && mkdir /new2 && echo y > /etc/f && head -1 /etc/f", "--image", image,
            "--user", "root")
     assert (r.code, r.out) == (0, b"y\n"), r
 
@@ -100,7 +100,7 @@ def test_limits_show_in_an_image_too(image):
 
 
 def test_nothing_of_the_host_is_in_an_image(image):
-    r = sh("ls /; cat /etc/hostname /etc/passwd 2>/dev/null", "--image", image)
+    r = sh("ls /; cat /etc/hostname /etc/shadow 2>/dev/null", "--image", image)
     assert set(r.text.split()) <= {"bin", "dev", "home", "proc", "tmp", "sys", "etc", "run", "var", "root", "usr"}, r
 
 
@@ -301,3 +301,59 @@ def test_packages_install_into_a_real_debian(debian, deb):
            "root", "--mount", f"{deb}:/pkg.deb:ro")
     assert r.text.splitlines() == ["hello from a package", "configured", "daemon"], r
     assert tree(debian) == before
+
+
+ROOT, USER = "root:x:0:0:root:/root:/bin/sh\n", ":x:1000:1000:user:/home/user:/bin/sh\n"
+HOSTS = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.0.1 sandbox\n"
+
+
+@pytest.mark.parametrize("options", [(), ("--read-only",), ("--user", "root")], ids=["plain", "read-only", "root"])
+@pytest.mark.parametrize("kind", ["none", "empty", "others", "own", "taken", "link", "etc-link", "fifo"])
+def test_the_sandboxs_user_is_known_in_every_image(image, kind, options):
+    """Whatever its /etc is; and none of it is changed for others."""
+    etc = image / "etc"
+    names, want = ("user", "user"), None
+    if kind != "none":
+        etc.mkdir()
+    if kind == "empty":
+        (etc / "passwd").touch()
+    if kind == "others":
+        (etc / "passwd").write_text("app:x:7:7::/:/bin/sh")
+        (etc / "group").write_text("app:x:7:\n")
+        (etc / "hosts").write_text("10.0.0.1 other")
+        want = "app:x:7:7::/:/bin/sh\nuser" + USER + "app:x:7:\nuser:x:1000:\n10.0.0.1 other\n" + HOSTS
+    if kind == "own":
+        (etc / "passwd").write_text("node:x:1000:1000::/home/node:/bin/sh\n")
+        (etc / "group").write_text("nodes:x:1000:\n")
+        (etc / "hosts").write_text("127.0.0.1 localhost\n127.0.0.1\tsandbox\n")
+        names = ("node", "nodes")
+        want = "node:x:1000:1000::/home/node:/bin/sh\nnodes:x:1000:\n127.0.0.1 localhost\n127.0.0.1\tsandbox\n"
+    if kind == "taken":
+        (etc / "passwd").write_text("user:x:7:7::/:/bin/sh\n")
+        names = ("sandbox", "user")
+        want = "user:x:7:7::/:/bin/sh\nsandbox" + USER + "root:x:0:\nuser:x:1000:\n" + HOSTS
+    if kind == "link":
+        (image / "lists").mkdir()
+        (image / "lists/passwd").write_text(ROOT)
+        (etc / "passwd").symlink_to("/lists/passwd")
+        (etc / "group").symlink_to("../../../../../../../etc/group-of-nobody")
+    if kind == "etc-link":
+        etc.rmdir()
+        (image / "settings").mkdir()
+        etc.symlink_to("settings")
+    if kind == "fifo":
+        os.mkfifo(etc / "passwd")
+    before = tree(image)
+    r = sh("echo ok" if kind == "fifo" else "id -un; id -gn; cat /etc/passwd /etc/group /etc/hosts", "--image", image, *options)
+    text = r.out.decode()
+    assert tree(image) == before
+    if kind == "fifo":
+        assert r.out == b"ok\n", r  # nothing hangs
+        return
+    if "root" in options:
+        names = ("root", "root") if kind in ("none", "empty", "link", "etc-link") else None
+    if names:
+        assert text.startswith(f"{names[0]}\n{names[1]}\n"), text
+        assert want is None or text == f"{names[0]}\n{names[1]}\n{want}"
+    if kind in ("none", "empty", "etc-link"):
+        assert text.endswith(ROOT + "user" + USER + "root:x:0:\nuser:x:1000:\n" + HOSTS), text

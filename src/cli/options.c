@@ -1,6 +1,7 @@
 #include "cli/options.h"
 #include "base/base.h"
 #include "base/str.h"
+#include "proto/account.h"
 
 #include <getopt.h>
 #include <limits.h>
@@ -108,7 +109,7 @@ void options_help(void)
 	      "  --resolver ADDRESS  asked for names                           those of this host\n"
 	      "  --host NAME=ADDRESS our own answer for a name (repeatable)\n"
 	      "other\n"
-	      "  --user NAME|UID[:GID]  user, root (of the sandbox), or ids    user\n"
+	      "  --user NAME[:GROUP]    a name in the image, or UID[:GID]      user\n"
 	      "  -e, --env NAME[=VALUE] a variable; without a value, ours (repeatable)\n"
 	      "  --seccomp FILE      a profile in OCI/Docker JSON, on top of ours\n"
 	      "  --hostname NAME     the host name inside                      sandbox\n"
@@ -152,21 +153,30 @@ static int parse_user(struct options *o, const char *text, struct err *e)
 
 	if (!strcmp(text, "root") || !strcmp(text, "0") || !strcmp(text, "0:0")) {
 		o->spec.uid = o->spec.gid = 0;
+		o->name = NULL;
 		o->user = "root";
 		o->home = "/root";
 		return 0;
 	}
+	if (account_check(text) == 0 && strcmp(text, "user") != 0) {
+		/* Its ids are known inside. Its files are those of everybody else here: the work folder stays the user's. */
+		o->spec.uid = o->spec.gid = 1000;
+		o->name = text;
+		o->home = "/home/user";
+		return 0;
+	}
+	o->name = NULL;
 	if (!strcmp(text, "user"))
 		text = "1000";
 	colon = strchr(text, ':');
 	if ((colon ? (size_t)(colon - text) : strlen(text)) >= sizeof(head))
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': must be user, root, UID or UID:GID", text);
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': must be user, root, UID, UID:GID, or names: NAME, NAME:GROUP", text);
 	snprintf(head, sizeof(head), "%.*s", colon ? (int)(colon - text) : (int)strlen(text), text);
 	r = parse_u32(head, &uid, NULL);
 	if (r == 0)
 		r = parse_u32(colon ? colon + 1 : head, &gid, NULL);
 	if (r < 0)
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': must be user, root, UID or UID:GID", text);
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': must be user, root, UID, UID:GID, or names: NAME, NAME:GROUP", text);
 	if (uid > 65535 || gid > 65535)
 		return err_set(e, ERR_INVALID, -ERANGE, "'%.40s': ids go up to 65535", text);
 	o->spec.uid = uid;
@@ -422,6 +432,12 @@ static int finish(struct options *o, struct err *e)
 	/* Root of a sandbox is there to change the system; everybody else could not write it anyway. */
 	if (o->spec.uid == 0 && !(o->spec.flags & SPEC_READ_ONLY))
 		o->spec.flags |= SPEC_SYSTEM_WRITABLE;
+	/* A folder of the host is given to its ids, before anybody could look them up. */
+	if (o->name && o->spec.nmounts) {
+		err_set(e, ERR_INVALID, -EINVAL, "--user %s and --mount do not go together: the folder is for a user whose ids are known before", o->name);
+		err_remedy(e, "give the user as UID:GID");
+		return -EINVAL;
+	}
 	if (o->storage_disk)
 		o->spec.flags |= SPEC_DISK;
 	if (!o->workdir_given)
@@ -493,7 +509,7 @@ const char **options_env(const struct options *o, bool tty, uint32_t *ret_n)
 	snprintf(home, sizeof(home), "HOME=%s", o->home);
 	snprintf(user, sizeof(user), "USER=%s", o->user);
 	snprintf(term, sizeof(term), "TERM=%s", given_term && *given_term ? given_term : "xterm");
-	const char *const base[] = { path, home, user, "LANG=C.UTF-8", tty ? term : NULL };
+	const char *const base[] = { path, o->name ? NULL : home, o->name ? NULL : user, "LANG=C.UTF-8", tty ? term : NULL };
 	for (size_t i = 0; i < ARRAY_LEN(base); i++)
 		if (base[i] && !given_from(o, 0, base[i]))
 			env[n++] = base[i];

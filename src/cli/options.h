@@ -17,6 +17,7 @@ struct options {
 	enum { TTY_AUTO, TTY_YES, TTY_NO } tty;
 	uint64_t nofile, timeout_ms, cpu_ms, output;
 	const char *user; /* name for USER */
+	const char *name; /* of a user that is looked up inside, or NULL */
 	const char *home;
 	bool workdir_given, storage_disk;
 	const char **env; /* NAME=VALUE, as given */

@@ -60,6 +60,8 @@ static int on_frame(struct run *r, const struct frame *f, int fd, struct err *e)
 	if (f->type == FRAME_FAILED) {
 		r->failed = true;
 		rc = link_error(f, r->o.argv[0], e, &r->failure);
+		if (r->failure.stage == FRAME_STAGE_ACCOUNT || r->failure.stage == FRAME_STAGE_ACCOUNT_GROUP)
+			return link_error(f, r->o.name ? r->o.name : "", e, NULL);
 		return r->failure.stage == FRAME_STAGE_CWD ? link_error(f, r->o.spec.workdir, e, NULL) : rc;
 	}
 	return 0;

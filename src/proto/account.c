@@ -16,17 +16,17 @@ bool account_id_ok(uint64_t id)
 	return id <= ACCOUNT_ID_MAX && id != AGENT_UID;
 }
 
-/* Digits only. False: none, or more than any id has. */
+/* Digits only. A number that is too long is larger than any id. */
 static bool number(struct span s, uint64_t *ret)
 {
 	uint64_t v = 0;
 
-	if (!s.len || s.len > 10)
+	if (!s.len)
 		return false;
 	for (size_t i = 0; i < s.len; i++) {
 		if (s.at[i] < '0' || s.at[i] > '9')
 			return false;
-		v = v * 10 + (uint64_t)(s.at[i] - '0');
+		v = v > UINT32_MAX ? v : v * 10 + (uint64_t)(s.at[i] - '0');
 	}
 	*ret = v;
 	return true;

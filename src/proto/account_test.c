@@ -86,6 +86,7 @@ TEST(what_needs_no_lookup_and_what_is_no_name_is_refused)
 	for (size_t i = 0; i < ARRAY_LEN(list); i++)
 		CHECK_EQ(account_check(list[i]), -EINVAL);
 	CHECK_EQ(account_check("65536"), -ERANGE);
+	CHECK_EQ(account_check("99999999999999999999"), -ERANGE);
 	CHECK_EQ(account_check("65533:a"), -ERANGE);
 	CHECK_EQ(account_check("a:65533"), -ERANGE);
 	CHECK_EQ(account_check("a_b.c-d$"), 0);

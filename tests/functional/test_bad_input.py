@@ -149,7 +149,7 @@ def test_an_option_at_the_end_without_its_value_is_refused(option):
 
 
 def test_an_error_names_the_option_it_is_about():
-    for option, value in (("--memory", "x"), ("--timeout", "x"), ("--cpus", "x"), ("--mount", "x"), ("--user", "x"),
+    for option, value in (("--memory", "x"), ("--timeout", "x"), ("--cpus", "x"), ("--mount", "x"), ("--user", ":x"),
                           ("--pids", "x"), ("--disk", "x"), ("--output-limit", "x")):
         assert option in one_line(run(option, value, "--", "true"))
 

@@ -23,7 +23,7 @@ void early_done(struct early *y)
 }
 
 /* Targets are places of the agent's own base (agent/shell.c): p is /proc, e is /dev, s is /sys, c is /sys/fs/cgroup. */
-static int send_mounts(int cpus, int upper, const struct shell *s, bool cpu_max, struct err *e)
+static int send_mounts(int cpus, int upper, int texts, const struct shell *s, bool cpu_max, struct err *e)
 {
 	const struct {
 		int from;
@@ -33,10 +33,10 @@ static int send_mounts(int cpus, int upper, const struct shell *s, bool cpu_max,
 		{ cpus, "sys", "s", TRUTH_ATTRS },
 		{ cpus, "cpuinfo", "p/cpuinfo", TRUTH_ATTRS },
 		{ cpus, "stat", "p/stat", TRUTH_ATTRS },
-		{ upper, "meminfo", "p/meminfo", TRUTH_ATTRS },
-		{ upper, "loadavg", "p/loadavg", TRUTH_ATTRS },
+		{ texts, "meminfo", "p/meminfo", TRUTH_ATTRS },
+		{ texts, "loadavg", "p/loadavg", TRUTH_ATTRS },
 		{ upper, "shm", "e/shm", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC },
-		{ upper, "cpu.max", "c/cpu.max", TRUTH_ATTRS },
+		{ texts, "cpu.max", "c/cpu.max", TRUTH_ATTRS },
 	};
 	const size_t last = ARRAY_LEN(plan) - !cpu_max;
 	struct frame_mounts m = { 0 };
@@ -66,14 +66,19 @@ int early_make(struct env *v, const struct image_host *img, const struct shell *
 	       unsigned cpus, struct early *ret, struct err *e)
 {
 	struct early y = { .upper = -1, .meminfo = -1, .cpus = cpus, .size = o->size, .inodes = o->inodes };
-	AUTO_CLOSE int dir = image_cpus(img, cpus, e);
+	AUTO_CLOSE int dir = image_cpus(img, cpus, e), apart = -1;
 	int r;
 
 	if (dir < 0)
 		return dir;
 	r = y.upper = upper_new(v, o, e);
+	if (r >= 0 && o->disk && !v->stage) {
+		r = apart = sys_openat(y.upper, SHOWN_APART, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+		if (r < 0)
+			err_sys(e, ERR_INTERNAL, r, "open what a sandbox is shown of its use");
+	}
 	if (r >= 0)
-		r = send_mounts(dir, y.upper, s, !v->rootless && v->cgroups.version == 1 && s->cgroup.mask & CGROUP_BIT(CGROUP_CPU), e);
+		r = send_mounts(dir, y.upper, apart >= 0 ? apart : y.upper, s, !v->rootless && v->cgroups.version == 1 && s->cgroup.mask & CGROUP_BIT(CGROUP_CPU), e);
 	if (r >= 0) {
 		r = y.meminfo = sys_openat(y.upper, "meminfo", O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0);
 		if (r < 0)

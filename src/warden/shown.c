@@ -12,17 +12,36 @@
 #define LOAD_NS (SHOWN_LOAD_S * 1000000000ULL)
 #define PERIODS_MAX 2000U /* after these the longest average has forgotten all that was before */
 
-/* Files on a disk are left as they were made: a write there may wait, and who writes watches the memory of all sandboxes. */
-static bool in_memory(int upper)
+static bool in_memory(int fd)
 {
 	struct statfs fs;
 
-	return upper >= 0 && fstatfs(upper, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+	return fd >= 0 && fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+}
+
+int shown_open(int upper, const char *name, int flags)
+{
+	char apart[32];
+	int fd;
+
+	if (in_memory(upper))
+		return sys_openat(upper, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+	snprintf(apart, sizeof(apart), SHOWN_APART "/%s", name);
+	fd = sys_openat(upper, apart, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+	return fd == -ENOENT ? sys_openat(upper, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0) : fd;
+}
+
+/* Files on a disk are left as they were made: a write there may wait, and who writes watches the memory of all sandboxes. */
+static bool can_be_live(int upper)
+{
+	AUTO_CLOSE int fd = upper < 0 ? -1 : shown_open(upper, "meminfo", O_RDONLY);
+
+	return in_memory(fd);
 }
 
 void shown_init(struct shown *v, const struct cgroup_host *h, const struct cgroup *c, int upper)
 {
-	*v = (struct shown){ .upper = upper, .live = in_memory(upper), .load_ns = clock_mono_ns(),
+	*v = (struct shown){ .upper = upper, .live = can_be_live(upper), .load_ns = clock_mono_ns(),
 			    .counted = h->version == 2 || c->mask & CGROUP_BIT(CGROUP_CPUACCT) };
 }
 
@@ -33,7 +52,7 @@ void shown_done(struct shown *v)
 
 int shown_write(int upper, const char *name, const char *text, size_t n)
 {
-	AUTO_CLOSE int fd = sys_openat(upper, name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+	AUTO_CLOSE int fd = shown_open(upper, name, O_WRONLY);
 	ssize_t w;
 
 	if (fd < 0)

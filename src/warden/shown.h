@@ -12,6 +12,7 @@
 
 #define SHOWN_MS 200 /* how often meminfo is written, while something runs */
 #define SHOWN_LOAD_S 5 /* how often the load is averaged, as the kernel does */
+#define SHOWN_APART "shown" /* a folder in memory, in a writable layer on a disk, which has the texts then */
 #define SHOWN_NO_LOAD "0.00 0.00 0.00 1/1 1\n"
 
 struct shown {
@@ -37,5 +38,7 @@ void shown_tick(struct shown *v, const struct cgroup_host *h, const struct cgrou
 void shown_memory(const struct cgroup_host *h, const struct cgroup *c, struct truth_memory *ret);
 /* The averages after @periods more in which @active parts of SHOWN_FIXED processors were in use. */
 void shown_average(uint32_t load[3], uint32_t active, uint64_t periods);
+/* Opens the text @name. The descriptor or -errno. */
+int shown_open(int upper, const char *name, int flags);
 /* Writes a whole text over the one that is there. 0 or -errno. */
 int shown_write(int upper, const char *name, const char *text, size_t n);

@@ -4,6 +4,7 @@
 #include "linux/idmap.h"
 #include "linux/mount.h"
 #include "warden/disk.h"
+#include "warden/shown.h"
 #include "warden/slot.h"
 #include "warden/tree.h"
 
@@ -88,6 +89,26 @@ static int make_shown(int upper)
 	return r;
 }
 
+/*
+ * On a disk a write may wait. So there they are in memory, mounted on a folder of the layer: whoever has the layer has them. Where
+ * mounts must be attached to be used, they stay on the disk, and as they were made.
+ */
+static int put_apart(const struct env *v, int upper)
+{
+	static const struct mount_opt opts[] = { { "size", "64k" }, { "nr_inodes", "8" }, { "mode", "0755" }, { NULL, NULL } };
+	AUTO_CLOSE int mnt = -1, at = -1;
+	int r = v->stage ? 0 : sys_mkdirat(upper, SHOWN_APART, 0700);
+
+	if (v->stage || (r < 0 && r != -EEXIST))
+		return r;
+	r = mnt = mount_new("tmpfs", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+	if (r >= 0)
+		r = make_shown(mnt);
+	if (r == 0)
+		r = at = sys_openat(upper, SHOWN_APART, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	return r < 0 ? r : mount_attach_at(mnt, at, 0);
+}
+
 static int fill(int upper, const struct upper_opts *o)
 {
 	static const struct place base[] = { { "u", 0755, true }, { "w", 0700, false }, { "shm", 01777, true } };
@@ -158,6 +179,11 @@ static int upper_kept(struct env *v, const struct upper_opts *o, struct err *e)
 		if (r < 0)
 			err_sys(e, ERR_INTERNAL, r, "prepare the writable layer");
 	}
+	if (r == 0) {
+		r = put_apart(v, upper);
+		if (r < 0)
+			err_sys(e, ERR_INTERNAL, r, "prepare what a sandbox is shown of its use");
+	}
 	if (r < 0 && !o->again)
 		sys_unlinkat(v->disks, o->kept, 0);
 	return r < 0 ? r : TAKE_FD(upper);
@@ -186,6 +212,8 @@ int upper_new(struct env *v, const struct upper_opts *o, struct err *e)
 	r = env_stage(v, upper);
 	if (r == 0)
 		r = fill(upper, o);
+	if (r == 0 && o->disk)
+		r = put_apart(v, upper);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "prepare the writable layer") : TAKE_FD(upper);
 }
 

@@ -22,7 +22,8 @@ def until(f):
 """
 
 
-def test_meminfo_tells_what_is_used_now():
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+def test_meminfo_tells_what_is_used_now(storage):
     r = python(MEMINFO + """
 until(lambda m: m["MemTotal"] - m["MemFree"] > 1000)
 x = bytearray(100 << 20)
@@ -30,7 +31,7 @@ until(lambda m: m["AnonPages"] > 100 << 10 and m["MemAvailable"] < 156 << 10)
 del x
 until(lambda m: m["MemAvailable"] > 200 << 10)
 print(info()["MemTotal"], len(open("/proc/meminfo").read()))
-""", "--memory", "256M")
+""", "--memory", "256M", "--storage", storage)
     assert r.code == 0 and r.text.split()[0] == str(256 << 10), r
 
 

@@ -10,7 +10,8 @@
  *
  * A walk takes 20 ms at a time. Where that is not enough, the next one continues at the descriptor that was reached, and until
  * the end is reached the larger of the old and the new figures count. The walks of a sandbox take at most a twentieth of a core,
- * a quarter while memory grows fast, and half of one while that is so and a walk is cut. Those that nothing urges, or that take long, take no more than that all together.
+ * a quarter while memory grows fast, and half of one while that is so and a walk is cut. Those that nothing urges, or that take
+ * long, take no more than that all together.
  */
 #pragma once
 #include <stdbool.h>

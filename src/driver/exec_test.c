@@ -55,7 +55,7 @@ TEST(bytes_up_to_the_limit_pass_and_one_more_is_told)
 {
 	/* 16 of the longest, of which the last makes room for their pointers and counts. */
 	const uint32_t n = EXEC_BYTES_MAX / EXEC_ONE_MAX;
-	AUTO_FREE char *text = malloc(EXEC_ONE_MAX + 1), *last = malloc(EXEC_ONE_MAX);
+	AUTO_FREE char *text = calloc(1, EXEC_ONE_MAX + 1), *last = calloc(1, EXEC_ONE_MAX);
 	AUTO_FREE const char **args = many(n, text);
 	struct exec_spec x = good();
 

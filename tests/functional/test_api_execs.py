@@ -63,7 +63,7 @@ def test_what_can_not_be_run_is_no_result(d, box):
 
 @pytest.mark.parametrize("body", [
     {}, {"cmd": []}, {"cmd": "true"}, {"cmd": ["a", 1]}, {"cmd": ["a"], "shell": "b"}, {"cmd": ["a"], "tty": True}, {"cmd": ["a"], "stdin_open": True},
-    {"cmd": ["a"], "stdin": "x", "stdin_base64": "eA=="}, {"cmd": ["a"], "stdin_base64": "!"}, {"cmd": ["a"], "user": "x"}, {"cmd": ["a"], "timeout": "soon"},
+    {"cmd": ["a"], "stdin": "x", "stdin_base64": "eA=="}, {"cmd": ["a"], "stdin_base64": "!"}, {"cmd": ["a"], "user": "1:2:3"}, {"cmd": ["a"], "timeout": "soon"},
     {"cmd": ["a"], "encoding": "latin1"}, {"cmd": ["a"], "env": {"A": None}}, {"cmd": ["a"], "output_limit": "65M"}, {"cmd": ["a"], "background": 1},
     {"cmd": ["a"], "tty": {"rows": 0}, "background": True}, {"cmd": ["a\u0000b"]},
 ])

@@ -2,10 +2,6 @@
 #include "base/base.h"
 #include "base/test.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 static const char passwd[] = "root:x:0:0:root:/root:/bin/sh\n"
 			     "# app:x:9:9::/:/bin/sh\n"
 			     "broken:x:12\n"
@@ -106,56 +102,4 @@ TEST(more_groups_than_are_kept_are_refused)
 	n += (size_t)snprintf(many + n, sizeof(many) - n, "one:x:99:app\n");
 	in.group_len = n;
 	CHECK_EQ(account_find(&in, "app", &a, &about_group), -E2BIG);
-}
-
-static void put(int dir, const char *path, const char *text)
-{
-	int fd = openat(dir, path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-
-	CHECK(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
-	close(fd);
-}
-
-TEST(only_regular_files_inside_of_the_folder_are_read)
-{
-	char path[] = "/tmp/cloche-account-XXXXXX";
-	int root, fd;
-
-	CHECK(mkdtemp(path));
-	root = open(path, O_RDONLY | O_DIRECTORY);
-	CHECK(root >= 0);
-	CHECK_EQ(account_look_up(root, "app", &a, &about_group), -ENOENT);
-	CHECK_EQ(mkdirat(root, "etc", 0755), 0);
-	put(root, "etc/passwd", passwd);
-	CHECK_EQ(account_look_up(root, "app", &a, &about_group), 0);
-	CHECK(a.uid == 1001 && !a.ngroups);
-	put(root, "etc/group", group);
-	CHECK_EQ(account_look_up(root, "app", &a, &about_group), 0);
-	CHECK_EQ(a.ngroups, 2);
-	/* A link of the image's stays in it, however it is written. */
-	CHECK_EQ(renameat(root, "etc/passwd", root, "users"), 0);
-	CHECK_EQ(symlinkat("/users", root, "etc/passwd"), 0);
-	CHECK_EQ(account_look_up(root, "app", &a, &about_group), 0);
-	CHECK_EQ(unlinkat(root, "etc/passwd", 0), 0);
-	CHECK_EQ(symlinkat("../../../../../../etc/passwd", root, "etc/passwd"), 0);
-	CHECK_EQ(account_look_up(root, "root", &a, &about_group), -ELOOP);
-	CHECK_EQ(unlinkat(root, "etc/passwd", 0), 0);
-	CHECK_EQ(mkfifoat(root, "etc/passwd", 0644), 0);
-	CHECK_EQ(account_look_up(root, "app", &a, &about_group), -EINVAL);
-	CHECK(!about_group);
-	CHECK_EQ(unlinkat(root, "etc/passwd", 0), 0);
-	put(root, "etc/passwd", passwd);
-	fd = openat(root, "etc/group", O_WRONLY);
-	CHECK_EQ(ftruncate(fd, ACCOUNT_FILE_MAX + 1), 0);
-	CHECK_EQ(account_look_up(root, "app", &a, &about_group), -EFBIG);
-	CHECK(about_group);
-	CHECK_EQ(ftruncate(fd, ACCOUNT_FILE_MAX), 0);
-	CHECK_EQ(account_look_up(root, "app", &a, &about_group), 0);
-	close(fd);
-	unlinkat(root, "etc/passwd", 0);
-	unlinkat(root, "etc/group", 0);
-	unlinkat(root, "users", 0);
-	unlinkat(root, "etc", AT_REMOVEDIR);
-	close(root);
-	CHECK_EQ(rmdir(path), 0);
 }

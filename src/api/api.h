@@ -4,7 +4,7 @@
 #pragma once
 #include "http/http.h"
 #include "http/router.h"
-#include "service/box.h"
+#include "service/sandbox/sandbox.h"
 #include "service/service.h"
 
 #define API_BODY_MAX (4U * 1024U * 1024U)

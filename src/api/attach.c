@@ -4,7 +4,7 @@
  */
 #include "api/attach.h"
 #include "base/base.h"
-#include "service/jin.h"
+#include "service/state/json_read.h"
 
 #include <signal.h>
 

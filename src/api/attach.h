@@ -4,7 +4,7 @@
  */
 #pragma once
 #include "api/api.h"
-#include "service/exec.h"
+#include "service/exec/exec.h"
 
 struct attach_kind {
 	/* Reads the first text: what is to be run. */

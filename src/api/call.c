@@ -1,6 +1,6 @@
 #include "api/api.h"
 #include "base/base.h"
-#include "service/exec.h"
+#include "service/exec/exec.h"
 
 #define SMALL_ANSWER (64U * KIB)
 

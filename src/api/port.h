@@ -5,7 +5,7 @@
 #pragma once
 #include "api/api.h"
 #include "http/answer.h"
-#include "service/port.h"
+#include "service/port/port.h"
 
 #define PORT_NAME_MAX 64
 #define PORT_COOKIE "cloche_port"

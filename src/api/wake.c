@@ -1,8 +1,8 @@
 /* Sandboxes that sleep are woken up by the requests that need them. */
 #include "api/api.h"
 #include "base/base.h"
-#include "service/box_disk.h"
-#include "service/wall.h"
+#include "service/sandbox/disk.h"
+#include "service/state/wall.h"
 
 struct waking {
 	struct api *api;

@@ -3,7 +3,7 @@
 #include "base/buf.h"
 #include "base/str.h"
 #include "daemon/listen.h"
-#include "service/signer.h"
+#include "service/checkpoint/signer.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -5,7 +5,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
-#include "service/net_conf.h"
+#include "service/network/conf.h"
 #include "warden/manifest.h"
 
 #define DAEMON_LISTENERS 8

@@ -1,7 +1,7 @@
 /* The keys that memory images are encrypted with (encrypt_memory), for the warden: made of the key of secrets. */
 #pragma once
 #include "daemon/identity.h"
-#include "service/vault.h"
+#include "service/secret/vault.h"
 
 /*
  * A file in memory with them. They are made by a child that is @who, as whom the files of the key are read: `secrets.key` is

@@ -3,7 +3,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "service/access.h"
+#include "service/access/access.h"
 
 static const struct manifest *find(const struct manifest *all, unsigned n, const char *id)
 {

@@ -12,9 +12,9 @@
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "daemon/rebuild.h"
-#include "service/box_net.h"
-#include "service/port.h"
-#include "service/upkeep.h"
+#include "service/network/network.h"
+#include "service/port/port.h"
+#include "service/state/upkeep.h"
 #include "warden/program.h"
 
 #include <fcntl.h>

@@ -14,7 +14,7 @@
 #include "daemon/ready.h"
 #include "daemon/restart.h"
 #include "linux/kvm.h"
-#include "service/turn.h"
+#include "service/state/turn.h"
 #include "warden/vm_verdict.h"
 
 #include <poll.h>

@@ -11,9 +11,9 @@
 #include "audit/audit.h"
 #include "base/err.h"
 #include "base/map.h"
-#include "service/access.h"
-#include "service/spool.h"
-#include "service/turn.h"
+#include "service/access/access.h"
+#include "service/exec/spool.h"
+#include "service/state/turn.h"
 #include "store/db.h"
 
 struct wlink;
@@ -36,9 +36,9 @@ struct service_opts {
 	uint64_t spool_time_ms, spool_max, spool_total;
 	const char *data; /* the data folder */
 	const char *images; /* folder of images, "" = none */
-	unsigned nmounts; /* see service/mount_may.h */
+	unsigned nmounts; /* see service/access/mount_may.h */
 	const char *mount_path[SERVICE_MOUNTS], *mount_tenant[SERVICE_MOUNTS]; /* tenant "": all of them */
-	unsigned ntrusted; /* see service/signer.h */
+	unsigned ntrusted; /* see service/checkpoint/signer.h */
 	const char *trusted[SERVICE_MOUNTS];
 	const char *tar; /* cloche-tar's path */
 	int warden_place, egress_place; /* see daemon.h */
@@ -78,7 +78,7 @@ struct service {
 	struct map checkpoint_names; /* by "sandbox id/name" */
 	struct layer_book *layers;
 	struct disk_sweep *disks;
-	struct nets *nets; /* service/box_net.h; */
+	struct nets *nets; /* service/network/network.h; */
 	void (*net_inject)(struct box *b, struct egress_box *to); /* see box_net_inject_fn; NULL = nobody adds anything */
 	unsigned running_execs;
 	unsigned ending; /* sandboxes whose end the warden is still to hear of */
@@ -93,9 +93,9 @@ struct service {
 	char accel_why[160]; /* what ->o.accel_why is once the warden has told */
 	bool soon; /* it comes within a quarter of a second */
 	uint64_t pruned_ns;
-	int64_t wall_ahead; /* service/wall.h: as the clock was when last looked at */
+	int64_t wall_ahead; /* service/state/wall.h: as the clock was when last looked at */
 	bool wall_moved;
-	unsigned comparing, children, hidden; /* under way: service/compare.h, tar_child.h, hidden.h */
+	unsigned comparing, children, hidden; /* under way: service/checkpoint/compare.h, tar_child.h, hidden.h */
 	bool draining; /* no more creates and execs */
 	struct adopt *adopting; /* finding again what was there */
 	uint64_t room_at, room, room_low; /* of the data folder's disk: when it was looked at; what is left, and what is too little */

@@ -112,7 +112,7 @@ struct box_row {
 	uint64_t tree; /* of forks, never changed; 0 = of a time before networks */
 };
 int boxes_insert(struct db *d, const struct box_row *b, struct err *e);
-/* As good, and cheaper for one that is deleted soon (store/late.h). The caller knows that it breaks no rule. */
+/* As good, and cheaper for one that is deleted soon (store/pending_rows.h). The caller knows that it breaks no rule. */
 int boxes_insert_late(struct db *d, const struct box_row *b, struct err *e);
 /* all columns but id, tenant and tree */
 int boxes_update(struct db *d, const struct box_row *b, struct err *e);
@@ -229,7 +229,7 @@ struct port_row {
 int ports_put(struct db *d, const struct port_row *p, struct err *e); /* insert or replace */
 int ports_delete(struct db *d, const char *box, uint16_t port, struct err *e);
 int ports_each(struct db *d, int (*fn)(void *arg, const struct port_row *p), void *arg, struct err *e);
-/* --- secrets: few; loaded whole. Values are sealed by service/vault.h, and never here otherwise --- */
+/* --- secrets: few; loaded whole. Values are sealed by service/secret/vault.h, and never here otherwise --- */
 struct secret_row {
 	const char *tenant, *name, *description; /* description "" = none */
 	uint64_t version; /* of its newest value */

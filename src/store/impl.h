@@ -4,7 +4,7 @@
 
 #include "store/ahead.h"
 #include "store/db.h"
-#include "store/late.h"
+#include "store/pending_rows.h"
 #include "store/note.h"
 #include "store/witness.h"
 

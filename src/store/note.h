@@ -1,7 +1,7 @@
 /*
  * A copy of each row that cannot be made again, in a file of its own below "notes" in the data folder. When the database
  * is lost it is rebuilt from them (`cloche serve --recover`). They are written after the commit of the row, and compared
- * with all rows when the database is opened; short-lived sandboxes (store/late.h) and execs that have ended have none.
+ * with all rows when the database is opened; short-lived sandboxes (store/pending_rows.h) and execs that have ended have none.
  *
  * A file is: "cloche note 1\n"; the table's name; of each column name, type and value; 16 bytes of the SHA-256 of all that.
  * Texts and values have their length before them. Its name is the table's and a hash of the row's key. Files that are
@@ -16,8 +16,8 @@
 #include "store/spare.h"
 
 #define NOTES_FOLDER "notes"
-#define NOTE_KEPT "kept-" /* likewise: service/adopt.c */
-#define NOTE_LOOSE "loose-" /* files of others in this folder: service/layer.h */
+#define NOTE_KEPT "kept-" /* likewise: service/state/adopt.c */
+#define NOTE_LOOSE "loose-" /* files of others in this folder: service/checkpoint/layer.h */
 
 struct db;
 

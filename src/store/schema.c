@@ -68,7 +68,7 @@ static const char *const steps[] = {
 	 "CREATE TABLE net_names (box TEXT NOT NULL REFERENCES boxes(id) ON DELETE CASCADE, number INTEGER NOT NULL,"
 	 " name TEXT NOT NULL, PRIMARY KEY (box, number)) STRICT, WITHOUT ROWID;"
 	 "CREATE TABLE net_trees (id INTEGER PRIMARY KEY, counts TEXT NOT NULL) STRICT;"),
-	/* 7: secrets, sealed by service/vault.c. Those that are gone are kept while somebody's output may show them. */
+	/* 7: secrets, sealed by service/secret/vault.c. Those that are gone are kept while somebody's output may show them. */
 	("CREATE TABLE secrets (tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE, name TEXT NOT NULL,"
 	 " version INTEGER NOT NULL, gone INTEGER NOT NULL, description TEXT NOT NULL, created_ns INTEGER NOT NULL,"
 	 " updated_ns INTEGER NOT NULL, PRIMARY KEY (tenant, name)) STRICT, WITHOUT ROWID;"

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PEERS 32 /* an API process has half of them (service/wlink.c) */
+#define PEERS 32 /* an API process has half of them (service/link/warden_link.c) */
 #define AT_ONCE 64
 
 struct entry {

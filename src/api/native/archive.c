@@ -4,9 +4,9 @@
  */
 #include "api/native/file_call.h"
 #include "base/base.h"
-#include "service/secret_give.h"
+#include "service/secret/give.h"
 #include "base/log.h"
-#include "service/jin.h"
+#include "service/state/json_read.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>

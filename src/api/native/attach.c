@@ -3,7 +3,7 @@
 #include "api/native/native.h"
 #include "base/base.h"
 #include "base/str.h"
-#include "service/jin.h"
+#include "service/state/json_read.h"
 
 /* The first text is what POST …/execs takes. */
 static int read_want(const struct service_opts *o, const struct box *b, const char *data, size_t len,

@@ -1,7 +1,7 @@
 #include "api/native/checkpoints.h"
 #include "base/base.h"
 #include "base/str.h"
-#include "service/jin.h"
+#include "service/state/json_read.h"
 #include "store/db.h"
 
 #define LIST_DEFAULT 100

@@ -1,7 +1,7 @@
 /* Between the two files of checkpoints: themselves, and what is made from them. */
 #pragma once
 #include "api/native/native.h"
-#include "service/checkpoint.h"
+#include "service/checkpoint/checkpoint.h"
 
 struct jin;
 

@@ -3,8 +3,8 @@
 #include "base/base.h"
 #include "base/str.h"
 #include "proto/change.h"
-#include "service/compare.h"
-#include "service/text_diff.h"
+#include "service/checkpoint/compare.h"
+#include "service/file/text_diff.h"
 
 #include <sys/stat.h>
 

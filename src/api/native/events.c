@@ -1,7 +1,7 @@
 #include "api/native/native.h"
 #include "base/base.h"
 #include "base/str.h"
-#include "service/event.h"
+#include "service/state/event.h"
 
 struct listener {
 	struct call *c;

@@ -1,8 +1,8 @@
 #include "api/native/native.h"
 #include "base/base.h"
 #include "base/str.h"
-#include "service/exec.h"
-#include "service/jin.h"
+#include "service/exec/exec.h"
+#include "service/state/json_read.h"
 #include "store/db.h"
 
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* Between files.c, archive.c and watch.c: a call about one path. */
 #pragma once
 #include "api/api.h"
-#include "service/file.h"
+#include "service/file/file.h"
 
 struct file_call {
 	struct call *c;

@@ -4,9 +4,9 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/str.h"
-#include "service/event.h"
-#include "service/jin.h"
-#include "service/secret_give.h"
+#include "service/state/event.h"
+#include "service/state/json_read.h"
+#include "service/secret/give.h"
 
 #include <sys/stat.h>
 

@@ -4,9 +4,9 @@
 #include "base/clock.h"
 #include "config.h"
 #include "driver/driver.h"
-#include "service/pool.h"
-#include "service/signer.h"
-#include "service/wlink.h"
+#include "service/template/pool.h"
+#include "service/checkpoint/signer.h"
+#include "service/link/warden_link.h"
 
 static void send_json(struct http_req *q, struct buf *b)
 {

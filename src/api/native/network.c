@@ -1,8 +1,8 @@
 /* GET and PUT /v1/sandboxes/{id}/network. */
 #include "api/native/native.h"
 #include "base/base.h"
-#include "service/box_net.h"
-#include "service/jin.h"
+#include "service/network/network.h"
+#include "service/state/json_read.h"
 
 static void answer(struct call *c, bool why)
 {

@@ -8,7 +8,7 @@
 #include "api/native/native.h"
 #include "base/base.h"
 #include "base/str.h"
-#include "service/exec.h"
+#include "service/exec/exec.h"
 
 #define PIECE (256U * 1024U)
 

@@ -1,7 +1,7 @@
 #include "api/native/native.h"
 #include "base/base.h"
-#include "service/jin.h"
-#include "service/pool.h"
+#include "service/state/json_read.h"
+#include "service/template/pool.h"
 
 static void put_body(struct call *c, const char *data, size_t len)
 {

@@ -3,7 +3,7 @@
 #include "api/port.h"
 #include "base/base.h"
 #include "base/str.h"
-#include "service/jin.h"
+#include "service/state/json_read.h"
 
 #include <openssl/crypto.h>
 

@@ -1,8 +1,8 @@
 /* A fork's changes brought back. */
-#include "service/promote.h"
+#include "service/checkpoint/promote.h"
 #include "api/native/native.h"
 #include "base/base.h"
-#include "service/jin.h"
+#include "service/state/json_read.h"
 
 static void answer(struct call *c, int status, struct json *j)
 {

@@ -1,8 +1,8 @@
 /* Sandboxes from checkpoints, and forks. */
 #include "api/native/checkpoints.h"
 #include "base/base.h"
-#include "service/jin.h"
-#include "service/restore.h"
+#include "service/state/json_read.h"
+#include "service/checkpoint/restore.h"
 #include "store/db.h"
 
 static void answer(struct call *c, struct box **box, unsigned n)

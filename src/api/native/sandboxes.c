@@ -1,12 +1,12 @@
 #include "api/native/checkpoints.h"
 #include "base/base.h"
 #include "base/str.h"
-#include "service/box_limit.h"
-#include "service/box_disk.h"
-#include "service/box_net.h"
-#include "service/exec.h"
-#include "service/jin.h"
-#include "service/template.h"
+#include "service/sandbox/limit.h"
+#include "service/sandbox/disk.h"
+#include "service/network/network.h"
+#include "service/exec/exec.h"
+#include "service/state/json_read.h"
+#include "service/template/template.h"
 #include "store/db.h"
 
 #include <openssl/evp.h>

@@ -1,8 +1,8 @@
 /* Values go in here, and never come out. */
 #include "api/native/native.h"
 #include "base/base.h"
-#include "service/jin.h"
-#include "service/secret.h"
+#include "service/state/json_read.h"
+#include "service/secret/secret.h"
 
 #include <malloc.h>
 

@@ -5,7 +5,7 @@
  */
 #include "api/native/native.h"
 #include "base/base.h"
-#include "service/exec.h"
+#include "service/exec/exec.h"
 #include "base/utf8.h"
 
 #include <openssl/evp.h>

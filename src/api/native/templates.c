@@ -1,8 +1,8 @@
 #include "api/native/native.h"
 #include "base/base.h"
-#include "service/jin.h"
-#include "service/pool.h"
-#include "service/template.h"
+#include "service/state/json_read.h"
+#include "service/template/pool.h"
+#include "service/template/template.h"
 
 static void answer(struct call *c, int status, const struct template *t)
 {

@@ -1,10 +1,10 @@
 #include "api/native/native.h"
 #include "base/base.h"
-#include "service/jin.h"
-#include "service/pool.h"
-#include "service/secret.h"
-#include "service/template.h"
-#include "service/warm.h"
+#include "service/state/json_read.h"
+#include "service/template/pool.h"
+#include "service/secret/secret.h"
+#include "service/template/template.h"
+#include "service/template/warm.h"
 
 /* What is left out stays as it was. */
 static bool read_quotas(struct jin *j, struct tenant_quota *q)

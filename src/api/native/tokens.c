@@ -5,7 +5,7 @@
 #include "api/native/native.h"
 #include "base/base.h"
 #include "base/clock.h"
-#include "service/jin.h"
+#include "service/state/json_read.h"
 
 #include <openssl/crypto.h>
 

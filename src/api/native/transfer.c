@@ -2,10 +2,10 @@
 #include "api/native/checkpoints.h"
 #include "base/base.h"
 #include "base/sha256.h"
-#include "service/compare.h"
-#include "service/import.h"
-#include "service/signer.h"
-#include "service/tar_child.h"
+#include "service/checkpoint/compare.h"
+#include "service/checkpoint/import.h"
+#include "service/checkpoint/signer.h"
+#include "service/file/tar_child.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

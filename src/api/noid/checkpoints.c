@@ -1,8 +1,8 @@
 /* Checkpoints in Noid's words. They stay when their VM is restored in place, and when it is deleted. */
 #include "api/noid/noid.h"
 #include "base/base.h"
-#include "service/jin.h"
-#include "service/restore.h"
+#include "service/state/json_read.h"
+#include "service/checkpoint/restore.h"
 
 static const char *vm_name(const struct checkpoint *cp)
 {

@@ -1,8 +1,8 @@
 #include "api/noid/noid.h"
 #include "base/base.h"
 #include "driver/exec.h"
-#include "service/exec.h"
-#include "service/jin.h"
+#include "service/exec/exec.h"
+#include "service/state/json_read.h"
 
 /* ["K=V"] as the object it means; the last of a name counts. */
 static json_t *read_env(struct jin *j, const json_t *list)

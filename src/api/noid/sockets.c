@@ -2,7 +2,7 @@
 #include "api/attach.h"
 #include "api/noid/noid.h"
 #include "base/base.h"
-#include "service/jin.h"
+#include "service/state/json_read.h"
 
 /* Noid's console is a machine's; here it is a login shell with a terminal: one a VM, which lives on without us. */
 static const char *const console_argv[] = { "/bin/sh", "-c",

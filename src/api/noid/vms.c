@@ -1,8 +1,8 @@
 #include "api/noid/noid.h"
 #include "base/base.h"
 #include "base/clock.h"
-#include "service/jin.h"
-#include "service/net_conf.h"
+#include "service/state/json_read.h"
+#include "service/network/conf.h"
 
 #include <unistd.h>
 

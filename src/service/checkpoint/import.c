@@ -1,0 +1,440 @@
+#include "service/checkpoint/import.h"
+#include "base/base.h"
+#include "config.h"
+#include "base/clock.h"
+#include "service/sandbox/internal.h"
+#include "service/file/file.h"
+#include "service/state/json_read.h"
+#include "service/file/tar_child.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define FORMAT "cloche-checkpoint"
+#define VERSION 1
+#define MANIFEST_TEXT (4U << 20)
+#define SPARE (64ULL << 20) /* what a file system takes for itself */
+#define DISK_MAX (16ULL << 30) /* where the configuration says nothing */
+
+struct import {
+	struct service *s;
+	struct who who;
+	struct tar_child *child;
+	struct box *box; /* what is in the file is made in it; referenced */
+	uv_poll_t *poll; /* of the manifest */
+	int manifest, worker; /* descriptors */
+	struct buf text;
+	bool keep_network, keep_mounts;
+	char *name, *label, *isolation, *config, box_name[NAME_MAX_LEN + 1];
+	struct kv metadata;
+	bool canceled, child_done, up, sealing;
+	int r;
+	struct err e; /* the first reason */
+	import_fn *fn;
+	void *arg;
+	struct turn_wait wait;
+};
+
+static void free_handle(uv_handle_t *h)
+{
+	free(h);
+}
+
+static void stop_poll(struct import *x)
+{
+	if (x->poll) {
+		uv_poll_stop(x->poll);
+		uv_close((uv_handle_t *)x->poll, free_handle);
+		x->poll = NULL;
+	}
+	fd_close(x->manifest);
+	x->manifest = -1;
+}
+
+static void let_box_go(struct import *x)
+{
+	struct box *b = x->box;
+
+	x->box = NULL;
+	if (!b)
+		return;
+	if (b->state != BOX_ENDING) {
+		b->maker = NULL;
+		box_give_up(b, 0, NULL);
+	}
+	box_unref(b);
+}
+
+static void import_free(struct import *x)
+{
+	stop_poll(x);
+	let_box_go(x);
+	fd_close(x->worker);
+	buf_done(&x->text);
+	free(x->name);
+	free(x->label);
+	free(x->isolation);
+	free(x->config);
+	kv_done(&x->metadata);
+	free(x);
+}
+
+/* The last word, when neither child nor seal will call any more. */
+static void finish(struct import *x, struct checkpoint *c)
+{
+	if (!x->canceled)
+		x->fn(x->arg, c, c ? NULL : &x->e);
+	import_free(x);
+}
+
+static void note_error(struct import *x, int r, const struct err *e)
+{
+	if (x->r < 0)
+		return;
+	x->r = r < 0 ? r : -EIO;
+	if (e)
+		x->e = *e;
+	/* Whatever the file says that cannot be had here is the file's fault. */
+	if (x->e.kind == ERR_INVALID || x->e.kind == ERR_NOT_FOUND || x->e.kind == ERR_TOO_LARGE ||
+	    x->e.kind == ERR_UNSUPPORTED || x->e.kind == ERR_DENIED)
+		x->e.kind = ERR_REFUSED;
+}
+
+/* Something is wrong: the child ends, and then all of it. @x may be gone behind this. */
+static void fail(struct import *x, int r, const struct err *e)
+{
+	note_error(x, r, e);
+	if (x->child_done)
+		finish(x, NULL);
+	else
+		tar_child_kill(x->child);
+}
+
+static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
+{
+	struct import *x = arg;
+
+	x->sealing = false;
+	if (!c)
+		x->e = *e;
+	finish(x, c);
+}
+
+static void seal(struct import *x)
+{
+	struct checkpoint_want w = { .name = x->name, .label = x->label, .config = x->config, .box_name = x->box_name,
+				     .metadata = x->metadata };
+
+	x->sealing = true;
+	x->metadata = (struct kv){ 0 };
+	checkpoint_make(x->box, &x->who, &w, on_sealed, x);
+}
+
+static void on_child(void *arg, int r, json_t *result, const struct err *e)
+{
+	struct import *x = arg;
+
+	(void)result;
+	x->child_done = true;
+	if (r < 0)
+		note_error(x, r, e);
+	if (x->r < 0)
+		finish(x, NULL);
+	else if (x->up) /* else of a file with nothing in it: its sandbox is still coming */
+		seal(x);
+}
+
+/* --- the sandbox it is made in --- */
+
+static void on_up(void *arg, struct box *b)
+{
+	struct import *x = arg;
+	struct user_want root = { .text = "root" };
+	struct err e = { 0 };
+	int r = x->child_done ? 0 : file_worker_give(b, &root, x->worker, &e);
+
+	fd_close(x->worker);
+	x->worker = -1;
+	x->up = true;
+	if (r < 0)
+		fail(x, r, &e);
+	else if (x->child_done)
+		seal(x);
+}
+
+static void on_failed(void *arg, struct box *b, int r, const struct err *e)
+{
+	struct import *x = arg;
+
+	(void)b;
+	if (!x->sealing) /* else that says so itself */
+		fail(x, r, e);
+}
+
+static const struct box_maker maker = { .up = on_up, .failed = on_failed };
+
+struct told { /* by the manifest */
+	uint64_t size, layers;
+};
+
+/* As the config says, but for files alone: nothing of the host's, nothing that ends it, room for the whole chain. */
+static void strip(const struct import *x, struct box_want *w, const struct told *t)
+{
+	/* Each of the layers had that much room; here they are one. */
+	uint64_t max = x->s->o.disk_max ? x->s->o.disk_max : DISK_MAX, disk = w->spec->limits.disk * t->layers,
+		 size = t->size;
+	const struct tenant_quota *q = &x->who.tenant->quota, *used = &x->who.tenant->used;
+
+	/* What could not be kept is not unpacked either. */
+	if (q->checkpoint_bytes) {
+		uint64_t room = SPARE;
+
+		if (q->checkpoint_bytes > used->checkpoint_bytes)
+			room += q->checkpoint_bytes - used->checkpoint_bytes;
+		max = room < max ? room : max;
+	}
+
+	w->name[0] = w->key[0] = '\0';
+	w->timeout_ms = 0;
+	w->idle = (struct want_idle){ 0 };
+	secret_uses_done(&w->secrets);
+	/* What is inside of a machine is so for good: whoever restores it has what the settings say. */
+	if (w->spec->flags & SPEC_VM)
+		return;
+	w->spec->nmounts = w->spec->ntmpfs = 0;
+	w->spec->limits.inodes = 0;
+	w->spec->limits.io_bps = 0;
+	w->spec->flags |= SPEC_DISK;
+	size = size < max ? size + size / 4 + SPARE : max;
+	disk = disk && disk > size ? disk : size;
+	w->spec->limits.disk = disk < max ? disk : max;
+}
+
+/* What a machine cannot be otherwise comes with it. */
+static void set_isolation(json_t *config, const char *isolation)
+{
+	if (json_object_set_new(config, "isolation", json_string(isolation)) < 0 ||
+	    (!strcmp(isolation, "vm") && json_object_set_new(config, "storage", json_string("disk")) < 0))
+		abort();
+}
+
+static int read_manifest(struct import *x, struct box_want **ret, struct told *ret_told, struct err *e)
+{
+	AUTO(json_decref) json_t *o = NULL;
+	AUTO(buf_done) struct buf config = BUF_INIT(MANIFEST_TEXT);
+	struct json j = JSON_INIT(&config);
+	const char *format, *box;
+	json_int_t size;
+	int r = jin_parse(buf_str(&x->text), x->text.len, &o, e);
+
+	if (r < 0)
+		return err_wrap(e, r, "its manifest");
+	format = json_string_value(json_object_get(o, "format"));
+	if (!format || strcmp(format, FORMAT))
+		return err_set(e, ERR_REFUSED, -EINVAL, "its manifest is not that of a checkpoint");
+	if (json_integer_value(json_object_get(o, "version")) != VERSION) {
+		err_set(e, ERR_REFUSED, -EINVAL, "it is of a version that is not known here (%d is)", VERSION);
+		err_remedy(e, "import it with the version of cloche that exported it, or a newer one");
+		return -EINVAL;
+	}
+	if (!json_is_object(json_object_get(o, "config")))
+		return err_set(e, ERR_REFUSED, -EINVAL, "its manifest has no settings");
+	if (x->isolation)
+		set_isolation(json_object_get(o, "config"), x->isolation);
+	/* A sandbox has no network unless somebody here asks for it; a restore can. */
+	if (!x->keep_network)
+		json_object_del(json_object_get(o, "config"), "network");
+	/* Nor folders of this host. */
+	if (!x->keep_mounts)
+		json_object_del(json_object_get(o, "config"), "mounts");
+	r = box_want_parse(&x->s->o, json_object_get(o, "config"), x->who.scope == SCOPE_ADMIN, ret, e);
+	if (r < 0)
+		return err_wrap(e, r, "its settings");
+	/* Who made the file has no say in where our secrets of the same names go. */
+	for (uint32_t i = 0; i < (*ret)->secrets.n; i++)
+		secret_use_only_mask(&(*ret)->secrets.use[i]);
+	jout_object(&j, NULL);
+	box_want_write_config(*ret, &j);
+	jout_end(&j);
+	x->config = jout_done(&j) < 0 ? NULL : buf_take(&config);
+	if (!x->config)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
+	/* A machine has the place for one, which leads nowhere: who restores it has not to be told of it first. */
+	if (net_want_on((*ret)->net) && (*ret)->spec->flags & SPEC_VM)
+		(*ret)->spec->flags |= SPEC_NET;
+	net_want_free((*ret)->net); /* what unpacks it needs none; who restores it is asked then whether it may have it */
+	(*ret)->net = NULL;
+	box = json_string_value(json_object_get(o, "sandbox_name"));
+	if (box && name_check(box, NULL) == 0)
+		snprintf(x->box_name, sizeof(x->box_name), "%s", box);
+	if (!*x->name) {
+		const char *name = json_string_value(json_object_get(o, "name"));
+
+		free(x->name);
+		x->name = strdup(name && name_check(name, NULL) == 0 ? name : "");
+	}
+	if (!*x->label) {
+		const char *label = json_string_value(json_object_get(o, "label"));
+
+		free(x->label);
+		x->label = strdup(label && strlen(label) <= LABEL_MAX ? label : "");
+	}
+	if (!x->name || !x->label)
+		abort();
+	if (json_object_size(json_object_get(o, "metadata"))) {
+		r = kv_parse(json_object_get(o, "metadata"), "metadata", META_MAX, false, &x->metadata, e);
+		if (r < 0)
+			return err_wrap(e, r, "its manifest");
+	}
+	size = json_integer_value(json_object_get(o, "size"));
+	ret_told->size = size > 0 ? (uint64_t)size : 0;
+	ret_told->layers = json_array_size(json_object_get(o, "layers"));
+	if (ret_told->layers < 1 || ret_told->layers > SPEC_LAYERS)
+		ret_told->layers = 1;
+	return 0;
+}
+
+static void begin_box(struct import *x)
+{
+	AUTO(box_want_free) struct box_want *w = NULL;
+	struct box_plan p = { .tenant = x->who.tenant, .maker = &maker, .arg = x, .stand_in = true };
+	struct err e = { 0 };
+	struct told t = { 0 };
+	struct box *b;
+	int r = read_manifest(x, &w, &t, &e);
+
+	if (r == 0) {
+		strip(x, w, &t);
+		p.want = w;
+		/* Its memory and disk are as large as the file says: not beyond what a machine of this tenant may have. */
+		p.counted = w->spec->flags & SPEC_VM;
+		r = box_begin(x->s, &p, &b, &e);
+	}
+	if (r < 0) {
+		fail(x, r, &e);
+		return;
+	}
+	(void)TAKE_PTR(w);
+	box_ref(b);
+	x->box = b;
+}
+
+static void on_manifest(uv_poll_t *p, int status, int events)
+{
+	struct import *x = p->data;
+	char tmp[16384];
+	ssize_t n = read(x->manifest, tmp, sizeof(tmp));
+	struct err e = { 0 };
+
+	(void)status;
+	(void)events;
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n > 0) {
+		int r = buf_add(&x->text, tmp, (size_t)n);
+
+		if (r == 0)
+			return;
+		stop_poll(x);
+		err_set(&e, ERR_REFUSED, r, "its manifest is too long");
+		fail(x, r, &e);
+		return;
+	}
+	stop_poll(x);
+	/* None at all: the child says why. */
+	if (n == 0 && x->text.len && x->r == 0 && !x->canceled)
+		begin_box(x);
+}
+
+int import_start(struct service *s, const struct who *who, const struct import_want *w, import_fn *fn, void *arg,
+		 struct import **ret, int *ret_stream, struct err *e)
+{
+	AUTO_CLOSE int theirs = -1, files = -1, manifest = -1, stream = -1;
+	struct tar_child_plan p = { .mode = "unpack",
+				    .option = { "--files", "--stream", "--manifest" },
+				    .tenant = who->tenant };
+	struct import *x = calloc(1, sizeof(*x));
+	int pair[2][2] = { { -1, -1 }, { -1, -1 } }, pipes[2] = { -1, -1 }, r = 0;
+
+	if (!x)
+		abort();
+	*x = (struct import){
+		.s = s, .who = *who, .manifest = -1, .worker = -1, .text = BUF_INIT(MANIFEST_TEXT), .fn = fn, .arg = arg
+	};
+	x->name = strdup(w->name ? w->name : "");
+	x->label = strdup(w->label ? w->label : "");
+	x->keep_network = w->keep_network;
+	x->keep_mounts = w->keep_mounts;
+	x->isolation = w->isolation ? strdup(w->isolation) : NULL;
+	if (!x->name || !x->label || (w->isolation && !x->isolation))
+		abort();
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair[0]) < 0 ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair[1]) < 0 || pipe2(pipes, O_CLOEXEC) < 0)
+		r = err_sys(e, ERR_EXHAUSTED, -errno, "make a socket");
+	files = pair[0][0];
+	x->worker = pair[0][1];
+	stream = pair[1][0];
+	theirs = pair[1][1];
+	x->manifest = pipes[0];
+	manifest = pipes[1];
+	if (r == 0) {
+		p.fd[0] = files;
+		p.fd[1] = theirs;
+		p.fd[2] = manifest;
+		r = tar_child_start(s, &p, on_child, x, &x->child, e);
+	}
+	if (r < 0) {
+		import_free(x);
+		return r;
+	}
+	fd_set_nonblock(x->manifest);
+	fd_set_nonblock(stream);
+	x->poll = malloc(sizeof(*x->poll));
+	if (!x->poll || uv_poll_init(s->loop, x->poll, x->manifest) < 0)
+		abort();
+	x->poll->data = x;
+	uv_poll_start(x->poll, UV_READABLE, on_manifest);
+	*ret = x;
+	*ret_stream = TAKE_FD(stream);
+	return 0;
+}
+
+void import_cancel(struct import *x)
+{
+	x->canceled = true;
+	if (!x->sealing)
+		fail(x, -ECANCELED, NULL);
+}
+
+int export_manifest(const struct checkpoint *c, struct buf *out, struct err *e)
+{
+	struct json j = JSON_INIT(out);
+	char hex[2 * sizeof(c->sum) + 1], when[32];
+
+	for (size_t i = 0; i < sizeof(c->sum); i++)
+		snprintf(hex + 2 * i, 3, "%02x", c->sum[i]);
+	clock_iso(c->created_ns, when);
+	jout_object(&j, NULL);
+	jout_str(&j, "format", FORMAT);
+	jout_u64(&j, "version", VERSION);
+	jout_str(&j, "cloche", CLOCHE_VERSION);
+	jout_str(&j, "id", c->id);
+	jout_str(&j, "name", c->name);
+	jout_str(&j, "label", c->label[0] ? c->label : NULL);
+	kv_write(&c->metadata, "metadata", &j);
+	jout_str(&j, "sandbox_name", c->box_name);
+	jout_str(&j, "created_at", when);
+	jout_u64(&j, "size", c->size);
+	jout_u64(&j, "files", c->files);
+	jout_bool(&j, "memory", false);
+	jout_bool(&j, "memory_left_out", c->memory);
+	jout_array(&j, "layers");
+	for (uint32_t i = 0; i < c->chain->layers; i++)
+		jout_str(&j, NULL, c->chain->layer[i]);
+	jout_end(&j);
+	jout_str(&j, "sum", hex);
+	jout_raw(&j, "config", c->config, strlen(c->config));
+	jout_end(&j);
+	return jout_done(&j) < 0 ? err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a manifest") : 0;
+}

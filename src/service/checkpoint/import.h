@@ -1,0 +1,26 @@
+/*
+ * A checkpoint from a file that was exported. The file is read by cloche-tar alone, and what is in it is made by a file
+ * worker in a sandbox nobody else sees, which is then sealed as any other. Whatever is wrong, nothing is kept.
+ */
+#pragma once
+#include "service/checkpoint/checkpoint.h"
+
+struct import;
+
+/* Called once, later, unless import_cancel() was called. @c is NULL when it failed; *e says why. */
+typedef void import_fn(void *arg, struct checkpoint *c, const struct err *e);
+
+/* Instead of what the file says, each; NULL: that. */
+struct import_want {
+	const char *name, *label;
+	const char *isolation; /* files are files: a container's may become a machine's, and the other way round */
+	bool keep_network, keep_mounts; /* what the file asks for; else none: who made it is not who asks */
+};
+
+/* @ret_stream: where the file's bytes go, the caller's; shut down or closed behind the last. */
+int import_start(struct service *s, const struct who *who, const struct import_want *w, import_fn *fn, void *arg,
+		 struct import **ret, int *ret_stream, struct err *e);
+void import_cancel(struct import *x);
+
+/* What goes into an exported file first: see docs/design/0008-diff.md. */
+int export_manifest(const struct checkpoint *c, struct buf *out, struct err *e);

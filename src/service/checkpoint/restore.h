@@ -1,0 +1,33 @@
+/* Sandboxes from checkpoints: new ones, one or many, or in the place of one that is there; forks of a running one. */
+#pragma once
+#include "service/checkpoint/checkpoint.h"
+
+#define RESTORE_MAX 256U
+
+/*
+ * What a sandbox from @c should be: the checkpoint's settings, those of @body (a create's, NULL = none) above them.
+ * @admin as box_want_parse.
+ */
+int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct box_want **ret, struct err *e);
+
+struct restore_plan {
+	unsigned count; /* 1 to RESTORE_MAX */
+	const char *names[RESTORE_MAX]; /* NULL: its id */
+	const json_t *body; /* as restore_want; without a name when count > 1. NULL: none */
+	bool admin;
+	enum want_memory memory; /* of a fork */
+	enum want_network network; /* likewise */
+	json_t *secrets; /* as a create's, of a fork or in place; NULL: as they were */
+	char idem[KEY_MAX_LEN + 1];
+	uint8_t idem_body[32];
+};
+/* All stand and are stored, or none is left: then @box is NULL. The list is the callee's, good during the call. */
+typedef void restored_fn(void *arg, struct box **box, unsigned n, const struct err *e);
+/* New ones, of the checkpoint's tenant. @plan is not needed when this returns. */
+void restore_new(struct checkpoint *c, const struct who *who, const struct restore_plan *plan, restored_fn *fn,
+		 void *arg);
+/* In place: @secrets as of a create, NULL: as they were. @b keeps id, name, key, metadata and times; its execs end. */
+void restore_in_place(struct box *b, struct checkpoint *c, const struct who *who, const json_t *secrets, box_done_fn *fn,
+		      void *arg);
+/* Of a running or paused one: sealed, and then as many new ones. ->body is not used. */
+void restore_fork(struct box *b, const struct who *who, const struct restore_plan *plan, restored_fn *fn, void *arg);

@@ -1,0 +1,305 @@
+#include "service/checkpoint/seal.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/step.h"
+#include "service/sandbox/internal.h"
+#include "service/network/network.h"
+#include "service/checkpoint/cut.h"
+#include "service/exec/exec.h"
+#include "service/file/file.h"
+#include "service/checkpoint/layer.h"
+#include "service/link/warden_link.h"
+
+#define TRIES 8U
+#define BUSY_MS 100
+#define BUSY_TRIES 100U
+#define SWAP_TRIES 600U
+
+struct sealing {
+	struct sealing *next; /* of the same sandbox */
+	struct box *box;
+	struct checkpoint *c;
+	enum want_memory memory;
+	bool asked; /* for memory, this time */
+	uint64_t begun_ns;
+	unsigned tries, busy, swaps;
+	uv_timer_t *timer; /* until a seal is over that nobody waits for any more */
+	box_done_fn *fn;
+	void *arg;
+	int r;
+	struct err e;
+	struct memory_cuts cuts; /* of its processes */
+	struct net_flush flush;
+	struct turn_wait wait;
+};
+
+static void start(struct sealing *x);
+
+static void free_timer(uv_handle_t *h)
+{
+	free(h);
+}
+
+static void on_again(uv_timer_t *t)
+{
+	start(t->data);
+}
+
+/* The warden is at what an API process asked for that has died since, or what was asked twice. */
+static void start_later(struct sealing *x)
+{
+	if (!x->timer) {
+		x->timer = malloc(sizeof(*x->timer));
+		if (!x->timer)
+			abort();
+		uv_timer_init(x->box->service->loop, x->timer);
+		x->timer->data = x;
+	}
+	uv_timer_start(x->timer, on_again, BUSY_MS, 0);
+}
+
+static void on_told(void *arg)
+{
+	struct sealing *x = arg;
+
+	x->fn(x->arg, x->r, x->r < 0 ? &x->e : NULL);
+	checkpoint_unref(x->c);
+	box_rest(x->box);
+	box_unref(x->box);
+	if (x->timer)
+		uv_close((uv_handle_t *)x->timer, free_timer);
+	free(x);
+}
+
+static void finish(struct sealing *x, int r)
+{
+	struct box *b = x->box;
+	struct checkpoint *c = x->c;
+
+	x->r = r;
+	if (r < 0 && c->held) {
+		c->held = false;
+		layer_drop(b->service, c->id);
+	}
+	b->sealing = x->next;
+	turn_after(b->service->turn, &x->wait, on_told, x);
+	if (b->sealing)
+		start(b->sealing);
+}
+
+/* Of what its sandbox stood on, as much as the layer says: the warden may have joined some. */
+static int put_chain(struct checkpoint *c, const char *parent, struct err *e)
+{
+	struct sandbox_spec *s = c->chain;
+	uint32_t n = 0;
+
+	while (parent[0] && n < s->layers && strcmp(s->layer[n], parent))
+		n++;
+	if (parent[0] && n == s->layers)
+		return err_set(e, ERR_INTERNAL, -EBADMSG, "layer '%s' stands on '%s', which its sandbox does not", c->id, parent);
+	n += parent[0] != '\0';
+	if (n >= SPEC_LAYERS)
+		return err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %d layers", SPEC_LAYERS);
+	memcpy(s->layer[n], c->id, sizeof(c->id));
+	s->layers = n + 1;
+	return 0;
+}
+
+static int save_execs(struct sealing *x)
+{
+	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
+
+	if (exec_save(x->box, x->begun_ns, &text) < 0)
+		return err_set(&x->e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
+	free(x->c->execs);
+	x->c->execs = buf_take(&text);
+	return 0;
+}
+
+/*
+ * Processes that cannot be carried: that is for the caller to decide on. The warden's word says which, and why. -EBUSY: it
+ * is still at what an API process asked for that has died since; that says nothing about processes, and is over soon.
+ */
+static bool refuses(const struct sealing *x, int r)
+{
+	return x->asked && r < 0 && r != -EEXIST && r != -ESRCH && r != -ECANCELED && r != -EBUSY && x->e.kind != ERR_EXHAUSTED;
+}
+
+static int refused(struct sealing *x, int r)
+{
+	/* Nothing runs: then the files are all there is. */
+	if (x->e.kind == ERR_NOT_FOUND) {
+		x->memory = MEMORY_NO;
+		x->e = (struct err){ 0 };
+		return 0;
+	}
+	if (x->memory == MEMORY_YES) {
+		x->e.kind = ERR_REFUSED;
+		if (!x->e.remedy[0])
+			err_remedy(&x->e, "leave `memory` out, or say \"auto\", to have the files alone");
+		return r;
+	}
+	free(x->c->refused);
+	x->c->refused = strdup(x->e.msg);
+	x->memory = MEMORY_NO;
+	x->e = (struct err){ 0 };
+	return 0;
+}
+
+/* Of all addresses its programs may know: more than at that moment does no harm. */
+static void on_names(void *arg)
+{
+	AUTO(buf_done) struct buf names = BUF_INIT(2 * MIB);
+	struct sealing *x = arg;
+	const struct net_state *net = x->box->net;
+	int r = 0;
+
+	free(x->c->cut);
+	x->c->cut = cut_text(&x->cuts, net);
+	if (net && net->nnames) {
+		r = net_state_names_write(net, &names);
+		if (r < 0)
+			r = err_set(&x->e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
+		else
+			x->c->names = buf_take(&names);
+	}
+	finish(x, r);
+}
+
+static void on_sealed(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct sealing *x = arg;
+	struct checkpoint *c = x->c;
+	const struct msg_layer *l = a ? &a->rep->layer : NULL;
+
+	if (e)
+		x->e = *e;
+	if (r == -EBUSY && x->busy++ < BUSY_TRIES) {
+		layer_drop(x->box->service, c->id);
+		c->held = false;
+		start_later(x);
+		return;
+	}
+	/* Asked again after the warden's death, when the first one was finished: that is nobody's, and will be swept. */
+	if (r == -EEXIST && x->tries++ < TRIES) {
+		layer_drop(x->box->service, c->id);
+		c->held = false;
+		start(x);
+		return;
+	}
+	if (refuses(x, r)) {
+		r = refused(x, r);
+		if (r == 0) {
+			layer_drop(x->box->service, c->id);
+			c->held = false;
+			start(x);
+			return;
+		}
+	}
+	if (r == -ESRCH || r == -ECANCELED)
+		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was ended or restored meanwhile", x->box->want->name);
+	if (r == 0)
+		r = put_chain(c, l->parent, &x->e);
+	/* A machine's is always in it; what was asked for says whether its processes are to go on. */
+	if (r == 0 && x->asked && l->flags & MSG_LAYER_MEMORY)
+		r = save_execs(x);
+	if (r == 0) {
+		c->memory = x->asked && l->flags & MSG_LAYER_MEMORY;
+		x->cuts = a->rep->cuts;
+		c->memory_size = l->memory;
+		c->size = l->size;
+		c->files = l->files;
+		c->pause_ns = a->rep->arg;
+		memcpy(c->sum, l->sum, sizeof(c->sum));
+	}
+	x->flush = (struct net_flush){ .fn = on_names, .arg = x };
+	if (r < 0)
+		finish(x, r);
+	else if (box_net_flushed(x->box, &x->flush))
+		on_names(x);
+}
+
+static int config_of(const struct box *b, struct checkpoint *c, struct err *e)
+{
+	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
+	struct json j = JSON_INIT(&text);
+
+	jout_object(&j, NULL);
+	box_want_write_config(b->want, &j);
+	jout_end(&j);
+	free(c->config);
+	c->config = jout_done(&j) < 0 ? NULL : buf_take(&text);
+	return c->config ? 0 : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
+}
+
+static int ready(const struct box *b, struct err *e)
+{
+	if (b->opened)
+		return 0;
+	if (b->state == BOX_LOST)
+		return box_lost(b, e);
+	/* One in the making that stands is known to its maker alone. */
+	if (b->state != BOX_RUNNING && b->state != BOX_PAUSED && !(b->state == BOX_MAKING && b->maker && b->handle))
+		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' has ended", b->want->name);
+	return 0;
+}
+
+static void start(struct sealing *x)
+{
+	struct box *b = x->box;
+	struct checkpoint *c = x->c;
+	int r;
+
+	/* Of one that is being restored nothing would come: what takes its place is sealed. */
+	if (b->swap && b->state != BOX_ENDING && x->swaps++ < SWAP_TRIES) {
+		start_later(x);
+		return;
+	}
+	r = ready(b, &x->e);
+	if (r == 0)
+		r = config_of(b, c, &x->e);
+	if (r == 0 && x->tries) {
+		r = id_new(c->id, sizeof(c->id));
+		if (r < 0)
+			err_sys(&x->e, ERR_INTERNAL, r, "make an id");
+	}
+	if (r < 0) {
+		finish(x, r);
+		return;
+	}
+	snprintf(c->parent, sizeof(c->parent), "%s", b->want->checkpoint);
+	c->chain->layers = b->want->spec->layers;
+	memcpy(c->chain->layer, b->want->spec->layer, sizeof(c->chain->layer));
+	layer_hold(b->service, c->id);
+	c->held = true;
+	x->asked = x->memory != MEMORY_NO;
+	/* Those that only wait for more to do would be waited for; in a machine they would be part of what is saved. */
+	if (x->asked || b->want->spec->flags & SPEC_VM)
+		file_workers_drop(b);
+	x->begun_ns = clock_real_ns();
+	layer_may_go(b->service, c->id);
+	STEP("checkpoint.begun");
+	wlink_call_layer(b->service->warden, WARDEN_SEAL, b->handle,
+			 !x->asked ? WARDEN_FILES :
+				     (c->soon ? WARDEN_MEMORY_SOON : WARDEN_WITH_MEMORY) |
+					     (c->network == NETWORK_REFUSE ? WARDEN_REFUSE_NETWORK : 0U),
+			 c->id, on_sealed, x);
+}
+
+void seal_box(struct box *b, struct checkpoint *c, enum want_memory memory, box_done_fn *fn, void *arg)
+{
+	struct sealing *x = calloc(1, sizeof(*x)), **last = &b->sealing;
+
+	if (!x)
+		abort();
+	*x = (struct sealing){ .box = b, .c = c, .memory = memory, .fn = fn, .arg = arg };
+	box_ref(b);
+	box_use(b);
+	checkpoint_ref(c);
+	while (*last)
+		last = &(*last)->next;
+	*last = x;
+	if (b->sealing == x)
+		start(x);
+}

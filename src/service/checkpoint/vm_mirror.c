@@ -1,0 +1,170 @@
+#include "service/checkpoint/vm_mirror.h"
+#include "base/base.h"
+#include "service/file/file.h"
+#include "service/sandbox/scratch_sandbox.h"
+#include "service/state/json_read.h"
+#include "service/checkpoint/restore.h"
+#include "service/file/tar_child.h"
+#include "service/checkpoint/vm_changes.h"
+
+#include <unistd.h>
+
+#define SPARE (64ULL << 20) /* what a file system takes for itself */
+#define DISK_MAX (16ULL << 30) /* where none was asked for */
+
+struct mirror {
+	struct service *s;
+	struct state of; /* referenced, until it is made */
+	struct hidden *hidden;
+	mirror_fn *fn;
+	void *arg;
+	struct err e;
+};
+
+void mirror_free(struct mirror *m)
+{
+	if (!m)
+		return;
+	hidden_free(m->hidden);
+	state_unref(&m->of);
+	free(m);
+}
+
+struct box *mirror_box(const struct mirror *m)
+{
+	return hidden_box(m->hidden);
+}
+
+static void fail(struct mirror *m, const struct err *e)
+{
+	m->e = *e;
+	m->fn(m->arg, NULL, &m->e);
+	mirror_free(m);
+}
+
+static void on_applied(void *arg, int r, json_t *result, const struct err *e)
+{
+	struct mirror *m = arg;
+	struct err why = { 0 };
+
+	(void)result;
+	if (r == 0 && !mirror_box(m))
+		r = err_set(&why, ERR_LOST, -EIO, "the sandbox that was to hold the files has ended");
+	else if (r < 0)
+		why = *e;
+	if (r < 0) {
+		/* Whatever a guest tells that cannot be had is its fault. */
+		if (why.kind == ERR_INVALID)
+			why.kind = ERR_REFUSED;
+		err_wrap(&why, r, "the machine's files");
+		fail(m, &why);
+		return;
+	}
+	state_unref(&m->of);
+	m->of = (struct state){ 0 };
+	m->fn(m->arg, m, NULL);
+}
+
+static void on_changes(void *arg, int fd, const struct err *e)
+{
+	struct tar_child_plan plan = { .mode = "apply", .option = { "--files", "--changes" } };
+	struct user_want root = { .text = "root" };
+	AUTO_CLOSE int changes = fd, files = -1, theirs = -1;
+	struct mirror *m = arg;
+	struct box *b = mirror_box(m);
+	struct tar_child *child;
+	struct err why = { 0 };
+	int pair[2], r = 0;
+
+	if (fd < 0) {
+		fail(m, e);
+		return;
+	}
+	if (!b)
+		r = err_set(&why, ERR_LOST, -EIO, "the sandbox that was to hold the files has ended");
+	else if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		r = err_sys(&why, ERR_EXHAUSTED, -errno, "make a socket");
+	if (r == 0) {
+		files = pair[0];
+		theirs = pair[1];
+		r = file_worker_give(b, &root, theirs, &why);
+	}
+	if (r == 0) {
+		plan.tenant = b->tenant;
+		plan.fd[0] = files;
+		plan.fd[1] = changes;
+		r = tar_child_start(m->s, &plan, on_applied, m, &child, &why);
+	}
+	if (r < 0)
+		fail(m, &why);
+}
+
+static void on_up(void *arg, struct box *b, const struct err *e)
+{
+	struct mirror *m = arg;
+	struct err why = { 0 };
+
+	if (!b)
+		fail(m, e);
+	else if (vm_changes_open(m->s, &m->of, DIFF_DATA, 0, on_changes, m, &why) < 0)
+		fail(m, &why);
+}
+
+static int want_of_box(const struct box *b, struct box_want **ret, struct err *e)
+{
+	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
+	AUTO(json_decref) json_t *o = NULL;
+	struct json j = JSON_INIT(&text);
+	int r;
+
+	jout_object(&j, NULL);
+	box_want_write_config(b->want, &j);
+	jout_end(&j);
+	if (jout_done(&j) < 0)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to compare");
+	r = jin_parse(buf_str(&text), text.len, &o, e);
+	return r < 0 ? r : box_want_parse(&b->service->o, o, true, ret, e);
+}
+
+/* As the machine, but a container, on the image alone, with room for all a machine's disk can hold. */
+static void be_container(struct box_want *w)
+{
+	struct sandbox_spec *s = w->spec;
+	uint64_t disk = s->limits.disk ? s->limits.disk : DISK_MAX;
+
+	s->flags = (s->flags & ~SPEC_VM) | SPEC_DISK;
+	s->layers = s->nmounts = s->ntmpfs = 0;
+	memset(s->layer, 0, sizeof(s->layer));
+	s->limits.inodes = s->limits.io_bps = 0;
+	s->limits.disk = disk + disk / 4 + SPARE;
+	w->checkpoint[0] = '\0';
+	w->memory = false;
+	free(TAKE_PTR(w->restored));
+	free(TAKE_PTR(w->execs));
+	free(TAKE_PTR(w->names));
+	net_want_free(TAKE_PTR(w->net));
+}
+
+int mirror_make(struct service *s, const struct state *of, mirror_fn *fn, void *arg, struct err *e)
+{
+	struct tenant *t = of->box ? of->box->tenant : of->checkpoint->tenant;
+	AUTO(box_want_free) struct box_want *w = NULL;
+	struct mirror *m;
+	int r = of->box ? want_of_box(of->box, &w, e) : restore_want(of->checkpoint, NULL, true, &w, e);
+
+	if (r < 0)
+		return r;
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		abort();
+	*m = (struct mirror){ .s = s, .of = *of, .fn = fn, .arg = arg };
+	state_ref(&m->of);
+	be_container(w);
+	r = hidden_make(s, t, w, on_up, m, &m->hidden, e);
+	if (r < 0) {
+		mirror_free(m);
+		return r;
+	}
+	(void)TAKE_PTR(w);
+	return 0;
+}

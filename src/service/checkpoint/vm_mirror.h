@@ -1,0 +1,16 @@
+/*
+ * A container that nobody sees, with the files that a machine has: what differs is done again in it, by cloche-tar and a
+ * file worker, as a fork's changes are. So the warden compares machines as it compares containers, and never looks at
+ * their disks.
+ */
+#pragma once
+#include "service/checkpoint/compare.h"
+
+struct mirror;
+
+/* Once, later. @m is NULL when it failed, else the callee's. */
+typedef void mirror_fn(void *arg, struct mirror *m, const struct err *e);
+/* @of: a box or a checkpoint that is a machine. */
+int mirror_make(struct service *s, const struct state *of, mirror_fn *fn, void *arg, struct err *e);
+struct box *mirror_box(const struct mirror *m); /* NULL: it is gone */
+void mirror_free(struct mirror *m);

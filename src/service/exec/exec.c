@@ -1,0 +1,361 @@
+#include "service/exec/exec.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "driver/exec.h"
+#include "driver/link.h"
+#include "service/state/event.h"
+#include "service/exec/internal.h"
+#include "service/secret/give.h"
+#include "service/link/warden_link.h"
+
+#include <signal.h>
+
+#define STDIN_MAX (MIB + 4 * MIB) /* what may wait, and the largest message on top */
+
+/* --- lifetime --- */
+
+struct exec *exec_alloc(struct box *b, const char *id, uint32_t number, struct err *e)
+{
+	struct exec *x = calloc(1, sizeof(*x));
+	int r = 0;
+
+	if (!x) {
+		err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for an exec");
+		return NULL;
+	}
+	x->box = b;
+	x->number = number;
+	x->in = -1;
+	x->refs = 1;
+	x->in_queue = (struct buf)BUF_INIT(STDIN_MAX);
+	if (id)
+		snprintf(x->id, sizeof(x->id), "%s", id);
+	else
+		r = id_new(x->id, sizeof(x->id));
+	if (r < 0) {
+		free(x);
+		err_sys(e, ERR_INTERNAL, r, "make an id");
+		return NULL;
+	}
+	box_ref(b);
+	stream_init(x, EXEC_OUT);
+	stream_init(x, EXEC_ERR);
+	return x;
+}
+
+void exec_list(struct exec *x)
+{
+	x->next = x->box->execs;
+	x->box->execs = x;
+	x->box->nexecs++;
+	if (map_put(&x->box->service->execs, x->id, x) < 0)
+		log_warn("no memory to find exec %s by its id", x->id);
+}
+
+void exec_ref(struct exec *x)
+{
+	x->refs++;
+}
+
+void exec_unref(struct exec *x)
+{
+	if (--x->refs)
+		return;
+	/* A write under way still points here: it ends by itself, and this is called again then. */
+	for (int i = 0; i < 2; i++)
+		if (stream_busy(&x->stream[i])) {
+			x->refs = 1;
+			x->silent = true;
+			return;
+		}
+	turn_cancel(&x->wait);
+	exec_unkeep(x);
+	exec_uncount(x);
+	x->box->unstored -= x->due;
+	exec_timer_stop(x);
+	for (int i = 0; i < 2; i++) {
+		stream_close(&x->stream[i]);
+		spool_drop(&x->stream[i].spool);
+		digest_done(&x->stream[i].digest);
+		stream_unmask(&x->stream[i]);
+	}
+	stdin_close(x);
+	buf_done(&x->in_queue);
+	exec_want_free(x->want);
+	box_unref(x->box);
+	free(x);
+}
+
+struct exec *exec_find(struct box *b, const char *id, struct err *e)
+{
+	struct exec *x = map_get(&b->service->execs, id);
+
+	/* One that goes on from a memory image is also found by what it was called before. */
+	if (!x || x->box != b)
+		for (x = b->execs; x && strcmp(x->was, id); x = x->next)
+			;
+	if (!x || !*id) {
+		err_set(e, ERR_NOT_FOUND, -ENOENT, "no exec '%.64s' in this sandbox", id);
+		return NULL;
+	}
+	return x;
+}
+
+/* --- who watches --- */
+
+void exec_watch(struct exec *x, struct exec_watch *w, void (*fn)(void *arg, struct exec *x), void *arg)
+{
+	*w = (struct exec_watch){ .next = x->watches, .prev = &x->watches, .fn = fn, .arg = arg };
+	if (w->next)
+		w->next->prev = &w->next;
+	x->watches = w;
+}
+
+void exec_unwatch(struct exec_watch *w)
+{
+	if (!w->prev)
+		return;
+	*w->prev = w->next;
+	if (w->next)
+		w->next->prev = w->prev;
+	w->prev = NULL;
+}
+
+void exec_tell(struct exec *x)
+{
+	struct exec_watch *list = x->watches, *w;
+
+	/* Each is moved back before it is called, so that whoever is removed meanwhile is not met again. */
+	exec_ref(x);
+	x->watches = NULL;
+	if (list)
+		list->prev = &list;
+	while ((w = list)) {
+		list = w->next;
+		if (list)
+			list->prev = &list;
+		exec_watch(x, w, w->fn, w->arg);
+		w->fn(w->arg, x);
+	}
+	exec_unref(x);
+}
+
+bool exec_over(const struct exec *x)
+{
+	return x->state == EXEC_ENDED;
+}
+
+bool exec_started(const struct exec *x)
+{
+	return x->state != EXEC_WAITING &&
+	       (!x->want || !x->want->tty || x->stream[0].fd >= 0 || x->state == EXEC_ENDED);
+}
+
+/* --- what can be done to it --- */
+
+static int check_running(const struct exec *x, struct err *e)
+{
+	if (x->exited || x->state == EXEC_ENDED)
+		return err_set(e, ERR_CONFLICT, -ESRCH, "exec '%s' has ended", x->id);
+	return 0;
+}
+
+int exec_signal(struct exec *x, int sig, enum exec_scope scope, struct err *e)
+{
+	uint32_t payload[2] = { (uint32_t)sig, scope == EXEC_PROCESS ? FRAME_SCOPE_PROCESS : FRAME_SCOPE_GROUP };
+	int r = check_running(x, e);
+
+	if (r == 0)
+		r = box_ready(x->box, e);
+	if (r < 0)
+		return r;
+	if (x->state == EXEC_WAITING) { /* nobody there knows it so far; the first that ends it counts */
+		if (x->early_signal != SIGKILL) {
+			x->early_signal = sig;
+			x->early_scope = scope;
+		}
+		return 0;
+	}
+	if (sig == SIGKILL && scope == EXEC_TREE) {
+		x->killed = true;
+		exec_kill_tree(x);
+		return 0;
+	}
+	if (sig == SIGKILL)
+		x->killed = true;
+	r = alink_send(&x->box->link, FRAME_SIGNAL, x->number, payload, sizeof(payload), NULL, 0);
+	return r < 0 ? err_sys(e, ERR_LOST, r, "send a signal") : 0;
+}
+
+int signal_parse(const char *text)
+{
+	uint64_t n;
+
+	if (!strncmp(text, "SIG", 3))
+		text += 3;
+	if (parse_u64(text, &n, NULL) == 0)
+		return n >= 1 && n <= 64 ? (int)n : -EINVAL;
+	for (int i = 1; i < 32; i++) {
+		const char *name = sigabbrev_np(i);
+
+		if (name && !strcmp(name, text))
+			return i;
+	}
+	return -EINVAL;
+}
+
+/* --- the agent's frames --- */
+
+static struct exec *by_number(struct box *b, uint32_t number)
+{
+	for (struct exec *x = b->execs; x; x = x->next)
+		if (x->number == number)
+			return x;
+	return NULL;
+}
+
+static void open_terminal(struct exec *x, int *fd)
+{
+	struct err e = { 0 };
+
+	if (stream_open(&x->stream[EXEC_OUT], *fd, false, &e) < 0) {
+		log_warn("exec %s: %s", x->id, e.msg);
+		return;
+	}
+	*fd = -1;
+	if (x->resized)
+		exec_resize(x, x->want->rows, x->want->cols, NULL);
+	stdin_open_terminal(x);
+}
+
+void exec_signal_early(struct exec *x)
+{
+	int sig = x->early_signal;
+
+	x->early_signal = 0;
+	if (sig)
+		exec_signal(x, sig, x->early_scope, NULL);
+}
+
+/* Its pipes, or its terminal, as the agent kept them. */
+static void take_held(struct exec *x, uint32_t flags, int *fds, size_t nfds)
+{
+	struct err e = { 0 };
+
+	if (flags & FRAME_HELD_TTY) {
+		if (nfds)
+			open_terminal(x, &fds[0]);
+		return;
+	}
+	for (size_t i = 0; i < 2 && i < nfds; i++)
+		if (stream_open(&x->stream[i], fds[i], false, &e) == 0)
+			fds[i] = -1;
+		else
+			log_warn("exec %s: %s", x->id, e.msg);
+	if (flags & FRAME_HELD_STDIN && nfds > 2) {
+		stdin_open(x, fds[2]);
+		fds[2] = -1;
+	}
+}
+
+static void on_held(struct exec *x, const struct frame *f, int *fds, size_t nfds)
+{
+	bool open = x->stream[0].fd >= 0 || x->stream[1].fd >= 0; /* only the link to the agent was lost, not we */
+	struct frame_held h;
+
+	if (frame_held_decode(f, &h) < 0)
+		return;
+	x->named = true;
+	if (x->exited) {
+		if (!open)
+			exec_linger(x, h.flags, fds, nfds);
+		return;
+	}
+	if (!open)
+		take_held(x, h.flags, fds, nfds);
+	x->state = EXEC_STARTED;
+	exec_signal_early(x);
+	exec_tell(x);
+	if (h.flags & FRAME_HELD_ENDED) {
+		x->exited = true;
+		x->exit = h.exited;
+		stream_exited(&x->stream[EXEC_OUT]);
+		stream_exited(&x->stream[EXEC_ERR]);
+		exec_check_end(x);
+		return;
+	}
+	if (x->deadline_ns)
+		exec_arm(x);
+}
+
+static int why_not(const struct exec *x, const struct frame *f, struct err *e)
+{
+	struct frame_failed how = { 0 };
+	int r = link_error(f, x->want->argc ? x->want->argv[0] : "exec", e, &how);
+
+	if (how.stage == FRAME_STAGE_WARM && how.errnum == ENOENT) {
+		r = err_set(e, ERR_CONFLICT, -ENOENT, "no warm Python runs in this sandbox%s",
+			    x->want->user.uid == x->box->want->user.uid ? "" : " as that user");
+		err_remedy(e, "create it from a template that has `warm: {python}`, or use `cmd`");
+	} else if (how.stage == FRAME_STAGE_CWD) {
+		r = link_error(f, x->want->cwd ? x->want->cwd : x->box->want->spec->workdir, e, NULL);
+		e->kind = ERR_REFUSED;
+	} else if (how.stage == FRAME_STAGE_ACCOUNT || how.stage == FRAME_STAGE_ACCOUNT_GROUP) {
+		r = link_error(f, x->want->user.text, e, NULL);
+		e->kind = ERR_REFUSED;
+	} else if (e->kind == ERR_NOT_FOUND || e->kind == ERR_INVALID || how.stage == FRAME_STAGE_WARM) {
+		e->kind = ERR_REFUSED;
+	}
+	mask_err(box_mask(x->box), e);
+	return r;
+}
+
+void exec_frame(struct box *b, const struct frame *f, int *fds, size_t nfds)
+{
+	struct exec *x = by_number(b, f->id);
+	struct err e = { 0 };
+
+	if (b->hands_off && (f->type == FRAME_HELD || f->type == FRAME_STARTED))
+		return; /* it says so again when it is asked again, here or from its image */
+	if (b->reviving && f->type == FRAME_HELD && b->nheld < BOX_HELD_MAX)
+		b->held[b->nheld++] = f->id;
+	if (!x) {
+		/*
+		 * One we do not know: after a restart, of something that was never acknowledged. Nobody could end it
+		 * later.
+		 */
+		if (f->type == FRAME_HELD) {
+			if (b->next_exec <= f->id)
+				b->next_exec = f->id + 1;
+			exec_kill_number(b, f->id);
+			alink_send(&b->link, FRAME_RELEASE, f->id, NULL, 0, NULL, 0);
+		}
+		return;
+	}
+	exec_ref(x);
+	if (f->type == FRAME_HELD) {
+		on_held(x, f, fds, nfds);
+	} else if (x->exited) {
+		; /* said twice, or after we gave up on it */
+	} else if (f->type == FRAME_EXITED && (b->let_go || !b->synced) && !x->named) {
+		b->missed = true; /* the agent says it again when it names it, and gives what was not read yet */
+	} else if (f->type == FRAME_STARTED && x->want->tty && nfds && x->stream[0].fd < 0) {
+		open_terminal(x, &fds[0]);
+		exec_tell(x);
+	} else if (f->type == FRAME_EXITED && frame_exited_decode(f, &x->exit) == 0) {
+		x->exited = true;
+		stream_exited(&x->stream[EXEC_OUT]);
+		stream_exited(&x->stream[EXEC_ERR]);
+		exec_check_end(x);
+	} else if (f->type == FRAME_WARM && x->want->way == EXEC_WARM) {
+		x->warm = true;
+		exec_tell(x);
+	} else if (f->type == FRAME_FAILED) {
+		int r = why_not(x, f, &e);
+
+		exec_fail(x, r, &e);
+	}
+	exec_unref(x);
+}

@@ -1,0 +1,121 @@
+/*
+ * What a tenant's commands take of the daemon's memory, and of its database, beside their output.
+ *
+ * Pending: the text, environment and stdin of commands that have not begun or whose caller waits. Counted for the tenant;
+ * one that would take it past PENDING_MAX is refused. Of a command in the background only COMMAND_KEPT bytes are kept once it has
+ * begun, of others once they have ended. (A file with its stdin lives as long as something inside has it open; it is counted
+ * until the command ends.)
+ *
+ * History: commands that have ended, HISTORY_MAX bytes of a tenant over all its sandboxes. The oldest are forgotten first.
+ */
+#include "base/base.h"
+#include "service/exec/internal.h"
+#include "service/secret/give.h"
+#include "service/internal.h"
+
+#define PENDING_MAX (64U * MIB)
+#define HISTORY_MAX (16U * MIB)
+#define ROW_BYTES 2048U /* of an exec in the database, about */
+
+static size_t stdin_bytes(const struct exec_want *w)
+{
+	return w->stdin_data ? w->stdin_len : 0;
+}
+
+int exec_charge(struct exec *x, struct err *e)
+{
+	struct tenant *t = x->box->tenant;
+	size_t bytes = exec_want_bytes(x->want);
+
+	if (t->pending && t->pending + bytes > PENDING_MAX) {
+		err_set(e, ERR_QUOTA, -EDQUOT, "commands of tenant '%s' that are starting or waited for take %zu bytes of %llu", t->id, t->pending,
+			PENDING_MAX);
+		err_remedy(e, "wait for some to end, or send less with each: write large inputs to files");
+		return -EDQUOT;
+	}
+	x->pending = bytes;
+	t->pending += bytes;
+	return 0;
+}
+
+static void uncharge(struct exec *x, size_t bytes)
+{
+	x->pending -= bytes;
+	x->box->tenant->pending -= bytes;
+}
+
+void exec_trim(struct exec *x)
+{
+	const size_t in = stdin_bytes(x->want);
+	bool queued = x->box->link.first && !x->ended_ns; /* then a copy of it waits for its agent */
+
+	exec_want_trim(x->want, box_mask(x->box));
+	x->stdin_held = x->ended_ns ? 0 : x->stdin_held + in;
+	if (!queued && x->pending > x->stdin_held)
+		uncharge(x, x->pending - x->stdin_held);
+}
+
+static size_t history_bytes(const struct exec *x)
+{
+	return sizeof(*x) + exec_want_bytes(x->want) + ROW_BYTES;
+}
+
+static void history_leave(struct exec *x)
+{
+	struct tenant *t = x->box->tenant;
+
+	if (!x->history_prev)
+		return;
+	*x->history_prev = x->history_next;
+	if (x->history_next)
+		x->history_next->history_prev = x->history_prev;
+	else
+		t->history_last = x->history_prev;
+	x->history_prev = NULL;
+	t->history -= x->history;
+}
+
+void exec_forget(struct exec *x)
+{
+	struct box *b = x->box;
+	struct exec **p = &b->execs;
+
+	while (*p && *p != x)
+		p = &(*p)->next;
+	if (!*p)
+		return;
+	*p = x->next;
+	b->nexecs--;
+	history_leave(x);
+	map_del(&b->service->execs, x->id);
+	execs_delete(b->service->db, x->id, NULL);
+	exec_unref(x);
+}
+
+void exec_remember(struct exec *x)
+{
+	struct tenant *t = x->box->tenant;
+	struct exec *old, *next;
+
+	if (x->history_prev)
+		return;
+	if (!t->history_last)
+		t->history_last = &t->history_first;
+	x->history = history_bytes(x);
+	t->history += x->history;
+	x->history_next = NULL;
+	x->history_prev = t->history_last;
+	*t->history_last = x;
+	t->history_last = &x->history_next;
+	for (old = t->history_first; t->history > HISTORY_MAX && old && old != x; old = next) {
+		next = old->history_next;
+		if (exec_over(old) && !old->lingering)
+			exec_forget(old);
+	}
+}
+
+void exec_uncount(struct exec *x)
+{
+	history_leave(x);
+	uncharge(x, x->pending);
+}

@@ -1,0 +1,69 @@
+/*
+ * A sandbox's way out: what its policy is, is told cloche-egress together with the sockets the warden made inside, and
+ * what egress tells is noted. A sandbox without a network (mode none, from the beginning) has nothing of this.
+ *
+ * Egress knows a sandbox by its warden's handle: restored or woken up it is another one to it, with counts that go on and
+ * the names its processes may still know. Nothing waits for egress but the first exec (for a moment) and who changed a
+ * policy; without it the kernel refuses everything.
+ */
+#pragma once
+#include "service/sandbox/sandbox.h"
+#include "service/network/state.h"
+#include "service/network/request.h"
+
+/*
+ * Who adds to requests (service/secret/give.c): called whenever a policy is put together, to fill in ->injects, ->inject,
+ * ->ca_cert and ->ca_key, which are good until the next call of the loop's. box_net_tell() has it asked again.
+ */
+typedef void box_net_inject_fn(struct box *b, struct egress_box *to);
+
+/* The link to egress, and trees of forks as they were stored. */
+int box_nets_new(struct service *s, struct err *e); /* before any sandbox */
+int box_nets_start(struct service *s, struct err *e); /* when they are loaded */
+
+/* --- a sandbox comes into being (box_make.c) --- */
+
+/* It is about to be made: @like goes on in it (it wakes up, or is restored), or NULL. Fills in @spec. */
+void box_net_begin(struct box *b, struct box *like, struct sandbox_spec *spec);
+/* It was: takes its sockets out of @fds, the last of @n. */
+void box_net_made(struct box *b, int *fds, size_t n);
+/* It is in the store now; what it had before is stored, too. */
+void box_net_entered(struct box *b);
+/* What it has of it turns to @b, which keeps what it has used. */
+void box_net_move(struct box *b, struct box *from);
+/* Its processes end, or have: egress closes what it has of it. It may be made again. */
+void box_net_end(struct box *b);
+void box_net_free(struct box *b);
+/* Whether its first exec may begin; if not, exec_start_waiting is called soon. */
+bool box_net_ready(const struct box *b);
+/* Found again, with what was stored of it. */
+int box_net_load(struct box *b, struct err *e);
+
+/* --- while it is there --- */
+
+/* The policy of a running sandbox, taken over: in force, and stored, when @fn is called with 0. ERR_LOST: not in force yet. */
+void box_net_put(struct box *b, const struct who *who, struct net_want *want, box_done_fn *fn, void *arg);
+/*
+ * Whether there is nothing that egress would have to tell of what happened by now: names it gave addresses to, streams,
+ * refusals, counts. If not, @f is told when it has, or cannot: once.
+ */
+struct net_flush {
+	struct net_flush *next;
+	struct net_run *run; /* NULL: not waited for (any more) */
+	void (*fn)(void *arg);
+	void *arg;
+};
+bool box_net_flushed(struct box *b, struct net_flush *f);
+void net_flush_cancel(struct net_flush *f); /* it is not told */
+/* The same policy again, as when what is injected has changed. Without a network nothing happens. */
+void box_net_tell(struct box *b);
+/*
+ * What is known of it by now, as GET …/network tells it: egress is asked first, which takes a tenth of a second at most; with
+ * @why also the kernel, for what it refused.
+ */
+void box_net_look(struct box *b, bool why, box_done_fn *fn, void *arg);
+void box_net_write(const struct box *b, bool why, struct json *j);
+/* Bytes both ways, since it was created. */
+uint64_t box_net_bytes(const struct box *b);
+/* Counts and observations that changed are stored: called now and then. */
+void box_nets_store(struct service *s);

@@ -1,0 +1,229 @@
+/*
+ * A policy is changed while its sandbox runs. First the kernel's rules, all at once or not at all; then the row; then
+ * egress, whose word that it is in force is what the caller waits for. A failure of the first leaves everything as it
+ * was. When egress does not answer, the new policy stays noted, and is what it gets when it is back: until then there is
+ * no network at all.
+ */
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "service/network/internal.h"
+#include "service/state/event.h"
+#include "service/secret/give.h"
+#include "service/link/warden_link.h"
+
+#define PUT_MS 10000
+
+struct net_put {
+	struct net_run *run; /* NULL: over, but for what is under way */
+	struct box_op *op; /* who waits; NULL: told */
+	struct net_want *want; /* until it is the sandbox's */
+	struct nets *nets;
+	uint64_t number;
+	uv_timer_t *timer;
+	bool asked; /* the warden's answer is to come */
+};
+
+static void free_timer(uv_handle_t *h)
+{
+	free(h);
+}
+
+static void put_free(struct net_put *p)
+{
+	net_want_free(p->want);
+	uv_close((uv_handle_t *)p->timer, free_timer);
+	free(p);
+}
+
+/* Told once; freed when nobody will come back to it. */
+static void tell(struct net_put *p, int r, const struct err *e)
+{
+	struct net_run *run = p->run;
+
+	if (run && run->put == p)
+		run->put = NULL;
+	p->run = NULL;
+	uv_timer_stop(p->timer);
+	if (p->op)
+		box_tell(p->op->box->service, p->op, r, e);
+	p->op = NULL;
+	if (!p->asked)
+		put_free(p);
+}
+
+void net_put_fail(struct net_run *r, int ret, const struct err *e)
+{
+	if (r->put)
+		tell(r->put, ret, e);
+}
+
+void net_put_done(struct net_run *r, int errnum)
+{
+	struct net_put *p = r->put;
+	struct err e = { 0 };
+	int ret = 0;
+
+	if (!p || p->asked) /* an answer to something before it */
+		return;
+	if (errnum) {
+		ret = err_set(&e, ERR_INTERNAL, -errnum, "cloche-egress refuses the sandbox: %s", strerror(errnum));
+		err_remedy(&e, "it has no network now; try again, or restore it from a checkpoint");
+	}
+	tell(p, ret, &e);
+}
+
+static void on_late(uv_timer_t *t)
+{
+	struct net_put *p = t->data;
+	struct err e = { 0 };
+
+	err_set(&e, ERR_LOST, -ETIMEDOUT, "%s does not answer: the change is not in force%s",
+		p->asked ? "the warden" : "cloche-egress", p->asked ? "" : " yet");
+	err_remedy(&e, p->asked ? "look at the daemon's log, and try again" :
+				  "it is noted, and will be when egress is back; until then the sandbox has no network");
+	tell(p, -ETIMEDOUT, &e);
+}
+
+static void note(struct box *b, const struct who *who)
+{
+	struct audit_rec rec = who_rec(who, "network.set");
+	AUTO(buf_done) struct buf text = BUF_INIT(256 * KIB);
+	struct json j = JSON_INIT(&text);
+
+	rec.sandbox = b->id;
+	rec.tenant = b->tenant->id;
+	net_want_write(b->want->net, "network", audit_begin(b->service->audit, &rec));
+	audit_end(b->service->audit, NULL);
+	jout_object(&j, NULL);
+	net_want_write(b->want->net, "network", &j);
+	jout_end(&j);
+	if (jout_done(&j) == 0 && text.len > 2) { /* without its braces */
+		text.data[text.len - 1] = '\0';
+		event_add(b->service, b, "network.set", text.data + 1);
+	}
+	turn_dirty(b->service->turn);
+}
+
+static bool other_budget(const struct net_want *a, const struct net_want *b)
+{
+	static const struct net_want none;
+
+	a = a ? a : &none;
+	b = b ? b : &none;
+	return memcmp(&a->budget, &b->budget, sizeof(a->budget)) || memcmp(&a->tree_budget, &b->tree_budget, sizeof(a->tree_budget));
+}
+
+/* It is what the sandbox has from now on. */
+static int keep(struct box *b, const struct who *who, struct net_want **want, struct err *e)
+{
+	struct net_want *old = b->want->net;
+	int r;
+
+	b->want->net = *want;
+	r = box_store(b, e);
+	if (r < 0) {
+		b->want->net = old;
+		return r;
+	}
+	if (b->net && other_budget(old, *want))
+		b->net->budget_ns = clock_real_ns();
+	*want = NULL;
+	net_want_free(old);
+	note(b, who);
+	return 0;
+}
+
+static void on_steered(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct net_put *p = arg;
+	struct net_run *run = p->run;
+	struct err why = { 0 };
+
+	p->asked = false;
+	if (!p->op) { /* too late, or the sandbox is gone */
+		if (r == 0)
+			net_run_resteer(p->nets, p->number);
+		put_free(p);
+		return;
+	}
+	if (e)
+		why = *e;
+	if (r == 0)
+		r = keep(run->box, &p->op->who, &p->want, &why);
+	if (r < 0) {
+		if (a && !a->rep->result)
+			net_run_resteer(p->nets, p->number);
+		tell(p, r, &why);
+		return;
+	}
+	if (a->nfds == EGRESS_SOCKETS) {
+		fd_close_many(run->sock, EGRESS_SOCKETS);
+		for (unsigned i = 0; i < EGRESS_SOCKETS; i++) {
+			run->sock[i] = a->fds[i];
+			a->fds[i] = -1;
+		}
+	}
+	net_run_sync(run);
+}
+
+static int check(struct box *b, const struct net_want *want, struct err *e)
+{
+	if (b->state == BOX_LOST)
+		return box_lost(b, e);
+	if (b->swap || b->sleep || b->waking)
+		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored, hibernated or woken up", b->want->name);
+	if (b->run && b->run->put)
+		return err_set(e, ERR_CONFLICT, -EBUSY, "another change of its network is under way");
+	if (net_want_terminates(want) && !(b->secrets && b->secrets->ca_cert)) {
+		err_set(e, ERR_CONFLICT, -ENOKEY, "network: sandbox '%s' has no CA of its own, which +terminate needs", b->want->name);
+		err_remedy(e, "create a sandbox with a +terminate rule, or restore one as new with it");
+		return -ENOKEY;
+	}
+	return net_want_check(b->service->o.net, want, e);
+}
+
+static void begin(struct box *b, struct box_op *op, struct net_want *want)
+{
+	struct net_put *p = calloc(1, sizeof(*p));
+	struct steer_rules rules;
+	struct net_run *run;
+
+	if (!p || !(p->timer = malloc(sizeof(*p->timer))))
+		abort();
+	if (!b->net)
+		b->net = net_state_new(net_tree_get(b->service->nets, b->tree));
+	if (!b->run) {
+		net_run_new(b)->ready = true;
+		net_run_list(b->run, b->handle);
+	}
+	run = b->run;
+	p->run = run;
+	p->nets = run->nets;
+	p->number = run->number;
+	p->op = op;
+	p->want = want;
+	p->asked = true;
+	run->put = p;
+	uv_timer_init(b->service->loop, p->timer);
+	p->timer->data = p;
+	uv_timer_start(p->timer, on_late, PUT_MS, 0);
+	net_want_steer(b->service->o.net, want, &rules);
+	wlink_net(b->service->warden, b->handle, !run->held && run->sock[0] < 0 && !run->asking, &rules, on_steered, p);
+}
+
+void box_net_put(struct box *b, const struct who *who, struct net_want *want, box_done_fn *fn, void *arg)
+{
+	struct box_op *op = box_op_new(b, who, fn, arg);
+	AUTO(net_want_free) struct net_want *mine = want;
+	struct err e = { 0 };
+	int r = check(b, want, &e);
+
+	if (r == 0 && b->handle && (b->run || net_want_on(want))) {
+		begin(b, op, TAKE_PTR(mine));
+		return;
+	}
+	if (r == 0)
+		r = keep(b, who, &mine, &e);
+	box_tell(b->service, op, r, &e);
+}

@@ -1,0 +1,47 @@
+/*
+ * Connections into a sandbox: to servers that listen inside, on its loopback. And who may make them without a token of
+ * the API: a port is public, or has a token of its own, or neither. Forks and sandboxes made from checkpoints have none
+ * of this: it is of one sandbox.
+ */
+#pragma once
+#include "service/sandbox/sandbox.h"
+
+#define PORTS_MAX 64 /* of one sandbox, that are anything but private */
+#define PORT_TOKEN_PREFIX "cloche_port_"
+
+struct port {
+	struct port *next;
+	uint16_t number;
+	bool public, has_token;
+	uint8_t hash[32]; /* of the token's text */
+	uint64_t created_ns;
+};
+
+struct port_want { /* NULL: stays as it is */
+	const bool *public;
+	const bool *token; /* true: a new one, and one from before ends */
+};
+
+struct port *port_find(const struct box *b, uint16_t number); /* NULL: private */
+/* Stored with the turn. With a new token its text is in @text, once; else that is "". */
+int port_set(struct box *b, const struct who *who, uint16_t number, const struct port_want *want,
+	     char text[TOKEN_TEXT_MAX], struct port **ret, struct err *e);
+int port_remove(struct box *b, const struct who *who, uint16_t number, struct err *e); /* fine when it is not there */
+bool port_token_is(const struct port *p, const char *text);
+int ports_load(struct service *s, struct err *e); /* when sandboxes are */
+void ports_free(struct box *b);
+
+/* What let a request in: a token of the API, the port's own, or that it is public. */
+enum port_by { PORT_BY_API, PORT_BY_TOKEN, PORT_BY_PUBLIC };
+/* For the audit log (`port.use`), those of a minute together. */
+void port_used(struct box *b, const struct who *who, uint16_t number, enum port_by by);
+void port_uses_end(struct box *b); /* what is left, now: it is about to be deleted */
+void port_uses_tick(struct service *s, uint64_t now_ns); /* those whose minute is over */
+void port_uses_free(struct box *b);
+
+struct port_dial;
+/* @fd: connected, not blocking, the callee's; or -1 and why: ERR_LOST when nobody listens, ERR_TIMEOUT. */
+typedef void port_dialed_fn(void *arg, int fd, const struct err *e);
+/* 127.0.0.1, then ::1. The sandbox must be running. Not called from within; NULL is out of memory. */
+struct port_dial *port_dial(struct box *b, uint16_t number, port_dialed_fn *fn, void *arg);
+void port_dial_cancel(struct port_dial *d); /* then it is not called any more */

@@ -1,0 +1,605 @@
+#include "service/sandbox/disk.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "service/sandbox/internal.h"
+#include "service/network/network.h"
+#include "service/exec/exec.h"
+#include "service/file/file.h"
+#include "service/internal.h"
+#include "service/link/warden_link.h"
+#include "store/note.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define AGAIN_MS 100
+#define TRIES 300U /* whoever has the disk lets go when its last process is gone */
+#define OPEN_NS (5ULL * 1000000000ULL) /* without a call */
+#define AGAIN_MAX 16
+#define AGAIN_BYTES (64U * KIB) /* of one: it is kept, in memory and with its sandbox's row */
+#define AGAIN_TENANT_BYTES (8U * MIB)
+#define LOOSE NOTE_LOOSE "disk-" /* and the disk's id */
+
+struct start_op {
+	struct start_op *next;
+	box_done_fn *fn;
+	void *arg;
+};
+
+struct box_starting {
+	struct box *b;
+	struct who who;
+	bool open; /* for its files only */
+	unsigned tries;
+	uv_timer_t *timer;
+	struct start_op *ops; /* who waits for its start */
+	int r;
+	struct err e;
+	struct turn_wait wait;
+};
+
+/* --- stopped --- */
+
+/* What does not run uses neither memory nor CPUs. */
+static void uncharge(struct box *b)
+{
+	struct tenant_quota less = b->charged;
+
+	less.memory = less.cpu_milli = 0;
+	tenant_give(b->tenant, &b->charged);
+	tenant_force(b->tenant, &less);
+	b->charged = less;
+}
+
+static void become_stopped(struct box *b, const struct who *who, const char *why)
+{
+	log_info("sandbox %s is stopped: %s", b->id, why);
+	b->state = BOX_STOPPED;
+	alink_close(&b->link);
+	box_net_end(b);
+	file_workers_drop(b);
+	exec_lose_all(b);
+	box_revive_over(b);
+	b->handle = 0;
+	b->found = b->synced = b->idle_paused = false;
+	uncharge(b);
+	box_store(b, NULL);
+	box_note(b, who, "sandbox.stop");
+}
+
+void box_stopped(struct box *b, const char *why)
+{
+	const struct who nobody = { .tenant = b->tenant };
+
+	become_stopped(b, &nobody, why);
+}
+
+static void on_ended(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box_op *op = arg;
+
+	/* A warden that died on the way ends it when it finds it again: no row has its handle. */
+	(void)r;
+	(void)a;
+	(void)e;
+	box_tell(op->box->service, op, 0, NULL);
+}
+
+static int may_stop(const struct box *b, struct err *e)
+{
+	if (!b->want->disk[0]) {
+		err_set(e, ERR_CONFLICT, -EINVAL, "sandbox '%s' has its files in memory: they would be gone", b->want->name);
+		err_remedy(e, "hibernate or delete it; one that is created with storage \"disk\" and isolation \"container\" can be stopped");
+		return -EINVAL;
+	}
+	if (b->state == BOX_STOPPED || b->state == BOX_LOST)
+		return b->starting && b->starting->ops ?
+			       err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being started", b->want->name) :
+			       0;
+	if ((b->state != BOX_RUNNING && b->state != BOX_PAUSED) || b->sleep || b->waking || b->swap)
+		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s, or about to change", b->want->name, box_state_name(b->state));
+	return 1;
+}
+
+void box_stop(struct box *b, const struct who *who, box_done_fn *fn, void *arg)
+{
+	struct box_op *op = box_op_new(b, who, fn, arg);
+	const uint64_t handle = b->handle;
+	struct err e = { 0 };
+	int r = may_stop(b, &e);
+
+	if (r <= 0) {
+		box_tell(b->service, op, r, &e);
+		return;
+	}
+	become_stopped(b, who, "a caller said so");
+	wlink_call(b->service->warden, WARDEN_DESTROY, handle, 0, NULL, on_ended, op);
+}
+
+/* --- started --- */
+
+static void try_start(struct box_starting *x);
+
+static void free_timer(uv_handle_t *h)
+{
+	free(h);
+}
+
+static void begin_again(struct box *b);
+
+static void on_again(uv_timer_t *t)
+{
+	try_start(t->data);
+}
+
+static void on_stored(void *arg)
+{
+	struct box_starting *x = arg;
+	struct box *b = x->b;
+	struct start_op *op;
+
+	b->starting = NULL;
+	while ((op = x->ops)) {
+		x->ops = op->next;
+		if (op->fn)
+			op->fn(op->arg, x->r, x->r < 0 ? &x->e : NULL);
+		free(op);
+	}
+	box_tell_waiters(b, x->r, x->r < 0 ? &x->e : NULL);
+	uv_close((uv_handle_t *)x->timer, free_timer);
+	box_unref(b);
+	free(x);
+}
+
+/* It was made for its files, and somebody wants all of it. */
+static void become_running(struct box *b, const struct who *who)
+{
+	b->opened = false;
+	b->state = BOX_RUNNING;
+	b->synced = true;
+	if (box_store(b, NULL) == 0)
+		box_note(b, who, "sandbox.start");
+}
+
+static void on_made(void *arg, int r, const struct err *e)
+{
+	struct box_starting *x = arg;
+	struct box *b = x->b;
+
+	if (r == -EBUSY && ++x->tries < TRIES && (b->state == BOX_STOPPED || b->state == BOX_LOST)) {
+		uv_timer_start(x->timer, on_again, AGAIN_MS, 0);
+		return;
+	}
+	x->r = r;
+	if (e)
+		x->e = *e;
+	if (r == 0 && x->ops && b->opened)
+		become_running(b, &x->who);
+	if (r == 0 && b->state == BOX_RUNNING)
+		begin_again(b);
+	turn_after(b->service->turn, &x->wait, on_stored, x);
+}
+
+static void try_start(struct box_starting *x)
+{
+	struct box *b = x->b;
+	struct box_want *w = NULL;
+	struct err e = { 0 };
+	int r = box_want_again(b, &w, &e);
+
+	if (r < 0) {
+		on_made(x, r, &e);
+		return;
+	}
+	w->memory = false;
+	memcpy(w->disk, b->want->disk, sizeof(w->disk));
+	w->disk_again = true;
+	w->open = x->open;
+	box_replace(b, &x->who, w, on_made, x);
+}
+
+static struct box_starting *starting_new(struct box *b, const struct who *who)
+{
+	struct box_starting *x = calloc(1, sizeof(*x));
+
+	if (x)
+		x->timer = malloc(sizeof(*x->timer));
+	if (!x || !x->timer)
+		abort();
+	x->b = b;
+	x->who = *who;
+	uv_timer_init(b->service->loop, x->timer);
+	x->timer->data = x;
+	box_ref(b);
+	b->starting = x;
+	return x;
+}
+
+void box_start(struct box *b, const struct who *who, box_done_fn *fn, void *arg)
+{
+	struct box_starting *x = b->starting;
+	struct start_op *op;
+	struct err e = { 0 };
+	int r = 1;
+
+	if (b->state == BOX_RUNNING && !b->sleep && !b->waking)
+		r = 0;
+	else if (b->state != BOX_STOPPED && b->state != BOX_LOST) {
+		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s, not stopped", b->want->name, box_state_name(b->state));
+		err_remedy(&e, "resume it");
+	} else if (!b->want->disk[0])
+		r = box_lost(b, &e);
+	else if (b->swap && !x)
+		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored", b->want->name);
+	else if (b->service->draining)
+		r = err_set(&e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
+	if (r == 1 && !x && b->opened) {
+		become_running(b, who);
+		begin_again(b);
+		r = 0;
+	}
+	if (r <= 0) {
+		box_tell(b->service, box_op_new(b, who, fn, arg), r, &e);
+		return;
+	}
+	op = calloc(1, sizeof(*op));
+	if (!op)
+		abort();
+	op->fn = fn;
+	op->arg = arg;
+	if (x) {
+		op->next = x->ops;
+		x->ops = op;
+		return;
+	}
+	x = starting_new(b, who);
+	x->ops = op;
+	try_start(x);
+}
+
+/* --- its files alone --- */
+
+bool box_open(struct box *b, struct box_waiter *w)
+{
+	const struct who daemon = { .tenant = b->tenant };
+	struct box_starting *x = b->starting;
+	struct box_waiter **last = &b->waiters;
+
+	if ((b->state != BOX_STOPPED && b->state != BOX_LOST) || !b->want->disk[0] || b->opened || (b->swap && !x))
+		return true;
+	while (*last)
+		last = &(*last)->next;
+	w->next = NULL;
+	*last = w;
+	if (!x) {
+		x = starting_new(b, &daemon);
+		x->open = true;
+		try_start(x);
+	}
+	return false;
+}
+
+void box_close(struct box *b)
+{
+	if (!b->opened)
+		return;
+	b->opened = false;
+	alink_close(&b->link);
+	file_workers_drop(b);
+	box_net_end(b);
+	if (b->handle)
+		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
+	b->handle = 0;
+	uncharge(b);
+}
+
+bool box_open_tick(struct box *b, uint64_t now)
+{
+	if (b->opened && !b->calls && !b->starting && now > b->used_ns + OPEN_NS)
+		box_close(b);
+	return b->opened;
+}
+
+/* --- commands that are begun again --- */
+
+static size_t again_bytes(struct service *s, const struct tenant *t)
+{
+	size_t at = 0, n = 0;
+	struct box *b;
+
+	while ((b = map_next(&s->boxes, &at)))
+		if (b->tenant == t && b->want->again)
+			n += json_dumpb(b->want->again, NULL, 0, JSON_COMPACT);
+	return n;
+}
+
+int box_again_check(const struct box *b, const json_t *spec, struct err *e)
+{
+	const size_t bytes = json_dumpb(spec, NULL, 0, JSON_COMPACT);
+
+	if (!b->want->disk[0]) {
+		err_set(e, ERR_INVALID, -EINVAL, "restart: sandbox '%s' does not outlive a reboot", b->want->name);
+		err_remedy(e, "create it with storage \"disk\" and isolation \"container\"");
+		return -EINVAL;
+	}
+	if (json_array_size(b->want->again) >= AGAIN_MAX)
+		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "restart: at most %d commands of a sandbox", AGAIN_MAX);
+	if (bytes > AGAIN_BYTES) {
+		err_set(e, ERR_TOO_LARGE, -E2BIG, "restart: the command has %zu bytes; at most %llu are kept to start it again", bytes, AGAIN_BYTES);
+		err_remedy(e, "put its text into a file of the sandbox");
+		return -E2BIG;
+	}
+	if (again_bytes(b->service, b->tenant) + bytes > AGAIN_TENANT_BYTES) {
+		err_set(e, ERR_QUOTA, -EDQUOT, "restart: the commands of tenant '%s' take %llu bytes, all it may keep", b->tenant->id,
+			AGAIN_TENANT_BYTES);
+		err_remedy(e, "end commands that have `restart`, or delete their sandboxes");
+		return -EDQUOT;
+	}
+	return 0;
+}
+
+int box_again_add(struct box *b, const char *exec, json_t *spec, struct err *e)
+{
+	json_t *one = json_pack("{s:s,s:o}", "exec", exec, "spec", spec);
+
+	if (!b->want->again)
+		b->want->again = json_array();
+	if (!one || json_array_append_new(b->want->again, one) < 0)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
+	return box_store(b, e);
+}
+
+void box_again_drop(struct box *b, const char *exec, const char *was)
+{
+	for (size_t i = 0; i < json_array_size(b->want->again); i++) {
+		const char *id = json_string_value(json_object_get(json_array_get(b->want->again, i), "exec"));
+
+		if (!id || (strcmp(id, exec) != 0 && strcmp(id, was) != 0))
+			continue;
+		json_array_remove(b->want->again, i);
+		if (b->state != BOX_ENDING)
+			box_store(b, NULL);
+		return;
+	}
+}
+
+static void begin_again(struct box *b)
+{
+	const struct who daemon = { .tenant = b->tenant };
+	json_t *list = b->want->again, *one;
+	size_t i;
+
+	json_array_foreach(list, i, one)
+	{
+		struct exec_want *w = NULL;
+		struct exec *x = NULL;
+		struct err e = { 0 };
+		int r = exec_want_parse(&b->service->o, b->want, json_object_get(one, "spec"), &w, &e);
+
+		if (r == 0) {
+			json_decref(w->again); /* it is in the list already */
+			w->again = NULL;
+			r = exec_new(b, &daemon, w, NULL, &x, &e);
+		}
+		if (r < 0) {
+			log_warn("sandbox %s: a command could not be started again: %s", b->id, e.msg);
+			continue;
+		}
+		json_object_set_new(one, "exec", json_string(x->id));
+		exec_unref(x);
+	}
+	if (json_array_size(list))
+		box_store(b, NULL);
+}
+
+void box_again_start_all(struct service *s)
+{
+	struct box *b;
+	size_t at = 0;
+
+	while ((b = map_next(&s->boxes, &at))) {
+		const struct who daemon = { .tenant = b->tenant };
+
+		if ((b->state == BOX_STOPPED || b->state == BOX_LOST) && b->want->disk[0] && json_array_size(b->want->again))
+			box_start(b, &daemon, NULL, NULL);
+	}
+}
+
+/* --- disks nobody has --- */
+
+struct disk_sweep {
+	struct service *s;
+	bool due, busy;
+	int notes; /* the folder, or -1 */
+	struct map seen; /* disks that this sweep has come to */
+	char at[ID_SIZE];
+	struct turn_wait wait;
+};
+
+static void loose_name(const char *id, char ret[sizeof(LOOSE) + ID_SIZE])
+{
+	snprintf(ret, sizeof(LOOSE) + ID_SIZE, LOOSE "%s", id);
+}
+
+void disk_may_go(struct service *s, const char *id)
+{
+	char name[sizeof(LOOSE) + ID_SIZE];
+
+	loose_name(id, name);
+	fd_close(openat(s->disks->notes, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+	disk_sweep_soon(s);
+}
+
+static bool is_loose(const struct disk_sweep *d, const char *id)
+{
+	char name[sizeof(LOOSE) + ID_SIZE];
+	struct stat st;
+
+	loose_name(id, name);
+	return fstatat(d->notes, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static void forget_loose(const struct disk_sweep *d, const char *id)
+{
+	char name[sizeof(LOOSE) + ID_SIZE];
+
+	loose_name(id, name);
+	unlinkat(d->notes, name, 0);
+}
+
+int disk_sweep_new(struct service *s, struct disk_sweep **ret, struct err *e)
+{
+	struct disk_sweep *d = calloc(1, sizeof(*d));
+	char path[1100];
+
+	if (!d)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for disks");
+	snprintf(path, sizeof(path), "%s/" NOTES_FOLDER, s->o.data);
+	d->notes = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	d->s = s;
+	d->due = true; /* of sandboxes that were half-made when we died */
+	*ret = d;
+	return 0;
+}
+
+void disk_sweep_soon(struct service *s)
+{
+	s->disks->due = true;
+	service_soon(s);
+}
+
+static const struct box *disk_user(const struct service *s, const char *id)
+{
+	const struct box *b;
+	size_t at = 0;
+
+	while ((b = map_next(&s->boxes, &at)))
+		if (b->want && !strcmp(b->want->disk, id))
+			return b;
+	return NULL;
+}
+
+/* Of one that is made it says nothing any more. */
+static void look_at_used(const struct disk_sweep *d, const struct box *b)
+{
+	if (!is_loose(d, d->at))
+		return;
+	if (b->state == BOX_MAKING)
+		disk_sweep_soon(d->s);
+	else if (b->state != BOX_ENDING)
+		forget_loose(d, d->at);
+}
+
+static void ask_next(struct disk_sweep *d);
+
+struct removal {
+	struct disk_sweep *d;
+	char id[ID_SIZE];
+};
+
+static void on_removed(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	AUTO_FREE struct removal *x = arg;
+
+	(void)a;
+	if (r == 0)
+		forget_loose(x->d, x->id);
+	else if (r == -EBUSY) /* its last process has not ended yet */
+		disk_sweep_soon(x->d->s);
+	else
+		log_warn("a disk could not be removed: %s", e ? e->msg : "the warden is gone");
+}
+
+static void remove_disk(struct disk_sweep *d)
+{
+	const bool loose = is_loose(d, d->at);
+	struct removal *x = calloc(1, sizeof(*x));
+
+	if (!x)
+		abort();
+	x->d = d;
+	memcpy(x->id, d->at, sizeof(x->id));
+	if (!loose)
+		log_warn("disk %s is in no row, and nothing says that it may go: it is moved to the quarantine", d->at);
+	wlink_call_layer(d->s->warden, WARDEN_DISK_REMOVE, 0, !loose, d->at, on_removed, x);
+}
+
+/* What has happened so far is stored: nobody comes back to it. */
+static void on_settled(void *arg)
+{
+	struct disk_sweep *d = arg;
+
+	if (!disk_user(d->s, d->at))
+		remove_disk(d);
+	ask_next(d);
+}
+
+/* Of files whose disk is not there: it was never made, or its end was not noted any more. */
+static void drop_unseen(const struct disk_sweep *d)
+{
+	const size_t skip = strlen(LOOSE);
+	int fd = d->notes < 0 ? -1 : openat(d->notes, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *x;
+
+	if (!dir) {
+		fd_close(fd);
+		return;
+	}
+	while ((x = readdir(dir))) {
+		const char *id = x->d_name + skip;
+
+		if (!strncmp(x->d_name, LOOSE, skip) && id_valid(id) && !map_get(&d->seen, id) && !disk_user(d->s, id))
+			forget_loose(d, id);
+	}
+	closedir(dir);
+}
+
+static void on_disk(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct disk_sweep *d = arg;
+	const struct box *b;
+
+	if (r < 0 || !a || !a->rep->id[0]) {
+		if (r < 0)
+			log_warn("could not ask for the disks: %s", e ? e->msg : "the warden is gone");
+		else
+			drop_unseen(d);
+		d->busy = false;
+		return;
+	}
+	memcpy(d->at, a->rep->id, ID_LEN);
+	if (map_put(&d->seen, d->at, d) < 0)
+		abort();
+	b = disk_user(d->s, d->at);
+	if (!b) {
+		turn_after(d->s->turn, &d->wait, on_settled, d);
+		return;
+	}
+	look_at_used(d, b);
+	ask_next(d);
+}
+
+static void ask_next(struct disk_sweep *d)
+{
+	wlink_call_layer(d->s->warden, WARDEN_DISKS, 0, 0, d->at[0] ? d->at : NULL, on_disk, d);
+}
+
+bool disk_sweep_tick(struct service *s)
+{
+	struct disk_sweep *d = s->disks;
+
+	if (!s->warden || !d->due || d->busy || s->o.recover || service_unread(s))
+		return d->busy;
+	d->due = false;
+	d->busy = true;
+	map_done(&d->seen);
+	if (map_init(&d->seen) < 0)
+		abort();
+	memset(d->at, 0, sizeof(d->at));
+	ask_next(d);
+	return true;
+}

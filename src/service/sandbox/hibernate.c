@@ -1,0 +1,477 @@
+/* Hibernation: of a sandbox that sleeps there are layers and rows, and nothing else. */
+#include "base/base.h"
+#include "base/step.h"
+#include "service/sandbox/disk.h"
+#include "service/sandbox/internal.h"
+#include "service/network/network.h"
+#include "service/sandbox/queue.h"
+#include "service/checkpoint/checkpoint.h"
+#include "service/exec/exec.h"
+#include "service/file/file.h"
+#include "service/state/json_read.h"
+#include "service/checkpoint/layer.h"
+#include "service/internal.h"
+#include "service/state/wall.h"
+#include "service/link/warden_link.h"
+
+#define SETTLE_MS 20 /* for file workers to end; a frozen one could not */
+#define AGAIN_MS 100
+#define TRIES 30U
+#define STEADY_TRIES 300U
+#define QUIET_MS 2
+#define QUIET_TRIES 5000U
+
+/*
+ * Frozen first, so that nothing happens between its image and its end; its pipes are let go of before, so that what was
+ * not read yet is in the image, and read once: from then on nobody reads them until it has ended, or goes on. Then the row
+ * says that it sleeps, and when that is stored the sandbox is ended. Dying before leaves it as it was: the next one thaws it.
+ */
+struct sleep {
+	struct box *b;
+	struct who who;
+	bool must_carry;
+	enum want_network network;
+	bool froze; /* by us */
+	bool let_go; /* of its pipes */
+	unsigned tries, steady_tries, quiet_tries;
+	uint64_t handle;
+	uv_timer_t *timer;
+	char *why; /* its processes could not be carried */
+	box_done_fn *fn;
+	void *arg;
+	int r;
+	struct err e;
+	struct turn_wait wait;
+};
+
+static void begin(struct sleep *x);
+static void look_after_waiters(struct box *b, int r, const struct err *e);
+
+static void free_timer(uv_handle_t *h)
+{
+	free(h);
+}
+
+static void on_told(void *arg)
+{
+	struct sleep *x = arg;
+	struct box *b = x->b;
+
+	STEP("hibernate.stored");
+	if (x->r == 0)
+		wlink_call(b->service->warden, WARDEN_DESTROY, x->handle, 0, NULL, NULL, NULL);
+	b->sleep = NULL;
+	if (x->fn)
+		x->fn(x->arg, x->r, x->r < 0 ? &x->e : NULL);
+	look_after_waiters(b, 0, NULL);
+	uv_close((uv_handle_t *)x->timer, free_timer);
+	free(x->why);
+	box_unref(b);
+	free(x);
+}
+
+/* It goes on as it was. */
+static void thaw(struct sleep *x)
+{
+	struct box *b = x->b;
+
+	if (b->handle == x->handle && x->froze && b->state == BOX_RUNNING) {
+		box_thaw(b, false);
+		exec_clock(b, false);
+	}
+	exec_take_up(b, b->handle == x->handle && x->let_go && b->link.poll);
+	x->froze = x->let_go = false;
+}
+
+static void finish(struct sleep *x, int r)
+{
+	if (r < 0)
+		thaw(x);
+	x->r = r;
+	turn_after(x->b->service->turn, &x->wait, on_told, x);
+}
+
+static void fall_asleep(struct sleep *x, const struct checkpoint *c)
+{
+	struct box *b = x->b;
+	struct sandbox_spec *s = b->want->spec;
+	struct tenant_quota less = b->charged;
+	int r;
+
+	if (!c->memory)
+		exec_leave_all(b);
+	s->layers = c->chain->layers;
+	memcpy(s->layer, c->chain->layer, sizeof(s->layer));
+	layer_hold(b->service, s->layer[s->layers - 1]);
+	b->asleep = c->memory ? ASLEEP_MEMORY : ASLEEP_FILES;
+	b->state = BOX_HIBERNATED;
+	b->handle = 0;
+	b->synced = b->hands_off = false;
+	b->found = false;
+	b->idle_paused = false;
+	b->nrelease = 0;
+	if (b->want->disk[0]) /* all of it is in the layers */
+		disk_may_go(b->service, b->want->disk);
+	memset(b->want->disk, 0, sizeof(b->want->disk));
+	b->ended_group = 0;
+	alink_close(&b->link);
+	box_net_end(b);
+	box_drop_group(b);
+	less.memory = less.cpu_milli = 0;
+	less.checkpoint_bytes = c->size + c->memory_size;
+	tenant_give(b->tenant, &b->charged);
+	tenant_force(b->tenant, &less);
+	b->charged = less;
+	free(b->memory_refused);
+	b->memory_refused = TAKE_PTR(x->why);
+	free(b->cut);
+	b->cut = c->cut ? strdup(c->cut) : NULL;
+	box_revive_over(b); /* who waits for the execs of its image need not any more */
+	r = box_store(b, &x->e);
+	if (r == 0)
+		box_note(b, &x->who, "sandbox.hibernate");
+	STEP("hibernate.noted");
+	finish(x, r);
+}
+
+static void on_again(uv_timer_t *t)
+{
+	begin(t->data);
+}
+
+/* Some exec is about to begin or to end. The image would not have it, and it would count as lost. */
+static void begin_later(struct sleep *x)
+{
+	if (x->steady_tries++ >= STEADY_TRIES) {
+		finish(x, err_set(&x->e, ERR_CONFLICT, -EBUSY, "execs of sandbox '%s' are being started, or their output is being read", x->b->want->name));
+		return;
+	}
+	thaw(x);
+	uv_timer_start(x->timer, on_again, AGAIN_MS, 0);
+}
+
+/* Of a frozen one: its agent has heard all that we said, and we know all that it has to say. */
+static bool is_steady(const struct box *b)
+{
+	return !exec_any_between(b) && b->synced && alink_is_read(&b->link);
+}
+
+static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
+{
+	struct sleep *x = arg;
+	struct box *b = x->b;
+
+	STEP("hibernate.sealed");
+	if (c && b->handle == x->handle)
+		alink_read(&b->link);
+	if (c && b->handle == x->handle && b->missed) {
+		begin_later(x); /* nobody has that image: it is swept */
+		return;
+	}
+	if (c && b->handle == x->handle && (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
+		fall_asleep(x, c);
+		return;
+	}
+	if (c) {
+		finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"));
+		return;
+	}
+	x->e = *e;
+	/* Files were being read, or the agent was at something; or the warden is at a seal that nobody waits for any more. */
+	if ((e->errnum == EAGAIN || e->errnum == EBUSY) && x->tries++ < TRIES) {
+		thaw(x);
+		uv_timer_start(x->timer, on_again, AGAIN_MS, 0);
+	} else if (e->kind == ERR_REFUSED && !x->must_carry && !x->why) {
+		x->why = strdup(e->msg);
+		checkpoint_make_hidden(b, &x->who, MEMORY_NO, NETWORK_DROP, on_sealed, x);
+	} else {
+		finish(x, -(e->errnum ? e->errnum : EIO));
+	}
+}
+
+static bool is_there(struct sleep *x)
+{
+	const struct box *b = x->b;
+
+	if (b->handle == x->handle && (b->state == BOX_RUNNING || b->state == BOX_PAUSED))
+		return true;
+	finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"));
+	return false;
+}
+
+static void on_quiet(uv_timer_t *t);
+
+/* What a worker takes out of a pipe behind the copy of it would come twice: it is waited for. */
+static void seal(struct sleep *x)
+{
+	struct box *b = x->b;
+
+	if (!exec_any_read(b))
+		checkpoint_make_hidden(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, x->network, on_sealed, x);
+	else if (x->quiet_tries++ < QUIET_TRIES)
+		uv_timer_start(x->timer, on_quiet, QUIET_MS, 0);
+	else
+		finish(x, err_set(&x->e, ERR_CONFLICT, -EBUSY, "output of execs of sandbox '%s' is being written down", b->want->name));
+}
+
+static void on_quiet(uv_timer_t *t)
+{
+	struct sleep *x = t->data;
+
+	if (is_there(x))
+		seal(x);
+}
+
+/* Nothing runs in it. */
+static void let_go(struct sleep *x)
+{
+	exec_let_go(x->b);
+	x->let_go = true;
+	x->quiet_tries = 0;
+	seal(x);
+}
+
+static void on_frozen(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct sleep *x = arg;
+	struct box *b = x->b;
+
+	(void)a;
+	if (r == -EBUSY && x->tries++ < TRIES) { /* a checkpoint is being made of it */
+		uv_timer_start(x->timer, on_again, AGAIN_MS, 0);
+		return;
+	}
+	if (r < 0 && e)
+		x->e = *e;
+	if (r == 0 && (b->handle != x->handle || b->state != BOX_RUNNING))
+		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile");
+	if (r < 0) {
+		finish(x, r);
+		return;
+	}
+	STEP("hibernate.frozen");
+	x->froze = true;
+	exec_clock(b, true);
+	alink_read(&b->link); /* all that it said before it was frozen */
+	if (b->handle != x->handle || b->state != BOX_RUNNING) {
+		finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"));
+		return;
+	}
+	if (!is_steady(b)) {
+		begin_later(x);
+		return;
+	}
+	let_go(x);
+}
+
+static void begin(struct sleep *x)
+{
+	struct box *b = x->b;
+
+	if (!is_there(x))
+		return;
+	if (exec_any_between(b)) {
+		begin_later(x);
+		return;
+	}
+	if (b->state == BOX_RUNNING) {
+		wlink_call(b->service->warden, WARDEN_FREEZE, b->handle, 0, NULL, on_frozen, x);
+		return;
+	}
+	let_go(x);
+}
+
+static void hibernate_now(struct box *b, const struct who *who, const struct box_hibernate_opts *o, box_done_fn *fn, void *arg)
+{
+	struct err e = { 0 };
+	struct sleep *x;
+	int r = 1;
+
+	if (b->state == BOX_LOST)
+		r = box_lost(b, &e);
+	else if (b->sleep || b->swap || b->waking)
+		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being hibernated, woken up or restored", b->want->name);
+	else if (b->state == BOX_HIBERNATED)
+		r = 0;
+	if (r <= 0) {
+		box_tell(b->service, box_op_new(b, who, fn, arg), r, &e);
+		return;
+	}
+	x = calloc(1, sizeof(*x));
+	if (x)
+		x->timer = malloc(sizeof(*x->timer));
+	if (!x || !x->timer)
+		abort();
+	x->b = b;
+	x->who = *who;
+	x->must_carry = !o->may_end;
+	x->network = o->refuse_network ? NETWORK_REFUSE : NETWORK_DROP;
+	x->handle = b->handle;
+	x->fn = fn;
+	x->arg = arg;
+	uv_timer_init(b->service->loop, x->timer);
+	x->timer->data = x;
+	box_ref(b);
+	b->sleep = x;
+	/* A worker that is there all the same, because somebody else has it, is waited for by who seals. */
+	uv_timer_start(x->timer, on_again, b->files ? SETTLE_MS : 0, 0);
+	file_workers_drop(b);
+}
+
+struct hibernate_call {
+	struct box *b;
+	struct who who;
+	struct box_hibernate_opts o;
+	box_done_fn *fn;
+	void *arg;
+};
+
+static void on_free(void *arg, int r, const struct err *e)
+{
+	struct hibernate_call *x = arg;
+
+	if (r < 0)
+		x->fn(x->arg, r, e);
+	else
+		hibernate_now(x->b, &x->who, &x->o, x->fn, x->arg);
+	free(x);
+}
+
+void box_hibernate(struct box *b, const struct who *who, const struct box_hibernate_opts *o, box_done_fn *fn, void *arg)
+{
+	struct hibernate_call *x;
+
+	if (!fn) { /* by itself: it is tried again later */
+		hibernate_now(b, who, o, fn, arg);
+		return;
+	}
+	x = calloc(1, sizeof(*x));
+	if (!x)
+		abort();
+	*x = (struct hibernate_call){ .b = b, .who = *who, .o = *o, .fn = fn, .arg = arg };
+	box_when_free(b, on_free, x);
+}
+
+/* --- waking up --- */
+
+void box_tell_waiters(struct box *b, int r, const struct err *e)
+{
+	struct box_waiter *w;
+
+	while ((w = b->waiters)) {
+		b->waiters = w->next;
+		w->next = NULL;
+		w->fn(w->arg, r, e);
+	}
+}
+
+static void on_woken(void *arg, int r, const struct err *e)
+{
+	struct box *b = arg;
+
+	b->waking = false;
+	box_tell_waiters(b, r, e);
+	box_unref(b);
+}
+
+void box_forget_memory(struct box *b)
+{
+	if (b->state != BOX_HIBERNATED || b->asleep != ASLEEP_MEMORY || b->sleep || b->waking)
+		return;
+	exec_leave_all(b);
+	b->asleep = ASLEEP_FILES;
+	free(b->memory_refused);
+	b->memory_refused = strdup("it was asked to wake up with its files only");
+	free(b->cut);
+	b->cut = NULL;
+}
+
+int box_want_again(const struct box *b, struct box_want **ret, struct err *e)
+{
+	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
+	AUTO(json_decref) json_t *o = NULL;
+	struct json j = JSON_INIT(&text);
+	struct box_want *w = NULL;
+	int r;
+
+	jout_object(&j, NULL);
+	box_want_write(b->want, &j);
+	jout_end(&j);
+	r = jout_done(&j) < 0 ? err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox") :
+				jin_parse(text.data, text.len, &o, e);
+	if (r == 0)
+		r = box_want_parse(&b->service->o, o, true, &w, e);
+	if (r < 0)
+		return r;
+	w->spec->layers = b->want->spec->layers;
+	memcpy(w->spec->layer, b->want->spec->layer, sizeof(w->spec->layer));
+	memcpy(w->checkpoint, b->want->checkpoint, sizeof(w->checkpoint));
+	w->origin = b->want->origin;
+	w->wake = true;
+	w->memory = b->asleep == ASLEEP_MEMORY;
+	*ret = w;
+	return 0;
+}
+
+static void wake(struct box *b)
+{
+	struct who daemon = { .tenant = b->tenant };
+	struct box_want *w = NULL;
+	struct err e = { 0 };
+	int r = box_want_again(b, &w, &e);
+
+	b->waking = true;
+	box_ref(b);
+	if (r < 0)
+		box_tell(b->service, box_op_new(b, &daemon, on_woken, b), r, &e);
+	else
+		box_replace(b, &daemon, w, on_woken, b);
+}
+
+static void look_after_waiters(struct box *b, int r, const struct err *e)
+{
+	if (!b->waiters || b->waking || b->sleep || b->swap || b->starting)
+		return;
+	if (b->state == BOX_HIBERNATED)
+		wake(b);
+	else
+		box_tell_waiters(b, r, e);
+}
+
+void box_wake_waiters(struct box *b)
+{
+	look_after_waiters(b, 0, NULL);
+}
+
+bool box_awake(struct box *b, struct box_waiter *w)
+{
+	struct who daemon = { .tenant = b->tenant };
+	struct box_waiter **last = &b->waiters;
+	bool paused = b->state == BOX_PAUSED && b->idle_paused;
+
+	if (b->state != BOX_HIBERNATED && !b->sleep && !b->waking && !paused)
+		return true;
+	b->used_ns = wall_now(b->service);
+	while (*last)
+		last = &(*last)->next;
+	w->next = NULL;
+	*last = w;
+	if (b->state == BOX_HIBERNATED && !b->sleep && !b->waking) {
+		if (!b->swap) /* else when that is over: it may be awake then */
+			wake(b);
+	} else if (paused && !b->sleep && !b->waking) {
+		b->waking = true;
+		box_ref(b);
+		box_resume(b, &daemon, on_woken, b);
+	}
+	return false;
+}
+
+void box_wait_cancel(struct box *b, struct box_waiter *w)
+{
+	for (struct box_waiter **p = &b->waiters; *p; p = &(*p)->next)
+		if (*p == w) {
+			*p = w->next;
+			return;
+		}
+}

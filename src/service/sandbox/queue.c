@@ -1,0 +1,85 @@
+#include "service/sandbox/queue.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "service/internal.h"
+
+#define LOOK_MS 5
+#define WAIT_S 60ULL
+
+struct box_queued {
+	struct box_queued *next;
+	struct box *b;
+	uv_timer_t timer;
+	uint64_t end_ns;
+	box_done_fn *fn;
+	void *arg;
+};
+
+/* ->turning: what it has become is not stored yet. ->limiting: its new limits are not in force, stored and answered yet. */
+static bool is_busy(const struct box *b)
+{
+	return b->swap || b->sleep || b->waking || b->turning || b->sealing || b->limiting;
+}
+
+static void on_closed(uv_handle_t *h)
+{
+	free(h->data);
+}
+
+static void leave(struct box_queued *q, int r, const struct err *e)
+{
+	struct box *b = q->b;
+	struct box_queued **p = &b->queue;
+
+	while (*p != q)
+		p = &(*p)->next;
+	*p = q->next;
+	uv_timer_stop(&q->timer);
+	uv_close((uv_handle_t *)&q->timer, on_closed);
+	q->fn(q->arg, r, e);
+	box_rest(b);
+	box_unref(b);
+}
+
+static void on_look(uv_timer_t *t)
+{
+	struct box_queued *q = t->data;
+	struct box *b = q->b;
+	struct err e = { 0 };
+	int r = 0;
+
+	if (b->state == BOX_ENDING)
+		r = err_set(&e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted meanwhile", b->want->name);
+	else if (b->service->draining)
+		r = err_set(&e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
+	else if (b->queue == q && !is_busy(b))
+		r = 0;
+	else if (clock_mono_ns() < q->end_ns)
+		return;
+	else
+		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored, hibernated, woken up, checkpointed or limited, for %llu s already",
+			    b->want->name, WAIT_S);
+	leave(q, r, r < 0 ? &e : NULL);
+}
+
+void box_when_free(struct box *b, box_done_fn *fn, void *arg)
+{
+	struct box_queued *q, **last = &b->queue;
+
+	if (!b->queue && !is_busy(b)) {
+		fn(arg, 0, NULL);
+		return;
+	}
+	q = calloc(1, sizeof(*q));
+	if (!q)
+		abort();
+	*q = (struct box_queued){ .b = b, .fn = fn, .arg = arg, .end_ns = clock_mono_ns() + WAIT_S * 1000000000ULL };
+	box_ref(b);
+	box_use(b);
+	while (*last)
+		last = &(*last)->next;
+	*last = q;
+	uv_timer_init(b->service->loop, &q->timer);
+	q->timer.data = q;
+	uv_timer_start(&q->timer, on_look, LOOK_MS, LOOK_MS);
+}

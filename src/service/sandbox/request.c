@@ -1,0 +1,636 @@
+#include "service/sandbox/request.h"
+#include "base/base.h"
+#include "base/str.h"
+#include "proto/frame.h"
+
+#include "service/state/json_read.h"
+
+void kv_done(struct kv *k)
+{
+	for (uint32_t i = 0; i < k->n; i++)
+		free(k->item[i]);
+	free(k->item);
+	*k = (struct kv){ 0 };
+}
+
+int kv_copy(struct kv *to, const struct kv *from)
+{
+	struct kv k = { .item = calloc(from->n + 1, sizeof(char *)) };
+
+	if (!k.item)
+		return -ENOMEM;
+	for (; k.n < from->n; k.n++) {
+		k.item[k.n] = strdup(from->item[k.n]);
+		if (!k.item[k.n]) {
+			kv_done(&k);
+			return -ENOMEM;
+		}
+	}
+	*to = k;
+	return 0;
+}
+
+static int check_key(const char *key, const char *what, bool env, struct err *e)
+{
+	if (!*key || strlen(key) > 256)
+		return err_set(e, ERR_INVALID, -EINVAL, "'%s': names have 1 to 256 bytes", what);
+	if (strchr(key, '='))
+		return err_set(e, ERR_INVALID, -EINVAL, "'%s': the name '%.60s' holds a '='", what, key);
+	for (const char *p = key; env && *p; p++)
+		if ((unsigned char)*p < 33 || *p == 127)
+			return err_set(e, ERR_INVALID, -EINVAL, "'%s': a name holds a space or control character",
+				       what);
+	return 0;
+}
+
+int kv_parse(const json_t *o, const char *what, uint32_t max, bool env, struct kv *ret, struct err *e)
+{
+	struct kv k = { 0 };
+	const char *key;
+	json_t *walk, *v;
+	int r = 0;
+
+	if (json_object_size(o) > max)
+		return err_set(e, ERR_INVALID, -E2BIG, "'%s': at most %u", what, max);
+	k.item = calloc(json_object_size(o) + 1, sizeof(char *));
+	if (!k.item)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for '%s'", what);
+	memcpy(&walk, &o, sizeof(walk)); /* the library's walk takes no const, and changes nothing */
+	json_object_foreach(walk, key, v) {
+		const char *text = json_string_value(v);
+		size_t n = strlen(key);
+
+		r = check_key(key, what, env, e);
+		if (r == 0 && !text)
+			r = err_set(e, ERR_INVALID, -EINVAL, "'%s': '%.60s' must be text", what, key);
+		if (r == 0 && !env && strlen(text) > 4096)
+			r = err_set(e, ERR_INVALID, -E2BIG, "'%s': '%.60s' has more than 4096 bytes", what, key);
+		if (r < 0)
+			break;
+		k.item[k.n] = malloc(n + strlen(text) + 2);
+		if (!k.item[k.n]) {
+			r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for '%s'", what);
+			break;
+		}
+		memcpy(k.item[k.n], key, n);
+		k.item[k.n][n] = '=';
+		memcpy(k.item[k.n] + n + 1, text, strlen(text) + 1);
+		k.n++;
+	}
+	if (r < 0) {
+		kv_done(&k);
+		return r;
+	}
+	kv_done(ret);
+	*ret = k;
+	return 0;
+}
+
+void kv_write(const struct kv *k, const char *key, struct json *j)
+{
+	jout_object(j, key);
+	for (uint32_t i = 0; i < k->n; i++) {
+		char *eq = strchr(k->item[i], '=');
+
+		*eq = 0;
+		jout_str(j, k->item[i], eq + 1);
+		*eq = '=';
+	}
+	jout_end(j);
+}
+
+int name_check(const char *name, struct err *e)
+{
+	static const char fit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+	size_t n = strlen(name);
+
+	if (n < 1 || n > NAME_MAX_LEN || strspn(name, fit) != n || name[0] == '.' || name[0] == '-' ||
+	    strstr(name, ".."))
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       "'name': 1 to 64 of letters, digits, '_', '.', '-', the first no '.' or '-', no '..'");
+	return 0;
+}
+
+int user_parse(const char *text, struct user_want *ret, struct err *e)
+{
+	uint64_t uid = USER_ID, gid = USER_ID;
+	char head[sizeof(ret->text)] = "", *colon;
+	const size_t len = strlen(text);
+	bool named = false;
+	int r = len < sizeof(head) ? 0 : -EINVAL;
+
+	if (r == 0)
+		memcpy(head, text, len);
+	colon = strchr(head, ':');
+	if (!strcmp(text, "root")) {
+		uid = gid = 0;
+	} else if (r == 0 && strcmp(text, "user")) {
+		named = account_check(text) == 0;
+		if (colon)
+			*colon++ = 0;
+		r = named ? 0 : parse_u64(head, &uid, NULL);
+		gid = uid;
+		if (r == 0 && colon && !named)
+			r = parse_u64(colon, &gid, NULL);
+	}
+	if (r < 0 || !account_id_ok(uid) || !account_id_ok(gid)) {
+		err_set(e, ERR_INVALID, -EINVAL, "'user': must be user, root, \"UID\", \"UID:GID\" up to 65535, or names: NAME, NAME:GROUP");
+		return -EINVAL;
+	}
+	memset(ret->text, 0, sizeof(ret->text));
+	memcpy(ret->text, text, len);
+	ret->named = named;
+	ret->uid = (uint32_t)uid;
+	ret->gid = (uint32_t)gid;
+	return 0;
+}
+
+int user_parse_ids(const char *text, struct user_want *ret, struct err *e)
+{
+	struct user_want u;
+	int r = user_parse(text, &u, e);
+
+	if (r == 0 && u.named)
+		r = err_set(e, ERR_INVALID, -EINVAL, "'user': must be user, root, \"UID\" or \"UID:GID\" up to 65535 here");
+	if (r == 0)
+		*ret = u;
+	return r;
+}
+
+static void put_path(struct jin *j, const char *key, const char *text, char to[SPEC_PATH])
+{
+	if (strlen(text) >= SPEC_PATH)
+		jin_bad(j, key, "at most %d bytes", SPEC_PATH - 1);
+	else
+		memcpy(to, text, strlen(text) + 1);
+}
+
+static void read_mounts(struct jin *j, struct sandbox_spec *s)
+{
+	const json_t *list = jin_array(j, "mounts", SPEC_MOUNTS);
+
+	for (size_t i = 0; list && j->r == 0 && i < json_array_size(list); i++) {
+		struct jin m = JIN_INIT(json_array_get(list, i), j->e);
+		struct spec_mount *to = &s->mount[s->nmounts++];
+		const char *source = "", *target = "";
+		bool ro = false;
+
+		if (!json_is_object(m.o)) {
+			jin_bad(j, "mounts", "objects {source, target, read_only} are wanted");
+			return;
+		}
+		jin_str(&m, "source", &source, SPEC_PATH - 1);
+		jin_str(&m, "target", &target, SPEC_PATH - 1);
+		jin_bool(&m, "read_only", &ro);
+		j->r = jin_end(&m);
+		put_path(j, "mounts", source, to->src);
+		put_path(j, "mounts", target, to->dst);
+		to->read_only = ro;
+	}
+}
+
+static void read_tmpfs(struct jin *j, bool admin, struct sandbox_spec *s)
+{
+	const json_t *list = jin_array(j, "tmpfs", SPEC_TMPFS);
+
+	for (size_t i = 0; list && j->r == 0 && i < json_array_size(list); i++) {
+		struct jin m = JIN_INIT(json_array_get(list, i), j->e);
+		struct spec_tmpfs *to = &s->tmpfs[s->ntmpfs++];
+		const char *path = "";
+
+		if (!json_is_object(m.o)) {
+			jin_bad(j, "tmpfs", "objects {path, size} are wanted");
+			return;
+		}
+		to->size = 64 * MIB;
+		jin_str(&m, "path", &path, SPEC_PATH - 1);
+		if (jin_size(&m, "size", &to->size) && !to->size && !admin)
+			jin_bad(&m, "size", "only an admin may lift this limit");
+		j->r = jin_end(&m);
+		put_path(j, "tmpfs", path, to->path);
+	}
+}
+
+bool idle_read(struct jin *j, struct want_idle *ret)
+{
+	const json_t *v = json_object_get(j->o, "idle");
+	struct want_idle i = { 0 };
+
+	if (!json_is_object(v)) {
+		if (!jin_ms(j, "idle", &i.delete_ms))
+			return false;
+	} else {
+		struct jin in = JIN_INIT(jin_object(j, "idle"), j->e);
+
+		if (j->r < 0)
+			return false;
+		jin_ms(&in, "pause", &i.pause_ms);
+		jin_ms(&in, "hibernate", &i.hibernate_ms);
+		jin_ms(&in, "delete", &i.delete_ms);
+		j->r = jin_end(&in);
+	}
+	*ret = i;
+	return true;
+}
+
+static void write_idle(const struct want_idle *i, struct json *j)
+{
+	if (!i->pause_ms && !i->hibernate_ms) {
+		write_milli(j, "idle", i->delete_ms);
+		return;
+	}
+	jout_object(j, "idle");
+	write_milli(j, "pause", i->pause_ms);
+	write_milli(j, "hibernate", i->hibernate_ms);
+	write_milli(j, "delete", i->delete_ms);
+	jout_end(j);
+}
+
+static void read_limits(const struct service_opts *o, struct jin *j, bool admin, struct box_want *w)
+{
+	struct spec_limits *l = &w->spec->limits;
+	uint64_t pids = o->pids;
+
+	*l = (struct spec_limits){ .memory = o->memory, .disk = o->disk, .cpu_milli = o->cpu_milli };
+	w->nofile = o->nofile;
+	w->output_limit = o->output_limit;
+	w->exec_timeout_ms = o->exec_timeout_ms;
+	jin_cpus(j, "cpus", &l->cpu_milli);
+	jin_size(j, "memory", &l->memory);
+	jin_size(j, "disk", &l->disk);
+	jin_u64(j, "inodes", &l->inodes, 0, UINT32_MAX);
+	jin_size(j, "io_bps", &l->io_bps);
+	jin_u64(j, "pids", &pids, 0, UINT32_MAX);
+	jin_u64(j, "nofile", &w->nofile, 0, 1 << 20);
+	jin_size(j, "output_limit", &w->output_limit);
+	jin_ms(j, "timeout", &w->timeout_ms);
+	idle_read(j, &w->idle);
+	jin_ms(j, "exec_timeout", &w->exec_timeout_ms);
+	l->pids = (uint32_t)pids;
+	if (w->output_limit > OUTPUT_LIMIT_MAX)
+		jin_bad(j, "output_limit", "at most 16M in an answer; more is fetched from …/output");
+	if (admin)
+		return;
+	const struct {
+		const char *key;
+		uint64_t value, max;
+	} bounds[] = { { "cpus", l->cpu_milli, o->cpu_milli_max }, { "memory", l->memory, o->memory_max },
+		       { "disk", l->disk, o->disk_max },	   { "pids", l->pids, o->pids_max },
+		       { "nofile", w->nofile ? w->nofile : !o->nofile, 0 } };
+	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
+		if (!bounds[i].value)
+			jin_bad(j, bounds[i].key, "only an admin may lift this limit");
+		else if (bounds[i].max && bounds[i].value > bounds[i].max)
+			jin_bad(j, bounds[i].key, "beyond what this host allows (%llu%s)",
+				(unsigned long long)bounds[i].max, i == 0 ? " thousandths of a core" : "");
+	}
+}
+
+bool limits_read(const struct service_opts *o, struct jin *j, bool admin, struct spec_limits *ret)
+{
+	struct spec_limits l = { 0 };
+	uint64_t pids = 0;
+	const bool given[] = { jin_cpus(j, "cpus", &l.cpu_milli), jin_size(j, "memory", &l.memory), jin_size(j, "disk", &l.disk),
+			       jin_u64(j, "pids", &pids, 0, UINT32_MAX) };
+	bool any = false;
+
+	l.pids = (uint32_t)pids;
+	const struct {
+		const char *key;
+		uint64_t value, max;
+	} bounds[] = { { "cpus", l.cpu_milli, o->cpu_milli_max }, { "memory", l.memory, o->memory_max }, { "disk", l.disk, o->disk_max },
+		       { "pids", l.pids, o->pids_max } };
+	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
+		any = any || given[i];
+		if (given[i] && !bounds[i].value)
+			jin_bad(j, bounds[i].key, "0 is not allowed: a limit cannot be lifted later");
+		else if (given[i] && !admin && bounds[i].max && bounds[i].value > bounds[i].max)
+			jin_bad(j, bounds[i].key, "beyond what this host allows (%llu%s)", (unsigned long long)bounds[i].max,
+				i == 0 ? " thousandths of a core" : "");
+	}
+	*ret = l;
+	return any;
+}
+
+/* Whether it may be is asked when it is to be made: what was stored must be read in any case. */
+static void read_network(struct jin *j, struct box_want *w)
+{
+	const json_t *v = jin_any(j, "network");
+
+	if (v && j->r == 0)
+		j->r = net_want_parse(v, &w->net, j->e);
+}
+
+const char *tier_name(const struct sandbox_spec *s)
+{
+	return s->flags & SPEC_VM ? "vm" : "container";
+}
+
+/* The flag of it. Whether this host can make one is the warden's to say. */
+static uint32_t read_tier(struct jin *j)
+{
+	const char *tier = "container";
+	bool later;
+
+	jin_str(j, "isolation", &tier, 32);
+	if (j->r < 0 || !strcmp(tier, "container"))
+		return 0;
+	if (!strcmp(tier, "vm"))
+		return SPEC_VM;
+	later = !strcmp(tier, "process") || !strcmp(tier, "wasm");
+	j->r = later ? err_set(j->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation '%s' is not in this version", tier)
+		     : err_set(j->e, ERR_INVALID, -EINVAL, "isolation '%s': unknown", tier);
+	err_remedy(j->e, "use isolation \"container\" or \"vm\"");
+	return 0;
+}
+
+static void read_files(const struct service_opts *o, struct jin *j, bool admin, struct box_want *w)
+{
+	static const char fit_host[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
+	const uint32_t tier = read_tier(j);
+	const char *image = "host", *hostname = "sandbox", *storage = tier ? "disk" : "memory", *workdir = NULL;
+	struct sandbox_spec *s = w->spec;
+	bool read_only = false;
+
+	jin_str(j, "image", &image, 64);
+	jin_str(j, "hostname", &hostname, sizeof(s->hostname) - 1);
+	jin_str(j, "storage", &storage, 16);
+	jin_str(j, "workdir", &workdir, SPEC_PATH - 1);
+	jin_bool(j, "read_only", &read_only);
+	read_mounts(j, s);
+	read_tmpfs(j, admin, s);
+	if (j->r < 0)
+		return;
+	if (!strcmp(image, "host"))
+		snprintf(s->image, sizeof(s->image), "host");
+	else if (name_check(image, NULL) < 0 || !o->images || !*o->images ||
+		 snprintf(s->image, sizeof(s->image), "%s/%s", o->images, image) >= (int)sizeof(s->image)) {
+		j->r = err_set(j->e, ERR_NOT_FOUND, -ENOENT, "no image '%.60s'", image);
+		err_remedy(j->e, "use \"host\", or put a root filesystem folder below the daemon's --images");
+	}
+	if (hostname[0] == '-' || hostname[0] == '.' || !*hostname || strspn(hostname, fit_host) != strlen(hostname))
+		jin_bad(j, "hostname", "letters, digits, '-' and '.' are wanted, the first a letter or digit");
+	if (strcmp(storage, "memory") && strcmp(storage, "disk"))
+		jin_bad(j, "storage", "\"memory\" or \"disk\" is wanted");
+	else if (tier && strcmp(storage, "disk"))
+		jin_bad(j, "storage", "a virtual machine's is \"disk\"");
+	snprintf(s->hostname, sizeof(s->hostname), "%s", hostname);
+	snprintf(s->workdir, sizeof(s->workdir), "%s", workdir ? workdir : w->user.uid ? "/home/user" : "/root");
+	s->flags = (read_only ? SPEC_READ_ONLY : SPEC_SYSTEM_WRITABLE) | (!strcmp(storage, "disk") ? SPEC_DISK : 0) |
+		   tier;
+	if (!read_only && !tier && !user_is_system(&w->user))
+		s->flags |= SPEC_SYSTEM_LATER;
+}
+
+static int read_all(const struct service_opts *o, const json_t *from, bool admin, struct box_want *w, struct err *e)
+{
+	struct jin j = JIN_INIT(from, e);
+	const char *name = NULL, *key = NULL, *user = "user";
+	const json_t *kv;
+
+	if (jin_str(&j, "name", &name, NAME_MAX_LEN) && j.r == 0)
+		j.r = name_check(name, e);
+	if (jin_str(&j, "key", &key, KEY_MAX_LEN) && !*key)
+		jin_bad(&j, "key", "1 to %d bytes", KEY_MAX_LEN);
+	jin_str(&j, "user", &user, sizeof(w->user.text) - 1);
+	if (j.r == 0)
+		j.r = user_parse_ids(user, &w->user, e);
+	read_network(&j, w);
+	read_limits(o, &j, admin, w);
+	read_files(o, &j, admin, w);
+	kv = jin_object(&j, "env");
+	if (kv && j.r == 0)
+		j.r = kv_parse(kv, "env", ENV_MAX, true, &w->env, e);
+	kv = jin_any(&j, "secrets");
+	if (kv && j.r == 0)
+		j.r = secret_uses_parse(kv, admin, &w->secrets, e);
+	kv = jin_object(&j, "metadata");
+	if (kv && j.r == 0)
+		j.r = kv_parse(kv, "metadata", META_MAX, false, &w->metadata, e);
+	if (jin_end(&j) < 0)
+		return j.r < 0 ? j.r : -EINVAL;
+	w->spec->uid = w->user.uid;
+	w->spec->gid = w->user.gid;
+	snprintf(w->name, sizeof(w->name), "%s", name ? name : "");
+	snprintf(w->key, sizeof(w->key), "%s", key ? key : "");
+	return spec_check(w->spec, e);
+}
+
+int box_want_parse(const struct service_opts *o, const json_t *from, bool admin, struct box_want **ret, struct err *e)
+{
+	AUTO(box_want_free) struct box_want *w = calloc(1, sizeof(*w));
+	struct sandbox_spec *less;
+	int r;
+
+	if (w)
+		w->spec = calloc(1, sizeof(*w->spec));
+	if (!w || !w->spec)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	r = read_all(o, from, admin, w, e);
+	if (r < 0)
+		return r;
+	if (!w->spec->nmounts && !w->spec->ntmpfs) {
+		less = realloc(w->spec, offsetof(struct sandbox_spec, mount));
+		if (less)
+			w->spec = less;
+	}
+	*ret = TAKE_PTR(w);
+	return 0;
+}
+
+void want_spec(const struct box_want *w, struct sandbox_spec *ret)
+{
+	bool whole = w->spec->nmounts || w->spec->ntmpfs;
+
+	memset(ret, 0, sizeof(*ret));
+	memcpy(ret, w->spec, whole ? sizeof(*ret) : offsetof(struct sandbox_spec, mount));
+}
+
+static void write_lists(const struct sandbox_spec *s, struct json *j)
+{
+	jout_array(j, "tmpfs");
+	for (uint32_t i = 0; i < s->ntmpfs; i++) {
+		jout_object(j, NULL);
+		jout_str(j, "path", s->tmpfs[i].path);
+		jout_u64(j, "size", s->tmpfs[i].size);
+		jout_end(j);
+	}
+	jout_end(j);
+	jout_array(j, "mounts");
+	for (uint32_t i = 0; i < s->nmounts; i++) {
+		jout_object(j, NULL);
+		jout_str(j, "source", s->mount[i].src);
+		jout_str(j, "target", s->mount[i].dst);
+		jout_bool(j, "read_only", s->mount[i].read_only);
+		jout_end(j);
+	}
+	jout_end(j);
+}
+
+void write_milli(struct json *j, const char *key, uint64_t milli)
+{
+	char text[32];
+	int n = snprintf(text, sizeof(text), "%llu.%03llu", (unsigned long long)(milli / 1000),
+			 (unsigned long long)(milli % 1000));
+
+	while (text[n - 1] == '0')
+		text[--n] = 0;
+	if (text[n - 1] == '.')
+		text[--n] = 0;
+	jout_raw(j, key, text, (size_t)n);
+}
+
+void layers_text(const struct sandbox_spec *s, char text[LAYERS_TEXT])
+{
+	size_t n = 0;
+
+	text[0] = '\0';
+	for (uint32_t i = 0; i < s->layers; i++)
+		n += (size_t)snprintf(text + n, LAYERS_TEXT - n, "%s%s", i ? " " : "", s->layer[i]);
+}
+
+int layers_parse(const char *text, struct sandbox_spec *s, struct err *e)
+{
+	s->layers = 0;
+	while (*text) {
+		char id[ID_SIZE];
+		size_t n = strcspn(text, " ");
+
+		if (n != ID_LEN || s->layers == SPEC_LAYERS)
+			return err_set(e, ERR_INTERNAL, -EBADMSG, "its layers cannot be read");
+		memcpy(id, text, n);
+		id[n] = '\0';
+		if (!id_valid(id))
+			return err_set(e, ERR_INTERNAL, -EBADMSG, "its layers cannot be read");
+		memcpy(s->layer[s->layers++], id, sizeof(id));
+		text += n;
+		text += *text == ' ';
+	}
+	return 0;
+}
+
+void box_want_write(const struct box_want *w, struct json *j)
+{
+	if (w->name[0])
+		jout_str(j, "name", w->name);
+	jout_str(j, "key", w->key[0] ? w->key : NULL);
+	box_want_write_config(w, j);
+}
+
+void box_want_write_config(const struct box_want *w, struct json *j)
+{
+	const struct sandbox_spec *s = w->spec;
+	const char *image = strrchr(s->image, '/');
+
+	jout_str(j, "isolation", tier_name(s));
+	jout_str(j, "image", image ? image + 1 : s->image);
+	write_milli(j, "cpus", s->limits.cpu_milli);
+	jout_u64(j, "memory", s->limits.memory);
+	jout_u64(j, "disk", s->limits.disk);
+	jout_u64(j, "inodes", s->limits.inodes);
+	jout_u64(j, "io_bps", s->limits.io_bps);
+	jout_u64(j, "pids", s->limits.pids);
+	jout_u64(j, "nofile", w->nofile);
+	jout_u64(j, "output_limit", w->output_limit);
+	write_milli(j, "timeout", w->timeout_ms);
+	write_idle(&w->idle, j);
+	write_milli(j, "exec_timeout", w->exec_timeout_ms);
+	net_want_write(w->net, "network", j);
+	kv_write(&w->env, "env", j);
+	secret_uses_write(&w->secrets, "secrets", j);
+	kv_write(&w->metadata, "metadata", j);
+	jout_str(j, "user", w->user.text);
+	jout_str(j, "workdir", s->workdir);
+	jout_bool(j, "read_only", s->flags & SPEC_READ_ONLY);
+	jout_str(j, "storage", s->flags & SPEC_DISK ? "disk" : "memory");
+	write_lists(s, j);
+	jout_str(j, "hostname", s->hostname);
+}
+
+void box_origin_write(const struct box_want *w, struct json *j)
+{
+	const struct box_origin *o = &w->origin;
+
+	if (w->disk[0])
+		jout_str(j, "disk_id", w->disk);
+	if (json_array_size(w->again)) {
+		char *text = json_dumps(w->again, JSON_COMPACT);
+
+		jout_str(j, "again", text);
+		free(text);
+	}
+	if (!o->template[0])
+		return;
+	jout_object(j, "origin");
+	jout_str(j, "template", o->template);
+	jout_u64(j, "version", o->version);
+	jout_str(j, "pool", o->pool[0] ? o->pool : NULL);
+	jout_bool(j, "pooled", o->pooled);
+	jout_end(j);
+}
+
+int box_want_load(const struct service_opts *o, json_t *from, struct box_want **ret, struct err *e)
+{
+	AUTO(json_decref) json_t *origin = json_incref(json_object_get(from, "origin"));
+	const char *template = json_string_value(json_object_get(origin, "template"));
+	const char *pool = json_string_value(json_object_get(origin, "pool"));
+	AUTO(json_decref) json_t *disk = json_incref(json_object_get(from, "disk_id"));
+	AUTO(json_decref) json_t *again = json_incref(json_object_get(from, "again"));
+	struct box_origin *to;
+	int r;
+
+	json_object_del(from, "disk_id");
+	json_object_del(from, "again");
+	json_object_del(from, "origin");
+	r = box_want_parse(o, from, true, ret, e);
+	if (r < 0)
+		return r;
+	if (json_is_string(disk) && id_valid(json_string_value(disk)))
+		memcpy((*ret)->disk, json_string_value(disk), ID_LEN);
+	if (json_is_string(again))
+		(*ret)->again = json_loads(json_string_value(again), JSON_REJECT_DUPLICATES, NULL);
+	to = &(*ret)->origin;
+	snprintf(to->template, sizeof(to->template), "%s", template ? template : "");
+	snprintf(to->pool, sizeof(to->pool), "%s", pool ? pool : "");
+	to->version = (uint64_t)json_integer_value(json_object_get(origin, "version"));
+	to->pooled = json_is_true(json_object_get(origin, "pooled"));
+	return 0;
+}
+
+static bool kv_same(const struct kv *a, const struct kv *b)
+{
+	bool same = a->n == b->n;
+
+	for (uint32_t i = 0; same && i < a->n; i++)
+		same = !strcmp(a->item[i], b->item[i]);
+	return same;
+}
+
+bool want_like(const struct box_want *a, const struct box_want *b)
+{
+	struct sandbox_spec x, y;
+
+	want_spec(a, &x);
+	want_spec(b, &y);
+	return !memcmp(&x, &y, sizeof(x)) && a->memory == b->memory && a->nofile == b->nofile && a->output_limit == b->output_limit &&
+	       a->exec_timeout_ms == b->exec_timeout_ms && !strcmp(a->user.text, b->user.text) &&
+	       kv_same(&a->env, &b->env) && net_want_same(a->net, b->net) &&
+	       secret_uses_same(&a->secrets, &b->secrets);
+}
+
+void box_want_free(struct box_want *w)
+{
+	if (!w)
+		return;
+	json_decref(w->start);
+	json_decref(w->again);
+	kv_done(&w->env);
+	kv_done(&w->metadata);
+	secret_uses_done(&w->secrets);
+	free(w->restored);
+	free(w->execs);
+	free(w->names);
+	net_want_free(w->net);
+	free(w->spec);
+	free(w);
+}

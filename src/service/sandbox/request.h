@@ -1,0 +1,162 @@
+/*
+ * What a sandbox, or an exec, should be: read from JSON (a request, or our own row in the store), with every default
+ * filled in, and written back as the same JSON.
+ */
+#pragma once
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/id.h"
+#include "base/json.h"
+#include "proto/account.h"
+#include "service/network/request.h"
+#include "service/secret/request.h"
+#include "service/service.h"
+#include "warden/spec.h"
+
+#define NAME_MAX_LEN 64
+#define KEY_MAX_LEN 128
+#define META_MAX 64
+#define ENV_MAX 1000
+#define USER_ID 1000U /* of a command that names no user */
+#define OUTPUT_LIMIT_MAX (16 * MIB) /* answers are put together in one go, while everybody else waits */
+
+struct kv { /* "NAME=VALUE" each, in the order given */
+	char **item;
+	uint32_t n;
+};
+void kv_done(struct kv *k);
+int kv_copy(struct kv *to, const struct kv *from);
+
+struct user_want {
+	char text[ACCOUNT_TEXT]; /* as given */
+	bool named; /* looked up in the sandbox by its agent: ->uid and ->gid say nothing */
+	uint32_t uid, gid;
+};
+/* Whether somebody like that may have rights in /usr: root, and groups of the system's. */
+static inline bool user_is_system(const struct user_want *u)
+{
+	return u->named || u->uid < 1000 || u->gid < 1000;
+}
+
+/* Where a sandbox comes from. Kept in its row, beside what was asked. */
+struct box_origin {
+	char template[NAME_MAX_LEN + 1]; /* "" = none */
+	uint64_t version; /* of the template */
+	char pool[ID_SIZE]; /* counts for that one, "" = none */
+	bool pooled; /* it was ready before it was asked for */
+	bool reseeds; /* its warm process draws new random numbers for each exec; not kept */
+	bool ready; /* to be made ready for a pool; not kept, the row's state says it */
+};
+
+struct want_idle { /* ms without a call until it is …; 0 = never */
+	uint64_t pause_ms, hibernate_ms, delete_ms;
+};
+struct jin;
+struct mask;
+/* memory, disk, cpus and pids, for a sandbox that is there; what is missing is 0. False: none is there. */
+bool limits_read(const struct service_opts *o, struct jin *j, bool admin, struct spec_limits *ret);
+/* A number of seconds is ->delete_ms; or {pause, hibernate, delete}. Whether it was there. */
+bool idle_read(struct jin *j, struct want_idle *ret);
+
+struct box_want {
+	char name[NAME_MAX_LEN + 1]; /* "" = none */
+	char key[KEY_MAX_LEN + 1]; /* "" = none */
+	struct sandbox_spec *spec; /* shortened when it has neither mounts nor tmpfs */
+	uint64_t nofile, output_limit, timeout_ms, exec_timeout_ms;
+	struct want_idle idle;
+	struct user_want user;
+	struct net_want *net; /* NULL = none */
+	struct kv env, metadata;
+	struct secret_uses secrets;
+	struct box_origin origin;
+	json_t *start; /* an exec to begin with, or NULL; not kept */
+	char checkpoint[ID_SIZE]; /* that it comes from; ->spec->layer[] are its layers. "" = none. Not part of the JSON */
+	char *restored; /* then: what that does, as JSON */
+	bool memory; /* then: its processes go on */
+	bool wake; /* it goes on where it fell asleep */
+	char *names; /* then: behind its synthetic addresses; NULL = none */
+	char *execs; /* those of them that were execs, as exec_save wrote them; NULL = none */
+	char disk[ID_SIZE]; /* its disk's, when that outlives it; kept in its row. "" = none */
+	bool disk_again; /* that is there already; not kept */
+	bool open; /* for its files, while its state stays; not kept */
+	json_t *again; /* commands to begin again with it (service/sandbox/disk.h), or NULL; kept in its row */
+	char idem[KEY_MAX_LEN + 1]; /* the request's Idempotency-Key, "" = none */
+	uint8_t idem_body[32];
+};
+
+/* The layers of a spec as text, and back: ids, a space between. */
+#define LAYERS_TEXT (SPEC_LAYERS * ID_SIZE + 1)
+void layers_text(const struct sandbox_spec *s, char text[LAYERS_TEXT]);
+int layers_parse(const char *text, struct sandbox_spec *s, struct err *e);
+
+/* "container" or "vm". */
+const char *tier_name(const struct sandbox_spec *s);
+/* A whole spec again, from one that may be short. */
+void want_spec(const struct box_want *w, struct sandbox_spec *ret);
+/* @admin: may lift limits, and go beyond the configured ones. */
+int box_want_parse(const struct service_opts *o, const json_t *from, bool admin, struct box_want **ret, struct err *e);
+/* From a row: what box_want_write and box_origin_write wrote. */
+int box_want_load(const struct service_opts *o, json_t *from, struct box_want **ret, struct err *e);
+void box_origin_write(const struct box_want *w, struct json *j);
+/* The fields of a create, inside of an open object; name and key too. */
+void box_want_write(const struct box_want *w, struct json *j);
+/* Whether one that was made for @a is what @b asks for: all but name, key, metadata, timeout and idle are the same. */
+bool want_like(const struct box_want *a, const struct box_want *b);
+void box_want_write_config(const struct box_want *w, struct json *j); /* without them */
+void box_want_free(struct box_want *w);
+DEFINE_AUTO(struct box_want, box_want_free)
+/* Checks and reads {"K":"V"}; @what names the field. */
+int kv_parse(const json_t *o, const char *what, uint32_t max, bool env, struct kv *ret, struct err *e);
+/* Thousandths as a number with as many digits as it needs. */
+void write_milli(struct json *j, const char *key, uint64_t milli);
+void kv_write(const struct kv *k, const char *key, struct json *j);
+int name_check(const char *name, struct err *e);
+
+enum exec_way {
+	EXEC_PROGRAM,
+	EXEC_CODE, /* a fork of the sandbox's warm Python runs it: argv is "python" and the code */
+	EXEC_WARM, /* a warm process: it tells the agent when it is ready */
+};
+
+struct exec_want {
+	enum exec_way way;
+	bool standing; /* part of what the sandbox is: it may be idle all the same */
+	char **argv;
+	uint32_t argc;
+	size_t cmd_bytes; /* 0, or how long the command was: ->argv is its beginning */
+	struct kv env;
+	char *cwd; /* NULL: the sandbox's */
+	struct user_want user;
+	char *stdin_data; /* NULL = none */
+	size_t stdin_len;
+	bool stdin_open, background, tty, base64;
+	uint32_t rows, cols;
+	uint64_t timeout_ms, cpu_ms, output_limit, nofile;
+	json_t *again; /* with `restart`: the request, to be begun again by; or NULL */
+	char idem[KEY_MAX_LEN + 1];
+	uint8_t idem_body[32];
+};
+
+/* @w: the sandbox's defaults. */
+int exec_want_parse(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want **ret,
+		    struct err *e);
+/* For the audit log: no environment, no stdin, nothing that @m (may be NULL) masks. */
+void exec_want_write(const struct exec_want *x, struct mask *m, struct json *j);
+void exec_want_write_kept(const struct exec_want *x, struct mask *m, struct json *j); /* only the beginning of the command */
+void exec_want_write_cmd(const struct exec_want *x, struct mask *m, struct json *j); /* that alone: `cmd`, and `cmd_bytes` of a longer one */
+#define COMMAND_KEPT 1024U /* bytes of a command that are kept, eight for each argument included */
+size_t exec_want_bytes(const struct exec_want *x); /* about, of memory */
+/* Once it was started: no environment, no stdin, the beginning of the command. */
+void exec_want_trim(struct exec_want *x, struct mask *m);
+void exec_want_free(struct exec_want *x);
+DEFINE_AUTO(struct exec_want, exec_want_free)
+/* -EINVAL for what is none. @to has room for three quarters of @len. */
+ssize_t base64_decode(const char *from, size_t len, char *to);
+/* "user", "root", "UID", "UID:GID"; and with ->named: NAME, NAME:GROUP, UID:GROUP. */
+int user_parse(const char *text, struct user_want *ret, struct err *e);
+/* Where there is nobody who looks a name up. */
+int user_parse_ids(const char *text, struct user_want *ret, struct err *e);

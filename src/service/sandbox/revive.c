@@ -1,0 +1,137 @@
+/* What a sandbox from a checkpoint has of it: processes that go on, and what was made anew. */
+#include "base/base.h"
+#include "base/log.h"
+#include "proto/frame.h"
+#include "service/sandbox/internal.h"
+#include "service/exec/exec.h"
+
+#include <jansson.h>
+
+static void say(json_t *list, const char *what, const char *why)
+{
+	json_array_append_new(list, why ? json_pack("{s:s,s:s}", "what", what, "why", why) : json_string(what));
+}
+
+/* Those of the image that its agent has named. */
+static json_t *execs_of(const struct box *b)
+{
+	json_t *list = json_array();
+
+	for (const struct exec *x = b->execs; x; x = x->next)
+		for (unsigned i = 0; i < b->nheld; i++)
+			if (b->held[i] == x->number)
+				json_array_insert_new(list, 0, json_string(x->id));
+	return list;
+}
+
+void box_restored(struct box *b)
+{
+	AUTO(json_decref) json_t *o = b->restored ? json_loads(b->restored, 0, NULL) : NULL;
+	json_t *done = json_array(), *not_done = json_array(), *had;
+	char *text;
+	size_t i;
+
+	if (!o || !done || !not_done || b->want->wake) {
+		json_decref(done);
+		json_decref(not_done);
+		return;
+	}
+	/* Told when it was made: what was sealed knew it. */
+	json_array_foreach(json_object_get(o, "not_done"), i, had)
+	{
+		const char *what = json_string_value(json_object_get(had, "what"));
+
+		if (what && !strcmp(what, "memory"))
+			json_array_append(not_done, had);
+	}
+	say(done, "hostname", NULL);
+	say(done, "clock", NULL);
+	if (b->fresh & FRAME_RESTORED_MACHINE_ID)
+		say(done, "machine-id", NULL);
+	else
+		say(not_done, "machine-id", "there is none in its image");
+	if (b->fresh & FRAME_RESTORED_GENERATION)
+		say(done, "generation", NULL);
+	if (b->want->origin.reseeds) {
+		say(done, "random", NULL);
+		say(not_done, "generators",
+		    "objects the warm code made to draw from (random.Random(), numpy's default_rng()) draw the same in all");
+	} else if (b->want->memory)
+		say(not_done, "random", "what a program has drawn ahead for itself cannot be changed from outside");
+	if (b->want->memory) {
+		say(not_done, "layout",
+		    "addresses, stack guards and hash seeds of processes are as in all that go on from the same image");
+		if (!(b->want->spec->flags & SPEC_VM))
+			say(not_done, "landlock",
+			    "whether a process had restricted itself by Landlock cannot be seen: it has not any more");
+	}
+	if (b->fresh & FRAME_RESTORED_CLOCK_BACK)
+		say(not_done, "monotonic-clock", "it is behind what the processes have seen");
+	if (b->fresh & FRAME_RESTORED_NUMBERS_LOST)
+		say(not_done, "inode-numbers", "some open files have other inode numbers than they had");
+	json_object_set_new(o, "memory", json_boolean(b->want->memory));
+	json_object_set_new(o, "execs", execs_of(b));
+	json_object_set_new(o, "done", done);
+	json_object_set_new(o, "not_done", not_done);
+	text = json_dumps(o, JSON_COMPACT);
+	if (!text)
+		return;
+	free(b->restored);
+	b->restored = text;
+}
+
+/* The answer is behind UP: only for one that is entered by that, at once. */
+void box_revive_ask(struct box *b)
+{
+	if (!b->want->memory || b->want->spec->flags & SPEC_VM || (b->maker && !b->maker->at_once) || b->secrets)
+		return;
+	b->asked = alink_send(&b->link, FRAME_SYNC, 0, NULL, 0, NULL, 0) == 0;
+}
+
+void box_revive(struct box *b)
+{
+	const bool asked = b->asked;
+	struct err e = { 0 };
+
+	if (!b->want->memory)
+		return;
+	b->reviving = true;
+	if (b->want->execs && exec_revive(b, b->want->execs, &e) < 0)
+		log_error("sandbox %s: %s", b->id, e.msg);
+	free(b->want->execs);
+	b->want->execs = NULL;
+	b->asked = false;
+	if (asked)
+		exec_expect(b);
+	else
+		exec_sync(b);
+}
+
+void box_revive_over(struct box *b)
+{
+	void (*fn)(void *arg, struct box *b) = b->revived;
+
+	if (!b->reviving)
+		return;
+	b->reviving = false;
+	b->revived = NULL;
+	if (b->state == BOX_RUNNING) {
+		exec_revived(b);
+		box_restored(b);
+		b->want->wake = false;
+		box_store(b, NULL);
+		turn_dirty(b->service->turn);
+	}
+	if (fn)
+		fn(b->revived_arg, b);
+}
+
+void box_when_revived(struct box *b, void (*fn)(void *arg, struct box *b), void *arg)
+{
+	if (!b->reviving) {
+		fn(arg, b);
+		return;
+	}
+	b->revived = fn;
+	b->revived_arg = arg;
+}

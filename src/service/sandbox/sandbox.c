@@ -1,0 +1,583 @@
+#include "service/sandbox/sandbox.h"
+#include "base/base.h"
+#include "base/log.h"
+#include "driver/link.h"
+#include "proto/wire.h"
+#include "service/sandbox/disk.h"
+#include "service/sandbox/internal.h"
+#include "service/network/network.h"
+#include "service/state/event.h"
+#include "service/exec/exec.h"
+#include "service/file/file.h"
+#include "service/state/json_read.h"
+#include "service/checkpoint/layer.h"
+#include "service/template/pool.h"
+#include "service/secret/give.h"
+#include "service/port/port.h"
+#include "service/internal.h"
+#include "service/state/wall.h"
+#include "service/link/warden_link.h"
+
+#define BREAKS_MAX 3U
+
+const char *box_state_name(enum box_state s)
+{
+	switch (s) {
+	case BOX_MAKING:
+		return "making";
+	case BOX_RUNNING:
+		return "running";
+	case BOX_PAUSED:
+		return "paused";
+	case BOX_STOPPED:
+		return "stopped";
+	case BOX_HIBERNATED:
+		return "hibernated";
+	case BOX_LOST:
+		return "lost";
+	case BOX_ENDING:
+		return "ending";
+	}
+	return "unknown";
+}
+
+int box_lost(const struct box *b, struct err *e)
+{
+	const char *why = b->drowned ? "its memory was full, and its first process was killed for it" : "its first process died";
+
+	if (b->want->disk[0]) {
+		err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s; its files are there", b->want->name, why);
+		err_remedy(e, "start it again (`cloche start`), copy its files, or delete it");
+		return -ESRCH;
+	}
+	err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s%s", b->want->name, why,
+		b->want->spec->flags & SPEC_VM ? "" : "; its files were in memory and are gone");
+	err_remedy(e, "delete it and create another%s, or restore it from a checkpoint",
+		   b->drowned ? " with more memory or storage disk" : "");
+	return -ESRCH;
+}
+
+void box_ref(struct box *b)
+{
+	b->refs++;
+}
+
+void box_unref(struct box *b)
+{
+	if (--b->refs)
+		return;
+	assert(!b->making && !b->execs);
+	alink_close(&b->link);
+	box_drop_group(b);
+	box_net_free(b);
+	ports_free(b);
+	port_uses_free(b);
+	secrets_free(b);
+	box_want_free(b->want);
+	free(b->restored);
+	free(b->memory_refused);
+	free(b->cut);
+	free(b);
+}
+
+void box_use(struct box *b)
+{
+	b->calls++;
+	b->used_ns = wall_now(b->service);
+}
+
+void box_rest(struct box *b)
+{
+	b->calls--;
+	b->used_ns = wall_now(b->service);
+}
+
+void box_look(struct box *b)
+{
+	b->calls++;
+}
+
+void box_looked(struct box *b)
+{
+	b->calls--;
+}
+
+/* --- what is stored --- */
+
+static bool is_halted(const struct box *b)
+{
+	return b->state == BOX_PAUSED || b->state == BOX_HIBERNATED;
+}
+
+/*
+ * The time of its last use; of one that is paused or hibernated, that of the call which did it. The time of its execs stands still since
+ * then (exec_load), however often its row is written meanwhile.
+ */
+static uint64_t stored_use(struct box *b)
+{
+	if (!is_halted(b))
+		b->paused_ns = 0;
+	else if (!b->paused_ns)
+		b->paused_ns = b->used_ns;
+	return b->paused_ns ? b->paused_ns : b->used_ns;
+}
+
+int box_store(struct box *b, struct err *e)
+{
+	AUTO(buf_done) struct buf spec = BUF_INIT(4 * MIB);
+	struct json j = JSON_INIT(&spec);
+	struct box_row row = {
+		.id = b->id,
+		.tenant = b->tenant->id,
+		.name = b->want->name,
+		.key = b->want->key[0] ? b->want->key : NULL,
+		.handle = b->opened ? 0 : b->handle,
+		.state = b->pooled ? "pooled" : box_state_name(b->state),
+		.created_ns = b->created_ns,
+		.expires_ns = b->expires_ns,
+		.used_ns = stored_use(b),
+		.next_exec = b->next_exec,
+	};
+	char layers[LAYERS_TEXT];
+
+	layers_text(b->want->spec, layers);
+	row.layers = layers;
+	row.tree = b->tree;
+	row.checkpoint = b->want->checkpoint;
+	row.restored = b->restored;
+	row.asleep = b->state == BOX_PAUSED && b->idle_paused ? BOX_ROW_IDLE : b->asleep;
+	jout_object(&j, NULL);
+	box_want_write(b->want, &j);
+	box_origin_write(b->want, &j);
+	secrets_store(b, &j);
+	jout_end(&j);
+	if (jout_done(&j) < 0)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a sandbox");
+	row.spec = spec.data;
+	return b->up ? boxes_update(b->service->db, &row, e) : boxes_insert_late(b->service->db, &row, e);
+}
+
+/* The audit log says what was done ("sandbox.create"), an event what has happened ("sandbox.created"). */
+static void tell_event(struct box *b, const char *kind)
+{
+	char text[40];
+
+	if (!strcmp(kind, "sandbox.expire"))
+		kind = "sandbox.delete"; /* to who watches it is the same */
+	if (!strcmp(kind, "sandbox.wake"))
+		kind = "sandbox.woken";
+	if (!strcmp(kind, "sandbox.stop"))
+		kind = "sandbox.stopped";
+	if (!strcmp(kind, "sandbox.start"))
+		kind = "sandbox.started";
+	snprintf(text, sizeof(text), "%s%s", kind, kind[strlen(kind) - 1] == 'e' ? "d" : "");
+	event_add(b->service, b, text, "");
+}
+
+void box_note(struct box *b, const struct who *who, const char *kind)
+{
+	struct audit_rec rec = who_rec(who, kind);
+	struct json *j;
+
+	rec.sandbox = b->id;
+	rec.tenant = b->tenant->id;
+	j = audit_begin(b->service->audit, &rec);
+	jout_str(j, "name", b->want->name);
+	if (b->want->checkpoint[0] && (!strcmp(kind, "sandbox.create") || !strcmp(kind, "sandbox.restore")))
+		jout_str(j, "checkpoint", b->want->checkpoint);
+	if (b->cut && (!strcmp(kind, "sandbox.create") || !strcmp(kind, "sandbox.restore") || !strcmp(kind, "sandbox.hibernate") ||
+		       !strcmp(kind, "sandbox.resume")))
+		jout_raw(j, "cut", b->cut, strlen(b->cut));
+	if (!strcmp(kind, "sandbox.create") || strstr(kind, ".fill")) {
+		if (b->want->origin.template[0])
+			jout_str(j, "template", b->want->origin.template);
+		if (b->pool)
+			jout_str(j, "pool", b->pool->name);
+		if (b->want->origin.pooled)
+			jout_bool(j, "pooled", true);
+		jout_str(j, "image", b->want->spec->image);
+		jout_str(j, "isolation", tier_name(b->want->spec));
+		net_want_write(b->want->net, "network", j);
+		jout_u64(j, "memory", b->want->spec->limits.memory);
+		jout_u64(j, "cpu_milli", b->want->spec->limits.cpu_milli);
+	}
+	audit_end(b->service->audit, NULL);
+	tell_event(b, kind);
+	turn_dirty(b->service->turn);
+}
+
+/* --- coming into being, and passing --- */
+
+bool box_gone(struct box *b)
+{
+	struct err e = { 0 };
+	int r;
+
+	if (b->opened) {
+		box_close(b);
+		return false;
+	}
+	if (!b->handle || b->state == BOX_LOST || b->state == BOX_ENDING)
+		return false;
+	b->handle = 0;
+	if (b->state == BOX_MAKING) { /* its agent died, and the warden before it could say so */
+		r = err_set(&e, ERR_LOST, -ESRCH, "the sandbox ended before it stood");
+		box_give_up(b, r, &e);
+	} else if (b->want->disk[0] && !b->pooled) {
+		box_stopped(b, "nothing of it runs any more");
+	} else {
+		box_lose(b, "the warden does not know it any more");
+	}
+	return true;
+}
+
+void box_lose(struct box *b, const char *why)
+{
+	struct who nobody = { .tenant = b->tenant };
+
+	if (b->state == BOX_LOST || b->state == BOX_ENDING)
+		return;
+	if (b->pooled) { /* nobody's loss */
+		box_discard(b, why);
+		return;
+	}
+	log_warn("sandbox %s is lost: %s", b->id, why);
+	b->state = BOX_LOST;
+	alink_close(&b->link);
+	box_net_end(b);
+	exec_lose_all(b);
+	box_revive_over(b);
+	if (b->handle)
+		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
+	b->handle = 0;
+	box_store(b, NULL);
+	box_note(b, &nobody, "sandbox.lost");
+}
+
+/* --- the agent's frames --- */
+
+static void on_ready(struct box *b, const struct frame *f)
+{
+	struct wire_in r = { f->payload, f->payload + f->len, false };
+	uint32_t version = wire_get_u32(&r), abi = wire_get_u32(&r);
+
+	if (!r.bad && version == FRAME_VERSION)
+		b->receipt.landlock_abi = abi;
+}
+
+static void on_failed(struct box *b, const struct frame *f)
+{
+	struct err e = { 0 };
+	int r = link_error(f, "make the sandbox", &e, NULL);
+
+	if (b->state == BOX_MAKING)
+		box_give_up(b, r, &e);
+	else
+		box_lose(b, "the agent failed");
+}
+
+static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t nfds)
+{
+	struct box *b = arg;
+	struct err e = { 0 };
+
+	box_ref(b);
+	if (r < 0 && b->state == BOX_MAKING) {
+		r = err_set(&e, ERR_LOST, r, "the agent died before the sandbox stood");
+		box_give_up(b, r, &e);
+	} else if (r < 0 && b->opened) {
+		box_close(b);
+	} else if (r == -EPIPE && b->breaks++ < BREAKS_MAX) {
+		/* Dead, or it gave up on us since we did not read for too long: the warden can tell. */
+		b->found = true;
+		b->synced = false;
+		box_reattach(b);
+		service_soon(b->service);
+	} else if (r < 0) {
+		box_lose(b, r == -EPIPE ? "its first process has ended" : "its agent talked nonsense");
+	} else if (f->type == FRAME_SYNCED) {
+		b->breaks = 0;
+		if (exec_synced(b)) {
+			box_revive_over(b);
+			secrets_refresh(b);
+		}
+	} else if (f->id) {
+		exec_frame(b, f, fds, nfds);
+	} else if (f->type == FRAME_READY) {
+		on_ready(b, f);
+	} else if (f->type == FRAME_UP && b->state == BOX_MAKING) {
+		struct wire_in in = { f->payload, f->payload + f->len, false };
+
+		if (f->len)
+			b->fresh |= wire_get_u32(&in);
+		box_stand(b);
+	} else if (f->type == FRAME_FAILED) {
+		on_failed(b, f);
+	}
+	/* What it has to tell is there already, as a rule: then all of it is stored at once. */
+	if (b->reviving && b->link.poll)
+		b->link.short_read = false;
+	box_unref(b);
+}
+
+/* Only ever outside of the frames' own callbacks. */
+void box_move(struct box *b, struct box *from)
+{
+	alink_close(&b->link);
+	alink_move(&b->link, &from->link, b);
+	box_drop_group(b);
+	b->group = TAKE_FD(from->group);
+	b->group_code = TAKE_FD(from->group_code);
+	b->group_uid = from->group_uid;
+	b->group_no = from->group_no;
+	b->ended_group = 0;
+	b->nrelease = 0;
+	b->handle = from->handle;
+	from->handle = 0;
+	b->receipt = from->receipt;
+	box_net_move(b, from);
+	b->fresh = from->fresh;
+	b->stat = from->stat;
+	b->synced = true;
+	b->let_go = b->hands_off = b->ask_again = false;
+	b->found = b->attaching = b->drowned = false;
+	b->breaks = 0;
+	b->paused_ns = 0;
+}
+
+static void on_counted(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box *b = arg;
+
+	(void)e;
+	if (r == 0)
+		b->stat = a->rep->stat;
+	box_unref(b);
+}
+
+int box_attach(struct box *b, int sock, const struct msg_receipt *receipt, struct err *e)
+{
+	uint32_t abi = b->receipt.landlock_abi;
+
+	/* What the limits stopped so far is not to be blamed on the next exec. */
+	if (b->found) {
+		box_ref(b);
+		wlink_call_first(b->service->warden, WARDEN_STAT, b->handle, 0, on_counted, b);
+	}
+	msg_get_receipt(receipt, &b->receipt);
+	b->fresh |= b->receipt.restored;
+	b->receipt.landlock_abi = abi;
+	alink_close(&b->link);
+	return alink_open(&b->link, b->service->loop, sock, on_frame, b, e);
+}
+
+/* Its agent is dead, and the last counters say whether the memory limit did it: then so do its execs' verdicts. */
+static void on_last_stat(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box_op *op = arg;
+	struct box *b = op->box;
+
+	(void)e;
+	if (b->handle == op->handle && (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
+		b->attaching = false;
+		b->drowned = r == 0 && a->rep->stat.group.oom_kills;
+		if (r == 0)
+			b->stat = a->rep->stat;
+		box_lose(b, b->drowned ? "its memory was full, and its first process was killed for it" : "its first process has ended");
+	}
+	free(op);
+	box_unref(b);
+}
+
+static void on_reattached(void *arg, int r, const struct wlink_answer *w, const struct err *e)
+{
+	struct box_op *op = arg;
+	struct box *b = op->box;
+	const struct who nobody = { .tenant = b->tenant };
+	struct err why = { 0 };
+	bool same = b->handle == op->handle;
+
+	free(op);
+	if (same)
+		b->attaching = false;
+	if (e)
+		why = *e;
+	if (!same || (b->state != BOX_RUNNING && b->state != BOX_PAUSED)) {
+		box_unref(b);
+		return;
+	}
+	if (r == 0 && w->nfds && !b->link.poll) {
+		r = box_attach(b, w->fds[0], &w->rep->receipt, &why);
+		if (r == 0) {
+			w->fds[0] = -1;
+			exec_sync(b);
+		}
+	}
+	/* No room for us with an agent that does not run yet: the next tick tries again. */
+	if (r == -EAGAIN) {
+		service_soon(b->service);
+	} else if (r == -EPIPE || r == -ESRCH) {
+		b->attaching = true;
+		wlink_call(b->service->warden, WARDEN_STAT, b->handle, 0, NULL, on_last_stat, box_op_new(b, &nobody, NULL, NULL));
+	} else if (r < 0) {
+		box_lose(b, why.msg);
+	}
+	box_unref(b);
+}
+
+void box_reattach(struct box *b)
+{
+	const struct who nobody = { .tenant = b->tenant };
+
+	if (b->attaching || b->link.poll || !b->found || b->state != BOX_RUNNING)
+		return;
+	b->attaching = true;
+	wlink_call(b->service->warden, WARDEN_ATTACH, b->handle, 0, NULL, on_reattached,
+		   box_op_new(b, &nobody, NULL, NULL));
+}
+
+static void on_group(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box_op *op = arg;
+	struct box *b = op->box;
+	bool same = b->handle == op->handle;
+	uint32_t uid = op->uid;
+
+	free(op);
+	if (!same) { /* of a sandbox that is not this one any more */
+		if (b->group < 0 && b->handle && b->state != BOX_ENDING)
+			box_want_group(b);
+		box_unref(b);
+		return;
+	}
+
+	if (r < 0 && r != -ESRCH)
+		log_warn("sandbox %s: no group for an exec: %s", b->id, e ? e->msg : "the warden is gone");
+	if (r == 0 && a->nfds && b->group < 0 && b->state != BOX_ENDING) {
+		b->group = a->fds[0];
+		b->group_no = a->rep->arg;
+		a->fds[0] = -1;
+		if (a->nfds == 2 && uid == b->group_uid)
+			b->group_code = TAKE_FD(a->fds[1]);
+	} else if (r == 0 && b->handle) {
+		wlink_call(b->service->warden, WARDEN_GROUP_END, b->handle, a->rep->arg, NULL, NULL, NULL);
+	}
+	exec_group_came(b, r, e);
+	box_unref(b);
+}
+
+static void end_group(struct box *b)
+{
+	if (b->ended_group && b->handle)
+		wlink_call(b->service->warden, WARDEN_GROUP_END, b->handle, b->ended_group, NULL, NULL, NULL);
+	b->ended_group = 0;
+}
+
+void box_flush(struct box *b)
+{
+	for (unsigned i = 0; i < b->nrelease; i++)
+		alink_send(&b->link, FRAME_RELEASE, b->release[i], NULL, 0, NULL, 0);
+	b->nrelease = 0;
+	end_group(b);
+}
+
+void box_put_off(struct box *b, uint32_t exec, uint64_t group)
+{
+	if (b->nrelease == ARRAY_LEN(b->release))
+		box_flush(b);
+	b->release[b->nrelease++] = exec;
+	if (group) {
+		end_group(b);
+		b->ended_group = group;
+	}
+	b->service->fresh++;
+	service_soon(b->service);
+}
+
+void box_want_group(struct box *b)
+{
+	const struct who nobody = { .tenant = b->tenant };
+	struct box_op *op = box_op_new(b, &nobody, NULL, NULL);
+
+	end_group(b); /* so that it can be had again */
+	op->uid = b->group_uid;
+	wlink_call(b->service->warden, WARDEN_GROUP, b->handle, b->group_uid, NULL, on_group, op);
+}
+
+void box_drop_group(struct box *b)
+{
+	fd_close(b->group);
+	fd_close(b->group_code);
+	b->group = b->group_code = -1;
+}
+
+/* --- found again --- */
+
+struct box *box_load(struct service *s, const struct box_row *row, struct err *e)
+{
+	AUTO(json_decref) json_t *spec = NULL;
+	AUTO(json_decref) json_t *ca = NULL;
+	struct tenant *t = tenant_find(s->access, row->tenant);
+	struct box *b;
+	int r = jin_parse(row->spec, strlen(row->spec), &spec, e);
+
+	if (r < 0)
+		return NULL;
+	if (!t) {
+		err_set(e, ERR_INTERNAL, -ENOENT, "its tenant '%s' is not there", row->tenant);
+		return NULL;
+	}
+	b = calloc(1, sizeof(*b));
+	if (!b) {
+		err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+		return NULL;
+	}
+	*b = (struct box){ .service = s, .tenant = t, .refs = 1, .group = -1, .group_code = -1, .up = true, .found = true };
+	b->handle = row->handle;
+	b->created_ns = row->created_ns;
+	b->expires_ns = row->expires_ns;
+	b->used_ns = wall_now(b->service);
+	b->next_exec = row->next_exec;
+	b->tree = row->tree ? row->tree : b->created_ns & INT64_MAX; /* of a time before networks: one of its own */
+	b->pooled = !strcmp(row->state, "pooled");
+	b->state = !strcmp(row->state, "paused")     ? BOX_PAUSED :
+		   !strcmp(row->state, "hibernated") ? BOX_HIBERNATED :
+		   !strcmp(row->state, "lost")	     ? BOX_LOST :
+		   !strcmp(row->state, "stopped")    ? BOX_STOPPED :
+						       BOX_RUNNING;
+	b->paused_ns = is_halted(b) ? row->used_ns : 0;
+	snprintf(b->id, sizeof(b->id), "%s", row->id);
+	ca = json_incref(json_object_get(spec, "ca"));
+	json_object_del(spec, "ca");
+	r = box_want_load(&s->o, spec, &b->want, e);
+	if (r == 0)
+		r = layers_parse(row->layers, b->want->spec, e);
+	if (r == 0 && *row->checkpoint)
+		snprintf(b->want->checkpoint, sizeof(b->want->checkpoint), "%s", row->checkpoint);
+	if (r == 0 && *row->restored && !(b->restored = strdup(row->restored)))
+		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	if (r == 0)
+		r = secrets_begin(b, NULL, e);
+	if (r == 0)
+		r = secrets_found(b, json_string_value(ca), e);
+	if (r == 0)
+		r = box_list(b, e);
+	if (r == 0)
+		r = box_net_load(b, e);
+	if (r < 0) {
+		box_unref(b);
+		return NULL;
+	}
+	b->charged = box_quota(b->want);
+	b->idle_paused = b->state == BOX_PAUSED && row->asleep == BOX_ROW_IDLE;
+	if (b->state == BOX_HIBERNATED && b->want->spec->layers) {
+		b->asleep = row->asleep == ASLEEP_MEMORY ? ASLEEP_MEMORY : ASLEEP_FILES;
+		layer_hold(s, b->want->spec->layer[b->want->spec->layers - 1]);
+		b->charged.memory = b->charged.cpu_milli = 0;
+	}
+	if (b->state == BOX_STOPPED)
+		b->charged.memory = b->charged.cpu_milli = 0;
+	tenant_force(t, &b->charged);
+	pool_joined(b);
+	return b;
+}

@@ -1,0 +1,118 @@
+#include "service/sandbox/scratch_sandbox.h"
+#include "base/base.h"
+#include "service/sandbox/internal.h"
+
+#define AT_ONCE_TENANT 8U
+#define AT_ONCE 32U
+/*
+ * What one promotion takes is nobody's expense. More at once are: a machine's guest, whose memory it is, may be hostile and take
+ * all it can for as long as it is asked, and so may who tells what a mirror has to hold.
+ */
+#define FREE_CLONES 1U
+#define FREE_MIRRORS 3U
+
+struct hidden {
+	struct service *s;
+	struct tenant *tenant;
+	struct box *box; /* referenced; NULL: gone */
+	bool up, vm;
+	hidden_fn *fn;
+	void *arg;
+};
+
+static void on_up(void *arg, struct box *b)
+{
+	struct hidden *h = arg;
+
+	h->up = true;
+	h->fn(h->arg, b, NULL);
+}
+
+static void on_failed(void *arg, struct box *b, int r, const struct err *e)
+{
+	struct hidden *h = arg;
+	struct err why = { 0 };
+
+	(void)b;
+	box_unref(TAKE_PTR(h->box));
+	if (h->up)
+		return; /* who reads from it finds out */
+	if (e && e->msg[0])
+		why = *e;
+	else
+		err_set(&why, ERR_LOST, r < 0 ? r : -EIO, "the sandbox that was to hold the files has ended");
+	h->fn(h->arg, NULL, &why);
+}
+
+static const struct box_maker maker = { .up = on_up, .failed = on_failed };
+
+static void strip(struct box_want *w)
+{
+	w->name[0] = w->key[0] = w->idem[0] = '\0';
+	w->timeout_ms = 0;
+	w->idle = (struct want_idle){ 0 };
+	secret_uses_done(&w->secrets);
+	if (net_want_on(w->net) && w->spec->flags & SPEC_VM)
+		w->spec->flags |= SPEC_NET;
+	net_want_free(w->net);
+	w->net = NULL;
+	json_decref(w->start);
+	w->start = NULL;
+}
+
+int hidden_make(struct service *s, struct tenant *t, struct box_want *want, hidden_fn *fn, void *arg,
+		struct hidden **ret, struct err *e)
+{
+	struct box_plan p = { .tenant = t, .want = want, .maker = &maker, .stand_in = true };
+	struct hidden *h;
+	const bool vm = want->spec->flags & SPEC_VM;
+	int r;
+
+	if (s->hidden >= AT_ONCE || t->hidden >= AT_ONCE_TENANT) {
+		err_set(e, ERR_EXHAUSTED, -EAGAIN, "as many comparisons are under way as can be");
+		err_remedy(e, "try again in a moment");
+		return -EAGAIN;
+	}
+	h = calloc(1, sizeof(*h));
+	if (!h)
+		abort();
+	*h = (struct hidden){ .s = s, .tenant = t, .vm = vm, .fn = fn, .arg = arg };
+	p.counted = vm ? t->clones >= FREE_CLONES : t->hidden - t->clones >= FREE_MIRRORS;
+	p.arg = h;
+	strip(want);
+	r = box_begin(s, &p, &h->box, e);
+	if (r < 0) {
+		free(h);
+		return r;
+	}
+	box_ref(h->box);
+	s->hidden++;
+	t->hidden++;
+	t->clones += vm;
+	*ret = h;
+	return 0;
+}
+
+struct box *hidden_box(const struct hidden *h)
+{
+	return h->up ? h->box : NULL;
+}
+
+void hidden_free(struct hidden *h)
+{
+	struct box *b;
+
+	if (!h)
+		return;
+	b = h->box;
+	h->s->hidden--;
+	h->tenant->hidden--;
+	h->tenant->clones -= h->vm;
+	if (b && b->state != BOX_ENDING) {
+		b->maker = NULL;
+		box_give_up(b, 0, NULL);
+	}
+	if (b)
+		box_unref(b);
+	free(h);
+}

@@ -1,0 +1,235 @@
+/* Another sandbox takes the place of one that is there. */
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/step.h"
+#include "service/sandbox/disk.h"
+#include "service/sandbox/internal.h"
+#include "service/network/network.h"
+#include "service/exec/exec.h"
+#include "service/file/file.h"
+#include "service/checkpoint/layer.h"
+#include "service/secret/give.h"
+#include "service/internal.h"
+#include "service/link/warden_link.h"
+
+/*
+ * The other one, @n, is made beside the old one. When it is up everything turns to it within one turn of the loop:
+ * rows, links, execs; once that is stored, the old one is ended. Dying before leaves the old one (the new one has no row and
+ * is ended), dying after the new one.
+ */
+struct swap {
+	struct box *b, *n;
+	struct who who;
+	uint64_t old; /* handle */
+	box_done_fn *fn;
+	void *arg;
+	int r;
+	struct err e;
+	struct turn_wait wait;
+};
+
+static void on_revived(void *arg, struct box *b)
+{
+	struct swap *x = arg;
+
+	if (x->fn)
+		x->fn(x->arg, x->r, x->r < 0 ? &x->e : NULL);
+	box_wake_waiters(b);
+	box_rest(b);
+	box_unref(b);
+	free(x);
+}
+
+static void on_told(void *arg)
+{
+	struct swap *x = arg;
+	struct box *b = x->b;
+
+	STEP("wake.stored");
+	b->turning = false;
+	exec_read_all(b);
+	if (x->old)
+		wlink_call(b->service->warden, WARDEN_DESTROY, x->old, 0, NULL, NULL, NULL);
+	if (x->r < 0)
+		on_revived(x, b);
+	else
+		box_when_revived(b, on_revived, x);
+}
+
+static void finish(struct swap *x, int r)
+{
+	x->r = r;
+	x->b->swap = NULL;
+	turn_after(x->b->service->turn, &x->wait, on_told, x);
+}
+
+/*
+ * What it is counts from now on, what it was not any more. One that wakes up needs room for what it had before it slept: what a
+ * machine has besides from then on counts, but who fell asleep within a quota is not kept asleep by it.
+ */
+static int recharge(struct box *b, const struct box_want *want, struct err *e)
+{
+	struct tenant_quota had = b->charged, now = box_quota(want), room = now, besides = { 0 };
+	int r;
+
+	if (want->wake)
+		room.memory = want->spec->limits.memory;
+	besides.memory = now.memory - room.memory;
+	tenant_give(b->tenant, &had);
+	r = tenant_take(b->tenant, &room, e);
+	tenant_force(b->tenant, r < 0 ? &had : &besides);
+	if (r == 0)
+		b->charged = now;
+	return r;
+}
+
+/* What is asked of it while it lives stays what it was asked last. */
+static int keep_identity(const struct box *b, struct box_want *want, struct err *e)
+{
+	const struct box_want *old = b->want;
+	struct kv meta = { 0 };
+
+	if (kv_copy(&meta, &old->metadata) < 0)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	kv_done(&want->metadata);
+	want->metadata = meta;
+	memcpy(want->name, old->name, sizeof(want->name));
+	memcpy(want->key, old->key, sizeof(want->key));
+	want->timeout_ms = old->timeout_ms;
+	want->idle = old->idle;
+	want->origin = old->origin;
+	if (want->disk_again)
+		want->again = json_incref(old->again);
+	return 0;
+}
+
+static void turn_over(struct swap *x)
+{
+	struct box *b = x->b, *n = x->n;
+	struct box_want *was = b->want;
+
+	x->old = b->handle;
+	box_revive_over(b); /* who waits for the execs of the old one would wait for ever */
+	file_workers_drop(b);
+	/* Those of one that slept with them go on. */
+	if (!n->want->wake)
+		exec_leave_all(b);
+	box_move(b, n);
+	b->want = n->want;
+	n->want = was; /* freed with it */
+	secrets_move(b, n);
+	b->opened = b->want->open;
+	if (!b->opened)
+		b->state = BOX_RUNNING;
+	b->idle_paused = false;
+	free(b->cut);
+	b->cut = TAKE_PTR(n->cut);
+	if (was->disk[0] && !b->want->disk_again)
+		disk_may_go(b->service, was->disk);
+	if (b->asleep) {
+		b->asleep = ASLEEP_NOT;
+		layer_drop(b->service, was->spec->layer[was->spec->layers - 1]);
+	}
+	if (b->want->wake) {
+		exec_clock(b, false);
+		return;
+	}
+	free(b->restored);
+	b->restored = TAKE_PTR(n->restored);
+	if (was->spec->layers)
+		layer_sweep_soon(b->service);
+}
+
+/* In a turn of its own: nothing of the new one's link is being read. */
+static void on_up(void *arg)
+{
+	struct swap *x = arg;
+	struct box *b = x->b, *n = x->n;
+	int r = 0;
+
+	if (b->state == BOX_ENDING)
+		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted meanwhile", b->want->name);
+	if (r == 0)
+		r = keep_identity(b, n->want, &x->e);
+	if (r == 0)
+		r = recharge(b, n->want, &x->e);
+	if (r < 0) {
+		n->maker = NULL;
+		box_give_up(n, r, &x->e);
+		finish(x, r);
+		return;
+	}
+	STEP("wake.made");
+	b->turning = true;
+	turn_over(x);
+	box_restored(b);
+	r = box_store(b, &x->e);
+	if (r == 0) {
+		net_names_clear(b->service->db, b->id, NULL);
+		box_net_entered(b);
+	}
+	if (r == 0)
+		box_revive(b);
+	if (r == 0 && !b->opened)
+		box_note(b, &x->who, b->want->disk_again ? "sandbox.start" : b->want->wake ? "sandbox.wake" : "sandbox.restore");
+	b->want->disk_again = b->want->open = false;
+	if (r == 0)
+		secrets_note(b, &x->who);
+	n->maker = NULL;
+	n->state = BOX_ENDING;
+	box_leave(n);
+	STEP("wake.noted");
+	finish(x, r);
+}
+
+static void up(void *arg, struct box *n)
+{
+	struct swap *x = arg;
+
+	(void)n;
+	turn_after(x->b->service->turn, &x->wait, on_up, x);
+}
+
+static void failed(void *arg, struct box *n, int r, const struct err *e)
+{
+	struct swap *x = arg;
+
+	(void)n;
+	turn_cancel(&x->wait);
+	if (e)
+		x->e = *e;
+	finish(x, r);
+}
+
+static const struct box_maker maker = { .up = up, .failed = failed };
+
+void box_replace(struct box *b, const struct who *who, struct box_want *want, box_done_fn *fn, void *arg)
+{
+	struct swap *x = calloc(1, sizeof(*x));
+	struct box_plan plan = { .tenant = b->tenant, .want = want, .maker = &maker, .arg = x, .stand_in = true, .like = b };
+	int r = 0;
+
+	if (!x)
+		abort();
+	*x = (struct swap){ .b = b, .who = *who, .fn = fn, .arg = arg };
+	box_ref(b);
+	box_use(b);
+	box_close(b);
+	if (b->swap || b->sleep)
+		r = err_set(&x->e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being %s", b->want->name,
+			    b->swap ? "restored already" : "hibernated");
+	if (r == 0 && !want->wake) {
+		/* The policy is what was asked last: a checkpoint of an earlier, wider one does not bring that back. */
+		net_want_free(want->net);
+		want->net = net_want_copy(b->want->net);
+	}
+	if (r == 0)
+		r = box_begin(b->service, &plan, &x->n, &x->e);
+	if (r < 0) {
+		box_want_free(want);
+		x->r = r;
+		turn_after(b->service->turn, &x->wait, on_told, x);
+		return;
+	}
+	b->swap = x;
+}

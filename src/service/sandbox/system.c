@@ -1,0 +1,90 @@
+#include "service/sandbox/system.h"
+#include "base/base.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "service/sandbox/internal.h"
+#include "service/exec/internal.h"
+#include "service/file/file.h"
+#include "service/internal.h"
+#include "service/link/warden_link.h"
+
+#include <fcntl.h>
+
+struct box_late {
+	struct box_late *next;
+	struct user_want user;
+	int fd;
+};
+
+/* In their order. With an error, or in another sandbox than they were meant for, their callers see the end of a socket. */
+static void start_late(struct box *b, int r)
+{
+	struct box_late *l = b->late;
+
+	b->late = NULL;
+	while (l) {
+		struct box_late *next = l->next;
+		struct err e = { 0 };
+
+		if (r == 0 && file_worker_give(b, &l->user, l->fd, &e) < 0)
+			log_warn("sandbox %s: a file worker did not start: %s", b->id, e.msg);
+		fd_close(l->fd);
+		free(l);
+		l = next;
+	}
+}
+
+static void on_system(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+{
+	struct box_op *op = arg;
+	struct box *b = op->box;
+	const bool same = b->handle == op->handle;
+
+	(void)a;
+	free(op);
+	if (same) {
+		b->system_asked = 0;
+		b->system_open = r == 0 ? b->handle : 0;
+		if (r < 0)
+			log_warn("sandbox %s: /usr cannot be made writable: %s", b->id, e ? e->msg : "the warden is gone");
+	}
+	start_late(b, same ? r : -ESTALE);
+	exec_system_came(b, same ? r : 0, e);
+	box_unref(b);
+}
+
+bool box_system_ready(struct box *b, const struct user_want *user)
+{
+	const struct who nobody = { .tenant = b->tenant };
+	struct box_op *op;
+
+	if (!(b->want->spec->flags & SPEC_SYSTEM_LATER) || !user_is_system(user) || !b->handle || b->system_open == b->handle)
+		return true;
+	if (b->system_asked != b->handle) {
+		b->system_asked = b->handle;
+		op = box_op_new(b, &nobody, NULL, NULL);
+		wlink_call(b->service->warden, WARDEN_SYSTEM, b->handle, 0, NULL, on_system, op);
+	}
+	return false;
+}
+
+int box_system_put_off(struct box *b, const struct user_want *user, int fd, struct err *e)
+{
+	struct box_late *l = calloc(1, sizeof(*l)), **at = &b->late;
+	int copy = l ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
+
+	if (copy < 0) {
+		free(l);
+		return err_set(e, ERR_EXHAUSTED, l ? -EMFILE : -ENOMEM, "no room for a file worker");
+	}
+	*l = (struct box_late){ .user = *user, .fd = copy };
+	while (*at)
+		at = &(*at)->next;
+	*at = l;
+	return 0;
+}
+
+void box_system_drop(struct box *b)
+{
+	start_late(b, -ESRCH);
+}

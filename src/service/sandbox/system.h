@@ -1,0 +1,15 @@
+/*
+ * A sandbox whose user may not change /usr gets one that can be changed when somebody comes who may (SPEC_SYSTEM_LATER,
+ * warden/system.c): most never do, and are cheaper for it.
+ */
+#pragma once
+#include "service/sandbox/sandbox.h"
+
+struct box_late; /* a file worker that waits for it */
+
+/* Whether something of @user's can start now. If not the warden was asked: exec_system_came() tells. */
+bool box_system_ready(struct box *b, const struct user_want *user);
+/* A file worker for @user on @fd, which is copied, as soon as it can start. */
+int box_system_put_off(struct box *b, const struct user_want *user, int fd, struct err *e);
+/* The box goes. */
+void box_system_drop(struct box *b);

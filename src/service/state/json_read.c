@@ -1,0 +1,279 @@
+#include "service/state/json_read.h"
+#include "base/base.h"
+#include "base/near.h"
+#include "base/str.h"
+
+#include <stdarg.h>
+
+/* The library's own bound on depth is fixed, and larger. Brackets inside of strings do not count. */
+static bool too_deep(const char *text, size_t len)
+{
+	unsigned depth = 0;
+	bool in = false;
+
+	for (size_t i = 0; i < len; i++) {
+		char c = text[i];
+
+		if (in) {
+			if (c == '\\')
+				i++;
+			else if (c == '"')
+				in = false;
+		} else if (c == '"') {
+			in = true;
+		} else if (c == '{' || c == '[') {
+			if (++depth > JIN_DEPTH)
+				return true;
+		} else if ((c == '}' || c == ']') && depth) {
+			depth--;
+		}
+	}
+	return false;
+}
+
+int jin_parse(const char *text, size_t len, json_t **ret, struct err *e)
+{
+	json_error_t why;
+	json_t *o;
+
+	if (!len) {
+		o = json_object();
+		if (!o)
+			return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a request");
+		*ret = o;
+		return 0;
+	}
+	if (too_deep(text, len))
+		return err_set(e, ERR_INVALID, -EINVAL, "JSON: more than %d levels", JIN_DEPTH);
+	o = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+	if (!o)
+		return err_set(e, ERR_INVALID, -EINVAL, "JSON: %.120s (line %d, column %d)", why.text, why.line,
+			       why.column);
+	if (!json_is_object(o)) {
+		json_decref(o);
+		return err_set(e, ERR_INVALID, -EINVAL, "JSON: an object is wanted");
+	}
+	*ret = o;
+	return 0;
+}
+
+int jin_bad(struct jin *j, const char *key, const char *fmt, ...)
+{
+	char text[200];
+	va_list ap;
+
+	if (j->r < 0)
+		return j->r;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	j->r = err_set(j->e, ERR_INVALID, -EINVAL, "'%s': %s", key, text);
+	return j->r;
+}
+
+const json_t *jin_any(struct jin *j, const char *key)
+{
+	const json_t *v;
+
+	assert(j->asked < JIN_KEYS);
+	j->key[j->asked++] = key;
+	v = j->r < 0 ? NULL : json_object_get(j->o, key);
+	return v && !json_is_null(v) ? v : NULL;
+}
+
+bool jin_str(struct jin *j, const char *key, const char **ret, size_t max)
+{
+	const json_t *v = jin_any(j, key);
+
+	if (!v)
+		return false;
+	if (!json_is_string(v)) {
+		jin_bad(j, key, "text is wanted");
+		return false;
+	}
+	if (json_string_length(v) > max) {
+		jin_bad(j, key, "at most %zu bytes", max);
+		return false;
+	}
+	*ret = json_string_value(v);
+	return true;
+}
+
+bool jin_bool(struct jin *j, const char *key, bool *ret)
+{
+	const json_t *v = jin_any(j, key);
+
+	if (!v)
+		return false;
+	if (!json_is_boolean(v)) {
+		jin_bad(j, key, "true or false is wanted");
+		return false;
+	}
+	*ret = json_is_true(v);
+	return true;
+}
+
+/* A number of no unit, times @scale. Fractions of the unit are fine where @scale is not 1. */
+static bool number(struct jin *j, const char *key, const json_t *v, double scale, uint64_t *ret)
+{
+	double d = json_number_value(v);
+
+	if (json_is_integer(v) && scale <= 1) {
+		json_int_t n = json_integer_value(v);
+
+		if (n >= 0) {
+			*ret = (uint64_t)n;
+			return true;
+		}
+	} else if (d >= 0 && d * scale < 9e15 && (scale > 1 || d == (double)(uint64_t)d)) {
+		*ret = (uint64_t)(d * scale + 0.5);
+		/* What is so small that nothing is left of it would mean "no limit". */
+		if (d > 0 && !*ret) {
+			jin_bad(j, key, "%g is too small: at least %g, or 0", d, 1 / scale);
+			return false;
+		}
+		return true;
+	}
+	jin_bad(j, key, "not a number that makes sense here");
+	return false;
+}
+
+bool jin_u64(struct jin *j, const char *key, uint64_t *ret, uint64_t min, uint64_t max)
+{
+	const json_t *v = jin_any(j, key);
+	uint64_t n;
+
+	if (!v)
+		return false;
+	if (!json_is_number(v)) {
+		jin_bad(j, key, "a number is wanted");
+		return false;
+	}
+	if (!number(j, key, v, 1, &n))
+		return false;
+	if (n < min || n > max) {
+		jin_bad(j, key, "must be between %llu and %llu", (unsigned long long)min, (unsigned long long)max);
+		return false;
+	}
+	*ret = n;
+	return true;
+}
+
+static bool measure(struct jin *j, const char *key, double scale, int (*parse)(const char *, uint64_t *, struct err *),
+		    const char *like, uint64_t *ret)
+{
+	const json_t *v = jin_any(j, key);
+	struct err why = { 0 };
+
+	if (!v)
+		return false;
+	if (json_is_number(v))
+		return number(j, key, v, scale, ret);
+	if (!json_is_string(v)) {
+		jin_bad(j, key, "a number or text like \"%s\" is wanted", like);
+		return false;
+	}
+	if (parse(json_string_value(v), ret, &why) < 0) {
+		jin_bad(j, key, "%.180s", why.msg);
+		return false;
+	}
+	return true;
+}
+
+bool jin_size(struct jin *j, const char *key, uint64_t *ret_bytes)
+{
+	return measure(j, key, 1, parse_size, "512M", ret_bytes);
+}
+
+bool jin_ms(struct jin *j, const char *key, uint64_t *ret_ms)
+{
+	uint64_t ms;
+
+	if (!measure(j, key, 1000, parse_duration, "30s", &ms))
+		return false;
+	if (ms > JIN_MS_MAX) {
+		jin_bad(j, key, "at most 100 years");
+		return false;
+	}
+	*ret_ms = ms;
+	return true;
+}
+
+static int parse_milli(const char *text, uint64_t *ret, struct err *e)
+{
+	uint32_t milli;
+	int r = parse_cpus(text, &milli, e);
+
+	if (r == 0)
+		*ret = milli;
+	return r;
+}
+
+bool jin_cpus(struct jin *j, const char *key, uint32_t *ret_milli)
+{
+	uint64_t milli;
+
+	if (!measure(j, key, 1000, parse_milli, "0.5", &milli))
+		return false;
+	if (milli > 1000000) {
+		jin_bad(j, key, "at most 1000 cores");
+		return false;
+	}
+	*ret_milli = (uint32_t)milli;
+	return true;
+}
+
+const json_t *jin_object(struct jin *j, const char *key)
+{
+	const json_t *v = jin_any(j, key);
+
+	if (v && !json_is_object(v)) {
+		jin_bad(j, key, "an object is wanted");
+		return NULL;
+	}
+	return v;
+}
+
+const json_t *jin_array(struct jin *j, const char *key, size_t max)
+{
+	const json_t *v = jin_any(j, key);
+
+	if (v && !json_is_array(v)) {
+		jin_bad(j, key, "a list is wanted");
+		return NULL;
+	}
+	if (v && json_array_size(v) > max) {
+		jin_bad(j, key, "at most %zu", max);
+		return NULL;
+	}
+	return v;
+}
+
+static int unknown_field(struct jin *j, const char *key)
+{
+	const char *near = near_word(key, j->key, j->asked);
+
+	err_set(j->e, ERR_INVALID, -EINVAL, "'%.60s': no such field", key);
+	if (near)
+		err_remedy(j->e, "did you mean '%s'?", near);
+	return -EINVAL;
+}
+
+int jin_end(struct jin *j)
+{
+	const char *key;
+	json_t *o, *v;
+
+	if (j->r < 0)
+		return j->r;
+	memcpy(&o, &j->o, sizeof(o)); /* the library's walk takes no const, and changes nothing */
+	json_object_foreach(o, key, v) {
+		bool known = false;
+
+		for (unsigned i = 0; i < j->asked && !known; i++)
+			known = !strcmp(j->key[i], key);
+		if (!known)
+			return unknown_field(j, key);
+	}
+	return 0;
+}

@@ -1,0 +1,15 @@
+/* Between the parts of service/template/. */
+#pragma once
+#include "service/template/template.h"
+
+void template_free(struct template *t);
+DEFINE_AUTO(struct template, template_free)
+
+#define TEMPLATE_KEY 256
+void template_key(const struct tenant *t, const char *name, char key[TEMPLATE_KEY]);
+
+/* template.c */
+int template_read(struct service *s, const json_t *body, struct template *t, struct err *e);
+int template_store(const struct template *t, struct err *e);
+void template_refresh(struct template *t); /* ->want, after what it stands on has changed */
+int template_cold_want(const struct template *t, struct box_want **ret, struct err *e); /* without its warm image */

@@ -1,0 +1,11 @@
+/* Between pool.c, pool_take.c and refill.c. */
+#pragma once
+#include "service/template/pool.h"
+
+/* pool.c */
+enum fitness { FIT, FIT_LATER, FIT_NEVER };
+enum fitness pool_fits(const struct box *b, const char **ret_why);
+void pool_add_ready(struct pool *p, struct box *b);
+
+/* refill.c */
+void refill_again(struct pool *p); /* at once, whatever failed before */

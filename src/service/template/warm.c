@@ -1,0 +1,320 @@
+#include "service/template/warm.h"
+#include "base/base.h"
+#include "base/log.h"
+#include "proto/warm.h"
+#include "service/checkpoint/checkpoint.h"
+#include "service/exec/exec.h"
+#include "service/state/json_read.h"
+#include "service/template/template.h"
+
+#define TIMEOUT_MS 60000
+#define TIMEOUT_MAX_MS 600000
+#define TAIL 4096U
+#define SEE_ALL "run the same in an ordinary sandbox to see all it says"
+
+struct warming {
+	struct service *s;
+	json_t *spec;
+	const char *ready; /* what it says, NULL: it tells the agent */
+	uint64_t ms; /* it has so long */
+	struct box *box; /* referenced */
+	struct exec *exec; /* referenced */
+	struct exec_sink sink;
+	struct exec_watch watch;
+	struct buf said[2]; /* the end of it */
+	uv_timer_t *timer;
+	bool sealing, over;
+	warm_fn *fn;
+	void *arg;
+};
+
+static int read_spec(const json_t *warm, const char **ret_python, const json_t **ret_cmd, const char **ret_ready,
+		     uint64_t *ret_ms, struct err *e)
+{
+	struct jin j = JIN_INIT(warm, e);
+	bool python, cmd, ready;
+
+	*ret_ms = TIMEOUT_MS;
+	python = jin_str(&j, "python", ret_python, WARM_CODE_MAX);
+	*ret_cmd = jin_array(&j, "cmd", 256);
+	cmd = *ret_cmd != NULL;
+	ready = jin_str(&j, "ready", ret_ready, WARM_READY_MAX);
+	jin_ms(&j, "timeout", ret_ms);
+	if (j.r == 0 && (python == cmd || cmd != ready || (ready && !**ret_ready)))
+		j.r = err_set(e, ERR_INVALID, -EINVAL, "{python} or {cmd, ready} is wanted");
+	if (j.r == 0 && (!*ret_ms || *ret_ms > TIMEOUT_MAX_MS))
+		jin_bad(&j, "timeout", "more than nothing, at most 600 seconds");
+	return jin_end(&j);
+}
+
+int warm_check(const json_t *warm, struct err *e)
+{
+	const char *python = NULL, *ready = NULL;
+	const json_t *cmd = NULL;
+	uint64_t ms;
+	int r = read_spec(warm, &python, &cmd, &ready, &ms, e);
+
+	if (r < 0)
+		return err_wrap(e, r, "'warm'");
+	for (size_t i = 0; cmd && i < json_array_size(cmd); i++)
+		if (!json_is_string(json_array_get(cmd, i)))
+			return err_set(e, ERR_INVALID, -EINVAL, "'warm': 'cmd': a list of texts is wanted");
+	if (cmd && !json_array_size(cmd))
+		return err_set(e, ERR_INVALID, -EINVAL, "'warm': 'cmd': must not be empty");
+	return 0;
+}
+
+/* --- the end --- */
+
+static void free_timer(uv_handle_t *h)
+{
+	free(h);
+}
+
+static void finish(struct warming *w, const char *image, const struct err *e)
+{
+	if (w->over)
+		return;
+	w->over = true;
+	exec_unwatch(&w->watch);
+	if (w->exec) {
+		exec_leave(w->exec);
+		exec_unref(w->exec);
+	}
+	if (w->timer) {
+		uv_timer_stop(w->timer);
+		uv_close((uv_handle_t *)w->timer, free_timer);
+	}
+	if (w->box) {
+		if (w->box->state == BOX_RUNNING)
+			box_discard(w->box, image ? "its image was made" : "it did not become warm");
+		box_unref(w->box);
+	}
+	w->fn(w->arg, image, e);
+	json_decref(w->spec);
+	buf_done(&w->said[0]);
+	buf_done(&w->said[1]);
+	free(w);
+}
+
+/* Its last words are the reason, as a rule. */
+static void fail(struct warming *w, const char *why, const char *remedy)
+{
+	const struct buf *b = &w->said[w->said[EXEC_ERR].len ? EXEC_ERR : EXEC_OUT];
+	struct err e = { 0 };
+	const char *text = buf_str(b);
+	size_t n = b->len, most = 200 - strlen(why), from;
+
+	while (n && strchr(" \n\r\t", text[n - 1]))
+		n--;
+	from = n > most ? n - most : 0;
+	err_set(&e, ERR_REFUSED, -ECHILD, "the warm process %s%s%s%.*s", why, n ? ": " : "", from ? "…" : "",
+		(int)(n - from), text + from);
+	err_remedy(&e, "%s", remedy);
+	finish(w, NULL, &e);
+}
+
+/* Servers that log to stderr, and programs that keep what they write to a pipe, wait here for nothing. */
+static void on_time(uv_timer_t *t)
+{
+	struct warming *w = t->data;
+	const struct buf *b = &w->said[EXEC_ERR];
+	const char *remedy = "give it longer (--warm-timeout, `timeout`), or less to do";
+	char why[128];
+
+	if (w->ready)
+		snprintf(why, sizeof(why), "did not become ready in time: no '%.40s' on its stdout in %g s", w->ready,
+			 (double)w->ms / 1000);
+	else
+		snprintf(why, sizeof(why), "did not become ready in time: its code runs for %g s", (double)w->ms / 1000);
+	if (w->ready && b->len && memmem(b->data, b->len, w->ready, strlen(w->ready)))
+		remedy = "it said so on stderr, which does not count: end its line with `2>&1`";
+	else if (w->ready && !w->said[EXEC_OUT].len)
+		remedy = "have it write that to stdout, unbuffered (`python3 -u`, `stdbuf -oL`), stderr with `2>&1`; or give it "
+			 "longer (--warm-timeout, `timeout`)";
+	fail(w, why, remedy);
+}
+
+/* --- the image --- */
+
+static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
+{
+	struct warming *w = arg;
+	struct err why = { 0 };
+	char id[ID_SIZE];
+
+	if (!c) {
+		why = *e;
+		err_wrap(&why, 0, "image the warm process");
+		finish(w, NULL, &why);
+	} else if (w->exec->exited) { /* the image may be without it */
+		memcpy(id, c->id, sizeof(id));
+		warm_drop(w->s, id);
+		fail(w, "ended when it was ready", SEE_ALL);
+	} else {
+		finish(w, c->id, NULL);
+	}
+}
+
+static void seal(struct warming *w)
+{
+	struct checkpoint_want want = { .memory = MEMORY_YES, .name = WARM_NAME, .label = "" };
+	const struct who daemon = { .tenant = w->box->tenant };
+
+	if (w->sealing || w->over)
+		return;
+	w->sealing = true;
+	uv_timer_stop(w->timer);
+	checkpoint_make(w->box, &daemon, &want, on_sealed, w);
+}
+
+/* --- the process --- */
+
+static void on_data(void *arg, enum exec_stream s, const char *p, size_t len)
+{
+	struct warming *w = arg;
+	struct buf *b = &w->said[s];
+
+	for (size_t n; len && !w->over; p += n, len -= n) {
+		n = len < TAIL ? len : TAIL;
+		if (buf_add(b, p, n) < 0)
+			buf_clear(b);
+		if (s == EXEC_OUT && w->ready && b->len && memmem(b->data, b->len, w->ready, strlen(w->ready)))
+			seal(w);
+		if (b->len > TAIL)
+			buf_drop(b, b->len - TAIL);
+	}
+}
+
+static void on_change(void *arg, struct exec *x)
+{
+	struct warming *w = arg;
+	char why[64];
+
+	if (x->warm && !exec_over(x))
+		seal(w);
+	if (!exec_over(x) || w->over || w->sealing)
+		return;
+	if (x->failed) {
+		finish(w, NULL, &x->fail);
+		return;
+	}
+	snprintf(why, sizeof(why), "ended with %d before it was ready", x->verdict.exit_code);
+	fail(w, why, SEE_ALL);
+}
+
+static int start(struct warming *w, struct err *e)
+{
+	const struct who daemon = { .tenant = w->box->tenant };
+	const char *python = NULL, *ready = NULL;
+	AUTO(exec_want_free) struct exec_want *x = NULL;
+	AUTO(json_decref) json_t *o = NULL;
+	struct box_want own = *w->box->want;
+	const json_t *cmd = NULL;
+	int r = read_spec(w->spec, &python, &cmd, &ready, &w->ms, e);
+
+	if (r < 0)
+		return r;
+	w->ready = ready;
+	own.exec_timeout_ms = 0;
+	if (python)
+		o = json_pack("{s:[s,s,s,s]}", "cmd", "python3", "-c", warm_runner_python(), python);
+	else
+		o = json_pack("{s:O}", "cmd", json_object_get(w->spec, "cmd"));
+	if (!o)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
+	r = exec_want_parse(&w->s->o, &own, o, &x, e);
+	if (r < 0)
+		return r;
+	x->way = python ? EXEC_WARM : EXEC_PROGRAM;
+	x->background = x->standing = true;
+	w->timer = malloc(sizeof(*w->timer));
+	if (!w->timer)
+		abort();
+	uv_timer_init(w->s->loop, w->timer);
+	w->timer->data = w;
+	uv_timer_start(w->timer, on_time, w->ms, 0);
+	w->sink = (struct exec_sink){ .data = on_data, .arg = w };
+	r = exec_new(w->box, &daemon, TAKE_PTR(x), &w->sink, &w->exec, e);
+	if (r == 0)
+		exec_watch(w->exec, &w->watch, on_change, w);
+	return r;
+}
+
+static void on_box(void *arg, struct box *b, bool found, const struct err *e)
+{
+	struct warming *w = arg;
+	struct err why = { 0 };
+
+	(void)found;
+	if (!b) {
+		finish(w, NULL, e);
+		return;
+	}
+	w->box = b;
+	box_ref(b);
+	if (start(w, &why) < 0)
+		finish(w, NULL, &why);
+}
+
+void warm_make(struct service *s, struct tenant *t, struct box_want *want, json_t *warm, warm_fn *fn, void *arg)
+{
+	const struct who daemon = { .tenant = t };
+	struct warming *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		abort();
+	*w = (struct warming){ .s = s, .spec = json_incref(warm), .fn = fn, .arg = arg };
+	w->said[0] = w->said[1] = (struct buf)BUF_INIT(4U * TAIL);
+	want->origin.ready = true; /* of no pool: who finds it after a restart ends it */
+	box_create(s, &daemon, want, on_box, w);
+}
+
+/* --- what is left --- */
+
+void warm_drop(struct service *s, const char *image)
+{
+	struct checkpoint *c = *image ? map_get(&s->checkpoints, image) : NULL;
+	struct err e = { 0 };
+	const struct who daemon = { .tenant = c ? c->tenant : NULL };
+
+	if (c && checkpoint_remove(c, &daemon, &e) < 0)
+		log_warn("warm image %s stays: %s", image, e.msg);
+}
+
+void warm_sweep(struct service *s)
+{
+	struct checkpoint *c;
+	size_t at = 0;
+
+	while ((c = map_next(&s->checkpoints, &at)))
+		if (checkpoint_hidden(c) && !template_on(s, c->id))
+			warm_drop(s, c->id);
+}
+
+bool warm_only(struct service *s, const struct tenant *t)
+{
+	struct checkpoint *c;
+	uint64_t n = 0;
+	size_t at = 0;
+
+	while ((c = map_next(&s->checkpoints, &at)))
+		n += c->tenant == t && checkpoint_hidden(c);
+	return strcmp(t->id, TENANT_DEFAULT) && t->used.checkpoints == n;
+}
+
+void warm_clear(struct service *s, const struct tenant *t)
+{
+	struct template *x;
+	size_t at = 0;
+
+	while ((x = map_next(&s->templates, &at))) {
+		char image[ID_SIZE];
+
+		if (x->tenant != t)
+			continue;
+		memcpy(image, x->image, sizeof(image));
+		x->image[0] = '\0';
+		warm_drop(s, image);
+	}
+}

@@ -1,0 +1,27 @@
+/*
+ * Warm images: a process that has done what takes long, imaged once and gone on with in every sandbox. It runs in a
+ * sandbox of the template's, which nobody sees and which ends when the image is made, or when the daemon dies meanwhile.
+ * The image is a checkpoint with memory that belongs to the template and is in nobody's list.
+ */
+#pragma once
+#include <jansson.h>
+
+#include "service/sandbox/sandbox.h"
+
+#define WARM_NAME ".warm" /* of its checkpoint: no name that anybody could choose */
+#define WARM_CODE_MAX (64U * 1024U)
+#define WARM_READY_MAX 256U
+
+/* Checks {"python"} or {"cmd","ready"}, each with "timeout". */
+int warm_check(const json_t *warm, struct err *e);
+
+/* @image is the checkpoint's id, in the store with this turn; NULL when it failed. */
+typedef void warm_fn(void *arg, const char *image, const struct err *e);
+/* Takes @want over; @warm is referenced. @fn is called later, once. */
+void warm_make(struct service *s, struct tenant *t, struct box_want *want, json_t *warm, warm_fn *fn, void *arg);
+/* Images that no template has: made in the moment we died. */
+void warm_sweep(struct service *s);
+/* Whether all the checkpoints the tenant has are such images; and they go, with the tenant. */
+bool warm_only(struct service *s, const struct tenant *t);
+void warm_clear(struct service *s, const struct tenant *t);
+void warm_drop(struct service *s, const char *image); /* "" is fine; stored with the turn */

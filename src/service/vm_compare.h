@@ -1,6 +1,0 @@
-/* Two states of machines, compared: see service/mirror.h. */
-#pragma once
-#include "service/compare.h"
-
-/* As compare_open, when both are machines, or one of them and its image. */
-int vm_compare_open(struct service *s, const struct compare_want *w, compare_fn *fn, void *arg, struct err *e);

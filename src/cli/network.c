@@ -232,7 +232,7 @@ static void on_stream(struct network *n, const struct egress_msg *m)
 }
 
 /* What the kernel said no to has never been at egress. */
-static void add_denied(struct network *n, struct sandbox *s)
+static void add_denied(struct network *n, struct tier_sandbox *s)
 {
 	struct steer_denied all[STEER_DENIED];
 	int k = s->driver->denied ? s->driver->denied(s, all, NULL) : 0;
@@ -324,7 +324,7 @@ void network_write(const struct network *n, struct json *j)
 
 /* ---- while it runs ---------------------------------------------------------------------------------------------- */
 
-static void answer_who(struct network *n, struct sandbox *s, const struct egress_msg *m)
+static void answer_who(struct network *n, struct tier_sandbox *s, const struct egress_msg *m)
 {
 	struct warden_who who = { 0 };
 	struct warden_they they = { 0 };
@@ -348,7 +348,7 @@ static void answer_who(struct network *n, struct sandbox *s, const struct egress
 }
 
 /* One message. *ret_done: the policy's DONE came, with what it said. */
-static void take(struct network *n, struct sandbox *s, const struct egress_msg *m, int *ret_done)
+static void take(struct network *n, struct tier_sandbox *s, const struct egress_msg *m, int *ret_done)
 {
 	switch (m->type) {
 	case EGRESS_STREAM:
@@ -375,7 +375,7 @@ static void take(struct network *n, struct sandbox *s, const struct egress_msg *
 }
 
 /* Reads for @ms at most, until *@done is not 1 or egress has let go. */
-static int read_for(struct network *n, struct sandbox *s, unsigned ms, int *done)
+static int read_for(struct network *n, struct tier_sandbox *s, unsigned ms, int *done)
 {
 	uint64_t end = clock_mono_ns() + ms * 1000000ULL, now;
 	struct egress_msg m;
@@ -394,7 +394,7 @@ static int read_for(struct network *n, struct sandbox *s, unsigned ms, int *done
 	return n->gone || !done || *done != 1 ? 0 : -ETIMEDOUT;
 }
 
-int network_give(struct network *n, const struct network_want *w, struct sandbox *s, struct err *e)
+int network_give(struct network *n, const struct network_want *w, struct tier_sandbox *s, struct err *e)
 {
 	struct egress_config c = { .resolver = w->resolver ? w->resolver : "", .hosts = w->hosts, .ca_file = "" };
 	struct egress_box *b;
@@ -429,7 +429,7 @@ int network_give(struct network *n, const struct network_want *w, struct sandbox
 	return r < 0 ? err_sys(e, ERR_LOST, r, "cloche-egress does not take the network") : 0;
 }
 
-void network_read(struct network *n, struct sandbox *s)
+void network_read(struct network *n, struct tier_sandbox *s)
 {
 	struct egress_msg m;
 
@@ -437,7 +437,7 @@ void network_read(struct network *n, struct sandbox *s)
 		take(n, s, &m, NULL);
 }
 
-void network_finish(struct network *n, const struct network_want *w, struct sandbox *s)
+void network_finish(struct network *n, const struct network_want *w, struct tier_sandbox *s)
 {
 	if (n->fd < 0)
 		return;

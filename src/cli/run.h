@@ -11,7 +11,7 @@
 struct run {
 	struct options o;
 	struct engine *engine;
-	struct sandbox sandbox;
+	struct tier_sandbox sandbox;
 	bool made; /* the sandbox exists */
 	bool tty;
 	int signals; /* signalfd */

@@ -17,7 +17,7 @@
 enum { DRIVER_FREEZE = 1 };
 
 struct engine; /* what a tier needs to work: made once */
-struct sandbox {
+struct tier_sandbox {
 	const struct driver *driver;
 	struct engine *engine;
 	struct link link;
@@ -32,16 +32,16 @@ struct driver {
 	const char *name;
 	unsigned abilities;
 	/* Returns as soon as execs can be sent; sandbox_wait_up() tells how it went. */
-	int (*create)(struct engine *g, const struct sandbox_spec *spec, struct sandbox *ret, struct err *e);
-	int (*destroy)(struct sandbox *s, struct err *e);
-	int (*stat)(struct sandbox *s, struct warden_stat *ret, struct err *e);
-	int (*freeze)(struct sandbox *s, struct err *e);
-	int (*thaw)(struct sandbox *s, struct err *e);
+	int (*create)(struct engine *g, const struct sandbox_spec *spec, struct tier_sandbox *ret, struct err *e);
+	int (*destroy)(struct tier_sandbox *s, struct err *e);
+	int (*stat)(struct tier_sandbox *s, struct warden_stat *ret, struct err *e);
+	int (*freeze)(struct tier_sandbox *s, struct err *e);
+	int (*thaw)(struct tier_sandbox *s, struct err *e);
 	/* Brings what /proc shows up to date; called before an exec. */
-	int (*refresh)(struct sandbox *s);
+	int (*refresh)(struct tier_sandbox *s);
 	/* Of the way out: see warden/warden.h. */
-	int (*who)(struct sandbox *s, const struct warden_who *who, struct warden_they *ret, struct err *e);
-	int (*denied)(struct sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e);
+	int (*who)(struct tier_sandbox *s, const struct warden_who *who, struct warden_they *ret, struct err *e);
+	int (*denied)(struct tier_sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e);
 };
 
 extern const struct driver container_driver;
@@ -81,11 +81,11 @@ struct warden *engine_warden(struct engine *g);
 struct client *engine_client(struct engine *g);
 
 /* Consumes READY and UP. An error when the agent failed, died or does not answer in time. */
-int sandbox_wait_up(struct sandbox *s, int timeout_ms, struct err *e);
+int sandbox_wait_up(struct tier_sandbox *s, int timeout_ms, struct err *e);
 /* Takes in a frame that belongs to the sandbox itself (READY, UP, FAILED of id 0): 1 when it did, 0 when not its. */
-int sandbox_frame(struct sandbox *s, const struct frame *f, struct err *e);
+int sandbox_frame(struct tier_sandbox *s, const struct frame *f, struct err *e);
 /* In the word on cpus, when more were asked for than there are. */
 #define SANDBOX_HOST_HAS "this host has"
 /* What is in force, one line each, as "name: how". Calls @fn for each. */
-void sandbox_enforced(const struct sandbox *s, const struct sandbox_spec *spec,
+void sandbox_enforced(const struct tier_sandbox *s, const struct sandbox_spec *spec,
 		      void (*fn)(void *arg, const char *name, const char *how), void *arg);

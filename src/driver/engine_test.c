@@ -14,7 +14,7 @@ struct done {
 };
 
 struct box {
-	struct sandbox s;
+	struct tier_sandbox s;
 	bool made;
 	uint32_t next;
 };

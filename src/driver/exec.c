@@ -69,7 +69,7 @@ int exec_check(const struct exec_spec *x, struct err *e)
 	return 0;
 }
 
-int exec_send(struct sandbox *s, uint32_t id, const struct exec_spec *x, const int stdio[3], struct err *e)
+int exec_send(struct tier_sandbox *s, uint32_t id, const struct exec_spec *x, const int stdio[3], struct err *e)
 {
 	struct frame_exec f = {
 		.flags = (x->tty ? FRAME_EXEC_TTY : 0) | (x->filter >= 0 ? FRAME_EXEC_FILTER : 0) |

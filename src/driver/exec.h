@@ -39,4 +39,4 @@ size_t exec_bytes(const struct exec_spec *x);
  * Sends it; @stdio are the child's ends (ignored for a terminal) and stay the caller's. EXITED or FAILED follows,
  * with a terminal STARTED before.
  */
-int exec_send(struct sandbox *s, uint32_t id, const struct exec_spec *x, const int stdio[3], struct err *e);
+int exec_send(struct tier_sandbox *s, uint32_t id, const struct exec_spec *x, const int stdio[3], struct err *e);

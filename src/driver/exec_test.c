@@ -114,7 +114,7 @@ TEST(what_passes_can_be_sent)
 	AUTO_FREE const char **args = many(EXEC_ARGS_MAX, word), **env = many(EXEC_ENV_MAX, word);
 	struct exec_spec x = good();
 	struct frame_exec back;
-	struct sandbox s = { 0 };
+	struct tier_sandbox s = { 0 };
 	struct frame f;
 	int pair[2], fds[4], none[3] = { 0, 0, 0 };
 	size_t have = 0, nfds;

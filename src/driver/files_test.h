@@ -15,7 +15,7 @@ struct ft {
 	struct wt w;
 	struct engine *g;
 	struct sandbox_spec spec;
-	struct sandbox s;
+	struct tier_sandbox s;
 	bool made;
 	uint32_t next;
 	char out[65536]; /* of the last command */

@@ -6,7 +6,7 @@
 #include "warden/warden_test.h"
 
 static struct engine *engine;
-static struct sandbox box;
+static struct tier_sandbox box;
 static struct err e;
 static uint8_t bytes[FRAME_HEAD + 70000];
 

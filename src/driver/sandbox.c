@@ -5,7 +5,7 @@
 #include "linux/cgroup.h"
 #include "proto/wire.h"
 
-static int on_ready(struct sandbox *s, const struct frame *f, struct err *e)
+static int on_ready(struct tier_sandbox *s, const struct frame *f, struct err *e)
 {
 	struct wire_in r = { f->payload, f->payload + f->len, false };
 	uint32_t version = wire_get_u32(&r), abi = wire_get_u32(&r);
@@ -19,7 +19,7 @@ static int on_ready(struct sandbox *s, const struct frame *f, struct err *e)
 	return 1;
 }
 
-int sandbox_frame(struct sandbox *s, const struct frame *f, struct err *e)
+int sandbox_frame(struct tier_sandbox *s, const struct frame *f, struct err *e)
 {
 	if (f->id != 0)
 		return 0;
@@ -34,7 +34,7 @@ int sandbox_frame(struct sandbox *s, const struct frame *f, struct err *e)
 	return 0;
 }
 
-static int lost(struct sandbox *s, int r, struct err *e)
+static int lost(struct tier_sandbox *s, int r, struct err *e)
 {
 	struct warden *here = engine_warden(s->engine);
 	int why = here ? warden_start_error(here) : 0;
@@ -45,7 +45,7 @@ static int lost(struct sandbox *s, int r, struct err *e)
 		       r == -EBADMSG ? "talked nonsense" : "died");
 }
 
-int sandbox_wait_up(struct sandbox *s, int timeout_ms, struct err *e)
+int sandbox_wait_up(struct tier_sandbox *s, int timeout_ms, struct err *e)
 {
 	uint64_t end = clock_mono_ns() + (uint64_t)timeout_ms * 1000000ULL;
 
@@ -81,7 +81,7 @@ static unsigned host_cpus(void)
 	return n;
 }
 
-static void say_limits(const struct sandbox *s, const struct sandbox_spec *spec,
+static void say_limits(const struct tier_sandbox *s, const struct sandbox_spec *spec,
 		       void (*fn)(void *arg, const char *name, const char *how), void *arg)
 {
 	const struct spec_limits *l = &spec->limits;
@@ -135,7 +135,7 @@ static void say_limits(const struct sandbox *s, const struct sandbox_spec *spec,
 	}
 }
 
-void sandbox_enforced(const struct sandbox *s, const struct sandbox_spec *spec,
+void sandbox_enforced(const struct tier_sandbox *s, const struct sandbox_spec *spec,
 		      void (*fn)(void *arg, const char *name, const char *how), void *arg)
 {
 	const struct warden_receipt *r = &s->receipt;

@@ -109,7 +109,7 @@ struct spawner *peer_spawner(struct peers *p, const struct peer *peer);
 
 /* ---- box.c: our side ---- */
 struct box {
-	struct sandbox s;
+	struct tier_sandbox s;
 	bool made;
 };
 extern const struct sandbox_spec box_spec; /* what `cloche run` asks for by default */

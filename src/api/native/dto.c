@@ -48,7 +48,8 @@ static void put_network(struct json *j, const struct net_want *w)
 
 void dto_box(struct json *j, const char *key, const struct box *b)
 {
-	struct sandbox as = { .driver = b->want->spec->flags & SPEC_VM ? &vm_driver : &container_driver, .receipt = b->receipt };
+	struct tier_sandbox as = { .driver = b->want->spec->flags & SPEC_VM ? &vm_driver : &container_driver,
+				   .receipt = b->receipt };
 	struct sandbox_spec spec;
 	char text[48];
 

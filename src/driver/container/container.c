@@ -6,7 +6,7 @@
 
 #define ASK_MS 100
 
-static struct warden_sandbox *tier(struct sandbox *s)
+static struct warden_sandbox *tier(struct tier_sandbox *s)
 {
 	return s->tier;
 }
@@ -40,7 +40,7 @@ static int wait_made(struct engine *g, struct warden_sandbox **ret, struct err *
 	}
 }
 
-static int container_create(struct engine *g, const struct sandbox_spec *spec, struct sandbox *ret, struct err *e)
+static int container_create(struct engine *g, const struct sandbox_spec *spec, struct tier_sandbox *ret, struct err *e)
 {
 	struct warden_sandbox *ws;
 	int r;
@@ -54,7 +54,7 @@ static int container_create(struct engine *g, const struct sandbox_spec *spec, s
 	}
 	if (r < 0)
 		return r;
-	*ret = (struct sandbox){ .driver = &container_driver, .engine = g, .tier = ws };
+	*ret = (struct tier_sandbox){ .driver = &container_driver, .engine = g, .tier = ws };
 	ret->pidfd = warden_pidfd(ws);
 	ret->receipt = *warden_receipt(ws);
 	link_init(&ret->link, warden_sock(ws));
@@ -62,41 +62,41 @@ static int container_create(struct engine *g, const struct sandbox_spec *spec, s
 	return 0;
 }
 
-static int container_destroy(struct sandbox *s, struct err *e)
+static int container_destroy(struct tier_sandbox *s, struct err *e)
 {
 	link_done(&s->link);
 	fd_close_many(s->net, STEER_SOCKETS);
 	return warden_destroy(engine_warden(s->engine), tier(s), e);
 }
 
-static int container_stat(struct sandbox *s, struct warden_stat *ret, struct err *e)
+static int container_stat(struct tier_sandbox *s, struct warden_stat *ret, struct err *e)
 {
 	int r = warden_stat(engine_warden(s->engine), tier(s), ret);
 
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "read the sandbox's usage") : 0;
 }
 
-static int container_freeze(struct sandbox *s, struct err *e)
+static int container_freeze(struct tier_sandbox *s, struct err *e)
 {
 	return warden_freeze(engine_warden(s->engine), tier(s), e);
 }
 
-static int container_thaw(struct sandbox *s, struct err *e)
+static int container_thaw(struct tier_sandbox *s, struct err *e)
 {
 	return warden_thaw(engine_warden(s->engine), tier(s), e);
 }
 
-static int container_refresh(struct sandbox *s)
+static int container_refresh(struct tier_sandbox *s)
 {
 	return warden_refresh(engine_warden(s->engine), tier(s));
 }
 
-static int container_who(struct sandbox *s, const struct warden_who *who, struct warden_they *ret, struct err *e)
+static int container_who(struct tier_sandbox *s, const struct warden_who *who, struct warden_they *ret, struct err *e)
 {
 	return warden_who(engine_warden(s->engine), tier(s), who, ret, e);
 }
 
-static int container_denied(struct sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e)
+static int container_denied(struct tier_sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e)
 {
 	return warden_denied(engine_warden(s->engine), tier(s), ret, e);
 }

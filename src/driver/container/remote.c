@@ -2,12 +2,12 @@
 #include "base/base.h"
 #include "driver/driver.h"
 
-static struct client_sandbox *tier(struct sandbox *s)
+static struct client_sandbox *tier(struct tier_sandbox *s)
 {
 	return s->tier;
 }
 
-static int remote_create(struct engine *g, const struct sandbox_spec *spec, struct sandbox *ret, struct err *e)
+static int remote_create(struct engine *g, const struct sandbox_spec *spec, struct tier_sandbox *ret, struct err *e)
 {
 	struct client_sandbox *cs = malloc(sizeof(*cs));
 	int r;
@@ -19,7 +19,7 @@ static int remote_create(struct engine *g, const struct sandbox_spec *spec, stru
 		free(cs);
 		return r;
 	}
-	*ret = (struct sandbox){ .driver = &container_remote, .engine = g, .tier = cs };
+	*ret = (struct tier_sandbox){ .driver = &container_remote, .engine = g, .tier = cs };
 	ret->pidfd = cs->pidfd;
 	ret->receipt = cs->receipt;
 	link_init(&ret->link, cs->sock);
@@ -28,7 +28,7 @@ static int remote_create(struct engine *g, const struct sandbox_spec *spec, stru
 	return 0;
 }
 
-static int remote_destroy(struct sandbox *s, struct err *e)
+static int remote_destroy(struct tier_sandbox *s, struct err *e)
 {
 	int r = client_destroy(engine_client(s->engine), tier(s)->handle, e);
 
@@ -40,32 +40,32 @@ static int remote_destroy(struct sandbox *s, struct err *e)
 	return r;
 }
 
-static int remote_stat(struct sandbox *s, struct warden_stat *ret, struct err *e)
+static int remote_stat(struct tier_sandbox *s, struct warden_stat *ret, struct err *e)
 {
 	return client_stat(engine_client(s->engine), tier(s)->handle, ret, e);
 }
 
-static int remote_freeze(struct sandbox *s, struct err *e)
+static int remote_freeze(struct tier_sandbox *s, struct err *e)
 {
 	return client_freeze(engine_client(s->engine), tier(s)->handle, e);
 }
 
-static int remote_thaw(struct sandbox *s, struct err *e)
+static int remote_thaw(struct tier_sandbox *s, struct err *e)
 {
 	return client_thaw(engine_client(s->engine), tier(s)->handle, e);
 }
 
-static int remote_refresh(struct sandbox *s)
+static int remote_refresh(struct tier_sandbox *s)
 {
 	return client_refresh(engine_client(s->engine), tier(s)->handle, NULL);
 }
 
-static int remote_who(struct sandbox *s, const struct warden_who *who, struct warden_they *ret, struct err *e)
+static int remote_who(struct tier_sandbox *s, const struct warden_who *who, struct warden_they *ret, struct err *e)
 {
 	return client_who(engine_client(s->engine), tier(s)->handle, who, ret, e);
 }
 
-static int remote_denied(struct sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e)
+static int remote_denied(struct tier_sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e)
 {
 	return client_denied(engine_client(s->engine), tier(s)->handle, ret, e);
 }

@@ -5,7 +5,7 @@
 #include "base/base.h"
 #include "driver/driver.h"
 
-static int vm_create(struct engine *g, const struct sandbox_spec *spec, struct sandbox *ret, struct err *e)
+static int vm_create(struct engine *g, const struct sandbox_spec *spec, struct tier_sandbox *ret, struct err *e)
 {
 	AUTO_FREE struct sandbox_spec *vm = malloc(sizeof(*vm));
 	int r;
@@ -20,38 +20,38 @@ static int vm_create(struct engine *g, const struct sandbox_spec *spec, struct s
 	return r;
 }
 
-static int vm_destroy(struct sandbox *s, struct err *e)
+static int vm_destroy(struct tier_sandbox *s, struct err *e)
 {
 	return container_driver.destroy(s, e);
 }
 
-static int vm_usage(struct sandbox *s, struct warden_stat *ret, struct err *e)
+static int vm_usage(struct tier_sandbox *s, struct warden_stat *ret, struct err *e)
 {
 	return container_driver.stat(s, ret, e);
 }
 
-static int vm_freeze(struct sandbox *s, struct err *e)
+static int vm_freeze(struct tier_sandbox *s, struct err *e)
 {
 	return container_driver.freeze(s, e);
 }
 
-static int vm_thaw(struct sandbox *s, struct err *e)
+static int vm_thaw(struct tier_sandbox *s, struct err *e)
 {
 	return container_driver.thaw(s, e);
 }
 
-static int vm_refresh(struct sandbox *s)
+static int vm_refresh(struct tier_sandbox *s)
 {
 	(void)s;
 	return 0;
 }
 
-static int vm_who(struct sandbox *s, const struct warden_who *who, struct warden_they *ret, struct err *e)
+static int vm_who(struct tier_sandbox *s, const struct warden_who *who, struct warden_they *ret, struct err *e)
 {
 	return container_driver.who(s, who, ret, e);
 }
 
-static int vm_denied(struct sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e)
+static int vm_denied(struct tier_sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e)
 {
 	return container_driver.denied(s, ret, e);
 }

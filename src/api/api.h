@@ -92,7 +92,7 @@ struct call {
 	const struct route *route;
 	void (*gone)(struct call *c); /* told when the client hangs up, or NULL */
 	void (*body)(struct call *c, const char *data, size_t len);
-	struct box *box; /* referenced and in use, or NULL */
+	struct sandbox *sandbox; /* referenced and in use, or NULL */
 	struct exec *exec; /* referenced, or NULL */
 	struct turn_wait wait;
 	char *busy; /* its idempotency key, when it has one */
@@ -115,10 +115,10 @@ void call_list(struct call *c, struct json *j);
 /* For what was changed just now: answers when it is stored. Takes the content over; NULL: an answer without a body. */
 void call_stored(struct call *c, int status, struct buf *b);
 /* Finds the sandbox named in the path. On failure it has been answered and ended: returns -errno. */
-int call_box(struct call *c);
-/* For a call that has found it in another way: referenced and in use until call_leave_box(), at the latest when the call ends. */
-void call_enter_box(struct call *c, struct box *b);
-void call_leave_box(struct call *c);
+int call_sandbox(struct call *c);
+/* For a call that has found it in another way: referenced and in use until call_leave_sandbox(), at the latest when the call ends. */
+void call_enter_sandbox(struct call *c, struct sandbox *b);
+void call_leave_sandbox(struct call *c);
 int call_exec(struct call *c); /* and the exec */
 /* Reads the whole body, then calls @fn. */
 void call_body(struct call *c, void (*fn)(struct call *c, const char *data, size_t len));
@@ -126,9 +126,9 @@ void call_body(struct call *c, void (*fn)(struct call *c, const char *data, size
 int idem_read(struct call *c, const char *data, size_t len, char key[129], uint8_t hash[32], struct err *e);
 /* Notes that it is under way, until the call ends. -EBUSY when another is. */
 int idem_hold(struct call *c, const char *key, struct err *e);
-void call_box_json(struct call *c, int status, const struct box *b); /* answers with it. (native/sandboxes.c) */
+void call_sandbox_json(struct call *c, int status, const struct sandbox *b); /* answers with it. (native/sandboxes.c) */
 /* Answers with the call's sandbox, as it is now. */
-void call_answer_box(void *arg);
+void call_answer_sandbox(void *arg);
 /* X-Cloche-Audit, for calls that changed something. Before the answer. */
 void call_audited(struct call *c);
 
@@ -136,7 +136,7 @@ void dto_time(struct json *j, const char *key, uint64_t ns); /* null when 0 */
 /* An error as one object: code, message, cause, remedy, request_id. */
 void dto_error(struct json *j, const char *key, const struct err *e, const char *request_id);
 /* The wire's shape of a sandbox, as one object. */
-void dto_box(struct json *j, const char *key, const struct box *b);
+void dto_sandbox(struct json *j, const char *key, const struct sandbox *b);
 
 #define ROUTE(method_, pattern_, scope_, fn_) \
 	{ .method = HTTP_M_##method_, .pattern = pattern_, .scope = SCOPE_##scope_, .handle = fn_ }

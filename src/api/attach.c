@@ -21,7 +21,7 @@ struct attach {
 	const struct attach_kind *kind;
 	struct api *api;
 	struct who who;
-	struct box *box;
+	struct sandbox *sandbox;
 	struct exec *exec; /* NULL until the first message, for one that starts it */
 	struct ws *ws;
 	struct exec_sink sink;
@@ -44,8 +44,8 @@ static void attach_free(struct attach *t)
 		exec_leave(t->exec);
 	if (t->exec)
 		exec_unref(t->exec);
-	box_rest(t->box);
-	box_unref(t->box);
+	sandbox_rest(t->sandbox);
+	sandbox_unref(t->sandbox);
 	free(t);
 }
 
@@ -133,7 +133,7 @@ static void say_started(struct attach *t)
 	t->told = true;
 	if (!t->kind->says_started)
 		return;
-	buf_addf(&b, "{\"type\":\"started\",\"id\":\"%s\",\"sandbox\":\"%s\"}", t->exec->id, t->box->id);
+	buf_addf(&b, "{\"type\":\"started\",\"id\":\"%s\",\"sandbox\":\"%s\"}", t->exec->id, t->sandbox->id);
 	send_text(t, &b);
 }
 
@@ -216,14 +216,14 @@ static void begin(struct attach *t, const uint8_t *data, size_t len)
 {
 	AUTO(exec_want_free) struct exec_want *w = NULL;
 	struct err e = { 0 };
-	int r = t->kind->want(&t->api->s->o, t->box, (const char *)data, len, &w, &e);
+	int r = t->kind->want(&t->api->s->o, t->sandbox, (const char *)data, len, &w, &e);
 
 	if (r == 0) {
 		/* A terminal is kept, so that one can come back to it; so is what was to run in the background. */
 		t->direct = !w->tty && !w->background;
 		w->background = w->background || w->tty;
 		t->sink = (struct exec_sink){ .data = on_data, .arg = t };
-		r = exec_new(t->box, &t->who, TAKE_PTR(w), t->direct ? &t->sink : NULL, &t->exec, &e);
+		r = exec_new(t->sandbox, &t->who, TAKE_PTR(w), t->direct ? &t->sink : NULL, &t->exec, &e);
 	}
 	if (r < 0) {
 		send_error(t, &e);
@@ -338,7 +338,7 @@ void attach_ws(struct call *c, const struct attach_kind *kind, const struct atta
 	}
 	c->q = NULL;
 	api_stand(t->api, &t->standing, &t->who, on_stop, t);
-	t->box = TAKE_PTR(c->box);
+	t->sandbox = TAKE_PTR(c->sandbox);
 	t->exec = TAKE_PTR(c->exec);
 	call_free(c);
 	if (!t->exec)

@@ -8,7 +8,7 @@
 
 struct attach_kind {
 	/* Reads the first text: what is to be run. */
-	int (*want)(const struct service_opts *o, const struct box *b, const char *data, size_t len,
+	int (*want)(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len,
 		    struct exec_want **ret, struct err *e);
 	/* A later text. NULL: they are passed over. */
 	int (*text)(struct exec *x, const char *data, size_t len, struct err *e);

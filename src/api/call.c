@@ -46,25 +46,25 @@ static bool looks(const struct call *c)
 	return c->route->scope == SCOPE_READ && !strstr(c->route->pattern, "/{x}");
 }
 
-void call_enter_box(struct call *c, struct box *b)
+void call_enter_sandbox(struct call *c, struct sandbox *b)
 {
-	c->box = b;
-	box_ref(b);
+	c->sandbox = b;
+	sandbox_ref(b);
 	if (looks(c))
-		box_look(b);
+		sandbox_look(b);
 	else
-		box_use(b);
+		sandbox_use(b);
 }
 
-void call_leave_box(struct call *c)
+void call_leave_sandbox(struct call *c)
 {
-	if (c->box && looks(c))
-		box_looked(c->box);
-	else if (c->box)
-		box_rest(c->box);
-	if (c->box)
-		box_unref(c->box);
-	c->box = NULL;
+	if (c->sandbox && looks(c))
+		sandbox_looked(c->sandbox);
+	else if (c->sandbox)
+		sandbox_rest(c->sandbox);
+	if (c->sandbox)
+		sandbox_unref(c->sandbox);
+	c->sandbox = NULL;
 }
 
 void call_free(struct call *c)
@@ -75,7 +75,7 @@ void call_free(struct call *c)
 	buf_done(&c->answer);
 	if (c->exec)
 		exec_unref(c->exec);
-	call_leave_box(c);
+	call_leave_sandbox(c);
 	free(c);
 }
 
@@ -164,17 +164,17 @@ void call_stored(struct call *c, int status, struct buf *b)
 	turn_after(c->api->s->turn, &c->wait, on_stored, c);
 }
 
-int call_box(struct call *c)
+int call_sandbox(struct call *c)
 {
 	const char *id = router_param(c->route, c->q, "id");
 	struct err e = { 0 };
-	struct box *b = box_find(c->api->s, &c->who, id, &e);
+	struct sandbox *b = sandbox_find(c->api->s, &c->who, id, &e);
 
 	if (!b) {
 		call_fail(c, &e);
 		return -ENOENT;
 	}
-	call_enter_box(c, b);
+	call_enter_sandbox(c, b);
 	return 0;
 }
 
@@ -182,11 +182,11 @@ int call_exec(struct call *c)
 {
 	struct err e = { 0 };
 	struct exec *x;
-	int r = call_box(c);
+	int r = call_sandbox(c);
 
 	if (r < 0)
 		return r;
-	x = exec_find(c->box, router_param(c->route, c->q, "x"), &e);
+	x = exec_find(c->sandbox, router_param(c->route, c->q, "x"), &e);
 	if (!x) {
 		call_fail(c, &e);
 		return -ENOENT;

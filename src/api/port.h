@@ -16,7 +16,7 @@
 struct port_place {
 	bool hosted; /* by host: all of it is the server's own */
 	uint16_t number;
-	char box[PORT_NAME_MAX + 1]; /* id or name */
+	char sandbox[PORT_NAME_MAX + 1]; /* id or name */
 	const char *path; /* as the server sees it, from its first slash on; within the request */
 	char prefix[PORT_NAME_MAX + 48]; /* what stands before it: "" by host */
 };
@@ -25,7 +25,7 @@ bool port_place(const char *domain, const struct http_req *q, struct port_place 
 
 /* A request on its way in; see port_proxy.c. */
 struct port_pass {
-	struct box *box; /* referenced and in use */
+	struct sandbox *sandbox; /* referenced and in use */
 	bool our_token; /* Authorization held a token of ours */
 	bool by_query; /* a token stood in the query, and was good */
 	char token[TOKEN_TEXT_MAX]; /* that one */
@@ -51,5 +51,5 @@ bool port_cookie_token(const char *cookies, char to[TOKEN_TEXT_MAX]);
 /* --- port_proxy.c --- */
 /* A request for which port_place() is true. */
 void port_proxy(struct api *a, struct http_req *q);
-/* A connection to the port itself; the call's box has been found. Takes the call over. */
+/* A connection to the port itself; the call's sandbox has been found. Takes the call over. */
 void port_tunnel(struct call *c, uint16_t number);

@@ -5,7 +5,7 @@
 #include <strings.h>
 
 /* Whose request this is, when it is let in by what its sandbox says and not by a token of the API. */
-static int as_its_tenant(struct http_req *q, struct box *b, struct err *e)
+static int as_its_tenant(struct http_req *q, struct sandbox *b, struct err *e)
 {
 	return api_note(q, b->tenant, SCOPE_EXEC, "port", e);
 }
@@ -40,7 +40,7 @@ int port_enter(struct api *a, struct http_req *q, const struct port_place *p, st
 	const struct port *own;
 	struct err e = { 0 };
 	unsigned retry = 0;
-	struct box *b = NULL;
+	struct sandbox *b = NULL;
 	struct who who;
 	int r;
 
@@ -50,12 +50,12 @@ int port_enter(struct api *a, struct http_req *q, const struct port_place *p, st
 	ret->our_token = bearer && (r == 0 || e.kind != ERR_UNAUTHORIZED || !strncmp(bearer, TOKEN_PREFIX, sizeof(TOKEN_PREFIX) - 1));
 	if (r == 0) {
 		who = api_who(q);
-		b = box_find(a->s, &who, p->box, &e);
+		b = sandbox_find(a->s, &who, p->sandbox, &e);
 		r = b ? 0 : -ENOENT;
 	}
 	if (!b && e.kind != ERR_RATE) {
-		b = map_get(&a->s->boxes, p->box);
-		own = b && box_seen(b) ? port_find(b, p->number) : NULL;
+		b = map_get(&a->s->sandboxes, p->sandbox);
+		own = b && sandbox_seen(b) ? port_find(b, p->number) : NULL;
 		by = own && own_token(q, own, ret) ? PORT_BY_TOKEN : PORT_BY_PUBLIC;
 		if (own && (by == PORT_BY_TOKEN || own->public))
 			r = as_its_tenant(q, b, &e);
@@ -72,9 +72,9 @@ int port_enter(struct api *a, struct http_req *q, const struct port_place *p, st
 	if (by != PORT_BY_API)
 		who.token[0] = '\0'; /* nobody's of ours */
 	port_used(b, &who, p->number, by);
-	box_ref(b);
-	box_use(b);
-	ret->box = b;
+	sandbox_ref(b);
+	sandbox_use(b);
+	ret->sandbox = b;
 	return 0;
 }
 

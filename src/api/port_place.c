@@ -42,7 +42,7 @@ static bool by_path(const char *path, struct port_place *ret)
 	ret->number = read_port(number, ret->path);
 	if (!ret->number)
 		return false;
-	memcpy(ret->box, name, (size_t)(end - name));
+	memcpy(ret->sandbox, name, (size_t)(end - name));
 	memcpy(ret->prefix, path, (size_t)(ret->path - path));
 	return true;
 }
@@ -60,8 +60,8 @@ static bool by_host(const char *domain, const char *host, const char *path, stru
 	if (!ret->number || (size_t)(host + label - dash) != ID_LEN)
 		return false;
 	for (size_t i = 0; i < ID_LEN; i++)
-		ret->box[i] = (char)(dash[i] >= 'A' && dash[i] <= 'Z' ? dash[i] | 0x20 : dash[i]);
-	return id_valid(ret->box);
+		ret->sandbox[i] = (char)(dash[i] >= 'A' && dash[i] <= 'Z' ? dash[i] | 0x20 : dash[i]);
+	return id_valid(ret->sandbox);
 }
 
 bool port_place(const char *domain, const struct http_req *q, struct port_place *ret)

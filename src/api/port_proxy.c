@@ -21,8 +21,8 @@ struct proxy {
 	struct call *call; /* of a tunnel, until it stands */
 	struct tunnel *tunnel;
 	struct port_place place;
-	struct port_pass pass; /* ->box is held for as long as this is there */
-	struct box_waiter waiter;
+	struct port_pass pass; /* ->sandbox is held for as long as this is there */
+	struct sandbox_waiter waiter;
 	bool waiting;
 	struct port_dial *dial;
 	int fd;
@@ -53,7 +53,7 @@ static void proxy_free(struct proxy *x)
 {
 	api_unstand(&x->standing);
 	if (x->waiting)
-		box_wait_cancel(x->pass.box, &x->waiter);
+		sandbox_wait_cancel(x->pass.sandbox, &x->waiter);
 	if (x->dial)
 		port_dial_cancel(x->dial);
 	if (x->poll) {
@@ -65,9 +65,9 @@ static void proxy_free(struct proxy *x)
 	fd_close(x->fd);
 	buf_done(&x->out);
 	answer_done(&x->answer);
-	if (x->pass.box) {
-		box_rest(x->pass.box);
-		box_unref(x->pass.box);
+	if (x->pass.sandbox) {
+		sandbox_rest(x->pass.sandbox);
+		sandbox_unref(x->pass.sandbox);
 	}
 	free(x);
 }
@@ -93,8 +93,8 @@ static void fail_bad(struct proxy *x, const char *why)
 {
 	struct err e = { 0 };
 
-	err_set(&e, ERR_LOST, -EBADMSG, "the server on port %u in sandbox '%s' gave no proper answer: %s", x->place.number,
-		x->pass.box->want->name, why);
+	err_set(&e, ERR_LOST, -EBADMSG, "the server on port %u in sandbox '%s' gave no proper answer: %s",
+		x->place.number, x->pass.sandbox->want->name, why);
 	err_remedy(&e, "see what the server inside says about it; it must speak HTTP/1.1");
 	fail(x, &e);
 }
@@ -423,7 +423,7 @@ static void on_look(uv_timer_t *t)
 	if (x->tunnel || x->held || uv_now(t->loop) - x->heard < QUIET_MS)
 		return;
 	err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "the server on port %u in sandbox '%s' has said nothing for %d s",
-		x->place.number, x->pass.box->want->name, QUIET_MS / 1000);
+		x->place.number, x->pass.sandbox->want->name, QUIET_MS / 1000);
 	fail(x, &e);
 }
 
@@ -460,7 +460,7 @@ static void begin_tunnel(struct proxy *x)
 	}
 	x->call = NULL;
 	c->q = NULL;
-	x->pass.box = TAKE_PTR(c->box);
+	x->pass.sandbox = TAKE_PTR(c->sandbox);
 	call_free(c);
 	watch(x);
 }
@@ -501,9 +501,9 @@ static void on_dialed(void *arg, int fd, const struct err *e)
 static void dial(struct proxy *x)
 {
 	struct err e = { 0 };
-	struct box *b = x->call ? x->call->box : x->pass.box;
+	struct sandbox *b = x->call ? x->call->sandbox : x->pass.sandbox;
 
-	if (box_ready(b, &e) < 0) {
+	if (sandbox_ready(b, &e) < 0) {
 		fail(x, &e);
 		return;
 	}
@@ -558,8 +558,8 @@ void port_proxy(struct api *a, struct http_req *q)
 		return;
 	}
 	http_set_gone(q, on_gone, x);
-	x->waiter = (struct box_waiter){ .fn = on_awake, .arg = x };
-	x->waiting = !box_awake(x->pass.box, &x->waiter);
+	x->waiter = (struct sandbox_waiter){ .fn = on_awake, .arg = x };
+	x->waiting = !sandbox_awake(x->pass.sandbox, &x->waiter);
 	if (!x->waiting)
 		dial(x);
 }

@@ -8,8 +8,8 @@ struct waking {
 	struct api *api;
 	struct http_req *q;
 	const struct route *r;
-	struct box *box;
-	struct box_waiter w;
+	struct sandbox *sandbox;
+	struct sandbox_waiter w;
 };
 
 static bool ends_in(const char *text, const char *tail)
@@ -43,8 +43,8 @@ static bool needs_files(const struct route *r)
 
 static void waking_free(struct waking *x)
 {
-	box_rest(x->box);
-	box_unref(x->box);
+	sandbox_rest(x->sandbox);
+	sandbox_unref(x->sandbox);
 	free(x);
 }
 
@@ -52,7 +52,7 @@ static void on_gone(void *arg)
 {
 	struct waking *x = arg;
 
-	box_wait_cancel(x->box, &x->w);
+	sandbox_wait_cancel(x->sandbox, &x->w);
 	waking_free(x);
 }
 
@@ -82,33 +82,33 @@ bool api_awake(struct api *a, struct http_req *q, const struct route *r)
 {
 	struct who who;
 	struct waking *x;
-	struct box *b;
+	struct sandbox *b;
 
 	if (r->scope == SCOPE_NONE || !needs(r))
 		return true;
 	who = api_who(q);
-	b = box_find(a->s, &who, router_param(r, q, "id"), NULL);
+	b = sandbox_find(a->s, &who, router_param(r, q, "id"), NULL);
 	if (!b)
 		return true;
-	if (b->state == BOX_RUNNING && !b->sleep && !b->waking) {
+	if (b->state == SANDBOX_RUNNING && !b->sleep && !b->waking) {
 		b->used_ns = wall_now(b->service); /* its body may come later: it must not fall asleep until then */
 		return true;
 	}
-	if ((b->state == BOX_STOPPED || b->state == BOX_LOST) && !needs_files(r))
+	if ((b->state == SANDBOX_STOPPED || b->state == SANDBOX_LOST) && !needs_files(r))
 		return true;
 	if (ends_in(r->pattern, "/resume") && http_query(q, "memory") && !strcmp(http_query(q, "memory"), "0"))
-		box_forget_memory(b);
+		sandbox_forget_memory(b);
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		abort();
-	*x = (struct waking){ .api = a, .q = q, .r = r, .box = b, .w = { .fn = on_awake, .arg = x } };
+	*x = (struct waking){ .api = a, .q = q, .r = r, .sandbox = b, .w = { .fn = on_awake, .arg = x } };
 	b->used_ns = wall_now(b->service);
-	if (box_awake(b, &x->w) && box_open(b, &x->w)) {
+	if (sandbox_awake(b, &x->w) && sandbox_open(b, &x->w)) {
 		free(x);
 		return true;
 	}
-	box_ref(b);
-	box_use(b);
+	sandbox_ref(b);
+	sandbox_use(b);
 	http_set_gone(q, on_gone, x);
 	return false;
 }

@@ -15,7 +15,7 @@
 #define EGRESS_UID 61988 /* as cloche serve does when nobody made a user for it */
 #define IN_FORCE_MS 10000
 #define LAST_MS 1000
-#define BOX 1U /* its number: there is one */
+#define SANDBOX 1U /* its number: there is one */
 
 static uint8_t packet[EGRESS_MSG_MAX]; /* one at a time, in or out; large */
 
@@ -343,7 +343,7 @@ static void answer_who(struct network *n, struct tier_sandbox *s, const struct e
 		to.pid = they.pid;
 		to.command = they.command;
 	}
-	to.box = asked.box;
+	to.sandbox = asked.sandbox;
 	(void)send_packet(n, egress_they_encode(&to, m->seq, packet, sizeof(packet)), NULL, 0);
 }
 
@@ -397,7 +397,7 @@ static int read_for(struct network *n, struct tier_sandbox *s, unsigned ms, int 
 int network_give(struct network *n, const struct network_want *w, struct tier_sandbox *s, struct err *e)
 {
 	struct egress_config c = { .resolver = w->resolver ? w->resolver : "", .hosts = w->hosts, .ca_file = "" };
-	struct egress_box *b;
+	struct egress_sandbox *b;
 	int done = 1, r;
 
 	if (n->fd < 0)
@@ -406,15 +406,21 @@ int network_give(struct network *n, const struct network_want *w, struct tier_sa
 	b = calloc(1, sizeof(*b));
 	if (!b)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
-	*b = (struct egress_box){ .box = BOX, .tree = BOX, .id = "run", .mode = w->mode, .rules = w->rules,
-				  .privates = w->privates, .ca_cert = "", .ca_key = "" };
+	*b = (struct egress_sandbox){ .sandbox = SANDBOX,
+				      .tree = SANDBOX,
+				      .id = "run",
+				      .mode = w->mode,
+				      .rules = w->rules,
+				      .privates = w->privates,
+				      .ca_cert = "",
+				      .ca_key = "" };
 	memcpy(b->rule, w->rule, w->rules * sizeof(w->rule[0]));
 	memcpy(b->private, w->private, w->privates * sizeof(w->private[0]));
 	for (uint32_t i = 0; i < w->hosts; i++)
 		c.host[i] = w->host[i];
 	r = send_packet(n, egress_config_encode(&c, packet, sizeof(packet)), NULL, 0);
 	if (r == 0)
-		r = send_packet(n, egress_box_encode(b, 1, packet, sizeof(packet)), s->net, STEER_SOCKETS);
+		r = send_packet(n, egress_sandbox_encode(b, 1, packet, sizeof(packet)), s->net, STEER_SOCKETS);
 	if (r == 0)
 		r = send_packet(n, egress_plain_encode(EGRESS_KEEP, 2, 0, 0, packet, sizeof(packet)), NULL, 0);
 	free(b);
@@ -442,7 +448,7 @@ void network_finish(struct network *n, const struct network_want *w, struct tier
 	if (n->fd < 0)
 		return;
 	if (!n->closed &&
-	    send_packet(n, egress_plain_encode(EGRESS_GONE, 3, BOX, 0, packet, sizeof(packet)), NULL, 0) == 0)
+	    send_packet(n, egress_plain_encode(EGRESS_GONE, 3, SANDBOX, 0, packet, sizeof(packet)), NULL, 0) == 0)
 		(void)read_for(n, s, LAST_MS, NULL);
 	if (w->mode == EGRESS_ALLOW)
 		add_denied(n, s);

@@ -86,8 +86,8 @@ static int put_one(struct db *d, const struct manifest *m, const char *chain, st
 	struct seek tenant;
 	struct checkpoint_row row = {
 		.id = m->id,
-		.box = m->id,
-		.box_name = "recovered",
+		.sandbox = m->id,
+		.sandbox_name = "recovered",
 		.name = name,
 		.label = "",
 		.metadata = "{}",

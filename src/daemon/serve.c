@@ -278,7 +278,7 @@ static void on_ready(void *arg, int r, const struct err *e)
 		uv_stop(&v->loop);
 		return;
 	}
-	jout_u64(audit_begin(v->audit, &rec), "sandboxes", v->service->boxes.count);
+	jout_u64(audit_begin(v->audit, &rec), "sandboxes", v->service->sandboxes.count);
 	audit_end(v->audit, NULL);
 	/* Not before it is stored: with that the supervisor shows a new token, and forgets it. */
 	turn_after(v->turn, &v->stored, tell_ready, v);
@@ -403,7 +403,7 @@ int daemon_serve(const struct daemon_start *s)
 	}
 	uv_run(&v->loop, UV_RUN_DEFAULT);
 	/* The process ends here; what counts is on disk, and nothing that was not stored has been answered. */
-	box_nets_store(v->service);
+	sandbox_nets_store(v->service);
 	db_settle(v->db, NULL);
 	db_commit(v->db, NULL);
 	audit_flush(v->audit, NULL);

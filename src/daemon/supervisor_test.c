@@ -283,14 +283,14 @@ static bool is_there(const char *name)
 /* Whether a warden's records of this data folder are kept. */
 static bool has_state(void)
 {
-	char path[100], boxes[120];
+	char path[100], sandboxes[120];
 	struct err e;
 	bool is;
 
 	if (folder_state(d.data, path, sizeof(path), &e) < 0)
 		return false;
-	snprintf(boxes, sizeof(boxes), "%s/boxes", path);
-	is = access(boxes, F_OK) == 0;
+	snprintf(sandboxes, sizeof(sandboxes), "%s/boxes", path);
+	is = access(sandboxes, F_OK) == 0;
 	rmdir(path); /* if it was only made by asking */
 	return is;
 }
@@ -378,7 +378,7 @@ TEST(an_api_process_that_is_killed_comes_back_on_the_same_port_and_the_warden_st
 TEST(a_warden_that_is_killed_comes_back_and_finds_its_sandbox)
 {
 	struct warden_receipt receipt;
-	struct client_sandbox box;
+	struct client_sandbox sandbox;
 	const struct sandbox_spec spec = {
 		.image = "host", .hostname = "sandbox", .workdir = "/home/user", .uid = 1000, .gid = 1000,
 		.limits = { .memory = 64 << 20, .disk = 16 << 20, .pids = 32 },
@@ -394,7 +394,7 @@ TEST(a_warden_that_is_killed_comes_back_and_finds_its_sandbox)
 	c = warden_connect();
 	CHECK(c);
 
-	CHECK_EQ(client_create(c, &spec, &box, &e), 0);
+	CHECK_EQ(client_create(c, &spec, &sandbox, &e), 0);
 	warden = warden_child();
 	CHECK_EQ(kill(warden, SIGKILL), 0);
 	client_free(c);
@@ -402,20 +402,20 @@ TEST(a_warden_that_is_killed_comes_back_and_finds_its_sandbox)
 	c = warden_connect();
 	CHECK(c);
 	CHECK_EQ(client_next(c, 0, &handle, &receipt, &e), 0);
-	CHECK_EQ(handle, box.handle);
+	CHECK_EQ(handle, sandbox.handle);
 	CHECK_EQ(ask(NULL, 0), api);
 	client_free(c);
 	/* It outlives the daemon, until one is told to end all. */
 	CHECK_EQ(stop(SIGTERM), 0);
-	CHECK_EQ(readable(box.pidfd, 300), 0);
+	CHECK_EQ(readable(sandbox.pidfd, 300), 0);
 	CHECK(has_state());
 	fd_close(d.out);
 	d.config.stop_sandboxes = true;
 	CHECK(start("serving"));
 	CHECK_EQ(stop(SIGTERM), 0);
-	CHECK_EQ(readable(box.pidfd, 1000), 1);
+	CHECK_EQ(readable(sandbox.pidfd, 1000), 1);
 	CHECK(!has_state());
-	client_sandbox_done(&box);
+	client_sandbox_done(&sandbox);
 	clean();
 }
 

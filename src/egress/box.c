@@ -16,14 +16,14 @@
 #define BYTES (1024U * 1024U)
 #define TELL_TURNS 4U /* before all is told: more than a program has under way that is no flood */
 
-const struct policy *box_outer(const struct box *b)
+const struct policy *sandbox_outer(const struct sandbox *b)
 {
 	return b->g->outer;
 }
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
 
-void box_queue(struct box *b)
+void sandbox_queue(struct sandbox *b)
 {
 	struct egress *g = b->g;
 
@@ -35,21 +35,21 @@ void box_queue(struct box *b)
 	g->run_last = &b->run_next;
 }
 
-void box_tell(struct box *b, uint32_t seq)
+void sandbox_report_all(struct sandbox *b, uint32_t seq)
 {
 	b->tell = seq;
 	b->tell_turns = TELL_TURNS;
-	box_queue(b);
+	sandbox_queue(b);
 }
 
-void box_tell_again(struct box *b)
+void sandbox_report_again(struct sandbox *b)
 {
 	if (b->tell)
-		box_queue(b);
+		sandbox_queue(b);
 }
 
-/* True: there is a turn to go. What is refused and not told yet comes back by box_tell_again(). */
-static bool tell(struct box *b)
+/* True: there is a turn to go. What is refused and not told yet comes back by sandbox_report_again(). */
+static bool tell(struct sandbox *b)
 {
 	bool all = !b->dns_asked;
 
@@ -64,7 +64,7 @@ static bool tell(struct box *b)
 	return false;
 }
 
-bool box_turn(struct box *b)
+bool sandbox_turn(struct sandbox *b)
 {
 	uint64_t before = b->meter.counts.bytes_in + b->meter.counts.bytes_out;
 
@@ -89,35 +89,35 @@ bool box_turn(struct box *b)
 
 static void tcp_ready(struct loop_fd *f, uint32_t events)
 {
-	struct box *b = (struct box *)((char *)f - offsetof(struct box, tcp));
+	struct sandbox *b = (struct sandbox *)((char *)f - offsetof(struct sandbox, tcp));
 
 	(void)events;
 	b->want_accept = true;
-	box_queue(b);
+	sandbox_queue(b);
 }
 
 static void udp_ready(struct loop_fd *f, uint32_t events)
 {
-	struct box *b = (struct box *)((char *)f - offsetof(struct box, udp));
+	struct sandbox *b = (struct sandbox *)((char *)f - offsetof(struct sandbox, udp));
 
 	(void)events;
 	b->want_dns = true;
-	box_queue(b);
+	sandbox_queue(b);
 }
 
 static void dns_ready(struct loop_fd *f, uint32_t events)
 {
 	(void)events;
-	dns_accept((struct box *)((char *)f - offsetof(struct box, dns)));
+	dns_accept((struct sandbox *)((char *)f - offsetof(struct sandbox, dns)));
 }
 
 static void late_due(struct loop_timer *t)
 {
-	struct box *b = (struct box *)((char *)t - offsetof(struct box, timer));
+	struct sandbox *b = (struct sandbox *)((char *)t - offsetof(struct sandbox, timer));
 
 	b->late = false;
 	if (b->ready_first)
-		box_queue(b);
+		sandbox_queue(b);
 }
 
 /* ---- sockets ----------------------------------------------------------------------------------------------------- */
@@ -136,7 +136,7 @@ static bool socket_is(int fd, int type, bool listening)
 	return !listening || (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &v, &len) == 0 && v);
 }
 
-static void close_sockets(struct box *b)
+static void close_sockets(struct sandbox *b)
 {
 	struct loop_fd *const f[] = { &b->tcp, &b->udp, &b->dns };
 
@@ -145,7 +145,7 @@ static void close_sockets(struct box *b)
 			loop_close(&b->g->loop, f[i]);
 }
 
-static int take_sockets(struct box *b, int *fds)
+static int take_sockets(struct sandbox *b, int *fds)
 {
 	static const struct linger hard = { 1, 0 };
 	static const int one = 1;
@@ -180,7 +180,7 @@ static int take_sockets(struct box *b, int *fds)
 
 /* ---- trees ------------------------------------------------------------------------------------------------------- */
 
-static struct tree *tree_get(struct egress *g, const struct egress_box *want)
+static struct tree *tree_get(struct egress *g, const struct egress_sandbox *want)
 {
 	struct tree *t = g->tree;
 
@@ -196,7 +196,7 @@ static struct tree *tree_get(struct egress *g, const struct egress_box *want)
 		t->next = g->tree;
 		g->tree = t;
 	}
-	t->boxes++;
+	t->sandboxes++;
 	return t;
 }
 
@@ -204,7 +204,7 @@ static void tree_put(struct egress *g, struct tree *t)
 {
 	struct tree **at = &g->tree;
 
-	if (!t || --t->boxes)
+	if (!t || --t->sandboxes)
 		return;
 	while (*at != t)
 		at = &(*at)->next;
@@ -213,10 +213,10 @@ static void tree_put(struct egress *g, struct tree *t)
 	free(t);
 }
 
-static void join_tree(struct box *b, struct tree *t)
+static void join_tree(struct sandbox *b, struct tree *t)
 {
 	if (b->tree == t) {
-		t->boxes--; /* it was counted already */
+		t->sandboxes--; /* it was counted already */
 		return;
 	}
 	if (b->tree) {
@@ -229,19 +229,19 @@ static void join_tree(struct box *b, struct tree *t)
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-static struct box **bucket(struct egress *g, uint64_t number)
+static struct sandbox **bucket(struct egress *g, uint64_t number)
 {
-	return &g->box[number % EGRESS_BUCKETS];
+	return &g->sandbox[number % EGRESS_BUCKETS];
 }
 
-static struct box *box_new(struct egress *g, const struct egress_box *want)
+static struct sandbox *sandbox_new(struct egress *g, const struct egress_sandbox *want)
 {
-	struct box *b = calloc(1, sizeof(*b));
+	struct sandbox *b = calloc(1, sizeof(*b));
 
 	if (!b)
 		return NULL;
 	b->g = g;
-	b->number = want->box;
+	b->number = want->sandbox;
 	b->tcp = (struct loop_fd){ tcp_ready, -1 };
 	b->udp = (struct loop_fd){ udp_ready, -1 };
 	b->dns = (struct loop_fd){ dns_ready, -1 };
@@ -249,18 +249,18 @@ static struct box *box_new(struct egress *g, const struct egress_box *want)
 	b->timer.due = late_due;
 	room_init(&b->room);
 	b->meter.counts = want->counts;
-	b->meter.counts.box = want->box;
+	b->meter.counts.sandbox = want->sandbox;
 	b->meter.counts.concurrent = 0;
 	b->next = *bucket(g, b->number);
 	*bucket(g, b->number) = b;
-	g->boxes++;
+	g->sandboxes++;
 	return b;
 }
 
-static void unqueue(struct box *b)
+static void unqueue(struct sandbox *b)
 {
 	struct egress *g = b->g;
-	struct box **at = &g->run_first;
+	struct sandbox **at = &g->run_first;
 
 	if (!b->queued)
 		return;
@@ -271,10 +271,10 @@ static void unqueue(struct box *b)
 		g->run_last = at;
 }
 
-static void release(struct box *b)
+static void release(struct sandbox *b)
 {
 	struct egress *g = b->g;
-	struct box **at = bucket(g, b->number);
+	struct sandbox **at = bucket(g, b->number);
 
 	b->closing = true;
 	close_sockets(b);
@@ -290,7 +290,7 @@ static void release(struct box *b)
 	while (*at != b)
 		at = &(*at)->next;
 	*at = b->next;
-	g->boxes--;
+	g->sandboxes--;
 	tree_put(g, b->tree);
 	tenant_put(g, b->tenant);
 	policy_free(b->policy);
@@ -301,13 +301,13 @@ static void release(struct box *b)
 	loop_bury(&g->loop, b);
 }
 
-void box_free(struct box *b)
+void sandbox_free(struct sandbox *b)
 {
 	release(b);
 }
 
-static int read_box(const struct egress_box *want, const struct box *b, struct policy **ret_policy,
-		    struct inject **ret_inject, struct ca **ret_ca, struct err *e)
+static int read_sandbox(const struct egress_sandbox *want, const struct sandbox *b, struct policy **ret_policy,
+			struct inject **ret_inject, struct ca **ret_ca, struct err *e)
 {
 	int r = policy_new(want->mode, want->rule, want->rules, want->private, want->privates, ret_policy, e);
 
@@ -325,7 +325,7 @@ static void set_meter(struct meter *m, const struct egress_budget *budget)
 	m->budget = *budget;
 }
 
-void box_judge(struct box *b)
+void sandbox_judge(struct sandbox *b)
 {
 	for (struct stream *s = b->streams, *next; s; s = next) {
 		next = s->next;
@@ -333,7 +333,7 @@ void box_judge(struct box *b)
 	}
 }
 
-void box_cut_waiting(struct box *b)
+void sandbox_cut_waiting(struct sandbox *b)
 {
 	for (struct stream *s = b->streams, *next; s; s = next) {
 		next = s->next;
@@ -342,9 +342,9 @@ void box_cut_waiting(struct box *b)
 	}
 }
 
-int box_put(struct egress *g, const struct egress_box *want, int *fds, size_t nfds)
+int sandbox_put(struct egress *g, const struct egress_sandbox *want, int *fds, size_t nfds)
 {
-	struct box *b = egress_box(g, want->box);
+	struct sandbox *b = egress_sandbox(g, want->sandbox);
 	struct policy *policy = NULL;
 	struct inject *inject = NULL;
 	struct ca *ca = NULL;
@@ -354,8 +354,8 @@ int box_put(struct egress *g, const struct egress_box *want, int *fds, size_t nf
 	int r = nfds == EGRESS_SOCKETS || (!nfds && b) ? 0 : nfds ? -EINVAL : -ENOENT;
 
 	if (r == 0)
-		r = read_box(want, b, &policy, &inject, &ca, &e);
-	if (r == 0 && (!(tree = tree_get(g, want)) || (!b && !(b = box_new(g, want)))))
+		r = read_sandbox(want, b, &policy, &inject, &ca, &e);
+	if (r == 0 && (!(tree = tree_get(g, want)) || (!b && !(b = sandbox_new(g, want)))))
 		r = -ENOMEM;
 	/* It never changes hands. */
 	if (r == 0 && !b->tenant && !(b->tenant = tenant_get(g, want->tenant)))
@@ -384,16 +384,16 @@ int box_put(struct egress *g, const struct egress_box *want, int *fds, size_t nf
 	b->ca = ca;
 	b->late = false;
 	loop_timer_stop(&g->loop, &b->timer);
-	box_judge(b);
+	sandbox_judge(b);
 	if (b->ready_first)
-		box_queue(b);
+		sandbox_queue(b);
 	report_counts(b);
 	return 0;
 }
 
-void box_names(struct egress *g, const struct egress_names *n)
+void sandbox_names(struct egress *g, const struct egress_names *n)
 {
-	struct box *b = egress_box(g, n->box);
+	struct sandbox *b = egress_sandbox(g, n->sandbox);
 
 	for (uint32_t i = 0; b && i < n->n; i++)
 		names_set(&b->names, n->name[i].index, n->name[i].name, (uint32_t)(g->loop.now / LOOP_SEC));

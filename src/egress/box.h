@@ -11,9 +11,9 @@ struct fold;
 struct dns_conn;
 struct dns_asked;
 
-struct box {
+struct sandbox {
 	struct egress *g;
-	struct box *next; /* of its bucket */
+	struct sandbox *next; /* of its bucket */
 	uint64_t number;
 	char id[ID_SIZE];
 	bool kept; /* named since the owner joined */
@@ -41,30 +41,30 @@ struct box {
 
 	/* work */
 	struct stream *ready_first, **ready_last;
-	struct box *run_next;
+	struct sandbox *run_next;
 	bool queued, want_accept, want_dns, late; /* ->late: no bytes before ->timer */
 	uint8_t tell_turns; /* until ->tell is looked at */
 	uint32_t tell; /* seq of a TELL without its answer; 0: none */
 	struct loop_timer timer;
 
 	/* reports */
-	struct box *dirty_next, *fold_next;
+	struct sandbox *dirty_next, *fold_next;
 	bool dirty;
 	uint64_t told_at; /* ->told is of then */
 	uint32_t told; /* different refusals, of late */
 	struct fold *fold; /* NULL: nothing was refused lately */
 };
 
-/* @fds are EGRESS_SOCKETS, or none (@nfds 0) when the box is known. Takes those it sets to -1. 0 or -errno. */
-int box_put(struct egress *g, const struct egress_box *want, int *fds, size_t nfds);
-void box_names(struct egress *g, const struct egress_names *n);
-void box_free(struct box *b); /* all its streams are cut; last reports are sent */
-void box_queue(struct box *b); /* it has work */
+/* @fds are EGRESS_SOCKETS, or none (@nfds 0) when the sandbox is known. Takes those it sets to -1. 0 or -errno. */
+int sandbox_put(struct egress *g, const struct egress_sandbox *want, int *fds, size_t nfds);
+void sandbox_names(struct egress *g, const struct egress_names *n);
+void sandbox_free(struct sandbox *b); /* all its streams are cut; last reports are sent */
+void sandbox_queue(struct sandbox *b); /* it has work */
 /* Does some. True: there is more. */
-bool box_turn(struct box *b);
+bool sandbox_turn(struct sandbox *b);
 /* TOLD is sent when all that happened by now has been: what waits in its sockets is looked at first. */
-void box_tell(struct box *b, uint32_t seq);
-void box_tell_again(struct box *b); /* something it may have waited for was told */
-void box_judge(struct box *b); /* ends the streams that would not begin any more */
-void box_cut_waiting(struct box *b); /* those that would verify their server by what is about to go */
-const struct policy *box_outer(const struct box *b);
+void sandbox_report_all(struct sandbox *b, uint32_t seq);
+void sandbox_report_again(struct sandbox *b); /* something it may have waited for was told */
+void sandbox_judge(struct sandbox *b); /* ends the streams that would not begin any more */
+void sandbox_cut_waiting(struct sandbox *b); /* those that would verify their server by what is about to go */
+const struct policy *sandbox_outer(const struct sandbox *b);

@@ -21,7 +21,7 @@ struct meter { /* of a sandbox, or of a tree */
 struct tree {
 	struct tree *next;
 	uint64_t number;
-	uint32_t boxes;
+	uint32_t sandboxes;
 	struct meter meter;
 	struct names names; /* for ->requests of its budget only */
 };

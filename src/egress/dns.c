@@ -96,7 +96,8 @@ static struct egress_stream as_report(const struct news *n)
 	return s;
 }
 
-static void refused(struct box *b, const struct dns_question *q, uint8_t verdict, const char *reason, struct news *ret)
+static void refused(struct sandbox *b, const struct dns_question *q, uint8_t verdict, const char *reason,
+		    struct news *ret)
 {
 	struct egress_stream s;
 
@@ -112,7 +113,7 @@ static void refused(struct box *b, const struct dns_question *q, uint8_t verdict
 		ret->reason = NULL;
 }
 
-static void tell(struct box *b, const struct news *n, uint32_t pid, const char *command)
+static void tell(struct sandbox *b, const struct news *n, uint32_t pid, const char *command)
 {
 	struct egress_stream s = as_report(n);
 
@@ -121,7 +122,7 @@ static void tell(struct box *b, const struct news *n, uint32_t pid, const char *
 	report_refused(b, &s, true);
 }
 
-static bool too_fast(struct box *b)
+static bool too_fast(struct sandbox *b)
 {
 	uint64_t now = b->g->loop.now;
 
@@ -135,7 +136,7 @@ static bool too_fast(struct box *b)
 	return false;
 }
 
-static enum dns_code decide(struct box *b, const struct dns_question *q, uint8_t addr[16], bool *ret_addr,
+static enum dns_code decide(struct sandbox *b, const struct dns_question *q, uint8_t addr[16], bool *ret_addr,
 			    struct news *ret_news)
 {
 	const char *why = meter_dns(&b->meter, &b->tree->meter);
@@ -147,7 +148,7 @@ static enum dns_code decide(struct box *b, const struct dns_question *q, uint8_t
 	}
 	b->meter.counts.dns++;
 	b->tree->meter.counts.dns++;
-	if (!q->name[0] || !policy_knows(b->policy, box_outer(b), q->name)) {
+	if (!q->name[0] || !policy_knows(b->policy, sandbox_outer(b), q->name)) {
 		refused(b, q, EGRESS_V_DENIED,
 			b->policy->mode == EGRESS_NONE ? "the sandbox has no network" : "no rule names this host", ret_news);
 		return DNS_NO_NAME;
@@ -167,7 +168,8 @@ static enum dns_code decide(struct box *b, const struct dns_question *q, uint8_t
 	return DNS_OK;
 }
 
-static size_t serve(struct box *b, const uint8_t *query, size_t len, uint8_t out[DNS_ANSWER_MAX], struct news *ret_news)
+static size_t serve(struct sandbox *b, const uint8_t *query, size_t len, uint8_t out[DNS_ANSWER_MAX],
+		    struct news *ret_news)
 {
 	struct dns_question q;
 	enum dns_code code = DNS_REFUSED;
@@ -197,7 +199,7 @@ struct dns_mail {
 
 /* The client has its socket as long as it waits for the answer: so that comes when the owner has looked. */
 struct dns_asked {
-	struct box *b;
+	struct sandbox *b;
 	struct dns_asked *next;
 	struct loop_timer timer;
 	uint32_t who;
@@ -212,7 +214,7 @@ struct dns_asked {
 static void conn_told(struct dns_conn *c, const uint8_t *answer, size_t len);
 
 /* The answer comes from the address that was asked: some clients look. */
-static void post(struct box *b, struct dns_mail *mail, uint8_t *data, size_t len)
+static void post(struct sandbox *b, struct dns_mail *mail, uint8_t *data, size_t len)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(mail->to))] = { 0 };
 	struct iovec v = { data, len };
@@ -233,7 +235,7 @@ static void post(struct box *b, struct dns_mail *mail, uint8_t *data, size_t len
 
 static void asked_end(struct dns_asked *a, uint32_t pid, const char *command)
 {
-	struct box *b = a->b;
+	struct sandbox *b = a->b;
 	struct dns_asked **at = &b->dns_asked;
 
 	while (*at != a)
@@ -243,7 +245,7 @@ static void asked_end(struct dns_asked *a, uint32_t pid, const char *command)
 	b->g->asked--;
 	loop_timer_stop(&b->g->loop, &a->timer);
 	tell(b, &a->news, pid, command);
-	box_tell_again(b);
+	sandbox_report_again(b);
 	if (a->conn)
 		conn_told(a->conn, a->answer, a->len);
 	else if (!a->tcp && b->udp.fd >= 0)
@@ -259,7 +261,7 @@ static void asked_late(struct loop_timer *t)
 	asked_end(a, 0, "");
 }
 
-void dns_they(struct box *b, uint32_t seq, const struct egress_they *t)
+void dns_they(struct sandbox *b, uint32_t seq, const struct egress_they *t)
 {
 	struct dns_asked *a = b->dns_asked;
 
@@ -279,11 +281,13 @@ static void put_addr(const struct in6_addr *from, uint8_t *ret_family, uint8_t r
 }
 
 /* The question is in the air, and the answer goes out later. NULL: the owner could not be asked. */
-static struct dns_asked *ask(struct box *b, const struct dns_mail *mail, const struct news *news, const uint8_t *answer, size_t len,
-			     struct dns_conn *conn)
+static struct dns_asked *ask(struct sandbox *b, const struct dns_mail *mail, const struct news *news,
+			     const uint8_t *answer, size_t len, struct dns_conn *conn)
 {
 	struct egress *g = b->g;
-	struct egress_who w = { .box = b->number, .udp = !conn, .client_port = ntohs(mail->from.sin6_port), .port = 53 };
+	struct egress_who w = {
+		.sandbox = b->number, .udp = !conn, .client_port = ntohs(mail->from.sin6_port), .port = 53
+	};
 	struct dns_asked *a;
 	uint8_t family;
 
@@ -310,7 +314,7 @@ static struct dns_asked *ask(struct box *b, const struct dns_mail *mail, const s
 
 /* ---- UDP --------------------------------------------------------------------------------------------------------- */
 
-static ssize_t fetch(struct box *b, uint8_t *query, size_t size, struct dns_mail *ret)
+static ssize_t fetch(struct sandbox *b, uint8_t *query, size_t size, struct dns_mail *ret)
 {
 	_Alignas(struct cmsghdr) char control[256];
 	struct iovec v = { query, size };
@@ -329,7 +333,7 @@ static ssize_t fetch(struct box *b, uint8_t *query, size_t size, struct dns_mail
 	return n;
 }
 
-bool dns_turn(struct box *b)
+bool dns_turn(struct sandbox *b)
 {
 	for (int i = 0; i < A_TURN; i++) {
 		uint8_t query[DNS_QUERY_MAX + 1], out[DNS_ANSWER_MAX];
@@ -355,7 +359,7 @@ bool dns_turn(struct box *b)
 
 struct dns_conn {
 	struct loop_fd f; /* first */
-	struct box *b;
+	struct sandbox *b;
 	struct dns_conn *next;
 	struct loop_timer timer;
 	struct dns_asked *asked; /* one of its queries: those behind it wait */
@@ -365,7 +369,7 @@ struct dns_conn {
 
 static void conn_end(struct dns_conn *c)
 {
-	struct box *b = c->b;
+	struct sandbox *b = c->b;
 	struct dns_conn **at = &b->dns_conns;
 
 	while (*at && *at != c)
@@ -475,7 +479,7 @@ static void conn_late(struct loop_timer *t)
 	conn_end((struct dns_conn *)((char *)t - offsetof(struct dns_conn, timer)));
 }
 
-void dns_accept(struct box *b)
+void dns_accept(struct sandbox *b)
 {
 	struct egress *g = b->g;
 	int fd = accept4(b->dns.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -502,7 +506,7 @@ void dns_accept(struct box *b)
 		conn_end(c);
 }
 
-void dns_close(struct box *b)
+void dns_close(struct sandbox *b)
 {
 	while (b->dns_conns)
 		conn_end(b->dns_conns);

@@ -28,11 +28,11 @@ int dns_parse(const uint8_t *query, size_t len, struct dns_question *ret);
 size_t dns_answer(const uint8_t *query, size_t len, const struct dns_question *q, enum dns_code code,
 		  const uint8_t *addr, uint8_t out[DNS_ANSWER_MAX]);
 
-struct box;
+struct sandbox;
 /* Some queries that wait in the UDP socket. True: there may be more. */
-bool dns_turn(struct box *b);
-void dns_accept(struct box *b); /* the TCP one */
-void dns_close(struct box *b); /* connections, and what waits for a word of who asked */
+bool dns_turn(struct sandbox *b);
+void dns_accept(struct sandbox *b); /* the TCP one */
+void dns_close(struct sandbox *b); /* connections, and what waits for a word of who asked */
 /* The owner's word about whose query that was, if one has that number. */
 struct egress_they;
-void dns_they(struct box *b, uint32_t seq, const struct egress_they *t);
+void dns_they(struct sandbox *b, uint32_t seq, const struct egress_they *t);

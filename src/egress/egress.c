@@ -14,19 +14,19 @@
 #define MOST 8192U /* streams of a sandbox */
 #define LEAST 4U
 
-struct box *egress_box(const struct egress *g, uint64_t number)
+struct sandbox *egress_sandbox(const struct egress *g, uint64_t number)
 {
-	struct box *b = g->box[number % EGRESS_BUCKETS];
+	struct sandbox *b = g->sandbox[number % EGRESS_BUCKETS];
 
 	while (b && b->number != number)
 		b = b->next;
 	return b;
 }
 
-static void say(struct egress *g, enum egress_type type, uint32_t seq, uint64_t box, uint64_t arg)
+static void say(struct egress *g, enum egress_type type, uint32_t seq, uint64_t sandbox, uint64_t arg)
 {
 	uint8_t packet[EGRESS_HEAD + 16];
-	long n = egress_plain_encode(type, seq, box, arg, packet, sizeof(packet));
+	long n = egress_plain_encode(type, seq, sandbox, arg, packet, sizeof(packet));
 
 	link_send(&g->link, packet, (size_t)n);
 }
@@ -38,7 +38,7 @@ static void joined(void *ctx)
 	struct egress *g = ctx;
 
 	for (uint32_t i = 0; i < EGRESS_BUCKETS; i++)
-		for (struct box *b = g->box[i]; b; b = b->next) {
+		for (struct sandbox *b = g->sandbox[i]; b; b = b->next) {
 			b->kept = false;
 			say(g, EGRESS_HAVE, 0, b->number, 0);
 			report_counts(b);
@@ -97,63 +97,63 @@ static int set_config(struct egress *g, const struct egress_msg *m)
 	resolve_free(g->resolve); /* which answers what runs */
 	g->resolve = resolve;
 	for (uint32_t i = 0; i < EGRESS_BUCKETS; i++)
-		for (struct box *b = g->box[i]; b; b = b->next)
-			box_cut_waiting(b);
+		for (struct sandbox *b = g->sandbox[i]; b; b = b->next)
+			sandbox_cut_waiting(b);
 	policy_free(g->outer);
 	trust_free(g->trust);
 	g->outer = outer;
 	g->trust = trust;
 	for (uint32_t i = 0; i < EGRESS_BUCKETS; i++)
-		for (struct box *b = g->box[i]; b; b = b->next)
-			box_judge(b);
+		for (struct sandbox *b = g->sandbox[i]; b; b = b->next)
+			sandbox_judge(b);
 	return 0;
 }
 
 static void keep(struct egress *g)
 {
 	for (uint32_t i = 0; i < EGRESS_BUCKETS; i++)
-		for (struct box *b = g->box[i], *next; b; b = next) {
+		for (struct sandbox *b = g->sandbox[i], *next; b; b = next) {
 			next = b->next;
 			if (!b->kept)
-				box_free(b);
+				sandbox_free(b);
 		}
 }
 
 static void gone(struct egress *g, uint64_t number)
 {
-	struct box *b = egress_box(g, number);
+	struct sandbox *b = egress_sandbox(g, number);
 
 	if (b)
-		box_free(b);
+		sandbox_free(b);
 	say(g, EGRESS_GONE, 0, number, 0);
 }
 
-static int put_box(struct egress *g, const struct egress_msg *m, int *fds, size_t nfds)
+static int put_sandbox(struct egress *g, const struct egress_msg *m, int *fds, size_t nfds)
 {
-	AUTO_FREE struct egress_box *want = malloc(sizeof(*want));
-	int r = want ? egress_box_decode(m, want) : -ENOMEM;
+	AUTO_FREE struct egress_sandbox *want = malloc(sizeof(*want));
+	int r = want ? egress_sandbox_decode(m, want) : -ENOMEM;
 
 	if (r < 0)
 		return r;
-	r = box_put(g, want, fds, nfds);
+	r = sandbox_put(g, want, fds, nfds);
 	/* What it had is not what it is to have: rather nothing, until its owner knows better. */
-	if (r < 0 && egress_box(g, want->box))
-		box_free(egress_box(g, want->box));
+	if (r < 0 && egress_sandbox(g, want->sandbox))
+		sandbox_free(egress_sandbox(g, want->sandbox));
 	/* Before the word that it is done: who asks for a checkpoint's sake knows all names by that. */
-	if (r == 0 && egress_box(g, want->box))
-		report_names(egress_box(g, want->box));
-	say(g, EGRESS_DONE, m->seq, want->box, (uint64_t)-r);
+	if (r == 0 && egress_sandbox(g, want->sandbox))
+		report_names(egress_sandbox(g, want->sandbox));
+	say(g, EGRESS_DONE, m->seq, want->sandbox, (uint64_t)-r);
 	return 0;
 }
 
 static void tell(struct egress *g, const struct egress_msg *m)
 {
-	struct box *b = egress_box(g, m->box);
+	struct sandbox *b = egress_sandbox(g, m->sandbox);
 
 	if (b)
-		box_tell(b, m->seq);
+		sandbox_report_all(b, m->seq);
 	else
-		say(g, EGRESS_TOLD, m->seq, m->box, 0);
+		say(g, EGRESS_TOLD, m->seq, m->sandbox, 0);
 }
 
 static int message(void *ctx, const struct egress_msg *m, int *fds, size_t nfds)
@@ -165,10 +165,10 @@ static int message(void *ctx, const struct egress_msg *m, int *fds, size_t nfds)
 	switch (m->type) {
 	case EGRESS_CONFIG:
 		return set_config(g, m);
-	case EGRESS_BOX:
-		return put_box(g, m, fds, nfds);
+	case EGRESS_SANDBOX:
+		return put_sandbox(g, m, fds, nfds);
 	case EGRESS_GONE:
-		gone(g, m->box);
+		gone(g, m->sandbox);
 		return 0;
 	case EGRESS_KEEP:
 		keep(g);
@@ -186,7 +186,7 @@ static int message(void *ctx, const struct egress_msg *m, int *fds, size_t nfds)
 
 		r = n ? egress_names_decode(m, n) : -ENOMEM;
 		if (r == 0)
-			box_names(g, n);
+			sandbox_names(g, n);
 		return r;
 	}
 	default:
@@ -212,7 +212,7 @@ static uint32_t most_files(void)
 uint32_t egress_room(const struct egress *g)
 {
 	/* Two for each stream; each sandbox has three and some for its questions, and pipes are an eighth at most. */
-	uint32_t other = g->files / 8 + 8 * g->boxes + 64;
+	uint32_t other = g->files / 8 + 8 * g->sandboxes + 64;
 
 	return g->files > other ? (g->files - other) / 2 : 0;
 }
@@ -258,8 +258,8 @@ int egress_init(struct egress *g, int listen_fd, int owner_fd, struct err *e)
 void egress_done(struct egress *g)
 {
 	for (uint32_t i = 0; i < EGRESS_BUCKETS; i++)
-		while (g->box[i])
-			box_free(g->box[i]);
+		while (g->sandbox[i])
+			sandbox_free(g->sandbox[i]);
 	resolve_free(g->resolve);
 	policy_free(g->outer);
 	trust_free(g->trust);
@@ -275,15 +275,15 @@ void egress_done(struct egress *g)
 int egress_turn(struct egress *g, int most_ms)
 {
 	int r = loop_turn(&g->loop, g->run_first ? 0 : most_ms);
-	struct box *b = g->run_first, *next;
+	struct sandbox *b = g->run_first, *next;
 
 	g->run_first = NULL;
 	g->run_last = &g->run_first;
 	for (; b; b = next) {
 		next = b->run_next;
 		b->queued = false;
-		if (box_turn(b))
-			box_queue(b);
+		if (sandbox_turn(b))
+			sandbox_queue(b);
 	}
 	haste_turn(&g->haste);
 	return r;

@@ -17,7 +17,7 @@
 #define EGRESS_BUCKETS 1024U
 #define EGRESS_ASKED 64U /* WHOs without an answer */
 
-struct box;
+struct sandbox;
 
 struct egress {
 	struct loop loop;
@@ -32,14 +32,14 @@ struct egress {
 	size_t config_len;
 	struct own own;
 	struct upstream_past past;
-	struct box *box[EGRESS_BUCKETS]; /* by number */
+	struct sandbox *sandbox[EGRESS_BUCKETS]; /* by number */
 	struct tree *tree;
 	struct tenant *tenants;
 	uint32_t ports; /* for connections that we make to one server */
-	uint32_t boxes;
-	struct box *run_first, **run_last; /* those with work */
-	struct box *dirty; /* counts changed */
-	struct box *folding; /* refusals are folded */
+	uint32_t sandboxes;
+	struct sandbox *run_first, **run_last; /* those with work */
+	struct sandbox *dirty; /* counts changed */
+	struct sandbox *folding; /* refusals are folded */
 	struct loop_timer counts_timer, fold_timer;
 	uint32_t seq, asked;
 	uint32_t most; /* streams of one sandbox, whatever its budget says */
@@ -59,4 +59,4 @@ uint32_t egress_room(const struct egress *g); /* streams that all can have toget
 uint32_t egress_share(const struct egress *g);
 /* There are no descriptors left: who waits in @listener is told, instead of waiting in a queue that keeps us awake. */
 void egress_give_spare(struct egress *g, int listener);
-struct box *egress_box(const struct egress *g, uint64_t number);
+struct sandbox *egress_sandbox(const struct egress *g, uint64_t number);

@@ -123,22 +123,22 @@ static inline bool world_stream(struct world *w, uint8_t type)
 	return world_await(w, type) && egress_stream_decode(&w->msg, &w->last) == 0;
 }
 
-/* Sends the BOX and waits for its DONE: its errno, or -1. */
-static inline int cell_put(struct world *w, struct egress_box *b, const int *fds, size_t nfds)
+/* Sends the SANDBOX and waits for its DONE: its errno, or -1. */
+static inline int cell_put(struct world *w, struct egress_sandbox *b, const int *fds, size_t nfds)
 {
 	static uint8_t packet[EGRESS_MSG_MAX];
 	long n;
 
 	b->ca_cert = b->ca_cert ? b->ca_cert : "";
 	b->ca_key = b->ca_key ? b->ca_key : "";
-	n = egress_box_encode(b, 7, packet, sizeof(packet));
+	n = egress_sandbox_encode(b, 7, packet, sizeof(packet));
 	if (n < 0 || fd_send(w->owner, packet, (size_t)n, fds, nfds) < 0 || !world_await(w, EGRESS_DONE))
 		return -1;
 	return (int)w->msg.arg;
 }
 
 /* A namespace, steered. @b gets its number; its tree is its own when it has none. */
-static inline bool cell_begin(struct world *w, struct cell *c, struct egress_box *b)
+static inline bool cell_begin(struct world *w, struct cell *c, struct egress_sandbox *b)
 {
 	struct steer_rules rules = { .mode = STEER_OPEN };
 	struct err e = { 0 };
@@ -154,9 +154,9 @@ static inline bool cell_begin(struct world *w, struct cell *c, struct egress_box
 		printf("# %s\n", e.msg);
 		return false;
 	}
-	b->box = c->number = ++w->next;
+	b->sandbox = c->number = ++w->next;
 	if (!b->tree)
-		b->tree = b->box;
+		b->tree = b->sandbox;
 	r = cell_put(w, b, fds, EGRESS_SOCKETS);
 	for (int i = 0; i < STEER_SOCKETS; i++)
 		close(fds[i]);

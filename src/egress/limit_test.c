@@ -9,7 +9,7 @@ static struct cell c;
 static int server;
 static uint16_t port;
 
-static bool begin(struct egress_box *b)
+static bool begin(struct egress_sandbox *b)
 {
 	static const struct egress_config config = { .resolver = "127.0.0.1:1", .hosts = 1, .host = { "server.test 127.0.0.1" },
 						     .ca_file = "" };
@@ -50,7 +50,7 @@ static bool ends(int fd)
 
 TEST(past_the_bytes_streams_are_cut_and_new_ones_refused_with_the_reason)
 {
-	struct egress_box b = { .budget.bytes_out = 1000 };
+	struct egress_sandbox b = { .budget.bytes_out = 1000 };
 	static char bytes[600] = { 1 };
 	char got[1200];
 	int client, far;
@@ -82,7 +82,7 @@ TEST(past_the_bytes_streams_are_cut_and_new_ones_refused_with_the_reason)
 
 TEST(more_connections_at_once_than_allowed_are_reset_and_not_left_waiting)
 {
-	struct egress_box b = { .budget.concurrent = 2 };
+	struct egress_sandbox b = { .budget.concurrent = 2 };
 	int client[2], far[2], third;
 
 	CHECK(begin(&b));
@@ -114,7 +114,7 @@ TEST(more_connections_at_once_than_allowed_are_reset_and_not_left_waiting)
 
 TEST(who_speaks_http_is_told_of_a_budget_that_is_used_up)
 {
-	struct egress_box b = { .budget.connections = 1 };
+	struct egress_sandbox b = { .budget.connections = 1 };
 	char got[2048];
 	int fd;
 
@@ -138,7 +138,7 @@ TEST(who_speaks_http_is_told_of_a_budget_that_is_used_up)
 
 TEST(a_tree_shares_its_budget)
 {
-	struct egress_box b = { .tree = 99, .tree_budget.connections = 3 }, d;
+	struct egress_sandbox b = { .tree = 99, .tree_budget.connections = 3 }, d;
 	struct cell second;
 	char addr[64];
 	int fd;
@@ -171,7 +171,7 @@ TEST(a_tree_shares_its_budget)
 
 TEST(queries_past_their_budget_are_refused)
 {
-	struct egress_box b = { .budget.dns = 2 };
+	struct egress_sandbox b = { .budget.dns = 2 };
 	char addr[64];
 
 	CHECK(begin(&b));
@@ -183,7 +183,7 @@ TEST(queries_past_their_budget_are_refused)
 
 TEST(requests_to_a_host_within_a_minute_are_counted)
 {
-	struct egress_box b = { .budget.requests = 2 };
+	struct egress_sandbox b = { .budget.requests = 2 };
 	static const char get[] = "GET / HTTP/1.1\r\nHost: server.test\r\n\r\n";
 	char got[1024] = "";
 	int client, far, tries = 0;
@@ -211,7 +211,7 @@ TEST(requests_to_a_host_within_a_minute_are_counted)
 
 TEST(bandwidth_holds_streams_back_and_loses_nothing)
 {
-	struct egress_box b = { .budget.bandwidth = 4000000 };
+	struct egress_sandbox b = { .budget.bandwidth = 4000000 };
 	static char bytes[3000000];
 	uint64_t start;
 	int client, far, status;
@@ -242,7 +242,7 @@ TEST(bandwidth_holds_streams_back_and_loses_nothing)
 /* Each refusal is a record of a log that all share. */
 TEST(who_makes_up_names_is_not_told_about_each)
 {
-	struct egress_box b = { 0 };
+	struct egress_sandbox b = { 0 };
 	unsigned told = 0, others = 0;
 	char name[64], addr[64];
 
@@ -265,7 +265,7 @@ TEST(who_makes_up_names_is_not_told_about_each)
 /* A machine says itself whose its questions are: one that does not must not be why nobody else is asked. */
 TEST(a_sandbox_of_which_nobody_says_whose_a_question_was_is_not_asked_about_and_others_are)
 {
-	struct egress_box b = { 0 };
+	struct egress_sandbox b = { 0 };
 	struct egress_who who = { 0 };
 	struct cell silent;
 	char addr[64];
@@ -274,10 +274,10 @@ TEST(a_sandbox_of_which_nobody_says_whose_a_question_was_is_not_asked_about_and_
 	CHECK(cell_begin(&w, &silent, &b));
 	CHECK(silent.number != c.number);
 	CHECK(cell_ask(&w, &silent, "one.else.test", 1, addr) > 0); /* late, without a word of ours */
-	CHECK(world_await(&w, EGRESS_WHO) && egress_who_decode(&w.msg, &who) == 0 && who.box == silent.number);
+	CHECK(world_await(&w, EGRESS_WHO) && egress_who_decode(&w.msg, &who) == 0 && who.sandbox == silent.number);
 	CHECK(cell_ask(&w, &silent, "two.else.test", 1, addr) > 0);
 	CHECK(cell_ask(&w, &c, "three.else.test", 1, addr) > 0);
-	CHECK(world_await(&w, EGRESS_WHO) && egress_who_decode(&w.msg, &who) == 0 && who.box == c.number);
+	CHECK(world_await(&w, EGRESS_WHO) && egress_who_decode(&w.msg, &who) == 0 && who.sandbox == c.number);
 	cell_end(&silent);
 	CHECK(finish());
 }
@@ -296,7 +296,7 @@ static bool may_open(pid_t pid, rlim_t most)
 TEST(without_descriptors_who_asks_is_told_and_later_answered)
 {
 	static const uint8_t query[] = "\0\35\1\2\1\0\0\1\0\0\0\0\0\0\6server\4test\0\0\1\0\1";
-	struct egress_box b = { 0 };
+	struct egress_sandbox b = { 0 };
 	char path[64], got[2 + 29 + 16];
 	int fd, most = 0;
 

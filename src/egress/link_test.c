@@ -108,7 +108,7 @@ TEST(an_owner_is_greeted_and_a_second_one_ends_the_first)
 TEST(what_makes_no_sense_ends_the_connection_and_nothing_else)
 {
 	struct side s;
-	struct egress_they y = { .box = 1, .command = "" };
+	struct egress_they y = { .sandbox = 1, .command = "" };
 	uint8_t p[128];
 	char c;
 	int a;
@@ -162,7 +162,7 @@ TEST(reports_wait_for_an_owner_in_order_and_what_is_too_much_is_counted)
 			loop_turn(&s.loop, 1000);
 			continue;
 		}
-		CHECK_EQ(m.box, ++n);
+		CHECK_EQ(m.sandbox, ++n);
 	}
 	CHECK_EQ(n, sent - 1);
 	CHECK_EQ(s.link.waiting, 0);
@@ -188,13 +188,13 @@ TEST(what_comes_often_is_told_together_and_before_what_follows)
 		CHECK_EQ(link_send_soon(&s.link, p, (size_t)len), 0);
 	}
 	CHECK_EQ(take(a, &m), 0);
-	CHECK_EQ(m.box, 1);
+	CHECK_EQ(m.sandbox, 1);
 	CHECK(take(a, &m) < 0);
 	for (int i = 0; i < 100 && s.link.first; i++)
 		loop_turn(&s.loop, 1000);
 	for (uint64_t i = 2; i <= 4; i++) {
 		CHECK_EQ(take(a, &m), 0);
-		CHECK_EQ(m.box, i);
+		CHECK_EQ(m.sandbox, i);
 	}
 	CHECK(take(a, &m) < 0);
 	/* What is urgent takes along what was put aside, in order; and so does the end. */
@@ -205,12 +205,12 @@ TEST(what_comes_often_is_told_together_and_before_what_follows)
 		CHECK_EQ(i == 6 ? link_send(&s.link, p, (size_t)len) : link_send_soon(&s.link, p, (size_t)len), 0);
 	}
 	CHECK_EQ(take(a, &m), 0);
-	CHECK_EQ(m.box, 5);
+	CHECK_EQ(m.sandbox, 5);
 	CHECK_EQ(take(a, &m), 0);
-	CHECK_EQ(m.box, 6);
+	CHECK_EQ(m.sandbox, 6);
 	CHECK(take(a, &m) < 0);
 	finish(&s);
 	CHECK_EQ(take(a, &m), 0);
-	CHECK_EQ(m.box, 7);
+	CHECK_EQ(m.sandbox, 7);
 	close(a);
 }

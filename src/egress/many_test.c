@@ -25,8 +25,11 @@ static bool begin(unsigned cells)
 	if (server < 0 || !world_begin(&w, &config))
 		return false;
 	for (unsigned i = 0; i < cells; i++) {
-		struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 1, .rule = { "server.test:*" }, .privates = 1,
-					.private = { "127.0.0.1:*" } };
+		struct egress_sandbox b = { .mode = EGRESS_ALLOW,
+					    .rules = 1,
+					    .rule = { "server.test:*" },
+					    .privates = 1,
+					    .private = { "127.0.0.1:*" } };
 
 		if (!cell_begin(&w, &cell[i], &b))
 			return false;
@@ -62,7 +65,7 @@ static long memory(void)
 TEST(two_thousand_streams_of_a_hundred_sandboxes_come_up_quickly_and_cost_little)
 {
 	static int client[CELLS][EACH], far[CELLS * EACH];
-	long before, boxes, streams;
+	long before, sandboxes, streams;
 	uint64_t start, ms;
 	char addr[64];
 
@@ -70,13 +73,16 @@ TEST(two_thousand_streams_of_a_hundred_sandboxes_come_up_quickly_and_cost_little
 	CHECK_EQ(cell_ask(&w, &cell[0], "server.test", 1, addr), 0);
 	before = memory();
 	for (unsigned i = 1; i < CELLS; i++) {
-		struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 1, .rule = { "server.test:*" }, .privates = 1,
-					.private = { "127.0.0.1:*" } };
+		struct egress_sandbox b = { .mode = EGRESS_ALLOW,
+					    .rules = 1,
+					    .rule = { "server.test:*" },
+					    .privates = 1,
+					    .private = { "127.0.0.1:*" } };
 
 		CHECK(cell_begin(&w, &cell[i], &b));
 		CHECK_EQ(cell_ask(&w, &cell[i], "server.test", 1, addr), 0);
 	}
-	boxes = memory();
+	sandboxes = memory();
 	for (unsigned i = 0; i < CELLS; i++)
 		for (unsigned k = 0; k < EACH; k++)
 			client[i][k] = cell_socket(&w, &cell[i], AF_INET, SOCK_STREAM | SOCK_NONBLOCK);
@@ -95,10 +101,11 @@ TEST(two_thousand_streams_of_a_hundred_sandboxes_come_up_quickly_and_cost_little
 	ms = (clock_mono_ns() - start) / 1000000;
 	streams = memory();
 	printf("# %d streams of %d sandboxes in %llu ms; %.1f kB a sandbox, %.2f kB a stream\n", CELLS * EACH, CELLS,
-	       (unsigned long long)ms, (double)(boxes - before) / (CELLS - 1), (double)(streams - boxes) / (CELLS * EACH));
+	       (unsigned long long)ms, (double)(sandboxes - before) / (CELLS - 1),
+	       (double)(streams - sandboxes) / (CELLS * EACH));
 #ifndef TEST_SANITIZED
-	CHECK(boxes - before <= 5 * (CELLS - 1));
-	CHECK(streams - boxes <= CELLS * EACH);
+	CHECK(sandboxes - before <= 5 * (CELLS - 1));
+	CHECK(streams - sandboxes <= CELLS * EACH);
 	CHECK(ms < 5000);
 #endif
 	for (unsigned i = 0; i < CELLS; i++)

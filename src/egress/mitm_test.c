@@ -56,7 +56,7 @@ TEST(a_server_with_a_stranger_s_certificate_gets_nothing)
 {
 	up(true);
 	begin(true, ask_once);
-	serve(f.box, NAME, listen_only);
+	serve(f.sandbox, NAME, listen_only);
 	turn();
 	CHECK_CONTAINS(f.client.got, "HTTP/1.1 502 ");
 	CHECK_CONTAINS(f.client.got, "\"code\":\"unreachable\"");

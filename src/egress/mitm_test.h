@@ -40,8 +40,8 @@ struct peer {
 
 static struct {
 	struct loop loop;
-	struct ca *world, *box;
-	struct buf world_pem, box_pem;
+	struct ca *world, *sandbox;
+	struct buf world_pem, sandbox_pem;
 	struct trust *trust;
 	struct inject *inject;
 	struct mitm *m;
@@ -194,7 +194,7 @@ static inline void up(bool tls)
 	f.allowed = 100;
 	loop_init(&f.loop);
 	make_ca(&f.world, &f.world_pem);
-	make_ca(&f.box, &f.box_pem);
+	make_ca(&f.sandbox, &f.sandbox_pem);
 	fd_write_all(fd, f.world_pem.data, f.world_pem.len);
 	if (trust_new(path, &f.trust, &e) < 0)
 		printf("# %s\n", e.msg);
@@ -203,7 +203,7 @@ static inline void up(bool tls)
 	set_inject("s3cret", tls);
 	f.client.fd = f.server.fd = -1;
 	if (tls)
-		f.client.ctx = client_ctx(&f.box_pem);
+		f.client.ctx = client_ctx(&f.sandbox_pem);
 }
 
 static inline void peer_start(struct peer *p, void (*fn)(struct peer *p))
@@ -222,8 +222,15 @@ static inline void begin(bool tls, void (*client)(struct peer *p))
 	int ours;
 
 	pair(&ours, &f.client.fd);
-	if (mitm_new(&(struct mitm_opts){ .loop = &f.loop, .client = ours, .name = NAME, .port = tls ? 443 : 80,
-					  .tls = tls, .ca = f.box, .trust = f.trust, .inject = f.inject, .ops = &ops },
+	if (mitm_new(&(struct mitm_opts){ .loop = &f.loop,
+					  .client = ours,
+					  .name = NAME,
+					  .port = tls ? 443 : 80,
+					  .tls = tls,
+					  .ca = f.sandbox,
+					  .trust = f.trust,
+					  .inject = f.inject,
+					  .ops = &ops },
 		     &f.m, &e) < 0)
 		printf("# %s\n", e.msg);
 	if (tls) {
@@ -286,9 +293,9 @@ static inline void down(void)
 	inject_unref(f.inject);
 	trust_free(f.trust);
 	ca_close(f.world);
-	ca_close(f.box);
+	ca_close(f.sandbox);
 	buf_done(&f.world_pem);
-	buf_done(&f.box_pem);
+	buf_done(&f.sandbox_pem);
 	loop_done(&f.loop);
 }
 

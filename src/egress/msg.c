@@ -62,7 +62,7 @@ int egress_decode(const uint8_t *data, size_t len, struct egress_msg *ret)
 	m.payload = r.at;
 	m.len = (size_t)(r.end - r.at);
 	if (plain(m.type)) {
-		m.box = wire_get_u64(&r);
+		m.sandbox = wire_get_u64(&r);
 		m.arg = wire_get_u64(&r);
 		if (closed(&r) < 0)
 			return -EBADMSG;
@@ -71,11 +71,11 @@ int egress_decode(const uint8_t *data, size_t len, struct egress_msg *ret)
 	return 0;
 }
 
-long egress_plain_encode(enum egress_type type, uint32_t seq, uint64_t box, uint64_t arg, uint8_t *out, size_t size)
+long egress_plain_encode(enum egress_type type, uint32_t seq, uint64_t sandbox, uint64_t arg, uint8_t *out, size_t size)
 {
 	struct wire_out w = begin(type, seq, out, size);
 
-	wire_put_u64(&w, box);
+	wire_put_u64(&w, sandbox);
 	wire_put_u64(&w, arg);
 	return end(&w, out);
 }
@@ -182,7 +182,7 @@ static void get_budget(struct wire_in *r, struct egress_budget *b)
 
 static void put_counts(struct wire_out *w, const struct egress_counts *c)
 {
-	wire_put_u64(w, c->box);
+	wire_put_u64(w, c->sandbox);
 	wire_put_u64(w, c->bytes_out);
 	wire_put_u64(w, c->bytes_in);
 	wire_put_u64(w, c->connections);
@@ -194,7 +194,7 @@ static void put_counts(struct wire_out *w, const struct egress_counts *c)
 
 static void get_counts(struct wire_in *r, struct egress_counts *c)
 {
-	c->box = wire_get_u64(r);
+	c->sandbox = wire_get_u64(r);
 	c->bytes_out = wire_get_u64(r);
 	c->bytes_in = wire_get_u64(r);
 	c->connections = wire_get_u64(r);
@@ -259,11 +259,11 @@ int egress_config_decode(const struct egress_msg *m, struct egress_config *ret)
 	return closed(&r);
 }
 
-long egress_box_encode(const struct egress_box *b, uint32_t seq, uint8_t *out, size_t size)
+long egress_sandbox_encode(const struct egress_sandbox *b, uint32_t seq, uint8_t *out, size_t size)
 {
-	struct wire_out w = begin(EGRESS_BOX, seq, out, size);
+	struct wire_out w = begin(EGRESS_SANDBOX, seq, out, size);
 
-	wire_put_u64(&w, b->box);
+	wire_put_u64(&w, b->sandbox);
 	wire_put_u64(&w, b->tree);
 	wire_put_u64(&w, b->tenant);
 	wire_put_str(&w, b->id);
@@ -284,13 +284,13 @@ long egress_box_encode(const struct egress_box *b, uint32_t seq, uint8_t *out, s
 	return end(&w, out);
 }
 
-int egress_box_decode(const struct egress_msg *m, struct egress_box *ret)
+int egress_sandbox_decode(const struct egress_msg *m, struct egress_sandbox *ret)
 {
 	struct wire_in r = open_payload(m);
 	const char *id;
 
 	memset(ret, 0, sizeof(*ret));
-	ret->box = wire_get_u64(&r);
+	ret->sandbox = wire_get_u64(&r);
 	ret->tree = wire_get_u64(&r);
 	ret->tenant = wire_get_u64(&r);
 	id = get_str(&r, ID_SIZE);
@@ -307,7 +307,7 @@ int egress_box_decode(const struct egress_msg *m, struct egress_box *ret)
 	get_counts(&r, &ret->tree_counts);
 	ret->ca_cert = get_str(&r, PEM_MAX);
 	ret->ca_key = get_str(&r, PEM_MAX);
-	return !ret->box || !ret->tree ? -EBADMSG : closed(&r);
+	return !ret->sandbox || !ret->tree ? -EBADMSG : closed(&r);
 }
 
 long egress_names_encode(enum egress_type type, const struct egress_names *n, uint8_t *out, size_t size)
@@ -316,7 +316,7 @@ long egress_names_encode(enum egress_type type, const struct egress_names *n, ui
 
 	if (n->n > EGRESS_BATCH)
 		return -EMSGSIZE;
-	wire_put_u64(&w, n->box);
+	wire_put_u64(&w, n->sandbox);
 	wire_put_u32(&w, n->n);
 	for (uint32_t i = 0; i < n->n; i++) {
 		wire_put_u32(&w, n->name[i].index);
@@ -330,7 +330,7 @@ int egress_names_decode(const struct egress_msg *m, struct egress_names *ret)
 	struct wire_in r = open_payload(m);
 
 	memset(ret, 0, sizeof(*ret));
-	ret->box = wire_get_u64(&r);
+	ret->sandbox = wire_get_u64(&r);
 	ret->n = get_count(&r, EGRESS_BATCH);
 	for (uint32_t i = 0; i < ret->n; i++) {
 		ret->name[i].index = wire_get_u32(&r);
@@ -345,7 +345,7 @@ long egress_stream_encode(enum egress_type type, const struct egress_stream *s, 
 {
 	struct wire_out w = begin(type, 0, out, size);
 
-	wire_put_u64(&w, s->box);
+	wire_put_u64(&w, s->sandbox);
 	wire_put_u64(&w, s->out);
 	wire_put_u64(&w, s->in);
 	wire_put_u64(&w, s->usec);
@@ -369,7 +369,7 @@ int egress_stream_decode(const struct egress_msg *m, struct egress_stream *ret)
 	struct wire_in r = open_payload(m);
 
 	memset(ret, 0, sizeof(*ret));
-	ret->box = wire_get_u64(&r);
+	ret->sandbox = wire_get_u64(&r);
 	ret->out = wire_get_u64(&r);
 	ret->in = wire_get_u64(&r);
 	ret->usec = wire_get_u64(&r);
@@ -414,7 +414,7 @@ long egress_who_encode(const struct egress_who *q, uint32_t seq, uint8_t *out, s
 {
 	struct wire_out w = begin(EGRESS_WHO, seq, out, size);
 
-	wire_put_u64(&w, q->box);
+	wire_put_u64(&w, q->sandbox);
 	wire_put_u8(&w, q->family);
 	wire_put_u8(&w, q->udp);
 	wire_put_u32(&w, q->client_port);
@@ -429,7 +429,7 @@ int egress_who_decode(const struct egress_msg *m, struct egress_who *ret)
 	struct wire_in r = open_payload(m);
 
 	memset(ret, 0, sizeof(*ret));
-	ret->box = wire_get_u64(&r);
+	ret->sandbox = wire_get_u64(&r);
 	ret->family = get_family(&r);
 	ret->udp = get_upto(&r, 1);
 	ret->client_port = get_u16(&r);
@@ -443,7 +443,7 @@ long egress_they_encode(const struct egress_they *t, uint32_t seq, uint8_t *out,
 {
 	struct wire_out w = begin(EGRESS_THEY, seq, out, size);
 
-	wire_put_u64(&w, t->box);
+	wire_put_u64(&w, t->sandbox);
 	wire_put_u32(&w, t->pid);
 	wire_put_str(&w, t->command);
 	return end(&w, out);
@@ -454,7 +454,7 @@ int egress_they_decode(const struct egress_msg *m, struct egress_they *ret)
 	struct wire_in r = open_payload(m);
 
 	memset(ret, 0, sizeof(*ret));
-	ret->box = wire_get_u64(&r);
+	ret->sandbox = wire_get_u64(&r);
 	ret->pid = wire_get_u32(&r);
 	ret->command = get_str(&r, EGRESS_TEXT_MAX);
 	return closed(&r);

@@ -6,8 +6,8 @@
  *
  *	version u8 | type u8 | zero u16 | seq u32 | payload
  *
- * On connect egress sends HELLO, one HAVE per sandbox whose sockets it holds, and HAVE with box 0: that is all. The
- * owner then sends CONFIG, BOX for each sandbox there is, and KEEP: those not named since are closed. One owner at a
+ * On connect egress sends HELLO, one HAVE per sandbox whose sockets it holds, and HAVE with sandbox 0: that is all. The
+ * owner then sends CONFIG, SANDBOX for each sandbox there is, and KEEP: those not named since are closed. One owner at a
  * time: a new connection ends the one before.
  */
 #pragma once
@@ -29,26 +29,26 @@
 enum egress_type {
 	/* owner → egress */
 	EGRESS_CONFIG = 1, /* struct egress_config */
-	EGRESS_BOX, /* struct egress_box; with EGRESS_SOCKETS descriptors, or none when egress has them: the policy changes */
-	EGRESS_GONE, /* box: streams are reset, sockets closed; a last COUNTS and the ends of its streams come, then GONE */
+	EGRESS_SANDBOX, /* struct egress_sandbox; with EGRESS_SOCKETS descriptors, or none when egress has them: the policy changes */
+	EGRESS_GONE, /* sandbox: streams are reset, sockets closed; a last COUNTS and the ends of its streams come, then GONE */
 	EGRESS_KEEP, /* nothing: see above */
 	EGRESS_THEY, /* struct egress_they: the answer to a WHO, with its seq */
-	EGRESS_NAMES, /* struct egress_names: synthetic addresses it had before; behind its first BOX */
-	EGRESS_TELL, /* box: all that happened by now is told, then TOLD with its seq */
+	EGRESS_NAMES, /* struct egress_names: synthetic addresses it had before; behind its first SANDBOX */
+	EGRESS_TELL, /* sandbox: all that happened by now is told, then TOLD with its seq */
 	/* egress → owner */
 	EGRESS_HELLO = 32, /* arg: reports that were lost since the last one, since nobody read them */
-	EGRESS_HAVE, /* box */
+	EGRESS_HAVE, /* sandbox */
 	EGRESS_STREAM, /* struct egress_stream: one has ended, or was refused */
 	EGRESS_LOOKUP, /* struct egress_stream: a name was refused; port 0 */
 	EGRESS_NAMED, /* struct egress_names: new synthetic addresses, to be kept with the sandbox */
 	EGRESS_COUNTS, /* struct egress_counts: at most four times a second, when they changed */
 	EGRESS_WHO, /* struct egress_who: whose connection is that? Answered by THEY within a second, or not at all */
-	EGRESS_DONE, /* box; seq of the BOX: its policy is in force, or refused (arg: errno) and the box gone, if it was there; behind all NAMED so far */
+	EGRESS_DONE, /* sandbox; seq of the SANDBOX: its policy is in force, or refused (arg: errno) and the sandbox gone, if it was there; behind all NAMED so far */
 	EGRESS_SEEN, /* struct egress_stream, in mode observe: one was let through just now, and would need that rule */
-	EGRESS_TOLD, /* box; seq of the last TELL, which answers those before it, too: at once, or when it is known whose what was refused is */
+	EGRESS_TOLD, /* sandbox; seq of the last TELL, which answers those before it, too: at once, or when it is known whose what was refused is */
 };
 
-/* The descriptors of a BOX, in this order: made by the warden inside the sandbox's network namespace (linux/steer.h). */
+/* The descriptors of a SANDBOX, in this order: made by the warden inside the sandbox's network namespace (linux/steer.h). */
 enum egress_socket { EGRESS_TCP, EGRESS_DNS_UDP, EGRESS_DNS_TCP, EGRESS_SOCKETS };
 
 enum egress_mode {
@@ -69,7 +69,7 @@ struct egress_budget {
 };
 
 struct egress_counts {
-	uint64_t box;
+	uint64_t sandbox;
 	uint64_t bytes_out, bytes_in, connections, refused, dns, dns_refused;
 	uint32_t concurrent;
 };
@@ -88,8 +88,8 @@ struct egress_inject {
 	uint32_t bare, bare_len; /* what of ->value must not come back in an answer: "abc". Length 0: all of it */
 };
 
-struct egress_box {
-	uint64_t box; /* the owner's number for it, never 0 and never used again */
+struct egress_sandbox {
+	uint64_t sandbox; /* the owner's number for it, never 0 and never used again */
 	uint64_t tree; /* which tree of forks it is of, never 0 */
 	uint64_t tenant; /* whose it is; 0: nobody else has one */
 	char id[ID_SIZE]; /* for people */
@@ -116,7 +116,7 @@ struct egress_config {
 };
 
 struct egress_names { /* index i is 198.18.1.0 + i, and fd63:6c6f:6368:65::1:0 + i */
-	uint64_t box;
+	uint64_t sandbox;
 	uint32_t n;
 	struct {
 		uint32_t index;
@@ -133,7 +133,7 @@ enum egress_verdict {
 };
 
 struct egress_stream {
-	uint64_t box;
+	uint64_t sandbox;
 	uint64_t out, in; /* bytes */
 	uint64_t usec; /* it lasted */
 	uint8_t verdict;
@@ -151,7 +151,7 @@ struct egress_stream {
 };
 
 struct egress_who {
-	uint64_t box;
+	uint64_t sandbox;
 	uint8_t family; /* of the client's socket */
 	bool udp; /* it sent a datagram, and has no connection */
 	uint16_t client_port, port;
@@ -159,7 +159,7 @@ struct egress_who {
 };
 
 struct egress_they {
-	uint64_t box;
+	uint64_t sandbox;
 	uint32_t pid;
 	const char *command;
 };
@@ -167,7 +167,7 @@ struct egress_they {
 struct egress_msg {
 	uint8_t type;
 	uint32_t seq;
-	uint64_t box, arg; /* of those that have no struct of their own */
+	uint64_t sandbox, arg; /* of those that have no struct of their own */
 	const uint8_t *payload;
 	size_t len;
 };
@@ -175,11 +175,12 @@ struct egress_msg {
 /* 0, or -EBADMSG. Each struct has its own below. */
 int egress_decode(const uint8_t *data, size_t len, struct egress_msg *ret);
 /* Whole packets: their length, or -EMSGSIZE. */
-long egress_plain_encode(enum egress_type type, uint32_t seq, uint64_t box, uint64_t arg, uint8_t *out, size_t size);
+long egress_plain_encode(enum egress_type type, uint32_t seq, uint64_t sandbox, uint64_t arg, uint8_t *out,
+			 size_t size);
 long egress_config_encode(const struct egress_config *c, uint8_t *out, size_t size);
 int egress_config_decode(const struct egress_msg *m, struct egress_config *ret);
-long egress_box_encode(const struct egress_box *b, uint32_t seq, uint8_t *out, size_t size);
-int egress_box_decode(const struct egress_msg *m, struct egress_box *ret);
+long egress_sandbox_encode(const struct egress_sandbox *b, uint32_t seq, uint8_t *out, size_t size);
+int egress_sandbox_decode(const struct egress_msg *m, struct egress_sandbox *ret);
 long egress_names_encode(enum egress_type type, const struct egress_names *n, uint8_t *out, size_t size);
 int egress_names_decode(const struct egress_msg *m, struct egress_names *ret);
 long egress_stream_encode(enum egress_type type, const struct egress_stream *s, uint8_t *out, size_t size);

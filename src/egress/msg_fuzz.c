@@ -15,7 +15,7 @@ static void same(const struct egress_msg *m, long n)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct egress_config c;
-	static struct egress_box b;
+	static struct egress_sandbox b;
 	static struct egress_names k;
 	struct egress_stream s;
 	struct egress_counts t;
@@ -28,8 +28,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	/* Each payload as each of the types: a head is no promise. */
 	if (egress_config_decode(&m, &c) == 0)
 		same(&m, egress_config_encode(&c, out, sizeof(out)));
-	if (egress_box_decode(&m, &b) == 0)
-		same(&m, egress_box_encode(&b, m.seq, out, sizeof(out)));
+	if (egress_sandbox_decode(&m, &b) == 0)
+		same(&m, egress_sandbox_encode(&b, m.seq, out, sizeof(out)));
 	if (egress_names_decode(&m, &k) == 0)
 		same(&m, egress_names_encode(EGRESS_NAMES, &k, out, sizeof(out)));
 	if (egress_stream_decode(&m, &s) == 0)

@@ -15,9 +15,9 @@ static bool only_whole(long n, int (*decode)(const struct egress_msg *, void *),
 	return egress_decode(out, (size_t)n + 1, &m) < 0 || decode(&m, into) < 0;
 }
 
-static int decode_box(const struct egress_msg *msg, void *into)
+static int decode_sandbox(const struct egress_msg *msg, void *into)
 {
-	return egress_box_decode(msg, into);
+	return egress_sandbox_decode(msg, into);
 }
 
 static int decode_stream(const struct egress_msg *msg, void *into)
@@ -33,7 +33,7 @@ static void nothing_needs_no_struct(enum egress_type type)
 	CHECK_EQ(egress_decode(out, (size_t)n, &m), 0);
 	CHECK_EQ(m.type, type);
 	CHECK_EQ(m.seq, 7);
-	CHECK_EQ(m.box, 8);
+	CHECK_EQ(m.sandbox, 8);
 	CHECK_EQ(m.arg, 9);
 	CHECK_EQ(egress_decode(out, (size_t)n - 1, &m), -EBADMSG);
 	out[n] = 0;
@@ -62,10 +62,10 @@ TEST(a_head_that_makes_no_sense_is_refused)
 	CHECK_EQ(egress_plain_encode(EGRESS_KEEP, 1, 0, 0, out, 10), -EMSGSIZE);
 }
 
-static struct egress_box full_box(void)
+static struct egress_sandbox full_sandbox(void)
 {
-	struct egress_box b = {
-		.box = 5,
+	struct egress_sandbox b = {
+		.sandbox = 5,
 		.tree = 6,
 		.mode = EGRESS_ALLOW,
 		.rules = 2,
@@ -73,12 +73,22 @@ static struct egress_box full_box(void)
 		.privates = 1,
 		.private = { "10.0.0.0/8:*" },
 		.injects = 1,
-		.inject = { { .kind = EGRESS_HEADER, .tls = true, .port = 443, .host = "a.example", .field = "Authorization",
-			      .value = "Bearer x", .secret = "token" } },
-		.budget = { .bytes_out = 1, .bytes_in = 2, .connections = 3, .bandwidth = 4, .dns = 5, .concurrent = 6,
+		.inject = { { .kind = EGRESS_HEADER,
+			      .tls = true,
+			      .port = 443,
+			      .host = "a.example",
+			      .field = "Authorization",
+			      .value = "Bearer x",
+			      .secret = "token" } },
+		.budget = { .bytes_out = 1,
+			    .bytes_in = 2,
+			    .connections = 3,
+			    .bandwidth = 4,
+			    .dns = 5,
+			    .concurrent = 6,
 			    .requests = 7 },
 		.tree_budget = { .requests = 8 },
-		.counts = { .box = 5, .bytes_out = 9, .concurrent = 1 },
+		.counts = { .sandbox = 5, .bytes_out = 9, .concurrent = 1 },
 		.tree_counts = { .dns = 10 },
 		.ca_cert = "cert",
 		.ca_key = "key",
@@ -88,66 +98,84 @@ static struct egress_box full_box(void)
 	return b;
 }
 
-TEST(a_box_comes_back_and_only_whole)
+TEST(a_sandbox_comes_back_and_only_whole)
 {
-	struct egress_box b = full_box(), c;
-	long n = egress_box_encode(&b, 3, out, sizeof(out)), k;
+	struct egress_sandbox b = full_sandbox(), c;
+	long n = egress_sandbox_encode(&b, 3, out, sizeof(out)), k;
 
 	CHECK(n > 0);
 	CHECK_EQ(egress_decode(out, (size_t)n, &m), 0);
-	CHECK_EQ(m.type, EGRESS_BOX);
+	CHECK_EQ(m.type, EGRESS_SANDBOX);
 	CHECK_EQ(m.seq, 3);
-	CHECK_EQ(egress_box_decode(&m, &c), 0);
+	CHECK_EQ(egress_sandbox_decode(&m, &c), 0);
 	CHECK_STR(c.id, "0000abc");
 	CHECK_STR(c.rule[1], "*.b.example:22");
 	CHECK_STR(c.inject[0].value, "Bearer x");
 	CHECK_EQ(c.budget.requests, 7);
 	CHECK_EQ(c.tree_counts.dns, 10);
-	k = egress_box_encode(&c, 3, again, sizeof(again));
+	k = egress_sandbox_encode(&c, 3, again, sizeof(again));
 	CHECK_EQ(k, n);
 	CHECK(!memcmp(out, again, (size_t)n));
-	CHECK(only_whole(n, decode_box, &c));
+	CHECK(only_whole(n, decode_sandbox, &c));
 }
 
-TEST(a_box_without_a_number_or_with_a_strange_mode_is_refused)
+TEST(a_sandbox_without_a_number_or_with_a_strange_mode_is_refused)
 {
-	struct egress_box b = full_box(), c;
+	struct egress_sandbox b = full_sandbox(), c;
 	long n;
 
-	b.box = 0;
-	n = egress_box_encode(&b, 3, out, sizeof(out));
+	b.sandbox = 0;
+	n = egress_sandbox_encode(&b, 3, out, sizeof(out));
 	CHECK_EQ(egress_decode(out, (size_t)n, &m), 0);
-	CHECK_EQ(egress_box_decode(&m, &c), -EBADMSG);
-	b = full_box();
+	CHECK_EQ(egress_sandbox_decode(&m, &c), -EBADMSG);
+	b = full_sandbox();
 	b.mode = EGRESS_OBSERVE + 1;
-	n = egress_box_encode(&b, 3, out, sizeof(out));
+	n = egress_sandbox_encode(&b, 3, out, sizeof(out));
 	CHECK_EQ(egress_decode(out, (size_t)n, &m), 0);
-	CHECK_EQ(egress_box_decode(&m, &c), -EBADMSG);
-	b = full_box();
+	CHECK_EQ(egress_sandbox_decode(&m, &c), -EBADMSG);
+	b = full_sandbox();
 	b.inject[0].kind = 0;
-	n = egress_box_encode(&b, 3, out, sizeof(out));
+	n = egress_sandbox_encode(&b, 3, out, sizeof(out));
 	CHECK_EQ(egress_decode(out, (size_t)n, &m), 0);
-	CHECK_EQ(egress_box_decode(&m, &c), -EBADMSG);
-	b = full_box();
+	CHECK_EQ(egress_sandbox_decode(&m, &c), -EBADMSG);
+	b = full_sandbox();
 	b.rules = EGRESS_RULES_MAX + 1;
-	CHECK_EQ(egress_box_encode(&b, 3, out, sizeof(out)), -EMSGSIZE);
+	CHECK_EQ(egress_sandbox_encode(&b, 3, out, sizeof(out)), -EMSGSIZE);
 }
 
 TEST(streams_names_config_counts_who_and_they_come_back)
 {
-	struct egress_stream s = { .box = 1, .out = 2, .in = 3, .usec = 4, .verdict = EGRESS_V_DENIED, .family = 4,
-				   .port = 443, .addr = { 1, 2, 3, 4 }, .pid = 12, .requests = 1, .times = 9, .name = "a.b",
-				   .rule = "a.b:443", .reason = "why", .command = "curl", .secrets = "x y" },
+	struct egress_stream s = { .sandbox = 1,
+				   .out = 2,
+				   .in = 3,
+				   .usec = 4,
+				   .verdict = EGRESS_V_DENIED,
+				   .family = 4,
+				   .port = 443,
+				   .addr = { 1, 2, 3, 4 },
+				   .pid = 12,
+				   .requests = 1,
+				   .times = 9,
+				   .name = "a.b",
+				   .rule = "a.b:443",
+				   .reason = "why",
+				   .command = "curl",
+				   .secrets = "x y" },
 			     s2;
-	struct egress_names k = { .box = 1, .n = 2, .name = { { 0, "a.b" }, { 4095, "c.d" } } }, k2;
+	struct egress_names k = { .sandbox = 1, .n = 2, .name = { { 0, "a.b" }, { 4095, "c.d" } } }, k2;
 	struct egress_config c = { .resolver = "1.2.3.4", .hosts = 1, .host = { "a.b 127.0.0.1" }, .outer = 1,
 				   .rule = { "*.com" }, .ca_file = "/x" },
 			     c2;
-	struct egress_counts t = { .box = 3, .refused = 4, .dns_refused = 5, .concurrent = 6 }, t2;
-	struct egress_who w = { .box = 1, .family = 6, .udp = true, .client_port = 40000, .port = 80, .client = { 1 },
+	struct egress_counts t = { .sandbox = 3, .refused = 4, .dns_refused = 5, .concurrent = 6 }, t2;
+	struct egress_who w = { .sandbox = 1,
+				.family = 6,
+				.udp = true,
+				.client_port = 40000,
+				.port = 80,
+				.client = { 1 },
 				.addr = { 2 } },
 			  w2;
-	struct egress_they y = { .box = 1, .pid = 5, .command = "sh" }, y2;
+	struct egress_they y = { .sandbox = 1, .pid = 5, .command = "sh" }, y2;
 	long n = egress_stream_encode(EGRESS_LOOKUP, &s, out, sizeof(out));
 
 	CHECK_EQ(egress_decode(out, (size_t)n, &m), 0);

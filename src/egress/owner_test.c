@@ -15,13 +15,14 @@ static const struct egress_config config = {
 	.ca_file = "",
 };
 
-static struct egress_box box(uint8_t mode, const char *rule)
+static struct egress_sandbox sandbox(uint8_t mode, const char *rule)
 {
-	return (struct egress_box){ .mode = mode, .rules = rule != NULL, .rule = { rule }, .privates = 1,
-				    .private = { "127.0.0.1:*" } };
+	return (struct egress_sandbox){
+		.mode = mode, .rules = rule != NULL, .rule = { rule }, .privates = 1, .private = { "127.0.0.1:*" }
+	};
 }
 
-static bool begin(struct egress_box *b)
+static bool begin(struct egress_sandbox *b)
 {
 	port = 0;
 	server = server_begin("127.0.0.1", &port);
@@ -38,14 +39,14 @@ static bool finish(void)
 TEST(names_that_a_sandbox_had_before_lead_where_they_did)
 {
 	struct egress_names n = { .n = 2, .name = { { 5, "server.test" }, { 9, "other.test" } } };
-	struct egress_box b = box(EGRESS_ALLOW, "server.test:*");
+	struct egress_sandbox b = sandbox(EGRESS_ALLOW, "server.test:*");
 	uint8_t packet[512];
 	char addr[64];
 	int client, far;
 	long len;
 
 	CHECK(begin(&b));
-	n.box = c.number;
+	n.sandbox = c.number;
 	len = egress_names_encode(EGRESS_NAMES, &n, packet, sizeof(packet));
 	CHECK_EQ(send(w.owner, packet, (size_t)len, 0), len);
 	CHECK_EQ(cell_put(&w, &b, NULL, 0), 0);
@@ -72,7 +73,7 @@ TEST(names_that_a_sandbox_had_before_lead_where_they_did)
 
 TEST(a_refused_request_in_plain_http_is_told_why)
 {
-	struct egress_box b = box(EGRESS_ALLOW, "server.test:443");
+	struct egress_sandbox b = sandbox(EGRESS_ALLOW, "server.test:443");
 	char addr[64], got[2048] = "";
 	int client;
 
@@ -103,7 +104,7 @@ static bool tell(uint32_t seq)
 
 TEST(all_that_happened_is_told_before_the_word_that_it_was)
 {
-	struct egress_box b = box(EGRESS_ALLOW, "server.test:443");
+	struct egress_sandbox b = sandbox(EGRESS_ALLOW, "server.test:443");
 	struct egress_they they = { .command = "curl", .pid = 42 };
 	uint8_t packet[256];
 	char addr[64], got[2048] = "";
@@ -118,7 +119,7 @@ TEST(all_that_happened_is_told_before_the_word_that_it_was)
 	close(client);
 	/* It has its answer, and nobody has said yet whose it was: that is waited for, but no longer. */
 	CHECK(tell(8) && tell(9) && world_await(&w, EGRESS_WHO));
-	they.box = c.number;
+	they.sandbox = c.number;
 	n = egress_they_encode(&they, w.msg.seq, packet, sizeof(packet));
 	CHECK_EQ(send(w.owner, packet, (size_t)n, 0), n);
 	CHECK(world_stream(&w, EGRESS_STREAM));
@@ -126,7 +127,7 @@ TEST(all_that_happened_is_told_before_the_word_that_it_was)
 	CHECK(world_await(&w, EGRESS_COUNTS)); /* as they are now */
 	CHECK(world_await(&w, EGRESS_TOLD));
 	CHECK_EQ(w.msg.seq, 9);
-	CHECK_EQ(w.msg.box, c.number);
+	CHECK_EQ(w.msg.sandbox, c.number);
 	CHECK(tell(10) && world_await(&w, EGRESS_TOLD));
 	CHECK_EQ(w.msg.seq, 10);
 	CHECK(finish());
@@ -134,7 +135,7 @@ TEST(all_that_happened_is_told_before_the_word_that_it_was)
 
 TEST(observing_tells_the_rule_that_each_stream_would_need)
 {
-	struct egress_box b = box(EGRESS_OBSERVE, NULL);
+	struct egress_sandbox b = sandbox(EGRESS_OBSERVE, NULL);
 	char addr[64], want[64];
 	int client, far;
 
@@ -157,7 +158,7 @@ TEST(observing_tells_the_rule_that_each_stream_would_need)
 
 TEST(other_sockets_for_a_known_sandbox_take_the_place_of_the_old_ones)
 {
-	struct egress_box b = box(EGRESS_ALLOW, "server.test:*");
+	struct egress_sandbox b = sandbox(EGRESS_ALLOW, "server.test:*");
 	struct steer_rules rules = { .mode = STEER_OPEN };
 	struct err e = { 0 };
 	int old, far, fds[STEER_SOCKETS], second, r;
@@ -192,14 +193,14 @@ TEST(other_sockets_for_a_known_sandbox_take_the_place_of_the_old_ones)
 
 TEST(sockets_that_are_not_what_they_should_be_are_refused)
 {
-	struct egress_box b = box(EGRESS_ALLOW, "server.test:*"), d = b;
+	struct egress_sandbox b = sandbox(EGRESS_ALLOW, "server.test:*"), d = b;
 	int pair[2], fds[EGRESS_SOCKETS], client;
 	char addr[64];
 
 	CHECK(begin(&b));
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	fds[0] = fds[1] = fds[2] = pair[0];
-	d.box = d.tree = 1000;
+	d.sandbox = d.tree = 1000;
 	CHECK_EQ(cell_put(&w, &d, fds, EGRESS_SOCKETS), EINVAL);
 	CHECK_EQ(cell_put(&w, &d, fds, 2), EINVAL);
 	CHECK_EQ(cell_put(&w, &d, NULL, 0), ENOENT);
@@ -220,7 +221,7 @@ TEST(sockets_that_are_not_what_they_should_be_are_refused)
 
 TEST(dns_over_tcp_answers_each_query_and_not_too_many_connections)
 {
-	struct egress_box b = box(EGRESS_ALLOW, "server.test:*");
+	struct egress_sandbox b = sandbox(EGRESS_ALLOW, "server.test:*");
 	static const uint8_t query[] = "\0\35\1\2\1\0\0\1\0\0\0\0\0\0\6server\4test\0\0\1\0\1";
 	uint8_t got[2 + DNS_ANSWER_MAX];
 	int fd[9];
@@ -248,7 +249,7 @@ TEST(dns_over_tcp_answers_each_query_and_not_too_many_connections)
 
 TEST(what_is_injected_into_plain_http_is_added_on_the_way)
 {
-	struct egress_box b = box(EGRESS_ALLOW, "server.test:*");
+	struct egress_sandbox b = sandbox(EGRESS_ALLOW, "server.test:*");
 	char addr[64], got[1024] = "";
 	int client, far;
 
@@ -317,7 +318,7 @@ static bool begin_listening(void)
 
 TEST(without_an_owner_streams_go_on_and_the_next_one_hears_of_them)
 {
-	struct egress_box b = box(EGRESS_ALLOW, "server.test:*");
+	struct egress_sandbox b = sandbox(EGRESS_ALLOW, "server.test:*");
 	uint8_t packet[64];
 	char addr[64];
 	int client, far, second, far2;
@@ -343,9 +344,9 @@ TEST(without_an_owner_streams_go_on_and_the_next_one_hears_of_them)
 	CHECK(world_await(&w, EGRESS_HELLO));
 	CHECK_EQ(w.msg.arg, 0);
 	CHECK(world_await(&w, EGRESS_HAVE));
-	CHECK_EQ(w.msg.box, c.number);
+	CHECK_EQ(w.msg.sandbox, c.number);
 	CHECK(world_await(&w, EGRESS_HAVE));
-	CHECK_EQ(w.msg.box, 0);
+	CHECK_EQ(w.msg.sandbox, 0);
 	CHECK(world_stream(&w, EGRESS_STREAM));
 	CHECK_STR(w.last.name, "server.test");
 	CHECK(says(client, "\x01") && arrives(far, "\x01"));
@@ -365,7 +366,7 @@ TEST(without_an_owner_streams_go_on_and_the_next_one_hears_of_them)
 
 TEST(a_killed_egress_is_a_broken_connection_and_never_a_short_one)
 {
-	struct egress_box b = box(EGRESS_ALLOW, "server.test:*");
+	struct egress_sandbox b = sandbox(EGRESS_ALLOW, "server.test:*");
 	char addr[64], byte;
 	int client, far;
 

@@ -1,4 +1,4 @@
-/* What a sandbox may reach. Made of a BOX, shared by nobody, replaced as a whole. */
+/* What a sandbox may reach. Made of a SANDBOX, shared by nobody, replaced as a whole. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

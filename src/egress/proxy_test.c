@@ -10,8 +10,11 @@ static bool begin(void)
 {
 	static const struct egress_config config = { .resolver = "127.0.0.1:1", .hosts = 1, .host = { "server.test 127.0.0.1" },
 						     .ca_file = "" };
-	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 1, .rule = { "server.test:*" }, .privates = 1,
-				.private = { "127.0.0.1:*" } };
+	struct egress_sandbox b = { .mode = EGRESS_ALLOW,
+				    .rules = 1,
+				    .rule = { "server.test:*" },
+				    .privates = 1,
+				    .private = { "127.0.0.1:*" } };
 
 	port = 0;
 	server = server_begin("127.0.0.1", &port);

@@ -37,7 +37,7 @@ static struct egress_stream as_report(const struct stream *s, const struct refus
 				   .command = f->command };
 
 	if (f->verdict == EGRESS_V_FAILED)
-		e.usec = (s->box->g->loop.now - s->began) / 1000;
+		e.usec = (s->sandbox->g->loop.now - s->began) / 1000;
 	memcpy(e.addr, s->addr.addr, sizeof(e.addr));
 	return e;
 }
@@ -49,21 +49,21 @@ static void tell(struct stream *s)
 
 	f->fresh = false;
 	if (f->verdict == EGRESS_V_FAILED)
-		report_stream(s->box, &e);
+		report_stream(s->sandbox, &e);
 	else
-		report_refused(s->box, &e, false);
+		report_refused(s->sandbox, &e, false);
 }
 
 void refuse_free(struct stream *s)
 {
 	struct refused *f = s->refused;
-	struct egress *g = s->box->g;
+	struct egress *g = s->sandbox->g;
 
 	if (f->fresh)
 		tell(s);
-	box_tell_again(s->box);
+	sandbox_report_again(s->sandbox);
 	g->asked -= f->who != 0;
-	s->box->refusing -= f->counted;
+	s->sandbox->refusing -= f->counted;
 	free(f);
 	s->refused = NULL;
 }
@@ -170,7 +170,7 @@ static void drain_begin(struct stream *s)
 	struct refused *f = s->refused;
 
 	f->draining = true;
-	f->drain_until = s->box->g->loop.now + SAY_PATIENCE;
+	f->drain_until = s->sandbox->g->loop.now + SAY_PATIENCE;
 	s->in.shut = true; /* the client is told of the end by the answer */
 	shutdown(s->b.fd, SHUT_WR);
 	stream_queue(s);
@@ -191,8 +191,8 @@ static bool drain(struct stream *s)
 	if (r == 0)
 		return true;
 	f->draining = false;
-	loop_close(&s->box->g->loop, &s->b);
-	s->last = s->box->g->loop.now;
+	loop_close(&s->sandbox->g->loop, &s->b);
+	s->last = s->sandbox->g->loop.now;
 	say_http(s);
 	if (f->said)
 		shutdown(s->client.fd, SHUT_WR);
@@ -206,7 +206,7 @@ static void listen_for_request(struct stream *s)
 	const char *why;
 	enum look look = LOOK_MORE;
 
-	if (s->client.in && relay_hold(&s->box->g->relay, &s->out, &s->client, HEAD_MAX) == 0)
+	if (s->client.in && relay_hold(&s->sandbox->g->relay, &s->out, &s->client, HEAD_MAX) == 0)
 		look = LOOK_NOT;
 	if (!h)
 		look = LOOK_NOT;
@@ -227,7 +227,7 @@ static bool asks(const struct stream *s)
 {
 	const struct refused *f = s->refused;
 
-	return f->who && !f->pid && f->until > s->box->g->loop.now;
+	return f->who && !f->pid && f->until > s->sandbox->g->loop.now;
 }
 
 bool refuse_told(struct stream *s)
@@ -256,7 +256,7 @@ static void go_on(struct stream *s)
 	uint64_t until = f->draining ? f->drain_until : f->listening || f->said ? s->last + patience(s) : f->until;
 
 	if ((f->said && s->out.eof && !asks(s)) || (!f->draining && !f->listening && !f->said && !asks(s)) ||
-	    s->box->g->loop.now >= until || loop_timer_set(&s->box->g->loop, &s->timer, until) < 0)
+	    s->sandbox->g->loop.now >= until || loop_timer_set(&s->sandbox->g->loop, &s->timer, until) < 0)
 		finish(s);
 }
 
@@ -269,7 +269,7 @@ void refuse_ready(struct stream *s)
 	if (f->listening)
 		listen_for_request(s);
 	for (int i = 0; f->said && s->client.in && !s->out.eof && i < 16; i++) {
-		ssize_t n = recv(s->client.fd, s->box->g->relay.bytes, RELAY_READ, MSG_DONTWAIT);
+		ssize_t n = recv(s->client.fd, s->sandbox->g->relay.bytes, RELAY_READ, MSG_DONTWAIT);
 
 		if (n < 0)
 			s->client.in = false;
@@ -282,7 +282,7 @@ void refuse_ready(struct stream *s)
 void refuse_due(struct stream *s)
 {
 	/* Only whose it is was awaited: a request may still come. */
-	if (s->refused->listening && s->box->g->loop.now < s->last + patience(s))
+	if (s->refused->listening && s->sandbox->g->loop.now < s->last + patience(s))
 		go_on(s);
 	else
 		finish(s);
@@ -290,7 +290,7 @@ void refuse_due(struct stream *s)
 
 void refuse_they(struct egress *g, uint32_t seq, const struct egress_they *t)
 {
-	struct box *b = egress_box(g, t->box);
+	struct sandbox *b = egress_sandbox(g, t->sandbox);
 
 	for (struct stream *s = b ? b->streams : NULL; s; s = s->next) {
 		struct refused *f = s->refused;
@@ -301,7 +301,7 @@ void refuse_they(struct egress *g, uint32_t seq, const struct egress_they *t)
 		g->asked--;
 		f->pid = t->pid;
 		snprintf(f->command, sizeof(f->command), "%s", t->command);
-		box_tell_again(b);
+		sandbox_report_again(b);
 		go_on(s);
 		return;
 	}
@@ -311,20 +311,22 @@ void refuse_they(struct egress *g, uint32_t seq, const struct egress_they *t)
 
 static void ask_who(struct stream *s)
 {
-	struct egress_who w = { .box = s->box->number, .family = s->client_addr.family, .client_port = s->client_port,
+	struct egress_who w = { .sandbox = s->sandbox->number,
+				.family = s->client_addr.family,
+				.client_port = s->client_port,
 				.port = s->port };
 	struct refused *f = s->refused;
 
 	memcpy(w.client, s->client_addr.addr, sizeof(w.client));
 	memcpy(w.addr, s->addr.addr, sizeof(w.addr));
-	f->who = report_who(s->box, &w);
-	s->box->g->asked += f->who != 0;
-	f->until = s->box->g->loop.now + WHO_PATIENCE;
+	f->who = report_who(s->sandbox, &w);
+	s->sandbox->g->asked += f->who != 0;
+	f->until = s->sandbox->g->loop.now + WHO_PATIENCE;
 }
 
 void refuse(struct stream *s, uint8_t verdict, const char *reason)
 {
-	struct box *b = s->box;
+	struct sandbox *b = s->sandbox;
 	struct refused *f;
 	uint8_t stage = s->stage;
 	uint16_t rule;
@@ -360,8 +362,8 @@ void refuse(struct stream *s, uint8_t verdict, const char *reason)
 	/* What would help is a rule only where one is missing. */
 	if (verdict == EGRESS_V_DENIED && stage == STREAM_AIMED && names_index(&s->addr) != -2 &&
 	    (s->name || policy_addr_open(b->policy, &b->g->own, &s->addr, s->port, NULL)) &&
-	    !(s->name ? policy_has_name(b->policy, box_outer(b), s->name->text, s->port, &rule)
-		      : policy_has_addr(b->policy, box_outer(b), &s->addr, s->port, &rule)))
+	    !(s->name ? policy_has_name(b->policy, sandbox_outer(b), s->name->text, s->port, &rule)
+		      : policy_has_addr(b->policy, sandbox_outer(b), &s->addr, s->port, &rule)))
 		policy_wish(s->name ? s->name->text : "", &s->addr, s->port, f->rule);
 	/* Who tries again and again to reach what is not there fills the log no more than who may not. */
 	f->fresh = true;

@@ -27,12 +27,12 @@ static const char *text(const char *s)
 	return s ? s : "";
 }
 
-static void send_stream(struct box *b, enum egress_type type, struct egress_stream *s)
+static void send_stream(struct sandbox *b, enum egress_type type, struct egress_stream *s)
 {
 	uint8_t packet[REPORT_MAX];
 	long n;
 
-	s->box = b->number;
+	s->sandbox = b->number;
 	s->name = text(s->name);
 	s->rule = text(s->rule);
 	s->reason = text(s->reason);
@@ -43,13 +43,13 @@ static void send_stream(struct box *b, enum egress_type type, struct egress_stre
 		link_send_soon(&b->g->link, packet, (size_t)n);
 }
 
-void report_stream(struct box *b, struct egress_stream *s)
+void report_stream(struct sandbox *b, struct egress_stream *s)
 {
 	s->times = 1;
 	send_stream(b, EGRESS_STREAM, s);
 }
 
-void report_seen(struct box *b, struct egress_stream *s)
+void report_seen(struct sandbox *b, struct egress_stream *s)
 {
 	s->times = 1;
 	send_stream(b, EGRESS_SEEN, s);
@@ -64,7 +64,7 @@ static bool same(const struct folded *f, const struct egress_stream *s, bool loo
 	       !strcmp(f->reason, text(s->reason));
 }
 
-static void tell_folded(struct box *b, struct folded *f)
+static void tell_folded(struct sandbox *b, struct folded *f)
 {
 	if (!f->times)
 		return;
@@ -73,7 +73,7 @@ static void tell_folded(struct box *b, struct folded *f)
 	send_stream(b, f->lookup ? EGRESS_LOOKUP : EGRESS_STREAM, &f->s);
 }
 
-static void drop_oldest(struct box *b)
+static void drop_oldest(struct sandbox *b)
 {
 	struct folded **at = &b->fold->first, **oldest = at, *f;
 
@@ -87,7 +87,7 @@ static void drop_oldest(struct box *b)
 	free(f);
 }
 
-static void remember(struct box *b, const struct egress_stream *s, bool lookup)
+static void remember(struct sandbox *b, const struct egress_stream *s, bool lookup)
 {
 	struct folded *f = calloc(1, sizeof(*f));
 
@@ -122,7 +122,7 @@ static void remember(struct box *b, const struct egress_stream *s, bool lookup)
 	b->fold->n++;
 }
 
-static bool too_many(struct box *b)
+static bool too_many(struct sandbox *b)
 {
 	uint64_t n = (b->g->loop.now - b->told_at) / TOLD_EVERY;
 
@@ -134,7 +134,7 @@ static bool too_many(struct box *b)
 	return false;
 }
 
-static bool again(struct box *b, const struct egress_stream *s, bool lookup)
+static bool again(struct sandbox *b, const struct egress_stream *s, bool lookup)
 {
 	for (struct folded *f = b->fold ? b->fold->first : NULL; f; f = f->next)
 		if (same(f, s, lookup)) {
@@ -146,7 +146,7 @@ static bool again(struct box *b, const struct egress_stream *s, bool lookup)
 }
 
 /* Each is a record of a log that all share: who never asks for the same twice must not fill it. */
-bool report_is_new(struct box *b, const struct egress_stream *s, bool lookup)
+bool report_is_new(struct sandbox *b, const struct egress_stream *s, bool lookup)
 {
 	const struct egress_stream others = { .verdict = s->verdict, .name = "*",
 					      .reason = "others, too many and too different to be told one by one" };
@@ -164,14 +164,14 @@ bool report_is_new(struct box *b, const struct egress_stream *s, bool lookup)
 	return false;
 }
 
-void report_refused(struct box *b, struct egress_stream *s, bool lookup)
+void report_refused(struct sandbox *b, struct egress_stream *s, bool lookup)
 {
 	s->times = 1;
 	send_stream(b, lookup ? EGRESS_LOOKUP : EGRESS_STREAM, s);
 }
 
 /* Tells what was folded, forgets what did not come again; true: something is left. */
-static bool fold_round(struct box *b, bool all)
+static bool fold_round(struct sandbox *b, bool all)
 {
 	for (struct folded **at = &b->fold->first; *at;) {
 		struct folded *f = *at;
@@ -188,9 +188,9 @@ static bool fold_round(struct box *b, bool all)
 	return b->fold->n;
 }
 
-static void fold_end(struct box *b)
+static void fold_end(struct sandbox *b)
 {
-	struct box **at = &b->g->folding;
+	struct sandbox **at = &b->g->folding;
 
 	while (*at && *at != b)
 		at = &(*at)->fold_next;
@@ -203,9 +203,9 @@ static void fold_end(struct box *b)
 void report_fold_due(struct loop_timer *t)
 {
 	struct egress *g = (struct egress *)((char *)t - offsetof(struct egress, fold_timer));
-	struct box *next;
+	struct sandbox *next;
 
-	for (struct box *b = g->folding; b; b = next) {
+	for (struct sandbox *b = g->folding; b; b = next) {
 		next = b->fold_next;
 		if (!fold_round(b, false))
 			fold_end(b);
@@ -216,18 +216,18 @@ void report_fold_due(struct loop_timer *t)
 
 /* ---- counts and names -------------------------------------------------------------------------------------------- */
 
-static void send_counts(struct box *b)
+static void send_counts(struct sandbox *b)
 {
 	uint8_t packet[256];
 	long n;
 
-	b->meter.counts.box = b->number;
+	b->meter.counts.sandbox = b->number;
 	n = egress_counts_encode(&b->meter.counts, packet, sizeof(packet));
 	if (n > 0)
 		link_send(&b->g->link, packet, (size_t)n);
 }
 
-void report_counts(struct box *b)
+void report_counts(struct sandbox *b)
 {
 	struct egress *g = b->g;
 
@@ -244,7 +244,7 @@ void report_counts(struct box *b)
 void report_counts_due(struct loop_timer *t)
 {
 	struct egress *g = (struct egress *)((char *)t - offsetof(struct egress, counts_timer));
-	struct box *b;
+	struct sandbox *b;
 
 	while (link_owned(&g->link) && link_has_room(&g->link) && (b = g->dirty)) {
 		g->dirty = b->dirty_next;
@@ -256,7 +256,7 @@ void report_counts_due(struct loop_timer *t)
 		loop_timer_set(&g->loop, t, g->loop.now + COUNTS_EVERY);
 }
 
-void report_names(struct box *b)
+void report_names(struct sandbox *b)
 {
 	AUTO_FREE uint8_t *packet = NULL;
 	AUTO_FREE struct egress_names *n = NULL;
@@ -267,7 +267,7 @@ void report_names(struct box *b)
 	packet = malloc(EGRESS_MSG_MAX);
 	n = malloc(sizeof(*n));
 	while (packet && n && b->names.untold && link_has_room(&b->g->link)) {
-		n->box = b->number;
+		n->sandbox = b->number;
 		names_tell(&b->names, n);
 		len = egress_names_encode(EGRESS_NAMED, n, packet, EGRESS_MSG_MAX);
 		if (len < 0)
@@ -278,7 +278,7 @@ void report_names(struct box *b)
 		report_counts(b); /* comes back to it */
 }
 
-void report_flush(struct box *b)
+void report_flush(struct sandbox *b)
 {
 	report_names(b);
 	if (b->fold && !fold_round(b, true))
@@ -286,7 +286,7 @@ void report_flush(struct box *b)
 	send_counts(b);
 }
 
-void report_now(struct box *b, uint32_t seq)
+void report_now(struct sandbox *b, uint32_t seq)
 {
 	uint8_t packet[EGRESS_HEAD + 16];
 	long n = egress_plain_encode(EGRESS_TOLD, seq, b->number, 0, packet, sizeof(packet));
@@ -298,9 +298,9 @@ void report_now(struct box *b, uint32_t seq)
 	link_send(&b->g->link, packet, (size_t)n);
 }
 
-void report_done(struct box *b)
+void report_done(struct sandbox *b)
 {
-	struct box **at = &b->g->dirty;
+	struct sandbox **at = &b->g->dirty;
 
 	while (*at && *at != b)
 		at = &(*at)->dirty_next;
@@ -313,7 +313,7 @@ void report_done(struct box *b)
 	}
 }
 
-uint32_t report_who(struct box *b, const struct egress_who *w)
+uint32_t report_who(struct sandbox *b, const struct egress_who *w)
 {
 	uint8_t packet[128];
 	struct egress *g = b->g;

@@ -73,8 +73,11 @@ static bool begin(void)
 {
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	struct egress_config config = { .ca_file = "" };
-	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 1, .rule = { "*.test:*" }, .privates = 2,
-				.private = { "127.0.0.1:*", "127.0.0.3:*" } };
+	struct egress_sandbox b = { .mode = EGRESS_ALLOW,
+				    .rules = 1,
+				    .rule = { "*.test:*" },
+				    .privates = 2,
+				    .private = { "127.0.0.1:*", "127.0.0.3:*" } };
 	socklen_t len = sizeof(a);
 	char resolver[32];
 

@@ -40,7 +40,7 @@ static uint32_t smallest(uint64_t a, uint64_t b)
 }
 
 /* What others hold is not for this one. What it holds itself is: a window that was given must not be taken back in the middle. */
-static void divide(const struct box *b, uint64_t own, struct part *ret)
+static void divide(const struct sandbox *b, uint64_t own, struct part *ret)
 {
 	const uint32_t streams = b->meter.counts.concurrent ? b->meter.counts.concurrent : 1;
 	const uint64_t others = b->room.held > own ? b->room.held - own : 0, left = others < ROOM ? ROOM - others : 0;
@@ -101,21 +101,21 @@ static uint64_t look_at(const struct egress *g, int fd, const struct part *p, un
 
 static uint64_t stream_holds(struct stream *s)
 {
-	const struct egress *g = s->box->g;
+	const struct egress *g = s->sandbox->g;
 	int fd[2] = { s->a.fd, s->b.fd };
 	struct part p;
 	uint64_t n = (uint64_t)s->out.in_pipe + s->out.len + s->in.in_pipe + s->in.len;
 
 	if (s->mitm)
 		n += mitm_holds(s->mitm, fd);
-	divide(s->box, s->holds, &p);
+	divide(s->sandbox, s->holds, &p);
 	s->out.most = s->in.most = p.pipe;
 	s->holds = n + look_at(g, fd[0], &p, 0, &s->side[0]) + look_at(g, fd[1], &p, 1, &s->side[1]);
 	return s->holds;
 }
 
 /* Those that hold more than others, the newest first, until there is room again. */
-static void cut(struct box *b, uint64_t sum)
+static void cut(struct sandbox *b, uint64_t sum)
 {
 	const uint64_t average = sum / b->meter.counts.concurrent;
 
@@ -130,7 +130,7 @@ static void cut(struct box *b, uint64_t sum)
 }
 
 /* Connections inherit it from their listener, also those that wait to be accepted. */
-static void new_ones(struct box *b, bool small, uint32_t unsent)
+static void new_ones(struct sandbox *b, bool small, uint32_t unsent)
 {
 	if (b->tcp.fd < 0)
 		return;
@@ -149,7 +149,7 @@ static void new_ones(struct box *b, bool small, uint32_t unsent)
 
 static void look(struct loop_timer *t)
 {
-	struct box *b = (struct box *)((char *)t - offsetof(struct box, room.timer));
+	struct sandbox *b = (struct sandbox *)((char *)t - offsetof(struct sandbox, room.timer));
 	const uint32_t streams = b->meter.counts.concurrent;
 	uint64_t sum = 0;
 	struct part p;
@@ -186,12 +186,12 @@ static uint32_t buffer_most(int fd)
 
 void room_connected(struct stream *s, int fd)
 {
-	uint32_t *most = &s->box->g->buffer_most[1];
+	uint32_t *most = &s->sandbox->g->buffer_most[1];
 	struct part p;
 
 	if (!*most)
 		*most = buffer_most(fd);
-	divide(s->box, 0, &p);
+	divide(s->sandbox, 0, &p);
 	s->out.most = s->in.most = p.pipe;
 	if (p.window[1] <= *most) {
 		set(fd, SOL_SOCKET, SO_RCVBUF, p.window[1]);
@@ -199,10 +199,10 @@ void room_connected(struct stream *s, int fd)
 	} else { /* as it was */
 		set(fd, SOL_SOCKET, SO_BUF_LOCK, 0);
 	}
-	room_touch(s->box);
+	room_touch(s->sandbox);
 }
 
-void room_listener(struct box *b)
+void room_listener(struct sandbox *b)
 {
 	b->room.small = true; /* as no other one is */
 	b->room.unsent = 0;
@@ -211,13 +211,13 @@ void room_listener(struct box *b)
 	new_ones(b, false, UNSENT_MOST);
 }
 
-void room_done(struct box *b)
+void room_done(struct sandbox *b)
 {
 	loop_timer_stop(&b->g->loop, &b->room.timer);
 }
 
 /* A look at thousands of streams is not to be most of what this process does. */
-void room_touch(struct box *b)
+void room_touch(struct sandbox *b)
 {
 	const uint64_t at = b->g->loop.now + SOON + b->meter.counts.concurrent * EACH;
 	struct room *r = &b->room;

@@ -13,7 +13,7 @@
 
 #define ROOM_MOST (14U << 20) /* bytes of one sandbox; above that streams are cut */
 
-struct box;
+struct sandbox;
 
 struct room {
 	struct loop_timer timer;
@@ -24,9 +24,9 @@ struct room {
 };
 
 void room_init(struct room *r);
-void room_done(struct box *b);
-void room_listener(struct box *b); /* it has another one */
+void room_done(struct sandbox *b);
+void room_listener(struct sandbox *b); /* it has another one */
 struct stream;
 void room_connected(struct stream *s, int fd); /* the server is @fd */
 /* Something came or went: a look is taken soon. */
-void room_touch(struct box *b);
+void room_touch(struct sandbox *b);

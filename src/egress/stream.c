@@ -19,7 +19,7 @@
 
 void stream_queue(struct stream *s)
 {
-	struct box *b = s->box;
+	struct sandbox *b = s->sandbox;
 
 	if (s->ready_prev)
 		return;
@@ -27,12 +27,12 @@ void stream_queue(struct stream *s)
 	s->ready_prev = b->ready_last;
 	*b->ready_last = s;
 	b->ready_last = &s->ready_next;
-	box_queue(b);
+	sandbox_queue(b);
 }
 
 static void unqueue(struct stream *s)
 {
-	struct box *b = s->box;
+	struct sandbox *b = s->sandbox;
 
 	if (!s->ready_prev)
 		return;
@@ -59,7 +59,7 @@ static void client_ready(struct loop_fd *f, uint32_t events)
 	struct stream *s = (struct stream *)((char *)f - offsetof(struct stream, a));
 
 	note(&s->client, events);
-	room_touch(s->box);
+	room_touch(s->sandbox);
 	if (s->client.in || s->in.in_pipe || s->in.len)
 		stream_queue(s);
 }
@@ -69,7 +69,7 @@ static void server_ready(struct loop_fd *f, uint32_t events)
 	struct stream *s = (struct stream *)((char *)f - offsetof(struct stream, b));
 
 	note(&s->server, events);
-	room_touch(s->box);
+	room_touch(s->sandbox);
 	if (s->server.in || s->out.in_pipe || s->out.len)
 		stream_queue(s);
 }
@@ -77,7 +77,7 @@ static void server_ready(struct loop_fd *f, uint32_t events)
 static void timer_due(struct loop_timer *t)
 {
 	struct stream *s = (struct stream *)((char *)t - offsetof(struct stream, timer));
-	struct loop *l = &s->box->g->loop;
+	struct loop *l = &s->sandbox->g->loop;
 	uint64_t idle = s->out.eof || s->in.eof ? IDLE_HALF : IDLE;
 
 	if (s->stage == STREAM_REFUSED) {
@@ -102,13 +102,13 @@ static void soft_close(struct stream *s, struct loop_fd *f)
 	if (f->fd < 0)
 		return;
 	setsockopt(f->fd, SOL_SOCKET, SO_LINGER, &soft, sizeof(soft));
-	loop_close(&s->box->g->loop, f);
+	loop_close(&s->sandbox->g->loop, f);
 }
 
 static void report(struct stream *s, uint8_t verdict, const char *reason)
 {
 	char rule[NET_RULE_TEXT], secrets[EGRESS_TEXT_MAX] = "";
-	struct box *b = s->box;
+	struct sandbox *b = s->sandbox;
 	struct egress_stream e = { .out = s->bytes_out, .in = s->bytes_in, .usec = (b->g->loop.now - s->began) / 1000,
 				   .verdict = verdict, .family = s->addr.family, .port = s->port,
 				   .requests = s->requests, .name = s->name ? s->name->text : "", .rule = rule,
@@ -129,7 +129,7 @@ static void report(struct stream *s, uint8_t verdict, const char *reason)
 
 void stream_end(struct stream *s, uint8_t verdict, const char *reason)
 {
-	struct box *b = s->box;
+	struct sandbox *b = s->sandbox;
 	struct loop *l = &b->g->loop;
 
 	if (s->refused)
@@ -183,10 +183,10 @@ void stream_broke(struct stream *s)
 
 /* ---- moving bytes ------------------------------------------------------------------------------------------------ */
 
-/* How many bytes may be read for that direction now. 0: the stream has ended, or waits for its box's timer. */
+/* How many bytes may be read for that direction now. 0: the stream has ended, or waits for its sandbox's timer. */
 static size_t allowance(struct stream *s, bool out)
 {
-	struct box *b = s->box;
+	struct sandbox *b = s->sandbox;
 	uint64_t wait, n;
 	const char *why;
 
@@ -206,15 +206,15 @@ static void count(struct stream *s, bool out, size_t n)
 {
 	if (!n)
 		return;
-	meter_used(&s->box->meter, out, n);
-	meter_used(&s->box->tree->meter, out, n);
+	meter_used(&s->sandbox->meter, out, n);
+	meter_used(&s->sandbox->tree->meter, out, n);
 	if (out)
 		s->bytes_out += n;
 	else
 		s->bytes_in += n;
-	s->last = s->box->g->loop.now;
-	s->box->g->haste.moved += n;
-	report_counts(s->box);
+	s->last = s->sandbox->g->loop.now;
+	s->sandbox->g->haste.moved += n;
+	report_counts(s->sandbox);
 }
 
 /* 0: go on; 1: the stream is over or waits. */
@@ -257,7 +257,7 @@ static int pump_out(struct stream *s, bool *ret_more)
 	most = s->stopped ? 0 : allowance(s, true);
 	if (!most && !s->stopped)
 		return 1;
-	state = relay_pump(&s->box->g->relay, &s->out, &s->client, &s->server, most, s->stopped ? 0 : plain, &n);
+	state = relay_pump(&s->sandbox->g->relay, &s->out, &s->client, &s->server, most, s->stopped ? 0 : plain, &n);
 	count(s, true, n);
 	if (s->http && n)
 		request_passed(&s->http->request, n);
@@ -300,7 +300,7 @@ static int pump_in(struct stream *s, bool *ret_more)
 		if (!s->in.held)
 			*ret_more = true;
 	}
-	state = relay_pump(&s->box->g->relay, &s->in, &s->server, &s->client, most, UINT64_MAX, &n);
+	state = relay_pump(&s->sandbox->g->relay, &s->in, &s->server, &s->client, most, UINT64_MAX, &n);
 	count(s, false, n);
 	if (state == RELAY_MORE)
 		*ret_more = true;
@@ -319,7 +319,7 @@ int stream_drain(struct stream *s, size_t *ret_n)
 {
 	enum relay_state state;
 
-	state = relay_pump(&s->box->g->relay, &s->in, &s->server, &s->client, RELAY_READ, UINT64_MAX, ret_n);
+	state = relay_pump(&s->sandbox->g->relay, &s->in, &s->server, &s->client, RELAY_READ, UINT64_MAX, ret_n);
 	count(s, false, *ret_n);
 	if (state == RELAY_SRC_BROKE || state == RELAY_DST_BROKE)
 		return -1;
@@ -356,7 +356,7 @@ void stream_turn(struct stream *s)
 	}
 	if (s->looking) {
 		if (s->out.len && s->timer.at > s->last + LOOK_PATIENCE)
-			loop_timer_set(&s->box->g->loop, &s->timer, s->box->g->loop.now + LOOK_PATIENCE);
+			loop_timer_set(&s->sandbox->g->loop, &s->timer, s->sandbox->g->loop.now + LOOK_PATIENCE);
 	} else if (pump_out(s, &more)) {
 		return;
 	}
@@ -386,7 +386,7 @@ static void connected(struct stream *s, int fd, const struct net_addr *a)
 	s->b.fd = s->server.fd = fd;
 	s->server.out = true;
 	s->up = true;
-	if (loop_add(&s->box->g->loop, &s->b, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) < 0) {
+	if (loop_add(&s->sandbox->g->loop, &s->b, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) < 0) {
 		stream_end(s, EGRESS_V_FAILED, "no room for another connection");
 		return;
 	}
@@ -414,7 +414,7 @@ static void upstream_done(void *arg, int fd, const struct net_addr *a)
 	s->upstream = NULL;
 	if (fd < 0) {
 		failed(s, fd);
-	} else if (!policy_addr_open(s->box->policy, &s->box->g->own, a, s->port, NULL)) {
+	} else if (!policy_addr_open(s->sandbox->policy, &s->sandbox->g->own, a, s->port, NULL)) {
 		fd_close(fd);
 		stream_end(s, EGRESS_V_CUT, "the policy was changed");
 	} else {
@@ -429,16 +429,16 @@ static void seen(struct stream *s)
 	struct egress_stream e = { .port = s->port, .rule = rule };
 
 	policy_wish(s->name ? s->name->text : "", &s->addr, s->port, rule);
-	report_seen(s->box, &e);
+	report_seen(s->sandbox, &e);
 }
 
 static void dial(struct stream *s, const struct net_addr *addr, unsigned n)
 {
-	struct egress *g = s->box->g;
+	struct egress *g = s->sandbox->g;
 	struct net_addr to = s->addr;
 	int fd;
 
-	if (s->box->policy->mode == EGRESS_OBSERVE)
+	if (s->sandbox->policy->mode == EGRESS_OBSERVE)
 		seen(s);
 	fd = upstream_start(&g->loop, &g->past, addr, n, s->port, &to, &s->upstream, upstream_done, s);
 
@@ -460,7 +460,7 @@ static void refuse_or_tell(struct stream *s, uint8_t verdict, const char *why)
 static void resolved(void *arg, const struct resolve_answer *a)
 {
 	struct stream *s = arg;
-	struct box *b = s->box;
+	struct sandbox *b = s->sandbox;
 	struct net_addr good[RESOLVE_MAX];
 	const char *what = NULL;
 	char why[EGRESS_TEXT_MAX], text[64];
@@ -493,7 +493,7 @@ static void resolved(void *arg, const struct resolve_answer *a)
 
 void stream_aim(struct stream *s)
 {
-	struct box *b = s->box;
+	struct sandbox *b = s->sandbox;
 	struct resolve_answer answer;
 	const char *what = "not to be checked now";
 	char why[EGRESS_TEXT_MAX];
@@ -511,8 +511,8 @@ void stream_aim(struct stream *s)
 		refuse(s, EGRESS_V_DENIED, why);
 		return;
 	}
-	if (s->name ? !policy_has_name(b->policy, box_outer(b), s->name->text, s->port, &s->rule)
-		    : !policy_has_addr(b->policy, box_outer(b), &s->addr, s->port, &s->rule)) {
+	if (s->name ? !policy_has_name(b->policy, sandbox_outer(b), s->name->text, s->port, &s->rule)
+		    : !policy_has_addr(b->policy, sandbox_outer(b), &s->addr, s->port, &s->rule)) {
 		refuse(s, EGRESS_V_DENIED, b->policy->mode == EGRESS_NONE ? "the sandbox has no network"
 					   : s->name			  ? "no rule names this host with this port"
 									  : "no rule names this address with this port");
@@ -542,13 +542,13 @@ void stream_aim(struct stream *s)
 
 void stream_judge(struct stream *s)
 {
-	struct box *b = s->box;
+	struct sandbox *b = s->sandbox;
 	bool ok;
 
 	if (s->stage != STREAM_AIMED)
 		return;
-	ok = s->name ? policy_has_name(b->policy, box_outer(b), s->name->text, s->port, &s->rule)
-		     : policy_has_addr(b->policy, box_outer(b), &s->addr, s->port, &s->rule);
+	ok = s->name ? policy_has_name(b->policy, sandbox_outer(b), s->name->text, s->port, &s->rule)
+		     : policy_has_addr(b->policy, sandbox_outer(b), &s->addr, s->port, &s->rule);
 	/* Of a name, the address is one of ours until the server is connected. */
 	if (ok && s->addr.family && names_index(&s->addr) == -1)
 		ok = policy_addr_open(b->policy, &b->g->own, &s->addr, s->port, NULL);
@@ -585,7 +585,7 @@ static bool at_proxy(const struct stream *s, int index)
 	       (s->addr.family == 4 ? a[2] == 0 && a[3] == 1 : a[13] == 0 && a[14] == 0 && a[15] == 1);
 }
 
-static struct stream *make(struct box *b, int fd)
+static struct stream *make(struct sandbox *b, int fd)
 {
 	struct stream *s = calloc(1, sizeof(*s));
 
@@ -597,7 +597,7 @@ static struct stream *make(struct box *b, int fd)
 	s->server.fd = -1;
 	relay_half_init(&s->out);
 	relay_half_init(&s->in);
-	s->box = b;
+	s->sandbox = b;
 	s->timer.due = timer_due;
 	s->stage = STREAM_AIMED; /* one that is refused at once was none of a proxy's */
 	s->began = s->last = b->g->loop.now;
@@ -620,7 +620,7 @@ static int name_it(struct stream *s)
 	int index = names_index(&s->addr);
 
 	if (index >= 0)
-		s->name = names_at(&s->box->names, (uint32_t)index);
+		s->name = names_at(&s->sandbox->names, (uint32_t)index);
 	if (s->name)
 		s->name->streams++;
 	return index;
@@ -629,7 +629,7 @@ static int name_it(struct stream *s)
 /* What the address it was made to stands for. */
 static void begin(struct stream *s)
 {
-	struct box *b = s->box;
+	struct sandbox *b = s->sandbox;
 	int index = name_it(s);
 
 	if (at_proxy(s, index)) {
@@ -648,8 +648,7 @@ static void begin(struct stream *s)
 		stream_aim(s);
 }
 
-
-bool stream_accept(struct box *b)
+bool stream_accept(struct sandbox *b)
 {
 	struct sockaddr_in6 peer, to;
 	socklen_t len = sizeof(peer);

@@ -41,7 +41,7 @@ struct stream {
 	struct loop_fd a, b; /* the sandbox's side, the server's */
 	struct relay_side client, server;
 	struct relay_half out, in;
-	struct box *box;
+	struct sandbox *sandbox;
 	struct stream *prev, *next;
 	struct stream *ready_next, **ready_prev; /* NULL: not queued */
 	struct loop_timer timer;
@@ -74,7 +74,7 @@ struct stream {
 #define STREAM_A_TURN (1024U * 1024U) /* bytes */
 
 /* One that waits in the listener. False: none does. */
-bool stream_accept(struct box *b);
+bool stream_accept(struct sandbox *b);
 /* Its turn: moves what can be moved. */
 void stream_turn(struct stream *s);
 void stream_queue(struct stream *s);

@@ -16,7 +16,7 @@ static bool name_fits(const struct stream *s, const char *name)
 
 	if (s->name)
 		return !strcmp(s->name->text, name);
-	return policy_has_name(s->box->policy, box_outer(s->box), name, s->port, &rule);
+	return policy_has_name(s->sandbox->policy, sandbox_outer(s->sandbox), name, s->port, &rule);
 }
 
 static bool host_fits(const struct stream *s, const struct look_to *host)
@@ -43,7 +43,7 @@ static void mismatch(struct stream *s, const char *what, const struct look_to *t
 
 bool stream_charge(struct stream *s)
 {
-	struct box *b = s->box;
+	struct sandbox *b = s->sandbox;
 	uint32_t now = (uint32_t)(b->g->loop.now / LOOP_SEC), most = b->meter.budget.requests;
 	uint32_t tree_most = b->tree->meter.budget.requests;
 	struct name *n = s->name, *t = NULL;
@@ -95,7 +95,7 @@ static void pass(struct stream *s)
  */
 const char *stream_unsure(const struct stream *s)
 {
-	const struct policy *p = s->box->policy, *outer = box_outer(s->box);
+	const struct policy *p = s->sandbox->policy, *outer = sandbox_outer(s->sandbox);
 
 	if (!s->name || s->mitm || !policy_names_limited(p, outer))
 		return NULL;
@@ -191,7 +191,7 @@ void stream_late(struct stream *s)
 
 	if (s->out.len || !s->client.in || s->out.broken)
 		return; /* what is there goes first */
-	n = relay_hold(&s->box->g->relay, &s->out, &s->client, RELAY_READ);
+	n = relay_hold(&s->sandbox->g->relay, &s->out, &s->client, RELAY_READ);
 	if (n == 0 || n == -EAGAIN)
 		return;
 	if (n < 0) {
@@ -252,7 +252,7 @@ static bool look_odd(struct stream *s, const uint8_t *data, size_t len)
 	const char *why = "";
 	enum look look;
 
-	if (!s->name || !policy_names_limited(s->box->policy, box_outer(s->box)))
+	if (!s->name || !policy_names_limited(s->sandbox->policy, sandbox_outer(s->sandbox)))
 		return false;
 	look = hello_look_odd(data, len, &why);
 	if (look == LOOK_BAD)
@@ -263,7 +263,7 @@ static bool look_odd(struct stream *s, const uint8_t *data, size_t len)
 /* Where TLS may have to be terminated nothing is taken from the socket before that is known. */
 static void look_without_taking(struct stream *s)
 {
-	char *bytes = s->box->g->relay.bytes;
+	char *bytes = s->sandbox->g->relay.bytes;
 	ssize_t n = recv(s->client.fd, bytes, HEAD_MAX, MSG_PEEK | MSG_DONTWAIT);
 
 	s->client.in = false;
@@ -300,7 +300,7 @@ void stream_look(struct stream *s)
 		return;
 	}
 	if (s->client.in)
-		n = relay_hold(&s->box->g->relay, &s->out, &s->client, HEAD_MAX);
+		n = relay_hold(&s->sandbox->g->relay, &s->out, &s->client, HEAD_MAX);
 	if (n < 0 && n != -EAGAIN && n != -ENOBUFS) {
 		stream_broke(s);
 		return;
@@ -394,7 +394,7 @@ void stream_requests(struct stream *s)
 		/* What may pass goes first: so no more is held than one head. */
 		if (r < 0 || s->out.pass || !s->client.in)
 			return;
-		r = (int)relay_hold(&s->box->g->relay, &s->out, &s->client, HEAD_MAX);
+		r = (int)relay_hold(&s->sandbox->g->relay, &s->out, &s->client, HEAD_MAX);
 		if (r == 0)
 			s->out.len = s->out.pass; /* half a request is none */
 		if (r == 0 || r == -EAGAIN)
@@ -414,7 +414,7 @@ void stream_answer(struct stream *s)
 
 	if (!s->server.in || s->in.len)
 		return;
-	r = relay_hold(&s->box->g->relay, &s->in, &s->server, RELAY_READ);
+	r = relay_hold(&s->sandbox->g->relay, &s->in, &s->server, RELAY_READ);
 	if (r < 0 && r != -EAGAIN) {
 		stream_end(s, EGRESS_V_FAILED, "the server broke off");
 		return;

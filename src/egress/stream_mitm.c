@@ -6,12 +6,13 @@
 
 bool stream_terminates(const struct stream *s)
 {
-	return s->name && policy_name_options(s->box->policy, box_outer(s->box), s->name->text, s->port) & NET_RULE_TERMINATE;
+	return s->name && policy_name_options(s->sandbox->policy, sandbox_outer(s->sandbox), s->name->text, s->port) &
+				  NET_RULE_TERMINATE;
 }
 
 bool stream_wants_mitm(const struct stream *s, bool tls)
 {
-	if (s->name && inject_wants(s->box->inject, s->name->text, s->port, tls))
+	if (s->name && inject_wants(s->sandbox->inject, s->name->text, s->port, tls))
 		return true;
 	return tls && stream_terminates(s);
 }
@@ -27,7 +28,7 @@ static const char *on_request(void *arg, bool first)
 static size_t on_may(void *arg, size_t want)
 {
 	struct stream *s = arg;
-	struct box *b = s->box;
+	struct sandbox *b = s->sandbox;
 	uint64_t wait, n;
 	const char *why;
 
@@ -44,7 +45,7 @@ static size_t on_may(void *arg, size_t want)
 static bool on_moved(void *arg, size_t out, size_t in)
 {
 	struct stream *s = arg;
-	struct box *b = s->box;
+	struct sandbox *b = s->sandbox;
 	uint64_t wait;
 	const char *why_out, *why_in;
 
@@ -73,10 +74,17 @@ static void on_ended(void *arg, uint8_t verdict, const char *reason)
 void stream_mitm(struct stream *s, bool tls)
 {
 	static const struct mitm_ops ops = { on_request, on_may, on_moved, on_ended };
-	struct egress *g = s->box->g;
+	struct egress *g = s->sandbox->g;
 	int client = s->a.fd, server = s->b.fd;
-	struct mitm_opts o = { .loop = &g->loop, .client = client, .name = s->name->text, .port = s->port, .tls = tls,
-			       .ca = tls ? s->box->ca : NULL, .trust = g->trust, .inject = s->box->inject, .ops = &ops,
+	struct mitm_opts o = { .loop = &g->loop,
+			       .client = client,
+			       .name = s->name->text,
+			       .port = s->port,
+			       .tls = tls,
+			       .ca = tls ? s->sandbox->ca : NULL,
+			       .trust = g->trust,
+			       .inject = s->sandbox->inject,
+			       .ops = &ops,
 			       .arg = s };
 	struct err e = { 0 };
 	int r;

@@ -29,7 +29,7 @@ static bool say(struct stream *s, const void *data, size_t len)
 
 static void aim_at(struct stream *s, const struct look_to *to)
 {
-	struct box *b = s->box;
+	struct sandbox *b = s->sandbox;
 	int index;
 
 	s->addr = to->addr;
@@ -142,7 +142,7 @@ static void ask_socks(struct stream *s)
 
 void stream_ask(struct stream *s)
 {
-	ssize_t n = relay_hold(&s->box->g->relay, &s->out, &s->client, HEAD_MAX);
+	ssize_t n = relay_hold(&s->sandbox->g->relay, &s->out, &s->client, HEAD_MAX);
 
 	if (n == -EAGAIN)
 		return;

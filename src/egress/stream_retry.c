@@ -21,7 +21,7 @@ void stream_retry_begin(struct stream *s, const struct hello *h)
 {
 	/* Where it was only peeked at. */
 	if (s->out.len < h->len)
-		relay_hold(&s->box->g->relay, &s->out, &s->client, h->len);
+		relay_hold(&s->sandbox->g->relay, &s->out, &s->client, h->len);
 	s->client.in = true;
 	s->retry = s->out.len < h->len ? NULL : calloc(1, sizeof(*s->retry));
 	if (!s->retry) {
@@ -125,7 +125,7 @@ void stream_retry(struct stream *s)
 			;
 		if (!s->retry || s->stage != STREAM_AIMED || !s->client.in || s->out.pass)
 			return; /* what may pass goes first: so no more is held than one record */
-		n = relay_hold(&s->box->g->relay, &s->out, &s->client, HEAD_MAX);
+		n = relay_hold(&s->sandbox->g->relay, &s->out, &s->client, HEAD_MAX);
 	} while (n > 0);
 	if (n == 0)
 		s->out.len = s->out.pass; /* half a record is none */

@@ -6,7 +6,7 @@ static int server;
 static uint16_t port;
 
 /* server.test and other.test are 127.0.0.1, which an administrator allows; wrong.test leads to where nobody may go. */
-static bool begin(struct egress_box *b)
+static bool begin(struct egress_sandbox *b)
 {
 	static const struct egress_config config = {
 		.resolver = "127.0.0.1:1",
@@ -28,9 +28,9 @@ static bool finish(void)
 	return world_end(&w);
 }
 
-static struct egress_box allow(const char *rule)
+static struct egress_sandbox allow(const char *rule)
 {
-	return (struct egress_box){ .mode = EGRESS_ALLOW, .rules = 1, .rule = { rule } };
+	return (struct egress_sandbox){ .mode = EGRESS_ALLOW, .rules = 1, .rule = { rule } };
 }
 
 /* Both ends of a stream to @name. */
@@ -55,7 +55,7 @@ static bool is_reset(int client)
 
 TEST(a_name_that_is_allowed_has_an_address_and_leads_to_its_server)
 {
-	struct egress_box b = allow("server.test:*");
+	struct egress_sandbox b = allow("server.test:*");
 	char addr[64], byte;
 	int client, far;
 
@@ -97,7 +97,7 @@ TEST(a_name_that_is_allowed_has_an_address_and_leads_to_its_server)
 
 TEST(a_server_that_speaks_first_is_heard)
 {
-	struct egress_box b = allow("server.test:*");
+	struct egress_sandbox b = allow("server.test:*");
 	int client, far;
 
 	CHECK(begin(&b));
@@ -113,7 +113,7 @@ TEST(a_server_that_speaks_first_is_heard)
 
 TEST(letters_without_a_line_pass_at_once_and_a_request_that_comes_so_does_not)
 {
-	struct egress_box b = allow("server.test:*");
+	struct egress_sandbox b = allow("server.test:*");
 	char byte;
 	int client, far;
 
@@ -151,7 +151,7 @@ TEST(letters_without_a_line_pass_at_once_and_a_request_that_comes_so_does_not)
 
 TEST(a_name_that_is_not_allowed_does_not_exist)
 {
-	struct egress_box b = allow("server.test:*");
+	struct egress_sandbox b = allow("server.test:*");
 	char addr[64];
 
 	CHECK(begin(&b));
@@ -173,7 +173,7 @@ TEST(a_name_that_is_not_allowed_does_not_exist)
 /* Its socket is there as long as it waits: so the answer comes when somebody has looked. */
 TEST(who_asked_for_a_name_that_is_refused_is_found_out_before_the_answer)
 {
-	struct egress_box b = allow("server.test:*");
+	struct egress_sandbox b = allow("server.test:*");
 	struct egress_they they = { .pid = 78, .command = "git pull" };
 	struct sockaddr_in own;
 	socklen_t len = sizeof(own);
@@ -188,10 +188,10 @@ TEST(who_asked_for_a_name_that_is_refused_is_found_out_before_the_answer)
 	CHECK(fd >= 0 && getsockname(fd, (struct sockaddr *)&own, &len) == 0);
 	CHECK(world_await(&w, EGRESS_WHO));
 	CHECK_EQ(egress_who_decode(&w.msg, &who), 0);
-	CHECK(who.udp && who.family == 4 && who.port == 53 && who.box == c.number);
+	CHECK(who.udp && who.family == 4 && who.port == 53 && who.sandbox == c.number);
 	CHECK_EQ(who.client_port, ntohs(own.sin_port));
 	CHECK(!memcmp(who.client, "\306\22\0\2", 4) && !memcmp(who.addr, "\306\22\0\1", 4));
-	they.box = who.box;
+	they.sandbox = who.sandbox;
 	n = egress_they_encode(&they, w.msg.seq, packet, sizeof(packet));
 	CHECK_EQ(send(w.owner, packet, (size_t)n, 0), n);
 	CHECK_EQ(recv(fd, packet, sizeof(packet), 0), size);
@@ -211,7 +211,7 @@ TEST(who_asked_for_a_name_that_is_refused_is_found_out_before_the_answer)
 
 TEST(a_name_that_leads_to_a_private_address_is_refused_and_the_owner_is_asked_whose_it_was)
 {
-	struct egress_box b = { .mode = EGRESS_OPEN };
+	struct egress_sandbox b = { .mode = EGRESS_OPEN };
 	struct egress_they they = { .pid = 77, .command = "curl x" };
 	struct egress_who who;
 	uint8_t packet[512];
@@ -225,9 +225,9 @@ TEST(a_name_that_leads_to_a_private_address_is_refused_and_the_owner_is_asked_wh
 	CHECK(client >= 0);
 	CHECK(world_await(&w, EGRESS_WHO));
 	CHECK_EQ(egress_who_decode(&w.msg, &who), 0);
-	CHECK_EQ(who.box, c.number);
+	CHECK_EQ(who.sandbox, c.number);
 	CHECK_EQ(who.family, 4);
-	they.box = who.box;
+	they.sandbox = who.sandbox;
 	n = egress_they_encode(&they, w.msg.seq, packet, sizeof(packet));
 	CHECK_EQ(send(w.owner, packet, (size_t)n, 0), n);
 	CHECK(is_reset(client));
@@ -251,7 +251,7 @@ TEST(a_name_that_leads_to_a_private_address_is_refused_and_the_owner_is_asked_wh
 
 TEST(addresses_are_reached_by_rules_and_never_private_ones)
 {
-	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "127.0.0.1:*", "127.0.0.2:*" } };
+	struct egress_sandbox b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "127.0.0.1:*", "127.0.0.2:*" } };
 	char text[32];
 	uint16_t other = 0;
 	int client, far, second;
@@ -354,7 +354,7 @@ static bool denied_for(const char *why)
 
 TEST(tls_that_does_not_say_the_name_it_was_let_through_by_is_reset)
 {
-	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 1, .rule = { "server.test:*" } };
+	struct egress_sandbox b = { .mode = EGRESS_ALLOW, .rules = 1, .rule = { "server.test:*" } };
 
 	CHECK(begin(&b));
 	CHECK(!hello_passes(NULL, KIND_TICKET));
@@ -406,7 +406,7 @@ static bool second_passes(const char *name, bool asked, bool early)
 
 TEST(a_second_client_hello_has_the_name_of_the_first)
 {
-	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "server.test:*", "other.test:*" } };
+	struct egress_sandbox b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "server.test:*", "other.test:*" } };
 
 	CHECK(begin(&b));
 	CHECK(second_passes("server.test", true, false));
@@ -441,7 +441,7 @@ static const uint8_t odd_alert[] = { 0x15, 3, 1, 0, 2, 1, 90, 0x16, 3, 1 }, odd_
 
 TEST(tls_that_begins_as_no_client_does_is_reset_where_a_rule_has_a_name)
 {
-	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 1, .rule = { "server.test:*" } };
+	struct egress_sandbox b = { .mode = EGRESS_ALLOW, .rules = 1, .rule = { "server.test:*" } };
 
 	CHECK(begin(&b));
 	CHECK(!bytes_pass(odd_alert, sizeof(odd_alert)));
@@ -459,7 +459,7 @@ TEST(tls_that_begins_as_no_client_does_is_reset_where_a_rule_has_a_name)
 
 TEST(a_rule_can_let_ech_through_and_never_tls_without_a_name)
 {
-	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "*.test:*+ech", "server.test:*" } };
+	struct egress_sandbox b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "*.test:*+ech", "server.test:*" } };
 
 	CHECK(begin(&b));
 	CHECK(hello_passes("server.test", KIND_ECH));
@@ -470,7 +470,7 @@ TEST(a_rule_can_let_ech_through_and_never_tls_without_a_name)
 
 TEST(where_no_rule_limits_names_tls_need_not_say_one)
 {
-	struct egress_box b = { .mode = EGRESS_OPEN };
+	struct egress_sandbox b = { .mode = EGRESS_OPEN };
 
 	CHECK(begin(&b));
 	CHECK(hello_passes(NULL, KIND_TICKET));
@@ -481,7 +481,7 @@ TEST(where_no_rule_limits_names_tls_need_not_say_one)
 
 TEST(tls_to_another_name_than_was_looked_up_is_reset)
 {
-	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "server.test:*", "other.test:*" } };
+	struct egress_sandbox b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "server.test:*", "other.test:*" } };
 	uint8_t bytes[512], got[512];
 	size_t n;
 	int client, far;
@@ -513,7 +513,7 @@ TEST(tls_to_another_name_than_was_looked_up_is_reset)
 
 TEST(every_request_of_a_connection_is_for_its_host)
 {
-	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "server.test:*", "other.test:*" } };
+	struct egress_sandbox b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "server.test:*", "other.test:*" } };
 	static const char one[] = "POST /a HTTP/1.1\r\nHost: server.test\r\nContent-Length: 5\r\n\r\nhello";
 	static const char two[] = "GET /b HTTP/1.1\r\nHost: server.test\r\n\r\n";
 	static const char bad[] = "GET /c HTTP/1.1\r\nHost: other.test\r\n\r\n";
@@ -572,7 +572,7 @@ TEST(every_request_of_a_connection_is_for_its_host)
 
 TEST(a_policy_that_changes_cuts_what_it_no_longer_allows)
 {
-	struct egress_box b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "server.test:*", "other.test:*" } };
+	struct egress_sandbox b = { .mode = EGRESS_ALLOW, .rules = 2, .rule = { "server.test:*", "other.test:*" } };
 	int client, far, client2, far2;
 	char addr[64];
 
@@ -598,7 +598,7 @@ TEST(a_policy_that_changes_cuts_what_it_no_longer_allows)
 
 TEST(a_sandbox_that_is_gone_has_its_streams_reset_and_its_last_words_told)
 {
-	struct egress_box b = allow("server.test:*");
+	struct egress_sandbox b = allow("server.test:*");
 	struct egress_counts counts;
 	uint8_t packet[64];
 	int client, far;
@@ -616,7 +616,7 @@ TEST(a_sandbox_that_is_gone_has_its_streams_reset_and_its_last_words_told)
 	CHECK_EQ(counts.bytes_out, 1);
 	CHECK_EQ(counts.concurrent, 0);
 	CHECK(world_await(&w, EGRESS_GONE));
-	CHECK_EQ(w.msg.box, c.number);
+	CHECK_EQ(w.msg.sandbox, c.number);
 	CHECK(is_reset(client));
 	close(client);
 	close(far);
@@ -627,7 +627,7 @@ TEST(a_sandbox_that_is_gone_has_its_streams_reset_and_its_last_words_told)
 TEST(many_bytes_arrive_as_they_were_sent_both_ways_at_once)
 {
 	enum { SIZE = 1 << 20, ROUNDS = 48 };
-	struct egress_box b = allow("server.test:*");
+	struct egress_sandbox b = allow("server.test:*");
 	static uint8_t bytes[SIZE], got[SIZE];
 	int client, far, status;
 	uint64_t start;
@@ -696,7 +696,7 @@ static long used(void)
 TEST(a_server_that_does_not_read_is_waited_for_without_work)
 {
 	static const char post[] = "POST / HTTP/1.1\r\nHost: server.test\r\nContent-Length: 400000000\r\n\r\n";
-	struct egress_box b = allow("server.test:*");
+	struct egress_sandbox b = allow("server.test:*");
 	static char bytes[1 << 20];
 	size_t all = 0, far_got = 0;
 	int client, far;
@@ -740,7 +740,7 @@ TEST(a_server_that_does_not_read_is_waited_for_without_work)
 
 TEST(a_server_that_is_not_there_is_told_as_such_and_not_each_time)
 {
-	struct egress_box b = allow("server.test:*");
+	struct egress_sandbox b = allow("server.test:*");
 	char addr[64];
 	int client;
 

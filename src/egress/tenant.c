@@ -20,7 +20,7 @@ struct tenant *tenant_get(struct egress *g, uint64_t number)
 		t->next = g->tenants;
 		g->tenants = t;
 	}
-	t->boxes++;
+	t->sandboxes++;
 	return t;
 }
 
@@ -28,7 +28,7 @@ void tenant_put(struct egress *g, struct tenant *t)
 {
 	struct tenant **at = &g->tenants;
 
-	if (!t || --t->boxes)
+	if (!t || --t->sandboxes)
 		return;
 	while (*at != t)
 		at = &(*at)->next;

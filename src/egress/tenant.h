@@ -5,7 +5,7 @@
 struct tenant {
 	struct tenant *next;
 	uint64_t number;
-	uint32_t boxes, streams;
+	uint32_t sandboxes, streams;
 };
 
 struct tenant *tenant_get(struct egress *g, uint64_t number); /* to be given back by tenant_put(). NULL: no memory */

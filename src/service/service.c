@@ -29,7 +29,7 @@
 
 static int open_maps(struct service *s, struct err *e)
 {
-	struct map *all[] = { &s->boxes,       &s->names,	    &s->keys,	    &s->execs, &s->checkpoints,
+	struct map *all[] = { &s->sandboxes,	    &s->names,	   &s->keys,	   &s->execs, &s->checkpoints,
 			      &s->checkpoint_names, &s->templates, &s->pool_names, &s->pools, &s->warming,
 			      &s->secrets };
 	int r = 0;
@@ -56,7 +56,7 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 	if (r == 0)
 		r = events_new(&s->events, e);
 	if (r == 0)
-		r = box_nets_new(s, e);
+		r = sandbox_nets_new(s, e);
 	if (r == 0)
 		r = layer_book_new(s, &s->layers, e);
 	if (r == 0)
@@ -87,11 +87,11 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 
 bool service_settled(const struct service *s)
 {
-	const struct box *b;
+	const struct sandbox *b;
 	size_t at = 0;
 
-	while ((b = map_next(&s->boxes, &at)))
-		if (b->state == BOX_MAKING)
+	while ((b = map_next(&s->sandboxes, &at)))
+		if (b->state == SANDBOX_MAKING)
 			return false;
 	return !s->ending && pools_settled(s) && wlink_idle(s->warden);
 }
@@ -121,7 +121,7 @@ int service_room(struct service *s, struct err *e)
 /* --- time --- */
 
 /* Commands in the background that nobody looks at are no reason not to rest: they go on afterwards. */
-static unsigned callers(const struct box *b)
+static unsigned callers(const struct sandbox *b)
 {
 	unsigned alone = 0;
 
@@ -130,7 +130,7 @@ static unsigned callers(const struct box *b)
 	return b->calls > alone ? b->calls - alone : 0;
 }
 
-static void rest(struct box *b, uint64_t now)
+static void rest(struct sandbox *b, uint64_t now)
 {
 	const struct want_idle *i = &b->want->idle;
 	struct who daemon = { .tenant = b->tenant };
@@ -139,23 +139,23 @@ static void rest(struct box *b, uint64_t now)
 	if (b->sleep || b->swap || b->waking || b->pooled || callers(b) || service_room(b->service, NULL) < 0)
 		return;
 	if (i->hibernate_ms && still >= i->hibernate_ms * 1000000ULL && now >= b->tried_ns &&
-	    (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
+	    (b->state == SANDBOX_RUNNING || b->state == SANDBOX_PAUSED)) {
 		b->tried_ns = now + TRY_AGAIN_NS;
-		box_hibernate(b, &daemon, &(struct box_hibernate_opts){ 0 }, NULL, NULL);
-	} else if (i->pause_ms && still >= i->pause_ms * 1000000ULL && b->state == BOX_RUNNING) {
-		box_pause(b, &daemon, NULL, NULL);
+		sandbox_hibernate(b, &daemon, &(struct sandbox_hibernate_opts){ 0 }, NULL, NULL);
+	} else if (i->pause_ms && still >= i->pause_ms * 1000000ULL && b->state == SANDBOX_RUNNING) {
+		sandbox_pause(b, &daemon, NULL, NULL);
 	}
 }
 
-static void expire(struct box *b, uint64_t now)
+static void expire(struct sandbox *b, uint64_t now)
 {
 	struct who daemon = { .tenant = b->tenant };
 	uint64_t idle = b->want->idle.delete_ms * 1000000ULL;
 
-	if (b->state == BOX_MAKING || b->state == BOX_ENDING || b->pooled)
+	if (b->state == SANDBOX_MAKING || b->state == SANDBOX_ENDING || b->pooled)
 		return;
 	if ((b->expires_ns && now >= b->expires_ns) || (idle && !b->calls && now >= b->used_ns + idle))
-		box_delete(b, &daemon, "sandbox.expire", NULL, NULL);
+		sandbox_delete(b, &daemon, "sandbox.expire", NULL, NULL);
 	else
 		rest(b, now);
 }
@@ -165,19 +165,19 @@ static void on_tick(uv_timer_t *t)
 {
 	struct service *s = t->data;
 	uint64_t now = wall_now(s);
-	struct box *b;
+	struct sandbox *b;
 	size_t at = 0;
 
 	s->soon = false;
 	wall_store(s);
-	while ((b = map_next(&s->boxes, &at))) {
-		s->soon |= box_open_tick(b, now);
+	while ((b = map_next(&s->sandboxes, &at))) {
+		s->soon |= sandbox_open_tick(b, now);
 		if (b->found && !b->link.poll && !s->draining) {
-			box_reattach(b);
-			s->soon |= b->state == BOX_RUNNING;
+			sandbox_reattach(b);
+			s->soon |= b->state == SANDBOX_RUNNING;
 		}
-		if (b->thaw_due && b->state == BOX_RUNNING && !b->sleep) {
-			box_thaw(b, false);
+		if (b->thaw_due && b->state == SANDBOX_RUNNING && !b->sleep) {
+			sandbox_thaw(b, false);
 			s->soon = true;
 		}
 		if (b->expires_ns || b->want->idle.delete_ms || b->want->idle.hibernate_ms || b->want->idle.pause_ms) {

@@ -23,8 +23,8 @@ struct layer_book;
 struct vault;
 struct nets;
 struct net_conf;
-struct box;
-struct egress_box;
+struct sandbox;
+struct egress_sandbox;
 
 /* Bounds and defaults, from the configuration. 0 max = none of ours. */
 #define SERVICE_MOUNTS 16U
@@ -62,7 +62,7 @@ struct service {
 	struct access *access;
 	struct wlink *warden;
 	struct events *events;
-	struct map boxes; /* by id */
+	struct map sandboxes; /* by id */
 	struct map names; /* by "tenant/name" */
 	struct map keys; /* by "tenant/key" */
 	struct map execs; /* by id, of all sandboxes */
@@ -79,7 +79,8 @@ struct service {
 	struct layer_book *layers;
 	struct disk_sweep *disks;
 	struct nets *nets; /* service/network/network.h; */
-	void (*net_inject)(struct box *b, struct egress_box *to); /* see box_net_inject_fn; NULL = nobody adds anything */
+	void (*net_inject)(struct sandbox *b,
+			   struct egress_sandbox *to); /* see sandbox_net_inject_fn; NULL = nobody adds anything */
 	unsigned running_execs;
 	unsigned ending; /* sandboxes whose end the warden is still to hear of */
 	unsigned fresh; /* things put off since the last look: rows of execs, what agents and the warden need not know at once */

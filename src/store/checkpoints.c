@@ -18,8 +18,8 @@ int checkpoints_insert(struct db *d, const struct checkpoint_row *c, struct err 
 		return r;
 	q_text(s, 1, c->id);
 	q_text(s, 2, c->tenant);
-	q_text(s, 3, c->box);
-	q_text(s, 4, c->box_name);
+	q_text(s, 3, c->sandbox);
+	q_text(s, 4, c->sandbox_name);
 	q_text(s, 5, c->name);
 	q_text(s, 6, c->label);
 	q_text(s, 7, c->metadata);
@@ -85,8 +85,8 @@ static int row(void *ctx, sqlite3_stmt *s)
 	struct checkpoint_row c = {
 		.id = q_get_text(s, 0),
 		.tenant = q_get_text(s, 1),
-		.box = q_get_text(s, 2),
-		.box_name = q_get_text(s, 3),
+		.sandbox = q_get_text(s, 2),
+		.sandbox_name = q_get_text(s, 3),
 		.name = q_get_text(s, 4),
 		.label = q_get_text(s, 5),
 		.metadata = q_get_text(s, 6),

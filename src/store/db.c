@@ -244,10 +244,11 @@ static int restore(struct db *d, struct err *e)
 	int r = notes_restore(d, n, e);
 
 	if (r > 0)
-		log_warn("state: rebuilt from notes: %u sandboxes, %u checkpoints, %u execs that run, %u templates, %u secrets, %u tokens, "
+		log_warn("state: rebuilt from notes: %u sandboxes, %u checkpoints, %u execs that run, %u templates, %u "
+			 "secrets, %u tokens, "
 			 "%u tenants",
-			 n[NOTE_BOXES], n[NOTE_CHECKPOINTS], n[NOTE_EXECS], n[NOTE_TEMPLATES], n[NOTE_SECRETS], n[NOTE_TOKENS],
-			 n[NOTE_TENANTS]);
+			 n[NOTE_SANDBOXES], n[NOTE_CHECKPOINTS], n[NOTE_EXECS], n[NOTE_TEMPLATES], n[NOTE_SECRETS],
+			 n[NOTE_TOKENS], n[NOTE_TENANTS]);
 	return r < 0 ? r : 0;
 }
 

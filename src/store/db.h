@@ -39,7 +39,7 @@ DEFINE_AUTO(struct db, db_close)
 int db_commit(struct db *d, struct err *e);
 /* Whether the turn's changes are all still there: after a full disk they may have been undone, and then db_commit must not be tried again. */
 bool db_whole(const struct db *d);
-/* Rows of boxes_insert_late go to where the others are, in the turn's transaction. 1: there were some, 0: none. */
+/* Rows of sandboxes_insert_late go to where the others are, in the turn's transaction. 1: there were some, 0: none. */
 int db_settle(struct db *d, struct err *e);
 /* For a worker thread: moves the log into the file, without holding up who writes. Takes the path, not the handle. */
 int db_checkpoint(const char *path);
@@ -97,8 +97,8 @@ int tokens_delete(struct db *d, const char *id, struct err *e);
 int tokens_each(struct db *d, int (*fn)(void *arg, const struct token_row *t), void *arg, struct err *e);
 
 /* --- sandboxes --- */
-#define BOX_ROW_IDLE 3U
-struct box_row {
+#define SANDBOX_ROW_IDLE 3U
+struct sandbox_row {
 	const char *id, *tenant, *name, *key; /* key NULL = none */
 	uint64_t handle;
 	const char *state; /* running, paused, lost; pooled: ready, and nobody's yet */
@@ -108,21 +108,23 @@ struct box_row {
 	const char *layers; /* ids it stands on, the oldest first, a space between; "" = none */
 	const char *checkpoint; /* that it came from, "" = none */
 	const char *restored; /* JSON: what that did, "" = none */
-	uint32_t asleep; /* state hibernated: 1 its files are kept, 2 its memory, too; paused: BOX_ROW_IDLE, by itself */
+	uint32_t
+		asleep; /* state hibernated: 1 its files are kept, 2 its memory, too; paused: SANDBOX_ROW_IDLE, by itself */
 	uint64_t tree; /* of forks, never changed; 0 = of a time before networks */
 };
-int boxes_insert(struct db *d, const struct box_row *b, struct err *e);
+int sandboxes_insert(struct db *d, const struct sandbox_row *b, struct err *e);
 /* As good, and cheaper for one that is deleted soon (store/pending_rows.h). The caller knows that it breaks no rule. */
-int boxes_insert_late(struct db *d, const struct box_row *b, struct err *e);
+int sandboxes_insert_late(struct db *d, const struct sandbox_row *b, struct err *e);
 /* all columns but id, tenant and tree */
-int boxes_update(struct db *d, const struct box_row *b, struct err *e);
-int boxes_delete(struct db *d, const char *id, struct err *e); /* its execs too */
-int boxes_each(struct db *d, int (*fn)(void *arg, const struct box_row *b), void *arg, struct err *e); /* by created */
+int sandboxes_update(struct db *d, const struct sandbox_row *b, struct err *e);
+int sandboxes_delete(struct db *d, const char *id, struct err *e); /* its execs too */
+int sandboxes_each(struct db *d, int (*fn)(void *arg, const struct sandbox_row *b), void *arg,
+		   struct err *e); /* by created */
 
 /* --- checkpoints --- */
 struct checkpoint_row {
 	const char *id; /* also its layer's */
-	const char *tenant, *box, *box_name; /* of the sandbox it is of, which may be gone */
+	const char *tenant, *sandbox, *sandbox_name; /* of the sandbox it is of, which may be gone */
 	const char *name, *label; /* label "" = none */
 	const char *metadata; /* JSON object of strings */
 	const char *parent; /* the checkpoint its sandbox came from, "" = none */
@@ -145,18 +147,18 @@ int checkpoints_each(struct db *d, int (*fn)(void *arg, const struct checkpoint_
 
 /* --- networks: what sandboxes and trees of forks have used, and the names they know --- */
 struct net_row {
-	const char *box;
+	const char *sandbox;
 	const char *counts; /* as the service wrote them */
 	const char *observed; /* rules, a newline between */
 };
 int nets_put(struct db *d, const struct net_row *n, struct err *e); /* insert or replace */
 int nets_each(struct db *d, int (*fn)(void *arg, const struct net_row *n), void *arg, struct err *e);
 struct net_name_row {
-	const char *box, *name;
+	const char *sandbox, *name;
 	uint32_t number;
 };
 int net_names_put(struct db *d, const struct net_name_row *n, struct err *e); /* insert or replace */
-int net_names_clear(struct db *d, const char *box, struct err *e);
+int net_names_clear(struct db *d, const char *sandbox, struct err *e);
 int net_names_each(struct db *d, int (*fn)(void *arg, const struct net_name_row *n), void *arg, struct err *e);
 struct net_tree_row {
 	uint64_t id; /* fits 63 bits */
@@ -168,7 +170,7 @@ int net_trees_each(struct db *d, int (*fn)(void *arg, const struct net_tree_row 
 
 /* --- execs --- */
 struct exec_row {
-	const char *id, *box;
+	const char *id, *sandbox;
 	uint32_t number; /* the frame's id */
 	uint64_t group; /* the warden's group its processes are in, 0 = none yet */
 	const char *spec; /* JSON: cmd, user, … as the service wrote it */
@@ -220,14 +222,14 @@ int pools_each(struct db *d, int (*fn)(void *arg, const struct pool_row *p), voi
 
 /* --- ports of sandboxes that others may use; loaded whole --- */
 struct port_row {
-	const char *box;
+	const char *sandbox;
 	uint16_t port;
 	bool public;
 	uint8_t token[32]; /* SHA-256 of its token; zeros = none */
 	uint64_t created_ns;
 };
 int ports_put(struct db *d, const struct port_row *p, struct err *e); /* insert or replace */
-int ports_delete(struct db *d, const char *box, uint16_t port, struct err *e);
+int ports_delete(struct db *d, const char *sandbox, uint16_t port, struct err *e);
 int ports_each(struct db *d, int (*fn)(void *arg, const struct port_row *p), void *arg, struct err *e);
 /* --- secrets: few; loaded whole. Values are sealed by service/secret/vault.h, and never here otherwise --- */
 struct secret_row {

@@ -50,25 +50,25 @@ static struct tenant_row a_tenant(const char *id, uint64_t number)
 				    .created_ns = 10 };
 }
 
-static struct box_row a_box(const char *id, const char *name, const char *key)
+static struct sandbox_row a_sandbox(const char *id, const char *name, const char *key)
 {
-	return (struct box_row){ .id = id,
-				 .tenant = "default",
-				 .name = name,
-				 .key = key,
-				 .handle = 0xfffffffffffffff0ULL,
-				 .state = "running",
-				 .spec = "{}",
-				 .created_ns = 1,
-				 .expires_ns = 2,
-				 .used_ns = 3,
-				 .next_exec = 4 };
+	return (struct sandbox_row){ .id = id,
+				     .tenant = "default",
+				     .name = name,
+				     .key = key,
+				     .handle = 0xfffffffffffffff0ULL,
+				     .state = "running",
+				     .spec = "{}",
+				     .created_ns = 1,
+				     .expires_ns = 2,
+				     .used_ns = 3,
+				     .next_exec = 4 };
 }
 
-static struct exec_row an_exec(const char *id, const char *box, uint32_t number)
+static struct exec_row an_exec(const char *id, const char *sandbox, uint32_t number)
 {
 	return (struct exec_row){
-		.id = id, .box = box, .number = number, .spec = "{\"cmd\":[]}", .started_ns = number
+		.id = id, .sandbox = sandbox, .number = number, .spec = "{\"cmd\":[]}", .started_ns = number
 	};
 }
 
@@ -107,7 +107,7 @@ static int see_tenant(void *arg, const struct tenant_row *t)
 	return s->stop;
 }
 
-static int see_box(void *arg, const struct box_row *b)
+static int see_sandbox(void *arg, const struct sandbox_row *b)
 {
 	struct seen *s = arg;
 
@@ -208,7 +208,7 @@ TEST(a_commit_without_a_change_costs_nothing)
 
 TEST(sandboxes_are_stored_changed_and_deleted_with_their_execs)
 {
-	struct box_row b = a_box("b1", "one", "k"), c = a_box("b2", "two", NULL);
+	struct sandbox_row b = a_sandbox("b1", "one", "k"), c = a_sandbox("b2", "two", NULL);
 	struct exec_row x = an_exec("x1", "b1", 1), y = an_exec("x2", "b1", 2), z = an_exec("x3", "b2", 1);
 	struct seen s = { 0 };
 	struct err e;
@@ -217,8 +217,8 @@ TEST(sandboxes_are_stored_changed_and_deleted_with_their_execs)
 	{
 		AUTO(db_close) struct db *d = opened();
 
-		CHECK_EQ(boxes_insert(d, &b, &e), 0);
-		CHECK_EQ(boxes_insert(d, &c, &e), 0);
+		CHECK_EQ(sandboxes_insert(d, &b, &e), 0);
+		CHECK_EQ(sandboxes_insert(d, &c, &e), 0);
 		CHECK_EQ(execs_insert(d, &y, &e), 0);
 		CHECK_EQ(execs_insert(d, &x, &e), 0);
 		CHECK_EQ(execs_insert(d, &z, &e), 0);
@@ -229,19 +229,19 @@ TEST(sandboxes_are_stored_changed_and_deleted_with_their_execs)
 		c.spec = "[2]";
 		c.next_exec = 9;
 		c.key = "new";
-		CHECK_EQ(boxes_update(d, &c, &e), 0);
+		CHECK_EQ(sandboxes_update(d, &c, &e), 0);
 		c.id = "none";
-		CHECK_EQ(boxes_update(d, &c, &e), -ENOENT);
+		CHECK_EQ(sandboxes_update(d, &c, &e), -ENOENT);
 		CHECK_EQ(e.kind, ERR_NOT_FOUND);
 		CHECK_EQ(db_commit(d, &e), 0);
-		CHECK_EQ(boxes_each(d, see_box, &s, &e), 0);
+		CHECK_EQ(sandboxes_each(d, see_sandbox, &s, &e), 0);
 		CHECK_STR(s.text, "one=k running={} three=new paused=[2] ");
 		s = (struct seen){ 0 };
 		CHECK_EQ(execs_each(d, see_exec, &s, &e), 0);
 		CHECK_EQ(s.n, 3);
 		CHECK_CONTAINS(s.text, "x1={\"code\":0} ");
-		CHECK_EQ(boxes_delete(d, "b1", &e), 0);
-		CHECK_EQ(boxes_delete(d, "b1", &e), 0);
+		CHECK_EQ(sandboxes_delete(d, "b1", &e), 0);
+		CHECK_EQ(sandboxes_delete(d, "b1", &e), 0);
 		CHECK_EQ(execs_delete(d, "nope", &e), 0);
 		CHECK_EQ(db_commit(d, &e), 0);
 		s = (struct seen){ 0 };
@@ -253,9 +253,9 @@ TEST(sandboxes_are_stored_changed_and_deleted_with_their_execs)
 
 TEST(a_name_taken_is_a_conflict_and_the_turn_goes_on)
 {
-	struct box_row b = a_box("b1", "one", "k"), same_name = a_box("b2", "one", NULL),
-		       same_key = a_box("b3", "three", "k"), nobody = a_box("b4", "four", NULL),
-		       fine = a_box("b5", "five", NULL);
+	struct sandbox_row b = a_sandbox("b1", "one", "k"), same_name = a_sandbox("b2", "one", NULL),
+			   same_key = a_sandbox("b3", "three", "k"), nobody = a_sandbox("b4", "four", NULL),
+			   fine = a_sandbox("b5", "five", NULL);
 	struct seen s = { 0 };
 	struct err e;
 
@@ -264,15 +264,15 @@ TEST(a_name_taken_is_a_conflict_and_the_turn_goes_on)
 	{
 		AUTO(db_close) struct db *d = opened();
 
-		CHECK_EQ(boxes_insert(d, &b, &e), 0);
-		CHECK_EQ(boxes_insert(d, &same_name, &e), -EEXIST);
+		CHECK_EQ(sandboxes_insert(d, &b, &e), 0);
+		CHECK_EQ(sandboxes_insert(d, &same_name, &e), -EEXIST);
 		CHECK_EQ(e.kind, ERR_CONFLICT);
-		CHECK_EQ(boxes_insert(d, &same_key, &e), -EEXIST);
-		CHECK_EQ(boxes_insert(d, &nobody, &e), -EEXIST);
-		CHECK_EQ(boxes_insert(d, &fine, &e), 0);
+		CHECK_EQ(sandboxes_insert(d, &same_key, &e), -EEXIST);
+		CHECK_EQ(sandboxes_insert(d, &nobody, &e), -EEXIST);
+		CHECK_EQ(sandboxes_insert(d, &fine, &e), 0);
 		CHECK_EQ(tenants_delete(d, "default", &e), -EEXIST);
 		CHECK_EQ(db_commit(d, &e), 0);
-		CHECK_EQ(boxes_each(d, see_box, &s, &e), 0);
+		CHECK_EQ(sandboxes_each(d, see_sandbox, &s, &e), 0);
 		CHECK_EQ(s.n, 4);
 	}
 	gone();
@@ -331,7 +331,7 @@ TEST(tokens_go_with_their_tenant)
 
 TEST(each_stops_when_told)
 {
-	struct box_row b = a_box("b1", "one", NULL), c = a_box("b2", "two", NULL);
+	struct sandbox_row b = a_sandbox("b1", "one", NULL), c = a_sandbox("b2", "two", NULL);
 	struct seen s = { .stop = 17 };
 	struct err e;
 
@@ -339,10 +339,10 @@ TEST(each_stops_when_told)
 	{
 		AUTO(db_close) struct db *d = opened();
 
-		CHECK_EQ(boxes_insert(d, &b, &e), 0);
-		CHECK_EQ(boxes_insert(d, &c, &e), 0);
-		CHECK_EQ(boxes_each(d, see_box, &s, &e), 17);
-		CHECK_EQ(s.n, 2); /* two words per box */
+		CHECK_EQ(sandboxes_insert(d, &b, &e), 0);
+		CHECK_EQ(sandboxes_insert(d, &c, &e), 0);
+		CHECK_EQ(sandboxes_each(d, see_sandbox, &s, &e), 17);
+		CHECK_EQ(s.n, 2); /* two words per sandbox */
 	}
 	gone();
 }
@@ -438,7 +438,7 @@ static void write_at(off_t at, const char *text, size_t n)
 /* Neither a page for what does not fit, nor the list of free ones: the row's own page, and the one of its name. */
 TEST(a_usual_sandbox_costs_two_pages_when_it_comes_and_when_it_goes)
 {
-	struct box_row b = a_box("b1", "one", NULL);
+	struct sandbox_row b = a_sandbox("b1", "one", NULL);
 	struct db *d = NULL;
 	struct err e;
 	uint64_t before;
@@ -451,11 +451,11 @@ TEST(a_usual_sandbox_costs_two_pages_when_it_comes_and_when_it_goes)
 	d = opened();
 	for (int i = 0; i < 3; i++) {
 		before = db_log_bytes(d);
-		CHECK_EQ(boxes_insert(d, &b, &e), 0);
+		CHECK_EQ(sandboxes_insert(d, &b, &e), 0);
 		CHECK_EQ(db_commit(d, &e), 0);
 		CHECK(db_log_bytes(d) - before <= 2 * (PAGE + 24));
 		before = db_log_bytes(d);
-		CHECK_EQ(boxes_delete(d, b.id, &e), 0);
+		CHECK_EQ(sandboxes_delete(d, b.id, &e), 0);
 		CHECK_EQ(db_commit(d, &e), 0);
 		CHECK(db_log_bytes(d) - before <= 2 * (PAGE + 24));
 	}
@@ -466,7 +466,7 @@ TEST(a_usual_sandbox_costs_two_pages_when_it_comes_and_when_it_goes)
 TEST(a_damaged_file_is_an_error_with_a_remedy)
 {
 	static char junk[PAGE];
-	struct box_row b = a_box("b1", "one", NULL);
+	struct sandbox_row b = a_sandbox("b1", "one", NULL);
 	struct db *d = NULL;
 	struct err e;
 	struct stat st;
@@ -480,7 +480,7 @@ TEST(a_damaged_file_is_an_error_with_a_remedy)
 	/* Any page of a real one: it is refused, or it works. It does not crash. */
 	fresh();
 	d = opened();
-	CHECK_EQ(boxes_insert(d, &b, &e), 0);
+	CHECK_EQ(sandboxes_insert(d, &b, &e), 0);
 	CHECK_EQ(db_commit(d, &e), 0);
 	db_close(d);
 	CHECK_EQ(stat(path, &st), 0);
@@ -522,7 +522,7 @@ TEST(a_checkpoint_shrinks_what_must_be_read_while_the_turn_is_open)
 {
 	struct err e;
 	struct exec_row x = an_exec("", "b1", 0);
-	struct box_row b = a_box("b1", "one", NULL);
+	struct sandbox_row b = a_sandbox("b1", "one", NULL);
 	char id[32], wal[128], spec[1000];
 	uint64_t before;
 	struct stat st;
@@ -534,7 +534,7 @@ TEST(a_checkpoint_shrinks_what_must_be_read_while_the_turn_is_open)
 	{
 		AUTO(db_close) struct db *d = opened();
 
-		CHECK_EQ(boxes_insert(d, &b, &e), 0);
+		CHECK_EQ(sandboxes_insert(d, &b, &e), 0);
 		for (unsigned i = 0; db_log_bytes(d) < DB_LOG_MAX && i < 100000; i++) {
 			snprintf(id, sizeof(id), "x%u", i);
 			x.id = id;
@@ -562,7 +562,7 @@ TEST(a_checkpoint_shrinks_what_must_be_read_while_the_turn_is_open)
 
 TEST(a_log_that_has_become_huge_is_cut)
 {
-	struct box_row b = a_box("b1", "one", NULL);
+	struct sandbox_row b = a_sandbox("b1", "one", NULL);
 	AUTO_FREE char *spec = malloc(MIB);
 	char id[32], wal[128];
 	struct stat st;
@@ -575,7 +575,7 @@ TEST(a_log_that_has_become_huge_is_cut)
 	{
 		AUTO(db_close) struct db *d = opened();
 
-		CHECK_EQ(boxes_insert(d, &b, &e), 0);
+		CHECK_EQ(sandboxes_insert(d, &b, &e), 0);
 		for (uint32_t i = 1; i <= 66; i++) {
 			struct exec_row x = an_exec(id, "b1", i);
 
@@ -664,7 +664,7 @@ static uint32_t kill_writer(uint32_t from, unsigned ms)
 
 TEST(after_kill_9_everything_that_was_told_is_there)
 {
-	struct box_row b = a_box("b1", "one", NULL);
+	struct sandbox_row b = a_sandbox("b1", "one", NULL);
 	uint32_t told = 0;
 	unsigned n;
 	struct err e;
@@ -672,7 +672,7 @@ TEST(after_kill_9_everything_that_was_told_is_there)
 
 	fresh();
 	d = opened();
-	CHECK_EQ(boxes_insert(d, &b, &e), 0);
+	CHECK_EQ(sandboxes_insert(d, &b, &e), 0);
 	CHECK_EQ(db_commit(d, &e), 0);
 	db_close(d);
 	for (unsigned i = 0; i < 20; i++) {
@@ -692,7 +692,7 @@ TEST(after_kill_9_everything_that_was_told_is_there)
 
 TEST(figures_per_row)
 {
-	struct box_row b = a_box("b1", "one", NULL);
+	struct sandbox_row b = a_sandbox("b1", "one", NULL);
 	uint64_t start, alone, together;
 	struct err e;
 	char id[32];
@@ -701,7 +701,7 @@ TEST(figures_per_row)
 	{
 		AUTO(db_close) struct db *d = opened();
 
-		CHECK_EQ(boxes_insert(d, &b, &e), 0);
+		CHECK_EQ(sandboxes_insert(d, &b, &e), 0);
 		start = cpu_ns();
 		for (uint32_t i = 1; i <= 2000; i++) {
 			struct exec_row x = an_exec(id, "b1", i);

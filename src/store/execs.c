@@ -12,7 +12,7 @@ int execs_insert(struct db *d, const struct exec_row *x, struct err *e)
 	if (r < 0)
 		return r;
 	q_text(s, 1, x->id);
-	q_text(s, 2, x->box);
+	q_text(s, 2, x->sandbox);
 	q_u64(s, 3, x->number);
 	q_text(s, 4, x->spec);
 	q_text(s, 5, x->result);
@@ -81,7 +81,7 @@ static int row(void *ctx, sqlite3_stmt *s)
 	const struct each *x = ctx;
 	const struct exec_row w = {
 		.id = q_get_text(s, 0),
-		.box = q_get_text(s, 1),
+		.sandbox = q_get_text(s, 1),
 		.number = (uint32_t)q_get_u64(s, 2),
 		.spec = q_get_text(s, 3),
 		.result = q_get_text(s, 4),

@@ -12,7 +12,7 @@ int nets_put(struct db *d, const struct net_row *n, struct err *e)
 
 	if (r < 0)
 		return r;
-	q_text(s, 1, n->box);
+	q_text(s, 1, n->sandbox);
 	q_text(s, 2, n->counts);
 	q_text(s, 3, n->observed ? n->observed : "");
 	r = q_run(d, s, "store what a network has used", e);
@@ -29,21 +29,21 @@ int net_names_put(struct db *d, const struct net_name_row *n, struct err *e)
 
 	if (r < 0)
 		return r;
-	q_text(s, 1, n->box);
+	q_text(s, 1, n->sandbox);
 	q_u64(s, 2, n->number);
 	q_text(s, 3, n->name);
 	r = q_run(d, s, "store a name", e);
 	return r < 0 ? r : 0;
 }
 
-int net_names_clear(struct db *d, const char *box, struct err *e)
+int net_names_clear(struct db *d, const char *sandbox, struct err *e)
 {
 	sqlite3_stmt *s;
 	int r = q_begin(d, Q_NET_NAME_CLEAR, "DELETE FROM net_names WHERE box = ?1", &s, e);
 
 	if (r < 0)
 		return r;
-	q_text(s, 1, box);
+	q_text(s, 1, sandbox);
 	r = q_run(d, s, "forget names", e);
 	return r < 0 ? r : 0;
 }
@@ -102,7 +102,9 @@ struct names {
 static int name_row(void *ctx, sqlite3_stmt *s)
 {
 	const struct names *x = ctx;
-	const struct net_name_row n = { .box = q_get_text(s, 0), .number = (uint32_t)q_get_u64(s, 1), .name = q_get_text(s, 2) };
+	const struct net_name_row n = { .sandbox = q_get_text(s, 0),
+					.number = (uint32_t)q_get_u64(s, 1),
+					.name = q_get_text(s, 2) };
 
 	return x->fn(x->arg, &n);
 }

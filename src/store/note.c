@@ -25,7 +25,7 @@ static const struct table {
 } tables[NOTE_TABLES] = {
 	[NOTE_TENANTS] = { "tenants", "id", NULL, NULL, NULL },
 	[NOTE_TOKENS] = { "tokens", "id", NULL, NULL, NULL },
-	[NOTE_BOXES] = { "boxes", "id", NULL, NULL, NULL },
+	[NOTE_SANDBOXES] = { "boxes", "id", NULL, NULL, NULL },
 	[NOTE_CHECKPOINTS] = { "checkpoints", "id", NULL, NULL, NULL },
 	[NOTE_TEMPLATES] = { "templates", "tenant", "name", NULL, NULL },
 	[NOTE_POOLS] = { "pools", "id", NULL, NULL, NULL },

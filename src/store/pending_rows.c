@@ -74,7 +74,7 @@ static int add_text(struct buf *b, const char *text)
 	return buf_add(b, &len, sizeof(len)) < 0 || (text && buf_add(b, text, (size_t)len + 1) < 0) ? -ENOMEM : 0;
 }
 
-static int encode(const struct box_row *r, struct buf *b)
+static int encode(const struct sandbox_row *r, struct buf *b)
 {
 	const uint64_t numbers[NUMBERS] = { r->handle,	  r->created_ns, r->expires_ns, r->used_ns,
 					    r->next_exec, r->asleep,	 r->tree };
@@ -93,7 +93,7 @@ static const char *id_of(const struct late_row *r)
 }
 
 /* The texts point into @data. */
-static int decode(const char *data, size_t len, struct box_row *ret)
+static int decode(const char *data, size_t len, struct sandbox_row *ret)
 {
 	const char *texts[TEXTS], *end = data + len;
 	uint64_t numbers[NUMBERS];
@@ -118,7 +118,7 @@ static int decode(const char *data, size_t len, struct box_row *ret)
 	}
 	if (data != end || !texts[0])
 		return -EBADMSG;
-	*ret = (struct box_row){
+	*ret = (struct sandbox_row){
 		.id = texts[0],
 		.tenant = texts[1],
 		.name = texts[2],
@@ -174,7 +174,7 @@ static int add_row(struct late *l, const char *data, size_t len, bool written)
 	return 0;
 }
 
-int late_insert(struct db *d, const struct box_row *b, struct err *e)
+int late_insert(struct db *d, const struct sandbox_row *b, struct err *e)
 {
 	struct late *l = &d->late;
 
@@ -209,12 +209,12 @@ static int settle(struct db *d, bool again, struct err *e)
 	int r = 0;
 
 	for (struct late_row *at = d->late.rows; at && r == 0; at = at->next) {
-		struct box_row b;
+		struct sandbox_row b;
 
 		if (at->settled)
 			continue;
 		r = decode(at->data, at->len, &b);
-		r = r < 0 ? err_set(e, ERR_INTERNAL, r, "state: a late row is damaged") : boxes_insert(d, &b, e);
+		r = r < 0 ? err_set(e, ERR_INTERNAL, r, "state: a late row is damaged") : sandboxes_insert(d, &b, e);
 		if (again && r == -EEXIST)
 			r = 0;
 		at->settled = r == 0;
@@ -322,7 +322,7 @@ static int read_records(struct late *l, const char *data, size_t len, size_t *re
 	while (r == 0 && len >= sizeof(struct record)) {
 		struct late_row **at;
 		char id[ID_LEN + 64];
-		struct box_row b;
+		struct sandbox_row b;
 		struct record x;
 		uint8_t sum[16];
 

@@ -18,7 +18,7 @@
 #include "base/err.h"
 
 struct db;
-struct box_row;
+struct sandbox_row;
 struct late_row;
 
 struct late {
@@ -39,7 +39,7 @@ int late_check(struct db *d, const char *path, struct err *e);
 void late_close(struct db *d);
 
 /* 1: kept. 0: too large, or there is no file. */
-int late_insert(struct db *d, const struct box_row *b, struct err *e);
+int late_insert(struct db *d, const struct sandbox_row *b, struct err *e);
 /* 1: the row was only here, and is gone. 0: SQLite may have it. */
 int late_delete(struct db *d, const char *id, struct err *e);
 /* Inserts what is here, in the turn's transaction. */

@@ -48,25 +48,25 @@ static struct db *opened(void)
 	return d;
 }
 
-static struct box_row a_box(const char *id)
+static struct sandbox_row a_sandbox(const char *id)
 {
-	return (struct box_row){ .id = id,
-				 .tenant = "default",
-				 .name = id,
-				 .handle = UINT64_MAX - 1,
-				 .state = "running",
-				 .spec = "{\"a\":\"\u00e9\"}",
-				 .created_ns = (uint64_t)id[0],
-				 .expires_ns = 2,
-				 .used_ns = 3,
-				 .next_exec = 4,
-				 .layers = "l1 l2",
-				 .tree = 7 };
+	return (struct sandbox_row){ .id = id,
+				     .tenant = "default",
+				     .name = id,
+				     .handle = UINT64_MAX - 1,
+				     .state = "running",
+				     .spec = "{\"a\":\"\u00e9\"}",
+				     .created_ns = (uint64_t)id[0],
+				     .expires_ns = 2,
+				     .used_ns = 3,
+				     .next_exec = 4,
+				     .layers = "l1 l2",
+				     .tree = 7 };
 }
 
-static int see(void *arg, const struct box_row *b)
+static int see(void *arg, const struct sandbox_row *b)
 {
-	const struct box_row want = a_box("x");
+	const struct sandbox_row want = a_sandbox("x");
 	char *text = arg;
 	bool whole = b->handle == want.handle && !strcmp(b->tenant, "default") && !strcmp(b->name, b->id) &&
 		     !strcmp(b->spec, want.spec) && b->expires_ns == 2 && b->used_ns == 3 && b->next_exec == 4 &&
@@ -78,10 +78,10 @@ static int see(void *arg, const struct box_row *b)
 
 static int insert(struct db *d, const char *id)
 {
-	const struct box_row b = a_box(id);
+	const struct sandbox_row b = a_sandbox(id);
 	struct err e;
 
-	return boxes_insert_late(d, &b, &e);
+	return sandboxes_insert_late(d, &b, &e);
 }
 
 /* What another process finds: db_open reads the file. */
@@ -92,7 +92,7 @@ static const char *found(void)
 	struct db *d = opened();
 
 	text[0] = '\0';
-	if (boxes_each(d, see, text, &e) < 0)
+	if (sandboxes_each(d, see, text, &e) < 0)
 		snprintf(text, sizeof(text), "%s", e.msg);
 	db_close(d);
 	return text;
@@ -124,7 +124,7 @@ static void two_turns(struct db *d)
 	struct err e;
 
 	if (insert(d, "a") < 0 || insert(d, "b") < 0 || db_commit(d, &e) < 0 || insert(d, "c") < 0 ||
-	    boxes_delete(d, "a", &e) < 0 || db_commit(d, &e) < 0 || insert(d, "never") < 0)
+	    sandboxes_delete(d, "a", &e) < 0 || db_commit(d, &e) < 0 || insert(d, "never") < 0)
 		abort();
 }
 
@@ -166,7 +166,7 @@ TEST(one_that_lives_shortly_costs_the_database_nothing)
 	for (int i = 0; i < 500; i++) {
 		CHECK_EQ(insert(d, "a"), 0);
 		CHECK_EQ(db_commit(d, &e), 0);
-		CHECK_EQ(boxes_delete(d, "a", &e), 0);
+		CHECK_EQ(sandboxes_delete(d, "a", &e), 0);
 		CHECK_EQ(db_commit(d, &e), 0);
 	}
 	CHECK_EQ(db_log_bytes(d), before);
@@ -180,8 +180,8 @@ TEST(one_that_lives_shortly_costs_the_database_nothing)
 
 TEST(what_stands_on_a_row_finds_it)
 {
-	const struct exec_row x = { .id = "x", .box = "a", .number = 1, .spec = "{}" };
-	struct box_row b = a_box("b");
+	const struct exec_row x = { .id = "x", .sandbox = "a", .number = 1, .spec = "{}" };
+	struct sandbox_row b = a_sandbox("b");
 	char text[TEXT] = "";
 	struct db *d;
 	struct err e;
@@ -192,15 +192,15 @@ TEST(what_stands_on_a_row_finds_it)
 	CHECK_EQ(insert(d, "b"), 0);
 	CHECK_EQ(db_commit(d, &e), 0);
 	CHECK_EQ(execs_insert(d, &x, &e), 0);
-	CHECK_EQ(boxes_update(d, &b, &e), 0);
+	CHECK_EQ(sandboxes_update(d, &b, &e), 0);
 	CHECK_EQ(db_commit(d, &e), 0);
 	CHECK_EQ(db_settle(d, &e), 0);
 	CHECK_EQ(tenants_delete(d, "default", &e), -EEXIST);
 	CHECK_EQ(insert(d, "c"), 0);
-	CHECK_EQ(boxes_each(d, see, text, &e), 0);
+	CHECK_EQ(sandboxes_each(d, see, text, &e), 0);
 	CHECK_STR(text, "a b c ");
-	CHECK_EQ(boxes_delete(d, "a", &e), 0);
-	CHECK_EQ(boxes_delete(d, "c", &e), 0);
+	CHECK_EQ(sandboxes_delete(d, "a", &e), 0);
+	CHECK_EQ(sandboxes_delete(d, "c", &e), 0);
 	CHECK_EQ(db_commit(d, &e), 0);
 	db_close(d);
 	CHECK_STR(found(), "b ");
@@ -213,7 +213,7 @@ static void settled_beside_another(struct db *d)
 	struct err e;
 
 	if (insert(d, "a") < 0 || db_commit(d, &e) < 0 || db_settle(d, &e) != 1 || insert(d, "b") < 0 ||
-	    db_commit(d, &e) < 0 || boxes_delete(d, "a", &e) < 0 || db_commit(d, &e) < 0)
+	    db_commit(d, &e) < 0 || sandboxes_delete(d, "a", &e) < 0 || db_commit(d, &e) < 0)
 		abort();
 }
 
@@ -272,8 +272,8 @@ TEST(a_torn_or_altered_end_is_left_out_and_another_boot_all)
 	n = pread(fd, saved, sizeof(saved), 0);
 	close(fd);
 	CHECK(n > 100 && n < (ssize_t)sizeof(saved));
-	CHECK_EQ(boxes_delete(d, "a", &e), 0);
-	CHECK_EQ(boxes_delete(d, "b", &e), 0);
+	CHECK_EQ(sandboxes_delete(d, "a", &e), 0);
+	CHECK_EQ(sandboxes_delete(d, "b", &e), 0);
 	CHECK_EQ(db_commit(d, &e), 0);
 	db_close(d);
 	for (ssize_t at = 0; at < n; at += 13) {
@@ -289,7 +289,7 @@ TEST(a_torn_or_altered_end_is_left_out_and_another_boot_all)
 			CHECK(!strcmp(text, "") || !strcmp(text, "a "));
 			whole += text[0] == 'a';
 			d = opened();
-			CHECK_EQ(boxes_delete(d, "a", &e), 0);
+			CHECK_EQ(sandboxes_delete(d, "a", &e), 0);
 			CHECK_EQ(db_commit(d, &e), 0);
 			db_close(d);
 		}
@@ -301,7 +301,7 @@ TEST(a_torn_or_altered_end_is_left_out_and_another_boot_all)
 TEST(a_large_row_and_many_rows_are_stored_too)
 {
 	AUTO_FREE char *spec = malloc(100 * KIB);
-	struct box_row b = a_box("big");
+	struct sandbox_row b = a_sandbox("big");
 	char name[16];
 	struct db *d;
 	struct err e;
@@ -311,7 +311,7 @@ TEST(a_large_row_and_many_rows_are_stored_too)
 	memset(spec, 'x', 100 * KIB - 1);
 	spec[100 * KIB - 1] = '\0';
 	b.spec = spec;
-	CHECK_EQ(boxes_insert_late(d, &b, &e), 0);
+	CHECK_EQ(sandboxes_insert_late(d, &b, &e), 0);
 	for (int i = 0; i < 8000; i++) {
 		snprintf(name, sizeof(name), "n%d", i);
 		CHECK_EQ(insert(d, name), 0);
@@ -321,7 +321,7 @@ TEST(a_large_row_and_many_rows_are_stored_too)
 	CHECK(size_of(late) < (off_t)(100 * KIB));
 	for (int i = 0; i < 8000; i++) {
 		snprintf(name, sizeof(name), "n%d", i);
-		CHECK_EQ(boxes_delete(d, name, &e), 0);
+		CHECK_EQ(sandboxes_delete(d, name, &e), 0);
 	}
 	CHECK_EQ(db_commit(d, &e), 0);
 	db_close(d);

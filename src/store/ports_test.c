@@ -9,17 +9,23 @@ static int see(void *arg, const struct port_row *p)
 {
 	char *text = arg;
 
-	snprintf(text + strlen(text), 128 - strlen(text), "%s:%u,%d,%02x,%llu ", p->box, p->port, p->public, p->token[0],
-		 (unsigned long long)p->created_ns);
+	snprintf(text + strlen(text), 128 - strlen(text), "%s:%u,%d,%02x,%llu ", p->sandbox, p->port, p->public,
+		 p->token[0], (unsigned long long)p->created_ns);
 	return 0;
 }
 
 TEST(ports_are_kept_and_go_with_their_sandbox)
 {
 	struct tenant_row t = { .id = "t", .number = 1, .created_ns = 1 };
-	struct box_row b = { .id = "box", .tenant = "t", .name = "n", .state = "running", .spec = "{}", .layers = "",
-			     .checkpoint = "", .restored = "" };
-	struct port_row p = { .box = "box", .port = 8000, .public = true, .created_ns = 5 };
+	struct sandbox_row b = { .id = "box",
+				 .tenant = "t",
+				 .name = "n",
+				 .state = "running",
+				 .spec = "{}",
+				 .layers = "",
+				 .checkpoint = "",
+				 .restored = "" };
+	struct port_row p = { .sandbox = "box", .port = 8000, .public = true, .created_ns = 5 };
 	char path[64], text[128] = "", more[80];
 	struct db *d = NULL;
 	struct err e = { 0 };
@@ -28,9 +34,9 @@ TEST(ports_are_kept_and_go_with_their_sandbox)
 	CHECK_EQ(db_open(path, &d, &e), 0);
 	CHECK_EQ(tenants_put(d, &t, &e), 0);
 	CHECK_EQ(ports_put(d, &p, &e), -EEXIST); /* no such sandbox */
-	CHECK_EQ(boxes_insert(d, &b, &e), 0);
+	CHECK_EQ(sandboxes_insert(d, &b, &e), 0);
 	CHECK_EQ(ports_put(d, &p, &e), 0);
-	p = (struct port_row){ .box = "box", .port = 65535, .token = { 0xab }, .created_ns = 6 };
+	p = (struct port_row){ .sandbox = "box", .port = 65535, .token = { 0xab }, .created_ns = 6 };
 	CHECK_EQ(ports_put(d, &p, &e), 0);
 	p.port = 8000;
 	p.created_ns = 9;
@@ -45,7 +51,7 @@ TEST(ports_are_kept_and_go_with_their_sandbox)
 	text[0] = '\0';
 	CHECK_EQ(ports_each(d, see, text, &e), 0);
 	CHECK_STR(text, "box:65535,0,ab,6 ");
-	CHECK_EQ(boxes_delete(d, "box", &e), 0);
+	CHECK_EQ(sandboxes_delete(d, "box", &e), 0);
 	text[0] = '\0';
 	CHECK_EQ(ports_each(d, see, text, &e), 0);
 	CHECK_STR(text, "");

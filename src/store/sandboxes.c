@@ -6,7 +6,7 @@
 	"id, tenant, name, key, handle, state, spec, created_ns, expires_ns, used_ns, next_exec, layers, checkpoint, " \
 	"restored, asleep, tree"
 
-static void put_origin(sqlite3_stmt *s, int at, const struct box_row *b)
+static void put_origin(sqlite3_stmt *s, int at, const struct sandbox_row *b)
 {
 	q_text(s, at, b->layers ? b->layers : "");
 	q_text(s, at + 1, b->checkpoint ? b->checkpoint : "");
@@ -14,11 +14,13 @@ static void put_origin(sqlite3_stmt *s, int at, const struct box_row *b)
 	q_u64(s, at + 3, b->asleep);
 }
 
-int boxes_insert(struct db *d, const struct box_row *b, struct err *e)
+int sandboxes_insert(struct db *d, const struct sandbox_row *b, struct err *e)
 {
 	sqlite3_stmt *s;
-	int r = q_begin(d, Q_BOX_INSERT,
-			"INSERT INTO boxes (" COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)", &s, e);
+	int r = q_begin(d, Q_SANDBOX_INSERT,
+			"INSERT INTO boxes (" COLUMNS
+			") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)",
+			&s, e);
 
 	if (r < 0)
 		return r;
@@ -35,23 +37,23 @@ int boxes_insert(struct db *d, const struct box_row *b, struct err *e)
 	q_u64(s, 11, b->next_exec);
 	put_origin(s, 12, b);
 	q_u64(s, 16, b->tree);
-	note_row(d, NOTE_BOXES, b->id, NULL, 0);
+	note_row(d, NOTE_SANDBOXES, b->id, NULL, 0);
 	r = q_run(d, s, "store a sandbox", e);
 	return r < 0 ? r : 0;
 }
 
-int boxes_insert_late(struct db *d, const struct box_row *b, struct err *e)
+int sandboxes_insert_late(struct db *d, const struct sandbox_row *b, struct err *e)
 {
 	int r = late_insert(d, b, e);
 
-	return r == 0 ? boxes_insert(d, b, e) : r < 0 ? r : 0;
+	return r == 0 ? sandboxes_insert(d, b, e) : r < 0 ? r : 0;
 }
 
-int boxes_update(struct db *d, const struct box_row *b, struct err *e)
+int sandboxes_update(struct db *d, const struct sandbox_row *b, struct err *e)
 {
 	sqlite3_stmt *s;
 	int r = q_begin(
-		d, Q_BOX_UPDATE,
+		d, Q_SANDBOX_UPDATE,
 		"UPDATE boxes SET name=?2, state=?3, spec=?4, expires_ns=?5, used_ns=?6, next_exec=?7, handle=?8, "
 		"layers=?9, checkpoint=?10, restored=?11, asleep=?12, key=?13, created_ns=?14 WHERE id = ?1",
 		&s, e);
@@ -69,38 +71,38 @@ int boxes_update(struct db *d, const struct box_row *b, struct err *e)
 	put_origin(s, 9, b);
 	q_text(s, 13, b->key);
 	q_u64(s, 14, b->created_ns);
-	note_row(d, NOTE_BOXES, b->id, NULL, 0);
+	note_row(d, NOTE_SANDBOXES, b->id, NULL, 0);
 	r = q_run(d, s, "store a sandbox", e);
 	if (r == 0)
 		return err_set(e, ERR_NOT_FOUND, -ENOENT, "state: no sandbox '%s'", b->id);
 	return r < 0 ? r : 0;
 }
 
-int boxes_delete(struct db *d, const char *id, struct err *e)
+int sandboxes_delete(struct db *d, const char *id, struct err *e)
 {
 	sqlite3_stmt *s;
 	int r = late_delete(d, id, e);
 
 	if (r != 0)
 		return r < 0 ? r : 0;
-	r = q_begin(d, Q_BOX_DELETE, "DELETE FROM boxes WHERE id = ?1", &s, e);
+	r = q_begin(d, Q_SANDBOX_DELETE, "DELETE FROM boxes WHERE id = ?1", &s, e);
 	if (r < 0)
 		return r;
 	q_text(s, 1, id);
-	note_row(d, NOTE_BOXES, id, NULL, 0);
+	note_row(d, NOTE_SANDBOXES, id, NULL, 0);
 	r = q_run(d, s, "delete a sandbox", e);
 	return r < 0 ? r : 0;
 }
 
 struct each {
-	int (*fn)(void *arg, const struct box_row *b);
+	int (*fn)(void *arg, const struct sandbox_row *b);
 	void *arg;
 };
 
 static int row(void *ctx, sqlite3_stmt *s)
 {
 	const struct each *x = ctx;
-	const struct box_row b = {
+	const struct sandbox_row b = {
 		.id = q_get_text(s, 0),
 		.tenant = q_get_text(s, 1),
 		.name = q_get_text(s, 2),
@@ -122,7 +124,7 @@ static int row(void *ctx, sqlite3_stmt *s)
 	return x->fn(x->arg, &b);
 }
 
-int boxes_each(struct db *d, int (*fn)(void *arg, const struct box_row *b), void *arg, struct err *e)
+int sandboxes_each(struct db *d, int (*fn)(void *arg, const struct sandbox_row *b), void *arg, struct err *e)
 {
 	return q_each(d, "SELECT " COLUMNS " FROM boxes ORDER BY created_ns, id", row, &(struct each){ fn, arg },
 		      "load the sandboxes", e);

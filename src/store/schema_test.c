@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-static int as_before(void *arg, const struct box_row *b)
+static int as_before(void *arg, const struct sandbox_row *b)
 {
 	++*(unsigned *)arg;
 	return *b->layers || *b->checkpoint || *b->restored || b->asleep || b->tree || strcmp(b->id, "old") ? -EINVAL : 0;
@@ -35,8 +35,17 @@ TEST(a_file_of_the_first_schema_is_brought_up_to_date)
 		" rate_block_ms, created_ns) VALUES ('t', 0, 0, 0, 0, 0, 0, 0, 0, 1);"
 		"INSERT INTO boxes (id, tenant, name, handle, state, spec, created_ns, expires_ns, used_ns, next_exec)"
 		" VALUES ('old', 't', 'n', 7, 'running', '{}', 1, 0, 1, 1); PRAGMA user_version=1";
-	const struct checkpoint_row c = { .id = "c", .tenant = "t", .box = "old", .box_name = "n", .name = "c", .label = "",
-					  .metadata = "{}", .parent = "", .layers = "c", .config = "{}", .refused = "" };
+	const struct checkpoint_row c = { .id = "c",
+					  .tenant = "t",
+					  .sandbox = "old",
+					  .sandbox_name = "n",
+					  .name = "c",
+					  .label = "",
+					  .metadata = "{}",
+					  .parent = "",
+					  .layers = "c",
+					  .config = "{}",
+					  .refused = "" };
 	char path[64], more[80];
 	struct db *d = NULL;
 	unsigned n = 0;
@@ -47,7 +56,7 @@ TEST(a_file_of_the_first_schema_is_brought_up_to_date)
 	db_close(TAKE_PTR(d));
 	CHECK(poke(path, first));
 	CHECK_EQ(db_open(path, &d, &e), 0);
-	CHECK_EQ(boxes_each(d, as_before, &n, &e), 0);
+	CHECK_EQ(sandboxes_each(d, as_before, &n, &e), 0);
 	CHECK_EQ(n, 1);
 	CHECK_EQ(checkpoints_insert(d, &c, &e), 0);
 	CHECK_EQ(db_commit(d, &e), 0);

@@ -347,7 +347,8 @@ static int spawn(struct file_call *f, bool in, const char *format, int files, in
 		.stdio_count = ARRAY_LEN(io),
 	};
 
-	snprintf(dev, sizeof(dev), "%llu", (unsigned long long)(f->c->box->secrets ? f->c->box->secrets->dev : 0));
+	snprintf(dev, sizeof(dev), "%llu",
+		 (unsigned long long)(f->c->sandbox->secrets ? f->c->sandbox->secrets->dev : 0));
 	return uv_spawn(a->loop, &a->process, &o);
 }
 
@@ -369,14 +370,14 @@ static struct archive *begin(struct file_call *f, bool in, const char *format)
 		abort();
 	*a = (struct archive){ .f = f, .loop = f->c->api->s->loop, .in = in, .stream_fd = -1, .report_fd = -1 };
 	a->api = f->c->api;
-	a->tenant = f->c->box->tenant;
+	a->tenant = f->c->sandbox->tenant;
 	a->said = (struct buf)BUF_INIT(2 * MIB);
 	a->queue = (struct buf)BUF_INIT(QUEUE_MAX);
 	a->process.data = a->stream.data = a->report.data = a->clock.data = a;
 	r = a->api->archives < AT_ONCE && a->tenant->archives < AT_ONCE_TENANT ? 0 :
 		    err_set(&e, ERR_EXHAUSTED, -EAGAIN, "as many archives are under way as can be");
 	if (r == 0)
-		r = file_worker_open(f->c->box, &f->user, &files, &e);
+		r = file_worker_open(f->c->sandbox, &f->user, &files, &e);
 	if (r == 0 && (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, stream) < 0 || pipe2(report, O_CLOEXEC) < 0))
 		r = err_sys(&e, ERR_EXHAUSTED, -errno, "make a pipe");
 	a->stream_fd = stream[0];

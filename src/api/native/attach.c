@@ -6,7 +6,7 @@
 #include "service/state/json_read.h"
 
 /* The first text is what POST …/execs takes. */
-static int read_want(const struct service_opts *o, const struct box *b, const char *data, size_t len,
+static int read_want(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len,
 		     struct exec_want **ret, struct err *e)
 {
 	AUTO(json_decref) json_t *from = NULL;
@@ -103,6 +103,6 @@ void get_execs_attach(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) == 0)
+	if (call_sandbox(c) == 0)
 		attach_ws(c, &kind, NULL);
 }

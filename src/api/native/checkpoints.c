@@ -22,8 +22,8 @@ void dto_checkpoint(struct json *j, const char *key, const struct checkpoint *c)
 	jout_str(j, "label", c->label[0] ? c->label : NULL);
 	kv_write(&c->metadata, "metadata", j);
 	jout_str(j, "tenant", c->tenant->id);
-	jout_str(j, "sandbox", c->box);
-	jout_str(j, "sandbox_name", c->box_name);
+	jout_str(j, "sandbox", c->sandbox);
+	jout_str(j, "sandbox_name", c->sandbox_name);
 	jout_str(j, "parent", c->parent[0] ? c->parent : NULL);
 	jout_str(j, "image", image);
 	jout_str(j, "isolation", tier ? tier : "container");
@@ -90,7 +90,7 @@ static int replay(struct call *c, const char *key, const uint8_t body[32])
 	struct err e = { 0 };
 	struct checkpoint *cp;
 	struct idem_row row;
-	int r = idem_find(c->api->s->db, c->box->tenant->id, key, &row, &e);
+	int r = idem_find(c->api->s->db, c->sandbox->tenant->id, key, &row, &e);
 
 	if (r == 0)
 		return 0;
@@ -177,7 +177,7 @@ static void make_body(struct call *c, const char *data, size_t len)
 		return;
 	}
 	c->pending = true;
-	checkpoint_make(c->box, &c->who, &w, on_made, c);
+	checkpoint_make(c->sandbox, &c->who, &w, on_made, c);
 	kv_done(&w.metadata);
 }
 
@@ -185,14 +185,14 @@ void post_checkpoints(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) == 0)
+	if (call_sandbox(c) == 0)
 		call_body(c, make_body);
 }
 
 /* --- look --- */
 
 struct filter {
-	const char *box, *name, *label, *cursor;
+	const char *sandbox, *name, *label, *cursor;
 	const struct tenant *tenant; /* NULL = all */
 	size_t limit;
 	struct {
@@ -213,8 +213,9 @@ static bool has_meta(const struct kv *k, const char *key, const char *value)
 
 static bool fits(const struct filter *f, const struct checkpoint *cp)
 {
-	if (!cp->listed || checkpoint_hidden(cp) || (f->tenant && cp->tenant != f->tenant) || (f->box && strcmp(f->box, cp->box)) ||
-	    (f->name && strcmp(f->name, cp->name)) || (f->label && strcmp(f->label, cp->label)))
+	if (!cp->listed || checkpoint_hidden(cp) || (f->tenant && cp->tenant != f->tenant) ||
+	    (f->sandbox && strcmp(f->sandbox, cp->sandbox)) || (f->name && strcmp(f->name, cp->name)) ||
+	    (f->label && strcmp(f->label, cp->label)))
 		return false;
 	for (unsigned i = 0; i < f->nmeta; i++)
 		if (!has_meta(&cp->metadata, f->meta[i].key, f->meta[i].value))
@@ -222,13 +223,13 @@ static bool fits(const struct filter *f, const struct checkpoint *cp)
 	return true;
 }
 
-static int read_filter(struct call *c, const char *box, struct filter *f, struct err *e)
+static int read_filter(struct call *c, const char *sandbox, struct filter *f, struct err *e)
 {
 	const char *tenant = http_query(c->q, "tenant"), *limit = http_query(c->q, "limit");
-	const struct box *b = box ? box_find(c->api->s, &c->who, box, NULL) : NULL;
+	const struct sandbox *b = sandbox ? sandbox_find(c->api->s, &c->who, sandbox, NULL) : NULL;
 	uint64_t n = LIST_DEFAULT;
 
-	*f = (struct filter){ .box = b ? b->id : box,
+	*f = (struct filter){ .sandbox = b ? b->id : sandbox,
 			      .name = http_query(c->q, "name"),
 			      .label = http_query(c->q, "label"),
 			      .cursor = http_query(c->q, "cursor") };
@@ -295,13 +296,13 @@ static void answer_page(struct call *c, const struct filter *f, uint64_t created
 	call_list(c, &j);
 }
 
-static void list(struct call *c, const char *box)
+static void list(struct call *c, const char *sandbox)
 {
 	unsigned long long created = 0;
 	char after[64] = "";
 	struct err e = { 0 };
 	struct filter f;
-	int r = read_filter(c, box, &f, &e);
+	int r = read_filter(c, sandbox, &f, &e);
 
 	if (r == 0 && f.cursor && sscanf(f.cursor, "%llu-%63s", &created, after) != 2)
 		r = err_set(&e, ERR_INVALID, -EINVAL, "cursor: not one of ours");
@@ -318,13 +319,13 @@ void get_checkpoints(void *arg, struct http_req *q, const struct route *r)
 	list(c, http_query(q, "sandbox"));
 }
 
-static bool any_of(const struct call *c, const char *box)
+static bool any_of(const struct call *c, const char *sandbox)
 {
 	const struct checkpoint *cp;
 	size_t at = 0;
 
 	while ((cp = map_next(&c->api->s->checkpoints, &at)))
-		if (!strcmp(cp->box, box) && (cp->tenant == c->who.tenant || c->who.scope == SCOPE_ADMIN))
+		if (!strcmp(cp->sandbox, sandbox) && (cp->tenant == c->who.tenant || c->who.scope == SCOPE_ADMIN))
 			return true;
 	return false;
 }
@@ -336,7 +337,7 @@ void get_sandbox_checkpoints(void *arg, struct http_req *q, const struct route *
 	const char *id = router_param(r, q, "id");
 	struct err e = { 0 };
 
-	if (!box_find(c->api->s, &c->who, id, &e) && !any_of(c, id))
+	if (!sandbox_find(c->api->s, &c->who, id, &e) && !any_of(c, id))
 		call_fail(c, &e);
 	else
 		list(c, id);

@@ -252,14 +252,14 @@ static void start(struct call *c, const struct state *to)
 	d->text = text && *text == '1';
 	w.flags = d->text ? DIFF_TEXT : 0;
 	snprintf(d->from, sizeof(d->from), "%s%s",
-		 w.from.box	     ? "sandbox:"
+		 w.from.sandbox	     ? "sandbox:"
 		 : w.from.checkpoint ? "checkpoint:"
 				     : "image",
-		 w.from.box	     ? w.from.box->id
+		 w.from.sandbox	     ? w.from.sandbox->id
 		 : w.from.checkpoint ? w.from.checkpoint->id
 				     : "");
-	snprintf(d->to, sizeof(d->to), "%s:%s", to->box ? "sandbox" : "checkpoint",
-		 to->box ? to->box->id : to->checkpoint->id);
+	snprintf(d->to, sizeof(d->to), "%s:%s", to->sandbox ? "sandbox" : "checkpoint",
+		 to->sandbox ? to->sandbox->id : to->checkpoint->id);
 	c->pending = true;
 	r = compare_list(c->api->s, &w, on_list, d, &e);
 	if (r < 0) {
@@ -272,8 +272,8 @@ void get_sandbox_diff(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) == 0)
-		start(c, &(struct state){ .box = c->box });
+	if (call_sandbox(c) == 0)
+		start(c, &(struct state){ .sandbox = c->sandbox });
 }
 
 void get_checkpoint_diff(void *arg, struct http_req *q, const struct route *r)

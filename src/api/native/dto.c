@@ -46,7 +46,7 @@ static void put_network(struct json *j, const struct net_want *w)
 	jout_str(j, "network", text);
 }
 
-void dto_box(struct json *j, const char *key, const struct box *b)
+void dto_sandbox(struct json *j, const char *key, const struct sandbox *b)
 {
 	struct tier_sandbox as = { .driver = b->want->spec->flags & SPEC_VM ? &vm_driver : &container_driver,
 				   .receipt = b->receipt };
@@ -56,9 +56,9 @@ void dto_box(struct json *j, const char *key, const struct box *b)
 	want_spec(b->want, &spec);
 	jout_object(j, key);
 	jout_str(j, "id", b->id);
-	box_want_write(b->want, j);
+	sandbox_want_write(b->want, j);
 	jout_str(j, "tenant", b->tenant->id);
-	jout_str(j, "state", box_state_name(b->state));
+	jout_str(j, "state", sandbox_state_name(b->state));
 	jout_str(j, "template", b->want->origin.template[0] ? b->want->origin.template : NULL);
 	jout_bool(j, "pooled", b->want->origin.pooled);
 	if (b->memory_refused)

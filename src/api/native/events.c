@@ -102,8 +102,8 @@ void get_sandbox_events(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) < 0)
+	if (call_sandbox(c) < 0)
 		return;
-	begin(c, c->box->tenant, c->box->id);
-	call_leave_box(c); /* listening must not keep it awake */
+	begin(c, c->sandbox->tenant, c->sandbox->id);
+	call_leave_sandbox(c); /* listening must not keep it awake */
 }

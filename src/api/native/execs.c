@@ -109,7 +109,7 @@ static int replay(struct call *c, const struct exec_want *w)
 	if (r == 0)
 		return 0;
 	if (r > 0 && !memcmp(row.body, w->idem_body, sizeof(row.body))) {
-		c->exec = exec_find(c->box, row.answer, &e);
+		c->exec = exec_find(c->sandbox, row.answer, &e);
 		if (c->exec) {
 			exec_ref(c->exec);
 			http_set(c->q, "Idempotent-Replay", "true");
@@ -141,7 +141,7 @@ static void exec_body(struct call *c, const char *data, size_t len)
 	int r = jin_parse(data, len, &o, &e);
 
 	if (r == 0)
-		r = exec_want_parse(&c->api->s->o, c->box->want, o, &w, &e);
+		r = exec_want_parse(&c->api->s->o, c->sandbox->want, o, &w, &e);
 	if (r == 0 && w->tty && !w->background)
 		r = err_set(&e, ERR_INVALID, -EINVAL, "'tty': needs `background`, or the WebSocket …/execs/attach");
 	if (r == 0 && w->stdin_open && !w->background && !stream)
@@ -160,7 +160,7 @@ static void exec_body(struct call *c, const char *data, size_t len)
 	background = w->background;
 	if (stream && !background)
 		sink = sse_exec_begin(c);
-	r = exec_new(c->box, &c->who, TAKE_PTR(w), sink, &c->exec, &e);
+	r = exec_new(c->sandbox, &c->who, TAKE_PTR(w), sink, &c->exec, &e);
 	if (r < 0 && sink)
 		sse_exec_refuse(c, &e);
 	else if (r < 0)
@@ -175,7 +175,7 @@ void post_execs(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) == 0)
+	if (call_sandbox(c) == 0)
 		call_body(c, exec_body);
 }
 
@@ -185,11 +185,11 @@ void get_execs(void *arg, struct http_req *q, const struct route *r)
 	struct json j = JSON_INIT(&out);
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) < 0)
+	if (call_sandbox(c) < 0)
 		return;
 	jout_object(&j, NULL);
 	jout_array(&j, "execs");
-	for (struct exec *x = c->box->execs; x; x = x->next) {
+	for (struct exec *x = c->sandbox->execs; x; x = x->next) {
 		jout_object(&j, NULL);
 		exec_write_result(x, false, &j);
 		jout_end(&j);
@@ -333,8 +333,8 @@ static void note_signal(const struct call *c, int sig)
 	struct service *s = c->api->s;
 	struct json *j;
 
-	rec.tenant = c->box->tenant->id;
-	rec.sandbox = c->box->id;
+	rec.tenant = c->sandbox->tenant->id;
+	rec.sandbox = c->sandbox->id;
 	rec.exec = c->exec->id;
 	j = audit_begin(s->audit, &rec);
 	jout_i64(j, "signal", sig);

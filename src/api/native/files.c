@@ -41,13 +41,13 @@ struct file_call *file_call_new(void *arg, struct http_req *q, const struct rout
 	struct err e = { 0 };
 	struct file_call *f;
 
-	if (call_box(c) < 0)
+	if (call_sandbox(c) < 0)
 		return NULL;
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		abort();
 	f->c = c;
-	f->user = c->box->want->user;
+	f->user = c->sandbox->want->user;
 	f->out = (struct buf)BUF_INIT(16 * MIB);
 	f->json = (struct json)JSON_INIT(&f->out);
 	if (!path || !*path)
@@ -57,7 +57,7 @@ struct file_call *file_call_new(void *arg, struct http_req *q, const struct rout
 	else if (user)
 		user_parse_ids(user, &f->user, &e);
 	if (!e.msg[0])
-		box_ready(c->box, &e);
+		sandbox_ready(c->sandbox, &e);
 	if (e.msg[0]) {
 		file_call_fail(f, &e);
 		return NULL;
@@ -114,21 +114,21 @@ void file_call_note(struct file_call *f, const char *kind, uint64_t bytes, const
 	struct json ej = JSON_INIT(&fields);
 	struct json *j;
 
-	rec.tenant = c->box->tenant->id;
-	rec.sandbox = c->box->id;
+	rec.tenant = c->sandbox->tenant->id;
+	rec.sandbox = c->sandbox->id;
 	j = audit_begin(c->api->s->audit, &rec);
-	mask_write(box_mask(c->box), "path", f->path, j);
+	mask_write(sandbox_mask(c->sandbox), "path", f->path, j);
 	if (to)
-		mask_write(box_mask(c->box), "to", to, j);
+		mask_write(sandbox_mask(c->sandbox), "to", to, j);
 	jout_str(j, "user", f->user.text);
 	jout_u64(j, "bytes", bytes);
 	audit_end(c->api->s->audit, NULL);
 	jout_object(&ej, NULL);
-	mask_write(box_mask(c->box), "path", f->path, &ej);
+	mask_write(sandbox_mask(c->sandbox), "path", f->path, &ej);
 	jout_end(&ej);
 	if (jout_done(&ej) == 0) {
 		buf_cut(&fields, fields.len - 1);
-		event_add(c->api->s, c->box, kind, fields.data + 1);
+		event_add(c->api->s, c->sandbox, kind, fields.data + 1);
 	}
 	turn_after(c->api->s->turn, &c->wait, on_noted, f);
 }
@@ -199,7 +199,7 @@ int file_call_begin(struct file_call *f, enum file_type type, unsigned flags, st
 	int r;
 
 	q->path = f->path;
-	r = file_begin(f->c->box, &f->user, type, flags, q, calls, f, &f->op, &e);
+	r = file_begin(f->c->sandbox, &f->user, type, flags, q, calls, f, &f->op, &e);
 	if (r < 0)
 		file_call_fail(f, &e);
 	return r;
@@ -307,7 +307,7 @@ static void on_read_entry(void *arg, const struct file_entry *x)
 
 	if (f->begun)
 		return;
-	if (secrets_own(f->c->box, x->dev)) {
+	if (secrets_own(f->c->sandbox, x->dev)) {
 		refuse_secret(f);
 		return;
 	}

@@ -105,7 +105,7 @@ void get_info(void *arg, struct http_req *q, const struct route *r)
 	jout_u64(&j, "exec_timeout_ms", o->exec_timeout_ms);
 	jout_end(&j);
 	jout_object(&j, "counts");
-	jout_u64(&j, "sandboxes", all ? a->s->boxes.count : w.tenant->used.sandboxes);
+	jout_u64(&j, "sandboxes", all ? a->s->sandboxes.count : w.tenant->used.sandboxes);
 	jout_u64(&j, "execs", all ? a->s->running_execs : w.tenant->used.execs);
 	jout_end(&j);
 	jout_end(&j);
@@ -132,7 +132,7 @@ void get_metrics(void *arg, struct http_req *q, const struct route *r)
 		http_fail(q, &e);
 		return;
 	}
-	put(&b, "sandboxes", "gauge", "Sandboxes there are.", a->s->boxes.count);
+	put(&b, "sandboxes", "gauge", "Sandboxes there are.", a->s->sandboxes.count);
 	put(&b, "sandboxes_ready", "gauge", "Of them: ready, in pools.", pools_ready(a->s));
 	put(&b, "execs_running", "gauge", "Execs that run now.", a->s->running_execs);
 	put(&b, "spool_bytes", "gauge", "Output kept in files.", a->s->spooled.used);

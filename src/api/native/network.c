@@ -10,7 +10,7 @@ static void answer(struct call *c, bool why)
 	struct json j = JSON_INIT(&out);
 	struct err e = { 0 };
 
-	box_net_write(c->box, why, &j);
+	sandbox_net_write(c->sandbox, why, &j);
 	if (jout_done(&j) < 0) {
 		err_set(&e, ERR_EXHAUSTED, -ENOMEM, "the network does not fit into an answer");
 		call_fail(c, &e);
@@ -34,11 +34,11 @@ void get_network(void *arg, struct http_req *q, const struct route *r)
 	struct call *c = call_new(arg, q, r);
 	const char *why = http_query(q, "why");
 
-	if (call_box(c) < 0)
+	if (call_sandbox(c) < 0)
 		return;
 	c->data = why && strcmp(why, "0") && strcmp(why, "false") ? c : NULL;
 	c->pending = true;
-	box_net_look(c->box, c->data != NULL, on_looked, c);
+	sandbox_net_look(c->sandbox, c->data != NULL, on_looked, c);
 }
 
 static void on_put(void *arg, int r, const struct err *e)
@@ -67,13 +67,13 @@ static void put_body(struct call *c, const char *data, size_t len)
 		return;
 	}
 	c->pending = true;
-	box_net_put(c->box, &c->who, want, on_put, c);
+	sandbox_net_put(c->sandbox, &c->who, want, on_put, c);
 }
 
 void put_network(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) == 0)
+	if (call_sandbox(c) == 0)
 		call_body(c, put_body);
 }

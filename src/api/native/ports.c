@@ -33,9 +33,9 @@ static void put_port(struct json *j, const struct call *c, uint16_t number, cons
 	jout_bool(j, "has_token", p && p->has_token);
 	if (text && *text)
 		jout_str(j, "token", text);
-	snprintf(place, sizeof(place), "/v1/sandboxes/%s/ports/%u/", c->box->id, number);
+	snprintf(place, sizeof(place), "/v1/sandboxes/%s/ports/%u/", c->sandbox->id, number);
 	jout_str(j, "path", place);
-	snprintf(place, sizeof(place), "%u-%s.%s", number, c->box->id, domain);
+	snprintf(place, sizeof(place), "%u-%s.%s", number, c->sandbox->id, domain);
 	jout_str(j, "host", *domain ? place : NULL);
 	dto_time(j, "created_at", p ? p->created_ns : 0);
 	jout_end(j);
@@ -47,11 +47,11 @@ void get_ports(void *arg, struct http_req *q, const struct route *r)
 	struct call *c = call_new(arg, q, r);
 	struct json j = JSON_INIT(&out);
 
-	if (call_box(c) < 0)
+	if (call_sandbox(c) < 0)
 		return;
 	jout_object(&j, NULL);
 	jout_array(&j, "ports");
-	for (const struct port *p = c->box->ports; p; p = p->next)
+	for (const struct port *p = c->sandbox->ports; p; p = p->next)
 		put_port(&j, c, p->number, p, NULL);
 	jout_end(&j);
 	jout_end(&j);
@@ -65,9 +65,9 @@ void get_port(void *arg, struct http_req *q, const struct route *r)
 	struct json j = JSON_INIT(&out);
 	uint16_t number;
 
-	if (call_box(c) < 0 || !(number = call_port(c)))
+	if (call_sandbox(c) < 0 || !(number = call_port(c)))
 		return;
-	put_port(&j, c, number, port_find(c->box, number), NULL);
+	put_port(&j, c, number, port_find(c->sandbox, number), NULL);
 	call_json(c, 200, &out);
 }
 
@@ -84,7 +84,7 @@ static void put_body(struct call *c, const char *data, size_t len)
 	uint16_t number;
 	int r;
 
-	if (call_box(c) < 0 || !(number = call_port(c)))
+	if (call_sandbox(c) < 0 || !(number = call_port(c)))
 		return;
 	r = jin_parse(data, len, &o, &e);
 	if (r == 0) {
@@ -97,7 +97,7 @@ static void put_body(struct call *c, const char *data, size_t len)
 		r = jin_end(&in);
 	}
 	if (r == 0)
-		r = port_set(c->box, &c->who, number, &want, text, &p, &e);
+		r = port_set(c->sandbox, &c->who, number, &want, text, &p, &e);
 	if (r < 0) {
 		call_fail(c, &e);
 		return;
@@ -118,9 +118,9 @@ void delete_port(void *arg, struct http_req *q, const struct route *r)
 	struct err e = { 0 };
 	uint16_t number;
 
-	if (call_box(c) < 0 || !(number = call_port(c)))
+	if (call_sandbox(c) < 0 || !(number = call_port(c)))
 		return;
-	if (port_remove(c->box, &c->who, number, &e) < 0)
+	if (port_remove(c->sandbox, &c->who, number, &e) < 0)
 		call_fail(c, &e);
 	else
 		call_stored(c, 204, NULL);
@@ -133,10 +133,10 @@ void get_tunnel(void *arg, struct http_req *q, const struct route *r)
 	struct err e = { 0 };
 	uint16_t number;
 
-	if (call_box(c) < 0 || !(number = call_port(c)))
+	if (call_sandbox(c) < 0 || !(number = call_port(c)))
 		return;
 	if (http_is_upgrade(q) && to && !strcasecmp(to, "tcp")) {
-		port_used(c->box, &c->who, number, PORT_BY_API);
+		port_used(c->sandbox, &c->who, number, PORT_BY_API);
 		port_tunnel(c, number);
 		return;
 	}

@@ -43,7 +43,7 @@ static void on_promoted(void *arg, const struct promote_result *x, const struct 
 static void body(struct call *c, const char *data, size_t len)
 {
 	AUTO(json_decref) json_t *o = NULL;
-	struct promote_want w = { .into = c->box };
+	struct promote_want w = { .into = c->sandbox };
 	const char *from = NULL;
 	struct err e = { 0 };
 	int r = jin_parse(data, len, &o, &e);
@@ -57,7 +57,7 @@ static void body(struct call *c, const char *data, size_t len)
 		r = jin_end(&j);
 	}
 	if (r == 0) {
-		w.from = box_find(c->api->s, &c->who, from, &e);
+		w.from = sandbox_find(c->api->s, &c->who, from, &e);
 		r = w.from ? 0 : -ENOENT;
 	}
 	if (r == 0) {
@@ -72,6 +72,6 @@ void post_promote(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) == 0)
+	if (call_sandbox(c) == 0)
 		call_body(c, body);
 }

@@ -5,7 +5,7 @@
 #include "service/checkpoint/restore.h"
 #include "store/db.h"
 
-static void answer(struct call *c, struct box **box, unsigned n)
+static void answer(struct call *c, struct sandbox **sandbox, unsigned n)
 {
 	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
 	struct json j = JSON_INIT(&out);
@@ -14,7 +14,7 @@ static void answer(struct call *c, struct box **box, unsigned n)
 	jout_object(&j, NULL);
 	jout_array(&j, "sandboxes");
 	for (unsigned i = 0; i < n; i++)
-		dto_box(&j, NULL, box[i]);
+		dto_sandbox(&j, NULL, sandbox[i]);
 	jout_end(&j);
 	jout_null(&j, "checkpoint");
 	jout_end(&j);
@@ -26,35 +26,35 @@ static void answer(struct call *c, struct box **box, unsigned n)
 	call_fail(c, &e);
 }
 
-static void on_restored(void *arg, struct box **box, unsigned n, const struct err *e)
+static void on_restored(void *arg, struct sandbox **sandbox, unsigned n, const struct err *e)
 {
 	struct call *c = arg;
 
-	if (!box) {
+	if (!sandbox) {
 		call_fail(c, e);
 		return;
 	}
 	call_audited(c);
-	answer(c, box, n);
+	answer(c, sandbox, n);
 }
 
-static void on_one(void *arg, struct box **box, unsigned n, const struct err *e)
+static void on_one(void *arg, struct sandbox **sandbox, unsigned n, const struct err *e)
 {
 	struct call *c = arg;
 
 	(void)n;
-	if (!box) {
+	if (!sandbox) {
 		call_fail(c, e);
 		return;
 	}
 	call_audited(c);
-	call_box_json(c, 201, box[0]);
+	call_sandbox_json(c, 201, sandbox[0]);
 }
 
 /* Those an earlier request with this key has made. 1 when the call has been answered. */
 static int replay(struct call *c, const struct tenant *t, const struct restore_plan *p, bool single)
 {
-	struct box *list[RESTORE_MAX];
+	struct sandbox *list[RESTORE_MAX];
 	struct err e = { 0 };
 	struct idem_row row;
 	unsigned n = 0;
@@ -67,11 +67,11 @@ static int replay(struct call *c, const struct tenant *t, const struct restore_p
 	for (const char *at = r > 0 ? row.answer : ""; r > 0 && *at && n < RESTORE_MAX;) {
 		char id[ID_SIZE];
 		size_t len = strcspn(at, " ");
-		struct box *b;
+		struct sandbox *b;
 
 		snprintf(id, sizeof(id), "%.*s", (int)len, at);
-		b = map_get(&c->api->s->boxes, id);
-		if (!b || b->state == BOX_ENDING || b->state == BOX_MAKING)
+		b = map_get(&c->api->s->sandboxes, id);
+		if (!b || b->state == SANDBOX_ENDING || b->state == SANDBOX_MAKING)
 			r = err_set(&e, ERR_CONFLICT, -ENOENT, "a sandbox this Idempotency-Key made is gone");
 		list[n++] = b;
 		at += len + (at[len] == ' ');
@@ -82,7 +82,7 @@ static int replay(struct call *c, const struct tenant *t, const struct restore_p
 	}
 	http_set(c->q, "Idempotent-Replay", "true");
 	if (single && n)
-		call_box_json(c, 201, list[0]);
+		call_sandbox_json(c, 201, list[0]);
 	else
 		answer(c, list, n);
 	return 1;
@@ -192,7 +192,7 @@ static void on_in_place(void *arg, int r, const struct err *e)
 		return;
 	}
 	call_audited(c);
-	call_box_json(c, 200, c->box);
+	call_sandbox_json(c, 200, c->sandbox);
 }
 
 static void in_place_body(struct call *c, const char *data, size_t len)
@@ -218,7 +218,7 @@ static void in_place_body(struct call *c, const char *data, size_t len)
 		r = jin_end(&j);
 	}
 	if (r == 0) {
-		cp = checkpoint_find(c->api->s, &c->who, text, c->box->id, &e);
+		cp = checkpoint_find(c->api->s, &c->who, text, c->sandbox->id, &e);
 		r = cp ? 0 : -ENOENT;
 	}
 	if (r < 0) {
@@ -227,7 +227,7 @@ static void in_place_body(struct call *c, const char *data, size_t len)
 	}
 	if (!as) {
 		c->pending = true;
-		restore_in_place(c->box, cp, &c->who, secrets, on_in_place, c);
+		restore_in_place(c->sandbox, cp, &c->who, secrets, on_in_place, c);
 		return;
 	}
 	p->count = 1;
@@ -245,7 +245,7 @@ void post_restore(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) == 0)
+	if (call_sandbox(c) == 0)
 		call_body(c, in_place_body);
 }
 
@@ -273,16 +273,16 @@ static void fork_body(struct call *c, const char *data, size_t len)
 		call_fail(c, &e);
 		return;
 	}
-	if (idempotent(c, data, len, c->box->tenant, p, false))
+	if (idempotent(c, data, len, c->sandbox->tenant, p, false))
 		return;
 	c->pending = true;
-	restore_fork(c->box, &c->who, p, on_restored, c);
+	restore_fork(c->sandbox, &c->who, p, on_restored, c);
 }
 
 void post_fork(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) == 0)
+	if (call_sandbox(c) == 0)
 		call_body(c, fork_body);
 }

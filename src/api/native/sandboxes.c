@@ -14,13 +14,13 @@
 #define LIST_DEFAULT 100
 #define LIST_MAX 1000
 
-void call_box_json(struct call *c, int status, const struct box *b)
+void call_sandbox_json(struct call *c, int status, const struct sandbox *b)
 {
 	AUTO(buf_done) struct buf out = BUF_INIT(4 * MIB);
 	struct json j = JSON_INIT(&out);
 	struct err e = { 0 };
 
-	dto_box(&j, NULL, b);
+	dto_sandbox(&j, NULL, b);
 	if (jout_done(&j) < 0) {
 		err_set(&e, ERR_EXHAUSTED, -ENOMEM, "the sandbox does not fit into an answer");
 		call_fail(c, &e);
@@ -84,7 +84,7 @@ static void create_failed(struct call *c, const struct err *e)
 	call_fail(c, &why);
 }
 
-static void on_made(void *arg, struct box *b, bool found, const struct err *e)
+static void on_made(void *arg, struct sandbox *b, bool found, const struct err *e)
 {
 	struct call *c = arg;
 
@@ -95,13 +95,13 @@ static void on_made(void *arg, struct box *b, bool found, const struct err *e)
 	creating_done(c);
 	if (!found)
 		call_audited(c);
-	call_box_json(c, found ? 200 : 201, b);
+	call_sandbox_json(c, found ? 200 : 201, b);
 }
 
 static void create(struct call *c)
 {
 	struct creating *x = c->data;
-	struct box_want *w = NULL;
+	struct sandbox_want *w = NULL;
 	struct err e = { 0 };
 
 	c->pending = true;
@@ -111,7 +111,7 @@ static void create(struct call *c)
 	}
 	memcpy(w->idem, x->idem, sizeof(w->idem));
 	memcpy(w->idem_body, x->idem_body, sizeof(w->idem_body));
-	box_create(c->api->s, &c->who, w, on_made, c);
+	sandbox_create(c->api->s, &c->who, w, on_made, c);
 }
 
 /* The key's earlier answer. Returns 1 when the call has been answered. */
@@ -119,7 +119,7 @@ static int replay(struct call *c, const struct creating *w)
 {
 	struct err e = { 0 };
 	struct idem_row row;
-	struct box *b;
+	struct sandbox *b;
 	int r = idem_find(c->api->s->db, c->who.tenant->id, w->idem, &row, &e);
 
 	if (r == 0)
@@ -127,10 +127,10 @@ static int replay(struct call *c, const struct creating *w)
 	if (r > 0 && memcmp(row.body, w->idem_body, sizeof(row.body)))
 		err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for another request");
 	else if (r > 0) {
-		b = map_get(&c->api->s->boxes, row.answer);
-		if (b && box_seen(b)) {
+		b = map_get(&c->api->s->sandboxes, row.answer);
+		if (b && sandbox_seen(b)) {
 			http_set(c->q, "Idempotent-Replay", "true");
-			call_box_json(c, 201, b);
+			call_sandbox_json(c, 201, b);
 			return 1;
 		}
 		err_set(&e, ERR_CONFLICT, -ENOENT, "the sandbox this Idempotency-Key made is gone");
@@ -207,7 +207,7 @@ struct filter {
 	unsigned nmeta;
 };
 
-static bool has_meta(const struct box *b, const char *key, const char *value)
+static bool has_meta(const struct sandbox *b, const char *key, const char *value)
 {
 	size_t n = strlen(key);
 
@@ -220,11 +220,11 @@ static bool has_meta(const struct box *b, const char *key, const char *value)
 	return false;
 }
 
-static bool fits(const struct filter *f, const struct box *b)
+static bool fits(const struct filter *f, const struct sandbox *b)
 {
-	if (!box_seen(b) || (f->tenant && b->tenant != f->tenant))
+	if (!sandbox_seen(b) || (f->tenant && b->tenant != f->tenant))
 		return false;
-	if ((f->state && strcmp(f->state, box_state_name(b->state))) || (f->name && strcmp(f->name, b->want->name)))
+	if ((f->state && strcmp(f->state, sandbox_state_name(b->state))) || (f->name && strcmp(f->name, b->want->name)))
 		return false;
 	for (unsigned i = 0; i < f->nmeta; i++)
 		if (!has_meta(b, f->meta[i].key, f->meta[i].value))
@@ -234,10 +234,11 @@ static bool fits(const struct filter *f, const struct box *b)
 
 static bool is_state(const char *text)
 {
-	static const enum box_state seen[] = { BOX_RUNNING, BOX_PAUSED, BOX_HIBERNATED, BOX_STOPPED, BOX_LOST };
+	static const enum sandbox_state seen[] = { SANDBOX_RUNNING, SANDBOX_PAUSED, SANDBOX_HIBERNATED, SANDBOX_STOPPED,
+						   SANDBOX_LOST };
 
 	for (size_t i = 0; i < ARRAY_LEN(seen); i++)
-		if (!strcmp(text, box_state_name(seen[i])))
+		if (!strcmp(text, sandbox_state_name(seen[i])))
 			return true;
 	return false;
 }
@@ -275,14 +276,14 @@ static int read_filter(struct call *c, struct filter *f, struct err *e)
 /* Newest first; the id settles what is of the same moment. */
 static int newer(const void *a, const void *b)
 {
-	const struct box *const *x = a, *const *y = b;
+	const struct sandbox *const *x = a, *const *y = b;
 
 	if ((*x)->created_ns != (*y)->created_ns)
 		return (*x)->created_ns < (*y)->created_ns ? 1 : -1;
 	return -strcmp((*x)->id, (*y)->id);
 }
 
-static bool before_cursor(const struct box *b, uint64_t created, const char *id)
+static bool before_cursor(const struct sandbox *b, uint64_t created, const char *id)
 {
 	return b->created_ns < created || (b->created_ns == created && strcmp(b->id, id) < 0);
 }
@@ -292,13 +293,13 @@ void get_sandboxes(void *arg, struct http_req *q, const struct route *r)
 	struct call *c = call_new(arg, q, r);
 	struct service *s = c->api->s;
 	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
-	AUTO_FREE struct box **list = NULL;
+	AUTO_FREE struct sandbox **list = NULL;
 	struct json j = JSON_INIT(&out);
 	unsigned long long created = 0;
 	char after[64] = "", cursor[96];
 	struct err e = { 0 };
 	struct filter f;
-	struct box *b;
+	struct sandbox *b;
 	size_t n = 0, at = 0, i;
 
 	if (read_filter(c, &f, &e) < 0) {
@@ -310,16 +311,16 @@ void get_sandboxes(void *arg, struct http_req *q, const struct route *r)
 		call_fail(c, &e);
 		return;
 	}
-	list = calloc(s->boxes.count + 1, sizeof(struct box *));
-	while (list && (b = map_next(&s->boxes, &at)))
+	list = calloc(s->sandboxes.count + 1, sizeof(struct sandbox *));
+	while (list && (b = map_next(&s->sandboxes, &at)))
 		if (fits(&f, b) && (!f.cursor || before_cursor(b, created, after)))
 			list[n++] = b;
 	if (list)
-		qsort(list, n, sizeof(struct box *), newer);
+		qsort(list, n, sizeof(struct sandbox *), newer);
 	jout_object(&j, NULL);
 	jout_array(&j, "sandboxes");
 	for (i = 0; i < n && i < f.limit; i++)
-		dto_box(&j, NULL, list[i]);
+		dto_sandbox(&j, NULL, list[i]);
 	jout_end(&j);
 	if (i < n)
 		snprintf(cursor, sizeof(cursor), "%llu-%s", (unsigned long long)list[i - 1]->created_ns,
@@ -333,13 +334,13 @@ void get_sandbox(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) == 0)
-		call_box_json(c, 200, c->box);
+	if (call_sandbox(c) == 0)
+		call_sandbox_json(c, 200, c->sandbox);
 }
 
 /* --- change --- */
 
-static void on_done_box(void *arg, int r, const struct err *e)
+static void on_done_sandbox(void *arg, int r, const struct err *e)
 {
 	struct call *c = arg;
 
@@ -348,7 +349,7 @@ static void on_done_box(void *arg, int r, const struct err *e)
 		return;
 	}
 	call_audited(c);
-	call_box_json(c, 200, c->box);
+	call_sandbox_json(c, 200, c->sandbox);
 }
 
 static void on_deleted(void *arg, int r, const struct err *e)
@@ -367,50 +368,50 @@ void delete_sandbox(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) < 0)
+	if (call_sandbox(c) < 0)
 		return;
 	c->pending = true;
-	box_delete(c->box, &c->who, "sandbox.delete", on_deleted, c);
+	sandbox_delete(c->sandbox, &c->who, "sandbox.delete", on_deleted, c);
 }
 
 void post_pause(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) < 0)
+	if (call_sandbox(c) < 0)
 		return;
 	c->pending = true;
-	box_pause(c->box, &c->who, on_done_box, c);
+	sandbox_pause(c->sandbox, &c->who, on_done_sandbox, c);
 }
 
 void post_resume(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) < 0)
+	if (call_sandbox(c) < 0)
 		return;
 	c->pending = true;
-	box_resume(c->box, &c->who, on_done_box, c);
+	sandbox_resume(c->sandbox, &c->who, on_done_sandbox, c);
 }
 
 void post_start(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) < 0)
+	if (call_sandbox(c) < 0)
 		return;
 	c->pending = true;
-	box_start(c->box, &c->who, on_done_box, c);
+	sandbox_start(c->sandbox, &c->who, on_done_sandbox, c);
 }
 
 void post_stop(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) < 0)
+	if (call_sandbox(c) < 0)
 		return;
 	c->pending = true;
-	box_stop(c->box, &c->who, on_done_box, c);
+	sandbox_stop(c->sandbox, &c->who, on_done_sandbox, c);
 }
 
 static void hibernate_body(struct call *c, const char *data, size_t len)
@@ -418,7 +419,7 @@ static void hibernate_body(struct call *c, const char *data, size_t len)
 	AUTO(json_decref) json_t *o = NULL;
 	enum want_memory memory = MEMORY_YES;
 	enum want_network network = NETWORK_DROP;
-	struct box_hibernate_opts opts;
+	struct sandbox_hibernate_opts opts;
 	struct err e = { 0 };
 	int r = jin_parse(data, len, &o, &e);
 
@@ -435,15 +436,16 @@ static void hibernate_body(struct call *c, const char *data, size_t len)
 		return;
 	}
 	c->pending = true;
-	opts = (struct box_hibernate_opts){ .may_end = memory == MEMORY_AUTO, .refuse_network = network == NETWORK_REFUSE };
-	box_hibernate(c->box, &c->who, &opts, on_done_box, c);
+	opts = (struct sandbox_hibernate_opts){ .may_end = memory == MEMORY_AUTO,
+						.refuse_network = network == NETWORK_REFUSE };
+	sandbox_hibernate(c->sandbox, &c->who, &opts, on_done_sandbox, c);
 }
 
 void post_hibernate(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) == 0)
+	if (call_sandbox(c) == 0)
 		call_body(c, hibernate_body);
 }
 
@@ -478,13 +480,13 @@ static void update_body(struct call *c, const char *data, size_t len)
 	}
 	if (r == 0 && limits) {
 		c->pending = true;
-		box_limit(c->box, &c->who, &l, on_done_box, c);
+		sandbox_limit(c->sandbox, &c->who, &l, on_done_sandbox, c);
 		return;
 	}
 	if (r == 0 && m)
 		r = kv_parse(m, "metadata", META_MAX, false, &meta, &e);
 	if (r == 0)
-		r = box_update(c->box, &c->who, timeout, has_idle ? &idle : NULL, name, m ? &meta : NULL, &e);
+		r = sandbox_update(c->sandbox, &c->who, timeout, has_idle ? &idle : NULL, name, m ? &meta : NULL, &e);
 	kv_done(&meta);
 	if (r < 0) {
 		call_fail(c, &e);
@@ -493,22 +495,22 @@ static void update_body(struct call *c, const char *data, size_t len)
 	/* The change and its record are stored with this turn, before anything is sent by the callback. */
 	c->pending = true;
 	c->wait = (struct turn_wait){ 0 };
-	turn_after(c->api->s->turn, &c->wait, call_answer_box, c);
+	turn_after(c->api->s->turn, &c->wait, call_answer_sandbox, c);
 }
 
-void call_answer_box(void *arg)
+void call_answer_sandbox(void *arg)
 {
 	struct call *c = arg;
 
 	call_audited(c);
-	call_box_json(c, 200, c->box);
+	call_sandbox_json(c, 200, c->sandbox);
 }
 
 void patch_sandbox(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) == 0)
+	if (call_sandbox(c) == 0)
 		call_body(c, update_body);
 }
 
@@ -517,7 +519,7 @@ void post_extend(void *arg, struct http_req *q, const struct route *r)
 	struct call *c = call_new(arg, q, r);
 
 	c->data = c;
-	if (call_box(c) == 0)
+	if (call_sandbox(c) == 0)
 		call_body(c, update_body);
 }
 
@@ -529,7 +531,7 @@ static void on_stat(void *arg, int r, const struct err *e)
 	struct json j = JSON_INIT(&out);
 	struct call *c = arg;
 	static const struct egress_counts no_counts;
-	const struct warden_stat *st = &c->box->stat;
+	const struct warden_stat *st = &c->sandbox->stat;
 
 	if (r < 0) {
 		call_fail(c, e);
@@ -539,7 +541,7 @@ static void on_stat(void *arg, int r, const struct err *e)
 	jout_u64(&j, "cpu_ms", st->group.cpu_usec / 1000);
 	jout_u64(&j, "memory", st->group.memory);
 	jout_u64(&j, "memory_peak", st->group.memory_peak);
-	jout_u64(&j, "memory_limit", c->box->want->spec->limits.memory);
+	jout_u64(&j, "memory_limit", c->sandbox->want->spec->limits.memory);
 	jout_u64(&j, "pids", st->group.pids);
 	jout_u64(&j, "pids_peak", st->group.pids_peak);
 	jout_u64(&j, "oom_kills", st->group.oom_kills);
@@ -551,9 +553,9 @@ static void on_stat(void *arg, int r, const struct err *e)
 	jout_u64(&j, "disk_limit", st->disk_size);
 	jout_u64(&j, "inodes", st->inodes_used);
 	jout_u64(&j, "io_bytes", st->group.io_bytes);
-	jout_u64(&j, "net_bytes", box_net_bytes(c->box));
-	net_counts_write(c->box->net ? &c->box->net->counts : &no_counts, "network", &j);
-	jout_u64(&j, "execs", c->box->running);
+	jout_u64(&j, "net_bytes", sandbox_net_bytes(c->sandbox));
+	net_counts_write(c->sandbox->net ? &c->sandbox->net->counts : &no_counts, "network", &j);
+	jout_u64(&j, "execs", c->sandbox->running);
 	jout_end(&j);
 	call_json(c, 200, &out);
 }
@@ -562,8 +564,8 @@ void get_stats(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_box(c) < 0)
+	if (call_sandbox(c) < 0)
 		return;
 	c->pending = true;
-	box_stat(c->box, on_stat, c);
+	sandbox_stat(c->sandbox, on_stat, c);
 }

@@ -116,7 +116,7 @@ static void say_started(struct sse_exec *t)
 	if (t->told || !(exec_started(x) || x->failed))
 		return;
 	t->told = true;
-	n = snprintf(started, sizeof(started), "{\"id\":\"%s\",\"sandbox\":\"%s\"}", x->id, x->box->id);
+	n = snprintf(started, sizeof(started), "{\"id\":\"%s\",\"sandbox\":\"%s\"}", x->id, x->sandbox->id);
 	sse_event(t->c->q, NULL, "started", started, (size_t)n);
 }
 

@@ -6,7 +6,7 @@
 
 static const char *vm_name(const struct checkpoint *cp)
 {
-	return cp->box_name[0] ? cp->box_name : cp->box;
+	return cp->sandbox_name[0] ? cp->sandbox_name : cp->sandbox;
 }
 
 static void put(struct json *j, const struct checkpoint *cp)
@@ -59,7 +59,7 @@ static void make_body(struct call *c, const char *data, size_t len)
 		return;
 	}
 	c->pending = true;
-	checkpoint_make(c->box, &c->who, &w, on_made, c);
+	checkpoint_make(c->sandbox, &c->who, &w, on_made, c);
 }
 
 void noid_post_checkpoints(void *arg, struct http_req *q, const struct route *r)
@@ -75,11 +75,11 @@ void noid_post_checkpoints(void *arg, struct http_req *q, const struct route *r)
 /* Noid knows a VM by its name alone: those of an earlier one of that name are its, too. */
 static bool is_of(const struct call *c, const struct checkpoint *cp, const char *name)
 {
-	const struct box *b = c->box;
+	const struct sandbox *b = c->sandbox;
 
 	if (!cp->listed || cp->tenant != c->who.tenant)
 		return false;
-	return (b && !strcmp(cp->box, b->id)) || !strcmp(vm_name(cp), name);
+	return (b && !strcmp(cp->sandbox, b->id)) || !strcmp(vm_name(cp), name);
 }
 
 static int older(const void *a, const void *b)
@@ -111,10 +111,10 @@ static struct checkpoint **list_of(const struct call *c, const char *name, size_
 static const char *find_vm(struct call *c)
 {
 	const char *name = router_param(c->route, c->q, "id");
-	struct box *b = box_find(c->api->s, &c->who, name, NULL);
+	struct sandbox *b = sandbox_find(c->api->s, &c->who, name, NULL);
 
 	if (b)
-		call_enter_box(c, b);
+		call_enter_sandbox(c, b);
 	return name;
 }
 
@@ -137,7 +137,7 @@ void noid_get_checkpoints(void *arg, struct http_req *q, const struct route *r)
 
 	if (!list)
 		abort();
-	if (!c->box && !n) {
+	if (!c->sandbox && !n) {
 		no_vm(c, name);
 		return;
 	}
@@ -159,26 +159,26 @@ static void on_in_place(void *arg, int r, const struct err *e)
 		return;
 	}
 	call_audited(c);
-	noid_answer_vm(c, 200, c->box);
+	noid_answer_vm(c, 200, c->sandbox);
 }
 
-static void on_new(void *arg, struct box **box, unsigned n, const struct err *e)
+static void on_new(void *arg, struct sandbox **sandbox, unsigned n, const struct err *e)
 {
 	struct call *c = arg;
 
 	(void)n;
-	if (!box) {
+	if (!sandbox) {
 		call_fail(c, e);
 		return;
 	}
 	call_audited(c);
-	noid_answer_vm(c, 200, box[0]);
+	noid_answer_vm(c, 200, sandbox[0]);
 }
 
 /* By id, or by its name among those of the VM: the newest that has it. */
 static struct checkpoint *find_checkpoint(struct call *c, const char *vm, const char *text, struct err *e)
 {
-	struct checkpoint *cp = checkpoint_find(c->api->s, &c->who, text, c->box ? c->box->id : NULL, e);
+	struct checkpoint *cp = checkpoint_find(c->api->s, &c->who, text, c->sandbox ? c->sandbox->id : NULL, e);
 	size_t n = 0;
 	AUTO_FREE struct checkpoint **list = cp ? NULL : list_of(c, vm, &n);
 
@@ -228,8 +228,8 @@ static void restore_body(struct call *c, const char *data, size_t len)
 		return;
 	}
 	c->pending = true;
-	if (c->box && !name) {
-		restore_in_place(c->box, cp, &c->who, NULL, on_in_place, c);
+	if (c->sandbox && !name) {
+		restore_in_place(c->sandbox, cp, &c->who, NULL, on_in_place, c);
 		return;
 	}
 	/* A VM that is gone comes back under its name. */
@@ -254,7 +254,7 @@ void noid_post_restore(void *arg, struct http_req *q, const struct route *r)
 	struct call *c = call_new(arg, q, r);
 	const char *name = find_vm(c);
 
-	if (!c->box && !has_any(c, name))
+	if (!c->sandbox && !has_any(c, name))
 		no_vm(c, name);
 	else
 		call_body(c, restore_body);

@@ -36,7 +36,7 @@ static json_t *read_command(struct jin *j)
 	return list && j->r == 0 ? json_copy(json_object_get(j->o, "command")) : NULL;
 }
 
-int noid_exec_want(const struct service_opts *o, const struct box *b, const char *data, size_t len, bool stream,
+int noid_exec_want(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len, bool stream,
 		   struct exec_want **ret, struct err *e)
 {
 	AUTO(json_decref) json_t *from = NULL, *own = NULL, *env = NULL, *command = NULL;
@@ -144,10 +144,10 @@ static void exec_body(struct call *c, const char *data, size_t len)
 	AUTO(exec_want_free) struct exec_want *want = NULL;
 	struct waiter *w;
 	struct err e = { 0 };
-	int r = noid_exec_want(&c->api->s->o, c->box, data, len, false, &want, &e);
+	int r = noid_exec_want(&c->api->s->o, c->sandbox, data, len, false, &want, &e);
 
 	if (r == 0)
-		r = exec_new(c->box, &c->who, TAKE_PTR(want), NULL, &c->exec, &e);
+		r = exec_new(c->sandbox, &c->who, TAKE_PTR(want), NULL, &c->exec, &e);
 	if (r < 0) {
 		call_fail(c, &e);
 		return;

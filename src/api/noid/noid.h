@@ -19,10 +19,10 @@ void noid_defaults(const struct api *a, struct json *j);
 /* Finds the VM named in the path. On failure it has been answered and ended: returns -errno. */
 int noid_vm(struct call *c);
 /* Answers with a VM's info, and ends the call. */
-void noid_answer_vm(struct call *c, int status, const struct box *b);
+void noid_answer_vm(struct call *c, int status, const struct sandbox *b);
 /* Noid's body of an exec. @stream: over a WebSocket, where stdin may come. */
 struct exec_want;
-int noid_exec_want(const struct service_opts *o, const struct box *b, const char *data, size_t len, bool stream,
+int noid_exec_want(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len, bool stream,
 		   struct exec_want **ret, struct err *e);
 /* exit_code, timed_out, truncated: inside of an open object. */
 void noid_exec_end(const struct exec *x, bool truncated, struct json *j);

@@ -8,7 +8,7 @@
 static const char *const console_argv[] = { "/bin/sh", "-c",
 					    "command -v bash >/dev/null && exec bash -l; exec /bin/sh -l" };
 
-static int read_want(const struct service_opts *o, const struct box *b, const char *data, size_t len,
+static int read_want(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len,
 		     struct exec_want **ret, struct err *e)
 {
 	return noid_exec_want(o, b, data, len, true, ret, e);
@@ -99,8 +99,8 @@ static int start_console(struct call *c, struct err *e)
 		      "root", "tty", 1, "background", 1, "timeout", 0);
 	if (!o)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a console");
-	r = exec_want_parse(&c->api->s->o, c->box->want, o, &w, e);
-	return r < 0 ? r : exec_new(c->box, &c->who, TAKE_PTR(w), NULL, &c->exec, e);
+	r = exec_want_parse(&c->api->s->o, c->sandbox->want, o, &w, e);
+	return r < 0 ? r : exec_new(c->sandbox, &c->who, TAKE_PTR(w), NULL, &c->exec, e);
 }
 
 void noid_ws_console(void *arg, struct http_req *q, const struct route *r)
@@ -110,7 +110,7 @@ void noid_ws_console(void *arg, struct http_req *q, const struct route *r)
 
 	if (noid_vm(c) < 0 || need_upgrade(c) < 0)
 		return;
-	for (struct exec *x = c->box->execs; x && !c->exec; x = x->next)
+	for (struct exec *x = c->sandbox->execs; x && !c->exec; x = x->next)
 		if (is_console(x))
 			c->exec = x;
 	if (c->exec) {

@@ -15,30 +15,30 @@ int noid_vm(struct call *c)
 {
 	const char *name = router_param(c->route, c->q, "id");
 	struct err e = { 0 };
-	struct box *b = box_find(c->api->s, &c->who, name, &e);
+	struct sandbox *b = sandbox_find(c->api->s, &c->who, name, &e);
 
 	if (!b) {
 		err_set(&e, ERR_NOT_FOUND, -ENOENT, "VM '%.64s' not found", name);
 		call_fail(c, &e);
 		return -ENOENT;
 	}
-	call_enter_box(c, b);
+	call_enter_sandbox(c, b);
 	return 0;
 }
 
-static const char *state_name(enum box_state s)
+static const char *state_name(enum sandbox_state s)
 {
 	switch (s) {
-	case BOX_RUNNING:
+	case SANDBOX_RUNNING:
 		return "running";
-	case BOX_HIBERNATED:
-	case BOX_PAUSED:
+	case SANDBOX_HIBERNATED:
+	case SANDBOX_PAUSED:
 		return "paused";
-	case BOX_STOPPED:
-	case BOX_LOST:
+	case SANDBOX_STOPPED:
+	case SANDBOX_LOST:
 		return "stopped";
-	case BOX_MAKING:
-	case BOX_ENDING:
+	case SANDBOX_MAKING:
+	case SANDBOX_ENDING:
 		break;
 	}
 	return "unknown";
@@ -52,7 +52,7 @@ static uint64_t whole_cores(uint32_t milli)
 	return milli ? (milli + 999U) / 1000U : all > 0 ? (uint64_t)all : 1;
 }
 
-static void put_vm(struct json *j, const struct box *b)
+static void put_vm(struct json *j, const struct sandbox *b)
 {
 	char when[32];
 
@@ -67,7 +67,7 @@ static void put_vm(struct json *j, const struct box *b)
 	jout_end(j);
 }
 
-void noid_answer_vm(struct call *c, int status, const struct box *b)
+void noid_answer_vm(struct call *c, int status, const struct sandbox *b)
 {
 	AUTO(buf_done) struct buf out = BUF_INIT(64 * KIB);
 	struct json j = JSON_INIT(&out);
@@ -78,7 +78,7 @@ void noid_answer_vm(struct call *c, int status, const struct box *b)
 
 /* --- create --- */
 
-static void on_made(void *arg, struct box *b, bool found, const struct err *e)
+static void on_made(void *arg, struct sandbox *b, bool found, const struct err *e)
 {
 	struct call *c = arg;
 
@@ -119,7 +119,7 @@ void noid_defaults(const struct api *a, struct json *j)
 }
 
 /* Noid's fields, as a sandbox of our own. */
-static int read_create(const struct api *a, const json_t *from, bool admin, struct box_want **ret, struct err *e)
+static int read_create(const struct api *a, const json_t *from, bool admin, struct sandbox_want **ret, struct err *e)
 {
 	const struct service_opts *o = &a->s->o;
 	uint64_t cpus = 1, mem = noid_mem_mib(o);
@@ -142,13 +142,13 @@ static int read_create(const struct api *a, const json_t *from, bool admin, stru
 			"memory", (json_int_t)(mem * MIB), "pids", (json_int_t)pids_of(o), "network", network ? "none" : network_of(o));
 	if (!own)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a VM");
-	return box_want_parse(o, own, admin, ret, e);
+	return sandbox_want_parse(o, own, admin, ret, e);
 }
 
 static void create_body(struct call *c, const char *data, size_t len)
 {
 	AUTO(json_decref) json_t *from = NULL;
-	struct box_want *w = NULL;
+	struct sandbox_want *w = NULL;
 	struct err e = { 0 };
 	int r = jin_parse(data, len, &from, &e);
 
@@ -159,7 +159,7 @@ static void create_body(struct call *c, const char *data, size_t len)
 		return;
 	}
 	c->pending = true;
-	box_create(c->api->s, &c->who, w, on_made, c);
+	sandbox_create(c->api->s, &c->who, w, on_made, c);
 }
 
 void noid_post_vms(void *arg, struct http_req *q, const struct route *r)
@@ -171,7 +171,7 @@ void noid_post_vms(void *arg, struct http_req *q, const struct route *r)
 
 static int older(const void *a, const void *b)
 {
-	const struct box *const *x = a, *const *y = b;
+	const struct sandbox *const *x = a, *const *y = b;
 
 	if ((*x)->created_ns != (*y)->created_ns)
 		return (*x)->created_ns < (*y)->created_ns ? -1 : 1;
@@ -183,21 +183,21 @@ void noid_get_vms(void *arg, struct http_req *q, const struct route *r)
 	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
 	struct call *c = call_new(arg, q, r);
 	struct service *s = c->api->s;
-	AUTO_FREE struct box **list = calloc(s->boxes.count + 1, sizeof(struct box *));
+	AUTO_FREE struct sandbox **list = calloc(s->sandboxes.count + 1, sizeof(struct sandbox *));
 	struct json j = JSON_INIT(&out);
 	struct err e = { 0 };
 	size_t n = 0, at = 0;
-	struct box *b;
+	struct sandbox *b;
 
 	if (!list) {
 		err_set(&e, ERR_EXHAUSTED, -ENOMEM, "no memory for the list");
 		call_fail(c, &e);
 		return;
 	}
-	while ((b = map_next(&s->boxes, &at)))
-		if (b->tenant == c->who.tenant && box_seen(b))
+	while ((b = map_next(&s->sandboxes, &at)))
+		if (b->tenant == c->who.tenant && sandbox_seen(b))
 			list[n++] = b;
-	qsort(list, n, sizeof(struct box *), older);
+	qsort(list, n, sizeof(struct sandbox *), older);
 	jout_array(&j, NULL);
 	for (size_t i = 0; i < n; i++)
 		put_vm(&j, list[i]);
@@ -210,7 +210,7 @@ void noid_get_vm(void *arg, struct http_req *q, const struct route *r)
 	struct call *c = call_new(arg, q, r);
 
 	if (noid_vm(c) == 0)
-		noid_answer_vm(c, 200, c->box);
+		noid_answer_vm(c, 200, c->sandbox);
 }
 
 /* --- delete --- */
@@ -232,15 +232,15 @@ void noid_delete_vm(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 	struct err e = { 0 };
-	struct box *b = box_find(c->api->s, &c->who, router_param(r, q, "id"), &e);
+	struct sandbox *b = sandbox_find(c->api->s, &c->who, router_param(r, q, "id"), &e);
 
 	if (!b) { /* what is not there is gone */
 		call_empty(c, 204);
 		return;
 	}
-	call_enter_box(c, b);
+	call_enter_sandbox(c, b);
 	c->pending = true;
-	box_delete(b, &c->who, "sandbox.delete", on_deleted, c);
+	sandbox_delete(b, &c->who, "sandbox.delete", on_deleted, c);
 }
 
 /* Noid's server has these flat, its TypeScript client looks for groups: both are there. Times: 0 = no limit. */

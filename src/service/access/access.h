@@ -42,7 +42,7 @@ struct tenant {
 	unsigned conns; /* connections, and bytes of answers they have not taken yet */
 	size_t unsent;
 	struct spool_room spooled; /* output of its execs, in files */
-	size_t pending, history, kept; /* bytes of its execs in memory: service/exec/kept.c; of their output: exec_end.c */
+	size_t pending, history, kept; /* bytes of its execs in memory: service/exec/kept.c; of their output: end.c */
 	struct exec *history_first, **history_last;
 	uint64_t loose, looser; /* bytes of layers that no checkpoint of its has; being counted anew: service/checkpoint/layer.h */
 	/* the module's own below */

@@ -66,7 +66,7 @@ struct checkpoint *checkpoint_alloc(struct service *s, struct tenant *t)
 
 static void name_key(const struct checkpoint *c, const char *name, char key[128])
 {
-	snprintf(key, 128, "%s/%s", c->box, name);
+	snprintf(key, 128, "%s/%s", c->sandbox, name);
 }
 
 static int list(struct checkpoint *c, struct err *e)
@@ -116,8 +116,8 @@ static int store(struct checkpoint *c, bool fresh, struct err *e)
 	struct checkpoint_row row = {
 		.id = c->id,
 		.tenant = c->tenant->id,
-		.box = c->box,
-		.box_name = c->box_name,
+		.sandbox = c->sandbox,
+		.sandbox_name = c->sandbox_name,
 		.name = c->name,
 		.label = c->label,
 		.parent = c->parent,
@@ -155,8 +155,8 @@ static int load(struct service *s, const struct checkpoint_row *row, struct err 
 		return err_set(e, ERR_INTERNAL, -EBADMSG, "no such tenant, or no id");
 	c = checkpoint_alloc(s, t);
 	snprintf(c->id, sizeof(c->id), "%s", row->id);
-	snprintf(c->box, sizeof(c->box), "%s", row->box);
-	snprintf(c->box_name, sizeof(c->box_name), "%s", row->box_name);
+	snprintf(c->sandbox, sizeof(c->sandbox), "%s", row->sandbox);
+	snprintf(c->sandbox_name, sizeof(c->sandbox_name), "%s", row->sandbox_name);
 	snprintf(c->name, sizeof(c->name), "%s", row->name);
 	snprintf(c->label, sizeof(c->label), "%s", row->label);
 	snprintf(c->parent, sizeof(c->parent), "%s", row->parent);
@@ -216,7 +216,7 @@ static void note(struct checkpoint *c, const struct who *who, const char *kind, 
 	char fields[128], sum[2 * sizeof(c->sum) + 1];
 	struct json *j;
 
-	rec.sandbox = c->box;
+	rec.sandbox = c->sandbox;
 	rec.tenant = c->tenant->id;
 	j = audit_begin(s->audit, &rec);
 	jout_str(j, "checkpoint", c->id);
@@ -233,7 +233,7 @@ static void note(struct checkpoint *c, const struct who *who, const char *kind, 
 	audit_end(s->audit, NULL);
 	snprintf(fields, sizeof(fields), "\"checkpoint\":\"%s\"", c->id);
 	if (event && !checkpoint_hidden(c))
-		event_of(s, c->tenant, c->box, event, fields);
+		event_of(s, c->tenant, c->sandbox, event, fields);
 	turn_dirty(s->turn);
 }
 
@@ -279,7 +279,8 @@ static int reserve(struct checkpoint *c, struct err *e)
 
 	name_key(c, c->name, key);
 	if (map_get(&c->service->checkpoint_names, key))
-		return err_set(e, ERR_CONFLICT, -EEXIST, "sandbox '%s' has a checkpoint '%s' already", c->box_name, c->name);
+		return err_set(e, ERR_CONFLICT, -EEXIST, "sandbox '%s' has a checkpoint '%s' already", c->sandbox_name,
+			       c->name);
 	if (map_put(&c->service->checkpoint_names, key, c) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
 	return 0;
@@ -359,7 +360,7 @@ static void on_sealed(void *arg, int r, const struct err *e)
 	tell(m, r);
 }
 
-static struct making *begin(struct box *b, const struct who *who, checkpoint_fn *fn, void *arg)
+static struct making *begin(struct sandbox *b, const struct who *who, checkpoint_fn *fn, void *arg)
 {
 	struct making *m = calloc(1, sizeof(*m));
 	struct checkpoint *c;
@@ -368,13 +369,13 @@ static struct making *begin(struct box *b, const struct who *who, checkpoint_fn 
 		abort();
 	*m = (struct making){ .who = *who, .fn = fn, .arg = arg };
 	m->c = c = checkpoint_alloc(b->service, b->tenant);
-	snprintf(c->box, sizeof(c->box), "%s", b->id);
-	snprintf(c->box_name, sizeof(c->box_name), "%s", b->want->name);
+	snprintf(c->sandbox, sizeof(c->sandbox), "%s", b->id);
+	snprintf(c->sandbox_name, sizeof(c->sandbox_name), "%s", b->want->name);
 	c->created_ns = clock_real_ns();
 	return m;
 }
 
-void checkpoint_make(struct box *b, const struct who *who, struct checkpoint_want *w, checkpoint_fn *fn, void *arg)
+void checkpoint_make(struct sandbox *b, const struct who *who, struct checkpoint_want *w, checkpoint_fn *fn, void *arg)
 {
 	struct tenant_quota one = { .checkpoints = 1 };
 	struct making *m = begin(b, who, fn, arg);
@@ -393,8 +394,8 @@ void checkpoint_make(struct box *b, const struct who *who, struct checkpoint_wan
 		if (!m->config)
 			abort();
 	}
-	if (w->box_name)
-		snprintf(c->box_name, sizeof(c->box_name), "%s", w->box_name);
+	if (w->sandbox_name)
+		snprintf(c->sandbox_name, sizeof(c->sandbox_name), "%s", w->sandbox_name);
 	memcpy(m->idem, w->idem, sizeof(m->idem));
 	memcpy(m->idem_body, w->idem_body, sizeof(m->idem_body));
 	/* Who has used up the bytes, or the disk, need not wait for the copy to hear of it. */
@@ -412,10 +413,10 @@ void checkpoint_make(struct box *b, const struct who *who, struct checkpoint_wan
 	if (r < 0)
 		tell(m, r);
 	else
-		seal_box(b, c, w->memory, on_sealed, m);
+		seal_sandbox(b, c, w->memory, on_sealed, m);
 }
 
-static void make_hidden(struct box *b, struct making *m, enum want_memory memory, enum want_network network)
+static void make_hidden(struct sandbox *b, struct making *m, enum want_memory memory, enum want_network network)
 {
 	int r = id_new(m->c->id, sizeof(m->c->id));
 
@@ -430,17 +431,17 @@ static void make_hidden(struct box *b, struct making *m, enum want_memory memory
 	if (r < 0)
 		tell(m, r);
 	else
-		seal_box(b, m->c, memory, on_sealed, m);
+		seal_sandbox(b, m->c, memory, on_sealed, m);
 }
 
-void checkpoint_make_hidden(struct box *b, const struct who *who, enum want_memory memory, enum want_network network,
-			    checkpoint_fn *fn, void *arg)
+void checkpoint_make_hidden(struct sandbox *b, const struct who *who, enum want_memory memory,
+			    enum want_network network, checkpoint_fn *fn, void *arg)
 {
 	make_hidden(b, begin(b, who, fn, arg), memory, network);
 }
 
-void checkpoint_make_for_fork(struct box *b, const struct who *who, enum want_memory memory, enum want_network network,
-			      checkpoint_fn *fn, void *arg)
+void checkpoint_make_for_fork(struct sandbox *b, const struct who *who, enum want_memory memory,
+			      enum want_network network, checkpoint_fn *fn, void *arg)
 {
 	struct making *m = begin(b, who, fn, arg);
 
@@ -451,14 +452,14 @@ void checkpoint_make_for_fork(struct box *b, const struct who *who, enum want_me
 /* --- looking, changing --- */
 
 /* The sandbox is gone: by the name it had, if that tells one from all others. */
-static struct checkpoint *find_orphan(struct service *s, const struct who *who, const char *text, const char *box)
+static struct checkpoint *find_orphan(struct service *s, const struct who *who, const char *text, const char *sandbox)
 {
 	struct checkpoint *c, *found = NULL;
 	size_t at = 0;
 
 	while ((c = map_next(&s->checkpoints, &at))) {
 		if (c->tenant != who->tenant || !c->listed || checkpoint_hidden(c) || strcmp(c->name, text) ||
-		    strcmp(c->box_name, box))
+		    strcmp(c->sandbox_name, sandbox))
 			continue;
 		if (found)
 			return NULL;
@@ -467,24 +468,24 @@ static struct checkpoint *find_orphan(struct service *s, const struct who *who, 
 	return found;
 }
 
-struct checkpoint *checkpoint_find(struct service *s, const struct who *who, const char *text, const char *box,
+struct checkpoint *checkpoint_find(struct service *s, const struct who *who, const char *text, const char *sandbox,
 				   struct err *e)
 {
 	struct checkpoint *c = map_get(&s->checkpoints, text);
-	struct box *b;
+	struct sandbox *b;
 	char key[136];
 
-	if (!c && box) {
-		b = box_find(s, who, box, NULL);
-		snprintf(key, sizeof(key), "%.64s/%.64s", b ? b->id : box, text);
+	if (!c && sandbox) {
+		b = sandbox_find(s, who, sandbox, NULL);
+		snprintf(key, sizeof(key), "%.64s/%.64s", b ? b->id : sandbox, text);
 		c = map_get(&s->checkpoint_names, key);
 		if (!c && !b)
-			c = find_orphan(s, who, text, box);
+			c = find_orphan(s, who, text, sandbox);
 	}
 	if (c && c->listed && !checkpoint_hidden(c) && (c->tenant == who->tenant || who->scope == SCOPE_ADMIN))
 		return c;
 	err_set(e, ERR_NOT_FOUND, -ENOENT, "no checkpoint '%.64s'", text);
-	if (box)
+	if (sandbox)
 		err_remedy(e, "`cloche checkpoint ls` shows ids; an imported one is known by that alone");
 	else if (!id_valid(text))
 		err_remedy(e, "give its id; below /v1/checkpoints a name is found with ?sandbox=, by the CLI as SANDBOX:NAME");

@@ -14,8 +14,8 @@ struct checkpoint {
 	struct service *service;
 	char id[ID_SIZE];
 	struct tenant *tenant;
-	char box[ID_SIZE]; /* the sandbox it is of, which may be gone */
-	char box_name[NAME_MAX_LEN + 1];
+	char sandbox[ID_SIZE]; /* the sandbox it is of, which may be gone */
+	char sandbox_name[NAME_MAX_LEN + 1];
 	char name[NAME_MAX_LEN + 1];
 	char label[LABEL_MAX + 1];
 	struct kv metadata;
@@ -48,7 +48,7 @@ struct checkpoint_want {
 	const char *label;
 	struct kv metadata; /* taken over */
 	/* Of one that was imported: its settings, as JSON, and what its sandbox was called elsewhere; else NULL. */
-	const char *config, *box_name;
+	const char *config, *sandbox_name;
 	char idem[KEY_MAX_LEN + 1];
 	uint8_t idem_body[32];
 };
@@ -64,20 +64,20 @@ typedef void checkpoint_fn(void *arg, struct checkpoint *c, const struct err *e)
 
 int checkpoint_load_all(struct service *s, struct err *e);
 /* Seals the sandbox's files and stores it under a name. The sandbox runs on, whatever happens. */
-void checkpoint_make(struct box *b, const struct who *who, struct checkpoint_want *w, checkpoint_fn *fn, void *arg);
+void checkpoint_make(struct sandbox *b, const struct who *who, struct checkpoint_want *w, checkpoint_fn *fn, void *arg);
 /* The same without a name and without a row: for as long as it is referenced, and things stand on it. */
-void checkpoint_make_hidden(struct box *b, const struct who *who, enum want_memory memory, enum want_network network,
-			    checkpoint_fn *fn, void *arg);
+void checkpoint_make_hidden(struct sandbox *b, const struct who *who, enum want_memory memory,
+			    enum want_network network, checkpoint_fn *fn, void *arg);
 /* The same for sandboxes that run from it at once: those that no power cut leaves do not wait for the disk. */
-void checkpoint_make_for_fork(struct box *b, const struct who *who, enum want_memory memory, enum want_network network,
-			      checkpoint_fn *fn, void *arg);
+void checkpoint_make_for_fork(struct sandbox *b, const struct who *who, enum want_memory memory,
+			      enum want_network network, checkpoint_fn *fn, void *arg);
 void checkpoint_ref(struct checkpoint *c);
 void checkpoint_unref(struct checkpoint *c);
 /*
- * By id; or by name, of the sandbox @box (an id, also of one that is gone, or a name; NULL: only by id). Of the tenant,
+ * By id; or by name, of the sandbox @sandbox (an id, also of one that is gone, or a name; NULL: only by id). Of the tenant,
  * any for an admin.
  */
-struct checkpoint *checkpoint_find(struct service *s, const struct who *who, const char *text, const char *box,
+struct checkpoint *checkpoint_find(struct service *s, const struct who *who, const char *text, const char *sandbox,
 				   struct err *e);
 /* NULL: stays. @metadata is taken over. Stored with the turn. */
 int checkpoint_update(struct checkpoint *c, const struct who *who, const char *name, const char *label,

@@ -20,8 +20,8 @@ int state_find(struct service *s, const struct who *who, const char *text, struc
 		return ret->checkpoint ? 0 : -ENOENT;
 	}
 	if (!strncmp(text, "sandbox:", 8)) {
-		ret->box = box_find(s, who, text + 8, e);
-		return ret->box ? 0 : -ENOENT;
+		ret->sandbox = sandbox_find(s, who, text + 8, e);
+		return ret->sandbox ? 0 : -ENOENT;
 	}
 	return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': \"image\", \"checkpoint:ID\" or \"sandbox:ID\" is wanted",
 		       text);
@@ -37,16 +37,16 @@ struct opening {
 
 void state_ref(const struct state *t)
 {
-	if (t->box)
-		box_ref(t->box);
+	if (t->sandbox)
+		sandbox_ref(t->sandbox);
 	if (t->checkpoint)
 		checkpoint_ref(t->checkpoint);
 }
 
 void state_unref(const struct state *t)
 {
-	if (t->box)
-		box_unref(t->box);
+	if (t->sandbox)
+		sandbox_unref(t->sandbox);
 	if (t->checkpoint)
 		checkpoint_unref(t->checkpoint);
 }
@@ -77,33 +77,33 @@ static void on_opened(void *arg, int r, const struct wlink_answer *a, const stru
 	free(o);
 }
 
-static int box_live(const struct box *b, struct err *e)
+static int sandbox_live(const struct sandbox *b, struct err *e)
 {
 	if (b->opened)
 		return 0;
-	if (b->state == BOX_LOST)
-		return box_lost(b, e);
-	if (b->state == BOX_HIBERNATED || b->sleep)
-		return box_ready(b, e);
+	if (b->state == SANDBOX_LOST)
+		return sandbox_lost(b, e);
+	if (b->state == SANDBOX_HIBERNATED || b->sleep)
+		return sandbox_ready(b, e);
 	/* One in the making that stands is known to its maker alone. */
-	if (b->state == BOX_MAKING && b->maker && b->handle)
+	if (b->state == SANDBOX_MAKING && b->maker && b->handle)
 		return 0;
-	if ((b->state != BOX_RUNNING && b->state != BOX_PAUSED) || !b->handle)
+	if ((b->state != SANDBOX_RUNNING && b->state != SANDBOX_PAUSED) || !b->handle)
 		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' is not there just now", b->want->name);
 	return 0;
 }
 
 int state_spec(const struct state *t, struct sandbox_spec *ret, struct err *e)
 {
-	AUTO(box_want_free) struct box_want *w = NULL;
+	AUTO(sandbox_want_free) struct sandbox_want *w = NULL;
 	int r;
 
-	if (t->box) {
-		r = box_live(t->box, e);
+	if (t->sandbox) {
+		r = sandbox_live(t->sandbox, e);
 		if (r < 0)
 			return r;
-		want_spec(t->box->want, ret);
-		ret->tenant = t->box->tenant->number;
+		want_spec(t->sandbox->want, ret);
+		ret->tenant = t->sandbox->tenant->number;
 		ret->layers = 0; /* the warden knows them */
 		memset(ret->layer, 0, sizeof(ret->layer));
 		return 0;
@@ -120,7 +120,7 @@ int state_spec(const struct state *t, struct sandbox_spec *ret, struct err *e)
 
 static struct tenant *tenant_of(const struct state *t)
 {
-	return t->box ? t->box->tenant : t->checkpoint ? t->checkpoint->tenant : NULL;
+	return t->sandbox ? t->sandbox->tenant : t->checkpoint ? t->checkpoint->tenant : NULL;
 }
 
 static int older_of(const struct state *t, const struct sandbox_spec *spec, struct sandbox_spec *ret, struct err *e)
@@ -131,7 +131,7 @@ static int older_of(const struct state *t, const struct sandbox_spec *spec, stru
 	*ret = *spec;
 	ret->layers = 0;
 	memset(ret->layer, 0, sizeof(ret->layer));
-	if (t->box || t->checkpoint)
+	if (t->sandbox || t->checkpoint)
 		r = state_spec(t, ret, e);
 	if (r == 0 && t->chain) {
 		ret->layers = t->chain->layers;
@@ -167,14 +167,14 @@ int compare_open(struct service *s, const struct compare_want *w, compare_fn *fn
 		return r;
 	if (spec.flags & SPEC_VM)
 		return vm_compare_open(s, w, fn, arg, e);
-	msg_put_diff(w->from.box ? w->from.box->handle : 0, &older, w->flags, w->max, &diff);
+	msg_put_diff(w->from.sandbox ? w->from.sandbox->handle : 0, &older, w->flags, w->max, &diff);
 	o = calloc(1, sizeof(*o));
 	if (!o)
 		abort();
 	*o = (struct opening){ .s = s, .tenant = t, .from = w->from, .to = w->to, .fn = fn, .arg = arg };
 	state_ref(&o->from);
 	state_ref(&o->to);
-	wlink_diff(s->warden, w->to.box ? w->to.box->handle : 0, &spec, &diff, on_opened, o);
+	wlink_diff(s->warden, w->to.sandbox ? w->to.sandbox->handle : 0, &spec, &diff, on_opened, o);
 	return 0;
 }
 

@@ -5,13 +5,13 @@
 #include "warden/diff.h"
 
 struct state { /* one of these, or none: the image */
-	struct box *box;
+	struct sandbox *sandbox;
 	struct checkpoint *checkpoint;
 	const struct sandbox_spec *chain; /* sealed layers, whatever they belong to; not of machines */
 };
 
 struct compare_want {
-	struct state from, to; /* ->to: a box or a checkpoint */
+	struct state from, to; /* ->to: a sandbox or a checkpoint */
 	unsigned flags; /* DIFF_* */
 	uint32_t max; /* entries that are told, 0 = all */
 };
@@ -21,7 +21,7 @@ int state_find(struct service *s, const struct who *who, const char *text, struc
 
 void state_ref(const struct state *t);
 void state_unref(const struct state *t);
-/* Image, kind of root, limits and layers of a box that lives or a checkpoint that is whole. */
+/* Image, kind of root, limits and layers of a sandbox that lives or a checkpoint that is whole. */
 int state_spec(const struct state *t, struct sandbox_spec *ret, struct err *e);
 
 /* @fd is the stream (proto/change.h), the callee's; -1: *e says why not. */

@@ -21,12 +21,12 @@ struct import {
 	struct service *s;
 	struct who who;
 	struct tar_child *child;
-	struct box *box; /* what is in the file is made in it; referenced */
+	struct sandbox *sandbox; /* what is in the file is made in it; referenced */
 	uv_poll_t *poll; /* of the manifest */
 	int manifest, worker; /* descriptors */
 	struct buf text;
 	bool keep_network, keep_mounts;
-	char *name, *label, *isolation, *config, box_name[NAME_MAX_LEN + 1];
+	char *name, *label, *isolation, *config, sandbox_name[NAME_MAX_LEN + 1];
 	struct kv metadata;
 	bool canceled, child_done, up, sealing;
 	int r;
@@ -52,24 +52,24 @@ static void stop_poll(struct import *x)
 	x->manifest = -1;
 }
 
-static void let_box_go(struct import *x)
+static void let_sandbox_go(struct import *x)
 {
-	struct box *b = x->box;
+	struct sandbox *b = x->sandbox;
 
-	x->box = NULL;
+	x->sandbox = NULL;
 	if (!b)
 		return;
-	if (b->state != BOX_ENDING) {
+	if (b->state != SANDBOX_ENDING) {
 		b->maker = NULL;
-		box_give_up(b, 0, NULL);
+		sandbox_give_up(b, 0, NULL);
 	}
-	box_unref(b);
+	sandbox_unref(b);
 }
 
 static void import_free(struct import *x)
 {
 	stop_poll(x);
-	let_box_go(x);
+	let_sandbox_go(x);
 	fd_close(x->worker);
 	buf_done(&x->text);
 	free(x->name);
@@ -123,12 +123,15 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 
 static void seal(struct import *x)
 {
-	struct checkpoint_want w = { .name = x->name, .label = x->label, .config = x->config, .box_name = x->box_name,
+	struct checkpoint_want w = { .name = x->name,
+				     .label = x->label,
+				     .config = x->config,
+				     .sandbox_name = x->sandbox_name,
 				     .metadata = x->metadata };
 
 	x->sealing = true;
 	x->metadata = (struct kv){ 0 };
-	checkpoint_make(x->box, &x->who, &w, on_sealed, x);
+	checkpoint_make(x->sandbox, &x->who, &w, on_sealed, x);
 }
 
 static void on_child(void *arg, int r, json_t *result, const struct err *e)
@@ -147,7 +150,7 @@ static void on_child(void *arg, int r, json_t *result, const struct err *e)
 
 /* --- the sandbox it is made in --- */
 
-static void on_up(void *arg, struct box *b)
+static void on_up(void *arg, struct sandbox *b)
 {
 	struct import *x = arg;
 	struct user_want root = { .text = "root" };
@@ -163,7 +166,7 @@ static void on_up(void *arg, struct box *b)
 		seal(x);
 }
 
-static void on_failed(void *arg, struct box *b, int r, const struct err *e)
+static void on_failed(void *arg, struct sandbox *b, int r, const struct err *e)
 {
 	struct import *x = arg;
 
@@ -172,14 +175,14 @@ static void on_failed(void *arg, struct box *b, int r, const struct err *e)
 		fail(x, r, e);
 }
 
-static const struct box_maker maker = { .up = on_up, .failed = on_failed };
+static const struct sandbox_maker maker = { .up = on_up, .failed = on_failed };
 
 struct told { /* by the manifest */
 	uint64_t size, layers;
 };
 
 /* As the config says, but for files alone: nothing of the host's, nothing that ends it, room for the whole chain. */
-static void strip(const struct import *x, struct box_want *w, const struct told *t)
+static void strip(const struct import *x, struct sandbox_want *w, const struct told *t)
 {
 	/* Each of the layers had that much room; here they are one. */
 	uint64_t max = x->s->o.disk_max ? x->s->o.disk_max : DISK_MAX, disk = w->spec->limits.disk * t->layers,
@@ -219,12 +222,12 @@ static void set_isolation(json_t *config, const char *isolation)
 		abort();
 }
 
-static int read_manifest(struct import *x, struct box_want **ret, struct told *ret_told, struct err *e)
+static int read_manifest(struct import *x, struct sandbox_want **ret, struct told *ret_told, struct err *e)
 {
 	AUTO(json_decref) json_t *o = NULL;
 	AUTO(buf_done) struct buf config = BUF_INIT(MANIFEST_TEXT);
 	struct json j = JSON_INIT(&config);
-	const char *format, *box;
+	const char *format, *sandbox;
 	json_int_t size;
 	int r = jin_parse(buf_str(&x->text), x->text.len, &o, e);
 
@@ -248,14 +251,14 @@ static int read_manifest(struct import *x, struct box_want **ret, struct told *r
 	/* Nor folders of this host. */
 	if (!x->keep_mounts)
 		json_object_del(json_object_get(o, "config"), "mounts");
-	r = box_want_parse(&x->s->o, json_object_get(o, "config"), x->who.scope == SCOPE_ADMIN, ret, e);
+	r = sandbox_want_parse(&x->s->o, json_object_get(o, "config"), x->who.scope == SCOPE_ADMIN, ret, e);
 	if (r < 0)
 		return err_wrap(e, r, "its settings");
 	/* Who made the file has no say in where our secrets of the same names go. */
 	for (uint32_t i = 0; i < (*ret)->secrets.n; i++)
 		secret_use_only_mask(&(*ret)->secrets.use[i]);
 	jout_object(&j, NULL);
-	box_want_write_config(*ret, &j);
+	sandbox_want_write_config(*ret, &j);
 	jout_end(&j);
 	x->config = jout_done(&j) < 0 ? NULL : buf_take(&config);
 	if (!x->config)
@@ -265,9 +268,9 @@ static int read_manifest(struct import *x, struct box_want **ret, struct told *r
 		(*ret)->spec->flags |= SPEC_NET;
 	net_want_free((*ret)->net); /* what unpacks it needs none; who restores it is asked then whether it may have it */
 	(*ret)->net = NULL;
-	box = json_string_value(json_object_get(o, "sandbox_name"));
-	if (box && name_check(box, NULL) == 0)
-		snprintf(x->box_name, sizeof(x->box_name), "%s", box);
+	sandbox = json_string_value(json_object_get(o, "sandbox_name"));
+	if (sandbox && name_check(sandbox, NULL) == 0)
+		snprintf(x->sandbox_name, sizeof(x->sandbox_name), "%s", sandbox);
 	if (!*x->name) {
 		const char *name = json_string_value(json_object_get(o, "name"));
 
@@ -295,13 +298,13 @@ static int read_manifest(struct import *x, struct box_want **ret, struct told *r
 	return 0;
 }
 
-static void begin_box(struct import *x)
+static void begin_sandbox(struct import *x)
 {
-	AUTO(box_want_free) struct box_want *w = NULL;
-	struct box_plan p = { .tenant = x->who.tenant, .maker = &maker, .arg = x, .stand_in = true };
+	AUTO(sandbox_want_free) struct sandbox_want *w = NULL;
+	struct sandbox_plan p = { .tenant = x->who.tenant, .maker = &maker, .arg = x, .stand_in = true };
 	struct err e = { 0 };
 	struct told t = { 0 };
-	struct box *b;
+	struct sandbox *b;
 	int r = read_manifest(x, &w, &t, &e);
 
 	if (r == 0) {
@@ -309,15 +312,15 @@ static void begin_box(struct import *x)
 		p.want = w;
 		/* Its memory and disk are as large as the file says: not beyond what a machine of this tenant may have. */
 		p.counted = w->spec->flags & SPEC_VM;
-		r = box_begin(x->s, &p, &b, &e);
+		r = sandbox_begin(x->s, &p, &b, &e);
 	}
 	if (r < 0) {
 		fail(x, r, &e);
 		return;
 	}
 	(void)TAKE_PTR(w);
-	box_ref(b);
-	x->box = b;
+	sandbox_ref(b);
+	x->sandbox = b;
 }
 
 static void on_manifest(uv_poll_t *p, int status, int events)
@@ -344,7 +347,7 @@ static void on_manifest(uv_poll_t *p, int status, int events)
 	stop_poll(x);
 	/* None at all: the child says why. */
 	if (n == 0 && x->text.len && x->r == 0 && !x->canceled)
-		begin_box(x);
+		begin_sandbox(x);
 }
 
 int import_start(struct service *s, const struct who *who, const struct import_want *w, import_fn *fn, void *arg,
@@ -423,7 +426,7 @@ int export_manifest(const struct checkpoint *c, struct buf *out, struct err *e)
 	jout_str(&j, "name", c->name);
 	jout_str(&j, "label", c->label[0] ? c->label : NULL);
 	kv_write(&c->metadata, "metadata", &j);
-	jout_str(&j, "sandbox_name", c->box_name);
+	jout_str(&j, "sandbox_name", c->sandbox_name);
 	jout_str(&j, "created_at", when);
 	jout_u64(&j, "size", c->size);
 	jout_u64(&j, "files", c->files);

@@ -21,7 +21,7 @@ enum { BASE, FROM, INTO, MIRRORS };
 struct promote {
 	struct service *s;
 	struct who who;
-	struct box *into, *from; /* referenced and in use */
+	struct sandbox *into, *from; /* referenced and in use */
 	bool force;
 	struct sandbox_spec *base; /* the layers the fork began with */
 	struct checkpoint *root; /* machines: as a checkpoint, and of each state */
@@ -50,10 +50,10 @@ static void promote_free(struct promote *p)
 	checkpoint_unref(p->root);
 	buf_done(&p->conflicts);
 	p->into->promoting = false;
-	box_rest(p->into);
-	box_rest(p->from);
-	box_unref(p->into);
-	box_unref(p->from);
+	sandbox_rest(p->into);
+	sandbox_rest(p->from);
+	sandbox_unref(p->into);
+	sandbox_unref(p->from);
 	free(p->base);
 	free(p);
 }
@@ -306,14 +306,14 @@ static void on_content(void *arg, int fd, const struct err *e)
 /* What has the files of each. */
 static int mirrored(struct promote *p, struct compare_want *w)
 {
-	struct box *base = mirror_box(p->mirror[BASE]), *from = mirror_box(p->mirror[FROM]);
-	struct box *into = mirror_box(p->mirror[INTO]);
+	struct sandbox *base = mirror_sandbox(p->mirror[BASE]), *from = mirror_sandbox(p->mirror[FROM]);
+	struct sandbox *into = mirror_sandbox(p->mirror[INTO]);
 
 	if (!base || !from || !into)
 		return err_set(&p->e, ERR_LOST, -ESTALE, "a sandbox that held the files has ended");
-	w->from.box = w->from.chain ? base : into;
+	w->from.sandbox = w->from.chain ? base : into;
 	w->from.chain = NULL;
-	w->to.box = w->to.box == p->into ? into : from;
+	w->to.sandbox = w->to.sandbox == p->into ? into : from;
 	return 0;
 }
 
@@ -321,7 +321,7 @@ static void on_stat(void *arg, int r, const struct err *e)
 {
 	struct promote *p = arg;
 	const struct warden_stat *st = &p->into->stat;
-	struct compare_want w = { .from.chain = p->base, .to.box = p->from, .flags = DIFF_DATA };
+	struct compare_want w = { .from.chain = p->base, .to.sandbox = p->from, .flags = DIFF_DATA };
 
 	if (r < 0)
 		p->e = *e;
@@ -353,7 +353,7 @@ static void judged(uv_work_t *work, int status)
 		finish(p, -EEXIST);
 		return;
 	}
-	box_stat(p->into, on_stat, p);
+	sandbox_stat(p->into, on_stat, p);
 }
 
 /* --- the lists --- */
@@ -384,11 +384,11 @@ static void on_list(void *arg, struct buf *stream, const struct err *e)
 
 static int next_list(struct promote *p)
 {
-	struct compare_want w = { .max = ENTRIES_MAX, .to.box = p->at == OURS ? p->into : p->from };
+	struct compare_want w = { .max = ENTRIES_MAX, .to.sandbox = p->at == OURS ? p->into : p->from };
 	int r;
 
 	if (p->at == APART)
-		w.from.box = p->into;
+		w.from.sandbox = p->into;
 	else
 		w.from.chain = p->base;
 	r = p->mirrors ? mirrored(p, &w) : 0;
@@ -417,7 +417,7 @@ static void on_mirror(void *arg, struct mirror *m, const struct err *e)
 
 static int next_mirror(struct promote *p)
 {
-	const struct state of[MIRRORS] = { { .checkpoint = p->root }, { .box = p->from }, { .box = p->into } };
+	const struct state of[MIRRORS] = { { .checkpoint = p->root }, { .sandbox = p->from }, { .sandbox = p->into } };
 
 	return mirror_make(p->s, &of[p->mirrors], on_mirror, p, &p->e);
 }
@@ -433,14 +433,14 @@ static int begin_machines(struct promote *p)
 	p->root->chain->layers = p->base->layers;
 	memcpy(p->root->chain->layer, p->base->layer, sizeof(p->base->layer));
 	jout_object(&j, NULL);
-	box_want_write_config(p->from->want, &j);
+	sandbox_want_write_config(p->from->want, &j);
 	jout_end(&j);
 	p->root->config = jout_done(&j) < 0 ? NULL : buf_take(&text);
 	return p->root->config ? next_mirror(p) : err_set(&p->e, ERR_EXHAUSTED, -ENOMEM, "no memory to compare");
 }
 
 /* What the fork began with: what the other stood on, and then the layer that was sealed of it. */
-static int find_base(const struct box *into, const struct box *from, struct sandbox_spec **ret, struct err *e)
+static int find_base(const struct sandbox *into, const struct sandbox *from, struct sandbox_spec **ret, struct err *e)
 {
 	const struct sandbox_spec *a = into->want->spec, *b = from->want->spec;
 	struct sandbox_spec *s;
@@ -468,7 +468,7 @@ int promote_start(const struct promote_want *w, const struct who *who, promote_f
 {
 	struct sandbox_spec *base = NULL;
 	struct promote *p;
-	int r = box_ready(w->into, e);
+	int r = sandbox_ready(w->into, e);
 
 	if (r == 0 && w->into->promoting)
 		r = err_set(e, ERR_CONFLICT, -EBUSY, "another fork is being brought back into '%s'",
@@ -487,10 +487,10 @@ int promote_start(const struct promote_want *w, const struct who *who, promote_f
 	p->arg = arg;
 	p->conflicts = (struct buf)BUF_INIT(32 * MIB);
 	p->json = (struct json)JSON_INIT(&p->conflicts);
-	box_ref(p->into);
-	box_use(p->into);
-	box_ref(p->from);
-	box_use(p->from);
+	sandbox_ref(p->into);
+	sandbox_use(p->into);
+	sandbox_ref(p->from);
+	sandbox_use(p->from);
 	r = p->into->want->spec->flags & SPEC_VM ? begin_machines(p) : next_list(p);
 	if (r < 0) {
 		*e = p->e;

@@ -17,7 +17,7 @@ typedef void promote_fn(void *arg, const struct promote_result *x, const struct 
 #define CONFLICTS_TOLD 1000U
 
 struct promote_want {
-	struct box *into, *from;
+	struct sandbox *into, *from;
 	bool force; /* conflicts: the fork's way */
 };
 

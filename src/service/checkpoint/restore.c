@@ -89,22 +89,22 @@ static char *restored_text(const struct checkpoint *c)
 	return jout_done(&j) < 0 ? NULL : buf_take(&to);
 }
 
-int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct box_want **ret, struct err *e)
+int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct sandbox_want **ret, struct err *e)
 {
 	AUTO(json_decref) json_t *config = NULL;
-	AUTO(box_want_free) struct box_want *w = NULL, *was = NULL;
+	AUTO(sandbox_want_free) struct sandbox_want *w = NULL, *was = NULL;
 	AUTO(json_decref) json_t *had = NULL;
 	int r = jin_parse(c->config, strlen(c->config), &config, e);
 
 	had = r == 0 ? json_incref(json_object_get(config, "secrets")) : NULL;
 	if (r == 0 && json_object_size(body)) {
 		/* What the caller asks for is held against what it may; what the checkpoint has it was given before. */
-		r = box_want_parse(&c->service->o, body, admin, &w, e);
-		box_want_free(TAKE_PTR(w));
+		r = sandbox_want_parse(&c->service->o, body, admin, &w, e);
+		sandbox_want_free(TAKE_PTR(w));
 		if (r == 0)
 			r = check_fixed(config, body, e);
 		if (r == 0)
-			r = box_want_parse(&c->service->o, config, true, &was, e);
+			r = sandbox_want_parse(&c->service->o, config, true, &was, e);
 		if (r == 0)
 			r = merge(config, body, e);
 		if (r == 0 && had &&
@@ -112,7 +112,7 @@ int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct bo
 			r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	}
 	if (r == 0)
-		r = box_want_parse(&c->service->o, config, true, &w, e);
+		r = sandbox_want_parse(&c->service->o, config, true, &w, e);
 	if (r == 0 && was)
 		r = check_machine(was->spec, w->spec, e);
 	if (r < 0)
@@ -134,10 +134,10 @@ int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct bo
 
 struct batch {
 	struct checkpoint *c;
-	struct box *of; /* a fork's, or NULL */
+	struct sandbox *of; /* a fork's, or NULL */
 	struct who who;
 	unsigned n, up, revived;
-	struct box *box[RESTORE_MAX]; /* referenced */
+	struct sandbox *sandbox[RESTORE_MAX]; /* referenced */
 	bool doomed, over;
 	restored_fn *fn;
 	void *arg;
@@ -153,19 +153,19 @@ static void on_told(void *arg)
 	struct batch *x = arg;
 
 	STEP("fork.stored");
-	x->fn(x->arg, x->r < 0 ? NULL : x->box, x->n, x->r < 0 ? &x->e : NULL);
+	x->fn(x->arg, x->r < 0 ? NULL : x->sandbox, x->n, x->r < 0 ? &x->e : NULL);
 	for (unsigned i = 0; i < x->n; i++) {
-		struct box *b = x->box[i];
+		struct sandbox *b = x->sandbox[i];
 
 		/* For its first exec. Earlier the warden would be on a processor that the others' answer needs. */
-		if (x->r == 0 && b->want->memory && b->state == BOX_RUNNING && b->handle && b->group < 0)
-			box_want_group(b);
-		box_unref(b);
+		if (x->r == 0 && b->want->memory && b->state == SANDBOX_RUNNING && b->handle && b->group < 0)
+			sandbox_want_group(b);
+		sandbox_unref(b);
 	}
 	checkpoint_unref(x->c);
 	if (x->of) {
-		box_rest(x->of);
-		box_unref(x->of);
+		sandbox_rest(x->of);
+		sandbox_unref(x->of);
 	}
 	free(x);
 }
@@ -187,14 +187,14 @@ static void note(struct batch *x)
 	struct json *j;
 
 	rec.tenant = x->c->tenant->id;
-	rec.sandbox = x->of ? x->of->id : x->n == 1 ? x->box[0]->id : NULL;
+	rec.sandbox = x->of ? x->of->id : x->n == 1 ? x->sandbox[0]->id : NULL;
 	j = audit_begin(s->audit, &rec);
 	if (x->c->listed)
 		jout_str(j, "checkpoint", x->c->id);
 	jout_array(j, "sandboxes");
 	for (unsigned i = 0; i < x->n; i++) {
-		jout_str(j, NULL, x->box[i]->id);
-		buf_addf(&ids, "%s\"%s\"", i ? "," : "\"sandboxes\":[", x->box[i]->id);
+		jout_str(j, NULL, x->sandbox[i]->id);
+		buf_addf(&ids, "%s\"%s\"", i ? "," : "\"sandboxes\":[", x->sandbox[i]->id);
 	}
 	jout_end(j);
 	audit_end(s->audit, NULL);
@@ -209,11 +209,11 @@ static int note_idem(struct batch *x, struct err *e)
 	AUTO(buf_done) struct buf ids = BUF_INIT(64 * KIB);
 
 	for (unsigned i = 0; i < x->n; i++)
-		buf_addf(&ids, "%s%s", i ? " " : "", x->box[i]->id);
+		buf_addf(&ids, "%s%s", i ? " " : "", x->sandbox[i]->id);
 	return idem_note(x->c->service, x->c->tenant, x->idem, x->idem_body, buf_str(&ids), e);
 }
 
-static void on_revived(void *arg, struct box *b)
+static void on_revived(void *arg, struct sandbox *b)
 {
 	struct batch *x = arg;
 
@@ -232,29 +232,29 @@ static void enter_all(struct batch *x)
 	quiet.request_id[0] = '\0';
 	notes_later(x->c->service->db); /* their rows change when their execs are found again, and nobody is told before */
 	for (; r == 0 && done < x->n; done += r == 0)
-		r = box_enter(x->box[done], &quiet, &x->e);
+		r = sandbox_enter(x->sandbox[done], &quiet, &x->e);
 	notes_usual(x->c->service->db);
 	if (r == 0 && x->idem[0])
 		r = note_idem(x, &x->e);
 	if (r == 0) {
 		note(x);
 		for (unsigned i = 0; i < x->n; i++)
-			event_add(x->c->service, x->box[i], "sandbox.restored", "");
+			event_add(x->c->service, x->sandbox[i], "sandbox.restored", "");
 		for (unsigned i = 0; i < x->n; i++)
-			box_when_revived(x->box[i], on_revived, x);
+			sandbox_when_revived(x->sandbox[i], on_revived, x);
 		return;
 	}
 	x->doomed = true;
 	for (unsigned i = 0; i < x->n; i++) {
 		if (i < done)
-			boxes_delete(x->c->service->db, x->box[i]->id, NULL);
-		x->box[i]->maker = NULL;
-		box_give_up(x->box[i], r, &x->e);
+			sandboxes_delete(x->c->service->db, x->sandbox[i]->id, NULL);
+		x->sandbox[i]->maker = NULL;
+		sandbox_give_up(x->sandbox[i], r, &x->e);
 	}
 	finish(x, r);
 }
 
-static void up(void *arg, struct box *b)
+static void up(void *arg, struct sandbox *b)
 {
 	struct batch *x = arg;
 
@@ -263,19 +263,19 @@ static void up(void *arg, struct box *b)
 		enter_all(x);
 }
 
-static void give_up_rest(struct batch *x, const struct box *but, int r)
+static void give_up_rest(struct batch *x, const struct sandbox *but, int r)
 {
 	for (unsigned i = 0; i < x->n; i++) {
-		struct box *b = x->box[i];
+		struct sandbox *b = x->sandbox[i];
 
 		if (b == but || !b->maker)
 			continue;
 		b->maker = NULL;
-		box_give_up(b, r, &x->e);
+		sandbox_give_up(b, r, &x->e);
 	}
 }
 
-static void failed(void *arg, struct box *b, int r, const struct err *e)
+static void failed(void *arg, struct sandbox *b, int r, const struct err *e)
 {
 	struct batch *x = arg;
 
@@ -287,16 +287,20 @@ static void failed(void *arg, struct box *b, int r, const struct err *e)
 	finish(x, r);
 }
 
-static const struct box_maker maker = { .up = up, .failed = failed, .group_later = true };
-static const struct box_maker of_one = { .up = up, .failed = failed, .group_later = true, .at_once = true };
+static const struct sandbox_maker maker = { .up = up, .failed = failed, .group_later = true };
+static const struct sandbox_maker of_one = { .up = up, .failed = failed, .group_later = true, .at_once = true };
 
 static int begin_one(struct batch *x, const struct restore_plan *plan, struct err *e)
 {
-	struct box_plan p = { .tenant = x->c->tenant, .maker = plan->count == 1 ? &of_one : &maker, .arg = x, .tree = x->of ? x->of->tree : 0, .once = x->of,
-			      .many = plan->count > 1 && plan->count * x->c->memory_size >= SHARE_MIN };
-	AUTO(box_want_free) struct box_want *w = NULL;
+	struct sandbox_plan p = { .tenant = x->c->tenant,
+				  .maker = plan->count == 1 ? &of_one : &maker,
+				  .arg = x,
+				  .tree = x->of ? x->of->tree : 0,
+				  .once = x->of,
+				  .many = plan->count > 1 && plan->count * x->c->memory_size >= SHARE_MIN };
+	AUTO(sandbox_want_free) struct sandbox_want *w = NULL;
 	const char *name = plan->names[x->n];
-	struct box *b;
+	struct sandbox *b;
 	int r = restore_want(x->c, plan->body, plan->admin, &w, e);
 
 	if (r < 0)
@@ -309,12 +313,12 @@ static int begin_one(struct batch *x, const struct restore_plan *plan, struct er
 	if (r < 0)
 		return r;
 	p.want = w;
-	r = box_begin(x->c->service, &p, &b, e);
+	r = sandbox_begin(x->c->service, &p, &b, e);
 	if (r < 0)
 		return r;
 	(void)TAKE_PTR(w);
-	box_ref(b);
-	x->box[x->n++] = b;
+	sandbox_ref(b);
+	x->sandbox[x->n++] = b;
 	return 0;
 }
 
@@ -368,11 +372,11 @@ static json_t *only_secrets(const json_t *secrets)
 }
 
 struct in_place {
-	struct box *b;
+	struct sandbox *b;
 	struct checkpoint *c;
 	struct who who;
 	json_t *body;
-	box_done_fn *fn;
+	sandbox_done_fn *fn;
 	void *arg;
 };
 
@@ -380,7 +384,7 @@ static void on_free(void *arg, int r, const struct err *why)
 {
 	struct in_place *x = arg;
 	struct checkpoint *c = x->c;
-	struct box_want *w = NULL;
+	struct sandbox_want *w = NULL;
 	struct err e = { 0 };
 
 	if (r < 0)
@@ -392,16 +396,16 @@ static void on_free(void *arg, int r, const struct err *why)
 	if (r == 0)
 		r = restore_want(c, x->body, x->who.scope == SCOPE_ADMIN, &w, &e);
 	if (r < 0)
-		box_tell(x->b->service, box_op_new(x->b, &x->who, x->fn, x->arg), r, &e);
+		sandbox_tell(x->b->service, sandbox_op_new(x->b, &x->who, x->fn, x->arg), r, &e);
 	else
-		box_replace(x->b, &x->who, w, x->fn, x->arg);
+		sandbox_replace(x->b, &x->who, w, x->fn, x->arg);
 	checkpoint_unref(c);
 	json_decref(x->body);
 	free(x);
 }
 
-void restore_in_place(struct box *b, struct checkpoint *c, const struct who *who, const json_t *secrets, box_done_fn *fn,
-		      void *arg)
+void restore_in_place(struct sandbox *b, struct checkpoint *c, const struct who *who, const json_t *secrets,
+		      sandbox_done_fn *fn, void *arg)
 {
 	struct in_place *x = calloc(1, sizeof(*x));
 
@@ -409,7 +413,7 @@ void restore_in_place(struct box *b, struct checkpoint *c, const struct who *who
 		abort();
 	*x = (struct in_place){ .b = b, .c = c, .who = *who, .body = only_secrets(secrets), .fn = fn, .arg = arg };
 	checkpoint_ref(c);
-	box_when_free(b, on_free, x);
+	sandbox_when_free(b, on_free, x);
 }
 
 /* --- fork --- */
@@ -433,15 +437,15 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 		begin_all(x, &f->plan);
 	} else {
 		x->fn(x->arg, NULL, 0, e);
-		box_rest(x->of);
-		box_unref(x->of);
+		sandbox_rest(x->of);
+		sandbox_unref(x->of);
 		free(x);
 	}
 	json_decref(f->plan.secrets);
 	free(f);
 }
 
-void restore_fork(struct box *b, const struct who *who, const struct restore_plan *plan, restored_fn *fn, void *arg)
+void restore_fork(struct sandbox *b, const struct who *who, const struct restore_plan *plan, restored_fn *fn, void *arg)
 {
 	struct fork *f = calloc(1, sizeof(*f));
 
@@ -459,7 +463,7 @@ void restore_fork(struct box *b, const struct who *who, const struct restore_pla
 	}
 	f->x = batch_new(who, fn, arg);
 	f->x->of = b;
-	box_ref(b);
-	box_use(b);
+	sandbox_ref(b);
+	sandbox_use(b);
 	checkpoint_make_for_fork(b, who, plan->memory, plan->network, on_sealed, f);
 }

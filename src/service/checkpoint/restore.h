@@ -6,9 +6,9 @@
 
 /*
  * What a sandbox from @c should be: the checkpoint's settings, those of @body (a create's, NULL = none) above them.
- * @admin as box_want_parse.
+ * @admin as sandbox_want_parse.
  */
-int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct box_want **ret, struct err *e);
+int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct sandbox_want **ret, struct err *e);
 
 struct restore_plan {
 	unsigned count; /* 1 to RESTORE_MAX */
@@ -21,13 +21,14 @@ struct restore_plan {
 	char idem[KEY_MAX_LEN + 1];
 	uint8_t idem_body[32];
 };
-/* All stand and are stored, or none is left: then @box is NULL. The list is the callee's, good during the call. */
-typedef void restored_fn(void *arg, struct box **box, unsigned n, const struct err *e);
+/* All stand and are stored, or none is left: then @sandbox is NULL. The list is the callee's, good during the call. */
+typedef void restored_fn(void *arg, struct sandbox **sandbox, unsigned n, const struct err *e);
 /* New ones, of the checkpoint's tenant. @plan is not needed when this returns. */
 void restore_new(struct checkpoint *c, const struct who *who, const struct restore_plan *plan, restored_fn *fn,
 		 void *arg);
 /* In place: @secrets as of a create, NULL: as they were. @b keeps id, name, key, metadata and times; its execs end. */
-void restore_in_place(struct box *b, struct checkpoint *c, const struct who *who, const json_t *secrets, box_done_fn *fn,
-		      void *arg);
+void restore_in_place(struct sandbox *b, struct checkpoint *c, const struct who *who, const json_t *secrets,
+		      sandbox_done_fn *fn, void *arg);
 /* Of a running or paused one: sealed, and then as many new ones. ->body is not used. */
-void restore_fork(struct box *b, const struct who *who, const struct restore_plan *plan, restored_fn *fn, void *arg);
+void restore_fork(struct sandbox *b, const struct who *who, const struct restore_plan *plan, restored_fn *fn,
+		  void *arg);

@@ -18,14 +18,14 @@
 
 struct sealing {
 	struct sealing *next; /* of the same sandbox */
-	struct box *box;
+	struct sandbox *sandbox;
 	struct checkpoint *c;
 	enum want_memory memory;
 	bool asked; /* for memory, this time */
 	uint64_t begun_ns;
 	unsigned tries, busy, swaps;
 	uv_timer_t *timer; /* until a seal is over that nobody waits for any more */
-	box_done_fn *fn;
+	sandbox_done_fn *fn;
 	void *arg;
 	int r;
 	struct err e;
@@ -53,7 +53,7 @@ static void start_later(struct sealing *x)
 		x->timer = malloc(sizeof(*x->timer));
 		if (!x->timer)
 			abort();
-		uv_timer_init(x->box->service->loop, x->timer);
+		uv_timer_init(x->sandbox->service->loop, x->timer);
 		x->timer->data = x;
 	}
 	uv_timer_start(x->timer, on_again, BUSY_MS, 0);
@@ -65,8 +65,8 @@ static void on_told(void *arg)
 
 	x->fn(x->arg, x->r, x->r < 0 ? &x->e : NULL);
 	checkpoint_unref(x->c);
-	box_rest(x->box);
-	box_unref(x->box);
+	sandbox_rest(x->sandbox);
+	sandbox_unref(x->sandbox);
 	if (x->timer)
 		uv_close((uv_handle_t *)x->timer, free_timer);
 	free(x);
@@ -74,7 +74,7 @@ static void on_told(void *arg)
 
 static void finish(struct sealing *x, int r)
 {
-	struct box *b = x->box;
+	struct sandbox *b = x->sandbox;
 	struct checkpoint *c = x->c;
 
 	x->r = r;
@@ -110,7 +110,7 @@ static int save_execs(struct sealing *x)
 {
 	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
 
-	if (exec_save(x->box, x->begun_ns, &text) < 0)
+	if (exec_save(x->sandbox, x->begun_ns, &text) < 0)
 		return err_set(&x->e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
 	free(x->c->execs);
 	x->c->execs = buf_take(&text);
@@ -152,7 +152,7 @@ static void on_names(void *arg)
 {
 	AUTO(buf_done) struct buf names = BUF_INIT(2 * MIB);
 	struct sealing *x = arg;
-	const struct net_state *net = x->box->net;
+	const struct net_state *net = x->sandbox->net;
 	int r = 0;
 
 	free(x->c->cut);
@@ -176,14 +176,14 @@ static void on_sealed(void *arg, int r, const struct wlink_answer *a, const stru
 	if (e)
 		x->e = *e;
 	if (r == -EBUSY && x->busy++ < BUSY_TRIES) {
-		layer_drop(x->box->service, c->id);
+		layer_drop(x->sandbox->service, c->id);
 		c->held = false;
 		start_later(x);
 		return;
 	}
 	/* Asked again after the warden's death, when the first one was finished: that is nobody's, and will be swept. */
 	if (r == -EEXIST && x->tries++ < TRIES) {
-		layer_drop(x->box->service, c->id);
+		layer_drop(x->sandbox->service, c->id);
 		c->held = false;
 		start(x);
 		return;
@@ -191,14 +191,15 @@ static void on_sealed(void *arg, int r, const struct wlink_answer *a, const stru
 	if (refuses(x, r)) {
 		r = refused(x, r);
 		if (r == 0) {
-			layer_drop(x->box->service, c->id);
+			layer_drop(x->sandbox->service, c->id);
 			c->held = false;
 			start(x);
 			return;
 		}
 	}
 	if (r == -ESRCH || r == -ECANCELED)
-		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was ended or restored meanwhile", x->box->want->name);
+		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was ended or restored meanwhile",
+			    x->sandbox->want->name);
 	if (r == 0)
 		r = put_chain(c, l->parent, &x->e);
 	/* A machine's is always in it; what was asked for says whether its processes are to go on. */
@@ -216,43 +217,44 @@ static void on_sealed(void *arg, int r, const struct wlink_answer *a, const stru
 	x->flush = (struct net_flush){ .fn = on_names, .arg = x };
 	if (r < 0)
 		finish(x, r);
-	else if (box_net_flushed(x->box, &x->flush))
+	else if (sandbox_net_flushed(x->sandbox, &x->flush))
 		on_names(x);
 }
 
-static int config_of(const struct box *b, struct checkpoint *c, struct err *e)
+static int config_of(const struct sandbox *b, struct checkpoint *c, struct err *e)
 {
 	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
 	struct json j = JSON_INIT(&text);
 
 	jout_object(&j, NULL);
-	box_want_write_config(b->want, &j);
+	sandbox_want_write_config(b->want, &j);
 	jout_end(&j);
 	free(c->config);
 	c->config = jout_done(&j) < 0 ? NULL : buf_take(&text);
 	return c->config ? 0 : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
 }
 
-static int ready(const struct box *b, struct err *e)
+static int ready(const struct sandbox *b, struct err *e)
 {
 	if (b->opened)
 		return 0;
-	if (b->state == BOX_LOST)
-		return box_lost(b, e);
+	if (b->state == SANDBOX_LOST)
+		return sandbox_lost(b, e);
 	/* One in the making that stands is known to its maker alone. */
-	if (b->state != BOX_RUNNING && b->state != BOX_PAUSED && !(b->state == BOX_MAKING && b->maker && b->handle))
+	if (b->state != SANDBOX_RUNNING && b->state != SANDBOX_PAUSED &&
+	    !(b->state == SANDBOX_MAKING && b->maker && b->handle))
 		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' has ended", b->want->name);
 	return 0;
 }
 
 static void start(struct sealing *x)
 {
-	struct box *b = x->box;
+	struct sandbox *b = x->sandbox;
 	struct checkpoint *c = x->c;
 	int r;
 
 	/* Of one that is being restored nothing would come: what takes its place is sealed. */
-	if (b->swap && b->state != BOX_ENDING && x->swaps++ < SWAP_TRIES) {
+	if (b->swap && b->state != SANDBOX_ENDING && x->swaps++ < SWAP_TRIES) {
 		start_later(x);
 		return;
 	}
@@ -287,15 +289,15 @@ static void start(struct sealing *x)
 			 c->id, on_sealed, x);
 }
 
-void seal_box(struct box *b, struct checkpoint *c, enum want_memory memory, box_done_fn *fn, void *arg)
+void seal_sandbox(struct sandbox *b, struct checkpoint *c, enum want_memory memory, sandbox_done_fn *fn, void *arg)
 {
 	struct sealing *x = calloc(1, sizeof(*x)), **last = &b->sealing;
 
 	if (!x)
 		abort();
-	*x = (struct sealing){ .box = b, .c = c, .memory = memory, .fn = fn, .arg = arg };
-	box_ref(b);
-	box_use(b);
+	*x = (struct sealing){ .sandbox = b, .c = c, .memory = memory, .fn = fn, .arg = arg };
+	sandbox_ref(b);
+	sandbox_use(b);
 	checkpoint_ref(c);
 	while (*last)
 		last = &(*last)->next;

@@ -18,7 +18,7 @@
 
 struct asking {
 	struct service *s;
-	struct box *box; /* that is asked, in use and referenced; NULL: the hidden one */
+	struct sandbox *sandbox; /* that is asked, in use and referenced; NULL: the hidden one */
 	struct checkpoint *c; /* that one is of; referenced */
 	struct hidden *hidden;
 	struct sluice *sluice;
@@ -35,9 +35,9 @@ struct asking {
 static void asking_free(struct asking *a)
 {
 	hidden_free(a->hidden);
-	if (a->box) {
-		box_rest(a->box);
-		box_unref(a->box);
+	if (a->sandbox) {
+		sandbox_rest(a->sandbox);
+		sandbox_unref(a->sandbox);
 	}
 	checkpoint_unref(a->c);
 	free(a);
@@ -69,7 +69,7 @@ static void tell(struct asking *a)
 	turn_after(a->s->turn, &a->wait, on_told, a);
 }
 
-static int ask(struct asking *a, struct box *b, struct err *e)
+static int ask(struct asking *a, struct sandbox *b, struct err *e)
 {
 	const struct sluice_opts o = { .max = a->max,
 				       .silent_ms = SILENT_MS,
@@ -99,7 +99,7 @@ static int ask(struct asking *a, struct box *b, struct err *e)
 	return 0;
 }
 
-static void on_hidden(void *arg, struct box *b, const struct err *e)
+static void on_hidden(void *arg, struct sandbox *b, const struct err *e)
 {
 	struct asking *a = arg;
 
@@ -113,7 +113,7 @@ static void on_hidden(void *arg, struct box *b, const struct err *e)
 /* Its processes end before anything of it runs: nothing changes what it is asked for. */
 static int clone_it(struct asking *a, struct err *e)
 {
-	AUTO(box_want_free) struct box_want *w = NULL;
+	AUTO(sandbox_want_free) struct sandbox_want *w = NULL;
 	int r = checkpoint_ready(a->c, e);
 
 	if (r == 0)
@@ -132,8 +132,8 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 {
 	struct asking *a = arg;
 
-	box_rest(a->box);
-	box_unref(TAKE_PTR(a->box));
+	sandbox_rest(a->sandbox);
+	sandbox_unref(TAKE_PTR(a->sandbox));
 	if (!c) {
 		a->e = *e;
 		tell(a);
@@ -149,9 +149,9 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 /* A machine that stands still cannot answer. */
 static void seal_it(struct asking *a)
 {
-	const struct who who = { .tenant = a->box->tenant };
+	const struct who who = { .tenant = a->sandbox->tenant };
 
-	checkpoint_make_hidden(a->box, &who, MEMORY_NO, NETWORK_DROP, on_sealed, a);
+	checkpoint_make_hidden(a->sandbox, &who, MEMORY_NO, NETWORK_DROP, on_sealed, a);
 }
 
 static int begin(struct asking *a, struct err *e)
@@ -160,11 +160,11 @@ static int begin(struct asking *a, struct err *e)
 
 	if (a->c)
 		return clone_it(a, e);
-	if (a->box->state == BOX_PAUSED) {
+	if (a->sandbox->state == SANDBOX_PAUSED) {
 		seal_it(a);
 		return 0;
 	}
-	r = ask(a, a->box, e);
+	r = ask(a, a->sandbox, e);
 	if (r == 0)
 		tell(a);
 	return r;
@@ -182,12 +182,14 @@ int vm_changes_open(struct service *s, const struct state *of, unsigned flags, u
 	a = calloc(1, sizeof(*a));
 	if (!a)
 		abort();
-	*a = (struct asking){ .s = s, .box = of->box, .c = of->checkpoint, .what = { flags, max }, .fn = fn, .arg = arg };
+	*a = (struct asking){
+		.s = s, .sandbox = of->sandbox, .c = of->checkpoint, .what = { flags, max }, .fn = fn, .arg = arg
+	};
 	a->fd = -1;
 	a->max = (spec.limits.disk ? spec.limits.disk : DISK_MAX) * TIMES + LISTS;
-	if (a->box) {
-		box_ref(a->box);
-		box_use(a->box);
+	if (a->sandbox) {
+		sandbox_ref(a->sandbox);
+		sandbox_use(a->sandbox);
 	}
 	if (a->c)
 		checkpoint_ref(a->c);

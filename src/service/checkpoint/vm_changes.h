@@ -6,6 +6,6 @@
 #pragma once
 #include "service/checkpoint/compare.h"
 
-/* As compare_open; of a box or a checkpoint that is a machine. All that comes is hostile, but it ends. */
+/* As compare_open; of a sandbox or a checkpoint that is a machine. All that comes is hostile, but it ends. */
 int vm_changes_open(struct service *s, const struct state *of, unsigned flags, uint32_t max, compare_fn *fn, void *arg,
 		    struct err *e);

@@ -65,13 +65,13 @@ static int go_on(struct pairing *p, struct err *e)
 {
 	struct compare_want w = { .flags = p->w.flags, .max = p->w.max };
 
-	if (!p->from && (p->w.from.box || p->w.from.checkpoint))
+	if (!p->from && (p->w.from.sandbox || p->w.from.checkpoint))
 		return mirror_make(p->s, &p->w.from, on_mirror, p, e);
 	if (!p->to)
 		return mirror_make(p->s, &p->w.to, on_mirror, p, e);
-	w.from.box = mirror_box(p->from);
-	w.to.box = mirror_box(p->to);
-	if (!w.from.box || !w.to.box)
+	w.from.sandbox = mirror_sandbox(p->from);
+	w.to.sandbox = mirror_sandbox(p->to);
+	if (!w.from.sandbox || !w.to.sandbox)
 		return err_set(e, ERR_LOST, -EIO, "a sandbox that held the files has ended");
 	return compare_open(p->s, &w, on_stream, p, e);
 }
@@ -98,7 +98,7 @@ int vm_compare_open(struct service *s, const struct compare_want *w, compare_fn 
 	struct pairing *p;
 	int r;
 
-	if (!w->from.box && !w->from.checkpoint)
+	if (!w->from.sandbox && !w->from.checkpoint)
 		return vm_changes_open(s, &w->to, w->flags, w->max, fn, arg, e);
 	p = calloc(1, sizeof(*p));
 	if (!p)

@@ -30,9 +30,9 @@ void mirror_free(struct mirror *m)
 	free(m);
 }
 
-struct box *mirror_box(const struct mirror *m)
+struct sandbox *mirror_sandbox(const struct mirror *m)
 {
-	return hidden_box(m->hidden);
+	return hidden_sandbox(m->hidden);
 }
 
 static void fail(struct mirror *m, const struct err *e)
@@ -48,7 +48,7 @@ static void on_applied(void *arg, int r, json_t *result, const struct err *e)
 	struct err why = { 0 };
 
 	(void)result;
-	if (r == 0 && !mirror_box(m))
+	if (r == 0 && !mirror_sandbox(m))
 		r = err_set(&why, ERR_LOST, -EIO, "the sandbox that was to hold the files has ended");
 	else if (r < 0)
 		why = *e;
@@ -71,7 +71,7 @@ static void on_changes(void *arg, int fd, const struct err *e)
 	struct user_want root = { .text = "root" };
 	AUTO_CLOSE int changes = fd, files = -1, theirs = -1;
 	struct mirror *m = arg;
-	struct box *b = mirror_box(m);
+	struct sandbox *b = mirror_sandbox(m);
 	struct tar_child *child;
 	struct err why = { 0 };
 	int pair[2], r = 0;
@@ -99,7 +99,7 @@ static void on_changes(void *arg, int fd, const struct err *e)
 		fail(m, &why);
 }
 
-static void on_up(void *arg, struct box *b, const struct err *e)
+static void on_up(void *arg, struct sandbox *b, const struct err *e)
 {
 	struct mirror *m = arg;
 	struct err why = { 0 };
@@ -110,7 +110,7 @@ static void on_up(void *arg, struct box *b, const struct err *e)
 		fail(m, &why);
 }
 
-static int want_of_box(const struct box *b, struct box_want **ret, struct err *e)
+static int want_of_sandbox(const struct sandbox *b, struct sandbox_want **ret, struct err *e)
 {
 	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
 	AUTO(json_decref) json_t *o = NULL;
@@ -118,16 +118,16 @@ static int want_of_box(const struct box *b, struct box_want **ret, struct err *e
 	int r;
 
 	jout_object(&j, NULL);
-	box_want_write_config(b->want, &j);
+	sandbox_want_write_config(b->want, &j);
 	jout_end(&j);
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to compare");
 	r = jin_parse(buf_str(&text), text.len, &o, e);
-	return r < 0 ? r : box_want_parse(&b->service->o, o, true, ret, e);
+	return r < 0 ? r : sandbox_want_parse(&b->service->o, o, true, ret, e);
 }
 
 /* As the machine, but a container, on the image alone, with room for all a machine's disk can hold. */
-static void be_container(struct box_want *w)
+static void be_container(struct sandbox_want *w)
 {
 	struct sandbox_spec *s = w->spec;
 	uint64_t disk = s->limits.disk ? s->limits.disk : DISK_MAX;
@@ -147,10 +147,10 @@ static void be_container(struct box_want *w)
 
 int mirror_make(struct service *s, const struct state *of, mirror_fn *fn, void *arg, struct err *e)
 {
-	struct tenant *t = of->box ? of->box->tenant : of->checkpoint->tenant;
-	AUTO(box_want_free) struct box_want *w = NULL;
+	struct tenant *t = of->sandbox ? of->sandbox->tenant : of->checkpoint->tenant;
+	AUTO(sandbox_want_free) struct sandbox_want *w = NULL;
 	struct mirror *m;
-	int r = of->box ? want_of_box(of->box, &w, e) : restore_want(of->checkpoint, NULL, true, &w, e);
+	int r = of->sandbox ? want_of_sandbox(of->sandbox, &w, e) : restore_want(of->checkpoint, NULL, true, &w, e);
 
 	if (r < 0)
 		return r;

@@ -10,7 +10,7 @@ struct mirror;
 
 /* Once, later. @m is NULL when it failed, else the callee's. */
 typedef void mirror_fn(void *arg, struct mirror *m, const struct err *e);
-/* @of: a box or a checkpoint that is a machine. */
+/* @of: a sandbox or a checkpoint that is a machine. */
 int mirror_make(struct service *s, const struct state *of, mirror_fn *fn, void *arg, struct err *e);
-struct box *mirror_box(const struct mirror *m); /* NULL: it is gone */
+struct sandbox *mirror_sandbox(const struct mirror *m); /* NULL: it is gone */
 void mirror_free(struct mirror *m);

@@ -39,17 +39,17 @@ static bool truncated(const struct exec *x, enum exec_stream s)
  */
 static uint64_t oom_kills(const struct exec *x)
 {
-	const uint64_t all = x->box->stat.group.oom_kills, asked = all > x->oom_base ? all - x->oom_base : 0;
+	const uint64_t all = x->sandbox->stat.group.oom_kills, asked = all > x->oom_base ? all - x->oom_base : 0;
 
-	if (x->lost && x->box->drowned)
+	if (x->lost && x->sandbox->drowned)
 		return 1;
 	return asked > x->exit.oom_kills ? asked : x->exit.oom_kills;
 }
 
 static void judge(struct exec *x)
 {
-	const struct warden_stat *st = &x->box->stat;
-	const struct spec_limits *l = &x->box->want->spec->limits;
+	const struct warden_stat *st = &x->sandbox->stat;
+	const struct spec_limits *l = &x->sandbox->want->spec->limits;
 	struct verdict_in in = {
 		.status = x->exit.status,
 		.lost = x->lost,
@@ -57,7 +57,9 @@ static void judge(struct exec *x)
 		.cpu_out = x->cpu_out,
 		.killed = x->killed,
 		.oom_kills = oom_kills(x),
-		.oom_kind = kernel_kind_name(st->kernel.kills > x->kernel_base || (x->lost && x->box->drowned) ? st->kernel.killed_by : 0),
+		.oom_kind = kernel_kind_name(st->kernel.kills > x->kernel_base || (x->lost && x->sandbox->drowned)
+						     ? st->kernel.killed_by
+						     : 0),
 		/* What a group that is gone had counted is gone with it. */
 		.pids_refused = st->group.pids_refused > x->pids_base ? st->group.pids_refused - x->pids_base : 0,
 		.memory = l->memory,
@@ -65,10 +67,10 @@ static void judge(struct exec *x)
 		.memory_files = st->group.memory_files,
 		.pids = l->pids,
 		.pids_peak = st->group.pids_peak,
-		.disk = x->box->receipt.disk ? st->disk_size : 0,
+		.disk = x->sandbox->receipt.disk ? st->disk_size : 0,
 		.disk_used = st->disk_used,
-		.disk_file = x->box->want->spec->flags & (SPEC_DISK | SPEC_VM),
-		.inodes = x->box->receipt.inodes ? st->inodes_size : 0,
+		.disk_file = x->sandbox->want->spec->flags & (SPEC_DISK | SPEC_VM),
+		.inodes = x->sandbox->receipt.inodes ? st->inodes_size : 0,
 		.inodes_used = st->inodes_used,
 		.timeout_ms = x->want->timeout_ms,
 		.wall_ms = wall_ms(x),
@@ -186,14 +188,14 @@ static void put_verdict(const struct verdict *v, struct json *j)
 
 static void put_usage(const struct exec *x, struct json *j)
 {
-	uint64_t net = box_net_bytes(x->box);
+	uint64_t net = sandbox_net_bytes(x->sandbox);
 
 	jout_object(j, "usage");
 	jout_u64(j, "wall_ms", wall_ms(x));
 	jout_u64(j, "cpu_ms", x->exit.cpu_usec / 1000);
 	jout_u64(j, "memory_peak", x->memory_peak);
-	jout_u64(j, "disk_used", x->box->stat.disk_used);
-	jout_u64(j, "io_bytes", x->box->stat.group.io_bytes);
+	jout_u64(j, "disk_used", x->sandbox->stat.disk_used);
+	jout_u64(j, "io_bytes", x->sandbox->stat.group.io_bytes);
 	jout_u64(j, "net_bytes", net > x->net_base ? net - x->net_base : 0);
 	jout_end(j);
 }
@@ -204,7 +206,7 @@ static void put_ends(const struct exec *x, struct json *j)
 	uint64_t mono = clock_mono_ns(), at = clock_real_ns();
 	char when[32];
 
-	if (!x->want->timeout_ms || x->box->state == BOX_PAUSED || x->box->state == BOX_HIBERNATED) {
+	if (!x->want->timeout_ms || x->sandbox->state == SANDBOX_PAUSED || x->sandbox->state == SANDBOX_HIBERNATED) {
 		jout_null(j, "ends_at");
 		return;
 	}
@@ -231,8 +233,8 @@ int exec_write_result(struct exec *x, bool output, struct json *j)
 	int r = 0;
 
 	jout_str(j, "id", x->id);
-	jout_str(j, "sandbox", x->box->id);
-	exec_want_write_cmd(x->want, box_mask(x->box), j);
+	jout_str(j, "sandbox", x->sandbox->id);
+	exec_want_write_cmd(x->want, sandbox_mask(x->sandbox), j);
 	jout_str(j, "user", x->want->user.text);
 	jout_bool(j, "background", x->want->background);
 	jout_bool(j, "tty", x->want->tty);
@@ -253,7 +255,7 @@ int exec_write_result(struct exec *x, bool output, struct json *j)
 	jout_bool(j, "stderr", dropped[1] != 0);
 	jout_u64(j, "stdout_dropped", dropped[0]);
 	jout_u64(j, "stderr_dropped", dropped[1]);
-	snprintf(url, sizeof(url), "/v1/sandboxes/%s/execs/%s/output", x->box->id, x->id);
+	snprintf(url, sizeof(url), "/v1/sandboxes/%s/execs/%s/output", x->sandbox->id, x->id);
 	jout_str(j, "full_url", dropped[0] || dropped[1] ? url : NULL);
 	jout_end(j);
 	put_usage(x, j);
@@ -283,16 +285,16 @@ static void put_digest(struct json *j, struct exec *x)
 static void note(struct exec *x)
 {
 	struct audit_rec rec = who_rec(&x->who, "exec.end");
-	struct service *s = x->box->service;
+	struct service *s = x->sandbox->service;
 	struct json *j;
 
-	rec.tenant = x->box->tenant->id;
-	rec.sandbox = x->box->id;
+	rec.tenant = x->sandbox->tenant->id;
+	rec.sandbox = x->sandbox->id;
 	rec.exec = x->id;
 	if (x->want->background || x->adopted)
 		rec.request_id = NULL; /* exec.start has it, or nobody waits any more */
 	j = audit_begin(s->audit, &rec);
-	exec_want_write(x->want, box_mask(x->box), j);
+	exec_want_write(x->want, sandbox_mask(x->sandbox), j);
 	if (x->failed)
 		jout_str(j, "error", x->fail.msg);
 	else
@@ -310,7 +312,7 @@ static void note(struct exec *x)
 }
 
 /* Of those that have ended, the ones that ended first are forgotten: one that ran for long can still be asked for its result. */
-static void forget_old(struct box *b)
+static void forget_old(struct sandbox *b)
 {
 	while (b->nexecs > KEPT_MAX) {
 		struct exec *first = NULL;
@@ -335,7 +337,7 @@ static void forget_old(struct box *b)
  */
 void exec_release(struct exec *x)
 {
-	struct box *b = x->box;
+	struct sandbox *b = x->sandbox;
 
 	for (int i = 0; i < 2; i++)
 		if (x->stream[i].fd >= 0 && x->stream[i].eof)
@@ -349,14 +351,14 @@ void exec_release(struct exec *x)
 	if (x->lingering || x->state == EXEC_ENDED) {
 		x->lingering = false;
 		if (!x->orphan)
-			box_put_off(b, x->number, x->group_no);
+			sandbox_put_off(b, x->number, x->group_no);
 		x->group_no = 0;
 	}
 }
 
 void exec_unkeep(struct exec *x)
 {
-	struct service *s = x->box->service;
+	struct service *s = x->sandbox->service;
 
 	if (!x->kept_prev)
 		return;
@@ -366,15 +368,15 @@ void exec_unkeep(struct exec *x)
 	else
 		s->kept_last = x->kept_prev;
 	s->kept_bytes -= x->kept;
-	x->box->tenant->kept -= x->kept;
+	x->sandbox->tenant->kept -= x->kept;
 	x->kept_prev = NULL;
 	x->kept = 0;
 }
 
 void exec_keep(struct exec *x)
 {
-	struct service *s = x->box->service;
-	struct tenant *t = x->box->tenant;
+	struct service *s = x->sandbox->service;
+	struct tenant *t = x->sandbox->tenant;
 
 	x->kept = x->stream[0].spool.mem.len + x->stream[1].spool.mem.len;
 	if (!x->kept)
@@ -389,7 +391,7 @@ void exec_keep(struct exec *x)
 		struct exec *old = s->kept;
 
 		/* One tenant has at most half, so that it does not take what is kept for others. */
-		while (t->kept > KEPT_BYTES / 2 && old != x && old->box->tenant != t)
+		while (t->kept > KEPT_BYTES / 2 && old != x && old->sandbox->tenant != t)
 			old = old->kept_next;
 		if (old == x)
 			break;
@@ -403,7 +405,7 @@ void exec_keep(struct exec *x)
 static void on_stored(void *arg)
 {
 	struct exec *x = arg;
-	struct box *b = x->box;
+	struct sandbox *b = x->sandbox;
 
 	x->sink = NULL; /* it has been told everything; what still comes is nobody's */
 	x->held = false;
@@ -416,7 +418,7 @@ static void on_stored(void *arg)
 	service_soon(b->service); /* what is kept is not kept for ever */
 	forget_old(b);
 	if (!x->want->standing)
-		box_rest(b);
+		sandbox_rest(b);
 	exec_unref(x);
 }
 
@@ -433,13 +435,14 @@ int exec_store_end(struct exec *x, struct err *e)
 	jout_end(&j);
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a result");
-	return x->stored ? execs_finish(x->box->service->db, x->id, b.data, x->ended_ns, e) : exec_store(x, b.data, e);
+	return x->stored ? execs_finish(x->sandbox->service->db, x->id, b.data, x->ended_ns, e)
+			 : exec_store(x, b.data, e);
 }
 
 void exec_end(struct exec *x)
 {
 	const struct tenant_quota one = { .execs = 1 };
-	struct box *b = x->box;
+	struct sandbox *b = x->sandbox;
 	struct err e = { 0 };
 	char fields[192];
 
@@ -463,7 +466,7 @@ void exec_end(struct exec *x)
 	} else if (exec_store_end(x, &e) < 0)
 		log_warn("exec %s: %s", x->id, e.msg);
 	if (!x->lost && b->want->again)
-		box_again_drop(b, x->id, x->was);
+		sandbox_again_drop(b, x->id, x->was);
 	note(x);
 	exec_trim(x);
 	snprintf(fields, sizeof(fields), "\"exec\":\"%s\",\"exit_code\":%d,\"cause\":\"%s\"%s%s%s", x->id,
@@ -502,10 +505,10 @@ void exec_check_end(struct exec *x)
 		return;
 	x->judging = true;
 	exec_ref(x);
-	box_stat(x->box, on_stat, x);
+	sandbox_stat(x->sandbox, on_stat, x);
 }
 
-static void exec_end_all(struct box *b, bool killed)
+static void exec_end_all(struct sandbox *b, bool killed)
 {
 	for (struct exec *x = b->execs; x; x = x->next) {
 		if (x->ended_ns)
@@ -528,7 +531,7 @@ static void exec_end_all(struct box *b, bool killed)
 }
 
 /* Another sandbox takes the place of the one they ran in: its agent knows nothing of them. */
-void exec_leave_all(struct box *b)
+void exec_leave_all(struct sandbox *b)
 {
 	exec_end_all(b, true);
 	for (struct exec *x = b->execs; x; x = x->next) {
@@ -538,12 +541,12 @@ void exec_leave_all(struct box *b)
 }
 
 /* The sandbox is gone, or about to go. */
-void exec_lose_all(struct box *b)
+void exec_lose_all(struct sandbox *b)
 {
-	exec_end_all(b, b->state == BOX_ENDING);
+	exec_end_all(b, b->state == SANDBOX_ENDING);
 }
 
-void exec_drop_all(struct box *b)
+void exec_drop_all(struct sandbox *b)
 {
 	struct exec *x;
 

@@ -16,7 +16,7 @@
 
 /* --- lifetime --- */
 
-struct exec *exec_alloc(struct box *b, const char *id, uint32_t number, struct err *e)
+struct exec *exec_alloc(struct sandbox *b, const char *id, uint32_t number, struct err *e)
 {
 	struct exec *x = calloc(1, sizeof(*x));
 	int r = 0;
@@ -25,7 +25,7 @@ struct exec *exec_alloc(struct box *b, const char *id, uint32_t number, struct e
 		err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for an exec");
 		return NULL;
 	}
-	x->box = b;
+	x->sandbox = b;
 	x->number = number;
 	x->in = -1;
 	x->refs = 1;
@@ -39,7 +39,7 @@ struct exec *exec_alloc(struct box *b, const char *id, uint32_t number, struct e
 		err_sys(e, ERR_INTERNAL, r, "make an id");
 		return NULL;
 	}
-	box_ref(b);
+	sandbox_ref(b);
 	stream_init(x, EXEC_OUT);
 	stream_init(x, EXEC_ERR);
 	return x;
@@ -47,10 +47,10 @@ struct exec *exec_alloc(struct box *b, const char *id, uint32_t number, struct e
 
 void exec_list(struct exec *x)
 {
-	x->next = x->box->execs;
-	x->box->execs = x;
-	x->box->nexecs++;
-	if (map_put(&x->box->service->execs, x->id, x) < 0)
+	x->next = x->sandbox->execs;
+	x->sandbox->execs = x;
+	x->sandbox->nexecs++;
+	if (map_put(&x->sandbox->service->execs, x->id, x) < 0)
 		log_warn("no memory to find exec %s by its id", x->id);
 }
 
@@ -73,7 +73,7 @@ void exec_unref(struct exec *x)
 	turn_cancel(&x->wait);
 	exec_unkeep(x);
 	exec_uncount(x);
-	x->box->unstored -= x->due;
+	x->sandbox->unstored -= x->due;
 	exec_timer_stop(x);
 	for (int i = 0; i < 2; i++) {
 		stream_close(&x->stream[i]);
@@ -84,16 +84,16 @@ void exec_unref(struct exec *x)
 	stdin_close(x);
 	buf_done(&x->in_queue);
 	exec_want_free(x->want);
-	box_unref(x->box);
+	sandbox_unref(x->sandbox);
 	free(x);
 }
 
-struct exec *exec_find(struct box *b, const char *id, struct err *e)
+struct exec *exec_find(struct sandbox *b, const char *id, struct err *e)
 {
 	struct exec *x = map_get(&b->service->execs, id);
 
 	/* One that goes on from a memory image is also found by what it was called before. */
-	if (!x || x->box != b)
+	if (!x || x->sandbox != b)
 		for (x = b->execs; x && strcmp(x->was, id); x = x->next)
 			;
 	if (!x || !*id) {
@@ -168,7 +168,7 @@ int exec_signal(struct exec *x, int sig, enum exec_scope scope, struct err *e)
 	int r = check_running(x, e);
 
 	if (r == 0)
-		r = box_ready(x->box, e);
+		r = sandbox_ready(x->sandbox, e);
 	if (r < 0)
 		return r;
 	if (x->state == EXEC_WAITING) { /* nobody there knows it so far; the first that ends it counts */
@@ -185,7 +185,7 @@ int exec_signal(struct exec *x, int sig, enum exec_scope scope, struct err *e)
 	}
 	if (sig == SIGKILL)
 		x->killed = true;
-	r = alink_send(&x->box->link, FRAME_SIGNAL, x->number, payload, sizeof(payload), NULL, 0);
+	r = alink_send(&x->sandbox->link, FRAME_SIGNAL, x->number, payload, sizeof(payload), NULL, 0);
 	return r < 0 ? err_sys(e, ERR_LOST, r, "send a signal") : 0;
 }
 
@@ -208,7 +208,7 @@ int signal_parse(const char *text)
 
 /* --- the agent's frames --- */
 
-static struct exec *by_number(struct box *b, uint32_t number)
+static struct exec *by_number(struct sandbox *b, uint32_t number)
 {
 	for (struct exec *x = b->execs; x; x = x->next)
 		if (x->number == number)
@@ -297,10 +297,10 @@ static int why_not(const struct exec *x, const struct frame *f, struct err *e)
 
 	if (how.stage == FRAME_STAGE_WARM && how.errnum == ENOENT) {
 		r = err_set(e, ERR_CONFLICT, -ENOENT, "no warm Python runs in this sandbox%s",
-			    x->want->user.uid == x->box->want->user.uid ? "" : " as that user");
+			    x->want->user.uid == x->sandbox->want->user.uid ? "" : " as that user");
 		err_remedy(e, "create it from a template that has `warm: {python}`, or use `cmd`");
 	} else if (how.stage == FRAME_STAGE_CWD) {
-		r = link_error(f, x->want->cwd ? x->want->cwd : x->box->want->spec->workdir, e, NULL);
+		r = link_error(f, x->want->cwd ? x->want->cwd : x->sandbox->want->spec->workdir, e, NULL);
 		e->kind = ERR_REFUSED;
 	} else if (how.stage == FRAME_STAGE_ACCOUNT || how.stage == FRAME_STAGE_ACCOUNT_GROUP) {
 		r = link_error(f, x->want->user.text, e, NULL);
@@ -308,18 +308,18 @@ static int why_not(const struct exec *x, const struct frame *f, struct err *e)
 	} else if (e->kind == ERR_NOT_FOUND || e->kind == ERR_INVALID || how.stage == FRAME_STAGE_WARM) {
 		e->kind = ERR_REFUSED;
 	}
-	mask_err(box_mask(x->box), e);
+	mask_err(sandbox_mask(x->sandbox), e);
 	return r;
 }
 
-void exec_frame(struct box *b, const struct frame *f, int *fds, size_t nfds)
+void exec_frame(struct sandbox *b, const struct frame *f, int *fds, size_t nfds)
 {
 	struct exec *x = by_number(b, f->id);
 	struct err e = { 0 };
 
 	if (b->hands_off && (f->type == FRAME_HELD || f->type == FRAME_STARTED))
 		return; /* it says so again when it is asked again, here or from its image */
-	if (b->reviving && f->type == FRAME_HELD && b->nheld < BOX_HELD_MAX)
+	if (b->reviving && f->type == FRAME_HELD && b->nheld < SANDBOX_HELD_MAX)
 		b->held[b->nheld++] = f->id;
 	if (!x) {
 		/*

@@ -28,18 +28,18 @@ struct stream {
 	uint64_t left; /* after the exit: bytes to be read still */
 	unsigned full; /* reads that filled the buffer */
 	struct digest digest; /* of everything it said, as it is told */
-	struct mask_stream *mask; /* what is left out of it; NULL: nothing, the box has no secrets */
+	struct mask_stream *mask; /* what is left out of it; NULL: nothing, the sandbox has no secrets */
 	bool muted; /* it could not be masked any more: nothing is told */
 	struct spool spool;
 };
 
 struct exec {
-	struct exec *next; /* of the box, newest first */
+	struct exec *next; /* of the sandbox, newest first */
 	struct exec *kept_next, **kept_prev; /* of those that have ended and whose output is in memory, oldest first */
 	size_t kept;
 	struct exec *history_next, **history_prev; /* of the tenant's, oldest first: service/exec/kept.c */
 	size_t history, pending, stdin_held; /* bytes that count for the tenant */
-	struct box *box;
+	struct sandbox *sandbox;
 	char id[ID_SIZE];
 	uint32_t number;
 	struct exec_want *want;
@@ -92,9 +92,9 @@ struct exec {
  * Starts it; takes @want over. On success *ret is there, referenced for the caller, and EXEC is under way: failing to
  * start is an end like another, with ->failed and ->fail.
  */
-int exec_new(struct box *b, const struct who *who, struct exec_want *want, struct exec_sink *sink, struct exec **ret,
-	     struct err *e);
-struct exec *exec_find(struct box *b, const char *id, struct err *e); /* not referenced */
+int exec_new(struct sandbox *b, const struct who *who, struct exec_want *want, struct exec_sink *sink,
+	     struct exec **ret, struct err *e);
+struct exec *exec_find(struct sandbox *b, const char *id, struct err *e); /* not referenced */
 void exec_ref(struct exec *x);
 void exec_unref(struct exec *x);
 
@@ -135,39 +135,39 @@ int exec_write_result(struct exec *x, bool output, struct json *j);
 /* Only stdout and stderr, and how many bytes of each were left out. */
 int exec_write_output(struct exec *x, struct json *j, uint64_t ret_dropped[2]);
 
-/* From the box. */
-void exec_frame(struct box *b, const struct frame *f, int *fds, size_t nfds);
-void exec_group_came(struct box *b, int r, const struct err *e);
+/* From the sandbox. */
+void exec_frame(struct sandbox *b, const struct frame *f, int *fds, size_t nfds);
+void exec_group_came(struct sandbox *b, int r, const struct err *e);
 /* Who may change /usr can do so now, or r < 0: it cannot be had. */
-void exec_system_came(struct box *b, int r, const struct err *e);
-void exec_lose_all(struct box *b);
-void exec_leave_all(struct box *b);
+void exec_system_came(struct sandbox *b, int r, const struct err *e);
+void exec_lose_all(struct sandbox *b);
+void exec_leave_all(struct sandbox *b);
 /*
  * Of all pipes and terminals, without a word: the agent has them, too, and gives them back when asked. Until exec_take_up they
  * are not taken: what is in a pipe when it is copied must not be read as well. A worker may still be at one: see exec_any_read.
  */
-void exec_let_go(struct box *b);
-void exec_take_up(struct box *b, bool ask);
+void exec_let_go(struct sandbox *b);
+void exec_take_up(struct sandbox *b, bool ask);
 /* Whether a worker takes something out of a pipe, or is about to, or writes down what it took. */
-bool exec_any_read(const struct box *b);
+bool exec_any_read(const struct sandbox *b);
 /* They are read from now on, or when ->turning is over. */
-void exec_read_all(struct box *b);
+void exec_read_all(struct sandbox *b);
 /* Whether one waits to be started, or has ended and not everything it said was read. */
-bool exec_any_between(const struct box *b);
-void exec_drop_all(struct box *b);
-void exec_clock(struct box *b, bool stop);
+bool exec_any_between(const struct sandbox *b);
+void exec_drop_all(struct sandbox *b);
+void exec_clock(struct sandbox *b, bool stop);
 /* Found again after a restart. */
-int exec_load(struct box *b, const struct exec_row *row, struct err *e);
-void exec_expect(struct box *b); /* it was asked which it still has */
-void exec_sync(struct box *b); /* asks the agent which it still has */
+int exec_load(struct sandbox *b, const struct exec_row *row, struct err *e);
+void exec_expect(struct sandbox *b); /* it was asked which it still has */
+void exec_sync(struct sandbox *b); /* asks the agent which it still has */
 /* It has told all; false: that does not count, and it is asked again. */
-bool exec_synced(struct box *b);
+bool exec_synced(struct sandbox *b);
 /* Which ran at some moment since @since_ns, as JSON: for exec_revive in a sandbox from its memory. */
-int exec_save(const struct box *b, uint64_t since_ns, struct buf *to);
+int exec_save(const struct sandbox *b, uint64_t since_ns, struct buf *to);
 /* They get rows, and wait for the agent to name them. Old ones of the same numbers go. */
-int exec_revive(struct box *b, const char *saved, struct err *e);
+int exec_revive(struct sandbox *b, const char *saved, struct err *e);
 /* Those that were not named are forgotten. */
-void exec_revived(struct box *b);
+void exec_revived(struct sandbox *b);
 /* Rows for those that run for longer than a moment. */
 void exec_store_running(struct service *s);
 /* Old spools and the memory of old output, once in a while. */

@@ -29,7 +29,7 @@ static char **copy_args(const json_t *cmd, uint32_t *ret_n)
 	return argv;
 }
 
-static struct exec_want *load_want(const struct box *b, const json_t *spec)
+static struct exec_want *load_want(const struct sandbox *b, const json_t *spec)
 {
 	struct exec_want *w = calloc(1, sizeof(*w));
 	const char *user = json_string_value(json_object_get(spec, "user")), *way;
@@ -80,7 +80,7 @@ static void load_result(struct exec *x, const json_t *o)
 	x->failed = json_object_get(o, "error") != NULL;
 }
 
-int exec_load(struct box *b, const struct exec_row *row, struct err *e)
+int exec_load(struct sandbox *b, const struct exec_row *row, struct err *e)
 {
 	AUTO(json_decref) json_t *spec = NULL;
 	AUTO(json_decref) json_t *result = NULL;
@@ -100,7 +100,7 @@ int exec_load(struct box *b, const struct exec_row *row, struct err *e)
 		exec_unref(x);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for an exec");
 	}
-	exec_want_trim(x->want, box_mask(b)); /* a row of an earlier version has all of it */
+	exec_want_trim(x->want, sandbox_mask(b)); /* a row of an earlier version has all of it */
 	was = json_string_value(json_object_get(spec, "was"));
 	snprintf(x->was, sizeof(x->was), "%s", was ? was : "");
 	x->started_ns = row->started_ns;
@@ -127,10 +127,11 @@ int exec_load(struct box *b, const struct exec_row *row, struct err *e)
 	b->service->running_execs++;
 	tenant_force(b->tenant, &(struct tenant_quota){ .execs = 1 });
 	if (!x->want->standing)
-		box_use(b);
+		sandbox_use(b);
 	if (x->want->timeout_ms) {
 		/* Time stands still while it is paused. */
-		uint64_t until = b->state == BOX_PAUSED || b->state == BOX_HIBERNATED ? b->paused_ns : wall_now(b->service);
+		uint64_t until = b->state == SANDBOX_PAUSED || b->state == SANDBOX_HIBERNATED ? b->paused_ns
+											      : wall_now(b->service);
 		uint64_t gone = until > x->started_ns ? until - x->started_ns : 0,
 			 all = x->want->timeout_ms * 1000000ULL;
 
@@ -156,7 +157,7 @@ void exec_linger(struct exec *x, uint32_t flags, int *fds, size_t nfds)
 		stream_pump(&x->stream[EXEC_ERR]);
 }
 
-void exec_expect(struct box *b)
+void exec_expect(struct sandbox *b)
 {
 	b->synced = false;
 	b->nheld = 0;
@@ -164,14 +165,14 @@ void exec_expect(struct box *b)
 		x->named = false;
 }
 
-void exec_sync(struct box *b)
+void exec_sync(struct sandbox *b)
 {
 	exec_expect(b);
 	alink_send(&b->link, FRAME_SYNC, 0, NULL, 0, NULL, 0);
 }
 
 /* The agent has told all it has. What it did not name never reached it, or is over and was released. */
-bool exec_synced(struct box *b)
+bool exec_synced(struct sandbox *b)
 {
 	b->synced = true;
 	if (b->hands_off)

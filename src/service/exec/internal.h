@@ -2,7 +2,7 @@
 #pragma once
 #include "service/exec/exec.h"
 
-/* exec_io.c */
+/* io.c */
 void stream_init(struct exec *x, enum exec_stream which);
 /*
  * Takes @fd on success. @later: it is not watched until stream_arm: most commands are over before it would be worth it, and what they said is in the pipe.
@@ -19,36 +19,36 @@ void stdin_open(struct exec *x, int fd); /* takes @fd */
 void stdin_open_terminal(struct exec *x); /* behind stream_open of the terminal */
 void stdin_close(struct exec *x);
 
-/* exec_time.c */
-void exec_kill_number(struct box *b, uint32_t number);
+/* time.c */
+void exec_kill_number(struct sandbox *b, uint32_t number);
 void exec_kill_tree(struct exec *x);
 void exec_look_at_cpu(struct exec *x);
 void exec_arm(struct exec *x); /* for its next limit of time */
 void exec_timer_stop(struct exec *x);
 
-/* exec_start.c */
+/* start.c */
 void exec_fail(struct exec *x, int r, const struct err *e); /* it did not even start */
-void exec_start_waiting(struct box *b); /* those that came before the agent told what it has */
+void exec_start_waiting(struct sandbox *b); /* those that came before the agent told what it has */
 int exec_store(struct exec *x, const char *result, struct err *e); /* writes its row; @result NULL while it runs */
 int exec_store_end(struct exec *x, struct err *e);
 
 /* exec.c */
-struct exec *exec_alloc(struct box *b, const char *id, uint32_t number, struct err *e);
+struct exec *exec_alloc(struct sandbox *b, const char *id, uint32_t number, struct err *e);
 void exec_list(struct exec *x);
 void exec_tell(struct exec *x); /* everybody who watches */
 void exec_signal_early(struct exec *x); /* what was asked for before it was started */
 
-/* exec_kept.c */
+/* kept.c */
 int exec_charge(struct exec *x, struct err *e); /* ->want counts for its tenant. ERR_QUOTA when that has too much */
 void exec_trim(struct exec *x); /* what it was started with is not needed any more */
 void exec_remember(struct exec *x); /* it has ended: one of the tenant's history, whose oldest may go */
 void exec_forget(struct exec *x); /* takes it out of its sandbox and the database */
 void exec_uncount(struct exec *x); /* it goes */
 
-/* exec_find.c */
+/* find.c */
 void exec_linger(struct exec *x, uint32_t flags, int *fds, size_t nfds); /* it ended before, and is still held */
 
-/* exec_end.c */
+/* end.c */
 void exec_check_end(struct exec *x); /* ends it when it has exited and everything was read */
 void exec_end(struct exec *x);
 void exec_release(struct exec *x);

@@ -36,16 +36,16 @@ static bool has_room(const struct stream *st);
 
 void stream_init(struct exec *x, enum exec_stream which)
 {
-	struct service *s = x->box->service;
+	struct service *s = x->sandbox->service;
 	struct stream *st = &x->stream[which];
 	char path[320];
 
 	snprintf(path, sizeof(path), "%s/spool/%s.%d", s->o.data, x->id, which == EXEC_OUT ? 1 : 2);
 	*st = (struct stream){ .exec = x, .which = which, .fd = -1, .eof = true, .drained = true };
 	digest_init(&st->digest, s->loop, on_hashed, st);
-	spool_init(&st->spool, s->loop, path, s->o.spool_max, &s->spooled, &x->box->tenant->spooled);
+	spool_init(&st->spool, s->loop, path, s->o.spool_max, &s->spooled, &x->sandbox->tenant->spooled);
 	/* So that one of them does not leave the others without. */
-	x->box->tenant->spooled.max = s->o.spool_total / 2;
+	x->sandbox->tenant->spooled.max = s->o.spool_total / 2;
 }
 
 static void on_readable(uv_poll_t *p, int status, int events)
@@ -78,7 +78,7 @@ int stream_arm(struct stream *st, struct err *e)
 	if (st->poll || st->fd < 0)
 		return 0;
 	st->poll = malloc(sizeof(*st->poll));
-	r = st->poll ? uv_poll_init(st->exec->box->service->loop, st->poll, st->fd) : -ENOMEM;
+	r = st->poll ? uv_poll_init(st->exec->sandbox->service->loop, st->poll, st->fd) : -ENOMEM;
 	if (r < 0) {
 		free(st->poll);
 		st->poll = NULL;
@@ -174,7 +174,7 @@ static bool has_room(const struct stream *st)
 {
 	const struct exec *x = st->exec;
 
-	return !spool_busy(&st->spool) && !digest_full(&st->digest) && (!x->held || !x->sink) && !x->box->turning;
+	return !spool_busy(&st->spool) && !digest_full(&st->digest) && (!x->held || !x->sink) && !x->sandbox->turning;
 }
 
 static void on_pulled(void *arg)
@@ -217,7 +217,7 @@ static bool pull(struct stream *st, size_t want)
 	const struct exec *x = st->exec;
 
 	/* What is masked has to come by here. */
-	if (!x->want->background || x->sink || x->lingering || box_mask(x->box) || st->mask)
+	if (!x->want->background || x->sink || x->lingering || sandbox_mask(x->sandbox) || st->mask)
 		return false;
 	st->spool.show = digest_wants(&st->digest);
 	if (want == SCRATCH && !st->spool.show && !x->want->tty)
@@ -260,7 +260,7 @@ static void mute(struct stream *st, int r)
 /* Values may have been added since. */
 static int mask_ready(struct stream *st, struct buf *out)
 {
-	struct mask *m = box_mask(st->exec->box);
+	struct mask *m = sandbox_mask(st->exec->sandbox);
 
 	if (!st->mask) {
 		st->mask = malloc(sizeof(*st->mask));
@@ -346,7 +346,7 @@ static ssize_t write_now(int fd, char *from, size_t len)
 static bool pump_once(struct stream *st)
 {
 	struct exec *x = st->exec;
-	char *buf = x->box->service->scratch;
+	char *buf = x->sandbox->service->scratch;
 	size_t want = SCRATCH;
 	ssize_t n;
 
@@ -372,7 +372,7 @@ static bool pump_once(struct stream *st)
 	if (x->exited)
 		st->left -= (uint64_t)n < st->left ? (uint64_t)n : st->left;
 	note_full(st, (size_t)n);
-	return st->mask || box_mask(x->box) ? deliver_masked(st, buf, (size_t)n) : deliver(st, buf, (size_t)n);
+	return st->mask || sandbox_mask(x->sandbox) ? deliver_masked(st, buf, (size_t)n) : deliver(st, buf, (size_t)n);
 }
 
 void stream_pump(struct stream *st)
@@ -495,7 +495,7 @@ void stdin_open(struct exec *x, int fd)
 {
 	x->in = fd;
 	x->in_poll = malloc(sizeof(*x->in_poll));
-	if (fd_set_nonblock(fd) < 0 || !x->in_poll || uv_poll_init(x->box->service->loop, x->in_poll, fd) < 0) {
+	if (fd_set_nonblock(fd) < 0 || !x->in_poll || uv_poll_init(x->sandbox->service->loop, x->in_poll, fd) < 0) {
 		log_warn("exec %s: no room to watch its stdin, which is closed", x->id);
 		free(x->in_poll);
 		x->in_poll = NULL;
@@ -522,12 +522,12 @@ void stdin_close(struct exec *x)
 {
 	close_poll(&x->in_poll);
 	if (x->in >= 0 && !x->want->tty)
-		alink_send(&x->box->link, FRAME_CLOSE_STDIN, x->number, NULL, 0, NULL, 0);
+		alink_send(&x->sandbox->link, FRAME_CLOSE_STDIN, x->number, NULL, 0, NULL, 0);
 	fd_close(x->in);
 	x->in = -1;
 }
 
-void exec_let_go(struct box *b)
+void exec_let_go(struct sandbox *b)
 {
 	b->let_go = b->hands_off = true;
 	b->missed = b->ask_again = false;
@@ -545,7 +545,7 @@ void exec_let_go(struct box *b)
 	}
 }
 
-void exec_take_up(struct box *b, bool ask)
+void exec_take_up(struct sandbox *b, bool ask)
 {
 	b->hands_off = false;
 	if (ask && b->synced)
@@ -554,7 +554,7 @@ void exec_take_up(struct box *b, bool ask)
 		b->ask_again = true; /* it is asked once, however often this is tried: one that is paused answers when it is resumed */
 }
 
-bool exec_any_read(const struct box *b)
+bool exec_any_read(const struct sandbox *b)
 {
 	for (const struct exec *x = b->execs; x; x = x->next)
 		if (spool_busy(&x->stream[EXEC_OUT].spool) || spool_busy(&x->stream[EXEC_ERR].spool))
@@ -562,7 +562,7 @@ bool exec_any_read(const struct box *b)
 	return false;
 }
 
-void exec_read_all(struct box *b)
+void exec_read_all(struct sandbox *b)
 {
 	struct exec *next;
 
@@ -576,10 +576,11 @@ void exec_read_all(struct box *b)
 	}
 }
 
-bool exec_any_between(const struct box *b)
+bool exec_any_between(const struct sandbox *b)
 {
 	for (const struct exec *x = b->execs; x; x = x->next)
-		if (!x->ended_ns && (x->exited || (x->state == EXEC_WAITING && !x->adopted && b->state == BOX_RUNNING)))
+		if (!x->ended_ns &&
+		    (x->exited || (x->state == EXEC_WAITING && !x->adopted && b->state == SANDBOX_RUNNING)))
 			return true;
 	return false;
 }

@@ -24,7 +24,7 @@ static size_t stdin_bytes(const struct exec_want *w)
 
 int exec_charge(struct exec *x, struct err *e)
 {
-	struct tenant *t = x->box->tenant;
+	struct tenant *t = x->sandbox->tenant;
 	size_t bytes = exec_want_bytes(x->want);
 
 	if (t->pending && t->pending + bytes > PENDING_MAX) {
@@ -41,15 +41,15 @@ int exec_charge(struct exec *x, struct err *e)
 static void uncharge(struct exec *x, size_t bytes)
 {
 	x->pending -= bytes;
-	x->box->tenant->pending -= bytes;
+	x->sandbox->tenant->pending -= bytes;
 }
 
 void exec_trim(struct exec *x)
 {
 	const size_t in = stdin_bytes(x->want);
-	bool queued = x->box->link.first && !x->ended_ns; /* then a copy of it waits for its agent */
+	bool queued = x->sandbox->link.first && !x->ended_ns; /* then a copy of it waits for its agent */
 
-	exec_want_trim(x->want, box_mask(x->box));
+	exec_want_trim(x->want, sandbox_mask(x->sandbox));
 	x->stdin_held = x->ended_ns ? 0 : x->stdin_held + in;
 	if (!queued && x->pending > x->stdin_held)
 		uncharge(x, x->pending - x->stdin_held);
@@ -62,7 +62,7 @@ static size_t history_bytes(const struct exec *x)
 
 static void history_leave(struct exec *x)
 {
-	struct tenant *t = x->box->tenant;
+	struct tenant *t = x->sandbox->tenant;
 
 	if (!x->history_prev)
 		return;
@@ -77,7 +77,7 @@ static void history_leave(struct exec *x)
 
 void exec_forget(struct exec *x)
 {
-	struct box *b = x->box;
+	struct sandbox *b = x->sandbox;
 	struct exec **p = &b->execs;
 
 	while (*p && *p != x)
@@ -94,7 +94,7 @@ void exec_forget(struct exec *x)
 
 void exec_remember(struct exec *x)
 {
-	struct tenant *t = x->box->tenant;
+	struct tenant *t = x->sandbox->tenant;
 	struct exec *old, *next;
 
 	if (x->history_prev)

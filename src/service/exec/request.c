@@ -159,7 +159,7 @@ static void read_restart(struct jin *j, const json_t *from, struct exec_want *x)
 }
 
 /* A relative one begins at the work folder, as paths of files do. */
-static int copy_cwd(const struct box_want *w, const char *cwd, char **ret)
+static int copy_cwd(const struct sandbox_want *w, const char *cwd, char **ret)
 {
 	const char *base = *cwd == '/' ? "" : w->spec->workdir;
 	const size_t size = strlen(base) + strlen(cwd) + 2;
@@ -170,7 +170,7 @@ static int copy_cwd(const struct box_want *w, const char *cwd, char **ret)
 	return *ret ? 0 : -ENOMEM;
 }
 
-static int read_all(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want *x,
+static int read_all(const struct service_opts *o, const struct sandbox_want *w, const json_t *from, struct exec_want *x,
 		    struct err *e)
 {
 	struct jin j = JIN_INIT(from, e);
@@ -213,8 +213,8 @@ static int read_all(const struct service_opts *o, const struct box_want *w, cons
 	return jin_end(&j);
 }
 
-int exec_want_parse(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want **ret,
-		    struct err *e)
+int exec_want_parse(const struct service_opts *o, const struct sandbox_want *w, const json_t *from,
+		    struct exec_want **ret, struct err *e)
 {
 	AUTO(exec_want_free) struct exec_want *x = calloc(1, sizeof(*x));
 	int r;

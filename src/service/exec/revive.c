@@ -6,7 +6,7 @@
 #include "service/secret/give.h"
 #include "service/state/wall.h"
 
-int exec_save(const struct box *b, uint64_t since_ns, struct buf *to)
+int exec_save(const struct sandbox *b, uint64_t since_ns, struct buf *to)
 {
 	struct json j = JSON_INIT(to);
 	uint64_t now = wall_now(b->service);
@@ -21,7 +21,7 @@ int exec_save(const struct box *b, uint64_t since_ns, struct buf *to)
 		jout_u64(&j, "number", x->number);
 		jout_u64(&j, "ran_ns", now > x->started_ns ? now - x->started_ns : 0);
 		jout_object(&j, "spec");
-		exec_want_write_kept(x->want, box_mask(b), &j);
+		exec_want_write_kept(x->want, sandbox_mask(b), &j);
 		jout_end(&j);
 		jout_end(&j);
 	}
@@ -30,11 +30,11 @@ int exec_save(const struct box *b, uint64_t since_ns, struct buf *to)
 	return jout_done(&j);
 }
 
-/* Of the box's list, and of everything else. */
+/* Of the sandbox's list, and of everything else. */
 static void drop(struct exec *x)
 {
 	const struct tenant_quota one = { .execs = 1 };
-	struct box *b = x->box;
+	struct sandbox *b = x->sandbox;
 	struct exec **p = &b->execs;
 
 	while (*p != x)
@@ -51,7 +51,7 @@ static void drop(struct exec *x)
 		b->running--;
 		b->service->running_execs--;
 		if (!x->want->standing)
-			box_rest(b);
+			sandbox_rest(b);
 		exec_timer_stop(x);
 	}
 	stream_close(&x->stream[EXEC_OUT]);
@@ -59,7 +59,7 @@ static void drop(struct exec *x)
 	exec_unref(x);
 }
 
-static struct exec *by_number(const struct box *b, uint32_t number)
+static struct exec *by_number(const struct sandbox *b, uint32_t number)
 {
 	struct exec *x = b->execs;
 
@@ -68,13 +68,13 @@ static struct exec *by_number(const struct box *b, uint32_t number)
 	return x;
 }
 
-static int revive(struct box *b, const json_t *o, struct err *e)
+static int revive(struct sandbox *b, const json_t *o, struct err *e)
 {
 	const char *id = json_string_value(json_object_get(o, "id"));
 	uint32_t number = (uint32_t)json_integer_value(json_object_get(o, "number"));
 	uint64_t ran = (uint64_t)json_integer_value(json_object_get(o, "ran_ns")), now = wall_now(b->service);
 	char *spec = json_dumps(json_object_get(o, "spec"), JSON_COMPACT);
-	struct exec_row row = { .box = b->id, .number = number, .spec = spec };
+	struct exec_row row = { .sandbox = b->id, .number = number, .spec = spec };
 	struct exec *x = by_number(b, number);
 	char own[ID_SIZE];
 	int r;
@@ -101,7 +101,7 @@ static int revive(struct box *b, const json_t *o, struct err *e)
 	return exec_store(x, NULL, e);
 }
 
-int exec_revive(struct box *b, const char *saved, struct err *e)
+int exec_revive(struct sandbox *b, const char *saved, struct err *e)
 {
 	AUTO(json_decref) json_t *o = NULL;
 	const json_t *list;
@@ -120,7 +120,7 @@ static int by_value(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-void exec_revived(struct box *b)
+void exec_revived(struct sandbox *b)
 {
 	struct exec *next;
 	struct err e = { 0 };

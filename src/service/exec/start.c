@@ -43,7 +43,7 @@ static void env_put(const char **env, uint32_t *n, const char *item)
 /* Base, the sandbox's, its secrets (@nsecret texts), the exec's own: of a name that comes twice the last counts. */
 static const char **make_env(const struct exec *x, const char *secret, unsigned nsecret, uint32_t *ret_n)
 {
-	const struct kv *more[] = { &x->box->want->env, &x->want->env };
+	const struct kv *more[] = { &x->sandbox->want->env, &x->want->env };
 	const char **env = calloc(8 + more[0]->n + nsecret + more[1]->n, sizeof(*env));
 	bool root = x->want->user.uid == 0;
 	uint32_t n = 0;
@@ -149,14 +149,14 @@ static int encode(const struct exec *x, uint32_t flags, uint8_t **ret, size_t *r
 		.cols = w->cols,
 		.nofile = w->nofile,
 		.cpu_seconds = (w->cpu_ms + 999) / 1000,
-		.cwd = w->cwd ? w->cwd : x->box->want->spec->workdir,
+		.cwd = w->cwd ? w->cwd : x->sandbox->want->spec->workdir,
 		.user = w->user.text,
 		.argc = w->argc,
 		.argv = (const char *const *)w->argv,
 	};
 	size_t size = 512 + strlen(f.cwd);
 	long len;
-	int r = x->box->secrets ? secrets_env(x->box, &secret, e) : 0;
+	int r = x->sandbox->secrets ? secrets_env(x->sandbox, &secret, e) : 0;
 
 	if (r < 0)
 		return r;
@@ -198,14 +198,14 @@ static int send_exec(struct exec *x, struct ends *p, struct err *e)
 		fds[at.stdio + 1] = p->out;
 		fds[at.stdio + 2] = p->err;
 	}
-	fds[at.group] = w->way == EXEC_CODE ? x->box->group_code : x->box->group;
+	fds[at.group] = w->way == EXEC_CODE ? x->sandbox->group_code : x->sandbox->group;
 	if (at.out >= 0)
 		fds[at.out] = p->host_out;
 	if (at.err >= 0)
 		fds[at.err] = p->host_err;
 	if (at.in >= 0)
 		fds[at.in] = p->host_in;
-	r = alink_send(&x->box->link, FRAME_EXEC, x->number, payload, len, fds, at.n);
+	r = alink_send(&x->sandbox->link, FRAME_EXEC, x->number, payload, len, fds, at.n);
 	return r < 0 ? err_sys(e, ERR_LOST, r, "send the command to the agent") : 0;
 }
 
@@ -237,7 +237,7 @@ static void on_watch_due(uv_timer_t *t)
 /* In a moment, if it still runs. */
 static void watch_later(struct exec *x)
 {
-	struct service *s = x->box->service;
+	struct service *s = x->sandbox->service;
 
 	if (!s->unwatched)
 		uv_timer_start(&s->watch, on_watch_due, WATCH_MS, 0);
@@ -261,13 +261,13 @@ static void start(struct exec *x)
 	began = clock_mono_ns(); /* from here on it may run, and even be over before we do again */
 	r = send_exec(x, &p, &e);
 	sent = r == 0;
-	x->group_no = x->box->group_no;
+	x->group_no = x->sandbox->group_no;
 	/* Whoever finds it again after a restart must be able to end it as a whole. */
 	if (x->stored) {
-		execs_group(x->box->service->db, x->id, x->group_no, NULL);
-		turn_dirty(x->box->service->turn);
+		execs_group(x->sandbox->service->db, x->id, x->group_no, NULL);
+		turn_dirty(x->sandbox->service->turn);
 	}
-	box_drop_group(x->box);
+	sandbox_drop_group(x->sandbox);
 	if (r == 0 && !x->want->tty) {
 		r = stream_open(&x->stream[EXEC_OUT], p.host_out, later, &e);
 		p.host_out = r == 0 ? -1 : p.host_out;
@@ -288,10 +288,10 @@ static void start(struct exec *x)
 	x->state = EXEC_STARTED;
 	x->started_mono = began;
 	x->deadline_ns = x->want->timeout_ms ? x->started_mono + x->want->timeout_ms * 1000000ULL : 0;
-	x->net_base = box_net_bytes(x->box);
-	x->oom_base = x->box->stat.group.oom_kills;
-	x->kernel_base = x->box->stat.kernel.kills;
-	x->pids_base = x->box->stat.group.pids_refused;
+	x->net_base = sandbox_net_bytes(x->sandbox);
+	x->oom_base = x->sandbox->stat.group.oom_kills;
+	x->kernel_base = x->sandbox->stat.kernel.kills;
+	x->pids_base = x->sandbox->stat.group.pids_refused;
 	if (x->want->cpu_ms)
 		exec_look_at_cpu(x); /* from here on it counts */
 	exec_arm(x);
@@ -304,7 +304,7 @@ static void start(struct exec *x)
 }
 
 /* Those that wait for a group, oldest first. */
-static struct exec *next_waiting(struct box *b)
+static struct exec *next_waiting(struct sandbox *b)
 {
 	struct exec *found = NULL;
 
@@ -320,7 +320,7 @@ static struct exec *next_waiting(struct box *b)
  */
 static bool group_fits(struct exec *x)
 {
-	struct box *b = x->box;
+	struct sandbox *b = x->sandbox;
 
 	if (b->group < 0 || x->want->way != EXEC_CODE)
 		return b->group >= 0;
@@ -328,22 +328,22 @@ static bool group_fits(struct exec *x)
 		return true;
 	b->group_uid = x->want->user.uid + 1;
 	wlink_call(b->service->warden, WARDEN_GROUP_END, b->handle, b->group_no, NULL, NULL, NULL);
-	box_drop_group(b);
+	sandbox_drop_group(b);
 	return false;
 }
 
 static bool may_start(struct exec *x)
 {
-	struct box *b = x->box;
+	struct sandbox *b = x->sandbox;
 
 	if (!b->synced)
 		return false; /* the agent may have some we do not know: not before it has told us */
-	if (!box_net_ready(b))
+	if (!sandbox_net_ready(b))
 		return false; /* what it would ask the network for first would fail */
-	return box_system_ready(b, &x->want->user);
+	return sandbox_system_ready(b, &x->want->user);
 }
 
-void exec_group_came(struct box *b, int r, const struct err *e)
+void exec_group_came(struct sandbox *b, int r, const struct err *e)
 {
 	struct exec *x = next_waiting(b);
 	struct err why = { 0 };
@@ -358,7 +358,7 @@ void exec_group_came(struct box *b, int r, const struct err *e)
 		start(x);
 	}
 	if (next_waiting(b))
-		box_want_group(b);
+		sandbox_want_group(b);
 }
 
 /* Its row is stored. */
@@ -367,7 +367,7 @@ static void on_stored(void *arg)
 	struct exec *x = arg;
 	struct err e = { 0 };
 
-	if (x->box->state != BOX_RUNNING) {
+	if (x->sandbox->state != SANDBOX_RUNNING) {
 		exec_fail(x, err_set(&e, ERR_LOST, -ESRCH, "the sandbox has ended"), &e);
 		return;
 	}
@@ -376,10 +376,10 @@ static void on_stored(void *arg)
 	if (group_fits(x))
 		start(x);
 	else
-		box_want_group(x->box);
+		sandbox_want_group(x->sandbox);
 }
 
-void exec_start_waiting(struct box *b)
+void exec_start_waiting(struct sandbox *b)
 {
 	struct exec *x = next_waiting(b);
 
@@ -388,10 +388,10 @@ void exec_start_waiting(struct box *b)
 	if (group_fits(x))
 		start(x);
 	if (next_waiting(b))
-		box_want_group(b);
+		sandbox_want_group(b);
 }
 
-void exec_system_came(struct box *b, int r, const struct err *e)
+void exec_system_came(struct sandbox *b, int r, const struct err *e)
 {
 	struct err why = { 0 };
 	struct exec *x;
@@ -410,7 +410,7 @@ int exec_store(struct exec *x, const char *result, struct err *e)
 	struct json j = JSON_INIT(&spec);
 	struct exec_row row = {
 		.id = x->id,
-		.box = x->box->id,
+		.sandbox = x->sandbox->id,
 		.number = x->number,
 		.group = x->group_no,
 		.started_ns = x->started_ns,
@@ -420,18 +420,18 @@ int exec_store(struct exec *x, const char *result, struct err *e)
 	int r;
 
 	jout_object(&j, NULL);
-	exec_want_write_kept(x->want, box_mask(x->box), &j);
+	exec_want_write_kept(x->want, sandbox_mask(x->sandbox), &j);
 	if (x->was[0])
 		jout_str(&j, "was", x->was);
 	jout_end(&j);
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_TOO_LARGE, -E2BIG, "the command is too large to be kept");
 	row.spec = spec.data;
-	r = execs_insert(x->box->service->db, &row, e);
+	r = execs_insert(x->sandbox->service->db, &row, e);
 	x->stored = r == 0;
 	if (x->stored && x->due) {
 		x->due = false;
-		x->box->unstored--;
+		x->sandbox->unstored--;
 	}
 	return r;
 }
@@ -443,13 +443,13 @@ int exec_store(struct exec *x, const char *result, struct err *e)
 void exec_store_running(struct service *s)
 {
 	size_t at = 0;
-	struct box *b;
+	struct sandbox *b;
 
 	if (!s->fresh)
 		return;
 	s->fresh = 0;
-	while ((b = map_next(&s->boxes, &at))) {
-		box_flush(b);
+	while ((b = map_next(&s->sandboxes, &at))) {
+		sandbox_flush(b);
 		for (struct exec *x = b->unstored ? b->execs : NULL; x; x = x->next) {
 			if (x->stored)
 				continue;
@@ -461,21 +461,21 @@ void exec_store_running(struct service *s)
 	}
 }
 
-int exec_new(struct box *b, const struct who *who, struct exec_want *want, struct exec_sink *sink, struct exec **ret,
-	     struct err *e)
+int exec_new(struct sandbox *b, const struct who *who, struct exec_want *want, struct exec_sink *sink,
+	     struct exec **ret, struct err *e)
 {
 	const struct tenant_quota one = { .execs = 1 };
 	AUTO(exec_want_free) struct exec_want *mine = want;
 	char field[48];
 	struct exec *x;
-	int r = b->state == BOX_LOST ? box_lost(b, e) : 0;
+	int r = b->state == SANDBOX_LOST ? sandbox_lost(b, e) : 0;
 
 	if (b->opened && r == 0)
 		r = err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is stopped", b->want->name);
 	if (r == 0)
-		r = box_ready(b, e);
+		r = sandbox_ready(b, e);
 	if (r == 0 && want->again)
-		r = box_again_check(b, want->again, e);
+		r = sandbox_again_check(b, want->again, e);
 	if (r < 0)
 		return r;
 	if (b->service->draining)
@@ -501,7 +501,7 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 		/* Whoever is told its id before its end must find it again. */
 		r = x->want->background || sink ? exec_store(x, NULL, e) : 0;
 		if (r == 0 && x->want->again)
-			r = box_again_add(b, x->id, TAKE_PTR(x->want->again), e);
+			r = sandbox_again_add(b, x->id, TAKE_PTR(x->want->again), e);
 		if (r == 0 && x->want->idem[0])
 			r = idem_note(b->service, b->tenant, x->want->idem, x->want->idem_body, x->id, e);
 	}
@@ -518,7 +518,7 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 	b->running++;
 	b->service->running_execs++;
 	if (!x->want->standing)
-		box_use(b);
+		sandbox_use(b);
 	if (x->want->background) {
 		struct audit_rec rec = who_rec(who, "exec.start");
 		struct json *j;
@@ -527,7 +527,7 @@ int exec_new(struct box *b, const struct who *who, struct exec_want *want, struc
 		rec.sandbox = b->id;
 		rec.exec = x->id;
 		j = audit_begin(b->service->audit, &rec);
-		exec_want_write(x->want, box_mask(b), j);
+		exec_want_write(x->want, sandbox_mask(b), j);
 		audit_end(b->service->audit, NULL);
 	}
 	snprintf(field, sizeof(field), "\"exec\":\"%s\"", x->id);

@@ -30,7 +30,7 @@ static void exec_timer(struct exec *x, uint64_t ms, void (*fn)(uv_timer_t *t))
 		x->timer = malloc(sizeof(*x->timer));
 		if (!x->timer)
 			abort(); /* without it a limit would not be kept */
-		uv_timer_init(x->box->service->loop, x->timer);
+		uv_timer_init(x->sandbox->service->loop, x->timer);
 		x->timer->data = x;
 	}
 	uv_timer_start(x->timer, fn, ms, 0);
@@ -50,7 +50,7 @@ static void on_kill_overdue(uv_timer_t *t)
 }
 
 /* The second best: found again, and we died before its group was noted. */
-void exec_kill_number(struct box *b, uint32_t number)
+void exec_kill_number(struct sandbox *b, uint32_t number)
 {
 	const uint32_t payload[2] = { SIGKILL, FRAME_SCOPE_GROUP };
 
@@ -59,7 +59,7 @@ void exec_kill_number(struct box *b, uint32_t number)
 
 void exec_kill_tree(struct exec *x)
 {
-	struct box *b = x->box;
+	struct sandbox *b = x->sandbox;
 
 	if (x->exited || !b->handle)
 		return;
@@ -74,7 +74,7 @@ static void on_time(uv_timer_t *t);
 static void on_cpu(void *arg, int r, const struct err *e)
 {
 	struct exec *x = arg;
-	uint64_t used = x->box->stat.group.cpu_usec;
+	uint64_t used = x->sandbox->stat.group.cpu_usec;
 
 	(void)e;
 	if (r == 0 && !x->cpu_base)
@@ -89,7 +89,7 @@ static void on_cpu(void *arg, int r, const struct err *e)
 void exec_look_at_cpu(struct exec *x)
 {
 	exec_ref(x);
-	box_stat(x->box, on_cpu, x);
+	sandbox_stat(x->sandbox, on_cpu, x);
 }
 
 /* For the next thing that can happen: its time is over, or its CPU time is to be looked at. */
@@ -123,7 +123,7 @@ static void on_time(uv_timer_t *t)
 	exec_arm(x);
 }
 
-void exec_clock(struct box *b, bool stop)
+void exec_clock(struct sandbox *b, bool stop)
 {
 	uint64_t now = clock_mono_ns();
 

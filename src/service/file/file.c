@@ -13,9 +13,9 @@
 #define PATH_SHOWN 120
 
 struct file_worker {
-	struct file_worker *next; /* idle ones of a box */
-	struct box *box;
-	uint64_t handle; /* of the sandbox it is in: the box may have got another since */
+	struct file_worker *next; /* idle ones of a sandbox */
+	struct sandbox *sandbox;
+	uint64_t handle; /* of the sandbox it is in: the sandbox may have got another since */
 	uint32_t uid, gid;
 	int fd;
 	uv_poll_t *poll;
@@ -52,13 +52,13 @@ static void worker_free(struct file_worker *w)
 	fd_close(w->fd);
 	buf_done(&w->in);
 	buf_done(&w->out);
-	box_unref(w->box);
+	sandbox_unref(w->sandbox);
 	free(w);
 }
 
 static void unlist(struct file_worker *w)
 {
-	for (struct file_worker **p = &w->box->files; *p; p = &(*p)->next)
+	for (struct file_worker **p = &w->sandbox->files; *p; p = &(*p)->next)
 		if (*p == w) {
 			*p = w->next;
 			return;
@@ -88,8 +88,8 @@ static void on_idle(uv_timer_t *t)
 /* Stays for a moment when the last operation ended well. */
 static void rest(struct file_worker *w)
 {
-	if (w->gone || w->in.len || w->out.len || w->box->files || w->box->state != BOX_RUNNING ||
-	    w->handle != w->box->handle) {
+	if (w->gone || w->in.len || w->out.len || w->sandbox->files || w->sandbox->state != SANDBOX_RUNNING ||
+	    w->handle != w->sandbox->handle) {
 		worker_free(w);
 		return;
 	}
@@ -97,12 +97,12 @@ static void rest(struct file_worker *w)
 	buf_done(&w->in);
 	buf_done(&w->out);
 	w->next = NULL;
-	w->box->files = w;
+	w->sandbox->files = w;
 	uv_timer_start(w->timer, on_idle, IDLE_MS, 0);
 	watch(w);
 }
 
-void file_workers_drop(struct box *b)
+void file_workers_drop(struct sandbox *b)
 {
 	struct file_worker *w;
 
@@ -136,7 +136,7 @@ static void finish(struct file_op *op, int r, const struct file_end *x, unsigned
 
 	if (e) {
 		told = *e;
-		mask_err(box_mask(w->box), &told);
+		mask_err(sandbox_mask(w->sandbox), &told);
 	}
 	w->op = NULL;
 	uv_timer_stop(w->timer);
@@ -160,7 +160,7 @@ static void lose(struct file_worker *w)
 		worker_free(w);
 		return;
 	}
-	if (w->box->state == BOX_RUNNING)
+	if (w->sandbox->state == SANDBOX_RUNNING)
 		err_set(&e, ERR_REFUSED, -EPIPE, "'%s': what worked on the file was ended inside of the sandbox", op->path);
 	else
 		err_set(&e, ERR_LOST, -EPIPE, "the sandbox has ended");
@@ -333,18 +333,18 @@ static void on_event(uv_poll_t *p, int status, int events)
 }
 
 /* Also one in the making, for what is put into it before anybody else comes (service/secret/give.h). */
-static int usable(const struct box *b, struct err *e)
+static int usable(const struct sandbox *b, struct err *e)
 {
-	return b->state == BOX_MAKING && b->secrets && b->secrets->giving ? 0 : box_ready(b, e);
+	return b->state == SANDBOX_MAKING && b->secrets && b->secrets->giving ? 0 : sandbox_ready(b, e);
 }
 
 /* Of a memory image the numbers are not known yet. */
-static uint32_t worker_number(struct box *b)
+static uint32_t worker_number(struct sandbox *b)
 {
-	return b->state == BOX_MAKING && b->want->memory ? UINT32_MAX - 1 : b->next_exec++;
+	return b->state == SANDBOX_MAKING && b->want->memory ? UINT32_MAX - 1 : b->next_exec++;
 }
 
-int file_worker_give(struct box *b, const struct user_want *user, int fd, struct err *e)
+int file_worker_give(struct sandbox *b, const struct user_want *user, int fd, struct err *e)
 {
 	struct frame_files f = { .uid = user->uid, .gid = user->gid, .cwd = b->want->spec->workdir };
 	uint8_t payload[SPEC_PATH + 64];
@@ -353,13 +353,13 @@ int file_worker_give(struct box *b, const struct user_want *user, int fd, struct
 
 	if (len < 0)
 		return err_set(e, ERR_INVALID, (int)len, "the working folder is too long");
-	if (!box_system_ready(b, user))
-		return box_system_put_off(b, user, fd, e);
+	if (!sandbox_system_ready(b, user))
+		return sandbox_system_put_off(b, user, fd, e);
 	r = alink_send(&b->link, FRAME_FILES, worker_number(b), payload, (size_t)len, &fd, 1);
 	return r < 0 ? err_sys(e, ERR_LOST, r, "ask for a file worker") : 0;
 }
 
-int file_worker_open(struct box *b, const struct user_want *user, int *ret_fd, struct err *e)
+int file_worker_open(struct sandbox *b, const struct user_want *user, int *ret_fd, struct err *e)
 {
 	int pair[2], r = usable(b, e);
 
@@ -376,7 +376,7 @@ int file_worker_open(struct box *b, const struct user_want *user, int *ret_fd, s
 	return r;
 }
 
-static struct file_worker *worker_new(struct box *b, const struct user_want *user, struct err *e)
+static struct file_worker *worker_new(struct sandbox *b, const struct user_want *user, struct err *e)
 {
 	struct file_worker *w = calloc(1, sizeof(*w));
 	int fd = -1, r;
@@ -388,7 +388,7 @@ static struct file_worker *worker_new(struct box *b, const struct user_want *use
 		free(w);
 		return NULL;
 	}
-	*w = (struct file_worker){ .box = b, .uid = user->uid, .gid = user->gid, .fd = fd };
+	*w = (struct file_worker){ .sandbox = b, .uid = user->uid, .gid = user->gid, .fd = fd };
 	w->handle = b->handle;
 	w->in = (struct buf)BUF_INIT(4 * FILE_FRAME_MAX);
 	w->out = (struct buf)BUF_INIT(OUT_MAX);
@@ -398,11 +398,11 @@ static struct file_worker *worker_new(struct box *b, const struct user_want *use
 		abort();
 	uv_timer_init(b->service->loop, w->timer);
 	w->poll->data = w->timer->data = w;
-	box_ref(b);
+	sandbox_ref(b);
 	return w;
 }
 
-static struct file_worker *worker_take(struct box *b, const struct user_want *user, struct err *e)
+static struct file_worker *worker_take(struct sandbox *b, const struct user_want *user, struct err *e)
 {
 	struct file_worker *w = b->files;
 
@@ -413,8 +413,9 @@ static struct file_worker *worker_take(struct box *b, const struct user_want *us
 	return w;
 }
 
-int file_begin(struct box *b, const struct user_want *user, enum file_type type, unsigned flags, const struct file_request *q,
-	       const struct file_calls *calls, void *arg, struct file_op **ret, struct err *e)
+int file_begin(struct sandbox *b, const struct user_want *user, enum file_type type, unsigned flags,
+	       const struct file_request *q, const struct file_calls *calls, void *arg, struct file_op **ret,
+	       struct err *e)
 {
 	uint8_t payload[FILE_SMALL_MAX], head[FILE_HEAD];
 	long len = file_request_encode(q, payload, sizeof(payload));

@@ -19,7 +19,7 @@ struct file_calls {
 };
 
 /* Begins an operation as @user. The request is copied. */
-int file_begin(struct box *b, const struct user_want *user, enum file_type type, unsigned flags,
+int file_begin(struct sandbox *b, const struct user_want *user, enum file_type type, unsigned flags,
 	       const struct file_request *q, const struct file_calls *calls, void *arg, struct file_op **ret,
 	       struct err *e);
 /*
@@ -35,11 +35,11 @@ void file_go(struct file_op *op);
 /* Gives it up: a file half written is removed again. No callback comes any more. */
 void file_cancel(struct file_op *op);
 
-/* A worker on @fd, which stays the caller's, in a box that may be one in the making. */
-int file_worker_give(struct box *b, const struct user_want *user, int fd, struct err *e);
+/* A worker on @fd, which stays the caller's, in a sandbox that may be one in the making. */
+int file_worker_give(struct sandbox *b, const struct user_want *user, int fd, struct err *e);
 /* A worker's socket for somebody else (cloche-tar). */
-int file_worker_open(struct box *b, const struct user_want *user, int *ret_fd, struct err *e);
-/* Idle workers of a box that goes. */
-void file_workers_drop(struct box *b);
+int file_worker_open(struct sandbox *b, const struct user_want *user, int *ret_fd, struct err *e);
+/* Idle workers of a sandbox that goes. */
+void file_workers_drop(struct sandbox *b);
 /* An answer's errno as an error: 404, 409, 403, or 422. */
 int file_error(struct err *e, uint32_t errnum, uint32_t step, const char *path);

@@ -6,7 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define QUEUE_MAX (16U * MIB) /* some of the largest commands at once; what a tenant has waiting is bounded as a whole (exec_kept.c) */
+#define QUEUE_MAX                                                                                                      \
+	(16U * MIB) /* some of the largest commands at once; what a tenant has waiting is bounded as a whole (kept.c) */
 
 struct alink_frame {
 	struct alink_frame *next;

@@ -124,11 +124,11 @@ static int dispatch(struct elink *l, size_t len)
 	if (m.type == EGRESS_HAVE && l->up)
 		return -EBADMSG;
 	if (m.type == EGRESS_HAVE) {
-		l->up = !m.box;
+		l->up = !m.sandbox;
 		if (l->up && l->told)
 			log_info("cloche-egress is back");
 		l->told = l->told && !l->up;
-		l->u.have(l->u.arg, m.box);
+		l->u.have(l->u.arg, m.sandbox);
 		return 0;
 	}
 	l->u.message(l->u.arg, &m);

@@ -14,7 +14,8 @@
 struct elink;
 
 struct elink_user {
-	void (*have)(void *arg, uint64_t box); /* it has the sockets of that one; 0: that were all, and it listens */
+	void (*have)(void *arg,
+		     uint64_t sandbox); /* it has the sockets of that one; 0: that were all, and it listens */
 	void (*down)(void *arg); /* it is gone, or talks nonsense: all it had is closed */
 	void (*message)(void *arg, const struct egress_msg *m); /* STREAM, SEEN, LOOKUP, NAMED, COUNTS, WHO, DONE, TOLD, GONE */
 	void *arg;

@@ -16,13 +16,13 @@ static struct {
 	unsigned have, downs, messages;
 	bool all;
 	uint8_t last;
-	uint64_t box;
+	uint64_t sandbox;
 } k;
 
-static void have(void *arg, uint64_t box)
+static void have(void *arg, uint64_t sandbox)
 {
 	(void)arg;
-	if (box)
+	if (sandbox)
 		k.have++;
 	else
 		k.all = true;
@@ -40,7 +40,7 @@ static void message(void *arg, const struct egress_msg *m)
 	(void)arg;
 	k.messages++;
 	k.last = m->type;
-	k.box = m->box;
+	k.sandbox = m->sandbox;
 }
 
 static bool listen_anew(void)
@@ -65,10 +65,10 @@ static bool begin(void)
 	return k.place >= 0 && elink_new(&k.loop, k.place, &u, &k.link, &e) == 0;
 }
 
-static void say(enum egress_type type, uint64_t box)
+static void say(enum egress_type type, uint64_t sandbox)
 {
 	uint8_t out[64];
-	long n = egress_plain_encode(type, 0, box, 0, out, sizeof(out));
+	long n = egress_plain_encode(type, 0, sandbox, 0, out, sizeof(out));
 
 	(void)!send(k.peer, out, (size_t)n, 0);
 }
@@ -129,7 +129,7 @@ TEST(it_tells_what_egress_has_and_carries_messages_with_descriptors)
 	say(EGRESS_GONE, 9);
 	UNTIL(k.messages == 1);
 	CHECK_EQ(k.last, EGRESS_GONE);
-	CHECK_EQ(k.box, 9);
+	CHECK_EQ(k.sandbox, 9);
 	CHECK_EQ(pipe2(pipes, O_CLOEXEC), 0);
 	made = egress_plain_encode(EGRESS_KEEP, 3, 0, 0, out, sizeof(out));
 	elink_send(k.link, out, (size_t)made, pipes, 2);

@@ -11,7 +11,7 @@ struct net_run {
 	struct nets *nets;
 	uint64_t number; /* its handle; 0: it is being made */
 	struct net_state *state; /* referenced */
-	struct box *box; /* NULL: it has ended */
+	struct sandbox *sandbox; /* NULL: it has ended */
 	struct mask *mask; /* then: of what it had; or NULL */
 	char tenant[TENANT_NAME_MAX + 1], id[ID_SIZE]; /* both may be gone before it is */
 	int sock[EGRESS_SOCKETS]; /* not given to egress yet, or -1 */
@@ -22,7 +22,7 @@ struct net_run {
 	bool fresh; /* made a moment ago, and on ->nets->fresh */
 	struct net_run *fresh_next;
 	uint64_t since_ns; /* monotonic: it waits */
-	uint32_t seq; /* of the BOX that is not answered yet; 0 = none */
+	uint32_t seq; /* of the SANDBOX that is not answered yet; 0 = none */
 	bool in_force; /* egress has said so of what it was told last */
 	bool less; /* the configuration has less than was asked for */
 	struct egress_counts last; /* as egress told */
@@ -43,7 +43,7 @@ struct nets {
 	uv_timer_t tell; /* those made in this turn are told egress in the next: nobody who waits for one waits for that */
 	struct net_run *fresh;
 	bool met; /* egress and we have met before: the kernel's rules are as we know them */
-	struct egress_box *box; /* for putting one together */
+	struct egress_sandbox *sandbox; /* for putting one together */
 	struct egress_names *names;
 };
 
@@ -53,19 +53,19 @@ static inline void net_key(uint64_t number, char key[NET_KEY])
 	snprintf(key, NET_KEY, "%016llx", (unsigned long long)number);
 }
 
-/* box_net.c */
-struct net_run *net_run_new(struct box *b); /* with ->net there */
+/* network.c */
+struct net_run *net_run_new(struct sandbox *b); /* with ->net there */
 void net_run_list(struct net_run *r, uint64_t number);
 void net_run_sync(struct net_run *r); /* egress is told the policy, when it is there */
 void net_run_resteer(struct nets *n, uint64_t number); /* the kernel's rules are what the sandbox's policy says */
 struct net_tree *net_tree_get(struct nets *n, uint64_t id);
 void nets_soon(struct nets *n);
 
-/* box_net_send.c */
+/* send.c */
 void net_send_config(struct nets *n);
-void net_send_box(struct net_run *r); /* its policy, its sockets when egress has none of them, and its names */
+void net_send_sandbox(struct net_run *r); /* its policy, its sockets when egress has none of them, and its names */
 
-/* box_net_put.c */
+/* put.c */
 void net_put_done(struct net_run *r, int errnum); /* egress has answered */
 void net_put_fail(struct net_run *r, int ret, const struct err *e);
 
@@ -78,5 +78,5 @@ void net_log_unknown(struct service *s, const struct egress_stream *x);
 struct net_run *net_run_of(const struct nets *n, uint64_t number);
 /* Egress's answer. */
 void net_they(struct nets *n, uint64_t number, uint32_t seq, uint32_t pid, const char *command);
-/* box_net_who.c: asks the machine about the connection that its jail has at @port. net_they() follows; -errno: it does not. */
+/* socket_owner.c: asks the machine about the connection that its jail has at @port. net_they() follows; -errno: it does not. */
 int net_vm_who(struct net_run *r, uint32_t seq, uint16_t port);

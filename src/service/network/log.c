@@ -41,7 +41,7 @@ static const char *without(struct mask *m, const char *text, struct buf *to)
 
 static struct egress_stream mask_stream_of(const struct net_run *r, const struct egress_stream *x, struct masked *room)
 {
-	struct mask *m = r->box ? box_mask(r->box) : r->mask;
+	struct mask *m = r->sandbox ? sandbox_mask(r->sandbox) : r->mask;
 	struct egress_stream y = *x;
 
 	y.name = without(m, x->name, &room->name);
@@ -104,12 +104,12 @@ static void audit(struct service *s, const struct audit_rec *rec, const struct e
 
 void net_log_seen(struct net_run *r, const char *rule)
 {
-	const struct box *b = r->box;
+	const struct sandbox *b = r->sandbox;
 	AUTO(buf_done) struct buf room = BUF_INIT(0);
 
 	if (!*rule || !b || !b->want->net || b->want->net->mode != EGRESS_OBSERVE)
 		return;
-	net_state_observe(r->state, without(box_mask(b), rule, &room));
+	net_state_observe(r->state, without(sandbox_mask(b), rule, &room));
 	nets_soon(r->nets);
 }
 
@@ -119,7 +119,7 @@ void net_log_stream(struct net_run *r, const struct egress_stream *told, bool lo
 	struct egress_stream y = mask_stream_of(r, told, &room), *x = &y;
 	struct service *s = r->nets->service;
 	struct audit_rec rec = { .kind = kind_of(x, lookup), .tenant = r->tenant, .sandbox = r->id };
-	struct box *b = r->box;
+	struct sandbox *b = r->sandbox;
 	bool no = refused(x) || lookup;
 
 	audit(s, &rec, x, lookup);

@@ -51,7 +51,7 @@ static bool tree_store(struct nets *n, struct net_tree *t)
 	return true;
 }
 
-static bool state_store(struct service *s, const struct box *b)
+static bool state_store(struct service *s, const struct sandbox *b)
 {
 	struct net_state *st = b->net;
 	AUTO(buf_done) struct buf observed = BUF_INIT(MIB);
@@ -67,14 +67,14 @@ static bool state_store(struct service *s, const struct box *b)
 	return true;
 }
 
-void box_nets_store(struct service *s)
+void sandbox_nets_store(struct service *s)
 {
 	struct net_tree *t;
-	struct box *b;
+	struct sandbox *b;
 	bool changed = false;
 	size_t at = 0;
 
-	while ((b = map_next(&s->boxes, &at)))
+	while ((b = map_next(&s->sandboxes, &at)))
 		if (b->net)
 			changed |= state_store(s, b);
 	at = 0;
@@ -86,13 +86,13 @@ void box_nets_store(struct service *s)
 
 /* --- one that egress knows --- */
 
-struct net_run *net_run_new(struct box *b)
+struct net_run *net_run_new(struct sandbox *b)
 {
 	struct net_run *r = calloc(1, sizeof(*r));
 
 	if (!r)
 		abort();
-	*r = (struct net_run){ .nets = b->service->nets, .box = b, .sock = { -1, -1, -1 } };
+	*r = (struct net_run){ .nets = b->service->nets, .sandbox = b, .sock = { -1, -1, -1 } };
 	r->state = net_state_ref(b->net);
 	r->since_ns = clock_mono_ns();
 	memcpy(r->id, b->id, sizeof(r->id));
@@ -150,8 +150,8 @@ static void let_go_on(struct net_run *r)
 	if (r->ready)
 		return;
 	r->ready = true;
-	if (r->box && r->box->state == BOX_RUNNING)
-		exec_start_waiting(r->box);
+	if (r->sandbox && r->sandbox->state == SANDBOX_RUNNING)
+		exec_start_waiting(r->sandbox);
 }
 
 /* Each may begin something new: those are not told. */
@@ -181,10 +181,10 @@ void net_flush_cancel(struct net_flush *f)
 
 /* --- telling egress --- */
 
-static void send_plain(struct nets *n, enum egress_type type, uint32_t seq, uint64_t box)
+static void send_plain(struct nets *n, enum egress_type type, uint32_t seq, uint64_t sandbox)
 {
 	uint8_t *out = elink_room(n->link);
-	long len = egress_plain_encode(type, seq, box, 0, out, EGRESS_MSG_MAX);
+	long len = egress_plain_encode(type, seq, sandbox, 0, out, EGRESS_MSG_MAX);
 
 	assert(len > 0);
 	elink_send(n->link, out, (size_t)len, NULL, 0);
@@ -202,7 +202,7 @@ static void on_sockets(void *arg, int r, const struct wlink_answer *a, const str
 	struct net_run *x = net_run_of(q.nets, q.number);
 
 	free(arg);
-	if (!x || !x->box)
+	if (!x || !x->sandbox)
 		return;
 	x->asking = false;
 	if (r < 0) {
@@ -233,7 +233,7 @@ static void ask(struct net_run *r, bool sockets)
 		abort();
 	*q = (struct asked){ .nets = r->nets, .number = r->number, .sockets = sockets };
 	r->asking = r->asking || sockets;
-	net_want_steer(r->nets->service->o.net, r->box->want->net, &rules);
+	net_want_steer(r->nets->service->o.net, r->sandbox->want->net, &rules);
 	wlink_net(r->nets->service->warden, r->number, sockets, &rules, on_sockets, q);
 }
 
@@ -241,31 +241,31 @@ void net_run_resteer(struct nets *n, uint64_t number)
 {
 	struct net_run *r = net_run_of(n, number);
 
-	if (r && r->box)
+	if (r && r->sandbox)
 		ask(r, !r->held && r->sock[0] < 0 && !r->asking);
 }
 
 void net_run_sync(struct net_run *r)
 {
-	if (!r->box || !r->number || !elink_up(r->nets->link))
+	if (!r->sandbox || !r->number || !elink_up(r->nets->link))
 		return;
 	if (r->sock[0] >= 0 || r->held)
-		net_send_box(r);
+		net_send_sandbox(r);
 	else if (!r->asking)
 		ask(r, true);
 }
 
 /* --- what egress tells --- */
 
-static void on_have(void *arg, uint64_t box)
+static void on_have(void *arg, uint64_t sandbox)
 {
 	struct nets *n = arg;
 	struct net_run *r;
 	size_t at = 0;
 
-	if (box) {
-		r = net_run_of(n, box);
-		if (r && r->box)
+	if (sandbox) {
+		r = net_run_of(n, sandbox);
+		if (r && r->sandbox)
 			r->held = true;
 		return;
 	}
@@ -273,7 +273,7 @@ static void on_have(void *arg, uint64_t box)
 	while ((r = map_next(&n->runs, &at))) {
 		bool held = r->held;
 
-		if (!r->box)
+		if (!r->sandbox)
 			continue;
 		net_run_sync(r);
 		/* We may have died between a change of the kernel's rules and our note of it: what is noted counts. */
@@ -294,14 +294,14 @@ static void on_down(void *arg)
 		r->held = r->in_force = false;
 		r->seq = 0;
 		flushed(r);
-		if (!r->box) /* nobody will tell of it any more */
+		if (!r->sandbox) /* nobody will tell of it any more */
 			run_free(r);
 	}
 }
 
 static void on_done(struct net_run *r, const struct egress_msg *m)
 {
-	if (!r->box || !r->seq || m->seq != r->seq)
+	if (!r->sandbox || !r->seq || m->seq != r->seq)
 		return;
 	r->seq = 0;
 	r->in_force = !m->arg;
@@ -323,9 +323,10 @@ static void on_named(struct net_run *r, const struct egress_msg *m)
 	for (uint32_t i = 0; i < names->n; i++) {
 		if (!net_state_name(r->state, names->name[i].index, names->name[i].name))
 			continue;
-		if (r->box && r->box->up && r->box->net == r->state)
+		if (r->sandbox && r->sandbox->up && r->sandbox->net == r->state)
 			net_names_put(s->db,
-				      &(struct net_name_row){ .box = r->id, .number = names->name[i].index,
+				      &(struct net_name_row){ .sandbox = r->id,
+							      .number = names->name[i].index,
 							      .name = names->name[i].name },
 				      NULL);
 		turn_dirty(s->turn);
@@ -342,15 +343,15 @@ void net_they(struct nets *n, uint64_t number, uint32_t seq, uint32_t pid, const
 {
 	const struct net_run *r = net_run_of(n, number);
 	char told[WARDEN_COMMAND];
-	const struct egress_they t = { .box = number, .pid = pid, .command = told };
+	const struct egress_they t = { .sandbox = number, .pid = pid, .command = told };
 	uint8_t *out = elink_room(n->link);
 	long len;
 
 	if (!elink_up(n->link))
 		return;
 	snprintf(told, sizeof(told), "%s", command);
-	if (r && r->box)
-		mask_field(box_mask(r->box), told, sizeof(told));
+	if (r && r->sandbox)
+		mask_field(sandbox_mask(r->sandbox), told, sizeof(told));
 	len = egress_they_encode(&t, seq, out, EGRESS_MSG_MAX);
 	if (len > 0)
 		elink_send(n->link, out, (size_t)len, NULL, 0);
@@ -374,9 +375,9 @@ static void on_who(struct net_run *r, const struct egress_msg *m)
 	struct egress_who w;
 	struct warden_who who = { 0 };
 
-	if (!r->box || egress_who_decode(m, &w) < 0)
+	if (!r->sandbox || egress_who_decode(m, &w) < 0)
 		return;
-	if (r->box->want->spec->flags & SPEC_VM) {
+	if (r->sandbox->want->spec->flags & SPEC_VM) {
 		if (net_vm_who(r, m->seq, w.client_port) < 0)
 			net_they(r->nets, r->number, m->seq, 0, "");
 		return;
@@ -411,7 +412,7 @@ static void on_stream(struct nets *n, const struct egress_msg *m)
 
 	if (egress_stream_decode(m, &x) < 0)
 		return;
-	r = net_run_of(n, x.box);
+	r = net_run_of(n, x.sandbox);
 	if (m->type == EGRESS_SEEN) {
 		if (r)
 			net_log_seen(r, x.rule);
@@ -423,7 +424,7 @@ static void on_stream(struct nets *n, const struct egress_msg *m)
 		net_log_unknown(n->service, &x);
 }
 
-/* The box a message is about: those with a struct of their own begin with it. */
+/* The sandbox a message is about: those with a struct of their own begin with it. */
 static struct net_run *about(const struct nets *n, const struct egress_msg *m)
 {
 	struct egress_names *names = n->names;
@@ -431,12 +432,12 @@ static struct net_run *about(const struct nets *n, const struct egress_msg *m)
 	struct egress_who w;
 
 	if (m->type == EGRESS_NAMED)
-		return egress_names_decode(m, names) < 0 ? NULL : net_run_of(n, names->box);
+		return egress_names_decode(m, names) < 0 ? NULL : net_run_of(n, names->sandbox);
 	if (m->type == EGRESS_COUNTS)
-		return egress_counts_decode(m, &c) < 0 ? NULL : net_run_of(n, c.box);
+		return egress_counts_decode(m, &c) < 0 ? NULL : net_run_of(n, c.sandbox);
 	if (m->type == EGRESS_WHO)
-		return egress_who_decode(m, &w) < 0 ? NULL : net_run_of(n, w.box);
-	return net_run_of(n, m->box);
+		return egress_who_decode(m, &w) < 0 ? NULL : net_run_of(n, w.sandbox);
+	return net_run_of(n, m->sandbox);
 }
 
 static void on_message(void *arg, const struct egress_msg *m)
@@ -461,7 +462,7 @@ static void on_message(void *arg, const struct egress_msg *m)
 		on_counts(r, m);
 	else if (m->type == EGRESS_WHO)
 		on_who(r, m);
-	else if (m->type == EGRESS_GONE && !r->box)
+	else if (m->type == EGRESS_GONE && !r->sandbox)
 		run_free(r);
 }
 
@@ -476,7 +477,7 @@ static void on_tick(uv_timer_t *t)
 
 	n->ticking = false;
 	while ((r = map_next(&n->runs, &at))) {
-		if (!r->box)
+		if (!r->sandbox)
 			continue;
 		if (r->flushes && now - r->flush_ns >= READY_NS)
 			flushed(r);
@@ -492,7 +493,7 @@ static void on_tick(uv_timer_t *t)
 				ask(r, !r->held);
 		}
 	}
-	box_nets_store(n->service);
+	sandbox_nets_store(n->service);
 }
 
 void nets_soon(struct nets *n)
@@ -505,7 +506,7 @@ void nets_soon(struct nets *n)
 
 /* --- a sandbox's --- */
 
-void box_net_begin(struct box *b, struct box *like, struct sandbox_spec *spec)
+void sandbox_net_begin(struct sandbox *b, struct sandbox *like, struct sandbox_spec *spec)
 {
 	struct nets *n = b->service->nets;
 	const struct net_want *w = b->want->net;
@@ -531,7 +532,7 @@ void box_net_begin(struct box *b, struct box *like, struct sandbox_spec *spec)
 	net_want_steer(b->service->o.net, w, &spec->net);
 }
 
-void box_net_made(struct box *b, int *fds, size_t n)
+void sandbox_net_made(struct sandbox *b, int *fds, size_t n)
 {
 	struct net_run *r = b->run;
 
@@ -558,7 +559,7 @@ static void on_tell(uv_timer_t *t)
 	nets_soon(n);
 }
 
-void box_net_entered(struct box *b)
+void sandbox_net_entered(struct sandbox *b)
 {
 	struct service *s = b->service;
 
@@ -573,13 +574,14 @@ void box_net_entered(struct box *b)
 	}
 	for (uint32_t i = 0; i < b->net->nnames; i++)
 		net_names_put(s->db,
-			      &(struct net_name_row){ .box = b->id, .number = b->net->names[i].index,
+			      &(struct net_name_row){ .sandbox = b->id,
+						      .number = b->net->names[i].index,
 						      .name = b->net->names[i].name },
 			      NULL);
 	state_store(s, b);
 }
 
-void box_net_end(struct box *b)
+void sandbox_net_end(struct sandbox *b)
 {
 	struct net_run *r = b->run;
 	struct err e = { 0 };
@@ -588,8 +590,8 @@ void box_net_end(struct box *b)
 		return;
 	b->run = NULL;
 	net_put_fail(r, err_set(&e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"), &e);
-	r->mask = mask_ref(box_mask(b)); /* of what egress still has to tell */
-	r->box = NULL;
+	r->mask = mask_ref(sandbox_mask(b)); /* of what egress still has to tell */
+	r->sandbox = NULL;
 	flushed(r);
 	fd_close_many(r->sock, EGRESS_SOCKETS);
 	for (unsigned i = 0; i < EGRESS_SOCKETS; i++)
@@ -600,17 +602,17 @@ void box_net_end(struct box *b)
 		run_free(r);
 }
 
-void box_net_move(struct box *b, struct box *from)
+void sandbox_net_move(struct sandbox *b, struct sandbox *from)
 {
 	struct net_state *old = b->net;
 
-	box_net_end(b);
+	sandbox_net_end(b);
 	b->run = from->run;
 	from->run = NULL;
 	b->net = from->net;
 	from->net = NULL;
 	if (b->run) {
-		b->run->box = b;
+		b->run->sandbox = b;
 		memcpy(b->run->id, b->id, sizeof(b->run->id));
 	}
 	if (!old)
@@ -627,14 +629,14 @@ void box_net_move(struct box *b, struct box *from)
 	net_state_unref(old);
 }
 
-void box_net_free(struct box *b)
+void sandbox_net_free(struct sandbox *b)
 {
-	box_net_end(b);
+	sandbox_net_end(b);
 	net_state_unref(b->net);
 	b->net = NULL;
 }
 
-bool box_net_flushed(struct box *b, struct net_flush *f)
+bool sandbox_net_flushed(struct sandbox *b, struct net_flush *f)
 {
 	struct net_run *r = b->run;
 
@@ -651,25 +653,25 @@ bool box_net_flushed(struct box *b, struct net_flush *f)
 	return false;
 }
 
-bool box_net_ready(const struct box *b)
+bool sandbox_net_ready(const struct sandbox *b)
 {
 	return !b->run || b->run->ready;
 }
 
-void box_net_tell(struct box *b)
+void sandbox_net_tell(struct sandbox *b)
 {
 	if (b->run)
 		net_run_sync(b->run);
 }
 
-uint64_t box_net_bytes(const struct box *b)
+uint64_t sandbox_net_bytes(const struct sandbox *b)
 {
 	return b->net ? b->net->counts.bytes_out + b->net->counts.bytes_in : 0;
 }
 
 /* --- found again --- */
 
-int box_net_load(struct box *b, struct err *e)
+int sandbox_net_load(struct sandbox *b, struct err *e)
 {
 	struct nets *n = b->service->nets;
 
@@ -677,7 +679,7 @@ int box_net_load(struct box *b, struct err *e)
 	if (!net_want_on(b->want->net))
 		return 0;
 	b->net = net_state_new(net_tree_get(n, b->tree));
-	if (!b->handle || b->state == BOX_LOST)
+	if (!b->handle || b->state == SANDBOX_LOST)
 		return 0;
 	net_run_new(b)->ready = true; /* its execs go on as they are */
 	net_run_list(b->run, b->handle);
@@ -698,9 +700,9 @@ static int on_tree(void *arg, const struct net_tree_row *row)
 }
 
 /* A tree without a network by now keeps what it has used, when the sandbox is there. */
-static struct net_state *state_of(struct nets *n, const char *box)
+static struct net_state *state_of(struct nets *n, const char *sandbox)
 {
-	struct box *b = map_get(&n->service->boxes, box);
+	struct sandbox *b = map_get(&n->service->sandboxes, sandbox);
 
 	if (b && !b->net && b->tree)
 		b->net = net_state_new(net_tree_get(n, b->tree));
@@ -709,7 +711,7 @@ static struct net_state *state_of(struct nets *n, const char *box)
 
 static int on_net(void *arg, const struct net_row *row)
 {
-	struct net_state *st = state_of(arg, row->box);
+	struct net_state *st = state_of(arg, row->sandbox);
 	AUTO_FREE char *text = st ? strdup(row->observed) : NULL;
 	char *rest = text, *one;
 
@@ -724,7 +726,7 @@ static int on_net(void *arg, const struct net_row *row)
 
 static int on_name(void *arg, const struct net_name_row *row)
 {
-	struct net_state *st = state_of(arg, row->box);
+	struct net_state *st = state_of(arg, row->sandbox);
 
 	if (st)
 		net_state_name(st, row->number, row->name);
@@ -746,17 +748,17 @@ static int load_all(struct service *s, struct err *e)
 	return r;
 }
 
-int box_nets_new(struct service *s, struct err *e)
+int sandbox_nets_new(struct service *s, struct err *e)
 {
 	struct nets *n = calloc(1, sizeof(*n));
 
 	if (n) {
-		n->box = calloc(1, sizeof(*n->box));
+		n->sandbox = calloc(1, sizeof(*n->sandbox));
 		n->names = calloc(1, sizeof(*n->names));
 	}
-	if (!n || !n->box || !n->names || map_init(&n->runs) < 0 || map_init(&n->trees) < 0) {
+	if (!n || !n->sandbox || !n->names || map_init(&n->runs) < 0 || map_init(&n->trees) < 0) {
 		if (n) {
-			free(n->box);
+			free(n->sandbox);
 			free(n->names);
 		}
 		free(n);
@@ -771,12 +773,12 @@ int box_nets_new(struct service *s, struct err *e)
 	return 0;
 }
 
-int box_nets_start(struct service *s, struct err *e)
+int sandbox_nets_start(struct service *s, struct err *e)
 {
 	const struct elink_user u = { .have = on_have, .down = on_down, .message = on_message, .arg = s->nets };
 	int r = load_all(s, e);
 
 	if (r == 0)
-		box_nets_store(s); /* trees nobody is of go */
+		sandbox_nets_store(s); /* trees nobody is of go */
 	return r < 0 ? r : elink_new(s->loop, s->o.egress_place, &u, &s->nets->link, e);
 }

@@ -13,36 +13,36 @@
 
 /*
  * Who adds to requests (service/secret/give.c): called whenever a policy is put together, to fill in ->injects, ->inject,
- * ->ca_cert and ->ca_key, which are good until the next call of the loop's. box_net_tell() has it asked again.
+ * ->ca_cert and ->ca_key, which are good until the next call of the loop's. sandbox_net_tell() has it asked again.
  */
-typedef void box_net_inject_fn(struct box *b, struct egress_box *to);
+typedef void sandbox_net_inject_fn(struct sandbox *b, struct egress_sandbox *to);
 
 /* The link to egress, and trees of forks as they were stored. */
-int box_nets_new(struct service *s, struct err *e); /* before any sandbox */
-int box_nets_start(struct service *s, struct err *e); /* when they are loaded */
+int sandbox_nets_new(struct service *s, struct err *e); /* before any sandbox */
+int sandbox_nets_start(struct service *s, struct err *e); /* when they are loaded */
 
-/* --- a sandbox comes into being (box_make.c) --- */
+/* --- a sandbox comes into being (make.c) --- */
 
 /* It is about to be made: @like goes on in it (it wakes up, or is restored), or NULL. Fills in @spec. */
-void box_net_begin(struct box *b, struct box *like, struct sandbox_spec *spec);
+void sandbox_net_begin(struct sandbox *b, struct sandbox *like, struct sandbox_spec *spec);
 /* It was: takes its sockets out of @fds, the last of @n. */
-void box_net_made(struct box *b, int *fds, size_t n);
+void sandbox_net_made(struct sandbox *b, int *fds, size_t n);
 /* It is in the store now; what it had before is stored, too. */
-void box_net_entered(struct box *b);
+void sandbox_net_entered(struct sandbox *b);
 /* What it has of it turns to @b, which keeps what it has used. */
-void box_net_move(struct box *b, struct box *from);
+void sandbox_net_move(struct sandbox *b, struct sandbox *from);
 /* Its processes end, or have: egress closes what it has of it. It may be made again. */
-void box_net_end(struct box *b);
-void box_net_free(struct box *b);
+void sandbox_net_end(struct sandbox *b);
+void sandbox_net_free(struct sandbox *b);
 /* Whether its first exec may begin; if not, exec_start_waiting is called soon. */
-bool box_net_ready(const struct box *b);
+bool sandbox_net_ready(const struct sandbox *b);
 /* Found again, with what was stored of it. */
-int box_net_load(struct box *b, struct err *e);
+int sandbox_net_load(struct sandbox *b, struct err *e);
 
 /* --- while it is there --- */
 
 /* The policy of a running sandbox, taken over: in force, and stored, when @fn is called with 0. ERR_LOST: not in force yet. */
-void box_net_put(struct box *b, const struct who *who, struct net_want *want, box_done_fn *fn, void *arg);
+void sandbox_net_put(struct sandbox *b, const struct who *who, struct net_want *want, sandbox_done_fn *fn, void *arg);
 /*
  * Whether there is nothing that egress would have to tell of what happened by now: names it gave addresses to, streams,
  * refusals, counts. If not, @f is told when it has, or cannot: once.
@@ -53,17 +53,17 @@ struct net_flush {
 	void (*fn)(void *arg);
 	void *arg;
 };
-bool box_net_flushed(struct box *b, struct net_flush *f);
+bool sandbox_net_flushed(struct sandbox *b, struct net_flush *f);
 void net_flush_cancel(struct net_flush *f); /* it is not told */
 /* The same policy again, as when what is injected has changed. Without a network nothing happens. */
-void box_net_tell(struct box *b);
+void sandbox_net_tell(struct sandbox *b);
 /*
  * What is known of it by now, as GET …/network tells it: egress is asked first, which takes a tenth of a second at most; with
  * @why also the kernel, for what it refused.
  */
-void box_net_look(struct box *b, bool why, box_done_fn *fn, void *arg);
-void box_net_write(const struct box *b, bool why, struct json *j);
+void sandbox_net_look(struct sandbox *b, bool why, sandbox_done_fn *fn, void *arg);
+void sandbox_net_write(const struct sandbox *b, bool why, struct json *j);
 /* Bytes both ways, since it was created. */
-uint64_t box_net_bytes(const struct box *b);
+uint64_t sandbox_net_bytes(const struct sandbox *b);
 /* Counts and observations that changed are stored: called now and then. */
-void box_nets_store(struct service *s);
+void sandbox_nets_store(struct service *s);

@@ -16,7 +16,7 @@
 
 struct net_put {
 	struct net_run *run; /* NULL: over, but for what is under way */
-	struct box_op *op; /* who waits; NULL: told */
+	struct sandbox_op *op; /* who waits; NULL: told */
 	struct net_want *want; /* until it is the sandbox's */
 	struct nets *nets;
 	uint64_t number;
@@ -46,7 +46,7 @@ static void tell(struct net_put *p, int r, const struct err *e)
 	p->run = NULL;
 	uv_timer_stop(p->timer);
 	if (p->op)
-		box_tell(p->op->box->service, p->op, r, e);
+		sandbox_tell(p->op->sandbox->service, p->op, r, e);
 	p->op = NULL;
 	if (!p->asked)
 		put_free(p);
@@ -85,7 +85,7 @@ static void on_late(uv_timer_t *t)
 	tell(p, -ETIMEDOUT, &e);
 }
 
-static void note(struct box *b, const struct who *who)
+static void note(struct sandbox *b, const struct who *who)
 {
 	struct audit_rec rec = who_rec(who, "network.set");
 	AUTO(buf_done) struct buf text = BUF_INIT(256 * KIB);
@@ -115,13 +115,13 @@ static bool other_budget(const struct net_want *a, const struct net_want *b)
 }
 
 /* It is what the sandbox has from now on. */
-static int keep(struct box *b, const struct who *who, struct net_want **want, struct err *e)
+static int keep(struct sandbox *b, const struct who *who, struct net_want **want, struct err *e)
 {
 	struct net_want *old = b->want->net;
 	int r;
 
 	b->want->net = *want;
-	r = box_store(b, e);
+	r = sandbox_store(b, e);
 	if (r < 0) {
 		b->want->net = old;
 		return r;
@@ -150,7 +150,7 @@ static void on_steered(void *arg, int r, const struct wlink_answer *a, const str
 	if (e)
 		why = *e;
 	if (r == 0)
-		r = keep(run->box, &p->op->who, &p->want, &why);
+		r = keep(run->sandbox, &p->op->who, &p->want, &why);
 	if (r < 0) {
 		if (a && !a->rep->result)
 			net_run_resteer(p->nets, p->number);
@@ -167,10 +167,10 @@ static void on_steered(void *arg, int r, const struct wlink_answer *a, const str
 	net_run_sync(run);
 }
 
-static int check(struct box *b, const struct net_want *want, struct err *e)
+static int check(struct sandbox *b, const struct net_want *want, struct err *e)
 {
-	if (b->state == BOX_LOST)
-		return box_lost(b, e);
+	if (b->state == SANDBOX_LOST)
+		return sandbox_lost(b, e);
 	if (b->swap || b->sleep || b->waking)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored, hibernated or woken up", b->want->name);
 	if (b->run && b->run->put)
@@ -183,7 +183,7 @@ static int check(struct box *b, const struct net_want *want, struct err *e)
 	return net_want_check(b->service->o.net, want, e);
 }
 
-static void begin(struct box *b, struct box_op *op, struct net_want *want)
+static void begin(struct sandbox *b, struct sandbox_op *op, struct net_want *want)
 {
 	struct net_put *p = calloc(1, sizeof(*p));
 	struct steer_rules rules;
@@ -212,9 +212,9 @@ static void begin(struct box *b, struct box_op *op, struct net_want *want)
 	wlink_net(b->service->warden, b->handle, !run->held && run->sock[0] < 0 && !run->asking, &rules, on_steered, p);
 }
 
-void box_net_put(struct box *b, const struct who *who, struct net_want *want, box_done_fn *fn, void *arg)
+void sandbox_net_put(struct sandbox *b, const struct who *who, struct net_want *want, sandbox_done_fn *fn, void *arg)
 {
-	struct box_op *op = box_op_new(b, who, fn, arg);
+	struct sandbox_op *op = sandbox_op_new(b, who, fn, arg);
 	AUTO(net_want_free) struct net_want *mine = want;
 	struct err e = { 0 };
 	int r = check(b, want, &e);
@@ -225,5 +225,5 @@ void box_net_put(struct box *b, const struct who *who, struct net_want *want, bo
 	}
 	if (r == 0)
 		r = keep(b, who, &mine, &e);
-	box_tell(b->service, op, r, &e);
+	sandbox_tell(b->service, op, r, &e);
 }

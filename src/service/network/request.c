@@ -310,7 +310,7 @@ void net_want_free(struct net_want *w)
 
 /* --- what becomes of it --- */
 
-static bool add_rules(const char **from, int n, struct egress_box *to)
+static bool add_rules(const char **from, int n, struct egress_sandbox *to)
 {
 	for (int i = 0; i < n; i++) {
 		if (to->rules == EGRESS_RULES_MAX)
@@ -320,7 +320,7 @@ static bool add_rules(const char **from, int n, struct egress_box *to)
 	return true;
 }
 
-bool net_want_policy(const struct net_conf *c, const struct net_want *w, struct egress_box *to)
+bool net_want_policy(const struct net_conf *c, const struct net_want *w, struct egress_sandbox *to)
 {
 	const char *set[EGRESS_RULES_MAX];
 	bool whole = true;
@@ -377,7 +377,7 @@ static bool add_entries(const char *text, struct steer_rules *to)
 
 void net_want_steer(const struct net_conf *c, const struct net_want *w, struct steer_rules *to)
 {
-	struct egress_box *policy = calloc(1, sizeof(*policy));
+	struct egress_sandbox *policy = calloc(1, sizeof(*policy));
 	bool fits = true;
 
 	if (!policy)
@@ -396,7 +396,7 @@ void net_want_steer(const struct net_conf *c, const struct net_want *w, struct s
 
 struct net_lets *net_lets_new(const struct net_conf *c, const struct net_want *w)
 {
-	struct egress_box *policy = calloc(1, sizeof(*policy));
+	struct egress_sandbox *policy = calloc(1, sizeof(*policy));
 	struct net_lets *l = calloc(1, sizeof(*l));
 	const char **rules, *outer[EGRESS_RULES_MAX];
 	uint32_t n;

@@ -49,7 +49,7 @@ bool net_want_terminates(const struct net_want *w); /* some TLS is to be termina
  * The policy for egress: mode, rules with their sets resolved, privates, budgets; the rest of @to is left alone. Texts
  * point into @c and @w. Less than asked when the configuration has less by now: then false.
  */
-bool net_want_policy(const struct net_conf *c, const struct net_want *w, struct egress_box *to);
+bool net_want_policy(const struct net_conf *c, const struct net_want *w, struct egress_sandbox *to);
 /* What the kernel lets through to egress. */
 void net_want_steer(const struct net_conf *c, const struct net_want *w, struct steer_rules *to);
 /* A policy to ask often, as it is now; free() it. */

@@ -132,7 +132,7 @@ TEST(only_what_the_administrator_lets_be_is_let)
 /* What was let be before the configuration changed is not let be after. */
 TEST(a_policy_is_never_more_than_the_configuration_allows_now)
 {
-	struct egress_box *b = calloc(1, sizeof(*b));
+	struct egress_sandbox *b = calloc(1, sizeof(*b));
 
 	CHECK(b);
 	conf((const char *const[]){ "network_set", "s: p.example, q.example:1-5", "network_private", "10.0.0.1:80", NULL });

@@ -33,7 +33,7 @@ static void send_names(struct net_run *r)
 	long len;
 
 	for (uint32_t i = 0; i < st->nnames; i += m->n) {
-		m->box = r->number;
+		m->sandbox = r->number;
 		for (m->n = 0; m->n < EGRESS_BATCH && i + m->n < st->nnames; m->n++) {
 			m->name[m->n].index = st->names[i + m->n].index;
 			m->name[m->n].name = st->names[i + m->n].name;
@@ -46,9 +46,9 @@ static void send_names(struct net_run *r)
 	}
 }
 
-void net_send_box(struct net_run *r)
+void net_send_sandbox(struct net_run *r)
 {
-	struct egress_box *m = r->nets->box;
+	struct egress_sandbox *m = r->nets->sandbox;
 	uint8_t *out = elink_room(r->nets->link);
 	struct net_state *st = net_state_now(r->state);
 	struct service *s = r->nets->service;
@@ -56,23 +56,23 @@ void net_send_box(struct net_run *r)
 	long len;
 
 	memset(m, 0, sizeof(*m));
-	m->box = r->number;
+	m->sandbox = r->number;
 	m->tree = st->tree->id;
-	m->tenant = r->box->tenant->number;
+	m->tenant = r->sandbox->tenant->number;
 	memcpy(m->id, r->id, sizeof(m->id));
 	m->ca_cert = m->ca_key = "";
-	r->less = !net_want_policy(s->o.net, r->box->want->net, m);
+	r->less = !net_want_policy(s->o.net, r->sandbox->want->net, m);
 	if (fresh) {
 		m->counts = st->counts;
 		m->tree_counts = st->tree->counts;
 		r->last = st->counts;
 	}
-	m->counts.box = m->tree_counts.box = r->number;
+	m->counts.sandbox = m->tree_counts.sandbox = r->number;
 	if (s->net_inject)
-		s->net_inject(r->box, m);
+		s->net_inject(r->sandbox, m);
 	r->seq = elink_seq(r->nets->link);
 	r->in_force = false;
-	len = egress_box_encode(m, r->seq, out, EGRESS_MSG_MAX);
+	len = egress_sandbox_encode(m, r->seq, out, EGRESS_MSG_MAX);
 	if (len < 0) {
 		log_error("sandbox %s: its policy does not fit into a message", r->id);
 		r->seq = 0;

@@ -13,7 +13,7 @@ static void write_time(struct json *j, const char *key, uint64_t ns)
 }
 
 /* One line that would let it through, as far as anything could. */
-static void write_fix(const struct box *b, const struct net_lets *lets, const struct net_refusal *r, struct json *j)
+static void write_fix(const struct sandbox *b, const struct net_lets *lets, const struct net_refusal *r, struct json *j)
 {
 	const struct net_want *w = b->want->net;
 	char text[NET_RULE_TEXT + 96];
@@ -58,7 +58,7 @@ static uint32_t by_time(const struct net_state *st, const struct net_refusal *re
 	return n;
 }
 
-static void write_refusals(const struct box *b, struct json *j)
+static void write_refusals(const struct sandbox *b, struct json *j)
 {
 	const struct net_refusal *all[NET_REFUSALS];
 	uint32_t n = by_time(b->net, all);
@@ -94,16 +94,16 @@ static void write_refusals(const struct box *b, struct json *j)
 	free(lets);
 }
 
-static const char *state_of(const struct box *b)
+static const char *state_of(const struct sandbox *b)
 {
 	if (!net_want_on(b->want->net))
 		return "off";
-	if (b->state == BOX_HIBERNATED)
+	if (b->state == SANDBOX_HIBERNATED)
 		return "hibernated";
 	return b->run && b->run->in_force ? "in force" : "closed";
 }
 
-void box_net_write(const struct box *b, bool why, struct json *j)
+void sandbox_net_write(const struct sandbox *b, bool why, struct json *j)
 {
 	static const struct egress_counts none;
 	const struct net_state *st = b->net;
@@ -132,7 +132,7 @@ void box_net_write(const struct box *b, bool why, struct json *j)
 }
 
 /* A rule for an address that the kernel did not let through, or "" when it is none of the public internet. */
-static void kernel_rule(const struct box *b, const struct net_addr *a, uint16_t port, char *rule, size_t size,
+static void kernel_rule(const struct sandbox *b, const struct net_addr *a, uint16_t port, char *rule, size_t size,
 			const char **reason)
 {
 	struct net_rule r = { .kind = NET_RULE_ADDR, .family = a->family, .prefix = a->family == 4 ? 32 : 128, .nports = 1 };
@@ -153,9 +153,9 @@ static void kernel_rule(const struct box *b, const struct net_addr *a, uint16_t 
 
 static void on_denied(void *arg, int r, const struct wlink_answer *w, const struct err *e)
 {
-	struct box_op *op = arg;
+	struct sandbox_op *op = arg;
 	const uint64_t now = clock_real_ns();
-	struct box *b = op->box;
+	struct sandbox *b = op->sandbox;
 
 	(void)e;
 	for (uint64_t i = 0; r == 0 && b->net && b->handle == op->handle && i < w->rep->arg && i < STEER_DENIED; i++) {
@@ -172,13 +172,13 @@ static void on_denied(void *arg, int r, const struct wlink_answer *w, const stru
 		net_state_refuse(b->net, &x, now - d->ago_ms * 1000000ULL);
 	}
 	/* What the kernel cannot tell (any more) is no reason not to tell the rest. */
-	box_tell(b->service, op, 0, NULL);
+	sandbox_tell(b->service, op, 0, NULL);
 }
 
 #define TELL_MS 100 /* a dead or busy egress does not hold up who asks */
 
 struct look {
-	struct box_op *op;
+	struct sandbox_op *op;
 	struct net_flush flush;
 	uv_timer_t timer;
 	bool why;
@@ -189,15 +189,15 @@ static void look_free(uv_handle_t *h)
 	free(h->data);
 }
 
-static void look_on(struct box_op *op, bool why)
+static void look_on(struct sandbox_op *op, bool why)
 {
-	struct box *b = op->box;
+	struct sandbox *b = op->sandbox;
 
 	op->handle = b->handle;
 	if (why && b->run && b->handle && b->net)
 		wlink_call(b->service->warden, WARDEN_DENIED, b->handle, 0, NULL, on_denied, op);
 	else
-		box_tell(b->service, op, 0, NULL);
+		sandbox_tell(b->service, op, 0, NULL);
 }
 
 static void on_told(void *arg)
@@ -216,10 +216,10 @@ static void on_late(uv_timer_t *t)
 	on_told(l);
 }
 
-void box_net_look(struct box *b, bool why, box_done_fn *fn, void *arg)
+void sandbox_net_look(struct sandbox *b, bool why, sandbox_done_fn *fn, void *arg)
 {
 	const struct who nobody = { .tenant = b->tenant };
-	struct box_op *op = box_op_new(b, &nobody, fn, arg);
+	struct sandbox_op *op = sandbox_op_new(b, &nobody, fn, arg);
 	struct look *l = malloc(sizeof(*l));
 
 	if (!l)
@@ -227,7 +227,7 @@ void box_net_look(struct box *b, bool why, box_done_fn *fn, void *arg)
 	*l = (struct look){ .op = op, .flush = { .fn = on_told, .arg = l }, .why = why };
 	uv_timer_init(b->service->loop, &l->timer);
 	l->timer.data = l;
-	if (box_net_flushed(b, &l->flush))
+	if (sandbox_net_flushed(b, &l->flush))
 		on_told(l);
 	else
 		uv_timer_start(&l->timer, on_late, TELL_MS, 0);

@@ -14,7 +14,7 @@
 
 /* --- who may --- */
 
-struct port *port_find(const struct box *b, uint16_t number)
+struct port *port_find(const struct sandbox *b, uint16_t number)
 {
 	struct port *p = b->ports;
 
@@ -23,16 +23,16 @@ struct port *port_find(const struct box *b, uint16_t number)
 	return p;
 }
 
-static int store(const struct box *b, const struct port *p, struct err *e)
+static int store(const struct sandbox *b, const struct port *p, struct err *e)
 {
-	struct port_row row = { .box = b->id, .port = p->number, .public = p->public, .created_ns = p->created_ns };
+	struct port_row row = { .sandbox = b->id, .port = p->number, .public = p->public, .created_ns = p->created_ns };
 
 	if (p->has_token)
 		memcpy(row.token, p->hash, sizeof(row.token));
 	return ports_put(b->service->db, &row, e);
 }
 
-static void note(struct box *b, const struct who *who, const char *kind, uint16_t number, const struct port *p)
+static void note(struct sandbox *b, const struct who *who, const char *kind, uint16_t number, const struct port *p)
 {
 	struct audit_rec rec = who_rec(who, kind);
 	struct json *j;
@@ -49,7 +49,7 @@ static void note(struct box *b, const struct who *who, const char *kind, uint16_
 	turn_dirty(b->service->turn);
 }
 
-static int room(const struct box *b, struct err *e)
+static int room(const struct sandbox *b, struct err *e)
 {
 	unsigned n = 0;
 
@@ -62,7 +62,7 @@ static int room(const struct box *b, struct err *e)
 	return -EDQUOT;
 }
 
-int port_set(struct box *b, const struct who *who, uint16_t number, const struct port_want *want,
+int port_set(struct sandbox *b, const struct who *who, uint16_t number, const struct port_want *want,
 	     char text[TOKEN_TEXT_MAX], struct port **ret, struct err *e)
 {
 	struct port *old = port_find(b, number), *p = old;
@@ -105,7 +105,7 @@ int port_set(struct box *b, const struct who *who, uint16_t number, const struct
 	return 0;
 }
 
-int port_remove(struct box *b, const struct who *who, uint16_t number, struct err *e)
+int port_remove(struct sandbox *b, const struct who *who, uint16_t number, struct err *e)
 {
 	struct port **at = &b->ports, *p;
 	int r;
@@ -138,7 +138,7 @@ static int on_row(void *arg, const struct port_row *row)
 {
 	static const uint8_t none[32];
 	struct service *s = arg;
-	struct box *b = map_get(&s->boxes, row->box);
+	struct sandbox *b = map_get(&s->sandboxes, row->sandbox);
 	struct port *p;
 
 	if (!b)
@@ -161,7 +161,7 @@ int ports_load(struct service *s, struct err *e)
 	return ports_each(s->db, on_row, s, e);
 }
 
-void ports_free(struct box *b)
+void ports_free(struct sandbox *b)
 {
 	struct port *p;
 
@@ -174,7 +174,7 @@ void ports_free(struct box *b)
 /* --- a connection --- */
 
 struct port_dial {
-	struct box *box; /* referenced */
+	struct sandbox *sandbox; /* referenced */
 	uint16_t number;
 	bool v6; /* the second try */
 	bool asking; /* the warden, who will answer */
@@ -207,7 +207,7 @@ static void dial_free(struct port_dial *d)
 	/* The warden's answer still finds it. */
 	if (d->asking)
 		return;
-	box_unref(d->box);
+	sandbox_unref(d->sandbox);
 	free(d);
 }
 
@@ -238,7 +238,7 @@ static void refused(struct port_dial *d, int errnum)
 		ask(d);
 		return;
 	}
-	err_set(&e, ERR_LOST, -errnum, "nobody listens on port %u in sandbox '%s'", d->number, d->box->want->name);
+	err_set(&e, ERR_LOST, -errnum, "nobody listens on port %u in sandbox '%s'", d->number, d->sandbox->want->name);
 	err_remedy(&e, "start the server inside, on 127.0.0.1, ::1 or all addresses");
 	finish(d, &e);
 }
@@ -266,7 +266,7 @@ static int watch(struct port_dial *d, int events, uv_poll_cb fn)
 	int r;
 
 	d->poll = malloc(sizeof(*d->poll));
-	r = d->poll ? uv_poll_init(d->box->service->loop, d->poll, d->fd) : -ENOMEM;
+	r = d->poll ? uv_poll_init(d->sandbox->service->loop, d->poll, d->fd) : -ENOMEM;
 	if (r < 0) {
 		free(TAKE_PTR(d->poll));
 		return r;
@@ -327,7 +327,7 @@ static int reach_in(struct port_dial *d)
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
 		return -errno;
 	d->fd = pair[0];
-	r = alink_send(&d->box->link, FRAME_CONNECT, 0, out, (size_t)len, &pair[1], 1);
+	r = alink_send(&d->sandbox->link, FRAME_CONNECT, 0, out, (size_t)len, &pair[1], 1);
 	fd_close(pair[1]);
 	return r < 0 ? r : watch(d, UV_READABLE, on_said);
 }
@@ -337,7 +337,7 @@ static void on_broken(uv_timer_t *t)
 	struct port_dial *d = t->data;
 	struct err e = { 0 };
 
-	err_set(&e, ERR_LOST, -EPIPE, "sandbox '%s' cannot be reached just now", d->box->want->name);
+	err_set(&e, ERR_LOST, -EPIPE, "sandbox '%s' cannot be reached just now", d->sandbox->want->name);
 	err_remedy(&e, "try again");
 	finish(d, &e);
 }
@@ -369,13 +369,13 @@ static void on_socket(void *arg, int r, const struct wlink_answer *a, const stru
 
 static void ask(struct port_dial *d)
 {
-	if (d->box->want->spec->flags & SPEC_VM) {
+	if (d->sandbox->want->spec->flags & SPEC_VM) {
 		if (reach_in(d) < 0)
 			uv_timer_start(d->timer, on_broken, 0, 0); /* not from within the call that asks */
 		return;
 	}
 	d->asking = true;
-	wlink_call(d->box->service->warden, WARDEN_SOCKET, d->box->handle, d->v6 ? 6 : 4, NULL, on_socket, d);
+	wlink_call(d->sandbox->service->warden, WARDEN_SOCKET, d->sandbox->handle, d->v6 ? 6 : 4, NULL, on_socket, d);
 }
 
 static void on_late(uv_timer_t *t)
@@ -383,13 +383,13 @@ static void on_late(uv_timer_t *t)
 	struct port_dial *d = t->data;
 	struct err e = { 0 };
 
-	err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "port %u in sandbox '%s' did not accept a connection within %d s", d->number,
-		d->box->want->name, DIAL_MS / 1000);
+	err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "port %u in sandbox '%s' did not accept a connection within %d s",
+		d->number, d->sandbox->want->name, DIAL_MS / 1000);
 	err_remedy(&e, "the server inside may be busy: try again");
 	finish(d, &e);
 }
 
-struct port_dial *port_dial(struct box *b, uint16_t number, port_dialed_fn *fn, void *arg)
+struct port_dial *port_dial(struct sandbox *b, uint16_t number, port_dialed_fn *fn, void *arg)
 {
 	struct port_dial *d = malloc(sizeof(*d));
 	uv_timer_t *t = malloc(sizeof(*t));
@@ -399,8 +399,8 @@ struct port_dial *port_dial(struct box *b, uint16_t number, port_dialed_fn *fn, 
 		free(t);
 		return NULL;
 	}
-	*d = (struct port_dial){ .box = b, .number = number, .fn = fn, .arg = arg, .fd = -1, .timer = t };
-	box_ref(b);
+	*d = (struct port_dial){ .sandbox = b, .number = number, .fn = fn, .arg = arg, .fd = -1, .timer = t };
+	sandbox_ref(b);
 	uv_timer_init(b->service->loop, t);
 	t->data = d;
 	uv_timer_start(t, on_late, DIAL_MS, 0);

@@ -19,7 +19,7 @@ struct port_use {
 	uint32_t more; /* requests that were not told yet */
 };
 
-static void tell(struct box *b, const struct port_use *u, uint32_t requests, const char *request_id)
+static void tell(struct sandbox *b, const struct port_use *u, uint32_t requests, const char *request_id)
 {
 	static const char *const by[] = { [PORT_BY_API] = "api", [PORT_BY_TOKEN] = "port_token", [PORT_BY_PUBLIC] = "public" };
 	struct audit_rec rec = { .kind = "port.use", .sandbox = b->id, .tenant = b->tenant->id,
@@ -33,7 +33,7 @@ static void tell(struct box *b, const struct port_use *u, uint32_t requests, con
 	turn_dirty(b->service->turn);
 }
 
-static void end(struct box *b, struct port_use **at)
+static void end(struct sandbox *b, struct port_use **at)
 {
 	struct port_use *u = *at;
 
@@ -44,7 +44,7 @@ static void end(struct box *b, struct port_use **at)
 	free(u);
 }
 
-void port_used(struct box *b, const struct who *who, uint16_t number, enum port_by by)
+void port_used(struct sandbox *b, const struct who *who, uint16_t number, enum port_by by)
 {
 	struct port_use **at = &b->port_uses, *u;
 	unsigned n = 0;
@@ -71,7 +71,7 @@ void port_used(struct box *b, const struct who *who, uint16_t number, enum port_
 	service_soon(b->service);
 }
 
-void port_uses_end(struct box *b)
+void port_uses_end(struct sandbox *b)
 {
 	while (b->port_uses)
 		end(b, &b->port_uses);
@@ -79,10 +79,10 @@ void port_uses_end(struct box *b)
 
 void port_uses_tick(struct service *s, uint64_t now_ns)
 {
-	struct box *b;
+	struct sandbox *b;
 	size_t at = 0;
 
-	while (s->port_uses && (b = map_next(&s->boxes, &at)))
+	while (s->port_uses && (b = map_next(&s->sandboxes, &at)))
 		for (struct port_use **u = &b->port_uses; *u;) {
 			if (now_ns >= (*u)->until_ns || s->draining)
 				end(b, u);
@@ -91,7 +91,7 @@ void port_uses_tick(struct service *s, uint64_t now_ns)
 		}
 }
 
-void port_uses_free(struct box *b)
+void port_uses_free(struct sandbox *b)
 {
 	struct port_use *u;
 

@@ -14,9 +14,9 @@
 
 /* --- delete --- */
 
-static void destroy(struct box *b)
+static void destroy(struct sandbox *b)
 {
-	box_net_end(b); /* first: who holds its sockets holds its namespace */
+	sandbox_net_end(b); /* first: who holds its sockets holds its namespace */
 	if (b->handle)
 		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 }
@@ -28,56 +28,56 @@ static void destroy(struct box *b)
  */
 static void on_unstored(void *arg)
 {
-	struct box_op *op = arg;
-	struct box *b = op->box;
+	struct sandbox_op *op = arg;
+	struct sandbox *b = op->sandbox;
 	bool first = b->service->draining;
 
-	box_ref(b);
+	sandbox_ref(b);
 	if (first)
 		destroy(b);
 	b->service->ending--;
-	box_make_room(b);
-	box_op_end(op);
+	sandbox_make_room(b);
+	sandbox_op_end(op);
 	if (!first)
 		destroy(b);
-	box_leave(b);
-	box_unref(b);
+	sandbox_leave(b);
+	sandbox_unref(b);
 }
 
-void box_delete(struct box *b, const struct who *who, const char *kind, box_done_fn *fn, void *arg)
+void sandbox_delete(struct sandbox *b, const struct who *who, const char *kind, sandbox_done_fn *fn, void *arg)
 {
-	struct box_op *op = box_op_new(b, who, fn, arg);
+	struct sandbox_op *op = sandbox_op_new(b, who, fn, arg);
 
 	op->kind = kind;
-	b->state = BOX_ENDING;
-	box_unlist(b);
+	b->state = SANDBOX_ENDING;
+	sandbox_unlist(b);
 	exec_lose_all(b);
 	port_uses_end(b);
 	/* First the row: dying in between leaves a sandbox that nobody knows, and not one that seems to be lost. */
-	op->r = boxes_delete(b->service->db, b->id, &op->err);
+	op->r = sandboxes_delete(b->service->db, b->id, &op->err);
 	if (op->r == 0)
-		box_note(b, &op->who, op->kind);
+		sandbox_note(b, &op->who, op->kind);
 	b->service->ending++;
 	turn_after(b->service->turn, &op->wait, on_unstored, op);
 }
 
-void box_discard(struct box *b, const char *why)
+void sandbox_discard(struct sandbox *b, const char *why)
 {
 	const struct who daemon = { .tenant = b->tenant };
-	struct box_op *op = box_op_new(b, &daemon, NULL, NULL);
+	struct sandbox_op *op = sandbox_op_new(b, &daemon, NULL, NULL);
 	struct audit_rec rec = who_rec(&daemon, b->want->origin.pool[0] ? "pool.drop" : "template.drop");
 	struct json *j;
 
-	b->state = BOX_ENDING;
+	b->state = SANDBOX_ENDING;
 	exec_lose_all(b);
-	op->r = boxes_delete(b->service->db, b->id, &op->err);
+	op->r = sandboxes_delete(b->service->db, b->id, &op->err);
 	rec.sandbox = b->id;
 	j = audit_begin(b->service->audit, &rec);
 	if (b->pool)
 		jout_str(j, "pool", b->pool->name);
 	jout_str(j, "why", why);
 	audit_end(b->service->audit, NULL);
-	box_make_room(b);
+	sandbox_make_room(b);
 	b->service->ending++;
 	turn_after(b->service->turn, &op->wait, on_unstored, op);
 }
@@ -85,36 +85,36 @@ void box_discard(struct box *b, const char *why)
 /* --- pause, resume --- */
 
 /* Somebody called while it was being frozen: then that waits in there, and may be the last call for long. */
-static bool used_again(const struct box *b)
+static bool used_again(const struct sandbox *b)
 {
 	return b->idle_paused && wall_now(b->service) - b->used_ns < b->want->idle.pause_ms * 1000000ULL;
 }
 
 static void on_frozen(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
-	struct box_op *op = arg;
-	struct box *b = op->box;
+	struct sandbox_op *op = arg;
+	struct sandbox *b = op->sandbox;
 	bool pause = !strcmp(op->kind, "sandbox.pause");
 
 	(void)a;
-	if (r == 0 && b->handle == op->handle && (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
-		b->state = pause ? BOX_PAUSED : BOX_RUNNING;
+	if (r == 0 && b->handle == op->handle && (b->state == SANDBOX_RUNNING || b->state == SANDBOX_PAUSED)) {
+		b->state = pause ? SANDBOX_PAUSED : SANDBOX_RUNNING;
 		b->idle_paused = pause && !op->done;
 		free(b->memory_refused); /* of when it slept: that was told */
 		b->memory_refused = NULL;
 		exec_clock(b, pause);
-		box_reattach(b);
+		sandbox_reattach(b);
 		secrets_refresh(b);
-		r = box_store(b, &op->err);
-		box_note(b, &op->who, op->kind);
+		r = sandbox_store(b, &op->err);
+		sandbox_note(b, &op->who, op->kind);
 		e = &op->err;
 		if (used_again(b))
-			box_resume(b, &op->who, NULL, NULL);
+			sandbox_resume(b, &op->who, NULL, NULL);
 	} else if (r == 0) {
 		r = err_set(&op->err, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile");
 		e = &op->err;
 	}
-	box_tell(b->service, op, r, e);
+	sandbox_tell(b->service, op, r, e);
 }
 
 /*
@@ -123,22 +123,22 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
  */
 static void on_thawed(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
-	struct box_op *op = arg;
-	struct box *b = op->box;
+	struct sandbox_op *op = arg;
+	struct sandbox *b = op->sandbox;
 
 	(void)a;
-	if (r == -EBUSY && b->handle == op->handle && b->state == BOX_RUNNING) {
+	if (r == -EBUSY && b->handle == op->handle && b->state == SANDBOX_RUNNING) {
 		b->thaw_due = true;
 		service_soon(b->service);
 		r = 0;
 	}
-	box_tell(b->service, op, r, e);
+	sandbox_tell(b->service, op, r, e);
 }
 
-void box_thaw(struct box *b, bool first)
+void sandbox_thaw(struct sandbox *b, bool first)
 {
 	const struct who nobody = { .tenant = b->tenant };
-	struct box_op *op = box_op_new(b, &nobody, NULL, NULL);
+	struct sandbox_op *op = sandbox_op_new(b, &nobody, NULL, NULL);
 
 	b->thaw_due = false;
 	if (first)
@@ -147,10 +147,10 @@ void box_thaw(struct box *b, bool first)
 		wlink_call(b->service->warden, WARDEN_THAW, b->handle, 0, NULL, on_thawed, op);
 }
 
-static void freeze(struct box *b, const struct who *who, bool pause, box_done_fn *fn, void *arg)
+static void freeze(struct sandbox *b, const struct who *who, bool pause, sandbox_done_fn *fn, void *arg)
 {
-	struct box_op *op = box_op_new(b, who, fn, arg);
-	enum box_state want = pause ? BOX_PAUSED : BOX_RUNNING;
+	struct sandbox_op *op = sandbox_op_new(b, who, fn, arg);
+	enum sandbox_state want = pause ? SANDBOX_PAUSED : SANDBOX_RUNNING;
 	struct err e = { 0 };
 
 	op->kind = pause ? "sandbox.pause" : "sandbox.resume";
@@ -159,34 +159,34 @@ static void freeze(struct box *b, const struct who *who, bool pause, box_done_fn
 	if (b->state == want && !pause && b->handle && !b->sleep && !b->swap)
 		wlink_call(b->service->warden, WARDEN_THAW, b->handle, 0, NULL, on_thawed, op);
 	else if (b->state == want)
-		box_tell(b->service, op, 0, NULL);
-	else if (b->state == BOX_LOST)
-		box_tell(b->service, op, box_lost(b, &e), &e);
+		sandbox_tell(b->service, op, 0, NULL);
+	else if (b->state == SANDBOX_LOST)
+		sandbox_tell(b->service, op, sandbox_lost(b, &e), &e);
 	else if (!b->handle || b->sleep || b->opened)
-		box_tell(b->service, op, box_ready(b, &e), &e);
+		sandbox_tell(b->service, op, sandbox_ready(b, &e), &e);
 	else
 		wlink_call(b->service->warden, pause ? WARDEN_FREEZE : WARDEN_THAW, b->handle, 0, NULL, on_frozen, op);
 }
 
-void box_pause(struct box *b, const struct who *who, box_done_fn *fn, void *arg)
+void sandbox_pause(struct sandbox *b, const struct who *who, sandbox_done_fn *fn, void *arg)
 {
 	freeze(b, who, true, fn, arg);
 }
 
-void box_resume(struct box *b, const struct who *who, box_done_fn *fn, void *arg)
+void sandbox_resume(struct sandbox *b, const struct who *who, sandbox_done_fn *fn, void *arg)
 {
 	freeze(b, who, false, fn, arg);
 }
 
 /* --- the rest --- */
 
-int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, const struct want_idle *idle,
-	       const char *name, struct kv *metadata, struct err *e)
+int sandbox_update(struct sandbox *b, const struct who *who, uint64_t timeout_ms, const struct want_idle *idle,
+		   const char *name, struct kv *metadata, struct err *e)
 {
-	int r = b->state == BOX_LOST ? box_lost(b, e) : 0;
+	int r = b->state == SANDBOX_LOST ? sandbox_lost(b, e) : 0;
 
 	if (r == 0 && name)
-		r = box_rename(b, name, e);
+		r = sandbox_rename(b, name, e);
 	if (r < 0)
 		return r;
 	if (timeout_ms != UINT64_MAX) {
@@ -201,55 +201,55 @@ int box_update(struct box *b, const struct who *who, uint64_t timeout_ms, const 
 		*metadata = (struct kv){ 0 };
 	}
 	service_soon(b->service);
-	r = box_store(b, e);
+	r = sandbox_store(b, e);
 	if (r == 0)
-		box_note(b, who, "sandbox.update");
+		sandbox_note(b, who, "sandbox.update");
 	return r;
 }
 
 static void on_stat(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
-	struct box_op *op = arg;
+	struct sandbox_op *op = arg;
 
 	if (r == 0)
-		op->box->stat = a->rep->stat;
-	box_tell(op->box->service, op, r, e);
+		op->sandbox->stat = a->rep->stat;
+	sandbox_tell(op->sandbox->service, op, r, e);
 }
 
-void box_stat(struct box *b, box_done_fn *fn, void *arg)
+void sandbox_stat(struct sandbox *b, sandbox_done_fn *fn, void *arg)
 {
 	struct who nobody = { .tenant = b->tenant };
-	struct box_op *op = box_op_new(b, &nobody, fn, arg);
+	struct sandbox_op *op = sandbox_op_new(b, &nobody, fn, arg);
 	struct err e = { 0 };
 
-	if (b->state == BOX_HIBERNATED || b->state == BOX_STOPPED) {
+	if (b->state == SANDBOX_HIBERNATED || b->state == SANDBOX_STOPPED) {
 		b->stat = (struct warden_stat){ 0 };
-		box_tell(b->service, op, 0, NULL);
+		sandbox_tell(b->service, op, 0, NULL);
 	} else if (b->handle)
 		wlink_call(b->service->warden, WARDEN_STAT, b->handle, 0, NULL, on_stat, op);
 	else
-		box_tell(b->service, op, box_lost(b, &e), &e);
+		sandbox_tell(b->service, op, sandbox_lost(b, &e), &e);
 }
 
-int box_ready(const struct box *b, struct err *e)
+int sandbox_ready(const struct sandbox *b, struct err *e)
 {
-	if (b->state == BOX_HIBERNATED || b->sleep) {
+	if (b->state == SANDBOX_HIBERNATED || b->sleep) {
 		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s", b->want->name, b->sleep ? "being hibernated" : "hibernated");
 		err_remedy(e, "resume it first");
 		return -EBUSY;
 	}
-	if (b->state == BOX_RUNNING || b->opened)
+	if (b->state == SANDBOX_RUNNING || b->opened)
 		return 0;
-	if (b->state == BOX_STOPPED) {
+	if (b->state == SANDBOX_STOPPED) {
 		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is stopped", b->want->name);
 		err_remedy(e, "start it first (`cloche start`, POST …/start)");
 		return -EBUSY;
 	}
-	if (b->state == BOX_PAUSED) {
+	if (b->state == SANDBOX_PAUSED) {
 		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is paused", b->want->name);
 		err_remedy(e, "resume it first");
 		return -EBUSY;
 	}
-	return box_lost(b, e);
+	return sandbox_lost(b, e);
 }
 

@@ -25,12 +25,12 @@
 
 struct start_op {
 	struct start_op *next;
-	box_done_fn *fn;
+	sandbox_done_fn *fn;
 	void *arg;
 };
 
-struct box_starting {
-	struct box *b;
+struct sandbox_starting {
+	struct sandbox *b;
 	struct who who;
 	bool open; /* for its files only */
 	unsigned tries;
@@ -44,7 +44,7 @@ struct box_starting {
 /* --- stopped --- */
 
 /* What does not run uses neither memory nor CPUs. */
-static void uncharge(struct box *b)
+static void uncharge(struct sandbox *b)
 {
 	struct tenant_quota less = b->charged;
 
@@ -54,23 +54,23 @@ static void uncharge(struct box *b)
 	b->charged = less;
 }
 
-static void become_stopped(struct box *b, const struct who *who, const char *why)
+static void become_stopped(struct sandbox *b, const struct who *who, const char *why)
 {
 	log_info("sandbox %s is stopped: %s", b->id, why);
-	b->state = BOX_STOPPED;
+	b->state = SANDBOX_STOPPED;
 	alink_close(&b->link);
-	box_net_end(b);
+	sandbox_net_end(b);
 	file_workers_drop(b);
 	exec_lose_all(b);
-	box_revive_over(b);
+	sandbox_revive_over(b);
 	b->handle = 0;
 	b->found = b->synced = b->idle_paused = false;
 	uncharge(b);
-	box_store(b, NULL);
-	box_note(b, who, "sandbox.stop");
+	sandbox_store(b, NULL);
+	sandbox_note(b, who, "sandbox.stop");
 }
 
-void box_stopped(struct box *b, const char *why)
+void sandbox_stopped(struct sandbox *b, const char *why)
 {
 	const struct who nobody = { .tenant = b->tenant };
 
@@ -79,40 +79,41 @@ void box_stopped(struct box *b, const char *why)
 
 static void on_ended(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
-	struct box_op *op = arg;
+	struct sandbox_op *op = arg;
 
 	/* A warden that died on the way ends it when it finds it again: no row has its handle. */
 	(void)r;
 	(void)a;
 	(void)e;
-	box_tell(op->box->service, op, 0, NULL);
+	sandbox_tell(op->sandbox->service, op, 0, NULL);
 }
 
-static int may_stop(const struct box *b, struct err *e)
+static int may_stop(const struct sandbox *b, struct err *e)
 {
 	if (!b->want->disk[0]) {
 		err_set(e, ERR_CONFLICT, -EINVAL, "sandbox '%s' has its files in memory: they would be gone", b->want->name);
 		err_remedy(e, "hibernate or delete it; one that is created with storage \"disk\" and isolation \"container\" can be stopped");
 		return -EINVAL;
 	}
-	if (b->state == BOX_STOPPED || b->state == BOX_LOST)
+	if (b->state == SANDBOX_STOPPED || b->state == SANDBOX_LOST)
 		return b->starting && b->starting->ops ?
 			       err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being started", b->want->name) :
 			       0;
-	if ((b->state != BOX_RUNNING && b->state != BOX_PAUSED) || b->sleep || b->waking || b->swap)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s, or about to change", b->want->name, box_state_name(b->state));
+	if ((b->state != SANDBOX_RUNNING && b->state != SANDBOX_PAUSED) || b->sleep || b->waking || b->swap)
+		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s, or about to change", b->want->name,
+			       sandbox_state_name(b->state));
 	return 1;
 }
 
-void box_stop(struct box *b, const struct who *who, box_done_fn *fn, void *arg)
+void sandbox_stop(struct sandbox *b, const struct who *who, sandbox_done_fn *fn, void *arg)
 {
-	struct box_op *op = box_op_new(b, who, fn, arg);
+	struct sandbox_op *op = sandbox_op_new(b, who, fn, arg);
 	const uint64_t handle = b->handle;
 	struct err e = { 0 };
 	int r = may_stop(b, &e);
 
 	if (r <= 0) {
-		box_tell(b->service, op, r, &e);
+		sandbox_tell(b->service, op, r, &e);
 		return;
 	}
 	become_stopped(b, who, "a caller said so");
@@ -121,14 +122,14 @@ void box_stop(struct box *b, const struct who *who, box_done_fn *fn, void *arg)
 
 /* --- started --- */
 
-static void try_start(struct box_starting *x);
+static void try_start(struct sandbox_starting *x);
 
 static void free_timer(uv_handle_t *h)
 {
 	free(h);
 }
 
-static void begin_again(struct box *b);
+static void begin_again(struct sandbox *b);
 
 static void on_again(uv_timer_t *t)
 {
@@ -137,8 +138,8 @@ static void on_again(uv_timer_t *t)
 
 static void on_stored(void *arg)
 {
-	struct box_starting *x = arg;
-	struct box *b = x->b;
+	struct sandbox_starting *x = arg;
+	struct sandbox *b = x->b;
 	struct start_op *op;
 
 	b->starting = NULL;
@@ -148,28 +149,28 @@ static void on_stored(void *arg)
 			op->fn(op->arg, x->r, x->r < 0 ? &x->e : NULL);
 		free(op);
 	}
-	box_tell_waiters(b, x->r, x->r < 0 ? &x->e : NULL);
+	sandbox_tell_waiters(b, x->r, x->r < 0 ? &x->e : NULL);
 	uv_close((uv_handle_t *)x->timer, free_timer);
-	box_unref(b);
+	sandbox_unref(b);
 	free(x);
 }
 
 /* It was made for its files, and somebody wants all of it. */
-static void become_running(struct box *b, const struct who *who)
+static void become_running(struct sandbox *b, const struct who *who)
 {
 	b->opened = false;
-	b->state = BOX_RUNNING;
+	b->state = SANDBOX_RUNNING;
 	b->synced = true;
-	if (box_store(b, NULL) == 0)
-		box_note(b, who, "sandbox.start");
+	if (sandbox_store(b, NULL) == 0)
+		sandbox_note(b, who, "sandbox.start");
 }
 
 static void on_made(void *arg, int r, const struct err *e)
 {
-	struct box_starting *x = arg;
-	struct box *b = x->b;
+	struct sandbox_starting *x = arg;
+	struct sandbox *b = x->b;
 
-	if (r == -EBUSY && ++x->tries < TRIES && (b->state == BOX_STOPPED || b->state == BOX_LOST)) {
+	if (r == -EBUSY && ++x->tries < TRIES && (b->state == SANDBOX_STOPPED || b->state == SANDBOX_LOST)) {
 		uv_timer_start(x->timer, on_again, AGAIN_MS, 0);
 		return;
 	}
@@ -178,17 +179,17 @@ static void on_made(void *arg, int r, const struct err *e)
 		x->e = *e;
 	if (r == 0 && x->ops && b->opened)
 		become_running(b, &x->who);
-	if (r == 0 && b->state == BOX_RUNNING)
+	if (r == 0 && b->state == SANDBOX_RUNNING)
 		begin_again(b);
 	turn_after(b->service->turn, &x->wait, on_stored, x);
 }
 
-static void try_start(struct box_starting *x)
+static void try_start(struct sandbox_starting *x)
 {
-	struct box *b = x->b;
-	struct box_want *w = NULL;
+	struct sandbox *b = x->b;
+	struct sandbox_want *w = NULL;
 	struct err e = { 0 };
-	int r = box_want_again(b, &w, &e);
+	int r = sandbox_want_again(b, &w, &e);
 
 	if (r < 0) {
 		on_made(x, r, &e);
@@ -198,12 +199,12 @@ static void try_start(struct box_starting *x)
 	memcpy(w->disk, b->want->disk, sizeof(w->disk));
 	w->disk_again = true;
 	w->open = x->open;
-	box_replace(b, &x->who, w, on_made, x);
+	sandbox_replace(b, &x->who, w, on_made, x);
 }
 
-static struct box_starting *starting_new(struct box *b, const struct who *who)
+static struct sandbox_starting *starting_new(struct sandbox *b, const struct who *who)
 {
-	struct box_starting *x = calloc(1, sizeof(*x));
+	struct sandbox_starting *x = calloc(1, sizeof(*x));
 
 	if (x)
 		x->timer = malloc(sizeof(*x->timer));
@@ -213,25 +214,26 @@ static struct box_starting *starting_new(struct box *b, const struct who *who)
 	x->who = *who;
 	uv_timer_init(b->service->loop, x->timer);
 	x->timer->data = x;
-	box_ref(b);
+	sandbox_ref(b);
 	b->starting = x;
 	return x;
 }
 
-void box_start(struct box *b, const struct who *who, box_done_fn *fn, void *arg)
+void sandbox_start(struct sandbox *b, const struct who *who, sandbox_done_fn *fn, void *arg)
 {
-	struct box_starting *x = b->starting;
+	struct sandbox_starting *x = b->starting;
 	struct start_op *op;
 	struct err e = { 0 };
 	int r = 1;
 
-	if (b->state == BOX_RUNNING && !b->sleep && !b->waking)
+	if (b->state == SANDBOX_RUNNING && !b->sleep && !b->waking)
 		r = 0;
-	else if (b->state != BOX_STOPPED && b->state != BOX_LOST) {
-		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s, not stopped", b->want->name, box_state_name(b->state));
+	else if (b->state != SANDBOX_STOPPED && b->state != SANDBOX_LOST) {
+		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s, not stopped", b->want->name,
+			    sandbox_state_name(b->state));
 		err_remedy(&e, "resume it");
 	} else if (!b->want->disk[0])
-		r = box_lost(b, &e);
+		r = sandbox_lost(b, &e);
 	else if (b->swap && !x)
 		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored", b->want->name);
 	else if (b->service->draining)
@@ -242,7 +244,7 @@ void box_start(struct box *b, const struct who *who, box_done_fn *fn, void *arg)
 		r = 0;
 	}
 	if (r <= 0) {
-		box_tell(b->service, box_op_new(b, who, fn, arg), r, &e);
+		sandbox_tell(b->service, sandbox_op_new(b, who, fn, arg), r, &e);
 		return;
 	}
 	op = calloc(1, sizeof(*op));
@@ -262,13 +264,14 @@ void box_start(struct box *b, const struct who *who, box_done_fn *fn, void *arg)
 
 /* --- its files alone --- */
 
-bool box_open(struct box *b, struct box_waiter *w)
+bool sandbox_open(struct sandbox *b, struct sandbox_waiter *w)
 {
 	const struct who daemon = { .tenant = b->tenant };
-	struct box_starting *x = b->starting;
-	struct box_waiter **last = &b->waiters;
+	struct sandbox_starting *x = b->starting;
+	struct sandbox_waiter **last = &b->waiters;
 
-	if ((b->state != BOX_STOPPED && b->state != BOX_LOST) || !b->want->disk[0] || b->opened || (b->swap && !x))
+	if ((b->state != SANDBOX_STOPPED && b->state != SANDBOX_LOST) || !b->want->disk[0] || b->opened ||
+	    (b->swap && !x))
 		return true;
 	while (*last)
 		last = &(*last)->next;
@@ -282,24 +285,24 @@ bool box_open(struct box *b, struct box_waiter *w)
 	return false;
 }
 
-void box_close(struct box *b)
+void sandbox_close(struct sandbox *b)
 {
 	if (!b->opened)
 		return;
 	b->opened = false;
 	alink_close(&b->link);
 	file_workers_drop(b);
-	box_net_end(b);
+	sandbox_net_end(b);
 	if (b->handle)
 		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 	b->handle = 0;
 	uncharge(b);
 }
 
-bool box_open_tick(struct box *b, uint64_t now)
+bool sandbox_open_tick(struct sandbox *b, uint64_t now)
 {
 	if (b->opened && !b->calls && !b->starting && now > b->used_ns + OPEN_NS)
-		box_close(b);
+		sandbox_close(b);
 	return b->opened;
 }
 
@@ -308,15 +311,15 @@ bool box_open_tick(struct box *b, uint64_t now)
 static size_t again_bytes(struct service *s, const struct tenant *t)
 {
 	size_t at = 0, n = 0;
-	struct box *b;
+	struct sandbox *b;
 
-	while ((b = map_next(&s->boxes, &at)))
+	while ((b = map_next(&s->sandboxes, &at)))
 		if (b->tenant == t && b->want->again)
 			n += json_dumpb(b->want->again, NULL, 0, JSON_COMPACT);
 	return n;
 }
 
-int box_again_check(const struct box *b, const json_t *spec, struct err *e)
+int sandbox_again_check(const struct sandbox *b, const json_t *spec, struct err *e)
 {
 	const size_t bytes = json_dumpb(spec, NULL, 0, JSON_COMPACT);
 
@@ -341,7 +344,7 @@ int box_again_check(const struct box *b, const json_t *spec, struct err *e)
 	return 0;
 }
 
-int box_again_add(struct box *b, const char *exec, json_t *spec, struct err *e)
+int sandbox_again_add(struct sandbox *b, const char *exec, json_t *spec, struct err *e)
 {
 	json_t *one = json_pack("{s:s,s:o}", "exec", exec, "spec", spec);
 
@@ -349,10 +352,10 @@ int box_again_add(struct box *b, const char *exec, json_t *spec, struct err *e)
 		b->want->again = json_array();
 	if (!one || json_array_append_new(b->want->again, one) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
-	return box_store(b, e);
+	return sandbox_store(b, e);
 }
 
-void box_again_drop(struct box *b, const char *exec, const char *was)
+void sandbox_again_drop(struct sandbox *b, const char *exec, const char *was)
 {
 	for (size_t i = 0; i < json_array_size(b->want->again); i++) {
 		const char *id = json_string_value(json_object_get(json_array_get(b->want->again, i), "exec"));
@@ -360,13 +363,13 @@ void box_again_drop(struct box *b, const char *exec, const char *was)
 		if (!id || (strcmp(id, exec) != 0 && strcmp(id, was) != 0))
 			continue;
 		json_array_remove(b->want->again, i);
-		if (b->state != BOX_ENDING)
-			box_store(b, NULL);
+		if (b->state != SANDBOX_ENDING)
+			sandbox_store(b, NULL);
 		return;
 	}
 }
 
-static void begin_again(struct box *b)
+static void begin_again(struct sandbox *b)
 {
 	const struct who daemon = { .tenant = b->tenant };
 	json_t *list = b->want->again, *one;
@@ -392,19 +395,20 @@ static void begin_again(struct box *b)
 		exec_unref(x);
 	}
 	if (json_array_size(list))
-		box_store(b, NULL);
+		sandbox_store(b, NULL);
 }
 
-void box_again_start_all(struct service *s)
+void sandbox_again_start_all(struct service *s)
 {
-	struct box *b;
+	struct sandbox *b;
 	size_t at = 0;
 
-	while ((b = map_next(&s->boxes, &at))) {
+	while ((b = map_next(&s->sandboxes, &at))) {
 		const struct who daemon = { .tenant = b->tenant };
 
-		if ((b->state == BOX_STOPPED || b->state == BOX_LOST) && b->want->disk[0] && json_array_size(b->want->again))
-			box_start(b, &daemon, NULL, NULL);
+		if ((b->state == SANDBOX_STOPPED || b->state == SANDBOX_LOST) && b->want->disk[0] &&
+		    json_array_size(b->want->again))
+			sandbox_start(b, &daemon, NULL, NULL);
 	}
 }
 
@@ -471,25 +475,25 @@ void disk_sweep_soon(struct service *s)
 	service_soon(s);
 }
 
-static const struct box *disk_user(const struct service *s, const char *id)
+static const struct sandbox *disk_user(const struct service *s, const char *id)
 {
-	const struct box *b;
+	const struct sandbox *b;
 	size_t at = 0;
 
-	while ((b = map_next(&s->boxes, &at)))
+	while ((b = map_next(&s->sandboxes, &at)))
 		if (b->want && !strcmp(b->want->disk, id))
 			return b;
 	return NULL;
 }
 
 /* Of one that is made it says nothing any more. */
-static void look_at_used(const struct disk_sweep *d, const struct box *b)
+static void look_at_used(const struct disk_sweep *d, const struct sandbox *b)
 {
 	if (!is_loose(d, d->at))
 		return;
-	if (b->state == BOX_MAKING)
+	if (b->state == SANDBOX_MAKING)
 		disk_sweep_soon(d->s);
-	else if (b->state != BOX_ENDING)
+	else if (b->state != SANDBOX_ENDING)
 		forget_loose(d, d->at);
 }
 
@@ -561,7 +565,7 @@ static void drop_unseen(const struct disk_sweep *d)
 static void on_disk(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
 	struct disk_sweep *d = arg;
-	const struct box *b;
+	const struct sandbox *b;
 
 	if (r < 0 || !a || !a->rep->id[0]) {
 		if (r < 0)

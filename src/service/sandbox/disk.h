@@ -6,27 +6,27 @@
 #include "service/sandbox/sandbox.h"
 
 /* Nothing of it runs any more, and its files are there. */
-void box_stopped(struct box *b, const char *why);
+void sandbox_stopped(struct sandbox *b, const char *why);
 /* Ends what runs in it; its files stay. Stopped or lost already: 0. ERR_CONFLICT for one whose files are in memory. */
-void box_stop(struct box *b, const struct who *who, box_done_fn *fn, void *arg);
+void sandbox_stop(struct sandbox *b, const struct who *who, sandbox_done_fn *fn, void *arg);
 /* Made again on its disk; execs with `restart` are begun again. Started already: 0. */
-void box_start(struct box *b, const struct who *who, box_done_fn *fn, void *arg);
+void sandbox_start(struct sandbox *b, const struct who *who, sandbox_done_fn *fn, void *arg);
 /*
  * Of one that is stopped or lost: whether its files can be had now, or never. If not yet something is made that has them,
  * without commands, its state stays, and @w is told.
  */
-bool box_open(struct box *b, struct box_waiter *w);
+bool sandbox_open(struct sandbox *b, struct sandbox_waiter *w);
 /* Lets go of that. */
-void box_close(struct box *b);
+void sandbox_close(struct sandbox *b);
 /* From the clock: closes what nobody uses. Whether there is more to do. */
-bool box_open_tick(struct box *b, uint64_t now);
+bool sandbox_open_tick(struct sandbox *b, uint64_t now);
 
 /* Commands that are begun again with their sandbox, ->want->again: [{exec, spec}]. */
-int box_again_check(const struct box *b, const json_t *spec, struct err *e); /* whether that can be promised */
-int box_again_add(struct box *b, const char *exec, json_t *spec, struct err *e); /* takes @spec over */
-void box_again_drop(struct box *b, const char *exec, const char *was); /* it has ended */
+int sandbox_again_check(const struct sandbox *b, const json_t *spec, struct err *e); /* whether that can be promised */
+int sandbox_again_add(struct sandbox *b, const char *exec, json_t *spec, struct err *e); /* takes @spec over */
+void sandbox_again_drop(struct sandbox *b, const char *exec, const char *was); /* it has ended */
 /* At our start: those that have such commands. */
-void box_again_start_all(struct service *s);
+void sandbox_again_start_all(struct service *s);
 
 /*
  * Disks that nobody has are removed if something says that they may go, in a file of "notes" as with layers (service/checkpoint/layer.h): of one

@@ -27,7 +27,7 @@
  * says that it sleeps, and when that is stored the sandbox is ended. Dying before leaves it as it was: the next one thaws it.
  */
 struct sleep {
-	struct box *b;
+	struct sandbox *b;
 	struct who who;
 	bool must_carry;
 	enum want_network network;
@@ -37,7 +37,7 @@ struct sleep {
 	uint64_t handle;
 	uv_timer_t *timer;
 	char *why; /* its processes could not be carried */
-	box_done_fn *fn;
+	sandbox_done_fn *fn;
 	void *arg;
 	int r;
 	struct err e;
@@ -45,7 +45,7 @@ struct sleep {
 };
 
 static void begin(struct sleep *x);
-static void look_after_waiters(struct box *b, int r, const struct err *e);
+static void look_after_waiters(struct sandbox *b, int r, const struct err *e);
 
 static void free_timer(uv_handle_t *h)
 {
@@ -55,7 +55,7 @@ static void free_timer(uv_handle_t *h)
 static void on_told(void *arg)
 {
 	struct sleep *x = arg;
-	struct box *b = x->b;
+	struct sandbox *b = x->b;
 
 	STEP("hibernate.stored");
 	if (x->r == 0)
@@ -66,17 +66,17 @@ static void on_told(void *arg)
 	look_after_waiters(b, 0, NULL);
 	uv_close((uv_handle_t *)x->timer, free_timer);
 	free(x->why);
-	box_unref(b);
+	sandbox_unref(b);
 	free(x);
 }
 
 /* It goes on as it was. */
 static void thaw(struct sleep *x)
 {
-	struct box *b = x->b;
+	struct sandbox *b = x->b;
 
-	if (b->handle == x->handle && x->froze && b->state == BOX_RUNNING) {
-		box_thaw(b, false);
+	if (b->handle == x->handle && x->froze && b->state == SANDBOX_RUNNING) {
+		sandbox_thaw(b, false);
 		exec_clock(b, false);
 	}
 	exec_take_up(b, b->handle == x->handle && x->let_go && b->link.poll);
@@ -93,7 +93,7 @@ static void finish(struct sleep *x, int r)
 
 static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 {
-	struct box *b = x->b;
+	struct sandbox *b = x->b;
 	struct sandbox_spec *s = b->want->spec;
 	struct tenant_quota less = b->charged;
 	int r;
@@ -104,7 +104,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	memcpy(s->layer, c->chain->layer, sizeof(s->layer));
 	layer_hold(b->service, s->layer[s->layers - 1]);
 	b->asleep = c->memory ? ASLEEP_MEMORY : ASLEEP_FILES;
-	b->state = BOX_HIBERNATED;
+	b->state = SANDBOX_HIBERNATED;
 	b->handle = 0;
 	b->synced = b->hands_off = false;
 	b->found = false;
@@ -115,8 +115,8 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	memset(b->want->disk, 0, sizeof(b->want->disk));
 	b->ended_group = 0;
 	alink_close(&b->link);
-	box_net_end(b);
-	box_drop_group(b);
+	sandbox_net_end(b);
+	sandbox_drop_group(b);
 	less.memory = less.cpu_milli = 0;
 	less.checkpoint_bytes = c->size + c->memory_size;
 	tenant_give(b->tenant, &b->charged);
@@ -126,10 +126,10 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	b->memory_refused = TAKE_PTR(x->why);
 	free(b->cut);
 	b->cut = c->cut ? strdup(c->cut) : NULL;
-	box_revive_over(b); /* who waits for the execs of its image need not any more */
-	r = box_store(b, &x->e);
+	sandbox_revive_over(b); /* who waits for the execs of its image need not any more */
+	r = sandbox_store(b, &x->e);
 	if (r == 0)
-		box_note(b, &x->who, "sandbox.hibernate");
+		sandbox_note(b, &x->who, "sandbox.hibernate");
 	STEP("hibernate.noted");
 	finish(x, r);
 }
@@ -151,7 +151,7 @@ static void begin_later(struct sleep *x)
 }
 
 /* Of a frozen one: its agent has heard all that we said, and we know all that it has to say. */
-static bool is_steady(const struct box *b)
+static bool is_steady(const struct sandbox *b)
 {
 	return !exec_any_between(b) && b->synced && alink_is_read(&b->link);
 }
@@ -159,7 +159,7 @@ static bool is_steady(const struct box *b)
 static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 {
 	struct sleep *x = arg;
-	struct box *b = x->b;
+	struct sandbox *b = x->b;
 
 	STEP("hibernate.sealed");
 	if (c && b->handle == x->handle)
@@ -168,7 +168,7 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 		begin_later(x); /* nobody has that image: it is swept */
 		return;
 	}
-	if (c && b->handle == x->handle && (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
+	if (c && b->handle == x->handle && (b->state == SANDBOX_RUNNING || b->state == SANDBOX_PAUSED)) {
 		fall_asleep(x, c);
 		return;
 	}
@@ -191,9 +191,9 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 
 static bool is_there(struct sleep *x)
 {
-	const struct box *b = x->b;
+	const struct sandbox *b = x->b;
 
-	if (b->handle == x->handle && (b->state == BOX_RUNNING || b->state == BOX_PAUSED))
+	if (b->handle == x->handle && (b->state == SANDBOX_RUNNING || b->state == SANDBOX_PAUSED))
 		return true;
 	finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"));
 	return false;
@@ -204,7 +204,7 @@ static void on_quiet(uv_timer_t *t);
 /* What a worker takes out of a pipe behind the copy of it would come twice: it is waited for. */
 static void seal(struct sleep *x)
 {
-	struct box *b = x->b;
+	struct sandbox *b = x->b;
 
 	if (!exec_any_read(b))
 		checkpoint_make_hidden(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, x->network, on_sealed, x);
@@ -234,7 +234,7 @@ static void let_go(struct sleep *x)
 static void on_frozen(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
 	struct sleep *x = arg;
-	struct box *b = x->b;
+	struct sandbox *b = x->b;
 
 	(void)a;
 	if (r == -EBUSY && x->tries++ < TRIES) { /* a checkpoint is being made of it */
@@ -243,7 +243,7 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 	}
 	if (r < 0 && e)
 		x->e = *e;
-	if (r == 0 && (b->handle != x->handle || b->state != BOX_RUNNING))
+	if (r == 0 && (b->handle != x->handle || b->state != SANDBOX_RUNNING))
 		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile");
 	if (r < 0) {
 		finish(x, r);
@@ -253,7 +253,7 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 	x->froze = true;
 	exec_clock(b, true);
 	alink_read(&b->link); /* all that it said before it was frozen */
-	if (b->handle != x->handle || b->state != BOX_RUNNING) {
+	if (b->handle != x->handle || b->state != SANDBOX_RUNNING) {
 		finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"));
 		return;
 	}
@@ -266,7 +266,7 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 
 static void begin(struct sleep *x)
 {
-	struct box *b = x->b;
+	struct sandbox *b = x->b;
 
 	if (!is_there(x))
 		return;
@@ -274,27 +274,28 @@ static void begin(struct sleep *x)
 		begin_later(x);
 		return;
 	}
-	if (b->state == BOX_RUNNING) {
+	if (b->state == SANDBOX_RUNNING) {
 		wlink_call(b->service->warden, WARDEN_FREEZE, b->handle, 0, NULL, on_frozen, x);
 		return;
 	}
 	let_go(x);
 }
 
-static void hibernate_now(struct box *b, const struct who *who, const struct box_hibernate_opts *o, box_done_fn *fn, void *arg)
+static void hibernate_now(struct sandbox *b, const struct who *who, const struct sandbox_hibernate_opts *o,
+			  sandbox_done_fn *fn, void *arg)
 {
 	struct err e = { 0 };
 	struct sleep *x;
 	int r = 1;
 
-	if (b->state == BOX_LOST)
-		r = box_lost(b, &e);
+	if (b->state == SANDBOX_LOST)
+		r = sandbox_lost(b, &e);
 	else if (b->sleep || b->swap || b->waking)
 		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being hibernated, woken up or restored", b->want->name);
-	else if (b->state == BOX_HIBERNATED)
+	else if (b->state == SANDBOX_HIBERNATED)
 		r = 0;
 	if (r <= 0) {
-		box_tell(b->service, box_op_new(b, who, fn, arg), r, &e);
+		sandbox_tell(b->service, sandbox_op_new(b, who, fn, arg), r, &e);
 		return;
 	}
 	x = calloc(1, sizeof(*x));
@@ -311,7 +312,7 @@ static void hibernate_now(struct box *b, const struct who *who, const struct box
 	x->arg = arg;
 	uv_timer_init(b->service->loop, x->timer);
 	x->timer->data = x;
-	box_ref(b);
+	sandbox_ref(b);
 	b->sleep = x;
 	/* A worker that is there all the same, because somebody else has it, is waited for by who seals. */
 	uv_timer_start(x->timer, on_again, b->files ? SETTLE_MS : 0, 0);
@@ -319,10 +320,10 @@ static void hibernate_now(struct box *b, const struct who *who, const struct box
 }
 
 struct hibernate_call {
-	struct box *b;
+	struct sandbox *b;
 	struct who who;
-	struct box_hibernate_opts o;
-	box_done_fn *fn;
+	struct sandbox_hibernate_opts o;
+	sandbox_done_fn *fn;
 	void *arg;
 };
 
@@ -337,7 +338,8 @@ static void on_free(void *arg, int r, const struct err *e)
 	free(x);
 }
 
-void box_hibernate(struct box *b, const struct who *who, const struct box_hibernate_opts *o, box_done_fn *fn, void *arg)
+void sandbox_hibernate(struct sandbox *b, const struct who *who, const struct sandbox_hibernate_opts *o,
+		       sandbox_done_fn *fn, void *arg)
 {
 	struct hibernate_call *x;
 
@@ -349,14 +351,14 @@ void box_hibernate(struct box *b, const struct who *who, const struct box_hibern
 	if (!x)
 		abort();
 	*x = (struct hibernate_call){ .b = b, .who = *who, .o = *o, .fn = fn, .arg = arg };
-	box_when_free(b, on_free, x);
+	sandbox_when_free(b, on_free, x);
 }
 
 /* --- waking up --- */
 
-void box_tell_waiters(struct box *b, int r, const struct err *e)
+void sandbox_tell_waiters(struct sandbox *b, int r, const struct err *e)
 {
-	struct box_waiter *w;
+	struct sandbox_waiter *w;
 
 	while ((w = b->waiters)) {
 		b->waiters = w->next;
@@ -367,16 +369,16 @@ void box_tell_waiters(struct box *b, int r, const struct err *e)
 
 static void on_woken(void *arg, int r, const struct err *e)
 {
-	struct box *b = arg;
+	struct sandbox *b = arg;
 
 	b->waking = false;
-	box_tell_waiters(b, r, e);
-	box_unref(b);
+	sandbox_tell_waiters(b, r, e);
+	sandbox_unref(b);
 }
 
-void box_forget_memory(struct box *b)
+void sandbox_forget_memory(struct sandbox *b)
 {
-	if (b->state != BOX_HIBERNATED || b->asleep != ASLEEP_MEMORY || b->sleep || b->waking)
+	if (b->state != SANDBOX_HIBERNATED || b->asleep != ASLEEP_MEMORY || b->sleep || b->waking)
 		return;
 	exec_leave_all(b);
 	b->asleep = ASLEEP_FILES;
@@ -386,21 +388,21 @@ void box_forget_memory(struct box *b)
 	b->cut = NULL;
 }
 
-int box_want_again(const struct box *b, struct box_want **ret, struct err *e)
+int sandbox_want_again(const struct sandbox *b, struct sandbox_want **ret, struct err *e)
 {
 	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
 	AUTO(json_decref) json_t *o = NULL;
 	struct json j = JSON_INIT(&text);
-	struct box_want *w = NULL;
+	struct sandbox_want *w = NULL;
 	int r;
 
 	jout_object(&j, NULL);
-	box_want_write(b->want, &j);
+	sandbox_want_write(b->want, &j);
 	jout_end(&j);
 	r = jout_done(&j) < 0 ? err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox") :
 				jin_parse(text.data, text.len, &o, e);
 	if (r == 0)
-		r = box_want_parse(&b->service->o, o, true, &w, e);
+		r = sandbox_want_parse(&b->service->o, o, true, &w, e);
 	if (r < 0)
 		return r;
 	w->spec->layers = b->want->spec->layers;
@@ -413,63 +415,63 @@ int box_want_again(const struct box *b, struct box_want **ret, struct err *e)
 	return 0;
 }
 
-static void wake(struct box *b)
+static void wake(struct sandbox *b)
 {
 	struct who daemon = { .tenant = b->tenant };
-	struct box_want *w = NULL;
+	struct sandbox_want *w = NULL;
 	struct err e = { 0 };
-	int r = box_want_again(b, &w, &e);
+	int r = sandbox_want_again(b, &w, &e);
 
 	b->waking = true;
-	box_ref(b);
+	sandbox_ref(b);
 	if (r < 0)
-		box_tell(b->service, box_op_new(b, &daemon, on_woken, b), r, &e);
+		sandbox_tell(b->service, sandbox_op_new(b, &daemon, on_woken, b), r, &e);
 	else
-		box_replace(b, &daemon, w, on_woken, b);
+		sandbox_replace(b, &daemon, w, on_woken, b);
 }
 
-static void look_after_waiters(struct box *b, int r, const struct err *e)
+static void look_after_waiters(struct sandbox *b, int r, const struct err *e)
 {
 	if (!b->waiters || b->waking || b->sleep || b->swap || b->starting)
 		return;
-	if (b->state == BOX_HIBERNATED)
+	if (b->state == SANDBOX_HIBERNATED)
 		wake(b);
 	else
-		box_tell_waiters(b, r, e);
+		sandbox_tell_waiters(b, r, e);
 }
 
-void box_wake_waiters(struct box *b)
+void sandbox_wake_waiters(struct sandbox *b)
 {
 	look_after_waiters(b, 0, NULL);
 }
 
-bool box_awake(struct box *b, struct box_waiter *w)
+bool sandbox_awake(struct sandbox *b, struct sandbox_waiter *w)
 {
 	struct who daemon = { .tenant = b->tenant };
-	struct box_waiter **last = &b->waiters;
-	bool paused = b->state == BOX_PAUSED && b->idle_paused;
+	struct sandbox_waiter **last = &b->waiters;
+	bool paused = b->state == SANDBOX_PAUSED && b->idle_paused;
 
-	if (b->state != BOX_HIBERNATED && !b->sleep && !b->waking && !paused)
+	if (b->state != SANDBOX_HIBERNATED && !b->sleep && !b->waking && !paused)
 		return true;
 	b->used_ns = wall_now(b->service);
 	while (*last)
 		last = &(*last)->next;
 	w->next = NULL;
 	*last = w;
-	if (b->state == BOX_HIBERNATED && !b->sleep && !b->waking) {
+	if (b->state == SANDBOX_HIBERNATED && !b->sleep && !b->waking) {
 		if (!b->swap) /* else when that is over: it may be awake then */
 			wake(b);
 	} else if (paused && !b->sleep && !b->waking) {
 		b->waking = true;
-		box_ref(b);
-		box_resume(b, &daemon, on_woken, b);
+		sandbox_ref(b);
+		sandbox_resume(b, &daemon, on_woken, b);
 	}
 	return false;
 }
 
-void box_wait_cancel(struct box *b, struct box_waiter *w)
+void sandbox_wait_cancel(struct sandbox *b, struct sandbox_waiter *w)
 {
-	for (struct box_waiter **p = &b->waiters; *p; p = &(*p)->next)
+	for (struct sandbox_waiter **p = &b->waiters; *p; p = &(*p)->next)
 		if (*p == w) {
 			*p = w->next;
 			return;

@@ -8,12 +8,12 @@
 #include "service/link/warden_link.h"
 
 struct limiting {
-	struct box *b;
+	struct sandbox *b;
 	struct who who;
 	struct spec_limits l;
 	uint64_t handle;
 	struct tenant_quota more; /* taken before it is tried */
-	box_done_fn *fn;
+	sandbox_done_fn *fn;
 	void *arg;
 	struct err e;
 };
@@ -22,23 +22,23 @@ struct limiting {
 static void on_told(void *arg, int r, const struct err *e)
 {
 	struct limiting *x = arg;
-	struct box *b = x->b;
+	struct sandbox *b = x->b;
 
 	x->fn(x->arg, r, e);
 	if (b->limiting == x)
 		b->limiting = NULL;
-	box_rest(b);
-	box_unref(b);
+	sandbox_rest(b);
+	sandbox_unref(b);
 	free(x);
 }
 
 static void finish(struct limiting *x, int r)
 {
-	struct box *b = x->b;
+	struct sandbox *b = x->b;
 
 	if (r < 0)
 		tenant_give(b->tenant, &x->more);
-	box_tell(b->service, box_op_new(b, &x->who, on_told, x), r, &x->e);
+	sandbox_tell(b->service, sandbox_op_new(b, &x->who, on_told, x), r, &x->e);
 }
 
 static uint64_t above(uint64_t now, uint64_t was)
@@ -62,13 +62,14 @@ static struct spec_limits joined(const struct limiting *x)
  * Whether its memory and CPUs are charged: not while it is hibernated or stopped, nor when it was lost and its files were closed. One that
  * runs without limits has nothing charged, but a handle.
  */
-static bool is_charged(const struct box *b)
+static bool is_charged(const struct sandbox *b)
 {
 	return b->handle || b->charged.memory || b->charged.cpu_milli;
 }
 
 /* What its tenant is charged for @now beyond @was. */
-static void charge(struct tenant_quota *q, const struct box *b, const struct spec_limits *now, const struct spec_limits *was)
+static void charge(struct tenant_quota *q, const struct sandbox *b, const struct spec_limits *now,
+		   const struct spec_limits *was)
 {
 	*q = (struct tenant_quota){ .disk = above(now->disk, was->disk) };
 	if (!is_charged(b))
@@ -80,7 +81,7 @@ static void charge(struct tenant_quota *q, const struct box *b, const struct spe
 /* The new limits are the sandbox's, and are charged. */
 static void settle(struct limiting *x)
 {
-	struct box *b = x->b;
+	struct sandbox *b = x->b;
 	struct spec_limits *l = &b->want->spec->limits;
 	const struct spec_limits now = joined(x);
 	struct tenant_quota less;
@@ -96,19 +97,19 @@ static void settle(struct limiting *x)
 
 static void in_force(struct limiting *x)
 {
-	struct box *b = x->b;
+	struct sandbox *b = x->b;
 	struct spec_limits *l = &b->want->spec->limits;
 	const struct spec_limits was = *l;
 	int r;
 
 	STEP("limits.set");
 	*l = joined(x);
-	r = box_store(b, &x->e);
+	r = sandbox_store(b, &x->e);
 	*l = was;
 	if (r == 0 || x->handle)
 		settle(x);
 	if (r == 0)
-		box_note(b, &x->who, "sandbox.update");
+		sandbox_note(b, &x->who, "sandbox.update");
 	else if (x->handle) /* the warden has set them: to go back might fail as well, since what is in use may have grown */
 		err_wrap(&x->e, r, "the new limits are in force, but not stored: a restart of the daemon forgets them");
 	finish(x, r);
@@ -121,7 +122,7 @@ static void on_limited(void *arg, int r, const struct wlink_answer *a, const str
 	(void)a;
 	if (r < 0 && e)
 		x->e = *e;
-	if (r == 0 && (x->b->handle != x->handle || x->b->state == BOX_ENDING))
+	if (r == 0 && (x->b->handle != x->handle || x->b->state == SANDBOX_ENDING))
 		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was ended or restored meanwhile", x->b->want->name);
 	if (r < 0)
 		finish(x, r);
@@ -131,21 +132,22 @@ static void on_limited(void *arg, int r, const struct wlink_answer *a, const str
 
 static int may(const struct limiting *x, struct err *e)
 {
-	const struct box *b = x->b;
+	const struct sandbox *b = x->b;
 	const struct sandbox_spec *s = b->want->spec;
 	const bool disk = x->l.disk && x->l.disk != s->limits.disk;
 
-	if (b->state == BOX_ENDING)
+	if (b->state == SANDBOX_ENDING)
 		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted meanwhile", b->want->name);
 	if (s->flags & SPEC_VM) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the limits of a virtual machine cannot change");
 		err_remedy(e, "make another one");
 		return -EOPNOTSUPP;
 	}
-	if (b->state == BOX_LOST && !b->want->disk[0])
-		return box_lost(b, e);
-	if (disk && b->state != BOX_HIBERNATED) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "disk: cannot change while the sandbox is %s", box_state_name(b->state));
+	if (b->state == SANDBOX_LOST && !b->want->disk[0])
+		return sandbox_lost(b, e);
+	if (disk && b->state != SANDBOX_HIBERNATED) {
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "disk: cannot change while the sandbox is %s",
+			sandbox_state_name(b->state));
 		err_remedy(e, "hibernate it, change the limit, and let it wake up");
 		return -EOPNOTSUPP;
 	}
@@ -155,7 +157,7 @@ static int may(const struct limiting *x, struct err *e)
 static void on_free(void *arg, int r, const struct err *e)
 {
 	struct limiting *x = arg;
-	struct box *b = x->b;
+	struct sandbox *b = x->b;
 	struct spec_limits now;
 
 	if (r < 0)
@@ -187,35 +189,36 @@ static void on_free(void *arg, int r, const struct err *e)
 	wlink_limits(b->service->warden, b->handle, &x->l, on_limited, x);
 }
 
-void box_limit(struct box *b, const struct who *who, const struct spec_limits *l, box_done_fn *fn, void *arg)
+void sandbox_limit(struct sandbox *b, const struct who *who, const struct spec_limits *l, sandbox_done_fn *fn,
+		   void *arg)
 {
 	struct limiting *x = calloc(1, sizeof(*x));
 
 	if (!x)
 		abort();
 	*x = (struct limiting){ .b = b, .who = *who, .l = *l, .fn = fn, .arg = arg };
-	box_ref(b);
-	box_use(b);
-	box_when_free(b, on_free, x);
+	sandbox_ref(b);
+	sandbox_use(b);
+	sandbox_when_free(b, on_free, x);
 }
 
 static void on_again(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
-	struct box *b = arg;
+	struct sandbox *b = arg;
 
 	(void)a;
-	if (r < 0 && b->handle && b->state != BOX_ENDING)
+	if (r < 0 && b->handle && b->state != SANDBOX_ENDING)
 		log_warn("sandbox '%s': its limits may not be those that are stored: %s", b->want->name, e ? e->msg : strerror(-r));
-	box_unref(b);
+	sandbox_unref(b);
 }
 
-void box_limit_again(struct box *b)
+void sandbox_limit_again(struct sandbox *b)
 {
 	const struct spec_limits *want = &b->want->spec->limits;
 	const struct spec_limits l = { .memory = want->memory, .pids = want->pids, .cpu_milli = want->cpu_milli };
 
 	if (b->want->spec->flags & SPEC_VM || !(l.memory || l.pids || l.cpu_milli))
 		return;
-	box_ref(b);
+	sandbox_ref(b);
 	wlink_limits(b->service->warden, b->handle, &l, on_again, b);
 }

@@ -7,7 +7,8 @@
  * hibernated or stopped when it runs again. Waits for other changes of it. ERR_QUOTA, ERR_CONFLICT when more memory is in use, and
  * ERR_UNSUPPORTED for what cannot change in this state; then they are what they were.
  */
-void box_limit(struct box *b, const struct who *who, const struct spec_limits *l, box_done_fn *fn, void *arg);
+void sandbox_limit(struct sandbox *b, const struct who *who, const struct spec_limits *l, sandbox_done_fn *fn,
+		   void *arg);
 
 /* What is stored is put in force again: the daemon may have died between the two. */
-void box_limit_again(struct box *b);
+void sandbox_limit_again(struct sandbox *b);

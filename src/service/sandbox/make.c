@@ -28,35 +28,35 @@
  * Its client has the answer, and what it asks next has some way to go: until then a warm process that was restored just now
  * wakes up. Earlier it would be on a processor that somebody else needs for the answer.
  */
-static void wake(const struct box_op *op)
+static void wake(const struct sandbox_op *op)
 {
-	struct box *b = op->box;
+	struct sandbox *b = op->sandbox;
 
 	if (op->r == 0 && !op->found && b->want->origin.reseeds && b->want->memory && !b->want->origin.pooled && !b->pooled)
 		alink_send(&b->link, FRAME_WARM, FRAME_WARM_WAKE, NULL, 0, NULL, 0);
 }
 
-void box_op_end(struct box_op *op)
+void sandbox_op_end(struct sandbox_op *op)
 {
 	const struct err *e = op->r < 0 ? &op->err : NULL;
 
 	if (op->made) {
-		op->made(op->arg, op->r < 0 ? NULL : op->box, op->found, e);
+		op->made(op->arg, op->r < 0 ? NULL : op->sandbox, op->found, e);
 		wake(op);
 	}
 	else if (op->done)
 		op->done(op->arg, op->r, e);
-	if (op->box)
-		box_unref(op->box);
+	if (op->sandbox)
+		sandbox_unref(op->sandbox);
 	free(op);
 }
 
 static void on_told(void *arg)
 {
-	box_op_end(arg);
+	sandbox_op_end(arg);
 }
 
-void box_tell(struct service *s, struct box_op *op, int r, const struct err *e)
+void sandbox_tell(struct service *s, struct sandbox_op *op, int r, const struct err *e)
 {
 	op->r = r;
 	if (e)
@@ -64,15 +64,15 @@ void box_tell(struct service *s, struct box_op *op, int r, const struct err *e)
 	turn_after(s->turn, &op->wait, on_told, op);
 }
 
-struct box_op *box_op_new(struct box *b, const struct who *who, box_done_fn *done, void *arg)
+struct sandbox_op *sandbox_op_new(struct sandbox *b, const struct who *who, sandbox_done_fn *done, void *arg)
 {
-	struct box_op *op = calloc(1, sizeof(*op));
+	struct sandbox_op *op = calloc(1, sizeof(*op));
 
 	if (!op)
 		abort(); /* a few hundred bytes: nothing would go on */
-	op->box = b;
+	op->sandbox = b;
 	if (b) {
-		box_ref(b);
+		sandbox_ref(b);
 		op->handle = b->handle;
 	}
 	op->who = *who;
@@ -91,19 +91,19 @@ int idem_note(struct service *s, const struct tenant *t, const char *key, const 
 	return idem_put(s->db, &row, e);
 }
 
-void box_make_room(struct box *b)
+void sandbox_make_room(struct sandbox *b)
 {
-	box_unlist(b);
-	map_del(&b->service->boxes, b->id);
+	sandbox_unlist(b);
+	map_del(&b->service->sandboxes, b->id);
 	tenant_give(b->tenant, &b->charged);
 	b->charged = (struct tenant_quota){ 0 };
 	pool_left(b);
 }
 
 /* Takes it out of everything and lets go of it. */
-void box_leave(struct box *b)
+void sandbox_leave(struct sandbox *b)
 {
-	box_make_room(b);
+	sandbox_make_room(b);
 	if (b->asleep) {
 		b->asleep = ASLEEP_NOT;
 		layer_drop(b->service, b->want->spec->layer[b->want->spec->layers - 1]);
@@ -112,93 +112,93 @@ void box_leave(struct box *b)
 		layer_sweep_soon(b->service);
 	if (b->want->disk[0])
 		disk_may_go(b->service, b->want->disk);
-	box_net_end(b);
+	sandbox_net_end(b);
 	file_workers_drop(b);
-	box_system_drop(b);
+	sandbox_system_drop(b);
 	exec_drop_all(b);
 	alink_close(&b->link);
-	b->state = BOX_ENDING;
-	box_revive_over(b);
-	box_unref(b);
+	b->state = SANDBOX_ENDING;
+	sandbox_revive_over(b);
+	sandbox_unref(b);
 }
 
-static void tell_makers(struct box *b, int r, const struct err *e)
+static void tell_makers(struct sandbox *b, int r, const struct err *e)
 {
-	struct box_op *op;
+	struct sandbox_op *op;
 
 	while ((op = b->making)) {
 		b->making = op->next;
-		box_tell(b->service, op, r, e);
+		sandbox_tell(b->service, op, r, e);
 	}
 }
 
 /* It will not stand. */
-void box_give_up(struct box *b, int r, const struct err *e)
+void sandbox_give_up(struct sandbox *b, int r, const struct err *e)
 {
-	const struct box_maker *m = b->maker;
+	const struct sandbox_maker *m = b->maker;
 	struct service *s = b->service;
 
-	box_net_end(b);
+	sandbox_net_end(b);
 	if (b->handle)
 		wlink_call(s->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 	b->handle = 0;
-	b->state = BOX_ENDING;
+	b->state = SANDBOX_ENDING;
 	b->maker = NULL;
 	if (m)
 		m->failed(b->maker_arg, b, r, e);
 	tell_makers(b, r, e);
-	box_leave(b);
+	sandbox_leave(b);
 }
 
-int box_enter(struct box *b, const struct who *who, struct err *e)
+int sandbox_enter(struct sandbox *b, const struct who *who, struct err *e)
 {
 	const bool group_later = b->maker && b->maker->group_later;
 	int r;
 
-	b->state = BOX_RUNNING;
-	box_restored(b);
-	r = box_store(b, e);
+	b->state = SANDBOX_RUNNING;
+	sandbox_restored(b);
+	r = sandbox_store(b, e);
 	/* In the same transaction, so that a repeated request finds either both or nothing. */
 	if (r == 0 && b->want->idem[0]) {
 		r = idem_note(b->service, b->tenant, b->want->idem, b->want->idem_body, b->id, e);
 		if (r < 0)
-			boxes_delete(b->service->db, b->id, NULL);
+			sandboxes_delete(b->service->db, b->id, NULL);
 	}
 	if (r < 0) {
-		b->state = BOX_MAKING;
+		b->state = SANDBOX_MAKING;
 		return r;
 	}
 	b->up = true;
-	box_net_entered(b);
-	box_revive(b);
+	sandbox_net_entered(b);
+	sandbox_revive(b);
 	r = template_start(b, e); /* behind those that go on: numbers are theirs already */
 	if (r < 0) {
-		b->state = BOX_ENDING;
+		b->state = SANDBOX_ENDING;
 		exec_lose_all(b);
-		boxes_delete(b->service->db, b->id, NULL);
+		sandboxes_delete(b->service->db, b->id, NULL);
 		if (b->want->idem[0])
 			idem_delete(b->service->db, b->tenant->id, b->want->idem, NULL);
 		b->up = false;
-		b->state = BOX_MAKING;
+		b->state = SANDBOX_MAKING;
 		return r;
 	}
 	b->maker = NULL;
 	if (b->want->memory && !b->group_uid)
 		b->group_uid = 1 + USER_ID; /* there may be a warm process in it */
 	if (b->want->memory && b->group < 0 && !group_later)
-		box_want_group(b); /* the first exec is likely to come soon */
-	box_note(b, who, !b->pooled ? "sandbox.create" : b->want->origin.pool[0] ? "pool.fill" : "template.fill");
+		sandbox_want_group(b); /* the first exec is likely to come soon */
+	sandbox_note(b, who, !b->pooled ? "sandbox.create" : b->want->origin.pool[0] ? "pool.fill" : "template.fill");
 	secrets_note(b, who);
 	return 0;
 }
 
-static void on_revived(void *arg, struct box *b)
+static void on_revived(void *arg, struct sandbox *b)
 {
 	(void)arg;
 	tell_makers(b, 0, NULL);
 }
 
-static void stand(struct box *b)
+static void stand(struct sandbox *b)
 {
 	struct err e = { 0 };
 	int r;
@@ -207,25 +207,25 @@ static void stand(struct box *b)
 		b->maker->up(b->maker_arg, b);
 		return;
 	}
-	r = box_enter(b, &b->making->who, &e);
+	r = sandbox_enter(b, &b->making->who, &e);
 	if (r < 0)
-		box_give_up(b, r, &e);
+		sandbox_give_up(b, r, &e);
 	else
-		box_when_revived(b, on_revived, NULL);
+		sandbox_when_revived(b, on_revived, NULL);
 }
 
-static void on_given(struct box *b, int r, const struct err *e)
+static void on_given(struct sandbox *b, int r, const struct err *e)
 {
-	if (b->state != BOX_MAKING)
+	if (b->state != SANDBOX_MAKING)
 		return;
 	if (r < 0)
-		box_give_up(b, r, e);
+		sandbox_give_up(b, r, e);
 	else
 		stand(b);
 }
 
 /* Nothing is asked of it before it has its secrets. */
-void box_stand(struct box *b)
+void sandbox_stand(struct sandbox *b)
 {
 	if (!secrets_give(b, on_given))
 		stand(b);
@@ -248,7 +248,7 @@ static void on_machines(void *arg, int r, const struct wlink_answer *a, const st
 
 static void on_created(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
-	struct box *b = arg;
+	struct sandbox *b = arg;
 	const struct sandbox_spec *spec = b->want->spec;
 	struct err why = { 0 };
 
@@ -259,50 +259,50 @@ static void on_created(void *arg, int r, const struct wlink_answer *a, const str
 		wlink_call(b->service->warden, WARDEN_MACHINES, 0, 0, NULL, on_machines, b->service);
 	if (e)
 		why = *e;
-	if (r == 0 && b->state != BOX_MAKING) { /* given up meanwhile */
+	if (r == 0 && b->state != SANDBOX_MAKING) { /* given up meanwhile */
 		wlink_call(b->service->warden, WARDEN_DESTROY, a->rep->handle, 0, NULL, NULL, NULL);
 		r = -ECANCELED;
 	} else if (r == 0) {
 		b->handle = a->rep->handle;
-		box_net_made(b, a->fds, a->nfds);
+		sandbox_net_made(b, a->fds, a->nfds);
 		b->cut = cut_text(&a->rep->cuts, b->net);
 		if (a->nfds > 2 && a->rep->arg) {
 			b->group = a->fds[2];
 			b->group_no = a->rep->arg;
 			a->fds[2] = -1;
 		}
-		r = box_attach(b, a->fds[0], &a->rep->receipt, &why);
+		r = sandbox_attach(b, a->fds[0], &a->rep->receipt, &why);
 		if (r == 0) {
 			a->fds[0] = -1;
-			box_revive_ask(b);
+			sandbox_revive_ask(b);
 		}
 	} else if (!why.msg[0]) {
 		err_set(&why, ERR_LOST, r, "the warden is gone");
 	} else if (spec->layers) {
 		r = checkpoint_blame(b->service, spec->layer[spec->layers - 1], r, &why);
 	}
-	if (r < 0 && b->state == BOX_MAKING)
-		box_give_up(b, r, &why);
-	box_unref(b);
+	if (r < 0 && b->state == SANDBOX_MAKING)
+		sandbox_give_up(b, r, &why);
+	sandbox_unref(b);
 }
 
-static int room_for(struct service *s, const struct box_want *want, struct err *e)
+static int room_for(struct service *s, const struct sandbox_want *want, struct err *e)
 {
 	int r = s->draining ? err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop") : service_room(s, e);
 
 	if (r < 0)
 		return r;
-	while (s->o.sandboxes_max && s->boxes.count >= s->o.sandboxes_max && !want->origin.ready)
+	while (s->o.sandboxes_max && s->sandboxes.count >= s->o.sandboxes_max && !want->origin.ready)
 		if (!pool_yield(s, NULL))
 			break;
-	if (!s->o.sandboxes_max || s->boxes.count < s->o.sandboxes_max)
+	if (!s->o.sandboxes_max || s->sandboxes.count < s->o.sandboxes_max)
 		return 0;
-	err_set(e, ERR_EXHAUSTED, -EDQUOT, "this host has %zu sandboxes, as many as it may", s->boxes.count);
+	err_set(e, ERR_EXHAUSTED, -EDQUOT, "this host has %zu sandboxes, as many as it may", s->sandboxes.count);
 	err_remedy(e, "delete some, or raise sandboxes_max in the configuration");
 	return -EDQUOT;
 }
 
-struct tenant_quota box_quota(const struct box_want *w)
+struct tenant_quota sandbox_quota(const struct sandbox_want *w)
 {
 	const struct spec_limits *l = &w->spec->limits;
 	struct tenant_quota q = { .sandboxes = 1, .cpu_milli = l->cpu_milli, .memory = l->memory, .disk = l->disk };
@@ -314,9 +314,9 @@ struct tenant_quota box_quota(const struct box_want *w)
 }
 
 /* In the lists, and counted. One that is to take another's place has neither name nor key, and is not counted. */
-static int claim(struct box *b, const struct box_plan *p, struct err *e)
+static int claim(struct sandbox *b, const struct sandbox_plan *p, struct err *e)
 {
-	struct tenant_quota quota = box_quota(b->want);
+	struct tenant_quota quota = sandbox_quota(b->want);
 	int r;
 
 	if (p->stand_in)
@@ -327,8 +327,8 @@ static int claim(struct box *b, const struct box_plan *p, struct err *e)
 	if (r < 0)
 		return r;
 	if (!p->stand_in)
-		r = box_list(b, e);
-	else if (map_put(&b->service->boxes, b->id, b) < 0)
+		r = sandbox_list(b, e);
+	else if (map_put(&b->service->sandboxes, b->id, b) < 0)
 		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	if (r < 0)
 		tenant_give(b->tenant, &quota);
@@ -338,7 +338,7 @@ static int claim(struct box *b, const struct box_plan *p, struct err *e)
 }
 
 /* Forks of one sandbox have its tree, one that goes on keeps its own. */
-static int tree_new(const struct box_plan *p, uint64_t *ret)
+static int tree_new(const struct sandbox_plan *p, uint64_t *ret)
 {
 	uint64_t tree = p->like ? p->like->tree : p->tree;
 	ssize_t n = 0;
@@ -349,11 +349,11 @@ static int tree_new(const struct box_plan *p, uint64_t *ret)
 	return n < 0 ? -errno : 0;
 }
 
-int box_begin(struct service *s, const struct box_plan *p, struct box **ret, struct err *e)
+int sandbox_begin(struct service *s, const struct sandbox_plan *p, struct sandbox **ret, struct err *e)
 {
-	struct box_want *want = p->want;
+	struct sandbox_want *want = p->want;
 	struct sandbox_spec spec;
-	struct box *b;
+	struct sandbox *b;
 	int r = p->stand_in && !s->draining ? 0 : room_for(s, want, e);
 
 	/* One that wakes up has what it had, or less: see net_want_policy(). */
@@ -364,7 +364,13 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	b = calloc(1, sizeof(*b));
 	if (!b)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
-	*b = (struct box){ .service = s, .tenant = p->tenant, .want = want, .refs = 1, .group = -1, .group_code = -1, .next_exec = 1 };
+	*b = (struct sandbox){ .service = s,
+			       .tenant = p->tenant,
+			       .want = want,
+			       .refs = 1,
+			       .group = -1,
+			       .group_code = -1,
+			       .next_exec = 1 };
 	b->maker = p->maker;
 	b->maker_arg = p->arg;
 	b->restored = TAKE_PTR(want->restored);
@@ -396,11 +402,11 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 	if (r < 0) {
 		want->restored = TAKE_PTR(b->restored);
 		b->want = NULL; /* the caller's still */
-		box_unref(b);
+		sandbox_unref(b);
 		return r;
 	}
 	pool_joined(b);
-	box_ref(b); /* the call's */
+	sandbox_ref(b); /* the call's */
 	want_spec(want, &spec);
 	secrets_spec(want, &spec);
 	spec.tenant = p->tenant->number;
@@ -412,7 +418,7 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 		memcpy(spec.disk, want->disk, ID_SIZE);
 	if (want->disk_again)
 		spec.flags |= SPEC_DISK_AGAIN;
-	box_net_begin(b, p->like, &spec);
+	sandbox_net_begin(b, p->like, &spec);
 	if (spec.layers)
 		layer_hold(s, spec.layer[spec.layers - 1]);
 	wlink_call(s->warden, WARDEN_CREATE, 0, 0, &spec, on_created, b);
@@ -422,15 +428,15 @@ int box_begin(struct service *s, const struct box_plan *p, struct box **ret, str
 
 static void on_key_started(void *arg, int r, const struct err *e)
 {
-	struct box_op *op = arg;
+	struct sandbox_op *op = arg;
 
-	box_tell(op->box->service, op, r, e);
+	sandbox_tell(op->sandbox->service, op, r, e);
 }
 
-void box_create(struct service *s, const struct who *who, struct box_want *want, box_made_fn *fn, void *arg)
+void sandbox_create(struct service *s, const struct who *who, struct sandbox_want *want, sandbox_made_fn *fn, void *arg)
 {
-	struct box *there = box_by_key(s, who, want);
-	struct box_op *op = box_op_new(there, who, NULL, arg);
+	struct sandbox *there = sandbox_by_key(s, who, want);
+	struct sandbox_op *op = sandbox_op_new(there, who, NULL, arg);
 	struct err e = { 0 };
 	int r = 0;
 
@@ -439,9 +445,9 @@ void box_create(struct service *s, const struct who *who, struct box_want *want,
 		s->called_ns = clock_mono_ns();
 	if (there) {
 		op->found = true;
-		box_want_free(want);
-		if (there->state == BOX_MAKING) {
-			struct box_op **last = &there->making;
+		sandbox_want_free(want);
+		if (there->state == SANDBOX_MAKING) {
+			struct sandbox_op **last = &there->making;
 
 			while (*last)
 				last = &(*last)->next;
@@ -449,8 +455,8 @@ void box_create(struct service *s, const struct who *who, struct box_want *want,
 			return;
 		}
 		there->used_ns = wall_now(there->service);
-		if (there->state == BOX_STOPPED) {
-			box_start(there, who, on_key_started, op);
+		if (there->state == SANDBOX_STOPPED) {
+			sandbox_start(there, who, on_key_started, op);
 			return;
 		}
 	} else {
@@ -458,19 +464,19 @@ void box_create(struct service *s, const struct who *who, struct box_want *want,
 		if (r == 0)
 			r = net_want_check(s->o.net, want->net, &e);
 		if (r == 0)
-			r = box_from_pool(s, who, want, &op->box, &e);
+			r = sandbox_from_pool(s, who, want, &op->sandbox, &e);
 		if (r == 0) {
-			r = box_begin(s, &(struct box_plan){ .tenant = who->tenant, .want = want }, &there, &e);
+			r = sandbox_begin(s, &(struct sandbox_plan){ .tenant = who->tenant, .want = want }, &there, &e);
 			if (r == 0) {
-				op->box = there;
-				box_ref(there);
+				op->sandbox = there;
+				sandbox_ref(there);
 				there->making = op;
 				return;
 			}
 		}
 		if (r < 0)
-			box_want_free(want);
+			sandbox_want_free(want);
 	}
-	box_tell(s, op, r < 0 ? r : 0, &e);
+	sandbox_tell(s, op, r < 0 ? r : 0, &e);
 }
 

@@ -11,7 +11,7 @@ static void scoped(const struct tenant *t, const char *name, char *to, size_t si
 	snprintf(to, size, "%s/%s", t->id, name);
 }
 
-void box_unlist(struct box *b)
+void sandbox_unlist(struct sandbox *b)
 {
 	struct service *s = b->service;
 	char key[256];
@@ -31,7 +31,7 @@ static int taken(const char *name, struct err *e)
 	return -EEXIST;
 }
 
-int box_list(struct box *b, struct err *e)
+int sandbox_list(struct sandbox *b, struct err *e)
 {
 	struct service *s = b->service;
 	char key[256];
@@ -40,15 +40,15 @@ int box_list(struct box *b, struct err *e)
 	scoped(b->tenant, b->want->name, key, sizeof(key));
 	if (map_get(&s->names, key))
 		return taken(b->want->name, e);
-	r = map_put(&s->boxes, b->id, b);
+	r = map_put(&s->sandboxes, b->id, b);
 	if (r == 0)
 		r = map_put(&s->names, key, b);
 	scoped(b->tenant, b->want->key, key, sizeof(key));
 	if (r == 0 && b->want->key[0])
 		r = map_put(&s->keys, key, b);
 	if (r < 0) {
-		box_unlist(b);
-		map_del(&s->boxes, b->id);
+		sandbox_unlist(b);
+		map_del(&s->sandboxes, b->id);
 		return err_set(e, ERR_EXHAUSTED, r, "no memory for a sandbox");
 	}
 	service_soon(s);
@@ -56,7 +56,7 @@ int box_list(struct box *b, struct err *e)
 }
 
 /* One that is dead stays to be looked at until it is deleted, under its id; its key, and a name asked for with it, are free. */
-static void box_yield_key(struct box *b, const struct box_want *want)
+static void sandbox_yield_key(struct sandbox *b, const struct sandbox_want *want)
 {
 	struct err e = { 0 };
 	char key[256];
@@ -64,36 +64,36 @@ static void box_yield_key(struct box *b, const struct box_want *want)
 	scoped(b->tenant, b->want->key, key, sizeof(key));
 	map_del(&b->service->keys, key);
 	b->want->key[0] = '\0';
-	if (!strcmp(want->name, b->want->name) && strcmp(b->want->name, b->id) != 0 && box_rename(b, b->id, &e) < 0)
+	if (!strcmp(want->name, b->want->name) && strcmp(b->want->name, b->id) != 0 && sandbox_rename(b, b->id, &e) < 0)
 		log_warn("sandbox %s: %s", b->id, e.msg);
-	if (box_store(b, &e) < 0)
+	if (sandbox_store(b, &e) < 0)
 		log_warn("sandbox %s: %s", b->id, e.msg);
 }
 
-struct box *box_by_key(struct service *s, const struct who *who, const struct box_want *want)
+struct sandbox *sandbox_by_key(struct service *s, const struct who *who, const struct sandbox_want *want)
 {
 	const struct who daemon = { .tenant = who->tenant };
 	char key[256];
-	struct box *b;
+	struct sandbox *b;
 
 	scoped(who->tenant, want->key, key, sizeof(key));
 	b = want->key[0] ? map_get(&s->keys, key) : NULL;
-	if (!b || b->state == BOX_MAKING)
+	if (!b || b->state == SANDBOX_MAKING)
 		return b;
-	if (b->state == BOX_LOST) {
-		box_yield_key(b, want);
+	if (b->state == SANDBOX_LOST) {
+		sandbox_yield_key(b, want);
 		return NULL;
 	}
 	if (b->expires_ns && b->expires_ns <= wall_now(s)) { /* the next tick would have ended it */
-		box_delete(b, &daemon, "sandbox.expire", NULL, NULL);
+		sandbox_delete(b, &daemon, "sandbox.expire", NULL, NULL);
 		return NULL;
 	}
 	return b;
 }
 
-struct box *box_find(struct service *s, const struct who *who, const char *id, struct err *e)
+struct sandbox *sandbox_find(struct service *s, const struct who *who, const char *id, struct err *e)
 {
-	struct box *b = map_get(&s->boxes, id);
+	struct sandbox *b = map_get(&s->sandboxes, id);
 	char key[256];
 
 	if (b && b->tenant != who->tenant && who->scope != SCOPE_ADMIN)
@@ -102,7 +102,7 @@ struct box *box_find(struct service *s, const struct who *who, const char *id, s
 		scoped(who->tenant, id, key, sizeof(key));
 		b = map_get(&s->names, key);
 	}
-	if (!b || !box_seen(b)) {
+	if (!b || !sandbox_seen(b)) {
 		err_set(e, ERR_NOT_FOUND, -ENOENT, "no sandbox '%.64s'", id);
 		err_remedy(e, "`cloche ls` (GET /v1/sandboxes) shows which there are");
 		return NULL;
@@ -111,7 +111,7 @@ struct box *box_find(struct service *s, const struct who *who, const char *id, s
 	return b;
 }
 
-int box_name_free(struct service *s, const struct tenant *t, const char *name, struct err *e)
+int sandbox_name_free(struct service *s, const struct tenant *t, const char *name, struct err *e)
 {
 	char key[256];
 
@@ -121,7 +121,7 @@ int box_name_free(struct service *s, const struct tenant *t, const char *name, s
 	return 0;
 }
 
-int box_rename(struct box *b, const char *name, struct err *e)
+int sandbox_rename(struct sandbox *b, const char *name, struct err *e)
 {
 	struct service *s = b->service;
 	char key[256], old[256];

@@ -6,17 +6,17 @@
 #define LOOK_MS 5
 #define WAIT_S 60ULL
 
-struct box_queued {
-	struct box_queued *next;
-	struct box *b;
+struct sandbox_queued {
+	struct sandbox_queued *next;
+	struct sandbox *b;
 	uv_timer_t timer;
 	uint64_t end_ns;
-	box_done_fn *fn;
+	sandbox_done_fn *fn;
 	void *arg;
 };
 
 /* ->turning: what it has become is not stored yet. ->limiting: its new limits are not in force, stored and answered yet. */
-static bool is_busy(const struct box *b)
+static bool is_busy(const struct sandbox *b)
 {
 	return b->swap || b->sleep || b->waking || b->turning || b->sealing || b->limiting;
 }
@@ -26,10 +26,10 @@ static void on_closed(uv_handle_t *h)
 	free(h->data);
 }
 
-static void leave(struct box_queued *q, int r, const struct err *e)
+static void leave(struct sandbox_queued *q, int r, const struct err *e)
 {
-	struct box *b = q->b;
-	struct box_queued **p = &b->queue;
+	struct sandbox *b = q->b;
+	struct sandbox_queued **p = &b->queue;
 
 	while (*p != q)
 		p = &(*p)->next;
@@ -37,18 +37,18 @@ static void leave(struct box_queued *q, int r, const struct err *e)
 	uv_timer_stop(&q->timer);
 	uv_close((uv_handle_t *)&q->timer, on_closed);
 	q->fn(q->arg, r, e);
-	box_rest(b);
-	box_unref(b);
+	sandbox_rest(b);
+	sandbox_unref(b);
 }
 
 static void on_look(uv_timer_t *t)
 {
-	struct box_queued *q = t->data;
-	struct box *b = q->b;
+	struct sandbox_queued *q = t->data;
+	struct sandbox *b = q->b;
 	struct err e = { 0 };
 	int r = 0;
 
-	if (b->state == BOX_ENDING)
+	if (b->state == SANDBOX_ENDING)
 		r = err_set(&e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted meanwhile", b->want->name);
 	else if (b->service->draining)
 		r = err_set(&e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
@@ -62,9 +62,9 @@ static void on_look(uv_timer_t *t)
 	leave(q, r, r < 0 ? &e : NULL);
 }
 
-void box_when_free(struct box *b, box_done_fn *fn, void *arg)
+void sandbox_when_free(struct sandbox *b, sandbox_done_fn *fn, void *arg)
 {
-	struct box_queued *q, **last = &b->queue;
+	struct sandbox_queued *q, **last = &b->queue;
 
 	if (!b->queue && !is_busy(b)) {
 		fn(arg, 0, NULL);
@@ -73,9 +73,11 @@ void box_when_free(struct box *b, box_done_fn *fn, void *arg)
 	q = calloc(1, sizeof(*q));
 	if (!q)
 		abort();
-	*q = (struct box_queued){ .b = b, .fn = fn, .arg = arg, .end_ns = clock_mono_ns() + WAIT_S * 1000000000ULL };
-	box_ref(b);
-	box_use(b);
+	*q = (struct sandbox_queued){
+		.b = b, .fn = fn, .arg = arg, .end_ns = clock_mono_ns() + WAIT_S * 1000000000ULL
+	};
+	sandbox_ref(b);
+	sandbox_use(b);
 	while (*last)
 		last = &(*last)->next;
 	*last = q;

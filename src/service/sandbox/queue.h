@@ -9,4 +9,4 @@
  * Calls @fn once: 0 when it is the caller's turn, at once if nothing is under way. -EBUSY (ERR_CONFLICT) after a minute, -ESRCH when the
  * sandbox was deleted. The caller begins its change within @fn.
  */
-void box_when_free(struct box *b, box_done_fn *fn, void *arg);
+void sandbox_when_free(struct sandbox *b, sandbox_done_fn *fn, void *arg);

@@ -246,7 +246,7 @@ static void write_idle(const struct want_idle *i, struct json *j)
 	jout_end(j);
 }
 
-static void read_limits(const struct service_opts *o, struct jin *j, bool admin, struct box_want *w)
+static void read_limits(const struct service_opts *o, struct jin *j, bool admin, struct sandbox_want *w)
 {
 	struct spec_limits *l = &w->spec->limits;
 	uint64_t pids = o->pids;
@@ -313,7 +313,7 @@ bool limits_read(const struct service_opts *o, struct jin *j, bool admin, struct
 }
 
 /* Whether it may be is asked when it is to be made: what was stored must be read in any case. */
-static void read_network(struct jin *j, struct box_want *w)
+static void read_network(struct jin *j, struct sandbox_want *w)
 {
 	const json_t *v = jin_any(j, "network");
 
@@ -344,7 +344,7 @@ static uint32_t read_tier(struct jin *j)
 	return 0;
 }
 
-static void read_files(const struct service_opts *o, struct jin *j, bool admin, struct box_want *w)
+static void read_files(const struct service_opts *o, struct jin *j, bool admin, struct sandbox_want *w)
 {
 	static const char fit_host[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
 	const uint32_t tier = read_tier(j);
@@ -382,7 +382,7 @@ static void read_files(const struct service_opts *o, struct jin *j, bool admin, 
 		s->flags |= SPEC_SYSTEM_LATER;
 }
 
-static int read_all(const struct service_opts *o, const json_t *from, bool admin, struct box_want *w, struct err *e)
+static int read_all(const struct service_opts *o, const json_t *from, bool admin, struct sandbox_want *w, struct err *e)
 {
 	struct jin j = JIN_INIT(from, e);
 	const char *name = NULL, *key = NULL, *user = "user";
@@ -416,9 +416,10 @@ static int read_all(const struct service_opts *o, const json_t *from, bool admin
 	return spec_check(w->spec, e);
 }
 
-int box_want_parse(const struct service_opts *o, const json_t *from, bool admin, struct box_want **ret, struct err *e)
+int sandbox_want_parse(const struct service_opts *o, const json_t *from, bool admin, struct sandbox_want **ret,
+		       struct err *e)
 {
-	AUTO(box_want_free) struct box_want *w = calloc(1, sizeof(*w));
+	AUTO(sandbox_want_free) struct sandbox_want *w = calloc(1, sizeof(*w));
 	struct sandbox_spec *less;
 	int r;
 
@@ -438,7 +439,7 @@ int box_want_parse(const struct service_opts *o, const json_t *from, bool admin,
 	return 0;
 }
 
-void want_spec(const struct box_want *w, struct sandbox_spec *ret)
+void want_spec(const struct sandbox_want *w, struct sandbox_spec *ret)
 {
 	bool whole = w->spec->nmounts || w->spec->ntmpfs;
 
@@ -509,15 +510,15 @@ int layers_parse(const char *text, struct sandbox_spec *s, struct err *e)
 	return 0;
 }
 
-void box_want_write(const struct box_want *w, struct json *j)
+void sandbox_want_write(const struct sandbox_want *w, struct json *j)
 {
 	if (w->name[0])
 		jout_str(j, "name", w->name);
 	jout_str(j, "key", w->key[0] ? w->key : NULL);
-	box_want_write_config(w, j);
+	sandbox_want_write_config(w, j);
 }
 
-void box_want_write_config(const struct box_want *w, struct json *j)
+void sandbox_want_write_config(const struct sandbox_want *w, struct json *j)
 {
 	const struct sandbox_spec *s = w->spec;
 	const char *image = strrchr(s->image, '/');
@@ -547,9 +548,9 @@ void box_want_write_config(const struct box_want *w, struct json *j)
 	jout_str(j, "hostname", s->hostname);
 }
 
-void box_origin_write(const struct box_want *w, struct json *j)
+void sandbox_origin_write(const struct sandbox_want *w, struct json *j)
 {
-	const struct box_origin *o = &w->origin;
+	const struct sandbox_origin *o = &w->origin;
 
 	if (w->disk[0])
 		jout_str(j, "disk_id", w->disk);
@@ -569,20 +570,20 @@ void box_origin_write(const struct box_want *w, struct json *j)
 	jout_end(j);
 }
 
-int box_want_load(const struct service_opts *o, json_t *from, struct box_want **ret, struct err *e)
+int sandbox_want_load(const struct service_opts *o, json_t *from, struct sandbox_want **ret, struct err *e)
 {
 	AUTO(json_decref) json_t *origin = json_incref(json_object_get(from, "origin"));
 	const char *template = json_string_value(json_object_get(origin, "template"));
 	const char *pool = json_string_value(json_object_get(origin, "pool"));
 	AUTO(json_decref) json_t *disk = json_incref(json_object_get(from, "disk_id"));
 	AUTO(json_decref) json_t *again = json_incref(json_object_get(from, "again"));
-	struct box_origin *to;
+	struct sandbox_origin *to;
 	int r;
 
 	json_object_del(from, "disk_id");
 	json_object_del(from, "again");
 	json_object_del(from, "origin");
-	r = box_want_parse(o, from, true, ret, e);
+	r = sandbox_want_parse(o, from, true, ret, e);
 	if (r < 0)
 		return r;
 	if (json_is_string(disk) && id_valid(json_string_value(disk)))
@@ -606,7 +607,7 @@ static bool kv_same(const struct kv *a, const struct kv *b)
 	return same;
 }
 
-bool want_like(const struct box_want *a, const struct box_want *b)
+bool want_like(const struct sandbox_want *a, const struct sandbox_want *b)
 {
 	struct sandbox_spec x, y;
 
@@ -618,7 +619,7 @@ bool want_like(const struct box_want *a, const struct box_want *b)
 	       secret_uses_same(&a->secrets, &b->secrets);
 }
 
-void box_want_free(struct box_want *w)
+void sandbox_want_free(struct sandbox_want *w)
 {
 	if (!w)
 		return;

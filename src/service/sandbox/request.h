@@ -43,7 +43,7 @@ static inline bool user_is_system(const struct user_want *u)
 }
 
 /* Where a sandbox comes from. Kept in its row, beside what was asked. */
-struct box_origin {
+struct sandbox_origin {
 	char template[NAME_MAX_LEN + 1]; /* "" = none */
 	uint64_t version; /* of the template */
 	char pool[ID_SIZE]; /* counts for that one, "" = none */
@@ -62,7 +62,7 @@ bool limits_read(const struct service_opts *o, struct jin *j, bool admin, struct
 /* A number of seconds is ->delete_ms; or {pause, hibernate, delete}. Whether it was there. */
 bool idle_read(struct jin *j, struct want_idle *ret);
 
-struct box_want {
+struct sandbox_want {
 	char name[NAME_MAX_LEN + 1]; /* "" = none */
 	char key[KEY_MAX_LEN + 1]; /* "" = none */
 	struct sandbox_spec *spec; /* shortened when it has neither mounts nor tmpfs */
@@ -72,7 +72,7 @@ struct box_want {
 	struct net_want *net; /* NULL = none */
 	struct kv env, metadata;
 	struct secret_uses secrets;
-	struct box_origin origin;
+	struct sandbox_origin origin;
 	json_t *start; /* an exec to begin with, or NULL; not kept */
 	char checkpoint[ID_SIZE]; /* that it comes from; ->spec->layer[] are its layers. "" = none. Not part of the JSON */
 	char *restored; /* then: what that does, as JSON */
@@ -96,19 +96,20 @@ int layers_parse(const char *text, struct sandbox_spec *s, struct err *e);
 /* "container" or "vm". */
 const char *tier_name(const struct sandbox_spec *s);
 /* A whole spec again, from one that may be short. */
-void want_spec(const struct box_want *w, struct sandbox_spec *ret);
+void want_spec(const struct sandbox_want *w, struct sandbox_spec *ret);
 /* @admin: may lift limits, and go beyond the configured ones. */
-int box_want_parse(const struct service_opts *o, const json_t *from, bool admin, struct box_want **ret, struct err *e);
-/* From a row: what box_want_write and box_origin_write wrote. */
-int box_want_load(const struct service_opts *o, json_t *from, struct box_want **ret, struct err *e);
-void box_origin_write(const struct box_want *w, struct json *j);
+int sandbox_want_parse(const struct service_opts *o, const json_t *from, bool admin, struct sandbox_want **ret,
+		       struct err *e);
+/* From a row: what sandbox_want_write and sandbox_origin_write wrote. */
+int sandbox_want_load(const struct service_opts *o, json_t *from, struct sandbox_want **ret, struct err *e);
+void sandbox_origin_write(const struct sandbox_want *w, struct json *j);
 /* The fields of a create, inside of an open object; name and key too. */
-void box_want_write(const struct box_want *w, struct json *j);
+void sandbox_want_write(const struct sandbox_want *w, struct json *j);
 /* Whether one that was made for @a is what @b asks for: all but name, key, metadata, timeout and idle are the same. */
-bool want_like(const struct box_want *a, const struct box_want *b);
-void box_want_write_config(const struct box_want *w, struct json *j); /* without them */
-void box_want_free(struct box_want *w);
-DEFINE_AUTO(struct box_want, box_want_free)
+bool want_like(const struct sandbox_want *a, const struct sandbox_want *b);
+void sandbox_want_write_config(const struct sandbox_want *w, struct json *j); /* without them */
+void sandbox_want_free(struct sandbox_want *w);
+DEFINE_AUTO(struct sandbox_want, sandbox_want_free)
 /* Checks and reads {"K":"V"}; @what names the field. */
 int kv_parse(const json_t *o, const char *what, uint32_t max, bool env, struct kv *ret, struct err *e);
 /* Thousandths as a number with as many digits as it needs. */
@@ -142,8 +143,8 @@ struct exec_want {
 };
 
 /* @w: the sandbox's defaults. */
-int exec_want_parse(const struct service_opts *o, const struct box_want *w, const json_t *from, struct exec_want **ret,
-		    struct err *e);
+int exec_want_parse(const struct service_opts *o, const struct sandbox_want *w, const json_t *from,
+		    struct exec_want **ret, struct err *e);
 /* For the audit log: no environment, no stdin, nothing that @m (may be NULL) masks. */
 void exec_want_write(const struct exec_want *x, struct mask *m, struct json *j);
 void exec_want_write_kept(const struct exec_want *x, struct mask *m, struct json *j); /* only the beginning of the command */

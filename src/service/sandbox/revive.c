@@ -13,7 +13,7 @@ static void say(json_t *list, const char *what, const char *why)
 }
 
 /* Those of the image that its agent has named. */
-static json_t *execs_of(const struct box *b)
+static json_t *execs_of(const struct sandbox *b)
 {
 	json_t *list = json_array();
 
@@ -24,7 +24,7 @@ static json_t *execs_of(const struct box *b)
 	return list;
 }
 
-void box_restored(struct box *b)
+void sandbox_restored(struct sandbox *b)
 {
 	AUTO(json_decref) json_t *o = b->restored ? json_loads(b->restored, 0, NULL) : NULL;
 	json_t *done = json_array(), *not_done = json_array(), *had;
@@ -81,14 +81,14 @@ void box_restored(struct box *b)
 }
 
 /* The answer is behind UP: only for one that is entered by that, at once. */
-void box_revive_ask(struct box *b)
+void sandbox_revive_ask(struct sandbox *b)
 {
 	if (!b->want->memory || b->want->spec->flags & SPEC_VM || (b->maker && !b->maker->at_once) || b->secrets)
 		return;
 	b->asked = alink_send(&b->link, FRAME_SYNC, 0, NULL, 0, NULL, 0) == 0;
 }
 
-void box_revive(struct box *b)
+void sandbox_revive(struct sandbox *b)
 {
 	const bool asked = b->asked;
 	struct err e = { 0 };
@@ -107,26 +107,26 @@ void box_revive(struct box *b)
 		exec_sync(b);
 }
 
-void box_revive_over(struct box *b)
+void sandbox_revive_over(struct sandbox *b)
 {
-	void (*fn)(void *arg, struct box *b) = b->revived;
+	void (*fn)(void *arg, struct sandbox *b) = b->revived;
 
 	if (!b->reviving)
 		return;
 	b->reviving = false;
 	b->revived = NULL;
-	if (b->state == BOX_RUNNING) {
+	if (b->state == SANDBOX_RUNNING) {
 		exec_revived(b);
-		box_restored(b);
+		sandbox_restored(b);
 		b->want->wake = false;
-		box_store(b, NULL);
+		sandbox_store(b, NULL);
 		turn_dirty(b->service->turn);
 	}
 	if (fn)
 		fn(b->revived_arg, b);
 }
 
-void box_when_revived(struct box *b, void (*fn)(void *arg, struct box *b), void *arg)
+void sandbox_when_revived(struct sandbox *b, void (*fn)(void *arg, struct sandbox *b), void *arg)
 {
 	if (!b->reviving) {
 		fn(arg, b);

@@ -20,28 +20,28 @@
 
 #define BREAKS_MAX 3U
 
-const char *box_state_name(enum box_state s)
+const char *sandbox_state_name(enum sandbox_state s)
 {
 	switch (s) {
-	case BOX_MAKING:
+	case SANDBOX_MAKING:
 		return "making";
-	case BOX_RUNNING:
+	case SANDBOX_RUNNING:
 		return "running";
-	case BOX_PAUSED:
+	case SANDBOX_PAUSED:
 		return "paused";
-	case BOX_STOPPED:
+	case SANDBOX_STOPPED:
 		return "stopped";
-	case BOX_HIBERNATED:
+	case SANDBOX_HIBERNATED:
 		return "hibernated";
-	case BOX_LOST:
+	case SANDBOX_LOST:
 		return "lost";
-	case BOX_ENDING:
+	case SANDBOX_ENDING:
 		return "ending";
 	}
 	return "unknown";
 }
 
-int box_lost(const struct box *b, struct err *e)
+int sandbox_lost(const struct sandbox *b, struct err *e)
 {
 	const char *why = b->drowned ? "its memory was full, and its first process was killed for it" : "its first process died";
 
@@ -57,63 +57,63 @@ int box_lost(const struct box *b, struct err *e)
 	return -ESRCH;
 }
 
-void box_ref(struct box *b)
+void sandbox_ref(struct sandbox *b)
 {
 	b->refs++;
 }
 
-void box_unref(struct box *b)
+void sandbox_unref(struct sandbox *b)
 {
 	if (--b->refs)
 		return;
 	assert(!b->making && !b->execs);
 	alink_close(&b->link);
-	box_drop_group(b);
-	box_net_free(b);
+	sandbox_drop_group(b);
+	sandbox_net_free(b);
 	ports_free(b);
 	port_uses_free(b);
 	secrets_free(b);
-	box_want_free(b->want);
+	sandbox_want_free(b->want);
 	free(b->restored);
 	free(b->memory_refused);
 	free(b->cut);
 	free(b);
 }
 
-void box_use(struct box *b)
+void sandbox_use(struct sandbox *b)
 {
 	b->calls++;
 	b->used_ns = wall_now(b->service);
 }
 
-void box_rest(struct box *b)
+void sandbox_rest(struct sandbox *b)
 {
 	b->calls--;
 	b->used_ns = wall_now(b->service);
 }
 
-void box_look(struct box *b)
+void sandbox_look(struct sandbox *b)
 {
 	b->calls++;
 }
 
-void box_looked(struct box *b)
+void sandbox_looked(struct sandbox *b)
 {
 	b->calls--;
 }
 
 /* --- what is stored --- */
 
-static bool is_halted(const struct box *b)
+static bool is_halted(const struct sandbox *b)
 {
-	return b->state == BOX_PAUSED || b->state == BOX_HIBERNATED;
+	return b->state == SANDBOX_PAUSED || b->state == SANDBOX_HIBERNATED;
 }
 
 /*
  * The time of its last use; of one that is paused or hibernated, that of the call which did it. The time of its execs stands still since
  * then (exec_load), however often its row is written meanwhile.
  */
-static uint64_t stored_use(struct box *b)
+static uint64_t stored_use(struct sandbox *b)
 {
 	if (!is_halted(b))
 		b->paused_ns = 0;
@@ -122,17 +122,17 @@ static uint64_t stored_use(struct box *b)
 	return b->paused_ns ? b->paused_ns : b->used_ns;
 }
 
-int box_store(struct box *b, struct err *e)
+int sandbox_store(struct sandbox *b, struct err *e)
 {
 	AUTO(buf_done) struct buf spec = BUF_INIT(4 * MIB);
 	struct json j = JSON_INIT(&spec);
-	struct box_row row = {
+	struct sandbox_row row = {
 		.id = b->id,
 		.tenant = b->tenant->id,
 		.name = b->want->name,
 		.key = b->want->key[0] ? b->want->key : NULL,
 		.handle = b->opened ? 0 : b->handle,
-		.state = b->pooled ? "pooled" : box_state_name(b->state),
+		.state = b->pooled ? "pooled" : sandbox_state_name(b->state),
 		.created_ns = b->created_ns,
 		.expires_ns = b->expires_ns,
 		.used_ns = stored_use(b),
@@ -145,20 +145,20 @@ int box_store(struct box *b, struct err *e)
 	row.tree = b->tree;
 	row.checkpoint = b->want->checkpoint;
 	row.restored = b->restored;
-	row.asleep = b->state == BOX_PAUSED && b->idle_paused ? BOX_ROW_IDLE : b->asleep;
+	row.asleep = b->state == SANDBOX_PAUSED && b->idle_paused ? SANDBOX_ROW_IDLE : b->asleep;
 	jout_object(&j, NULL);
-	box_want_write(b->want, &j);
-	box_origin_write(b->want, &j);
+	sandbox_want_write(b->want, &j);
+	sandbox_origin_write(b->want, &j);
 	secrets_store(b, &j);
 	jout_end(&j);
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a sandbox");
 	row.spec = spec.data;
-	return b->up ? boxes_update(b->service->db, &row, e) : boxes_insert_late(b->service->db, &row, e);
+	return b->up ? sandboxes_update(b->service->db, &row, e) : sandboxes_insert_late(b->service->db, &row, e);
 }
 
 /* The audit log says what was done ("sandbox.create"), an event what has happened ("sandbox.created"). */
-static void tell_event(struct box *b, const char *kind)
+static void tell_event(struct sandbox *b, const char *kind)
 {
 	char text[40];
 
@@ -174,7 +174,7 @@ static void tell_event(struct box *b, const char *kind)
 	event_add(b->service, b, text, "");
 }
 
-void box_note(struct box *b, const struct who *who, const char *kind)
+void sandbox_note(struct sandbox *b, const struct who *who, const char *kind)
 {
 	struct audit_rec rec = who_rec(who, kind);
 	struct json *j;
@@ -208,55 +208,55 @@ void box_note(struct box *b, const struct who *who, const char *kind)
 
 /* --- coming into being, and passing --- */
 
-bool box_gone(struct box *b)
+bool sandbox_gone(struct sandbox *b)
 {
 	struct err e = { 0 };
 	int r;
 
 	if (b->opened) {
-		box_close(b);
+		sandbox_close(b);
 		return false;
 	}
-	if (!b->handle || b->state == BOX_LOST || b->state == BOX_ENDING)
+	if (!b->handle || b->state == SANDBOX_LOST || b->state == SANDBOX_ENDING)
 		return false;
 	b->handle = 0;
-	if (b->state == BOX_MAKING) { /* its agent died, and the warden before it could say so */
+	if (b->state == SANDBOX_MAKING) { /* its agent died, and the warden before it could say so */
 		r = err_set(&e, ERR_LOST, -ESRCH, "the sandbox ended before it stood");
-		box_give_up(b, r, &e);
+		sandbox_give_up(b, r, &e);
 	} else if (b->want->disk[0] && !b->pooled) {
-		box_stopped(b, "nothing of it runs any more");
+		sandbox_stopped(b, "nothing of it runs any more");
 	} else {
-		box_lose(b, "the warden does not know it any more");
+		sandbox_lose(b, "the warden does not know it any more");
 	}
 	return true;
 }
 
-void box_lose(struct box *b, const char *why)
+void sandbox_lose(struct sandbox *b, const char *why)
 {
 	struct who nobody = { .tenant = b->tenant };
 
-	if (b->state == BOX_LOST || b->state == BOX_ENDING)
+	if (b->state == SANDBOX_LOST || b->state == SANDBOX_ENDING)
 		return;
 	if (b->pooled) { /* nobody's loss */
-		box_discard(b, why);
+		sandbox_discard(b, why);
 		return;
 	}
 	log_warn("sandbox %s is lost: %s", b->id, why);
-	b->state = BOX_LOST;
+	b->state = SANDBOX_LOST;
 	alink_close(&b->link);
-	box_net_end(b);
+	sandbox_net_end(b);
 	exec_lose_all(b);
-	box_revive_over(b);
+	sandbox_revive_over(b);
 	if (b->handle)
 		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 	b->handle = 0;
-	box_store(b, NULL);
-	box_note(b, &nobody, "sandbox.lost");
+	sandbox_store(b, NULL);
+	sandbox_note(b, &nobody, "sandbox.lost");
 }
 
 /* --- the agent's frames --- */
 
-static void on_ready(struct box *b, const struct frame *f)
+static void on_ready(struct sandbox *b, const struct frame *f)
 {
 	struct wire_in r = { f->payload, f->payload + f->len, false };
 	uint32_t version = wire_get_u32(&r), abi = wire_get_u32(&r);
@@ -265,67 +265,67 @@ static void on_ready(struct box *b, const struct frame *f)
 		b->receipt.landlock_abi = abi;
 }
 
-static void on_failed(struct box *b, const struct frame *f)
+static void on_failed(struct sandbox *b, const struct frame *f)
 {
 	struct err e = { 0 };
 	int r = link_error(f, "make the sandbox", &e, NULL);
 
-	if (b->state == BOX_MAKING)
-		box_give_up(b, r, &e);
+	if (b->state == SANDBOX_MAKING)
+		sandbox_give_up(b, r, &e);
 	else
-		box_lose(b, "the agent failed");
+		sandbox_lose(b, "the agent failed");
 }
 
 static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t nfds)
 {
-	struct box *b = arg;
+	struct sandbox *b = arg;
 	struct err e = { 0 };
 
-	box_ref(b);
-	if (r < 0 && b->state == BOX_MAKING) {
+	sandbox_ref(b);
+	if (r < 0 && b->state == SANDBOX_MAKING) {
 		r = err_set(&e, ERR_LOST, r, "the agent died before the sandbox stood");
-		box_give_up(b, r, &e);
+		sandbox_give_up(b, r, &e);
 	} else if (r < 0 && b->opened) {
-		box_close(b);
+		sandbox_close(b);
 	} else if (r == -EPIPE && b->breaks++ < BREAKS_MAX) {
 		/* Dead, or it gave up on us since we did not read for too long: the warden can tell. */
 		b->found = true;
 		b->synced = false;
-		box_reattach(b);
+		sandbox_reattach(b);
 		service_soon(b->service);
 	} else if (r < 0) {
-		box_lose(b, r == -EPIPE ? "its first process has ended" : "its agent talked nonsense");
+		sandbox_lose(b, r == -EPIPE ? "its first process has ended" : "its agent talked nonsense");
 	} else if (f->type == FRAME_SYNCED) {
 		b->breaks = 0;
 		if (exec_synced(b)) {
-			box_revive_over(b);
+			sandbox_revive_over(b);
 			secrets_refresh(b);
 		}
 	} else if (f->id) {
 		exec_frame(b, f, fds, nfds);
 	} else if (f->type == FRAME_READY) {
 		on_ready(b, f);
-	} else if (f->type == FRAME_UP && b->state == BOX_MAKING) {
+	} else if (f->type == FRAME_UP && b->state == SANDBOX_MAKING) {
 		struct wire_in in = { f->payload, f->payload + f->len, false };
 
 		if (f->len)
 			b->fresh |= wire_get_u32(&in);
-		box_stand(b);
+		sandbox_stand(b);
 	} else if (f->type == FRAME_FAILED) {
 		on_failed(b, f);
 	}
 	/* What it has to tell is there already, as a rule: then all of it is stored at once. */
 	if (b->reviving && b->link.poll)
 		b->link.short_read = false;
-	box_unref(b);
+	sandbox_unref(b);
 }
 
 /* Only ever outside of the frames' own callbacks. */
-void box_move(struct box *b, struct box *from)
+void sandbox_move(struct sandbox *b, struct sandbox *from)
 {
 	alink_close(&b->link);
 	alink_move(&b->link, &from->link, b);
-	box_drop_group(b);
+	sandbox_drop_group(b);
 	b->group = TAKE_FD(from->group);
 	b->group_code = TAKE_FD(from->group_code);
 	b->group_uid = from->group_uid;
@@ -335,7 +335,7 @@ void box_move(struct box *b, struct box *from)
 	b->handle = from->handle;
 	from->handle = 0;
 	b->receipt = from->receipt;
-	box_net_move(b, from);
+	sandbox_net_move(b, from);
 	b->fresh = from->fresh;
 	b->stat = from->stat;
 	b->synced = true;
@@ -347,21 +347,21 @@ void box_move(struct box *b, struct box *from)
 
 static void on_counted(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
-	struct box *b = arg;
+	struct sandbox *b = arg;
 
 	(void)e;
 	if (r == 0)
 		b->stat = a->rep->stat;
-	box_unref(b);
+	sandbox_unref(b);
 }
 
-int box_attach(struct box *b, int sock, const struct msg_receipt *receipt, struct err *e)
+int sandbox_attach(struct sandbox *b, int sock, const struct msg_receipt *receipt, struct err *e)
 {
 	uint32_t abi = b->receipt.landlock_abi;
 
 	/* What the limits stopped so far is not to be blamed on the next exec. */
 	if (b->found) {
-		box_ref(b);
+		sandbox_ref(b);
 		wlink_call_first(b->service->warden, WARDEN_STAT, b->handle, 0, on_counted, b);
 	}
 	msg_get_receipt(receipt, &b->receipt);
@@ -374,25 +374,26 @@ int box_attach(struct box *b, int sock, const struct msg_receipt *receipt, struc
 /* Its agent is dead, and the last counters say whether the memory limit did it: then so do its execs' verdicts. */
 static void on_last_stat(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
-	struct box_op *op = arg;
-	struct box *b = op->box;
+	struct sandbox_op *op = arg;
+	struct sandbox *b = op->sandbox;
 
 	(void)e;
-	if (b->handle == op->handle && (b->state == BOX_RUNNING || b->state == BOX_PAUSED)) {
+	if (b->handle == op->handle && (b->state == SANDBOX_RUNNING || b->state == SANDBOX_PAUSED)) {
 		b->attaching = false;
 		b->drowned = r == 0 && a->rep->stat.group.oom_kills;
 		if (r == 0)
 			b->stat = a->rep->stat;
-		box_lose(b, b->drowned ? "its memory was full, and its first process was killed for it" : "its first process has ended");
+		sandbox_lose(b, b->drowned ? "its memory was full, and its first process was killed for it"
+					   : "its first process has ended");
 	}
 	free(op);
-	box_unref(b);
+	sandbox_unref(b);
 }
 
 static void on_reattached(void *arg, int r, const struct wlink_answer *w, const struct err *e)
 {
-	struct box_op *op = arg;
-	struct box *b = op->box;
+	struct sandbox_op *op = arg;
+	struct sandbox *b = op->sandbox;
 	const struct who nobody = { .tenant = b->tenant };
 	struct err why = { 0 };
 	bool same = b->handle == op->handle;
@@ -402,12 +403,12 @@ static void on_reattached(void *arg, int r, const struct wlink_answer *w, const 
 		b->attaching = false;
 	if (e)
 		why = *e;
-	if (!same || (b->state != BOX_RUNNING && b->state != BOX_PAUSED)) {
-		box_unref(b);
+	if (!same || (b->state != SANDBOX_RUNNING && b->state != SANDBOX_PAUSED)) {
+		sandbox_unref(b);
 		return;
 	}
 	if (r == 0 && w->nfds && !b->link.poll) {
-		r = box_attach(b, w->fds[0], &w->rep->receipt, &why);
+		r = sandbox_attach(b, w->fds[0], &w->rep->receipt, &why);
 		if (r == 0) {
 			w->fds[0] = -1;
 			exec_sync(b);
@@ -418,42 +419,43 @@ static void on_reattached(void *arg, int r, const struct wlink_answer *w, const 
 		service_soon(b->service);
 	} else if (r == -EPIPE || r == -ESRCH) {
 		b->attaching = true;
-		wlink_call(b->service->warden, WARDEN_STAT, b->handle, 0, NULL, on_last_stat, box_op_new(b, &nobody, NULL, NULL));
+		wlink_call(b->service->warden, WARDEN_STAT, b->handle, 0, NULL, on_last_stat,
+			   sandbox_op_new(b, &nobody, NULL, NULL));
 	} else if (r < 0) {
-		box_lose(b, why.msg);
+		sandbox_lose(b, why.msg);
 	}
-	box_unref(b);
+	sandbox_unref(b);
 }
 
-void box_reattach(struct box *b)
+void sandbox_reattach(struct sandbox *b)
 {
 	const struct who nobody = { .tenant = b->tenant };
 
-	if (b->attaching || b->link.poll || !b->found || b->state != BOX_RUNNING)
+	if (b->attaching || b->link.poll || !b->found || b->state != SANDBOX_RUNNING)
 		return;
 	b->attaching = true;
 	wlink_call(b->service->warden, WARDEN_ATTACH, b->handle, 0, NULL, on_reattached,
-		   box_op_new(b, &nobody, NULL, NULL));
+		   sandbox_op_new(b, &nobody, NULL, NULL));
 }
 
 static void on_group(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
-	struct box_op *op = arg;
-	struct box *b = op->box;
+	struct sandbox_op *op = arg;
+	struct sandbox *b = op->sandbox;
 	bool same = b->handle == op->handle;
 	uint32_t uid = op->uid;
 
 	free(op);
 	if (!same) { /* of a sandbox that is not this one any more */
-		if (b->group < 0 && b->handle && b->state != BOX_ENDING)
-			box_want_group(b);
-		box_unref(b);
+		if (b->group < 0 && b->handle && b->state != SANDBOX_ENDING)
+			sandbox_want_group(b);
+		sandbox_unref(b);
 		return;
 	}
 
 	if (r < 0 && r != -ESRCH)
 		log_warn("sandbox %s: no group for an exec: %s", b->id, e ? e->msg : "the warden is gone");
-	if (r == 0 && a->nfds && b->group < 0 && b->state != BOX_ENDING) {
+	if (r == 0 && a->nfds && b->group < 0 && b->state != SANDBOX_ENDING) {
 		b->group = a->fds[0];
 		b->group_no = a->rep->arg;
 		a->fds[0] = -1;
@@ -463,17 +465,17 @@ static void on_group(void *arg, int r, const struct wlink_answer *a, const struc
 		wlink_call(b->service->warden, WARDEN_GROUP_END, b->handle, a->rep->arg, NULL, NULL, NULL);
 	}
 	exec_group_came(b, r, e);
-	box_unref(b);
+	sandbox_unref(b);
 }
 
-static void end_group(struct box *b)
+static void end_group(struct sandbox *b)
 {
 	if (b->ended_group && b->handle)
 		wlink_call(b->service->warden, WARDEN_GROUP_END, b->handle, b->ended_group, NULL, NULL, NULL);
 	b->ended_group = 0;
 }
 
-void box_flush(struct box *b)
+void sandbox_flush(struct sandbox *b)
 {
 	for (unsigned i = 0; i < b->nrelease; i++)
 		alink_send(&b->link, FRAME_RELEASE, b->release[i], NULL, 0, NULL, 0);
@@ -481,10 +483,10 @@ void box_flush(struct box *b)
 	end_group(b);
 }
 
-void box_put_off(struct box *b, uint32_t exec, uint64_t group)
+void sandbox_put_off(struct sandbox *b, uint32_t exec, uint64_t group)
 {
 	if (b->nrelease == ARRAY_LEN(b->release))
-		box_flush(b);
+		sandbox_flush(b);
 	b->release[b->nrelease++] = exec;
 	if (group) {
 		end_group(b);
@@ -494,17 +496,17 @@ void box_put_off(struct box *b, uint32_t exec, uint64_t group)
 	service_soon(b->service);
 }
 
-void box_want_group(struct box *b)
+void sandbox_want_group(struct sandbox *b)
 {
 	const struct who nobody = { .tenant = b->tenant };
-	struct box_op *op = box_op_new(b, &nobody, NULL, NULL);
+	struct sandbox_op *op = sandbox_op_new(b, &nobody, NULL, NULL);
 
 	end_group(b); /* so that it can be had again */
 	op->uid = b->group_uid;
 	wlink_call(b->service->warden, WARDEN_GROUP, b->handle, b->group_uid, NULL, on_group, op);
 }
 
-void box_drop_group(struct box *b)
+void sandbox_drop_group(struct sandbox *b)
 {
 	fd_close(b->group);
 	fd_close(b->group_code);
@@ -513,12 +515,12 @@ void box_drop_group(struct box *b)
 
 /* --- found again --- */
 
-struct box *box_load(struct service *s, const struct box_row *row, struct err *e)
+struct sandbox *sandbox_load(struct service *s, const struct sandbox_row *row, struct err *e)
 {
 	AUTO(json_decref) json_t *spec = NULL;
 	AUTO(json_decref) json_t *ca = NULL;
 	struct tenant *t = tenant_find(s->access, row->tenant);
-	struct box *b;
+	struct sandbox *b;
 	int r = jin_parse(row->spec, strlen(row->spec), &spec, e);
 
 	if (r < 0)
@@ -532,7 +534,9 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 		err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 		return NULL;
 	}
-	*b = (struct box){ .service = s, .tenant = t, .refs = 1, .group = -1, .group_code = -1, .up = true, .found = true };
+	*b = (struct sandbox){
+		.service = s, .tenant = t, .refs = 1, .group = -1, .group_code = -1, .up = true, .found = true
+	};
 	b->handle = row->handle;
 	b->created_ns = row->created_ns;
 	b->expires_ns = row->expires_ns;
@@ -540,16 +544,16 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 	b->next_exec = row->next_exec;
 	b->tree = row->tree ? row->tree : b->created_ns & INT64_MAX; /* of a time before networks: one of its own */
 	b->pooled = !strcmp(row->state, "pooled");
-	b->state = !strcmp(row->state, "paused")     ? BOX_PAUSED :
-		   !strcmp(row->state, "hibernated") ? BOX_HIBERNATED :
-		   !strcmp(row->state, "lost")	     ? BOX_LOST :
-		   !strcmp(row->state, "stopped")    ? BOX_STOPPED :
-						       BOX_RUNNING;
+	b->state = !strcmp(row->state, "paused")       ? SANDBOX_PAUSED
+		   : !strcmp(row->state, "hibernated") ? SANDBOX_HIBERNATED
+		   : !strcmp(row->state, "lost")       ? SANDBOX_LOST
+		   : !strcmp(row->state, "stopped")    ? SANDBOX_STOPPED
+						       : SANDBOX_RUNNING;
 	b->paused_ns = is_halted(b) ? row->used_ns : 0;
 	snprintf(b->id, sizeof(b->id), "%s", row->id);
 	ca = json_incref(json_object_get(spec, "ca"));
 	json_object_del(spec, "ca");
-	r = box_want_load(&s->o, spec, &b->want, e);
+	r = sandbox_want_load(&s->o, spec, &b->want, e);
 	if (r == 0)
 		r = layers_parse(row->layers, b->want->spec, e);
 	if (r == 0 && *row->checkpoint)
@@ -561,21 +565,21 @@ struct box *box_load(struct service *s, const struct box_row *row, struct err *e
 	if (r == 0)
 		r = secrets_found(b, json_string_value(ca), e);
 	if (r == 0)
-		r = box_list(b, e);
+		r = sandbox_list(b, e);
 	if (r == 0)
-		r = box_net_load(b, e);
+		r = sandbox_net_load(b, e);
 	if (r < 0) {
-		box_unref(b);
+		sandbox_unref(b);
 		return NULL;
 	}
-	b->charged = box_quota(b->want);
-	b->idle_paused = b->state == BOX_PAUSED && row->asleep == BOX_ROW_IDLE;
-	if (b->state == BOX_HIBERNATED && b->want->spec->layers) {
+	b->charged = sandbox_quota(b->want);
+	b->idle_paused = b->state == SANDBOX_PAUSED && row->asleep == SANDBOX_ROW_IDLE;
+	if (b->state == SANDBOX_HIBERNATED && b->want->spec->layers) {
 		b->asleep = row->asleep == ASLEEP_MEMORY ? ASLEEP_MEMORY : ASLEEP_FILES;
 		layer_hold(s, b->want->spec->layer[b->want->spec->layers - 1]);
 		b->charged.memory = b->charged.cpu_milli = 0;
 	}
-	if (b->state == BOX_STOPPED)
+	if (b->state == SANDBOX_STOPPED)
 		b->charged.memory = b->charged.cpu_milli = 0;
 	tenant_force(t, &b->charged);
 	pool_joined(b);

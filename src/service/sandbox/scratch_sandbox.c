@@ -14,13 +14,13 @@
 struct hidden {
 	struct service *s;
 	struct tenant *tenant;
-	struct box *box; /* referenced; NULL: gone */
+	struct sandbox *sandbox; /* referenced; NULL: gone */
 	bool up, vm;
 	hidden_fn *fn;
 	void *arg;
 };
 
-static void on_up(void *arg, struct box *b)
+static void on_up(void *arg, struct sandbox *b)
 {
 	struct hidden *h = arg;
 
@@ -28,13 +28,13 @@ static void on_up(void *arg, struct box *b)
 	h->fn(h->arg, b, NULL);
 }
 
-static void on_failed(void *arg, struct box *b, int r, const struct err *e)
+static void on_failed(void *arg, struct sandbox *b, int r, const struct err *e)
 {
 	struct hidden *h = arg;
 	struct err why = { 0 };
 
 	(void)b;
-	box_unref(TAKE_PTR(h->box));
+	sandbox_unref(TAKE_PTR(h->sandbox));
 	if (h->up)
 		return; /* who reads from it finds out */
 	if (e && e->msg[0])
@@ -44,9 +44,9 @@ static void on_failed(void *arg, struct box *b, int r, const struct err *e)
 	h->fn(h->arg, NULL, &why);
 }
 
-static const struct box_maker maker = { .up = on_up, .failed = on_failed };
+static const struct sandbox_maker maker = { .up = on_up, .failed = on_failed };
 
-static void strip(struct box_want *w)
+static void strip(struct sandbox_want *w)
 {
 	w->name[0] = w->key[0] = w->idem[0] = '\0';
 	w->timeout_ms = 0;
@@ -60,10 +60,10 @@ static void strip(struct box_want *w)
 	w->start = NULL;
 }
 
-int hidden_make(struct service *s, struct tenant *t, struct box_want *want, hidden_fn *fn, void *arg,
+int hidden_make(struct service *s, struct tenant *t, struct sandbox_want *want, hidden_fn *fn, void *arg,
 		struct hidden **ret, struct err *e)
 {
-	struct box_plan p = { .tenant = t, .want = want, .maker = &maker, .stand_in = true };
+	struct sandbox_plan p = { .tenant = t, .want = want, .maker = &maker, .stand_in = true };
 	struct hidden *h;
 	const bool vm = want->spec->flags & SPEC_VM;
 	int r;
@@ -80,12 +80,12 @@ int hidden_make(struct service *s, struct tenant *t, struct box_want *want, hidd
 	p.counted = vm ? t->clones >= FREE_CLONES : t->hidden - t->clones >= FREE_MIRRORS;
 	p.arg = h;
 	strip(want);
-	r = box_begin(s, &p, &h->box, e);
+	r = sandbox_begin(s, &p, &h->sandbox, e);
 	if (r < 0) {
 		free(h);
 		return r;
 	}
-	box_ref(h->box);
+	sandbox_ref(h->sandbox);
 	s->hidden++;
 	t->hidden++;
 	t->clones += vm;
@@ -93,26 +93,26 @@ int hidden_make(struct service *s, struct tenant *t, struct box_want *want, hidd
 	return 0;
 }
 
-struct box *hidden_box(const struct hidden *h)
+struct sandbox *hidden_sandbox(const struct hidden *h)
 {
-	return h->up ? h->box : NULL;
+	return h->up ? h->sandbox : NULL;
 }
 
 void hidden_free(struct hidden *h)
 {
-	struct box *b;
+	struct sandbox *b;
 
 	if (!h)
 		return;
-	b = h->box;
+	b = h->sandbox;
 	h->s->hidden--;
 	h->tenant->hidden--;
 	h->tenant->clones -= h->vm;
-	if (b && b->state != BOX_ENDING) {
+	if (b && b->state != SANDBOX_ENDING) {
 		b->maker = NULL;
-		box_give_up(b, 0, NULL);
+		sandbox_give_up(b, 0, NULL);
 	}
 	if (b)
-		box_unref(b);
+		sandbox_unref(b);
 	free(h);
 }

@@ -18,32 +18,32 @@
  * is ended), dying after the new one.
  */
 struct swap {
-	struct box *b, *n;
+	struct sandbox *b, *n;
 	struct who who;
 	uint64_t old; /* handle */
-	box_done_fn *fn;
+	sandbox_done_fn *fn;
 	void *arg;
 	int r;
 	struct err e;
 	struct turn_wait wait;
 };
 
-static void on_revived(void *arg, struct box *b)
+static void on_revived(void *arg, struct sandbox *b)
 {
 	struct swap *x = arg;
 
 	if (x->fn)
 		x->fn(x->arg, x->r, x->r < 0 ? &x->e : NULL);
-	box_wake_waiters(b);
-	box_rest(b);
-	box_unref(b);
+	sandbox_wake_waiters(b);
+	sandbox_rest(b);
+	sandbox_unref(b);
 	free(x);
 }
 
 static void on_told(void *arg)
 {
 	struct swap *x = arg;
-	struct box *b = x->b;
+	struct sandbox *b = x->b;
 
 	STEP("wake.stored");
 	b->turning = false;
@@ -53,7 +53,7 @@ static void on_told(void *arg)
 	if (x->r < 0)
 		on_revived(x, b);
 	else
-		box_when_revived(b, on_revived, x);
+		sandbox_when_revived(b, on_revived, x);
 }
 
 static void finish(struct swap *x, int r)
@@ -67,9 +67,9 @@ static void finish(struct swap *x, int r)
  * What it is counts from now on, what it was not any more. One that wakes up needs room for what it had before it slept: what a
  * machine has besides from then on counts, but who fell asleep within a quota is not kept asleep by it.
  */
-static int recharge(struct box *b, const struct box_want *want, struct err *e)
+static int recharge(struct sandbox *b, const struct sandbox_want *want, struct err *e)
 {
-	struct tenant_quota had = b->charged, now = box_quota(want), room = now, besides = { 0 };
+	struct tenant_quota had = b->charged, now = sandbox_quota(want), room = now, besides = { 0 };
 	int r;
 
 	if (want->wake)
@@ -84,9 +84,9 @@ static int recharge(struct box *b, const struct box_want *want, struct err *e)
 }
 
 /* What is asked of it while it lives stays what it was asked last. */
-static int keep_identity(const struct box *b, struct box_want *want, struct err *e)
+static int keep_identity(const struct sandbox *b, struct sandbox_want *want, struct err *e)
 {
-	const struct box_want *old = b->want;
+	const struct sandbox_want *old = b->want;
 	struct kv meta = { 0 };
 
 	if (kv_copy(&meta, &old->metadata) < 0)
@@ -105,22 +105,22 @@ static int keep_identity(const struct box *b, struct box_want *want, struct err 
 
 static void turn_over(struct swap *x)
 {
-	struct box *b = x->b, *n = x->n;
-	struct box_want *was = b->want;
+	struct sandbox *b = x->b, *n = x->n;
+	struct sandbox_want *was = b->want;
 
 	x->old = b->handle;
-	box_revive_over(b); /* who waits for the execs of the old one would wait for ever */
+	sandbox_revive_over(b); /* who waits for the execs of the old one would wait for ever */
 	file_workers_drop(b);
 	/* Those of one that slept with them go on. */
 	if (!n->want->wake)
 		exec_leave_all(b);
-	box_move(b, n);
+	sandbox_move(b, n);
 	b->want = n->want;
 	n->want = was; /* freed with it */
 	secrets_move(b, n);
 	b->opened = b->want->open;
 	if (!b->opened)
-		b->state = BOX_RUNNING;
+		b->state = SANDBOX_RUNNING;
 	b->idle_paused = false;
 	free(b->cut);
 	b->cut = TAKE_PTR(n->cut);
@@ -144,10 +144,10 @@ static void turn_over(struct swap *x)
 static void on_up(void *arg)
 {
 	struct swap *x = arg;
-	struct box *b = x->b, *n = x->n;
+	struct sandbox *b = x->b, *n = x->n;
 	int r = 0;
 
-	if (b->state == BOX_ENDING)
+	if (b->state == SANDBOX_ENDING)
 		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted meanwhile", b->want->name);
 	if (r == 0)
 		r = keep_identity(b, n->want, &x->e);
@@ -155,34 +155,37 @@ static void on_up(void *arg)
 		r = recharge(b, n->want, &x->e);
 	if (r < 0) {
 		n->maker = NULL;
-		box_give_up(n, r, &x->e);
+		sandbox_give_up(n, r, &x->e);
 		finish(x, r);
 		return;
 	}
 	STEP("wake.made");
 	b->turning = true;
 	turn_over(x);
-	box_restored(b);
-	r = box_store(b, &x->e);
+	sandbox_restored(b);
+	r = sandbox_store(b, &x->e);
 	if (r == 0) {
 		net_names_clear(b->service->db, b->id, NULL);
-		box_net_entered(b);
+		sandbox_net_entered(b);
 	}
 	if (r == 0)
-		box_revive(b);
+		sandbox_revive(b);
 	if (r == 0 && !b->opened)
-		box_note(b, &x->who, b->want->disk_again ? "sandbox.start" : b->want->wake ? "sandbox.wake" : "sandbox.restore");
+		sandbox_note(b, &x->who,
+			     b->want->disk_again ? "sandbox.start"
+			     : b->want->wake	 ? "sandbox.wake"
+						 : "sandbox.restore");
 	b->want->disk_again = b->want->open = false;
 	if (r == 0)
 		secrets_note(b, &x->who);
 	n->maker = NULL;
-	n->state = BOX_ENDING;
-	box_leave(n);
+	n->state = SANDBOX_ENDING;
+	sandbox_leave(n);
 	STEP("wake.noted");
 	finish(x, r);
 }
 
-static void up(void *arg, struct box *n)
+static void up(void *arg, struct sandbox *n)
 {
 	struct swap *x = arg;
 
@@ -190,7 +193,7 @@ static void up(void *arg, struct box *n)
 	turn_after(x->b->service->turn, &x->wait, on_up, x);
 }
 
-static void failed(void *arg, struct box *n, int r, const struct err *e)
+static void failed(void *arg, struct sandbox *n, int r, const struct err *e)
 {
 	struct swap *x = arg;
 
@@ -201,20 +204,23 @@ static void failed(void *arg, struct box *n, int r, const struct err *e)
 	finish(x, r);
 }
 
-static const struct box_maker maker = { .up = up, .failed = failed };
+static const struct sandbox_maker maker = { .up = up, .failed = failed };
 
-void box_replace(struct box *b, const struct who *who, struct box_want *want, box_done_fn *fn, void *arg)
+void sandbox_replace(struct sandbox *b, const struct who *who, struct sandbox_want *want, sandbox_done_fn *fn,
+		     void *arg)
 {
 	struct swap *x = calloc(1, sizeof(*x));
-	struct box_plan plan = { .tenant = b->tenant, .want = want, .maker = &maker, .arg = x, .stand_in = true, .like = b };
+	struct sandbox_plan plan = {
+		.tenant = b->tenant, .want = want, .maker = &maker, .arg = x, .stand_in = true, .like = b
+	};
 	int r = 0;
 
 	if (!x)
 		abort();
 	*x = (struct swap){ .b = b, .who = *who, .fn = fn, .arg = arg };
-	box_ref(b);
-	box_use(b);
-	box_close(b);
+	sandbox_ref(b);
+	sandbox_use(b);
+	sandbox_close(b);
 	if (b->swap || b->sleep)
 		r = err_set(&x->e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being %s", b->want->name,
 			    b->swap ? "restored already" : "hibernated");
@@ -224,9 +230,9 @@ void box_replace(struct box *b, const struct who *who, struct box_want *want, bo
 		want->net = net_want_copy(b->want->net);
 	}
 	if (r == 0)
-		r = box_begin(b->service, &plan, &x->n, &x->e);
+		r = sandbox_begin(b->service, &plan, &x->n, &x->e);
 	if (r < 0) {
-		box_want_free(want);
+		sandbox_want_free(want);
 		x->r = r;
 		turn_after(b->service->turn, &x->wait, on_told, x);
 		return;

@@ -10,20 +10,20 @@
 
 #include <fcntl.h>
 
-struct box_late {
-	struct box_late *next;
+struct sandbox_late {
+	struct sandbox_late *next;
 	struct user_want user;
 	int fd;
 };
 
 /* In their order. With an error, or in another sandbox than they were meant for, their callers see the end of a socket. */
-static void start_late(struct box *b, int r)
+static void start_late(struct sandbox *b, int r)
 {
-	struct box_late *l = b->late;
+	struct sandbox_late *l = b->late;
 
 	b->late = NULL;
 	while (l) {
-		struct box_late *next = l->next;
+		struct sandbox_late *next = l->next;
 		struct err e = { 0 };
 
 		if (r == 0 && file_worker_give(b, &l->user, l->fd, &e) < 0)
@@ -36,8 +36,8 @@ static void start_late(struct box *b, int r)
 
 static void on_system(void *arg, int r, const struct wlink_answer *a, const struct err *e)
 {
-	struct box_op *op = arg;
-	struct box *b = op->box;
+	struct sandbox_op *op = arg;
+	struct sandbox *b = op->sandbox;
 	const bool same = b->handle == op->handle;
 
 	(void)a;
@@ -50,41 +50,41 @@ static void on_system(void *arg, int r, const struct wlink_answer *a, const stru
 	}
 	start_late(b, same ? r : -ESTALE);
 	exec_system_came(b, same ? r : 0, e);
-	box_unref(b);
+	sandbox_unref(b);
 }
 
-bool box_system_ready(struct box *b, const struct user_want *user)
+bool sandbox_system_ready(struct sandbox *b, const struct user_want *user)
 {
 	const struct who nobody = { .tenant = b->tenant };
-	struct box_op *op;
+	struct sandbox_op *op;
 
 	if (!(b->want->spec->flags & SPEC_SYSTEM_LATER) || !user_is_system(user) || !b->handle || b->system_open == b->handle)
 		return true;
 	if (b->system_asked != b->handle) {
 		b->system_asked = b->handle;
-		op = box_op_new(b, &nobody, NULL, NULL);
+		op = sandbox_op_new(b, &nobody, NULL, NULL);
 		wlink_call(b->service->warden, WARDEN_SYSTEM, b->handle, 0, NULL, on_system, op);
 	}
 	return false;
 }
 
-int box_system_put_off(struct box *b, const struct user_want *user, int fd, struct err *e)
+int sandbox_system_put_off(struct sandbox *b, const struct user_want *user, int fd, struct err *e)
 {
-	struct box_late *l = calloc(1, sizeof(*l)), **at = &b->late;
+	struct sandbox_late *l = calloc(1, sizeof(*l)), **at = &b->late;
 	int copy = l ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
 
 	if (copy < 0) {
 		free(l);
 		return err_set(e, ERR_EXHAUSTED, l ? -EMFILE : -ENOMEM, "no room for a file worker");
 	}
-	*l = (struct box_late){ .user = *user, .fd = copy };
+	*l = (struct sandbox_late){ .user = *user, .fd = copy };
 	while (*at)
 		at = &(*at)->next;
 	*at = l;
 	return 0;
 }
 
-void box_system_drop(struct box *b)
+void sandbox_system_drop(struct sandbox *b)
 {
 	start_late(b, -ESRCH);
 }

@@ -5,11 +5,11 @@
 #pragma once
 #include "service/sandbox/sandbox.h"
 
-struct box_late; /* a file worker that waits for it */
+struct sandbox_late; /* a file worker that waits for it */
 
 /* Whether something of @user's can start now. If not the warden was asked: exec_system_came() tells. */
-bool box_system_ready(struct box *b, const struct user_want *user);
+bool sandbox_system_ready(struct sandbox *b, const struct user_want *user);
 /* A file worker for @user on @fd, which is copied, as soon as it can start. */
-int box_system_put_off(struct box *b, const struct user_want *user, int fd, struct err *e);
-/* The box goes. */
-void box_system_drop(struct box *b);
+int sandbox_system_put_off(struct sandbox *b, const struct user_want *user, int fd, struct err *e);
+/* The sandbox goes. */
+void sandbox_system_drop(struct sandbox *b);

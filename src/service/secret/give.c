@@ -13,7 +13,7 @@
 #define IMAGE_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
 #define STEPS_MAX (4 * SECRET_USES_MAX + 3)
 
-static bool needs_dir(const struct box_want *w)
+static bool needs_dir(const struct sandbox_want *w)
 {
 	return secret_uses_as(&w->secrets, SECRET_FILE) || secrets_need_ca(w);
 }
@@ -39,7 +39,8 @@ static size_t values_len(struct service *s, const struct tenant *t, const struct
 	return total;
 }
 
-static int check_one(struct service *s, const struct tenant *t, struct box_want *w, struct secret_use *u, struct err *e)
+static int check_one(struct service *s, const struct tenant *t, struct sandbox_want *w, struct secret_use *u,
+		     struct err *e)
 {
 	AUTO(vault_wipe) struct buf value = BUF_INIT(VAULT_VALUE_MAX + 1);
 	const struct secret *c = secret_any(s, t, u->name);
@@ -64,7 +65,7 @@ static int check_one(struct service *s, const struct tenant *t, struct box_want 
 	return r;
 }
 
-int secrets_check(struct service *s, const struct tenant *t, struct box_want *want, struct err *e)
+int secrets_check(struct service *s, const struct tenant *t, struct sandbox_want *want, struct err *e)
 {
 	unsigned injected = 0;
 	int r = 0;
@@ -114,7 +115,7 @@ static int gather(const struct secret *c, unsigned older, struct gathered *g, st
 }
 
 /* Those it has now, all of them; then older ones, the younger first, while there is room. */
-static int gather_all(const struct box *b, struct gathered *g, struct err *e)
+static int gather_all(const struct sandbox *b, struct gathered *g, struct err *e)
 {
 	const struct secret_uses *u = &b->want->secrets;
 	const struct secret *c;
@@ -129,19 +130,19 @@ static int gather_all(const struct box *b, struct gathered *g, struct err *e)
 }
 
 /* Sandboxes with the same values have one mask. NULL: nobody has it yet. */
-static struct mask *same_mask(const struct box *b, const uint8_t sum[SHA256_SIZE])
+static struct mask *same_mask(const struct sandbox *b, const uint8_t sum[SHA256_SIZE])
 {
-	const struct box *other;
+	const struct sandbox *other;
 	size_t at = 0;
 
-	while ((other = map_next(&b->service->boxes, &at)))
+	while ((other = map_next(&b->service->sandboxes, &at)))
 		if (other->tenant == b->tenant && other->secrets && other->secrets->mask &&
 		    !memcmp(other->secrets->mask_sum, sum, SHA256_SIZE))
 			return mask_ref(other->secrets->mask);
 	return NULL;
 }
 
-static int make_mask(const struct box *b, struct mask **ret, uint8_t sum[SHA256_SIZE], struct err *e)
+static int make_mask(const struct sandbox *b, struct mask **ret, uint8_t sum[SHA256_SIZE], struct err *e)
 {
 	AUTO_FREE struct gathered *g = calloc(1, sizeof(*g));
 	AUTO_FREE struct mask_value *v = calloc(SECRET_USES_MAX * SECRET_VERSIONS, sizeof(*v));
@@ -171,12 +172,12 @@ static int make_mask(const struct box *b, struct mask **ret, uint8_t sum[SHA256_
 
 int secrets_fit(const struct secret *c, size_t len, struct err *e)
 {
-	const struct box *b;
+	const struct sandbox *b;
 	size_t at = 0;
 
 	if (len <= value_len(c))
 		return 0;
-	while ((b = map_next(&c->service->boxes, &at))) {
+	while ((b = map_next(&c->service->sandboxes, &at))) {
 		if (b->tenant != c->tenant || !secret_uses_have(&b->want->secrets, c->name) ||
 		    values_len(c->service, b->tenant, &b->want->secrets, c, len) <= VALUES_MAX)
 			continue;
@@ -188,9 +189,9 @@ int secrets_fit(const struct secret *c, size_t len, struct err *e)
 	return 0;
 }
 
-int secrets_begin(struct box *b, const struct box *like, struct err *e)
+int secrets_begin(struct sandbox *b, const struct sandbox *like, struct err *e)
 {
-	struct box_secrets *x;
+	struct sandbox_secrets *x;
 	int r;
 
 	if (!b->want->secrets.n && !secrets_need_ca(b->want))
@@ -208,7 +209,7 @@ int secrets_begin(struct box *b, const struct box *like, struct err *e)
 	return r;
 }
 
-void secrets_spec(const struct box_want *want, struct sandbox_spec *spec)
+void secrets_spec(const struct sandbox_want *want, struct sandbox_spec *spec)
 {
 	struct spec_tmpfs *t;
 
@@ -219,9 +220,9 @@ void secrets_spec(const struct box_want *want, struct sandbox_spec *spec)
 	snprintf(t->path, sizeof(t->path), SECRET_DIR);
 }
 
-void secrets_free(struct box *b)
+void secrets_free(struct sandbox *b)
 {
-	struct box_secrets *x = b->secrets;
+	struct sandbox_secrets *x = b->secrets;
 
 	if (!x)
 		return;
@@ -237,9 +238,9 @@ void secrets_free(struct box *b)
 	b->secrets = NULL;
 }
 
-void secrets_move(struct box *b, struct box *from)
+void secrets_move(struct sandbox *b, struct sandbox *from)
 {
-	struct box_secrets *was = b->secrets;
+	struct sandbox_secrets *was = b->secrets;
 
 	b->secrets = from->secrets;
 	from->secrets = was; /* freed with it */
@@ -261,8 +262,8 @@ struct step {
 };
 
 struct give {
-	struct box *box;
-	struct box_secrets *of;
+	struct sandbox *sandbox;
+	struct sandbox_secrets *of;
 	uint64_t handle;
 	secrets_given_fn *fn;
 	struct step *step;
@@ -279,14 +280,14 @@ static void give_free(struct give *g)
 	for (unsigned i = 0; i < g->n; i++)
 		vault_wipe(&g->step[i].data);
 	free(g->step);
-	box_unref(g->box);
+	sandbox_unref(g->sandbox);
 	free(g);
 }
 
 static void on_told(void *arg)
 {
 	struct give *g = arg;
-	struct box *b = g->box;
+	struct sandbox *b = g->sandbox;
 
 	g->of->giving = NULL;
 	if (g->r == 0)
@@ -302,7 +303,7 @@ static void on_told(void *arg)
 static void finish(struct give *g, int r)
 {
 	g->r = r;
-	turn_after(g->box->service->turn, &g->wait, on_told, g);
+	turn_after(g->sandbox->service->turn, &g->wait, on_told, g);
 }
 
 static void on_entry(void *arg, const struct file_entry *x)
@@ -333,7 +334,7 @@ static void run_step(struct give *g)
 {
 	static const struct file_calls calls = { .entry = on_entry, .done = on_done };
 	static const struct user_want root = { .text = "root" };
-	struct box *b = g->box;
+	struct sandbox *b = g->sandbox;
 	struct step *s = &g->step[g->at];
 	struct file_request q = { .path = s->path, .to = s->to, .mode = s->mode };
 	unsigned flags = s->type == FILE_REMOVE ? 0 : s->type == FILE_WRITE ? FILE_PARENTS | FILE_MODE : FILE_PARENTS;
@@ -374,7 +375,7 @@ static struct step *step_add(struct give *g, enum file_type type, const char *pa
 /* One that is there cannot be written, not even by its owner: another takes its place. */
 static int plan_file(struct give *g, const struct secret *c, const char *path, struct err *e)
 {
-	bool there = g->box->state != BOX_MAKING;
+	bool there = g->sandbox->state != SANDBOX_MAKING;
 	char fresh[sizeof(SECRET_DIR) + SECRET_NAME_SIZE + 8];
 	struct step *s;
 	int r;
@@ -392,16 +393,16 @@ static int plan_file(struct give *g, const struct secret *c, const char *path, s
 
 static int plan_files(struct give *g, struct err *e)
 {
-	const struct secret_uses *u = &g->box->want->secrets;
+	const struct secret_uses *u = &g->sandbox->want->secrets;
 	char path[sizeof(SECRET_DIR) + SECRET_NAME_SIZE + 8];
 	int r = 0;
 
 	for (uint32_t i = 0; r == 0 && i < u->n; i++) {
-		const struct secret *c = secret_any(g->box->service, g->box->tenant, u->use[i].name);
+		const struct secret *c = secret_any(g->sandbox->service, g->sandbox->tenant, u->use[i].name);
 		struct step *s;
 
 		/* One that was deleted: what is there stays, and nothing new comes. */
-		if (u->use[i].as != SECRET_FILE || !c || (c->gone && g->box->state != BOX_MAKING))
+		if (u->use[i].as != SECRET_FILE || !c || (c->gone && g->sandbox->state != SANDBOX_MAKING))
 			continue;
 		if (c->gone)
 			return err_set(e, ERR_CONFLICT, -ENOENT, "secret '%s' was deleted meanwhile", c->name);
@@ -419,8 +420,8 @@ static int plan_files(struct give *g, struct err *e)
 static int plan_ca(struct give *g, struct err *e)
 {
 	AUTO(buf_done) struct buf theirs = BUF_INIT(2 * MIB);
-	const struct net_conf *net = g->box->service->o.net;
-	bool there = g->box->state != BOX_MAKING;
+	const struct net_conf *net = g->sandbox->service->o.net;
+	bool there = g->sandbox->state != SANDBOX_MAKING;
 	struct step *s, *image;
 	int r;
 
@@ -437,7 +438,7 @@ static int plan_ca(struct give *g, struct err *e)
 	s = step_add(g, FILE_WRITE, CA_FILE);
 	s->mode = 0444;
 	r = ca_bundle(buf_str(&theirs), g->of->ca_cert, &s->data, e);
-	if (r < 0 || g->box->want->spec->flags & SPEC_READ_ONLY)
+	if (r < 0 || g->sandbox->want->spec->flags & SPEC_READ_ONLY)
 		return r;
 	/* For programs that ask nobody where to look. Not every image has it there. */
 	image = step_add(g, FILE_WRITE, IMAGE_BUNDLE);
@@ -448,7 +449,7 @@ static int plan_ca(struct give *g, struct err *e)
 		       0;
 }
 
-bool secrets_give(struct box *b, secrets_given_fn *fn)
+bool secrets_give(struct sandbox *b, secrets_given_fn *fn)
 {
 	struct give *g;
 	int r;
@@ -460,11 +461,11 @@ bool secrets_give(struct box *b, secrets_given_fn *fn)
 		g->step = calloc(STEPS_MAX, sizeof(*g->step));
 	if (!g || !g->step)
 		abort();
-	g->box = b;
+	g->sandbox = b;
 	g->of = b->secrets;
 	g->handle = b->handle;
 	g->fn = fn;
-	box_ref(b);
+	sandbox_ref(b);
 	b->secrets->giving = g;
 	b->secrets->stale = false;
 	r = plan_files(g, &g->e);
@@ -477,7 +478,7 @@ bool secrets_give(struct box *b, secrets_given_fn *fn)
 	return true;
 }
 
-void secrets_note(struct box *b, const struct who *who)
+void secrets_note(struct sandbox *b, const struct who *who)
 {
 	for (uint32_t i = 0; i < b->want->secrets.n; i++) {
 		const struct secret_use *u = &b->want->secrets.use[i];
@@ -490,26 +491,26 @@ void secrets_note(struct box *b, const struct who *who)
 
 /* --- what changes while it is there --- */
 
-static void on_refreshed(struct box *b, int r, const struct err *e)
+static void on_refreshed(struct sandbox *b, int r, const struct err *e)
 {
-	if (r == 0 || b->state != BOX_RUNNING)
+	if (r == 0 || b->state != SANDBOX_RUNNING)
 		return;
 	log_warn("sandbox %s: its secrets could not be brought up to date: %s", b->id, e->msg);
 	b->secrets->stale = true; /* when it is attached to, or resumed, again */
 }
 
-void secrets_refresh(struct box *b)
+void secrets_refresh(struct sandbox *b)
 {
-	struct box_secrets *x = b->secrets;
+	struct sandbox_secrets *x = b->secrets;
 
 	if (!x || !x->stale || x->giving)
 		return;
-	if (b->state != BOX_RUNNING || !b->link.poll)
+	if (b->state != SANDBOX_RUNNING || !b->link.poll)
 		return; /* later */
 	secrets_give(b, on_refreshed);
 }
 
-static void change_one(struct box *b)
+static void change_one(struct sandbox *b)
 {
 	uint8_t sum[SHA256_SIZE];
 	struct mask *m = NULL;
@@ -526,15 +527,15 @@ static void change_one(struct box *b)
 	b->secrets->stale = true;
 	secrets_refresh(b);
 	if (secret_uses_inject(&b->want->secrets))
-		box_net_tell(b);
+		sandbox_net_tell(b);
 }
 
 void secrets_changed(struct secret *c)
 {
-	struct box *b;
+	struct sandbox *b;
 	size_t at = 0;
 
-	while ((b = map_next(&c->service->boxes, &at)))
+	while ((b = map_next(&c->service->sandboxes, &at)))
 		if (b->tenant == c->tenant && b->secrets && secret_uses_have(&b->want->secrets, c->name))
 			change_one(b);
 }
@@ -556,7 +557,7 @@ static int add_ca_env(struct buf *text)
 	return r < 0 ? r : (int)ARRAY_LEN(names);
 }
 
-int secrets_env(const struct box *b, struct buf *text, struct err *e)
+int secrets_env(const struct sandbox *b, struct buf *text, struct err *e)
 {
 	const struct secret_uses *u = &b->want->secrets;
 	int n = 0, r = 0;

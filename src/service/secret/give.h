@@ -13,7 +13,7 @@ struct secret;
 struct give;
 
 /* Of a sandbox that has some, or a CA. */
-struct box_secrets {
+struct sandbox_secrets {
 	struct mask *mask; /* all values it may have seen, as far as there is room for old ones; NULL without secrets */
 	uint8_t mask_sum[SHA256_SIZE]; /* of those */
 	struct give *giving; /* files are being written */
@@ -30,46 +30,46 @@ struct box_secrets {
  * Whether @t may have what @want asks for: every secret is there and opens, and fits where it goes; injected ones go where
  * the network policy lets them. One that wakes up goes on without those that are gone.
  */
-int secrets_check(struct service *s, const struct tenant *t, struct box_want *want, struct err *e);
+int secrets_check(struct service *s, const struct tenant *t, struct sandbox_want *want, struct err *e);
 /* It is about to be made (@like goes on in it, or NULL), or was found again: masks and a CA. Nothing without secrets. */
-int secrets_begin(struct box *b, const struct box *like, struct err *e);
+int secrets_begin(struct sandbox *b, const struct sandbox *like, struct err *e);
 /* What the warden is told besides: room for files. */
-void secrets_spec(const struct box_want *want, struct sandbox_spec *spec);
+void secrets_spec(const struct sandbox_want *want, struct sandbox_spec *spec);
 /* Writes its files. False: there is nothing to be done. Else @fn is called once, with 0 or why not. */
-typedef void secrets_given_fn(struct box *b, int r, const struct err *e);
-bool secrets_give(struct box *b, secrets_given_fn *fn);
+typedef void secrets_given_fn(struct sandbox *b, int r, const struct err *e);
+bool secrets_give(struct sandbox *b, secrets_given_fn *fn);
 /* It stands, and is stored: one record per secret. */
-void secrets_note(struct box *b, const struct who *who);
+void secrets_note(struct sandbox *b, const struct who *who);
 /* Values or files of one that runs may be out of date: brings them up to date, now or when it can. */
-void secrets_refresh(struct box *b);
+void secrets_refresh(struct sandbox *b);
 /* One was rotated or deleted. */
 void secrets_changed(struct secret *c);
 /* Whether @c may have a value of @len bytes: those of each sandbox that has it stay few enough to be looked for. */
 int secrets_fit(const struct secret *c, size_t len, struct err *e);
 /* @b turns to what @from has. */
-void secrets_move(struct box *b, struct box *from);
-void secrets_free(struct box *b);
+void secrets_move(struct sandbox *b, struct sandbox *from);
+void secrets_free(struct sandbox *b);
 
 /* "NAME=VALUE" of those given as env, each ended by a NUL, added to @text, which the caller wipes; their number. */
-int secrets_env(const struct box *b, struct buf *text, struct err *e);
+int secrets_env(const struct sandbox *b, struct buf *text, struct err *e);
 /* --- injected ones (secret_inject.c) --- */
 
-bool secrets_need_ca(const struct box_want *w); /* something is injected into TLS, or a rule says +terminate */
-int secrets_check_inject(struct service *s, const struct box_want *w, const struct secret_use *u, const struct buf *value,
-			 struct err *e);
-int secrets_make_ca(struct box *b, const struct box *like, struct err *e);
+bool secrets_need_ca(const struct sandbox_want *w); /* something is injected into TLS, or a rule says +terminate */
+int secrets_check_inject(struct service *s, const struct sandbox_want *w, const struct secret_use *u,
+			 const struct buf *value, struct err *e);
+int secrets_make_ca(struct sandbox *b, const struct sandbox *like, struct err *e);
 /* What is kept of it in the sandbox's row, beside what was asked: a field "ca"; and back, NULL = there is none. */
-void secrets_store(struct box *b, struct json *j);
-int secrets_found(struct box *b, const char *ca, struct err *e);
-/* What is told egress: box_net_inject_fn. */
-void secrets_inject(struct box *b, struct egress_box *to);
+void secrets_store(struct sandbox *b, struct json *j);
+int secrets_found(struct sandbox *b, const char *ca, struct err *e);
+/* What is told egress: sandbox_net_inject_fn. */
+void secrets_inject(struct sandbox *b, struct egress_sandbox *to);
 /* Whether what lies on @dev is not for the API's callers. */
-static inline bool secrets_own(const struct box *b, uint64_t dev)
+static inline bool secrets_own(const struct sandbox *b, uint64_t dev)
 {
 	return b->secrets && b->secrets->dev && b->secrets->dev == dev;
 }
 /* What masks its output, or NULL. */
-static inline struct mask *box_mask(const struct box *b)
+static inline struct mask *sandbox_mask(const struct sandbox *b)
 {
 	return b->secrets ? b->secrets->mask : NULL;
 }

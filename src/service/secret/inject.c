@@ -13,7 +13,7 @@
 #define VALUE_MAX 4096U /* servers take no longer lines */
 #define TOLD_MAX (EGRESS_INJECTS_MAX * (VALUE_MAX + 2048U))
 
-bool secrets_need_ca(const struct box_want *w)
+bool secrets_need_ca(const struct sandbox_want *w)
 {
 	const struct secret_uses *u = &w->secrets;
 
@@ -46,8 +46,8 @@ static const char *unfit(const struct secret_use *u, const struct buf *value)
 	return n > VALUE_MAX ? "is too long" : NULL;
 }
 
-int secrets_check_inject(struct service *s, const struct box_want *w, const struct secret_use *u, const struct buf *value,
-			 struct err *e)
+int secrets_check_inject(struct service *s, const struct sandbox_want *w, const struct secret_use *u,
+			 const struct buf *value, struct err *e)
 {
 	const char *why = unfit(u, value);
 
@@ -68,14 +68,14 @@ int secrets_check_inject(struct service *s, const struct box_want *w, const stru
 
 /* --- the CA --- */
 
-static struct vault_name ca_name(const struct box *b, char name[ID_SIZE + 4])
+static struct vault_name ca_name(const struct sandbox *b, char name[ID_SIZE + 4])
 {
 	snprintf(name, ID_SIZE + 4, "ca %s", b->id); /* no secret's name has a space */
 	return (struct vault_name){ b->tenant->id, name, 0 };
 }
 
 /* As it is kept in the sandbox's row. */
-static int seal_ca(const struct box *b, struct box_secrets *x, struct err *e)
+static int seal_ca(const struct sandbox *b, struct sandbox_secrets *x, struct err *e)
 {
 	AUTO(buf_done) struct buf sealed = BUF_INIT(CA_ROOM + VAULT_OVERHEAD + 1);
 	AUTO(vault_wipe) struct buf both = BUF_INIT(CA_ROOM + 1);
@@ -97,18 +97,18 @@ static int seal_ca(const struct box *b, struct box_secrets *x, struct err *e)
 	return 0;
 }
 
-static int keep_ca(struct box_secrets *x, const char *cert, const char *key, struct err *e)
+static int keep_ca(struct sandbox_secrets *x, const char *cert, const char *key, struct err *e)
 {
 	x->ca_cert = strdup(cert);
 	x->ca_key = strdup(key);
 	return x->ca_cert && x->ca_key ? 0 : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 }
 
-int secrets_make_ca(struct box *b, const struct box *like, struct err *e)
+int secrets_make_ca(struct sandbox *b, const struct sandbox *like, struct err *e)
 {
 	AUTO(buf_done) struct buf cert = BUF_INIT(CA_PEM_MAX);
 	struct buf key = BUF_INIT(CA_PEM_MAX);
-	struct box_secrets *x = b->secrets;
+	struct sandbox_secrets *x = b->secrets;
 	int r;
 
 	if (!x || !secrets_need_ca(b->want))
@@ -126,9 +126,9 @@ int secrets_make_ca(struct box *b, const struct box *like, struct err *e)
 	return r;
 }
 
-void secrets_store(struct box *b, struct json *j)
+void secrets_store(struct sandbox *b, struct json *j)
 {
-	struct box_secrets *x = b->secrets;
+	struct sandbox_secrets *x = b->secrets;
 	struct err e = { 0 };
 
 	if (!x || !x->ca_cert)
@@ -140,7 +140,7 @@ void secrets_store(struct box *b, struct json *j)
 		jout_str(j, "ca", x->ca_sealed);
 }
 
-static int open_ca(struct box *b, const char *text, struct err *e)
+static int open_ca(struct sandbox *b, const char *text, struct err *e)
 {
 	AUTO(vault_wipe) struct buf both = BUF_INIT(CA_ROOM + 2);
 	AUTO_FREE char *raw = malloc(strlen(text) + 1);
@@ -155,7 +155,7 @@ static int open_ca(struct box *b, const char *text, struct err *e)
 	return r < 0 ? r : keep_ca(b->secrets, both.data, both.data + strlen(both.data) + 1, e);
 }
 
-int secrets_found(struct box *b, const char *ca, struct err *e)
+int secrets_found(struct sandbox *b, const char *ca, struct err *e)
 {
 	struct err why = { 0 };
 
@@ -184,11 +184,11 @@ static int add_value(const struct secret_use *u, const struct buf *value, struct
 	return r < 0 ? r : buf_addc(to, '\0');
 }
 
-void secrets_inject(struct box *b, struct egress_box *to)
+void secrets_inject(struct sandbox *b, struct egress_sandbox *to)
 {
 	static const uint8_t kinds[] = { [SECRET_HEADER] = EGRESS_HEADER, [SECRET_BASIC] = EGRESS_BASIC, [SECRET_QUERY] = EGRESS_QUERY };
 	const struct secret_uses *u = &b->want->secrets;
-	struct box_secrets *x = b->secrets;
+	struct sandbox_secrets *x = b->secrets;
 	size_t at[EGRESS_INJECTS_MAX];
 	uint32_t n = 0;
 

@@ -45,7 +45,7 @@ static int renew(struct rekey *k, const struct secret *c, struct secret_value *v
 static int renew_all(struct rekey *k, struct err *e)
 {
 	struct secret *c;
-	struct box *b;
+	struct sandbox *b;
 	size_t at = 0;
 	int r = 0;
 
@@ -53,10 +53,10 @@ static int renew_all(struct rekey *k, struct err *e)
 		for (struct secret_value *v = c->values; r == 0 && v; v = v->next)
 			r = renew(k, c, v, e);
 	at = 0;
-	while (r == 0 && (b = map_next(&k->s->boxes, &at))) {
+	while (r == 0 && (b = map_next(&k->s->sandboxes, &at))) {
 		if (!b->secrets || !b->secrets->ca_old)
 			continue;
-		r = box_store(b, e);
+		r = sandbox_store(b, e);
 		b->secrets->ca_old = false;
 		k->cas++;
 	}

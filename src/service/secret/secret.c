@@ -144,10 +144,10 @@ static bool still_shown(const struct secret *c)
 {
 	struct service *s = c->service;
 	const struct checkpoint *p;
-	const struct box *b;
+	const struct sandbox *b;
 	size_t at = 0;
 
-	while ((b = map_next(&s->boxes, &at)))
+	while ((b = map_next(&s->sandboxes, &at)))
 		if (b->tenant == c->tenant && secret_uses_have(&b->want->secrets, c->name))
 			return true;
 	at = 0;

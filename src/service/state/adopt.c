@@ -32,7 +32,7 @@
 
 struct adopt {
 	struct service *s;
-	struct map known; /* handle → box, referenced; those not named yet in this round */
+	struct map known; /* handle → sandbox, referenced; those not named yet in this round */
 	struct map unread; /* handles of rows that could not be read: not ours to judge */
 	unsigned attaching; /* under way */
 	unsigned lost, ended;
@@ -52,11 +52,11 @@ static void handle_key(uint64_t handle, char key[HANDLE_KEY])
 
 static void forget_known(struct adopt *a)
 {
-	struct box *b;
+	struct sandbox *b;
 	size_t at = 0;
 
 	while ((b = map_next(&a->known, &at)))
-		box_unref(b);
+		sandbox_unref(b);
 	map_done(&a->known);
 	if (map_init(&a->known) < 0)
 		abort();
@@ -69,11 +69,11 @@ bool service_unread(const struct service *s)
 
 static bool all_synced(const struct service *s)
 {
-	struct box *b;
+	struct sandbox *b;
 	size_t at = 0;
 
-	while ((b = map_next(&s->boxes, &at)))
-		if (b->state == BOX_RUNNING && !b->synced)
+	while ((b = map_next(&s->sandboxes, &at)))
+		if (b->state == SANDBOX_RUNNING && !b->synced)
 			return false;
 	return true;
 }
@@ -100,14 +100,14 @@ static void on_wait(uv_timer_t *t)
 	secrets_sweep(a->s);
 	turn_dirty(a->s->turn);
 	pools_start(a->s);
-	box_again_start_all(a->s);
+	sandbox_again_start_all(a->s);
 	ready(a->arg, 0, NULL);
 }
 
 static void finish(struct adopt *a)
 {
 	struct service *s = a->s;
-	struct box *b;
+	struct sandbox *b;
 	size_t at = 0;
 
 	if (!a->busy || !a->listed || a->attaching)
@@ -115,9 +115,9 @@ static void finish(struct adopt *a)
 	a->busy = false;
 	/* Whom the warden did not name is gone. */
 	while ((b = map_next(&a->known, &at)))
-		a->lost += box_gone(b);
-	if (a->round > 1 || a->lost || a->ended || s->boxes.count)
-		log_info("%zu sandboxes found again, %u lost, %u half-made ones ended", s->boxes.count, a->lost,
+		a->lost += sandbox_gone(b);
+	if (a->round > 1 || a->lost || a->ended || s->sandboxes.count)
+		log_info("%zu sandboxes found again, %u lost, %u half-made ones ended", s->sandboxes.count, a->lost,
 			 a->ended);
 	forget_known(a);
 	layer_warden_back(s);
@@ -134,7 +134,7 @@ static void finish(struct adopt *a)
 
 struct attaching {
 	struct adopt *a;
-	struct box *b;
+	struct sandbox *b;
 	uint64_t handle;
 };
 
@@ -142,7 +142,7 @@ static void on_attached(void *arg, int r, const struct wlink_answer *w, const st
 {
 	struct attaching *t = arg;
 	struct adopt *a = t->a;
-	struct box *b = t->b;
+	struct sandbox *b = t->b;
 	struct err why = { 0 };
 
 	bool same = b->handle == t->handle; /* it was not replaced meanwhile */
@@ -153,7 +153,7 @@ static void on_attached(void *arg, int r, const struct wlink_answer *w, const st
 	if (e)
 		why = *e;
 	if (r == 0 && same && w->nfds) {
-		r = box_attach(b, w->fds[0], &w->rep->receipt, &why);
+		r = sandbox_attach(b, w->fds[0], &w->rep->receipt, &why);
 		if (r == 0) {
 			w->fds[0] = -1;
 			exec_sync(b);
@@ -164,31 +164,31 @@ static void on_attached(void *arg, int r, const struct wlink_answer *w, const st
 	 * again.
 	 */
 	if (w && same && r < 0 && r != -EAGAIN)
-		box_lose(b, why.msg[0] ? why.msg : "it could not be attached to");
+		sandbox_lose(b, why.msg[0] ? why.msg : "it could not be attached to");
 	a->attaching--;
 	if (w)
 		finish(a);
-	box_unref(b);
+	sandbox_unref(b);
 }
 
 /* We may have died between the warden's deed and our note of it: what is noted counts. */
-static void same_state(struct adopt *a, struct box *b)
+static void same_state(struct adopt *a, struct sandbox *b)
 {
-	if (b->state == BOX_PAUSED)
+	if (b->state == SANDBOX_PAUSED)
 		wlink_call_first(a->s->warden, WARDEN_FREEZE, b->handle, 0, NULL, NULL);
 	else
-		box_thaw(b, true);
-	box_limit_again(b);
+		sandbox_thaw(b, true);
+	sandbox_limit_again(b);
 }
 
-static void attach(struct adopt *a, struct box *b)
+static void attach(struct adopt *a, struct sandbox *b)
 {
 	struct attaching *t = malloc(sizeof(*t));
 
 	if (!t)
 		abort();
 	*t = (struct attaching){ .a = a, .b = b, .handle = b->handle };
-	box_ref(b);
+	sandbox_ref(b);
 	a->attaching++;
 	b->attaching = true;
 	wlink_call_first(a->s->warden, WARDEN_ATTACH, b->handle, 0, on_attached, t);
@@ -234,7 +234,7 @@ static void on_next(void *arg, int r, const struct wlink_answer *w, const struct
 {
 	struct adopt *a = arg;
 	char key[HANDLE_KEY];
-	struct box *b;
+	struct sandbox *b;
 
 	if (r < 0) {
 		/* Gone again on the way: it starts anew when the link is back. */
@@ -249,12 +249,12 @@ static void on_next(void *arg, int r, const struct wlink_answer *w, const struct
 	handle_key(w->rep->handle, key);
 	b = map_del(&a->known, key);
 	if (b) {
-		if (b->found && !b->link.poll && !b->sleep && b->state != BOX_LOST && b->state != BOX_ENDING) {
+		if (b->found && !b->link.poll && !b->sleep && b->state != SANDBOX_LOST && b->state != SANDBOX_ENDING) {
 			same_state(a, b);
 			if (!b->attaching) /* a tick may have asked for that already, while the warden was not there yet */
 				attach(a, b);
 		}
-		box_unref(b);
+		sandbox_unref(b);
 	} else if (a->s->o.recover) {
 		keep_unknown(a, key);
 	} else if (!map_get(&a->unread, key)) {
@@ -270,7 +270,7 @@ static void on_back(void *arg)
 	struct service *s = arg;
 	struct adopt *a = s->adopting;
 	char key[HANDLE_KEY];
-	struct box *b;
+	struct sandbox *b;
 	size_t at = 0;
 
 	forget_known(a);
@@ -278,23 +278,23 @@ static void on_back(void *arg)
 	a->busy = true;
 	a->listed = false;
 	a->lost = a->ended = 0;
-	while ((b = map_next(&s->boxes, &at))) {
-		box_close(b);
-		if (!b->handle || b->state == BOX_LOST)
+	while ((b = map_next(&s->sandboxes, &at))) {
+		sandbox_close(b);
+		if (!b->handle || b->state == SANDBOX_LOST)
 			continue;
 		handle_key(b->handle, key);
 		if (map_put(&a->known, key, b) < 0)
 			abort();
-		box_ref(b);
+		sandbox_ref(b);
 	}
 	wlink_call_first(s->warden, WARDEN_NEXT, 0, 0, on_next, a);
 }
 
-static int on_box(void *arg, const struct box_row *row)
+static int on_sandbox(void *arg, const struct sandbox_row *row)
 {
 	struct adopt *a = arg;
 	struct err e = { 0 };
-	struct box *b = box_load(a->s, row, &e);
+	struct sandbox *b = sandbox_load(a->s, row, &e);
 	char key[HANDLE_KEY];
 
 	if (b)
@@ -307,7 +307,7 @@ static int on_box(void *arg, const struct box_row *row)
 static int on_exec(void *arg, const struct exec_row *row)
 {
 	struct adopt *a = arg;
-	struct box *b = map_get(&a->s->boxes, row->box);
+	struct sandbox *b = map_get(&a->s->sandboxes, row->sandbox);
 	struct err e = { 0 };
 
 	if (b && exec_load(b, row, &e) < 0)
@@ -332,7 +332,7 @@ void service_start(struct service *s, void (*ready)(void *arg, int r, const stru
 	if (r == 0)
 		r = templates_load(s, &e);
 	if (r == 0)
-		r = boxes_each(s->db, on_box, a, &e);
+		r = sandboxes_each(s->db, on_sandbox, a, &e);
 	if (r == 0)
 		r = secrets_rekey(s, &e);
 	if (r == 0)
@@ -342,7 +342,7 @@ void service_start(struct service *s, void (*ready)(void *arg, int r, const stru
 	if (r == 0)
 		spool_sweep(s);
 	if (r == 0)
-		r = box_nets_start(s, &e);
+		r = sandbox_nets_start(s, &e);
 	if (r == 0)
 		r = wlink_new(s->loop, s->o.warden_place, on_back, s, &s->warden, &e);
 	if (r < 0)

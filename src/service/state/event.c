@@ -27,29 +27,29 @@ int events_new(struct events **ret, struct err *e)
 	return 0;
 }
 
-void event_add(struct service *s, const struct box *b, const char *kind, const char *fields)
+void event_add(struct service *s, const struct sandbox *b, const char *kind, const char *fields)
 {
 	if (!b->pooled)
 		event_of(s, b->tenant, b->id, kind, fields);
 }
 
-void event_of(struct service *s, const struct tenant *t, const char *box, const char *kind, const char *fields)
+void event_of(struct service *s, const struct tenant *t, const char *sandbox, const char *kind, const char *fields)
 {
 	struct events *v = s->events;
 	struct event *ev = &v->ring[v->seq % KEPT];
 	AUTO(buf_done) struct buf text = BUF_INIT(64 * KIB);
-	char when[32], sandbox[ID_SIZE + 16] = "";
+	char when[32], field[ID_SIZE + 16] = "";
 
 	clock_iso(clock_real_ns(), when);
-	if (*box)
-		snprintf(sandbox, sizeof(sandbox), "\"sandbox\":\"%s\",", box);
-	if (buf_addf(&text, "{\"kind\":\"%s\",%s\"time\":\"%s\"%s%s}", kind, sandbox, when, *fields ? "," : "", fields) < 0)
+	if (*sandbox)
+		snprintf(field, sizeof(field), "\"sandbox\":\"%s\",", sandbox);
+	if (buf_addf(&text, "{\"kind\":\"%s\",%s\"time\":\"%s\"%s%s}", kind, field, when, *fields ? "," : "", fields) < 0)
 		return;
 	free(ev->json);
 	ev->json = buf_take(&text);
 	ev->seq = ++v->seq;
 	snprintf(ev->tenant, sizeof(ev->tenant), "%s", t->id);
-	snprintf(ev->sandbox, sizeof(ev->sandbox), "%s", box);
+	snprintf(ev->sandbox, sizeof(ev->sandbox), "%s", sandbox);
 	snprintf(ev->kind, sizeof(ev->kind), "%s", kind);
 	if (!ev->json)
 		return;

@@ -2,7 +2,7 @@
 #pragma once
 #include "service/service.h"
 
-struct box;
+struct sandbox;
 
 struct event {
 	uint64_t seq;
@@ -21,9 +21,9 @@ struct event_listener {
 
 int events_new(struct events **ret, struct err *e);
 /* Adds {"kind","sandbox","time",…fields}, unless nobody may see it; @fields is a JSON object's inside ("" = nothing), e.g. "\"exec\":\"…\"". */
-void event_add(struct service *s, const struct box *b, const char *kind, const char *fields);
+void event_add(struct service *s, const struct sandbox *b, const char *kind, const char *fields);
 /* The same for a sandbox that may be gone, or of none (""). */
-void event_of(struct service *s, const struct tenant *t, const char *box, const char *kind, const char *fields);
+void event_of(struct service *s, const struct tenant *t, const char *sandbox, const char *kind, const char *fields);
 void event_listen(struct service *s, struct event_listener *l, void (*fn)(void *arg, const struct event *ev),
 		  void *arg);
 void event_unlisten(struct event_listener *l); /* fine from within the callback */

@@ -14,7 +14,7 @@ static void move(uint64_t *t, int64_t by)
 		*t = by < 0 && *t <= (uint64_t)-by ? 1 : *t + (uint64_t)by;
 }
 
-static void move_box(struct box *b, int64_t by)
+static void move_sandbox(struct sandbox *b, int64_t by)
 {
 	move(&b->expires_ns, by);
 	move(&b->used_ns, by);
@@ -29,14 +29,14 @@ static void move_box(struct box *b, int64_t by)
 uint64_t wall_now(struct service *s)
 {
 	const int64_t ahead = clock_ahead_ns(), by = ahead - s->wall_ahead;
-	struct box *b;
+	struct sandbox *b;
 	size_t at = 0;
 
 	if (by <= -SECOND_NS || by >= SECOND_NS) {
 		log_info("the clock was set by %lld seconds", (long long)(by / SECOND_NS));
 		s->wall_ahead = ahead;
-		while ((b = map_next(&s->boxes, &at)))
-			move_box(b, by);
+		while ((b = map_next(&s->sandboxes, &at)))
+			move_sandbox(b, by);
 		move(&s->pruned_ns, by);
 		s->wall_moved = true;
 		service_soon(s);
@@ -45,7 +45,7 @@ uint64_t wall_now(struct service *s)
 }
 
 /* A row of an exec cannot be changed, but be replaced. */
-static void store_execs(const struct box *b)
+static void store_execs(const struct sandbox *b)
 {
 	struct err e = { 0 };
 
@@ -58,16 +58,16 @@ static void store_execs(const struct box *b)
 void wall_store(struct service *s)
 {
 	struct err e = { 0 };
-	struct box *b;
+	struct sandbox *b;
 	size_t at = 0;
 
 	if (!s->wall_moved)
 		return;
 	s->wall_moved = false;
-	while ((b = map_next(&s->boxes, &at))) {
-		if (!b->up || b->state == BOX_ENDING)
+	while ((b = map_next(&s->sandboxes, &at))) {
+		if (!b->up || b->state == SANDBOX_ENDING)
 			continue;
-		if (box_store(b, &e) < 0)
+		if (sandbox_store(b, &e) < 0)
 			log_warn("sandbox '%s': its time after the clock was set is not noted: %s", b->id, e.msg);
 		store_execs(b);
 	}

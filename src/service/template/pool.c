@@ -16,11 +16,11 @@ static void scoped(const struct tenant *t, const char *name, char *to, size_t si
 
 /* --- what is ready --- */
 
-void pool_add_ready(struct pool *p, struct box *b)
+void pool_add_ready(struct pool *p, struct sandbox *b)
 {
 	/* The first exec need not wait for it then. */
 	if (b->group < 0 && b->handle)
-		box_want_group(b);
+		sandbox_want_group(b);
 	b->ready_next = NULL;
 	b->ready_prev = p->ready_last;
 	*p->ready_last = b;
@@ -28,7 +28,7 @@ void pool_add_ready(struct pool *p, struct box *b)
 	p->nready++;
 }
 
-static void not_ready(struct pool *p, struct box *b)
+static void not_ready(struct pool *p, struct sandbox *b)
 {
 	if (!b->ready_prev)
 		return;
@@ -43,7 +43,7 @@ static void not_ready(struct pool *p, struct box *b)
 }
 
 /* Its first process may have died a moment ago, and we only hear of it after this turn. */
-static bool agent_lives(const struct box *b)
+static bool agent_lives(const struct sandbox *b)
 {
 	struct pollfd p = { .fd = b->link.sock, .events = POLLRDHUP };
 
@@ -51,7 +51,7 @@ static bool agent_lives(const struct box *b)
 }
 
 /* Of a ready one nobody but its template started anything. */
-static bool start_is_lost(const struct box *b)
+static bool start_is_lost(const struct sandbox *b)
 {
 	for (const struct exec *x = b->execs; x; x = x->next)
 		if (x->lost || (x->state == EXEC_ENDED && x->verdict.cause == VERDICT_LOST))
@@ -59,7 +59,7 @@ static bool start_is_lost(const struct box *b)
 	return false;
 }
 
-enum fitness pool_fits(const struct box *b, const char **ret_why)
+enum fitness pool_fits(const struct sandbox *b, const char **ret_why)
 {
 	const struct template *t = b->pool ? b->pool->template : NULL;
 
@@ -69,7 +69,7 @@ enum fitness pool_fits(const struct box *b, const char **ret_why)
 		*ret_why = "the template has changed";
 	else if (!t->want || !want_like(b->want, t->want))
 		*ret_why = "the configuration has changed";
-	else if (b->state != BOX_RUNNING || !b->handle)
+	else if (b->state != SANDBOX_RUNNING || !b->handle)
 		*ret_why = "it does not live any more";
 	else if (start_is_lost(b))
 		*ret_why = "its start command did not come through a restart";
@@ -82,17 +82,17 @@ enum fitness pool_fits(const struct box *b, const char **ret_why)
 	return FIT_NEVER;
 }
 
-static struct box *take_ready(struct pool *p)
+static struct sandbox *take_ready(struct pool *p)
 {
 	const char *why = NULL;
-	struct box *b, *next;
+	struct sandbox *b, *next;
 
 	for (b = p->ready; b; b = next) {
 		enum fitness fit = pool_fits(b, &why);
 
 		next = b->ready_next;
 		if (fit == FIT_NEVER)
-			box_discard(b, why);
+			sandbox_discard(b, why);
 		if (fit != FIT)
 			continue;
 		not_ready(p, b);
@@ -103,7 +103,7 @@ static struct box *take_ready(struct pool *p)
 	return NULL;
 }
 
-int pools_take(struct service *s, const struct who *who, struct box_want *want, struct box **ret, struct err *e)
+int pools_take(struct service *s, const struct who *who, struct sandbox_want *want, struct sandbox **ret, struct err *e)
 {
 	struct template *t = template_find(s, who->tenant, want->origin.template, NULL);
 	struct pool *room = NULL;
@@ -143,11 +143,11 @@ bool pool_yield(struct service *s, const struct tenant *t)
 			most = p;
 	if (!most)
 		return false;
-	box_discard(most->ready, "its room was needed");
+	sandbox_discard(most->ready, "its room was needed");
 	return true;
 }
 
-void pool_joined(struct box *b)
+void pool_joined(struct sandbox *b)
 {
 	struct pool *p = b->want->origin.pool[0] ? map_get(&b->service->pools, b->want->origin.pool) : NULL;
 
@@ -156,7 +156,7 @@ void pool_joined(struct box *b)
 		p->alive++;
 }
 
-void pool_left(struct box *b)
+void pool_left(struct sandbox *b)
 {
 	struct pool *p = b->pool;
 
@@ -171,7 +171,7 @@ void pool_left(struct box *b)
 static void drop_ready(struct pool *p, unsigned keep, const char *why)
 {
 	while (p->nready > keep)
-		box_discard(p->ready, why);
+		sandbox_discard(p->ready, why);
 }
 
 void pool_renew(struct pool *p)
@@ -373,11 +373,11 @@ int pool_put(struct service *s, const struct who *who, struct tenant *tenant, co
 /* Those that were given out are nobody's but their own now. */
 static void let_go(struct pool *p)
 {
-	struct box *b;
+	struct sandbox *b;
 	size_t at = 0;
 
 	drop_ready(p, 0, "the pool was deleted");
-	while ((b = map_next(&p->service->boxes, &at)))
+	while ((b = map_next(&p->service->sandboxes, &at)))
 		if (b->pool == p)
 			b->pool = NULL;
 	unlist(p);

@@ -24,7 +24,7 @@ struct pool {
 	char name[NAME_MAX_LEN + 1];
 	uint32_t min, max; /* 0 max = no bound */
 	uint64_t created_ns;
-	struct box *ready, **ready_last; /* oldest first */
+	struct sandbox *ready, **ready_last; /* oldest first */
 	unsigned nready, making;
 	unsigned alive; /* ready, in the making and given out */
 	uint64_t served, missed, failed; /* since the daemon started */
@@ -47,14 +47,15 @@ int pools_list(struct service *s, const struct tenant *tenant, struct pool ***re
  * For a create: 1 and a ready one that is nobody's any more, or 0: it is to be made, and counted for the pool that
  * @want->origin then names. -EDQUOT when every pool has as many as it may.
  */
-int pools_take(struct service *s, const struct who *who, struct box_want *want, struct box **ret, struct err *e);
+int pools_take(struct service *s, const struct who *who, struct sandbox_want *want, struct sandbox **ret,
+	       struct err *e);
 /* Ends one that is ready, of the tenant (NULL: of any), so that its room can be used. False when there is none. */
 bool pool_yield(struct service *s, const struct tenant *t);
 /* The template has changed: what is ready is of no use. */
 void pool_renew(struct pool *p);
 /* A sandbox of a pool begins to be, or was found again; and has ended. */
-void pool_joined(struct box *b);
-void pool_left(struct box *b);
+void pool_joined(struct sandbox *b);
+void pool_left(struct sandbox *b);
 
 int pools_load(struct service *s, struct err *e);
 /* Everything was found again: what does not fit any more goes, and what is missing is made. */

@@ -7,50 +7,51 @@
 #include "service/state/wall.h"
 
 /* One that was ready becomes the caller's: what may differ is the caller's, the rest is as it was made. */
-static int hand_over(struct box *b, const struct who *who, struct box_want *want, struct err *e)
+static int hand_over(struct sandbox *b, const struct who *who, struct sandbox_want *want, struct err *e)
 {
 	struct service *s = b->service;
-	struct box_want *made = b->want;
+	struct sandbox_want *made = b->want;
 	int r;
 
 	if (!want->name[0])
 		snprintf(want->name, sizeof(want->name), "%s", b->id);
-	box_unlist(b);
+	sandbox_unlist(b);
 	memcpy(want->disk, made->disk, sizeof(want->disk));
 	b->want = want;
-	r = box_list(b, e);
+	r = sandbox_list(b, e);
 	if (r == 0) {
 		b->pooled = false;
 		b->created_ns = b->used_ns = wall_now(b->service);
 		b->expires_ns = want->timeout_ms ? b->created_ns + want->timeout_ms * 1000000ULL : 0;
-		r = box_store(b, e);
+		r = sandbox_store(b, e);
 		if (r == 0 && want->idem[0])
 			r = idem_note(s, b->tenant, want->idem, want->idem_body, b->id, e);
 	}
 	if (r < 0) {
-		box_unlist(b);
+		sandbox_unlist(b);
 		b->want = made;
 		b->pooled = true;
-		box_discard(b, "it could not be given out");
+		sandbox_discard(b, "it could not be given out");
 		return r;
 	}
-	box_want_free(made);
-	box_note(b, who, "sandbox.create");
+	sandbox_want_free(made);
+	sandbox_note(b, who, "sandbox.create");
 	secrets_note(b, who);
 	service_soon(s);
 	return 0;
 }
 
-int box_from_pool(struct service *s, const struct who *who, struct box_want *want, struct box **ret, struct err *e)
+int sandbox_from_pool(struct service *s, const struct who *who, struct sandbox_want *want, struct sandbox **ret,
+		      struct err *e)
 {
-	struct box *b = NULL;
+	struct sandbox *b = NULL;
 	int r;
 
 	if (!want->origin.template[0] || want->origin.ready)
 		return 0;
 	if (s->draining)
 		return err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
-	r = box_name_free(s, who->tenant, want->name, e);
+	r = sandbox_name_free(s, who->tenant, want->name, e);
 	if (r == 0)
 		r = secrets_check(s, who->tenant, want, e);
 	if (r == 0)
@@ -60,7 +61,7 @@ int box_from_pool(struct service *s, const struct who *who, struct box_want *wan
 	r = hand_over(b, who, want, e);
 	if (r < 0)
 		return r;
-	box_ref(b);
+	sandbox_ref(b);
 	*ret = b;
 	return 1;
 }

@@ -189,7 +189,7 @@ static void on_warm(void *arg, const char *image, const struct err *e)
 
 static int warm_up(struct put_op *op, const struct template *t, warm_fn *fn, struct err *e)
 {
-	struct box_want *want = NULL;
+	struct sandbox_want *want = NULL;
 	char key[TEMPLATE_KEY];
 	int r = template_cold_want(t, &want, e);
 
@@ -198,7 +198,7 @@ static int warm_up(struct put_op *op, const struct template *t, warm_fn *fn, str
 	secret_uses_done(&want->secrets); /* they are each sandbox's, and never in an image */
 	template_key(op->tenant, op->name, key);
 	if (map_put(&op->s->warming, key, op) < 0) {
-		box_want_free(want);
+		sandbox_want_free(want);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a template");
 	}
 	warm_make(op->s, op->tenant, want, t->warm, fn, op);

@@ -89,7 +89,7 @@ static void on_warm(void *arg, struct template *t, bool created, const struct er
 	pools_soon(arg);
 }
 
-static void on_filled(void *arg, struct box *b, bool found, const struct err *e)
+static void on_filled(void *arg, struct sandbox *b, bool found, const struct err *e)
 {
 	struct filling *f = arg;
 	struct service *s = f->s;
@@ -109,9 +109,9 @@ static void on_filled(void *arg, struct box *b, bool found, const struct err *e)
 			template_rewarm(p->template, on_warm, s);
 	}
 	if (b && (!p || p->nready >= p->min))
-		box_discard(b, p ? "the pool is full" : "the pool was deleted");
+		sandbox_discard(b, p ? "the pool is full" : "the pool was deleted");
 	else if (b && pool_fits(b, &why) == FIT_NEVER)
-		box_discard(b, why);
+		sandbox_discard(b, why);
 	else if (b) {
 		p->fails = 0;
 		p->last = (struct err){ 0 };
@@ -125,7 +125,7 @@ static void fill(struct pool *p)
 {
 	struct service *s = p->service;
 	const struct who daemon = { .tenant = p->template->tenant };
-	struct box_want *w = NULL;
+	struct sandbox_want *w = NULL;
 	struct filling *f;
 	struct err e = { 0 };
 
@@ -145,7 +145,7 @@ static void fill(struct pool *p)
 	w->origin.ready = true;
 	p->making++;
 	s->refill->making++;
-	box_create(s, &daemon, w, on_filled, f);
+	sandbox_create(s, &daemon, w, on_filled, f);
 }
 
 /* Of those that may be filled now the emptiest; *ret_wait: when to look again for the others, in ms. */
@@ -209,7 +209,7 @@ bool pools_settled(const struct service *s)
 void pools_start(struct service *s)
 {
 	const char *why = NULL;
-	struct box *b;
+	struct sandbox *b;
 	size_t at = 0;
 
 	s->refill = calloc(1, sizeof(*s->refill));
@@ -219,11 +219,11 @@ void pools_start(struct service *s)
 	uv_timer_init(s->loop, &s->refill->timer);
 	uv_unref((uv_handle_t *)&s->refill->timer);
 	s->refill->timer.data = s;
-	while ((b = map_next(&s->boxes, &at))) {
+	while ((b = map_next(&s->sandboxes, &at))) {
 		if (!b->pooled)
 			continue;
 		if (pool_fits(b, &why) == FIT_NEVER)
-			box_discard(b, why);
+			sandbox_discard(b, why);
 		else
 			pool_add_ready(b->pool, b);
 	}

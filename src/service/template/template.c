@@ -23,7 +23,7 @@ void template_free(struct template *t)
 	json_decref(t->config);
 	json_decref(t->start);
 	json_decref(t->warm);
-	box_want_free(t->want);
+	sandbox_want_free(t->want);
 	free(t->description);
 	free(t);
 }
@@ -42,7 +42,7 @@ struct template *template_find(struct service *s, const struct tenant *tenant, c
 
 /* --- reading one --- */
 
-static int check_start(const struct service *s, const struct box_want *w, const json_t *start, struct err *e)
+static int check_start(const struct service *s, const struct sandbox_want *w, const json_t *start, struct err *e)
 {
 	AUTO(exec_want_free) struct exec_want *x = NULL;
 	int r = exec_want_parse(&s->o, w, start, &x, e);
@@ -52,7 +52,7 @@ static int check_start(const struct service *s, const struct box_want *w, const 
 
 /* What @o asks for, above the checkpoint it names, if it does. */
 static int read_want(struct service *s, const struct who *who, const json_t *o, struct checkpoint **ret_from,
-		     struct box_want **ret, struct err *e)
+		     struct sandbox_want **ret, struct err *e)
 {
 	const json_t *id = json_object_get(o, "checkpoint");
 	bool admin = who->scope == SCOPE_ADMIN;
@@ -62,13 +62,13 @@ static int read_want(struct service *s, const struct who *who, const json_t *o, 
 
 	*ret_from = NULL;
 	if (!id)
-		return box_want_parse(&s->o, o, admin, ret, e);
+		return sandbox_want_parse(&s->o, o, admin, ret, e);
 	rest = json_copy((json_t *)(uintptr_t)o);
 	if (!rest)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	json_object_del(rest, "checkpoint");
 	if (json_is_null(id))
-		return box_want_parse(&s->o, rest, admin, ret, e);
+		return sandbox_want_parse(&s->o, rest, admin, ret, e);
 	if (!json_is_string(id))
 		return err_set(e, ERR_INVALID, -EINVAL, "'checkpoint': the id of one is wanted");
 	c = checkpoint_find(s, who, json_string_value(id), NULL, e);
@@ -87,7 +87,7 @@ static bool same_json(const json_t *a, const json_t *b)
 }
 
 /* What @o asks for, above the warm image. */
-static int read_warm(const struct template *t, const json_t *o, bool admin, struct box_want **ret, struct err *e)
+static int read_warm(const struct template *t, const json_t *o, bool admin, struct sandbox_want **ret, struct err *e)
 {
 	AUTO(json_decref) json_t *rest = json_copy((json_t *)(uintptr_t)o);
 	struct checkpoint *c = map_get(&t->service->checkpoints, t->image);
@@ -109,7 +109,7 @@ static int read_warm(const struct template *t, const json_t *o, bool admin, stru
 }
 
 /* As the template's tenant, and nobody else's. Who names another checkpoint than the template gets that, cold. */
-static int read_own(const struct template *t, const json_t *o, bool admin, struct box_want **ret, char id[ID_SIZE],
+static int read_own(const struct template *t, const json_t *o, bool admin, struct sandbox_want **ret, char id[ID_SIZE],
 		    struct err *e)
 {
 	const struct who own = { .tenant = t->tenant, .scope = admin ? SCOPE_ADMIN : SCOPE_SANDBOX };
@@ -120,7 +120,7 @@ static int read_own(const struct template *t, const json_t *o, bool admin, struc
 		return read_warm(t, o, admin, ret, e);
 	r = read_want(t->service, &own, o, &c, ret, e);
 	if (r == 0 && c && c->tenant != t->tenant) {
-		box_want_free(*ret);
+		sandbox_want_free(*ret);
 		*ret = NULL;
 		r = err_set(e, ERR_NOT_FOUND, -ENOENT, "no checkpoint '%s' of tenant '%s'", c->id, t->tenant->id);
 	}
@@ -270,7 +270,7 @@ void template_write(const struct template *t, struct json *j)
 	write_json(t->start, "start", j);
 	if (t->want) {
 		jout_object(j, "config");
-		box_want_write_config(t->want, j);
+		sandbox_want_write_config(t->want, j);
 		jout_end(j);
 	} else {
 		write_json(t->config, "config", j);
@@ -346,14 +346,14 @@ static int lay_over(const struct template *t, const json_t *from, json_t **ret, 
 	return 0;
 }
 
-static void set_origin(const struct template *t, struct box_want *w)
+static void set_origin(const struct template *t, struct sandbox_want *w)
 {
 	memcpy(w->origin.template, t->name, sizeof(w->origin.template));
 	w->origin.version = t->version;
 	w->start = json_incref(t->start);
 }
 
-static int want_plain(struct service *s, struct who *who, const json_t *from, struct box_want **ret, struct err *e)
+static int want_plain(struct service *s, struct who *who, const json_t *from, struct sandbox_want **ret, struct err *e)
 {
 	AUTO(json_decref) json_t *plain = NULL;
 	struct checkpoint *c;
@@ -369,7 +369,7 @@ static int want_plain(struct service *s, struct who *who, const json_t *from, st
 	return r;
 }
 
-int want_from(struct service *s, struct who *who, const json_t *from, struct box_want **ret, struct err *e)
+int want_from(struct service *s, struct who *who, const json_t *from, struct sandbox_want **ret, struct err *e)
 {
 	const json_t *name = json_object_get(from, "template");
 	AUTO(json_decref) json_t *o = NULL;
@@ -393,7 +393,7 @@ int want_from(struct service *s, struct who *who, const json_t *from, struct box
 
 void template_refresh(struct template *t)
 {
-	box_want_free(t->want);
+	sandbox_want_free(t->want);
 	t->want = NULL;
 	t->bad = (struct err){ 0 };
 	if (read_own(t, t->config, t->admin, &t->want, NULL, &t->bad) < 0)
@@ -405,7 +405,7 @@ bool template_stale(const struct template *t, const struct err *e)
 	return t->warm && e->kind == ERR_REFUSED;
 }
 
-int template_cold_want(const struct template *t, struct box_want **ret, struct err *e)
+int template_cold_want(const struct template *t, struct sandbox_want **ret, struct err *e)
 {
 	struct template cold = *t;
 
@@ -420,7 +420,7 @@ int template_cold_want(const struct template *t, struct box_want **ret, struct e
 	return r;
 }
 
-int template_want(const struct template *t, struct box_want **ret, struct err *e)
+int template_want(const struct template *t, struct sandbox_want **ret, struct err *e)
 {
 	int r = read_own(t, t->config, t->admin, ret, NULL, e);
 
@@ -429,11 +429,11 @@ int template_want(const struct template *t, struct box_want **ret, struct err *e
 	return r;
 }
 
-int template_start(struct box *b, struct err *e)
+int template_start(struct sandbox *b, struct err *e)
 {
 	const struct who daemon = { .tenant = b->tenant };
 	AUTO(exec_want_free) struct exec_want *x = NULL;
-	struct box_want own;
+	struct sandbox_want own;
 	struct exec *run = NULL;
 	int r;
 

@@ -29,7 +29,7 @@ struct template {
 	char *description;
 	bool admin; /* made by one: may lift limits */
 	uint64_t created_ns, updated_ns;
-	struct box_want *want; /* ->config read with today's defaults; NULL when that fails, and ->bad says why */
+	struct sandbox_want *want; /* ->config read with today's defaults; NULL when that fails, and ->bad says why */
 	struct err bad;
 	struct pool *pools; /* that stand on it */
 };
@@ -52,11 +52,11 @@ int templates_list(struct service *s, const struct tenant *tenant, struct templa
  * What a create asks for: @from, below it the template it names, and below that the checkpoint one of the two names. An
  * admin may name another tenant's checkpoint: then @who->tenant is that one, since what comes from it stays theirs.
  */
-int want_from(struct service *s, struct who *who, const json_t *from, struct box_want **ret, struct err *e);
+int want_from(struct service *s, struct who *who, const json_t *from, struct sandbox_want **ret, struct err *e);
 /* What a ready one should be. */
-int template_want(const struct template *t, struct box_want **ret, struct err *e);
+int template_want(const struct template *t, struct sandbox_want **ret, struct err *e);
 /* Runs the start command of a sandbox that stands now, in the same transaction. 0 when it has none. */
-int template_start(struct box *b, struct err *e);
+int template_start(struct sandbox *b, struct err *e);
 
 /*
  * Whether a create from it failed because its warm image is of no use on this host as it is now: after an upgrade, say.

@@ -17,7 +17,7 @@ struct warming {
 	json_t *spec;
 	const char *ready; /* what it says, NULL: it tells the agent */
 	uint64_t ms; /* it has so long */
-	struct box *box; /* referenced */
+	struct sandbox *sandbox; /* referenced */
 	struct exec *exec; /* referenced */
 	struct exec_sink sink;
 	struct exec_watch watch;
@@ -85,10 +85,10 @@ static void finish(struct warming *w, const char *image, const struct err *e)
 		uv_timer_stop(w->timer);
 		uv_close((uv_handle_t *)w->timer, free_timer);
 	}
-	if (w->box) {
-		if (w->box->state == BOX_RUNNING)
-			box_discard(w->box, image ? "its image was made" : "it did not become warm");
-		box_unref(w->box);
+	if (w->sandbox) {
+		if (w->sandbox->state == SANDBOX_RUNNING)
+			sandbox_discard(w->sandbox, image ? "its image was made" : "it did not become warm");
+		sandbox_unref(w->sandbox);
 	}
 	w->fn(w->arg, image, e);
 	json_decref(w->spec);
@@ -159,13 +159,13 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 static void seal(struct warming *w)
 {
 	struct checkpoint_want want = { .memory = MEMORY_YES, .name = WARM_NAME, .label = "" };
-	const struct who daemon = { .tenant = w->box->tenant };
+	const struct who daemon = { .tenant = w->sandbox->tenant };
 
 	if (w->sealing || w->over)
 		return;
 	w->sealing = true;
 	uv_timer_stop(w->timer);
-	checkpoint_make(w->box, &daemon, &want, on_sealed, w);
+	checkpoint_make(w->sandbox, &daemon, &want, on_sealed, w);
 }
 
 /* --- the process --- */
@@ -205,11 +205,11 @@ static void on_change(void *arg, struct exec *x)
 
 static int start(struct warming *w, struct err *e)
 {
-	const struct who daemon = { .tenant = w->box->tenant };
+	const struct who daemon = { .tenant = w->sandbox->tenant };
 	const char *python = NULL, *ready = NULL;
 	AUTO(exec_want_free) struct exec_want *x = NULL;
 	AUTO(json_decref) json_t *o = NULL;
-	struct box_want own = *w->box->want;
+	struct sandbox_want own = *w->sandbox->want;
 	const json_t *cmd = NULL;
 	int r = read_spec(w->spec, &python, &cmd, &ready, &w->ms, e);
 
@@ -235,13 +235,13 @@ static int start(struct warming *w, struct err *e)
 	w->timer->data = w;
 	uv_timer_start(w->timer, on_time, w->ms, 0);
 	w->sink = (struct exec_sink){ .data = on_data, .arg = w };
-	r = exec_new(w->box, &daemon, TAKE_PTR(x), &w->sink, &w->exec, e);
+	r = exec_new(w->sandbox, &daemon, TAKE_PTR(x), &w->sink, &w->exec, e);
 	if (r == 0)
 		exec_watch(w->exec, &w->watch, on_change, w);
 	return r;
 }
 
-static void on_box(void *arg, struct box *b, bool found, const struct err *e)
+static void on_sandbox(void *arg, struct sandbox *b, bool found, const struct err *e)
 {
 	struct warming *w = arg;
 	struct err why = { 0 };
@@ -251,13 +251,13 @@ static void on_box(void *arg, struct box *b, bool found, const struct err *e)
 		finish(w, NULL, e);
 		return;
 	}
-	w->box = b;
-	box_ref(b);
+	w->sandbox = b;
+	sandbox_ref(b);
 	if (start(w, &why) < 0)
 		finish(w, NULL, &why);
 }
 
-void warm_make(struct service *s, struct tenant *t, struct box_want *want, json_t *warm, warm_fn *fn, void *arg)
+void warm_make(struct service *s, struct tenant *t, struct sandbox_want *want, json_t *warm, warm_fn *fn, void *arg)
 {
 	const struct who daemon = { .tenant = t };
 	struct warming *w = calloc(1, sizeof(*w));
@@ -267,7 +267,7 @@ void warm_make(struct service *s, struct tenant *t, struct box_want *want, json_
 	*w = (struct warming){ .s = s, .spec = json_incref(warm), .fn = fn, .arg = arg };
 	w->said[0] = w->said[1] = (struct buf)BUF_INIT(4U * TAIL);
 	want->origin.ready = true; /* of no pool: who finds it after a restart ends it */
-	box_create(s, &daemon, want, on_box, w);
+	sandbox_create(s, &daemon, want, on_sandbox, w);
 }
 
 /* --- what is left --- */

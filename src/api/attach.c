@@ -240,14 +240,14 @@ static int resize_json(struct exec *x, const char *data, size_t len, struct err 
 {
 	AUTO(json_decref) json_t *o = NULL;
 	uint64_t rows = 24, cols = 80;
-	int r = jin_parse(data, len, &o, e);
-	struct jin j;
+	int r = json_read_begin(data, len, &o, e);
+	struct json_read j;
 
 	if (r < 0)
 		return r;
-	j = (struct jin)JIN_INIT(o, e);
-	jin_u64(&j, "rows", &rows, 1, SIZE_MAX_CELLS);
-	jin_u64(&j, "cols", &cols, 1, SIZE_MAX_CELLS);
+	j = (struct json_read)JIN_INIT(o, e);
+	json_read_u64(&j, "rows", &rows, 1, SIZE_MAX_CELLS);
+	json_read_u64(&j, "cols", &cols, 1, SIZE_MAX_CELLS);
 	return j.r < 0 ? j.r : exec_resize(x, (uint32_t)rows, (uint32_t)cols, e);
 }
 

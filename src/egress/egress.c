@@ -1,7 +1,7 @@
 #include "egress/egress.h"
 #include "base/base.h"
 #include "base/log.h"
-#include "egress/box.h"
+#include "egress/sandbox.h"
 #include "egress/confine.h"
 #include "egress/refuse.h"
 #include "egress/report.h"

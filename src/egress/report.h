@@ -1,6 +1,6 @@
 /* What the owner is told. */
 #pragma once
-#include "egress/box.h"
+#include "egress/sandbox.h"
 
 /* A stream's end; everything but DENIED and BUDGET. @s->rule and the others may be NULL for "". */
 void report_stream(struct sandbox *b, struct egress_stream *s);

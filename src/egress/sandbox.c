@@ -1,4 +1,4 @@
-#include "egress/box.h"
+#include "egress/sandbox.h"
 #include "base/base.h"
 #include "egress/dns.h"
 #include "egress/refuse.h"

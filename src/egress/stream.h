@@ -4,7 +4,7 @@
  * those wait until they are known to be for that target. See docs/design/0010-egress.md.
  */
 #pragma once
-#include "egress/box.h"
+#include "egress/sandbox.h"
 #include "egress/look.h"
 #include "egress/mitm.h"
 #include "egress/relay.h"

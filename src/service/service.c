@@ -93,7 +93,7 @@ bool service_settled(const struct service *s)
 	while ((b = map_next(&s->sandboxes, &at)))
 		if (b->state == SANDBOX_MAKING)
 			return false;
-	return !s->ending && pools_settled(s) && wlink_idle(s->warden);
+	return !s->ending && pools_settled(s) && warden_link_idle(s->warden);
 }
 
 int service_room(struct service *s, struct err *e)

@@ -16,7 +16,7 @@
 #include "service/state/turn.h"
 #include "store/db.h"
 
-struct wlink;
+struct warden_link;
 struct events;
 struct adopt;
 struct layer_book;
@@ -60,7 +60,7 @@ struct service {
 	struct audit *audit;
 	struct turn *turn;
 	struct access *access;
-	struct wlink *warden;
+	struct warden_link *warden;
 	struct events *events;
 	struct map sandboxes; /* by id */
 	struct map names; /* by "tenant/name" */
@@ -96,7 +96,8 @@ struct service {
 	uint64_t pruned_ns;
 	int64_t wall_ahead; /* service/state/wall.h: as the clock was when last looked at */
 	bool wall_moved;
-	unsigned comparing, children, hidden; /* under way: service/checkpoint/compare.h, tar_child.h, hidden.h */
+	unsigned comparing, children,
+		scratch_sandboxes; /* under way: service/checkpoint/compare.h, tar_child.h, scratch_sandbox.h */
 	bool draining; /* no more creates and execs */
 	struct adopt *adopting; /* finding again what was there */
 	uint64_t room_at, room, room_low; /* of the data folder's disk: when it was looked at; what is left, and what is too little */

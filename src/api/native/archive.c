@@ -78,7 +78,7 @@ static int verdict(const struct archive *a, json_t **ret, struct err *e)
 {
 	const char *text, *code;
 	json_t *error;
-	int r = a->stuck ? 0 : jin_parse(buf_str(&a->said), a->said.len, ret, e);
+	int r = a->stuck ? 0 : json_read_begin(buf_str(&a->said), a->said.len, ret, e);
 
 	if (a->stuck)
 		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "what works on the files has not moved for %u s", LOOKS * LOOK_MS / 1000);

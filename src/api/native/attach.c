@@ -10,7 +10,7 @@ static int read_want(const struct service_opts *o, const struct sandbox *b, cons
 		     struct exec_want **ret, struct err *e)
 {
 	AUTO(json_decref) json_t *from = NULL;
-	int r = jin_parse(data, len, &from, e);
+	int r = json_read_begin(data, len, &from, e);
 
 	return r < 0 ? r : exec_want_parse(o, b->want, from, ret, e);
 }
@@ -20,17 +20,17 @@ static int read_text(struct exec *x, const char *data, size_t len, struct err *e
 	AUTO(json_decref) json_t *o = NULL;
 	const char *type = "", *sig = "TERM";
 	uint64_t rows = 24, cols = 80;
-	struct jin j;
-	int r = jin_parse(data, len, &o, e), n;
+	struct json_read j;
+	int r = json_read_begin(data, len, &o, e), n;
 
 	if (r < 0)
 		return r;
-	j = (struct jin)JIN_INIT(o, e);
-	jin_str(&j, "type", &type, 32);
-	jin_str(&j, "signal", &sig, 16);
-	jin_u64(&j, "rows", &rows, 1, 10000);
-	jin_u64(&j, "cols", &cols, 1, 10000);
-	r = jin_end(&j);
+	j = (struct json_read)JIN_INIT(o, e);
+	json_read_str(&j, "type", &type, 32);
+	json_read_str(&j, "signal", &sig, 16);
+	json_read_u64(&j, "rows", &rows, 1, 10000);
+	json_read_u64(&j, "cols", &cols, 1, 10000);
+	r = json_read_end(&j);
 	if (r < 0)
 		return r;
 	if (!strcmp(type, "stdin_close")) {

@@ -12,7 +12,7 @@ void dto_checkpoint(struct json *j, const char *key, const struct checkpoint *c)
 	AUTO(json_decref) json_t *config = NULL;
 	const char *image = NULL, *tier = NULL;
 
-	if (jin_parse(c->config, strlen(c->config), &config, NULL) == 0) {
+	if (json_read_begin(c->config, strlen(c->config), &config, NULL) == 0) {
 		image = json_string_value(json_object_get(config, "image"));
 		tier = json_string_value(json_object_get(config, "isolation"));
 	}
@@ -109,9 +109,9 @@ static int replay(struct call *c, const char *key, const uint8_t body[32])
 	return 1;
 }
 
-int read_memory(struct jin *j, enum want_memory *ret)
+int read_memory(struct json_read *j, enum want_memory *ret)
 {
-	const json_t *v = jin_any(j, "memory");
+	const json_t *v = json_read_any(j, "memory");
 	const char *text = json_string_value(v);
 
 	if (!v || json_is_null(v))
@@ -121,37 +121,37 @@ int read_memory(struct jin *j, enum want_memory *ret)
 	else if (text && !strcmp(text, "auto"))
 		*ret = MEMORY_AUTO;
 	else
-		return jin_bad(j, "memory", "true, false or \"auto\" is wanted");
+		return json_read_bad(j, "memory", "true, false or \"auto\" is wanted");
 	return 1;
 }
 
-void read_network(struct jin *j, enum want_network *ret)
+void read_network(struct json_read *j, enum want_network *ret)
 {
 	const char *text = NULL;
 
-	if (!jin_str(j, "network", &text, 16) || !text)
+	if (!json_read_str(j, "network", &text, 16) || !text)
 		return;
 	if (!strcmp(text, "refuse"))
 		*ret = NETWORK_REFUSE;
 	else if (strcmp(text, "drop"))
-		jin_bad(j, "network", "\"drop\" or \"refuse\" is wanted");
+		json_read_bad(j, "network", "\"drop\" or \"refuse\" is wanted");
 }
 
 static int read_want(struct call *c, const json_t *o, struct checkpoint_want *w, struct err *e)
 {
-	struct jin j = JIN_INIT(o, e);
+	struct json_read j = JIN_INIT(o, e);
 	const json_t *meta;
 
 	(void)c;
-	if (jin_str(&j, "name", &w->name, NAME_MAX_LEN) && j.r == 0)
+	if (json_read_str(&j, "name", &w->name, NAME_MAX_LEN) && j.r == 0)
 		j.r = name_check(w->name, e);
-	jin_str(&j, "label", &w->label, LABEL_MAX);
-	meta = jin_object(&j, "metadata");
+	json_read_str(&j, "label", &w->label, LABEL_MAX);
+	meta = json_read_object(&j, "metadata");
 	read_memory(&j, &w->memory);
 	read_network(&j, &w->network);
 	if (meta && j.r == 0)
 		j.r = kv_parse(meta, "metadata", META_MAX, false, &w->metadata, e);
-	return jin_end(&j);
+	return json_read_end(&j);
 }
 
 static void make_body(struct call *c, const char *data, size_t len)
@@ -159,7 +159,7 @@ static void make_body(struct call *c, const char *data, size_t len)
 	AUTO(json_decref) json_t *o = NULL;
 	struct checkpoint_want w = { 0 };
 	struct err e = { 0 };
-	int r = jin_parse(data, len, &o, &e);
+	int r = json_read_begin(data, len, &o, &e);
 
 	if (r == 0)
 		r = read_want(c, o, &w, &e);
@@ -364,15 +364,15 @@ static void update_body(struct call *c, const char *data, size_t len)
 	const json_t *m = NULL;
 	struct err e = { 0 };
 	struct checkpoint *cp = c->data;
-	int r = jin_parse(data, len, &o, &e);
+	int r = json_read_begin(data, len, &o, &e);
 
 	if (r == 0) {
-		struct jin j = JIN_INIT(o, &e);
+		struct json_read j = JIN_INIT(o, &e);
 
-		jin_str(&j, "name", &name, NAME_MAX_LEN);
-		jin_str(&j, "label", &label, LABEL_MAX);
-		m = jin_object(&j, "metadata");
-		r = jin_end(&j);
+		json_read_str(&j, "name", &name, NAME_MAX_LEN);
+		json_read_str(&j, "label", &label, LABEL_MAX);
+		m = json_read_object(&j, "metadata");
+		r = json_read_end(&j);
 	}
 	if (r == 0 && m)
 		r = kv_parse(m, "metadata", META_MAX, false, &meta, &e);

@@ -138,7 +138,7 @@ static void exec_body(struct call *c, const char *data, size_t len)
 	struct exec_sink *sink = NULL;
 	struct err e = { 0 };
 	bool stream = wants_events(c->q), background;
-	int r = jin_parse(data, len, &o, &e);
+	int r = json_read_begin(data, len, &o, &e);
 
 	if (r == 0)
 		r = exec_want_parse(&c->api->s->o, c->sandbox->want, o, &w, &e);
@@ -302,16 +302,16 @@ static int read_signal(const char *data, size_t len, int *ret_sig, enum exec_sco
 	AUTO(json_decref) json_t *o = NULL;
 	const char *scope = "tree", *name;
 	const json_t *sig;
-	struct jin j;
+	struct json_read j;
 	char number[16];
-	int r = jin_parse(data, len, &o, e);
+	int r = json_read_begin(data, len, &o, e);
 
 	if (r < 0)
 		return r;
-	j = (struct jin)JIN_INIT(o, e);
-	sig = jin_any(&j, "signal");
-	jin_str(&j, "scope", &scope, 16);
-	r = jin_end(&j);
+	j = (struct json_read)JIN_INIT(o, e);
+	sig = json_read_any(&j, "signal");
+	json_read_str(&j, "scope", &scope, 16);
+	r = json_read_end(&j);
 	if (r < 0)
 		return r;
 	if (sig && !json_is_string(sig) && !json_is_integer(sig))
@@ -371,14 +371,14 @@ static void resize_body(struct call *c, const char *data, size_t len)
 	AUTO(json_decref) json_t *o = NULL;
 	uint64_t rows = 24, cols = 80;
 	struct err e = { 0 };
-	int r = jin_parse(data, len, &o, &e);
+	int r = json_read_begin(data, len, &o, &e);
 
 	if (r == 0) {
-		struct jin j = JIN_INIT(o, &e);
+		struct json_read j = JIN_INIT(o, &e);
 
-		jin_u64(&j, "rows", &rows, 1, 10000);
-		jin_u64(&j, "cols", &cols, 1, 10000);
-		r = jin_end(&j);
+		json_read_u64(&j, "rows", &rows, 1, 10000);
+		json_read_u64(&j, "cols", &cols, 1, 10000);
+		r = json_read_end(&j);
 	}
 	if (r == 0)
 		r = exec_resize(c->exec, (uint32_t)rows, (uint32_t)cols, &e);

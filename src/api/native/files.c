@@ -527,14 +527,14 @@ static void move_body(struct call *c, const char *data, size_t len)
 	struct file_request q = { 0 };
 	struct err e = { 0 };
 	const char *to = NULL;
-	int r = jin_parse(data, len, &o, &e);
+	int r = json_read_begin(data, len, &o, &e);
 
 	if (r == 0) {
-		struct jin j = JIN_INIT(o, &e);
+		struct json_read j = JIN_INIT(o, &e);
 
-		if (!jin_str(&j, "to", &to, FILE_PATH_MAX - 1) || !*to)
-			jin_bad(&j, "to", "is needed");
-		r = jin_end(&j);
+		if (!json_read_str(&j, "to", &to, FILE_PATH_MAX - 1) || !*to)
+			json_read_bad(&j, "to", "is needed");
+		r = json_read_end(&j);
 	}
 	if (r < 0) {
 		file_call_fail(f, &e);

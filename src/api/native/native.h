@@ -50,9 +50,9 @@ route_fn get_healthz, get_version, get_info, get_whoami, get_metrics;
 route_fn get_openapi;
 const char *openapi_document(size_t *ret_len); /* not ended by NUL */
 
-struct jin;
+struct json_read;
 /* {points, window, block}; what is left out stays as it was. Whether it was there. (tenants.c) */
-bool read_rate(struct jin *j, struct rate_rule *r);
+bool read_rate(struct json_read *j, struct rate_rule *r);
 void put_rate(struct json *j, const struct rate_rule *r);
 
 /* Streams an exec's output as server-sent events; takes over the call. (stream.c) */

@@ -58,7 +58,7 @@ static void put_body(struct call *c, const char *data, size_t len)
 	AUTO(json_decref) json_t *o = NULL;
 	struct net_want *want = NULL;
 	struct err e = { 0 };
-	int r = jin_parse(data, len, &o, &e);
+	int r = json_read_begin(data, len, &o, &e);
 
 	if (r == 0)
 		r = net_want_parse(o, &want, &e);

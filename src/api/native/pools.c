@@ -18,16 +18,16 @@ static void put_body(struct call *c, const char *data, size_t len)
 
 	if (!tenant)
 		return;
-	r = jin_parse(data, len, &o, &e);
+	r = json_read_begin(data, len, &o, &e);
 	if (r == 0) {
-		struct jin in = JIN_INIT(o, &e);
+		struct json_read in = JIN_INIT(o, &e);
 
-		if (!jin_str(&in, "template", &template, NAME_MAX_LEN))
-			jin_bad(&in, "template", "is needed");
-		if (!jin_u64(&in, "min", &min, 0, POOL_MIN_MAX))
-			jin_bad(&in, "min", "is needed");
-		jin_u64(&in, "max", &max, 0, POOL_MAX_MAX);
-		r = jin_end(&in);
+		if (!json_read_str(&in, "template", &template, NAME_MAX_LEN))
+			json_read_bad(&in, "template", "is needed");
+		if (!json_read_u64(&in, "min", &min, 0, POOL_MIN_MAX))
+			json_read_bad(&in, "min", "is needed");
+		json_read_u64(&in, "max", &max, 0, POOL_MAX_MAX);
+		r = json_read_end(&in);
 	}
 	if (r == 0)
 		r = pool_put(c->api->s, &c->who, tenant, router_param(c->route, c->q, "name"), template, (uint32_t)min,

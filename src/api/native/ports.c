@@ -86,15 +86,15 @@ static void put_body(struct call *c, const char *data, size_t len)
 
 	if (call_sandbox(c) < 0 || !(number = call_port(c)))
 		return;
-	r = jin_parse(data, len, &o, &e);
+	r = json_read_begin(data, len, &o, &e);
 	if (r == 0) {
-		struct jin in = JIN_INIT(o, &e);
+		struct json_read in = JIN_INIT(o, &e);
 
-		if (jin_bool(&in, "public", &public))
+		if (json_read_bool(&in, "public", &public))
 			want.public = &public;
-		if (jin_bool(&in, "token", &token))
+		if (json_read_bool(&in, "token", &token))
 			want.token = &token;
-		r = jin_end(&in);
+		r = json_read_end(&in);
 	}
 	if (r == 0)
 		r = port_set(c->sandbox, &c->who, number, &want, text, &p, &e);

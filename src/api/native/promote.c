@@ -46,15 +46,15 @@ static void body(struct call *c, const char *data, size_t len)
 	struct promote_want w = { .into = c->sandbox };
 	const char *from = NULL;
 	struct err e = { 0 };
-	int r = jin_parse(data, len, &o, &e);
+	int r = json_read_begin(data, len, &o, &e);
 
 	if (r == 0) {
-		struct jin j = JIN_INIT(o, &e);
+		struct json_read j = JIN_INIT(o, &e);
 
-		if (!jin_str(&j, "from", &from, 128))
-			jin_bad(&j, "from", "the id or name of a fork is wanted");
-		jin_bool(&j, "force", &w.force);
-		r = jin_end(&j);
+		if (!json_read_str(&j, "from", &from, 128))
+			json_read_bad(&j, "from", "the id or name of a fork is wanted");
+		json_read_bool(&j, "force", &w.force);
+		r = json_read_end(&j);
 	}
 	if (r == 0) {
 		w.from = sandbox_find(c->api->s, &c->who, from, &e);

@@ -89,19 +89,19 @@ static int replay(struct call *c, const struct tenant *t, const struct restore_p
 }
 
 /* count and names; what is left in the body is a create's. */
-static int read_plan(struct jin *j, struct restore_plan *p)
+static int read_plan(struct json_read *j, struct restore_plan *p)
 {
-	const json_t *names = jin_array(j, "names", RESTORE_MAX);
+	const json_t *names = json_read_array(j, "names", RESTORE_MAX);
 	uint64_t count = names && json_array_size(names) ? json_array_size(names) : 1;
 
-	jin_u64(j, "count", &count, 1, RESTORE_MAX);
+	json_read_u64(j, "count", &count, 1, RESTORE_MAX);
 	p->count = (unsigned)count;
 	if (names && json_array_size(names) > count)
-		return jin_bad(j, "names", "more names than sandboxes");
+		return json_read_bad(j, "names", "more names than sandboxes");
 	for (size_t i = 0; names && i < json_array_size(names); i++) {
 		p->names[i] = json_string_value(json_array_get(names, i));
 		if (!p->names[i])
-			return jin_bad(j, "names", "an array of names is wanted");
+			return json_read_bad(j, "names", "an array of names is wanted");
 	}
 	return j->r;
 }
@@ -131,17 +131,17 @@ static void restore_body(struct call *c, const char *data, size_t len)
 	struct checkpoint *cp = c->data;
 	const char *as = NULL;
 	struct err e = { 0 };
-	int r = jin_parse(data, len, &o, &e);
+	int r = json_read_begin(data, len, &o, &e);
 
 	c->gone = NULL;
 	if (!p)
 		abort();
 	if (r == 0) {
-		struct jin j = JIN_INIT(o, &e);
+		struct json_read j = JIN_INIT(o, &e);
 
 		read_plan(&j, p);
-		if (jin_str(&j, "as", &as, NAME_MAX_LEN) && p->count != 1)
-			jin_bad(&j, "as", "only one can have this name: use `names`");
+		if (json_read_str(&j, "as", &as, NAME_MAX_LEN) && p->count != 1)
+			json_read_bad(&j, "as", "only one can have this name: use `names`");
 		r = j.r;
 	}
 	if (r == 0 && as)
@@ -204,18 +204,18 @@ static void in_place_body(struct call *c, const char *data, size_t len)
 	const json_t *secrets = NULL;
 	struct checkpoint *cp = NULL;
 	struct err e = { 0 };
-	int r = jin_parse(data, len, &o, &e);
+	int r = json_read_begin(data, len, &o, &e);
 
 	if (!p)
 		abort();
 	if (r == 0) {
-		struct jin j = JIN_INIT(o, &e);
+		struct json_read j = JIN_INIT(o, &e);
 
-		if (!jin_str(&j, "checkpoint", &text, 64))
-			jin_bad(&j, "checkpoint", "the id or name of one is wanted");
-		jin_str(&j, "as", &as, NAME_MAX_LEN);
-		secrets = jin_any(&j, "secrets");
-		r = jin_end(&j);
+		if (!json_read_str(&j, "checkpoint", &text, 64))
+			json_read_bad(&j, "checkpoint", "the id or name of one is wanted");
+		json_read_str(&j, "as", &as, NAME_MAX_LEN);
+		secrets = json_read_any(&j, "secrets");
+		r = json_read_end(&j);
 	}
 	if (r == 0) {
 		cp = checkpoint_find(c->api->s, &c->who, text, c->sandbox->id, &e);
@@ -254,20 +254,20 @@ static void fork_body(struct call *c, const char *data, size_t len)
 	AUTO(json_decref) json_t *o = NULL;
 	AUTO_FREE struct restore_plan *p = calloc(1, sizeof(*p));
 	struct err e = { 0 };
-	int r = jin_parse(data, len, &o, &e);
+	int r = json_read_begin(data, len, &o, &e);
 
 	if (!p)
 		abort();
 	p->memory = MEMORY_AUTO;
 	if (r == 0) {
-		struct jin j = JIN_INIT(o, &e);
+		struct json_read j = JIN_INIT(o, &e);
 
 		read_plan(&j, p);
 		read_memory(&j, &p->memory);
 		read_network(&j, &p->network);
 		p->secrets = json_object_get(o, "secrets");
-		jin_any(&j, "secrets");
-		r = jin_end(&j);
+		json_read_any(&j, "secrets");
+		r = json_read_end(&j);
 	}
 	if (r < 0) {
 		call_fail(c, &e);

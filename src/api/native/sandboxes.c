@@ -171,7 +171,7 @@ static void create_body(struct call *c, const char *data, size_t len)
 	if (!x)
 		abort();
 	c->data = x;
-	r = jin_parse(data, len, &x->body, &e);
+	r = json_read_begin(data, len, &x->body, &e);
 	if (r == 0)
 		r = idem_read(c, data, len, x->idem, x->idem_body, &e);
 	if (r > 0) {
@@ -421,15 +421,15 @@ static void hibernate_body(struct call *c, const char *data, size_t len)
 	enum want_network network = NETWORK_DROP;
 	struct sandbox_hibernate_opts opts;
 	struct err e = { 0 };
-	int r = jin_parse(data, len, &o, &e);
+	int r = json_read_begin(data, len, &o, &e);
 
 	if (r == 0) {
-		struct jin j = JIN_INIT(o, &e);
+		struct json_read j = JIN_INIT(o, &e);
 
 		if (read_memory(&j, &memory) > 0 && memory == MEMORY_NO)
-			jin_bad(&j, "memory", "true or \"auto\" is wanted");
+			json_read_bad(&j, "memory", "true or \"auto\" is wanted");
 		read_network(&j, &network);
-		r = jin_end(&j);
+		r = json_read_end(&j);
 	}
 	if (r < 0) {
 		call_fail(c, &e);
@@ -460,23 +460,24 @@ static void update_body(struct call *c, const char *data, size_t len)
 	struct kv meta = { 0 };
 	struct err e = { 0 };
 	const json_t *m = NULL;
-	int r = jin_parse(data, len, &o, &e);
+	int r = json_read_begin(data, len, &o, &e);
 
 	if (r == 0) {
-		struct jin j = JIN_INIT(o, &e);
+		struct json_read j = JIN_INIT(o, &e);
 
-		jin_ms(&j, "timeout", &timeout);
+		json_read_ms(&j, "timeout", &timeout);
 		if (c->data == NULL) { /* PATCH; `extend` has the time alone */
 			limits = limits_read(&c->api->s->o, &j, c->who.scope == SCOPE_ADMIN, &l);
 			has_idle = idle_read(&j, &idle);
-			jin_str(&j, "name", &name, NAME_MAX_LEN);
-			m = jin_object(&j, "metadata");
+			json_read_str(&j, "name", &name, NAME_MAX_LEN);
+			m = json_read_object(&j, "metadata");
 			if (limits && (timeout != UINT64_MAX || has_idle || name || m))
-				jin_bad(&j, "cpus, memory, disk, pids", "limits are changed by a call of their own");
+				json_read_bad(&j, "cpus, memory, disk, pids",
+					      "limits are changed by a call of their own");
 		} else if (timeout == UINT64_MAX) {
-			jin_bad(&j, "timeout", "is needed");
+			json_read_bad(&j, "timeout", "is needed");
 		}
-		r = jin_end(&j);
+		r = json_read_end(&j);
 	}
 	if (r == 0 && limits) {
 		c->pending = true;

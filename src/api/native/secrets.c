@@ -21,7 +21,7 @@ static void answer(struct call *c, int status, const struct secret *x)
 /* What the library says about a body may quote it. */
 static int parse(const char *data, size_t len, json_t **ret, struct err *e)
 {
-	int r = jin_parse(data, len, ret, NULL);
+	int r = json_read_begin(data, len, ret, NULL);
 
 	if (r < 0)
 		err_set(e, ERR_INVALID, r, "JSON: an object {value, description} is wanted");
@@ -62,14 +62,14 @@ static int put_secret_text(struct call *c, struct tenant *tenant, const char *da
 	int r = parse(data, len, &o, e);
 
 	if (r == 0) {
-		struct jin j = JIN_INIT(o, e);
+		struct json_read j = JIN_INIT(o, e);
 
-		jin_str(&j, "value", &text, SIZE_MAX);
-		jin_str(&j, "value_base64", &coded, SIZE_MAX);
-		jin_str(&j, "description", &description, SECRET_DESCRIPTION_MAX);
+		json_read_str(&j, "value", &text, SIZE_MAX);
+		json_read_str(&j, "value_base64", &coded, SIZE_MAX);
+		json_read_str(&j, "description", &description, SECRET_DESCRIPTION_MAX);
 		if (!text == !coded)
-			jin_bad(&j, "value", "one of `value` and `value_base64` is needed");
-		r = jin_end(&j);
+			json_read_bad(&j, "value", "one of `value` and `value_base64` is needed");
+		r = json_read_end(&j);
 	}
 	if (r == 0 && coded)
 		r = decode(coded, &value, e);

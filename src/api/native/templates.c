@@ -55,7 +55,7 @@ static void put_body(struct call *c, const char *data, size_t len)
 
 	if (!tenant)
 		return;
-	if (jin_parse(data, len, &o, &e) < 0) {
+	if (json_read_begin(data, len, &o, &e) < 0) {
 		call_fail(c, &e);
 		return;
 	}

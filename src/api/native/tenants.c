@@ -7,38 +7,38 @@
 #include "service/template/warm.h"
 
 /* What is left out stays as it was. */
-static bool read_quotas(struct jin *j, struct tenant_quota *q)
+static bool read_quotas(struct json_read *j, struct tenant_quota *q)
 {
-	const json_t *o = jin_object(j, "quotas");
-	struct jin in = JIN_INIT(o, j->e);
+	const json_t *o = json_read_object(j, "quotas");
+	struct json_read in = JIN_INIT(o, j->e);
 	uint32_t milli = 0;
 
 	if (!o || j->r < 0)
 		return false;
-	jin_u64(&in, "sandboxes", &q->sandboxes, 0, UINT32_MAX);
-	if (jin_cpus(&in, "cpus", &milli))
+	json_read_u64(&in, "sandboxes", &q->sandboxes, 0, UINT32_MAX);
+	if (json_read_cpus(&in, "cpus", &milli))
 		q->cpu_milli = milli;
-	jin_size(&in, "memory", &q->memory);
-	jin_size(&in, "disk", &q->disk);
-	jin_u64(&in, "execs", &q->execs, 0, UINT32_MAX);
-	jin_u64(&in, "checkpoints", &q->checkpoints, 0, UINT32_MAX);
-	jin_size(&in, "checkpoint_bytes", &q->checkpoint_bytes);
-	jin_u64(&in, "secrets", &q->secrets, 0, UINT32_MAX);
-	j->r = jin_end(&in);
+	json_read_size(&in, "memory", &q->memory);
+	json_read_size(&in, "disk", &q->disk);
+	json_read_u64(&in, "execs", &q->execs, 0, UINT32_MAX);
+	json_read_u64(&in, "checkpoints", &q->checkpoints, 0, UINT32_MAX);
+	json_read_size(&in, "checkpoint_bytes", &q->checkpoint_bytes);
+	json_read_u64(&in, "secrets", &q->secrets, 0, UINT32_MAX);
+	j->r = json_read_end(&in);
 	return j->r == 0;
 }
 
-bool read_rate(struct jin *j, struct rate_rule *r)
+bool read_rate(struct json_read *j, struct rate_rule *r)
 {
-	const json_t *o = jin_object(j, "rate");
-	struct jin in = JIN_INIT(o, j->e);
+	const json_t *o = json_read_object(j, "rate");
+	struct json_read in = JIN_INIT(o, j->e);
 
 	if (!o || j->r < 0)
 		return false;
-	jin_u64(&in, "points", &r->points, 0, RATE_POINTS_MAX);
-	jin_ms(&in, "window", &r->window_ms);
-	jin_ms(&in, "block", &r->block_ms);
-	j->r = jin_end(&in);
+	json_read_u64(&in, "points", &r->points, 0, RATE_POINTS_MAX);
+	json_read_ms(&in, "window", &r->window_ms);
+	json_read_ms(&in, "block", &r->block_ms);
+	j->r = json_read_end(&in);
 	return j->r == 0;
 }
 
@@ -139,16 +139,16 @@ static void create_body(struct call *c, const char *data, size_t len)
 	const char *id = NULL;
 	struct tenant *t = NULL;
 	struct err e = { 0 };
-	int r = jin_parse(data, len, &o, &e);
+	int r = json_read_begin(data, len, &o, &e);
 
 	if (r == 0) {
-		struct jin j = JIN_INIT(o, &e);
+		struct json_read j = JIN_INIT(o, &e);
 
-		if (!jin_str(&j, "id", &id, 256))
-			jin_bad(&j, "id", "a name is needed");
+		if (!json_read_str(&j, "id", &id, 256))
+			json_read_bad(&j, "id", "a name is needed");
 		read_quotas(&j, &quota);
 		read_rate(&j, &rate);
-		r = jin_end(&j);
+		r = json_read_end(&j);
 	}
 	if (r == 0)
 		r = tenant_add(c->api->s->access, id, &quota, &rate, &who, &t, &e);
@@ -177,13 +177,13 @@ static void update_body(struct call *c, const char *data, size_t len)
 		return;
 	quota = t->quota;
 	rate = t->rate;
-	r = jin_parse(data, len, &o, &e);
+	r = json_read_begin(data, len, &o, &e);
 	if (r == 0) {
-		struct jin j = JIN_INIT(o, &e);
+		struct json_read j = JIN_INIT(o, &e);
 
 		read_quotas(&j, &quota);
 		read_rate(&j, &rate);
-		r = jin_end(&j);
+		r = json_read_end(&j);
 	}
 	if (r == 0)
 		r = tenant_set(c->api->s->access, t, &quota, &rate, &who, &e);

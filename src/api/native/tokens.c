@@ -106,18 +106,18 @@ static void create_body(struct call *c, const char *data, size_t len)
 	struct tenant *t = NULL;
 	struct token *k = NULL;
 	struct err e = { 0 };
-	int r = jin_parse(data, len, &o, &e);
+	int r = json_read_begin(data, len, &o, &e);
 
 	if (r == 0) {
-		struct jin j = JIN_INIT(o, &e);
+		struct json_read j = JIN_INIT(o, &e);
 
-		jin_str(&j, "tenant", &tenant, 256);
-		jin_str(&j, "name", &name, TOKEN_NAME_MAX);
-		jin_str(&j, "scope", &scope_text, 32);
-		if (jin_ms(&j, "expires_in", &expires_ms) && !expires_ms)
-			jin_bad(&j, "expires_in", "must be more than 0");
+		json_read_str(&j, "tenant", &tenant, 256);
+		json_read_str(&j, "name", &name, TOKEN_NAME_MAX);
+		json_read_str(&j, "scope", &scope_text, 32);
+		if (json_read_ms(&j, "expires_in", &expires_ms) && !expires_ms)
+			json_read_bad(&j, "expires_in", "must be more than 0");
 		read_rate(&j, &rate);
-		r = jin_end(&j);
+		r = json_read_end(&j);
 	}
 	if (r == 0)
 		r = scope_parse(scope_text, &scope, &e);
@@ -150,12 +150,12 @@ static void rotate_body(struct call *c, const char *data, size_t len)
 
 	if (!k)
 		return;
-	r = jin_parse(data, len, &o, &e);
+	r = json_read_begin(data, len, &o, &e);
 	if (r == 0) {
-		struct jin j = JIN_INIT(o, &e);
+		struct json_read j = JIN_INIT(o, &e);
 
-		jin_ms(&j, "grace", &grace);
-		r = jin_end(&j);
+		json_read_ms(&j, "grace", &grace);
+		r = json_read_end(&j);
 	}
 	if (r == 0)
 		r = token_rotate(c->api->s->access, k, grace, &who, text, &e);

@@ -44,13 +44,13 @@ static void make_body(struct call *c, const char *data, size_t len)
 	struct checkpoint_want w = { .memory = MEMORY_AUTO };
 	AUTO(json_decref) json_t *o = NULL;
 	struct err e = { 0 };
-	int r = len ? jin_parse(data, len, &o, &e) : 0;
+	int r = len ? json_read_begin(data, len, &o, &e) : 0;
 
 	if (r == 0 && o) {
-		struct jin j = JIN_INIT(o, &e);
+		struct json_read j = JIN_INIT(o, &e);
 
-		jin_str(&j, "label", &w.label, LABEL_MAX);
-		if (jin_str(&j, "name", &w.name, NAME_MAX_LEN) && j.r == 0)
+		json_read_str(&j, "label", &w.label, LABEL_MAX);
+		if (json_read_str(&j, "name", &w.name, NAME_MAX_LEN) && j.r == 0)
 			j.r = name_check(w.name, &e);
 		r = j.r;
 	}
@@ -195,15 +195,15 @@ static struct checkpoint *find_checkpoint(struct call *c, const char *vm, const 
 static int read_restore(const char *data, size_t len, json_t **ret, const char **ret_text, const char **ret_name,
 			struct err *e)
 {
-	int r = jin_parse(data, len, ret, e);
-	struct jin j;
+	int r = json_read_begin(data, len, ret, e);
+	struct json_read j;
 
 	if (r < 0)
 		return r;
-	j = (struct jin)JIN_INIT(*ret, e);
-	if (!jin_str(&j, "checkpoint_id", ret_text, 64))
-		jin_bad(&j, "checkpoint_id", "is needed");
-	if (jin_str(&j, "new_name", ret_name, SIZE_MAX) && j.r == 0)
+	j = (struct json_read)JIN_INIT(*ret, e);
+	if (!json_read_str(&j, "checkpoint_id", ret_text, 64))
+		json_read_bad(&j, "checkpoint_id", "is needed");
+	if (json_read_str(&j, "new_name", ret_name, SIZE_MAX) && j.r == 0)
 		j.r = name_check(*ret_name, e);
 	return j.r;
 }

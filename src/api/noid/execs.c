@@ -5,7 +5,7 @@
 #include "service/state/json_read.h"
 
 /* ["K=V"] as the object it means; the last of a name counts. */
-static json_t *read_env(struct jin *j, const json_t *list)
+static json_t *read_env(struct json_read *j, const json_t *list)
 {
 	json_t *env = json_object();
 
@@ -14,7 +14,7 @@ static json_t *read_env(struct jin *j, const json_t *list)
 		const char *eq = text ? strchr(text, '=') : NULL;
 
 		if (!eq || eq == text) {
-			jin_bad(j, "env", "a list of \"NAME=VALUE\" is wanted");
+			json_read_bad(j, "env", "a list of \"NAME=VALUE\" is wanted");
 			break;
 		}
 		json_object_setn_new(env, text, (size_t)(eq - text), json_string(eq + 1));
@@ -22,17 +22,17 @@ static json_t *read_env(struct jin *j, const json_t *list)
 	return env;
 }
 
-static json_t *read_command(struct jin *j)
+static json_t *read_command(struct json_read *j)
 {
-	const json_t *list = jin_array(j, "command", EXEC_ARGS_MAX);
+	const json_t *list = json_read_array(j, "command", EXEC_ARGS_MAX);
 
 	if (!list)
-		jin_bad(j, "command", "is needed: a list of texts");
+		json_read_bad(j, "command", "is needed: a list of texts");
 	else if (!json_array_size(list))
-		jin_bad(j, "command", "cannot be empty");
+		json_read_bad(j, "command", "cannot be empty");
 	for (size_t i = 0; list && i < json_array_size(list); i++)
 		if (!json_is_string(json_array_get(list, i)))
-			jin_bad(j, "command", "a list of texts is wanted");
+			json_read_bad(j, "command", "a list of texts is wanted");
 	return list && j->r == 0 ? json_copy(json_object_get(j->o, "command")) : NULL;
 }
 
@@ -42,17 +42,17 @@ int noid_exec_want(const struct service_opts *o, const struct sandbox *b, const 
 	AUTO(json_decref) json_t *from = NULL, *own = NULL, *env = NULL, *command = NULL;
 	uint64_t rows = 24, cols = 80;
 	bool tty = false;
-	struct jin j;
-	int r = jin_parse(data, len, &from, e);
+	struct json_read j;
+	int r = json_read_begin(data, len, &from, e);
 
 	if (r < 0)
 		return r;
-	j = (struct jin)JIN_INIT(from, e);
+	j = (struct json_read)JIN_INIT(from, e);
 	command = read_command(&j);
-	jin_bool(&j, "tty", &tty);
-	jin_u64(&j, "rows", &rows, 1, 10000);
-	jin_u64(&j, "cols", &cols, 1, 10000);
-	env = read_env(&j, jin_array(&j, "env", ENV_MAX));
+	json_read_bool(&j, "tty", &tty);
+	json_read_u64(&j, "rows", &rows, 1, 10000);
+	json_read_u64(&j, "cols", &cols, 1, 10000);
+	env = read_env(&j, json_read_array(&j, "env", ENV_MAX));
 	if (j.r < 0)
 		return j.r;
 	own = json_pack("{s:O, s:O, s:s, s:b}", "cmd", command, "env", env, "user", "root", "stdin_open",

@@ -19,13 +19,13 @@ static int read_text(struct exec *x, const char *data, size_t len, struct err *e
 {
 	AUTO(json_decref) json_t *o = NULL;
 	const char *type = "";
-	int r = jin_parse(data, len, &o, e);
-	struct jin j;
+	int r = json_read_begin(data, len, &o, e);
+	struct json_read j;
 
 	if (r < 0)
 		return r;
-	j = (struct jin)JIN_INIT(o, e);
-	if (jin_str(&j, "type", &type, 32) && !strcmp(type, "stdin_close"))
+	j = (struct json_read)JIN_INIT(o, e);
+	if (json_read_str(&j, "type", &type, 32) && !strcmp(type, "stdin_close"))
 		exec_close_stdin(x);
 	return j.r;
 }

@@ -124,18 +124,18 @@ static int read_create(const struct api *a, const json_t *from, bool admin, stru
 	const struct service_opts *o = &a->s->o;
 	uint64_t cpus = 1, mem = noid_mem_mib(o);
 	const char *name = NULL, *network = NULL;
-	struct jin j = JIN_INIT(from, e);
+	struct json_read j = JIN_INIT(from, e);
 	AUTO(json_decref) json_t *own = NULL;
 
-	if (!jin_str(&j, "name", &name, SIZE_MAX))
-		jin_bad(&j, "name", "is needed");
+	if (!json_read_str(&j, "name", &name, SIZE_MAX))
+		json_read_bad(&j, "name", "is needed");
 	if (j.r == 0)
 		j.r = name_check(name, e);
-	jin_u64(&j, "cpus", &cpus, 1, 1000);
-	jin_u64(&j, "mem_mib", &mem, 1, 1U << 24);
-	jin_str(&j, "network", &network, 64);
+	json_read_u64(&j, "cpus", &cpus, 1, 1000);
+	json_read_u64(&j, "mem_mib", &mem, 1, 1U << 24);
+	json_read_str(&j, "network", &network, 64);
 	if (j.r == 0 && network && strcmp(network, "isolated"))
-		jin_bad(&j, "network", "\"isolated\", or nothing");
+		json_read_bad(&j, "network", "\"isolated\", or nothing");
 	if (j.r < 0)
 		return j.r;
 	own = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:s}", "name", name, "isolation", tier_of(a), "user", "root", "cpus", (json_int_t)cpus,
@@ -150,7 +150,7 @@ static void create_body(struct call *c, const char *data, size_t len)
 	AUTO(json_decref) json_t *from = NULL;
 	struct sandbox_want *w = NULL;
 	struct err e = { 0 };
-	int r = jin_parse(data, len, &from, &e);
+	int r = json_read_begin(data, len, &from, &e);
 
 	if (r == 0)
 		r = read_create(c->api, from, c->who.scope == SCOPE_ADMIN, &w, &e);

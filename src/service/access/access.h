@@ -38,7 +38,8 @@ struct tenant {
 	uint64_t created_ns;
 	bool gone; /* removed: nothing can be taken any more */
 	unsigned archives; /* under way */
-	unsigned comparing, hidden, clones; /* likewise: service/checkpoint/compare.h, hidden.h; those of them that are machines */
+	unsigned comparing, scratch_sandboxes,
+		clones; /* likewise: service/checkpoint/compare.h, scratch_sandbox.h; those of them that are machines */
 	unsigned conns; /* connections, and bytes of answers they have not taken yet */
 	size_t unsent;
 	struct spool_room spooled; /* output of its execs, in files */

@@ -174,7 +174,7 @@ static int load(struct service *s, const struct checkpoint_row *row, struct err 
 	c->cut = *row->cut ? strdup(row->cut) : NULL;
 	r = c->config ? layers_parse(row->layers, c->chain, e) : -ENOMEM;
 	if (r == 0)
-		r = jin_parse(row->metadata, strlen(row->metadata), &meta, e);
+		r = json_read_begin(row->metadata, strlen(row->metadata), &meta, e);
 	if (r == 0)
 		r = kv_parse(meta, "metadata", META_MAX, false, &c->metadata, e);
 	if (r == 0)

@@ -51,7 +51,7 @@ void state_unref(const struct state *t)
 		checkpoint_unref(t->checkpoint);
 }
 
-static void on_opened(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_opened(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct opening *o = arg;
 	struct err why = { 0 };
@@ -174,7 +174,7 @@ int compare_open(struct service *s, const struct compare_want *w, compare_fn *fn
 	*o = (struct opening){ .s = s, .tenant = t, .from = w->from, .to = w->to, .fn = fn, .arg = arg };
 	state_ref(&o->from);
 	state_ref(&o->to);
-	wlink_diff(s->warden, w->to.sandbox ? w->to.sandbox->handle : 0, &spec, &diff, on_opened, o);
+	warden_link_diff(s->warden, w->to.sandbox ? w->to.sandbox->handle : 0, &spec, &diff, on_opened, o);
 	return 0;
 }
 

@@ -229,7 +229,7 @@ static int read_manifest(struct import *x, struct sandbox_want **ret, struct tol
 	struct json j = JSON_INIT(&config);
 	const char *format, *sandbox;
 	json_int_t size;
-	int r = jin_parse(buf_str(&x->text), x->text.len, &o, e);
+	int r = json_read_begin(buf_str(&x->text), x->text.len, &o, e);
 
 	if (r < 0)
 		return err_wrap(e, r, "its manifest");

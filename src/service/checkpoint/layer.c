@@ -193,7 +193,7 @@ static void drop_unseen(struct layer_book *l)
 	}
 }
 
-static void on_unsealed(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_unsealed(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct layer_book *l = arg;
 
@@ -205,7 +205,7 @@ static void on_unsealed(void *arg, int r, const struct wlink_answer *a, const st
 		log_warn("a layer could not be removed: %s", e ? e->msg : "the warden is gone");
 }
 
-static void on_layer(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_layer(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct layer_book *l = arg;
 	const struct warden_rep *rep = a ? a->rep : NULL;
@@ -231,14 +231,14 @@ static void on_layer(void *arg, int r, const struct wlink_answer *a, const struc
 
 		if (!known)
 			log_warn("layer %s is in no row, and nothing says that it may go: it is moved to the quarantine", l->at);
-		wlink_call_layer(l->s->warden, WARDEN_UNSEAL, 0, !known, l->at, on_unsealed, l);
+		warden_link_call_layer(l->s->warden, WARDEN_UNSEAL, 0, !known, l->at, on_unsealed, l);
 	}
 	ask_next(l);
 }
 
 static void ask_next(struct layer_book *l)
 {
-	wlink_call_layer(l->s->warden, WARDEN_LAYERS, 0, 0, l->at[0] ? l->at : NULL, on_layer, l);
+	warden_link_call_layer(l->s->warden, WARDEN_LAYERS, 0, 0, l->at[0] ? l->at : NULL, on_layer, l);
 }
 
 void layer_warden_back(struct service *s)

@@ -25,7 +25,7 @@ struct promote {
 	bool force;
 	struct sandbox_spec *base; /* the layers the fork began with */
 	struct checkpoint *root; /* machines: as a checkpoint, and of each state */
-	struct mirror *mirror[MIRRORS];
+	struct vm_mirror *mirror[MIRRORS];
 	unsigned mirrors; /* that are made */
 	enum list at;
 	struct buf stream[LISTS];
@@ -46,7 +46,7 @@ static void promote_free(struct promote *p)
 	for (unsigned i = 0; i < LISTS; i++)
 		buf_done(&p->stream[i]);
 	for (unsigned i = 0; i < MIRRORS; i++)
-		mirror_free(p->mirror[i]);
+		vm_mirror_free(p->mirror[i]);
 	checkpoint_unref(p->root);
 	buf_done(&p->conflicts);
 	p->into->promoting = false;
@@ -306,8 +306,8 @@ static void on_content(void *arg, int fd, const struct err *e)
 /* What has the files of each. */
 static int mirrored(struct promote *p, struct compare_want *w)
 {
-	struct sandbox *base = mirror_sandbox(p->mirror[BASE]), *from = mirror_sandbox(p->mirror[FROM]);
-	struct sandbox *into = mirror_sandbox(p->mirror[INTO]);
+	struct sandbox *base = vm_mirror_sandbox(p->mirror[BASE]), *from = vm_mirror_sandbox(p->mirror[FROM]);
+	struct sandbox *into = vm_mirror_sandbox(p->mirror[INTO]);
 
 	if (!base || !from || !into)
 		return err_set(&p->e, ERR_LOST, -ESTALE, "a sandbox that held the files has ended");
@@ -399,7 +399,7 @@ static int next_list(struct promote *p)
 
 static int next_mirror(struct promote *p);
 
-static void on_mirror(void *arg, struct mirror *m, const struct err *e)
+static void on_mirror(void *arg, struct vm_mirror *m, const struct err *e)
 {
 	struct promote *p = arg;
 	int r;
@@ -419,7 +419,7 @@ static int next_mirror(struct promote *p)
 {
 	const struct state of[MIRRORS] = { { .checkpoint = p->root }, { .sandbox = p->from }, { .sandbox = p->into } };
 
-	return mirror_make(p->s, &of[p->mirrors], on_mirror, p, &p->e);
+	return vm_mirror_make(p->s, &of[p->mirrors], on_mirror, p, &p->e);
 }
 
 /* A clone of it is asked: as the fork is, but with fewer layers. */

@@ -94,7 +94,7 @@ int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct sa
 	AUTO(json_decref) json_t *config = NULL;
 	AUTO(sandbox_want_free) struct sandbox_want *w = NULL, *was = NULL;
 	AUTO(json_decref) json_t *had = NULL;
-	int r = jin_parse(c->config, strlen(c->config), &config, e);
+	int r = json_read_begin(c->config, strlen(c->config), &config, e);
 
 	had = r == 0 ? json_incref(json_object_get(config, "secrets")) : NULL;
 	if (r == 0 && json_object_size(body)) {

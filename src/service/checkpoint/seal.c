@@ -167,7 +167,7 @@ static void on_names(void *arg)
 	finish(x, r);
 }
 
-static void on_sealed(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_sealed(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct sealing *x = arg;
 	struct checkpoint *c = x->c;
@@ -282,11 +282,11 @@ static void start(struct sealing *x)
 	x->begun_ns = clock_real_ns();
 	layer_may_go(b->service, c->id);
 	STEP("checkpoint.begun");
-	wlink_call_layer(b->service->warden, WARDEN_SEAL, b->handle,
-			 !x->asked ? WARDEN_FILES :
-				     (c->soon ? WARDEN_MEMORY_SOON : WARDEN_WITH_MEMORY) |
-					     (c->network == NETWORK_REFUSE ? WARDEN_REFUSE_NETWORK : 0U),
-			 c->id, on_sealed, x);
+	warden_link_call_layer(b->service->warden, WARDEN_SEAL, b->handle,
+			       !x->asked ? WARDEN_FILES
+					 : (c->soon ? WARDEN_MEMORY_SOON : WARDEN_WITH_MEMORY) |
+						   (c->network == NETWORK_REFUSE ? WARDEN_REFUSE_NETWORK : 0U),
+			       c->id, on_sealed, x);
 }
 
 void seal_sandbox(struct sandbox *b, struct checkpoint *c, enum want_memory memory, sandbox_done_fn *fn, void *arg)

@@ -20,8 +20,8 @@ struct asking {
 	struct service *s;
 	struct sandbox *sandbox; /* that is asked, in use and referenced; NULL: the hidden one */
 	struct checkpoint *c; /* that one is of; referenced */
-	struct hidden *hidden;
-	struct sluice *sluice;
+	struct scratch_sandbox *scratch;
+	struct bounded_pipe *pipe;
 	struct frame_changes what;
 	uint64_t max;
 	compare_fn *fn;
@@ -34,7 +34,7 @@ struct asking {
 
 static void asking_free(struct asking *a)
 {
-	hidden_free(a->hidden);
+	scratch_sandbox_free(a->scratch);
 	if (a->sandbox) {
 		sandbox_rest(a->sandbox);
 		sandbox_unref(a->sandbox);
@@ -71,12 +71,9 @@ static void tell(struct asking *a)
 
 static int ask(struct asking *a, struct sandbox *b, struct err *e)
 {
-	const struct sluice_opts o = { .max = a->max,
-				       .silent_ms = SILENT_MS,
-				       .unread_ms = UNREAD_MS,
-				       .all_ms = ALL_MS,
-				       .over = over,
-				       .arg = a };
+	const struct bounded_pipe_opts o = {
+		.max = a->max, .silent_ms = SILENT_MS, .unread_ms = UNREAD_MS, .all_ms = ALL_MS, .over = over, .arg = a
+	};
 	AUTO_CLOSE int from = -1, to = -1;
 	uint8_t out[16];
 	long len = frame_changes_encode(&a->what, out, sizeof(out));
@@ -86,20 +83,20 @@ static int ask(struct asking *a, struct sandbox *b, struct err *e)
 		return err_sys(e, ERR_EXHAUSTED, -errno, "make a pipe");
 	from = pipes[0];
 	to = pipes[1];
-	r = alink_send(&b->link, FRAME_CHANGES, 0, out, (size_t)len, &to, 1);
+	r = agent_link_send(&b->link, FRAME_CHANGES, 0, out, (size_t)len, &to, 1);
 	if (r < 0) {
 		err_sys(e, ERR_LOST, r, "ask the machine what differs");
 		err_remedy(e, "try again");
 		return r;
 	}
-	r = sluice_open(a->s->loop, from, &o, &a->sluice, &a->fd);
+	r = bounded_pipe_open(a->s->loop, from, &o, &a->pipe, &a->fd);
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "make a pipe");
 	(void)TAKE_FD(from);
 	return 0;
 }
 
-static void on_hidden(void *arg, struct sandbox *b, const struct err *e)
+static void on_scratch_sandbox(void *arg, struct sandbox *b, const struct err *e)
 {
 	struct asking *a = arg;
 
@@ -122,7 +119,7 @@ static int clone_it(struct asking *a, struct err *e)
 		return r;
 	w->memory = false;
 	free(TAKE_PTR(w->execs));
-	r = hidden_make(a->s, a->c->tenant, w, on_hidden, a, &a->hidden, e);
+	r = scratch_sandbox_make(a->s, a->c->tenant, w, on_scratch_sandbox, a, &a->scratch, e);
 	if (r == 0)
 		(void)TAKE_PTR(w);
 	return r;

@@ -9,16 +9,16 @@
 struct pairing {
 	struct service *s;
 	struct compare_want w; /* referenced states */
-	struct mirror *from, *to;
-	struct sluice *sluice;
+	struct vm_mirror *from, *to;
+	struct bounded_pipe *pipe;
 	compare_fn *fn;
 	void *arg;
 };
 
 static void pairing_free(struct pairing *p)
 {
-	mirror_free(p->from);
-	mirror_free(p->to);
+	vm_mirror_free(p->from);
+	vm_mirror_free(p->to);
 	state_unref(&p->w.from);
 	state_unref(&p->w.to);
 	free(p);
@@ -39,7 +39,7 @@ static void fail(struct pairing *p, const struct err *e)
 static void on_stream(void *arg, int fd, const struct err *e)
 {
 	struct pairing *p = arg;
-	const struct sluice_opts o = {
+	const struct bounded_pipe_opts o = {
 		.max = UINT64_MAX, .silent_ms = SILENT_MS, .unread_ms = SILENT_MS, .over = over, .arg = p
 	};
 	struct err why = { 0 };
@@ -49,7 +49,7 @@ static void on_stream(void *arg, int fd, const struct err *e)
 		fail(p, e);
 		return;
 	}
-	r = sluice_open(p->s->loop, fd, &o, &p->sluice, &ret);
+	r = bounded_pipe_open(p->s->loop, fd, &o, &p->pipe, &ret);
 	if (r < 0) {
 		fd_close(fd);
 		err_sys(&why, ERR_EXHAUSTED, r, "make a pipe");
@@ -59,24 +59,24 @@ static void on_stream(void *arg, int fd, const struct err *e)
 	p->fn(p->arg, ret, NULL);
 }
 
-static void on_mirror(void *arg, struct mirror *m, const struct err *e);
+static void on_mirror(void *arg, struct vm_mirror *m, const struct err *e);
 
 static int go_on(struct pairing *p, struct err *e)
 {
 	struct compare_want w = { .flags = p->w.flags, .max = p->w.max };
 
 	if (!p->from && (p->w.from.sandbox || p->w.from.checkpoint))
-		return mirror_make(p->s, &p->w.from, on_mirror, p, e);
+		return vm_mirror_make(p->s, &p->w.from, on_mirror, p, e);
 	if (!p->to)
-		return mirror_make(p->s, &p->w.to, on_mirror, p, e);
-	w.from.sandbox = mirror_sandbox(p->from);
-	w.to.sandbox = mirror_sandbox(p->to);
+		return vm_mirror_make(p->s, &p->w.to, on_mirror, p, e);
+	w.from.sandbox = vm_mirror_sandbox(p->from);
+	w.to.sandbox = vm_mirror_sandbox(p->to);
 	if (!w.from.sandbox || !w.to.sandbox)
 		return err_set(e, ERR_LOST, -EIO, "a sandbox that held the files has ended");
 	return compare_open(p->s, &w, on_stream, p, e);
 }
 
-static void on_mirror(void *arg, struct mirror *m, const struct err *e)
+static void on_mirror(void *arg, struct vm_mirror *m, const struct err *e)
 {
 	struct pairing *p = arg;
 	struct err why = { 0 };

@@ -12,43 +12,43 @@
 #define SPARE (64ULL << 20) /* what a file system takes for itself */
 #define DISK_MAX (16ULL << 30) /* where none was asked for */
 
-struct mirror {
+struct vm_mirror {
 	struct service *s;
 	struct state of; /* referenced, until it is made */
-	struct hidden *hidden;
-	mirror_fn *fn;
+	struct scratch_sandbox *scratch;
+	vm_mirror_fn *fn;
 	void *arg;
 	struct err e;
 };
 
-void mirror_free(struct mirror *m)
+void vm_mirror_free(struct vm_mirror *m)
 {
 	if (!m)
 		return;
-	hidden_free(m->hidden);
+	scratch_sandbox_free(m->scratch);
 	state_unref(&m->of);
 	free(m);
 }
 
-struct sandbox *mirror_sandbox(const struct mirror *m)
+struct sandbox *vm_mirror_sandbox(const struct vm_mirror *m)
 {
-	return hidden_sandbox(m->hidden);
+	return scratch_sandbox_get(m->scratch);
 }
 
-static void fail(struct mirror *m, const struct err *e)
+static void fail(struct vm_mirror *m, const struct err *e)
 {
 	m->e = *e;
 	m->fn(m->arg, NULL, &m->e);
-	mirror_free(m);
+	vm_mirror_free(m);
 }
 
 static void on_applied(void *arg, int r, json_t *result, const struct err *e)
 {
-	struct mirror *m = arg;
+	struct vm_mirror *m = arg;
 	struct err why = { 0 };
 
 	(void)result;
-	if (r == 0 && !mirror_sandbox(m))
+	if (r == 0 && !vm_mirror_sandbox(m))
 		r = err_set(&why, ERR_LOST, -EIO, "the sandbox that was to hold the files has ended");
 	else if (r < 0)
 		why = *e;
@@ -70,8 +70,8 @@ static void on_changes(void *arg, int fd, const struct err *e)
 	struct tar_child_plan plan = { .mode = "apply", .option = { "--files", "--changes" } };
 	struct user_want root = { .text = "root" };
 	AUTO_CLOSE int changes = fd, files = -1, theirs = -1;
-	struct mirror *m = arg;
-	struct sandbox *b = mirror_sandbox(m);
+	struct vm_mirror *m = arg;
+	struct sandbox *b = vm_mirror_sandbox(m);
 	struct tar_child *child;
 	struct err why = { 0 };
 	int pair[2], r = 0;
@@ -101,7 +101,7 @@ static void on_changes(void *arg, int fd, const struct err *e)
 
 static void on_up(void *arg, struct sandbox *b, const struct err *e)
 {
-	struct mirror *m = arg;
+	struct vm_mirror *m = arg;
 	struct err why = { 0 };
 
 	if (!b)
@@ -122,7 +122,7 @@ static int want_of_sandbox(const struct sandbox *b, struct sandbox_want **ret, s
 	jout_end(&j);
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to compare");
-	r = jin_parse(buf_str(&text), text.len, &o, e);
+	r = json_read_begin(buf_str(&text), text.len, &o, e);
 	return r < 0 ? r : sandbox_want_parse(&b->service->o, o, true, ret, e);
 }
 
@@ -145,11 +145,11 @@ static void be_container(struct sandbox_want *w)
 	net_want_free(TAKE_PTR(w->net));
 }
 
-int mirror_make(struct service *s, const struct state *of, mirror_fn *fn, void *arg, struct err *e)
+int vm_mirror_make(struct service *s, const struct state *of, vm_mirror_fn *fn, void *arg, struct err *e)
 {
 	struct tenant *t = of->sandbox ? of->sandbox->tenant : of->checkpoint->tenant;
 	AUTO(sandbox_want_free) struct sandbox_want *w = NULL;
-	struct mirror *m;
+	struct vm_mirror *m;
 	int r = of->sandbox ? want_of_sandbox(of->sandbox, &w, e) : restore_want(of->checkpoint, NULL, true, &w, e);
 
 	if (r < 0)
@@ -157,12 +157,12 @@ int mirror_make(struct service *s, const struct state *of, mirror_fn *fn, void *
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		abort();
-	*m = (struct mirror){ .s = s, .of = *of, .fn = fn, .arg = arg };
+	*m = (struct vm_mirror){ .s = s, .of = *of, .fn = fn, .arg = arg };
 	state_ref(&m->of);
 	be_container(w);
-	r = hidden_make(s, t, w, on_up, m, &m->hidden, e);
+	r = scratch_sandbox_make(s, t, w, on_up, m, &m->scratch, e);
 	if (r < 0) {
-		mirror_free(m);
+		vm_mirror_free(m);
 		return r;
 	}
 	(void)TAKE_PTR(w);

@@ -6,11 +6,11 @@
 #pragma once
 #include "service/checkpoint/compare.h"
 
-struct mirror;
+struct vm_mirror;
 
 /* Once, later. @m is NULL when it failed, else the callee's. */
-typedef void mirror_fn(void *arg, struct mirror *m, const struct err *e);
+typedef void vm_mirror_fn(void *arg, struct vm_mirror *m, const struct err *e);
 /* @of: a sandbox or a checkpoint that is a machine. */
-int mirror_make(struct service *s, const struct state *of, mirror_fn *fn, void *arg, struct err *e);
-struct sandbox *mirror_sandbox(const struct mirror *m); /* NULL: it is gone */
-void mirror_free(struct mirror *m);
+int vm_mirror_make(struct service *s, const struct state *of, vm_mirror_fn *fn, void *arg, struct err *e);
+struct sandbox *vm_mirror_sandbox(const struct vm_mirror *m); /* NULL: it is gone */
+void vm_mirror_free(struct vm_mirror *m);

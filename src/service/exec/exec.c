@@ -185,7 +185,7 @@ int exec_signal(struct exec *x, int sig, enum exec_scope scope, struct err *e)
 	}
 	if (sig == SIGKILL)
 		x->killed = true;
-	r = alink_send(&x->sandbox->link, FRAME_SIGNAL, x->number, payload, sizeof(payload), NULL, 0);
+	r = agent_link_send(&x->sandbox->link, FRAME_SIGNAL, x->number, payload, sizeof(payload), NULL, 0);
 	return r < 0 ? err_sys(e, ERR_LOST, r, "send a signal") : 0;
 }
 
@@ -330,7 +330,7 @@ void exec_frame(struct sandbox *b, const struct frame *f, int *fds, size_t nfds)
 			if (b->next_exec <= f->id)
 				b->next_exec = f->id + 1;
 			exec_kill_number(b, f->id);
-			alink_send(&b->link, FRAME_RELEASE, f->id, NULL, 0, NULL, 0);
+			agent_link_send(&b->link, FRAME_RELEASE, f->id, NULL, 0, NULL, 0);
 		}
 		return;
 	}

@@ -86,10 +86,10 @@ int exec_load(struct sandbox *b, const struct exec_row *row, struct err *e)
 	AUTO(json_decref) json_t *result = NULL;
 	const char *was;
 	struct exec *x;
-	int r = jin_parse(row->spec, strlen(row->spec), &spec, e);
+	int r = json_read_begin(row->spec, strlen(row->spec), &spec, e);
 
 	if (r == 0 && row->result)
-		r = jin_parse(row->result, strlen(row->result), &result, e);
+		r = json_read_begin(row->result, strlen(row->result), &result, e);
 	if (r < 0)
 		return r;
 	x = exec_alloc(b, row->id, row->number, e);
@@ -168,7 +168,7 @@ void exec_expect(struct sandbox *b)
 void exec_sync(struct sandbox *b)
 {
 	exec_expect(b);
-	alink_send(&b->link, FRAME_SYNC, 0, NULL, 0, NULL, 0);
+	agent_link_send(&b->link, FRAME_SYNC, 0, NULL, 0, NULL, 0);
 }
 
 /* The agent has told all it has. What it did not name never reached it, or is over and was released. */

@@ -522,7 +522,7 @@ void stdin_close(struct exec *x)
 {
 	close_poll(&x->in_poll);
 	if (x->in >= 0 && !x->want->tty)
-		alink_send(&x->sandbox->link, FRAME_CLOSE_STDIN, x->number, NULL, 0, NULL, 0);
+		agent_link_send(&x->sandbox->link, FRAME_CLOSE_STDIN, x->number, NULL, 0, NULL, 0);
 	fd_close(x->in);
 	x->in = -1;
 }

@@ -12,7 +12,7 @@ static int text_copy(const char *text, char **ret)
 	return *ret ? 0 : -ENOMEM;
 }
 
-static void read_cmd(struct jin *j, struct exec_want *x)
+static void read_cmd(struct json_read *j, struct exec_want *x)
 {
 	const json_t *cmd;
 	const char *shell = NULL, *code = NULL, *text[] = { "/bin/sh", "-c", NULL };
@@ -20,16 +20,16 @@ static void read_cmd(struct jin *j, struct exec_want *x)
 	int r = 0;
 
 	if (j->r == 0 && json_is_string(json_object_get(j->o, "cmd")))
-		jin_bad(j, "cmd", "a list of texts is wanted; a line for a shell is `shell`");
-	cmd = jin_array(j, "cmd", EXEC_ARGS_MAX);
-	jin_str(j, "shell", &shell, EXEC_BYTES_MAX);
-	jin_str(j, "code", &code, EXEC_BYTES_MAX);
+		json_read_bad(j, "cmd", "a list of texts is wanted; a line for a shell is `shell`");
+	cmd = json_read_array(j, "cmd", EXEC_ARGS_MAX);
+	json_read_str(j, "shell", &shell, EXEC_BYTES_MAX);
+	json_read_str(j, "code", &code, EXEC_BYTES_MAX);
 	if (j->r < 0)
 		return;
 	if (cmd)
 		n = json_array_size(cmd);
 	if (!!cmd + !!shell + !!code != 1 || !n) {
-		jin_bad(j, "cmd", "one of `cmd` (a list of texts), `shell` and `code` (one text) is needed");
+		json_read_bad(j, "cmd", "one of `cmd` (a list of texts), `shell` and `code` (one text) is needed");
 		return;
 	}
 	text[2] = shell;
@@ -46,7 +46,7 @@ static void read_cmd(struct jin *j, struct exec_want *x)
 		const char *one = cmd ? json_string_value(json_array_get(cmd, i)) : text[i];
 
 		if (!one) {
-			jin_bad(j, "cmd", "a list of texts is wanted");
+			json_read_bad(j, "cmd", "a list of texts is wanted");
 			return;
 		}
 		r = text_copy(one, &x->argv[i]);
@@ -90,18 +90,18 @@ ssize_t base64_decode(const char *from, size_t len, char *to)
 	return have >= 6 ? -EINVAL : n;
 }
 
-static void read_stdin(struct jin *j, struct exec_want *x)
+static void read_stdin(struct json_read *j, struct exec_want *x)
 {
 	const char *text = NULL, *coded = NULL;
 	ssize_t n;
 
-	jin_str(j, "stdin", &text, SIZE_MAX);
-	jin_str(j, "stdin_base64", &coded, SIZE_MAX);
-	jin_bool(j, "stdin_open", &x->stdin_open);
+	json_read_str(j, "stdin", &text, SIZE_MAX);
+	json_read_str(j, "stdin_base64", &coded, SIZE_MAX);
+	json_read_bool(j, "stdin_open", &x->stdin_open);
 	if (j->r < 0 || (!text && !coded))
 		return;
 	if (x->stdin_open || (text && coded)) {
-		jin_bad(j, "stdin", "only one of stdin, stdin_base64 and stdin_open");
+		json_read_bad(j, "stdin", "only one of stdin, stdin_base64 and stdin_open");
 		return;
 	}
 	x->stdin_len = strlen(text ? text : coded);
@@ -116,13 +116,13 @@ static void read_stdin(struct jin *j, struct exec_want *x)
 	}
 	n = base64_decode(coded, x->stdin_len, x->stdin_data);
 	if (n < 0)
-		jin_bad(j, "stdin_base64", "not base64");
+		json_read_bad(j, "stdin_base64", "not base64");
 	x->stdin_len = n < 0 ? 0 : (size_t)n;
 }
 
-static void read_tty(struct jin *j, struct exec_want *x)
+static void read_tty(struct json_read *j, struct exec_want *x)
 {
-	const json_t *v = jin_any(j, "tty");
+	const json_t *v = json_read_any(j, "tty");
 	uint64_t rows = 24, cols = 80;
 
 	if (!v || json_is_false(v))
@@ -130,30 +130,31 @@ static void read_tty(struct jin *j, struct exec_want *x)
 	x->tty = true;
 	x->stdin_open = false; /* a terminal's always is */
 	if (json_is_object(v)) {
-		struct jin t = JIN_INIT(v, j->e);
+		struct json_read t = JIN_INIT(v, j->e);
 
-		jin_u64(&t, "rows", &rows, 1, 10000);
-		jin_u64(&t, "cols", &cols, 1, 10000);
-		if (jin_end(&t) < 0)
+		json_read_u64(&t, "rows", &rows, 1, 10000);
+		json_read_u64(&t, "cols", &cols, 1, 10000);
+		if (json_read_end(&t) < 0)
 			j->r = -EINVAL;
 	} else if (!json_is_true(v)) {
-		jin_bad(j, "tty", "true, false or {rows, cols} is wanted");
+		json_read_bad(j, "tty", "true, false or {rows, cols} is wanted");
 	}
 	x->rows = (uint32_t)rows;
 	x->cols = (uint32_t)cols;
 }
 
-static void read_restart(struct jin *j, const json_t *from, struct exec_want *x)
+static void read_restart(struct json_read *j, const json_t *from, struct exec_want *x)
 {
 	const char *text = NULL;
 
-	jin_str(j, "restart", &text, 16);
+	json_read_str(j, "restart", &text, 16);
 	if (j->r < 0 || !text || !strcmp(text, "no"))
 		return;
 	if (strcmp(text, "always") != 0)
-		jin_bad(j, "restart", "\"no\" or \"always\" is wanted");
+		json_read_bad(j, "restart", "\"no\" or \"always\" is wanted");
 	else if (!x->background || x->tty || x->stdin_open)
-		jin_bad(j, "restart", "only of a command in the background, without a terminal and without an open stdin");
+		json_read_bad(j, "restart",
+			      "only of a command in the background, without a terminal and without an open stdin");
 	else if (!(x->again = json_deep_copy(from)))
 		j->r = err_set(j->e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
 }
@@ -173,7 +174,7 @@ static int copy_cwd(const struct sandbox_want *w, const char *cwd, char **ret)
 static int read_all(const struct service_opts *o, const struct sandbox_want *w, const json_t *from, struct exec_want *x,
 		    struct err *e)
 {
-	struct jin j = JIN_INIT(from, e);
+	struct json_read j = JIN_INIT(from, e);
 	const char *cwd = NULL, *user = NULL, *encoding = "utf8";
 	const json_t *env;
 
@@ -184,33 +185,33 @@ static int read_all(const struct service_opts *o, const struct sandbox_want *w, 
 	read_cmd(&j, x);
 	read_stdin(&j, x);
 	read_tty(&j, x);
-	jin_str(&j, "cwd", &cwd, 4095);
-	if (jin_str(&j, "user", &user, sizeof(x->user.text) - 1) && j.r == 0)
+	json_read_str(&j, "cwd", &cwd, 4095);
+	if (json_read_str(&j, "user", &user, sizeof(x->user.text) - 1) && j.r == 0)
 		j.r = user_parse(user, &x->user, e);
 	if (x->user.named && x->way == EXEC_CODE)
-		jin_bad(&j, "user", "a warm Python runs as user, root, \"UID\" or \"UID:GID\"");
-	jin_ms(&j, "timeout", &x->timeout_ms);
-	jin_ms(&j, "cpu_time", &x->cpu_ms);
-	jin_size(&j, "output_limit", &x->output_limit);
-	jin_u64(&j, "nofile", &x->nofile, 0, 1 << 20);
+		json_read_bad(&j, "user", "a warm Python runs as user, root, \"UID\" or \"UID:GID\"");
+	json_read_ms(&j, "timeout", &x->timeout_ms);
+	json_read_ms(&j, "cpu_time", &x->cpu_ms);
+	json_read_size(&j, "output_limit", &x->output_limit);
+	json_read_u64(&j, "nofile", &x->nofile, 0, 1 << 20);
 	if (!x->nofile && w->nofile)
-		jin_bad(&j, "nofile", "the sandbox's limit cannot be lifted for a command");
-	jin_bool(&j, "background", &x->background);
+		json_read_bad(&j, "nofile", "the sandbox's limit cannot be lifted for a command");
+	json_read_bool(&j, "background", &x->background);
 	read_restart(&j, from, x);
-	jin_str(&j, "encoding", &encoding, 16);
-	env = jin_object(&j, "env");
+	json_read_str(&j, "encoding", &encoding, 16);
+	env = json_read_object(&j, "env");
 	if (env && j.r == 0)
 		j.r = kv_parse(env, "env", ENV_MAX, true, &x->env, e);
 	x->base64 = !strcmp(encoding, "base64");
 	if (!x->base64 && strcmp(encoding, "utf8"))
-		jin_bad(&j, "encoding", "\"utf8\" or \"base64\" is wanted");
+		json_read_bad(&j, "encoding", "\"utf8\" or \"base64\" is wanted");
 	if (x->output_limit > OUTPUT_LIMIT_MAX)
-		jin_bad(&j, "output_limit", "at most 16M in an answer; more is fetched from …/output");
+		json_read_bad(&j, "output_limit", "at most 16M in an answer; more is fetched from …/output");
 	if (o->exec_timeout_max_ms && (!x->timeout_ms || x->timeout_ms > o->exec_timeout_max_ms))
 		x->timeout_ms = o->exec_timeout_max_ms;
 	if (cwd && *cwd && j.r == 0 && copy_cwd(w, cwd, &x->cwd) < 0)
 		j.r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
-	return jin_end(&j);
+	return json_read_end(&j);
 }
 
 int exec_want_parse(const struct service_opts *o, const struct sandbox_want *w, const json_t *from,

@@ -105,7 +105,7 @@ int exec_revive(struct sandbox *b, const char *saved, struct err *e)
 {
 	AUTO(json_decref) json_t *o = NULL;
 	const json_t *list;
-	int r = jin_parse(saved, strlen(saved), &o, e);
+	int r = json_read_begin(saved, strlen(saved), &o, e);
 
 	list = r == 0 ? json_object_get(o, "execs") : NULL;
 	for (size_t i = 0; r == 0 && i < json_array_size(list); i++)

@@ -205,7 +205,7 @@ static int send_exec(struct exec *x, struct ends *p, struct err *e)
 		fds[at.err] = p->host_err;
 	if (at.in >= 0)
 		fds[at.in] = p->host_in;
-	r = alink_send(&x->sandbox->link, FRAME_EXEC, x->number, payload, len, fds, at.n);
+	r = agent_link_send(&x->sandbox->link, FRAME_EXEC, x->number, payload, len, fds, at.n);
 	return r < 0 ? err_sys(e, ERR_LOST, r, "send the command to the agent") : 0;
 }
 
@@ -327,7 +327,7 @@ static bool group_fits(struct exec *x)
 	if (b->group_code >= 0 && b->group_uid == x->want->user.uid + 1)
 		return true;
 	b->group_uid = x->want->user.uid + 1;
-	wlink_call(b->service->warden, WARDEN_GROUP_END, b->handle, b->group_no, NULL, NULL, NULL);
+	warden_link_call(b->service->warden, WARDEN_GROUP_END, b->handle, b->group_no, NULL, NULL, NULL);
 	sandbox_drop_group(b);
 	return false;
 }

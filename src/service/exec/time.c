@@ -54,7 +54,7 @@ void exec_kill_number(struct sandbox *b, uint32_t number)
 {
 	const uint32_t payload[2] = { SIGKILL, FRAME_SCOPE_GROUP };
 
-	alink_send(&b->link, FRAME_SIGNAL, number, payload, sizeof(payload), NULL, 0);
+	agent_link_send(&b->link, FRAME_SIGNAL, number, payload, sizeof(payload), NULL, 0);
 }
 
 void exec_kill_tree(struct exec *x)
@@ -64,7 +64,7 @@ void exec_kill_tree(struct exec *x)
 	if (x->exited || !b->handle)
 		return;
 	if (x->group_no)
-		wlink_call(b->service->warden, WARDEN_GROUP_KILL, b->handle, x->group_no, NULL, NULL, NULL);
+		warden_link_call(b->service->warden, WARDEN_GROUP_KILL, b->handle, x->group_no, NULL, NULL, NULL);
 	exec_kill_number(b, x->number); /* its group may be empty still: this comes right behind EXEC */
 	exec_timer(x, KILL_WAIT_MS, on_kill_overdue);
 }

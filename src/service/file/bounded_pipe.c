@@ -6,8 +6,8 @@
 
 #define ROOM 65536U
 
-struct sluice {
-	struct sluice_opts o;
+struct bounded_pipe {
+	struct bounded_pipe_opts o;
 	int from, to;
 	uv_poll_t in, out;
 	uv_timer_t timer, all;
@@ -20,13 +20,13 @@ struct sluice {
 
 static void on_closed(uv_handle_t *h)
 {
-	struct sluice *x = h->data;
+	struct bounded_pipe *x = h->data;
 
 	if (--x->handles == 0)
 		free(x);
 }
 
-void sluice_free(struct sluice *x)
+void bounded_pipe_free(struct bounded_pipe *x)
 {
 	if (!x || x->closing)
 		return;
@@ -40,12 +40,12 @@ void sluice_free(struct sluice *x)
 	fd_close(x->to);
 }
 
-static void end(struct sluice *x)
+static void end(struct bounded_pipe *x)
 {
 	void (*over)(void *arg) = x->o.over;
 	void *arg = x->o.arg;
 
-	sluice_free(x);
+	bounded_pipe_free(x);
 	over(arg);
 }
 
@@ -58,7 +58,7 @@ static void on_readable(uv_poll_t *p, int status, int events);
 static void on_writable(uv_poll_t *p, int status, int events);
 
 /* For what is next: bytes to come, or room for those that are there. That its reader is gone shows in any case. */
-static void wait_next(struct sluice *x)
+static void wait_next(struct bounded_pipe *x)
 {
 	const bool full = x->len > x->at;
 
@@ -71,7 +71,7 @@ static void wait_next(struct sluice *x)
 }
 
 /* False: it is over. */
-static bool give(struct sluice *x)
+static bool give(struct bounded_pipe *x)
 {
 	ssize_t n;
 
@@ -92,7 +92,7 @@ static bool give(struct sluice *x)
 
 static void on_writable(uv_poll_t *p, int status, int events)
 {
-	struct sluice *x = p->data;
+	struct bounded_pipe *x = p->data;
 
 	if (status < 0 || events & UV_DISCONNECT) {
 		end(x);
@@ -104,7 +104,7 @@ static void on_writable(uv_poll_t *p, int status, int events)
 
 static void on_readable(uv_poll_t *p, int status, int events)
 {
-	struct sluice *x = p->data;
+	struct bounded_pipe *x = p->data;
 	ssize_t n = read(x->from, x->buf, sizeof(x->buf));
 
 	(void)status;
@@ -122,9 +122,10 @@ static void on_readable(uv_poll_t *p, int status, int events)
 		wait_next(x);
 }
 
-int sluice_open(uv_loop_t *loop, int from, const struct sluice_opts *o, struct sluice **ret, int *ret_fd)
+int bounded_pipe_open(uv_loop_t *loop, int from, const struct bounded_pipe_opts *o, struct bounded_pipe **ret,
+		      int *ret_fd)
 {
-	struct sluice *x;
+	struct bounded_pipe *x;
 	int pipes[2], r;
 
 	r = fd_set_nonblock(from);
@@ -135,7 +136,7 @@ int sluice_open(uv_loop_t *loop, int from, const struct sluice_opts *o, struct s
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		abort();
-	*x = (struct sluice){ .o = *o, .from = from, .to = pipes[1], .handles = 4 };
+	*x = (struct bounded_pipe){ .o = *o, .from = from, .to = pipes[1], .handles = 4 };
 	if (fd_set_nonblock(x->to) < 0 || uv_poll_init(loop, &x->in, x->from) < 0 ||
 	    uv_poll_init(loop, &x->out, x->to) < 0 || uv_timer_init(loop, &x->timer) < 0 ||
 	    uv_timer_init(loop, &x->all) < 0)

@@ -9,7 +9,7 @@
 static struct {
 	uv_loop_t loop;
 	int from, to; /* what is written into it comes out of it */
-	struct sluice *x;
+	struct bounded_pipe *x;
 	unsigned overs;
 } k;
 
@@ -21,7 +21,7 @@ static void over(void *arg)
 
 static bool begin(uint64_t max, uint64_t silent_ms, uint64_t unread_ms)
 {
-	const struct sluice_opts o = { .max = max, .silent_ms = silent_ms, .unread_ms = unread_ms, .over = over };
+	const struct bounded_pipe_opts o = { .max = max, .silent_ms = silent_ms, .unread_ms = unread_ms, .over = over };
 	int pipes[2];
 
 	memset(&k, 0, sizeof(k));
@@ -29,7 +29,7 @@ static bool begin(uint64_t max, uint64_t silent_ms, uint64_t unread_ms)
 	if (pipe2(pipes, O_CLOEXEC) < 0)
 		return false;
 	k.from = pipes[1];
-	return sluice_open(&k.loop, pipes[0], &o, &k.x, &k.to) == 0;
+	return bounded_pipe_open(&k.loop, pipes[0], &o, &k.x, &k.to) == 0;
 }
 
 /* Until nothing is left to be waited for. */
@@ -86,7 +86,9 @@ TEST(silence_is_the_end)
 
 TEST(a_stream_without_an_end_is_the_end_after_so_long)
 {
-	const struct sluice_opts o = { .max = UINT64_MAX, .silent_ms = 60000, .unread_ms = 60000, .all_ms = 50, .over = over };
+	const struct bounded_pipe_opts o = {
+		.max = UINT64_MAX, .silent_ms = 60000, .unread_ms = 60000, .all_ms = 50, .over = over
+	};
 	static char data[4096];
 	int pipes[2];
 
@@ -94,7 +96,7 @@ TEST(a_stream_without_an_end_is_the_end_after_so_long)
 	uv_loop_init(&k.loop);
 	CHECK_EQ(pipe2(pipes, O_CLOEXEC), 0);
 	k.from = pipes[1];
-	CHECK_EQ(sluice_open(&k.loop, pipes[0], &o, &k.x, &k.to), 0);
+	CHECK_EQ(bounded_pipe_open(&k.loop, pipes[0], &o, &k.x, &k.to), 0);
 	fd_set_nonblock(k.from);
 	fd_set_nonblock(k.to);
 	while (!k.overs) {
@@ -136,7 +138,7 @@ TEST(a_reader_that_does_not_read_is_not_waited_for_for_ever)
 TEST(it_can_be_given_up_without_a_word)
 {
 	CHECK(begin(10, 60000, 60000));
-	sluice_free(k.x);
+	bounded_pipe_free(k.x);
 	end();
 	CHECK_EQ(k.overs, 0);
 }

@@ -355,7 +355,7 @@ int file_worker_give(struct sandbox *b, const struct user_want *user, int fd, st
 		return err_set(e, ERR_INVALID, (int)len, "the working folder is too long");
 	if (!sandbox_system_ready(b, user))
 		return sandbox_system_put_off(b, user, fd, e);
-	r = alink_send(&b->link, FRAME_FILES, worker_number(b), payload, (size_t)len, &fd, 1);
+	r = agent_link_send(&b->link, FRAME_FILES, worker_number(b), payload, (size_t)len, &fd, 1);
 	return r < 0 ? err_sys(e, ERR_LOST, r, "ask for a file worker") : 0;
 }
 

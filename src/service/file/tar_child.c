@@ -50,7 +50,7 @@ static int verdict(const struct tar_child *x, json_t **ret, struct err *e)
 
 	if (x->killed)
 		return err_set(e, ERR_LOST, -ECANCELED, "nobody waits for it any more");
-	r = jin_parse(buf_str(&x->said), x->said.len, ret, NULL);
+	r = json_read_begin(buf_str(&x->said), x->said.len, ret, NULL);
 	if (r < 0 || x->status > 1)
 		return err_set(e, ERR_INTERNAL, -EPROTO, "the archive's process failed (status %d)", x->status);
 	error = json_object_get(*ret, "error");

@@ -9,15 +9,15 @@
 #define QUEUE_MAX                                                                                                      \
 	(16U * MIB) /* some of the largest commands at once; what a tenant has waiting is bounded as a whole (kept.c) */
 
-struct alink_frame {
-	struct alink_frame *next;
+struct agent_link_frame {
+	struct agent_link_frame *next;
 	size_t len, sent;
 	int fds[FRAME_FDS_MAX];
 	size_t nfds;
 	uint8_t data[];
 };
 
-static void frame_free(struct alink_frame *f)
+static void frame_free(struct agent_link_frame *f)
 {
 	fd_close_many(f->fds, f->nfds);
 	free(f);
@@ -28,7 +28,7 @@ static void on_poll_closed(uv_handle_t *h)
 	free(h);
 }
 
-void alink_close(struct alink *l)
+void agent_link_close(struct agent_link *l)
 {
 	if (!l->poll)
 		return;
@@ -40,7 +40,7 @@ void alink_close(struct alink *l)
 	fd_close_many(l->fds, l->nfds);
 	l->nfds = l->len = 0;
 	while (l->first) {
-		struct alink_frame *f = l->first;
+		struct agent_link_frame *f = l->first;
 
 		l->first = f->next;
 		frame_free(f);
@@ -76,7 +76,7 @@ static ssize_t send_some(int sock, const void *data, size_t len, const int *fds,
 
 static void on_event(uv_poll_t *p, int status, int events);
 
-static void watch(struct alink *l)
+static void watch(struct agent_link *l)
 {
 	int want = UV_READABLE | (l->first ? UV_WRITABLE : 0);
 
@@ -86,10 +86,10 @@ static void watch(struct alink *l)
 }
 
 /* What waits, as far as it goes. An error shows when reading, too: nothing to do about it here. */
-static void flush(struct alink *l)
+static void flush(struct agent_link *l)
 {
 	while (l->first) {
-		struct alink_frame *f = l->first;
+		struct agent_link_frame *f = l->first;
 		ssize_t n = send_some(l->sock, f->data + f->sent, f->len - f->sent, f->fds, f->sent ? 0 : f->nfds);
 
 		if (n < 0)
@@ -107,7 +107,7 @@ static void flush(struct alink *l)
 }
 
 /* Hands out every whole frame. Stops when the callback closed the link. */
-static int drain(struct alink *l)
+static int drain(struct agent_link *l)
 {
 	size_t used = 0;
 	struct frame f;
@@ -135,15 +135,15 @@ static int drain(struct alink *l)
 	return 0;
 }
 
-static void fail(struct alink *l, int r)
+static void fail(struct agent_link *l, int r)
 {
-	alink_close(l);
+	agent_link_close(l);
 	l->fn(l->arg, r, NULL, NULL, 0);
 }
 
 static void on_event(uv_poll_t *p, int status, int events)
 {
-	struct alink *l = p->data;
+	struct agent_link *l = p->data;
 	int turns = 16, r;
 
 	if (events & UV_WRITABLE)
@@ -176,21 +176,21 @@ static void on_event(uv_poll_t *p, int status, int events)
 	}
 }
 
-void alink_read(struct alink *l)
+void agent_link_read(struct agent_link *l)
 {
 	if (l->poll)
 		on_event(l->poll, 0, UV_READABLE);
 }
 
-bool alink_is_read(const struct alink *l)
+bool agent_link_is_read(const struct agent_link *l)
 {
 	int n = 0;
 
 	return l->poll && !l->first && ioctl(l->sock, SIOCOUTQ, &n) == 0 && n == 0;
 }
 
-int alink_open(struct alink *l, uv_loop_t *loop, int sock, void (*fn)(void *, int, const struct frame *, int *, size_t),
-	       void *arg, struct err *e)
+int agent_link_open(struct agent_link *l, uv_loop_t *loop, int sock,
+		    void (*fn)(void *, int, const struct frame *, int *, size_t), void *arg, struct err *e)
 {
 	int r = fd_set_nonblock(sock);
 	uv_poll_t *p;
@@ -205,14 +205,14 @@ int alink_open(struct alink *l, uv_loop_t *loop, int sock, void (*fn)(void *, in
 		free(p);
 		return err_sys(e, ERR_INTERNAL, r, "watch the agent's socket");
 	}
-	*l = (struct alink){ .poll = p, .sock = sock, .fn = fn, .arg = arg };
+	*l = (struct agent_link){ .poll = p, .sock = sock, .fn = fn, .arg = arg };
 	l->last = &l->first;
 	p->data = l;
 	watch(l);
 	return 0;
 }
 
-void alink_move(struct alink *to, struct alink *from, void *arg)
+void agent_link_move(struct agent_link *to, struct agent_link *from, void *arg)
 {
 	*to = *from;
 	to->arg = arg;
@@ -220,14 +220,14 @@ void alink_move(struct alink *to, struct alink *from, void *arg)
 		to->last = &to->first;
 	if (to->poll)
 		to->poll->data = to;
-	*from = (struct alink){ .sock = -1 };
+	*from = (struct agent_link){ .sock = -1 };
 	from->last = &from->first;
 }
 
-static int queue(struct alink *l, const uint8_t *head, const void *payload, size_t len, size_t sent, const int *fds,
-		 size_t nfds)
+static int queue(struct agent_link *l, const uint8_t *head, const void *payload, size_t len, size_t sent,
+		 const int *fds, size_t nfds)
 {
-	struct alink_frame *f;
+	struct agent_link_frame *f;
 	size_t whole = FRAME_HEAD + len;
 
 	if (l->queued + whole > QUEUE_MAX)
@@ -235,7 +235,7 @@ static int queue(struct alink *l, const uint8_t *head, const void *payload, size
 	f = malloc(sizeof(*f) + whole);
 	if (!f)
 		return -ENOMEM;
-	*f = (struct alink_frame){ .len = whole, .sent = sent };
+	*f = (struct agent_link_frame){ .len = whole, .sent = sent };
 	memcpy(f->data, head, FRAME_HEAD);
 	if (len)
 		memcpy(f->data + FRAME_HEAD, payload, len);
@@ -255,8 +255,8 @@ static int queue(struct alink *l, const uint8_t *head, const void *payload, size
 	return 0;
 }
 
-int alink_send(struct alink *l, enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds,
-	       size_t nfds)
+int agent_link_send(struct agent_link *l, enum frame_type type, uint32_t id, const void *payload, size_t len,
+		    const int *fds, size_t nfds)
 {
 	uint8_t out[4096];
 	size_t now;

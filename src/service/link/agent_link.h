@@ -6,11 +6,11 @@
 #include "base/err.h"
 #include "proto/frame.h"
 
-struct alink_frame; /* waiting to be sent */
+struct agent_link_frame; /* waiting to be sent */
 
 #define ALINK_FDS 4
 
-struct alink {
+struct agent_link {
 	uv_poll_t *poll; /* NULL: closed */
 	int sock;
 	uint8_t data[4096]; /* an agent's frames are small; one that is not is an attack */
@@ -19,7 +19,7 @@ struct alink {
 	size_t nfds;
 	int events; /* that are waited for */
 	bool short_read; /* the last one did not fill the buffer */
-	struct alink_frame *first, **last;
+	struct agent_link_frame *first, **last;
 	size_t queued;
 	/*
 	 * @fds came with the frame: taken by setting to -1, the rest is closed afterwards. r < 0: the agent is gone
@@ -30,18 +30,18 @@ struct alink {
 };
 
 /* Takes @sock on success. */
-int alink_open(struct alink *l, uv_loop_t *loop, int sock, void (*fn)(void *, int, const struct frame *, int *, size_t),
-	       void *arg, struct err *e);
-void alink_close(struct alink *l);
+int agent_link_open(struct agent_link *l, uv_loop_t *loop, int sock,
+		    void (*fn)(void *, int, const struct frame *, int *, size_t), void *arg, struct err *e);
+void agent_link_close(struct agent_link *l);
 /* Hands out what has come so far. Not from within a callback of @l, which may be closed afterwards. */
-void alink_read(struct alink *l);
+void agent_link_read(struct agent_link *l);
 /* Whether the agent has read all that was sent to it. */
-bool alink_is_read(const struct alink *l);
+bool agent_link_is_read(const struct agent_link *l);
 /* @to, which is closed, is what @from was, for another @arg. Not from within a callback of @from. */
-void alink_move(struct alink *to, struct alink *from, void *arg);
+void agent_link_move(struct agent_link *to, struct agent_link *from, void *arg);
 /*
  * Copies the payload; descriptors are duplicated only when the frame must wait, and stay the caller's. -EPIPE, -ENOBUFS
  * past 4 MiB queued.
  */
-int alink_send(struct alink *l, enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds,
-	       size_t nfds);
+int agent_link_send(struct agent_link *l, enum frame_type type, uint32_t id, const void *payload, size_t len,
+		    const int *fds, size_t nfds);

@@ -16,10 +16,10 @@ struct packet {
 	uint8_t data[];
 };
 
-struct elink {
+struct egress_link {
 	uv_loop_t *loop;
 	int place;
-	struct elink_user u;
+	struct egress_link_user u;
 	uv_poll_t *poll; /* NULL: not connected */
 	int fd;
 	int events;
@@ -47,14 +47,14 @@ static void packet_free(struct packet *p)
 	free(p);
 }
 
-static void watch(struct elink *l, int events)
+static void watch(struct egress_link *l, int events)
 {
 	if (events != l->events)
 		uv_poll_start(l->poll, events, on_event);
 	l->events = events;
 }
 
-static void hang_up(struct elink *l)
+static void hang_up(struct egress_link *l)
 {
 	struct packet *p;
 
@@ -73,7 +73,7 @@ static void hang_up(struct elink *l)
 	l->hello = l->up = l->broken = false;
 }
 
-static void disconnect(struct elink *l)
+static void disconnect(struct egress_link *l)
 {
 	bool was = l->up;
 
@@ -85,7 +85,7 @@ static void disconnect(struct elink *l)
 	}
 }
 
-static void send_more(struct elink *l)
+static void send_more(struct egress_link *l)
 {
 	struct packet *p;
 	int r;
@@ -110,7 +110,7 @@ static void send_more(struct elink *l)
 		watch(l, UV_READABLE);
 }
 
-static int dispatch(struct elink *l, size_t len)
+static int dispatch(struct egress_link *l, size_t len)
 {
 	struct egress_msg m;
 	int r = egress_decode(l->in, len, &m);
@@ -135,7 +135,7 @@ static int dispatch(struct elink *l, size_t len)
 	return 0;
 }
 
-static int receive(struct elink *l)
+static int receive(struct egress_link *l)
 {
 	ssize_t n;
 	int r;
@@ -155,7 +155,7 @@ static int receive(struct elink *l)
 
 static void on_event(uv_poll_t *p, int status, int events)
 {
-	struct elink *l = p->data;
+	struct egress_link *l = p->data;
 	int r = status < 0 ? -EPIPE : 1;
 
 	if (r > 0 && events & UV_WRITABLE)
@@ -166,7 +166,7 @@ static void on_event(uv_poll_t *p, int status, int events)
 		disconnect(l);
 }
 
-static int dial(struct elink *l)
+static int dial(struct egress_link *l)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -193,7 +193,7 @@ static int dial(struct elink *l)
 
 static void on_again(uv_timer_t *t)
 {
-	struct elink *l = t->data;
+	struct egress_link *l = t->data;
 
 	if (l->broken) {
 		disconnect(l);
@@ -203,9 +203,10 @@ static void on_again(uv_timer_t *t)
 	}
 }
 
-int elink_new(uv_loop_t *loop, int place, const struct elink_user *u, struct elink **ret, struct err *e)
+int egress_link_new(uv_loop_t *loop, int place, const struct egress_link_user *u, struct egress_link **ret,
+		    struct err *e)
 {
-	struct elink *l = calloc(1, sizeof(*l));
+	struct egress_link *l = calloc(1, sizeof(*l));
 
 	if (l) {
 		l->in = malloc(EGRESS_MSG_MAX);
@@ -234,14 +235,14 @@ int elink_new(uv_loop_t *loop, int place, const struct elink_user *u, struct eli
 
 static void on_freed(uv_handle_t *h)
 {
-	struct elink *l = h->data;
+	struct egress_link *l = h->data;
 
 	free(l->in);
 	free(l->out);
 	free(l);
 }
 
-void elink_free(struct elink *l)
+void egress_link_free(struct egress_link *l)
 {
 	if (!l)
 		return;
@@ -249,24 +250,24 @@ void elink_free(struct elink *l)
 	uv_close((uv_handle_t *)&l->again, on_freed);
 }
 
-bool elink_up(const struct elink *l)
+bool egress_link_up(const struct egress_link *l)
 {
 	return l->up && !l->broken;
 }
 
-uint32_t elink_seq(struct elink *l)
+uint32_t egress_link_seq(struct egress_link *l)
 {
 	if (!++l->seq)
 		l->seq = 1;
 	return l->seq;
 }
 
-uint8_t *elink_room(struct elink *l)
+uint8_t *egress_link_room(struct egress_link *l)
 {
 	return l->out;
 }
 
-void elink_send(struct elink *l, const uint8_t *data, size_t len, int *fds, size_t nfds)
+void egress_link_send(struct egress_link *l, const uint8_t *data, size_t len, int *fds, size_t nfds)
 {
 	struct packet *p = malloc(sizeof(*p) + len);
 

@@ -12,7 +12,7 @@ static struct {
 	char path[64];
 	int listener, place, peer;
 	uv_loop_t loop;
-	struct elink *link;
+	struct egress_link *link;
 	unsigned have, downs, messages;
 	bool all;
 	uint8_t last;
@@ -54,7 +54,7 @@ static bool listen_anew(void)
 
 static bool begin(void)
 {
-	static const struct elink_user u = { .have = have, .down = down, .message = message };
+	static const struct egress_link_user u = { .have = have, .down = down, .message = message };
 	struct err e;
 
 	memset(&k, 0, sizeof(k));
@@ -62,7 +62,7 @@ static bool begin(void)
 	if (!listen_anew() || uv_loop_init(&k.loop) < 0)
 		return false;
 	k.place = open(k.path, O_PATH | O_CLOEXEC);
-	return k.place >= 0 && elink_new(&k.loop, k.place, &u, &k.link, &e) == 0;
+	return k.place >= 0 && egress_link_new(&k.loop, k.place, &u, &k.link, &e) == 0;
 }
 
 static void say(enum egress_type type, uint64_t sandbox)
@@ -104,7 +104,7 @@ static void meet(void)
 
 static void over(void)
 {
-	elink_free(k.link);
+	egress_link_free(k.link);
 	uv_run(&k.loop, UV_RUN_DEFAULT);
 	CHECK_EQ(uv_loop_close(&k.loop), 0);
 	close(k.listener);
@@ -125,14 +125,14 @@ TEST(it_tells_what_egress_has_and_carries_messages_with_descriptors)
 	meet();
 	UNTIL(k.all);
 	CHECK_EQ(k.have, 1);
-	CHECK(elink_up(k.link));
+	CHECK(egress_link_up(k.link));
 	say(EGRESS_GONE, 9);
 	UNTIL(k.messages == 1);
 	CHECK_EQ(k.last, EGRESS_GONE);
 	CHECK_EQ(k.sandbox, 9);
 	CHECK_EQ(pipe2(pipes, O_CLOEXEC), 0);
 	made = egress_plain_encode(EGRESS_KEEP, 3, 0, 0, out, sizeof(out));
-	elink_send(k.link, out, (size_t)made, pipes, 2);
+	egress_link_send(k.link, out, (size_t)made, pipes, 2);
 	CHECK_EQ(pipes[0], -1); /* they are the link's, and sent already */
 	len = fd_recv(k.peer, in, sizeof(in), got, 4, &n);
 	CHECK_EQ(len, made);
@@ -148,7 +148,7 @@ TEST(it_comes_back_when_egress_does)
 	UNTIL(k.all);
 	close(k.peer);
 	UNTIL(k.downs == 1);
-	CHECK(!elink_up(k.link));
+	CHECK(!egress_link_up(k.link));
 	meet();
 	UNTIL(k.all);
 	CHECK_EQ(k.downs, 1);
@@ -186,7 +186,7 @@ TEST(what_does_not_fit_is_sent_later)
 	for (uint32_t i = 1; i <= 500; i++) {
 		n = egress_plain_encode(EGRESS_GONE, i, i, 0, out, sizeof(out));
 		CHECK(n > 0);
-		elink_send(k.link, out, (size_t)n, NULL, 0);
+		egress_link_send(k.link, out, (size_t)n, NULL, 0);
 	}
 	for (int i = 0; got < 500 && i < 10000; i++) {
 		ssize_t len = recv(k.peer, in, sizeof(in), MSG_DONTWAIT);

@@ -19,7 +19,7 @@ static const enum kind lanes[] = { QUICK,  SEALS,  SEALS,  SEALS,  STANDS, STAND
 
 struct wcall {
 	struct wcall *next;
-	wlink_fn *fn;
+	warden_link_fn *fn;
 	void *arg;
 	uint32_t op;
 	uint64_t seq, handle, op_arg;
@@ -37,7 +37,7 @@ struct queue {
 };
 
 struct lane {
-	struct wlink *w;
+	struct warden_link *w;
 	enum kind kind;
 	uv_poll_t *poll; /* NULL: not connected */
 	int fd;
@@ -45,7 +45,7 @@ struct lane {
 	struct queue sent; /* not answered */
 };
 
-struct wlink {
+struct warden_link {
 	uv_loop_t *loop;
 	uv_timer_t *again;
 	int place;
@@ -99,7 +99,7 @@ static void free_handle(uv_handle_t *h)
 	free(h);
 }
 
-static void tell(struct wcall *c, int r, const struct wlink_answer *a, const struct err *e)
+static void tell(struct wcall *c, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	if (c->fn)
 		c->fn(c->arg, r, a, e);
@@ -136,7 +136,7 @@ static void queue_join(struct queue *to, struct queue *from)
 }
 
 /* What was sent is asked again on the next connection, in the same order. */
-static void disconnect(struct wlink *w)
+static void disconnect(struct warden_link *w)
 {
 	struct queue again[KINDS], over;
 	struct wcall *c;
@@ -167,7 +167,7 @@ static void disconnect(struct wlink *w)
 }
 
 /* What of a request its answer is held against. */
-static void put_head(struct wlink *w, const struct wcall *c)
+static void put_head(struct warden_link *w, const struct wcall *c)
 {
 	w->req.version = MSG_VERSION;
 	w->req.op = c->op;
@@ -180,7 +180,7 @@ static void put_head(struct wlink *w, const struct wcall *c)
 
 static int send_one(struct lane *l, struct wcall *c)
 {
-	struct wlink *w = l->w;
+	struct warden_link *w = l->w;
 	ssize_t n;
 
 	put_head(w, c);
@@ -205,7 +205,7 @@ static int lane_open(struct lane *l, struct err *e);
 /* Whether there is something for this connection to send now. */
 static struct queue *next_of(struct lane *l)
 {
-	struct wlink *w = l->w;
+	struct warden_link *w = l->w;
 
 	if (l->kind == QUICK && w->first.first)
 		return &w->first;
@@ -216,7 +216,7 @@ static struct queue *next_of(struct lane *l)
 
 static void lane_send(struct lane *l)
 {
-	struct wlink *w = l->w;
+	struct warden_link *w = l->w;
 	struct queue *q;
 
 	while (w->lane[0].poll && !w->broken && (q = next_of(l))) {
@@ -239,7 +239,7 @@ static void lane_send(struct lane *l)
 		watch(l, UV_READABLE);
 }
 
-static void send_more(struct wlink *w, enum kind k)
+static void send_more(struct warden_link *w, enum kind k)
 {
 	for (unsigned i = 0; i < LANES; i++)
 		if (w->lane[i].kind == k)
@@ -249,10 +249,10 @@ static void send_more(struct wlink *w, enum kind k)
 /* One answer. 0 when there was none, < 0 when the connection is of no more use. */
 static int receive(struct lane *l)
 {
-	struct wlink *w = l->w;
+	struct warden_link *w = l->w;
 	struct err e = { 0 };
 	int fds[MSG_FDS];
-	struct wlink_answer a = { .rep = &w->rep, .fds = fds };
+	struct warden_link_answer a = { .rep = &w->rep, .fds = fds };
 	struct wcall *c;
 	ssize_t n;
 	int r;
@@ -298,7 +298,7 @@ static void on_event(uv_poll_t *p, int status, int events)
 		lane_send(l);
 }
 
-static int open_sock(struct wlink *w, struct err *e)
+static int open_sock(struct warden_link *w, struct err *e)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	int room = 1 << 20, r = 0;
@@ -336,9 +336,9 @@ static int lane_open(struct lane *l, struct err *e)
 	return 0;
 }
 
-static void on_hello(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_hello(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
-	struct wlink *w = arg;
+	struct warden_link *w = arg;
 
 	(void)a;
 	if (r == 0)
@@ -347,18 +347,18 @@ static void on_hello(void *arg, int r, const struct wlink_answer *a, const struc
 		log_error("the warden: %s", e->msg);
 }
 
-static int dial(struct wlink *w, struct err *e)
+static int dial(struct warden_link *w, struct err *e)
 {
 	int r = lane_open(&w->lane[0], e);
 
 	if (r == 0)
-		wlink_call_first(w, WARDEN_HELLO, 0, 0, on_hello, w);
+		warden_link_call_first(w, WARDEN_HELLO, 0, 0, on_hello, w);
 	return r;
 }
 
 static void on_again(uv_timer_t *t)
 {
-	struct wlink *w = t->data;
+	struct warden_link *w = t->data;
 
 	if (w->broken)
 		disconnect(w);
@@ -366,9 +366,10 @@ static void on_again(uv_timer_t *t)
 		uv_timer_start(w->again, on_again, AGAIN_MS, 0);
 }
 
-int wlink_new(uv_loop_t *loop, int place, void (*back)(void *arg), void *arg, struct wlink **ret, struct err *e)
+int warden_link_new(uv_loop_t *loop, int place, void (*back)(void *arg), void *arg, struct warden_link **ret,
+		    struct err *e)
 {
-	struct wlink *w = calloc(1, sizeof(*w));
+	struct warden_link *w = calloc(1, sizeof(*w));
 	uv_timer_t *t = calloc(1, sizeof(*t));
 	int r;
 
@@ -377,7 +378,7 @@ int wlink_new(uv_loop_t *loop, int place, void (*back)(void *arg), void *arg, st
 		free(t);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the link to the warden");
 	}
-	*w = (struct wlink){ .loop = loop, .place = place, .back = back, .arg = arg, .again = t };
+	*w = (struct warden_link){ .loop = loop, .place = place, .back = back, .arg = arg, .again = t };
 	w->held = true;
 	queue_init(&w->first);
 	for (unsigned k = 0; k < KINDS; k++)
@@ -395,8 +396,8 @@ int wlink_new(uv_loop_t *loop, int place, void (*back)(void *arg), void *arg, st
 	return 0;
 }
 
-static struct wcall *call_new(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, wlink_fn *fn,
-			      void *fn_arg)
+static struct wcall *call_new(struct warden_link *w, enum warden_op op, uint64_t handle, uint64_t arg,
+			      warden_link_fn *fn, void *fn_arg)
 {
 	struct wcall *c = calloc(1, sizeof(*c));
 
@@ -407,8 +408,8 @@ static struct wcall *call_new(struct wlink *w, enum warden_op op, uint64_t handl
 	return c;
 }
 
-void wlink_call(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const struct sandbox_spec *spec,
-		wlink_fn *fn, void *fn_arg)
+void warden_link_call(struct warden_link *w, enum warden_op op, uint64_t handle, uint64_t arg,
+		      const struct sandbox_spec *spec, warden_link_fn *fn, void *fn_arg)
 {
 	struct wcall *c = call_new(w, op, handle, arg, fn, fn_arg);
 	enum kind k = spec && spec->layers ? STANDS : QUICK;
@@ -423,8 +424,8 @@ void wlink_call(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t ar
 	send_more(w, k);
 }
 
-void wlink_diff(struct wlink *w, uint64_t handle, const struct sandbox_spec *spec, const struct msg_diff *diff, wlink_fn *fn,
-		void *fn_arg)
+void warden_link_diff(struct warden_link *w, uint64_t handle, const struct sandbox_spec *spec,
+		      const struct msg_diff *diff, warden_link_fn *fn, void *fn_arg)
 {
 	struct wcall *c = call_new(w, WARDEN_DIFF, handle, 0, fn, fn_arg);
 
@@ -438,7 +439,8 @@ void wlink_diff(struct wlink *w, uint64_t handle, const struct sandbox_spec *spe
 	send_more(w, STANDS);
 }
 
-void wlink_net(struct wlink *w, uint64_t handle, uint64_t arg, const struct steer_rules *rules, wlink_fn *fn, void *fn_arg)
+void warden_link_net(struct warden_link *w, uint64_t handle, uint64_t arg, const struct steer_rules *rules,
+		     warden_link_fn *fn, void *fn_arg)
 {
 	struct wcall *c = call_new(w, WARDEN_NET, handle, arg, fn, fn_arg);
 
@@ -450,7 +452,8 @@ void wlink_net(struct wlink *w, uint64_t handle, uint64_t arg, const struct stee
 	send_more(w, QUICK);
 }
 
-void wlink_limits(struct wlink *w, uint64_t handle, const struct spec_limits *l, wlink_fn *fn, void *fn_arg)
+void warden_link_limits(struct warden_link *w, uint64_t handle, const struct spec_limits *l, warden_link_fn *fn,
+			void *fn_arg)
 {
 	struct wcall *c = call_new(w, WARDEN_LIMITS, handle, 0, fn, fn_arg);
 
@@ -459,7 +462,8 @@ void wlink_limits(struct wlink *w, uint64_t handle, const struct spec_limits *l,
 	send_more(w, QUICK);
 }
 
-void wlink_who(struct wlink *w, uint64_t handle, const struct warden_who *who, wlink_fn *fn, void *fn_arg)
+void warden_link_who(struct warden_link *w, uint64_t handle, const struct warden_who *who, warden_link_fn *fn,
+		     void *fn_arg)
 {
 	struct wcall *c = call_new(w, WARDEN_WHO, handle, 0, fn, fn_arg);
 
@@ -468,8 +472,8 @@ void wlink_who(struct wlink *w, uint64_t handle, const struct warden_who *who, w
 	send_more(w, QUICK);
 }
 
-void wlink_call_layer(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const char *id, wlink_fn *fn,
-		      void *fn_arg)
+void warden_link_call_layer(struct warden_link *w, enum warden_op op, uint64_t handle, uint64_t arg, const char *id,
+			    warden_link_fn *fn, void *fn_arg)
 {
 	struct wcall *c = call_new(w, op, handle, arg, fn, fn_arg);
 	enum kind k = op == WARDEN_SEAL ? SEALS : QUICK;
@@ -480,7 +484,8 @@ void wlink_call_layer(struct wlink *w, enum warden_op op, uint64_t handle, uint6
 	send_more(w, k);
 }
 
-void wlink_call_first(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, wlink_fn *fn, void *fn_arg)
+void warden_link_call_first(struct warden_link *w, enum warden_op op, uint64_t handle, uint64_t arg, warden_link_fn *fn,
+			    void *fn_arg)
 {
 	struct wcall *c = call_new(w, op, handle, arg, fn, fn_arg);
 
@@ -489,14 +494,14 @@ void wlink_call_first(struct wlink *w, enum warden_op op, uint64_t handle, uint6
 	send_more(w, QUICK);
 }
 
-void wlink_go(struct wlink *w)
+void warden_link_go(struct warden_link *w)
 {
 	w->held = false;
 	for (unsigned k = 0; k < KINDS; k++)
 		send_more(w, (enum kind)k);
 }
 
-bool wlink_idle(const struct wlink *w)
+bool warden_link_idle(const struct warden_link *w)
 {
 	bool idle = !w->first.first;
 

@@ -13,45 +13,50 @@
 #include "base/err.h"
 #include "warden/msg.h"
 
-struct wlink;
+struct warden_link;
 
-struct wlink_answer {
+struct warden_link_answer {
 	const struct warden_rep *rep; /* good during the call */
 	int *fds; /* taken by setting to -1; the rest is closed afterwards */
 	size_t nfds;
 };
 
 /* @r is 0 or the warden's refusal. Called exactly once for each call, as late as the warden answers. */
-typedef void wlink_fn(void *arg, int r, const struct wlink_answer *a, const struct err *e);
+typedef void warden_link_fn(void *arg, int r, const struct warden_link_answer *a, const struct err *e);
 
 /*
  * @place: an O_PATH descriptor of its listening socket, the caller's. @back is called when the link stands (again),
  * before anything is repeated. It is there until the process ends.
  */
-int wlink_new(uv_loop_t *loop, int place, void (*back)(void *arg), void *arg, struct wlink **ret, struct err *e);
+int warden_link_new(uv_loop_t *loop, int place, void (*back)(void *arg), void *arg, struct warden_link **ret,
+		    struct err *e);
 /*
  * @spec only for WARDEN_CREATE. @fn may be NULL: nobody wants to know. Without memory for the request, a few kilobytes,
  * the process ends: every caller would have to undo what it began.
  */
-void wlink_call(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const struct sandbox_spec *spec,
-		wlink_fn *fn, void *fn_arg);
+void warden_link_call(struct warden_link *w, enum warden_op op, uint64_t handle, uint64_t arg,
+		      const struct sandbox_spec *spec, warden_link_fn *fn, void *fn_arg);
 /* DIFF, with what warden/msg.h wants for it. The answer's descriptor is the stream. */
-void wlink_diff(struct wlink *w, uint64_t handle, const struct sandbox_spec *spec, const struct msg_diff *diff, wlink_fn *fn,
-		void *fn_arg);
+void warden_link_diff(struct warden_link *w, uint64_t handle, const struct sandbox_spec *spec,
+		      const struct msg_diff *diff, warden_link_fn *fn, void *fn_arg);
 /* NET; @arg 1: with new sockets, the answer's descriptors in the order of enum steer_socket. */
-void wlink_net(struct wlink *w, uint64_t handle, uint64_t arg, const struct steer_rules *rules, wlink_fn *fn, void *fn_arg);
-void wlink_limits(struct wlink *w, uint64_t handle, const struct spec_limits *l, wlink_fn *fn, void *fn_arg);
-/* WHO. SOCKET and DENIED are for wlink_call(). */
-void wlink_who(struct wlink *w, uint64_t handle, const struct warden_who *who, wlink_fn *fn, void *fn_arg);
+void warden_link_net(struct warden_link *w, uint64_t handle, uint64_t arg, const struct steer_rules *rules,
+		     warden_link_fn *fn, void *fn_arg);
+void warden_link_limits(struct warden_link *w, uint64_t handle, const struct spec_limits *l, warden_link_fn *fn,
+			void *fn_arg);
+/* WHO. SOCKET and DENIED are for warden_link_call(). */
+void warden_link_who(struct warden_link *w, uint64_t handle, const struct warden_who *who, warden_link_fn *fn,
+		     void *fn_arg);
 /* SEAL, UNSEAL, LAYERS: @id is the layer's, NULL for none. */
-void wlink_call_layer(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, const char *id, wlink_fn *fn,
-		      void *fn_arg);
+void warden_link_call_layer(struct warden_link *w, enum warden_op op, uint64_t handle, uint64_t arg, const char *id,
+			    warden_link_fn *fn, void *fn_arg);
 /*
  * The same, before everything that waits: for finding out what is there after the link came back. Not asked again when
  * it breaks: -EPIPE, since all of it is to be found out anew.
  */
-void wlink_call_first(struct wlink *w, enum warden_op op, uint64_t handle, uint64_t arg, wlink_fn *fn, void *fn_arg);
+void warden_link_call_first(struct warden_link *w, enum warden_op op, uint64_t handle, uint64_t arg, warden_link_fn *fn,
+			    void *fn_arg);
 /* Whether everything that was asked has been answered. */
-bool wlink_idle(const struct wlink *w);
+bool warden_link_idle(const struct warden_link *w);
 /* After @back: what waits is held until this is called. */
-void wlink_go(struct wlink *w);
+void warden_link_go(struct warden_link *w);

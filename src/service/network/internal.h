@@ -35,7 +35,7 @@ struct net_run {
 
 struct nets {
 	struct service *service;
-	struct elink *link;
+	struct egress_link *link;
 	struct map runs; /* by number */
 	struct map trees; /* by id */
 	uv_timer_t timer; /* what changed is stored, who waits too long is let go on */

@@ -183,11 +183,11 @@ void net_flush_cancel(struct net_flush *f)
 
 static void send_plain(struct nets *n, enum egress_type type, uint32_t seq, uint64_t sandbox)
 {
-	uint8_t *out = elink_room(n->link);
+	uint8_t *out = egress_link_room(n->link);
 	long len = egress_plain_encode(type, seq, sandbox, 0, out, EGRESS_MSG_MAX);
 
 	assert(len > 0);
-	elink_send(n->link, out, (size_t)len, NULL, 0);
+	egress_link_send(n->link, out, (size_t)len, NULL, 0);
 }
 
 struct asked {
@@ -196,7 +196,7 @@ struct asked {
 	bool sockets;
 };
 
-static void on_sockets(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_sockets(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct asked q = *(struct asked *)arg;
 	struct net_run *x = net_run_of(q.nets, q.number);
@@ -234,7 +234,7 @@ static void ask(struct net_run *r, bool sockets)
 	*q = (struct asked){ .nets = r->nets, .number = r->number, .sockets = sockets };
 	r->asking = r->asking || sockets;
 	net_want_steer(r->nets->service->o.net, r->sandbox->want->net, &rules);
-	wlink_net(r->nets->service->warden, r->number, sockets, &rules, on_sockets, q);
+	warden_link_net(r->nets->service->warden, r->number, sockets, &rules, on_sockets, q);
 }
 
 void net_run_resteer(struct nets *n, uint64_t number)
@@ -247,7 +247,7 @@ void net_run_resteer(struct nets *n, uint64_t number)
 
 void net_run_sync(struct net_run *r)
 {
-	if (!r->sandbox || !r->number || !elink_up(r->nets->link))
+	if (!r->sandbox || !r->number || !egress_link_up(r->nets->link))
 		return;
 	if (r->sock[0] >= 0 || r->held)
 		net_send_sandbox(r);
@@ -344,20 +344,20 @@ void net_they(struct nets *n, uint64_t number, uint32_t seq, uint32_t pid, const
 	const struct net_run *r = net_run_of(n, number);
 	char told[WARDEN_COMMAND];
 	const struct egress_they t = { .sandbox = number, .pid = pid, .command = told };
-	uint8_t *out = elink_room(n->link);
+	uint8_t *out = egress_link_room(n->link);
 	long len;
 
-	if (!elink_up(n->link))
+	if (!egress_link_up(n->link))
 		return;
 	snprintf(told, sizeof(told), "%s", command);
 	if (r && r->sandbox)
 		mask_field(sandbox_mask(r->sandbox), told, sizeof(told));
 	len = egress_they_encode(&t, seq, out, EGRESS_MSG_MAX);
 	if (len > 0)
-		elink_send(n->link, out, (size_t)len, NULL, 0);
+		egress_link_send(n->link, out, (size_t)len, NULL, 0);
 }
 
-static void on_they(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_they(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct asking q = *(struct asking *)arg;
 	char command[WARDEN_COMMAND + 1] = "";
@@ -392,7 +392,7 @@ static void on_who(struct net_run *r, const struct egress_msg *m)
 	who.port = w.port;
 	memcpy(who.client, w.client, w.family == 4 ? 4 : 16);
 	memcpy(who.addr, w.addr, w.family == 4 ? 4 : 16);
-	wlink_who(r->nets->service->warden, r->number, &who, on_they, q);
+	warden_link_who(r->nets->service->warden, r->number, &who, on_they, q);
 }
 
 static void on_counts(struct net_run *r, const struct egress_msg *m)
@@ -489,7 +489,7 @@ static void on_tick(uv_timer_t *t)
 			nets_soon(n);
 		if (r->again && !r->asking) {
 			nets_soon(n);
-			if (elink_up(n->link))
+			if (egress_link_up(n->link))
 				ask(r, !r->held);
 		}
 	}
@@ -596,7 +596,7 @@ void sandbox_net_end(struct sandbox *b)
 	fd_close_many(r->sock, EGRESS_SOCKETS);
 	for (unsigned i = 0; i < EGRESS_SOCKETS; i++)
 		r->sock[i] = -1;
-	if (r->number && r->held && elink_up(r->nets->link))
+	if (r->number && r->held && egress_link_up(r->nets->link))
 		send_plain(r->nets, EGRESS_GONE, 0, r->number);
 	else
 		run_free(r);
@@ -640,14 +640,14 @@ bool sandbox_net_flushed(struct sandbox *b, struct net_flush *f)
 {
 	struct net_run *r = b->run;
 
-	if (!r || !r->held || !elink_up(r->nets->link))
+	if (!r || !r->held || !egress_link_up(r->nets->link))
 		return true;
 	if (!r->flushes)
 		r->flush_ns = clock_mono_ns();
 	f->run = r;
 	f->next = r->flushes;
 	r->flushes = f;
-	r->flush_seq = elink_seq(r->nets->link);
+	r->flush_seq = egress_link_seq(r->nets->link);
 	send_plain(r->nets, EGRESS_TELL, r->flush_seq, r->number);
 	nets_soon(r->nets);
 	return false;
@@ -775,10 +775,10 @@ int sandbox_nets_new(struct service *s, struct err *e)
 
 int sandbox_nets_start(struct service *s, struct err *e)
 {
-	const struct elink_user u = { .have = on_have, .down = on_down, .message = on_message, .arg = s->nets };
+	const struct egress_link_user u = { .have = on_have, .down = on_down, .message = on_message, .arg = s->nets };
 	int r = load_all(s, e);
 
 	if (r == 0)
 		sandbox_nets_store(s); /* trees nobody is of go */
-	return r < 0 ? r : elink_new(s->loop, s->o.egress_place, &u, &s->nets->link, e);
+	return r < 0 ? r : egress_link_new(s->loop, s->o.egress_place, &u, &s->nets->link, e);
 }

@@ -134,7 +134,7 @@ static int keep(struct sandbox *b, const struct who *who, struct net_want **want
 	return 0;
 }
 
-static void on_steered(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_steered(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct net_put *p = arg;
 	struct net_run *run = p->run;
@@ -209,7 +209,8 @@ static void begin(struct sandbox *b, struct sandbox_op *op, struct net_want *wan
 	p->timer->data = p;
 	uv_timer_start(p->timer, on_late, PUT_MS, 0);
 	net_want_steer(b->service->o.net, want, &rules);
-	wlink_net(b->service->warden, b->handle, !run->held && run->sock[0] < 0 && !run->asking, &rules, on_steered, p);
+	warden_link_net(b->service->warden, b->handle, !run->held && run->sock[0] < 0 && !run->asking, &rules,
+			on_steered, p);
 }
 
 void sandbox_net_put(struct sandbox *b, const struct who *who, struct net_want *want, sandbox_done_fn *fn, void *arg)

@@ -70,35 +70,35 @@ static int read_allow(const json_t *list, struct net_want *w, struct err *e)
 
 static int read_budget(const json_t *o, const char *what, struct egress_budget *b, struct err *e)
 {
-	struct jin j = JIN_INIT(o, e);
+	struct json_read j = JIN_INIT(o, e);
 	uint64_t concurrent = 0, requests = 0;
 
 	if (!o)
 		return 0;
-	jin_size(&j, "bytes_out", &b->bytes_out);
-	jin_size(&j, "bytes_in", &b->bytes_in);
-	jin_u64(&j, "connections", &b->connections, 0, INT64_MAX);
-	jin_u64(&j, "concurrent", &concurrent, 0, UINT32_MAX);
-	jin_size(&j, "bandwidth", &b->bandwidth);
-	jin_u64(&j, "dns", &b->dns, 0, INT64_MAX);
-	jin_u64(&j, "requests_per_minute", &requests, 0, UINT32_MAX);
+	json_read_size(&j, "bytes_out", &b->bytes_out);
+	json_read_size(&j, "bytes_in", &b->bytes_in);
+	json_read_u64(&j, "connections", &b->connections, 0, INT64_MAX);
+	json_read_u64(&j, "concurrent", &concurrent, 0, UINT32_MAX);
+	json_read_size(&j, "bandwidth", &b->bandwidth);
+	json_read_u64(&j, "dns", &b->dns, 0, INT64_MAX);
+	json_read_u64(&j, "requests_per_minute", &requests, 0, UINT32_MAX);
 	b->concurrent = (uint32_t)concurrent;
 	b->requests = (uint32_t)requests;
-	return jin_end(&j) < 0 ? err_wrap(e, j.r < 0 ? j.r : -EINVAL, "network: %s", what) : 0;
+	return json_read_end(&j) < 0 ? err_wrap(e, j.r < 0 ? j.r : -EINVAL, "network: %s", what) : 0;
 }
 
 static int read_object(const json_t *v, struct net_want *w, struct err *e)
 {
-	struct jin j = JIN_INIT(v, e);
+	struct json_read j = JIN_INIT(v, e);
 	const char *mode = NULL;
 	const json_t *allow, *budget, *tree;
 	int r;
 
-	jin_str(&j, "mode", &mode, 32);
-	allow = jin_array(&j, "allow", EGRESS_RULES_MAX);
-	budget = jin_object(&j, "budget");
-	tree = jin_object(&j, "tree_budget");
-	if (jin_end(&j) < 0)
+	json_read_str(&j, "mode", &mode, 32);
+	allow = json_read_array(&j, "allow", EGRESS_RULES_MAX);
+	budget = json_read_object(&j, "budget");
+	tree = json_read_object(&j, "tree_budget");
+	if (json_read_end(&j) < 0)
 		return err_wrap(e, -EINVAL, "network");
 	if (!mode && !allow)
 		return err_set(e, ERR_INVALID, -EINVAL, "network: `mode` or `allow` is needed");

@@ -10,7 +10,7 @@
 void net_send_config(struct nets *n)
 {
 	struct egress_config *c = calloc(1, sizeof(*c));
-	uint8_t *out = elink_room(n->link);
+	uint8_t *out = egress_link_room(n->link);
 	long len;
 
 	if (!c)
@@ -21,7 +21,7 @@ void net_send_config(struct nets *n)
 	if (len < 0)
 		log_error("the configuration of networks is too large for cloche-egress");
 	else
-		elink_send(n->link, out, (size_t)len, NULL, 0);
+		egress_link_send(n->link, out, (size_t)len, NULL, 0);
 }
 
 /* What it knew before, so that addresses its programs remember stay what they were. */
@@ -29,7 +29,7 @@ static void send_names(struct net_run *r)
 {
 	const struct net_state *st = r->state;
 	struct egress_names *m = r->nets->names;
-	uint8_t *out = elink_room(r->nets->link);
+	uint8_t *out = egress_link_room(r->nets->link);
 	long len;
 
 	for (uint32_t i = 0; i < st->nnames; i += m->n) {
@@ -42,14 +42,14 @@ static void send_names(struct net_run *r)
 		if (len < 0)
 			log_error("sandbox %s: its names do not fit into a message", r->id);
 		else
-			elink_send(r->nets->link, out, (size_t)len, NULL, 0);
+			egress_link_send(r->nets->link, out, (size_t)len, NULL, 0);
 	}
 }
 
 void net_send_sandbox(struct net_run *r)
 {
 	struct egress_sandbox *m = r->nets->sandbox;
-	uint8_t *out = elink_room(r->nets->link);
+	uint8_t *out = egress_link_room(r->nets->link);
 	struct net_state *st = net_state_now(r->state);
 	struct service *s = r->nets->service;
 	bool fresh = r->sock[0] >= 0;
@@ -70,7 +70,7 @@ void net_send_sandbox(struct net_run *r)
 	m->counts.sandbox = m->tree_counts.sandbox = r->number;
 	if (s->net_inject)
 		s->net_inject(r->sandbox, m);
-	r->seq = elink_seq(r->nets->link);
+	r->seq = egress_link_seq(r->nets->link);
 	r->in_force = false;
 	len = egress_sandbox_encode(m, r->seq, out, EGRESS_MSG_MAX);
 	if (len < 0) {
@@ -79,7 +79,7 @@ void net_send_sandbox(struct net_run *r)
 		net_put_done(r, EMSGSIZE);
 		return;
 	}
-	elink_send(r->nets->link, out, (size_t)len, r->sock, fresh ? EGRESS_SOCKETS : 0);
+	egress_link_send(r->nets->link, out, (size_t)len, r->sock, fresh ? EGRESS_SOCKETS : 0);
 	explicit_bzero(out, (size_t)len);
 	r->held = true;
 	if (fresh)

@@ -151,7 +151,7 @@ static void kernel_rule(const struct sandbox *b, const struct net_addr *a, uint1
 	snprintf(rule, size, a->family == 4 ? "%s:%u" : "[%s]:%u", text, port);
 }
 
-static void on_denied(void *arg, int r, const struct wlink_answer *w, const struct err *e)
+static void on_denied(void *arg, int r, const struct warden_link_answer *w, const struct err *e)
 {
 	struct sandbox_op *op = arg;
 	const uint64_t now = clock_real_ns();
@@ -195,7 +195,7 @@ static void look_on(struct sandbox_op *op, bool why)
 
 	op->handle = b->handle;
 	if (why && b->run && b->handle && b->net)
-		wlink_call(b->service->warden, WARDEN_DENIED, b->handle, 0, NULL, on_denied, op);
+		warden_link_call(b->service->warden, WARDEN_DENIED, b->handle, 0, NULL, on_denied, op);
 	else
 		sandbox_tell(b->service, op, 0, NULL);
 }

@@ -96,7 +96,7 @@ int net_vm_who(struct net_run *r, uint32_t seq, uint16_t port)
 	}
 	*q = (struct vm_who){ .nets = r->nets, .number = r->number, .seq = seq, .fd = p[0] };
 	mux_put_u32(out, port);
-	e = alink_send(&r->sandbox->link, FRAME_WHO, 0, out, sizeof(out), &p[1], 1);
+	e = agent_link_send(&r->sandbox->link, FRAME_WHO, 0, out, sizeof(out), &p[1], 1);
 	fd_close(p[1]);
 	if (e == 0)
 		e = uv_poll_init(loop, &q->poll, q->fd);

@@ -327,7 +327,7 @@ static int reach_in(struct port_dial *d)
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
 		return -errno;
 	d->fd = pair[0];
-	r = alink_send(&d->sandbox->link, FRAME_CONNECT, 0, out, (size_t)len, &pair[1], 1);
+	r = agent_link_send(&d->sandbox->link, FRAME_CONNECT, 0, out, (size_t)len, &pair[1], 1);
 	fd_close(pair[1]);
 	return r < 0 ? r : watch(d, UV_READABLE, on_said);
 }
@@ -342,7 +342,7 @@ static void on_broken(uv_timer_t *t)
 	finish(d, &e);
 }
 
-static void on_socket(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_socket(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct port_dial *d = arg;
 	struct err why = { 0 };
@@ -375,7 +375,8 @@ static void ask(struct port_dial *d)
 		return;
 	}
 	d->asking = true;
-	wlink_call(d->sandbox->service->warden, WARDEN_SOCKET, d->sandbox->handle, d->v6 ? 6 : 4, NULL, on_socket, d);
+	warden_link_call(d->sandbox->service->warden, WARDEN_SOCKET, d->sandbox->handle, d->v6 ? 6 : 4, NULL, on_socket,
+			 d);
 }
 
 static void on_late(uv_timer_t *t)

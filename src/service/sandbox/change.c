@@ -18,7 +18,7 @@ static void destroy(struct sandbox *b)
 {
 	sandbox_net_end(b); /* first: who holds its sockets holds its namespace */
 	if (b->handle)
-		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
+		warden_link_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 }
 
 /*
@@ -90,7 +90,7 @@ static bool used_again(const struct sandbox *b)
 	return b->idle_paused && wall_now(b->service) - b->used_ns < b->want->idle.pause_ms * 1000000ULL;
 }
 
-static void on_frozen(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_frozen(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct sandbox_op *op = arg;
 	struct sandbox *b = op->sandbox;
@@ -121,7 +121,7 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
  * A warden that is at a seal refuses; one that nobody waits for any more (who asked for it died, or asked twice) leaves the
  * sandbox as it found it, and that may be frozen.
  */
-static void on_thawed(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_thawed(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct sandbox_op *op = arg;
 	struct sandbox *b = op->sandbox;
@@ -142,9 +142,9 @@ void sandbox_thaw(struct sandbox *b, bool first)
 
 	b->thaw_due = false;
 	if (first)
-		wlink_call_first(b->service->warden, WARDEN_THAW, b->handle, 0, on_thawed, op);
+		warden_link_call_first(b->service->warden, WARDEN_THAW, b->handle, 0, on_thawed, op);
 	else
-		wlink_call(b->service->warden, WARDEN_THAW, b->handle, 0, NULL, on_thawed, op);
+		warden_link_call(b->service->warden, WARDEN_THAW, b->handle, 0, NULL, on_thawed, op);
 }
 
 static void freeze(struct sandbox *b, const struct who *who, bool pause, sandbox_done_fn *fn, void *arg)
@@ -157,7 +157,7 @@ static void freeze(struct sandbox *b, const struct who *who, bool pause, sandbox
 	if (fn)
 		b->idle_paused = b->idle_paused && !pause; /* from now on it is the caller's will */
 	if (b->state == want && !pause && b->handle && !b->sleep && !b->swap)
-		wlink_call(b->service->warden, WARDEN_THAW, b->handle, 0, NULL, on_thawed, op);
+		warden_link_call(b->service->warden, WARDEN_THAW, b->handle, 0, NULL, on_thawed, op);
 	else if (b->state == want)
 		sandbox_tell(b->service, op, 0, NULL);
 	else if (b->state == SANDBOX_LOST)
@@ -165,7 +165,8 @@ static void freeze(struct sandbox *b, const struct who *who, bool pause, sandbox
 	else if (!b->handle || b->sleep || b->opened)
 		sandbox_tell(b->service, op, sandbox_ready(b, &e), &e);
 	else
-		wlink_call(b->service->warden, pause ? WARDEN_FREEZE : WARDEN_THAW, b->handle, 0, NULL, on_frozen, op);
+		warden_link_call(b->service->warden, pause ? WARDEN_FREEZE : WARDEN_THAW, b->handle, 0, NULL, on_frozen,
+				 op);
 }
 
 void sandbox_pause(struct sandbox *b, const struct who *who, sandbox_done_fn *fn, void *arg)
@@ -207,7 +208,7 @@ int sandbox_update(struct sandbox *b, const struct who *who, uint64_t timeout_ms
 	return r;
 }
 
-static void on_stat(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_stat(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct sandbox_op *op = arg;
 
@@ -226,7 +227,7 @@ void sandbox_stat(struct sandbox *b, sandbox_done_fn *fn, void *arg)
 		b->stat = (struct warden_stat){ 0 };
 		sandbox_tell(b->service, op, 0, NULL);
 	} else if (b->handle)
-		wlink_call(b->service->warden, WARDEN_STAT, b->handle, 0, NULL, on_stat, op);
+		warden_link_call(b->service->warden, WARDEN_STAT, b->handle, 0, NULL, on_stat, op);
 	else
 		sandbox_tell(b->service, op, sandbox_lost(b, &e), &e);
 }

@@ -58,7 +58,7 @@ static void become_stopped(struct sandbox *b, const struct who *who, const char 
 {
 	log_info("sandbox %s is stopped: %s", b->id, why);
 	b->state = SANDBOX_STOPPED;
-	alink_close(&b->link);
+	agent_link_close(&b->link);
 	sandbox_net_end(b);
 	file_workers_drop(b);
 	exec_lose_all(b);
@@ -77,7 +77,7 @@ void sandbox_stopped(struct sandbox *b, const char *why)
 	become_stopped(b, &nobody, why);
 }
 
-static void on_ended(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_ended(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct sandbox_op *op = arg;
 
@@ -117,7 +117,7 @@ void sandbox_stop(struct sandbox *b, const struct who *who, sandbox_done_fn *fn,
 		return;
 	}
 	become_stopped(b, who, "a caller said so");
-	wlink_call(b->service->warden, WARDEN_DESTROY, handle, 0, NULL, on_ended, op);
+	warden_link_call(b->service->warden, WARDEN_DESTROY, handle, 0, NULL, on_ended, op);
 }
 
 /* --- started --- */
@@ -290,11 +290,11 @@ void sandbox_close(struct sandbox *b)
 	if (!b->opened)
 		return;
 	b->opened = false;
-	alink_close(&b->link);
+	agent_link_close(&b->link);
 	file_workers_drop(b);
 	sandbox_net_end(b);
 	if (b->handle)
-		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
+		warden_link_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 	b->handle = 0;
 	uncharge(b);
 }
@@ -504,7 +504,7 @@ struct removal {
 	char id[ID_SIZE];
 };
 
-static void on_removed(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_removed(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	AUTO_FREE struct removal *x = arg;
 
@@ -528,7 +528,7 @@ static void remove_disk(struct disk_sweep *d)
 	memcpy(x->id, d->at, sizeof(x->id));
 	if (!loose)
 		log_warn("disk %s is in no row, and nothing says that it may go: it is moved to the quarantine", d->at);
-	wlink_call_layer(d->s->warden, WARDEN_DISK_REMOVE, 0, !loose, d->at, on_removed, x);
+	warden_link_call_layer(d->s->warden, WARDEN_DISK_REMOVE, 0, !loose, d->at, on_removed, x);
 }
 
 /* What has happened so far is stored: nobody comes back to it. */
@@ -562,7 +562,7 @@ static void drop_unseen(const struct disk_sweep *d)
 	closedir(dir);
 }
 
-static void on_disk(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_disk(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct disk_sweep *d = arg;
 	const struct sandbox *b;
@@ -589,7 +589,7 @@ static void on_disk(void *arg, int r, const struct wlink_answer *a, const struct
 
 static void ask_next(struct disk_sweep *d)
 {
-	wlink_call_layer(d->s->warden, WARDEN_DISKS, 0, 0, d->at[0] ? d->at : NULL, on_disk, d);
+	warden_link_call_layer(d->s->warden, WARDEN_DISKS, 0, 0, d->at[0] ? d->at : NULL, on_disk, d);
 }
 
 bool disk_sweep_tick(struct service *s)

@@ -59,7 +59,7 @@ static void on_told(void *arg)
 
 	STEP("hibernate.stored");
 	if (x->r == 0)
-		wlink_call(b->service->warden, WARDEN_DESTROY, x->handle, 0, NULL, NULL, NULL);
+		warden_link_call(b->service->warden, WARDEN_DESTROY, x->handle, 0, NULL, NULL, NULL);
 	b->sleep = NULL;
 	if (x->fn)
 		x->fn(x->arg, x->r, x->r < 0 ? &x->e : NULL);
@@ -114,7 +114,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 		disk_may_go(b->service, b->want->disk);
 	memset(b->want->disk, 0, sizeof(b->want->disk));
 	b->ended_group = 0;
-	alink_close(&b->link);
+	agent_link_close(&b->link);
 	sandbox_net_end(b);
 	sandbox_drop_group(b);
 	less.memory = less.cpu_milli = 0;
@@ -153,7 +153,7 @@ static void begin_later(struct sleep *x)
 /* Of a frozen one: its agent has heard all that we said, and we know all that it has to say. */
 static bool is_steady(const struct sandbox *b)
 {
-	return !exec_any_between(b) && b->synced && alink_is_read(&b->link);
+	return !exec_any_between(b) && b->synced && agent_link_is_read(&b->link);
 }
 
 static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
@@ -163,7 +163,7 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 
 	STEP("hibernate.sealed");
 	if (c && b->handle == x->handle)
-		alink_read(&b->link);
+		agent_link_read(&b->link);
 	if (c && b->handle == x->handle && b->missed) {
 		begin_later(x); /* nobody has that image: it is swept */
 		return;
@@ -231,7 +231,7 @@ static void let_go(struct sleep *x)
 	seal(x);
 }
 
-static void on_frozen(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_frozen(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct sleep *x = arg;
 	struct sandbox *b = x->b;
@@ -252,7 +252,7 @@ static void on_frozen(void *arg, int r, const struct wlink_answer *a, const stru
 	STEP("hibernate.frozen");
 	x->froze = true;
 	exec_clock(b, true);
-	alink_read(&b->link); /* all that it said before it was frozen */
+	agent_link_read(&b->link); /* all that it said before it was frozen */
 	if (b->handle != x->handle || b->state != SANDBOX_RUNNING) {
 		finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"));
 		return;
@@ -275,7 +275,7 @@ static void begin(struct sleep *x)
 		return;
 	}
 	if (b->state == SANDBOX_RUNNING) {
-		wlink_call(b->service->warden, WARDEN_FREEZE, b->handle, 0, NULL, on_frozen, x);
+		warden_link_call(b->service->warden, WARDEN_FREEZE, b->handle, 0, NULL, on_frozen, x);
 		return;
 	}
 	let_go(x);
@@ -399,8 +399,8 @@ int sandbox_want_again(const struct sandbox *b, struct sandbox_want **ret, struc
 	jout_object(&j, NULL);
 	sandbox_want_write(b->want, &j);
 	jout_end(&j);
-	r = jout_done(&j) < 0 ? err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox") :
-				jin_parse(text.data, text.len, &o, e);
+	r = jout_done(&j) < 0 ? err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox")
+			      : json_read_begin(text.data, text.len, &o, e);
 	if (r == 0)
 		r = sandbox_want_parse(&b->service->o, o, true, &w, e);
 	if (r < 0)

@@ -115,7 +115,7 @@ static void in_force(struct limiting *x)
 	finish(x, r);
 }
 
-static void on_limited(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_limited(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct limiting *x = arg;
 
@@ -186,7 +186,7 @@ static void on_free(void *arg, int r, const struct err *e)
 	}
 	x->handle = b->handle;
 	x->l.disk = 0;
-	wlink_limits(b->service->warden, b->handle, &x->l, on_limited, x);
+	warden_link_limits(b->service->warden, b->handle, &x->l, on_limited, x);
 }
 
 void sandbox_limit(struct sandbox *b, const struct who *who, const struct spec_limits *l, sandbox_done_fn *fn,
@@ -202,7 +202,7 @@ void sandbox_limit(struct sandbox *b, const struct who *who, const struct spec_l
 	sandbox_when_free(b, on_free, x);
 }
 
-static void on_again(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_again(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct sandbox *b = arg;
 
@@ -220,5 +220,5 @@ void sandbox_limit_again(struct sandbox *b)
 	if (b->want->spec->flags & SPEC_VM || !(l.memory || l.pids || l.cpu_milli))
 		return;
 	sandbox_ref(b);
-	wlink_limits(b->service->warden, b->handle, &l, on_again, b);
+	warden_link_limits(b->service->warden, b->handle, &l, on_again, b);
 }

@@ -33,7 +33,7 @@ static void wake(const struct sandbox_op *op)
 	struct sandbox *b = op->sandbox;
 
 	if (op->r == 0 && !op->found && b->want->origin.reseeds && b->want->memory && !b->want->origin.pooled && !b->pooled)
-		alink_send(&b->link, FRAME_WARM, FRAME_WARM_WAKE, NULL, 0, NULL, 0);
+		agent_link_send(&b->link, FRAME_WARM, FRAME_WARM_WAKE, NULL, 0, NULL, 0);
 }
 
 void sandbox_op_end(struct sandbox_op *op)
@@ -116,7 +116,7 @@ void sandbox_leave(struct sandbox *b)
 	file_workers_drop(b);
 	sandbox_system_drop(b);
 	exec_drop_all(b);
-	alink_close(&b->link);
+	agent_link_close(&b->link);
 	b->state = SANDBOX_ENDING;
 	sandbox_revive_over(b);
 	sandbox_unref(b);
@@ -140,7 +140,7 @@ void sandbox_give_up(struct sandbox *b, int r, const struct err *e)
 
 	sandbox_net_end(b);
 	if (b->handle)
-		wlink_call(s->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
+		warden_link_call(s->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 	b->handle = 0;
 	b->state = SANDBOX_ENDING;
 	b->maker = NULL;
@@ -234,7 +234,7 @@ void sandbox_stand(struct sandbox *b)
 /* --- create --- */
 
 /* How machines run is known for sure once one was made. */
-static void on_machines(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_machines(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct service *s = arg;
 
@@ -246,7 +246,7 @@ static void on_machines(void *arg, int r, const struct wlink_answer *a, const st
 	s->o.accel_why = s->accel_why;
 }
 
-static void on_created(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_created(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct sandbox *b = arg;
 	const struct sandbox_spec *spec = b->want->spec;
@@ -256,11 +256,11 @@ static void on_created(void *arg, int r, const struct wlink_answer *a, const str
 	if (spec->layers)
 		layer_drop(b->service, spec->layer[spec->layers - 1]);
 	if (spec->flags & SPEC_VM)
-		wlink_call(b->service->warden, WARDEN_MACHINES, 0, 0, NULL, on_machines, b->service);
+		warden_link_call(b->service->warden, WARDEN_MACHINES, 0, 0, NULL, on_machines, b->service);
 	if (e)
 		why = *e;
 	if (r == 0 && b->state != SANDBOX_MAKING) { /* given up meanwhile */
-		wlink_call(b->service->warden, WARDEN_DESTROY, a->rep->handle, 0, NULL, NULL, NULL);
+		warden_link_call(b->service->warden, WARDEN_DESTROY, a->rep->handle, 0, NULL, NULL, NULL);
 		r = -ECANCELED;
 	} else if (r == 0) {
 		b->handle = a->rep->handle;
@@ -421,7 +421,7 @@ int sandbox_begin(struct service *s, const struct sandbox_plan *p, struct sandbo
 	sandbox_net_begin(b, p->like, &spec);
 	if (spec.layers)
 		layer_hold(s, spec.layer[spec.layers - 1]);
-	wlink_call(s->warden, WARDEN_CREATE, 0, 0, &spec, on_created, b);
+	warden_link_call(s->warden, WARDEN_CREATE, 0, 0, &spec, on_created, b);
 	*ret = b;
 	return 0;
 }

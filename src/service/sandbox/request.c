@@ -157,77 +157,77 @@ int user_parse_ids(const char *text, struct user_want *ret, struct err *e)
 	return r;
 }
 
-static void put_path(struct jin *j, const char *key, const char *text, char to[SPEC_PATH])
+static void put_path(struct json_read *j, const char *key, const char *text, char to[SPEC_PATH])
 {
 	if (strlen(text) >= SPEC_PATH)
-		jin_bad(j, key, "at most %d bytes", SPEC_PATH - 1);
+		json_read_bad(j, key, "at most %d bytes", SPEC_PATH - 1);
 	else
 		memcpy(to, text, strlen(text) + 1);
 }
 
-static void read_mounts(struct jin *j, struct sandbox_spec *s)
+static void read_mounts(struct json_read *j, struct sandbox_spec *s)
 {
-	const json_t *list = jin_array(j, "mounts", SPEC_MOUNTS);
+	const json_t *list = json_read_array(j, "mounts", SPEC_MOUNTS);
 
 	for (size_t i = 0; list && j->r == 0 && i < json_array_size(list); i++) {
-		struct jin m = JIN_INIT(json_array_get(list, i), j->e);
+		struct json_read m = JIN_INIT(json_array_get(list, i), j->e);
 		struct spec_mount *to = &s->mount[s->nmounts++];
 		const char *source = "", *target = "";
 		bool ro = false;
 
 		if (!json_is_object(m.o)) {
-			jin_bad(j, "mounts", "objects {source, target, read_only} are wanted");
+			json_read_bad(j, "mounts", "objects {source, target, read_only} are wanted");
 			return;
 		}
-		jin_str(&m, "source", &source, SPEC_PATH - 1);
-		jin_str(&m, "target", &target, SPEC_PATH - 1);
-		jin_bool(&m, "read_only", &ro);
-		j->r = jin_end(&m);
+		json_read_str(&m, "source", &source, SPEC_PATH - 1);
+		json_read_str(&m, "target", &target, SPEC_PATH - 1);
+		json_read_bool(&m, "read_only", &ro);
+		j->r = json_read_end(&m);
 		put_path(j, "mounts", source, to->src);
 		put_path(j, "mounts", target, to->dst);
 		to->read_only = ro;
 	}
 }
 
-static void read_tmpfs(struct jin *j, bool admin, struct sandbox_spec *s)
+static void read_tmpfs(struct json_read *j, bool admin, struct sandbox_spec *s)
 {
-	const json_t *list = jin_array(j, "tmpfs", SPEC_TMPFS);
+	const json_t *list = json_read_array(j, "tmpfs", SPEC_TMPFS);
 
 	for (size_t i = 0; list && j->r == 0 && i < json_array_size(list); i++) {
-		struct jin m = JIN_INIT(json_array_get(list, i), j->e);
+		struct json_read m = JIN_INIT(json_array_get(list, i), j->e);
 		struct spec_tmpfs *to = &s->tmpfs[s->ntmpfs++];
 		const char *path = "";
 
 		if (!json_is_object(m.o)) {
-			jin_bad(j, "tmpfs", "objects {path, size} are wanted");
+			json_read_bad(j, "tmpfs", "objects {path, size} are wanted");
 			return;
 		}
 		to->size = 64 * MIB;
-		jin_str(&m, "path", &path, SPEC_PATH - 1);
-		if (jin_size(&m, "size", &to->size) && !to->size && !admin)
-			jin_bad(&m, "size", "only an admin may lift this limit");
-		j->r = jin_end(&m);
+		json_read_str(&m, "path", &path, SPEC_PATH - 1);
+		if (json_read_size(&m, "size", &to->size) && !to->size && !admin)
+			json_read_bad(&m, "size", "only an admin may lift this limit");
+		j->r = json_read_end(&m);
 		put_path(j, "tmpfs", path, to->path);
 	}
 }
 
-bool idle_read(struct jin *j, struct want_idle *ret)
+bool idle_read(struct json_read *j, struct want_idle *ret)
 {
 	const json_t *v = json_object_get(j->o, "idle");
 	struct want_idle i = { 0 };
 
 	if (!json_is_object(v)) {
-		if (!jin_ms(j, "idle", &i.delete_ms))
+		if (!json_read_ms(j, "idle", &i.delete_ms))
 			return false;
 	} else {
-		struct jin in = JIN_INIT(jin_object(j, "idle"), j->e);
+		struct json_read in = JIN_INIT(json_read_object(j, "idle"), j->e);
 
 		if (j->r < 0)
 			return false;
-		jin_ms(&in, "pause", &i.pause_ms);
-		jin_ms(&in, "hibernate", &i.hibernate_ms);
-		jin_ms(&in, "delete", &i.delete_ms);
-		j->r = jin_end(&in);
+		json_read_ms(&in, "pause", &i.pause_ms);
+		json_read_ms(&in, "hibernate", &i.hibernate_ms);
+		json_read_ms(&in, "delete", &i.delete_ms);
+		j->r = json_read_end(&in);
 	}
 	*ret = i;
 	return true;
@@ -246,7 +246,7 @@ static void write_idle(const struct want_idle *i, struct json *j)
 	jout_end(j);
 }
 
-static void read_limits(const struct service_opts *o, struct jin *j, bool admin, struct sandbox_want *w)
+static void read_limits(const struct service_opts *o, struct json_read *j, bool admin, struct sandbox_want *w)
 {
 	struct spec_limits *l = &w->spec->limits;
 	uint64_t pids = o->pids;
@@ -255,20 +255,20 @@ static void read_limits(const struct service_opts *o, struct jin *j, bool admin,
 	w->nofile = o->nofile;
 	w->output_limit = o->output_limit;
 	w->exec_timeout_ms = o->exec_timeout_ms;
-	jin_cpus(j, "cpus", &l->cpu_milli);
-	jin_size(j, "memory", &l->memory);
-	jin_size(j, "disk", &l->disk);
-	jin_u64(j, "inodes", &l->inodes, 0, UINT32_MAX);
-	jin_size(j, "io_bps", &l->io_bps);
-	jin_u64(j, "pids", &pids, 0, UINT32_MAX);
-	jin_u64(j, "nofile", &w->nofile, 0, 1 << 20);
-	jin_size(j, "output_limit", &w->output_limit);
-	jin_ms(j, "timeout", &w->timeout_ms);
+	json_read_cpus(j, "cpus", &l->cpu_milli);
+	json_read_size(j, "memory", &l->memory);
+	json_read_size(j, "disk", &l->disk);
+	json_read_u64(j, "inodes", &l->inodes, 0, UINT32_MAX);
+	json_read_size(j, "io_bps", &l->io_bps);
+	json_read_u64(j, "pids", &pids, 0, UINT32_MAX);
+	json_read_u64(j, "nofile", &w->nofile, 0, 1 << 20);
+	json_read_size(j, "output_limit", &w->output_limit);
+	json_read_ms(j, "timeout", &w->timeout_ms);
 	idle_read(j, &w->idle);
-	jin_ms(j, "exec_timeout", &w->exec_timeout_ms);
+	json_read_ms(j, "exec_timeout", &w->exec_timeout_ms);
 	l->pids = (uint32_t)pids;
 	if (w->output_limit > OUTPUT_LIMIT_MAX)
-		jin_bad(j, "output_limit", "at most 16M in an answer; more is fetched from …/output");
+		json_read_bad(j, "output_limit", "at most 16M in an answer; more is fetched from …/output");
 	if (admin)
 		return;
 	const struct {
@@ -279,19 +279,19 @@ static void read_limits(const struct service_opts *o, struct jin *j, bool admin,
 		       { "nofile", w->nofile ? w->nofile : !o->nofile, 0 } };
 	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
 		if (!bounds[i].value)
-			jin_bad(j, bounds[i].key, "only an admin may lift this limit");
+			json_read_bad(j, bounds[i].key, "only an admin may lift this limit");
 		else if (bounds[i].max && bounds[i].value > bounds[i].max)
-			jin_bad(j, bounds[i].key, "beyond what this host allows (%llu%s)",
-				(unsigned long long)bounds[i].max, i == 0 ? " thousandths of a core" : "");
+			json_read_bad(j, bounds[i].key, "beyond what this host allows (%llu%s)",
+				      (unsigned long long)bounds[i].max, i == 0 ? " thousandths of a core" : "");
 	}
 }
 
-bool limits_read(const struct service_opts *o, struct jin *j, bool admin, struct spec_limits *ret)
+bool limits_read(const struct service_opts *o, struct json_read *j, bool admin, struct spec_limits *ret)
 {
 	struct spec_limits l = { 0 };
 	uint64_t pids = 0;
-	const bool given[] = { jin_cpus(j, "cpus", &l.cpu_milli), jin_size(j, "memory", &l.memory), jin_size(j, "disk", &l.disk),
-			       jin_u64(j, "pids", &pids, 0, UINT32_MAX) };
+	const bool given[] = { json_read_cpus(j, "cpus", &l.cpu_milli), json_read_size(j, "memory", &l.memory),
+			       json_read_size(j, "disk", &l.disk), json_read_u64(j, "pids", &pids, 0, UINT32_MAX) };
 	bool any = false;
 
 	l.pids = (uint32_t)pids;
@@ -303,19 +303,19 @@ bool limits_read(const struct service_opts *o, struct jin *j, bool admin, struct
 	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
 		any = any || given[i];
 		if (given[i] && !bounds[i].value)
-			jin_bad(j, bounds[i].key, "0 is not allowed: a limit cannot be lifted later");
+			json_read_bad(j, bounds[i].key, "0 is not allowed: a limit cannot be lifted later");
 		else if (given[i] && !admin && bounds[i].max && bounds[i].value > bounds[i].max)
-			jin_bad(j, bounds[i].key, "beyond what this host allows (%llu%s)", (unsigned long long)bounds[i].max,
-				i == 0 ? " thousandths of a core" : "");
+			json_read_bad(j, bounds[i].key, "beyond what this host allows (%llu%s)",
+				      (unsigned long long)bounds[i].max, i == 0 ? " thousandths of a core" : "");
 	}
 	*ret = l;
 	return any;
 }
 
 /* Whether it may be is asked when it is to be made: what was stored must be read in any case. */
-static void read_network(struct jin *j, struct sandbox_want *w)
+static void read_network(struct json_read *j, struct sandbox_want *w)
 {
-	const json_t *v = jin_any(j, "network");
+	const json_t *v = json_read_any(j, "network");
 
 	if (v && j->r == 0)
 		j->r = net_want_parse(v, &w->net, j->e);
@@ -327,12 +327,12 @@ const char *tier_name(const struct sandbox_spec *s)
 }
 
 /* The flag of it. Whether this host can make one is the warden's to say. */
-static uint32_t read_tier(struct jin *j)
+static uint32_t read_tier(struct json_read *j)
 {
 	const char *tier = "container";
 	bool later;
 
-	jin_str(j, "isolation", &tier, 32);
+	json_read_str(j, "isolation", &tier, 32);
 	if (j->r < 0 || !strcmp(tier, "container"))
 		return 0;
 	if (!strcmp(tier, "vm"))
@@ -344,7 +344,7 @@ static uint32_t read_tier(struct jin *j)
 	return 0;
 }
 
-static void read_files(const struct service_opts *o, struct jin *j, bool admin, struct sandbox_want *w)
+static void read_files(const struct service_opts *o, struct json_read *j, bool admin, struct sandbox_want *w)
 {
 	static const char fit_host[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
 	const uint32_t tier = read_tier(j);
@@ -352,11 +352,11 @@ static void read_files(const struct service_opts *o, struct jin *j, bool admin, 
 	struct sandbox_spec *s = w->spec;
 	bool read_only = false;
 
-	jin_str(j, "image", &image, 64);
-	jin_str(j, "hostname", &hostname, sizeof(s->hostname) - 1);
-	jin_str(j, "storage", &storage, 16);
-	jin_str(j, "workdir", &workdir, SPEC_PATH - 1);
-	jin_bool(j, "read_only", &read_only);
+	json_read_str(j, "image", &image, 64);
+	json_read_str(j, "hostname", &hostname, sizeof(s->hostname) - 1);
+	json_read_str(j, "storage", &storage, 16);
+	json_read_str(j, "workdir", &workdir, SPEC_PATH - 1);
+	json_read_bool(j, "read_only", &read_only);
 	read_mounts(j, s);
 	read_tmpfs(j, admin, s);
 	if (j->r < 0)
@@ -369,11 +369,11 @@ static void read_files(const struct service_opts *o, struct jin *j, bool admin, 
 		err_remedy(j->e, "use \"host\", or put a root filesystem folder below the daemon's --images");
 	}
 	if (hostname[0] == '-' || hostname[0] == '.' || !*hostname || strspn(hostname, fit_host) != strlen(hostname))
-		jin_bad(j, "hostname", "letters, digits, '-' and '.' are wanted, the first a letter or digit");
+		json_read_bad(j, "hostname", "letters, digits, '-' and '.' are wanted, the first a letter or digit");
 	if (strcmp(storage, "memory") && strcmp(storage, "disk"))
-		jin_bad(j, "storage", "\"memory\" or \"disk\" is wanted");
+		json_read_bad(j, "storage", "\"memory\" or \"disk\" is wanted");
 	else if (tier && strcmp(storage, "disk"))
-		jin_bad(j, "storage", "a virtual machine's is \"disk\"");
+		json_read_bad(j, "storage", "a virtual machine's is \"disk\"");
 	snprintf(s->hostname, sizeof(s->hostname), "%s", hostname);
 	snprintf(s->workdir, sizeof(s->workdir), "%s", workdir ? workdir : w->user.uid ? "/home/user" : "/root");
 	s->flags = (read_only ? SPEC_READ_ONLY : SPEC_SYSTEM_WRITABLE) | (!strcmp(storage, "disk") ? SPEC_DISK : 0) |
@@ -384,30 +384,30 @@ static void read_files(const struct service_opts *o, struct jin *j, bool admin, 
 
 static int read_all(const struct service_opts *o, const json_t *from, bool admin, struct sandbox_want *w, struct err *e)
 {
-	struct jin j = JIN_INIT(from, e);
+	struct json_read j = JIN_INIT(from, e);
 	const char *name = NULL, *key = NULL, *user = "user";
 	const json_t *kv;
 
-	if (jin_str(&j, "name", &name, NAME_MAX_LEN) && j.r == 0)
+	if (json_read_str(&j, "name", &name, NAME_MAX_LEN) && j.r == 0)
 		j.r = name_check(name, e);
-	if (jin_str(&j, "key", &key, KEY_MAX_LEN) && !*key)
-		jin_bad(&j, "key", "1 to %d bytes", KEY_MAX_LEN);
-	jin_str(&j, "user", &user, sizeof(w->user.text) - 1);
+	if (json_read_str(&j, "key", &key, KEY_MAX_LEN) && !*key)
+		json_read_bad(&j, "key", "1 to %d bytes", KEY_MAX_LEN);
+	json_read_str(&j, "user", &user, sizeof(w->user.text) - 1);
 	if (j.r == 0)
 		j.r = user_parse_ids(user, &w->user, e);
 	read_network(&j, w);
 	read_limits(o, &j, admin, w);
 	read_files(o, &j, admin, w);
-	kv = jin_object(&j, "env");
+	kv = json_read_object(&j, "env");
 	if (kv && j.r == 0)
 		j.r = kv_parse(kv, "env", ENV_MAX, true, &w->env, e);
-	kv = jin_any(&j, "secrets");
+	kv = json_read_any(&j, "secrets");
 	if (kv && j.r == 0)
 		j.r = secret_uses_parse(kv, admin, &w->secrets, e);
-	kv = jin_object(&j, "metadata");
+	kv = json_read_object(&j, "metadata");
 	if (kv && j.r == 0)
 		j.r = kv_parse(kv, "metadata", META_MAX, false, &w->metadata, e);
-	if (jin_end(&j) < 0)
+	if (json_read_end(&j) < 0)
 		return j.r < 0 ? j.r : -EINVAL;
 	w->spec->uid = w->user.uid;
 	w->spec->gid = w->user.gid;

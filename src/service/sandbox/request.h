@@ -55,12 +55,12 @@ struct sandbox_origin {
 struct want_idle { /* ms without a call until it is …; 0 = never */
 	uint64_t pause_ms, hibernate_ms, delete_ms;
 };
-struct jin;
+struct json_read;
 struct mask;
 /* memory, disk, cpus and pids, for a sandbox that is there; what is missing is 0. False: none is there. */
-bool limits_read(const struct service_opts *o, struct jin *j, bool admin, struct spec_limits *ret);
+bool limits_read(const struct service_opts *o, struct json_read *j, bool admin, struct spec_limits *ret);
 /* A number of seconds is ->delete_ms; or {pause, hibernate, delete}. Whether it was there. */
-bool idle_read(struct jin *j, struct want_idle *ret);
+bool idle_read(struct json_read *j, struct want_idle *ret);
 
 struct sandbox_want {
 	char name[NAME_MAX_LEN + 1]; /* "" = none */

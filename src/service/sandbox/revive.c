@@ -85,7 +85,7 @@ void sandbox_revive_ask(struct sandbox *b)
 {
 	if (!b->want->memory || b->want->spec->flags & SPEC_VM || (b->maker && !b->maker->at_once) || b->secrets)
 		return;
-	b->asked = alink_send(&b->link, FRAME_SYNC, 0, NULL, 0, NULL, 0) == 0;
+	b->asked = agent_link_send(&b->link, FRAME_SYNC, 0, NULL, 0, NULL, 0) == 0;
 }
 
 void sandbox_revive(struct sandbox *b)

@@ -67,7 +67,7 @@ void sandbox_unref(struct sandbox *b)
 	if (--b->refs)
 		return;
 	assert(!b->making && !b->execs);
-	alink_close(&b->link);
+	agent_link_close(&b->link);
 	sandbox_drop_group(b);
 	sandbox_net_free(b);
 	ports_free(b);
@@ -243,12 +243,12 @@ void sandbox_lose(struct sandbox *b, const char *why)
 	}
 	log_warn("sandbox %s is lost: %s", b->id, why);
 	b->state = SANDBOX_LOST;
-	alink_close(&b->link);
+	agent_link_close(&b->link);
 	sandbox_net_end(b);
 	exec_lose_all(b);
 	sandbox_revive_over(b);
 	if (b->handle)
-		wlink_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
+		warden_link_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 	b->handle = 0;
 	sandbox_store(b, NULL);
 	sandbox_note(b, &nobody, "sandbox.lost");
@@ -323,8 +323,8 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 /* Only ever outside of the frames' own callbacks. */
 void sandbox_move(struct sandbox *b, struct sandbox *from)
 {
-	alink_close(&b->link);
-	alink_move(&b->link, &from->link, b);
+	agent_link_close(&b->link);
+	agent_link_move(&b->link, &from->link, b);
 	sandbox_drop_group(b);
 	b->group = TAKE_FD(from->group);
 	b->group_code = TAKE_FD(from->group_code);
@@ -345,7 +345,7 @@ void sandbox_move(struct sandbox *b, struct sandbox *from)
 	b->paused_ns = 0;
 }
 
-static void on_counted(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_counted(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct sandbox *b = arg;
 
@@ -362,17 +362,17 @@ int sandbox_attach(struct sandbox *b, int sock, const struct msg_receipt *receip
 	/* What the limits stopped so far is not to be blamed on the next exec. */
 	if (b->found) {
 		sandbox_ref(b);
-		wlink_call_first(b->service->warden, WARDEN_STAT, b->handle, 0, on_counted, b);
+		warden_link_call_first(b->service->warden, WARDEN_STAT, b->handle, 0, on_counted, b);
 	}
 	msg_get_receipt(receipt, &b->receipt);
 	b->fresh |= b->receipt.restored;
 	b->receipt.landlock_abi = abi;
-	alink_close(&b->link);
-	return alink_open(&b->link, b->service->loop, sock, on_frame, b, e);
+	agent_link_close(&b->link);
+	return agent_link_open(&b->link, b->service->loop, sock, on_frame, b, e);
 }
 
 /* Its agent is dead, and the last counters say whether the memory limit did it: then so do its execs' verdicts. */
-static void on_last_stat(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_last_stat(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct sandbox_op *op = arg;
 	struct sandbox *b = op->sandbox;
@@ -390,7 +390,7 @@ static void on_last_stat(void *arg, int r, const struct wlink_answer *a, const s
 	sandbox_unref(b);
 }
 
-static void on_reattached(void *arg, int r, const struct wlink_answer *w, const struct err *e)
+static void on_reattached(void *arg, int r, const struct warden_link_answer *w, const struct err *e)
 {
 	struct sandbox_op *op = arg;
 	struct sandbox *b = op->sandbox;
@@ -419,8 +419,8 @@ static void on_reattached(void *arg, int r, const struct wlink_answer *w, const 
 		service_soon(b->service);
 	} else if (r == -EPIPE || r == -ESRCH) {
 		b->attaching = true;
-		wlink_call(b->service->warden, WARDEN_STAT, b->handle, 0, NULL, on_last_stat,
-			   sandbox_op_new(b, &nobody, NULL, NULL));
+		warden_link_call(b->service->warden, WARDEN_STAT, b->handle, 0, NULL, on_last_stat,
+				 sandbox_op_new(b, &nobody, NULL, NULL));
 	} else if (r < 0) {
 		sandbox_lose(b, why.msg);
 	}
@@ -434,11 +434,11 @@ void sandbox_reattach(struct sandbox *b)
 	if (b->attaching || b->link.poll || !b->found || b->state != SANDBOX_RUNNING)
 		return;
 	b->attaching = true;
-	wlink_call(b->service->warden, WARDEN_ATTACH, b->handle, 0, NULL, on_reattached,
-		   sandbox_op_new(b, &nobody, NULL, NULL));
+	warden_link_call(b->service->warden, WARDEN_ATTACH, b->handle, 0, NULL, on_reattached,
+			 sandbox_op_new(b, &nobody, NULL, NULL));
 }
 
-static void on_group(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_group(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct sandbox_op *op = arg;
 	struct sandbox *b = op->sandbox;
@@ -462,7 +462,7 @@ static void on_group(void *arg, int r, const struct wlink_answer *a, const struc
 		if (a->nfds == 2 && uid == b->group_uid)
 			b->group_code = TAKE_FD(a->fds[1]);
 	} else if (r == 0 && b->handle) {
-		wlink_call(b->service->warden, WARDEN_GROUP_END, b->handle, a->rep->arg, NULL, NULL, NULL);
+		warden_link_call(b->service->warden, WARDEN_GROUP_END, b->handle, a->rep->arg, NULL, NULL, NULL);
 	}
 	exec_group_came(b, r, e);
 	sandbox_unref(b);
@@ -471,14 +471,14 @@ static void on_group(void *arg, int r, const struct wlink_answer *a, const struc
 static void end_group(struct sandbox *b)
 {
 	if (b->ended_group && b->handle)
-		wlink_call(b->service->warden, WARDEN_GROUP_END, b->handle, b->ended_group, NULL, NULL, NULL);
+		warden_link_call(b->service->warden, WARDEN_GROUP_END, b->handle, b->ended_group, NULL, NULL, NULL);
 	b->ended_group = 0;
 }
 
 void sandbox_flush(struct sandbox *b)
 {
 	for (unsigned i = 0; i < b->nrelease; i++)
-		alink_send(&b->link, FRAME_RELEASE, b->release[i], NULL, 0, NULL, 0);
+		agent_link_send(&b->link, FRAME_RELEASE, b->release[i], NULL, 0, NULL, 0);
 	b->nrelease = 0;
 	end_group(b);
 }
@@ -503,7 +503,7 @@ void sandbox_want_group(struct sandbox *b)
 
 	end_group(b); /* so that it can be had again */
 	op->uid = b->group_uid;
-	wlink_call(b->service->warden, WARDEN_GROUP, b->handle, b->group_uid, NULL, on_group, op);
+	warden_link_call(b->service->warden, WARDEN_GROUP, b->handle, b->group_uid, NULL, on_group, op);
 }
 
 void sandbox_drop_group(struct sandbox *b)
@@ -521,7 +521,7 @@ struct sandbox *sandbox_load(struct service *s, const struct sandbox_row *row, s
 	AUTO(json_decref) json_t *ca = NULL;
 	struct tenant *t = tenant_find(s->access, row->tenant);
 	struct sandbox *b;
-	int r = jin_parse(row->spec, strlen(row->spec), &spec, e);
+	int r = json_read_begin(row->spec, strlen(row->spec), &spec, e);
 
 	if (r < 0)
 		return NULL;

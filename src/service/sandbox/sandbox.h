@@ -60,7 +60,7 @@ struct sandbox {
 	struct sandbox_want *want; /* ->name is the current one */
 	enum sandbox_state state;
 	uint64_t handle;
-	struct alink link;
+	struct agent_link link;
 	struct warden_receipt receipt;
 	bool up, synced; /* synced: false while execs are found again */
 	bool found; /* of a time before ours: its agent is to be attached to */

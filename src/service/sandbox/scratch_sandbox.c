@@ -11,18 +11,18 @@
 #define FREE_CLONES 1U
 #define FREE_MIRRORS 3U
 
-struct hidden {
+struct scratch_sandbox {
 	struct service *s;
 	struct tenant *tenant;
 	struct sandbox *sandbox; /* referenced; NULL: gone */
 	bool up, vm;
-	hidden_fn *fn;
+	scratch_sandbox_fn *fn;
 	void *arg;
 };
 
 static void on_up(void *arg, struct sandbox *b)
 {
-	struct hidden *h = arg;
+	struct scratch_sandbox *h = arg;
 
 	h->up = true;
 	h->fn(h->arg, b, NULL);
@@ -30,7 +30,7 @@ static void on_up(void *arg, struct sandbox *b)
 
 static void on_failed(void *arg, struct sandbox *b, int r, const struct err *e)
 {
-	struct hidden *h = arg;
+	struct scratch_sandbox *h = arg;
 	struct err why = { 0 };
 
 	(void)b;
@@ -60,15 +60,15 @@ static void strip(struct sandbox_want *w)
 	w->start = NULL;
 }
 
-int hidden_make(struct service *s, struct tenant *t, struct sandbox_want *want, hidden_fn *fn, void *arg,
-		struct hidden **ret, struct err *e)
+int scratch_sandbox_make(struct service *s, struct tenant *t, struct sandbox_want *want, scratch_sandbox_fn *fn,
+			 void *arg, struct scratch_sandbox **ret, struct err *e)
 {
 	struct sandbox_plan p = { .tenant = t, .want = want, .maker = &maker, .stand_in = true };
-	struct hidden *h;
+	struct scratch_sandbox *h;
 	const bool vm = want->spec->flags & SPEC_VM;
 	int r;
 
-	if (s->hidden >= AT_ONCE || t->hidden >= AT_ONCE_TENANT) {
+	if (s->scratch_sandboxes >= AT_ONCE || t->scratch_sandboxes >= AT_ONCE_TENANT) {
 		err_set(e, ERR_EXHAUSTED, -EAGAIN, "as many comparisons are under way as can be");
 		err_remedy(e, "try again in a moment");
 		return -EAGAIN;
@@ -76,8 +76,8 @@ int hidden_make(struct service *s, struct tenant *t, struct sandbox_want *want, 
 	h = calloc(1, sizeof(*h));
 	if (!h)
 		abort();
-	*h = (struct hidden){ .s = s, .tenant = t, .vm = vm, .fn = fn, .arg = arg };
-	p.counted = vm ? t->clones >= FREE_CLONES : t->hidden - t->clones >= FREE_MIRRORS;
+	*h = (struct scratch_sandbox){ .s = s, .tenant = t, .vm = vm, .fn = fn, .arg = arg };
+	p.counted = vm ? t->clones >= FREE_CLONES : t->scratch_sandboxes - t->clones >= FREE_MIRRORS;
 	p.arg = h;
 	strip(want);
 	r = sandbox_begin(s, &p, &h->sandbox, e);
@@ -86,27 +86,27 @@ int hidden_make(struct service *s, struct tenant *t, struct sandbox_want *want, 
 		return r;
 	}
 	sandbox_ref(h->sandbox);
-	s->hidden++;
-	t->hidden++;
+	s->scratch_sandboxes++;
+	t->scratch_sandboxes++;
 	t->clones += vm;
 	*ret = h;
 	return 0;
 }
 
-struct sandbox *hidden_sandbox(const struct hidden *h)
+struct sandbox *scratch_sandbox_get(const struct scratch_sandbox *h)
 {
 	return h->up ? h->sandbox : NULL;
 }
 
-void hidden_free(struct hidden *h)
+void scratch_sandbox_free(struct scratch_sandbox *h)
 {
 	struct sandbox *b;
 
 	if (!h)
 		return;
 	b = h->sandbox;
-	h->s->hidden--;
-	h->tenant->hidden--;
+	h->s->scratch_sandboxes--;
+	h->tenant->scratch_sandboxes--;
 	h->tenant->clones -= h->vm;
 	if (b && b->state != SANDBOX_ENDING) {
 		b->maker = NULL;

@@ -49,7 +49,7 @@ static void on_told(void *arg)
 	b->turning = false;
 	exec_read_all(b);
 	if (x->old)
-		wlink_call(b->service->warden, WARDEN_DESTROY, x->old, 0, NULL, NULL, NULL);
+		warden_link_call(b->service->warden, WARDEN_DESTROY, x->old, 0, NULL, NULL, NULL);
 	if (x->r < 0)
 		on_revived(x, b);
 	else

@@ -34,7 +34,7 @@ static void start_late(struct sandbox *b, int r)
 	}
 }
 
-static void on_system(void *arg, int r, const struct wlink_answer *a, const struct err *e)
+static void on_system(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct sandbox_op *op = arg;
 	struct sandbox *b = op->sandbox;
@@ -63,7 +63,7 @@ bool sandbox_system_ready(struct sandbox *b, const struct user_want *user)
 	if (b->system_asked != b->handle) {
 		b->system_asked = b->handle;
 		op = sandbox_op_new(b, &nobody, NULL, NULL);
-		wlink_call(b->service->warden, WARDEN_SYSTEM, b->handle, 0, NULL, on_system, op);
+		warden_link_call(b->service->warden, WARDEN_SYSTEM, b->handle, 0, NULL, on_system, op);
 	}
 	return false;
 }

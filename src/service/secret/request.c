@@ -38,7 +38,7 @@ void secret_uses_done(struct secret_uses *u)
 	*u = (struct secret_uses){ 0 };
 }
 
-static void keep(struct jin *j, const char *text, char **ret)
+static void keep(struct json_read *j, const char *text, char **ret)
 {
 	*ret = strdup(text);
 	if (!*ret && j->r == 0)
@@ -84,122 +84,123 @@ static bool is_printable(const char *s)
 	return true;
 }
 
-static void read_file(struct jin *j, struct secret_use *u)
+static void read_file(struct json_read *j, struct secret_use *u)
 {
 	const char *path = NULL;
 
-	if (!jin_str(j, "path", &path, PATH_LEN_MAX) || j->r < 0)
+	if (!json_read_str(j, "path", &path, PATH_LEN_MAX) || j->r < 0)
 		return;
 	if (*path != '/' || strstr(path, "/../") || strstr(path, "/./") || path[strlen(path) - 1] == '/' ||
 	    !is_printable(path) || (strlen(path) > 2 && !strcmp(path + strlen(path) - 3, "/..")))
-		jin_bad(j, "path", "an absolute path without '..' is wanted");
+		json_read_bad(j, "path", "an absolute path without '..' is wanted");
 	else
 		keep(j, path, &u->path);
 }
 
-static void read_env(struct jin *j, struct secret_use *u)
+static void read_env(struct json_read *j, struct secret_use *u)
 {
 	const char *var = u->name;
 
-	jin_str(j, "env", &var, FIELD_MAX);
+	json_read_str(j, "env", &var, FIELD_MAX);
 	if (j->r < 0)
 		return;
 	if (!is_variable(var))
-		jin_bad(j, "env", "letters, digits and '_' are wanted, the first no digit");
+		json_read_bad(j, "env", "letters, digits and '_' are wanted, the first no digit");
 	else
 		keep(j, var, &u->field);
 }
 
-static void read_to(struct jin *j, bool admin, struct secret_use *u)
+static void read_to(struct json_read *j, bool admin, struct secret_use *u)
 {
 	const char *to = NULL, *colon;
 	char host[NET_NAME_MAX];
 	uint64_t port = 443;
 
-	jin_bool(j, "plain", &u->plain);
+	json_read_bool(j, "plain", &u->plain);
 	if (u->plain)
 		port = 80;
-	if (!jin_str(j, "to", &to, NET_NAME_MAX + 8) && j->r == 0)
-		jin_bad(j, "to", "the one host it is for is needed: \"api.example.com\", \"api.example.com:8443\"");
+	if (!json_read_str(j, "to", &to, NET_NAME_MAX + 8) && j->r == 0)
+		json_read_bad(j, "to",
+			      "the one host it is for is needed: \"api.example.com\", \"api.example.com:8443\"");
 	if (j->r < 0)
 		return;
 	colon = strrchr(to, ':');
 	if (colon && (parse_u64(colon + 1, &port, NULL) < 0 || port < 1 || port > 65535))
-		jin_bad(j, "to", "'%.80s': a port from 1 to 65535 is wanted behind the ':'", to);
+		json_read_bad(j, "to", "'%.80s': a port from 1 to 65535 is wanted behind the ':'", to);
 	else if (net_name_parse(to, colon ? (size_t)(colon - to) : strlen(to), host) < 0)
-		jin_bad(j, "to", "'%.80s': one exact name is wanted, no address, no '*'", to);
+		json_read_bad(j, "to", "'%.80s': one exact name is wanted, no address, no '*'", to);
 	else if (u->plain && !admin)
-		jin_bad(j, "plain", "only an admin may have a secret sent without TLS");
+		json_read_bad(j, "plain", "only an admin may have a secret sent without TLS");
 	else
 		keep(j, host, &u->host);
 	u->port = (uint16_t)port;
 }
 
-static void read_header(struct jin *j, struct secret_use *u)
+static void read_header(struct json_read *j, struct secret_use *u)
 {
 	const char *header = "Authorization", *format = NULL, *at;
 
-	jin_str(j, "header", &header, INJECT_FIELD_MAX);
-	jin_str(j, "format", &format, FORMAT_MAX);
+	json_read_str(j, "header", &header, INJECT_FIELD_MAX);
+	json_read_str(j, "format", &format, FORMAT_MAX);
 	if (j->r < 0)
 		return;
 	if (!format)
 		format = strcasecmp(header, "authorization") ? "{}" : "Bearer {}";
 	at = strstr(format, "{}");
 	if (!is_token(header) || is_framing(header))
-		jin_bad(j, "header", "'%.60s' cannot be set", header);
+		json_read_bad(j, "header", "'%.60s' cannot be set", header);
 	else if (!at || strstr(at + 2, "{}") || !is_printable(format))
-		jin_bad(j, "format", "a text with one \"{}\" is wanted, where the value goes");
+		json_read_bad(j, "format", "a text with one \"{}\" is wanted, where the value goes");
 	else if (*format == ' ' || format[strlen(format) - 1] == ' ')
-		jin_bad(j, "format", "no blank at its beginning or end");
+		json_read_bad(j, "format", "no blank at its beginning or end");
 	else
 		keep(j, header, &u->field);
 	if (j->r == 0)
 		keep(j, format, &u->format);
 }
 
-static void read_basic(struct jin *j, struct secret_use *u)
+static void read_basic(struct json_read *j, struct secret_use *u)
 {
 	const char *user = NULL;
 
-	if (!jin_str(j, "user", &user, INJECT_FIELD_MAX) && j->r == 0)
-		jin_bad(j, "user", "is needed");
+	if (!json_read_str(j, "user", &user, INJECT_FIELD_MAX) && j->r == 0)
+		json_read_bad(j, "user", "is needed");
 	if (j->r < 0)
 		return;
 	if (strchr(user, ':') || !is_printable(user))
-		jin_bad(j, "user", "without ':' and control characters");
+		json_read_bad(j, "user", "without ':' and control characters");
 	else
 		keep(j, user, &u->field);
 }
 
-static void read_query(struct jin *j, struct secret_use *u)
+static void read_query(struct json_read *j, struct secret_use *u)
 {
 	const char *parameter = NULL;
 
-	if (!jin_str(j, "parameter", &parameter, INJECT_FIELD_MAX) && j->r == 0)
-		jin_bad(j, "parameter", "is needed");
+	if (!json_read_str(j, "parameter", &parameter, INJECT_FIELD_MAX) && j->r == 0)
+		json_read_bad(j, "parameter", "is needed");
 	if (j->r < 0)
 		return;
 	if (!is_token(parameter) || strpbrk(parameter, "&%+#'"))
-		jin_bad(j, "parameter", "letters, digits, '-', '_', '.' are wanted");
+		json_read_bad(j, "parameter", "letters, digits, '-', '_', '.' are wanted");
 	else
 		keep(j, parameter, &u->field);
 }
 
 static int read_one(const json_t *v, bool admin, struct secret_use *u, struct err *e)
 {
-	struct jin j = JIN_INIT(v, e);
+	struct json_read j = JIN_INIT(v, e);
 	const char *name = NULL, *as = NULL;
 	int r;
 
 	if (!json_is_object(v))
 		return err_set(e, ERR_INVALID, -EINVAL, "'secrets': objects {name, as, …} are wanted");
-	if (!jin_str(&j, "name", &name, SECRET_NAME_SIZE - 1) && j.r == 0)
-		jin_bad(&j, "name", "the name of a secret is needed");
+	if (!json_read_str(&j, "name", &name, SECRET_NAME_SIZE - 1) && j.r == 0)
+		json_read_bad(&j, "name", "the name of a secret is needed");
 	if (j.r == 0)
 		j.r = name_check(name, e);
-	if (!jin_str(&j, "as", &as, 16) && j.r == 0)
-		jin_bad(&j, "as", "is needed: file, env, header, basic, query or mask");
+	if (!json_read_str(&j, "as", &as, 16) && j.r == 0)
+		json_read_bad(&j, "as", "is needed: file, env, header, basic, query or mask");
 	if (j.r < 0)
 		return err_wrap(e, j.r, "'secrets'");
 	snprintf(u->name, sizeof(u->name), "%s", name);
@@ -225,11 +226,11 @@ static int read_one(const json_t *v, bool admin, struct secret_use *u, struct er
 	case SECRET_MASK:
 		break;
 	default:
-		jin_bad(&j, "as", "'%.20s': file, env, header, basic, query or mask is wanted", as);
+		json_read_bad(&j, "as", "'%.20s': file, env, header, basic, query or mask is wanted", as);
 	}
 	if (secret_injected(u))
 		read_to(&j, admin, u);
-	r = jin_end(&j);
+	r = json_read_end(&j);
 	return r < 0 ? err_wrap(e, r, "secret '%s'", u->name) : 0;
 }
 

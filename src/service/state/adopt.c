@@ -121,7 +121,7 @@ static void finish(struct adopt *a)
 			 a->ended);
 	forget_known(a);
 	layer_warden_back(s);
-	wlink_go(s->warden);
+	warden_link_go(s->warden);
 	if (!a->ready || a->timer)
 		return;
 	a->timer = malloc(sizeof(*a->timer));
@@ -138,7 +138,7 @@ struct attaching {
 	uint64_t handle;
 };
 
-static void on_attached(void *arg, int r, const struct wlink_answer *w, const struct err *e)
+static void on_attached(void *arg, int r, const struct warden_link_answer *w, const struct err *e)
 {
 	struct attaching *t = arg;
 	struct adopt *a = t->a;
@@ -175,7 +175,7 @@ static void on_attached(void *arg, int r, const struct wlink_answer *w, const st
 static void same_state(struct adopt *a, struct sandbox *b)
 {
 	if (b->state == SANDBOX_PAUSED)
-		wlink_call_first(a->s->warden, WARDEN_FREEZE, b->handle, 0, NULL, NULL);
+		warden_link_call_first(a->s->warden, WARDEN_FREEZE, b->handle, 0, NULL, NULL);
 	else
 		sandbox_thaw(b, true);
 	sandbox_limit_again(b);
@@ -191,7 +191,7 @@ static void attach(struct adopt *a, struct sandbox *b)
 	sandbox_ref(b);
 	a->attaching++;
 	b->attaching = true;
-	wlink_call_first(a->s->warden, WARDEN_ATTACH, b->handle, 0, on_attached, t);
+	warden_link_call_first(a->s->warden, WARDEN_ATTACH, b->handle, 0, on_attached, t);
 }
 
 static int notes_folder(const struct adopt *a)
@@ -230,7 +230,7 @@ static void read_kept(struct adopt *a)
 		closedir(dir);
 }
 
-static void on_next(void *arg, int r, const struct wlink_answer *w, const struct err *e)
+static void on_next(void *arg, int r, const struct warden_link_answer *w, const struct err *e)
 {
 	struct adopt *a = arg;
 	char key[HANDLE_KEY];
@@ -259,9 +259,9 @@ static void on_next(void *arg, int r, const struct wlink_answer *w, const struct
 		keep_unknown(a, key);
 	} else if (!map_get(&a->unread, key)) {
 		a->ended++;
-		wlink_call_first(a->s->warden, WARDEN_DESTROY, w->rep->handle, 0, NULL, NULL);
+		warden_link_call_first(a->s->warden, WARDEN_DESTROY, w->rep->handle, 0, NULL, NULL);
 	}
-	wlink_call_first(a->s->warden, WARDEN_NEXT, w->rep->handle, 0, on_next, a);
+	warden_link_call_first(a->s->warden, WARDEN_NEXT, w->rep->handle, 0, on_next, a);
 }
 
 /* The link to the warden stands, for the first time or again. */
@@ -287,7 +287,7 @@ static void on_back(void *arg)
 			abort();
 		sandbox_ref(b);
 	}
-	wlink_call_first(s->warden, WARDEN_NEXT, 0, 0, on_next, a);
+	warden_link_call_first(s->warden, WARDEN_NEXT, 0, 0, on_next, a);
 }
 
 static int on_sandbox(void *arg, const struct sandbox_row *row)
@@ -344,7 +344,7 @@ void service_start(struct service *s, void (*ready)(void *arg, int r, const stru
 	if (r == 0)
 		r = sandbox_nets_start(s, &e);
 	if (r == 0)
-		r = wlink_new(s->loop, s->o.warden_place, on_back, s, &s->warden, &e);
+		r = warden_link_new(s->loop, s->o.warden_place, on_back, s, &s->warden, &e);
 	if (r < 0)
 		ready(arg, r, &e);
 	else

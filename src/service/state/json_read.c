@@ -31,7 +31,7 @@ static bool too_deep(const char *text, size_t len)
 	return false;
 }
 
-int jin_parse(const char *text, size_t len, json_t **ret, struct err *e)
+int json_read_begin(const char *text, size_t len, json_t **ret, struct err *e)
 {
 	json_error_t why;
 	json_t *o;
@@ -57,7 +57,7 @@ int jin_parse(const char *text, size_t len, json_t **ret, struct err *e)
 	return 0;
 }
 
-int jin_bad(struct jin *j, const char *key, const char *fmt, ...)
+int json_read_bad(struct json_read *j, const char *key, const char *fmt, ...)
 {
 	char text[200];
 	va_list ap;
@@ -71,7 +71,7 @@ int jin_bad(struct jin *j, const char *key, const char *fmt, ...)
 	return j->r;
 }
 
-const json_t *jin_any(struct jin *j, const char *key)
+const json_t *json_read_any(struct json_read *j, const char *key)
 {
 	const json_t *v;
 
@@ -81,32 +81,32 @@ const json_t *jin_any(struct jin *j, const char *key)
 	return v && !json_is_null(v) ? v : NULL;
 }
 
-bool jin_str(struct jin *j, const char *key, const char **ret, size_t max)
+bool json_read_str(struct json_read *j, const char *key, const char **ret, size_t max)
 {
-	const json_t *v = jin_any(j, key);
+	const json_t *v = json_read_any(j, key);
 
 	if (!v)
 		return false;
 	if (!json_is_string(v)) {
-		jin_bad(j, key, "text is wanted");
+		json_read_bad(j, key, "text is wanted");
 		return false;
 	}
 	if (json_string_length(v) > max) {
-		jin_bad(j, key, "at most %zu bytes", max);
+		json_read_bad(j, key, "at most %zu bytes", max);
 		return false;
 	}
 	*ret = json_string_value(v);
 	return true;
 }
 
-bool jin_bool(struct jin *j, const char *key, bool *ret)
+bool json_read_bool(struct json_read *j, const char *key, bool *ret)
 {
-	const json_t *v = jin_any(j, key);
+	const json_t *v = json_read_any(j, key);
 
 	if (!v)
 		return false;
 	if (!json_is_boolean(v)) {
-		jin_bad(j, key, "true or false is wanted");
+		json_read_bad(j, key, "true or false is wanted");
 		return false;
 	}
 	*ret = json_is_true(v);
@@ -114,7 +114,7 @@ bool jin_bool(struct jin *j, const char *key, bool *ret)
 }
 
 /* A number of no unit, times @scale. Fractions of the unit are fine where @scale is not 1. */
-static bool number(struct jin *j, const char *key, const json_t *v, double scale, uint64_t *ret)
+static bool number(struct json_read *j, const char *key, const json_t *v, double scale, uint64_t *ret)
 {
 	double d = json_number_value(v);
 
@@ -129,40 +129,41 @@ static bool number(struct jin *j, const char *key, const json_t *v, double scale
 		*ret = (uint64_t)(d * scale + 0.5);
 		/* What is so small that nothing is left of it would mean "no limit". */
 		if (d > 0 && !*ret) {
-			jin_bad(j, key, "%g is too small: at least %g, or 0", d, 1 / scale);
+			json_read_bad(j, key, "%g is too small: at least %g, or 0", d, 1 / scale);
 			return false;
 		}
 		return true;
 	}
-	jin_bad(j, key, "not a number that makes sense here");
+	json_read_bad(j, key, "not a number that makes sense here");
 	return false;
 }
 
-bool jin_u64(struct jin *j, const char *key, uint64_t *ret, uint64_t min, uint64_t max)
+bool json_read_u64(struct json_read *j, const char *key, uint64_t *ret, uint64_t min, uint64_t max)
 {
-	const json_t *v = jin_any(j, key);
+	const json_t *v = json_read_any(j, key);
 	uint64_t n;
 
 	if (!v)
 		return false;
 	if (!json_is_number(v)) {
-		jin_bad(j, key, "a number is wanted");
+		json_read_bad(j, key, "a number is wanted");
 		return false;
 	}
 	if (!number(j, key, v, 1, &n))
 		return false;
 	if (n < min || n > max) {
-		jin_bad(j, key, "must be between %llu and %llu", (unsigned long long)min, (unsigned long long)max);
+		json_read_bad(j, key, "must be between %llu and %llu", (unsigned long long)min,
+			      (unsigned long long)max);
 		return false;
 	}
 	*ret = n;
 	return true;
 }
 
-static bool measure(struct jin *j, const char *key, double scale, int (*parse)(const char *, uint64_t *, struct err *),
-		    const char *like, uint64_t *ret)
+static bool measure(struct json_read *j, const char *key, double scale,
+		    int (*parse)(const char *, uint64_t *, struct err *), const char *like, uint64_t *ret)
 {
-	const json_t *v = jin_any(j, key);
+	const json_t *v = json_read_any(j, key);
 	struct err why = { 0 };
 
 	if (!v)
@@ -170,29 +171,29 @@ static bool measure(struct jin *j, const char *key, double scale, int (*parse)(c
 	if (json_is_number(v))
 		return number(j, key, v, scale, ret);
 	if (!json_is_string(v)) {
-		jin_bad(j, key, "a number or text like \"%s\" is wanted", like);
+		json_read_bad(j, key, "a number or text like \"%s\" is wanted", like);
 		return false;
 	}
 	if (parse(json_string_value(v), ret, &why) < 0) {
-		jin_bad(j, key, "%.180s", why.msg);
+		json_read_bad(j, key, "%.180s", why.msg);
 		return false;
 	}
 	return true;
 }
 
-bool jin_size(struct jin *j, const char *key, uint64_t *ret_bytes)
+bool json_read_size(struct json_read *j, const char *key, uint64_t *ret_bytes)
 {
 	return measure(j, key, 1, parse_size, "512M", ret_bytes);
 }
 
-bool jin_ms(struct jin *j, const char *key, uint64_t *ret_ms)
+bool json_read_ms(struct json_read *j, const char *key, uint64_t *ret_ms)
 {
 	uint64_t ms;
 
 	if (!measure(j, key, 1000, parse_duration, "30s", &ms))
 		return false;
 	if (ms > JIN_MS_MAX) {
-		jin_bad(j, key, "at most 100 years");
+		json_read_bad(j, key, "at most 100 years");
 		return false;
 	}
 	*ret_ms = ms;
@@ -209,47 +210,47 @@ static int parse_milli(const char *text, uint64_t *ret, struct err *e)
 	return r;
 }
 
-bool jin_cpus(struct jin *j, const char *key, uint32_t *ret_milli)
+bool json_read_cpus(struct json_read *j, const char *key, uint32_t *ret_milli)
 {
 	uint64_t milli;
 
 	if (!measure(j, key, 1000, parse_milli, "0.5", &milli))
 		return false;
 	if (milli > 1000000) {
-		jin_bad(j, key, "at most 1000 cores");
+		json_read_bad(j, key, "at most 1000 cores");
 		return false;
 	}
 	*ret_milli = (uint32_t)milli;
 	return true;
 }
 
-const json_t *jin_object(struct jin *j, const char *key)
+const json_t *json_read_object(struct json_read *j, const char *key)
 {
-	const json_t *v = jin_any(j, key);
+	const json_t *v = json_read_any(j, key);
 
 	if (v && !json_is_object(v)) {
-		jin_bad(j, key, "an object is wanted");
+		json_read_bad(j, key, "an object is wanted");
 		return NULL;
 	}
 	return v;
 }
 
-const json_t *jin_array(struct jin *j, const char *key, size_t max)
+const json_t *json_read_array(struct json_read *j, const char *key, size_t max)
 {
-	const json_t *v = jin_any(j, key);
+	const json_t *v = json_read_any(j, key);
 
 	if (v && !json_is_array(v)) {
-		jin_bad(j, key, "a list is wanted");
+		json_read_bad(j, key, "a list is wanted");
 		return NULL;
 	}
 	if (v && json_array_size(v) > max) {
-		jin_bad(j, key, "at most %zu", max);
+		json_read_bad(j, key, "at most %zu", max);
 		return NULL;
 	}
 	return v;
 }
 
-static int unknown_field(struct jin *j, const char *key)
+static int unknown_field(struct json_read *j, const char *key)
 {
 	const char *near = near_word(key, j->key, j->asked);
 
@@ -259,7 +260,7 @@ static int unknown_field(struct jin *j, const char *key)
 	return -EINVAL;
 }
 
-int jin_end(struct jin *j)
+int json_read_end(struct json_read *j)
 {
 	const char *key;
 	json_t *o, *v;

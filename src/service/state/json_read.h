@@ -1,11 +1,11 @@
 /*
  * JSON from strangers, read strictly: one object, no repeated or unknown key, no NUL, bounded depth. Fields are asked
- * for one by one; the first thing that is wrong sticks, and jin_end() tells it, together with keys nobody asked for.
+ * for one by one; the first thing that is wrong sticks, and json_read_end() tells it, together with keys nobody asked for.
  *
- *	struct jin j = JIN_INIT(object, e);
- *	jin_str(&j, "name", &name, 64);
- *	jin_ms(&j, "timeout", &timeout);
- *	r = jin_end(&j);
+ *	struct json_read j = JIN_INIT(object, e);
+ *	json_read_str(&j, "name", &name, 64);
+ *	json_read_ms(&j, "timeout", &timeout);
+ *	r = json_read_end(&j);
  *
  * What is missing, or null, leaves the variable as it is; each returns whether it was there.
  */
@@ -20,7 +20,7 @@
 #define JIN_KEYS 48
 #define JIN_MS_MAX (100ULL * 366 * 24 * 3600 * 1000) /* then nanoseconds since 1970 still fit */
 
-struct jin {
+struct json_read {
 	const json_t *o;
 	struct err *e;
 	int r;
@@ -30,18 +30,18 @@ struct jin {
 #define JIN_INIT(o_, e_) { .o = (o_), .e = (e_) }
 
 /* An object, or ERR_INVALID. The caller frees it with json_decref. An empty text is an empty object. */
-int jin_parse(const char *text, size_t len, json_t **ret, struct err *e);
+int json_read_begin(const char *text, size_t len, json_t **ret, struct err *e);
 
-/* Whether an earlier field was wrong. For errors of the caller's own: jin_bad(). */
-int jin_bad(struct jin *j, const char *key, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-const json_t *jin_any(struct jin *j, const char *key);
-bool jin_str(struct jin *j, const char *key, const char **ret, size_t max);
-bool jin_bool(struct jin *j, const char *key, bool *ret);
-bool jin_u64(struct jin *j, const char *key, uint64_t *ret, uint64_t min, uint64_t max);
-bool jin_size(struct jin *j, const char *key, uint64_t *ret_bytes); /* bytes or "512M" */
-bool jin_ms(struct jin *j, const char *key, uint64_t *ret_ms); /* seconds or "30s" */
-bool jin_cpus(struct jin *j, const char *key, uint32_t *ret_milli); /* 0.5 or "0.5" */
-const json_t *jin_object(struct jin *j, const char *key);
-const json_t *jin_array(struct jin *j, const char *key, size_t max);
+/* Whether an earlier field was wrong. For errors of the caller's own: json_read_bad(). */
+int json_read_bad(struct json_read *j, const char *key, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+const json_t *json_read_any(struct json_read *j, const char *key);
+bool json_read_str(struct json_read *j, const char *key, const char **ret, size_t max);
+bool json_read_bool(struct json_read *j, const char *key, bool *ret);
+bool json_read_u64(struct json_read *j, const char *key, uint64_t *ret, uint64_t min, uint64_t max);
+bool json_read_size(struct json_read *j, const char *key, uint64_t *ret_bytes); /* bytes or "512M" */
+bool json_read_ms(struct json_read *j, const char *key, uint64_t *ret_ms); /* seconds or "30s" */
+bool json_read_cpus(struct json_read *j, const char *key, uint32_t *ret_milli); /* 0.5 or "0.5" */
+const json_t *json_read_object(struct json_read *j, const char *key);
+const json_t *json_read_array(struct json_read *j, const char *key, size_t max);
 /* 0, or the first error. */
-int jin_end(struct jin *j);
+int json_read_end(struct json_read *j);

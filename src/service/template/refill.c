@@ -116,7 +116,7 @@ static void on_filled(void *arg, struct sandbox *b, bool found, const struct err
 		p->fails = 0;
 		p->last = (struct err){ 0 };
 		pool_add_ready(p, b);
-		alink_send(&b->link, FRAME_WARM, 0, NULL, 0, NULL, 0); /* for a warm process, if there is one */
+		agent_link_send(&b->link, FRAME_WARM, 0, NULL, 0, NULL, 0); /* for a warm process, if there is one */
 	}
 	uv_timer_start(&s->refill->timer, on_time, 0, 0);
 }

@@ -151,13 +151,13 @@ static int read_rest(struct service *s, struct template *t, struct err *e)
 
 int template_read(struct service *s, const json_t *body, struct template *t, struct err *e)
 {
-	struct jin j = JIN_INIT(body, e);
+	struct json_read j = JIN_INIT(body, e);
 	const char *description = NULL;
-	const json_t *start = jin_object(&j, "start"), *warm = jin_object(&j, "warm");
+	const json_t *start = json_read_object(&j, "start"), *warm = json_read_object(&j, "warm");
 	AUTO(json_decref) json_t *copy = NULL;
 	int r;
 
-	jin_str(&j, "description", &description, DESCRIPTION_MAX);
+	json_read_str(&j, "description", &description, DESCRIPTION_MAX);
 	if (j.r == 0 && warm)
 		j.r = warm_check(warm, e);
 	if (j.r < 0)
@@ -470,7 +470,7 @@ static int load_spec(struct template *t, const char *text, struct err *e)
 {
 	AUTO(json_decref) json_t *o = NULL;
 	const char *description, *id;
-	int r = jin_parse(text, strlen(text), &o, e);
+	int r = json_read_begin(text, strlen(text), &o, e);
 
 	if (r < 0)
 		return r;

@@ -31,20 +31,20 @@ struct warming {
 static int read_spec(const json_t *warm, const char **ret_python, const json_t **ret_cmd, const char **ret_ready,
 		     uint64_t *ret_ms, struct err *e)
 {
-	struct jin j = JIN_INIT(warm, e);
+	struct json_read j = JIN_INIT(warm, e);
 	bool python, cmd, ready;
 
 	*ret_ms = TIMEOUT_MS;
-	python = jin_str(&j, "python", ret_python, WARM_CODE_MAX);
-	*ret_cmd = jin_array(&j, "cmd", 256);
+	python = json_read_str(&j, "python", ret_python, WARM_CODE_MAX);
+	*ret_cmd = json_read_array(&j, "cmd", 256);
 	cmd = *ret_cmd != NULL;
-	ready = jin_str(&j, "ready", ret_ready, WARM_READY_MAX);
-	jin_ms(&j, "timeout", ret_ms);
+	ready = json_read_str(&j, "ready", ret_ready, WARM_READY_MAX);
+	json_read_ms(&j, "timeout", ret_ms);
 	if (j.r == 0 && (python == cmd || cmd != ready || (ready && !**ret_ready)))
 		j.r = err_set(e, ERR_INVALID, -EINVAL, "{python} or {cmd, ready} is wanted");
 	if (j.r == 0 && (!*ret_ms || *ret_ms > TIMEOUT_MAX_MS))
-		jin_bad(&j, "timeout", "more than nothing, at most 600 seconds");
-	return jin_end(&j);
+		json_read_bad(&j, "timeout", "more than nothing, at most 600 seconds");
+	return json_read_end(&j);
 }
 
 int warm_check(const json_t *warm, struct err *e)

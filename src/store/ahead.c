@@ -13,7 +13,7 @@
 #define WAL_LEAST (512 * KIB) /* of it: a turn that takes more is not known */
 #define FILE_AHEAD (256 * KIB)
 #define SHM_AHEAD (64 * KIB) /* of a log of 32 MiB */
-#define LATE_AHEAD (64 * KIB)
+#define PENDING_AHEAD (64 * KIB)
 
 static int open_beside(const char *path, const char *end)
 {
@@ -72,8 +72,8 @@ void ahead_keep(struct db *d)
 		return;
 	if (again) /* its log was moved into it */
 		keep_file(a);
-	if (d->late.fd >= 0)
-		keep(d->late.fd, &a->late_part, d->late.size, LATE_AHEAD);
+	if (d->pending.fd >= 0)
+		keep(d->pending.fd, &a->pending_part, d->pending.size, PENDING_AHEAD);
 	if (keep(a->wal, &a->wal_part, d->log_bytes, WAL_AHEAD) || a->wal_part.end >= d->log_bytes + WAL_LEAST || !a->path)
 		return;
 	/* It takes what it needs from the file's own, and the next turn writes at the log's beginning. */

@@ -1,7 +1,7 @@
 /*
  * Room that the database's files have before they need it, so that what ends or is deleted can be stored on a disk that is
  * full, also where a reserve of the file system is root's alone: a part of the log, of the file, of the log's index and
- * of the file of late rows. Taken at the start and after each commit, as far as the disk has it.
+ * of the file of pending rows. Taken at the start and after each commit, as far as the disk has it.
  */
 #pragma once
 #include <stdint.h>
@@ -14,7 +14,7 @@ struct ahead_part {
 
 struct ahead {
 	int wal, file, shm; /* -1: none. Of the last two, closing one would end SQLite's locks: they stay open as long as it */
-	struct ahead_part wal_part, file_part, late_part;
+	struct ahead_part wal_part, file_part, pending_part;
 	char *path; /* of the database */
 };
 

@@ -378,7 +378,7 @@ static struct db *db_new(void)
 	struct db *d = calloc(1, sizeof(*d));
 
 	if (d) {
-		d->late.fd = d->seen.fd = d->notes.dir = -1;
+		d->pending.fd = d->seen.fd = d->notes.dir = -1;
 		ahead_init(&d->ahead);
 	}
 	return d;
@@ -432,7 +432,7 @@ int db_open_known(const char *path, const struct db_opts *o, struct db **ret, st
 	if (r == 0 && rebuild)
 		r = restore(d, e);
 	if (r == 0)
-		r = late_open(d, path, e);
+		r = pending_rows_open(d, path, e);
 	if (r == 0 && o)
 		r = notes_sync(d, e);
 	if (o)
@@ -474,7 +474,7 @@ int db_check(const char *path, const struct db_opts *o, struct err *e)
 		r = check_known(d, o, version, e);
 	if (r == 0)
 		r = quick_check(d, e);
-	return r == 0 ? late_check(d, path, e) : r;
+	return r == 0 ? pending_rows_check(d, path, e) : r;
 }
 
 void db_close(struct db *d)
@@ -487,7 +487,7 @@ void db_close(struct db *d)
 		sqlite3_finalize(d->note_row[i]);
 	notes_close(&d->notes);
 	witness_done(&d->seen);
-	late_close(d);
+	pending_rows_close(d);
 	free(d->found);
 	sqlite3_close(d->sql); /* what was not committed is undone */
 	ahead_close(&d->ahead);
@@ -524,9 +524,9 @@ static int commit(struct db *d, struct err *e)
 
 int db_commit(struct db *d, struct err *e)
 {
-	int r = late_write(d, e);
+	int r = pending_rows_write(d, e);
 
-	const uint64_t turn = d->seen.turn, late = d->seen.late;
+	const uint64_t turn = d->seen.turn, pending = d->seen.pending;
 
 	if (r == 0 && d->begun) {
 		r = commit(d, e);
@@ -534,11 +534,11 @@ int db_commit(struct db *d, struct err *e)
 	}
 	if (r < 0)
 		return r;
-	d->seen.late = d->late.size;
-	if (turn != d->seen.turn || late != d->seen.late)
+	d->seen.pending = d->pending.size;
+	if (turn != d->seen.turn || pending != d->seen.pending)
 		witness_write(&d->seen);
 	notes_flush(d);
-	r = late_committed(d, e);
+	r = pending_rows_committed(d, e);
 	ahead_keep(d);
 	return r;
 }
@@ -550,9 +550,9 @@ bool db_whole(const struct db *d)
 
 int db_settle(struct db *d, struct err *e)
 {
-	int r = late_settle(d, e);
+	int r = pending_rows_settle(d, e);
 
-	return r < 0 ? r : d->late.n > 0;
+	return r < 0 ? r : d->pending.n > 0;
 }
 
 int db_shrink(struct db *d, struct err *e)

@@ -39,7 +39,7 @@ DEFINE_AUTO(struct db, db_close)
 int db_commit(struct db *d, struct err *e);
 /* Whether the turn's changes are all still there: after a full disk they may have been undone, and then db_commit must not be tried again. */
 bool db_whole(const struct db *d);
-/* Rows of sandboxes_insert_late go to where the others are, in the turn's transaction. 1: there were some, 0: none. */
+/* Rows of sandboxes_insert_pending go to where the others are, in the turn's transaction. 1: there were some, 0: none. */
 int db_settle(struct db *d, struct err *e);
 /* For a worker thread: moves the log into the file, without holding up who writes. Takes the path, not the handle. */
 int db_checkpoint(const char *path);
@@ -114,7 +114,7 @@ struct sandbox_row {
 };
 int sandboxes_insert(struct db *d, const struct sandbox_row *b, struct err *e);
 /* As good, and cheaper for one that is deleted soon (store/pending_rows.h). The caller knows that it breaks no rule. */
-int sandboxes_insert_late(struct db *d, const struct sandbox_row *b, struct err *e);
+int sandboxes_insert_pending(struct db *d, const struct sandbox_row *b, struct err *e);
 /* all columns but id, tenant and tree */
 int sandboxes_update(struct db *d, const struct sandbox_row *b, struct err *e);
 int sandboxes_delete(struct db *d, const char *id, struct err *e); /* its execs too */

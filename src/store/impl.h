@@ -59,7 +59,7 @@ struct db {
 	bool full; /* the disk was, once: what undid it */
 	uint64_t frame, log_bytes; /* a page in the log, all of it */
 	char *found; /* idem_find's texts */
-	struct late late;
+	struct pending_rows pending;
 	bool sure; /* see struct db_opts */
 	bool counts; /* the turn's transaction changes what must not be lost unnoticed */
 	struct witness seen;

@@ -32,8 +32,8 @@ struct record {
 	uint8_t sum[16]; /* of kind, length and that */
 };
 
-struct late_row {
-	struct late_row *next;
+struct pending_row {
+	struct pending_row *next;
 	bool written; /* in an earlier turn */
 	bool settled; /* in this turn's transaction */
 	size_t len;
@@ -87,7 +87,7 @@ static int encode(const struct sandbox_row *r, struct buf *b)
 	return x;
 }
 
-static const char *id_of(const struct late_row *r)
+static const char *id_of(const struct pending_row *r)
 {
 	return r->data + NUMBERS * sizeof(uint64_t) + sizeof(uint32_t);
 }
@@ -141,31 +141,31 @@ static int decode(const char *data, size_t len, struct sandbox_row *ret)
 
 /* --- rows --- */
 
-static struct late_row **find(struct late *l, const char *id)
+static struct pending_row **find(struct pending_rows *l, const char *id)
 {
-	struct late_row **at = &l->rows;
+	struct pending_row **at = &l->rows;
 
 	while (*at && strcmp(id_of(*at), id))
 		at = &(*at)->next;
 	return at;
 }
 
-static void drop(struct late *l, struct late_row **at)
+static void drop(struct pending_rows *l, struct pending_row **at)
 {
-	struct late_row *r = *at;
+	struct pending_row *r = *at;
 
 	*at = r->next;
 	l->n--;
 	free(r);
 }
 
-static int add_row(struct late *l, const char *data, size_t len, bool written)
+static int add_row(struct pending_rows *l, const char *data, size_t len, bool written)
 {
-	struct late_row **end = &l->rows, *r = malloc(sizeof(*r) + len);
+	struct pending_row **end = &l->rows, *r = malloc(sizeof(*r) + len);
 
 	if (!r)
 		return -ENOMEM;
-	*r = (struct late_row){ .written = written, .len = len };
+	*r = (struct pending_row){ .written = written, .len = len };
 	memcpy(r->data, data, len);
 	while (*end) /* in the order they came, as SQLite would have them */
 		end = &(*end)->next;
@@ -174,9 +174,9 @@ static int add_row(struct late *l, const char *data, size_t len, bool written)
 	return 0;
 }
 
-int late_insert(struct db *d, const struct sandbox_row *b, struct err *e)
+int pending_rows_insert(struct db *d, const struct sandbox_row *b, struct err *e)
 {
-	struct late *l = &d->late;
+	struct pending_rows *l = &d->pending;
 
 	if (l->fd < 0 || d->sure)
 		return 0;
@@ -188,10 +188,10 @@ int late_insert(struct db *d, const struct sandbox_row *b, struct err *e)
 	return 1;
 }
 
-int late_delete(struct db *d, const char *id, struct err *e)
+int pending_rows_delete(struct db *d, const char *id, struct err *e)
 {
-	struct late *l = &d->late;
-	struct late_row **at = find(l, id);
+	struct pending_rows *l = &d->pending;
+	struct pending_row **at = find(l, id);
 	bool only_here = *at && !(*at)->settled;
 
 	/* Also when SQLite has it: what is in the file would come back, should that be read before it is emptied. */
@@ -208,7 +208,7 @@ static int settle(struct db *d, bool again, struct err *e)
 {
 	int r = 0;
 
-	for (struct late_row *at = d->late.rows; at && r == 0; at = at->next) {
+	for (struct pending_row *at = d->pending.rows; at && r == 0; at = at->next) {
 		struct sandbox_row b;
 
 		if (at->settled)
@@ -222,14 +222,14 @@ static int settle(struct db *d, bool again, struct err *e)
 	return r;
 }
 
-int late_settle(struct db *d, struct err *e)
+int pending_rows_settle(struct db *d, struct err *e)
 {
 	return settle(d, false, e);
 }
 
 /* --- the file --- */
 
-static int append(struct late *l, const void *data, size_t len, struct err *e)
+static int append(struct pending_rows *l, const void *data, size_t len, struct err *e)
 {
 	size_t done = 0;
 
@@ -248,15 +248,15 @@ static int append(struct late *l, const void *data, size_t len, struct err *e)
 	return 0;
 }
 
-int late_write(struct db *d, struct err *e)
+int pending_rows_write(struct db *d, struct err *e)
 {
-	struct late *l = &d->late;
-	int r = l->size > FILE_FULL || l->n > ROWS_MANY ? late_settle(d, e) : 0;
+	struct pending_rows *l = &d->pending;
+	int r = l->size > FILE_FULL || l->n > ROWS_MANY ? pending_rows_settle(d, e) : 0;
 
 	if (r < 0)
 		return r;
 	buf_clear(&l->out);
-	for (struct late_row *at = l->rows; at && r == 0; at = at->next)
+	for (struct pending_row *at = l->rows; at && r == 0; at = at->next)
 		if (!at->written && !at->settled)
 			r = add_record(&l->out, RECORD_ROW, at->data, at->len);
 	if (r == 0 && l->gone.len)
@@ -269,17 +269,17 @@ int late_write(struct db *d, struct err *e)
 	if (r < 0)
 		return r;
 	buf_clear(&l->gone);
-	for (struct late_row *at = l->rows; at; at = at->next)
+	for (struct pending_row *at = l->rows; at; at = at->next)
 		at->written = at->written || !at->settled;
 	return 0;
 }
 
-int late_committed(struct db *d, struct err *e)
+int pending_rows_committed(struct db *d, struct err *e)
 {
-	struct late *l = &d->late;
+	struct pending_rows *l = &d->pending;
 	bool settled = false;
 
-	for (struct late_row **at = &l->rows; *at;) {
+	for (struct pending_row **at = &l->rows; *at;) {
 		if (!(*at)->settled) {
 			at = &(*at)->next;
 			continue;
@@ -290,7 +290,7 @@ int late_committed(struct db *d, struct err *e)
 	if (l->fd < 0 || l->n || l->size == sizeof(struct head) || (!settled && l->size < FILE_LARGE))
 		return 0;
 	/* First, so that the file is never shorter than it is said to be. */
-	d->seen.late = 0;
+	d->seen.pending = 0;
 	witness_write(&d->seen);
 	if (ftruncate(l->fd, sizeof(struct head)) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "state: empty the file of late rows");
@@ -312,7 +312,7 @@ static int this_head(struct head *ret)
 }
 
 /* Up to the first record that is not whole: the turn it is of was never answered. */
-static int read_records(struct late *l, const char *data, size_t len, size_t *ret_whole)
+static int read_records(struct pending_rows *l, const char *data, size_t len, size_t *ret_whole)
 {
 	const size_t all = len;
 	int r = 0;
@@ -320,7 +320,7 @@ static int read_records(struct late *l, const char *data, size_t len, size_t *re
 	*ret_whole = 0;
 
 	while (r == 0 && len >= sizeof(struct record)) {
-		struct late_row **at;
+		struct pending_row **at;
 		char id[ID_LEN + 64];
 		struct sandbox_row b;
 		struct record x;
@@ -361,7 +361,7 @@ static int refuse_short(struct err *e)
 }
 
 /* @counts: so much of it was stored, by what the data folder's marker says. */
-static int read_file(struct late *l, const struct head *head, uint64_t counts, struct err *e)
+static int read_file(struct pending_rows *l, const struct head *head, uint64_t counts, struct err *e)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(FILE_MAX);
 	struct stat st;
@@ -387,10 +387,10 @@ static int read_file(struct late *l, const struct head *head, uint64_t counts, s
 	return sizeof(*head) + whole < counts ? refuse_short(e) : 0;
 }
 
-int late_check(struct db *d, const char *path, struct err *e)
+int pending_rows_check(struct db *d, const char *path, struct err *e)
 {
-	struct late x = { .fd = -1 };
-	uint64_t counts = d->seen.now ? d->seen.late : 0;
+	struct pending_rows x = { .fd = -1 };
+	uint64_t counts = d->seen.now ? d->seen.pending : 0;
 	struct head head;
 	char name[1100];
 	int r = this_head(&head);
@@ -408,9 +408,9 @@ int late_check(struct db *d, const char *path, struct err *e)
 	return r;
 }
 
-int late_open(struct db *d, const char *path, struct err *e)
+int pending_rows_open(struct db *d, const char *path, struct err *e)
 {
-	struct late *l = &d->late;
+	struct pending_rows *l = &d->pending;
 	struct head head;
 	int r;
 
@@ -425,7 +425,7 @@ int late_open(struct db *d, const char *path, struct err *e)
 	r = this_head(&head);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "read /proc/sys/kernel/random/boot_id");
-	r = read_file(l, &head, d->seen.now ? d->seen.late : 0, e);
+	r = read_file(l, &head, d->seen.now ? d->seen.pending : 0, e);
 	/* Who died between SQLite's commit and the emptying of the file left rows in both. */
 	if (r == 0)
 		r = settle(d, true, e);
@@ -433,7 +433,7 @@ int late_open(struct db *d, const char *path, struct err *e)
 		r = db_commit(d, e);
 	if (r < 0)
 		return r;
-	d->seen.late = 0;
+	d->seen.pending = 0;
 	witness_write(&d->seen);
 	if (ftruncate(l->fd, 0) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "empty '%s'", l->name);
@@ -441,9 +441,9 @@ int late_open(struct db *d, const char *path, struct err *e)
 	return append(l, &head, sizeof(head), e);
 }
 
-void late_close(struct db *d)
+void pending_rows_close(struct db *d)
 {
-	struct late *l = &d->late;
+	struct pending_rows *l = &d->pending;
 
 	if (!l->n && l->size)
 		unlink(l->name);

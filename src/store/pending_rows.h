@@ -19,31 +19,31 @@
 
 struct db;
 struct sandbox_row;
-struct late_row;
+struct pending_row;
 
-struct late {
+struct pending_rows {
 	int fd; /* -1: none, all rows go to SQLite */
 	char *name;
 	uint64_t size; /* of the file */
-	struct late_row *rows;
+	struct pending_row *rows;
 	unsigned n;
 	struct buf gone; /* records of this turn */
 	struct buf out;
 };
 
 /* @path: of the database, whose schema is up to date. */
-int late_open(struct db *d, const char *path, struct err *e);
+int pending_rows_open(struct db *d, const char *path, struct err *e);
 /* Whether all rows that count are in the file: -ESTALE when some are not. Changes nothing. */
-int late_check(struct db *d, const char *path, struct err *e);
+int pending_rows_check(struct db *d, const char *path, struct err *e);
 /* The file stays when there are rows in it. */
-void late_close(struct db *d);
+void pending_rows_close(struct db *d);
 
 /* 1: kept. 0: too large, or there is no file. */
-int late_insert(struct db *d, const struct sandbox_row *b, struct err *e);
+int pending_rows_insert(struct db *d, const struct sandbox_row *b, struct err *e);
 /* 1: the row was only here, and is gone. 0: SQLite may have it. */
-int late_delete(struct db *d, const char *id, struct err *e);
+int pending_rows_delete(struct db *d, const char *id, struct err *e);
 /* Inserts what is here, in the turn's transaction. */
-int late_settle(struct db *d, struct err *e);
+int pending_rows_settle(struct db *d, struct err *e);
 /* The turn's end, before SQLite's commit and after it. */
-int late_write(struct db *d, struct err *e);
-int late_committed(struct db *d, struct err *e);
+int pending_rows_write(struct db *d, struct err *e);
+int pending_rows_committed(struct db *d, struct err *e);

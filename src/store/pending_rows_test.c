@@ -81,7 +81,7 @@ static int insert(struct db *d, const char *id)
 	const struct sandbox_row b = a_sandbox(id);
 	struct err e;
 
-	return sandboxes_insert_late(d, &b, &e);
+	return sandboxes_insert_pending(d, &b, &e);
 }
 
 /* What another process finds: db_open reads the file. */
@@ -311,7 +311,7 @@ TEST(a_large_row_and_many_rows_are_stored_too)
 	memset(spec, 'x', 100 * KIB - 1);
 	spec[100 * KIB - 1] = '\0';
 	b.spec = spec;
-	CHECK_EQ(sandboxes_insert_late(d, &b, &e), 0);
+	CHECK_EQ(sandboxes_insert_pending(d, &b, &e), 0);
 	for (int i = 0; i < 8000; i++) {
 		snprintf(name, sizeof(name), "n%d", i);
 		CHECK_EQ(insert(d, name), 0);

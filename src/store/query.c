@@ -40,7 +40,7 @@ int q_begin(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, 
 	int r = begin(d, e);
 
 	if (r == 0 && !alone)
-		r = late_settle(d, e);
+		r = pending_rows_settle(d, e);
 	if (r < 0)
 		return r;
 	if (sqlite3_get_autocommit(d->sql))
@@ -106,7 +106,7 @@ int q_each(struct db *d, const char *sql, int (*row)(void *ctx, sqlite3_stmt *s)
 	   struct err *e)
 {
 	sqlite3_stmt *s = NULL;
-	int r = late_settle(d, e), step;
+	int r = pending_rows_settle(d, e), step;
 
 	if (r < 0)
 		return r;

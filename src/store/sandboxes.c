@@ -42,9 +42,9 @@ int sandboxes_insert(struct db *d, const struct sandbox_row *b, struct err *e)
 	return r < 0 ? r : 0;
 }
 
-int sandboxes_insert_late(struct db *d, const struct sandbox_row *b, struct err *e)
+int sandboxes_insert_pending(struct db *d, const struct sandbox_row *b, struct err *e)
 {
-	int r = late_insert(d, b, e);
+	int r = pending_rows_insert(d, b, e);
 
 	return r == 0 ? sandboxes_insert(d, b, e) : r < 0 ? r : 0;
 }
@@ -81,7 +81,7 @@ int sandboxes_update(struct db *d, const struct sandbox_row *b, struct err *e)
 int sandboxes_delete(struct db *d, const char *id, struct err *e)
 {
 	sqlite3_stmt *s;
-	int r = late_delete(d, id, e);
+	int r = pending_rows_delete(d, id, e);
 
 	if (r != 0)
 		return r < 0 ? r : 0;

@@ -13,14 +13,14 @@ struct content {
 	char magic[24];
 	char id[32];
 	char boot[BOOT];
-	uint64_t turn, late;
+	uint64_t turn, pending;
 };
 
 static int fill(const struct witness *w, struct content *ret)
 {
 	ssize_t n;
 
-	*ret = (struct content){ .magic = MAGIC, .turn = w->turn, .late = w->late };
+	*ret = (struct content){ .magic = MAGIC, .turn = w->turn, .pending = w->pending };
 	memcpy(ret->id, w->id, sizeof(w->id));
 	n = fd_get(AT_FDCWD, "/proc/sys/kernel/random/boot_id", ret->boot, sizeof(ret->boot));
 	return n < 0 ? (int)n : 0;
@@ -58,7 +58,7 @@ int witness_open(const char *folder, struct witness *ret, struct err *e)
 		return err_sys(e, ERR_INTERNAL, r, "read the boot's id");
 	w.now = !memcmp(now.boot, x.boot, sizeof(now.boot));
 	w.turn = x.turn;
-	w.late = x.late;
+	w.pending = x.pending;
 	w.fd = TAKE_FD(fd);
 	*ret = w;
 	return 1;
@@ -89,7 +89,7 @@ int witness_make(const char *folder, struct witness *w, struct err *e)
 
 void witness_write(const struct witness *w)
 {
-	const uint64_t numbers[2] = { w->turn, w->late };
+	const uint64_t numbers[2] = { w->turn, w->pending };
 
 	if (w->fd >= 0)
 		(void)!pwrite(w->fd, numbers, sizeof(numbers), offsetof(struct content, turn));

@@ -20,7 +20,7 @@ struct witness {
 	char id[ID_SIZE]; /* of the database, "" = not known */
 	bool now; /* of this boot: the numbers count */
 	uint64_t turn; /* commits that counted */
-	uint64_t late; /* bytes of the file of late rows (store/pending_rows.h) that count */
+	uint64_t pending; /* bytes of the file of pending rows (store/pending_rows.h) that count */
 };
 
 /* 1: read, and open to be written. 0: there is none. -EBADMSG: it is not one. */

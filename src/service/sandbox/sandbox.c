@@ -154,7 +154,7 @@ int sandbox_store(struct sandbox *b, struct err *e)
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a sandbox");
 	row.spec = spec.data;
-	return b->up ? sandboxes_update(b->service->db, &row, e) : sandboxes_insert_late(b->service->db, &row, e);
+	return b->up ? sandboxes_update(b->service->db, &row, e) : sandboxes_insert_pending(b->service->db, &row, e);
 }
 
 /* The audit log says what was done ("sandbox.create"), an event what has happened ("sandbox.created"). */

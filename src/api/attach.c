@@ -195,7 +195,7 @@ static void on_gone(void *arg)
 	struct attach *t = arg;
 
 	if (t->exec && t->kind->owner && !t->exec->exited) {
-		if (t->exec->want->tty)
+		if (t->exec->request->tty)
 			exec_signal(t->exec, SIGHUP, EXEC_TREE, NULL);
 		else
 			exec_close_stdin(t->exec);
@@ -214,9 +214,9 @@ static void hold_until_started(struct attach *t)
 
 static void begin(struct attach *t, const uint8_t *data, size_t len)
 {
-	AUTO(exec_want_free) struct exec_want *w = NULL;
+	AUTO(exec_request_free) struct exec_request *w = NULL;
 	struct err e = { 0 };
-	int r = t->kind->want(&t->api->s->o, t->sandbox, (const char *)data, len, &w, &e);
+	int r = t->kind->request(&t->api->s->o, t->sandbox, (const char *)data, len, &w, &e);
 
 	if (r == 0) {
 		/* A terminal is kept, so that one can come back to it; so is what was to run in the background. */
@@ -305,7 +305,7 @@ static void count_from_restart(struct attach *t, const struct attach_from *from)
 {
 	struct exec *x = t->exec;
 
-	if (!from->given || !x->adopted || x->want->background)
+	if (!from->given || !x->adopted || x->request->background)
 		return;
 	if (!x->joined) {
 		x->joined = true;
@@ -344,7 +344,7 @@ void attach_ws(struct call *c, const struct attach_kind *kind, const struct atta
 	if (!t->exec)
 		return;
 	s = &t->exec->stream[EXEC_OUT].spool;
-	t->at[0] = from->given ? from->out : t->exec->want->tty && s->total > REPLAY ? s->total - REPLAY : 0;
+	t->at[0] = from->given ? from->out : t->exec->request->tty && s->total > REPLAY ? s->total - REPLAY : 0;
 	t->at[1] = from->err;
 	t->client_at[0] = t->at[0];
 	t->client_at[1] = t->at[1];

@@ -8,8 +8,8 @@
 
 struct attach_kind {
 	/* Reads the first text: what is to be run. */
-	int (*want)(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len,
-		    struct exec_want **ret, struct err *e);
+	int (*request)(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len,
+		       struct exec_request **ret, struct err *e);
 	/* A later text. NULL: they are passed over. */
 	int (*text)(struct exec *x, const char *data, size_t len, struct err *e);
 	/* Write one value. @gaps: some of the output was not there any more. Without ->result the end says nothing. */

@@ -94,7 +94,7 @@ static void fail_bad(struct proxy *x, const char *why)
 	struct err e = { 0 };
 
 	err_set(&e, ERR_LOST, -EBADMSG, "the server on port %u in sandbox '%s' gave no proper answer: %s",
-		x->place.number, x->pass.sandbox->want->name, why);
+		x->place.number, x->pass.sandbox->request->name, why);
 	err_remedy(&e, "see what the server inside says about it; it must speak HTTP/1.1");
 	fail(x, &e);
 }
@@ -423,7 +423,7 @@ static void on_look(uv_timer_t *t)
 	if (x->tunnel || x->held || uv_now(t->loop) - x->heard < QUIET_MS)
 		return;
 	err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "the server on port %u in sandbox '%s' has said nothing for %d s",
-		x->place.number, x->pass.sandbox->want->name, QUIET_MS / 1000);
+		x->place.number, x->pass.sandbox->request->name, QUIET_MS / 1000);
 	fail(x, &e);
 }
 

@@ -126,13 +126,13 @@ static unsigned callers(const struct sandbox *b)
 	unsigned alone = 0;
 
 	for (const struct exec *x = b->execs; x; x = x->next)
-		alone += !x->ended_ns && x->want->background && !x->watches;
+		alone += !x->ended_ns && x->request->background && !x->watches;
 	return b->calls > alone ? b->calls - alone : 0;
 }
 
 static void rest(struct sandbox *b, uint64_t now)
 {
-	const struct want_idle *i = &b->want->idle;
+	const struct idle_request *i = &b->request->idle;
 	struct who daemon = { .tenant = b->tenant };
 	uint64_t still = now > b->used_ns ? now - b->used_ns : 0;
 
@@ -150,7 +150,7 @@ static void rest(struct sandbox *b, uint64_t now)
 static void expire(struct sandbox *b, uint64_t now)
 {
 	struct who daemon = { .tenant = b->tenant };
-	uint64_t idle = b->want->idle.delete_ms * 1000000ULL;
+	uint64_t idle = b->request->idle.delete_ms * 1000000ULL;
 
 	if (b->state == SANDBOX_MAKING || b->state == SANDBOX_ENDING || b->pooled)
 		return;
@@ -180,7 +180,8 @@ static void on_tick(uv_timer_t *t)
 			sandbox_thaw(b, false);
 			s->soon = true;
 		}
-		if (b->expires_ns || b->want->idle.delete_ms || b->want->idle.hibernate_ms || b->want->idle.pause_ms) {
+		if (b->expires_ns || b->request->idle.delete_ms || b->request->idle.hibernate_ms ||
+		    b->request->idle.pause_ms) {
 			expire(b, now);
 			s->soon = true;
 		}

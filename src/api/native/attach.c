@@ -6,13 +6,13 @@
 #include "service/state/json_read.h"
 
 /* The first text is what POST …/execs takes. */
-static int read_want(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len,
-		     struct exec_want **ret, struct err *e)
+static int read_request(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len,
+			struct exec_request **ret, struct err *e)
 {
 	AUTO(json_decref) json_t *from = NULL;
 	int r = json_read_begin(data, len, &from, e);
 
-	return r < 0 ? r : exec_want_parse(o, b->want, from, ret, e);
+	return r < 0 ? r : exec_request_parse(o, b->request, from, ret, e);
 }
 
 static int read_text(struct exec *x, const char *data, size_t len, struct err *e)
@@ -61,7 +61,7 @@ static void write_gap(const struct exec *x, enum exec_stream s, uint64_t offset,
 {
 	jout_object(j, NULL);
 	jout_str(j, "type", "gap");
-	jout_str(j, "stream", s == EXEC_ERR ? "stderr" : x->want->tty ? "tty" : "stdout");
+	jout_str(j, "stream", s == EXEC_ERR ? "stderr" : x->request->tty ? "tty" : "stdout");
 	jout_u64(j, "offset", offset);
 	jout_u64(j, "lost", lost);
 	jout_end(j);
@@ -76,7 +76,7 @@ static void write_error(const struct who *who, const struct err *e, struct json 
 }
 
 static const struct attach_kind kind = {
-	.want = read_want,
+	.request = read_request,
 	.text = read_text,
 	.result = write_result,
 	.gap = write_gap,

@@ -109,7 +109,7 @@ static int replay(struct call *c, const char *key, const uint8_t body[32])
 	return 1;
 }
 
-int read_memory(struct json_read *j, enum want_memory *ret)
+int read_memory(struct json_read *j, enum memory_request *ret)
 {
 	const json_t *v = json_read_any(j, "memory");
 	const char *text = json_string_value(v);
@@ -125,7 +125,7 @@ int read_memory(struct json_read *j, enum want_memory *ret)
 	return 1;
 }
 
-void read_network(struct json_read *j, enum want_network *ret)
+void read_network(struct json_read *j, enum network_request *ret)
 {
 	const char *text = NULL;
 
@@ -137,7 +137,7 @@ void read_network(struct json_read *j, enum want_network *ret)
 		json_read_bad(j, "network", "\"drop\" or \"refuse\" is wanted");
 }
 
-static int read_want(struct call *c, const json_t *o, struct checkpoint_want *w, struct err *e)
+static int read_request(struct call *c, const json_t *o, struct checkpoint_request *w, struct err *e)
 {
 	struct json_read j = JIN_INIT(o, e);
 	const json_t *meta;
@@ -157,12 +157,12 @@ static int read_want(struct call *c, const json_t *o, struct checkpoint_want *w,
 static void make_body(struct call *c, const char *data, size_t len)
 {
 	AUTO(json_decref) json_t *o = NULL;
-	struct checkpoint_want w = { 0 };
+	struct checkpoint_request w = { 0 };
 	struct err e = { 0 };
 	int r = json_read_begin(data, len, &o, &e);
 
 	if (r == 0)
-		r = read_want(c, o, &w, &e);
+		r = read_request(c, o, &w, &e);
 	if (r == 0)
 		r = idem_read(c, data, len, w.idem, w.idem_body, &e);
 	if (r > 0 && replay(c, w.idem, w.idem_body)) {

@@ -9,5 +9,5 @@ void dto_checkpoint(struct json *j, const char *key, const struct checkpoint *c)
 /* Named in the path. NULL: answered and ended. Not referenced. */
 struct checkpoint *call_checkpoint(struct call *c);
 void drop_checkpoint(struct call *c); /* ->gone of a call whose ->data is one, referenced */
-int read_memory(struct json_read *j, enum want_memory *ret);
-void read_network(struct json_read *j, enum want_network *ret);
+int read_memory(struct json_read *j, enum memory_request *ret);
+void read_network(struct json_read *j, enum network_request *ret);

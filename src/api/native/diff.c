@@ -233,7 +233,7 @@ static void on_list(void *arg, struct buf *stream, const struct err *e)
 static void start(struct call *c, const struct state *to)
 {
 	const char *from = http_query(c->q, "from"), *text = http_query(c->q, "text");
-	struct compare_want w = { .to = *to, .max = ENTRIES_MAX };
+	struct compare_request w = { .to = *to, .max = ENTRIES_MAX };
 	struct err e = { 0 };
 	struct diff *d;
 	int r = text && strcmp(text, "0") && strcmp(text, "1") ? err_set(&e, ERR_INVALID, -EINVAL, "text: 0 or 1")

@@ -31,11 +31,11 @@ static void put_enforced(void *arg, const char *name, const char *how)
 		jout_str(arg, name, how);
 }
 
-static void put_network(struct json *j, const struct net_want *w)
+static void put_network(struct json *j, const struct net_request *w)
 {
 	char text[128];
 
-	if (!net_want_on(w))
+	if (!net_request_on(w))
 		snprintf(text, sizeof(text), "none");
 	else if (w->mode == EGRESS_ALLOW)
 		snprintf(text, sizeof(text), "streams to %u rules by cloche-egress, the rest refused", w->nallow);
@@ -48,24 +48,24 @@ static void put_network(struct json *j, const struct net_want *w)
 
 void dto_sandbox(struct json *j, const char *key, const struct sandbox *b)
 {
-	struct tier_sandbox as = { .driver = b->want->spec->flags & SPEC_VM ? &vm_driver : &container_driver,
+	struct tier_sandbox as = { .driver = b->request->spec->flags & SPEC_VM ? &vm_driver : &container_driver,
 				   .receipt = b->receipt };
 	struct sandbox_spec spec;
 	char text[48];
 
-	want_spec(b->want, &spec);
+	request_spec(b->request, &spec);
 	jout_object(j, key);
 	jout_str(j, "id", b->id);
-	sandbox_want_write(b->want, j);
+	sandbox_request_write(b->request, j);
 	jout_str(j, "tenant", b->tenant->id);
 	jout_str(j, "state", sandbox_state_name(b->state));
-	jout_str(j, "template", b->want->origin.template[0] ? b->want->origin.template : NULL);
-	jout_bool(j, "pooled", b->want->origin.pooled);
+	jout_str(j, "template", b->request->origin.template[0] ? b->request->origin.template : NULL);
+	jout_bool(j, "pooled", b->request->origin.pooled);
 	if (b->memory_refused)
 		jout_str(j, "memory_refused", b->memory_refused);
 	if (b->cut)
 		jout_raw(j, "cut", b->cut, strlen(b->cut));
-	jout_str(j, "checkpoint", b->want->checkpoint[0] ? b->want->checkpoint : NULL);
+	jout_str(j, "checkpoint", b->request->checkpoint[0] ? b->request->checkpoint : NULL);
 	if (b->restored)
 		jout_raw(j, "restored", b->restored, strlen(b->restored));
 	else
@@ -75,9 +75,9 @@ void dto_sandbox(struct json *j, const char *key, const struct sandbox *b)
 	dto_time(j, "last_used_at", b->used_ns);
 	jout_object(j, "enforced");
 	sandbox_enforced(&as, &spec, put_enforced, j);
-	put_network(j, b->want->net);
-	snprintf(text, sizeof(text), "%llu per process", (unsigned long long)b->want->nofile);
-	jout_str(j, "nofile", b->want->nofile ? text : "not limited");
+	put_network(j, b->request->net);
+	snprintf(text, sizeof(text), "%llu per process", (unsigned long long)b->request->nofile);
+	jout_str(j, "nofile", b->request->nofile ? text : "not limited");
 	jout_end(j);
 	jout_end(j);
 }

@@ -100,7 +100,7 @@ static struct waiter *wait_for(struct call *c, bool started)
 	return w;
 }
 
-static int replay(struct call *c, const struct exec_want *w)
+static int replay(struct call *c, const struct exec_request *w)
 {
 	struct err e = { 0 };
 	struct idem_row row;
@@ -134,14 +134,14 @@ static bool wants_events(const struct http_req *q)
 static void exec_body(struct call *c, const char *data, size_t len)
 {
 	AUTO(json_decref) json_t *o = NULL;
-	AUTO(exec_want_free) struct exec_want *w = NULL;
+	AUTO(exec_request_free) struct exec_request *w = NULL;
 	struct exec_sink *sink = NULL;
 	struct err e = { 0 };
 	bool stream = wants_events(c->q), background;
 	int r = json_read_begin(data, len, &o, &e);
 
 	if (r == 0)
-		r = exec_want_parse(&c->api->s->o, c->sandbox->want, o, &w, &e);
+		r = exec_request_parse(&c->api->s->o, c->sandbox->request, o, &w, &e);
 	if (r == 0 && w->tty && !w->background)
 		r = err_set(&e, ERR_INVALID, -EINVAL, "'tty': needs `background`, or the WebSocket …/execs/attach");
 	if (r == 0 && w->stdin_open && !w->background && !stream)

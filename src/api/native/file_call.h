@@ -9,7 +9,7 @@ struct file_call {
 	char *path;
 	char to_buf[FILE_PATH_MAX];
 	const char *to; /* of a move, else NULL */
-	struct user_want user;
+	struct user_request user;
 	struct buf out;
 	struct json json; /* into ->out */
 	const char *kind; /* of the audit record */

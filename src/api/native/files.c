@@ -47,7 +47,7 @@ struct file_call *file_call_new(void *arg, struct http_req *q, const struct rout
 	if (!f)
 		abort();
 	f->c = c;
-	f->user = c->sandbox->want->user;
+	f->user = c->sandbox->request->user;
 	f->out = (struct buf)BUF_INIT(16 * MIB);
 	f->json = (struct json)JSON_INIT(&f->out);
 	if (!path || !*path)

@@ -56,18 +56,18 @@ static void on_put(void *arg, int r, const struct err *e)
 static void put_body(struct call *c, const char *data, size_t len)
 {
 	AUTO(json_decref) json_t *o = NULL;
-	struct net_want *want = NULL;
+	struct net_request *request = NULL;
 	struct err e = { 0 };
 	int r = json_read_begin(data, len, &o, &e);
 
 	if (r == 0)
-		r = net_want_parse(o, &want, &e);
+		r = net_request_parse(o, &request, &e);
 	if (r < 0) {
 		call_fail(c, &e);
 		return;
 	}
 	c->pending = true;
-	sandbox_net_put(c->sandbox, &c->who, want, on_put, c);
+	sandbox_net_put(c->sandbox, &c->who, request, on_put, c);
 }
 
 void put_network(void *arg, struct http_req *q, const struct route *r)

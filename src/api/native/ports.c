@@ -78,7 +78,7 @@ static void put_body(struct call *c, const char *data, size_t len)
 	char text[TOKEN_TEXT_MAX] = "";
 	struct json j = JSON_INIT(&out);
 	bool public = false, token = false;
-	struct port_want want = { 0 };
+	struct port_request request = { 0 };
 	struct port *p = NULL;
 	struct err e = { 0 };
 	uint16_t number;
@@ -91,13 +91,13 @@ static void put_body(struct call *c, const char *data, size_t len)
 		struct json_read in = JIN_INIT(o, &e);
 
 		if (json_read_bool(&in, "public", &public))
-			want.public = &public;
+			request.public = &public;
 		if (json_read_bool(&in, "token", &token))
-			want.token = &token;
+			request.token = &token;
 		r = json_read_end(&in);
 	}
 	if (r == 0)
-		r = port_set(c->sandbox, &c->who, number, &want, text, &p, &e);
+		r = port_set(c->sandbox, &c->who, number, &request, text, &p, &e);
 	if (r < 0) {
 		call_fail(c, &e);
 		return;

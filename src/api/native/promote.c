@@ -43,7 +43,7 @@ static void on_promoted(void *arg, const struct promote_result *x, const struct 
 static void body(struct call *c, const char *data, size_t len)
 {
 	AUTO(json_decref) json_t *o = NULL;
-	struct promote_want w = { .into = c->sandbox };
+	struct promote_request w = { .into = c->sandbox };
 	const char *from = NULL;
 	struct err e = { 0 };
 	int r = json_read_begin(data, len, &o, &e);

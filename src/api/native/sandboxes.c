@@ -101,11 +101,11 @@ static void on_made(void *arg, struct sandbox *b, bool found, const struct err *
 static void create(struct call *c)
 {
 	struct creating *x = c->data;
-	struct sandbox_want *w = NULL;
+	struct sandbox_request *w = NULL;
 	struct err e = { 0 };
 
 	c->pending = true;
-	if (want_from(c->api->s, &c->who, x->body, &w, &e) < 0) {
+	if (request_from(c->api->s, &c->who, x->body, &w, &e) < 0) {
 		create_failed(c, &e);
 		return;
 	}
@@ -211,8 +211,8 @@ static bool has_meta(const struct sandbox *b, const char *key, const char *value
 {
 	size_t n = strlen(key);
 
-	for (uint32_t i = 0; i < b->want->metadata.n; i++) {
-		const char *item = b->want->metadata.item[i];
+	for (uint32_t i = 0; i < b->request->metadata.n; i++) {
+		const char *item = b->request->metadata.item[i];
 
 		if (!strncmp(item, key, n) && item[n] == '=' && !strcmp(item + n + 1, value))
 			return true;
@@ -224,7 +224,8 @@ static bool fits(const struct filter *f, const struct sandbox *b)
 {
 	if (!sandbox_seen(b) || (f->tenant && b->tenant != f->tenant))
 		return false;
-	if ((f->state && strcmp(f->state, sandbox_state_name(b->state))) || (f->name && strcmp(f->name, b->want->name)))
+	if ((f->state && strcmp(f->state, sandbox_state_name(b->state))) ||
+	    (f->name && strcmp(f->name, b->request->name)))
 		return false;
 	for (unsigned i = 0; i < f->nmeta; i++)
 		if (!has_meta(b, f->meta[i].key, f->meta[i].value))
@@ -417,8 +418,8 @@ void post_stop(void *arg, struct http_req *q, const struct route *r)
 static void hibernate_body(struct call *c, const char *data, size_t len)
 {
 	AUTO(json_decref) json_t *o = NULL;
-	enum want_memory memory = MEMORY_YES;
-	enum want_network network = NETWORK_DROP;
+	enum memory_request memory = MEMORY_YES;
+	enum network_request network = NETWORK_DROP;
 	struct sandbox_hibernate_opts opts;
 	struct err e = { 0 };
 	int r = json_read_begin(data, len, &o, &e);
@@ -452,7 +453,7 @@ void post_hibernate(void *arg, struct http_req *q, const struct route *r)
 static void update_body(struct call *c, const char *data, size_t len)
 {
 	uint64_t timeout = UINT64_MAX;
-	struct want_idle idle = { 0 };
+	struct idle_request idle = { 0 };
 	bool has_idle = false, limits = false;
 	struct spec_limits l = { 0 };
 	AUTO(json_decref) json_t *o = NULL;
@@ -542,7 +543,7 @@ static void on_stat(void *arg, int r, const struct err *e)
 	jout_u64(&j, "cpu_ms", st->group.cpu_usec / 1000);
 	jout_u64(&j, "memory", st->group.memory);
 	jout_u64(&j, "memory_peak", st->group.memory_peak);
-	jout_u64(&j, "memory_limit", c->sandbox->want->spec->limits.memory);
+	jout_u64(&j, "memory_limit", c->sandbox->request->spec->limits.memory);
 	jout_u64(&j, "pids", st->group.pids);
 	jout_u64(&j, "pids_peak", st->group.pids_peak);
 	jout_u64(&j, "oom_kills", st->group.oom_kills);

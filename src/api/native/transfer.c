@@ -256,7 +256,7 @@ void get_export(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 	struct checkpoint *cp = call_checkpoint(c);
-	struct compare_want w = { .to.checkpoint = cp, .flags = DIFF_DATA };
+	struct compare_request w = { .to.checkpoint = cp, .flags = DIFF_DATA };
 	struct err e = { 0 };
 	struct transfer *t;
 
@@ -442,11 +442,11 @@ void post_import(void *arg, struct http_req *q, const struct route *r)
 	struct call *c = call_new(arg, q, r);
 	const char *isolation = http_query(q, "isolation"), *network = http_query(q, "network");
 	const char *mounts = http_query(q, "mounts"), *verify = http_query(q, "verify");
-	const struct import_want w = { .name = http_query(q, "name"),
-				       .label = http_query(q, "label"),
-				       .isolation = isolation && *isolation ? isolation : NULL,
-				       .keep_network = network && !strcmp(network, "keep"),
-				       .keep_mounts = mounts && !strcmp(mounts, "keep") };
+	const struct import_request w = { .name = http_query(q, "name"),
+					  .label = http_query(q, "label"),
+					  .isolation = isolation && *isolation ? isolation : NULL,
+					  .keep_network = network && !strcmp(network, "keep"),
+					  .keep_mounts = mounts && !strcmp(mounts, "keep") };
 	struct err e = { 0 };
 	struct transfer *t;
 	int rc = w.name && *w.name ? name_check(w.name, &e) : 0;

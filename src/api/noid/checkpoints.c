@@ -41,7 +41,7 @@ static void on_made(void *arg, struct checkpoint *cp, const struct err *e)
 static void make_body(struct call *c, const char *data, size_t len)
 {
 	/* A snapshot of a machine has what runs in it: here, if that can be carried. */
-	struct checkpoint_want w = { .memory = MEMORY_AUTO };
+	struct checkpoint_request w = { .memory = MEMORY_AUTO };
 	AUTO(json_decref) json_t *o = NULL;
 	struct err e = { 0 };
 	int r = len ? json_read_begin(data, len, &o, &e) : 0;

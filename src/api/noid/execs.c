@@ -36,8 +36,8 @@ static json_t *read_command(struct json_read *j)
 	return list && j->r == 0 ? json_copy(json_object_get(j->o, "command")) : NULL;
 }
 
-int noid_exec_want(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len, bool stream,
-		   struct exec_want **ret, struct err *e)
+int noid_exec_request(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len, bool stream,
+		      struct exec_request **ret, struct err *e)
 {
 	AUTO(json_decref) json_t *from = NULL, *own = NULL, *env = NULL, *command = NULL;
 	uint64_t rows = 24, cols = 80;
@@ -62,7 +62,7 @@ int noid_exec_want(const struct service_opts *o, const struct sandbox *b, const 
 					json_pack("{s:I, s:I}", "rows", (json_int_t)rows, "cols", (json_int_t)cols));
 	if (!own || r < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
-	r = exec_want_parse(o, b->want, own, ret, e);
+	r = exec_request_parse(o, b->request, own, ret, e);
 	if (r == 0 && tty)
 		(*ret)->background = true; /* as every terminal */
 	return r;
@@ -141,13 +141,13 @@ static void on_change(void *arg, struct exec *x)
 
 static void exec_body(struct call *c, const char *data, size_t len)
 {
-	AUTO(exec_want_free) struct exec_want *want = NULL;
+	AUTO(exec_request_free) struct exec_request *request = NULL;
 	struct waiter *w;
 	struct err e = { 0 };
-	int r = noid_exec_want(&c->api->s->o, c->sandbox, data, len, false, &want, &e);
+	int r = noid_exec_request(&c->api->s->o, c->sandbox, data, len, false, &request, &e);
 
 	if (r == 0)
-		r = exec_new(c->sandbox, &c->who, TAKE_PTR(want), NULL, &c->exec, &e);
+		r = exec_new(c->sandbox, &c->who, TAKE_PTR(request), NULL, &c->exec, &e);
 	if (r < 0) {
 		call_fail(c, &e);
 		return;

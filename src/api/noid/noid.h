@@ -21,9 +21,9 @@ int noid_vm(struct call *c);
 /* Answers with a VM's info, and ends the call. */
 void noid_answer_vm(struct call *c, int status, const struct sandbox *b);
 /* Noid's body of an exec. @stream: over a WebSocket, where stdin may come. */
-struct exec_want;
-int noid_exec_want(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len, bool stream,
-		   struct exec_want **ret, struct err *e);
+struct exec_request;
+int noid_exec_request(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len, bool stream,
+		      struct exec_request **ret, struct err *e);
 /* exit_code, timed_out, truncated: inside of an open object. */
 void noid_exec_end(const struct exec *x, bool truncated, struct json *j);
 void noid_error(struct json *j, const char *message, const char *remedy);

@@ -8,10 +8,10 @@
 static const char *const console_argv[] = { "/bin/sh", "-c",
 					    "command -v bash >/dev/null && exec bash -l; exec /bin/sh -l" };
 
-static int read_want(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len,
-		     struct exec_want **ret, struct err *e)
+static int read_request(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len,
+			struct exec_request **ret, struct err *e)
 {
-	return noid_exec_want(o, b, data, len, true, ret, e);
+	return noid_exec_request(o, b, data, len, true, ret, e);
 }
 
 /* Noid has no word for the end of stdin; ours is understood. */
@@ -44,7 +44,7 @@ static void write_error(const struct who *who, const struct err *e, struct json 
 }
 
 static const struct attach_kind exec_kind = {
-	.want = read_want,
+	.request = read_request,
 	.text = read_text,
 	.result = write_result,
 	.error = write_error,
@@ -81,17 +81,17 @@ void noid_ws_exec(void *arg, struct http_req *q, const struct route *r)
 
 static bool is_console(const struct exec *x)
 {
-	if (x->exited || x->ended_ns || !x->want || !x->want->tty || x->want->argc != ARRAY_LEN(console_argv))
+	if (x->exited || x->ended_ns || !x->request || !x->request->tty || x->request->argc != ARRAY_LEN(console_argv))
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(console_argv); i++)
-		if (strcmp(x->want->argv[i], console_argv[i]))
+		if (strcmp(x->request->argv[i], console_argv[i]))
 			return false;
 	return true;
 }
 
 static int start_console(struct call *c, struct err *e)
 {
-	AUTO(exec_want_free) struct exec_want *w = NULL;
+	AUTO(exec_request_free) struct exec_request *w = NULL;
 	AUTO(json_decref) json_t *o = NULL;
 	int r;
 
@@ -99,7 +99,7 @@ static int start_console(struct call *c, struct err *e)
 		      "root", "tty", 1, "background", 1, "timeout", 0);
 	if (!o)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a console");
-	r = exec_want_parse(&c->api->s->o, c->sandbox->want, o, &w, e);
+	r = exec_request_parse(&c->api->s->o, c->sandbox->request, o, &w, e);
 	return r < 0 ? r : exec_new(c->sandbox, &c->who, TAKE_PTR(w), NULL, &c->exec, e);
 }
 

@@ -58,12 +58,12 @@ static void put_vm(struct json *j, const struct sandbox *b)
 
 	clock_iso(b->created_ns, when);
 	jout_object(j, NULL);
-	jout_str(j, "name", b->want->name[0] ? b->want->name : b->id);
+	jout_str(j, "name", b->request->name[0] ? b->request->name : b->id);
 	jout_str(j, "state", state_name(b->state));
-	jout_u64(j, "cpus", whole_cores(b->want->spec->limits.cpu_milli));
-	jout_u64(j, "mem_mib", b->want->spec->limits.memory / MIB);
+	jout_u64(j, "cpus", whole_cores(b->request->spec->limits.cpu_milli));
+	jout_u64(j, "mem_mib", b->request->spec->limits.memory / MIB);
 	jout_str(j, "created_at", when);
-	jout_str(j, "isolation", tier_name(b->want->spec));
+	jout_str(j, "isolation", tier_name(b->request->spec));
 	jout_end(j);
 }
 
@@ -119,7 +119,7 @@ void noid_defaults(const struct api *a, struct json *j)
 }
 
 /* Noid's fields, as a sandbox of our own. */
-static int read_create(const struct api *a, const json_t *from, bool admin, struct sandbox_want **ret, struct err *e)
+static int read_create(const struct api *a, const json_t *from, bool admin, struct sandbox_request **ret, struct err *e)
 {
 	const struct service_opts *o = &a->s->o;
 	uint64_t cpus = 1, mem = noid_mem_mib(o);
@@ -142,13 +142,13 @@ static int read_create(const struct api *a, const json_t *from, bool admin, stru
 			"memory", (json_int_t)(mem * MIB), "pids", (json_int_t)pids_of(o), "network", network ? "none" : network_of(o));
 	if (!own)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a VM");
-	return sandbox_want_parse(o, own, admin, ret, e);
+	return sandbox_request_parse(o, own, admin, ret, e);
 }
 
 static void create_body(struct call *c, const char *data, size_t len)
 {
 	AUTO(json_decref) json_t *from = NULL;
-	struct sandbox_want *w = NULL;
+	struct sandbox_request *w = NULL;
 	struct err e = { 0 };
 	int r = json_read_begin(data, len, &from, &e);
 

@@ -370,12 +370,13 @@ static struct making *begin(struct sandbox *b, const struct who *who, checkpoint
 	*m = (struct making){ .who = *who, .fn = fn, .arg = arg };
 	m->c = c = checkpoint_alloc(b->service, b->tenant);
 	snprintf(c->sandbox, sizeof(c->sandbox), "%s", b->id);
-	snprintf(c->sandbox_name, sizeof(c->sandbox_name), "%s", b->want->name);
+	snprintf(c->sandbox_name, sizeof(c->sandbox_name), "%s", b->request->name);
 	c->created_ns = clock_real_ns();
 	return m;
 }
 
-void checkpoint_make(struct sandbox *b, const struct who *who, struct checkpoint_want *w, checkpoint_fn *fn, void *arg)
+void checkpoint_make(struct sandbox *b, const struct who *who, struct checkpoint_request *w, checkpoint_fn *fn,
+		     void *arg)
 {
 	struct tenant_quota one = { .checkpoints = 1 };
 	struct making *m = begin(b, who, fn, arg);
@@ -416,7 +417,7 @@ void checkpoint_make(struct sandbox *b, const struct who *who, struct checkpoint
 		seal_sandbox(b, c, w->memory, on_sealed, m);
 }
 
-static void make_hidden(struct sandbox *b, struct making *m, enum want_memory memory, enum want_network network)
+static void make_hidden(struct sandbox *b, struct making *m, enum memory_request memory, enum network_request network)
 {
 	int r = id_new(m->c->id, sizeof(m->c->id));
 
@@ -434,18 +435,18 @@ static void make_hidden(struct sandbox *b, struct making *m, enum want_memory me
 		seal_sandbox(b, m->c, memory, on_sealed, m);
 }
 
-void checkpoint_make_hidden(struct sandbox *b, const struct who *who, enum want_memory memory,
-			    enum want_network network, checkpoint_fn *fn, void *arg)
+void checkpoint_make_hidden(struct sandbox *b, const struct who *who, enum memory_request memory,
+			    enum network_request network, checkpoint_fn *fn, void *arg)
 {
 	make_hidden(b, begin(b, who, fn, arg), memory, network);
 }
 
-void checkpoint_make_for_fork(struct sandbox *b, const struct who *who, enum want_memory memory,
-			      enum want_network network, checkpoint_fn *fn, void *arg)
+void checkpoint_make_for_fork(struct sandbox *b, const struct who *who, enum memory_request memory,
+			      enum network_request network, checkpoint_fn *fn, void *arg)
 {
 	struct making *m = begin(b, who, fn, arg);
 
-	m->c->soon = !(b->want->spec->flags & SPEC_DISK);
+	m->c->soon = !(b->request->spec->flags & SPEC_DISK);
 	make_hidden(b, m, memory, network);
 }
 

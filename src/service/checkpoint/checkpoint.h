@@ -8,7 +8,7 @@
 #define LABEL_MAX 256
 
 /* With memory: connections to the outside are cut in the copy, or a reason to refuse. */
-enum want_network { NETWORK_DROP, NETWORK_REFUSE };
+enum network_request { NETWORK_DROP, NETWORK_REFUSE };
 
 struct checkpoint {
 	struct service *service;
@@ -29,7 +29,7 @@ struct checkpoint {
 	char *refused; /* why it has no memory although it was asked for; NULL = it was not */
 	uint64_t size, memory_size, files, pause_ns, created_ns;
 	uint8_t sum[32];
-	enum want_network network; /* as it was asked for */
+	enum network_request network; /* as it was asked for */
 	bool soon; /* its layer is safe on the disk only a moment after it is there */
 	bool listed; /* in the store */
 	bool held; /* its layer is */
@@ -39,11 +39,11 @@ struct checkpoint {
 	unsigned refs;
 };
 
-enum want_memory { MEMORY_NO, MEMORY_YES, MEMORY_AUTO /* if it can be carried */ };
+enum memory_request { MEMORY_NO, MEMORY_YES, MEMORY_AUTO /* if it can be carried */ };
 
-struct checkpoint_want {
-	enum want_memory memory;
-	enum want_network network;
+struct checkpoint_request {
+	enum memory_request memory;
+	enum network_request network;
 	const char *name; /* "" = its id */
 	const char *label;
 	struct kv metadata; /* taken over */
@@ -64,13 +64,14 @@ typedef void checkpoint_fn(void *arg, struct checkpoint *c, const struct err *e)
 
 int checkpoint_load_all(struct service *s, struct err *e);
 /* Seals the sandbox's files and stores it under a name. The sandbox runs on, whatever happens. */
-void checkpoint_make(struct sandbox *b, const struct who *who, struct checkpoint_want *w, checkpoint_fn *fn, void *arg);
+void checkpoint_make(struct sandbox *b, const struct who *who, struct checkpoint_request *w, checkpoint_fn *fn,
+		     void *arg);
 /* The same without a name and without a row: for as long as it is referenced, and things stand on it. */
-void checkpoint_make_hidden(struct sandbox *b, const struct who *who, enum want_memory memory,
-			    enum want_network network, checkpoint_fn *fn, void *arg);
+void checkpoint_make_hidden(struct sandbox *b, const struct who *who, enum memory_request memory,
+			    enum network_request network, checkpoint_fn *fn, void *arg);
 /* The same for sandboxes that run from it at once: those that no power cut leaves do not wait for the disk. */
-void checkpoint_make_for_fork(struct sandbox *b, const struct who *who, enum want_memory memory,
-			      enum want_network network, checkpoint_fn *fn, void *arg);
+void checkpoint_make_for_fork(struct sandbox *b, const struct who *who, enum memory_request memory,
+			      enum network_request network, checkpoint_fn *fn, void *arg);
 void checkpoint_ref(struct checkpoint *c);
 void checkpoint_unref(struct checkpoint *c);
 /*

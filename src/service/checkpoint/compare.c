@@ -89,20 +89,20 @@ static int sandbox_live(const struct sandbox *b, struct err *e)
 	if (b->state == SANDBOX_MAKING && b->maker && b->handle)
 		return 0;
 	if ((b->state != SANDBOX_RUNNING && b->state != SANDBOX_PAUSED) || !b->handle)
-		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' is not there just now", b->want->name);
+		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' is not there just now", b->request->name);
 	return 0;
 }
 
 int state_spec(const struct state *t, struct sandbox_spec *ret, struct err *e)
 {
-	AUTO(sandbox_want_free) struct sandbox_want *w = NULL;
+	AUTO(sandbox_request_free) struct sandbox_request *w = NULL;
 	int r;
 
 	if (t->sandbox) {
 		r = sandbox_live(t->sandbox, e);
 		if (r < 0)
 			return r;
-		want_spec(t->sandbox->want, ret);
+		request_spec(t->sandbox->request, ret);
 		ret->tenant = t->sandbox->tenant->number;
 		ret->layers = 0; /* the warden knows them */
 		memset(ret->layer, 0, sizeof(ret->layer));
@@ -110,10 +110,10 @@ int state_spec(const struct state *t, struct sandbox_spec *ret, struct err *e)
 	}
 	r = checkpoint_ready(t->checkpoint, e);
 	if (r == 0)
-		r = restore_want(t->checkpoint, NULL, true, &w, e);
+		r = restore_request(t->checkpoint, NULL, true, &w, e);
 	if (r < 0)
 		return r;
-	want_spec(w, ret);
+	request_spec(w, ret);
 	ret->tenant = t->checkpoint->tenant->number;
 	return 0;
 }
@@ -150,7 +150,7 @@ static int older_of(const struct state *t, const struct sandbox_spec *spec, stru
 	return r;
 }
 
-int compare_open(struct service *s, const struct compare_want *w, compare_fn *fn, void *arg, struct err *e)
+int compare_open(struct service *s, const struct compare_request *w, compare_fn *fn, void *arg, struct err *e)
 {
 	struct tenant *t = tenant_of(&w->to), *other = tenant_of(&w->from);
 	struct sandbox_spec spec, older;
@@ -254,7 +254,7 @@ static void on_stream(void *arg, int fd, const struct err *e)
 	uv_poll_start(c->poll, UV_READABLE, on_readable);
 }
 
-int compare_list(struct service *s, const struct compare_want *w, compare_list_fn *fn, void *arg, struct err *e)
+int compare_list(struct service *s, const struct compare_request *w, compare_list_fn *fn, void *arg, struct err *e)
 {
 	struct tenant *t = tenant_of(&w->to);
 	struct collect *c;

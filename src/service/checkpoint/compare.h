@@ -10,7 +10,7 @@ struct state { /* one of these, or none: the image */
 	const struct sandbox_spec *chain; /* sealed layers, whatever they belong to; not of machines */
 };
 
-struct compare_want {
+struct compare_request {
 	struct state from, to; /* ->to: a sandbox or a checkpoint */
 	unsigned flags; /* DIFF_* */
 	uint32_t max; /* entries that are told, 0 = all */
@@ -27,9 +27,9 @@ int state_spec(const struct state *t, struct sandbox_spec *ret, struct err *e);
 /* @fd is the stream (proto/change.h), the callee's; -1: *e says why not. */
 typedef void compare_fn(void *arg, int fd, const struct err *e);
 /* -errno: it was not begun, and @fn is not called. Both states must be of one tenant and image. */
-int compare_open(struct service *s, const struct compare_want *w, compare_fn *fn, void *arg, struct err *e);
+int compare_open(struct service *s, const struct compare_request *w, compare_fn *fn, void *arg, struct err *e);
 
 /* The whole stream, which the callee may take over; NULL: *e says why not. */
 typedef void compare_list_fn(void *arg, struct buf *stream, const struct err *e);
 #define COMPARE_STREAM_MAX (96U << 20)
-int compare_list(struct service *s, const struct compare_want *w, compare_list_fn *fn, void *arg, struct err *e);
+int compare_list(struct service *s, const struct compare_request *w, compare_list_fn *fn, void *arg, struct err *e);

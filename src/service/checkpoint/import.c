@@ -123,11 +123,11 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 
 static void seal(struct import *x)
 {
-	struct checkpoint_want w = { .name = x->name,
-				     .label = x->label,
-				     .config = x->config,
-				     .sandbox_name = x->sandbox_name,
-				     .metadata = x->metadata };
+	struct checkpoint_request w = { .name = x->name,
+					.label = x->label,
+					.config = x->config,
+					.sandbox_name = x->sandbox_name,
+					.metadata = x->metadata };
 
 	x->sealing = true;
 	x->metadata = (struct kv){ 0 };
@@ -153,7 +153,7 @@ static void on_child(void *arg, int r, json_t *result, const struct err *e)
 static void on_up(void *arg, struct sandbox *b)
 {
 	struct import *x = arg;
-	struct user_want root = { .text = "root" };
+	struct user_request root = { .text = "root" };
 	struct err e = { 0 };
 	int r = x->child_done ? 0 : file_worker_give(b, &root, x->worker, &e);
 
@@ -182,7 +182,7 @@ struct told { /* by the manifest */
 };
 
 /* As the config says, but for files alone: nothing of the host's, nothing that ends it, room for the whole chain. */
-static void strip(const struct import *x, struct sandbox_want *w, const struct told *t)
+static void strip(const struct import *x, struct sandbox_request *w, const struct told *t)
 {
 	/* Each of the layers had that much room; here they are one. */
 	uint64_t max = x->s->o.disk_max ? x->s->o.disk_max : DISK_MAX, disk = w->spec->limits.disk * t->layers,
@@ -200,7 +200,7 @@ static void strip(const struct import *x, struct sandbox_want *w, const struct t
 
 	w->name[0] = w->key[0] = '\0';
 	w->timeout_ms = 0;
-	w->idle = (struct want_idle){ 0 };
+	w->idle = (struct idle_request){ 0 };
 	secret_uses_done(&w->secrets);
 	/* What is inside of a machine is so for good: whoever restores it has what the settings say. */
 	if (w->spec->flags & SPEC_VM)
@@ -222,7 +222,7 @@ static void set_isolation(json_t *config, const char *isolation)
 		abort();
 }
 
-static int read_manifest(struct import *x, struct sandbox_want **ret, struct told *ret_told, struct err *e)
+static int read_manifest(struct import *x, struct sandbox_request **ret, struct told *ret_told, struct err *e)
 {
 	AUTO(json_decref) json_t *o = NULL;
 	AUTO(buf_done) struct buf config = BUF_INIT(MANIFEST_TEXT);
@@ -251,22 +251,23 @@ static int read_manifest(struct import *x, struct sandbox_want **ret, struct tol
 	/* Nor folders of this host. */
 	if (!x->keep_mounts)
 		json_object_del(json_object_get(o, "config"), "mounts");
-	r = sandbox_want_parse(&x->s->o, json_object_get(o, "config"), x->who.scope == SCOPE_ADMIN, ret, e);
+	r = sandbox_request_parse(&x->s->o, json_object_get(o, "config"), x->who.scope == SCOPE_ADMIN, ret, e);
 	if (r < 0)
 		return err_wrap(e, r, "its settings");
 	/* Who made the file has no say in where our secrets of the same names go. */
 	for (uint32_t i = 0; i < (*ret)->secrets.n; i++)
 		secret_use_only_mask(&(*ret)->secrets.use[i]);
 	jout_object(&j, NULL);
-	sandbox_want_write_config(*ret, &j);
+	sandbox_request_write_config(*ret, &j);
 	jout_end(&j);
 	x->config = jout_done(&j) < 0 ? NULL : buf_take(&config);
 	if (!x->config)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
 	/* A machine has the place for one, which leads nowhere: who restores it has not to be told of it first. */
-	if (net_want_on((*ret)->net) && (*ret)->spec->flags & SPEC_VM)
+	if (net_request_on((*ret)->net) && (*ret)->spec->flags & SPEC_VM)
 		(*ret)->spec->flags |= SPEC_NET;
-	net_want_free((*ret)->net); /* what unpacks it needs none; who restores it is asked then whether it may have it */
+	net_request_free(
+		(*ret)->net); /* what unpacks it needs none; who restores it is asked then whether it may have it */
 	(*ret)->net = NULL;
 	sandbox = json_string_value(json_object_get(o, "sandbox_name"));
 	if (sandbox && name_check(sandbox, NULL) == 0)
@@ -300,7 +301,7 @@ static int read_manifest(struct import *x, struct sandbox_want **ret, struct tol
 
 static void begin_sandbox(struct import *x)
 {
-	AUTO(sandbox_want_free) struct sandbox_want *w = NULL;
+	AUTO(sandbox_request_free) struct sandbox_request *w = NULL;
 	struct sandbox_plan p = { .tenant = x->who.tenant, .maker = &maker, .arg = x, .stand_in = true };
 	struct err e = { 0 };
 	struct told t = { 0 };
@@ -309,7 +310,7 @@ static void begin_sandbox(struct import *x)
 
 	if (r == 0) {
 		strip(x, w, &t);
-		p.want = w;
+		p.request = w;
 		/* Its memory and disk are as large as the file says: not beyond what a machine of this tenant may have. */
 		p.counted = w->spec->flags & SPEC_VM;
 		r = sandbox_begin(x->s, &p, &b, &e);
@@ -350,7 +351,7 @@ static void on_manifest(uv_poll_t *p, int status, int events)
 		begin_sandbox(x);
 }
 
-int import_start(struct service *s, const struct who *who, const struct import_want *w, import_fn *fn, void *arg,
+int import_start(struct service *s, const struct who *who, const struct import_request *w, import_fn *fn, void *arg,
 		 struct import **ret, int *ret_stream, struct err *e)
 {
 	AUTO_CLOSE int theirs = -1, files = -1, manifest = -1, stream = -1;

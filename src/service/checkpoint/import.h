@@ -11,14 +11,14 @@ struct import;
 typedef void import_fn(void *arg, struct checkpoint *c, const struct err *e);
 
 /* Instead of what the file says, each; NULL: that. */
-struct import_want {
+struct import_request {
 	const char *name, *label;
 	const char *isolation; /* files are files: a container's may become a machine's, and the other way round */
 	bool keep_network, keep_mounts; /* what the file asks for; else none: who made it is not who asks */
 };
 
 /* @ret_stream: where the file's bytes go, the caller's; shut down or closed behind the last. */
-int import_start(struct service *s, const struct who *who, const struct import_want *w, import_fn *fn, void *arg,
+int import_start(struct service *s, const struct who *who, const struct import_request *w, import_fn *fn, void *arg,
 		 struct import **ret, int *ret_stream, struct err *e);
 void import_cancel(struct import *x);
 

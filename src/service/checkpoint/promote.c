@@ -279,7 +279,7 @@ static void on_applied(void *arg, int r, json_t *result, const struct err *e)
 
 static void on_content(void *arg, int fd, const struct err *e)
 {
-	struct user_want root = { .text = "root" };
+	struct user_request root = { .text = "root" };
 	struct promote *p = arg;
 	struct tar_child_plan plan = { .mode = "apply",
 				       .option = { "--files", "--changes" },
@@ -304,7 +304,7 @@ static void on_content(void *arg, int fd, const struct err *e)
 }
 
 /* What has the files of each. */
-static int mirrored(struct promote *p, struct compare_want *w)
+static int mirrored(struct promote *p, struct compare_request *w)
 {
 	struct sandbox *base = vm_mirror_sandbox(p->mirror[BASE]), *from = vm_mirror_sandbox(p->mirror[FROM]);
 	struct sandbox *into = vm_mirror_sandbox(p->mirror[INTO]);
@@ -321,13 +321,13 @@ static void on_stat(void *arg, int r, const struct err *e)
 {
 	struct promote *p = arg;
 	const struct warden_stat *st = &p->into->stat;
-	struct compare_want w = { .from.chain = p->base, .to.sandbox = p->from, .flags = DIFF_DATA };
+	struct compare_request w = { .from.chain = p->base, .to.sandbox = p->from, .flags = DIFF_DATA };
 
 	if (r < 0)
 		p->e = *e;
 	else if (st->disk_used + p->bytes > st->disk_size && p->bytes > 65536)
 		r = err_set(&p->e, ERR_REFUSED, -ENOSPC, "the changes need %llu bytes, sandbox '%s' has %llu left",
-			    (unsigned long long)p->bytes, p->into->want->name,
+			    (unsigned long long)p->bytes, p->into->request->name,
 			    (unsigned long long)(st->disk_size - st->disk_used));
 	if (r == 0 && p->mirrors)
 		r = mirrored(p, &w);
@@ -384,7 +384,7 @@ static void on_list(void *arg, struct buf *stream, const struct err *e)
 
 static int next_list(struct promote *p)
 {
-	struct compare_want w = { .max = ENTRIES_MAX, .to.sandbox = p->at == OURS ? p->into : p->from };
+	struct compare_request w = { .max = ENTRIES_MAX, .to.sandbox = p->at == OURS ? p->into : p->from };
 	int r;
 
 	if (p->at == APART)
@@ -433,7 +433,7 @@ static int begin_machines(struct promote *p)
 	p->root->chain->layers = p->base->layers;
 	memcpy(p->root->chain->layer, p->base->layer, sizeof(p->base->layer));
 	jout_object(&j, NULL);
-	sandbox_want_write_config(p->from->want, &j);
+	sandbox_request_write_config(p->from->request, &j);
 	jout_end(&j);
 	p->root->config = jout_done(&j) < 0 ? NULL : buf_take(&text);
 	return p->root->config ? next_mirror(p) : err_set(&p->e, ERR_EXHAUSTED, -ENOMEM, "no memory to compare");
@@ -442,7 +442,7 @@ static int begin_machines(struct promote *p)
 /* What the fork began with: what the other stood on, and then the layer that was sealed of it. */
 static int find_base(const struct sandbox *into, const struct sandbox *from, struct sandbox_spec **ret, struct err *e)
 {
-	const struct sandbox_spec *a = into->want->spec, *b = from->want->spec;
+	const struct sandbox_spec *a = into->request->spec, *b = from->request->spec;
 	struct sandbox_spec *s;
 	uint32_t same = 0;
 
@@ -451,7 +451,7 @@ static int find_base(const struct sandbox *into, const struct sandbox *from, str
 		same++;
 	if (into == from || into->tenant != from->tenant || strcmp(a->image, b->image) ||
 	    (a->flags ^ b->flags) & SPEC_VM || b->layers <= same) {
-		err_set(e, ERR_CONFLICT, -EINVAL, "'%s' is no fork of '%s'", from->want->name, into->want->name);
+		err_set(e, ERR_CONFLICT, -EINVAL, "'%s' is no fork of '%s'", from->request->name, into->request->name);
 		err_remedy(e, "only what was forked from a sandbox can be brought back into it");
 		return -EINVAL;
 	}
@@ -464,7 +464,7 @@ static int find_base(const struct sandbox *into, const struct sandbox *from, str
 	return 0;
 }
 
-int promote_start(const struct promote_want *w, const struct who *who, promote_fn *fn, void *arg, struct err *e)
+int promote_start(const struct promote_request *w, const struct who *who, promote_fn *fn, void *arg, struct err *e)
 {
 	struct sandbox_spec *base = NULL;
 	struct promote *p;
@@ -472,7 +472,7 @@ int promote_start(const struct promote_want *w, const struct who *who, promote_f
 
 	if (r == 0 && w->into->promoting)
 		r = err_set(e, ERR_CONFLICT, -EBUSY, "another fork is being brought back into '%s'",
-			    w->into->want->name);
+			    w->into->request->name);
 	if (r == 0)
 		r = find_base(w->into, w->from, &base, e);
 	if (r < 0)
@@ -491,7 +491,7 @@ int promote_start(const struct promote_want *w, const struct who *who, promote_f
 	sandbox_use(p->into);
 	sandbox_ref(p->from);
 	sandbox_use(p->from);
-	r = p->into->want->spec->flags & SPEC_VM ? begin_machines(p) : next_list(p);
+	r = p->into->request->spec->flags & SPEC_VM ? begin_machines(p) : next_list(p);
 	if (r < 0) {
 		*e = p->e;
 		promote_free(p);

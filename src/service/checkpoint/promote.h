@@ -16,10 +16,10 @@ typedef void promote_fn(void *arg, const struct promote_result *x, const struct 
 
 #define CONFLICTS_TOLD 1000U
 
-struct promote_want {
+struct promote_request {
 	struct sandbox *into, *from;
 	bool force; /* conflicts: the fork's way */
 };
 
 /* -errno: not begun, and @fn is not called. */
-int promote_start(const struct promote_want *w, const struct who *who, promote_fn *fn, void *arg, struct err *e);
+int promote_start(const struct promote_request *w, const struct who *who, promote_fn *fn, void *arg, struct err *e);

@@ -89,22 +89,22 @@ static char *restored_text(const struct checkpoint *c)
 	return jout_done(&j) < 0 ? NULL : buf_take(&to);
 }
 
-int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct sandbox_want **ret, struct err *e)
+int restore_request(struct checkpoint *c, const json_t *body, bool admin, struct sandbox_request **ret, struct err *e)
 {
 	AUTO(json_decref) json_t *config = NULL;
-	AUTO(sandbox_want_free) struct sandbox_want *w = NULL, *was = NULL;
+	AUTO(sandbox_request_free) struct sandbox_request *w = NULL, *was = NULL;
 	AUTO(json_decref) json_t *had = NULL;
 	int r = json_read_begin(c->config, strlen(c->config), &config, e);
 
 	had = r == 0 ? json_incref(json_object_get(config, "secrets")) : NULL;
 	if (r == 0 && json_object_size(body)) {
 		/* What the caller asks for is held against what it may; what the checkpoint has it was given before. */
-		r = sandbox_want_parse(&c->service->o, body, admin, &w, e);
-		sandbox_want_free(TAKE_PTR(w));
+		r = sandbox_request_parse(&c->service->o, body, admin, &w, e);
+		sandbox_request_free(TAKE_PTR(w));
 		if (r == 0)
 			r = check_fixed(config, body, e);
 		if (r == 0)
-			r = sandbox_want_parse(&c->service->o, config, true, &was, e);
+			r = sandbox_request_parse(&c->service->o, config, true, &was, e);
 		if (r == 0)
 			r = merge(config, body, e);
 		if (r == 0 && had &&
@@ -112,7 +112,7 @@ int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct sa
 			r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	}
 	if (r == 0)
-		r = sandbox_want_parse(&c->service->o, config, true, &w, e);
+		r = sandbox_request_parse(&c->service->o, config, true, &w, e);
 	if (r == 0 && was)
 		r = check_machine(was->spec, w->spec, e);
 	if (r < 0)
@@ -158,8 +158,8 @@ static void on_told(void *arg)
 		struct sandbox *b = x->sandbox[i];
 
 		/* For its first exec. Earlier the warden would be on a processor that the others' answer needs. */
-		if (x->r == 0 && b->want->memory && b->state == SANDBOX_RUNNING && b->handle && b->group < 0)
-			sandbox_want_group(b);
+		if (x->r == 0 && b->request->memory && b->state == SANDBOX_RUNNING && b->handle && b->group < 0)
+			sandbox_ask_for_group(b);
 		sandbox_unref(b);
 	}
 	checkpoint_unref(x->c);
@@ -298,10 +298,10 @@ static int begin_one(struct batch *x, const struct restore_plan *plan, struct er
 				  .tree = x->of ? x->of->tree : 0,
 				  .once = x->of,
 				  .many = plan->count > 1 && plan->count * x->c->memory_size >= SHARE_MIN };
-	AUTO(sandbox_want_free) struct sandbox_want *w = NULL;
+	AUTO(sandbox_request_free) struct sandbox_request *w = NULL;
 	const char *name = plan->names[x->n];
 	struct sandbox *b;
-	int r = restore_want(x->c, plan->body, plan->admin, &w, e);
+	int r = restore_request(x->c, plan->body, plan->admin, &w, e);
 
 	if (r < 0)
 		return r;
@@ -312,7 +312,7 @@ static int begin_one(struct batch *x, const struct restore_plan *plan, struct er
 	}
 	if (r < 0)
 		return r;
-	p.want = w;
+	p.request = w;
 	r = sandbox_begin(x->c->service, &p, &b, e);
 	if (r < 0)
 		return r;
@@ -384,7 +384,7 @@ static void on_free(void *arg, int r, const struct err *why)
 {
 	struct in_place *x = arg;
 	struct checkpoint *c = x->c;
-	struct sandbox_want *w = NULL;
+	struct sandbox_request *w = NULL;
 	struct err e = { 0 };
 
 	if (r < 0)
@@ -394,7 +394,7 @@ static void on_free(void *arg, int r, const struct err *why)
 	if (r == 0 && (x->b->tenant != c->tenant || !c->listed))
 		r = err_set(&e, ERR_NOT_FOUND, -ENOENT, "no checkpoint '%s'", c->id);
 	if (r == 0)
-		r = restore_want(c, x->body, x->who.scope == SCOPE_ADMIN, &w, &e);
+		r = restore_request(c, x->body, x->who.scope == SCOPE_ADMIN, &w, &e);
 	if (r < 0)
 		sandbox_tell(x->b->service, sandbox_op_new(x->b, &x->who, x->fn, x->arg), r, &e);
 	else

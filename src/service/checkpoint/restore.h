@@ -6,17 +6,17 @@
 
 /*
  * What a sandbox from @c should be: the checkpoint's settings, those of @body (a create's, NULL = none) above them.
- * @admin as sandbox_want_parse.
+ * @admin as sandbox_request_parse.
  */
-int restore_want(struct checkpoint *c, const json_t *body, bool admin, struct sandbox_want **ret, struct err *e);
+int restore_request(struct checkpoint *c, const json_t *body, bool admin, struct sandbox_request **ret, struct err *e);
 
 struct restore_plan {
 	unsigned count; /* 1 to RESTORE_MAX */
 	const char *names[RESTORE_MAX]; /* NULL: its id */
-	const json_t *body; /* as restore_want; without a name when count > 1. NULL: none */
+	const json_t *body; /* as restore_request; without a name when count > 1. NULL: none */
 	bool admin;
-	enum want_memory memory; /* of a fork */
-	enum want_network network; /* likewise */
+	enum memory_request memory; /* of a fork */
+	enum network_request network; /* likewise */
 	json_t *secrets; /* as a create's, of a fork or in place; NULL: as they were */
 	char idem[KEY_MAX_LEN + 1];
 	uint8_t idem_body[32];

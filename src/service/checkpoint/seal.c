@@ -20,7 +20,7 @@ struct sealing {
 	struct sealing *next; /* of the same sandbox */
 	struct sandbox *sandbox;
 	struct checkpoint *c;
-	enum want_memory memory;
+	enum memory_request memory;
 	bool asked; /* for memory, this time */
 	uint64_t begun_ns;
 	unsigned tries, busy, swaps;
@@ -199,7 +199,7 @@ static void on_sealed(void *arg, int r, const struct warden_link_answer *a, cons
 	}
 	if (r == -ESRCH || r == -ECANCELED)
 		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was ended or restored meanwhile",
-			    x->sandbox->want->name);
+			    x->sandbox->request->name);
 	if (r == 0)
 		r = put_chain(c, l->parent, &x->e);
 	/* A machine's is always in it; what was asked for says whether its processes are to go on. */
@@ -227,7 +227,7 @@ static int config_of(const struct sandbox *b, struct checkpoint *c, struct err *
 	struct json j = JSON_INIT(&text);
 
 	jout_object(&j, NULL);
-	sandbox_want_write_config(b->want, &j);
+	sandbox_request_write_config(b->request, &j);
 	jout_end(&j);
 	free(c->config);
 	c->config = jout_done(&j) < 0 ? NULL : buf_take(&text);
@@ -243,7 +243,7 @@ static int ready(const struct sandbox *b, struct err *e)
 	/* One in the making that stands is known to its maker alone. */
 	if (b->state != SANDBOX_RUNNING && b->state != SANDBOX_PAUSED &&
 	    !(b->state == SANDBOX_MAKING && b->maker && b->handle))
-		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' has ended", b->want->name);
+		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' has ended", b->request->name);
 	return 0;
 }
 
@@ -270,14 +270,14 @@ static void start(struct sealing *x)
 		finish(x, r);
 		return;
 	}
-	snprintf(c->parent, sizeof(c->parent), "%s", b->want->checkpoint);
-	c->chain->layers = b->want->spec->layers;
-	memcpy(c->chain->layer, b->want->spec->layer, sizeof(c->chain->layer));
+	snprintf(c->parent, sizeof(c->parent), "%s", b->request->checkpoint);
+	c->chain->layers = b->request->spec->layers;
+	memcpy(c->chain->layer, b->request->spec->layer, sizeof(c->chain->layer));
 	layer_hold(b->service, c->id);
 	c->held = true;
 	x->asked = x->memory != MEMORY_NO;
 	/* Those that only wait for more to do would be waited for; in a machine they would be part of what is saved. */
-	if (x->asked || b->want->spec->flags & SPEC_VM)
+	if (x->asked || b->request->spec->flags & SPEC_VM)
 		file_workers_drop(b);
 	x->begun_ns = clock_real_ns();
 	layer_may_go(b->service, c->id);
@@ -289,7 +289,7 @@ static void start(struct sealing *x)
 			       c->id, on_sealed, x);
 }
 
-void seal_sandbox(struct sandbox *b, struct checkpoint *c, enum want_memory memory, sandbox_done_fn *fn, void *arg)
+void seal_sandbox(struct sandbox *b, struct checkpoint *c, enum memory_request memory, sandbox_done_fn *fn, void *arg)
 {
 	struct sealing *x = calloc(1, sizeof(*x)), **last = &b->sealing;
 

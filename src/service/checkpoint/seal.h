@@ -7,4 +7,4 @@ struct checkpoint *checkpoint_alloc(struct service *s, struct tenant *t); /* ref
  * Fills @c, whose id is chosen (another is, if a layer of that id is there already), with the layer and the settings of
  * @b, and holds the layer. @fn is called later, with 0 or an error. The sandbox runs on in any case.
  */
-void seal_sandbox(struct sandbox *b, struct checkpoint *c, enum want_memory memory, sandbox_done_fn *fn, void *arg);
+void seal_sandbox(struct sandbox *b, struct checkpoint *c, enum memory_request memory, sandbox_done_fn *fn, void *arg);

@@ -110,11 +110,11 @@ static void on_scratch_sandbox(void *arg, struct sandbox *b, const struct err *e
 /* Its processes end before anything of it runs: nothing changes what it is asked for. */
 static int clone_it(struct asking *a, struct err *e)
 {
-	AUTO(sandbox_want_free) struct sandbox_want *w = NULL;
+	AUTO(sandbox_request_free) struct sandbox_request *w = NULL;
 	int r = checkpoint_ready(a->c, e);
 
 	if (r == 0)
-		r = restore_want(a->c, NULL, true, &w, e);
+		r = restore_request(a->c, NULL, true, &w, e);
 	if (r < 0)
 		return r;
 	w->memory = false;

@@ -8,7 +8,7 @@
 
 struct pairing {
 	struct service *s;
-	struct compare_want w; /* referenced states */
+	struct compare_request w; /* referenced states */
 	struct vm_mirror *from, *to;
 	struct bounded_pipe *pipe;
 	compare_fn *fn;
@@ -63,7 +63,7 @@ static void on_mirror(void *arg, struct vm_mirror *m, const struct err *e);
 
 static int go_on(struct pairing *p, struct err *e)
 {
-	struct compare_want w = { .flags = p->w.flags, .max = p->w.max };
+	struct compare_request w = { .flags = p->w.flags, .max = p->w.max };
 
 	if (!p->from && (p->w.from.sandbox || p->w.from.checkpoint))
 		return vm_mirror_make(p->s, &p->w.from, on_mirror, p, e);
@@ -93,7 +93,7 @@ static void on_mirror(void *arg, struct vm_mirror *m, const struct err *e)
 		fail(p, &why);
 }
 
-int vm_compare_open(struct service *s, const struct compare_want *w, compare_fn *fn, void *arg, struct err *e)
+int vm_compare_open(struct service *s, const struct compare_request *w, compare_fn *fn, void *arg, struct err *e)
 {
 	struct pairing *p;
 	int r;

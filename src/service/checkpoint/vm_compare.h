@@ -3,4 +3,4 @@
 #include "service/checkpoint/compare.h"
 
 /* As compare_open, when both are machines, or one of them and its image. */
-int vm_compare_open(struct service *s, const struct compare_want *w, compare_fn *fn, void *arg, struct err *e);
+int vm_compare_open(struct service *s, const struct compare_request *w, compare_fn *fn, void *arg, struct err *e);

@@ -68,7 +68,7 @@ static void on_applied(void *arg, int r, json_t *result, const struct err *e)
 static void on_changes(void *arg, int fd, const struct err *e)
 {
 	struct tar_child_plan plan = { .mode = "apply", .option = { "--files", "--changes" } };
-	struct user_want root = { .text = "root" };
+	struct user_request root = { .text = "root" };
 	AUTO_CLOSE int changes = fd, files = -1, theirs = -1;
 	struct vm_mirror *m = arg;
 	struct sandbox *b = vm_mirror_sandbox(m);
@@ -110,7 +110,7 @@ static void on_up(void *arg, struct sandbox *b, const struct err *e)
 		fail(m, &why);
 }
 
-static int want_of_sandbox(const struct sandbox *b, struct sandbox_want **ret, struct err *e)
+static int request_of_sandbox(const struct sandbox *b, struct sandbox_request **ret, struct err *e)
 {
 	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
 	AUTO(json_decref) json_t *o = NULL;
@@ -118,16 +118,16 @@ static int want_of_sandbox(const struct sandbox *b, struct sandbox_want **ret, s
 	int r;
 
 	jout_object(&j, NULL);
-	sandbox_want_write_config(b->want, &j);
+	sandbox_request_write_config(b->request, &j);
 	jout_end(&j);
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to compare");
 	r = json_read_begin(buf_str(&text), text.len, &o, e);
-	return r < 0 ? r : sandbox_want_parse(&b->service->o, o, true, ret, e);
+	return r < 0 ? r : sandbox_request_parse(&b->service->o, o, true, ret, e);
 }
 
 /* As the machine, but a container, on the image alone, with room for all a machine's disk can hold. */
-static void be_container(struct sandbox_want *w)
+static void be_container(struct sandbox_request *w)
 {
 	struct sandbox_spec *s = w->spec;
 	uint64_t disk = s->limits.disk ? s->limits.disk : DISK_MAX;
@@ -142,15 +142,16 @@ static void be_container(struct sandbox_want *w)
 	free(TAKE_PTR(w->restored));
 	free(TAKE_PTR(w->execs));
 	free(TAKE_PTR(w->names));
-	net_want_free(TAKE_PTR(w->net));
+	net_request_free(TAKE_PTR(w->net));
 }
 
 int vm_mirror_make(struct service *s, const struct state *of, vm_mirror_fn *fn, void *arg, struct err *e)
 {
 	struct tenant *t = of->sandbox ? of->sandbox->tenant : of->checkpoint->tenant;
-	AUTO(sandbox_want_free) struct sandbox_want *w = NULL;
+	AUTO(sandbox_request_free) struct sandbox_request *w = NULL;
 	struct vm_mirror *m;
-	int r = of->sandbox ? want_of_sandbox(of->sandbox, &w, e) : restore_want(of->checkpoint, NULL, true, &w, e);
+	int r = of->sandbox ? request_of_sandbox(of->sandbox, &w, e)
+			    : restore_request(of->checkpoint, NULL, true, &w, e);
 
 	if (r < 0)
 		return r;

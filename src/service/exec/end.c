@@ -30,7 +30,7 @@ static bool truncated(const struct exec *x, enum exec_stream s)
 	const struct spool *sp = &x->stream[s].spool;
 
 	/* What went straight to a reader was cut by nobody. */
-	return x->want->output_limit && sp->total - sp->base > x->want->output_limit;
+	return x->request->output_limit && sp->total - sp->base > x->request->output_limit;
 }
 
 /*
@@ -49,7 +49,7 @@ static uint64_t oom_kills(const struct exec *x)
 static void judge(struct exec *x)
 {
 	const struct warden_stat *st = &x->sandbox->stat;
-	const struct spec_limits *l = &x->sandbox->want->spec->limits;
+	const struct spec_limits *l = &x->sandbox->request->spec->limits;
 	struct verdict_in in = {
 		.status = x->exit.status,
 		.lost = x->lost,
@@ -69,23 +69,23 @@ static void judge(struct exec *x)
 		.pids_peak = st->group.pids_peak,
 		.disk = x->sandbox->receipt.disk ? st->disk_size : 0,
 		.disk_used = st->disk_used,
-		.disk_file = x->sandbox->want->spec->flags & (SPEC_DISK | SPEC_VM),
+		.disk_file = x->sandbox->request->spec->flags & (SPEC_DISK | SPEC_VM),
 		.inodes = x->sandbox->receipt.inodes ? st->inodes_size : 0,
 		.inodes_used = st->inodes_used,
-		.timeout_ms = x->want->timeout_ms,
+		.timeout_ms = x->request->timeout_ms,
 		.wall_ms = wall_ms(x),
-		.cpu_limit_ms = x->want->cpu_ms,
+		.cpu_limit_ms = x->request->cpu_ms,
 		.cpu_ms = x->exit.cpu_usec / 1000,
-		.output_limit = x->want->output_limit,
+		.output_limit = x->request->output_limit,
 		.output = x->stream[0].spool.total > x->stream[1].spool.total ? x->stream[0].spool.total
 									      : x->stream[1].spool.total,
 		.truncated = truncated(x, EXEC_OUT) || truncated(x, EXEC_ERR),
 	};
 
 	/* A limit of CPU time that the kernel kept for one process. */
-	if (x->want->cpu_ms && WIFSIGNALED(x->exit.status) &&
+	if (x->request->cpu_ms && WIFSIGNALED(x->exit.status) &&
 	    (WTERMSIG(x->exit.status) == SIGXCPU ||
-	     (WTERMSIG(x->exit.status) == SIGKILL && in.cpu_ms >= x->want->cpu_ms)))
+	     (WTERMSIG(x->exit.status) == SIGKILL && in.cpu_ms >= x->request->cpu_ms)))
 		in.cpu_out = true;
 	verdict_make(&in, &x->verdict);
 	x->memory_peak = x->exit.maxrss;
@@ -115,7 +115,7 @@ static int copy_range(const struct spool *s, uint64_t from, uint64_t to, struct 
 static int gather(const struct exec *x, enum exec_stream which, struct buf *b, uint64_t *ret_dropped)
 {
 	const struct spool *s = &x->stream[which].spool;
-	uint64_t limit = x->want->output_limit, head, tail, first;
+	uint64_t limit = x->request->output_limit, head, tail, first;
 	int r;
 
 	*ret_dropped = s->base; /* what went straight to a reader was not kept */
@@ -147,10 +147,10 @@ int exec_write_output(struct exec *x, struct json *j, uint64_t dropped[2])
 	static const char *const keys[2][2] = { { "stdout", "stdout_base64" }, { "stderr", "stderr_base64" } };
 
 	for (int i = 0; i < 2; i++) {
-		AUTO(buf_done) struct buf b = BUF_INIT(x->want->output_limit + 4 * MIB);
+		AUTO(buf_done) struct buf b = BUF_INIT(x->request->output_limit + 4 * MIB);
 		int r = gather(x, (enum exec_stream)i, &b, &dropped[i]);
 
-		if (r == 0 && x->want->base64)
+		if (r == 0 && x->request->base64)
 			r = put_base64(j, keys[i][1], &b);
 		else if (r == 0)
 			jout_strn(j, keys[i][0], buf_str(&b), b.len);
@@ -206,12 +206,12 @@ static void put_ends(const struct exec *x, struct json *j)
 	uint64_t mono = clock_mono_ns(), at = clock_real_ns();
 	char when[32];
 
-	if (!x->want->timeout_ms || x->sandbox->state == SANDBOX_PAUSED || x->sandbox->state == SANDBOX_HIBERNATED) {
+	if (!x->request->timeout_ms || x->sandbox->state == SANDBOX_PAUSED || x->sandbox->state == SANDBOX_HIBERNATED) {
 		jout_null(j, "ends_at");
 		return;
 	}
 	if (!x->deadline_ns)
-		at += x->want->timeout_ms * 1000000ULL;
+		at += x->request->timeout_ms * 1000000ULL;
 	else if (x->deadline_ns > mono)
 		at += x->deadline_ns - mono;
 	clock_iso(at, when);
@@ -234,10 +234,10 @@ int exec_write_result(struct exec *x, bool output, struct json *j)
 
 	jout_str(j, "id", x->id);
 	jout_str(j, "sandbox", x->sandbox->id);
-	exec_want_write_cmd(x->want, sandbox_mask(x->sandbox), j);
-	jout_str(j, "user", x->want->user.text);
-	jout_bool(j, "background", x->want->background);
-	jout_bool(j, "tty", x->want->tty);
+	exec_request_write_cmd(x->request, sandbox_mask(x->sandbox), j);
+	jout_str(j, "user", x->request->user.text);
+	jout_bool(j, "background", x->request->background);
+	jout_bool(j, "tty", x->request->tty);
 	clock_iso(x->started_ns, when);
 	jout_str(j, "started_at", when);
 	if (!exec_over(x)) {
@@ -291,10 +291,10 @@ static void note(struct exec *x)
 	rec.tenant = x->sandbox->tenant->id;
 	rec.sandbox = x->sandbox->id;
 	rec.exec = x->id;
-	if (x->want->background || x->adopted)
+	if (x->request->background || x->adopted)
 		rec.request_id = NULL; /* exec.start has it, or nobody waits any more */
 	j = audit_begin(s->audit, &rec);
-	exec_want_write(x->want, sandbox_mask(x->sandbox), j);
+	exec_request_write(x->request, sandbox_mask(x->sandbox), j);
 	if (x->failed)
 		jout_str(j, "error", x->fail.msg);
 	else
@@ -417,7 +417,7 @@ static void on_stored(void *arg)
 	exec_remember(x);
 	service_soon(b->service); /* what is kept is not kept for ever */
 	forget_old(b);
-	if (!x->want->standing)
+	if (!x->request->standing)
 		sandbox_rest(b);
 	exec_unref(x);
 }
@@ -465,7 +465,7 @@ void exec_end(struct exec *x)
 		service_soon(b->service);
 	} else if (exec_store_end(x, &e) < 0)
 		log_warn("exec %s: %s", x->id, e.msg);
-	if (!x->lost && b->want->again)
+	if (!x->lost && b->request->again)
 		sandbox_again_drop(b, x->id, x->was);
 	note(x);
 	exec_trim(x);

@@ -83,7 +83,7 @@ void exec_unref(struct exec *x)
 	}
 	stdin_close(x);
 	buf_done(&x->in_queue);
-	exec_want_free(x->want);
+	exec_request_free(x->request);
 	sandbox_unref(x->sandbox);
 	free(x);
 }
@@ -150,7 +150,7 @@ bool exec_over(const struct exec *x)
 bool exec_started(const struct exec *x)
 {
 	return x->state != EXEC_WAITING &&
-	       (!x->want || !x->want->tty || x->stream[0].fd >= 0 || x->state == EXEC_ENDED);
+	       (!x->request || !x->request->tty || x->stream[0].fd >= 0 || x->state == EXEC_ENDED);
 }
 
 /* --- what can be done to it --- */
@@ -226,7 +226,7 @@ static void open_terminal(struct exec *x, int *fd)
 	}
 	*fd = -1;
 	if (x->resized)
-		exec_resize(x, x->want->rows, x->want->cols, NULL);
+		exec_resize(x, x->request->rows, x->request->cols, NULL);
 	stdin_open_terminal(x);
 }
 
@@ -293,17 +293,17 @@ static void on_held(struct exec *x, const struct frame *f, int *fds, size_t nfds
 static int why_not(const struct exec *x, const struct frame *f, struct err *e)
 {
 	struct frame_failed how = { 0 };
-	int r = link_error(f, x->want->argc ? x->want->argv[0] : "exec", e, &how);
+	int r = link_error(f, x->request->argc ? x->request->argv[0] : "exec", e, &how);
 
 	if (how.stage == FRAME_STAGE_WARM && how.errnum == ENOENT) {
 		r = err_set(e, ERR_CONFLICT, -ENOENT, "no warm Python runs in this sandbox%s",
-			    x->want->user.uid == x->sandbox->want->user.uid ? "" : " as that user");
+			    x->request->user.uid == x->sandbox->request->user.uid ? "" : " as that user");
 		err_remedy(e, "create it from a template that has `warm: {python}`, or use `cmd`");
 	} else if (how.stage == FRAME_STAGE_CWD) {
-		r = link_error(f, x->want->cwd ? x->want->cwd : x->sandbox->want->spec->workdir, e, NULL);
+		r = link_error(f, x->request->cwd ? x->request->cwd : x->sandbox->request->spec->workdir, e, NULL);
 		e->kind = ERR_REFUSED;
 	} else if (how.stage == FRAME_STAGE_ACCOUNT || how.stage == FRAME_STAGE_ACCOUNT_GROUP) {
-		r = link_error(f, x->want->user.text, e, NULL);
+		r = link_error(f, x->request->user.text, e, NULL);
 		e->kind = ERR_REFUSED;
 	} else if (e->kind == ERR_NOT_FOUND || e->kind == ERR_INVALID || how.stage == FRAME_STAGE_WARM) {
 		e->kind = ERR_REFUSED;
@@ -341,7 +341,7 @@ void exec_frame(struct sandbox *b, const struct frame *f, int *fds, size_t nfds)
 		; /* said twice, or after we gave up on it */
 	} else if (f->type == FRAME_EXITED && (b->let_go || !b->synced) && !x->named) {
 		b->missed = true; /* the agent says it again when it names it, and gives what was not read yet */
-	} else if (f->type == FRAME_STARTED && x->want->tty && nfds && x->stream[0].fd < 0) {
+	} else if (f->type == FRAME_STARTED && x->request->tty && nfds && x->stream[0].fd < 0) {
 		open_terminal(x, &fds[0]);
 		exec_tell(x);
 	} else if (f->type == FRAME_EXITED && frame_exited_decode(f, &x->exit) == 0) {
@@ -349,7 +349,7 @@ void exec_frame(struct sandbox *b, const struct frame *f, int *fds, size_t nfds)
 		stream_exited(&x->stream[EXEC_OUT]);
 		stream_exited(&x->stream[EXEC_ERR]);
 		exec_check_end(x);
-	} else if (f->type == FRAME_WARM && x->want->way == EXEC_WARM) {
+	} else if (f->type == FRAME_WARM && x->request->way == EXEC_WARM) {
 		x->warm = true;
 		exec_tell(x);
 	} else if (f->type == FRAME_FAILED) {

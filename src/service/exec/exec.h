@@ -42,7 +42,7 @@ struct exec {
 	struct sandbox *sandbox;
 	char id[ID_SIZE];
 	uint32_t number;
-	struct exec_want *want;
+	struct exec_request *request;
 	struct who who;
 	enum exec_state state;
 	struct stream stream[2];
@@ -89,10 +89,10 @@ struct exec {
 };
 
 /*
- * Starts it; takes @want over. On success *ret is there, referenced for the caller, and EXEC is under way: failing to
+ * Starts it; takes @request over. On success *ret is there, referenced for the caller, and EXEC is under way: failing to
  * start is an end like another, with ->failed and ->fail.
  */
-int exec_new(struct sandbox *b, const struct who *who, struct exec_want *want, struct exec_sink *sink,
+int exec_new(struct sandbox *b, const struct who *who, struct exec_request *request, struct exec_sink *sink,
 	     struct exec **ret, struct err *e);
 struct exec *exec_find(struct sandbox *b, const char *id, struct err *e); /* not referenced */
 void exec_ref(struct exec *x);

@@ -29,16 +29,16 @@ static char **copy_args(const json_t *cmd, uint32_t *ret_n)
 	return argv;
 }
 
-static struct exec_want *load_want(const struct sandbox *b, const json_t *spec)
+static struct exec_request *load_request(const struct sandbox *b, const json_t *spec)
 {
-	struct exec_want *w = calloc(1, sizeof(*w));
+	struct exec_request *w = calloc(1, sizeof(*w));
 	const char *user = json_string_value(json_object_get(spec, "user")), *way;
 
 	if (!w)
 		return NULL;
 	w->argv = copy_args(json_object_get(spec, "cmd"), &w->argc);
 	w->cmd_bytes = (size_t)json_integer_value(json_object_get(spec, "cmd_bytes"));
-	w->user = b->want->user;
+	w->user = b->request->user;
 	if (user)
 		user_parse(user, &w->user, NULL);
 	way = json_string_value(json_object_get(spec, "way"));
@@ -47,7 +47,7 @@ static struct exec_want *load_want(const struct sandbox *b, const json_t *spec)
 	w->background = json_is_true(json_object_get(spec, "background"));
 	w->tty = json_is_true(json_object_get(spec, "tty"));
 	w->timeout_ms = (uint64_t)json_integer_value(json_object_get(spec, "timeout_ms"));
-	w->output_limit = b->want->output_limit;
+	w->output_limit = b->request->output_limit;
 	return w;
 }
 
@@ -95,12 +95,12 @@ int exec_load(struct sandbox *b, const struct exec_row *row, struct err *e)
 	x = exec_alloc(b, row->id, row->number, e);
 	if (!x)
 		return -ENOMEM;
-	x->want = load_want(b, spec);
-	if (!x->want) {
+	x->request = load_request(b, spec);
+	if (!x->request) {
 		exec_unref(x);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for an exec");
 	}
-	exec_want_trim(x->want, sandbox_mask(b)); /* a row of an earlier version has all of it */
+	exec_request_trim(x->request, sandbox_mask(b)); /* a row of an earlier version has all of it */
 	was = json_string_value(json_object_get(spec, "was"));
 	snprintf(x->was, sizeof(x->was), "%s", was ? was : "");
 	x->started_ns = row->started_ns;
@@ -126,14 +126,14 @@ int exec_load(struct sandbox *b, const struct exec_row *row, struct err *e)
 	b->running++;
 	b->service->running_execs++;
 	tenant_force(b->tenant, &(struct tenant_quota){ .execs = 1 });
-	if (!x->want->standing)
+	if (!x->request->standing)
 		sandbox_use(b);
-	if (x->want->timeout_ms) {
+	if (x->request->timeout_ms) {
 		/* Time stands still while it is paused. */
 		uint64_t until = b->state == SANDBOX_PAUSED || b->state == SANDBOX_HIBERNATED ? b->paused_ns
 											      : wall_now(b->service);
 		uint64_t gone = until > x->started_ns ? until - x->started_ns : 0,
-			 all = x->want->timeout_ms * 1000000ULL;
+			 all = x->request->timeout_ms * 1000000ULL;
 
 		x->left_ns = gone < all ? all - gone : 1;
 		x->deadline_ns = clock_mono_ns() + x->left_ns;

@@ -39,7 +39,7 @@ void exec_tell(struct exec *x); /* everybody who watches */
 void exec_signal_early(struct exec *x); /* what was asked for before it was started */
 
 /* kept.c */
-int exec_charge(struct exec *x, struct err *e); /* ->want counts for its tenant. ERR_QUOTA when that has too much */
+int exec_charge(struct exec *x, struct err *e); /* ->request counts for its tenant. ERR_QUOTA when that has too much */
 void exec_trim(struct exec *x); /* what it was started with is not needed any more */
 void exec_remember(struct exec *x); /* it has ended: one of the tenant's history, whose oldest may go */
 void exec_forget(struct exec *x); /* takes it out of its sandbox and the database */

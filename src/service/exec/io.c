@@ -217,12 +217,12 @@ static bool pull(struct stream *st, size_t want)
 	const struct exec *x = st->exec;
 
 	/* What is masked has to come by here. */
-	if (!x->want->background || x->sink || x->lingering || sandbox_mask(x->sandbox) || st->mask)
+	if (!x->request->background || x->sink || x->lingering || sandbox_mask(x->sandbox) || st->mask)
 		return false;
 	st->spool.show = digest_wants(&st->digest);
-	if (want == SCRATCH && !st->spool.show && !x->want->tty)
+	if (want == SCRATCH && !st->spool.show && !x->request->tty)
 		want = PIPE_LARGE;
-	return spool_pull(&st->spool, st->fd, x->want->tty ? SPOOL_TTY : SPOOL_PIPE, want, on_pulled, st) == 1;
+	return spool_pull(&st->spool, st->fd, x->request->tty ? SPOOL_TTY : SPOOL_PIPE, want, on_pulled, st) == 1;
 }
 
 /* Returns whether more can be taken now. */
@@ -238,7 +238,7 @@ static bool deliver(struct stream *st, const char *data, size_t len)
 		x->sink->data(x->sink->arg, st->which, data, len);
 		return !x->held;
 	}
-	if (spool_add(&st->spool, data, len, x->want->background, on_spooled, st) == 0) {
+	if (spool_add(&st->spool, data, len, x->request->background, on_spooled, st) == 0) {
 		if (x->watches)
 			exec_tell(x);
 		return true;
@@ -281,7 +281,7 @@ static bool deliver_masked(struct stream *st, const char *data, size_t len)
 		return true;
 	if (r == 0)
 		r = mask_feed(st->mask, data, len, &out);
-	if (r == 0 && st->exec->want->tty && mask_begun(st->mask) <= TYPED)
+	if (r == 0 && st->exec->request->tty && mask_begun(st->mask) <= TYPED)
 		r = mask_show(st->mask, &out);
 	if (r < 0)
 		mute(st, r);
@@ -403,7 +403,7 @@ void stream_exited(struct stream *st)
 	/* What others inherited and write from now on does not count: the exec is over when its process is. */
 	st->left = ioctl(st->fd, FIONREAD, &n) == 0 && n > 0 ? (uint64_t)n : 0;
 	/* What was written to a terminal may not have come through it yet; reading makes it. */
-	if (st->exec->want->tty)
+	if (st->exec->request->tty)
 		st->left = TTY_MAX;
 	if (!st->left) {
 		/* Perhaps its end has come as well. */
@@ -475,7 +475,7 @@ static void in_flush(struct exec *x)
 	}
 	if (x->in_poll)
 		uv_poll_stop(x->in_poll);
-	if (x->in_closing && !x->want->tty)
+	if (x->in_closing && !x->request->tty)
 		stdin_close(x);
 }
 
@@ -521,7 +521,7 @@ void stdin_open_terminal(struct exec *x)
 void stdin_close(struct exec *x)
 {
 	close_poll(&x->in_poll);
-	if (x->in >= 0 && !x->want->tty)
+	if (x->in >= 0 && !x->request->tty)
 		agent_link_send(&x->sandbox->link, FRAME_CLOSE_STDIN, x->number, NULL, 0, NULL, 0);
 	fd_close(x->in);
 	x->in = -1;
@@ -588,7 +588,7 @@ bool exec_any_between(const struct sandbox *b)
 /* Who was told its id may write at once: it waits until the command has been sent, or its terminal is there. */
 static bool stdin_to_come(const struct exec *x)
 {
-	return x->want && (x->want->stdin_open || x->want->tty) && !exec_started(x);
+	return x->request && (x->request->stdin_open || x->request->tty) && !exec_started(x);
 }
 
 int exec_write(struct exec *x, const char *data, size_t len, struct err *e)
@@ -611,7 +611,7 @@ size_t exec_write_queued(const struct exec *x)
 
 void exec_close_stdin(struct exec *x)
 {
-	if (x->want->tty) {
+	if (x->request->tty) {
 		exec_write(x, "\x04", 1, NULL); /* what a terminal calls the end */
 		return;
 	}
@@ -624,13 +624,13 @@ int exec_resize(struct exec *x, uint32_t rows, uint32_t cols, struct err *e)
 {
 	struct winsize ws = { .ws_row = (unsigned short)rows, .ws_col = (unsigned short)cols };
 
-	if (x->want->tty && !x->exited && !exec_started(x)) { /* sent with it, or when its terminal is there */
-		x->want->rows = rows;
-		x->want->cols = cols;
+	if (x->request->tty && !x->exited && !exec_started(x)) { /* sent with it, or when its terminal is there */
+		x->request->rows = rows;
+		x->request->cols = cols;
 		x->resized = true;
 		return 0;
 	}
-	if (!x->want->tty || x->stream[0].fd < 0)
+	if (!x->request->tty || x->stream[0].fd < 0)
 		return err_set(e, ERR_CONFLICT, -ENOTTY, "exec '%s' has no terminal", x->id);
 	if (ioctl(x->stream[0].fd, TIOCSWINSZ, &ws) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "resize the terminal");

@@ -17,7 +17,7 @@
 #define HISTORY_MAX (16U * MIB)
 #define ROW_BYTES 2048U /* of an exec in the database, about */
 
-static size_t stdin_bytes(const struct exec_want *w)
+static size_t stdin_bytes(const struct exec_request *w)
 {
 	return w->stdin_data ? w->stdin_len : 0;
 }
@@ -25,7 +25,7 @@ static size_t stdin_bytes(const struct exec_want *w)
 int exec_charge(struct exec *x, struct err *e)
 {
 	struct tenant *t = x->sandbox->tenant;
-	size_t bytes = exec_want_bytes(x->want);
+	size_t bytes = exec_request_bytes(x->request);
 
 	if (t->pending && t->pending + bytes > PENDING_MAX) {
 		err_set(e, ERR_QUOTA, -EDQUOT, "commands of tenant '%s' that are starting or waited for take %zu bytes of %llu", t->id, t->pending,
@@ -46,10 +46,10 @@ static void uncharge(struct exec *x, size_t bytes)
 
 void exec_trim(struct exec *x)
 {
-	const size_t in = stdin_bytes(x->want);
+	const size_t in = stdin_bytes(x->request);
 	bool queued = x->sandbox->link.first && !x->ended_ns; /* then a copy of it waits for its agent */
 
-	exec_want_trim(x->want, sandbox_mask(x->sandbox));
+	exec_request_trim(x->request, sandbox_mask(x->sandbox));
 	x->stdin_held = x->ended_ns ? 0 : x->stdin_held + in;
 	if (!queued && x->pending > x->stdin_held)
 		uncharge(x, x->pending - x->stdin_held);
@@ -57,7 +57,7 @@ void exec_trim(struct exec *x)
 
 static size_t history_bytes(const struct exec *x)
 {
-	return sizeof(*x) + exec_want_bytes(x->want) + ROW_BYTES;
+	return sizeof(*x) + exec_request_bytes(x->request) + ROW_BYTES;
 }
 
 static void history_leave(struct exec *x)

@@ -12,7 +12,7 @@ static int text_copy(const char *text, char **ret)
 	return *ret ? 0 : -ENOMEM;
 }
 
-static void read_cmd(struct json_read *j, struct exec_want *x)
+static void read_cmd(struct json_read *j, struct exec_request *x)
 {
 	const json_t *cmd;
 	const char *shell = NULL, *code = NULL, *text[] = { "/bin/sh", "-c", NULL };
@@ -90,7 +90,7 @@ ssize_t base64_decode(const char *from, size_t len, char *to)
 	return have >= 6 ? -EINVAL : n;
 }
 
-static void read_stdin(struct json_read *j, struct exec_want *x)
+static void read_stdin(struct json_read *j, struct exec_request *x)
 {
 	const char *text = NULL, *coded = NULL;
 	ssize_t n;
@@ -120,7 +120,7 @@ static void read_stdin(struct json_read *j, struct exec_want *x)
 	x->stdin_len = n < 0 ? 0 : (size_t)n;
 }
 
-static void read_tty(struct json_read *j, struct exec_want *x)
+static void read_tty(struct json_read *j, struct exec_request *x)
 {
 	const json_t *v = json_read_any(j, "tty");
 	uint64_t rows = 24, cols = 80;
@@ -143,7 +143,7 @@ static void read_tty(struct json_read *j, struct exec_want *x)
 	x->cols = (uint32_t)cols;
 }
 
-static void read_restart(struct json_read *j, const json_t *from, struct exec_want *x)
+static void read_restart(struct json_read *j, const json_t *from, struct exec_request *x)
 {
 	const char *text = NULL;
 
@@ -160,7 +160,7 @@ static void read_restart(struct json_read *j, const json_t *from, struct exec_wa
 }
 
 /* A relative one begins at the work folder, as paths of files do. */
-static int copy_cwd(const struct sandbox_want *w, const char *cwd, char **ret)
+static int copy_cwd(const struct sandbox_request *w, const char *cwd, char **ret)
 {
 	const char *base = *cwd == '/' ? "" : w->spec->workdir;
 	const size_t size = strlen(base) + strlen(cwd) + 2;
@@ -171,8 +171,8 @@ static int copy_cwd(const struct sandbox_want *w, const char *cwd, char **ret)
 	return *ret ? 0 : -ENOMEM;
 }
 
-static int read_all(const struct service_opts *o, const struct sandbox_want *w, const json_t *from, struct exec_want *x,
-		    struct err *e)
+static int read_all(const struct service_opts *o, const struct sandbox_request *w, const json_t *from,
+		    struct exec_request *x, struct err *e)
 {
 	struct json_read j = JIN_INIT(from, e);
 	const char *cwd = NULL, *user = NULL, *encoding = "utf8";
@@ -214,10 +214,10 @@ static int read_all(const struct service_opts *o, const struct sandbox_want *w, 
 	return json_read_end(&j);
 }
 
-int exec_want_parse(const struct service_opts *o, const struct sandbox_want *w, const json_t *from,
-		    struct exec_want **ret, struct err *e)
+int exec_request_parse(const struct service_opts *o, const struct sandbox_request *w, const json_t *from,
+		       struct exec_request **ret, struct err *e)
 {
-	AUTO(exec_want_free) struct exec_want *x = calloc(1, sizeof(*x));
+	AUTO(exec_request_free) struct exec_request *x = calloc(1, sizeof(*x));
 	int r;
 
 	if (!x)
@@ -230,12 +230,12 @@ int exec_want_parse(const struct service_opts *o, const struct sandbox_want *w, 
 }
 
 /* Of a warm process its own text is long, and ours. */
-static bool is_told(const struct exec_want *x, uint32_t i)
+static bool is_told(const struct exec_request *x, uint32_t i)
 {
 	return x->way != EXEC_WARM || i != 2;
 }
 
-static size_t cmd_length(const struct exec_want *x)
+static size_t cmd_length(const struct exec_request *x)
 {
 	size_t n = 0;
 
@@ -263,7 +263,7 @@ static int cut_text(struct mask *m, const char *text, size_t len, struct buf *ou
 	return m ? mask_cut_text(m, text, len, out) : buf_add(out, text, len);
 }
 
-void exec_want_write_cmd(const struct exec_want *x, struct mask *m, struct json *j)
+void exec_request_write_cmd(const struct exec_request *x, struct mask *m, struct json *j)
 {
 	size_t room = COMMAND_KEPT, kept;
 	bool whole = !x->cmd_bytes;
@@ -288,15 +288,15 @@ void exec_want_write_cmd(const struct exec_want *x, struct mask *m, struct json 
 		jout_u64(j, "cmd_bytes", cmd_length(x));
 }
 
-static void write_rest(const struct exec_want *x, struct json *j);
+static void write_rest(const struct exec_request *x, struct json *j);
 
-void exec_want_write_kept(const struct exec_want *x, struct mask *m, struct json *j)
+void exec_request_write_kept(const struct exec_request *x, struct mask *m, struct json *j)
 {
-	exec_want_write_cmd(x, m, j);
+	exec_request_write_cmd(x, m, j);
 	write_rest(x, j);
 }
 
-void exec_want_write(const struct exec_want *x, struct mask *m, struct json *j)
+void exec_request_write(const struct exec_request *x, struct mask *m, struct json *j)
 {
 	jout_array(j, "cmd");
 	for (uint32_t i = 0; i < x->argc; i++)
@@ -308,7 +308,7 @@ void exec_want_write(const struct exec_want *x, struct mask *m, struct json *j)
 	write_rest(x, j);
 }
 
-size_t exec_want_bytes(const struct exec_want *x)
+size_t exec_request_bytes(const struct exec_request *x)
 {
 	size_t n = sizeof(*x) + (x->stdin_data ? x->stdin_len : 0);
 
@@ -329,7 +329,7 @@ static void empty(char **text)
 	*text = none;
 }
 
-void exec_want_trim(struct exec_want *x, struct mask *m)
+void exec_request_trim(struct exec_request *x, struct mask *m)
 {
 	const size_t all = cmd_length(x);
 	size_t room = COMMAND_KEPT, kept;
@@ -361,7 +361,7 @@ void exec_want_trim(struct exec_want *x, struct mask *m)
 		x->argc--; /* no memory for the last */
 }
 
-static void write_rest(const struct exec_want *x, struct json *j)
+static void write_rest(const struct exec_request *x, struct json *j)
 {
 	if (x->standing)
 		jout_bool(j, "standing", true);
@@ -374,7 +374,7 @@ static void write_rest(const struct exec_want *x, struct json *j)
 	jout_u64(j, "timeout_ms", x->timeout_ms);
 }
 
-void exec_want_free(struct exec_want *x)
+void exec_request_free(struct exec_request *x)
 {
 	if (!x)
 		return;

@@ -21,7 +21,7 @@ int exec_save(const struct sandbox *b, uint64_t since_ns, struct buf *to)
 		jout_u64(&j, "number", x->number);
 		jout_u64(&j, "ran_ns", now > x->started_ns ? now - x->started_ns : 0);
 		jout_object(&j, "spec");
-		exec_want_write_kept(x->want, sandbox_mask(b), &j);
+		exec_request_write_kept(x->request, sandbox_mask(b), &j);
 		jout_end(&j);
 		jout_end(&j);
 	}
@@ -50,7 +50,7 @@ static void drop(struct exec *x)
 		tenant_give(b->tenant, &one);
 		b->running--;
 		b->service->running_execs--;
-		if (!x->want->standing)
+		if (!x->request->standing)
 			sandbox_rest(b);
 		exec_timer_stop(x);
 	}

@@ -43,21 +43,21 @@ static void env_put(const char **env, uint32_t *n, const char *item)
 /* Base, the sandbox's, its secrets (@nsecret texts), the exec's own: of a name that comes twice the last counts. */
 static const char **make_env(const struct exec *x, const char *secret, unsigned nsecret, uint32_t *ret_n)
 {
-	const struct kv *more[] = { &x->sandbox->want->env, &x->want->env };
+	const struct kv *more[] = { &x->sandbox->request->env, &x->request->env };
 	const char **env = calloc(8 + more[0]->n + nsecret + more[1]->n, sizeof(*env));
-	bool root = x->want->user.uid == 0;
+	bool root = x->request->user.uid == 0;
 	uint32_t n = 0;
 
 	if (!env)
 		return NULL;
 	env_put(env, &n, base_path);
 	/* Of one by name the agent knows them. */
-	if (!x->want->user.named) {
+	if (!x->request->user.named) {
 		env_put(env, &n, root ? "HOME=/root" : "HOME=/home/user");
 		env_put(env, &n, root ? "USER=root" : "USER=user");
 	}
 	env_put(env, &n, "LANG=C.UTF-8");
-	if (x->want->tty)
+	if (x->request->tty)
 		env_put(env, &n, "TERM=xterm-256color");
 	for (size_t k = 0; k < ARRAY_LEN(more); k++) {
 		for (uint32_t i = 0; i < more[k]->n; i++)
@@ -84,7 +84,7 @@ static void ends_close(struct ends *p)
 }
 
 /* A file nobody can write any more: the command reads it at its own pace, and we need not feed it. */
-static int stdin_file(const struct exec_want *w)
+static int stdin_file(const struct exec_request *w)
 {
 	AUTO_CLOSE int fd = memfd_create("stdin", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int r;
@@ -113,7 +113,7 @@ static int open_pipe(int *ret_read, int *ret_write)
 
 static int open_ends(const struct exec *x, struct ends *p)
 {
-	const struct exec_want *w = x->want;
+	const struct exec_request *w = x->request;
 	int r;
 
 	*p = (struct ends){ -1, -1, -1, -1, -1, -1 };
@@ -136,7 +136,7 @@ static int open_ends(const struct exec *x, struct ends *p)
 
 static int encode(const struct exec *x, uint32_t flags, uint8_t **ret, size_t *ret_len, struct err *e)
 {
-	const struct exec_want *w = x->want;
+	const struct exec_request *w = x->request;
 	AUTO_FREE const char **env = NULL;
 	AUTO_FREE uint8_t *out = NULL;
 	AUTO(vault_wipe) struct buf secret = BUF_INIT(SECRETS_ENV_MAX);
@@ -149,7 +149,7 @@ static int encode(const struct exec *x, uint32_t flags, uint8_t **ret, size_t *r
 		.cols = w->cols,
 		.nofile = w->nofile,
 		.cpu_seconds = (w->cpu_ms + 999) / 1000,
-		.cwd = w->cwd ? w->cwd : x->sandbox->want->spec->workdir,
+		.cwd = w->cwd ? w->cwd : x->sandbox->request->spec->workdir,
 		.user = w->user.text,
 		.argc = w->argc,
 		.argv = (const char *const *)w->argv,
@@ -181,7 +181,7 @@ static int encode(const struct exec *x, uint32_t flags, uint8_t **ret, size_t *r
 
 static int send_exec(struct exec *x, struct ends *p, struct err *e)
 {
-	const struct exec_want *w = x->want;
+	const struct exec_request *w = x->request;
 	uint32_t flags = FRAME_EXEC_KEEP | FRAME_EXEC_GROUP | (w->tty ? FRAME_EXEC_TTY : 0) |
 			 (w->stdin_open ? FRAME_EXEC_STDIN : 0) | (w->way == EXEC_CODE ? FRAME_EXEC_WARM : 0) |
 			 (w->way == EXEC_WARM ? FRAME_EXEC_WARM_HOST : 0) | (w->user.named ? FRAME_EXEC_USER : 0);
@@ -251,7 +251,7 @@ static void start(struct exec *x)
 	struct err e = { 0 };
 	struct ends p;
 	int r = open_ends(x, &p);
-	bool sent, later = !x->sink && !x->want->background;
+	bool sent, later = !x->sink && !x->request->background;
 	uint64_t began;
 
 	if (r < 0) {
@@ -268,11 +268,11 @@ static void start(struct exec *x)
 		turn_dirty(x->sandbox->service->turn);
 	}
 	sandbox_drop_group(x->sandbox);
-	if (r == 0 && !x->want->tty) {
+	if (r == 0 && !x->request->tty) {
 		r = stream_open(&x->stream[EXEC_OUT], p.host_out, later, &e);
 		p.host_out = r == 0 ? -1 : p.host_out;
 	}
-	if (r == 0 && !x->want->tty) {
+	if (r == 0 && !x->request->tty) {
 		r = stream_open(&x->stream[EXEC_ERR], p.host_err, later, &e);
 		p.host_err = r == 0 ? -1 : p.host_err;
 	}
@@ -287,17 +287,17 @@ static void start(struct exec *x)
 	}
 	x->state = EXEC_STARTED;
 	x->started_mono = began;
-	x->deadline_ns = x->want->timeout_ms ? x->started_mono + x->want->timeout_ms * 1000000ULL : 0;
+	x->deadline_ns = x->request->timeout_ms ? x->started_mono + x->request->timeout_ms * 1000000ULL : 0;
 	x->net_base = sandbox_net_bytes(x->sandbox);
 	x->oom_base = x->sandbox->stat.group.oom_kills;
 	x->kernel_base = x->sandbox->stat.kernel.kills;
 	x->pids_base = x->sandbox->stat.group.pids_refused;
-	if (x->want->cpu_ms)
+	if (x->request->cpu_ms)
 		exec_look_at_cpu(x); /* from here on it counts */
 	exec_arm(x);
 	if (later)
 		watch_later(x);
-	if (x->want->background) /* the audit log has all of it */
+	if (x->request->background) /* the audit log has all of it */
 		exec_trim(x);
 	exec_signal_early(x);
 	exec_tell(x);
@@ -322,11 +322,11 @@ static bool group_fits(struct exec *x)
 {
 	struct sandbox *b = x->sandbox;
 
-	if (b->group < 0 || x->want->way != EXEC_CODE)
+	if (b->group < 0 || x->request->way != EXEC_CODE)
 		return b->group >= 0;
-	if (b->group_code >= 0 && b->group_uid == x->want->user.uid + 1)
+	if (b->group_code >= 0 && b->group_uid == x->request->user.uid + 1)
 		return true;
-	b->group_uid = x->want->user.uid + 1;
+	b->group_uid = x->request->user.uid + 1;
 	warden_link_call(b->service->warden, WARDEN_GROUP_END, b->handle, b->group_no, NULL, NULL, NULL);
 	sandbox_drop_group(b);
 	return false;
@@ -340,7 +340,7 @@ static bool may_start(struct exec *x)
 		return false; /* the agent may have some we do not know: not before it has told us */
 	if (!sandbox_net_ready(b))
 		return false; /* what it would ask the network for first would fail */
-	return sandbox_system_ready(b, &x->want->user);
+	return sandbox_system_ready(b, &x->request->user);
 }
 
 void exec_group_came(struct sandbox *b, int r, const struct err *e)
@@ -358,7 +358,7 @@ void exec_group_came(struct sandbox *b, int r, const struct err *e)
 		start(x);
 	}
 	if (next_waiting(b))
-		sandbox_want_group(b);
+		sandbox_ask_for_group(b);
 }
 
 /* Its row is stored. */
@@ -376,7 +376,7 @@ static void on_stored(void *arg)
 	if (group_fits(x))
 		start(x);
 	else
-		sandbox_want_group(x->sandbox);
+		sandbox_ask_for_group(x->sandbox);
 }
 
 void exec_start_waiting(struct sandbox *b)
@@ -388,7 +388,7 @@ void exec_start_waiting(struct sandbox *b)
 	if (group_fits(x))
 		start(x);
 	if (next_waiting(b))
-		sandbox_want_group(b);
+		sandbox_ask_for_group(b);
 }
 
 void exec_system_came(struct sandbox *b, int r, const struct err *e)
@@ -397,7 +397,7 @@ void exec_system_came(struct sandbox *b, int r, const struct err *e)
 	struct exec *x;
 
 	/* Not in a sandbox that is less than was promised. */
-	while (r < 0 && (x = next_waiting(b)) && user_is_system(&x->want->user)) {
+	while (r < 0 && (x = next_waiting(b)) && user_is_system(&x->request->user)) {
 		err_set(&why, e ? e->kind : ERR_LOST, r, "/usr cannot be made writable: %.180s", e ? e->msg : "the warden is gone");
 		exec_fail(x, r, &why);
 	}
@@ -420,7 +420,7 @@ int exec_store(struct exec *x, const char *result, struct err *e)
 	int r;
 
 	jout_object(&j, NULL);
-	exec_want_write_kept(x->want, sandbox_mask(x->sandbox), &j);
+	exec_request_write_kept(x->request, sandbox_mask(x->sandbox), &j);
 	if (x->was[0])
 		jout_str(&j, "was", x->was);
 	jout_end(&j);
@@ -461,21 +461,21 @@ void exec_store_running(struct service *s)
 	}
 }
 
-int exec_new(struct sandbox *b, const struct who *who, struct exec_want *want, struct exec_sink *sink,
+int exec_new(struct sandbox *b, const struct who *who, struct exec_request *request, struct exec_sink *sink,
 	     struct exec **ret, struct err *e)
 {
 	const struct tenant_quota one = { .execs = 1 };
-	AUTO(exec_want_free) struct exec_want *mine = want;
+	AUTO(exec_request_free) struct exec_request *mine = request;
 	char field[48];
 	struct exec *x;
 	int r = b->state == SANDBOX_LOST ? sandbox_lost(b, e) : 0;
 
 	if (b->opened && r == 0)
-		r = err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is stopped", b->want->name);
+		r = err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is stopped", b->request->name);
 	if (r == 0)
 		r = sandbox_ready(b, e);
-	if (r == 0 && want->again)
-		r = sandbox_again_check(b, want->again, e);
+	if (r == 0 && request->again)
+		r = sandbox_again_check(b, request->again, e);
 	if (r < 0)
 		return r;
 	if (b->service->draining)
@@ -491,7 +491,7 @@ int exec_new(struct sandbox *b, const struct who *who, struct exec_want *want, s
 	x = exec_alloc(b, NULL, b->next_exec, e);
 	r = x ? 0 : -ENOMEM;
 	if (r == 0) {
-		x->want = TAKE_PTR(mine);
+		x->request = TAKE_PTR(mine);
 		x->who = *who;
 		x->sink = sink;
 		x->started_ns = wall_now(b->service);
@@ -499,11 +499,11 @@ int exec_new(struct sandbox *b, const struct who *who, struct exec_want *want, s
 	}
 	if (r == 0) {
 		/* Whoever is told its id before its end must find it again. */
-		r = x->want->background || sink ? exec_store(x, NULL, e) : 0;
-		if (r == 0 && x->want->again)
-			r = sandbox_again_add(b, x->id, TAKE_PTR(x->want->again), e);
-		if (r == 0 && x->want->idem[0])
-			r = idem_note(b->service, b->tenant, x->want->idem, x->want->idem_body, x->id, e);
+		r = x->request->background || sink ? exec_store(x, NULL, e) : 0;
+		if (r == 0 && x->request->again)
+			r = sandbox_again_add(b, x->id, TAKE_PTR(x->request->again), e);
+		if (r == 0 && x->request->idem[0])
+			r = idem_note(b->service, b->tenant, x->request->idem, x->request->idem_body, x->id, e);
 	}
 	if (r < 0) {
 		if (x && x->stored)
@@ -517,9 +517,9 @@ int exec_new(struct sandbox *b, const struct who *who, struct exec_want *want, s
 	exec_list(x);
 	b->running++;
 	b->service->running_execs++;
-	if (!x->want->standing)
+	if (!x->request->standing)
 		sandbox_use(b);
-	if (x->want->background) {
+	if (x->request->background) {
 		struct audit_rec rec = who_rec(who, "exec.start");
 		struct json *j;
 
@@ -527,7 +527,7 @@ int exec_new(struct sandbox *b, const struct who *who, struct exec_want *want, s
 		rec.sandbox = b->id;
 		rec.exec = x->id;
 		j = audit_begin(b->service->audit, &rec);
-		exec_want_write(x->want, sandbox_mask(b), j);
+		exec_request_write(x->request, sandbox_mask(b), j);
 		audit_end(b->service->audit, NULL);
 	}
 	snprintf(field, sizeof(field), "\"exec\":\"%s\"", x->id);

@@ -79,7 +79,7 @@ static void on_cpu(void *arg, int r, const struct err *e)
 	(void)e;
 	if (r == 0 && !x->cpu_base)
 		x->cpu_base = used + 1;
-	if (r == 0 && !x->exited && x->want->cpu_ms && used + 1 - x->cpu_base > x->want->cpu_ms * 1000) {
+	if (r == 0 && !x->exited && x->request->cpu_ms && used + 1 - x->cpu_base > x->request->cpu_ms * 1000) {
 		x->cpu_out = true;
 		exec_kill_tree(x);
 	}
@@ -101,7 +101,7 @@ void exec_arm(struct exec *x)
 		return;
 	if (x->deadline_ns)
 		ms = x->deadline_ns > now ? (x->deadline_ns - now + 999999) / 1000000 : 1;
-	if (x->want->cpu_ms && (!ms || ms > CPU_STEP_MS))
+	if (x->request->cpu_ms && (!ms || ms > CPU_STEP_MS))
 		ms = CPU_STEP_MS;
 	if (ms)
 		exec_timer(x, ms, on_time);
@@ -118,7 +118,7 @@ static void on_time(uv_timer_t *t)
 		exec_kill_tree(x);
 		return;
 	}
-	if (x->want->cpu_ms)
+	if (x->request->cpu_ms)
 		exec_look_at_cpu(x);
 	exec_arm(x);
 }

@@ -341,12 +341,12 @@ static int usable(const struct sandbox *b, struct err *e)
 /* Of a memory image the numbers are not known yet. */
 static uint32_t worker_number(struct sandbox *b)
 {
-	return b->state == SANDBOX_MAKING && b->want->memory ? UINT32_MAX - 1 : b->next_exec++;
+	return b->state == SANDBOX_MAKING && b->request->memory ? UINT32_MAX - 1 : b->next_exec++;
 }
 
-int file_worker_give(struct sandbox *b, const struct user_want *user, int fd, struct err *e)
+int file_worker_give(struct sandbox *b, const struct user_request *user, int fd, struct err *e)
 {
-	struct frame_files f = { .uid = user->uid, .gid = user->gid, .cwd = b->want->spec->workdir };
+	struct frame_files f = { .uid = user->uid, .gid = user->gid, .cwd = b->request->spec->workdir };
 	uint8_t payload[SPEC_PATH + 64];
 	long len = frame_files_encode(&f, payload, sizeof(payload));
 	int r;
@@ -359,7 +359,7 @@ int file_worker_give(struct sandbox *b, const struct user_want *user, int fd, st
 	return r < 0 ? err_sys(e, ERR_LOST, r, "ask for a file worker") : 0;
 }
 
-int file_worker_open(struct sandbox *b, const struct user_want *user, int *ret_fd, struct err *e)
+int file_worker_open(struct sandbox *b, const struct user_request *user, int *ret_fd, struct err *e)
 {
 	int pair[2], r = usable(b, e);
 
@@ -376,7 +376,7 @@ int file_worker_open(struct sandbox *b, const struct user_want *user, int *ret_f
 	return r;
 }
 
-static struct file_worker *worker_new(struct sandbox *b, const struct user_want *user, struct err *e)
+static struct file_worker *worker_new(struct sandbox *b, const struct user_request *user, struct err *e)
 {
 	struct file_worker *w = calloc(1, sizeof(*w));
 	int fd = -1, r;
@@ -402,7 +402,7 @@ static struct file_worker *worker_new(struct sandbox *b, const struct user_want 
 	return w;
 }
 
-static struct file_worker *worker_take(struct sandbox *b, const struct user_want *user, struct err *e)
+static struct file_worker *worker_take(struct sandbox *b, const struct user_request *user, struct err *e)
 {
 	struct file_worker *w = b->files;
 
@@ -413,7 +413,7 @@ static struct file_worker *worker_take(struct sandbox *b, const struct user_want
 	return w;
 }
 
-int file_begin(struct sandbox *b, const struct user_want *user, enum file_type type, unsigned flags,
+int file_begin(struct sandbox *b, const struct user_request *user, enum file_type type, unsigned flags,
 	       const struct file_request *q, const struct file_calls *calls, void *arg, struct file_op **ret,
 	       struct err *e)
 {

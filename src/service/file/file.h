@@ -19,7 +19,7 @@ struct file_calls {
 };
 
 /* Begins an operation as @user. The request is copied. */
-int file_begin(struct sandbox *b, const struct user_want *user, enum file_type type, unsigned flags,
+int file_begin(struct sandbox *b, const struct user_request *user, enum file_type type, unsigned flags,
 	       const struct file_request *q, const struct file_calls *calls, void *arg, struct file_op **ret,
 	       struct err *e);
 /*
@@ -36,9 +36,9 @@ void file_go(struct file_op *op);
 void file_cancel(struct file_op *op);
 
 /* A worker on @fd, which stays the caller's, in a sandbox that may be one in the making. */
-int file_worker_give(struct sandbox *b, const struct user_want *user, int fd, struct err *e);
+int file_worker_give(struct sandbox *b, const struct user_request *user, int fd, struct err *e);
 /* A worker's socket for somebody else (cloche-tar). */
-int file_worker_open(struct sandbox *b, const struct user_want *user, int *ret_fd, struct err *e);
+int file_worker_open(struct sandbox *b, const struct user_request *user, int *ret_fd, struct err *e);
 /* Idle workers of a sandbox that goes. */
 void file_workers_drop(struct sandbox *b);
 /* An answer's errno as an error: 404, 409, 403, or 422. */

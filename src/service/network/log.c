@@ -107,7 +107,7 @@ void net_log_seen(struct net_run *r, const char *rule)
 	const struct sandbox *b = r->sandbox;
 	AUTO(buf_done) struct buf room = BUF_INIT(0);
 
-	if (!*rule || !b || !b->want->net || b->want->net->mode != EGRESS_OBSERVE)
+	if (!*rule || !b || !b->request->net || b->request->net->mode != EGRESS_OBSERVE)
 		return;
 	net_state_observe(r->state, without(sandbox_mask(b), rule, &room));
 	nets_soon(r->nets);

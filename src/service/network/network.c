@@ -233,7 +233,7 @@ static void ask(struct net_run *r, bool sockets)
 		abort();
 	*q = (struct asked){ .nets = r->nets, .number = r->number, .sockets = sockets };
 	r->asking = r->asking || sockets;
-	net_want_steer(r->nets->service->o.net, r->sandbox->want->net, &rules);
+	net_request_steer(r->nets->service->o.net, r->sandbox->request->net, &rules);
 	warden_link_net(r->nets->service->warden, r->number, sockets, &rules, on_sockets, q);
 }
 
@@ -377,7 +377,7 @@ static void on_who(struct net_run *r, const struct egress_msg *m)
 
 	if (!r->sandbox || egress_who_decode(m, &w) < 0)
 		return;
-	if (r->sandbox->want->spec->flags & SPEC_VM) {
+	if (r->sandbox->request->spec->flags & SPEC_VM) {
 		if (net_vm_who(r, m->seq, w.client_port) < 0)
 			net_they(r->nets, r->number, m->seq, 0, "");
 		return;
@@ -509,27 +509,27 @@ void nets_soon(struct nets *n)
 void sandbox_net_begin(struct sandbox *b, struct sandbox *like, struct sandbox_spec *spec)
 {
 	struct nets *n = b->service->nets;
-	const struct net_want *w = b->want->net;
+	const struct net_request *w = b->request->net;
 
 	if (like && like->net) {
 		b->net = net_state_new(like->net->tree);
 		b->net->counts = b->net->copied = like->net->counts;
-		if (b->want->wake)
+		if (b->request->wake)
 			net_state_names_copy(b->net, like->net);
 		for (uint32_t i = 0; i < like->net->nobserved; i++)
 			net_state_observe(b->net, like->net->observed[i]);
-	} else if (net_want_on(w)) {
+	} else if (net_request_on(w)) {
 		b->net = net_state_new(net_tree_get(n, b->tree));
 	}
-	if (b->net && b->want->names)
-		net_state_names_read(b->net, b->want->names);
-	free(b->want->names);
-	b->want->names = NULL;
-	if (!net_want_on(w))
+	if (b->net && b->request->names)
+		net_state_names_read(b->net, b->request->names);
+	free(b->request->names);
+	b->request->names = NULL;
+	if (!net_request_on(w))
 		return;
 	net_run_new(b);
 	spec->flags |= SPEC_NET;
-	net_want_steer(b->service->o.net, w, &spec->net);
+	net_request_steer(b->service->o.net, w, &spec->net);
 }
 
 void sandbox_net_made(struct sandbox *b, int *fds, size_t n)
@@ -676,7 +676,7 @@ int sandbox_net_load(struct sandbox *b, struct err *e)
 	struct nets *n = b->service->nets;
 
 	(void)e;
-	if (!net_want_on(b->want->net))
+	if (!net_request_on(b->request->net))
 		return 0;
 	b->net = net_state_new(net_tree_get(n, b->tree));
 	if (!b->handle || b->state == SANDBOX_LOST)

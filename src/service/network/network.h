@@ -42,7 +42,8 @@ int sandbox_net_load(struct sandbox *b, struct err *e);
 /* --- while it is there --- */
 
 /* The policy of a running sandbox, taken over: in force, and stored, when @fn is called with 0. ERR_LOST: not in force yet. */
-void sandbox_net_put(struct sandbox *b, const struct who *who, struct net_want *want, sandbox_done_fn *fn, void *arg);
+void sandbox_net_put(struct sandbox *b, const struct who *who, struct net_request *request, sandbox_done_fn *fn,
+		     void *arg);
 /*
  * Whether there is nothing that egress would have to tell of what happened by now: names it gave addresses to, streams,
  * refusals, counts. If not, @f is told when it has, or cannot: once.

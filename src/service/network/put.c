@@ -17,7 +17,7 @@
 struct net_put {
 	struct net_run *run; /* NULL: over, but for what is under way */
 	struct sandbox_op *op; /* who waits; NULL: told */
-	struct net_want *want; /* until it is the sandbox's */
+	struct net_request *request; /* until it is the sandbox's */
 	struct nets *nets;
 	uint64_t number;
 	uv_timer_t *timer;
@@ -31,7 +31,7 @@ static void free_timer(uv_handle_t *h)
 
 static void put_free(struct net_put *p)
 {
-	net_want_free(p->want);
+	net_request_free(p->request);
 	uv_close((uv_handle_t *)p->timer, free_timer);
 	free(p);
 }
@@ -93,10 +93,10 @@ static void note(struct sandbox *b, const struct who *who)
 
 	rec.sandbox = b->id;
 	rec.tenant = b->tenant->id;
-	net_want_write(b->want->net, "network", audit_begin(b->service->audit, &rec));
+	net_request_write(b->request->net, "network", audit_begin(b->service->audit, &rec));
 	audit_end(b->service->audit, NULL);
 	jout_object(&j, NULL);
-	net_want_write(b->want->net, "network", &j);
+	net_request_write(b->request->net, "network", &j);
 	jout_end(&j);
 	if (jout_done(&j) == 0 && text.len > 2) { /* without its braces */
 		text.data[text.len - 1] = '\0';
@@ -105,9 +105,9 @@ static void note(struct sandbox *b, const struct who *who)
 	turn_dirty(b->service->turn);
 }
 
-static bool other_budget(const struct net_want *a, const struct net_want *b)
+static bool other_budget(const struct net_request *a, const struct net_request *b)
 {
-	static const struct net_want none;
+	static const struct net_request none;
 
 	a = a ? a : &none;
 	b = b ? b : &none;
@@ -115,21 +115,21 @@ static bool other_budget(const struct net_want *a, const struct net_want *b)
 }
 
 /* It is what the sandbox has from now on. */
-static int keep(struct sandbox *b, const struct who *who, struct net_want **want, struct err *e)
+static int keep(struct sandbox *b, const struct who *who, struct net_request **request, struct err *e)
 {
-	struct net_want *old = b->want->net;
+	struct net_request *old = b->request->net;
 	int r;
 
-	b->want->net = *want;
+	b->request->net = *request;
 	r = sandbox_store(b, e);
 	if (r < 0) {
-		b->want->net = old;
+		b->request->net = old;
 		return r;
 	}
-	if (b->net && other_budget(old, *want))
+	if (b->net && other_budget(old, *request))
 		b->net->budget_ns = clock_real_ns();
-	*want = NULL;
-	net_want_free(old);
+	*request = NULL;
+	net_request_free(old);
 	note(b, who);
 	return 0;
 }
@@ -150,7 +150,7 @@ static void on_steered(void *arg, int r, const struct warden_link_answer *a, con
 	if (e)
 		why = *e;
 	if (r == 0)
-		r = keep(run->sandbox, &p->op->who, &p->want, &why);
+		r = keep(run->sandbox, &p->op->who, &p->request, &why);
 	if (r < 0) {
 		if (a && !a->rep->result)
 			net_run_resteer(p->nets, p->number);
@@ -167,23 +167,25 @@ static void on_steered(void *arg, int r, const struct warden_link_answer *a, con
 	net_run_sync(run);
 }
 
-static int check(struct sandbox *b, const struct net_want *want, struct err *e)
+static int check(struct sandbox *b, const struct net_request *request, struct err *e)
 {
 	if (b->state == SANDBOX_LOST)
 		return sandbox_lost(b, e);
 	if (b->swap || b->sleep || b->waking)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored, hibernated or woken up", b->want->name);
+		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored, hibernated or woken up",
+			       b->request->name);
 	if (b->run && b->run->put)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "another change of its network is under way");
-	if (net_want_terminates(want) && !(b->secrets && b->secrets->ca_cert)) {
-		err_set(e, ERR_CONFLICT, -ENOKEY, "network: sandbox '%s' has no CA of its own, which +terminate needs", b->want->name);
+	if (net_request_terminates(request) && !(b->secrets && b->secrets->ca_cert)) {
+		err_set(e, ERR_CONFLICT, -ENOKEY, "network: sandbox '%s' has no CA of its own, which +terminate needs",
+			b->request->name);
 		err_remedy(e, "create a sandbox with a +terminate rule, or restore one as new with it");
 		return -ENOKEY;
 	}
-	return net_want_check(b->service->o.net, want, e);
+	return net_request_check(b->service->o.net, request, e);
 }
 
-static void begin(struct sandbox *b, struct sandbox_op *op, struct net_want *want)
+static void begin(struct sandbox *b, struct sandbox_op *op, struct net_request *request)
 {
 	struct net_put *p = calloc(1, sizeof(*p));
 	struct steer_rules rules;
@@ -202,25 +204,26 @@ static void begin(struct sandbox *b, struct sandbox_op *op, struct net_want *wan
 	p->nets = run->nets;
 	p->number = run->number;
 	p->op = op;
-	p->want = want;
+	p->request = request;
 	p->asked = true;
 	run->put = p;
 	uv_timer_init(b->service->loop, p->timer);
 	p->timer->data = p;
 	uv_timer_start(p->timer, on_late, PUT_MS, 0);
-	net_want_steer(b->service->o.net, want, &rules);
+	net_request_steer(b->service->o.net, request, &rules);
 	warden_link_net(b->service->warden, b->handle, !run->held && run->sock[0] < 0 && !run->asking, &rules,
 			on_steered, p);
 }
 
-void sandbox_net_put(struct sandbox *b, const struct who *who, struct net_want *want, sandbox_done_fn *fn, void *arg)
+void sandbox_net_put(struct sandbox *b, const struct who *who, struct net_request *request, sandbox_done_fn *fn,
+		     void *arg)
 {
 	struct sandbox_op *op = sandbox_op_new(b, who, fn, arg);
-	AUTO(net_want_free) struct net_want *mine = want;
+	AUTO(net_request_free) struct net_request *mine = request;
 	struct err e = { 0 };
-	int r = check(b, want, &e);
+	int r = check(b, request, &e);
 
-	if (r == 0 && b->handle && (b->run || net_want_on(want))) {
+	if (r == 0 && b->handle && (b->run || net_request_on(request))) {
 		begin(b, op, TAKE_PTR(mine));
 		return;
 	}

@@ -30,7 +30,7 @@ static int read_mode(const char *text, uint8_t *ret, struct err *e)
 	return -EINVAL;
 }
 
-static int add_allow(struct net_want *w, const char *text, struct err *e)
+static int add_allow(struct net_request *w, const char *text, struct err *e)
 {
 	char whole[NET_RULE_TEXT];
 	struct net_rule r;
@@ -53,7 +53,7 @@ static int add_allow(struct net_want *w, const char *text, struct err *e)
 	return w->allow[w->nallow] ? (int)(w->nallow++ & 0) : no_memory(e);
 }
 
-static int read_allow(const json_t *list, struct net_want *w, struct err *e)
+static int read_allow(const json_t *list, struct net_request *w, struct err *e)
 {
 	int r = 0;
 
@@ -87,7 +87,7 @@ static int read_budget(const json_t *o, const char *what, struct egress_budget *
 	return json_read_end(&j) < 0 ? err_wrap(e, j.r < 0 ? j.r : -EINVAL, "network: %s", what) : 0;
 }
 
-static int read_object(const json_t *v, struct net_want *w, struct err *e)
+static int read_object(const json_t *v, struct net_request *w, struct err *e)
 {
 	struct json_read j = JIN_INIT(v, e);
 	const char *mode = NULL;
@@ -131,9 +131,9 @@ static bool has_budget(const struct egress_budget *b)
 	return !budget_same(b, &none);
 }
 
-int net_want_parse(const json_t *v, struct net_want **ret, struct err *e)
+int net_request_parse(const json_t *v, struct net_request **ret, struct err *e)
 {
-	AUTO(net_want_free) struct net_want *w = calloc(1, sizeof(*w));
+	AUTO(net_request_free) struct net_request *w = calloc(1, sizeof(*w));
 	int r;
 
 	if (!w)
@@ -154,7 +154,7 @@ int net_want_parse(const json_t *v, struct net_want **ret, struct err *e)
 	return 0;
 }
 
-bool net_want_terminates(const struct net_want *w)
+bool net_request_terminates(const struct net_request *w)
 {
 	for (uint32_t i = 0; w && w->mode == EGRESS_ALLOW && i < w->nallow; i++) {
 		struct net_rule r;
@@ -189,7 +189,7 @@ static int check_rule(const struct net_conf *c, const char *text, struct err *e)
 	return -EPERM;
 }
 
-static int check_sizes(const struct net_conf *c, const struct net_want *w, struct err *e)
+static int check_sizes(const struct net_conf *c, const struct net_request *w, struct err *e)
 {
 	const char *set[EGRESS_RULES_MAX];
 	uint32_t rules = 0;
@@ -205,7 +205,7 @@ static int check_sizes(const struct net_conf *c, const struct net_want *w, struc
 	return 0;
 }
 
-int net_want_check(const struct net_conf *c, const struct net_want *w, struct err *e)
+int net_request_check(const struct net_conf *c, const struct net_request *w, struct err *e)
 {
 	const char *set[EGRESS_RULES_MAX];
 	int r = 0;
@@ -249,7 +249,7 @@ static void write_budget(const struct egress_budget *b, const char *key, struct 
 	jout_end(j);
 }
 
-void net_want_write(const struct net_want *w, const char *key, struct json *j)
+void net_request_write(const struct net_request *w, const char *key, struct json *j)
 {
 	jout_object(j, key);
 	jout_str(j, "mode", net_mode_name(w ? w->mode : EGRESS_NONE));
@@ -266,7 +266,7 @@ void net_want_write(const struct net_want *w, const char *key, struct json *j)
 	jout_end(j);
 }
 
-bool net_want_same(const struct net_want *a, const struct net_want *b)
+bool net_request_same(const struct net_request *a, const struct net_request *b)
 {
 	bool same;
 
@@ -279,9 +279,9 @@ bool net_want_same(const struct net_want *a, const struct net_want *b)
 	return same;
 }
 
-struct net_want *net_want_copy(const struct net_want *w)
+struct net_request *net_request_copy(const struct net_request *w)
 {
-	struct net_want *to;
+	struct net_request *to;
 
 	if (!w)
 		return NULL;
@@ -298,7 +298,7 @@ struct net_want *net_want_copy(const struct net_want *w)
 	return to;
 }
 
-void net_want_free(struct net_want *w)
+void net_request_free(struct net_request *w)
 {
 	if (!w)
 		return;
@@ -320,7 +320,7 @@ static bool add_rules(const char **from, int n, struct egress_sandbox *to)
 	return true;
 }
 
-bool net_want_policy(const struct net_conf *c, const struct net_want *w, struct egress_sandbox *to)
+bool net_request_policy(const struct net_conf *c, const struct net_request *w, struct egress_sandbox *to)
 {
 	const char *set[EGRESS_RULES_MAX];
 	bool whole = true;
@@ -375,7 +375,7 @@ static bool add_entries(const char *text, struct steer_rules *to)
 	return true;
 }
 
-void net_want_steer(const struct net_conf *c, const struct net_want *w, struct steer_rules *to)
+void net_request_steer(const struct net_conf *c, const struct net_request *w, struct steer_rules *to)
 {
 	struct egress_sandbox *policy = calloc(1, sizeof(*policy));
 	bool fits = true;
@@ -383,7 +383,7 @@ void net_want_steer(const struct net_conf *c, const struct net_want *w, struct s
 	if (!policy)
 		abort(); /* some kilobytes */
 	memset(to, 0, sizeof(*to));
-	net_want_policy(c, w, policy);
+	net_request_policy(c, w, policy);
 	to->mode = policy->mode;
 	for (uint32_t i = 0; fits && policy->mode == EGRESS_ALLOW && i < policy->rules; i++)
 		fits = add_entries(policy->rule[i], to);
@@ -394,7 +394,7 @@ void net_want_steer(const struct net_conf *c, const struct net_want *w, struct s
 	free(policy);
 }
 
-struct net_lets *net_lets_new(const struct net_conf *c, const struct net_want *w)
+struct net_lets *net_lets_new(const struct net_conf *c, const struct net_request *w)
 {
 	struct egress_sandbox *policy = calloc(1, sizeof(*policy));
 	struct net_lets *l = calloc(1, sizeof(*l));
@@ -403,7 +403,7 @@ struct net_lets *net_lets_new(const struct net_conf *c, const struct net_want *w
 
 	if (!policy || !l)
 		abort();
-	net_want_policy(c, w, policy);
+	net_request_policy(c, w, policy);
 	rules = policy->rule;
 	n = policy->rules;
 	l->all = policy->mode == EGRESS_OPEN;
@@ -433,7 +433,7 @@ bool net_lets(const struct net_lets *l, const char *target, uint16_t port)
 	return lets;
 }
 
-bool net_want_lets(const struct net_conf *c, const struct net_want *w, const char *name, uint16_t port)
+bool net_request_lets(const struct net_conf *c, const struct net_request *w, const char *name, uint16_t port)
 {
 	struct net_lets *l = net_lets_new(c, w);
 	bool lets = net_lets(l, name, port);

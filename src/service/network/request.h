@@ -5,7 +5,7 @@
  *	 "budget": {"bytes_out": "10M", …}, "tree_budget": {…}}
  *
  * Reading it looks at its form alone, so that what was stored can always be read again; whether the administrator lets
- * it be is net_want_check's, which everybody calls who asks for something new. What is told egress and the warden later is
+ * it be is net_request_check's, which everybody calls who asks for something new. What is told egress and the warden later is
  * never more than the configuration of that moment allows.
  */
 #pragma once
@@ -20,7 +20,7 @@
 #include "service/network/conf.h"
 #include "linux/steer.h"
 
-struct net_want {
+struct net_request {
 	uint8_t mode; /* enum egress_mode */
 	uint32_t nallow;
 	char **allow; /* rules in their shortest form, "@set" as given */
@@ -29,37 +29,38 @@ struct net_want {
 
 const char *net_mode_name(uint8_t mode);
 /* *ret is NULL for a network of mode none without budgets: most have that. @v NULL: none, too. */
-int net_want_parse(const json_t *v, struct net_want **ret, struct err *e);
+int net_request_parse(const json_t *v, struct net_request **ret, struct err *e);
 /* ERR_DENIED, ERR_NOT_FOUND, ERR_INVALID: a mode, set or address that the configuration does not have. NULL is fine. */
-int net_want_check(const struct net_conf *c, const struct net_want *w, struct err *e);
+int net_request_check(const struct net_conf *c, const struct net_request *w, struct err *e);
 /* One object; NULL is {"mode":"none"}. */
-void net_want_write(const struct net_want *w, const char *key, struct json *j);
-bool net_want_same(const struct net_want *a, const struct net_want *b); /* each may be NULL */
-struct net_want *net_want_copy(const struct net_want *w); /* NULL of NULL; else never: without memory the process ends */
-void net_want_free(struct net_want *w);
-DEFINE_AUTO(struct net_want, net_want_free)
-static inline bool net_want_on(const struct net_want *w)
+void net_request_write(const struct net_request *w, const char *key, struct json *j);
+bool net_request_same(const struct net_request *a, const struct net_request *b); /* each may be NULL */
+struct net_request *net_request_copy(
+	const struct net_request *w); /* NULL of NULL; else never: without memory the process ends */
+void net_request_free(struct net_request *w);
+DEFINE_AUTO(struct net_request, net_request_free)
+static inline bool net_request_on(const struct net_request *w)
 {
 	return w && w->mode != EGRESS_NONE;
 }
 
-bool net_want_terminates(const struct net_want *w); /* some TLS is to be terminated: the sandbox needs a CA */
+bool net_request_terminates(const struct net_request *w); /* some TLS is to be terminated: the sandbox needs a CA */
 
 /*
  * The policy for egress: mode, rules with their sets resolved, privates, budgets; the rest of @to is left alone. Texts
  * point into @c and @w. Less than asked when the configuration has less by now: then false.
  */
-bool net_want_policy(const struct net_conf *c, const struct net_want *w, struct egress_sandbox *to);
+bool net_request_policy(const struct net_conf *c, const struct net_request *w, struct egress_sandbox *to);
 /* What the kernel lets through to egress. */
-void net_want_steer(const struct net_conf *c, const struct net_want *w, struct steer_rules *to);
+void net_request_steer(const struct net_conf *c, const struct net_request *w, struct steer_rules *to);
 /* A policy to ask often, as it is now; free() it. */
 struct net_lets {
 	bool all;
 	uint32_t n;
 	struct net_rule rule[EGRESS_RULES_MAX];
 };
-struct net_lets *net_lets_new(const struct net_conf *c, const struct net_want *w);
+struct net_lets *net_lets_new(const struct net_conf *c, const struct net_request *w);
 /* Whether it has that name or address; with any port when @port is 0. What is private is another matter. */
 bool net_lets(const struct net_lets *l, const char *target, uint16_t port);
 /* Whether a stream to that name would be let through: for secrets that are to be injected there. */
-bool net_want_lets(const struct net_conf *c, const struct net_want *w, const char *name, uint16_t port);
+bool net_request_lets(const struct net_conf *c, const struct net_request *w, const char *name, uint16_t port);

@@ -4,7 +4,7 @@
 
 static struct net_conf c;
 static struct err e;
-static struct net_want *w;
+static struct net_request *w;
 
 static void conf(const char *const *lines)
 {
@@ -20,9 +20,9 @@ static int read_text(const char *text)
 	int r;
 
 	e = (struct err){ 0 };
-	net_want_free(w);
+	net_request_free(w);
 	w = NULL;
-	r = v ? net_want_parse(v, &w, &e) : -ENOEXEC;
+	r = v ? net_request_parse(v, &w, &e) : -ENOEXEC;
 	json_decref(v);
 	return r;
 }
@@ -33,7 +33,7 @@ static const char *shown(void)
 	AUTO(buf_done) struct buf b = BUF_INIT(sizeof(text));
 	struct json j = JSON_INIT(&b);
 
-	net_want_write(w, NULL, &j);
+	net_request_write(w, NULL, &j);
 	snprintf(text, sizeof(text), "%s", jout_done(&j) < 0 ? "?" : buf_str(&b));
 	return text;
 }
@@ -59,21 +59,21 @@ TEST(modes_are_words_or_objects_and_a_list_alone_is_allow)
 
 TEST(what_is_written_is_read_back_as_the_same)
 {
-	struct net_want *first;
+	struct net_request *first;
 	AUTO_FREE char *text = NULL;
 
 	CHECK_EQ(read_text("{\"allow\":[\"a.example\",\"10.1.0.0/16:5432\"],\"budget\":{\"bytes_out\":\"10M\",\"connections\":7,"
 			   "\"concurrent\":3,\"dns\":9},\"tree_budget\":{\"bytes_in\":1}}"),
 		 0);
 	first = TAKE_PTR(w);
-	w = net_want_copy(first);
-	CHECK(net_want_same(first, w));
+	w = net_request_copy(first);
+	CHECK(net_request_same(first, w));
 	text = strdup(shown());
 	CHECK_EQ(read_text(text), 0);
-	CHECK(net_want_same(first, w));
+	CHECK(net_request_same(first, w));
 	w->tree_budget.bytes_in = 2;
-	CHECK(!net_want_same(first, w) && !net_want_same(first, NULL) && net_want_same(NULL, NULL));
-	net_want_free(first);
+	CHECK(!net_request_same(first, w) && !net_request_same(first, NULL) && net_request_same(NULL, NULL));
+	net_request_free(first);
 }
 
 TEST(nonsense_is_refused)
@@ -121,12 +121,13 @@ TEST(only_what_the_administrator_lets_be_is_let)
 	for (size_t i = 0; i < ARRAY_LEN(some); i++) {
 		CHECK_EQ(read_text(some[i].text), 0);
 		e = (struct err){ 0 };
-		if (net_want_check(&c, w, &e) != some[i].r || (some[i].r && (e.kind != some[i].kind || !e.remedy[0])))
+		if (net_request_check(&c, w, &e) != some[i].r ||
+		    (some[i].r && (e.kind != some[i].kind || !e.remedy[0])))
 			TEST_FAIL("%s: %s", some[i].text, e.msg);
 	}
 	conf((const char *const[]){ "network_open", "no", "network_outer", "a.example", NULL });
 	CHECK_EQ(read_text("\"observe\""), 0);
-	CHECK_EQ(net_want_check(&c, w, &e), 0);
+	CHECK_EQ(net_request_check(&c, w, &e), 0);
 }
 
 /* What was let be before the configuration changed is not let be after. */
@@ -137,7 +138,7 @@ TEST(a_policy_is_never_more_than_the_configuration_allows_now)
 	CHECK(b);
 	conf((const char *const[]){ "network_set", "s: p.example, q.example:1-5", "network_private", "10.0.0.1:80", NULL });
 	CHECK_EQ(read_text("{\"allow\":[\"a.example\",\"@s\",\"10.0.0.1:80\"],\"budget\":{\"dns\":4}}"), 0);
-	CHECK(net_want_policy(&c, w, b));
+	CHECK(net_request_policy(&c, w, b));
 	CHECK_EQ(b->mode, EGRESS_ALLOW);
 	CHECK_EQ(b->rules, 4);
 	CHECK_STR(b->rule[1], "p.example");
@@ -145,15 +146,15 @@ TEST(a_policy_is_never_more_than_the_configuration_allows_now)
 	CHECK_EQ(b->privates, 1);
 	CHECK_EQ(b->budget.dns, 4);
 	conf(NULL);
-	CHECK(!net_want_policy(&c, w, b));
+	CHECK(!net_request_policy(&c, w, b));
 	CHECK_EQ(b->rules, 1);
 	CHECK_STR(b->rule[0], "a.example");
 	CHECK_EQ(b->privates, 0);
 	CHECK_EQ(read_text("\"open\""), 0);
-	CHECK(net_want_policy(&c, w, b) && b->mode == EGRESS_OPEN);
+	CHECK(net_request_policy(&c, w, b) && b->mode == EGRESS_OPEN);
 	conf((const char *const[]){ "network_open", "no", NULL });
-	CHECK(!net_want_policy(&c, w, b) && b->mode == EGRESS_NONE);
-	CHECK(net_want_policy(&c, NULL, b) && b->mode == EGRESS_NONE);
+	CHECK(!net_request_policy(&c, w, b) && b->mode == EGRESS_NONE);
+	CHECK(net_request_policy(&c, NULL, b) && b->mode == EGRESS_NONE);
 	free(b);
 }
 
@@ -164,7 +165,7 @@ TEST(addresses_are_the_kernels_too_and_names_are_not)
 
 	conf((const char *const[]){ "network_private", "10.0.0.0/8:*", NULL });
 	CHECK_EQ(read_text("{\"allow\":[\"a.example\",\"10.1.0.0/16:5432,80-90\",\"[2a00::]/16:*\"]}"), 0);
-	net_want_steer(&c, w, &r);
+	net_request_steer(&c, w, &r);
 	CHECK_EQ(steer_check(&r, &e), 0);
 	CHECK_EQ(r.mode, STEER_ALLOW);
 	CHECK_EQ(r.n, 3);
@@ -175,11 +176,11 @@ TEST(addresses_are_the_kernels_too_and_names_are_not)
 		snprintf(many + strlen(many), sizeof(many) - strlen(many), "%s\"9.9.9.%u:%u\"", i ? "," : "", i, i + 1);
 	strncat(many, "]}", sizeof(many) - strlen(many) - 1);
 	CHECK_EQ(read_text(many), 0);
-	net_want_steer(&c, w, &r);
+	net_request_steer(&c, w, &r);
 	CHECK_EQ(r.mode, STEER_OPEN); /* too many for it: egress alone decides */
 	CHECK_EQ(r.n, 0);
 	CHECK_EQ(steer_check(&r, &e), 0);
-	net_want_steer(&c, NULL, &r);
+	net_request_steer(&c, NULL, &r);
 	CHECK_EQ(r.mode, STEER_NONE);
 }
 
@@ -187,14 +188,14 @@ TEST(whether_a_name_is_let_through_can_be_asked)
 {
 	conf((const char *const[]){ "network_set", "s: *.s.example:443", "network_outer", "o.example", NULL });
 	CHECK_EQ(read_text("{\"allow\":[\"a.example:8443\",\"@s\"]}"), 0);
-	CHECK(net_want_lets(&c, w, "a.example", 8443) && net_want_lets(&c, w, "x.s.example", 443));
-	CHECK(!net_want_lets(&c, w, "a.example", 443) && !net_want_lets(&c, w, "s.example", 443));
-	CHECK(!net_want_lets(&c, NULL, "a.example", 443));
+	CHECK(net_request_lets(&c, w, "a.example", 8443) && net_request_lets(&c, w, "x.s.example", 443));
+	CHECK(!net_request_lets(&c, w, "a.example", 443) && !net_request_lets(&c, w, "s.example", 443));
+	CHECK(!net_request_lets(&c, NULL, "a.example", 443));
 	CHECK_EQ(read_text("\"observe\""), 0);
-	CHECK(net_want_lets(&c, w, "o.example", 443) && !net_want_lets(&c, w, "a.example", 443));
+	CHECK(net_request_lets(&c, w, "o.example", 443) && !net_request_lets(&c, w, "a.example", 443));
 	CHECK_EQ(read_text("\"open\""), 0);
-	CHECK(net_want_lets(&c, w, "a.example", 1));
-	net_want_free(TAKE_PTR(w));
+	CHECK(net_request_lets(&c, w, "a.example", 1));
+	net_request_free(TAKE_PTR(w));
 }
 
 TEST(lines_of_the_configuration_are_read_strictly)

@@ -61,7 +61,7 @@ void net_send_sandbox(struct net_run *r)
 	m->tenant = r->sandbox->tenant->number;
 	memcpy(m->id, r->id, sizeof(m->id));
 	m->ca_cert = m->ca_key = "";
-	r->less = !net_want_policy(s->o.net, r->sandbox->want->net, m);
+	r->less = !net_request_policy(s->o.net, r->sandbox->request->net, m);
 	if (fresh) {
 		m->counts = st->counts;
 		m->tree_counts = st->tree->counts;

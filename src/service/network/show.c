@@ -15,7 +15,7 @@ static void write_time(struct json *j, const char *key, uint64_t ns)
 /* One line that would let it through, as far as anything could. */
 static void write_fix(const struct sandbox *b, const struct net_lets *lets, const struct net_refusal *r, struct json *j)
 {
-	const struct net_want *w = b->want->net;
+	const struct net_request *w = b->request->net;
 	char text[NET_RULE_TEXT + 96];
 
 	if (r->verdict == EGRESS_V_BUDGET && b->net->budget_ns > r->at_ns)
@@ -62,7 +62,7 @@ static void write_refusals(const struct sandbox *b, struct json *j)
 {
 	const struct net_refusal *all[NET_REFUSALS];
 	uint32_t n = by_time(b->net, all);
-	struct net_lets *lets = net_lets_new(b->service->o.net, b->want->net);
+	struct net_lets *lets = net_lets_new(b->service->o.net, b->request->net);
 
 	jout_array(j, "refusals");
 	for (uint32_t i = 0; i < n; i++) {
@@ -83,7 +83,7 @@ static void write_refusals(const struct sandbox *b, struct json *j)
 		else
 			jout_null(j, "pid");
 		jout_str(j, "command", *r->command ? r->command : NULL);
-		if (r->pid && b->want->spec->flags & SPEC_VM)
+		if (r->pid && b->request->spec->flags & SPEC_VM)
 			jout_bool(j, "claimed", true); /* the machine says so */
 		jout_str(j, "reason", r->reason);
 		jout_str(j, "rule", *r->rule ? r->rule : NULL);
@@ -96,7 +96,7 @@ static void write_refusals(const struct sandbox *b, struct json *j)
 
 static const char *state_of(const struct sandbox *b)
 {
-	if (!net_want_on(b->want->net))
+	if (!net_request_on(b->request->net))
 		return "off";
 	if (b->state == SANDBOX_HIBERNATED)
 		return "hibernated";
@@ -109,13 +109,13 @@ void sandbox_net_write(const struct sandbox *b, bool why, struct json *j)
 	const struct net_state *st = b->net;
 
 	jout_object(j, NULL);
-	net_want_write(b->want->net, "policy", j);
+	net_request_write(b->request->net, "policy", j);
 	jout_str(j, "state", state_of(b));
 	if (b->run && b->run->less)
 		jout_str(j, "less", "the daemon's configuration allows less than this policy asks for");
 	net_counts_write(st ? &st->counts : &none, "counts", j);
 	net_counts_write(st ? &st->tree->counts : &none, "tree_counts", j);
-	if (b->want->net && b->want->net->mode == EGRESS_OBSERVE) {
+	if (b->request->net && b->request->net->mode == EGRESS_OBSERVE) {
 		jout_object(j, "observed");
 		if (st) {
 			net_state_observed_write(st, "allow", j);

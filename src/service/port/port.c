@@ -57,12 +57,13 @@ static int room(const struct sandbox *b, struct err *e)
 		n++;
 	if (n < PORTS_MAX)
 		return 0;
-	err_set(e, ERR_QUOTA, -EDQUOT, "sandbox '%s' has %u ports that others may use, as many as it may", b->want->name, n);
+	err_set(e, ERR_QUOTA, -EDQUOT, "sandbox '%s' has %u ports that others may use, as many as it may",
+		b->request->name, n);
 	err_remedy(e, "DELETE one that is not needed");
 	return -EDQUOT;
 }
 
-int port_set(struct sandbox *b, const struct who *who, uint16_t number, const struct port_want *want,
+int port_set(struct sandbox *b, const struct who *who, uint16_t number, const struct port_request *request,
 	     char text[TOKEN_TEXT_MAX], struct port **ret, struct err *e)
 {
 	struct port *old = port_find(b, number), *p = old;
@@ -72,13 +73,13 @@ int port_set(struct sandbox *b, const struct who *who, uint16_t number, const st
 	text[0] = '\0';
 	if (old)
 		new = *old;
-	if (want->public)
-		new.public = *want->public;
-	if (want->token) {
-		new.has_token = *want->token;
+	if (request->public)
+		new.public = *request->public;
+	if (request->token) {
+		new.has_token = *request->token;
 		memset(new.hash, 0, sizeof(new.hash));
 	}
-	if (r == 0 && want->token && *want->token) {
+	if (r == 0 && request->token && *request->token) {
 		r = token_text_new(PORT_TOKEN_PREFIX, text, e);
 		if (r == 0)
 			token_text_hash(text, new.hash);
@@ -238,7 +239,8 @@ static void refused(struct port_dial *d, int errnum)
 		ask(d);
 		return;
 	}
-	err_set(&e, ERR_LOST, -errnum, "nobody listens on port %u in sandbox '%s'", d->number, d->sandbox->want->name);
+	err_set(&e, ERR_LOST, -errnum, "nobody listens on port %u in sandbox '%s'", d->number,
+		d->sandbox->request->name);
 	err_remedy(&e, "start the server inside, on 127.0.0.1, ::1 or all addresses");
 	finish(d, &e);
 }
@@ -337,7 +339,7 @@ static void on_broken(uv_timer_t *t)
 	struct port_dial *d = t->data;
 	struct err e = { 0 };
 
-	err_set(&e, ERR_LOST, -EPIPE, "sandbox '%s' cannot be reached just now", d->sandbox->want->name);
+	err_set(&e, ERR_LOST, -EPIPE, "sandbox '%s' cannot be reached just now", d->sandbox->request->name);
 	err_remedy(&e, "try again");
 	finish(d, &e);
 }
@@ -369,7 +371,7 @@ static void on_socket(void *arg, int r, const struct warden_link_answer *a, cons
 
 static void ask(struct port_dial *d)
 {
-	if (d->sandbox->want->spec->flags & SPEC_VM) {
+	if (d->sandbox->request->spec->flags & SPEC_VM) {
 		if (reach_in(d) < 0)
 			uv_timer_start(d->timer, on_broken, 0, 0); /* not from within the call that asks */
 		return;
@@ -385,7 +387,7 @@ static void on_late(uv_timer_t *t)
 	struct err e = { 0 };
 
 	err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "port %u in sandbox '%s' did not accept a connection within %d s",
-		d->number, d->sandbox->want->name, DIAL_MS / 1000);
+		d->number, d->sandbox->request->name, DIAL_MS / 1000);
 	err_remedy(&e, "the server inside may be busy: try again");
 	finish(d, &e);
 }

@@ -17,14 +17,14 @@ struct port {
 	uint64_t created_ns;
 };
 
-struct port_want { /* NULL: stays as it is */
+struct port_request { /* NULL: stays as it is */
 	const bool *public;
 	const bool *token; /* true: a new one, and one from before ends */
 };
 
 struct port *port_find(const struct sandbox *b, uint16_t number); /* NULL: private */
 /* Stored with the turn. With a new token its text is in @text, once; else that is "". */
-int port_set(struct sandbox *b, const struct who *who, uint16_t number, const struct port_want *want,
+int port_set(struct sandbox *b, const struct who *who, uint16_t number, const struct port_request *request,
 	     char text[TOKEN_TEXT_MAX], struct port **ret, struct err *e);
 int port_remove(struct sandbox *b, const struct who *who, uint16_t number,
 		struct err *e); /* fine when it is not there */

@@ -65,7 +65,7 @@ void sandbox_discard(struct sandbox *b, const char *why)
 {
 	const struct who daemon = { .tenant = b->tenant };
 	struct sandbox_op *op = sandbox_op_new(b, &daemon, NULL, NULL);
-	struct audit_rec rec = who_rec(&daemon, b->want->origin.pool[0] ? "pool.drop" : "template.drop");
+	struct audit_rec rec = who_rec(&daemon, b->request->origin.pool[0] ? "pool.drop" : "template.drop");
 	struct json *j;
 
 	b->state = SANDBOX_ENDING;
@@ -87,7 +87,7 @@ void sandbox_discard(struct sandbox *b, const char *why)
 /* Somebody called while it was being frozen: then that waits in there, and may be the last call for long. */
 static bool used_again(const struct sandbox *b)
 {
-	return b->idle_paused && wall_now(b->service) - b->used_ns < b->want->idle.pause_ms * 1000000ULL;
+	return b->idle_paused && wall_now(b->service) - b->used_ns < b->request->idle.pause_ms * 1000000ULL;
 }
 
 static void on_frozen(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
@@ -150,15 +150,15 @@ void sandbox_thaw(struct sandbox *b, bool first)
 static void freeze(struct sandbox *b, const struct who *who, bool pause, sandbox_done_fn *fn, void *arg)
 {
 	struct sandbox_op *op = sandbox_op_new(b, who, fn, arg);
-	enum sandbox_state want = pause ? SANDBOX_PAUSED : SANDBOX_RUNNING;
+	enum sandbox_state to = pause ? SANDBOX_PAUSED : SANDBOX_RUNNING;
 	struct err e = { 0 };
 
 	op->kind = pause ? "sandbox.pause" : "sandbox.resume";
 	if (fn)
 		b->idle_paused = b->idle_paused && !pause; /* from now on it is the caller's will */
-	if (b->state == want && !pause && b->handle && !b->sleep && !b->swap)
+	if (b->state == to && !pause && b->handle && !b->sleep && !b->swap)
 		warden_link_call(b->service->warden, WARDEN_THAW, b->handle, 0, NULL, on_thawed, op);
-	else if (b->state == want)
+	else if (b->state == to)
 		sandbox_tell(b->service, op, 0, NULL);
 	else if (b->state == SANDBOX_LOST)
 		sandbox_tell(b->service, op, sandbox_lost(b, &e), &e);
@@ -181,7 +181,7 @@ void sandbox_resume(struct sandbox *b, const struct who *who, sandbox_done_fn *f
 
 /* --- the rest --- */
 
-int sandbox_update(struct sandbox *b, const struct who *who, uint64_t timeout_ms, const struct want_idle *idle,
+int sandbox_update(struct sandbox *b, const struct who *who, uint64_t timeout_ms, const struct idle_request *idle,
 		   const char *name, struct kv *metadata, struct err *e)
 {
 	int r = b->state == SANDBOX_LOST ? sandbox_lost(b, e) : 0;
@@ -191,14 +191,14 @@ int sandbox_update(struct sandbox *b, const struct who *who, uint64_t timeout_ms
 	if (r < 0)
 		return r;
 	if (timeout_ms != UINT64_MAX) {
-		b->want->timeout_ms = timeout_ms;
+		b->request->timeout_ms = timeout_ms;
 		b->expires_ns = timeout_ms ? wall_now(b->service) + timeout_ms * 1000000ULL : 0;
 	}
 	if (idle)
-		b->want->idle = *idle;
+		b->request->idle = *idle;
 	if (metadata) {
-		kv_done(&b->want->metadata);
-		b->want->metadata = *metadata;
+		kv_done(&b->request->metadata);
+		b->request->metadata = *metadata;
 		*metadata = (struct kv){ 0 };
 	}
 	service_soon(b->service);
@@ -235,19 +235,20 @@ void sandbox_stat(struct sandbox *b, sandbox_done_fn *fn, void *arg)
 int sandbox_ready(const struct sandbox *b, struct err *e)
 {
 	if (b->state == SANDBOX_HIBERNATED || b->sleep) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s", b->want->name, b->sleep ? "being hibernated" : "hibernated");
+		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s", b->request->name,
+			b->sleep ? "being hibernated" : "hibernated");
 		err_remedy(e, "resume it first");
 		return -EBUSY;
 	}
 	if (b->state == SANDBOX_RUNNING || b->opened)
 		return 0;
 	if (b->state == SANDBOX_STOPPED) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is stopped", b->want->name);
+		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is stopped", b->request->name);
 		err_remedy(e, "start it first (`cloche start`, POST …/start)");
 		return -EBUSY;
 	}
 	if (b->state == SANDBOX_PAUSED) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is paused", b->want->name);
+		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is paused", b->request->name);
 		err_remedy(e, "resume it first");
 		return -EBUSY;
 	}

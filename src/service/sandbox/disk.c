@@ -90,17 +90,18 @@ static void on_ended(void *arg, int r, const struct warden_link_answer *a, const
 
 static int may_stop(const struct sandbox *b, struct err *e)
 {
-	if (!b->want->disk[0]) {
-		err_set(e, ERR_CONFLICT, -EINVAL, "sandbox '%s' has its files in memory: they would be gone", b->want->name);
+	if (!b->request->disk[0]) {
+		err_set(e, ERR_CONFLICT, -EINVAL, "sandbox '%s' has its files in memory: they would be gone",
+			b->request->name);
 		err_remedy(e, "hibernate or delete it; one that is created with storage \"disk\" and isolation \"container\" can be stopped");
 		return -EINVAL;
 	}
 	if (b->state == SANDBOX_STOPPED || b->state == SANDBOX_LOST)
-		return b->starting && b->starting->ops ?
-			       err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being started", b->want->name) :
-			       0;
+		return b->starting && b->starting->ops
+			       ? err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being started", b->request->name)
+			       : 0;
 	if ((b->state != SANDBOX_RUNNING && b->state != SANDBOX_PAUSED) || b->sleep || b->waking || b->swap)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s, or about to change", b->want->name,
+		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s, or about to change", b->request->name,
 			       sandbox_state_name(b->state));
 	return 1;
 }
@@ -187,16 +188,16 @@ static void on_made(void *arg, int r, const struct err *e)
 static void try_start(struct sandbox_starting *x)
 {
 	struct sandbox *b = x->b;
-	struct sandbox_want *w = NULL;
+	struct sandbox_request *w = NULL;
 	struct err e = { 0 };
-	int r = sandbox_want_again(b, &w, &e);
+	int r = sandbox_request_again(b, &w, &e);
 
 	if (r < 0) {
 		on_made(x, r, &e);
 		return;
 	}
 	w->memory = false;
-	memcpy(w->disk, b->want->disk, sizeof(w->disk));
+	memcpy(w->disk, b->request->disk, sizeof(w->disk));
 	w->disk_again = true;
 	w->open = x->open;
 	sandbox_replace(b, &x->who, w, on_made, x);
@@ -229,13 +230,13 @@ void sandbox_start(struct sandbox *b, const struct who *who, sandbox_done_fn *fn
 	if (b->state == SANDBOX_RUNNING && !b->sleep && !b->waking)
 		r = 0;
 	else if (b->state != SANDBOX_STOPPED && b->state != SANDBOX_LOST) {
-		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s, not stopped", b->want->name,
+		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s, not stopped", b->request->name,
 			    sandbox_state_name(b->state));
 		err_remedy(&e, "resume it");
-	} else if (!b->want->disk[0])
+	} else if (!b->request->disk[0])
 		r = sandbox_lost(b, &e);
 	else if (b->swap && !x)
-		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored", b->want->name);
+		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored", b->request->name);
 	else if (b->service->draining)
 		r = err_set(&e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
 	if (r == 1 && !x && b->opened) {
@@ -270,7 +271,7 @@ bool sandbox_open(struct sandbox *b, struct sandbox_waiter *w)
 	struct sandbox_starting *x = b->starting;
 	struct sandbox_waiter **last = &b->waiters;
 
-	if ((b->state != SANDBOX_STOPPED && b->state != SANDBOX_LOST) || !b->want->disk[0] || b->opened ||
+	if ((b->state != SANDBOX_STOPPED && b->state != SANDBOX_LOST) || !b->request->disk[0] || b->opened ||
 	    (b->swap && !x))
 		return true;
 	while (*last)
@@ -314,8 +315,8 @@ static size_t again_bytes(struct service *s, const struct tenant *t)
 	struct sandbox *b;
 
 	while ((b = map_next(&s->sandboxes, &at)))
-		if (b->tenant == t && b->want->again)
-			n += json_dumpb(b->want->again, NULL, 0, JSON_COMPACT);
+		if (b->tenant == t && b->request->again)
+			n += json_dumpb(b->request->again, NULL, 0, JSON_COMPACT);
 	return n;
 }
 
@@ -323,12 +324,12 @@ int sandbox_again_check(const struct sandbox *b, const json_t *spec, struct err 
 {
 	const size_t bytes = json_dumpb(spec, NULL, 0, JSON_COMPACT);
 
-	if (!b->want->disk[0]) {
-		err_set(e, ERR_INVALID, -EINVAL, "restart: sandbox '%s' does not outlive a reboot", b->want->name);
+	if (!b->request->disk[0]) {
+		err_set(e, ERR_INVALID, -EINVAL, "restart: sandbox '%s' does not outlive a reboot", b->request->name);
 		err_remedy(e, "create it with storage \"disk\" and isolation \"container\"");
 		return -EINVAL;
 	}
-	if (json_array_size(b->want->again) >= AGAIN_MAX)
+	if (json_array_size(b->request->again) >= AGAIN_MAX)
 		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "restart: at most %d commands of a sandbox", AGAIN_MAX);
 	if (bytes > AGAIN_BYTES) {
 		err_set(e, ERR_TOO_LARGE, -E2BIG, "restart: the command has %zu bytes; at most %llu are kept to start it again", bytes, AGAIN_BYTES);
@@ -348,21 +349,21 @@ int sandbox_again_add(struct sandbox *b, const char *exec, json_t *spec, struct 
 {
 	json_t *one = json_pack("{s:s,s:o}", "exec", exec, "spec", spec);
 
-	if (!b->want->again)
-		b->want->again = json_array();
-	if (!one || json_array_append_new(b->want->again, one) < 0)
+	if (!b->request->again)
+		b->request->again = json_array();
+	if (!one || json_array_append_new(b->request->again, one) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
 	return sandbox_store(b, e);
 }
 
 void sandbox_again_drop(struct sandbox *b, const char *exec, const char *was)
 {
-	for (size_t i = 0; i < json_array_size(b->want->again); i++) {
-		const char *id = json_string_value(json_object_get(json_array_get(b->want->again, i), "exec"));
+	for (size_t i = 0; i < json_array_size(b->request->again); i++) {
+		const char *id = json_string_value(json_object_get(json_array_get(b->request->again, i), "exec"));
 
 		if (!id || (strcmp(id, exec) != 0 && strcmp(id, was) != 0))
 			continue;
-		json_array_remove(b->want->again, i);
+		json_array_remove(b->request->again, i);
 		if (b->state != SANDBOX_ENDING)
 			sandbox_store(b, NULL);
 		return;
@@ -372,15 +373,15 @@ void sandbox_again_drop(struct sandbox *b, const char *exec, const char *was)
 static void begin_again(struct sandbox *b)
 {
 	const struct who daemon = { .tenant = b->tenant };
-	json_t *list = b->want->again, *one;
+	json_t *list = b->request->again, *one;
 	size_t i;
 
 	json_array_foreach(list, i, one)
 	{
-		struct exec_want *w = NULL;
+		struct exec_request *w = NULL;
 		struct exec *x = NULL;
 		struct err e = { 0 };
-		int r = exec_want_parse(&b->service->o, b->want, json_object_get(one, "spec"), &w, &e);
+		int r = exec_request_parse(&b->service->o, b->request, json_object_get(one, "spec"), &w, &e);
 
 		if (r == 0) {
 			json_decref(w->again); /* it is in the list already */
@@ -406,8 +407,8 @@ void sandbox_again_start_all(struct service *s)
 	while ((b = map_next(&s->sandboxes, &at))) {
 		const struct who daemon = { .tenant = b->tenant };
 
-		if ((b->state == SANDBOX_STOPPED || b->state == SANDBOX_LOST) && b->want->disk[0] &&
-		    json_array_size(b->want->again))
+		if ((b->state == SANDBOX_STOPPED || b->state == SANDBOX_LOST) && b->request->disk[0] &&
+		    json_array_size(b->request->again))
 			sandbox_start(b, &daemon, NULL, NULL);
 	}
 }
@@ -481,7 +482,7 @@ static const struct sandbox *disk_user(const struct service *s, const char *id)
 	size_t at = 0;
 
 	while ((b = map_next(&s->sandboxes, &at)))
-		if (b->want && !strcmp(b->want->disk, id))
+		if (b->request && !strcmp(b->request->disk, id))
 			return b;
 	return NULL;
 }

@@ -21,7 +21,7 @@ void sandbox_close(struct sandbox *b);
 /* From the clock: closes what nobody uses. Whether there is more to do. */
 bool sandbox_open_tick(struct sandbox *b, uint64_t now);
 
-/* Commands that are begun again with their sandbox, ->want->again: [{exec, spec}]. */
+/* Commands that are begun again with their sandbox, ->request->again: [{exec, spec}]. */
 int sandbox_again_check(const struct sandbox *b, const json_t *spec, struct err *e); /* whether that can be promised */
 int sandbox_again_add(struct sandbox *b, const char *exec, json_t *spec, struct err *e); /* takes @spec over */
 void sandbox_again_drop(struct sandbox *b, const char *exec, const char *was); /* it has ended */

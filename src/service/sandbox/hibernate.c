@@ -30,7 +30,7 @@ struct sleep {
 	struct sandbox *b;
 	struct who who;
 	bool must_carry;
-	enum want_network network;
+	enum network_request network;
 	bool froze; /* by us */
 	bool let_go; /* of its pipes */
 	unsigned tries, steady_tries, quiet_tries;
@@ -94,7 +94,7 @@ static void finish(struct sleep *x, int r)
 static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 {
 	struct sandbox *b = x->b;
-	struct sandbox_spec *s = b->want->spec;
+	struct sandbox_spec *s = b->request->spec;
 	struct tenant_quota less = b->charged;
 	int r;
 
@@ -110,9 +110,9 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	b->found = false;
 	b->idle_paused = false;
 	b->nrelease = 0;
-	if (b->want->disk[0]) /* all of it is in the layers */
-		disk_may_go(b->service, b->want->disk);
-	memset(b->want->disk, 0, sizeof(b->want->disk));
+	if (b->request->disk[0]) /* all of it is in the layers */
+		disk_may_go(b->service, b->request->disk);
+	memset(b->request->disk, 0, sizeof(b->request->disk));
 	b->ended_group = 0;
 	agent_link_close(&b->link);
 	sandbox_net_end(b);
@@ -143,7 +143,9 @@ static void on_again(uv_timer_t *t)
 static void begin_later(struct sleep *x)
 {
 	if (x->steady_tries++ >= STEADY_TRIES) {
-		finish(x, err_set(&x->e, ERR_CONFLICT, -EBUSY, "execs of sandbox '%s' are being started, or their output is being read", x->b->want->name));
+		finish(x, err_set(&x->e, ERR_CONFLICT, -EBUSY,
+				  "execs of sandbox '%s' are being started, or their output is being read",
+				  x->b->request->name));
 		return;
 	}
 	thaw(x);
@@ -211,7 +213,8 @@ static void seal(struct sleep *x)
 	else if (x->quiet_tries++ < QUIET_TRIES)
 		uv_timer_start(x->timer, on_quiet, QUIET_MS, 0);
 	else
-		finish(x, err_set(&x->e, ERR_CONFLICT, -EBUSY, "output of execs of sandbox '%s' is being written down", b->want->name));
+		finish(x, err_set(&x->e, ERR_CONFLICT, -EBUSY, "output of execs of sandbox '%s' is being written down",
+				  b->request->name));
 }
 
 static void on_quiet(uv_timer_t *t)
@@ -291,7 +294,8 @@ static void hibernate_now(struct sandbox *b, const struct who *who, const struct
 	if (b->state == SANDBOX_LOST)
 		r = sandbox_lost(b, &e);
 	else if (b->sleep || b->swap || b->waking)
-		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being hibernated, woken up or restored", b->want->name);
+		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being hibernated, woken up or restored",
+			    b->request->name);
 	else if (b->state == SANDBOX_HIBERNATED)
 		r = 0;
 	if (r <= 0) {
@@ -388,27 +392,27 @@ void sandbox_forget_memory(struct sandbox *b)
 	b->cut = NULL;
 }
 
-int sandbox_want_again(const struct sandbox *b, struct sandbox_want **ret, struct err *e)
+int sandbox_request_again(const struct sandbox *b, struct sandbox_request **ret, struct err *e)
 {
 	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
 	AUTO(json_decref) json_t *o = NULL;
 	struct json j = JSON_INIT(&text);
-	struct sandbox_want *w = NULL;
+	struct sandbox_request *w = NULL;
 	int r;
 
 	jout_object(&j, NULL);
-	sandbox_want_write(b->want, &j);
+	sandbox_request_write(b->request, &j);
 	jout_end(&j);
 	r = jout_done(&j) < 0 ? err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox")
 			      : json_read_begin(text.data, text.len, &o, e);
 	if (r == 0)
-		r = sandbox_want_parse(&b->service->o, o, true, &w, e);
+		r = sandbox_request_parse(&b->service->o, o, true, &w, e);
 	if (r < 0)
 		return r;
-	w->spec->layers = b->want->spec->layers;
-	memcpy(w->spec->layer, b->want->spec->layer, sizeof(w->spec->layer));
-	memcpy(w->checkpoint, b->want->checkpoint, sizeof(w->checkpoint));
-	w->origin = b->want->origin;
+	w->spec->layers = b->request->spec->layers;
+	memcpy(w->spec->layer, b->request->spec->layer, sizeof(w->spec->layer));
+	memcpy(w->checkpoint, b->request->checkpoint, sizeof(w->checkpoint));
+	w->origin = b->request->origin;
 	w->wake = true;
 	w->memory = b->asleep == ASLEEP_MEMORY;
 	*ret = w;
@@ -418,9 +422,9 @@ int sandbox_want_again(const struct sandbox *b, struct sandbox_want **ret, struc
 static void wake(struct sandbox *b)
 {
 	struct who daemon = { .tenant = b->tenant };
-	struct sandbox_want *w = NULL;
+	struct sandbox_request *w = NULL;
 	struct err e = { 0 };
-	int r = sandbox_want_again(b, &w, &e);
+	int r = sandbox_request_again(b, &w, &e);
 
 	b->waking = true;
 	sandbox_ref(b);

@@ -23,7 +23,7 @@ struct sandbox_op {
 int sandbox_list(struct sandbox *b, struct err *e); /* by id, name and key. ERR_CONFLICT when the name is taken */
 void sandbox_unlist(struct sandbox *b); /* its name and key are free again; by id it is still there */
 struct sandbox *sandbox_by_key(struct service *s, const struct who *who,
-			       const struct sandbox_want *want); /* NULL = none */
+			       const struct sandbox_request *request); /* NULL = none */
 int sandbox_name_free(struct service *s, const struct tenant *t, const char *name, struct err *e); /* "" always is */
 int sandbox_rename(struct sandbox *b, const char *name, struct err *e); /* not stored */
 
@@ -36,10 +36,10 @@ void sandbox_stand(struct sandbox *b); /* its agent says that it is up */
 void sandbox_give_up(struct sandbox *b, int r, const struct err *e); /* it will not stand */
 void sandbox_make_room(struct sandbox *b); /* its names, and what it was charged for, are others' */
 void sandbox_leave(struct sandbox *b); /* takes it out of everything and lets go of it */
-struct tenant_quota sandbox_quota(const struct sandbox_want *w);
+struct tenant_quota sandbox_quota(const struct sandbox_request *w);
 
-/* template/pool_take.c: 1 and a referenced one that was ready, stored with the turn; then @want is taken over. 0: there is none */
-int sandbox_from_pool(struct service *s, const struct who *who, struct sandbox_want *want, struct sandbox **ret,
+/* template/pool_take.c: 1 and a referenced one that was ready, stored with the turn; then @request is taken over. 0: there is none */
+int sandbox_from_pool(struct service *s, const struct who *who, struct sandbox_request *request, struct sandbox **ret,
 		      struct err *e);
 
 /* revive.c */
@@ -50,8 +50,8 @@ void sandbox_restored(struct sandbox *b); /* ->restored says what was done */
 
 /* hibernate.c */
 void sandbox_wake_waiters(struct sandbox *b); /* something else was under way, and they waited for that */
-int sandbox_want_again(const struct sandbox *b, struct sandbox_want **ret,
-		       struct err *e); /* what it was, to be made again */
+int sandbox_request_again(const struct sandbox *b, struct sandbox_request **ret,
+			  struct err *e); /* what it was, to be made again */
 void sandbox_tell_waiters(struct sandbox *b, int r, const struct err *e);
 
 /* sandbox.c */

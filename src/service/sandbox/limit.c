@@ -49,7 +49,7 @@ static uint64_t above(uint64_t now, uint64_t was)
 /* The same limits with what was asked for. */
 static struct spec_limits joined(const struct limiting *x)
 {
-	struct spec_limits l = x->b->want->spec->limits;
+	struct spec_limits l = x->b->request->spec->limits;
 
 	l.memory = x->l.memory ? x->l.memory : l.memory;
 	l.disk = x->l.disk ? x->l.disk : l.disk;
@@ -82,7 +82,7 @@ static void charge(struct tenant_quota *q, const struct sandbox *b, const struct
 static void settle(struct limiting *x)
 {
 	struct sandbox *b = x->b;
-	struct spec_limits *l = &b->want->spec->limits;
+	struct spec_limits *l = &b->request->spec->limits;
 	const struct spec_limits now = joined(x);
 	struct tenant_quota less;
 
@@ -98,7 +98,7 @@ static void settle(struct limiting *x)
 static void in_force(struct limiting *x)
 {
 	struct sandbox *b = x->b;
-	struct spec_limits *l = &b->want->spec->limits;
+	struct spec_limits *l = &b->request->spec->limits;
 	const struct spec_limits was = *l;
 	int r;
 
@@ -123,7 +123,8 @@ static void on_limited(void *arg, int r, const struct warden_link_answer *a, con
 	if (r < 0 && e)
 		x->e = *e;
 	if (r == 0 && (x->b->handle != x->handle || x->b->state == SANDBOX_ENDING))
-		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was ended or restored meanwhile", x->b->want->name);
+		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was ended or restored meanwhile",
+			    x->b->request->name);
 	if (r < 0)
 		finish(x, r);
 	else
@@ -133,17 +134,17 @@ static void on_limited(void *arg, int r, const struct warden_link_answer *a, con
 static int may(const struct limiting *x, struct err *e)
 {
 	const struct sandbox *b = x->b;
-	const struct sandbox_spec *s = b->want->spec;
+	const struct sandbox_spec *s = b->request->spec;
 	const bool disk = x->l.disk && x->l.disk != s->limits.disk;
 
 	if (b->state == SANDBOX_ENDING)
-		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted meanwhile", b->want->name);
+		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted meanwhile", b->request->name);
 	if (s->flags & SPEC_VM) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the limits of a virtual machine cannot change");
 		err_remedy(e, "make another one");
 		return -EOPNOTSUPP;
 	}
-	if (b->state == SANDBOX_LOST && !b->want->disk[0])
+	if (b->state == SANDBOX_LOST && !b->request->disk[0])
 		return sandbox_lost(b, e);
 	if (disk && b->state != SANDBOX_HIBERNATED) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "disk: cannot change while the sandbox is %s",
@@ -171,7 +172,7 @@ static void on_free(void *arg, int r, const struct err *e)
 		r = spec_check_limits(&now, &x->e);
 	}
 	if (r == 0) {
-		charge(&x->more, b, &now, &b->want->spec->limits);
+		charge(&x->more, b, &now, &b->request->spec->limits);
 		r = tenant_take(b->tenant, &x->more, &x->e);
 		if (r < 0)
 			x->more = (struct tenant_quota){ 0 };
@@ -208,16 +209,19 @@ static void on_again(void *arg, int r, const struct warden_link_answer *a, const
 
 	(void)a;
 	if (r < 0 && b->handle && b->state != SANDBOX_ENDING)
-		log_warn("sandbox '%s': its limits may not be those that are stored: %s", b->want->name, e ? e->msg : strerror(-r));
+		log_warn("sandbox '%s': its limits may not be those that are stored: %s", b->request->name,
+			 e ? e->msg : strerror(-r));
 	sandbox_unref(b);
 }
 
 void sandbox_limit_again(struct sandbox *b)
 {
-	const struct spec_limits *want = &b->want->spec->limits;
-	const struct spec_limits l = { .memory = want->memory, .pids = want->pids, .cpu_milli = want->cpu_milli };
+	const struct spec_limits *request = &b->request->spec->limits;
+	const struct spec_limits l = { .memory = request->memory,
+				       .pids = request->pids,
+				       .cpu_milli = request->cpu_milli };
 
-	if (b->want->spec->flags & SPEC_VM || !(l.memory || l.pids || l.cpu_milli))
+	if (b->request->spec->flags & SPEC_VM || !(l.memory || l.pids || l.cpu_milli))
 		return;
 	sandbox_ref(b);
 	warden_link_limits(b->service->warden, b->handle, &l, on_again, b);

@@ -32,7 +32,8 @@ static void wake(const struct sandbox_op *op)
 {
 	struct sandbox *b = op->sandbox;
 
-	if (op->r == 0 && !op->found && b->want->origin.reseeds && b->want->memory && !b->want->origin.pooled && !b->pooled)
+	if (op->r == 0 && !op->found && b->request->origin.reseeds && b->request->memory &&
+	    !b->request->origin.pooled && !b->pooled)
 		agent_link_send(&b->link, FRAME_WARM, FRAME_WARM_WAKE, NULL, 0, NULL, 0);
 }
 
@@ -106,12 +107,12 @@ void sandbox_leave(struct sandbox *b)
 	sandbox_make_room(b);
 	if (b->asleep) {
 		b->asleep = ASLEEP_NOT;
-		layer_drop(b->service, b->want->spec->layer[b->want->spec->layers - 1]);
+		layer_drop(b->service, b->request->spec->layer[b->request->spec->layers - 1]);
 	}
-	if (b->want->spec->layers)
+	if (b->request->spec->layers)
 		layer_sweep_soon(b->service);
-	if (b->want->disk[0])
-		disk_may_go(b->service, b->want->disk);
+	if (b->request->disk[0])
+		disk_may_go(b->service, b->request->disk);
 	sandbox_net_end(b);
 	file_workers_drop(b);
 	sandbox_system_drop(b);
@@ -159,8 +160,8 @@ int sandbox_enter(struct sandbox *b, const struct who *who, struct err *e)
 	sandbox_restored(b);
 	r = sandbox_store(b, e);
 	/* In the same transaction, so that a repeated request finds either both or nothing. */
-	if (r == 0 && b->want->idem[0]) {
-		r = idem_note(b->service, b->tenant, b->want->idem, b->want->idem_body, b->id, e);
+	if (r == 0 && b->request->idem[0]) {
+		r = idem_note(b->service, b->tenant, b->request->idem, b->request->idem_body, b->id, e);
 		if (r < 0)
 			sandboxes_delete(b->service->db, b->id, NULL);
 	}
@@ -176,18 +177,21 @@ int sandbox_enter(struct sandbox *b, const struct who *who, struct err *e)
 		b->state = SANDBOX_ENDING;
 		exec_lose_all(b);
 		sandboxes_delete(b->service->db, b->id, NULL);
-		if (b->want->idem[0])
-			idem_delete(b->service->db, b->tenant->id, b->want->idem, NULL);
+		if (b->request->idem[0])
+			idem_delete(b->service->db, b->tenant->id, b->request->idem, NULL);
 		b->up = false;
 		b->state = SANDBOX_MAKING;
 		return r;
 	}
 	b->maker = NULL;
-	if (b->want->memory && !b->group_uid)
+	if (b->request->memory && !b->group_uid)
 		b->group_uid = 1 + USER_ID; /* there may be a warm process in it */
-	if (b->want->memory && b->group < 0 && !group_later)
-		sandbox_want_group(b); /* the first exec is likely to come soon */
-	sandbox_note(b, who, !b->pooled ? "sandbox.create" : b->want->origin.pool[0] ? "pool.fill" : "template.fill");
+	if (b->request->memory && b->group < 0 && !group_later)
+		sandbox_ask_for_group(b); /* the first exec is likely to come soon */
+	sandbox_note(b, who,
+		     !b->pooled			  ? "sandbox.create"
+		     : b->request->origin.pool[0] ? "pool.fill"
+						  : "template.fill");
 	secrets_note(b, who);
 	return 0;
 }
@@ -249,7 +253,7 @@ static void on_machines(void *arg, int r, const struct warden_link_answer *a, co
 static void on_created(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
 	struct sandbox *b = arg;
-	const struct sandbox_spec *spec = b->want->spec;
+	const struct sandbox_spec *spec = b->request->spec;
 	struct err why = { 0 };
 
 	/* From here on the warden knows that somebody stands on it. */
@@ -286,13 +290,13 @@ static void on_created(void *arg, int r, const struct warden_link_answer *a, con
 	sandbox_unref(b);
 }
 
-static int room_for(struct service *s, const struct sandbox_want *want, struct err *e)
+static int room_for(struct service *s, const struct sandbox_request *request, struct err *e)
 {
 	int r = s->draining ? err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop") : service_room(s, e);
 
 	if (r < 0)
 		return r;
-	while (s->o.sandboxes_max && s->sandboxes.count >= s->o.sandboxes_max && !want->origin.ready)
+	while (s->o.sandboxes_max && s->sandboxes.count >= s->o.sandboxes_max && !request->origin.ready)
 		if (!pool_yield(s, NULL))
 			break;
 	if (!s->o.sandboxes_max || s->sandboxes.count < s->o.sandboxes_max)
@@ -302,7 +306,7 @@ static int room_for(struct service *s, const struct sandbox_want *want, struct e
 	return -EDQUOT;
 }
 
-struct tenant_quota sandbox_quota(const struct sandbox_want *w)
+struct tenant_quota sandbox_quota(const struct sandbox_request *w)
 {
 	const struct spec_limits *l = &w->spec->limits;
 	struct tenant_quota q = { .sandboxes = 1, .cpu_milli = l->cpu_milli, .memory = l->memory, .disk = l->disk };
@@ -316,7 +320,7 @@ struct tenant_quota sandbox_quota(const struct sandbox_want *w)
 /* In the lists, and counted. One that is to take another's place has neither name nor key, and is not counted. */
 static int claim(struct sandbox *b, const struct sandbox_plan *p, struct err *e)
 {
-	struct tenant_quota quota = sandbox_quota(b->want);
+	struct tenant_quota quota = sandbox_quota(b->request);
 	int r;
 
 	if (p->stand_in)
@@ -351,14 +355,14 @@ static int tree_new(const struct sandbox_plan *p, uint64_t *ret)
 
 int sandbox_begin(struct service *s, const struct sandbox_plan *p, struct sandbox **ret, struct err *e)
 {
-	struct sandbox_want *want = p->want;
+	struct sandbox_request *request = p->request;
 	struct sandbox_spec spec;
 	struct sandbox *b;
-	int r = p->stand_in && !s->draining ? 0 : room_for(s, want, e);
+	int r = p->stand_in && !s->draining ? 0 : room_for(s, request, e);
 
-	/* One that wakes up has what it had, or less: see net_want_policy(). */
-	if (r == 0 && !want->wake)
-		r = net_want_check(s->o.net, want->net, e);
+	/* One that wakes up has what it had, or less: see net_request_policy(). */
+	if (r == 0 && !request->wake)
+		r = net_request_check(s->o.net, request->net, e);
 	if (r < 0)
 		return r;
 	b = calloc(1, sizeof(*b));
@@ -366,57 +370,57 @@ int sandbox_begin(struct service *s, const struct sandbox_plan *p, struct sandbo
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	*b = (struct sandbox){ .service = s,
 			       .tenant = p->tenant,
-			       .want = want,
+			       .request = request,
 			       .refs = 1,
 			       .group = -1,
 			       .group_code = -1,
 			       .next_exec = 1 };
 	b->maker = p->maker;
 	b->maker_arg = p->arg;
-	b->restored = TAKE_PTR(want->restored);
+	b->restored = TAKE_PTR(request->restored);
 	b->synced = true;
-	b->pooled = want->origin.ready;
+	b->pooled = request->origin.ready;
 	b->created_ns = b->used_ns = wall_now(b->service);
-	b->expires_ns = want->timeout_ms ? b->created_ns + want->timeout_ms * 1000000ULL : 0;
+	b->expires_ns = request->timeout_ms ? b->created_ns + request->timeout_ms * 1000000ULL : 0;
 	r = id_new(b->id, sizeof(b->id));
 	/* What nobody asked for is not to stay. */
-	if (r == 0 && want->spec->flags & SPEC_DISK && !(want->spec->flags & SPEC_VM) && !want->disk[0] &&
+	if (r == 0 && request->spec->flags & SPEC_DISK && !(request->spec->flags & SPEC_VM) && !request->disk[0] &&
 	    (!p->stand_in || p->like))
-		r = id_new(want->disk, sizeof(want->disk));
-	if (r == 0 && want->disk[0] && !want->disk_again)
-		disk_may_go(s, want->disk); /* until it is made */
+		r = id_new(request->disk, sizeof(request->disk));
+	if (r == 0 && request->disk[0] && !request->disk_again)
+		disk_may_go(s, request->disk); /* until it is made */
 	if (r == 0)
 		r = tree_new(p, &b->tree);
 	if (r < 0)
 		err_sys(e, ERR_INTERNAL, r, "make an id");
 	if (r == 0)
-		r = mounts_may(&s->o, p->tenant, want->spec, e);
+		r = mounts_may(&s->o, p->tenant, request->spec, e);
 	if (r == 0)
-		r = secrets_check(s, p->tenant, want, e);
+		r = secrets_check(s, p->tenant, request, e);
 	if (r == 0)
 		r = secrets_begin(b, p->like, e);
-	if (r == 0 && !want->name[0])
-		snprintf(want->name, sizeof(want->name), "%s", b->id);
+	if (r == 0 && !request->name[0])
+		snprintf(request->name, sizeof(request->name), "%s", b->id);
 	if (r == 0)
 		r = claim(b, p, e);
 	if (r < 0) {
-		want->restored = TAKE_PTR(b->restored);
-		b->want = NULL; /* the caller's still */
+		request->restored = TAKE_PTR(b->restored);
+		b->request = NULL; /* the caller's still */
 		sandbox_unref(b);
 		return r;
 	}
 	pool_joined(b);
 	sandbox_ref(b); /* the call's */
-	want_spec(want, &spec);
-	secrets_spec(want, &spec);
+	request_spec(request, &spec);
+	secrets_spec(request, &spec);
 	spec.tenant = p->tenant->number;
-	if (want->memory)
+	if (request->memory)
 		spec.flags |= SPEC_MEMORY | (p->many ? SPEC_MANY : 0);
 	if (p->once)
 		spec.flags |= SPEC_ONCE;
-	if (want->disk[0])
-		memcpy(spec.disk, want->disk, ID_SIZE);
-	if (want->disk_again)
+	if (request->disk[0])
+		memcpy(spec.disk, request->disk, ID_SIZE);
+	if (request->disk_again)
 		spec.flags |= SPEC_DISK_AGAIN;
 	sandbox_net_begin(b, p->like, &spec);
 	if (spec.layers)
@@ -433,19 +437,20 @@ static void on_key_started(void *arg, int r, const struct err *e)
 	sandbox_tell(op->sandbox->service, op, r, e);
 }
 
-void sandbox_create(struct service *s, const struct who *who, struct sandbox_want *want, sandbox_made_fn *fn, void *arg)
+void sandbox_create(struct service *s, const struct who *who, struct sandbox_request *request, sandbox_made_fn *fn,
+		    void *arg)
 {
-	struct sandbox *there = sandbox_by_key(s, who, want);
+	struct sandbox *there = sandbox_by_key(s, who, request);
 	struct sandbox_op *op = sandbox_op_new(there, who, NULL, arg);
 	struct err e = { 0 };
 	int r = 0;
 
 	op->made = fn;
-	if (!want->origin.ready)
+	if (!request->origin.ready)
 		s->called_ns = clock_mono_ns();
 	if (there) {
 		op->found = true;
-		sandbox_want_free(want);
+		sandbox_request_free(request);
 		if (there->state == SANDBOX_MAKING) {
 			struct sandbox_op **last = &there->making;
 
@@ -462,11 +467,12 @@ void sandbox_create(struct service *s, const struct who *who, struct sandbox_wan
 	} else {
 		r = service_room(s, &e);
 		if (r == 0)
-			r = net_want_check(s->o.net, want->net, &e);
+			r = net_request_check(s->o.net, request->net, &e);
 		if (r == 0)
-			r = sandbox_from_pool(s, who, want, &op->sandbox, &e);
+			r = sandbox_from_pool(s, who, request, &op->sandbox, &e);
 		if (r == 0) {
-			r = sandbox_begin(s, &(struct sandbox_plan){ .tenant = who->tenant, .want = want }, &there, &e);
+			r = sandbox_begin(s, &(struct sandbox_plan){ .tenant = who->tenant, .request = request },
+					  &there, &e);
 			if (r == 0) {
 				op->sandbox = there;
 				sandbox_ref(there);
@@ -475,7 +481,7 @@ void sandbox_create(struct service *s, const struct who *who, struct sandbox_wan
 			}
 		}
 		if (r < 0)
-			sandbox_want_free(want);
+			sandbox_request_free(request);
 	}
 	sandbox_tell(s, op, r < 0 ? r : 0, &e);
 }

@@ -16,11 +16,11 @@ void sandbox_unlist(struct sandbox *b)
 	struct service *s = b->service;
 	char key[256];
 
-	scoped(b->tenant, b->want->name, key, sizeof(key));
+	scoped(b->tenant, b->request->name, key, sizeof(key));
 	if (map_get(&s->names, key) == b)
 		map_del(&s->names, key);
-	scoped(b->tenant, b->want->key, key, sizeof(key));
-	if (b->want->key[0] && map_get(&s->keys, key) == b)
+	scoped(b->tenant, b->request->key, key, sizeof(key));
+	if (b->request->key[0] && map_get(&s->keys, key) == b)
 		map_del(&s->keys, key);
 }
 
@@ -37,14 +37,14 @@ int sandbox_list(struct sandbox *b, struct err *e)
 	char key[256];
 	int r;
 
-	scoped(b->tenant, b->want->name, key, sizeof(key));
+	scoped(b->tenant, b->request->name, key, sizeof(key));
 	if (map_get(&s->names, key))
-		return taken(b->want->name, e);
+		return taken(b->request->name, e);
 	r = map_put(&s->sandboxes, b->id, b);
 	if (r == 0)
 		r = map_put(&s->names, key, b);
-	scoped(b->tenant, b->want->key, key, sizeof(key));
-	if (r == 0 && b->want->key[0])
+	scoped(b->tenant, b->request->key, key, sizeof(key));
+	if (r == 0 && b->request->key[0])
 		r = map_put(&s->keys, key, b);
 	if (r < 0) {
 		sandbox_unlist(b);
@@ -56,32 +56,33 @@ int sandbox_list(struct sandbox *b, struct err *e)
 }
 
 /* One that is dead stays to be looked at until it is deleted, under its id; its key, and a name asked for with it, are free. */
-static void sandbox_yield_key(struct sandbox *b, const struct sandbox_want *want)
+static void sandbox_yield_key(struct sandbox *b, const struct sandbox_request *request)
 {
 	struct err e = { 0 };
 	char key[256];
 
-	scoped(b->tenant, b->want->key, key, sizeof(key));
+	scoped(b->tenant, b->request->key, key, sizeof(key));
 	map_del(&b->service->keys, key);
-	b->want->key[0] = '\0';
-	if (!strcmp(want->name, b->want->name) && strcmp(b->want->name, b->id) != 0 && sandbox_rename(b, b->id, &e) < 0)
+	b->request->key[0] = '\0';
+	if (!strcmp(request->name, b->request->name) && strcmp(b->request->name, b->id) != 0 &&
+	    sandbox_rename(b, b->id, &e) < 0)
 		log_warn("sandbox %s: %s", b->id, e.msg);
 	if (sandbox_store(b, &e) < 0)
 		log_warn("sandbox %s: %s", b->id, e.msg);
 }
 
-struct sandbox *sandbox_by_key(struct service *s, const struct who *who, const struct sandbox_want *want)
+struct sandbox *sandbox_by_key(struct service *s, const struct who *who, const struct sandbox_request *request)
 {
 	const struct who daemon = { .tenant = who->tenant };
 	char key[256];
 	struct sandbox *b;
 
-	scoped(who->tenant, want->key, key, sizeof(key));
-	b = want->key[0] ? map_get(&s->keys, key) : NULL;
+	scoped(who->tenant, request->key, key, sizeof(key));
+	b = request->key[0] ? map_get(&s->keys, key) : NULL;
 	if (!b || b->state == SANDBOX_MAKING)
 		return b;
 	if (b->state == SANDBOX_LOST) {
-		sandbox_yield_key(b, want);
+		sandbox_yield_key(b, request);
 		return NULL;
 	}
 	if (b->expires_ns && b->expires_ns <= wall_now(s)) { /* the next tick would have ended it */
@@ -127,15 +128,15 @@ int sandbox_rename(struct sandbox *b, const char *name, struct err *e)
 	char key[256], old[256];
 	int r = name_check(name, e);
 
-	if (r < 0 || !strcmp(name, b->want->name))
+	if (r < 0 || !strcmp(name, b->request->name))
 		return r;
 	scoped(b->tenant, name, key, sizeof(key));
 	if (map_get(&s->names, key))
 		return taken(name, e);
 	if (map_put(&s->names, key, b) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a name");
-	scoped(b->tenant, b->want->name, old, sizeof(old));
+	scoped(b->tenant, b->request->name, old, sizeof(old));
 	map_del(&s->names, old);
-	snprintf(b->want->name, sizeof(b->want->name), "%s", name);
+	snprintf(b->request->name, sizeof(b->request->name), "%s", name);
 	return 0;
 }

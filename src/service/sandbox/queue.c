@@ -49,7 +49,7 @@ static void on_look(uv_timer_t *t)
 	int r = 0;
 
 	if (b->state == SANDBOX_ENDING)
-		r = err_set(&e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted meanwhile", b->want->name);
+		r = err_set(&e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted meanwhile", b->request->name);
 	else if (b->service->draining)
 		r = err_set(&e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
 	else if (b->queue == q && !is_busy(b))
@@ -57,8 +57,10 @@ static void on_look(uv_timer_t *t)
 	else if (clock_mono_ns() < q->end_ns)
 		return;
 	else
-		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored, hibernated, woken up, checkpointed or limited, for %llu s already",
-			    b->want->name, WAIT_S);
+		r = err_set(&e, ERR_CONFLICT, -EBUSY,
+			    "sandbox '%s' is being restored, hibernated, woken up, checkpointed or limited, for %llu s "
+			    "already",
+			    b->request->name, WAIT_S);
 	leave(q, r, r < 0 ? &e : NULL);
 }
 

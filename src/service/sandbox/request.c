@@ -111,7 +111,7 @@ int name_check(const char *name, struct err *e)
 	return 0;
 }
 
-int user_parse(const char *text, struct user_want *ret, struct err *e)
+int user_parse(const char *text, struct user_request *ret, struct err *e)
 {
 	uint64_t uid = USER_ID, gid = USER_ID;
 	char head[sizeof(ret->text)] = "", *colon;
@@ -145,9 +145,9 @@ int user_parse(const char *text, struct user_want *ret, struct err *e)
 	return 0;
 }
 
-int user_parse_ids(const char *text, struct user_want *ret, struct err *e)
+int user_parse_ids(const char *text, struct user_request *ret, struct err *e)
 {
-	struct user_want u;
+	struct user_request u;
 	int r = user_parse(text, &u, e);
 
 	if (r == 0 && u.named)
@@ -211,10 +211,10 @@ static void read_tmpfs(struct json_read *j, bool admin, struct sandbox_spec *s)
 	}
 }
 
-bool idle_read(struct json_read *j, struct want_idle *ret)
+bool idle_read(struct json_read *j, struct idle_request *ret)
 {
 	const json_t *v = json_object_get(j->o, "idle");
-	struct want_idle i = { 0 };
+	struct idle_request i = { 0 };
 
 	if (!json_is_object(v)) {
 		if (!json_read_ms(j, "idle", &i.delete_ms))
@@ -233,7 +233,7 @@ bool idle_read(struct json_read *j, struct want_idle *ret)
 	return true;
 }
 
-static void write_idle(const struct want_idle *i, struct json *j)
+static void write_idle(const struct idle_request *i, struct json *j)
 {
 	if (!i->pause_ms && !i->hibernate_ms) {
 		write_milli(j, "idle", i->delete_ms);
@@ -246,7 +246,7 @@ static void write_idle(const struct want_idle *i, struct json *j)
 	jout_end(j);
 }
 
-static void read_limits(const struct service_opts *o, struct json_read *j, bool admin, struct sandbox_want *w)
+static void read_limits(const struct service_opts *o, struct json_read *j, bool admin, struct sandbox_request *w)
 {
 	struct spec_limits *l = &w->spec->limits;
 	uint64_t pids = o->pids;
@@ -313,12 +313,12 @@ bool limits_read(const struct service_opts *o, struct json_read *j, bool admin, 
 }
 
 /* Whether it may be is asked when it is to be made: what was stored must be read in any case. */
-static void read_network(struct json_read *j, struct sandbox_want *w)
+static void read_network(struct json_read *j, struct sandbox_request *w)
 {
 	const json_t *v = json_read_any(j, "network");
 
 	if (v && j->r == 0)
-		j->r = net_want_parse(v, &w->net, j->e);
+		j->r = net_request_parse(v, &w->net, j->e);
 }
 
 const char *tier_name(const struct sandbox_spec *s)
@@ -344,7 +344,7 @@ static uint32_t read_tier(struct json_read *j)
 	return 0;
 }
 
-static void read_files(const struct service_opts *o, struct json_read *j, bool admin, struct sandbox_want *w)
+static void read_files(const struct service_opts *o, struct json_read *j, bool admin, struct sandbox_request *w)
 {
 	static const char fit_host[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
 	const uint32_t tier = read_tier(j);
@@ -382,7 +382,8 @@ static void read_files(const struct service_opts *o, struct json_read *j, bool a
 		s->flags |= SPEC_SYSTEM_LATER;
 }
 
-static int read_all(const struct service_opts *o, const json_t *from, bool admin, struct sandbox_want *w, struct err *e)
+static int read_all(const struct service_opts *o, const json_t *from, bool admin, struct sandbox_request *w,
+		    struct err *e)
 {
 	struct json_read j = JIN_INIT(from, e);
 	const char *name = NULL, *key = NULL, *user = "user";
@@ -416,10 +417,10 @@ static int read_all(const struct service_opts *o, const json_t *from, bool admin
 	return spec_check(w->spec, e);
 }
 
-int sandbox_want_parse(const struct service_opts *o, const json_t *from, bool admin, struct sandbox_want **ret,
-		       struct err *e)
+int sandbox_request_parse(const struct service_opts *o, const json_t *from, bool admin, struct sandbox_request **ret,
+			  struct err *e)
 {
-	AUTO(sandbox_want_free) struct sandbox_want *w = calloc(1, sizeof(*w));
+	AUTO(sandbox_request_free) struct sandbox_request *w = calloc(1, sizeof(*w));
 	struct sandbox_spec *less;
 	int r;
 
@@ -439,7 +440,7 @@ int sandbox_want_parse(const struct service_opts *o, const json_t *from, bool ad
 	return 0;
 }
 
-void want_spec(const struct sandbox_want *w, struct sandbox_spec *ret)
+void request_spec(const struct sandbox_request *w, struct sandbox_spec *ret)
 {
 	bool whole = w->spec->nmounts || w->spec->ntmpfs;
 
@@ -510,15 +511,15 @@ int layers_parse(const char *text, struct sandbox_spec *s, struct err *e)
 	return 0;
 }
 
-void sandbox_want_write(const struct sandbox_want *w, struct json *j)
+void sandbox_request_write(const struct sandbox_request *w, struct json *j)
 {
 	if (w->name[0])
 		jout_str(j, "name", w->name);
 	jout_str(j, "key", w->key[0] ? w->key : NULL);
-	sandbox_want_write_config(w, j);
+	sandbox_request_write_config(w, j);
 }
 
-void sandbox_want_write_config(const struct sandbox_want *w, struct json *j)
+void sandbox_request_write_config(const struct sandbox_request *w, struct json *j)
 {
 	const struct sandbox_spec *s = w->spec;
 	const char *image = strrchr(s->image, '/');
@@ -536,7 +537,7 @@ void sandbox_want_write_config(const struct sandbox_want *w, struct json *j)
 	write_milli(j, "timeout", w->timeout_ms);
 	write_idle(&w->idle, j);
 	write_milli(j, "exec_timeout", w->exec_timeout_ms);
-	net_want_write(w->net, "network", j);
+	net_request_write(w->net, "network", j);
 	kv_write(&w->env, "env", j);
 	secret_uses_write(&w->secrets, "secrets", j);
 	kv_write(&w->metadata, "metadata", j);
@@ -548,7 +549,7 @@ void sandbox_want_write_config(const struct sandbox_want *w, struct json *j)
 	jout_str(j, "hostname", s->hostname);
 }
 
-void sandbox_origin_write(const struct sandbox_want *w, struct json *j)
+void sandbox_origin_write(const struct sandbox_request *w, struct json *j)
 {
 	const struct sandbox_origin *o = &w->origin;
 
@@ -570,7 +571,7 @@ void sandbox_origin_write(const struct sandbox_want *w, struct json *j)
 	jout_end(j);
 }
 
-int sandbox_want_load(const struct service_opts *o, json_t *from, struct sandbox_want **ret, struct err *e)
+int sandbox_request_load(const struct service_opts *o, json_t *from, struct sandbox_request **ret, struct err *e)
 {
 	AUTO(json_decref) json_t *origin = json_incref(json_object_get(from, "origin"));
 	const char *template = json_string_value(json_object_get(origin, "template"));
@@ -583,7 +584,7 @@ int sandbox_want_load(const struct service_opts *o, json_t *from, struct sandbox
 	json_object_del(from, "disk_id");
 	json_object_del(from, "again");
 	json_object_del(from, "origin");
-	r = sandbox_want_parse(o, from, true, ret, e);
+	r = sandbox_request_parse(o, from, true, ret, e);
 	if (r < 0)
 		return r;
 	if (json_is_string(disk) && id_valid(json_string_value(disk)))
@@ -607,19 +608,19 @@ static bool kv_same(const struct kv *a, const struct kv *b)
 	return same;
 }
 
-bool want_like(const struct sandbox_want *a, const struct sandbox_want *b)
+bool request_like(const struct sandbox_request *a, const struct sandbox_request *b)
 {
 	struct sandbox_spec x, y;
 
-	want_spec(a, &x);
-	want_spec(b, &y);
-	return !memcmp(&x, &y, sizeof(x)) && a->memory == b->memory && a->nofile == b->nofile && a->output_limit == b->output_limit &&
-	       a->exec_timeout_ms == b->exec_timeout_ms && !strcmp(a->user.text, b->user.text) &&
-	       kv_same(&a->env, &b->env) && net_want_same(a->net, b->net) &&
+	request_spec(a, &x);
+	request_spec(b, &y);
+	return !memcmp(&x, &y, sizeof(x)) && a->memory == b->memory && a->nofile == b->nofile &&
+	       a->output_limit == b->output_limit && a->exec_timeout_ms == b->exec_timeout_ms &&
+	       !strcmp(a->user.text, b->user.text) && kv_same(&a->env, &b->env) && net_request_same(a->net, b->net) &&
 	       secret_uses_same(&a->secrets, &b->secrets);
 }
 
-void sandbox_want_free(struct sandbox_want *w)
+void sandbox_request_free(struct sandbox_request *w)
 {
 	if (!w)
 		return;
@@ -631,7 +632,7 @@ void sandbox_want_free(struct sandbox_want *w)
 	free(w->restored);
 	free(w->execs);
 	free(w->names);
-	net_want_free(w->net);
+	net_request_free(w->net);
 	free(w->spec);
 	free(w);
 }

@@ -31,13 +31,13 @@ struct kv { /* "NAME=VALUE" each, in the order given */
 void kv_done(struct kv *k);
 int kv_copy(struct kv *to, const struct kv *from);
 
-struct user_want {
+struct user_request {
 	char text[ACCOUNT_TEXT]; /* as given */
 	bool named; /* looked up in the sandbox by its agent: ->uid and ->gid say nothing */
 	uint32_t uid, gid;
 };
 /* Whether somebody like that may have rights in /usr: root, and groups of the system's. */
-static inline bool user_is_system(const struct user_want *u)
+static inline bool user_is_system(const struct user_request *u)
 {
 	return u->named || u->uid < 1000 || u->gid < 1000;
 }
@@ -52,7 +52,7 @@ struct sandbox_origin {
 	bool ready; /* to be made ready for a pool; not kept, the row's state says it */
 };
 
-struct want_idle { /* ms without a call until it is …; 0 = never */
+struct idle_request { /* ms without a call until it is …; 0 = never */
 	uint64_t pause_ms, hibernate_ms, delete_ms;
 };
 struct json_read;
@@ -60,16 +60,16 @@ struct mask;
 /* memory, disk, cpus and pids, for a sandbox that is there; what is missing is 0. False: none is there. */
 bool limits_read(const struct service_opts *o, struct json_read *j, bool admin, struct spec_limits *ret);
 /* A number of seconds is ->delete_ms; or {pause, hibernate, delete}. Whether it was there. */
-bool idle_read(struct json_read *j, struct want_idle *ret);
+bool idle_read(struct json_read *j, struct idle_request *ret);
 
-struct sandbox_want {
+struct sandbox_request {
 	char name[NAME_MAX_LEN + 1]; /* "" = none */
 	char key[KEY_MAX_LEN + 1]; /* "" = none */
 	struct sandbox_spec *spec; /* shortened when it has neither mounts nor tmpfs */
 	uint64_t nofile, output_limit, timeout_ms, exec_timeout_ms;
-	struct want_idle idle;
-	struct user_want user;
-	struct net_want *net; /* NULL = none */
+	struct idle_request idle;
+	struct user_request user;
+	struct net_request *net; /* NULL = none */
 	struct kv env, metadata;
 	struct secret_uses secrets;
 	struct sandbox_origin origin;
@@ -96,20 +96,20 @@ int layers_parse(const char *text, struct sandbox_spec *s, struct err *e);
 /* "container" or "vm". */
 const char *tier_name(const struct sandbox_spec *s);
 /* A whole spec again, from one that may be short. */
-void want_spec(const struct sandbox_want *w, struct sandbox_spec *ret);
+void request_spec(const struct sandbox_request *w, struct sandbox_spec *ret);
 /* @admin: may lift limits, and go beyond the configured ones. */
-int sandbox_want_parse(const struct service_opts *o, const json_t *from, bool admin, struct sandbox_want **ret,
-		       struct err *e);
-/* From a row: what sandbox_want_write and sandbox_origin_write wrote. */
-int sandbox_want_load(const struct service_opts *o, json_t *from, struct sandbox_want **ret, struct err *e);
-void sandbox_origin_write(const struct sandbox_want *w, struct json *j);
+int sandbox_request_parse(const struct service_opts *o, const json_t *from, bool admin, struct sandbox_request **ret,
+			  struct err *e);
+/* From a row: what sandbox_request_write and sandbox_origin_write wrote. */
+int sandbox_request_load(const struct service_opts *o, json_t *from, struct sandbox_request **ret, struct err *e);
+void sandbox_origin_write(const struct sandbox_request *w, struct json *j);
 /* The fields of a create, inside of an open object; name and key too. */
-void sandbox_want_write(const struct sandbox_want *w, struct json *j);
+void sandbox_request_write(const struct sandbox_request *w, struct json *j);
 /* Whether one that was made for @a is what @b asks for: all but name, key, metadata, timeout and idle are the same. */
-bool want_like(const struct sandbox_want *a, const struct sandbox_want *b);
-void sandbox_want_write_config(const struct sandbox_want *w, struct json *j); /* without them */
-void sandbox_want_free(struct sandbox_want *w);
-DEFINE_AUTO(struct sandbox_want, sandbox_want_free)
+bool request_like(const struct sandbox_request *a, const struct sandbox_request *b);
+void sandbox_request_write_config(const struct sandbox_request *w, struct json *j); /* without them */
+void sandbox_request_free(struct sandbox_request *w);
+DEFINE_AUTO(struct sandbox_request, sandbox_request_free)
 /* Checks and reads {"K":"V"}; @what names the field. */
 int kv_parse(const json_t *o, const char *what, uint32_t max, bool env, struct kv *ret, struct err *e);
 /* Thousandths as a number with as many digits as it needs. */
@@ -123,7 +123,7 @@ enum exec_way {
 	EXEC_WARM, /* a warm process: it tells the agent when it is ready */
 };
 
-struct exec_want {
+struct exec_request {
 	enum exec_way way;
 	bool standing; /* part of what the sandbox is: it may be idle all the same */
 	char **argv;
@@ -131,7 +131,7 @@ struct exec_want {
 	size_t cmd_bytes; /* 0, or how long the command was: ->argv is its beginning */
 	struct kv env;
 	char *cwd; /* NULL: the sandbox's */
-	struct user_want user;
+	struct user_request user;
 	char *stdin_data; /* NULL = none */
 	size_t stdin_len;
 	bool stdin_open, background, tty, base64;
@@ -143,21 +143,23 @@ struct exec_want {
 };
 
 /* @w: the sandbox's defaults. */
-int exec_want_parse(const struct service_opts *o, const struct sandbox_want *w, const json_t *from,
-		    struct exec_want **ret, struct err *e);
+int exec_request_parse(const struct service_opts *o, const struct sandbox_request *w, const json_t *from,
+		       struct exec_request **ret, struct err *e);
 /* For the audit log: no environment, no stdin, nothing that @m (may be NULL) masks. */
-void exec_want_write(const struct exec_want *x, struct mask *m, struct json *j);
-void exec_want_write_kept(const struct exec_want *x, struct mask *m, struct json *j); /* only the beginning of the command */
-void exec_want_write_cmd(const struct exec_want *x, struct mask *m, struct json *j); /* that alone: `cmd`, and `cmd_bytes` of a longer one */
+void exec_request_write(const struct exec_request *x, struct mask *m, struct json *j);
+void exec_request_write_kept(const struct exec_request *x, struct mask *m,
+			     struct json *j); /* only the beginning of the command */
+void exec_request_write_cmd(const struct exec_request *x, struct mask *m,
+			    struct json *j); /* that alone: `cmd`, and `cmd_bytes` of a longer one */
 #define COMMAND_KEPT 1024U /* bytes of a command that are kept, eight for each argument included */
-size_t exec_want_bytes(const struct exec_want *x); /* about, of memory */
+size_t exec_request_bytes(const struct exec_request *x); /* about, of memory */
 /* Once it was started: no environment, no stdin, the beginning of the command. */
-void exec_want_trim(struct exec_want *x, struct mask *m);
-void exec_want_free(struct exec_want *x);
-DEFINE_AUTO(struct exec_want, exec_want_free)
+void exec_request_trim(struct exec_request *x, struct mask *m);
+void exec_request_free(struct exec_request *x);
+DEFINE_AUTO(struct exec_request, exec_request_free)
 /* -EINVAL for what is none. @to has room for three quarters of @len. */
 ssize_t base64_decode(const char *from, size_t len, char *to);
 /* "user", "root", "UID", "UID:GID"; and with ->named: NAME, NAME:GROUP, UID:GROUP. */
-int user_parse(const char *text, struct user_want *ret, struct err *e);
+int user_parse(const char *text, struct user_request *ret, struct err *e);
 /* Where there is nobody who looks a name up. */
-int user_parse_ids(const char *text, struct user_want *ret, struct err *e);
+int user_parse_ids(const char *text, struct user_request *ret, struct err *e);

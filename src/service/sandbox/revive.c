@@ -31,7 +31,7 @@ void sandbox_restored(struct sandbox *b)
 	char *text;
 	size_t i;
 
-	if (!o || !done || !not_done || b->want->wake) {
+	if (!o || !done || !not_done || b->request->wake) {
 		json_decref(done);
 		json_decref(not_done);
 		return;
@@ -52,16 +52,16 @@ void sandbox_restored(struct sandbox *b)
 		say(not_done, "machine-id", "there is none in its image");
 	if (b->fresh & FRAME_RESTORED_GENERATION)
 		say(done, "generation", NULL);
-	if (b->want->origin.reseeds) {
+	if (b->request->origin.reseeds) {
 		say(done, "random", NULL);
 		say(not_done, "generators",
 		    "objects the warm code made to draw from (random.Random(), numpy's default_rng()) draw the same in all");
-	} else if (b->want->memory)
+	} else if (b->request->memory)
 		say(not_done, "random", "what a program has drawn ahead for itself cannot be changed from outside");
-	if (b->want->memory) {
+	if (b->request->memory) {
 		say(not_done, "layout",
 		    "addresses, stack guards and hash seeds of processes are as in all that go on from the same image");
-		if (!(b->want->spec->flags & SPEC_VM))
+		if (!(b->request->spec->flags & SPEC_VM))
 			say(not_done, "landlock",
 			    "whether a process had restricted itself by Landlock cannot be seen: it has not any more");
 	}
@@ -69,7 +69,7 @@ void sandbox_restored(struct sandbox *b)
 		say(not_done, "monotonic-clock", "it is behind what the processes have seen");
 	if (b->fresh & FRAME_RESTORED_NUMBERS_LOST)
 		say(not_done, "inode-numbers", "some open files have other inode numbers than they had");
-	json_object_set_new(o, "memory", json_boolean(b->want->memory));
+	json_object_set_new(o, "memory", json_boolean(b->request->memory));
 	json_object_set_new(o, "execs", execs_of(b));
 	json_object_set_new(o, "done", done);
 	json_object_set_new(o, "not_done", not_done);
@@ -83,7 +83,7 @@ void sandbox_restored(struct sandbox *b)
 /* The answer is behind UP: only for one that is entered by that, at once. */
 void sandbox_revive_ask(struct sandbox *b)
 {
-	if (!b->want->memory || b->want->spec->flags & SPEC_VM || (b->maker && !b->maker->at_once) || b->secrets)
+	if (!b->request->memory || b->request->spec->flags & SPEC_VM || (b->maker && !b->maker->at_once) || b->secrets)
 		return;
 	b->asked = agent_link_send(&b->link, FRAME_SYNC, 0, NULL, 0, NULL, 0) == 0;
 }
@@ -93,13 +93,13 @@ void sandbox_revive(struct sandbox *b)
 	const bool asked = b->asked;
 	struct err e = { 0 };
 
-	if (!b->want->memory)
+	if (!b->request->memory)
 		return;
 	b->reviving = true;
-	if (b->want->execs && exec_revive(b, b->want->execs, &e) < 0)
+	if (b->request->execs && exec_revive(b, b->request->execs, &e) < 0)
 		log_error("sandbox %s: %s", b->id, e.msg);
-	free(b->want->execs);
-	b->want->execs = NULL;
+	free(b->request->execs);
+	b->request->execs = NULL;
 	b->asked = false;
 	if (asked)
 		exec_expect(b);
@@ -118,7 +118,7 @@ void sandbox_revive_over(struct sandbox *b)
 	if (b->state == SANDBOX_RUNNING) {
 		exec_revived(b);
 		sandbox_restored(b);
-		b->want->wake = false;
+		b->request->wake = false;
 		sandbox_store(b, NULL);
 		turn_dirty(b->service->turn);
 	}

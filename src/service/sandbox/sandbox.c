@@ -45,13 +45,13 @@ int sandbox_lost(const struct sandbox *b, struct err *e)
 {
 	const char *why = b->drowned ? "its memory was full, and its first process was killed for it" : "its first process died";
 
-	if (b->want->disk[0]) {
-		err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s; its files are there", b->want->name, why);
+	if (b->request->disk[0]) {
+		err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s; its files are there", b->request->name, why);
 		err_remedy(e, "start it again (`cloche start`), copy its files, or delete it");
 		return -ESRCH;
 	}
-	err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s%s", b->want->name, why,
-		b->want->spec->flags & SPEC_VM ? "" : "; its files were in memory and are gone");
+	err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s%s", b->request->name, why,
+		b->request->spec->flags & SPEC_VM ? "" : "; its files were in memory and are gone");
 	err_remedy(e, "delete it and create another%s, or restore it from a checkpoint",
 		   b->drowned ? " with more memory or storage disk" : "");
 	return -ESRCH;
@@ -73,7 +73,7 @@ void sandbox_unref(struct sandbox *b)
 	ports_free(b);
 	port_uses_free(b);
 	secrets_free(b);
-	sandbox_want_free(b->want);
+	sandbox_request_free(b->request);
 	free(b->restored);
 	free(b->memory_refused);
 	free(b->cut);
@@ -129,8 +129,8 @@ int sandbox_store(struct sandbox *b, struct err *e)
 	struct sandbox_row row = {
 		.id = b->id,
 		.tenant = b->tenant->id,
-		.name = b->want->name,
-		.key = b->want->key[0] ? b->want->key : NULL,
+		.name = b->request->name,
+		.key = b->request->key[0] ? b->request->key : NULL,
 		.handle = b->opened ? 0 : b->handle,
 		.state = b->pooled ? "pooled" : sandbox_state_name(b->state),
 		.created_ns = b->created_ns,
@@ -140,15 +140,15 @@ int sandbox_store(struct sandbox *b, struct err *e)
 	};
 	char layers[LAYERS_TEXT];
 
-	layers_text(b->want->spec, layers);
+	layers_text(b->request->spec, layers);
 	row.layers = layers;
 	row.tree = b->tree;
-	row.checkpoint = b->want->checkpoint;
+	row.checkpoint = b->request->checkpoint;
 	row.restored = b->restored;
 	row.asleep = b->state == SANDBOX_PAUSED && b->idle_paused ? SANDBOX_ROW_IDLE : b->asleep;
 	jout_object(&j, NULL);
-	sandbox_want_write(b->want, &j);
-	sandbox_origin_write(b->want, &j);
+	sandbox_request_write(b->request, &j);
+	sandbox_origin_write(b->request, &j);
 	secrets_store(b, &j);
 	jout_end(&j);
 	if (jout_done(&j) < 0)
@@ -182,24 +182,24 @@ void sandbox_note(struct sandbox *b, const struct who *who, const char *kind)
 	rec.sandbox = b->id;
 	rec.tenant = b->tenant->id;
 	j = audit_begin(b->service->audit, &rec);
-	jout_str(j, "name", b->want->name);
-	if (b->want->checkpoint[0] && (!strcmp(kind, "sandbox.create") || !strcmp(kind, "sandbox.restore")))
-		jout_str(j, "checkpoint", b->want->checkpoint);
+	jout_str(j, "name", b->request->name);
+	if (b->request->checkpoint[0] && (!strcmp(kind, "sandbox.create") || !strcmp(kind, "sandbox.restore")))
+		jout_str(j, "checkpoint", b->request->checkpoint);
 	if (b->cut && (!strcmp(kind, "sandbox.create") || !strcmp(kind, "sandbox.restore") || !strcmp(kind, "sandbox.hibernate") ||
 		       !strcmp(kind, "sandbox.resume")))
 		jout_raw(j, "cut", b->cut, strlen(b->cut));
 	if (!strcmp(kind, "sandbox.create") || strstr(kind, ".fill")) {
-		if (b->want->origin.template[0])
-			jout_str(j, "template", b->want->origin.template);
+		if (b->request->origin.template[0])
+			jout_str(j, "template", b->request->origin.template);
 		if (b->pool)
 			jout_str(j, "pool", b->pool->name);
-		if (b->want->origin.pooled)
+		if (b->request->origin.pooled)
 			jout_bool(j, "pooled", true);
-		jout_str(j, "image", b->want->spec->image);
-		jout_str(j, "isolation", tier_name(b->want->spec));
-		net_want_write(b->want->net, "network", j);
-		jout_u64(j, "memory", b->want->spec->limits.memory);
-		jout_u64(j, "cpu_milli", b->want->spec->limits.cpu_milli);
+		jout_str(j, "image", b->request->spec->image);
+		jout_str(j, "isolation", tier_name(b->request->spec));
+		net_request_write(b->request->net, "network", j);
+		jout_u64(j, "memory", b->request->spec->limits.memory);
+		jout_u64(j, "cpu_milli", b->request->spec->limits.cpu_milli);
 	}
 	audit_end(b->service->audit, NULL);
 	tell_event(b, kind);
@@ -223,7 +223,7 @@ bool sandbox_gone(struct sandbox *b)
 	if (b->state == SANDBOX_MAKING) { /* its agent died, and the warden before it could say so */
 		r = err_set(&e, ERR_LOST, -ESRCH, "the sandbox ended before it stood");
 		sandbox_give_up(b, r, &e);
-	} else if (b->want->disk[0] && !b->pooled) {
+	} else if (b->request->disk[0] && !b->pooled) {
 		sandbox_stopped(b, "nothing of it runs any more");
 	} else {
 		sandbox_lose(b, "the warden does not know it any more");
@@ -448,7 +448,7 @@ static void on_group(void *arg, int r, const struct warden_link_answer *a, const
 	free(op);
 	if (!same) { /* of a sandbox that is not this one any more */
 		if (b->group < 0 && b->handle && b->state != SANDBOX_ENDING)
-			sandbox_want_group(b);
+			sandbox_ask_for_group(b);
 		sandbox_unref(b);
 		return;
 	}
@@ -496,7 +496,7 @@ void sandbox_put_off(struct sandbox *b, uint32_t exec, uint64_t group)
 	service_soon(b->service);
 }
 
-void sandbox_want_group(struct sandbox *b)
+void sandbox_ask_for_group(struct sandbox *b)
 {
 	const struct who nobody = { .tenant = b->tenant };
 	struct sandbox_op *op = sandbox_op_new(b, &nobody, NULL, NULL);
@@ -553,11 +553,11 @@ struct sandbox *sandbox_load(struct service *s, const struct sandbox_row *row, s
 	snprintf(b->id, sizeof(b->id), "%s", row->id);
 	ca = json_incref(json_object_get(spec, "ca"));
 	json_object_del(spec, "ca");
-	r = sandbox_want_load(&s->o, spec, &b->want, e);
+	r = sandbox_request_load(&s->o, spec, &b->request, e);
 	if (r == 0)
-		r = layers_parse(row->layers, b->want->spec, e);
+		r = layers_parse(row->layers, b->request->spec, e);
 	if (r == 0 && *row->checkpoint)
-		snprintf(b->want->checkpoint, sizeof(b->want->checkpoint), "%s", row->checkpoint);
+		snprintf(b->request->checkpoint, sizeof(b->request->checkpoint), "%s", row->checkpoint);
 	if (r == 0 && *row->restored && !(b->restored = strdup(row->restored)))
 		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	if (r == 0)
@@ -572,11 +572,11 @@ struct sandbox *sandbox_load(struct service *s, const struct sandbox_row *row, s
 		sandbox_unref(b);
 		return NULL;
 	}
-	b->charged = sandbox_quota(b->want);
+	b->charged = sandbox_quota(b->request);
 	b->idle_paused = b->state == SANDBOX_PAUSED && row->asleep == SANDBOX_ROW_IDLE;
-	if (b->state == SANDBOX_HIBERNATED && b->want->spec->layers) {
+	if (b->state == SANDBOX_HIBERNATED && b->request->spec->layers) {
 		b->asleep = row->asleep == ASLEEP_MEMORY ? ASLEEP_MEMORY : ASLEEP_FILES;
-		layer_hold(s, b->want->spec->layer[b->want->spec->layers - 1]);
+		layer_hold(s, b->request->spec->layer[b->request->spec->layers - 1]);
 		b->charged.memory = b->charged.cpu_milli = 0;
 	}
 	if (b->state == SANDBOX_STOPPED)

@@ -57,7 +57,7 @@ struct sandbox {
 	struct service *service;
 	char id[ID_SIZE];
 	struct tenant *tenant;
-	struct sandbox_want *want; /* ->name is the current one */
+	struct sandbox_request *request; /* ->name is the current one */
 	enum sandbox_state state;
 	uint64_t handle;
 	struct agent_link link;
@@ -136,13 +136,13 @@ struct sandbox {
 typedef void sandbox_made_fn(void *arg, struct sandbox *b, bool found, const struct err *e);
 typedef void sandbox_done_fn(void *arg, int r, const struct err *e);
 
-/* Takes @want over. The sandbox stands and is stored when @fn is called. */
-void sandbox_create(struct service *s, const struct who *who, struct sandbox_want *want, sandbox_made_fn *fn,
+/* Takes @request over. The sandbox stands and is stored when @fn is called. */
+void sandbox_create(struct service *s, const struct who *who, struct sandbox_request *request, sandbox_made_fn *fn,
 		    void *arg);
 /* Making one step by step: see struct sandbox_maker. */
 struct sandbox_plan {
 	struct tenant *tenant;
-	struct sandbox_want *want; /* taken over on success */
+	struct sandbox_request *request; /* taken over on success */
 	const struct sandbox_maker *maker;
 	void *arg;
 	bool stand_in; /* for another that is there: neither listed by name nor counted, */
@@ -158,10 +158,10 @@ int sandbox_enter(struct sandbox *b, const struct who *who,
 /* When the execs of its memory image are known, or it has none or is gone: at once, or later. */
 void sandbox_when_revived(struct sandbox *b, void (*fn)(void *arg, struct sandbox *b), void *arg);
 /*
- * Another sandbox, as @want says (taken over), takes the place of what @b has now: made first, then swapped, so that a
+ * Another sandbox, as @request says (taken over), takes the place of what @b has now: made first, then swapped, so that a
  * failure leaves the old one. @b keeps id, name, events.
  */
-void sandbox_replace(struct sandbox *b, const struct who *who, struct sandbox_want *want, sandbox_done_fn *fn,
+void sandbox_replace(struct sandbox *b, const struct who *who, struct sandbox_request *request, sandbox_done_fn *fn,
 		     void *arg);
 /* By id or name, of the tenant (any for an admin, by id). NULL and ERR_NOT_FOUND. Counts as a use. */
 struct sandbox *sandbox_find(struct service *s, const struct who *who, const char *id, struct err *e);
@@ -194,7 +194,7 @@ bool sandbox_awake(struct sandbox *b, struct sandbox_waiter *w);
 void sandbox_forget_memory(struct sandbox *b);
 void sandbox_wait_cancel(struct sandbox *b, struct sandbox_waiter *w);
 /* What may change: timeout (ms, UINT64_MAX = as is), idle, name, metadata (taken over; NULL = as is). Stored with the turn. */
-int sandbox_update(struct sandbox *b, const struct who *who, uint64_t timeout_ms, const struct want_idle *idle,
+int sandbox_update(struct sandbox *b, const struct who *who, uint64_t timeout_ms, const struct idle_request *idle,
 		   const char *name, struct kv *metadata, struct err *e);
 /* ->stat is fresh when @fn is called. */
 void sandbox_stat(struct sandbox *b, sandbox_done_fn *fn, void *arg);
@@ -219,7 +219,7 @@ void sandbox_reattach(struct sandbox *b);
 /* It should run, whatever has frozen it. @first: before what waits for the warden. Tried again until it does. */
 void sandbox_thaw(struct sandbox *b, bool first);
 /* Asks for a further exec group ahead. */
-void sandbox_want_group(struct sandbox *b);
+void sandbox_ask_for_group(struct sandbox *b);
 void sandbox_drop_group(struct sandbox *b); /* that was at hand; the warden is not told */
 /* An exec is over for good. Its agent and the warden are told with others, or not at all when the sandbox goes first. */
 void sandbox_put_off(struct sandbox *b, uint32_t exec, uint64_t group);

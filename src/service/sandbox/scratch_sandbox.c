@@ -46,26 +46,26 @@ static void on_failed(void *arg, struct sandbox *b, int r, const struct err *e)
 
 static const struct sandbox_maker maker = { .up = on_up, .failed = on_failed };
 
-static void strip(struct sandbox_want *w)
+static void strip(struct sandbox_request *w)
 {
 	w->name[0] = w->key[0] = w->idem[0] = '\0';
 	w->timeout_ms = 0;
-	w->idle = (struct want_idle){ 0 };
+	w->idle = (struct idle_request){ 0 };
 	secret_uses_done(&w->secrets);
-	if (net_want_on(w->net) && w->spec->flags & SPEC_VM)
+	if (net_request_on(w->net) && w->spec->flags & SPEC_VM)
 		w->spec->flags |= SPEC_NET;
-	net_want_free(w->net);
+	net_request_free(w->net);
 	w->net = NULL;
 	json_decref(w->start);
 	w->start = NULL;
 }
 
-int scratch_sandbox_make(struct service *s, struct tenant *t, struct sandbox_want *want, scratch_sandbox_fn *fn,
+int scratch_sandbox_make(struct service *s, struct tenant *t, struct sandbox_request *request, scratch_sandbox_fn *fn,
 			 void *arg, struct scratch_sandbox **ret, struct err *e)
 {
-	struct sandbox_plan p = { .tenant = t, .want = want, .maker = &maker, .stand_in = true };
+	struct sandbox_plan p = { .tenant = t, .request = request, .maker = &maker, .stand_in = true };
 	struct scratch_sandbox *h;
-	const bool vm = want->spec->flags & SPEC_VM;
+	const bool vm = request->spec->flags & SPEC_VM;
 	int r;
 
 	if (s->scratch_sandboxes >= AT_ONCE || t->scratch_sandboxes >= AT_ONCE_TENANT) {
@@ -79,7 +79,7 @@ int scratch_sandbox_make(struct service *s, struct tenant *t, struct sandbox_wan
 	*h = (struct scratch_sandbox){ .s = s, .tenant = t, .vm = vm, .fn = fn, .arg = arg };
 	p.counted = vm ? t->clones >= FREE_CLONES : t->scratch_sandboxes - t->clones >= FREE_MIRRORS;
 	p.arg = h;
-	strip(want);
+	strip(request);
 	r = sandbox_begin(s, &p, &h->sandbox, e);
 	if (r < 0) {
 		free(h);

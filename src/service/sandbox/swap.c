@@ -67,13 +67,13 @@ static void finish(struct swap *x, int r)
  * What it is counts from now on, what it was not any more. One that wakes up needs room for what it had before it slept: what a
  * machine has besides from then on counts, but who fell asleep within a quota is not kept asleep by it.
  */
-static int recharge(struct sandbox *b, const struct sandbox_want *want, struct err *e)
+static int recharge(struct sandbox *b, const struct sandbox_request *request, struct err *e)
 {
-	struct tenant_quota had = b->charged, now = sandbox_quota(want), room = now, besides = { 0 };
+	struct tenant_quota had = b->charged, now = sandbox_quota(request), room = now, besides = { 0 };
 	int r;
 
-	if (want->wake)
-		room.memory = want->spec->limits.memory;
+	if (request->wake)
+		room.memory = request->spec->limits.memory;
 	besides.memory = now.memory - room.memory;
 	tenant_give(b->tenant, &had);
 	r = tenant_take(b->tenant, &room, e);
@@ -84,53 +84,53 @@ static int recharge(struct sandbox *b, const struct sandbox_want *want, struct e
 }
 
 /* What is asked of it while it lives stays what it was asked last. */
-static int keep_identity(const struct sandbox *b, struct sandbox_want *want, struct err *e)
+static int keep_identity(const struct sandbox *b, struct sandbox_request *request, struct err *e)
 {
-	const struct sandbox_want *old = b->want;
+	const struct sandbox_request *old = b->request;
 	struct kv meta = { 0 };
 
 	if (kv_copy(&meta, &old->metadata) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
-	kv_done(&want->metadata);
-	want->metadata = meta;
-	memcpy(want->name, old->name, sizeof(want->name));
-	memcpy(want->key, old->key, sizeof(want->key));
-	want->timeout_ms = old->timeout_ms;
-	want->idle = old->idle;
-	want->origin = old->origin;
-	if (want->disk_again)
-		want->again = json_incref(old->again);
+	kv_done(&request->metadata);
+	request->metadata = meta;
+	memcpy(request->name, old->name, sizeof(request->name));
+	memcpy(request->key, old->key, sizeof(request->key));
+	request->timeout_ms = old->timeout_ms;
+	request->idle = old->idle;
+	request->origin = old->origin;
+	if (request->disk_again)
+		request->again = json_incref(old->again);
 	return 0;
 }
 
 static void turn_over(struct swap *x)
 {
 	struct sandbox *b = x->b, *n = x->n;
-	struct sandbox_want *was = b->want;
+	struct sandbox_request *was = b->request;
 
 	x->old = b->handle;
 	sandbox_revive_over(b); /* who waits for the execs of the old one would wait for ever */
 	file_workers_drop(b);
 	/* Those of one that slept with them go on. */
-	if (!n->want->wake)
+	if (!n->request->wake)
 		exec_leave_all(b);
 	sandbox_move(b, n);
-	b->want = n->want;
-	n->want = was; /* freed with it */
+	b->request = n->request;
+	n->request = was; /* freed with it */
 	secrets_move(b, n);
-	b->opened = b->want->open;
+	b->opened = b->request->open;
 	if (!b->opened)
 		b->state = SANDBOX_RUNNING;
 	b->idle_paused = false;
 	free(b->cut);
 	b->cut = TAKE_PTR(n->cut);
-	if (was->disk[0] && !b->want->disk_again)
+	if (was->disk[0] && !b->request->disk_again)
 		disk_may_go(b->service, was->disk);
 	if (b->asleep) {
 		b->asleep = ASLEEP_NOT;
 		layer_drop(b->service, was->spec->layer[was->spec->layers - 1]);
 	}
-	if (b->want->wake) {
+	if (b->request->wake) {
 		exec_clock(b, false);
 		return;
 	}
@@ -148,11 +148,11 @@ static void on_up(void *arg)
 	int r = 0;
 
 	if (b->state == SANDBOX_ENDING)
-		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted meanwhile", b->want->name);
+		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted meanwhile", b->request->name);
 	if (r == 0)
-		r = keep_identity(b, n->want, &x->e);
+		r = keep_identity(b, n->request, &x->e);
 	if (r == 0)
-		r = recharge(b, n->want, &x->e);
+		r = recharge(b, n->request, &x->e);
 	if (r < 0) {
 		n->maker = NULL;
 		sandbox_give_up(n, r, &x->e);
@@ -172,10 +172,10 @@ static void on_up(void *arg)
 		sandbox_revive(b);
 	if (r == 0 && !b->opened)
 		sandbox_note(b, &x->who,
-			     b->want->disk_again ? "sandbox.start"
-			     : b->want->wake	 ? "sandbox.wake"
-						 : "sandbox.restore");
-	b->want->disk_again = b->want->open = false;
+			     b->request->disk_again ? "sandbox.start"
+			     : b->request->wake	    ? "sandbox.wake"
+						    : "sandbox.restore");
+	b->request->disk_again = b->request->open = false;
 	if (r == 0)
 		secrets_note(b, &x->who);
 	n->maker = NULL;
@@ -206,12 +206,12 @@ static void failed(void *arg, struct sandbox *n, int r, const struct err *e)
 
 static const struct sandbox_maker maker = { .up = up, .failed = failed };
 
-void sandbox_replace(struct sandbox *b, const struct who *who, struct sandbox_want *want, sandbox_done_fn *fn,
+void sandbox_replace(struct sandbox *b, const struct who *who, struct sandbox_request *request, sandbox_done_fn *fn,
 		     void *arg)
 {
 	struct swap *x = calloc(1, sizeof(*x));
 	struct sandbox_plan plan = {
-		.tenant = b->tenant, .want = want, .maker = &maker, .arg = x, .stand_in = true, .like = b
+		.tenant = b->tenant, .request = request, .maker = &maker, .arg = x, .stand_in = true, .like = b
 	};
 	int r = 0;
 
@@ -222,17 +222,17 @@ void sandbox_replace(struct sandbox *b, const struct who *who, struct sandbox_wa
 	sandbox_use(b);
 	sandbox_close(b);
 	if (b->swap || b->sleep)
-		r = err_set(&x->e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being %s", b->want->name,
+		r = err_set(&x->e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being %s", b->request->name,
 			    b->swap ? "restored already" : "hibernated");
-	if (r == 0 && !want->wake) {
+	if (r == 0 && !request->wake) {
 		/* The policy is what was asked last: a checkpoint of an earlier, wider one does not bring that back. */
-		net_want_free(want->net);
-		want->net = net_want_copy(b->want->net);
+		net_request_free(request->net);
+		request->net = net_request_copy(b->request->net);
 	}
 	if (r == 0)
 		r = sandbox_begin(b->service, &plan, &x->n, &x->e);
 	if (r < 0) {
-		sandbox_want_free(want);
+		sandbox_request_free(request);
 		x->r = r;
 		turn_after(b->service->turn, &x->wait, on_told, x);
 		return;

@@ -12,7 +12,7 @@
 
 struct sandbox_late {
 	struct sandbox_late *next;
-	struct user_want user;
+	struct user_request user;
 	int fd;
 };
 
@@ -53,12 +53,13 @@ static void on_system(void *arg, int r, const struct warden_link_answer *a, cons
 	sandbox_unref(b);
 }
 
-bool sandbox_system_ready(struct sandbox *b, const struct user_want *user)
+bool sandbox_system_ready(struct sandbox *b, const struct user_request *user)
 {
 	const struct who nobody = { .tenant = b->tenant };
 	struct sandbox_op *op;
 
-	if (!(b->want->spec->flags & SPEC_SYSTEM_LATER) || !user_is_system(user) || !b->handle || b->system_open == b->handle)
+	if (!(b->request->spec->flags & SPEC_SYSTEM_LATER) || !user_is_system(user) || !b->handle ||
+	    b->system_open == b->handle)
 		return true;
 	if (b->system_asked != b->handle) {
 		b->system_asked = b->handle;
@@ -68,7 +69,7 @@ bool sandbox_system_ready(struct sandbox *b, const struct user_want *user)
 	return false;
 }
 
-int sandbox_system_put_off(struct sandbox *b, const struct user_want *user, int fd, struct err *e)
+int sandbox_system_put_off(struct sandbox *b, const struct user_request *user, int fd, struct err *e)
 {
 	struct sandbox_late *l = calloc(1, sizeof(*l)), **at = &b->late;
 	int copy = l ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;

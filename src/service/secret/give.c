@@ -13,7 +13,7 @@
 #define IMAGE_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
 #define STEPS_MAX (4 * SECRET_USES_MAX + 3)
 
-static bool needs_dir(const struct sandbox_want *w)
+static bool needs_dir(const struct sandbox_request *w)
 {
 	return secret_uses_as(&w->secrets, SECRET_FILE) || secrets_need_ca(w);
 }
@@ -39,7 +39,7 @@ static size_t values_len(struct service *s, const struct tenant *t, const struct
 	return total;
 }
 
-static int check_one(struct service *s, const struct tenant *t, struct sandbox_want *w, struct secret_use *u,
+static int check_one(struct service *s, const struct tenant *t, struct sandbox_request *w, struct secret_use *u,
 		     struct err *e)
 {
 	AUTO(vault_wipe) struct buf value = BUF_INIT(VAULT_VALUE_MAX + 1);
@@ -65,21 +65,21 @@ static int check_one(struct service *s, const struct tenant *t, struct sandbox_w
 	return r;
 }
 
-int secrets_check(struct service *s, const struct tenant *t, struct sandbox_want *want, struct err *e)
+int secrets_check(struct service *s, const struct tenant *t, struct sandbox_request *request, struct err *e)
 {
 	unsigned injected = 0;
 	int r = 0;
 
-	for (uint32_t i = 0; i < want->secrets.n; i++)
-		injected += secret_injected(&want->secrets.use[i]);
+	for (uint32_t i = 0; i < request->secrets.n; i++)
+		injected += secret_injected(&request->secrets.use[i]);
 	if (injected > EGRESS_INJECTS_MAX)
 		r = err_set(e, ERR_INVALID, -E2BIG, "'secrets': at most %u that are injected", EGRESS_INJECTS_MAX);
-	for (uint32_t i = 0; r == 0 && i < want->secrets.n; i++)
-		r = check_one(s, t, want, &want->secrets.use[i], e);
+	for (uint32_t i = 0; r == 0 && i < request->secrets.n; i++)
+		r = check_one(s, t, request, &request->secrets.use[i], e);
 	/* One that wakes up had them all before. */
-	if (r == 0 && !want->wake && values_len(s, t, &want->secrets, NULL, 0) > VALUES_MAX)
+	if (r == 0 && !request->wake && values_len(s, t, &request->secrets, NULL, 0) > VALUES_MAX)
 		r = err_set(e, ERR_TOO_LARGE, -E2BIG, "the secrets of a sandbox have at most %u KiB", VALUES_MAX / 1024U);
-	if (r == 0 && needs_dir(want) && want->spec->ntmpfs == SPEC_TMPFS)
+	if (r == 0 && needs_dir(request) && request->spec->ntmpfs == SPEC_TMPFS)
 		r = err_set(e, ERR_INVALID, -E2BIG, "'tmpfs': at most %d with secrets or +terminate, which need one", SPEC_TMPFS - 1);
 	return r;
 }
@@ -117,7 +117,7 @@ static int gather(const struct secret *c, unsigned older, struct gathered *g, st
 /* Those it has now, all of them; then older ones, the younger first, while there is room. */
 static int gather_all(const struct sandbox *b, struct gathered *g, struct err *e)
 {
-	const struct secret_uses *u = &b->want->secrets;
+	const struct secret_uses *u = &b->request->secrets;
 	const struct secret *c;
 	int r = 0;
 
@@ -178,11 +178,12 @@ int secrets_fit(const struct secret *c, size_t len, struct err *e)
 	if (len <= value_len(c))
 		return 0;
 	while ((b = map_next(&c->service->sandboxes, &at))) {
-		if (b->tenant != c->tenant || !secret_uses_have(&b->want->secrets, c->name) ||
-		    values_len(c->service, b->tenant, &b->want->secrets, c, len) <= VALUES_MAX)
+		if (b->tenant != c->tenant || !secret_uses_have(&b->request->secrets, c->name) ||
+		    values_len(c->service, b->tenant, &b->request->secrets, c, len) <= VALUES_MAX)
 			continue;
-		err_set(e, ERR_TOO_LARGE, -E2BIG, "with this value the secrets of sandbox '%s' would have more than %u KiB",
-			b->want->name, VALUES_MAX / 1024U);
+		err_set(e, ERR_TOO_LARGE, -E2BIG,
+			"with this value the secrets of sandbox '%s' would have more than %u KiB", b->request->name,
+			VALUES_MAX / 1024U);
 		err_remedy(e, "delete that sandbox first, or set a secret of another name");
 		return -E2BIG;
 	}
@@ -194,14 +195,14 @@ int secrets_begin(struct sandbox *b, const struct sandbox *like, struct err *e)
 	struct sandbox_secrets *x;
 	int r;
 
-	if (!b->want->secrets.n && !secrets_need_ca(b->want))
+	if (!b->request->secrets.n && !secrets_need_ca(b->request))
 		return 0;
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	b->secrets = x;
 	x->stale = b->found; /* we may have died between a rotation and its files */
-	r = b->want->secrets.n ? make_mask(b, &x->mask, x->mask_sum, e) : 0;
+	r = b->request->secrets.n ? make_mask(b, &x->mask, x->mask_sum, e) : 0;
 	if (r == 0 && !b->found)
 		r = secrets_make_ca(b, like, e);
 	if (r < 0)
@@ -209,11 +210,11 @@ int secrets_begin(struct sandbox *b, const struct sandbox *like, struct err *e)
 	return r;
 }
 
-void secrets_spec(const struct sandbox_want *want, struct sandbox_spec *spec)
+void secrets_spec(const struct sandbox_request *request, struct sandbox_spec *spec)
 {
 	struct spec_tmpfs *t;
 
-	if (!needs_dir(want) || spec->ntmpfs == SPEC_TMPFS)
+	if (!needs_dir(request) || spec->ntmpfs == SPEC_TMPFS)
 		return;
 	t = &spec->tmpfs[spec->ntmpfs++];
 	*t = (struct spec_tmpfs){ .size = DIR_SIZE };
@@ -333,7 +334,7 @@ static void on_done(void *arg, int r, const struct file_end *x, unsigned flags, 
 static void run_step(struct give *g)
 {
 	static const struct file_calls calls = { .entry = on_entry, .done = on_done };
-	static const struct user_want root = { .text = "root" };
+	static const struct user_request root = { .text = "root" };
 	struct sandbox *b = g->sandbox;
 	struct step *s = &g->step[g->at];
 	struct file_request q = { .path = s->path, .to = s->to, .mode = s->mode };
@@ -351,7 +352,7 @@ static void run_step(struct give *g)
 	}
 	if (s->optional)
 		flags &= ~(unsigned)FILE_PARENTS;
-	r = file_begin(b, s->as_root ? &root : &b->want->user, s->type, flags, &q, &calls, g, &op, &g->e);
+	r = file_begin(b, s->as_root ? &root : &b->request->user, s->type, flags, &q, &calls, g, &op, &g->e);
 	if (r < 0) {
 		finish(g, r);
 		return;
@@ -393,7 +394,7 @@ static int plan_file(struct give *g, const struct secret *c, const char *path, s
 
 static int plan_files(struct give *g, struct err *e)
 {
-	const struct secret_uses *u = &g->sandbox->want->secrets;
+	const struct secret_uses *u = &g->sandbox->request->secrets;
 	char path[sizeof(SECRET_DIR) + SECRET_NAME_SIZE + 8];
 	int r = 0;
 
@@ -438,7 +439,7 @@ static int plan_ca(struct give *g, struct err *e)
 	s = step_add(g, FILE_WRITE, CA_FILE);
 	s->mode = 0444;
 	r = ca_bundle(buf_str(&theirs), g->of->ca_cert, &s->data, e);
-	if (r < 0 || g->sandbox->want->spec->flags & SPEC_READ_ONLY)
+	if (r < 0 || g->sandbox->request->spec->flags & SPEC_READ_ONLY)
 		return r;
 	/* For programs that ask nobody where to look. Not every image has it there. */
 	image = step_add(g, FILE_WRITE, IMAGE_BUNDLE);
@@ -454,7 +455,7 @@ bool secrets_give(struct sandbox *b, secrets_given_fn *fn)
 	struct give *g;
 	int r;
 
-	if (!b->secrets || !needs_dir(b->want) || b->secrets->giving)
+	if (!b->secrets || !needs_dir(b->request) || b->secrets->giving)
 		return false;
 	g = calloc(1, sizeof(*g));
 	if (g)
@@ -480,8 +481,8 @@ bool secrets_give(struct sandbox *b, secrets_given_fn *fn)
 
 void secrets_note(struct sandbox *b, const struct who *who)
 {
-	for (uint32_t i = 0; i < b->want->secrets.n; i++) {
-		const struct secret_use *u = &b->want->secrets.use[i];
+	for (uint32_t i = 0; i < b->request->secrets.n; i++) {
+		const struct secret_use *u = &b->request->secrets.use[i];
 		const struct secret *c = secret_any(b->service, b->tenant, u->name);
 
 		if (c && u->as != SECRET_MASK)
@@ -526,7 +527,7 @@ static void change_one(struct sandbox *b)
 	}
 	b->secrets->stale = true;
 	secrets_refresh(b);
-	if (secret_uses_inject(&b->want->secrets))
+	if (secret_uses_inject(&b->request->secrets))
 		sandbox_net_tell(b);
 }
 
@@ -536,7 +537,7 @@ void secrets_changed(struct secret *c)
 	size_t at = 0;
 
 	while ((b = map_next(&c->service->sandboxes, &at)))
-		if (b->tenant == c->tenant && b->secrets && secret_uses_have(&b->want->secrets, c->name))
+		if (b->tenant == c->tenant && b->secrets && secret_uses_have(&b->request->secrets, c->name))
 			change_one(b);
 }
 
@@ -559,7 +560,7 @@ static int add_ca_env(struct buf *text)
 
 int secrets_env(const struct sandbox *b, struct buf *text, struct err *e)
 {
-	const struct secret_uses *u = &b->want->secrets;
+	const struct secret_uses *u = &b->request->secrets;
 	int n = 0, r = 0;
 
 	if (b->secrets && b->secrets->ca_cert)

@@ -27,14 +27,14 @@ struct sandbox_secrets {
 };
 
 /*
- * Whether @t may have what @want asks for: every secret is there and opens, and fits where it goes; injected ones go where
+ * Whether @t may have what @request asks for: every secret is there and opens, and fits where it goes; injected ones go where
  * the network policy lets them. One that wakes up goes on without those that are gone.
  */
-int secrets_check(struct service *s, const struct tenant *t, struct sandbox_want *want, struct err *e);
+int secrets_check(struct service *s, const struct tenant *t, struct sandbox_request *request, struct err *e);
 /* It is about to be made (@like goes on in it, or NULL), or was found again: masks and a CA. Nothing without secrets. */
 int secrets_begin(struct sandbox *b, const struct sandbox *like, struct err *e);
 /* What the warden is told besides: room for files. */
-void secrets_spec(const struct sandbox_want *want, struct sandbox_spec *spec);
+void secrets_spec(const struct sandbox_request *request, struct sandbox_spec *spec);
 /* Writes its files. False: there is nothing to be done. Else @fn is called once, with 0 or why not. */
 typedef void secrets_given_fn(struct sandbox *b, int r, const struct err *e);
 bool secrets_give(struct sandbox *b, secrets_given_fn *fn);
@@ -54,8 +54,8 @@ void secrets_free(struct sandbox *b);
 int secrets_env(const struct sandbox *b, struct buf *text, struct err *e);
 /* --- injected ones (secret_inject.c) --- */
 
-bool secrets_need_ca(const struct sandbox_want *w); /* something is injected into TLS, or a rule says +terminate */
-int secrets_check_inject(struct service *s, const struct sandbox_want *w, const struct secret_use *u,
+bool secrets_need_ca(const struct sandbox_request *w); /* something is injected into TLS, or a rule says +terminate */
+int secrets_check_inject(struct service *s, const struct sandbox_request *w, const struct secret_use *u,
 			 const struct buf *value, struct err *e);
 int secrets_make_ca(struct sandbox *b, const struct sandbox *like, struct err *e);
 /* What is kept of it in the sandbox's row, beside what was asked: a field "ca"; and back, NULL = there is none. */

@@ -13,14 +13,14 @@
 #define VALUE_MAX 4096U /* servers take no longer lines */
 #define TOLD_MAX (EGRESS_INJECTS_MAX * (VALUE_MAX + 2048U))
 
-bool secrets_need_ca(const struct sandbox_want *w)
+bool secrets_need_ca(const struct sandbox_request *w)
 {
 	const struct secret_uses *u = &w->secrets;
 
 	for (uint32_t i = 0; i < u->n; i++)
 		if (secret_injected(&u->use[i]) && !u->use[i].plain)
 			return true;
-	return net_want_terminates(w->net);
+	return net_request_terminates(w->net);
 }
 
 /* The end of a line is no part of what is sent. */
@@ -46,7 +46,7 @@ static const char *unfit(const struct secret_use *u, const struct buf *value)
 	return n > VALUE_MAX ? "is too long" : NULL;
 }
 
-int secrets_check_inject(struct service *s, const struct sandbox_want *w, const struct secret_use *u,
+int secrets_check_inject(struct service *s, const struct sandbox_request *w, const struct secret_use *u,
 			 const struct buf *value, struct err *e)
 {
 	const char *why = unfit(u, value);
@@ -58,7 +58,7 @@ int secrets_check_inject(struct service *s, const struct sandbox_want *w, const 
 		return err_set(e, ERR_INVALID, -EINVAL, "secret '%s' %s: it cannot be given as %s", u->name, why,
 			       secret_as_name(u->as));
 	/* One that goes on may have had its policy changed since: then the way is closed, and nothing is sent. */
-	if (w->wake || w->spec->layers || net_want_lets(s->o.net, w->net, u->host, u->port))
+	if (w->wake || w->spec->layers || net_request_lets(s->o.net, w->net, u->host, u->port))
 		return 0;
 	err_set(e, ERR_INVALID, -ENETUNREACH, "secret '%s' is for %.120s:%u, which the sandbox's network does not reach",
 		u->name, u->host, u->port);
@@ -111,7 +111,7 @@ int secrets_make_ca(struct sandbox *b, const struct sandbox *like, struct err *e
 	struct sandbox_secrets *x = b->secrets;
 	int r;
 
-	if (!x || !secrets_need_ca(b->want))
+	if (!x || !secrets_need_ca(b->request))
 		return 0;
 	/* The same sandbox goes on: its programs may know the one it has. */
 	if (like && like->secrets && like->secrets->ca_cert) {
@@ -159,7 +159,7 @@ int secrets_found(struct sandbox *b, const char *ca, struct err *e)
 {
 	struct err why = { 0 };
 
-	if (!b->secrets || !secrets_need_ca(b->want))
+	if (!b->secrets || !secrets_need_ca(b->request))
 		return 0;
 	if (ca && open_ca(b, ca, &why) == 0)
 		return 0;
@@ -187,7 +187,7 @@ static int add_value(const struct secret_use *u, const struct buf *value, struct
 void secrets_inject(struct sandbox *b, struct egress_sandbox *to)
 {
 	static const uint8_t kinds[] = { [SECRET_HEADER] = EGRESS_HEADER, [SECRET_BASIC] = EGRESS_BASIC, [SECRET_QUERY] = EGRESS_QUERY };
-	const struct secret_uses *u = &b->want->secrets;
+	const struct secret_uses *u = &b->request->secrets;
 	struct sandbox_secrets *x = b->secrets;
 	size_t at[EGRESS_INJECTS_MAX];
 	uint32_t n = 0;

@@ -148,7 +148,7 @@ static bool still_shown(const struct secret *c)
 	size_t at = 0;
 
 	while ((b = map_next(&s->sandboxes, &at)))
-		if (b->tenant == c->tenant && secret_uses_have(&b->want->secrets, c->name))
+		if (b->tenant == c->tenant && secret_uses_have(&b->request->secrets, c->name))
 			return true;
 	at = 0;
 	while ((p = map_next(&s->checkpoints, &at)))

@@ -50,7 +50,7 @@ static void store_execs(const struct sandbox *b)
 	struct err e = { 0 };
 
 	for (struct exec *x = b->execs; x; x = x->next)
-		if (x->stored && !x->ended_ns && x->want->timeout_ms &&
+		if (x->stored && !x->ended_ns && x->request->timeout_ms &&
 		    (execs_delete(b->service->db, x->id, &e) < 0 || exec_store(x, NULL, &e) < 0))
 			log_warn("exec '%s': its time after the clock was set is not noted: %s", x->id, e.msg);
 }

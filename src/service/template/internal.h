@@ -11,5 +11,6 @@ void template_key(const struct tenant *t, const char *name, char key[TEMPLATE_KE
 /* template.c */
 int template_read(struct service *s, const json_t *body, struct template *t, struct err *e);
 int template_store(const struct template *t, struct err *e);
-void template_refresh(struct template *t); /* ->want, after what it stands on has changed */
-int template_cold_want(const struct template *t, struct sandbox_want **ret, struct err *e); /* without its warm image */
+void template_refresh(struct template *t); /* ->request, after what it stands on has changed */
+int template_cold_request(const struct template *t, struct sandbox_request **ret,
+			  struct err *e); /* without its warm image */

@@ -20,7 +20,7 @@ void pool_add_ready(struct pool *p, struct sandbox *b)
 {
 	/* The first exec need not wait for it then. */
 	if (b->group < 0 && b->handle)
-		sandbox_want_group(b);
+		sandbox_ask_for_group(b);
 	b->ready_next = NULL;
 	b->ready_prev = p->ready_last;
 	*p->ready_last = b;
@@ -65,9 +65,9 @@ enum fitness pool_fits(const struct sandbox *b, const char **ret_why)
 
 	if (!t)
 		*ret_why = "its pool is gone";
-	else if (b->want->origin.version != t->version || strcmp(b->want->origin.template, t->name))
+	else if (b->request->origin.version != t->version || strcmp(b->request->origin.template, t->name))
 		*ret_why = "the template has changed";
-	else if (!t->want || !want_like(b->want, t->want))
+	else if (!t->request || !request_like(b->request, t->request))
 		*ret_why = "the configuration has changed";
 	else if (b->state != SANDBOX_RUNNING || !b->handle)
 		*ret_why = "it does not live any more";
@@ -103,19 +103,21 @@ static struct sandbox *take_ready(struct pool *p)
 	return NULL;
 }
 
-int pools_take(struct service *s, const struct who *who, struct sandbox_want *want, struct sandbox **ret, struct err *e)
+int pools_take(struct service *s, const struct who *who, struct sandbox_request *request, struct sandbox **ret,
+	       struct err *e)
 {
-	struct template *t = template_find(s, who->tenant, want->origin.template, NULL);
+	struct template *t = template_find(s, who->tenant, request->origin.template, NULL);
 	struct pool *room = NULL;
 
 	/* What the body asks for beyond the template is made for it alone, and is no pool's. */
-	if (!t || !t->pools || !t->want || want->origin.version != t->version || !want_like(want, t->want))
+	if (!t || !t->pools || !t->request || request->origin.version != t->version ||
+	    !request_like(request, t->request))
 		return 0;
 	for (struct pool *p = t->pools; p; p = p->next) {
 		*ret = take_ready(p);
 		if (*ret) {
-			memcpy(want->origin.pool, p->id, sizeof(want->origin.pool));
-			want->origin.pooled = true;
+			memcpy(request->origin.pool, p->id, sizeof(request->origin.pool));
+			request->origin.pooled = true;
 			return 1;
 		}
 		if (!p->max || p->alive < p->max)
@@ -129,7 +131,7 @@ int pools_take(struct service *s, const struct who *who, struct sandbox_want *wa
 	}
 	room->missed++;
 	pools_soon(s);
-	memcpy(want->origin.pool, room->id, sizeof(want->origin.pool));
+	memcpy(request->origin.pool, room->id, sizeof(request->origin.pool));
 	return 0;
 }
 
@@ -149,7 +151,7 @@ bool pool_yield(struct service *s, const struct tenant *t)
 
 void pool_joined(struct sandbox *b)
 {
-	struct pool *p = b->want->origin.pool[0] ? map_get(&b->service->pools, b->want->origin.pool) : NULL;
+	struct pool *p = b->request->origin.pool[0] ? map_get(&b->service->pools, b->request->origin.pool) : NULL;
 
 	b->pool = p;
 	if (p)

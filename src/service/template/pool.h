@@ -45,9 +45,9 @@ int pools_list(struct service *s, const struct tenant *tenant, struct pool ***re
 
 /*
  * For a create: 1 and a ready one that is nobody's any more, or 0: it is to be made, and counted for the pool that
- * @want->origin then names. -EDQUOT when every pool has as many as it may.
+ * @request->origin then names. -EDQUOT when every pool has as many as it may.
  */
-int pools_take(struct service *s, const struct who *who, struct sandbox_want *want, struct sandbox **ret,
+int pools_take(struct service *s, const struct who *who, struct sandbox_request *request, struct sandbox **ret,
 	       struct err *e);
 /* Ends one that is ready, of the tenant (NULL: of any), so that its room can be used. False when there is none. */
 bool pool_yield(struct service *s, const struct tenant *t);

@@ -189,19 +189,19 @@ static void on_warm(void *arg, const char *image, const struct err *e)
 
 static int warm_up(struct put_op *op, const struct template *t, warm_fn *fn, struct err *e)
 {
-	struct sandbox_want *want = NULL;
+	struct sandbox_request *request = NULL;
 	char key[TEMPLATE_KEY];
-	int r = template_cold_want(t, &want, e);
+	int r = template_cold_request(t, &request, e);
 
 	if (r < 0)
 		return r;
-	secret_uses_done(&want->secrets); /* they are each sandbox's, and never in an image */
+	secret_uses_done(&request->secrets); /* they are each sandbox's, and never in an image */
 	template_key(op->tenant, op->name, key);
 	if (map_put(&op->s->warming, key, op) < 0) {
-		sandbox_want_free(want);
+		sandbox_request_free(request);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a template");
 	}
-	warm_make(op->s, op->tenant, want, t->warm, fn, op);
+	warm_make(op->s, op->tenant, request, t->warm, fn, op);
 	return 0;
 }
 
@@ -221,7 +221,7 @@ static int begin(struct put_op *op, const json_t *body)
 	if (r == 0)
 		r = template_read(op->s, body, d, &op->err);
 	if (r == 0)
-		r = secrets_check(op->s, op->tenant, d->want, &op->err);
+		r = secrets_check(op->s, op->tenant, d->request, &op->err);
 	if (r < 0)
 		return r;
 	memcpy(d->name, op->name, sizeof(d->name));

@@ -125,11 +125,11 @@ static void fill(struct pool *p)
 {
 	struct service *s = p->service;
 	const struct who daemon = { .tenant = p->template->tenant };
-	struct sandbox_want *w = NULL;
+	struct sandbox_request *w = NULL;
 	struct filling *f;
 	struct err e = { 0 };
 
-	if (template_want(p->template, &w, &e) < 0) {
+	if (template_request(p->template, &w, &e) < 0) {
 		failed(p, &e);
 		if (p->fails == 1 && template_stale(p->template, &e))
 			template_rewarm(p->template, on_warm, s);

@@ -23,7 +23,7 @@ void template_free(struct template *t)
 	json_decref(t->config);
 	json_decref(t->start);
 	json_decref(t->warm);
-	sandbox_want_free(t->want);
+	sandbox_request_free(t->request);
 	free(t->description);
 	free(t);
 }
@@ -42,17 +42,17 @@ struct template *template_find(struct service *s, const struct tenant *tenant, c
 
 /* --- reading one --- */
 
-static int check_start(const struct service *s, const struct sandbox_want *w, const json_t *start, struct err *e)
+static int check_start(const struct service *s, const struct sandbox_request *w, const json_t *start, struct err *e)
 {
-	AUTO(exec_want_free) struct exec_want *x = NULL;
-	int r = exec_want_parse(&s->o, w, start, &x, e);
+	AUTO(exec_request_free) struct exec_request *x = NULL;
+	int r = exec_request_parse(&s->o, w, start, &x, e);
 
 	return r < 0 ? err_wrap(e, r, "'start'") : 0;
 }
 
 /* What @o asks for, above the checkpoint it names, if it does. */
-static int read_want(struct service *s, const struct who *who, const json_t *o, struct checkpoint **ret_from,
-		     struct sandbox_want **ret, struct err *e)
+static int read_request(struct service *s, const struct who *who, const json_t *o, struct checkpoint **ret_from,
+			struct sandbox_request **ret, struct err *e)
 {
 	const json_t *id = json_object_get(o, "checkpoint");
 	bool admin = who->scope == SCOPE_ADMIN;
@@ -62,13 +62,13 @@ static int read_want(struct service *s, const struct who *who, const json_t *o, 
 
 	*ret_from = NULL;
 	if (!id)
-		return sandbox_want_parse(&s->o, o, admin, ret, e);
+		return sandbox_request_parse(&s->o, o, admin, ret, e);
 	rest = json_copy((json_t *)(uintptr_t)o);
 	if (!rest)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	json_object_del(rest, "checkpoint");
 	if (json_is_null(id))
-		return sandbox_want_parse(&s->o, rest, admin, ret, e);
+		return sandbox_request_parse(&s->o, rest, admin, ret, e);
 	if (!json_is_string(id))
 		return err_set(e, ERR_INVALID, -EINVAL, "'checkpoint': the id of one is wanted");
 	c = checkpoint_find(s, who, json_string_value(id), NULL, e);
@@ -76,7 +76,7 @@ static int read_want(struct service *s, const struct who *who, const json_t *o, 
 		return -ENOENT;
 	r = checkpoint_ready(c, e);
 	if (r == 0)
-		r = restore_want(c, rest, admin, ret, e);
+		r = restore_request(c, rest, admin, ret, e);
 	*ret_from = c;
 	return r;
 }
@@ -87,7 +87,7 @@ static bool same_json(const json_t *a, const json_t *b)
 }
 
 /* What @o asks for, above the warm image. */
-static int read_warm(const struct template *t, const json_t *o, bool admin, struct sandbox_want **ret, struct err *e)
+static int read_warm(const struct template *t, const json_t *o, bool admin, struct sandbox_request **ret, struct err *e)
 {
 	AUTO(json_decref) json_t *rest = json_copy((json_t *)(uintptr_t)o);
 	struct checkpoint *c = map_get(&t->service->checkpoints, t->image);
@@ -100,7 +100,7 @@ static int read_warm(const struct template *t, const json_t *o, bool admin, stru
 	json_object_del(rest, "checkpoint");
 	r = checkpoint_ready(c, e);
 	if (r == 0)
-		r = restore_want(c, rest, admin, ret, e);
+		r = restore_request(c, rest, admin, ret, e);
 	if (r == 0) {
 		(*ret)->origin.reseeds = json_object_get(t->warm, "python") != NULL;
 		memcpy((*ret)->checkpoint, t->checkpoint, sizeof((*ret)->checkpoint));
@@ -109,8 +109,8 @@ static int read_warm(const struct template *t, const json_t *o, bool admin, stru
 }
 
 /* As the template's tenant, and nobody else's. Who names another checkpoint than the template gets that, cold. */
-static int read_own(const struct template *t, const json_t *o, bool admin, struct sandbox_want **ret, char id[ID_SIZE],
-		    struct err *e)
+static int read_own(const struct template *t, const json_t *o, bool admin, struct sandbox_request **ret,
+		    char id[ID_SIZE], struct err *e)
 {
 	const struct who own = { .tenant = t->tenant, .scope = admin ? SCOPE_ADMIN : SCOPE_SANDBOX };
 	struct checkpoint *c = NULL;
@@ -118,9 +118,9 @@ static int read_own(const struct template *t, const json_t *o, bool admin, struc
 
 	if (t->warm && same_json(json_object_get(o, "checkpoint"), json_object_get(t->config, "checkpoint")))
 		return read_warm(t, o, admin, ret, e);
-	r = read_want(t->service, &own, o, &c, ret, e);
+	r = read_request(t->service, &own, o, &c, ret, e);
 	if (r == 0 && c && c->tenant != t->tenant) {
-		sandbox_want_free(*ret);
+		sandbox_request_free(*ret);
 		*ret = NULL;
 		r = err_set(e, ERR_NOT_FOUND, -ENOENT, "no checkpoint '%s' of tenant '%s'", c->id, t->tenant->id);
 	}
@@ -141,11 +141,11 @@ static int read_rest(struct service *s, struct template *t, struct err *e)
 				       others[i]);
 		json_object_del(t->config, others[i]);
 	}
-	r = read_own(t, t->config, t->admin, &t->want, t->checkpoint, e);
+	r = read_own(t, t->config, t->admin, &t->request, t->checkpoint, e);
 	if (r == 0)
-		r = net_want_check(s->o.net, t->want->net, e);
+		r = net_request_check(s->o.net, t->request->net, e);
 	if (r == 0 && t->start)
-		r = check_start(s, t->want, t->start, e);
+		r = check_start(s, t->request, t->start, e);
 	return r;
 }
 
@@ -268,9 +268,9 @@ void template_write(const struct template *t, struct json *j)
 	jout_str(j, "checkpoint", t->checkpoint[0] ? t->checkpoint : NULL);
 	write_warm(t, j);
 	write_json(t->start, "start", j);
-	if (t->want) {
+	if (t->request) {
 		jout_object(j, "config");
-		sandbox_want_write_config(t->want, j);
+		sandbox_request_write_config(t->request, j);
 		jout_end(j);
 	} else {
 		write_json(t->config, "config", j);
@@ -346,14 +346,15 @@ static int lay_over(const struct template *t, const json_t *from, json_t **ret, 
 	return 0;
 }
 
-static void set_origin(const struct template *t, struct sandbox_want *w)
+static void set_origin(const struct template *t, struct sandbox_request *w)
 {
 	memcpy(w->origin.template, t->name, sizeof(w->origin.template));
 	w->origin.version = t->version;
 	w->start = json_incref(t->start);
 }
 
-static int want_plain(struct service *s, struct who *who, const json_t *from, struct sandbox_want **ret, struct err *e)
+static int request_plain(struct service *s, struct who *who, const json_t *from, struct sandbox_request **ret,
+			 struct err *e)
 {
 	AUTO(json_decref) json_t *plain = NULL;
 	struct checkpoint *c;
@@ -363,13 +364,13 @@ static int want_plain(struct service *s, struct who *who, const json_t *from, st
 		plain = json_copy((json_t *)(uintptr_t)from);
 	if (plain)
 		json_object_del(plain, "template");
-	r = read_want(s, who, plain ? plain : from, &c, ret, e);
+	r = read_request(s, who, plain ? plain : from, &c, ret, e);
 	if (r == 0 && c)
 		who->tenant = c->tenant;
 	return r;
 }
 
-int want_from(struct service *s, struct who *who, const json_t *from, struct sandbox_want **ret, struct err *e)
+int request_from(struct service *s, struct who *who, const json_t *from, struct sandbox_request **ret, struct err *e)
 {
 	const json_t *name = json_object_get(from, "template");
 	AUTO(json_decref) json_t *o = NULL;
@@ -377,7 +378,7 @@ int want_from(struct service *s, struct who *who, const json_t *from, struct san
 	int r;
 
 	if (!name || json_is_null(name))
-		return want_plain(s, who, from, ret, e);
+		return request_plain(s, who, from, ret, e);
 	if (!json_is_string(name))
 		return err_set(e, ERR_INVALID, -EINVAL, "'template': a name is wanted");
 	t = template_find(s, who->tenant, json_string_value(name), e);
@@ -393,10 +394,10 @@ int want_from(struct service *s, struct who *who, const json_t *from, struct san
 
 void template_refresh(struct template *t)
 {
-	sandbox_want_free(t->want);
-	t->want = NULL;
+	sandbox_request_free(t->request);
+	t->request = NULL;
 	t->bad = (struct err){ 0 };
-	if (read_own(t, t->config, t->admin, &t->want, NULL, &t->bad) < 0)
+	if (read_own(t, t->config, t->admin, &t->request, NULL, &t->bad) < 0)
 		log_warn("template %s/%s: %s", t->tenant->id, t->name, t->bad.msg);
 }
 
@@ -405,7 +406,7 @@ bool template_stale(const struct template *t, const struct err *e)
 	return t->warm && e->kind == ERR_REFUSED;
 }
 
-int template_cold_want(const struct template *t, struct sandbox_want **ret, struct err *e)
+int template_cold_request(const struct template *t, struct sandbox_request **ret, struct err *e)
 {
 	struct template cold = *t;
 
@@ -414,13 +415,13 @@ int template_cold_want(const struct template *t, struct sandbox_want **ret, stru
 	cold.warm = NULL;
 	r = read_own(&cold, t->config, t->admin, ret, NULL, e);
 	if (r == 0) { /* its image is made without a network, each sandbox from it has its own */
-		net_want_free((*ret)->net);
+		net_request_free((*ret)->net);
 		(*ret)->net = NULL;
 	}
 	return r;
 }
 
-int template_want(const struct template *t, struct sandbox_want **ret, struct err *e)
+int template_request(const struct template *t, struct sandbox_request **ret, struct err *e)
 {
 	int r = read_own(t, t->config, t->admin, ret, NULL, e);
 
@@ -432,17 +433,17 @@ int template_want(const struct template *t, struct sandbox_want **ret, struct er
 int template_start(struct sandbox *b, struct err *e)
 {
 	const struct who daemon = { .tenant = b->tenant };
-	AUTO(exec_want_free) struct exec_want *x = NULL;
-	struct sandbox_want own;
+	AUTO(exec_request_free) struct exec_request *x = NULL;
+	struct sandbox_request own;
 	struct exec *run = NULL;
 	int r;
 
-	if (!b->want->start)
+	if (!b->request->start)
 		return 0;
 	/* A server that is to run as long as its sandbox has no time of its own, unless it names one. */
-	own = *b->want;
+	own = *b->request;
 	own.exec_timeout_ms = 0;
-	r = exec_want_parse(&b->service->o, &own, b->want->start, &x, e);
+	r = exec_request_parse(&b->service->o, &own, b->request->start, &x, e);
 	if (r == 0) {
 		x->background = x->standing = true;
 		r = exec_new(b, &daemon, TAKE_PTR(x), NULL, &run, e);

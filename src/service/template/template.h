@@ -29,7 +29,8 @@ struct template {
 	char *description;
 	bool admin; /* made by one: may lift limits */
 	uint64_t created_ns, updated_ns;
-	struct sandbox_want *want; /* ->config read with today's defaults; NULL when that fails, and ->bad says why */
+	struct sandbox_request
+		*request; /* ->config read with today's defaults; NULL when that fails, and ->bad says why */
 	struct err bad;
 	struct pool *pools; /* that stand on it */
 };
@@ -52,9 +53,9 @@ int templates_list(struct service *s, const struct tenant *tenant, struct templa
  * What a create asks for: @from, below it the template it names, and below that the checkpoint one of the two names. An
  * admin may name another tenant's checkpoint: then @who->tenant is that one, since what comes from it stays theirs.
  */
-int want_from(struct service *s, struct who *who, const json_t *from, struct sandbox_want **ret, struct err *e);
+int request_from(struct service *s, struct who *who, const json_t *from, struct sandbox_request **ret, struct err *e);
 /* What a ready one should be. */
-int template_want(const struct template *t, struct sandbox_want **ret, struct err *e);
+int template_request(const struct template *t, struct sandbox_request **ret, struct err *e);
 /* Runs the start command of a sandbox that stands now, in the same transaction. 0 when it has none. */
 int template_start(struct sandbox *b, struct err *e);
 

@@ -158,14 +158,14 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 
 static void seal(struct warming *w)
 {
-	struct checkpoint_want want = { .memory = MEMORY_YES, .name = WARM_NAME, .label = "" };
+	struct checkpoint_request request = { .memory = MEMORY_YES, .name = WARM_NAME, .label = "" };
 	const struct who daemon = { .tenant = w->sandbox->tenant };
 
 	if (w->sealing || w->over)
 		return;
 	w->sealing = true;
 	uv_timer_stop(w->timer);
-	checkpoint_make(w->sandbox, &daemon, &want, on_sealed, w);
+	checkpoint_make(w->sandbox, &daemon, &request, on_sealed, w);
 }
 
 /* --- the process --- */
@@ -207,9 +207,9 @@ static int start(struct warming *w, struct err *e)
 {
 	const struct who daemon = { .tenant = w->sandbox->tenant };
 	const char *python = NULL, *ready = NULL;
-	AUTO(exec_want_free) struct exec_want *x = NULL;
+	AUTO(exec_request_free) struct exec_request *x = NULL;
 	AUTO(json_decref) json_t *o = NULL;
-	struct sandbox_want own = *w->sandbox->want;
+	struct sandbox_request own = *w->sandbox->request;
 	const json_t *cmd = NULL;
 	int r = read_spec(w->spec, &python, &cmd, &ready, &w->ms, e);
 
@@ -223,7 +223,7 @@ static int start(struct warming *w, struct err *e)
 		o = json_pack("{s:O}", "cmd", json_object_get(w->spec, "cmd"));
 	if (!o)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
-	r = exec_want_parse(&w->s->o, &own, o, &x, e);
+	r = exec_request_parse(&w->s->o, &own, o, &x, e);
 	if (r < 0)
 		return r;
 	x->way = python ? EXEC_WARM : EXEC_PROGRAM;
@@ -257,7 +257,8 @@ static void on_sandbox(void *arg, struct sandbox *b, bool found, const struct er
 		finish(w, NULL, &why);
 }
 
-void warm_make(struct service *s, struct tenant *t, struct sandbox_want *want, json_t *warm, warm_fn *fn, void *arg)
+void warm_make(struct service *s, struct tenant *t, struct sandbox_request *request, json_t *warm, warm_fn *fn,
+	       void *arg)
 {
 	const struct who daemon = { .tenant = t };
 	struct warming *w = calloc(1, sizeof(*w));
@@ -266,8 +267,8 @@ void warm_make(struct service *s, struct tenant *t, struct sandbox_want *want, j
 		abort();
 	*w = (struct warming){ .s = s, .spec = json_incref(warm), .fn = fn, .arg = arg };
 	w->said[0] = w->said[1] = (struct buf)BUF_INIT(4U * TAIL);
-	want->origin.ready = true; /* of no pool: who finds it after a restart ends it */
-	sandbox_create(s, &daemon, want, on_sandbox, w);
+	request->origin.ready = true; /* of no pool: who finds it after a restart ends it */
+	sandbox_create(s, &daemon, request, on_sandbox, w);
 }
 
 /* --- what is left --- */

@@ -17,8 +17,9 @@ int warm_check(const json_t *warm, struct err *e);
 
 /* @image is the checkpoint's id, in the store with this turn; NULL when it failed. */
 typedef void warm_fn(void *arg, const char *image, const struct err *e);
-/* Takes @want over; @warm is referenced. @fn is called later, once. */
-void warm_make(struct service *s, struct tenant *t, struct sandbox_want *want, json_t *warm, warm_fn *fn, void *arg);
+/* Takes @request over; @warm is referenced. @fn is called later, once. */
+void warm_make(struct service *s, struct tenant *t, struct sandbox_request *request, json_t *warm, warm_fn *fn,
+	       void *arg);
 /* Images that no template has: made in the moment we died. */
 void warm_sweep(struct service *s);
 /* Whether all the checkpoints the tenant has are such images; and they go, with the tenant. */

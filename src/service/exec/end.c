@@ -41,7 +41,7 @@ static uint64_t oom_kills(const struct exec *x)
 {
 	const uint64_t all = x->sandbox->stat.group.oom_kills, asked = all > x->oom_base ? all - x->oom_base : 0;
 
-	if (x->lost && x->sandbox->drowned)
+	if (x->lost && x->sandbox->lost_to_oom)
 		return 1;
 	return asked > x->exit.oom_kills ? asked : x->exit.oom_kills;
 }
@@ -57,7 +57,7 @@ static void judge(struct exec *x)
 		.cpu_out = x->cpu_out,
 		.killed = x->killed,
 		.oom_kills = oom_kills(x),
-		.oom_kind = kernel_kind_name(st->kernel.kills > x->kernel_base || (x->lost && x->sandbox->drowned)
+		.oom_kind = kernel_kind_name(st->kernel.kills > x->kernel_base || (x->lost && x->sandbox->lost_to_oom)
 						     ? st->kernel.killed_by
 						     : 0),
 		/* What a group that is gone had counted is gone with it. */
@@ -319,7 +319,7 @@ static void forget_old(struct sandbox *b)
 		unsigned ended = 0;
 
 		for (struct exec *x = b->execs; x; x = x->next) {
-			if (!exec_over(x) || x->lingering)
+			if (!exec_over(x) || x->draining)
 				continue;
 			ended++;
 			if (!first || x->ended_ns <= first->ended_ns)
@@ -343,14 +343,14 @@ void exec_release(struct exec *x)
 		if (x->stream[i].fd >= 0 && x->stream[i].eof)
 			stream_close(&x->stream[i]);
 	if (x->stream[0].fd >= 0 || x->stream[1].fd >= 0) {
-		x->lingering = true;
+		x->draining = true;
 		stream_arm(&x->stream[0], NULL);
 		stream_arm(&x->stream[1], NULL);
 		return;
 	}
-	if (x->lingering || x->state == EXEC_ENDED) {
-		x->lingering = false;
-		if (!x->orphan)
+	if (x->draining || x->state == EXEC_ENDED) {
+		x->draining = false;
+		if (!x->sandbox_replaced)
 			sandbox_put_off(b, x->number, x->group_no);
 		x->group_no = 0;
 	}
@@ -489,7 +489,7 @@ static void on_stat(void *arg, int r, const struct err *e)
 
 void exec_check_end(struct exec *x)
 {
-	if (!x->exited || x->ended_ns || x->silent || !x->stream[0].drained || !x->stream[1].drained ||
+	if (!x->exited || x->ended_ns || x->orphaned || !x->stream[0].drained || !x->stream[1].drained ||
 	    stream_busy(&x->stream[0]) || stream_busy(&x->stream[1]))
 		return;
 	stream_end(&x->stream[0]);
@@ -536,7 +536,7 @@ void exec_leave_all(struct sandbox *b)
 	exec_end_all(b, true);
 	for (struct exec *x = b->execs; x; x = x->next) {
 		x->group_no = 0;
-		x->orphan = true;
+		x->sandbox_replaced = true;
 	}
 }
 
@@ -554,7 +554,7 @@ void exec_drop_all(struct sandbox *b)
 		b->execs = x->next;
 		b->nexecs--;
 		map_del(&b->service->execs, x->id);
-		x->lingering = false;
+		x->draining = false;
 		stream_close(&x->stream[EXEC_OUT]);
 		stream_close(&x->stream[EXEC_ERR]);
 		exec_unref(x);

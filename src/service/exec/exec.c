@@ -67,13 +67,13 @@ void exec_unref(struct exec *x)
 	for (int i = 0; i < 2; i++)
 		if (stream_busy(&x->stream[i])) {
 			x->refs = 1;
-			x->silent = true;
+			x->orphaned = true;
 			return;
 		}
 	turn_cancel(&x->wait);
 	exec_unkeep(x);
 	exec_uncount(x);
-	x->sandbox->unstored -= x->due;
+	x->sandbox->unstored -= x->row_pending;
 	exec_timer_stop(x);
 	for (int i = 0; i < 2; i++) {
 		stream_close(&x->stream[i]);
@@ -267,10 +267,10 @@ static void on_held(struct exec *x, const struct frame *f, int *fds, size_t nfds
 
 	if (frame_held_decode(f, &h) < 0)
 		return;
-	x->named = true;
+	x->seen_in_sync = true;
 	if (x->exited) {
 		if (!open)
-			exec_linger(x, h.flags, fds, nfds);
+			exec_drain(x, h.flags, fds, nfds);
 		return;
 	}
 	if (!open)
@@ -339,7 +339,7 @@ void exec_frame(struct sandbox *b, const struct frame *f, int *fds, size_t nfds)
 		on_held(x, f, fds, nfds);
 	} else if (x->exited) {
 		; /* said twice, or after we gave up on it */
-	} else if (f->type == FRAME_EXITED && (b->let_go || !b->synced) && !x->named) {
+	} else if (f->type == FRAME_EXITED && (b->let_go || !b->synced) && !x->seen_in_sync) {
 		b->missed = true; /* the agent says it again when it names it, and gives what was not read yet */
 	} else if (f->type == FRAME_STARTED && x->request->tty && nfds && x->stream[0].fd < 0) {
 		open_terminal(x, &fds[0]);

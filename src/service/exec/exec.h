@@ -61,19 +61,19 @@ struct exec {
 	bool timed_out, cpu_out, killed, lost, exited, failed;
 	bool revived; /* of a memory image, and not named by its agent so far */
 	char was[ID_SIZE]; /* the id it had in the sandbox it was first in, "" = this is it */
-	bool orphan; /* the sandbox it ran in was replaced: there is nobody to tell */
+	bool sandbox_replaced; /* the sandbox it ran in was replaced: there is nobody to tell */
 	bool warm; /* a warm process that is ready */
 	bool adopted; /* found again after a restart */
 	bool joined; /* then: somebody came back to it, and had seen so much that went straight to them */
 	uint64_t seen[2];
-	bool named; /* by the agent, since it was last asked what it has */
+	bool seen_in_sync; /* named by the agent, since it was last asked what it has */
 	bool judging; /* it was asked what the sandbox used: then it ends */
-	bool silent; /* nobody has it any more but a worker: freed when that is done */
+	bool orphaned; /* nobody has it any more but a worker: freed when that is done */
 	bool stored; /* has a row */
-	bool due; /* gets one soon */
+	bool row_pending; /* gets one soon */
 	struct exec *unwatched_next;
 	/* Ended, but somebody still holds its stdout: read and thrown away, so that it is not killed by SIGPIPE. */
-	bool lingering;
+	bool draining;
 	struct frame_exited exit;
 	struct err fail; /* why it did not start */
 	struct verdict verdict;

@@ -142,18 +142,18 @@ int exec_load(struct sandbox *b, const struct exec_row *row, struct err *e)
 }
 
 /* What it left running may hold its pipes: they are read, so that nobody hangs, and let go of at their end. */
-void exec_linger(struct exec *x, uint32_t flags, int *fds, size_t nfds)
+void exec_drain(struct exec *x, uint32_t flags, int *fds, size_t nfds)
 {
 	struct err e = { 0 };
 
-	x->lingering = true;
+	x->draining = true;
 	for (size_t i = 0; i < (flags & FRAME_HELD_TTY ? 1U : 2U) && i < nfds; i++)
 		if (stream_open(&x->stream[i], fds[i], false, &e) == 0)
 			fds[i] = -1;
 	if (!(flags & FRAME_HELD_ENDED) && !x->group_no)
 		log_warn("exec %s still runs although it was given up", x->id);
 	stream_pump(&x->stream[EXEC_OUT]);
-	if (x->lingering)
+	if (x->draining)
 		stream_pump(&x->stream[EXEC_ERR]);
 }
 
@@ -162,7 +162,7 @@ void exec_expect(struct sandbox *b)
 	b->synced = false;
 	b->nheld = 0;
 	for (struct exec *x = b->execs; x; x = x->next)
-		x->named = false;
+		x->seen_in_sync = false;
 }
 
 void exec_sync(struct sandbox *b)
@@ -186,7 +186,7 @@ bool exec_synced(struct sandbox *b)
 	for (struct exec *x = b->execs; x; x = x->next) {
 		bool sent = x->adopted || x->state == EXEC_STARTED;
 
-		if (x->ended_ns || x->exited || x->named || x->revived || !sent)
+		if (x->ended_ns || x->exited || x->seen_in_sync || x->revived || !sent)
 			continue;
 		x->lost = true;
 		x->exited = true;
@@ -203,7 +203,7 @@ void exec_prune(struct service *s, uint64_t now_ns)
 	size_t at = 0;
 
 	while ((x = map_next(&s->execs, &at))) {
-		if (!exec_over(x) || x->lingering || x->ended_ns + keep > now_ns)
+		if (!exec_over(x) || x->draining || x->ended_ns + keep > now_ns)
 			continue;
 		exec_unkeep(x);
 		for (int i = 0; i < 2; i++)

@@ -46,7 +46,7 @@ void exec_forget(struct exec *x); /* takes it out of its sandbox and the databas
 void exec_uncount(struct exec *x); /* it goes */
 
 /* find.c */
-void exec_linger(struct exec *x, uint32_t flags, int *fds, size_t nfds); /* it ended before, and is still held */
+void exec_drain(struct exec *x, uint32_t flags, int *fds, size_t nfds); /* it ended before, and is still held */
 
 /* end.c */
 void exec_check_end(struct exec *x); /* ends it when it has exited and everything was read */

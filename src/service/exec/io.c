@@ -121,7 +121,7 @@ static void stream_settle(struct stream *st)
 
 	if (st->fd >= 0)
 		watch(st);
-	if (x->lingering)
+	if (x->draining)
 		exec_release(x);
 	else
 		exec_check_end(x);
@@ -139,7 +139,7 @@ static void on_spooled(void *arg)
 	struct stream *st = arg;
 	struct exec *x = st->exec;
 
-	if (x->silent) { /* nobody wants it any more */
+	if (x->orphaned) { /* nobody wants it any more */
 		exec_unref(x);
 		return;
 	}
@@ -157,7 +157,7 @@ static void on_hashed(void *arg)
 	struct stream *st = arg;
 	struct exec *x = st->exec;
 
-	if (x->silent) {
+	if (x->orphaned) {
 		exec_unref(x);
 		return;
 	}
@@ -183,7 +183,7 @@ static void on_pulled(void *arg)
 	struct exec *x = st->exec;
 	ssize_t n = st->spool.pulled;
 
-	if (x->silent) {
+	if (x->orphaned) {
 		exec_unref(x);
 		return;
 	}
@@ -217,7 +217,7 @@ static bool pull(struct stream *st, size_t want)
 	const struct exec *x = st->exec;
 
 	/* What is masked has to come by here. */
-	if (!x->request->background || x->sink || x->lingering || sandbox_mask(x->sandbox) || st->mask)
+	if (!x->request->background || x->sink || x->draining || sandbox_mask(x->sandbox) || st->mask)
 		return false;
 	st->spool.show = digest_wants(&st->digest);
 	if (want == SCRATCH && !st->spool.show && !x->request->tty)
@@ -230,7 +230,7 @@ static bool deliver(struct stream *st, const char *data, size_t len)
 {
 	struct exec *x = st->exec;
 
-	if (x->lingering)
+	if (x->draining)
 		return true; /* after its end: read so that nobody hangs, and forgotten */
 	digest_add(&st->digest, data, len);
 	if (x->sink) {
@@ -350,7 +350,7 @@ static bool pump_once(struct stream *st)
 	size_t want = SCRATCH;
 	ssize_t n;
 
-	if (x->exited && !x->lingering && st->left < want)
+	if (x->exited && !x->draining && st->left < want)
 		want = st->left;
 	if (!want) {
 		st->drained = true;
@@ -532,11 +532,11 @@ void exec_let_go(struct sandbox *b)
 	b->let_go = b->hands_off = true;
 	b->missed = b->ask_again = false;
 	for (struct exec *x = b->execs; x; x = x->next) {
-		if (x->lingering) {
-			x->lingering = false;
+		if (x->draining) {
+			x->draining = false;
 			x->group_no = 0;
 		}
-		x->named = false;
+		x->seen_in_sync = false;
 		stream_close(&x->stream[EXEC_OUT]);
 		stream_close(&x->stream[EXEC_ERR]);
 		close_poll(&x->in_poll);

@@ -109,7 +109,7 @@ void exec_remember(struct exec *x)
 	t->history_last = &x->history_next;
 	for (old = t->history_first; t->history > HISTORY_MAX && old && old != x; old = next) {
 		next = old->history_next;
-		if (exec_over(old) && !old->lingering)
+		if (exec_over(old) && !old->draining)
 			exec_forget(old);
 	}
 }

@@ -45,7 +45,7 @@ static void drop(struct exec *x)
 	if (x->stored)
 		execs_delete(b->service->db, x->id, NULL);
 	x->stored = false;
-	x->lingering = false;
+	x->draining = false;
 	if (!x->ended_ns) {
 		tenant_give(b->tenant, &one);
 		b->running--;
@@ -131,7 +131,7 @@ void exec_revived(struct sandbox *b)
 		uint64_t group = 0;
 
 		next = x->next;
-		if (x->revived && !x->named) {
+		if (x->revived && !x->seen_in_sync) {
 			drop(x);
 			continue;
 		}

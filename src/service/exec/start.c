@@ -429,8 +429,8 @@ int exec_store(struct exec *x, const char *result, struct err *e)
 	row.spec = spec.data;
 	r = execs_insert(x->sandbox->service->db, &row, e);
 	x->stored = r == 0;
-	if (x->stored && x->due) {
-		x->due = false;
+	if (x->stored && x->row_pending) {
+		x->row_pending = false;
 		x->sandbox->unstored--;
 	}
 	return r;
@@ -533,7 +533,7 @@ int exec_new(struct sandbox *b, const struct who *who, struct exec_request *requ
 	snprintf(field, sizeof(field), "\"exec\":\"%s\"", x->id);
 	event_add(b->service, b, "exec.started", field);
 	if (!x->stored) {
-		x->due = true;
+		x->row_pending = true;
 		b->unstored++;
 		b->service->fresh++;
 		service_soon(b->service);

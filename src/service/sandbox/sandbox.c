@@ -43,7 +43,8 @@ const char *sandbox_state_name(enum sandbox_state s)
 
 int sandbox_lost(const struct sandbox *b, struct err *e)
 {
-	const char *why = b->drowned ? "its memory was full, and its first process was killed for it" : "its first process died";
+	const char *why = b->lost_to_oom ? "its memory was full, and its first process was killed for it"
+					 : "its first process died";
 
 	if (b->request->disk[0]) {
 		err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s; its files are there", b->request->name, why);
@@ -53,7 +54,7 @@ int sandbox_lost(const struct sandbox *b, struct err *e)
 	err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s%s", b->request->name, why,
 		b->request->spec->flags & SPEC_VM ? "" : "; its files were in memory and are gone");
 	err_remedy(e, "delete it and create another%s, or restore it from a checkpoint",
-		   b->drowned ? " with more memory or storage disk" : "");
+		   b->lost_to_oom ? " with more memory or storage disk" : "");
 	return -ESRCH;
 }
 
@@ -340,7 +341,7 @@ void sandbox_move(struct sandbox *b, struct sandbox *from)
 	b->stat = from->stat;
 	b->synced = true;
 	b->let_go = b->hands_off = b->ask_again = false;
-	b->found = b->attaching = b->drowned = false;
+	b->found = b->attaching = b->lost_to_oom = false;
 	b->breaks = 0;
 	b->paused_ns = 0;
 }
@@ -380,11 +381,11 @@ static void on_last_stat(void *arg, int r, const struct warden_link_answer *a, c
 	(void)e;
 	if (b->handle == op->handle && (b->state == SANDBOX_RUNNING || b->state == SANDBOX_PAUSED)) {
 		b->attaching = false;
-		b->drowned = r == 0 && a->rep->stat.group.oom_kills;
+		b->lost_to_oom = r == 0 && a->rep->stat.group.oom_kills;
 		if (r == 0)
 			b->stat = a->rep->stat;
-		sandbox_lose(b, b->drowned ? "its memory was full, and its first process was killed for it"
-					   : "its first process has ended");
+		sandbox_lose(b, b->lost_to_oom ? "its memory was full, and its first process was killed for it"
+					       : "its first process has ended");
 	}
 	free(op);
 	sandbox_unref(b);

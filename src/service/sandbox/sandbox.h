@@ -65,7 +65,7 @@ struct sandbox {
 	bool up, synced; /* synced: false while execs are found again */
 	bool found; /* of a time before ours: its agent is to be attached to */
 	bool attaching;
-	bool drowned; /* lost by the memory limit */
+	bool lost_to_oom; /* lost by the memory limit */
 	unsigned breaks; /* of the link to its agent, since the agent last answered */
 	uint64_t created_ns, expires_ns, used_ns; /* wall clock */
 	uint64_t paused_ns; /* while it is paused or hibernated: about since when; else 0 */

@@ -194,7 +194,7 @@ static void on_gone(void *arg)
 {
 	struct attach *t = arg;
 
-	if (t->exec && t->kind->owner && !t->exec->exited) {
+	if (t->exec && t->kind->owner && !exec_has_exited(t->exec)) {
 		if (t->exec->request->tty)
 			exec_signal(t->exec, SIGHUP, EXEC_TREE, NULL);
 		else

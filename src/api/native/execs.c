@@ -407,7 +407,7 @@ void delete_exec(void *arg, struct http_req *q, const struct route *r)
 		answer_exec(c, 200, true);
 		return;
 	}
-	if (!c->exec->exited && exec_signal(c->exec, SIGKILL, EXEC_TREE, &e) < 0) {
+	if (!exec_has_exited(c->exec) && exec_signal(c->exec, SIGKILL, EXEC_TREE, &e) < 0) {
 		call_fail(c, &e);
 		return;
 	}

@@ -81,7 +81,7 @@ void noid_ws_exec(void *arg, struct http_req *q, const struct route *r)
 
 static bool is_console(const struct exec *x)
 {
-	if (x->exited || x->ended_ns || !x->request || !x->request->tty || x->request->argc != ARRAY_LEN(console_argv))
+	if (exec_has_exited(x) || !x->request || !x->request->tty || x->request->argc != ARRAY_LEN(console_argv))
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(console_argv); i++)
 		if (strcmp(x->request->argv[i], console_argv[i]))

@@ -282,7 +282,7 @@ static void put_digest(struct json *j, struct exec *x)
 	}
 }
 
-static void note(struct exec *x)
+static void audit_end_of(struct exec *x)
 {
 	struct audit_rec rec = who_rec(&x->who, "exec.end");
 	struct service *s = x->sandbox->service;
@@ -309,6 +309,18 @@ static void note(struct exec *x)
 			jout_strn(j, i ? "stderr" : "stdout", buf_str(&sp->mem), sp->mem.len);
 	}
 	audit_end(s->audit, NULL);
+}
+
+void exec_note_end(struct exec *x)
+{
+	const struct verdict *v = &x->verdict;
+	char fields[192];
+
+	audit_end_of(x);
+	snprintf(fields, sizeof(fields), "\"exec\":\"%s\",\"exit_code\":%d,\"cause\":\"%s\"%s%s%s", x->id, v->exit_code,
+		 verdict_name(v->cause), v->oom_kind[0] ? ",\"oom_kind\":\"" : "", v->oom_kind,
+		 v->oom_kind[0] ? "\"" : "");
+	event_add(x->sandbox->service, x->sandbox, "exec.ended", fields);
 }
 
 /* Of those that have ended, the ones that ended first are forgotten: one that ran for long can still be asked for its result. */
@@ -409,7 +421,7 @@ static void on_stored(void *arg)
 
 	x->sink = NULL; /* it has been told everything; what still comes is nobody's */
 	x->held = false;
-	x->state = EXEC_ENDED;
+	exec_set_state(x, EXEC_ENDED);
 	stdin_close(x);
 	exec_release(x);
 	exec_tell(x);
@@ -444,7 +456,6 @@ void exec_end(struct exec *x)
 	const struct tenant_quota one = { .execs = 1 };
 	struct sandbox *b = x->sandbox;
 	struct err e = { 0 };
-	char fields[192];
 
 	if (x->ended_ns)
 		return;
@@ -467,12 +478,8 @@ void exec_end(struct exec *x)
 		log_warn("exec %s: %s", x->id, e.msg);
 	if (!x->lost && b->request->again)
 		sandbox_again_drop(b, x->id, x->was);
-	note(x);
+	exec_set_state(x, EXEC_ENDING);
 	exec_trim(x);
-	snprintf(fields, sizeof(fields), "\"exec\":\"%s\",\"exit_code\":%d,\"cause\":\"%s\"%s%s%s", x->id,
-		 x->verdict.exit_code, verdict_name(x->verdict.cause), x->verdict.oom_kind[0] ? ",\"oom_kind\":\"" : "", x->verdict.oom_kind,
-		 x->verdict.oom_kind[0] ? "\"" : "");
-	event_add(b->service, b, "exec.ended", fields);
 	exec_ref(x);
 	turn_after(b->service->turn, &x->wait, on_stored, x);
 }
@@ -489,7 +496,7 @@ static void on_stat(void *arg, int r, const struct err *e)
 
 void exec_check_end(struct exec *x)
 {
-	if (!x->exited || x->ended_ns || x->orphaned || !x->stream[0].drained || !x->stream[1].drained ||
+	if ((x->state != EXEC_EXITED && x->state != EXEC_JUDGING) || !x->stream[0].drained || !x->stream[1].drained ||
 	    stream_busy(&x->stream[0]) || stream_busy(&x->stream[1]))
 		return;
 	stream_end(&x->stream[0]);
@@ -501,9 +508,9 @@ void exec_check_end(struct exec *x)
 		return;
 	}
 	/* Something went wrong: was it a limit? Asked once. */
-	if (x->judging)
+	if (x->state == EXEC_JUDGING)
 		return;
-	x->judging = true;
+	exec_set_state(x, EXEC_JUDGING);
 	exec_ref(x);
 	sandbox_stat(x->sandbox, on_stat, x);
 }
@@ -515,11 +522,12 @@ static void exec_end_all(struct sandbox *b, bool killed)
 			continue;
 		if (killed)
 			x->killed = true;
-		else if (!x->exited)
+		else if (!exec_has_exited(x))
 			x->lost = true;
-		if (!x->exited)
+		if (!exec_has_exited(x)) {
 			x->exit.status = SIGKILL;
-		x->exited = true;
+			exec_set_state(x, EXEC_EXITED);
+		}
 		turn_cancel(&x->wait);
 		stream_exited(&x->stream[EXEC_OUT]);
 		stream_exited(&x->stream[EXEC_ERR]);
@@ -544,6 +552,11 @@ void exec_leave_all(struct sandbox *b)
 void exec_lose_all(struct sandbox *b)
 {
 	exec_end_all(b, b->state == SANDBOX_ENDING);
+}
+
+void exec_kill_all(struct sandbox *b)
+{
+	exec_end_all(b, true);
 }
 
 void exec_drop_all(struct sandbox *b)

@@ -67,7 +67,7 @@ void exec_unref(struct exec *x)
 	for (int i = 0; i < 2; i++)
 		if (stream_busy(&x->stream[i])) {
 			x->refs = 1;
-			x->orphaned = true;
+			exec_set_state(x, EXEC_ORPHANED);
 			return;
 		}
 	turn_cancel(&x->wait);
@@ -149,7 +149,7 @@ bool exec_over(const struct exec *x)
 
 bool exec_started(const struct exec *x)
 {
-	return x->state != EXEC_WAITING &&
+	return (x->started || x->state == EXEC_ENDED) &&
 	       (!x->request || !x->request->tty || x->stream[0].fd >= 0 || x->state == EXEC_ENDED);
 }
 
@@ -157,7 +157,7 @@ bool exec_started(const struct exec *x)
 
 static int check_running(const struct exec *x, struct err *e)
 {
-	if (x->exited || x->state == EXEC_ENDED)
+	if (exec_has_exited(x))
 		return err_set(e, ERR_CONFLICT, -ESRCH, "exec '%s' has ended", x->id);
 	return 0;
 }
@@ -171,7 +171,8 @@ int exec_signal(struct exec *x, int sig, enum exec_scope scope, struct err *e)
 		r = sandbox_ready(x->sandbox, e);
 	if (r < 0)
 		return r;
-	if (x->state == EXEC_WAITING) { /* nobody there knows it so far; the first that ends it counts */
+	if (x->state == EXEC_WAITING ||
+	    x->state == EXEC_FOUND) { /* nobody there knows it so far; the first that ends it counts */
 		if (x->early_signal != SIGKILL) {
 			x->early_signal = sig;
 			x->early_scope = scope;
@@ -268,18 +269,18 @@ static void on_held(struct exec *x, const struct frame *f, int *fds, size_t nfds
 	if (frame_held_decode(f, &h) < 0)
 		return;
 	x->seen_in_sync = true;
-	if (x->exited) {
+	if (exec_has_exited(x)) {
 		if (!open)
 			exec_drain(x, h.flags, fds, nfds);
 		return;
 	}
 	if (!open)
 		take_held(x, h.flags, fds, nfds);
-	x->state = EXEC_STARTED;
+	exec_set_state(x, EXEC_STARTED);
 	exec_signal_early(x);
 	exec_tell(x);
 	if (h.flags & FRAME_HELD_ENDED) {
-		x->exited = true;
+		exec_set_state(x, EXEC_EXITED);
 		x->exit = h.exited;
 		stream_exited(&x->stream[EXEC_OUT]);
 		stream_exited(&x->stream[EXEC_ERR]);
@@ -337,7 +338,7 @@ void exec_frame(struct sandbox *b, const struct frame *f, int *fds, size_t nfds)
 	exec_ref(x);
 	if (f->type == FRAME_HELD) {
 		on_held(x, f, fds, nfds);
-	} else if (x->exited) {
+	} else if (exec_has_exited(x)) {
 		; /* said twice, or after we gave up on it */
 	} else if (f->type == FRAME_EXITED && (b->let_go || !b->synced) && !x->seen_in_sync) {
 		b->missed = true; /* the agent says it again when it names it, and gives what was not read yet */
@@ -345,7 +346,7 @@ void exec_frame(struct sandbox *b, const struct frame *f, int *fds, size_t nfds)
 		open_terminal(x, &fds[0]);
 		exec_tell(x);
 	} else if (f->type == FRAME_EXITED && frame_exited_decode(f, &x->exit) == 0) {
-		x->exited = true;
+		exec_set_state(x, EXEC_EXITED);
 		stream_exited(&x->stream[EXEC_OUT]);
 		stream_exited(&x->stream[EXEC_ERR]);
 		exec_check_end(x);

@@ -11,7 +11,16 @@
 #include "service/exec/spool.h"
 
 enum exec_scope { EXEC_PROCESS, EXEC_GROUP, EXEC_TREE };
-enum exec_state { EXEC_WAITING, EXEC_STARTED, EXEC_ENDED };
+enum exec_state {
+	EXEC_WAITING, /* for its row, its group, or the agent's word */
+	EXEC_FOUND, /* after a restart, or in a memory image: the agent has not named it so far */
+	EXEC_STARTED,
+	EXEC_EXITED, /* or it never will be started: what it said is still being read */
+	EXEC_JUDGING, /* its sandbox is asked what it has used: a limit may have ended it */
+	EXEC_ENDING, /* its result is there, and is being stored */
+	EXEC_ENDED, /* stored, and told */
+	EXEC_ORPHANED, /* nobody has it any more but a worker: freed when that is done */
+};
 enum exec_stream { EXEC_OUT, EXEC_ERR };
 
 struct exec_sink;
@@ -44,7 +53,8 @@ struct exec {
 	uint32_t number;
 	struct exec_request *request;
 	struct who who;
-	enum exec_state state;
+	enum exec_state state; /* written by exec_set_state() alone */
+	bool started; /* it was so at some time */
 	struct stream stream[2];
 	int in; /* host's end of stdin, or a copy of the terminal's master, which is stream[0].fd; -1 = closed */
 	uv_poll_t *in_poll;
@@ -58,17 +68,15 @@ struct exec {
 	uint64_t deadline_ns, left_ns; /* monotonic; left while paused */
 	uint64_t group_no; /* 0 = none */
 	uint64_t started_ns, ended_ns, started_mono, ended_mono;
-	bool timed_out, cpu_out, killed, lost, exited, failed;
+	bool timed_out, cpu_out, killed, lost, failed; /* why it ended; may be several */
 	bool revived; /* of a memory image, and not named by its agent so far */
 	char was[ID_SIZE]; /* the id it had in the sandbox it was first in, "" = this is it */
 	bool sandbox_replaced; /* the sandbox it ran in was replaced: there is nobody to tell */
 	bool warm; /* a warm process that is ready */
-	bool adopted; /* found again after a restart */
+	bool adopted; /* it was FOUND, or is */
 	bool joined; /* then: somebody came back to it, and had seen so much that went straight to them */
 	uint64_t seen[2];
 	bool seen_in_sync; /* named by the agent, since it was last asked what it has */
-	bool judging; /* it was asked what the sandbox used: then it ends */
-	bool orphaned; /* nobody has it any more but a worker: freed when that is done */
 	bool stored; /* has a row */
 	bool row_pending; /* gets one soon */
 	struct exec *unwatched_next;
@@ -118,6 +126,13 @@ struct exec_watch {
 void exec_watch(struct exec *x, struct exec_watch *w, void (*fn)(void *arg, struct exec *x), void *arg);
 void exec_unwatch(struct exec_watch *w);
 
+const char *exec_state_name(enum exec_state s);
+bool exec_may_become(enum exec_state from, enum exec_state to);
+/* It does not run any more. */
+static inline bool exec_has_exited(const struct exec *x)
+{
+	return x->state >= EXEC_EXITED;
+}
 /* Everything it said has been read, and its end is stored. */
 bool exec_over(const struct exec *x);
 bool exec_started(const struct exec *x); /* a terminal is there; others: EXEC was sent */
@@ -141,6 +156,7 @@ void exec_group_came(struct sandbox *b, int r, const struct err *e);
 /* Who may change /usr can do so now, or r < 0: it cannot be had. */
 void exec_system_came(struct sandbox *b, int r, const struct err *e);
 void exec_lose_all(struct sandbox *b);
+void exec_kill_all(struct sandbox *b); /* likewise, by us */
 void exec_leave_all(struct sandbox *b);
 /*
  * Of all pipes and terminals, without a word: the agent has them, too, and gives them back when asked. Until exec_take_up they

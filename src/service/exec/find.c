@@ -116,12 +116,12 @@ int exec_load(struct sandbox *b, const struct exec_row *row, struct err *e)
 		b->next_exec = row->number + NUMBERS_APART;
 	exec_list(x);
 	if (row->result) {
-		x->state = EXEC_ENDED;
-		x->exited = true;
+		exec_load_state(x, EXEC_ENDED);
 		load_result(x, result);
 		exec_remember(x);
 		return 0;
 	}
+	exec_load_state(x, EXEC_FOUND);
 	x->adopted = true;
 	b->running++;
 	b->service->running_execs++;
@@ -184,12 +184,10 @@ bool exec_synced(struct sandbox *b)
 	}
 	b->let_go = b->missed = false;
 	for (struct exec *x = b->execs; x; x = x->next) {
-		bool sent = x->adopted || x->state == EXEC_STARTED;
-
-		if (x->ended_ns || x->exited || x->seen_in_sync || x->revived || !sent)
+		if ((x->state != EXEC_FOUND && x->state != EXEC_STARTED) || x->seen_in_sync || x->revived)
 			continue;
 		x->lost = true;
-		x->exited = true;
+		exec_set_state(x, EXEC_EXITED);
 		exec_end(x);
 	}
 	exec_start_waiting(b);

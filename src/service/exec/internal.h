@@ -2,6 +2,15 @@
 #pragma once
 #include "service/exec/exec.h"
 
+/* state.c */
+/*
+ * Whether it is so now. One that is not in the table is a bug of ours: test builds abort, others log it and refuse. ENDING makes
+ * the audit record and the event of its end.
+ */
+bool exec_set_state(struct exec *x, enum exec_state to);
+void exec_load_state(struct exec *x, enum exec_state is); /* as its row says: FOUND, or ENDED */
+void exec_note_begin(struct exec *x); /* it was taken in: WAITING. With an audit record when its caller does not wait */
+
 /* io.c */
 void stream_init(struct exec *x, enum exec_stream which);
 /*
@@ -51,6 +60,7 @@ void exec_drain(struct exec *x, uint32_t flags, int *fds, size_t nfds); /* it en
 /* end.c */
 void exec_check_end(struct exec *x); /* ends it when it has exited and everything was read */
 void exec_end(struct exec *x);
+void exec_note_end(struct exec *x); /* from exec_set_state */
 void exec_release(struct exec *x);
 /* Its output in memory counts from now on, until it is freed or the oldest has to go. */
 void exec_keep(struct exec *x);

@@ -139,7 +139,7 @@ static void on_spooled(void *arg)
 	struct stream *st = arg;
 	struct exec *x = st->exec;
 
-	if (x->orphaned) { /* nobody wants it any more */
+	if (x->state == EXEC_ORPHANED) { /* nobody wants it any more */
 		exec_unref(x);
 		return;
 	}
@@ -157,7 +157,7 @@ static void on_hashed(void *arg)
 	struct stream *st = arg;
 	struct exec *x = st->exec;
 
-	if (x->orphaned) {
+	if (x->state == EXEC_ORPHANED) {
 		exec_unref(x);
 		return;
 	}
@@ -183,13 +183,13 @@ static void on_pulled(void *arg)
 	struct exec *x = st->exec;
 	ssize_t n = st->spool.pulled;
 
-	if (x->orphaned) {
+	if (x->state == EXEC_ORPHANED) {
 		exec_unref(x);
 		return;
 	}
 	exec_ref(x);
 	if (n > 0) {
-		if (x->exited && !st->late)
+		if (exec_has_exited(x) && !st->late)
 			st->left -= (uint64_t)n < st->left ? (uint64_t)n : st->left;
 		if (st->spool.seen)
 			digest_add(&st->digest, st->spool.seen, (size_t)n);
@@ -200,7 +200,7 @@ static void on_pulled(void *arg)
 	} else if (n == 0) {
 		st->eof = st->drained = true;
 	} else if (n == -EAGAIN && !st->late) {
-		st->drained = x->exited;
+		st->drained = exec_has_exited(x);
 	}
 	if (st->late)
 		stream_exited(st);
@@ -350,7 +350,7 @@ static bool pump_once(struct stream *st)
 	size_t want = SCRATCH;
 	ssize_t n;
 
-	if (x->exited && !x->draining && st->left < want)
+	if (exec_has_exited(x) && !x->draining && st->left < want)
 		want = st->left;
 	if (!want) {
 		st->drained = true;
@@ -362,14 +362,14 @@ static bool pump_once(struct stream *st)
 		n = read_now(st->fd, buf, want);
 	} while (n < 0 && errno == EINTR);
 	if (n < 0 && errno == EAGAIN) {
-		st->drained = x->exited;
+		st->drained = exec_has_exited(x);
 		return false;
 	}
 	if (n <= 0) { /* a terminal whose last process is gone says EIO */
 		st->eof = st->drained = true;
 		return false;
 	}
-	if (x->exited)
+	if (exec_has_exited(x))
 		st->left -= (uint64_t)n < st->left ? (uint64_t)n : st->left;
 	note_full(st, (size_t)n);
 	return st->mask || sandbox_mask(x->sandbox) ? deliver_masked(st, buf, (size_t)n) : deliver(st, buf, (size_t)n);
@@ -579,8 +579,7 @@ void exec_read_all(struct sandbox *b)
 bool exec_any_between(const struct sandbox *b)
 {
 	for (const struct exec *x = b->execs; x; x = x->next)
-		if (!x->ended_ns &&
-		    (x->exited || (x->state == EXEC_WAITING && !x->adopted && b->state == SANDBOX_RUNNING)))
+		if (!x->ended_ns && (exec_has_exited(x) || (x->state == EXEC_WAITING && b->state == SANDBOX_RUNNING)))
 			return true;
 	return false;
 }
@@ -593,7 +592,7 @@ static bool stdin_to_come(const struct exec *x)
 
 int exec_write(struct exec *x, const char *data, size_t len, struct err *e)
 {
-	if ((x->in < 0 && !stdin_to_come(x)) || x->in_closing || x->exited)
+	if ((x->in < 0 && !stdin_to_come(x)) || x->in_closing || exec_has_exited(x))
 		return err_set(e, ERR_CONFLICT, -EPIPE, "the stdin of exec '%s' is not open", x->id);
 	if (x->in_queue.len > MIB)
 		return -EAGAIN;
@@ -624,7 +623,8 @@ int exec_resize(struct exec *x, uint32_t rows, uint32_t cols, struct err *e)
 {
 	struct winsize ws = { .ws_row = (unsigned short)rows, .ws_col = (unsigned short)cols };
 
-	if (x->request->tty && !x->exited && !exec_started(x)) { /* sent with it, or when its terminal is there */
+	if (x->request->tty && !exec_has_exited(x) &&
+	    !exec_started(x)) { /* sent with it, or when its terminal is there */
 		x->request->rows = rows;
 		x->request->cols = cols;
 		x->resized = true;

@@ -216,7 +216,8 @@ void exec_fail(struct exec *x, int r, const struct err *e)
 	x->fail = *e;
 	if (!x->fail.errnum)
 		x->fail.errnum = -r;
-	x->exited = true;
+	if (!exec_has_exited(x))
+		exec_set_state(x, EXEC_EXITED);
 	exec_end(x);
 }
 
@@ -227,7 +228,7 @@ static void on_watch_due(uv_timer_t *t)
 
 	while ((x = s->unwatched)) {
 		s->unwatched = x->unwatched_next;
-		for (int i = 0; i < 2 && !x->exited; i++)
+		for (int i = 0; i < 2 && !exec_has_exited(x); i++)
 			if (stream_arm(&x->stream[i], NULL) < 0)
 				exec_kill_tree(x); /* it would hang for ever on a full pipe */
 		exec_unref(x);
@@ -285,7 +286,7 @@ static void start(struct exec *x)
 		exec_fail(x, r, &e);
 		return;
 	}
-	x->state = EXEC_STARTED;
+	exec_set_state(x, EXEC_STARTED);
 	x->started_mono = began;
 	x->deadline_ns = x->request->timeout_ms ? x->started_mono + x->request->timeout_ms * 1000000ULL : 0;
 	x->net_base = sandbox_net_bytes(x->sandbox);
@@ -309,7 +310,7 @@ static struct exec *next_waiting(struct sandbox *b)
 	struct exec *found = NULL;
 
 	for (struct exec *x = b->execs; x; x = x->next)
-		if (x->state == EXEC_WAITING && !x->exited && !x->wait.prev)
+		if (x->state == EXEC_WAITING && !x->wait.prev)
 			found = x;
 	return found;
 }
@@ -453,7 +454,7 @@ void exec_store_running(struct service *s)
 		for (struct exec *x = b->unstored ? b->execs : NULL; x; x = x->next) {
 			if (x->stored)
 				continue;
-			if (x->state == EXEC_WAITING && !x->ended_ns)
+			if (x->state == EXEC_WAITING)
 				s->fresh++; /* it still waits for its start: next time */
 			else if ((x->ended_ns ? exec_store_end(x, NULL) : exec_store(x, NULL, NULL)) == 0)
 				turn_dirty(s->turn);
@@ -466,7 +467,6 @@ int exec_new(struct sandbox *b, const struct who *who, struct exec_request *requ
 {
 	const struct tenant_quota one = { .execs = 1 };
 	AUTO(exec_request_free) struct exec_request *mine = request;
-	char field[48];
 	struct exec *x;
 	int r = b->state == SANDBOX_LOST ? sandbox_lost(b, e) : 0;
 
@@ -519,19 +519,7 @@ int exec_new(struct sandbox *b, const struct who *who, struct exec_request *requ
 	b->service->running_execs++;
 	if (!x->request->standing)
 		sandbox_use(b);
-	if (x->request->background) {
-		struct audit_rec rec = who_rec(who, "exec.start");
-		struct json *j;
-
-		rec.tenant = b->tenant->id;
-		rec.sandbox = b->id;
-		rec.exec = x->id;
-		j = audit_begin(b->service->audit, &rec);
-		exec_request_write(x->request, sandbox_mask(b), j);
-		audit_end(b->service->audit, NULL);
-	}
-	snprintf(field, sizeof(field), "\"exec\":\"%s\"", x->id);
-	event_add(b->service, b, "exec.started", field);
+	exec_note_begin(x);
 	if (!x->stored) {
 		x->row_pending = true;
 		b->unstored++;

@@ -42,7 +42,8 @@ static void on_kill_overdue(uv_timer_t *t)
 	struct exec *x = t->data;
 
 	log_warn("exec %s does not end although it was killed", x->id);
-	x->exited = true;
+	if (!exec_has_exited(x))
+		exec_set_state(x, EXEC_EXITED);
 	x->exit.status = SIGKILL;
 	stream_exited(&x->stream[0]);
 	stream_exited(&x->stream[1]);
@@ -61,7 +62,7 @@ void exec_kill_tree(struct exec *x)
 {
 	struct sandbox *b = x->sandbox;
 
-	if (x->exited || !b->handle)
+	if (exec_has_exited(x) || !b->handle)
 		return;
 	if (x->group_no)
 		warden_link_call(b->service->warden, WARDEN_GROUP_KILL, b->handle, x->group_no, NULL, NULL, NULL);
@@ -79,7 +80,7 @@ static void on_cpu(void *arg, int r, const struct err *e)
 	(void)e;
 	if (r == 0 && !x->cpu_base)
 		x->cpu_base = used + 1;
-	if (r == 0 && !x->exited && x->request->cpu_ms && used + 1 - x->cpu_base > x->request->cpu_ms * 1000) {
+	if (r == 0 && !exec_has_exited(x) && x->request->cpu_ms && used + 1 - x->cpu_base > x->request->cpu_ms * 1000) {
 		x->cpu_out = true;
 		exec_kill_tree(x);
 	}
@@ -97,7 +98,7 @@ void exec_arm(struct exec *x)
 {
 	uint64_t now = clock_mono_ns(), ms = 0;
 
-	if (x->exited || x->timed_out || x->cpu_out || x->killed)
+	if (exec_has_exited(x) || x->timed_out || x->cpu_out || x->killed)
 		return;
 	if (x->deadline_ns)
 		ms = x->deadline_ns > now ? (x->deadline_ns - now + 999999) / 1000000 : 1;
@@ -111,7 +112,7 @@ static void on_time(uv_timer_t *t)
 {
 	struct exec *x = t->data;
 
-	if (x->exited)
+	if (exec_has_exited(x))
 		return;
 	if (x->deadline_ns && clock_mono_ns() >= x->deadline_ns) {
 		x->timed_out = true;
@@ -128,7 +129,7 @@ void exec_clock(struct sandbox *b, bool stop)
 	uint64_t now = clock_mono_ns();
 
 	for (struct exec *x = b->execs; x; x = x->next) {
-		if (x->exited || (x->state != EXEC_STARTED && !x->adopted))
+		if (x->state != EXEC_STARTED && x->state != EXEC_FOUND)
 			continue;
 		if (stop) {
 			x->left_ns = x->deadline_ns > now ? x->deadline_ns - now : 1;

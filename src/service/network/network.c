@@ -57,7 +57,7 @@ static bool state_store(struct service *s, const struct sandbox *b)
 	AUTO(buf_done) struct buf observed = BUF_INIT(MIB);
 	char text[160];
 
-	if (!st->dirty || !b->up)
+	if (!st->dirty || b->state == SANDBOX_MAKING)
 		return false;
 	for (uint32_t i = 0; i < st->nobserved; i++)
 		buf_addf(&observed, "%s%s", i ? "\n" : "", st->observed[i]);
@@ -323,7 +323,7 @@ static void on_named(struct net_run *r, const struct egress_msg *m)
 	for (uint32_t i = 0; i < names->n; i++) {
 		if (!net_state_name(r->state, names->name[i].index, names->name[i].name))
 			continue;
-		if (r->sandbox && r->sandbox->up && r->sandbox->net == r->state)
+		if (r->sandbox && r->sandbox->state != SANDBOX_MAKING && r->sandbox->net == r->state)
 			net_names_put(s->db,
 				      &(struct net_name_row){ .sandbox = r->id,
 							      .number = names->name[i].index,

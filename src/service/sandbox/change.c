@@ -49,14 +49,14 @@ void sandbox_delete(struct sandbox *b, const struct who *who, const char *kind, 
 	struct sandbox_op *op = sandbox_op_new(b, who, fn, arg);
 
 	op->kind = kind;
-	b->state = SANDBOX_ENDING;
+	sandbox_set_state(b, SANDBOX_ENDING);
 	sandbox_unlist(b);
 	exec_lose_all(b);
 	port_uses_end(b);
 	/* First the row: dying in between leaves a sandbox that nobody knows, and not one that seems to be lost. */
 	op->r = sandboxes_delete(b->service->db, b->id, &op->err);
 	if (op->r == 0)
-		sandbox_note(b, &op->who, op->kind);
+		sandbox_note_state(b, &op->who, op->kind);
 	b->service->ending++;
 	turn_after(b->service->turn, &op->wait, on_unstored, op);
 }
@@ -68,7 +68,7 @@ void sandbox_discard(struct sandbox *b, const char *why)
 	struct audit_rec rec = who_rec(&daemon, b->request->origin.pool[0] ? "pool.drop" : "template.drop");
 	struct json *j;
 
-	b->state = SANDBOX_ENDING;
+	sandbox_set_state(b, SANDBOX_ENDING);
 	exec_lose_all(b);
 	op->r = sandboxes_delete(b->service->db, b->id, &op->err);
 	rec.sandbox = b->id;
@@ -98,7 +98,7 @@ static void on_frozen(void *arg, int r, const struct warden_link_answer *a, cons
 
 	(void)a;
 	if (r == 0 && b->handle == op->handle && (b->state == SANDBOX_RUNNING || b->state == SANDBOX_PAUSED)) {
-		b->state = pause ? SANDBOX_PAUSED : SANDBOX_RUNNING;
+		sandbox_set_state(b, pause ? SANDBOX_PAUSED : SANDBOX_RUNNING);
 		b->idle_paused = pause && !op->done;
 		free(b->memory_refused); /* of when it slept: that was told */
 		b->memory_refused = NULL;
@@ -106,7 +106,7 @@ static void on_frozen(void *arg, int r, const struct warden_link_answer *a, cons
 		sandbox_reattach(b);
 		secrets_refresh(b);
 		r = sandbox_store(b, &op->err);
-		sandbox_note(b, &op->who, op->kind);
+		sandbox_note_state(b, &op->who, op->kind);
 		e = &op->err;
 		if (used_again(b))
 			sandbox_resume(b, &op->who, NULL, NULL);
@@ -204,7 +204,7 @@ int sandbox_update(struct sandbox *b, const struct who *who, uint64_t timeout_ms
 	service_soon(b->service);
 	r = sandbox_store(b, e);
 	if (r == 0)
-		sandbox_note(b, who, "sandbox.update");
+		sandbox_note_update(b, who);
 	return r;
 }
 

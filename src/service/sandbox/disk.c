@@ -57,7 +57,7 @@ static void uncharge(struct sandbox *b)
 static void become_stopped(struct sandbox *b, const struct who *who, const char *why)
 {
 	log_info("sandbox %s is stopped: %s", b->id, why);
-	b->state = SANDBOX_STOPPED;
+	sandbox_set_state(b, SANDBOX_STOPPED);
 	agent_link_close(&b->link);
 	sandbox_net_end(b);
 	file_workers_drop(b);
@@ -67,7 +67,7 @@ static void become_stopped(struct sandbox *b, const struct who *who, const char 
 	b->found = b->synced = b->idle_paused = false;
 	uncharge(b);
 	sandbox_store(b, NULL);
-	sandbox_note(b, who, "sandbox.stop");
+	sandbox_note_state(b, who, "sandbox.stop");
 }
 
 void sandbox_stopped(struct sandbox *b, const char *why)
@@ -160,10 +160,10 @@ static void on_stored(void *arg)
 static void become_running(struct sandbox *b, const struct who *who)
 {
 	b->opened = false;
-	b->state = SANDBOX_RUNNING;
+	sandbox_set_state(b, SANDBOX_RUNNING);
 	b->synced = true;
 	if (sandbox_store(b, NULL) == 0)
-		sandbox_note(b, who, "sandbox.start");
+		sandbox_note_state(b, who, "sandbox.start");
 }
 
 static void on_made(void *arg, int r, const struct err *e)

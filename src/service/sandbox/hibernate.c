@@ -104,7 +104,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	memcpy(s->layer, c->chain->layer, sizeof(s->layer));
 	layer_hold(b->service, s->layer[s->layers - 1]);
 	b->asleep = c->memory ? ASLEEP_MEMORY : ASLEEP_FILES;
-	b->state = SANDBOX_HIBERNATED;
+	sandbox_set_state(b, SANDBOX_HIBERNATED);
 	b->handle = 0;
 	b->synced = b->hands_off = false;
 	b->found = false;
@@ -129,7 +129,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	sandbox_revive_over(b); /* who waits for the execs of its image need not any more */
 	r = sandbox_store(b, &x->e);
 	if (r == 0)
-		sandbox_note(b, &x->who, "sandbox.hibernate");
+		sandbox_note_state(b, &x->who, "sandbox.hibernate");
 	STEP("hibernate.noted");
 	finish(x, r);
 }

@@ -54,8 +54,16 @@ int sandbox_request_again(const struct sandbox *b, struct sandbox_request **ret,
 			  struct err *e); /* what it was, to be made again */
 void sandbox_tell_waiters(struct sandbox *b, int r, const struct err *e);
 
+/* state.c */
+/* Whether it is so now. One that is not in the table is a bug of ours: test builds abort, others log it and refuse. */
+bool sandbox_set_state(struct sandbox *b, enum sandbox_state to);
+enum sandbox_state sandbox_load_state(struct sandbox *b, const char *name); /* as its row has it */
+/* The audit record and the event of the change that it has just made: behind what they tell of, and what is stored. */
+void sandbox_note_state(struct sandbox *b, const struct who *who, const char *kind);
+void sandbox_note_update(struct sandbox *b, const struct who *who);
+
 /* sandbox.c */
-void sandbox_note(struct sandbox *b, const struct who *who, const char *kind); /* audit record and event */
+int sandbox_store_new(struct sandbox *b, struct err *e); /* its first row; sandbox_store() changes it */
 int sandbox_lost(const struct sandbox *b, struct err *e);
 /* @b turns to the agent and the sandbox that @from has. */
 void sandbox_move(struct sandbox *b, struct sandbox *from);

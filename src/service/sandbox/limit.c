@@ -109,7 +109,7 @@ static void in_force(struct limiting *x)
 	if (r == 0 || x->handle)
 		settle(x);
 	if (r == 0)
-		sandbox_note(b, &x->who, "sandbox.update");
+		sandbox_note_update(b, &x->who);
 	else if (x->handle) /* the warden has set them: to go back might fail as well, since what is in use may have grown */
 		err_wrap(&x->e, r, "the new limits are in force, but not stored: a restart of the daemon forgets them");
 	finish(x, r);

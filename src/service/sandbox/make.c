@@ -118,7 +118,6 @@ void sandbox_leave(struct sandbox *b)
 	sandbox_system_drop(b);
 	exec_drop_all(b);
 	agent_link_close(&b->link);
-	b->state = SANDBOX_ENDING;
 	sandbox_revive_over(b);
 	sandbox_unref(b);
 }
@@ -143,7 +142,7 @@ void sandbox_give_up(struct sandbox *b, int r, const struct err *e)
 	if (b->handle)
 		warden_link_call(s->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 	b->handle = 0;
-	b->state = SANDBOX_ENDING;
+	sandbox_set_state(b, SANDBOX_ENDING);
 	b->maker = NULL;
 	if (m)
 		m->failed(b->maker_arg, b, r, e);
@@ -156,9 +155,9 @@ int sandbox_enter(struct sandbox *b, const struct who *who, struct err *e)
 	const bool group_later = b->maker && b->maker->group_later;
 	int r;
 
-	b->state = SANDBOX_RUNNING;
+	sandbox_set_state(b, SANDBOX_RUNNING);
 	sandbox_restored(b);
-	r = sandbox_store(b, e);
+	r = sandbox_store_new(b, e);
 	/* In the same transaction, so that a repeated request finds either both or nothing. */
 	if (r == 0 && b->request->idem[0]) {
 		r = idem_note(b->service, b->tenant, b->request->idem, b->request->idem_body, b->id, e);
@@ -166,21 +165,18 @@ int sandbox_enter(struct sandbox *b, const struct who *who, struct err *e)
 			sandboxes_delete(b->service->db, b->id, NULL);
 	}
 	if (r < 0) {
-		b->state = SANDBOX_MAKING;
+		sandbox_set_state(b, SANDBOX_MAKING);
 		return r;
 	}
-	b->up = true;
 	sandbox_net_entered(b);
 	sandbox_revive(b);
 	r = template_start(b, e); /* behind those that go on: numbers are theirs already */
 	if (r < 0) {
-		b->state = SANDBOX_ENDING;
-		exec_lose_all(b);
+		exec_kill_all(b);
 		sandboxes_delete(b->service->db, b->id, NULL);
 		if (b->request->idem[0])
 			idem_delete(b->service->db, b->tenant->id, b->request->idem, NULL);
-		b->up = false;
-		b->state = SANDBOX_MAKING;
+		sandbox_set_state(b, SANDBOX_MAKING);
 		return r;
 	}
 	b->maker = NULL;
@@ -188,10 +184,10 @@ int sandbox_enter(struct sandbox *b, const struct who *who, struct err *e)
 		b->group_uid = 1 + USER_ID; /* there may be a warm process in it */
 	if (b->request->memory && b->group < 0 && !group_later)
 		sandbox_ask_for_group(b); /* the first exec is likely to come soon */
-	sandbox_note(b, who,
-		     !b->pooled			  ? "sandbox.create"
-		     : b->request->origin.pool[0] ? "pool.fill"
-						  : "template.fill");
+	sandbox_note_state(b, who,
+			   !b->pooled			? "sandbox.create"
+			   : b->request->origin.pool[0] ? "pool.fill"
+							: "template.fill");
 	secrets_note(b, who);
 	return 0;
 }

@@ -20,27 +20,6 @@
 
 #define BREAKS_MAX 3U
 
-const char *sandbox_state_name(enum sandbox_state s)
-{
-	switch (s) {
-	case SANDBOX_MAKING:
-		return "making";
-	case SANDBOX_RUNNING:
-		return "running";
-	case SANDBOX_PAUSED:
-		return "paused";
-	case SANDBOX_STOPPED:
-		return "stopped";
-	case SANDBOX_HIBERNATED:
-		return "hibernated";
-	case SANDBOX_LOST:
-		return "lost";
-	case SANDBOX_ENDING:
-		return "ending";
-	}
-	return "unknown";
-}
-
 int sandbox_lost(const struct sandbox *b, struct err *e)
 {
 	const char *why = b->lost_to_oom ? "its memory was full, and its first process was killed for it"
@@ -123,7 +102,7 @@ static uint64_t stored_use(struct sandbox *b)
 	return b->paused_ns ? b->paused_ns : b->used_ns;
 }
 
-int sandbox_store(struct sandbox *b, struct err *e)
+static int store(struct sandbox *b, bool insert, struct err *e)
 {
 	AUTO(buf_done) struct buf spec = BUF_INIT(4 * MIB);
 	struct json j = JSON_INIT(&spec);
@@ -155,56 +134,17 @@ int sandbox_store(struct sandbox *b, struct err *e)
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a sandbox");
 	row.spec = spec.data;
-	return b->up ? sandboxes_update(b->service->db, &row, e) : sandboxes_insert_pending(b->service->db, &row, e);
+	return insert ? sandboxes_insert_pending(b->service->db, &row, e) : sandboxes_update(b->service->db, &row, e);
 }
 
-/* The audit log says what was done ("sandbox.create"), an event what has happened ("sandbox.created"). */
-static void tell_event(struct sandbox *b, const char *kind)
+int sandbox_store(struct sandbox *b, struct err *e)
 {
-	char text[40];
-
-	if (!strcmp(kind, "sandbox.expire"))
-		kind = "sandbox.delete"; /* to who watches it is the same */
-	if (!strcmp(kind, "sandbox.wake"))
-		kind = "sandbox.woken";
-	if (!strcmp(kind, "sandbox.stop"))
-		kind = "sandbox.stopped";
-	if (!strcmp(kind, "sandbox.start"))
-		kind = "sandbox.started";
-	snprintf(text, sizeof(text), "%s%s", kind, kind[strlen(kind) - 1] == 'e' ? "d" : "");
-	event_add(b->service, b, text, "");
+	return store(b, false, e);
 }
 
-void sandbox_note(struct sandbox *b, const struct who *who, const char *kind)
+int sandbox_store_new(struct sandbox *b, struct err *e)
 {
-	struct audit_rec rec = who_rec(who, kind);
-	struct json *j;
-
-	rec.sandbox = b->id;
-	rec.tenant = b->tenant->id;
-	j = audit_begin(b->service->audit, &rec);
-	jout_str(j, "name", b->request->name);
-	if (b->request->checkpoint[0] && (!strcmp(kind, "sandbox.create") || !strcmp(kind, "sandbox.restore")))
-		jout_str(j, "checkpoint", b->request->checkpoint);
-	if (b->cut && (!strcmp(kind, "sandbox.create") || !strcmp(kind, "sandbox.restore") || !strcmp(kind, "sandbox.hibernate") ||
-		       !strcmp(kind, "sandbox.resume")))
-		jout_raw(j, "cut", b->cut, strlen(b->cut));
-	if (!strcmp(kind, "sandbox.create") || strstr(kind, ".fill")) {
-		if (b->request->origin.template[0])
-			jout_str(j, "template", b->request->origin.template);
-		if (b->pool)
-			jout_str(j, "pool", b->pool->name);
-		if (b->request->origin.pooled)
-			jout_bool(j, "pooled", true);
-		jout_str(j, "image", b->request->spec->image);
-		jout_str(j, "isolation", tier_name(b->request->spec));
-		net_request_write(b->request->net, "network", j);
-		jout_u64(j, "memory", b->request->spec->limits.memory);
-		jout_u64(j, "cpu_milli", b->request->spec->limits.cpu_milli);
-	}
-	audit_end(b->service->audit, NULL);
-	tell_event(b, kind);
-	turn_dirty(b->service->turn);
+	return store(b, true, e);
 }
 
 /* --- coming into being, and passing --- */
@@ -242,8 +182,9 @@ void sandbox_lose(struct sandbox *b, const char *why)
 		sandbox_discard(b, why);
 		return;
 	}
+	if (!sandbox_set_state(b, SANDBOX_LOST))
+		return;
 	log_warn("sandbox %s is lost: %s", b->id, why);
-	b->state = SANDBOX_LOST;
 	agent_link_close(&b->link);
 	sandbox_net_end(b);
 	exec_lose_all(b);
@@ -252,7 +193,7 @@ void sandbox_lose(struct sandbox *b, const char *why)
 		warden_link_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 	b->handle = 0;
 	sandbox_store(b, NULL);
-	sandbox_note(b, &nobody, "sandbox.lost");
+	sandbox_note_state(b, &nobody, "sandbox.lost");
 }
 
 /* --- the agent's frames --- */
@@ -535,9 +476,7 @@ struct sandbox *sandbox_load(struct service *s, const struct sandbox_row *row, s
 		err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 		return NULL;
 	}
-	*b = (struct sandbox){
-		.service = s, .tenant = t, .refs = 1, .group = -1, .group_code = -1, .up = true, .found = true
-	};
+	*b = (struct sandbox){ .service = s, .tenant = t, .refs = 1, .group = -1, .group_code = -1, .found = true };
 	b->handle = row->handle;
 	b->created_ns = row->created_ns;
 	b->expires_ns = row->expires_ns;
@@ -545,11 +484,7 @@ struct sandbox *sandbox_load(struct service *s, const struct sandbox_row *row, s
 	b->next_exec = row->next_exec;
 	b->tree = row->tree ? row->tree : b->created_ns & INT64_MAX; /* of a time before networks: one of its own */
 	b->pooled = !strcmp(row->state, "pooled");
-	b->state = !strcmp(row->state, "paused")       ? SANDBOX_PAUSED
-		   : !strcmp(row->state, "hibernated") ? SANDBOX_HIBERNATED
-		   : !strcmp(row->state, "lost")       ? SANDBOX_LOST
-		   : !strcmp(row->state, "stopped")    ? SANDBOX_STOPPED
-						       : SANDBOX_RUNNING;
+	sandbox_load_state(b, row->state);
 	b->paused_ns = is_halted(b) ? row->used_ns : 0;
 	snprintf(b->id, sizeof(b->id), "%s", row->id);
 	ca = json_incref(json_object_get(spec, "ca"));

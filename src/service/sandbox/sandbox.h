@@ -17,6 +17,7 @@ enum sandbox_state {
 	SANDBOX_ENDING, /* not to be seen any more */
 };
 const char *sandbox_state_name(enum sandbox_state s);
+bool sandbox_may_become(enum sandbox_state from, enum sandbox_state to);
 
 struct sandbox;
 struct exec;
@@ -58,11 +59,11 @@ struct sandbox {
 	char id[ID_SIZE];
 	struct tenant *tenant;
 	struct sandbox_request *request; /* ->name is the current one */
-	enum sandbox_state state;
+	enum sandbox_state state; /* written by sandbox_set_state() alone */
 	uint64_t handle;
 	struct agent_link link;
 	struct warden_receipt receipt;
-	bool up, synced; /* synced: false while execs are found again */
+	bool synced; /* false while execs are found again */
 	bool found; /* of a time before ours: its agent is to be attached to */
 	bool attaching;
 	bool lost_to_oom; /* lost by the memory limit */

@@ -120,7 +120,7 @@ static void turn_over(struct swap *x)
 	secrets_move(b, n);
 	b->opened = b->request->open;
 	if (!b->opened)
-		b->state = SANDBOX_RUNNING;
+		sandbox_set_state(b, SANDBOX_RUNNING);
 	b->idle_paused = false;
 	free(b->cut);
 	b->cut = TAKE_PTR(n->cut);
@@ -171,15 +171,15 @@ static void on_up(void *arg)
 	if (r == 0)
 		sandbox_revive(b);
 	if (r == 0 && !b->opened)
-		sandbox_note(b, &x->who,
-			     b->request->disk_again ? "sandbox.start"
-			     : b->request->wake	    ? "sandbox.wake"
-						    : "sandbox.restore");
+		sandbox_note_state(b, &x->who,
+				   b->request->disk_again ? "sandbox.start"
+				   : b->request->wake	  ? "sandbox.wake"
+							  : "sandbox.restore");
 	b->request->disk_again = b->request->open = false;
 	if (r == 0)
 		secrets_note(b, &x->who);
 	n->maker = NULL;
-	n->state = SANDBOX_ENDING;
+	sandbox_set_state(n, SANDBOX_ENDING);
 	sandbox_leave(n);
 	STEP("wake.noted");
 	finish(x, r);

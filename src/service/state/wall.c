@@ -65,7 +65,7 @@ void wall_store(struct service *s)
 		return;
 	s->wall_moved = false;
 	while ((b = map_next(&s->sandboxes, &at))) {
-		if (!b->up || b->state == SANDBOX_ENDING)
+		if (b->state == SANDBOX_MAKING || b->state == SANDBOX_ENDING)
 			continue;
 		if (sandbox_store(b, &e) < 0)
 			log_warn("sandbox '%s': its time after the clock was set is not noted: %s", b->id, e.msg);

@@ -35,7 +35,7 @@ static int hand_over(struct sandbox *b, const struct who *who, struct sandbox_re
 		return r;
 	}
 	sandbox_request_free(made);
-	sandbox_note(b, who, "sandbox.create");
+	sandbox_note_state(b, who, "sandbox.create");
 	secrets_note(b, who);
 	service_soon(s);
 	return 0;

@@ -147,7 +147,7 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 		why = *e;
 		err_wrap(&why, 0, "image the warm process");
 		finish(w, NULL, &why);
-	} else if (w->exec->exited) { /* the image may be without it */
+	} else if (exec_has_exited(w->exec)) { /* the image may be without it */
 		memcpy(id, c->id, sizeof(id));
 		warm_drop(w->s, id);
 		fail(w, "ended when it was ready", SEE_ALL);
